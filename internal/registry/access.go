@@ -2,14 +2,14 @@ package registry
 
 import "github.com/freeslot/freeslot/internal/script"
 
-// Access is what providers and consumers need in Redis, and replicas, which also check and clean up.
-// A provider may clean up its own services; it may not set overrides or verdicts.
+// Access is what providers and consumers need in Redis, and replicas, which also check and clean
+// up. A provider may clean up its own services; it may not set overrides or verdicts.
 var Access = script.Access{Scripts: scripts, Roles: map[script.Role]script.Needs{
 	script.RoleRegistry: {
 		Scripts: []string{"register", "heartbeat", "deregister", "cleanup"},
 		Commands: []string{
 			"del", "exists", "hdel", "hexists", "hget", "hgetall", "hincrby", "hmget", "hset", "persist", "pexpire",
-			"sadd", "srem", "time", "zadd", "zcard", "zcount", "zmscore", "zpopmin", "zrangebyscore", "zrem", "zrevrangebyscore",
+			"sadd", "srem", "time", "zadd", "zcard", "zcount", "zmscore", "zpopmin", "zrangebyscore", "zrem", "zrevrangebyscore", "zscore",
 		},
 		Publishes: true,
 		Names:     names,
@@ -17,7 +17,7 @@ var Access = script.Access{Scripts: scripts, Roles: map[script.Role]script.Needs
 	script.RoleReplica: {
 		Commands: []string{
 			"del", "exists", "hdel", "hexists", "hget", "hgetall", "hincrby", "hlen", "hmget", "hset", "persist", "pexpire",
-			"sadd", "srem", "time", "zadd", "zcard", "zcount", "zmscore", "zpopmin", "zrangebyscore", "zrem", "zrevrangebyscore",
+			"sadd", "srem", "time", "zadd", "zcard", "zcount", "zmscore", "zpopmin", "zrangebyscore", "zrem", "zrevrangebyscore", "zscore",
 		},
 		Publishes: true,
 	},

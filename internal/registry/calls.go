@@ -42,8 +42,11 @@ var errFull = &freeslot.Error{
 
 // answer is what became of one item of a call.
 type answer struct {
-	code     int
+	code int
+	// revision of the service, with codeDone of what changes it.
 	revision int64
+	// registered is when the instance was registered, by the holder with codeHolder: Redis' ms.
+	registered int64
 	// holder is set with codeHolder.
 	holder *HolderError
 }
@@ -59,8 +62,8 @@ type registerItem struct {
 	fields []string
 }
 
-// register is register.lua. No id may be there twice. Answers: codeDone with the revision, codeSame,
-// codeHolder, codeFull.
+// register is register.lua. No id may be there twice. Answers: codeDone with the revision,
+// codeSame, codeHolder, codeFull.
 func (c *conn) register(ctx context.Context, service string, flat bool, items []registerItem) ([]answer, error) {
 	return halved(items, func(items []registerItem) ([]answer, error) {
 		runner, k := c.of(service)
@@ -161,8 +164,11 @@ func answers(service string, ids []string, result rueidis.RedisResult, codes ...
 		switch {
 		case a.code == codeHolder:
 			a.holder = r.holder(service, ids[i])
-		case len(r.values) > 0:
+		case a.code == codeDone && len(r.values) > 0:
 			a.revision = r.number()
+		}
+		if len(r.values) > 0 {
+			a.registered = r.number()
 		}
 		if r.err == nil && !slices.Contains(codes, a.code) {
 			r.err = fmt.Errorf("code %d is unknown", a.code)
@@ -175,15 +181,12 @@ func answers(service string, ids []string, result rueidis.RedisResult, codes ...
 	return out, nil
 }
 
-// holder reads epoch, host and port, and after them how long it has been silent and its interval, if they
-// are there.
+// holder reads what lib/holder.lua makes, but for the last value.
 func (r *reader) holder(service, id string) *HolderError {
 	h := &HolderError{Service: service, ID: id, Epoch: r.text(), Host: r.text()}
-	h.Port, _ = strconv.Atoi(r.text())
-	if len(r.values) > 0 {
-		h.Silent = time.Duration(r.number()) * time.Millisecond
-		h.Interval = time.Duration(r.number()) * time.Millisecond
-	}
+	h.Port, _ = strconv.Atoi(r.text()) // 0 where a record is broken
+	h.Silent = time.Duration(r.number()) * time.Millisecond
+	h.Interval = time.Duration(r.number()) * time.Millisecond
 	return h
 }
 

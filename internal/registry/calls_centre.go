@@ -80,7 +80,8 @@ func (c *conn) verdict(ctx context.Context, service, id, epoch string, passing b
 }
 
 // override is override.lua. nil takes the override back; its times are set by Redis: it ends by
-// itself after lasts, if that is more than 0. Answers: codeDone with the revision, codeGone, codeFull.
+// itself after lasts, if that is more than 0. Answers: codeDone with the revision, codeGone,
+// codeFull.
 func (c *conn) override(ctx context.Context, service, id string, o *Override, lasts time.Duration) (a answer, err error) {
 	runner, k := c.of(service)
 	text := ""

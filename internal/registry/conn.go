@@ -37,8 +37,8 @@ func newConn(prefix string, commands, events rueidis.Client, cluster bool, log *
 	return c
 }
 
-// dial connects to Redis. events is false for a provider, which needs no subscriptions. close closes
-// the connections.
+// dial connects to Redis. events is false for a provider, which needs no subscriptions. close
+// closes the connections.
 func dial(ctx context.Context, cfg redisclient.Config, prefix string, events bool, log *zap.Logger, reg prometheus.Registerer) (c *conn, closeAll func(), err error) {
 	topology, err := redisclient.Inspect(ctx, cfg)
 	if err != nil {

@@ -12,15 +12,17 @@ var (
 	ErrUnknown = errors.New("registry: instance is not registered")
 	// ErrSuperseded is returned when another provider has taken the instance over. The loser stops.
 	ErrSuperseded = errors.New("registry: another provider has taken the instance over")
-	// ErrClosed is returned by calls after Stop, ErrNotStarted by calls before Start.
-	ErrClosed     = errors.New("registry: stopped")
+	// ErrClosed is returned by calls after Stop.
+	ErrClosed = errors.New("registry: stopped")
+	// ErrNotStarted is returned by calls before Start.
 	ErrNotStarted = errors.New("registry: not started")
 	// ErrNotSubscribed is returned for a list of a service that the consumer does not follow.
 	ErrNotSubscribed = errors.New("registry: service is not followed")
 )
 
 // HolderError says who has an instance's id. It matches ErrSuperseded where the caller was the
-// holder before; else it is a conflict, which ends when the holder is silent for three of its intervals.
+// holder before; else it is a conflict, which ends when the holder is silent for three of its
+// intervals.
 type HolderError struct {
 	Service, ID string
 	// Epoch, Host and Port are the holder's.

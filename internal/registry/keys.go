@@ -14,6 +14,7 @@ func (k keys) services() string { return k.layout.Key("registry:services", "") }
 func (k keys) heartbeats(service string) string {
 	return k.layout.Key("registry:services", service+":heartbeats")
 }
+
 func (k keys) instance(service, id string) string {
 	return k.layout.Key("registry:services", service+":"+id)
 }

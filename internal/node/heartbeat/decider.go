@@ -13,11 +13,13 @@ const Never time.Duration = math.MaxInt64
 type Decider struct {
 	policy Policy
 
-	// lastBeat and lastMetadata are when the last acknowledged ones began. beatAfter and
-	// metadataAfter are the intervals since then, shortened by the jitter.
-	lastBeat, lastMetadata   time.Time
+	// lastBeat, lastMetrics and lastMetadata are when the last acknowledged ones began; what brings
+	// more counts for all. beatAfter and metadataAfter are the intervals since then, shortened by
+	// the jitter.
+	lastBeat, lastMetrics    time.Time
+	lastMetadata             time.Time
 	beatAfter, metadataAfter time.Duration
-	// sent are the metrics with thresholds in the last acknowledged metadata update.
+	// sent are the metrics with thresholds in the last acknowledged one that brought any.
 	sent Metrics
 	// owed is due at any time: it was never sent, has failed, or the store has forgotten it.
 	owed Decision
@@ -46,8 +48,10 @@ func (d *Decider) Decide(now time.Time, metrics Metrics) Decision {
 	switch {
 	case d.pending != None:
 		return None
-	case d.metadataDue(now, metrics):
+	case d.metadataDue(now):
 		return MetadataUpdate
+	case (!d.policy.DisableImmediate || d.beatDue(now)) && d.changeDue(now, metrics) || d.owed == MetricsUpdate:
+		return d.onChange()
 	case d.beatDue(now):
 		return HeartbeatOnly
 	default:
@@ -61,8 +65,10 @@ func (d *Decider) Demand(now time.Time, metrics Metrics) Decision {
 	switch {
 	case d.pending != None:
 		return None
-	case d.metadataDue(now, metrics) || d.changeDue(now, metrics):
+	case d.metadataDue(now):
 		return MetadataUpdate
+	case d.changeDue(now, metrics) || d.owed == MetricsUpdate:
+		return d.onChange()
 	default:
 		return HeartbeatOnly
 	}
@@ -79,7 +85,7 @@ func (d *Decider) Next(now time.Time, metrics Metrics) time.Duration {
 	}
 	next := min(d.beatAfter-now.Sub(d.lastBeat), d.metadataAfter-now.Sub(d.lastMetadata))
 	if !d.policy.DisableImmediate && d.changed(metrics) {
-		next = min(next, d.policy.MetadataGap-now.Sub(d.lastMetadata))
+		next = min(next, d.policy.MetadataGap-now.Sub(d.lastMetrics))
 	}
 	return max(next, 0)
 }
@@ -91,7 +97,7 @@ func (d *Decider) Begin(decision Decision, now time.Time, metrics Metrics) {
 		panic("heartbeat: Begin while one is under way")
 	}
 	d.pending, d.begun, d.sending = decision, now, nil
-	if decision == MetadataUpdate {
+	if decision >= MetricsUpdate {
 		d.sending = make(Metrics, len(d.policy.Thresholds))
 		for name := range d.policy.Thresholds {
 			if value, ok := metrics[name]; ok {
@@ -108,9 +114,11 @@ func (d *Decider) Succeeded() {
 		return
 	}
 	d.lastBeat, d.beatAfter = d.begun, d.policy.Jitter(d.policy.HeartbeatInterval)
+	if d.pending >= MetricsUpdate {
+		d.lastMetrics, d.sent = d.begun, d.sending
+	}
 	if d.pending == MetadataUpdate {
 		d.lastMetadata, d.metadataAfter = d.begun, d.policy.Jitter(d.policy.MetadataInterval)
-		d.sent = d.sending
 	}
 	if d.pending >= d.owed {
 		d.owed = None
@@ -128,7 +136,7 @@ func (d *Decider) Failed() {
 // that is under way.
 func (d *Decider) Forget() {
 	d.owed = MetadataUpdate
-	if d.pending == MetadataUpdate {
+	if d.pending >= MetricsUpdate {
 		d.pending = HeartbeatOnly // it began before the loss, so it does not make up for it
 	}
 }
@@ -137,17 +145,22 @@ func (d *Decider) beatDue(now time.Time) bool {
 	return d.owed != None || now.Sub(d.lastBeat) >= d.beatAfter
 }
 
-func (d *Decider) metadataDue(now time.Time, metrics Metrics) bool {
-	if d.owed == MetadataUpdate || now.Sub(d.lastMetadata) >= d.metadataAfter {
-		return true
+func (d *Decider) metadataDue(now time.Time) bool {
+	return d.owed == MetadataUpdate || now.Sub(d.lastMetadata) >= d.metadataAfter
+}
+
+// onChange is what a significant change of metrics causes.
+func (d *Decider) onChange() Decision {
+	if d.policy.SplitMetrics {
+		return MetricsUpdate
 	}
-	return (!d.policy.DisableImmediate || d.beatDue(now)) && d.changeDue(now, metrics)
+	return MetadataUpdate
 }
 
 // changeDue reports whether there is a significant change and the gap since the last update is
 // over.
 func (d *Decider) changeDue(now time.Time, metrics Metrics) bool {
-	return now.Sub(d.lastMetadata) >= d.policy.MetadataGap && d.changed(metrics)
+	return now.Sub(d.lastMetrics) >= d.policy.MetadataGap && d.changed(metrics)
 }
 
 // changed reports whether some metric has changed significantly since it was sent.

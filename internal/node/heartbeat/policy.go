@@ -18,6 +18,9 @@ const (
 	None Decision = iota
 	// HeartbeatOnly moves the time of the last heartbeat and nothing else.
 	HeartbeatOnly
+	// MetricsUpdate brings the metrics that have changed, and is a heartbeat. It is there with
+	// Policy.SplitMetrics alone.
+	MetricsUpdate
 	// MetadataUpdate brings the metrics too, and is a heartbeat.
 	MetadataUpdate
 )
@@ -27,6 +30,8 @@ func (d Decision) String() string {
 	switch d {
 	case HeartbeatOnly:
 		return "HEARTBEAT_ONLY"
+	case MetricsUpdate:
+		return "METRICS_UPDATE"
 	case MetadataUpdate:
 		return "METADATA_UPDATE"
 	default:
@@ -91,6 +96,9 @@ type Policy struct {
 	// DisableImmediate makes a significant change wait for the next heartbeat, which then brings
 	// the metrics.
 	DisableImmediate bool
+	// SplitMetrics makes a significant change a MetricsUpdate. Then MetadataUpdate, which brings all
+	// there is, comes by its interval alone.
+	SplitMetrics bool
 	// Jitter shortens an interval, so that senders that start together do not send together. It
 	// must return more than 0 and at most its argument. nil leaves intervals as they are.
 	Jitter func(time.Duration) time.Duration

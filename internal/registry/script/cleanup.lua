@@ -55,22 +55,22 @@ end
 -- the limit: else a cleanup in between would remove the first ones.
 local cut, near = now - limit, now - math.floor(limit * 3 / 4)
 if guard_done and guard_done > now then guard_done = nil end
-local function silent(done)
-  local count = redis.call('ZCOUNT', heartbeats_key, done and '(' .. done or '-inf', near)
+local function silent(done, since)
+  local count = redis.call('ZCOUNT', heartbeats_key, done and '(' .. done or '-inf', since)
   for _, item in ipairs(failing) do
-    if item.since <= near and (not done or item.since > done) then count = count + 1 end
+    if item.since <= since and (not done or item.since > done) then count = count + 1 end
   end
   return count
 end
 local function many(count) return count > 1 and count * 100 > 30 * size end
 
-local count = silent(guard_done)
+local count = silent(guard_done, near)
 if guard_until and (now >= guard_until or guard_until > now + 2 * limit or not many(count)) then
   guard_done, guard_until, guard_cut, guard_why = guard_cut, nil, nil, ''
-  count = silent(guard_done)
+  count = silent(guard_done, near)
 end
 local removable = cut -- silent since then or longer
-if not guard_until and not grace and many(count) then
+if not guard_until and not grace and many(count) and silent(guard_done, cut) > 0 then
   local newest = redis.call('ZREVRANGEBYSCORE', heartbeats_key, near, '-inf', 'WITHSCORES', 'LIMIT', 0, 1)[2]
   guard_cut, guard_until = tonumber(newest) or 0, now + 2 * limit
   for _, item in ipairs(failing) do

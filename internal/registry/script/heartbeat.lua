@@ -7,13 +7,12 @@
 -- ARGV[1] channel of metrics   ARGV[2] '1' also writes metrics as metadata_<type>_<field>
 -- ARGV[3..] for each item: id, epoch, content, metrics (JSON or '')
 -- Returns for each item 1 beaten, 2 beaten but the content differs: register it, 4 unknown: register it, or
---   {3, epoch, host, port} superseded by another epoch
+--   {3, epoch, host, port, silent ms, interval ms, registered ms} another epoch holds it
 -- Redis 7.0. Cost: O(items * log(instances)); two commands an item, and three that all share.
 local KEYS, ARGV = KEYS, ARGV -- a global is looked up by its name each time
 local heartbeats_key, metrics_channel, flat = KEYS[1], ARGV[1], ARGV[2] == '1'
 local call, try = redis.call, redis.pcall
 -- include lib/at.lua
--- include lib/publish.lua
 
 local items, ids = #KEYS - 1, {}
 for n = 1, items do ids[n] = ARGV[4 * n - 1] end
@@ -25,8 +24,8 @@ for n = 1, items do
   if not held[1] or not scores[n] then
     reply[n] = 4
   elseif held[1] ~= ARGV[item + 1] then
-    local holder = call('HMGET', key, 'host', 'port')
-    reply[n] = {3, held[1], holder[1] or '', holder[2] or ''}
+    -- include lib/holder.lua
+    reply[n] = holder(key, scores[n])
   else
     reply[n] = held[2] == ARGV[item + 2] and 1 or 2
     beats[#beats + 1] = scores[n] == 'inf' and 'inf' or at
@@ -46,6 +45,7 @@ if #beats > 0 then
     elseif metrics == '' then
       call('HSET', KEYS[1 + n], 'heartbeat', at)
     else
+      -- include lib/publish.lua
       -- include lib/figures.lua
       local fields = {'heartbeat', at, 'lastMetadataUpdate', at}
       add_figures(fields, metrics)

@@ -13,8 +13,9 @@
 -- ARGV[6..] for each item: id; epoch; the epoch that it replaces, '' for none; metrics, JSON or ''; count of what
 --   follows: the provider's fields and their values, the first ones host, port, interval (ms, '0' for an instance that
 --   does not beat) and content
--- Returns for each item {1, revision} changed, {2} the same content, {3, epoch, host, port, silent ms, interval ms}
---   another epoch holds the id, {5} there is no memory for the change
+-- Returns for each item {1, revision, registered ms} changed, {2, registered ms} the same content, {5} there is no
+--   memory for the change, but an instance of this epoch has beaten, or
+--   {3, epoch, host, port, silent ms, interval ms, registered ms} another epoch holds the id
 -- Redis 7.0. Cost: O(items * log(instances)); two commands an item, and about eight that all share.
 local KEYS, ARGV = KEYS, ARGV -- a global is looked up by its name each time
 local services_key, heartbeats_key, record_key, changes_key, overrides_key = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
@@ -50,13 +51,14 @@ for n, item in ipairs(items) do
     kind = 'replaced'
     if item.replaces ~= old[1] or (old[3] ~= item.host or old[4] ~= item.port) and (score == 'inf' or silent < 3 * interval) then
       kind = nil
-      reply[n] = {3, old[1], old[3] or '', old[4] or '', score == 'inf' and 0 or silent, interval}
+      -- include lib/holder.lua
+      reply[n] = holder(item.key, score)
     end
   elseif old[1] and score then
     kind = 'updated'
     if old[2] == item.content then
       kind = nil
-      reply[n] = {2}
+      reply[n] = {2, tonumber(old[6]) or 0}
       beats[#beats + 1] = item
     end
   end
@@ -72,8 +74,11 @@ if changes > 0 or #beats > 0 then
   if type(listed) == 'table' then
     if string.sub(listed.err, 1, 3) ~= 'OOM' then return listed end
     call('HDEL', record_key, '') -- Redis takes what follows a write that needs no memory
-    for _, group in pairs(changed) do
-      for i, item in ipairs(group) do reply[item.n], group[i] = {5}, nil end
+    for kind, group in pairs(changed) do
+      for _, item in ipairs(group) do
+        reply[item.n], item.metrics = {5}, ''
+        if kind == 'updated' then beats[#beats + 1] = item end
+      end
     end
     changes = 0
   end
@@ -129,7 +134,7 @@ if changes > 0 then
         moved[#moved + 1] = item.score
         moved[#moved + 1] = item.id
         longest = math.max(longest, item.interval)
-        reply[item.n] = {1, revision}
+        reply[item.n] = {1, revision, tonumber(kind == 'updated' and old[6] or at) or 0}
       end
       announce(kind == 'registered' and kind or 'updated', kind, revision, names, entries)
     end

@@ -1,0 +1,437 @@
+package registry
+
+import (
+	"slices"
+	"strconv"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+const svc = "shop"
+
+func TestRegister(t *testing.T) {
+	onBoth(t, func(t *testing.T, r *rig) {
+		heard := r.hear(r.keys(svc).change(svc))
+		first := registration(svc, "a", func(x *Registration) { x.Metadata = map[string]string{"zone": "z1", "old": "1"} })
+		got := r.put(svc, codeDone, item("e1", "", first))[0]
+		if got.revision != 1 || got.registered == 0 {
+			t.Errorf("%+v", got)
+		}
+		e := receive(t, heard)
+		if e.ServiceName != svc || e.ChangeType != "registered" || e.Reason != "registered" || !slices.Equal(e.Instances, []string{"a"}) ||
+			e.Revision != 1 || e.Birth != e.Stamp || len(e.Stamp) != 16 || len(e.Entries) != 1 || e.Entries[0].ID != "a" {
+			t.Errorf("%+v", e)
+		}
+		// An event has what HGETALL has.
+		if diff := cmp.Diff(r.instance(svc, "a"), pairs(e.Entries[0].Fields)); diff != "" {
+			t.Error(diff)
+		}
+		if !r.listed(svc) || r.record(svc)["longest"] != "10000" {
+			t.Errorf("listed %t, record %v", r.listed(svc), r.record(svc))
+		}
+		// The same again is a heartbeat.
+		at := r.beats(svc)["a"]
+		r.pass(svc, 5*time.Second)
+		if again := r.put(svc, codeSame, item("e1", "", first))[0]; again.registered != got.registered-5000 {
+			t.Errorf("%+v", again)
+		}
+		if now := r.beats(svc)["a"]; now < at || r.record(svc)["revision"] != "1" {
+			t.Errorf("score %d after %d, %v", now, at, r.record(svc))
+		}
+		// Other content takes the next revision; a label that is gone is removed; the rest stays.
+		if code, err := r.verdict(bounded(t), svc, "a", "e1", false, "refused"); err != nil || code != codeDone {
+			t.Fatal(code, err)
+		}
+		if e := receive(t, heard); e.Reason != "checked" || e.ChangeType != "updated" || e.Revision != 2 {
+			t.Errorf("%+v", e)
+		}
+		second := first
+		second.Metadata, second.Weight = map[string]string{"zone": "z2"}, 2
+		if got := r.put(svc, codeDone, item("e1", "", second))[0]; got.revision != 3 {
+			t.Errorf("%+v", got)
+		}
+		e = receive(t, heard)
+		h := r.instance(svc, "a")
+		if diff := cmp.Diff(h, pairs(e.Entries[0].Fields)); diff != "" || e.Reason != "updated" {
+			t.Error(e.Reason, diff)
+		}
+		if _, ok := h["metadata_old"]; ok || h["metadata_zone"] != "z2" || h["weight"] != "2" || h["checked"] != "failing" || h["checked_why"] != "refused" ||
+			h["failing_since"] == "" || h["revision"] != "3" {
+			t.Errorf("%v", h)
+		}
+		// One revision for all of one kind.
+		answers := r.put(svc, codeDone, item("e1", "", registration(svc, "b")), item("e1", "", registration(svc, "c")))
+		if e := receive(t, heard); answers[0].revision != 4 || answers[1].revision != 4 || !slices.Equal(e.Instances, []string{"b", "c"}) || len(e.Entries) != 2 {
+			t.Errorf("%+v, %+v", answers, e)
+		}
+		if diff := cmp.Diff(map[string]int64{"a": 3, "b": 4, "c": 4}, r.scores(r.keys(svc).changes(svc))); diff != "" {
+			t.Error(diff)
+		}
+	})
+}
+
+func pairs(list []string) map[string]string {
+	out := make(map[string]string)
+	for i := 0; i+1 < len(list); i += 2 {
+		out[list[i]] = list[i+1]
+	}
+	return out
+}
+
+// TestRegisterHolder: who may take an id from another epoch.
+func TestRegisterHolder(t *testing.T) {
+	onBoth(t, func(t *testing.T, r *rig) {
+		elsewhere := func(x *Registration) { x.Host = "10.0.0.2" }
+		r.put(svc, codeDone, item("e1", "", registration(svc, "a")))
+		refused := func(epoch, replaces string, change ...func(*Registration)) (silent time.Duration) {
+			t.Helper()
+			var got answer
+			r.unchanged("a refused register", func() {
+				got = r.put(svc, codeHolder, item(epoch, replaces, registration(svc, "a", change...)))[0]
+			})
+			if h := got.holder; h.Epoch != "e1" || h.Host != "10.0.0.1" || h.Port != 8080 || h.Interval != 10*time.Second || got.registered == 0 {
+				t.Errorf("%+v", h)
+			}
+			return got.holder.Silent
+		}
+		refused("e2", "")              // the same address, unnamed
+		refused("e2", "e0")            // another one named
+		refused("e2", "e1", elsewhere) // named, alive, elsewhere
+		r.pass(svc, 29*time.Second)
+		if silent := refused("e2", "e1", elsewhere); silent < 29*time.Second || silent > 40*time.Second {
+			t.Error(silent)
+		}
+		r.pass(svc, 2*time.Second)
+		refused("e2", "", elsewhere) // silent, but unnamed
+		heard := r.hear(r.keys(svc).change(svc))
+		r.put(svc, codeDone, item("e2", "e1", registration(svc, "a", elsewhere)))
+		if e := receive(t, heard); e.ChangeType != "updated" || e.Reason != "replaced" {
+			t.Errorf("%+v", e)
+		}
+		// From the same address at once.
+		r.put(svc, codeDone, item("e3", "e2", registration(svc, "a", elsewhere)))
+		// A late call of an earlier life does nothing, whatever it is.
+		r.unchanged("a late call", func() {
+			r.put(svc, codeHolder, item("e2", "e1", registration(svc, "a", elsewhere)))
+			if got := r.beat(svc, beatItem{"a", "e2", "", `{"cpu":{"usage":1}}`}); got != "3" {
+				t.Error(got)
+			}
+			if got := r.remove(svc, reasonDeregistered, deregisterItem{"a", "e2"}); got[0].code != codeHolder || got[0].holder.Epoch != "e3" {
+				t.Errorf("%+v", got)
+			}
+			if code, err := r.verdict(bounded(t), svc, "a", "e2", false, "x"); code != codeHolder || err != nil {
+				t.Error(code, err)
+			}
+		})
+		// One that does not beat is never silent.
+		lasting := func(x *Registration) { x.Persistent = true }
+		r.put(svc, codeDone, item("e1", "", registration(svc, "p", lasting)))
+		r.put(svc, codeHolder, item("e2", "e1", registration(svc, "p", lasting, elsewhere)))
+		r.put(svc, codeDone, item("e2", "e1", registration(svc, "p", lasting)))
+		if score := r.beats(svc)["p"]; score != -1 {
+			t.Error(score)
+		}
+	})
+}
+
+func TestHeartbeat(t *testing.T) {
+	onBoth(t, func(t *testing.T, r *rig) {
+		a, b := registration(svc, "a"), registration(svc, "b")
+		_, content := a.fields()
+		r.put(svc, codeDone, item("e1", "", a), item("e1", "", b), item("e1", "", registration(svc, "p", func(x *Registration) { x.Persistent = true })))
+		r.pass(svc, time.Minute)
+		before := r.beats(svc)
+		figures := r.hear(r.keys(svc).metrics(svc))
+		if got := r.beat(svc,
+			beatItem{"a", "e1", content, `{"cpu":{"usage":0.5}}`}, beatItem{"b", "e1", "other", ""}, beatItem{"none", "e1", content, "{}"},
+			beatItem{"b", "e2", content, "{}"}, beatItem{"p", "e1", content, ""}); got != "1 2 4 3 2" {
+			t.Error(got)
+		}
+		after := r.beats(svc)
+		if after["a"] < before["a"]+60_000 || after["b"] != after["a"] || after["p"] != -1 || len(after) != 3 {
+			t.Errorf("%v, before %v", after, before)
+		}
+		if h := r.instance(svc, "a"); h["heartbeat"] != strconv.FormatInt(after["a"], 10) || h["lastMetadataUpdate"] != h["heartbeat"] || h["metrics"] != `{"cpu":{"usage":0.5}}` {
+			t.Errorf("%v", h)
+		}
+		if e := receive(t, figures); e.ID != "a" || string(e.Metrics) != `{"cpu":{"usage":0.5}}` || e.Timestamp != after["a"] {
+			t.Errorf("%+v", e)
+		}
+		if len(r.instance(svc, "none")) > 0 || r.record(svc)["revision"] != "1" {
+			t.Error("a heartbeat has registered something, or taken a revision")
+		}
+		// Half there: a hash without its score, and a score without its hash.
+		r.do("ZREM", r.keys(svc).heartbeats(svc), "a")
+		r.do("DEL", r.keys(svc).instance(svc, "b"))
+		r.unchanged("half an instance", func() {
+			if got := r.beat(svc, beatItem{"a", "e1", content, "{}"}, beatItem{"b", "e1", content, "{}"}); got != "4 4" {
+				t.Error(got)
+			}
+		})
+		r.put(svc, codeDone, item("e1", "", a), item("e1", "", b))
+		// A key of another type is replaced.
+		r.do("DEL", r.keys(svc).instance(svc, "a"))
+		r.do("SET", r.keys(svc).instance(svc, "a"), "x")
+		if got := r.beat(svc, beatItem{"a", "e1", content, ""}, beatItem{"b", "e1", content, ""}); got != "4 1" {
+			t.Error(got)
+		}
+		r.put(svc, codeDone, item("e1", "", a))
+		if h := r.instance(svc, "a"); h["epoch"] != "e1" {
+			t.Errorf("%v", h)
+		}
+	})
+}
+
+// TestFlatMetrics: readers of the second version find each figure in a field.
+func TestFlatMetrics(t *testing.T) {
+	onBoth(t, func(t *testing.T, r *rig) {
+		it := item("e1", "", registration(svc, "a"))
+		it.metrics = `{"cpu":{"usage":0.5,"cores":4},"memory":{"swap":false}}`
+		want := map[string]string{"metadata_cpu_usage": "0.5", "metadata_cpu_cores": "4", "metadata_memory_swap": "false", "metrics": it.metrics}
+		check := func() {
+			t.Helper()
+			h := r.instance(svc, "a")
+			for field, value := range want {
+				if h[field] != value {
+					t.Errorf("%s is %q in %v", field, h[field], h)
+				}
+			}
+		}
+		for range 2 { // new, and the same content
+			if _, err := r.register(bounded(t), svc, true, []registerItem{it}); err != nil {
+				t.Fatal(err)
+			}
+			check()
+		}
+		want["metadata_cpu_usage"], want["metrics"] = "0.75", `{"cpu":{"usage":0.75}}`
+		if _, err := r.heartbeat(bounded(t), svc, true, []beatItem{{"a", "e1", "", want["metrics"]}}); err != nil {
+			t.Fatal(err)
+		}
+		check()
+	})
+}
+
+func TestDeregister(t *testing.T) {
+	onBoth(t, func(t *testing.T, r *rig) {
+		for _, id := range []string{"a", "b", "c"} {
+			r.put(svc, codeDone, item("e1", "", registration(svc, id)))
+		}
+		heard := r.hear(r.keys(svc).change(svc))
+		got := r.remove(svc, reasonDeregistered, deregisterItem{"a", "e1"}, deregisterItem{"none", "e1"}, deregisterItem{"b", "e2"})
+		if codes(got) != "1 4 3" || got[0].revision != 4 {
+			t.Errorf("%+v", got)
+		}
+		e := receive(t, heard)
+		if e.ChangeType != "removed" || e.Reason != "deregistered" || !slices.Equal(e.Instances, []string{"a"}) || len(e.Entries) != 1 || len(e.Entries[0].Fields) != 0 {
+			t.Errorf("%+v", e)
+		}
+		r.unchanged("a repetition", func() { r.remove(svc, reasonDeregistered, deregisterItem{"a", "e1"}) })
+		if h := r.record(svc); h["why"] != "" || !r.listed(svc) {
+			t.Errorf("%v", h)
+		}
+		// The last one: the record stays for a week and says why.
+		r.remove(svc, reasonOperator, deregisterItem{"b", ""}, deregisterItem{"c", ""})
+		h, k := r.record(svc), r.keys(svc)
+		if h["why"] != WhyRemoved || h["longest"] != "" || r.listed(svc) {
+			t.Errorf("%v, listed %t", h, r.listed(svc))
+		}
+		ttl := func(key string) int64 {
+			m := r.do("PTTL", key)
+			n, _ := m.AsInt64()
+			return n
+		}
+		for _, key := range []string{k.record(svc), k.changes(svc)} {
+			if ms := ttl(key); ms < 6*24*3600_000 {
+				t.Errorf("%s has a TTL of %d ms", key, ms)
+			}
+		}
+		r.put(svc, codeDone, item("e1", "", registration(svc, "a")))
+		if h := r.record(svc); h["why"] != "" || h["revision"] != "6" || ttl(k.record(svc)) != -1 || ttl(k.changes(svc)) != -1 || !r.listed(svc) {
+			t.Errorf("%v", h)
+		}
+		r.remove(svc, reasonDeregistered, deregisterItem{"a", "e1"})
+		if h := r.record(svc); h["why"] != WhyDeregistered {
+			t.Errorf("%v", h)
+		}
+	})
+}
+
+func TestVerdict(t *testing.T) {
+	onBoth(t, func(t *testing.T, r *rig) {
+		r.put(svc, codeDone, item("e1", "", registration(svc, "a")))
+		for i, step := range []struct {
+			id, epoch string
+			passing   bool
+			why       string
+			code      int
+		}{
+			{"none", "e1", true, "", codeGone},
+			{"a", "e2", true, "", codeHolder},
+			{"a", "e1", true, "", codeDone},
+			{"a", "e1", true, "", codeSame},
+			{"a", "e1", false, "refused", codeDone},
+			{"a", "e1", false, "refused", codeSame},
+			{"a", "e1", false, "timeout", codeDone},
+			{"a", "e1", true, "", codeDone},
+		} {
+			before := r.instance(svc, "a")
+			code, err := r.verdict(bounded(t), svc, step.id, step.epoch, step.passing, step.why)
+			if code != step.code || err != nil {
+				t.Errorf("step %d: %d, %v", i, code, err)
+			}
+			h := r.instance(svc, "a")
+			if step.code != codeDone && !cmp.Equal(h, before) {
+				t.Errorf("step %d: %v", i, h)
+			}
+			if step.code == codeDone && (h["checked_why"] != step.why || (h["failing_since"] == "") != step.passing) {
+				t.Errorf("step %d: %v", i, h)
+			}
+			if before["failing_since"] != "" && h["failing_since"] != "" && before["failing_since"] != h["failing_since"] {
+				t.Errorf("step %d: it is failing since %s, before since %s", i, h["failing_since"], before["failing_since"])
+			}
+		}
+		if len(r.instance(svc, "none")) > 0 {
+			t.Error("a verdict has made an instance")
+		}
+	})
+}
+
+func TestOverride(t *testing.T) {
+	onBoth(t, func(t *testing.T, r *rig) {
+		weight, off := 0.25, false
+		set := &Override{Weight: &weight, Enabled: &off, Author: "eve", Note: `half "open" é`}
+		want := func(id string, o *Override, lasts time.Duration, code int) int64 {
+			t.Helper()
+			a, err := r.override(bounded(t), svc, id, o, lasts)
+			if err != nil || a.code != code {
+				t.Fatalf("%+v, %v", a, err)
+			}
+			return a.revision
+		}
+		want("a", set, 0, codeGone)
+		want("a", nil, 0, codeGone)
+		r.put(svc, codeDone, item("e1", "", registration(svc, "a")), item("e1", "", registration(svc, "b")))
+		heard := r.hear(r.keys(svc).change(svc))
+		if rev := want("a", set, time.Hour, codeDone); rev != 2 {
+			t.Error(rev)
+		}
+		stored := func() *Override {
+			t.Helper()
+			return parseOverride(t, r.hash(r.keys(svc).overrides(svc))["a"])
+		}
+		o := stored()
+		if *o.Weight != 0.25 || *o.Enabled || o.Draining != nil || o.Author != "eve" || o.Note != set.Note || o.UntilMS != o.AtMS+3600_000 || o.GoneMS != 0 {
+			t.Errorf("%+v", o)
+		}
+		if e := receive(t, heard); e.Reason != "override" || e.Entries[0].Override == "" || e.Revision != 2 {
+			t.Errorf("%+v", e)
+		}
+		// It outlives its instance, and is there when that comes back.
+		r.remove(svc, reasonDeregistered, deregisterItem{"a", "e1"})
+		if o := stored(); o.GoneMS == 0 {
+			t.Errorf("%+v", o)
+		}
+		want("a", set, 0, codeDone) // it can be changed meanwhile
+		if o := stored(); o.GoneMS == 0 || o.UntilMS != 0 {
+			t.Errorf("%+v", o)
+		}
+		receive(t, heard)
+		r.put(svc, codeDone, item("e2", "", registration(svc, "a")))
+		if e := receive(t, heard); parseOverride(t, e.Entries[0].Override).GoneMS != 0 || stored().GoneMS != 0 {
+			t.Errorf("%+v", e)
+		}
+		want("a", nil, 0, codeDone)
+		if e := receive(t, heard); e.Reason != "override" || e.Entries[0].Override != "" {
+			t.Errorf("%+v", e)
+		}
+		want("a", nil, 0, codeGone)
+		// It ends by itself.
+		want("a", set, time.Hour, codeDone)
+		receive(t, heard)
+		r.pass(svc, time.Hour+time.Second)
+		r.put(svc, codeSame, item("e2", "", registration(svc, "a")), item("e1", "", registration(svc, "b")))
+		r.clean(svc)
+		if e := receive(t, heard); e.Reason != "override" || len(r.hash(r.keys(svc).overrides(svc))) != 0 {
+			t.Errorf("%+v", e)
+		}
+		// And a week after its instance is gone.
+		want("a", set, 0, codeDone)
+		r.remove(svc, reasonDeregistered, deregisterItem{"a", "e2"})
+		for _, left := range []int{1, 0} {
+			r.pass(svc, 4*24*time.Hour)
+			r.put(svc, codeSame, item("e1", "", registration(svc, "b")))
+			r.clean(svc)
+			if n := len(r.hash(r.keys(svc).overrides(svc))); n != left {
+				t.Errorf("%d overrides, expected %d", n, left)
+			}
+		}
+		// There is room for 1,000.
+		for i := range 1000 {
+			r.do("HSET", r.keys(svc).overrides(svc), "x"+strconv.Itoa(i), `{"author":"eve"}`)
+		}
+		want("b", set, 0, codeFull)
+		want("x1", set, 0, codeDone)
+	})
+}
+
+// TestRaces: of many callers that want one id one has it; calls that race with cleanup leave a
+// whole instance or none.
+func TestRaces(t *testing.T) {
+	onBoth(t, func(t *testing.T, r *rig) {
+		const racers = 16
+		ctx := bounded(t)
+		for round := range 10 {
+			id := "id" + strconv.Itoa(round)
+			won := make(chan string, racers)
+			var all sync.WaitGroup
+			for i := range racers {
+				epoch := "e" + strconv.Itoa(i)
+				all.Go(func() {
+					reg := registration(svc, id, func(x *Registration) { x.Port = 1000 + i })
+					got, err := r.register(ctx, svc, false, []registerItem{item(epoch, "", reg)})
+					if err != nil {
+						t.Error(err)
+					} else if got[0].code == codeDone {
+						won <- epoch
+					}
+				})
+			}
+			all.Wait()
+			close(won)
+			if epoch := <-won; r.instance(svc, id)["epoch"] != epoch || len(won) > 0 {
+				t.Errorf("%s won, %v, and %d others", epoch, r.instance(svc, id), len(won))
+			}
+		}
+		r.pass(svc, 3*time.Minute)
+		r.do("HSET", r.keys(svc).record(svc), "cleaned", strconv.FormatInt(r.now(svc)-31_000, 10), "guard_done", strconv.FormatInt(r.now(svc)-1000, 10))
+		var all sync.WaitGroup
+		for i := range racers {
+			all.Go(func() {
+				id := "id" + strconv.Itoa(i%10)
+				var err error
+				switch i % 3 {
+				case 0:
+					_, err = r.cleanup(ctx, svc)
+				case 1:
+					_, err = r.heartbeat(ctx, svc, false, []beatItem{{id, r.instance(svc, id)["epoch"], "", ""}})
+				case 2:
+					_, err = r.register(ctx, svc, false, []registerItem{item("new", "", registration(svc, id))})
+				}
+				if err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		all.Wait()
+		beats := r.beats(svc)
+		for i := range 10 {
+			id := "id" + strconv.Itoa(i)
+			if _, scored := beats[id]; scored != (len(r.instance(svc, id)) > 0) {
+				t.Errorf("%s is half there", id)
+			}
+		}
+	})
+}

@@ -1,0 +1,263 @@
+package registry
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+)
+
+// fill registers n instances i0 to i<n-1>.
+func (r *rig) fill(service string, n int) {
+	r.t.Helper()
+	for from := 0; from < n; from += callItems {
+		var items []registerItem
+		for i := from; i < min(from+callItems, n); i++ {
+			items = append(items, item("e1", "", registration(service, fmt.Sprintf("i%d", i))))
+		}
+		r.put(service, codeDone, items...)
+	}
+}
+
+// alive lets instances from to n-1 beat.
+func (r *rig) alive(service string, from, n int) {
+	r.t.Helper()
+	for i := from; i < n; i++ {
+		if got := r.beat(service, beatItem{fmt.Sprintf("i%d", i), "e1", "", ""}); got != "2" {
+			r.t.Fatalf("i%d: %s", i, got)
+		}
+	}
+}
+
+func TestCleanup(t *testing.T) {
+	onBoth(t, func(t *testing.T, r *rig) {
+		if got := r.clean(svc); got != (cleaned{}) {
+			t.Errorf("%+v", got)
+		}
+		r.fill(svc, 10)
+		r.put(svc, codeDone, item("e1", "", registration(svc, "p", func(x *Registration) { x.Persistent = true })),
+			item("e1", "", registration(svc, "slow", func(x *Registration) { x.Interval = time.Minute })))
+		heard := r.hear(r.keys(svc).change(svc))
+		r.pass(svc, 40*time.Second)
+		if got := r.clean(svc); got.removed != 0 || r.record(svc)["longest"] != "60000" {
+			t.Errorf("%+v, %v", got, r.record(svc))
+		}
+		// The first one in an interval is let through.
+		r.pass(svc, 85*time.Second)
+		r.alive(svc, 3, 10)
+		r.do("HSET", r.keys(svc).record(svc), "cleaned", strconv.FormatInt(r.now(svc)-10_000, 10))
+		r.unchanged("a cleanup too soon", func() {
+			if got, err := r.cleanup(bounded(t), svc); got.removed != 0 || err != nil {
+				t.Errorf("%+v, %v", got, err)
+			}
+		})
+		// i0 to i2 and slow are 4 of 12: too many at once. One of them comes back.
+		r.alive(svc, 2, 3)
+		if got := r.clean(svc); got.removed != 3 || got.more || got.guard != "" {
+			t.Errorf("%+v", got)
+		}
+		e := receive(t, heard)
+		slices.Sort(e.Instances)
+		if e.ChangeType != "removed" || e.Reason != "expired" || !slices.Equal(e.Instances, []string{"i0", "i1", "slow"}) {
+			t.Errorf("%+v", e)
+		}
+		if r.record(svc)["longest"] != "10000" {
+			t.Errorf("%v", r.record(svc))
+		}
+		if len(r.instance(svc, "i0")) != 0 || len(r.instance(svc, "i2")) == 0 || r.beats(svc)["p"] != -1 {
+			t.Error("the wrong ones are gone")
+		}
+		// One that does not beat goes when it has failed its checks for the limit.
+		if code, err := r.verdict(bounded(t), svc, "p", "e1", false, "refused"); code != codeDone || err != nil {
+			t.Fatal(code, err)
+		}
+		receive(t, heard)
+		r.pass(svc, 110*time.Second)
+		r.alive(svc, 2, 10)
+		if got := r.clean(svc); got.removed != 0 {
+			t.Errorf("%+v", got)
+		}
+		r.pass(svc, 15*time.Second)
+		if got := r.clean(svc); got.removed != 1 {
+			t.Errorf("%+v", got)
+		}
+		if e := receive(t, heard); e.Reason != "checks_failed" || !slices.Equal(e.Instances, []string{"p"}) {
+			t.Errorf("%+v", e)
+		}
+		// The settings of a service go before the defaults.
+		r.do("HSET", r.keys(svc).record(svc), "limit", "8000", "every", "60000")
+		r.pass(svc, 3*time.Second) // i2 to i9 are silent for 18 s
+		r.alive(svc, 3, 10)
+		r.do("HSET", r.keys(svc).record(svc), "cleaned", strconv.FormatInt(r.now(svc)-2001, 10))
+		if got, err := r.cleanup(bounded(t), svc); got.removed != 1 || err != nil {
+			t.Errorf("%+v, %v, %v", got, err, r.record(svc))
+		}
+	})
+}
+
+// TestCleanupMany: calls of 200, until none is due.
+func TestCleanupMany(t *testing.T) {
+	onBoth(t, func(t *testing.T, r *rig) {
+		r.fill(svc, 450)
+		r.pass(svc, 3*time.Minute)
+		r.do("HSET", r.keys(svc).record(svc), "guard_done", strconv.FormatInt(r.now(svc)-100_000, 10))
+		for _, want := range []cleaned{{removed: 200, more: true}, {removed: 200, more: true}, {removed: 50}} {
+			r.do("HSET", r.keys(svc).record(svc), "cleaned", strconv.FormatInt(r.now(svc)-31_000, 10))
+			if want.removed != 200 || len(r.beats(svc)) != 450 {
+				r.pass(svc, 0)
+			}
+			if got, err := r.cleanup(bounded(t), svc); got != want || err != nil {
+				t.Fatalf("%+v, %v, expected %+v", got, err, want)
+			}
+		}
+		if h := r.record(svc); h["why"] != WhyExpired || h["revision"] != strconv.Itoa(8+3) || r.listed(svc) {
+			t.Errorf("%v", h)
+		}
+		// cleanupAll does so by itself.
+		r.fill(svc, 450)
+		r.pass(svc, 3*time.Minute)
+		k := r.keys(svc)
+		r.do("HSET", k.record(svc), "cleaned", strconv.FormatInt(r.now(svc)-31_000, 10), "guard_done", strconv.FormatInt(r.now(svc)-100_000, 10))
+		if got, err := r.cleanupAll(bounded(t), svc); got.removed != 450 || got.more || err != nil {
+			t.Errorf("%+v, %v", got, err)
+		}
+	})
+}
+
+// TestCleanupGrace: after a gap of cleanups, or a jump of the clock, nothing is due for one limit.
+func TestCleanupGrace(t *testing.T) {
+	for name, jump := range map[string]time.Duration{"gap": 70 * time.Second, "put back": -70 * time.Second} {
+		t.Run(name, func(t *testing.T) {
+			onBoth(t, func(t *testing.T, r *rig) {
+				r.fill(svc, 10)
+				r.do("ZADD", r.keys(svc).heartbeats(svc), strconv.FormatInt(r.now(svc)-300_000, 10), "i0")
+				r.pass(svc, jump)
+				cleanup := func(want int) {
+					t.Helper()
+					if got, err := r.cleanup(bounded(t), svc); got.removed != want || got.guard != "" || err != nil {
+						t.Errorf("%+v, %v; %v", got, err, r.record(svc))
+					}
+				}
+				cleanup(0)
+				now := r.now(svc)
+				for id, score := range r.beats(svc) {
+					if score > now {
+						t.Errorf("%s is %d ms ahead", id, score-now)
+					}
+				}
+				for range 3 { // by the interval, as it must be
+					r.pass(svc, 35*time.Second)
+					r.alive(svc, 1, 10)
+					cleanup(0)
+				}
+				r.pass(svc, 35*time.Second)
+				r.alive(svc, 1, 10)
+				cleanup(1)
+			})
+		})
+	}
+}
+
+// TestGuard: it begins, holds, ends by time, and never covers the same instances again.
+func TestGuard(t *testing.T) {
+	onBoth(t, func(t *testing.T, r *rig) {
+		const n = 10
+		r.fill(svc, n)
+		step, wantGuard := r.guarded(n)
+		wantGuard(step(62*time.Second, 4), "")
+		wantGuard(step(62*time.Second, 4), "4 of 10 instances fell silent or failed their checks together")
+		wantGuard(step(186*time.Second, 4), "4 of 10")
+		// Two limits after its beginning, what it covered goes.
+		if got := step(93*time.Second, 4); got.removed != 4 || got.guard != "" || len(r.beats(svc)) != 6 {
+			t.Errorf("%+v; %v", got, r.record(svc))
+		}
+		// The rest falls silent: another guard, since these were not covered.
+		wantGuard(step(93*time.Second, n), "")
+		wantGuard(step(62*time.Second, n), "6 of 6")
+		// They come back, and the guard is over at once.
+		if got := step(31*time.Second, 4); got.guard != "" || got.removed != 0 || len(r.beats(svc)) != 6 {
+			t.Errorf("%+v; %v", got, r.record(svc))
+		}
+		wantGuard(step(124*time.Second, n), "6 of 6")
+		if got := step(310*time.Second, n); got.removed != 6 || r.record(svc)["why"] != WhyExpired {
+			t.Errorf("%+v; %v", got, r.record(svc))
+		}
+	})
+}
+
+// TestGuardAgain: while others are guarded, what an earlier guard has covered is removed.
+func TestGuardAgain(t *testing.T) {
+	onBoth(t, func(t *testing.T, r *rig) {
+		const n = 10
+		r.fill(svc, n)
+		step, wantGuard := r.guarded(n)
+		wantGuard(step(217*time.Second, 4), "4 of 10")
+		wantGuard(step(124*time.Second, 9), "4 of 10")
+		if got := step(31*time.Second, 9); got.removed != 4 || !strings.HasPrefix(got.guard, "5 of 10") {
+			t.Errorf("%+v; %v", got, r.record(svc))
+		}
+		if got := step(279*time.Second, 9); got.removed != 5 || got.guard != "" {
+			t.Errorf("%+v; %v", got, r.record(svc))
+		}
+	})
+}
+
+// guarded are step, which lets time pass in steps of cleanups, with live instances from live to
+// n-1, and a check of what it returns.
+func (r *rig) guarded(n int) (step func(d time.Duration, live int) cleaned, wantGuard func(got cleaned, want string)) {
+	step = func(d time.Duration, live int) (got cleaned) {
+		r.t.Helper()
+		for ; d > 0; d -= 31 * time.Second {
+			r.pass(svc, min(d, 31*time.Second))
+			r.alive(svc, live, n)
+			removed := got.removed
+			var err error
+			if got, err = r.cleanupAll(bounded(r.t), svc); err != nil {
+				r.t.Fatal(err)
+			}
+			got.removed += removed
+		}
+		return got
+	}
+	wantGuard = func(got cleaned, want string) {
+		r.t.Helper()
+		if got.removed != 0 || want == "" && got.guard != "" || !strings.HasPrefix(got.guard, want) || r.record(svc)["guard_why"] != got.guard {
+			r.t.Errorf("%+v, expected %q; %v", got, want, r.record(svc))
+		}
+	}
+	return step, wantGuard
+}
+
+// TestGuardWave: instances that fall silent together are not due at one moment. A cleanup between
+// them removes none.
+func TestGuardWave(t *testing.T) {
+	onBoth(t, func(t *testing.T, r *rig) {
+		r.fill(svc, 10)
+		for i := range 4 { // they were to be due 5 s apart
+			r.do("ZADD", r.keys(svc).heartbeats(svc), strconv.FormatInt(r.now(svc)-121_000+int64(i)*5000, 10), fmt.Sprintf("i%d", i))
+		}
+		if got := r.clean(svc); got.removed != 0 || got.guard == "" {
+			t.Errorf("%+v", got)
+		}
+	})
+}
+
+// TestGuardNot: one instance, and 30 % of them, are removed without a guard.
+func TestGuardNot(t *testing.T) {
+	onBoth(t, func(t *testing.T, r *rig) {
+		r.fill(svc, 10)
+		r.fill("single", 1)
+		for _, service := range []string{svc, "single"} {
+			r.pass(service, 125*time.Second)
+		}
+		r.alive(svc, 3, 10)
+		if got := r.clean(svc); got.removed != 3 || got.guard != "" {
+			t.Errorf("%+v", got)
+		}
+		if got := r.clean("single"); got.removed != 1 || got.guard != "" {
+			t.Errorf("%+v", got)
+		}
+	})
+}

@@ -1,0 +1,67 @@
+package registry
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"net"
+	"slices"
+	"strings"
+
+	"github.com/freeslot/freeslot"
+)
+
+// where is how this process and Redis see each other.
+type where struct {
+	// host is the address by which this process reaches Redis.
+	host string
+	// loopback: Redis is on this machine, so that others may be, too.
+	loopback bool
+}
+
+// locate finds the local address of connections to Redis. It asks the kernel for the route and
+// sends nothing.
+func (c *conn) locate(ctx context.Context) (where, error) {
+	addrs := slices.Sorted(maps.Keys(c.commands.Nodes()))
+	if len(addrs) == 0 {
+		return where{}, errors.New("there is no connection to redis")
+	}
+	addr := addrs[0]
+	if strings.HasPrefix(addr, "/") { // a Unix socket
+		return where{host: "127.0.0.1", loopback: true}, nil
+	}
+	var d net.Dialer
+	route, err := d.DialContext(ctx, "udp", addr)
+	if err != nil {
+		return where{}, fmt.Errorf("route to redis at %s: %w", addr, err)
+	}
+	defer func() { _ = route.Close() }() // nothing was sent
+	local, _, err := net.SplitHostPort(route.LocalAddr().String())
+	if err != nil {
+		return where{}, fmt.Errorf("route to redis at %s: %w", addr, err)
+	}
+	remote, _, err := net.SplitHostPort(route.RemoteAddr().String())
+	if err != nil {
+		return where{}, fmt.Errorf("route to redis at %s: %w", addr, err)
+	}
+	return where{host: local, loopback: isLoopback(remote)}, nil
+}
+
+// place fills in the host of a registration. An instance on loopback is refused unless Redis is
+// there, too: two machines would take each other's 127.0.0.1:8080 over.
+func (c *conn) place(ctx context.Context, r Registration) (Registration, error) {
+	if r.Host != "" && !isLoopback(r.Host) {
+		return r, nil
+	}
+	at, err := c.locate(ctx)
+	switch {
+	case err != nil:
+		return r, err
+	case r.Host == "":
+		r.Host = at.host
+	case !at.loopback:
+		return r, freeslot.Invalid("host", "is %s, which only this machine reaches, and redis is on another one; expected an address for all clients", r.Host)
+	}
+	return r, nil
+}

@@ -1,0 +1,261 @@
+package registry
+
+import (
+	"math/rand/v2"
+	"slices"
+	"time"
+
+	"github.com/freeslot/freeslot/internal/node/heartbeat"
+)
+
+const (
+	firstRetry   = 100 * time.Millisecond
+	longestRetry = 5 * time.Second
+)
+
+// task is what a member needs to have sent.
+type task int
+
+const (
+	taskNone task = iota
+	taskBeat
+	taskMetrics  // a beat that brings metrics
+	taskRegister // brings content and metrics
+	taskLeave
+)
+
+// member is one instance in a provider's care. It decides what is sent next, by the clock that it
+// is given, and does no I/O. Its service's mu guards it.
+type member struct {
+	reg      Registration
+	fields   []string
+	content  string
+	decider  *heartbeat.Decider
+	pending  task
+	leaving  bool
+	demanded bool // the next task is due at once
+
+	// registeredAt is when Redis had it registered for this provider, Redis' ms; 0 if never.
+	registeredAt int64
+	// there: Redis has it, as far as is known.
+	there bool
+	// holder has the id. With Superseded this member has stopped for good.
+	holder *HolderError
+	// replaces is the epoch of a holder that gives way.
+	replaces string
+
+	notBefore time.Time // after a failure
+	failures  int
+	err       error
+	begun     time.Time // of the pending task
+	lastBeat  time.Time
+
+	// waiters wait for the end of a task that has not begun, asked for that of the pending one.
+	waiters, asked []chan<- error
+}
+
+func newMember(reg Registration, policy heartbeat.Policy) *member {
+	policy.HeartbeatInterval = reg.Interval
+	policy.MetadataInterval = max(policy.MetadataInterval, reg.Interval)
+	if reg.Persistent {
+		policy.HeartbeatInterval = policy.MetadataInterval
+	}
+	m := &member{decider: heartbeat.New(policy)}
+	m.set(reg)
+	return m
+}
+
+// set changes what is said of the instance.
+func (m *member) set(reg Registration) {
+	m.reg = reg
+	m.fields, m.content = reg.fields()
+	m.decider.Forget()
+}
+
+func (m *member) superseded() bool { return m.holder != nil && m.holder.Superseded }
+
+// next is what is due, and how long nothing is if that is taskNone.
+func (m *member) next(now time.Time, metrics heartbeat.Metrics) (task, time.Duration) {
+	switch {
+	case m.pending != taskNone:
+		return taskNone, heartbeat.Never
+	case m.leaving && (m.demanded || !now.Before(m.notBefore)):
+		return taskLeave, 0
+	case m.leaving:
+		return taskNone, m.notBefore.Sub(now)
+	case m.superseded():
+		return taskNone, heartbeat.Never
+	}
+	decision := m.decider.Decide(now, metrics)
+	if m.demanded {
+		decision = m.decider.Demand(now, metrics)
+	} else if wait := m.notBefore.Sub(now); wait > 0 {
+		return taskNone, wait
+	}
+	switch decision {
+	case heartbeat.HeartbeatOnly:
+		return taskBeat, 0
+	case heartbeat.MetricsUpdate:
+		return taskMetrics, 0
+	case heartbeat.MetadataUpdate:
+		return taskRegister, 0
+	default:
+		return taskNone, m.decider.Next(now, metrics)
+	}
+}
+
+// begin notes that a task is being sent.
+func (m *member) begin(t task, now time.Time, metrics heartbeat.Metrics) {
+	m.pending, m.begun, m.demanded = t, now, false
+	m.asked, m.waiters = m.waiters, nil
+	switch t {
+	case taskBeat:
+		m.decider.Begin(heartbeat.HeartbeatOnly, now, metrics)
+	case taskMetrics:
+		m.decider.Begin(heartbeat.MetricsUpdate, now, metrics)
+	case taskRegister:
+		m.decider.Begin(heartbeat.MetadataUpdate, now, metrics)
+	}
+}
+
+// end notes what became of the pending task. It is true where the member has left.
+func (m *member) end(now time.Time, a answer, err error) (left bool) {
+	t := m.pending
+	m.pending = taskNone
+	again := false
+	switch {
+	case err != nil:
+		m.failed(now, err)
+	case t == taskLeave:
+		m.tell(m.left(a))
+		return true
+	case a.code == codeHolder:
+		again = m.held(now, a)
+	case a.code == codeFull:
+		m.failed(now, errFull)
+	case a.code == codeGone:
+		m.there = false
+		m.failed(now, ErrUnknown)
+		m.decider.Forget()
+	default:
+		m.succeeded(t, a)
+	}
+	if again { // it is no outcome yet
+		m.waiters, m.asked, m.demanded = slices.Concat(m.asked, m.waiters), nil, true
+		return false
+	}
+	m.tell(m.err)
+	return false
+}
+
+// left is what is wrong with an end.
+func (m *member) left(a answer) error {
+	if a.code == codeHolder && m.registeredAt != 0 {
+		a.holder.Superseded = true
+		return a.holder
+	}
+	return nil
+}
+
+func (m *member) succeeded(t task, a answer) {
+	m.decider.Succeeded()
+	m.there, m.holder, m.replaces, m.failures, m.err, m.lastBeat = true, nil, "", 0, nil, m.begun
+	m.notBefore = time.Time{}
+	switch {
+	case t == taskRegister:
+		m.registeredAt = max(a.registered, 1)
+	case a.code == codeDiffer:
+		m.decider.Forget()
+	}
+}
+
+// failed lets the task be due again, after a pause that grows and is never longer than an interval.
+func (m *member) failed(now time.Time, err error) {
+	m.decider.Failed()
+	m.err = err
+	pause := min(firstRetry<<min(m.failures, 10), longestRetry, m.reg.Interval)
+	m.failures++
+	m.notBefore = now.Add(pause/2 + rand.N(pause/2+1))
+}
+
+// held is the end of a task that found another holder. It is true where the id can be taken at
+// once.
+//
+// A holder that registered later than this member supersedes it. One that registered sooner has
+// come back with old data of Redis; it is in the way like that of any new instance.
+func (m *member) held(now time.Time, a answer) (again bool) {
+	h := a.holder
+	m.there, m.holder, m.replaces = false, h, ""
+	if m.registeredAt != 0 && a.registered >= m.registeredAt {
+		h.Superseded = true
+		m.decider.Failed()
+		m.err = h
+		return false
+	}
+	m.decider.Forget()
+	wait := 3*h.Interval - h.Silent
+	if h.Interval == 0 { // it does not beat
+		wait = longestRetry
+	}
+	same := h.Host == m.reg.Host && h.Port == m.reg.Port
+	if same || wait <= 0 {
+		m.replaces, wait = h.Epoch, 0
+	}
+	again = m.replaces != "" && m.failures == 0
+	m.failed(now, h)
+	if wait > 0 {
+		m.notBefore = now.Add(wait + rand.N(h.Interval/10+firstRetry))
+	}
+	return again
+}
+
+// tell gives the outcome to those that asked for it.
+func (m *member) tell(err error) {
+	for _, w := range m.asked {
+		w <- err // it has room for one
+	}
+	m.asked = nil
+}
+
+// drop ends the wait of all who ask, for a member that nothing is sent for any more.
+func (m *member) drop(err error) {
+	m.asked, m.waiters = slices.Concat(m.asked, m.waiters), nil
+	m.tell(err)
+}
+
+// InstanceStatus is what a provider knows of one of its instances.
+type InstanceStatus struct {
+	Service, ID string
+	// Registered: Redis has it, as far as is known. Draining: Stop or the caller has marked it so.
+	Registered, Draining bool
+	// Holder is the provider that has the id in its stead: a conflict, or with Superseded the end.
+	Holder *HolderError
+	// LastBeat is when the last heartbeat that Redis has confirmed was sent, by the local clock.
+	LastBeat time.Time
+	// Err is the last failure since then.
+	Err error
+}
+
+func (m *member) status() InstanceStatus {
+	return InstanceStatus{
+		Service: m.reg.Service, ID: m.reg.ID, Registered: m.there, Draining: m.reg.Draining,
+		Holder: m.holder, LastBeat: m.lastBeat, Err: m.err,
+	}
+}
+
+// ask makes the next task due, and is where its outcome comes.
+func (m *member) ask() <-chan error {
+	outcome := make(chan error, 1)
+	if m.superseded() && !m.leaving {
+		outcome <- m.holder
+		return outcome
+	}
+	m.waiters, m.demanded = append(m.waiters, outcome), true
+	return outcome
+}
+
+// renewed is another member in place of m, with what m knows of Redis.
+func (m *member) renewed(next *member) *member {
+	next.registeredAt, next.there, next.lastBeat = m.registeredAt, m.there, m.lastBeat
+	return next
+}

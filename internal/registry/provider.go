@@ -1,0 +1,408 @@
+package registry
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/freeslot/freeslot"
+	"github.com/freeslot/freeslot/internal/node/collector"
+	"github.com/freeslot/freeslot/internal/node/heartbeat"
+	redisclient "github.com/freeslot/freeslot/internal/redis/client"
+)
+
+// Provider keeps instances registered while it runs: it sends their heartbeats and metrics, and
+// registers them again, for ever, where Redis has lost them. Its methods are safe for concurrent
+// use.
+type Provider struct {
+	opts    Options
+	log     *zap.Logger
+	metrics *providerMetrics
+	// epoch is this life of the provider.
+	epoch   string
+	runner  *collector.Runner
+	current atomic.Pointer[ownMetrics]
+
+	starting sync.Mutex // held by Start
+	conn     *conn      // set by New or by Start
+	close    func()     // closes conn where Start has opened it
+
+	ctx    context.Context // ends with Stop
+	cancel context.CancelFunc
+	stop   sync.Once
+
+	mu       sync.Mutex
+	begun    bool                // guarded by mu
+	stopping bool                // guarded by mu
+	services map[string]*service // guarded by mu
+	loops    sync.WaitGroup      // guarded by mu until stopping
+}
+
+// ownMetrics are the last metrics of this process.
+type ownMetrics struct {
+	flat heartbeat.Metrics
+	json string // empty without any
+}
+
+// NewProvider makes a provider. It does no I/O. Errors: an *freeslot.Error that names every bad
+// option.
+func NewProvider(opts Options) (*Provider, error) { return newProvider(opts, nil) }
+
+// newProvider makes a provider on a connection that the caller owns; nil lets Start open one.
+func newProvider(opts Options, shared *conn) (*Provider, error) {
+	opts = opts.WithDefaults()
+	if shared == nil || opts.RedisURL != "" {
+		if err := opts.Validate(); err != nil {
+			return nil, err
+		}
+	}
+	runner, err := collector.New(opts.Collectors, opts.Logger, opts.Registerer)
+	if err != nil {
+		return nil, err
+	}
+	p := &Provider{
+		opts: opts, log: opts.Logger, epoch: newEpoch(), runner: runner, conn: shared, close: func() {},
+		services: make(map[string]*service),
+	}
+	p.current.Store(&ownMetrics{})
+	p.metrics = newProviderMetrics(opts.Registerer, p.Status)
+	p.ctx, p.cancel = context.WithCancel(context.Background())
+	return p, nil
+}
+
+// Start connects to Redis. ctx bounds the start alone. After an error it can be called again.
+// Errors: a Redis that cannot be reached; ErrClosed.
+func (p *Provider) Start(ctx context.Context) error {
+	p.starting.Lock()
+	defer p.starting.Unlock()
+	switch {
+	case p.ctx.Err() != nil:
+		return ErrClosed
+	case p.Running():
+		return errors.New("registry: provider was started before")
+	}
+	if p.conn == nil {
+		cfg := redisclient.Config{URL: p.opts.RedisURL, Access: p.opts.Access, Name: "freeslot-registry"}
+		c, closeConn, err := dial(ctx, cfg, Prefix(p.opts.KeyPrefix, p.opts.Namespace), false, p.log, nil)
+		if err != nil {
+			return fmt.Errorf("start provider: %w", err)
+		}
+		p.conn, p.close = c, closeConn
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.stopping {
+		return ErrClosed // Stop closes the connection
+	}
+	p.begun = true
+	if len(p.opts.Collectors) > 0 {
+		p.loops.Go(func() { p.runner.Run(p.ctx) })
+		p.loops.Go(p.collect)
+	}
+	return nil
+}
+
+// collect hands new metrics to the services.
+func (p *Provider) collect() {
+	for {
+		select {
+		case <-p.ctx.Done():
+			return
+		case <-p.runner.Changed():
+		}
+		snapshot := p.runner.Latest()
+		raw, err := json.Marshal(snapshot)
+		if err != nil {
+			panic("registry: metrics are no JSON: " + err.Error())
+		}
+		next := &ownMetrics{flat: snapshot.Flat()}
+		if len(snapshot) > 0 {
+			next.json = string(raw)
+		}
+		p.current.Store(next)
+		for _, s := range p.all() {
+			s.poke()
+		}
+	}
+}
+
+func (p *Provider) figures() *ownMetrics { return p.current.Load() }
+
+// all are the services, by name.
+func (p *Provider) all() []*service {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return slices.SortedFunc(maps.Values(p.services), func(a, b *service) int { return strings.Compare(a.name, b.name) })
+}
+
+// Running reports whether the provider has been started and not stopped.
+func (p *Provider) Running() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.begun && !p.stopping
+}
+
+// Register takes an instance into the provider's care, or changes what is said of it, and waits for
+// the first try. After an error but invalid_argument, ErrNotStarted and ErrClosed it goes on
+// trying, until Deregister: the error says that Redis does not have the instance yet. Errors: a
+// *HolderError for a conflict; overloaded where Redis has no memory; what Redis or ctx say.
+func (p *Provider) Register(ctx context.Context, reg Registration) error {
+	if err := p.ready(); err != nil {
+		return err
+	}
+	if reg.Interval == 0 {
+		reg.Interval = p.opts.Heartbeat.HeartbeatInterval
+	}
+	placed, err := p.conn.place(ctx, reg)
+	if err != nil && freeslot.CodeOf(err) != freeslot.CodeInvalidArgument {
+		return fmt.Errorf("register an instance of %s: %w", reg.Service, err)
+	}
+	var found freeslot.FieldErrors
+	found.Add(err)
+	reg = placed.WithDefaults()
+	reg.validate(&found)
+	p.checkLabels(reg, &found)
+	if err := found.Err(); err != nil {
+		return err
+	}
+	s, err := p.serviceOf(reg.Service)
+	if err != nil {
+		return err
+	}
+	return s.ask(ctx, reg.ID, func(m *member) (*member, error) {
+		switch {
+		case m == nil || m.superseded():
+			return newMember(reg, p.opts.Heartbeat), nil
+		case m.leaving:
+			return nil, fmt.Errorf("instance %s of %s is being deregistered", reg.ID, reg.Service)
+		case m.reg.Interval != reg.Interval || m.reg.Persistent != reg.Persistent:
+			return m.renewed(newMember(reg, p.opts.Heartbeat)), nil
+		}
+		m.set(reg)
+		return m, nil
+	})
+}
+
+// checkLabels refuses labels that metrics would overwrite.
+func (p *Provider) checkLabels(reg Registration, found *freeslot.FieldErrors) {
+	if !p.opts.FlatMetrics {
+		return
+	}
+	for _, c := range p.opts.Collectors {
+		for _, key := range slices.Sorted(maps.Keys(reg.Metadata)) {
+			if strings.HasPrefix(key, c.Collector.Type()+"_") {
+				found.Addf(fmt.Sprintf("metadata[%q]", key), "is where flat metrics of %s go, expected another key", c.Collector.Type())
+			}
+		}
+	}
+}
+
+// Deregister ends an instance. After an error but ErrUnknown it goes on trying. Errors: ErrUnknown
+// if the provider has no such instance; a *HolderError if another one has it, which then keeps it.
+func (p *Provider) Deregister(ctx context.Context, serviceName, id string) error {
+	return p.ask(ctx, serviceName, id, func(m *member) { m.leaving = true })
+}
+
+// Heartbeat sends a heartbeat at once, besides those that are sent anyway. Errors: ErrUnknown if
+// the provider has no such instance, or if Redis has none, which the provider mends; a
+// *HolderError; what Redis or ctx say.
+func (p *Provider) Heartbeat(ctx context.Context, serviceName, id string) error {
+	return p.ask(ctx, serviceName, id, func(*member) {})
+}
+
+// HeartbeatResult is what became of one heartbeat of HeartbeatAll.
+type HeartbeatResult struct {
+	Service, ID string
+	Err         error // as Heartbeat returns it
+}
+
+// HeartbeatAll is Heartbeat for all instances of the provider, in calls of many.
+func (p *Provider) HeartbeatAll(ctx context.Context) ([]HeartbeatResult, error) {
+	if err := p.ready(); err != nil {
+		return nil, err
+	}
+	return p.askAll(ctx, func(m *member) bool { return !m.leaving }), nil
+}
+
+// Status is what the provider knows of its instances, sorted by service and id.
+func (p *Provider) Status() (out []InstanceStatus) {
+	for _, s := range p.all() {
+		s.mu.Lock()
+		for _, id := range slices.Sorted(maps.Keys(s.members)) {
+			out = append(out, s.members[id].status())
+		}
+		s.mu.Unlock()
+	}
+	return out
+}
+
+// Stop marks the instances as draining, waits StopPause for consumers to see it, and deregisters
+// them; persistent ones stay. ctx bounds all of it. It tolerates a provider that was never started,
+// and being called twice. Errors: instances that could not be deregistered; consumers see them as
+// late.
+func (p *Provider) Stop(ctx context.Context) (failed error) {
+	p.stop.Do(func() {
+		p.mu.Lock()
+		p.stopping = true
+		begun := p.begun
+		p.mu.Unlock()
+		if begun {
+			failed = p.leave(ctx)
+		}
+		p.cancel()
+		p.starting.Lock() // a Start under way ends first
+		defer p.starting.Unlock()
+		p.loops.Wait() // soon, because its calls end with p.ctx
+		p.close()
+	})
+	return failed
+}
+
+// leave drains and deregisters.
+func (p *Provider) leave(ctx context.Context) error {
+	ephemeral := func(m *member) bool { return !m.reg.Persistent && !m.superseded() && !m.leaving }
+	drained := p.askAll(ctx, func(m *member) bool {
+		if !ephemeral(m) || !m.there {
+			return false
+		}
+		reg := m.reg
+		reg.Draining = true
+		m.set(reg)
+		return true
+	})
+	if p.opts.StopPause > 0 && slices.ContainsFunc(drained, func(r HeartbeatResult) bool { return r.Err == nil }) {
+		pause := time.NewTimer(p.opts.StopPause)
+		defer pause.Stop()
+		select {
+		case <-pause.C:
+		case <-ctx.Done():
+		}
+	}
+	var errs []error
+	for _, r := range p.askAll(ctx, func(m *member) bool {
+		if !ephemeral(m) {
+			return false
+		}
+		m.leaving = true
+		return true
+	}) {
+		if r.Err != nil && !errors.As(r.Err, new(*HolderError)) {
+			errs = append(errs, fmt.Errorf("deregister instance %s of %s: %w", r.ID, r.Service, r.Err))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// ready is the error of calls before Start and after Stop.
+func (p *Provider) ready() error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	switch {
+	case p.stopping:
+		return ErrClosed
+	case !p.begun:
+		return ErrNotStarted
+	}
+	return nil
+}
+
+// serviceOf is a service with its loop.
+func (p *Provider) serviceOf(name string) (*service, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.stopping {
+		return nil, ErrClosed
+	}
+	s := p.services[name]
+	if s == nil {
+		s = newService(p, name)
+		p.services[name] = s
+		p.loops.Go(func() { s.run(p.ctx) })
+	}
+	return s, nil
+}
+
+// ask lets a member of the provider do something, and waits for the outcome.
+func (p *Provider) ask(ctx context.Context, serviceName, id string, change func(*member)) error {
+	if err := p.ready(); err != nil {
+		return err
+	}
+	p.mu.Lock()
+	s := p.services[serviceName]
+	p.mu.Unlock()
+	if s == nil {
+		return ErrUnknown
+	}
+	return s.ask(ctx, id, func(m *member) (*member, error) {
+		if m == nil {
+			return nil, ErrUnknown
+		}
+		change(m)
+		return m, nil
+	})
+}
+
+// askAll lets all members for which choose is true do something, and waits for the outcomes.
+func (p *Provider) askAll(ctx context.Context, choose func(*member) bool) (out []HeartbeatResult) {
+	var outcomes []<-chan error
+	for _, s := range p.all() {
+		s.mu.Lock()
+		for _, id := range slices.Sorted(maps.Keys(s.members)) {
+			if m := s.members[id]; choose(m) {
+				out = append(out, HeartbeatResult{Service: s.name, ID: id})
+				outcomes = append(outcomes, m.ask())
+				if p.ctx.Err() != nil {
+					m.drop(ErrClosed) // the loop is over
+				}
+			}
+		}
+		s.mu.Unlock()
+		s.poke()
+	}
+	for i, outcome := range outcomes {
+		out[i].Err = wait(ctx, outcome)
+	}
+	return out
+}
+
+// ask is askAll for one member. change gets nil where there is none, and returns the one to keep.
+func (s *service) ask(ctx context.Context, id string, change func(*member) (*member, error)) error {
+	s.mu.Lock()
+	before := s.members[id]
+	m, err := change(before)
+	if err != nil {
+		s.mu.Unlock()
+		return err
+	}
+	if before != nil && before != m {
+		before.drop(errReplaced)
+	}
+	s.members[id] = m
+	outcome := m.ask()
+	if s.p.ctx.Err() != nil {
+		m.drop(ErrClosed) // the loop is over
+	}
+	s.mu.Unlock()
+	s.poke()
+	return wait(ctx, outcome)
+}
+
+var errReplaced = errors.New("registry: the instance was registered anew meanwhile")
+
+func wait(ctx context.Context, outcome <-chan error) error {
+	select {
+	case err := <-outcome:
+		return err
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}

@@ -1,0 +1,620 @@
+package registry
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	"github.com/redis/rueidis"
+	"go.uber.org/zap/zaptest"
+
+	"github.com/freeslot/freeslot"
+	"github.com/freeslot/freeslot/internal/node/collector"
+	"github.com/freeslot/freeslot/internal/node/heartbeat"
+	"github.com/freeslot/freeslot/internal/redis/acl"
+	"github.com/freeslot/freeslot/internal/redis/redistest"
+	"github.com/freeslot/freeslot/internal/script"
+)
+
+const quick = MinHeartbeatInterval
+
+// provider is one that beats quickly, and is stopped at the end of the test.
+func (r *rig) provider(change ...func(*Options)) *Provider {
+	r.t.Helper()
+	opts := Options{
+		RedisURL: r.redis.URL(), KeyPrefix: r.prefix, Heartbeat: heartbeat.Policy{HeartbeatInterval: quick}, StopPause: -1, Logger: zaptest.NewLogger(r.t),
+	}
+	for _, c := range change {
+		c(&opts)
+	}
+	p, err := NewProvider(opts)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	if err := p.Start(bounded(r.t)); err != nil {
+		r.t.Fatal(err)
+	}
+	r.t.Cleanup(func() {
+		if err := p.Stop(bounded(r.t)); err != nil && !r.t.Failed() {
+			r.t.Errorf("stop: %v", err)
+		}
+	})
+	return p
+}
+
+func (r *rig) registers(p *Provider, reg Registration) {
+	r.t.Helper()
+	if err := p.Register(bounded(r.t), reg); err != nil {
+		r.t.Fatal(err)
+	}
+}
+
+// mine is a registration that a provider fills in.
+func mine(id string) Registration {
+	return Registration{Service: svc, ID: id, Host: "10.0.0.1", Port: 8080}
+}
+
+// beats waits for a beat of an instance from now on.
+func (r *rig) beaten(id string) {
+	r.t.Helper()
+	after := r.now(svc)
+	await(r.t, "a beat of "+id, func() bool { return r.beats(svc)[id] > after })
+}
+
+func TestProvider(t *testing.T) {
+	onBoth(t, func(t *testing.T, r *rig) {
+		p := r.provider(func(o *Options) { o.StopPause = quick })
+		if !p.Running() {
+			t.Error("it is not running")
+		}
+		heard := r.hear(r.keys(svc).change(svc))
+		r.registers(p, mine("a"))
+		r.registers(p, mine("b"))
+		lasting := mine("p")
+		lasting.Persistent = true
+		r.registers(p, lasting)
+		for range 3 {
+			receive(t, heard)
+		}
+		r.beaten("a")
+		r.beaten("b")
+		status := p.Status()
+		if len(status) != 3 || !status[0].Registered || status[0].ID != "a" || status[0].LastBeat.IsZero() || status[0].Err != nil {
+			t.Errorf("%+v", status)
+		}
+		if err := p.Heartbeat(bounded(t), svc, "a"); err != nil {
+			t.Error(err)
+		}
+		if err := p.Heartbeat(bounded(t), svc, "none"); !errors.Is(err, ErrUnknown) {
+			t.Error(err)
+		}
+		changed := mine("a")
+		changed.Weight = 2
+		r.registers(p, changed)
+		if e := receive(t, heard); e.Reason != "updated" || r.instance(svc, "a")["weight"] != "2" {
+			t.Errorf("%+v", e)
+		}
+		changed.Interval = 2 * quick
+		r.registers(p, changed)
+		if e := receive(t, heard); e.Reason != "updated" || r.instance(svc, "a")["interval"] != "200" {
+			t.Errorf("%+v", e)
+		}
+		if err := p.Deregister(bounded(t), svc, "b"); err != nil {
+			t.Error(err)
+		}
+		if e := receive(t, heard); e.Reason != "deregistered" || len(p.Status()) != 2 {
+			t.Errorf("%+v", e)
+		}
+		if err := p.Deregister(bounded(t), svc, "b"); !errors.Is(err, ErrUnknown) {
+			t.Error(err)
+		}
+		// Stop drains, and ends.
+		if err := p.Stop(bounded(t)); err != nil {
+			t.Error(err)
+		}
+		if e := receive(t, heard); e.Reason != "updated" || pairs(e.Entries[0].Fields)["draining"] != "true" {
+			t.Errorf("%+v", e)
+		}
+		if e := receive(t, heard); e.Reason != "deregistered" || !slices.Equal(e.Instances, []string{"a"}) {
+			t.Errorf("%+v", e)
+		}
+		if beats := r.beats(svc); len(beats) != 1 || beats["p"] != -1 || p.Running() {
+			t.Errorf("%v", beats)
+		}
+		for _, err := range []error{p.Register(bounded(t), mine("c")), p.Heartbeat(bounded(t), svc, "a"), p.Deregister(bounded(t), svc, "a"), p.Start(bounded(t))} {
+			if !errors.Is(err, ErrClosed) {
+				t.Error(err)
+			}
+		}
+		if err := p.Stop(bounded(t)); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+func TestProviderNotStarted(t *testing.T) {
+	t.Parallel()
+	p, err := NewProvider(Options{RedisURL: "redis://127.0.0.1:1"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := p.Register(bounded(t), mine("a")); !errors.Is(err, ErrNotStarted) {
+		t.Error(err)
+	}
+	if _, err := p.HeartbeatAll(bounded(t)); !errors.Is(err, ErrNotStarted) {
+		t.Error(err)
+	}
+	if err := p.Start(bounded(t)); err == nil || p.Running() {
+		t.Error("it has started without Redis")
+	}
+	if err := p.Stop(bounded(t)); err != nil {
+		t.Error(err)
+	}
+	_, err = NewProvider(Options{RedisURL: "x", KeyPrefix: "{", Namespace: "a:b", Heartbeat: heartbeat.Policy{HeartbeatInterval: 1, MetadataGap: -1}})
+	var found *freeslot.Error
+	if !errors.As(err, &found) || len(found.Errors) != 5 {
+		t.Error(err)
+	}
+}
+
+// TestProviderHost: without a host it is the address towards Redis; loopback is for Redis on
+// loopback.
+func TestProviderHost(t *testing.T) {
+	onBoth(t, func(t *testing.T, r *rig) {
+		p := r.provider()
+		r.registers(p, Registration{Service: svc, Port: 8080})
+		if h := r.instance(svc, "127.0.0.1:8080"); h["host"] != "127.0.0.1" {
+			t.Errorf("%v, %+v", h, p.Status())
+		}
+		err := p.Register(bounded(t), Registration{Service: "a:b", Port: -1})
+		var found *freeslot.Error
+		if !errors.As(err, &found) || len(found.Errors) < 2 {
+			t.Error(err)
+		}
+		far := newConn("x", &elsewhere{Client: r.client}, nil, false, zaptest.NewLogger(t), nil)
+		if _, err := far.place(bounded(t), mine("a")); err != nil {
+			t.Error(err)
+		}
+		loop := mine("a")
+		loop.Host = "localhost"
+		if _, err := far.place(bounded(t), loop); freeslot.CodeOf(err) != freeslot.CodeInvalidArgument {
+			t.Error(err)
+		}
+	})
+}
+
+// elsewhere is a client of a server on another machine.
+type elsewhere struct{ rueidis.Client }
+
+func (e *elsewhere) Nodes() map[string]rueidis.Client {
+	return map[string]rueidis.Client{"192.0.2.1:6379": e.Client}
+}
+
+// TestProviderFlush: a provider registers again by itself whatever Redis has lost.
+func TestProviderFlush(t *testing.T) {
+	t.Parallel()
+	server := redistest.New(t)
+	r := newRig(t, server.Target)
+	p := r.provider()
+	for i := range 100 {
+		r.registers(p, mine("i"+strconv.Itoa(i)))
+	}
+	for range 3 {
+		r.do("FLUSHALL")
+		await(t, "all instances", func() bool { return len(r.beats(svc)) == 100 })
+		await(t, "the provider's knowledge", func() bool {
+			return !slices.ContainsFunc(p.Status(), func(s InstanceStatus) bool { return !s.Registered })
+		})
+	}
+	// And while Redis was away, with an empty one in its place.
+	server.Kill()
+	await(t, "failures", func() bool {
+		return !slices.ContainsFunc(p.Status(), func(s InstanceStatus) bool { return s.Err == nil })
+	})
+	if err := p.Heartbeat(bounded(t), svc, "i1"); err == nil {
+		t.Error("a heartbeat has arrived nowhere")
+	}
+	server.Restart()
+	await(t, "all instances", func() bool { return len(r.beats(svc)) == 100 })
+	await(t, "the end of failures", func() bool {
+		return !slices.ContainsFunc(p.Status(), func(s InstanceStatus) bool { return s.Err != nil || !s.Registered })
+	})
+}
+
+// TestProviderContent: what was changed behind its back, as by a failover, is sent again.
+func TestProviderContent(t *testing.T) {
+	onBoth(t, func(t *testing.T, r *rig) {
+		p := r.provider()
+		r.registers(p, mine("a"))
+		r.do("HSET", r.keys(svc).instance(svc, "a"), "weight", "9", "content", "older")
+		await(t, "the content", func() bool { return r.instance(svc, "a")["weight"] == "1" })
+		// A half instance is made whole.
+		r.do("DEL", r.keys(svc).instance(svc, "a"))
+		await(t, "the instance", func() bool { return r.instance(svc, "a")["epoch"] == p.epoch })
+		// One that was removed comes back.
+		r.remove(svc, reasonOperator, deregisterItem{"a", ""})
+		await(t, "the instance", func() bool { return r.beats(svc)["a"] > 0 })
+	})
+}
+
+// TestProviderSuperseded: a newer provider from the same address takes the id over. The older one
+// says so, and never fights.
+func TestProviderSuperseded(t *testing.T) {
+	onBoth(t, func(t *testing.T, r *rig) {
+		reg := prometheus.NewRegistry()
+		first := r.provider(func(o *Options) { o.Registerer = reg })
+		r.registers(first, mine("a"))
+		second := r.provider()
+		heard := r.hear(r.keys(svc).change(svc))
+		r.registers(second, mine("a"))
+		if e := receive(t, heard); e.Reason != "replaced" {
+			t.Errorf("%+v", e)
+		}
+		await(t, "the end of the first", func() bool { return first.Status()[0].Holder != nil })
+		s := first.Status()[0]
+		if !errors.Is(s.Err, ErrSuperseded) || !s.Holder.Superseded || s.Holder.Epoch != second.epoch || s.Registered {
+			t.Errorf("%+v", s)
+		}
+		if n := testutil.CollectAndCount(reg, "freeslot_registry_provider_instances"); n != 4 {
+			t.Error(n)
+		}
+		if err := first.Heartbeat(bounded(t), svc, "a"); !errors.Is(err, ErrSuperseded) {
+			t.Error(err)
+		}
+		r.beaten("a")
+		r.beaten("a")
+		// Its stop leaves the other one alone.
+		if err := first.Stop(bounded(t)); err != nil {
+			t.Error(err)
+		}
+		if h := r.instance(svc, "a"); h["epoch"] != second.epoch || r.record(svc)["revision"] != "2" {
+			t.Errorf("%v", h)
+		}
+		// Its caller may want it all the same.
+		third := r.provider()
+		r.registers(third, mine("a"))
+		await(t, "the end of the second", func() bool { return second.Status()[0].Holder != nil })
+		r.registers(second, mine("a"))
+		if h := r.instance(svc, "a"); h["epoch"] != second.epoch {
+			t.Errorf("%v", h)
+		}
+		if err := third.Deregister(bounded(t), svc, "a"); !errors.Is(err, ErrSuperseded) || len(r.instance(svc, "a")) == 0 {
+			t.Error(err)
+		}
+	})
+}
+
+// TestProviderConflict: another address waits until the holder is silent, and then has the id.
+func TestProviderConflict(t *testing.T) {
+	onBoth(t, func(t *testing.T, r *rig) {
+		holder := registration(svc, "a", func(x *Registration) { x.Interval, x.Host = quick, "10.0.0.9" })
+		_, content := holder.fields()
+		r.put(svc, codeDone, item("e1", "", holder))
+		r.do("ZADD", r.keys(svc).heartbeats(svc), strconv.FormatInt(r.now(svc)+60_000, 10), "a") // it beats for a minute
+		p := r.provider()
+		err := p.Register(bounded(t), mine("a"))
+		var conflict *HolderError
+		if !errors.As(err, &conflict) || errors.Is(err, ErrSuperseded) || conflict.Epoch != "e1" || conflict.Host != "10.0.0.9" {
+			t.Fatal(err)
+		}
+		if s := p.Status()[0]; s.Registered || s.Holder == nil || s.Holder.Superseded {
+			t.Errorf("%+v", s)
+		}
+		if got := r.beat(svc, beatItem{"a", "e1", content, ""}); got != "1" {
+			t.Error(got)
+		}
+		await(t, "the takeover", func() bool { return r.instance(svc, "a")["epoch"] == p.epoch })
+		await(t, "the end of the conflict", func() bool { s := p.Status()[0]; return s.Registered && s.Holder == nil })
+	})
+}
+
+// TestProviderGhost: an earlier life of the instance that comes back with old data of Redis does
+// not end the living one.
+func TestProviderGhost(t *testing.T) {
+	onBoth(t, func(t *testing.T, r *rig) {
+		r.put(svc, codeDone, item("ghost", "", registration(svc, "a")))
+		k := r.keys(svc)
+		old := r.instance(svc, "a")
+		r.remove(svc, reasonDeregistered, deregisterItem{"a", "ghost"})
+		p := r.provider()
+		r.registers(p, mine("a"))
+		args := []string{"HSET", k.instance(svc, "a")}
+		for name, value := range old {
+			args = append(args, name, value)
+		}
+		r.do(args...)
+		await(t, "the living one", func() bool { return r.instance(svc, "a")["epoch"] == p.epoch })
+		await(t, "its knowledge", func() bool { return p.Status()[0].Registered })
+	})
+}
+
+func TestHeartbeatAll(t *testing.T) {
+	onBoth(t, func(t *testing.T, r *rig) {
+		p := r.provider(func(o *Options) { o.Heartbeat.HeartbeatInterval = time.Minute })
+		for i := range 100 {
+			r.registers(p, mine(fmt.Sprintf("i%02d", i)))
+		}
+		r.registers(p, Registration{Service: "other", ID: "x", Port: 1})
+		// One is gone, and another one was taken over: the others do not notice.
+		r.remove(svc, reasonOperator, deregisterItem{"i07", ""})
+		r.put(svc, codeDone, item("new", p.epoch, registration(svc, "i08")))
+		got, err := p.HeartbeatAll(bounded(t))
+		if err != nil || len(got) != 101 {
+			t.Fatal(len(got), err)
+		}
+		for _, g := range got {
+			switch g.ID {
+			case "i07":
+				if !errors.Is(g.Err, ErrUnknown) {
+					t.Errorf("%+v", g)
+				}
+			case "i08":
+				if !errors.Is(g.Err, ErrSuperseded) {
+					t.Errorf("%+v", g)
+				}
+			default:
+				if g.Err != nil {
+					t.Errorf("%+v", g)
+				}
+			}
+		}
+		await(t, "i07", func() bool { return r.instance(svc, "i07")["epoch"] == p.epoch })
+	})
+}
+
+// counter is a collector whose figure the test sets.
+type counter struct{ value atomic.Int64 }
+
+func (*counter) Type() string                   { return "app" }
+func (*counter) Available(context.Context) bool { return true }
+func (*counter) Cost() collector.Cost           { return collector.CostLow }
+func (c *counter) Collect(context.Context) (collector.Metrics, error) {
+	return collector.Metrics{"threads": c.value.Load()}, nil
+}
+
+// TestProviderMetrics: figures come with everything else, at once after a significant change, and
+// else not.
+func TestProviderMetrics(t *testing.T) {
+	onBoth(t, func(t *testing.T, r *rig) {
+		c := new(counter)
+		c.value.Store(5)
+		reg := prometheus.NewRegistry()
+		p := r.provider(func(o *Options) {
+			o.Collectors = []collector.Entry{{Collector: c, Interval: quick}}
+			o.Heartbeat = heartbeat.Policy{
+				HeartbeatInterval: time.Minute, MetadataGap: time.Millisecond,
+				Thresholds: map[string]heartbeat.Threshold{"app.threads": {Kind: heartbeat.Absolute, Value: 10}},
+			}
+			o.FlatMetrics, o.Registerer = true, reg
+		})
+		clash := mine("a")
+		clash.Metadata = map[string]string{"app_version": "1"}
+		if err := p.Register(bounded(t), clash); freeslot.CodeOf(err) != freeslot.CodeInvalidArgument {
+			t.Error(err)
+		}
+		r.registers(p, mine("a"))
+		await(t, "the first figures", func() bool { return r.instance(svc, "a")["metrics"] == `{"app":{"threads":5}}` })
+		heard := r.hear(r.keys(svc).metrics(svc))
+		c.value.Store(14) // not significant
+		await(t, "the change to be collected", func() bool { return strings.Contains(p.figures().json, "14") })
+		c.value.Store(15)
+		if e := receive(t, heard); e.ID != "a" || string(e.Metrics) != `{"app":{"threads":15}}` {
+			t.Errorf("%+v", e)
+		}
+		if h := r.instance(svc, "a"); h["metadata_app_threads"] != "15" || h["revision"] != "1" {
+			t.Errorf("%v", h)
+		}
+		want := regexp.MustCompile(`mode="metrics_update",outcome="ok"`)
+		families, err := reg.Gather()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if text := fmt.Sprint(families); !want.MatchString(text) && !strings.Contains(text, "metrics_update") {
+			t.Error(text)
+		}
+	})
+}
+
+// watcher is a client that keeps the arguments of all scripts.
+type watcher struct {
+	rueidis.Client
+	mu   sync.Mutex
+	seen []string // guarded by mu
+}
+
+func (w *watcher) Do(ctx context.Context, cmd rueidis.Completed) rueidis.RedisResult {
+	w.mu.Lock()
+	w.seen = append(w.seen, cmd.Commands()...)
+	w.mu.Unlock()
+	return w.Client.Do(ctx, cmd)
+}
+
+// TestNoLocalTime: no argument of a call holds the time of this machine, in any unit.
+func TestNoLocalTime(t *testing.T) {
+	onBoth(t, func(t *testing.T, r *rig) {
+		w := &watcher{Client: r.redis.RoleClient(t)}
+		shared := newConn(r.prefix, w, nil, r.redis.IsCluster(), zaptest.NewLogger(t), nil)
+		opts := Options{
+			Heartbeat: heartbeat.Policy{HeartbeatInterval: quick, MetadataInterval: 2 * quick}, StopPause: -1,
+			Collectors: []collector.Entry{{Collector: new(counter), Interval: quick}},
+		}
+		p, err := newProvider(opts, shared)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := p.Start(bounded(t)); err != nil {
+			t.Fatal(err)
+		}
+		r.registers(p, mine("a"))
+		for range 4 {
+			r.beaten("a")
+		}
+		weight := 0.5
+		_, err1 := shared.override(bounded(t), svc, "a", &Override{Weight: &weight, Author: "eve", AtMS: time.Now().UnixMilli()}, time.Hour)
+		_, err2 := shared.verdict(bounded(t), svc, "a", p.epoch, false, "refused")
+		_, err3 := shared.cleanupAll(bounded(t), svc)
+		if err := errors.Join(err1, err2, err3, p.Stop(bounded(t))); err != nil {
+			t.Fatal(err)
+		}
+		number := regexp.MustCompile(`\d{9,20}`)
+		now := time.Now()
+		for _, arg := range w.seen {
+			if strings.Contains(arg, "redis.call") {
+				continue // the text of a script
+			}
+			for _, digits := range number.FindAllString(arg, -1) {
+				n, err := strconv.ParseFloat(digits, 64)
+				if err != nil {
+					t.Fatal(err)
+				}
+				for _, unit := range []time.Duration{time.Second, time.Millisecond, time.Microsecond, time.Nanosecond} {
+					at := time.Unix(0, int64(n*float64(unit)))
+					if d := at.Sub(now).Abs(); n*float64(unit) < 9e18 && d < 30*24*time.Hour && !isHex(arg) {
+						t.Errorf("argument %q holds a time", arg)
+					}
+				}
+			}
+		}
+	})
+}
+
+var hexOnly = regexp.MustCompile(`^[0-9a-f]{16}([0-9a-f]{16}|[0-9a-f]{24})?$`)
+
+// isHex is true for stamps, hashes and epochs, which are random.
+func isHex(arg string) bool { return hexOnly.MatchString(arg) }
+
+// TestOutOfMemory: where Redis takes no writes for lack of memory what lives goes on, what ends
+// ends, and what is new is refused.
+func TestOutOfMemory(t *testing.T) {
+	t.Parallel()
+	server := redistest.New(t)
+	r := newRig(t, server.Target)
+	p := r.provider()
+	for _, id := range []string{"a", "b", "c", "d", "e"} {
+		r.registers(p, mine(id))
+	}
+	r.put(svc, codeDone, item("e1", "", registration(svc, "dead")))
+	r.do("CONFIG", "SET", "maxmemory", "1")
+	defer r.do("CONFIG", "SET", "maxmemory", "0")
+	r.beaten("a")
+	if err := p.Register(bounded(t), mine("new")); freeslot.CodeOf(err) != freeslot.CodeOverloaded {
+		t.Error(err)
+	}
+	changed := mine("a")
+	changed.Weight = 3
+	if err := p.Register(bounded(t), changed); freeslot.CodeOf(err) != freeslot.CodeOverloaded {
+		t.Error(err)
+	}
+	if h := r.instance(svc, "a"); h["weight"] != "1" || len(r.instance(svc, "new")) > 0 {
+		t.Errorf("%v", h)
+	}
+	for range 3 { // also while its change is refused
+		r.beaten("a")
+		r.beaten("b")
+	}
+	reg := mine("c")
+	reg.Interval = quick
+	got := r.put(svc, codeSame, item(p.epoch, "", reg.WithDefaults()))[0]
+	if got.registered == 0 {
+		t.Errorf("%+v", got)
+	}
+	if err := p.Deregister(bounded(t), svc, "b"); err != nil {
+		t.Error(err)
+	}
+	r.do("CONFIG", "SET", "maxmemory", "0")
+	r.do("ZADD", r.keys(svc).heartbeats(svc), "XX", strconv.FormatInt(r.now(svc)-130_000, 10), "dead")
+	r.do("HSET", r.keys(svc).record(svc), "cleaned", strconv.FormatInt(r.now(svc)-31_000, 10))
+	r.do("CONFIG", "SET", "maxmemory", "1")
+	if done, err := r.cleanup(bounded(t), svc); done.removed != 1 || err != nil {
+		t.Errorf("%+v, %v", done, err)
+	}
+	r.do("CONFIG", "SET", "maxmemory", "0")
+	await(t, "what was refused", func() bool { return r.instance(svc, "a")["weight"] == "3" && r.beats(svc)["new"] > 0 })
+}
+
+// TestProviderRights: a provider needs no more than the role registry has.
+func TestProviderRights(t *testing.T) {
+	t.Parallel()
+	server := redistest.New(t)
+	r := newRig(t, server.Target)
+	rights, err := acl.Of(script.RoleRegistry, "", []script.Layout{{Prefix: r.prefix}}, Access)
+	if err != nil {
+		t.Fatal(err)
+	}
+	user := acl.User{Name: "provider", Rights: rights, Password: "secret"}
+	r.do(append([]string{"ACL", "SETUSER", user.Name}, user.Rules()...)...)
+	p := r.provider(func(o *Options) { o.RedisURL = "redis://provider:secret@" + server.Addrs()[0] })
+	r.registers(p, mine("a"))
+	r.beaten("a")
+	r.do("HDEL", r.keys(svc).record(svc), "cleaned")
+	if _, err := p.conn.cleanup(bounded(t), svc); err != nil {
+		t.Error(err)
+	}
+	if err := p.conn.commands.Do(bounded(t), p.conn.commands.B().Get().Key(r.prefix+":jobs:x").Build()).Error(); !script.IsRefused(err) {
+		t.Error(err)
+	}
+	if err := p.Stop(bounded(t)); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestProviderMigration: while a hash slot moves, and after it, instances beat.
+func TestProviderMigration(t *testing.T) {
+	t.Parallel()
+	cluster := redistest.NewReplicaCluster(t)
+	r := newRig(t, cluster.Target)
+	p := r.provider()
+	for i := range 20 {
+		r.registers(p, mine("i"+strconv.Itoa(i)))
+	}
+	runner, _ := r.of(svc)
+	slot, _ := runner.Layout().Slot()
+	at := uint16(slot) //nolint:gosec // below 16384
+	to := cluster.Owner(at ^ 8192)
+	cluster.BeginMigration(at, to, r.keys(svc).heartbeats(svc))
+	await(t, "the failures of a service on two servers", func() bool { return p.Status()[0].Err != nil })
+	cluster.MigrateSlot(at, to)
+	for i := range 20 {
+		r.beaten("i" + strconv.Itoa(i))
+	}
+	await(t, "the end of failures", func() bool {
+		return !slices.ContainsFunc(p.Status(), func(s InstanceStatus) bool { return s.Err != nil || !s.Registered })
+	})
+	if n := len(r.beats(svc)); n != 20 {
+		t.Error(n)
+	}
+}
+
+// TestProviderStopBounded: where Redis does not answer, Stop ends with its context and says what is
+// left.
+func TestProviderStopBounded(t *testing.T) {
+	t.Parallel()
+	server := redistest.New(t)
+	r := newRig(t, server.Target)
+	opts := Options{RedisURL: server.URL(), KeyPrefix: r.prefix, StopPause: time.Hour}
+	p, err := NewProvider(opts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := p.Start(bounded(t)); err != nil {
+		t.Fatal(err)
+	}
+	r.registers(p, mine("a"))
+	server.Pause()
+	defer server.Resume()
+	ctx, cancel := context.WithTimeout(context.Background(), quick)
+	defer cancel()
+	if err := p.Stop(ctx); err == nil || !strings.Contains(err.Error(), "deregister instance a of shop") {
+		t.Error(err)
+	}
+}

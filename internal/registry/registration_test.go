@@ -1,0 +1,86 @@
+package registry
+
+import (
+	"errors"
+	"maps"
+	"math"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/freeslot/freeslot"
+)
+
+func TestRegistrationDefaults(t *testing.T) {
+	t.Parallel()
+	r := Registration{Service: "s", Host: "::1", Port: 80, Check: &Check{Kind: "tcp", Interval: Milliseconds(time.Second)}}.WithDefaults()
+	if r.ID != "[::1]:80" || r.Protocol != "TCP" || r.Weight != 1 || r.Interval != 10*time.Second || time.Duration(r.Check.Timeout) != time.Second ||
+		r.Check.Rise != 2 || r.Check.Fall != 3 {
+		t.Errorf("%+v, %+v", r, r.Check)
+	}
+	if err := r.Validate(); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestRegistrationValidate: all mistakes at once, each field named.
+func TestRegistrationValidate(t *testing.T) {
+	t.Parallel()
+	long := strings.Repeat("x", 1025)
+	err := Registration{
+		Service: "a:b", ID: "heartbeats", Host: "0.0.0.0", Port: 70000, Protocol: "a b", Weight: math.NaN(), Interval: time.Millisecond,
+		Check:    &Check{Kind: "http", Path: "x", Interval: 1, Timeout: -1, Rise: -1, Fall: 101},
+		Metadata: map[string]string{"": "x", "long": long, "bad": "\xff", "con\x00trol": "x"},
+	}.WithDefaults().Validate()
+	var found *freeslot.Error
+	if !errors.As(err, &found) || found.Code != freeslot.CodeInvalidArgument {
+		t.Fatal(err)
+	}
+	var fields []string
+	for _, e := range found.Errors {
+		fields = append(fields, e.Field)
+	}
+	slices.Sort(fields)
+	want := []string{
+		"check.fall", "check.interval", "check.path", "check.rise", "check.timeout", "host", "id", "interval",
+		`metadata[""]`, `metadata["bad"]`, `metadata["con\x00trol"]`, `metadata["long"]`, "port", "protocol", "service", "weight",
+	}
+	if !slices.Equal(fields, want) {
+		t.Errorf("%q, expected %q", fields, want)
+	}
+	for _, id := range []string{"a b", "a{b", "é", strings.Repeat("x", 129), "a\n"} {
+		if checkID(id) == "" {
+			t.Errorf("id %q is taken", id)
+		}
+	}
+	for _, host := range []string{"a b", "a/b", "[::1]", "::", "224.0.0.1", strings.Repeat("x", 254)} {
+		if checkHost(host) == "" {
+			t.Errorf("host %q is taken", host)
+		}
+	}
+	for _, host := range []string{"127.0.0.1", "127.1.2.3", "::1", "localhost", "::ffff:127.0.0.1"} {
+		if !isLoopback(host) {
+			t.Errorf("%q is not on loopback", host)
+		}
+	}
+}
+
+// TestContent: each field of a provider is in the hash of its content.
+func TestContent(t *testing.T) {
+	t.Parallel()
+	seen := make(map[string]bool)
+	for i, change := range []func(*Registration){
+		func(*Registration) {}, func(r *Registration) { r.Host = "h" }, func(r *Registration) { r.Port = 1 }, func(r *Registration) { r.Protocol = "HTTP" },
+		func(r *Registration) { r.Weight = 2 }, func(r *Registration) { r.Disabled = true }, func(r *Registration) { r.Draining = true },
+		func(r *Registration) { r.Unhealthy = true }, func(r *Registration) { r.Persistent = true }, func(r *Registration) { r.Interval = time.Second },
+		func(r *Registration) { r.Check = &Check{Kind: "tcp"} }, func(r *Registration) { r.Metadata = map[string]string{"a": "bc"} },
+		func(r *Registration) { r.Metadata = map[string]string{"ab": "c"} },
+	} {
+		fields, content := registration("s", "a", change).fields()
+		if seen[content] || len(content) != 16 || pairs(fields)["content"] != content {
+			t.Errorf("change %d: content %s in %v", i, content, slices.Sorted(maps.Keys(seen)))
+		}
+		seen[content] = true
+	}
+}

@@ -1,0 +1,227 @@
+package registry
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/freeslot/freeslot/internal/node/heartbeat"
+)
+
+// registerBytes bounds the content of one call of register.
+const registerBytes = 512 << 10
+
+// service is a provider's instances of one service. One goroutine makes its calls, in turn.
+type service struct {
+	p    *Provider
+	name string
+	wake chan struct{} // has room for one
+
+	mu      sync.Mutex
+	members map[string]*member // guarded by mu, as is what they have
+}
+
+func newService(p *Provider, name string) *service {
+	return &service{p: p, name: name, wake: make(chan struct{}, 1), members: make(map[string]*member)}
+}
+
+func (s *service) poke() {
+	select {
+	case s.wake <- struct{}{}:
+	default: // a value is waiting, and its reader sees this change, too
+	}
+}
+
+// run sends what is due until ctx ends.
+func (s *service) run(ctx context.Context) {
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	cleanup := time.Now().Add(cleanupPause())
+	for ctx.Err() == nil {
+		wait := s.send(ctx)
+		if !time.Now().Before(cleanup) {
+			s.cleanup(ctx)
+			cleanup = time.Now().Add(cleanupPause())
+		}
+		timer.Reset(min(wait, time.Until(cleanup)))
+		select {
+		case <-ctx.Done():
+		case <-s.wake:
+		case <-timer.C:
+		}
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, m := range s.members {
+		m.drop(ErrClosed)
+	}
+}
+
+// cleanupPause is a quarter of the limit, so that services heal where no replica runs.
+func cleanupPause() time.Duration { return DefaultLimit/4 + rand.N(DefaultLimit/40) }
+
+func (s *service) cleanup(ctx context.Context) {
+	s.mu.Lock()
+	empty := len(s.members) == 0
+	s.mu.Unlock()
+	if empty {
+		return
+	}
+	done, err := s.p.conn.cleanupAll(ctx, s.name)
+	s.p.metrics.removed.Add(float64(done.removed))
+	if err != nil && ctx.Err() == nil {
+		s.p.log.Warn("registry.cleanup_failed", zap.String("service", s.name), zap.Error(err))
+	}
+}
+
+// due are the members with a task, by task, in lists for one call each.
+type due map[task][][]*member
+
+// send makes the calls that are due, and returns how long nothing is.
+func (s *service) send(ctx context.Context) time.Duration {
+	figures := s.p.figures()
+	tasks, wait := s.begin(figures.flat)
+	if len(tasks) == 0 {
+		return wait
+	}
+	for _, chunk := range tasks[taskLeave] {
+		s.end(chunk, "", func() ([]answer, error) { return s.deregister(ctx, chunk) })
+	}
+	for _, chunk := range tasks[taskRegister] {
+		s.end(chunk, figures.json, func() ([]answer, error) { return s.register(ctx, chunk, figures.json) })
+	}
+	for _, t := range []task{taskBeat, taskMetrics} {
+		metrics := ""
+		if t == taskMetrics {
+			metrics = figures.json
+		}
+		for _, chunk := range tasks[t] {
+			s.end(chunk, metrics, func() ([]answer, error) { return s.beat(ctx, chunk, metrics) })
+		}
+	}
+	return 0
+}
+
+// begin takes the tasks that are due. Where there is one it takes along what is due soon, so that
+// instances share calls.
+func (s *service) begin(metrics heartbeat.Metrics) (tasks due, wait time.Duration) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	now := time.Now()
+	wait = heartbeat.Never
+	for _, m := range s.members {
+		t, until := m.next(now, metrics)
+		if t != taskNone {
+			until = 0
+		}
+		wait = min(wait, until)
+	}
+	if wait > 0 {
+		return nil, wait
+	}
+	tasks = make(due)
+	for _, id := range slices.Sorted(maps.Keys(s.members)) {
+		m := s.members[id]
+		if t, _ := m.next(now.Add(m.reg.Interval/20), metrics); t != taskNone {
+			m.begin(t, now, metrics)
+			tasks.add(t, m)
+		}
+	}
+	return tasks, 0
+}
+
+// end makes one call, and gives its answers to the members.
+func (s *service) end(members []*member, metrics string, call func() ([]answer, error)) {
+	answers, err := call()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	now := time.Now()
+	for i, m := range members {
+		var a answer
+		if err == nil {
+			a = answers[i]
+		}
+		t, was := m.pending, m.superseded()
+		s.p.metrics.sent(t, metrics != "", a, err)
+		if m.end(now, a, err) && s.members[m.reg.ID] == m {
+			delete(s.members, m.reg.ID)
+		}
+		s.report(m, was, err)
+	}
+}
+
+// report logs what an operator must know. Failures of Redis are in the metrics and in Status.
+func (s *service) report(m *member, was bool, err error) {
+	fields := []zap.Field{zap.String("service", s.name), zap.String("instance", m.reg.ID)}
+	switch {
+	case m.superseded() && !was:
+		s.p.log.Error("registry.superseded", append(fields, zap.Error(m.holder))...)
+	case m.holder != nil && !m.superseded() && m.failures == 1:
+		s.p.log.Warn("registry.conflict", append(fields, zap.Error(m.holder))...)
+	case err != nil && m.failures == 1:
+		s.p.log.Warn("registry.call_failed", append(fields, zap.Error(err))...)
+	case errors.Is(m.err, ErrUnknown):
+		s.p.log.Info("registry.unknown", fields...)
+	}
+}
+
+func (s *service) register(ctx context.Context, members []*member, metrics string) ([]answer, error) {
+	s.mu.Lock()
+	items := make([]registerItem, len(members))
+	for i, m := range members {
+		items[i] = registerItem{id: m.reg.ID, epoch: s.p.epoch, replaces: m.replaces, metrics: metrics, fields: m.fields}
+	}
+	s.mu.Unlock()
+	return s.p.conn.register(ctx, s.name, s.p.opts.FlatMetrics, items)
+}
+
+func (s *service) beat(ctx context.Context, members []*member, metrics string) ([]answer, error) {
+	s.mu.Lock()
+	items := make([]beatItem, len(members))
+	for i, m := range members {
+		items[i] = beatItem{id: m.reg.ID, epoch: s.p.epoch, content: m.content, metrics: metrics}
+	}
+	s.mu.Unlock()
+	return s.p.conn.heartbeat(ctx, s.name, s.p.opts.FlatMetrics, items)
+}
+
+func (s *service) deregister(ctx context.Context, members []*member) ([]answer, error) {
+	s.mu.Lock()
+	items := make([]deregisterItem, len(members))
+	for i, m := range members {
+		items[i] = deregisterItem{id: m.reg.ID, epoch: s.p.epoch}
+	}
+	s.mu.Unlock()
+	return s.p.conn.deregister(ctx, s.name, reasonDeregistered, items)
+}
+
+// size is how much a member adds to a call of register.
+func (m *member) size() (n int) {
+	for _, f := range m.fields {
+		n += len(f)
+	}
+	return n
+}
+
+// add puts a member into the last list, or into a new one when that is full.
+func (d due) add(t task, m *member) {
+	lists := d[t]
+	if len(lists) > 0 {
+		last := lists[len(lists)-1]
+		bytes := m.size()
+		for _, other := range last {
+			bytes += other.size()
+		}
+		if len(last) < callItems && (t != taskRegister || bytes <= registerBytes) {
+			lists[len(lists)-1] = append(last, m)
+			return
+		}
+	}
+	d[t] = append(lists, []*member{m})
+}
