@@ -6,18 +6,20 @@ import "github.com/freeslot/freeslot/internal/script"
 // up. A provider may clean up its own services; it may not set overrides or verdicts.
 var Access = script.Access{Scripts: scripts, Roles: map[script.Role]script.Needs{
 	script.RoleRegistry: {
-		Scripts: []string{"register", "heartbeat", "deregister", "cleanup"},
+		Scripts: []string{"register", "heartbeat", "deregister", "cleanup", "look", "changes", "load"},
 		Commands: []string{
-			"del", "exists", "hdel", "hexists", "hget", "hgetall", "hincrby", "hmget", "hset", "persist", "pexpire",
-			"sadd", "srem", "time", "zadd", "zcard", "zcount", "zmscore", "zpopmin", "zrangebyscore", "zrem", "zrevrangebyscore", "zscore",
+			"del", "exists", "hdel", "hexists", "hget", "hgetall", "hincrby", "hmget", "hset", "info", "persist", "pexpire",
+			"sadd", "srem", "ssubscribe", "subscribe", "sunsubscribe", "time", "unsubscribe", "zadd", "zcard", "zcount",
+			"zmscore", "zpopmin", "zrange", "zrangebyscore", "zrem", "zrevrangebyscore", "zscan", "zscore",
 		},
 		Publishes: true,
 		Names:     names,
 	},
 	script.RoleReplica: {
 		Commands: []string{
-			"del", "exists", "hdel", "hexists", "hget", "hgetall", "hincrby", "hlen", "hmget", "hset", "persist", "pexpire",
-			"sadd", "srem", "time", "zadd", "zcard", "zcount", "zmscore", "zpopmin", "zrangebyscore", "zrem", "zrevrangebyscore", "zscore",
+			"del", "exists", "hdel", "hexists", "hget", "hgetall", "hincrby", "hlen", "hmget", "hset", "info", "persist",
+			"pexpire", "sadd", "srem", "ssubscribe", "subscribe", "sunsubscribe", "time", "unsubscribe", "zadd", "zcard",
+			"zcount", "zmscore", "zpopmin", "zrange", "zrangebyscore", "zrem", "zrevrangebyscore", "zscan", "zscore",
 		},
 		Publishes: true,
 	},

@@ -104,6 +104,8 @@ type Instance struct {
 	// Late: no heartbeat for the consumer's timeout. Unconfirmed: known from before Redis lost its
 	// data, and not registered again yet.
 	Late, Unconfirmed bool
+
+	own own
 }
 
 // Healthy reports whether the instance should get traffic.
@@ -156,4 +158,7 @@ type List struct {
 	Timeout time.Duration
 	// Last are late instances that stand in because no other one is left: Instances has only them.
 	Last bool
+
+	head    head // of the view
+	healthy *onceList
 }

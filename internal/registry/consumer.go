@@ -1,0 +1,361 @@
+package registry
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/redis/rueidis"
+	"go.uber.org/zap"
+
+	"github.com/freeslot/freeslot"
+	redisclient "github.com/freeslot/freeslot/internal/redis/client"
+)
+
+// dialPatience is for how long Start waits for a Redis that is away if there is a folder of
+// snapshots.
+const dialPatience = 2 * time.Second
+
+// Consumer follows services and has their instances at hand. It is safe for concurrent use. While
+// Redis is away its lists stay, and say so; it comes back by itself, for ever.
+type Consumer struct {
+	opts    ConsumerOptions
+	log     *zap.Logger
+	metrics *consumerMetrics
+	disk    *snapshots // nil without a folder
+
+	ctx     context.Context // ends with Stop
+	cancel  context.CancelFunc
+	loops   sync.WaitGroup
+	started atomic.Bool
+	stop    sync.Once
+	start   sync.Mutex // held by Start
+
+	services sync.Map // name -> *followed
+	conn     atomic.Pointer[conn]
+	close    func() // set before conn; nil if the connections are another one's
+
+	// poke has a token when added or removed has services, and notify when changed has.
+	poke, notify chan struct{}
+
+	mu      sync.Mutex
+	added   []*followed            // guarded by mu
+	removed []*followed            // guarded by mu
+	changed map[*followed]struct{} // guarded by mu; listeners do not know their list yet
+}
+
+// followed is one service that a consumer follows.
+type followed struct {
+	service string
+	list    atomic.Pointer[List]
+	ready   chan struct{} // closed when there is a list
+	gone    chan struct{} // closed when the service is not followed any more
+
+	listeners []*listener // guarded by Consumer.mu
+
+	follower followerState
+}
+
+// listener is one that wants each new list; last is the notifier's.
+type listener struct {
+	call func(*List)
+	last *List
+}
+
+// NewConsumer makes a consumer. It does no I/O. Errors: an *freeslot.Error that names every bad
+// option.
+func NewConsumer(opts ConsumerOptions) (*Consumer, error) {
+	opts = opts.WithDefaults()
+	if err := opts.Validate(); err != nil {
+		return nil, err
+	}
+	c := &Consumer{
+		opts: opts, log: opts.Logger, metrics: newConsumerMetrics(opts.Registerer),
+		poke: make(chan struct{}, 1), notify: make(chan struct{}, 1), changed: make(map[*followed]struct{}),
+	}
+	if opts.SnapshotDir != "" {
+		c.disk = newSnapshots(opts.SnapshotDir, Prefix(opts.KeyPrefix, opts.Namespace), opts.Logger)
+	}
+	c.ctx, c.cancel = context.WithCancel(context.Background())
+	return c, nil
+}
+
+// Start connects to Redis. ctx bounds the start alone; after an error Start can be called again.
+// With a folder of snapshots a Redis that does not answer within two seconds is no error: the
+// consumer goes on trying. Errors: a Redis that does not answer, or refuses; ErrClosed.
+func (c *Consumer) Start(ctx context.Context) error {
+	c.start.Lock()
+	defer c.start.Unlock()
+	switch {
+	case c.ctx.Err() != nil:
+		return ErrClosed
+	case c.started.Load():
+		return errors.New("registry: consumer was started before")
+	}
+	dialing := ctx
+	if c.disk != nil {
+		var cancel context.CancelFunc
+		dialing, cancel = context.WithTimeout(ctx, dialPatience)
+		defer cancel()
+	}
+	on, closeAll, err := c.dial(dialing)
+	var refused *rueidis.RedisError
+	if err != nil && (c.disk == nil || errors.As(err, &refused) || ctx.Err() != nil) {
+		return fmt.Errorf("start consumer: %w", err)
+	}
+	if err != nil {
+		c.log.Warn("registry.starts_without_redis", zap.Error(err))
+	} else {
+		c.close = closeAll
+		c.conn.Store(on)
+	}
+	c.begin()
+	return nil
+}
+
+func (c *Consumer) dial(ctx context.Context) (*conn, func(), error) {
+	return dial(ctx, redisclient.Config{URL: c.opts.RedisURL, Access: c.opts.Access, Name: "freeslot-registry"},
+		Prefix(c.opts.KeyPrefix, c.opts.Namespace), false, c.log, c.opts.Registerer)
+}
+
+// startOn starts on connections that the caller owns, and closes after Stop.
+func (c *Consumer) startOn(on *conn) {
+	c.conn.Store(on)
+	c.begin()
+}
+
+// begin starts the loops.
+func (c *Consumer) begin() {
+	f := newFollower(c)
+	c.started.Store(true)
+	c.loops.Go(f.loop)
+	c.loops.Go(c.notifyLoop)
+	if c.disk != nil {
+		c.loops.Go(func() { c.disk.loop(c.ctx) })
+	}
+}
+
+// Stop ends the consumer; its lists stay as they are. It waits for a listener that is being called.
+// It tolerates a consumer that was never started, and being called twice.
+func (c *Consumer) Stop(ctx context.Context) error {
+	var failed error
+	c.stop.Do(func() {
+		c.cancel()
+		c.start.Lock() // a Start under way ends first
+		defer c.start.Unlock()
+		done := make(chan struct{})
+		go func() {
+			c.loops.Wait()
+			close(done)
+		}()
+		select {
+		case <-done:
+		case <-ctx.Done():
+			failed = fmt.Errorf("stop consumer: %w", context.Cause(ctx))
+		}
+		if c.conn.Load() != nil && c.close != nil {
+			c.close()
+		}
+	})
+	return failed
+}
+
+// Running reports whether the consumer was started and not stopped.
+func (c *Consumer) Running() bool { return c.started.Load() && c.ctx.Err() == nil }
+
+// Subscribe follows a service and has listener called with each new list, and at first with the one
+// that is there. All listeners of a consumer are called by one goroutine, one after the other: a slow
+// one delays the others, and then gets only the latest list. A listener must not call Stop. It may
+// come before Start. Errors: an *freeslot.Error for a bad name; ErrClosed.
+func (c *Consumer) Subscribe(service string, call func(*List)) error {
+	f, err := c.follow(service)
+	if err != nil {
+		return err
+	}
+	c.mu.Lock()
+	f.listeners = append(f.listeners, &listener{call: call})
+	c.mu.Unlock()
+	c.tell(f)
+	return nil
+}
+
+// Unsubscribe ends what Subscribe, or a read, began, for all listeners of the service. One that is
+// being called is not waited for. Errors: ErrNotSubscribed.
+func (c *Consumer) Unsubscribe(service string) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	v, ok := c.services.LoadAndDelete(service)
+	if !ok {
+		return ErrNotSubscribed
+	}
+	f := v.(*followed)
+	f.listeners = nil
+	close(f.gone)
+	c.removed = append(c.removed, f)
+	signal(c.poke)
+	return nil
+}
+
+// follow is the service, which is followed from now on.
+func (c *Consumer) follow(service string) (*followed, error) {
+	if v, ok := c.services.Load(service); ok {
+		return v.(*followed), nil
+	}
+	if err := freeslot.ValidateName("service", service); err != nil {
+		return nil, err
+	}
+	if c.ctx.Err() != nil {
+		return nil, ErrClosed
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	f := &followed{service: service, ready: make(chan struct{}), gone: make(chan struct{})}
+	if v, there := c.services.LoadOrStore(service, f); there {
+		return v.(*followed), nil
+	}
+	c.added = append(c.added, f)
+	signal(c.poke)
+	return f, nil
+}
+
+// AllInstances is the list of a service, at once if the consumer follows it. Otherwise it follows the
+// service from now on, and waits for the first list. Errors: an *freeslot.Error for a bad name;
+// ErrNotStarted, ErrClosed, ErrNotSubscribed after an Unsubscribe meanwhile; the end of ctx.
+func (c *Consumer) AllInstances(ctx context.Context, service string) (*List, error) {
+	f, err := c.listed(ctx, service)
+	if err != nil {
+		return nil, err
+	}
+	return f.list.Load(), nil
+}
+
+// listed is a service that has a list.
+func (c *Consumer) listed(ctx context.Context, service string) (*followed, error) {
+	if v, ok := c.services.Load(service); ok && v.(*followed).list.Load() != nil {
+		return v.(*followed), nil
+	}
+	if !c.started.Load() {
+		return nil, ErrNotStarted
+	}
+	f, err := c.follow(service)
+	if err != nil {
+		return nil, err
+	}
+	select {
+	case <-f.ready:
+		return f, nil
+	case <-f.gone:
+		return nil, ErrNotSubscribed
+	case <-c.ctx.Done():
+		return nil, ErrClosed
+	case <-ctx.Done():
+		return nil, fmt.Errorf("wait for the first list of service %s: %w", service, context.Cause(ctx))
+	}
+}
+
+// ReadOption changes one read.
+type ReadOption func(*readOptions)
+
+type readOptions struct{ timeout time.Duration }
+
+// WithTimeout judges lateness by this time for one read, which asks Redis. A time below twice the
+// longest interval of the service is raised to it.
+func WithTimeout(t time.Duration) ReadOption { return func(o *readOptions) { o.timeout = t } }
+
+// HealthyInstances is the Healthy part of AllInstances' list. Errors: those of AllInstances, and with
+// WithTimeout those of Redis.
+func (c *Consumer) HealthyInstances(ctx context.Context, service string, options ...ReadOption) (*List, error) {
+	var o readOptions
+	for _, set := range options {
+		set(&o)
+	}
+	f, err := c.listed(ctx, service)
+	if err != nil {
+		return nil, err
+	}
+	if o.timeout <= 0 {
+		return f.list.Load().Healthy(), nil
+	}
+	on := c.conn.Load()
+	if on == nil {
+		return nil, fmt.Errorf("look at service %s: %w", service, errNotConnected)
+	}
+	found, err := on.look(ctx, false, []lookItem{{service: service, timeout: o.timeout}})
+	if err != nil {
+		return nil, fmt.Errorf("look at service %s: %w", service, err)
+	}
+	return f.list.Load().judged(o.timeout, &found[0]).Healthy(), nil
+}
+
+var errNotConnected = errors.New("redis was not reached since the start")
+
+// judged is the list with the lateness that a look has found.
+func (l *List) judged(timeout time.Duration, found *looked) *List {
+	late := make(map[string]struct{}, len(found.late))
+	for _, id := range found.late {
+		late[id] = struct{}{}
+	}
+	out := *l
+	out.healthy, out.Timeout = nil, max(timeout, 2*found.head.Longest)
+	out.Instances = slices.Clone(l.Instances)
+	for i, in := range l.Instances {
+		if _, is := late[in.ID]; !in.Unconfirmed && is != in.Late {
+			other := *in
+			other.Late = is
+			out.Instances[i] = &other
+		}
+	}
+	return &out
+}
+
+// publish gives out a new list.
+func (c *Consumer) publish(f *followed, l *List) {
+	first := f.list.Swap(l) == nil
+	if first {
+		close(f.ready)
+	}
+	if c.disk != nil {
+		c.disk.changed(l)
+	}
+	c.tell(f)
+}
+
+// tell has the listeners of a service called.
+func (c *Consumer) tell(f *followed) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if len(f.listeners) > 0 {
+		c.changed[f] = struct{}{}
+		signal(c.notify)
+	}
+}
+
+// notifyLoop calls the listeners.
+func (c *Consumer) notifyLoop() {
+	for {
+		select {
+		case <-c.ctx.Done():
+			return
+		case <-c.notify:
+		}
+		c.mu.Lock()
+		changed := c.changed
+		c.changed = make(map[*followed]struct{})
+		c.mu.Unlock()
+		for f := range changed {
+			c.mu.Lock()
+			listeners := slices.Clone(f.listeners)
+			c.mu.Unlock()
+			for _, l := range listeners {
+				if list := f.list.Load(); list != nil && list != l.last && c.ctx.Err() == nil {
+					l.last = list
+					l.call(list)
+				}
+			}
+		}
+	}
+}

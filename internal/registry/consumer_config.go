@@ -1,0 +1,78 @@
+package registry
+
+import (
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"go.uber.org/zap"
+
+	redisclient "github.com/freeslot/freeslot/internal/redis/client"
+)
+
+// Defaults and bounds of ConsumerOptions.
+const (
+	DefaultTimeout = 30 * time.Second
+	MinTimeout     = 200 * time.Millisecond
+	MaxTimeout     = time.Hour
+)
+
+// A consumer looks each T/10, within these bounds.
+const (
+	minLook = time.Second
+	maxLook = 5 * time.Second
+)
+
+// ConsumerOptions is how a Consumer reaches Redis and judges instances. The zero value of each field
+// but RedisURL is its default.
+type ConsumerOptions struct {
+	// RedisURL is redis://[user:password@]host:port[/db], rediss:// for TLS, with &addr=host:port
+	// for each further node of a cluster, or &master_set=name for sentinels.
+	RedisURL string
+	// Access has credentials and certificates.
+	Access redisclient.Access
+	// KeyPrefix is the first part of all keys, default "scheduler". Namespace keeps systems apart that
+	// have the same prefix; empty is none. Providers and consumers must agree on both.
+	KeyPrefix, Namespace string
+	// Timeout is after which time without a heartbeat an instance is late: 200 ms to 1 h, default
+	// 30 s, which is three intervals of heartbeats. It is raised, service by service, to twice the
+	// longest interval.
+	Timeout time.Duration
+	// Figures has instances carry the metrics that they send; they are many messages. Without it
+	// Metrics are those of the last change.
+	Figures bool
+	// SnapshotDir is a folder for the last lists, from which a process starts while Redis is away.
+	// Empty means none. Several processes may share one.
+	SnapshotDir string
+	// Logger may be nil. Registerer may be nil; two consumers on one registerer panic.
+	Logger     *zap.Logger
+	Registerer prometheus.Registerer
+}
+
+// WithDefaults is o with its defaults filled in.
+func (o ConsumerOptions) WithDefaults() ConsumerOptions {
+	if o.KeyPrefix == "" {
+		o.KeyPrefix = DefaultKeyPrefix
+	}
+	if o.Timeout == 0 {
+		o.Timeout = DefaultTimeout
+	}
+	if o.Logger == nil {
+		o.Logger = zap.NewNop()
+	}
+	return o
+}
+
+// Validate names every field that cannot be used. It wants defaults filled in, and connects to
+// nothing.
+func (o ConsumerOptions) Validate() error {
+	found := checkPlace(o.RedisURL, o.KeyPrefix, o.Namespace)
+	if o.Timeout < MinTimeout || o.Timeout > MaxTimeout {
+		found.Addf("timeout", "is %s, expected %s to %s", o.Timeout, MinTimeout, MaxTimeout)
+	}
+	return found.Err()
+}
+
+// lookInterval is from one look to the next.
+func (o ConsumerOptions) lookInterval() time.Duration {
+	return min(max(o.Timeout/10, minLook), maxLook)
+}

@@ -1,0 +1,181 @@
+package registry
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"go.uber.org/zap"
+
+	redisclient "github.com/freeslot/freeslot/internal/redis/client"
+	"github.com/freeslot/freeslot/internal/redis/redistest"
+)
+
+// consumerPatience bounds all that tests of consumers wait for.
+const consumerPatience = 20 * time.Second
+
+func consumerContext(t testing.TB) context.Context {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), consumerPatience)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+// writer writes to a registry as providers do.
+type writer struct {
+	t    testing.TB
+	conn *conn
+}
+
+func newWriter(t testing.TB, redis *redistest.Target, prefix string) *writer {
+	t.Helper()
+	c, closeAll, err := dial(consumerContext(t), redisclient.Config{URL: redis.URL()}, prefix, false, zap.NewNop(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(closeAll)
+	return &writer{t: t, conn: c}
+}
+
+// register registers instances with one epoch, all alike but for the id. A holder is replaced.
+func (w *writer) register(service, epoch string, ids []string, change ...func(*Registration)) {
+	w.t.Helper()
+	for len(ids) > 0 {
+		n := min(len(ids), callItems)
+		items := make([]registerItem, n)
+		for i, id := range ids[:n] {
+			r := Registration{Service: service, ID: id, Host: "10.0.0.1", Port: 80}
+			for _, c := range change {
+				c(&r)
+			}
+			fields, _ := r.WithDefaults().fields()
+			items[i] = registerItem{id: id, epoch: epoch, fields: fields}
+		}
+		for again := true; again; {
+			answers, err := w.conn.register(consumerContext(w.t), service, false, items)
+			if err != nil {
+				w.t.Fatal(err)
+			}
+			again = false
+			for i, a := range answers {
+				switch a.code {
+				case codeDone, codeSame:
+				case codeHolder:
+					items[i].replaces, again = a.holder.Epoch, true
+				default:
+					w.t.Fatalf("register %s: code %d", ids[i], a.code)
+				}
+			}
+		}
+		ids = ids[n:]
+	}
+}
+
+func (w *writer) deregister(service string, ids ...string) {
+	w.t.Helper()
+	for len(ids) > 0 {
+		n := min(len(ids), callItems)
+		items := make([]deregisterItem, n)
+		for i, id := range ids[:n] {
+			items[i] = deregisterItem{id: id}
+		}
+		if _, err := w.conn.deregister(consumerContext(w.t), service, reasonDeregistered, items); err != nil {
+			w.t.Fatal(err)
+		}
+		ids = ids[n:]
+	}
+}
+
+func newConsumer(t testing.TB, redis *redistest.Target, prefix string, change ...func(*ConsumerOptions)) *Consumer {
+	t.Helper()
+	opts := ConsumerOptions{RedisURL: redis.URL(), KeyPrefix: prefix}
+	for _, c := range change {
+		c(&opts)
+	}
+	c, err := NewConsumer(opts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := c.Stop(consumerContext(t)); err != nil {
+			t.Error(err)
+		}
+	})
+	if err := c.Start(consumerContext(t)); err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+// seen has the lists that a consumer gave out, as text.
+type seen struct {
+	t     testing.TB
+	lists chan *List
+}
+
+func subscribe(t testing.TB, c *Consumer, service string) *seen {
+	t.Helper()
+	s := &seen{t: t, lists: make(chan *List, 100_000)}
+	if err := c.Subscribe(service, func(l *List) { s.lists <- l }); err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// until waits for a list that is as wanted.
+func (s *seen) until(what string, is func(*List) bool) *List {
+	s.t.Helper()
+	timeout := time.After(consumerPatience)
+	last := "none"
+	for {
+		select {
+		case l := <-s.lists:
+			if last = describe(l); is(l) {
+				return l
+			}
+		case <-timeout:
+			s.t.Fatalf("no list that is %s; the last one is %s", what, last)
+		}
+	}
+}
+
+// untilText waits for a list by its description.
+func (s *seen) untilText(want string) *List {
+	s.t.Helper()
+	return s.until(want, func(l *List) bool { return describe(l) == want })
+}
+
+// describe is state, why of an empty one, and ids with marks.
+func describe(l *List) string {
+	var b strings.Builder
+	b.WriteString(string(l.State))
+	if l.State == StateEmpty {
+		fmt.Fprintf(&b, " (%s)", l.Why)
+	}
+	for i, in := range l.Instances {
+		if i == 10 {
+			fmt.Fprintf(&b, " and %d more", len(l.Instances)-i)
+			break
+		}
+		b.WriteString(" " + in.ID)
+		for mark, is := range map[string]bool{"!late": in.Late} {
+			if is {
+				b.WriteString(mark)
+			}
+		}
+		if in.Unconfirmed {
+			b.WriteString("?")
+		}
+	}
+	return b.String()
+}
+
+func ids(n int) []string {
+	out := make([]string, n)
+	for i := range out {
+		out[i] = fmt.Sprintf("i%06d", i)
+	}
+	return out
+}

@@ -1,0 +1,99 @@
+package registry
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/freeslot/freeslot/internal/redis/redistest"
+)
+
+func TestConsumerFollows(t *testing.T) {
+	redistest.Backends(t, func(t *testing.T, redis *redistest.Target) {
+		t.Parallel()
+		prefix := redis.Prefix(t)
+		w, c := newWriter(t, redis, prefix), newConsumer(t, redis, prefix)
+		s := subscribe(t, c, "orders")
+		s.untilText("empty (never registered)")
+		w.register("orders", "e1", []string{"b", "a"})
+		s.untilText("live a b")
+		w.register("orders", "e1", []string{"a"}, func(r *Registration) { r.Weight, r.Metadata = 5, map[string]string{"zone": "z1"} })
+		l := s.until("of weight 5", func(l *List) bool { return l.Instances[0].Weight == 5 })
+		if in := l.Instances[0]; in.Metadata["zone"] != "z1" || in.Port != 80 || in.Epoch != "e1" || in.Interval != 10*time.Second {
+			t.Errorf("instance is %+v", in)
+		}
+		w.deregister("orders", "a")
+		s.untilText("live b")
+		w.deregister("orders", "b")
+		s.untilText("empty (deregistered)")
+		w.register("orders", "e2", []string{"a"})
+		s.untilText("live a")
+
+		// A first read follows, and waits.
+		w.register("users", "e1", []string{"x"})
+		l, err := c.AllInstances(consumerContext(t), "users")
+		if err != nil || describe(l) != "live x" {
+			t.Fatalf("users: %v, %v", l, err)
+		}
+		if err := c.Unsubscribe("users"); err != nil {
+			t.Fatal(err)
+		}
+		if err := c.Unsubscribe("users"); err != ErrNotSubscribed {
+			t.Errorf("second Unsubscribe: %v", err)
+		}
+		l, err = c.HealthyInstances(consumerContext(t), "users")
+		if err != nil || describe(l) != "live x" {
+			t.Fatalf("users again: %v, %v", l, err)
+		}
+	})
+}
+
+// A load of many pages while everything changes.
+func TestConsumerLoads(t *testing.T) {
+	redistest.Backends(t, func(t *testing.T, redis *redistest.Target) {
+		t.Parallel()
+		prefix := redis.Prefix(t)
+		w, c := newWriter(t, redis, prefix), newConsumer(t, redis, prefix)
+		all := ids(10_000)
+		w.register("big", "e1", all)
+		begin := time.Now()
+		l, err := c.AllInstances(consumerContext(t), "big")
+		if err != nil || len(l.Instances) != len(all) || l.State != StateLive {
+			t.Fatalf("loaded %v, %v", l, err)
+		}
+		t.Logf("loaded %d in %s", len(all), time.Since(begin))
+		s := subscribe(t, c, "big")
+		w.deregister("big", all[:5000]...)
+		w.register("big", "e1", all[5000:7000], func(r *Registration) { r.Metadata = map[string]string{"a": "b"} })
+		s.until("of 5000", func(l *List) bool { return len(l.Instances) == 5000 && l.Instances[1999].Metadata["a"] == "b" })
+	})
+}
+
+func TestConsumerErrors(t *testing.T) {
+	t.Parallel()
+	_, err := NewConsumer(ConsumerOptions{RedisURL: "x", KeyPrefix: "{", Timeout: time.Millisecond})
+	if err == nil || !strings.Contains(err.Error(), "redis_url") || !strings.Contains(err.Error(), "2 more") {
+		t.Errorf("three bad options: %v", err)
+	}
+	c, err := NewConsumer(ConsumerOptions{RedisURL: "redis://127.0.0.1:1"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.AllInstances(consumerContext(t), "orders"); err != ErrNotStarted {
+		t.Errorf("before Start: %v", err)
+	}
+	if err := c.Subscribe("no spaces", func(*List) {}); err == nil {
+		t.Error("a bad name was taken")
+	}
+	if err := c.Start(consumerContext(t)); err == nil {
+		t.Error("Start without Redis succeeded")
+	}
+	for range 2 {
+		if err := c.Stop(consumerContext(t)); err != nil {
+			t.Error(err)
+		}
+	}
+	if _, err := c.AllInstances(consumerContext(t), "orders"); err == nil {
+		t.Error("a read after Stop succeeded")
+	}
+}

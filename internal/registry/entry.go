@@ -1,0 +1,200 @@
+package registry
+
+import (
+	"encoding/json"
+	"errors"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/redis/rueidis"
+)
+
+// head is what consumers must know of a service. The zero value is that of a service without record.
+type head struct {
+	Revision int64         `json:"revision"`
+	Stamp    string        `json:"stamp"`
+	Birth    string        `json:"birth"`
+	Longest  time.Duration `json:"longest"`
+	// Why is why the service is empty.
+	Why string `json:"why,omitempty"`
+	// Guard says why nothing is removed, empty without a guard.
+	Guard string `json:"-"`
+}
+
+// entry is an instance as scripts and events bring it.
+type entry struct {
+	ID       string `json:"id"`
+	Revision int64  `json:"revision"`
+	// Fields is name, value, name, value; empty for an instance that is gone.
+	Fields fieldList `json:"fields"`
+	// Override is JSON, or empty.
+	Override string `json:"override"`
+}
+
+// fieldList reads the empty object as an empty list: Lua does not tell them apart.
+type fieldList []string
+
+func (f *fieldList) UnmarshalJSON(raw []byte) error {
+	if string(raw) == "{}" {
+		*f = nil
+		return nil
+	}
+	return json.Unmarshal(raw, (*[]string)(f))
+}
+
+// change is a message on service_change:<service>. One without a revision is of the registry's first
+// version.
+type change struct {
+	Kind     string  `json:"changeType"`
+	At       int64   `json:"timestamp"` // ms
+	Revision int64   `json:"revision"`
+	Stamp    string  `json:"stamp"`
+	Birth    string  `json:"birth"`
+	Reason   string  `json:"reason"`
+	Entries  []entry `json:"entries"`
+}
+
+// measured is a message on service_metrics:<service>.
+type measured struct {
+	ID      string          `json:"id"`
+	Metrics json.RawMessage `json:"metrics"`
+}
+
+// readHead reads {revision, stamp, birth, longest, why, guard}.
+func readHead(v rueidis.RedisMessage) (h head, err error) {
+	texts, err := v.AsStrSlice()
+	if err != nil {
+		return h, err
+	}
+	if len(texts) != 6 {
+		return h, errors.New("a head has not six parts")
+	}
+	if h.Revision, err = strconv.ParseInt(texts[0], 10, 64); err != nil {
+		return h, err
+	}
+	longest, _ := strconv.ParseInt(texts[3], 10, 64)
+	h.Stamp, h.Birth, h.Why, h.Guard = texts[1], texts[2], texts[4], texts[5]
+	h.Longest = time.Duration(longest) * time.Millisecond
+	return h, nil
+}
+
+// readEntry reads {id, revision, fields, override}.
+func readEntry(v rueidis.RedisMessage) (e entry, err error) {
+	parts, err := v.ToArray()
+	if err != nil {
+		return e, err
+	}
+	r := reader{values: parts}
+	e.ID, e.Revision = r.text(), r.number()
+	if fields, ok := r.next(); ok {
+		e.Fields, r.err = fields.AsStrSlice()
+	}
+	e.Override = r.text()
+	return e, r.err
+}
+
+// instanceOf is the instance that an entry describes. It takes whatever the hash has: what cannot be
+// read has its default, so that one bad record hides no other.
+func instanceOf(service string, e *entry) *Instance {
+	in := &Instance{Registration: Registration{Service: service, ID: e.ID, Weight: 1}, Revision: e.Revision}
+	failing, why := false, ""
+	for f := e.Fields; len(f) >= 2; f = f[2:] {
+		value := f[1]
+		switch f[0] {
+		case "host":
+			in.Host = value
+		case "port":
+			in.Port, _ = strconv.Atoi(value)
+		case "protocol":
+			in.Protocol = value
+		case "healthy":
+			in.Unhealthy = value == "false"
+		case "weight":
+			if w, err := strconv.ParseFloat(value, 64); err == nil && w >= 0 {
+				in.Weight = w
+			}
+		case "enabled":
+			in.Disabled = value == "false"
+		case "draining":
+			in.Draining = value == "true"
+		case "interval":
+			in.Interval = msDuration(value)
+		case "kind":
+			in.Persistent = value == "persistent"
+		case "check":
+			if value != "" {
+				in.Check = new(Check)
+				if json.Unmarshal([]byte(value), in.Check) != nil {
+					in.Check = nil
+				}
+			}
+		case "epoch":
+			in.Epoch = value
+		case "registered":
+			in.RegisteredAt = time.UnixMilli(msDuration(value).Milliseconds())
+		case "checked":
+			failing = value == "failing"
+		case "checked_why":
+			why = value
+		case "metrics":
+			if json.Valid([]byte(value)) {
+				in.Metrics = json.RawMessage(value)
+			}
+		case "origin":
+			in.Origin = value
+		default:
+			if key, ok := strings.CutPrefix(f[0], "metadata_"); ok {
+				if in.Metadata == nil {
+					in.Metadata = make(map[string]string)
+				}
+				in.Metadata[key] = value
+			}
+		}
+	}
+	if failing {
+		if in.Failing = why; why == "" {
+			in.Failing = "its checks fail"
+		}
+	}
+	in.own = own{Weight: in.Weight, Disabled: in.Disabled, Draining: in.Draining}
+	if e.Override != "" {
+		in.Override = new(Override)
+		if json.Unmarshal([]byte(e.Override), in.Override) != nil {
+			in.Override = nil
+		}
+	}
+	return in
+}
+
+func msDuration(text string) time.Duration {
+	ms, _ := strconv.ParseInt(text, 10, 64)
+	return time.Duration(ms) * time.Millisecond
+}
+
+// own is what the provider says where an override may hide it.
+type own struct {
+	Weight             float64
+	Disabled, Draining bool
+}
+
+// applyOverride sets Weight, Disabled and Draining from the provider's own and the override, at
+// Redis' time. It is for an instance that was not given out yet.
+func (i *Instance) applyOverride(atMS int64) {
+	i.Weight, i.Disabled, i.Draining = i.own.Weight, i.own.Disabled, i.own.Draining
+	o := i.Override
+	if o == nil || o.ended(atMS) {
+		return
+	}
+	if o.Weight != nil {
+		i.Weight = *o.Weight
+	}
+	if o.Enabled != nil {
+		i.Disabled = !*o.Enabled
+	}
+	if o.Draining != nil {
+		i.Draining = *o.Draining
+	}
+}
+
+func (o *Override) ended(atMS int64) bool { return o.UntilMS > 0 && o.UntilMS <= atMS }

@@ -1,0 +1,555 @@
+package registry
+
+import (
+	"context"
+	"encoding/json"
+	"math/rand/v2"
+	"time"
+
+	"github.com/cenkalti/backoff/v5"
+	"go.uber.org/zap"
+
+	"github.com/freeslot/freeslot/internal/process/logging"
+	"github.com/freeslot/freeslot/internal/script"
+)
+
+const (
+	// buildEvery is the least time between two lists of a service.
+	buildEvery = 10 * time.Millisecond
+	// tickEvery is how often views learn that time has passed.
+	tickEvery = 250 * time.Millisecond
+	// fetchesAtOnce bounds the pages that are fetched at the same time.
+	fetchesAtOnce = 8
+	// subscribePatience is how long the first look waits for the subscription, so that it need not be
+	// repeated for what was missed before; diskPatience is how long a new view waits for Redis before
+	// it is taken from the disk.
+	subscribePatience = 100 * time.Millisecond
+	diskPatience      = 500 * time.Millisecond
+	// historyEvery is how often looks ask for the server's history.
+	historyEvery = time.Minute
+	// soonEvery is the least time between two looks out of turn.
+	soonEvery = 10 * time.Millisecond
+	// reconnectSpread is over which time consumers look after their subscriptions broke.
+	reconnectSpread = 2 * time.Second
+	// messagesAtOnce bounds the messages that are taken before anything else.
+	messagesAtOnce = 256
+	// defaultLimit is after which time an unconfirmed instance is gone.
+	defaultLimit = 2 * time.Minute
+	// firstLookRetry is the wait after a failed look, doubling up to the interval of looks.
+	firstLookRetry = 100 * time.Millisecond
+)
+
+// follower keeps the views of a consumer. Its loop is their only user.
+type follower struct {
+	c     *Consumer
+	begun time.Time
+	conn  *conn // nil until Redis was reached
+	hub   *hub  // nil until then
+
+	connected chan connection
+	results   chan func(now time.Duration)
+	look      time.Duration // the interval
+	outage    *logging.Outage
+
+	services map[string]*followed
+	channels map[string]*followed // by channel
+	queue    []*followed          // a page is due
+	later    map[*followed]struct{}
+	dirty    map[*followed]struct{} // the list is to be built, but not yet
+	fetching int
+
+	nextLook, nextTick, nextHistory time.Duration
+	looking                         bool
+	lookFailures                    int
+
+	soon        map[*followed]struct{}
+	soonHistory bool
+	soonAt      time.Duration
+	soonBusy    bool
+	again       map[*followed]struct{} // subscribed again
+	againAt     time.Duration
+}
+
+// connection is what connect has made.
+type connection struct {
+	conn  *conn
+	close func()
+}
+
+// followerState is what the follower keeps with a service.
+type followerState struct {
+	view       *view
+	since      time.Duration
+	subscribed bool
+	queued     bool
+	removed    bool
+	restoring  bool
+	built      time.Duration
+}
+
+func newFollower(c *Consumer) *follower {
+	return &follower{
+		c: c, begun: time.Now(), connected: make(chan connection), results: make(chan func(time.Duration), fetchesAtOnce), look: c.opts.lookInterval(),
+		outage:   logging.NewOutage(c.log, "registry.redis_lost", "registry.redis_back"),
+		services: make(map[string]*followed), channels: make(map[string]*followed), later: make(map[*followed]struct{}), dirty: make(map[*followed]struct{}),
+		soon: make(map[*followed]struct{}), again: make(map[*followed]struct{}),
+	}
+}
+
+// now is the time since the start, by a clock that never steps.
+func (f *follower) now() time.Duration { return time.Since(f.begun) }
+
+func (f *follower) loop() {
+	if on := f.c.conn.Load(); on != nil {
+		f.use(on)
+	} else {
+		f.c.loops.Go(f.connect)
+	}
+	defer func() {
+		if f.hub != nil {
+			f.hub.wait()
+		}
+	}()
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	var messages <-chan hubMessage
+	var lost, fresh <-chan struct{}
+	for {
+		if f.hub != nil {
+			messages, lost, fresh = f.hub.messages, f.hub.lost, f.hub.fresh
+		}
+		select {
+		case <-f.c.ctx.Done():
+			return
+		case m := <-messages:
+			f.messages(m)
+		case <-lost:
+			f.c.metrics.lost.Inc()
+			f.lookAtAll()
+		case <-fresh:
+			f.subscribed()
+		case result := <-f.results:
+			result(f.now())
+		case <-f.c.poke:
+			f.takeServices()
+		case made := <-f.connected:
+			f.c.close = made.close
+			f.c.conn.Store(made.conn)
+			f.use(made.conn)
+		case <-timer.C:
+		}
+		timer.Reset(f.turn(f.now()))
+	}
+}
+
+// connect reaches a Redis that was away at the start.
+func (f *follower) connect() {
+	wait := backoff.NewExponentialBackOff()
+	wait.MaxInterval = lastReconnect
+	for f.c.ctx.Err() == nil {
+		ctx, cancel := context.WithTimeout(f.c.ctx, callTimeout)
+		on, closeAll, err := f.c.dial(ctx)
+		cancel()
+		if err == nil {
+			select {
+			case f.connected <- connection{conn: on, close: closeAll}:
+			case <-f.c.ctx.Done():
+				closeAll()
+			}
+			return
+		}
+		f.outage.Failed(err)
+		select {
+		case <-time.After(wait.NextBackOff()):
+		case <-f.c.ctx.Done():
+		}
+	}
+}
+
+// use begins to follow by a connection.
+func (f *follower) use(on *conn) {
+	f.conn = on
+	f.hub = newHub(f.c.ctx, on.commands, on.cluster, f.c.log)
+	f.hub.start()
+	for _, s := range f.services {
+		f.want(s)
+	}
+}
+
+// want subscribes to a service's channels.
+func (f *follower) want(s *followed) {
+	runner, k := f.conn.of(s.service)
+	slot, _ := runner.Layout().Slot()
+	f.channels[k.change(s.service)] = s
+	f.hub.want(k.change(s.service), slot)
+	if f.c.opts.Figures {
+		f.channels[k.metrics(s.service)] = s
+		f.hub.want(k.metrics(s.service), slot)
+	}
+}
+
+// takeServices takes those that were added and removed.
+func (f *follower) takeServices() {
+	f.c.mu.Lock()
+	added, removed := f.c.added, f.c.removed
+	f.c.added, f.c.removed = nil, nil
+	f.c.mu.Unlock()
+	now := f.now()
+	// Removed first: a service that was followed anew is another one with the same channels.
+	for _, s := range removed {
+		f.drop(s)
+	}
+	for _, s := range added {
+		if s.follower.removed {
+			continue
+		}
+		s.follower.since = now
+		s.follower.view = newView(s.service, viewConfig{
+			timeout: f.c.opts.Timeout, look: f.look, limit: defaultLimit, spread: rand.N(f.c.opts.Timeout/10 + 1),
+		}, now)
+		f.services[s.service] = s
+		if f.hub != nil {
+			f.want(s)
+		}
+		f.later[s] = struct{}{}
+	}
+	f.c.metrics.services.Set(float64(len(f.services)))
+}
+
+func (f *follower) drop(s *followed) {
+	s.follower.removed = true
+	if f.services[s.service] != s {
+		return
+	}
+	delete(f.services, s.service)
+	for _, set := range []map[*followed]struct{}{f.later, f.dirty, f.soon, f.again} {
+		delete(set, s)
+	}
+	if f.hub == nil {
+		return
+	}
+	_, k := f.conn.of(s.service)
+	for _, channel := range []string{k.change(s.service), k.metrics(s.service)} {
+		delete(f.channels, channel)
+		f.hub.leave(channel)
+	}
+}
+
+// messages takes a message, and those that have come with it.
+func (f *follower) messages(m hubMessage) {
+	now := f.now()
+	for range messagesAtOnce {
+		if s := f.channels[m.channel]; s != nil {
+			f.message(s, m, now)
+		}
+		select {
+		case m = <-f.hub.messages:
+		default:
+			return
+		}
+	}
+}
+
+func (f *follower) message(s *followed, m hubMessage, now time.Duration) {
+	v := s.follower.view
+	if f.c.opts.Figures && m.channel == f.conn.figuresChannel(s.service) {
+		if got := new(measured); json.Unmarshal([]byte(m.text), got) == nil {
+			v.metrics(got)
+			f.touched(s, now)
+		}
+		return
+	}
+	got := new(change)
+	if err := json.Unmarshal([]byte(m.text), got); err != nil {
+		got = new(change) // it says nothing of what has changed
+	}
+	gaps := v.gaps
+	v.event(got, now)
+	f.c.metrics.gaps.Add(float64(v.gaps - gaps))
+	f.touched(s, now)
+}
+
+// touched sees to what a view wants after an input.
+func (f *follower) touched(s *followed, now time.Duration) {
+	v := s.follower.view
+	if at, wants := v.wantAt(); wants && at > now {
+		f.later[s] = struct{}{}
+	} else if wants && !s.follower.queued {
+		s.follower.queued = true
+		f.queue = append(f.queue, s)
+	}
+	if v.lookSoon {
+		f.lookSoon(s, false)
+	}
+	if !v.dirty {
+		return
+	}
+	if now-s.follower.built < buildEvery {
+		f.dirty[s] = struct{}{}
+		return
+	}
+	f.build(s, now)
+}
+
+func (f *follower) build(s *followed, now time.Duration) {
+	delete(f.dirty, s)
+	if l, changed := s.follower.view.build(); changed {
+		s.follower.built = now
+		f.c.metrics.lists.Inc()
+		f.c.publish(s, l)
+	}
+}
+
+// turn does what is due, and is for how long nothing else will be.
+func (f *follower) turn(now time.Duration) time.Duration {
+	for s := range f.dirty {
+		if now-s.follower.built >= buildEvery {
+			f.build(s, now)
+		}
+	}
+	f.turnLater(now)
+	if now >= f.nextTick {
+		f.nextTick = now + tickEvery
+		for _, s := range f.services {
+			s.follower.view.tick(now)
+			if s.follower.view.dirty {
+				f.touched(s, now)
+			}
+		}
+	}
+	f.pump(now)
+	f.turnLooks(now)
+	next := min(f.nextTick, max(f.nextLook, now+time.Millisecond))
+	if len(f.dirty)+len(f.later) > 0 {
+		next = min(next, now+buildEvery)
+	}
+	if len(f.soon) > 0 && !f.soonBusy {
+		next = min(next, f.soonAt)
+	}
+	if len(f.again) > 0 {
+		next = min(next, f.againAt)
+	}
+	return max(next-now, 0)
+}
+
+// turnLater sees to views that wait for a time.
+func (f *follower) turnLater(now time.Duration) {
+	for s := range f.later {
+		v := s.follower.view
+		if v.phase == phaseWaiting {
+			f.await(s, now)
+			continue
+		}
+		delete(f.later, s)
+		f.touched(s, now)
+	}
+}
+
+// await has a new view looked at when its subscription does not come, and takes it from the disk when
+// Redis does not.
+func (f *follower) await(s *followed, now time.Duration) {
+	st := &s.follower
+	if age := now - st.since; age >= subscribePatience && !st.subscribed && f.conn != nil {
+		st.subscribed = true // no more waiting for it
+		f.lookSoon(s, true)
+	}
+	if now-st.since < diskPatience {
+		return
+	}
+	delete(f.later, s)
+	if f.c.disk == nil || st.restoring {
+		return
+	}
+	st.restoring = true
+	f.c.loops.Go(func() {
+		h, instances, ok := f.c.disk.read(s.service)
+		f.post(func(now time.Duration) {
+			if ok && !st.removed {
+				st.view.restore(h, instances)
+				f.touched(s, now)
+			}
+		})
+	})
+}
+
+// post has the loop call result.
+func (f *follower) post(result func(now time.Duration)) {
+	select {
+	case f.results <- result:
+	case <-f.c.ctx.Done():
+	}
+}
+
+// pump fetches pages.
+func (f *follower) pump(now time.Duration) {
+	for f.conn != nil && len(f.queue) > 0 && f.fetching < fetchesAtOnce {
+		s := f.queue[0]
+		f.queue = f.queue[1:]
+		s.follower.queued = false
+		if s.follower.removed {
+			continue
+		}
+		if page, due := s.follower.view.want(now); due {
+			f.fetching++
+			f.c.loops.Go(func() { f.fetch(s, page) })
+		}
+	}
+}
+
+func (f *follower) fetch(s *followed, want fetch) {
+	ctx, cancel := context.WithTimeout(f.c.ctx, callTimeout)
+	defer cancel()
+	var p page
+	var err error
+	if want.load {
+		p, err = f.conn.load(ctx, s.service, want.cursor)
+	} else {
+		p, err = f.conn.changed(ctx, s.service, want.since, want.birth)
+	}
+	f.post(func(now time.Duration) {
+		f.fetching--
+		v := s.follower.view
+		switch {
+		case s.follower.removed:
+			return
+		case err != nil:
+			f.outage.Failed(err, zap.String("service", s.service))
+			v.failed(want.number, now)
+		case want.load:
+			v.loadPage(want.number, &p, now)
+		default:
+			v.changesPage(want.number, &p, now)
+		}
+		f.touched(s, now)
+	})
+}
+
+// subscribed takes the channels whose subscription is new or renewed.
+func (f *follower) subscribed() {
+	for channel := range f.hub.taken() {
+		s := f.channels[channel]
+		if s == nil {
+			continue
+		}
+		if !s.follower.subscribed {
+			s.follower.subscribed = true
+			f.lookSoon(s, true)
+			continue
+		}
+		if len(f.again) == 0 {
+			f.againAt = f.now() + rand.N(min(reconnectSpread, f.look)+1)
+		}
+		f.again[s] = struct{}{}
+	}
+}
+
+func (f *follower) lookSoon(s *followed, history bool) {
+	f.soon[s] = struct{}{}
+	f.soonHistory = f.soonHistory || history
+}
+
+// lookAtAll has all looked at soon.
+func (f *follower) lookAtAll() {
+	for _, s := range f.services {
+		f.lookSoon(s, false)
+	}
+}
+
+// turnLooks begins the looks that are due.
+func (f *follower) turnLooks(now time.Duration) {
+	if f.conn == nil {
+		f.nextLook = now + tickEvery
+		return
+	}
+	if len(f.again) > 0 && now >= f.againAt {
+		for s := range f.again {
+			f.lookSoon(s, true)
+		}
+		clear(f.again)
+	}
+	if now >= f.nextLook && !f.looking {
+		f.nextLook = now + f.look*3/4 + rand.N(f.look/4+1)
+		history := now >= f.nextHistory
+		if history {
+			f.nextHistory = now + historyEvery
+		}
+		all := make([]*followed, 0, len(f.services))
+		for _, s := range f.services {
+			all = append(all, s)
+		}
+		f.looking = true
+		f.lookAt(all, history, func() { f.looking = false })
+	} else if f.looking {
+		f.nextLook = max(f.nextLook, now+firstLookRetry)
+	}
+	if len(f.soon) > 0 && !f.soonBusy && now >= f.soonAt {
+		some := make([]*followed, 0, len(f.soon))
+		for s := range f.soon {
+			some = append(some, s)
+		}
+		clear(f.soon)
+		f.soonBusy = true
+		f.lookAt(some, f.soonHistory, func() { f.soonBusy, f.soonAt = false, f.now()+soonEvery })
+		f.soonHistory = false
+	}
+}
+
+// lookAt looks at services, call by call. end is called by the loop.
+func (f *follower) lookAt(services []*followed, history bool, end func()) {
+	type part struct {
+		services []*followed
+		items    []lookItem
+		asked    []asked
+	}
+	open := make(map[int]*part)
+	var parts []*part
+	for _, s := range services {
+		tag := script.CellOf(s.service, len(f.conn.runners))
+		p := open[tag]
+		if p == nil || len(p.items) == lookServices {
+			p = new(part)
+			open[tag] = p
+			parts = append(parts, p)
+		}
+		p.services = append(p.services, s)
+		p.items = append(p.items, lookItem{service: s.service, timeout: f.c.opts.Timeout})
+		a := s.follower.view.ask()
+		history = history || a.history
+		p.asked = append(p.asked, a)
+	}
+	f.c.loops.Go(func() {
+		for _, p := range parts {
+			ctx, cancel := context.WithTimeout(f.c.ctx, min(callTimeout, f.look))
+			found, err := f.conn.look(ctx, history, p.items)
+			cancel()
+			f.post(func(now time.Duration) { f.lookedAt(p.services, p.asked, found, err, now) })
+		}
+		f.post(func(time.Duration) { end() })
+	})
+}
+
+func (f *follower) lookedAt(services []*followed, asked []asked, found []looked, err error, now time.Duration) {
+	if err != nil {
+		if f.c.ctx.Err() == nil {
+			f.c.metrics.failed.Inc()
+			f.outage.Failed(err)
+		}
+		f.nextLook = min(f.nextLook, now+min(firstLookRetry<<min(f.lookFailures, 10), f.look))
+		f.lookFailures++
+		return
+	}
+	f.lookFailures = 0
+	f.outage.Over()
+	for i, s := range services {
+		if !s.follower.removed {
+			s.follower.view.looked(asked[i], &found[i], now)
+			f.touched(s, now)
+		}
+	}
+}
+
+// figuresChannel has a service's metrics.
+func (c *conn) figuresChannel(service string) string {
+	_, k := c.of(service)
+	return k.metrics(service)
+}

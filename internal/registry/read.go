@@ -1,0 +1,224 @@
+package registry
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/redis/rueidis"
+)
+
+const (
+	// lookServices is the most services of one look, and pageSize the instances of a page.
+	lookServices = 256
+	pageSize     = 200
+	// lookPages bounds how often one look goes on with the late ids of its services.
+	lookPages = 1000
+)
+
+// lookItem is one service to look at.
+type lookItem struct {
+	service string
+	timeout time.Duration
+	skip    int // late ids to leave out
+}
+
+// looked is what a look found of one service.
+type looked struct {
+	head head
+	// late are the ids without heartbeat for the timeout, or twice the longest interval.
+	late  []string
+	count int // of late ids
+	// history identifies the server's data, empty if it was not asked for. at is Redis' time in ms.
+	history string
+	at      int64
+}
+
+// lookOnce is look.lua. The services have one tag.
+func (c *conn) lookOnce(ctx context.Context, history bool, items []lookItem) ([]looked, error) {
+	runner, k := c.of(items[0].service)
+	keys, args := make([]string, 0, 2*len(items)), []string{"0"}
+	if history {
+		args[0] = "1"
+	}
+	for _, it := range items {
+		keys = append(keys, k.record(it.service), k.heartbeats(it.service))
+		args = append(args, milliseconds(it.timeout), strconv.Itoa(it.skip))
+	}
+	values, err := runner.Call(ctx, scripts["look"], keys, args).ToArray()
+	if err != nil {
+		return nil, fmt.Errorf("look: %w", err)
+	}
+	out, err := readLook(values, len(items))
+	if err != nil {
+		return nil, fmt.Errorf("look: answer of redis: %w", err)
+	}
+	return out, nil
+}
+
+func readLook(values []rueidis.RedisMessage, services int) ([]looked, error) {
+	if len(values) != 2+services {
+		return nil, fmt.Errorf("%d values for %d services", len(values), services)
+	}
+	r := reader{values: values}
+	history, at := r.text(), r.number()
+	out := make([]looked, services)
+	for i := range out {
+		v, _ := r.next()
+		if r.err != nil {
+			return nil, r.err
+		}
+		parts, err := v.ToArray()
+		if err == nil && len(parts) < 2 {
+			err = errors.New("a service has less than two parts")
+		}
+		if err != nil {
+			return nil, err
+		}
+		one := looked{history: history, at: at, late: make([]string, len(parts)-2)}
+		if one.head, err = readHead(parts[0]); err != nil {
+			return nil, err
+		}
+		count, err := parts[1].AsInt64()
+		if err != nil {
+			return nil, err
+		}
+		one.count = int(count)
+		for j, id := range parts[2:] {
+			if one.late[j], err = id.ToString(); err != nil {
+				return nil, err
+			}
+		}
+		out[i] = one
+	}
+	return out, nil
+}
+
+// look looks at up to 256 services of one tag, and asks on until it has all late ids.
+func (c *conn) look(ctx context.Context, history bool, items []lookItem) ([]looked, error) {
+	out, err := c.lookOnce(ctx, history, items)
+	if err != nil {
+		return nil, err
+	}
+	for range lookPages {
+		var rest []lookItem
+		var of []int
+		for i := range out {
+			if n := len(out[i].late); n < out[i].count {
+				rest, of = append(rest, lookItem{service: items[i].service, timeout: items[i].timeout, skip: n}), append(of, i)
+			}
+		}
+		if len(rest) == 0 {
+			break
+		}
+		more, err := c.lookOnce(ctx, false, rest)
+		if err != nil {
+			return nil, err
+		}
+		for j, i := range of {
+			if len(more[j].late) == 0 && more[j].count <= len(out[i].late) {
+				out[i].count = len(out[i].late) // some have beaten meanwhile
+				continue
+			}
+			out[i].late, out[i].count = append(out[i].late, more[j].late...), more[j].count
+		}
+	}
+	return out, nil
+}
+
+// page is an answer of load or changes.
+type page struct {
+	head    head
+	entries []entry
+	// cursor of load: "0" at the end. more of changes. reload: the changes do not reach back so far.
+	cursor       string
+	more, reload bool
+}
+
+// load is load.lua.
+func (c *conn) load(ctx context.Context, service, cursor string) (page, error) {
+	runner, k := c.of(service)
+	values, err := runner.Call(ctx, scripts["load"],
+		[]string{k.record(service), k.heartbeats(service), k.overrides(service)},
+		[]string{cursor, strconv.Itoa(pageSize), k.instance(service, "")}).ToArray()
+	if err != nil {
+		return page{}, fmt.Errorf("load service %s: %w", service, err)
+	}
+	p, err := readLoad(values)
+	if err != nil {
+		return page{}, fmt.Errorf("load service %s: answer of redis: %w", service, err)
+	}
+	return p, nil
+}
+
+func readLoad(values []rueidis.RedisMessage) (p page, err error) {
+	r := reader{values: values}
+	v, ok := r.next()
+	if !ok {
+		return p, r.err
+	}
+	if p.head, err = readHead(v); err != nil {
+		return p, err
+	}
+	if p.cursor = r.text(); r.err != nil {
+		return p, r.err
+	}
+	p.entries, err = readEntries(r.values)
+	return p, err
+}
+
+// changed is changes.lua.
+func (c *conn) changed(ctx context.Context, service string, since int64, birth string) (page, error) {
+	runner, k := c.of(service)
+	values, err := runner.Call(ctx, scripts["changes"],
+		[]string{k.record(service), k.changes(service), k.overrides(service), k.heartbeats(service)},
+		[]string{strconv.FormatInt(since, 10), birth, k.instance(service, ""), strconv.Itoa(pageSize)}).ToArray()
+	if err != nil {
+		return page{}, fmt.Errorf("changes of service %s: %w", service, err)
+	}
+	p, err := readChanges(values)
+	if err != nil {
+		return page{}, fmt.Errorf("changes of service %s: answer of redis: %w", service, err)
+	}
+	return p, nil
+}
+
+func readChanges(values []rueidis.RedisMessage) (p page, err error) {
+	r := reader{values: values}
+	code := r.number()
+	v, ok := r.next()
+	if !ok {
+		return p, r.err
+	}
+	if p.head, err = readHead(v); err != nil {
+		return p, err
+	}
+	switch code {
+	case 1:
+		p.more = r.number() == 1
+	case 2:
+		p.reload = true
+	default:
+		return p, fmt.Errorf("code %d is unknown", code)
+	}
+	if r.err != nil {
+		return p, r.err
+	}
+	if p.entries, err = readEntries(r.values); err == nil && p.more && len(p.entries) == 0 {
+		err = errors.New("a page without entries has a next one")
+	}
+	return p, err
+}
+
+func readEntries(values []rueidis.RedisMessage) ([]entry, error) {
+	out := make([]entry, len(values))
+	for i, v := range values {
+		var err error
+		if out[i], err = readEntry(v); err != nil {
+			return nil, err
+		}
+	}
+	return out, nil
+}
