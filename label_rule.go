@@ -102,7 +102,9 @@ func parseNumber(s string) (float64, bool) {
 	return x, err == nil && !math.IsInf(x, 0)
 }
 
-func (r *LabelRule) validate(path string) error {
+// Validate checks the rule. The error is an [*Error] with code [CodeInvalidArgument] that names a field
+// below path.
+func (r *LabelRule) Validate(path string) error {
 	if err := ValidateName(path+".label", r.Label); err != nil {
 		return err
 	}
@@ -141,5 +143,5 @@ func (r *LabelRule) validateValue(field, value string) error {
 }
 
 func validateLabelRules(field string, rules []LabelRule) error {
-	return validateEach(field, len(rules), MaxLabelRules, func(i int) error { return rules[i].validate(element(field, i)) })
+	return validateEach(field, len(rules), MaxLabelRules, func(i int) error { return rules[i].Validate(element(field, i)) })
 }

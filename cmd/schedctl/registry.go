@@ -51,7 +51,7 @@ type registryServicesCmd struct{}
 
 // Run lists services by their names.
 func (c *registryServicesCmd) Run(a *app) error {
-	all := []operator.Service{}
+	all := []operator.RegistryService{}
 	for query := (url.Values{"limit": {"1000"}}); ; {
 		var page operator.ServicePage
 		if err := a.call(http.MethodGet, registryPath+"/services", query, nil, &page); err != nil {
@@ -80,7 +80,7 @@ type registryInstancesCmd struct{ oneService }
 
 // Run lists instances by their ids.
 func (c *registryInstancesCmd) Run(a *app) error {
-	all, seen := []operator.Instance{}, make(map[string]bool)
+	all, seen := []operator.RegistryInstance{}, make(map[string]bool)
 	for query := (url.Values{}); ; {
 		var page operator.InstancePage
 		if err := a.call(http.MethodGet, c.path()+"/instances", query, nil, &page); err != nil {
@@ -115,9 +115,9 @@ func (c *registryInstancesCmd) Run(a *app) error {
 	return table(a.out, rows)
 }
 
-func address(in *operator.Instance) string { return in.Host + ":" + strconv.Itoa(in.Port) }
+func address(in *operator.RegistryInstance) string { return in.Host + ":" + strconv.Itoa(in.Port) }
 
-func instanceState(in *operator.Instance) string {
+func instanceState(in *operator.RegistryInstance) string {
 	state := "well"
 	switch {
 	case !in.Enabled:
@@ -183,7 +183,7 @@ func spread(d operator.Distribution, unit string) string {
 
 func (c *registryShowCmd) instance(a *app) error {
 	one := oneInstance{c.oneService, c.ID}
-	var in operator.Instance
+	var in operator.RegistryInstance
 	if err := a.call(http.MethodGet, one.path(), nil, nil, &in); err != nil {
 		return err
 	}
@@ -225,7 +225,7 @@ func (c *registryHealthCmd) Run(a *app) error {
 	if c.Service != "" {
 		return c.one(a)
 	}
-	var h operator.Health
+	var h operator.RegistryHealth
 	if err := a.call(http.MethodGet, registryPath+"/health", nil, nil, &h); err != nil {
 		return err
 	}
@@ -285,7 +285,7 @@ func (c *registryWatchCmd) Run(a *app) error {
 		case err != nil:
 			return explain(err)
 		}
-		query = url.Values{"revision": {strconv.FormatInt(d.Revision, 10)}, "wait_ms": {strconv.FormatInt(watchWait.Milliseconds(), 10)}}
+		query = url.Values{"version": {d.Version}, "wait_ms": {strconv.FormatInt(watchWait.Milliseconds(), 10)}}
 		addresses := make([]string, len(d.Instances))
 		for i, in := range d.Instances {
 			addresses[i] = in.Host + ":" + strconv.Itoa(in.Port)

@@ -18,7 +18,7 @@ var Access = script.Access{Scripts: scripts, Roles: map[script.Role]script.Needs
 	script.RoleReplica: {
 		Commands: []string{
 			"del", "exists", "hdel", "hexists", "hget", "hgetall", "hincrby", "hlen", "hmget", "hset", "info", "persist",
-			"pexpire", "sadd", "srem", "ssubscribe", "subscribe", "sunsubscribe", "time", "unsubscribe", "zadd", "zcard",
+			"pexpire", "sadd", "srem", "sscan", "ssubscribe", "subscribe", "sunsubscribe", "time", "unsubscribe", "zadd", "zcard",
 			"zcount", "zmscore", "zpopmin", "zrange", "zrangebyscore", "zrem", "zrevrangebyscore", "zscan", "zscore",
 		},
 		Publishes: true,

@@ -1,6 +1,9 @@
 package registry
 
-import "sync"
+import (
+	"fmt"
+	"sync"
+)
 
 // onceList makes a list when it is first asked for.
 type onceList struct {
@@ -49,4 +52,28 @@ func (l *List) onlyHealthy() *List {
 		out.State, out.Why = StateEmpty, WhyNoneHealthy
 	}
 	return &out
+}
+
+// EmptyError is the error of those who need an instance of a service that has none to use.
+type EmptyError struct {
+	Service string
+	// State and Why are those of the list; empty where there is no list yet.
+	State State
+	Why   string
+}
+
+// EmptyError is the error for a list that has no instance to use; nil stands for no list yet.
+func (l *List) EmptyError() *EmptyError {
+	if l == nil {
+		return &EmptyError{}
+	}
+	healthy := l.Healthy()
+	return &EmptyError{Service: healthy.Service, State: healthy.State, Why: healthy.Why}
+}
+
+func (e *EmptyError) Error() string {
+	if e.State == "" {
+		return "registry: there is no list of the service yet"
+	}
+	return fmt.Sprintf("registry: service %s has no instance to use; its list is %s: %s", e.Service, e.State, e.Why)
 }

@@ -130,12 +130,16 @@ func (s *Store) Instance(ctx context.Context, service, id string) (out Detail, n
 	if now, err = s.now(ctx, service); err != nil {
 		return out, now, err
 	}
-	fields, err := runner.Do(ctx, "registry_instance", runner.B().Hgetall().Key(k.instance(service, id)).Build()).AsStrSlice()
+	found, err := runner.Do(ctx, "registry_instance", runner.B().Hgetall().Key(k.instance(service, id)).Build()).AsStrMap()
 	if err != nil {
 		return out, now, fmt.Errorf("instance %s of %s: %w", id, service, err)
 	}
-	if len(fields) == 0 {
+	if len(found) == 0 {
 		return out, now, notFound(service, id)
+	}
+	var fields []string
+	for name, value := range found {
+		fields = append(fields, name, value)
 	}
 	override, err := runner.Do(ctx, "registry_override", runner.B().Hget().Key(k.overrides(service)).Field(id).Build()).ToString()
 	if err != nil && !rueidis.IsRedisNil(err) {
@@ -238,7 +242,8 @@ func (s *Store) PutPersistent(ctx context.Context, r Registration) (revision int
 		return 0, err
 	}
 	// Its epoch never changes, so that a repeated call is the same one.
-	got, err := s.c.register(ctx, r.Service, false, []registerItem{{id: r.ID, epoch: persistentEpoch, fields: r.fields()}})
+	fields, _ := r.fields()
+	got, err := s.c.register(ctx, r.Service, false, []registerItem{{id: r.ID, epoch: persistentEpoch, fields: fields}})
 	if err != nil {
 		return 0, err
 	}
@@ -387,3 +392,9 @@ func (c *conn) wantChecks(ctx context.Context, service string, ids []string) err
 	}
 	return runner.Do(ctx, "registry_check", runner.B().Sadd().Key(k.checked()).Member(names...).Build()).Error()
 }
+
+// NewProviderOn makes a provider on the connection of a store, which Stop leaves open.
+func NewProviderOn(s *Store, opts Options) (*Provider, error) { return newProvider(opts, s.c) }
+
+// StartOn starts a consumer on the connection of a store. Stop leaves that open.
+func (c *Consumer) StartOn(s *Store) { c.startOn(s.c) }

@@ -12,6 +12,7 @@ import (
 	"github.com/freeslot/freeslot/internal/pool"
 	"github.com/freeslot/freeslot/internal/process/config"
 	"github.com/freeslot/freeslot/internal/registry"
+	registryoperator "github.com/freeslot/freeslot/internal/registry/operator"
 	"github.com/freeslot/freeslot/internal/replica/feature"
 	"github.com/freeslot/freeslot/internal/schedule"
 	"github.com/freeslot/freeslot/internal/script"
@@ -23,6 +24,7 @@ func Features() []feature.Feature {
 		pool.Feature,
 		schedule.Feature,
 		operator.Feature,
+		registryoperator.Feature,
 	}
 }
 

@@ -2,7 +2,10 @@ package replica
 
 import (
 	"context"
+	"io"
 	"net"
+	"net/http"
+	"strings"
 	"testing"
 	"time"
 
@@ -60,4 +63,50 @@ func TestStopTwiceAndNeverStarted(t *testing.T) {
 			t.Error(err)
 		}
 	}
+}
+
+// TestAdvertised: a replica that advertises itself is in the list of replicas, which any of them
+// has, until it stops.
+func TestAdvertised(t *testing.T) {
+	t.Parallel()
+	cfg := configured(t)
+	begin := func(id, advertise string) *Replica {
+		t.Helper()
+		own := cfg
+		own.ReplicaID, own.Advertise = id, advertise
+		r := New(own, zap.NewNop(), prometheus.NewRegistry())
+		if err := r.Start(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() {
+			if err := r.Stop(context.Background()); err != nil {
+				t.Error(err)
+			}
+		})
+		return r
+	}
+	first := begin("r1", "http://127.0.0.1:7481")
+	second := begin("r2", "http://127.0.0.1:7482")
+	begin("r3", "")
+	sees := func(want string) {
+		t.Helper()
+		got := ""
+		for end := time.Now().Add(20 * time.Second); time.Now().Before(end); {
+			resp, err := http.Get("http://" + first.Addr() + "/v1/replicas")
+			if err != nil {
+				t.Fatal(err)
+			}
+			body, err := io.ReadAll(resp.Body)
+			_ = resp.Body.Close()
+			if got = strings.TrimSpace(string(body)); err == nil && got == want {
+				return
+			}
+		}
+		t.Errorf("the replicas are %s, expected %s", got, want)
+	}
+	sees(`{"replicas":[{"id":"r1","url":"http://127.0.0.1:7481"},{"id":"r2","url":"http://127.0.0.1:7482"}]}`)
+	if err := second.Stop(t.Context()); err != nil {
+		t.Error(err)
+	}
+	sees(`{"replicas":[{"id":"r1","url":"http://127.0.0.1:7481"}]}`)
 }

@@ -1,6 +1,10 @@
 package selection
 
-import "math"
+import (
+	"math"
+
+	"github.com/freeslot/freeslot/internal/ring"
+)
 
 // affinityTries is how many nodes a key is offered to before its job is placed as a job without a
 // key. With the default factor 1.25 and equal nodes at most four of five are over the bound, so all
@@ -14,16 +18,15 @@ const averageSamples = 32
 
 // byKey fills dst with the nodes of the query's key, in its order: bounded-load consistent hashing
 // (Mirrokni, Thorup and Zadimoghaddam 2016). A node takes the job if it qualifies and its load is
-// below c times the average, the job included. A job that it does not take goes to the key's next
-// node. That one is drawn anew from the ring and is not the neighbour, so the overflow of a hot key
-// spreads (Chen, Coleman and Shrivastava 2021).
+// below c times the average, the job included. A job that it does not take goes to the node of the
+// key's next try.
 //
 // The first node decides the cell; after it only nodes of that cell are taken.
 func (s *choice) byKey(t *tier, dst []*Node) []*Node {
-	ring, bound := t.ringOf(), s.bound(t)
-	hash := hashKey(s.q.AffinityKey)
+	nodes, bound := t.ringOf(), s.bound(t)
+	hash := ring.Hash(s.q.AffinityKey)
 	for try := range uint64(affinityTries) {
-		n := t.nodes[ring.find(mix64(hash+try*goldenGamma))]
+		n := t.nodes[nodes.Find(hash, try)]
 		if s.cell >= 0 && n.Cell() != s.cell {
 			continue
 		}

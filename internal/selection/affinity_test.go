@@ -163,31 +163,6 @@ func TestAffinityFillsTheFleet(t *testing.T) {
 	}
 }
 
-// The ring against a walk over all points.
-func TestRingAgreesWithTwin(t *testing.T) {
-	t.Parallel()
-	for _, count := range []int{1, 2, 3, 17, 256, 1000} {
-		nodes := testFleet(count, 1+count%7)
-		if count > 2 {
-			nodes[1] = newTestNode("large", 999)
-		}
-		r := newRing(nodes)
-		source := NewSource(uint64(count))
-		for range 300 {
-			place := source.Uint64()
-			want, nearest := uint64(0), uint64(math.MaxUint64)
-			for _, point := range r {
-				if distance := point&^indexMask - place&^indexMask; distance < nearest {
-					want, nearest = point, distance
-				}
-			}
-			if got := r.after(place); got != want {
-				t.Fatalf("%d nodes: after %x comes %x, want %x", count, place, got, want)
-			}
-		}
-	}
-}
-
 func TestAffinityDoesNotAllocate(t *testing.T) {
 	class, rnd, dst := ttsClass(testFleet(200, 4)), NewSource(1), make([]*Node, 0, 3)
 	q := &Query{AffinityKey: "session", Want: 3}

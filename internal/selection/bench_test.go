@@ -93,18 +93,6 @@ func BenchmarkChooseCell(b *testing.B) {
 	}
 }
 
-func BenchmarkRing(b *testing.B) {
-	for _, size := range benchSizes {
-		nodes := benchFleet(size, 1)
-		b.Run(fmt.Sprintf("nodes=%d", size), func(b *testing.B) {
-			b.ReportAllocs()
-			for b.Loop() {
-				newRing(nodes)
-			}
-		})
-	}
-}
-
 // The dearest case: the whole fleet is full.
 func BenchmarkChooseFull(b *testing.B) {
 	for _, size := range benchSizes {

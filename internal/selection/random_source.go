@@ -1,22 +1,23 @@
 package selection
 
-import "math/bits"
+import (
+	"math/bits"
+
+	"github.com/freeslot/freeslot/internal/ring"
+)
 
 // Source is a small, fast pseudo-random generator (SplitMix64). The same seed gives the same
 // choices. It is no source of secrets, and not safe for concurrent use: give each goroutine its
 // own. The zero value is the source of seed 0.
 type Source struct{ state uint64 }
 
-// goldenGamma is the step of SplitMix64: 2^64 over the golden ratio, made odd.
-const goldenGamma = 0x9e3779b97f4a7c15
-
 // NewSource returns a source for the seed.
 func NewSource(seed uint64) *Source { return &Source{state: seed} }
 
 // Uint64 returns the next 64 bits.
 func (s *Source) Uint64() uint64 {
-	s.state += goldenGamma
-	return mix64(s.state)
+	s.state += ring.Gamma
+	return ring.Mix(s.state)
 }
 
 // intn returns a number from 0 to n-1; n must be positive. The product's upper half favours some
@@ -24,11 +25,4 @@ func (s *Source) Uint64() uint64 {
 func (s *Source) intn(n int) int {
 	hi, _ := bits.Mul64(s.Uint64(), uint64(n))
 	return int(hi)
-}
-
-// mix64 is the output function of SplitMix64, a bijection.
-func mix64(z uint64) uint64 {
-	z = (z ^ z>>30) * 0xbf58476d1ce4e5b9
-	z = (z ^ z>>27) * 0x94d049bb133111eb
-	return z ^ z>>31
 }

@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"slices"
 	"sync"
+
+	"github.com/freeslot/freeslot/internal/ring"
 )
 
 // tier is a list of candidates of equal rank, grouped by cell.
@@ -14,7 +16,14 @@ type tier struct {
 	most, capacity int
 
 	ringOnce sync.Once
-	ring     ring
+	ring     *ring.Ring
+}
+
+// ringOf makes the tier's ring when the first key asks for it; other callers wait meanwhile, some
+// milliseconds for 10,000 nodes. Nodes have points by their capacities.
+func (t *tier) ringOf() *ring.Ring {
+	t.ringOnce.Do(func() { t.ring = ring.New(t.nodes, (*Node).ID, (*Node).Max) })
+	return t.ring
 }
 
 // cellPart is the nodes of a tier that are of one cell.

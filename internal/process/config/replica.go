@@ -26,6 +26,10 @@ type Replica struct {
 	// The name of this process among the replicas. The default is the host's name with a random
 	// suffix. No two replicas may share a name, so leave it unset in a shared file.
 	ReplicaID string `koanf:"replica_id"`
+	// The URL by which clients reach this replica, such as `http://10.0.0.5:7480`. With it the
+	// replica is an instance of the service `freeslot-scheduler`, and in `GET /v1/replicas`. Unset:
+	// in neither.
+	Advertise string `koanf:"advertise"`
 	// Where the shared state is.
 	Redis Redis `koanf:"redis"`
 	// The node cache of this replica.

@@ -1,11 +1,13 @@
 package config
 
 import (
+	"errors"
 	"fmt"
 	"math/bits"
 	"net"
 	"net/netip"
 	"net/url"
+	"strconv"
 	"strings"
 	"time"
 
@@ -79,6 +81,9 @@ func (r *Registry) validate(p *Problems) {
 func (r *Replica) Validate(p *Problems) {
 	r.validateListen(p)
 	p.Name("replica_id", r.ReplicaID)
+	if _, _, err := r.Advertised(); err != nil {
+		p.Addf("advertise", "is %q, expected a URL with a port such as http://10.0.0.5:7480", r.Advertise)
+	}
 	r.Redis.validate(p)
 	p.Name("locks.key_prefix", r.Locks.KeyPrefix)
 	r.Registry.validate(p)
@@ -98,6 +103,22 @@ func (r *Replica) Validate(p *Problems) {
 	r.validatePools(p)
 	r.Log.Validate(p)
 	r.Tracing.Validate(p)
+}
+
+// Advertised are host and port of Advertise; both are zero without one.
+func (r *Replica) Advertised() (host string, port int, err error) {
+	if r.Advertise == "" {
+		return "", 0, nil
+	}
+	u, err := url.Parse(r.Advertise)
+	if err != nil {
+		return "", 0, err
+	}
+	port, err = strconv.Atoi(u.Port())
+	if err != nil || port < 1 || port > 65535 || u.Hostname() == "" || u.Scheme != "http" && u.Scheme != "https" {
+		return "", 0, errors.New("no URL of a replica")
+	}
+	return u.Hostname(), port, nil
 }
 
 func (r *Replica) validateListen(p *Problems) {

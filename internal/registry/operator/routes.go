@@ -28,6 +28,7 @@ const (
 	instancePath = listPath + "/{instanceId}"
 	overridePath = instancePath + "/override"
 	discoverPath = "/v1/discover/{serviceName}"
+	replicasPath = "/v1/replicas"
 )
 
 const (
@@ -37,8 +38,6 @@ const (
 	maxNote = 256
 	// maxOverride is the longest time after which an override ends by itself.
 	maxOverride = 10 * 365 * 24 * time.Hour
-	// maxWait bounds how long a request waits for a change.
-	maxWait = 60 * time.Second
 )
 
 // store is what the routes need of *registry.Store.
@@ -54,35 +53,30 @@ type store interface {
 	Remove(ctx context.Context, service, id string) (revision int64, err error)
 }
 
-// lists is what the routes need of a consumer.
-type lists interface {
-	// Await returns the healthy instances once the service has another revision than known, or ctx has ended.
-	Await(ctx context.Context, service string, known int64) (*registry.List, error)
-}
-
 type routes struct {
 	*api.Router
-	store store
-	lists lists
+	store    store
+	consumer consumer
 }
 
-func routesOf(s store, l lists) api.Routes {
+func routesOf(s store, c consumer) api.Routes {
 	return func(router *api.Router) {
-		r := &routes{router, s, l}
+		r := &routes{router, s, c}
 		r.register()
 		r.document(router.OpenAPI())
 	}
 }
 
 type (
-	named struct {
+	// InService, OfInstance and Waiting are parts of requests; huma finds exported ones only.
+	InService struct {
 		Service string `path:"serviceName" doc:"The name of the service."`
 	}
-	one struct {
-		named
+	OfInstance struct {
+		InService
 		ID string `path:"instanceId" doc:"The id of the instance, escaped as a part of a path."`
 	}
-	waiting struct {
+	Waiting struct {
 		Revision int64 `query:"revision" minimum:"0" doc:"With wait_ms: the revision that the caller knows. The answer comes once there is another one."`
 		WaitMS   int64 `query:"wait_ms" minimum:"0" maximum:"60000" doc:"How long to wait for another revision than revision. Absent means not at all."`
 	}
@@ -91,20 +85,21 @@ type (
 		Limit int    `query:"limit" minimum:"1" maximum:"1000" default:"100"`
 	}
 	listInput struct {
-		named
-		waiting
+		InService
+		Waiting
 		Cursor string `query:"cursor" maxLength:"64" doc:"The cursor of the page before."`
 	}
 	discoverInput struct {
-		named
-		waiting
+		InService
+		Version string `query:"version" maxLength:"64" doc:"With wait_ms: the version that the caller has. The answer comes once there is another one."`
+		WaitMS  int64  `query:"wait_ms" minimum:"0" maximum:"60000" doc:"How long to wait for another version. Absent means not at all."`
 	}
 	bodyInput struct {
-		one
+		OfInstance
 		RawBody []byte
 	}
 	serviceBodyInput struct {
-		named
+		InService
 		RawBody []byte
 	}
 	output[T any] struct{ Body T }
@@ -112,28 +107,28 @@ type (
 
 // ServicePage is one page of services.
 type ServicePage struct {
-	Services []Service `json:"services"`
+	Services []RegistryService `json:"services"`
 	// After is documented for its reader in the tag.
 	After string `json:"after,omitempty" doc:"Continues the listing; absent at its end."`
 }
 
 // InstancePage is one page of the instances of a service.
 type InstancePage struct {
-	Service   string     `json:"service"`
-	Revision  int64      `json:"revision"`
-	Instances []Instance `json:"instances" doc:"About 200, in no order. While instances come and go one can be there twice."`
+	Service   string             `json:"service"`
+	Revision  int64              `json:"revision"`
+	Instances []RegistryInstance `json:"instances" doc:"About 200, in no order. While instances come and go one can be there twice."`
 	// Cursor is documented for its reader in the tag.
 	Cursor string `json:"cursor,omitempty" doc:"Continues the listing, also after an empty page; absent at its end."`
 }
 
 // ServiceDetail is a service with what its instances have in common.
 type ServiceDetail struct {
-	Service
+	RegistryService
 	Statistics Statistics `json:"statistics"`
 }
 
-// Health is the health of all services.
-type Health struct {
+// RegistryHealth is the health of all services.
+type RegistryHealth struct {
 	Services []ServiceHealth `json:"services" doc:"Services with silent instances, a guard, or none at all; at most 1000."`
 	// Healthy is documented for its reader in the tag.
 	Healthy int `json:"healthy" doc:"How many services have nothing of that."`
@@ -141,7 +136,7 @@ type Health struct {
 
 // ServiceHealth is the health of one service.
 type ServiceHealth struct {
-	Service Service `json:"service"`
+	Service RegistryService `json:"service"`
 	// Statistics is left out where all services are shown.
 	Statistics *Statistics `json:"statistics,omitempty"`
 }
@@ -181,6 +176,17 @@ type Changed struct {
 	Revision int64 `json:"revision" doc:"The revision of the service that has the change."`
 }
 
+// Replica is a replica that advertises itself.
+type Replica struct {
+	ID  string `json:"id"`
+	URL string `json:"url"`
+}
+
+// ReplicaList is the replicas that advertise themselves.
+type ReplicaList struct {
+	Replicas []Replica `json:"replicas" doc:"Those that live, in the order of their ids. One without the key advertise is not among them."`
+}
+
 func (r *routes) register() {
 	tags := []string{"registry"}
 	op := func(id, method, path, summary, text string) huma.Operation {
@@ -199,6 +205,7 @@ func (r *routes) register() {
 	huma.Register(r, op("set-cleanup", http.MethodPut, servicePath+"/cleanup", "Set when silent instances are removed", "Operators only."), r.putCleanup)
 	huma.Register(r, op("register-persistent", http.MethodPost, listPath, "Register a persistent instance", "It sends no heartbeats and stays until it is deleted. Operators only."), r.postInstance)
 	huma.Register(r, op("remove-instance", http.MethodDelete, instancePath, "Remove an instance", "An ephemeral one whose provider lives registers again. Operators only."), r.deleteInstance)
+	huma.Register(r, op("list-replicas", http.MethodGet, replicasPath, "List the replicas", "For any valid token: where else the same can be had."), r.replicas)
 	huma.Register(r, op("discover", http.MethodGet, discoverPath, "Find the healthy instances of a service", "For any valid token, and for programs that have no package of the registry."), r.discover)
 }
 
@@ -230,7 +237,7 @@ func (r *routes) listServices(ctx context.Context, in *pageInput) (*output[Servi
 		if err != nil {
 			return page, err
 		}
-		page.Services = []Service{}
+		page.Services = []RegistryService{}
 		for _, name := range names {
 			s, err := r.store.Summary(ctx, name)
 			if err != nil {
@@ -269,20 +276,20 @@ func (r *routes) looked(ctx context.Context, service string) (s Statistics, err 
 	}
 }
 
-func (r *routes) getService(ctx context.Context, in *named) (*output[ServiceDetail], error) {
-	return handle(ctx, r, "service", in, func(ctx context.Context, in *named) (out ServiceDetail, err error) {
+func (r *routes) getService(ctx context.Context, in *InService) (*output[ServiceDetail], error) {
+	return handle(ctx, r, "service", in, func(ctx context.Context, in *InService) (out ServiceDetail, err error) {
 		s, err := r.store.Summary(ctx, in.Service)
 		if err != nil {
 			return out, err
 		}
-		out.Service = shownService(&s)
+		out.RegistryService = shownService(&s)
 		out.Statistics, err = r.looked(ctx, in.Service)
 		return out, err
 	})
 }
 
-func (r *routes) serviceHealth(ctx context.Context, in *named) (*output[ServiceHealth], error) {
-	return handle(ctx, r, "health of the service", in, func(ctx context.Context, in *named) (out ServiceHealth, err error) {
+func (r *routes) serviceHealth(ctx context.Context, in *InService) (*output[ServiceHealth], error) {
+	return handle(ctx, r, "health of the service", in, func(ctx context.Context, in *InService) (out ServiceHealth, err error) {
 		s, err := r.store.Summary(ctx, in.Service)
 		if err != nil {
 			return out, err
@@ -292,8 +299,8 @@ func (r *routes) serviceHealth(ctx context.Context, in *named) (*output[ServiceH
 	})
 }
 
-func (r *routes) health(ctx context.Context, in *struct{}) (*output[Health], error) {
-	return handle(ctx, r, "health of the registry", in, func(ctx context.Context, _ *struct{}) (out Health, err error) {
+func (r *routes) health(ctx context.Context, in *struct{}) (*output[RegistryHealth], error) {
+	return handle(ctx, r, "health of the registry", in, func(ctx context.Context, _ *struct{}) (out RegistryHealth, err error) {
 		out.Services = []ServiceHealth{}
 		const page = 1000
 		for after, more := "", true; more; {
@@ -323,8 +330,13 @@ func (r *routes) listInstances(ctx context.Context, in *listInput) (*output[Inst
 	if _, _, err := operators(ctx); err != nil {
 		return nil, r.Refuse("list instances", err)
 	}
-	if err := r.await(ctx, in.Service, in.waiting); err != nil {
-		return nil, r.Refuse("list instances", err)
+	if in.WaitMS > 0 {
+		waiting, cancel := context.WithTimeout(ctx, time.Duration(in.WaitMS)*time.Millisecond)
+		err := r.await(waiting, in.Service, in.Revision)
+		cancel()
+		if err != nil {
+			return nil, r.Refuse("list instances", err)
+		}
 	}
 	return handle(ctx, r, "list instances", in, func(ctx context.Context, in *listInput) (page InstancePage, err error) {
 		s, err := r.store.Summary(ctx, in.Service)
@@ -335,7 +347,7 @@ func (r *routes) listInstances(ctx context.Context, in *listInput) (*output[Inst
 		if err != nil {
 			return page, err
 		}
-		page = InstancePage{Service: in.Service, Revision: s.Revision, Instances: []Instance{}}
+		page = InstancePage{Service: in.Service, Revision: s.Revision, Instances: []RegistryInstance{}}
 		if next != "0" {
 			page.Cursor = next
 		}
@@ -346,26 +358,15 @@ func (r *routes) listInstances(ctx context.Context, in *listInput) (*output[Inst
 	})
 }
 
-// await waits until the service has another revision, if the caller wants that.
-func (r *routes) await(ctx context.Context, service string, w waiting) error {
-	if w.WaitMS == 0 {
-		return nil
-	}
-	ctx, cancel := context.WithTimeout(ctx, min(time.Duration(w.WaitMS)*time.Millisecond, maxWait))
-	defer cancel()
-	_, err := r.lists.Await(ctx, service, w.Revision)
-	return err
-}
-
-func (r *routes) getInstance(ctx context.Context, in *one) (*output[Instance], error) {
-	return handle(ctx, r, "instance", in, func(ctx context.Context, in *one) (Instance, error) {
+func (r *routes) getInstance(ctx context.Context, in *OfInstance) (*output[RegistryInstance], error) {
+	return handle(ctx, r, "instance", in, func(ctx context.Context, in *OfInstance) (RegistryInstance, error) {
 		d, now, err := r.store.Instance(ctx, in.Service, in.ID)
 		return shownInstance(&d, now), err
 	})
 }
 
-func (r *routes) getMetrics(ctx context.Context, in *one) (*output[json.RawMessage], error) {
-	return handle(ctx, r, "figures of the instance", in, func(ctx context.Context, in *one) (json.RawMessage, error) {
+func (r *routes) getMetrics(ctx context.Context, in *OfInstance) (*output[json.RawMessage], error) {
+	return handle(ctx, r, "figures of the instance", in, func(ctx context.Context, in *OfInstance) (json.RawMessage, error) {
 		d, _, err := r.store.Instance(ctx, in.Service, in.ID)
 		if len(d.Metrics) == 0 {
 			return json.RawMessage("{}"), err
@@ -415,8 +416,8 @@ func (q *OverrideRequest) override(tenant string) (*registry.Override, error) {
 	return &registry.Override{Weight: q.Weight, Enabled: q.Enabled, Draining: q.Draining, Author: author, Note: q.Note}, found.Err()
 }
 
-func (r *routes) deleteOverride(ctx context.Context, in *one) (*output[Changed], error) {
-	return handle(ctx, r, "reset the instance", in, func(ctx context.Context, in *one) (out Changed, err error) {
+func (r *routes) deleteOverride(ctx context.Context, in *OfInstance) (*output[Changed], error) {
+	return handle(ctx, r, "reset the instance", in, func(ctx context.Context, in *OfInstance) (out Changed, err error) {
 		out.Revision, err = r.store.SetOverride(ctx, in.Service, in.ID, nil, 0)
 		return out, err
 	})
@@ -457,26 +458,41 @@ func (r *routes) postInstance(ctx context.Context, in *serviceBodyInput) (*outpu
 	})
 }
 
-func (r *routes) deleteInstance(ctx context.Context, in *one) (*output[Changed], error) {
-	return handle(ctx, r, "remove the instance", in, func(ctx context.Context, in *one) (out Changed, err error) {
+func (r *routes) deleteInstance(ctx context.Context, in *OfInstance) (*output[Changed], error) {
+	return handle(ctx, r, "remove the instance", in, func(ctx context.Context, in *OfInstance) (out Changed, err error) {
 		out.Revision, err = r.store.Remove(ctx, in.Service, in.ID)
 		return out, err
 	})
 }
 
 func (r *routes) discover(ctx context.Context, in *discoverInput) (*output[Discovery], error) {
-	known := in.Revision
-	wait := min(time.Duration(in.WaitMS)*time.Millisecond, maxWait)
-	if in.WaitMS == 0 {
-		known, wait = -1, api.CallTimeout // any revision will do
+	known, wait := in.Version, time.Duration(in.WaitMS)*time.Millisecond
+	if wait == 0 {
+		known, wait = "", api.CallTimeout // any version will do
 	}
 	ctx, cancel := context.WithTimeout(ctx, wait)
 	defer cancel()
-	list, err := r.lists.Await(ctx, in.Service, known)
+	list, err := r.discovered(ctx, in.Service, known)
 	if err != nil {
 		return nil, r.Refuse("discover", err)
 	}
 	return &output[Discovery]{Body: discovery(list)}, nil
+}
+
+func (r *routes) replicas(ctx context.Context, _ *struct{}) (*output[ReplicaList], error) {
+	ctx, cancel := context.WithTimeout(ctx, api.CallTimeout)
+	defer cancel()
+	list, err := r.discovered(ctx, replicaService, "")
+	if err != nil {
+		return nil, r.Refuse("list replicas", err)
+	}
+	out := &output[ReplicaList]{Body: ReplicaList{Replicas: []Replica{}}}
+	for _, i := range list.Instances {
+		if u := i.Metadata[urlLabel]; u != "" {
+			out.Body.Replicas = append(out.Body.Replicas, Replica{ID: i.ID, URL: u})
+		}
+	}
+	return out, nil
 }
 
 // document completes the document where the Go types cannot say it.

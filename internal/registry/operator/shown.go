@@ -7,8 +7,8 @@ import (
 	"github.com/freeslot/freeslot/internal/registry"
 )
 
-// Service is a service as operators see it.
-type Service struct {
+// RegistryService is a service as operators see it.
+type RegistryService struct {
 	// Name and the rest are documented for their readers in the tags.
 	Name      string `json:"name"`
 	Instances int64  `json:"instances"`
@@ -20,8 +20,8 @@ type Service struct {
 	EveryMS   int64  `json:"every_ms" doc:"The pause between cleanups."`
 }
 
-// Instance is an instance as operators see it.
-type Instance struct {
+// RegistryInstance is an instance as operators see it.
+type RegistryInstance struct {
 	// Service and the rest are documented for their readers in the tags.
 	Service      string             `json:"service"`
 	ID           string             `json:"id"`
@@ -65,19 +65,20 @@ type Discovery struct {
 	State      string       `json:"state" doc:"live, stale, rebuilding, protected, disk or empty."`
 	Why        string       `json:"why,omitempty"`
 	Revision   int64        `json:"revision"`
+	Version    string       `json:"version" doc:"Changes with everything here; for waiting."`
 	LastResort bool         `json:"last_resort,omitempty" doc:"No other instance is left than late ones."`
 	Instances  []Discovered `json:"instances"`
 }
 
-func shownService(s *registry.Summary) Service {
-	return Service{
+func shownService(s *registry.Summary) RegistryService {
+	return RegistryService{
 		Name: s.Service, Instances: s.Instances, Late: s.Late, Revision: s.Revision, Why: s.Why, Guard: s.Guard,
 		LimitMS: s.Limit.Milliseconds(), EveryMS: s.Every.Milliseconds(),
 	}
 }
 
-func shownInstance(d *registry.Detail, now time.Time) Instance {
-	out := Instance{
+func shownInstance(d *registry.Detail, now time.Time) RegistryInstance {
+	out := RegistryInstance{
 		Service: d.Service, ID: d.ID, Host: d.Host, Port: d.Port, Protocol: d.Protocol, Healthy: d.Healthy(), Weight: d.Weight,
 		Enabled: !d.Disabled, Draining: d.Draining, Unhealthy: d.Unhealthy, Failing: d.Failing, Persistent: d.Persistent,
 		IntervalMS: d.Interval.Milliseconds(), RegisteredMS: d.RegisteredAt.UnixMilli(), Revision: d.Revision, Epoch: d.Epoch,
@@ -90,7 +91,7 @@ func shownInstance(d *registry.Detail, now time.Time) Instance {
 }
 
 func discovery(l *registry.List) Discovery {
-	out := Discovery{Service: l.Service, State: string(l.State), Why: l.Why, Revision: l.Revision, LastResort: l.Last, Instances: []Discovered{}}
+	out := Discovery{Service: l.Service, State: string(l.State), Why: l.Why, Revision: l.Revision, Version: versionOf(l), LastResort: l.Last, Instances: []Discovered{}}
 	for _, i := range l.Instances {
 		out.Instances = append(out.Instances, Discovered{ID: i.ID, Host: i.Host, Port: i.Port, Protocol: i.Protocol, Weight: i.Weight, Metadata: i.Metadata})
 	}

@@ -1,0 +1,42 @@
+// Package operator is the service registry in a replica: the routes of operators and of programs in
+// other languages, cleanup, and checks.
+package operator
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"slices"
+
+	"github.com/freeslot/freeslot/internal/api"
+	"github.com/freeslot/freeslot/internal/registry"
+	"github.com/freeslot/freeslot/internal/registry/centre"
+	"github.com/freeslot/freeslot/internal/replica/feature"
+)
+
+// Feature is what a replica does for the registry. Its needs in Redis are registry.Access.
+var Feature = feature.Feature{New: newPart}
+
+func newPart(env *feature.Env) feature.Part {
+	cfg, log := &env.Config, env.Log.Named("registry")
+	prefix := registry.Prefix(cfg.Redis.KeyPrefix, cfg.Registry.Namespace)
+	store := registry.NewStore(env.Commands(0), prefix, env.Runners[0].Layout().Sharded, log)
+	consumer, invalid := registry.NewConsumer(registry.ConsumerOptions{
+		RedisURL: cmp.Or(cfg.Redis.URL, slices.Concat(cfg.Redis.URLs, []string{""})[0]), KeyPrefix: cfg.Redis.KeyPrefix,
+		Namespace: cfg.Registry.Namespace, Logger: log, Registerer: env.Metrics,
+	})
+	c := centre.New(centre.Config{Self: cfg.ReplicaID, Networks: cfg.Registry.Checks.Prefixes()}, store, log, env.Metrics)
+	self := newSelf(env, store)
+	start := func(ctx context.Context) error {
+		if invalid != nil {
+			return invalid
+		}
+		consumer.StartOn(store)
+		return errors.Join(self.start(ctx), c.Start(ctx))
+	}
+	stop := func(ctx context.Context) error { return errors.Join(self.stop(ctx), c.Stop(ctx), consumer.Stop(ctx)) }
+	return feature.Part{
+		Step:   feature.Step{Name: "registry", Start: start, Stop: stop},
+		Routes: []api.Routes{routesOf(store, consumer)}, SetReplicas: c.SetReplicas,
+	}
+}

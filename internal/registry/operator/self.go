@@ -1,0 +1,70 @@
+package operator
+
+import (
+	"context"
+	"errors"
+	"strings"
+
+	"go.uber.org/zap"
+
+	"github.com/freeslot/freeslot"
+	"github.com/freeslot/freeslot/internal/process/config"
+	"github.com/freeslot/freeslot/internal/registry"
+	"github.com/freeslot/freeslot/internal/replica/feature"
+)
+
+// replicaService is the service that replicas are instances of, and urlLabel the label with their
+// URLs.
+const (
+	replicaService = "freeslot-scheduler"
+	urlLabel       = "url"
+)
+
+// self is this replica as an instance of its own service.
+type self struct {
+	cfg      *config.Replica
+	store    *registry.Store
+	log      *zap.Logger
+	provider *registry.Provider // nil before start, and where nothing is advertised
+}
+
+func newSelf(env *feature.Env, store *registry.Store) *self {
+	return &self{cfg: &env.Config, store: store, log: env.Log.Named("registry")}
+}
+
+// start registers the replica. Where Redis does not answer yet the provider goes on trying.
+func (s *self) start(ctx context.Context) error {
+	host, port, err := s.cfg.Advertised()
+	if err != nil || s.cfg.Advertise == "" {
+		return err
+	}
+	// A replica that stops has its own time for that, and tells its clients.
+	s.provider, err = registry.NewProviderOn(s.store, registry.Options{
+		KeyPrefix: s.cfg.Redis.KeyPrefix, Namespace: s.cfg.Registry.Namespace, StopPause: -1, Logger: s.log,
+	})
+	if err != nil {
+		return err
+	}
+	if err := s.provider.Start(ctx); err != nil {
+		return err
+	}
+	scheme, _, _ := strings.Cut(s.cfg.Advertise, ":")
+	err = s.provider.Register(ctx, registry.Registration{
+		Service: replicaService, ID: s.cfg.ReplicaID, Host: host, Port: port, Protocol: strings.ToUpper(scheme),
+		Metadata: map[string]string{urlLabel: s.cfg.Advertise},
+	})
+	if errors.Is(err, &freeslot.Error{Code: freeslot.CodeInvalidArgument}) {
+		return err
+	}
+	if err != nil {
+		s.log.Warn("registry.advertise_later", zap.Error(err))
+	}
+	return nil
+}
+
+func (s *self) stop(ctx context.Context) error {
+	if s.provider == nil {
+		return nil
+	}
+	return s.provider.Stop(ctx)
+}

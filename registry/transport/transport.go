@@ -1,0 +1,196 @@
+// Package transport lets clients of net/http call the services of the registry by name:
+//
+//	client := &http.Client{Transport: transport.New(transport.Config{}, consumer)}
+//	client.Get("http://asr/recognize")
+package transport
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"strconv"
+	"sync"
+
+	"github.com/freeslot/freeslot"
+	"github.com/freeslot/freeslot/internal/registry"
+	"github.com/freeslot/freeslot/internal/registry/pick"
+)
+
+// Follower follows services. It calls f at once with the current list if there is one, and later
+// with each new one, one call at a time, until stop is called. A consumer of the registry is one.
+type Follower interface {
+	Follow(service string, f func(*registry.List)) (stop func())
+}
+
+// Config is how instances are picked. The zero value picks by weight.
+type Config struct {
+	// Policy is random, round_robin, weighted, least_loaded or consistent_hash; empty means
+	// weighted.
+	Policy pick.Policy
+	// Zone is the caller's own: its instances are preferred. Empty means that zones do not matter.
+	Zone string
+	// LoadFactor is for consistent_hash: how many times its share of the calls under way an instance
+	// may get, 1 to 100. Zero means 1.25.
+	LoadFactor float64
+	// Key is the key of a request for consistent_hash, such as a session. nil means its path.
+	Key func(*http.Request) string
+	// Base sends requests to instances. nil means http.DefaultTransport.
+	Base http.RoundTripper
+}
+
+func (c Config) pick() pick.Config {
+	return pick.Config{Policy: c.Policy, Zone: c.Zone, LoadFactor: c.LoadFactor}
+}
+
+// Validate names every bad field.
+func (c Config) Validate() error { return c.pick().Validate() }
+
+// Transport is an [http.RoundTripper] for URLs whose host is the name of a service. It follows
+// each service from the first request on, until Close, so programs should not take names from
+// their users. It is safe for concurrent use.
+//
+// A request has gone well for picking when it was answered, with any status. An instance that
+// takes no connections is set aside for 1 s, and twice as long each further time, up to 30 s; the
+// request is sent to another one, once, if its body can be had again.
+type Transport struct {
+	cfg  Config
+	from Follower
+
+	mu sync.Mutex
+	// services are followed; nil after Close. Guarded by mu.
+	services map[string]*service
+}
+
+// New returns a Transport with a valid configuration.
+func New(cfg Config, from Follower) *Transport {
+	if cfg.Key == nil {
+		cfg.Key = func(req *http.Request) string { return req.URL.Path }
+	}
+	if cfg.Base == nil {
+		cfg.Base = http.DefaultTransport
+	}
+	return &Transport{cfg: cfg, from: from, services: map[string]*service{}}
+}
+
+// Close ends the following of services. Requests under way are not touched, later ones fail with
+// registry.ErrClosed.
+func (t *Transport) Close() {
+	t.mu.Lock()
+	services := t.services
+	t.services = nil
+	t.mu.Unlock()
+	for _, s := range services {
+		s.stop()
+	}
+}
+
+// CloseIdleConnections is called by [http.Client.CloseIdleConnections].
+func (t *Transport) CloseIdleConnections() {
+	if base, ok := t.cfg.Base.(interface{ CloseIdleConnections() }); ok {
+		base.CloseIdleConnections()
+	}
+}
+
+// RoundTrip sends a request to an instance of the service that its URL names. It waits for the
+// first list of the service. It does not look at a port in the URL. The Host header is the
+// instance's, unless the request has one of its own.
+func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
+	resp, sent, err := t.roundTrip(req)
+	if err != nil && !sent && req.Body != nil {
+		_ = req.Body.Close()
+	}
+	return resp, err
+}
+
+// roundTrip reports whether the base has got the request, and with it the duty to close its body.
+func (t *Transport) roundTrip(req *http.Request) (resp *http.Response, sent bool, err error) {
+	s, err := t.service(req.URL.Hostname())
+	if err != nil {
+		return nil, false, err
+	}
+	picker, err := s.ready(req.Context())
+	if err != nil {
+		return nil, false, err
+	}
+	key := t.cfg.Key(req)
+	first, err := picker.Pick(req.Context(), key)
+	if err != nil {
+		return nil, false, err
+	}
+	resp, err = t.send(req, first)
+	if !errors.Is(err, pick.ErrUnavailable) {
+		return resp, true, err
+	}
+	again, ok := repeat(req)
+	if !ok {
+		return nil, true, err
+	}
+	other, otherErr := picker.PickOther(req.Context(), key, first)
+	if otherErr != nil {
+		if again.Body != nil {
+			_ = again.Body.Close()
+		}
+		return nil, true, err
+	}
+	resp, err = t.send(again, other)
+	return resp, true, err
+}
+
+// repeat returns the request with a new body, if that can be had. No method is too dangerous: the
+// first try had no connection.
+func repeat(req *http.Request) (*http.Request, bool) {
+	if req.Body == nil || req.Body == http.NoBody {
+		return req, true
+	}
+	if req.GetBody == nil {
+		return nil, false
+	}
+	body, err := req.GetBody()
+	if err != nil {
+		return nil, false
+	}
+	again := *req
+	again.Body = body
+	return &again, true
+}
+
+// send sends the request to an instance. The pick is done when the body of the response is.
+func (t *Transport) send(req *http.Request, to pick.Picked) (*http.Response, error) {
+	out := req.Clone(req.Context())
+	if out.Host == out.URL.Host {
+		out.Host = ""
+	}
+	out.URL.Host = net.JoinHostPort(to.Instance.Host, strconv.Itoa(to.Instance.Port))
+	resp, err := t.cfg.Base.RoundTrip(out)
+	if err != nil {
+		var op *net.OpError
+		if req.Context().Err() == nil && errors.As(err, &op) && op.Op == "dial" {
+			err = fmt.Errorf("%w: %w", pick.ErrUnavailable, err)
+		}
+		to.Done(err)
+		return nil, err
+	}
+	resp.Body = newBody(resp.Body, to)
+	return resp, nil
+}
+
+// service returns a service that is followed.
+func (t *Transport) service(name string) (*service, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.services == nil {
+		return nil, registry.ErrClosed
+	}
+	if s := t.services[name]; s != nil {
+		return s, nil
+	}
+	if err := freeslot.ValidateName("url.host", name); err != nil {
+		return nil, err
+	}
+	s := &service{listed: make(chan struct{})}
+	s.picker = pick.New(t.cfg.pick(), s)
+	s.stop = t.from.Follow(name, s.set)
+	t.services[name] = s
+	return s, nil
+}
