@@ -164,13 +164,13 @@ func (c *registryChecker) checkDead(l *peerLife, service string, lists []saw) {
 		}
 		for _, label := range labels {
 			for _, dead := range c.silentInstance(name, label) {
-				allowed := c.Timeout + c.Look + c.Slack
-				if c.left(name, dead.from) {
-					allowed = c.Look + c.Slack
+				from, allowed := dead.from, c.Timeout+c.Look+c.Slack
+				if over, left := c.left(name, dead.from); left {
+					from, allowed = over, c.Look+c.Slack
 				}
 				for _, calm := range calms {
 					// A consumer learns by its next look that Redis is back, and counts from then on.
-					late := span{max(dead.from, calm.from+c.Look) + allowed, min(dead.to, calm.to)}
+					late := span{max(from, calm.from+c.Look) + allowed, min(dead.to, calm.to)}
 					if late.length() > 0 {
 						c.judged["dead"]++
 						c.checkGone(l, name, label, dead, late, lists)
@@ -193,12 +193,14 @@ func (c *registryChecker) checkGone(l *peerLife, name instanceName, label string
 	}
 }
 
-// left reports whether an instance left in good order, or was superseded, at a moment.
-func (c *registryChecker) left(name instanceName, at time.Duration) bool {
-	return slices.ContainsFunc(c.providers[name], func(l *peerLife) bool {
-		over, is := l.over[name]
-		return is && over == at
-	})
+// left is when an instance left in good order, or was superseded, that is silent since a moment.
+func (c *registryChecker) left(name instanceName, silent time.Duration) (at time.Duration, left bool) {
+	for _, l := range c.providers[name] {
+		if over, is := l.over[name]; is && (over == silent || l.ran.to == silent) {
+			return over, true
+		}
+	}
+	return 0, false
 }
 
 // checkRemoved: no instance is removed before its limit is over. Of many that fell silent together
@@ -222,7 +224,7 @@ func (c *registryChecker) checkRemoved(l *peerLife, service string, lists []saw)
 
 func (c *registryChecker) checkRemoval(l *peerLife, name instanceName, before saw, at time.Duration) {
 	sure, ok := c.silentInstance(name, "").at(at)
-	if ok && c.left(name, sure.from) {
+	if _, left := c.left(name, sure.from); ok && left {
 		return
 	}
 	possible, troubled := c.unsure(name).at(at)
