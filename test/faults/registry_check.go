@@ -50,6 +50,9 @@ func newRegistryChecker(h *RegistryHistory) *registryChecker {
 // troubles are when something was wrong with Redis, or with one of the programs or its way.
 func (c *registryChecker) troubles(peers ...string) spans {
 	var list []span
+	if c.End > 0 {
+		list = append(list, span{c.End, forever})
+	}
 	for _, t := range c.Troubles {
 		target, isWay := strings.CutPrefix(t.Target, wayPrefix)
 		if slices.Contains(peers, target) || !isWay && !c.isPeer(t.Target) {
