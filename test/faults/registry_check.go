@@ -226,31 +226,31 @@ func (c *registryChecker) checkRemoved(l *peerLife, service string, lists []saw)
 }
 
 func (c *registryChecker) checkRemoval(l *peerLife, name instanceName, before saw, at time.Duration) {
-	sure, ok := c.silentInstance(name, "").at(at)
-	if _, left := c.left(name, sure.from); ok && left {
+	silence := c.silentInstance(name, "")
+	sure, ok := silence.at(at)
+	possible, unsure := c.unsure(name).at(at)
+	switch _, left := c.left(name, sure.from); {
+	case ok && left:
 		return
-	}
-	possible, troubled := c.unsure(name).at(at)
-	if !ok && !troubled {
+	case !ok && !unsure && !slices.ContainsFunc(silence, func(s span) bool { return s.to <= at && s.to > at-c.Look-c.Slack }):
 		c.bad("removed", "%s is gone for %s at %s, but it was not silent", name, l.life, at)
 		return
-	}
-	if !ok {
+	case !ok: // it may have been removed before it came back
 		return
 	}
 	c.judged["removed"]++
 	silent := at - min(sure.from, possible.from)
-	if silent < c.Limit-c.Slack/2 {
+	if silent < c.Limit-c.Interval-c.Slack/4 {
 		c.bad("removed", "%s is gone for %s at %s, after a silence of %s, expected at least %s", name, l.life, at, silent, c.Limit)
 	}
 	together := 0
 	for _, in := range before.Instances {
-		other, is := c.silentInstance(instanceName{name.service, in.ID}, "").at(at)
-		if is && (other.from-sure.from).Abs() <= c.Limit/4 && c.sure(instanceName{name.service, in.ID}, at) {
+		other := instanceName{name.service, in.ID}
+		if from, is := c.silentSince(other, at); is && (from-sure.from).Abs() <= (c.Limit/4-c.Interval)/2 {
 			together++
 		}
 	}
-	if !c.sure(name, at) || together < 2 || together*100 <= 30*len(before.Instances) {
+	if _, is := c.silentSince(name, at); !is || together < 2 || together*100 <= 30*len(before.Instances) {
 		return
 	}
 	c.judged["guarded"]++
@@ -268,11 +268,12 @@ func (c *registryChecker) unsure(name instanceName) spans {
 	return joined(list, c.Interval+c.Slack)
 }
 
-// sure reports whether it is known since when an instance is silent that is silent at a moment.
-func (c *registryChecker) sure(name instanceName, at time.Duration) bool {
-	sure, is := c.silentInstance(name, "").at(at)
+// silentSince is since when an instance is silent that is silent at a moment; false where that is not
+// sure.
+func (c *registryChecker) silentSince(name instanceName, at time.Duration) (from time.Duration, sure bool) {
+	silence, is := c.silentInstance(name, "").at(at)
 	possible, _ := c.unsure(name).at(at)
-	return is && sure.from-possible.from <= c.Limit/4
+	return silence.from, is && possible.from == silence.from
 }
 
 // checkHolders: no two processes take themselves for the holder of an instance for longer than an

@@ -80,6 +80,8 @@ type RegistryHistory struct {
 	Troubles []Trouble
 	// Loses: Redis may have lost what it has acknowledged.
 	Loses bool
+	// Begin is when the run began, by Clock.
+	Begin time.Duration
 	// End is when the run was over; 0 is never.
 	End time.Duration
 }

@@ -126,6 +126,22 @@ func testRegistry(t *testing.T, r registryRun, length time.Duration) {
 		t.Errorf("%s", v)
 	}
 	t.Log(h.summary(judged))
+	if t.Failed() {
+		h.save(t, filepath.Join(logs, filepath.Base(t.Name()), "troubles.txt"))
+	}
+}
+
+// save writes what was broken beside the logs of the programs, by their clock.
+func (h *RegistryHistory) save(t *testing.T, file string) {
+	t.Helper()
+	var text strings.Builder
+	for _, tr := range h.Troubles {
+		fmt.Fprintf(&text, "%s to %s: %s %s\n", tr.From, tr.To, tr.Action, tr.Target)
+	}
+	fmt.Fprintf(&text, "begin %d\n", h.Begin)
+	if err := os.WriteFile(file, []byte(text.String()), 0o600); err != nil {
+		t.Error(err)
+	}
 }
 
 // do starts the programs, breaks things, and returns what happened, and what has not come to rest.
@@ -325,7 +341,7 @@ func (b *registryBreaker) awaitRest(limit time.Duration) (h *RegistryHistory, un
 // history is what has happened so far.
 func (b *registryBreaker) history() *RegistryHistory {
 	b.t.Helper()
-	h := &RegistryHistory{RegistryTimes: registryTimes, Loses: b.loses}
+	h := &RegistryHistory{RegistryTimes: registryTimes, Loses: b.loses, Begin: b.begin}
 	for _, file := range b.logs {
 		data, err := os.ReadFile(file)
 		if err != nil {
