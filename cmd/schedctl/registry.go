@@ -25,6 +25,7 @@ type registryCmd struct {
 	Reset     registryResetCmd     `cmd:"" help:"Take back what set has set for an instance."`
 	Put       registryPutCmd       `cmd:"" help:"Register a persistent instance, which sends no heartbeats."`
 	Rm        registryRmCmd        `cmd:"" help:"Remove an instance."`
+	Run       registryRunCmd       `cmd:"" help:"Run a command that is an instance of a service while it runs. It needs no scheduler."`
 }
 
 // oneService names a service.
@@ -76,12 +77,16 @@ func (c *registryServicesCmd) Run(a *app) error {
 
 func msText(ms int64) string { return (time.Duration(ms) * time.Millisecond).String() }
 
-type registryInstancesCmd struct{ oneService }
+type registryInstancesCmd struct {
+	oneService
+	Label  []string `placeholder:"KEY=VALUE" sep:"none" help:"Only instances with this label; may be repeated."`
+	Metric []string `placeholder:"TERM" sep:"none" help:"Only instances for whose figures this holds, such as 'cpu.usage < 0.8'; may be repeated."`
+}
 
 // Run lists instances by their ids.
 func (c *registryInstancesCmd) Run(a *app) error {
 	all, seen := []operator.RegistryInstance{}, make(map[string]bool)
-	for query := (url.Values{}); ; {
+	for query := (url.Values{"label": c.Label, "metric": c.Metric}); ; {
 		var page operator.InstancePage
 		if err := a.call(http.MethodGet, c.path()+"/instances", query, nil, &page); err != nil {
 			return err

@@ -54,3 +54,31 @@ func (c *Consumer) Await(ctx context.Context, service string, wanted func(*List)
 		}
 	}
 }
+
+// Lists is the list of one service as it changes.
+type Lists struct{ f *followed }
+
+// List is the current list; nil before the first one, which [Consumer.Lists] waits for.
+func (l Lists) List() *List { return l.f.list.Load() }
+
+// Lists follows a service and waits for its first list. Errors: those of AllInstances.
+func (c *Consumer) Lists(ctx context.Context, service string) (Lists, error) {
+	f, err := c.listed(ctx, service)
+	return Lists{f}, err
+}
+
+// Query asks Redis for a page of the instances that a filter takes, for a question that is asked
+// once; a list that is followed answers sooner. cursor is "0" at first; next is "0" at the end. A page can be empty
+// before the end, and two pages can have the same instance, whose lateness is not judged. Errors: an
+// *freeslot.Error for a bad name or cursor; ErrNotStarted; what Redis or ctx say.
+func (c *Consumer) Query(ctx context.Context, service string, filter *Filter, cursor string) (found []*Instance, next string, err error) {
+	on := c.conn.Load()
+	if on == nil {
+		return nil, "", ErrNotStarted
+	}
+	details, next, _, err := (&Store{on}).Query(ctx, service, filter, cursor)
+	for i := range details {
+		found = append(found, &details[i].Instance)
+	}
+	return found, next, err
+}

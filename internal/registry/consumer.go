@@ -37,7 +37,9 @@ type Consumer struct {
 
 	services sync.Map // name -> *followed
 	conn     atomic.Pointer[conn]
-	close    func() // set before conn; nil if the connections are another one's
+	// close closes the connections; reached is closed when they are there. Both are set with conn.
+	close   func()
+	reached chan struct{}
 
 	// poke has a token when added or removed has services, and notify when changed has.
 	poke, notify chan struct{}
@@ -75,7 +77,7 @@ func NewConsumer(opts ConsumerOptions) (*Consumer, error) {
 	}
 	c := &Consumer{
 		opts: opts, log: opts.Logger, metrics: newConsumerMetrics(opts.Registerer),
-		poke: make(chan struct{}, 1), notify: make(chan struct{}, 1), changed: make(map[*followed]struct{}),
+		reached: make(chan struct{}), poke: make(chan struct{}, 1), notify: make(chan struct{}, 1), changed: make(map[*followed]struct{}),
 	}
 	if opts.SnapshotDir != "" {
 		c.disk = newSnapshots(opts.SnapshotDir, Prefix(opts.KeyPrefix, opts.Namespace), opts.Logger)
@@ -110,22 +112,22 @@ func (c *Consumer) Start(ctx context.Context) error {
 	if err != nil {
 		c.log.Warn("registry.starts_without_redis", zap.Error(err))
 	} else {
-		c.close = closeAll
-		c.conn.Store(on)
+		c.connect(on, closeAll)
 	}
 	c.begin()
 	return nil
 }
 
-func (c *Consumer) dial(ctx context.Context) (*conn, func(), error) {
-	return dial(ctx, redisclient.Config{URL: c.opts.RedisURL, Access: c.opts.Access, Name: "freeslot-registry"},
-		Prefix(c.opts.KeyPrefix, c.opts.Namespace), false, c.log, c.opts.Registerer)
+// connect takes connections, once.
+func (c *Consumer) connect(on *conn, closeAll func()) {
+	c.close = closeAll
+	c.conn.Store(on)
+	close(c.reached)
 }
 
-// startOn starts on connections that the caller owns, and closes after Stop.
-func (c *Consumer) startOn(on *conn) {
-	c.conn.Store(on)
-	c.begin()
+func (c *Consumer) dial(ctx context.Context) (*conn, func(), error) {
+	return dial(ctx, redisclient.Config{URL: c.opts.RedisURL, Access: c.opts.Access, Name: "freeslot-registry"},
+		Prefix(c.opts.KeyPrefix, c.opts.Namespace), c.log, c.opts.Registerer)
 }
 
 // begin starts the loops.
@@ -157,7 +159,7 @@ func (c *Consumer) Stop(ctx context.Context) error {
 		case <-ctx.Done():
 			failed = fmt.Errorf("stop consumer: %w", context.Cause(ctx))
 		}
-		if c.conn.Load() != nil && c.close != nil {
+		if c.conn.Load() != nil {
 			c.close()
 		}
 	})

@@ -12,14 +12,14 @@ import (
 	"github.com/freeslot/freeslot/internal/redis/redistest"
 )
 
-// quickly is T at its least useful: a look each second.
-func quickly(o *ConsumerOptions) { o.Timeout = 2 * time.Second }
+// quickLooks is T at its least useful: a look each second.
+func quickLooks(o *ConsumerOptions) { o.Timeout = 2 * time.Second }
 
 func TestConsumerFlush(t *testing.T) {
 	t.Parallel()
 	redis := redistest.New(t)
 	prefix := redis.Prefix(t)
-	w, c := newWriter(t, redis.Target, prefix), newConsumer(t, redis.Target, prefix, quickly)
+	w, c := newWriter(t, redis.Target, prefix), newConsumer(t, redis.Target, prefix, quickLooks)
 	w.register("orders", "e1", []string{"a", "b"})
 	s := subscribe(t, c, "orders")
 	s.untilText("live a b")
@@ -40,7 +40,7 @@ func TestConsumerRestart(t *testing.T) {
 			t.Parallel()
 			redis := redistest.New(t, options...)
 			prefix := redis.Prefix(t)
-			w, c := newWriter(t, redis.Target, prefix), newConsumer(t, redis.Target, prefix, quickly)
+			w, c := newWriter(t, redis.Target, prefix), newConsumer(t, redis.Target, prefix, quickLooks)
 			w.register("orders", "e1", []string{"a", "b"})
 			s := subscribe(t, c, "orders")
 			s.untilText("live a b")
@@ -62,7 +62,7 @@ func TestConsumerPause(t *testing.T) {
 	t.Parallel()
 	redis := redistest.New(t)
 	prefix := redis.Prefix(t)
-	w, c := newWriter(t, redis.Target, prefix), newConsumer(t, redis.Target, prefix, quickly)
+	w, c := newWriter(t, redis.Target, prefix), newConsumer(t, redis.Target, prefix, quickLooks)
 	w.register("orders", "e1", []string{"a"}, func(r *Registration) { r.Persistent = true })
 	s := subscribe(t, c, "orders")
 	s.untilText("live a")

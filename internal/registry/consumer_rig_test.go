@@ -31,7 +31,7 @@ type writer struct {
 
 func newWriter(t testing.TB, redis *redistest.Target, prefix string) *writer {
 	t.Helper()
-	c, closeAll, err := dial(consumerContext(t), redisclient.Config{URL: redis.URL()}, prefix, false, zap.NewNop(), nil)
+	c, closeAll, err := dial(consumerContext(t), redisclient.Config{URL: redis.URL()}, prefix, zap.NewNop(), nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,6 +1,7 @@
 package registry
 
 import (
+	"errors"
 	"strings"
 	"testing"
 	"time"
@@ -38,7 +39,7 @@ func TestConsumerFollows(t *testing.T) {
 		if err := c.Unsubscribe("users"); err != nil {
 			t.Fatal(err)
 		}
-		if err := c.Unsubscribe("users"); err != ErrNotSubscribed {
+		if err := c.Unsubscribe("users"); !errors.Is(err, ErrNotSubscribed) {
 			t.Errorf("second Unsubscribe: %v", err)
 		}
 		l, err = c.HealthyInstances(consumerContext(t), "users")
@@ -79,7 +80,7 @@ func TestConsumerErrors(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := c.AllInstances(consumerContext(t), "orders"); err != ErrNotStarted {
+	if _, err := c.AllInstances(consumerContext(t), "orders"); !errors.Is(err, ErrNotStarted) {
 		t.Errorf("before Start: %v", err)
 	}
 	if err := c.Subscribe("no spaces", func(*List) {}); err == nil {

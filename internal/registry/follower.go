@@ -133,8 +133,7 @@ func (f *follower) loop() {
 		case <-f.c.poke:
 			f.takeServices()
 		case made := <-f.connected:
-			f.c.close = made.close
-			f.c.conn.Store(made.conn)
+			f.c.connect(made.conn, made.close)
 			f.use(made.conn)
 		case <-timer.C:
 		}

@@ -65,7 +65,8 @@ func newProvider(opts Options, shared *conn) (*Provider, error) {
 			return nil, err
 		}
 	}
-	runner, err := collector.New(opts.Collectors, opts.Logger, opts.Registerer)
+	// Without metrics of its own: they have the worker's names, and a process may be a worker, too.
+	runner, err := collector.New(opts.Collectors, opts.Logger, nil)
 	if err != nil {
 		return nil, err
 	}
@@ -92,7 +93,7 @@ func (p *Provider) Start(ctx context.Context) error {
 	}
 	if p.conn == nil {
 		cfg := redisclient.Config{URL: p.opts.RedisURL, Access: p.opts.Access, Name: "freeslot-registry"}
-		c, closeConn, err := dial(ctx, cfg, Prefix(p.opts.KeyPrefix, p.opts.Namespace), false, p.log, nil)
+		c, closeConn, err := dial(ctx, cfg, Prefix(p.opts.KeyPrefix, p.opts.Namespace), p.log, nil)
 		if err != nil {
 			return fmt.Errorf("start provider: %w", err)
 		}

@@ -41,7 +41,7 @@ func newRig(t testing.TB, redis *redistest.Target) *rig {
 	t.Helper()
 	prefix := redis.Prefix(t)
 	return &rig{
-		conn: newConn(prefix, redis.RoleClient(t), nil, redis.IsCluster(), zaptest.NewLogger(t), nil),
+		conn: newConn(prefix, redis.RoleClient(t), redis.IsCluster(), zaptest.NewLogger(t), nil),
 		t:    t, redis: redis, prefix: prefix, client: redis.Client(t),
 	}
 }

@@ -24,7 +24,7 @@ type Store struct{ c *conn }
 // NewStore makes a store on client, which stays the caller's. prefix is that of [Prefix]. It does no
 // I/O.
 func NewStore(client rueidis.Client, prefix string, cluster bool, log *zap.Logger) *Store {
-	return &Store{newConn(prefix, client, nil, cluster, log, nil)}
+	return &Store{newConn(prefix, client, cluster, log, nil)}
 }
 
 // Services are the names of all services with instances, in their order.
@@ -100,6 +100,11 @@ func (s *Store) Summary(ctx context.Context, service string) (out Summary, err e
 // Instances is a page of a service: about 200 instances in no order, and the cursor of the next one, "0" at the end.
 // An instance can be in two pages. now is Redis' time.
 func (s *Store) Instances(ctx context.Context, service, cursor string) (out []Detail, next string, now time.Time, err error) {
+	return s.Query(ctx, service, nil, cursor)
+}
+
+// Query is Instances with the instances alone that a filter takes; nil takes all.
+func (s *Store) Query(ctx context.Context, service string, filter *Filter, cursor string) (out []Detail, next string, now time.Time, err error) {
 	if err := freeslot.ValidateName("service", service); err != nil {
 		return nil, "", now, err
 	}
@@ -109,7 +114,12 @@ func (s *Store) Instances(ctx context.Context, service, cursor string) (out []De
 	if now, err = s.now(ctx, service); err != nil {
 		return nil, "", now, err
 	}
-	p, err := s.c.load(ctx, service, cursor)
+	var p page
+	if filter == nil {
+		p, err = s.c.load(ctx, service, cursor)
+	} else {
+		p, err = s.c.query(ctx, service, filter, cursor)
+	}
 	if err != nil {
 		return nil, "", now, err
 	}
@@ -397,4 +407,7 @@ func (c *conn) wantChecks(ctx context.Context, service string, ids []string) err
 func NewProviderOn(s *Store, opts Options) (*Provider, error) { return newProvider(opts, s.c) }
 
 // StartOn starts a consumer on the connection of a store. Stop leaves that open.
-func (c *Consumer) StartOn(s *Store) { c.startOn(s.c) }
+func (c *Consumer) StartOn(s *Store) {
+	c.connect(s.c, func() {})
+	c.begin()
+}

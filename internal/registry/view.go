@@ -34,8 +34,8 @@ type view struct {
 	history string // of the server's data; "" while unknown
 	// sure is the stamp that the service had when it was last compared under that history. Another
 	// stamp under another history proves nothing: the changes since may have come from both.
-	sure string
-	phase   phase
+	sure  string
+	phase phase
 	// loaded is true when the instances came from Redis, disk when they came from the disk.
 	loaded, disk bool
 	instances    map[string]*held
@@ -192,9 +192,6 @@ func (v *view) metrics(f *measured) {
 	in.Metrics = f.Metrics
 	v.put(h, &in)
 }
-
-// gap reports that messages may have been lost.
-func (v *view) gap() { v.lookSoon = true }
 
 // asked is what of a view a look must know at its sending.
 type asked struct {

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"fmt"
 	"net/http"
 	"reflect"
 	"slices"
@@ -45,7 +46,7 @@ type store interface {
 	// List pages through the names in their order.
 	List(ctx context.Context, after string, limit int) (names []string, err error)
 	Summary(ctx context.Context, service string) (registry.Summary, error)
-	Instances(ctx context.Context, service, cursor string) (page []registry.Detail, next string, now time.Time, err error)
+	Query(ctx context.Context, service string, filter *registry.Filter, cursor string) (page []registry.Detail, next string, now time.Time, err error)
 	Instance(ctx context.Context, service, id string) (d registry.Detail, now time.Time, err error)
 	SetOverride(ctx context.Context, service, id string, o *registry.Override, lasts time.Duration) (revision int64, err error)
 	SetCleanup(ctx context.Context, service string, limit, every time.Duration) error
@@ -68,14 +69,16 @@ func routesOf(s store, c consumer) api.Routes {
 }
 
 type (
-	// InService, OfInstance and Waiting are parts of requests; huma finds exported ones only.
+	// InService names a service. It is exported because huma reads no other parts of requests.
 	InService struct {
 		Service string `path:"serviceName" doc:"The name of the service."`
 	}
+	// OfInstance names an instance.
 	OfInstance struct {
 		InService
 		ID string `path:"instanceId" doc:"The id of the instance, escaped as a part of a path."`
 	}
+	// Waiting is how long a request waits for a change.
 	Waiting struct {
 		Revision int64 `query:"revision" minimum:"0" doc:"With wait_ms: the revision that the caller knows. The answer comes once there is another one."`
 		WaitMS   int64 `query:"wait_ms" minimum:"0" maximum:"60000" doc:"How long to wait for another revision than revision. Absent means not at all."`
@@ -87,7 +90,9 @@ type (
 	listInput struct {
 		InService
 		Waiting
-		Cursor string `query:"cursor" maxLength:"64" doc:"The cursor of the page before."`
+		Cursor string   `query:"cursor" maxLength:"64" doc:"The cursor of the page before."`
+		Label  []string `query:"label,explode" maxItems:"32" doc:"Only instances with this label, key=value; may be repeated."`
+		Metric []string `query:"metric,explode" maxItems:"32" doc:"Only instances for whose figures this holds, such as cpu.usage<0.8; may be repeated."`
 	}
 	discoverInput struct {
 		InService
@@ -258,7 +263,7 @@ func (r *routes) looked(ctx context.Context, service string) (s Statistics, err 
 	var now time.Time
 	for cursor := "0"; ; {
 		var page []registry.Detail
-		if page, cursor, now, err = r.store.Instances(ctx, service, cursor); err != nil {
+		if page, cursor, now, err = r.store.Query(ctx, service, nil, cursor); err != nil {
 			return s, err
 		}
 		all = append(all, page...)
@@ -343,7 +348,11 @@ func (r *routes) listInstances(ctx context.Context, in *listInput) (*output[Inst
 		if err != nil {
 			return page, err
 		}
-		found, next, now, err := r.store.Instances(ctx, in.Service, cmp.Or(in.Cursor, "0"))
+		filter, err := filterOf(in.Label, in.Metric)
+		if err != nil {
+			return page, err
+		}
+		found, next, now, err := r.store.Query(ctx, in.Service, filter, cmp.Or(in.Cursor, "0"))
 		if err != nil {
 			return page, err
 		}
@@ -356,6 +365,22 @@ func (r *routes) listInstances(ctx context.Context, in *listInput) (*output[Inst
 		}
 		return page, nil
 	})
+}
+
+// filterOf is the filter of a request; nil takes all.
+func filterOf(labels, metrics []string) (*registry.Filter, error) {
+	if len(labels)+len(metrics) == 0 {
+		return nil, nil
+	}
+	var rules []freeslot.LabelRule
+	for i, l := range labels {
+		key, value, ok := strings.Cut(l, "=")
+		if !ok {
+			return nil, freeslot.Invalid(fmt.Sprintf("label[%d]", i), "is %q, expected key=value", l)
+		}
+		rules = append(rules, freeslot.LabelRule{Label: key, Operator: freeslot.LabelIn, Values: []string{value}})
+	}
+	return registry.NewFilter(rules, metrics)
 }
 
 func (r *routes) getInstance(ctx context.Context, in *OfInstance) (*output[RegistryInstance], error) {

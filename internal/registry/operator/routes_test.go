@@ -111,6 +111,10 @@ func TestSeen(t *testing.T) {
 		b.ask(t, "GET", services+"/asr", "", `"instances":2,"healthy":2,"late":0`, `"heartbeat_delay_ms":{"count":2,`)
 		b.ask(t, "GET", services+"/none", "", `"revision":0,"why":"never registered"`)
 		b.ask(t, "GET", services+"/asr/instances", "", `"id":"a","host":"127.0.0.1","port":9001,"protocol":"TCP","healthy":true,"weight":1,"enabled":true`, `"check":{"kind":"tcp"`)
+		if got := b.ask(t, "GET", services+"/asr/instances?label=zone%3Dzb", "", `"id":"b"`); strings.Contains(got.Text, `"id":"a"`) {
+			t.Errorf("%s, expected b alone", got.Text)
+		}
+		b.ask(t, "GET", services+"/asr/instances?metric=cpu.usage%3C0.5", "", `"instances":[]`)
 		b.ask(t, "GET", services+"/asr/instances/a", "", `"metadata":{"zone":"za"}`, `"interval_ms":10000,"beat_ms":1`)
 		b.ask(t, "GET", services+"/asr/instances/a/metrics", "", `{}`)
 		b.ask(t, "GET", "/admin/registry/health", "", `"services":[]`, `"healthy":1`)
@@ -198,6 +202,8 @@ func TestRefused(t *testing.T) {
 		{"GET", services + "/a%20b", ""},
 		{"GET", services + "/asr/instances?cursor=x", ""},
 		{"GET", services + "/asr/instances/heartbeats", ""},
+		{"GET", services + "/asr/instances?label=x", ""},
+		{"GET", services + "/asr/instances?metric=x", ""},
 		{"PUT", services + "/asr/instances/a/override", `{}`},
 		{"PUT", services + "/asr/instances/a/override", `{"weight":-1}`},
 		{"PUT", services + "/asr/instances/a/override", `{"enabled":true,"note":"a\nb"}`},

@@ -1,0 +1,94 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"strings"
+	"time"
+
+	"github.com/freeslot/freeslot/internal/registry"
+)
+
+// registryStart bounds the time until Redis answers, and registryStop the end.
+const (
+	registryStart = 10 * time.Second
+	registryStop  = 3 * time.Second
+)
+
+type registryRunCmd struct {
+	Service   string            `arg:"" help:"Name of the service."`
+	Command   []string          `arg:"" name:"command" help:"Command with its arguments, behind --."`
+	Port      int               `required:"" placeholder:"N" help:"Port on which the command serves."`
+	Host      string            `placeholder:"HOST" help:"Where clients reach it (default: the address by which Redis is reached)."`
+	ID        string            `placeholder:"ID" help:"Id of the instance (default: host:port)."`
+	Protocol  string            `default:"HTTP" help:"What it speaks (default ${default})."`
+	Weight    float64           `default:"1" help:"How much of the traffic it gets beside others (default ${default})."`
+	Label     map[string]string `placeholder:"KEY=VALUE" help:"A label; may be repeated."`
+	Check     string            `placeholder:"CHECK" help:"How schedulers check it: a path such as /healthz, or tcp, grpc."`
+	Interval  time.Duration     `default:"10s" placeholder:"TIME" help:"Pause between heartbeats (default ${default})."`
+	Drain     time.Duration     `default:"5s" placeholder:"TIME" help:"From the first SIGTERM, when clients are told, until the command gets it (default ${default})."`
+	Namespace string            `env:"FREESLOT_REGISTRY__NAMESPACE" placeholder:"NAME" help:"Namespace, as in registry.namespace of schedulers."`
+	KeyPrefix string            `default:"scheduler" env:"FREESLOT_REDIS__KEY_PREFIX" placeholder:"PREFIX" help:"First part of the keys (default ${default})."`
+	redisFlags
+}
+
+// Help is shown below the flags.
+func (registryRunCmd) Help() string {
+	return `Examples:
+  schedctl registry run shop --port 8080 --check /healthz -- ./shop
+  schedctl registry run translator --port 50051 --protocol GRPC --check grpc -- python3 serve.py
+
+The command is an instance of the service while it runs, and runs in a process group of its own. On the first SIGTERM
+or SIGINT clients are told to stop calling; --drain later the group gets the signal. A second one goes on at once. If
+Redis is away, the command runs, and is registered when Redis is back.
+
+Ends with the code of the command, 128 + N where signal N ended it. Without a scheduler: it talks to Redis, the first
+of several.`
+}
+
+// registration is the instance that the flags describe.
+func (c *registryRunCmd) registration() registry.Registration {
+	r := registry.Registration{
+		Service: c.Service, ID: c.ID, Host: c.Host, Port: c.Port, Protocol: c.Protocol, Weight: c.Weight, Interval: c.Interval, Metadata: c.Label,
+	}
+	switch {
+	case strings.HasPrefix(c.Check, "/"):
+		r.Check = &registry.Check{Kind: "http", Path: c.Check}
+	case c.Check != "":
+		r.Check = &registry.Check{Kind: c.Check}
+	}
+	return r
+}
+
+// Run runs the command as an instance.
+func (c *registryRunCmd) Run(a *app) error {
+	if len(c.RedisURL) == 0 {
+		return usage("--redis-url is missing")
+	}
+	path, err := exec.LookPath(c.Command[0])
+	if err != nil {
+		return exitError{exitNotFound, err}
+	}
+	p, err := registry.NewProvider(registry.Options{
+		RedisURL: c.RedisURL[0], Access: c.config().Access, KeyPrefix: c.KeyPrefix, Namespace: c.Namespace, StopPause: -1,
+	})
+	if err != nil {
+		return usageError{err}
+	}
+	ctx, cancel := context.WithTimeout(a.ctx, registryStart)
+	defer cancel()
+	if err := p.Start(ctx); err != nil {
+		return fmt.Errorf("%w (--redis-url)", err)
+	}
+	defer func() {
+		ctx, cancel := context.WithTimeout(context.Background(), registryStop)
+		defer cancel()
+		_ = p.Stop(ctx) // an instance that Redis did not hear of expires
+	}()
+	cmd := exec.Command(path, c.Command[1:]...)
+	cmd.Args[0] = c.Command[0]
+	cmd.Env, cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Environ(), a.in, a.out, a.err
+	return runRegistered(a, cmd, p, c.registration(), c.Drain)
+}

@@ -1,0 +1,101 @@
+//go:build unix
+
+package main
+
+import (
+	"context"
+	"os"
+	"os/exec"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/freeslot/freeslot/internal/process/procgroup"
+	"github.com/freeslot/freeslot/internal/redis/redistest"
+	"github.com/freeslot/freeslot/internal/registry"
+)
+
+// TestRegistryRun: the command is registered while it runs, and its exit code is that of schedctl. It
+// needs a user of the role registry, not an operator.
+func TestRegistryRun(t *testing.T) {
+	t.Parallel()
+	redistest.Backends(t, func(t *testing.T, redis *redistest.Target) {
+		t.Parallel()
+		prefix := redis.Prefix(t)
+		store := registry.NewStore(redis.Client(t), prefix, redis.IsCluster(), zap.NewNop())
+		marker := t.TempDir() + "/go"
+		args := []string{
+			"registry", "run", "shop", "--redis-url", redis.AdminURL(), "--key-prefix", prefix, "--port", "8080", "--check", "/healthz", "--label", "zone=a",
+			"--", "sh", "-c", "until [ -e " + marker + " ]; do sleep 0.02; done; exit 3",
+		}
+		done := make(chan result, 1)
+		go func() { done <- command(t, "", args...) }()
+		var d registry.Detail
+		must(t, redistest.Await(func(ctx context.Context) (ok bool) {
+			var err error
+			d, _, err = store.Instance(ctx, "shop", "127.0.0.1:8080")
+			return err == nil
+		}))
+		if d.Protocol != "HTTP" || d.Metadata["zone"] != "a" || d.Check == nil || d.Check.Kind != "http" || d.Check.Path != "/healthz" {
+			t.Errorf("%+v", d)
+		}
+		must(t, os.WriteFile(marker, nil, 0o600))
+		if got := <-done; got.code != 3 {
+			t.Errorf("%+v, expected code 3", got)
+		}
+		if _, _, err := store.Instance(t.Context(), "shop", "127.0.0.1:8080"); err == nil {
+			t.Error("the instance is registered after the end of the command")
+		}
+	})
+}
+
+// TestRegistryRunRefused: what cannot be registered does not run on.
+func TestRegistryRunRefused(t *testing.T) {
+	t.Parallel()
+	redis := redistest.Shared(t)
+	for flags, want := range map[string]string{"--port 70000": "port", "--port 80 --check ldap:x": "check"} {
+		args := append([]string{"registry", "run", "shop", "--redis-url", redis.AdminURL(), "--key-prefix", redis.Prefix(t)}, strings.Fields(flags)...)
+		got := command(t, "", append(args, "--", "sh", "-c", forever)...)
+		if got.code != exitUsage || !strings.Contains(got.err, want) {
+			t.Errorf("%s: %+v, expected a complaint about %s", flags, got, want)
+		}
+	}
+}
+
+// TestRegistryRunDrains: at the first signal clients are told, and the command gets it later.
+func TestRegistryRunDrains(t *testing.T) {
+	t.Parallel()
+	redis := redistest.Shared(t)
+	prefix := redis.Prefix(t)
+	store := registry.NewStore(redis.Client(t), prefix, false, zap.NewNop())
+	p, err := registry.NewProvider(registry.Options{RedisURL: redis.AdminURL(), KeyPrefix: prefix, StopPause: -1})
+	must(t, err)
+	must(t, p.Start(t.Context()))
+	t.Cleanup(func() { must(t, p.Stop(context.Background())) })
+	cmd := exec.Command("sh", "-c", forever)
+	cmd.SysProcAttr = procgroup.Attr()
+	must(t, cmd.Start())
+	group := cmd.Process.Pid
+	signals, ended := make(chan os.Signal, 2), make(chan struct{})
+	var guard sync.WaitGroup
+	guard.Go(func() {
+		_ = guardRegistered(&app{environment: &environment{ctx: t.Context(), err: os.Stderr}}, p, registry.Registration{Service: "shop", Port: 8080}, group, time.Hour, signals, ended)
+	})
+	signals <- syscall.SIGTERM
+	must(t, redistest.Await(func(ctx context.Context) bool {
+		d, _, err := store.Instance(ctx, "shop", "127.0.0.1:8080")
+		return err == nil && d.Draining
+	}))
+	must(t, syscall.Kill(group, 0)) // the command has an hour
+	signals <- syscall.SIGTERM
+	_ = cmd.Wait()
+	close(ended)
+	guard.Wait()
+	if got := exitCode(cmd.ProcessState); got != 128+int(syscall.SIGTERM) {
+		t.Errorf("the command ended with %d", got)
+	}
+}

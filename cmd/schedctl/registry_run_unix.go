@@ -1,0 +1,87 @@
+//go:build unix
+
+package main
+
+import (
+	"context"
+	"errors"
+	"os"
+	"os/exec"
+	"os/signal"
+	"runtime"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/freeslot/freeslot"
+	"github.com/freeslot/freeslot/internal/process/procgroup"
+	"github.com/freeslot/freeslot/internal/registry"
+)
+
+// runRegistered runs a command, and keeps it registered until its process group's leader has ended.
+func runRegistered(a *app, cmd *exec.Cmd, p *registry.Provider, r registry.Registration, drain time.Duration) error {
+	signals := make(chan os.Signal, len(forwarded))
+	signal.Notify(signals, forwarded...)
+	defer signal.Stop(signals)
+	cmd.SysProcAttr, cmd.WaitDelay = procgroup.Attr(), pipeDelay
+	// The kernel kills the command when the thread that started it ends.
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	if err := cmd.Start(); err != nil {
+		return exitError{exitCannotRun, err}
+	}
+	group := cmd.Process.Pid
+	ended := make(chan struct{})
+	var guard sync.WaitGroup
+	var refused error
+	guard.Go(func() { refused = guardRegistered(a, p, r, group, drain, signals, ended) })
+	procgroup.AwaitExit(group)
+	close(ended)
+	guard.Wait()
+	procgroup.Signal(group, syscall.SIGKILL) // what the command left behind
+	_ = cmd.Wait()                           // ProcessState says how it ended
+	switch code := exitCode(cmd.ProcessState); {
+	case refused != nil:
+		return usageError{refused}
+	case code != exitOK:
+		return exitError{code: code}
+	}
+	return nil
+}
+
+// guardRegistered registers the instance, and passes signals on to the group until its leader has
+// ended. An instance that cannot be registered at all ends the group.
+func guardRegistered(a *app, p *registry.Provider, r registry.Registration, group int, drain time.Duration, signals <-chan os.Signal, ended <-chan struct{}) (refused error) {
+	say := func(r registry.Registration) error {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(a.ctx), registryStop)
+		defer cancel()
+		return p.Register(ctx, r)
+	}
+	if err := say(r); errors.Is(err, &freeslot.Error{Code: freeslot.CodeInvalidArgument}) {
+		procgroup.Signal(group, syscall.SIGTERM)
+		<-ended
+		return err
+	} else if err != nil {
+		a.warn("not registered yet: %v", err)
+	}
+	var first os.Signal
+	var timer <-chan time.Time
+	for {
+		select {
+		case <-ended:
+			return nil
+		case s := <-signals:
+			if first != nil || s == syscall.SIGHUP {
+				procgroup.Signal(group, s.(syscall.Signal))
+				continue
+			}
+			first, timer = s, time.After(drain)
+			r.Draining = true
+			if err := say(r); err != nil {
+				a.warn("clients may not know that it ends: %v", err)
+			}
+		case <-timer:
+			procgroup.Signal(group, first.(syscall.Signal))
+		}
+	}
+}

@@ -1,0 +1,81 @@
+package registry
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+)
+
+// Naming is a Provider and a Consumer that share their connections to Redis: two to each server.
+type Naming struct {
+	*Provider
+	*Consumer
+
+	loops sync.WaitGroup
+}
+
+// NamingOptions is how a Naming works: the options of a provider, and what a consumer has beside
+// them, as in ConsumerOptions.
+type NamingOptions struct {
+	Options
+	Timeout     time.Duration
+	Figures     bool
+	SnapshotDir string
+}
+
+// NewNaming makes a Naming. It does no I/O. Errors: an *freeslot.Error that names every bad option.
+func NewNaming(opts NamingOptions) (*Naming, error) {
+	consumer, err := NewConsumer(ConsumerOptions{
+		RedisURL: opts.RedisURL, Access: opts.Access, KeyPrefix: opts.KeyPrefix, Namespace: opts.Namespace,
+		Timeout: opts.Timeout, Figures: opts.Figures, SnapshotDir: opts.SnapshotDir, Logger: opts.Logger, Registerer: opts.Registerer,
+	})
+	if err != nil {
+		return nil, err
+	}
+	provider, err := NewProvider(opts.Options)
+	if err != nil {
+		return nil, err
+	}
+	return &Naming{Provider: provider, Consumer: consumer}, nil
+}
+
+// Start connects to Redis. It is the consumer's Start: with a folder of snapshots a Redis that is away
+// is no error, and the provider starts when Redis is back; until then Register is ErrNotStarted.
+func (n *Naming) Start(ctx context.Context) error {
+	if err := n.Consumer.Start(ctx); err != nil {
+		return err
+	}
+	select {
+	case <-n.reached:
+		return n.startProvider(ctx)
+	default:
+	}
+	n.loops.Go(func() {
+		select {
+		case <-n.reached:
+			_ = n.startProvider(n.Consumer.ctx) // with a connection it can only be stopped
+		case <-n.Consumer.ctx.Done():
+		}
+	})
+	return nil
+}
+
+func (n *Naming) startProvider(ctx context.Context) error {
+	n.Provider.starting.Lock()
+	n.Provider.conn = n.Consumer.conn.Load()
+	n.Provider.starting.Unlock()
+	return n.Provider.Start(ctx)
+}
+
+// Stop stops the provider, as it says, and then the consumer. It tolerates a Naming that was never
+// started, and being called twice.
+func (n *Naming) Stop(ctx context.Context) error {
+	err := n.Provider.Stop(ctx)
+	err = errors.Join(err, n.Consumer.Stop(ctx))
+	n.loops.Wait()
+	return err
+}
+
+// Running reports whether both run.
+func (n *Naming) Running() bool { return n.Provider.Running() && n.Consumer.Running() }

@@ -1,0 +1,62 @@
+package registry
+
+import (
+	"context"
+
+	"github.com/freeslot/freeslot"
+	"github.com/freeslot/freeslot/internal/registry"
+	"github.com/freeslot/freeslot/internal/registry/pick"
+)
+
+type (
+	// Picker chooses an instance of a service for each call. Methods:
+	//
+	//	Pick(ctx, key) (Picked, error)               chooses; key matters to ConsistentHash alone. The error can be a *EmptyError
+	//	PickOther(ctx, key, Picked) (Picked, error)  chooses another one, for a second try
+	Picker = pick.Picker
+	// Picked is an instance for one call. Call Done exactly once with how the call went: an instance
+	// that takes no connections is set aside for a while.
+	Picked = pick.Picked
+	// PickConfig is how a Picker chooses. The zero value is by weight.
+	PickConfig = pick.Config
+	// Policy is how a Picker chooses.
+	Policy = pick.Policy
+	// EmptyError says why there is no instance to pick.
+	EmptyError = registry.EmptyError
+	// Filter takes instances by their metadata and metrics. Methods:
+	//
+	//	Takes(*Instance) bool
+	Filter = registry.Filter
+)
+
+// The policies of a Picker.
+const (
+	Random         = pick.Random
+	RoundRobin     = pick.RoundRobin
+	Weighted       = pick.Weighted
+	LeastLoaded    = pick.LeastLoaded
+	ConsistentHash = pick.ConsistentHash
+)
+
+// ErrUnavailable is for the errors of clients that know that an instance takes no connections: wrap
+// it for Picked.Done.
+var ErrUnavailable = pick.ErrUnavailable
+
+// NewPicker follows a service, waits for its first list, and makes a picker over its lists. Errors:
+// an *freeslot.Error that names every bad field; those of Consumer.AllInstances.
+func NewPicker(ctx context.Context, c *Consumer, service string, cfg PickConfig) (*Picker, error) {
+	if err := cfg.Validate(); err != nil {
+		return nil, err
+	}
+	lists, err := c.Lists(ctx, service)
+	if err != nil {
+		return nil, err
+	}
+	return pick.New(cfg, lists), nil
+}
+
+// NewFilter makes a filter of rules that must all hold: for metadata as jobs have them for labels,
+// and for metrics such as "cpu.usage < 0.8". Errors: an *freeslot.Error that names every bad term.
+func NewFilter(metadata []freeslot.LabelRule, metrics []string) (*Filter, error) {
+	return registry.NewFilter(metadata, metrics)
+}
