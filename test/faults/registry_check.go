@@ -112,7 +112,7 @@ func (c *registryChecker) checkReasons(l *peerLife, service string, lists []saw)
 // checkMissing: an instance that lives is in the healthy part of a consumer that lives. While nothing
 // breaks it misses for an interval and a look at most.
 func (c *registryChecker) checkMissing(l *peerLife, service string, lists []saw) {
-	grace := c.Interval + c.Look + c.Slack
+	grace := c.noticed()
 	for name, lives := range c.providers {
 		if name.service != service {
 			continue

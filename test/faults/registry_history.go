@@ -73,6 +73,9 @@ type RegistryTimes struct {
 	Interval, Timeout, Look, Limit, Slack time.Duration
 }
 
+// noticed is how long a change may take until all have noticed it.
+func (r RegistryTimes) noticed() time.Duration { return r.Interval + r.Look + r.Slack }
+
 // RegistryHistory is what happened in a run, by the time since its begin.
 type RegistryHistory struct {
 	RegistryTimes

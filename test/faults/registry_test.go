@@ -16,13 +16,9 @@ import (
 	"time"
 
 	toxiproxy "github.com/Shopify/toxiproxy/v2"
-	"github.com/redis/rueidis"
 	"github.com/rs/zerolog"
-	"go.uber.org/zap"
 
 	"github.com/freeslot/freeslot/internal/redis/redistest"
-	"github.com/freeslot/freeslot/internal/registry"
-	"github.com/freeslot/freeslot/internal/registry/centre"
 )
 
 const (
@@ -36,10 +32,6 @@ const (
 const (
 	// registryRest is how long all may take to come to rest when the faults are over.
 	registryRest = 20 * time.Second
-	// cleanupEvery is from one round of the centre to the next, and settingsEvery from one look whether
-	// the services still have their limits.
-	cleanupEvery  = 250 * time.Millisecond
-	settingsEvery = 300 * time.Millisecond
 	// settle is for how long a twin and its original live beside each other.
 	settle = 2 * time.Second
 	// stormLength is for how long of stormPause Redis and the ways begin to break.
@@ -158,7 +150,7 @@ func (r registryRun) do(t *testing.T) (h *RegistryHistory, unrest []Violation) {
 	return h, unrest
 }
 
-// start starts the programs, and the centre that cleans up for them.
+// start starts the programs. The cleaner does what replicas do.
 func (r registryRun) start(t *testing.T) *registryBreaker {
 	t.Helper()
 	folder := runFolder(t, filepath.Base(t.Name()))
@@ -195,10 +187,10 @@ func (r registryRun) start(t *testing.T) *registryBreaker {
 		}
 		f.programs[name] = b.peer(name, args...)
 	}
+	f.programs["cleaner"] = b.peer("cleaner", "-clean", "web,api", "-limit", registryTimes.Limit.String())
 	for _, p := range f.programs {
 		p.start()
 	}
-	b.clean()
 	f.awaitUp(startLimit)
 	return b
 }
@@ -226,46 +218,6 @@ func (b *registryBreaker) peer(name string, args ...string) *program {
 func (b *registryBreaker) provider(name, as string, port int) *program {
 	b.t.Helper()
 	return b.peer(name, "-as", as, "-provide", provided[as], "-port", strconv.Itoa(port), "-interval", registryTimes.Interval.String())
-}
-
-// clean runs a centre until the test ends, and keeps the limit of each service short.
-func (b *registryBreaker) clean() {
-	b.t.Helper()
-	option, err := rueidis.ParseURL(b.way("centre"))
-	if err != nil {
-		b.t.Fatal(err)
-	}
-	option.DisableCache, option.ForceSingleClient = true, true
-	client, err := rueidis.NewClient(option)
-	if err != nil {
-		b.t.Fatal(err)
-	}
-	store := registry.NewStore(client, registry.DefaultKeyPrefix, false, zap.NewNop())
-	c := centre.New(centre.Config{Self: "centre", Cleanup: cleanupEvery}, store, zap.NewNop(), nil)
-	if err := c.Start(b.t.Context()); err != nil {
-		b.t.Fatal(err)
-	}
-	ctx, cancel := context.WithCancel(context.Background())
-	var settings sync.WaitGroup
-	settings.Go(func() {
-		for pause(ctx, settingsEvery) {
-			for _, service := range []string{"web", "api"} {
-				limit, done := context.WithTimeout(ctx, time.Second)
-				_ = store.SetCleanup(limit, service, registryTimes.Limit, 0) // Redis may be away, or empty
-				done()
-			}
-		}
-	})
-	b.t.Cleanup(func() {
-		cancel()
-		settings.Wait()
-		stop, done := context.WithTimeout(context.Background(), stopLimit)
-		defer done()
-		if err := c.Stop(stop); err != nil {
-			b.t.Error(err)
-		}
-		client.Close()
-	})
 }
 
 // broken notes what is broken while do runs.
@@ -318,14 +270,16 @@ func (b *registryBreaker) breakTwin(ctx context.Context, p Breakage) {
 	b.broken(twinName, Kill, b.twin.kill)
 }
 
-// awaitRest waits until each consumer has what there is, ends the programs, and returns what happened.
+// awaitRest waits until each consumer has what there is, and goes on having it: it may not have noticed
+// yet what was broken last. Then it ends the programs, and returns what happened.
 func (b *registryBreaker) awaitRest(limit time.Duration) (h *RegistryHistory, unrest []Violation) {
 	b.t.Helper()
-	end := Clock() + limit
-	for {
-		h = b.history()
-		unrest = h.Unrest()
-		if len(unrest) == 0 || Clock() > end || !pause(b.t.Context(), lookInterval) {
+	end, rest := Clock()+limit, Clock()
+	for at := Clock(); at < end && at < rest+registryTimes.noticed(); at = Clock() {
+		if unrest = b.history().Unrest(); len(unrest) > 0 {
+			rest = Clock()
+		}
+		if !pause(b.t.Context(), lookInterval) {
 			break
 		}
 	}

@@ -1,5 +1,5 @@
-// Command registrypeer provides instances to the registry, follows services, or both. It prints what
-// becomes of its instances and each list that it sees as a line of JSON, see faults.PeerEvent.
+// Command registrypeer provides instances to the registry, follows services, or cleans them up. It
+// prints what becomes of its instances and each list that it sees as a line of JSON, see faults.PeerEvent.
 package main
 
 import (
@@ -15,7 +15,11 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/redis/rueidis"
+	"go.uber.org/zap"
+
 	"github.com/freeslot/freeslot/internal/registry"
+	"github.com/freeslot/freeslot/internal/registry/centre"
 	"github.com/freeslot/freeslot/test/faults"
 )
 
@@ -24,6 +28,9 @@ const (
 	stopLimit  = 5 * time.Second
 	// stopPause is from the mark that an instance is draining to its end.
 	stopPause = 100 * time.Millisecond
+	// cleanupEvery is from one cleanup to the next, and settingsEvery from one setting of limits.
+	cleanupEvery  = 250 * time.Millisecond
+	settingsEvery = 300 * time.Millisecond
 	// statusEvery is how often the state of the own instances is read.
 	statusEvery = 20 * time.Millisecond
 )
@@ -39,6 +46,8 @@ func main() {
 	flag.DurationVar(&p.interval, "interval", 0, "of heartbeats")
 	flag.DurationVar(&p.timeout, "timeout", 0, "after which an instance is late")
 	flag.StringVar(&p.snapshots, "snapshots", "", "folder of snapshots; empty is none")
+	flag.StringVar(&p.clean, "clean", "", "services that are cleaned up, with commas between")
+	flag.DurationVar(&p.limit, "limit", 0, "after which cleanup removes an instance of them")
 	flag.Parse()
 	p.life = fmt.Sprintf("%s-%d", p.name, os.Getpid())
 	if p.as == "" {
@@ -61,7 +70,8 @@ func split(list string) []string {
 type peer struct {
 	name, life, as, url, snapshots string
 	port                           int
-	interval, timeout              time.Duration
+	interval, timeout, limit       time.Duration
+	clean                          string
 }
 
 func (p *peer) run(provide, follow []string) error {
@@ -92,6 +102,17 @@ func (p *peer) run(provide, follow []string) error {
 			}
 		}
 	}
+	if p.clean != "" {
+		store, c, err := p.centre()
+		if err != nil {
+			return err
+		}
+		loops.Go(func() { p.limits(ctx, store) })
+		loops.Go(func() {
+			<-ctx.Done()
+			_ = c.Stop(context.Background())
+		})
+	}
 	fmt.Println("registrypeer.started")
 	<-ctx.Done()
 	loops.Wait()
@@ -116,6 +137,40 @@ func (p *peer) consumer() (*registry.Consumer, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), startLimit)
 	defer cancel()
 	return consumer, consumer.Start(ctx)
+}
+
+// centre cleans up as replicas do.
+func (p *peer) centre() (*registry.Store, *centre.Centre, error) {
+	option, err := rueidis.ParseURL(p.url)
+	if err != nil {
+		return nil, nil, err
+	}
+	option.DisableCache = true
+	client, err := rueidis.NewClient(option)
+	if err != nil {
+		return nil, nil, err
+	}
+	store := registry.NewStore(client, registry.DefaultKeyPrefix, false, zap.NewNop())
+	c := centre.New(centre.Config{Self: p.name, Cleanup: cleanupEvery}, store, zap.NewNop(), nil)
+	return store, c, c.Start(context.Background())
+}
+
+// limits sets the limit of each service again and again: Redis may lose it.
+func (p *peer) limits(ctx context.Context, store *registry.Store) {
+	tick := time.NewTicker(settingsEvery)
+	defer tick.Stop()
+	for {
+		for _, service := range split(p.clean) {
+			limit, cancel := context.WithTimeout(ctx, time.Second)
+			_ = store.SetCleanup(limit, service, p.limit, 0) // Redis may be away, or not have the service
+			cancel()
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+	}
 }
 
 // instance is the i-th one. Every other one says which process it is: a process that comes back has
