@@ -16,6 +16,7 @@ func CheckRegistry(h *RegistryHistory) (found []Violation, judged map[string]int
 		for _, service := range l.follows {
 			lists := l.seen(service)
 			c.checkReasons(l, service, lists)
+			c.checkContent(l, service, lists)
 			c.checkMissing(l, service, lists)
 			c.checkDead(l, service, lists)
 			if !h.Loses {
@@ -105,6 +106,20 @@ func (c *registryChecker) checkReasons(l *peerLife, service string, lists []saw)
 			c.bad("no reason", "%s has no healthy instance of %s at %s, state %q, why %q", l.life, service, s.from, s.HealthyState, s.HealthyWhy)
 		case s.State != "live" && s.Why == "":
 			c.bad("no reason", "the list of %s that %s has at %s is %s without a reason", service, l.life, s.from, s.State)
+		}
+	}
+}
+
+// checkContent: what a list has of an instance is what its provider has said.
+func (c *registryChecker) checkContent(l *peerLife, service string, lists []saw) {
+	for _, s := range lists[1:] {
+		for _, in := range s.Instances {
+			name := instanceName{service, in.ID}
+			if !slices.ContainsFunc(c.providers[name], func(p *peerLife) bool {
+				return in.Address == p.addresses[name] && (in.Life == "" || in.Life == p.life)
+			}) {
+				c.bad("content", "%s has %s at address %q (%s) at %s, but nothing provides that", l.life, name, in.Address, in.Life, s.from)
+			}
 		}
 	}
 }

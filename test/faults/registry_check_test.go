@@ -134,6 +134,10 @@ func TestCheckRegistry(t *testing.T) {
 			told:  told().provides(0, "p", "p-1", "a").list(1, &SeenList{State: "stale", HealthyState: "stale", Instances: well("a")}),
 			rules: []string{"no reason"},
 		},
+		"nothing provides it": {told: told().provides(0, "p", "p-1", "a").lists(1, well("a", "b")...), rules: []string{"content"}},
+		"another address": {
+			told: told().provides(0, "p", "p-1", "a").lists(1, SeenInstance{ID: "a", Address: "10.0.0.1:80", Healthy: true}), rules: []string{"content"},
+		},
 		"removed too soon": {
 			told: told().provides(0, "p", "p-1", "a").provides(0, "q", "q-1", "b").provides(0, "q", "q-1", "c").provides(0, "q", "q-1", "d").
 				lists(1, well("a", "b", "c", "d")...).breaks("p", Kill, 3, 100).lists(4, well("b", "c", "d")...),

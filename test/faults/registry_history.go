@@ -28,10 +28,12 @@ type PeerEvent struct {
 	At   time.Duration `json:"at"`
 	Kind PeerKind      `json:"kind"`
 	// Peer is the program, and Life is one process of it.
-	Peer    string    `json:"peer"`
-	Life    string    `json:"life"`
-	Service string    `json:"service"`
-	ID      string    `json:"id,omitempty"`
+	Peer    string `json:"peer"`
+	Life    string `json:"life"`
+	Service string `json:"service"`
+	ID      string `json:"id,omitempty"`
+	// Address is where an instance that is provided is reached.
+	Address string    `json:"address,omitempty"`
 	List    *SeenList `json:"list,omitempty"`
 }
 
@@ -50,7 +52,8 @@ type SeenList struct {
 
 // SeenInstance is an instance in a SeenList.
 type SeenInstance struct {
-	ID string `json:"id"`
+	ID      string `json:"id"`
+	Address string `json:"address"`
 	// Life is the process that says that it is this instance; empty for one that does not say.
 	Life        string `json:"life,omitempty"`
 	Late        bool   `json:"late,omitempty"`
@@ -105,6 +108,8 @@ type peerLife struct {
 	follows  []string
 	// over is when an instance was superseded or had left.
 	over map[instanceName]time.Duration
+	// addresses are those of its instances.
+	addresses map[instanceName]string
 	// registered is when it took an instance to be registered.
 	registered map[instanceName]spans
 	// lists are what it saw of a service.
@@ -120,7 +125,7 @@ func (h *RegistryHistory) lives() (out []*peerLife) {
 		if l == nil {
 			l = &peerLife{
 				peer: e.Peer, life: e.Life, ran: span{e.At, h.endOf(e.Peer, e.At)}, over: map[instanceName]time.Duration{},
-				registered: map[instanceName]spans{}, lists: map[string][]*PeerEvent{},
+				addresses: map[instanceName]string{}, registered: map[instanceName]spans{}, lists: map[string][]*PeerEvent{},
 			}
 			index[e.Life] = l
 			out = append(out, l)
@@ -154,6 +159,7 @@ func (l *peerLife) read() {
 		switch e.Kind {
 		case PeerProvides:
 			l.provides = append(l.provides, name)
+			l.addresses[name] = e.Address
 		case PeerFollows:
 			l.follows = append(l.follows, e.Service)
 		case PeerSaw:

@@ -22,7 +22,7 @@ type registrySabotage struct {
 func registrySabotages() []registrySabotage {
 	return []registrySabotage{
 		{
-			name: "a heartbeat resurrects what is unknown", loses: true, rule: "missing",
+			name: "a heartbeat resurrects what is unknown", loses: true, rule: "content",
 			plan: []Breakage{{At: 2 * time.Second, Target: dataTarget, Action: Flush}},
 			edits: []edit{{
 				"registry/script/heartbeat.lua", "    reply[n] = 4\n",

@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"flag"
 	"fmt"
+	"net"
 	"os"
 	"os/signal"
 	"strconv"
@@ -85,7 +86,7 @@ func (p *peer) run(provide, follow []string) error {
 		}
 		for i, service := range provide {
 			reg := p.instance(i, service)
-			p.report(faults.PeerEvent{Kind: faults.PeerProvides, Service: reg.Service, ID: reg.ID})
+			p.report(faults.PeerEvent{Kind: faults.PeerProvides, Service: reg.Service, ID: reg.ID, Address: address(reg)})
 			loops.Go(func() { p.register(ctx, provider, reg) })
 		}
 		loops.Go(func() { p.watch(ctx, provider) })
@@ -185,6 +186,8 @@ func (p *peer) instance(i int, service string) registry.Registration {
 	return reg
 }
 
+func address(r registry.Registration) string { return net.JoinHostPort(r.Host, strconv.Itoa(r.Port)) }
+
 // register begins to provide an instance. The provider goes on after a failure.
 func (p *peer) register(ctx context.Context, provider *registry.Provider, reg registry.Registration) {
 	if err := provider.Register(ctx, reg); err != nil {
@@ -245,7 +248,7 @@ func (p *peer) saw(l *registry.List) {
 	}
 	for _, in := range l.Instances {
 		seen.Instances = append(seen.Instances, faults.SeenInstance{
-			ID: in.ID, Life: in.Metadata["life"], Late: in.Late, Unconfirmed: in.Unconfirmed, Healthy: is[in.ID],
+			ID: in.ID, Address: address(in.Registration), Life: in.Metadata["life"], Late: in.Late, Unconfirmed: in.Unconfirmed, Healthy: is[in.ID],
 		})
 	}
 	p.report(faults.PeerEvent{Kind: faults.PeerSaw, Service: l.Service, List: seen})
