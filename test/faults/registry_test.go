@@ -323,10 +323,10 @@ func (h *RegistryHistory) summary(judged map[string]int) string {
 	}
 	superseded := 0
 	for _, e := range h.Events {
-		switch {
-		case e.Kind == PeerSaw:
+		switch e.Kind {
+		case PeerSaw:
 			states[e.List.State]++
-		case e.Kind == PeerSuperseded:
+		case PeerSuperseded:
 			superseded++
 		}
 	}
