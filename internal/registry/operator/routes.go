@@ -17,6 +17,7 @@ import (
 
 	"github.com/freeslot/freeslot"
 	"github.com/freeslot/freeslot/internal/api"
+	"github.com/freeslot/freeslot/internal/cell"
 	"github.com/freeslot/freeslot/internal/registry"
 )
 
@@ -58,12 +59,14 @@ type routes struct {
 	*api.Router
 	store    store
 	consumer consumer
+	nodes    func() []cell.NodeState
 }
 
-func routesOf(s store, c consumer) api.Routes {
+func routesOf(s store, c consumer, nodes func() []cell.NodeState) api.Routes {
 	return func(router *api.Router) {
-		r := &routes{router, s, c}
+		r := &routes{router, s, c, nodes}
 		r.register()
+		r.registerNodes()
 		r.document(router.OpenAPI())
 	}
 }
