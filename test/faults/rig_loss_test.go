@@ -44,7 +44,7 @@ func (l *loser) failOver(ctx context.Context, p Breakage) {
 	for _, way := range l.ways {
 		way.Stop()
 		way.Upstream = l.redis.Process().Addr()
-		l.must(way.Start())
+		l.open(way)
 	}
 	l.replica.Restart()
 	l.must(ask(ctx, l.replica.Process(), "REPLICAOF", "127.0.0.1", strconv.Itoa(l.redis.Process().Port())).Error())
