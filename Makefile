@@ -127,7 +127,7 @@ e2e: ## the real programs as processes, also driven by a client from npm
 
 .PHONY: faults
 faults: deps-redis ## break a fleet of real processes under load, check the history (SEED=7 DURATION=60s SHORT=1)
-	$(GO) test -C $(FAULTS) -count=1 -v -timeout 15m $(if $(SEED),-run '^Test(Lock)?Faults') $(TEST_ARGS) ./...
+	$(GO) test -C $(FAULTS) -count=1 -v -timeout 15m $(if $(SEED),-run '^Test(Lock|Registry)?Faults') $(TEST_ARGS) ./...
 
 .PHONY: soak
 soak: deps-redis ## a steady load for an hour (DURATION=3m): memory and goroutines must not grow; samples in .dev/soak

@@ -123,7 +123,7 @@ func lengthOfRun(t *testing.T) time.Duration {
 func (f *fleet) targets() []string {
 	targets := []string{redisTarget}
 	for _, name := range slices.Sorted(maps.Keys(f.programs)) {
-		targets = append(targets, name, "way-"+name)
+		targets = append(targets, name, wayPrefix+name)
 	}
 	for i := range loaders {
 		targets = append(targets, loaderName(i))

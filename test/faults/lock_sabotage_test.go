@@ -22,7 +22,7 @@ type lockSabotage struct {
 func lockSabotages() []lockSabotage {
 	holes := map[string]weakness{}
 	for i := range lockHolders {
-		holes["way-"+holderName(i)] = weakness{time.Second, []Action{Hole}, time.Second, 2 * time.Second}
+		holes[wayPrefix+holderName(i)] = weakness{time.Second, []Action{Hole}, time.Second, 2 * time.Second}
 	}
 	return []lockSabotage{
 		{
@@ -65,7 +65,7 @@ func TestLockSabotage(t *testing.T) {
 	}
 	for _, s := range lockSabotages() {
 		t.Run(s.name, func(t *testing.T) {
-			r := lockRun{seed: 1, plan: lockPlan(1, lockSabotageLength, s.weak), loses: s.loses, programs: sabotaged(t, s.edits, buildHolder)}
+			r := lockRun{seed: 1, plan: planOf(1, lockSabotageLength, s.weak), loses: s.loses, programs: sabotaged(t, s.edits, buildPeers)}
 			ops := r.do(t)
 			found := r.check(ops)
 			t.Log(lockSummary(ops))

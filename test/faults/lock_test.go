@@ -2,16 +2,13 @@ package faults
 
 import (
 	"bytes"
-	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"maps"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
-	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -34,11 +31,6 @@ const (
 	// RevokeNow is schedctl lock rm --now.
 	RevokeNow Action = "revoke now"
 	Delete    Action = "delete"
-	Flush     Action = "flush"
-	// Empty has Redis start again without its data.
-	Empty Action = "empty"
-	// FailOver has a replica take Redis' place that misses the last writes.
-	FailOver Action = "fail over"
 )
 
 const lockHolders = 4
@@ -65,9 +57,9 @@ func TestLockFaults(t *testing.T) {
 	weak[redisTarget] = weakness{5 * time.Second, []Action{Kill, Freeze, Freeze, Drop}, 50 * time.Millisecond, 1500 * time.Millisecond}
 	weak[locksTarget] = weakness{time.Second, []Action{Revoke}, 0, 0}
 	for i := range lockHolders {
-		weak["way-"+holderName(i)] = weakness{5 * time.Second, []Action{Hole, Hole, Reset, Slow, Cut}, 100 * time.Millisecond, 3 * time.Second}
+		weak[wayPrefix+holderName(i)] = weakness{5 * time.Second, []Action{Hole, Hole, Reset, Slow, Cut}, 100 * time.Millisecond, 3 * time.Second}
 	}
-	testLocks(t, lockRun{seed: seed, plan: lockPlan(seed, length, weak)}, length)
+	testLocks(t, lockRun{seed: seed, plan: planOf(seed, length, weak)}, length)
 }
 
 // TestLockFaultsThatLoseData: holders may find out late then, but the register takes no older one.
@@ -76,7 +68,7 @@ func TestLockFaultsThatLoseData(t *testing.T) {
 	seed, length := seedOfRun(t), lengthOfRun(t)
 	weak := weakHolders()
 	weak[locksTarget] = weakness{600 * time.Millisecond, []Action{Delete, RevokeNow, Flush, Empty, FailOver}, 0, lossLength}
-	testLocks(t, lockRun{seed: seed, plan: lockPlan(seed, length, weak), loses: true}, length)
+	testLocks(t, lockRun{seed: seed, plan: planOf(seed, length, weak), loses: true}, length)
 }
 
 // TestLockFaultsReplicated: failovers lose writes, but none that a replica had to confirm.
@@ -85,7 +77,7 @@ func TestLockFaultsReplicated(t *testing.T) {
 	seed, length := seedOfRun(t), lengthOfRun(t)
 	weak := weakHolders()
 	weak[locksTarget] = weakness{time.Second, []Action{FailOver}, lossLength / 2, 2 * lossLength}
-	testLocks(t, lockRun{seed: seed, plan: lockPlan(seed, length, weak), replicas: 1}, length)
+	testLocks(t, lockRun{seed: seed, plan: planOf(seed, length, weak), replicas: 1}, length)
 }
 
 func testLocks(t *testing.T, r lockRun, length time.Duration) {
@@ -96,26 +88,6 @@ func testLocks(t *testing.T, r lockRun, length time.Duration) {
 		t.Errorf("%s", v)
 	}
 	t.Log(lockSummary(ops))
-}
-
-// lockPlan is what breaks in a run of this length, in order of time; of the breakages of one target
-// none begins before the one before is over.
-func lockPlan(seed uint64, length time.Duration, weak map[string]weakness) []Breakage {
-	rng := rand.New(rand.NewPCG(seed, 4))
-	var plan []Breakage
-	for _, target := range slices.Sorted(maps.Keys(weak)) {
-		w := weak[target]
-		for at := calm + gap(rng, w.every/2); at < length; {
-			b := Breakage{
-				At: at, Target: target, Action: w.actions[rng.IntN(len(w.actions))],
-				For: w.shortest + rand64(rng, w.longest-w.shortest),
-			}
-			plan = append(plan, b)
-			at += b.For + gap(rng, w.every)
-		}
-	}
-	slices.SortStableFunc(plan, func(a, b Breakage) int { return cmp.Compare(a.At, b.At) })
-	return plan
 }
 
 func weakHolders() map[string]weakness {
@@ -146,7 +118,7 @@ func (r lockRun) do(t *testing.T) []LockOp {
 		proxies:  toxiproxy.NewServer(toxiproxy.NewMetricsContainer(nil), zerolog.Nop()),
 		programs: map[string]*program{}, ways: map[string]*toxiproxy.Proxy{},
 	}
-	l := &lockBreaker{breaker: &breaker{fleet: f}, rng: rand.New(rand.NewPCG(r.seed, 5)), register: redistest.New(t)}
+	l := &lockBreaker{loser: &loser{breaker: &breaker{fleet: f}}, rng: rand.New(rand.NewPCG(r.seed, 5)), register: redistest.New(t)}
 	l.more = map[Action]func(context.Context, Breakage){
 		Revoke: l.revoke, RevokeNow: l.revoke, Delete: l.delete, Flush: l.flush, Empty: l.empty, FailOver: l.failOver,
 	}
@@ -198,10 +170,9 @@ func readOps(t *testing.T, file string) (ops []LockOp) {
 
 // lockBreaker breaks locks, too.
 type lockBreaker struct {
-	*breaker
+	*loser
 	rng      *rand.Rand // for the one goroutine that breaks locks
 	register *redistest.Server
-	replica  *redistest.Server
 }
 
 // anyKey is one of the locks.
@@ -222,43 +193,6 @@ func (l *lockBreaker) revoke(ctx context.Context, p Breakage) {
 
 func (l *lockBreaker) delete(ctx context.Context, _ Breakage) {
 	l.must(ask(ctx, l.redis.Process(), "DEL", lock.DefaultKeyPrefix+":held:"+l.anyKey()).Error())
-}
-
-func (l *lockBreaker) flush(ctx context.Context, _ Breakage) {
-	l.must(ask(ctx, l.redis.Process(), "FLUSHALL").Error())
-}
-
-func (l *lockBreaker) empty(ctx context.Context, p Breakage) {
-	l.redis.Kill()
-	pause(ctx, p.For)
-	l.redis.Restart()
-	l.must(ask(ctx, l.redis.Process(), "REPLICAOF", "NO", "ONE").Error()) // one that took over starts as a replica again
-}
-
-// failOver cuts the replica off, kills the master when it has done more, and leads the holders to
-// the replica. It returns when the old master follows it.
-func (l *lockBreaker) failOver(ctx context.Context, p Breakage) {
-	l.must(ask(ctx, l.replica.Process(), "REPLICAOF", "NO", "ONE").Error())
-	pause(ctx, p.For)
-	l.redis.Kill()
-	l.redis, l.replica = l.replica, l.redis
-	for _, way := range l.ways {
-		way.Stop()
-		way.Upstream = l.redis.Process().Addr()
-		l.must(way.Start())
-	}
-	l.replica.Restart()
-	l.must(ask(ctx, l.replica.Process(), "REPLICAOF", "127.0.0.1", strconv.Itoa(l.redis.Process().Port())).Error())
-	l.must(redistest.Await(func(ctx context.Context) bool {
-		info, err := ask(ctx, l.replica.Process(), "INFO", "replication").ToString()
-		return err == nil && strings.Contains(info, "master_link_status:up")
-	}))
-}
-
-func (l *lockBreaker) must(err error) {
-	if err != nil {
-		l.t.Errorf("break the locks: %v", err)
-	}
 }
 
 // awaitHolds waits until each lock was taken twice more. The first time alone proves nothing: the

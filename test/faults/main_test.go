@@ -45,7 +45,7 @@ func prepare() error {
 	if err := build(ctx, root, programs); err != nil {
 		return err
 	}
-	return buildHolder(ctx, root, programs)
+	return buildPeers(ctx, root, programs)
 }
 
 // build builds the programs of the fleet into a folder.
@@ -53,9 +53,9 @@ func build(ctx context.Context, root, folder string, args ...string) error {
 	return goBuild(ctx, root, folder, append(args, "./cmd/scheduler", "./cmd/nodeagent"))
 }
 
-// buildHolder builds the program that takes locks.
-func buildHolder(ctx context.Context, root, folder string, args ...string) error {
-	return goBuild(ctx, filepath.Join(root, "test", "faults"), folder, append(args, "./lockholder"))
+// buildPeers builds the programs that take locks and use the registry.
+func buildPeers(ctx context.Context, root, folder string, args ...string) error {
+	return goBuild(ctx, filepath.Join(root, "test", "faults"), folder, append(args, "./lockholder", "./registrypeer"))
 }
 
 func goBuild(ctx context.Context, module, folder string, args []string) error {

@@ -3,6 +3,7 @@ package faults
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"slices"
 	"strings"
@@ -29,7 +30,10 @@ const (
 )
 
 // The kinds of targets, by the first letter of their names: r1, n3, way-r1, redis, c2.
-const redisTarget = "redis"
+const (
+	redisTarget = "redis"
+	wayPrefix   = "way-"
+)
 
 // Breakage is one fault of a plan.
 type Breakage struct {
@@ -65,7 +69,7 @@ func weaknessOf(target string) weakness {
 	switch {
 	case target == redisTarget:
 		return weaknesses["redis"]
-	case strings.HasPrefix(target, "way-"):
+	case strings.HasPrefix(target, wayPrefix):
 		return weaknesses["way"]
 	case strings.HasPrefix(target, "r"):
 		return weaknesses["replica"]
@@ -110,6 +114,26 @@ func Plan(seed uint64, length time.Duration, targets []string) []Breakage {
 		}
 		if slices.Contains(w.actions, Kill) {
 			plan = append(plan, Breakage{At: all, Target: target, Action: Kill, For: rand64(rng, time.Second)})
+		}
+	}
+	slices.SortStableFunc(plan, func(a, b Breakage) int { return cmp.Compare(a.At, b.At) })
+	return plan
+}
+
+// planOf is what breaks, by weakness of each target, in a run of this length, in order of time; of the
+// breakages of one target none begins before the one before is over.
+func planOf(seed uint64, length time.Duration, weak map[string]weakness) []Breakage {
+	rng := rand.New(rand.NewPCG(seed, 4))
+	var plan []Breakage
+	for _, target := range slices.Sorted(maps.Keys(weak)) {
+		w := weak[target]
+		for at := calm + gap(rng, w.every/2); at < length; {
+			b := Breakage{
+				At: at, Target: target, Action: w.actions[rng.IntN(len(w.actions))],
+				For: w.shortest + rand64(rng, w.longest-w.shortest),
+			}
+			plan = append(plan, b)
+			at += b.For + gap(rng, w.every)
 		}
 	}
 	slices.SortStableFunc(plan, func(a, b Breakage) int { return cmp.Compare(a.At, b.At) })

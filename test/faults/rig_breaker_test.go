@@ -9,6 +9,8 @@ import (
 	"time"
 
 	toxiproxy "github.com/Shopify/toxiproxy/v2"
+
+	"github.com/freeslot/freeslot/internal/redis/redistest"
 )
 
 // breaker carries out a plan.
@@ -65,7 +67,7 @@ func (b *breaker) breakOne(ctx context.Context, p Breakage) {
 		b.crash(p.Target)
 	case p.Target == redisTarget:
 		b.breakRedis(ctx, p)
-	case strings.HasPrefix(p.Target, "way-"):
+	case strings.HasPrefix(p.Target, wayPrefix):
 		b.breakWay(ctx, p)
 	default:
 		b.breakProgram(ctx, p)
@@ -121,13 +123,11 @@ var toxics = map[Action]string{
 }
 
 func (b *breaker) breakWay(ctx context.Context, p Breakage) {
-	way := b.ways[strings.TrimPrefix(p.Target, "way-")]
+	way := b.ways[strings.TrimPrefix(p.Target, wayPrefix)]
 	if p.Action == Cut {
 		way.Stop()
 		pause(ctx, p.For)
-		if err := way.Start(); err != nil {
-			b.t.Errorf("%s does not come back: %v", p.Target, err)
-		}
+		b.open(way)
 		return
 	}
 	for _, stream := range []string{"upstream", "downstream"} {
@@ -137,6 +137,18 @@ func (b *breaker) breakWay(ctx context.Context, p Breakage) {
 	}
 	pause(ctx, p.For)
 	b.cure(way)
+}
+
+// open starts a way again. A process that is just being started may have its listener for a moment,
+// between fork and exec.
+func (b *breaker) open(way *toxiproxy.Proxy) {
+	var last error
+	if redistest.Await(func(context.Context) bool {
+		last = way.Start()
+		return last == nil
+	}) != nil {
+		b.t.Errorf("the way of %s does not come back: %v", way.Name, last)
+	}
 }
 
 func (b *breaker) cure(way *toxiproxy.Proxy) {

@@ -15,7 +15,6 @@ import (
 	"time"
 
 	"github.com/redis/rueidis"
-	"golang.org/x/sys/unix"
 
 	"github.com/freeslot/freeslot/lock"
 	"github.com/freeslot/freeslot/test/faults"
@@ -180,14 +179,7 @@ func live(held *lock.Held) int64 {
 	return at
 }
 
-// now is a clock that all processes of the machine share.
-func now() int64 {
-	var t unix.Timespec
-	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &t); err != nil {
-		fatal(err)
-	}
-	return t.Nano()
-}
+func now() int64 { return int64(faults.Clock()) }
 
 // report prints an operation. A line is one write, so that a killed process leaves no part of one.
 func report(op faults.LockOp) {

@@ -1,0 +1,16 @@
+package faults
+
+import (
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// Clock is the time of a clock that all processes of the machine share, and that nobody sets.
+func Clock() time.Duration {
+	var t unix.Timespec
+	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &t); err != nil {
+		panic("faults: the machine has no monotonic clock: " + err.Error())
+	}
+	return time.Duration(t.Nano())
+}
