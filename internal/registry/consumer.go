@@ -37,7 +37,7 @@ type Consumer struct {
 
 	services  sync.Map // name -> *followed
 	documents documents
-	conn     atomic.Pointer[conn]
+	conn      atomic.Pointer[conn]
 	// close closes the connections; reached is closed when they are there. Both are set with conn.
 	close   func()
 	reached chan struct{}

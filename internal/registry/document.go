@@ -184,17 +184,31 @@ func noDocument(name string) error {
 	return &freeslot.Error{Code: freeslot.CodeNotFound, Field: "name", Message: "there is no document " + name}
 }
 
-// Documents are the names of all documents, in their order.
-func (s *Store) Documents(ctx context.Context) (out []string, err error) {
+// Documents pages through the documents in the order of their names: up to limit after the one of the
+// page before, with Version and At alone.
+func (s *Store) Documents(ctx context.Context, after string, limit int) (out []Document, err error) {
+	var names []string
 	for _, runner := range s.c.runners {
-		names, err := members(ctx, runner, "registry_configs", keys{runner.Layout()}.configs())
+		found, err := members(ctx, runner, "registry_configs", keys{runner.Layout()}.configs())
 		if err != nil {
 			return nil, fmt.Errorf("list documents: %w", err)
 		}
-		out = append(out, names...)
+		names = append(names, found...)
 	}
-	slices.Sort(out)
-	return slices.Compact(out), nil
+	slices.Sort(names)
+	names = slices.Compact(names) // SSCAN may bring one twice
+	from, found := slices.BinarySearch(names, after)
+	if found {
+		from++
+	}
+	for _, name := range names[from:min(from+limit, len(names))] {
+		d := Document{Name: name}
+		if d.Version, d.At, err = s.c.documentStamp(ctx, name); err != nil {
+			return nil, err
+		}
+		out = append(out, d)
+	}
+	return out, nil
 }
 
 // Document reads a document: the newest version for 0, else one of its history. Errors: a

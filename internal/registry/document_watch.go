@@ -109,7 +109,7 @@ type watched struct {
 	cancel context.CancelFunc
 
 	watchers []*documentWatcher // guarded by documents.mu
-	current  *Document  // its loop's own; nil until it was read
+	current  *Document          // its loop's own; nil until it was read
 }
 
 // documentWatcher is one that wants each version; told is the loop's own.
