@@ -71,14 +71,16 @@ func routesOf(s store, c consumer) api.Routes {
 }
 
 type (
-	// InService, OfInstance and Waiting are parts of requests; huma finds exported ones only.
+	// InService is a part of requests; huma finds exported ones only.
 	InService struct {
 		Service string `path:"serviceName" doc:"The name of the service."`
 	}
+	// OfInstance is another.
 	OfInstance struct {
 		InService
 		ID string `path:"instanceId" doc:"The id of the instance, escaped as a part of a path."`
 	}
+	// Waiting is another.
 	Waiting struct {
 		Revision int64 `query:"revision" minimum:"0" doc:"With wait_ms: the revision that the caller knows. The answer comes once there is another one."`
 		WaitMS   int64 `query:"wait_ms" minimum:"0" maximum:"60000" doc:"How long to wait for another revision than revision. Absent means not at all."`

@@ -115,8 +115,13 @@ func TestConfigDocumentRefused(t *testing.T) {
 		}
 	}
 	for _, c := range [][2]string{
-		{"GET", configs}, {"GET", configs + "/a"}, {"GET", configs + "/a/history"}, {"GET", configs + "/a/diff"},
-		{"PUT", configs + "/a"}, {"POST", configs + "/a/rollback"}, {"DELETE", configs + "/a?version=1"},
+		{"GET", configs},
+		{"GET", configs + "/a"},
+		{"GET", configs + "/a/history"},
+		{"GET", configs + "/a/diff"},
+		{"PUT", configs + "/a"},
+		{"POST", configs + "/a/rollback"},
+		{"DELETE", configs + "/a?version=1"},
 	} {
 		b.Do(t, c[0], c[1], `{"version":0,"content":"a"}`, acme...).Refusal(t, http.StatusForbidden, freeslot.CodePermissionDenied)
 	}
