@@ -9,9 +9,12 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/freeslot/freeslot"
+	"github.com/freeslot/freeslot/internal/redis/acl"
 	"github.com/freeslot/freeslot/internal/redis/redistest"
+	"github.com/freeslot/freeslot/internal/script"
 )
 
 func (r *rig) store() *Store { return &Store{r.conn} }
@@ -246,6 +249,23 @@ func TestDocumentWatch(t *testing.T) {
 	})
 }
 
+// TestDocumentWatchMessage: changes come by message. By looks alone, each 5 s, these would take longer.
+func TestDocumentWatchMessage(t *testing.T) {
+	onBoth(t, func(t *testing.T, r *rig) {
+		c := newConsumer(t, r.redis, r.prefix, func(o *ConsumerOptions) { o.Timeout = MaxTimeout })
+		got, _ := watch(t, c, "w")
+		next(t, got, 0, "")
+		begun := time.Now()
+		for v := range int64(10) {
+			r.write("w", v, fmt.Sprint(v), v+1)
+			next(t, got, v+1, fmt.Sprint(v))
+		}
+		if took := time.Since(begun); took > 30*time.Second {
+			t.Errorf("10 changes took %s", took)
+		}
+	})
+}
+
 // TestDocumentWatchRestart: a watcher outlives Redis and the loss of its data.
 func TestDocumentWatchRestart(t *testing.T) {
 	t.Parallel()
@@ -265,6 +285,36 @@ func TestDocumentWatchRestart(t *testing.T) {
 		t.Fatal(err)
 	}
 	next(t, got, 1, "b")
+}
+
+// TestDocumentRights: the role registry reads and watches documents, and writes none by any command.
+func TestDocumentRights(t *testing.T) {
+	t.Parallel()
+	server := redistest.New(t)
+	r := newRig(t, server.Target)
+	rights, err := acl.Of(script.RoleRegistry, "", []script.Layout{{Prefix: r.prefix}}, Access)
+	if err != nil {
+		t.Fatal(err)
+	}
+	user := acl.User{Name: "reader", Rights: rights, Password: "secret"}
+	r.do(append([]string{"ACL", "SETUSER", user.Name}, user.Rules()...)...)
+	c := newConsumer(t, r.redis, r.prefix, func(o *ConsumerOptions) { o.RedisURL = "redis://reader:secret@" + server.Addrs()[0] })
+	got, _ := watch(t, c, "w")
+	next(t, got, 0, "")
+	r.write("w", 0, "a", 1)
+	next(t, got, 1, "a")
+	if d, err := c.Document(bounded(t), "w"); err != nil || d.Content != "a" {
+		t.Error(d, err)
+	}
+	r.unchanged("the role registry", func() {
+		if _, err := c.PutDocument(bounded(t), "w", 1, "b", "", ""); !script.IsRefused(err) {
+			t.Error(err)
+		}
+		commands := c.conn.Load().commands
+		if err := commands.Do(bounded(t), commands.B().Hset().Key(r.keys("w").config("w")).FieldValue().FieldValue("content", "b").Build()).Error(); !script.IsRefused(err) {
+			t.Error(err)
+		}
+	})
 }
 
 // TestDocumentClosed: calls before the start and after the end say so.
