@@ -379,7 +379,7 @@ func TestNotAllowedIsNoVerdict(t *testing.T) {
 	for _, kind := range []string{"http", "tcp", "grpc", "websocket"} {
 		m := newMemory(1, kind)
 		refused := make(chan struct{}, 1)
-		log := zap.New(zapcore.NewNopCore(), zap.WrapCore(func(_ zapcore.Core) zapcore.Core {
+		log := zap.New(zapcore.NewNopCore(), zap.WrapCore(func(zapcore.Core) zapcore.Core {
 			return zapcore.RegisterHooks(zapcore.NewCore(zapcore.NewJSONEncoder(zap.NewProductionEncoderConfig()), zapcore.AddSync(io.Discard), zap.WarnLevel), func(e zapcore.Entry) error {
 				if e.Message == "registry.check_not_allowed" {
 					refused <- struct{}{}

@@ -34,7 +34,7 @@ type documents interface {
 }
 
 type (
-	// OfDocument is a part of requests; huma finds exported ones only.
+	// OfDocument names a document. It is exported because huma reads no other parts of requests.
 	OfDocument struct {
 		Name string `path:"name" doc:"The name of the document."`
 	}
