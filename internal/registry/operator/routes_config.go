@@ -277,7 +277,9 @@ func (r *routes) awaited(ctx context.Context, in *documentWaitInput) (registry.D
 	if in.WaitMS > 0 {
 		waiting, cancel := context.WithTimeout(ctx, time.Duration(in.WaitMS)*time.Millisecond)
 		defer cancel()
-		if found, err := r.consumer.AwaitDocument(waiting, in.Name, in.Version); err != nil || found.Version > 0 {
+		found, err := r.consumer.AwaitDocument(waiting, in.Name, in.Version)
+		// A wait that is over before the first reading leaves the answer to the reading below.
+		if late := waiting.Err() != nil && ctx.Err() == nil; found.Version > 0 || err != nil && !late {
 			return found, err
 		}
 	}
