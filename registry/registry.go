@@ -48,6 +48,10 @@ type (
 	//	HealthyInstances(ctx, service, ...ReadOption) (*List, error)   those that should get traffic
 	//	Subscribe(service, func(*List)) error                          calls with each new list, one call after the other
 	//	Unsubscribe(service) error
+	//	Document(ctx, name) (Document, error)                          reads a configuration document
+	//	WatchDocument(name, func(Document)) (stop func(), err error)   calls with it, and with each new version
+	//	PutDocument(ctx, name, seen, content, author, note) (version int64, err error)   writes one made from the version seen
+	//	AwaitDocument(ctx, name, known) (Document, error)              waits for another version than known
 	Consumer = registry.Consumer
 	// ConsumerOptions is how a Consumer works. Only RedisURL is needed.
 	ConsumerOptions = registry.ConsumerOptions
@@ -64,6 +68,10 @@ type (
 	Instance = registry.Instance
 	// Override is what an operator has set for an instance.
 	Override = registry.Override
+	// Document is a named configuration document. Its zero Version says that there is none.
+	Document = registry.Document
+	// DocumentVersion says how a version of a document came to be.
+	DocumentVersion = registry.DocumentVersion
 	// State says how far a list can be trusted.
 	State = registry.State
 
@@ -82,6 +90,9 @@ const (
 	StateDisk       = registry.StateDisk
 	StateEmpty      = registry.StateEmpty
 )
+
+// MaxDocument is the longest content of a document, in bytes.
+const MaxDocument = registry.MaxDocument
 
 // The reasons of empty lists.
 const (

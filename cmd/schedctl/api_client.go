@@ -153,6 +153,9 @@ func (c *apiClient) ask(ctx context.Context, method, path string, query url.Valu
 	if resp.StatusCode >= http.StatusMultipleChoices {
 		return c.refusal(resp, data)
 	}
+	if out == nil {
+		return nil
+	}
 	if err := json.Unmarshal(data, out); err != nil {
 		return fmt.Errorf("%s does not answer like a scheduler: %w", c.base, err)
 	}

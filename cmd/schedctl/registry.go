@@ -25,6 +25,7 @@ type registryCmd struct {
 	Reset     registryResetCmd     `cmd:"" help:"Take back what set has set for an instance."`
 	Put       registryPutCmd       `cmd:"" help:"Register a persistent instance, which sends no heartbeats."`
 	Rm        registryRmCmd        `cmd:"" help:"Remove an instance. One whose provider lives registers again: to keep traffic away use set."`
+	Config    registryConfigCmd    `cmd:"" help:"Read and write configuration documents."`
 	Run       registryRunCmd       `cmd:"" help:"Run a command that is an instance of a service while it runs. It needs no scheduler."`
 }
 

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"io"
 	"net/http"
+	"strings"
 	"time"
 
 	"github.com/danielgtaylor/huma/v2"
@@ -119,8 +120,10 @@ type bodyLimit struct {
 }
 
 func (s *Server) limitOf(r *http.Request) bodyLimit {
-	if own, ok := s.bodyLimits[r.URL.Path]; ok {
-		return own
+	for _, path := range []string{r.URL.Path, r.URL.Path[:strings.LastIndexByte(r.URL.Path, '/')+1]} {
+		if own, ok := s.bodyLimits[path]; ok {
+			return own
+		}
 	}
 	limit := int64(s.cfg.MaxPayloadBytes + bodyOverhead)
 	return bodyLimit{limit, &freeslot.Error{

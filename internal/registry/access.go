@@ -3,7 +3,8 @@ package registry
 import "github.com/freeslot/freeslot/internal/script"
 
 // Access is what providers and consumers need in Redis, and replicas, which also check and clean
-// up. A provider may clean up its own services; it may not set overrides or verdicts.
+// up. A provider may clean up its own services; it may not set overrides or verdicts, or write
+// documents.
 var Access = script.Access{Scripts: scripts, Roles: map[script.Role]script.Needs{
 	script.RoleRegistry: {
 		Scripts: []string{"register", "heartbeat", "deregister", "cleanup", "look", "changes", "load"},
@@ -17,7 +18,7 @@ var Access = script.Access{Scripts: scripts, Roles: map[script.Role]script.Needs
 	},
 	script.RoleReplica: {
 		Commands: []string{
-			"del", "exists", "hdel", "hexists", "hget", "hgetall", "hincrby", "hlen", "hmget", "hset", "info", "persist",
+			"del", "exists", "hdel", "hexists", "hget", "hgetall", "hincrby", "hkeys", "hlen", "hmget", "hset", "hstrlen", "info", "persist",
 			"pexpire", "sadd", "srem", "sscan", "ssubscribe", "subscribe", "sunsubscribe", "time", "unsubscribe", "zadd", "zcard",
 			"zcount", "zmscore", "zpopmin", "zrange", "zrangebyscore", "zrem", "zrevrangebyscore", "zscan", "zscore",
 		},
@@ -28,7 +29,11 @@ var Access = script.Access{Scripts: scripts, Roles: map[script.Role]script.Needs
 // names keep a provider away from the other keys of a scheduler with the same prefix.
 func names(l script.Layout, _ string) script.Names {
 	return script.Names{
-		Keys:     []string{l.Prefix + ":registry:*"},
-		Channels: []string{l.Prefix + ":service_change:*", l.Prefix + ":service_metrics:*"},
+		Keys: []string{
+			l.Prefix + ":registry:service*", l.Prefix + ":registry:changes*", l.Prefix + ":registry:overrides*",
+			l.Prefix + ":registry:checked*", l.Prefix + ":registry:doubts*",
+		},
+		Reads:    []string{l.Prefix + ":registry:config*"},
+		Channels: []string{l.Prefix + ":service_change:*", l.Prefix + ":service_metrics:*", l.Prefix + ":registry:config_change:*"},
 	}
 }

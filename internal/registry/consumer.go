@@ -35,8 +35,9 @@ type Consumer struct {
 	stop    sync.Once
 	start   sync.Mutex // held by Start
 
-	services sync.Map // name -> *followed
-	conn     atomic.Pointer[conn]
+	services  sync.Map // name -> *followed
+	documents documents
+	conn      atomic.Pointer[conn]
 	// close closes the connections; reached is closed when they are there. Both are set with conn.
 	close   func()
 	reached chan struct{}
@@ -83,6 +84,7 @@ func NewConsumer(opts ConsumerOptions) (*Consumer, error) {
 		c.disk = newSnapshots(opts.SnapshotDir, Prefix(opts.KeyPrefix, opts.Namespace), opts.Logger)
 	}
 	c.ctx, c.cancel = context.WithCancel(context.Background())
+	c.documents = documents{c: c, watched: make(map[string]*watched), byChannel: make(map[string]*watched)}
 	return c, nil
 }
 
@@ -146,7 +148,9 @@ func (c *Consumer) begin() {
 func (c *Consumer) Stop(ctx context.Context) error {
 	var failed error
 	c.stop.Do(func() {
+		c.documents.mu.Lock() // no watch begins a loop after this
 		c.cancel()
+		c.documents.mu.Unlock()
 		c.start.Lock() // a Start under way ends first
 		defer c.start.Unlock()
 		done := make(chan struct{})

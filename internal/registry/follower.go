@@ -126,6 +126,7 @@ func (f *follower) loop() {
 		case <-lost:
 			f.c.metrics.lost.Inc()
 			f.lookAtAll()
+			f.c.documents.pokeAll()
 		case <-fresh:
 			f.subscribed()
 		case result := <-f.results:
@@ -173,6 +174,7 @@ func (f *follower) use(on *conn) {
 	for _, s := range f.services {
 		f.want(s)
 	}
+	f.c.documents.use(on, f.hub)
 }
 
 // want subscribes to a service's channels.
@@ -240,6 +242,8 @@ func (f *follower) messages(m hubMessage) {
 	for range messagesAtOnce {
 		if s := f.channels[m.channel]; s != nil {
 			f.message(s, m, now)
+		} else {
+			f.c.documents.poke(m.channel)
 		}
 		select {
 		case m = <-f.hub.messages:
@@ -428,6 +432,7 @@ func (f *follower) subscribed() {
 	for channel := range f.hub.taken() {
 		s := f.channels[channel]
 		if s == nil {
+			f.c.documents.poke(channel)
 			continue
 		}
 		if !s.follower.subscribed {

@@ -23,8 +23,21 @@ func (k keys) changes(service string) string   { return k.layout.Key("registry:c
 func (k keys) overrides(service string) string { return k.layout.Key("registry:overrides", service) }
 func (k keys) checked() string                 { return k.layout.Key("registry:checked", "") }
 func (k keys) doubts() string                  { return k.layout.Key("registry:doubts", "") }
-func (k keys) change(service string) string    { return k.layout.Key("service_change", service) }
-func (k keys) metrics(service string) string   { return k.layout.Key("service_metrics", service) }
+func (k keys) configs() string                 { return k.layout.Key("registry:configs", "") }
+func (k keys) config(name string) string       { return k.layout.Key("registry:config", name) }
+func (k keys) configHistory(name string) string {
+	return k.layout.Key("registry:config_history", name)
+}
+
+func (k keys) configChange(name string) string {
+	return k.layout.Key("registry:config_change", name)
+}
+
+func (k keys) documentKeys(name string) []string {
+	return []string{k.config(name), k.configHistory(name), k.configs()}
+}
+func (k keys) change(service string) string  { return k.layout.Key("service_change", service) }
+func (k keys) metrics(service string) string { return k.layout.Key("service_metrics", service) }
 
 // layouts are those of all tags: one on a single server, and 16 on a cluster.
 func layouts(prefix string, cluster bool) []script.Layout {

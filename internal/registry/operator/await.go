@@ -15,6 +15,7 @@ import (
 type consumer interface {
 	Await(ctx context.Context, service string, wanted func(*registry.List) bool) (*registry.List, error)
 	Unsubscribe(service string) error
+	AwaitDocument(ctx context.Context, name string, known int64) (registry.Document, error)
 }
 
 // discovered are the healthy instances of a service, once their version is another one than known.

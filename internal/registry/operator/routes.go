@@ -44,6 +44,7 @@ const (
 
 // store is what the routes need of *registry.Store.
 type store interface {
+	documents
 	// List pages through the names in their order.
 	List(ctx context.Context, after string, limit int) (names []string, err error)
 	Summary(ctx context.Context, service string) (registry.Summary, error)
@@ -67,6 +68,7 @@ func routesOf(s store, c consumer, nodes func() []cell.NodeState) api.Routes {
 	return func(router *api.Router) {
 		r := &routes{router, s, c, nodes, waiters{counts: make(map[string]int)}}
 		r.register()
+		r.registerConfigs()
 		r.registerNodes()
 		r.document(router.OpenAPI())
 	}
@@ -410,7 +412,7 @@ func (r *routes) putOverride(ctx context.Context, in *bodyInput) (*output[Change
 		if err := freeslot.DecodeStrict("override", in.RawBody, &request); err != nil {
 			return out, err
 		}
-		o, err := request.override(api.Caller(ctx).Tenant)
+		o, err := request.override(ctx)
 		if err != nil {
 			return out, err
 		}
@@ -420,7 +422,7 @@ func (r *routes) putOverride(ctx context.Context, in *bodyInput) (*output[Change
 }
 
 // override is the request as it is kept.
-func (q *OverrideRequest) override(tenant string) (*registry.Override, error) {
+func (q *OverrideRequest) override(ctx context.Context) (*registry.Override, error) {
 	var found freeslot.FieldErrors
 	if q.Weight == nil && q.Enabled == nil && q.Draining == nil {
 		found.Addf("override", "sets nothing, expected weight, enabled or draining")
@@ -438,11 +440,7 @@ func (q *OverrideRequest) override(tenant string) (*registry.Override, error) {
 	if q.ForMS < 0 || q.ForMS > maxOverride.Milliseconds() {
 		found.Addf("for_ms", "is %d, expected 0 to %d", q.ForMS, maxOverride.Milliseconds())
 	}
-	author := tenant
-	if q.Author != "" {
-		author += "/" + q.Author
-	}
-	return &registry.Override{Weight: q.Weight, Enabled: q.Enabled, Draining: q.Draining, Author: author, Note: q.Note}, found.Err()
+	return &registry.Override{Weight: q.Weight, Enabled: q.Enabled, Draining: q.Draining, Author: authorOf(ctx, q.Author), Note: q.Note}, found.Err()
 }
 
 func (r *routes) deleteOverride(ctx context.Context, in *OfInstance) (*output[Changed], error) {
@@ -540,4 +538,5 @@ func (r *routes) document(doc *huma.OpenAPI) {
 	body(doc.Paths[overridePath].Put, reflect.TypeFor[OverrideRequest](), "OverrideRequest")
 	body(doc.Paths[servicePath+"/cleanup"].Put, reflect.TypeFor[CleanupRequest](), "CleanupRequest")
 	body(doc.Paths[listPath].Post, reflect.TypeFor[InstanceRequest](), "InstanceRequest")
+	describeConfigs(body, doc)
 }

@@ -1,0 +1,262 @@
+package registry
+
+import (
+	"context"
+	"math/rand/v2"
+	"sync"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/freeslot/freeslot"
+)
+
+// Document reads the newest version of a document. Errors: a *freeslot.Error (invalid_argument,
+// not_found); ErrNotStarted; else what Redis said.
+func (c *Consumer) Document(ctx context.Context, name string) (Document, error) {
+	s, err := c.store()
+	if err != nil {
+		return Document{}, err
+	}
+	return s.Document(ctx, name, 0)
+}
+
+// PutDocument writes a new version and returns it. seen is the version that it was made from, 0 for
+// a new document. Content that is the newest already is no new version. The user in Redis must have
+// the rights of a replica: those of the role registry do not suffice. Errors: a *freeslot.Error
+// (invalid_argument, conflict with the current version, overloaded); ErrNotStarted; else what Redis
+// said.
+func (c *Consumer) PutDocument(ctx context.Context, name string, seen int64, content, author, note string) (version int64, err error) {
+	s, err := c.store()
+	if err != nil {
+		return 0, err
+	}
+	return s.PutDocument(ctx, name, seen, content, author, note)
+}
+
+func (c *Consumer) store() (*Store, error) {
+	if on := c.conn.Load(); on != nil {
+		return &Store{on}, nil
+	}
+	if !c.started.Load() {
+		return nil, ErrNotStarted
+	}
+	return nil, errNotConnected
+}
+
+// WatchDocument has call called with the document as it is, and with each new version, until stop.
+// Versions that follow each other fast may be left out; the newest one is not. A document without
+// Version says that there is none, or none any more. While Redis is away nothing is called. All
+// watchers of one document are called by one goroutine, one after the other. They must not call
+// Stop of the consumer; stop does not wait for one that is being called. It may come before Start.
+// Errors: a *freeslot.Error for a bad name; ErrClosed.
+func (c *Consumer) WatchDocument(name string, call func(Document)) (stop func(), err error) {
+	if err := freeslot.ValidateName("name", name); err != nil {
+		return nil, err
+	}
+	return c.documents.watch(name, call)
+}
+
+// AwaitDocument waits for another version than known, until ctx ends, and returns the document that
+// is there then, without Version where there is none. Errors: those of WatchDocument; the end of ctx
+// where none was read.
+func (c *Consumer) AwaitDocument(ctx context.Context, name string, known int64) (Document, error) {
+	found := make(chan Document, 1)
+	stop, err := c.WatchDocument(name, func(d Document) {
+		select {
+		case <-found: // an older one
+		default:
+		}
+		found <- d // its watchers are called one after the other
+	})
+	if err != nil {
+		return Document{}, err
+	}
+	defer stop()
+	var last *Document
+	for {
+		select {
+		case d := <-found:
+			if last = &d; d.Version != known {
+				return d, nil
+			}
+		case <-c.ctx.Done():
+			return Document{}, ErrClosed
+		case <-ctx.Done():
+			if last != nil {
+				return *last, nil
+			}
+			return Document{}, context.Cause(ctx)
+		}
+	}
+}
+
+// documents are those that a consumer watches.
+type documents struct {
+	c *Consumer
+
+	mu        sync.Mutex
+	on        *conn               // guarded by mu; nil until Redis was reached
+	hub       *hub                // guarded by mu; set with on
+	watched   map[string]*watched // guarded by mu; by name
+	byChannel map[string]*watched // guarded by mu
+}
+
+// watched is one document that has watchers.
+type watched struct {
+	name   string
+	poked  chan struct{} // a token: compare with Redis
+	cancel context.CancelFunc
+
+	watchers []*documentWatcher // guarded by documents.mu
+	current  *Document          // its loop's own; nil until it was read
+}
+
+// documentWatcher is one that wants each version; told is the loop's own.
+type documentWatcher struct {
+	call func(Document)
+	told *Document
+}
+
+func (d *documents) watch(name string, call func(Document)) (stop func(), err error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.c.ctx.Err() != nil { // Stop takes mu between this and its wait
+		return nil, ErrClosed
+	}
+	w := d.watched[name]
+	if w == nil {
+		ctx, cancel := context.WithCancel(d.c.ctx)
+		w = &watched{name: name, poked: make(chan struct{}, 1), cancel: cancel}
+		d.watched[name] = w
+		d.want(w)
+		d.c.loops.Go(func() { d.loop(ctx, w) })
+	}
+	one := &documentWatcher{call: call}
+	w.watchers = append(w.watchers, one)
+	signal(w.poked)
+	return func() { d.unwatch(w, one) }, nil
+}
+
+func (d *documents) unwatch(w *watched, one *documentWatcher) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	// A new slice: the loop goes through the old one.
+	var left []*documentWatcher
+	for _, other := range w.watchers {
+		if other != one {
+			left = append(left, other)
+		}
+	}
+	w.watchers = left
+	if len(left) > 0 || d.watched[w.name] != w {
+		return
+	}
+	w.cancel()
+	delete(d.watched, w.name)
+	if d.hub != nil {
+		_, k := d.on.of(w.name)
+		delete(d.byChannel, k.configChange(w.name))
+		d.hub.leave(k.configChange(w.name))
+	}
+}
+
+// want subscribes to a document's changes once Redis was reached. The caller holds mu.
+func (d *documents) want(w *watched) {
+	if d.hub == nil {
+		return
+	}
+	runner, k := d.on.of(w.name)
+	slot, _ := runner.Layout().Slot()
+	d.byChannel[k.configChange(w.name)] = w
+	d.hub.want(k.configChange(w.name), slot)
+}
+
+// use begins to follow by a connection.
+func (d *documents) use(on *conn, h *hub) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.on, d.hub = on, h
+	for _, w := range d.watched {
+		d.want(w)
+	}
+}
+
+// poke has the document of a channel compared.
+func (d *documents) poke(channel string) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if w := d.byChannel[channel]; w != nil {
+		signal(w.poked)
+	}
+}
+
+func (d *documents) pokeAll() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for _, w := range d.watched {
+		signal(w.poked)
+	}
+}
+
+// loop keeps a document what Redis says: messages can be lost, so it also compares the version each
+// interval of the consumer's looks.
+func (d *documents) loop(ctx context.Context, w *watched) {
+	select {
+	case <-d.c.reached:
+	case <-ctx.Done():
+		return
+	}
+	every := d.c.opts.lookInterval()
+	wait := firstLookRetry
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-w.poked:
+		case <-timer.C:
+		}
+		if err := w.compare(ctx, d.c.conn.Load()); err != nil {
+			if ctx.Err() == nil {
+				d.c.log.Debug("registry.document_unread", zap.String("document", w.name), zap.Error(err)) // the consumer tells of an outage
+			}
+			timer.Reset(wait/2 + rand.N(wait))
+			wait = min(2*wait, every)
+			continue
+		}
+		wait = firstLookRetry
+		timer.Reset(every - every/20 + rand.N(every/10+1))
+		d.tell(ctx, w)
+	}
+}
+
+// compare reads the document if it is another one than the one at hand.
+func (w *watched) compare(ctx context.Context, on *conn) error {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	if w.current != nil {
+		version, at, err := on.documentStamp(ctx, w.name)
+		if err != nil || w.current.same(version, at) {
+			return err
+		}
+	}
+	found, err := on.document(ctx, w.name)
+	if err == nil {
+		w.current = &found
+	}
+	return err
+}
+
+func (d *documents) tell(ctx context.Context, w *watched) {
+	d.mu.Lock()
+	watchers := w.watchers
+	d.mu.Unlock()
+	for _, one := range watchers {
+		if one.told != w.current && ctx.Err() == nil {
+			one.told = w.current
+			one.call(*w.current)
+		}
+	}
+}
