@@ -25,6 +25,7 @@ type registryCmd struct {
 	Reset     registryResetCmd     `cmd:"" help:"Take back what set has set for an instance."`
 	Put       registryPutCmd       `cmd:"" help:"Register a persistent instance, which sends no heartbeats."`
 	Rm        registryRmCmd        `cmd:"" help:"Remove an instance."`
+	Migrate   registryMigrateCmd   `cmd:"" help:"Show how far the migration from version 1 of the registry is, or finish it."`
 	Run       registryRunCmd       `cmd:"" help:"Run a command that is an instance of a service while it runs. It needs no scheduler."`
 }
 

@@ -51,3 +51,13 @@ func TestRegistry(t *testing.T) {
 	l.ctl(t, "registry", "rm", "db", "10.0.0.7:5432").expect(t, exitOK, "is removed")
 	l.ctl(t, "registry", "show", "db").expect(t, exitOK, "removed")
 }
+
+// TestRegistryMigrate: without the bridge there is nothing to show, and its refusal says which key is off.
+func TestRegistryMigrate(t *testing.T) {
+	t.Parallel()
+	l := start(t)
+	for _, what := range []string{"--status", "--finish"} {
+		l.ctl(t, "registry", "migrate", what).expect(t, exitFailure, "registry.v1.enabled is off")
+	}
+	l.ctl(t, "registry", "migrate").expect(t, exitUsage, "--status")
+}
