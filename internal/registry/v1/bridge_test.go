@@ -251,6 +251,16 @@ func TestCopies(t *testing.T) {
 		r.await("it goes with its id", func() bool { _, _, err := r.store.Instance(t.Context(), asr, "new"); return err != nil })
 		stopA()
 		r.awaitHealthy("b")
+		if err := r.store.SetCleanup(t.Context(), asr, time.Second, 200*time.Millisecond); err != nil {
+			t.Fatal(err)
+		}
+		r.await("cleanup removes the dead one", func() bool {
+			if _, err := r.store.Cleanup(t.Context(), asr); err != nil {
+				t.Fatal(err)
+			}
+			_, _, err := r.store.Instance(t.Context(), asr, "a")
+			return err != nil
+		})
 		// A message of the first version says nothing of what has changed: the list stays.
 		for _, text := range []string{"removed", `{"serviceName":"asr","changeType":"removed","instances":["b"],"timestamp":"now"}`} {
 			r.do("PUBLISH", r.prefix+":service_change:"+asr, text)
@@ -316,6 +326,48 @@ func TestWriteBack(t *testing.T) {
 		}
 		r.bridge("two", true, "two")
 		r.await("it is gone", func() bool { return len(r.discover()) == 0 && r.score("n") == "" })
+	})
+}
+
+// TestDeath: the score of an instance of the second version stands once its provider is dead, and
+// the record goes when cleanup has removed the instance.
+func TestDeath(t *testing.T) {
+	onBoth(t, func(t *testing.T, r *rig) {
+		log, client := zaptest.NewLogger(t), r.redis.Client(t)
+		p, err := registry.NewProviderOn(registry.NewStore(client, r.prefix, r.redis.IsCluster(), log), registry.Options{KeyPrefix: r.prefix, StopPause: -1, Logger: log})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := p.Start(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() {
+			ctx, cancel := context.WithCancel(context.Background())
+			cancel() // Redis is out of its reach
+			_ = p.Stop(ctx)
+		})
+		if err := p.Register(t.Context(), registry.Registration{Service: asr, ID: "n", Host: "10.0.0.7", Port: 9001, Interval: interval}); err != nil {
+			t.Fatal(err)
+		}
+		r.bridge("one", true, "one")
+		r.await("an old consumer sees it", func() bool { return r.score("n") != "" })
+		client.Close()
+		last, since := r.score("n"), time.Now()
+		r.await("its score stands", func() bool {
+			if now := r.score("n"); now != last {
+				last, since = now, time.Now()
+			}
+			return time.Since(since) > 2*interval
+		})
+		if err := r.store.SetCleanup(t.Context(), asr, time.Second, 200*time.Millisecond); err != nil {
+			t.Fatal(err)
+		}
+		r.await("it is gone", func() bool {
+			if _, err := r.store.Cleanup(t.Context(), asr); err != nil {
+				t.Fatal(err)
+			}
+			return len(r.discover()) == 0
+		})
 	})
 }
 
