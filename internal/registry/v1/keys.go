@@ -14,9 +14,10 @@ func newKeys(prefix, own string) keys {
 }
 
 func (k keys) instance(service, id string) string { return k.prefix + "services:" + service + ":" + id }
-func (k keys) members(service string) string      { return k.prefix + "service_instances:" + service }
-func (k keys) scores(service string) string       { return k.prefix + "heartbeat:" + service }
-func (k keys) change(service string) string       { return k.prefix + "service_change:" + service }
+
+func (k keys) members(service string) string { return k.prefix + "service_instances:" + service }
+func (k keys) scores(service string) string  { return k.prefix + "heartbeat:" + service }
+func (k keys) change(service string) string  { return k.prefix + "service_change:" + service }
 
 // watched is a hash: service -> Redis' ms of the last heartbeat of a first version's provider, or of
 // the beginning of its bridge.
