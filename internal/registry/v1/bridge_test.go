@@ -13,6 +13,8 @@ import (
 	"go.uber.org/zap/zaptest"
 
 	"github.com/freeslot/freeslot"
+	"github.com/freeslot/freeslot/internal/api"
+	"github.com/freeslot/freeslot/internal/api/apitest"
 	"github.com/freeslot/freeslot/internal/redis/redistest"
 	"github.com/freeslot/freeslot/internal/redis/redistest/acltest"
 	"github.com/freeslot/freeslot/internal/registry"
@@ -435,6 +437,17 @@ func TestMigration(t *testing.T) {
 			t.Error("the copy of a is left")
 		}
 	})
+}
+
+// TestOff: the routes of a replica without the bridge say which key is off.
+func TestOff(t *testing.T) {
+	t.Parallel()
+	server := apitest.New(t, api.Config{}, apitest.WithTokens, func(d *api.Deps) { d.Routes = []api.Routes{routesOf(nil)} })
+	for token, want := range map[string]string{"root-token": "registry.v1.enabled is off", "acme-token": "see and change the registry"} {
+		if got := server.Do(t, "GET", Path, "", "Authorization", "Bearer "+token); !strings.Contains(got.Text, want) {
+			t.Error(got.Status, got.Text)
+		}
+	}
 }
 
 func TestKeys(t *testing.T) {
