@@ -26,6 +26,7 @@ type registryCmd struct {
 	Put       registryPutCmd       `cmd:"" help:"Register a persistent instance, which sends no heartbeats."`
 	Rm        registryRmCmd        `cmd:"" help:"Remove an instance. One whose provider lives registers again: to keep traffic away use set."`
 	Config    registryConfigCmd    `cmd:"" help:"Read and write configuration documents."`
+	Migrate   registryMigrateCmd   `cmd:"" help:"Show how far the migration from version 1 of the registry is, or finish it."`
 	Run       registryRunCmd       `cmd:"" help:"Run a command that is an instance of a service while it runs. It needs no scheduler."`
 }
 

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/freeslot/freeslot/internal/registry"
 	"github.com/freeslot/freeslot/internal/registry/operator"
@@ -51,4 +52,18 @@ func TestRegistry(t *testing.T) {
 	}
 	l.ctl(t, "registry", "rm", "db", "10.0.0.7:5432").expect(t, exitOK, "is removed")
 	l.ctl(t, "registry", "show", "db").expect(t, exitOK, "removed")
+}
+
+// TestRegistryMigrate: the bridge runs in a replica, and without services of version 1 there is nothing to finish.
+func TestRegistryMigrate(t *testing.T) {
+	t.Parallel()
+	l := start(t)
+	for end := time.Now().Add(20 * time.Second); l.ctl(t, "registry", "migrate", "--status").code != exitOK; {
+		if time.Now().After(end) {
+			t.Fatal("the search for services never ends")
+		}
+	}
+	l.ctl(t, "registry", "migrate", "--status").expect(t, exitOK, "SERVICE", "COPIED", "WRITTEN BACK")
+	l.ctl(t, "registry", "migrate", "--finish").expect(t, exitOK, "The keys of 0 services are removed")
+	l.ctl(t, "registry", "migrate").expect(t, exitUsage, "--status")
 }

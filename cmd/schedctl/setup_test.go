@@ -56,6 +56,7 @@ func start(t *testing.T, credentials ...api.Credential) *live {
 	cfg.Listen, cfg.ReplicaID = "127.0.0.1:0", "r1"
 	cfg.DrainTimeout = 4 * time.Millisecond // of which a quarter is for sessions to go by themselves
 	cfg.Redis.URL, cfg.Redis.KeyPrefix, cfg.Locks.KeyPrefix = l.url, l.prefix, l.prefix
+	cfg.Registry.V1 = config.RegistryV1{Enabled: true, KeyPrefix: l.prefix + ":old"}
 	for _, c := range credentials {
 		role := config.RoleClient
 		if c.Operator {

@@ -13,6 +13,7 @@ import (
 	"github.com/freeslot/freeslot/internal/process/config"
 	"github.com/freeslot/freeslot/internal/registry"
 	registryoperator "github.com/freeslot/freeslot/internal/registry/operator"
+	v1 "github.com/freeslot/freeslot/internal/registry/v1"
 	"github.com/freeslot/freeslot/internal/replica/feature"
 	"github.com/freeslot/freeslot/internal/schedule"
 	"github.com/freeslot/freeslot/internal/script"
@@ -25,6 +26,7 @@ func Features() []feature.Feature {
 		schedule.Feature,
 		operator.Feature,
 		registryoperator.Feature,
+		v1.Feature,
 	}
 }
 

@@ -115,6 +115,8 @@ func TestReplicaRefuses(t *testing.T) {
 		"pool service":            {"pools: [{id: a, services: ['']}]", `pools[0].services[0] is 0 characters long, expected 1 to 64 characters of A-Z a-z 0-9 . _ -, beginning with a letter or digit`},
 		"log level":               {"log: {level: trace}", `log.level is "trace", expected debug, info, warn or error`},
 		"log format":              {"log: {format: text}", `log.format is "text", expected json or console`},
+		"prefix of version 1":     {"registry: {v1: {enabled: true, key_prefix: '{x}'}}", `registry.v1.key_prefix is "{x}", expected no braces and no control characters`},
+		"writing to version 1":    {"registry: {v1: {write_back: true}}", `registry.v1.write_back is on, and registry.v1.enabled is off`},
 		"endpoint":                {"tracing: {otlp_endpoint: 'localhost:4318'}", `tracing.otlp_endpoint is "localhost:4318", expected a URL such as http://127.0.0.1:4318`},
 		"ratio":                   {"tracing: {sample_ratio: 2}", `tracing.sample_ratio is 2, expected 0 to 1`},
 	} {

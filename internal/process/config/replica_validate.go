@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"strings"
 	"time"
+	"unicode"
 
 	"github.com/freeslot/freeslot/internal/selection"
 )
@@ -69,6 +70,12 @@ func readToken(path, name string, p *Problems) string {
 func (r *Registry) validate(p *Problems) {
 	if r.Namespace != "" {
 		p.Name("registry.namespace", r.Namespace)
+	}
+	if strings.ContainsAny(r.V1.KeyPrefix, "{}") || strings.ContainsFunc(r.V1.KeyPrefix, unicode.IsControl) {
+		p.Addf("registry.v1.key_prefix", "is %q, expected no braces and no control characters", r.V1.KeyPrefix)
+	}
+	if r.V1.WriteBack && !r.V1.Enabled {
+		p.Addf("registry.v1.write_back", "is on, and registry.v1.enabled is off")
 	}
 	for i, n := range r.Checks.Networks {
 		if _, err := netip.ParsePrefix(n); err != nil {

@@ -1,0 +1,88 @@
+package v1
+
+import (
+	"context"
+	"net/http"
+
+	"github.com/danielgtaylor/huma/v2"
+
+	"github.com/freeslot/freeslot/internal/api"
+	"github.com/freeslot/freeslot/internal/registry"
+	"github.com/freeslot/freeslot/internal/replica/feature"
+)
+
+// Path is where operators see the migration.
+const Path = "/admin/registry/v1"
+
+// Feature is the bridge in a replica.
+var Feature = feature.Feature{Access: Access, New: newPart}
+
+func newPart(env *feature.Env) feature.Part {
+	cfg := &env.Config
+	if !cfg.Registry.V1.Enabled {
+		return feature.Part{Step: feature.Step{Name: "registry of version 1"}, Routes: []api.Routes{routesOf(nil)}}
+	}
+	log, prefix := env.Log.Named("registry"), registry.Prefix(cfg.Redis.KeyPrefix, cfg.Registry.Namespace)
+	store := registry.NewStore(env.Commands(0), prefix, env.Runners[0].Layout().Sharded, log)
+	b := New(Config{
+		Self: cfg.ReplicaID, KeyPrefix: cfg.Registry.V1.KeyPrefix, Prefix: prefix, WriteBack: cfg.Registry.V1.WriteBack,
+	}, env.Commands(0), store, log)
+	return feature.Part{
+		Step:   feature.Step{Name: "registry of version 1", Start: b.Start, Stop: b.Stop},
+		Routes: []api.Routes{routesOf(b)}, SetReplicas: b.SetReplicas,
+	}
+}
+
+// Migration is how far the migration is.
+type Migration struct {
+	WriteBack bool     `json:"write_back" doc:"Whether instances are written back for old consumers: registry.v1.write_back."`
+	Services  []Status `json:"services" doc:"The services that have keys of the first version, in the order of their names."`
+}
+
+// Finished is what a finished migration has removed.
+type Finished struct {
+	Services int `json:"services" doc:"How many services had keys of the first version."`
+}
+
+type output[T any] struct{ Body T }
+
+// routesOf are the routes of operators. b is nil where the bridge is off.
+func routesOf(b *Bridge) api.Routes {
+	return func(r *api.Router) {
+		op := func(id, method, path, summary, text string) huma.Operation {
+			return huma.Operation{OperationID: id, Method: method, Path: path, Tags: []string{"registry"}, Summary: summary, Description: text}
+		}
+		huma.Register(r, op("get-migration", http.MethodGet, Path, "Show how far the migration from version 1 is", "Operators only."),
+			func(ctx context.Context, _ *struct{}) (*output[Migration], error) {
+				return handle(ctx, r, b, "migration", func(ctx context.Context) (out Migration, err error) {
+					out.WriteBack = b.cfg.WriteBack
+					out.Services, err = b.Status(ctx)
+					return out, err
+				})
+			})
+		huma.Register(r, op("finish-migration", http.MethodPost, Path+"/finish", "Finish the migration from version 1",
+			"Removes the copies and the keys of version 1. Refused while its providers beat, or instances are written back. Operators only."),
+			func(ctx context.Context, _ *struct{}) (*output[Finished], error) {
+				return handle(ctx, r, b, "finish the migration", func(ctx context.Context) (out Finished, err error) {
+					out.Services, err = b.Finish(ctx)
+					return out, err
+				})
+			})
+	}
+}
+
+func handle[Out any](ctx context.Context, r *api.Router, b *Bridge, what string, do func(context.Context) (Out, error)) (*output[Out], error) {
+	err := api.OperatorsOnly(ctx, "see and change the registry")
+	if err == nil && b == nil {
+		err = conflict("registry.v1.enabled is off")
+	}
+	if err == nil {
+		ctx, cancel := context.WithTimeout(ctx, api.CallTimeout)
+		defer cancel()
+		var out Out
+		if out, err = do(ctx); err == nil {
+			return &output[Out]{Body: out}, nil
+		}
+	}
+	return nil, r.Refuse(what, err)
+}

@@ -1,0 +1,180 @@
+package v1
+
+import (
+	"context"
+	"maps"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/redis/rueidis"
+	"go.uber.org/zap"
+
+	"github.com/freeslot/freeslot/internal/registry"
+)
+
+// service is what a bridge remembers of one service. The loop of looks owns it.
+type service struct {
+	name string
+	// scores are those of the last look by id; nil before the first one, which sees nobody move.
+	scores map[string]string
+	// refused are ids whose records cannot be copied; the log has why.
+	refused map[string]bool
+
+	// second is what the second version had at loaded and now, Redis' time, at this revision.
+	second   map[string]*registry.Detail
+	now      time.Time
+	revision int64
+	loaded   time.Time // local
+}
+
+// look compares both versions of a service once, and mends each. An error leaves the rest to the next look.
+func (b *Bridge) look(ctx context.Context, s *service) error {
+	members, err := b.db.members(ctx, s.name)
+	if err != nil {
+		return err
+	}
+	fresh, err := b.load(ctx, s)
+	if err != nil {
+		return err
+	}
+	var gone []string
+	for id, d := range s.second {
+		if _, there := members[id]; d.Origin == registry.OriginV1 && !there {
+			gone = append(gone, id)
+		}
+	}
+	if err := b.store.RemoveCopies(ctx, s.name, gone); err != nil {
+		return err
+	}
+	if err := b.copy(ctx, s, members); err != nil {
+		return err
+	}
+	if fresh {
+		return b.writeBack(ctx, s, members)
+	}
+	return nil
+}
+
+// load reads what the second version has, when that has changed or is old.
+func (b *Bridge) load(ctx context.Context, s *service) (fresh bool, err error) {
+	revision, err := b.store.Revision(ctx, s.name)
+	if err != nil || s.second != nil && revision == s.revision && time.Since(s.loaded) < b.cfg.Beat {
+		return false, err
+	}
+	at := time.Now()
+	second, now, err := instances(ctx, b.store, s.name)
+	if err != nil {
+		return false, err
+	}
+	s.second, s.now, s.revision, s.loaded = second, now, revision, at
+	return true, nil
+}
+
+// instances are those of the second version by id. now is Redis' time.
+func instances(ctx context.Context, from store, name string) (out map[string]*registry.Detail, now time.Time, err error) {
+	out = make(map[string]*registry.Detail)
+	for cursor, more := "0", true; more; more = cursor != "0" {
+		var page []registry.Detail
+		if page, cursor, now, err = from.Instances(ctx, name, cursor); err != nil {
+			return nil, now, err
+		}
+		for i := range page {
+			out[page[i].ID] = &page[i]
+		}
+	}
+	return out, now, nil
+}
+
+// copy registers those whose score has moved since the last look, or that are new since then.
+func (b *Bridge) copy(ctx context.Context, s *service, members map[string]string) error {
+	if s.scores == nil {
+		if len(members) > 0 {
+			if err := b.db.watch(ctx, s.name); err != nil {
+				return err
+			}
+		}
+		s.scores = members
+		return nil
+	}
+	var moved []string // and those to read again
+	for id, score := range members {
+		if score != "" && (score != s.scores[id] || s.refused[id]) {
+			moved = append(moved, id)
+		}
+	}
+	records, err := b.db.records(ctx, s.name, moved)
+	if err != nil {
+		return err
+	}
+	var copies []registry.Copy
+	beaten := false
+	for i, id := range moved {
+		if records[i][originField] == originV2 {
+			continue
+		}
+		beaten = beaten || members[id] != s.scores[id]
+		c, err := copyOf(s.name, id, records[i], b.cfg.Interval)
+		if err == nil {
+			copies = append(copies, c)
+			delete(s.refused, id)
+			continue
+		}
+		// A provider writes its record in several steps: this may be a part of it, so the next look reads it again.
+		if !s.refused[id] {
+			s.refused[id] = true
+			b.log.Warn("registry.v1_refused", zap.String("service", s.name), zap.String("instance", id), zap.Error(err))
+		}
+	}
+	if beaten {
+		if err := b.db.watch(ctx, s.name); err != nil {
+			return err
+		}
+	}
+	if err := b.store.PutCopies(ctx, s.name, copies); err != nil {
+		return err
+	}
+	s.scores = members
+	maps.DeleteFunc(s.refused, func(id string, _ bool) bool { _, there := members[id]; return !there })
+	return nil
+}
+
+// writeBack writes living instances of the second version for old consumers, and removes what it
+// wrote of those that are gone. A record that the first version's provider wrote stays its own.
+func (b *Bridge) writeBack(ctx context.Context, s *service, members map[string]string) error {
+	written, err := b.db.written(ctx, s.name, slices.Collect(maps.Keys(members)))
+	if err != nil {
+		return err
+	}
+	var cmds []rueidis.Completed
+	var came, went []string
+	score := strconv.FormatInt(s.now.UnixMilli(), 10)
+	for id, d := range s.second {
+		if _, there := members[id]; !b.cfg.WriteBack || d.Origin == registry.OriginV1 || there && !written[id] {
+			continue
+		}
+		if !written[id] {
+			came = append(came, id)
+		}
+		delete(written, id)
+		if alive(d, s.now) {
+			cmds = append(cmds, b.db.put(s.name, id, score, recordOf(d))...)
+		}
+	}
+	for id := range written {
+		went = append(went, id)
+		cmds = append(cmds, b.db.remove(s.name, id)...)
+	}
+	if _, err := b.db.multi(ctx, cmds); err != nil {
+		return err
+	}
+	if err := b.db.announce(ctx, s.name, "registered", came, s.now); err != nil {
+		return err
+	}
+	return b.db.announce(ctx, s.name, "removed", went, s.now)
+}
+
+// alive reports whether an instance has beaten in the last three of its intervals. Both times are Redis'.
+func alive(d *registry.Detail, now time.Time) bool {
+	return d.Persistent || now.Sub(d.BeatAt) < 3*d.Interval
+}
