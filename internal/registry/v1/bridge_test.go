@@ -253,7 +253,7 @@ func TestCopies(t *testing.T) {
 		r.await("it goes with its id", func() bool { _, _, err := r.store.Instance(t.Context(), asr, "new"); return err != nil })
 		stopA()
 		r.awaitHealthy("b")
-		if err := r.store.SetCleanup(t.Context(), asr, time.Second, 200*time.Millisecond); err != nil {
+		if err := r.store.SetCleanup(t.Context(), asr, new(time.Second), new(200*time.Millisecond)); err != nil {
 			t.Fatal(err)
 		}
 		r.await("cleanup removes the dead one", func() bool {
@@ -361,7 +361,7 @@ func TestDeath(t *testing.T) {
 			}
 			return time.Since(since) > 2*interval
 		})
-		if err := r.store.SetCleanup(t.Context(), asr, time.Second, 200*time.Millisecond); err != nil {
+		if err := r.store.SetCleanup(t.Context(), asr, new(time.Second), new(200*time.Millisecond)); err != nil {
 			t.Fatal(err)
 		}
 		r.await("it is gone", func() bool {

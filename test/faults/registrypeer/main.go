@@ -163,7 +163,7 @@ func (p *peer) limits(ctx context.Context, store *registry.Store) {
 	for {
 		for _, service := range split(p.clean) {
 			limit, cancel := context.WithTimeout(ctx, time.Second)
-			_ = store.SetCleanup(limit, service, p.limit, 0) // Redis may be away, or not have the service
+			_ = store.SetCleanup(limit, service, new(p.limit), new(time.Duration(0))) // Redis may be away, or not have the service
 			cancel()
 		}
 		select {
