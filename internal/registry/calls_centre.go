@@ -22,6 +22,8 @@ type cleaned struct {
 	more bool
 	// guard is why nothing is removed and until when, or empty.
 	guard string
+	// every is when to call again.
+	every time.Duration
 }
 
 // cleanup is cleanup.lua.
@@ -36,7 +38,7 @@ func (c *conn) cleanup(ctx context.Context, service string) (out cleaned, err er
 		return out, fmt.Errorf("clean up service %s: %w", service, err)
 	}
 	r := reader{values: values}
-	out = cleaned{removed: int(r.number()), more: r.number() == 1, guard: r.text()}
+	out = cleaned{removed: int(r.number()), more: r.number() == 1, guard: r.text(), every: time.Duration(r.number()) * time.Millisecond}
 	if r.err != nil {
 		return cleaned{}, fmt.Errorf("clean up service %s: answer of redis: %w", service, r.err)
 	}

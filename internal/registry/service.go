@@ -42,12 +42,11 @@ func (s *service) poke() {
 func (s *service) run(ctx context.Context) {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
-	cleanup := time.Now().Add(cleanupPause())
+	cleanup := time.Now().Add(cleanupPause(0))
 	for ctx.Err() == nil {
 		wait := s.send(ctx)
 		if !time.Now().Before(cleanup) {
-			s.cleanup(ctx)
-			cleanup = time.Now().Add(cleanupPause())
+			cleanup = time.Now().Add(cleanupPause(s.cleanup(ctx)))
 		}
 		timer.Reset(min(wait, time.Until(cleanup)))
 		select {
@@ -63,21 +62,31 @@ func (s *service) run(ctx context.Context) {
 	}
 }
 
-// cleanupPause is a quarter of the limit, so that services heal where no replica runs.
-func cleanupPause() time.Duration { return DefaultLimit/4 + rand.N(DefaultLimit/40) }
+// cleanupPause is until the next cleanup, so that services heal where no replica runs. every is what
+// Redis has asked for, 0 if it has not.
+func cleanupPause(every time.Duration) time.Duration {
+	if every <= 0 {
+		every = DefaultCleanupEvery
+	}
+	return max(every, leastCleanupPause) + rand.N(every/10+1)
+}
 
-func (s *service) cleanup(ctx context.Context) {
+// leastCleanupPause is the shortest pause between two cleanups by one process.
+const leastCleanupPause = time.Second
+
+func (s *service) cleanup(ctx context.Context) (every time.Duration) {
 	s.mu.Lock()
 	empty := len(s.members) == 0
 	s.mu.Unlock()
 	if empty {
-		return
+		return 0
 	}
 	done, err := s.p.conn.cleanupAll(ctx, s.name)
 	s.p.metrics.removed.Add(float64(done.removed))
 	if err != nil && ctx.Err() == nil {
 		s.p.log.Warn("registry.cleanup_failed", zap.String("service", s.name), zap.Error(err))
 	}
+	return done.every
 }
 
 // due are the members with a task, by task, in lists for one call each.

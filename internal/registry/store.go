@@ -70,7 +70,7 @@ func members(ctx context.Context, runner *script.Runner, label, key string) (out
 // Cleanup makes one call of the cleanup of a service. Redis lets one caller through in each interval.
 func (s *Store) Cleanup(ctx context.Context, service string) (Cleaned, error) {
 	got, err := s.c.cleanup(ctx, service)
-	return Cleaned{Removed: got.removed, More: got.more, Guard: got.guard}, err
+	return Cleaned{Removed: got.removed, More: got.more, Guard: got.guard, Every: got.every}, err
 }
 
 // Summary is what Redis knows of a service, also of one that has no instance.

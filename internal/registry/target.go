@@ -26,6 +26,8 @@ type Cleaned struct {
 	More bool
 	// Guard is why silent instances are not removed, or empty.
 	Guard string
+	// Every is when to call again.
+	Every time.Duration
 }
 
 // Detail is an instance as operators see it.

@@ -17,19 +17,23 @@ func (c *Centre) cleanLoop() {
 			return
 		case <-timer.C:
 		}
-		c.clean()
-		timer.Reset(jitter(c.cfg.Cleanup))
+		timer.Reset(jitter(c.clean()))
 	}
 }
 
-// clean is one round. What fails now is tried again in the next one.
-func (c *Centre) clean() {
+// leastPause is the shortest pause between two rounds.
+const leastPause = time.Second
+
+// clean is one round. What fails now is tried again in the next one, which comes when the most urgent
+// service asks for it.
+func (c *Centre) clean() (pause time.Duration) {
+	pause = c.cfg.Cleanup
 	ctx, cancel := context.WithTimeout(c.ctx, c.cfg.Cleanup)
 	defer cancel()
 	services, err := c.store.Services(ctx)
 	if err != nil {
 		c.failed("list services", err)
-		return
+		return pause
 	}
 	for _, service := range services {
 		for more := true; more && ctx.Err() == nil; {
@@ -45,8 +49,12 @@ func (c *Centre) clean() {
 				c.log.Info("registry.cleanup", zap.String("service", service), zap.Int("removed", got.Removed), zap.String("guard", got.Guard))
 			}
 			more = got.More
+			if got.Every > 0 {
+				pause = min(pause, max(got.Every, leastPause))
+			}
 		}
 	}
+	return pause
 }
 
 func (c *Centre) failed(what string, err error) {

@@ -166,7 +166,7 @@ type OverrideRequest struct {
 // CleanupRequest is how a service is cleaned up.
 type CleanupRequest struct {
 	// LimitMS and EveryMS are documented for their readers in the tags.
-	LimitMS *int64 `json:"limit_ms,omitempty" doc:"How long an instance may be silent before it is removed, 1000 to 86400000; at least three of the longest interval hold. 0 is the default, 2 minutes; absent leaves it as it is."`
+	LimitMS *int64 `json:"limit_ms,omitempty" doc:"How long an instance may be silent before it is removed, 4000 to 86400000; at least three of the longest interval hold. 0 is the default, 2 minutes; absent leaves it as it is."`
 	EveryMS *int64 `json:"every_ms,omitempty" doc:"The pause between cleanups; at most a quarter of the limit holds. 0 is the default, 30 s; absent leaves it as it is."`
 }
 
@@ -466,7 +466,7 @@ func (r *routes) putCleanup(ctx context.Context, in *serviceBodyInput) (*output[
 			}
 			return new(time.Duration(*ms) * time.Millisecond)
 		}
-		limit, every := bounded("limit_ms", q.LimitMS, 1000), bounded("every_ms", q.EveryMS, 100)
+		limit, every := bounded("limit_ms", q.LimitMS, 4000), bounded("every_ms", q.EveryMS, 100)
 		if limit == nil && every == nil {
 			found.Addf("cleanup", "sets nothing, expected limit_ms or every_ms")
 		}

@@ -2,7 +2,7 @@
 -- heartbeats that have failed their checks for as long; ends overrides; mends scores in the future.
 --
 -- Guarantee: one call is let through in each interval. Where many instances are due at once none is removed until the
--- guard has ended, and what it has covered is never guarded again. Where nothing cleaned up for half a limit (75 s at least), or
+-- guard has ended, and what it has covered is never guarded again. Where nothing cleaned up for half a limit (5 s at least), or
 -- Redis' clock has jumped by as much, nothing is due for one limit. It works where Redis has no memory left.
 --
 -- KEYS[1] registry:services                       set
@@ -11,8 +11,8 @@
 -- ARGV[1] service   ARGV[2] stamp, random   ARGV[3] channel of changes   ARGV[4] prefix of the keys of its instances
 -- ARGV[5] limit, ms, and ARGV[6] interval, ms, where the record has none   ARGV[7] the most instances to remove
 -- The keys of instances are not among KEYS, because it finds them by reading.
--- Returns {removed, more, guard}: more is 1 where others are due, and the next call is let through; guard says why
---   nothing is removed and until when, else ''
+-- Returns {removed, more, guard, every}: more is 1 where others are due, and the next call is let through; guard says why
+--   nothing is removed and until when, else ''; every is when to call again, ms
 -- Redis 7.0. Cost: O(removed * log(instances) + overrides), and one command for each instance that does not beat or
 --   whose service has at most 1,000.
 local services_key, heartbeats_key, record_key, changes_key, overrides_key = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
@@ -29,16 +29,16 @@ local cleaned, grace, guard_until, guard_cut, guard_done = tonumber(record[1]), 
 -- An instance may miss two of its heartbeats, however long its interval is.
 local guard_why, limit = record[5] or '', math.max(tonumber(record[7]) or tonumber(ARGV[5]), 3 * (tonumber(record[9]) or 0))
 local every = math.min(tonumber(record[8]) or tonumber(ARGV[6]), math.floor(limit / 4))
-if cleaned and now >= cleaned and now - cleaned < every then return {0, 0, guard_why} end
+if cleaned and now >= cleaned and now - cleaned < every then return {0, 0, guard_why, every} end
 local size = redis.call('ZCARD', heartbeats_key)
 if size == 0 then
   redis.call('SREM', services_key, service)
-  return {0, 0, ''}
+  return {0, 0, '', every}
 end
 
 redis.call('HDEL', record_key, '') -- Redis takes what follows a write that needs no memory
--- Providers call each 33 s at the latest, and one may miss a call.
-if not cleaned or math.abs(now - cleaned) > math.max(limit / 2, 75000) then grace = now + limit end
+-- Whoever calls does so at the latest after `every`, or after a second where that is more.
+if not cleaned or math.abs(now - cleaned) > math.max(limit / 2, 5000) then grace = now + limit end
 grace = grace and grace > now and math.min(grace, now + limit) or nil
 local ahead = redis.call('ZRANGEBYSCORE', heartbeats_key, '(' .. at, '(+inf', 'LIMIT', 0, 1000)
 for _, id in ipairs(ahead) do redis.call('ZADD', heartbeats_key, at, id) end
@@ -116,7 +116,7 @@ for _, group in ipairs({{ids, 'expired'}, {failed, 'checks_failed'}}) do
     remove(group[1], keys, group[2], group[2] == 'expired' and 'expired' or 'removed')
   end
 end
-if redis.call('ZCARD', heartbeats_key) == 0 then return {removed, 0, ''} end
+if redis.call('ZCARD', heartbeats_key) == 0 then return {removed, 0, '', every} end
 
 local ended, keys, overrides = {}, {}, redis.call('HGETALL', overrides_key)
 for i = 1, #overrides, 2 do
@@ -140,4 +140,4 @@ if not more and redis.call('ZCARD', heartbeats_key) <= 1000 then
 end
 if #gone > 0 then redis.call('HDEL', record_key, unpack(gone)) end
 redis.call('HSET', record_key, unpack(set))
-return {removed, more and 1 or 0, guard_why}
+return {removed, more and 1 or 0, guard_why, every}
