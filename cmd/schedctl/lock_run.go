@@ -15,6 +15,7 @@ import (
 
 // Exit codes of lock run besides those of the command.
 const (
+	exitUnavailable = 69  // EX_UNAVAILABLE of sysexits.h: Redis does not answer, or refuses
 	exitNotAcquired = 75  // EX_TEMPFAIL of sysexits.h: try again later
 	exitLost        = 76  // the lock was lost while the command ran
 	exitCannotRun   = 126 // as shells have it
@@ -53,8 +54,8 @@ FREESLOT_LOCK_KEY. Signals go on to the group. Where the lock is lost the group 
 away, in time before another machine can have the lock. What the command leaves behind in its group is killed when it
 ends; then the lock is given back.
 
-Ends with the code of the command, 128 + N where signal N ended it; 75 where the lock was not got, 76 where it was
-lost. Without a scheduler: it talks to Redis, the first of several.`
+Ends with the code of the command, 128 + N where signal N ended it; 69 where Redis is away, 75 where the lock was not
+got, 76 where it was lost. Without a scheduler: it talks to Redis, the first of several.`
 }
 
 // Run takes the lock and runs the command.
@@ -77,7 +78,10 @@ func (c *lockRunCmd) Run(a *app) error {
 	defer stopLockManager(m)
 	held, err := c.take(a, m, l)
 	if err != nil {
-		return exitError{exitNotAcquired, err}
+		if errors.Is(err, lock.ErrNotAcquired) || errors.Is(err, lock.ErrQueueFull) || a.ctx.Err() != nil {
+			return exitError{exitNotAcquired, err}
+		}
+		return exitError{exitUnavailable, err}
 	}
 	cmd := exec.Command(path, c.Command[1:]...)
 	cmd.Args[0] = c.Command[0]

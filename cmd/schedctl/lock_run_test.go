@@ -131,7 +131,7 @@ func TestLockRunNotAcquired(t *testing.T) {
 	}
 	must(t, held.Unlock(t.Context()))
 	soon(t, waits, "the command").expect(t, exitOK, "ran")
-	command(t, "", "lock", "run", "k", "--redis-url", "redis://127.0.0.1:1", "--", "echo", "ran").expect(t, exitNotAcquired, "--redis-url")
+	command(t, "", "lock", "run", "k", "--redis-url", "redis://127.0.0.1:1", "--", "echo", "ran").expect(t, exitUnavailable, "--redis-url")
 	for _, wrong := range []string{"--lease 1ms", "--lease 1m --at-least 2m", "--lock-key-prefix {"} {
 		l.run(wrong, "echo", "ran").expect(t, exitUsage)
 	}

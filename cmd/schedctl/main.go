@@ -52,7 +52,7 @@ FREESLOT_TOKEN_FILE or --token-file; --token can be seen by other users of the m
 
 Exit codes: 0 done; 1 the job failed, or something went wrong; 2 the command line is wrong.
 "config diff --exit-code" ends as diff does: 0 no differences; 1 differences; 2 the comparison failed.
-"lock run" ends with the code of its command; 75: the lock was not acquired; 76: it was lost.`
+"lock run" ends with the code of its command; 69: Redis is away; 75: the lock was not acquired; 76: it was lost.`
 
 type commands struct {
 	Server    string `default:"http://127.0.0.1:7480" env:"FREESLOT_SERVER" placeholder:"URL" help:"Address of a replica (default ${default}). Several are separated by commas; when one cannot be reached the next is tried."`

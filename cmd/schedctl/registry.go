@@ -48,10 +48,15 @@ type oneInstance struct {
 
 func (c *oneInstance) path() string { return c.oneService.path() + "/instances/" + escaped(c.ID) }
 
-type registryServicesCmd struct{}
+type registryServicesCmd struct {
+	Nodes bool `help:"List the services that nodes offer to jobs, which are not in the registry."`
+}
 
 // Run lists services by their names.
 func (c *registryServicesCmd) Run(a *app) error {
+	if c.Nodes {
+		return c.ofNodes(a)
+	}
 	all := []operator.RegistryService{}
 	for query := (url.Values{"limit": {"1000"}}); ; {
 		var page operator.ServicePage
@@ -76,6 +81,23 @@ func (c *registryServicesCmd) Run(a *app) error {
 }
 
 func msText(ms int64) string { return (time.Duration(ms) * time.Millisecond).String() }
+
+func (c *registryServicesCmd) ofNodes(a *app) error {
+	var list operator.NodeServiceList
+	if err := a.call(http.MethodGet, registryPath+"/node-services", nil, nil, &list); err != nil {
+		return err
+	}
+	if a.json {
+		return a.printJSON(list.Services)
+	}
+	rows := [][]string{{"SERVICE", "NODE", "STATUS", "VERSION", "ENDPOINT", "SLOTS"}}
+	for _, s := range list.Services {
+		for _, n := range s.Nodes {
+			rows = append(rows, []string{s.Name, n.Node, n.Status, dash(n.Version), dash(n.Endpoint), fmt.Sprintf("%d of %d", n.Used, n.Slots)})
+		}
+	}
+	return table(a.out, rows)
+}
 
 type registryInstancesCmd struct {
 	oneService
@@ -335,7 +357,7 @@ func (c *registrySetCmd) Run(a *app) error {
 			return usage("--limit or --every is missing, expected one of them for a service")
 		}
 		request := operator.CleanupRequest{LimitMS: c.Limit.Milliseconds(), EveryMS: c.Every.Milliseconds()}
-		if err := a.call(http.MethodPut, c.path()+"/cleanup", nil, request, nil); err != nil {
+		if err := a.call(http.MethodPut, c.path()+"/cleanup", nil, request, new(struct{})); err != nil {
 			return err
 		}
 		return a.println("cleanup of %s is set", c.Service)

@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"net"
 
 	"go.uber.org/zap"
 
@@ -53,6 +54,11 @@ func (c *devCmd) replica(redisURL string, logger *zap.Logger) (dev.Replica, erro
 	}})
 	if err != nil {
 		return nil, usageError{err}
+	}
+	// All that is registered here is on this machine.
+	cfg.Registry.Checks.Networks = append(cfg.Registry.Checks.Networks, "127.0.0.0/8")
+	if _, port, err := net.SplitHostPort(c.Listen); err == nil && port != "0" {
+		cfg.Advertise = "http://" + c.Listen
 	}
 	return replica.New(cfg, logger, metrics.NewRegistry()), nil
 }

@@ -33,6 +33,7 @@ type Subscriber struct {
 	master  string // the channel's last known server; used by run alone
 	log     *zap.Logger
 
+	handle   func(message string) // instead of messages, unless nil
 	messages chan string
 	resets   chan struct{}
 	dropped  atomic.Uint64
@@ -55,6 +56,11 @@ func NewSubscriber(client rueidis.Client, channel string, sharded bool, log *zap
 		messages: make(chan string, queueLimit), resets: make(chan struct{}, 1),
 	}
 }
+
+// Handle has f called with each message, in the order of their publication, instead of putting it
+// into Messages. f must not wait, nor use Redis: it holds up all that the connection receives. It
+// is for before Start.
+func (s *Subscriber) Handle(f func(message string)) { s.handle = f }
 
 // Messages delivers the messages in the order of their publication.
 func (s *Subscriber) Messages() <-chan string { return s.messages }
@@ -146,6 +152,10 @@ func (s *Subscriber) receiveFrom(ctx context.Context, c rueidis.Client, subscrib
 // deliver gets one message after the other. It must not wait, because other channels share the
 // connection.
 func (s *Subscriber) deliver(m rueidis.PubSubMessage) {
+	if s.handle != nil {
+		s.handle(m.Message)
+		return
+	}
 	select {
 	case s.messages <- m.Message:
 	default:

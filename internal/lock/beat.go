@@ -19,7 +19,7 @@ const beatsPerLimit = 4
 // beatJitter spreads the beats of many processes.
 const beatJitter = 20 * time.Millisecond
 
-// loop hears of grants and sends the beats of one group until ctx ends. A beat shows that this
+// loop subscribes to grants and sends the beats of one group until ctx ends. A beat shows that this
 // process lives, asks for grants whose message was lost, and takes locks whose holder has gone: so
 // a lost message costs that much time and no more.
 func (g *group) loop(ctx context.Context) {
@@ -38,8 +38,6 @@ func (g *group) loop(ctx context.Context) {
 		select {
 		case <-ctx.Done():
 			return
-		case message := <-g.wakes.Messages():
-			g.wake(message)
 		case <-g.wakes.Resets():
 			stands.Do(func() { close(g.ready) })
 			beat = true
@@ -157,7 +155,8 @@ func (g *group) dueIn(left time.Duration) {
 	}
 }
 
-// wake takes a message of hand_over.lua: number, token and lock of a grant.
+// wake takes a message of hand_over.lua: number, token and lock of a grant. The connection that
+// receives waits for it, so it only signals.
 func (g *group) wake(message string) {
 	number, token, ok := parseWake(message)
 	if !ok {

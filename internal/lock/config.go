@@ -57,7 +57,8 @@ type Config struct {
 	WatchdogPeriod time.Duration
 	// Fair serves waiters of all processes in the order in which Redis queued them. By default a
 	// newcomer may take a lock that it finds free, and waiters of one process may pass it among
-	// themselves for 2 ms.
+	// themselves for 2 ms. All who take one key should agree: beside unfair ones, also in the same
+	// process, fair waiters still get the lock one at a time, but lose their order.
 	Fair bool
 	// MaxHold ends the context of a holder after that time; 0 means never.
 	MaxHold time.Duration

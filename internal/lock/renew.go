@@ -18,6 +18,8 @@ const (
 	clockPeriod = 250 * time.Millisecond
 	// renewRetry is the least time between two tries of one renewal.
 	renewRetry = 50 * time.Millisecond
+	// renewTogether is how much earlier a renewal is made to go along with one that is due.
+	renewTogether = 20 * time.Millisecond
 )
 
 // renewals are the holds by the time of their next renewal.
@@ -82,12 +84,13 @@ func (r *renewals) remove(a *acquisition) {
 	}
 }
 
-// take removes the tasks that are due, and says how long the next one has time.
+// take removes the tasks that are due, with those that go along, and says how long the next one has
+// time.
 func (r *renewals) take(now time.Duration) (due []*acquisition, wait time.Duration) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.turns.Add(1)
-	for len(r.due) > 0 && r.due[0].at <= now {
+	for len(r.due) > 0 && (r.due[0].at <= now || len(due) > 0 && r.due[0].at <= now+renewTogether && r.due[0].a.claimed.Load()) {
 		t := heap.Pop(&r.due).(*renewalTask)
 		delete(r.index, t.a)
 		due = append(due, t.a)

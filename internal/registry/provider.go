@@ -65,7 +65,8 @@ func newProvider(opts Options, shared *conn) (*Provider, error) {
 			return nil, err
 		}
 	}
-	runner, err := collector.New(opts.Collectors, opts.Logger, opts.Registerer)
+	// Without metrics of its own: they have the worker's names, and a process may be a worker, too.
+	runner, err := collector.New(opts.Collectors, opts.Logger, nil)
 	if err != nil {
 		return nil, err
 	}

@@ -199,6 +199,9 @@ func (w *twin) cleanup(limit, every int64) (removed int, guarded bool) {
 		w.guardDone, w.guardUntil, w.guardCut = w.guardCut, 0, 0
 	}
 	grace := w.grace > w.at
+	if !grace {
+		w.grace = 0 // it is over, also where the clock goes back later
+	}
 	if w.guardUntil == 0 && !grace && many() && len(w.silent(w.at-limit)) > 0 {
 		w.guardUntil = w.at + 2*limit
 		for id, i := range w.instances {

@@ -29,10 +29,12 @@ import (
 // alone.
 const (
 	locksTarget = "locks"
-	// Revoke is what schedctl lock rm does, and Delete is by hand.
+	// Revoke is schedctl lock rm, and Delete is by hand.
 	Revoke Action = "revoke"
-	Delete Action = "delete"
-	Flush  Action = "flush"
+	// RevokeNow is schedctl lock rm --now.
+	RevokeNow Action = "revoke now"
+	Delete    Action = "delete"
+	Flush     Action = "flush"
 	// Empty has Redis start again without its data.
 	Empty Action = "empty"
 	// FailOver has a replica take Redis' place that misses the last writes.
@@ -73,7 +75,7 @@ func TestLockFaultsThatLoseData(t *testing.T) {
 	t.Parallel()
 	seed, length := seedOfRun(t), lengthOfRun(t)
 	weak := weakHolders()
-	weak[locksTarget] = weakness{600 * time.Millisecond, []Action{Delete, Delete, Flush, Empty, FailOver}, 0, lossLength}
+	weak[locksTarget] = weakness{600 * time.Millisecond, []Action{Delete, RevokeNow, Flush, Empty, FailOver}, 0, lossLength}
 	testLocks(t, lockRun{seed: seed, plan: lockPlan(seed, length, weak), loses: true}, length)
 }
 
@@ -146,7 +148,7 @@ func (r lockRun) do(t *testing.T) []LockOp {
 	}
 	l := &lockBreaker{breaker: &breaker{fleet: f}, rng: rand.New(rand.NewPCG(r.seed, 5)), register: redistest.New(t)}
 	l.more = map[Action]func(context.Context, Breakage){
-		Revoke: l.revoke, Delete: l.delete, Flush: l.flush, Empty: l.empty, FailOver: l.failOver,
+		Revoke: l.revoke, RevokeNow: l.revoke, Delete: l.delete, Flush: l.flush, Empty: l.empty, FailOver: l.failOver,
 	}
 	if r.loses || r.replicas > 0 {
 		servers := redistest.NewWithReplicas(t, 1)
@@ -205,7 +207,7 @@ type lockBreaker struct {
 // anyKey is one of the locks.
 func (l *lockBreaker) anyKey() string { return lockKeys[l.rng.IntN(len(lockKeys))] }
 
-func (l *lockBreaker) revoke(ctx context.Context, _ Breakage) {
+func (l *lockBreaker) revoke(ctx context.Context, p Breakage) {
 	client, err := l.client()
 	if err != nil {
 		return // Redis is down
@@ -213,7 +215,9 @@ func (l *lockBreaker) revoke(ctx context.Context, _ Breakage) {
 	defer client.Close()
 	limit, cancel := context.WithTimeout(ctx, lookLimit)
 	defer cancel()
-	_, _ = lock.NewAdmin(client, lock.DefaultKeyPrefix, false, zap.NewNop()).Revoke(limit, lock.Revocation{Key: l.anyKey(), Operator: "test", Reason: "test"})
+	_, _ = lock.NewAdmin(client, lock.DefaultKeyPrefix, false, zap.NewNop()).Revoke(limit, lock.Revocation{
+		Key: l.anyKey(), Operator: "test", Reason: "test", Now: p.Action == RevokeNow,
+	})
 }
 
 func (l *lockBreaker) delete(ctx context.Context, _ Breakage) {

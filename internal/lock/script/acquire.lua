@@ -40,6 +40,8 @@ local function show()
   return wrong
 end
 
+-- What was read of a lock that stays held serves all waiters of one call.
+local seen = {}
 local reply = {0}
 for i = 1, items do
   local held_key, queue_key, from = KEYS[1 + 2 * i], KEYS[2 + 2 * i], 6 * i - 1
@@ -47,7 +49,8 @@ for i = 1, items do
   local waits, fair = string.sub(how, -1) == 'w', string.sub(how, 1, 1) == 'f'
   local acquisition = process .. ':' .. number
   local ticket, item = acquisition .. ' ' .. lease .. ' ' .. holder, nil
-  local held, length, failed = read_hold(held_key), 0, nil
+  local before = seen[held_key]
+  local held, length, failed = before and before.held or read_hold(held_key), 0, nil
   local mine = held and held.acquisition == acquisition
   if waits or fair then length = redis.pcall('ZCARD', queue_key) end
   if held and held.err then
@@ -74,12 +77,15 @@ for i = 1, items do
       if waits and length > 0 then redis.call('ZREM', queue_key, ticket) end
       item = {1, token}
     elseif held.acquisition == acquisition then
+      seen[held_key] = nil
       redis.call('PEXPIRE', held_key, lease)
       if held.grant == '1' then redis.call('HSET', held_key, 'grant', '') end
       item = {1, held.token}
     else
       if waits then place = enter(queue_key, ticket, place, length) end
-      item = place and {0, place, held.holder, held.since, redis.call('PTTL', held_key)} or {2}
+      before = before or {held = held, left = redis.call('PTTL', held_key)}
+      seen[held_key] = before
+      item = place and {0, place, held.holder, held.since, before.left} or {2}
     end
   end
   reply[1 + i] = item

@@ -39,7 +39,7 @@ for i = 1, items do
   elseif type(length) == 'table' then
     item = {3, queue_key .. ': ' .. length.err}
   else
-    if ticket ~= '' then length = length - redis.call('ZREM', queue_key, ticket) end
+    if ticket ~= '' and length > 0 then length = length - redis.call('ZREM', queue_key, ticket) end
     if held and held.acquisition == process .. ':' .. number then
       if keep > 0 then
         redis.call('PEXPIRE', held_key, keep)

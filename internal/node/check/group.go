@@ -27,20 +27,15 @@ type Options struct {
 	// Report is called with each change of a service's health, in the service's own goroutine:
 	// failure is nil when the service is well. It must not block and must not call the group.
 	Report func(service string, failure error)
-	// Dial opens connections. nil dials any address.
-	Dial Dial
-	Log  *zap.Logger
+	Log    *zap.Logger
 	// Registerer gets metrics, labelled by service. nil means none.
 	Registerer prometheus.Registerer
 }
 
 // NewGroup makes a group that checks nothing yet. The error is one of the registerer.
 func NewGroup(opts Options) (*Group, error) {
-	if opts.Dial == nil {
-		opts.Dial = new(net.Dialer).DialContext
-	}
 	g := &Group{opts: opts, loops: make(map[string]*loop)}
-	g.probe = func(c *Config) probe { return newProbe(c, opts.Dial) }
+	g.probe = func(c *Config) probe { return newProbe(c, new(net.Dialer).DialContext) }
 	if opts.Registerer == nil {
 		return g, nil
 	}

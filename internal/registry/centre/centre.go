@@ -89,12 +89,12 @@ func New(cfg Config, s store, log *zap.Logger, reg prometheus.Registerer) *Centr
 		cfg.Scan = DefaultScan
 	}
 	c := &Centre{
-		cfg: cfg, store: s, log: log, dial: dialer(cfg.Networks),
+		cfg: cfg, store: s, log: log, dial: dialer(cfg.Networks), alone: true,
 		wake: make(chan struct{}, 1), targets: make(map[string]*target),
 	}
 	c.ctx, c.cancel = context.WithCancel(context.Background())
 	// Without a registerer a group cannot fail.
-	c.group, _ = check.NewGroup(check.Options{Report: c.report, Dial: c.dial, Log: zap.NewNop()})
+	c.group, _ = check.NewGroup(check.Options{Report: c.report, Log: zap.NewNop()})
 	c.metrics = newMetrics(reg, c)
 	return c
 }
@@ -131,7 +131,7 @@ func (c *Centre) Stop(ctx context.Context) error {
 }
 
 // SetReplicas tells which replicas there are; their shares of the targets follow from that. Before
-// the first call there are no checks.
+// the first call a replica counts as alone.
 func (c *Centre) SetReplicas(names []string) {
 	c.mu.Lock()
 	c.share, c.alone, c.rescan = selection.NewShare(c.cfg.Self, names), slices.Equal(names, []string{c.cfg.Self}), true

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/netip"
 	"slices"
@@ -15,6 +16,7 @@ import (
 
 	"go.uber.org/goleak"
 	"go.uber.org/zap"
+	"go.uber.org/zap/zapcore"
 
 	"github.com/freeslot/freeslot/internal/node/check"
 	"github.com/freeslot/freeslot/internal/registry"
@@ -216,7 +218,6 @@ func TestVerdicts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := newMemory(1, "fake")
 		a := newReplica(t, "a", m)
-		a.SetReplicas([]string{"a"})
 		time.Sleep(time.Minute)
 		if m.failing() != 0 || len(m.said()) != 0 {
 			t.Fatalf("verdicts of a well instance: %q", m.said())
@@ -281,7 +282,6 @@ func TestNewEpoch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := newMemory(1, "fake")
 		a := newReplica(t, "a", m)
-		a.SetReplicas([]string{"a"})
 		a.breaks(true)
 		time.Sleep(time.Minute)
 		a.breaks(false)
@@ -373,11 +373,47 @@ func TestNetworks(t *testing.T) {
 	}
 }
 
+// TestNotAllowedIsNoVerdict: a configuration that allows no checks takes no instance out.
+func TestNotAllowedIsNoVerdict(t *testing.T) {
+	t.Parallel()
+	for _, kind := range []string{"http", "tcp", "grpc", "websocket"} {
+		m := newMemory(1, kind)
+		refused := make(chan struct{}, 1)
+		log := zap.New(zapcore.NewNopCore(), zap.WrapCore(func(zapcore.Core) zapcore.Core {
+			return zapcore.RegisterHooks(zapcore.NewCore(zapcore.NewJSONEncoder(zap.NewProductionEncoderConfig()), zapcore.AddSync(io.Discard), zap.WarnLevel), func(e zapcore.Entry) error {
+				if e.Message == "registry.check_not_allowed" {
+					refused <- struct{}{}
+				}
+				return nil
+			})
+		}))
+		change := m.targets["asr:0"]
+		change.Check.Fall, change.Check.Interval = 1, registry.Milliseconds(time.Second)
+		m.targets["asr:0"] = change
+		c := New(Config{Self: "a", Networks: []netip.Prefix{netip.MustParsePrefix("192.168.0.0/16")}}, m, log, nil)
+		c.SetReplicas([]string{"a"})
+		if err := c.Start(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		select {
+		case <-refused:
+		case <-time.After(20 * time.Second):
+			t.Errorf("%s: no warning", kind)
+		}
+		if err := c.Stop(context.Background()); err != nil {
+			t.Error(err)
+		}
+		if got := m.said(); len(got) != 0 {
+			t.Errorf("%s: verdicts %q", kind, got)
+		}
+	}
+}
+
 // TestUnknownKind: a kind that this replica does not know is no verdict.
 func TestUnknownKind(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := newMemory(1, "ldap")
-		newReplica(t, "a", m).SetReplicas([]string{"a"})
+		newReplica(t, "a", m)
 		time.Sleep(time.Minute)
 		if len(m.said()) != 0 {
 			t.Errorf("verdicts %q", m.said())

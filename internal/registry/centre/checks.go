@@ -3,7 +3,9 @@ package centre
 import (
 	"context"
 	"errors"
+	"net"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"go.uber.org/zap"
@@ -30,6 +32,8 @@ type target struct {
 	fell time.Time
 	// held: its failure waits for another replica's word.
 	held bool
+	// refused: its address was not allowed at the last check. That is no verdict.
+	refused atomic.Bool
 }
 
 // checkLoop keeps the checks of this replica's share, and writes their verdicts.
@@ -61,9 +65,12 @@ func (c *Centre) checkLoop() {
 func (c *Centre) report(name string, failure error) {
 	c.mu.Lock()
 	if t := c.targets[name]; t != nil {
-		t.judged, t.failure = true, failure
+		t.judged, t.failure = failure == nil || !t.refused.Load(), failure
 		if failure != nil {
 			t.fell = time.Now()
+		}
+		if !t.judged {
+			c.log.Warn("registry.check_not_allowed", zap.String("instance", name), zap.Error(failure))
 		}
 	}
 	c.mu.Unlock()
@@ -90,15 +97,31 @@ func (c *Centre) scan() {
 
 // begin checks one more instance.
 func (c *Centre) begin(t registry.Target) {
+	mine := &target{Target: t}
 	c.mu.Lock()
-	c.targets[t.Name()] = &target{Target: t}
+	c.targets[t.Name()] = mine
 	c.mu.Unlock()
 	cfg, err := c.configOf(&t)
 	if err != nil {
 		c.log.Warn("registry.check_refused", zap.String("instance", t.Name()), zap.Error(err))
 		return
 	}
-	c.group.Start(t.Name(), cfg, t.Failing == "")
+	c.group.Start(t.Name(), &check.Config{
+		Func:     func(ctx context.Context) error { return c.once(ctx, cfg, &mine.refused) },
+		Interval: cfg.Interval, Timeout: cfg.Timeout, Rise: cfg.Rise, Fall: cfg.Fall,
+	}, t.Failing == "")
+}
+
+// once makes one check. refused is whether its address was not allowed.
+func (c *Centre) once(ctx context.Context, cfg *check.Config, refused *atomic.Bool) error {
+	refused.Store(false)
+	return check.Once(ctx, cfg, func(ctx context.Context, network, address string) (net.Conn, error) {
+		conn, err := c.dial(ctx, network, address)
+		if errors.Is(err, errNotAllowed) {
+			refused.Store(true)
+		}
+		return conn, err
+	})
 }
 
 // compare returns which checks of this replica's share of all begin, and which end. The check of an
@@ -134,7 +157,7 @@ func (c *Centre) settle() {
 	write, held := c.due()
 	for i := range write {
 		ctx, cancel := context.WithTimeout(c.ctx, callTimeout)
-		err := c.store.Verdict(ctx, &write[i].Target, reason(write[i].failure))
+		err := c.store.Verdict(ctx, &write[i].target, write[i].failing)
 		cancel()
 		if err != nil {
 			c.failed("write a verdict", err)
@@ -142,8 +165,8 @@ func (c *Centre) settle() {
 		}
 		c.metrics.verdicts.Inc()
 		c.mu.Lock()
-		if t := c.targets[write[i].Name()]; t != nil && t.Epoch == write[i].Epoch {
-			t.Failing, t.held = reason(write[i].failure), false
+		if t := c.targets[write[i].target.Name()]; t != nil && t.Epoch == write[i].target.Epoch {
+			t.Failing, t.held = write[i].failing, false
 		}
 		c.mu.Unlock()
 	}
@@ -157,8 +180,14 @@ func (c *Centre) settle() {
 	}
 }
 
+// verdict is what checks have found; failing is empty for an instance that is well.
+type verdict struct {
+	target  registry.Target
+	failing string
+}
+
 // due are the verdicts to write now, and the targets whose failures are held.
-func (c *Centre) due() (write []target, held []registry.Target) {
+func (c *Centre) due() (write []verdict, held []registry.Target) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	doubt := !c.alone && c.doubtful()
@@ -170,7 +199,7 @@ func (c *Centre) due() (write []target, held []registry.Target) {
 			t.held = true
 			held = append(held, t.Target)
 		default:
-			write = append(write, *t)
+			write = append(write, verdict{t.Target, reason(t.failure)})
 		}
 	}
 	return write, held
@@ -209,8 +238,9 @@ func (c *Centre) confirmOne(t *registry.Target) {
 	if err != nil {
 		return
 	}
-	failure := check.Once(c.ctx, cfg, c.dial)
-	if failure == nil || c.ctx.Err() != nil {
+	var refused atomic.Bool
+	failure := c.once(c.ctx, cfg, &refused)
+	if failure == nil || refused.Load() || c.ctx.Err() != nil {
 		return
 	}
 	ctx, cancel := context.WithTimeout(c.ctx, callTimeout)

@@ -2,6 +2,7 @@ package centre
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"net/netip"
@@ -13,6 +14,9 @@ import (
 	"github.com/freeslot/freeslot/internal/node/check"
 	"github.com/freeslot/freeslot/internal/registry"
 )
+
+// errNotAllowed is the failure of a check of an address that the configuration does not allow.
+var errNotAllowed = errors.New("address is not in registry.checks.networks")
 
 // dialer refuses addresses outside of networks. It looks at the address that is dialled, after the
 // resolution of names, so that no name leads elsewhere.
@@ -28,7 +32,7 @@ func dialer(networks []netip.Prefix) check.Dial {
 				return nil
 			}
 		}
-		return fmt.Errorf("address %s is not in registry.checks.networks", ip)
+		return fmt.Errorf("%w: %s", errNotAllowed, ip)
 	}}
 	return d.DialContext
 }

@@ -37,6 +37,6 @@ func newPart(env *feature.Env) feature.Part {
 	stop := func(ctx context.Context) error { return errors.Join(self.stop(ctx), c.Stop(ctx), consumer.Stop(ctx)) }
 	return feature.Part{
 		Step:   feature.Step{Name: "registry", Start: start, Stop: stop},
-		Routes: []api.Routes{routesOf(store, consumer)}, SetReplicas: c.SetReplicas,
+		Routes: []api.Routes{routesOf(store, consumer, env.Nodes.States)}, SetReplicas: c.SetReplicas,
 	}
 }

@@ -17,6 +17,7 @@ import (
 
 	"github.com/freeslot/freeslot"
 	"github.com/freeslot/freeslot/internal/api"
+	"github.com/freeslot/freeslot/internal/cell"
 	"github.com/freeslot/freeslot/internal/registry"
 )
 
@@ -58,25 +59,29 @@ type routes struct {
 	*api.Router
 	store    store
 	consumer consumer
+	nodes    func() []cell.NodeState
 }
 
-func routesOf(s store, c consumer) api.Routes {
+func routesOf(s store, c consumer, nodes func() []cell.NodeState) api.Routes {
 	return func(router *api.Router) {
-		r := &routes{router, s, c}
+		r := &routes{router, s, c, nodes}
 		r.register()
+		r.registerNodes()
 		r.document(router.OpenAPI())
 	}
 }
 
 type (
-	// InService, OfInstance and Waiting are parts of requests; huma finds exported ones only.
+	// InService names a service. It is exported because huma reads no other parts of requests.
 	InService struct {
 		Service string `path:"serviceName" doc:"The name of the service."`
 	}
+	// OfInstance names an instance.
 	OfInstance struct {
 		InService
 		ID string `path:"instanceId" doc:"The id of the instance, escaped as a part of a path."`
 	}
+	// Waiting is how long a request waits for a change.
 	Waiting struct {
 		Revision int64 `query:"revision" minimum:"0" doc:"With wait_ms: the revision that the caller knows. The answer comes once there is another one."`
 		WaitMS   int64 `query:"wait_ms" minimum:"0" maximum:"60000" doc:"How long to wait for another revision than revision. Absent means not at all."`

@@ -13,6 +13,7 @@ import (
 	"github.com/freeslot/freeslot"
 	"github.com/freeslot/freeslot/internal/api"
 	"github.com/freeslot/freeslot/internal/api/apitest"
+	"github.com/freeslot/freeslot/internal/cell"
 	"github.com/freeslot/freeslot/internal/redis/redistest"
 	"github.com/freeslot/freeslot/internal/redis/redistest/acltest"
 	"github.com/freeslot/freeslot/internal/registry"
@@ -73,7 +74,14 @@ func newBed(t *testing.T, redis *redistest.Target) *bed {
 			t.Fatal(err)
 		}
 	}
-	b.Server = apitest.New(t, api.Config{}, apitest.WithTokens, func(d *api.Deps) { d.Routes = []api.Routes{routesOf(b.store, b.consumer)} })
+	b.Server = apitest.New(t, api.Config{}, apitest.WithTokens, func(d *api.Deps) {
+		d.Routes = []api.Routes{routesOf(b.store, b.consumer, func() []cell.NodeState {
+			return []cell.NodeState{
+				{Node: freeslot.Node{ID: "n2", MaxConcurrency: 2, Services: []freeslot.Service{{Name: "tts"}, {Name: "asr", Version: "3"}}}, Used: 1},
+				{Node: freeslot.Node{ID: "n1", MaxConcurrency: 4, Services: []freeslot.Service{{Name: "asr", Endpoint: "http://n1:9000"}}}, Status: freeslot.StatusDraining},
+			}
+		})}
+	})
 	return b
 }
 
@@ -120,6 +128,9 @@ func TestSeen(t *testing.T) {
 		b.ask(t, "GET", "/admin/registry/health", "", `"services":[]`, `"healthy":1`)
 		b.ask(t, "GET", services+"/asr/health", "", `"healthy":2`)
 		b.Do(t, "GET", services+"/asr/instances/c", "", root...).Refusal(t, http.StatusNotFound, freeslot.CodeNotFound)
+		b.ask(t, "GET", "/admin/registry/node-services", "", `{"services":[{"name":"asr","source":"node","nodes":[`+
+			`{"node":"n1","status":"draining","endpoint":"http://n1:9000","used":0,"slots":4,"beat_ms":0},{"node":"n2","status":"online","version":"3","used":1,"slots":2,"beat_ms":0}]},`+
+			`{"name":"tts","source":"node","nodes":[{"node":"n2"`)
 		targets, err := b.store.Targets(t.Context())
 		if err != nil || len(targets) != 1 || targets[0].Name() != "asr:a" || targets[0].Port != 9001 || targets[0].Check.Fall != registry.DefaultFall {
 			t.Errorf("instances to check: %+v, %v; expected a", targets, err)

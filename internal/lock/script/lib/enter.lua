@@ -1,7 +1,9 @@
 -- enter: puts a waiter's ticket into the queue of a lock, under its old place where the ticket was dropped. place '0'
 -- is a new one, behind all others. length is that of the queue. It returns the place, or nil where the queue is full.
 -- Needs: now_us, limit
--- Defines: enter
+-- Defines: enter, kept
+-- kept is the queue whose life this call has extended last.
+local kept
 local function enter(queue_key, ticket, place, length)
   local score = redis.call('ZSCORE', queue_key, ticket)
   if not score then
@@ -12,7 +14,11 @@ local function enter(queue_key, ticket, place, length)
       score = string.format('%.0f', math.max(now_us, (last or 0) + 1))
     end
     redis.call('ZADD', queue_key, score, ticket)
+    kept = nil -- the key may be new
   end
-  redis.call('PEXPIRE', queue_key, 100 * limit)
+  if kept ~= queue_key then
+    redis.call('PEXPIRE', queue_key, 100 * limit)
+    kept = queue_key
+  end
   return string.format('%.0f', score)
 end

@@ -1,0 +1,53 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"strings"
+	"testing"
+
+	"github.com/freeslot/freeslot/internal/registry"
+	"github.com/freeslot/freeslot/internal/registry/operator"
+)
+
+// TestRegistry: what operators see of services, and do about them.
+func TestRegistry(t *testing.T) {
+	t.Parallel()
+	l := start(t)
+	p, err := registry.NewProvider(registry.Options{RedisURL: l.url, KeyPrefix: l.prefix, StopPause: -1})
+	must(t, err)
+	must(t, p.Start(t.Context()))
+	t.Cleanup(func() { must(t, p.Stop(context.Background())) })
+	for i, id := range []string{"a/1", "b"} {
+		must(t, p.Register(t.Context(), registry.Registration{Service: "shop", ID: id, Port: 8080 + i, Metadata: map[string]string{"zone": "z" + id}}))
+	}
+	l.ctl(t, "registry", "put", "db", "--host", "10.0.0.7", "--port", "5432", "--label", "role=main").expect(t, exitOK, "revision 1")
+	l.ctl(t, "registry", "services").expect(t, exitOK, "SERVICE", "db", "shop", "2m0s")
+	l.ctl(t, "registry", "services", "--nodes").expect(t, exitOK, "SERVICE", "NODE")
+	l.ctl(t, "registry", "instances", "shop").expect(t, exitOK, "a/1", "127.0.0.1:8080", "well", "127.0.0.1:8081")
+	if got := l.ctl(t, "registry", "instances", "shop", "--label", "zone=zb").expect(t, exitOK, "8081"); strings.Contains(got.out, "8080") {
+		t.Error(got.out)
+	}
+	l.ctl(t, "registry", "instances", "shop", "--metric", "cpu.usage <").expect(t, exitFailure, "invalid_argument", "metrics[0]")
+	l.ctl(t, "registry", "show", "shop").expect(t, exitOK, "2: 2 healthy", "heartbeat delay")
+	l.ctl(t, "registry", "show", "shop", "a/1").expect(t, exitOK, "a/1 of shop", "label zone", "za/1")
+	l.ctl(t, "registry", "show", "shop", "none").expect(t, exitFailure, "not_found")
+	l.ctl(t, "registry", "metrics", "shop", "a/1").expect(t, exitOK, "{}")
+	l.ctl(t, "registry", "set", "shop", "a/1", "--no-enabled", "--weight", "3", "--note", "broken disk", "--author", "ann").expect(t, exitOK, "a/1 of shop is set with revision 3")
+	l.ctl(t, "registry", "health", "shop").expect(t, exitOK, "is disabled", "and 1 are well")
+	l.ctl(t, "registry", "health").expect(t, exitOK, "and 2 are well")
+	l.ctl(t, "registry", "instances", "shop").expect(t, exitOK, "disabled (set by default/ann)")
+	l.ctl(t, "registry", "reset", "shop", "a/1").expect(t, exitOK, "is reset")
+	l.ctl(t, "registry", "set", "shop", "--limit", "8s", "--every", "2s").expect(t, exitOK)
+	l.ctl(t, "registry", "set", "shop", "--limit", "8s", "--every", "3s").expect(t, exitFailure, "every_ms")
+	l.ctl(t, "registry", "set", "shop").expect(t, exitUsage, "--limit")
+	l.ctl(t, "registry", "set", "shop", "b", "--limit", "8s").expect(t, exitUsage, "--limit")
+	l.ctl(t, "registry", "set", "shop", "b").expect(t, exitFailure, "sets nothing")
+	var services []operator.RegistryService
+	got := l.ctl(t, "registry", "services", "-o", "json").expect(t, exitOK)
+	if err := json.Unmarshal([]byte(got.out), &services); err != nil || len(services) != 2 || services[1].LimitMS != 8000 || services[1].EveryMS != 2000 {
+		t.Error(got.out, err)
+	}
+	l.ctl(t, "registry", "rm", "db", "10.0.0.7:5432").expect(t, exitOK, "is removed")
+	l.ctl(t, "registry", "show", "db").expect(t, exitOK, "removed")
+}
