@@ -224,7 +224,9 @@ func watchConsumer(ctx context.Context, redis *system.Redis) (p pattern, err err
 	if p.look == nil || p.channel == "" {
 		return p, fmt.Errorf("MONITOR showed no look of %d services or no subscription: %w", followedEach, errors.Join(lines.Err(), io.EOF))
 	}
-	return p, nil
+	// The first list comes after the look: now the server has its script, too.
+	_, err = c.AllInstances(ctx, idleService(0))
+	return p, err
 }
 
 // commands are the look and the subscription of the i-th consumer. It does not ask for history.
