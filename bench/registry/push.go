@@ -37,8 +37,11 @@ func runPush(ctx context.Context, b *tool.Bench, redis *system.Redis, l length) 
 		names = []string{freeslot, etcd, v1}
 	}
 	t := result.Table{First: "From a change to a subscriber", Columns: []result.Column{
-		{Name: "p50", Unit: result.Microseconds}, {Name: "p99", Unit: result.Microseconds}, {Name: "longest", Unit: result.Microseconds},
-		{Name: "the server, of a core", Unit: result.Percent}, {Name: "not seen"},
+		{Name: "p50", Unit: result.Microseconds},
+		{Name: "p99", Unit: result.Microseconds},
+		{Name: "longest", Unit: result.Microseconds},
+		{Name: "the server, of a core", Unit: result.Percent},
+		{Name: "not seen"},
 	}}
 	for _, shape := range []struct {
 		clients int
