@@ -18,13 +18,13 @@ type registryCmd struct {
 	Services  registryServicesCmd  `cmd:"" help:"List services."`
 	Instances registryInstancesCmd `cmd:"" help:"List the instances of a service, healthy or not."`
 	Show      registryShowCmd      `cmd:"" help:"Show a service, or one of its instances."`
-	Health    registryHealthCmd    `cmd:"" help:"Show what is not well, and why."`
+	Health    registryHealthCmd    `cmd:"" help:"Show services with silent instances, a guard, or none at all; of one service, each instance that is not well, and why."`
 	Metrics   registryMetricsCmd   `cmd:"" help:"Show the figures of an instance as JSON."`
 	Watch     registryWatchCmd     `cmd:"" help:"Show the healthy instances of a service, and each change."`
-	Set       registrySetCmd       `cmd:"" help:"Set weight, enabled or draining of an instance, whatever its provider says; or when silent instances of a service are removed."`
+	Set       registrySetCmd       `cmd:"" help:"Set weight, enabled and draining of an instance, whatever its provider says, in place of what was set before; or when silent instances of a service are removed."`
 	Reset     registryResetCmd     `cmd:"" help:"Take back what set has set for an instance."`
 	Put       registryPutCmd       `cmd:"" help:"Register a persistent instance, which sends no heartbeats."`
-	Rm        registryRmCmd        `cmd:"" help:"Remove an instance."`
+	Rm        registryRmCmd        `cmd:"" help:"Remove an instance. One whose provider lives registers again: to keep traffic away use set."`
 	Run       registryRunCmd       `cmd:"" help:"Run a command that is an instance of a service while it runs. It needs no scheduler."`
 }
 
@@ -72,10 +72,10 @@ func (c *registryServicesCmd) Run(a *app) error {
 	if a.json {
 		return a.printJSON(all)
 	}
-	rows := [][]string{{"SERVICE", "INSTANCES", "SILENT", "REVISION", "LIMIT", "NOTE"}}
+	rows := [][]string{{"SERVICE", "INSTANCES", "SILENT", "REVISION", "LIMIT", "EVERY", "NOTE"}}
 	for i := range all {
 		s := &all[i]
-		rows = append(rows, []string{s.Name, fmt.Sprint(s.Instances), fmt.Sprint(s.Late), fmt.Sprint(s.Revision), msText(s.LimitMS), dash(s.Guard)})
+		rows = append(rows, []string{s.Name, fmt.Sprint(s.Instances), fmt.Sprint(s.Late), fmt.Sprint(s.Revision), msText(s.LimitMS), msText(s.EveryMS), dash(s.Guard)})
 	}
 	return table(a.out, rows)
 }
@@ -339,30 +339,36 @@ func (c *registryWatchCmd) Run(a *app) error {
 
 type registrySetCmd struct {
 	oneService
-	ID       string        `arg:"" optional:"" name:"id" help:"Id of the instance."`
-	Weight   *float64      `placeholder:"N" help:"How much of the traffic it gets beside others, 0 to 10000."`
-	Enabled  *bool         `negatable:"" help:"Whether it gets traffic at all."`
-	Draining *bool         `negatable:"" help:"Whether it ends: no new traffic."`
-	For      time.Duration `placeholder:"TIME" help:"After so long it ends by itself (default: never)."`
-	Note     string        `placeholder:"TEXT" help:"Why, for those who see it."`
-	Author   string        `env:"USER" placeholder:"NAME" help:"Who (default: the user of this shell)."`
-	Limit    time.Duration `placeholder:"TIME" help:"Of a service: remove instances that are silent for so long."`
-	Every    time.Duration `placeholder:"TIME" help:"Of a service: the pause between cleanups, at most a quarter of --limit."`
+	ID       string         `arg:"" optional:"" name:"id" help:"Id of the instance."`
+	Weight   *float64       `placeholder:"N" help:"How much of the traffic it gets beside others, up to 10000; for none, --no-enabled."`
+	Enabled  *bool          `negatable:"" help:"Whether it gets traffic at all."`
+	Draining *bool          `negatable:"" help:"Whether it ends: no new traffic."`
+	For      time.Duration  `placeholder:"TIME" help:"After so long it ends by itself (default: never)."`
+	Note     string         `placeholder:"TEXT" help:"Why, for those who see it."`
+	Author   string         `env:"USER" placeholder:"NAME" help:"Who (default: the user of this shell)."`
+	Limit    *time.Duration `placeholder:"TIME" help:"Of a service: remove instances that are silent for so long; 0s is the default, 2m."`
+	Every    *time.Duration `placeholder:"TIME" help:"Of a service: the pause between cleanups; at most a quarter of the limit holds; 0s is the default, 30s."`
 }
 
 // Run sets an override, or the cleanup of a service.
 func (c *registrySetCmd) Run(a *app) error {
 	if c.ID == "" {
-		if c.Limit == 0 && c.Every == 0 {
+		if c.Limit == nil && c.Every == nil {
 			return usage("--limit or --every is missing, expected one of them for a service")
 		}
-		request := operator.CleanupRequest{LimitMS: c.Limit.Milliseconds(), EveryMS: c.Every.Milliseconds()}
+		var request operator.CleanupRequest
+		if c.Limit != nil {
+			request.LimitMS = new(c.Limit.Milliseconds())
+		}
+		if c.Every != nil {
+			request.EveryMS = new(c.Every.Milliseconds())
+		}
 		if err := a.call(http.MethodPut, c.path()+"/cleanup", nil, request, new(struct{})); err != nil {
 			return err
 		}
 		return a.println("cleanup of %s is set", c.Service)
 	}
-	if c.Limit != 0 || c.Every != 0 {
+	if c.Limit != nil || c.Every != nil {
 		return usage("--limit and --every are for a service, expected no instance beside them")
 	}
 	one := oneInstance{c.oneService, c.ID}

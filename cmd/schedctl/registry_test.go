@@ -38,14 +38,15 @@ func TestRegistry(t *testing.T) {
 	l.ctl(t, "registry", "health").expect(t, exitOK, "and 2 are well")
 	l.ctl(t, "registry", "instances", "shop").expect(t, exitOK, "disabled (set by default/ann)")
 	l.ctl(t, "registry", "reset", "shop", "a/1").expect(t, exitOK, "is reset")
-	l.ctl(t, "registry", "set", "shop", "--limit", "8s", "--every", "2s").expect(t, exitOK)
-	l.ctl(t, "registry", "set", "shop", "--limit", "8s", "--every", "3s").expect(t, exitFailure, "every_ms")
+	l.ctl(t, "registry", "set", "shop", "--limit", "40s", "--every", "2s").expect(t, exitOK)
+	l.ctl(t, "registry", "set", "shop", "--limit", "1ms").expect(t, exitFailure, "limit_ms")
+	l.ctl(t, "registry", "reset", "shop", "a/1").expect(t, exitFailure, "nothing is set")
 	l.ctl(t, "registry", "set", "shop").expect(t, exitUsage, "--limit")
 	l.ctl(t, "registry", "set", "shop", "b", "--limit", "8s").expect(t, exitUsage, "--limit")
 	l.ctl(t, "registry", "set", "shop", "b").expect(t, exitFailure, "sets nothing")
 	var services []operator.RegistryService
 	got := l.ctl(t, "registry", "services", "-o", "json").expect(t, exitOK)
-	if err := json.Unmarshal([]byte(got.out), &services); err != nil || len(services) != 2 || services[1].LimitMS != 8000 || services[1].EveryMS != 2000 {
+	if err := json.Unmarshal([]byte(got.out), &services); err != nil || len(services) != 2 || services[1].LimitMS != 40000 || services[1].EveryMS != 2000 {
 		t.Error(got.out, err)
 	}
 	l.ctl(t, "registry", "rm", "db", "10.0.0.7:5432").expect(t, exitOK, "is removed")

@@ -65,15 +65,10 @@ type registerItem struct {
 // register is register.lua. No id may be there twice. Answers: codeDone with the revision,
 // codeSame, codeHolder, codeFull.
 func (c *conn) register(ctx context.Context, service string, flat bool, items []registerItem) ([]answer, error) {
-	var checked []string
-	for _, it := range items {
-		if it.wantsChecks() {
-			checked = append(checked, it.id)
-		}
-	}
-	out, err := halved(items, func(items []registerItem) ([]answer, error) {
+	return halved(items, func(items []registerItem) ([]answer, error) {
 		runner, k := c.of(service)
-		keys, args := k.changing(service), []string{service, random64(), k.change(service), k.metrics(service), flag(flat)}
+		keys := append(k.changing(service), k.checked())
+		args := []string{service, random64(), k.change(service), k.metrics(service), flag(flat)}
 		ids := make([]string, len(items))
 		for i, it := range items {
 			ids[i] = it.id
@@ -83,21 +78,6 @@ func (c *conn) register(ctx context.Context, service string, flat bool, items []
 		}
 		return answers(service, ids, runner.Call(ctx, scripts["register"], keys, args), codeDone, codeSame, codeHolder, codeFull)
 	})
-	if err == nil {
-		// What fails here is noted with the next full report; until then nobody checks.
-		_ = c.wantChecks(ctx, service, checked)
-	}
-	return out, err
-}
-
-// wantsChecks reports whether the fields have a check.
-func (it *registerItem) wantsChecks() bool {
-	for f := it.fields; len(f) >= 2; f = f[2:] {
-		if f[0] == "check" {
-			return true
-		}
-	}
-	return false
 }
 
 // beatItem is one heartbeat.

@@ -37,11 +37,11 @@ func TestCleanup(t *testing.T) {
 			t.Errorf("%+v", got)
 		}
 		r.fill(svc, 10)
-		r.put(svc, codeDone, item("e1", "", registration(svc, "p", func(x *Registration) { x.Persistent = true })),
-			item("e1", "", registration(svc, "slow", func(x *Registration) { x.Interval = time.Minute })))
+		r.put(svc, codeDone, item("e1", "", registration(svc, "p", func(x *Registration) { x.Persistent, x.Check = true, &Check{Kind: "tcp"} })),
+			item("e1", "", registration(svc, "slow", func(x *Registration) { x.Interval = 30 * time.Second })))
 		heard := r.hear(r.keys(svc).change(svc))
 		r.pass(svc, 40*time.Second)
-		if got := r.clean(svc); got.removed != 0 || r.record(svc)["longest"] != "60000" {
+		if got := r.clean(svc); got.removed != 0 || r.record(svc)["longest"] != "30000" {
 			t.Errorf("%+v, %v", got, r.record(svc))
 		}
 		// The first one in an interval is let through.
@@ -87,12 +87,68 @@ func TestCleanup(t *testing.T) {
 			t.Errorf("%+v", e)
 		}
 		// The settings of a service go before the defaults.
-		r.do("HSET", r.keys(svc).record(svc), "limit", "8000", "every", "60000")
-		r.pass(svc, 3*time.Second) // i2 to i9 are silent for 18 s
+		r.do("HSET", r.keys(svc).record(svc), "limit", "40000", "every", "60000")
+		r.pass(svc, 30*time.Second) // i2 to i9 are silent for 45 s
 		r.alive(svc, 3, 10)
-		r.do("HSET", r.keys(svc).record(svc), "cleaned", strconv.FormatInt(r.now(svc)-2001, 10))
+		r.do("HSET", r.keys(svc).record(svc), "cleaned", strconv.FormatInt(r.now(svc)-10_001, 10))
 		if got, err := r.cleanup(bounded(t), svc); got.removed != 1 || err != nil {
 			t.Errorf("%+v, %v, %v", got, err, r.record(svc))
+		}
+	})
+}
+
+// TestCleanupLimits: no limit is shorter than three of the longest intervals, so that no living
+// instance is removed; and with a short limit and few cleanups a dead one goes all the same.
+func TestCleanupLimits(t *testing.T) {
+	onBoth(t, func(t *testing.T, r *rig) {
+		r.put(svc, codeDone, item("e1", "", registration(svc, "slow", func(x *Registration) { x.Interval = MaxHeartbeatInterval })))
+		for range 8 { // by 30 s each
+			r.pass(svc, 30*time.Second)
+			if got, err := r.cleanup(bounded(t), svc); got.removed != 0 || err != nil {
+				t.Fatalf("%+v, %v: a living instance was removed", got, err)
+			}
+		}
+		r.remove(svc, reasonDeregistered, deregisterItem{"slow", "e1"})
+		r.fill(svc, 1)
+		r.do("HSET", r.keys(svc).record(svc), "limit", "20000", "every", "1000")
+		removed := 0
+		for range 4 {
+			r.pass(svc, 33*time.Second)
+			got, err := r.cleanup(bounded(t), svc)
+			if err != nil {
+				t.Fatal(err)
+			}
+			removed += got.removed
+		}
+		if removed != 1 {
+			t.Errorf("%d instances were removed, expected the dead one", removed)
+		}
+	})
+}
+
+// TestVerdictOfAnotherCheck: a verdict ends with its check, and none is left to remove the instance.
+func TestVerdictOfAnotherCheck(t *testing.T) {
+	onBoth(t, func(t *testing.T, r *rig) {
+		with := func(kind string) Registration {
+			return registration(svc, "p", func(x *Registration) {
+				x.Persistent = true
+				if x.Check = nil; kind != "" {
+					x.Check = &Check{Kind: kind}
+				}
+			})
+		}
+		r.put(svc, codeDone, item("e1", "", with("tcp")))
+		if m := r.do("SMEMBERS", r.keys(svc).checked()); m.Error() != nil {
+			t.Error(m.Error())
+		}
+		if code, err := r.verdict(bounded(t), svc, "p", "e1", false, "refused"); code != codeDone || err != nil {
+			t.Fatal(code, err)
+		}
+		for _, kind := range []string{"http", ""} {
+			r.put(svc, codeDone, item("e1", "", with(kind)))
+			if h := r.instance(svc, "p"); h["checked"] != "" || h["failing_since"] != "" {
+				t.Errorf("with check %q: %v", kind, h)
+			}
 		}
 	})
 }
@@ -128,7 +184,7 @@ func TestCleanupMany(t *testing.T) {
 
 // TestCleanupGrace: after a gap of cleanups, or a jump of the clock, nothing is due for one limit.
 func TestCleanupGrace(t *testing.T) {
-	for name, jump := range map[string]time.Duration{"gap": 70 * time.Second, "put back": -70 * time.Second} {
+	for name, jump := range map[string]time.Duration{"gap": 80 * time.Second, "put back": -80 * time.Second} {
 		t.Run(name, func(t *testing.T) {
 			onBoth(t, func(t *testing.T, r *rig) {
 				r.fill(svc, 10)

@@ -84,11 +84,12 @@ func (s *Store) Summary(ctx context.Context, service string) (out Summary, err e
 		return out, fmt.Errorf("record of service %s: %w", service, err)
 	}
 	out = Summary{Service: service, Limit: cmp.Or(msDuration(values[0]), DefaultLimit)}
-	out.Every = min(cmp.Or(msDuration(values[1]), DefaultCleanupEvery), out.Limit/4)
 	found, err := s.c.lookOnce(ctx, false, []lookItem{{service: service, timeout: out.Limit}})
 	if err != nil {
 		return out, err
 	}
+	out.Limit = max(out.Limit, 3*found[0].head.Longest) // as cleanup.lua has it
+	out.Every = min(cmp.Or(msDuration(values[1]), DefaultCleanupEvery), out.Limit/4)
 	out.Revision, out.Why, out.Guard, out.Late = found[0].head.Revision, found[0].head.Why, found[0].head.Guard, int64(found[0].count)
 	if found[0].head.Revision == 0 {
 		out.Why = WhyNeverRegistered
@@ -202,6 +203,9 @@ func (s *Store) SetOverride(ctx context.Context, service, id string, o *Override
 		return 0, err
 	}
 	got, err := s.c.override(ctx, service, id, o, lasts)
+	if err == nil && got.code == codeGone && o == nil {
+		return 0, &freeslot.Error{Code: freeslot.CodeNotFound, Message: fmt.Sprintf("nothing is set for instance %s of service %s", id, service)}
+	}
 	return changed(got, service, id, err)
 }
 
@@ -220,8 +224,9 @@ func changed(got answer, service, id string, err error) (int64, error) {
 	return got.revision, nil
 }
 
-// SetCleanup sets when silent instances of a service are removed; 0 is the default.
-func (s *Store) SetCleanup(ctx context.Context, service string, limit, every time.Duration) error {
+// SetCleanup sets when silent instances of a service are removed; 0 is the default, and nil leaves
+// it as it is.
+func (s *Store) SetCleanup(ctx context.Context, service string, limit, every *time.Duration) error {
 	found, err := s.Summary(ctx, service)
 	if err != nil {
 		return err
@@ -231,12 +236,14 @@ func (s *Store) SetCleanup(ctx context.Context, service string, limit, every tim
 	}
 	runner, k := s.c.of(service)
 	set := runner.B().Hset().Key(k.record(service)).FieldValue()
-	for name, d := range map[string]time.Duration{"limit": limit, "every": every} {
-		value := ""
-		if d > 0 {
-			value = milliseconds(d)
+	for name, d := range map[string]*time.Duration{"limit": limit, "every": every} {
+		switch {
+		case d == nil:
+		case *d == 0:
+			set = set.FieldValue(name, "")
+		default:
+			set = set.FieldValue(name, milliseconds(*d))
 		}
-		set = set.FieldValue(name, value)
 	}
 	if err := runner.Do(ctx, "registry_settings", set.Build()).Error(); err != nil {
 		return fmt.Errorf("settings of service %s: %w", service, err)
@@ -299,40 +306,58 @@ func (s *Store) Targets(ctx context.Context) (out []Target, err error) {
 }
 
 // targets are those of names, service:id, that want checks. The others are forgotten.
-func (s *Store) targets(ctx context.Context, k keys, names []string) (out []Target, err error) {
+func (s *Store) targets(ctx context.Context, k keys, names []string) ([]Target, error) {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	found, gone, err := s.checked(ctx, k, names)
+	if err != nil {
+		return nil, err
+	}
+	return found, s.forget(ctx, k, gone)
+}
+
+// checked are the instances among names that want checks, and the names of the others.
+func (s *Store) checked(ctx context.Context, k keys, names []string) (found []Target, others []string, err error) {
 	cmds := make(rueidis.Commands, len(names))
 	for i, name := range names {
 		service, id, _ := strings.Cut(name, ":")
 		cmds[i] = s.c.commands.B().Hmget().Key(k.instance(service, id)).Field("epoch", "host", "port", "check", "checked", "checked_why").Build()
 	}
-	ctx, cancel := context.WithTimeout(ctx, callTimeout)
-	defer cancel()
 	for i, result := range s.c.commands.DoMulti(ctx, cmds...) {
 		v, err := result.AsStrSlice()
 		if err != nil {
-			return nil, fmt.Errorf("instance to check: %w", err)
+			return nil, nil, fmt.Errorf("instance to check: %w", err)
 		}
 		t := Target{Epoch: v[0], Host: v[1]}
 		t.Service, t.ID, _ = strings.Cut(names[i], ":")
 		t.Port, _ = strconv.Atoi(v[2])
 		if v[3] == "" || json.Unmarshal([]byte(v[3]), &t.Check) != nil {
-			if err := s.forget(ctx, k, names[i]); err != nil {
-				return nil, err
-			}
+			others = append(others, names[i])
 			continue
 		}
 		if v[4] == "failing" {
 			t.Failing = cmp.Or(v[5], "its checks fail")
 		}
-		out = append(out, t)
+		found = append(found, t)
 	}
-	return out, nil
+	return found, others, nil
 }
 
-// forget takes a name from the instances to check. One that was registered meanwhile is put back at
-// the provider's next full report.
-func (s *Store) forget(ctx context.Context, k keys, name string) error {
-	return s.c.commands.Do(ctx, s.c.commands.B().Srem().Key(k.checked()).Member(name).Build()).Error()
+// forget takes names from the instances to check, and puts those back that were registered meanwhile.
+func (s *Store) forget(ctx context.Context, k keys, names []string) error {
+	if len(names) == 0 {
+		return nil
+	}
+	b := s.c.commands.B()
+	if err := s.c.commands.Do(ctx, b.Srem().Key(k.checked()).Member(names...).Build()).Error(); err != nil {
+		return err
+	}
+	_, gone, err := s.checked(ctx, k, names)
+	back := slices.DeleteFunc(slices.Clone(names), func(name string) bool { return slices.Contains(gone, name) })
+	if err != nil || len(back) == 0 {
+		return err
+	}
+	return s.c.commands.Do(ctx, s.c.commands.B().Sadd().Key(k.checked()).Member(back...).Build()).Error()
 }
 
 // Verdict writes why an instance fails its checks, or "" when it passes them. A verdict about
@@ -341,12 +366,17 @@ func (s *Store) Verdict(ctx context.Context, t *Target, failing string) error {
 	if _, err := s.c.verdict(ctx, t.Service, t.ID, t.Epoch, failing == "", failing); err != nil {
 		return err
 	}
-	_, k := s.c.of(t.Service)
-	return s.c.commands.Do(ctx, s.c.commands.B().Hdel().Key(k.doubts()).Field(t.Name()).Build()).Error()
+	return s.Trust(ctx, t)
 }
 
 // doubtsLast is how long a doubt lasts that is not repeated.
 const doubtsLast = 30 * time.Second
+
+// Trust takes the doubt about an instance back that another replica has found well.
+func (s *Store) Trust(ctx context.Context, t *Target) error {
+	_, k := s.c.of(t.Service)
+	return s.c.commands.Do(ctx, s.c.commands.B().Hdel().Key(k.doubts()).Field(t.Name()).Build()).Error()
+}
 
 // Doubt says that a replica does not trust its own failures of these instances.
 func (s *Store) Doubt(ctx context.Context, self string, held []Target) error {
@@ -388,19 +418,6 @@ func (s *Store) Doubts(ctx context.Context, self string) (out []Target, err erro
 		}
 	}
 	return out, nil
-}
-
-// wantChecks notes which instances want checks. Providers repeat it with each full report.
-func (c *conn) wantChecks(ctx context.Context, service string, ids []string) error {
-	if len(ids) == 0 {
-		return nil
-	}
-	runner, k := c.of(service)
-	names := make([]string, len(ids))
-	for i, id := range ids {
-		names[i] = service + ":" + id
-	}
-	return runner.Do(ctx, "registry_check", runner.B().Sadd().Key(k.checked()).Member(names...).Build()).Error()
 }
 
 // NewProviderOn makes a provider on the connection of a store, which Stop leaves open.

@@ -182,7 +182,7 @@ func (w *twin) cleanup(limit, every int64) (removed int, guarded bool) {
 	if len(w.instances) == 0 {
 		return 0, false
 	}
-	if away := w.at - w.cleaned; w.cleaned == 0 || max(away, -away) > limit/2 {
+	if away := w.at - w.cleaned; w.cleaned == 0 || max(away, -away) > max(limit/2, 75_000) {
 		w.grace = w.at + limit
 	}
 	w.grace = min(w.grace, w.at+limit)

@@ -35,6 +35,7 @@ type store interface {
 	Cleanup(ctx context.Context, service string) (registry.Cleaned, error)
 	Targets(ctx context.Context) ([]registry.Target, error)
 	Verdict(ctx context.Context, t *registry.Target, failing string) error
+	Trust(ctx context.Context, t *registry.Target) error
 	Doubt(ctx context.Context, self string, held []registry.Target) error
 	Doubts(ctx context.Context, self string) ([]registry.Target, error)
 }
@@ -64,6 +65,7 @@ type Centre struct {
 	metrics *metrics
 	group   *check.Group
 	dial    check.Dial
+	began   time.Time
 
 	start, stop sync.Once
 	ctx         context.Context // ends with Stop
@@ -78,6 +80,8 @@ type Centre struct {
 	alone   bool
 	rescan  bool               // the share has changed
 	targets map[string]*target // by registry.Target.Name
+	// confirming are the names whose doubts are looked into.
+	confirming map[string]bool
 }
 
 // New makes a centre. It does no I/O. reg may be nil.
@@ -90,7 +94,7 @@ func New(cfg Config, s store, log *zap.Logger, reg prometheus.Registerer) *Centr
 	}
 	c := &Centre{
 		cfg: cfg, store: s, log: log, dial: dialer(cfg.Networks), alone: true,
-		wake: make(chan struct{}, 1), targets: make(map[string]*target),
+		wake: make(chan struct{}, 1), targets: make(map[string]*target), confirming: make(map[string]bool), began: time.Now(),
 	}
 	c.ctx, c.cancel = context.WithCancel(context.Background())
 	// Without a registerer a group cannot fail.

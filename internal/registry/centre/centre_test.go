@@ -98,6 +98,10 @@ func (m *memory) Verdict(_ context.Context, t *registry.Target, failing string) 
 	})
 }
 
+func (m *memory) Trust(_ context.Context, t *registry.Target) error {
+	return m.locked(func() { delete(m.doubts, t.Name()) })
+}
+
 func (m *memory) Doubt(_ context.Context, self string, held []registry.Target) error {
 	return m.locked(func() {
 		for i := range held {
@@ -407,6 +411,24 @@ func TestNotAllowedIsNoVerdict(t *testing.T) {
 			t.Errorf("%s: verdicts %q", kind, got)
 		}
 	}
+}
+
+// TestVerdictOfAnother: what another replica has written last is checked anew, so that no instance
+// stays out that is well.
+func TestVerdictOfAnother(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := newMemory(1, "fake")
+		newReplica(t, "a", m)
+		time.Sleep(time.Minute)
+		target := m.targets["asr:0"]
+		if err := m.Verdict(t.Context(), &target, "seen from another place"); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Minute)
+		if m.failing() != 0 {
+			t.Errorf("verdicts %q, expected that the instance is well again", m.said())
+		}
+	})
 }
 
 // TestUnknownKind: a kind that this replica does not know is no verdict.

@@ -22,6 +22,13 @@ const (
 	doubtWindow  = 30 * time.Second
 )
 
+const (
+	// settling is for how long a replica writes no failure after its start.
+	settling = 3 * time.Second
+	// maxConfirming is how many doubts of others are looked into at once. The rest comes later.
+	maxConfirming = 64
+)
+
 // target is an instance that this replica checks.
 type target struct {
 	registry.Target
@@ -135,8 +142,9 @@ func (c *Centre) compare(all []registry.Target) (begin []registry.Target, end []
 		if !c.alone && !c.share.Has(name) {
 			continue
 		}
-		if t := c.targets[name]; t != nil && t.Same(&all[i]) {
-			t.Failing = all[i].Failing
+		// Another replica may have written another verdict than this one believes in. Its checks begin anew
+		// with that, because only a change is a verdict.
+		if t := c.targets[name]; t != nil && t.Same(&all[i]) && (t.Failing == "") == (all[i].Failing == "") {
 			keep[name] = true
 			continue
 		}
@@ -191,10 +199,13 @@ func (c *Centre) due() (write []verdict, held []registry.Target) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	doubt := !c.alone && c.doubtful()
+	// A replica that has just started may not know yet that there are others.
+	early := time.Since(c.began) < settling
 	for _, t := range c.targets {
 		switch {
 		case !t.judged || (t.failure == nil) == (t.Failing == ""):
 			t.held = false
+		case t.failure != nil && early:
 		case t.failure != nil && !c.alone && (t.held || doubt):
 			t.held = true
 			held = append(held, t.Target)
@@ -226,10 +237,21 @@ func (c *Centre) confirm() {
 		return
 	}
 	for i := range doubts {
-		if c.ctx.Err() != nil {
-			return
+		name := doubts[i].Name()
+		c.mu.Lock()
+		begin := !c.confirming[name] && len(c.confirming) < maxConfirming && c.ctx.Err() == nil
+		if begin {
+			c.confirming[name] = true
 		}
-		c.loops.Go(func() { c.confirmOne(&doubts[i]) })
+		c.mu.Unlock()
+		if begin {
+			c.loops.Go(func() {
+				c.confirmOne(&doubts[i])
+				c.mu.Lock()
+				delete(c.confirming, name)
+				c.mu.Unlock()
+			})
+		}
 	}
 }
 
@@ -239,13 +261,23 @@ func (c *Centre) confirmOne(t *registry.Target) {
 		return
 	}
 	var refused atomic.Bool
-	failure := c.once(c.ctx, cfg, &refused)
-	if failure == nil || refused.Load() || c.ctx.Err() != nil {
+	var failure error
+	for range cfg.Fall {
+		if failure = c.once(c.ctx, cfg, &refused); failure == nil || refused.Load() || c.ctx.Err() != nil {
+			break
+		}
+	}
+	if refused.Load() || c.ctx.Err() != nil {
 		return
 	}
 	ctx, cancel := context.WithTimeout(c.ctx, callTimeout)
 	defer cancel()
-	if err := c.store.Verdict(ctx, t, reason(failure)); err != nil {
+	if failure == nil {
+		err = c.store.Trust(ctx, t)
+	} else {
+		err = c.store.Verdict(ctx, t, reason(failure))
+	}
+	if err != nil {
 		c.failed("write a verdict", err)
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"hash/crc32"
 	"io"
 	"strconv"
+	"sync"
 
 	"github.com/freeslot/freeslot/internal/registry"
 )
@@ -18,28 +19,45 @@ type consumer interface {
 
 // discovered are the healthy instances of a service, once their version is another one than known.
 func (r *routes) discovered(ctx context.Context, service, known string) (*registry.List, error) {
-	list, err := r.consumer.Await(ctx, service, func(l *registry.List) bool { return versionOf(l.Healthy()) != known })
+	list, err := r.follow(ctx, service, func(l *registry.List) bool { return versionOf(l.Healthy()) != known })
 	if err != nil {
 		return nil, err
 	}
-	r.unfollow(list)
 	return list.Healthy(), nil
 }
 
 // await waits until a service has another revision than known.
 func (r *routes) await(ctx context.Context, service string, known int64) error {
-	list, err := r.consumer.Await(ctx, service, func(l *registry.List) bool { return l.Revision != known })
-	if err == nil {
-		r.unfollow(list)
-	}
+	_, err := r.follow(ctx, service, func(l *registry.List) bool { return l.Revision != known })
 	return err
 }
 
-// unfollow forgets a service that never was: names that callers make up must not fill the memory.
-func (r *routes) unfollow(l *registry.List) {
-	if l.State == registry.StateEmpty && l.Why == registry.WhyNeverRegistered {
-		_ = r.consumer.Unsubscribe(l.Service) // another request may have done it
-	}
+// waiters counts the requests that wait for a service.
+type waiters struct {
+	mu     sync.Mutex
+	counts map[string]int // guarded by mu
+}
+
+// follow is the consumer's Await. When the last request for a service that never was, or that Redis
+// has not shown yet, has its answer, the service is not followed any more: names that callers make up must not
+// fill the memory.
+func (r *routes) follow(ctx context.Context, service string, wanted func(*registry.List) bool) (list *registry.List, err error) {
+	w := &r.waiters
+	w.mu.Lock()
+	w.counts[service]++
+	w.mu.Unlock()
+	defer func() {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		if w.counts[service]--; w.counts[service] > 0 {
+			return
+		}
+		delete(w.counts, service)
+		if list == nil || list.State == registry.StateEmpty && list.Why == registry.WhyNeverRegistered {
+			_ = r.consumer.Unsubscribe(service) // a bad name is not followed
+		}
+	}()
+	return r.consumer.Await(ctx, service, wanted)
 }
 
 // versionOf changes with what a reader sees of a list of healthy instances: also when one is late,

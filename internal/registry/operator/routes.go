@@ -50,7 +50,7 @@ type store interface {
 	Query(ctx context.Context, service string, filter *registry.Filter, cursor string) (page []registry.Detail, next string, now time.Time, err error)
 	Instance(ctx context.Context, service, id string) (d registry.Detail, now time.Time, err error)
 	SetOverride(ctx context.Context, service, id string, o *registry.Override, lasts time.Duration) (revision int64, err error)
-	SetCleanup(ctx context.Context, service string, limit, every time.Duration) error
+	SetCleanup(ctx context.Context, service string, limit, every *time.Duration) error
 	PutPersistent(ctx context.Context, r registry.Registration) (revision int64, err error)
 	Remove(ctx context.Context, service, id string) (revision int64, err error)
 }
@@ -60,11 +60,12 @@ type routes struct {
 	store    store
 	consumer consumer
 	nodes    func() []cell.NodeState
+	waiters  waiters
 }
 
 func routesOf(s store, c consumer, nodes func() []cell.NodeState) api.Routes {
 	return func(router *api.Router) {
-		r := &routes{router, s, c, nodes}
+		r := &routes{router, s, c, nodes, waiters{counts: make(map[string]int)}}
 		r.register()
 		r.registerNodes()
 		r.document(router.OpenAPI())
@@ -152,7 +153,7 @@ type ServiceHealth struct {
 // OverrideRequest is the body of an override. What is absent is left to the provider.
 type OverrideRequest struct {
 	// Weight and the rest are documented for their readers in the tags.
-	Weight   *float64 `json:"weight,omitempty" doc:"0 to 10000."`
+	Weight   *float64 `json:"weight,omitempty" doc:"More than 0, up to 10000. For none, set enabled to false."`
 	Enabled  *bool    `json:"enabled,omitempty"`
 	Draining *bool    `json:"draining,omitempty"`
 	Author   string   `json:"author,omitempty" doc:"Who; the tenant of the token is put before it."`
@@ -163,8 +164,8 @@ type OverrideRequest struct {
 // CleanupRequest is how a service is cleaned up.
 type CleanupRequest struct {
 	// LimitMS and EveryMS are documented for their readers in the tags.
-	LimitMS int64 `json:"limit_ms" doc:"How long an instance may be silent before it is removed, 1000 to 86400000; 0 is the default, 2 minutes."`
-	EveryMS int64 `json:"every_ms,omitempty" doc:"The pause between cleanups, at most a quarter of the limit; 0 is 30 s, or that quarter if it is less."`
+	LimitMS *int64 `json:"limit_ms,omitempty" doc:"How long an instance may be silent before it is removed, 1000 to 86400000; at least three of the longest interval hold. 0 is the default, 2 minutes; absent leaves it as it is."`
+	EveryMS *int64 `json:"every_ms,omitempty" doc:"The pause between cleanups; at most a quarter of the limit holds. 0 is the default, 30 s; absent leaves it as it is."`
 }
 
 // InstanceRequest is a persistent instance to register.
@@ -424,8 +425,8 @@ func (q *OverrideRequest) override(tenant string) (*registry.Override, error) {
 	if q.Weight == nil && q.Enabled == nil && q.Draining == nil {
 		found.Addf("override", "sets nothing, expected weight, enabled or draining")
 	}
-	if q.Weight != nil && (*q.Weight < 0 || *q.Weight > 10_000) {
-		found.Addf("weight", "is %v, expected 0 to 10000", *q.Weight)
+	if q.Weight != nil && !(*q.Weight > 0 && *q.Weight <= registry.MaxWeight) {
+		found.Addf("weight", "is %v, expected more than 0 and at most %d; for none, set enabled to false", *q.Weight, registry.MaxWeight)
 	}
 	line := func(field, s string) {
 		if len(s) > maxNote || !utf8.ValidString(s) || strings.ContainsFunc(s, unicode.IsControl) {
@@ -458,17 +459,23 @@ func (r *routes) putCleanup(ctx context.Context, in *serviceBodyInput) (*output[
 			return out, err
 		}
 		var found freeslot.FieldErrors
-		if q.LimitMS != 0 && (q.LimitMS < 1000 || q.LimitMS > 86_400_000) {
-			found.Addf("limit_ms", "is %d, expected 0, or 1000 to 86400000", q.LimitMS)
+		bounded := func(field string, ms *int64, least int64) *time.Duration {
+			if ms == nil {
+				return nil
+			}
+			if *ms != 0 && (*ms < least || *ms > 86_400_000) {
+				found.Addf(field, "is %d, expected 0, or %d to 86400000", *ms, least)
+			}
+			return new(time.Duration(*ms) * time.Millisecond)
 		}
-		limit := cmp.Or(time.Duration(q.LimitMS)*time.Millisecond, registry.DefaultLimit)
-		if every := time.Duration(q.EveryMS) * time.Millisecond; every < 0 || every > limit/4 {
-			found.Addf("every_ms", "is %d, expected 0 to %d, a quarter of the limit", q.EveryMS, (limit / 4).Milliseconds())
+		limit, every := bounded("limit_ms", q.LimitMS, 1000), bounded("every_ms", q.EveryMS, 100)
+		if limit == nil && every == nil {
+			found.Addf("cleanup", "sets nothing, expected limit_ms or every_ms")
 		}
 		if err := found.Err(); err != nil {
 			return out, err
 		}
-		return out, r.store.SetCleanup(ctx, in.Service, time.Duration(q.LimitMS)*time.Millisecond, time.Duration(q.EveryMS)*time.Millisecond)
+		return out, r.store.SetCleanup(ctx, in.Service, limit, every)
 	})
 }
 

@@ -197,10 +197,10 @@ func TestPersistent(t *testing.T) {
 // TestCleanupSettings: they are those of the service, and no others are taken.
 func TestCleanupSettings(t *testing.T) {
 	onBoth(t, func(t *testing.T, b *bed) {
-		b.ask(t, "PUT", services+"/asr/cleanup", `{"limit_ms":8000,"every_ms":1000}`)
-		b.ask(t, "GET", services+"/asr", "", `"limit_ms":8000,"every_ms":1000`)
-		b.ask(t, "PUT", services+"/asr/cleanup", `{"limit_ms":8000}`)
-		b.ask(t, "GET", services+"/asr", "", `"limit_ms":8000,"every_ms":2000`)
+		b.ask(t, "PUT", services+"/asr/cleanup", `{"limit_ms":40000,"every_ms":1000}`)
+		b.ask(t, "GET", services+"/asr", "", `"limit_ms":40000,"every_ms":1000`)
+		b.ask(t, "PUT", services+"/asr/cleanup", `{"every_ms":0}`)
+		b.ask(t, "GET", services+"/asr", "", `"limit_ms":40000,"every_ms":10000`)
 		b.Do(t, "PUT", services+"/none/cleanup", `{"limit_ms":8000}`, root...).Refusal(t, http.StatusNotFound, freeslot.CodeNotFound)
 	})
 }
@@ -217,11 +217,13 @@ func TestRefused(t *testing.T) {
 		{"GET", services + "/asr/instances?metric=x", ""},
 		{"PUT", services + "/asr/instances/a/override", `{}`},
 		{"PUT", services + "/asr/instances/a/override", `{"weight":-1}`},
+		{"PUT", services + "/asr/instances/a/override", `{"weight":0}`},
 		{"PUT", services + "/asr/instances/a/override", `{"enabled":true,"note":"a\nb"}`},
 		{"PUT", services + "/asr/instances/a/override", `{"enabled":true,"for_ms":-1}`},
 		{"PUT", services + "/asr/instances/a/override", `{"color":"red"}`},
 		{"PUT", services + "/asr/cleanup", `{"limit_ms":1}`},
-		{"PUT", services + "/asr/cleanup", `{"limit_ms":8000,"every_ms":2001}`},
+		{"PUT", services + "/asr/cleanup", `{"limit_ms":8000,"every_ms":1}`},
+		{"PUT", services + "/asr/cleanup", `{}`},
 		{"POST", services + "/asr/instances", `{"host":"0.0.0.0","port":1}`},
 		{"POST", services + "/asr/instances", `{"host":"10.1.1.1","port":70000}`},
 		{"GET", "/v1/discover/a%20b", ""},
@@ -242,5 +244,26 @@ func TestMadeUpNames(t *testing.T) {
 	b.ask(t, "GET", "/v1/discover/made-up", "", `"state":"empty","why":"never registered"`)
 	if err := b.consumer.Unsubscribe("made-up"); err == nil {
 		t.Error("the replica follows a service that never was")
+	}
+	// One request for it does not end another one that waits for its first instance.
+	begun, answer := make(chan struct{}), make(chan apitest.Response, 1)
+	go func() {
+		close(begun)
+		answer <- b.Do(t, "GET", "/v1/discover/first?version=x&wait_ms=20000", "", acme...)
+	}()
+	<-begun
+	known := b.ask(t, "GET", "/v1/discover/first", "", "never registered").Body["version"].(string)
+	<-answer
+	go func() {
+		answer <- b.Do(t, "GET", "/v1/discover/first?version="+known+"&wait_ms=20000", "", acme...)
+	}()
+	for range 20 {
+		b.ask(t, "GET", "/v1/discover/first", "")
+	}
+	if err := b.provider.Register(t.Context(), registry.Registration{Service: "first", ID: "a", Host: "127.0.0.1", Port: 9001}); err != nil {
+		t.Fatal(err)
+	}
+	if got := <-answer; got.Status != http.StatusOK || !strings.Contains(got.Text, `"id":"a"`) {
+		t.Errorf("%d %s, expected the first instance", got.Status, got.Text)
 	}
 }

@@ -2,7 +2,7 @@
 -- heartbeats that have failed their checks for as long; ends overrides; mends scores in the future.
 --
 -- Guarantee: one call is let through in each interval. Where many instances are due at once none is removed until the
--- guard has ended, and what it has covered is never guarded again. Where nothing cleaned up for half a limit, or
+-- guard has ended, and what it has covered is never guarded again. Where nothing cleaned up for half a limit (75 s at least), or
 -- Redis' clock has jumped by as much, nothing is due for one limit. It works where Redis has no memory left.
 --
 -- KEYS[1] registry:services                       set
@@ -26,7 +26,8 @@ local service, stamp, change_channel, base = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
 
 local record = redis.call('HMGET', record_key, 'cleaned', 'grace', 'guard_until', 'guard_cut', 'guard_why', 'guard_done', 'limit', 'every', 'longest')
 local cleaned, grace, guard_until, guard_cut, guard_done = tonumber(record[1]), tonumber(record[2]), tonumber(record[3]), tonumber(record[4]), tonumber(record[6])
-local guard_why, limit = record[5] or '', tonumber(record[7]) or tonumber(ARGV[5])
+-- An instance may miss two of its heartbeats, however long its interval is.
+local guard_why, limit = record[5] or '', math.max(tonumber(record[7]) or tonumber(ARGV[5]), 3 * (tonumber(record[9]) or 0))
 local every = math.min(tonumber(record[8]) or tonumber(ARGV[6]), math.floor(limit / 4))
 if cleaned and now >= cleaned and now - cleaned < every then return {0, 0, guard_why} end
 local size = redis.call('ZCARD', heartbeats_key)
@@ -36,7 +37,8 @@ if size == 0 then
 end
 
 redis.call('HDEL', record_key, '') -- Redis takes what follows a write that needs no memory
-if not cleaned or math.abs(now - cleaned) > limit / 2 then grace = now + limit end
+-- Providers call each 33 s at the latest, and one may miss a call.
+if not cleaned or math.abs(now - cleaned) > math.max(limit / 2, 75000) then grace = now + limit end
 grace = grace and grace > now and math.min(grace, now + limit) or nil
 local ahead = redis.call('ZRANGEBYSCORE', heartbeats_key, '(' .. at, '(+inf', 'LIMIT', 0, 1000)
 for _, id in ipairs(ahead) do redis.call('ZADD', heartbeats_key, at, id) end
@@ -46,8 +48,8 @@ local failing, lasting = {}, redis.call('ZCOUNT', heartbeats_key, '+inf', '+inf'
 if lasting > 0 then
   local from = lasting > 1000 and now % (lasting - 999) or 0
   for _, id in ipairs(redis.call('ZRANGEBYSCORE', heartbeats_key, '+inf', '+inf', 'LIMIT', from, 1000)) do
-    local checked = redis.pcall('HMGET', base .. id, 'checked', 'failing_since')
-    if checked[1] == 'failing' and tonumber(checked[2]) then failing[#failing + 1] = {id = id, since = tonumber(checked[2])} end
+    local checked = redis.pcall('HMGET', base .. id, 'checked', 'failing_since', 'check')
+    if checked[1] == 'failing' and checked[3] and tonumber(checked[2]) then failing[#failing + 1] = {id = id, since = tonumber(checked[2])} end
   end
 end
 

@@ -7,18 +7,20 @@
 -- KEYS[1] registry:services                       set
 -- KEYS[2] registry:services:<service>:heartbeats  zset    KEYS[3] registry:service:<service>    hash
 -- KEYS[4] registry:changes:<service>              zset    KEYS[5] registry:overrides:<service>  hash
--- KEYS[6..] registry:services:<service>:<id>      hash, one an item
+-- KEYS[6] registry:checked                        set
+-- KEYS[7..] registry:services:<service>:<id>      hash, one an item
 -- ARGV[1] service   ARGV[2] stamp, random   ARGV[3] channel of changes   ARGV[4] channel of metrics
 -- ARGV[5] '1' also writes metrics as metadata_<type>_<field>
 -- ARGV[6..] for each item: id; epoch; the epoch that it replaces, '' for none; metrics, JSON or ''; count of what
 --   follows: the provider's fields and their values, the first ones host, port, interval (ms, '0' for an instance that
---   does not beat) and content
+--   does not beat) and content, and the eleventh one check, where there is one
 -- Returns for each item {1, revision, registered ms} changed, {2, registered ms} the same content, {5} there is no
 --   memory for the change, but an instance of this epoch has beaten, or
 --   {3, epoch, host, port, silent ms, interval ms, registered ms} another epoch holds the id
 -- Redis 7.0. Cost: O(items * log(instances)); two commands an item, and about eight that all share.
 local KEYS, ARGV = KEYS, ARGV -- a global is looked up by its name each time
 local services_key, heartbeats_key, record_key, changes_key, overrides_key = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
+local checked_key = KEYS[6]
 local service, stamp, change_channel, metrics_channel, flat = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5] == '1'
 local call, try = redis.call, redis.pcall
 -- include lib/clock.lua
@@ -26,15 +28,19 @@ local call, try = redis.call, redis.pcall
 -- include lib/change.lua
 -- include lib/figures.lua
 
-local items, ids, from = {}, {}, 6
-for n = 1, #KEYS - 5 do
+local items, ids, checked, from = {}, {}, {}, 6
+for n = 1, #KEYS - 6 do
   local count = tonumber(ARGV[from + 4])
   ids[n] = ARGV[from]
   items[n] = {
-    n = n, id = ids[n], key = KEYS[5 + n], epoch = ARGV[from + 1], replaces = ARGV[from + 2], metrics = ARGV[from + 3],
+    n = n, id = ids[n], key = KEYS[6 + n], epoch = ARGV[from + 1], replaces = ARGV[from + 2], metrics = ARGV[from + 3],
     first = from + 5, last = from + 4 + count, host = ARGV[from + 6], port = ARGV[from + 8],
     interval = tonumber(ARGV[from + 10]), content = ARGV[from + 12],
   }
+  if items[n].last > from + 25 and ARGV[from + 25] == 'check' then
+    items[n].check = ARGV[from + 26]
+    checked[#checked + 1] = service .. ':' .. ids[n]
+  end
   from = from + 5 + count
 end
 
@@ -42,7 +48,7 @@ local scores = call('ZMSCORE', heartbeats_key, unpack(ids))
 local reply, changed, kinds = {}, {registered = {}, replaced = {}, updated = {}}, {}
 local moved, beats = {}, {} -- scores of instances that changed, and the items with the same content
 for n, item in ipairs(items) do
-  local old, score = try('HMGET', item.key, 'epoch', 'content', 'host', 'port', 'interval', 'registered', 'metrics', 'checked', 'checked_why', 'failing_since'), scores[n]
+  local old, score = try('HMGET', item.key, 'epoch', 'content', 'host', 'port', 'interval', 'registered', 'metrics', 'checked', 'checked_why', 'failing_since', 'check'), scores[n]
   item.old = old
   item.score = item.interval > 0 and at or '+inf'
   local kind = 'registered'
@@ -111,9 +117,12 @@ if changes > 0 then
         add('lastMetadataUpdate', at)
         if kind == 'updated' then
           add('registered', old[6])
-          add('checked', old[8])
-          add('checked_why', old[9])
-          add('failing_since', old[10])
+          -- A verdict of another check, or of another address, says nothing.
+          if item.check == (old[11] or nil) and item.host == old[3] and item.port == old[4] then
+            add('checked', old[8])
+            add('checked_why', old[9])
+            add('failing_since', old[10])
+          end
           if item.metrics == '' then item.metrics = old[7] or '' end
         else
           add('registered', at)
@@ -152,5 +161,8 @@ for _, item in ipairs(beats) do
   end
   call('HSET', item.key, unpack(fields))
 end
-if #moved > 0 then call('ZADD', heartbeats_key, unpack(moved)) end
+if #moved > 0 then
+  call('ZADD', heartbeats_key, unpack(moved))
+  if #checked > 0 then call('SADD', checked_key, unpack(checked)) end
+end
 return reply
