@@ -22,7 +22,7 @@ const (
 )
 
 func runExpire(ctx context.Context, b *tool.Bench, redis *system.Redis, l length) (err error) {
-	n, limit := tool.Sized(b, 10_000, 500), tool.Sized(b, 5*time.Second, 2*time.Second)
+	n, limit := tool.Sized(b, 10_000, 500), tool.Sized(b, 5*time.Second, time.Second)
 	rounds := min(l.rounds, 3)
 	b.Say("A process with %s instances of a service is killed, and the centre of a replica cleans up each eighth of a limit of %s: the guard holds for two limits, then all are due. A consumer follows the service. From the kill until the consumer's list is empty, by SLOWLOG: the longest command of %d rounds. Its time is by the clock, so it has what other processes took of the core.", measure.Thousands(float64(n)), limit, rounds)
 	t := result.Table{First: "Expiry at once", Columns: []result.Column{{Name: "longest command", Unit: result.Milliseconds}, {Name: "commands over 1 ms"}, {Name: "kill to empty", Unit: result.Milliseconds}}}
@@ -52,7 +52,8 @@ func expireOnce(ctx context.Context, redis *system.Redis, n int, limit time.Dura
 	defer func() { _ = c.End() }() // it is killed
 	defer func() { _ = c.Cmd.Process.Kill() }()
 	store := storeOf(redis)
-	if err := store.SetCleanup(ctx, expireService, limit, limit/4); err != nil {
+	every := limit / 4
+	if err := store.SetCleanup(ctx, expireService, &limit, &every); err != nil {
 		return 0, 0, 0, err
 	}
 	own := centre.New(centre.Config{Self: "bench", Cleanup: limit / 8}, store, zap.NewNop(), nil)
