@@ -24,12 +24,13 @@ BENCH_ARGS ?= -benchmem
 BENCH_E2E_ARGS ?= -parts everysec
 BENCH_CORE_ARGS ?=
 BENCH_LOCKS_ARGS ?=
+BENCH_REGISTRY_ARGS ?=
 BENCH_SIM_ARGS ?=
 BENCH_PEERS_ARGS ?=
 BENCH_GATE_ARGS ?=
 
 DOCKER_MODULE := internal/redis/redistest/docker
-PEERS := bench/peers/asynq bench/peers/machinery bench/peers/river
+PEERS := bench/peers/asynq bench/peers/etcd bench/peers/machinery bench/peers/river
 E2E := test/e2e
 FAULTS := test/faults
 TOOL := $(GO) tool -modfile=$(CURDIR)/tools/go.mod
@@ -137,11 +138,12 @@ soak: deps-redis ## a steady load for an hour (DURATION=3m): memory and goroutin
 BENCH_SHORT := ./internal/selection ./internal/events ./internal/wire ./internal/dispatch
 # The load tools run in the folder bench: name a FILE by its full path. A short run writes into .dev/bench.
 .PHONY: bench
-bench: deps-bench ## everything, short: beside peers, core, locks, micro-benchmarks of the hot paths, into .dev/bench
+bench: deps-bench ## everything, short: beside peers, core, locks, registry, micro-benchmarks of the hot paths, into .dev/bench
 	@mkdir -p .dev/bench
 	$(GO) run -C bench ./peers/run -short $(BENCH_PEERS_ARGS)
 	$(GO) run -C bench ./core -short $(BENCH_CORE_ARGS)
 	$(GO) run -C bench ./locks -short $(BENCH_LOCKS_ARGS)
+	$(GO) run -C bench ./registry -short $(BENCH_REGISTRY_ARGS)
 	@$(MAKE) bench-micro BENCH_ARGS='-benchmem -benchtime 20x' BENCH_PACKAGES='$(BENCH_SHORT)' | tee .dev/bench/micro.txt
 
 .PHONY: bench-full
@@ -151,6 +153,7 @@ bench-full: deps-bench ## everything, long, into bench/RESULTS.md (hours, quiet 
 	$(GO) run -C bench ./e2e $(BENCH_E2E_ARGS)
 	$(GO) run -C bench ./core $(BENCH_CORE_ARGS)
 	$(GO) run -C bench ./locks $(BENCH_LOCKS_ARGS)
+	$(GO) run -C bench ./registry $(BENCH_REGISTRY_ARGS)
 	@$(MAKE) bench-micro BENCH_COUNT=10 | tee .dev/bench/micro.txt
 
 .PHONY: bench-peers
@@ -186,6 +189,10 @@ bench-core: deps-redis ## what the core promises, measured, into bench/RESULTS.m
 .PHONY: bench-locks
 bench-locks: deps-redis ## the lock beside rueidislock, redislock and redsync, into bench/RESULTS.md (BENCH_LOCKS_ARGS='-parts keys,one')
 	$(GO) run -C bench ./locks $(BENCH_LOCKS_ARGS)
+
+.PHONY: bench-registry
+bench-registry: deps-redis ## the registry beside etcd and patterns on Redis, into bench/RESULTS.md (BENCH_REGISTRY_ARGS='-parts write,push')
+	$(GO) run -C bench ./registry $(BENCH_REGISTRY_ARGS)
 
 .PHONY: bench-sim
 bench-sim: ## simulate large fleets, into bench/RESULTS.md (BENCH_SIM_ARGS='-trace FILE -nodes FILE', both CSV)

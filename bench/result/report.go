@@ -29,6 +29,7 @@ var sections = []struct{ file, title string }{
 	{"peers.json", "Beside its peers"},
 	{"core.json", "The core"},
 	{"locks.json", "Locks"},
+	{"registry.json", "Registry"},
 	{"e2e.json", "End to end"},
 	{"sim.json", "Simulated"},
 }

@@ -14,8 +14,11 @@ import (
 )
 
 const (
-	// buildEvery is the least time between two lists of a service.
+	// buildEvery is the least time between two lists of a service, for those that are costly to make
+	// and to prepare for picks; buildEach is what an instance adds to it for shorter ones, so that
+	// their changes are seen at once.
 	buildEvery = 10 * time.Millisecond
+	buildEach  = time.Microsecond
 	// tickEvery is how often views learn that time has passed.
 	tickEvery = 250 * time.Millisecond
 	// fetchesAtOnce bounds the pages that are fetched at the same time.
@@ -287,11 +290,16 @@ func (f *follower) touched(s *followed, now time.Duration) {
 	if !v.dirty {
 		return
 	}
-	if now-s.follower.built < buildEvery {
+	if now < s.nextBuild() {
 		f.dirty[s] = struct{}{}
 		return
 	}
 	f.build(s, now)
+}
+
+// nextBuild is from when on there may be another list.
+func (s *followed) nextBuild() time.Duration {
+	return s.follower.built + min(time.Duration(len(s.follower.view.instances))*buildEach, buildEvery)
 }
 
 func (f *follower) build(s *followed, now time.Duration) {
@@ -306,7 +314,7 @@ func (f *follower) build(s *followed, now time.Duration) {
 // turn does what is due, and is for how long nothing else will be.
 func (f *follower) turn(now time.Duration) time.Duration {
 	for s := range f.dirty {
-		if now-s.follower.built >= buildEvery {
+		if now >= s.nextBuild() {
 			f.build(s, now)
 		}
 	}
@@ -323,8 +331,11 @@ func (f *follower) turn(now time.Duration) time.Duration {
 	f.pump(now)
 	f.turnLooks(now)
 	next := min(f.nextTick, max(f.nextLook, now+time.Millisecond))
-	if len(f.dirty)+len(f.later) > 0 {
+	if len(f.later) > 0 {
 		next = min(next, now+buildEvery)
+	}
+	for s := range f.dirty {
+		next = min(next, s.nextBuild())
 	}
 	if len(f.soon) > 0 && !f.soonBusy {
 		next = min(next, f.soonAt)
