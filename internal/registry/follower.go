@@ -533,6 +533,9 @@ func (f *follower) lookedAt(services []*followed, asked []asked, found []looked,
 			f.c.metrics.failed.Inc()
 			f.outage.Failed(err)
 		}
+		for _, s := range services {
+			s.follower.view.lookFailed()
+		}
 		f.nextLook = min(f.nextLook, now+min(firstLookRetry<<min(f.lookFailures, 10), f.look))
 		f.lookFailures++
 		return
