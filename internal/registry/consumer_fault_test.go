@@ -269,3 +269,57 @@ func TestConsumerFigures(t *testing.T) {
 		t.Fatal("no metrics came")
 	})
 }
+
+// A frozen master delays the looks of its own services alone: the others stay live, and their dead
+// instances become late.
+func TestConsumerFrozenMaster(t *testing.T) {
+	t.Parallel()
+	redis := redistest.NewReplicaCluster(t)
+	prefix := redis.Prefix(t)
+	w, c := newWriter(t, redis.Target, prefix), newConsumer(t, redis.Target, prefix, func(o *ConsumerOptions) { o.Timeout = 4 * time.Second })
+	for _, p := range redis.Processes() { // nothing fails over while this lasts
+		if err := redistest.Ask(consumerContext(t), p.Addr(), "CONFIG", "SET", "cluster-node-timeout", "60000").Error(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	slotOf := func(service string) uint16 {
+		runner, _ := w.conn.of(service)
+		slot, _ := runner.Layout().Slot()
+		return uint16(slot)
+	}
+	frozen := redis.Owner(slotOf("s0"))
+	healthy := map[string]*seen{}
+	for i := range 60 {
+		service := fmt.Sprintf("s%d", i)
+		w.register(service, "e1", []string{"a"}, func(r *Registration) { r.Interval = time.Second })
+		s := subscribe(t, c, service)
+		s.untilText("live a")
+		if redis.Owner(slotOf(service)) != frozen {
+			healthy[service] = s
+		}
+	}
+	if err := frozen.Pause(); err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := frozen.Resume(); err != nil {
+			t.Error(err)
+		}
+	}()
+	end := time.Now().Add(8 * time.Second)
+	for service, s := range healthy {
+		s.until("late", func(l *List) bool {
+			if l.State != StateLive {
+				t.Fatalf("%s is %s", service, describe(l))
+			}
+			return l.Instances[0].Late
+		})
+	}
+	time.Sleep(time.Until(end))
+	for service := range healthy {
+		l, err := c.HealthyInstances(consumerContext(t), service)
+		if err != nil || describe(l) != "live a!late" {
+			t.Errorf("%s is %s, %v", service, describe(l), err)
+		}
+	}
+}

@@ -3,7 +3,10 @@ package registry
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"time"
+
+	"github.com/freeslot/freeslot/internal/script"
 )
 
 var (
@@ -44,3 +47,18 @@ func (e *HolderError) Error() string {
 
 // Is lets errors.Is find ErrSuperseded.
 func (e *HolderError) Is(target error) bool { return target == ErrSuperseded && e.Superseded }
+
+// UnreadError is a list that lacks the services of some tags, which could not be read.
+type UnreadError struct{ tags []error } // nil for those that were read
+
+func (e *UnreadError) Error() string { return errors.Join(e.tags...).Error() }
+
+// Unwrap returns the errors of the tags.
+func (e *UnreadError) Unwrap() []error {
+	return slices.DeleteFunc(slices.Clone(e.tags), func(err error) bool { return err == nil })
+}
+
+// Unread reports whether a service is one of those that could not be read.
+func (e *UnreadError) Unread(service string) bool {
+	return e.tags[script.CellOf(service, len(e.tags))] != nil
+}

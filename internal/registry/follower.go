@@ -3,7 +3,10 @@ package registry
 import (
 	"context"
 	"encoding/json"
+	"maps"
+	"math"
 	"math/rand/v2"
+	"slices"
 	"time"
 
 	"github.com/cenkalti/backoff/v5"
@@ -61,16 +64,24 @@ type follower struct {
 	dirty    map[*followed]struct{} // the list is to be built, but not yet
 	fetching int
 
-	nextLook, nextTick, nextHistory time.Duration
-	looking                         bool
-	lookFailures                    int
+	nextTick time.Duration
+	tags     []tagLooks // empty until Redis was reached
+
+	again   map[*followed]struct{} // subscribed again
+	againAt time.Duration
+}
+
+// tagLooks is the looks at the services of one tag. The tags are apart, so that a slow server delays
+// its own services alone. In each tag one regular look is under way at most, and one out of turn.
+type tagLooks struct {
+	next, nextHistory time.Duration
+	looking           bool
+	failures          int
 
 	soon        map[*followed]struct{}
 	soonHistory bool
 	soonAt      time.Duration
 	soonBusy    bool
-	again       map[*followed]struct{} // subscribed again
-	againAt     time.Duration
 }
 
 // connection is what connect has made.
@@ -95,7 +106,7 @@ func newFollower(c *Consumer) *follower {
 		c: c, begun: time.Now(), connected: make(chan connection), results: make(chan func(time.Duration), fetchesAtOnce), look: c.opts.lookInterval(),
 		outage:   logging.NewOutage(c.log, "registry.redis_lost", "registry.redis_back"),
 		services: make(map[string]*followed), channels: make(map[string]*followed), later: make(map[*followed]struct{}), dirty: make(map[*followed]struct{}),
-		soon: make(map[*followed]struct{}), again: make(map[*followed]struct{}),
+		again: make(map[*followed]struct{}),
 	}
 }
 
@@ -174,6 +185,10 @@ func (f *follower) use(on *conn) {
 	f.conn = on
 	f.hub = newHub(f.c.ctx, on.commands, on.cluster, f.c.log)
 	f.hub.start()
+	f.tags = make([]tagLooks, len(on.runners))
+	for i := range f.tags {
+		f.tags[i].soon = make(map[*followed]struct{})
+	}
 	for _, s := range f.services {
 		f.want(s)
 	}
@@ -226,12 +241,13 @@ func (f *follower) drop(s *followed) {
 		return
 	}
 	delete(f.services, s.service)
-	for _, set := range []map[*followed]struct{}{f.later, f.dirty, f.soon, f.again} {
+	for _, set := range []map[*followed]struct{}{f.later, f.dirty, f.again} {
 		delete(set, s)
 	}
 	if f.hub == nil {
 		return
 	}
+	delete(f.tagOf(s).soon, s)
 	_, k := f.conn.of(s.service)
 	for _, channel := range []string{k.change(s.service), k.metrics(s.service)} {
 		delete(f.channels, channel)
@@ -330,15 +346,15 @@ func (f *follower) turn(now time.Duration) time.Duration {
 	}
 	f.pump(now)
 	f.turnLooks(now)
-	next := min(f.nextTick, max(f.nextLook, now+time.Millisecond))
+	next := f.nextTick
+	for i := range f.tags {
+		next = min(next, max(f.tags[i].due(), now+time.Millisecond))
+	}
 	if len(f.later) > 0 {
 		next = min(next, now+buildEvery)
 	}
 	for s := range f.dirty {
 		next = min(next, s.nextBuild())
-	}
-	if len(f.soon) > 0 && !f.soonBusy {
-		next = min(next, f.soonAt)
 	}
 	if len(f.again) > 0 {
 		next = min(next, f.againAt)
@@ -458,9 +474,15 @@ func (f *follower) subscribed() {
 	}
 }
 
+// tagOf is the looks that a service is in. Redis was reached.
+func (f *follower) tagOf(s *followed) *tagLooks {
+	return &f.tags[script.CellOf(s.service, len(f.tags))]
+}
+
 func (f *follower) lookSoon(s *followed, history bool) {
-	f.soon[s] = struct{}{}
-	f.soonHistory = f.soonHistory || history
+	tag := f.tagOf(s)
+	tag.soon[s] = struct{}{}
+	tag.soonHistory = tag.soonHistory || history
 }
 
 // lookAtAll has all looked at soon.
@@ -470,90 +492,111 @@ func (f *follower) lookAtAll() {
 	}
 }
 
+// due is when the next look begins, but for those that wait for another one to end.
+func (l *tagLooks) due() time.Duration {
+	at := time.Duration(math.MaxInt64)
+	if !l.looking {
+		at = l.next
+	}
+	if len(l.soon) > 0 && !l.soonBusy {
+		at = min(at, l.soonAt)
+	}
+	return at
+}
+
 // turnLooks begins the looks that are due.
 func (f *follower) turnLooks(now time.Duration) {
-	if f.conn == nil {
-		f.nextLook = now + tickEvery
-		return
-	}
 	if len(f.again) > 0 && now >= f.againAt {
 		for s := range f.again {
 			f.lookSoon(s, true)
 		}
 		clear(f.again)
 	}
-	if now >= f.nextLook && !f.looking {
-		f.nextLook = now + f.look*3/4 + rand.N(f.look/4+1)
-		history := now >= f.nextHistory
-		if history {
-			f.nextHistory = now + historyEvery
+	var regular map[*tagLooks][]*followed // all services of the tags that are due
+	for i := range f.tags {
+		tag := &f.tags[i]
+		if now >= tag.next && !tag.looking {
+			if regular == nil {
+				regular = make(map[*tagLooks][]*followed)
+			}
+			regular[tag] = nil
 		}
-		all := make([]*followed, 0, len(f.services))
-		for _, s := range f.services {
-			all = append(all, s)
+		if len(tag.soon) > 0 && !tag.soonBusy && now >= tag.soonAt {
+			some := slices.Collect(maps.Keys(tag.soon))
+			clear(tag.soon)
+			tag.soonBusy = true
+			f.lookAt(tag, some, tag.soonHistory, func() { tag.soonBusy, tag.soonAt = false, f.now()+soonEvery })
+			tag.soonHistory = false
 		}
-		f.looking = true
-		f.lookAt(all, history, func() { f.looking = false })
-	} else if f.looking {
-		f.nextLook = max(f.nextLook, now+firstLookRetry)
 	}
-	if len(f.soon) > 0 && !f.soonBusy && now >= f.soonAt {
-		some := make([]*followed, 0, len(f.soon))
-		for s := range f.soon {
-			some = append(some, s)
+	if regular == nil {
+		return
+	}
+	for _, s := range f.services {
+		if all, due := regular[f.tagOf(s)]; due {
+			regular[f.tagOf(s)] = append(all, s)
 		}
-		clear(f.soon)
-		f.soonBusy = true
-		f.lookAt(some, f.soonHistory, func() { f.soonBusy, f.soonAt = false, f.now()+soonEvery })
-		f.soonHistory = false
+	}
+	// Tags that are due together stay together, so that the services are gone through once.
+	next := now + f.look*3/4 + rand.N(f.look/4+1)
+	for tag, all := range regular {
+		tag.next = next
+		if len(all) == 0 {
+			continue
+		}
+		history := now >= tag.nextHistory
+		if history {
+			tag.nextHistory = now + historyEvery
+		}
+		tag.looking = true
+		f.lookAt(tag, all, history, func() { tag.looking = false })
 	}
 }
 
-// lookAt looks at services, call by call. end is called by the loop.
-func (f *follower) lookAt(services []*followed, history bool, end func()) {
+// lookAt looks at services of a tag, call by call, beside the looks of other tags. end is called by
+// the loop.
+func (f *follower) lookAt(tag *tagLooks, services []*followed, history bool, end func()) {
 	type part struct {
 		services []*followed
 		items    []lookItem
 		asked    []asked
 	}
-	open := make(map[int]*part)
-	var parts []*part
-	for _, s := range services {
-		tag := script.CellOf(s.service, len(f.conn.runners))
-		p := open[tag]
-		if p == nil || len(p.items) == lookServices {
-			p = new(part)
-			open[tag] = p
-			parts = append(parts, p)
+	var parts []part
+	for some := range slices.Chunk(services, lookServices) {
+		p := part{services: some}
+		for _, s := range some {
+			p.items = append(p.items, lookItem{service: s.service, timeout: f.c.opts.Timeout})
+			a := s.follower.view.ask()
+			history = history || a.history
+			p.asked = append(p.asked, a)
 		}
-		p.services = append(p.services, s)
-		p.items = append(p.items, lookItem{service: s.service, timeout: f.c.opts.Timeout})
-		a := s.follower.view.ask()
-		history = history || a.history
-		p.asked = append(p.asked, a)
+		parts = append(parts, p)
 	}
 	f.c.loops.Go(func() {
 		for _, p := range parts {
 			ctx, cancel := context.WithTimeout(f.c.ctx, min(callTimeout, f.look))
 			found, err := f.conn.look(ctx, history, p.items)
 			cancel()
-			f.post(func(now time.Duration) { f.lookedAt(p.services, p.asked, found, err, now) })
+			f.post(func(now time.Duration) { f.lookedAt(tag, p.services, p.asked, found, err, now) })
 		}
 		f.post(func(time.Duration) { end() })
 	})
 }
 
-func (f *follower) lookedAt(services []*followed, asked []asked, found []looked, err error, now time.Duration) {
+func (f *follower) lookedAt(tag *tagLooks, services []*followed, asked []asked, found []looked, err error, now time.Duration) {
 	if err != nil {
 		if f.c.ctx.Err() == nil {
 			f.c.metrics.failed.Inc()
 			f.outage.Failed(err)
 		}
-		f.nextLook = min(f.nextLook, now+min(firstLookRetry<<min(f.lookFailures, 10), f.look))
-		f.lookFailures++
+		for _, s := range services {
+			s.follower.view.lookFailed()
+		}
+		tag.next = min(tag.next, now+min(firstLookRetry<<min(tag.failures, 10), f.look))
+		tag.failures++
 		return
 	}
-	f.lookFailures = 0
+	tag.failures = 0
 	f.outage.Over()
 	for i, s := range services {
 		if !s.follower.removed {

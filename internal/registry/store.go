@@ -4,10 +4,12 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/redis/rueidis"
@@ -27,17 +29,38 @@ func NewStore(client rueidis.Client, prefix string, cluster bool, log *zap.Logge
 	return &Store{newConn(prefix, client, cluster, log, nil)}
 }
 
-// Services are the names of all services with instances, in their order.
-func (s *Store) Services(ctx context.Context) (out []string, err error) {
-	for _, runner := range s.c.runners {
+// Services are the names of all services with instances, in their order. With an [UnreadError] they
+// are those that could be read.
+func (s *Store) Services(ctx context.Context) ([]string, error) {
+	out, err := ofTags(ctx, s.c.runners, func(ctx context.Context, runner *script.Runner) ([]string, error) {
 		names, err := members(ctx, runner, "registry_services", keys{runner.Layout()}.services())
 		if err != nil {
 			return nil, fmt.Errorf("list services: %w", err)
 		}
-		out = append(out, names...)
-	}
+		return names, nil
+	})
 	slices.Sort(out)
-	return slices.Compact(out), nil // SSCAN may bring one twice
+	return slices.Compact(out), err // SSCAN may bring one twice
+}
+
+// ofTags is what read finds in all tags, which are read side by side. A tag that fails brings nothing,
+// and is in the UnreadError.
+func ofTags[T any](ctx context.Context, runners []*script.Runner, read func(context.Context, *script.Runner) ([]T, error)) (out []T, err error) {
+	found, failed := make([][]T, len(runners)), make([]error, len(runners))
+	var tags sync.WaitGroup
+	for i, runner := range runners {
+		tags.Go(func() { found[i], failed[i] = read(ctx, runner) })
+	}
+	tags.Wait()
+	for i := range runners {
+		if failed[i] == nil {
+			out = append(out, found[i]...)
+		}
+	}
+	if errors.Join(failed...) != nil {
+		return out, &UnreadError{failed}
+	}
+	return out, nil
 }
 
 // List pages through the services: up to limit names after the one of the page before.
@@ -53,10 +76,12 @@ func (s *Store) List(ctx context.Context, after string, limit int) ([]string, er
 	return all[from:min(from+limit, len(all))], nil
 }
 
-// members are those of a set, by pages that do not hold up Redis.
+// members are those of a set, by pages that do not hold up Redis. Each has callTimeout.
 func members(ctx context.Context, runner *script.Runner, label, key string) (out []string, err error) {
 	for cursor := uint64(0); ; {
-		page, err := runner.Do(ctx, label, runner.B().Sscan().Key(key).Cursor(cursor).Count(1000).Build()).AsScanEntry()
+		one, cancel := context.WithTimeout(ctx, callTimeout)
+		page, err := runner.Do(one, label, runner.B().Sscan().Key(key).Cursor(cursor).Count(1000).Build()).AsScanEntry()
+		cancel()
 		if err != nil {
 			return nil, err
 		}
@@ -286,9 +311,10 @@ func (s *Store) Remove(ctx context.Context, service, id string) (revision int64,
 	return changed(got[0], service, id, nil)
 }
 
-// Targets are all instances that want active checks.
-func (s *Store) Targets(ctx context.Context) (out []Target, err error) {
-	for _, runner := range s.c.runners {
+// Targets are all instances that want active checks. With an [UnreadError] they are those that could
+// be read.
+func (s *Store) Targets(ctx context.Context) ([]Target, error) {
+	return ofTags(ctx, s.c.runners, func(ctx context.Context, runner *script.Runner) (out []Target, err error) {
 		k := keys{runner.Layout()}
 		names, err := members(ctx, runner, "registry_checked", k.checked())
 		if err != nil {
@@ -301,8 +327,8 @@ func (s *Store) Targets(ctx context.Context) (out []Target, err error) {
 			}
 			out = append(out, found...)
 		}
-	}
-	return out, nil
+		return out, nil
+	})
 }
 
 // targets are those of names, service:id, that want checks. The others are forgotten.

@@ -60,7 +60,13 @@ type view struct {
 	silent   bool
 	// lateFrom is from when on a look can find instances late that were not before.
 	lateFrom time.Duration
-	redisMS  int64 // Redis' time as last seen
+	// outage is true from the first answer after a silence until answers have come in time again for two
+	// looks; backAt is when the last silence in it ended.
+	outage bool
+	backAt time.Duration
+	// missed: a look has failed since the last answer.
+	missed  bool
+	redisMS int64 // Redis' time as last seen
 	// overridesEnd is when the next override ends, by Redis' time; 0 is never.
 	overridesEnd int64
 
@@ -246,17 +252,28 @@ func (v *view) looked(a asked, l *looked, now time.Duration) {
 	}
 }
 
-// heard notes an answer of Redis. What counts time starts anew when it is back from silence.
+// heard notes an answer of Redis. What counts time starts anew when it is back from silence, once in an
+// outage: answers that are merely slow must not put lateness off for ever. In the same outage it starts
+// anew only after looks have failed for so long that providers, too, may have missed heartbeats.
 func (v *view) heard(now time.Duration) {
-	if v.stale(now) {
-		v.lateFrom = now + v.timeout()
-		for id := range v.unconfirmed {
-			v.unconfirmed[id] = now
+	switch {
+	case v.stale(now):
+		if !v.outage || v.missed && now-v.answered > v.timeout()/2 {
+			v.outage, v.lateFrom = true, now+v.timeout()
+			for id := range v.unconfirmed {
+				v.unconfirmed[id] = now
+			}
 		}
+		v.backAt = now
+	case v.outage && now-v.backAt > 2*v.cfg.look:
+		v.outage = false
 	}
-	v.answered = now
+	v.answered, v.missed = now, false
 	v.setSilent(false)
 }
+
+// lookFailed reports that a look brought nothing.
+func (v *view) lookFailed() { v.missed = true }
 
 func (v *view) stale(now time.Duration) bool { return now-v.answered > 2*v.cfg.look }
 

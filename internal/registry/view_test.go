@@ -270,6 +270,8 @@ func (j *journey) step() {
 			j.pass(20 * time.Second) // Redis is silent
 		case 5:
 			j.v.event(new(change), j.now) // of the first version
+		case 6:
+			j.v.lookFailed()
 		}
 	}
 	j.check()
@@ -329,9 +331,10 @@ func (j *journey) check() *List {
 	return l
 }
 
-// rest lets all arrive, and looks until nothing is wanted.
+// rest lets all arrive, and looks until nothing is wanted. Now and then all looks but the last one are slow.
 func (j *journey) rest() *List {
-	for range 25 {
+	slow := j.r.IntN(4) == 0
+	for round := range 25 {
 		for len(j.events) > 0 {
 			j.v.event(j.events[0], j.now)
 			j.events = j.events[1:]
@@ -345,6 +348,11 @@ func (j *journey) rest() *List {
 				answer()
 			}
 			j.pass(100 * time.Millisecond)
+		}
+		for range 40 {
+			if slow && round < 24 {
+				j.pass(250 * time.Millisecond)
+			}
 		}
 	}
 	return j.check()
@@ -427,4 +435,73 @@ func TestViewTwin(t *testing.T) {
 			t.Fatalf("seed %d", seed)
 		}
 	}
+}
+
+// lateJourney is a view of one instance, "a", that is loaded and has been dead for long.
+type lateJourney struct{ *journey }
+
+func newLateJourney(t *testing.T) lateJourney {
+	j := newJourney(t, 1)
+	j.s.instances["a"] = twinRecord{epoch: "e"}
+	j.s.change("registered", []string{"a"})
+	j.rest()
+	return lateJourney{j}
+}
+
+// looks makes n looks, each an interval after the one before.
+func (j lateJourney) looks(n int, every time.Duration) {
+	for range n {
+		for end := j.now + every; j.now < end; {
+			j.pass(min(tickEvery, end-j.now))
+		}
+		a := j.v.ask()
+		j.v.looked(a, j.s.look(false), j.now)
+		j.fetch()
+		for _, answer := range j.answers {
+			answer()
+		}
+		j.answers = nil
+	}
+}
+
+func (j lateJourney) is(late bool) {
+	j.t.Helper()
+	if l := j.check(); l.Instances[0].Late != late {
+		j.t.Fatalf("at %s late is %t, expected %t", j.now, !late, late)
+	}
+}
+
+// Answers that are merely slow do not put lateness off for ever, also when each brings a second answer.
+func TestViewLateWithSlowLooks(t *testing.T) {
+	t.Parallel()
+	j := newLateJourney(t)
+	j.s.late["a"] = true
+	j.looks(1, 12*time.Second)
+	j.is(false)
+	for range 3 { // each look finds a change, which is fetched at once
+		j.s.change("updated", []string{"a"})
+		j.looks(1, 12*time.Second)
+	}
+	j.is(true)
+}
+
+// After each outage lateness counts anew.
+func TestViewLateAfterOutages(t *testing.T) {
+	t.Parallel()
+	j := newLateJourney(t)
+	outage := func(back int) {
+		t.Helper()
+		j.s.late["a"] = true
+		j.v.lookFailed()
+		j.looks(1, time.Minute)
+		j.is(false)
+		j.looks(back, 3*time.Second)
+		j.is(back > 9)
+		delete(j.s.late, "a")
+		j.looks(1, 3*time.Second)
+	}
+	outage(11)
+	outage(11)
+	outage(1) // the next one comes before answers are regular again
+	outage(11)
 }

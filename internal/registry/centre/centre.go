@@ -73,6 +73,9 @@ type Centre struct {
 	loops       sync.WaitGroup
 	// wake has a token when verdicts, or the replicas, have changed.
 	wake chan struct{}
+	// cleanedTo is the service at which the last round of cleanup ran out of time, or empty. It is
+	// cleanLoop's.
+	cleanedTo string
 
 	mu sync.Mutex // guards what follows
 	// share is which targets this replica checks; nil means none, unless alone is set: then all.

@@ -35,6 +35,22 @@ type memory struct {
 	cleanups map[string][]registry.Cleaned
 	cleaned  []string
 	down     bool
+	unread   cannotRead
+	slow     time.Duration // of a cleanup
+}
+
+// cannotRead is the service that cannot be read.
+type cannotRead string
+
+func (u cannotRead) Error() string { return "cannot read " + string(u) }
+
+func (u cannotRead) Unread(service string) bool { return service == string(u) }
+
+func (u cannotRead) or(err error) error {
+	if err == nil && u != "" {
+		return u
+	}
+	return err
 }
 
 func newMemory(n int, kind string) *memory {
@@ -59,14 +75,17 @@ func (m *memory) locked(f func()) error {
 func (m *memory) Services(context.Context) (out []string, err error) {
 	err = m.locked(func() {
 		for s := range m.cleanups {
-			out = append(out, s)
+			if !m.unread.Unread(s) {
+				out = append(out, s)
+			}
 		}
 		slices.Sort(out)
 	})
-	return out, err
+	return out, m.unread.or(err)
 }
 
 func (m *memory) Cleanup(_ context.Context, service string) (out registry.Cleaned, err error) {
+	time.Sleep(m.slow)
 	err = m.locked(func() {
 		m.cleaned = append(m.cleaned, service)
 		if left := m.cleanups[service]; len(left) > 0 {
@@ -79,10 +98,12 @@ func (m *memory) Cleanup(_ context.Context, service string) (out registry.Cleane
 func (m *memory) Targets(context.Context) (out []registry.Target, err error) {
 	err = m.locked(func() {
 		for _, t := range m.targets {
-			out = append(out, t)
+			if !m.unread.Unread(t.Service) {
+				out = append(out, t)
+			}
 		}
 	})
-	return out, err
+	return out, m.unread.or(err)
 }
 
 func (m *memory) Verdict(_ context.Context, t *registry.Target, failing string) error {
@@ -328,6 +349,63 @@ func TestCleanup(t *testing.T) {
 				t.Errorf("cleaned %q after the outage, expected both services", m.cleaned)
 			}
 		})
+	})
+}
+
+// TestCleanupGoesOn: a round that was not long enough is gone on with, and what cannot be read keeps
+// nothing from being cleaned.
+func TestCleanupGoesOn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := newMemory(0, "")
+		for _, service := range []string{"a", "b", "c", "d", "e"} {
+			m.cleanups[service] = nil
+		}
+		m.unread, m.slow = "c", DefaultCleanup*2/5 // three in a round
+		c := New(Config{Self: "a"}, m, zap.NewNop(), nil)
+		for range 3 {
+			c.clean()
+		}
+		if got := strings.Join(m.names(), " "); got != "a b d e a b d e a" {
+			t.Errorf("cleaned %q, expected all in turn", got)
+		}
+		m.slow = 0
+		c.clean()
+		c.clean()
+		if got := strings.Join(m.names()[9:], " "); got != "b d e a a b d e" {
+			t.Errorf("cleaned %q, expected the rest first, and then a round from the start", got)
+		}
+	})
+}
+
+// TestUnreadTargets: the checks of targets that cannot be read go on; others begin and end.
+func TestUnreadTargets(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := newMemory(2, "fake")
+		a := newReplica(t, "a", m)
+		if got := a.round(10 * time.Second); got != 2 {
+			t.Fatalf("%d targets are checked, expected 2", got)
+		}
+		_ = m.locked(func() {
+			m.unread = "asr"
+			for port := range 3 {
+				o := registry.Target{Service: "mt", ID: fmt.Sprint(port), Epoch: "e", Host: "10.0.0.2", Port: 1 + port, Check: registry.Check{Kind: "fake"}}
+				m.targets[o.Name()] = o
+			}
+		})
+		time.Sleep(10 * time.Second)
+		if got := a.round(10 * time.Second); got != 5 {
+			t.Errorf("%d targets are checked, expected 5", got)
+		}
+		_ = m.locked(func() { delete(m.targets, "mt:0") })
+		time.Sleep(10 * time.Second)
+		if got := a.round(10 * time.Second); got != 4 {
+			t.Errorf("%d targets are checked, expected 4", got)
+		}
+		_ = m.locked(func() { m.unread = ""; delete(m.targets, "asr:0") })
+		time.Sleep(10 * time.Second)
+		if got := a.round(10 * time.Second); got != 3 {
+			t.Errorf("%d targets are checked, expected 3", got)
+		}
 	})
 }
 

@@ -91,7 +91,11 @@ func (c *Centre) scan() {
 	all, err := c.store.Targets(ctx)
 	if err != nil {
 		c.failed("list instances to check", err)
-		return
+		var some unread
+		if !errors.As(err, &some) {
+			return
+		}
+		all = append(all, c.unread(some)...)
 	}
 	begin, end := c.compare(all)
 	for _, name := range end {

@@ -2,6 +2,7 @@ package centre
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"go.uber.org/zap"
@@ -25,7 +26,8 @@ func (c *Centre) cleanLoop() {
 const leastPause = time.Second
 
 // clean is one round. What fails now is tried again in the next one, which comes when the most urgent
-// service asks for it.
+// service asks for it, and begins where this one had no more time. Services that cannot be listed
+// keep none of the others from being cleaned.
 func (c *Centre) clean() (pause time.Duration) {
 	pause = c.cfg.Cleanup
 	ctx, cancel := context.WithTimeout(c.ctx, c.cfg.Cleanup)
@@ -33,28 +35,41 @@ func (c *Centre) clean() (pause time.Duration) {
 	services, err := c.store.Services(ctx)
 	if err != nil {
 		c.failed("list services", err)
-		return pause
 	}
-	for _, service := range services {
-		for more := true; more && ctx.Err() == nil; {
-			one, cancel := context.WithTimeout(ctx, callTimeout)
-			got, err := c.store.Cleanup(one, service)
-			cancel()
-			if err != nil {
-				c.failed("clean up "+service, err)
-				break
-			}
-			c.metrics.removed.Add(float64(got.Removed))
-			if got.Removed > 0 || got.Guard != "" {
-				c.log.Info("registry.cleanup", zap.String("service", service), zap.Int("removed", got.Removed), zap.String("guard", got.Guard))
-			}
-			more = got.More
-			if got.Every > 0 {
-				pause = min(pause, max(got.Every, leastPause))
-			}
+	from, found := slices.BinarySearch(services, c.cleanedTo)
+	if found {
+		from++
+	}
+	for _, service := range slices.Concat(services[from:], services[:from]) {
+		if ctx.Err() != nil {
+			return pause
 		}
+		if every := c.cleanOne(ctx, service); every > 0 {
+			pause = min(pause, max(every, leastPause))
+		}
+		c.cleanedTo = service
 	}
+	c.cleanedTo = ""
 	return pause
+}
+
+// cleanOne cleans up a service until nothing is due, and returns when it asks for the next time.
+func (c *Centre) cleanOne(ctx context.Context, service string) (every time.Duration) {
+	for more := true; more && ctx.Err() == nil; {
+		one, cancel := context.WithTimeout(ctx, callTimeout)
+		got, err := c.store.Cleanup(one, service)
+		cancel()
+		if err != nil {
+			c.failed("clean up "+service, err)
+			return every
+		}
+		c.metrics.removed.Add(float64(got.Removed))
+		if got.Removed > 0 || got.Guard != "" {
+			c.log.Info("registry.cleanup", zap.String("service", service), zap.Int("removed", got.Removed), zap.String("guard", got.Guard))
+		}
+		more, every = got.More, got.Every
+	}
+	return every
 }
 
 func (c *Centre) failed(what string, err error) {

@@ -72,3 +72,22 @@ func (c *Centre) configOf(t *registry.Target) (*check.Config, error) {
 	cfg.Resolve()
 	return cfg, nil
 }
+
+// unread is an error of a list that lacks some services, as [registry.UnreadError] is.
+type unread interface {
+	error
+	Unread(service string) bool
+}
+
+// unread are the targets of services that could not be read, as this replica knows them: that they
+// are missing does not say that they are gone.
+func (c *Centre) unread(err unread) (out []registry.Target) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, t := range c.targets {
+		if err.Unread(t.Service) {
+			out = append(out, t.Target)
+		}
+	}
+	return out
+}
