@@ -2,19 +2,21 @@ package main
 
 import (
 	"context"
-	"fmt"
 	"os"
 	"os/exec"
 	"strings"
 	"time"
 
+	"go.uber.org/zap"
+	"go.uber.org/zap/zapcore"
+
 	"github.com/freeslot/freeslot/internal/registry"
 )
 
-// registryStart bounds the time until Redis answers, and registryStop the end.
 const (
-	registryStart = 10 * time.Second
-	registryStop  = 3 * time.Second
+	// registryCall bounds one try to reach Redis, and registryRetry is the pause before the next.
+	registryCall  = 3 * time.Second
+	registryRetry = time.Second
 )
 
 type registryRunCmd struct {
@@ -73,17 +75,13 @@ func (c *registryRunCmd) Run(a *app) error {
 	}
 	p, err := registry.NewProvider(registry.Options{
 		RedisURL: c.RedisURL[0], Access: c.config().Access, KeyPrefix: c.KeyPrefix, Namespace: c.Namespace, StopPause: -1,
+		Logger: a.warnings(),
 	})
 	if err != nil {
 		return usageError{err}
 	}
-	ctx, cancel := context.WithTimeout(a.ctx, registryStart)
-	defer cancel()
-	if err := p.Start(ctx); err != nil {
-		return fmt.Errorf("%w (--redis-url)", err)
-	}
 	defer func() {
-		ctx, cancel := context.WithTimeout(context.Background(), registryStop)
+		ctx, cancel := context.WithTimeout(context.Background(), registryCall)
 		defer cancel()
 		_ = p.Stop(ctx) // an instance that Redis did not hear of expires
 	}()
@@ -91,4 +89,11 @@ func (c *registryRunCmd) Run(a *app) error {
 	cmd.Args[0] = c.Command[0]
 	cmd.Env, cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Environ(), a.in, a.out, a.err
 	return runRegistered(a, cmd, p, c.registration(), c.Drain)
+}
+
+// warnings writes what a provider warns of to standard error: that it has lost its instance, or
+// cannot reach Redis.
+func (a *app) warnings() *zap.Logger {
+	encoder := zapcore.NewConsoleEncoder(zapcore.EncoderConfig{MessageKey: "message", NameKey: "name"})
+	return zap.New(zapcore.NewCore(encoder, zapcore.Lock(zapcore.AddSync(a.err)), zapcore.WarnLevel)).Named("schedctl")
 }

@@ -66,6 +66,33 @@ func TestRegistryRunRefused(t *testing.T) {
 	}
 }
 
+// TestRegistryRunWithoutRedis: the command runs all the same, and is registered when Redis is there.
+func TestRegistryRunWithoutRedis(t *testing.T) {
+	t.Parallel()
+	redis := redistest.New(t)
+	redis.Kill()
+	marker := t.TempDir() + "/go"
+	done := make(chan result, 1)
+	go func() {
+		done <- command(t, "", "registry", "run", "shop", "--redis-url", redis.AdminURL(), "--key-prefix", "p", "--port", "8080",
+			"--", "sh", "-c", "touch "+marker+".started; until [ -e "+marker+" ]; do sleep 0.02; done; exit 3")
+	}()
+	must(t, redistest.Await(func(context.Context) bool {
+		_, err := os.Stat(marker + ".started")
+		return err == nil
+	}))
+	redis.Restart()
+	store := registry.NewStore(redis.Client(t), "p", false, zap.NewNop())
+	must(t, redistest.Await(func(ctx context.Context) bool {
+		_, _, err := store.Instance(ctx, "shop", "127.0.0.1:8080")
+		return err == nil
+	}))
+	must(t, os.WriteFile(marker, nil, 0o600))
+	if got := <-done; got.code != 3 || !strings.Contains(got.err, "not registered yet") {
+		t.Errorf("%+v, expected code 3 and a warning", got)
+	}
+}
+
 // TestRegistryRunDrains: at the first signal clients are told, and the command gets it later.
 func TestRegistryRunDrains(t *testing.T) {
 	t.Parallel()

@@ -4,7 +4,7 @@ package main
 
 import (
 	"context"
-	"errors"
+	"fmt"
 	"os"
 	"os/exec"
 	"os/signal"
@@ -53,23 +53,37 @@ func runRegistered(a *app, cmd *exec.Cmd, p *registry.Provider, r registry.Regis
 // ended. An instance that cannot be registered at all ends the group.
 func guardRegistered(a *app, p *registry.Provider, r registry.Registration, group int, drain time.Duration, signals <-chan os.Signal, ended <-chan struct{}) (refused error) {
 	say := func(r registry.Registration) error {
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(a.ctx), registryStop)
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(a.ctx), registryCall)
 		defer cancel()
+		if !p.Running() {
+			if err := p.Start(ctx); err != nil {
+				return fmt.Errorf("%w (--redis-url)", err)
+			}
+		}
 		return p.Register(ctx, r)
-	}
-	if err := say(r); errors.Is(err, &freeslot.Error{Code: freeslot.CodeInvalidArgument}) {
-		procgroup.Signal(group, syscall.SIGTERM)
-		<-ended
-		return err
-	} else if err != nil {
-		a.warn("not registered yet: %v", err)
 	}
 	var first os.Signal
 	var timer <-chan time.Time
-	for {
+	retry := time.After(0)
+	for warned := false; ; {
 		select {
 		case <-ended:
 			return nil
+		case <-retry:
+			err := say(r)
+			switch {
+			case err == nil:
+				retry = nil
+			case freeslot.CodeOf(err) == freeslot.CodeInvalidArgument:
+				procgroup.Signal(group, syscall.SIGTERM)
+				<-ended
+				return err
+			default:
+				if !warned {
+					a.warn("not registered yet: %v", err)
+				}
+				warned, retry = true, time.After(registryRetry)
+			}
 		case s := <-signals:
 			if first != nil || s == syscall.SIGHUP {
 				procgroup.Signal(group, s.(syscall.Signal))
