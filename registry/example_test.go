@@ -42,3 +42,27 @@ func Example() {
 	// live orders-1 eu-1
 	// deregistered
 }
+
+// database reports the state of the program's own database.
+type database struct{}
+
+func (database) Type() string                   { return "database" }
+func (database) Available(context.Context) bool { return true }
+func (database) Cost() registry.Cost            { return registry.CostHigh }
+func (database) Collect(context.Context) (registry.Metrics, error) {
+	return registry.Metrics{"connections": 7}, nil
+}
+
+// An own collector, and which of its changes are sent at once.
+func Example_collectors() {
+	_, err := registry.NewProvider(registry.Options{
+		RedisURL:   "redis://127.0.0.1:6379",
+		Collectors: append(registry.SystemCollectors(), registry.Collection{Collector: database{}}),
+		Heartbeat: registry.HeartbeatPolicy{Thresholds: map[string]registry.Threshold{
+			"memory.usage":         {Kind: registry.Absolute, Value: 0.1},
+			"database.connections": {Kind: registry.Percent, Value: 50},
+		}},
+	})
+	fmt.Println(err)
+	// Output: <nil>
+}
