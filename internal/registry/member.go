@@ -204,7 +204,9 @@ func (m *member) held(now time.Time, a answer) (again bool) {
 	again = m.replaces != "" && m.failures == 0
 	m.failed(now, h)
 	if wait > 0 {
-		m.notBefore = now.Add(wait + rand.N(h.Interval/10+firstRetry))
+		// The holder may also deregister, so look again by then.
+		wait = min(wait, m.reg.Interval)
+		m.notBefore = now.Add(wait + rand.N(m.reg.Interval/10+firstRetry))
 	}
 	return again
 }
