@@ -72,7 +72,9 @@ func (m *model) step() (what string) {
 		}
 		reg := registration(m.service, id, func(x *Registration) {
 			x.Host, x.Weight, x.Interval = host, float64(1+m.rand.IntN(2)), modelInterval
-			x.Persistent = id == "f"
+			if x.Persistent = id == "f"; x.Persistent {
+				x.Check = &Check{Kind: "tcp"}
+			}
 		})
 		interval := modelInterval.Milliseconds()
 		if reg.Persistent {
