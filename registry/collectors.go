@@ -43,7 +43,10 @@ const (
 // interval of its cost. The caller owns the slice.
 func SystemCollectors() []Collection {
 	return []Collection{
-		{Collector: collector.NewMemory()}, {Collector: collector.NewCPU()}, {Collector: collector.NewDisk()},
-		{Collector: collector.NewNetwork()}, {Collector: collector.NewProcess()},
+		{Collector: collector.NewMemory()},
+		{Collector: collector.NewCPU()},
+		{Collector: collector.NewDisk()},
+		{Collector: collector.NewNetwork()},
+		{Collector: collector.NewProcess()},
 	}
 }
