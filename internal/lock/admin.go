@@ -95,26 +95,26 @@ func (a *Admin) state(ctx context.Context, key string, waiters int) (State, erro
 	if err != nil {
 		return State{}, fmt.Errorf("state of lock %q: %w", key, err)
 	}
-	r := reader{values: values}
+	r := script.Reply{Values: values}
 	s := State{Key: key}
 	if first, _ := values[0].ToString(); first == "error" {
-		_, s.Problem = r.text(), r.text()
-		return s, r.err
+		_, s.Problem = r.Text(), r.Text()
+		return s, r.Err
 	}
-	_ = r.number()
-	acquisition := r.text()
-	s.Holder, s.Since, s.Left = r.text(), time.UnixMilli(r.number()), time.Duration(r.number())*time.Millisecond
-	if token := r.text(); token != "" {
+	_ = r.Number()
+	acquisition := r.Text()
+	s.Holder, s.Since, s.Left = r.Text(), time.UnixMilli(r.Number()), time.Duration(r.Number())*time.Millisecond
+	if token := r.Text(); token != "" {
 		s.Token, err = strconv.ParseInt(token, 10, 64)
 	}
-	s.Entries, s.Granted, s.Revoked, s.Waiting = r.number(), r.text() == "1", r.text(), r.number()
+	s.Entries, s.Granted, s.Revoked, s.Waiting = r.Number(), r.Text() == "1", r.Text(), r.Number()
 	s.Released = acquisition == "-"
-	for len(r.values) > 0 && len(s.Waiters) < waiters {
-		ticket, silent := r.text(), r.number()
+	for len(r.Values) > 0 && len(s.Waiters) < waiters {
+		ticket, silent := r.Text(), r.Number()
 		s.Waiters = append(s.Waiters, waiter(ticket, silent))
 	}
-	if r.err != nil {
-		err = r.err
+	if r.Err != nil {
+		err = r.Err
 	}
 	if err != nil {
 		return State{}, fmt.Errorf("state of lock %q: answer of Redis: %w", key, err)
@@ -275,24 +275,24 @@ func (a *Admin) Revoke(ctx context.Context, r Revocation) (token int64, err erro
 	if err != nil {
 		return 0, fmt.Errorf("revoke lock %q: %w", r.Key, err)
 	}
-	out := reader{values: values}
-	switch code := out.number(); code {
+	out := script.Reply{Values: values}
+	switch code := out.Number(); code {
 	case codeDone:
-		token = out.number()
+		token = out.Number()
 	case codeBusy:
 		return 0, &freeslot.Error{Code: freeslot.CodeNotFound, Field: "key", Message: fmt.Sprintf("lock %q is free", r.Key)}
 	case codeTaken:
 		return 0, &freeslot.Error{
 			Code: freeslot.CodeConflict, Field: "token",
-			Message: fmt.Sprintf("token is %d, and lock %q is held with %s: its holder has changed", r.Token, r.Key, out.text()),
+			Message: fmt.Sprintf("token is %d, and lock %q is held with %s: its holder has changed", r.Token, r.Key, out.Text()),
 		}
 	case codeBadKey:
-		return 0, &freeslot.Error{Code: freeslot.CodeConflict, Field: "key", Message: out.text()}
+		return 0, &freeslot.Error{Code: freeslot.CodeConflict, Field: "key", Message: out.Text()}
 	default:
-		out.err = fmt.Errorf("code %d is unknown", code)
+		out.Err = fmt.Errorf("code %d is unknown", code)
 	}
-	if out.err != nil {
-		return 0, fmt.Errorf("revoke lock %q: answer of Redis: %w", r.Key, out.err)
+	if out.Err != nil {
+		return 0, fmt.Errorf("revoke lock %q: answer of Redis: %w", r.Key, out.Err)
 	}
 	return token, nil
 }

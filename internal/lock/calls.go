@@ -76,24 +76,24 @@ func (g *group) acquire(ctx context.Context, items []acquireItem) ([]acquired, e
 	}
 	out := make([]acquired, len(items))
 	for i, reply := range replies {
-		r := reader{values: reply}
-		got := acquired{sent: sent, code: int(r.number())}
+		r := script.Reply{Values: reply}
+		got := acquired{sent: sent, code: int(r.Number())}
 		switch got.code {
 		case codeDone:
-			got.token = r.number()
+			got.token = r.Number()
 		case codeBusy:
-			got.place, got.holder = r.text(), r.text()
-			got.since = time.UnixMilli(r.number())
-			got.left = time.Duration(r.number()) * time.Millisecond
+			got.place, got.holder = r.Text(), r.Text()
+			got.since = time.UnixMilli(r.Number())
+			got.left = time.Duration(r.Number()) * time.Millisecond
 		case codeFull:
 			got.err = ErrQueueFull
 		case codeBadKey:
-			got.err = &KeyError{Text: r.text()}
+			got.err = &KeyError{Text: r.Text()}
 		default:
-			r.err = fmt.Errorf("code %d is unknown", got.code)
+			r.Err = fmt.Errorf("code %d is unknown", got.code)
 		}
-		if r.err != nil {
-			return nil, fmt.Errorf("acquire: answer of Redis: %w", r.err)
+		if r.Err != nil {
+			return nil, fmt.Errorf("acquire: answer of Redis: %w", r.Err)
 		}
 		out[i] = got
 	}
@@ -152,23 +152,23 @@ func (g *group) release(ctx context.Context, items []releaseItem) ([]released, e
 	}
 	out := make([]released, len(items))
 	for i, reply := range replies {
-		r := reader{values: reply}
+		r := script.Reply{Values: reply}
 		got := released{sent: sent}
-		switch code := r.number(); code {
+		switch code := r.Number(); code {
 		case codeDone:
-			got.had, got.others = true, r.number()
-			if token := r.text(); token != "" {
-				got.token, r.err = strconv.ParseInt(token, 10, 64)
+			got.had, got.others = true, r.Number()
+			if token := r.Text(); token != "" {
+				got.token, r.Err = strconv.ParseInt(token, 10, 64)
 			}
-			got.place = r.text()
+			got.place = r.Text()
 		case codeBusy:
 		case codeBadKey:
-			got.err = &KeyError{Text: r.text()}
+			got.err = &KeyError{Text: r.Text()}
 		default:
-			r.err = fmt.Errorf("code %d is unknown", code)
+			r.Err = fmt.Errorf("code %d is unknown", code)
 		}
-		if r.err != nil {
-			return nil, fmt.Errorf("release: answer of Redis: %w", r.err)
+		if r.Err != nil {
+			return nil, fmt.Errorf("release: answer of Redis: %w", r.Err)
 		}
 		out[i] = got
 	}
@@ -223,19 +223,19 @@ func (g *group) renewOnce(ctx context.Context, items []*acquisition, look bool) 
 	answered := uptime()
 	for i := range items {
 		reply, err := values[i].ToArray()
-		r := reader{values: reply, err: err}
-		got := renewed{sent: sent, answered: answered, code: int(r.number())}
+		r := script.Reply{Values: reply, Err: err}
+		got := renewed{sent: sent, answered: answered, code: int(r.Number())}
 		switch got.code {
 		case codeDone:
-			got.left = time.Duration(r.number()) * time.Millisecond
+			got.left = time.Duration(r.Number()) * time.Millisecond
 		case codeGone:
 		case codeTaken, codeBadKey, codeRevoked:
-			got.text = r.text()
+			got.text = r.Text()
 		default:
-			r.err = errors.Join(r.err, fmt.Errorf("code %d is unknown", got.code))
+			r.Err = errors.Join(r.Err, fmt.Errorf("code %d is unknown", got.code))
 		}
-		if r.err != nil {
-			return nil, fmt.Errorf("renew: answer of Redis: %w", r.err)
+		if r.Err != nil {
+			return nil, fmt.Errorf("renew: answer of Redis: %w", r.Err)
 		}
 		out[i] = got
 	}
@@ -296,35 +296,4 @@ func quoted(text string) string {
 		panic("lock: a text is no JSON: " + err.Error())
 	}
 	return string(data)
-}
-
-// reader reads the values of one answer in order, and keeps the first error.
-type reader struct {
-	values []rueidis.RedisMessage
-	err    error
-}
-
-func (r *reader) next() (v rueidis.RedisMessage, ok bool) {
-	if r.err == nil && len(r.values) == 0 {
-		r.err = fmt.Errorf("it is too short")
-	}
-	if r.err != nil {
-		return v, false
-	}
-	v, r.values = r.values[0], r.values[1:]
-	return v, true
-}
-
-func (r *reader) number() (n int64) {
-	if v, ok := r.next(); ok {
-		n, r.err = v.AsInt64()
-	}
-	return n
-}
-
-func (r *reader) text() (s string) {
-	if v, ok := r.next(); ok {
-		s, r.err = v.ToString()
-	}
-	return s
 }

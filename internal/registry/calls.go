@@ -157,25 +157,25 @@ func answers(service string, ids []string, result rueidis.RedisResult, codes ...
 	}
 	out := make([]answer, len(ids))
 	for i, v := range values {
-		r := reader{values: []rueidis.RedisMessage{v}}
+		r := script.Reply{Values: []rueidis.RedisMessage{v}}
 		if v.IsArray() {
-			r.values, r.err = v.ToArray()
+			r.Values, r.Err = v.ToArray()
 		}
-		a := answer{code: int(r.number())}
+		a := answer{code: int(r.Number())}
 		switch {
 		case a.code == codeHolder:
-			a.holder = r.holder(service, ids[i])
-		case a.code == codeDone && len(r.values) > 0:
-			a.revision = r.number()
+			a.holder = readHolder(&r, service, ids[i])
+		case a.code == codeDone && len(r.Values) > 0:
+			a.revision = r.Number()
 		}
-		if len(r.values) > 0 {
-			a.registered = r.number()
+		if len(r.Values) > 0 {
+			a.registered = r.Number()
 		}
-		if r.err == nil && !slices.Contains(codes, a.code) {
-			r.err = fmt.Errorf("code %d is unknown", a.code)
+		if r.Err == nil && !slices.Contains(codes, a.code) {
+			r.Err = fmt.Errorf("code %d is unknown", a.code)
 		}
-		if r.err != nil {
-			return nil, fmt.Errorf("service %s: answer of redis: %w", service, r.err)
+		if r.Err != nil {
+			return nil, fmt.Errorf("service %s: answer of redis: %w", service, r.Err)
 		}
 		out[i] = a
 	}
@@ -183,43 +183,12 @@ func answers(service string, ids []string, result rueidis.RedisResult, codes ...
 }
 
 // holder reads what lib/holder.lua makes, but for the last value.
-func (r *reader) holder(service, id string) *HolderError {
-	h := &HolderError{Service: service, ID: id, Epoch: r.text(), Host: r.text()}
-	h.Port, _ = strconv.Atoi(r.text()) // 0 where a record is broken
-	h.Silent = time.Duration(r.number()) * time.Millisecond
-	h.Interval = time.Duration(r.number()) * time.Millisecond
+func readHolder(r *script.Reply, service, id string) *HolderError {
+	h := &HolderError{Service: service, ID: id, Epoch: r.Text(), Host: r.Text()}
+	h.Port, _ = strconv.Atoi(r.Text()) // 0 where a record is broken
+	h.Silent = time.Duration(r.Number()) * time.Millisecond
+	h.Interval = time.Duration(r.Number()) * time.Millisecond
 	return h
-}
-
-// reader reads the values of one answer in order, and keeps the first error.
-type reader struct {
-	values []rueidis.RedisMessage
-	err    error
-}
-
-func (r *reader) next() (v rueidis.RedisMessage, ok bool) {
-	if r.err == nil && len(r.values) == 0 {
-		r.err = errors.New("it is too short")
-	}
-	if r.err != nil {
-		return v, false
-	}
-	v, r.values = r.values[0], r.values[1:]
-	return v, true
-}
-
-func (r *reader) number() (n int64) {
-	if v, ok := r.next(); ok {
-		n, r.err = v.AsInt64()
-	}
-	return n
-}
-
-func (r *reader) text() (s string) {
-	if v, ok := r.next(); ok {
-		s, r.err = v.ToString()
-	}
-	return s
 }
 
 func flag(b bool) string {

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"strconv"
 	"time"
+
+	"github.com/freeslot/freeslot/internal/script"
 )
 
 // Defaults of cleanup, for services whose record has none.
@@ -37,10 +39,10 @@ func (c *conn) cleanup(ctx context.Context, service string) (out cleaned, err er
 	if err != nil {
 		return out, fmt.Errorf("clean up service %s: %w", service, err)
 	}
-	r := reader{values: values}
-	out = cleaned{removed: int(r.number()), more: r.number() == 1, guard: r.text(), every: time.Duration(r.number()) * time.Millisecond}
-	if r.err != nil {
-		return cleaned{}, fmt.Errorf("clean up service %s: answer of redis: %w", service, r.err)
+	r := script.Reply{Values: values}
+	out = cleaned{removed: int(r.Number()), more: r.Number() == 1, guard: r.Text(), every: time.Duration(r.Number()) * time.Millisecond}
+	if r.Err != nil {
+		return cleaned{}, fmt.Errorf("clean up service %s: answer of redis: %w", service, r.Err)
 	}
 	return out, nil
 }
@@ -98,13 +100,13 @@ func (c *conn) override(ctx context.Context, service, id string, o *Override, la
 	}
 	args := []string{service, random64(), k.change(service), id, text, milliseconds(lasts)}
 	values, err := runner.Call(ctx, scripts["override"], k.setting(service, id), args).ToArray()
-	r := reader{values: values, err: err}
-	a.code = int(r.number())
+	r := script.Reply{Values: values, Err: err}
+	a.code = int(r.Number())
 	if a.code == codeDone {
-		a.revision = r.number()
+		a.revision = r.Number()
 	}
-	if r.err != nil {
-		return answer{}, fmt.Errorf("override for instance %s of %s: %w", id, service, r.err)
+	if r.Err != nil {
+		return answer{}, fmt.Errorf("override for instance %s of %s: %w", id, service, r.Err)
 	}
 	switch a.code {
 	case codeDone, codeGone, codeFull:

@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/redis/rueidis"
+
+	"github.com/freeslot/freeslot/internal/script"
 )
 
 // head is what consumers must know of a service. The zero value is that of a service without record.
@@ -85,13 +87,13 @@ func readEntry(v rueidis.RedisMessage) (e entry, err error) {
 	if err != nil {
 		return e, err
 	}
-	r := reader{values: parts}
-	e.ID, e.Revision = r.text(), r.number()
-	if fields, ok := r.next(); ok {
-		e.Fields, r.err = fields.AsStrSlice()
+	r := script.Reply{Values: parts}
+	e.ID, e.Revision = r.Text(), r.Number()
+	if fields, ok := r.Next(); ok {
+		e.Fields, r.Err = fields.AsStrSlice()
 	}
-	e.Override = r.text()
-	return e, r.err
+	e.Override = r.Text()
+	return e, r.Err
 }
 
 // instanceOf is the instance that an entry describes. It takes whatever the hash has: what cannot be

@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/redis/rueidis"
+
+	"github.com/freeslot/freeslot/internal/script"
 )
 
 const (
@@ -62,13 +64,13 @@ func readLook(values []rueidis.RedisMessage, services int) ([]looked, error) {
 	if len(values) != 2+services {
 		return nil, fmt.Errorf("%d values for %d services", len(values), services)
 	}
-	r := reader{values: values}
-	history, at := r.text(), r.number()
+	r := script.Reply{Values: values}
+	history, at := r.Text(), r.Number()
 	out := make([]looked, services)
 	for i := range out {
-		v, _ := r.next()
-		if r.err != nil {
-			return nil, r.err
+		v, _ := r.Next()
+		if r.Err != nil {
+			return nil, r.Err
 		}
 		parts, err := v.ToArray()
 		if err == nil && len(parts) < 2 {
@@ -154,18 +156,18 @@ func (c *conn) load(ctx context.Context, service, cursor string) (page, error) {
 }
 
 func readLoad(values []rueidis.RedisMessage) (p page, err error) {
-	r := reader{values: values}
-	v, ok := r.next()
+	r := script.Reply{Values: values}
+	v, ok := r.Next()
 	if !ok {
-		return p, r.err
+		return p, r.Err
 	}
 	if p.head, err = readHead(v); err != nil {
 		return p, err
 	}
-	if p.cursor = r.text(); r.err != nil {
-		return p, r.err
+	if p.cursor = r.Text(); r.Err != nil {
+		return p, r.Err
 	}
-	p.entries, err = readEntries(r.values)
+	p.entries, err = readEntries(r.Values)
 	return p, err
 }
 
@@ -186,27 +188,27 @@ func (c *conn) changed(ctx context.Context, service string, since int64, birth s
 }
 
 func readChanges(values []rueidis.RedisMessage) (p page, err error) {
-	r := reader{values: values}
-	code := r.number()
-	v, ok := r.next()
+	r := script.Reply{Values: values}
+	code := r.Number()
+	v, ok := r.Next()
 	if !ok {
-		return p, r.err
+		return p, r.Err
 	}
 	if p.head, err = readHead(v); err != nil {
 		return p, err
 	}
 	switch code {
 	case 1:
-		p.more = r.number() == 1
+		p.more = r.Number() == 1
 	case 2:
 		p.reload = true
 	default:
 		return p, fmt.Errorf("code %d is unknown", code)
 	}
-	if r.err != nil {
-		return p, r.err
+	if r.Err != nil {
+		return p, r.Err
 	}
-	if p.entries, err = readEntries(r.values); err == nil && p.more && len(p.entries) == 0 {
+	if p.entries, err = readEntries(r.Values); err == nil && p.more && len(p.entries) == 0 {
 		err = errors.New("a page without entries has a next one")
 	}
 	return p, err

@@ -1,0 +1,43 @@
+package script
+
+import (
+	"errors"
+
+	"github.com/redis/rueidis"
+)
+
+// Reply reads the values of one answer of a script in order, and keeps the first error. After an
+// error every read is the zero value, so a caller looks at Err once, at the end.
+type Reply struct {
+	// Values are those that were not read yet.
+	Values []rueidis.RedisMessage
+	Err    error
+}
+
+// Next is the next value. ok is false after an error, and at the end, which is one.
+func (r *Reply) Next() (v rueidis.RedisMessage, ok bool) {
+	if r.Err == nil && len(r.Values) == 0 {
+		r.Err = errors.New("it is too short")
+	}
+	if r.Err != nil {
+		return v, false
+	}
+	v, r.Values = r.Values[0], r.Values[1:]
+	return v, true
+}
+
+// Number is the next value, which must be a whole number.
+func (r *Reply) Number() (n int64) {
+	if v, ok := r.Next(); ok {
+		n, r.Err = v.AsInt64()
+	}
+	return n
+}
+
+// Text is the next value, which must be a text.
+func (r *Reply) Text() (s string) {
+	if v, ok := r.Next(); ok {
+		s, r.Err = v.ToString()
+	}
+	return s
+}
