@@ -102,8 +102,8 @@ func parseNumber(s string) (float64, bool) {
 	return x, err == nil && !math.IsInf(x, 0)
 }
 
-// Validate checks the rule. The error is an [*Error] with code [CodeInvalidArgument] that names a field
-// below path.
+// Validate checks the rule. The error is an [*Error] with code [CodeInvalidArgument] that names a
+// field below path.
 func (r *LabelRule) Validate(path string) error {
 	if err := ValidateName(path+".label", r.Label); err != nil {
 		return err

@@ -19,6 +19,6 @@
 // silence and a loss of its data leave the list as it was. So an empty list is one that Redis has
 // said is empty.
 //
-// An instance without a heartbeat for the consumer's own timeout is late, by Redis' clock. Late ones
-// are used only where no other one is left.
+// An instance without a heartbeat for the consumer's own timeout is late, by Redis' clock. Late
+// ones are used only where no other one is left.
 package registry

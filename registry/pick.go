@@ -14,8 +14,8 @@ type (
 	//	Pick(ctx, key) (Picked, error)               chooses; key matters to ConsistentHash alone. The error can be a *EmptyError
 	//	PickOther(ctx, key, Picked) (Picked, error)  chooses another one, for a second try
 	Picker = pick.Picker
-	// Picked is an instance for one call. Call Done exactly once with how the call went: an instance
-	// that takes no connections is set aside for a while.
+	// Picked is an instance for one call. Call Done exactly once with how the call went: an
+	// instance that takes no connections is set aside for a while.
 	Picked = pick.Picked
 	// PickConfig is how a Picker chooses. The zero value is by weight.
 	PickConfig = pick.Config

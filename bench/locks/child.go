@@ -250,7 +250,7 @@ func (c *child) wait(ctx context.Context, l locker) {
 	c.at, c.failed = append(c.at, at), errors.Join(c.failed, err)
 }
 
-// subscribe is the yardstick of next: the same subscription as that of our locks, without them.
+// subscribe is what next is compared with: the subscription that our locks use, without locks.
 func (c *child) subscribe(ctx context.Context, addr string) (stop func(), err error) {
 	client, err := redisclient.Subscriber(redisclient.Config{URL: "redis://" + addr})
 	if err != nil {

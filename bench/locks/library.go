@@ -32,7 +32,7 @@ const (
 	peerValidity = 5 * time.Second
 )
 
-// setting is a library with those of its options that are not its defaults.
+// setting is a library, and the options that differ from its defaults.
 type setting struct {
 	Library string `json:"library"`
 	// Validity is the lease; 0 is the default of the library or peerValidity.

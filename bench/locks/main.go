@@ -63,7 +63,7 @@ func newTool() *tool.Tool {
 			part("partition", "two holders with live contexts in a silent partition", runPartition),
 		},
 		Flags: func(f *flag.FlagSet) {
-			f.IntVar(&l.rounds, "rounds", 10, "rounds, of which figures are medians")
+			f.IntVar(&l.rounds, "rounds", 10, "how many rounds to measure; a figure is the median of them")
 			f.DurationVar(&l.window, "window", time.Second, "how long each library is measured in a round")
 		},
 		Check: func() error {

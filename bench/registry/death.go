@@ -21,8 +21,8 @@ import (
 const (
 	deathService   = "death"
 	deathConsumers = 4
-	// survivors keep those that died from being the last resort, and below the share of failed checks
-	// that a replica doubts.
+	// survivors keep those that died from being the last resort, and below the share of failed
+	// checks that a replica doubts.
 	survivors = 40
 	// checksStand is until all targets are known to be checked.
 	checksStand = 6 * time.Second

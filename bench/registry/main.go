@@ -67,7 +67,7 @@ func newTool() *tool.Tool {
 			part("idle", "5,000 consumers at rest, and the memory of one with 100,000 instances", runIdle),
 		},
 		Flags: func(f *flag.FlagSet) {
-			f.IntVar(&l.rounds, "rounds", 5, "rounds, of which figures are medians")
+			f.IntVar(&l.rounds, "rounds", 5, "how many rounds to measure; a figure is the median of them")
 			f.DurationVar(&l.window, "window", 2*time.Second, "how long each registry is measured in a round")
 			f.BoolVar(&l.etcd, "etcd", true, "build etcd and measure it, too")
 		},

@@ -25,8 +25,8 @@ const (
 
 func runPush(ctx context.Context, b *tool.Bench, redis *system.Redis, l length) (err error) {
 	window := tool.Sized(b, 5*l.window/2, 2*l.window)
-	b.Say("%d subscribers in %d processes follow a service of %d instances, of which a fifth process changes one %d times a second for %s: from the moment at which the change was due until the subscriber has it. A change that a list overtook counts with that list. Medians of %d rounds, in which the registries take turns. A process has one client, which its 25 subscribers share; below that each subscriber has a client with connections of its own.", watchers, watchProcesses, pushedInstances, changesASecond, window, l.rounds)
-	b.Say("etcd: a watch of the prefix for each subscriber. v1: HSET and PUBLISH, after which each subscriber reads the zset and each hash. A hash with EXPIRE has no changes to follow; its readers, and those of v1 without the channel, have them half a pause of their timer later.")
+	b.Say("%d subscribers in %d processes follow a service of %d instances. A fifth process changes one instance %d times a second for %s. The time runs from the moment when a change was due until the subscriber has it. A change that a list overtook counts with that list. Medians of %d rounds, in which the registries take turns. A process has one client, which its 25 subscribers share; below that each subscriber has a client with connections of its own.", watchers, watchProcesses, pushedInstances, changesASecond, window, l.rounds)
+	b.Say("etcd: a watch of the prefix for each subscriber. v1: HSET and PUBLISH; then each subscriber reads the zset and each hash. A hash with EXPIRE has no changes to follow; its readers, and those of v1 without the channel, have them half a pause of their timer later.")
 	s := servers{redis: redis}
 	defer func() { err = errors.Join(err, s.stop()) }()
 	if err := s.startEtcd(ctx, b, l.etcd); err != nil {

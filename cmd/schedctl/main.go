@@ -2,8 +2,8 @@
 // scheduler: nodes, pools, schedules and users of Redis.
 //
 // Exit codes: 0 done, 1 the job failed or something went wrong, 2 the command line is wrong; config
-// diff --exit-code: 0 no differences, 1 differences, 2 anything else; lock run: the command's code, 75
-// the lock was not acquired, 76 it was lost.
+// diff --exit-code: 0 no differences, 1 differences, 2 anything else; lock run: the command's code,
+// 75 the lock was not acquired, 76 it was lost.
 package main
 
 import (

@@ -37,7 +37,8 @@ type oneService struct {
 
 func (c *oneService) path() string { return registryPath + "/services/" + escaped(c.Service) }
 
-// escaped is one part of a path. It escapes dots, too: a server would take "." and ".." for folders.
+// escaped is one part of a path. It escapes dots, too: a server would take "." and ".." for
+// folders.
 func escaped(part string) string {
 	return strings.ReplaceAll(url.PathEscape(part), ".", "%2E")
 }

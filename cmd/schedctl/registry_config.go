@@ -218,7 +218,8 @@ func (c *documentRmCmd) Run(a *app) error {
 
 type documentWatchCmd struct{ oneDocument }
 
-// Run prints a line of JSON for the document as it is, and for each change, until it is interrupted.
+// Run prints a line of JSON for the document as it is, and for each change, until it is
+// interrupted.
 func (c *documentWatchCmd) Run(a *app) error {
 	query, last := url.Values{}, int64(-1)
 	for a.ctx.Err() == nil {

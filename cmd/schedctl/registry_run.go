@@ -30,7 +30,7 @@ type registryRunCmd struct {
 	Label     map[string]string `placeholder:"KEY=VALUE" help:"A label; may be repeated."`
 	Check     string            `placeholder:"CHECK" help:"How schedulers check it: a path such as /healthz, or tcp, grpc."`
 	Interval  time.Duration     `default:"10s" placeholder:"TIME" help:"Pause between heartbeats (default ${default})."`
-	Drain     time.Duration     `default:"5s" placeholder:"TIME" help:"From the first SIGTERM, when clients are told, until the command gets it (default ${default})."`
+	Drain     time.Duration     `default:"5s" placeholder:"TIME" help:"How long clients have to turn away, after the first SIGTERM, before the command gets that signal (default ${default})."`
 	Namespace string            `env:"FREESLOT_REGISTRY__NAMESPACE" placeholder:"NAME" help:"Namespace, as in registry.namespace of schedulers."`
 	KeyPrefix string            `default:"scheduler" env:"FREESLOT_REDIS__KEY_PREFIX" placeholder:"PREFIX" help:"First part of the keys (default ${default})."`
 	redisFlags
@@ -42,9 +42,9 @@ func (registryRunCmd) Help() string {
   schedctl registry run shop --port 8080 --check /healthz -- ./shop
   schedctl registry run translator --port 50051 --protocol GRPC --check grpc -- python3 serve.py
 
-The command is an instance of the service while it runs, and runs in a process group of its own. On the first SIGTERM
-or SIGINT clients are told to stop calling; --drain later the group gets the signal. A second one goes on at once. If
-Redis is away, the command runs, and is registered when Redis is back.
+The command is an instance of the service while it runs. It runs in a process group of its own. On the first SIGTERM or
+SIGINT the instance is marked as draining, and the group gets the signal after --drain. The group gets a second signal
+at once. If Redis is away, the command runs, and is registered when Redis is back.
 
 Ends with the code of the command, 128 + N where signal N ended it. Without a scheduler: it talks to Redis, the first
 of several.`

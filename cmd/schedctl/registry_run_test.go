@@ -19,8 +19,8 @@ import (
 	"github.com/freeslot/freeslot/internal/registry"
 )
 
-// TestRegistryRun: the command is registered while it runs, and its exit code is that of schedctl. It
-// needs a user of the role registry, not an operator.
+// TestRegistryRun: the command is registered while it runs, and schedctl ends with its exit code.
+// It needs a user of the role registry, not an operator.
 func TestRegistryRun(t *testing.T) {
 	t.Parallel()
 	redistest.Backends(t, func(t *testing.T, redis *redistest.Target) {
@@ -66,7 +66,8 @@ func TestRegistryRunRefused(t *testing.T) {
 	}
 }
 
-// TestRegistryRunWithoutRedis: the command runs all the same, and is registered when Redis is there.
+// TestRegistryRunWithoutRedis: the command runs all the same, and is registered when Redis is
+// there.
 func TestRegistryRunWithoutRedis(t *testing.T) {
 	t.Parallel()
 	redis := redistest.New(t)
@@ -93,7 +94,7 @@ func TestRegistryRunWithoutRedis(t *testing.T) {
 	}
 }
 
-// TestRegistryRunDrains: at the first signal clients are told, and the command gets it later.
+// TestRegistryRunDrains: the first signal marks the instance as draining. The command gets it later.
 func TestRegistryRunDrains(t *testing.T) {
 	t.Parallel()
 	redis := redistest.Shared(t)

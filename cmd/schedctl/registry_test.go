@@ -54,7 +54,8 @@ func TestRegistry(t *testing.T) {
 	l.ctl(t, "registry", "show", "db").expect(t, exitOK, "removed")
 }
 
-// TestRegistryMigrate: the bridge runs in a replica, and without services of version 1 there is nothing to finish.
+// TestRegistryMigrate: the bridge runs in a replica, and without services of version 1 there is
+// nothing to finish.
 func TestRegistryMigrate(t *testing.T) {
 	t.Parallel()
 	l := start(t)

@@ -1,5 +1,5 @@
-// Command registry shows two programs that find each other: run it as provider as often as you like,
-// and once as consumer.
+// Command registry shows two programs that find each other: run it as provider as often as you
+// like, and once as consumer.
 //
 //	go run ./examples/registry provider
 //	go run ./examples/registry consumer

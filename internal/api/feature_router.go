@@ -20,9 +20,8 @@ type Router struct {
 	server *Server
 }
 
-// LimitBody sets the limit for bodies of requests to path, or to those one part below it if it ends in
-// a slash: field may have at most so many bytes.
-// Other bodies may be as large as a job.
+// LimitBody sets the limit for bodies of requests to path, or to those one part below it if it ends
+// in a slash: field may have at most so many bytes. Other bodies may be as large as a job.
 func (r *Router) LimitBody(path, field string, bytes int) {
 	r.server.bodyLimits[path] = bodyLimit{int64(bytes + bodyOverhead), &freeslot.Error{
 		Code: freeslot.CodePayloadTooLarge, Field: field, Message: field + " is larger than " + bytesText(int64(bytes)),

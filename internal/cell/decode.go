@@ -12,8 +12,8 @@ import (
 	"github.com/freeslot/freeslot"
 )
 
-// readParts reads the parts of a text, parted by one space each, into a *string, *int or *int64 each. Only the last one
-// can have spaces.
+// readParts reads the parts of a text, parted by one space each, into a *string, *int or *int64
+// each. Only the last one can have spaces.
 func readParts(text string, into ...any) error {
 	rest, more := text, true
 	for i := range into {
@@ -42,8 +42,8 @@ func readParts(text string, into ...any) error {
 	return nil
 }
 
-// readReply reads the first values of what a script returned into a *string, *bool ("1" is true), *int, *int64 or *uint64
-// each. Numbers can be texts.
+// readReply reads the first values of what a script returned into a *string, *bool ("1" is true),
+// *int, *int64 or *uint64 each. Numbers can be texts.
 func readReply(reply []rueidis.RedisMessage, into ...any) error {
 	if len(reply) < len(into) {
 		return fmt.Errorf("reply has %d values, expected %d or more", len(reply), len(into))

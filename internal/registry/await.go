@@ -16,8 +16,8 @@ func (c *Consumer) Follow(service string, call func(*List)) (stop func()) {
 	return c.listen(f, call)
 }
 
-// listen has call called with each list of a service until stop is called, which does not wait for a
-// call under way.
+// listen has call called with each list of a service until stop is called, which does not wait for
+// a call under way.
 func (c *Consumer) listen(f *followed, call func(*List)) (stop func()) {
 	l := &listener{call: call}
 	c.mu.Lock()
@@ -68,8 +68,9 @@ func (c *Consumer) Lists(ctx context.Context, service string) (Lists, error) {
 }
 
 // Query asks Redis for a page of the instances that a filter takes, for a question that is asked
-// once; a list that is followed answers sooner. cursor is "0" at first; next is "0" at the end. A page can be empty
-// before the end, and two pages can have the same instance, whose lateness is not judged. Errors: an
+// once; a list that is followed answers sooner. cursor is "0" at first; next is "0" at the end. A
+// page can be empty before the end, and two pages can have the same instance, whose lateness is not
+// judged. Errors: an
 // *freeslot.Error for a bad name or cursor; ErrNotStarted; what Redis or ctx say.
 func (c *Consumer) Query(ctx context.Context, service string, filter *Filter, cursor string) (found []*Instance, next string, err error) {
 	on := c.conn.Load()

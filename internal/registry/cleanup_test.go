@@ -127,7 +127,8 @@ func TestCleanupLimits(t *testing.T) {
 	})
 }
 
-// TestVerdictOfAnotherCheck: a verdict ends with its check, and none is left to remove the instance.
+// TestVerdictOfAnotherCheck: a verdict ends with its check, and none is left to remove the
+// instance.
 func TestVerdictOfAnotherCheck(t *testing.T) {
 	onBoth(t, func(t *testing.T, r *rig) {
 		with := func(kind string) Registration {

@@ -25,8 +25,8 @@ type conn struct {
 	cluster  bool
 }
 
-// newConn makes runners on a ready client. It does no I/O. prefix is the first part of all keys; see
-// Prefix. reg may be nil; a second conn on one registerer panics.
+// newConn makes runners on a ready client. It does no I/O. prefix is the first part of all keys;
+// see Prefix. reg may be nil; a second conn on one registerer panics.
 func newConn(prefix string, commands rueidis.Client, cluster bool, log *zap.Logger, reg prometheus.Registerer) *conn {
 	c := &conn{commands: commands, cluster: cluster}
 	for i, layout := range layouts(prefix, cluster) {

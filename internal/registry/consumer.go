@@ -174,9 +174,9 @@ func (c *Consumer) Stop(ctx context.Context) error {
 func (c *Consumer) Running() bool { return c.started.Load() && c.ctx.Err() == nil }
 
 // Subscribe follows a service and has listener called with each new list, and at first with the one
-// that is there. All listeners of a consumer are called by one goroutine, one after the other: a slow
-// one delays the others, and then gets only the latest list. A listener must not call Stop. It may
-// come before Start. Errors: an *freeslot.Error for a bad name; ErrClosed.
+// that is there. All listeners of a consumer are called by one goroutine, one after the other: a
+// slow one delays the others, and then gets only the latest list. A listener must not call Stop. It
+// may come before Start. Errors: an *freeslot.Error for a bad name; ErrClosed.
 func (c *Consumer) Subscribe(service string, call func(*List)) error {
 	f, err := c.follow(service)
 	if err != nil {
@@ -228,8 +228,8 @@ func (c *Consumer) follow(service string) (*followed, error) {
 	return f, nil
 }
 
-// AllInstances is the list of a service, at once if the consumer follows it. Otherwise it follows the
-// service from now on, and waits for the first list. Errors: an *freeslot.Error for a bad name;
+// AllInstances is the list of a service, at once if the consumer follows it. Otherwise it follows
+// the service from now on, and waits for the first list. Errors: an *freeslot.Error for a bad name;
 // ErrNotStarted, ErrClosed, ErrNotSubscribed after an Unsubscribe meanwhile; the end of ctx.
 func (c *Consumer) AllInstances(ctx context.Context, service string) (*List, error) {
 	f, err := c.listed(ctx, service)
@@ -272,8 +272,8 @@ type readOptions struct{ timeout time.Duration }
 // longest interval of the service is raised to it.
 func WithTimeout(t time.Duration) ReadOption { return func(o *readOptions) { o.timeout = t } }
 
-// HealthyInstances is the Healthy part of AllInstances' list. Errors: those of AllInstances, and with
-// WithTimeout those of Redis.
+// HealthyInstances is the Healthy part of AllInstances' list. Errors: those of AllInstances, and
+// with WithTimeout those of Redis.
 func (c *Consumer) HealthyInstances(ctx context.Context, service string, options ...ReadOption) (*List, error) {
 	var o readOptions
 	for _, set := range options {

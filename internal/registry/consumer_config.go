@@ -22,16 +22,16 @@ const (
 	maxLook = 5 * time.Second
 )
 
-// ConsumerOptions is how a Consumer reaches Redis and judges instances. The zero value of each field
-// but RedisURL is its default.
+// ConsumerOptions is how a Consumer reaches Redis and judges instances. The zero value of each
+// field but RedisURL is its default.
 type ConsumerOptions struct {
 	// RedisURL is redis://[user:password@]host:port[/db], rediss:// for TLS, with &addr=host:port
 	// for each further node of a cluster, or &master_set=name for sentinels.
 	RedisURL string
 	// Access has credentials and certificates.
 	Access redisclient.Access
-	// KeyPrefix is the first part of all keys, default "scheduler". Namespace keeps systems apart that
-	// have the same prefix; empty is none. Providers and consumers must agree on both.
+	// KeyPrefix is the first part of all keys, default "scheduler". Namespace keeps systems apart
+	// that have the same prefix; empty is none. Providers and consumers must agree on both.
 	KeyPrefix, Namespace string
 	// Timeout is after which time without a heartbeat an instance is late: 200 ms to 1 h, default
 	// 30 s, which is three intervals of heartbeats. It is raised, service by service, to twice the

@@ -11,8 +11,8 @@ import (
 	"github.com/freeslot/freeslot/internal/redis/redistest"
 )
 
-// TestConsumerRandom: after random calls, broken subscriptions, flushes and restarts of a real Redis,
-// the list is what Redis has.
+// TestConsumerRandom: after random calls, broken subscriptions, flushes and restarts of a real
+// Redis, the list is what Redis has.
 func TestConsumerRandom(t *testing.T) {
 	t.Parallel()
 	for _, seed := range []uint64{1, 2, 3} {

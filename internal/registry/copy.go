@@ -21,8 +21,8 @@ type Copy struct {
 	Metrics json.RawMessage
 }
 
-// PutCopies registers copies of one service, or brings their content; each is a heartbeat. They want
-// valid registrations. An id that a provider holds stays the provider's.
+// PutCopies registers copies of one service, or brings their content; each is a heartbeat. They
+// want valid registrations. An id that a provider holds stays the provider's.
 func (s *Store) PutCopies(ctx context.Context, service string, copies []Copy) error {
 	full := false
 	for page := range slices.Chunk(copies, callItems) {

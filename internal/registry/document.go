@@ -127,8 +127,8 @@ func number(s string) int64 {
 	return n
 }
 
-// putDocument is config_put.lua. Errors: a *freeslot.Error (invalid_argument, conflict, overloaded),
-// else what Redis said.
+// putDocument is config_put.lua. Errors: a *freeslot.Error (invalid_argument, conflict,
+// overloaded), else what Redis said.
 func (c *conn) putDocument(ctx context.Context, p documentPut) (version int64, err error) {
 	if err := p.validate(); err != nil {
 		return 0, err
@@ -184,8 +184,8 @@ func noDocument(name string) error {
 	return &freeslot.Error{Code: freeslot.CodeNotFound, Field: "name", Message: "there is no document " + name}
 }
 
-// Documents pages through the documents in the order of their names: up to limit after the one of the
-// page before, with Version and At alone.
+// Documents pages through the documents in the order of their names: up to limit after the one of
+// the page before, with Version and At alone.
 func (s *Store) Documents(ctx context.Context, after string, limit int) (out []Document, err error) {
 	var names []string
 	for _, runner := range s.c.runners {
@@ -279,8 +279,8 @@ func decodeVersion(version int64, meta string) DocumentVersion {
 	return DocumentVersion{Version: version, Author: m.Author, Note: m.Note, At: time.UnixMilli(m.AtMS), Restores: m.Restores, Bytes: m.Bytes}
 }
 
-// PutDocument writes a new version. seen is the version that it was made from, 0 for a new document.
-// Content that is the newest already is no new version. Errors: a *freeslot.Error
+// PutDocument writes a new version. seen is the version that it was made from, 0 for a new
+// document. Content that is the newest already is no new version. Errors: a *freeslot.Error
 // (invalid_argument, conflict with the current version, overloaded), else what Redis said.
 func (s *Store) PutDocument(ctx context.Context, name string, seen int64, content, author, note string) (version int64, err error) {
 	return s.c.putDocument(ctx, documentPut{name: name, seen: seen, content: content, author: author, note: note})

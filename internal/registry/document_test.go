@@ -249,7 +249,8 @@ func TestDocumentWatch(t *testing.T) {
 	})
 }
 
-// TestDocumentWatchMessage: changes come by message. By looks alone, each 5 s, these would take longer.
+// TestDocumentWatchMessage: changes come by message. By looks alone, each 5 s, these would take
+// longer.
 func TestDocumentWatchMessage(t *testing.T) {
 	onBoth(t, func(t *testing.T, r *rig) {
 		c := newConsumer(t, r.redis, r.prefix, func(o *ConsumerOptions) { o.Timeout = MaxTimeout })
@@ -287,7 +288,8 @@ func TestDocumentWatchRestart(t *testing.T) {
 	next(t, got, 1, "b")
 }
 
-// TestDocumentRights: the role registry reads and watches documents, and writes none by any command.
+// TestDocumentRights: the role registry reads and watches documents, and writes none by any
+// command.
 func TestDocumentRights(t *testing.T) {
 	t.Parallel()
 	server := redistest.New(t)

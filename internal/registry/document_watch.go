@@ -58,8 +58,8 @@ func (c *Consumer) WatchDocument(name string, call func(Document)) (stop func(),
 }
 
 // AwaitDocument waits for another version than known, until ctx ends, and returns the document that
-// is there then, without Version where there is none. Errors: those of WatchDocument; the end of ctx
-// where none was read.
+// is there then, without Version where there is none. Errors: those of WatchDocument; the end of
+// ctx where none was read.
 func (c *Consumer) AwaitDocument(ctx context.Context, name string, known int64) (Document, error) {
 	found := make(chan Document, 1)
 	stop, err := c.WatchDocument(name, func(d Document) {

@@ -12,7 +12,8 @@ import (
 	"github.com/freeslot/freeslot/internal/script"
 )
 
-// head is what consumers must know of a service. The zero value is that of a service without record.
+// head is what consumers must know of a service. The zero value is that of a service without
+// record.
 type head struct {
 	Revision int64         `json:"revision"`
 	Stamp    string        `json:"stamp"`
@@ -45,8 +46,8 @@ func (f *fieldList) UnmarshalJSON(raw []byte) error {
 	return json.Unmarshal(raw, (*[]string)(f))
 }
 
-// change is a message on service_change:<service>. One without a revision is of the registry's first
-// version.
+// change is a message on service_change:<service>. One without a revision is of the registry's
+// first version.
 type change struct {
 	Kind     string  `json:"changeType"`
 	At       int64   `json:"timestamp"` // ms
@@ -96,8 +97,8 @@ func readEntry(v rueidis.RedisMessage) (e entry, err error) {
 	return e, r.Err
 }
 
-// instanceOf is the instance that an entry describes. It takes whatever the hash has: what cannot be
-// read has its default, so that one bad record hides no other.
+// instanceOf is the instance that an entry describes. It takes whatever the hash has: what cannot
+// be read has its default, so that one bad record hides no other.
 func instanceOf(service string, e *entry) *Instance {
 	in := &Instance{Registration: Registration{Service: service, ID: e.ID, Weight: 1}, Revision: e.Revision}
 	failing, why := false, ""

@@ -18,7 +18,8 @@ type Filter struct {
 
 // comparison is a term such as cpu.usage < 0.8.
 type comparison struct {
-	// Rules must all hold for the figures, by the names type.field; with Not they must not all hold.
+	// Rules must all hold for the figures, by the names type.field; with Not they must not all
+	// hold.
 	Rules []freeslot.LabelRule `json:"rules"`
 	Not   bool                 `json:"not"`
 }
@@ -31,10 +32,10 @@ var term = regexp.MustCompile(`^\s*([^\s<>=!]*)\s*(<=|>=|==|!=|<|>)\s*(.*?)\s*$`
 //
 //	cpu.usage < 0.8    disk.state == "read only"    gpu.count != 0
 //
-// A name is type.field: the type ends at the first dot. The operators are <, <=, >, >=, == and !=. A value with spaces stands in quotation marks. Numbers
-// are compared as numbers; texts only by == and !=. A figure that is missing, or no number where
-// the value is one, fails every comparison but !=. The error names all bad terms: metadata[i] and
-// metrics[i].
+// A name is type.field: the type ends at the first dot. The operators are <, <=, >, >=, == and !=.
+// A value with spaces stands in quotation marks. Numbers are compared as numbers; texts only by ==
+// and !=. A figure that is missing, or no number where the value is one, fails every comparison but
+// !=. The error names all bad terms: metadata[i] and metrics[i].
 func NewFilter(metadata []freeslot.LabelRule, metrics []string) (*Filter, error) {
 	var bad freeslot.FieldErrors
 	limit := func(field string, n int) {

@@ -13,18 +13,18 @@ import (
 )
 
 const (
-	// buildEvery is the least time between two lists of a service, for those that are costly to make
-	// and to prepare for picks; buildEach is what an instance adds to it for shorter ones, so that
-	// their changes are seen at once.
+	// buildEvery is the least time between two lists of a service, for those that are costly to
+	// make and to prepare for picks; buildEach is what an instance adds to it for shorter ones, so
+	// that their changes are seen at once.
 	buildEvery = 10 * time.Millisecond
 	buildEach  = time.Microsecond
 	// tickEvery is how often views learn that time has passed.
 	tickEvery = 250 * time.Millisecond
 	// fetchesAtOnce bounds the pages that are fetched at the same time.
 	fetchesAtOnce = 8
-	// subscribePatience is how long the first look waits for the subscription, so that it need not be
-	// repeated for what was missed before; diskPatience is how long a new view waits for Redis before
-	// it is taken from the disk.
+	// subscribePatience is how long the first look waits for the subscription, so that it need not
+	// be repeated for what was missed before; diskPatience is how long a new view waits for Redis
+	// before it is taken from the disk.
 	subscribePatience = 100 * time.Millisecond
 	diskPatience      = 500 * time.Millisecond
 	// historyEvery is how often looks ask for the server's history.
@@ -358,8 +358,8 @@ func (f *follower) turnLater(now time.Duration) {
 	}
 }
 
-// await has a new view looked at when its subscription does not come, and takes it from the disk when
-// Redis does not.
+// await has a new view looked at when its subscription does not come, and takes it from the disk
+// when Redis does not.
 func (f *follower) await(s *followed, now time.Duration) {
 	st := &s.follower
 	if age := now - st.since; age >= subscribePatience && !st.subscribed && f.conn != nil {

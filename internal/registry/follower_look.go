@@ -11,8 +11,9 @@ import (
 	"github.com/freeslot/freeslot/internal/script"
 )
 
-// tagLooks is the looks at the services of one tag. The tags are apart, so that a slow server delays
-// its own services alone. In each tag one regular look is under way at most, and one out of turn.
+// tagLooks is the looks at the services of one tag. The tags are apart, so that a slow server
+// delays its own services alone. In each tag one regular look is under way at most, and one out of
+// turn.
 type tagLooks struct {
 	next, nextHistory time.Duration
 	looking           bool

@@ -22,8 +22,8 @@ const (
 	subscribeChunk = 256
 	// subscribeTimeout bounds one command.
 	subscribeTimeout = 2 * time.Second
-	// mastersEvery is how often a cluster is asked for its masters, and mastersSoon how long after a
-	// subscription has ended that should not have.
+	// mastersEvery is how often a cluster is asked for its masters, and mastersSoon how long after
+	// a subscription has ended that should not have.
 	mastersEvery = 5 * time.Second
 	mastersSoon  = 100 * time.Millisecond
 	// The waits before a broken connection is replaced.

@@ -19,7 +19,8 @@ type Registration struct {
 	Port int
 	// Protocol is what the instance speaks, such as HTTP or GRPC. Empty means TCP.
 	Protocol string
-	// Weight is how much of the traffic the instance gets beside others, up to 10,000. Zero means 1.
+	// Weight is how much of the traffic the instance gets beside others, up to 10,000. Zero means
+	// 1.
 	Weight float64
 	// Disabled, Draining and Unhealthy each keep new traffic away: an operator's wish, the end that
 	// has begun, and the provider's own verdict.

@@ -12,8 +12,8 @@ type onceList struct {
 }
 
 // Healthy is the list of those instances that should get traffic. Where all that are willing are
-// late, it has these, and Last is set. Its state is empty, with why, where there is none. It is made
-// once, and is l itself where all instances are healthy.
+// late, it has these, and Last is set. Its state is empty, with why, where there is none. It is
+// made once, and is l itself where all instances are healthy.
 func (l *List) Healthy() *List {
 	if l.healthy == nil {
 		return l.onlyHealthy() // a list that somebody made by hand

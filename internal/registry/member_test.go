@@ -148,8 +148,8 @@ func TestMemberHolders(t *testing.T) {
 		t.Error(err)
 	}
 
-	// From elsewhere: it tries again each interval, and takes over when the holder has been silent for
-	// three.
+	// From elsewhere: it tries again each interval, and takes over when the holder has been silent
+	// for three.
 	l = newLife(t)
 	l.step(taskRegister, other("e9", "10.0.0.2", 4*time.Second, 500), nil)
 	if s := l.status(); s.Holder.Superseded || s.Holder.Epoch != "e9" {

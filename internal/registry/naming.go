@@ -40,8 +40,9 @@ func NewNaming(opts NamingOptions) (*Naming, error) {
 	return &Naming{Provider: provider, Consumer: consumer}, nil
 }
 
-// Start connects to Redis. It is the consumer's Start: with a folder of snapshots a Redis that is away
-// is no error, and the provider starts when Redis is back; until then Register is ErrNotStarted.
+// Start connects to Redis. It is the consumer's Start: with a folder of snapshots a Redis that is
+// away is no error, and the provider starts when Redis is back; until then Register is
+// ErrNotStarted.
 func (n *Naming) Start(ctx context.Context) error {
 	if err := n.Consumer.Start(ctx); err != nil {
 		return err

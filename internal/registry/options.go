@@ -30,21 +30,22 @@ type Options struct {
 	RedisURL string
 	// Access has the credentials and certificates.
 	Access redisclient.Access
-	// KeyPrefix is the first part of all keys, default "scheduler". Namespace is the second one, and
-	// separates registries that do not see each other; empty is none.
+	// KeyPrefix is the first part of all keys, default "scheduler". Namespace is the second one,
+	// and separates registries that do not see each other; empty is none.
 	KeyPrefix, Namespace string
-	// Heartbeat decides what is sent when. HeartbeatInterval is that of instances without their own,
-	// default 10 s; MetadataInterval, default 60 s, is how often all that is known of an instance is
-	// sent again; MetadataGap, default 1 s, is the shortest time between two reports that only
-	// changes of metrics cause. Jitter is not used. Thresholds are by "type.field" of the metrics.
+	// Heartbeat decides what is sent when. HeartbeatInterval is that of instances without their
+	// own, default 10 s; MetadataInterval, default 60 s, is how often all that is known of an
+	// instance is sent again; MetadataGap, default 1 s, is the shortest time between two reports
+	// that only changes of metrics cause. Jitter is not used. Thresholds are by "type.field" of the
+	// metrics.
 	Heartbeat heartbeat.Policy
 	// Collectors collect the metrics of this process, which are reported for each of its instances.
 	Collectors []collector.Entry
-	// FlatMetrics also writes metrics as metadata_<type>_<field>, for readers of the second version of
-	// the registry.
+	// FlatMetrics also writes metrics as metadata_<type>_<field>, for readers of the second version
+	// of the registry.
 	FlatMetrics bool
-	// StopPause is from the mark that an instance is draining to its end, so that consumers have seen
-	// the mark: default 5 s, negative for none.
+	// StopPause is from the mark that an instance is draining to its end, so that consumers have
+	// seen the mark: default 5 s, negative for none.
 	StopPause time.Duration
 	// Logger may be nil. Registerer may be nil; two providers on one registerer panic.
 	Logger     *zap.Logger

@@ -155,7 +155,8 @@ func (p *Provider) Running() bool {
 // Register takes an instance into the provider's care, or changes what is said of it, and waits for
 // the first try. After an error but invalid_argument, ErrNotStarted and ErrClosed it goes on
 // trying, until Deregister: the error says that Redis does not have the instance yet. An instance
-// without a host, or on loopback, is not taken while the route to Redis cannot be found: call again. Errors: a
+// without a host, or on loopback, is not taken while the route to Redis cannot be found: call
+// again. Errors: a
 // *HolderError for a conflict; overloaded where Redis has no memory; what Redis or ctx say.
 func (p *Provider) Register(ctx context.Context, reg Registration) error {
 	if err := p.ready(); err != nil {

@@ -134,7 +134,8 @@ func (c *conn) look(ctx context.Context, history bool, items []lookItem) ([]look
 type page struct {
 	head    head
 	entries []entry
-	// cursor of load: "0" at the end. more of changes. reload: the changes do not reach back so far.
+	// cursor of load: "0" at the end. more of changes. reload: the changes do not reach back so
+	// far.
 	cursor       string
 	more, reload bool
 }

@@ -62,8 +62,8 @@ func (s *service) run(ctx context.Context) {
 	}
 }
 
-// cleanupPause is until the next cleanup, so that services heal where no replica runs. every is what
-// Redis has asked for, 0 if it has not.
+// cleanupPause is until the next cleanup, so that services heal where no replica runs. every is
+// what Redis has asked for, 0 if it has not.
 func cleanupPause(every time.Duration) time.Duration {
 	if every <= 0 {
 		every = DefaultCleanupEvery

@@ -26,8 +26,8 @@ const (
 	snapshotLimit = 1 << 30
 )
 
-// snapshots keeps the last lists in a folder, a file for each service, so that a process starts while
-// Redis is away. They are a fallback and nothing else.
+// snapshots keeps the last lists in a folder, a file for each service, so that a process starts
+// while Redis is away. They are a fallback and nothing else.
 type snapshots struct {
 	dir, prefix string
 	log         *zap.Logger

@@ -23,8 +23,8 @@ import (
 // no loops and needs no Stop. Its methods are safe for concurrent use.
 type Store struct{ c *conn }
 
-// NewStore makes a store on client, which stays the caller's. prefix is that of [Prefix]. It does no
-// I/O.
+// NewStore makes a store on client, which stays the caller's. prefix is that of [Prefix]. It does
+// no I/O.
 func NewStore(client rueidis.Client, prefix string, cluster bool, log *zap.Logger) *Store {
 	return &Store{newConn(prefix, client, cluster, log, nil)}
 }
@@ -43,8 +43,8 @@ func (s *Store) Services(ctx context.Context) ([]string, error) {
 	return slices.Compact(out), err // SSCAN may bring one twice
 }
 
-// ofTags is what read finds in all tags, which are read side by side. A tag that fails brings nothing,
-// and is in the UnreadError.
+// ofTags is what read finds in all tags, which are read side by side. A tag that fails brings
+// nothing, and is in the UnreadError.
 func ofTags[T any](ctx context.Context, runners []*script.Runner, read func(context.Context, *script.Runner) ([]T, error)) (out []T, err error) {
 	found, failed := make([][]T, len(runners)), make([]error, len(runners))
 	var tags sync.WaitGroup
@@ -92,7 +92,8 @@ func members(ctx context.Context, runner *script.Runner, label, key string) (out
 	}
 }
 
-// Cleanup makes one call of the cleanup of a service. Redis lets one caller through in each interval.
+// Cleanup makes one call of the cleanup of a service. Redis lets one caller through in each
+// interval.
 func (s *Store) Cleanup(ctx context.Context, service string) (Cleaned, error) {
 	got, err := s.c.cleanup(ctx, service)
 	return Cleaned{Removed: got.removed, More: got.more, Guard: got.guard, Every: got.every}, err
@@ -123,8 +124,8 @@ func (s *Store) Summary(ctx context.Context, service string) (out Summary, err e
 	return out, err
 }
 
-// Instances is a page of a service: about 200 instances in no order, and the cursor of the next one, "0" at the end.
-// An instance can be in two pages. now is Redis' time.
+// Instances is a page of a service: about 200 instances in no order, and the cursor of the next
+// one, "0" at the end. An instance can be in two pages. now is Redis' time.
 func (s *Store) Instances(ctx context.Context, service, cursor string) (out []Detail, next string, now time.Time, err error) {
 	return s.Query(ctx, service, nil, cursor)
 }
@@ -311,8 +312,8 @@ func (s *Store) Remove(ctx context.Context, service, id string) (revision int64,
 	return changed(got[0], service, id, nil)
 }
 
-// Targets are all instances that want active checks. With an [UnreadError] they are those that could
-// be read.
+// Targets are all instances that want active checks. With an [UnreadError] they are those that
+// could be read.
 func (s *Store) Targets(ctx context.Context) ([]Target, error) {
 	return ofTags(ctx, s.c.runners, func(ctx context.Context, runner *script.Runner) (out []Target, err error) {
 		k := keys{runner.Layout()}
@@ -369,7 +370,8 @@ func (s *Store) checked(ctx context.Context, k keys, names []string) (found []Ta
 	return found, others, nil
 }
 
-// forget takes names from the instances to check, and puts those back that were registered meanwhile.
+// forget takes names from the instances to check, and puts those back that were registered
+// meanwhile.
 func (s *Store) forget(ctx context.Context, k keys, names []string) error {
 	if len(names) == 0 {
 		return nil

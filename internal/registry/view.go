@@ -11,8 +11,8 @@ const heldLimit = 1024
 // viewConfig is how a consumer follows a service.
 type viewConfig struct {
 	// timeout is T; look is from one look to the next; limit is after which an unconfirmed instance
-	// is gone; spread is by how much a load after a loss of data is put off, so that not all consumers
-	// load at once.
+	// is gone; spread is by how much a load after a loss of data is put off, so that not all
+	// consumers load at once.
 	timeout, look, limit, spread time.Duration
 }
 
@@ -60,8 +60,8 @@ type view struct {
 	silent   bool
 	// lateFrom is from when on a look can find instances late that were not before.
 	lateFrom time.Duration
-	// outage is true from the first answer after a silence until answers have come in time again for two
-	// looks; backAt is when the last silence in it ended.
+	// outage is true from the first answer after a silence until answers have come in time again
+	// for two looks; backAt is when the last silence in it ended.
 	outage bool
 	backAt time.Duration
 	// missed: a look has failed since the last answer.
@@ -151,8 +151,8 @@ func (v *view) event(c *change, now time.Duration) {
 	}
 }
 
-// wait keeps an event until the fetch under way has its answer. Before it is sent, an event is of no
-// use: the answer has what it says.
+// wait keeps an event until the fetch under way has its answer. Before it is sent, an event is of
+// no use: the answer has what it says.
 func (v *view) wait(c *change) {
 	switch {
 	case !v.pending:
@@ -252,9 +252,10 @@ func (v *view) looked(a asked, l *looked, now time.Duration) {
 	}
 }
 
-// heard notes an answer of Redis. What counts time starts anew when it is back from silence, once in an
-// outage: answers that are merely slow must not put lateness off for ever. In the same outage it starts
-// anew only after looks have failed for so long that providers, too, may have missed heartbeats.
+// heard notes an answer of Redis. What counts time starts anew when it is back from silence, once
+// in an outage: answers that are merely slow must not put lateness off for ever. In the same outage
+// it starts anew only after looks have failed for so long that providers, too, may have missed
+// heartbeats.
 func (v *view) heard(now time.Duration) {
 	switch {
 	case v.stale(now):

@@ -331,7 +331,8 @@ func (j *journey) check() *List {
 	return l
 }
 
-// rest lets all arrive, and looks until nothing is wanted. Now and then all looks but the last one are slow.
+// rest lets all arrive, and looks until nothing is wanted. Now and then all looks but the last one
+// are slow.
 func (j *journey) rest() *List {
 	slow := j.r.IntN(4) == 0
 	for round := range 25 {
@@ -471,7 +472,8 @@ func (j lateJourney) is(late bool) {
 	}
 }
 
-// Answers that are merely slow do not put lateness off for ever, also when each brings a second answer.
+// Answers that are merely slow do not put lateness off for ever, also when each brings a second
+// answer.
 func TestViewLateWithSlowLooks(t *testing.T) {
 	t.Parallel()
 	j := newLateJourney(t)

@@ -26,7 +26,8 @@ type Ring struct {
 	// points are sorted: 40 bits of place, 24 bits of the member's index.
 	points []uint64
 	// first has, for each equal part of the circle, the index of the first point in it or after it.
-	// There are as many parts as points or up to twice as many, so that a search takes a step or two.
+	// There are as many parts as points or up to twice as many, so that a search takes a step or
+	// two.
 	first []uint32
 	shift int // of a place, to get its part
 }

@@ -23,8 +23,8 @@ var Roles = []Role{RoleAgent, RoleReplica, RoleOperator, RoleLock, RoleRegistry}
 // AnyNode stands for every node where an agent's node is asked for.
 const AnyNode = "*"
 
-// Access is what one feature needs in Redis. Package acl makes users of Redis out of those of all features, and
-// scripttest.CheckAccess holds it against the scripts and the Go code of the feature.
+// Access is what one feature needs in Redis. Package acl makes users of Redis out of those of all
+// features, and scripttest.CheckAccess holds it against the scripts and the Go code of the feature.
 type Access struct {
 	// Scripts are all scripts of the feature.
 	Scripts Set
@@ -36,13 +36,14 @@ type Access struct {
 type Needs struct {
 	// Scripts are the names of those that the role calls. A replica calls all and leaves it empty.
 	Scripts []string
-	// Commands are those that these scripts and the Go code call, in lower case. Redis asks for a script's commands
-	// whether its caller may call them.
+	// Commands are those that these scripts and the Go code call, in lower case. Redis asks for a
+	// script's commands whether its caller may call them.
 	Commands []string
-	// Publishes is true where these scripts publish events of their cell: by PUBLISH, or by SPUBLISH on a cluster.
+	// Publishes is true where these scripts publish events of their cell: by PUBLISH, or by
+	// SPUBLISH on a cluster.
 	Publishes bool
-	// Names are what the scripts and the Go code of an agent or a registry's client use. Other roles leave it out:
-	// theirs are all names under the prefix. node is an agent's id, or AnyNode.
+	// Names are what the scripts and the Go code of an agent or a registry's client use. Other
+	// roles leave it out: theirs are all names under the prefix. node is an agent's id, or AnyNode.
 	Names func(l Layout, node string) Names
 }
 

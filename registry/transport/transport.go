@@ -30,8 +30,8 @@ type Config struct {
 	Policy pick.Policy
 	// Zone is the caller's own: its instances are preferred. Empty means that zones do not matter.
 	Zone string
-	// LoadFactor is for consistent_hash: how many times its share of the calls under way an instance
-	// may get, 1 to 100. Zero means 1.25.
+	// LoadFactor is for consistent_hash: how many times its share of the calls under way an
+	// instance may get, 1 to 100. Zero means 1.25.
 	LoadFactor float64
 	// Key is the key of a request for consistent_hash, such as a session. nil means its path.
 	Key func(*http.Request) string

@@ -11,8 +11,8 @@
 // Other runs have a Redis that fails over, by sentinels or in a cluster, or in a container. The
 // checker gets what Redis may have lost then, see [Loss].
 //
-// Processes that hold locks (lockholder) are broken in runs of their own, see [CheckLocks], and so are
-// those that use the registry (registrypeer), see [CheckRegistry].
+// Processes that hold locks (lockholder) are broken in runs of their own, see [CheckLocks], and so
+// are those that use the registry (registrypeer), see [CheckRegistry].
 //
 // Everything that happens is an Event. Check is a pure function of the history and of what Redis
 // holds at the end, so that its own tests can give it histories in which something went wrong.

@@ -120,8 +120,8 @@ func Plan(seed uint64, length time.Duration, targets []string) []Breakage {
 	return plan
 }
 
-// planOf is what breaks, by weakness of each target, in a run of this length, in order of time; of the
-// breakages of one target none begins before the one before is over.
+// planOf is what breaks, by weakness of each target, in a run of this length, in order of time; of
+// the breakages of one target none begins before the one before is over.
 func planOf(seed uint64, length time.Duration, weak map[string]weakness) []Breakage {
 	rng := rand.New(rand.NewPCG(seed, 4))
 	var plan []Breakage

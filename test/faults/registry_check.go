@@ -124,8 +124,8 @@ func (c *registryChecker) checkContent(l *peerLife, service string, lists []saw)
 	}
 }
 
-// checkMissing: an instance that lives is in the healthy part of a consumer that lives. While nothing
-// breaks it misses for an interval and a look at most.
+// checkMissing: an instance that lives is in the healthy part of a consumer that lives. While
+// nothing breaks it misses for an interval and a look at most.
 func (c *registryChecker) checkMissing(l *peerLife, service string, lists []saw) {
 	grace := c.noticed()
 	for name, lives := range c.providers {
@@ -187,7 +187,8 @@ func (c *registryChecker) checkDead(l *peerLife, service string, lists []saw) {
 					from, allowed = over, c.Look+c.Slack
 				}
 				for _, calm := range calms {
-					// A consumer learns by its next look that Redis is back, and counts from then on.
+					// A consumer learns by its next look that Redis is back, and counts from then
+					// on.
 					late := span{max(from, calm.from+c.Look) + allowed, min(dead.to, calm.to)}
 					if late.length() > 0 {
 						c.judged["dead"]++
@@ -283,8 +284,8 @@ func (c *registryChecker) unsure(name instanceName) spans {
 	return joined(list, c.Interval+c.Slack)
 }
 
-// silentSince is since when an instance is silent that is silent at a moment; false where that is not
-// sure.
+// silentSince is since when an instance is silent that is silent at a moment; false where that is
+// not sure.
 func (c *registryChecker) silentSince(name instanceName, at time.Duration) (from time.Duration, sure bool) {
 	silence, is := c.silentInstance(name, "").at(at)
 	possible, _ := c.unsure(name).at(at)

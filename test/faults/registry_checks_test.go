@@ -20,8 +20,8 @@ const (
 	checksMove = 10 * time.Second
 )
 
-// TestRegistryChecks: three replicas share the checks of instances. When one is killed the others soon make
-// its checks, and see what goes from then on.
+// TestRegistryChecks: three replicas share the checks of instances. When one is killed the others
+// soon make its checks, and see what goes from then on.
 func TestRegistryChecks(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t, NewRecorder(), runFolder(t, "registry-checks"), fleetConfig{

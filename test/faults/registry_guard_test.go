@@ -12,12 +12,13 @@ import (
 	"github.com/freeslot/freeslot/internal/registry"
 )
 
-// guardLimit bounds one step of TestRegistryGuard: the guard lasts for two limits, and begins and ends
-// by a cleanup.
+// guardLimit bounds one step of TestRegistryGuard: the guard lasts for two limits, and begins and
+// ends by a cleanup.
 const guardLimit = 10 * time.Second
 
-// TestRegistryGuard: first half of the instances fall silent, and then the others. They leave healthy
-// lists at once, none is removed while the guard holds, and the last list says why it is empty.
+// TestRegistryGuard: first half of the instances fall silent, and then the others. They leave
+// healthy lists at once, none is removed while the guard holds, and the last list says why it is
+// empty.
 func TestRegistryGuard(t *testing.T) {
 	t.Parallel()
 	b := registryRun{}.start(t)

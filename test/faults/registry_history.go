@@ -9,9 +9,9 @@ import (
 // PeerKind is what a PeerEvent is.
 type PeerKind string
 
-// The kinds of a PeerEvent. Of an instance: it is to be registered from now on; Redis has it, or has
-// it not, as far as its provider knows; another provider has taken it; it was deregistered in good
-// order. Of a service: it is followed from now on; its list is another one.
+// The kinds of a PeerEvent. Of an instance: it is to be registered from now on; Redis has it, or
+// has it not, as far as its provider knows; another provider has taken it; it was deregistered in
+// good order. Of a service: it is followed from now on; its list is another one.
 const (
 	PeerProvides   PeerKind = "provides"
 	PeerRegistered PeerKind = "registered"
@@ -42,8 +42,8 @@ type SeenList struct {
 	State    string `json:"state"`
 	Why      string `json:"why,omitempty"`
 	Revision int64  `json:"revision"`
-	// HealthyState and HealthyWhy are those of its healthy part, in which Last is set where late ones
-	// stand in.
+	// HealthyState and HealthyWhy are those of its healthy part, in which Last is set where late
+	// ones stand in.
 	HealthyState string         `json:"healthy_state"`
 	HealthyWhy   string         `json:"healthy_why,omitempty"`
 	Last         bool           `json:"last,omitempty"`
@@ -71,8 +71,8 @@ type Trouble struct {
 
 // RegistryTimes are the times by which a run is judged.
 type RegistryTimes struct {
-	// Interval is of heartbeats, Timeout the consumers' T, Look from one look to the next, Limit the
-	// one of cleanup. Slack is what a busy machine may add.
+	// Interval is of heartbeats, Timeout the consumers' T, Look from one look to the next, Limit
+	// the one of cleanup. Slack is what a busy machine may add.
 	Interval, Timeout, Look, Limit, Slack time.Duration
 }
 

@@ -47,8 +47,8 @@ func registrySabotages() []registrySabotage {
 	}
 }
 
-// TestRegistrySabotageApplies: the edits are of the sources as they are now, also where the runs are
-// left out.
+// TestRegistrySabotageApplies: the edits are of the sources as they are now, also where the runs
+// are left out.
 func TestRegistrySabotageApplies(t *testing.T) {
 	t.Parallel()
 	for _, s := range registrySabotages() {

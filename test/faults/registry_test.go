@@ -99,8 +99,8 @@ func weakPeers() map[string]weakness {
 	return weak
 }
 
-// registryPlan breaks Redis and the ways only in a part of each period: then it can be seen how long it
-// takes to heal.
+// registryPlan breaks Redis and the ways only in a part of each period: then it can be seen how
+// long it takes to heal.
 func registryPlan(seed uint64, length time.Duration, weak map[string]weakness) []Breakage {
 	return slices.DeleteFunc(planOf(seed, length, weak), func(b Breakage) bool {
 		_, isWay := strings.CutPrefix(b.Target, wayPrefix)
@@ -270,8 +270,8 @@ func (b *registryBreaker) breakTwin(ctx context.Context, p Breakage) {
 	b.broken(twinName, Kill, b.twin.kill)
 }
 
-// awaitRest waits until each consumer has what there is, and goes on having it: it may not have noticed
-// yet what was broken last. Then it ends the programs, and returns what happened.
+// awaitRest waits until each consumer has what there is, and goes on having it: it may not have
+// noticed yet what was broken last. Then it ends the programs, and returns what happened.
 func (b *registryBreaker) awaitRest(limit time.Duration) (h *RegistryHistory, unrest []Violation) {
 	b.t.Helper()
 	end, rest := Clock()+limit, Clock()

@@ -36,8 +36,8 @@ type Registry interface {
 	// Register makes a new instance, whose heartbeats the caller sends.
 	Register(ctx context.Context, service, id string) error
 	Beat(ctx context.Context, service, id string) error
-	// BeatAll beats all instances that this client has registered, in calls of up to 64 of one service
-	// if it has such calls, and returns how many they are.
+	// BeatAll beats all instances that this client has registered, in calls of up to 64 of one
+	// service if it has such calls, and returns how many they are.
 	BeatAll(ctx context.Context) (int, error)
 	// Change gives an instance of this client other content, in which subscribers find the payload.
 	Change(ctx context.Context, service, id, payload string) error
@@ -51,7 +51,7 @@ type Registry interface {
 //
 //	fill      registers Each instances in each of Workers services
 //	register  registers further ones for the window, Workers at a time, in as many services
-//	beat      beats those of fill for the window, Workers at a time
+//	beat      sends heartbeats of what fill has registered, for the window, Workers at a time
 //	beatall   beats all of them for the window
 //	watch     has Workers subscribers follow the first service, spread over the clients
 //	change    changes the first Each instances of the first service, in turn, at the rate for the
@@ -59,7 +59,7 @@ type Registry interface {
 //	seen      waits until the subscribers have seen Each changes in sum, and answers when they did
 type Request struct {
 	Do string `json:"do"`
-	// Name is part of the names of services, so that those of rounds differ.
+	// Name is a part of each service name. It differs from round to round.
 	Name    string        `json:"name,omitempty"`
 	Workers int           `json:"workers,omitempty"`
 	Each    int           `json:"each,omitempty"`

@@ -31,7 +31,7 @@ type tracker struct {
 	times *hdrhistogram.Histogram
 }
 
-// see takes a payload. Changes that it overtook, since lists have only the latest, are seen with it.
+// see takes a payload. A list has only the latest change, so the ones before it count as seen, too.
 func (t *tracker) see(text string) {
 	now := time.Now().UnixNano()
 	p, ok := parse(text)

@@ -10,8 +10,9 @@ import (
 	"go.uber.org/zap"
 )
 
-// DefaultInterval is how often a replica says that it is there. With missed it bounds how long others
-// take to notice that one is gone: 9.7 s, because checks of instances have to move within 10 s.
+// DefaultInterval is how often a replica says that it is there. With missed it bounds how long
+// others take to notice that one is gone: 9.7 s, because checks of instances have to move within 10
+// s.
 const DefaultInterval = 1900 * time.Millisecond
 
 // missed is how many intervals a replica may stay silent before the others think that it

@@ -96,8 +96,8 @@ type Policy struct {
 	// DisableImmediate makes a significant change wait for the next heartbeat, which then brings
 	// the metrics.
 	DisableImmediate bool
-	// SplitMetrics makes a significant change a MetricsUpdate. Then MetadataUpdate, which brings all
-	// there is, comes by its interval alone.
+	// SplitMetrics makes a significant change a MetricsUpdate. Then MetadataUpdate, which brings
+	// all there is, comes by its interval alone.
 	SplitMetrics bool
 	// Jitter shortens an interval, so that senders that start together do not send together. It
 	// must return more than 0 and at most its argument. nil leaves intervals as they are.

@@ -272,13 +272,14 @@ type Registry struct {
 
 // RegistryV1 is how replicas deal with the registry's first version.
 type RegistryV1 struct {
-	// Whether instances of the first version are copied into this one. Its keys must be on the first
-	// of `redis.urls`, and the replica's user of Redis needs rights to them.
+	// Whether instances of the first version are copied into this one. Its keys must be on the
+	// first of `redis.urls`, and the replica's user of Redis needs rights to them.
 	Enabled bool `koanf:"enabled"`
 	// The first part of the first version's keys. Empty, as by default there: keys begin with
 	// `services:`.
 	KeyPrefix string `koanf:"key_prefix"`
-	// Whether instances of this version are written into the first version's keys, for its consumers.
+	// Whether instances of this version are written into the first version's keys, for its
+	// consumers.
 	WriteBack bool `koanf:"write_back"`
 }
 

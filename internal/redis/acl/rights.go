@@ -18,7 +18,8 @@ var base = map[script.Role][]string{
 }
 
 var (
-	// connecting is what the client library calls on new connections, to sentinels' masters and to members of a cluster.
+	// connecting is what the client library calls on new connections, to sentinels' masters and to
+	// members of a cluster.
 	connecting = []string{"ping", "select", "role", "cluster|slots", "cluster|shards", "readonly", "asking"}
 	// loading is what package script calls besides scripts.
 	loading = []string{"info", "script|exists", "script|load", "eval", "evalsha"}
@@ -34,14 +35,15 @@ type Rights struct {
 	Scripts []string
 	// Commands are names of commands, lower case, with a subcommand behind "|".
 	Commands []string
-	// Categories are of commands, without the "@": added first, then those with a "-" in front are taken away.
+	// Categories are of commands, without the "@": added first, then those with a "-" in front are
+	// taken away.
 	Categories []string
 	// Keys and Channels are patterns. Reads are of keys that are only read.
 	Keys, Reads, Channels []string
 }
 
-// Of merges what the features need for a role in the cells of these layouts: all cells of a system, or for an agent the
-// one where its node lives. node is of an agent: its id, or script.AnyNode.
+// Of merges what the features need for a role in the cells of these layouts: all cells of a system,
+// or for an agent the one where its node lives. node is of an agent: its id, or script.AnyNode.
 func Of(role script.Role, node string, layouts []script.Layout, features ...script.Access) (Rights, error) {
 	commands, known := base[role]
 	if !known {

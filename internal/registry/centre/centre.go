@@ -19,8 +19,8 @@ import (
 
 // Defaults of a centre.
 const (
-	// DefaultCleanup is how often a replica asks for the cleanup of each service. Redis lets one of all
-	// replicas through in 30 s.
+	// DefaultCleanup is how often a replica asks for the cleanup of each service. Redis lets one of
+	// all replicas through in 30 s.
 	DefaultCleanup = 15 * time.Second
 	// DefaultScan is how often a replica looks for instances that want checks.
 	DefaultScan = 3 * time.Second
@@ -117,7 +117,8 @@ func (c *Centre) Start(context.Context) error {
 	return nil
 }
 
-// Stop ends all checks and waits. It tolerates a centre that was never started, and being called twice.
+// Stop ends all checks and waits. It tolerates a centre that was never started, and being called
+// twice.
 func (c *Centre) Stop(ctx context.Context) error {
 	var failed error
 	c.stop.Do(func() {

@@ -216,8 +216,8 @@ func (r *replica) round(d time.Duration) int {
 	return len(r.checked)
 }
 
-// TestSharesOfChecks: two replicas share the targets, and when one is gone the other checks all within the
-// time of one check.
+// TestSharesOfChecks: two replicas share the targets, and when one is gone the other checks all
+// within the time of one check.
 func TestSharesOfChecks(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := newMemory(40, "fake")
@@ -323,7 +323,8 @@ func TestNewEpoch(t *testing.T) {
 	})
 }
 
-// TestCleanup: each service is cleaned until nothing is due, and one round's error is not the next one's.
+// TestCleanup: each service is cleaned until nothing is due, and one round's error is not the next
+// one's.
 func TestCleanup(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := newMemory(0, "")
@@ -352,8 +353,8 @@ func TestCleanup(t *testing.T) {
 	})
 }
 
-// TestCleanupGoesOn: a round that was not long enough is gone on with, and what cannot be read keeps
-// nothing from being cleaned.
+// TestCleanupGoesOn: a round that was not long enough is gone on with, and what cannot be read
+// keeps nothing from being cleaned.
 func TestCleanupGoesOn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := newMemory(0, "")

@@ -136,7 +136,8 @@ func (c *Centre) once(ctx context.Context, cfg *check.Config, refused *atomic.Bo
 }
 
 // compare returns which checks of this replica's share of all begin, and which end. The check of an
-// instance that has changed ends and begins: the verdict of an earlier life says nothing of this one.
+// instance that has changed ends and begins: the verdict of an earlier life says nothing of this
+// one.
 func (c *Centre) compare(all []registry.Target) (begin []registry.Target, end []string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -146,8 +147,8 @@ func (c *Centre) compare(all []registry.Target) (begin []registry.Target, end []
 		if !c.alone && !c.share.Has(name) {
 			continue
 		}
-		// Another replica may have written another verdict than this one believes in. Its checks begin anew
-		// with that, because only a change is a verdict.
+		// Another replica may have written another verdict than this one believes in. Its checks
+		// begin anew with that, because only a change is a verdict.
 		if t := c.targets[name]; t != nil && t.Same(&all[i]) && (t.Failing == "") == (all[i].Failing == "") {
 			keep[name] = true
 			continue
@@ -220,7 +221,8 @@ func (c *Centre) due() (write []verdict, held []registry.Target) {
 	return write, held
 }
 
-// doubtful reports whether so much has failed at once that the fault may be this replica's own. mu is held.
+// doubtful reports whether so much has failed at once that the fault may be this replica's own. mu
+// is held.
 func (c *Centre) doubtful() bool {
 	fresh := 0
 	for _, t := range c.targets {

@@ -25,9 +25,9 @@ func (c *Centre) cleanLoop() {
 // leastPause is the shortest pause between two rounds.
 const leastPause = time.Second
 
-// clean is one round. What fails now is tried again in the next one, which comes when the most urgent
-// service asks for it, and begins where this one had no more time. Services that cannot be listed
-// keep none of the others from being cleaned.
+// clean is one round. What fails now is tried again in the next one, which comes when the most
+// urgent service asks for it, and begins where this one had no more time. Services that cannot be
+// listed keep none of the others from being cleaned.
 func (c *Centre) clean() (pause time.Duration) {
 	pause = c.cfg.Cleanup
 	ctx, cancel := context.WithTimeout(c.ctx, c.cfg.Cleanup)

@@ -40,8 +40,8 @@ type waiters struct {
 }
 
 // follow is the consumer's Await. When the last request for a service that never was, or that Redis
-// has not shown yet, has its answer, the service is not followed any more: names that callers make up must not
-// fill the memory.
+// has not shown yet, has its answer, the service is not followed any more: names that callers make
+// up must not fill the memory.
 func (r *routes) follow(ctx context.Context, service string, wanted func(*registry.List) bool) (list *registry.List, err error) {
 	w := &r.waiters
 	w.mu.Lock()

@@ -9,7 +9,8 @@ import (
 const (
 	// diffContext is how many equal lines stand around a difference.
 	diffContext = 3
-	// maxDiffSteps bounds the lines that differ. Texts that differ more are shown as removed and added as a whole.
+	// maxDiffSteps bounds the lines that differ. Texts that differ more are shown as removed and
+	// added as a whole.
 	maxDiffSteps = 1000
 )
 
@@ -19,7 +20,8 @@ type edit struct {
 	text string
 }
 
-// diffText is the difference of two texts as diff -u shows it, without names; "" where they are equal.
+// diffText is the difference of two texts as diff -u shows it, without names; "" where they are
+// equal.
 func diffText(a, b string) string {
 	if a == b {
 		return ""
@@ -66,7 +68,8 @@ func diffLines(a, b []string) []edit {
 	return out
 }
 
-// shortest walks the diagonals k = x-y: far[k] is how far in a d edits come. ok is false beyond maxDiffSteps.
+// shortest walks the diagonals k = x-y: far[k] is how far in a d edits come. ok is false beyond
+// maxDiffSteps.
 func shortest(a, b []string) (out []edit, ok bool) {
 	limit := min(len(a)+len(b), maxDiffSteps)
 	far := make([]int, 2*limit+3)
@@ -92,7 +95,8 @@ func shortest(a, b []string) (out []edit, ok bool) {
 	return nil, false
 }
 
-// after is where diagonal k begins at step d: by an added line from above, or by a removed one from the left.
+// after is where diagonal k begins at step d: by an added line from above, or by a removed one from
+// the left.
 func after(k, d int, left, above int) int {
 	if k == -d || k != d && left < above {
 		return above

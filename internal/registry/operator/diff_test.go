@@ -23,8 +23,8 @@ func TestDiffText(t *testing.T) {
 	}
 }
 
-// TestDiffRandom: the lines that stay and go are those of the one text, the lines that stay and come
-// those of the other, and no more go and come than a slow twin finds.
+// TestDiffRandom: the lines that stay and go are those of the one text, the lines that stay and
+// come those of the other, and no more go and come than a slow twin finds.
 func TestDiffRandom(t *testing.T) {
 	t.Parallel()
 	random := rand.New(rand.NewPCG(1, 2))

@@ -14,8 +14,8 @@ import (
 	"github.com/freeslot/freeslot/internal/cell"
 )
 
-// nodeServicesPath is beside the registry's own services: they come from this replica's picture of the fleet, and nobody
-// has registered them.
+// nodeServicesPath is beside the registry's own services: they come from this replica's picture of
+// the fleet, and nobody has registered them.
 const nodeServicesPath = adminPath + "/node-services"
 
 // NodeService is a service that nodes offer to jobs.

@@ -47,7 +47,8 @@ func TestConfigDocuments(t *testing.T) {
 	})
 }
 
-// TestConfigDocumentLarge: a document of 1 MiB passes however JSON writes it, and no larger one does.
+// TestConfigDocumentLarge: a document of 1 MiB passes however JSON writes it, and no larger one
+// does.
 func TestConfigDocumentLarge(t *testing.T) {
 	t.Parallel()
 	b := newBed(t, redistest.Shared(t))

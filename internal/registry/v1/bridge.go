@@ -17,8 +17,8 @@ import (
 
 // Defaults of a Bridge.
 const (
-	// DefaultEvery is the pause between two looks at a service, and DefaultFind between two searches
-	// for services.
+	// DefaultEvery is the pause between two looks at a service, and DefaultFind between two
+	// searches for services.
 	DefaultEvery = 2 * time.Second
 	DefaultFind  = 30 * time.Second
 	// DefaultInterval is how often providers of the first version beat; three of them is silence.
@@ -92,7 +92,8 @@ func (b *Bridge) Start(context.Context) error {
 	return nil
 }
 
-// Stop ends the loops and waits. It tolerates a bridge that was never started, and being called twice.
+// Stop ends the loops and waits. It tolerates a bridge that was never started, and being called
+// twice.
 func (b *Bridge) Stop(ctx context.Context) (failed error) {
 	b.stop.Do(func() {
 		b.cancel()
@@ -143,8 +144,8 @@ func (b *Bridge) find() {
 	b.mu.Unlock()
 }
 
-// round looks at each service of this replica's share. What leaves the share is forgotten: scores of
-// long ago say nothing of who lives now.
+// round looks at each service of this replica's share. What leaves the share is forgotten: scores
+// of long ago say nothing of who lives now.
 func (b *Bridge) round(following map[string]*service) {
 	own := b.own()
 	for name := range following {

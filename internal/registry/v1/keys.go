@@ -19,6 +19,6 @@ func (k keys) members(service string) string { return k.prefix + "service_instan
 func (k keys) scores(service string) string  { return k.prefix + "heartbeat:" + service }
 func (k keys) change(service string) string  { return k.prefix + "service_change:" + service }
 
-// watched is a hash: service -> Redis' ms of the last heartbeat of a first version's provider, or of
-// the beginning of its bridge.
+// watched is a hash: service -> Redis' ms of the last heartbeat of a first version's provider, or
+// of the beginning of its bridge.
 func (k keys) watched() string { return k.own }

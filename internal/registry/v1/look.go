@@ -16,7 +16,7 @@ import (
 // service is what a bridge remembers of one service. The loop of looks owns it.
 type service struct {
 	name string
-	// scores are those of the last look by id; nil before the first one, which sees nobody move.
+	// scores are what the last look has read, by id; nil before the first look, which copies nothing.
 	scores map[string]string
 	// refused are ids whose records cannot be copied; the log has why.
 	refused map[string]bool
@@ -28,7 +28,8 @@ type service struct {
 	loaded   time.Time // local
 }
 
-// look compares both versions of a service once, and mends each. An error leaves the rest to the next look.
+// look compares both versions of a service once, and mends each. An error leaves the rest to the
+// next look.
 func (b *Bridge) look(ctx context.Context, s *service) error {
 	members, err := b.db.members(ctx, s.name)
 	if err != nil {
@@ -120,7 +121,8 @@ func (b *Bridge) copy(ctx context.Context, s *service, members map[string]string
 			delete(s.refused, id)
 			continue
 		}
-		// A provider writes its record in several steps: this may be a part of it, so the next look reads it again.
+		// A provider writes its record in several steps: this may be a part of it, so the next look
+		// reads it again.
 		if !s.refused[id] {
 			s.refused[id] = true
 			b.log.Warn("registry.v1_refused", zap.String("service", s.name), zap.String("instance", id), zap.Error(err))
@@ -174,7 +176,8 @@ func (b *Bridge) writeBack(ctx context.Context, s *service, members map[string]s
 	return b.db.announce(ctx, s.name, "removed", went, s.now)
 }
 
-// alive reports whether an instance has beaten in the last three of its intervals. Both times are Redis'.
+// alive reports whether an instance has beaten in the last three of its intervals. Both times are
+// Redis'.
 func alive(d *registry.Detail, now time.Time) bool {
 	return d.Persistent || now.Sub(d.BeatAt) < 3*d.Interval
 }

@@ -166,7 +166,8 @@ func (d *db) written(ctx context.Context, service string, ids []string) (out map
 	return out, err
 }
 
-// put writes an instance. The score comes first and the set last, so that no reader sees half of it.
+// put writes an instance. The score comes first and the set last, so that no reader sees half of
+// it.
 func (d *db) put(service, id, score string, record []string) []rueidis.Completed {
 	b := d.client.B()
 	set := b.Hset().Key(d.keys.instance(service, id)).FieldValue()

@@ -1,5 +1,6 @@
 // Command registrypeer provides instances to the registry, follows services, or cleans them up. It
-// prints what becomes of its instances and each list that it sees as a line of JSON, see faults.PeerEvent.
+// prints what becomes of its instances and each list that it sees as a line of JSON, see
+// faults.PeerEvent.
 package main
 
 import (
@@ -254,8 +255,8 @@ func (p *peer) saw(l *registry.List) {
 	p.report(faults.PeerEvent{Kind: faults.PeerSaw, Service: l.Service, List: seen})
 }
 
-// report prints an event. A line is one write, so that a killed process leaves no part of one, if it
-// is short.
+// report prints an event. A line is one write, so that a killed process leaves no part of one, if
+// it is short.
 func (p *peer) report(e faults.PeerEvent) {
 	e.At, e.Peer, e.Life = faults.Clock(), p.name, p.life
 	data, err := json.Marshal(e)
