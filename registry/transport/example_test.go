@@ -30,6 +30,5 @@ func Example() {
 	if err := resp.Body.Close(); err != nil {
 		log.Print(err)
 	}
-	// Output: Get "http://asr/recognize": registry: service asr has no instance to use; its list is
-	// empty: never registered
+	// Output: Get "http://asr/recognize": registry: service asr has no instance to use; its list is empty: never registered
 }
