@@ -73,7 +73,7 @@ func (c *Consumer) Lists(ctx context.Context, service string) (Lists, error) {
 // judged. Errors: an
 // *freeslot.Error for a bad name or cursor; ErrNotStarted; what Redis or ctx say.
 func (c *Consumer) Query(ctx context.Context, service string, filter *Filter, cursor string) (found []*Instance, next string, err error) {
-	on := c.conn.Load()
+	on := c.redis.on.Load()
 	if on == nil {
 		return nil, "", ErrNotStarted
 	}

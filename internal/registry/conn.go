@@ -3,6 +3,7 @@ package registry
 import (
 	"context"
 	"fmt"
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -23,6 +24,7 @@ type conn struct {
 	// newConn owns it.
 	commands rueidis.Client
 	cluster  bool
+	located  atomic.Pointer[where] // what locate found last
 }
 
 // newConn makes runners on a ready client. It does no I/O. prefix is the first part of all keys;

@@ -9,16 +9,10 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/redis/rueidis"
 	"go.uber.org/zap"
 
 	"github.com/freeslot/freeslot"
-	redisclient "github.com/freeslot/freeslot/internal/redis/client"
 )
-
-// dialPatience is for how long Start waits for a Redis that is away if there is a folder of
-// snapshots.
-const dialPatience = 2 * time.Second
 
 // Consumer follows services and has their instances at hand. It is safe for concurrent use. While
 // Redis is away its lists stay, and say so; it comes back by itself, for ever.
@@ -37,10 +31,7 @@ type Consumer struct {
 
 	services  sync.Map // name -> *followed
 	documents documents
-	conn      atomic.Pointer[conn]
-	// close closes the connections; reached is closed when they are there. Both are set with conn.
-	close   func()
-	reached chan struct{}
+	redis     *connection
 
 	// poke has a token when added or removed has services, and notify when changed has.
 	poke, notify chan struct{}
@@ -78,7 +69,8 @@ func NewConsumer(opts ConsumerOptions) (*Consumer, error) {
 	}
 	c := &Consumer{
 		opts: opts, log: opts.Logger, metrics: newConsumerMetrics(opts.Registerer),
-		reached: make(chan struct{}), poke: make(chan struct{}, 1), notify: make(chan struct{}, 1), changed: make(map[*followed]struct{}),
+		redis: newConnection(dialer(opts.RedisURL, opts.Access, Prefix(opts.KeyPrefix, opts.Namespace), opts.Logger, opts.Registerer), opts.Logger),
+		poke:  make(chan struct{}, 1), notify: make(chan struct{}, 1), changed: make(map[*followed]struct{}),
 	}
 	if opts.SnapshotDir != "" {
 		c.disk = newSnapshots(opts.SnapshotDir, Prefix(opts.KeyPrefix, opts.Namespace), opts.Logger)
@@ -100,42 +92,18 @@ func (c *Consumer) Start(ctx context.Context) error {
 	case c.started.Load():
 		return errors.New("registry: consumer was started before")
 	}
-	dialing := ctx
-	if c.disk != nil {
-		var cancel context.CancelFunc
-		dialing, cancel = context.WithTimeout(ctx, dialPatience)
-		defer cancel()
-	}
-	on, closeAll, err := c.dial(dialing)
-	var refused *rueidis.RedisError
-	if err != nil && (c.disk == nil || errors.As(err, &refused) || ctx.Err() != nil) {
+	if err := c.redis.begin(ctx, c.disk != nil); err != nil {
 		return fmt.Errorf("start consumer: %w", err)
-	}
-	if err != nil {
-		c.log.Warn("registry.starts_without_redis", zap.Error(err))
-	} else {
-		c.connect(on, closeAll)
 	}
 	c.begin()
 	return nil
-}
-
-// connect takes connections, once.
-func (c *Consumer) connect(on *conn, closeAll func()) {
-	c.close = closeAll
-	c.conn.Store(on)
-	close(c.reached)
-}
-
-func (c *Consumer) dial(ctx context.Context) (*conn, func(), error) {
-	return dial(ctx, redisclient.Config{URL: c.opts.RedisURL, Access: c.opts.Access, Name: "freeslot-registry"},
-		Prefix(c.opts.KeyPrefix, c.opts.Namespace), c.log, c.opts.Registerer)
 }
 
 // begin starts the loops.
 func (c *Consumer) begin() {
 	f := newFollower(c)
 	c.started.Store(true)
+	c.loops.Go(func() { c.redis.keepDialing(c.ctx) })
 	c.loops.Go(f.loop)
 	c.loops.Go(c.notifyLoop)
 	if c.disk != nil {
@@ -153,19 +121,8 @@ func (c *Consumer) Stop(ctx context.Context) error {
 		c.documents.mu.Unlock()
 		c.start.Lock() // a Start under way ends first
 		defer c.start.Unlock()
-		done := make(chan struct{})
-		go func() {
-			c.loops.Wait()
-			close(done)
-		}()
-		select {
-		case <-done:
-		case <-ctx.Done():
-			failed = fmt.Errorf("stop consumer: %w", context.Cause(ctx))
-		}
-		if c.conn.Load() != nil {
-			c.close()
-		}
+		failed = waitFor(ctx, &c.loops)
+		c.redis.close()
 	})
 	return failed
 }
@@ -286,7 +243,7 @@ func (c *Consumer) HealthyInstances(ctx context.Context, service string, options
 	if o.timeout <= 0 {
 		return f.list.Load().Healthy(), nil
 	}
-	on := c.conn.Load()
+	on := c.redis.on.Load()
 	if on == nil {
 		return nil, fmt.Errorf("look at service %s: %w", service, errNotConnected)
 	}
@@ -296,8 +253,6 @@ func (c *Consumer) HealthyInstances(ctx context.Context, service string, options
 	}
 	return f.list.Load().judged(o.timeout, &found[0]).Healthy(), nil
 }
-
-var errNotConnected = errors.New("redis was not reached since the start")
 
 // judged is the list with the lateness that a look has found.
 func (l *List) judged(timeout time.Duration, found *looked) *List {

@@ -312,7 +312,7 @@ func TestDocumentRights(t *testing.T) {
 		if _, err := c.PutDocument(bounded(t), "w", 1, "b", "", ""); !script.IsRefused(err) {
 			t.Error(err)
 		}
-		commands := c.conn.Load().commands
+		commands := c.redis.on.Load().commands
 		if err := commands.Do(bounded(t), commands.B().Hset().Key(r.keys("w").config("w")).FieldValue().FieldValue("content", "b").Build()).Error(); !script.IsRefused(err) {
 			t.Error(err)
 		}

@@ -35,7 +35,7 @@ func (c *Consumer) PutDocument(ctx context.Context, name string, seen int64, con
 }
 
 func (c *Consumer) store() (*Store, error) {
-	if on := c.conn.Load(); on != nil {
+	if on := c.redis.on.Load(); on != nil {
 		return &Store{on}, nil
 	}
 	if !c.started.Load() {
@@ -203,7 +203,7 @@ func (d *documents) pokeAll() {
 // interval of the consumer's looks.
 func (d *documents) loop(ctx context.Context, w *watched) {
 	select {
-	case <-d.c.reached:
+	case <-d.c.redis.reached:
 	case <-ctx.Done():
 		return
 	}
@@ -218,7 +218,7 @@ func (d *documents) loop(ctx context.Context, w *watched) {
 		case <-w.poked:
 		case <-timer.C:
 		}
-		if err := w.compare(ctx, d.c.conn.Load()); err != nil {
+		if err := w.compare(ctx, d.c.redis.on.Load()); err != nil {
 			if ctx.Err() == nil {
 				d.c.log.Debug("registry.document_unread", zap.String("document", w.name), zap.Error(err)) // the consumer tells of an outage
 			}

@@ -6,7 +6,6 @@ import (
 	"math/rand/v2"
 	"time"
 
-	"github.com/cenkalti/backoff/v5"
 	"go.uber.org/zap"
 
 	"github.com/freeslot/freeslot/internal/process/logging"
@@ -48,10 +47,9 @@ type follower struct {
 	conn  *conn // nil until Redis was reached
 	hub   *hub  // nil until then
 
-	connected chan connection
-	results   chan func(now time.Duration)
-	look      time.Duration // the interval
-	outage    *logging.Outage
+	results chan func(now time.Duration)
+	look    time.Duration // the interval
+	outage  *logging.Outage
 
 	services map[string]*followed
 	channels map[string]*followed // by channel
@@ -67,12 +65,6 @@ type follower struct {
 	againAt time.Duration
 }
 
-// connection is what connect has made.
-type connection struct {
-	conn  *conn
-	close func()
-}
-
 // followerState is what the follower keeps with a service.
 type followerState struct {
 	view       *view
@@ -86,7 +78,7 @@ type followerState struct {
 
 func newFollower(c *Consumer) *follower {
 	return &follower{
-		c: c, begun: time.Now(), connected: make(chan connection), results: make(chan func(time.Duration), fetchesAtOnce), look: c.opts.lookInterval(),
+		c: c, begun: time.Now(), results: make(chan func(time.Duration), fetchesAtOnce), look: c.opts.lookInterval(),
 		outage:   logging.NewOutage(c.log, "registry.redis_lost", "registry.redis_back"),
 		services: make(map[string]*followed), channels: make(map[string]*followed), later: make(map[*followed]struct{}), dirty: make(map[*followed]struct{}),
 		again: make(map[*followed]struct{}),
@@ -97,11 +89,6 @@ func newFollower(c *Consumer) *follower {
 func (f *follower) now() time.Duration { return time.Since(f.begun) }
 
 func (f *follower) loop() {
-	if on := f.c.conn.Load(); on != nil {
-		f.use(on)
-	} else {
-		f.c.loops.Go(f.connect)
-	}
 	defer func() {
 		if f.hub != nil {
 			f.hub.wait()
@@ -109,6 +96,7 @@ func (f *follower) loop() {
 	}()
 	timer := time.NewTimer(0)
 	defer timer.Stop()
+	reached := f.c.redis.reached
 	var messages <-chan hubMessage
 	var lost, fresh <-chan struct{}
 	for {
@@ -130,36 +118,12 @@ func (f *follower) loop() {
 			result(f.now())
 		case <-f.c.poke:
 			f.takeServices()
-		case made := <-f.connected:
-			f.c.connect(made.conn, made.close)
-			f.use(made.conn)
+		case <-reached:
+			reached = nil
+			f.use(f.c.redis.on.Load())
 		case <-timer.C:
 		}
 		timer.Reset(f.turn(f.now()))
-	}
-}
-
-// connect reaches a Redis that was away at the start.
-func (f *follower) connect() {
-	wait := backoff.NewExponentialBackOff()
-	wait.MaxInterval = lastReconnect
-	for f.c.ctx.Err() == nil {
-		ctx, cancel := context.WithTimeout(f.c.ctx, callTimeout)
-		on, closeAll, err := f.c.dial(ctx)
-		cancel()
-		if err == nil {
-			select {
-			case f.connected <- connection{conn: on, close: closeAll}:
-			case <-f.c.ctx.Done():
-				closeAll()
-			}
-			return
-		}
-		f.outage.Failed(err)
-		select {
-		case <-time.After(wait.NextBackOff()):
-		case <-f.c.ctx.Done():
-		}
 	}
 }
 

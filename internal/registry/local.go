@@ -20,9 +20,20 @@ type where struct {
 	loopback bool
 }
 
-// locate finds the local address of connections to Redis. It asks the kernel for the route and
-// sends nothing.
+// locate is route, or what that found before where it finds nothing now.
 func (c *conn) locate(ctx context.Context) (where, error) {
+	at, err := c.route(ctx)
+	if err == nil {
+		c.located.Store(&at)
+	} else if before := c.located.Load(); before != nil {
+		return *before, nil
+	}
+	return at, err
+}
+
+// route finds the local address of connections to Redis. It asks the kernel for the route and
+// sends nothing.
+func (c *conn) route(ctx context.Context) (where, error) {
 	addrs := slices.Sorted(maps.Keys(c.commands.Nodes()))
 	if len(addrs) == 0 {
 		return where{}, errors.New("there is no connection to redis")
@@ -50,18 +61,15 @@ func (c *conn) locate(ctx context.Context) (where, error) {
 
 // place fills in the host of a registration. An instance on loopback is refused unless Redis is
 // there, too: two machines would take each other's 127.0.0.1:8080 over.
-func (c *conn) place(ctx context.Context, r Registration) (Registration, error) {
-	if r.Host != "" && !isLoopback(r.Host) {
-		return r, nil
-	}
-	at, err := c.locate(ctx)
+func (at where) place(r Registration) (Registration, error) {
 	switch {
-	case err != nil:
-		return r, err
 	case r.Host == "":
 		r.Host = at.host
-	case !at.loopback:
+	case isLoopback(r.Host) && !at.loopback:
 		return r, freeslot.Invalid("host", "is %s, which only this machine reaches, and redis is on another one; expected an address for all clients", r.Host)
 	}
 	return r, nil
 }
+
+// unplacedID is the id of an instance whose own one comes with its host. No other one has a brace.
+func unplacedID(port int) string { return fmt.Sprintf("{host}:%d", port) }

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/freeslot/freeslot"
 	"github.com/freeslot/freeslot/internal/node/heartbeat"
 )
 
@@ -20,6 +21,7 @@ const (
 	taskNone task = iota
 	taskBeat
 	taskMetrics  // a beat that brings metrics
+	taskPlace    // finds the host, before the first taskRegister
 	taskRegister // brings content and metrics
 	taskLeave
 )
@@ -33,6 +35,7 @@ type member struct {
 	decider  *heartbeat.Decider
 	pending  task
 	leaving  bool
+	unplaced bool // its host is not settled
 	demanded bool // the next task is due at once
 
 	// registeredAt is when Redis had it registered for this provider, Redis' ms; 0 if never.
@@ -72,6 +75,25 @@ func (m *member) set(reg Registration) {
 	m.decider.Forget()
 }
 
+// place settles the host.
+func (m *member) place(at where) error {
+	reg, err := at.place(m.reg)
+	if reg.ID == unplacedID(reg.Port) {
+		reg.ID = ""
+	}
+	if err == nil {
+		m.set(reg.WithDefaults())
+		m.unplaced = false
+	}
+	return err
+}
+
+// over: nothing is sent for it any more but its end, because another one has its id, or its host
+// was refused.
+func (m *member) over() bool {
+	return m.superseded() || freeslot.CodeOf(m.err) == freeslot.CodeInvalidArgument
+}
+
 func (m *member) superseded() bool { return m.holder != nil && m.holder.Superseded }
 
 // next is what is due, and how long nothing is if that is taskNone.
@@ -83,7 +105,7 @@ func (m *member) next(now time.Time, metrics heartbeat.Metrics) (task, time.Dura
 		return taskLeave, 0
 	case m.leaving:
 		return taskNone, m.notBefore.Sub(now)
-	case m.superseded():
+	case m.over():
 		return taskNone, heartbeat.Never
 	}
 	decision := m.decider.Decide(now, metrics)
@@ -98,6 +120,9 @@ func (m *member) next(now time.Time, metrics heartbeat.Metrics) (task, time.Dura
 	case heartbeat.MetricsUpdate:
 		return taskMetrics, 0
 	case heartbeat.MetadataUpdate:
+		if m.unplaced {
+			return taskPlace, 0
+		}
 		return taskRegister, 0
 	default:
 		return taskNone, m.decider.Next(now, metrics)
@@ -126,6 +151,8 @@ func (m *member) end(now time.Time, a answer, err error) (left bool) {
 	switch {
 	case err != nil:
 		m.failed(now, err)
+	case t == taskPlace:
+		again = true
 	case t == taskLeave:
 		m.tell(m.left(a))
 		return true
@@ -248,8 +275,8 @@ func (m *member) status() InstanceStatus {
 // ask makes the next task due, and is where its outcome comes.
 func (m *member) ask() <-chan error {
 	outcome := make(chan error, 1)
-	if m.superseded() && !m.leaving {
-		outcome <- m.holder
+	if m.over() && !m.leaving {
+		outcome <- m.err
 		return outcome
 	}
 	m.waiters, m.demanded = append(m.waiters, outcome), true

@@ -3,7 +3,6 @@ package registry
 import (
 	"context"
 	"errors"
-	"sync"
 	"time"
 )
 
@@ -11,8 +10,6 @@ import (
 type Naming struct {
 	*Provider
 	*Consumer
-
-	loops sync.WaitGroup
 }
 
 // NamingOptions is how a Naming works: the options of a provider, and what a consumer has beside
@@ -33,7 +30,7 @@ func NewNaming(opts NamingOptions) (*Naming, error) {
 	if err != nil {
 		return nil, err
 	}
-	provider, err := NewProvider(opts.Options)
+	provider, err := newProvider(opts.Options, consumer.redis)
 	if err != nil {
 		return nil, err
 	}
@@ -41,41 +38,18 @@ func NewNaming(opts NamingOptions) (*Naming, error) {
 }
 
 // Start connects to Redis. It is the consumer's Start: with a folder of snapshots a Redis that is
-// away is no error, and the provider starts when Redis is back; until then Register is
-// ErrNotStarted.
+// away is no error.
 func (n *Naming) Start(ctx context.Context) error {
 	if err := n.Consumer.Start(ctx); err != nil {
 		return err
 	}
-	select {
-	case <-n.reached:
-		return n.startProvider(ctx)
-	default:
-	}
-	n.loops.Go(func() {
-		select {
-		case <-n.reached:
-			_ = n.startProvider(n.Consumer.ctx) // with a connection it can only be stopped
-		case <-n.Consumer.ctx.Done():
-		}
-	})
-	return nil
-}
-
-func (n *Naming) startProvider(ctx context.Context) error {
-	n.Provider.starting.Lock()
-	n.Provider.conn = n.Consumer.conn.Load()
-	n.Provider.starting.Unlock()
 	return n.Provider.Start(ctx)
 }
 
 // Stop stops the provider, as it says, and then the consumer. It tolerates a Naming that was never
 // started, and being called twice.
 func (n *Naming) Stop(ctx context.Context) error {
-	err := n.Provider.Stop(ctx)
-	err = errors.Join(err, n.Consumer.Stop(ctx))
-	n.loops.Wait()
-	return err
+	return errors.Join(n.Provider.Stop(ctx), n.Consumer.Stop(ctx))
 }
 
 // Running reports whether both run.

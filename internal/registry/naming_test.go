@@ -1,10 +1,10 @@
 package registry
 
 import (
-	"errors"
 	"testing"
 	"time"
 
+	"github.com/freeslot/freeslot"
 	"github.com/freeslot/freeslot/internal/redis/redistest"
 )
 
@@ -35,7 +35,7 @@ func TestNaming(t *testing.T) {
 	})
 }
 
-// A Naming starts while Redis is away, and its provider when Redis is back.
+// A Naming starts while Redis is away, and registers its instances when Redis is back.
 func TestNamingWithoutRedis(t *testing.T) {
 	t.Parallel()
 	redis := redistest.New(t)
@@ -46,25 +46,15 @@ func TestNamingWithoutRedis(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := n.Start(consumerContext(t)); err != nil {
-		t.Fatal(err)
+	if err := n.Start(consumerContext(t)); err != nil || !n.Running() {
+		t.Fatalf("start: %v", err)
 	}
 	s := subscribe(t, n.Consumer, "orders")
-	redis.Restart()
-	s.untilText("empty (never registered)")
-	for {
-		err := n.Register(consumerContext(t), Registration{Service: "orders", ID: "a", Port: 80})
-		if err == nil {
-			break
-		}
-		if !errors.Is(err, ErrNotStarted) {
-			t.Fatal(err)
-		}
-		select {
-		case <-time.After(time.Millisecond):
-		case <-consumerContext(t).Done():
-		}
+	err = n.Register(consumerContext(t), Registration{Service: "orders", ID: "a", Port: 80})
+	if freeslot.CodeOf(err) != freeslot.CodeUnavailable {
+		t.Errorf("register: %v, expected unavailable", err)
 	}
+	redis.Restart()
 	s.untilText("live a")
 	if err := n.Stop(consumerContext(t)); err != nil {
 		t.Error(err)

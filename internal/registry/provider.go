@@ -17,7 +17,6 @@ import (
 	"github.com/freeslot/freeslot"
 	"github.com/freeslot/freeslot/internal/node/collector"
 	"github.com/freeslot/freeslot/internal/node/heartbeat"
-	redisclient "github.com/freeslot/freeslot/internal/redis/client"
 )
 
 // Provider keeps instances registered while it runs: it sends their heartbeats and metrics, and
@@ -33,8 +32,8 @@ type Provider struct {
 	current atomic.Pointer[ownMetrics]
 
 	starting sync.Mutex // held by Start
-	conn     *conn      // set by New or by Start
-	close    func()     // closes conn where Start has opened it
+	redis    *connection
+	shared   bool // another one dials and closes redis
 
 	ctx    context.Context // ends with Stop
 	cancel context.CancelFunc
@@ -57,8 +56,8 @@ type ownMetrics struct {
 // option.
 func NewProvider(opts Options) (*Provider, error) { return newProvider(opts, nil) }
 
-// newProvider makes a provider on a connection that the caller owns; nil lets Start open one.
-func newProvider(opts Options, shared *conn) (*Provider, error) {
+// newProvider makes a provider on a connection that the caller opens and closes; nil lets Start open one.
+func newProvider(opts Options, shared *connection) (*Provider, error) {
 	opts = opts.WithDefaults()
 	if shared == nil || opts.RedisURL != "" {
 		if err := opts.Validate(); err != nil {
@@ -71,8 +70,11 @@ func newProvider(opts Options, shared *conn) (*Provider, error) {
 		return nil, err
 	}
 	p := &Provider{
-		opts: opts, log: opts.Logger, epoch: newEpoch(), runner: runner, conn: shared, close: func() {},
+		opts: opts, log: opts.Logger, epoch: newEpoch(), runner: runner, redis: shared, shared: shared != nil,
 		services: make(map[string]*service),
+	}
+	if shared == nil {
+		p.redis = newConnection(dialer(opts.RedisURL, opts.Access, Prefix(opts.KeyPrefix, opts.Namespace), opts.Logger, nil), opts.Logger)
 	}
 	p.current.Store(&ownMetrics{})
 	p.metrics = newProviderMetrics(opts.Registerer, p.Status)
@@ -80,8 +82,9 @@ func newProvider(opts Options, shared *conn) (*Provider, error) {
 	return p, nil
 }
 
-// Start connects to Redis. ctx bounds the start alone. After an error it can be called again.
-// Errors: a Redis that cannot be reached; ErrClosed.
+// Start connects to Redis. A Redis that does not answer within two seconds is no error: the
+// provider goes on trying until Stop. ctx bounds the start alone. After an error it can be called
+// again. Errors: a Redis that refuses; the end of ctx; ErrClosed.
 func (p *Provider) Start(ctx context.Context) error {
 	p.starting.Lock()
 	defer p.starting.Unlock()
@@ -91,13 +94,10 @@ func (p *Provider) Start(ctx context.Context) error {
 	case p.Running():
 		return errors.New("registry: provider was started before")
 	}
-	if p.conn == nil {
-		cfg := redisclient.Config{URL: p.opts.RedisURL, Access: p.opts.Access, Name: "freeslot-registry"}
-		c, closeConn, err := dial(ctx, cfg, Prefix(p.opts.KeyPrefix, p.opts.Namespace), p.log, nil)
-		if err != nil {
+	if !p.shared {
+		if err := p.redis.begin(ctx, true); err != nil {
 			return fmt.Errorf("start provider: %w", err)
 		}
-		p.conn, p.close = c, closeConn
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -105,6 +105,9 @@ func (p *Provider) Start(ctx context.Context) error {
 		return ErrClosed // Stop closes the connection
 	}
 	p.begun = true
+	if !p.shared {
+		p.loops.Go(func() { p.redis.keepDialing(p.ctx) })
+	}
 	if len(p.opts.Collectors) > 0 {
 		p.loops.Go(func() { p.runner.Run(p.ctx) })
 		p.loops.Go(p.collect)
@@ -136,6 +139,9 @@ func (p *Provider) collect() {
 	}
 }
 
+// conn is nil until Redis was reached.
+func (p *Provider) conn() *conn { return p.redis.on.Load() }
+
 func (p *Provider) figures() *ownMetrics { return p.current.Load() }
 
 // all are the services, by name.
@@ -154,10 +160,14 @@ func (p *Provider) Running() bool {
 
 // Register takes an instance into the provider's care, or changes what is said of it, and waits for
 // the first try. After an error but invalid_argument, ErrNotStarted and ErrClosed it goes on
-// trying, until Deregister: the error says that Redis does not have the instance yet. An instance
-// without a host, or on loopback, is not taken while the route to Redis cannot be found: call
-// again. Errors: a
-// *HolderError for a conflict; overloaded where Redis has no memory; what Redis or ctx say.
+// trying, until Deregister: the error says why Redis does not have the instance yet.
+//
+// The host of an instance without one, or on loopback, is settled when the route to Redis can be
+// found. Until then an instance whose id comes with its host has the id "{host}:port". If its host
+// is refused then, Status and the log say so, and nothing more is tried.
+//
+// Errors: unavailable while Redis was not reached since the start; a *HolderError for a conflict;
+// overloaded where Redis has no memory; what Redis or ctx say.
 func (p *Provider) Register(ctx context.Context, reg Registration) error {
 	if err := p.ready(); err != nil {
 		return err
@@ -165,15 +175,21 @@ func (p *Provider) Register(ctx context.Context, reg Registration) error {
 	if reg.Interval == 0 {
 		reg.Interval = p.opts.Heartbeat.HeartbeatInterval
 	}
-	placed, err := p.conn.place(ctx, reg)
-	if err != nil && freeslot.CodeOf(err) != freeslot.CodeInvalidArgument {
-		return fmt.Errorf("register an instance of %s: %w", reg.Service, err)
-	}
 	var found freeslot.FieldErrors
-	found.Add(err)
-	reg = placed.WithDefaults()
-	reg.validate(&found)
-	p.checkLabels(reg, &found)
+	hostID := reg.ID == "" && reg.Host == "" // the id comes with the host
+	at, err := p.locate(ctx, reg)
+	unplaced := err != nil
+	if !unplaced {
+		reg, err = at.place(reg)
+		found.Add(err)
+	}
+	check := reg
+	if unplaced && check.Host == "" {
+		check.Host = "localhost" // in place of the one that comes later
+	}
+	check = check.WithDefaults()
+	check.validate(&found)
+	p.checkLabels(check, &found)
 	if err := found.Err(); err != nil {
 		return err
 	}
@@ -181,18 +197,39 @@ func (p *Provider) Register(ctx context.Context, reg Registration) error {
 	if err != nil {
 		return err
 	}
+	if hostID && unplaced {
+		reg.ID = unplacedID(reg.Port)
+	}
+	reg = reg.WithDefaults()
 	return s.ask(ctx, reg.ID, func(m *member) (*member, error) {
 		switch {
-		case m == nil || m.superseded():
-			return newMember(reg, p.opts.Heartbeat), nil
+		case m == nil || m.over():
+			m = newMember(reg, p.opts.Heartbeat)
 		case m.leaving:
 			return nil, fmt.Errorf("instance %s of %s is being deregistered", reg.ID, reg.Service)
 		case m.reg.Interval != reg.Interval || m.reg.Persistent != reg.Persistent:
-			return m.renewed(newMember(reg, p.opts.Heartbeat)), nil
+			m = m.renewed(newMember(reg, p.opts.Heartbeat))
+		default:
+			m.set(reg)
 		}
-		m.set(reg)
+		if m.unplaced = unplaced; hostID && !unplaced {
+			s.drop(unplacedID(reg.Port), errReplaced)
+		}
 		return m, nil
 	})
+}
+
+// locate is how this process and Redis see each other, as far as that matters for the host of an
+// instance.
+func (p *Provider) locate(ctx context.Context, reg Registration) (where, error) {
+	if reg.Host != "" && !isLoopback(reg.Host) {
+		return where{}, nil
+	}
+	on := p.conn()
+	if on == nil {
+		return where{}, errNotConnected
+	}
+	return on.locate(ctx)
 }
 
 // checkLabels refuses labels that metrics would overwrite.
@@ -264,8 +301,10 @@ func (p *Provider) Stop(ctx context.Context) (failed error) {
 		p.cancel()
 		p.starting.Lock() // a Start under way ends first
 		defer p.starting.Unlock()
-		p.loops.Wait() // soon, because its calls end with p.ctx
-		p.close()
+		failed = errors.Join(failed, waitFor(ctx, &p.loops))
+		if !p.shared {
+			p.redis.close()
+		}
 	})
 	return failed
 }
@@ -362,10 +401,7 @@ func (p *Provider) askAll(ctx context.Context, choose func(*member) bool) (out [
 		for _, id := range slices.Sorted(maps.Keys(s.members)) {
 			if m := s.members[id]; choose(m) {
 				out = append(out, HeartbeatResult{Service: s.name, ID: id})
-				outcomes = append(outcomes, m.ask())
-				if p.ctx.Err() != nil {
-					m.drop(ErrClosed) // the loop is over
-				}
+				outcomes = append(outcomes, s.demand(m))
 			}
 		}
 		s.mu.Unlock()
@@ -380,23 +416,53 @@ func (p *Provider) askAll(ctx context.Context, choose func(*member) bool) (out [
 // ask is askAll for one member. change gets nil where there is none, and returns the one to keep.
 func (s *service) ask(ctx context.Context, id string, change func(*member) (*member, error)) error {
 	s.mu.Lock()
-	before := s.members[id]
-	m, err := change(before)
+	m, err := change(s.members[id])
 	if err != nil {
 		s.mu.Unlock()
 		return err
 	}
-	if before != nil && before != m {
-		before.drop(errReplaced)
-	}
-	s.members[id] = m
-	outcome := m.ask()
-	if s.p.ctx.Err() != nil {
-		m.drop(ErrClosed) // the loop is over
-	}
+	s.put(m)
+	outcome := s.demand(m)
 	s.mu.Unlock()
 	s.poke()
 	return wait(ctx, outcome)
+}
+
+// demand makes the next task of a member due, and is where its outcome comes. The caller holds mu.
+func (s *service) demand(m *member) <-chan error {
+	outcome := m.ask()
+	switch reached := s.p.conn() != nil; {
+	case s.p.ctx.Err() != nil:
+		m.drop(ErrClosed) // the loop is over
+	case m.leaving && !m.there && (!reached || m.unplaced): // Redis never had it
+		s.drop(m.reg.ID, nil)
+	case !reached: // the loop begins later
+		m.err = errLater
+		m.drop(m.err)
+	}
+	return outcome
+}
+
+// put has a member take the place of another one with its id. The caller holds mu.
+func (s *service) put(m *member) {
+	if s.members[m.reg.ID] != m {
+		s.drop(m.reg.ID, errReplaced)
+	}
+	s.members[m.reg.ID] = m
+}
+
+// drop ends the care of a member. The caller holds mu.
+func (s *service) drop(id string, err error) {
+	if m := s.members[id]; m != nil {
+		m.drop(err)
+		delete(s.members, id)
+	}
+}
+
+// errLater is returned by calls before Redis was reached.
+var errLater = &freeslot.Error{
+	Code:    freeslot.CodeUnavailable,
+	Message: "redis was not reached since the start, and has the instance when it is",
 }
 
 var errReplaced = errors.New("registry: the instance was registered anew meanwhile")

@@ -154,8 +154,10 @@ func TestProviderNotStarted(t *testing.T) {
 	if _, err := p.HeartbeatAll(bounded(t)); !errors.Is(err, ErrNotStarted) {
 		t.Error(err)
 	}
-	if err := p.Start(bounded(t)); err == nil || p.Running() {
-		t.Error("it has started without Redis")
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := p.Start(ended); err == nil || p.Running() {
+		t.Errorf("start: %v, expected the end of its context", err)
 	}
 	if err := p.Stop(bounded(t)); err != nil {
 		t.Error(err)
@@ -181,16 +183,63 @@ func TestProviderHost(t *testing.T) {
 		if !errors.As(err, &found) || len(found.Errors) < 2 {
 			t.Error(err)
 		}
-		far := newConn("x", &elsewhere{Client: r.client}, false, zaptest.NewLogger(t), nil)
-		if _, err := far.place(bounded(t), mine("a")); err != nil {
-			t.Error(err)
-		}
+		far := r.providerOn(&elsewhere{Client: r.client})
+		r.registers(far, mine("a"))
 		loop := mine("a")
 		loop.Host = "localhost"
-		if _, err := far.place(bounded(t), loop); freeslot.CodeOf(err) != freeslot.CodeInvalidArgument {
+		if err := far.Register(bounded(t), loop); freeslot.CodeOf(err) != freeslot.CodeInvalidArgument {
 			t.Error(err)
 		}
 	})
+}
+
+// providerOn is a provider on a client, stopped at the end of the test.
+func (r *rig) providerOn(client rueidis.Client) *Provider {
+	r.t.Helper()
+	p, err := NewProviderOn(&Store{newConn(r.prefix, client, r.cluster, zaptest.NewLogger(r.t), nil)}, Options{StopPause: -1})
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	if err := p.Start(bounded(r.t)); err != nil {
+		r.t.Fatal(err)
+	}
+	r.t.Cleanup(func() {
+		if err := p.Stop(bounded(r.t)); err != nil {
+			r.t.Error(err)
+		}
+	})
+	return p
+}
+
+// TestProviderHostLater: an instance whose host cannot be found at first is kept.
+func TestProviderHostLater(t *testing.T) {
+	onBoth(t, func(t *testing.T, r *rig) {
+		client := &astray{Client: r.client}
+		p := r.providerOn(client)
+		if err := p.Register(bounded(t), Registration{Service: svc, Port: 8080}); err == nil {
+			t.Error("registered without a host")
+		}
+		if s := p.Status(); len(s) != 1 || s[0].ID != "{host}:8080" || s[0].Err == nil {
+			t.Errorf("%+v", s)
+		}
+		client.found.Store(true)
+		await(t, "the instance", func() bool { return r.instance(svc, "127.0.0.1:8080")["host"] == "127.0.0.1" })
+		client.found.Store(false) // what was found stays
+		r.registers(p, Registration{Service: svc, Port: 8081})
+	})
+}
+
+// astray is a client that does not know its servers until they are found.
+type astray struct {
+	rueidis.Client
+	found atomic.Bool
+}
+
+func (a *astray) Nodes() map[string]rueidis.Client {
+	if !a.found.Load() {
+		return nil
+	}
+	return a.Client.Nodes()
 }
 
 // elsewhere is a client of a server on another machine.
@@ -440,7 +489,7 @@ func TestNoLocalTime(t *testing.T) {
 			Heartbeat: heartbeat.Policy{HeartbeatInterval: quick, MetadataInterval: 2 * quick}, StopPause: -1,
 			Collectors: []collector.Entry{{Collector: new(counter), Interval: quick}},
 		}
-		p, err := newProvider(opts, shared)
+		p, err := NewProviderOn(&Store{shared}, opts)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -549,10 +598,10 @@ func TestProviderRights(t *testing.T) {
 	r.registers(p, mine("a"))
 	r.beaten("a")
 	r.do("HDEL", r.keys(svc).record(svc), "cleaned")
-	if _, err := p.conn.cleanup(bounded(t), svc); err != nil {
+	if _, err := p.conn().cleanup(bounded(t), svc); err != nil {
 		t.Error(err)
 	}
-	if err := p.conn.commands.Do(bounded(t), p.conn.commands.B().Get().Key(r.prefix+":jobs:x").Build()).Error(); !script.IsRefused(err) {
+	if err := p.conn().commands.Do(bounded(t), p.conn().commands.B().Get().Key(r.prefix+":jobs:x").Build()).Error(); !script.IsRefused(err) {
 		t.Error(err)
 	}
 	if err := p.Stop(bounded(t)); err != nil {

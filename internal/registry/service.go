@@ -38,8 +38,12 @@ func (s *service) poke() {
 	}
 }
 
-// run sends what is due until ctx ends.
+// run sends what is due, once Redis was reached, until ctx ends.
 func (s *service) run(ctx context.Context) {
+	select {
+	case <-s.p.redis.reached:
+	case <-ctx.Done():
+	}
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	cleanup := time.Now().Add(cleanupPause(0))
@@ -81,7 +85,7 @@ func (s *service) cleanup(ctx context.Context) (every time.Duration) {
 	if empty {
 		return 0
 	}
-	done, err := s.p.conn.cleanupAll(ctx, s.name)
+	done, err := s.p.conn().cleanupAll(ctx, s.name)
 	s.p.metrics.removed.Add(float64(done.removed))
 	if err != nil && ctx.Err() == nil {
 		s.p.log.Warn("registry.cleanup_failed", zap.String("service", s.name), zap.Error(err))
@@ -101,6 +105,9 @@ func (s *service) send(ctx context.Context) time.Duration {
 	}
 	for _, chunk := range tasks[taskLeave] {
 		s.end(chunk, "", func() ([]answer, error) { return s.deregister(ctx, chunk) })
+	}
+	for _, chunk := range tasks[taskPlace] {
+		s.place(ctx, chunk)
 	}
 	for _, chunk := range tasks[taskRegister] {
 		s.end(chunk, figures.json, func() ([]answer, error) { return s.register(ctx, chunk, figures.json) })
@@ -165,6 +172,25 @@ func (s *service) end(members []*member, metrics string, call func() ([]answer, 
 	}
 }
 
+// place settles the hosts of members, which are registered next.
+func (s *service) place(ctx context.Context, members []*member) {
+	at, err := s.p.conn().locate(ctx)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, m := range members {
+		id, failed := m.reg.ID, err
+		if failed == nil {
+			failed = m.place(at)
+		}
+		m.end(time.Now(), answer{}, failed)
+		if s.members[id] == m && m.reg.ID != id {
+			delete(s.members, id)
+			s.put(m)
+		}
+		s.report(m, false, failed)
+	}
+}
+
 // report logs what an operator must know. Failures of Redis are in the metrics and in Status.
 func (s *service) report(m *member, was bool, err error) {
 	fields := []zap.Field{zap.String("service", s.name), zap.String("instance", m.reg.ID)}
@@ -173,6 +199,8 @@ func (s *service) report(m *member, was bool, err error) {
 		s.p.log.Error("registry.superseded", append(fields, zap.Error(m.holder))...)
 	case m.holder != nil && !m.superseded() && m.failures == 1:
 		s.p.log.Warn("registry.conflict", append(fields, zap.Error(m.holder))...)
+	case m.over() && m.holder == nil:
+		s.p.log.Error("registry.host_refused", append(fields, zap.Error(err))...)
 	case err != nil && m.failures == 1:
 		s.p.log.Warn("registry.call_failed", append(fields, zap.Error(err))...)
 	case errors.Is(m.err, ErrUnknown):
@@ -187,7 +215,7 @@ func (s *service) register(ctx context.Context, members []*member, metrics strin
 		items[i] = registerItem{id: m.reg.ID, epoch: s.p.epoch, replaces: m.replaces, metrics: metrics, fields: m.fields}
 	}
 	s.mu.Unlock()
-	return s.p.conn.register(ctx, s.name, s.p.opts.FlatMetrics, items)
+	return s.p.conn().register(ctx, s.name, s.p.opts.FlatMetrics, items)
 }
 
 func (s *service) beat(ctx context.Context, members []*member, metrics string) ([]answer, error) {
@@ -197,7 +225,7 @@ func (s *service) beat(ctx context.Context, members []*member, metrics string) (
 		items[i] = beatItem{id: m.reg.ID, epoch: s.p.epoch, content: m.content, metrics: metrics}
 	}
 	s.mu.Unlock()
-	return s.p.conn.heartbeat(ctx, s.name, s.p.opts.FlatMetrics, items)
+	return s.p.conn().heartbeat(ctx, s.name, s.p.opts.FlatMetrics, items)
 }
 
 func (s *service) deregister(ctx context.Context, members []*member) ([]answer, error) {
@@ -207,7 +235,7 @@ func (s *service) deregister(ctx context.Context, members []*member) ([]answer, 
 		items[i] = deregisterItem{id: m.reg.ID, epoch: s.p.epoch}
 	}
 	s.mu.Unlock()
-	return s.p.conn.deregister(ctx, s.name, reasonDeregistered, items)
+	return s.p.conn().deregister(ctx, s.name, reasonDeregistered, items)
 }
 
 // size is how much a member adds to a call of register.

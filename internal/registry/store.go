@@ -449,10 +449,14 @@ func (s *Store) Doubts(ctx context.Context, self string) (out []Target, err erro
 }
 
 // NewProviderOn makes a provider on the connection of a store, which Stop leaves open.
-func NewProviderOn(s *Store, opts Options) (*Provider, error) { return newProvider(opts, s.c) }
+func NewProviderOn(s *Store, opts Options) (*Provider, error) {
+	shared := newConnection(nil, nil)
+	shared.set(s.c, func() {})
+	return newProvider(opts, shared)
+}
 
 // StartOn starts a consumer on the connection of a store. Stop leaves that open.
 func (c *Consumer) StartOn(s *Store) {
-	c.connect(s.c, func() {})
+	c.redis.set(s.c, func() {})
 	c.begin()
 }
