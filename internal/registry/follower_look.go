@@ -93,6 +93,7 @@ func (f *follower) turnLooks(now time.Duration) {
 	for tag, all := range regular {
 		tag.next = next
 		if len(all) == 0 {
+			tag.failures = 0 // it is not known to fail any more
 			continue
 		}
 		history := now >= tag.nextHistory
@@ -148,7 +149,10 @@ func (f *follower) lookedAt(tag *tagLooks, services []*followed, asked []asked, 
 		return
 	}
 	tag.failures = 0
-	f.outage.Over()
+	// While another tag fails the outage goes on: one server of a cluster may be down.
+	if !slices.ContainsFunc(f.tags, func(t tagLooks) bool { return t.failures > 0 }) {
+		f.outage.Over()
+	}
 	for i, s := range services {
 		if !s.follower.removed {
 			s.follower.view.looked(asked[i], &found[i], now)
