@@ -216,6 +216,9 @@ func (v *view) ask() asked {
 
 // looked takes the result of a look.
 func (v *view) looked(a asked, l *looked, now time.Duration) {
+	if v.missed && v.failures > 0 { // Redis is back, so the fetch need not wait any longer
+		v.notBefore = min(v.notBefore, now)
+	}
 	v.heard(now)
 	v.seen(l.at)
 	v.setLate(l.late, now)

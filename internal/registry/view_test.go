@@ -507,3 +507,29 @@ func TestViewLateAfterOutages(t *testing.T) {
 	outage(1) // the next one comes before answers are regular again
 	outage(11)
 }
+
+// TestViewFetchesAfterOutage: a fetch that waits because Redis was away is made when it is back.
+func TestViewFetchesAfterOutage(t *testing.T) {
+	t.Parallel()
+	v := newView("shop", viewConfig{timeout: time.Minute, look: time.Second}, 0)
+	v.looked(v.ask(), &looked{}, 0)
+	now := time.Duration(0)
+	for range 10 {
+		now = v.notBefore
+		f, due := v.want(now)
+		if !due {
+			t.Fatal("no fetch is due")
+		}
+		v.failed(f.number, now)
+	}
+	now += time.Second
+	v.looked(v.ask(), &looked{}, now)
+	if at, _ := v.wantAt(); at <= now {
+		t.Errorf("due at %s, expected later than %s: no look has failed", at, now)
+	}
+	v.lookFailed()
+	v.looked(v.ask(), &looked{}, now)
+	if at, due := v.wantAt(); !due || at > now {
+		t.Errorf("due at %s, expected %s", at, now)
+	}
+}
