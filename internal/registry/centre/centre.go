@@ -44,7 +44,8 @@ type store interface {
 type Config struct {
 	// Self is the name of this replica.
 	Self string
-	// Networks are where checks may go; none means that no checks are made.
+	// Networks are where checks may go; none means that no checks are made, and that the verdicts of
+	// earlier ones are withdrawn.
 	Networks []netip.Prefix
 	// Probes are further kinds of checks, by the name that registrations use.
 	Probes map[string]Probe
@@ -76,6 +77,9 @@ type Centre struct {
 	// cleanedTo is the service at which the last round of cleanup ran out of time, or empty. It is
 	// cleanLoop's.
 	cleanedTo string
+	// refused are the services with an instance whose check was refused, which is logged once. It is
+	// checkLoop's.
+	refused map[string]bool
 
 	mu sync.Mutex // guards what follows
 	// share is which targets this replica checks; nil means none, unless alone is set: then all.
@@ -97,7 +101,7 @@ func New(cfg Config, s store, log *zap.Logger, reg prometheus.Registerer) *Centr
 	}
 	c := &Centre{
 		cfg: cfg, store: s, log: log, dial: dialer(cfg.Networks), alone: true,
-		wake: make(chan struct{}, 1), targets: make(map[string]*target), confirming: make(map[string]bool), began: time.Now(),
+		wake: make(chan struct{}, 1), targets: make(map[string]*target), confirming: make(map[string]bool), refused: make(map[string]bool), began: time.Now(),
 	}
 	c.ctx, c.cancel = context.WithCancel(context.Background())
 	// Without a registerer a group cannot fail.
@@ -110,9 +114,7 @@ func New(cfg Config, s store, log *zap.Logger, reg prometheus.Registerer) *Centr
 func (c *Centre) Start(context.Context) error {
 	c.start.Do(func() {
 		c.loops.Go(c.cleanLoop)
-		if len(c.cfg.Networks) > 0 {
-			c.loops.Go(c.checkLoop)
-		}
+		c.loops.Go(c.checkLoop)
 	})
 	return nil
 }

@@ -14,9 +14,12 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
 	"go.uber.org/goleak"
 	"go.uber.org/zap"
 	"go.uber.org/zap/zapcore"
+	"go.uber.org/zap/zaptest/observer"
 
 	"github.com/freeslot/freeslot/internal/node/check"
 	"github.com/freeslot/freeslot/internal/registry"
@@ -510,14 +513,70 @@ func TestVerdictOfAnother(t *testing.T) {
 	})
 }
 
-// TestUnknownKind: a kind that this replica does not know is no verdict.
+// TestUnknownKind: a kind that this replica does not know is no verdict. It is logged once for a
+// service, and a verdict of an earlier kind is withdrawn.
 func TestUnknownKind(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		m := newMemory(1, "ldap")
-		newReplica(t, "a", m)
+		m := newMemory(3, "ldap")
+		core, logged := observer.New(zap.WarnLevel)
+		c := New(Config{Self: "a", Networks: anywhere}, m, zap.New(core), nil)
+		if err := c.Start(t.Context()); err != nil {
+			t.Fatal(err)
+		}
 		time.Sleep(time.Minute)
 		if len(m.said()) != 0 {
 			t.Errorf("verdicts %q", m.said())
 		}
+		_ = m.locked(func() {
+			earlier := m.targets["asr:1"]
+			earlier.Failing = "no route"
+			m.targets["asr:1"] = earlier
+		})
+		time.Sleep(time.Minute)
+		if got := m.said(); !slices.Equal(got, []string{"1 "}) {
+			t.Errorf("verdicts %q, expected that the failure is withdrawn", got)
+		}
+		if all := logged.FilterMessage("registry.check_refused").All(); len(all) != 1 || !strings.Contains(fmt.Sprint(all[0].ContextMap()), `kind "ldap"`) {
+			t.Errorf("logged %v, expected one refusal", all)
+		}
+		if err := c.Stop(context.Background()); err != nil {
+			t.Error(err)
+		}
 	})
+}
+
+// TestWithdrawnVerdict: an instance whose check is not made any more does not stay out.
+func TestWithdrawnVerdict(t *testing.T) {
+	for name, networks := range map[string][]netip.Prefix{"none": nil, "others": {netip.MustParsePrefix("192.168.0.0/16")}} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				m := newMemory(2, "tcp")
+				for name, target := range m.targets {
+					target.Failing, target.Check.Interval = "no route", registry.Milliseconds(time.Second)
+					m.targets[name] = target
+				}
+				reg := prometheus.NewPedanticRegistry()
+				c := New(Config{Self: "a", Networks: networks}, m, zap.NewNop(), reg)
+				if err := c.Start(t.Context()); err != nil {
+					t.Fatal(err)
+				}
+				time.Sleep(settling / 2)
+				if got := m.said(); len(got) != 0 {
+					t.Errorf("verdicts %q of a replica that may not know the others", got)
+				}
+				time.Sleep(time.Minute)
+				if got := m.said(); m.failing() != 0 || len(got) != 2 {
+					t.Errorf("verdicts %q, expected each withdrawn once", got)
+				}
+				synctest.Wait()
+				const unchecked = "freeslot_registry_unchecked_instances"
+				if err := testutil.GatherAndCompare(reg, strings.NewReader("# HELP "+unchecked+" Instances whose check this replica does not make: its kind is not known, or registry.checks.networks does not allow it.\n# TYPE "+unchecked+" gauge\n"+unchecked+" 2\n"), unchecked); err != nil {
+					t.Error(err)
+				}
+				if err := c.Stop(context.Background()); err != nil {
+					t.Error(err)
+				}
+			})
+		})
+	}
 }

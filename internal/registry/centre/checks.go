@@ -23,15 +23,17 @@ const (
 )
 
 const (
-	// settling is for how long a replica writes no failure after its start.
+	// settling is for how long a replica writes no failure, and withdraws none, after its start.
 	settling = 3 * time.Second
 	// maxConfirming is how many doubts of others are looked into at once. The rest comes later.
 	maxConfirming = 64
 )
 
-// target is an instance that this replica checks.
+// target is an instance whose check is this replica's.
 type target struct {
 	registry.Target
+	// unmade: the check is not made here, because its kind is not known or no networks are allowed.
+	unmade bool
 	// judged is true once checks have said something; failure is what, nil for well.
 	judged  bool
 	failure error
@@ -42,6 +44,9 @@ type target struct {
 	// refused: its address was not allowed at the last check. That is no verdict.
 	refused atomic.Bool
 }
+
+// unchecked reports whether the check is not made, or was not allowed when it was made last.
+func (t *target) unchecked() bool { return t.unmade || t.refused.Load() }
 
 // checkLoop keeps the checks of this replica's share, and writes their verdicts.
 func (c *Centre) checkLoop() {
@@ -108,13 +113,16 @@ func (c *Centre) scan() {
 
 // begin checks one more instance.
 func (c *Centre) begin(t registry.Target) {
-	mine := &target{Target: t}
+	cfg, err := c.configOf(&t)
+	mine := &target{Target: t, unmade: err != nil}
 	c.mu.Lock()
 	c.targets[t.Name()] = mine
 	c.mu.Unlock()
-	cfg, err := c.configOf(&t)
 	if err != nil {
-		c.log.Warn("registry.check_refused", zap.String("instance", t.Name()), zap.Error(err))
+		if !errors.Is(err, errNoNetworks) && !c.refused[t.Service] {
+			c.refused[t.Service] = true
+			c.log.Warn("registry.check_refused", zap.String("instance", t.Name()), zap.Error(err))
+		}
 		return
 	}
 	c.group.Start(t.Name(), &check.Config{
@@ -125,14 +133,16 @@ func (c *Centre) begin(t registry.Target) {
 
 // once makes one check. refused is whether its address was not allowed.
 func (c *Centre) once(ctx context.Context, cfg *check.Config, refused *atomic.Bool) error {
-	refused.Store(false)
-	return check.Once(ctx, cfg, func(ctx context.Context, network, address string) (net.Conn, error) {
+	var now atomic.Bool // refused keeps what the last check has found while this one runs
+	err := check.Once(ctx, cfg, func(ctx context.Context, network, address string) (net.Conn, error) {
 		conn, err := c.dial(ctx, network, address)
 		if errors.Is(err, errNotAllowed) {
-			refused.Store(true)
+			now.Store(true)
 		}
 		return conn, err
 	})
+	refused.Store(now.Load())
+	return err
 }
 
 // compare returns which checks of this replica's share of all begin, and which end. The check of an
@@ -204,10 +214,14 @@ func (c *Centre) due() (write []verdict, held []registry.Target) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	doubt := !c.alone && c.doubtful()
-	// A replica that has just started may not know yet that there are others.
+	// A replica that has just started may not know yet that there are others, which judge better.
 	early := time.Since(c.began) < settling
 	for _, t := range c.targets {
 		switch {
+		case t.unchecked() && t.Failing != "": // the verdict of a check that is not made any more
+			if !early {
+				write = append(write, verdict{t.Target, ""})
+			}
 		case !t.judged || (t.failure == nil) == (t.Failing == ""):
 			t.held = false
 		case t.failure != nil && early:

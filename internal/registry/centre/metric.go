@@ -28,7 +28,8 @@ func newMetrics(reg prometheus.Registerer, c *Centre) *metrics {
 	}
 	if reg != nil {
 		reg.MustRegister(m.removed, m.verdicts, m.errors,
-			gauge("checked_instances", "Instances that this replica checks.", func(*target) bool { return true }),
+			gauge("checked_instances", "Instances that this replica checks.", func(t *target) bool { return !t.unchecked() }),
+			gauge("unchecked_instances", "Instances whose check this replica does not make: its kind is not known, or registry.checks.networks does not allow it.", (*target).unchecked),
 			gauge("failing_instances", "Instances that fail this replica's checks.", func(t *target) bool { return t.judged && t.failure != nil }),
 			gauge("held_instances", "Instances whose failure waits until another replica agrees.", func(t *target) bool { return t.held }))
 	}

@@ -18,6 +18,9 @@ import (
 // errNotAllowed is the failure of a check of an address that the configuration does not allow.
 var errNotAllowed = errors.New("address is not in registry.checks.networks")
 
+// errNoNetworks says that no checks are made.
+var errNoNetworks = errors.New("registry.checks.networks is empty")
+
 // dialer refuses addresses outside of networks. It looks at the address that is dialled, after the
 // resolution of names, so that no name leads elsewhere.
 func dialer(networks []netip.Prefix) check.Dial {
@@ -39,6 +42,9 @@ func dialer(networks []netip.Prefix) check.Dial {
 
 // configOf is the check of a target: at its own host and port, without redirects.
 func (c *Centre) configOf(t *registry.Target) (*check.Config, error) {
+	if len(c.cfg.Networks) == 0 {
+		return nil, errNoNetworks // not even names are resolved
+	}
 	address := net.JoinHostPort(t.Host, strconv.Itoa(t.Port))
 	at := func(scheme string) string {
 		u := url.URL{Scheme: scheme, Host: address, Path: "/"}
