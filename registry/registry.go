@@ -15,7 +15,7 @@ type (
 
 	// Provider registers instances and keeps them registered. Methods:
 	//
-	//	Start(ctx) error                                 connects; ctx bounds the start alone
+	//	Start(ctx) error                                 connects, now or when Redis comes; ctx bounds the start alone
 	//	Stop(ctx) error                                  marks the instances as draining, pauses, and deregisters them
 	//	Running() bool
 	//	Register(ctx, Registration) error                keeps an instance registered until Deregister or Stop

@@ -7,7 +7,7 @@
 //   - A [Consumer] has one follower, which owns the views of all services, their looks and fetches.
 //     A view is a state machine without I/O: what it believes is decided there and nowhere else. A
 //     hub has the subscriptions, on one connection to each server.
-//   - A [Naming] is both, on the same connections.
+//   - A [Naming] is both, on the same connections. A connection may be made after the start.
 //   - A [Store] reads and changes all services, for replicas: package centre cleans up and checks,
 //     package operator has the HTTP routes, package v1 copies from and to the first version.
 //   - Documents are named texts with versions, which consumers can watch.

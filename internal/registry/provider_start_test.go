@@ -2,6 +2,8 @@ package registry
 
 import (
 	"errors"
+	"runtime"
+	"sync"
 	"testing"
 
 	"go.uber.org/zap"
@@ -54,14 +56,22 @@ func TestProviderWithoutRedis(t *testing.T) {
 	if err := p.Register(bounded(t), Registration{Service: svc, Port: -1, Weight: -1}); freeslot.CodeOf(err) != freeslot.CodeInvalidArgument {
 		t.Error(err)
 	}
+	// A caller that calls again until there is no error gets no second instance.
+	ctx := bounded(t)
+	var again sync.WaitGroup
+	again.Go(func() {
+		for p.Register(ctx, given[4]) != nil && ctx.Err() == nil {
+			runtime.Gosched()
+		}
+	})
 	server.Restart()
+	again.Wait()
 	await(t, "the instances", func() bool { return len(r.beats(svc)) == 3 })
 	for id, want := range map[string][2]string{"a": {"10.0.0.1", "2"}, "b": {"127.0.0.1", "1"}, "127.0.0.1:2": {"127.0.0.1", "3"}} {
 		if h := r.instance(svc, id); h["host"] != want[0] || h["weight"] != want[1] {
 			t.Errorf("%s is %v, expected host and weight %v", id, h, want)
 		}
 	}
-	r.registers(p, given[4])
 	await(t, "the provider's knowledge", func() bool {
 		all := p.Status()
 		for _, s := range all {
