@@ -2,6 +2,8 @@ package agent
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"maps"
 	"net/http"
 	"net/http/httptest"
@@ -183,5 +185,18 @@ func TestAnnounceRefuses(t *testing.T) {
 		if test.want == "" && err != nil || test.want != "" && (err == nil || !strings.HasPrefix(err.Error(), test.want) || strings.Contains(err.Error(), "\n")) {
 			t.Errorf("%+v: %v", test, err)
 		}
+	}
+}
+
+// An error of the registry says that the role registry is lacking; the log must not add the agent's.
+func TestAnnounceDenied(t *testing.T) {
+	t.Parallel()
+	denied := errors.New("NOPERM this user has no permissions")
+	r := &Redis{URL: "redis://agent-n1:x@a"}
+	if got := r.Denied(denied, "n1"); !strings.Contains(got, "--role agent") {
+		t.Error(got)
+	}
+	if got := r.Denied(fmt.Errorf("register: %w", &registry.DeniedError{Err: denied, Advice: "x"}), "n1"); got != "" {
+		t.Error(got)
 	}
 }

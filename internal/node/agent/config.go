@@ -18,6 +18,7 @@ import (
 	"github.com/freeslot/freeslot/internal/node/check"
 	"github.com/freeslot/freeslot/internal/process/config"
 	redisclient "github.com/freeslot/freeslot/internal/redis/client"
+	"github.com/freeslot/freeslot/registry"
 	"github.com/freeslot/freeslot/worker"
 )
 
@@ -462,6 +463,9 @@ func (r *Redis) access() redisclient.Access {
 // Denied is the advice for an error by which Redis denies the agent of a node something; "" for
 // other errors.
 func (r *Redis) Denied(err error, node string) string {
+	if errors.As(err, new(*registry.DeniedError)) { // which has advice of its own
+		return ""
+	}
 	access := r.access()
 	url := config.FirstURL(r.URL, r.URLs)
 	if other, ok := strings.CutPrefix(access.User(url), "agent-"); ok && other != node && redisclient.IsDenied(err) {
