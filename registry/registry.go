@@ -38,6 +38,8 @@ type (
 	InstanceStatus = registry.InstanceStatus
 	// HolderError says who has an instance's id.
 	HolderError = registry.HolderError
+	// DeniedError says that Redis denies its user a call, and which command prints the rights.
+	DeniedError = registry.DeniedError
 
 	// Consumer follows services. Methods:
 	//

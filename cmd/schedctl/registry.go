@@ -18,7 +18,7 @@ type registryCmd struct {
 	Services  registryServicesCmd  `cmd:"" help:"List services."`
 	Instances registryInstancesCmd `cmd:"" help:"List the instances of a service, healthy or not."`
 	Show      registryShowCmd      `cmd:"" help:"Show a service, or one of its instances."`
-	Health    registryHealthCmd    `cmd:"" help:"Show services with silent instances, a guard, or none at all; of one service, each instance that is not well, and why."`
+	Health    registryHealthCmd    `cmd:"" help:"Show services with silent instances, failed checks, a guard, or none at all; of one service, each instance that is not well, and why."`
 	Metrics   registryMetricsCmd   `cmd:"" help:"Show the figures of an instance as JSON."`
 	Watch     registryWatchCmd     `cmd:"" help:"Show the healthy instances of a service, and each change."`
 	Set       registrySetCmd       `cmd:"" help:"Set weight, enabled and draining of an instance, whatever its provider says, in place of what was set before; or when silent instances of a service are removed."`
@@ -262,12 +262,12 @@ func (c *registryHealthCmd) Run(a *app) error {
 	if a.json {
 		return a.printJSON(h)
 	}
-	rows := [][]string{{"SERVICE", "INSTANCES", "SILENT", "NOTE"}}
+	rows := [][]string{{"SERVICE", "INSTANCES", "SILENT", "FAILING", "NOTE"}}
 	for i := range h.Services {
 		s := &h.Services[i].Service
-		rows = append(rows, []string{s.Name, fmt.Sprint(s.Instances), fmt.Sprint(s.Late), dash(s.Guard)})
+		rows = append(rows, []string{s.Name, fmt.Sprint(s.Instances), fmt.Sprint(s.Late), fmt.Sprint(h.Services[i].Failing), dash(s.Guard)})
 	}
-	rows = append(rows, []string{"and " + fmt.Sprint(h.Healthy) + " are well", "", "", ""})
+	rows = append(rows, []string{"and " + fmt.Sprint(h.Healthy) + " are well", "", "", "", ""})
 	return table(a.out, rows)
 }
 

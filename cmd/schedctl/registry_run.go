@@ -1,7 +1,9 @@
 package main
 
 import (
+	"cmp"
 	"context"
+	"fmt"
 	"os"
 	"os/exec"
 	"strings"
@@ -11,6 +13,7 @@ import (
 	"go.uber.org/zap/zapcore"
 
 	"github.com/freeslot/freeslot/internal/registry"
+	"github.com/freeslot/freeslot/registry/config"
 )
 
 const (
@@ -31,6 +34,7 @@ type registryRunCmd struct {
 	Check     string            `placeholder:"CHECK" help:"How schedulers check it: a path such as /healthz, or tcp, grpc."`
 	Interval  time.Duration     `default:"10s" placeholder:"TIME" help:"Pause between heartbeats (default ${default})."`
 	Drain     time.Duration     `default:"5s" placeholder:"TIME" help:"How long clients have to turn away, after the first SIGTERM, before the command gets that signal (default ${default})."`
+	Config    string            `placeholder:"FILE" help:"YAML file with the keys of docs/registry.md#a-file-of-options. What it sets wins over flags."`
 	Namespace string            `env:"FREESLOT_REGISTRY__NAMESPACE" placeholder:"NAME" help:"Namespace, as in registry.namespace of schedulers."`
 	KeyPrefix string            `default:"scheduler" env:"FREESLOT_REDIS__KEY_PREFIX" placeholder:"PREFIX" help:"First part of the keys (default ${default})."`
 	redisFlags
@@ -73,10 +77,12 @@ func (c *registryRunCmd) Run(a *app) error {
 	if err != nil {
 		return exitError{exitNotFound, err}
 	}
-	p, err := registry.NewProvider(registry.Options{
-		RedisURL: c.RedisURL[0], Access: c.config().Access, KeyPrefix: c.KeyPrefix, Namespace: c.Namespace, StopPause: -1,
-		Logger: a.warnings(),
-	})
+	opts, err := c.options(a)
+	if err != nil {
+		return err
+	}
+	c.Interval = cmp.Or(opts.Heartbeat.HeartbeatInterval, c.Interval)
+	p, err := registry.NewProvider(opts)
 	if err != nil {
 		return usageError{err}
 	}
@@ -89,6 +95,28 @@ func (c *registryRunCmd) Run(a *app) error {
 	cmd.Args[0] = c.Command[0]
 	cmd.Env, cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Environ(), a.in, a.out, a.err
 	return runRegistered(a, cmd, p, c.registration(), c.Drain)
+}
+
+// options are those of the file, and of the flags where it says nothing.
+func (c *registryRunCmd) options(a *app) (registry.Options, error) {
+	var opts registry.NamingOptions
+	if c.Config != "" {
+		yaml, err := os.ReadFile(c.Config)
+		if err != nil {
+			return opts.Options, fmt.Errorf("read --config: %w", err)
+		}
+		var notes []string
+		if opts, notes, err = config.Read(yaml); err != nil {
+			return opts.Options, usageError{explain(err)}
+		}
+		for _, note := range notes {
+			a.warn("%s", note)
+		}
+	}
+	opts.RedisURL, opts.KeyPrefix = cmp.Or(opts.RedisURL, c.RedisURL[0]), cmp.Or(opts.KeyPrefix, c.KeyPrefix)
+	opts.Access, opts.Namespace = cmp.Or(opts.Access, c.redisFlags.config().Access), cmp.Or(opts.Namespace, c.Namespace)
+	opts.StopPause, opts.Logger = -1, a.warnings()
+	return opts.Options, nil
 }
 
 // warnings writes what a provider warns of to standard error: that it has lost its instance, or

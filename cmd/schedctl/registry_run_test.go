@@ -27,9 +27,10 @@ func TestRegistryRun(t *testing.T) {
 		t.Parallel()
 		prefix := redis.Prefix(t)
 		store := registry.NewStore(redis.Client(t), prefix, redis.IsCluster(), zap.NewNop())
-		marker := t.TempDir() + "/go"
+		marker, options := t.TempDir()+"/go", t.TempDir()+"/options.yaml"
+		must(t, os.WriteFile(options, []byte("registry: {redis: {key-prefix: "+prefix+"}, heartbeat: {heartbeat-interval: 700ms}, cleanup: {interval: 5s}}"), 0o600))
 		args := []string{
-			"registry", "run", "shop", "--redis-url", redis.AdminURL(), "--key-prefix", prefix, "--port", "8080", "--check", "/healthz", "--label", "zone=a",
+			"registry", "run", "shop", "--redis-url", redis.AdminURL(), "--config", options, "--port", "8080", "--check", "/healthz", "--label", "zone=a",
 			"--", "sh", "-c", "until [ -e " + marker + " ]; do sleep 0.02; done; exit 3",
 		}
 		done := make(chan result, 1)
@@ -40,12 +41,12 @@ func TestRegistryRun(t *testing.T) {
 			d, _, err = store.Instance(ctx, "shop", "127.0.0.1:8080")
 			return err == nil
 		}))
-		if d.Protocol != "HTTP" || d.Metadata["zone"] != "a" || d.Check == nil || d.Check.Kind != "http" || d.Check.Path != "/healthz" {
+		if d.Interval != 700*time.Millisecond || d.Protocol != "HTTP" || d.Metadata["zone"] != "a" || d.Check == nil || d.Check.Kind != "http" || d.Check.Path != "/healthz" {
 			t.Errorf("%+v", d)
 		}
 		must(t, os.WriteFile(marker, nil, 0o600))
-		if got := <-done; got.code != 3 {
-			t.Errorf("%+v, expected code 3", got)
+		if got := <-done; got.code != 3 || !strings.Contains(got.err, "registry.cleanup.interval has no effect") {
+			t.Errorf("%+v, expected code 3, and a note", got)
 		}
 		if _, _, err := store.Instance(t.Context(), "shop", "127.0.0.1:8080"); err == nil {
 			t.Error("the instance is registered after the end of the command")
@@ -56,8 +57,11 @@ func TestRegistryRun(t *testing.T) {
 // TestRegistryRunRefused: what cannot be registered does not run on.
 func TestRegistryRunRefused(t *testing.T) {
 	t.Parallel()
-	redis := redistest.Shared(t)
-	for flags, want := range map[string]string{"--port 70000": "port", "--port 80 --check ldap:x": "check"} {
+	redis, bad := redistest.Shared(t), t.TempDir()+"/options.yaml"
+	must(t, os.WriteFile(bad, []byte("registry: {heartbeats: {}, timeout: 1ms}"), 0o600))
+	for flags, want := range map[string]string{
+		"--port 70000": "port", "--port 80 --check ldap:x": "check", "--port 80 --config " + bad: "registry.heartbeats is not a key",
+	} {
 		args := append([]string{"registry", "run", "shop", "--redis-url", redis.AdminURL(), "--key-prefix", redis.Prefix(t)}, strings.Fields(flags)...)
 		got := command(t, "", append(args, "--", "sh", "-c", forever)...)
 		if got.code != exitUsage || !strings.Contains(got.err, want) {

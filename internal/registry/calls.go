@@ -65,7 +65,7 @@ type registerItem struct {
 // register is register.lua. No id may be there twice. Answers: codeDone with the revision,
 // codeSame, codeHolder, codeFull.
 func (c *conn) register(ctx context.Context, service string, flat bool, items []registerItem) ([]answer, error) {
-	return halved(items, func(items []registerItem) ([]answer, error) {
+	return halved(c, items, func(items []registerItem) ([]answer, error) {
 		runner, k := c.of(service)
 		keys := append(k.changing(service), k.checked())
 		args := []string{service, random64(), k.change(service), k.metrics(service), flag(flat)}
@@ -85,7 +85,7 @@ type beatItem struct{ id, epoch, content, metrics string }
 
 // heartbeat is heartbeat.lua. Answers: codeDone, codeDiffer, codeHolder, codeGone.
 func (c *conn) heartbeat(ctx context.Context, service string, flat bool, items []beatItem) ([]answer, error) {
-	return halved(items, func(items []beatItem) ([]answer, error) {
+	return halved(c, items, func(items []beatItem) ([]answer, error) {
 		runner, k := c.of(service)
 		keys, args := make([]string, 1, 1+len(items)), make([]string, 2, 2+4*len(items))
 		keys[0], args[0], args[1] = k.heartbeats(service), k.metrics(service), flag(flat)
@@ -112,7 +112,7 @@ const (
 // deregister is deregister.lua. No id may be there twice. Answers: codeDone with the revision,
 // codeHolder, codeGone.
 func (c *conn) deregister(ctx context.Context, service, reason string, items []deregisterItem) ([]answer, error) {
-	return halved(items, func(items []deregisterItem) ([]answer, error) {
+	return halved(c, items, func(items []deregisterItem) ([]answer, error) {
 		runner, k := c.of(service)
 		keys, args := k.changing(service), []string{service, random64(), k.change(service), reason}
 		ids := make([]string, len(items))
@@ -132,17 +132,17 @@ func (k keys) changing(service string) []string {
 
 // halved makes a call in smaller parts while a hash slot migrates: Redis refuses keys then that are
 // on two servers.
-func halved[In any](items []In, call func([]In) ([]answer, error)) ([]answer, error) {
+func halved[In any](c *conn, items []In, call func([]In) ([]answer, error)) ([]answer, error) {
 	out, err := call(items)
 	var refused *rueidis.RedisError
 	if len(items) < 2 || !errors.As(err, &refused) || !refused.IsTryAgain() {
-		return out, err
+		return out, c.explain(err, script.RoleRegistry)
 	}
-	first, err := halved(items[:len(items)/2], call)
+	first, err := halved(c, items[:len(items)/2], call)
 	if err != nil {
 		return nil, err
 	}
-	second, err := halved(items[len(items)/2:], call)
+	second, err := halved(c, items[len(items)/2:], call)
 	return append(first, second...), err
 }
 

@@ -37,7 +37,7 @@ func (c *conn) cleanup(ctx context.Context, service string) (out cleaned, err er
 	}
 	values, err := runner.Call(ctx, scripts["cleanup"], k.changing(service), args).ToArray()
 	if err != nil {
-		return out, fmt.Errorf("clean up service %s: %w", service, err)
+		return out, fmt.Errorf("clean up service %s: %w", service, c.explain(err, script.RoleRegistry))
 	}
 	r := script.Reply{Values: values}
 	out = cleaned{removed: int(r.Number()), more: r.Number() == 1, guard: r.Text(), every: time.Duration(r.Number()) * time.Millisecond}

@@ -3,6 +3,7 @@ package registry
 import (
 	"context"
 	"fmt"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -25,6 +26,9 @@ type conn struct {
 	commands rueidis.Client
 	cluster  bool
 	located  atomic.Pointer[where] // what locate found last
+	// advice is what to do about a NOPERM of Redis, for the role that is needed. It is nil on a
+	// connection of a replica, whose log has hints of its own.
+	advice func(err error, role script.Role) string
 }
 
 // newConn makes runners on a ready client. It does no I/O. prefix is the first part of all keys;
@@ -50,7 +54,38 @@ func dial(ctx context.Context, cfg redisclient.Config, prefix string, log *zap.L
 	if err != nil {
 		return nil, nil, fmt.Errorf("connect to redis: %w", err)
 	}
-	return newConn(prefix, commands.For(0), topology.Cluster, log, reg), commands.Close, nil
+	c = newConn(prefix, commands.For(0), topology.Cluster, log, reg)
+	c.advice = func(err error, role script.Role) string {
+		return cfg.Access.Denied(err, cfg.URL, func(user string) string { return aclCommand(role, user, prefix) })
+	}
+	return c, commands.Close, nil
+}
+
+// aclCommand is the command that prints the rules of a user; "" is the user of the role.
+func aclCommand(role script.Role, user, prefix string) string {
+	command := "schedctl acl --role " + string(role)
+	if user != "" {
+		command += " --user " + user
+	}
+	keyPrefix, namespace, _ := strings.Cut(prefix, ":")
+	if keyPrefix != DefaultKeyPrefix {
+		command += " --key-prefix " + keyPrefix
+	}
+	if namespace != "" && role == script.RoleRegistry {
+		command += " --namespace " + namespace
+	}
+	return command
+}
+
+// explain adds to a NOPERM what the user of Redis lacks. role is the one that may make the call.
+func (c *conn) explain(err error, role script.Role) error {
+	if err == nil || c.advice == nil {
+		return err
+	}
+	if advice := c.advice(err, role); advice != "" {
+		return &DeniedError{Err: err, Advice: advice}
+	}
+	return err
 }
 
 // of is where a service lives.

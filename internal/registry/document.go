@@ -15,6 +15,7 @@ import (
 	"github.com/redis/rueidis"
 
 	"github.com/freeslot/freeslot"
+	"github.com/freeslot/freeslot/internal/script"
 )
 
 // Bounds of a document.
@@ -92,7 +93,7 @@ func (c *conn) document(ctx context.Context, name string) (d Document, err error
 	runner, k := c.of(name)
 	values, err := runner.Do(ctx, "registry_config", runner.B().Hmget().Key(k.config(name)).Field(documentFields...).Build()).ToArray()
 	if err != nil {
-		return d, fmt.Errorf("read document %s: %w", name, err)
+		return d, fmt.Errorf("read document %s: %w", name, c.explain(err, script.RoleRegistry))
 	}
 	d.Name = name
 	if values[5].IsNil() {
@@ -112,7 +113,7 @@ func (c *conn) documentStamp(ctx context.Context, name string) (version int64, a
 	runner, k := c.of(name)
 	values, err := runner.Do(ctx, "registry_config_version", runner.B().Hmget().Key(k.config(name)).Field("version", "at").Build()).ToArray()
 	if err != nil {
-		return 0, at, fmt.Errorf("version of document %s: %w", name, err)
+		return 0, at, fmt.Errorf("version of document %s: %w", name, c.explain(err, script.RoleRegistry))
 	}
 	if values[1].IsNil() { // a deleted one keeps its version alone
 		return 0, at, nil
@@ -139,7 +140,7 @@ func (c *conn) putDocument(ctx context.Context, p documentPut) (version int64, e
 		strconv.FormatInt(p.restores, 10), strconv.Itoa(documentKept), strconv.Itoa(documentBytes),
 	}
 	values, err := runner.Call(ctx, scripts["config_put"], k.documentKeys(p.name), args).AsIntSlice()
-	return documentAnswer("write", p.name, p.seen, values, err)
+	return documentAnswer("write", p.name, p.seen, values, c.explain(err, script.RoleReplica))
 }
 
 // deleteDocument is config_delete.lua. Errors: those of putDocument, and not_found.

@@ -48,6 +48,18 @@ func (e *HolderError) Error() string {
 // Is lets errors.Is find ErrSuperseded.
 func (e *HolderError) Is(target error) bool { return target == ErrSuperseded && e.Superseded }
 
+// DeniedError is an error by which Redis denies its user a command or a key.
+type DeniedError struct {
+	Err error
+	// Advice names the user, and the command that prints the needed rules.
+	Advice string
+}
+
+func (e *DeniedError) Error() string { return e.Err.Error() + " (" + e.Advice + ")" }
+
+// Unwrap returns what Redis said.
+func (e *DeniedError) Unwrap() error { return e.Err }
+
 // UnreadError is a list that lacks the services of some tags, which could not be read.
 type UnreadError struct{ tags []error } // nil for those that were read
 

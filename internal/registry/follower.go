@@ -130,7 +130,7 @@ func (f *follower) loop() {
 // use begins to follow by a connection.
 func (f *follower) use(on *conn) {
 	f.conn = on
-	f.hub = newHub(f.c.ctx, on.commands, on.cluster, f.c.log)
+	f.hub = newHub(f.c.ctx, on, f.c.log)
 	f.hub.start()
 	f.tags = make([]tagLooks, len(on.runners))
 	for i := range f.tags {

@@ -12,6 +12,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/freeslot/freeslot/internal/events"
+	"github.com/freeslot/freeslot/internal/script"
 )
 
 const (
@@ -40,6 +41,8 @@ type hub struct {
 	client  rueidis.Client
 	cluster bool
 	log     *zap.Logger
+	// explain is of the conn.
+	explain func(error, script.Role) error
 	// masters tells a cluster's.
 	masters func(context.Context) ([]events.Master, error)
 
@@ -74,9 +77,9 @@ type link struct {
 	add, drop map[string]int // guarded by h.mu; channels to subscribe to, and to leave, with their slots
 }
 
-func newHub(ctx context.Context, client rueidis.Client, cluster bool, log *zap.Logger) *hub {
+func newHub(ctx context.Context, on *conn, log *zap.Logger) *hub {
 	return &hub{
-		client: client, cluster: cluster, log: log, ctx: ctx, masters: events.ClusterMasters(client),
+		client: on.commands, cluster: on.cluster, explain: on.explain, log: log, ctx: ctx, masters: events.ClusterMasters(on.commands),
 		messages: make(chan hubMessage, hubQueue), lost: make(chan struct{}, 1), fresh: make(chan struct{}, 1), moved: make(chan struct{}, 1),
 		channels: make(map[string]*hubChannel), links: make(map[string]*link), subscribed: make(map[string]struct{}),
 	}
@@ -253,7 +256,7 @@ func (l *link) run(ctx context.Context) {
 			return
 		}
 		if first || time.Since(begun) > lastReconnect {
-			l.h.log.Warn("registry.subscription_ended", zap.String("addr", l.addr), zap.Error(err))
+			l.h.log.Warn("registry.subscription_ended", zap.String("addr", l.addr), zap.Error(l.h.explain(err, script.RoleRegistry)))
 			wait.Reset()
 		}
 		signal(l.h.moved)

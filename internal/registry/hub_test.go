@@ -12,7 +12,7 @@ import (
 // A message that finds the queue full is dropped, and that is reported.
 func TestHubOverflow(t *testing.T) {
 	t.Parallel()
-	h := newHub(t.Context(), nil, false, zap.NewNop())
+	h := newHub(t.Context(), new(conn), zap.NewNop())
 	for range hubQueue {
 		h.deliver(rueidis.PubSubMessage{Channel: "c"})
 	}
@@ -28,7 +28,7 @@ func TestHubOverflow(t *testing.T) {
 // Channels go to the master of their slot, move with it, and a link without channels ends.
 func TestHubAssign(t *testing.T) {
 	t.Parallel()
-	h := newHub(t.Context(), nil, true, zap.NewNop())
+	h := newHub(t.Context(), &conn{cluster: true}, zap.NewNop())
 	link := func(addr string) *link {
 		l := &link{h: h, addr: addr, poke: make(chan struct{}, 1), end: func() {}, add: map[string]int{}, drop: map[string]int{}}
 		h.links[addr] = l

@@ -51,7 +51,7 @@ func (c *conn) lookOnce(ctx context.Context, history bool, items []lookItem) ([]
 	}
 	values, err := runner.Call(ctx, scripts["look"], keys, args).ToArray()
 	if err != nil {
-		return nil, fmt.Errorf("look: %w", err)
+		return nil, fmt.Errorf("look: %w", c.explain(err, script.RoleRegistry))
 	}
 	out, err := readLook(values, len(items))
 	if err != nil {
@@ -147,7 +147,7 @@ func (c *conn) load(ctx context.Context, service, cursor string) (page, error) {
 		[]string{k.record(service), k.heartbeats(service), k.overrides(service)},
 		[]string{cursor, strconv.Itoa(pageSize), k.instance(service, "")}).ToArray()
 	if err != nil {
-		return page{}, fmt.Errorf("load service %s: %w", service, err)
+		return page{}, fmt.Errorf("load service %s: %w", service, c.explain(err, script.RoleRegistry))
 	}
 	p, err := readLoad(values)
 	if err != nil {
@@ -179,7 +179,7 @@ func (c *conn) changed(ctx context.Context, service string, since int64, birth s
 		[]string{k.record(service), k.changes(service), k.overrides(service), k.heartbeats(service)},
 		[]string{strconv.FormatInt(since, 10), birth, k.instance(service, ""), strconv.Itoa(pageSize)}).ToArray()
 	if err != nil {
-		return page{}, fmt.Errorf("changes of service %s: %w", service, err)
+		return page{}, fmt.Errorf("changes of service %s: %w", service, c.explain(err, script.RoleRegistry))
 	}
 	p, err := readChanges(values)
 	if err != nil {

@@ -27,6 +27,7 @@ type Agent struct {
 	worker        *worker.Worker
 	metricsServer *metricsServer // nil when nothing is served
 	checks        *check.Group
+	announcer     *announcer
 	limits        *containment
 	log           *zap.Logger
 	metrics       *metrics
@@ -59,6 +60,9 @@ func New(cfg Config, log *zap.Logger, reg *prometheus.Registry, tracers trace.Tr
 		return nil, err
 	}
 	if a.checks, err = check.NewGroup(check.Options{Report: a.healthChanged, Log: a.log, Registerer: own}); err != nil {
+		return nil, err
+	}
+	if a.announcer, err = newAnnouncer(&cfg, a.log); err != nil {
 		return nil, err
 	}
 	for i := range cfg.Services {
@@ -123,16 +127,19 @@ func (a *Agent) start(ctx context.Context) error {
 		if err := a.worker.SetHealthy(s.Name, false); err != nil {
 			return err
 		}
+		a.announcer.setHealthy(s.Name, false)
 		a.checks.Start(s.Name, s.Check, false)
 	}
 	if err := a.worker.Start(ctx); err != nil {
 		return a.explain(err)
 	}
+	a.announcer.set(a.cfg.announced())
 	return nil
 }
 
 // healthChanged is called by the checks.
 func (a *Agent) healthChanged(service string, failure error) {
+	a.announcer.setHealthy(service, failure == nil)
 	// A service that the node does not have any more is no failure: its check is about to end.
 	if err := a.worker.SetHealthy(service, failure == nil); err != nil {
 		a.log.Debug("service.unknown", zap.String("service", service), zap.Error(err))
@@ -154,6 +161,7 @@ func (a *Agent) explain(err error) error {
 // the first one interrupt the running jobs.
 func (a *Agent) Stop(ctx context.Context) error {
 	a.checks.Close() // a node that stops offers nothing
+	a.announcer.drain()
 	err := a.worker.Stop(ctx)
 	return errors.Join(err, a.close(context.WithoutCancel(ctx)))
 }
@@ -166,7 +174,7 @@ func (a *Agent) close(ctx context.Context) error {
 	for _, s := range a.services {
 		s.retire()
 	}
-	err := a.limits.close()
+	err := errors.Join(a.limits.close(), a.announcer.close(ctx))
 	if a.metricsServer == nil {
 		return err
 	}

@@ -18,6 +18,7 @@ import (
 	"github.com/freeslot/freeslot/internal/node/check"
 	"github.com/freeslot/freeslot/internal/process/config"
 	redisclient "github.com/freeslot/freeslot/internal/redis/client"
+	"github.com/freeslot/freeslot/registry"
 	"github.com/freeslot/freeslot/worker"
 )
 
@@ -47,6 +48,8 @@ type Config struct {
 	Services []Service `koanf:"services"`
 	// The schedulers' Redis.
 	Redis Redis `koanf:"redis"`
+	// Where services with `announce` are registered.
+	Registry Registry `koanf:"registry"`
 	// At most half of the schedulers' `heartbeat_limit`. With more the node is taken out again and
 	// again, and its jobs lose attempts.
 	HeartbeatInterval time.Duration `koanf:"heartbeat_interval"`
@@ -114,6 +117,10 @@ type Service struct {
 	// A URL or `host:port` without a user, shown with the node to all who can list nodes. Jobs do
 	// not use it.
 	Endpoint string `koanf:"endpoint"`
+	// Registers the service with its `endpoint` in the registry, where all programs find it, as
+	// the instance with the node's id (docs/registry.md#services-of-nodes). The agent's user of
+	// Redis needs the role `registry`, too.
+	Announce bool `koanf:"announce"`
 	// Runs jobs by a `POST`. Set either this or `command`.
 	HTTP *HTTP `koanf:"http"`
 	// Runs jobs by a process.
@@ -163,6 +170,12 @@ type Command struct {
 	// With `true` an agent that cannot set the limits does not start. With `false` the command
 	// runs without them.
 	LimitsRequired bool `koanf:"limits_required"`
+}
+
+// Registry is the service registry.
+type Registry struct {
+	// Must be the schedulers' `registry.namespace`.
+	Namespace string `koanf:"namespace"`
 }
 
 // Redis has the address of the shared state; all of it must be the schedulers'.
@@ -260,6 +273,12 @@ func (c *Config) Validate(p *config.Problems) {
 	}
 	p.Once("services", "name", len(c.Services), func(i int) string { return c.Services[i].Name })
 	c.Redis.validate(p)
+	if c.Registry.Namespace != "" {
+		p.Name("registry.namespace", c.Registry.Namespace)
+	}
+	for i := range c.Services {
+		c.validateAnnounce(i, p)
+	}
 	p.DurationBetween("heartbeat_interval", c.HeartbeatInterval, worker.MinHeartbeatInterval, 10*time.Minute)
 	c.validateHeartbeats(p)
 	if c.HeartbeatLimit != 0 {
@@ -444,6 +463,9 @@ func (r *Redis) access() redisclient.Access {
 // Denied is the advice for an error by which Redis denies the agent of a node something; "" for
 // other errors.
 func (r *Redis) Denied(err error, node string) string {
+	if errors.As(err, new(*registry.DeniedError)) { // which has advice of its own
+		return ""
+	}
 	access := r.access()
 	url := config.FirstURL(r.URL, r.URLs)
 	if other, ok := strings.CutPrefix(access.User(url), "agent-"); ok && other != node && redisclient.IsDenied(err) {

@@ -100,7 +100,7 @@ func TestConfigRefuses(t *testing.T) {
 		"dir":              {"services: [{name: a, command: {argv: [cat], dir: tmp}}]", `services[0].command.dir is "tmp", expected an absolute path`},
 		"pass_env":         {"services: [{name: a, command: {argv: [cat], pass_env: ['A=B']}}]", `services[0].command.pass_env[0] is "A=B", expected the name of a variable`},
 		"env":              {"services: [{name: a, command: {argv: [cat], env: {'A=B': hidden}}}]", `services[0].command.env has "A=B", which cannot be a variable`},
-		"unknown":          {"services: [{name: a, comand: {argv: [cat]}, http: {url: 'http://x'}}]", "services[0].comand is not a key of the configuration, expected name, version, endpoint, http, command or check"},
+		"unknown":          {"services: [{name: a, comand: {argv: [cat]}, http: {url: 'http://x'}}]", "services[0].comand is not a key of the configuration, expected name, version, endpoint, announce, http, command or check"},
 		"node id":          {service + "node: {id: 'a:b'}", "node.id has ':' at position 1, expected 1 to 64 characters of A-Z a-z 0-9 . _ -, beginning with a letter or digit"},
 		"max concurrency":  {service + "node: {max_concurrency: 0}", "node.max_concurrency is 0, expected 1 to 65536"},
 		"language":         {service + "node: {languages: {tts: [de, german language]}}", `node.languages.tts is "german language", expected a BCP 47 language tag such as de or zh-Hant-TW`},

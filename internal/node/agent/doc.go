@@ -9,7 +9,8 @@
 //
 // The configuration can change while the agent runs (Agent.Reload). It is applied as a whole or not
 // at all. A replaced executor lives on until its jobs have ended. A service with a check (package
-// check) is offered while the check succeeds.
+// check) is offered while the check succeeds. A service with announce is also in the registry, for
+// programs that call it themselves.
 //
 // Failures are *freeslot.JobError with one of the Code constants, or wrap one.
 package agent

@@ -151,7 +151,11 @@ func (a *Agent) apply(ctx context.Context, next *Config, services map[string]*se
 			old.retire()
 		}
 	}
+	for _, name := range a.unknown(next) {
+		a.announcer.setHealthy(name, false) // until its check succeeds
+	}
 	a.updateChecks(next)
+	a.announcer.set(next.announced())
 	a.cfg, a.services = *next, services
 	return nil
 }

@@ -78,6 +78,7 @@ type RegistryHealth struct {
 // ServiceHealth is the health of one service.
 type ServiceHealth struct {
 	Service RegistryService `json:"service"`
+	Failing int             `json:"failing,omitempty" doc:"Instances whose checks fail, where all services are shown."`
 	// Statistics is left out where all services are shown.
 	Statistics *Statistics `json:"statistics,omitempty"`
 }

@@ -46,6 +46,7 @@ type store interface {
 	// List pages through the names in their order.
 	List(ctx context.Context, after string, limit int) (names []string, err error)
 	Summary(ctx context.Context, service string) (registry.Summary, error)
+	Targets(ctx context.Context) ([]registry.Target, error)
 	Query(ctx context.Context, service string, filter *registry.Filter, cursor string) (page []registry.Detail, next string, now time.Time, err error)
 	Instance(ctx context.Context, service, id string) (d registry.Detail, now time.Time, err error)
 	SetOverride(ctx context.Context, service, id string, o *registry.Override, lasts time.Duration) (revision int64, err error)
@@ -82,7 +83,7 @@ func (r *routes) register() {
 	huma.Register(r, op("list-instances", http.MethodGet, listPath, "List the instances of a service", "All of them, healthy or not. Operators only."), r.listInstances)
 	huma.Register(r, op("get-instance", http.MethodGet, instancePath, "Show an instance", "Operators only."), r.getInstance)
 	huma.Register(r, op("get-instance-metrics", http.MethodGet, instancePath+"/metrics", "Show the figures of an instance", "Operators only."), r.getMetrics)
-	huma.Register(r, op("get-registry-health", http.MethodGet, adminPath+"/health", "Show which services are not well", "Operators only."), r.health)
+	huma.Register(r, op("get-registry-health", http.MethodGet, adminPath+"/health", "Show which services are not well", "Those with silent instances, failed checks, a guard, or no instance. Operators only."), r.health)
 	huma.Register(r, op("get-service-health", http.MethodGet, servicePath+"/health", "Show which instances are not well, and why", "Operators only."), r.serviceHealth)
 	huma.Register(r, op("override-instance", http.MethodPut, overridePath, "Set weight, enabled or draining of an instance",
 		"It stays until it is taken back or ends, also while the instance restarts. A second one replaces the first. Operators only."), r.putOverride)
@@ -187,6 +188,16 @@ func (r *routes) serviceHealth(ctx context.Context, in *InService) (*output[Serv
 func (r *routes) health(ctx context.Context, in *struct{}) (*output[RegistryHealth], error) {
 	return handle(ctx, r, "health of the registry", in, func(ctx context.Context, _ *struct{}) (out RegistryHealth, err error) {
 		out.Services = []ServiceHealth{}
+		targets, err := r.store.Targets(ctx)
+		if err != nil {
+			return out, err
+		}
+		failing := make(map[string]int)
+		for i := range targets {
+			if targets[i].Failing != "" {
+				failing[targets[i].Service]++
+			}
+		}
 		const page = 1000
 		for after, more := "", true; more; {
 			names, err := r.store.List(ctx, after, page)
@@ -199,10 +210,10 @@ func (r *routes) health(ctx context.Context, in *struct{}) (*output[RegistryHeal
 				switch {
 				case err != nil:
 					return out, err
-				case s.Late == 0 && s.Guard == "" && s.Instances > 0:
+				case s.Late == 0 && failing[name] == 0 && s.Guard == "" && s.Instances > 0:
 					out.Healthy++
 				case len(out.Services) < page:
-					out.Services = append(out.Services, ServiceHealth{Service: shownService(&s)})
+					out.Services = append(out.Services, ServiceHealth{Service: shownService(&s), Failing: failing[name]})
 				}
 			}
 			more = len(names) == page

@@ -133,8 +133,13 @@ func TestSeen(t *testing.T) {
 			`{"name":"tts","source":"node","nodes":[{"node":"n2"`)
 		targets, err := b.store.Targets(t.Context())
 		if err != nil || len(targets) != 1 || targets[0].Name() != "asr:a" || targets[0].Port != 9001 || targets[0].Check.Fall != registry.DefaultFall {
-			t.Errorf("instances to check: %+v, %v; expected a", targets, err)
+			t.Fatalf("instances to check: %+v, %v; expected a", targets, err)
 		}
+		if err := b.store.Verdict(t.Context(), &targets[0], "refused"); err != nil {
+			t.Fatal(err)
+		}
+		b.ask(t, "GET", "/admin/registry/health", "", `"services":[{"service":{"name":"asr",`, `"failing":1}]`, `"healthy":0`)
+		b.ask(t, "GET", services+"/asr/health", "", `{"id":"a","reason":"check fails: refused"}`)
 	})
 }
 

@@ -1,0 +1,259 @@
+// Package config reads the options of a provider and a consumer from YAML, in the keys of
+// docs/registry.md. Those of the earlier designs of the registry are accepted, too.
+package config
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/freeslot/freeslot"
+	"github.com/freeslot/freeslot/internal/node/collector"
+	beat "github.com/freeslot/freeslot/internal/node/heartbeat"
+	"github.com/freeslot/freeslot/internal/process/config"
+	redisregistry "github.com/freeslot/freeslot/internal/registry"
+	"github.com/freeslot/freeslot/registry"
+)
+
+// document is the whole file. Keys of sections may have dashes in place of underscores.
+type document struct {
+	Registry section `koanf:"registry"`
+}
+
+type section struct {
+	Redis       redis         `koanf:"redis"`
+	Namespace   string        `koanf:"namespace"`
+	Heartbeat   heartbeat     `koanf:"heartbeat"`
+	Metrics     metrics       `koanf:"metrics"`
+	StopPause   time.Duration `koanf:"stop_pause"`
+	Timeout     time.Duration `koanf:"timeout"`
+	SnapshotDir string        `koanf:"snapshot_dir"`
+	Cleanup     struct {
+		Interval      time.Duration `koanf:"interval"`
+		GlobalTimeout time.Duration `koanf:"global_timeout"`
+	} `koanf:"cleanup"`
+}
+
+type redis struct {
+	URL                  string          `koanf:"url" secret:"true"`
+	Username             string          `koanf:"username"`
+	PasswordFile         string          `koanf:"password_file"`
+	SentinelUsername     string          `koanf:"sentinel_username"`
+	SentinelPasswordFile string          `koanf:"sentinel_password_file"`
+	TLS                  config.RedisTLS `koanf:"tls"`
+	KeyPrefix            string          `koanf:"key_prefix"`
+	ConnectionTimeout    time.Duration   `koanf:"connection_timeout"`
+}
+
+type heartbeat struct {
+	HeartbeatInterval time.Duration        `koanf:"heartbeat_interval"`
+	MetadataInterval  time.Duration        `koanf:"metadata_interval"`
+	ChangeThresholds  map[string]threshold `koanf:"change_thresholds"`
+}
+
+type metrics struct {
+	EnabledMetrics      []string                 `koanf:"enabled_metrics"`
+	CollectionIntervals map[string]time.Duration `koanf:"collection_intervals"`
+	CollectionTimeout   time.Duration            `koanf:"collection_timeout"`
+	ChangeThresholds    map[string]threshold     `koanf:"change_thresholds"`
+	ImmediateUpdate     bool                     `koanf:"immediate_update_on_significant_change"`
+	FlatMetrics         bool                     `koanf:"flat_metrics"`
+}
+
+type threshold struct {
+	Threshold float64 `koanf:"threshold"`
+	Type      string  `koanf:"type"`
+}
+
+// byName are sections whose keys are names of metrics, which stay as they are.
+var byName = []string{"change_thresholds", "collection_intervals"}
+
+// earlier are figures of the earlier designs, which count in percent; ours are parts of 1.
+var earlier = map[string]string{"memory.usagePercent": "memory.usage", "cpu.processCpuLoad": "cpu.usage"}
+
+var collectors = map[string]func() registry.Collector{
+	"memory":  func() registry.Collector { return collector.NewMemory() },
+	"cpu":     func() registry.Collector { return collector.NewCPU() },
+	"disk":    func() registry.Collector { return collector.NewDisk() },
+	"network": func() registry.Collector { return collector.NewNetwork() },
+	"process": func() registry.Collector { return collector.NewProcess() },
+}
+
+// collectorType is the collector that has the name, which is another one in the earlier designs.
+func collectorType(name string) string {
+	if name == "application" {
+		return "process"
+	}
+	return name
+}
+
+// Read reads a YAML document, for [registry.NewNaming], or its Options for [registry.NewProvider].
+// Notes name keys that have no effect here, each with what has. Errors: a *freeslot.Error that names
+// every key that is unknown or has a bad value.
+func Read(yaml []byte) (opts registry.NamingOptions, notes []string, err error) {
+	raw, err := config.ParseYAML(yaml)
+	if err != nil {
+		return opts, nil, freeslot.Invalid("registry", "cannot be read: %v", err)
+	}
+	var p config.Problems
+	asWritten := make(map[string]string)
+	raw = underscored(raw, "", "", asWritten, &p)
+	var d document
+	d.Registry.Metrics.ImmediateUpdate = true
+	p = append(p, config.Decode(raw, &d)...)
+	s := &d.Registry
+	opts = s.options(&p)
+	s.validate(&p)
+	if len(p) == 0 {
+		return opts, s.notes(), nil
+	}
+	var found freeslot.FieldErrors
+	for _, problem := range p {
+		found.Addf(written(problem.Path, asWritten), "%s", problem.Message)
+	}
+	return registry.NamingOptions{}, nil, found.Err()
+}
+
+// underscored is a section with underscores for dashes. asWritten gets each key as it was.
+func underscored(in map[string]any, at, was string, asWritten map[string]string, p *config.Problems) map[string]any {
+	out := make(map[string]any, len(in))
+	for _, key := range slices.Sorted(maps.Keys(in)) {
+		name, value := strings.ReplaceAll(key, "-", "_"), in[key]
+		path := at + name
+		if _, twice := out[name]; twice {
+			p.Addf(path, "is there with dashes, too, expected one of them")
+		}
+		asWritten[path] = was + key
+		if inner, ok := value.(map[string]any); ok && !slices.Contains(byName, name) {
+			value = underscored(inner, path+".", was+key+".", asWritten, p)
+		}
+		out[name] = value
+	}
+	return out
+}
+
+// written is a path as the file has it.
+func written(path string, asWritten map[string]string) string {
+	for end := len(path); end > 0; end = strings.LastIndexAny(path[:end], ".[") {
+		if was, ok := asWritten[path[:end]]; ok {
+			return was + path[end:]
+		}
+	}
+	return path
+}
+
+func (s *section) options(p *config.Problems) registry.NamingOptions {
+	r := &s.Redis
+	return registry.NamingOptions{
+		Options: registry.Options{
+			RedisURL: r.URL, KeyPrefix: r.KeyPrefix, Namespace: s.Namespace,
+			Access: registry.Access{
+				Username: r.Username, PasswordFile: r.PasswordFile,
+				SentinelUsername: r.SentinelUsername, SentinelPasswordFile: r.SentinelPasswordFile, TLS: registry.TLS(r.TLS),
+			},
+			Heartbeat: registry.HeartbeatPolicy{
+				HeartbeatInterval: s.Heartbeat.HeartbeatInterval, MetadataInterval: s.Heartbeat.MetadataInterval,
+				Thresholds: s.thresholds(p), DisableImmediate: !s.Metrics.ImmediateUpdate,
+			},
+			Collectors: s.collectors(p), FlatMetrics: s.Metrics.FlatMetrics, StopPause: s.StopPause,
+		},
+		Timeout: s.Timeout, SnapshotDir: s.SnapshotDir,
+	}
+}
+
+// thresholds are those of both sections. The earlier designs have them twice.
+func (s *section) thresholds(p *config.Problems) map[string]registry.Threshold {
+	out := make(map[string]registry.Threshold)
+	add := func(at string, given map[string]threshold) {
+		for _, name := range slices.Sorted(maps.Keys(given)) {
+			path, t := at+".change_thresholds."+name, registry.Threshold{Kind: registry.Any, Value: given[name].Threshold}
+			p.Add(path+".threshold", t.Validate())
+			t.Kind = beat.ThresholdKind(given[name].Type)
+			p.OneOf(path+".type", string(t.Kind), string(registry.Absolute), string(registry.Percent), string(registry.Any))
+			if name == "health" {
+				if t.Kind != registry.Any {
+					p.Addf(path+".type", "is %q, expected any: each change of health is sent at once", t.Kind)
+				}
+				continue
+			}
+			if ours, ok := earlier[name]; ok {
+				name = ours
+				if t.Kind == registry.Absolute {
+					t.Value /= 100
+				}
+			}
+			if other, ok := out[name]; ok && other != t {
+				p.Addf(path, "differs from another threshold of %s, expected one", name)
+			}
+			out[name] = t
+		}
+	}
+	add("registry.heartbeat", s.Heartbeat.ChangeThresholds)
+	add("registry.metrics", s.Metrics.ChangeThresholds)
+	return out
+}
+
+func (s *section) collectors(p *config.Problems) (out []registry.Collection) {
+	m := &s.Metrics
+	index := func(name string) int {
+		return slices.IndexFunc(out, func(c registry.Collection) bool { return c.Collector.Type() == collectorType(name) })
+	}
+	for i, name := range m.EnabledMetrics {
+		at, create := fmt.Sprintf("registry.metrics.enabled_metrics[%d]", i), collectors[collectorType(name)]
+		switch {
+		case create == nil:
+			p.Addf(at, "is %q, expected memory, cpu, disk, network, process or application; a program adds others to Options.Collectors", name)
+		case index(name) >= 0:
+			p.Addf(at, "is %q once more", name)
+		default:
+			out = append(out, registry.Collection{Collector: create(), Timeout: m.CollectionTimeout})
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(m.CollectionIntervals)) {
+		at, d, i := "registry.metrics.collection_intervals."+name, m.CollectionIntervals[name], index(name)
+		p.DurationBetween(at, d, collector.MinInterval, collector.MaxInterval)
+		if i < 0 {
+			p.Addf(at, "is of a collector that enabled_metrics does not have")
+			continue
+		}
+		out[i].Interval, out[i].Timeout = d, min(m.CollectionTimeout, d)
+	}
+	return out
+}
+
+// validate notes what else is wrong. Redis' URL may come from elsewhere.
+func (s *section) validate(p *config.Problems) {
+	place := registry.Options{RedisURL: cmp.Or(s.Redis.URL, "redis://127.0.0.1"), KeyPrefix: s.Redis.KeyPrefix, Namespace: s.Namespace}
+	if bad, ok := errors.AsType[*freeslot.Error](place.WithDefaults().Validate()); ok {
+		keys := map[string]string{"redis_url": "registry.redis.url", "key_prefix": "registry.redis.key_prefix", "namespace": "registry.namespace"}
+		for _, e := range bad.Errors {
+			p.Field(keys[e.Field], e)
+		}
+	}
+	between := func(key string, d, low, high time.Duration) {
+		if d != 0 {
+			p.DurationBetween("registry."+key, d, low, high)
+		}
+	}
+	between("heartbeat.heartbeat_interval", s.Heartbeat.HeartbeatInterval, redisregistry.MinHeartbeatInterval, redisregistry.MaxHeartbeatInterval)
+	between("heartbeat.metadata_interval", s.Heartbeat.MetadataInterval, redisregistry.MinHeartbeatInterval, 24*time.Hour)
+	between("metrics.collection_timeout", s.Metrics.CollectionTimeout, time.Millisecond, time.Hour)
+	between("timeout", s.Timeout, redisregistry.MinTimeout, redisregistry.MaxTimeout)
+}
+
+// notes name the keys without effect.
+func (s *section) notes() (out []string) {
+	note := func(set bool, key, instead string) {
+		if set {
+			out = append(out, "registry."+key+" has no effect: "+instead)
+		}
+	}
+	note(s.Cleanup.Interval != 0, "cleanup.interval", "it is a service's, for an operator to set: schedctl registry set SERVICE --every "+config.FormatDuration(s.Cleanup.Interval))
+	note(s.Cleanup.GlobalTimeout != 0, "cleanup.global-timeout", "it is a service's, for an operator to set: schedctl registry set SERVICE --limit "+config.FormatDuration(s.Cleanup.GlobalTimeout))
+	note(s.Redis.ConnectionTimeout != 0, "redis.connection-timeout", "each call to Redis has 2s")
+	return out
+}
