@@ -24,6 +24,7 @@ func TestRegistryGuard(t *testing.T) {
 	b := registryRun{}.start(t)
 	var down sync.WaitGroup
 	back := make(chan struct{})
+	restart := sync.OnceFunc(func() { close(back) })
 	kill := func(names ...string) {
 		var killed sync.WaitGroup
 		for _, name := range names {
@@ -40,9 +41,7 @@ func TestRegistryGuard(t *testing.T) {
 		killed.Wait()
 	}
 	defer func() { // also where a step fails
-		if back != nil {
-			close(back)
-		}
+		restart()
 		down.Wait()
 	}()
 	b.awaitList("all are there", func(l *SeenList) bool { return l.State == "live" && len(l.healthy()) == 5 })
@@ -57,8 +56,7 @@ func TestRegistryGuard(t *testing.T) {
 	b.awaitList("all of them are late, and the last resort", func(l *SeenList) bool { return l.Last && len(l.healthy()) == 2 })
 	b.awaitList("all of them are protected", func(l *SeenList) bool { return l.State == "protected" && len(l.Instances) == 2 })
 	b.awaitList("all of them have expired", func(l *SeenList) bool { return l.State == "empty" && l.Why == "expired" })
-	close(back)
-	back = nil
+	restart()
 	down.Wait()
 	b.awaitUp(startLimit)
 
