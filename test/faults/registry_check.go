@@ -213,8 +213,12 @@ func (c *registryChecker) begins(name instanceName) spans {
 // checkGone: within a time an instance with a label is in no healthy part.
 func (c *registryChecker) checkGone(l *peerLife, name instanceName, label string, dead, late span, lists []saw) {
 	for _, s := range lists[1:] {
-		in, still := s.instance(name.id), s.both(late)
-		if still.length() <= 0 || in == nil || !in.Healthy || in.Life != label || s.Last || slices.Contains(excuses, s.State) {
+		still := s.both(late)
+		if still.length() <= 0 { // most lists: looking into all of them is slow
+			continue
+		}
+		in := s.instance(name.id)
+		if in == nil || !in.Healthy || in.Life != label || s.Last || slices.Contains(excuses, s.State) {
 			continue
 		}
 		c.bad("dead", "%s has %s (%s) in its healthy list (%s) from %s to %s, but it is silent since %s", l.life, name, label, s.State, still.from, end(still, lists), dead.from)
