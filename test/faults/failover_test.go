@@ -270,10 +270,12 @@ func (f *fleet) detour(ctx context.Context, s *redistest.Sentinels) (cut func())
 	if err := ask(ctx, s.Replica.Process(), "REPLICAOF", "127.0.0.1", fmt.Sprint(port)).Error(); err != nil {
 		f.t.Fatal(err)
 	}
-	await(f.t, f.rec, startLimit, "the replica to follow by the proxy", func(*Event) bool {
+	if err := redistest.Await(func(ctx context.Context) bool {
 		info, err := ask(ctx, s.Replica.Process(), "INFO", "replication").ToString()
 		return err == nil && strings.Contains(info, "master_link_status:up") && strings.Contains(info, fmt.Sprintf("master_port:%d", port))
-	})
+	}); err != nil {
+		f.t.Fatalf("wait for the replica to follow by the proxy: %v", err)
+	}
 	if _, err := way.Toxics.AddToxicJson(strings.NewReader(fmt.Sprintf(toxics[Hole], "downstream"))); err != nil {
 		f.t.Fatal(err)
 	}

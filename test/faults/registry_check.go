@@ -190,7 +190,7 @@ func (c *registryChecker) checkDead(l *peerLife, service string, lists []saw) {
 					// A consumer learns by its next look that Redis is back, and counts from then
 					// on.
 					late := span{max(from, calm.from+c.Look) + allowed, min(dead.to, calm.to)}
-					if late.length() > 0 {
+					for _, late := range c.begins(name).outside(late) {
 						c.judged["dead"]++
 						c.checkGone(l, name, label, dead, late, lists)
 					}
@@ -200,11 +200,25 @@ func (c *registryChecker) checkDead(l *peerLife, service string, lists []saw) {
 	}
 }
 
+// begins are when a process has begun to be an instance: a look can find that it beats before the
+// list has what it says of itself.
+func (c *registryChecker) begins(name instanceName) spans {
+	var list []span
+	for _, l := range c.providers[name] {
+		list = append(list, span{l.ran.from, l.ran.from + c.noticed()})
+	}
+	return joined(list, 0)
+}
+
 // checkGone: within a time an instance with a label is in no healthy part.
 func (c *registryChecker) checkGone(l *peerLife, name instanceName, label string, dead, late span, lists []saw) {
 	for _, s := range lists[1:] {
-		in, still := s.instance(name.id), s.both(late)
-		if still.length() <= 0 || in == nil || !in.Healthy || in.Life != label || s.Last || slices.Contains(excuses, s.State) {
+		still := s.both(late)
+		if still.length() <= 0 { // most lists: looking into all of them is slow
+			continue
+		}
+		in := s.instance(name.id)
+		if in == nil || !in.Healthy || in.Life != label || s.Last || slices.Contains(excuses, s.State) {
 			continue
 		}
 		c.bad("dead", "%s has %s (%s) in its healthy list (%s) from %s to %s, but it is silent since %s", l.life, name, label, s.State, still.from, end(still, lists), dead.from)

@@ -129,6 +129,12 @@ func TestCheckRegistry(t *testing.T) {
 			told:  told().provides(0, "p", "p-1", "a").lists(1, SeenInstance{ID: "a", Life: "p-1", Healthy: true}).breaks("p", Kill, 3, 3.5).provides(4, "p", "p-2", "a"),
 			rules: []string{"dead"},
 		},
+		"an earlier life for a moment, when the next one beats": {
+			told: told().provides(0, "p", "p-1", "a").provides(0, "q", "q-1", "b").lists(1, append(well("b"), SeenInstance{ID: "a", Life: "p-1", Healthy: true})...).
+				breaks("p", Kill, 3, 7).lists(4.5, append(well("b"), SeenInstance{ID: "a", Life: "p-1", Late: true})...).
+				provides(7, "p", "p-2", "a").lists(7.1, append(well("b"), SeenInstance{ID: "a", Life: "p-1", Healthy: true})...).
+				lists(7.2, append(well("b"), SeenInstance{ID: "a", Life: "p-2", Healthy: true})...),
+		},
 		"empty without a reason": {told: told().list(1, &SeenList{State: "live", HealthyState: "empty", HealthyWhy: "none healthy"}), rules: []string{"no reason"}},
 		"stale without a reason": {
 			told:  told().provides(0, "p", "p-1", "a").list(1, &SeenList{State: "stale", HealthyState: "stale", Instances: well("a")}),

@@ -60,6 +60,10 @@ type registryRun struct {
 	programs string
 	// rest bounds the time to come to rest; 0 is registryRest.
 	rest time.Duration
+	// store is Redis where that is not a server of the run's own with a proxy for each program.
+	store *store
+	// times is how often each provided instance comes; 0 is once.
+	times int
 }
 
 // TestRegistryFaults: faults in which Redis keeps its data.
@@ -112,6 +116,12 @@ func testRegistry(t *testing.T, r registryRun, length time.Duration) {
 	t.Helper()
 	t.Logf("this run again: make faults SEED=%d DURATION=%s", r.seed, length)
 	h, unrest := r.do(t)
+	h.judge(t, unrest)
+}
+
+// judge reports what is wrong with a run, and returns how often each rule had something to judge.
+func (h *RegistryHistory) judge(t *testing.T, unrest []Violation) (judged map[string]int) {
+	t.Helper()
 	found, judged := CheckRegistry(h)
 	violations := slices.Concat(found, unrest)
 	for _, v := range violations[:min(len(violations), shownViolations)] {
@@ -121,6 +131,7 @@ func testRegistry(t *testing.T, r registryRun, length time.Duration) {
 	if t.Failed() {
 		h.save(t, filepath.Join(logs, filepath.Base(t.Name()), "troubles.txt"))
 	}
+	return judged
 }
 
 // save writes what was broken beside the logs of the programs, by their clock.
@@ -155,20 +166,22 @@ func (r registryRun) start(t *testing.T) *registryBreaker {
 	t.Helper()
 	folder := runFolder(t, filepath.Base(t.Name()))
 	f := &fleet{
-		t: t, rec: NewRecorder(), folder: folder, cfg: fleetConfig{programs: r.programs},
+		t: t, rec: NewRecorder(), folder: folder, cfg: fleetConfig{programs: r.programs, store: r.store},
 		proxies:  toxiproxy.NewServer(toxiproxy.NewMetricsContainer(nil), zerolog.Nop()),
 		programs: map[string]*program{}, ways: map[string]*toxiproxy.Proxy{},
 	}
-	b := &registryBreaker{loser: &loser{breaker: &breaker{fleet: f}}, begin: Clock(), loses: r.loses, logs: map[string]string{}}
+	b := &registryBreaker{loser: &loser{breaker: &breaker{fleet: f}}, begin: Clock(), loses: r.loses, times: max(r.times, 1), logs: map[string]string{}}
 	b.more = map[Action]func(context.Context, Breakage){}
 	for _, a := range []Action{Kill, Freeze, Stop, Cut, Slow, Hole, Reset, Drop, Full, Flush, Empty, FailOver} {
 		b.more[a] = b.breakOne
 	}
 	b.more[Twin] = b.breakTwin
-	if r.loses {
+	switch {
+	case r.store != nil:
+	case r.loses:
 		servers := redistest.NewWithReplicas(t, 1)
 		f.redis, b.replica = servers.Server, servers.Replicas[0]
-	} else {
+	default:
 		f.redis = redistest.New(t, redistest.AppendOnly("always"))
 	}
 	t.Cleanup(func() {
@@ -177,7 +190,7 @@ func (r registryRun) start(t *testing.T) *registryBreaker {
 		}
 	})
 	for i, name := range registryProviders {
-		f.programs[name] = b.provider(name, name, peerPort+10*i)
+		f.programs[name] = b.provider(name, name, peerPort+10*i*b.times)
 	}
 	b.twin = b.provider(twinName, registryProviders[0], peerPort)
 	for i, name := range registryConsumers {
@@ -200,6 +213,7 @@ type registryBreaker struct {
 	*loser
 	begin time.Duration
 	loses bool
+	times int
 	twin  *program
 	logs  map[string]string // by program
 
@@ -212,12 +226,13 @@ func (b *registryBreaker) peer(name string, args ...string) *program {
 	b.t.Helper()
 	b.logs[name] = filepath.Join(b.folder, name+".log")
 	return newProgram(b.t, b.rec, b.folder, name, "registrypeer.started",
-		append([]string{b.path("registrypeer"), "-name", name, "-redis", b.way(name)}, args...)...)
+		append([]string{b.path("registrypeer"), "-name", name, "-redis", b.redisURL(name)}, args...)...)
 }
 
 func (b *registryBreaker) provider(name, as string, port int) *program {
 	b.t.Helper()
-	return b.peer(name, "-as", as, "-provide", provided[as], "-port", strconv.Itoa(port), "-interval", registryTimes.Interval.String())
+	services := strings.TrimSuffix(strings.Repeat(provided[as]+",", b.times), ",")
+	return b.peer(name, "-as", as, "-provide", services, "-port", strconv.Itoa(port), "-interval", registryTimes.Interval.String())
 }
 
 // broken notes what is broken while do runs.

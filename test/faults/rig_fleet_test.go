@@ -160,12 +160,16 @@ func (f *fleet) write(name string, config map[string]any) string {
 	return file
 }
 
-// redisConfig leads to Redis, where it is the fleet's own by a proxy of the program's own.
 func (f *fleet) redisConfig(name string) map[string]any {
+	return map[string]any{"url": f.redisURL(name), "key_prefix": prefix, "cells": f.cfg.cells}
+}
+
+// redisURL leads to Redis, where it is the fleet's own by a proxy of the program's own.
+func (f *fleet) redisURL(name string) string {
 	if f.cfg.store != nil {
-		return map[string]any{"url": f.cfg.store.url, "key_prefix": prefix, "cells": f.cfg.cells}
+		return f.cfg.store.url
 	}
-	return map[string]any{"url": f.way(name), "key_prefix": prefix, "cells": f.cfg.cells}
+	return f.way(name)
 }
 
 // way makes a proxy to Redis and returns its URL.

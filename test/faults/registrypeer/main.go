@@ -17,9 +17,9 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/redis/rueidis"
 	"go.uber.org/zap"
 
+	"github.com/freeslot/freeslot/internal/redis/client"
 	"github.com/freeslot/freeslot/internal/registry"
 	"github.com/freeslot/freeslot/internal/registry/centre"
 	"github.com/freeslot/freeslot/test/faults"
@@ -143,16 +143,17 @@ func (p *peer) consumer() (*registry.Consumer, error) {
 
 // centre cleans up as replicas do.
 func (p *peer) centre() (*registry.Store, *centre.Centre, error) {
-	option, err := rueidis.ParseURL(p.url)
+	ctx, cancel := context.WithTimeout(context.Background(), startLimit)
+	defer cancel()
+	topology, err := client.Inspect(ctx, client.Config{URL: p.url})
 	if err != nil {
 		return nil, nil, err
 	}
-	option.DisableCache = true
-	client, err := rueidis.NewClient(option)
+	clients, err := topology.Open(client.Commands)
 	if err != nil {
 		return nil, nil, err
 	}
-	store := registry.NewStore(client, registry.DefaultKeyPrefix, false, zap.NewNop())
+	store := registry.NewStore(clients.For(0), registry.DefaultKeyPrefix, topology.Cluster, zap.NewNop())
 	c := centre.New(centre.Config{Self: p.name, Cleanup: cleanupEvery}, store, zap.NewNop(), nil)
 	return store, c, c.Start(context.Background())
 }
