@@ -245,6 +245,60 @@ func TestGuard(t *testing.T) {
 	})
 }
 
+// TestGuardShortened: a guard that seems to last too long is shortened. It does not end, because what
+// it covers would be removed for good.
+func TestGuardShortened(t *testing.T) {
+	t.Parallel()
+	limit := time.Minute
+	for name, shorten := range map[string]func(r *rig){
+		"clock put back": func(r *rig) { r.pass(svc, -20*time.Second) },
+		"smaller limit": func(r *rig) {
+			if err := (&Store{r.conn}).SetCleanup(bounded(r.t), svc, &limit, nil); err != nil {
+				r.t.Fatal(err)
+			}
+		},
+		"shorter longest interval": func(r *rig) { r.remove(svc, reasonDeregistered, deregisterItem{"slow", "e1"}) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			onBoth(t, func(t *testing.T, r *rig) {
+				r.fill(svc, 10)
+				slow := name == "shorter longest interval"
+				if slow {
+					r.put(svc, codeDone, item("e1", "", registration(svc, "slow", func(x *Registration) { x.Interval = time.Minute })))
+				}
+				r.clean(svc)
+				for range 20 {
+					r.pass(svc, 10*time.Second)
+					r.alive(svc, 5, 10)
+					if slow {
+						r.beat(svc, beatItem{id: "slow", epoch: "e1"})
+					}
+					if got := r.clean(svc); got.removed != 0 {
+						t.Fatalf("%+v", got)
+					} else if got.guard != "" {
+						break
+					}
+				}
+				before := r.record(svc)["guard_until"]
+				if before == "" {
+					t.Fatal("there is no guard")
+				}
+				shorten(r)
+				for range 3 { // longest becomes shorter by the first one
+					r.alive(svc, 5, 10)
+					if got := r.clean(svc); got.removed != 0 || !strings.HasPrefix(got.guard, "5 of 1") {
+						t.Errorf("%+v; %v", got, r.record(svc))
+					}
+				}
+				h := r.record(svc)
+				if h["guard_until"] >= before && name != "clock put back" || !strings.Contains(h["guard_why"], "before "+h["guard_until"]+" ") || h["guard_done"] != "" {
+					t.Errorf("guard until %s, then %v", before, h)
+				}
+			})
+		})
+	}
+}
+
 // TestGuardAgain: while others are guarded, what an earlier guard has covered is removed.
 func TestGuardAgain(t *testing.T) {
 	onBoth(t, func(t *testing.T, r *rig) {

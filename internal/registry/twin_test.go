@@ -195,7 +195,8 @@ func (w *twin) cleanup(limit, every int64) (removed int, guarded bool) {
 	if w.guardDone > w.at {
 		w.guardDone = 0
 	}
-	if w.guardUntil != 0 && (w.at >= w.guardUntil || w.guardUntil > w.at+2*limit || !many()) {
+	w.guardUntil = min(w.guardUntil, w.at+2*limit)
+	if w.guardUntil != 0 && (w.at >= w.guardUntil || !many()) {
 		w.guardDone, w.guardUntil, w.guardCut = w.guardCut, 0, 0
 	}
 	grace := w.grace > w.at

@@ -67,7 +67,12 @@ end
 local function many(count) return count > 1 and count * 100 > 30 * size end
 
 local count = silent(guard_done, near)
-if guard_until and (now >= guard_until or guard_until > now + 2 * limit or not many(count)) then
+-- A guard that seems to last for longer has not ended: the clock went back, or the limit is smaller now.
+if guard_until and guard_until > now + 2 * limit then
+  guard_until = now + 2 * limit
+  guard_why = string.gsub(guard_why, 'before %d+', string.format('before %.0f', guard_until))
+end
+if guard_until and (now >= guard_until or not many(count)) then
   guard_done, guard_until, guard_cut, guard_why = guard_cut, nil, nil, ''
   count = silent(guard_done, near)
 end
