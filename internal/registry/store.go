@@ -232,6 +232,9 @@ func (s *Store) SetOverride(ctx context.Context, service, id string, o *Override
 	if err == nil && got.code == codeGone && o == nil {
 		return 0, &freeslot.Error{Code: freeslot.CodeNotFound, Message: fmt.Sprintf("nothing is set for instance %s of service %s", id, service)}
 	}
+	if err == nil && got.code == codeFull {
+		return 0, &freeslot.Error{Code: freeslot.CodeOverloaded, Message: fmt.Sprintf("service %s has overrides for 1000 instances; reset some of them first", service)}
+	}
 	return changed(got, service, id, err)
 }
 
