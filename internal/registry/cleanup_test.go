@@ -184,6 +184,33 @@ func TestCleanupMany(t *testing.T) {
 	})
 }
 
+// TestCleanupOverrides: overrides that end together end by events of 20 instances, at once.
+func TestCleanupOverrides(t *testing.T) {
+	onBoth(t, func(t *testing.T, r *rig) {
+		r.fill(svc, 45)
+		for i := range 45 {
+			if _, err := r.override(bounded(t), svc, fmt.Sprintf("i%d", i), &Override{Author: "eve"}, time.Hour); err != nil {
+				t.Fatal(err)
+			}
+		}
+		r.pass(svc, time.Hour+time.Second)
+		r.alive(svc, 0, 45)
+		r.do("HSET", r.keys(svc).record(svc), "cleaned", strconv.FormatInt(r.now(svc)-31_000, 10))
+		heard := r.hear(r.keys(svc).change(svc))
+		if got, err := r.cleanupAll(bounded(t), svc); got.removed != 0 || got.more || err != nil {
+			t.Errorf("%+v, %v", got, err)
+		}
+		for _, want := range []int{20, 20, 5} {
+			if e := receive(t, heard); e.Reason != "override" || len(e.Entries) != want {
+				t.Errorf("%s of %d instances, expected %d", e.Reason, len(e.Entries), want)
+			}
+		}
+		if got := r.hash(r.keys(svc).overrides(svc)); len(got) != 0 {
+			t.Errorf("%v", got)
+		}
+	})
+}
+
 // TestCleanupGrace: after a gap of cleanups, or a jump of the clock, nothing is due for one limit.
 func TestCleanupGrace(t *testing.T) {
 	for name, jump := range map[string]time.Duration{"gap": 80 * time.Second, "put back": -80 * time.Second} {

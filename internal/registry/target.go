@@ -22,7 +22,7 @@ func (t *Target) Same(o *Target) bool {
 // Cleaned is what one call of cleanup has done.
 type Cleaned struct {
 	Removed int
-	// More: there was more to remove than one call does.
+	// More: there was more to remove, or to end, than one call does.
 	More bool
 	// Guard is why silent instances are not removed, or empty.
 	Guard string

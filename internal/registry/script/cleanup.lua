@@ -11,7 +11,7 @@
 -- ARGV[1] service   ARGV[2] stamp, random   ARGV[3] channel of changes   ARGV[4] prefix of the keys of its instances
 -- ARGV[5] limit, ms, and ARGV[6] interval, ms, where the record has none   ARGV[7] the most instances to remove
 -- The keys of instances are not among KEYS, because it finds them by reading.
--- Returns {removed, more, guard, every}: more is 1 where others are due, and the next call is let through; guard says why
+-- Returns {removed, more, guard, every}: more is 1 where others, or the ends of overrides, are due, and the next call is let through; guard says why
 --   nothing is removed and until when, else ''; every is when to call again, ms
 -- Redis 7.0. Cost: O(removed * log(instances) + overrides), and one command for each instance that does not beat or
 --   whose service has at most 1,000.
@@ -123,10 +123,11 @@ for _, group in ipairs({{ids, 'expired'}, {failed, 'checks_failed'}}) do
 end
 if redis.call('ZCARD', heartbeats_key) == 0 then return {removed, 0, '', every} end
 
+-- The event has the instances as a whole, so a call ends 20 overrides, and the next ones by another event.
 local ended, keys, overrides = {}, {}, redis.call('HGETALL', overrides_key)
 for i = 1, #overrides, 2 do
   local ok, override = pcall(cjson.decode, overrides[i + 1])
-  if ok and type(override) == 'table' and #ended < 200 then
+  if ok and type(override) == 'table' and #ended < 20 then
     local over = (tonumber(override.until_ms) or 0) > 0 and override.until_ms <= now
     if over or (tonumber(override.gone_ms) or 0) > 0 and override.gone_ms <= now - 604800000 then
       redis.call('HDEL', overrides_key, overrides[i])
@@ -135,6 +136,9 @@ for i = 1, #overrides, 2 do
   end
 end
 if #ended > 0 then touch(ended, keys, 'override') end
+if #ended == 20 and not more then
+  more, set[2] = true, string.format('%.0f', now - every)
+end
 
 if not more and redis.call('ZCARD', heartbeats_key) <= 1000 then
   local longest = 0
