@@ -336,7 +336,7 @@ func TestCleanup(t *testing.T) {
 		newReplica(t, "a", m)
 		time.Sleep(DefaultCleanup * 11 / 10)
 		synctest.Wait()
-		if got := strings.Join(m.names(), " "); got != "asr asr asr mt" {
+		if got := strings.Join(slices.Sorted(slices.Values(m.names())), " "); got != "asr asr asr mt" {
 			t.Errorf("cleaned %q, expected asr until nothing is due, and mt once", got)
 		}
 		m.mu.Lock()
@@ -356,27 +356,35 @@ func TestCleanup(t *testing.T) {
 	})
 }
 
-// TestCleanupGoesOn: a round that was not long enough is gone on with, and what cannot be read
-// keeps nothing from being cleaned.
+// TestCleanupGoesOn: a round cleans some services side by side. One that was not long enough is gone
+// on with, and what cannot be read keeps nothing from being cleaned.
 func TestCleanupGoesOn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := newMemory(0, "")
-		for _, service := range []string{"a", "b", "c", "d", "e"} {
-			m.cleanups[service] = nil
+		var all []string
+		for i := range 4 * cleanAtOnce {
+			all = append(all, fmt.Sprintf("s%02d", i))
+			m.cleanups[all[i]] = nil
 		}
-		m.unread, m.slow = "c", DefaultCleanup*2/5 // three in a round
+		m.cleanups["r"] = nil
+		m.unread, m.slow = "r", DefaultCleanup*2/5 // three at a place in a round
 		c := New(Config{Self: "a"}, m, zap.NewNop(), nil)
-		for range 3 {
+		for range 4 {
 			c.clean()
-		}
-		if got := strings.Join(m.names(), " "); got != "a b d e a b d e a" {
-			t.Errorf("cleaned %q, expected all in turn", got)
 		}
 		m.slow = 0
 		c.clean()
-		c.clean()
-		if got := strings.Join(m.names()[9:], " "); got != "b d e a a b d e" {
-			t.Errorf("cleaned %q, expected the rest first, and then a round from the start", got)
+		got := m.names()
+		for round, n := range []int{3 * cleanAtOnce, 3 * cleanAtOnce, 3 * cleanAtOnce, 3 * cleanAtOnce, len(all)} {
+			from := round * 3 * cleanAtOnce
+			var want []string
+			for i := from; i < from+n; i++ {
+				want = append(want, all[i%len(all)])
+			}
+			slices.Sort(want)
+			if had := slices.Sorted(slices.Values(got[from:min(from+n, len(got))])); !slices.Equal(had, want) {
+				t.Errorf("round %d cleaned %q, expected %q", round, had, want)
+			}
 		}
 	})
 }
