@@ -286,6 +286,9 @@ func TestVerdict(t *testing.T) {
 				t.Errorf("step %d: %d, %v", i, code, err)
 			}
 			h := r.instance(svc, "a")
+			if before["checked_at"] != "" {
+				before["checked_at"] = h["checked_at"]
+			}
 			if step.code != codeDone && !cmp.Equal(h, before) {
 				t.Errorf("step %d: %v", i, h)
 			}

@@ -74,12 +74,21 @@ func TestCleanup(t *testing.T) {
 			t.Fatal(code, err)
 		}
 		receive(t, heard)
-		r.pass(svc, 110*time.Second)
-		r.alive(svc, 2, 10)
-		if got := r.clean(svc); got.removed != 0 {
-			t.Errorf("%+v", got)
+		again := func() {
+			t.Helper()
+			if code, err := r.verdict(bounded(t), svc, "p", "e1", false, "refused"); code != codeSame || err != nil {
+				t.Fatal(code, err)
+			}
 		}
-		r.pass(svc, 15*time.Second)
+		for range 3 {
+			r.pass(svc, 35*time.Second)
+			if got := r.clean(svc); got.removed != 0 {
+				t.Errorf("%+v", got)
+			}
+			again()
+			r.alive(svc, 2, 10)
+		}
+		r.pass(svc, 20*time.Second)
 		if got := r.clean(svc); got.removed != 1 {
 			t.Errorf("%+v", got)
 		}
@@ -93,6 +102,57 @@ func TestCleanup(t *testing.T) {
 		r.do("HSET", r.keys(svc).record(svc), "cleaned", strconv.FormatInt(r.now(svc)-10_001, 10))
 		if got, err := r.cleanup(bounded(t), svc); got.removed != 1 || err != nil {
 			t.Errorf("%+v, %v, %v", got, err, r.record(svc))
+		}
+	})
+}
+
+// TestCleanupKeepsUnchecked: an instance without heartbeats stays where its checks stopped, until they
+// have failed for the limit anew. One that an operator registered stays in any case.
+func TestCleanupKeepsUnchecked(t *testing.T) {
+	onBoth(t, func(t *testing.T, r *rig) {
+		s := &Store{r.conn}
+		if _, err := s.PutPersistent(bounded(t), Registration{Service: svc, ID: "db", Host: "10.0.0.7", Port: 5432, Check: &Check{Kind: "tcp"}}); err != nil {
+			t.Fatal(err)
+		}
+		r.fill(svc, 5)
+		r.put(svc, codeDone, item("e1", "", registration(svc, "p", func(x *Registration) { x.Persistent, x.Check = true, &Check{Kind: "tcp"} })))
+		fails := func(epochs map[string]string) {
+			t.Helper()
+			for id, epoch := range epochs {
+				if _, err := r.verdict(bounded(t), svc, id, epoch, false, "refused"); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		pass := func(d time.Duration) (removed int) {
+			t.Helper()
+			for ; d > 0; d -= 30 * time.Second {
+				r.pass(svc, 30*time.Second)
+				r.alive(svc, 0, 5)
+				removed += r.clean(svc).removed
+			}
+			return removed
+		}
+		both := map[string]string{"p": "e1", "db": persistentEpoch}
+		fails(both)
+		if got := pass(10 * time.Minute); got != 0 {
+			t.Errorf("%d instances were removed whose checks had stopped", got)
+		}
+		for range 5 { // the first one begins anew
+			fails(both)
+			if got := pass(30 * time.Second); got != 0 && len(r.instance(svc, "p")) != 0 {
+				t.Errorf("%d instances were removed", got)
+			}
+		}
+		if _, left := r.beats(svc)["p"]; left {
+			t.Error("p has failed its checks for the limit, and is still there")
+		}
+		for range 5 {
+			fails(map[string]string{"db": persistentEpoch})
+			pass(30 * time.Second)
+		}
+		if _, left := r.beats(svc)["db"]; !left {
+			t.Error("what an operator registered was removed")
 		}
 	})
 }

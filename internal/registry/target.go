@@ -7,6 +7,8 @@ type Target struct {
 	Service, ID, Epoch, Host string
 	Port                     int
 	Check                    Check
+	// Persistent: a failure that is not repeated says after a while nothing any more.
+	Persistent bool
 	// Failing is why its checks fail, as Redis has it; empty means that they do not.
 	Failing string
 }

@@ -268,6 +268,48 @@ func TestVerdicts(t *testing.T) {
 	})
 }
 
+// TestRepeatsFailures: the failure of a persistent instance is written again while checks fail, also by
+// a replica that took it over, but not before that has checked.
+func TestRepeatsFailures(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := newMemory(2, "fake")
+		persistent := m.targets["asr:1"]
+		persistent.Persistent = true
+		m.targets["asr:1"] = persistent
+		a := newReplica(t, "a", m)
+		a.breaks(true)
+		time.Sleep(2 * time.Minute)
+		a.stop1(t)
+		repeats := func() (n int) {
+			for _, said := range m.said() {
+				if said == "1 no route" {
+					n++
+				}
+			}
+			return n
+		}
+		first := repeats()
+		if first < 8 || first > 13 || len(m.said()) != first+1 {
+			t.Errorf("verdicts %q, expected one of 0, and one of 1 each 10 s", m.said())
+		}
+		b := newReplica(t, "b", m) // all is well again, as b finds
+		time.Sleep(time.Minute)
+		if got := repeats(); got != first || m.failing() != 0 {
+			t.Errorf("%d verdicts after the recovery, %q", got-first, m.said())
+		}
+		b.breaks(true)
+		time.Sleep(time.Minute)
+		b.stop1(t)
+		before := repeats()
+		c := newReplica(t, "c", m)
+		c.breaks(true)
+		time.Sleep(time.Minute)
+		if got := repeats() - before; got < 4 {
+			t.Errorf("%d verdicts by the replica that took the check over, %q", got, m.said())
+		}
+	})
+}
+
 // TestDoubt: a replica that sees everything fail writes nothing while the other one sees that all
 // is well. When both see it, it is true. A replica that is alone believes itself.
 func TestDoubt(t *testing.T) {

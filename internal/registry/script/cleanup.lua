@@ -1,9 +1,9 @@
 -- cleanup: removes instances of a service that have been silent for longer than its limit, and those without
--- heartbeats that have failed their checks for as long; ends overrides; mends scores in the future.
+-- heartbeats that have failed their checks for as long and still fail; ends overrides; mends scores in the future.
 --
 -- Guarantee: one call is let through in each interval. Where many instances are due at once none is removed until the
 -- guard has ended, and what it has covered is never guarded again. Where nothing cleaned up for half a limit (5 s at least), or
--- Redis' clock has jumped by as much, nothing is due for one limit. It works where Redis has no memory left.
+-- Redis' clock has jumped by as much, nothing is due for one limit. What an operator registered stays. It works where Redis has no memory left.
 --
 -- KEYS[1] registry:services                       set
 -- KEYS[2] registry:services:<service>:heartbeats  zset    KEYS[3] registry:service:<service>    hash
@@ -18,6 +18,7 @@
 local services_key, heartbeats_key, record_key, changes_key, overrides_key = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local service, stamp, change_channel, base = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
 -- include lib/clock.lua
+-- include lib/fresh.lua
 -- include lib/here.lua
 -- include lib/publish.lua
 -- include lib/change.lua
@@ -48,8 +49,10 @@ local failing, lasting = {}, redis.call('ZCOUNT', heartbeats_key, '+inf', '+inf'
 if lasting > 0 then
   local from = lasting > 1000 and now % (lasting - 999) or 0
   for _, id in ipairs(redis.call('ZRANGEBYSCORE', heartbeats_key, '+inf', '+inf', 'LIMIT', from, 1000)) do
-    local checked = redis.pcall('HMGET', base .. id, 'checked', 'failing_since', 'check')
-    if checked[1] == 'failing' and checked[3] and tonumber(checked[2]) then failing[#failing + 1] = {id = id, since = tonumber(checked[2])} end
+    local checked = redis.pcall('HMGET', base .. id, 'checked', 'failing_since', 'check', 'checked_at', 'epoch')
+    if checked[1] == 'failing' and checked[3] and tonumber(checked[2]) and fresh(checked[4]) and checked[5] ~= 'operator' then
+      failing[#failing + 1] = {id = id, since = tonumber(checked[2])}
+    end
   end
 end
 
