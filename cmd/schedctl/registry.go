@@ -349,7 +349,7 @@ type registrySetCmd struct {
 	For      time.Duration  `placeholder:"TIME" help:"After so long it ends by itself (default: never)."`
 	Note     string         `placeholder:"TEXT" help:"Why, for those who see it."`
 	Author   string         `env:"USER" placeholder:"NAME" help:"Who (default: the user of this shell)."`
-	Limit    *time.Duration `placeholder:"TIME" help:"Of a service: remove instances that are silent for so long; 0s is the default, 2m."`
+	Limit    *time.Duration `placeholder:"TIME" help:"Of a service: remove instances that are silent for so long, 10s or more; 0s is the default, 2m."`
 	Every    *time.Duration `placeholder:"TIME" help:"Of a service: the pause between cleanups; at most a quarter of the limit holds; 0s is the default, 30s."`
 }
 

@@ -74,12 +74,21 @@ func TestCleanup(t *testing.T) {
 			t.Fatal(code, err)
 		}
 		receive(t, heard)
-		r.pass(svc, 110*time.Second)
-		r.alive(svc, 2, 10)
-		if got := r.clean(svc); got.removed != 0 {
-			t.Errorf("%+v", got)
+		again := func() {
+			t.Helper()
+			if code, err := r.verdict(bounded(t), svc, "p", "e1", false, "refused"); code != codeSame || err != nil {
+				t.Fatal(code, err)
+			}
 		}
-		r.pass(svc, 15*time.Second)
+		for range 3 {
+			r.pass(svc, 35*time.Second)
+			if got := r.clean(svc); got.removed != 0 {
+				t.Errorf("%+v", got)
+			}
+			again()
+			r.alive(svc, 2, 10)
+		}
+		r.pass(svc, 20*time.Second)
 		if got := r.clean(svc); got.removed != 1 {
 			t.Errorf("%+v", got)
 		}
@@ -93,6 +102,57 @@ func TestCleanup(t *testing.T) {
 		r.do("HSET", r.keys(svc).record(svc), "cleaned", strconv.FormatInt(r.now(svc)-10_001, 10))
 		if got, err := r.cleanup(bounded(t), svc); got.removed != 1 || err != nil {
 			t.Errorf("%+v, %v, %v", got, err, r.record(svc))
+		}
+	})
+}
+
+// TestCleanupKeepsUnchecked: an instance without heartbeats stays where its checks stopped, until they
+// have failed for the limit anew. One that an operator registered stays in any case.
+func TestCleanupKeepsUnchecked(t *testing.T) {
+	onBoth(t, func(t *testing.T, r *rig) {
+		s := &Store{r.conn}
+		if _, err := s.PutPersistent(bounded(t), Registration{Service: svc, ID: "db", Host: "10.0.0.7", Port: 5432, Check: &Check{Kind: "tcp"}}); err != nil {
+			t.Fatal(err)
+		}
+		r.fill(svc, 5)
+		r.put(svc, codeDone, item("e1", "", registration(svc, "p", func(x *Registration) { x.Persistent, x.Check = true, &Check{Kind: "tcp"} })))
+		fails := func(epochs map[string]string) {
+			t.Helper()
+			for id, epoch := range epochs {
+				if _, err := r.verdict(bounded(t), svc, id, epoch, false, "refused"); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		pass := func(d time.Duration) (removed int) {
+			t.Helper()
+			for ; d > 0; d -= 30 * time.Second {
+				r.pass(svc, 30*time.Second)
+				r.alive(svc, 0, 5)
+				removed += r.clean(svc).removed
+			}
+			return removed
+		}
+		both := map[string]string{"p": "e1", "db": persistentEpoch}
+		fails(both)
+		if got := pass(10 * time.Minute); got != 0 {
+			t.Errorf("%d instances were removed whose checks had stopped", got)
+		}
+		for range 5 { // the first one begins anew
+			fails(both)
+			if got := pass(30 * time.Second); got != 0 && len(r.instance(svc, "p")) != 0 {
+				t.Errorf("%d instances were removed", got)
+			}
+		}
+		if _, left := r.beats(svc)["p"]; left {
+			t.Error("p has failed its checks for the limit, and is still there")
+		}
+		for range 5 {
+			fails(map[string]string{"db": persistentEpoch})
+			pass(30 * time.Second)
+		}
+		if _, left := r.beats(svc)["db"]; !left {
+			t.Error("what an operator registered was removed")
 		}
 	})
 }
@@ -184,6 +244,33 @@ func TestCleanupMany(t *testing.T) {
 	})
 }
 
+// TestCleanupOverrides: overrides that end together end by events of 20 instances, at once.
+func TestCleanupOverrides(t *testing.T) {
+	onBoth(t, func(t *testing.T, r *rig) {
+		r.fill(svc, 45)
+		for i := range 45 {
+			if _, err := r.override(bounded(t), svc, fmt.Sprintf("i%d", i), &Override{Author: "eve"}, time.Hour); err != nil {
+				t.Fatal(err)
+			}
+		}
+		r.pass(svc, time.Hour+time.Second)
+		r.alive(svc, 0, 45)
+		r.do("HSET", r.keys(svc).record(svc), "cleaned", strconv.FormatInt(r.now(svc)-31_000, 10))
+		heard := r.hear(r.keys(svc).change(svc))
+		if got, err := r.cleanupAll(bounded(t), svc); got.removed != 0 || got.more || err != nil {
+			t.Errorf("%+v, %v", got, err)
+		}
+		for _, want := range []int{20, 20, 5} {
+			if e := receive(t, heard); e.Reason != "override" || len(e.Entries) != want {
+				t.Errorf("%s of %d instances, expected %d", e.Reason, len(e.Entries), want)
+			}
+		}
+		if got := r.hash(r.keys(svc).overrides(svc)); len(got) != 0 {
+			t.Errorf("%v", got)
+		}
+	})
+}
+
 // TestCleanupGrace: after a gap of cleanups, or a jump of the clock, nothing is due for one limit.
 func TestCleanupGrace(t *testing.T) {
 	for name, jump := range map[string]time.Duration{"gap": 80 * time.Second, "put back": -80 * time.Second} {
@@ -243,6 +330,60 @@ func TestGuard(t *testing.T) {
 			t.Errorf("%+v; %v", got, r.record(svc))
 		}
 	})
+}
+
+// TestGuardShortened: a guard that seems to last too long is shortened. It does not end, because what
+// it covers would be removed for good.
+func TestGuardShortened(t *testing.T) {
+	t.Parallel()
+	limit := time.Minute
+	for name, shorten := range map[string]func(r *rig){
+		"clock put back": func(r *rig) { r.pass(svc, -20*time.Second) },
+		"smaller limit": func(r *rig) {
+			if err := (&Store{r.conn}).SetCleanup(bounded(r.t), svc, &limit, nil); err != nil {
+				r.t.Fatal(err)
+			}
+		},
+		"shorter longest interval": func(r *rig) { r.remove(svc, reasonDeregistered, deregisterItem{"slow", "e1"}) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			onBoth(t, func(t *testing.T, r *rig) {
+				r.fill(svc, 10)
+				slow := name == "shorter longest interval"
+				if slow {
+					r.put(svc, codeDone, item("e1", "", registration(svc, "slow", func(x *Registration) { x.Interval = time.Minute })))
+				}
+				r.clean(svc)
+				for range 20 {
+					r.pass(svc, 10*time.Second)
+					r.alive(svc, 5, 10)
+					if slow {
+						r.beat(svc, beatItem{id: "slow", epoch: "e1"})
+					}
+					if got := r.clean(svc); got.removed != 0 {
+						t.Fatalf("%+v", got)
+					} else if got.guard != "" {
+						break
+					}
+				}
+				before := r.record(svc)["guard_until"]
+				if before == "" {
+					t.Fatal("there is no guard")
+				}
+				shorten(r)
+				for range 3 { // longest becomes shorter by the first one
+					r.alive(svc, 5, 10)
+					if got := r.clean(svc); got.removed != 0 || !strings.HasPrefix(got.guard, "5 of 1") {
+						t.Errorf("%+v; %v", got, r.record(svc))
+					}
+				}
+				h := r.record(svc)
+				if h["guard_until"] >= before && name != "clock put back" || !strings.Contains(h["guard_why"], "before "+h["guard_until"]+" ") || h["guard_done"] != "" {
+					t.Errorf("guard until %s, then %v", before, h)
+				}
+			})
+		})
+	}
 }
 
 // TestGuardAgain: while others are guarded, what an earlier guard has covered is removed.

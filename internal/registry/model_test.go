@@ -172,7 +172,7 @@ func (w *twin) shown() *state {
 		Guard: [3]int64{w.guardUntil, w.guardCut, w.guardDone}, Listed: len(w.instances) > 0,
 	}
 	for id, i := range w.instances {
-		s.Instances[id] = fmt.Sprint(i.epoch, i.content, i.host, i.revision, i.checked, i.checkedWhy, i.failingSince != 0)
+		s.Instances[id] = fmt.Sprint(i.epoch, i.content, i.host, i.revision, i.checked, i.checkedWhy, i.failingSince != 0, i.checkedAt != 0)
 		s.Beats[id] = i.beat
 		if i.interval == 0 {
 			s.Beats[id] = -1
@@ -207,7 +207,7 @@ func (m *model) shown() *state {
 	}
 	for id, at := range s.Beats {
 		h := m.instance(m.service, id)
-		s.Instances[id] = fmt.Sprint(h["epoch"], h["content"], h["host"], number(h["revision"]), h["checked"], h["checked_why"], h["failing_since"] != "")
+		s.Instances[id] = fmt.Sprint(h["epoch"], h["content"], h["host"], number(h["revision"]), h["checked"], h["checked_why"], h["failing_since"] != "", h["checked_at"] != "")
 		if i := w.instances[id]; i != nil {
 			s.Beats[id] = near(at, i.beat)
 		}

@@ -144,7 +144,7 @@ func (r *rig) pass(service string, d time.Duration) {
 		if score >= 0 {
 			r.do("ZADD", k.heartbeats(service), strconv.FormatInt(score-ms, 10), id)
 		}
-		for _, field := range []string{"failing_since", "registered", "heartbeat"} {
+		for _, field := range []string{"failing_since", "checked_at", "registered", "heartbeat"} {
 			if at, ok := r.instance(service, id)[field]; ok {
 				r.do("HSET", k.instance(service, id), field, older(r.t, at, ms))
 			}

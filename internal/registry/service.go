@@ -14,8 +14,8 @@ import (
 	"github.com/freeslot/freeslot/internal/node/heartbeat"
 )
 
-// registerBytes bounds the content of one call of register.
-const registerBytes = 512 << 10
+// registerBytes bounds the content of one call of register, so that it keeps Redis for 5 ms at most.
+const registerBytes = 64 << 10
 
 // service is a provider's instances of one service. One goroutine makes its calls, in turn.
 type service struct {

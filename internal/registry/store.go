@@ -232,6 +232,9 @@ func (s *Store) SetOverride(ctx context.Context, service, id string, o *Override
 	if err == nil && got.code == codeGone && o == nil {
 		return 0, &freeslot.Error{Code: freeslot.CodeNotFound, Message: fmt.Sprintf("nothing is set for instance %s of service %s", id, service)}
 	}
+	if err == nil && got.code == codeFull {
+		return 0, &freeslot.Error{Code: freeslot.CodeOverloaded, Message: fmt.Sprintf("service %s has overrides for 1000 instances; reset some of them first", service)}
+	}
 	return changed(got, service, id, err)
 }
 
@@ -348,14 +351,14 @@ func (s *Store) checked(ctx context.Context, k keys, names []string) (found []Ta
 	cmds := make(rueidis.Commands, len(names))
 	for i, name := range names {
 		service, id, _ := strings.Cut(name, ":")
-		cmds[i] = s.c.commands.B().Hmget().Key(k.instance(service, id)).Field("epoch", "host", "port", "check", "checked", "checked_why").Build()
+		cmds[i] = s.c.commands.B().Hmget().Key(k.instance(service, id)).Field("epoch", "host", "port", "check", "checked", "checked_why", "kind").Build()
 	}
 	for i, result := range s.c.commands.DoMulti(ctx, cmds...) {
 		v, err := result.AsStrSlice()
 		if err != nil {
 			return nil, nil, fmt.Errorf("instance to check: %w", err)
 		}
-		t := Target{Epoch: v[0], Host: v[1]}
+		t := Target{Epoch: v[0], Host: v[1], Persistent: v[6] == "persistent"}
 		t.Service, t.ID, _ = strings.Cut(names[i], ":")
 		t.Port, _ = strconv.Atoi(v[2])
 		if v[3] == "" || json.Unmarshal([]byte(v[3]), &t.Check) != nil {
@@ -388,7 +391,8 @@ func (s *Store) forget(ctx context.Context, k keys, names []string) error {
 	return s.c.commands.Do(ctx, s.c.commands.B().Sadd().Key(k.checked()).Member(back...).Build()).Error()
 }
 
-// Verdict writes why an instance fails its checks, or "" when it passes them. A verdict about
+// Verdict writes why an instance fails its checks, or "" when it passes them. Cleanup removes a
+// persistent instance only while its failure is repeated every 45 s at least. A verdict about
 // another epoch, or an instance that is gone, changes nothing.
 func (s *Store) Verdict(ctx context.Context, t *Target, failing string) error {
 	if _, err := s.c.verdict(ctx, t.Service, t.ID, t.Epoch, failing == "", failing); err != nil {

@@ -7,6 +7,8 @@ type Target struct {
 	Service, ID, Epoch, Host string
 	Port                     int
 	Check                    Check
+	// Persistent: a failure that is not repeated says after a while nothing any more.
+	Persistent bool
 	// Failing is why its checks fail, as Redis has it; empty means that they do not.
 	Failing string
 }
@@ -22,7 +24,7 @@ func (t *Target) Same(o *Target) bool {
 // Cleaned is what one call of cleanup has done.
 type Cleaned struct {
 	Removed int
-	// More: there was more to remove than one call does.
+	// More: there was more to remove, or to end, than one call does.
 	More bool
 	// Guard is why silent instances are not removed, or empty.
 	Guard string

@@ -26,6 +26,7 @@ type twinInstance struct {
 	revision             int64
 	checked, checkedWhy  string
 	failingSince         int64
+	checkedAt            int64 // of a failure
 }
 
 func newTwin() *twin {
@@ -60,7 +61,7 @@ func (w *twin) register(id, epoch, replaces, host, content string, interval int6
 		old.beat = w.at
 		return codeSame
 	default:
-		next.registered, next.checked, next.checkedWhy, next.failingSince = old.registered, old.checked, old.checkedWhy, old.failingSince
+		next.registered, next.checked, next.checkedWhy, next.failingSince, next.checkedAt = old.registered, old.checked, old.checkedWhy, old.failingSince, old.checkedAt
 	}
 	w.instances[id] = next
 	if o := w.overrides[id]; o != nil {
@@ -121,12 +122,18 @@ func (w *twin) verdict(id, epoch string, passing bool, why string) (code int) {
 		return codeGone
 	case i.epoch != epoch:
 		return codeHolder
-	case i.checked == checked && i.checkedWhy == why:
+	case passing && i.checked == checked:
 		return codeSame
 	case passing:
-		i.failingSince = 0
-	case i.checked != checked:
-		i.failingSince = w.at
+		i.failingSince, i.checkedAt = 0, 0
+	default:
+		if i.checked != checked || !w.fresh(i) {
+			i.failingSince = w.at
+		}
+		i.checkedAt = w.at
+		if i.checked == checked && i.checkedWhy == why {
+			return codeSame
+		}
 	}
 	i.checked, i.checkedWhy = checked, why
 	w.changed(id)
@@ -156,18 +163,21 @@ func (w *twin) override(id string, o *Override, lasts time.Duration) (code int) 
 	return codeDone
 }
 
+// fresh reports whether the failure of its checks was written in the last 45 s.
+func (w *twin) fresh(i *twinInstance) bool { return w.at >= i.checkedAt && w.at-i.checkedAt <= 45_000 }
+
 // since is from when on the instance counts as silent, or as failing if it does not beat.
-func (i *twinInstance) since() (at int64, ok bool) {
+func (w *twin) since(i *twinInstance) (at int64, ok bool) {
 	if i.interval > 0 {
 		return i.beat, true
 	}
-	return i.failingSince, i.checked == "failing"
+	return i.failingSince, i.checked == "failing" && w.fresh(i)
 }
 
 // silent are those that are silent since then or longer, and not released from the guard.
 func (w *twin) silent(since int64) (ids []string) {
 	for id, i := range w.instances {
-		if at, ok := i.since(); ok && at <= since && (w.guardDone == 0 || at > w.guardDone) {
+		if at, ok := w.since(i); ok && at <= since && (w.guardDone == 0 || at > w.guardDone) {
 			ids = append(ids, id)
 		}
 	}
@@ -195,7 +205,8 @@ func (w *twin) cleanup(limit, every int64) (removed int, guarded bool) {
 	if w.guardDone > w.at {
 		w.guardDone = 0
 	}
-	if w.guardUntil != 0 && (w.at >= w.guardUntil || w.guardUntil > w.at+2*limit || !many()) {
+	w.guardUntil = min(w.guardUntil, w.at+2*limit)
+	if w.guardUntil != 0 && (w.at >= w.guardUntil || !many()) {
 		w.guardDone, w.guardUntil, w.guardCut = w.guardCut, 0, 0
 	}
 	grace := w.grace > w.at
@@ -205,7 +216,7 @@ func (w *twin) cleanup(limit, every int64) (removed int, guarded bool) {
 	if w.guardUntil == 0 && !grace && many() && len(w.silent(w.at-limit)) > 0 {
 		w.guardUntil = w.at + 2*limit
 		for id, i := range w.instances {
-			if at, ok := i.since(); ok && at <= near {
+			if at, ok := w.since(i); ok && at <= near {
 				w.guardCut = max(w.guardCut, at)
 			}
 			_ = id
@@ -214,7 +225,7 @@ func (w *twin) cleanup(limit, every int64) (removed int, guarded bool) {
 	for _, beats := range []bool{true, false} {
 		var ids []string
 		for id, i := range w.instances {
-			at, ok := i.since()
+			at, ok := w.since(i)
 			if ok && !grace && i.interval > 0 == beats && at <= w.at-limit && (w.guardUntil == 0 || at <= w.guardDone) {
 				ids = append(ids, id)
 			}
@@ -253,6 +264,7 @@ func (w *twin) pass(d time.Duration) {
 		i.registered -= ms
 		if i.failingSince != 0 {
 			i.failingSince -= ms
+			i.checkedAt -= ms
 		}
 	}
 	for _, at := range []*int64{&w.cleaned, &w.grace, &w.guardUntil, &w.guardCut, &w.guardDone} {

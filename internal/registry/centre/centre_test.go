@@ -268,6 +268,48 @@ func TestVerdicts(t *testing.T) {
 	})
 }
 
+// TestRepeatsFailures: the failure of a persistent instance is written again while checks fail, also by
+// a replica that took it over, but not before that has checked.
+func TestRepeatsFailures(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := newMemory(2, "fake")
+		persistent := m.targets["asr:1"]
+		persistent.Persistent = true
+		m.targets["asr:1"] = persistent
+		a := newReplica(t, "a", m)
+		a.breaks(true)
+		time.Sleep(2 * time.Minute)
+		a.stop1(t)
+		repeats := func() (n int) {
+			for _, said := range m.said() {
+				if said == "1 no route" {
+					n++
+				}
+			}
+			return n
+		}
+		first := repeats()
+		if first < 8 || first > 13 || len(m.said()) != first+1 {
+			t.Errorf("verdicts %q, expected one of 0, and one of 1 each 10 s", m.said())
+		}
+		b := newReplica(t, "b", m) // all is well again, as b finds
+		time.Sleep(time.Minute)
+		if got := repeats(); got != first || m.failing() != 0 {
+			t.Errorf("%d verdicts after the recovery, %q", got-first, m.said())
+		}
+		b.breaks(true)
+		time.Sleep(time.Minute)
+		b.stop1(t)
+		before := repeats()
+		c := newReplica(t, "c", m)
+		c.breaks(true)
+		time.Sleep(time.Minute)
+		if got := repeats() - before; got < 4 {
+			t.Errorf("%d verdicts by the replica that took the check over, %q", got, m.said())
+		}
+	})
+}
+
 // TestDoubt: a replica that sees everything fail writes nothing while the other one sees that all
 // is well. When both see it, it is true. A replica that is alone believes itself.
 func TestDoubt(t *testing.T) {
@@ -336,7 +378,7 @@ func TestCleanup(t *testing.T) {
 		newReplica(t, "a", m)
 		time.Sleep(DefaultCleanup * 11 / 10)
 		synctest.Wait()
-		if got := strings.Join(m.names(), " "); got != "asr asr asr mt" {
+		if got := strings.Join(slices.Sorted(slices.Values(m.names())), " "); got != "asr asr asr mt" {
 			t.Errorf("cleaned %q, expected asr until nothing is due, and mt once", got)
 		}
 		m.mu.Lock()
@@ -356,27 +398,35 @@ func TestCleanup(t *testing.T) {
 	})
 }
 
-// TestCleanupGoesOn: a round that was not long enough is gone on with, and what cannot be read
-// keeps nothing from being cleaned.
+// TestCleanupGoesOn: a round cleans some services side by side. One that was not long enough is gone
+// on with, and what cannot be read keeps nothing from being cleaned.
 func TestCleanupGoesOn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := newMemory(0, "")
-		for _, service := range []string{"a", "b", "c", "d", "e"} {
-			m.cleanups[service] = nil
+		var all []string
+		for i := range 4 * cleanAtOnce {
+			all = append(all, fmt.Sprintf("s%02d", i))
+			m.cleanups[all[i]] = nil
 		}
-		m.unread, m.slow = "c", DefaultCleanup*2/5 // three in a round
+		m.cleanups["r"] = nil
+		m.unread, m.slow = "r", DefaultCleanup*2/5 // three at a place in a round
 		c := New(Config{Self: "a"}, m, zap.NewNop(), nil)
-		for range 3 {
+		for range 4 {
 			c.clean()
-		}
-		if got := strings.Join(m.names(), " "); got != "a b d e a b d e a" {
-			t.Errorf("cleaned %q, expected all in turn", got)
 		}
 		m.slow = 0
 		c.clean()
-		c.clean()
-		if got := strings.Join(m.names()[9:], " "); got != "b d e a a b d e" {
-			t.Errorf("cleaned %q, expected the rest first, and then a round from the start", got)
+		got := m.names()
+		for round, n := range []int{3 * cleanAtOnce, 3 * cleanAtOnce, 3 * cleanAtOnce, 3 * cleanAtOnce, len(all)} {
+			from := round * 3 * cleanAtOnce
+			var want []string
+			for i := from; i < from+n; i++ {
+				want = append(want, all[i%len(all)])
+			}
+			slices.Sort(want)
+			if had := slices.Sorted(slices.Values(got[from:min(from+n, len(got))])); !slices.Equal(had, want) {
+				t.Errorf("round %d cleaned %q, expected %q", round, had, want)
+			}
 		}
 	})
 }

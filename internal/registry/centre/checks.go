@@ -25,6 +25,9 @@ const (
 const (
 	// settling is for how long a replica writes no failure, and withdraws none, after its start.
 	settling = 3 * time.Second
+	// repeatEvery is how often the failure of a persistent instance is written again, while its checks
+	// fail: cleanup removes none whose checks have stopped.
+	repeatEvery = 10 * time.Second
 	// maxConfirming is how many doubts of others are looked into at once. The rest comes later.
 	maxConfirming = 64
 )
@@ -43,6 +46,9 @@ type target struct {
 	held bool
 	// refused: its address was not allowed at the last check. That is no verdict.
 	refused atomic.Bool
+	// fails: the last check made here failed. repeated is when that was last written again.
+	fails    atomic.Bool
+	repeated time.Time
 }
 
 // unchecked reports whether the check is not made, or was not allowed when it was made last.
@@ -126,7 +132,11 @@ func (c *Centre) begin(t registry.Target) {
 		return
 	}
 	c.group.Start(t.Name(), &check.Config{
-		Func:     func(ctx context.Context) error { return c.once(ctx, cfg, &mine.refused) },
+		Func: func(ctx context.Context) error {
+			err := c.once(ctx, cfg, &mine.refused)
+			mine.fails.Store(err != nil)
+			return err
+		},
 		Interval: cfg.Interval, Timeout: cfg.Timeout, Rise: cfg.Rise, Fall: cfg.Fall,
 	}, t.Failing == "")
 }
@@ -186,7 +196,9 @@ func (c *Centre) settle() {
 			c.failed("write a verdict", err)
 			continue
 		}
-		c.metrics.verdicts.Inc()
+		if !write[i].again {
+			c.metrics.verdicts.Inc()
+		}
 		c.mu.Lock()
 		if t := c.targets[write[i].target.Name()]; t != nil && t.Epoch == write[i].target.Epoch {
 			t.Failing, t.held = write[i].failing, false
@@ -207,6 +219,7 @@ func (c *Centre) settle() {
 type verdict struct {
 	target  registry.Target
 	failing string
+	again   bool // Redis has it already
 }
 
 // due are the verdicts to write now, and the targets whose failures are held.
@@ -220,16 +233,20 @@ func (c *Centre) due() (write []verdict, held []registry.Target) {
 		switch {
 		case t.unchecked() && t.Failing != "": // the verdict of a check that is not made any more
 			if !early {
-				write = append(write, verdict{t.Target, ""})
+				write = append(write, verdict{target: t.Target})
 			}
 		case !t.judged || (t.failure == nil) == (t.Failing == ""):
 			t.held = false
+			if t.Persistent && t.Failing != "" && t.fails.Load() && !doubt && time.Since(t.repeated) >= repeatEvery {
+				t.repeated = time.Now()
+				write = append(write, verdict{t.Target, t.Failing, true})
+			}
 		case t.failure != nil && early:
 		case t.failure != nil && !c.alone && (t.held || doubt):
 			t.held = true
 			held = append(held, t.Target)
 		default:
-			write = append(write, verdict{t.Target, reason(t.failure)})
+			write = append(write, verdict{target: t.Target, failing: reason(t.failure)})
 		}
 	}
 	return write, held

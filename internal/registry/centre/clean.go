@@ -3,6 +3,7 @@ package centre
 import (
 	"context"
 	"slices"
+	"sync"
 	"time"
 
 	"go.uber.org/zap"
@@ -25,6 +26,10 @@ func (c *Centre) cleanLoop() {
 // leastPause is the shortest pause between two rounds.
 const leastPause = time.Second
 
+// cleanAtOnce is how many services are cleaned up side by side. A round that is slower than half of
+// a service's limit would put off what is due there each time.
+const cleanAtOnce = 16
+
 // clean is one round. What fails now is tried again in the next one, which comes when the most
 // urgent service asks for it, and begins where this one had no more time. Services that cannot be
 // listed keep none of the others from being cleaned.
@@ -40,16 +45,31 @@ func (c *Centre) clean() (pause time.Duration) {
 	if found {
 		from++
 	}
+	var mu sync.Mutex // guards pause
+	var running sync.WaitGroup
+	room := make(chan struct{}, cleanAtOnce)
 	for _, service := range slices.Concat(services[from:], services[:from]) {
-		if ctx.Err() != nil {
-			return pause
+		select {
+		case room <- struct{}{}:
+		case <-ctx.Done():
 		}
-		if every := c.cleanOne(ctx, service); every > 0 {
-			pause = min(pause, max(every, leastPause))
+		if ctx.Err() != nil {
+			break
 		}
 		c.cleanedTo = service
+		running.Go(func() {
+			defer func() { <-room }()
+			if every := c.cleanOne(ctx, service); every > 0 {
+				mu.Lock()
+				defer mu.Unlock()
+				pause = min(pause, max(every, leastPause))
+			}
+		})
 	}
-	c.cleanedTo = ""
+	running.Wait()
+	if ctx.Err() == nil {
+		c.cleanedTo = ""
+	}
 	return pause
 }
 

@@ -97,7 +97,7 @@ type OverrideRequest struct {
 // CleanupRequest is how a service is cleaned up.
 type CleanupRequest struct {
 	// LimitMS and EveryMS are documented for their readers in the tags.
-	LimitMS *int64 `json:"limit_ms,omitempty" doc:"How long an instance may be silent before it is removed, 4000 to 86400000; at least three of the longest interval hold. 0 is the default, 2 minutes; absent leaves it as it is."`
+	LimitMS *int64 `json:"limit_ms,omitempty" doc:"How long an instance may be silent before it is removed, 10000 to 86400000; at least three of the longest interval hold. 0 is the default, 2 minutes; absent leaves it as it is."`
 	EveryMS *int64 `json:"every_ms,omitempty" doc:"The pause between cleanups; at most a quarter of the limit holds. 0 is the default, 30 s; absent leaves it as it is."`
 }
 

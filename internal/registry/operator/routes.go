@@ -36,6 +36,9 @@ const (
 	maxLooked = 10_000
 	// maxNote is the longest note or name of an author, in bytes.
 	maxNote = 256
+	// minLimit is the least limit of a cleanup. Below it Redis could be away for almost a limit before
+	// cleanup waits for the instances to come back.
+	minLimit = 10 * time.Second
 	// maxOverride is the longest time after which an override ends by itself.
 	maxOverride = 10 * 365 * 24 * time.Hour
 )

@@ -71,7 +71,7 @@ func (r *routes) putCleanup(ctx context.Context, in *serviceBodyInput) (*output[
 			}
 			return new(time.Duration(*ms) * time.Millisecond)
 		}
-		limit, every := bounded("limit_ms", q.LimitMS, 4000), bounded("every_ms", q.EveryMS, 100)
+		limit, every := bounded("limit_ms", q.LimitMS, minLimit.Milliseconds()), bounded("every_ms", q.EveryMS, 100)
 		if limit == nil && every == nil {
 			found.Addf("cleanup", "sets nothing, expected limit_ms or every_ms")
 		}

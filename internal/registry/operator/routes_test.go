@@ -206,7 +206,7 @@ func TestCleanupSettings(t *testing.T) {
 		b.ask(t, "GET", services+"/asr", "", `"limit_ms":40000,"every_ms":1000`)
 		b.ask(t, "PUT", services+"/asr/cleanup", `{"every_ms":0}`)
 		b.ask(t, "GET", services+"/asr", "", `"limit_ms":40000,"every_ms":10000`)
-		b.Do(t, "PUT", services+"/none/cleanup", `{"limit_ms":8000}`, root...).Refusal(t, http.StatusNotFound, freeslot.CodeNotFound)
+		b.Do(t, "PUT", services+"/none/cleanup", `{"limit_ms":10000}`, root...).Refusal(t, http.StatusNotFound, freeslot.CodeNotFound)
 	})
 }
 
@@ -226,8 +226,8 @@ func TestRefused(t *testing.T) {
 		{"PUT", services + "/asr/instances/a/override", `{"enabled":true,"note":"a\nb"}`},
 		{"PUT", services + "/asr/instances/a/override", `{"enabled":true,"for_ms":-1}`},
 		{"PUT", services + "/asr/instances/a/override", `{"color":"red"}`},
-		{"PUT", services + "/asr/cleanup", `{"limit_ms":1}`},
-		{"PUT", services + "/asr/cleanup", `{"limit_ms":8000,"every_ms":1}`},
+		{"PUT", services + "/asr/cleanup", `{"limit_ms":9999}`},
+		{"PUT", services + "/asr/cleanup", `{"limit_ms":10000,"every_ms":1}`},
 		{"PUT", services + "/asr/cleanup", `{}`},
 		{"POST", services + "/asr/instances", `{"host":"0.0.0.0","port":1}`},
 		{"POST", services + "/asr/instances", `{"host":"10.1.1.1","port":70000}`},

@@ -1,9 +1,9 @@
 -- cleanup: removes instances of a service that have been silent for longer than its limit, and those without
--- heartbeats that have failed their checks for as long; ends overrides; mends scores in the future.
+-- heartbeats that have failed their checks for as long and still fail; ends overrides; mends scores in the future.
 --
 -- Guarantee: one call is let through in each interval. Where many instances are due at once none is removed until the
 -- guard has ended, and what it has covered is never guarded again. Where nothing cleaned up for half a limit (5 s at least), or
--- Redis' clock has jumped by as much, nothing is due for one limit. It works where Redis has no memory left.
+-- Redis' clock has jumped by as much, nothing is due for one limit. What an operator registered stays. It works where Redis has no memory left.
 --
 -- KEYS[1] registry:services                       set
 -- KEYS[2] registry:services:<service>:heartbeats  zset    KEYS[3] registry:service:<service>    hash
@@ -11,13 +11,14 @@
 -- ARGV[1] service   ARGV[2] stamp, random   ARGV[3] channel of changes   ARGV[4] prefix of the keys of its instances
 -- ARGV[5] limit, ms, and ARGV[6] interval, ms, where the record has none   ARGV[7] the most instances to remove
 -- The keys of instances are not among KEYS, because it finds them by reading.
--- Returns {removed, more, guard, every}: more is 1 where others are due, and the next call is let through; guard says why
+-- Returns {removed, more, guard, every}: more is 1 where others, or the ends of overrides, are due, and the next call is let through; guard says why
 --   nothing is removed and until when, else ''; every is when to call again, ms
 -- Redis 7.0. Cost: O(removed * log(instances) + overrides), and one command for each instance that does not beat or
 --   whose service has at most 1,000.
 local services_key, heartbeats_key, record_key, changes_key, overrides_key = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local service, stamp, change_channel, base = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
 -- include lib/clock.lua
+-- include lib/fresh.lua
 -- include lib/here.lua
 -- include lib/publish.lua
 -- include lib/change.lua
@@ -48,8 +49,10 @@ local failing, lasting = {}, redis.call('ZCOUNT', heartbeats_key, '+inf', '+inf'
 if lasting > 0 then
   local from = lasting > 1000 and now % (lasting - 999) or 0
   for _, id in ipairs(redis.call('ZRANGEBYSCORE', heartbeats_key, '+inf', '+inf', 'LIMIT', from, 1000)) do
-    local checked = redis.pcall('HMGET', base .. id, 'checked', 'failing_since', 'check')
-    if checked[1] == 'failing' and checked[3] and tonumber(checked[2]) then failing[#failing + 1] = {id = id, since = tonumber(checked[2])} end
+    local checked = redis.pcall('HMGET', base .. id, 'checked', 'failing_since', 'check', 'checked_at', 'epoch')
+    if checked[1] == 'failing' and checked[3] and tonumber(checked[2]) and fresh(checked[4]) and checked[5] ~= 'operator' then
+      failing[#failing + 1] = {id = id, since = tonumber(checked[2])}
+    end
   end
 end
 
@@ -67,7 +70,12 @@ end
 local function many(count) return count > 1 and count * 100 > 30 * size end
 
 local count = silent(guard_done, near)
-if guard_until and (now >= guard_until or guard_until > now + 2 * limit or not many(count)) then
+-- A guard that seems to last for longer has not ended: the clock went back, or the limit is smaller now.
+if guard_until and guard_until > now + 2 * limit then
+  guard_until = now + 2 * limit
+  guard_why = string.gsub(guard_why, 'before %d+', string.format('before %.0f', guard_until))
+end
+if guard_until and (now >= guard_until or not many(count)) then
   guard_done, guard_until, guard_cut, guard_why = guard_cut, nil, nil, ''
   count = silent(guard_done, near)
 end
@@ -118,10 +126,11 @@ for _, group in ipairs({{ids, 'expired'}, {failed, 'checks_failed'}}) do
 end
 if redis.call('ZCARD', heartbeats_key) == 0 then return {removed, 0, '', every} end
 
+-- The event has the instances as a whole, so a call ends 20 overrides, and the next ones by another event.
 local ended, keys, overrides = {}, {}, redis.call('HGETALL', overrides_key)
 for i = 1, #overrides, 2 do
   local ok, override = pcall(cjson.decode, overrides[i + 1])
-  if ok and type(override) == 'table' and #ended < 200 then
+  if ok and type(override) == 'table' and #ended < 20 then
     local over = (tonumber(override.until_ms) or 0) > 0 and override.until_ms <= now
     if over or (tonumber(override.gone_ms) or 0) > 0 and override.gone_ms <= now - 604800000 then
       redis.call('HDEL', overrides_key, overrides[i])
@@ -130,6 +139,9 @@ for i = 1, #overrides, 2 do
   end
 end
 if #ended > 0 then touch(ended, keys, 'override') end
+if #ended == 20 and not more then
+  more, set[2] = true, string.format('%.0f', now - every)
+end
 
 if not more and redis.call('ZCARD', heartbeats_key) <= 1000 then
   local longest = 0

@@ -10,7 +10,7 @@
 -- then for each service: timeout in ms, and how many late ids to leave out, of those with the oldest heartbeats
 -- Returns {history or '', at, {head, late_count, id...}...}. At most 1,000 ids a service and 2,000 a call, from the
 --   oldest heartbeat on; the caller asks for the rest by leaving out those that it has.
--- Redis 7.0. Cost: O(services * log(instances) + late ids left out and answered).
+-- Redis 7.0. Cost: O(services * log(instances) + late ids answered).
 -- include lib/clock.lua
 -- include lib/server.lua
 -- include lib/head.lua
@@ -24,7 +24,9 @@ for i = 1, #KEYS / 2 do
   local count = redis.call('ZCOUNT', heartbeats_key, '-inf', edge)
   local one = {h, count}
   if count > 0 and room > 0 then
-    local ids = redis.call('ZRANGE', heartbeats_key, '-inf', edge, 'BYSCORE', 'LIMIT', ARGV[2 * i + 1], math.min(room, 1000))
+    -- By rank, which costs no walk over those left out, as LIMIT with an offset does.
+    local from = tonumber(ARGV[2 * i + 1])
+    local ids = redis.call('ZRANGE', heartbeats_key, from, math.min(from + math.min(room, 1000), count) - 1)
     for j = 1, #ids do one[2 + j] = ids[j] end
     room = room - #ids
   end

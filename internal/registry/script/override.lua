@@ -7,7 +7,8 @@
 -- ARGV[1] service   ARGV[2] stamp, random   ARGV[3] channel of changes   ARGV[4] id
 -- ARGV[5] JSON without times, '' takes the override back   ARGV[6] ms until it ends by itself, 0 for never
 -- Returns {1, revision} done, {4} there is no such instance, or no override to take back, {5} the service has 1,000
--- Redis 7.0. Cost: O(fields).
+--   overrides, all of instances that are there. Else the one whose instance has been gone for longest makes room.
+-- Redis 7.0. Cost: O(fields), and O(overrides) where there are 1,000.
 local record_key, changes_key, overrides_key, instance_key = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local service, stamp, change_channel, id, json, lasts = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5], tonumber(ARGV[6])
 -- include lib/clock.lua
@@ -20,7 +21,15 @@ if json == '' then
 else
   local there = redis.call('HEXISTS', instance_key, 'epoch') == 1
   if not there and not former then return {4} end
-  if not former and redis.call('HLEN', overrides_key) >= 1000 then return {5} end
+  if not former and redis.call('HLEN', overrides_key) >= 1000 then
+    local gone, oldest, all = nil, math.huge, redis.call('HGETALL', overrides_key)
+    for i = 1, #all, 2 do
+      local at = tonumber(string.match(all[i + 1], '"gone_ms":(%d+)'))
+      if at and at > 0 and at < oldest then gone, oldest = all[i], at end
+    end
+    if not gone then return {5} end
+    redis.call('HDEL', overrides_key, gone)
+  end
   local set = cjson.decode(json)
   set.at_ms = now
   if lasts > 0 then set.until_ms = now + lasts end

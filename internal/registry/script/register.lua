@@ -48,7 +48,7 @@ local scores = call('ZMSCORE', heartbeats_key, unpack(ids))
 local reply, changed, kinds = {}, {registered = {}, replaced = {}, updated = {}}, {}
 local moved, beats = {}, {} -- scores of instances that changed, and the items with the same content
 for n, item in ipairs(items) do
-  local old, score = try('HMGET', item.key, 'epoch', 'content', 'host', 'port', 'interval', 'registered', 'metrics', 'checked', 'checked_why', 'failing_since', 'check'), scores[n]
+  local old, score = try('HMGET', item.key, 'epoch', 'content', 'host', 'port', 'interval', 'registered', 'metrics', 'checked', 'checked_why', 'failing_since', 'check', 'checked_at'), scores[n]
   item.old = old
   item.score = item.interval > 0 and at or '+inf'
   local kind = 'registered'
@@ -122,6 +122,7 @@ if changes > 0 then
             add('checked', old[8])
             add('checked_why', old[9])
             add('failing_since', old[10])
+            add('checked_at', old[12])
           end
           if item.metrics == '' then item.metrics = old[7] or '' end
         else
