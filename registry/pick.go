@@ -42,8 +42,9 @@ const (
 // it for Picked.Done.
 var ErrUnavailable = pick.ErrUnavailable
 
-// NewPicker follows a service, waits for its first list, and makes a picker over its lists. Errors:
-// an *freeslot.Error that names every bad field; those of Consumer.AllInstances.
+// NewPicker follows a service until the consumer's Stop, waits for its first list, and makes a
+// picker over its lists. Errors: an *freeslot.Error that names every bad field; those of
+// Consumer.AllInstances.
 func NewPicker(ctx context.Context, c *Consumer, service string, cfg PickConfig) (*Picker, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err

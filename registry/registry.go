@@ -49,7 +49,7 @@ type (
 	//	AllInstances(ctx, service) (*List, error)                      at once for a service that is followed; else it follows it
 	//	HealthyInstances(ctx, service, ...ReadOption) (*List, error)   those that should get traffic
 	//	Subscribe(service, func(*List)) error                          calls with each new list, one call after the other
-	//	Unsubscribe(service) error
+	//	Unsubscribe(service) error                                     ends Subscribes and reads of a service; its pickers, transports and resolvers go on
 	//	Document(ctx, name) (Document, error)                          reads a configuration document
 	//	WatchDocument(name, func(Document)) (stop func(), err error)   calls with it, and with each new version
 	//	PutDocument(ctx, name, seen, content, author, note) (version int64, err error)   writes one made from the version seen

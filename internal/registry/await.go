@@ -8,38 +8,40 @@ import (
 // Follow is Subscribe with an end for this listener alone. It suits resolver.Follower and
 // transport.Follower. A service that cannot be followed is an empty list that says why.
 func (c *Consumer) Follow(service string, call func(*List)) (stop func()) {
-	f, err := c.follow(service)
+	_, stop, err := c.listen(service, &listener{call: call})
 	if err != nil {
 		call(&List{Service: service, State: StateEmpty, Why: err.Error()})
 		return func() {}
 	}
-	return c.listen(f, call)
+	return stop
 }
 
-// listen has call called with each list of a service until stop is called, which does not wait for
-// a call under way.
-func (c *Consumer) listen(f *followed, call func(*List)) (stop func()) {
-	l := &listener{call: call}
-	c.mu.Lock()
-	f.listeners = append(f.listeners, l)
-	c.mu.Unlock()
+// listen follows a service and has l called with each list until stop is called, which does not
+// wait for a call under way.
+func (c *Consumer) listen(service string, l *listener) (f *followed, stop func(), err error) {
+	f, err = c.follow(service, func(f *followed) { f.listeners = append(f.listeners, l) })
+	if err != nil {
+		return nil, nil, err
+	}
 	c.tell(f)
-	return func() {
+	return f, func() {
 		c.mu.Lock()
 		defer c.mu.Unlock()
 		f.listeners = slices.DeleteFunc(f.listeners, func(other *listener) bool { return other == l })
-	}
+		c.release(f)
+	}, nil
 }
 
 // Await returns the list of a service once wanted says so, and the last one when ctx has ended
-// before. Errors: those of AllInstances.
+// before. From then on it is a read, as AllInstances is. Errors: those of AllInstances.
 func (c *Consumer) Await(ctx context.Context, service string, wanted func(*List) bool) (*List, error) {
-	f, err := c.listed(ctx, service)
+	changed := make(chan struct{}, 1)
+	f, stop, err := c.held(ctx, service, func(*List) { signal(changed) })
 	if err != nil {
 		return nil, err
 	}
-	changed := make(chan struct{}, 1)
-	defer c.listen(f, func(*List) { signal(changed) })()
+	defer stop()
+	f.read.Store(true)
 	for {
 		if list := f.list.Load(); wanted(list) || ctx.Err() != nil {
 			return list, nil
@@ -47,8 +49,6 @@ func (c *Consumer) Await(ctx context.Context, service string, wanted func(*List)
 		select {
 		case <-changed:
 		case <-ctx.Done():
-		case <-f.gone:
-			return nil, ErrNotSubscribed
 		case <-c.ctx.Done():
 			return nil, ErrClosed
 		}
@@ -58,13 +58,27 @@ func (c *Consumer) Await(ctx context.Context, service string, wanted func(*List)
 // Lists is the list of one service as it changes.
 type Lists struct{ f *followed }
 
-// List is the current list; nil before the first one, which [Consumer.Lists] waits for.
+// List is the current list.
 func (l Lists) List() *List { return l.f.list.Load() }
 
-// Lists follows a service and waits for its first list. Errors: those of AllInstances.
+// Lists follows a service until Stop, and waits for its first list. Errors: those of AllInstances.
 func (c *Consumer) Lists(ctx context.Context, service string) (Lists, error) {
-	f, err := c.listed(ctx, service)
+	f, _, err := c.held(ctx, service, func(*List) {})
 	return Lists{f}, err
+}
+
+// held is a service that has a list, and is followed until stop is called.
+func (c *Consumer) held(ctx context.Context, service string, call func(*List)) (f *followed, stop func(), err error) {
+	if !c.started.Load() {
+		return nil, nil, ErrNotStarted
+	}
+	if f, stop, err = c.listen(service, &listener{call: call}); err != nil {
+		return nil, nil, err
+	}
+	if err = c.first(ctx, f); err != nil {
+		stop()
+	}
+	return f, stop, err
 }
 
 // Query asks Redis for a page of the instances that a filter takes, for a question that is asked

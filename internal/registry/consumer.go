@@ -49,15 +49,20 @@ type followed struct {
 	ready   chan struct{} // closed when there is a list
 	gone    chan struct{} // closed when the service is not followed any more
 
-	listeners []*listener // guarded by Consumer.mu
+	// listeners, guarded by Consumer.mu, and read are what the service is followed for. Where there
+	// is no listener, read is set with mu held.
+	// Invariant: without either it is not in Consumer.services.
+	listeners []*listener
+	read      atomic.Bool // from the first read until Unsubscribe
 
 	follower followerState
 }
 
 // listener is one that wants each new list; last is the notifier's.
 type listener struct {
-	call func(*List)
-	last *List
+	call       func(*List)
+	subscribed bool // by Subscribe
+	last       *List
 }
 
 // NewConsumer makes a consumer. It does no I/O. Errors: an *freeslot.Error that names every bad
@@ -135,38 +140,37 @@ func (c *Consumer) Running() bool { return c.started.Load() && c.ctx.Err() == ni
 // slow one delays the others, and then gets only the latest list. A listener must not call Stop. It
 // may come before Start. Errors: an *freeslot.Error for a bad name; ErrClosed.
 func (c *Consumer) Subscribe(service string, call func(*List)) error {
-	f, err := c.follow(service)
-	if err != nil {
-		return err
-	}
-	c.mu.Lock()
-	f.listeners = append(f.listeners, &listener{call: call})
-	c.mu.Unlock()
-	c.tell(f)
-	return nil
+	_, _, err := c.listen(service, &listener{call: call, subscribed: true})
+	return err
 }
 
-// Unsubscribe ends what Subscribe, or a read, began, for all listeners of the service. One that is
-// being called is not waited for. Errors: ErrNotSubscribed.
+// Unsubscribe ends what all Subscribes and reads of a service began. One that is being called is
+// not waited for. What Follow and Lists began goes on. Errors: ErrNotSubscribed.
 func (c *Consumer) Unsubscribe(service string) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	v, ok := c.services.LoadAndDelete(service)
+	v, ok := c.services.Load(service)
 	if !ok {
 		return ErrNotSubscribed
 	}
 	f := v.(*followed)
-	f.listeners = nil
-	close(f.gone)
-	c.removed = append(c.removed, f)
-	signal(c.poke)
+	before := len(f.listeners)
+	f.listeners = slices.DeleteFunc(f.listeners, func(l *listener) bool { return l.subscribed })
+	if !f.read.Swap(false) && len(f.listeners) == before {
+		return ErrNotSubscribed
+	}
+	c.release(f)
 	return nil
 }
 
-// follow is the service, which is followed from now on.
-func (c *Consumer) follow(service string) (*followed, error) {
+// follow is the service, which is followed from now on for what use, called with mu held, adds.
+func (c *Consumer) follow(service string, use func(*followed)) (*followed, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	if v, ok := c.services.Load(service); ok {
-		return v.(*followed), nil
+		f := v.(*followed)
+		use(f)
+		return f, nil
 	}
 	if err := freeslot.ValidateName("service", service); err != nil {
 		return nil, err
@@ -174,20 +178,28 @@ func (c *Consumer) follow(service string) (*followed, error) {
 	if c.ctx.Err() != nil {
 		return nil, ErrClosed
 	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
 	f := &followed{service: service, ready: make(chan struct{}), gone: make(chan struct{})}
-	if v, there := c.services.LoadOrStore(service, f); there {
-		return v.(*followed), nil
-	}
+	use(f)
+	c.services.Store(service, f)
 	c.added = append(c.added, f)
 	signal(c.poke)
 	return f, nil
 }
 
+// release ends the following of a service that nothing uses any more. The caller holds mu.
+func (c *Consumer) release(f *followed) {
+	if len(f.listeners) > 0 || f.read.Load() || !c.services.CompareAndDelete(f.service, f) {
+		return
+	}
+	close(f.gone)
+	c.removed = append(c.removed, f)
+	signal(c.poke)
+}
+
 // AllInstances is the list of a service, at once if the consumer follows it. Otherwise it follows
-// the service from now on, and waits for the first list. Errors: an *freeslot.Error for a bad name;
-// ErrNotStarted, ErrClosed, ErrNotSubscribed after an Unsubscribe meanwhile; the end of ctx.
+// the service from now on, until Unsubscribe, and waits for the first list. Errors: an
+// *freeslot.Error for a bad name; ErrNotStarted, ErrClosed, ErrNotSubscribed after an Unsubscribe
+// meanwhile; the end of ctx.
 func (c *Consumer) AllInstances(ctx context.Context, service string) (*List, error) {
 	f, err := c.listed(ctx, service)
 	if err != nil {
@@ -196,27 +208,35 @@ func (c *Consumer) AllInstances(ctx context.Context, service string) (*List, err
 	return f.list.Load(), nil
 }
 
-// listed is a service that has a list.
+// listed is a service that is read, and has a list.
 func (c *Consumer) listed(ctx context.Context, service string) (*followed, error) {
-	if v, ok := c.services.Load(service); ok && v.(*followed).list.Load() != nil {
+	if v, ok := c.services.Load(service); ok && v.(*followed).read.Load() && v.(*followed).list.Load() != nil {
 		return v.(*followed), nil
 	}
 	if !c.started.Load() {
 		return nil, ErrNotStarted
 	}
-	f, err := c.follow(service)
+	f, err := c.follow(service, func(f *followed) { f.read.Store(true) })
 	if err != nil {
 		return nil, err
 	}
+	return f, c.first(ctx, f)
+}
+
+// first waits for the first list of a service.
+func (c *Consumer) first(ctx context.Context, f *followed) error {
+	if f.list.Load() != nil {
+		return nil
+	}
 	select {
 	case <-f.ready:
-		return f, nil
+		return nil
 	case <-f.gone:
-		return nil, ErrNotSubscribed
+		return ErrNotSubscribed
 	case <-c.ctx.Done():
-		return nil, ErrClosed
+		return ErrClosed
 	case <-ctx.Done():
-		return nil, fmt.Errorf("wait for the first list of service %s: %w", service, context.Cause(ctx))
+		return fmt.Errorf("wait for the first list of service %s: %w", f.service, context.Cause(ctx))
 	}
 }
 

@@ -1,6 +1,7 @@
 package registry
 
 import (
+	"context"
 	"errors"
 	"strings"
 	"testing"
@@ -47,6 +48,75 @@ func TestConsumerFollows(t *testing.T) {
 			t.Fatalf("users again: %v, %v", l, err)
 		}
 	})
+}
+
+// Unsubscribe ends subscriptions and reads alone, and what nothing uses is not followed any more.
+func TestConsumerUsers(t *testing.T) {
+	redistest.Backends(t, func(t *testing.T, redis *redistest.Target) {
+		t.Parallel()
+		prefix := redis.Prefix(t)
+		w, c := newWriter(t, redis, prefix), newConsumer(t, redis, prefix)
+		follows := func(service string) bool { _, ok := c.services.Load(service); return ok }
+		w.register("users", "e", []string{"a"})
+		heard := &seen{t: t, lists: make(chan *List, 100)}
+		stop := c.Follow("users", func(l *List) { heard.lists <- l }) // as transports and resolvers do
+		lists, err := c.Lists(consumerContext(t), "users")            // as a Picker does
+		if err != nil {
+			t.Fatal(err)
+		}
+		s := subscribe(t, c, "users")
+		s.untilText("live a")
+		if err := c.Unsubscribe("users"); err != nil {
+			t.Fatal(err)
+		}
+		if err := c.Unsubscribe("users"); !errors.Is(err, ErrNotSubscribed) {
+			t.Errorf("second Unsubscribe: %v", err)
+		}
+		w.register("users", "e", []string{"b"})
+		w.deregister("users", "a")
+		heard.untilText("live b")
+		if got := describe(lists.List()); got != "live b" {
+			t.Errorf("the picker has %s", got)
+		}
+		if stop(); !follows("users") {
+			t.Error("the end of Follow has ended the picker's lists")
+		}
+
+		stop = c.Follow("orders", func(*List) {})
+		again := c.Follow("orders", func(*List) {})
+		if stop(); !follows("orders") {
+			t.Error("the end of one Follow has ended another one")
+		}
+		if again(); follows("orders") {
+			t.Error("nothing uses the service, and it is followed")
+		}
+		stop = c.Follow("orders", func(*List) {})
+		if _, err := c.AllInstances(consumerContext(t), "orders"); err != nil {
+			t.Error(err)
+		}
+		if stop(); !follows("orders") {
+			t.Error("the end of Follow has ended a read")
+		}
+		if err := c.Unsubscribe("orders"); err != nil || follows("orders") {
+			t.Errorf("Unsubscribe after a read: %v", err)
+		}
+	})
+}
+
+// Lists that give up waiting for the first list leave nothing behind.
+func TestConsumerListsGiveUp(t *testing.T) {
+	t.Parallel()
+	redis := redistest.New(t)
+	redis.Kill()
+	c := newConsumer(t, redis.Target, "p", func(o *ConsumerOptions) { o.SnapshotDir = t.TempDir() })
+	ctx, cancel := context.WithCancel(consumerContext(t))
+	cancel()
+	if _, err := c.Lists(ctx, "orders"); !errors.Is(err, context.Canceled) {
+		t.Errorf("lists: %v", err)
+	}
+	if _, ok := c.services.Load("orders"); ok {
+		t.Error("the service is followed")
+	}
 }
 
 // A load of many pages while everything changes.

@@ -42,7 +42,7 @@ type Provider struct {
 	mu       sync.Mutex
 	begun    bool                // guarded by mu
 	stopping bool                // guarded by mu
-	services map[string]*service // guarded by mu
+	services map[string]*service // guarded by mu, which comes before that of a service
 	loops    sync.WaitGroup      // guarded by mu until stopping
 }
 
@@ -193,14 +193,14 @@ func (p *Provider) Register(ctx context.Context, reg Registration) error {
 	if err := found.Err(); err != nil {
 		return err
 	}
-	s, err := p.serviceOf(reg.Service)
-	if err != nil {
-		return err
-	}
 	if hostID && unplaced {
 		reg.ID = unplacedID(reg.Port)
 	}
 	reg = reg.WithDefaults()
+	s, err := p.locked(reg.Service)
+	if err != nil {
+		return err
+	}
 	return s.ask(ctx, reg.ID, func(m *member) (*member, error) {
 		switch {
 		case m == nil || m.over():
@@ -357,8 +357,8 @@ func (p *Provider) ready() error {
 	return nil
 }
 
-// serviceOf is a service with its loop.
-func (p *Provider) serviceOf(name string) (*service, error) {
+// locked is a service whose mu is locked, so that its loop does not end before it has a member.
+func (p *Provider) locked(name string) (*service, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.stopping {
@@ -370,7 +370,21 @@ func (p *Provider) serviceOf(name string) (*service, error) {
 		p.services[name] = s
 		p.loops.Go(func() { s.run(p.ctx) })
 	}
+	s.mu.Lock()
 	return s, nil
+}
+
+// forget takes a service without members away, whose loop ends then.
+func (p *Provider) forget(s *service) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.members) > 0 {
+		return false
+	}
+	delete(p.services, s.name)
+	return true
 }
 
 // ask lets a member of the provider do something, and waits for the outcome.
@@ -384,6 +398,7 @@ func (p *Provider) ask(ctx context.Context, serviceName, id string, change func(
 	if s == nil {
 		return ErrUnknown
 	}
+	s.mu.Lock()
 	return s.ask(ctx, id, func(m *member) (*member, error) {
 		if m == nil {
 			return nil, ErrUnknown
@@ -414,8 +429,8 @@ func (p *Provider) askAll(ctx context.Context, choose func(*member) bool) (out [
 }
 
 // ask is askAll for one member. change gets nil where there is none, and returns the one to keep.
+// The caller has locked mu, which ask unlocks.
 func (s *service) ask(ctx context.Context, id string, change func(*member) (*member, error)) error {
-	s.mu.Lock()
 	m, err := change(s.members[id])
 	if err != nil {
 		s.mu.Unlock()

@@ -659,3 +659,30 @@ func TestProviderStopBounded(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// TestProviderNames: a service without an instance costs a provider nothing, and can be registered
+// again at any time.
+func TestProviderNames(t *testing.T) {
+	onBoth(t, func(t *testing.T, r *rig) {
+		p := r.provider()
+		none := func() bool { p.mu.Lock(); defer p.mu.Unlock(); return len(p.services) == 0 }
+		var racers sync.WaitGroup
+		for n := range 4 {
+			racers.Go(func() {
+				for range 25 {
+					reg := mine(fmt.Sprint(n))
+					if err := errors.Join(p.Register(bounded(t), reg), p.Deregister(bounded(t), svc, reg.ID)); err != nil {
+						t.Error(err)
+					}
+				}
+			})
+		}
+		racers.Wait()
+		await(t, "the end of the service", none)
+		r.registers(p, mine("a"))
+		if none() {
+			t.Error("the service of an instance has ended")
+		}
+		r.beaten("a")
+	})
+}

@@ -38,7 +38,7 @@ func (s *service) poke() {
 	}
 }
 
-// run sends what is due, once Redis was reached, until ctx ends.
+// run sends what is due, once Redis was reached, until ctx ends or no member is left.
 func (s *service) run(ctx context.Context) {
 	select {
 	case <-s.p.redis.reached:
@@ -49,6 +49,9 @@ func (s *service) run(ctx context.Context) {
 	cleanup := time.Now().Add(cleanupPause(0))
 	for ctx.Err() == nil {
 		wait := s.send(ctx)
+		if s.p.forget(s) {
+			return
+		}
 		if !time.Now().Before(cleanup) {
 			cleanup = time.Now().Add(cleanupPause(s.cleanup(ctx)))
 		}
@@ -79,12 +82,6 @@ func cleanupPause(every time.Duration) time.Duration {
 const leastCleanupPause = time.Second
 
 func (s *service) cleanup(ctx context.Context) (every time.Duration) {
-	s.mu.Lock()
-	empty := len(s.members) == 0
-	s.mu.Unlock()
-	if empty {
-		return 0
-	}
 	done, err := s.p.conn().cleanupAll(ctx, s.name)
 	s.p.metrics.removed.Add(float64(done.removed))
 	if err != nil && ctx.Err() == nil {

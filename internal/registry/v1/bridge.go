@@ -147,7 +147,7 @@ func (b *Bridge) find() {
 // round looks at each service of this replica's share. What leaves the share is forgotten: scores
 // of long ago say nothing of who lives now.
 func (b *Bridge) round(following map[string]*service) {
-	own := b.own()
+	own := b.own(following)
 	for name := range following {
 		if _, found := slices.BinarySearch(own, name); !found {
 			delete(following, name)
@@ -166,8 +166,9 @@ func (b *Bridge) round(following map[string]*service) {
 	}
 }
 
-// own are the services of this replica's share, in their order.
-func (b *Bridge) own() []string {
+// own are the services of this replica's share, in their order. One that is followed stays until it
+// is empty: a search does not find it once its last instance has gone, but its copies are left.
+func (b *Bridge) own(following map[string]*service) []string {
 	b.mu.Lock()
 	all, share, alone := slices.Clone(b.found), b.share, b.alone
 	b.mu.Unlock()
@@ -182,9 +183,14 @@ func (b *Bridge) own() []string {
 			b.failed("list services", err)
 		}
 		all = append(all, names...)
-		slices.Sort(all)
-		all = slices.Compact(all)
 	}
+	for name, s := range following {
+		if !s.empty {
+			all = append(all, name)
+		}
+	}
+	slices.Sort(all)
+	all = slices.Compact(all)
 	return slices.DeleteFunc(all, func(name string) bool { return !alone && !share.Has(name) })
 }
 

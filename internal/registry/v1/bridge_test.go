@@ -384,7 +384,7 @@ func TestTakeover(t *testing.T) {
 		all := []string{"one", "two"}
 		bridges := map[string]*Bridge{"one": r.bridge("one", false, all...), "two": r.bridge("two", false, all...)}
 		r.awaitHealthy("a", "b")
-		follows := func(name string) bool { return slices.Contains(bridges[name].own(), asr) }
+		follows := func(name string) bool { return slices.Contains(bridges[name].own(nil), asr) }
 		r.await("both search", func() bool { return follows("one") != follows("two") })
 		dies, lives := "one", "two"
 		if follows("two") {
@@ -395,6 +395,36 @@ func TestTakeover(t *testing.T) {
 		bridges[lives].SetReplicas([]string{lives})
 		r.awaitHealthy("a")
 		r.await("no copy is left of b", func() bool { _, _, err := r.store.Instance(t.Context(), asr, "b"); return err != nil })
+	})
+}
+
+// TestLastLeaves: the copy of the last instance of a service goes with it, also when a search, which
+// does not find the service any more, comes before the next look. Then the service is forgotten.
+func TestLastLeaves(t *testing.T) {
+	onBoth(t, func(t *testing.T, r *rig) {
+		b := New(Config{Self: "one", KeyPrefix: r.old.prefix, Prefix: r.prefix}, r.redis.RoleClient(t), r.store, zaptest.NewLogger(t)) // it never starts
+		b.SetReplicas([]string{"one"})
+		following := make(map[string]*service)
+		r.register("a", "8080")
+		b.find()
+		b.round(following)
+		r.do("ZADD", r.old.prefix+":heartbeat:"+asr, "1", "a")
+		b.round(following)
+		if d, _, err := r.store.Instance(t.Context(), asr, "a"); err != nil || d.Origin != registry.OriginV1 {
+			t.Fatalf("no copy: %+v, %v", d, err)
+		}
+		r.deregister("a")
+		b.find()
+		b.round(following)
+		if d, _, err := r.store.Instance(t.Context(), asr, "a"); err == nil {
+			t.Errorf("the copy is left: %+v", d)
+		}
+		for range 2 { // one look sees that nothing is left
+			b.round(following)
+		}
+		if len(following) > 0 {
+			t.Error("a service without instances is followed")
+		}
 	})
 }
 

@@ -20,6 +20,8 @@ type service struct {
 	scores map[string]string
 	// refused are ids whose records cannot be copied; the log has why.
 	refused map[string]bool
+	// empty: the last look found neither instances of the first version nor copies.
+	empty bool
 
 	// second is what the second version had at loaded and now, Redis' time, at this revision.
 	second   map[string]*registry.Detail
@@ -45,6 +47,7 @@ func (b *Bridge) look(ctx context.Context, s *service) error {
 			gone = append(gone, id)
 		}
 	}
+	s.empty = len(members) == 0 && len(gone) == 0
 	if err := b.store.RemoveCopies(ctx, s.name, gone); err != nil {
 		return err
 	}
