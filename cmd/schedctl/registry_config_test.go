@@ -40,7 +40,7 @@ func TestRegistryCleanup(t *testing.T) {
 	t.Parallel()
 	l := start(t)
 	l.ctl(t, "registry", "put", "db", "--host", "10.1.2.3", "--port", "5432").expect(t, exitOK, "revision 1")
-	l.ctl(t, "registry", "set", "db", "--limit", "8s").expect(t, exitOK, "cleanup of db is set")
+	l.ctl(t, "registry", "set", "db", "--limit", "12s").expect(t, exitOK, "cleanup of db is set")
 }
 
 // TestRegistryConfigWatch: it prints what is there, each change and the end.
