@@ -27,6 +27,8 @@ const (
 // Head is what readers must know of a list.
 type Head struct {
 	Name string
+	// At is Redis' time when the head was read.
+	At time.Time
 	// Birth identifies one life of the list: a deleted list that is made again has another one.
 	Birth    string
 	Revision int64
@@ -50,13 +52,16 @@ type Head struct {
 	// Edited is how many entries all edits ever had. Floor is the revision of the newest edit that
 	// the log does not have any more.
 	Edited, Floor int64
-	// Op is the operation that runs; its zero value is none.
+	// Op is the operation that runs; without ID there is none. Of a frozen list, and of one that is
+	// being deleted, it has Why and Since.
 	Op Operation
+	// raw are the fields that a step compares, as the record had them.
+	raw string
 }
 
 // Operation is what an operator, or compaction, does to a list.
 type Operation struct {
-	ID     string // random
+	ID     string // random; it stays when another replica takes the operation
 	Kind   OpKind
 	Number int64 // the version that it builds or switches to; 0 is none
 	// Base and Edited are the head's Revision and Edited when it began.
