@@ -7,7 +7,7 @@ var Access = script.Access{Scripts: scripts, Roles: map[script.Role]script.Needs
 	script.RoleReplica: {
 		Commands: []string{
 			"hdel", "hexists", "hget", "hgetall", "hkeys", "hlen", "hmget", "hset", "hvals", "info", "pexpire", "time", "unlink",
-			"xadd", "xdel", "xrange",
+			"xadd", "xdel", "xrange", "zadd", "zremrangebyrank", "zscore",
 		},
 		Publishes: true,
 	},

@@ -51,13 +51,20 @@ var errMemory = &freeslot.Error{
 type Control struct {
 	runner *script.Runner
 	k      keys
+	limits limits
 }
+
+// limits are those of edits; tests have smaller ones.
+type limits struct{ edits, urgent, log int64 }
 
 // NewControl makes a control on a ready client of the control server, which stays the caller's. It
 // does no I/O. reg may be nil; a second control on one registerer panics.
 func NewControl(client rueidis.Client, prefix string, cluster bool, log *zap.Logger, reg prometheus.Registerer) *Control {
 	layout := ControlLayout(prefix, cluster)
-	return &Control{runner: script.NewRunner(script.Config{Layout: layout, CallTimeout: callTimeout}, client, log, reg), k: keys{layout}}
+	return &Control{
+		runner: script.NewRunner(script.Config{Layout: layout, CallTimeout: callTimeout}, client, log, reg),
+		k:      keys{layout}, limits: limits{MaxEdits, MaxUrgent, LogEntries},
+	}
 }
 
 // Layout names the cell of the control server, for [Channel].
@@ -189,10 +196,9 @@ func (c *Control) stepOnce(ctx context.Context, saw *Head, ch *change) (code int
 	if ch.watched != 0 {
 		watched = number(ch.watched)
 	}
-	keys := []string{c.k.index(), c.k.record(list), c.k.versions(list), c.k.edits(list), c.k.staged(list), c.k.clients(list)}
 	args := []string{list, c.k.change(list), random128(), ch.mode, saw.raw, watched, ch.json, number(int64(len(ch.fields)))}
 	args = slices.Concat(args, ch.fields, ch.versions)
-	r := reply(c.runner.Call(ctx, scripts["step"], keys, args))
+	r := reply(c.runner.Call(ctx, scripts["step"], c.k.all(list), args))
 	code = r.Number()
 	at := milliseconds(&r)
 	h = readHead(&r, list, at)

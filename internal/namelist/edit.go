@@ -2,14 +2,14 @@ package namelist
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
 	"github.com/freeslot/freeslot"
+	"github.com/freeslot/freeslot/internal/namelist/form"
 )
 
 // Limits of edits.
@@ -23,17 +23,13 @@ const (
 	CompactFrom = 25_000
 	// LogEntries is the most entries of a list's log.
 	LogEntries = 100_000
-	// maxID is the bytes of an id.
-	maxID = 256
 )
 
 // EditRequest is an edit to append.
 type EditRequest struct {
-	// ID tells a repeated call; empty is one that is never repeated.
+	// ID tells a repeated call, within an hour and 1,000 edits; empty is one that is never repeated.
 	ID string
-	// Birth is the life of the list that the caller means; empty is any.
-	Birth string
-	// Changes have ids in the list's form, each once.
+	// Changes have each id once.
 	Changes []Change
 	// Urgent edits are also taken while an operation runs, and beyond MaxEdits.
 	Urgent bool
@@ -48,27 +44,29 @@ func (e *EditRequest) validate(found *freeslot.FieldErrors) {
 	if e.Urgent && (e.Author == "" || e.Note == "") {
 		found.Addf("urgent", "needs an author and a note")
 	}
-	checkChanges(found, e.Changes)
 }
 
-func checkChanges(found *freeslot.FieldErrors, changes []Change) {
+// clean brings the ids of entries into the form of a list.
+func clean(found *freeslot.FieldErrors, f form.Form, changes []Change) []Change {
 	if len(changes) == 0 || len(changes) > EditEntries {
 		found.Addf("entries", "are %d, expected 1 to %d", len(changes), EditEntries)
-		return
+		return nil
 	}
-	seen := make(map[string]bool, len(changes))
-	for i, c := range changes {
-		field := fmt.Sprintf("entries[%d]", i)
-		switch {
-		case c.ID == "" || len(c.ID) > maxID:
-			found.Addf(field+".id", "has %d bytes, expected 1 to %d", len(c.ID), maxID)
-		case seen[c.ID]:
+	out, seen := slices.Clone(changes), make(map[string]bool, len(changes))
+	for i := range out {
+		c, field := &out[i], fmt.Sprintf("entries[%d]", i)
+		var err error
+		if c.ID, err = f.Clean(c.ID); err != nil {
+			found.Addf(field+".id", "%v", err)
+		} else if seen[c.ID] {
 			found.Addf(field+".id", "is there twice")
-		case c.ExpiresMS < 0 || c.Remove && c.ExpiresMS != 0:
+		}
+		if c.ExpiresMS < 0 || c.Remove && c.ExpiresMS != 0 {
 			found.Addf(field+".expires_ms", "is %d, expected a time of an entry that is not removed, or 0", c.ExpiresMS)
 		}
 		seen[c.ID] = true
 	}
+	return out
 }
 
 // editBy is what the log keeps of who made an edit.
@@ -86,47 +84,45 @@ type editCall struct {
 	entries                  string
 	by                       editBy
 	fields                   []string
-	log                      int64
 }
 
 // Edit appends an edit, and returns its revision.
 func (c *Control) Edit(ctx context.Context, list string, e EditRequest) (revision int64, err error) {
+	h, err := c.Head(ctx, list)
+	if err != nil {
+		return 0, err
+	}
 	var found freeslot.FieldErrors
-	found.Add(ValidateName("list", list))
-	if e.validate(&found); len(found) > 0 {
+	e.validate(&found)
+	changes := clean(&found, h.Form, e.Changes)
+	if len(found) > 0 {
 		return 0, found.Err()
 	}
-	entries, err := json.Marshal(e.Changes)
+	entries, err := json.Marshal(changes)
 	if err != nil {
 		return 0, err
 	}
 	call := editCall{
-		list: list, id: e.ID, birth: e.Birth, states: statesFor(func(r rule) bool { return r.edits }), limit: MaxEdits,
-		n: int64(len(e.Changes)), entries: string(entries), by: editBy{e.Author, e.Note, e.Urgent}, log: LogEntries,
+		list: list, id: e.ID, birth: h.Birth, states: statesFor(func(r rule) bool { return r.edits }), limit: c.limits.edits,
+		n: int64(len(changes)), entries: string(entries), by: editBy{e.Author, e.Note, e.Urgent},
 	}
 	if e.Urgent {
-		call.states, call.limit = statesFor(func(r rule) bool { return r.urgent }), MaxUrgent
+		call.states, call.limit = statesFor(func(r rule) bool { return r.urgent }), c.limits.urgent
 	}
 	return c.edit(ctx, &call)
 }
 
 // edit is edit.lua.
 func (c *Control) edit(ctx context.Context, e *editCall) (revision int64, err error) {
-	id := random128()
-	if e.id != "" {
-		sum := sha256.Sum256([]byte(e.id))
-		id = hex.EncodeToString(sum[:16])
-	}
 	by, err := json.Marshal(e.by)
 	if err != nil {
 		return 0, err
 	}
-	keys := []string{c.k.index(), c.k.record(e.list), c.k.versions(e.list), c.k.edits(e.list), c.k.staged(e.list)}
 	args := append([]string{
-		e.list, c.k.change(e.list), id, e.birth, "," + strings.Join(e.states, ",") + ",", e.session,
-		number(e.limit), number(e.log), number(e.n), e.entries, string(by),
+		e.list, c.k.change(e.list), e.id, e.birth, "," + strings.Join(e.states, ",") + ",", e.session,
+		number(e.limit), number(c.limits.log), number(e.n), e.entries, string(by),
 	}, e.fields...)
-	r := reply(c.runner.Call(ctx, scripts["edit"], keys, args))
+	r := reply(c.runner.Call(ctx, scripts["edit"], c.k.changing(e.list), args))
 	code, at := r.Number(), milliseconds(&r)
 	what := "an edit"
 	if e.by.Urgent {
@@ -170,15 +166,17 @@ func (e *editCall) refused(h *Head, what string) error {
 // of an id replaces the earlier one. It returns how many are staged, and until when the lease lasts.
 // Without changes it renews alone.
 func (c *Control) Stage(ctx context.Context, list, session string, changes []Change) (staged int64, lease time.Time, err error) {
-	var found freeslot.FieldErrors
-	found.Add(ValidateName("list", list))
+	before, err := c.Head(ctx, list)
+	if err != nil {
+		return 0, lease, err
+	}
 	if len(changes) > 0 {
-		checkChanges(&found, changes)
+		var found freeslot.FieldErrors
+		if changes = clean(&found, before.Form, changes); len(found) > 0 {
+			return 0, lease, found.Err()
+		}
 	}
-	if len(found) > 0 {
-		return 0, lease, found.Err()
-	}
-	args := []string{session, number(SessionLease.Milliseconds()), number(MaxEdits)}
+	args := []string{session, number(SessionLease.Milliseconds()), number(c.limits.edits)}
 	for _, change := range changes {
 		text, err := json.Marshal(change)
 		if err != nil {
@@ -201,7 +199,7 @@ func (c *Control) Stage(ctx context.Context, list, session string, changes []Cha
 	case code == codeFull:
 		if n := r.Number(); r.Err == nil {
 			return 0, lease, &freeslot.Error{Code: freeslot.CodeOverloaded, Message: fmt.Sprintf(
-				"edit session %s of list %s has %d entries, of at most %d", session, list, n, MaxEdits)}
+				"edit session %s of list %s has %d entries, of at most %d", session, list, n, c.limits.edits)}
 		}
 	default:
 		r.Err = fmt.Errorf("code %d of redis is unknown", code)
@@ -239,7 +237,7 @@ func (c *Control) Commit(ctx context.Context, list, session string, by By) (revi
 	}
 	former := h.Op.Former // of another operation it is not used
 	return c.edit(ctx, &editCall{
-		list: list, id: session, session: session, states: []string{string(Editing)}, limit: MaxEdits,
-		by: editBy{Author: by.Author, Note: by.Note}, fields: idle(former), log: LogEntries,
+		list: list, id: session, session: session, states: []string{string(Editing)}, limit: c.limits.edits,
+		by: editBy{Author: by.Author, Note: by.Note}, fields: idle(former),
 	})
 }

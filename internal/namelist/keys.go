@@ -19,8 +19,17 @@ func (k keys) record(list string) string   { return k.layout.Key("lists:record",
 func (k keys) versions(list string) string { return k.layout.Key("lists:versions", list) }
 func (k keys) edits(list string) string    { return k.layout.Key("lists:edits", list) }
 func (k keys) staged(list string) string   { return k.layout.Key("lists:staged", list) }
+func (k keys) editIDs(list string) string  { return k.layout.Key("lists:edit_ids", list) }
 func (k keys) clients(list string) string  { return k.layout.Key("lists:clients", list) }
 func (k keys) change(list string) string   { return k.layout.Key("list_change", list) }
+
+// changing are the keys of a list that edit.lua takes.
+func (k keys) changing(list string) []string {
+	return []string{k.index(), k.record(list), k.versions(list), k.edits(list), k.staged(list), k.editIDs(list)}
+}
+
+// all are the keys of a list that step.lua takes.
+func (k keys) all(list string) []string { return append(k.changing(list), k.clients(list)) }
 
 // ControlLayout names the cell of the control server.
 func ControlLayout(prefix string, cluster bool) script.Layout {

@@ -1,6 +1,7 @@
 package namelist
 
 import (
+	"slices"
 	"strings"
 	"time"
 	"unicode"
@@ -82,10 +83,8 @@ func (s Settings) withDefaults() Settings {
 }
 
 func (s *Spec) validate(found *freeslot.FieldErrors) {
-	switch s.Form {
-	case form.Exact, form.Lower, form.Integer:
-	default:
-		found.Addf("form", "is %q, expected exact, lower or integer", s.Form)
+	if !slices.Contains(form.Forms(), s.Form) {
+		found.Addf("form", "is %q, expected one of %q", s.Form, form.Forms())
 	}
 	if s.Server != "" {
 		found.Add(freeslot.ValidateName("server", s.Server))

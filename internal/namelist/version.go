@@ -39,12 +39,12 @@ func (h *Head) Target(v *Version) error {
 }
 
 // watch looks whether a list can switch to a version, and lets the change fail if that changes.
-func (c *Control) watch(ctx context.Context, h *Head, number int64, ch *change) error {
-	v, text, err := c.version(ctx, h.Name, number)
+func (c *Control) watch(ctx context.Context, h *Head, n int64, ch *change) error {
+	v, text, err := c.version(ctx, h.Name, n)
 	if err != nil {
 		return err
 	}
-	ch.watched, ch.json = number, text
+	ch.watched, ch.json = n, text
 	return h.Target(v)
 }
 

@@ -5,7 +5,8 @@
 -- no memory left. The time is Redis' own.
 --
 -- KEYS[1] lists:index  hash   KEYS[2] lists:record:<list>  hash   KEYS[3] lists:versions:<list>  hash
--- KEYS[4] lists:edits:<list>  stream   KEYS[5] lists:staged:<list>  hash   KEYS[6] lists:clients:<list>  hash
+-- KEYS[4] lists:edits:<list>  stream   KEYS[5] lists:staged:<list>  hash   KEYS[6] lists:edit_ids:<list>  zset
+-- KEYS[7] lists:clients:<list>  hash
 -- ARGV[1] list   ARGV[2] channel   ARGV[3] random id of this step
 -- ARGV[4] 'quiet': it takes no revision, and nothing is published; 'fresh': all that there was of the list goes; or ''
 -- ARGV[5] what the caller saw: birth, state, op, holder, lease, serving, next and floor, with spaces between
@@ -14,7 +15,7 @@
 -- ARGV[9..] fields, then versions: number and JSON in turns, '' to remove it
 -- Returns {1, at, head} done, {2, at, head} this very step was the newest one, {3, at, head} the list is not as the caller saw it
 -- Redis 7.0. Cost: O(fields), and O(edits) with 'fresh'.
-local index_key, record_key, versions_key, edits_key, staged_key, clients_key = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
+local index_key, record_key, versions_key, edits_key, staged_key = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local list, change_channel, id, mode, saw, watched, json = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5], ARGV[6], ARGV[7]
 local last = 8 + tonumber(ARGV[8])
 -- include lib/clock.lua
@@ -29,7 +30,7 @@ end
 
 redis.call('HDEL', record_key, '') -- Redis takes what follows a write that needs no memory
 local revision = string.format('%.0f', (tonumber(is[10]) or 0) + 1)
-if mode == 'fresh' then redis.call('UNLINK', record_key, versions_key, edits_key, staged_key, clients_key) end
+if mode == 'fresh' then redis.call('UNLINK', unpack(KEYS, 2)) end
 local set = {}
 if mode ~= 'quiet' then set = {'step', id, 'revision', revision} end
 for i = 9, last, 2 do

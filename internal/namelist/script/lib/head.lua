@@ -1,5 +1,5 @@
 -- head: what readers must know of a list: {fields of its record, JSON of the serving version, JSON of the next one},
--- '' where there is none. recent and step are for the scripts alone.
+-- '' where there is none. The field step is for step.lua alone.
 -- Needs: record_key, versions_key
 -- Defines: head
 local function head()
@@ -7,7 +7,7 @@ local function head()
   local all = redis.call('HGETALL', record_key)
   for i = 1, #all, 2 do
     if chosen[all[i]] then chosen[all[i]] = all[i + 1] end
-    if all[i] ~= 'recent' and all[i] ~= 'step' then
+    if all[i] ~= 'step' then
       fields[#fields + 1] = all[i]
       fields[#fields + 1] = all[i + 1]
     end

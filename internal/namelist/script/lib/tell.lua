@@ -1,7 +1,7 @@
 -- tell: publishes a revision: with the head, entries (JSON), both, or neither, which sends readers to the delta.
 -- The one call of PUBLISH becomes SPUBLISH on a cluster.
 -- Needs: at, change_channel
--- Defines: tell
+-- Defines: publish, tell
 local function publish(channel, message) redis.call('PUBLISH', channel, message) end
 local function tell(revision, birth, h, entries)
   local parts = {'{"revision":' .. revision .. ',"at":' .. at .. ',"birth":' .. cjson.encode(birth)}
