@@ -2,7 +2,7 @@
 --
 -- Guarantee: a report goes when its client has been silent for a minute. The time is Redis' own.
 --
--- KEYS[1] lists:index  hash   KEYS[2..] lists:clients:<list>  hash, one a list
+-- KEYS[1] lists:index  hash   KEYS[2..] lists:clients:<list>  hash, one for each
 -- ARGV[1] client   ARGV[2..] for each list: its name, and the report as JSON
 -- Returns when, in ms
 -- Redis 7.0. Cost: O(lists).
