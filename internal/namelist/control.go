@@ -200,7 +200,7 @@ func (c *Control) stepOnce(ctx context.Context, saw *Head, ch *change) (code int
 	args = slices.Concat(args, ch.fields, ch.versions)
 	r := reply(c.runner.Call(ctx, scripts["step"], c.k.all(list), args))
 	code = r.Number()
-	at := milliseconds(&r)
+	at := redisTime(&r)
 	h = readHead(&r, list, at)
 	if r.Err == nil && code != codeDone && code != codeRepeat && code != codeDiffer {
 		r.Err = fmt.Errorf("code %d of redis is unknown", code)

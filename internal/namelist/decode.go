@@ -202,5 +202,5 @@ func reply(of interface {
 	return script.Reply{Values: values, Err: err}
 }
 
-// milliseconds reads Redis' time.
-func milliseconds(r *script.Reply) time.Time { return time.UnixMilli(r.Number()) }
+// redisTime reads a time by Redis' clock, in ms.
+func redisTime(r *script.Reply) time.Time { return time.UnixMilli(r.Number()) }

@@ -123,7 +123,7 @@ func (c *Control) edit(ctx context.Context, e *editCall) (revision int64, err er
 		number(e.limit), number(c.limits.log), number(e.n), e.entries, string(by),
 	}, e.fields...)
 	r := reply(c.runner.Call(ctx, scripts["edit"], c.k.changing(e.list), args))
-	code, at := r.Number(), milliseconds(&r)
+	code, at := r.Number(), redisTime(&r)
 	what := "an edit"
 	if e.by.Urgent {
 		what = "an urgent edit"
@@ -176,7 +176,7 @@ func (c *Control) Stage(ctx context.Context, list, session string, changes []Cha
 			return 0, lease, found.Err()
 		}
 	}
-	args := []string{session, number(SessionLease.Milliseconds()), number(c.limits.edits)}
+	args := []string{session, milliseconds(SessionLease), number(c.limits.edits)}
 	for _, change := range changes {
 		text, err := json.Marshal(change)
 		if err != nil {
@@ -185,11 +185,11 @@ func (c *Control) Stage(ctx context.Context, list, session string, changes []Cha
 		args = append(args, change.ID, string(text))
 	}
 	r := reply(c.runner.Call(ctx, scripts["stage"], []string{c.k.record(list), c.k.versions(list), c.k.staged(list)}, args))
-	code, at := r.Number(), milliseconds(&r)
+	code, at := r.Number(), redisTime(&r)
 	switch {
 	case r.Err != nil:
 	case code == codeDone:
-		staged, lease = r.Number(), milliseconds(&r)
+		staged, lease = r.Number(), redisTime(&r)
 	case code == codeDiffer:
 		if h := readHead(&r, list, at); r.Err == nil && !h.exists() {
 			return 0, lease, notFound(list)

@@ -14,16 +14,22 @@ const (
 	SessionLease = 10 * time.Minute // of an edit session
 )
 
-func leaseOf(kind OpKind) string {
-	if kind == OpEdit {
-		return number(SessionLease.Milliseconds())
+func (k OpKind) lease() time.Duration {
+	if k == OpEdit {
+		return SessionLease
 	}
-	return number(Lease.Milliseconds())
+	return Lease
 }
 
 // Lapsed reports whether the holder of the list's operation has been silent for too long, by Redis'
-// clock when the head was read.
-func (h *Head) Lapsed() bool { return h.Op.ID != "" && !h.Op.Lease.After(h.At) }
+// clock when the head was read. A lease that ends later than any can is of a clock that was put
+// back.
+func (h *Head) Lapsed() bool {
+	left := h.Op.Lease.Sub(h.At)
+	return h.Op.ID != "" && (left <= 0 || left > h.Op.Kind.lease()+time.Second)
+}
+
+func milliseconds(d time.Duration) string { return number(d.Milliseconds()) }
 
 // Begin is an operation to begin.
 type Begin struct {
@@ -78,7 +84,7 @@ func (c *Control) Begin(ctx context.Context, list string, b Begin) (Operation, e
 			ch.fields = append(ch.fields, "number", number(build))
 		}
 		ch.fields = append(ch.fields, "op", id, "op_kind", string(b.Kind), "op_number", number(build), "op_base", number(h.Revision),
-			"op_edited", number(h.Edited), "former", string(h.State), "holder", b.Holder, "why", b.why(), "@since", "0", "@lease", leaseOf(b.Kind))
+			"op_edited", number(h.Edited), "former", string(h.State), "holder", b.Holder, "why", b.why(), "@since", "0", "@lease", milliseconds(b.Kind.lease()))
 		return ch, nil
 	})
 	return h.Op, err
@@ -101,7 +107,7 @@ func (c *Control) held(ctx context.Context, what, list string, op Operation, dec
 // Renew renews the lease of an operation. A conflict says that the caller must stop.
 func (c *Control) Renew(ctx context.Context, list string, op Operation) (Operation, error) {
 	h, err := c.held(ctx, "the next step", list, op, func(h *Head) (*change, error) {
-		return &change{mode: "quiet", fields: []string{"@lease", leaseOf(h.Op.Kind)}}, nil
+		return &change{mode: "quiet", fields: []string{"@lease", milliseconds(h.Op.Kind.lease())}}, nil
 	})
 	return h.Op, err
 }
@@ -118,7 +124,7 @@ func (c *Control) Take(ctx context.Context, list, id, holder string) (Operation,
 		case h.Op.ID != id || !h.Lapsed():
 			return nil, h.conflict("take-over of operation " + id)
 		}
-		return &change{fields: []string{"holder", holder, "@lease", number(Lease.Milliseconds())}}, nil
+		return &change{fields: []string{"holder", holder, "@lease", milliseconds(Lease)}}, nil
 	})
 	return h.Op, err
 }

@@ -55,7 +55,7 @@ func (c *Control) delta(ctx context.Context, list string, after int64, history b
 }
 
 func readDelta(r *script.Reply, list string) (d Delta) {
-	code, at := r.Number(), milliseconds(r)
+	code, at := r.Number(), redisTime(r)
 	d.History = r.Text()
 	d.Head = readHead(r, list, at)
 	d.More = r.Number() == 1
@@ -85,7 +85,7 @@ type Mark struct {
 // data; it is empty if it was not asked for.
 func (c *Control) Look(ctx context.Context, lists []string, askHistory bool) (marks []Mark, history string, at time.Time, err error) {
 	r := reply(c.runner.Call(ctx, scripts["look"], []string{c.k.index()}, append([]string{flag(askHistory)}, lists...)))
-	at, history = milliseconds(&r), r.Text()
+	at, history = redisTime(&r), r.Text()
 	marks = make([]Mark, len(lists))
 	for i := range marks {
 		if text := r.Text(); text != "" {
@@ -141,9 +141,9 @@ type Client struct {
 // Clients are those that have reported within Live, by their ids. at is Redis' time.
 func (c *Control) Clients(ctx context.Context, list string) (live []Client, at time.Time, err error) {
 	r := reply(c.runner.Call(ctx, scripts["clients"], []string{c.k.clients(list)}, nil))
-	at = milliseconds(&r)
+	at = redisTime(&r)
 	for r.Err == nil && len(r.Values) > 0 {
-		one := Client{ID: r.Text(), At: milliseconds(&r)}
+		one := Client{ID: r.Text(), At: redisTime(&r)}
 		if text := r.Text(); r.Err == nil && json.Unmarshal([]byte(text), &one.Report) == nil {
 			live = append(live, one)
 		}

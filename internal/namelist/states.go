@@ -15,7 +15,7 @@ type rule struct {
 	entered []OpKind
 	// edits and urgent are edits outside a session.
 	edits, urgent bool
-	// set: settings can change, versions be accepted, marked and dropped.
+	// set: settings can change, and versions be accepted.
 	set, freeze, unfreeze, remove bool
 	// note is for people.
 	note string
@@ -35,7 +35,7 @@ var rules = []rule{
 	{state: Importing, serves: "as before", entered: []OpKind{OpImport}, urgent: true, set: true, note: "finish or cancel"},
 	{state: Expanding, serves: "yes", entered: []OpKind{OpExpand, OpMove}, urgent: true, set: true, note: "finish or cancel"},
 	{state: Switching, serves: "as before", entered: []OpKind{OpSwitch}, urgent: true, set: true, note: "cancel before the pointer has moved"},
-	{state: Frozen, serves: "yes", set: true, unfreeze: true, remove: true},
+	{state: Frozen, serves: "yes", unfreeze: true, remove: true},
 	{state: Deleting, serves: "no: unknown", note: "nothing"},
 }
 

@@ -107,7 +107,7 @@ func (w *twin) allowed(what string) bool {
 	case Editing, Importing, Expanding, Switching:
 		return what == "urgent" || what == "set"
 	case Frozen:
-		return slices.Contains([]string{"unfreeze", "set", "delete"}, what)
+		return slices.Contains([]string{"unfreeze", "delete"}, what)
 	default:
 		return false
 	}
@@ -292,12 +292,10 @@ func (w *twin) switches(op Operation, prepare bool) freeslot.Code {
 func (w *twin) amend(n int64, what string) freeslot.Code {
 	v := w.versions[n]
 	switch {
-	case !w.exists:
+	case !w.exists, v == nil:
 		return absent
-	case !w.allowed("set"):
+	case what == "accept" && !w.allowed("set"):
 		return conflict
-	case v == nil:
-		return absent
 	case what == "drop":
 		if n == w.serving || n == w.next || w.op != nil && w.op.number == n {
 			return conflict

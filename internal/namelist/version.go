@@ -91,7 +91,13 @@ func (c *Control) Versions(ctx context.Context, list string) ([]Version, error) 
 
 // Accept takes the doubt away that a version is under. The caller names the very number.
 func (c *Control) Accept(ctx context.Context, list string, n int64) (Head, error) {
-	return c.amend(ctx, "accept", list, n, func(v *Version) { v.Doubt = "" })
+	return c.amend(ctx, "accept", list, n, func(h *Head, v *Version) (*Version, error) {
+		v.Doubt = ""
+		if !ruleOf(h.State).set {
+			return nil, h.conflict("accept")
+		}
+		return v, nil
+	})
 }
 
 // Damage marks a version of which something was found missing: it is no target of a switch.
@@ -100,45 +106,42 @@ func (c *Control) Damage(ctx context.Context, list string, n int64, what string)
 	if line(&found, "damaged", what); len(found) > 0 {
 		return Head{}, found.Err()
 	}
-	return c.amend(ctx, "mark", list, n, func(v *Version) { v.Damaged = what })
-}
-
-func (c *Control) amend(ctx context.Context, what, list string, n int64, change func(*Version)) (Head, error) {
-	return c.versionStep(ctx, what, list, n, func(_ *Head, v *Version) (string, error) {
-		change(v)
-		text, err := json.Marshal(v)
-		return string(text), err
+	return c.amend(ctx, "mark", list, n, func(_ *Head, v *Version) (*Version, error) {
+		v.Damaged = what
+		return v, nil
 	})
 }
 
 // DropVersion forgets a version whose segments were removed. The serving one, the next one and that
 // of the operation stay.
 func (c *Control) DropVersion(ctx context.Context, list string, n int64) (Head, error) {
-	return c.versionStep(ctx, "drop", list, n, func(h *Head, _ *Version) (string, error) {
+	return c.amend(ctx, "drop", list, n, func(h *Head, _ *Version) (*Version, error) {
 		if n == h.serving() || n == h.Op.Number || h.Next != nil && n == h.Next.Number {
-			return "", &freeslot.Error{Code: freeslot.CodeConflict, Message: fmt.Sprintf("version %d of list %s is in use", n, list)}
+			return nil, &freeslot.Error{Code: freeslot.CodeConflict, Message: fmt.Sprintf("version %d of list %s is in use", n, list)}
 		}
-		return "", nil
+		return nil, nil //nolint:nilnil // it goes
 	})
 }
 
-// versionStep writes one version anew; an empty text removes it.
-func (c *Control) versionStep(ctx context.Context, what, list string, n int64, decide func(*Head, *Version) (string, error)) (Head, error) {
+// amend writes one version anew, in any state; nil removes it.
+func (c *Control) amend(ctx context.Context, what, list string, n int64, decide func(*Head, *Version) (*Version, error)) (Head, error) {
 	return c.step(ctx, what, list, func(h *Head) (*change, error) {
-		switch {
-		case !h.exists():
+		if !h.exists() {
 			return nil, notFound(list)
-		case !ruleOf(h.State).set:
-			return nil, h.conflict(what)
 		}
 		v, before, err := c.version(ctx, list, n)
 		if err != nil {
 			return nil, err
 		}
-		text, err := decide(h, v)
-		if text == before {
+		if v, err = decide(h, v); err != nil {
 			return nil, err
 		}
-		return &change{versions: []string{number(n), text}, watched: n, json: before}, err
+		after := []byte(nil)
+		if v != nil {
+			if after, err = json.Marshal(v); err != nil || string(after) == before {
+				return nil, err
+			}
+		}
+		return &change{versions: []string{number(n), string(after)}, watched: n, json: before}, nil
 	})
 }

@@ -20,7 +20,7 @@ local limit, log, n, entries, by = tonumber(ARGV[7]), tonumber(ARGV[8]), tonumbe
 -- include lib/clock.lua
 -- include lib/head.lua
 -- include lib/tell.lua
-local is = redis.call('HMGET', record_key, 'birth', 'state', 'op', 'lease', 'serving', 'edited', 'revision')
+local is = redis.call('HMGET', record_key, 'birth', 'state', 'op', 'lease', 'serving', 'edited', 'revision', 'trimmed')
 if not is[1] or is[2] == 'deleted' then return {4, at} end
 local done = id ~= '' and redis.call('ZSCORE', ids_key, id)
 if done then return {2, at, tonumber(done)} end
@@ -41,11 +41,12 @@ local revision = string.format('%.0f', (tonumber(is[7]) or 0) + 1)
 local total = edited + n
 redis.call('XADD', edits_key, revision .. '-0', 'n', n, 'total', string.format('%.0f', total), 'entries', entries, 'by', by)
 local set = {'revision', revision, 'edited', string.format('%.0f', total)}
-while true do -- from the oldest on
+local trimmed = tonumber(is[8]) or 0 -- entries of all edits that the log has no more
+while total - trimmed > log do -- from the oldest on
   local item = redis.call('XRANGE', edits_key, '-', '+', 'COUNT', 1)[1]
-  if total - (tonumber(item[2][4]) - tonumber(item[2][2])) <= log then break end
   redis.call('XDEL', edits_key, item[1])
-  set[5], set[6] = 'floor', string.match(item[1], '^%d+')
+  trimmed = tonumber(item[2][4])
+  set[5], set[6], set[7], set[8] = 'floor', string.match(item[1], '^%d+'), 'trimmed', item[2][4]
 end
 for i = 12, #ARGV do set[#set + 1] = ARGV[i] end
 redis.call('HSET', record_key, unpack(set))
