@@ -1,0 +1,72 @@
+package namelist
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/freeslot/freeslot"
+	"github.com/freeslot/freeslot/internal/script"
+)
+
+// keys names what is on the control server: all lists are in one cell. docs/design/namelist.md has
+// what the keys hold.
+type keys struct{ layout script.Layout }
+
+func (k keys) index() string               { return k.layout.Key("lists:index", "") }
+func (k keys) servers() string             { return k.layout.Key("lists:servers", "") }
+func (k keys) record(list string) string   { return k.layout.Key("lists:record", list) }
+func (k keys) versions(list string) string { return k.layout.Key("lists:versions", list) }
+func (k keys) edits(list string) string    { return k.layout.Key("lists:edits", list) }
+func (k keys) staged(list string) string   { return k.layout.Key("lists:staged", list) }
+func (k keys) editIDs(list string) string  { return k.layout.Key("lists:edit_ids", list) }
+func (k keys) clients(list string) string  { return k.layout.Key("lists:clients", list) }
+func (k keys) change(list string) string   { return k.layout.Key("list_change", list) }
+
+// changing are the keys of a list that edit.lua takes.
+func (k keys) changing(list string) []string {
+	return []string{k.index(), k.record(list), k.versions(list), k.edits(list), k.staged(list), k.editIDs(list)}
+}
+
+// all are the keys of a list that step.lua takes.
+func (k keys) all(list string) []string { return append(k.changing(list), k.clients(list)) }
+
+// ControlLayout names the cell of the control server.
+func ControlLayout(prefix string, cluster bool) script.Layout {
+	return script.Layouts(prefix, 1, cluster)[0]
+}
+
+// Channel is where changes of a list are published; on a cluster by SPUBLISH.
+func Channel(layout script.Layout, list string) string { return keys{layout}.change(list) }
+
+// SegmentKey names a segment on a list server. Each segment has a hash tag of its own: a cluster
+// would else keep a whole list in one slot.
+func SegmentKey(prefix, list string, version int64, segment uint32) string {
+	return dataKey(prefix, list, version, strconv.FormatUint(uint64(segment), 10))
+}
+
+// BlockKey names a block of a version's filter on a list server.
+func BlockKey(prefix, list string, version int64, block uint32) string {
+	return dataKey(prefix, list, version, "f"+strconv.FormatUint(uint64(block), 10))
+}
+
+func dataKey(prefix, list string, version int64, part string) string {
+	return prefix + ":lists:{" + list + "_" + strconv.FormatInt(version, 10) + "_" + part + "}"
+}
+
+// ValidateName checks the name of a list: one that [freeslot.ValidateName] takes, without '_', so
+// that an ACL pattern for one list matches no other. The error names field.
+func ValidateName(field, name string) error {
+	if err := freeslot.ValidateName(field, name); err != nil {
+		return err
+	}
+	if i := strings.IndexByte(name, '_'); i >= 0 {
+		return freeslot.Invalid(field, "has '_' at position %d, which names of lists cannot have", i)
+	}
+	return nil
+}
+
+func number(n int64) string { return strconv.FormatInt(n, 10) }
+
+// fault wraps what a call to Redis returned.
+func fault(what, list string, err error) error { return fmt.Errorf("%s list %s: %w", what, list, err) }

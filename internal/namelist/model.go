@@ -1,0 +1,134 @@
+package namelist
+
+import (
+	"time"
+
+	"github.com/freeslot/freeslot/internal/namelist/filter"
+	"github.com/freeslot/freeslot/internal/namelist/form"
+)
+
+// State is what a list is in.
+type State string
+
+// The states; states.go says what each allows.
+const (
+	Draft     State = "draft"
+	Active    State = "active"
+	Editing   State = "editing"
+	Importing State = "importing"
+	Expanding State = "expanding"
+	Switching State = "switching"
+	Frozen    State = "frozen"
+	Deleting  State = "deleting"
+	// Deleted is the state of a tombstone.
+	Deleted State = "deleted"
+)
+
+// Head is what readers must know of a list.
+type Head struct {
+	Name string
+	// At is Redis' time when the head was read.
+	At time.Time
+	// Birth identifies one life of the list: a deleted list that is made again has another one.
+	Birth    string
+	Revision int64
+	State    State
+	Form     form.Form
+	Seed     uint64
+	// Server is the name of the list server for the next builds. A version names its own.
+	Server   string
+	Expected int64 // ids that the list is expected to have; 0 is not stated
+	Filter   filter.Kind
+	// Expires is when the whole list ends, by Redis' clock; zero is never.
+	Expires time.Time
+	// ExpiredNo answers "no" instead of "unknown" after Expires.
+	ExpiredNo bool
+	// Whole has readers hold all ids of the list.
+	Whole bool
+	// Serving is the version that answers; nil is none. Next is the one that clients load.
+	Serving, Next *Version
+	// Number is the highest version number that was ever given out.
+	Number int64
+	// Edited is how many entries all edits ever had. Floor is the revision of the newest edit that
+	// the log does not have any more.
+	Edited, Floor int64
+	// Op is the operation that runs; without ID there is none. Of a frozen list, and of one that is
+	// being deleted, it has Why and Since.
+	Op Operation
+	// raw are the fields that a step compares, as the record had them.
+	raw string
+}
+
+// Operation is what an operator, or compaction, does to a list.
+type Operation struct {
+	ID     string // random; it stays when another replica takes the operation
+	Kind   OpKind
+	Number int64 // the version that it builds or switches to; 0 is none
+	// Base and Edited are the head's Revision and Edited when it began.
+	Base, Edited int64
+	Former       State
+	Holder, Why  string
+	Since, Lease time.Time // by Redis' clock; it lapses at Lease
+}
+
+// OpKind is the kind of an operation.
+type OpKind string
+
+// The kinds.
+const (
+	OpImport  OpKind = "import"
+	OpEdit    OpKind = "edit"
+	OpExpand  OpKind = "expand"
+	OpMove    OpKind = "move"
+	OpSwitch  OpKind = "switch"
+	OpCompact OpKind = "compact"
+)
+
+// Version is one immutable build of a list.
+type Version struct {
+	Number   int64  `json:"number"`
+	Build    string `json:"build"` // 128 random bits, hex
+	Server   string `json:"server"`
+	Segments uint32 `json:"segments"`
+	Count    int64  `json:"count"`
+	// Base is the list's revision where the build began: later edits are the version's own. Edited
+	// is the list's Edited then.
+	Base   int64 `json:"base"`
+	Edited int64 `json:"edited"`
+	// Digest is form.Digest of all entries, hex.
+	Digest string      `json:"digest"`
+	Filter filter.Kind `json:"filter"`
+	// BlockBits is the base-2 logarithm of the number of blocks.
+	BlockBits   uint8 `json:"block_bits"`
+	FilterBytes int64 `json:"filter_bytes"`
+	Bytes       int64 `json:"bytes"` // of segments and blocks in Redis, measured on a sample
+	// Rejected is how many lines of the import were refused.
+	Rejected int64 `json:"rejected,omitzero"`
+	// Doubt says why somebody must accept the version before it can serve; empty is nothing.
+	Doubt string `json:"doubt,omitzero"`
+	// Damaged says what of it was found missing; empty is nothing. It is no target of a switch.
+	Damaged string `json:"damaged,omitzero"`
+	AtMS    int64  `json:"at_ms"` // when it was ready, by Redis' clock
+	Author  string `json:"author,omitzero"`
+	Note    string `json:"note,omitzero"`
+}
+
+// Entry is an id with its expiry.
+type Entry struct {
+	ID string `json:"id"`
+	// ExpiresMS is by Redis' clock, Unix ms; 0 is never.
+	ExpiresMS int64 `json:"expires_ms,omitzero"`
+}
+
+// Change is one entry of an edit.
+type Change struct {
+	Entry
+
+	Remove bool `json:"remove,omitzero"`
+}
+
+// Edit is a change of entries that readers see as a whole.
+type Edit struct {
+	Revision int64
+	Changes  []Change
+}

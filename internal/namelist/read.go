@@ -1,0 +1,164 @@
+package namelist
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/freeslot/freeslot"
+	"github.com/freeslot/freeslot/internal/script"
+)
+
+const (
+	// deltaPage is the entries of a page of a delta, but for the edit that exceeds them.
+	deltaPage = 5000
+	// headOnly is a revision that no list reaches.
+	headOnly = 1 << 53
+	// LookLists is the most lists of a look.
+	LookLists = 1000
+	// ReportLists is the most lists of a report.
+	ReportLists = 100
+	// Live is how long a client counts as live after its last report.
+	Live = 15 * time.Second
+)
+
+// Delta is the head of a list, and its edits after a revision.
+type Delta struct {
+	// Head has no Birth if there never was such a list, and State Deleted if it is a tombstone. Edits
+	// up to its Floor may be missing.
+	Head Head
+	// Edits are in the order of their revisions. With More there are later ones.
+	Edits []Edit
+	More  bool
+	// History identifies the server's data; it is empty if it was not asked for.
+	History string
+}
+
+// Delta reads the head, and a page of the edits after a revision.
+func (c *Control) Delta(ctx context.Context, list string, after int64, history bool) (Delta, error) {
+	if err := ValidateName("list", list); err != nil {
+		return Delta{}, err
+	}
+	return c.delta(ctx, list, after, history)
+}
+
+// delta is delta.lua.
+func (c *Control) delta(ctx context.Context, list string, after int64, history bool) (d Delta, err error) {
+	args := []string{number(after), number(deltaPage), flag(history)}
+	r := reply(c.runner.Call(ctx, scripts["delta"], []string{c.k.record(list), c.k.versions(list), c.k.edits(list)}, args))
+	if d = readDelta(&r, list); r.Err != nil {
+		return Delta{}, fault("read", list, r.Err)
+	}
+	return d, nil
+}
+
+func readDelta(r *script.Reply, list string) (d Delta) {
+	code, at := r.Number(), redisTime(r)
+	d.History = r.Text()
+	d.Head = readHead(r, list, at)
+	d.More = r.Number() == 1
+	if r.Err == nil && code != codeDone && code != codeGone {
+		r.Err = fmt.Errorf("code %d of redis is unknown", code)
+	}
+	for r.Err == nil && len(r.Values) > 0 {
+		v, _ := r.Next()
+		inner := reply(&v)
+		e := Edit{Revision: inner.Number()}
+		text := inner.Text()
+		if r.Err = inner.Err; r.Err == nil {
+			r.Err = json.Unmarshal([]byte(text), &e.Changes)
+		}
+		d.Edits = append(d.Edits, e)
+	}
+	return d
+}
+
+// Mark is what a look says of a list; its zero value is that there is none.
+type Mark struct {
+	Revision int64
+	Birth    string
+}
+
+// Look reads the revisions of up to LookLists lists, in their order. history identifies the server's
+// data; it is empty if it was not asked for.
+func (c *Control) Look(ctx context.Context, lists []string, askHistory bool) (marks []Mark, history string, at time.Time, err error) {
+	r := reply(c.runner.Call(ctx, scripts["look"], []string{c.k.index()}, append([]string{flag(askHistory)}, lists...)))
+	at, history = redisTime(&r), r.Text()
+	marks = make([]Mark, len(lists))
+	for i := range marks {
+		if text := r.Text(); text != "" {
+			if _, err := fmt.Sscanf(text, "%d %s", &marks[i].Revision, &marks[i].Birth); err != nil && r.Err == nil {
+				r.Err = fmt.Errorf("mark of list %s: %w", lists[i], err)
+			}
+		}
+	}
+	if r.Err != nil {
+		return nil, "", at, fmt.Errorf("look at lists: %w", r.Err)
+	}
+	return marks, history, at, nil
+}
+
+// Report is what a client says of one list.
+type Report struct {
+	Birth    string `json:"birth"`
+	Revision int64  `json:"revision"`
+	// Serves is the version that it answers from; 0 is none.
+	Serves int64 `json:"serves"`
+	// Loaded are the versions whose blocks it has, as far as they fit.
+	Loaded []int64 `json:"loaded,omitzero"`
+	// SDK is the client's name and version.
+	SDK string `json:"sdk,omitzero"`
+}
+
+// Report keeps what a client has loaded and serves, of up to ReportLists lists by their names.
+func (c *Control) Report(ctx context.Context, client string, lists map[string]Report) error {
+	if err := freeslot.ValidateName("client", client); err != nil {
+		return err
+	}
+	keys, args := []string{c.k.index()}, []string{client}
+	for list, report := range lists {
+		text, err := json.Marshal(report)
+		if err != nil {
+			return err
+		}
+		keys, args = append(keys, c.k.clients(list)), append(args, list, string(text))
+	}
+	if err := c.runner.Call(ctx, scripts["report"], keys, args).Error(); err != nil {
+		return fmt.Errorf("report of client %s: %w", client, noMemory(err))
+	}
+	return nil
+}
+
+// Client is a live client of a list.
+type Client struct {
+	ID string
+	At time.Time // of its report, by Redis' clock
+	Report
+}
+
+// Clients are those that have reported within Live, by their ids. at is Redis' time.
+func (c *Control) Clients(ctx context.Context, list string) (live []Client, at time.Time, err error) {
+	r := reply(c.runner.Call(ctx, scripts["clients"], []string{c.k.clients(list)}, nil))
+	at = redisTime(&r)
+	for r.Err == nil && len(r.Values) > 0 {
+		one := Client{ID: r.Text(), At: redisTime(&r)}
+		if text := r.Text(); r.Err == nil && json.Unmarshal([]byte(text), &one.Report) == nil {
+			live = append(live, one)
+		}
+	}
+	if r.Err != nil {
+		return nil, at, fault("clients of", list, r.Err)
+	}
+	slices.SortFunc(live, func(a, b Client) int { return strings.Compare(a.ID, b.ID) })
+	return live, at, nil
+}
+
+func flag(b bool) string {
+	if b {
+		return "1"
+	}
+	return ""
+}

@@ -1,0 +1,17 @@
+-- head: what readers must know of a list: {fields of its record, JSON of the serving version, JSON of the next one},
+-- '' where there is none. The field step is for step.lua alone.
+-- Needs: record_key, versions_key
+-- Defines: head
+local function head()
+  local fields, chosen = {}, {serving = '0', next = '0'}
+  local all = redis.call('HGETALL', record_key)
+  for i = 1, #all, 2 do
+    if chosen[all[i]] then chosen[all[i]] = all[i + 1] end
+    if all[i] ~= 'step' then
+      fields[#fields + 1] = all[i]
+      fields[#fields + 1] = all[i + 1]
+    end
+  end
+  local versions = redis.call('HMGET', versions_key, chosen.serving, chosen.next)
+  return {fields, versions[1] or '', versions[2] or ''}
+end

@@ -1,0 +1,147 @@
+package namelist
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+
+	"github.com/redis/rueidis"
+
+	"github.com/freeslot/freeslot"
+)
+
+// put makes a change that keeps the version of the list's operation.
+func (h *Head) put(v Version) (*change, error) {
+	if v.Number != h.Op.Number || h.Op.Kind == OpSwitch || h.Op.Kind == OpEdit {
+		return &change{}, freeslot.Invalid("number", "is %d, which is not what operation %s (%s) builds", v.Number, h.Op.ID, h.Op.Kind)
+	}
+	v.Base, v.Edited, v.AtMS = h.Op.Base, h.Op.Edited, h.At.UnixMilli()
+	text, err := json.Marshal(v)
+	return &change{versions: []string{number(v.Number), string(text)}}, err
+}
+
+// Target says why a version cannot be switched to; nil is that it can.
+func (h *Head) Target(v *Version) error {
+	why := ""
+	switch {
+	case v.Damaged != "":
+		why = "it is damaged: " + v.Damaged
+	case v.Doubt != "":
+		why = "it waits to be accepted: " + v.Doubt
+	case v.Base < h.Floor:
+		why = "the log does not have all edits since it was built"
+	default:
+		return nil
+	}
+	return &freeslot.Error{Code: freeslot.CodeConflict, Message: fmt.Sprintf("version %d of list %s cannot serve: %s", v.Number, h.Name, why)}
+}
+
+// watch looks whether a list can switch to a version, and lets the change fail if that changes.
+func (c *Control) watch(ctx context.Context, h *Head, n int64, ch *change) error {
+	v, text, err := c.version(ctx, h.Name, n)
+	if err != nil {
+		return err
+	}
+	ch.watched, ch.json = n, text
+	return h.Target(v)
+}
+
+func (c *Control) version(ctx context.Context, list string, n int64) (v *Version, text string, err error) {
+	text, err = c.runner.Do(ctx, "lists_version", c.runner.B().Hget().Key(c.k.versions(list)).Field(number(n)).Build()).ToString()
+	if rueidis.IsRedisNil(err) {
+		return nil, "", &freeslot.Error{Code: freeslot.CodeNotFound, Message: fmt.Sprintf("list %s has no version %d", list, n)}
+	}
+	if err == nil {
+		v, err = decodeVersion(text)
+	}
+	if err != nil {
+		return nil, "", fault("version of", list, err)
+	}
+	return v, text, nil
+}
+
+// Version is one version of a list. Errors: also not_found.
+func (c *Control) Version(ctx context.Context, list string, n int64) (Version, error) {
+	v, _, err := c.version(ctx, list, n)
+	if err != nil {
+		return Version{}, err
+	}
+	return *v, nil
+}
+
+// Versions are those of a list that are ready, the newest first.
+func (c *Control) Versions(ctx context.Context, list string) ([]Version, error) {
+	all, err := c.runner.Do(ctx, "lists_versions", c.runner.B().Hvals().Key(c.k.versions(list)).Build()).AsStrSlice()
+	if err != nil {
+		return nil, fault("versions of", list, err)
+	}
+	out := make([]Version, len(all))
+	for i, text := range all {
+		v, err := decodeVersion(text)
+		if err != nil || v == nil {
+			return nil, fault("versions of", list, err)
+		}
+		out[i] = *v
+	}
+	slices.SortFunc(out, func(a, b Version) int { return cmp.Compare(b.Number, a.Number) })
+	return out, nil
+}
+
+// Accept takes the doubt away that a version is under. The caller names the very number.
+func (c *Control) Accept(ctx context.Context, list string, n int64) (Head, error) {
+	return c.amend(ctx, "accept", list, n, func(h *Head, v *Version) (*Version, error) {
+		v.Doubt = ""
+		if !ruleOf(h.State).set {
+			return nil, h.conflict("accept")
+		}
+		return v, nil
+	})
+}
+
+// Damage marks a version of which something was found missing: it is no target of a switch.
+func (c *Control) Damage(ctx context.Context, list string, n int64, what string) (Head, error) {
+	var found freeslot.FieldErrors
+	if line(&found, "damaged", what); len(found) > 0 {
+		return Head{}, found.Err()
+	}
+	return c.amend(ctx, "mark", list, n, func(_ *Head, v *Version) (*Version, error) {
+		v.Damaged = what
+		return v, nil
+	})
+}
+
+// DropVersion forgets a version whose segments were removed. The serving one, the next one and that
+// of the operation stay.
+func (c *Control) DropVersion(ctx context.Context, list string, n int64) (Head, error) {
+	return c.amend(ctx, "drop", list, n, func(h *Head, _ *Version) (*Version, error) {
+		if n == h.serving() || n == h.Op.Number || h.Next != nil && n == h.Next.Number {
+			return nil, &freeslot.Error{Code: freeslot.CodeConflict, Message: fmt.Sprintf("version %d of list %s is in use", n, list)}
+		}
+		return nil, nil //nolint:nilnil // it goes
+	})
+}
+
+// amend writes one version anew, in any state; nil removes it.
+func (c *Control) amend(ctx context.Context, what, list string, n int64, decide func(*Head, *Version) (*Version, error)) (Head, error) {
+	return c.step(ctx, what, list, func(h *Head) (*change, error) {
+		if !h.exists() {
+			return nil, notFound(list)
+		}
+		v, before, err := c.version(ctx, list, n)
+		if err != nil {
+			return nil, err
+		}
+		if v, err = decide(h, v); err != nil {
+			return nil, err
+		}
+		after := []byte(nil)
+		if v != nil {
+			if after, err = json.Marshal(v); err != nil || string(after) == before {
+				return nil, err
+			}
+		}
+		return &change{versions: []string{number(n), string(after)}, watched: n, json: before}, nil
+	})
+}
