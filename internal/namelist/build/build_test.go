@@ -181,12 +181,18 @@ func TestResume(t *testing.T) {
 			want[fmt.Sprintf("user-%08d-%s", i, strings.Repeat("x", 50))] = int64(i%3) * firstMS
 		}
 		base := r.build(r.plan(upload(file(want)))).Version
+		lines := "\"\nuser-00000001-" + strings.Repeat("x", 50) + ",5\n"
+		for i := range 10_000 {
+			id := fmt.Sprintf("new-%08d-%s", i, strings.Repeat("x", 50))
+			lines += id + "\n"
+			want[id] = 0
+		}
 		change := func(p *Plan) {
-			upload("\"\nnew\nuser-00000001-" + strings.Repeat("x", 50) + ",5\n")(p)
+			upload(lines)(p)
 			r.from(&base)(p)
 			p.Edits = map[string]namelist.Change{"edited": {Entry: namelist.Entry{ID: "edited"}}}
 		}
-		want["new"], want["edited"], want["user-00000001-"+strings.Repeat("x", 50)] = 0, 0, 5000
+		want["edited"], want["user-00000001-"+strings.Repeat("x", 50)] = 0, 5000
 		whole := r.build(r.plan(change))
 		r.check(&whole.Version, want)
 
@@ -195,13 +201,14 @@ func TestResume(t *testing.T) {
 		for stopped := 0; ; stopped++ {
 			ctx, stop := context.WithCancel(bounded(t))
 			b := &Builder{Dir: dir, To: r.Segments, Progress: func(now Progress) {
-				if again := now.Step == StepBase || now.Step == StepVerify; steps[now.Step] == 0 || !again && now.Done > done[now.Step] {
+				if again := now.Step == StepParse || now.Step == StepBase || now.Step == StepVerify; steps[now.Step] == 0 || !again && now.Done > done[now.Step] {
 					steps[now.Step]++
 					done[now.Step] = now.Done
 					if ctx.Err() == nil { // what is written after this, a killed process would not have written
 						if err := os.CopyFS(killed, os.DirFS(dir)); err != nil {
 							t.Error(err)
 						}
+						tear(t, killed, now.Step)
 					}
 					stop()
 				}
@@ -210,7 +217,7 @@ func TestResume(t *testing.T) {
 			stop()
 			if err == nil {
 				got.Version.Number, got.Version.Build, got.Version.Bytes = whole.Version.Number, whole.Version.Build, whole.Version.Bytes
-				if got.Version != whole.Version || got.Report.Rejected != 1 {
+				if got.Version != whole.Version || got.Report.Rejected != 1 || got.Report.Duplicates != 0 {
 					t.Errorf("after %d stops\n%+v\n%+v, expected\n%+v", stopped, got.Report, got.Version, whole.Version)
 				}
 				break
@@ -222,13 +229,30 @@ func TestResume(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		if steps[StepBase] == 0 || steps[StepSort] == 0 || steps[StepWrite] < 2 || steps[StepVerify] == 0 {
+		if steps[StepParse] == 0 || steps[StepBase] == 0 || steps[StepSort] == 0 || steps[StepWrite] < 2 || steps[StepVerify] == 0 {
 			t.Errorf("stopped in %v", steps)
 		}
 		v := whole.Version
 		v.Number, v.Build = p.Number, p.Build
 		r.check(&v, want)
 	})
+}
+
+// tear leaves a part of a record in the files that a step writes.
+func tear(t *testing.T, dir string, step Step) {
+	t.Helper()
+	family := map[Step]string{StepParse: familyLines, StepBase: familyBase}[step]
+	if family == "" {
+		return
+	}
+	f, err := os.OpenFile(partitionFile(dir, family, 0), os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
+	if err == nil {
+		_, err = f.WriteString("\x09\x00torn")
+		err = errors.Join(err, f.Close())
+	}
+	if err != nil {
+		t.Error(err)
+	}
 }
 
 // Another build begins anew in the folder of one that was not finished.
