@@ -1,0 +1,134 @@
+package build
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"strconv"
+	"strings"
+
+	"github.com/freeslot/freeslot/internal/namelist"
+)
+
+const (
+	// memoryShare is how much of maxmemory a server may use after a build.
+	memoryShare = 0.7
+	// segmentBytes is what a segment needs beside its entries: key, seal, objects, and what the
+	// allocator rounds up.
+	segmentBytes = 320
+	// tableBytes is what each entry of a segment needs beside the id when one id is so long that
+	// Redis uses a hash table.
+	tableBytes = 96
+	// filterBits is what a key needs in a filter.
+	filterBits = 9.8
+	// sampled is how many segments are looked at after a build.
+	sampled = 64
+)
+
+// BudgetError is returned for a build that would need too much of a list server.
+type BudgetError struct {
+	Bytes int64 // that the build needs
+	Used  int64 // that are used: by lists, or by all of the server
+	Limit int64
+	What  string // that has the limit
+}
+
+func (e *BudgetError) Error() string {
+	return fmt.Sprintf("the version needs %d bytes, and %d are used, of %d that %s allows", e.Bytes, e.Used, e.Limit, e.What)
+}
+
+// budget refuses a build of so many bytes.
+func (s *Segments) budget(ctx context.Context, bytes int64, b *Budget) error {
+	if b.MaxBytes > 0 && b.ListBytes+bytes > b.MaxBytes {
+		return &BudgetError{Bytes: bytes, Used: b.ListBytes, Limit: b.MaxBytes, What: "max_bytes"}
+	}
+	used, most, err := s.Memory(ctx)
+	if err != nil {
+		return err
+	}
+	if limit := int64(memoryShare * float64(most)); most > 0 && used+bytes > limit {
+		return &BudgetError{Bytes: bytes, Used: used, Limit: limit, What: "70 % of maxmemory"}
+	}
+	return nil
+}
+
+// Memory is what the server uses, and its maxmemory; 0 is no limit. Of a cluster it is the sum.
+func (s *Segments) Memory(ctx context.Context) (used, most int64, err error) {
+	limited := true
+	for addr, node := range s.client.Nodes() {
+		ctx, cancel := context.WithTimeout(ctx, callTimeout)
+		text, err := node.Do(ctx, node.B().Info().Section("memory", "replication").Build()).ToString()
+		cancel()
+		if err != nil {
+			return 0, 0, fmt.Errorf("ask %s for its memory: %w", addr, err)
+		}
+		info := make(map[string]string)
+		for line := range strings.Lines(text) {
+			name, value, _ := strings.Cut(strings.TrimSpace(line), ":")
+			info[name] = value
+		}
+		if info["role"] == "slave" {
+			continue
+		}
+		n, err := strconv.ParseInt(info["used_memory"], 10, 64)
+		if err != nil {
+			return 0, 0, fmt.Errorf("ask %s for its memory: used_memory is %q", addr, info["used_memory"])
+		}
+		limit, _ := strconv.ParseInt(info["maxmemory"], 10, 64)
+		used, most, limited = used+n, most+limit, limited && limit > 0
+	}
+	if !limited {
+		most = 0
+	}
+	return used, most, nil
+}
+
+// Segmented is how many segments a version of so many entries should have, so that none has more
+// than the compact encoding takes, and how many bytes that needs; ids has their sizes.
+func (s *Segments) segmented(ids sorted) (segments uint32, bytes int64) {
+	segments = segmentsOf(ids.Count, s.cfg.Entries-1)
+	bytes = ids.Bytes + segmentBytes*int64(segments) + int64(float64(ids.Count)*filterBits/8)
+	tables := min(ids.Long, int64(segments))
+	return segments, bytes + tables*(ids.Count/int64(segments)+1)*tableBytes
+}
+
+// segmentsOf is the least number of segments for which one with more than most entries is not
+// expected in a hundred builds: entries of a segment have a Poisson distribution.
+func segmentsOf(count int64, most int) uint32 {
+	if count <= int64(most) {
+		return 1
+	}
+	for mean := float64(most); mean > 1; mean *= 0.99 {
+		segments := math.Ceil(float64(count) / mean)
+		k := float64(most + 1)
+		lgamma, _ := math.Lgamma(k + 1)
+		// The terms after the first are less than a geometric series.
+		if tail := math.Exp(k*math.Log(mean)-mean-lgamma) / (1 - mean/k); segments*tail < 0.01 {
+			return uint32(segments)
+		}
+	}
+	return uint32(count)
+}
+
+// measure looks at some segments: their encoding, if none has a long id, and their size. bytes is
+// for all segments.
+func (s *Segments) measure(ctx context.Context, list string, v *namelist.Version, compact bool) (bytes int64, err error) {
+	n := min(v.Segments, sampled)
+	for i := range n {
+		key := s.segmentKey(list, v, uint32(uint64(i)*uint64(v.Segments)/uint64(n)))
+		size, err := s.runner.Do(ctx, "lists_measure", s.runner.B().MemoryUsage().Key(key).Build()).AsInt64()
+		if err != nil {
+			return 0, fmt.Errorf("ask for the size of segment %s: %w", key, err)
+		}
+		bytes += size
+		encoding, err := s.runner.Do(ctx, "lists_measure", s.runner.B().ObjectEncoding().Key(key).Build()).ToString()
+		if err != nil {
+			return 0, fmt.Errorf("ask for the encoding of segment %s: %w", key, err)
+		}
+		if compact && encoding == "hashtable" {
+			return 0, fmt.Errorf("segment %s is a hashtable, which needs four times the memory: hash-max-listpack-entries of the list server must be at least %d, "+
+				"and hash-max-listpack-value 64", key, s.cfg.Entries)
+		}
+	}
+	return bytes * int64(v.Segments) / int64(n), nil
+}

@@ -1,0 +1,246 @@
+package build
+
+import (
+	"bufio"
+	"bytes"
+	"compress/gzip"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"strconv"
+	"time"
+
+	"github.com/freeslot/freeslot/internal/namelist/form"
+)
+
+// Format is the format of an upload. Each may be compressed by gzip.
+type Format string
+
+// The formats. Lines end with LF or CRLF, and the first may begin with a byte order mark. Every line
+// counts, an empty one too: it is refused.
+const (
+	// CSV is id[,expiry] a line. Fields may be quoted as RFC 4180 says, but have no line breaks. A
+	// first line "id" or "id,expiry" is a header. An expiry is RFC 3339, or a whole number: Unix
+	// seconds below 10^11, else Unix ms. An empty one is never.
+	CSV Format = "csv"
+	// TXT is an id a line.
+	TXT Format = "txt"
+)
+
+const (
+	// MaxRejects is how many refused lines are kept.
+	MaxRejects = 10_000
+	// maxLine is longer than any line that could be right.
+	maxLine = 4 << 10
+	// maxRatio bounds what gzip may expand to; small uploads may expand to minExpanded.
+	maxRatio    = 100
+	minExpanded = 1 << 20
+)
+
+// Upload is a file to import.
+type Upload struct {
+	// Open opens the file at its begin; a build that goes on may open it again.
+	Open   func() (io.ReadCloser, error)
+	Bytes  int64 // of the file
+	Format Format
+}
+
+// Reject is a line that was refused.
+type Reject struct {
+	Line int64  `json:"line"` // from 1
+	Why  string `json:"why"`
+}
+
+// Report says what was in an upload.
+type Report struct {
+	Lines    int64 `json:"lines"`
+	Rejected int64 `json:"rejected"`
+	// Duplicates are lines whose id came again later.
+	Duplicates int64 `json:"duplicates"`
+	// Rejects are the first MaxRejects refused lines.
+	Rejects []Reject `json:"rejects"`
+}
+
+// TooLargeError is returned for compressed uploads that expand beyond all reason.
+type TooLargeError struct{ Limit int64 }
+
+func (e *TooLargeError) Error() string {
+	return fmt.Sprintf("the upload expands to more than %d bytes, which is %d times its size; upload it without gzip", e.Limit, maxRatio)
+}
+
+var gzipMagic = []byte{0x1f, 0x8b}
+
+// parse calls add for each entry of an upload, and progress now and then with the bytes that were
+// read. Errors: those of reading and of add, *TooLargeError.
+func parse(ctx context.Context, upload *Upload, of form.Form, progress func(read int64), add func(id string, expires int64) error) (*Report, error) {
+	file, err := upload.Open()
+	if err != nil {
+		return nil, err
+	}
+	defer file.Close()
+	counted := &limited{in: file, left: math.MaxInt64}
+	in := bufio.NewReaderSize(counted, bufferBytes)
+	if head, _ := in.Peek(len(gzipMagic)); bytes.Equal(head, gzipMagic) {
+		expanded, err := gzip.NewReader(in)
+		if err != nil {
+			return nil, err
+		}
+		limit := max(upload.Bytes*maxRatio, minExpanded)
+		in = bufio.NewReaderSize(&limited{in: expanded, left: limit, limit: limit}, bufferBytes)
+	}
+	p := &parser{in: in, format: upload.Format, form: of, report: &Report{}}
+	for {
+		line, err := p.line()
+		if errors.Is(err, io.EOF) {
+			return p.report, nil
+		}
+		if err != nil {
+			return nil, err
+		}
+		if p.report.Lines++; p.report.Lines%4096 == 0 {
+			if ctx.Err() != nil {
+				return nil, ctx.Err()
+			}
+			progress(math.MaxInt64 - counted.left)
+		}
+		if p.report.Lines == 1 {
+			line = bytes.TrimPrefix(line, []byte("\ufeff"))
+			if p.format == CSV && (string(line) == "id" || string(line) == "id,expiry") {
+				continue
+			}
+		}
+		id, expires, err := p.entry(line)
+		if err != nil {
+			p.reject(err.Error())
+		} else if err := add(id, expires); err != nil {
+			return nil, err
+		}
+	}
+}
+
+// limited ends with an error where io.LimitReader would hide that there is more.
+type limited struct {
+	in          io.Reader
+	left, limit int64
+}
+
+func (l *limited) Read(p []byte) (int, error) {
+	n, err := l.in.Read(p)
+	if l.left -= int64(n); l.left < 0 {
+		return 0, &TooLargeError{Limit: l.limit}
+	}
+	return n, err
+}
+
+type parser struct {
+	in     *bufio.Reader
+	format Format
+	form   form.Form
+	report *Report
+}
+
+var errLine = fmt.Errorf("the line is longer than %d bytes", maxLine)
+
+// line is the next line without its end, valid until the next call. Of one that is too long it is
+// the begin, which entry refuses.
+func (p *parser) line() ([]byte, error) {
+	line, err := p.in.ReadSlice('\n')
+	if errors.Is(err, bufio.ErrBufferFull) {
+		line = line[:maxLine+1]
+		for errors.Is(err, bufio.ErrBufferFull) {
+			_, err = p.in.ReadSlice('\n')
+		}
+		if err != nil && !errors.Is(err, io.EOF) {
+			return nil, err
+		}
+		return line, nil
+	}
+	if errors.Is(err, io.EOF) && len(line) > 0 {
+		return line, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	return bytes.TrimSuffix(line[:len(line)-1], []byte("\r")), nil
+}
+
+func (p *parser) reject(why string) {
+	if p.report.Rejected++; len(p.report.Rejects) < MaxRejects {
+		p.report.Rejects = append(p.report.Rejects, Reject{Line: p.report.Lines, Why: why})
+	}
+}
+
+var (
+	errQuote   = errors.New("a quoted field has no end, or text behind it")
+	errColumns = errors.New("it has more than the columns id and expiry")
+	errExpiry  = errors.New("the expiry is no time of RFC 3339, Unix seconds or Unix ms")
+)
+
+func (p *parser) entry(line []byte) (id string, expires int64, err error) {
+	if len(line) > maxLine {
+		return "", 0, errLine
+	}
+	field, rest, more := line, []byte(nil), false
+	if p.format == CSV {
+		if field, rest, more, err = csvField(line); err != nil {
+			return "", 0, err
+		}
+	}
+	if id, err = p.form.Clean(string(field)); err != nil || !more {
+		return id, 0, err
+	}
+	if field, _, more, err = csvField(rest); err != nil {
+		return "", 0, err
+	}
+	if more {
+		return "", 0, errColumns
+	}
+	expires, err = expiry(string(field))
+	return id, expires, err
+}
+
+// csvField cuts the first field off a line. more is true where a comma follows.
+func csvField(line []byte) (field, rest []byte, more bool, err error) {
+	if len(line) == 0 || line[0] != '"' {
+		field, rest, more = bytes.Cut(line, []byte{','})
+		return field, rest, more, nil
+	}
+	for line = line[1:]; ; line = line[1:] {
+		i := bytes.IndexByte(line, '"')
+		if i < 0 {
+			return nil, nil, false, errQuote
+		}
+		field, line = append(field, line[:i]...), line[i+1:]
+		switch {
+		case len(line) == 0:
+			return field, nil, false, nil
+		case line[0] == ',':
+			return field, line[1:], true, nil
+		case line[0] != '"':
+			return nil, nil, false, errQuote
+		}
+		field = append(field, '"')
+	}
+}
+
+// firstMS is the smallest whole number that is ms and not seconds: 1973 in ms, 5138 in seconds.
+const firstMS = 100_000_000_000
+
+func expiry(text string) (ms int64, err error) {
+	if text == "" {
+		return 0, nil
+	}
+	if n, err := strconv.ParseUint(text, 10, 53); err == nil && text[0] != '0' {
+		if n < firstMS {
+			n *= 1000
+		}
+		return int64(n), nil
+	}
+	at, err := time.Parse(time.RFC3339, text)
+	if err != nil || at.UnixMilli() <= 0 {
+		return 0, errExpiry
+	}
+	return at.UnixMilli(), nil
+}
