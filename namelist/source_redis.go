@@ -1,0 +1,279 @@
+package namelist
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/url"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/cenkalti/backoff/v5"
+	"github.com/redis/rueidis"
+	"go.uber.org/zap"
+
+	"github.com/freeslot/freeslot/internal/events"
+	lists "github.com/freeslot/freeslot/internal/namelist"
+	"github.com/freeslot/freeslot/internal/namelist/form"
+	redisclient "github.com/freeslot/freeslot/internal/redis/client"
+)
+
+// redisSource reads lists from Redis.
+type redisSource struct {
+	cfg           Config
+	control       *lists.Control
+	cluster       bool
+	commands      *redisclient.Clients
+	subscriptions *redisclient.Clients
+
+	ctx    context.Context // ends with close
+	cancel context.CancelFunc
+	dials  sync.WaitGroup
+
+	mu      sync.Mutex
+	servers map[string]*listServer // guarded by mu
+}
+
+// listServer is one that has segments; client is there once ready is closed.
+type listServer struct {
+	ready  chan struct{}
+	client rueidis.Client
+	close  func()
+}
+
+// openRedis connects to the control server.
+func openRedis(ctx context.Context, cfg Config) (source, error) {
+	topology, err := redisclient.Inspect(ctx, redisclient.Config{URL: cfg.RedisURL, Name: cfg.ClientName, Access: cfg.Access.redis()})
+	if err != nil {
+		return nil, fmt.Errorf("connect to redis: %w", err)
+	}
+	commands, err := topology.Open(redisclient.Commands)
+	if err != nil {
+		return nil, fmt.Errorf("connect to redis: %w", err)
+	}
+	subscriptions, err := topology.Open(redisclient.Subscriber)
+	if err != nil {
+		commands.Close()
+		return nil, fmt.Errorf("connect to redis: %w", err)
+	}
+	s := &redisSource{
+		cfg: cfg, cluster: topology.Cluster, commands: commands, subscriptions: subscriptions, servers: make(map[string]*listServer),
+		control: lists.NewControl(commands.For(0), cfg.KeyPrefix, topology.Cluster, cfg.Logger, cfg.Registerer),
+	}
+	s.ctx, s.cancel = context.WithCancel(context.Background())
+	own := &listServer{ready: make(chan struct{}), client: commands.For(0), close: func() {}}
+	close(own.ready)
+	s.servers[""] = own
+	return s, nil
+}
+
+func (s *redisSource) close() {
+	s.cancel()
+	s.dials.Wait()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, server := range s.servers {
+		select {
+		case <-server.ready:
+			server.close()
+		default:
+		}
+	}
+	s.subscriptions.Close()
+	s.commands.Close()
+}
+
+func (s *redisSource) follow(list string, heard func(lists.Event)) (stop func()) {
+	sub := events.NewSubscriber(s.subscriptions.For(0), lists.Channel(s.control.Layout(), list), s.cluster, s.cfg.Logger)
+	sub.Handle(func(message string) {
+		e, err := lists.DecodeEvent(list, message)
+		if err != nil {
+			s.cfg.Logger.Warn("namelist.event_ignored", zap.Error(err))
+			e = lists.Event{}
+		}
+		heard(e)
+	})
+	done := make(chan struct{})
+	var resets sync.WaitGroup
+	resets.Go(func() {
+		for {
+			select {
+			case <-sub.Resets():
+				heard(lists.Event{})
+			case <-done:
+				return
+			}
+		}
+	})
+	_ = sub.Start(s.ctx) // it has no error
+	return func() {
+		_ = sub.Stop(context.Background()) // it has no error
+		close(done)
+		resets.Wait()
+	}
+}
+
+func (s *redisSource) look(ctx context.Context, names []string, history bool) ([]lists.Mark, string, time.Time, error) {
+	return s.control.Look(ctx, names, history)
+}
+
+func (s *redisSource) delta(ctx context.Context, list string, after int64) (lists.Delta, error) {
+	return s.control.Delta(ctx, list, after, true)
+}
+
+func (s *redisSource) report(ctx context.Context, client string, reports map[string]lists.Report) error {
+	return s.control.Report(ctx, client, reports)
+}
+
+func (s *redisSource) block(ctx context.Context, list string, v *lists.Version, index uint32) ([]byte, error) {
+	on, err := s.server(ctx, v.Server)
+	if err != nil {
+		return nil, err
+	}
+	wire, err := on.Do(ctx, on.B().Get().Key(lists.BlockKey(s.cfg.KeyPrefix, list, v.Number, index)).Build()).AsBytes()
+	if err != nil {
+		return nil, fmt.Errorf("block %d of version %d of list %s: %w", index, v.Number, list, err)
+	}
+	return wire, nil
+}
+
+func (s *redisSource) ask(ctx context.Context, list string, v *lists.Version, questions []question) []found {
+	out := make([]found, len(questions))
+	on, err := s.server(ctx, v.Server)
+	if err != nil {
+		for i := range out {
+			out[i].why = ReasonTimeout
+		}
+		return out
+	}
+	cmds := make(rueidis.Commands, len(questions))
+	for i, q := range questions {
+		key := lists.SegmentKey(s.cfg.KeyPrefix, list, v.Number, form.Segment(q.hash, v.Segments))
+		cmds[i] = on.B().Hmget().Key(key).Field("", q.id).Build()
+	}
+	for i, result := range on.DoMulti(ctx, cmds...) {
+		out[i] = readSegment(result, v.Build)
+	}
+	return out
+}
+
+// readSegment reads a seal and the value of an id.
+func readSegment(result rueidis.RedisResult, build string) found {
+	values, err := result.ToArray()
+	if err != nil || len(values) != 2 {
+		return found{why: ReasonTimeout}
+	}
+	if values[0].IsNil() {
+		return found{why: ReasonSegment}
+	}
+	seal, _ := values[0].ToString() // a field is text
+	if of, _, sealed := strings.Cut(seal, " "); !sealed || of != build {
+		return found{why: ReasonMoved}
+	}
+	if values[1].IsNil() {
+		return found{}
+	}
+	expires := int64(0)
+	if text, _ := values[1].ToString(); text != "" {
+		if expires, err = strconv.ParseInt(text, 10, 64); err != nil || expires <= 0 {
+			return found{why: ReasonFormat}
+		}
+	}
+	return found{entry: entry{has: true, expires: expires}}
+}
+
+// server is the client of a list server. The first call for it connects in the background.
+func (s *redisSource) server(ctx context.Context, name string) (rueidis.Client, error) {
+	s.mu.Lock()
+	on := s.servers[name]
+	if on == nil && s.ctx.Err() == nil {
+		on = &listServer{ready: make(chan struct{})}
+		s.servers[name] = on
+		s.dials.Go(func() { s.dial(name, on) })
+	}
+	s.mu.Unlock()
+	if on == nil {
+		return nil, ErrClosed
+	}
+	select {
+	case <-on.ready:
+		return on.client, nil
+	case <-ctx.Done():
+		return nil, fmt.Errorf("list server %s was not reached: %w", name, context.Cause(ctx))
+	}
+}
+
+// dial connects to a list server, again and again.
+func (s *redisSource) dial(name string, on *listServer) {
+	wait := backoff.NewExponentialBackOff()
+	wait.InitialInterval, wait.MaxInterval = firstRetry, lastRetry
+	for s.ctx.Err() == nil {
+		ctx, cancel := context.WithTimeout(s.ctx, callTimeout)
+		err := s.dialOnce(ctx, name, on)
+		cancel()
+		if err == nil {
+			close(on.ready)
+			return
+		}
+		s.cfg.Logger.Warn("namelist.server_not_reached", zap.String("server", name), zap.Error(err))
+		select {
+		case <-time.After(wait.NextBackOff()):
+		case <-s.ctx.Done():
+		}
+	}
+}
+
+func (s *redisSource) dialOnce(ctx context.Context, name string, on *listServer) error {
+	servers, err := s.control.Servers(ctx)
+	if err != nil {
+		return err
+	}
+	for _, server := range servers {
+		if server.Name != name {
+			continue
+		}
+		at, err := serverURL(s.cfg.RedisURL, server.Addresses)
+		if err != nil {
+			return err
+		}
+		topology, err := redisclient.Inspect(ctx, redisclient.Config{URL: at, Name: s.cfg.ClientName, Access: s.cfg.Access.redis()})
+		if err != nil {
+			return err
+		}
+		clients, err := topology.Open(redisclient.Commands)
+		if err != nil {
+			return err
+		}
+		on.client, on.close = clients.For(0), clients.Close
+		return nil
+	}
+	return errors.New("the control server does not know it")
+}
+
+// serverURL is the URL of a list server: its own addresses, with the user of the control server's.
+func serverURL(control string, addresses []string) (string, error) {
+	if len(addresses) == 0 {
+		return "", errors.New("it has no address")
+	}
+	own, err := url.Parse(control)
+	if err != nil {
+		return "", err
+	}
+	at, err := url.Parse(addresses[0])
+	if err != nil {
+		return "", err
+	}
+	at.User = own.User
+	query := at.Query()
+	for _, more := range addresses[1:] {
+		other, err := url.Parse(more)
+		if err != nil {
+			return "", err
+		}
+		query.Add("addr", other.Host)
+	}
+	at.RawQuery = query.Encode()
+	return at.String(), nil
+}
