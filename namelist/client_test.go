@@ -152,25 +152,6 @@ func TestExpiry(t *testing.T) {
 	}
 }
 
-// Blocks that do not fit are left out, and their ids asked in Redis.
-func TestMaxBytes(t *testing.T) {
-	t.Parallel()
-	r := newRig(t, redistest.Shared(t))
-	r.create("vip", lists.Spec{})
-	r.publish("vip", entriesOf(randomIDs(1, 1000)...))
-	c := r.open()
-	l := c.List("vip")
-	r.ready(l)
-	whole := l.Status()
-	if whole.Blocks != 2 || whole.Loaded != 2 || !(whole.Bytes > 1000) {
-		t.Fatalf("status: %+v", whole)
-	}
-	little := r.open(func(cfg *Config) { cfg.MaxBytes = MinMaxBytes })
-	ctx := bounded(t)
-	_ = ctx
-	_ = little
-}
-
 func TestClosed(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, redistest.Shared(t))
