@@ -2,6 +2,7 @@
 // control server, their segments and filters on list servers. docs/design/namelist.md has words,
 // keys, scripts and events.
 //
+//   - Control makes, changes and reads lists; states.go says what each state allows.
 //   - Package form says what an id is, and where it is: hash, segment, block.
 //   - Package filter is the prefilter and its wire form.
 //   - Package build makes versions from files and from other versions.

@@ -17,8 +17,9 @@ const (
 	deltaPage = 5000
 	// headOnly is a revision that no list reaches.
 	headOnly = 1 << 53
-	// LookLists is the most lists of a look, and ReportLists of a report.
-	LookLists   = 1000
+	// LookLists is the most lists of a look.
+	LookLists = 1000
+	// ReportLists is the most lists of a report.
 	ReportLists = 100
 	// Live is how long a client counts as live after its last report.
 	Live = 15 * time.Second

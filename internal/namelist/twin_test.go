@@ -14,7 +14,6 @@ type twin struct {
 	exists             bool
 	lives              int
 	state              State
-	frozen             bool
 	serving, next      int64
 	revision, number   int64
 	op                 *twinOp
