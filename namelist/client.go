@@ -6,7 +6,6 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -38,14 +37,12 @@ type Client struct {
 
 	lists sync.Map // name -> *List
 
-	// added has a token when there are new lists, look when all are to be looked at, and notify when
-	// changed has lists.
-	added, look, notify chan struct{}
+	// added has a token when there are new lists, and look when all are to be looked at.
+	added, look chan struct{}
 
-	mu      sync.Mutex
-	fresh   []*List            // guarded by mu; the follower does not know them yet
-	changed map[*List]struct{} // guarded by mu; listeners do not know their status yet
-	err     error              // guarded by mu; of the last call to the control server
+	mu    sync.Mutex
+	fresh []*List // guarded by mu; the follower does not know them yet
+	err   error   // guarded by mu; of the last call to the control server
 }
 
 // Open makes a client, which connects by itself and for ever. It waits for nothing: until a list is
@@ -67,7 +64,7 @@ func newClient(cfg Config) *Client {
 	c := &Client{
 		cfg: cfg, id: cfg.ClientName + "-" + hex.EncodeToString(random[:]), log: cfg.Logger, metrics: newMetrics(cfg.Registerer),
 		cache: newCache(cfg.MaxBytes / 4), asks: asks{pending: make(map[askKey]*ask)},
-		added: make(chan struct{}, 1), look: make(chan struct{}, 1), notify: make(chan struct{}, 1), changed: make(map[*List]struct{}),
+		added: make(chan struct{}, 1), look: make(chan struct{}, 1),
 	}
 	c.ctx, c.cancel = context.WithCancel(context.Background())
 	if cfg.SnapshotDir != "" {
@@ -79,7 +76,6 @@ func newClient(cfg Config) *Client {
 func (c *Client) start(open func(context.Context) (source, error)) {
 	f := newFollower(c)
 	c.loops.Go(func() { f.loop(open) })
-	c.loops.Go(c.notifyLoop)
 	if c.disk != nil {
 		c.loops.Go(func() { c.disk.loop(c.ctx) })
 	}
@@ -163,55 +159,9 @@ func (c *Client) setFailure(err error) {
 
 // publish gives out a new picture.
 func (c *Client) publish(l *List, p *picture) {
-	was := l.picture.Swap(p)
-	close(was.replaced)
-	if !was.status.same(p.status) {
-		c.tell(l)
-	}
+	close(l.picture.Swap(p).replaced)
 	if c.disk != nil && p.why == ReasonNone && !p.stale && p.ready {
 		c.disk.changed(l.name, p)
-	}
-}
-
-// same reports whether two are equal to a listener.
-func (s Status) same(other Status) bool {
-	s.AsOf, s.Bytes = other.AsOf, other.Bytes
-	return s == other
-}
-
-// tell has the listeners of a list called.
-func (c *Client) tell(l *List) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if len(l.listeners) > 0 {
-		c.changed[l] = struct{}{}
-		signal(c.notify)
-	}
-}
-
-// notifyLoop calls the listeners.
-func (c *Client) notifyLoop() {
-	for {
-		select {
-		case <-c.ctx.Done():
-			return
-		case <-c.notify:
-		}
-		c.mu.Lock()
-		changed := c.changed
-		c.changed = make(map[*List]struct{})
-		c.mu.Unlock()
-		for l := range changed {
-			c.mu.Lock()
-			listeners := slices.Clone(l.listeners)
-			c.mu.Unlock()
-			for _, one := range listeners {
-				if s := l.Status(); !s.same(one.last) && c.ctx.Err() == nil {
-					one.last = s
-					one.call(s)
-				}
-			}
-		}
 	}
 }
 

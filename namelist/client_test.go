@@ -152,6 +152,38 @@ func TestExpiry(t *testing.T) {
 	}
 }
 
+// A small list can be held whole: then no id is asked in Redis.
+func TestWhole(t *testing.T) {
+	t.Parallel()
+	redistest.Backends(t, func(t *testing.T, redis *redistest.Target) {
+		t.Parallel()
+		r := newRig(t, redis)
+		members := randomIDs(1, 2000)
+		entries := entriesOf(members...)
+		entries[members[0]] = 1
+		r.create("vip", lists.Spec{Settings: lists.Settings{Whole: true}})
+		v := r.publish("vip", entries)
+		r.edit("vip", drop(members[1]))
+		c := r.open()
+		l := c.List("vip")
+		r.ready(l)
+		want(t, l.Peek(members[0]), No, SourceWhole, ReasonNone)
+		want(t, l.Peek(members[1]), No, SourceEdits, ReasonNone)
+		want(t, l.Peek(members[2]), Yes, SourceWhole, ReasonNone)
+		want(t, l.Peek("stranger"), No, SourceWhole, ReasonNone)
+
+		// Without one segment it is not whole: the others are asked in Redis.
+		r.must(r.data.Do(bounded(t), r.data.B().Del().Key(lists.SegmentKey(r.prefix, "vip", v.Number, 3)).Build()).Error())
+		other := r.open().List("vip")
+		r.must(redistest.Await(func(context.Context) bool {
+			return other.Check(bounded(t), members[2]).Verdict == Yes || other.Check(bounded(t), members[3]).Verdict == Yes
+		}))
+		if other.Status().Stale || other.picture.Load().ready {
+			t.Errorf("status: %+v", other.Status())
+		}
+	})
+}
+
 func TestClosed(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, redistest.Shared(t))

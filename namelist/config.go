@@ -1,7 +1,6 @@
 package namelist
 
 import (
-	"os"
 	"strings"
 	"time"
 	"unicode"
@@ -15,9 +14,10 @@ import (
 
 // Defaults and bounds of Config.
 const (
-	DefaultKeyPrefix = "scheduler"
-	DefaultMaxBytes  = 64 << 20
-	DefaultDeadline  = 50 * time.Millisecond
+	DefaultKeyPrefix  = "scheduler"
+	DefaultMaxBytes   = 64 << 20
+	DefaultDeadline   = 50 * time.Millisecond
+	DefaultClientName = "namelist"
 
 	MinMaxBytes = 1 << 20
 	MaxDeadline = 10 * time.Second
@@ -42,8 +42,8 @@ type Config struct {
 	// SnapshotDir is a folder for what is loaded, from which a process starts while Redis is away.
 	// Its answers are stale then. Empty means none. Several processes may share one.
 	SnapshotDir string
-	// ClientName is who the process is to operators, default the name of the host. A random part is
-	// added.
+	// ClientName is who the process is to operators, default "namelist", at most 48 characters. A
+	// random part is added.
 	ClientName string
 	// Logger may be nil. Registerer may be nil; two clients on one registerer panic.
 	Logger     *zap.Logger
@@ -82,16 +82,7 @@ func (c Config) withDefaults() Config {
 		c.Deadline = DefaultDeadline
 	}
 	if c.ClientName == "" {
-		host, _ := os.Hostname() // a name is for people; without one it is the random part
-		c.ClientName = strings.Trim(strings.Map(func(r rune) rune {
-			if r == '-' || r == '.' || r < unicode.MaxASCII && (unicode.IsLetter(r) || unicode.IsDigit(r)) {
-				return r
-			}
-			return '-'
-		}, host[:min(len(host), maxClientName)]), ".-")
-		if c.ClientName == "" {
-			c.ClientName = "client"
-		}
+		c.ClientName = DefaultClientName
 	}
 	if c.Logger == nil {
 		c.Logger = zap.NewNop()

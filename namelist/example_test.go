@@ -22,7 +22,7 @@ func Example() {
 	blocked := c.List("blocked")
 	a := blocked.Check(ctx, "")
 	fmt.Println(a.Verdict)
-	fmt.Println("deny list:", a.Member(true))    // better too strict
+	fmt.Println("deny list:", a.Member(true))     // better too strict
 	fmt.Println("grey release:", a.Member(false)) // better the old way
 	// Output:
 	// unknown

@@ -113,7 +113,7 @@ func TestSeals(t *testing.T) {
 		b := r.data.B()
 		for _, step := range []struct {
 			reason Reason
-			break_ func() error
+			spoil  func() error
 		}{
 			{ReasonMoved, func() error {
 				return r.data.Do(bounded(t), b.Hset().Key(key).FieldValue().FieldValue("", "0123456789abcdef0123456789abcdef 8").Build()).Error()
@@ -124,7 +124,7 @@ func TestSeals(t *testing.T) {
 			}},
 			{ReasonSegment, func() error { return r.data.Do(bounded(t), b.Del().Key(key).Build()).Error() }},
 		} {
-			r.must(step.break_())
+			r.must(step.spoil())
 			want(t, l.Check(bounded(t), members[0]), Unknown, SourceNone, step.reason)
 		}
 		for i, a := range l.CheckAll(bounded(t), append(members, randomIDs(2, 200)...)) {
@@ -260,6 +260,10 @@ func (f *fake) block(context.Context, string, *lists.Version, uint32) ([]byte, e
 	return nil, filter.ErrFormat
 }
 
+func (f *fake) whole(context.Context, string, *lists.Version) (map[string]int64, error) {
+	return nil, context.DeadlineExceeded
+}
+
 func (f *fake) ask(_ context.Context, _ string, v *lists.Version, questions []question) []found {
 	f.mu.Lock()
 	f.asked += len(questions)
@@ -328,7 +332,7 @@ func TestOverload(t *testing.T) {
 // version.
 func TestSlept(t *testing.T) {
 	t.Parallel()
-	f := &fake{answers: func(v *lists.Version, q []question) []found {
+	f := &fake{answers: func(v *lists.Version, _ []question) []found {
 		if v.Build == firstBuild {
 			return []found{{why: ReasonSegment}}
 		}
@@ -381,13 +385,13 @@ func TestMaxBytes(t *testing.T) {
 		if !due || l.complete(fits) {
 			t.Fatalf("due: %t", due)
 		}
-		v.block(l, index, &filter.Block{}, 0, nil, 0)
-		l.bytes = int64(l.have) * l.each()
+		v.block(l, index, &filter.Block{}, 0)
+		l.bytes = int64(l.have) * l.need(index)
 	}
 	if _, _, due := v.wantBlock(0, fits); due || !v.serving.complete(fits) {
 		t.Error("a third block is wanted")
 	}
-	v.block(v.serving, 3, nil, 0, context.DeadlineExceeded, time.Second)
+	v.notLoaded(v.serving, 3, context.DeadlineExceeded, time.Second)
 	if _, _, due := v.wantBlock(time.Second, func(int64) bool { return true }); due {
 		t.Error("a block is asked again at once")
 	}

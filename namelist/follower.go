@@ -58,7 +58,6 @@ type follower struct {
 	looking    bool
 	nextLook   time.Duration
 	nextAsk    time.Duration // for the history
-	failures   int
 	reporting  bool
 	nextReport time.Duration
 }
@@ -285,18 +284,31 @@ func (f *follower) load(l *List, now time.Duration) {
 		if !due {
 			return
 		}
-		f.used += of.each()
+		f.used += of.need(index)
 		f.blocks++
 		f.c.spawn(func() {
 			ctx, cancel := context.WithTimeout(f.c.ctx, blockTimeout)
 			defer cancel()
-			b, keys, err := loadBlock(ctx, f.source, l.name, of.version, index)
+			var b *filter.Block
+			var keys uint32
+			var ids map[string]int64
+			var err error
+			if index == allIDs {
+				ids, err = f.source.whole(ctx, l.name, of.version)
+			} else {
+				b, keys, err = loadBlock(ctx, f.source, l.name, of.version, index)
+			}
 			f.post(func(at time.Duration) {
 				f.blocks--
-				if err != nil && f.c.ctx.Err() == nil {
+				switch {
+				case err != nil:
 					f.c.metrics.failed.Inc()
+					v.notLoaded(of, index, err, at)
+				case ids != nil:
+					v.whole(of, ids)
+				default:
+					v.block(of, index, b, keys)
 				}
-				v.block(of, index, b, keys, err, at)
 			})
 		})
 	}

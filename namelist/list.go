@@ -16,14 +16,7 @@ type List struct {
 	client  *Client
 	picture atomic.Pointer[picture]
 
-	listeners []*listener // guarded by Client.mu
-	follower  followed
-}
-
-// listener wants each new Status; last is the notifier's.
-type listener struct {
-	call func(Status)
-	last Status
+	follower followed
 }
 
 // Status is how a list stands.
@@ -190,24 +183,28 @@ func (l *List) WaitReady(ctx context.Context) error {
 func (l *List) Status() Status { return l.picture.Load().status }
 
 // OnChange has call called with the Status that is there, and with each new one; those in between
-// may be left out. AsOf and Bytes alone are no change. All calls of a client come from one goroutine:
-// a slow one delays the others. call must not call Close. stop ends it; a call that is under way is
-// not waited for.
+// may be left out. AsOf and Bytes alone are no change. The calls come one after the other from a
+// goroutine of their own. call must not call Close. stop ends it, and does not wait for a call.
 func (l *List) OnChange(call func(Status)) (stop func()) {
-	one := &listener{call: call}
-	c := l.client
-	c.mu.Lock()
-	l.listeners = append(l.listeners, one)
-	c.mu.Unlock()
-	c.tell(l)
-	return func() {
-		c.mu.Lock()
-		defer c.mu.Unlock()
-		for i, other := range l.listeners {
-			if other == one {
-				l.listeners = append(l.listeners[:i:i], l.listeners[i+1:]...)
-				return
+	ctx, stop := context.WithCancel(l.client.ctx)
+	l.client.spawn(func() {
+		for last := (Status{}); ctx.Err() == nil; {
+			p := l.picture.Load()
+			if s := p.status; !s.same(last) {
+				last = s
+				call(s)
+			}
+			select {
+			case <-p.replaced:
+			case <-ctx.Done():
 			}
 		}
-	}
+	})
+	return stop
+}
+
+// same reports whether two are equal to a listener.
+func (s Status) same(other Status) bool {
+	s.AsOf, s.Bytes = other.AsOf, other.Bytes
+	return s == other
 }

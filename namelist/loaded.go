@@ -2,14 +2,22 @@ package namelist
 
 import (
 	"errors"
+	"math"
 	"time"
 
 	lists "github.com/freeslot/freeslot/internal/namelist"
 	"github.com/freeslot/freeslot/internal/namelist/filter"
+	"github.com/freeslot/freeslot/internal/namelist/form"
 )
 
-// blockOverhead is what a block costs beside its bits.
-const blockOverhead = 128
+const (
+	// blockOverhead is what a block costs beside its bits, and idOverhead an id of a whole version
+	// beside its bytes.
+	blockOverhead = 128
+	idOverhead    = 56
+	// allIDs is what stands for all ids of a version in place of a block.
+	allIDs = math.MaxUint32
+)
 
 // loaded is what a client has of one version.
 type loaded struct {
@@ -21,6 +29,9 @@ type loaded struct {
 	keys   []uint32        // of each block
 	asked  map[uint32]bool // blocks that are being loaded
 	have   int
+	// whole has the expiry of each id, in Unix ms, 0 for never. It is wanted in place of the blocks.
+	wanted bool
+	whole  map[string]int64
 	bytes  int64
 
 	notBefore time.Duration
@@ -36,12 +47,22 @@ func newLoaded(v *lists.Version) *loaded {
 	return l
 }
 
-// each is what a block is expected to need.
-func (l *loaded) each() int64 { return l.version.FilterBytes>>l.version.BlockBits + blockOverhead }
+// need is what a block, or all ids, are expected to need.
+func (l *loaded) need(index uint32) int64 {
+	if index == allIDs {
+		return l.version.Count * (idOverhead + form.CompactBytes/2)
+	}
+	return l.version.FilterBytes>>l.version.BlockBits + blockOverhead
+}
 
 // missing is the first block that is neither there nor being loaded.
 func (l *loaded) missing() (index uint32, ok bool) {
-	if l.refused || l.have+len(l.asked) == len(l.blocks) {
+	switch {
+	case l.whole != nil, l.asked[allIDs]:
+		return 0, false
+	case l.wanted:
+		return allIDs, true
+	case l.refused, l.have+len(l.asked) == len(l.blocks):
 		return 0, false
 	}
 	for i, b := range l.blocks {
@@ -52,10 +73,10 @@ func (l *loaded) missing() (index uint32, ok bool) {
 	return 0, false
 }
 
-// complete reports whether all blocks that fit are there.
+// complete reports whether all that fits is there.
 func (l *loaded) complete(fits func(bytes int64) bool) bool {
-	_, missing := l.missing()
-	return len(l.asked) == 0 && !(missing && fits(l.each()))
+	index, missing := l.missing()
+	return len(l.asked) == 0 && !(missing && fits(l.need(index)))
 }
 
 // put adds a block of so many keys.
@@ -66,13 +87,19 @@ func (l *loaded) put(index uint32, b *filter.Block, keys uint32) {
 	l.bytes += b.Bytes() + blockOverhead
 }
 
-// wantBlock is the block to load next: of the serving version first. block answers it.
+// wantBlock is the block to load next, or allIDs: of the serving version first. block or whole
+// answers it.
 func (v *view) wantBlock(now time.Duration, fits func(bytes int64) bool) (l *loaded, index uint32, due bool) {
 	for _, l := range []*loaded{v.serving, v.next} {
 		if l == nil || now < l.notBefore {
 			continue
 		}
-		if index, ok := l.missing(); ok && fits(l.each()) {
+		index, ok := l.missing()
+		if index == allIDs && !fits(l.need(index)) {
+			l.wanted = false
+			index, ok = l.missing()
+		}
+		if ok && fits(l.need(index)) {
 			l.asked[index] = true
 			return l, index, true
 		}
@@ -80,20 +107,31 @@ func (v *view) wantBlock(now time.Duration, fits func(bytes int64) bool) (l *loa
 	return nil, 0, false
 }
 
-// block takes a block, or why there is none.
-func (v *view) block(l *loaded, index uint32, b *filter.Block, keys uint32, err error, now time.Duration) {
+// block takes a block.
+func (v *view) block(l *loaded, index uint32, b *filter.Block, keys uint32) {
 	delete(l.asked, index)
-	switch {
-	case errors.Is(err, filter.ErrFormat):
-		l.refused = true
-	case err != nil:
-		l.notBefore = now + retry(l.failures)
-		l.failures++
-	default:
-		l.failures = 0
-		l.put(index, b, keys)
+	l.failures = 0
+	l.put(index, b, keys)
+	v.dirty = true
+}
+
+// whole takes all ids.
+func (v *view) whole(l *loaded, ids map[string]int64) {
+	delete(l.asked, allIDs)
+	l.failures, l.whole = 0, ids
+	for id := range ids {
+		l.bytes += idOverhead + int64(len(id))
 	}
-	v.dirty = v.dirty || l == v.shown.version
+	v.dirty = true
+}
+
+// notLoaded takes that a block, or the ids, did not come.
+func (v *view) notLoaded(l *loaded, index uint32, err error, now time.Duration) {
+	delete(l.asked, index)
+	l.refused = l.refused || errors.Is(err, filter.ErrFormat)
+	l.notBefore = now + retry(l.failures)
+	l.failures++
+	v.dirty = true
 }
 
 // bytes is what the list needs, with what is being loaded.
@@ -111,7 +149,10 @@ func (v *view) bytes() int64 {
 	}
 	for _, l := range all {
 		if l != nil {
-			n += l.bytes + int64(len(l.asked))*l.each()
+			n += l.bytes
+			for index := range l.asked {
+				n += l.need(index)
+			}
 		}
 	}
 	return n

@@ -29,6 +29,7 @@ type picture struct {
 	edits   *edits
 	blocks  []*filter.Block
 	keys    []uint32
+	whole   map[string]int64 // all ids of the version, if they are there
 	clock   clock
 }
 
@@ -56,7 +57,7 @@ func (v *view) picture(begun time.Time, now time.Duration, fits func(bytes int64
 		p.status.Next, p.status.Prepared = v.next.version.Number, v.prepared(v.next, fits)
 	}
 	if l := s.version; l != nil {
-		p.head, p.version, p.build, p.edits, p.blocks, p.keys = s.head, l.version, l.build, s.edits, l.blocks, l.keys
+		p.head, p.version, p.build, p.edits, p.blocks, p.keys, p.whole = s.head, l.version, l.build, s.edits, l.blocks, l.keys, l.whole
 		p.ready = l.complete(fits)
 		if !s.head.Expires.IsZero() {
 			p.expires = s.head.Expires.UnixMilli()
@@ -101,6 +102,11 @@ func (p *picture) look(a *Answer, c *cache, id string) (q question, open bool) {
 	hash := form.Sum(p.head.Seed, id)
 	if c, edited := p.edits.get(hash, id, p.version.Base); edited {
 		p.decide(a, SourceEdits, entry{has: c.expires != removed, expires: c.expires})
+		return q, false
+	}
+	if p.whole != nil {
+		expires, has := p.whole[id]
+		p.decide(a, SourceWhole, entry{has: has, expires: expires})
 		return q, false
 	}
 	if len(p.blocks) > 0 {

@@ -241,7 +241,7 @@ func (v *view) restore(s *saved, begun time.Time, now time.Duration, fits func(b
 	}
 	l, e := newLoaded(s.Head.Serving), &edits{frozen: make(map[string]change, len(s.Edits))}
 	for i, b := range s.Blocks {
-		if int(b.Index) < len(l.blocks) && l.blocks[b.Index] == nil && fits(l.bytes+l.each()) {
+		if int(b.Index) < len(l.blocks) && l.blocks[b.Index] == nil && fits(l.bytes+l.need(b.Index)) {
 			l.put(b.Index, s.blocks[i], b.Keys)
 		}
 	}

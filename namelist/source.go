@@ -18,6 +18,8 @@ type source interface {
 	delta(ctx context.Context, list string, after int64) (lists.Delta, error)
 	// block is the wire form of a block of a version's filter.
 	block(ctx context.Context, list string, v *lists.Version, index uint32) ([]byte, error)
+	// whole are all ids of a version, with the expiry of each in Unix ms, 0 for never.
+	whole(ctx context.Context, list string, v *lists.Version) (map[string]int64, error)
 	// ask reads ids from their segments of a version, in their order.
 	ask(ctx context.Context, list string, v *lists.Version, questions []question) []found
 	// report says what the client has loaded and serves.

@@ -159,29 +159,94 @@ func (s *redisSource) ask(ctx context.Context, list string, v *lists.Version, qu
 	return out
 }
 
+// sealed is the count of a segment's seal, or the reason why the segment says nothing.
+func sealed(seal rueidis.RedisMessage, build string) (count int, why Reason) {
+	if seal.IsNil() {
+		return 0, ReasonSegment
+	}
+	text, _ := seal.ToString() // a field is text
+	of, rest, _ := strings.Cut(text, " ")
+	count, err := strconv.Atoi(rest)
+	if err != nil || of != build {
+		return 0, ReasonMoved
+	}
+	return count, ReasonNone
+}
+
+// expiryOf reads the value of an id.
+func expiryOf(value rueidis.RedisMessage) (ms int64, ok bool) {
+	text, _ := value.ToString() // a field is text
+	if text == "" {
+		return 0, true
+	}
+	ms, err := strconv.ParseInt(text, 10, 64)
+	return ms, err == nil && ms > 0
+}
+
 // readSegment reads a seal and the value of an id.
 func readSegment(result rueidis.RedisResult, build string) found {
 	values, err := result.ToArray()
 	if err != nil || len(values) != 2 {
 		return found{why: ReasonTimeout}
 	}
-	if values[0].IsNil() {
-		return found{why: ReasonSegment}
+	_, why := sealed(values[0], build)
+	if why != ReasonNone || values[1].IsNil() {
+		return found{why: why}
 	}
-	seal, _ := values[0].ToString() // a field is text
-	if of, _, sealed := strings.Cut(seal, " "); !sealed || of != build {
-		return found{why: ReasonMoved}
-	}
-	if values[1].IsNil() {
-		return found{}
-	}
-	expires := int64(0)
-	if text, _ := values[1].ToString(); text != "" {
-		if expires, err = strconv.ParseInt(text, 10, 64); err != nil || expires <= 0 {
-			return found{why: ReasonFormat}
-		}
+	expires, ok := expiryOf(values[1])
+	if !ok {
+		return found{why: ReasonFormat}
 	}
 	return found{entry: entry{has: true, expires: expires}}
+}
+
+// wholeChunk is how many segments of a whole version are read in one call.
+const wholeChunk = 100
+
+func (s *redisSource) whole(ctx context.Context, list string, v *lists.Version) (map[string]int64, error) {
+	on, err := s.server(ctx, v.Server)
+	if err != nil {
+		return nil, err
+	}
+	ids := make(map[string]int64, min(v.Count, lists.MaxWhole))
+	for first := uint32(0); first < v.Segments; first += wholeChunk {
+		var cmds rueidis.Commands
+		for i := first; i < min(first+wholeChunk, v.Segments); i++ {
+			cmds = append(cmds, on.B().Hgetall().Key(lists.SegmentKey(s.cfg.KeyPrefix, list, v.Number, i)).Build())
+		}
+		for i, result := range on.DoMulti(ctx, cmds...) {
+			if err := readWhole(result, v.Build, ids); err != nil {
+				return nil, fmt.Errorf("segment %d of version %d of list %s: %w", first+uint32(i), v.Number, list, err)
+			}
+		}
+	}
+	if int64(len(ids)) != v.Count {
+		return nil, fmt.Errorf("version %d of list %s has %d ids, expected %d", v.Number, list, len(ids), v.Count)
+	}
+	return ids, nil
+}
+
+// readWhole adds the ids of a segment.
+func readWhole(result rueidis.RedisResult, build string, ids map[string]int64) error {
+	fields, err := result.AsMap()
+	if err != nil {
+		return err
+	}
+	count, why := sealed(fields[""], build)
+	if why != ReasonNone || count != len(fields)-1 {
+		return fmt.Errorf("%d fields, seal: %s", len(fields), why)
+	}
+	for id, value := range fields {
+		expires, ok := expiryOf(value)
+		if id == "" {
+			continue
+		}
+		if !ok {
+			return errors.New("an expiry is no time")
+		}
+		ids[id] = expires
+	}
+	return nil
 }
 
 // server is the client of a list server. The first call for it connects in the background.
@@ -254,26 +319,21 @@ func (s *redisSource) dialOnce(ctx context.Context, name string, on *listServer)
 
 // serverURL is the URL of a list server: its own addresses, with the user of the control server's.
 func serverURL(control string, addresses []string) (string, error) {
-	if len(addresses) == 0 {
-		return "", errors.New("it has no address")
-	}
-	own, err := url.Parse(control)
-	if err != nil {
-		return "", err
-	}
-	at, err := url.Parse(addresses[0])
-	if err != nil {
-		return "", err
-	}
-	at.User = own.User
-	query := at.Query()
-	for _, more := range addresses[1:] {
-		other, err := url.Parse(more)
+	var urls []*url.URL
+	for _, raw := range append([]string{control}, addresses...) {
+		at, err := url.Parse(raw)
 		if err != nil {
 			return "", err
 		}
-		query.Add("addr", other.Host)
+		urls = append(urls, at)
 	}
-	at.RawQuery = query.Encode()
+	if len(urls) == 1 {
+		return "", errors.New("it has no address")
+	}
+	at, query := urls[1], urls[1].Query()
+	for _, more := range urls[2:] {
+		query.Add("addr", more.Host)
+	}
+	at.User, at.RawQuery = urls[0].User, query.Encode()
 	return at.String(), nil
 }

@@ -317,6 +317,11 @@ func (v *view) setHead(h *lists.Head, now time.Duration) {
 		next.notBefore = now + rand.N(spread)
 	}
 	v.serving, v.next = serving, next
+	for _, l := range []*loaded{serving, next} {
+		if l != nil {
+			l.wanted = h.Whole && l.version.Count <= lists.MaxWhole
+		}
+	}
 	v.complete(now)
 }
 

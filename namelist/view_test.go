@@ -256,7 +256,7 @@ func TestViewModel(t *testing.T) {
 				s.head = lists.Head{Name: "vip", Birth: s.head.Birth, State: lists.Deleted, Revision: s.head.Revision, Number: s.head.Number}
 				s.step(nil, false)
 			},
-			"backup": func(t *rapid.T) { backup = s.saved() },
+			"backup": func(*rapid.T) { backup = s.saved() },
 			"restore": func(t *rapid.T) { // as a failover
 				if backup == nil || !s.exists() || s.head.Birth != backup.head.Birth {
 					t.Skip("no backup")
@@ -281,7 +281,7 @@ func TestViewModel(t *testing.T) {
 				}
 			},
 			"fetch": func(*rapid.T) { fetch() },
-			"fail": func(t *rapid.T) {
+			"fail": func(*rapid.T) {
 				if f, due := v.want(now); due {
 					v.failed(f.number, now)
 				}
