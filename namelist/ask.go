@@ -1,0 +1,101 @@
+package namelist
+
+import (
+	"context"
+	"sync"
+	"time"
+)
+
+// askLimit is the most checks that wait for Redis. Others are unknown at once.
+const askLimit = 1024
+
+// asks has the checks that wait for Redis. Equal ones share one call.
+type asks struct {
+	mu      sync.Mutex
+	pending map[askKey]*ask // guarded by mu
+}
+
+type askKey struct {
+	build *build
+	id    string
+}
+
+// ask is one id that Redis is asked for.
+type ask struct {
+	question question
+	done     chan struct{} // closed once found is there
+	found    found
+}
+
+// join is the check of an id; nil is that there are too many. mine says that the caller must have it
+// answered.
+func (a *asks) join(b *build, q question) (one *ask, mine bool) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	key := askKey{b, q.id}
+	if one = a.pending[key]; one != nil {
+		return one, false
+	}
+	if len(a.pending) >= askLimit {
+		return nil, false
+	}
+	one = &ask{question: q, done: make(chan struct{})}
+	a.pending[key] = one
+	return one, true
+}
+
+// answer asks Redis for ids of one list, and ends their checks. The deadline is the client's own: a
+// caller that goes away must not end the checks of others.
+func (c *Client) answer(p *picture, list string, all []*ask) {
+	ctx, cancel := context.WithTimeout(c.ctx, c.cfg.Deadline)
+	defer cancel()
+	questions := make([]question, len(all))
+	for i, one := range all {
+		questions[i] = one.question
+	}
+	var got []found
+	if on := c.source.Load(); on != nil {
+		got = (*on).ask(ctx, list, p.version, questions)
+	} else {
+		got = make([]found, len(all))
+		for i := range got {
+			got[i].why = ReasonTimeout
+		}
+	}
+	c.metrics.asked.Add(float64(len(all)))
+	for i, one := range all {
+		if one.found = got[i]; one.found.why == ReasonNone {
+			c.cache.put(p.build, one.question.hash, one.question.id, one.found.entry)
+		}
+	}
+	c.asks.mu.Lock()
+	for _, one := range all {
+		delete(c.asks.pending, askKey{p.build, one.question.id})
+	}
+	c.asks.mu.Unlock()
+	for _, one := range all {
+		close(one.done)
+	}
+}
+
+// undecided is an answer that still has neither verdict nor reason.
+func (p *picture) undecided() Answer {
+	return Answer{Version: p.version.Number, Revision: p.revision, AsOf: p.asOf, Stale: p.stale}
+}
+
+// take waits for a check, and makes its answer.
+func (p *picture) take(ctx context.Context, a *Answer, one *ask) {
+	select {
+	case <-one.done:
+	case <-ctx.Done():
+		a.Reason = ReasonTimeout
+		return
+	}
+	if a.Reason = one.found.why; a.Reason == ReasonNone {
+		p.decide(a, SourceRedis, one.found.entry)
+	}
+}
+
+// slept reports whether a picture may be of a version that was replaced long ago, as in a process
+// that was frozen.
+func (p *picture) slept() bool { return time.Since(p.asOf) > 2*lookEvery }

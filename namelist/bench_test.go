@@ -1,0 +1,177 @@
+package namelist
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"testing"
+	"time"
+
+	lists "github.com/freeslot/freeslot/internal/namelist"
+	"github.com/freeslot/freeslot/internal/namelist/filter"
+	"github.com/freeslot/freeslot/internal/namelist/form"
+)
+
+const (
+	benchIDs   = 1_000_000
+	benchEdits = 10_000
+	benchAsks  = 1 << 20 // ids that are asked, each once in a round
+)
+
+func randomIDs(seed uint64, n int) []string {
+	r := rand.New(rand.NewPCG(seed, 2))
+	ids := make([]string, n)
+	for i := range ids {
+		ids[i] = fmt.Sprintf("%016x", r.Uint64())
+	}
+	return ids
+}
+
+// benchList is a list of a million ids with so many edits, without Redis.
+func benchList(b *testing.B, kind filter.Kind, edited int) (*List, []string) {
+	b.Helper()
+	c := newClient(Config{}.withDefaults())
+	head := &lists.Head{Name: "vip", Birth: "b", Form: form.Exact, Seed: 7, State: lists.Active, Revision: 1}
+	head.Serving = &lists.Version{Number: 1, Build: strings.Repeat("0123456789abcdef", 2), Segments: benchIDs / 80, BlockBits: 1, Filter: kind, FilterBytes: 1}
+	l := newLoaded(head.Serving)
+	ids := randomIDs(1, benchIDs)
+	if kind != filter.None {
+		keys := make([][]uint64, 2)
+		for _, id := range ids {
+			h := form.Sum(head.Seed, id)
+			keys[form.Block(h, 1)] = append(keys[form.Block(h, 1)], h)
+		}
+		for i := range keys {
+			var builder filter.Builder
+			block, err := builder.Build(kind, keys[i])
+			if err != nil {
+				b.Fatal(err)
+			}
+			l.put(uint32(i), block, uint32(len(keys[i])))
+		}
+	}
+	e := noEdits
+	var changes []lists.Change
+	for _, id := range randomIDs(3, edited) {
+		changes = append(changes, lists.Change{Entry: lists.Entry{ID: id}})
+	}
+	if edited > 0 {
+		e = e.with(7, 1, changes[edited/100:])
+		e = e.with(7, 1, changes[:edited/100])
+	}
+	p := &picture{head: head, version: head.Serving, build: l.build, blocks: l.blocks, edits: e, asOf: time.Now(), replaced: make(chan struct{})}
+	list := c.List("vip")
+	list.picture.Store(p)
+	return list, ids
+}
+
+// shuffled are n of the ids, in random order.
+func shuffled(ids []string, n int) []string {
+	r := rand.New(rand.NewPCG(5, 6))
+	out := make([]string, n)
+	for i := range out {
+		out[i] = ids[r.IntN(len(ids))]
+	}
+	return out
+}
+
+// BenchmarkMiss is of strangers; bare is the filter alone with its hash known.
+func BenchmarkMiss(b *testing.B) {
+	strangers := randomIDs(9, benchAsks)
+	ctx := context.Background()
+	l, _ := benchList(b, filter.Fuse, 0)
+	b.Run("bare", func(b *testing.B) {
+		blocks, hashes := l.picture.Load().blocks, make([]uint64, benchAsks)
+		for i, id := range strangers {
+			hashes[i] = form.Sum(7, id)
+		}
+		b.ResetTimer()
+		for i := range b.N {
+			h := hashes[i%benchAsks]
+			blocks[form.Block(h, 1)].Contains(h)
+		}
+	})
+	for _, kind := range []filter.Kind{filter.Fuse, filter.Bloom} {
+		for _, edited := range []int{0, 10_000, 50_000} {
+			l, _ := benchList(b, kind, edited)
+			var asked []string
+			for _, id := range strangers {
+				if l.Peek(id).Verdict == No {
+					asked = append(asked, id)
+				}
+			}
+			b.Run(fmt.Sprintf("filter=%s/edits=%d", kind, edited), func(b *testing.B) {
+				b.ReportAllocs()
+				for i := range b.N {
+					if a := l.Check(ctx, asked[i%len(asked)]); a.Verdict != No {
+						b.Fatal(a)
+					}
+				}
+			})
+		}
+	}
+}
+
+// BenchmarkCached is of members that the cache has; the other way round is what it would cost to ask
+// the cache first, for members and for strangers.
+func BenchmarkCached(b *testing.B) {
+	ctx := context.Background()
+	l, ids := benchList(b, filter.Fuse, 0)
+	none, _ := benchList(b, filter.None, 0)
+	for _, l := range []*List{l, none} {
+		p := l.picture.Load()
+		for _, id := range ids[:100_000] {
+			l.client.cache.put(p.build, form.Sum(7, id), id, entry{has: true})
+		}
+	}
+	var kept []string
+	for _, id := range ids[:100_000] {
+		if l.Peek(id).Verdict == Yes && none.Peek(id).Verdict == Yes {
+			kept = append(kept, id)
+		}
+	}
+	b.Logf("%d of 100,000 ids are in the cache", len(kept))
+	asked := shuffled(kept, benchAsks)
+	strangers := randomIDs(9, benchAsks)
+	b.Run("hit", func(b *testing.B) {
+		b.ReportAllocs()
+		for i := range b.N {
+			if a := l.Check(ctx, asked[i%benchAsks]); a.Verdict != Yes {
+				b.Fatal(a)
+			}
+		}
+	})
+	b.Run("hit/filter=none", func(b *testing.B) {
+		for i := range b.N {
+			none.Check(ctx, asked[i%benchAsks])
+		}
+	})
+	b.Run("miss/filter=none", func(b *testing.B) { // what asking the cache first would add to a miss
+		for i := range b.N {
+			none.Peek(strangers[i%benchAsks])
+		}
+	})
+}
+
+// BenchmarkEdit is an edit of one id on top of so many.
+func BenchmarkEdit(b *testing.B) {
+	for _, n := range []int{0, 10_000, 50_000} {
+		b.Run(fmt.Sprintf("edits=%d", n), func(b *testing.B) {
+			var changes []lists.Change
+			for _, id := range randomIDs(3, n) {
+				changes = append(changes, lists.Change{Entry: lists.Entry{ID: id}})
+			}
+			base := noEdits.with(7, 1, changes)
+			e := base
+			ids := randomIDs(4, benchAsks)
+			b.ResetTimer()
+			for i := range b.N {
+				if i%benchEdits == 0 {
+					e = base
+				}
+				e = e.with(7, int64(i), []lists.Change{{Entry: lists.Entry{ID: ids[i%benchAsks]}}})
+			}
+		})
+	}
+}

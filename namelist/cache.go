@@ -1,0 +1,123 @@
+package namelist
+
+import (
+	"sync"
+	"sync/atomic"
+)
+
+const (
+	cacheWays = 4
+	// cacheEntry is what an entry costs beside the bytes of its id.
+	cacheEntry = 64
+)
+
+// cache keeps what Redis said of ids. It is a table of sets, whose entries get a second chance. Reads
+// take no lock. Versions are immutable, so an entry is right for ever, but only for its build.
+type cache struct {
+	sets  []cacheSet // their number is a power of two
+	limit int64      // of bytes
+
+	mu    sync.Mutex
+	bytes int64 // guarded by mu
+	hand  int   // guarded by mu; the set that next gives an entry when bytes are short
+}
+
+// cacheSet is four entries. tags are their hashes, so that a read seldom touches an entry in vain.
+type cacheSet struct {
+	tags    [cacheWays]atomic.Uint64
+	entries [cacheWays]atomic.Pointer[cached]
+	hand    int // guarded by cache.mu
+}
+
+// cached is an entry; but for used it is immutable.
+type cached struct {
+	build *build
+	id    string
+	entry entry
+	used  atomic.Bool // since the hand last passed
+}
+
+// build is the identity of a version. It is apart from the version, so that the cache keeps no
+// filter of an old one alive.
+type build struct{ id string }
+
+// entry is what a version says of an id: it has it, and until when; 0 is for ever.
+type entry struct {
+	has     bool
+	expires int64
+}
+
+// newCache makes a cache of at most limit bytes.
+func newCache(limit int64) *cache {
+	sets := 1
+	for int64(sets)*4*cacheWays*cacheEntry <= limit {
+		sets *= 2
+	}
+	return &cache{sets: make([]cacheSet, sets), limit: limit}
+}
+
+func (c *cache) get(b *build, hash uint64, id string) (e entry, ok bool) {
+	set := &c.sets[hash&uint64(len(c.sets)-1)]
+	for i := range set.tags {
+		if set.tags[i].Load() != hash {
+			continue
+		}
+		if at := set.entries[i].Load(); at != nil && at.build == b && at.id == id {
+			if !at.used.Load() {
+				at.used.Store(true)
+			}
+			return at.entry, true
+		}
+	}
+	return entry{}, false
+}
+
+func (c *cache) put(b *build, hash uint64, id string, e entry) {
+	added := &cached{build: b, id: id, entry: e}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	set := &c.sets[hash&uint64(len(c.sets)-1)]
+	way := set.victim(hash, b, id)
+	c.drop(set, way)
+	c.bytes += added.bytes()
+	for c.bytes > c.limit && c.hand < 2*len(c.sets) {
+		other := &c.sets[c.hand%len(c.sets)]
+		c.drop(other, other.victim(0, nil, ""))
+		c.hand++
+	}
+	c.hand %= len(c.sets)
+	set.tags[way].Store(hash)
+	set.entries[way].Store(added)
+}
+
+// victim is the way of the same id, a free one, or the first that was not used since the hand
+// passed.
+func (s *cacheSet) victim(hash uint64, b *build, id string) int {
+	free := -1
+	for i := range cacheWays {
+		at := s.entries[i].Load()
+		if at == nil {
+			free = i
+		} else if s.tags[i].Load() == hash && at.build == b && at.id == id {
+			return i
+		}
+	}
+	if free >= 0 && b != nil {
+		return free
+	}
+	for {
+		s.hand = (s.hand + 1) % cacheWays
+		if at := s.entries[s.hand].Load(); at == nil || !at.used.Swap(false) {
+			return s.hand
+		}
+	}
+}
+
+// drop empties a way. The caller holds mu.
+func (c *cache) drop(s *cacheSet, way int) {
+	if was := s.entries[way].Swap(nil); was != nil {
+		c.bytes -= was.bytes()
+	}
+}
+
+func (e *cached) bytes() int64 { return cacheEntry + int64(len(e.id)) }

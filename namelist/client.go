@@ -1,0 +1,181 @@
+package namelist
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"go.uber.org/zap"
+
+	lists "github.com/freeslot/freeslot/internal/namelist"
+)
+
+// ErrClosed is returned by calls after Close.
+var ErrClosed = errors.New("namelist: the client is closed")
+
+// Client follows lists and answers from them. It is safe for concurrent use.
+type Client struct {
+	cfg     Config
+	id      string // who the client is in reports
+	log     *zap.Logger
+	metrics *metrics
+	cache   *cache
+	asks    asks
+	disk    *snapshots             // nil without a folder
+	source  atomic.Pointer[source] // nil until the control server was reached
+
+	ctx     context.Context // ends with Close
+	cancel  context.CancelFunc
+	closing sync.RWMutex // held for reading while a goroutine begins
+	loops   sync.WaitGroup
+	close   sync.Once
+
+	lists sync.Map // name -> *List
+
+	// added has a token when there are new lists, and look when all are to be looked at.
+	added, look chan struct{}
+
+	mu    sync.Mutex
+	fresh []*List // guarded by mu; the follower does not know them yet
+	err   error   // guarded by mu; of the last call to the control server
+}
+
+// Open makes a client, which connects by itself and for ever. It waits for nothing: until a list is
+// loaded its answers are unknown, see [List.WaitReady]. Errors: a *freeslot.Error that names every
+// bad field.
+func Open(cfg Config) (*Client, error) {
+	cfg = cfg.withDefaults()
+	if err := cfg.validate(); err != nil {
+		return nil, err
+	}
+	c := newClient(cfg)
+	c.start(func(ctx context.Context) (source, error) { return openRedis(ctx, cfg) })
+	return c, nil
+}
+
+func newClient(cfg Config) *Client {
+	var random [6]byte
+	_, _ = rand.Read(random[:]) // it never fails
+	c := &Client{
+		cfg: cfg, id: cfg.ClientName + "-" + hex.EncodeToString(random[:]), log: cfg.Logger, metrics: newMetrics(cfg.Registerer),
+		cache: newCache(cfg.MaxBytes / 4), asks: asks{pending: make(map[askKey]*ask)},
+		added: make(chan struct{}, 1), look: make(chan struct{}, 1),
+	}
+	c.ctx, c.cancel = context.WithCancel(context.Background())
+	if cfg.SnapshotDir != "" {
+		c.disk = newSnapshots(cfg.SnapshotDir, cfg.KeyPrefix, cfg.Logger)
+	}
+	return c
+}
+
+func (c *Client) start(open func(context.Context) (source, error)) {
+	f := newFollower(c)
+	c.loops.Go(func() { f.loop(open) })
+	if c.disk != nil {
+		c.loops.Go(func() { c.disk.loop(c.ctx) })
+	}
+}
+
+// Close ends the client; checks that wait for Redis are unknown. It waits for a call of OnChange, and
+// for the last snapshot, until ctx ends. It may be called twice.
+func (c *Client) Close(ctx context.Context) (err error) {
+	c.close.Do(func() {
+		c.closing.Lock() // nothing begins after this
+		c.cancel()
+		c.closing.Unlock()
+		done := make(chan struct{})
+		go func() {
+			c.loops.Wait()
+			if on := c.source.Load(); on != nil {
+				(*on).close()
+			}
+			close(done)
+		}()
+		select {
+		case <-done:
+		case <-ctx.Done():
+			err = fmt.Errorf("close client of lists: %w", context.Cause(ctx))
+		}
+	})
+	return err
+}
+
+// spawn begins a goroutine, unless the client closes.
+func (c *Client) spawn(f func()) bool {
+	c.closing.RLock()
+	defer c.closing.RUnlock()
+	if c.ctx.Err() != nil {
+		return false
+	}
+	c.loops.Go(f)
+	return true
+}
+
+// List is the list of this name, which is followed from the first call on. It is the same for all
+// calls. A name that no list can have answers unknown for ever.
+func (c *Client) List(name string) *List {
+	if l, ok := c.lists.Load(name); ok {
+		return l.(*List)
+	}
+	l := &List{name: name, client: c}
+	why := ReasonNotLoaded
+	bad := lists.ValidateName("list", name) != nil
+	if bad {
+		why = ReasonListUnknown
+	}
+	l.picture.Store(&picture{why: why, status: Status{List: name, Reason: why}, replaced: make(chan struct{})})
+	if known, there := c.lists.LoadOrStore(name, l); there {
+		return known.(*List)
+	}
+	if !bad {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		c.fresh = append(c.fresh, l)
+		signal(c.added)
+	}
+	return l
+}
+
+// lookSoon has all lists looked at.
+func (c *Client) lookSoon() { signal(c.look) }
+
+// failure is why the control server could not be asked the last time; nil if it could.
+func (c *Client) failure() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.err
+}
+
+func (c *Client) setFailure(err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.err = err
+}
+
+// publish gives out a new picture.
+func (c *Client) publish(l *List, p *picture) {
+	close(l.picture.Swap(p).replaced)
+	if c.disk != nil && p.why == ReasonNone && !p.stale && p.ready {
+		c.disk.changed(l.name, p)
+	}
+}
+
+// signal puts a token into a channel that holds one. A token that is there already serves this
+// signal too.
+func signal(c chan<- struct{}) {
+	select {
+	case c <- struct{}{}:
+	default:
+	}
+}
+
+// callTimeout bounds a call for a head or a mark, and blockTimeout that for a block.
+const (
+	callTimeout  = 2 * time.Second
+	blockTimeout = 10 * time.Second
+)

@@ -1,0 +1,203 @@
+package namelist
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	lists "github.com/freeslot/freeslot/internal/namelist"
+	"github.com/freeslot/freeslot/internal/namelist/filter"
+	"github.com/freeslot/freeslot/internal/redis/redistest"
+)
+
+// One list from nothing over draft, version, edits and switch to its end; all ids are asked at each
+// step.
+func TestLife(t *testing.T) {
+	t.Parallel()
+	redistest.Backends(t, func(t *testing.T, redis *redistest.Target) {
+		t.Parallel()
+		r := newRig(t, redis)
+		ctx := bounded(t)
+		l := r.open().List("vip")
+		r.await(l, "unknown list", func(s Status) bool { return s.Reason == ReasonListUnknown })
+		want(t, l.Check(ctx, "a1"), Unknown, SourceNone, ReasonListUnknown)
+
+		r.create("vip", lists.Spec{})
+		r.await(l, "draft", func(s Status) bool { return s.Reason == ReasonDraft })
+		want(t, l.Check(ctx, "a1"), Unknown, SourceNone, ReasonDraft)
+
+		first := entriesOf("a1", "a2", "a3")
+		v1 := r.publish("vip", first)
+		r.await(l, "the first version", func(s Status) bool { return s.Version == v1.Number })
+		r.ready(l)
+		a := l.Check(ctx, "a1")
+		want(t, a, Yes, SourceRedis, ReasonNone)
+		if a.Version != v1.Number || a.Revision == 0 || a.Stale || a.Age() > 2*time.Second {
+			t.Errorf("answer: %+v", a)
+		}
+		want(t, l.Check(ctx, "a1"), Yes, SourceCache, ReasonNone)
+		want(t, l.Peek("a2"), Unknown, SourceNone, ReasonNotLoaded)
+		want(t, l.Check(ctx, ""), Unknown, SourceNone, ReasonInvalidID)
+		for i := range 100 {
+			if a := l.Check(ctx, fmt.Sprint("stranger", i)); a.Verdict != No {
+				t.Fatalf("stranger: %+v", a)
+			}
+		}
+
+		revision := r.edit("vip", add("b1"), drop("a1"))
+		r.await(l, "the edit", func(s Status) bool { return s.Revision >= revision })
+		want(t, l.Check(ctx, "b1"), Yes, SourceEdits, ReasonNone)
+		want(t, l.Check(ctx, "a1"), No, SourceEdits, ReasonNone)
+
+		// The second version has the edit in it: b1 and a1 come from its segments.
+		v2 := r.build("vip", entriesOf("b1", "a2", "c1"))
+		op := r.beginSwitch("vip", v2.Number)
+		r.await(l, "the next version", func(s Status) bool { return s.Next == v2.Number && s.Prepared })
+		want(t, l.Check(ctx, "b1"), Yes, SourceEdits, ReasonNone)
+		r.awaitReport("vip", v1.Number, v1.Number, v2.Number)
+		r.endSwitch("vip", op)
+		r.await(l, "the switch", func(s Status) bool { return s.Version == v2.Number && s.Next == 0 })
+		want(t, l.Check(ctx, "b1"), Yes, SourceRedis, ReasonNone)
+		want(t, l.Check(ctx, "a1"), No, SourceFilter, ReasonNone)
+		r.awaitReport("vip", v2.Number, v2.Number)
+
+		// A rollback brings the edit back.
+		r.endSwitch("vip", r.beginSwitch("vip", v1.Number))
+		r.await(l, "the rollback", func(s Status) bool { return s.Version == v1.Number })
+		want(t, l.Check(ctx, "b1"), Yes, SourceEdits, ReasonNone)
+		want(t, l.Check(ctx, "a1"), No, SourceEdits, ReasonNone)
+		want(t, l.Check(ctx, "a3"), Yes, SourceRedis, ReasonNone)
+
+		_, err := r.Delete(ctx, "vip", lists.AnyVersion, true, nobody)
+		r.must(err)
+		r.await(l, "the end", func(s Status) bool { return s.Reason == ReasonDeleted })
+		r.must(r.FinishDelete(ctx, "vip"))
+		r.create("vip", lists.Spec{Form: "integer"})
+		r.publish("vip", entriesOf("7"))
+		r.await(l, "the new list", func(s Status) bool { return s.Reason == ReasonNone && s.Version > v2.Number })
+		want(t, l.Check(ctx, "7"), Yes, SourceRedis, ReasonNone)
+		want(t, l.Check(ctx, "07"), Unknown, SourceNone, ReasonInvalidID)
+	})
+}
+
+// awaitReport waits for a client's report of what it serves and has loaded.
+func (r *rig) awaitReport(list string, serves int64, loaded ...int64) {
+	r.t.Helper()
+	if err := redistest.Await(func(ctx context.Context) bool {
+		live, _, err := r.Clients(ctx, list)
+		return err == nil && len(live) == 1 && live[0].Serves == serves && fmt.Sprint(live[0].Loaded) == fmt.Sprint(loaded)
+	}); err != nil {
+		r.t.Fatalf("no client reports %d of %v: %v", serves, loaded, err)
+	}
+}
+
+func TestCheckAll(t *testing.T) {
+	t.Parallel()
+	redistest.Backends(t, func(t *testing.T, redis *redistest.Target) {
+		t.Parallel()
+		for _, kind := range []filter.Kind{filter.Fuse, filter.Bloom, filter.None} {
+			r := newRig(t, redis)
+			r.create("vip", lists.Spec{Settings: lists.Settings{Filter: kind}})
+			members := randomIDs(1, 2000)
+			r.publish("vip", entriesOf(members...))
+			r.edit("vip", drop(members[0]), add("new"))
+			l := r.open().List("vip")
+			r.ready(l)
+			ids := append([]string{"new", "", "same", "same"}, members...)
+			ids = append(ids, randomIDs(2, 1000)...)
+			for round := range 2 {
+				for i, a := range l.CheckAll(bounded(t), ids) {
+					verdict := No
+					switch {
+					case i == 0 || i > 4 && i < 4+len(members):
+						verdict = Yes
+					case i == 1:
+						verdict = Unknown
+					}
+					if a.Verdict != verdict || a.Revision != l.Status().Revision {
+						t.Fatalf("filter %s, round %d: id %q is %+v, want %s", kind, round, ids[i], a, verdict)
+					}
+				}
+			}
+		}
+	})
+}
+
+// Entries and whole lists end by Redis' clock.
+func TestExpiry(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, redistest.Shared(t))
+	now := time.Now()
+	before, after := now.Add(-time.Minute).UnixMilli(), now.Add(time.Minute).UnixMilli()
+	r.create("vip", lists.Spec{})
+	r.publish("vip", map[string]int64{"old": before, "new": after})
+	r.edit("vip", lists.Change{Entry: lists.Entry{ID: "old-edit", ExpiresMS: before}}, lists.Change{Entry: lists.Entry{ID: "new-edit", ExpiresMS: after}})
+	l := r.open().List("vip")
+	r.ready(l)
+	ctx := bounded(t)
+	for range 2 {
+		for id, verdict := range map[string]Verdict{"old": No, "old-edit": No, "new": Yes, "new-edit": Yes} {
+			a := l.Check(ctx, id)
+			if a.Verdict != verdict || verdict == Yes && a.ExpiresAt.UnixMilli() != after {
+				t.Errorf("%s: %+v", id, a)
+			}
+		}
+	}
+	for expiredNo, verdict := range map[bool]Verdict{false: Unknown, true: No} {
+		h, err := r.Set(ctx, "vip", lists.Settings{Expires: now.Add(-time.Minute), ExpiredNo: expiredNo})
+		r.must(err)
+		r.await(l, "the settings", func(s Status) bool { return s.Revision == h.Revision })
+		want(t, l.Check(ctx, "new"), verdict, SourceNone, ReasonExpired)
+	}
+}
+
+// A small list can be held whole: then no id is asked in Redis.
+func TestWhole(t *testing.T) {
+	t.Parallel()
+	redistest.Backends(t, func(t *testing.T, redis *redistest.Target) {
+		t.Parallel()
+		r := newRig(t, redis)
+		members := randomIDs(1, 2000)
+		entries := entriesOf(members...)
+		entries[members[0]] = 1
+		r.create("vip", lists.Spec{Settings: lists.Settings{Whole: true}})
+		v := r.publish("vip", entries)
+		r.edit("vip", drop(members[1]))
+		c := r.open()
+		l := c.List("vip")
+		r.ready(l)
+		want(t, l.Peek(members[0]), No, SourceWhole, ReasonNone)
+		want(t, l.Peek(members[1]), No, SourceEdits, ReasonNone)
+		want(t, l.Peek(members[2]), Yes, SourceWhole, ReasonNone)
+		want(t, l.Peek("stranger"), No, SourceWhole, ReasonNone)
+
+		// Without one segment it is not whole: the others are asked in Redis.
+		r.must(r.data.Do(bounded(t), r.data.B().Del().Key(lists.SegmentKey(r.prefix, "vip", v.Number, 3)).Build()).Error())
+		other := r.open().List("vip")
+		r.must(redistest.Await(func(context.Context) bool {
+			return other.Check(bounded(t), members[2]).Verdict == Yes || other.Check(bounded(t), members[3]).Verdict == Yes
+		}))
+		if other.Status().Stale || other.picture.Load().ready {
+			t.Errorf("status: %+v", other.Status())
+		}
+	})
+}
+
+func TestClosed(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, redistest.Shared(t))
+	r.create("vip", lists.Spec{Settings: lists.Settings{Filter: filter.None}})
+	r.publish("vip", entriesOf("a1"))
+	c := r.open()
+	l := c.List("vip")
+	r.ready(l)
+	r.must(c.Close(bounded(t)))
+	r.must(c.Close(bounded(t)))
+	want(t, l.Check(bounded(t), "a1"), Unknown, SourceNone, ReasonNotLoaded)
+	want(t, c.List("other").Check(bounded(t), "a1"), Unknown, SourceNone, ReasonNotLoaded)
+	want(t, c.List("no_list").Check(bounded(t), "a1"), Unknown, SourceNone, ReasonListUnknown)
+	if _, err := Open(Config{RedisURL: "redis://127.0.0.1:1", KeyPrefix: "{", MaxBytes: 1, Deadline: -1, ClientName: "a b"}); err == nil {
+		t.Error("a bad configuration was taken")
+	}
+}

@@ -1,0 +1,119 @@
+package namelist
+
+import (
+	"strings"
+	"time"
+	"unicode"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"go.uber.org/zap"
+
+	"github.com/freeslot/freeslot"
+	redisclient "github.com/freeslot/freeslot/internal/redis/client"
+)
+
+// Defaults and bounds of Config.
+const (
+	DefaultKeyPrefix  = "scheduler"
+	DefaultMaxBytes   = 64 << 20
+	DefaultDeadline   = 50 * time.Millisecond
+	DefaultClientName = "namelist"
+
+	MinMaxBytes = 1 << 20
+	MaxDeadline = 10 * time.Second
+)
+
+// Config is how a client works. The zero value of each field but RedisURL is its default.
+type Config struct {
+	// RedisURL is the control server's: redis://[user:password@]host:port[/db], rediss:// for TLS,
+	// with &addr=host:port for each further node of a cluster, or &master_set=name for sentinels.
+	// List servers are found by it; the process is the same user to all of them.
+	RedisURL string
+	// Access has credentials and certificates.
+	Access Access
+	// KeyPrefix is the first part of all keys, default "scheduler".
+	KeyPrefix string
+	// MaxBytes bounds filters, edits and cache of all lists, and of both versions of a switch:
+	// default 64 MiB, at least 1 MiB. The cache gets a quarter. Blocks of filters that do not fit are
+	// left out, and their ids asked in Redis.
+	MaxBytes int64
+	// Deadline is for how long a check waits for Redis, default 50 ms, at most 10 s.
+	Deadline time.Duration
+	// SnapshotDir is a folder for what is loaded, from which a process starts while Redis is away.
+	// Its answers are stale then. Empty means none. Several processes may share one.
+	SnapshotDir string
+	// ClientName is who the process is to operators, default "namelist", at most 48 characters. A
+	// random part is added.
+	ClientName string
+	// Logger may be nil. Registerer may be nil; two clients on one registerer panic.
+	Logger     *zap.Logger
+	Registerer prometheus.Registerer
+}
+
+// Access is who the process is to Redis, and how the servers prove who they are. The zero value
+// uses the URL alone.
+type Access struct {
+	// Username is the user to connect as, if the URL has none. PasswordFile holds the password; it is
+	// read at each new connection.
+	Username, PasswordFile string
+	// CAFile has the certificates, in PEM, of the authorities that may sign the servers'; empty means
+	// those that the system trusts. CertFile and KeyFile are this process' own, for servers that ask
+	// for one. ServerName is the name that the servers' certificates must have; empty means the host
+	// of each connection.
+	CAFile, CertFile, KeyFile, ServerName string
+}
+
+func (a Access) redis() redisclient.Access {
+	return redisclient.Access{
+		Username: a.Username, PasswordFile: a.PasswordFile,
+		TLS: redisclient.TLS{CAFile: a.CAFile, CertFile: a.CertFile, KeyFile: a.KeyFile, ServerName: a.ServerName},
+	}
+}
+
+// withDefaults is c with its defaults filled in.
+func (c Config) withDefaults() Config {
+	if c.KeyPrefix == "" {
+		c.KeyPrefix = DefaultKeyPrefix
+	}
+	if c.MaxBytes == 0 {
+		c.MaxBytes = DefaultMaxBytes
+	}
+	if c.Deadline == 0 {
+		c.Deadline = DefaultDeadline
+	}
+	if c.ClientName == "" {
+		c.ClientName = DefaultClientName
+	}
+	if c.Logger == nil {
+		c.Logger = zap.NewNop()
+	}
+	return c
+}
+
+// maxClientName leaves room for the random part.
+const maxClientName = 48
+
+// validate names every field that cannot be used.
+func (c Config) validate() error {
+	var found freeslot.FieldErrors
+	if err := redisclient.CheckURL(c.RedisURL); err != nil {
+		found.Addf("redis_url", "%s", err)
+	} else {
+		found = append(found, c.Access.redis().Check(c.RedisURL)...)
+	}
+	if strings.ContainsAny(c.KeyPrefix, "{}") || strings.ContainsFunc(c.KeyPrefix, unicode.IsControl) {
+		found.Addf("key_prefix", "is %q, expected no braces and no control characters", c.KeyPrefix)
+	}
+	if c.MaxBytes < MinMaxBytes {
+		found.Addf("max_bytes", "is %d, expected at least %d", c.MaxBytes, MinMaxBytes)
+	}
+	if c.Deadline < 0 || c.Deadline > MaxDeadline {
+		found.Addf("deadline", "is %s, expected up to %s", c.Deadline, MaxDeadline)
+	}
+	if len(c.ClientName) > maxClientName {
+		found.Addf("client_name", "has %d characters, expected at most %d", len(c.ClientName), maxClientName)
+	} else {
+		found.Add(freeslot.ValidateName("client_name", c.ClientName))
+	}
+	return found.Err()
+}

@@ -1,0 +1,34 @@
+package namelist
+
+import (
+	"context"
+	"time"
+
+	lists "github.com/freeslot/freeslot/internal/namelist"
+)
+
+// source is where a client gets lists from. It is safe for concurrent use.
+type source interface {
+	// follow has heard called with each event of a list, in their order, until stop. Both calls must
+	// not wait. An event of a zero Revision says that events may have been lost.
+	follow(list string, heard func(lists.Event)) (stop func())
+	// look tells the mark of each list, and Redis' time.
+	look(ctx context.Context, names []string, history bool) (marks []lists.Mark, is string, at time.Time, err error)
+	// delta is the head of a list, and a page of its edits after a revision.
+	delta(ctx context.Context, list string, after int64) (lists.Delta, error)
+	// block is the wire form of a block of a version's filter.
+	block(ctx context.Context, list string, v *lists.Version, index uint32) ([]byte, error)
+	// whole are all ids of a version, with the expiry of each in Unix ms, 0 for never.
+	whole(ctx context.Context, list string, v *lists.Version) (map[string]int64, error)
+	// ask reads ids from their segments of a version, in their order.
+	ask(ctx context.Context, list string, v *lists.Version, questions []question) []found
+	// report says what the client has loaded and serves.
+	report(ctx context.Context, client string, reports map[string]lists.Report) error
+	close()
+}
+
+// found is what a segment says of an id. With a reason it says nothing.
+type found struct {
+	entry entry
+	why   Reason
+}

@@ -1,0 +1,339 @@
+package namelist
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/url"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/cenkalti/backoff/v5"
+	"github.com/redis/rueidis"
+	"go.uber.org/zap"
+
+	"github.com/freeslot/freeslot/internal/events"
+	lists "github.com/freeslot/freeslot/internal/namelist"
+	"github.com/freeslot/freeslot/internal/namelist/form"
+	redisclient "github.com/freeslot/freeslot/internal/redis/client"
+)
+
+// redisSource reads lists from Redis.
+type redisSource struct {
+	cfg           Config
+	control       *lists.Control
+	cluster       bool
+	commands      *redisclient.Clients
+	subscriptions *redisclient.Clients
+
+	ctx    context.Context // ends with close
+	cancel context.CancelFunc
+	dials  sync.WaitGroup
+
+	mu      sync.Mutex
+	servers map[string]*listServer // guarded by mu
+}
+
+// listServer is one that has segments; client is there once ready is closed.
+type listServer struct {
+	ready  chan struct{}
+	client rueidis.Client
+	close  func()
+}
+
+// openRedis connects to the control server.
+func openRedis(ctx context.Context, cfg Config) (source, error) {
+	topology, err := redisclient.Inspect(ctx, redisclient.Config{URL: cfg.RedisURL, Name: cfg.ClientName, Access: cfg.Access.redis()})
+	if err != nil {
+		return nil, fmt.Errorf("connect to redis: %w", err)
+	}
+	commands, err := topology.Open(redisclient.Commands)
+	if err != nil {
+		return nil, fmt.Errorf("connect to redis: %w", err)
+	}
+	subscriptions, err := topology.Open(redisclient.Subscriber)
+	if err != nil {
+		commands.Close()
+		return nil, fmt.Errorf("connect to redis: %w", err)
+	}
+	s := &redisSource{
+		cfg: cfg, cluster: topology.Cluster, commands: commands, subscriptions: subscriptions, servers: make(map[string]*listServer),
+		control: lists.NewControl(commands.For(0), cfg.KeyPrefix, topology.Cluster, cfg.Logger, cfg.Registerer),
+	}
+	s.ctx, s.cancel = context.WithCancel(context.Background())
+	own := &listServer{ready: make(chan struct{}), client: commands.For(0), close: func() {}}
+	close(own.ready)
+	s.servers[""] = own
+	return s, nil
+}
+
+func (s *redisSource) close() {
+	s.cancel()
+	s.dials.Wait()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, server := range s.servers {
+		select {
+		case <-server.ready:
+			server.close()
+		default:
+		}
+	}
+	s.subscriptions.Close()
+	s.commands.Close()
+}
+
+func (s *redisSource) follow(list string, heard func(lists.Event)) (stop func()) {
+	sub := events.NewSubscriber(s.subscriptions.For(0), lists.Channel(s.control.Layout(), list), s.cluster, s.cfg.Logger)
+	sub.Handle(func(message string) {
+		e, err := lists.DecodeEvent(list, message)
+		if err != nil {
+			s.cfg.Logger.Warn("namelist.event_ignored", zap.Error(err))
+			e = lists.Event{}
+		}
+		heard(e)
+	})
+	done := make(chan struct{})
+	var resets sync.WaitGroup
+	resets.Go(func() {
+		for {
+			select {
+			case <-sub.Resets():
+				heard(lists.Event{})
+			case <-done:
+				return
+			}
+		}
+	})
+	_ = sub.Start(s.ctx) // it has no error
+	return func() {
+		_ = sub.Stop(context.Background()) // it has no error
+		close(done)
+		resets.Wait()
+	}
+}
+
+func (s *redisSource) look(ctx context.Context, names []string, history bool) ([]lists.Mark, string, time.Time, error) {
+	return s.control.Look(ctx, names, history)
+}
+
+func (s *redisSource) delta(ctx context.Context, list string, after int64) (lists.Delta, error) {
+	return s.control.Delta(ctx, list, after, true)
+}
+
+func (s *redisSource) report(ctx context.Context, client string, reports map[string]lists.Report) error {
+	return s.control.Report(ctx, client, reports)
+}
+
+func (s *redisSource) block(ctx context.Context, list string, v *lists.Version, index uint32) ([]byte, error) {
+	on, err := s.server(ctx, v.Server)
+	if err != nil {
+		return nil, err
+	}
+	wire, err := on.Do(ctx, on.B().Get().Key(lists.BlockKey(s.cfg.KeyPrefix, list, v.Number, index)).Build()).AsBytes()
+	if err != nil {
+		return nil, fmt.Errorf("block %d of version %d of list %s: %w", index, v.Number, list, err)
+	}
+	return wire, nil
+}
+
+func (s *redisSource) ask(ctx context.Context, list string, v *lists.Version, questions []question) []found {
+	out := make([]found, len(questions))
+	on, err := s.server(ctx, v.Server)
+	if err != nil {
+		for i := range out {
+			out[i].why = ReasonTimeout
+		}
+		return out
+	}
+	cmds := make(rueidis.Commands, len(questions))
+	for i, q := range questions {
+		key := lists.SegmentKey(s.cfg.KeyPrefix, list, v.Number, form.Segment(q.hash, v.Segments))
+		cmds[i] = on.B().Hmget().Key(key).Field("", q.id).Build()
+	}
+	for i, result := range on.DoMulti(ctx, cmds...) {
+		out[i] = readSegment(result, v.Build)
+	}
+	return out
+}
+
+// sealed is the count of a segment's seal, or the reason why the segment says nothing.
+func sealed(seal rueidis.RedisMessage, build string) (count int, why Reason) {
+	if seal.IsNil() {
+		return 0, ReasonSegment
+	}
+	text, _ := seal.ToString() // a field is text
+	of, rest, _ := strings.Cut(text, " ")
+	count, err := strconv.Atoi(rest)
+	if err != nil || of != build {
+		return 0, ReasonMoved
+	}
+	return count, ReasonNone
+}
+
+// expiryOf reads the value of an id.
+func expiryOf(value rueidis.RedisMessage) (ms int64, ok bool) {
+	text, _ := value.ToString() // a field is text
+	if text == "" {
+		return 0, true
+	}
+	ms, err := strconv.ParseInt(text, 10, 64)
+	return ms, err == nil && ms > 0
+}
+
+// readSegment reads a seal and the value of an id.
+func readSegment(result rueidis.RedisResult, build string) found {
+	values, err := result.ToArray()
+	if err != nil || len(values) != 2 {
+		return found{why: ReasonTimeout}
+	}
+	_, why := sealed(values[0], build)
+	if why != ReasonNone || values[1].IsNil() {
+		return found{why: why}
+	}
+	expires, ok := expiryOf(values[1])
+	if !ok {
+		return found{why: ReasonFormat}
+	}
+	return found{entry: entry{has: true, expires: expires}}
+}
+
+// wholeChunk is how many segments of a whole version are read in one call.
+const wholeChunk = 100
+
+func (s *redisSource) whole(ctx context.Context, list string, v *lists.Version) (map[string]int64, error) {
+	on, err := s.server(ctx, v.Server)
+	if err != nil {
+		return nil, err
+	}
+	ids := make(map[string]int64, min(v.Count, lists.MaxWhole))
+	for first := uint32(0); first < v.Segments; first += wholeChunk {
+		var cmds rueidis.Commands
+		for i := first; i < min(first+wholeChunk, v.Segments); i++ {
+			cmds = append(cmds, on.B().Hgetall().Key(lists.SegmentKey(s.cfg.KeyPrefix, list, v.Number, i)).Build())
+		}
+		for i, result := range on.DoMulti(ctx, cmds...) {
+			if err := readWhole(result, v.Build, ids); err != nil {
+				return nil, fmt.Errorf("segment %d of version %d of list %s: %w", first+uint32(i), v.Number, list, err)
+			}
+		}
+	}
+	if int64(len(ids)) != v.Count {
+		return nil, fmt.Errorf("version %d of list %s has %d ids, expected %d", v.Number, list, len(ids), v.Count)
+	}
+	return ids, nil
+}
+
+// readWhole adds the ids of a segment.
+func readWhole(result rueidis.RedisResult, build string, ids map[string]int64) error {
+	fields, err := result.AsMap()
+	if err != nil {
+		return err
+	}
+	count, why := sealed(fields[""], build)
+	if why != ReasonNone || count != len(fields)-1 {
+		return fmt.Errorf("%d fields, seal: %s", len(fields), why)
+	}
+	for id, value := range fields {
+		expires, ok := expiryOf(value)
+		if id == "" {
+			continue
+		}
+		if !ok {
+			return errors.New("an expiry is no time")
+		}
+		ids[id] = expires
+	}
+	return nil
+}
+
+// server is the client of a list server. The first call for it connects in the background.
+func (s *redisSource) server(ctx context.Context, name string) (rueidis.Client, error) {
+	s.mu.Lock()
+	on := s.servers[name]
+	if on == nil && s.ctx.Err() == nil {
+		on = &listServer{ready: make(chan struct{})}
+		s.servers[name] = on
+		s.dials.Go(func() { s.dial(name, on) })
+	}
+	s.mu.Unlock()
+	if on == nil {
+		return nil, ErrClosed
+	}
+	select {
+	case <-on.ready:
+		return on.client, nil
+	case <-ctx.Done():
+		return nil, fmt.Errorf("list server %s was not reached: %w", name, context.Cause(ctx))
+	}
+}
+
+// dial connects to a list server, again and again.
+func (s *redisSource) dial(name string, on *listServer) {
+	wait := backoff.NewExponentialBackOff()
+	wait.InitialInterval, wait.MaxInterval = firstRetry, lastRetry
+	for s.ctx.Err() == nil {
+		ctx, cancel := context.WithTimeout(s.ctx, callTimeout)
+		err := s.dialOnce(ctx, name, on)
+		cancel()
+		if err == nil {
+			close(on.ready)
+			return
+		}
+		s.cfg.Logger.Warn("namelist.server_not_reached", zap.String("server", name), zap.Error(err))
+		select {
+		case <-time.After(wait.NextBackOff()):
+		case <-s.ctx.Done():
+		}
+	}
+}
+
+func (s *redisSource) dialOnce(ctx context.Context, name string, on *listServer) error {
+	servers, err := s.control.Servers(ctx)
+	if err != nil {
+		return err
+	}
+	for _, server := range servers {
+		if server.Name != name {
+			continue
+		}
+		at, err := serverURL(s.cfg.RedisURL, server.Addresses)
+		if err != nil {
+			return err
+		}
+		topology, err := redisclient.Inspect(ctx, redisclient.Config{URL: at, Name: s.cfg.ClientName, Access: s.cfg.Access.redis()})
+		if err != nil {
+			return err
+		}
+		clients, err := topology.Open(redisclient.Commands)
+		if err != nil {
+			return err
+		}
+		on.client, on.close = clients.For(0), clients.Close
+		return nil
+	}
+	return errors.New("the control server does not know it")
+}
+
+// serverURL is the URL of a list server: its own addresses, with the user of the control server's.
+func serverURL(control string, addresses []string) (string, error) {
+	var urls []*url.URL
+	for _, raw := range append([]string{control}, addresses...) {
+		at, err := url.Parse(raw)
+		if err != nil {
+			return "", err
+		}
+		urls = append(urls, at)
+	}
+	if len(urls) == 1 {
+		return "", errors.New("it has no address")
+	}
+	at, query := urls[1], urls[1].Query()
+	for _, more := range urls[2:] {
+		query.Add("addr", more.Host)
+	}
+	at.User, at.RawQuery = urls[0].User, query.Encode()
+	return at.String(), nil
+}

@@ -1,0 +1,384 @@
+package namelist
+
+import (
+	"math/rand/v2"
+	"slices"
+	"time"
+
+	lists "github.com/freeslot/freeslot/internal/namelist"
+	"github.com/freeslot/freeslot/internal/namelist/filter"
+	"github.com/freeslot/freeslot/internal/namelist/form"
+)
+
+const (
+	// headOnly is a revision that no list reaches: the delta after it is the head alone.
+	headOnly = 1 << 53
+	// waitingLimit bounds the events that wait for the answer of a fetch. Beyond it they are dropped,
+	// and fetched once more.
+	waitingLimit = 1024
+	// staleAfter is the silence after which answers are stale.
+	staleAfter = 3 * time.Second
+	// spread is over which time clients load what many load at the same moment.
+	spread = time.Second
+	// The wait after a failed fetch or load of a block, doubling.
+	firstRetry = 50 * time.Millisecond
+	lastRetry  = 5 * time.Second
+)
+
+// view is what a client knows of one list: a state machine without clock and I/O. Its owner calls it
+// from one goroutine with now, the time since a fixed moment, carries out what want and wantBlock
+// ask for, and publishes what picture makes.
+//
+//	fetching --last page--> following --a hole; another birth or history; a revision that goes back--> fetching
+//
+// Invariant: while it is following, edits has every change above since, up to revision, and head is
+// that of revision. A version is shown only if its base is not below since; until then what was
+// shown stays.
+type view struct {
+	list string
+
+	head     *lists.Head // nil: there is none, and gone says why
+	gone     Reason
+	birth    string // of the last head
+	history  string // of the server's data
+	revision int64
+	since    int64
+	edits    *edits
+	// serving and next are the versions of head, with what is loaded of them.
+	serving, next *loaded
+
+	following bool
+	fetch     fetch
+	pending   bool // the fetch is under way
+	notBefore time.Duration
+	failures  int
+	staged    *edits // of the pages so far
+	waiting   []lists.Event
+	overflow  bool // waiting was full
+
+	// sure is when the list was last known to be at revision.
+	sure    time.Duration
+	redisMS int64 // Redis' time at redisAt; 0 while unknown
+	redisAt time.Duration
+
+	shown shown
+	stale bool // the last picture was
+	dirty bool // a picture is due
+	gaps  int  // for metrics
+}
+
+// shown is what pictures show.
+type shown struct {
+	why      Reason
+	head     *lists.Head
+	version  *loaded
+	revision int64
+	edits    *edits
+	sure     time.Duration
+}
+
+// fetch is a page of a delta that a view wants.
+type fetch struct {
+	number int
+	after  int64
+	// fresh has the pages replace the edits; they begin at base.
+	fresh bool
+	base  int64
+	first bool // page
+}
+
+func newView(list string, now time.Duration) *view {
+	v := &view{list: list, edits: noEdits, sure: now}
+	v.show(shown{why: ReasonNotLoaded})
+	v.reload(now)
+	return v
+}
+
+// reload begins with the head, and without edits.
+func (v *view) reload(at time.Duration) { v.fresh(headOnly, at) }
+
+// fresh fetches all edits above base.
+func (v *view) fresh(base int64, at time.Duration) {
+	v.staged = noEdits
+	v.begin(fetch{after: base, fresh: true, base: base, first: true}, at)
+}
+
+// catchUp fetches what came after the own revision.
+func (v *view) catchUp(at time.Duration) {
+	v.staged = v.edits
+	v.begin(fetch{after: v.revision, first: true}, at)
+}
+
+func (v *view) begin(f fetch, at time.Duration) {
+	f.number = v.fetch.number + 1
+	v.fetch, v.pending, v.following, v.notBefore = f, false, false, at
+}
+
+// want is the page to fetch next, if one is due. delta or failed answers it.
+func (v *view) want(now time.Duration) (f fetch, due bool) {
+	if v.following || v.pending || now < v.notBefore {
+		return f, false
+	}
+	v.pending = true
+	if v.fetch.first {
+		v.waiting, v.overflow = nil, false // the answer has what they say
+	}
+	return v.fetch, true
+}
+
+// failed reports that a fetch brought nothing; it is made again.
+func (v *view) failed(number int, now time.Duration) {
+	if number == v.fetch.number && v.pending {
+		v.pending = false
+		v.notBefore = now + retry(v.failures)
+		v.failures++
+	}
+}
+
+func retry(failures int) time.Duration { return min(firstRetry<<min(failures, 10), lastRetry) }
+
+// delta takes the page that want asked for; it was sent at a time.
+func (v *view) delta(number int, d *lists.Delta, sent, now time.Duration) {
+	if number != v.fetch.number || !v.pending {
+		return
+	}
+	v.pending, v.failures = false, 0
+	v.clock(d.Head.At, sent)
+	h, f := &d.Head, v.fetch
+	switch {
+	case h.Birth == "" && v.birth == "":
+		v.history = d.History
+		v.lose(nil, ReasonListUnknown, now)
+		return
+	case h.Birth == "": // a list that has gone leaves a tombstone: this is a fault of the control server
+		v.notBefore = now + time.Second
+		return
+	case h.State == lists.Deleted || h.State == lists.Deleting:
+		v.history = d.History
+		v.lose(h, ReasonDeleted, now)
+		return
+	case v.birth != "" && v.birth != h.Birth:
+		v.forget(now)
+		return
+	case !f.first && (d.History != v.history || h.Revision < f.after),
+		!f.fresh && (d.History != v.history || h.Revision < f.after || h.Floor > f.after):
+		v.reload(now)
+		return
+	}
+	v.birth, v.history = h.Birth, d.History
+	for i := range d.Edits {
+		v.staged = v.staged.with(h.Seed, d.Edits[i].Revision, d.Edits[i].Changes)
+	}
+	if d.More && len(d.Edits) > 0 {
+		f.after, f.first = d.Edits[len(d.Edits)-1].Revision, false
+		v.begin(f, now)
+		return
+	}
+	if f.fresh {
+		v.since = min(f.base, h.Revision)
+	}
+	v.edits, v.staged, v.revision, v.following, v.sure = v.staged, nil, h.Revision, true, sent
+	v.setHead(h, now)
+	v.replay(now)
+}
+
+// forget takes that the list is another one of the same name.
+func (v *view) forget(now time.Duration) {
+	v.birth, v.head, v.serving, v.next = "", nil, nil, nil
+	v.show(shown{why: ReasonNotLoaded})
+	v.reload(now)
+}
+
+// replay takes the events that came while a fetch was under way.
+func (v *view) replay(now time.Duration) {
+	waiting, overflow := v.waiting, v.overflow
+	v.waiting, v.overflow = nil, false
+	for i := range waiting {
+		v.event(&waiting[i], now)
+	}
+	if overflow && v.following {
+		v.catchUp(now)
+	}
+}
+
+// lose takes that there is no list any more, or none yet.
+func (v *view) lose(h *lists.Head, why Reason, now time.Duration) {
+	v.head, v.gone, v.serving, v.next = nil, why, nil, nil
+	v.edits, v.staged, v.revision, v.since, v.following, v.sure = noEdits, nil, 0, 0, true, now
+	if h != nil {
+		v.birth, v.revision = h.Birth, h.Revision
+	}
+	v.show(shown{why: why})
+	v.replay(now)
+}
+
+// event takes a message of the list's channel.
+func (v *view) event(e *lists.Event, now time.Duration) {
+	switch {
+	case !v.following && !v.pending && v.fetch.first: // the fetch to come has it
+	case !v.following:
+		if v.overflow = v.overflow || len(v.waiting) == waitingLimit; !v.overflow {
+			v.waiting = append(v.waiting, *e)
+		}
+	case v.head == nil:
+		if e.Birth != v.birth || e.Revision > v.revision {
+			v.birth = ""
+			v.reload(now)
+		}
+	case e.Birth != v.birth:
+		v.forget(now)
+	case e.Revision <= v.revision:
+	case e.Revision > v.revision+1:
+		v.gaps++
+		v.catchUp(now)
+	case e.Head == nil && len(e.Changes) == 0: // the edit is too large for a message
+		v.catchUp(now)
+	default:
+		v.apply(e, now)
+	}
+}
+
+func (v *view) apply(e *lists.Event, now time.Duration) {
+	v.revision = e.Revision
+	if v.redisMS > 0 { // at e.At the list was at this revision
+		v.sure = max(v.sure, min(now, v.redisAt+time.Duration(e.At.UnixMilli()-v.redisMS)*time.Millisecond))
+	}
+	if len(e.Changes) > 0 {
+		v.edits = v.edits.with(v.head.Seed, e.Revision, e.Changes)
+	}
+	switch h := e.Head; {
+	case h == nil:
+		v.complete(now)
+	case h.State == lists.Deleted || h.State == lists.Deleting:
+		v.lose(h, ReasonDeleted, now)
+	default:
+		v.setHead(h, now)
+	}
+}
+
+// asked is what of a view a look must know at its sending.
+type asked struct {
+	revision int64
+	fetches  int
+}
+
+func (v *view) ask() asked { return asked{revision: v.revision, fetches: v.fetch.number} }
+
+// looked takes the result of a look that was sent at a time.
+func (v *view) looked(a asked, m lists.Mark, history string, at time.Time, sent, now time.Duration) {
+	if !v.following || a.fetches != v.fetch.number {
+		return // it is older than what the view is about to get
+	}
+	v.clock(at, sent)
+	other := history != "" && history != v.history
+	switch {
+	case v.head == nil && (m.Birth == "" || v.gone == ReasonDeleted && m.Birth == v.birth && m.Revision <= v.revision):
+		v.sure = sent
+		v.show(shown{why: v.gone})
+	case v.head == nil:
+		v.birth = ""
+		v.reload(now)
+	case other: // the revisions since may have come from both
+		v.reload(now + rand.N(spread))
+	case m.Birth != v.birth, m.Revision < a.revision:
+		v.reload(now)
+	case m.Revision > v.revision:
+		v.catchUp(now)
+	default:
+		v.sure = max(v.sure, sent)
+		v.complete(now)
+	}
+}
+
+// clock takes Redis' time from an answer.
+func (v *view) clock(at time.Time, sent time.Duration) {
+	v.redisMS, v.redisAt = at.UnixMilli(), sent
+}
+
+// tick lets time pass.
+func (v *view) tick(now time.Duration) {
+	if v.stale != v.silent(now) {
+		v.dirty = true
+	}
+}
+
+// silent reports whether nothing was heard for long of what is shown.
+func (v *view) silent(now time.Duration) bool { return now-v.shown.sure > staleAfter }
+
+// setHead takes the head of the view's revision.
+func (v *view) setHead(h *lists.Head, now time.Duration) {
+	first := v.serving == nil
+	v.head, v.gone = h, ReasonNone
+	serving, next := v.loadedOf(h.Serving), v.loadedOf(h.Next)
+	if serving != nil && serving != v.serving && serving != v.next && !first {
+		serving.notBefore = now + rand.N(spread)
+	}
+	if next != nil && next != v.serving && next != v.next {
+		next.notBefore = now + rand.N(spread)
+	}
+	v.serving, v.next = serving, next
+	for _, l := range []*loaded{serving, next} {
+		if l != nil {
+			l.wanted = h.Whole && l.version.Count <= lists.MaxWhole
+		}
+	}
+	v.complete(now)
+}
+
+// loadedOf is what is loaded of a version.
+func (v *view) loadedOf(of *lists.Version) *loaded {
+	if of == nil {
+		return nil
+	}
+	for _, l := range []*loaded{v.serving, v.next, v.shown.version} {
+		if l != nil && l.version.Build == of.Build && l.version.Number == of.Number {
+			return l
+		}
+	}
+	return newLoaded(of)
+}
+
+// complete shows the serving version once all its edits are there, and fetches those that are not.
+func (v *view) complete(now time.Duration) {
+	h := v.head
+	if lowest := v.lowest(); lowest < v.since && h.Floor <= lowest {
+		v.fresh(lowest, now)
+	}
+	switch {
+	case !known(h):
+		v.show(shown{why: ReasonFormat, head: h})
+	case h.Serving == nil:
+		v.show(shown{why: ReasonDraft, head: h})
+	case h.Serving.Base >= v.since && h.Serving.Base >= h.Floor:
+		if v.following && v.next == nil && h.Serving.Base > v.since {
+			v.edits, v.since = v.edits.above(h.Seed, h.Serving.Base), h.Serving.Base
+		}
+		v.show(shown{head: h, version: v.serving, revision: v.revision, edits: v.edits})
+	}
+}
+
+// lowest is above which revision edits are needed.
+func (v *view) lowest() int64 {
+	lowest := v.since
+	for _, l := range []*lists.Version{v.head.Serving, v.head.Next} {
+		if l != nil && (l.Base >= v.head.Floor || l == v.head.Serving) {
+			lowest = min(lowest, l.Base)
+		}
+	}
+	return lowest
+}
+
+func (v *view) show(s shown) {
+	s.sure = v.sure
+	v.shown, v.dirty = s, true
+}
+
+// known reports whether this release knows the form of a head, and checks what a lookup relies on.
+func known(h *lists.Head) bool {
+	for _, of := range []*lists.Version{h.Serving, h.Next} {
+		if of != nil && (of.Segments == 0 || of.BlockBits > filter.MaxBlockBits || len(of.Build) != 32) {
+			return false
+		}
+	}
+	return slices.Contains(form.Forms(), h.Form)
+}
