@@ -1,0 +1,260 @@
+package manage
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/freeslot/freeslot"
+	"github.com/freeslot/freeslot/internal/namelist"
+	"github.com/freeslot/freeslot/internal/namelist/build"
+)
+
+// importing builds the version of an upload.
+func (m *Manager) importing(ctx context.Context, u Upload) error {
+	h, err := m.control.Head(ctx, u.List)
+	var result *build.Result
+	var v *namelist.Version
+	if err == nil {
+		change := func(p *build.Plan) {
+			p.Upload, p.Remove = &build.Upload{Open: m.open(u.ID), Bytes: u.Bytes, Format: u.Format}, u.Mode == Remove
+		}
+		result, v, err = m.build(ctx, &h, *u.Op, h.Server, u.Mode != Replace, u.By, func(p build.Progress) { m.progress(u.ID, p) }, change)
+	}
+	if m.ctx.Err() != nil {
+		return err // the next process with this folder goes on
+	}
+	m.endUpload(u, result, v, err)
+	if err == nil && u.Switch && v.Doubt == "" {
+		m.publish(u.List, v.Number, u.By)
+	}
+	return err
+}
+
+// publish switches to a version that was just built. Who wants to know why it did not sees the list.
+func (m *Manager) publish(list string, number int64, by namelist.By) {
+	// Not under the lease of the build, which is over.
+	ctx, cancel := context.WithTimeout(m.ctx, endTimeout)
+	defer cancel()
+	if _, err := m.Switch(ctx, list, SwitchRequest{Number: number, Serving: namelist.AnyVersion, By: by}); err != nil {
+		m.log.Warn("new version is not published", zap.String("list", list), zap.Int64("version", number), zap.Error(err))
+	}
+}
+
+func (m *Manager) progress(id string, p build.Progress) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if u := m.uploads[id]; u != nil {
+		u.progress = p
+	}
+}
+
+// build makes the version of an operation, on the server to. based has the serving version and the
+// edits since as its base.
+func (m *Manager) build(ctx context.Context, h *namelist.Head, op namelist.Operation, to string, based bool, by namelist.By,
+	progress func(build.Progress), change func(*build.Plan),
+) (*build.Result, *namelist.Version, error) {
+	server, err := m.cfg.Server(ctx, to)
+	if err != nil {
+		return nil, nil, err
+	}
+	// The id of the operation is that of the build: whoever ends the operation knows what to remove.
+	plan := &build.Plan{List: h.Name, Number: op.Number, Build: op.ID, Form: h.Form, Seed: h.Seed, Filter: h.Filter, DropBefore: h.At}
+	if plan.Budget, err = m.budget(ctx, to); err != nil {
+		return nil, nil, err
+	}
+	if based {
+		if h.Serving != nil {
+			plan.Base = h.Serving
+			if plan.From, err = m.cfg.Server(ctx, h.Serving.Server); err != nil {
+				return nil, nil, err
+			}
+		}
+		if plan.Edits, err = m.edits(ctx, h, op.Base); err != nil {
+			return nil, nil, err
+		}
+	}
+	change(plan)
+	dir := filepath.Join(m.cfg.Dir, "builds", op.ID)
+	b := &build.Builder{Dir: dir, To: server, Progress: progress}
+	result, err := b.Build(ctx, plan)
+	if err != nil {
+		var damage *build.DamageError
+		if errors.As(err, &damage) && plan.Base != nil && damage.Number == plan.Base.Number {
+			_, markErr := m.control.Damage(ctx, h.Name, plan.Base.Number, damage.Why)
+			err = errors.Join(err, markErr)
+		}
+		if ctx.Err() == nil {
+			err = errors.Join(err, os.RemoveAll(dir))
+		}
+		return nil, nil, err
+	}
+	v := result.Version
+	v.Server, v.Author, v.Note, v.Rejected = to, by.Author, by.Note, result.Report.Rejected
+	v.Doubt = doubt(h, &v, op.Kind)
+	end := m.control.Done
+	if op.Kind == namelist.OpCompact {
+		end = m.control.PutVersion
+	}
+	if _, err := end(ctx, h.Name, op, v); err != nil {
+		return nil, nil, err
+	}
+	return result, &v, os.RemoveAll(dir)
+}
+
+// doubt is why somebody must accept a version before it can serve.
+func doubt(h *namelist.Head, v *namelist.Version, kind namelist.OpKind) string {
+	before, what := h.Expected, "expected"
+	if h.Serving != nil {
+		before, what = h.Serving.Count, "in the serving version"
+	}
+	switch {
+	case kind != namelist.OpImport:
+		return "" // it has what the list has
+	case v.Rejected > 0:
+		return fmt.Sprintf("%d lines were rejected", v.Rejected)
+	case v.Count == 0:
+		return "it is empty"
+	case before > 0 && (v.Count < before/2 || v.Count > 2*before):
+		return fmt.Sprintf("it has %d ids, and %d are %s", v.Count, before, what)
+	}
+	return ""
+}
+
+// edits are those of the serving version up to a revision, by id.
+func (m *Manager) edits(ctx context.Context, h *namelist.Head, last int64) (map[string]namelist.Change, error) {
+	after := int64(0)
+	if h.Serving != nil {
+		after = h.Serving.Base
+	}
+	out := make(map[string]namelist.Change)
+	for more := true; more; {
+		d, err := m.control.Delta(ctx, h.Name, after, false)
+		if err != nil {
+			return nil, err
+		}
+		if d.Head.Floor > after && h.Serving != nil {
+			return nil, conflict("the log of list %s does not have all edits since version %d was built; import it anew", h.Name, h.Serving.Number)
+		}
+		more = d.More
+		for _, e := range d.Edits {
+			if e.Revision > last {
+				return out, nil
+			}
+			for _, c := range e.Changes {
+				out[c.ID] = c
+			}
+			after = e.Revision
+		}
+	}
+	return out, nil
+}
+
+// budget is what the lists of a server use, and may use.
+func (m *Manager) budget(ctx context.Context, server string) (b build.Budget, err error) {
+	servers, err := m.control.Servers(ctx)
+	if err != nil {
+		return b, err
+	}
+	for _, s := range servers {
+		if s.Name == server {
+			b.MaxBytes = s.MaxBytes
+		}
+	}
+	if b.MaxBytes == 0 {
+		return b, nil
+	}
+	err = m.each(ctx, func(h *namelist.Head) error {
+		versions, err := m.control.Versions(ctx, h.Name)
+		for _, v := range versions {
+			if v.Server == server {
+				b.ListBytes += v.Bytes
+			}
+		}
+		return err
+	})
+	return b, err
+}
+
+// each goes through all lists.
+func (m *Manager) each(ctx context.Context, do func(h *namelist.Head) error) error {
+	for after := ""; ; {
+		heads, err := m.control.Heads(ctx, after, 100)
+		if err != nil {
+			return err
+		}
+		if len(heads) == 0 {
+			return nil
+		}
+		for i := range heads {
+			if err := do(&heads[i]); err != nil {
+				return err
+			}
+		}
+		after = heads[len(heads)-1].Name
+	}
+}
+
+// Rebuild builds the content of a list anew and switches to it: an expansion, or with a server a
+// move to it.
+func (m *Manager) Rebuild(ctx context.Context, list string, kind namelist.OpKind, server string, by namelist.By) (namelist.Operation, error) {
+	h, err := m.control.Head(ctx, list)
+	if err != nil {
+		return namelist.Operation{}, err
+	}
+	to := h.Server
+	if kind == namelist.OpMove {
+		if _, err := m.cfg.Server(ctx, server); err != nil {
+			return namelist.Operation{}, freeslot.Invalid("server", "is %q: %v", server, err)
+		}
+		to = server
+	}
+	if h.Serving == nil {
+		return namelist.Operation{}, conflict("list %s serves no version", list)
+	}
+	op, err := m.control.Begin(ctx, list, namelist.Begin{Kind: kind, Holder: m.cfg.Self, Serving: h.Serving.Number, By: by})
+	if err != nil {
+		return op, err
+	}
+	return op, m.work(list, op, func(ctx context.Context) error {
+		h, err := m.control.Head(ctx, list)
+		if err != nil {
+			return err
+		}
+		_, v, err := m.build(ctx, &h, op, to, true, by, nil, func(*build.Plan) {})
+		if err == nil && kind != namelist.OpCompact {
+			m.publish(list, v.Number, by)
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		return m.move(ctx, list, op, v.Number, prepareTimeout, namelist.AnyVersion)
+	})
+}
+
+// ImportEdits makes a first version of the edits of a list that has none, and switches to it.
+func (m *Manager) ImportEdits(ctx context.Context, list string, by namelist.By) error {
+	op, err := m.control.Begin(ctx, list, namelist.Begin{Kind: namelist.OpImport, Holder: m.cfg.Self, Serving: 0, By: by})
+	if err != nil {
+		return err
+	}
+	return m.work(list, op, func(ctx context.Context) error {
+		h, err := m.control.Head(ctx, list)
+		if err != nil {
+			return err
+		}
+		_, v, err := m.build(ctx, &h, op, h.Server, true, by, nil, func(*build.Plan) {})
+		if err == nil && v.Doubt == "" {
+			m.publish(list, v.Number, by)
+		}
+		return err
+	})
+}
+
+const prepareTimeout = 30 * time.Second

@@ -1,0 +1,211 @@
+// Package manage is what a replica does for lists: it takes uploads, builds versions, switches,
+// compacts, and ends what other replicas left behind.
+//
+// # What happens on failure
+//
+// An operation has a lease in Redis, which its replica renews. When that lapses any replica takes
+// the operation: a switch is finished if its pointer has moved, and cancelled before; everything
+// else is rolled back, and what was written is removed. A build knows by its lease that it was
+// taken, and stops.
+package manage
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/freeslot/freeslot/internal/namelist"
+	"github.com/freeslot/freeslot/internal/namelist/build"
+)
+
+const (
+	// DefaultPause is between two rounds over all lists.
+	DefaultPause = 5 * time.Second
+	// renewEvery is how often the lease of an operation is renewed.
+	renewEvery = namelist.Lease / 3
+	// keepVersions is how many versions of a list stay at least.
+	keepVersions = 2
+	// maxBuilds is how many versions a replica makes at a time.
+	maxBuilds = 4
+	// endTimeout bounds the calls that end an operation after its context has ended.
+	endTimeout = 5 * time.Second
+)
+
+// Config is what a manager works with. The zero value of Pause is DefaultPause.
+type Config struct {
+	// Self is the replica's id, and URL where it is reached, or empty.
+	Self, URL string
+	// Dir is the folder of uploads and builds. It is this manager's alone.
+	Dir   string
+	Pause time.Duration
+	// Server opens a list server by its name; empty is the control server.
+	Server func(ctx context.Context, name string) (*build.Segments, error)
+}
+
+// Manager does a replica's work for lists. Its methods are safe for concurrent use.
+type Manager struct {
+	cfg     Config
+	control *namelist.Control
+	log     *zap.Logger
+
+	ctx    context.Context // ends with Stop
+	cancel context.CancelFunc
+	start  sync.Once
+	stop   sync.Once
+	loops  sync.WaitGroup
+	slots  chan struct{}
+
+	mu      sync.Mutex
+	stopped bool               // guarded by mu
+	uploads map[string]*Upload // guarded by mu; by id
+	// ended are the versions that were removed, to be removed again after lateWrites.
+	ended []endedBuild // guarded by mu
+}
+
+// endedBuild is a build whose late writes may still come.
+type endedBuild struct {
+	list, build string
+	number      int64
+	at          time.Time // of the first removal
+}
+
+// lateWrites is after what time a build that was ended is removed once more.
+const lateWrites = time.Hour
+
+// New makes a manager. It does no I/O.
+func New(cfg Config, control *namelist.Control, log *zap.Logger) *Manager {
+	if cfg.Pause == 0 {
+		cfg.Pause = DefaultPause
+	}
+	m := &Manager{cfg: cfg, control: control, log: log, slots: make(chan struct{}, maxBuilds), uploads: make(map[string]*Upload)}
+	m.ctx, m.cancel = context.WithCancel(context.Background())
+	return m
+}
+
+// Start reads the uploads of an earlier process from the folder, and begins to look after all lists.
+func (m *Manager) Start(context.Context) error {
+	if err := os.MkdirAll(filepath.Join(m.cfg.Dir, "uploads"), 0o700); err != nil {
+		return fmt.Errorf("folder of lists: %w", err)
+	}
+	if err := m.readUploads(); err != nil {
+		return fmt.Errorf("uploads of lists: %w", err)
+	}
+	m.start.Do(func() { m.loops.Go(m.tendLoop) })
+	return nil
+}
+
+// Stop ends all work of this replica: other ones, or the next process with this folder, go on. It
+// waits until the work has ended, or ctx has.
+func (m *Manager) Stop(ctx context.Context) error {
+	m.stop.Do(func() {
+		m.mu.Lock()
+		m.stopped = true
+		m.mu.Unlock()
+		m.cancel()
+	})
+	done := make(chan struct{})
+	go func() { m.loops.Wait(); close(done) }()
+	select {
+	case <-done:
+		return nil
+	case <-ctx.Done():
+		return fmt.Errorf("stop work on lists: %w", ctx.Err())
+	}
+}
+
+// errStopped is the cause of what a stop ended.
+var errStopped = errors.New("the replica stops")
+
+// work runs do in the background, under the lease of an operation. do's context ends when the lease
+// is lost, or the manager stops. If it fails, the operation is rolled back.
+func (m *Manager) work(list string, op namelist.Operation, do func(ctx context.Context) error) error {
+	release := func() {}
+	if op.Kind != namelist.OpSwitch { // a switch waits, and needs no more
+		select {
+		case m.slots <- struct{}{}:
+			release = func() { <-m.slots }
+		default:
+			err := overloaded("this replica makes %d versions of lists already; try again, or another replica", maxBuilds)
+			m.giveUp(list, op, err)
+			return err
+		}
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.stopped {
+		release()
+		return errStopped
+	}
+	m.loops.Go(func() {
+		defer release()
+		ctx, cancel := context.WithCancelCause(m.ctx)
+		var renewing sync.WaitGroup
+		renewing.Go(func() { m.renew(ctx, cancel, list, op) })
+		err := do(ctx)
+		lost := context.Cause(ctx)
+		cancel(nil)
+		renewing.Wait()
+		switch {
+		case err == nil:
+		case m.ctx.Err() != nil:
+			m.log.Info("list operation interrupted", zap.String("list", list), zap.String("operation", op.ID))
+		case lost != nil:
+			m.log.Warn("list operation lost", zap.String("list", list), zap.String("operation", op.ID), zap.Error(lost))
+			m.sweep(list, op)
+		default:
+			m.log.Warn("list operation failed", zap.String("list", list), zap.String("kind", string(op.Kind)), zap.Error(err))
+			m.giveUp(list, op, err)
+		}
+	})
+	return nil
+}
+
+// renew keeps the lease, and cancels the work when it is lost.
+func (m *Manager) renew(ctx context.Context, cancel context.CancelCauseFunc, list string, op namelist.Operation) {
+	ticker := time.NewTicker(renewEvery)
+	defer ticker.Stop()
+	held := time.Now()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C:
+		}
+		_, err := m.control.Renew(ctx, list, op)
+		switch {
+		case err == nil:
+			held = time.Now()
+		case isAnswer(err), time.Since(held) > namelist.Lease:
+			cancel(fmt.Errorf("the lease is lost: %w", err))
+			return
+		}
+	}
+}
+
+// giveUp ends an operation without result, and removes what it wrote.
+func (m *Manager) giveUp(list string, op namelist.Operation, why error) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(m.ctx), endTimeout)
+	defer cancel()
+	if _, err := m.control.Cancel(ctx, list, op.ID); err != nil {
+		m.log.Warn("list operation not cancelled; its lease ends it", zap.String("list", list), zap.NamedError("for", why), zap.Error(err))
+		return
+	}
+	m.sweep(list, op)
+}
+
+// sweep removes what a build wrote that did not become a version.
+func (m *Manager) sweep(list string, op namelist.Operation) {
+	switch op.Kind {
+	case namelist.OpSwitch, namelist.OpEdit:
+		return
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.ended = append(m.ended, endedBuild{list: list, build: op.ID, number: op.Number})
+}

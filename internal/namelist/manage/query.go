@@ -1,0 +1,192 @@
+package manage
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/freeslot/freeslot"
+	"github.com/freeslot/freeslot/internal/namelist"
+	"github.com/freeslot/freeslot/internal/namelist/build"
+	"github.com/freeslot/freeslot/internal/namelist/form"
+)
+
+// MaxQuery is the most ids of a query.
+const MaxQuery = 1000
+
+// Found is what a list says of an id at a version and revision.
+type Found struct {
+	ID     string `json:"id"`
+	Member bool   `json:"member"`
+	// ExpiresMS is by Redis' clock, Unix ms; 0 is never.
+	ExpiresMS int64 `json:"expires_ms,omitzero"`
+	// Edited says that an edit after the version decides.
+	Edited bool `json:"edited,omitzero"`
+}
+
+// Answers are those of one query.
+type Answers struct {
+	Version  int64   `json:"version" doc:"The version that serves; 0 is none."`
+	Revision int64   `json:"revision" doc:"All edits up to it are in the answers."`
+	Found    []Found `json:"found" doc:"In the order of the ids."`
+}
+
+// Query asks a list that serves for ids. Unlike a reader it has no memory: all is read from Redis.
+func (m *Manager) Query(ctx context.Context, list string, ids []string) (a Answers, err error) {
+	h, edits, err := m.serving(ctx, list)
+	if err != nil {
+		return a, err
+	}
+	if len(ids) == 0 || len(ids) > MaxQuery {
+		return a, freeslot.Invalid("ids", "are %d, expected 1 to %d", len(ids), MaxQuery)
+	}
+	var found freeslot.FieldErrors
+	for i, id := range ids {
+		clean, err := h.Form.Clean(id)
+		if err != nil {
+			found.Addf(fmt.Sprintf("ids[%d]", i), "%v", err)
+		}
+		a.Found = append(a.Found, Found{ID: clean})
+	}
+	if err := found.Err(); err != nil {
+		return a, err
+	}
+	a.Version, a.Revision = h.Serving.Number, h.Revision
+	return a, m.ask(ctx, h, edits, a.Found)
+}
+
+// serving is the head of a list that serves, and its edits.
+func (m *Manager) serving(ctx context.Context, list string) (*namelist.Head, map[string]namelist.Change, error) {
+	h, err := m.control.Head(ctx, list)
+	if err != nil {
+		return nil, nil, err
+	}
+	if h.Serving == nil {
+		return nil, nil, conflict("list %s serves no version", list)
+	}
+	edits, err := m.edits(ctx, &h, h.Revision)
+	return &h, edits, err
+}
+
+// ask fills in the answers.
+func (m *Manager) ask(ctx context.Context, h *namelist.Head, edits map[string]namelist.Change, found []Found) error {
+	inBase, err := m.inVersion(ctx, h, found)
+	if err != nil {
+		return err
+	}
+	now := h.At.UnixMilli()
+	for i := range found {
+		f := &found[i]
+		if c, ok := edits[f.ID]; ok {
+			f.Member, f.ExpiresMS, f.Edited = !c.Remove, c.ExpiresMS, true
+		} else if inBase[i] >= 0 {
+			f.Member, f.ExpiresMS = true, inBase[i]
+		}
+		if f.ExpiresMS != 0 && f.ExpiresMS <= now {
+			f.Member = false
+		}
+	}
+	return nil
+}
+
+// inVersion are the expiries of ids in the serving version; -1 is an id that it does not have.
+func (m *Manager) inVersion(ctx context.Context, h *namelist.Head, found []Found) ([]int64, error) {
+	server, err := m.cfg.Server(ctx, h.Serving.Server)
+	if err != nil {
+		return nil, err
+	}
+	bySegment := make(map[uint32][]int)
+	for i, f := range found {
+		segment := form.Segment(form.Sum(h.Seed, f.ID), h.Serving.Segments)
+		bySegment[segment] = append(bySegment[segment], i)
+	}
+	out := make([]int64, len(found))
+	for segment, at := range bySegment {
+		ids := make([]string, len(at))
+		for j, i := range at {
+			ids[j] = found[i].ID
+		}
+		got, err := server.Lookup(ctx, h.Name, h.Serving, segment, ids)
+		if err != nil {
+			return nil, err
+		}
+		for j, i := range at {
+			out[i] = got[j]
+		}
+	}
+	return out, nil
+}
+
+// Counted is how many entries a list has.
+type Counted struct {
+	Count    int64 `json:"count" doc:"Expired entries count until the next version is built."`
+	Version  int64 `json:"version"`
+	Revision int64 `json:"revision"`
+}
+
+// Count counts the entries of a list that serves: those of the version, and what edits change in it.
+func (m *Manager) Count(ctx context.Context, list string) (c Counted, err error) {
+	h, edits, err := m.serving(ctx, list)
+	if err != nil {
+		return c, err
+	}
+	edited := make([]Found, 0, len(edits))
+	for id := range edits {
+		edited = append(edited, Found{ID: id})
+	}
+	before, err := m.inVersion(ctx, h, edited)
+	if err != nil {
+		return c, err
+	}
+	c = Counted{Count: h.Serving.Count, Version: h.Serving.Number, Revision: h.Revision}
+	for i, f := range edited {
+		had, has := before[i] >= 0, !edits[f.ID].Remove
+		switch {
+		case had && !has:
+			c.Count--
+		case !had && has:
+			c.Count++
+		}
+	}
+	return c, nil
+}
+
+// VerifyTimeout bounds what reads a whole version.
+const VerifyTimeout = 5 * time.Minute
+
+// Verify reads a version back: seals, digest, filter. What is damaged is marked.
+func (m *Manager) Verify(ctx context.Context, list string, number int64) (namelist.Version, error) {
+	v, err := m.control.Version(ctx, list, number)
+	if err != nil {
+		return v, err
+	}
+	server, err := m.cfg.Server(ctx, v.Server)
+	if err != nil {
+		return v, err
+	}
+	err = server.Verify(ctx, list, &v, func(uint32) {})
+	if damage, ok := errors.AsType[*build.DamageError](err); ok {
+		v.Damaged = damage.Why
+		_, err = m.control.Damage(ctx, list, number, damage.Why)
+	}
+	return v, err
+}
+
+// OpenSession begins an edit session.
+func (m *Manager) OpenSession(ctx context.Context, list string, by namelist.By) (namelist.Operation, error) {
+	return m.control.Begin(ctx, list, namelist.Begin{Kind: namelist.OpEdit, Holder: m.cfg.Self, Serving: namelist.AnyVersion, By: by})
+}
+
+// CommitSession commits an edit session. Of a list that has no version it makes the first one.
+func (m *Manager) CommitSession(ctx context.Context, list, session string, by namelist.By) (int64, error) {
+	h, err := m.control.Head(ctx, list)
+	if err != nil {
+		return 0, err
+	}
+	revision, err := m.control.Commit(ctx, list, session, by)
+	if err != nil || h.Serving != nil {
+		return revision, err
+	}
+	return revision, m.ImportEdits(ctx, list, by)
+}

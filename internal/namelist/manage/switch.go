@@ -1,0 +1,96 @@
+package manage
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"time"
+
+	"github.com/freeslot/freeslot/internal/namelist"
+	"github.com/freeslot/freeslot/internal/namelist/build"
+)
+
+// SwitchRequest is a switch, or a rollback: the same move to an older version.
+type SwitchRequest struct {
+	Number int64
+	// Serving is the version that the operator saw, or namelist.AnyVersion.
+	Serving int64
+	// Now waits for no client.
+	Now bool
+	By  namelist.By
+}
+
+// Switch begins a switch. It is over when the list has no operation any more.
+func (m *Manager) Switch(ctx context.Context, list string, r SwitchRequest) (namelist.Operation, error) {
+	v, err := m.control.Version(ctx, list, r.Number)
+	if err != nil {
+		return namelist.Operation{}, err
+	}
+	op, err := m.control.Begin(ctx, list, namelist.Begin{Kind: namelist.OpSwitch, Number: r.Number, Holder: m.cfg.Self, Serving: r.Serving, By: r.By})
+	if err != nil {
+		return op, err
+	}
+	return op, m.work(list, op, func(ctx context.Context) error {
+		if err := m.whole(ctx, list, &v); err != nil {
+			return err
+		}
+		wait := prepareTimeout
+		if r.Now {
+			wait = 0
+		}
+		return m.move(ctx, list, op, r.Number, wait, r.Serving)
+	})
+}
+
+// whole looks whether the segments of a version are there. What is damaged is marked.
+func (m *Manager) whole(ctx context.Context, list string, v *namelist.Version) error {
+	server, err := m.cfg.Server(ctx, v.Server)
+	if err != nil {
+		return err
+	}
+	err = server.Sealed(ctx, list, v)
+	var damage *build.DamageError
+	if errors.As(err, &damage) {
+		_, markErr := m.control.Damage(ctx, list, v.Number, damage.Why)
+		err = errors.Join(err, markErr)
+	}
+	return err
+}
+
+// move names the next version, waits until all live clients have it, for so long at most, and moves
+// the pointer.
+func (m *Manager) move(ctx context.Context, list string, op namelist.Operation, number int64, wait time.Duration, serving int64) error {
+	if _, err := m.control.Prepare(ctx, list, op); err != nil {
+		return err
+	}
+	if wait > 0 {
+		if err := m.awaitPrepared(ctx, list, number, wait); err != nil {
+			return err
+		}
+	}
+	_, err := m.control.Switch(ctx, list, op, serving)
+	return err
+}
+
+// clientsEvery is how often the reports of clients are read: they report after each load.
+const clientsEvery = 100 * time.Millisecond
+
+func (m *Manager) awaitPrepared(ctx context.Context, list string, number int64, wait time.Duration) error {
+	ticker := time.NewTicker(clientsEvery)
+	defer ticker.Stop()
+	end := time.NewTimer(wait)
+	defer end.Stop()
+	for {
+		live, _, err := m.control.Clients(ctx, list)
+		if err == nil && !slices.ContainsFunc(live, func(c namelist.Client) bool { return c.Serves != number && !slices.Contains(c.Loaded, number) }) {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-end.C:
+			return nil
+		case <-ticker.C:
+		}
+	}
+}

@@ -1,0 +1,193 @@
+package manage
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/freeslot/freeslot"
+	"github.com/freeslot/freeslot/internal/namelist"
+)
+
+// keepServed is how long a version stays that only clients serve which did not follow the switch.
+const keepServed = 24 * time.Hour
+
+// isAnswer reports whether a call was refused by what the list is, and not by its way to Redis.
+func isAnswer(err error) bool {
+	code := freeslot.CodeOf(err)
+	return code == freeslot.CodeConflict || code == freeslot.CodeNotFound
+}
+
+// tendLoop looks after all lists until the manager stops.
+func (m *Manager) tendLoop() {
+	ticker := time.NewTicker(m.cfg.Pause)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-m.ctx.Done():
+			return
+		case <-ticker.C:
+		}
+		m.dropOld()
+		m.removeEnded()
+		err := m.each(m.ctx, func(h *namelist.Head) error {
+			if err := m.tend(h); err != nil && m.ctx.Err() == nil {
+				m.log.Warn("list not looked after", zap.String("list", h.Name), zap.Error(err))
+			}
+			return nil
+		})
+		if err != nil && m.ctx.Err() == nil {
+			m.log.Warn("lists not looked after", zap.Error(err))
+		}
+	}
+}
+
+// tend ends what others have left of a list, and begins what is due.
+func (m *Manager) tend(h *namelist.Head) error {
+	ctx, cancel := context.WithTimeout(m.ctx, time.Minute)
+	defer cancel()
+	switch {
+	case h.Lapsed():
+		return m.end(ctx, h)
+	case h.State == namelist.Deleting:
+		return m.remove(ctx, h)
+	case h.State == namelist.Active && h.Op.ID == "" && h.Serving != nil && h.Edited-h.Serving.Edited >= namelist.CompactFrom:
+		_, err := m.Rebuild(ctx, h.Name, namelist.OpCompact, "", namelist.By{Author: "compaction"})
+		if freeslot.CodeOf(err) == freeslot.CodeConflict || freeslot.CodeOf(err) == freeslot.CodeOverloaded {
+			return nil // another replica, or an operator, was first; or later
+		}
+		return err
+	case h.Op.ID == "":
+		return m.dropVersions(ctx, h)
+	}
+	return nil
+}
+
+// end ends an operation whose replica is gone. A switch that has moved the pointer is over by the
+// same step, so all that is left to do is to roll back.
+func (m *Manager) end(ctx context.Context, h *namelist.Head) error {
+	op, err := m.control.Take(ctx, h.Name, h.Op.ID, m.cfg.Self)
+	if err != nil {
+		if isAnswer(err) {
+			return nil // another replica was first
+		}
+		return err
+	}
+	m.log.Info("list operation of a silent replica ended", zap.String("list", h.Name), zap.String("kind", string(op.Kind)),
+		zap.String("replica", h.Op.Holder))
+	if _, err := m.control.Cancel(ctx, h.Name, op.ID); err != nil {
+		return err
+	}
+	m.sweep(h.Name, op)
+	return nil
+}
+
+// remove ends a list that was deleted.
+func (m *Manager) remove(ctx context.Context, h *namelist.Head) error {
+	versions, err := m.control.Versions(ctx, h.Name)
+	if err != nil {
+		return err
+	}
+	for i := range versions {
+		server, err := m.cfg.Server(ctx, versions[i].Server)
+		if err != nil {
+			return err
+		}
+		if _, err := server.Unlink(ctx, h.Name, &versions[i]); err != nil {
+			return err
+		}
+	}
+	return m.control.FinishDelete(ctx, h.Name)
+}
+
+// dropVersions removes versions that nobody needs any more.
+func (m *Manager) dropVersions(ctx context.Context, h *namelist.Head) error {
+	if h.Serving == nil {
+		return nil
+	}
+	versions, err := m.control.Versions(ctx, h.Name)
+	if err != nil || len(versions) <= keepVersions {
+		return err
+	}
+	live, _, err := m.control.Clients(ctx, h.Name)
+	if err != nil {
+		return err
+	}
+	newer, older := 0, 0
+	for i := range versions { // the newest first
+		v := &versions[i]
+		stays := v.Number == h.Serving.Number
+		switch {
+		case v.Number > h.Serving.Number:
+			newer++
+			stays = newer <= keepVersions
+		case v.Number < h.Serving.Number:
+			older++
+			stays = older < keepVersions
+		}
+		served := slices.ContainsFunc(live, func(c namelist.Client) bool { return c.Serves == v.Number })
+		if stays || served && h.At.Sub(time.UnixMilli(h.Serving.AtMS)) < keepServed {
+			continue
+		}
+		// First the record: nobody can switch to it any more.
+		if _, err := m.control.DropVersion(ctx, h.Name, v.Number); err != nil {
+			return err
+		}
+		m.mu.Lock()
+		m.ended = append(m.ended, endedBuild{list: h.Name, build: v.Build, number: v.Number})
+		m.mu.Unlock()
+	}
+	return nil
+}
+
+// removeEnded removes what builds wrote that became no version, and once more after lateWrites: a
+// replica that was frozen may have written on.
+func (m *Manager) removeEnded() {
+	m.mu.Lock()
+	due := m.ended
+	m.ended = nil
+	m.mu.Unlock()
+	var stays []endedBuild
+	for _, e := range due {
+		again := !e.at.IsZero()
+		if again && time.Since(e.at) < lateWrites {
+			stays = append(stays, e)
+			continue
+		}
+		if err := m.sweepServers(e); err != nil {
+			if m.ctx.Err() == nil {
+				m.log.Warn("keys of an ended build not removed", zap.String("list", e.list), zap.Int64("version", e.number), zap.Error(err))
+			}
+			stays = append(stays, e)
+		} else if !again {
+			e.at = time.Now()
+			stays = append(stays, e)
+		}
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.ended = append(m.ended, stays...)
+}
+
+// sweepServers removes the keys of one build from all list servers: a move may have written to any.
+func (m *Manager) sweepServers(e endedBuild) error {
+	ctx, cancel := context.WithTimeout(m.ctx, time.Minute)
+	defer cancel()
+	servers, err := m.control.Servers(ctx)
+	if err != nil {
+		return err
+	}
+	servers = append(servers, namelist.Server{}) // the control server
+	var failed error
+	for _, s := range servers {
+		server, err := m.cfg.Server(ctx, s.Name)
+		if err == nil {
+			_, err = server.Sweep(ctx, e.list, e.number, e.build)
+		}
+		failed = errors.Join(failed, err)
+	}
+	return failed
+}

@@ -1,0 +1,327 @@
+package manage
+
+import (
+	"cmp"
+	"context"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/oklog/ulid/v2"
+	"go.uber.org/zap"
+
+	"github.com/freeslot/freeslot"
+	"github.com/freeslot/freeslot/internal/namelist"
+	"github.com/freeslot/freeslot/internal/namelist/build"
+)
+
+const (
+	// MaxChunk is the largest chunk of an upload.
+	MaxChunk = 8 << 20
+	// MaxUpload is the largest upload, as it is sent.
+	MaxUpload = 64 << 30
+	// maxUploads is how many uploads a replica keeps.
+	maxUploads = 1000
+	// uploadLife is how long an upload stays after its last call.
+	uploadLife = 24 * time.Hour
+)
+
+// Mode is what an import does with the entries that a list has.
+type Mode string
+
+// The modes.
+const (
+	Replace Mode = "replace" // the upload is all of the new version
+	Add     Mode = "add"
+	Remove  Mode = "remove"
+)
+
+// UploadState is how far an upload is.
+type UploadState string
+
+// The states.
+const (
+	Open     UploadState = "open"
+	Building UploadState = "building"
+	Ready    UploadState = "ready"
+	Failed   UploadState = "failed"
+)
+
+// Upload is a file that a replica receives and makes a version of.
+type Upload struct {
+	ID     string       `json:"id"`
+	List   string       `json:"list"`
+	Format build.Format `json:"format"`
+	Mode   Mode         `json:"mode"`
+	// Switch publishes the version when nothing speaks against it.
+	Switch bool        `json:"switch,omitzero"`
+	By     namelist.By `json:"by"`
+	// Bytes are those that were received, without a hole.
+	Bytes   int64       `json:"bytes"`
+	State   UploadState `json:"state"`
+	Touched time.Time   `json:"touched"`
+	// Op is the operation that builds.
+	Op *namelist.Operation `json:"op,omitzero"`
+	// Version, Report and Why are of an upload that has ended.
+	Version *namelist.Version `json:"version,omitzero"`
+	Report  *build.Report     `json:"report,omitzero"`
+	Why     string            `json:"why,omitzero"`
+
+	progress build.Progress // of the build
+	writing  *sync.Mutex    // held while a chunk is written
+}
+
+// Progress is how far the build is.
+func (u *Upload) Progress() build.Progress { return u.progress }
+
+// ElsewhereError says that an upload is on another replica.
+type ElsewhereError struct{ URL string }
+
+func (e *ElsewhereError) Error() string { return "the upload is on the replica at " + e.URL }
+
+// uploadID has the replica's URL, so that every replica can say where the upload is.
+func (m *Manager) uploadID() string {
+	return base64.RawURLEncoding.EncodeToString([]byte(m.cfg.URL)) + "." + strings.ToLower(ulid.Make().String())
+}
+
+func (m *Manager) folder(id string) string { return filepath.Join(m.cfg.Dir, "uploads", id) }
+
+// OpenUpload begins an upload. The list must be there.
+func (m *Manager) OpenUpload(ctx context.Context, u Upload) (Upload, error) {
+	var found freeslot.FieldErrors
+	if u.Mode = cmp.Or(u.Mode, Replace); !slices.Contains([]Mode{Replace, Add, Remove}, u.Mode) {
+		found.Addf("mode", "is %q, expected replace, add or remove", u.Mode)
+	}
+	if u.Format = cmp.Or(u.Format, build.CSV); u.Format != build.CSV && u.Format != build.TXT {
+		found.Addf("format", "is %q, expected csv or txt", u.Format)
+	}
+	if err := found.Err(); err != nil {
+		return Upload{}, err
+	}
+	if _, err := m.control.Head(ctx, u.List); err != nil {
+		return Upload{}, err
+	}
+	u.ID, u.State, u.Touched, u.Bytes, u.writing = m.uploadID(), Open, time.Now(), 0, &sync.Mutex{}
+	m.mu.Lock()
+	full := len(m.uploads) >= maxUploads
+	m.mu.Unlock()
+	if full {
+		return Upload{}, overloaded("this replica has %d uploads; delete some, or wait a day", maxUploads)
+	}
+	if err := os.MkdirAll(m.folder(u.ID), 0o700); err != nil {
+		return Upload{}, err
+	}
+	return u, m.keep(&u)
+}
+
+// keep writes what is known of an upload. Its reader sees it whole.
+func (m *Manager) keep(u *Upload) error {
+	raw, err := json.Marshal(u)
+	if err != nil {
+		return err
+	}
+	path := filepath.Join(m.folder(u.ID), "upload.json")
+	if err := os.WriteFile(path+".new", raw, 0o600); err != nil {
+		return err
+	}
+	if err := os.Rename(path+".new", path); err != nil {
+		return err
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	kept := *u
+	m.uploads[u.ID] = &kept
+	return nil
+}
+
+// readUploads takes over what an earlier process has left in the folder. Its builds go on.
+func (m *Manager) readUploads() error {
+	folders, err := os.ReadDir(filepath.Join(m.cfg.Dir, "uploads"))
+	if err != nil {
+		return err
+	}
+	for _, f := range folders {
+		raw, err := os.ReadFile(filepath.Join(m.cfg.Dir, "uploads", f.Name(), "upload.json"))
+		u := &Upload{}
+		if err == nil {
+			err = json.Unmarshal(raw, u)
+		}
+		if err != nil || u.ID != f.Name() {
+			m.log.Warn("upload is unreadable", zap.String("folder", f.Name()), zap.Error(err))
+			continue
+		}
+		u.writing = &sync.Mutex{}
+		m.mu.Lock()
+		m.uploads[u.ID] = u
+		m.mu.Unlock()
+		if u.State == Building && u.Op != nil {
+			// The lease is that of the earlier process. If it was lost, the first renewal says so.
+			if err := m.work(u.List, *u.Op, func(ctx context.Context) error { return m.importing(ctx, *u) }); err != nil {
+				m.log.Warn("build of an upload does not go on", zap.String("upload", u.ID), zap.Error(err))
+			}
+		}
+	}
+	return nil
+}
+
+// Upload is what is known of an upload. Errors: *ElsewhereError; not_found.
+func (m *Manager) Upload(id string) (Upload, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if u := m.uploads[id]; u != nil {
+		return *u, nil
+	}
+	encoded, _, _ := strings.Cut(id, ".")
+	if url, err := base64.RawURLEncoding.DecodeString(encoded); err == nil && string(url) != m.cfg.URL && strings.Contains(string(url), "://") {
+		return Upload{}, &ElsewhereError{URL: string(url)}
+	}
+	return Upload{}, &freeslot.Error{Code: freeslot.CodeNotFound, Message: "there is no upload " + id}
+}
+
+// Chunk writes a part of an upload at an offset: where the part before it ended, or again what was
+// written. sum is its CRC-32C.
+func (m *Manager) Chunk(id string, offset int64, data []byte, sum uint32) (Upload, error) {
+	u, err := m.Upload(id)
+	if err != nil {
+		return u, err
+	}
+	u.writing.Lock()
+	defer u.writing.Unlock()
+	if u, err = m.Upload(id); err != nil {
+		return u, err
+	}
+	switch {
+	case u.State != Open:
+		return u, conflict("upload %s is %s, and takes no more", id, u.State)
+	case offset < 0 || offset > u.Bytes:
+		return u, freeslot.Invalid("offset", "is %d, expected 0 to %d, where the upload ends", offset, u.Bytes)
+	case len(data) == 0 || len(data) > MaxChunk:
+		return u, freeslot.Invalid("body", "has %d bytes, expected 1 to %d", len(data), MaxChunk)
+	case offset+int64(len(data)) > MaxUpload:
+		return u, freeslot.Invalid("offset", "is beyond %d bytes, the largest upload", int64(MaxUpload))
+	case crc32.Checksum(data, crc32.MakeTable(crc32.Castagnoli)) != sum:
+		return u, freeslot.Invalid("crc32c", "is not that of the body")
+	}
+	file, err := os.OpenFile(m.data(id), os.O_CREATE|os.O_WRONLY, 0o600)
+	if err != nil {
+		return u, err
+	}
+	if _, err := file.WriteAt(data, offset); err != nil {
+		return u, errors.Join(fmt.Errorf("write upload: %w", err), file.Close())
+	}
+	if err := file.Close(); err != nil {
+		return u, err
+	}
+	u.Bytes, u.Touched = max(u.Bytes, offset+int64(len(data))), time.Now()
+	return u, m.keep(&u)
+}
+
+func (m *Manager) data(id string) string { return filepath.Join(m.folder(id), "data") }
+
+// Commit ends the receiving of an upload of so many bytes, and begins to build. It can be repeated.
+func (m *Manager) Commit(ctx context.Context, id string, bytes int64) (Upload, error) {
+	u, err := m.Upload(id)
+	if err != nil {
+		return u, err
+	}
+	u.writing.Lock()
+	defer u.writing.Unlock()
+	if u, err = m.Upload(id); err != nil || u.State != Open {
+		return u, err
+	}
+	if u.Bytes != bytes {
+		return u, freeslot.Invalid("bytes", "is %d, but %d were received", bytes, u.Bytes)
+	}
+	op, err := m.control.Begin(ctx, u.List, namelist.Begin{Kind: namelist.OpImport, Holder: m.cfg.Self, Serving: namelist.AnyVersion, By: u.By})
+	if err != nil {
+		return u, err
+	}
+	u.State, u.Op, u.Touched = Building, &op, time.Now()
+	if err := m.keep(&u); err != nil {
+		m.giveUp(u.List, op, err)
+		return u, err
+	}
+	if err := m.work(u.List, op, func(ctx context.Context) error { return m.importing(ctx, u) }); err != nil {
+		u.State, u.Op = Open, nil
+		return u, errors.Join(err, m.keep(&u))
+	}
+	return u, nil
+}
+
+// DropUpload forgets an upload. One that is being built is cancelled.
+func (m *Manager) DropUpload(ctx context.Context, id string) error {
+	u, err := m.Upload(id)
+	if err != nil {
+		return err
+	}
+	if u.State == Building {
+		if _, err := m.control.Cancel(ctx, u.List, u.Op.ID); err != nil && freeslot.CodeOf(err) != freeslot.CodeConflict {
+			return err
+		}
+	}
+	m.mu.Lock()
+	delete(m.uploads, id)
+	m.mu.Unlock()
+	return os.RemoveAll(m.folder(id))
+}
+
+// ended keeps the end of an upload's build.
+func (m *Manager) endUpload(u Upload, result *build.Result, v *namelist.Version, failed error) {
+	if result != nil {
+		u.Report = &result.Report
+	}
+	u.State, u.Version, u.Touched = Ready, v, time.Now()
+	if failed != nil {
+		u.State, u.Why = Failed, failed.Error()
+	}
+	err := m.keep(&u)
+	if err := errors.Join(err, os.Remove(m.data(u.ID))); err != nil && !errors.Is(err, os.ErrNotExist) {
+		m.log.Warn("upload not cleared", zap.String("upload", u.ID), zap.Error(err))
+	}
+}
+
+// open opens the file of an upload.
+func (m *Manager) open(id string) func() (io.ReadCloser, error) {
+	return func() (io.ReadCloser, error) {
+		f, err := os.Open(m.data(id))
+		if errors.Is(err, os.ErrNotExist) {
+			return io.NopCloser(strings.NewReader("")), nil // no chunk was sent
+		}
+		return f, err
+	}
+}
+
+// dropOld removes uploads that nobody has touched for a day.
+func (m *Manager) dropOld() {
+	m.mu.Lock()
+	var old []string
+	for id, u := range m.uploads {
+		if u.State != Building && time.Since(u.Touched) > uploadLife {
+			old = append(old, id)
+			delete(m.uploads, id)
+		}
+	}
+	m.mu.Unlock()
+	for _, id := range old {
+		if err := os.RemoveAll(m.folder(id)); err != nil {
+			m.log.Warn("old upload not removed", zap.String("upload", id), zap.Error(err))
+		}
+	}
+}
+
+func overloaded(format string, args ...any) error {
+	return &freeslot.Error{Code: freeslot.CodeOverloaded, Message: fmt.Sprintf(format, args...)}
+}
+
+func conflict(format string, args ...any) error {
+	return &freeslot.Error{Code: freeslot.CodeConflict, Message: fmt.Sprintf(format, args...)}
+}
