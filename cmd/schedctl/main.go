@@ -18,6 +18,7 @@ import (
 	"regexp"
 	"strings"
 	"syscall"
+	"time"
 
 	"github.com/alecthomas/kong"
 )
@@ -79,6 +80,8 @@ type commands struct {
 	Lock lockCmd `cmd:"" help:"Run a command while a lock is held; list, show and revoke locks."`
 
 	Registry registryCmd `cmd:"" help:"Services of the registry: list, show, watch and change them."`
+
+	Lists listsCmd `cmd:"" help:"Name lists: create, import, edit, switch and ask them."`
 
 	ACL aclCmd `cmd:"" name:"acl" help:"Print or set users of Redis with the rights of agents, schedulers and operators."`
 
@@ -247,6 +250,11 @@ func (c *commands) app(env *environment) (*app, error) {
 // call sends a request to a replica, with body as JSON unless it is nil, and decodes the answer
 // into out.
 func (a *app) call(method, path string, query url.Values, body, out any) error {
+	return a.callFor(0, method, path, query, body, out)
+}
+
+// callFor is call with more time for the answer.
+func (a *app) callFor(wait time.Duration, method, path string, query url.Values, body, out any) error {
 	var content []byte
 	if body != nil {
 		var err error
@@ -254,7 +262,7 @@ func (a *app) call(method, path string, query url.Values, body, out any) error {
 			return err
 		}
 	}
-	return explain(a.api.call(a.ctx, method, path, query, content, 0, out))
+	return explain(a.api.call(a.ctx, method, path, query, content, wait, out))
 }
 
 // warn writes a line to standard error: standard output is for other programs, too.

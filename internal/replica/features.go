@@ -9,6 +9,9 @@ import (
 	"github.com/freeslot/freeslot/internal/dispatch/presence"
 	"github.com/freeslot/freeslot/internal/lock"
 	"github.com/freeslot/freeslot/internal/lock/operator"
+	"github.com/freeslot/freeslot/internal/namelist"
+	"github.com/freeslot/freeslot/internal/namelist/build"
+	namelistoperator "github.com/freeslot/freeslot/internal/namelist/operator"
 	"github.com/freeslot/freeslot/internal/pool"
 	"github.com/freeslot/freeslot/internal/process/config"
 	"github.com/freeslot/freeslot/internal/registry"
@@ -27,12 +30,13 @@ func Features() []feature.Feature {
 		operator.Feature,
 		registryoperator.Feature,
 		v1.Feature,
+		namelistoperator.Feature,
 	}
 }
 
 // Access is what all parts of a system need in Redis, by role.
 func Access() []script.Access {
-	all := []script.Access{cell.Access, presence.Access, lock.Access, registry.Access}
+	all := []script.Access{cell.Access, presence.Access, lock.Access, registry.Access, namelist.Access, build.Access}
 	for _, f := range Features() {
 		all = append(all, f.Access)
 	}

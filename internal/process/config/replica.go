@@ -86,6 +86,8 @@ type Replica struct {
 	// Services of applications (package `registry`, `schedctl registry`), which this replica cleans
 	// up, checks and shows.
 	Registry Registry `koanf:"registry"`
+	// Lists of ids, and where they are kept.
+	Lists Lists `koanf:"lists"`
 	// What is logged to standard error.
 	Log Log `koanf:"log"`
 	// Where OpenTelemetry spans go.
@@ -268,6 +270,25 @@ type Registry struct {
 	Checks RegistryChecks `koanf:"checks"`
 	// The first version of the registry, beside which this one can run.
 	V1 RegistryV1 `koanf:"v1"`
+}
+
+// Lists is what replicas do for name lists. Their records and edits are on the first of `redis.urls`,
+// below `redis.key_prefix`, as are the ids of lists that name no other server.
+type Lists struct {
+	// The folder of uploads and builds, which is this replica's alone; with it they outlive a
+	// restart. It needs about three times the size of an upload. Empty: a folder for temporary
+	// files, which is removed at the end.
+	Dir string `koanf:"dir"`
+	// Further servers for the ids, by name. All replicas must have the same.
+	Servers map[string]ListServer `koanf:"servers"`
+}
+
+// ListServer is where lists have their ids.
+type ListServer struct {
+	// As `redis.url`. User and password are those of `redis` where the URL has none.
+	URL string `koanf:"url" secret:"true"`
+	// What lists may take there, in bytes. 0: as much as leaves 30 % of maxmemory.
+	MaxBytes int64 `koanf:"max_bytes"`
 }
 
 // RegistryV1 is how replicas deal with the registry's first version.

@@ -1,0 +1,474 @@
+package main
+
+import (
+	"fmt"
+	"net/http"
+	"net/url"
+	"time"
+
+	"github.com/freeslot/freeslot/internal/namelist"
+	"github.com/freeslot/freeslot/internal/namelist/manage"
+	"github.com/freeslot/freeslot/internal/namelist/operator"
+)
+
+const listsPath = "/v1/lists"
+
+type listsCmd struct {
+	Ls       listsLsCmd       `cmd:"" help:"List the lists."`
+	Show     listsShowCmd     `cmd:"" help:"Show a list: its state, versions, and what runs."`
+	Apply    listsApplyCmd    `cmd:"" help:"Create a list, or change its settings."`
+	Import   listsImportCmd   `cmd:"" help:"Upload a file of ids and build a version of it. Repeated after an interruption it goes on."`
+	Switch   listsSwitchCmd   `cmd:"" help:"Switch to a version; to an older one it is a rollback."`
+	Accept   listsAcceptCmd   `cmd:"" help:"Accept a version that is in doubt, so that it can be switched to."`
+	Add      listsAddCmd      `cmd:"" help:"Add ids."`
+	Remove   listsRemoveCmd   `cmd:"" help:"Remove ids."`
+	Query    listsQueryCmd    `cmd:"" help:"Ask whether ids are in a list."`
+	Count    listsCountCmd    `cmd:"" help:"Count the ids of a list."`
+	Clients  listsClientsCmd  `cmd:"" help:"List the live clients of a list, and which version each answers from."`
+	Verify   listsVerifyCmd   `cmd:"" help:"Read a version back from Redis and compare it with its seals and digest."`
+	Expand   listsExpandCmd   `cmd:"" help:"Build a list anew with as many segments as it needs, and switch to that."`
+	Move     listsMoveCmd     `cmd:"" help:"Build a list anew on another server, and switch to that."`
+	Freeze   listsFreezeCmd   `cmd:"" help:"Refuse all changes of a list. It goes on to serve."`
+	Unfreeze listsUnfreezeCmd `cmd:"" help:"Allow changes again."`
+	Cancel   listsCancelCmd   `cmd:"" help:"End what runs on a list. The list is as before."`
+	Rm       listsRmCmd       `cmd:"" help:"Delete a list. Clients answer unknown from then on."`
+}
+
+// oneList names a list.
+type oneList struct {
+	List string `arg:"" help:"Name of the list."`
+}
+
+func (c *oneList) path() string { return listsPath + "/" + escaped(c.List) }
+
+// whyFlags say who asks, and why.
+type whyFlags struct {
+	Author string `help:"Who; the tenant of the token is put before it."`
+	Note   string `help:"Why."`
+}
+
+func (w whyFlags) by() operator.ByWhom { return operator.ByWhom{Author: w.Author, Note: w.Note} }
+
+type listsLsCmd struct{}
+
+// Run lists lists by their names.
+func (c *listsLsCmd) Run(a *app) error {
+	all := []operator.NameList{}
+	for query := (url.Values{"limit": {"1000"}}); ; {
+		var page operator.NameListPage
+		if err := a.call(http.MethodGet, listsPath, query, nil, &page); err != nil {
+			return err
+		}
+		all = append(all, page.Lists...)
+		if page.After == "" {
+			break
+		}
+		query.Set("after", page.After)
+	}
+	if a.json {
+		return a.printJSON(all)
+	}
+	rows := [][]string{{"LIST", "STATE", "VERSION", "IDS", "EDITS", "REVISION", "OPERATION"}}
+	for i := range all {
+		l := &all[i]
+		version, count := "-", "-"
+		if l.Serving != nil {
+			version, count = fmt.Sprint(l.Serving.Number), fmt.Sprint(l.Serving.Count)
+		}
+		rows = append(rows, []string{l.Name, string(l.State), version, count, fmt.Sprint(l.Edits), fmt.Sprint(l.Revision), operationText(l.Operation)})
+	}
+	return table(a.out, rows)
+}
+
+func operationText(op *operator.ListOperation) string {
+	if op == nil {
+		return "-"
+	}
+	text := fmt.Sprintf("%s by %s since %s", op.Kind, op.Replica, clock(op.SinceMS))
+	if op.Why != "" {
+		text += " (" + op.Why + ")"
+	}
+	return text
+}
+
+type listsShowCmd struct{ oneList }
+
+// Run shows a list and its versions.
+func (c *listsShowCmd) Run(a *app) error {
+	var l operator.NameList
+	if err := a.call(http.MethodGet, c.path(), nil, nil, &l); err != nil {
+		return err
+	}
+	var v operator.ListVersions
+	if err := a.call(http.MethodGet, c.path()+"/versions", nil, nil, &v); err != nil {
+		return err
+	}
+	if a.json {
+		return a.printJSON(struct {
+			operator.NameList
+			operator.ListVersions
+		}{l, v})
+	}
+	err := table(a.out, [][]string{
+		{"LIST", "STATE", "REVISION", "EDITS", "FORM", "FILTER", "SERVER", "OPERATION"},
+		{l.Name, string(l.State), fmt.Sprint(l.Revision), fmt.Sprint(l.Edits), l.Form, l.Filter, dash(l.Server), operationText(l.Operation)},
+	})
+	if err != nil || len(v.Versions) == 0 {
+		return err
+	}
+	if err := a.println(""); err != nil {
+		return err
+	}
+	rows := [][]string{{"VERSION", "SERVES", "IDS", "BYTES", "SEGMENTS", "SERVER", "READY", "BY", "NOTE"}}
+	for i := range v.Versions {
+		v := &v.Versions[i]
+		serves, note := "-", v.Note
+		if l.Serving != nil && l.Serving.Number == v.Number {
+			serves = "yes"
+		}
+		switch {
+		case v.Damaged != "":
+			note = "damaged: " + v.Damaged
+		case v.Doubt != "":
+			note = "accept it first: " + v.Doubt
+		}
+		rows = append(rows, []string{fmt.Sprint(v.Number), serves, fmt.Sprint(v.Count), fmt.Sprint(v.Bytes), fmt.Sprint(v.Segments), dash(v.Server), clock(v.AtMS), dash(v.Author), dash(note)})
+	}
+	return table(a.out, rows)
+}
+
+type listsApplyCmd struct {
+	oneList
+	Form      string        `placeholder:"FORM" help:"exact, lower or integer; fixed at creation (default exact)."`
+	On        string        `placeholder:"NAME" help:"The list server; only a move changes it (default: the scheduler's Redis)."`
+	Expected  int64         `placeholder:"N" help:"How many ids the list is expected to have; shows what they need."`
+	Filter    string        `placeholder:"KIND" help:"fuse, bloom or none, for the next versions (default fuse)."`
+	Expires   time.Duration `placeholder:"TIME" help:"The whole list ends after this time."`
+	OnExpired string        `placeholder:"ANSWER" help:"What an expired list answers: unknown or no (default unknown)."`
+	Whole     bool          `help:"Clients hold all ids; for lists of up to 100000."`
+}
+
+// Run applies a list.
+func (c *listsApplyCmd) Run(a *app) error {
+	body := operator.ListSpec{
+		Form: c.Form, Server: c.On, ExpectedIDs: c.Expected, Filter: c.Filter, OnExpired: c.OnExpired, Whole: c.Whole,
+	}
+	if c.Expires > 0 {
+		body.ExpiresMS = time.Now().Add(c.Expires).UnixMilli()
+	}
+	var l operator.NameList
+	if err := a.call(http.MethodPut, c.path(), nil, body, &l); err != nil {
+		return err
+	}
+	if a.json {
+		return a.printJSON(l)
+	}
+	text := fmt.Sprintf("list %s is %s, revision %d", l.Name, l.State, l.Revision)
+	if l.Planned != nil {
+		text += fmt.Sprintf("; %d ids need about %d bytes in %d segments", l.ExpectedIDs, l.Planned.Bytes, l.Planned.Segments)
+	}
+	return a.println("%s", text)
+}
+
+type listsSwitchCmd struct {
+	oneList
+	Version int64         `arg:"" help:"Number of the version."`
+	Serving *int64        `placeholder:"N" help:"The version that you saw serving, 0 for none: another one is a conflict."`
+	Now     bool          `help:"Do not wait until all live clients have loaded it."`
+	Wait    bool          `help:"Return when every live client answers from it, or name those that do not after --wait-for."`
+	WaitFor time.Duration `default:"1m" placeholder:"TIME" help:"How long --wait waits (default ${default})."`
+	whyFlags
+}
+
+// Run switches, and waits until it is done.
+func (c *listsSwitchCmd) Run(a *app) error {
+	var out operator.ListStarted
+	body := operator.ListSwitchRequest{Version: c.Version, Serving: c.Serving, Now: c.Now, ByWhom: c.by()}
+	if err := a.call(http.MethodPost, c.path()+"/switch", nil, body, &out); err != nil {
+		return err
+	}
+	l, err := a.awaitList(c.path(), out.Operation.ID)
+	if err != nil {
+		return err
+	}
+	if l.Serving == nil || l.Serving.Number != c.Version {
+		return fmt.Errorf("list %s did not switch to version %d: `schedctl lists show %s` and the replica's log say why", c.List, c.Version, c.List)
+	}
+	if c.Wait {
+		if err := c.awaitClients(a); err != nil {
+			return err
+		}
+	}
+	if a.json {
+		return a.printJSON(l)
+	}
+	return a.println("list %s serves version %d, revision %d", l.Name, l.Serving.Number, l.Revision)
+}
+
+// awaitClients waits until every live client serves the version.
+func (c *listsSwitchCmd) awaitClients(a *app) error {
+	for deadline := time.Now().Add(c.WaitFor); ; {
+		var out operator.ListClients
+		if err := a.call(http.MethodGet, c.path()+"/clients", nil, nil, &out); err != nil {
+			return err
+		}
+		var behind []string
+		for _, client := range out.Clients {
+			if client.Serves != c.Version {
+				behind = append(behind, fmt.Sprintf("%s (version %d)", client.ID, client.Serves))
+			}
+		}
+		if len(behind) == 0 {
+			return nil
+		}
+		if !time.Now().Before(deadline) {
+			return fmt.Errorf("%d clients do not answer from version %d yet: %s", len(behind), c.Version, list(behind))
+		}
+		if err := a.pause(); err != nil {
+			return err
+		}
+	}
+}
+
+// listPause is between two questions for what goes on.
+const listPause = 200 * time.Millisecond
+
+func (a *app) pause() error {
+	timer := time.NewTimer(listPause)
+	defer timer.Stop()
+	select {
+	case <-a.ctx.Done():
+		return a.ctx.Err()
+	case <-timer.C:
+		return nil
+	}
+}
+
+// awaitList waits until an operation is over.
+func (a *app) awaitList(path, operation string) (l operator.NameList, err error) {
+	for {
+		l = operator.NameList{}
+		if err := a.call(http.MethodGet, path, nil, nil, &l); err != nil {
+			return l, err
+		}
+		if l.Operation == nil || l.Operation.ID != operation {
+			return l, nil
+		}
+		if err := a.pause(); err != nil {
+			return l, err
+		}
+	}
+}
+
+type listsAcceptCmd struct {
+	oneList
+	Version int64 `arg:"" help:"Number of the version."`
+}
+
+// Run accepts a version.
+func (c *listsAcceptCmd) Run(a *app) error {
+	return a.call(http.MethodPost, fmt.Sprintf("%s/versions/%d/accept", c.path(), c.Version), nil, nil, nil)
+}
+
+// editFlags are those of add and remove.
+type editFlags struct {
+	oneList
+	IDs    []string `arg:"" name:"id" help:"Ids, at most 1000."`
+	Urgent bool     `help:"Also while an operation runs. It needs --author and --note."`
+	whyFlags
+}
+
+func (c *editFlags) send(a *app, remove bool, expiresMS int64) error {
+	body := operator.EntriesRequest{Urgent: c.Urgent, ByWhom: c.by()}
+	for _, id := range c.IDs {
+		body.Entries = append(body.Entries, namelist.Change{Entry: namelist.Entry{ID: id, ExpiresMS: expiresMS}, Remove: remove})
+	}
+	var out operator.ListChanged
+	if err := a.call(http.MethodPost, c.path()+"/entries", nil, body, &out); err != nil {
+		return err
+	}
+	if a.json {
+		return a.printJSON(out)
+	}
+	return a.println("list %s is at revision %d", c.List, out.Revision)
+}
+
+type listsAddCmd struct {
+	editFlags
+	For time.Duration `placeholder:"TIME" help:"The ids leave the list after this time."`
+}
+
+// Run adds ids.
+func (c *listsAddCmd) Run(a *app) error {
+	expires := int64(0)
+	if c.For > 0 {
+		expires = time.Now().Add(c.For).UnixMilli()
+	}
+	return c.send(a, false, expires)
+}
+
+type listsRemoveCmd struct{ editFlags }
+
+// Run removes ids.
+func (c *listsRemoveCmd) Run(a *app) error { return c.send(a, true, 0) }
+
+type listsQueryCmd struct {
+	oneList
+	IDs []string `arg:"" name:"id" help:"Ids, at most 1000."`
+}
+
+// Run asks for ids.
+func (c *listsQueryCmd) Run(a *app) error {
+	var out manage.Answers
+	if err := a.call(http.MethodPost, c.path()+"/query", nil, operator.QueryRequest{IDs: c.IDs}, &out); err != nil {
+		return err
+	}
+	if a.json {
+		return a.printJSON(out)
+	}
+	rows := [][]string{{"ID", "MEMBER", "EXPIRES", "FROM"}}
+	for _, f := range out.Found {
+		member, expires, from := "no", "-", fmt.Sprintf("version %d", out.Version)
+		if f.Member {
+			member = "yes"
+		}
+		if f.ExpiresMS != 0 {
+			expires = clock(f.ExpiresMS)
+		}
+		if f.Edited {
+			from = "an edit"
+		}
+		rows = append(rows, []string{f.ID, member, expires, from})
+	}
+	return table(a.out, rows)
+}
+
+type listsCountCmd struct{ oneList }
+
+// Run counts ids.
+func (c *listsCountCmd) Run(a *app) error {
+	var out manage.Counted
+	if err := a.call(http.MethodGet, c.path()+"/count", nil, nil, &out); err != nil {
+		return err
+	}
+	if a.json {
+		return a.printJSON(out)
+	}
+	return a.println("%d ids at version %d, revision %d", out.Count, out.Version, out.Revision)
+}
+
+type listsClientsCmd struct{ oneList }
+
+// Run lists live clients.
+func (c *listsClientsCmd) Run(a *app) error {
+	var out operator.ListClients
+	if err := a.call(http.MethodGet, c.path()+"/clients", nil, nil, &out); err != nil {
+		return err
+	}
+	if a.json {
+		return a.printJSON(out.Clients)
+	}
+	rows := [][]string{{"CLIENT", "SDK", "SERVES", "LOADED", "REVISION", "REPORTED"}}
+	for _, client := range out.Clients {
+		rows = append(rows, []string{client.ID, dash(client.SDK), fmt.Sprint(client.Serves), fmt.Sprint(client.Loaded), fmt.Sprint(client.Revision), ago(client.AtMS)})
+	}
+	return table(a.out, rows)
+}
+
+type listsVerifyCmd struct {
+	oneList
+	Version int64 `arg:"" help:"Number of the version."`
+}
+
+// Run verifies a version.
+func (c *listsVerifyCmd) Run(a *app) error {
+	var out namelist.Version
+	path := fmt.Sprintf("%s/versions/%d/verify", c.path(), c.Version)
+	if err := a.callFor(manage.VerifyTimeout, http.MethodPost, path, nil, nil, &out); err != nil {
+		return err
+	}
+	if out.Damaged != "" {
+		return fmt.Errorf("version %d of list %s is damaged: %s", c.Version, c.List, out.Damaged)
+	}
+	return a.println("version %d of list %s is whole: %d ids", c.Version, c.List, out.Count)
+}
+
+// startFlags are those of commands that start what goes on.
+type startFlags struct {
+	oneList
+	whyFlags
+}
+
+func (c *startFlags) start(a *app, what string, body any) error {
+	var out operator.ListStarted
+	if err := a.call(http.MethodPost, c.path()+"/"+what, nil, body, &out); err != nil {
+		return err
+	}
+	if a.json {
+		return a.printJSON(out)
+	}
+	return a.println("%s of list %s began: version %d, operation %s", what, c.List, out.Operation.Version, out.Operation.ID)
+}
+
+type listsExpandCmd struct{ startFlags }
+
+// Run expands a list.
+func (c *listsExpandCmd) Run(a *app) error {
+	return c.start(a, "expand", operator.WhyRequest{ByWhom: c.by()})
+}
+
+type listsMoveCmd struct {
+	startFlags
+	To string `required:"" placeholder:"NAME" help:"The list server, of lists.servers."`
+}
+
+// Run moves a list.
+func (c *listsMoveCmd) Run(a *app) error {
+	return c.start(a, "move", operator.MoveRequest{Server: c.To, ByWhom: c.by()})
+}
+
+type listsFreezeCmd struct{ startFlags }
+
+// Run freezes a list.
+func (c *listsFreezeCmd) Run(a *app) error {
+	return a.call(http.MethodPost, c.path()+"/freeze", nil, operator.WhyRequest{ByWhom: c.by()}, nil)
+}
+
+type listsUnfreezeCmd struct{ oneList }
+
+// Run takes a freeze back.
+func (c *listsUnfreezeCmd) Run(a *app) error {
+	return a.call(http.MethodPost, c.path()+"/unfreeze", nil, nil, nil)
+}
+
+type listsCancelCmd struct{ startFlags }
+
+// Run cancels what runs.
+func (c *listsCancelCmd) Run(a *app) error {
+	var l operator.NameList
+	if err := a.call(http.MethodGet, c.path(), nil, nil, &l); err != nil {
+		return err
+	}
+	if l.Operation == nil {
+		return fmt.Errorf("nothing runs on list %s", c.List)
+	}
+	return a.call(http.MethodPost, c.path()+"/cancel", nil, operator.CancelRequest{Operation: l.Operation.ID, ByWhom: c.by()}, nil)
+}
+
+type listsRmCmd struct {
+	oneList
+	Force bool   `help:"Also while live clients use it."`
+	Note  string `help:"Why."`
+}
+
+// Run deletes a list.
+func (c *listsRmCmd) Run(a *app) error {
+	query := url.Values{}
+	if c.Force {
+		query.Set("force", "true")
+	}
+	if c.Note != "" {
+		query.Set("note", c.Note)
+	}
+	return a.call(http.MethodDelete, c.path(), query, nil, nil)
+}

@@ -1,0 +1,50 @@
+// Package operator is name lists in a replica: the routes of operators, and the work of package
+// manage.
+package operator
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"github.com/freeslot/freeslot/internal/api"
+	"github.com/freeslot/freeslot/internal/namelist"
+	"github.com/freeslot/freeslot/internal/namelist/build"
+	"github.com/freeslot/freeslot/internal/namelist/manage"
+	"github.com/freeslot/freeslot/internal/replica/feature"
+)
+
+// Feature is what a replica does for name lists. Its needs in Redis are namelist.Access and
+// build.Access.
+var Feature = feature.Feature{New: newPart}
+
+func newPart(env *feature.Env) feature.Part {
+	cfg, log := &env.Config, env.Log.Named("lists")
+	cluster := env.Runners[0].Layout().Sharded
+	control := namelist.NewControl(env.Commands(0), cfg.Redis.KeyPrefix, cluster, log, nil)
+	s := &servers{env: env, opened: make(map[string]*build.Segments)}
+	dir := cmp.Or(cfg.Lists.Dir, filepath.Join(os.TempDir(), "freeslot-lists-"+cfg.ReplicaID))
+	m := manage.New(manage.Config{Self: cfg.ReplicaID, URL: cfg.Advertise, Dir: dir, Server: s.open}, control, log)
+	start := func(ctx context.Context) error {
+		for name, server := range cfg.Lists.Servers {
+			if err := control.PutServer(ctx, namelist.Server{Name: name, Addresses: []string{address(server.URL)}, MaxBytes: server.MaxBytes}); err != nil {
+				return fmt.Errorf("list server %s: %w", name, err)
+			}
+		}
+		return m.Start(ctx)
+	}
+	stop := func(ctx context.Context) error {
+		err := m.Stop(ctx)
+		s.close()
+		if cfg.Lists.Dir == "" {
+			err = errors.Join(err, os.RemoveAll(dir))
+		}
+		return err
+	}
+	return feature.Part{
+		Step: feature.Step{Name: "lists", Start: start, Stop: stop}, Routes: []api.Routes{routesOf(control, m, cfg.Advertise)},
+	}
+}
