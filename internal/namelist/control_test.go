@@ -3,6 +3,7 @@ package namelist
 import (
 	"errors"
 	"fmt"
+	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -49,6 +50,13 @@ func TestStateTable(t *testing.T) {
 		if !strings.Contains(table, line+"\n") {
 			t.Errorf("no line %s in\n%s", line, table)
 		}
+	}
+	page, err := os.ReadFile("../../docs/namelist.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !strings.Contains(string(page), table) {
+		t.Errorf("docs/namelist.md does not have\n%s", table)
 	}
 	for _, kind := range ruleOf(Active).begins {
 		if in := entering(kind, Active); (in == Active) != (kind == OpCompact) {
