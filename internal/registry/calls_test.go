@@ -1,6 +1,7 @@
 package registry
 
 import (
+	"fmt"
 	"slices"
 	"strconv"
 	"strings"
@@ -449,6 +450,39 @@ func TestRaces(t *testing.T) {
 			id := "id" + strconv.Itoa(i)
 			if _, scored := beats[id]; scored != (len(r.instance(svc, id)) > 0) {
 				t.Errorf("%s is half there", id)
+			}
+		}
+	})
+}
+
+// TestLookPages: the late ids of several services are all found over the pages of a look, the
+// oldest first, and none that is not late.
+func TestLookPages(t *testing.T) {
+	onBoth(t, func(t *testing.T, r *rig) {
+		now := r.now("web")
+		counts := map[string]int{"web": 2500, "api": 1200, "one": 1, "none": 0}
+		var items []lookItem
+		for _, service := range []string{"web", "api", "one", "none"} {
+			items = append(items, lookItem{service: service, timeout: time.Minute})
+			key := r.keys(service).heartbeats(service)
+			for i := range counts[service] {
+				r.do("ZADD", key, strconv.FormatInt(now-120_000-int64(i), 10), fmt.Sprintf("late-%d", i))
+			}
+			r.do("ZADD", key, strconv.FormatInt(now, 10), "fresh", "+inf", "persistent")
+		}
+		for _, it := range items { // on a cluster they have different tags
+			found, err := r.conn.look(bounded(t), false, []lookItem{it})
+			if err != nil {
+				t.Fatal(err)
+			}
+			late, want := found[0].late, counts[it.service]
+			if len(late) != want || found[0].count != want {
+				t.Fatalf("%s: %d of %d late ids, want %d", it.service, len(late), found[0].count, want)
+			}
+			for i, id := range late {
+				if oldest := fmt.Sprintf("late-%d", want-1-i); id != oldest {
+					t.Fatalf("%s: late id %d is %s, want %s", it.service, i, id, oldest)
+				}
 			}
 		}
 	})
