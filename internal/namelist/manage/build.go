@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"path/filepath"
 	"time"
 
 	"go.uber.org/zap"
@@ -80,7 +79,7 @@ func (m *Manager) build(ctx context.Context, h *namelist.Head, op namelist.Opera
 		}
 	}
 	change(plan)
-	dir := filepath.Join(m.cfg.Dir, "builds", op.ID)
+	dir := m.buildFolder(op)
 	b := &build.Builder{Dir: dir, To: server, Progress: progress}
 	result, err := b.Build(ctx, plan)
 	if err != nil {
@@ -88,9 +87,6 @@ func (m *Manager) build(ctx context.Context, h *namelist.Head, op namelist.Opera
 		if errors.As(err, &damage) && plan.Base != nil && damage.Number == plan.Base.Number {
 			_, markErr := m.control.Damage(ctx, h.Name, plan.Base.Number, damage.Why)
 			err = errors.Join(err, markErr)
-		}
-		if ctx.Err() == nil {
-			err = errors.Join(err, os.RemoveAll(dir))
 		}
 		return nil, nil, err
 	}

@@ -66,6 +66,8 @@ type Manager struct {
 	uploads map[string]*Upload // guarded by mu; by id
 	// ended are the versions that were removed, to be removed again after lateWrites.
 	ended []endedBuild // guarded by mu
+	// compactions are by list, and tendLoop's.
+	compactions map[string]compaction
 }
 
 // endedBuild is a build whose late writes may still come.
@@ -83,7 +85,7 @@ func New(cfg Config, control *namelist.Control, log *zap.Logger) *Manager {
 	if cfg.Pause == 0 {
 		cfg.Pause = DefaultPause
 	}
-	m := &Manager{cfg: cfg, control: control, log: log, slots: make(chan struct{}, maxBuilds), uploads: make(map[string]*Upload)}
+	m := &Manager{cfg: cfg, control: control, log: log, slots: make(chan struct{}, maxBuilds), uploads: make(map[string]*Upload), compactions: make(map[string]compaction)}
 	m.ctx, m.cancel = context.WithCancel(context.Background())
 	return m
 }
@@ -96,7 +98,7 @@ func (m *Manager) Start(context.Context) error {
 	if err := m.readUploads(); err != nil {
 		return fmt.Errorf("uploads of lists: %w", err)
 	}
-	m.start.Do(func() { m.loops.Go(m.tendLoop) })
+	m.start.Do(func() { m.loops.Go(m.tendLoop); m.loops.Go(m.sweepLoop) })
 	return nil
 }
 
@@ -151,6 +153,9 @@ func (m *Manager) work(list string, op namelist.Operation, do func(ctx context.C
 		lost := context.Cause(ctx)
 		cancel(nil)
 		renewing.Wait()
+		if err != nil && m.ctx.Err() == nil {
+			m.clear(op)
+		}
 		switch {
 		case err == nil:
 		case m.ctx.Err() != nil:
@@ -192,7 +197,7 @@ func (m *Manager) renew(ctx context.Context, cancel context.CancelCauseFunc, lis
 func (m *Manager) giveUp(list string, op namelist.Operation, why error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(m.ctx), endTimeout)
 	defer cancel()
-	if _, err := m.control.Cancel(ctx, list, op.ID); err != nil {
+	if _, err := m.control.Cancel(ctx, list, op.ID); err != nil && !isAnswer(err) {
 		m.log.Warn("list operation not cancelled; its lease ends it", zap.String("list", list), zap.NamedError("for", why), zap.Error(err))
 		return
 	}
@@ -208,4 +213,15 @@ func (m *Manager) sweep(list string, op namelist.Operation) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.ended = append(m.ended, endedBuild{list: list, build: op.ID, number: op.Number})
+}
+
+// clear removes the folder of a build that does not go on.
+func (m *Manager) clear(op namelist.Operation) {
+	if err := os.RemoveAll(m.buildFolder(op)); err != nil {
+		m.log.Warn("folder of a build not removed", zap.String("operation", op.ID), zap.Error(err))
+	}
+}
+
+func (m *Manager) buildFolder(op namelist.Operation) string {
+	return filepath.Join(m.cfg.Dir, "builds", op.ID)
 }

@@ -346,3 +346,39 @@ func TestBuildGoesOn(t *testing.T) {
 	r.serves("vip", 1)
 	r.members("vip", "user-4999:true", "user-5000:false")
 }
+
+// What is known late removes nothing of what serves: an old head of a list that was made again, and
+// a build that lost its lease after it had become the version that serves.
+func TestRemovesNothingInUse(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, redistest.Shared(t))
+	_, err := r.control.Create(r.ctx, "vip", namelist.Spec{})
+	r.check(err)
+	r.upload(Upload{List: "vip", Format: build.TXT, Switch: true, By: by}, lines(0, 100))
+	r.serves("vip", 1)
+	_, err = r.control.Delete(r.ctx, "vip", namelist.AnyVersion, true, by)
+	r.check(err)
+	old := r.headOf("vip")
+	r.until("the list is gone", func() bool {
+		_, err := r.control.Head(r.ctx, "vip")
+		return freeslot.CodeOf(err) == freeslot.CodeNotFound
+	})
+	_, err = r.control.Create(r.ctx, "vip", namelist.Spec{})
+	r.check(err)
+	r.upload(Upload{List: "vip", Format: build.TXT, Switch: true, By: by}, lines(0, 100))
+	r.serves("vip", 2)
+	if old.State == namelist.Deleting {
+		r.check(r.tend(&old))
+	}
+	old.State, old.Birth = namelist.Deleting, "another"
+	r.check(r.tend(&old))
+	r.check(r.sweepServers(endedBuild{list: "vip", number: 2, build: r.head("vip").Serving.Build}))
+	r.members("vip", "user-0:true", "user-99:true", "user-100:false")
+}
+
+// headOf is also that of a list that has just gone.
+func (r *rig) headOf(list string) namelist.Head {
+	h, _ := r.control.Head(r.ctx, list)
+	h.Name = list
+	return h
+}

@@ -62,8 +62,8 @@ func (m *Manager) serving(ctx context.Context, list string) (*namelist.Head, map
 	if err != nil {
 		return nil, nil, err
 	}
-	if h.Serving == nil {
-		return nil, nil, conflict("list %s serves no version", list)
+	if h.Serving == nil || h.State == namelist.Deleting || !h.Expires.IsZero() && !h.Expires.After(h.At) {
+		return nil, nil, conflict("list %s serves no version, is being deleted, or has ended", list)
 	}
 	edits, err := m.edits(ctx, &h, h.Revision)
 	return &h, edits, err

@@ -12,9 +12,6 @@ import (
 	"github.com/freeslot/freeslot/internal/namelist"
 )
 
-// keepServed is how long a version stays that only clients serve which did not follow the switch.
-const keepServed = 24 * time.Hour
-
 // isAnswer reports whether a call was refused by what the list is, and not by its way to Redis.
 func isAnswer(err error) bool {
 	code := freeslot.CodeOf(err)
@@ -32,7 +29,6 @@ func (m *Manager) tendLoop() {
 		case <-ticker.C:
 		}
 		m.dropOld()
-		m.removeEnded()
 		err := m.each(m.ctx, func(h *namelist.Head) error {
 			if err := m.tend(h); err != nil && m.ctx.Err() == nil {
 				m.log.Warn("list not looked after", zap.String("list", h.Name), zap.Error(err))
@@ -41,6 +37,20 @@ func (m *Manager) tendLoop() {
 		})
 		if err != nil && m.ctx.Err() == nil {
 			m.log.Warn("lists not looked after", zap.Error(err))
+		}
+	}
+}
+
+// sweepLoop removes what ended builds wrote. A list server that is away holds up nothing else.
+func (m *Manager) sweepLoop() {
+	ticker := time.NewTicker(m.cfg.Pause)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-m.ctx.Done():
+			return
+		case <-ticker.C:
+			m.removeEnded()
 		}
 	}
 }
@@ -55,6 +65,9 @@ func (m *Manager) tend(h *namelist.Head) error {
 	case h.State == namelist.Deleting:
 		return m.remove(ctx, h)
 	case h.State == namelist.Active && h.Op.ID == "" && h.Serving != nil && h.Edited-h.Serving.Edited >= namelist.CompactFrom:
+		if !m.compactionDue(h) {
+			return nil
+		}
 		_, err := m.Rebuild(ctx, h.Name, namelist.OpCompact, "", namelist.By{Author: "compaction"})
 		if freeslot.CodeOf(err) == freeslot.CodeConflict || freeslot.CodeOf(err) == freeslot.CodeOverloaded {
 			return nil // another replica, or an operator, was first; or later
@@ -64,6 +77,39 @@ func (m *Manager) tend(h *namelist.Head) error {
 		return m.dropVersions(ctx, h)
 	}
 	return nil
+}
+
+// compaction is when the serving version of a list is compacted, or tried again.
+type compaction struct {
+	serving int64
+	next    time.Time
+	wait    time.Duration
+}
+
+// The pauses of a compaction that does not succeed.
+const (
+	compactPause    = 30 * time.Second
+	maxCompactPause = time.Hour
+)
+
+// compactionDue lets each try wait twice as long as the one before: one that is refused reads the
+// whole list. It is only for tendLoop.
+func (m *Manager) compactionDue(h *namelist.Head) bool {
+	c := m.compactions[h.Name]
+	if c.serving != h.Serving.Number {
+		c = compaction{serving: h.Serving.Number}
+	}
+	if h.Serving.Damaged != "" || time.Now().Before(c.next) {
+		return false
+	}
+	if c.wait > 0 {
+		m.log.Warn("compaction of a list did not succeed, and is tried again", zap.String("list", h.Name),
+			zap.Int64("edits", h.Edited-h.Serving.Edited), zap.Duration("next", 2*c.wait))
+	}
+	c.wait = min(max(2*c.wait, compactPause), maxCompactPause)
+	c.next = time.Now().Add(c.wait)
+	m.compactions[h.Name] = c
+	return true
 }
 
 // end ends an operation whose replica is gone. A switch that has moved the pointer is over by the
@@ -89,6 +135,11 @@ func (m *Manager) end(ctx context.Context, h *namelist.Head) error {
 func (m *Manager) remove(ctx context.Context, h *namelist.Head) error {
 	versions, err := m.control.Versions(ctx, h.Name)
 	if err != nil {
+		return err
+	}
+	// h may be old: the list may have been made again meanwhile, and these be its new versions.
+	now, err := m.control.Head(ctx, h.Name)
+	if err != nil || now.State != namelist.Deleting || now.Birth != h.Birth {
 		return err
 	}
 	for i := range versions {
@@ -124,12 +175,11 @@ func (m *Manager) dropVersions(ctx context.Context, h *namelist.Head) error {
 		case v.Number > h.Serving.Number:
 			newer++
 			stays = newer <= keepVersions
-		case v.Number < h.Serving.Number:
+		case v.Number < h.Serving.Number && h.Target(v) == nil: // another one is no target of a rollback
 			older++
 			stays = older < keepVersions
 		}
-		served := slices.ContainsFunc(live, func(c namelist.Client) bool { return c.Serves == v.Number })
-		if stays || served && h.At.Sub(time.UnixMilli(h.Serving.AtMS)) < keepServed {
+		if stays || slices.ContainsFunc(live, func(c namelist.Client) bool { return c.Serves == v.Number }) {
 			continue
 		}
 		// First the record: nobody can switch to it any more.
@@ -176,6 +226,9 @@ func (m *Manager) removeEnded() {
 func (m *Manager) sweepServers(e endedBuild) error {
 	ctx, cancel := context.WithTimeout(m.ctx, time.Minute)
 	defer cancel()
+	if used, err := m.isVersion(ctx, e); used || err != nil {
+		return err
+	}
 	servers, err := m.control.Servers(ctx)
 	if err != nil {
 		return err
@@ -190,4 +243,24 @@ func (m *Manager) sweepServers(e endedBuild) error {
 		failed = errors.Join(failed, err)
 	}
 	return failed
+}
+
+// isVersion reports whether an ended build has become a version that is in use. One that is not is
+// forgotten first, so that nobody can switch to it.
+func (m *Manager) isVersion(ctx context.Context, e endedBuild) (bool, error) {
+	versions, err := m.control.Versions(ctx, e.list)
+	if err != nil {
+		return false, err
+	}
+	if !slices.ContainsFunc(versions, func(v namelist.Version) bool { return v.Number == e.number && v.Build == e.build }) {
+		return false, nil
+	}
+	_, err = m.control.DropVersion(ctx, e.list, e.number)
+	switch freeslot.CodeOf(err) {
+	case freeslot.CodeConflict:
+		return true, nil
+	case freeslot.CodeNotFound:
+		return false, nil
+	}
+	return false, err
 }

@@ -149,6 +149,7 @@ func (m *Manager) readUploads() error {
 	if err != nil {
 		return err
 	}
+	goesOn := make(map[string]bool)
 	for _, f := range folders {
 		raw, err := os.ReadFile(filepath.Join(m.cfg.Dir, "uploads", f.Name(), "upload.json"))
 		u := &Upload{}
@@ -164,13 +165,23 @@ func (m *Manager) readUploads() error {
 		m.uploads[u.ID] = u
 		m.mu.Unlock()
 		if u.State == Building && u.Op != nil {
+			goesOn[u.Op.ID] = true
 			// The lease is that of the earlier process. If it was lost, the first renewal says so.
 			if err := m.work(u.List, *u.Op, func(ctx context.Context) error { return m.importing(ctx, *u) }); err != nil {
 				m.log.Warn("build of an upload does not go on", zap.String("upload", u.ID), zap.Error(err))
 			}
 		}
 	}
-	return nil
+	builds, err := os.ReadDir(filepath.Join(m.cfg.Dir, "builds"))
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	for _, b := range builds {
+		if !goesOn[b.Name()] {
+			err = errors.Join(err, os.RemoveAll(filepath.Join(m.cfg.Dir, "builds", b.Name())))
+		}
+	}
+	return err
 }
 
 // Upload is what is known of an upload. Errors: *ElsewhereError; not_found.
