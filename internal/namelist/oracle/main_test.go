@@ -1,0 +1,9 @@
+package oracle
+
+import (
+	"testing"
+
+	"github.com/freeslot/freeslot/internal/redis/redistest"
+)
+
+func TestMain(m *testing.M) { redistest.Main(m) }
