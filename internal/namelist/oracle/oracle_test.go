@@ -23,7 +23,7 @@ import (
 const (
 	ids      = 20_000 // of the first file
 	all      = 30_000 // with those that come later, and strangers
-	steps    = 24
+	steps    = 12
 	patience = time.Minute
 	list     = "vip"
 )
