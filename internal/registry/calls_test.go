@@ -487,3 +487,49 @@ func TestLookPages(t *testing.T) {
 		}
 	})
 }
+
+// TestLoadPages: pages have fewer instances where these are large, and all of them come.
+func TestLoadPages(t *testing.T) {
+	onBoth(t, func(t *testing.T, r *rig) {
+		for _, tc := range []struct {
+			service     string
+			bytes, most int // of a label, and the most that a page may be
+			large       int // instances of the largest page at least
+		}{{"thin", 10, 2 * pageBytes, 150}, {"fat", 6000, 2 * pageBytes, 0}} {
+			want := make(map[string]bool)
+			k := r.keys(tc.service)
+			for i := range 600 {
+				id := fmt.Sprintf("i%d", i)
+				want[id] = true
+				r.do("ZADD", k.heartbeats(tc.service), strconv.Itoa(i), id)
+				r.do("HSET", k.instance(tc.service, id), "host", "h", "revision", "1", "metadata_x", strings.Repeat("x", tc.bytes))
+			}
+			largest := 0
+			for cursor := "0"; ; {
+				p, err := r.conn.load(bounded(t), tc.service, cursor)
+				if err != nil {
+					t.Fatal(err)
+				}
+				bytes := 0
+				for i := range p.entries {
+					bytes += p.entries[i].bytes()
+					delete(want, p.entries[i].ID)
+				}
+				if largest = max(largest, len(p.entries)); bytes > tc.most {
+					t.Errorf("%s: a page has %d bytes, want at most %d", tc.service, bytes, tc.most)
+				}
+				if cursor = p.cursor; cursor == "0" {
+					break
+				}
+			}
+			if len(want) > 0 || largest < tc.large {
+				t.Errorf("%s: %d instances did not come, and the largest page had %d, want %d or more", tc.service, len(want), largest, tc.large)
+			}
+		}
+		for _, cursor := range []string{"", "x", "1.", "1.0", "1.201", "1.-1", "-1"} {
+			if _, err := r.conn.load(bounded(t), "thin", cursor); err == nil {
+				t.Errorf("cursor %q was taken", cursor)
+			}
+		}
+	})
+}

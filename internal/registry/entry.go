@@ -35,6 +35,15 @@ type entry struct {
 	Override string `json:"override"`
 }
 
+// bytes is about how much of an answer the entry is.
+func (e *entry) bytes() int {
+	n := len(e.ID) + len(e.Override)
+	for _, f := range e.Fields {
+		n += len(f)
+	}
+	return n
+}
+
 // fieldList reads the empty object as an empty list: Lua does not tell them apart.
 type fieldList []string
 

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/redis/rueidis"
@@ -140,12 +141,38 @@ type page struct {
 	more, reload bool
 }
 
-// load is load.lua.
+// firstPage is the size of the first page of a load: nothing is known of the instances yet. Later
+// ones have about pageBytes, and at most pageSize instances.
+const (
+	firstPage = 20
+	pageBytes = 256 << 10
+)
+
+// cutCursor takes the cursor of a page apart: that of ZSCAN, and how many instances to read. "0" is
+// the begin.
+func cutCursor(cursor string) (scan string, size int, ok bool) {
+	scan, text, sized := strings.Cut(cursor, ".")
+	if _, err := strconv.ParseUint(scan, 10, 64); err != nil {
+		return "", 0, false
+	}
+	if !sized {
+		return scan, firstPage, true
+	}
+	size, err := strconv.Atoi(text)
+	return scan, size, err == nil && size > 0 && size <= pageSize
+}
+
+// load is load.lua. The cursor says how large the next page is: Redis answers nobody else while it
+// reads one.
 func (c *conn) load(ctx context.Context, service, cursor string) (page, error) {
+	scan, size, ok := cutCursor(cursor)
+	if !ok {
+		return page{}, fmt.Errorf("load service %s: cursor %q", service, cursor)
+	}
 	runner, k := c.of(service)
 	values, err := runner.Call(ctx, scripts["load"],
 		[]string{k.record(service), k.heartbeats(service), k.overrides(service)},
-		[]string{cursor, strconv.Itoa(pageSize), k.instance(service, "")}).ToArray()
+		[]string{scan, strconv.Itoa(size), k.instance(service, "")}).ToArray()
 	if err != nil {
 		return page{}, fmt.Errorf("load service %s: %w", service, c.explain(err, script.RoleRegistry))
 	}
@@ -153,7 +180,22 @@ func (c *conn) load(ctx context.Context, service, cursor string) (page, error) {
 	if err != nil {
 		return page{}, fmt.Errorf("load service %s: answer of redis: %w", service, err)
 	}
+	if p.cursor != "0" {
+		p.cursor += "." + strconv.Itoa(nextPage(p.entries))
+	}
 	return p, nil
+}
+
+// nextPage is how many instances as large as these are pageBytes.
+func nextPage(entries []entry) int {
+	bytes := 0
+	for i := range entries {
+		bytes += entries[i].bytes()
+	}
+	if bytes == 0 {
+		return firstPage
+	}
+	return max(1, min(pageSize, pageBytes*len(entries)/bytes))
 }
 
 func readLoad(values []rueidis.RedisMessage) (p page, err error) {

@@ -124,7 +124,7 @@ func (s *Store) Summary(ctx context.Context, service string) (out Summary, err e
 	return out, err
 }
 
-// Instances is a page of a service: about 200 instances in no order, and the cursor of the next
+// Instances is a page of a service: up to about 200 instances in no order, and the cursor of the next
 // one, "0" at the end. An instance can be in two pages. now is Redis' time.
 func (s *Store) Instances(ctx context.Context, service, cursor string) (out []Detail, next string, now time.Time, err error) {
 	return s.Query(ctx, service, nil, cursor)
@@ -135,7 +135,8 @@ func (s *Store) Query(ctx context.Context, service string, filter *Filter, curso
 	if err := freeslot.ValidateName("service", service); err != nil {
 		return nil, "", now, err
 	}
-	if _, err := strconv.ParseUint(cursor, 10, 64); err != nil {
+	scan, _, ok := cutCursor(cursor)
+	if !ok {
 		return nil, "", now, freeslot.Invalid("cursor", "is %q, expected the cursor of a page", cursor)
 	}
 	if now, err = s.now(ctx, service); err != nil {
@@ -145,7 +146,7 @@ func (s *Store) Query(ctx context.Context, service string, filter *Filter, curso
 	if filter == nil {
 		p, err = s.c.load(ctx, service, cursor)
 	} else {
-		p, err = s.c.query(ctx, service, filter, cursor)
+		p, err = s.c.query(ctx, service, filter, scan)
 	}
 	if err != nil {
 		return nil, "", now, err
