@@ -27,8 +27,8 @@ type ask struct {
 	found    found
 }
 
-// join is the check of an id; nil is that there are too many. mine says that the caller must have it
-// answered.
+// join is the check of an id; nil is that there are too many. mine says that the caller must have
+// it answered.
 func (a *asks) join(b *build, q question) (one *ask, mine bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -113,8 +113,8 @@ func BenchmarkMiss(b *testing.B) {
 	}
 }
 
-// BenchmarkCached is of members that the cache has; the other way round is what it would cost to ask
-// the cache first, for members and for strangers.
+// BenchmarkCached is of members that the cache has; the other way round is what it would cost to
+// ask the cache first, for members and for strangers.
 func BenchmarkCached(b *testing.B) {
 	ctx := context.Background()
 	l, ids := benchList(b, filter.Fuse, 0)

@@ -11,8 +11,9 @@ const (
 	cacheEntry = 64
 )
 
-// cache keeps what Redis said of ids. It is a table of sets, whose entries get a second chance. Reads
-// take no lock. Versions are immutable, so an entry is right for ever, but only for its build.
+// cache keeps what Redis said of ids. It is a table of sets, whose entries get a second chance.
+// Reads take no lock. Versions are immutable, so an entry is right for ever, but only for its
+// build.
 type cache struct {
 	sets  []cacheSet // their number is a power of two
 	limit int64      // of bytes

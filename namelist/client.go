@@ -81,8 +81,8 @@ func (c *Client) start(open func(context.Context) (source, error)) {
 	}
 }
 
-// Close ends the client; checks that wait for Redis are unknown. It waits for a call of OnChange, and
-// for the last snapshot, until ctx ends. It may be called twice.
+// Close ends the client; checks that wait for Redis are unknown. It waits for a call of OnChange,
+// and for the last snapshot, until ctx ends. It may be called twice.
 func (c *Client) Close(ctx context.Context) (err error) {
 	c.close.Do(func() {
 		c.closing.Lock() // nothing begins after this

@@ -34,8 +34,8 @@ type Config struct {
 	// KeyPrefix is the first part of all keys, default "scheduler".
 	KeyPrefix string
 	// MaxBytes bounds filters, edits and cache of all lists, and of both versions of a switch:
-	// default 64 MiB, at least 1 MiB. The cache gets a quarter. Blocks of filters that do not fit are
-	// left out, and their ids asked in Redis.
+	// default 64 MiB, at least 1 MiB. The cache gets a quarter. Blocks of filters that do not fit
+	// are left out, and their ids asked in Redis.
 	MaxBytes int64
 	// Deadline is for how long a check waits for Redis, default 50 ms, at most 10 s.
 	Deadline time.Duration
@@ -53,13 +53,13 @@ type Config struct {
 // Access is who the process is to Redis, and how the servers prove who they are. The zero value
 // uses the URL alone.
 type Access struct {
-	// Username is the user to connect as, if the URL has none. PasswordFile holds the password; it is
-	// read at each new connection.
+	// Username is the user to connect as, if the URL has none. PasswordFile holds the password; it
+	// is read at each new connection.
 	Username, PasswordFile string
-	// CAFile has the certificates, in PEM, of the authorities that may sign the servers'; empty means
-	// those that the system trusts. CertFile and KeyFile are this process' own, for servers that ask
-	// for one. ServerName is the name that the servers' certificates must have; empty means the host
-	// of each connection.
+	// CAFile has the certificates, in PEM, of the authorities that may sign the servers'; empty
+	// means those that the system trusts. CertFile and KeyFile are this process' own, for servers
+	// that ask for one. ServerName is the name that the servers' certificates must have; empty
+	// means the host of each connection.
 	CAFile, CertFile, KeyFile, ServerName string
 }
 

@@ -21,18 +21,18 @@ const (
 )
 
 // edits has the last change of each id. It is immutable: with makes another one. One serves all
-// versions of a list: a version's edits are those above its base, and what an id was before the last
-// change at or below the base is in the version.
+// versions of a list: a version's edits are those above its base, and what an id was before the
+// last change at or below the base is in the version.
 type edits struct {
 	frozen, recent map[string]change
-	// seen has the bit of each edited id, at its hash modulo the number of bits, which is a power of
-	// two. It spares most lookups both maps.
+	// seen has the bit of each edited id, at its hash modulo the number of bits, which is a power
+	// of two. It spares most lookups both maps.
 	seen  []uint64
 	bytes int64
 }
 
-// change is when an id last changed, and what it is since: removed, 0 for one that never expires, or
-// its expiry in Unix ms.
+// change is when an id last changed, and what it is since: removed, 0 for one that never expires,
+// or its expiry in Unix ms.
 type change struct{ revision, expires int64 }
 
 var noEdits = &edits{}

@@ -94,7 +94,8 @@ func TestListServerAway(t *testing.T) {
 	}
 }
 
-// A segment that is missing, of another build, or of another form says nothing; the others are exact.
+// A segment that is missing, of another build, or of another form says nothing; the others are
+// exact.
 func TestSeals(t *testing.T) {
 	t.Parallel()
 	redistest.Backends(t, func(t *testing.T, redis *redistest.Target) {
@@ -328,8 +329,8 @@ func TestOverload(t *testing.T) {
 	}
 }
 
-// A process that slept over a switch finds its version gone, reads the head, and answers from the new
-// version.
+// A process that slept over a switch finds its version gone, reads the head, and answers from the
+// new version.
 func TestSlept(t *testing.T) {
 	t.Parallel()
 	f := &fake{answers: func(v *lists.Version, _ []question) []found {

@@ -28,8 +28,8 @@ type Status struct {
 	State string
 	// Version answers, with the list's edits up to Revision.
 	Version, Revision int64
-	// Next is the version that a switch is being prepared for, 0 without one; Prepared says that all
-	// of it that fits is loaded.
+	// Next is the version that a switch is being prepared for, 0 without one; Prepared says that
+	// all of it that fits is loaded.
 	Next     int64
 	Prepared bool
 	// Blocks is how many the filter of Version has, and Loaded how many are in memory.
@@ -63,8 +63,8 @@ func (l *List) Peek(id string) (a Answer) {
 	return a
 }
 
-// remote asks Redis. A process that was frozen may find that its version has gone: it reads the head
-// again, and answers from the new version.
+// remote asks Redis. A process that was frozen may find that its version has gone: it reads the
+// head again, and answers from the new version.
 func (l *List) remote(ctx context.Context, p *picture, id string, q question) Answer {
 	ctx, cancel := context.WithTimeout(ctx, l.client.cfg.Deadline)
 	defer cancel()

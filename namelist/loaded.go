@@ -23,13 +23,14 @@ const (
 type loaded struct {
 	version *lists.Version
 	build   *build
-	// blocks are the filter's; those that are not there are nil. Pictures share them, so a new block
-	// makes a new slice. Without a filter it is empty.
+	// blocks are the filter's; those that are not there are nil. Pictures share them, so a new
+	// block makes a new slice. Without a filter it is empty.
 	blocks []*filter.Block
 	keys   []uint32        // of each block
 	asked  map[uint32]bool // blocks that are being loaded
 	have   int
-	// whole has the expiry of each id, in Unix ms, 0 for never. It is wanted in place of the blocks.
+	// whole has the expiry of each id, in Unix ms, 0 for never. It is wanted in place of the
+	// blocks.
 	wanted bool
 	whole  map[string]int64
 	bytes  int64

@@ -9,8 +9,8 @@ import (
 
 // source is where a client gets lists from. It is safe for concurrent use.
 type source interface {
-	// follow has heard called with each event of a list, in their order, until stop. Both calls must
-	// not wait. An event of a zero Revision says that events may have been lost.
+	// follow has heard called with each event of a list, in their order, until stop. Both calls
+	// must not wait. An event of a zero Revision says that events may have been lost.
 	follow(list string, heard func(lists.Event)) (stop func())
 	// look tells the mark of each list, and Redis' time.
 	look(ctx context.Context, names []string, history bool) (marks []lists.Mark, is string, at time.Time, err error)

@@ -13,8 +13,8 @@ import (
 const (
 	// headOnly is a revision that no list reaches: the delta after it is the head alone.
 	headOnly = 1 << 53
-	// waitingLimit bounds the events that wait for the answer of a fetch. Beyond it they are dropped,
-	// and fetched once more.
+	// waitingLimit bounds the events that wait for the answer of a fetch. Beyond it they are
+	// dropped, and fetched once more.
 	waitingLimit = 1024
 	// staleAfter is the silence after which answers are stale.
 	staleAfter = 3 * time.Second
@@ -25,9 +25,9 @@ const (
 	lastRetry  = 5 * time.Second
 )
 
-// view is what a client knows of one list: a state machine without clock and I/O. Its owner calls it
-// from one goroutine with now, the time since a fixed moment, carries out what want and wantBlock
-// ask for, and publishes what picture makes.
+// view is what a client knows of one list: a state machine without clock and I/O. Its owner calls
+// it from one goroutine with now, the time since a fixed moment, carries out what want and
+// wantBlock ask for, and publishes what picture makes.
 //
 //	fetching --last page--> following --a hole; another birth or history; a revision that goes back--> fetching
 //

@@ -139,8 +139,8 @@ func TestViewModel(t *testing.T) {
 		var backup *twin
 		var answers []func() // of fetches and looks that are under way
 		var builds int
-		// Between a failover and the look that finds it, a view may mix edits of both histories: that is
-		// not promised. doubt is what was shown then.
+		// Between a failover and the look that finds it, a view may mix edits of both histories:
+		// that is not promised. doubt is what was shown then.
 		var doubt *edits
 		check := func() {
 			if v.shown.why != ReasonNone {
@@ -337,8 +337,8 @@ func TestViewModel(t *testing.T) {
 	})
 }
 
-// A head that is gone without a tombstone is a fault of the control server: what is loaded stays, and
-// is stale.
+// A head that is gone without a tombstone is a fault of the control server: what is loaded stays,
+// and is stale.
 func TestViewMissingHead(t *testing.T) {
 	t.Parallel()
 	s := newTwin()

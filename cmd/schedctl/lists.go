@@ -270,7 +270,7 @@ func (c *listsAcceptCmd) Run(a *app) error {
 	return a.call(http.MethodPost, fmt.Sprintf("%s/versions/%d/accept", c.path(), c.Version), nil, nil, nil)
 }
 
-// editFlags are those of add and remove.
+// editFlags are the flags of the commands add and remove.
 type editFlags struct {
 	oneList
 	IDs    []string `arg:"" name:"id" help:"Ids, at most 1000."`
@@ -393,7 +393,7 @@ func (c *listsVerifyCmd) Run(a *app) error {
 	return a.println("version %d of list %s is whole: %d ids", c.Version, c.List, out.Count)
 }
 
-// startFlags are those of commands that start what goes on.
+// startFlags are the flags of commands that begin an operation and do not wait for its end.
 type startFlags struct {
 	oneList
 	whyFlags

@@ -97,7 +97,7 @@ func (c *registryRunCmd) Run(a *app) error {
 	return runRegistered(a, cmd, p, c.registration(), c.Drain)
 }
 
-// options are those of the file, and of the flags where it says nothing.
+// options reads the options from the file; the flags set what the file does not.
 func (c *registryRunCmd) options(a *app) (registry.Options, error) {
 	var opts registry.NamingOptions
 	if c.Config != "" {

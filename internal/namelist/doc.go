@@ -6,5 +6,7 @@
 //   - Package form says what an id is, and where it is: hash, segment, block.
 //   - Package filter is the prefilter and its wire form.
 //   - Package build makes versions from files and from other versions.
+//   - Package manage is the work of a replica: uploads, builds, switches, compaction, sweeping.
+//   - Package operator has the HTTP routes. Package oracle is a test of all parts together.
 //   - Package namelist at the root of the module is what services use.
 package namelist

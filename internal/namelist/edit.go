@@ -27,7 +27,8 @@ const (
 
 // EditRequest is an edit to append.
 type EditRequest struct {
-	// ID tells a repeated call, within an hour and 1,000 edits; empty is one that is never repeated.
+	// ID tells a repeated call, within an hour and 1,000 edits; empty is one that is never
+	// repeated.
 	ID string
 	// Changes have each id once.
 	Changes []Change
@@ -163,8 +164,8 @@ func (e *editCall) refused(h *Head, what string) error {
 }
 
 // Stage keeps entries for the edit session of this operation, and renews its lease. A later entry
-// of an id replaces the earlier one. It returns how many are staged, and until when the lease lasts.
-// Without changes it renews alone.
+// of an id replaces the earlier one. It returns how many are staged, and until when the lease
+// lasts. Without changes it renews alone.
 func (c *Control) Stage(ctx context.Context, list, session string, changes []Change) (staged int64, lease time.Time, err error) {
 	before, err := c.Head(ctx, list)
 	if err != nil {

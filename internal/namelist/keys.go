@@ -42,16 +42,18 @@ func Channel(layout script.Layout, list string) string { return keys{layout}.cha
 // SegmentKey names a segment on a list server. Each segment has a hash tag of its own: a cluster
 // would else keep a whole list in one slot.
 func SegmentKey(prefix, list string, version int64, segment uint32) string {
-	return dataKey(prefix, list, version, strconv.FormatUint(uint64(segment), 10))
+	return DataKey(prefix, list, version, strconv.FormatUint(uint64(segment), 10)+"}")
 }
 
 // BlockKey names a block of a version's filter on a list server.
 func BlockKey(prefix, list string, version int64, block uint32) string {
-	return dataKey(prefix, list, version, "f"+strconv.FormatUint(uint64(block), 10))
+	return DataKey(prefix, list, version, "f"+strconv.FormatUint(uint64(block), 10)+"}")
 }
 
-func dataKey(prefix, list string, version int64, part string) string {
-	return prefix + ":lists:{" + list + "_" + strconv.FormatInt(version, 10) + "_" + part + "}"
+// DataKey names a segment or a block by the last part of its name; "*}" is the pattern of all.
+func DataKey(prefix, list string, version int64, part string) string {
+	layout := script.Layout{Prefix: prefix}
+	return layout.Key("lists", "{"+list+"_"+strconv.FormatInt(version, 10)+"_"+part)
 }
 
 // ValidateName checks the name of a list: one that [freeslot.ValidateName] takes, without '_', so

@@ -27,8 +27,8 @@ const (
 
 // Delta is the head of a list, and its edits after a revision.
 type Delta struct {
-	// Head has no Birth if there never was such a list, and State Deleted if it is a tombstone. Edits
-	// up to its Floor may be missing.
+	// Head has no Birth if there never was such a list, and State Deleted if it is a tombstone.
+	// Edits up to its Floor may be missing.
 	Head Head
 	// Edits are in the order of their revisions. With More there are later ones.
 	Edits []Edit
@@ -82,8 +82,8 @@ type Mark struct {
 	Birth    string
 }
 
-// Look reads the revisions of up to LookLists lists, in their order. history identifies the server's
-// data; it is empty if it was not asked for.
+// Look reads the revisions of up to LookLists lists, in their order. history identifies the
+// server's data; it is empty if it was not asked for.
 func (c *Control) Look(ctx context.Context, lists []string, askHistory bool) (marks []Mark, history string, at time.Time, err error) {
 	r := reply(c.runner.Call(ctx, scripts["look"], []string{c.k.index()}, append([]string{flag(askHistory)}, lists...)))
 	at, history = redisTime(&r), r.Text()

@@ -21,8 +21,8 @@ import (
 // idsEnv is how many ids a build of the benchmark has.
 const idsEnv = "FREESLOT_BENCH_IDS"
 
-// BenchmarkBuild imports ids of 16 hexadecimal digits, with 1 % dirty lines, to a server of its own,
-// and builds the same in other segments.
+// BenchmarkBuild imports ids of 16 hexadecimal digits, with 1 % dirty lines, to a server of its
+// own, and builds the same in other segments.
 func BenchmarkBuild(b *testing.B) {
 	n := 1_000_000
 	if text := os.Getenv(idsEnv); text != "" {

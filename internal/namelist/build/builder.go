@@ -102,7 +102,7 @@ type run struct {
 
 // Build makes the version, or goes on with it. When it has returned the result once, it does so
 // again. Errors: *TooLargeError, *DamageError of the base or of what was written, *BudgetError;
-// those of the disk, of Redis and of ctx. What was written by then stays.
+// errors of the disk, of Redis and of ctx. What was written before the error stays.
 func (b *Builder) Build(ctx context.Context, plan *Plan) (*Result, error) {
 	r := &run{Plan: plan, builder: b, dir: b.Dir, to: b.To}
 	var err error

@@ -21,8 +21,8 @@ type journal struct {
 	Based bool  `json:"based"`
 	// Partitions are by number.
 	Partitions []sorted `json:"partitions"`
-	// Version is set once its count is known, and whole when Verified. Its FilterBytes are those of
-	// the blocks below Blocks until then.
+	// Version is set once its count is known. Until the build is verified, its FilterBytes count only
+	// the blocks that are written.
 	Version *namelist.Version `json:"version,omitzero"`
 	// Segments and Blocks are how many are written: all below.
 	Segments uint32 `json:"segments"`

@@ -18,8 +18,8 @@ import (
 // Format is the format of an upload. Each may be compressed by gzip.
 type Format string
 
-// The formats. Lines end with LF or CRLF, and the first may begin with a byte order mark. Every line
-// counts, an empty one too: it is refused.
+// The formats. Lines end with LF or CRLF, and the first may begin with a byte order mark. Every
+// line counts, an empty one too: it is refused.
 const (
 	// CSV is id[,expiry] a line. Fields may be quoted as RFC 4180 says, but have no line breaks. A
 	// first line "id" or "id,expiry" is a header. An expiry is RFC 3339, or a whole number: Unix

@@ -109,8 +109,8 @@ func open(fields map[string]string, build string, yield func(id string, expires 
 	return nil
 }
 
-// Verify reads a version back: all seals and counts, the digest, and each block's checksum. progress
-// gets how many segments were read. Errors: *DamageError; those of Redis.
+// Verify reads a version back: all seals and counts, the digest, and each block's checksum.
+// progress gets how many segments were read. Errors: *DamageError; those of Redis.
 func (s *Segments) Verify(ctx context.Context, list string, v *namelist.Version, progress func(done uint32)) error {
 	err := s.Read(ctx, list, v, func(done uint32, _ string, _ int64) error {
 		progress(done)

@@ -64,7 +64,8 @@ func (s *Segments) seals(ctx context.Context, list string, v *namelist.Version, 
 	return total, nil
 }
 
-// Planned is what a version of so many ids of so many bytes needs, on a server with Redis' defaults.
+// Planned is what a version of so many ids of so many bytes needs, on a server with Redis'
+// defaults.
 func Planned(ids int64, idBytes int) (segments uint32, bytes int64) {
 	s := Segments{cfg: SegmentsConfig{Entries: DefaultSegmentEntries}}
 	return s.segmented(sorted{Count: ids, Bytes: ids * compactBytes(record{id: strings.Repeat("x", idBytes)})})

@@ -53,8 +53,8 @@ type SegmentsConfig struct {
 	// than maxSegmentEntries are not used.
 	Entries int
 	// Pace, where it is set, is called after each call of a build with the time that it took. It
-	// returns when the next one may begin, or an error, which ends the build. It is for servers that
-	// also carry jobs; calls are smaller then, and one at a time.
+	// returns when the next one may begin, or an error, which ends the build. It is for servers
+	// that also carry jobs; calls are smaller then, and one at a time.
 	Pace func(ctx context.Context, took time.Duration) error
 }
 
@@ -78,11 +78,11 @@ func NewSegments(cfg SegmentsConfig, client rueidis.Client, log *zap.Logger, reg
 }
 
 func (s *Segments) segmentKey(list string, v *namelist.Version, segment uint32) string {
-	return SegmentKey(s.cfg.Prefix, list, v.Number, segment)
+	return namelist.SegmentKey(s.cfg.Prefix, list, v.Number, segment)
 }
 
 func (s *Segments) blockKey(list string, v *namelist.Version, block uint32) string {
-	return BlockKey(s.cfg.Prefix, list, v.Number, block)
+	return namelist.BlockKey(s.cfg.Prefix, list, v.Number, block)
 }
 
 // blocks is how many blocks a version's filter has.
@@ -169,8 +169,8 @@ func (s *Segments) Block(ctx context.Context, list string, v *namelist.Version, 
 	return wire, err
 }
 
-// Lookup reads ids of one segment: found[i] is their expiry in ms, 0 for never, and -1 where an id is
-// not there. Errors: *DamageError where the segment is not one of this build; those of Redis.
+// Lookup reads ids of one segment: found[i] is their expiry in ms, 0 for never, and -1 where an id
+// is not there. Errors: *DamageError where the segment is not one of this build; those of Redis.
 func (s *Segments) Lookup(ctx context.Context, list string, v *namelist.Version, segment uint32, ids []string) (found []int64, err error) {
 	cmd := s.runner.B().Hmget().Key(s.segmentKey(list, v, segment)).Field("").Field(ids...).Build()
 	values, err := s.runner.Do(ctx, "lists_lookup", cmd).ToArray()

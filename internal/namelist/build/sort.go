@@ -49,12 +49,12 @@ type sorter struct {
 	duplicates int64
 }
 
-// squeezeAt is how many entries of a partition bring an early de-duplication: a file may have one id
-// millions of times.
+// squeezeAt is how many entries of a partition bring an early de-duplication: a file may have one
+// id millions of times.
 const squeezeAt = 1 << 19
 
-// sort makes the sorted file of a partition from the files of the other families. Repeating it makes
-// the same file.
+// sort makes the sorted file of a partition from the files of the other families. Repeating it
+// makes the same file.
 func (s *sorter) sort(partition int) (sorted, error) {
 	clear(s.entries)
 	s.entries, s.places, s.duplicates = s.entries[:0], s.places[:0], 0

@@ -33,7 +33,7 @@ func (s *Segments) Unlink(ctx context.Context, list string, v *namelist.Version)
 func (s *Segments) Sweep(ctx context.Context, list string, number int64, build string) (removed int64, err error) {
 	return s.unlink(ctx, build, func(yield func(key string)) error {
 		for _, node := range s.client.Nodes() {
-			if err := scan(ctx, node, dataKey(s.cfg.Prefix, list, number, "*}"), yield); err != nil {
+			if err := scan(ctx, node, namelist.DataKey(s.cfg.Prefix, list, number, "*}"), yield); err != nil {
 				return err
 			}
 		}

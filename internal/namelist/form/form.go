@@ -30,7 +30,8 @@ const (
 	// Lower is printable ASCII of 1 to 256 bytes; letters are made small, and outer white space is
 	// cut.
 	Lower Form = "lower"
-	// Integer is a signed decimal of 64 bits in its shortest form: "007", "+7" and "-0" are refused.
+	// Integer is a signed decimal of 64 bits in its shortest form: "007", "+7" and "-0" are
+	// refused.
 	Integer Form = "integer"
 )
 
@@ -135,8 +136,8 @@ func integer(id string) error {
 // Sum is the hash of an id that Clean has returned: XXH3-64 with the list's seed.
 func Sum(seed uint64, id string) uint64 { return xxh3.HashStringSeed(id, seed) }
 
-// Segment is in which of n segments the id with this hash is: the high half of hash * n. So segments
-// are in the order of hashes.
+// Segment is in which of n segments the id with this hash is: the high half of hash * n. So
+// segments are in the order of hashes.
 func Segment(hash uint64, n uint32) uint32 {
 	high, _ := bits.Mul64(hash, uint64(n))
 	return uint32(high)

@@ -104,7 +104,8 @@ func TestVectors(t *testing.T) {
 	}
 }
 
-// Segments and blocks go through the ids in the order of their hashes; without bits there is one block.
+// Segments and blocks go through the ids in the order of their hashes; without bits there is one
+// block.
 func TestOrder(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {

@@ -35,7 +35,7 @@ func (m *Manager) importing(ctx context.Context, u Upload) error {
 	return err
 }
 
-// publish switches to a version that was just built. Who wants to know why it did not sees the list.
+// publish switches to a version that was just built. The log says why it could not.
 func (m *Manager) publish(list string, number int64, by namelist.By) {
 	// Not under the lease of the build, which is over.
 	ctx, cancel := context.WithTimeout(m.ctx, endTimeout)
@@ -62,7 +62,8 @@ func (m *Manager) build(ctx context.Context, h *namelist.Head, op namelist.Opera
 	if err != nil {
 		return nil, nil, err
 	}
-	// The id of the operation is that of the build: whoever ends the operation knows what to remove.
+	// The id of the operation is that of the build: whoever ends the operation knows what to
+	// remove.
 	plan := &build.Plan{List: h.Name, Number: op.Number, Build: op.ID, Form: h.Form, Seed: h.Seed, Filter: h.Filter, DropBefore: h.At}
 	if plan.Budget, err = m.budget(ctx, to); err != nil {
 		return nil, nil, err

@@ -3,10 +3,10 @@
 //
 // # What happens on failure
 //
-// An operation has a lease in Redis, which its replica renews. When that lapses any replica takes
-// the operation: a switch is finished if its pointer has moved, and cancelled before; everything
-// else is rolled back, and what was written is removed. A build knows by its lease that it was
-// taken, and stops.
+// An operation has a lease in Redis, which its replica renews. When the lease lapses, any replica
+// takes the operation and cancels it: the list is as before, and the keys of the build are removed.
+// A switch ends in the step that moves the pointer, so a lapsed one has not moved it. A build stops
+// when its lease is lost.
 package manage
 
 import (
@@ -90,7 +90,8 @@ func New(cfg Config, control *namelist.Control, log *zap.Logger) *Manager {
 	return m
 }
 
-// Start reads the uploads of an earlier process from the folder, and begins to look after all lists.
+// Start reads the uploads of an earlier process from the folder, and begins to look after all
+// lists.
 func (m *Manager) Start(context.Context) error {
 	if err := os.MkdirAll(filepath.Join(m.cfg.Dir, "uploads"), 0o700); err != nil {
 		return fmt.Errorf("folder of lists: %w", err)

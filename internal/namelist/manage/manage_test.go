@@ -172,8 +172,8 @@ func lines(from, to int) string {
 
 var by = namelist.By{Author: "ops", Note: "test"}
 
-// A list goes through its life: import, switch, edits, a second import, rollback, expansion, a move,
-// and its end, after which no key is left.
+// A list goes through its life: import, switch, edits, a second import, rollback, expansion, a
+// move, and its end, after which no key is left.
 func TestLife(t *testing.T) {
 	t.Parallel()
 	redistest.Backends(t, func(t *testing.T, redis *redistest.Target) {

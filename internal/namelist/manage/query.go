@@ -125,7 +125,8 @@ type Counted struct {
 	Revision int64 `json:"revision"`
 }
 
-// Count counts the entries of a list that serves: those of the version, and what edits change in it.
+// Count counts the entries of a list that serves: those of the version, and what edits change in
+// it.
 func (m *Manager) Count(ctx context.Context, list string) (c Counted, err error) {
 	h, edits, err := m.serving(ctx, list)
 	if err != nil {

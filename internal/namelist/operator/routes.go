@@ -22,7 +22,8 @@ const (
 	listsPath   = "/v1/lists"
 	listPath    = listsPath + "/{list}"
 	sessionPath = listPath + "/sessions/{session}"
-	// uploadPath is not below the list: the limit of its bodies is that of a path without variables.
+	// uploadPath is not below the list: the limit of its bodies is that of a path without
+	// variables.
 	uploadsPath = "/v1/list-uploads/"
 	uploadPath  = uploadsPath + "{upload}"
 	// plannedBytes is the length of ids that plans are made for.

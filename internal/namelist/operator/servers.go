@@ -14,8 +14,8 @@ import (
 	"github.com/freeslot/freeslot/internal/replica/feature"
 )
 
-// servers are the list servers of a replica, each with connections of its own: a build must not hold
-// up the calls of jobs. They are opened when they are first needed.
+// servers are the list servers of a replica, each with connections of its own: a build must not
+// hold up the calls of jobs. They are opened when they are first needed.
 type servers struct {
 	env *feature.Env
 

@@ -1,2 +1,3 @@
-// Package oracle has the test that compares all answers of clients with a map, while the list changes.
+// Package oracle has the test that compares all answers of clients with a map, while the list
+// changes.
 package oracle

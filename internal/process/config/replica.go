@@ -285,7 +285,7 @@ type Lists struct {
 
 // ListServer is where lists have their ids.
 type ListServer struct {
-	// As `redis.url`. User and password are those of `redis` where the URL has none.
+	// The address, written like `redis.url`. A URL without user and password uses those of `redis`.
 	URL string `koanf:"url" secret:"true"`
 	// What lists may take there, in bytes. 0: as much as leaves 30 % of maxmemory.
 	MaxBytes int64 `koanf:"max_bytes"`

@@ -57,7 +57,7 @@ type ServicePage struct {
 type InstancePage struct {
 	Service   string             `json:"service"`
 	Revision  int64              `json:"revision"`
-	Instances []RegistryInstance `json:"instances" doc:"About 200, in no order. While instances come and go one can be there twice."`
+	Instances []RegistryInstance `json:"instances" doc:"Up to about 200, fewer of large ones, in no order. While instances come and go one can be there twice."`
 	// Cursor is documented for its reader in the tag.
 	Cursor string `json:"cursor,omitempty" doc:"Continues the listing, also after an empty page; absent at its end."`
 }

@@ -3,6 +3,8 @@
 -- Guarantee: a segment is replaced whole, with its seal. Repeating it changes nothing. When Redis is out of memory the
 -- error comes before the first write.
 --
+-- Writes: scheduler:lists:{<list>_<version>_<segment>}
+--
 -- KEYS[1] lists:<segment>  hash   KEYS[2..] the same for further segments, which follow it; on a cluster there is one
 -- ARGV[1] build id
 -- ARGV[2..] for each segment: number of entries, then an id and its expiry (ms, '' for never) for each

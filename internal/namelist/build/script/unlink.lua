@@ -2,6 +2,8 @@
 --
 -- Guarantee: keys of another build, and segments without a seal, stay.
 --
+-- Writes: scheduler:lists:{<list>_<version>_<segment>}
+--
 -- KEYS[1] lists:<segment>  hash, or lists:<block>  string   KEYS[2..] further ones; on a cluster there is one
 -- ARGV[1] build id, 32 hexadecimal digits   ARGV[2] its 16 bytes
 -- Returns how many were removed
