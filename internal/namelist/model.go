@@ -69,6 +69,16 @@ type Operation struct {
 	Former       State
 	Holder, Why  string
 	Since, Lease time.Time // by Redis' clock; it lapses at Lease
+	Reservation
+}
+
+// Reservation is what a build writes at most, and where. It is zero until the build knows it; before
+// that nothing is written.
+type Reservation struct {
+	Server   string // where it writes
+	Bytes    int64
+	Segments uint32
+	Blocks   uint32 // of the filter; a power of two, or 0
 }
 
 // OpKind is the kind of an operation.

@@ -30,7 +30,7 @@ func TestHistories(t *testing.T) {
 			m.create(t)
 			m.publish(t)
 			t.Repeat(map[string]func(*rapid.T){
-				"": m.check, "create": m.create, "begin": m.begin, "begin again": m.begin, "hold": m.hold, "hold on": m.hold, "put": m.put,
+				"": m.check, "create": m.create, "begin": m.begin, "begin again": m.begin, "hold": m.hold, "hold on": m.hold, "reserve": m.reserve, "put": m.put,
 				"put more": m.put, "publish": m.publish, "switch": m.switches, "switch more": m.switches, "cancel": m.cancel, "take": m.take, "amend": m.amend, "simple": m.simple, "finish": m.finish, "edit": m.edit,
 				"edit more": m.edit, "and more": m.edit, "stage": m.stage, "stage more": m.stage, "commit": m.commit, "pass": m.elapse,
 			})
@@ -110,6 +110,12 @@ func (m *model) hold(t *rapid.T) {
 	op := m.op(t)
 	_, err := m.Renew(context.Background(), m.list, op)
 	m.want(t, "renew", m.twin.renew(op), err)
+}
+
+func (m *model) reserve(t *rapid.T) {
+	op, n := m.op(t), rapid.Uint32Range(1, 9).Draw(t, "size")
+	r := Reservation{Server: "far", Bytes: int64(n), Segments: n, Blocks: n - 1}
+	m.want(t, "reserve", m.twin.reserve(op, r), m.Reserve(context.Background(), m.list, op, r))
 }
 
 func (m *model) put(t *rapid.T) {
@@ -275,7 +281,7 @@ func (m *model) check(t *rapid.T) {
 	}
 	got.Op.Since, got.Op.Lease, got.Op.Why, got.Op.Edited = time.Time{}, time.Time{}, "", 0
 	if w.op != nil {
-		want.Op = Operation{ID: w.op.id, Kind: w.op.kind, Number: w.op.number, Base: w.op.base, Former: w.op.former, Holder: w.op.holder}
+		want.Op = Operation{ID: w.op.id, Kind: w.op.kind, Number: w.op.number, Base: w.op.base, Former: w.op.former, Holder: w.op.holder, Reservation: w.op.reserved}
 		want.Lapsed = w.op.left <= 0
 	}
 	versions, err := m.Versions(context.Background(), m.list)

@@ -405,6 +405,11 @@ func TestUnlink(t *testing.T) {
 	})
 }
 
+// budgetOf is of a server whose lists and other builds have so many bytes.
+func budgetOf(lists, others int64) Budget {
+	return Budget{MaxBytes: 1_000_000, Reserve: func(context.Context, namelist.Reservation) (int64, int64, error) { return lists, others, nil }}
+}
+
 func TestBudget(t *testing.T) {
 	t.Parallel()
 	redis := redistest.New(t, redistest.Args("--maxmemory", "8mb"))
@@ -414,13 +419,14 @@ func TestBudget(t *testing.T) {
 		ids[fmt.Sprintf("%016x", i)] = 0
 	}
 	budget := func(b Budget) func(*Plan) { return func(p *Plan) { p.Budget = b } }
-	v := r.build(r.plan(upload(file(ids)), budget(Budget{MaxBytes: 1_000_000, ListBytes: 400_000}))).Version
+	v := r.build(r.plan(upload(file(ids)), budget(budgetOf(400_000, 0)))).Version
 	for name, c := range map[string]struct {
 		entries int
 		budget  Budget
 		what    string
 	}{
-		"max_bytes": {20_000, Budget{MaxBytes: 1_000_000, ListBytes: 600_000}, "max_bytes"},
+		"max_bytes": {20_000, budgetOf(600_000, 0), "max_bytes"},
+		"reserved":  {20_000, budgetOf(300_000, 300_000), "max_bytes"},
 		"maxmemory": {250_000, Budget{}, "70 % of maxmemory"},
 	} {
 		for i := range c.entries {
@@ -429,7 +435,7 @@ func TestBudget(t *testing.T) {
 		keys := r.keys()
 		var refused *BudgetError
 		_, err := r.builder().Build(bounded(t), r.plan(upload(file(ids)), budget(c.budget)))
-		if !errors.As(err, &refused) || refused.What != c.what || refused.Used+refused.Bytes <= refused.Limit {
+		if !errors.As(err, &refused) || refused.What != c.what || refused.Used+refused.Reserved+refused.Bytes <= refused.Limit {
 			t.Errorf("%s: %v", name, err)
 		} else if estimated, per := refused.Bytes, float64(v.Bytes)/float64(v.Count); float64(estimated) < per*float64(len(ids)) || float64(estimated) > 1.4*per*float64(len(ids)) {
 			t.Errorf("%s: estimated %d for %d ids, measured %.1f an id", name, estimated, len(ids), per)

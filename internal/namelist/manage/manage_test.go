@@ -31,7 +31,8 @@ type rig struct {
 	servers map[string]*build.Segments
 }
 
-func newRig(t *testing.T, redis *redistest.Target) *rig {
+// newRig starts one replica; before may change the rig until then.
+func newRig(t *testing.T, redis *redistest.Target, before ...func(r *rig)) *rig {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), 2*patience)
 	t.Cleanup(cancel)
@@ -47,8 +48,19 @@ func newRig(t *testing.T, redis *redistest.Target) *rig {
 		r.servers[name] = build.NewSegments(build.SegmentsConfig{Prefix: p, Cluster: redis.IsCluster()}, redis.RoleClient(t), log, nil)
 	}
 	r.check(r.control.PutServer(ctx, namelist.Server{Name: "second"}))
+	for _, f := range before {
+		f(r)
+	}
 	r.Manager = r.replica("r1", t.TempDir())
 	return r
+}
+
+// put makes one more list server known.
+func (r *rig) put(s namelist.Server, cfg build.SegmentsConfig) {
+	r.t.Helper()
+	cfg.Prefix, cfg.Cluster = r.redis.Prefix(r.t)+s.Name, r.redis.IsCluster()
+	r.servers[s.Name] = build.NewSegments(cfg, r.redis.RoleClient(r.t), zaptest.NewLogger(r.t), nil)
+	r.check(r.control.PutServer(r.ctx, s))
 }
 
 // replica starts the manager of one more replica.
@@ -160,6 +172,18 @@ func (r *rig) counts(list string, want int64) {
 	if c.Count != want {
 		r.t.Errorf("count is %d, want %d", c.Count, want)
 	}
+}
+
+// begin sends a file and commits it; its build goes on.
+func (r *rig) begin(m *Manager, u Upload, content string) Upload {
+	r.t.Helper()
+	u, err := m.OpenUpload(r.ctx, u)
+	r.check(err)
+	_, err = m.Chunk(u.ID, 0, []byte(content), crc32.Checksum([]byte(content), crc32.MakeTable(crc32.Castagnoli)))
+	r.check(err)
+	u, err = m.Commit(r.ctx, u.ID, int64(len(content)))
+	r.check(err)
+	return u
 }
 
 func lines(from, to int) string {
