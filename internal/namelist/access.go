@@ -13,7 +13,7 @@ var Access = script.Access{Scripts: scripts, Roles: map[script.Role]script.Needs
 	},
 	script.RoleListReader: {
 		Scripts:  []string{"delta", "look", "report"},
-		Commands: []string{"hexists", "hgetall", "hmget", "hset", "info", "pexpire", "time", "xrange"},
+		Commands: []string{"hdel", "hexists", "hgetall", "hmget", "hset", "info", "pexpire", "time", "xrange"},
 		Names:    readerNames,
 	},
 }}

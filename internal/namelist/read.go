@@ -101,7 +101,7 @@ func (c *Control) Look(ctx context.Context, lists []string, askHistory bool) (ma
 	return marks, history, at, nil
 }
 
-// Report is what a client says of one list.
+// Report is what a client says of one list. The zero value takes the client's report back.
 type Report struct {
 	Birth    string `json:"birth"`
 	Revision int64  `json:"revision"`
@@ -121,9 +121,12 @@ func (c *Control) Report(ctx context.Context, client string, lists map[string]Re
 	var keys []string
 	args := []string{client, c.k.index()}
 	for list, report := range lists {
-		text, err := json.Marshal(report)
-		if err != nil {
-			return err
+		var text []byte
+		if report.Birth != "" {
+			var err error
+			if text, err = json.Marshal(report); err != nil {
+				return err
+			}
 		}
 		keys, args = append(keys, c.k.clients(list)), append(args, list, string(text))
 	}
