@@ -6,6 +6,8 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -82,7 +84,8 @@ func (c *Client) start(open func(context.Context) (source, error)) {
 }
 
 // Close ends the client; checks that wait for Redis are unknown. It waits for a call of OnChange,
-// and for the last snapshot, until ctx ends. It may be called twice.
+// for the last snapshot, and until Redis knows that switches need not wait for this client, but not
+// beyond the end of ctx. It may be called twice.
 func (c *Client) Close(ctx context.Context) (err error) {
 	c.close.Do(func() {
 		c.closing.Lock() // nothing begins after this
@@ -92,6 +95,7 @@ func (c *Client) Close(ctx context.Context) (err error) {
 		go func() {
 			c.loops.Wait()
 			if on := c.source.Load(); on != nil {
+				c.withdraw(ctx, *on)
 				(*on).close()
 			}
 			close(done)
@@ -103,6 +107,41 @@ func (c *Client) Close(ctx context.Context) (err error) {
 		}
 	})
 	return err
+}
+
+// withdraw takes the client's reports back, once the follower has ended. A server that does not
+// answer is not waited for: it drops them by itself.
+func (c *Client) withdraw(ctx context.Context, on source) {
+	if c.failure() != nil {
+		return
+	}
+	all := make(map[string]lists.Report)
+	c.lists.Range(func(name, l any) bool {
+		if l.(*List).follower.reported.Birth != "" {
+			all[name.(string)] = lists.Report{}
+		}
+		return true
+	})
+	if err := c.report(ctx, on, all); err != nil {
+		c.log.Warn("namelist.reports_left", zap.Error(err))
+	}
+}
+
+// report says what the client has of lists.
+func (c *Client) report(ctx context.Context, on source, all map[string]lists.Report) error {
+	for names := range slices.Chunk(slices.Collect(maps.Keys(all)), lists.ReportLists) {
+		part := make(map[string]lists.Report, len(names))
+		for _, name := range names {
+			part[name] = all[name]
+		}
+		ctx, cancel := context.WithTimeout(ctx, callTimeout)
+		err := on.report(ctx, c.id, part)
+		cancel()
+		if err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // spawn begins a goroutine, unless the client closes.

@@ -192,8 +192,12 @@ func TestClosed(t *testing.T) {
 	c := r.open()
 	l := c.List("vip")
 	r.ready(l)
+	r.awaitReport("vip", l.Status().Version, l.Status().Version)
 	r.must(c.Close(bounded(t)))
 	r.must(c.Close(bounded(t)))
+	if live, _, err := r.Clients(bounded(t), "vip"); err != nil || len(live) > 0 {
+		t.Errorf("a switch would wait for a closed client: %+v, %v", live, err)
+	}
 	want(t, l.Check(bounded(t), "a1"), Unknown, SourceNone, ReasonNotLoaded)
 	want(t, c.List("other").Check(bounded(t), "a1"), Unknown, SourceNone, ReasonNotLoaded)
 	want(t, c.List("no_list").Check(bounded(t), "a1"), Unknown, SourceNone, ReasonListUnknown)

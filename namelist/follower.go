@@ -415,17 +415,8 @@ func (f *follower) report(now time.Duration) {
 		f.lists[name].follower.reported = r
 	}
 	f.c.spawn(func() {
-		for names := range slices.Chunk(slices.Collect(maps.Keys(all)), lists.ReportLists) {
-			part := make(map[string]lists.Report, len(names))
-			for _, name := range names {
-				part[name] = all[name]
-			}
-			ctx, cancel := context.WithTimeout(f.c.ctx, callTimeout)
-			err := f.source.report(ctx, f.c.id, part)
-			cancel()
-			if err != nil {
-				f.post(func(time.Duration) { f.failed(err) })
-			}
+		if err := f.c.report(f.c.ctx, f.source, all); err != nil {
+			f.post(func(time.Duration) { f.failed(err) })
 		}
 		f.post(func(time.Duration) { f.reporting = false })
 	})

@@ -3,7 +3,11 @@ package namelist
 import (
 	"testing"
 
-	"github.com/freeslot/freeslot/internal/redis/redistest"
+	lists "github.com/freeslot/freeslot/internal/namelist"
+	segments "github.com/freeslot/freeslot/internal/namelist/build"
+	"github.com/freeslot/freeslot/internal/redis/redistest/acltest"
+	"github.com/freeslot/freeslot/internal/script"
 )
 
-func TestMain(m *testing.M) { redistest.Main(m) }
+// Clients have the rights in Redis that `schedctl acl --role list-reader` gives.
+func TestMain(m *testing.M) { acltest.Main(m, script.RoleListReader, lists.Access, segments.Access) }

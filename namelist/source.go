@@ -22,7 +22,7 @@ type source interface {
 	whole(ctx context.Context, list string, v *lists.Version) (map[string]int64, error)
 	// ask reads ids from their segments of a version, in their order.
 	ask(ctx context.Context, list string, v *lists.Version, questions []question) []found
-	// report says what the client has loaded and serves.
+	// report says what the client has loaded and serves; a zero Report takes one back.
 	report(ctx context.Context, client string, reports map[string]lists.Report) error
 	close()
 }

@@ -125,7 +125,21 @@ func (s *redisSource) look(ctx context.Context, names []string, history bool) ([
 }
 
 func (s *redisSource) delta(ctx context.Context, list string, after int64) (lists.Delta, error) {
-	return s.control.Delta(ctx, list, after, true)
+	d, err := s.control.Delta(ctx, list, after, true)
+	advice := s.cfg.Access.redis().Denied(err, s.cfg.RedisURL, func(user string) string {
+		command := "schedctl acl --role list-reader --list " + list
+		if user != "" {
+			command += " --user " + user
+		}
+		if s.cfg.KeyPrefix != DefaultKeyPrefix {
+			command += " --key-prefix " + s.cfg.KeyPrefix
+		}
+		return command
+	})
+	if advice != "" {
+		err = fmt.Errorf("%w: %s", err, advice)
+	}
+	return d, err
 }
 
 func (s *redisSource) report(ctx context.Context, client string, reports map[string]lists.Report) error {

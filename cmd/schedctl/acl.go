@@ -9,6 +9,7 @@ import (
 
 	"github.com/freeslot/freeslot"
 	"github.com/freeslot/freeslot/internal/cell"
+	"github.com/freeslot/freeslot/internal/namelist"
 	"github.com/freeslot/freeslot/internal/redis/acl"
 	redisclient "github.com/freeslot/freeslot/internal/redis/client"
 	"github.com/freeslot/freeslot/internal/registry"
@@ -19,7 +20,7 @@ import (
 const aclTimeout = time.Minute
 
 type aclCmd struct {
-	Role         string   `required:"" enum:"agent,replica,operator,lock,registry" placeholder:"ROLE" help:"agent, replica (a scheduler), operator (schedctl nodes import, and reading), lock (package lock, schedctl lock run) or registry (package registry)."`
+	Role         string   `required:"" enum:"agent,replica,operator,lock,registry,list-reader" placeholder:"ROLE" help:"agent, replica (a scheduler), operator (schedctl nodes import, and reading), lock (package lock, schedctl lock run), registry (package registry) or list-reader (package namelist)."`
 	Node         []string `placeholder:"NODE" help:"For agents: a user for this node alone, agent-NODE; can be repeated. Without, one user for all agents."`
 	User         string   `placeholder:"NAME" help:"Name of the user (default: the role's, or agent-NODE)."`
 	PasswordFile string   `placeholder:"FILE" help:"File that holds the user's password; only its hash is printed. Without, passwords stay as they are."`
@@ -31,7 +32,8 @@ type aclCmd struct {
 	KeyPrefix string `default:"scheduler" env:"FREESLOT_REDIS__KEY_PREFIX" placeholder:"PREFIX" help:"First part of every key (default ${default})."`
 	Cells     int    `default:"1" env:"FREESLOT_REDIS__CELLS" placeholder:"N" help:"Number of cells of the system, redis.cells (default ${default})."`
 	lockPrefix
-	Namespace string `placeholder:"NAME" help:"Namespace of the registry, for role registry (default: none)."`
+	Namespace string   `placeholder:"NAME" help:"Namespace of the registry, for role registry (default: none)."`
+	List      []string `placeholder:"LIST" help:"For list-reader: a list that it may read; can be repeated. Without, all lists."`
 }
 
 // Run prints the users, or sets them.
@@ -75,6 +77,14 @@ func (c *aclCmd) check() error {
 	if c.Namespace != "" && c.Role != string(script.RoleRegistry) {
 		return usage("--namespace is for --role registry")
 	}
+	if len(c.List) > 0 && c.Role != string(script.RoleListReader) {
+		return usage("--list is for --role list-reader")
+	}
+	for _, list := range c.List {
+		if err := namelist.ValidateName("--list", list); err != nil {
+			return usageError{err}
+		}
+	}
 	names := append([]string{c.KeyPrefix, c.LockKeyPrefix}, c.Node...)
 	if c.Namespace != "" {
 		names = append(names, c.Namespace)
@@ -112,6 +122,8 @@ func (c *aclCmd) users() ([]acl.User, error) {
 		layouts = append(layouts, locks)
 	case script.RoleRegistry:
 		layouts = []script.Layout{{Prefix: registry.Prefix(c.KeyPrefix, c.Namespace), Sharded: c.Cluster}}
+	case script.RoleListReader:
+		layouts = []script.Layout{namelist.ControlLayout(c.KeyPrefix, c.Cluster)}
 	}
 	user := func(name, node string, of ...script.Layout) (acl.User, error) {
 		if c.User != "" {
@@ -119,6 +131,18 @@ func (c *aclCmd) users() ([]acl.User, error) {
 		}
 		rights, err := acl.Of(script.Role(c.Role), node, of, replica.Access()...)
 		return acl.User{Name: name, Rights: rights, Password: password, Add: c.Add}, err
+	}
+	if len(c.List) > 0 { // one user for all of them
+		all := acl.User{}
+		for _, list := range c.List {
+			u, err := user(c.Role, list, layouts...)
+			if err != nil {
+				return nil, err
+			}
+			u.Rights = u.Rights.With(all.Rights)
+			all = u
+		}
+		return []acl.User{all}, nil
 	}
 	if len(c.Node) == 0 {
 		u, err := user(c.Role, script.AnyNode, layouts...)

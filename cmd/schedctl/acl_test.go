@@ -59,6 +59,8 @@ func TestACLPrints(t *testing.T) {
 		{"--role god", "--role"},
 		{"--role lock --namespace n", "--namespace is for --role registry"},
 		{"--role registry --namespace a:b", "is no name"},
+		{"--role lock --list vip", "--list is for --role list-reader"},
+		{"--role list-reader --list vip_2", "--list has '_' at position 3"},
 		{"--role replica --node n", "--node is for --role agent"},
 		{"--role agent --node n --node m --user u", "--user names one user"},
 		{"--role agent --format aclfile", "--format aclfile needs --password-file"},
@@ -81,6 +83,7 @@ func TestACLRules(t *testing.T) {
 		"--role replica", "--role replica --cells 3 --cluster --key-prefix fleet", "--role operator", "--role operator --add",
 		"--role lock", "--role lock --lock-key-prefix app",
 		"--role registry", "--role registry --cluster --namespace shop",
+		"--role list-reader", "--role list-reader --list vip --list deny --cluster --key-prefix fleet",
 	} {
 		printed := command(t, "", append([]string{"acl"}, strings.Fields(args)...)...).expect(t, exitOK).out
 		rules := strings.ReplaceAll(hash.ReplaceAllString(printed, "|<hash>"), " ", "\n  ")

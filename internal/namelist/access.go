@@ -2,7 +2,7 @@ package namelist
 
 import "github.com/freeslot/freeslot/internal/script"
 
-// Access is what replicas need in Redis for the control of lists.
+// Access is what replicas and readers need on the control server.
 var Access = script.Access{Scripts: scripts, Roles: map[script.Role]script.Needs{
 	script.RoleReplica: {
 		Commands: []string{
@@ -11,4 +11,20 @@ var Access = script.Access{Scripts: scripts, Roles: map[script.Role]script.Needs
 		},
 		Publishes: true,
 	},
+	script.RoleListReader: {
+		Scripts:  []string{"delta", "look", "report"},
+		Commands: []string{"hdel", "hexists", "hgetall", "hmget", "hset", "info", "pexpire", "time", "xrange"},
+		Names:    readerNames,
+	},
 }}
+
+// readerNames let a reader write nothing but reports. It sees the names and revisions of all lists.
+// On a cluster package events asks for the channel's name as if it were a key.
+func readerNames(l script.Layout, list string) script.Names {
+	k := keys{l}
+	return script.Names{
+		Keys:     []string{k.clients(list)},
+		Reads:    []string{k.index(), k.servers(), k.record(list), k.versions(list), k.edits(list), k.change(list)},
+		Channels: []string{k.change(list)},
+	}
+}

@@ -414,6 +414,12 @@ func TestClients(t *testing.T) {
 		if got := names("vip"); !slices.Equal(got, []string{"a", "b", "c"}) {
 			t.Error(got)
 		}
+		if err := r.Report(ctx, "c", map[string]Report{"vip": {}}); err != nil {
+			t.Fatal(err)
+		}
+		if got := names("vip"); !slices.Equal(got, []string{"a", "b"}) {
+			t.Error(got)
+		}
 		r.pass("vip", 2*time.Second)
 		if got := names("vip"); !slices.Equal(got, []string{"b"}) {
 			t.Error(got)

@@ -70,6 +70,11 @@ func dataKey(prefix, list string, version int64, part string) string {
 	return layout.Key("lists", "{"+list+"_"+strconv.FormatInt(version, 10)+"_"+part)
 }
 
+// DataKeys is the pattern of all segments and blocks of a list, and of no other list.
+func DataKeys(prefix, list string) string {
+	return script.Layout{Prefix: prefix}.Key("lists", "{"+list+"_*")
+}
+
 // ValidateName checks the name of a list: one that [freeslot.ValidateName] takes, without '_', so
 // that an ACL pattern for one list matches no other. The error names field.
 func ValidateName(field, name string) error {

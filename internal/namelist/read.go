@@ -48,7 +48,7 @@ func (c *Control) Delta(ctx context.Context, list string, after int64, history b
 // delta is delta.lua.
 func (c *Control) delta(ctx context.Context, list string, after int64, history bool) (d Delta, err error) {
 	args := []string{number(after), number(deltaPage), flag(history)}
-	r := reply(c.runner.Call(ctx, scripts["delta"], []string{c.k.record(list), c.k.versions(list), c.k.edits(list)}, args))
+	r := reply(c.runner.Read(ctx, scripts["delta"], []string{c.k.record(list), c.k.versions(list), c.k.edits(list)}, args))
 	if d = readDelta(&r, list); r.Err != nil {
 		return Delta{}, fault("read", list, r.Err)
 	}
@@ -108,7 +108,7 @@ type Mark struct {
 // Look reads the revisions of up to LookLists lists, in their order. history identifies the
 // server's data; it is empty if it was not asked for.
 func (c *Control) Look(ctx context.Context, lists []string, askHistory bool) (marks []Mark, history string, at time.Time, err error) {
-	r := reply(c.runner.Call(ctx, scripts["look"], []string{c.k.index()}, append([]string{flag(askHistory)}, lists...)))
+	r := reply(c.runner.Read(ctx, scripts["look"], []string{c.k.index()}, append([]string{flag(askHistory)}, lists...)))
 	at, history = redisTime(&r), r.Text()
 	marks = make([]Mark, len(lists))
 	for i := range marks {
@@ -124,7 +124,7 @@ func (c *Control) Look(ctx context.Context, lists []string, askHistory bool) (ma
 	return marks, history, at, nil
 }
 
-// Report is what a client says of one list.
+// Report is what a client says of one list. The zero value takes the client's report back.
 type Report struct {
 	Birth    string `json:"birth"`
 	Revision int64  `json:"revision"`
@@ -141,11 +141,15 @@ func (c *Control) Report(ctx context.Context, client string, lists map[string]Re
 	if err := freeslot.ValidateName("client", client); err != nil {
 		return err
 	}
-	keys, args := []string{c.k.index()}, []string{client}
+	var keys []string
+	args := []string{client, c.k.index()}
 	for list, report := range lists {
-		text, err := json.Marshal(report)
-		if err != nil {
-			return err
+		var text []byte
+		if report.Birth != "" {
+			var err error
+			if text, err = json.Marshal(report); err != nil {
+				return err
+			}
 		}
 		keys, args = append(keys, c.k.clients(list)), append(args, list, string(text))
 	}

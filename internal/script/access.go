@@ -15,12 +15,14 @@ const (
 	RoleLock Role = "lock"
 	// RoleRegistry registers instances of services and follows services, under the prefix.
 	RoleRegistry Role = "registry"
+	// RoleListReader answers from lists of names, all or given ones, and reports what it has loaded.
+	RoleListReader Role = "list-reader"
 )
 
 // Roles are all of them.
-var Roles = []Role{RoleAgent, RoleReplica, RoleOperator, RoleLock, RoleRegistry}
+var Roles = []Role{RoleAgent, RoleReplica, RoleOperator, RoleLock, RoleRegistry, RoleListReader}
 
-// AnyNode stands for every node where an agent's node is asked for.
+// AnyNode stands for every node where an agent's node is asked for, and for every list of a reader.
 const AnyNode = "*"
 
 // Access is what one feature needs in Redis. Package acl makes users of Redis out of those of all
@@ -42,9 +44,10 @@ type Needs struct {
 	// Publishes is true where these scripts publish events of their cell: by PUBLISH, or by
 	// SPUBLISH on a cluster.
 	Publishes bool
-	// Names are what the scripts and the Go code of an agent or a registry's client use. Other
-	// roles leave it out: theirs are all names under the prefix. node is an agent's id, or AnyNode.
-	Names func(l Layout, node string) Names
+	// Names are what the scripts and the Go code of an agent, a registry's client or a reader of
+	// lists use. Other roles leave it out: theirs are all names under the prefix. of is the id of an
+	// agent's node, the name of a reader's list, or AnyNode.
+	Names func(l Layout, of string) Names
 }
 
 // Names are patterns of names. Reads are keys that are only read.

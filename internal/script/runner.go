@@ -74,6 +74,19 @@ func (r *Runner) Call(ctx context.Context, s *Script, keys, args []string) rueid
 	return r.callOn(ctx, r.client, s, keys, args)
 }
 
+// Read is Call for a script that changes nothing. Its user needs no right to write its keys, which
+// Redis asks for with Call. The client library repeats it after a broken connection.
+func (r *Runner) Read(ctx context.Context, s *Script, keys, args []string) rueidis.RedisResult {
+	return r.timed(ctx, s.name, func(ctx context.Context) rueidis.RedisResult {
+		source, n := s.of(r.cfg.Layout.Sharded), int64(len(keys))
+		result := r.client.Do(ctx, r.client.B().EvalshaRo().Sha1(source.sha).Numkeys(n).Key(keys...).Arg(args...).Build())
+		if isMissing(result) {
+			result = r.client.Do(ctx, r.client.B().EvalRo().Script(source.text).Numkeys(n).Key(keys...).Arg(args...).Build())
+		}
+		return result
+	})
+}
+
 func (r *Runner) callOn(ctx context.Context, on rueidis.Client, s *Script, keys, args []string) rueidis.RedisResult {
 	return r.timed(ctx, s.name, func(ctx context.Context) rueidis.RedisResult { return r.run(ctx, on, s, keys, args) })
 }

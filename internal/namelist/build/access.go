@@ -3,6 +3,7 @@ package build
 import (
 	"embed"
 
+	lists "github.com/freeslot/freeslot/internal/namelist"
 	"github.com/freeslot/freeslot/internal/script"
 )
 
@@ -11,11 +12,17 @@ var files embed.FS
 
 var scripts = script.MustLoad(files)
 
-// Access is what replicas need on list servers.
+// Access is what replicas and readers need on list servers.
 var Access = script.Access{Scripts: scripts, Roles: map[script.Role]script.Needs{
 	script.RoleReplica: {
 		Commands: []string{
 			"del", "get", "getrange", "hget", "hgetall", "hlen", "hmget", "hset", "info", "memory|usage", "object|encoding", "scan", "set", "type", "unlink",
+		},
+	},
+	script.RoleListReader: {
+		Commands: []string{"get", "hgetall", "hmget"},
+		Names: func(l script.Layout, list string) script.Names {
+			return script.Names{Reads: []string{lists.DataKeys(l.Prefix, list)}}
 		},
 	},
 }}

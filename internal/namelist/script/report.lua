@@ -2,15 +2,18 @@
 --
 -- Guarantee: a report goes when its client has been silent for a minute. The time is Redis' own.
 --
--- KEYS[1] lists:index  hash   KEYS[2..] lists:clients:<list>  hash, one for each
--- ARGV[1] client   ARGV[2..] for each list: its name, and the report as JSON
+-- KEYS[1] lists:clients:<list>  hash   and so on
+-- ARGV[1] client   ARGV[2] name of the hash lists:index: it is no key, because the user of a reader may not write it
+-- ARGV[3..] for each list: its name, and the report as JSON; '' takes the client's report back
 -- Returns when, in ms
 -- Redis 7.0. Cost: O(lists).
-local index_key, client = KEYS[1], ARGV[1]
+local client, index_key = ARGV[1], ARGV[2]
 -- include lib/at.lua
-for i = 2, #KEYS do
-  if redis.call('HEXISTS', index_key, ARGV[2 * i - 2]) == 1 then
-    redis.call('HSET', KEYS[i], client, at .. ' ' .. ARGV[2 * i - 1])
+for i = 1, #KEYS do
+  if ARGV[2 * i + 2] == '' then
+    redis.call('HDEL', KEYS[i], client)
+  elseif redis.call('HEXISTS', index_key, ARGV[2 * i + 1]) == 1 then
+    redis.call('HSET', KEYS[i], client, at .. ' ' .. ARGV[2 * i + 2])
     redis.call('PEXPIRE', KEYS[i], 60000)
   end
 end

@@ -11,10 +11,12 @@ import (
 // base is what the connections of a role need, whatever its features do.
 var base = map[script.Role][]string{
 	script.RoleAgent:    slices.Concat(connecting, []string{"info"}),
-	script.RoleReplica:  slices.Concat(connecting, loading, confirming, hearing, []string{"client|tracking", "exists"}),
+	script.RoleReplica:  slices.Concat(connecting, loading, reading, confirming, hearing, []string{"client|tracking", "exists"}),
 	script.RoleOperator: slices.Concat(connecting, loading, confirming, hearing), // it takes locks, too
 	script.RoleLock:     slices.Concat(connecting, loading, confirming, hearing),
 	script.RoleRegistry: slices.Concat(connecting, loading, hearing),
+
+	script.RoleListReader: slices.Concat(connecting, loading, reading, hearing, []string{"exists"}),
 }
 
 var (
@@ -23,6 +25,8 @@ var (
 	connecting = []string{"ping", "select", "role", "cluster|slots", "cluster|shards", "readonly", "asking"}
 	// loading is what package script calls besides scripts.
 	loading = []string{"info", "script|exists", "script|load", "eval", "evalsha"}
+	// reading is what package script calls for scripts that change nothing.
+	reading = []string{"eval_ro", "evalsha_ro"}
 	// confirming is what package script calls to wait for Redis' replicas.
 	confirming = []string{"wait", "set", "pexpire"}
 	// hearing is what package events calls.
@@ -43,8 +47,8 @@ type Rights struct {
 }
 
 // Of merges what the features need for a role in the cells of these layouts: all cells of a system,
-// or for an agent the one where its node lives. node is of an agent: its id, or script.AnyNode.
-func Of(role script.Role, node string, layouts []script.Layout, features ...script.Access) (Rights, error) {
+// or for an agent the one where its node lives. of is what script.Needs.Names takes.
+func Of(role script.Role, of string, layouts []script.Layout, features ...script.Access) (Rights, error) {
 	commands, known := base[role]
 	if !known {
 		return Rights{}, fmt.Errorf("role is %q, expected one of %v", role, script.Roles)
@@ -52,23 +56,34 @@ func Of(role script.Role, node string, layouts []script.Layout, features ...scri
 	r := Rights{Commands: slices.Clone(commands)}
 	for _, l := range layouts {
 		for _, f := range features {
-			r.add(role, node, l, f)
+			r.add(role, of, l, f)
 		}
-		if role != script.RoleAgent && role != script.RoleRegistry {
+		switch role {
+		case script.RoleAgent, script.RoleRegistry, script.RoleListReader: // the features name theirs
+		default:
 			r.Keys, r.Channels = append(r.Keys, l.Prefix+":*"), append(r.Channels, l.Prefix+":*")
 		}
 	}
 	if role == script.RoleOperator {
 		r.Categories = []string{"read", "-dangerous"}
 	}
-	for _, list := range []*[]string{&r.Scripts, &r.Commands, &r.Keys, &r.Reads, &r.Channels} {
-		slices.Sort(*list)
-		*list = slices.Compact(*list)
-	}
-	return r, nil
+	return r.With(Rights{}), nil
 }
 
-func (r *Rights) add(role script.Role, node string, l script.Layout, f script.Access) {
+// With are these rights and others, each once and in order. Both are of one role.
+func (r Rights) With(other Rights) Rights {
+	both := func(a, b []string) []string {
+		all := slices.Concat(a, b)
+		slices.Sort(all)
+		return slices.Compact(all)
+	}
+	return Rights{
+		Scripts: both(r.Scripts, other.Scripts), Commands: both(r.Commands, other.Commands), Categories: r.Categories,
+		Keys: both(r.Keys, other.Keys), Reads: both(r.Reads, other.Reads), Channels: both(r.Channels, other.Channels),
+	}
+}
+
+func (r *Rights) add(role script.Role, of string, l script.Layout, f script.Access) {
 	needs := f.Roles[role]
 	r.Commands = append(r.Commands, needs.Commands...)
 	switch {
@@ -83,7 +98,7 @@ func (r *Rights) add(role script.Role, node string, l script.Layout, f script.Ac
 		}
 	}
 	if needs.Names != nil {
-		names := needs.Names(l, node)
+		names := needs.Names(l, of)
 		r.Keys, r.Reads, r.Channels = append(r.Keys, names.Keys...), append(r.Reads, names.Reads...), append(r.Channels, names.Channels...)
 	}
 }

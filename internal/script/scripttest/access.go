@@ -141,7 +141,7 @@ func Families(text string) (touched, others map[string]bool) {
 func BuiltCommands(t testing.TB, folder string) map[string]bool {
 	t.Helper()
 	renamed := map[string]string{
-		"clusterslots": "cluster|slots", "clusterinfo": "cluster|info", "memoryusage": "memory|usage", "objectencoding": "object|encoding", "scriptexists": "script|exists", "scriptload": "script|load",
+		"clusterslots": "cluster|slots", "clusterinfo": "cluster|info", "evalro": "eval_ro", "evalsharo": "evalsha_ro", "memoryusage": "memory|usage", "objectencoding": "object|encoding", "scriptexists": "script|exists", "scriptload": "script|load",
 	}
 	files, err := filepath.Glob(filepath.Join(folder, "*.go"))
 	if err != nil || len(files) == 0 {
