@@ -125,9 +125,15 @@ func doubt(h *namelist.Head, v *namelist.Version, kind namelist.OpKind) string {
 
 // edits are those of the serving version up to a revision, by id.
 func (m *Manager) edits(ctx context.Context, h *namelist.Head, last int64) (map[string]namelist.Change, error) {
+	return m.editsSince(ctx, h, h.Serving, last)
+}
+
+// editsSince are the edits above the base of a version up to a revision, by id; without a version
+// all.
+func (m *Manager) editsSince(ctx context.Context, h *namelist.Head, v *namelist.Version, last int64) (map[string]namelist.Change, error) {
 	after := int64(0)
-	if h.Serving != nil {
-		after = h.Serving.Base
+	if v != nil {
+		after = v.Base
 	}
 	out := make(map[string]namelist.Change)
 	for more := true; more; {
@@ -135,8 +141,8 @@ func (m *Manager) edits(ctx context.Context, h *namelist.Head, last int64) (map[
 		if err != nil {
 			return nil, err
 		}
-		if d.Head.Floor > after && h.Serving != nil {
-			return nil, conflict("the log of list %s does not have all edits since version %d was built; import it anew", h.Name, h.Serving.Number)
+		if d.Head.Floor > after && v != nil {
+			return nil, conflict("the log of list %s does not have all edits since version %d was built; import it anew", h.Name, v.Number)
 		}
 		more = d.More
 		for _, e := range d.Edits {

@@ -28,6 +28,7 @@ type rig struct {
 	ctx     context.Context
 	control *namelist.Control
 	redis   *redistest.Target
+	prefix  string
 	servers map[string]*build.Segments
 }
 
@@ -36,8 +37,8 @@ func newRig(t *testing.T, redis *redistest.Target) *rig {
 	ctx, cancel := context.WithTimeout(context.Background(), 2*patience)
 	t.Cleanup(cancel)
 	log := zaptest.NewLogger(t)
-	r := &rig{t: t, ctx: ctx, redis: redis, servers: make(map[string]*build.Segments)}
 	prefix := redis.Prefix(t)
+	r := &rig{t: t, ctx: ctx, redis: redis, prefix: prefix, servers: make(map[string]*build.Segments)}
 	r.control = namelist.NewControl(redis.RoleClient(t), prefix, redis.IsCluster(), log, nil)
 	for _, name := range []string{"", "second"} {
 		p := prefix
@@ -253,7 +254,7 @@ func TestLife(t *testing.T) {
 func (r *rig) dataKeys() (keys []string) {
 	r.t.Helper()
 	for _, node := range r.redis.Client(r.t).Nodes() {
-		got, err := node.Do(r.ctx, node.B().Keys().Pattern(r.redis.Prefix(r.t)+"*:lists:{*_*}").Build()).AsStrSlice()
+		got, err := node.Do(r.ctx, node.B().Keys().Pattern(r.prefix+"*:lists:{*_*}").Build()).AsStrSlice()
 		r.check(err)
 		keys = append(keys, got...)
 	}
