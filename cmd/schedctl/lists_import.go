@@ -10,7 +10,6 @@ import (
 	"net/url"
 	"os"
 	"strconv"
-	"strings"
 
 	"github.com/freeslot/freeslot/internal/namelist/build"
 	"github.com/freeslot/freeslot/internal/namelist/manage"
@@ -82,11 +81,7 @@ func (c *listsImportCmd) open(a *app) (*operator.ListUpload, error) {
 	if c.Upload != "" {
 		return &u, a.call(http.MethodGet, uploadPath(c.Upload), nil, nil, &u)
 	}
-	format := cmp.Or(c.Format, "csv")
-	if name := strings.TrimSuffix(c.File, ".gz"); c.Format == "" && strings.HasSuffix(name, ".txt") {
-		format = "txt"
-	}
-	body := operator.UploadRequest{Format: build.Format(format), Mode: manage.Mode(c.Mode), Switch: c.Switch, ByWhom: c.by()}
+	body := operator.UploadRequest{Format: build.Format(cmp.Or(c.Format, formatOf(c.File))), Mode: manage.Mode(c.Mode), Switch: c.Switch, ByWhom: c.by()}
 	return &u, a.call(http.MethodPost, c.path()+"/uploads", nil, body, &u)
 }
 
@@ -122,7 +117,7 @@ func (c *listsImportCmd) report(a *app, u *operator.ListUpload) error {
 	if u.Report != nil {
 		for i, r := range u.Report.Rejects {
 			if i == 10 {
-				a.warn("and %d more; --output json has the first %d", u.Report.Rejected-10, build.MaxRejects)
+				a.warn("and %d more; `schedctl lists rejects %s --upload %s` has the first %d", u.Report.Rejected-10, c.List, u.ID, build.MaxRejects)
 				break
 			}
 			a.warn("line %d: %s", r.Line, r.Why)

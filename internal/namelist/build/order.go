@@ -61,4 +61,3 @@ func (s *Segments) Ordered(ctx context.Context, list string, v *namelist.Version
 		}
 	}
 }
-

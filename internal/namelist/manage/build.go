@@ -21,7 +21,7 @@ func (m *Manager) importing(ctx context.Context, u Upload) error {
 	var v *namelist.Version
 	if err == nil {
 		change := func(p *build.Plan) {
-			p.Upload, p.Remove = &build.Upload{Open: m.open(u.ID), Bytes: u.Bytes, Format: u.Format}, u.Mode == Remove
+			p.Upload, p.Remove = &build.Upload{ID: u.ID, Open: m.open(u.ID), Bytes: u.Bytes, Format: u.Format}, u.Mode == Remove
 		}
 		result, v, err = m.build(ctx, &h, *u.Op, h.Server, u.Mode != Replace, u.By, func(p build.Progress) { m.progress(u.ID, p) }, change)
 	}
@@ -93,6 +93,9 @@ func (m *Manager) build(ctx context.Context, h *namelist.Head, op namelist.Opera
 	}
 	v := result.Version
 	v.Server, v.Author, v.Note, v.Rejected = to, by.Author, by.Note, result.Report.Rejected
+	if v.Rejected > 0 {
+		v.Upload = plan.Upload.ID
+	}
 	v.Doubt = doubt(h, &v, op.Kind)
 	end := m.control.Done
 	if op.Kind == namelist.OpCompact {

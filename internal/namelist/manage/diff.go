@@ -18,35 +18,35 @@ const (
 	MaxSample   = 1000
 )
 
-// Diff is what a version has otherwise than another one. Edits behind the versions are not in it.
-type Diff struct {
-	Version int64          `json:"version"`
-	With    int64          `json:"with" doc:"The version that it was compared with."`
-	Same    int64          `json:"same" doc:"Entries that both have, with the same expiry."`
-	Added   DiffOf[Differ] `json:"added" doc:"Entries that only the version has."`
-	Removed DiffOf[Differ] `json:"removed" doc:"Entries that only the other one has."`
-	Changed DiffOf[Differ] `json:"changed" doc:"Entries whose expiry differs."`
+// ListDiff is what a version has otherwise than another one. Edits behind the versions are not in it.
+type ListDiff struct {
+	Version int64                  `json:"version"`
+	With    int64                  `json:"with" doc:"The version that it was compared with."`
+	Same    int64                  `json:"same" doc:"Entries that both have, with the same expiry."`
+	Added   Differences[DiffEntry] `json:"added" doc:"Entries that only the version has."`
+	Removed Differences[DiffEntry] `json:"removed" doc:"Entries that only the other one has."`
+	Changed Differences[DiffEntry] `json:"changed" doc:"Entries whose expiry differs."`
 	// Dropped is documented for its reader in the tag, as the rest.
-	Dropped DiffOf[namelist.Change] `json:"dropped_edits" doc:"Edits behind the other version that a switch to the version takes back: a replacing import does not have older edits."`
+	Dropped Differences[namelist.Change] `json:"dropped_edits" doc:"Edits behind the other version that a switch to the version takes back: a replacing import does not have older edits."`
 	// Trimmed is documented for its reader in the tag.
 	Trimmed bool `json:"edits_trimmed,omitzero" doc:"The log does not have all edits between the two: dropped_edits is not known."`
 }
 
-// DiffOf is one kind of differences.
-type DiffOf[T any] struct {
+// Differences is one kind of differences.
+type Differences[T any] struct {
 	Count    int64 `json:"count"`
 	Examples []T   `json:"examples" doc:"Some of them, as they come."`
 }
 
-// Differ is an entry that differs.
-type Differ struct {
+// DiffEntry is an entry that differs.
+type DiffEntry struct {
 	namelist.Entry
 
 	// BeforeMS is documented for its reader in the tag.
 	BeforeMS int64 `json:"before_ms,omitzero" doc:"Of a changed entry its expiry in the other version; 0 is never."`
 }
 
-func (d *DiffOf[T]) add(one T, examples int) {
+func (d *Differences[T]) add(one T, examples int) {
 	if d.Count++; len(d.Examples) < examples {
 		d.Examples = append(d.Examples, one)
 	}
@@ -54,43 +54,43 @@ func (d *DiffOf[T]) add(one T, examples int) {
 
 // Diff compares a version with another one; 0 is the one that serves. Both are read once. Errors:
 // not_found; conflict; overloaded; *build.DamageError; those of Redis.
-func (m *Manager) Diff(ctx context.Context, list string, number, with int64, examples int) (Diff, error) {
+func (m *Manager) Diff(ctx context.Context, list string, number, with int64, examples int) (ListDiff, error) {
 	d := differ{examples: examples}
 	ctx, release, err := m.reading(ctx)
 	if err != nil {
-		return d.Diff, err
+		return d.ListDiff, err
 	}
 	defer release()
 	h, err := m.readable(ctx, list)
 	if err != nil {
-		return d.Diff, err
+		return d.ListDiff, err
 	}
 	v, err := m.versionOf(ctx, h, "version", number)
 	if err != nil {
-		return d.Diff, err
+		return d.ListDiff, err
 	}
 	other, err := m.versionOf(ctx, h, "with", with)
 	if err != nil {
-		return d.Diff, err
+		return d.ListDiff, err
 	}
 	if v.Number == other.Number {
-		return d.Diff, freeslot.Invalid("with", "is version %d itself, expected another one", number)
+		return d.ListDiff, freeslot.Invalid("with", "is version %d itself, expected another one", number)
 	}
 	d.Version, d.With = v.Number, other.Number
 	if d.Trimmed = h.Floor > other.Base && v.Base > other.Base; !d.Trimmed {
 		if d.edits, err = m.editsSince(ctx, h, other, v.Base); err != nil {
-			return d.Diff, err
+			return d.ListDiff, err
 		}
 	}
 	entries, err := m.ordered(ctx, h, v)
 	if err != nil {
-		return d.Diff, err
+		return d.ListDiff, err
 	}
 	before, err := m.ordered(ctx, h, other)
 	if err != nil {
-		return d.Diff, err
+		return d.ListDiff, err
 	}
-	return d.Diff, d.merge(entries, before, v.AtMS)
+	return d.ListDiff, d.merge(entries, before, v.AtMS)
 }
 
 func (m *Manager) ordered(ctx context.Context, h *namelist.Head, v *namelist.Version) (iter.Seq2[build.Hashed, error], error) {
@@ -103,7 +103,7 @@ func (m *Manager) ordered(ctx context.Context, h *namelist.Head, v *namelist.Ver
 
 // differ is a diff that is being made.
 type differ struct {
-	Diff
+	ListDiff
 
 	examples int
 	edits    map[string]namelist.Change // between the bases of the versions, that were not met yet
@@ -130,11 +130,11 @@ func (d *differ) merge(entries, before iter.Seq2[build.Hashed, error], at int64)
 		}
 		switch {
 		case order < 0:
-			d.Added.add(Differ{Entry: e.Entry}, d.examples)
+			d.Added.add(DiffEntry{Entry: e.Entry}, d.examples)
 		case order > 0:
-			d.Removed.add(Differ{Entry: o.Entry}, d.examples)
+			d.Removed.add(DiffEntry{Entry: o.Entry}, d.examples)
 		case e.ExpiresMS != o.ExpiresMS:
-			d.Changed.add(Differ{e.Entry, o.ExpiresMS}, d.examples)
+			d.Changed.add(DiffEntry{e.Entry, o.ExpiresMS}, d.examples)
 		default:
 			d.Same++
 		}

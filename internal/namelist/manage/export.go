@@ -3,7 +3,9 @@ package manage
 import (
 	"bufio"
 	"context"
+	"crypto/sha256"
 	"fmt"
+	"hash"
 	"io"
 	"maps"
 	"slices"
@@ -13,7 +15,6 @@ import (
 	"github.com/freeslot/freeslot"
 	"github.com/freeslot/freeslot/internal/namelist"
 	"github.com/freeslot/freeslot/internal/namelist/build"
-	"github.com/freeslot/freeslot/internal/namelist/form"
 )
 
 const (
@@ -25,7 +26,7 @@ const (
 
 // ExportRequest says what to export.
 type ExportRequest struct {
-	// Version is a number; 0 is the version that serves.
+	// Version is a number; 0 is that of the version that serves.
 	Version int64
 	Format  build.Format // empty is CSV
 	// Bare leaves out the list's edits: it is what was built, also what has expired since.
@@ -38,8 +39,9 @@ type Exported struct {
 	// Revision is that of the newest edit in it, and AtMS Redis' time: what had expired then is not
 	// in it. A bare export has neither.
 	Revision, AtMS int64
-	// Digest is of all entries; it is whole at the end.
-	Digest form.Digest
+	// Count is how many entries were written, and SHA256 is of all bytes, at the end.
+	Count  int64
+	SHA256 []byte
 }
 
 // Export writes the ids of a version, with the list's edits above its base, to what begin returns.
@@ -52,8 +54,9 @@ func (m *Manager) Export(ctx context.Context, list string, q ExportRequest, begi
 		return Exported{}, err
 	}
 	defer release()
-	x := &export{begin: begin, format: q.Format}
+	x := &export{begin: begin, format: q.Format, sum: sha256.New()}
 	err = m.export(ctx, list, q, x)
+	x.SHA256 = x.sum.Sum(nil)
 	if err != nil && x.out != nil {
 		m.log.Warn("export of a list was cut", zap.String("list", list), zap.Int64("version", x.Version), zap.Error(err))
 	}
@@ -158,6 +161,7 @@ type export struct {
 	edits  map[string]namelist.Change // that were not met yet
 	begin  func(Exported) io.Writer
 	out    io.Writer
+	sum    hash.Hash
 	buffer []byte // of a line
 }
 
@@ -165,6 +169,7 @@ func (x *export) Write(p []byte) (int, error) {
 	if x.out == nil {
 		x.out = x.begin(x.Exported)
 	}
+	x.sum.Write(p)
 	return x.out.Write(p)
 }
 
@@ -184,10 +189,7 @@ func (x *export) line(out io.Writer, id string, expires int64) error {
 	if expires != 0 && expires <= x.AtMS {
 		return nil
 	}
-	if x.format == build.TXT {
-		expires = 0 // the digest is of what is written
-	}
-	x.Digest.Add(id, expires)
+	x.Count++
 	x.buffer = build.AppendLine(x.buffer[:0], x.format, id, expires)
 	_, err := out.Write(x.buffer)
 	return err

@@ -86,7 +86,9 @@ func (u *Upload) Progress() build.Progress { return u.progress }
 // ElsewhereError says that an upload is on another replica.
 type ElsewhereError struct{ URL string }
 
-func (e *ElsewhereError) Error() string { return "the upload is on the replica at " + e.URL }
+func (e *ElsewhereError) Error() string {
+	return "the upload is on the replica at " + e.URL + "; ask that"
+}
 
 // uploadID has the replica's URL, so that every replica can say where the upload is.
 func (m *Manager) uploadID() string {
@@ -195,7 +197,7 @@ func (m *Manager) Upload(id string) (Upload, error) {
 	if url, err := base64.RawURLEncoding.DecodeString(encoded); err == nil && string(url) != m.cfg.URL && strings.Contains(string(url), "://") {
 		return Upload{}, &ElsewhereError{URL: string(url)}
 	}
-	return Upload{}, &freeslot.Error{Code: freeslot.CodeNotFound, Message: "there is no upload " + id}
+	return Upload{}, &freeslot.Error{Code: freeslot.CodeNotFound, Message: "there is no upload " + id + "; an upload goes a day after its last use"}
 }
 
 // Chunk writes a part of an upload at an offset: where the part before it ended, or again what was
