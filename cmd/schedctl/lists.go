@@ -17,7 +17,7 @@ type listsCmd struct {
 	Ls       listsLsCmd       `cmd:"" help:"List the lists."`
 	Show     listsShowCmd     `cmd:"" help:"Show a list: its state, versions, and what runs."`
 	Apply    listsApplyCmd    `cmd:"" help:"Create a list, or change its settings."`
-	Import   listsImportCmd   `cmd:"" help:"Upload a file of ids and build a version of it. Repeated after an interruption it goes on."`
+	Import   listsImportCmd   `cmd:"" help:"Upload a file of ids and build a version of it. With --upload it goes on after an interruption."`
 	Uploads  listsUploadsCmd  `cmd:"" help:"List, show and forget uploads."`
 	Rejects  listsRejectsCmd  `cmd:"" help:"List the lines that an import refused."`
 	Diff     listsDiffCmd     `cmd:"" help:"Compare a version with another one."`

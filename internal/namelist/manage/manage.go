@@ -61,6 +61,7 @@ type Manager struct {
 	loops  sync.WaitGroup
 	slots  chan struct{} // of builds
 	reads  chan struct{}
+	quota  quota
 
 	mu      sync.Mutex
 	stopped bool               // guarded by mu
@@ -86,7 +87,7 @@ func New(cfg Config, control *namelist.Control, log *zap.Logger) *Manager {
 	if cfg.Pause == 0 {
 		cfg.Pause = DefaultPause
 	}
-	m := &Manager{cfg: cfg, control: control, log: log, slots: make(chan struct{}, maxBuilds), reads: make(chan struct{}, maxReads), uploads: make(map[string]*Upload), compactions: make(map[string]compaction)}
+	m := &Manager{cfg: cfg, control: control, log: log, slots: make(chan struct{}, maxBuilds), reads: make(chan struct{}, maxReads), quota: defaultQuota, uploads: make(map[string]*Upload), compactions: make(map[string]compaction)}
 	m.ctx, m.cancel = context.WithCancel(context.Background())
 	return m
 }
