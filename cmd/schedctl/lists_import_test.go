@@ -129,7 +129,9 @@ func TestListsImportFollowsItsReplica(t *testing.T) {
 		}
 		return addr
 	}, func(*http.Request) {})
-	ctl := func(args ...string) result { return command(t, "", append([]string{"--server", proxy, "lists"}, args...)...) }
+	ctl := func(args ...string) result {
+		return command(t, "", append([]string{"--server", proxy, "lists"}, args...)...)
+	}
 	ctl("apply", "vip").expect(t, exitOK)
 	ctl("import", "vip", listFile(t, "vip.txt", "a\n\n")).expect(t, exitOK, "version 1 of list vip is ready")
 	ctl("rejects", "vip", "1").expect(t, exitFailure, "not_found", "the upload is on the replica at http://"+addr)

@@ -95,7 +95,7 @@ func TestListsViews(t *testing.T) {
 	ctl("rejects", "vip", "--upload", id).expect(t, exitOK, "invalid id: it is empty")
 	ctl("uploads", "show", id).expect(t, exitOK, `"state": "ready"`)
 	ctl("uploads", "rm", id).expect(t, exitOK)
-	ctl("rejects", "vip", "1").expect(t, exitFailure, "not_found", "an upload goes a day after its last use")
+	ctl("rejects", "vip", "1").expect(t, exitFailure, "not_found", "an upload goes a day after its last change")
 
 	ctl("rollback", "vip").expect(t, exitFailure, "list vip has no version before 1 that can serve")
 	ctl("switch", "vip", "2", "--wait").expect(t, exitOK)
@@ -141,4 +141,22 @@ func TestListsExportIsWholeOrNothing(t *testing.T) {
 	}
 	l.ctl(t, "lists", "verify", "vip", "1").expect(t, exitFailure, "is damaged")
 	l.ctl(t, "lists", "export", "vip", file).expect(t, exitFailure, "version 1 of list vip is damaged")
+}
+
+// TestProgressBar: a bar replaces itself on a terminal, and nothing else sees it.
+func TestProgressBar(t *testing.T) {
+	t.Parallel()
+	var out buffer
+	a := &app{environment: &environment{err: &out}}
+	a.progress("upload", 1, 2)
+	a.terminal = true
+	a.progress("upload", 1, 3)
+	a.progress("sort", 0, 0) // its size is not known yet
+	a.progress("verify", 3, 2)
+	a.progress("", 0, 0)
+	const erase = "\r\x1b[K"
+	want := erase + "upload  [##########                    ]  33 %" + erase + "verify  [" + strings.Repeat("#", barWidth) + "] 100 %" + erase
+	if out.String() != want {
+		t.Errorf("%q, expected %q", out.String(), want)
+	}
 }

@@ -69,7 +69,10 @@ func TestOrdered(t *testing.T) {
 		if !maps.Equal(got, want) || len(orders[1]) != len(want) {
 			t.Fatalf("%d and %d entries, expected %d", len(got), len(orders[1]), len(want))
 		}
-		for range other.Ordered(bounded(t), "vip", &many, seed) {
+		for _, err := range other.Ordered(bounded(t), "vip", &many, seed) {
+			if err != nil {
+				t.Fatal(err)
+			}
 			break // nothing may stay behind: leaks are looked for
 		}
 		for _, count := range []int{1, 20, 1000, 5000} {

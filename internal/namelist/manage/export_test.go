@@ -249,13 +249,20 @@ func TestExportEnds(t *testing.T) {
 	_, err = r.control.Freeze(r.ctx, "vip", by)
 	r.check(err)
 	exported := func() (begun bool, text string, err error) {
-		var out bytes.Buffer
-		_, err = r.Export(r.ctx, "vip", ExportRequest{Format: build.TXT}, func(Exported) io.Writer { begun = true; return &out })
-		return begun, out.String(), err
+		return r.exportTo("vip", ExportRequest{Format: build.TXT})
 	}
 	_, text, err := exported()
 	if got := strings.Count(text, "\n"); err != nil || got != 30_000 {
 		t.Fatalf("a frozen list: %d lines, %v", got, err)
+	}
+	for range maxReads {
+		r.reads <- struct{}{}
+	}
+	if begun, _, err := exported(); freeslot.CodeOf(err) != freeslot.CodeOverloaded || begun {
+		t.Errorf("beside %d others: begun %v, %v", maxReads, begun, err)
+	}
+	for range maxReads {
+		<-r.reads
 	}
 	v := r.head("vip").Serving
 	key := func(segment uint32) string { return namelist.SegmentKey(r.prefix, "vip", 1, segment) }
@@ -279,5 +286,62 @@ func TestExportEnds(t *testing.T) {
 	}
 	if _, err := r.Sample(r.ctx, "vip", 1, 5); freeslot.CodeOf(err) != freeslot.CodeConflict {
 		t.Errorf("a sample of it: %v", err)
+	}
+	if _, _, err := r.exportTo("vip", ExportRequest{Format: "xml"}); freeslot.CodeOf(err) != freeslot.CodeInvalidArgument {
+		t.Errorf("as xml: %v", err)
+	}
+}
+
+func (r *rig) exportTo(list string, q ExportRequest) (begun bool, text string, err error) {
+	var out bytes.Buffer
+	_, err = r.Export(r.ctx, list, q, func(Exported) io.Writer { begun = true; return &out })
+	return begun, out.String(), err
+}
+
+// Refused lines are read page by page, as long as their upload is there.
+func TestRejects(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, redistest.Shared(t))
+	_, err := r.control.Create(r.ctx, "vip", namelist.Spec{})
+	r.check(err)
+	open, err := r.OpenUpload(r.ctx, Upload{List: "vip", By: by})
+	r.check(err)
+	if _, err := r.Rejects(open.ID, 0, 10); freeslot.CodeOf(err) != freeslot.CodeConflict {
+		t.Errorf("of an open upload: %v", err)
+	}
+	u := r.upload(Upload{List: "vip", Format: build.TXT, By: by}, "a\n"+strings.Repeat("\n", build.MaxRejects+5)+"b\n")
+	var lines []int64
+	for after, pages := int64(0), 0; ; pages++ {
+		page, err := r.RejectsOf(r.ctx, "vip", 1, after, 3000)
+		r.check(err)
+		for _, reject := range page.Rejects {
+			lines = append(lines, reject.Line)
+		}
+		if page.Rejected != build.MaxRejects+5 {
+			t.Fatalf("%d are rejected", page.Rejected)
+		}
+		if after = page.After; after == 0 {
+			if pages != 3 {
+				t.Errorf("%d pages", pages+1)
+			}
+			break
+		}
+	}
+	if len(lines) != build.MaxRejects || lines[0] != 2 || lines[len(lines)-1] != build.MaxRejects+1 {
+		t.Errorf("%d lines, from %d to %d", len(lines), lines[0], lines[len(lines)-1])
+	}
+	if _, err := r.RejectsOf(r.ctx, "vip", 2, 0, 10); freeslot.CodeOf(err) != freeslot.CodeNotFound {
+		t.Errorf("of no version: %v", err)
+	}
+	other := r.replica("r2", t.TempDir())
+	if _, err := other.RejectsOf(r.ctx, "vip", 1, 0, 10); !errors.As(err, new(*ElsewhereError)) {
+		t.Errorf("on another replica: %v", err)
+	}
+	if got := r.Uploads("vip"); len(got) != 2 || got[0].ID != open.ID || got[1].ID != u.ID || len(r.Uploads("other")) != 0 {
+		t.Errorf("uploads: %+v", got)
+	}
+	r.check(r.DropUpload(r.ctx, u.ID))
+	if _, err := r.RejectsOf(r.ctx, "vip", 1, 0, 10); freeslot.CodeOf(err) != freeslot.CodeNotFound {
+		t.Errorf("of an upload that has gone: %v", err)
 	}
 }

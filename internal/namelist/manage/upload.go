@@ -197,7 +197,7 @@ func (m *Manager) Upload(id string) (Upload, error) {
 	if url, err := base64.RawURLEncoding.DecodeString(encoded); err == nil && string(url) != m.cfg.URL && strings.Contains(string(url), "://") {
 		return Upload{}, &ElsewhereError{URL: string(url)}
 	}
-	return Upload{}, &freeslot.Error{Code: freeslot.CodeNotFound, Message: "there is no upload " + id + "; an upload goes a day after its last use"}
+	return Upload{}, &freeslot.Error{Code: freeslot.CodeNotFound, Message: "there is no upload " + id + "; an upload goes a day after its last change"}
 }
 
 // Chunk writes a part of an upload at an offset: where the part before it ended, or again what was
