@@ -63,7 +63,9 @@ type Manager struct {
 	start  sync.Once
 	stop   sync.Once
 	loops  sync.WaitGroup
-	slots  chan struct{}
+	slots  chan struct{} // of builds
+	reads  chan struct{}
+	quota  quota
 
 	mu      sync.Mutex
 	stopped bool               // guarded by mu
@@ -94,7 +96,7 @@ func New(cfg Config, control *namelist.Control, log *zap.Logger) *Manager {
 	if cfg.Pause == 0 {
 		cfg.Pause = DefaultPause
 	}
-	m := &Manager{cfg: cfg, control: control, log: log, slots: make(chan struct{}, maxBuilds), uploads: make(map[string]*Upload), wrote: make(map[string]namelist.Reservation), compactions: make(map[string]compaction), verifyEvery: verifyEvery, verifies: make(chan namelist.Head)}
+	m := &Manager{cfg: cfg, control: control, log: log, slots: make(chan struct{}, maxBuilds), reads: make(chan struct{}, maxReads), quota: defaultQuota, uploads: make(map[string]*Upload), wrote: make(map[string]namelist.Reservation), compactions: make(map[string]compaction), verifyEvery: verifyEvery, verifies: make(chan namelist.Head)}
 	m.ctx, m.cancel = context.WithCancel(context.Background())
 	return m
 }
