@@ -32,3 +32,25 @@ type found struct {
 	entry entry
 	why   Reason
 }
+
+func foundOf(f lists.Found) found {
+	return found{entry: entry{has: f.Member, expires: f.ExpiresMS}, why: reasonOf(f.Why)}
+}
+
+// reasonOf is also for reasons of later releases.
+func reasonOf(why lists.Why) Reason {
+	switch why {
+	case "":
+		return ReasonNone
+	case lists.WhySegment:
+		return ReasonSegment
+	case lists.WhyMoved:
+		return ReasonMoved
+	case lists.WhyTimeout:
+		return ReasonTimeout
+	case lists.WhyInvalid:
+		return ReasonInvalidID
+	default:
+		return ReasonFormat
+	}
+}
