@@ -54,7 +54,12 @@ func Open(cfg Config) (*Client, error) {
 		return nil, err
 	}
 	c := newClient(cfg)
-	c.start(func(ctx context.Context) (source, error) { return openRedis(ctx, cfg) })
+	c.start(func(ctx context.Context) (source, error) {
+		if cfg.URL != "" {
+			return openHTTP(cfg)
+		}
+		return openRedis(ctx, cfg)
+	})
 	return c, nil
 }
 

@@ -23,7 +23,7 @@ type source interface {
 	// ask reads ids from their segments of a version, in their order.
 	ask(ctx context.Context, list string, v *lists.Version, questions []question) []found
 	// report says what the client has loaded and serves.
-	report(ctx context.Context, client string, reports map[string]lists.Report) error
+	report(ctx context.Context, client string, reports map[string]lists.ClientReport) error
 	close()
 }
 
@@ -33,7 +33,7 @@ type found struct {
 	why   Reason
 }
 
-func foundOf(f lists.Found) found {
+func foundOf(f lists.ListFound) found {
 	return found{entry: entry{has: f.Member, expires: f.ExpiresMS}, why: reasonOf(f.Why)}
 }
 

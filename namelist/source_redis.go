@@ -92,7 +92,7 @@ func (s *redisSource) delta(ctx context.Context, list string, after int64) (list
 	return s.control.Delta(ctx, list, after, true)
 }
 
-func (s *redisSource) report(ctx context.Context, client string, reports map[string]lists.Report) error {
+func (s *redisSource) report(ctx context.Context, client string, reports map[string]lists.ClientReport) error {
 	return s.control.Report(ctx, client, reports)
 }
 

@@ -24,8 +24,8 @@ const (
 	WhyInvalid Why = "invalid" // the list cannot have such an id
 )
 
-// Found is what a segment says of an id.
-type Found struct {
+// ListFound is what a segment says of an id.
+type ListFound struct {
 	Member    bool  `json:"member"`
 	ExpiresMS int64 `json:"expires_ms,omitzero" doc:"When the entry ends, by Redis' clock; absent for never. It may be over."`
 	Why       Why   `json:"why,omitzero" doc:"Why nothing is known of the id: segment, moved, format, timeout or invalid."`
@@ -33,8 +33,8 @@ type Found struct {
 
 // Ask reads ids in the list's form from their segments of a version, on the version's list server.
 // hashes are those of the ids.
-func Ask(ctx context.Context, server rueidis.Client, prefix, list string, v *Version, ids []string, hashes []uint64) []Found {
-	out, cmds := make([]Found, len(ids)), make(rueidis.Commands, len(ids))
+func Ask(ctx context.Context, server rueidis.Client, prefix, list string, v *Version, ids []string, hashes []uint64) []ListFound {
+	out, cmds := make([]ListFound, len(ids)), make(rueidis.Commands, len(ids))
 	for i, id := range ids {
 		key := SegmentKey(prefix, list, v.Number, form.Segment(hashes[i], v.Segments))
 		cmds[i] = server.B().Hmget().Key(key).Field("", id).Build()
@@ -46,20 +46,20 @@ func Ask(ctx context.Context, server rueidis.Client, prefix, list string, v *Ver
 }
 
 // readFound reads a seal and the value of an id.
-func readFound(result rueidis.RedisResult, build string) Found {
+func readFound(result rueidis.RedisResult, build string) ListFound {
 	values, err := result.ToArray()
 	if err != nil || len(values) != 2 {
-		return Found{Why: WhyTimeout}
+		return ListFound{Why: WhyTimeout}
 	}
 	_, why := sealed(values[0], build)
 	if why != "" || values[1].IsNil() {
-		return Found{Why: why}
+		return ListFound{Why: why}
 	}
 	expires, ok := expiryOf(values[1])
 	if !ok {
-		return Found{Why: WhyFormat}
+		return ListFound{Why: WhyFormat}
 	}
-	return Found{Member: true, ExpiresMS: expires}
+	return ListFound{Member: true, ExpiresMS: expires}
 }
 
 // sealed is the count of a segment's seal, or why the segment says nothing.
