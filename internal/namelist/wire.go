@@ -81,7 +81,7 @@ type ListIDs struct {
 
 // ListReports is what a client has loaded and serves.
 type ListReports struct {
-	Client string            `json:"client" doc:"The client's name; it must be its own."`
+	Client string                  `json:"client" doc:"The client's name; it must be its own."`
 	Lists  map[string]ClientReport `json:"lists" doc:"Up to 100 lists by their names. A client is live for 15 s after each."`
 }
 
