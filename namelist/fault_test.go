@@ -284,7 +284,7 @@ func (f *fake) ask(_ context.Context, _ string, v *lists.Version, questions []qu
 	return f.answers(v, questions)
 }
 func (f *fake) report(context.Context, string, map[string]lists.ClientReport) error { return nil }
-func (f *fake) close()                                                        {}
+func (f *fake) close()                                                              {}
 
 const firstBuild, secondBuild = "00000000000000000000000000000001", "00000000000000000000000000000002"
 

@@ -205,6 +205,9 @@ func (a Access) apply(opt *rueidis.ClientOption, rawURL string) error {
 
 // Config is that of connections to other servers than Redis, with the same settings.
 func (t TLS) Config() (*tls.Config, error) {
+	if (t.CertFile == "") != (t.KeyFile == "") {
+		return nil, errors.New("a certificate and its key go together, expected both or none")
+	}
 	if _, err := t.certificate(); err != nil {
 		return nil, uncoded(err)
 	}
