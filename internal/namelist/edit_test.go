@@ -385,10 +385,10 @@ func TestClients(t *testing.T) {
 		ctx := bounded(t)
 		h := r.active("vip")
 		r.active("other")
-		report := Report{Birth: h.Birth, Revision: 3, Serves: 1, Loaded: []int64{1, 2}, SDK: "go/1"}
+		report := ClientReport{Birth: h.Birth, Revision: 3, Serves: 1, Loaded: []int64{1, 2}, SDK: "go/1"}
 		said := func(client string) {
 			t.Helper()
-			if err := r.Report(ctx, client, map[string]Report{"vip": report, "other": {}, "none": report}); err != nil {
+			if err := r.Report(ctx, client, map[string]ClientReport{"vip": report, "other": {}, "none": report}); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -399,7 +399,7 @@ func TestClients(t *testing.T) {
 				t.Fatal(err)
 			}
 			for _, c := range live {
-				if list == "vip" && (cmp.Diff(report, c.Report) != "" || at.Sub(c.At) > Live) {
+				if list == "vip" && (cmp.Diff(report, c.ClientReport) != "" || at.Sub(c.At) > Live) {
 					t.Errorf("%+v", c)
 				}
 				out = append(out, c.ID)
@@ -414,7 +414,7 @@ func TestClients(t *testing.T) {
 		if got := names("vip"); !slices.Equal(got, []string{"a", "b", "c"}) {
 			t.Error(got)
 		}
-		if err := r.Report(ctx, "c", map[string]Report{"vip": {}}); err != nil {
+		if err := r.Report(ctx, "c", map[string]ClientReport{"vip": {}}); err != nil {
 			t.Fatal(err)
 		}
 		if got := names("vip"); !slices.Equal(got, []string{"a", "b"}) {
