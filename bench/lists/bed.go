@@ -128,6 +128,8 @@ type imported struct {
 	// idle and highest are MiB of the replica, before and while.
 	idle, highest float64
 	bytes         float64 // of both servers
+	// server and replica are the seconds of processor time of the list server and the replica.
+	server, replica float64
 }
 
 func (i *imported) above() float64 { return i.highest - i.idle }
@@ -177,6 +179,10 @@ func (d *bed) load(ctx context.Context, r *system.Scheduler, list string, ids in
 	if out.idle, err = r.Resident(); err != nil {
 		return nil, err
 	}
+	server, replica, err := d.cpu(r)
+	if err != nil {
+		return nil, err
+	}
 	watched, stop := context.WithCancel(ctx)
 	highest := make(chan error, 1)
 	go func() {
@@ -191,6 +197,10 @@ func (d *bed) load(ctx context.Context, r *system.Scheduler, list string, ids in
 	if err := errors.Join(err, <-highest); err != nil {
 		return nil, err
 	}
+	if out.server, out.replica, err = d.cpu(r); err != nil {
+		return nil, err
+	}
+	out.server, out.replica = out.server-server, out.replica-replica
 	out.version, out.upload = *upload.Version, upload.Op.Since.Sub(begin)
 	if out.version.Count != int64(ids) || upload.Report.Rejected != int64(rejected) {
 		return nil, fmt.Errorf("import of list %s: %d ids, %d rejected, expected %d and %d", list, out.version.Count, upload.Report.Rejected, ids, rejected)
@@ -206,6 +216,14 @@ func (d *bed) load(ctx context.Context, r *system.Scheduler, list string, ids in
 		_, err = d.lists.Accept(ctx, list, out.version.Number)
 	}
 	return out, err
+}
+
+// cpu is what the list server and a replica have used so far, in seconds.
+func (d *bed) cpu(r *system.Scheduler) (server, replica float64, err error) {
+	if server, err = measure.CPUSeconds(d.data.PID()); err == nil {
+		replica, err = measure.CPUSeconds(r.Cmd.Process.Pid)
+	}
+	return server, replica, err
 }
 
 func (d *bed) upload(ctx context.Context, r *system.Scheduler, list, path string) (*manage.Upload, error) {

@@ -46,6 +46,8 @@ func importTable() result.Table {
 		{Name: "ids", Unit: result.PerSecond},
 		{Name: "upload", Unit: result.Seconds},
 		{Name: "build", Unit: result.Seconds},
+		{Name: "Redis, CPU an id", Unit: result.Microseconds},
+		{Name: "replica, CPU an id", Unit: result.Microseconds},
 		{Name: "segments"},
 		{Name: "bytes a member", Unit: result.Bytes},
 		{Name: "of it the filter", Unit: result.Bytes},
@@ -58,7 +60,7 @@ func importRow(ids int, i *imported) result.Row {
 	f := measure.FourFigures
 	n := float64(ids)
 	return result.Row{Name: thousands(ids) + " ids", Figures: result.Figures(
-		f(n/i.took.Seconds()), f(i.upload.Seconds()), f((i.took - i.upload).Seconds()), float64(i.version.Segments),
+		f(n/i.took.Seconds()), f(i.upload.Seconds()), f((i.took - i.upload).Seconds()), f(1e6*i.server/n), f(1e6*i.replica/n), float64(i.version.Segments),
 		f(i.bytes/n), f(float64(i.version.FilterBytes)/n), f(i.idle), f(i.highest),
 	)}
 }
