@@ -153,7 +153,7 @@ func (d *bed) expand(ctx context.Context) (rate float64, err error) {
 			return 0, errors.New("the build failed: the replica's log says why")
 		}
 		if err := measure.SleepUntil(ctx, time.Now().Add(pollEvery)); err != nil {
-			return 0, err
+			return 0, fmt.Errorf("no new version of list %s serves: %w", bigList, err)
 		}
 	}
 }
