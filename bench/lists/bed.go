@@ -25,11 +25,11 @@ import (
 )
 
 const (
-	bigList    = "big"
-	dataServer = "data"
-	keyPrefix  = namelist.DefaultKeyPrefix
-	// importLimit bounds an import, the others what is done meanwhile.
+	bigList     = "big"
+	dataServer  = "data"
+	keyPrefix   = namelist.DefaultKeyPrefix
 	importLimit = 20 * time.Minute
+	expandLimit = 5 * time.Minute
 	callLimit   = time.Minute
 	stepLimit   = 5 * time.Second
 	pollEvery   = 10 * time.Millisecond
@@ -46,6 +46,7 @@ type bed struct {
 	lists                       *lists.Control
 	replicas                    []*system.Scheduler
 	big                         *imported // nil until it is there
+	expanded                    bool      // it has a second version
 }
 
 func openBed(ctx context.Context, b *tool.Bench, s size) (_ *bed, err error) {
@@ -191,7 +192,8 @@ func (d *bed) load(ctx context.Context, r *system.Scheduler, list string, ids in
 		highest <- err
 	}()
 	begin := time.Now()
-	upload, err := d.upload(ctx, r, list, path)
+	var upload manage.Upload
+	err = d.operate(ctx, r, &upload, "import", list, path)
 	out.took = time.Since(begin)
 	stop()
 	if err := errors.Join(err, <-highest); err != nil {
@@ -201,6 +203,9 @@ func (d *bed) load(ctx context.Context, r *system.Scheduler, list string, ids in
 		return nil, err
 	}
 	out.server, out.replica = out.server-server, out.replica-replica
+	if upload.State != manage.Ready {
+		return nil, fmt.Errorf("import of list %s: it is %s: %s", list, upload.State, upload.Why)
+	}
 	out.version, out.upload = *upload.Version, upload.Op.Since.Sub(begin)
 	if out.version.Count != int64(ids) || upload.Report.Rejected != int64(rejected) {
 		return nil, fmt.Errorf("import of list %s: %d ids, %d rejected, expected %d and %d", list, out.version.Count, upload.Report.Rejected, ids, rejected)
@@ -226,25 +231,22 @@ func (d *bed) cpu(r *system.Scheduler) (server, replica float64, err error) {
 	return server, replica, err
 }
 
-func (d *bed) upload(ctx context.Context, r *system.Scheduler, list, path string) (*manage.Upload, error) {
+// operate has schedctl do something with lists, and reads what it prints.
+func (d *bed) operate(ctx context.Context, r *system.Scheduler, out any, args ...string) error {
 	ctx, cancel := context.WithTimeout(ctx, importLimit)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, d.schedctl, "--server", "http://"+r.Address, "--output", "json", "lists", "import", list, path)
+	cmd := exec.CommandContext(ctx, d.schedctl, append([]string{"--server", "http://" + r.Address, "--output", "json", "lists"}, args...)...)
 	cmd.Env = measure.PlainEnv()
 	var said strings.Builder
 	cmd.Stderr = &said
 	text, err := cmd.Output()
-	u := &manage.Upload{}
 	if err == nil {
-		err = json.Unmarshal(text, u)
-	}
-	if err == nil && u.State != manage.Ready {
-		err = fmt.Errorf("it is %s: %s", u.State, u.Why)
+		err = json.Unmarshal(text, out)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("import list %s: %w: %s", list, err, strings.TrimSpace(said.String()))
+		return fmt.Errorf("schedctl lists %s: %w: %s", args[0], err, strings.TrimSpace(said.String()))
 	}
-	return u, nil
+	return nil
 }
 
 // switchTo switches once so many clients have loaded the version. It returns when the step was

@@ -1,20 +1,14 @@
 package main
 
 import (
-	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
-	"net/http"
 	"time"
 
 	"github.com/freeslot/freeslot/bench/measure"
 	"github.com/freeslot/freeslot/bench/result"
-	"github.com/freeslot/freeslot/bench/system"
 	"github.com/freeslot/freeslot/bench/tool"
-	lists "github.com/freeslot/freeslot/internal/namelist"
 	"github.com/freeslot/freeslot/internal/namelist/filter"
 	"github.com/freeslot/freeslot/internal/namelist/operator"
 )
@@ -98,7 +92,7 @@ func runReshard(ctx context.Context, b *tool.Bench, d *bed) (err error) {
 	if err := d.list(ctx, b); err != nil {
 		return err
 	}
-	b.Say("`POST expand` builds the list's %s ids anew in other segments while a client in another process asks for members, %s a second, in an open loop; nearly all of them go to Redis. The time is from the beginning of the operation until the version is ready, by Redis' clock.", thousands(d.ids), thousands(checksASecond))
+	b.Say("`schedctl lists expand` builds the list's %s ids anew in other segments while a client in another process asks for members, %s a second, in an open loop; nearly all of them go to Redis. The time is from the beginning of the operation until the version is ready, by Redis' clock.", thousands(d.ids), thousands(checksASecond))
 	c, err := startChild(ctx, d, 1)
 	if err != nil {
 		return err
@@ -131,61 +125,23 @@ func runReshard(ctx context.Context, b *tool.Bench, d *bed) (err error) {
 // expand builds the big list anew, waits until that serves, and returns how many ids a second the
 // build made.
 func (d *bed) expand(ctx context.Context) (rate float64, err error) {
-	ctx, cancel := context.WithTimeout(ctx, importLimit)
+	ctx, cancel := context.WithTimeout(ctx, expandLimit)
 	defer cancel()
-	before, err := d.lists.Head(ctx, bigList)
-	if err != nil {
+	var started operator.ListStarted
+	if err := d.operate(ctx, d.replicas[0], &started, "expand", bigList); err != nil {
 		return 0, err
 	}
-	started, err := postExpand(ctx, d.replicas[0])
-	if err != nil {
-		return 0, err
-	}
-	for {
+	for op := started.Operation; ; {
 		h, err := d.lists.Head(ctx, bigList)
 		if err != nil {
 			return 0, err
 		}
-		if v := h.Serving; v.Number != before.Serving.Number && h.Op.ID == "" {
-			return float64(v.Count) / (time.Duration(v.AtMS-started.SinceMS) * time.Millisecond).Seconds(), nil
-		}
-		if h.Op.ID == "" && h.State == lists.Active && !d.built(ctx, before.Serving.Number) {
-			return 0, errors.New("the build failed: the replica's log says why")
+		if v := h.Serving; v.Number == op.Version {
+			d.expanded = true
+			return float64(v.Count) / (time.Duration(v.AtMS-op.SinceMS) * time.Millisecond).Seconds(), nil
 		}
 		if err := measure.SleepUntil(ctx, time.Now().Add(pollEvery)); err != nil {
-			return 0, fmt.Errorf("no new version of list %s serves: %w", bigList, err)
+			return 0, fmt.Errorf("version %d of list %s does not serve: %w", op.Version, bigList, err)
 		}
 	}
-}
-
-// built reports whether there is a version after number.
-func (d *bed) built(ctx context.Context, number int64) bool {
-	all, err := d.lists.Versions(ctx, bigList)
-	return err != nil || len(all) > 0 && all[0].Number > number
-}
-
-func postExpand(ctx context.Context, r *system.Scheduler) (op operator.ListOperation, err error) {
-	ctx, cancel := context.WithTimeout(ctx, stepLimit)
-	defer cancel()
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://"+r.Address+"/v1/lists/"+bigList+"/expand", bytes.NewReader([]byte("{}")))
-	if err != nil {
-		return op, err
-	}
-	req.Header.Set("Content-Type", "application/json")
-	req.Close = true
-	resp, err := http.DefaultClient.Do(req)
-	if err != nil {
-		return op, err
-	}
-	defer resp.Body.Close()
-	text, err := io.ReadAll(resp.Body)
-	if err == nil && resp.StatusCode != http.StatusOK {
-		err = fmt.Errorf("expand: %s: %s", resp.Status, text)
-	}
-	if err != nil {
-		return op, err
-	}
-	var started operator.ListStarted
-	err = json.Unmarshal(text, &started)
-	return started.Operation, err
 }

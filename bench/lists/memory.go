@@ -25,7 +25,7 @@ func runMemory(ctx context.Context, b *tool.Bench, d *bed) (err error) {
 	if err := d.list(ctx, b); err != nil {
 		return err
 	}
-	if !d.built(ctx, d.big.version.Number) {
+	if !d.expanded {
 		b.Progress("building a second version")
 		if _, err := d.expand(ctx); err != nil {
 			return err
