@@ -46,6 +46,8 @@ type Config struct {
 	Pause time.Duration
 	// Server opens a list server by its name; empty is the control server.
 	Server func(ctx context.Context, name string) (*build.Segments, error)
+	// Servers are made known again when control has lost them.
+	Servers []namelist.Server
 }
 
 // Manager does a replica's work for lists. Its methods are safe for concurrent use.
