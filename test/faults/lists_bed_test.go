@@ -242,8 +242,17 @@ func (r listReply) String() string { return r.code + ": " + r.text }
 
 const lost = "lost"
 
+// anyReplica is one that is not killed, if there is one.
 func (b *listsBed) anyReplica(intN func(int) int) string {
-	return []string{"r1", "r2"}[intN(2)]
+	names := []string{"r1", "r2"}
+	first := intN(2)
+	p := b.programs[names[first]]
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.cmd == nil {
+		return names[1-first]
+	}
+	return names[first]
 }
 
 // call calls a replica. A body of bytes is sent as it is.

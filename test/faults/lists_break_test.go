@@ -36,7 +36,7 @@ const (
 	// busySoon is for how long a fault waits for an operation that it is to hit.
 	busySoon = 20 * time.Second
 	// hitWithin bounds the random time from the begin of an operation to the fault.
-	hitWithin = 2 * time.Second
+	hitWithin = time.Second
 	// fullBytes is what a file can have on a full disk, and fullFor how long disk and memory are
 	// full.
 	fullBytes, fullFor = 4096, 4 * time.Second
@@ -100,9 +100,10 @@ func (b *listsBed) break1(ctx context.Context, what string, random *rand.Rand) {
 	}
 }
 
-// awaitBusy waits until an operation has run for a random time, and returns its list.
+// awaitBusy waits until an operation has run for a random time, and still runs. Without one for
+// busySoon it returns no list.
 func (b *listsBed) awaitBusy(ctx context.Context, random *rand.Rand) (busy *listWork, op lists.Operation) {
-	b.until(busySoon, func() bool {
+	began := func() bool {
 		for _, w := range b.works {
 			if op = w.seen().Op; op.ID != "" && op.Kind != lists.OpEdit {
 				busy = w
@@ -110,9 +111,14 @@ func (b *listsBed) awaitBusy(ctx context.Context, random *rand.Rand) (busy *list
 			}
 		}
 		return false
-	})
-	pause(ctx, rand64(random, hitWithin))
-	return busy, op
+	}
+	for b.until(busySoon, began) {
+		pause(ctx, rand64(random, hitWithin*time.Duration(1+b.members/listMembers)/2))
+		if busy.seen().Op.ID == op.ID {
+			return busy, op
+		}
+	}
+	return nil, op
 }
 
 func (b *listsBed) breakHolder(ctx context.Context, what string, random *rand.Rand) {

@@ -109,7 +109,11 @@ func (w *listWork) recover() {
 			w.call(w.anyReplica(w.random.IntN), http.MethodPut, w.path(""), orEmpty(w.spec), nil)
 			return false
 		}
-		if a.code != "" || !w.idle() {
+		if a.code != "" {
+			return false
+		}
+		if !w.idle() { // it may wait for clients that cannot load what was lost
+			w.call(w.anyReplica(w.random.IntN), http.MethodPost, w.path("/cancel"), map[string]any{"operation": w.seen().Op.ID}, nil)
 			return false
 		}
 		w.hurt.Store(false)
