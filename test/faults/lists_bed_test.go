@@ -51,11 +51,24 @@ const (
 	lookLists = 20 * time.Millisecond
 )
 
+// byHTTP is the flag of a peer that asks replicas in place of Redis.
+const byHTTP = "-url"
+
 // listPeers are the peers and their flags.
 var listPeers = map[string][]string{
 	"p1": nil,
 	"p2": {"-max-bytes", strconv.Itoa(namelist.MinMaxBytes), "-load", ballast},
 	"p3": {"-snapshots", "snapshots"},
+}
+
+// askReplicas are the peers that may not know while a replica is broken.
+func askReplicas() (names []string) {
+	for name, args := range listPeers {
+		if slices.Contains(args, byHTTP) {
+			names = append(names, name)
+		}
+	}
+	return names
 }
 
 // listsRun is a run of replicas that build lists, and of peers that ask them.
@@ -197,8 +210,14 @@ func (b *listsBed) addListPeer(name string, more []string) {
 		follows = append(follows, fmt.Sprintf("%s=%d", w.name, w.oracle.ids.Members))
 	}
 	args := []string{
-		b.path("listspeer"), "-name", name, "-redis", b.cfg.store.url, "-prefix", prefix, "-answers", b.folders[name],
+		b.path("listspeer"), "-name", name, "-prefix", prefix, "-answers", b.folders[name],
 		"-lists", strings.Join(follows, ","), "-rate", strconv.Itoa(peerRate),
+	}
+	if slices.Contains(more, byHTTP) {
+		args = append(args, byHTTP, "http://"+b.replicas["r1"]+",http://"+b.replicas["r2"])
+		more = nil
+	} else {
+		args = append(args, "-redis", b.cfg.store.url)
 	}
 	for i, arg := range more {
 		if i > 0 && more[i-1] == "-snapshots" {

@@ -128,7 +128,7 @@ func (b *listsBed) breakHolder(ctx context.Context, what string, random *rand.Ra
 	}
 	p := b.programs[op.Holder]
 	over := func() { b.until(lists.Lease+takenUp, func() bool { return w.seen().Op.ID != op.ID }) }
-	b.broken(what, nil, func() {
+	b.broken(what, askReplicas(), func() {
 		switch what {
 		case FaultFreezeHolder:
 			p.signal(syscall.SIGSTOP)

@@ -59,6 +59,7 @@ type listWork struct {
 	versions []*seenVersion        // guarded by mu; in the order in which they were seen
 	origins  map[string]lists.Head // guarded by mu; the head that an operation was first seen in
 	late     map[string]bool       // guarded by mu; operations that were not taken up
+	ended    map[string]bool       // guarded by mu; operations that have left no version
 	switches int                   // guarded by mu; how often another version began to serve
 }
 
@@ -73,7 +74,7 @@ type seenVersion struct {
 func newListWork(b *listsBed, index uint8, name string, members uint32, spec map[string]any) *listWork {
 	return &listWork{
 		listsBed: b, index: index, name: name, spec: spec, oracle: newListOracle(members), random: b.seedFor(name), files: map[string]*listFile{},
-		births: map[string]int{}, origins: map[string]lists.Head{}, late: map[string]bool{},
+		births: map[string]int{}, origins: map[string]lists.Head{}, late: map[string]bool{}, ended: map[string]bool{},
 	}
 }
 
@@ -199,6 +200,9 @@ func (w *listWork) look(ctx context.Context) {
 	for i := len(versions) - 1; i >= 0; i-- {
 		w.note(&versions[i], w.births[h.Birth])
 	}
+	if was.Op.ID != h.Op.ID && !slices.ContainsFunc(versions, func(v lists.Version) bool { return v.Build == was.Op.ID }) {
+		w.ended[was.Op.ID] = true
+	}
 }
 
 // note keeps a version. The caller holds mu.
@@ -208,6 +212,9 @@ func (w *listWork) note(v *lists.Version, life int) {
 			s.Version = *v
 			return
 		}
+	}
+	if w.ended[v.Build] {
+		w.bad("lease", "version %d of list %s is there, and its operation had ended without it", v.Number, w.name)
 	}
 	seen := &seenVersion{*v, life, -1}
 	if from, ok := w.origins[v.Build]; ok { // an operation has the id of its build
