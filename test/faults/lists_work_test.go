@@ -16,6 +16,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/freeslot/freeslot"
 	lists "github.com/freeslot/freeslot/internal/namelist"
 )
 
@@ -168,6 +169,11 @@ func (w *listWork) witness(ctx context.Context) {
 
 func (w *listWork) look(ctx context.Context) {
 	h, err := w.control.Head(ctx, w.name)
+	if freeslot.CodeOf(err) == freeslot.CodeNotFound { // it was flushed
+		w.mu.Lock()
+		w.head = lists.Head{}
+		w.mu.Unlock()
+	}
 	if err != nil {
 		return
 	}
@@ -318,12 +324,12 @@ func (w *listWork) any(random *rand.Rand) uint32 {
 
 // step makes the next step of the list.
 func (w *listWork) step() {
-	if w.hurt.Load() {
-		w.recover()
+	if !w.until(w.patience(), func() bool { return w.idle() || w.hurt.Load() }) {
+		w.bad("stuck", "list %s is still busy: %+v", w.name, w.seen().Op)
 		return
 	}
-	if !w.until(w.patience(), w.idle) {
-		w.bad("stuck", "list %s is still busy: %+v", w.name, w.seen().Op)
+	if w.hurt.Load() {
+		w.recover()
 		return
 	}
 	switch w.random.IntN(12) {
