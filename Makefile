@@ -129,7 +129,12 @@ e2e: ## the real programs as processes, also driven by a client from npm
 
 .PHONY: faults
 faults: deps-redis ## break a fleet of real processes under load, check the history (SEED=7 DURATION=60s SHORT=1)
-	$(GO) test -C $(FAULTS) -count=1 -v -timeout 15m $(if $(SEED),-run '^Test(Lock|Registry)?Faults') $(TEST_ARGS) ./...
+	$(GO) test -C $(FAULTS) -count=1 -v -timeout 15m $(if $(SEED),-run '^Test(Lock|Registry|Lists)?Faults') $(TEST_ARGS) ./...
+
+# About 20 minutes: the importer of a list of this size is killed, too.
+.PHONY: faults-lists
+faults-lists: deps-redis ## name lists of 10 million ids under faults (SEED=7 DURATION=5m LISTS_MEMBERS=10000000)
+	LISTS_MEMBERS=$(or $(LISTS_MEMBERS),10000000) DURATION=$(or $(DURATION),5m) $(GO) test -C $(FAULTS) -count=1 -v -timeout 0 -parallel 1 -run '^TestListsFaults' $(TEST_ARGS) .
 
 .PHONY: soak
 soak: deps-redis ## a steady load for an hour (DURATION=3m): memory and goroutines must not grow; samples in .dev/soak

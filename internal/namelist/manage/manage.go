@@ -47,6 +47,8 @@ type Config struct {
 	Pause time.Duration
 	// Server opens a list server by its name; empty is the control server. Errors: ErrNoServer.
 	Server func(ctx context.Context, name string) (*build.Segments, error)
+	// Servers are made known again when control has lost them.
+	Servers []namelist.Server
 }
 
 // ErrNoServer is returned for a list server that is not configured.

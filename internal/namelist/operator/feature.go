@@ -27,12 +27,16 @@ func newPart(env *feature.Env) feature.Part {
 	control := namelist.NewControl(env.Commands(0), cfg.Redis.KeyPrefix, cluster, log, nil)
 	s := newServers(env)
 	dir := cmp.Or(cfg.Lists.Dir, filepath.Join(os.TempDir(), "freeslot-lists-"+cfg.ReplicaID))
-	m := manage.New(manage.Config{Self: cfg.ReplicaID, URL: cfg.Advertise, Dir: dir, Server: s.open}, control, log)
+	var known []namelist.Server
+	for name, server := range cfg.Lists.Servers {
+		known = append(known, namelist.Server{Name: name, Addresses: []string{address(server.URL)}, MaxBytes: server.MaxBytes})
+	}
+	m := manage.New(manage.Config{Self: cfg.ReplicaID, URL: cfg.Advertise, Dir: dir, Server: s.open, Servers: known}, control, log)
 	readers := reader.New(reader.Config{Subscriptions: env.Subscriber(0), Server: s.open, Log: log}, control)
 	start := func(ctx context.Context) error {
-		for name, server := range cfg.Lists.Servers {
-			if err := control.PutServer(ctx, namelist.Server{Name: name, Addresses: []string{address(server.URL)}, MaxBytes: server.MaxBytes}); err != nil {
-				return fmt.Errorf("list server %s: %w", name, err)
+		for _, server := range known {
+			if err := control.PutServer(ctx, server); err != nil {
+				return fmt.Errorf("list server %s: %w", server.Name, err)
 			}
 		}
 		return errors.Join(m.Start(ctx), readers.Start(ctx))
