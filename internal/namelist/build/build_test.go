@@ -369,39 +369,35 @@ func TestLookupRefuses(t *testing.T) {
 	})
 }
 
-// Unlink and Sweep remove what a build has written, and nothing of another build.
+// Unlink removes what a build has written, and nothing of another build.
 func TestUnlink(t *testing.T) {
 	onBoth(t, func(t *testing.T, r *rig) {
 		ids := make(map[string]int64)
 		for i := range 2000 {
 			ids[fmt.Sprint("user-", i)] = 0
 		}
-		for name, remove := range map[string]func(v *namelist.Version) (int64, error){
-			"unlink": func(v *namelist.Version) (int64, error) { return r.Unlink(bounded(t), "vip", v) },
-			"sweep":  func(v *namelist.Version) (int64, error) { return r.Sweep(bounded(t), "vip", v.Number, v.Build) },
-		} {
-			kept, gone := r.build(r.plan(upload(file(ids)))).Version, r.build(r.plan(upload(file(ids)))).Version
-			keys := int(gone.Segments) + 1
-			other := gone
-			other.Build = newBuild()
-			if n, err := remove(&other); n != 0 || err != nil {
-				t.Errorf("%s of another build: %d, %v", name, n, err)
-			}
-			r.check(&gone, ids)
-			// One segment is of a build of the same number, as after a list was made again.
-			r.do("HSET", r.segmentKey("vip", &gone, 3), "", other.Build+" 1")
-			before := r.keys()
-			if n, err := remove(&gone); int(n) != keys-1 || err != nil {
-				t.Errorf("%s: %d, %v, expected %d", name, n, err, keys-1)
-			}
-			if n := before - r.keys(); n != keys-1 {
-				t.Errorf("%s: %d keys are gone, expected %d", name, n, keys-1)
-			}
-			if n, err := remove(&gone); n != 0 || err != nil {
-				t.Errorf("%s again: %d, %v", name, n, err)
-			}
-			r.check(&kept, ids)
+		remove := func(v *namelist.Version) (int64, error) { return r.Unlink(bounded(t), "vip", v) }
+		kept, gone := r.build(r.plan(upload(file(ids)))).Version, r.build(r.plan(upload(file(ids)))).Version
+		keys := int(gone.Segments) + 1
+		other := gone
+		other.Build = newBuild()
+		if n, err := remove(&other); n != 0 || err != nil {
+			t.Errorf("of another build: %d, %v", n, err)
 		}
+		r.check(&gone, ids)
+		// One segment is of a build of the same number, as after a list was made again.
+		r.do("HSET", r.segmentKey("vip", &gone, 3), "", other.Build+" 1")
+		before := r.keys()
+		if n, err := remove(&gone); int(n) != keys-1 || err != nil {
+			t.Errorf("%d, %v, expected %d", n, err, keys-1)
+		}
+		if n := before - r.keys(); n != keys-1 {
+			t.Errorf("%d keys are gone, expected %d", n, keys-1)
+		}
+		if n, err := remove(&gone); n != 0 || err != nil {
+			t.Errorf("again: %d, %v", n, err)
+		}
+		r.check(&kept, ids)
 	})
 }
 

@@ -12,23 +12,28 @@ import (
 	"github.com/freeslot/freeslot/internal/redis/redistest"
 )
 
-// A build counts what other replicas' builds on the same server will still write.
-func TestBudgetOfConcurrentBuilds(t *testing.T) {
-	t.Parallel()
+// held is a pace that stops the first call until goOn is closed.
+func held() (pace func(context.Context, time.Duration) error, writing <-chan struct{}, goOn chan struct{}) {
 	var calls atomic.Int64
-	writing, goOn := make(chan struct{}), make(chan struct{})
-	pace := func(ctx context.Context, _ time.Duration) error {
+	first, goOn := make(chan struct{}), make(chan struct{})
+	return func(ctx context.Context, _ time.Duration) error {
 		if calls.Add(1) > 1 {
 			return nil
 		}
-		close(writing)
+		close(first)
 		select {
 		case <-goOn:
 			return nil
 		case <-ctx.Done():
 			return ctx.Err()
 		}
-	}
+	}, first, goOn
+}
+
+// A build counts what other replicas' builds on the same server will still write.
+func TestBudgetOfConcurrentBuilds(t *testing.T) {
+	t.Parallel()
+	pace, writing, goOn := held()
 	r := newRig(t, redistest.Shared(t), func(r *rig) {
 		r.put(namelist.Server{Name: "small", MaxBytes: 25_000}, build.SegmentsConfig{Pace: pace})
 	})
@@ -54,9 +59,11 @@ func TestBudgetOfConcurrentBuilds(t *testing.T) {
 		t.Errorf("the first build is %s: %s", first.State, first.Why)
 	}
 	// What the first one reserved is over; what it has is not.
+	r.rests("later")
 	if u := r.upload(Upload{List: "later", Format: build.TXT, By: by}, lines(0, 1000)); u.State != Failed || strings.Contains(u.Why, "reserved") {
 		t.Errorf("a third build is %s: %s", u.State, u.Why)
 	}
+	r.rests("later")
 	if u := r.upload(Upload{List: "later", Format: build.TXT, By: by}, lines(0, 100)); u.State != Ready {
 		t.Errorf("a small build is %s: %s", u.State, u.Why)
 	}

@@ -58,9 +58,15 @@ func (m *Manager) progress(id string, p build.Progress) {
 func (m *Manager) build(ctx context.Context, h *namelist.Head, op namelist.Operation, to string, based bool, by namelist.By,
 	progress func(build.Progress), change func(*build.Plan),
 ) (*build.Result, *namelist.Version, error) {
+	if h.Op.ID != op.ID { // a lease that lapsed before this process began
+		return nil, nil, conflict("operation %s of list %s is over", op.ID, h.Name)
+	}
 	server, err := m.cfg.Server(ctx, to)
 	if err != nil {
 		return nil, nil, err
+	}
+	if h.Op.Segments > 0 { // an earlier process has written
+		m.writes(op, h.Op.Reservation)
 	}
 	// The id of the operation is that of the build: whoever ends the operation knows what to
 	// remove.
@@ -165,6 +171,7 @@ func (m *Manager) budget(ctx context.Context, list string, op namelist.Operation
 	}
 	b.Reserve = func(ctx context.Context, need namelist.Reservation) (lists, others int64, err error) {
 		need.Server = server
+		m.writes(op, need)
 		if err := m.control.Reserve(ctx, list, op, need); err != nil {
 			return 0, 0, err
 		}
@@ -185,6 +192,13 @@ func (m *Manager) budget(ctx context.Context, list string, op namelist.Operation
 		return lists, others, err
 	}
 	return b, nil
+}
+
+// writes keeps what a build writes until it is removed, or a version.
+func (m *Manager) writes(op namelist.Operation, r namelist.Reservation) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.wrote[op.ID] = r
 }
 
 // each goes through all lists.

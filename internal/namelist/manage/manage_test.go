@@ -28,6 +28,7 @@ type rig struct {
 	ctx     context.Context
 	control *namelist.Control
 	redis   *redistest.Target
+	prefix  string
 	servers map[string]*build.Segments
 }
 
@@ -37,8 +38,8 @@ func newRig(t *testing.T, redis *redistest.Target, before ...func(r *rig)) *rig 
 	ctx, cancel := context.WithTimeout(context.Background(), 2*patience)
 	t.Cleanup(cancel)
 	log := zaptest.NewLogger(t)
-	r := &rig{t: t, ctx: ctx, redis: redis, servers: make(map[string]*build.Segments)}
 	prefix := redis.Prefix(t)
+	r := &rig{t: t, ctx: ctx, redis: redis, prefix: prefix, servers: make(map[string]*build.Segments)}
 	r.control = namelist.NewControl(redis.RoleClient(t), prefix, redis.IsCluster(), log, nil)
 	for _, name := range []string{"", "second"} {
 		p := prefix
@@ -58,7 +59,7 @@ func newRig(t *testing.T, redis *redistest.Target, before ...func(r *rig)) *rig 
 // put makes one more list server known.
 func (r *rig) put(s namelist.Server, cfg build.SegmentsConfig) {
 	r.t.Helper()
-	cfg.Prefix, cfg.Cluster = r.redis.Prefix(r.t)+s.Name, r.redis.IsCluster()
+	cfg.Prefix, cfg.Cluster = r.prefix+s.Name, r.redis.IsCluster()
 	r.servers[s.Name] = build.NewSegments(cfg, r.redis.RoleClient(r.t), zaptest.NewLogger(r.t), nil)
 	r.check(r.control.PutServer(r.ctx, s))
 }
@@ -138,6 +139,12 @@ func (r *rig) head(list string) namelist.Head {
 	h, err := r.control.Head(r.ctx, list)
 	r.check(err)
 	return h
+}
+
+// rests waits until nothing runs.
+func (r *rig) rests(list string) {
+	r.t.Helper()
+	r.until("the operation is over", func() bool { h := r.head(list); return h.Op.ID == "" })
 }
 
 // serves waits until a version serves and nothing runs.
@@ -277,7 +284,7 @@ func TestLife(t *testing.T) {
 func (r *rig) dataKeys() (keys []string) {
 	r.t.Helper()
 	for _, node := range r.redis.Client(r.t).Nodes() {
-		got, err := node.Do(r.ctx, node.B().Keys().Pattern(r.redis.Prefix(r.t)+"*:lists:{*_*}").Build()).AsStrSlice()
+		got, err := node.Do(r.ctx, node.B().Keys().Pattern(r.prefix+"*:lists:{*_*}").Build()).AsStrSlice()
 		r.check(err)
 		keys = append(keys, got...)
 	}
@@ -396,7 +403,7 @@ func TestRemovesNothingInUse(t *testing.T) {
 	}
 	old.State, old.Birth = namelist.Deleting, "another"
 	r.check(r.tend(&old))
-	r.check(r.sweepServers(endedBuild{list: "vip", number: 2, build: r.head("vip").Serving.Build}))
+	r.check(r.removeBuild(endedBuild{list: "vip", version: *r.head("vip").Serving}))
 	r.members("vip", "user-0:true", "user-99:true", "user-100:false")
 }
 

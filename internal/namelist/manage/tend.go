@@ -2,7 +2,6 @@ package manage
 
 import (
 	"context"
-	"errors"
 	"slices"
 	"time"
 
@@ -186,9 +185,7 @@ func (m *Manager) dropVersions(ctx context.Context, h *namelist.Head) error {
 		if _, err := m.control.DropVersion(ctx, h.Name, v.Number); err != nil {
 			return err
 		}
-		m.mu.Lock()
-		m.ended = append(m.ended, endedBuild{list: h.Name, build: v.Build, number: v.Number})
-		m.mu.Unlock()
+		m.remember(h.Name, *v)
 	}
 	return nil
 }
@@ -207,9 +204,9 @@ func (m *Manager) removeEnded() {
 			stays = append(stays, e)
 			continue
 		}
-		if err := m.sweepServers(e); err != nil {
+		if err := m.removeBuild(e); err != nil {
 			if m.ctx.Err() == nil {
-				m.log.Warn("keys of an ended build not removed", zap.String("list", e.list), zap.Int64("version", e.number), zap.Error(err))
+				m.log.Warn("keys of an ended build not removed", zap.String("list", e.list), zap.Int64("version", e.version.Number), zap.Error(err))
 			}
 			stays = append(stays, e)
 		} else if !again {
@@ -222,27 +219,22 @@ func (m *Manager) removeEnded() {
 	m.ended = append(m.ended, stays...)
 }
 
-// sweepServers removes the keys of one build from all list servers: a move may have written to any.
-func (m *Manager) sweepServers(e endedBuild) error {
-	ctx, cancel := context.WithTimeout(m.ctx, time.Minute)
+// removeTimeout bounds the removal of one version's keys.
+const removeTimeout = 10 * time.Minute
+
+// removeBuild removes the keys of one build.
+func (m *Manager) removeBuild(e endedBuild) error {
+	ctx, cancel := context.WithTimeout(m.ctx, removeTimeout)
 	defer cancel()
 	if used, err := m.isVersion(ctx, e); used || err != nil {
 		return err
 	}
-	servers, err := m.control.Servers(ctx)
+	server, err := m.cfg.Server(ctx, e.version.Server)
 	if err != nil {
 		return err
 	}
-	servers = append(servers, namelist.Server{}) // the control server
-	var failed error
-	for _, s := range servers {
-		server, err := m.cfg.Server(ctx, s.Name)
-		if err == nil {
-			_, err = server.Sweep(ctx, e.list, e.number, e.build)
-		}
-		failed = errors.Join(failed, err)
-	}
-	return failed
+	_, err = server.Unlink(ctx, e.list, &e.version)
+	return err
 }
 
 // isVersion reports whether an ended build has become a version that is in use. One that is not is
@@ -252,10 +244,10 @@ func (m *Manager) isVersion(ctx context.Context, e endedBuild) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	if !slices.ContainsFunc(versions, func(v namelist.Version) bool { return v.Number == e.number && v.Build == e.build }) {
+	if !slices.ContainsFunc(versions, func(v namelist.Version) bool { return v.Number == e.version.Number && v.Build == e.version.Build }) {
 		return false, nil
 	}
-	_, err = m.control.DropVersion(ctx, e.list, e.number)
+	_, err = m.control.DropVersion(ctx, e.list, e.version.Number)
 	switch freeslot.CodeOf(err) {
 	case freeslot.CodeConflict:
 		return true, nil

@@ -195,6 +195,14 @@ type EntriesRequest struct {
 	ByWhom
 }
 
+// CollectRequest looks for keys that no list needs any more.
+type CollectRequest struct {
+	// Server and the rest are documented for their readers in the tags.
+	Server string `json:"server,omitempty" doc:"The list server to look through. Absent means all, the control server among them."`
+	DryRun bool   `json:"dry_run,omitempty" doc:"Remove nothing."`
+	After  string `json:"after,omitempty" doc:"The next of the answer before. Absent begins."`
+}
+
 // ListChanged is the answer to a change.
 type ListChanged struct {
 	Revision int64 `json:"revision" doc:"The revision of the list that has the change."`

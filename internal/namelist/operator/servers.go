@@ -102,21 +102,9 @@ func (s *servers) connect(name string) (*build.Segments, func(), error) {
 	}
 	segments := build.SegmentsConfig{Prefix: cfg.Redis.KeyPrefix, Cluster: topology.Cluster}
 	if name == "" {
-		segments.Pace = pace // it carries jobs, too
+		segments.Pace = build.Rest // it carries jobs, too
 	}
 	return build.NewSegments(segments, clients.For(0), s.env.Log.Named("lists"), nil), clients.Close, nil
-}
-
-// pace lets a server that also carries jobs rest three times as long as a call took.
-func pace(ctx context.Context, took time.Duration) error {
-	timer := time.NewTimer(3 * took)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-		return ctx.Err()
-	case <-timer.C:
-		return nil
-	}
 }
 
 // address is a URL without credentials: readers have their own.
