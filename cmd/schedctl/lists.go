@@ -521,7 +521,7 @@ func addBuilds(all, page []manage.LeftBuild) []manage.LeftBuild {
 
 type listsRmCmd struct {
 	oneList
-	Force bool   `help:"Also while live clients use it."`
+	Force bool   `help:"Also while live clients use it. Of a list that is being deleted: forget its keys whose list server is not there."`
 	Note  string `help:"Why."`
 }
 
@@ -534,5 +534,12 @@ func (c *listsRmCmd) Run(a *app) error {
 	if c.Note != "" {
 		query.Set("note", c.Note)
 	}
-	return a.call(http.MethodDelete, c.path(), query, nil, nil)
+	var out operator.ListDeleted
+	if err := a.call(http.MethodDelete, c.path(), query, nil, &out); err != nil {
+		return err
+	}
+	for _, left := range out.Left {
+		a.warn("keys of list %s stay: %s", c.List, left)
+	}
+	return nil
 }

@@ -45,9 +45,12 @@ type Config struct {
 	// Dir is the folder of uploads and builds. It is this manager's alone.
 	Dir   string
 	Pause time.Duration
-	// Server opens a list server by its name; empty is the control server.
+	// Server opens a list server by its name; empty is the control server. Errors: ErrNoServer.
 	Server func(ctx context.Context, name string) (*build.Segments, error)
 }
+
+// ErrNoServer is returned for a list server that is not configured.
+var ErrNoServer = errors.New("this replica does not have it in lists.servers")
 
 // Manager does a replica's work for lists. Its methods are safe for concurrent use.
 type Manager struct {

@@ -2,7 +2,10 @@ package manage
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"go.uber.org/zap"
@@ -153,6 +156,41 @@ func (m *Manager) remove(ctx context.Context, h *namelist.Head) error {
 	return m.control.FinishDelete(ctx, h.Name)
 }
 
+// Delete begins the end of a list. Of one that is being deleted already, force forgets the keys
+// that are left, and ends it. left says which of them stay, because their server is not there.
+func (m *Manager) Delete(ctx context.Context, list string, force bool, by namelist.By) (h namelist.Head, left []string, err error) {
+	if h, err = m.control.Head(ctx, list); err != nil {
+		return h, nil, err
+	}
+	if h.State != namelist.Deleting {
+		h, err = m.control.Delete(ctx, list, namelist.AnyVersion, force, by)
+		return h, nil, err
+	}
+	versions, err := m.control.Versions(ctx, list)
+	if err != nil {
+		return h, nil, err
+	}
+	for i := range versions {
+		if _, err := m.cfg.Server(ctx, versions[i].Server); err != nil {
+			left = append(left, fmt.Sprintf("version %d: %v", versions[i].Number, err))
+		}
+	}
+	switch {
+	case force:
+	case len(left) > 0:
+		return h, nil, conflict("list %s is being deleted, but not all of its keys can be removed (%s); force forgets them", list, strings.Join(left, "; "))
+	default:
+		return h, nil, conflict("list %s is being deleted", list)
+	}
+	if err := m.control.FinishDelete(ctx, list); err != nil {
+		return h, nil, err
+	}
+	for i := range versions {
+		m.remember(list, versions[i])
+	}
+	return h, left, nil
+}
+
 // dropVersions removes versions that nobody needs any more.
 func (m *Manager) dropVersions(ctx context.Context, h *namelist.Head) error {
 	if h.Serving == nil {
@@ -208,7 +246,9 @@ func (m *Manager) removeEnded() {
 			if m.ctx.Err() == nil {
 				m.log.Warn("keys of an ended build not removed", zap.String("list", e.list), zap.Int64("version", e.version.Number), zap.Error(err))
 			}
-			stays = append(stays, e)
+			if !errors.Is(err, ErrNoServer) {
+				stays = append(stays, e)
+			}
 		} else if !again {
 			e.at = time.Now()
 			stays = append(stays, e)

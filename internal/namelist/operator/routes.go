@@ -205,10 +205,10 @@ func fixed(h *namelist.Head, q *ListSpec) error {
 	return found.Err()
 }
 
-func (r *routes) delete(ctx context.Context, in *deleteInput) (*output[ListChanged], error) {
-	return handle(ctx, r, "delete the list", in, func(ctx context.Context, in *deleteInput) (ListChanged, error) {
-		h, err := r.control.Delete(ctx, in.List, namelist.AnyVersion, in.Force, ByWhom{Note: in.Note}.by(ctx))
-		return ListChanged{h.Revision}, err
+func (r *routes) delete(ctx context.Context, in *deleteInput) (*output[ListDeleted], error) {
+	return handle(ctx, r, "delete the list", in, func(ctx context.Context, in *deleteInput) (ListDeleted, error) {
+		h, left, err := r.manager.Delete(ctx, in.List, in.Force, ByWhom{Note: in.Note}.by(ctx))
+		return ListDeleted{ListChanged{h.Revision}, left}, err
 	})
 }
 

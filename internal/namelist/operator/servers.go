@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/freeslot/freeslot/internal/namelist/build"
+	"github.com/freeslot/freeslot/internal/namelist/manage"
 	redisclient "github.com/freeslot/freeslot/internal/redis/client"
 	"github.com/freeslot/freeslot/internal/replica/feature"
 )
@@ -88,7 +89,7 @@ func (s *servers) connect(name string) (*build.Segments, func(), error) {
 	if name != "" {
 		server, ok := cfg.Lists.Servers[name]
 		if !ok {
-			return nil, nil, fmt.Errorf("this replica does not have list server %s in lists.servers", name)
+			return nil, nil, fmt.Errorf("list server %q: %w", name, manage.ErrNoServer)
 		}
 		to.URL = server.URL
 	}
