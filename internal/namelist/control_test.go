@@ -196,15 +196,15 @@ func TestStep(t *testing.T) {
 				saw.raw = strings.Join(parts, " ")
 				once(field, codeDiffer, change{fields: []string{"filter", "none"}}, &saw)
 			}
-			once("another version", codeDiffer, change{fields: []string{"filter", "none"}, watched: n, json: text + " "}, &h)
-			once("a missing version", codeDiffer, change{fields: []string{"filter", "none"}, watched: 99, json: text}, &h)
+			once("another version", codeDiffer, change{fields: []string{"filter", "none"}, watched: []string{number(n), text + " "}}, &h)
+			once("a missing version", codeDiffer, change{fields: []string{"filter", "none"}, watched: []string{number(n), text, "99", text}}, &h)
 		})
-		once("as seen", codeDone, change{fields: []string{"filter", "none"}, watched: n, json: text}, &h)
+		once("as seen", codeDone, change{fields: []string{"filter", "none"}, watched: []string{number(n), text}}, &h)
 		if again := ok[Head](t)(r.Head(ctx, "vip")); again.Revision != h.Revision+1 || again.Filter != filter.None {
 			t.Errorf("%+v", again)
 		}
 		// The same call again, as after an answer that was lost.
-		args := []string{"vip", r.k.change("vip"), "id", "", h.raw, "", "", "2", "state", "frozen"}
+		args := []string{"vip", r.k.change("vip"), "id", "", h.raw, "0", "2", "state", "frozen"}
 		for _, want := range []int64{codeDone, codeRepeat} {
 			before := r.keysOf("vip")
 			a := reply(r.runner.Call(ctx, scripts["step"], r.k.all("vip"), args))

@@ -119,8 +119,10 @@ type Version struct {
 	// Damaged says what of it was found missing; empty is nothing. It is no target of a switch.
 	Damaged string `json:"damaged,omitzero"`
 	AtMS    int64  `json:"at_ms"` // when it was ready, by Redis' clock
-	Author  string `json:"author,omitzero"`
-	Note    string `json:"note,omitzero"`
+	// StoppedMS is when it served last, by Redis' clock; 0 of one that serves, or never did.
+	StoppedMS int64  `json:"stopped_ms,omitzero"`
+	Author    string `json:"author,omitzero"`
+	Note      string `json:"note,omitzero"`
 }
 
 // Entry is an id with its expiry.

@@ -249,7 +249,7 @@ type seen struct {
 	Revision, Number, Edited, Floor int64
 	Op                              Operation
 	Lapsed                          bool
-	Versions                        map[int64][2]bool
+	Versions                        map[int64][3]bool
 	Staged                          map[string]Change
 	IDs                             map[string]bool // of the serving version
 	Behind                          int             // entries behind its base
@@ -270,11 +270,11 @@ func (m *model) check(t *rapid.T) {
 	h := &d.Head
 	want := seen{
 		State: w.state, Serving: w.serving, Next: w.next, Revision: w.revision, Number: w.number, Edited: int64(w.entries(0)), Floor: w.floor(),
-		Versions: make(map[int64][2]bool), Staged: w.staged,
+		Versions: make(map[int64][3]bool), Staged: w.staged,
 	}
 	got := seen{
 		State: h.State, Serving: h.serving(), Revision: h.Revision, Number: h.Number, Edited: h.Edited, Floor: h.Floor,
-		Op: h.Op, Lapsed: h.Lapsed(), Versions: make(map[int64][2]bool), Staged: make(map[string]Change),
+		Op: h.Op, Lapsed: h.Lapsed(), Versions: make(map[int64][3]bool), Staged: make(map[string]Change),
 	}
 	if h.Next != nil {
 		got.Next = h.Next.Number
@@ -289,10 +289,10 @@ func (m *model) check(t *rapid.T) {
 		t.Fatal(err)
 	}
 	for _, v := range versions {
-		got.Versions[v.Number] = [2]bool{v.Doubt != "", v.Damaged != ""}
+		got.Versions[v.Number] = [3]bool{v.Doubt != "", v.Damaged != "", v.StoppedMS != 0}
 	}
 	for n, v := range w.versions {
-		want.Versions[n] = [2]bool{v.doubt, v.damaged}
+		want.Versions[n] = [3]bool{v.doubt, v.damaged, v.stopped}
 	}
 	staged, err := m.Staged(context.Background(), m.list)
 	if err != nil {

@@ -202,7 +202,15 @@ func (c *Control) Switch(ctx context.Context, list string, op Operation, serving
 			return nil, err
 		}
 		ch := &change{fields: append(idle(Active), "serving", number(h.Op.Number))}
-		return ch, c.watch(ctx, h, h.Op.Number, ch)
+		if err := c.watch(ctx, h, h.Op.Number, ch); err != nil {
+			return nil, err
+		}
+		if h.Serving != nil {
+			if err := c.stopped(ctx, list, h.Serving.Number, h.At, ch); err != nil {
+				return nil, err
+			}
+		}
+		return ch, c.stopped(ctx, list, h.Op.Number, time.Time{}, ch)
 	})
 }
 

@@ -40,6 +40,7 @@ type twinVersion struct {
 	base           int64
 	content        map[string]bool
 	doubt, damaged bool
+	stopped        bool
 }
 
 type twinEdit struct {
@@ -293,7 +294,11 @@ func (w *twin) switches(op Operation, prepare bool) freeslot.Code {
 		w.revision++
 		return done
 	}
+	if before := w.versions[w.serving]; before != nil {
+		before.stopped = true
+	}
 	w.serving = w.op.number
+	w.versions[w.serving].stopped = false
 	w.idle(Active)
 	return done
 }

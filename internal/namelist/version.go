@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/redis/rueidis"
 
@@ -44,8 +45,25 @@ func (c *Control) watch(ctx context.Context, h *Head, n int64, ch *change) error
 	if err != nil {
 		return err
 	}
-	ch.watched, ch.json = n, text
+	ch.watched = append(ch.watched, number(n), text)
 	return h.Target(v)
+}
+
+// stopped writes when a version has served last; zero is that it serves.
+func (c *Control) stopped(ctx context.Context, list string, n int64, at time.Time, ch *change) error {
+	v, before, err := c.version(ctx, list, n)
+	if freeslot.CodeOf(err) == freeslot.CodeNotFound {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	if v.StoppedMS = 0; !at.IsZero() {
+		v.StoppedMS = at.UnixMilli()
+	}
+	after, err := json.Marshal(v)
+	ch.watched, ch.versions = append(ch.watched, number(n), before), append(ch.versions, number(n), string(after))
+	return err
 }
 
 func (c *Control) version(ctx context.Context, list string, n int64) (v *Version, text string, err error) {
@@ -142,6 +160,6 @@ func (c *Control) amend(ctx context.Context, what, list string, n int64, decide 
 				return nil, err
 			}
 		}
-		return &change{versions: []string{number(n), string(after)}, watched: n, json: before}, nil
+		return &change{versions: []string{number(n), string(after)}, watched: []string{number(n), before}}, nil
 	})
 }

@@ -191,6 +191,35 @@ func (m *Manager) Delete(ctx context.Context, list string, force bool, by nameli
 	return h, left, nil
 }
 
+// servedLife is how long a version stays for live clients that go on to serve it.
+const servedLife = 24 * time.Hour
+
+// kept are the versions that stay anyway: the serving one, the newest above it, and the newest below
+// that can be rolled back to; at least two. versions begin with the newest.
+func kept(h *namelist.Head, versions []namelist.Version) map[int64]bool {
+	keep := map[int64]bool{h.Serving.Number: true}
+	back, older := int64(0), int64(0)
+	for i := range versions {
+		v := &versions[i]
+		switch {
+		case v.Number > h.Serving.Number:
+			if len(keep) <= keepVersions {
+				keep[v.Number] = true
+			}
+		case v.Number < h.Serving.Number:
+			older = max(older, v.Number)
+			if h.Target(v) == nil {
+				back = max(back, v.Number)
+			}
+		}
+	}
+	if len(keep) == 1 && back == 0 {
+		back = older
+	}
+	keep[back] = true
+	return keep
+}
+
 // dropVersions removes versions that nobody needs any more.
 func (m *Manager) dropVersions(ctx context.Context, h *namelist.Head) error {
 	if h.Serving == nil {
@@ -204,19 +233,12 @@ func (m *Manager) dropVersions(ctx context.Context, h *namelist.Head) error {
 	if err != nil {
 		return err
 	}
-	newer, older := 0, 0
-	for i := range versions { // the newest first
+	keep := kept(h, versions)
+	for i := range versions {
 		v := &versions[i]
-		stays := v.Number == h.Serving.Number
-		switch {
-		case v.Number > h.Serving.Number:
-			newer++
-			stays = newer <= keepVersions
-		case v.Number < h.Serving.Number && h.Target(v) == nil: // another one is no target of a rollback
-			older++
-			stays = older < keepVersions
-		}
-		if stays || slices.ContainsFunc(live, func(c namelist.Client) bool { return c.Serves == v.Number }) {
+		asked := h.At.UnixMilli()-max(v.StoppedMS, v.AtMS) < servedLife.Milliseconds() &&
+			slices.ContainsFunc(live, func(c namelist.Client) bool { return c.Serves == v.Number })
+		if keep[v.Number] || asked {
 			continue
 		}
 		// First the record: nobody can switch to it any more.
