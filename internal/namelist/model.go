@@ -119,6 +119,8 @@ type Version struct {
 	// Damaged says what of it was found missing; empty is nothing. It is no target of a switch.
 	Damaged string `json:"damaged,omitzero"`
 	AtMS    int64  `json:"at_ms"` // when it was ready, by Redis' clock
+	// VerifiedMS is when a replica began to read it back by itself, by Redis' clock; 0 is never.
+	VerifiedMS int64 `json:"verified_ms,omitzero"`
 	// StoppedMS is when it served last, by Redis' clock; 0 of one that serves, or never did.
 	StoppedMS int64  `json:"stopped_ms,omitzero"`
 	Author    string `json:"author,omitzero"`

@@ -72,7 +72,9 @@ type Manager struct {
 	// replica cancels the operation.
 	wrote map[string]namelist.Reservation // guarded by mu
 	// ended are the versions that were removed, to be removed again after lateWrites.
-	ended []endedBuild // guarded by mu
+	ended       []endedBuild       // guarded by mu
+	verifyEvery time.Duration      // tests have less
+	verifies    chan namelist.Head // for verifyLoop, when it waits
 	// compactions are by list, and tendLoop's.
 	compactions map[string]compaction
 }
@@ -92,7 +94,7 @@ func New(cfg Config, control *namelist.Control, log *zap.Logger) *Manager {
 	if cfg.Pause == 0 {
 		cfg.Pause = DefaultPause
 	}
-	m := &Manager{cfg: cfg, control: control, log: log, slots: make(chan struct{}, maxBuilds), uploads: make(map[string]*Upload), wrote: make(map[string]namelist.Reservation), compactions: make(map[string]compaction)}
+	m := &Manager{cfg: cfg, control: control, log: log, slots: make(chan struct{}, maxBuilds), uploads: make(map[string]*Upload), wrote: make(map[string]namelist.Reservation), compactions: make(map[string]compaction), verifyEvery: verifyEvery, verifies: make(chan namelist.Head)}
 	m.ctx, m.cancel = context.WithCancel(context.Background())
 	return m
 }
@@ -106,7 +108,12 @@ func (m *Manager) Start(context.Context) error {
 	if err := m.readUploads(); err != nil {
 		return fmt.Errorf("uploads of lists: %w", err)
 	}
-	m.start.Do(func() { m.loops.Go(m.tendLoop); m.loops.Go(m.sweepLoop); m.loops.Go(m.collectLoop) })
+	m.start.Do(func() {
+		m.loops.Go(m.tendLoop)
+		m.loops.Go(m.sweepLoop)
+		m.loops.Go(m.collectLoop)
+		m.loops.Go(m.verifyLoop)
+	})
 	return nil
 }
 

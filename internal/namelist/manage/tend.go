@@ -32,6 +32,7 @@ func (m *Manager) tendLoop() {
 		}
 		m.dropOld()
 		err := m.each(m.ctx, func(h *namelist.Head) error {
+			m.verifySoon(h)
 			if err := m.tend(h); err != nil && m.ctx.Err() == nil {
 				m.log.Warn("list not looked after", zap.String("list", h.Name), zap.Error(err))
 			}
@@ -66,15 +67,9 @@ func (m *Manager) tend(h *namelist.Head) error {
 		return m.end(ctx, h)
 	case h.State == namelist.Deleting:
 		return m.remove(ctx, h)
-	case h.State == namelist.Active && h.Op.ID == "" && h.Serving != nil && h.Edited-h.Serving.Edited >= namelist.CompactFrom:
-		if !m.compactionDue(h) {
-			return nil
-		}
-		_, err := m.Rebuild(ctx, h.Name, namelist.OpCompact, "", namelist.By{Author: "compaction"})
-		if freeslot.CodeOf(err) == freeslot.CodeConflict || freeslot.CodeOf(err) == freeslot.CodeOverloaded {
-			return nil // another replica, or an operator, was first; or later
-		}
-		return err
+	case compactable(h):
+		m.compact(ctx, h)
+		return nil
 	case h.Op.ID == "":
 		return m.dropVersions(ctx, h)
 	}
@@ -94,24 +89,48 @@ const (
 	maxCompactPause = time.Hour
 )
 
-// compactionDue lets each try wait twice as long as the one before: one that is refused reads the
-// whole list. It is only for tendLoop.
-func (m *Manager) compactionDue(h *namelist.Head) bool {
+// compactable reports whether a list has so many edits that it needs a new version.
+func compactable(h *namelist.Head) bool {
+	return h.Serving != nil && h.State != namelist.Frozen && h.Op.Kind != namelist.OpCompact && h.Edited-h.Serving.Edited >= namelist.CompactFrom
+}
+
+// compact begins a compaction, or tells why it cannot. Each try waits twice as long as the one
+// before: one that fails may have read the whole list. It is only for tendLoop.
+func (m *Manager) compact(ctx context.Context, h *namelist.Head) {
 	c := m.compactions[h.Name]
 	if c.serving != h.Serving.Number {
 		c = compaction{serving: h.Serving.Number}
 	}
-	if h.Serving.Damaged != "" || time.Now().Before(c.next) {
-		return false
+	if time.Now().Before(c.next) {
+		return
 	}
-	if c.wait > 0 {
-		m.log.Warn("compaction of a list did not succeed, and is tried again", zap.String("list", h.Name),
-			zap.Int64("edits", h.Edited-h.Serving.Edited), zap.Duration("next", 2*c.wait))
-	}
+	first := c.wait == 0
 	c.wait = min(max(2*c.wait, compactPause), maxCompactPause)
 	c.next = time.Now().Add(c.wait)
 	m.compactions[h.Name] = c
-	return true
+	if why := m.beginCompaction(ctx, h, first); why != nil && m.ctx.Err() == nil {
+		// A metric of late compactions belongs here; one that began and failed is told by work.
+		m.log.Warn("compaction of a list is late", zap.String("list", h.Name), zap.Int64("edits", h.Edited-h.Serving.Edited),
+			zap.Duration("next", c.wait), zap.Error(why))
+	}
+}
+
+func (m *Manager) beginCompaction(ctx context.Context, h *namelist.Head, first bool) error {
+	switch {
+	case h.Serving.Damaged != "":
+		return conflict("version %d is damaged: %s; import the list anew", h.Serving.Number, h.Serving.Damaged)
+	case h.Op.ID != "" && first:
+		return nil // it may be over soon
+	case h.Op.ID != "":
+		return conflict("operation %s (%s) of %s runs since %s", h.Op.ID, h.Op.Kind, h.Op.Holder, h.Op.Since.UTC().Format(time.RFC3339))
+	}
+	_, err := m.Rebuild(ctx, h.Name, namelist.OpCompact, "", namelist.By{Author: "compaction"})
+	if freeslot.CodeOf(err) == freeslot.CodeConflict {
+		if now, err := m.control.Head(ctx, h.Name); err == nil && !compactable(&now) {
+			return nil // another replica was first
+		}
+	}
+	return err
 }
 
 // end ends an operation whose replica is gone. A switch that has moved the pointer is over by the
