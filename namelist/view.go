@@ -227,6 +227,8 @@ func (v *view) event(e *lists.Event, now time.Duration) {
 		}
 	case e.Birth != v.birth:
 		v.forget(now)
+	case e.History != "" && v.history != "" && e.History != v.history: // the revisions may be of both
+		v.reload(now + rand.N(spread))
 	case e.Revision <= v.revision:
 	case e.Revision > v.revision+1:
 		v.gaps++
