@@ -232,6 +232,7 @@ func (m *Manager) Chunk(id string, offset int64, data []byte, sum uint32) (Uploa
 	if err := file.Close(); err != nil {
 		return u, err
 	}
+	m.metrics.uploaded.Add(float64(len(data)))
 	u.Bytes, u.Touched = max(u.Bytes, offset+int64(len(data))), time.Now()
 	return u, m.keep(&u)
 }

@@ -26,7 +26,7 @@ func newPart(env *feature.Env) feature.Part {
 	control := namelist.NewControl(env.Commands(0), cfg.Redis.KeyPrefix, cluster, log, nil)
 	s := newServers(env)
 	dir := cmp.Or(cfg.Lists.Dir, filepath.Join(os.TempDir(), "freeslot-lists-"+cfg.ReplicaID))
-	m := manage.New(manage.Config{Self: cfg.ReplicaID, URL: cfg.Advertise, Dir: dir, Server: s.open}, control, log)
+	m := manage.New(manage.Config{Self: cfg.ReplicaID, URL: cfg.Advertise, Dir: dir, Server: s.open, Metrics: env.Metrics}, control, log)
 	start := func(ctx context.Context) error {
 		for name, server := range cfg.Lists.Servers {
 			if err := control.PutServer(ctx, namelist.Server{Name: name, Addresses: []string{address(server.URL)}, MaxBytes: server.MaxBytes}); err != nil {
