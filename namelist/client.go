@@ -73,6 +73,9 @@ func newClient(cfg Config) *Client {
 		cache: newCache(cfg.MaxBytes / 4), asks: asks{pending: make(map[askKey]*ask)},
 		added: make(chan struct{}, 1), look: make(chan struct{}, 1),
 	}
+	if cfg.Registerer != nil {
+		c.register(cfg.Registerer)
+	}
 	c.ctx, c.cancel = context.WithCancel(context.Background())
 	if cfg.SnapshotDir != "" {
 		c.disk = newSnapshots(cfg.SnapshotDir, cfg.KeyPrefix, cfg.Logger)

@@ -1,8 +1,15 @@
 package namelist
 
-import "github.com/prometheus/client_golang/prometheus"
+import (
+	"maps"
+	"slices"
+	"time"
 
-// metrics are a client's. None is labelled by list or id.
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// metrics are a client's. Answers that memory gives are not counted: a miss takes some 30 ns, and a
+// counter that all callers share would slow them all down. None has an id.
 type metrics struct {
 	asked, gaps, failed prometheus.Counter
 	unknown             *prometheus.CounterVec
@@ -10,19 +17,95 @@ type metrics struct {
 }
 
 func newMetrics(reg prometheus.Registerer) *metrics {
-	opts := func(name, help string) prometheus.Opts {
-		return prometheus.Opts{Namespace: "freeslot", Subsystem: "namelist", Name: name, Help: help}
-	}
 	m := &metrics{
-		asked:   prometheus.NewCounter(prometheus.CounterOpts(opts("asked_total", "Ids that Redis was asked for."))),
-		gaps:    prometheus.NewCounter(prometheus.CounterOpts(opts("gaps_total", "Events that did not follow the one before, so that changes were fetched."))),
-		failed:  prometheus.NewCounter(prometheus.CounterOpts(opts("failed_calls_total", "Calls that read lists and filters and had no answer."))),
-		unknown: prometheus.NewCounterVec(prometheus.CounterOpts(opts("unknown_total", "Checks that asked Redis and are unknown.")), []string{"reason"}),
-		bytes:   prometheus.NewGauge(prometheus.GaugeOpts(opts("bytes", "Memory that filters and edits need."))),
-		stale:   prometheus.NewGauge(prometheus.GaugeOpts(opts("stale_lists", "Lists of which nothing was heard for three seconds."))),
+		asked:   prometheus.NewCounter(prometheus.CounterOpts(metricOpts("asked_total", "Ids that Redis was asked for."))),
+		gaps:    prometheus.NewCounter(prometheus.CounterOpts(metricOpts("gaps_total", "Events that did not follow the one before, so that changes were fetched."))),
+		failed:  prometheus.NewCounter(prometheus.CounterOpts(metricOpts("failed_calls_total", "Calls that read lists and filters and had no answer."))),
+		unknown: prometheus.NewCounterVec(prometheus.CounterOpts(metricOpts("unknown_total", "Checks that asked Redis and are unknown.")), []string{"reason"}),
+		bytes:   prometheus.NewGauge(prometheus.GaugeOpts(metricOpts("bytes", "Memory that filters and edits need."))),
+		stale:   prometheus.NewGauge(prometheus.GaugeOpts(metricOpts("stale_lists", "Lists of which nothing was heard for three seconds."))),
 	}
 	if reg != nil {
 		reg.MustRegister(m.asked, m.gaps, m.failed, m.unknown, m.bytes, m.stale)
 	}
 	return m
+}
+
+func metricOpts(name, help string) prometheus.Opts {
+	return prometheus.Opts{Namespace: "freeslot", Subsystem: "namelist", Name: name, Help: help}
+}
+
+// register has the metrics that are read when they are asked for.
+func (c *Client) register(reg prometheus.Registerer) {
+	gauge := func(name, help string, value func() float64) prometheus.Collector {
+		return prometheus.NewGaugeFunc(prometheus.GaugeOpts(metricOpts(name, help)), value)
+	}
+	reg.MustRegister(listMetrics{c},
+		gauge("lists", "Lists that are followed.", func() float64 { return float64(len(c.names())) }),
+		gauge("asks_in_flight", "Ids that Redis is being asked for; from 1,024 on further checks are unknown.", func() float64 {
+			c.asks.mu.Lock()
+			defer c.asks.mu.Unlock()
+			return float64(len(c.asks.pending))
+		}),
+		gauge("cache_bytes", "Memory that cached answers of Redis need.", func() float64 {
+			c.cache.mu.Lock()
+			defer c.cache.mu.Unlock()
+			return float64(c.cache.bytes)
+		}),
+	)
+}
+
+// names are those of all lists, sorted.
+func (c *Client) names() []string {
+	all := make(map[string]bool)
+	c.lists.Range(func(name, _ any) bool { all[name.(string)] = true; return true })
+	return slices.Sorted(maps.Keys(all))
+}
+
+// listSeries bounds the lists that have metrics of their own: the first by name.
+const listSeries = 100
+
+// listMetrics are those of each list.
+type listMetrics struct{ c *Client }
+
+// listGauges are read from a list's picture; ok is false where there is no such value.
+var listGauges = []struct {
+	desc *prometheus.Desc
+	of   func(p *picture) (value float64, ok bool)
+}{
+	{listDesc("version", "Version that answers; 0 without one."), func(p *picture) (float64, bool) { return float64(p.status.Version), true }},
+	{listDesc("revision", "Revision up to which the list's edits are in answers."), func(p *picture) (float64, bool) { return float64(p.revision), true }},
+	{listDesc("age_seconds", "Time for which changes of the list may not be in answers."), func(p *picture) (float64, bool) {
+		return time.Since(p.asOf).Seconds(), !p.asOf.IsZero()
+	}},
+	{listDesc("blocks", "Blocks of the version's filter."), func(p *picture) (float64, bool) { return float64(p.status.Blocks), true }},
+	{listDesc("blocks_loaded", "Blocks of the version's filter that are in memory."), func(p *picture) (float64, bool) { return float64(p.status.Loaded), true }},
+	{listDesc("edits", "Ids with an edit in memory."), func(p *picture) (float64, bool) { return float64(p.status.Edits), true }},
+	{listDesc("bytes", "Memory that the list needs."), func(p *picture) (float64, bool) { return float64(p.status.Bytes), true }},
+	{listDesc("expires_seconds", "Time until the whole list expires, by Redis' clock; of lists that do."), func(p *picture) (float64, bool) {
+		return float64(p.expires-p.clock.ms()) / 1000, p.expires != 0
+	}},
+}
+
+func listDesc(name, help string) *prometheus.Desc {
+	return prometheus.NewDesc("freeslot_namelist_list_"+name, help, []string{"list"}, nil)
+}
+
+func (m listMetrics) Describe(out chan<- *prometheus.Desc) {
+	for _, g := range listGauges {
+		out <- g.desc
+	}
+}
+
+func (m listMetrics) Collect(out chan<- prometheus.Metric) {
+	names := m.c.names()
+	for _, name := range names[:min(listSeries, len(names))] {
+		l, _ := m.c.lists.Load(name)
+		p := l.(*List).picture.Load()
+		for _, g := range listGauges {
+			if value, ok := g.of(p); ok {
+				out <- prometheus.MustNewConstMetric(g.desc, prometheus.GaugeValue, value, name)
+			}
+		}
+	}
 }

@@ -92,8 +92,7 @@ func (m *Manager) build(ctx context.Context, h *namelist.Head, op namelist.Opera
 	if err != nil {
 		var damage *build.DamageError
 		if errors.As(err, &damage) && plan.Base != nil && damage.Number == plan.Base.Number {
-			_, markErr := m.control.Damage(ctx, h.Name, plan.Base.Number, damage.Why)
-			err = errors.Join(err, markErr)
+			err = errors.Join(err, m.damage(ctx, h.Name, plan.Base.Number, damage))
 		}
 		return nil, nil, err
 	}
@@ -110,6 +109,7 @@ func (m *Manager) build(ctx context.Context, h *namelist.Head, op namelist.Opera
 	if _, err := end(ctx, h.Name, op, v); err != nil {
 		return nil, nil, err
 	}
+	m.metrics.ids.Add(float64(v.Count))
 	return result, &v, os.RemoveAll(dir)
 }
 

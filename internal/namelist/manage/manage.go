@@ -19,6 +19,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"go.uber.org/zap"
 
 	"github.com/freeslot/freeslot/internal/namelist"
@@ -49,6 +50,8 @@ type Config struct {
 	Server func(ctx context.Context, name string) (*build.Segments, error)
 	// Servers are made known again when control has lost them.
 	Servers []namelist.Server
+	// Metrics may be nil. A second manager on one registerer panics.
+	Metrics prometheus.Registerer
 }
 
 // ErrNoServer is returned for a list server that is not configured.
@@ -59,6 +62,7 @@ type Manager struct {
 	cfg     Config
 	control *namelist.Control
 	log     *zap.Logger
+	metrics *metrics
 
 	ctx    context.Context // ends with Stop
 	cancel context.CancelFunc
@@ -98,7 +102,7 @@ func New(cfg Config, control *namelist.Control, log *zap.Logger) *Manager {
 	if cfg.Pause == 0 {
 		cfg.Pause = DefaultPause
 	}
-	m := &Manager{cfg: cfg, control: control, log: log, slots: make(chan struct{}, maxBuilds), reads: make(chan struct{}, maxReads), quota: defaultQuota, uploads: make(map[string]*Upload), wrote: make(map[string]namelist.Reservation), compactions: make(map[string]compaction), verifyEvery: verifyEvery, verifies: make(chan namelist.Head)}
+	m := &Manager{cfg: cfg, control: control, log: log, metrics: newMetrics(cfg.Metrics), slots: make(chan struct{}, maxBuilds), reads: make(chan struct{}, maxReads), quota: defaultQuota, uploads: make(map[string]*Upload), wrote: make(map[string]namelist.Reservation), compactions: make(map[string]compaction), verifyEvery: verifyEvery, verifies: make(chan namelist.Head)}
 	m.ctx, m.cancel = context.WithCancel(context.Background())
 	return m
 }
@@ -165,6 +169,12 @@ func (m *Manager) work(list string, op namelist.Operation, do func(ctx context.C
 	}
 	m.loops.Go(func() {
 		defer release()
+		begin, result := time.Now(), "done"
+		m.metrics.running.Inc()
+		defer func() {
+			m.metrics.running.Dec()
+			m.metrics.operations.WithLabelValues(string(op.Kind), result).Observe(time.Since(begin).Seconds())
+		}()
 		ctx, cancel := context.WithCancelCause(m.ctx)
 		var renewing sync.WaitGroup
 		renewing.Go(func() { m.renew(ctx, cancel, list, op) })
@@ -179,11 +189,14 @@ func (m *Manager) work(list string, op namelist.Operation, do func(ctx context.C
 		case err == nil:
 			m.forget(op)
 		case m.ctx.Err() != nil:
+			result = "interrupted"
 			m.log.Info("list operation interrupted", zap.String("list", list), zap.String("operation", op.ID))
 		case lost != nil:
+			result = "lost"
 			m.log.Warn("list operation lost", zap.String("list", list), zap.String("operation", op.ID), zap.Error(lost))
 			m.sweep(list, op)
 		default:
+			result = "failed"
 			m.log.Warn("list operation failed", zap.String("list", list), zap.String("kind", string(op.Kind)), zap.Error(err))
 			m.giveUp(list, op, err)
 		}

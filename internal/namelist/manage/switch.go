@@ -6,6 +6,8 @@ import (
 	"slices"
 	"time"
 
+	"go.uber.org/zap"
+
 	"github.com/freeslot/freeslot/internal/namelist"
 	"github.com/freeslot/freeslot/internal/namelist/build"
 )
@@ -51,9 +53,16 @@ func (m *Manager) whole(ctx context.Context, list string, v *namelist.Version) e
 	err = server.Sealed(ctx, list, v)
 	var damage *build.DamageError
 	if errors.As(err, &damage) {
-		_, markErr := m.control.Damage(ctx, list, v.Number, damage.Why)
-		err = errors.Join(err, markErr)
+		err = errors.Join(err, m.damage(ctx, list, v.Number, damage))
 	}
+	return err
+}
+
+// damage marks a version that is not as it was built.
+func (m *Manager) damage(ctx context.Context, list string, number int64, damage *build.DamageError) error {
+	m.metrics.damages.Inc()
+	m.log.Error("version of a list is damaged", zap.String("list", list), zap.Int64("version", number), zap.String("damage", damage.Why))
+	_, err := m.control.Damage(ctx, list, number, damage.Why)
 	return err
 }
 

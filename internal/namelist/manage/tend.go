@@ -31,17 +31,21 @@ func (m *Manager) tendLoop() {
 		case <-ticker.C:
 		}
 		m.dropOld()
+		seen := round{states: make(map[namelist.State]int)}
 		if err := m.announce(); err != nil && m.ctx.Err() == nil {
 			m.log.Warn("list servers not made known", zap.Error(err))
 		}
 		err := m.each(m.ctx, func(h *namelist.Head) error {
+			seen.saw(h)
 			m.verifySoon(h)
 			if err := m.tend(h); err != nil && m.ctx.Err() == nil {
 				m.log.Warn("list not looked after", zap.String("list", h.Name), zap.Error(err))
 			}
 			return nil
 		})
-		if err != nil && m.ctx.Err() == nil {
+		if err == nil {
+			m.metrics.round(&seen)
+		} else if m.ctx.Err() == nil {
 			m.log.Warn("lists not looked after", zap.Error(err))
 		}
 	}
@@ -132,7 +136,7 @@ func (m *Manager) compact(ctx context.Context, h *namelist.Head) {
 	c.next = time.Now().Add(c.wait)
 	m.compactions[h.Name] = c
 	if why := m.beginCompaction(ctx, h, first); why != nil && m.ctx.Err() == nil {
-		// A metric of late compactions belongs here; one that began and failed is told by work.
+		m.metrics.compactionsLate.Inc() // one that began and failed is told by work
 		m.log.Warn("compaction of a list is late", zap.String("list", h.Name), zap.Int64("edits", h.Edited-h.Serving.Edited),
 			zap.Duration("next", c.wait), zap.Error(why))
 	}
@@ -166,6 +170,7 @@ func (m *Manager) end(ctx context.Context, h *namelist.Head) error {
 		}
 		return err
 	}
+	m.metrics.takenOver.Inc()
 	m.log.Info("list operation of a silent replica ended", zap.String("list", h.Name), zap.String("kind", string(op.Kind)),
 		zap.String("replica", h.Op.Holder))
 	if _, err := m.control.Cancel(ctx, h.Name, op.ID); err != nil {
@@ -314,6 +319,7 @@ func (m *Manager) removeEnded() {
 				stays = append(stays, e)
 			}
 		} else if !again {
+			m.metrics.swept.Inc()
 			e.at = time.Now()
 			stays = append(stays, e)
 		}

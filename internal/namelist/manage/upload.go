@@ -235,6 +235,7 @@ func (m *Manager) Chunk(id string, offset int64, data []byte, sum uint32) (Uploa
 		if err := m.append(id, u.Bytes, data); err != nil {
 			return u, err
 		}
+		m.metrics.uploaded.Add(float64(len(data)))
 	}
 	u.Bytes, u.Sum, u.Touched = u.Bytes+int64(len(data)), crc32.Update(u.Sum, castagnoli, data), time.Now()
 	return u, m.keep(&u)

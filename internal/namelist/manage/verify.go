@@ -37,7 +37,7 @@ func (m *Manager) verify(ctx context.Context, list string, number int64, paced f
 	err = paced(server).Verify(ctx, list, &v, func(uint32) {})
 	if damage, ok := errors.AsType[*build.DamageError](err); ok {
 		v.Damaged = damage.Why
-		_, err = m.control.Damage(ctx, list, number, damage.Why)
+		err = m.damage(ctx, list, number, damage)
 	}
 	return v, err
 }
@@ -75,10 +75,6 @@ func (m *Manager) verifyServing(h *namelist.Head) error {
 	if err != nil || !mine {
 		return err
 	}
-	v, err := m.verify(ctx, h.Name, h.Serving.Number, (*build.Segments).Resting)
-	if err == nil && v.Damaged != "" {
-		// A metric of damaged versions belongs here.
-		m.log.Error("version of a list is damaged", zap.String("list", h.Name), zap.Int64("version", v.Number), zap.String("damage", v.Damaged))
-	}
+	_, err = m.verify(ctx, h.Name, h.Serving.Number, (*build.Segments).Resting)
 	return err
 }
