@@ -94,6 +94,32 @@ func TestListServerAway(t *testing.T) {
 	}
 }
 
+// A list server gets another address: clients that are connected to the old one find it.
+func TestListServerMoves(t *testing.T) {
+	t.Parallel()
+	before, after := redistest.New(t), redistest.New(t)
+	r := newRig(t, redistest.Shared(t)).apart(before.Target)
+	r.create("vip", lists.Spec{Settings: lists.Settings{Filter: filter.None}})
+	members := randomIDs(1, 40)
+	v := r.publish("vip", entriesOf(members...))
+	l := r.open(func(cfg *Config) { cfg.Deadline = DefaultDeadline }).List("vip")
+	r.ready(l)
+	r.must(redistest.Await(func(context.Context) bool { return l.Check(bounded(t), members[0]).Verdict == Yes }))
+	for i := range v.Segments {
+		key := lists.SegmentKey(r.prefix, "vip", v.Number, i)
+		dump, err := r.data.Do(bounded(t), r.data.B().Dump().Key(key).Build()).ToString()
+		r.must(err)
+		to := after.Client(t)
+		r.must(to.Do(bounded(t), to.B().Restore().Key(key).Ttl(0).SerializedValue(dump).Build()).Error())
+	}
+	r.must(r.PutServer(bounded(t), lists.Server{Name: r.server, Addresses: []string{after.URL()}}))
+	before.Kill()
+	r.must(redistest.Await(func(context.Context) bool { return l.Check(bounded(t), members[1]).Verdict == Yes }))
+	for _, id := range members {
+		r.must(redistest.Await(func(context.Context) bool { return l.Check(bounded(t), id).Verdict == Yes }))
+	}
+}
+
 // A segment that is missing, of another build, or of another form says nothing; the others are
 // exact.
 func TestSeals(t *testing.T) {

@@ -41,7 +41,12 @@ type listServer struct {
 	ready  chan struct{}
 	client rueidis.Client
 	close  func()
+	at     string    // the URL of client
+	reread time.Time // of the addresses, not before; guarded by the source's mu
 }
+
+// rereadEvery is the least time between two readings of a list server's addresses.
+const rereadEvery = time.Second
 
 // openRedis connects to the control server.
 func openRedis(ctx context.Context, cfg Config) (source, error) {
@@ -134,6 +139,7 @@ func (s *redisSource) block(ctx context.Context, list string, v *lists.Version, 
 	}
 	wire, err := on.Do(ctx, on.B().Get().Key(lists.BlockKey(s.cfg.KeyPrefix, list, v.Number, index)).Build()).AsBytes()
 	if err != nil {
+		s.lost(v.Server, err)
 		return nil, fmt.Errorf("block %d of version %d of list %s: %w", index, v.Number, list, err)
 	}
 	return wire, nil
@@ -155,6 +161,7 @@ func (s *redisSource) ask(ctx context.Context, list string, v *lists.Version, qu
 	}
 	for i, result := range on.DoMulti(ctx, cmds...) {
 		out[i] = readSegment(result, v.Build)
+		s.lost(v.Server, result.NonRedisError())
 	}
 	return out
 }
@@ -216,6 +223,7 @@ func (s *redisSource) whole(ctx context.Context, list string, v *lists.Version) 
 		}
 		for i, result := range on.DoMulti(ctx, cmds...) {
 			if err := readWhole(result, v.Build, ids); err != nil {
+				s.lost(v.Server, result.NonRedisError())
 				return nil, fmt.Errorf("segment %d of version %d of list %s: %w", first+uint32(i), v.Number, list, err)
 			}
 		}
@@ -270,6 +278,33 @@ func (s *redisSource) server(ctx context.Context, name string) (rueidis.Client, 
 	}
 }
 
+// lost looks in the background whether a list server that did not answer has other addresses now.
+func (s *redisSource) lost(name string, err error) {
+	if _, answered := rueidis.IsRedisErr(err); err == nil || answered {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	on := s.servers[name]
+	if name == "" || on == nil || s.ctx.Err() != nil || time.Now().Before(on.reread) {
+		return
+	}
+	on.reread = time.Now().Add(rereadEvery)
+	s.dials.Go(func() {
+		ctx, cancel := context.WithTimeout(s.ctx, callTimeout)
+		defer cancel()
+		fresh := &listServer{ready: make(chan struct{}), at: on.at}
+		if err := s.dialOnce(ctx, name, fresh); err != nil || fresh.client == nil {
+			return // calls fail, and say so
+		}
+		close(fresh.ready)
+		s.mu.Lock()
+		s.servers[name] = fresh
+		s.mu.Unlock()
+		on.close()
+	})
+}
+
 // dial connects to a list server, again and again.
 func (s *redisSource) dial(name string, on *listServer) {
 	wait := backoff.NewExponentialBackOff()
@@ -290,6 +325,7 @@ func (s *redisSource) dial(name string, on *listServer) {
 	}
 }
 
+// dialOnce connects to a list server, unless that is on.at already.
 func (s *redisSource) dialOnce(ctx context.Context, name string, on *listServer) error {
 	servers, err := s.control.Servers(ctx)
 	if err != nil {
@@ -300,7 +336,7 @@ func (s *redisSource) dialOnce(ctx context.Context, name string, on *listServer)
 			continue
 		}
 		at, err := serverURL(s.cfg.RedisURL, server.Addresses)
-		if err != nil {
+		if err != nil || at == on.at {
 			return err
 		}
 		topology, err := redisclient.Inspect(ctx, redisclient.Config{URL: at, Name: s.cfg.ClientName, Access: s.cfg.Access.redis()})
@@ -311,7 +347,7 @@ func (s *redisSource) dialOnce(ctx context.Context, name string, on *listServer)
 		if err != nil {
 			return err
 		}
-		on.client, on.close = clients.For(0), clients.Close
+		on.client, on.close, on.at = clients.For(0), clients.Close, at
 		return nil
 	}
 	return errors.New("the control server does not know it")

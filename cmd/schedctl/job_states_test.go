@@ -1,12 +1,13 @@
 package main
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"io"
-	"net/http"
-	"net/http/httptest"
+	"net"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -103,18 +104,88 @@ func TestWhatHappened(t *testing.T) {
 	}
 }
 
-// TestWaitBreaksOff: the messages name the job, so that the user can still find it.
-func TestWaitBreaksOff(t *testing.T) {
+// TestWaitGoesOn: the server dies while the job runs. The command goes on at the next one; without
+// one it names the job.
+func TestWaitGoesOn(t *testing.T) {
 	t.Parallel()
-	const id = "0-01JD5Y8G6W9V0M5T2C3Q4R7X8Z"
-	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.Method != http.MethodPost {
-			panic(http.ErrAbortHandler) // the replica is gone
+	l := start(t)
+	first, second := door(t, l.server.Addr()), door(t, l.server.Addr())
+	ctx, interrupt := context.WithCancel(t.Context())
+	code := make(chan int, 1)
+	var stdout buffer
+	stderr := buffer{written: make(chan struct{}, 1)}
+	go func() {
+		code <- run([]string{"--server", first.addr() + "," + second.addr(), "submit", "talk", `{"done":7}`, "--wait", "--progress"}, &environment{ctx: ctx, out: &stdout, err: &stderr})
+	}()
+	soon(t, stderr.written, "progress")
+	first.close()
+	soon(t, second.opened, "the next server")
+	second.close()
+	for !strings.Contains(stderr.String(), "no scheduler can be reached; reconnecting, job ") {
+		soon(t, stderr.written, "a warning")
+	}
+	interrupt()
+	if got := soon(t, code, "the end"); got != exitFailure || !strings.Contains(stderr.String(), "interrupted; job ") {
+		t.Errorf("%d %s", got, stderr.String())
+	}
+
+	first, second = door(t, l.server.Addr()), door(t, l.server.Addr())
+	close(l.release)
+	go func() {
+		code <- run([]string{"--server", first.addr() + "," + second.addr(), "submit", "block", "--wait"}, &environment{ctx: t.Context(), out: &stdout, err: &stderr})
+	}()
+	soon(t, first.opened, "a connection")
+	first.close()
+	if got := soon(t, code, "the result"); got != exitOK || !strings.Contains(stdout.String(), "released") {
+		t.Errorf("%d %s %s", got, stdout.String(), stderr.String())
+	}
+}
+
+// doorTo passes connections on to a server until it closes.
+type doorTo struct {
+	listener net.Listener
+	opened   chan struct{}
+	close    func()
+}
+
+func (d *doorTo) addr() string { return d.listener.Addr().String() }
+
+func door(t *testing.T, server string) *doorTo {
+	t.Helper()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	must(t, err)
+	ctx, cancel := context.WithCancel(context.Background())
+	var passing sync.WaitGroup
+	d := &doorTo{listener: listener, opened: make(chan struct{}, 100), close: func() {
+		cancel()
+		_ = listener.Close()
+		passing.Wait()
+	}}
+	t.Cleanup(d.close)
+	pass := func(from, to net.Conn) {
+		_, _ = io.Copy(to, from)
+		_ = from.Close()
+		_ = to.Close()
+	}
+	passing.Go(func() {
+		for {
+			in, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			out, err := net.Dial("tcp", server)
+			if err != nil {
+				_ = in.Close()
+				continue
+			}
+			context.AfterFunc(ctx, func() { _ = in.Close(); _ = out.Close() })
+			passing.Go(func() { pass(in, out) })
+			passing.Go(func() { pass(out, in) })
+			select {
+			case d.opened <- struct{}{}:
+			default:
+			}
 		}
-		w.Header().Set("Content-Type", "application/json")
-		w.WriteHeader(http.StatusAccepted)
-		_, _ = io.WriteString(w, `{"job_id":"`+id+`","tenant":"default","service":"x","state":"running","slots":1}`)
-	}))
-	t.Cleanup(server.Close)
-	command(t, "", "--server", server.URL, "submit", "x", "--wait").expect(t, exitFailure, "job "+id+" goes on: schedctl watch "+id)
+	})
+	return d
 }

@@ -63,11 +63,11 @@ func (c *listsImportCmd) Run(a *app) (err error) {
 			return err
 		}
 		if p := u.Progress; p != nil {
-			a.progress(string(p.Step), p.Done, p.Total)
+			a.bar(string(p.Step), p.Done, p.Total)
 		}
 		u.Progress = nil
 	}
-	a.progress("", 0, 0)
+	a.progress("")
 	return c.report(a, u)
 }
 
@@ -76,18 +76,21 @@ func uploadPath(id string) string { return "/v1/list-uploads/" + escaped(id) }
 // barWidth is the width of a progress bar.
 const barWidth = 30
 
-// progress shows a bar in the last line of a terminal; without a step it clears the line.
-func (a *app) progress(step string, done, total int64) {
-	if !a.terminal || step != "" && total <= 0 {
+// bar shows how far a step is, if that is known.
+func (a *app) bar(step string, done, total int64) {
+	if total <= 0 {
 		return
 	}
-	line := ""
-	if step != "" {
-		done = min(done, total)
-		n := int(barWidth * done / total)
-		line = fmt.Sprintf("%-7s [%s%s] %3d %%", step, strings.Repeat("#", n), strings.Repeat(" ", barWidth-n), 100*done/total)
+	done = min(done, total)
+	n := int(barWidth * done / total)
+	a.progress("%-7s [%s%s] %3d %%", step, strings.Repeat("#", n), strings.Repeat(" ", barWidth-n), 100*done/total)
+}
+
+// progress replaces the last line of a terminal.
+func (a *app) progress(format string, args ...any) {
+	if a.terminal {
+		_, _ = fmt.Fprintf(a.err, "\r\x1b[K"+format, args...)
 	}
-	_, _ = fmt.Fprint(a.err, "\r\x1b[K"+line)
 }
 
 // open begins the upload, or finds the one to go on with.
@@ -142,7 +145,7 @@ func (c *listsImportCmd) send(a *app, file *os.File, u *operator.ListUpload) err
 		if err := c.ask(a, http.MethodPut, uploadPath(u.ID), query, buffer[:n], u); err != nil {
 			return err
 		}
-		a.progress("upload", u.Bytes, info.Size())
+		a.bar("upload", u.Bytes, info.Size())
 	}
 	body, err := json.Marshal(operator.CommitUploadRequest{Bytes: u.Bytes})
 	return cmp.Or(err, c.ask(a, http.MethodPost, uploadPath(u.ID)+"/commit", nil, body, u))

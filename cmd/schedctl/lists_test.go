@@ -148,12 +148,12 @@ func TestProgressBar(t *testing.T) {
 	t.Parallel()
 	var out buffer
 	a := &app{environment: &environment{err: &out}}
-	a.progress("upload", 1, 2)
+	a.bar("upload", 1, 2)
 	a.terminal = true
-	a.progress("upload", 1, 3)
-	a.progress("sort", 0, 0) // its size is not known yet
-	a.progress("verify", 3, 2)
-	a.progress("", 0, 0)
+	a.bar("upload", 1, 3)
+	a.bar("sort", 0, 0) // its size is not known yet
+	a.bar("verify", 3, 2)
+	a.progress("")
 	const erase = "\r\x1b[K"
 	want := erase + "upload  [##########                    ]  33 %" + erase + "verify  [" + strings.Repeat("#", barWidth) + "] 100 %" + erase
 	if out.String() != want {

@@ -17,6 +17,7 @@ import (
 	"os/signal"
 	"regexp"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -227,6 +228,8 @@ type app struct {
 	api   *apiClient
 	json  bool
 	token string
+	// awaited is the id of the job that the command waits for.
+	awaited atomic.Pointer[string]
 }
 
 func (c *commands) app(env *environment) (*app, error) {

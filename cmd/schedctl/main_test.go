@@ -53,7 +53,7 @@ func TestLifeOfAJob(t *testing.T) {
 		t.Error(got.out)
 	}
 	l.ctl(t, "submit", "block", "--wait", "--wait-timeout", "1ms").expect(t, exitFailure, "it goes on")
-	l.ctl(t, "submit", "block", "--wait", "--progress", "--wait-timeout", "100ms").expect(t, exitFailure, "has not ended after 100ms; it goes on")
+	l.ctl(t, "submit", "block", "--wait", "--progress", "--wait-timeout", "100ms").expect(t, exitFailure, "is running after 100ms; it goes on")
 	soon(t, l.started, "the second job to run")
 
 	// Watch it to its end, which a cancel brings.

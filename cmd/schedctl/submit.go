@@ -8,18 +8,15 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"net/url"
 	"time"
+
+	"github.com/oklog/ulid/v2"
 
 	"github.com/freeslot/freeslot"
 )
 
-const (
-	// maxWait is the longest wait that one request can ask for.
-	maxWait = time.Minute
-	// pollInterval is for jobs that take longer.
-	pollInterval = time.Second
-)
+// submitTries is how often a job with --wait is sent until a replica answers.
+const submitTries = 3
 
 type submitCmd struct {
 	Service string `arg:"" help:"Service that runs the job."`
@@ -64,81 +61,61 @@ func (c *submitCmd) Run(a *app) error {
 	if err != nil {
 		return err
 	}
+	if c.Wait {
+		return c.wait(a, job)
+	}
 	content, err := json.Marshal(job)
 	if err != nil {
 		return err
 	}
-	ctx := a.ctx
-	wait := time.Duration(0)
-	if c.Wait {
-		if !c.Progress {
-			wait = maxWait
-		}
-		if c.WaitTimeout > 0 {
-			var cancel context.CancelFunc
-			ctx, cancel = context.WithTimeout(ctx, c.WaitTimeout+callTimeout)
-			defer cancel()
-			wait = min(wait, c.WaitTimeout)
-		}
-	}
-	deadline := time.Now().Add(c.WaitTimeout)
 	var status freeslot.JobStatus
-	query := url.Values{"wait_ms": {fmt.Sprint(wait.Milliseconds())}}
-	if err := a.api.call(ctx, http.MethodPost, "/v1/jobs", query, content, wait, &status); err != nil {
+	if err := a.api.call(a.ctx, http.MethodPost, "/v1/jobs", nil, content, 0, &status); err != nil {
 		return explainBy(err, c.explainCommand(c.Service))
 	}
-	if !c.Wait {
-		if a.json {
-			return a.printJSON(status)
-		}
-		return a.println("%s", status.ID)
+	if a.json {
+		return a.printJSON(status)
 	}
-	if c.Progress {
-		return c.follow(ctx, a, status.ID, deadline)
-	}
-	for !status.State.Terminal() {
-		if c.WaitTimeout > 0 && !time.Now().Before(deadline) {
-			return fmt.Errorf("job %s is %s after %s; it goes on: schedctl watch %s", status.ID, shownState(status), c.WaitTimeout, status.ID)
-		}
-		select {
-		case <-time.After(pollInterval):
-		case <-ctx.Done():
-			return goesOn{job: status.ID, err: ctx.Err()}
-		}
-		next, err := a.api.job(ctx, status.ID)
-		if err != nil {
-			return goesOn{job: status.ID, err: explain(err)}
-		}
-		status = next
-	}
-	return a.printResult(status)
+	return a.println("%s", status.ID)
 }
 
-// follow shows the job's progress until it ends or the deadline, if there is one.
-func (c *submitCmd) follow(ctx context.Context, a *app, id string, deadline time.Time) error {
-	if c.WaitTimeout <= 0 {
-		return a.follow(ctx, id)
+// wait submits the job over a WebSocket, which goes on at another server when the first is gone.
+func (c *submitCmd) wait(a *app, job *freeslot.Job) error {
+	if job.IdempotencyKey == "" {
+		job.IdempotencyKey = "schedctl-" + ulid.Make().String()
 	}
-	ctx, cancel := context.WithDeadline(ctx, deadline)
+	ctx, cancel := a.ctx, context.CancelFunc(func() {})
+	if c.WaitTimeout > 0 {
+		ctx, cancel = context.WithTimeout(ctx, c.WaitTimeout+callTimeout)
+	}
 	defer cancel()
-	err := a.follow(ctx, id)
-	if err != nil && errors.Is(ctx.Err(), context.DeadlineExceeded) {
-		return fmt.Errorf("job %s has not ended after %s; it goes on: schedctl watch %s", id, c.WaitTimeout, id)
+	deadline := time.Now().Add(c.WaitTimeout)
+	connection, err := a.dial(ctx)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = connection.Close() }()
+	handle, err := connection.Submit(ctx, *job)
+	for again := 1; again < submitTries && freeslot.CodeOf(err) == freeslot.CodeUnavailable && ctx.Err() == nil; again++ {
+		handle, err = connection.Submit(ctx, *job) // with the key it is the same job
+	}
+	if err != nil {
+		return explainBy(err, c.explainCommand(c.Service))
+	}
+	if c.WaitTimeout > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithDeadline(ctx, deadline)
+		defer cancel()
+	}
+	err = a.await(ctx, handle, c.Progress)
+	if c.WaitTimeout > 0 && a.ctx.Err() == nil && errors.Is(ctx.Err(), context.DeadlineExceeded) {
+		state := "has not ended"
+		if status, err := a.api.job(a.ctx, handle.ID()); err == nil {
+			state = "is " + shownState(status)
+		}
+		return fmt.Errorf("job %s %s after %s; it goes on: schedctl watch %s", handle.ID(), state, c.WaitTimeout, handle.ID())
 	}
 	return err
 }
-
-// goesOn is why the command stops waiting for an accepted job.
-type goesOn struct {
-	job string
-	err error
-}
-
-func (e goesOn) Error() string {
-	return fmt.Sprintf("%v; job %s goes on: schedctl watch %s", e.err, e.job, e.job)
-}
-
-func (e goesOn) Unwrap() error { return e.err }
 
 func (c *submitCmd) job(a *app) (*freeslot.Job, error) {
 	payload, err := c.payload(a)

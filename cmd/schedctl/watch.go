@@ -121,28 +121,58 @@ func (c *watchCmd) underWay(a *app) (jobs []freeslot.JobStatus, waiting int, err
 
 // follow waits for one job, and shows its progress.
 func (a *app) follow(ctx context.Context, id string) error {
-	cl, err := client.Dial(ctx, a.api.webSocketURL(), client.Options{Token: a.token, Name: "schedctl", Logger: a.connections()})
+	connection, err := a.dial(ctx)
 	if err != nil {
-		if refusal, ok := errors.AsType[*freeslot.Error](err); ok && refusal.Code != freeslot.CodeUnavailable {
-			return explain(refusal)
-		}
-		return a.api.unreachable(err)
+		return err
 	}
-	defer func() { _ = cl.Close() }()
-	handle, err := cl.Attach(ctx, id)
+	defer func() { _ = connection.Close() }()
+	handle, err := connection.Attach(ctx, id)
 	if err != nil {
 		return explain(err)
 	}
-	a.printProgress(ctx, handle.Progress())
+	return a.await(ctx, handle, true)
+}
+
+// dial connects to the first server that can be reached.
+func (a *app) dial(ctx context.Context) (*client.Client, error) {
+	connection, err := client.Dial(ctx, a.api.webSocketURL(), client.Options{Token: a.token, Name: "schedctl", Logger: a.connections()})
+	if err == nil {
+		return connection, nil
+	}
+	if refusal, ok := errors.AsType[*freeslot.Error](err); ok && refusal.Code != freeslot.CodeUnavailable {
+		return nil, explain(refusal)
+	}
+	return nil, a.api.unreachable(err)
+}
+
+// await waits for the job's end and prints its result.
+func (a *app) await(ctx context.Context, handle *client.Handle, progress bool) error {
+	id := handle.ID()
+	a.awaited.Store(&id)
+	if progress {
+		a.printProgress(ctx, handle.Progress())
+	}
 	status, err := handle.Wait(ctx)
-	if ctx.Err() != nil && errors.Is(err, ctx.Err()) {
-		return fmt.Errorf("job %s goes on: %w", id, err)
-	}
-	if err != nil {
+	switch {
+	case freeslot.CodeOf(err) == freeslot.CodeNotFound:
 		return explain(err)
+	case err != nil:
+		return goesOn{job: id, err: explain(err)}
 	}
 	return a.printResult(status)
 }
+
+// goesOn is why the command stops waiting for an accepted job.
+type goesOn struct {
+	job string
+	err error
+}
+
+func (e goesOn) Error() string {
+	return fmt.Sprintf("%v; job %s goes on: schedctl watch %s", e.err, e.job, e.job)
+}
+
+func (e goesOn) Unwrap() error { return e.err }
 
 // connections warns once when no replica can be reached, and once when one can be reached again.
 func (a *app) connections() *zap.Logger {
@@ -152,7 +182,11 @@ func (a *app) connections() *zap.Logger {
 	return zap.New(core, zap.Hooks(func(e zapcore.Entry) error {
 		switch {
 		case e.Message == "client.connect_failed" && failed.Add(1) == all:
-			a.warn("no scheduler can be reached; reconnecting, the job goes on")
+			which := "the job goes on"
+			if job := a.awaited.Load(); job != nil {
+				which = fmt.Sprintf("job %s goes on: schedctl watch %s", *job, *job)
+			}
+			a.warn("no scheduler can be reached; reconnecting, %s", which)
 		case e.Message == "client.connected" && failed.Swap(0) >= all:
 			a.warn("connected again")
 		}

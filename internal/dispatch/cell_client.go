@@ -158,20 +158,31 @@ func (c *client) drop(id string, w *waiter) {
 }
 
 // contact is since when a cell has answered without a break, on the clock of Nodes.Now. The zero
-// value is no contact. It is safe for concurrent use.
-type contact struct{ since atomic.Pointer[int64] }
+// value is no contact. It is safe for concurrent use; one goroutine makes and loses it.
+type contact struct{ at atomic.Pointer[proofs] }
 
-func (c *contact) made(now int64) { c.since.CompareAndSwap(nil, &now) }
+// proofs are an unbroken row of answered calls: when the first was answered, and the last was sent.
+type proofs struct{ since, sent int64 }
 
-func (c *contact) lost() { c.since.Store(nil) }
+// made notes a call that was sent and now is answered. The cell may have been away all the time
+// since the call before was sent: with more than gap, contact begins anew.
+func (c *contact) made(sent, now int64, gap time.Duration) {
+	since := now
+	if last := c.at.Load(); last != nil && now-last.sent <= int64(gap) {
+		since = last.since
+	}
+	c.at.Store(&proofs{since: since, sent: sent})
+}
 
-// lasts is how long the contact has lasted.
-func (c *contact) lasts(now int64) time.Duration {
-	since := c.since.Load()
-	if since == nil {
+func (c *contact) lost() { c.at.Store(nil) }
+
+// lasts is how long the contact has lasted. It is 0 while a call waits for longer than gap.
+func (c *contact) lasts(now int64, gap time.Duration) time.Duration {
+	last := c.at.Load()
+	if last == nil || now-last.sent > int64(gap) {
 		return 0
 	}
-	return time.Duration(now - *since)
+	return time.Duration(now - last.since)
 }
 
 // cellSet is a set of cells. It is safe for concurrent use.

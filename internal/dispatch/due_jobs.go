@@ -17,7 +17,9 @@ const (
 // past its deadline ends. Every replica runs it; Redis handles each job once.
 func (c *client) handleDue() {
 	ticks := 0
-	c.tick(dueInterval, nil, func() {
+	// These calls also prove contact, for which a short limit wants them more often.
+	interval := min(dueInterval, c.d.nodes.SilenceLimit()/reapsPerLimit)
+	c.tick(max(interval, time.Millisecond), nil, func() {
 		if ticks++; ticks%limitTicks == 0 {
 			c.checkLimits()
 		}
@@ -33,6 +35,7 @@ func (c *client) handleDue() {
 func (c *client) due() (more bool) {
 	ctx, cancel := context.WithTimeout(c.d.ctx, ioTimeout)
 	defer cancel()
+	sent := c.d.nodes.Now()
 	did, err := c.cell.Due(ctx, dueLimit)
 	if !c.succeeded(c.tending, err) {
 		if c.d.ctx.Err() == nil {
@@ -40,7 +43,7 @@ func (c *client) due() (more bool) {
 		}
 		return false
 	}
-	c.contact.made(c.d.nodes.Now())
+	c.contact.made(sent, c.d.nodes.Now(), c.contactGap())
 	c.metrics.expired.Add(float64(did.Expired))
 	if len(did.Classes) > 0 {
 		c.wakeSweep()

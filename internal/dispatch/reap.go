@@ -14,6 +14,8 @@ import (
 const (
 	reapsPerLimit   = 16
 	reapMaxInterval = time.Second
+	// contactLeastGap is more than what calls and the clock of Nodes.Now are late by.
+	contactLeastGap = 100 * time.Millisecond
 	// reapMost is how many nodes one round takes out.
 	reapMost = 256
 )
@@ -42,7 +44,7 @@ func (c *client) reap() {
 	limit := c.d.nodes.SilenceLimit()
 	now := c.d.nodes.Now()
 	// While Redis was away no node could prove that it lives. After a limit of contact all could.
-	if c.contact.lasts(now) < limit {
+	if c.contact.lasts(now, c.contactGap()) < limit {
 		c.reaper.blind = true
 		// These are almost one limit without contact, and one with it. After more than that, what
 		// was found earlier says nothing about now.
@@ -70,6 +72,12 @@ func (c *client) reap() {
 			return
 		}
 	}
+}
+
+// contactGap is for how long Redis may have been away without a new beginning of contact. A node
+// may have been silent for half a limit before it, and needs the rest to be heard again.
+func (c *client) contactGap() time.Duration {
+	return max(c.d.nodes.SilenceLimit()/4, contactLeastGap)
 }
 
 // resume shifts a pause by the time in which no round went ahead. If each failed call ended the

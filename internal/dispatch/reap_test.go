@@ -280,7 +280,7 @@ func TestSpareOverOutages(t *testing.T) {
 					c.contact.lost()
 					counted = false
 				} else {
-					c.contact.made(int64(fleet.now))
+					c.contact.made(int64(fleet.now), int64(fleet.now), c.contactGap())
 				}
 				c.reaper.alive = nil
 				c.reap()
@@ -305,21 +305,31 @@ func TestSpareOverOutages(t *testing.T) {
 func TestContact(t *testing.T) {
 	t.Parallel()
 	var touch contact
-	if got := touch.lasts(100); got != 0 {
-		t.Errorf("lasts %s before any", got)
-	}
-	touch.made(10)
-	touch.made(50)
-	if got := touch.lasts(100); got != 90 {
-		t.Errorf("lasts %s", got)
-	}
-	touch.lost()
-	if got := touch.lasts(110); got != 0 {
-		t.Errorf("lasts %s after a break", got)
-	}
-	touch.made(120)
-	if got := touch.lasts(130); got != 10 {
-		t.Errorf("lasts %s since a break", got)
+	const gap = 40
+	for i, tt := range []struct {
+		sent, answered int64 // of a call; with both 0 it failed
+		at, lasts      int64
+	}{
+		{0, 0, 100, 0}, // before any
+		{5, 10, 20, 10},
+		{30, 40, 50, 40},
+		{60, 70, 100, 90},
+		{0, 0, 110, 0},
+		{110, 120, 130, 10},
+		{149, 150, 160, 40},
+		{180, 190, 200, 10}, // the call before was sent more than a gap ago
+		{200, 245, 245, 0},  // this one waited
+		{250, 260, 270, 10}, // and this begins anew
+		{265, 270, 306, 0},  // nothing was proven of late
+	} {
+		if tt.sent == 0 {
+			touch.lost()
+		} else {
+			touch.made(tt.sent, tt.answered, gap)
+		}
+		if got := touch.lasts(tt.at, gap); got != time.Duration(tt.lasts) {
+			t.Errorf("%d: lasts %d, expected %d", i, got, tt.lasts)
+		}
 	}
 	r := newRig(t, redistest.Shared(t))
 	r.agent(node("n1", 1))
@@ -336,4 +346,46 @@ func TestContact(t *testing.T) {
 		c.reap()
 		return testutil.ToFloat64(c.metrics.reaped) == 1
 	})
+}
+
+// Redis is away for less than the limit less an interval, while a call waits for it. No living node
+// loses its job, though some are silent for the limit until they are heard again.
+func TestShortOutage(t *testing.T) {
+	t.Parallel()
+	for _, limit := range []time.Duration{time.Second, 2 * time.Second} {
+		t.Run(limit.String(), func(t *testing.T) {
+			t.Parallel()
+			redis := redistest.New(t)
+			r := newRig(t, redis.Target)
+			a := r.agent(node("n1", 1))
+			rep := r.replica("r1", mortal(limit))
+			c := rep.clients[0]
+			heartbeat := func() {
+				if _, err := a.cell.Heartbeat(deadline(t), cell.Heartbeat{Node: "n1", Epoch: a.epoch, Status: freeslot.StatusOnline}); err != nil {
+					t.Error(err)
+				}
+			}
+			eventually(t, "contact for a limit", func() bool {
+				heartbeat()
+				return c.contact.lasts(rep.cache.Now(), c.contactGap()) >= limit
+			})
+			interval := limit / 3
+			heartbeat()
+			silent := time.Now()
+			eventually(t, "the next heartbeat is due", func() bool { return time.Since(silent) >= interval-interval/8 })
+			redis.Pause()
+			eventually(t, "the outage is over", func() bool { return time.Since(silent) >= limit-interval/8 })
+			redis.Resume()
+			// It reconnects, and is late.
+			eventually(t, "the limit is over", func() bool { return time.Since(silent) >= limit+interval })
+			heartbeat()
+			eventually(t, "contact for a limit again", func() bool {
+				heartbeat()
+				return c.contact.lasts(rep.cache.Now(), c.contactGap()) >= limit
+			})
+			if n := testutil.ToFloat64(c.metrics.reaped); n != 0 {
+				t.Errorf("%v living nodes were reaped", n)
+			}
+		})
+	}
 }

@@ -159,9 +159,8 @@ type change struct {
 	mode string // "", "quiet" or "fresh"
 	// fields and versions are pairs; see step.lua.
 	fields, versions []string
-	// watched is a version that must not change meanwhile; json is its text.
-	watched int64
-	json    string
+	// watched are versions that must not change meanwhile: number and JSON in turns.
+	watched []string
 }
 
 // tries is how often a step is decided again because the list has changed meanwhile.
@@ -192,12 +191,9 @@ func (c *Control) step(ctx context.Context, what, list string, decide func(h *He
 
 // stepOnce is step.lua.
 func (c *Control) stepOnce(ctx context.Context, saw *Head, ch *change) (code int64, h Head, err error) {
-	list, watched := saw.Name, ""
-	if ch.watched != 0 {
-		watched = number(ch.watched)
-	}
-	args := []string{list, c.k.change(list), random128(), ch.mode, saw.raw, watched, ch.json, number(int64(len(ch.fields)))}
-	args = slices.Concat(args, ch.fields, ch.versions)
+	list := saw.Name
+	args := []string{list, c.k.change(list), random128(), ch.mode, saw.raw, number(int64(len(ch.watched))), number(int64(len(ch.fields)))}
+	args = slices.Concat(args, ch.watched, ch.fields, ch.versions)
 	r := reply(c.runner.Call(ctx, scripts["step"], c.k.all(list), args))
 	code = r.Number()
 	at := redisTime(&r)

@@ -30,6 +30,16 @@ func TestKeys(t *testing.T) {
 			t.Errorf("%s, expected %s", got, want)
 		}
 	}
+	for _, key := range []string{"p:ns:lists:{vip_3}", "p:ns:lists:{vip_0_1}", "p:ns:lists:{_3_1}", "p:lists:{vip_3_1}", "p:ns:lists:{vip_x_1}"} {
+		if list, version, _, ok := ParseDataKey("p:ns", key); ok {
+			t.Errorf("%s is of version %d of list %s", key, version, list)
+		}
+	}
+	for key, isBlock := range map[string]bool{SegmentKey("p:ns", "vip", 3, 41): false, BlockKey("p:ns", "vip", 3, 0): true} {
+		if list, version, block, ok := ParseDataKey("p:ns", key); list != "vip" || version != 3 || block != isBlock || !ok {
+			t.Errorf("%s: %s, %d, %v, %v", key, list, version, block, ok)
+		}
+	}
 	for name, ok := range map[string]bool{"vip": true, "a.b-c": true, "": false, "a_b": false, "-a": false, "ä": false} {
 		if err := ValidateName("list", name); (err == nil) != ok {
 			t.Errorf("%q: %v", name, err)
@@ -186,15 +196,15 @@ func TestStep(t *testing.T) {
 				saw.raw = strings.Join(parts, " ")
 				once(field, codeDiffer, change{fields: []string{"filter", "none"}}, &saw)
 			}
-			once("another version", codeDiffer, change{fields: []string{"filter", "none"}, watched: n, json: text + " "}, &h)
-			once("a missing version", codeDiffer, change{fields: []string{"filter", "none"}, watched: 99, json: text}, &h)
+			once("another version", codeDiffer, change{fields: []string{"filter", "none"}, watched: []string{number(n), text + " "}}, &h)
+			once("a missing version", codeDiffer, change{fields: []string{"filter", "none"}, watched: []string{number(n), text, "99", text}}, &h)
 		})
-		once("as seen", codeDone, change{fields: []string{"filter", "none"}, watched: n, json: text}, &h)
+		once("as seen", codeDone, change{fields: []string{"filter", "none"}, watched: []string{number(n), text}}, &h)
 		if again := ok[Head](t)(r.Head(ctx, "vip")); again.Revision != h.Revision+1 || again.Filter != filter.None {
 			t.Errorf("%+v", again)
 		}
 		// The same call again, as after an answer that was lost.
-		args := []string{"vip", r.k.change("vip"), "id", "", h.raw, "", "", "2", "state", "frozen"}
+		args := []string{"vip", r.k.change("vip"), "id", "", h.raw, "0", "2", "state", "frozen"}
 		for _, want := range []int64{codeDone, codeRepeat} {
 			before := r.keysOf("vip")
 			a := reply(r.runner.Call(ctx, scripts["step"], r.k.all("vip"), args))

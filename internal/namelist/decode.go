@@ -127,6 +127,14 @@ func DecodeHead(list string, record []string, serving, next string) (Head, error
 			h.Op.Base = whole()
 		case "op_edited":
 			h.Op.Edited = whole()
+		case "op_server":
+			h.Op.Server = value
+		case "op_bytes":
+			h.Op.Bytes = whole()
+		case "op_segments":
+			h.Op.Segments = uint32(whole())
+		case "op_blocks":
+			h.Op.Blocks = uint32(whole())
 		case "former":
 			h.Op.Former = State(value)
 		case "holder":

@@ -42,16 +42,30 @@ func Channel(layout script.Layout, list string) string { return keys{layout}.cha
 // SegmentKey names a segment on a list server. Each segment has a hash tag of its own: a cluster
 // would else keep a whole list in one slot.
 func SegmentKey(prefix, list string, version int64, segment uint32) string {
-	return DataKey(prefix, list, version, strconv.FormatUint(uint64(segment), 10)+"}")
+	return dataKey(prefix, list, version, strconv.FormatUint(uint64(segment), 10)+"}")
 }
 
 // BlockKey names a block of a version's filter on a list server.
 func BlockKey(prefix, list string, version int64, block uint32) string {
-	return DataKey(prefix, list, version, "f"+strconv.FormatUint(uint64(block), 10)+"}")
+	return dataKey(prefix, list, version, "f"+strconv.FormatUint(uint64(block), 10)+"}")
 }
 
-// DataKey names a segment or a block by the last part of its name; "*}" is the pattern of all.
-func DataKey(prefix, list string, version int64, part string) string {
+// DataPattern matches the segments and blocks of all lists.
+func DataPattern(prefix string) string { return script.Layout{Prefix: prefix}.Key("lists", "{*_*_*}") }
+
+// ParseDataKey is what a key says that DataPattern matches.
+func ParseDataKey(prefix, key string) (list string, version int64, block, ok bool) {
+	inner, ok := strings.CutPrefix(key, script.Layout{Prefix: prefix}.Key("lists", "{"))
+	parts := strings.Split(strings.TrimSuffix(inner, "}"), "_")
+	if !ok || len(parts) != 3 || ValidateName("list", parts[0]) != nil {
+		return "", 0, false, false
+	}
+	version, err := strconv.ParseInt(parts[1], 10, 64)
+	return parts[0], version, strings.HasPrefix(parts[2], "f"), err == nil && version > 0
+}
+
+// dataKey names a segment or a block by the last part of its name.
+func dataKey(prefix, list string, version int64, part string) string {
 	layout := script.Layout{Prefix: prefix}
 	return layout.Key("lists", "{"+list+"_"+strconv.FormatInt(version, 10)+"_"+part)
 }

@@ -69,6 +69,16 @@ type Operation struct {
 	Former       State
 	Holder, Why  string
 	Since, Lease time.Time // by Redis' clock; it lapses at Lease
+	Reservation
+}
+
+// Reservation is what a build writes at most, and where. It is zero until the build knows it; before
+// that nothing is written.
+type Reservation struct {
+	Server   string // where it writes
+	Bytes    int64
+	Segments uint32
+	Blocks   uint32 // of the filter; a power of two, or 0
 }
 
 // OpKind is the kind of an operation.
@@ -111,8 +121,12 @@ type Version struct {
 	// Damaged says what of it was found missing; empty is nothing. It is no target of a switch.
 	Damaged string `json:"damaged,omitzero"`
 	AtMS    int64  `json:"at_ms"` // when it was ready, by Redis' clock
-	Author  string `json:"author,omitzero"`
-	Note    string `json:"note,omitzero"`
+	// VerifiedMS is when a replica began to read it back by itself, by Redis' clock; 0 is never.
+	VerifiedMS int64 `json:"verified_ms,omitzero"`
+	// StoppedMS is when it served last, by Redis' clock; 0 of one that serves, or never did.
+	StoppedMS int64  `json:"stopped_ms,omitzero"`
+	Author    string `json:"author,omitzero"`
+	Note      string `json:"note,omitzero"`
 }
 
 // Entry is an id with its expiry.

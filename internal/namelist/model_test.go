@@ -30,7 +30,7 @@ func TestHistories(t *testing.T) {
 			m.create(t)
 			m.publish(t)
 			t.Repeat(map[string]func(*rapid.T){
-				"": m.check, "create": m.create, "begin": m.begin, "begin again": m.begin, "hold": m.hold, "hold on": m.hold, "put": m.put,
+				"": m.check, "create": m.create, "begin": m.begin, "begin again": m.begin, "hold": m.hold, "hold on": m.hold, "reserve": m.reserve, "put": m.put,
 				"put more": m.put, "publish": m.publish, "switch": m.switches, "switch more": m.switches, "cancel": m.cancel, "take": m.take, "amend": m.amend, "simple": m.simple, "finish": m.finish, "edit": m.edit,
 				"edit more": m.edit, "and more": m.edit, "stage": m.stage, "stage more": m.stage, "commit": m.commit, "pass": m.elapse,
 			})
@@ -110,6 +110,12 @@ func (m *model) hold(t *rapid.T) {
 	op := m.op(t)
 	_, err := m.Renew(context.Background(), m.list, op)
 	m.want(t, "renew", m.twin.renew(op), err)
+}
+
+func (m *model) reserve(t *rapid.T) {
+	op, n := m.op(t), rapid.Uint32Range(1, 9).Draw(t, "size")
+	r := Reservation{Server: "far", Bytes: int64(n), Segments: n, Blocks: n - 1}
+	m.want(t, "reserve", m.twin.reserve(op, r), m.Reserve(context.Background(), m.list, op, r))
 }
 
 func (m *model) put(t *rapid.T) {
@@ -243,7 +249,7 @@ type seen struct {
 	Revision, Number, Edited, Floor int64
 	Op                              Operation
 	Lapsed                          bool
-	Versions                        map[int64][2]bool
+	Versions                        map[int64][3]bool
 	Staged                          map[string]Change
 	IDs                             map[string]bool // of the serving version
 	Behind                          int             // entries behind its base
@@ -264,18 +270,18 @@ func (m *model) check(t *rapid.T) {
 	h := &d.Head
 	want := seen{
 		State: w.state, Serving: w.serving, Next: w.next, Revision: w.revision, Number: w.number, Edited: int64(w.entries(0)), Floor: w.floor(),
-		Versions: make(map[int64][2]bool), Staged: w.staged,
+		Versions: make(map[int64][3]bool), Staged: w.staged,
 	}
 	got := seen{
 		State: h.State, Serving: h.serving(), Revision: h.Revision, Number: h.Number, Edited: h.Edited, Floor: h.Floor,
-		Op: h.Op, Lapsed: h.Lapsed(), Versions: make(map[int64][2]bool), Staged: make(map[string]Change),
+		Op: h.Op, Lapsed: h.Lapsed(), Versions: make(map[int64][3]bool), Staged: make(map[string]Change),
 	}
 	if h.Next != nil {
 		got.Next = h.Next.Number
 	}
 	got.Op.Since, got.Op.Lease, got.Op.Why, got.Op.Edited = time.Time{}, time.Time{}, "", 0
 	if w.op != nil {
-		want.Op = Operation{ID: w.op.id, Kind: w.op.kind, Number: w.op.number, Base: w.op.base, Former: w.op.former, Holder: w.op.holder}
+		want.Op = Operation{ID: w.op.id, Kind: w.op.kind, Number: w.op.number, Base: w.op.base, Former: w.op.former, Holder: w.op.holder, Reservation: w.op.reserved}
 		want.Lapsed = w.op.left <= 0
 	}
 	versions, err := m.Versions(context.Background(), m.list)
@@ -283,10 +289,10 @@ func (m *model) check(t *rapid.T) {
 		t.Fatal(err)
 	}
 	for _, v := range versions {
-		got.Versions[v.Number] = [2]bool{v.Doubt != "", v.Damaged != ""}
+		got.Versions[v.Number] = [3]bool{v.Doubt != "", v.Damaged != "", v.StoppedMS != 0}
 	}
 	for n, v := range w.versions {
-		want.Versions[n] = [2]bool{v.doubt, v.damaged}
+		want.Versions[n] = [3]bool{v.doubt, v.damaged, v.stopped}
 	}
 	staged, err := m.Staged(context.Background(), m.list)
 	if err != nil {

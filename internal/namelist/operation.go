@@ -47,7 +47,7 @@ type Begin struct {
 func idle(state State) []string {
 	return []string{
 		"state", string(state), "next", "0", "op", "", "op_kind", "", "op_number", "0", "op_base", "0", "op_edited", "0",
-		"former", "", "holder", "", "why", "", "since", "0", "lease", "0",
+		"former", "", "holder", "", "why", "", "since", "0", "lease", "0", "op_server", "", "op_bytes", "0", "op_segments", "0", "op_blocks", "0",
 	}
 }
 
@@ -112,6 +112,17 @@ func (c *Control) Renew(ctx context.Context, list string, op Operation) (Operati
 	return h.Op, err
 }
 
+// Reserve states what the build of an operation will write, before it does. It holds until the
+// operation ends or its version is put.
+func (c *Control) Reserve(ctx context.Context, list string, op Operation, r Reservation) error {
+	_, err := c.held(ctx, "the reservation", list, op, func(*Head) (*change, error) {
+		return &change{mode: "quiet", fields: []string{
+			"op_server", r.Server, "op_bytes", number(r.Bytes), "op_segments", number(int64(r.Segments)), "op_blocks", number(int64(r.Blocks)),
+		}}, nil
+	})
+	return err
+}
+
 // Take makes holder the holder of an operation whose lease has lapsed.
 func (c *Control) Take(ctx context.Context, list, id, holder string) (Operation, error) {
 	if err := freeslot.ValidateName("holder", holder); err != nil {
@@ -163,7 +174,7 @@ func (c *Control) PutVersion(ctx context.Context, list string, op Operation, v V
 	return c.held(ctx, "the version", list, op, func(h *Head) (*change, error) {
 		ch, err := h.put(v)
 		if err == nil {
-			ch.mode = "quiet"
+			ch.mode, ch.fields = "quiet", []string{"op_bytes", "0"} // the version counts from now on
 		}
 		return ch, err
 	})
@@ -191,7 +202,15 @@ func (c *Control) Switch(ctx context.Context, list string, op Operation, serving
 			return nil, err
 		}
 		ch := &change{fields: append(idle(Active), "serving", number(h.Op.Number))}
-		return ch, c.watch(ctx, h, h.Op.Number, ch)
+		if err := c.watch(ctx, h, h.Op.Number, ch); err != nil {
+			return nil, err
+		}
+		if h.Serving != nil {
+			if err := c.stopped(ctx, list, h.Serving.Number, h.At, ch); err != nil {
+				return nil, err
+			}
+		}
+		return ch, c.stopped(ctx, list, h.Op.Number, time.Time{}, ch)
 	})
 }
 

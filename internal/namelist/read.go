@@ -76,6 +76,29 @@ func readDelta(r *script.Reply, list string) (d Delta) {
 	return d
 }
 
+// Named is which versions of a list the control server knows.
+type Named struct {
+	// Numbers are those of the versions, and that of the operation.
+	Numbers map[int64]bool
+	// Highest is the highest number that was ever given out; 0 if there was never such a list.
+	Highest int64
+}
+
+// Named reads which versions of a list are in use, also of a tombstone. A build that becomes a
+// version meanwhile is among them.
+func (c *Control) Named(ctx context.Context, list string) (Named, error) {
+	h, err := c.head(ctx, list)
+	if err != nil {
+		return Named{}, err
+	}
+	versions, err := c.Versions(ctx, list)
+	n := Named{Numbers: map[int64]bool{h.Op.Number: true}, Highest: h.Number}
+	for i := range versions {
+		n.Numbers[versions[i].Number] = true
+	}
+	return n, err
+}
+
 // Mark is what a look says of a list; its zero value is that there is none.
 type Mark struct {
 	Revision int64

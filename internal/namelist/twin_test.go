@@ -33,12 +33,14 @@ type twinOp struct {
 	content    map[string]bool // of the version that it builds
 	former     State
 	left       time.Duration
+	reserved   Reservation
 }
 
 type twinVersion struct {
 	base           int64
 	content        map[string]bool
 	doubt, damaged bool
+	stopped        bool
 }
 
 type twinEdit struct {
@@ -231,6 +233,14 @@ func (w *twin) renew(op Operation) freeslot.Code {
 	return done
 }
 
+func (w *twin) reserve(op Operation, r Reservation) freeslot.Code {
+	code := w.held(op)
+	if code == done {
+		w.op.reserved = r
+	}
+	return code
+}
+
 func (w *twin) take(id, holder string) freeslot.Code {
 	switch {
 	case !w.exists:
@@ -262,6 +272,7 @@ func (w *twin) put(op Operation, doubt, ends bool) freeslot.Code {
 		return freeslot.CodeInvalidArgument
 	}
 	w.versions[w.op.number] = &twinVersion{base: w.op.base, content: w.op.content, doubt: doubt}
+	w.op.reserved.Bytes = 0
 	if ends {
 		w.idle(w.op.former)
 	}
@@ -283,7 +294,11 @@ func (w *twin) switches(op Operation, prepare bool) freeslot.Code {
 		w.revision++
 		return done
 	}
+	if before := w.versions[w.serving]; before != nil {
+		before.stopped = true
+	}
 	w.serving = w.op.number
+	w.versions[w.serving].stopped = false
 	w.idle(Active)
 	return done
 }

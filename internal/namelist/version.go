@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/redis/rueidis"
 
@@ -44,8 +45,25 @@ func (c *Control) watch(ctx context.Context, h *Head, n int64, ch *change) error
 	if err != nil {
 		return err
 	}
-	ch.watched, ch.json = n, text
+	ch.watched = append(ch.watched, number(n), text)
 	return h.Target(v)
+}
+
+// stopped writes when a version has served last; zero is that it serves.
+func (c *Control) stopped(ctx context.Context, list string, n int64, at time.Time, ch *change) error {
+	v, before, err := c.version(ctx, list, n)
+	if freeslot.CodeOf(err) == freeslot.CodeNotFound {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	if v.StoppedMS = 0; !at.IsZero() {
+		v.StoppedMS = at.UnixMilli()
+	}
+	after, err := json.Marshal(v)
+	ch.watched, ch.versions = append(ch.watched, number(n), before), append(ch.versions, number(n), string(after))
+	return err
 }
 
 func (c *Control) version(ctx context.Context, list string, n int64) (v *Version, text string, err error) {
@@ -91,7 +109,7 @@ func (c *Control) Versions(ctx context.Context, list string) ([]Version, error) 
 
 // Accept takes the doubt away that a version is under. The caller names the very number.
 func (c *Control) Accept(ctx context.Context, list string, n int64) (Head, error) {
-	return c.amend(ctx, "accept", list, n, func(h *Head, v *Version) (*Version, error) {
+	return c.amend(ctx, "accept", "", list, n, func(h *Head, v *Version) (*Version, error) {
 		v.Doubt = ""
 		if !ruleOf(h.State).set {
 			return nil, h.conflict("accept")
@@ -106,16 +124,33 @@ func (c *Control) Damage(ctx context.Context, list string, n int64, what string)
 	if line(&found, "damaged", what); len(found) > 0 {
 		return Head{}, found.Err()
 	}
-	return c.amend(ctx, "mark", list, n, func(_ *Head, v *Version) (*Version, error) {
+	return c.amend(ctx, "mark", "", list, n, func(_ *Head, v *Version) (*Version, error) {
 		v.Damaged = what
 		return v, nil
 	})
 }
 
+// BeginVerify is true for the one caller that shall read a version back, where nobody has begun to
+// for that long.
+func (c *Control) BeginVerify(ctx context.Context, list string, n int64, every time.Duration) (mine bool, err error) {
+	_, err = c.amend(ctx, "verify", "quiet", list, n, func(h *Head, v *Version) (*Version, error) {
+		if mine = h.VerifyDue(v, every); mine {
+			v.VerifiedMS = h.At.UnixMilli()
+		}
+		return v, nil
+	})
+	return mine && err == nil, err
+}
+
+// VerifyDue reports whether a version was neither ready nor read back for that long.
+func (h *Head) VerifyDue(v *Version, every time.Duration) bool {
+	return h.At.UnixMilli()-max(v.AtMS, v.VerifiedMS) >= every.Milliseconds()
+}
+
 // DropVersion forgets a version whose segments were removed. The serving one, the next one and that
 // of the operation stay.
 func (c *Control) DropVersion(ctx context.Context, list string, n int64) (Head, error) {
-	return c.amend(ctx, "drop", list, n, func(h *Head, _ *Version) (*Version, error) {
+	return c.amend(ctx, "drop", "", list, n, func(h *Head, _ *Version) (*Version, error) {
 		if n == h.serving() || n == h.Op.Number || h.Next != nil && n == h.Next.Number {
 			return nil, &freeslot.Error{Code: freeslot.CodeConflict, Message: fmt.Sprintf("version %d of list %s is in use", n, list)}
 		}
@@ -124,7 +159,7 @@ func (c *Control) DropVersion(ctx context.Context, list string, n int64) (Head, 
 }
 
 // amend writes one version anew, in any state; nil removes it.
-func (c *Control) amend(ctx context.Context, what, list string, n int64, decide func(*Head, *Version) (*Version, error)) (Head, error) {
+func (c *Control) amend(ctx context.Context, what, mode, list string, n int64, decide func(*Head, *Version) (*Version, error)) (Head, error) {
 	return c.step(ctx, what, list, func(h *Head) (*change, error) {
 		if !h.exists() {
 			return nil, notFound(list)
@@ -142,6 +177,6 @@ func (c *Control) amend(ctx context.Context, what, list string, n int64, decide 
 				return nil, err
 			}
 		}
-		return &change{versions: []string{number(n), string(after)}, watched: n, json: before}, nil
+		return &change{mode: mode, versions: []string{number(n), string(after)}, watched: []string{number(n), before}}, nil
 	})
 }

@@ -27,27 +27,39 @@ const (
 
 // BudgetError is returned for a build that would need too much of a list server.
 type BudgetError struct {
-	Bytes int64 // that the build needs
-	Used  int64 // that are used: by lists, or by all of the server
-	Limit int64
-	What  string // that has the limit
+	Bytes    int64 // that the build needs
+	Used     int64 // that are used: by lists, or by all of the server
+	Reserved int64 // by other builds that run
+	Limit    int64
+	What     string // that has the limit
 }
 
 func (e *BudgetError) Error() string {
-	return fmt.Sprintf("the version needs %d bytes, and %d are used, of %d that %s allows", e.Bytes, e.Used, e.Limit, e.What)
+	reserved := ""
+	if e.Reserved > 0 {
+		reserved = fmt.Sprintf(", and %d are reserved by builds that run, which this one may have made fail, too", e.Reserved)
+	}
+	return fmt.Sprintf("the version needs %d bytes, and %d are used%s, of %d that %s allows", e.Bytes, e.Used, reserved, e.Limit, e.What)
 }
 
-// budget refuses a build of so many bytes.
-func (s *Segments) budget(ctx context.Context, bytes int64, b *Budget) error {
-	if b.MaxBytes > 0 && b.ListBytes+bytes > b.MaxBytes {
-		return &BudgetError{Bytes: bytes, Used: b.ListBytes, Limit: b.MaxBytes, What: "max_bytes"}
+// budget refuses a build that does not fit. It reserves first, and looks afterwards: of two builds
+// at once at least one sees the other. What other builds have written already counts twice.
+func (s *Segments) budget(ctx context.Context, need namelist.Reservation, b *Budget) (err error) {
+	lists, reserved := int64(0), int64(0)
+	if b.Reserve != nil {
+		if lists, reserved, err = b.Reserve(ctx, need); err != nil {
+			return err
+		}
+	}
+	if b.MaxBytes > 0 && lists+reserved+need.Bytes > b.MaxBytes {
+		return &BudgetError{Bytes: need.Bytes, Used: lists, Reserved: reserved, Limit: b.MaxBytes, What: "max_bytes"}
 	}
 	used, most, err := s.Memory(ctx)
 	if err != nil {
 		return err
 	}
-	if limit := int64(memoryShare * float64(most)); most > 0 && used+bytes > limit {
-		return &BudgetError{Bytes: bytes, Used: used, Limit: limit, What: "70 % of maxmemory"}
+	if limit := int64(memoryShare * float64(most)); most > 0 && used+reserved+need.Bytes > limit {
+		return &BudgetError{Bytes: need.Bytes, Used: used, Reserved: reserved, Limit: limit, What: "70 % of maxmemory"}
 	}
 	return nil
 }

@@ -369,40 +369,41 @@ func TestLookupRefuses(t *testing.T) {
 	})
 }
 
-// Unlink and Sweep remove what a build has written, and nothing of another build.
+// Unlink removes what a build has written, and nothing of another build.
 func TestUnlink(t *testing.T) {
 	onBoth(t, func(t *testing.T, r *rig) {
 		ids := make(map[string]int64)
 		for i := range 2000 {
 			ids[fmt.Sprint("user-", i)] = 0
 		}
-		for name, remove := range map[string]func(v *namelist.Version) (int64, error){
-			"unlink": func(v *namelist.Version) (int64, error) { return r.Unlink(bounded(t), "vip", v) },
-			"sweep":  func(v *namelist.Version) (int64, error) { return r.Sweep(bounded(t), "vip", v.Number, v.Build) },
-		} {
-			kept, gone := r.build(r.plan(upload(file(ids)))).Version, r.build(r.plan(upload(file(ids)))).Version
-			keys := int(gone.Segments) + 1
-			other := gone
-			other.Build = newBuild()
-			if n, err := remove(&other); n != 0 || err != nil {
-				t.Errorf("%s of another build: %d, %v", name, n, err)
-			}
-			r.check(&gone, ids)
-			// One segment is of a build of the same number, as after a list was made again.
-			r.do("HSET", r.segmentKey("vip", &gone, 3), "", other.Build+" 1")
-			before := r.keys()
-			if n, err := remove(&gone); int(n) != keys-1 || err != nil {
-				t.Errorf("%s: %d, %v, expected %d", name, n, err, keys-1)
-			}
-			if n := before - r.keys(); n != keys-1 {
-				t.Errorf("%s: %d keys are gone, expected %d", name, n, keys-1)
-			}
-			if n, err := remove(&gone); n != 0 || err != nil {
-				t.Errorf("%s again: %d, %v", name, n, err)
-			}
-			r.check(&kept, ids)
+		remove := func(v *namelist.Version) (int64, error) { return r.Unlink(bounded(t), "vip", v) }
+		kept, gone := r.build(r.plan(upload(file(ids)))).Version, r.build(r.plan(upload(file(ids)))).Version
+		keys := int(gone.Segments) + 1
+		other := gone
+		other.Build = newBuild()
+		if n, err := remove(&other); n != 0 || err != nil {
+			t.Errorf("of another build: %d, %v", n, err)
 		}
+		r.check(&gone, ids)
+		// One segment is of a build of the same number, as after a list was made again.
+		r.do("HSET", r.segmentKey("vip", &gone, 3), "", other.Build+" 1")
+		before := r.keys()
+		if n, err := remove(&gone); int(n) != keys-1 || err != nil {
+			t.Errorf("%d, %v, expected %d", n, err, keys-1)
+		}
+		if n := before - r.keys(); n != keys-1 {
+			t.Errorf("%d keys are gone, expected %d", n, keys-1)
+		}
+		if n, err := remove(&gone); n != 0 || err != nil {
+			t.Errorf("again: %d, %v", n, err)
+		}
+		r.check(&kept, ids)
 	})
+}
+
+// budgetOf is of a server whose lists and other builds have so many bytes.
+func budgetOf(lists, others int64) Budget {
+	return Budget{MaxBytes: 1_000_000, Reserve: func(context.Context, namelist.Reservation) (int64, int64, error) { return lists, others, nil }}
 }
 
 func TestBudget(t *testing.T) {
@@ -414,13 +415,14 @@ func TestBudget(t *testing.T) {
 		ids[fmt.Sprintf("%016x", i)] = 0
 	}
 	budget := func(b Budget) func(*Plan) { return func(p *Plan) { p.Budget = b } }
-	v := r.build(r.plan(upload(file(ids)), budget(Budget{MaxBytes: 1_000_000, ListBytes: 400_000}))).Version
+	v := r.build(r.plan(upload(file(ids)), budget(budgetOf(400_000, 0)))).Version
 	for name, c := range map[string]struct {
 		entries int
 		budget  Budget
 		what    string
 	}{
-		"max_bytes": {20_000, Budget{MaxBytes: 1_000_000, ListBytes: 600_000}, "max_bytes"},
+		"max_bytes": {20_000, budgetOf(600_000, 0), "max_bytes"},
+		"reserved":  {20_000, budgetOf(300_000, 300_000), "max_bytes"},
 		"maxmemory": {250_000, Budget{}, "70 % of maxmemory"},
 	} {
 		for i := range c.entries {
@@ -429,7 +431,7 @@ func TestBudget(t *testing.T) {
 		keys := r.keys()
 		var refused *BudgetError
 		_, err := r.builder().Build(bounded(t), r.plan(upload(file(ids)), budget(c.budget)))
-		if !errors.As(err, &refused) || refused.What != c.what || refused.Used+refused.Bytes <= refused.Limit {
+		if !errors.As(err, &refused) || refused.What != c.what || refused.Used+refused.Reserved+refused.Bytes <= refused.Limit {
 			t.Errorf("%s: %v", name, err)
 		} else if estimated, per := refused.Bytes, float64(v.Bytes)/float64(v.Count); float64(estimated) < per*float64(len(ids)) || float64(estimated) > 1.4*per*float64(len(ids)) {
 			t.Errorf("%s: estimated %d for %d ids, measured %.1f an id", name, estimated, len(ids), per)

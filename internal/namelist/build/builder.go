@@ -38,8 +38,10 @@ type Plan struct {
 
 // Budget bounds what lists may use on a server.
 type Budget struct {
-	MaxBytes  int64 // 0 is no limit
-	ListBytes int64 // that all versions use before the build
+	MaxBytes int64 // 0 is no limit
+	// Reserve keeps what the build needs on its server. It returns the bytes that all versions use
+	// there, and those that other builds have reserved. nil stands for none.
+	Reserve func(ctx context.Context, need namelist.Reservation) (lists, others int64, err error)
 }
 
 func (p *Plan) partitionBits() uint8 {

@@ -26,9 +26,6 @@ func (r *run) write(ctx context.Context) error {
 	total := r.journal.total()
 	if r.journal.Version == nil {
 		segments, bytes := r.to.segmented(total)
-		if err := r.to.budget(ctx, bytes, &r.Budget); err != nil {
-			return err
-		}
 		v := &namelist.Version{
 			Number: r.Number, Build: r.Build, Segments: segments, Count: total.Count, Filter: r.Filter, Rejected: r.report.Rejected,
 		}
@@ -37,6 +34,13 @@ func (r *run) write(ctx context.Context) error {
 		}
 		if v.BlockBits > filter.MaxBlockBits {
 			return fmt.Errorf("%d ids are more than a filter takes", total.Count)
+		}
+		need := namelist.Reservation{Bytes: bytes, Segments: segments}
+		if r.Filter != filter.None {
+			need.Blocks = 1 << v.BlockBits
+		}
+		if err := r.to.budget(ctx, need, &r.Budget); err != nil {
+			return err
 		}
 		r.journal.Version = v
 	}

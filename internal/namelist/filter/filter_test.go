@@ -3,10 +3,13 @@ package filter
 import (
 	"errors"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"testing"
 
 	"pgregory.net/rapid"
+
+	"github.com/freeslot/freeslot/internal/namelist/form"
 )
 
 var build = strings.Repeat("0123456789abcdef", 2)
@@ -64,6 +67,37 @@ func TestFilter(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// A filter of three million keys, cut into blocks as a build cuts it, has them all.
+func TestFilterOfBlocks(t *testing.T) {
+	t.Parallel()
+	const blockBits = 3
+	r := rand.New(rand.NewPCG(5, 6))
+	blocks := make([][]uint64, 1<<blockBits)
+	for range 3_000_000 {
+		key := r.Uint64()
+		at := form.Block(key, blockBits)
+		blocks[at] = append(blocks[at], key)
+	}
+	var b Builder
+	for at, keys := range blocks {
+		slices.Sort(keys)
+		keys = slices.Compact(keys)
+		block, err := b.Build(Fuse, keys)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := Decode(block.Append(nil, Fuse, build, uint32(at), len(keys)), build, uint32(at))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, key := range keys {
+			if !got.Contains(key) {
+				t.Fatalf("block %d: %#x is missing", at, key)
+			}
+		}
 	}
 }
 

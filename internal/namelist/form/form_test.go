@@ -2,7 +2,9 @@ package form
 
 import (
 	"errors"
+	"fmt"
 	"math"
+	"os"
 	"strconv"
 	"strings"
 	"testing"
@@ -80,9 +82,13 @@ func TestCleanIsStable(t *testing.T) {
 	})
 }
 
-// The vectors stand in docs/design/namelist.md: readers in other languages test with them.
+// The vectors stand in docs/namelist.md: readers in other languages test with them.
 func TestVectors(t *testing.T) {
 	t.Parallel()
+	doc, err := os.ReadFile("../../../docs/namelist.md")
+	if err != nil {
+		t.Fatal(err)
+	}
 	for _, tc := range []struct {
 		seed           uint64
 		id             string
@@ -100,6 +106,9 @@ func TestVectors(t *testing.T) {
 		if segment, block := Segment(hash, 1000), Block(hash, 5); hash != tc.hash || segment != tc.segment || block != tc.block {
 			t.Errorf("%d %.20q: %#x, segment %d, block %d; want %#x, %d, %d",
 				tc.seed, tc.id, hash, segment, block, tc.hash, tc.segment, tc.block)
+		}
+		if row := fmt.Sprintf("`%016x` | %d | %d |", hash, tc.segment, tc.block); !strings.Contains(string(doc), row) {
+			t.Errorf("docs/namelist.md has no row %s", row)
 		}
 	}
 }

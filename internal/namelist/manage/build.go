@@ -58,14 +58,20 @@ func (m *Manager) progress(id string, p build.Progress) {
 func (m *Manager) build(ctx context.Context, h *namelist.Head, op namelist.Operation, to string, based bool, by namelist.By,
 	progress func(build.Progress), change func(*build.Plan),
 ) (*build.Result, *namelist.Version, error) {
+	if h.Op.ID != op.ID { // a lease that lapsed before this process began
+		return nil, nil, conflict("operation %s of list %s is over", op.ID, h.Name)
+	}
 	server, err := m.cfg.Server(ctx, to)
 	if err != nil {
 		return nil, nil, err
 	}
+	if h.Op.Segments > 0 { // an earlier process has written
+		m.writes(op, h.Op.Reservation)
+	}
 	// The id of the operation is that of the build: whoever ends the operation knows what to
 	// remove.
 	plan := &build.Plan{List: h.Name, Number: op.Number, Build: op.ID, Form: h.Form, Seed: h.Seed, Filter: h.Filter, DropBefore: h.At}
-	if plan.Budget, err = m.budget(ctx, to); err != nil {
+	if plan.Budget, err = m.budget(ctx, h.Name, op, to); err != nil {
 		return nil, nil, err
 	}
 	if based {
@@ -161,8 +167,8 @@ func (m *Manager) editsSince(ctx context.Context, h *namelist.Head, v *namelist.
 	return out, nil
 }
 
-// budget is what the lists of a server use, and may use.
-func (m *Manager) budget(ctx context.Context, server string) (b build.Budget, err error) {
+// budget is what the lists of a server may use, and how a build reserves its part.
+func (m *Manager) budget(ctx context.Context, list string, op namelist.Operation, server string) (b build.Budget, err error) {
 	servers, err := m.control.Servers(ctx)
 	if err != nil {
 		return b, err
@@ -172,19 +178,36 @@ func (m *Manager) budget(ctx context.Context, server string) (b build.Budget, er
 			b.MaxBytes = s.MaxBytes
 		}
 	}
-	if b.MaxBytes == 0 {
-		return b, nil
-	}
-	err = m.each(ctx, func(h *namelist.Head) error {
-		versions, err := m.control.Versions(ctx, h.Name)
-		for _, v := range versions {
-			if v.Server == server {
-				b.ListBytes += v.Bytes
-			}
+	b.Reserve = func(ctx context.Context, need namelist.Reservation) (lists, others int64, err error) {
+		need.Server = server
+		m.writes(op, need)
+		if err := m.control.Reserve(ctx, list, op, need); err != nil {
+			return 0, 0, err
 		}
-		return err
-	})
-	return b, err
+		// A build that ends meanwhile is counted twice, and never left out: its head is read before
+		// its version.
+		err = m.each(ctx, func(h *namelist.Head) error {
+			if h.Op.Server == server && h.Op.ID != op.ID {
+				others += h.Op.Bytes
+			}
+			versions, err := m.control.Versions(ctx, h.Name)
+			for _, v := range versions {
+				if v.Server == server {
+					lists += v.Bytes
+				}
+			}
+			return err
+		})
+		return lists, others, err
+	}
+	return b, nil
+}
+
+// writes keeps what a build writes until it is removed, or a version.
+func (m *Manager) writes(op namelist.Operation, r namelist.Reservation) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.wrote[op.ID] = r
 }
 
 // each goes through all lists.

@@ -13,6 +13,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/bits"
 	"os"
 	"path/filepath"
 	"sync"
@@ -44,9 +45,12 @@ type Config struct {
 	// Dir is the folder of uploads and builds. It is this manager's alone.
 	Dir   string
 	Pause time.Duration
-	// Server opens a list server by its name; empty is the control server.
+	// Server opens a list server by its name; empty is the control server. Errors: ErrNoServer.
 	Server func(ctx context.Context, name string) (*build.Segments, error)
 }
+
+// ErrNoServer is returned for a list server that is not configured.
+var ErrNoServer = errors.New("this replica does not have it in lists.servers")
 
 // Manager does a replica's work for lists. Its methods are safe for concurrent use.
 type Manager struct {
@@ -66,17 +70,22 @@ type Manager struct {
 	mu      sync.Mutex
 	stopped bool               // guarded by mu
 	uploads map[string]*Upload // guarded by mu; by id
+	// wrote is what builds of this replica write, by operation: the record forgets it when another
+	// replica cancels the operation.
+	wrote map[string]namelist.Reservation // guarded by mu
 	// ended are the versions that were removed, to be removed again after lateWrites.
-	ended []endedBuild // guarded by mu
+	ended       []endedBuild       // guarded by mu
+	verifyEvery time.Duration      // tests have less
+	verifies    chan namelist.Head // for verifyLoop, when it waits
 	// compactions are by list, and tendLoop's.
 	compactions map[string]compaction
 }
 
 // endedBuild is a build whose late writes may still come.
 type endedBuild struct {
-	list, build string
-	number      int64
-	at          time.Time // of the first removal
+	list    string
+	version namelist.Version
+	at      time.Time // of the first removal
 }
 
 // lateWrites is after what time a build that was ended is removed once more.
@@ -87,7 +96,11 @@ func New(cfg Config, control *namelist.Control, log *zap.Logger) *Manager {
 	if cfg.Pause == 0 {
 		cfg.Pause = DefaultPause
 	}
-	m := &Manager{cfg: cfg, control: control, log: log, slots: make(chan struct{}, maxBuilds), reads: make(chan struct{}, maxReads), quota: defaultQuota, uploads: make(map[string]*Upload), compactions: make(map[string]compaction)}
+	m := &Manager{
+		cfg: cfg, control: control, log: log, slots: make(chan struct{}, maxBuilds), reads: make(chan struct{}, maxReads), quota: defaultQuota,
+		uploads: make(map[string]*Upload), wrote: make(map[string]namelist.Reservation), compactions: make(map[string]compaction),
+		verifyEvery: verifyEvery, verifies: make(chan namelist.Head),
+	}
 	m.ctx, m.cancel = context.WithCancel(context.Background())
 	return m
 }
@@ -101,7 +114,12 @@ func (m *Manager) Start(context.Context) error {
 	if err := m.readUploads(); err != nil {
 		return fmt.Errorf("uploads of lists: %w", err)
 	}
-	m.start.Do(func() { m.loops.Go(m.tendLoop); m.loops.Go(m.sweepLoop) })
+	m.start.Do(func() {
+		m.loops.Go(m.tendLoop)
+		m.loops.Go(m.sweepLoop)
+		m.loops.Go(m.collectLoop)
+		m.loops.Go(m.verifyLoop)
+	})
 	return nil
 }
 
@@ -161,6 +179,7 @@ func (m *Manager) work(list string, op namelist.Operation, do func(ctx context.C
 		}
 		switch {
 		case err == nil:
+			m.forget(op)
 		case m.ctx.Err() != nil:
 			m.log.Info("list operation interrupted", zap.String("list", list), zap.String("operation", op.ID))
 		case lost != nil:
@@ -209,13 +228,33 @@ func (m *Manager) giveUp(list string, op namelist.Operation, why error) {
 
 // sweep removes what a build wrote that did not become a version.
 func (m *Manager) sweep(list string, op namelist.Operation) {
-	switch op.Kind {
-	case namelist.OpSwitch, namelist.OpEdit:
-		return
+	r, known := m.forget(op)
+	if !known {
+		r = op.Reservation
 	}
+	if r.Segments == 0 {
+		return // nothing was written
+	}
+	v := namelist.Version{Number: op.Number, Build: op.ID, Server: r.Server, Segments: r.Segments}
+	if r.Blocks > 0 {
+		v.BlockBits, v.FilterBytes = uint8(bits.Len32(r.Blocks)-1), 1
+	}
+	m.remember(list, v)
+}
+
+// remember has a version's keys removed.
+func (m *Manager) remember(list string, v namelist.Version) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.ended = append(m.ended, endedBuild{list: list, build: op.ID, number: op.Number})
+	m.ended = append(m.ended, endedBuild{list: list, version: v})
+}
+
+func (m *Manager) forget(op namelist.Operation) (namelist.Reservation, bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	r, known := m.wrote[op.ID]
+	delete(m.wrote, op.ID)
+	return r, known
 }
 
 // clear removes the folder of a build that does not go on.

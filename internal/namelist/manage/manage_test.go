@@ -32,7 +32,8 @@ type rig struct {
 	servers map[string]*build.Segments
 }
 
-func newRig(t *testing.T, redis *redistest.Target) *rig {
+// newRig starts one replica; before may change the rig until then.
+func newRig(t *testing.T, redis *redistest.Target, before ...func(r *rig)) *rig {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), 2*patience)
 	t.Cleanup(cancel)
@@ -48,8 +49,19 @@ func newRig(t *testing.T, redis *redistest.Target) *rig {
 		r.servers[name] = build.NewSegments(build.SegmentsConfig{Prefix: p, Cluster: redis.IsCluster()}, redis.RoleClient(t), log, nil)
 	}
 	r.check(r.control.PutServer(ctx, namelist.Server{Name: "second"}))
+	for _, f := range before {
+		f(r)
+	}
 	r.Manager = r.replica("r1", t.TempDir())
 	return r
+}
+
+// put makes one more list server known.
+func (r *rig) put(s namelist.Server, cfg build.SegmentsConfig) {
+	r.t.Helper()
+	cfg.Prefix, cfg.Cluster = r.prefix+s.Name, r.redis.IsCluster()
+	r.servers[s.Name] = build.NewSegments(cfg, r.redis.RoleClient(r.t), zaptest.NewLogger(r.t), nil)
+	r.check(r.control.PutServer(r.ctx, s))
 }
 
 // replica starts the manager of one more replica.
@@ -65,7 +77,7 @@ func (r *rig) server(_ context.Context, name string) (*build.Segments, error) {
 	if s := r.servers[name]; s != nil {
 		return s, nil
 	}
-	return nil, fmt.Errorf("there is no list server %s", name)
+	return nil, fmt.Errorf("list server %q: %w", name, ErrNoServer)
 }
 
 func (r *rig) check(err error) {
@@ -129,6 +141,12 @@ func (r *rig) head(list string) namelist.Head {
 	return h
 }
 
+// rests waits until nothing runs.
+func (r *rig) rests(list string) {
+	r.t.Helper()
+	r.until("the operation is over", func() bool { h := r.head(list); return h.Op.ID == "" })
+}
+
 // serves waits until a version serves and nothing runs.
 func (r *rig) serves(list string, version int64) {
 	r.t.Helper()
@@ -161,6 +179,18 @@ func (r *rig) counts(list string, want int64) {
 	if c.Count != want {
 		r.t.Errorf("count is %d, want %d", c.Count, want)
 	}
+}
+
+// begin sends a file and commits it; its build goes on.
+func (r *rig) begin(m *Manager, u Upload, content string) Upload {
+	r.t.Helper()
+	u, err := m.OpenUpload(r.ctx, u)
+	r.check(err)
+	_, err = m.Chunk(u.ID, 0, []byte(content), crc32.Checksum([]byte(content), crc32.MakeTable(crc32.Castagnoli)))
+	r.check(err)
+	u, err = m.Commit(r.ctx, u.ID, int64(len(content)))
+	r.check(err)
+	return u
 }
 
 func lines(from, to int) string {
@@ -373,7 +403,7 @@ func TestRemovesNothingInUse(t *testing.T) {
 	}
 	old.State, old.Birth = namelist.Deleting, "another"
 	r.check(r.tend(&old))
-	r.check(r.sweepServers(endedBuild{list: "vip", number: 2, build: r.head("vip").Serving.Build}))
+	r.check(r.removeBuild(endedBuild{list: "vip", version: *r.head("vip").Serving}))
 	r.members("vip", "user-0:true", "user-99:true", "user-100:false")
 }
 

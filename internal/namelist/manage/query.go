@@ -2,13 +2,10 @@ package manage
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"time"
 
 	"github.com/freeslot/freeslot"
 	"github.com/freeslot/freeslot/internal/namelist"
-	"github.com/freeslot/freeslot/internal/namelist/build"
 	"github.com/freeslot/freeslot/internal/namelist/form"
 )
 
@@ -151,27 +148,6 @@ func (m *Manager) Count(ctx context.Context, list string) (c Counted, err error)
 		}
 	}
 	return c, nil
-}
-
-// VerifyTimeout bounds what reads a whole version.
-const VerifyTimeout = 5 * time.Minute
-
-// Verify reads a version back: seals, digest, filter. What is damaged is marked.
-func (m *Manager) Verify(ctx context.Context, list string, number int64) (namelist.Version, error) {
-	v, err := m.control.Version(ctx, list, number)
-	if err != nil {
-		return v, err
-	}
-	server, err := m.cfg.Server(ctx, v.Server)
-	if err != nil {
-		return v, err
-	}
-	err = server.Verify(ctx, list, &v, func(uint32) {})
-	if damage, ok := errors.AsType[*build.DamageError](err); ok {
-		v.Damaged = damage.Why
-		_, err = m.control.Damage(ctx, list, number, damage.Why)
-	}
-	return v, err
 }
 
 // OpenSession begins an edit session.

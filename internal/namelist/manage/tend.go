@@ -3,7 +3,9 @@ package manage
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"go.uber.org/zap"
@@ -30,6 +32,7 @@ func (m *Manager) tendLoop() {
 		}
 		m.dropOld()
 		err := m.each(m.ctx, func(h *namelist.Head) error {
+			m.verifySoon(h)
 			if err := m.tend(h); err != nil && m.ctx.Err() == nil {
 				m.log.Warn("list not looked after", zap.String("list", h.Name), zap.Error(err))
 			}
@@ -64,15 +67,9 @@ func (m *Manager) tend(h *namelist.Head) error {
 		return m.end(ctx, h)
 	case h.State == namelist.Deleting:
 		return m.remove(ctx, h)
-	case h.State == namelist.Active && h.Op.ID == "" && h.Serving != nil && h.Edited-h.Serving.Edited >= namelist.CompactFrom:
-		if !m.compactionDue(h) {
-			return nil
-		}
-		_, err := m.Rebuild(ctx, h.Name, namelist.OpCompact, "", namelist.By{Author: "compaction"})
-		if freeslot.CodeOf(err) == freeslot.CodeConflict || freeslot.CodeOf(err) == freeslot.CodeOverloaded {
-			return nil // another replica, or an operator, was first; or later
-		}
-		return err
+	case compactable(h):
+		m.compact(ctx, h)
+		return nil
 	case h.Op.ID == "":
 		return m.dropVersions(ctx, h)
 	}
@@ -92,24 +89,48 @@ const (
 	maxCompactPause = time.Hour
 )
 
-// compactionDue lets each try wait twice as long as the one before: one that is refused reads the
-// whole list. It is only for tendLoop.
-func (m *Manager) compactionDue(h *namelist.Head) bool {
+// compactable reports whether a list has so many edits that it needs a new version.
+func compactable(h *namelist.Head) bool {
+	return h.Serving != nil && h.State != namelist.Frozen && h.Op.Kind != namelist.OpCompact && h.Edited-h.Serving.Edited >= namelist.CompactFrom
+}
+
+// compact begins a compaction, or tells why it cannot. Each try waits twice as long as the one
+// before: one that fails may have read the whole list. It is only for tendLoop.
+func (m *Manager) compact(ctx context.Context, h *namelist.Head) {
 	c := m.compactions[h.Name]
 	if c.serving != h.Serving.Number {
 		c = compaction{serving: h.Serving.Number}
 	}
-	if h.Serving.Damaged != "" || time.Now().Before(c.next) {
-		return false
+	if time.Now().Before(c.next) {
+		return
 	}
-	if c.wait > 0 {
-		m.log.Warn("compaction of a list did not succeed, and is tried again", zap.String("list", h.Name),
-			zap.Int64("edits", h.Edited-h.Serving.Edited), zap.Duration("next", 2*c.wait))
-	}
+	first := c.wait == 0
 	c.wait = min(max(2*c.wait, compactPause), maxCompactPause)
 	c.next = time.Now().Add(c.wait)
 	m.compactions[h.Name] = c
-	return true
+	if why := m.beginCompaction(ctx, h, first); why != nil && m.ctx.Err() == nil {
+		// A metric of late compactions belongs here; one that began and failed is told by work.
+		m.log.Warn("compaction of a list is late", zap.String("list", h.Name), zap.Int64("edits", h.Edited-h.Serving.Edited),
+			zap.Duration("next", c.wait), zap.Error(why))
+	}
+}
+
+func (m *Manager) beginCompaction(ctx context.Context, h *namelist.Head, first bool) error {
+	switch {
+	case h.Serving.Damaged != "":
+		return conflict("version %d is damaged: %s; import the list anew", h.Serving.Number, h.Serving.Damaged)
+	case h.Op.ID != "" && first:
+		return nil // it may be over soon
+	case h.Op.ID != "":
+		return conflict("operation %s (%s) of %s runs since %s", h.Op.ID, h.Op.Kind, h.Op.Holder, h.Op.Since.UTC().Format(time.RFC3339))
+	}
+	_, err := m.Rebuild(ctx, h.Name, namelist.OpCompact, "", namelist.By{Author: "compaction"})
+	if freeslot.CodeOf(err) == freeslot.CodeConflict {
+		if now, err := m.control.Head(ctx, h.Name); err == nil && !compactable(&now) {
+			return nil // another replica was first
+		}
+	}
+	return err
 }
 
 // end ends an operation whose replica is gone. A switch that has moved the pointer is over by the
@@ -154,6 +175,70 @@ func (m *Manager) remove(ctx context.Context, h *namelist.Head) error {
 	return m.control.FinishDelete(ctx, h.Name)
 }
 
+// Delete begins the end of a list. Of one that is being deleted already, force forgets the keys
+// that are left, and ends it. left says which of them stay, because their server is not there.
+func (m *Manager) Delete(ctx context.Context, list string, force bool, by namelist.By) (h namelist.Head, left []string, err error) {
+	if h, err = m.control.Head(ctx, list); err != nil {
+		return h, nil, err
+	}
+	if h.State != namelist.Deleting {
+		h, err = m.control.Delete(ctx, list, namelist.AnyVersion, force, by)
+		return h, nil, err
+	}
+	versions, err := m.control.Versions(ctx, list)
+	if err != nil {
+		return h, nil, err
+	}
+	for i := range versions {
+		if _, err := m.cfg.Server(ctx, versions[i].Server); err != nil {
+			left = append(left, fmt.Sprintf("version %d: %v", versions[i].Number, err))
+		}
+	}
+	switch {
+	case force:
+	case len(left) > 0:
+		return h, nil, conflict("list %s is being deleted, but not all of its keys can be removed (%s); force forgets them", list, strings.Join(left, "; "))
+	default:
+		return h, nil, conflict("list %s is being deleted", list)
+	}
+	if err := m.control.FinishDelete(ctx, list); err != nil {
+		return h, nil, err
+	}
+	for i := range versions {
+		m.remember(list, versions[i])
+	}
+	return h, left, nil
+}
+
+// servedLife is how long a version stays for live clients that go on to serve it.
+const servedLife = 24 * time.Hour
+
+// kept are the versions that stay anyway: the serving one, the newest above it, and the newest below
+// that can be rolled back to; at least two. versions begin with the newest.
+func kept(h *namelist.Head, versions []namelist.Version) map[int64]bool {
+	keep := map[int64]bool{h.Serving.Number: true}
+	back, older := int64(0), int64(0)
+	for i := range versions {
+		v := &versions[i]
+		switch {
+		case v.Number > h.Serving.Number:
+			if len(keep) <= keepVersions {
+				keep[v.Number] = true
+			}
+		case v.Number < h.Serving.Number:
+			older = max(older, v.Number)
+			if h.Target(v) == nil {
+				back = max(back, v.Number)
+			}
+		}
+	}
+	if len(keep) == 1 && back == 0 {
+		back = older
+	}
+	keep[back] = true
+	return keep
+}
+
 // dropVersions removes versions that nobody needs any more.
 func (m *Manager) dropVersions(ctx context.Context, h *namelist.Head) error {
 	if h.Serving == nil {
@@ -167,28 +252,19 @@ func (m *Manager) dropVersions(ctx context.Context, h *namelist.Head) error {
 	if err != nil {
 		return err
 	}
-	newer, older := 0, 0
-	for i := range versions { // the newest first
+	keep := kept(h, versions)
+	for i := range versions {
 		v := &versions[i]
-		stays := v.Number == h.Serving.Number
-		switch {
-		case v.Number > h.Serving.Number:
-			newer++
-			stays = newer <= keepVersions
-		case v.Number < h.Serving.Number && h.Target(v) == nil: // another one is no target of a rollback
-			older++
-			stays = older < keepVersions
-		}
-		if stays || slices.ContainsFunc(live, func(c namelist.Client) bool { return c.Serves == v.Number }) {
+		asked := h.At.UnixMilli()-max(v.StoppedMS, v.AtMS) < servedLife.Milliseconds() &&
+			slices.ContainsFunc(live, func(c namelist.Client) bool { return c.Serves == v.Number })
+		if keep[v.Number] || asked {
 			continue
 		}
 		// First the record: nobody can switch to it any more.
 		if _, err := m.control.DropVersion(ctx, h.Name, v.Number); err != nil {
 			return err
 		}
-		m.mu.Lock()
-		m.ended = append(m.ended, endedBuild{list: h.Name, build: v.Build, number: v.Number})
-		m.mu.Unlock()
+		m.remember(h.Name, *v)
 	}
 	return nil
 }
@@ -207,11 +283,13 @@ func (m *Manager) removeEnded() {
 			stays = append(stays, e)
 			continue
 		}
-		if err := m.sweepServers(e); err != nil {
+		if err := m.removeBuild(e); err != nil {
 			if m.ctx.Err() == nil {
-				m.log.Warn("keys of an ended build not removed", zap.String("list", e.list), zap.Int64("version", e.number), zap.Error(err))
+				m.log.Warn("keys of an ended build not removed", zap.String("list", e.list), zap.Int64("version", e.version.Number), zap.Error(err))
 			}
-			stays = append(stays, e)
+			if !errors.Is(err, ErrNoServer) {
+				stays = append(stays, e)
+			}
 		} else if !again {
 			e.at = time.Now()
 			stays = append(stays, e)
@@ -222,27 +300,22 @@ func (m *Manager) removeEnded() {
 	m.ended = append(m.ended, stays...)
 }
 
-// sweepServers removes the keys of one build from all list servers: a move may have written to any.
-func (m *Manager) sweepServers(e endedBuild) error {
-	ctx, cancel := context.WithTimeout(m.ctx, time.Minute)
+// removeTimeout bounds the removal of one version's keys.
+const removeTimeout = 10 * time.Minute
+
+// removeBuild removes the keys of one build.
+func (m *Manager) removeBuild(e endedBuild) error {
+	ctx, cancel := context.WithTimeout(m.ctx, removeTimeout)
 	defer cancel()
 	if used, err := m.isVersion(ctx, e); used || err != nil {
 		return err
 	}
-	servers, err := m.control.Servers(ctx)
+	server, err := m.cfg.Server(ctx, e.version.Server)
 	if err != nil {
 		return err
 	}
-	servers = append(servers, namelist.Server{}) // the control server
-	var failed error
-	for _, s := range servers {
-		server, err := m.cfg.Server(ctx, s.Name)
-		if err == nil {
-			_, err = server.Sweep(ctx, e.list, e.number, e.build)
-		}
-		failed = errors.Join(failed, err)
-	}
-	return failed
+	_, err = server.Unlink(ctx, e.list, &e.version)
+	return err
 }
 
 // isVersion reports whether an ended build has become a version that is in use. One that is not is
@@ -252,10 +325,10 @@ func (m *Manager) isVersion(ctx context.Context, e endedBuild) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	if !slices.ContainsFunc(versions, func(v namelist.Version) bool { return v.Number == e.number && v.Build == e.build }) {
+	if !slices.ContainsFunc(versions, func(v namelist.Version) bool { return v.Number == e.version.Number && v.Build == e.version.Build }) {
 		return false, nil
 	}
-	_, err = m.control.DropVersion(ctx, e.list, e.number)
+	_, err = m.control.DropVersion(ctx, e.list, e.version.Number)
 	switch freeslot.CodeOf(err) {
 	case freeslot.CodeConflict:
 		return true, nil

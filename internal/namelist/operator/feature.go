@@ -12,7 +12,6 @@ import (
 
 	"github.com/freeslot/freeslot/internal/api"
 	"github.com/freeslot/freeslot/internal/namelist"
-	"github.com/freeslot/freeslot/internal/namelist/build"
 	"github.com/freeslot/freeslot/internal/namelist/manage"
 	"github.com/freeslot/freeslot/internal/replica/feature"
 )
@@ -25,7 +24,7 @@ func newPart(env *feature.Env) feature.Part {
 	cfg, log := &env.Config, env.Log.Named("lists")
 	cluster := env.Runners[0].Layout().Sharded
 	control := namelist.NewControl(env.Commands(0), cfg.Redis.KeyPrefix, cluster, log, nil)
-	s := &servers{env: env, opened: make(map[string]*build.Segments)}
+	s := newServers(env)
 	dir := cmp.Or(cfg.Lists.Dir, filepath.Join(os.TempDir(), "freeslot-lists-"+cfg.ReplicaID))
 	m := manage.New(manage.Config{Self: cfg.ReplicaID, URL: cfg.Advertise, Dir: dir, Server: s.open}, control, log)
 	start := func(ctx context.Context) error {

@@ -32,7 +32,7 @@ type (
 	}
 	deleteInput struct {
 		OfList
-		Force bool   `query:"force" doc:"Also while live clients use the list."`
+		Force bool   `query:"force" doc:"Also while live clients use the list. Of a list that is being deleted: forget its keys whose list server is not there."`
 		Note  string `query:"note" maxLength:"256" doc:"Why."`
 	}
 	chunkInput struct {
@@ -204,9 +204,23 @@ type EntriesRequest struct {
 	ByWhom
 }
 
+// CollectRequest looks for keys that no list needs any more.
+type CollectRequest struct {
+	// Server and the rest are documented for their readers in the tags.
+	Server string `json:"server,omitempty" doc:"The list server to look through. Absent means all, the control server among them."`
+	DryRun bool   `json:"dry_run,omitempty" doc:"Remove nothing."`
+	After  string `json:"after,omitempty" doc:"The next of the answer before. Absent begins."`
+}
+
 // ListChanged is the answer to a change.
 type ListChanged struct {
 	Revision int64 `json:"revision" doc:"The revision of the list that has the change."`
+}
+
+// ListDeleted is the answer to a deletion.
+type ListDeleted struct {
+	ListChanged
+	Left []string `json:"left,omitempty" doc:"Versions whose keys stay, and why."`
 }
 
 // ListStarted is the answer to a request that goes on.

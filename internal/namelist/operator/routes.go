@@ -27,6 +27,9 @@ const (
 	// variables.
 	uploadsPath = "/v1/list-uploads/"
 	uploadPath  = uploadsPath + "{upload}"
+	collectPath = "/v1/list-gc"
+	// collectTimeout is for a page whose servers are slow.
+	collectTimeout = 30 * time.Second
 	// plannedBytes is the length of ids that plans are made for.
 	plannedBytes = 16
 )
@@ -86,6 +89,7 @@ func (r *routes) register() {
 	huma.Register(r, op("query-list", http.MethodPost, listPath+"/query", "Ask for ids", "All is read from Redis."), r.query)
 	huma.Register(r, slow(op("count-list", http.MethodGet, listPath+"/count", "Count the entries of a list", "Of the version, and what edits change in it.")), r.count)
 	huma.Register(r, op("list-clients", http.MethodGet, listPath+"/clients", "List the live clients of a list", "Those that have reported within 15 s."), r.clients)
+	huma.Register(r, op("collect-lists", http.MethodPost, collectPath, "Remove keys that no list needs", "Looks through a part of the list servers, for about a second, for what builds have left that are neither a version nor running."), r.collect)
 	r.document(r.OpenAPI())
 }
 
@@ -105,6 +109,7 @@ func (r *routes) document(doc *huma.OpenAPI) {
 		body(doc.Paths[listPath+path].Post, t)
 	}
 	documentExport(doc.Paths[listPath+"/export"].Get)
+	body(doc.Paths[collectPath].Post, reflect.TypeFor[CollectRequest]())
 	body(doc.Paths[uploadPath+"/commit"].Post, reflect.TypeFor[CommitUploadRequest]())
 	body(doc.Paths[sessionPath].Post, reflect.TypeFor[StageRequest]())
 	body(doc.Paths[sessionPath+"/commit"].Post, reflect.TypeFor[WhyRequest]())
@@ -212,10 +217,10 @@ func fixed(h *namelist.Head, q *ListSpec) error {
 	return found.Err()
 }
 
-func (r *routes) delete(ctx context.Context, in *deleteInput) (*output[ListChanged], error) {
-	return handle(ctx, r, "delete the list", in, func(ctx context.Context, in *deleteInput) (ListChanged, error) {
-		h, err := r.control.Delete(ctx, in.List, namelist.AnyVersion, in.Force, ByWhom{Note: in.Note}.by(ctx))
-		return ListChanged{h.Revision}, err
+func (r *routes) delete(ctx context.Context, in *deleteInput) (*output[ListDeleted], error) {
+	return handle(ctx, r, "delete the list", in, func(ctx context.Context, in *deleteInput) (ListDeleted, error) {
+		h, left, err := r.manager.Delete(ctx, in.List, in.Force, ByWhom{Note: in.Note}.by(ctx))
+		return ListDeleted{ListChanged{h.Revision}, left}, err
 	})
 }
 
@@ -447,5 +452,15 @@ func (r *routes) clients(ctx context.Context, in *OfList) (*output[ListClients],
 			out.Clients[i] = ListClient{ID: c.ID, SDK: c.SDK, Serves: c.Serves, Loaded: c.Loaded, Revision: c.Revision, AtMS: ms(c.At)}
 		}
 		return out, err
+	})
+}
+
+func (r *routes) collect(ctx context.Context, in *struct{ RawBody []byte }) (*output[manage.Collected], error) {
+	return handleFor(ctx, r, collectTimeout, "look for keys of lists", in, func(ctx context.Context, in *struct{ RawBody []byte }) (out manage.Collected, err error) {
+		var q CollectRequest
+		if err := freeslot.DecodeStrict("gc", in.RawBody, &q); err != nil {
+			return out, err
+		}
+		return r.manager.Collect(ctx, manage.CollectRequest{Server: q.Server, DryRun: q.DryRun, After: q.After})
 	})
 }

@@ -3,6 +3,7 @@ package operator
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"net/url"
 	"slices"
@@ -10,26 +11,76 @@ import (
 	"time"
 
 	"github.com/freeslot/freeslot/internal/namelist/build"
+	"github.com/freeslot/freeslot/internal/namelist/manage"
 	redisclient "github.com/freeslot/freeslot/internal/redis/client"
 	"github.com/freeslot/freeslot/internal/replica/feature"
 )
 
+// openTimeout bounds how long a caller waits until a list server is opened.
+const openTimeout = 5 * time.Second
+
+var errStopped = errors.New("the replica stops")
+
 // servers are the list servers of a replica, each with connections of its own: a build must not
-// hold up the calls of jobs. They are opened when they are first needed.
+// hold up the calls of jobs. They are opened when they are first needed, apart from each other.
 type servers struct {
-	env *feature.Env
+	env    *feature.Env
+	ctx    context.Context // ends with close
+	cancel context.CancelFunc
+	opens  sync.WaitGroup
 
 	mu     sync.Mutex
-	opened map[string]*build.Segments // guarded by mu
-	closes []func()                   // guarded by mu
+	opened map[string]*server // guarded by mu; nil once all are closed
 }
 
+// server is one that is being opened until done is closed; the rest is there then.
+type server struct {
+	done     chan struct{}
+	segments *build.Segments
+	close    func()
+	err      error
+}
+
+func newServers(env *feature.Env) *servers {
+	s := &servers{env: env, opened: make(map[string]*server)}
+	s.ctx, s.cancel = context.WithCancel(context.Background())
+	return s
+}
+
+// open waits until the server is opened. One that could not be is tried again by the next call.
 func (s *servers) open(ctx context.Context, name string) (*build.Segments, error) {
+	ctx, cancel := context.WithTimeout(ctx, openTimeout)
+	defer cancel()
 	s.mu.Lock()
-	defer s.mu.Unlock()
-	if have := s.opened[name]; have != nil {
-		return have, nil
+	on := s.opened[name]
+	if on == nil {
+		if s.opened == nil {
+			s.mu.Unlock()
+			return nil, errStopped
+		}
+		on = &server{done: make(chan struct{})}
+		s.opened[name] = on
+		s.opens.Go(func() {
+			defer close(on.done)
+			if on.segments, on.close, on.err = s.connect(name); on.err != nil {
+				s.mu.Lock()
+				defer s.mu.Unlock()
+				delete(s.opened, name)
+			}
+		})
 	}
+	s.mu.Unlock()
+	select {
+	case <-on.done:
+		return on.segments, on.err
+	case <-ctx.Done():
+		return nil, fmt.Errorf("connect to list server %q: %w", name, ctx.Err())
+	}
+}
+
+func (s *servers) connect(name string) (*build.Segments, func(), error) {
+	ctx, cancel := context.WithTimeout(s.ctx, openTimeout)
+	defer cancel()
 	cfg := &s.env.Config
 	to := redisclient.Config{
 		URL:  cmp.Or(cfg.Redis.URL, slices.Concat(cfg.Redis.URLs, []string{""})[0]),
@@ -38,37 +89,23 @@ func (s *servers) open(ctx context.Context, name string) (*build.Segments, error
 	if name != "" {
 		server, ok := cfg.Lists.Servers[name]
 		if !ok {
-			return nil, fmt.Errorf("this replica does not have list server %s in lists.servers", name)
+			return nil, nil, fmt.Errorf("list server %q: %w", name, manage.ErrNoServer)
 		}
 		to.URL = server.URL
 	}
 	topology, err := redisclient.Inspect(ctx, to)
 	if err != nil {
-		return nil, fmt.Errorf("connect to list server %q: %w", name, err)
+		return nil, nil, fmt.Errorf("connect to list server %q: %w", name, err)
 	}
 	clients, err := topology.Open(redisclient.Commands)
 	if err != nil {
-		return nil, fmt.Errorf("connect to list server %q: %w", name, err)
+		return nil, nil, fmt.Errorf("connect to list server %q: %w", name, err)
 	}
 	segments := build.SegmentsConfig{Prefix: cfg.Redis.KeyPrefix, Cluster: topology.Cluster}
 	if name == "" {
-		segments.Pace = pace // it carries jobs, too
+		segments.Pace = build.Rest // it carries jobs, too
 	}
-	s.opened[name] = build.NewSegments(segments, clients.For(0), s.env.Log.Named("lists"), nil)
-	s.closes = append(s.closes, clients.Close)
-	return s.opened[name], nil
-}
-
-// pace lets a server that also carries jobs rest three times as long as a call took.
-func pace(ctx context.Context, took time.Duration) error {
-	timer := time.NewTimer(3 * took)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-		return ctx.Err()
-	case <-timer.C:
-		return nil
-	}
+	return build.NewSegments(segments, clients.For(0), s.env.Log.Named("lists"), nil), clients.Close, nil
 }
 
 // address is a URL without credentials: readers have their own.
@@ -83,9 +120,14 @@ func address(rawURL string) string {
 
 func (s *servers) close() {
 	s.mu.Lock()
-	defer s.mu.Unlock()
-	for _, closeOne := range s.closes {
-		closeOne()
+	opened := s.opened
+	s.opened = nil
+	s.mu.Unlock()
+	s.cancel()
+	s.opens.Wait()
+	for _, on := range opened {
+		if on.err == nil {
+			on.close()
+		}
 	}
-	s.opened, s.closes = nil, nil
 }

@@ -10,22 +10,24 @@
 -- ARGV[1] list   ARGV[2] channel   ARGV[3] random id of this step
 -- ARGV[4] 'quiet': it takes no revision, and nothing is published; 'fresh': all that there was of the list goes; or ''
 -- ARGV[5] what the caller saw: birth, state, op, holder, lease, serving, next and floor, with spaces between
--- ARGV[6] number of a version that must not have changed, or ''   ARGV[7] its JSON
--- ARGV[8] how many of the following are of fields: name and value in turns; the value of '@name' is ms from now
--- ARGV[9..] fields, then versions: number and JSON in turns, '' to remove it
+-- ARGV[6] how many of the following are of versions that must not have changed: number and JSON in turns
+-- ARGV[7] how many are of fields: name and value in turns; the value of '@name' is ms from now
+-- ARGV[8..] such versions, fields, then versions to write: number and JSON in turns, '' to remove it
 -- Returns {1, at, head} done, {2, at, head} this very step was the newest one, {3, at, head} the list is not as the caller saw it
 -- Redis 7.0. Cost: O(fields), and O(edits) with 'fresh'.
 local index_key, record_key, versions_key, edits_key, staged_key = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
-local list, change_channel, id, mode, saw, watched, json = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5], ARGV[6], ARGV[7]
-local last = 8 + tonumber(ARGV[8])
+local list, change_channel, id, mode, saw = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5]
+local watched = 7 + tonumber(ARGV[6])
+local last = watched + tonumber(ARGV[7])
 -- include lib/clock.lua
 -- include lib/head.lua
 -- include lib/tell.lua
 local is = redis.call('HMGET', record_key, 'birth', 'state', 'op', 'holder', 'lease', 'serving', 'next', 'floor', 'step', 'revision')
 if is[9] == id then return {2, at, head()} end
 for i = 1, 8 do is[i] = is[i] or '' end
-if table.concat(is, ' ', 1, 8) ~= saw or watched ~= '' and redis.call('HGET', versions_key, watched) ~= json then
-  return {3, at, head()}
+if table.concat(is, ' ', 1, 8) ~= saw then return {3, at, head()} end
+for i = 8, watched, 2 do
+  if redis.call('HGET', versions_key, ARGV[i]) ~= ARGV[i + 1] then return {3, at, head()} end
 end
 
 redis.call('HDEL', record_key, '') -- Redis takes what follows a write that needs no memory
@@ -33,7 +35,7 @@ local revision = string.format('%.0f', (tonumber(is[10]) or 0) + 1)
 if mode == 'fresh' then redis.call('UNLINK', unpack(KEYS, 2)) end
 local set = {}
 if mode ~= 'quiet' then set = {'step', id, 'revision', revision} end
-for i = 9, last, 2 do
+for i = watched + 1, last, 2 do
   local name, value = ARGV[i], ARGV[i + 1]
   if string.sub(name, 1, 1) == '@' then name, value = string.sub(name, 2), string.format('%.0f', now + tonumber(value)) end
   set[#set + 1] = name

@@ -1,0 +1,84 @@
+package manage
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/freeslot/freeslot/internal/namelist"
+	"github.com/freeslot/freeslot/internal/namelist/build"
+)
+
+const (
+	// VerifyTimeout bounds what reads a whole version.
+	VerifyTimeout = 5 * time.Minute
+	// restingTimeout is for one that rests meanwhile.
+	restingTimeout = time.Hour
+	// verifyEvery is how often a version that serves is read back.
+	verifyEvery = 24 * time.Hour
+)
+
+// Verify reads a version back: seals, digest, filter. What is damaged is marked.
+func (m *Manager) Verify(ctx context.Context, list string, number int64) (namelist.Version, error) {
+	return m.verify(ctx, list, number, func(s *build.Segments) *build.Segments { return s })
+}
+
+func (m *Manager) verify(ctx context.Context, list string, number int64, paced func(*build.Segments) *build.Segments) (namelist.Version, error) {
+	v, err := m.control.Version(ctx, list, number)
+	if err != nil {
+		return v, err
+	}
+	server, err := m.cfg.Server(ctx, v.Server)
+	if err != nil {
+		return v, err
+	}
+	err = paced(server).Verify(ctx, list, &v, func(uint32) {})
+	if damage, ok := errors.AsType[*build.DamageError](err); ok {
+		v.Damaged = damage.Why
+		_, err = m.control.Damage(ctx, list, number, damage.Why)
+	}
+	return v, err
+}
+
+// verifySoon has the serving version verified when it is due, unless another one is under way.
+func (m *Manager) verifySoon(h *namelist.Head) {
+	if h.Serving == nil || h.State == namelist.Deleting || h.Serving.Damaged != "" || !h.VerifyDue(h.Serving, m.verifyEvery) {
+		return
+	}
+	select {
+	case m.verifies <- *h:
+	default: // the next round asks again
+	}
+}
+
+// verifyLoop verifies one version after another.
+func (m *Manager) verifyLoop() {
+	for {
+		select {
+		case <-m.ctx.Done():
+			return
+		case h := <-m.verifies:
+			if err := m.verifyServing(&h); err != nil && !isAnswer(err) && m.ctx.Err() == nil {
+				m.log.Warn("version of a list not verified; it is tried again tomorrow", zap.String("list", h.Name),
+					zap.Int64("version", h.Serving.Number), zap.Error(err))
+			}
+		}
+	}
+}
+
+func (m *Manager) verifyServing(h *namelist.Head) error {
+	ctx, cancel := context.WithTimeout(m.ctx, restingTimeout)
+	defer cancel()
+	mine, err := m.control.BeginVerify(ctx, h.Name, h.Serving.Number, m.verifyEvery)
+	if err != nil || !mine {
+		return err
+	}
+	v, err := m.verify(ctx, h.Name, h.Serving.Number, (*build.Segments).Resting)
+	if err == nil && v.Damaged != "" {
+		// A metric of damaged versions belongs here.
+		m.log.Error("version of a list is damaged", zap.String("list", h.Name), zap.Int64("version", v.Number), zap.String("damage", v.Damaged))
+	}
+	return err
+}

@@ -1,0 +1,62 @@
+package manage
+
+import (
+	"context"
+	"slices"
+	"testing"
+	"time"
+
+	"go.uber.org/zap/zaptest"
+
+	"github.com/freeslot/freeslot/internal/namelist"
+	"github.com/freeslot/freeslot/internal/namelist/build"
+	"github.com/freeslot/freeslot/internal/redis/redistest"
+)
+
+// Old versions stay while a client serves them, for a day at most, and two stay in any case.
+func TestOldVersions(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, redistest.Shared(t))
+	serve := func(list string, version int64) {
+		t.Helper()
+		r.upload(Upload{List: list, Format: build.TXT, Switch: true, By: by}, lines(0, 100))
+		r.serves(list, version)
+	}
+	for _, list := range []string{"vip", "bad"} {
+		_, err := r.control.Create(r.ctx, list, namelist.Spec{})
+		r.check(err)
+	}
+	r.check(r.Stop(r.ctx)) // it drops versions by itself
+	m := New(Config{Self: "r2", Dir: t.TempDir(), Pause: time.Hour, Server: r.server}, r.control, zaptest.NewLogger(t))
+	r.check(m.Start(r.ctx))
+	t.Cleanup(func() { r.check(m.Stop(context.Background())) })
+	r.Manager = m
+	left := func(list string, later time.Duration, want ...int64) {
+		t.Helper()
+		r.check(r.control.Report(r.ctx, "asleep", map[string]namelist.Report{"vip": {Serves: 1}}))
+		h := r.head(list)
+		h.At = h.At.Add(later)
+		r.check(m.dropVersions(r.ctx, &h))
+		versions, err := r.control.Versions(r.ctx, list)
+		r.check(err)
+		var got []int64
+		for _, v := range versions {
+			got = append(got, v.Number)
+		}
+		if !slices.Equal(got, want) {
+			t.Errorf("after %s versions %d are left, want %d", later, got, want)
+		}
+	}
+	for n := range int64(4) {
+		serve("vip", n+1)
+	}
+	left("vip", time.Hour, 4, 3, 1)
+	left("vip", 25*time.Hour, 4, 3)
+	for n := range int64(3) {
+		if serve("bad", n+1); n < 2 {
+			_, err := r.control.Damage(r.ctx, "bad", n+1, "a test")
+			r.check(err)
+		}
+	}
+	left("bad", 25*time.Hour, 3, 2)
+}
