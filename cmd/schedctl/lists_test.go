@@ -2,14 +2,18 @@ package main
 
 import (
 	"compress/gzip"
+	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
+	"net/http"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/freeslot/freeslot/internal/namelist"
 	"github.com/freeslot/freeslot/internal/namelist/manage"
@@ -141,6 +145,32 @@ func TestListsExportIsWholeOrNothing(t *testing.T) {
 	}
 	l.ctl(t, "lists", "verify", "vip", "1").expect(t, exitFailure, "is damaged")
 	l.ctl(t, "lists", "export", "vip", file).expect(t, exitFailure, "version 1 of list vip is damaged")
+}
+
+// TestListsExportEndsWithItsReplica: a replica that stops waits for no client that reads nothing.
+func TestListsExportEndsWithItsReplica(t *testing.T) {
+	t.Parallel()
+	l := start(t)
+	l.ctl(t, "lists", "apply", "vip").expect(t, exitOK)
+	// More than the buffers of the connection take.
+	const length, n = 250, 80_000
+	var text strings.Builder
+	for i := range n {
+		fmt.Fprintf(&text, "%0*d\n", length, i)
+	}
+	l.ctl(t, "lists", "import", "vip", listFile(t, "vip.txt", text.String()), "--switch").expect(t, exitOK, "it serves")
+	req, err := http.NewRequestWithContext(context.Background(), http.MethodGet, "http://"+l.server.Addr()+"/v1/lists/vip/export", http.NoBody)
+	must(t, err)
+	resp, err := http.DefaultClient.Do(req)
+	must(t, err)
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	defer cancel()
+	must(t, l.server.Stop(ctx))
+	got, err := io.Copy(io.Discard, resp.Body)
+	must(t, resp.Body.Close())
+	if !errors.Is(err, io.ErrUnexpectedEOF) || got >= n*length || resp.Trailer.Get("X-Freeslot-Count") != "" {
+		t.Errorf("%d bytes, %v, trailer %v; expected a cut answer", got, err, resp.Trailer)
+	}
 }
 
 // TestProgressBar: a bar replaces itself on a terminal, and nothing else sees it.

@@ -9,6 +9,7 @@ import (
 	"io"
 	"net/http"
 	"strconv"
+	"sync"
 	"time"
 
 	"github.com/danielgtaylor/huma/v2"
@@ -100,13 +101,26 @@ func (r *routes) export(ctx context.Context, in *exportInput) (*huma.StreamRespo
 		return nil, r.Refuse("export the list", err)
 	}
 	return &huma.StreamResponse{Body: func(hctx huma.Context) {
-		x := &exportAnswer{hctx: hctx, in: in}
-		got, err := r.manager.Export(hctx.Context(), in.List, manage.ExportRequest{Version: in.Version, Format: build.Format(in.Format), Bare: !in.Edits}, x.begin)
+		ctx, cancel := context.WithCancel(hctx.Context())
+		var ended sync.WaitGroup
+		defer ended.Wait()
+		defer cancel()
+		_, w := humago.Unwrap(hctx)
+		x := &exportAnswer{hctx: hctx, ctx: ctx, in: in, control: http.NewResponseController(w)}
+		ended.Go(func() {
+			select {
+			case <-r.Draining():
+				cancel()
+				_ = x.control.SetWriteDeadline(time.Now()) // else a replica that stops waits for a slow client
+			case <-ctx.Done():
+			}
+		})
+		got, err := r.manager.Export(ctx, in.List, manage.ExportRequest{Version: in.Version, Format: build.Format(in.Format), Bare: !in.Edits}, x.begin)
 		switch {
 		case err == nil:
 			hctx.SetHeader(ExportCount, strconv.FormatInt(got.Count, 10))
 			hctx.SetHeader(ExportSHA256, hex.EncodeToString(got.SHA256))
-		case x.out != nil:
+		case x.begun:
 			panic(http.ErrAbortHandler) // cuts the answer, so that no client takes it for whole
 		default:
 			refuse(hctx, r.Refuse("export the list", answerOf(err)))
@@ -128,14 +142,15 @@ func refuse(hctx huma.Context, err error) {
 
 // exportAnswer is the answer to an export.
 type exportAnswer struct {
-	hctx huma.Context
-	in   *exportInput
-	out  *http.ResponseController // once the answer has begun
+	hctx    huma.Context
+	ctx     context.Context // of the export, whose state this is
+	in      *exportInput
+	control *http.ResponseController
+	begun   bool
 }
 
 func (x *exportAnswer) begin(of manage.Exported) io.Writer {
-	_, w := humago.Unwrap(x.hctx)
-	x.out = http.NewResponseController(w)
+	x.begun = true
 	kind := "text/csv"
 	if x.in.Format == string(build.TXT) {
 		kind = "text/plain"
@@ -155,7 +170,10 @@ func (x *exportAnswer) begin(of manage.Exported) io.Writer {
 
 func (x *exportAnswer) Write(p []byte) (int, error) {
 	// The writer of httptest has no deadlines; the server's has.
-	_ = x.out.SetWriteDeadline(time.Now().Add(exportPause))
+	_ = x.control.SetWriteDeadline(time.Now().Add(exportPause))
+	if x.ctx.Err() != nil {
+		return 0, x.ctx.Err()
+	}
 	return x.hctx.BodyWriter().Write(p)
 }
 
