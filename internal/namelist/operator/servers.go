@@ -124,7 +124,10 @@ func (s *servers) close() {
 	s.closed = true
 	s.mu.Unlock()
 	s.dials.Wait()
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	for _, d := range s.opened {
 		d.close()
 	}
+	s.opened = nil
 }

@@ -165,6 +165,7 @@ func TestWait(t *testing.T) {
 		if got := <-answers; got.Status != 200 {
 			t.Errorf("%d %s", got.Status, got.Text)
 		}
+		r.ask("GET", "/v1/lists/vip/changes?wait_ms=20000", "", http.StatusServiceUnavailable)
 	})
 }
 
