@@ -36,13 +36,13 @@ type Config struct {
 	URL, Token string
 	// Access has credentials and certificates. With URL the certificates alone are used.
 	Access Access
-	// KeyPrefix is the first part of all keys, default "scheduler".
+	// KeyPrefix is the first part of all keys, default "scheduler". With URL it is the replicas' own.
 	KeyPrefix string
 	// MaxBytes bounds filters, edits and cache of all lists, and of both versions of a switch:
 	// default 64 MiB, at least 1 MiB. The cache gets a quarter. Blocks of filters that do not fit
 	// are left out, and their ids asked in Redis.
 	MaxBytes int64
-	// Deadline is for how long a check waits for Redis, default 50 ms, at most 10 s.
+	// Deadline is for how long a check waits for Redis, or a replica, default 50 ms, at most 10 s.
 	Deadline time.Duration
 	// SnapshotDir is a folder for what is loaded, from which a process starts while Redis is away.
 	// Its answers are stale then. Empty means none. Several processes may share one.

@@ -21,9 +21,12 @@ const (
 	maxWaiting = 100_000
 )
 
-var errWaiting = &freeslot.Error{
-	Code: freeslot.CodeOverloaded, RetryAfter: time.Second, Message: "too many requests wait for changes of lists on this replica; ask without wait_ms",
-}
+var (
+	errWaiting = &freeslot.Error{
+		Code: freeslot.CodeOverloaded, RetryAfter: time.Second, Message: "too many requests wait for changes of lists on this replica; ask without wait_ms",
+	}
+	errStopping = &freeslot.Error{Code: freeslot.CodeUnavailable, RetryAfter: time.Second, Message: "this replica stops; ask another one"}
+)
 
 // hub wakes requests that wait for changes of lists.
 type hub struct {
@@ -60,6 +63,11 @@ func differs(known, is namelist.Mark) bool {
 func (h *hub) await(ctx context.Context, known map[string]namelist.Mark, history bool, wait time.Duration, done <-chan struct{}) (namelist.ListMarks, error) {
 	w := &waiter{known: known, wake: make(chan struct{}, 1)}
 	if wait > 0 {
+		select {
+		case <-done: // an answer at once would be asked for again at once
+			return namelist.ListMarks{}, errStopping
+		default:
+		}
 		if err := h.enter(w); err != nil {
 			return namelist.ListMarks{}, err
 		}

@@ -47,6 +47,15 @@ type rig struct {
 
 func newRig(t *testing.T, redis *redistest.Target) *rig {
 	t.Helper()
+	r := newBlindRig(t, redis)
+	r.must(r.Reader.Start(bounded(t)))
+	t.Cleanup(func() { r.must(r.Reader.Stop(bounded(t))) })
+	return r
+}
+
+// newBlindRig has events alone, and no second witness.
+func newBlindRig(t *testing.T, redis *redistest.Target) *rig {
+	t.Helper()
 	prefix, log := redis.Prefix(t), zap.NewNop()
 	control := namelist.NewControl(redis.RoleClient(t), prefix, redis.IsCluster(), log, nil)
 	segments := build.NewSegments(build.SegmentsConfig{Prefix: prefix, Cluster: redis.IsCluster()}, redis.RoleClient(t), log, nil)
@@ -54,8 +63,6 @@ func newRig(t *testing.T, redis *redistest.Target) *rig {
 		Subscriptions: redis.RoleClient(t), Log: log,
 		Server: func(context.Context, string) (*build.Segments, error) { return segments, nil },
 	}, control)}
-	r.must(r.Start(bounded(t)))
-	t.Cleanup(func() { r.must(r.Reader.Stop(bounded(t))) })
 	r.Server = apitest.New(t, api.Config{}, apitest.WithTokens, func(d *api.Deps) { d.Routes, d.Logger = []api.Routes{r.Routes}, log })
 	return r
 }
@@ -76,9 +83,6 @@ func (r *rig) must(err error) {
 		r.t.Fatal(err)
 	}
 }
-
-// Start is the reader's, and not the server's.
-func (r *rig) Start(ctx context.Context) error { return r.Reader.Start(ctx) }
 
 func (r *rig) create(list string) {
 	r.t.Helper()

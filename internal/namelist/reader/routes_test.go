@@ -135,7 +135,15 @@ func TestRefused(t *testing.T) {
 
 // A request that waits has its answer as soon as the list changes.
 func TestWait(t *testing.T) {
-	onBoth(t, func(t *testing.T, r *rig) {
+	t.Parallel()
+	redistest.Backends(t, func(t *testing.T, redis *redistest.Target) {
+		t.Parallel()
+		r := newBlindRig(t, redis)
+		t.Cleanup(func() {
+			for _, stop := range r.hub.drop(func(*watched) bool { return true }) {
+				stop()
+			}
+		})
 		r.create("vip")
 		r.publish("vip", "z")
 		first := r.edit("vip", "a")
@@ -165,6 +173,7 @@ func TestWait(t *testing.T) {
 		if got := <-answers; got.Status != 200 {
 			t.Errorf("%d %s", got.Status, got.Text)
 		}
+		r.ask("GET", "/v1/lists/vip/changes?wait_ms=20000", "", http.StatusServiceUnavailable)
 	})
 }
 
