@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"time"
 
@@ -62,6 +63,9 @@ func (m *Manager) Collect(ctx context.Context, q CollectRequest) (out Collected,
 	if err != nil {
 		return out, err
 	}
+	if q.Server != "" && !slices.Contains(names, q.Server) {
+		return out, freeslot.Invalid("server", "is %q, expected one of %q", q.Server, names[1:])
+	}
 	if q.Server != "" {
 		names = []string{q.Server}
 	}
@@ -77,7 +81,7 @@ func (m *Manager) Collect(ctx context.Context, q CollectRequest) (out Collected,
 	for begin := time.Now(); ; {
 		cursor, err = m.collectKeys(ctx, names[at], cursor, q.DryRun, named, &out)
 		if err != nil {
-			if q.Server != "" || ctx.Err() != nil {
+			if ctx.Err() != nil {
 				return out, err
 			}
 			out.Failed = append(out.Failed, fmt.Sprintf("%q: %v", names[at], err))

@@ -1,11 +1,14 @@
 package manage
 
 import (
+	"context"
 	"crypto/rand"
 	"encoding/hex"
+	"errors"
 	"slices"
 	"testing"
 
+	"github.com/freeslot/freeslot"
 	"github.com/freeslot/freeslot/internal/namelist"
 	"github.com/freeslot/freeslot/internal/namelist/build"
 	"github.com/freeslot/freeslot/internal/namelist/filter"
@@ -107,8 +110,11 @@ func TestCollect(t *testing.T) {
 		if r.check(err); v.Damaged != "" {
 			t.Errorf("the serving version is damaged: %s", v.Damaged)
 		}
-		if _, err := r.Collect(r.ctx, CollectRequest{Server: "none"}); err == nil {
-			t.Error("a server that is not there was looked through")
+		for field, q := range map[string]CollectRequest{"server": {Server: "none"}, "after": {After: "none/"}} {
+			_, err := r.Collect(r.ctx, q)
+			if e, ok := errors.AsType[*freeslot.Error](err); !ok || e.Code != freeslot.CodeInvalidArgument || e.Field != field {
+				t.Errorf("a bad %s: %v", field, err)
+			}
 		}
 	})
 }
@@ -119,22 +125,26 @@ func TestCollectBesideBuilds(t *testing.T) {
 	r := newRig(t, redistest.Shared(t))
 	_, err := r.control.Create(r.ctx, "vip", namelist.Spec{})
 	r.check(err)
-	done := make(chan struct{})
+	ctx, stop := context.WithCancel(r.ctx)
+	collected := make(chan error, 1)
 	go func() {
-		defer close(done)
-		for n := range int64(10) {
-			r.upload(Upload{List: "vip", Format: build.TXT, Switch: true, By: by}, lines(0, 2000))
-			r.serves("vip", n+1)
+		var q CollectRequest
+		for ctx.Err() == nil {
+			page, err := r.Collect(r.ctx, q)
+			if err != nil {
+				collected <- err
+				return
+			}
+			q.After = page.Next
 		}
+		collected <- nil
 	}()
-	for building := true; building; {
-		r.collect(CollectRequest{})
-		select {
-		case <-done:
-			building = false
-		default:
-		}
+	for n := range int64(10) {
+		r.upload(Upload{List: "vip", Format: build.TXT, Switch: true, By: by}, lines(0, 2000))
+		r.serves("vip", n+1)
 	}
+	stop()
+	r.check(<-collected)
 	v, err := r.Verify(r.ctx, "vip", 10)
 	if r.check(err); v.Damaged != "" {
 		t.Errorf("the serving version is damaged: %s", v.Damaged)

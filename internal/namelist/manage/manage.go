@@ -22,6 +22,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"go.uber.org/zap"
 
+	"github.com/freeslot/freeslot"
 	"github.com/freeslot/freeslot/internal/namelist"
 	"github.com/freeslot/freeslot/internal/namelist/build"
 )
@@ -46,7 +47,7 @@ type Config struct {
 	// Dir is the folder of uploads and builds. It is this manager's alone.
 	Dir   string
 	Pause time.Duration
-	// Server opens a list server by its name; empty is the control server. Errors: ErrNoServer.
+	// Server opens a list server by its name; empty is the control server. Errors: also *NoServerError.
 	Server func(ctx context.Context, name string) (*build.Segments, error)
 	// Servers are made known again when control has lost them.
 	Servers []namelist.Server
@@ -54,8 +55,17 @@ type Config struct {
 	Metrics prometheus.Registerer
 }
 
-// ErrNoServer is returned for a list server that is not configured.
-var ErrNoServer = errors.New("this replica does not have it in lists.servers")
+// NoServerError is returned for a list server that is not configured.
+type NoServerError struct{ Name string }
+
+func (e *NoServerError) Error() string {
+	return fmt.Sprintf("this replica does not have list server %q in lists.servers", e.Name)
+}
+
+// Unwrap gives the error its code.
+func (e *NoServerError) Unwrap() error {
+	return &freeslot.Error{Code: freeslot.CodeUnavailable, Message: e.Error()}
+}
 
 // Manager does a replica's work for lists. Its methods are safe for concurrent use.
 type Manager struct {

@@ -77,7 +77,7 @@ func (r *rig) server(_ context.Context, name string) (*build.Segments, error) {
 	if s := r.servers[name]; s != nil {
 		return s, nil
 	}
-	return nil, fmt.Errorf("list server %q: %w", name, ErrNoServer)
+	return nil, &NoServerError{name}
 }
 
 func (r *rig) check(err error) {

@@ -315,7 +315,7 @@ func (m *Manager) removeEnded() {
 			if m.ctx.Err() == nil {
 				m.log.Warn("keys of an ended build not removed", zap.String("list", e.list), zap.Int64("version", e.version.Number), zap.Error(err))
 			}
-			if !errors.Is(err, ErrNoServer) {
+			if _, gone := errors.AsType[*NoServerError](err); !gone {
 				stays = append(stays, e)
 			}
 		} else if !again {

@@ -89,7 +89,7 @@ func (s *servers) connect(name string) (*build.Segments, func(), error) {
 	if name != "" {
 		server, ok := cfg.Lists.Servers[name]
 		if !ok {
-			return nil, nil, fmt.Errorf("list server %q: %w", name, manage.ErrNoServer)
+			return nil, nil, &manage.NoServerError{Name: name}
 		}
 		to.URL = server.URL
 	}

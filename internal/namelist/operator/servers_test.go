@@ -4,11 +4,13 @@ import (
 	"context"
 	"errors"
 	"net"
+	"strings"
 	"testing"
 	"time"
 
 	"go.uber.org/zap/zaptest"
 
+	"github.com/freeslot/freeslot"
 	"github.com/freeslot/freeslot/internal/process/config"
 	"github.com/freeslot/freeslot/internal/redis/redistest"
 	"github.com/freeslot/freeslot/internal/replica/feature"
@@ -74,7 +76,7 @@ func TestSilentServer(t *testing.T) {
 	if err := <-opened; !errors.Is(err, context.Canceled) {
 		t.Errorf("the caller gave up: %v", err)
 	}
-	if _, err := s.open(ctx, "other"); err == nil {
-		t.Error("a server that is not configured was opened")
+	if _, err := s.open(ctx, "other"); freeslot.CodeOf(err) != freeslot.CodeUnavailable || !strings.Contains(err.Error(), `"other"`) {
+		t.Errorf("a server that is not configured: %v", err)
 	}
 }
