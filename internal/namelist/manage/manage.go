@@ -93,8 +93,9 @@ type Manager struct {
 	ended       []endedBuild       // guarded by mu
 	verifyEvery time.Duration      // tests have less
 	verifies    chan namelist.Head // for verifyLoop, when it waits
-	// compactions are by list, and tendLoop's.
+	// compactions, and what was logged last of lists that fail, are by list, and tendLoop's.
 	compactions map[string]compaction
+	told        map[string]string
 }
 
 // endedBuild is a build whose late writes may still come.
@@ -112,7 +113,12 @@ func New(cfg Config, control *namelist.Control, log *zap.Logger) *Manager {
 	if cfg.Pause == 0 {
 		cfg.Pause = DefaultPause
 	}
-	m := &Manager{cfg: cfg, control: control, log: log, metrics: newMetrics(cfg.Metrics), slots: make(chan struct{}, maxBuilds), reads: make(chan struct{}, maxReads), quota: defaultQuota, uploads: make(map[string]*Upload), wrote: make(map[string]namelist.Reservation), compactions: make(map[string]compaction), verifyEvery: verifyEvery, verifies: make(chan namelist.Head)}
+	m := &Manager{
+		cfg: cfg, control: control, log: log, metrics: newMetrics(cfg.Metrics), slots: make(chan struct{}, maxBuilds),
+		reads: make(chan struct{}, maxReads), quota: defaultQuota, uploads: make(map[string]*Upload),
+		wrote: make(map[string]namelist.Reservation), verifyEvery: verifyEvery, verifies: make(chan namelist.Head),
+		compactions: make(map[string]compaction), told: make(map[string]string),
+	}
 	m.ctx, m.cancel = context.WithCancel(context.Background())
 	return m
 }

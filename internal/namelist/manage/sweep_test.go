@@ -44,7 +44,7 @@ func TestDeleteWithoutServer(t *testing.T) {
 	r.serves("vip", 1)
 	r.check(r.Stop(r.ctx))
 	delete(r.servers, "second")
-	r.Manager = r.replica("r2", t.TempDir())
+	logs := r.observed()
 	_, left, err := r.Delete(r.ctx, "vip", false, by)
 	if err != nil || len(left) > 0 {
 		t.Fatalf("delete: %v, %v", left, err)
@@ -56,6 +56,12 @@ func TestDeleteWithoutServer(t *testing.T) {
 	if h := r.head("vip"); h.State != namelist.Deleting {
 		t.Errorf("the list is %s", h.State)
 	}
+	for range 3 {
+		r.tendAll()
+	}
+	if n := logs.FilterMessage("list not looked after").Len(); n != 1 {
+		t.Errorf("told %d times", n)
+	}
 	_, left, err = r.Delete(r.ctx, "vip", true, by)
 	if r.check(err); len(left) != 1 || !strings.Contains(left[0], "second") {
 		t.Errorf("what stays: %q", left)
@@ -63,6 +69,7 @@ func TestDeleteWithoutServer(t *testing.T) {
 	if _, err := r.control.Head(r.ctx, "vip"); freeslot.CodeOf(err) != freeslot.CodeNotFound {
 		t.Errorf("the list is still there: %v", err)
 	}
+	r.check(r.Start(r.ctx))
 	// Made again it goes on behind the number of before.
 	_, err = r.control.Create(r.ctx, "vip", namelist.Spec{})
 	r.check(err)

@@ -31,23 +31,33 @@ func (m *Manager) tendLoop() {
 		case <-ticker.C:
 		}
 		m.dropOld()
-		seen := round{states: make(map[namelist.State]int)}
 		if err := m.announce(); err != nil && m.ctx.Err() == nil {
 			m.log.Warn("list servers not made known", zap.Error(err))
 		}
-		err := m.each(m.ctx, func(h *namelist.Head) error {
-			seen.saw(h)
-			m.verifySoon(h)
-			if err := m.tend(h); err != nil && m.ctx.Err() == nil {
-				m.log.Warn("list not looked after", zap.String("list", h.Name), zap.Error(err))
-			}
-			return nil
-		})
-		if err == nil {
-			m.metrics.round(&seen)
-		} else if m.ctx.Err() == nil {
-			m.log.Warn("lists not looked after", zap.Error(err))
+		m.tendAll()
+	}
+}
+
+// tendAll looks after each list once. It logs why it cannot when that is another reason than
+// before.
+func (m *Manager) tendAll() {
+	seen := round{states: make(map[namelist.State]int)}
+	err := m.each(m.ctx, func(h *namelist.Head) error {
+		seen.saw(h)
+		m.verifySoon(h)
+		switch err := m.tend(h); {
+		case err == nil:
+			delete(m.told, h.Name)
+		case m.ctx.Err() == nil && m.told[h.Name] != err.Error():
+			m.told[h.Name] = err.Error()
+			m.log.Warn("list not looked after", zap.String("list", h.Name), zap.Error(err))
 		}
+		return nil
+	})
+	if err == nil {
+		m.metrics.round(&seen)
+	} else if m.ctx.Err() == nil {
+		m.log.Warn("lists not looked after", zap.Error(err))
 	}
 }
 
