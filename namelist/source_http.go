@@ -287,14 +287,15 @@ func (s *httpSource) loop(p *poll) {
 	wait := backoff.NewExponentialBackOff()
 	wait.InitialInterval, wait.MaxInterval = firstRetry, lastRetry/5
 	for s.ctx.Err() == nil {
-		more, err := s.pollOnce(p)
-		if err == nil || more {
+		pause := soonEvery // what changes meanwhile is one answer
+		if more, err := s.pollOnce(p); err == nil || more {
 			wait.Reset()
-			continue
+		} else {
+			s.cfg.Logger.Debug("namelist.poll_failed", zap.Error(err)) // the looks say it louder
+			pause = wait.NextBackOff()
 		}
-		s.cfg.Logger.Debug("namelist.poll_failed", zap.Error(err)) // the looks say it louder
 		select {
-		case <-time.After(wait.NextBackOff()):
+		case <-time.After(pause):
 		case <-s.ctx.Done():
 		}
 	}

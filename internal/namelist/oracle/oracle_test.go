@@ -29,7 +29,7 @@ const (
 	ids      = 20_000 // of the first file
 	all      = 30_000 // with those that come later, and strangers
 	steps    = 12
-	patience = time.Minute
+	patience = 3 * time.Minute
 	list     = "vip"
 )
 
