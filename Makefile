@@ -25,6 +25,7 @@ BENCH_E2E_ARGS ?= -parts everysec
 BENCH_CORE_ARGS ?=
 BENCH_LOCKS_ARGS ?=
 BENCH_REGISTRY_ARGS ?=
+BENCH_LISTS_ARGS ?=
 BENCH_SIM_ARGS ?=
 BENCH_PEERS_ARGS ?=
 BENCH_GATE_ARGS ?=
@@ -39,7 +40,7 @@ TOOL := $(GO) tool -modfile=$(CURDIR)/tools/go.mod
 help: ## list the targets
 	@echo "freeslot: make TARGET [VARIABLE=value]"; echo
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
-	@echo; echo "  variables: RUN_ARGS, DEMO_ARGS, TEST_ARGS, FUZZTIME, BENCH, BENCH_COUNT, BENCH_ARGS, BENCH_E2E_ARGS, BENCH_CORE_ARGS, BENCH_LOCKS_ARGS, BENCH_SIM_ARGS, BENCH_PEERS_ARGS, BENCH_GATE_ARGS, BASE,"
+	@echo; echo "  variables: RUN_ARGS, DEMO_ARGS, TEST_ARGS, FUZZTIME, BENCH, BENCH_COUNT, BENCH_ARGS, BENCH_E2E_ARGS, BENCH_CORE_ARGS, BENCH_LOCKS_ARGS, BENCH_LISTS_ARGS, BENCH_SIM_ARGS, BENCH_PEERS_ARGS, BENCH_GATE_ARGS, BASE,"
 	@echo "    SEED, DURATION and SHORT=1 for faults, DURATION for soak"
 
 .PHONY: run
@@ -128,7 +129,12 @@ e2e: ## the real programs as processes, also driven by a client from npm
 
 .PHONY: faults
 faults: deps-redis ## break a fleet of real processes under load, check the history (SEED=7 DURATION=60s SHORT=1)
-	$(GO) test -C $(FAULTS) -count=1 -v -timeout 15m $(if $(SEED),-run '^Test(Lock|Registry)?Faults') $(TEST_ARGS) ./...
+	$(GO) test -C $(FAULTS) -count=1 -v -timeout 15m $(if $(SEED),-run '^Test(Lock|Registry|Lists)?Faults') $(TEST_ARGS) ./...
+
+# About 20 minutes: the importer of a list of this size is killed, too.
+.PHONY: faults-lists
+faults-lists: deps-redis ## name lists of 10 million ids under faults (SEED=7 DURATION=5m LISTS_MEMBERS=10000000)
+	LISTS_MEMBERS=$(or $(LISTS_MEMBERS),10000000) DURATION=$(or $(DURATION),5m) $(GO) test -C $(FAULTS) -count=1 -v -timeout 0 -parallel 1 -run '^TestListsFaults' $(TEST_ARGS) .
 
 .PHONY: soak
 soak: deps-redis ## a steady load for an hour (DURATION=3m): memory and goroutines must not grow; samples in .dev/soak
@@ -138,12 +144,13 @@ soak: deps-redis ## a steady load for an hour (DURATION=3m): memory and goroutin
 BENCH_SHORT := ./internal/selection ./internal/events ./internal/wire ./internal/dispatch
 # The load tools run in the folder bench: name a FILE by its full path. A short run writes into .dev/bench.
 .PHONY: bench
-bench: deps-bench ## everything, short: beside peers, core, locks, registry, micro-benchmarks of the hot paths, into .dev/bench
+bench: deps-bench ## everything, short: beside peers, core, locks, registry, lists, micro-benchmarks of the hot paths, into .dev/bench
 	@mkdir -p .dev/bench
 	$(GO) run -C bench ./peers/run -short $(BENCH_PEERS_ARGS)
 	$(GO) run -C bench ./core -short $(BENCH_CORE_ARGS)
 	$(GO) run -C bench ./locks -short $(BENCH_LOCKS_ARGS)
 	$(GO) run -C bench ./registry -short $(BENCH_REGISTRY_ARGS)
+	$(GO) run -C bench ./lists -short $(BENCH_LISTS_ARGS)
 	@$(MAKE) bench-micro BENCH_ARGS='-benchmem -benchtime 20x' BENCH_PACKAGES='$(BENCH_SHORT)' | tee .dev/bench/micro.txt
 
 .PHONY: bench-full
@@ -154,6 +161,7 @@ bench-full: deps-bench ## everything, long, into bench/RESULTS.md (hours, quiet 
 	$(GO) run -C bench ./core $(BENCH_CORE_ARGS)
 	$(GO) run -C bench ./locks $(BENCH_LOCKS_ARGS)
 	$(GO) run -C bench ./registry $(BENCH_REGISTRY_ARGS)
+	$(GO) run -C bench ./lists -huge $(BENCH_LISTS_ARGS)
 	@$(MAKE) bench-micro BENCH_COUNT=10 | tee .dev/bench/micro.txt
 
 .PHONY: bench-peers
@@ -193,6 +201,10 @@ bench-locks: deps-redis ## the lock beside rueidislock, redislock and redsync, i
 .PHONY: bench-registry
 bench-registry: deps-redis ## the registry beside etcd and patterns on Redis, into bench/RESULTS.md (BENCH_REGISTRY_ARGS='-parts write,push')
 	$(GO) run -C bench ./registry $(BENCH_REGISTRY_ARGS)
+
+.PHONY: bench-lists
+bench-lists: deps-redis ## lists of 10 million ids beside a hash, a set, Bloom filters and maps, into bench/RESULTS.md (BENCH_LISTS_ARGS='-parts ask,check')
+	$(GO) run -C bench ./lists $(BENCH_LISTS_ARGS)
 
 .PHONY: bench-sim
 bench-sim: ## simulate large fleets, into bench/RESULTS.md (BENCH_SIM_ARGS='-trace FILE -nodes FILE', both CSV)

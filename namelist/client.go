@@ -56,7 +56,12 @@ func Open(cfg Config) (*Client, error) {
 		return nil, err
 	}
 	c := newClient(cfg)
-	c.start(func(ctx context.Context) (source, error) { return openRedis(ctx, cfg) })
+	c.start(func(ctx context.Context) (source, error) {
+		if cfg.URL != "" {
+			return openHTTP(cfg)
+		}
+		return openRedis(ctx, cfg)
+	})
 	return c, nil
 }
 
@@ -118,10 +123,10 @@ func (c *Client) withdraw(ctx context.Context, on source) {
 	if c.failure() != nil {
 		return
 	}
-	all := make(map[string]lists.Report)
+	all := make(map[string]lists.ClientReport)
 	c.lists.Range(func(name, l any) bool {
 		if l.(*List).follower.reported.Birth != "" {
-			all[name.(string)] = lists.Report{}
+			all[name.(string)] = lists.ClientReport{}
 		}
 		return true
 	})
@@ -131,9 +136,9 @@ func (c *Client) withdraw(ctx context.Context, on source) {
 }
 
 // report says what the client has of lists.
-func (c *Client) report(ctx context.Context, on source, all map[string]lists.Report) error {
+func (c *Client) report(ctx context.Context, on source, all map[string]lists.ClientReport) error {
 	for names := range slices.Chunk(slices.Collect(maps.Keys(all)), lists.ReportLists) {
-		part := make(map[string]lists.Report, len(names))
+		part := make(map[string]lists.ClientReport, len(names))
 		for _, name := range names {
 			part[name] = all[name]
 		}

@@ -14,10 +14,7 @@ import (
 // One list from nothing over draft, version, edits and switch to its end; all ids are asked at each
 // step.
 func TestLife(t *testing.T) {
-	t.Parallel()
-	redistest.Backends(t, func(t *testing.T, redis *redistest.Target) {
-		t.Parallel()
-		r := newRig(t, redis)
+	onAll(t, func(t *testing.T, r *rig) {
 		ctx := bounded(t)
 		l := r.open().List("vip")
 		r.await(l, "unknown list", func(s Status) bool { return s.Reason == ReasonListUnknown })
@@ -93,16 +90,15 @@ func (r *rig) awaitReport(list string, serves int64, loaded ...int64) {
 }
 
 func TestCheckAll(t *testing.T) {
-	t.Parallel()
-	redistest.Backends(t, func(t *testing.T, redis *redistest.Target) {
-		t.Parallel()
+	onAll(t, func(t *testing.T, r *rig) {
+		c := r.open()
 		for _, kind := range []filter.Kind{filter.Fuse, filter.Bloom, filter.None} {
-			r := newRig(t, redis)
-			r.create("vip", lists.Spec{Settings: lists.Settings{Filter: kind}})
+			list := string(kind)
+			r.create(list, lists.Spec{Settings: lists.Settings{Filter: kind}})
 			members := randomIDs(1, 2000)
-			r.publish("vip", entriesOf(members...))
-			r.edit("vip", drop(members[0]), add("new"))
-			l := r.open().List("vip")
+			r.publish(list, entriesOf(members...))
+			r.edit(list, drop(members[0]), add("new"))
+			l := c.List(list)
 			r.ready(l)
 			ids := append([]string{"new", "", "same", "same"}, members...)
 			ids = append(ids, randomIDs(2, 1000)...)
@@ -127,7 +123,11 @@ func TestCheckAll(t *testing.T) {
 // Entries and whole lists end by Redis' clock.
 func TestExpiry(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, redistest.Shared(t))
+	bothWays(t, func(t *testing.T, by func(*rig) *rig) { testExpiry(t, by(newRig(t, redistest.Shared(t)))) })
+}
+
+func testExpiry(t *testing.T, r *rig) {
+	t.Helper()
 	now := time.Now()
 	before, after := now.Add(-time.Minute).UnixMilli(), now.Add(time.Minute).UnixMilli()
 	r.create("vip", lists.Spec{})
@@ -154,10 +154,7 @@ func TestExpiry(t *testing.T) {
 
 // A small list can be held whole: then no id is asked in Redis.
 func TestWhole(t *testing.T) {
-	t.Parallel()
-	redistest.Backends(t, func(t *testing.T, redis *redistest.Target) {
-		t.Parallel()
-		r := newRig(t, redis)
+	onAll(t, func(t *testing.T, r *rig) {
 		members := randomIDs(1, 2000)
 		entries := entriesOf(members...)
 		entries[members[0]] = 1
@@ -186,7 +183,11 @@ func TestWhole(t *testing.T) {
 
 func TestClosed(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, redistest.Shared(t))
+	bothWays(t, func(t *testing.T, by func(*rig) *rig) { testClosed(t, by(newRig(t, redistest.Shared(t)))) })
+}
+
+func testClosed(t *testing.T, r *rig) {
+	t.Helper()
 	r.create("vip", lists.Spec{Settings: lists.Settings{Filter: filter.None}})
 	r.publish("vip", entriesOf("a1"))
 	c := r.open()

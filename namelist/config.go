@@ -23,21 +23,26 @@ const (
 	MaxDeadline = 10 * time.Second
 )
 
-// Config is how a client works. The zero value of each field but RedisURL is its default.
+// Config is how a client works. The zero value of each field but RedisURL and URL, of which there
+// must be one, is its default.
 type Config struct {
 	// RedisURL is the control server's: redis://[user:password@]host:port[/db], rediss:// for TLS,
 	// with &addr=host:port for each further node of a cluster, or &master_set=name for sentinels.
 	// List servers are found by it; the process is the same user to all of them.
 	RedisURL string
-	// Access has credentials and certificates.
+	// URL is that of replicas, in place of Redis: http://host:port or https://host:port, or several
+	// with commas between, of which the next is asked when one fails. Token is what they know the
+	// process by; any of theirs will do.
+	URL, Token string
+	// Access has credentials and certificates. With URL the certificates alone are used.
 	Access Access
-	// KeyPrefix is the first part of all keys, default "scheduler".
+	// KeyPrefix is the first part of all keys, default "scheduler". With URL it is the replicas' own.
 	KeyPrefix string
 	// MaxBytes bounds filters, edits and cache of all lists, and of both versions of a switch:
 	// default 64 MiB, at least 1 MiB. The cache gets a quarter. Blocks of filters that do not fit
 	// are left out, and their ids asked in Redis.
 	MaxBytes int64
-	// Deadline is for how long a check waits for Redis, default 50 ms, at most 10 s.
+	// Deadline is for how long a check waits for Redis, or a replica, default 50 ms, at most 10 s.
 	Deadline time.Duration
 	// SnapshotDir is a folder for what is loaded, from which a process starts while Redis is away.
 	// Its answers are stale then. Empty means none. Several processes may share one.
@@ -96,11 +101,7 @@ const maxClientName = 48
 // validate names every field that cannot be used.
 func (c Config) validate() error {
 	var found freeslot.FieldErrors
-	if err := redisclient.CheckURL(c.RedisURL); err != nil {
-		found.Addf("redis_url", "%s", err)
-	} else {
-		found = append(found, c.Access.redis().Check(c.RedisURL)...)
-	}
+	c.validateSource(&found)
 	if strings.ContainsAny(c.KeyPrefix, "{}") || strings.ContainsFunc(c.KeyPrefix, unicode.IsControl) {
 		found.Addf("key_prefix", "is %q, expected no braces and no control characters", c.KeyPrefix)
 	}
@@ -116,4 +117,39 @@ func (c Config) validate() error {
 		found.Add(freeslot.ValidateName("client_name", c.ClientName))
 	}
 	return found.Err()
+}
+
+// validateSource names what is wrong with where lists come from.
+func (c Config) validateSource(found *freeslot.FieldErrors) {
+	if (c.RedisURL == "") == (c.URL == "") {
+		for _, field := range []string{"redis_url", "url"} {
+			found.Addf(field, "is one of redis_url and url, expected one of them and not both")
+		}
+		return
+	}
+	if c.URL == "" {
+		if c.Token != "" {
+			found.Addf("token", "is set with redis_url, expected it with url alone")
+		}
+		if err := redisclient.CheckURL(c.RedisURL); err != nil {
+			found.Addf("redis_url", "%s", err)
+		} else {
+			*found = append(*found, c.Access.redis().Check(c.RedisURL)...)
+		}
+		return
+	}
+	secure, err := checkURL(c.URL)
+	if err != nil {
+		found.Addf("url", "is not what a client can ask: %s", err)
+	}
+	tls := c.Access.redis().TLS
+	if tls != (redisclient.TLS{}) && err == nil && !secure {
+		found.Addf("access", "has certificates, and a URL does not begin with https://, expected ones that do")
+	}
+	if c.Access.Username != "" || c.Access.PasswordFile != "" {
+		found.Addf("access", "has a user of Redis, expected a token with url")
+	}
+	if _, err := tls.Config(); err != nil {
+		found.Addf("access", "cannot be used: %s", err)
+	}
 }

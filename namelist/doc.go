@@ -6,6 +6,9 @@
 //	a := c.List("vip").Check(ctx, "user-1")
 //	if a.Member(false) { … }
 //
+// A process without Redis asks replicas by HTTP: [Config].URL and Token. What is said of Redis
+// below holds for them, too.
+//
 // # What is promised
 //
 // An answer names version, revision, source and the time of its data. It is what a map of that

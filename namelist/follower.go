@@ -73,7 +73,7 @@ type followed struct {
 	view      *view
 	since     time.Duration
 	restoring bool
-	reported  lists.Report
+	reported  lists.ClientReport
 	stop      func()
 }
 
@@ -397,7 +397,7 @@ func (f *follower) report(now time.Duration) {
 	if f.reporting {
 		return
 	}
-	all, changed := make(map[string]lists.Report), false
+	all, changed := make(map[string]lists.ClientReport), false
 	for name, l := range f.lists {
 		r := f.reportOf(l)
 		if r.Birth == "" {
@@ -423,9 +423,9 @@ func (f *follower) report(now time.Duration) {
 }
 
 // reportOf is what the client has of a list.
-func (f *follower) reportOf(l *List) lists.Report {
+func (f *follower) reportOf(l *List) lists.ClientReport {
 	v, p := l.follower.view, l.picture.Load()
-	r := lists.Report{Birth: v.birth, Revision: p.revision, SDK: sdk}
+	r := lists.ClientReport{Birth: v.birth, Revision: p.revision, SDK: sdk}
 	if p.version != nil {
 		r.Serves = p.version.Number
 		if p.ready {

@@ -5,6 +5,7 @@ import (
 	"encoding/hex"
 	"fmt"
 	"math/rand/v2"
+	"net/http/httptest"
 	"strconv"
 	"testing"
 	"time"
@@ -12,9 +13,13 @@ import (
 	"github.com/redis/rueidis"
 	"go.uber.org/zap"
 
+	"github.com/freeslot/freeslot/internal/api"
+	"github.com/freeslot/freeslot/internal/api/apitest"
 	lists "github.com/freeslot/freeslot/internal/namelist"
+	listbuild "github.com/freeslot/freeslot/internal/namelist/build"
 	"github.com/freeslot/freeslot/internal/namelist/filter"
 	"github.com/freeslot/freeslot/internal/namelist/form"
+	"github.com/freeslot/freeslot/internal/namelist/reader"
 	"github.com/freeslot/freeslot/internal/redis/redistest"
 )
 
@@ -32,11 +37,13 @@ func bounded(t testing.TB) context.Context {
 type rig struct {
 	*lists.Control
 	t       testing.TB
+	redis   *redistest.Target
 	url     string
 	prefix  string
 	control rueidis.Client
 	data    rueidis.Client // of the server called server
 	server  string
+	replica string // its URL; clients go by it if there is one
 }
 
 // newRig has the segments on the control server.
@@ -46,8 +53,72 @@ func newRig(t testing.TB, redis *redistest.Target) *rig {
 	prefix := redis.Prefix(t)
 	return &rig{
 		Control: lists.NewControl(client, prefix, redis.IsCluster(), zap.NewNop(), nil),
-		t:       t, url: redis.URL(), prefix: prefix, control: client, data: client,
+		t:       t, redis: redis, url: redis.URL(), prefix: prefix, control: client, data: client,
 	}
+}
+
+// onAll runs a test on a server and on a cluster, with clients by Redis and by HTTP.
+func onAll(t *testing.T, test func(t *testing.T, r *rig)) {
+	t.Helper()
+	t.Parallel()
+	redistest.Backends(t, func(t *testing.T, redis *redistest.Target) {
+		t.Parallel()
+		bothWays(t, func(t *testing.T, by func(*rig) *rig) { test(t, by(newRig(t, redis))) })
+	})
+}
+
+// bothWays runs a test with clients by Redis, and with clients by HTTP.
+func bothWays(t *testing.T, test func(t *testing.T, by func(*rig) *rig)) {
+	t.Helper()
+	t.Run("redis", func(t *testing.T) {
+		t.Parallel()
+		test(t, func(r *rig) *rig { return r })
+	})
+	t.Run("http", func(t *testing.T) {
+		t.Parallel()
+		test(t, func(r *rig) *rig {
+			r.replica = r.serve(t).url
+			return r
+		})
+	})
+}
+
+// replica is the routes of readers, as a replica has them.
+type replica struct {
+	api  *apitest.Server
+	url  string
+	http *httptest.Server
+}
+
+// serve starts a replica with the tokens of apitest.WithTokens.
+func (r *rig) serve(t testing.TB) *replica {
+	t.Helper()
+	from := reader.New(reader.Config{
+		Subscriptions: r.redis.Client(t), Log: zap.NewNop(),
+		Server: func(_ context.Context, name string) (*listbuild.Segments, error) {
+			client := r.control
+			if name != "" {
+				client = r.data
+			}
+			return listbuild.NewSegments(listbuild.SegmentsConfig{Prefix: r.prefix}, client, zap.NewNop(), nil), nil
+		},
+	}, r.Control)
+	r.must(from.Start(bounded(t)))
+	out := &replica{api: apitest.New(t, api.Config{}, apitest.WithTokens, func(d *api.Deps) {
+		d.Routes, d.Logger = []api.Routes{from.Routes}, zap.NewNop()
+	})}
+	out.http = httptest.NewServer(out.api.Handler())
+	out.url = out.http.URL
+	t.Cleanup(func() {
+		out.stop()
+		r.must(from.Stop(bounded(t)))
+	})
+	return out
+}
+
+func (r *replica) stop() {
+	r.api.Drain()
+	r.http.Close()
 }
 
 // apart has the segments on a server of their own.
@@ -69,6 +140,9 @@ func (r *rig) must(err error) {
 func (r *rig) open(change ...func(*Config)) *Client {
 	r.t.Helper()
 	cfg := Config{RedisURL: r.url, KeyPrefix: r.prefix, Deadline: 5 * time.Second}
+	if r.replica != "" {
+		cfg.RedisURL, cfg.URL, cfg.Token = "", r.replica, "acme-token"
+	}
 	for _, f := range change {
 		f(&cfg)
 	}

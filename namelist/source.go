@@ -23,7 +23,7 @@ type source interface {
 	// ask reads ids from their segments of a version, in their order.
 	ask(ctx context.Context, list string, v *lists.Version, questions []question) []found
 	// report says what the client has loaded and serves; a zero Report takes one back.
-	report(ctx context.Context, client string, reports map[string]lists.Report) error
+	report(ctx context.Context, client string, reports map[string]lists.ClientReport) error
 	close()
 }
 
@@ -31,4 +31,26 @@ type source interface {
 type found struct {
 	entry entry
 	why   Reason
+}
+
+func foundOf(f lists.ListFound) found {
+	return found{entry: entry{has: f.Member, expires: f.ExpiresMS}, why: reasonOf(f.Why)}
+}
+
+// reasonOf is also for reasons of later releases.
+func reasonOf(why lists.Why) Reason {
+	switch why {
+	case "":
+		return ReasonNone
+	case lists.WhySegment:
+		return ReasonSegment
+	case lists.WhyMoved:
+		return ReasonMoved
+	case lists.WhyTimeout:
+		return ReasonTimeout
+	case lists.WhyInvalid:
+		return ReasonInvalidID
+	default:
+		return ReasonFormat
+	}
 }

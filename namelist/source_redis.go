@@ -5,8 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"net/url"
-	"strconv"
-	"strings"
 	"sync"
 	"time"
 
@@ -14,9 +12,7 @@ import (
 	"github.com/redis/rueidis"
 	"go.uber.org/zap"
 
-	"github.com/freeslot/freeslot/internal/events"
 	lists "github.com/freeslot/freeslot/internal/namelist"
-	"github.com/freeslot/freeslot/internal/namelist/form"
 	redisclient "github.com/freeslot/freeslot/internal/redis/client"
 )
 
@@ -24,7 +20,6 @@ import (
 type redisSource struct {
 	cfg           Config
 	control       *lists.Control
-	cluster       bool
 	commands      *redisclient.Clients
 	subscriptions *redisclient.Clients
 
@@ -64,7 +59,7 @@ func openRedis(ctx context.Context, cfg Config) (source, error) {
 		return nil, fmt.Errorf("connect to redis: %w", err)
 	}
 	s := &redisSource{
-		cfg: cfg, cluster: topology.Cluster, commands: commands, subscriptions: subscriptions, servers: make(map[string]*listServer),
+		cfg: cfg, commands: commands, subscriptions: subscriptions, servers: make(map[string]*listServer),
 		control: lists.NewControl(commands.For(0), cfg.KeyPrefix, topology.Cluster, cfg.Logger, cfg.Registerer),
 	}
 	s.ctx, s.cancel = context.WithCancel(context.Background())
@@ -91,33 +86,7 @@ func (s *redisSource) close() {
 }
 
 func (s *redisSource) follow(list string, heard func(lists.Event)) (stop func()) {
-	sub := events.NewSubscriber(s.subscriptions.For(0), lists.Channel(s.control.Layout(), list), s.cluster, s.cfg.Logger)
-	sub.Handle(func(message string) {
-		e, err := lists.DecodeEvent(list, message)
-		if err != nil {
-			s.cfg.Logger.Warn("namelist.event_ignored", zap.Error(err))
-			e = lists.Event{}
-		}
-		heard(e)
-	})
-	done := make(chan struct{})
-	var resets sync.WaitGroup
-	resets.Go(func() {
-		for {
-			select {
-			case <-sub.Resets():
-				heard(lists.Event{})
-			case <-done:
-				return
-			}
-		}
-	})
-	_ = sub.Start(s.ctx) // it has no error
-	return func() {
-		_ = sub.Stop(context.Background()) // it has no error
-		close(done)
-		resets.Wait()
-	}
+	return s.control.Follow(s.subscriptions.For(0), list, s.cfg.Logger, heard)
 }
 
 func (s *redisSource) look(ctx context.Context, names []string, history bool) ([]lists.Mark, string, time.Time, error) {
@@ -142,7 +111,7 @@ func (s *redisSource) delta(ctx context.Context, list string, after int64) (list
 	return d, err
 }
 
-func (s *redisSource) report(ctx context.Context, client string, reports map[string]lists.Report) error {
+func (s *redisSource) report(ctx context.Context, client string, reports map[string]lists.ClientReport) error {
 	return s.control.Report(ctx, client, reports)
 }
 
@@ -168,107 +137,27 @@ func (s *redisSource) ask(ctx context.Context, list string, v *lists.Version, qu
 		}
 		return out
 	}
-	cmds := make(rueidis.Commands, len(questions))
+	ids, hashes := make([]string, len(questions)), make([]uint64, len(questions))
 	for i, q := range questions {
-		key := lists.SegmentKey(s.cfg.KeyPrefix, list, v.Number, form.Segment(q.hash, v.Segments))
-		cmds[i] = on.B().Hmget().Key(key).Field("", q.id).Build()
+		ids[i], hashes[i] = q.id, q.hash
 	}
-	for i, result := range on.DoMulti(ctx, cmds...) {
-		out[i] = readSegment(result, v.Build)
-		s.lost(v.Server, result.NonRedisError())
+	for i, f := range lists.Ask(ctx, on, s.cfg.KeyPrefix, list, v, ids, hashes) {
+		out[i] = foundOf(f)
+		if f.Why == lists.WhyTimeout {
+			s.lost(v.Server, context.DeadlineExceeded)
+		}
 	}
 	return out
 }
-
-// sealed is the count of a segment's seal, or the reason why the segment says nothing.
-func sealed(seal rueidis.RedisMessage, build string) (count int, why Reason) {
-	if seal.IsNil() {
-		return 0, ReasonSegment
-	}
-	text, _ := seal.ToString() // a field is text
-	of, rest, _ := strings.Cut(text, " ")
-	count, err := strconv.Atoi(rest)
-	if err != nil || of != build {
-		return 0, ReasonMoved
-	}
-	return count, ReasonNone
-}
-
-// expiryOf reads the value of an id.
-func expiryOf(value rueidis.RedisMessage) (ms int64, ok bool) {
-	text, _ := value.ToString() // a field is text
-	if text == "" {
-		return 0, true
-	}
-	ms, err := strconv.ParseInt(text, 10, 64)
-	return ms, err == nil && ms > 0
-}
-
-// readSegment reads a seal and the value of an id.
-func readSegment(result rueidis.RedisResult, build string) found {
-	values, err := result.ToArray()
-	if err != nil || len(values) != 2 {
-		return found{why: ReasonTimeout}
-	}
-	_, why := sealed(values[0], build)
-	if why != ReasonNone || values[1].IsNil() {
-		return found{why: why}
-	}
-	expires, ok := expiryOf(values[1])
-	if !ok {
-		return found{why: ReasonFormat}
-	}
-	return found{entry: entry{has: true, expires: expires}}
-}
-
-// wholeChunk is how many segments of a whole version are read in one call.
-const wholeChunk = 100
 
 func (s *redisSource) whole(ctx context.Context, list string, v *lists.Version) (map[string]int64, error) {
 	on, err := s.server(ctx, v.Server)
 	if err != nil {
 		return nil, err
 	}
-	ids := make(map[string]int64, min(v.Count, lists.MaxWhole))
-	for first := uint32(0); first < v.Segments; first += wholeChunk {
-		var cmds rueidis.Commands
-		for i := first; i < min(first+wholeChunk, v.Segments); i++ {
-			cmds = append(cmds, on.B().Hgetall().Key(lists.SegmentKey(s.cfg.KeyPrefix, list, v.Number, i)).Build())
-		}
-		for i, result := range on.DoMulti(ctx, cmds...) {
-			if err := readWhole(result, v.Build, ids); err != nil {
-				s.lost(v.Server, result.NonRedisError())
-				return nil, fmt.Errorf("segment %d of version %d of list %s: %w", first+uint32(i), v.Number, list, err)
-			}
-		}
-	}
-	if int64(len(ids)) != v.Count {
-		return nil, fmt.Errorf("version %d of list %s has %d ids, expected %d", v.Number, list, len(ids), v.Count)
-	}
-	return ids, nil
-}
-
-// readWhole adds the ids of a segment.
-func readWhole(result rueidis.RedisResult, build string, ids map[string]int64) error {
-	fields, err := result.AsMap()
-	if err != nil {
-		return err
-	}
-	count, why := sealed(fields[""], build)
-	if why != ReasonNone || count != len(fields)-1 {
-		return fmt.Errorf("%d fields, seal: %s", len(fields), why)
-	}
-	for id, value := range fields {
-		expires, ok := expiryOf(value)
-		if id == "" {
-			continue
-		}
-		if !ok {
-			return errors.New("an expiry is no time")
-		}
-		ids[id] = expires
-	}
-	return nil
+	ids, err := lists.Whole(ctx, on, s.cfg.KeyPrefix, list, v)
+	s.lost(v.Server, err)
+	return ids, err
 }
 
 // server is the client of a list server. The first call for it connects in the background.

@@ -227,11 +227,13 @@ func (v *view) event(e *lists.Event, now time.Duration) {
 		}
 	case e.Birth != v.birth:
 		v.forget(now)
+	case e.History != "" && v.history != "" && e.History != v.history: // the revisions may be of both
+		v.reload(now + rand.N(spread))
 	case e.Revision <= v.revision:
+	case e.Head == nil && len(e.Changes) == 0: // the edit is too large for a message, or it is by HTTP
+		v.catchUp(now)
 	case e.Revision > v.revision+1:
 		v.gaps++
-		v.catchUp(now)
-	case e.Head == nil && len(e.Changes) == 0: // the edit is too large for a message
 		v.catchUp(now)
 	default:
 		v.apply(e, now)

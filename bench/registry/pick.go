@@ -8,8 +8,6 @@ import (
 	"strconv"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/freeslot/freeslot/bench/measure"
 	"github.com/freeslot/freeslot/bench/registry/entrant"
 	"github.com/freeslot/freeslot/bench/result"
@@ -157,19 +155,11 @@ func (p *picking) rest(ctx context.Context) error {
 	return nil
 }
 
-func threadTime() time.Duration {
-	var t unix.Timespec
-	if err := unix.ClockGettime(unix.CLOCK_THREAD_CPUTIME_ID, &t); err != nil {
-		panic(err) // this clock is always there
-	}
-	return time.Duration(t.Nano())
-}
-
 func (p *picking) run(ctx context.Context, window time.Duration, count bool) error {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	picks, lists, last := 0, 0, p.list()
-	begin, used := time.Now(), threadTime()
+	begin, used := time.Now(), measure.ThreadTime()
 	for time.Since(begin) < window {
 		if err := p.some(ctx); err != nil {
 			return err
@@ -181,7 +171,7 @@ func (p *picking) run(ctx context.Context, window time.Duration, count bool) err
 	}
 	if count {
 		took := time.Since(begin)
-		p.cpu = append(p.cpu, float64(threadTime()-used)/float64(picks))
+		p.cpu = append(p.cpu, float64(measure.ThreadTime()-used)/float64(picks))
 		p.clock = append(p.clock, float64(took)/float64(picks))
 		p.lists = append(p.lists, float64(lists)/took.Seconds())
 	}

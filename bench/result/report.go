@@ -30,6 +30,7 @@ var sections = []struct{ file, title string }{
 	{"core.json", "The core"},
 	{"locks.json", "Locks"},
 	{"registry.json", "Registry"},
+	{"lists.json", "Name lists"},
 	{"e2e.json", "End to end"},
 	{"sim.json", "Simulated"},
 }

@@ -19,6 +19,9 @@ const (
 	Times        Unit = "x"
 	PerSecond    Unit = "/s"
 	MiB          Unit = "MiB"
+	MB           Unit = "MB"
+	Bytes        Unit = "B"
+	Seconds      Unit = "s"
 	Number       Unit = ""
 )
 

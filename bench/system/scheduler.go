@@ -16,8 +16,9 @@ type Scheduler struct {
 	Address string
 }
 
-// StartScheduler starts the program against Redis as the i-th replica, from 1. The caller stops it.
-func StartScheduler(program, redisURL string, i int) (*Scheduler, error) {
+// StartScheduler starts the program against Redis as the i-th replica, from 1. env are more of its
+// settings. The caller stops it.
+func StartScheduler(program, redisURL string, i int, env ...string) (*Scheduler, error) {
 	port, err := redisserver.FreePort()
 	if err != nil {
 		return nil, err
@@ -25,8 +26,10 @@ func StartScheduler(program, redisURL string, i int) (*Scheduler, error) {
 	s := &Scheduler{Address: net.JoinHostPort("127.0.0.1", strconv.Itoa(port))}
 	name := "replica " + strconv.Itoa(i)
 	cmd := exec.Command(program, "serve")
-	cmd.Env = measure.PlainEnv("FREESLOT_LISTEN="+s.Address, "FREESLOT_REPLICA_ID=bench-"+strconv.Itoa(i),
-		"FREESLOT_REDIS__URL="+redisURL, "FREESLOT_LOG__LEVEL=warn")
+	cmd.Env = measure.PlainEnv(append([]string{
+		"FREESLOT_LISTEN=" + s.Address, "FREESLOT_REPLICA_ID=bench-" + strconv.Itoa(i),
+		"FREESLOT_REDIS__URL=" + redisURL, "FREESLOT_LOG__LEVEL=warn",
+	}, env...)...)
 	s.Process, err = measure.StartProcess(name, cmd)
 	return s, err
 }

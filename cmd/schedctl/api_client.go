@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -94,7 +95,7 @@ func (c *apiClient) call(ctx context.Context, method, path string, query url.Val
 			break
 		}
 		if len(c.others) > 0 {
-			c.base, c.others = c.others[0], append(c.others[1:len(c.others):len(c.others)], c.base)
+			c.next()
 		}
 	}
 	return tried
@@ -124,26 +125,9 @@ func canRepeat(method string, err error) bool {
 
 // ask calls one replica.
 func (c *apiClient) ask(ctx context.Context, method, path string, query url.Values, content []byte, out any) error {
-	u := *c.base
-	u.RawPath = u.EscapedPath() + path
-	var err error
-	if u.Path, err = url.PathUnescape(u.RawPath); err != nil {
-		return err
-	}
-	u.RawQuery = query.Encode()
-	req, err := http.NewRequestWithContext(ctx, method, u.String(), bytes.NewReader(content))
+	resp, err := c.send(ctx, method, path, query, content)
 	if err != nil {
 		return err
-	}
-	if content != nil {
-		req.Header.Set("Content-Type", "application/json")
-	}
-	if c.token != "" {
-		req.Header.Set("Authorization", "Bearer "+c.token)
-	}
-	resp, err := c.http.Do(req)
-	if err != nil {
-		return c.unreachable(err)
 	}
 	defer func() { _ = resp.Body.Close() }()
 	data, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer))
@@ -160,6 +144,77 @@ func (c *apiClient) ask(ctx context.Context, method, path string, query url.Valu
 		return fmt.Errorf("%s does not answer like a scheduler: %w", c.base, err)
 	}
 	return nil
+}
+
+// send sends a request to one replica. The caller closes the body of the answer.
+func (c *apiClient) send(ctx context.Context, method, path string, query url.Values, content []byte) (*http.Response, error) {
+	u := *c.base
+	u.RawPath = u.EscapedPath() + path
+	var err error
+	if u.Path, err = url.PathUnescape(u.RawPath); err != nil {
+		return nil, err
+	}
+	u.RawQuery = query.Encode()
+	req, err := http.NewRequestWithContext(ctx, method, u.String(), bytes.NewReader(content))
+	if err != nil {
+		return nil, err
+	}
+	if content != nil {
+		req.Header.Set("Content-Type", "application/json")
+	}
+	if c.token != "" {
+		req.Header.Set("Authorization", "Bearer "+c.token)
+	}
+	resp, err := c.http.Do(req)
+	if err != nil {
+		return nil, c.unreachable(err)
+	}
+	return resp, nil
+}
+
+// stream copies a long answer to out. It ends when nothing comes for timeout.
+func (c *apiClient) stream(ctx context.Context, path string, query url.Values, out io.Writer) (header, trailer http.Header, err error) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	idle := time.AfterFunc(c.timeout, func() { cancel(errSilent) })
+	defer idle.Stop()
+	resp, err := c.send(ctx, http.MethodGet, path, query, nil)
+	for range c.others {
+		if err == nil || !canRepeat(http.MethodGet, err) {
+			break
+		}
+		c.next()
+		resp, err = c.send(ctx, http.MethodGet, path, query, nil)
+	}
+	if err != nil {
+		return nil, nil, err
+	}
+	defer func() { _ = resp.Body.Close() }()
+	if resp.StatusCode >= http.StatusMultipleChoices {
+		data, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer))
+		return nil, nil, cmp.Or(err, c.refusal(resp, data))
+	}
+	buffer := make([]byte, 64<<10)
+	for {
+		n, err := resp.Body.Read(buffer)
+		idle.Reset(c.timeout)
+		if _, failed := out.Write(buffer[:n]); failed != nil {
+			return nil, nil, failed
+		}
+		switch {
+		case errors.Is(err, io.EOF):
+			return resp.Header, resp.Trailer, nil
+		case err != nil:
+			return nil, nil, fmt.Errorf("the answer was cut, and the replica's log says why: %w", cmp.Or(context.Cause(ctx), err))
+		}
+	}
+}
+
+var errSilent = errors.New("nothing came for a while")
+
+// next puts the next server in front.
+func (c *apiClient) next() {
+	c.base, c.others = c.others[0], append(c.others[1:len(c.others):len(c.others)], c.base)
 }
 
 func (c *apiClient) unreachable(err error) error {

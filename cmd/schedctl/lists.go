@@ -18,11 +18,18 @@ type listsCmd struct {
 	Ls       listsLsCmd       `cmd:"" help:"List the lists."`
 	Show     listsShowCmd     `cmd:"" help:"Show a list: its state, versions, and what runs."`
 	Apply    listsApplyCmd    `cmd:"" help:"Create a list, or change its settings."`
-	Import   listsImportCmd   `cmd:"" help:"Upload a file of ids and build a version of it. Repeated after an interruption it goes on."`
+	Import   listsImportCmd   `cmd:"" help:"Upload a file of ids and build a version of it. With --upload it goes on after an interruption."`
+	Uploads  listsUploadsCmd  `cmd:"" help:"List, show and forget uploads."`
+	Rejects  listsRejectsCmd  `cmd:"" help:"List the lines that an import refused."`
+	Diff     listsDiffCmd     `cmd:"" help:"Compare a version with another one."`
+	Sample   listsSampleCmd   `cmd:"" help:"Show some entries of a version."`
+	Export   listsExportCmd   `cmd:"" help:"Write the ids of a list, as it answers now, to a file."`
 	Switch   listsSwitchCmd   `cmd:"" help:"Switch to a version; to an older one it is a rollback."`
+	Rollback listsRollbackCmd `cmd:"" help:"Switch to an older version."`
 	Accept   listsAcceptCmd   `cmd:"" help:"Accept a version that is in doubt, so that it can be switched to."`
 	Add      listsAddCmd      `cmd:"" help:"Add ids."`
 	Remove   listsRemoveCmd   `cmd:"" help:"Remove ids."`
+	Session  listsSessionCmd  `cmd:"" help:"Stage edits, and commit them at one revision."`
 	Query    listsQueryCmd    `cmd:"" help:"Ask whether ids are in a list."`
 	Count    listsCountCmd    `cmd:"" help:"Count the ids of a list."`
 	Clients  listsClientsCmd  `cmd:"" help:"List the live clients of a list, and which version each answers from."`
@@ -153,10 +160,8 @@ type listsApplyCmd struct {
 // Run applies a list.
 func (c *listsApplyCmd) Run(a *app) error {
 	body := operator.ListSpec{
-		Form: c.Form, Server: c.On, ExpectedIDs: c.Expected, Filter: c.Filter, OnExpired: c.OnExpired, Whole: c.Whole,
-	}
-	if c.Expires > 0 {
-		body.ExpiresMS = time.Now().Add(c.Expires).UnixMilli()
+		Form: c.Form, Server: c.On, ExpectedIDs: c.Expected, Filter: c.Filter, ExpiresMS: expiry(c.Expires),
+		OnExpired: c.OnExpired, Whole: c.Whole,
 	}
 	var l operator.NameList
 	if err := a.call(http.MethodPut, c.path(), nil, body, &l); err != nil {
@@ -174,8 +179,13 @@ func (c *listsApplyCmd) Run(a *app) error {
 
 type listsSwitchCmd struct {
 	oneList
-	Version int64         `arg:"" help:"Number of the version."`
-	Serving *int64        `placeholder:"N" help:"The version that you saw serving, 0 for none: another one is a conflict."`
+	Version int64  `arg:"" help:"Number of the version."`
+	Serving *int64 `placeholder:"N" help:"The version that you saw serving, 0 for none: another one is a conflict."`
+	switchFlags
+}
+
+// switchFlags are the flags of a switch and a rollback.
+type switchFlags struct {
 	Now     bool          `help:"Do not wait until all live clients have loaded it."`
 	Wait    bool          `help:"Return when every live client answers from it, or name those that do not after --wait-for."`
 	WaitFor time.Duration `default:"1m" placeholder:"TIME" help:"How long --wait waits (default ${default})."`
@@ -269,7 +279,7 @@ type listsAcceptCmd struct {
 
 // Run accepts a version.
 func (c *listsAcceptCmd) Run(a *app) error {
-	return a.call(http.MethodPost, fmt.Sprintf("%s/versions/%d/accept", c.path(), c.Version), nil, nil, nil)
+	return a.call(http.MethodPost, c.version(c.Version)+"/accept", nil, nil, nil)
 }
 
 // editFlags are the flags of the commands add and remove.
@@ -281,10 +291,7 @@ type editFlags struct {
 }
 
 func (c *editFlags) send(a *app, remove bool, expiresMS int64) error {
-	body := operator.EntriesRequest{Urgent: c.Urgent, ByWhom: c.by()}
-	for _, id := range c.IDs {
-		body.Entries = append(body.Entries, namelist.Change{Entry: namelist.Entry{ID: id, ExpiresMS: expiresMS}, Remove: remove})
-	}
+	body := operator.EntriesRequest{Entries: changes(c.IDs, remove, expiresMS), Urgent: c.Urgent, ByWhom: c.by()}
 	var out operator.ListChanged
 	if err := a.call(http.MethodPost, c.path()+"/entries", nil, body, &out); err != nil {
 		return err
@@ -301,13 +308,7 @@ type listsAddCmd struct {
 }
 
 // Run adds ids.
-func (c *listsAddCmd) Run(a *app) error {
-	expires := int64(0)
-	if c.For > 0 {
-		expires = time.Now().Add(c.For).UnixMilli()
-	}
-	return c.send(a, false, expires)
-}
+func (c *listsAddCmd) Run(a *app) error { return c.send(a, false, expiry(c.For)) }
 
 type listsRemoveCmd struct{ editFlags }
 
@@ -385,7 +386,7 @@ type listsVerifyCmd struct {
 // Run verifies a version.
 func (c *listsVerifyCmd) Run(a *app) error {
 	var out namelist.Version
-	path := fmt.Sprintf("%s/versions/%d/verify", c.path(), c.Version)
+	path := c.version(c.Version) + "/verify"
 	if err := a.callFor(manage.VerifyTimeout, http.MethodPost, path, nil, nil, &out); err != nil {
 		return err
 	}
@@ -475,9 +476,7 @@ func (c *listsGCCmd) Run(a *app) error {
 		if q.After = page.Next; page.Next == "" {
 			break
 		}
-		a.progress("looked at %d keys", all.Looked)
 	}
-	a.progress("")
 	if err := c.print(a, &all); err != nil {
 		return err
 	}

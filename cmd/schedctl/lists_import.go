@@ -2,6 +2,7 @@ package main
 
 import (
 	"cmp"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"hash/crc32"
@@ -12,6 +13,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/freeslot/freeslot"
 	"github.com/freeslot/freeslot/internal/namelist/build"
 	"github.com/freeslot/freeslot/internal/namelist/manage"
 	"github.com/freeslot/freeslot/internal/namelist/operator"
@@ -25,6 +27,8 @@ type listsImportCmd struct {
 	Switch bool   `help:"Switch to the version when nothing speaks against it."`
 	Upload string `placeholder:"ID" help:"Go on with this upload, which an interrupted import has named."`
 	whyFlags
+
+	home string // the replica that opened the upload
 }
 
 // chunk is how much of the file is sent at a time.
@@ -42,8 +46,8 @@ func (c *listsImportCmd) Run(a *app) (err error) {
 		return err
 	}
 	defer func() {
-		if errors.Is(err, a.ctx.Err()) && a.ctx.Err() != nil {
-			a.warn("interrupted; --upload %s goes on with it for a day", u.ID)
+		if a.ctx.Err() != nil {
+			a.warn("interrupted; for a day this goes on: schedctl lists import %s %s --upload %s", c.List, c.File, u.ID)
 		}
 	}()
 	if u.State == manage.Open {
@@ -55,39 +59,67 @@ func (c *listsImportCmd) Run(a *app) (err error) {
 		if err := a.pause(); err != nil {
 			return err
 		}
-		if err := a.call(http.MethodGet, uploadPath(u.ID), nil, nil, u); err != nil {
+		if err := c.ask(a, http.MethodGet, uploadPath(u.ID), nil, nil, u); err != nil {
 			return err
 		}
-		if p := u.Progress; p != nil && a.terminal && p.Total > 0 {
-			a.progress("%-7s %3d %%", p.Step, 100*p.Done/p.Total)
+		if p := u.Progress; p != nil {
+			a.progress(string(p.Step), p.Done, p.Total)
 		}
 		u.Progress = nil
 	}
-	if a.terminal {
-		a.progress("")
-	}
+	a.progress("", 0, 0)
 	return c.report(a, u)
 }
 
 func uploadPath(id string) string { return "/v1/list-uploads/" + escaped(id) }
 
-// progress replaces the line of the terminal.
-func (a *app) progress(format string, args ...any) {
-	_, _ = fmt.Fprintf(a.err, "\r\x1b[K"+format, args...)
+// barWidth is the width of a progress bar.
+const barWidth = 30
+
+// progress shows a bar in the last line of a terminal; without a step it clears the line.
+func (a *app) progress(step string, done, total int64) {
+	if !a.terminal || step != "" && total <= 0 {
+		return
+	}
+	line := ""
+	if step != "" {
+		done = min(done, total)
+		n := int(barWidth * done / total)
+		line = fmt.Sprintf("%-7s [%s%s] %3d %%", step, strings.Repeat("#", n), strings.Repeat(" ", barWidth-n), 100*done/total)
+	}
+	_, _ = fmt.Fprint(a.err, "\r\x1b[K"+line)
 }
 
 // open begins the upload, or finds the one to go on with.
 func (c *listsImportCmd) open(a *app) (*operator.ListUpload, error) {
 	var u operator.ListUpload
 	if c.Upload != "" {
-		return &u, a.call(http.MethodGet, uploadPath(c.Upload), nil, nil, &u)
+		err := a.call(http.MethodGet, uploadPath(c.Upload), nil, nil, &u)
+		if err == nil && u.List != c.List {
+			err = usage("upload %s is of list %s", u.ID, u.List)
+		}
+		return &u, err
 	}
-	format := cmp.Or(c.Format, "csv")
-	if name := strings.TrimSuffix(c.File, ".gz"); c.Format == "" && strings.HasSuffix(name, ".txt") {
-		format = "txt"
+	body := operator.UploadRequest{Format: build.Format(cmp.Or(c.Format, formatOf(c.File))), Mode: manage.Mode(c.Mode), Switch: c.Switch, ByWhom: c.by()}
+	err := a.call(http.MethodPost, c.path()+"/uploads", nil, body, &u)
+	c.home = u.URL
+	return &u, err
+}
+
+// ask calls the replica that has the upload. Another one answers that it is not there: then the
+// replica is asked that opened it. --upload does not say which one to trust with the token.
+func (c *listsImportCmd) ask(a *app, method, path string, query url.Values, content []byte, out any) error {
+	err := a.api.call(a.ctx, method, path, query, content, 0, out)
+	if e, ok := errors.AsType[*freeslot.Error](err); ok && e.Code == freeslot.CodeNotFound && e.Field == "upload" && c.home != "" {
+		home, parsed := newAPIClient(c.home, a.token)
+		if parsed != nil {
+			return parsed
+		}
+		a.api.close()
+		a.api, c.home = home, ""
+		err = a.api.call(a.ctx, method, path, query, content, 0, out)
 	}
-	body := operator.UploadRequest{Format: build.Format(format), Mode: manage.Mode(c.Mode), Switch: c.Switch, ByWhom: c.by()}
-	return &u, a.call(http.MethodPost, c.path()+"/uploads", nil, body, &u)
+	return explain(err)
 }
 
 // send sends what the upload does not have yet, and ends it.
@@ -96,22 +128,39 @@ func (c *listsImportCmd) send(a *app, file *os.File, u *operator.ListUpload) err
 	if err != nil {
 		return err
 	}
+	if err := c.same(file, u); err != nil {
+		return err
+	}
 	buffer := make([]byte, chunk)
 	for u.Bytes < info.Size() {
 		n, err := file.ReadAt(buffer, u.Bytes)
 		if err != nil && !errors.Is(err, io.EOF) || n == 0 {
 			return fmt.Errorf("read %s: %w", c.File, cmp.Or(err, io.ErrUnexpectedEOF))
 		}
-		sum := crc32.Checksum(buffer[:n], crc32.MakeTable(crc32.Castagnoli))
+		sum := crc32.Checksum(buffer[:n], castagnoli)
 		query := url.Values{"offset": {strconv.FormatInt(u.Bytes, 10)}, "crc32c": {strconv.FormatUint(uint64(sum), 16)}}
-		if err := a.api.call(a.ctx, http.MethodPut, uploadPath(u.ID), query, buffer[:n], 0, u); err != nil {
-			return explain(err)
+		if err := c.ask(a, http.MethodPut, uploadPath(u.ID), query, buffer[:n], u); err != nil {
+			return err
 		}
-		if a.terminal {
-			a.progress("upload  %3d %%", 100*u.Bytes/info.Size())
-		}
+		a.progress("upload", u.Bytes, info.Size())
 	}
-	return a.call(http.MethodPost, uploadPath(u.ID)+"/commit", nil, operator.CommitUploadRequest{Bytes: u.Bytes}, u)
+	body, err := json.Marshal(operator.CommitUploadRequest{Bytes: u.Bytes})
+	return cmp.Or(err, c.ask(a, http.MethodPost, uploadPath(u.ID)+"/commit", nil, body, u))
+}
+
+var castagnoli = crc32.MakeTable(crc32.Castagnoli)
+
+// same compares the begin of the file with what the upload has.
+func (c *listsImportCmd) same(file *os.File, u *operator.ListUpload) error {
+	sum := crc32.New(castagnoli)
+	n, err := io.Copy(sum, io.NewSectionReader(file, 0, u.Bytes))
+	if err != nil {
+		return fmt.Errorf("read %s: %w", c.File, err)
+	}
+	if n < u.Bytes || sum.Sum32() != u.Sum {
+		return fmt.Errorf("%s is not the file whose first %d bytes upload %s has: import it without --upload", c.File, u.Bytes, u.ID)
+	}
+	return nil
 }
 
 // report says what became of the upload.
@@ -122,7 +171,7 @@ func (c *listsImportCmd) report(a *app, u *operator.ListUpload) error {
 	if u.Report != nil {
 		for i, r := range u.Report.Rejects {
 			if i == 10 {
-				a.warn("and %d more; --output json has the first %d", u.Report.Rejected-10, build.MaxRejects)
+				a.warn("and %d more; `schedctl lists rejects %s --upload %s` has the first %d", u.Report.Rejected-10, c.List, u.ID, build.MaxRejects)
 				break
 			}
 			a.warn("line %d: %s", r.Line, r.Why)
@@ -139,7 +188,7 @@ func (c *listsImportCmd) report(a *app, u *operator.ListUpload) error {
 	case u.Version.Doubt != "":
 		return a.println("it does not serve: %s; `schedctl lists accept %s %d`, then `schedctl lists switch %s %d`",
 			u.Version.Doubt, c.List, u.Version.Number, c.List, u.Version.Number)
-	case !c.Switch:
+	case !u.Switch:
 		return a.println("it does not serve yet: `schedctl lists switch %s %d`", c.List, u.Version.Number)
 	}
 	l, err := a.awaitSwitched(c.path(), u.Version.Number)

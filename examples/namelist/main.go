@@ -15,16 +15,21 @@ import (
 
 func main() {
 	redis := flag.String("redis", "redis://127.0.0.1:6379", "URL of the scheduler's Redis")
+	replica := flag.String("url", "", "URL of a replica, in place of Redis; its token is in FREESLOT_TOKEN")
 	name := flag.String("list", "vip", "name of the list")
 	flag.Parse()
-	if err := run(*redis, *name); err != nil {
+	cfg := namelist.Config{RedisURL: *redis, ClientName: "example"}
+	if *replica != "" {
+		cfg.RedisURL, cfg.URL, cfg.Token = "", *replica, os.Getenv("FREESLOT_TOKEN")
+	}
+	if err := run(cfg, *name); err != nil {
 		log.Fatal(err)
 	}
 }
 
-func run(redis, name string) error {
+func run(cfg namelist.Config, name string) error {
 	ctx := context.Background()
-	c, err := namelist.Open(namelist.Config{RedisURL: redis, ClientName: "example"})
+	c, err := namelist.Open(cfg)
 	if err != nil {
 		return err
 	}

@@ -32,6 +32,9 @@ func (r *Router) LimitBody(path, field string, bytes int) {
 // that fails returns it.
 func (r *Router) Refuse(operation string, err error) error { return r.server.refuse(operation, err) }
 
+// Draining is closed when the replica begins to stop: a request that waits has to answer.
+func (r *Router) Draining() <-chan struct{} { return r.server.draining }
+
 // Submit submits a job in a span of this name, and answers with its status: 202, or 200 if the job
 // has ended already.
 func (r *Router) Submit(ctx context.Context, span, tenant string, job *freeslot.Job) (*JobAnswer, error) {

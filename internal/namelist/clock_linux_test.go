@@ -18,7 +18,7 @@ func TestRedisClockJumps(t *testing.T) {
 	op := r.begin("vip", OpImport, 0)
 	for _, jump := range []time.Duration{29 * time.Second, 10 * time.Hour, time.Hour, 0} {
 		ahead(jump)
-		if err := r.Report(ctx, "c1", map[string]Report{"vip": {Birth: "any"}}); err != nil {
+		if err := r.Report(ctx, "c1", map[string]ClientReport{"vip": {Birth: "any"}}); err != nil {
 			t.Fatal(err)
 		}
 		if live, _, err := r.Clients(ctx, "vip"); err != nil || len(live) != 1 {

@@ -252,7 +252,7 @@ func TestNumbers(t *testing.T) {
 		h := r.active("vip")
 		r.edit("vip", add("a")...)
 		ok[Head](t)(r.Cancel(ctx, "vip", r.begin("vip", OpExpand, 0).ID))
-		if err := r.Report(ctx, "c1", map[string]Report{"vip": {Birth: h.Birth}}); err != nil {
+		if err := r.Report(ctx, "c1", map[string]ClientReport{"vip": {Birth: h.Birth}}); err != nil {
 			t.Fatal(err)
 		}
 		_, err := r.Delete(ctx, "vip", 1, false, ada)

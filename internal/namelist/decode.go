@@ -21,6 +21,8 @@ type Event struct {
 	Revision int64
 	At       time.Time // by Redis' clock
 	Birth    string
+	// History identifies the server's data, as Delta's does; empty is not known.
+	History string
 	// Head is nil if only entries have changed.
 	Head *Head
 	// Changes are the entries of an edit. An event with neither Head nor Changes stands for an edit
@@ -34,6 +36,7 @@ func DecodeEvent(list, message string) (Event, error) {
 		Revision int64  `json:"revision"`
 		At       int64  `json:"at"`
 		Birth    string `json:"birth"`
+		History  string `json:"history"`
 		Head     *struct {
 			Record        []string `json:"record"`
 			Serving, Next string
@@ -46,7 +49,7 @@ func DecodeEvent(list, message string) (Event, error) {
 	if m.Revision < 1 || m.Birth == "" {
 		return Event{}, fmt.Errorf("event of list %s: it has no revision or no birth", list)
 	}
-	e := Event{Revision: m.Revision, At: time.UnixMilli(m.At), Birth: m.Birth, Changes: m.Entries}
+	e := Event{Revision: m.Revision, At: time.UnixMilli(m.At), Birth: m.Birth, History: m.History, Changes: m.Entries}
 	if m.Head != nil {
 		h, err := DecodeHead(list, m.Head.Record, m.Head.Serving, m.Head.Next)
 		if err != nil {

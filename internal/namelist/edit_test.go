@@ -1,6 +1,7 @@
 package namelist
 
 import (
+	"context"
 	"fmt"
 	"slices"
 	"strings"
@@ -8,9 +9,11 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"go.uber.org/zap/zaptest"
 
 	"github.com/freeslot/freeslot"
 	"github.com/freeslot/freeslot/internal/namelist/form"
+	"github.com/freeslot/freeslot/internal/redis/redistest"
 	"github.com/freeslot/freeslot/internal/script"
 )
 
@@ -385,10 +388,10 @@ func TestClients(t *testing.T) {
 		ctx := bounded(t)
 		h := r.active("vip")
 		r.active("other")
-		report := Report{Birth: h.Birth, Revision: 3, Serves: 1, Loaded: []int64{1, 2}, SDK: "go/1"}
+		report := ClientReport{Birth: h.Birth, Revision: 3, Serves: 1, Loaded: []int64{1, 2}, SDK: "go/1"}
 		said := func(client string) {
 			t.Helper()
-			if err := r.Report(ctx, client, map[string]Report{"vip": report, "other": {}, "none": report}); err != nil {
+			if err := r.Report(ctx, client, map[string]ClientReport{"vip": report, "other": {}, "none": report}); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -399,7 +402,7 @@ func TestClients(t *testing.T) {
 				t.Fatal(err)
 			}
 			for _, c := range live {
-				if list == "vip" && (cmp.Diff(report, c.Report) != "" || at.Sub(c.At) > Live) {
+				if list == "vip" && (cmp.Diff(report, c.ClientReport) != "" || at.Sub(c.At) > Live) {
 					t.Errorf("%+v", c)
 				}
 				out = append(out, c.ID)
@@ -414,7 +417,7 @@ func TestClients(t *testing.T) {
 		if got := names("vip"); !slices.Equal(got, []string{"a", "b", "c"}) {
 			t.Error(got)
 		}
-		if err := r.Report(ctx, "c", map[string]Report{"vip": {}}); err != nil {
+		if err := r.Report(ctx, "c", map[string]ClientReport{"vip": {}}); err != nil {
 			t.Fatal(err)
 		}
 		if got := names("vip"); !slices.Equal(got, []string{"a", "b"}) {
@@ -438,10 +441,51 @@ func TestClients(t *testing.T) {
 	})
 }
 
+// TestHistoryOfEvents: an event says whose data it is of, as a delta does, also after a failover.
+func TestHistoryOfEvents(t *testing.T) {
+	t.Parallel()
+	redis := redistest.NewWithReplicas(t, 1)
+	replica := redis.Replicas[0]
+	prefix := redis.Prefix(t)
+	on := func(target *redistest.Target) *rig {
+		return &rig{Control: NewControl(target.Client(t), prefix, false, zaptest.NewLogger(t), nil), t: t, redis: target, client: target.Client(t)}
+	}
+	history := func(r *rig) string {
+		t.Helper()
+		d := ok[Delta](t)(r.Delta(bounded(t), "vip", 0, true))
+		events := r.hear("vip")
+		r.edit("vip", add("a")...)
+		edit := receive(t, events)
+		ok[Head](t)(r.Set(bounded(t), "vip", Settings{}))
+		head := receive(t, events)
+		if d.History == "" || edit.History != d.History || head.History != d.History {
+			t.Errorf("the delta is of %q, an edit of %q, a head of %q", d.History, edit.History, head.History)
+		}
+		return d.History
+	}
+	r := on(redis.Target)
+	r.active("vip")
+	before := history(r)
+	last := ok[Head](t)(r.Head(bounded(t), "vip")).Revision
+	after := on(replica.Target)
+	if err := redistest.Await(func(ctx context.Context) bool {
+		h, err := after.Head(ctx, "vip")
+		return err == nil && h.Revision == last
+	}); err != nil {
+		t.Fatal(err)
+	}
+	redis.Kill()
+	redis.Promote(replica)
+	if history(after) == before {
+		t.Error("a replica that was promoted has the history of its master")
+	}
+}
+
 // FuzzEvent: no message harms a reader, and what Redis writes is read.
 func FuzzEvent(f *testing.F) {
 	f.Add(`{"revision":3,"at":1700000000000,"birth":"b","head":{"record":["birth","b","seed","ff","lease","5","serving","1"],"serving":"{\"number\":1}","next":""}}`)
 	f.Add(`{"revision":3,"at":1,"birth":"b","entries":[{"id":"a","expires_ms":5},{"id":"b","remove":true}]}`)
+	f.Add(`{"revision":3,"at":1,"birth":"b","history":"r h","entries":[{"id":"a"}]}`)
 	f.Add(`{"revision":1,"birth":"b","head":{"record":["seed"]}}`)
 	f.Fuzz(func(t *testing.T, message string) {
 		e, err := DecodeEvent("vip", message)

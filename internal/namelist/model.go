@@ -114,6 +114,8 @@ type Version struct {
 	Bytes       int64 `json:"bytes"` // of segments and blocks in Redis, measured on a sample
 	// Rejected is how many lines of the import were refused.
 	Rejected int64 `json:"rejected,omitzero"`
+	// Upload names the upload of which lines were refused; it lasts a day.
+	Upload string `json:"upload,omitzero"`
 	// Doubt says why somebody must accept the version before it can serve; empty is nothing.
 	Doubt string `json:"doubt,omitzero"`
 	// Damaged says what of it was found missing; empty is nothing. It is no target of a switch.

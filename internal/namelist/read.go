@@ -101,8 +101,8 @@ func (c *Control) Named(ctx context.Context, list string) (Named, error) {
 
 // Mark is what a look says of a list; its zero value is that there is none.
 type Mark struct {
-	Revision int64
-	Birth    string
+	Revision int64  `json:"revision,omitempty"`
+	Birth    string `json:"birth,omitempty"`
 }
 
 // Look reads the revisions of up to LookLists lists, in their order. history identifies the
@@ -124,8 +124,8 @@ func (c *Control) Look(ctx context.Context, lists []string, askHistory bool) (ma
 	return marks, history, at, nil
 }
 
-// Report is what a client says of one list. The zero value takes the client's report back.
-type Report struct {
+// ClientReport is what a client says of one list. The zero value takes the client's report back.
+type ClientReport struct {
 	Birth    string `json:"birth"`
 	Revision int64  `json:"revision"`
 	// Serves is the version that it answers from; 0 is none.
@@ -137,7 +137,7 @@ type Report struct {
 }
 
 // Report keeps what a client has loaded and serves, of up to ReportLists lists by their names.
-func (c *Control) Report(ctx context.Context, client string, lists map[string]Report) error {
+func (c *Control) Report(ctx context.Context, client string, lists map[string]ClientReport) error {
 	if err := freeslot.ValidateName("client", client); err != nil {
 		return err
 	}
@@ -163,7 +163,7 @@ func (c *Control) Report(ctx context.Context, client string, lists map[string]Re
 type Client struct {
 	ID string
 	At time.Time // of its report, by Redis' clock
-	Report
+	ClientReport
 }
 
 // Clients are those that have reported within Live, by their ids. at is Redis' time.
@@ -172,7 +172,7 @@ func (c *Control) Clients(ctx context.Context, list string) (live []Client, at t
 	at = redisTime(&r)
 	for r.Err == nil && len(r.Values) > 0 {
 		one := Client{ID: r.Text(), At: redisTime(&r)}
-		if text := r.Text(); r.Err == nil && json.Unmarshal([]byte(text), &one.Report) == nil {
+		if text := r.Text(); r.Err == nil && json.Unmarshal([]byte(text), &one.ClientReport) == nil {
 			live = append(live, one)
 		}
 	}

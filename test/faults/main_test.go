@@ -54,9 +54,9 @@ func build(ctx context.Context, root, folder string, args ...string) error {
 	return goBuild(ctx, root, folder, append(args, "./cmd/scheduler", "./cmd/nodeagent"))
 }
 
-// buildPeers builds the programs that take locks and use the registry.
+// buildPeers builds the programs that take locks, use the registry and ask lists.
 func buildPeers(ctx context.Context, root, folder string, args ...string) error {
-	return goBuild(ctx, filepath.Join(root, "test", "faults"), folder, append(args, "./lockholder", "./registrypeer"))
+	return goBuild(ctx, filepath.Join(root, "test", "faults"), folder, append(args, "./lockholder", "./registrypeer", "./listspeer"))
 }
 
 func goBuild(ctx context.Context, module, folder string, args []string) error {

@@ -41,6 +41,7 @@ const (
 
 // Upload is a file to import.
 type Upload struct {
+	ID string
 	// Open opens the file at its begin; a build that goes on may open it again.
 	Open   func() (io.ReadCloser, error)
 	Bytes  int64 // of the file

@@ -195,6 +195,16 @@ func (s *Segments) Lookup(ctx context.Context, list string, v *namelist.Version,
 	return found, nil
 }
 
+// Ask is [namelist.Ask] on this server. Readers wait for it, so it is not paced.
+func (s *Segments) Ask(ctx context.Context, list string, v *namelist.Version, ids []string, hashes []uint64) []namelist.ListFound {
+	return namelist.Ask(ctx, s.client, s.cfg.Prefix, list, v, ids, hashes)
+}
+
+// Whole is [namelist.Whole] on this server.
+func (s *Segments) Whole(ctx context.Context, list string, v *namelist.Version) (map[string]int64, error) {
+	return namelist.Whole(ctx, s.client, s.cfg.Prefix, list, v)
+}
+
 // brokenError says what is wrong with a segment.
 type brokenError string
 

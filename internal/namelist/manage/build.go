@@ -21,7 +21,7 @@ func (m *Manager) importing(ctx context.Context, u Upload) error {
 	var v *namelist.Version
 	if err == nil {
 		change := func(p *build.Plan) {
-			p.Upload, p.Remove = &build.Upload{Open: m.open(u.ID), Bytes: u.Bytes, Format: u.Format}, u.Mode == Remove
+			p.Upload, p.Remove = &build.Upload{ID: u.ID, Open: m.open(u.ID), Bytes: u.Bytes, Format: u.Format}, u.Mode == Remove
 		}
 		result, v, err = m.build(ctx, &h, *u.Op, h.Server, u.Mode != Replace, u.By, func(p build.Progress) { m.progress(u.ID, p) }, change)
 	}
@@ -98,6 +98,9 @@ func (m *Manager) build(ctx context.Context, h *namelist.Head, op namelist.Opera
 	}
 	v := result.Version
 	v.Server, v.Author, v.Note, v.Rejected = to, by.Author, by.Note, result.Report.Rejected
+	if v.Rejected > 0 {
+		v.Upload = plan.Upload.ID
+	}
 	v.Doubt = doubt(h, &v, op.Kind)
 	end := m.control.Done
 	if op.Kind == namelist.OpCompact {
@@ -131,9 +134,15 @@ func doubt(h *namelist.Head, v *namelist.Version, kind namelist.OpKind) string {
 
 // edits are those of the serving version up to a revision, by id.
 func (m *Manager) edits(ctx context.Context, h *namelist.Head, last int64) (map[string]namelist.Change, error) {
+	return m.editsSince(ctx, h, h.Serving, last)
+}
+
+// editsSince are the edits above the base of a version up to a revision, by id; without a version
+// all.
+func (m *Manager) editsSince(ctx context.Context, h *namelist.Head, v *namelist.Version, last int64) (map[string]namelist.Change, error) {
 	after := int64(0)
-	if h.Serving != nil {
-		after = h.Serving.Base
+	if v != nil {
+		after = v.Base
 	}
 	out := make(map[string]namelist.Change)
 	for more := true; more; {
@@ -141,8 +150,8 @@ func (m *Manager) edits(ctx context.Context, h *namelist.Head, last int64) (map[
 		if err != nil {
 			return nil, err
 		}
-		if d.Head.Floor > after && h.Serving != nil {
-			return nil, conflict("the log of list %s does not have all edits since version %d was built; import it anew", h.Name, h.Serving.Number)
+		if d.Head.Floor > after && v != nil {
+			return nil, conflict("the log of list %s does not have all edits since version %d was built; import it anew", h.Name, v.Number)
 		}
 		more = d.More
 		for _, e := range d.Edits {

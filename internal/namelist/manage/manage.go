@@ -48,6 +48,8 @@ type Config struct {
 	Pause time.Duration
 	// Server opens a list server by its name; empty is the control server. Errors: ErrNoServer.
 	Server func(ctx context.Context, name string) (*build.Segments, error)
+	// Servers are made known again when control has lost them.
+	Servers []namelist.Server
 	// Metrics may be nil. A second manager on one registerer panics.
 	Metrics prometheus.Registerer
 }
@@ -67,7 +69,9 @@ type Manager struct {
 	start  sync.Once
 	stop   sync.Once
 	loops  sync.WaitGroup
-	slots  chan struct{}
+	slots  chan struct{} // of builds
+	reads  chan struct{}
+	quota  quota
 
 	mu      sync.Mutex
 	stopped bool               // guarded by mu
@@ -98,7 +102,7 @@ func New(cfg Config, control *namelist.Control, log *zap.Logger) *Manager {
 	if cfg.Pause == 0 {
 		cfg.Pause = DefaultPause
 	}
-	m := &Manager{cfg: cfg, control: control, log: log, metrics: newMetrics(cfg.Metrics), slots: make(chan struct{}, maxBuilds), uploads: make(map[string]*Upload), wrote: make(map[string]namelist.Reservation), compactions: make(map[string]compaction), verifyEvery: verifyEvery, verifies: make(chan namelist.Head)}
+	m := &Manager{cfg: cfg, control: control, log: log, metrics: newMetrics(cfg.Metrics), slots: make(chan struct{}, maxBuilds), reads: make(chan struct{}, maxReads), quota: defaultQuota, uploads: make(map[string]*Upload), wrote: make(map[string]namelist.Reservation), compactions: make(map[string]compaction), verifyEvery: verifyEvery, verifies: make(chan namelist.Head)}
 	m.ctx, m.cancel = context.WithCancel(context.Background())
 	return m
 }

@@ -413,3 +413,23 @@ func (r *rig) headOf(list string) namelist.Head {
 	h.Name = list
 	return h
 }
+
+// A list server is known again after control was flushed.
+func TestServersAfterFlush(t *testing.T) {
+	t.Parallel()
+	redis := redistest.New(t)
+	control := namelist.NewControl(redis.Client(t), "flushed", false, zaptest.NewLogger(t), nil)
+	r := &rig{t: t, ctx: t.Context(), control: control, redis: redis.Target}
+	third := namelist.Server{Name: "third", Addresses: []string{"redis://127.0.0.1:1"}}
+	m := New(Config{Self: "r1", Dir: t.TempDir(), Pause: 20 * time.Millisecond, Servers: []namelist.Server{third}}, control, zaptest.NewLogger(t))
+	r.check(m.Start(r.ctx))
+	t.Cleanup(func() { r.check(m.Stop(context.Background())) })
+	known := func() bool {
+		servers, err := control.Servers(r.ctx)
+		r.check(err)
+		return len(servers) == 1 && servers[0].Name == "third"
+	}
+	r.until("the server is known", known)
+	r.check(redistest.Ask(r.ctx, redis.Process().Addr(), "FLUSHALL").Error())
+	r.until("the server is known again", known)
+}

@@ -32,6 +32,9 @@ func (m *Manager) tendLoop() {
 		}
 		m.dropOld()
 		seen := round{states: make(map[namelist.State]int)}
+		if err := m.announce(); err != nil && m.ctx.Err() == nil {
+			m.log.Warn("list servers not made known", zap.Error(err))
+		}
 		err := m.each(m.ctx, func(h *namelist.Head) error {
 			seen.saw(h)
 			m.verifySoon(h)
@@ -46,6 +49,26 @@ func (m *Manager) tendLoop() {
 			m.log.Warn("lists not looked after", zap.Error(err))
 		}
 	}
+}
+
+// announce makes list servers known that control does not have: after a flush nobody else does.
+// Those that it has stay as they are, which may be newer.
+func (m *Manager) announce() error {
+	if len(m.cfg.Servers) == 0 {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(m.ctx, endTimeout)
+	defer cancel()
+	have, err := m.control.Servers(ctx)
+	if err != nil {
+		return err
+	}
+	for _, s := range m.cfg.Servers {
+		if !slices.ContainsFunc(have, func(h namelist.Server) bool { return h.Name == s.Name }) {
+			err = errors.Join(err, m.control.PutServer(ctx, s))
+		}
+	}
+	return err
 }
 
 // sweepLoop removes what ended builds wrote. A list server that is away holds up nothing else.

@@ -1,6 +1,7 @@
 package manage
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"encoding/base64"
@@ -14,6 +15,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/oklog/ulid/v2"
@@ -29,7 +31,7 @@ const (
 	MaxChunk = 8 << 20
 	// MaxUpload is the largest upload, as it is sent.
 	MaxUpload = 64 << 30
-	// maxUploads is how many uploads a replica keeps.
+	// maxUploads is how many uploads a replica keeps, ended ones too.
 	maxUploads = 1000
 	// uploadLife is how long an upload stays after its last call.
 	uploadLife = 24 * time.Hour
@@ -65,8 +67,9 @@ type Upload struct {
 	// Switch publishes the version when nothing speaks against it.
 	Switch bool        `json:"switch,omitzero"`
 	By     namelist.By `json:"by"`
-	// Bytes are those that were received, without a hole.
+	// Bytes are those that were received, without a hole, and Sum is their CRC-32C.
 	Bytes   int64       `json:"bytes"`
+	Sum     uint32      `json:"crc32c" doc:"CRC-32C of the bytes that were received."`
 	State   UploadState `json:"state"`
 	Touched time.Time   `json:"touched"`
 	// Op is the operation that builds.
@@ -86,7 +89,9 @@ func (u *Upload) Progress() build.Progress { return u.progress }
 // ElsewhereError says that an upload is on another replica.
 type ElsewhereError struct{ URL string }
 
-func (e *ElsewhereError) Error() string { return "the upload is on the replica at " + e.URL }
+func (e *ElsewhereError) Error() string {
+	return "the upload is on the replica at " + e.URL + "; ask that"
+}
 
 // uploadID has the replica's URL, so that every replica can say where the upload is.
 func (m *Manager) uploadID() string {
@@ -111,11 +116,8 @@ func (m *Manager) OpenUpload(ctx context.Context, u Upload) (Upload, error) {
 		return Upload{}, err
 	}
 	u.ID, u.State, u.Touched, u.Bytes, u.writing = m.uploadID(), Open, time.Now(), 0, &sync.Mutex{}
-	m.mu.Lock()
-	full := len(m.uploads) >= maxUploads
-	m.mu.Unlock()
-	if full {
-		return Upload{}, overloaded("this replica has %d uploads; delete some, or wait a day", maxUploads)
+	if err := m.room(1, 0, 0); err != nil {
+		return Upload{}, err
 	}
 	if err := os.MkdirAll(m.folder(u.ID), 0o700); err != nil {
 		return Upload{}, err
@@ -195,7 +197,7 @@ func (m *Manager) Upload(id string) (Upload, error) {
 	if url, err := base64.RawURLEncoding.DecodeString(encoded); err == nil && string(url) != m.cfg.URL && strings.Contains(string(url), "://") {
 		return Upload{}, &ElsewhereError{URL: string(url)}
 	}
-	return Upload{}, &freeslot.Error{Code: freeslot.CodeNotFound, Message: "there is no upload " + id}
+	return Upload{}, &freeslot.Error{Code: freeslot.CodeNotFound, Message: "there is no upload " + id + "; an upload goes a day after its last change"}
 }
 
 // Chunk writes a part of an upload at an offset: where the part before it ended, or again what was
@@ -219,28 +221,68 @@ func (m *Manager) Chunk(id string, offset int64, data []byte, sum uint32) (Uploa
 		return u, freeslot.Invalid("body", "has %d bytes, expected 1 to %d", len(data), MaxChunk)
 	case offset+int64(len(data)) > MaxUpload:
 		return u, freeslot.Invalid("offset", "is beyond %d bytes, the largest upload", int64(MaxUpload))
-	case crc32.Checksum(data, crc32.MakeTable(crc32.Castagnoli)) != sum:
+	case crc32.Checksum(data, castagnoli) != sum:
 		return u, freeslot.Invalid("crc32c", "is not that of the body")
 	}
+	known := min(int64(len(data)), u.Bytes-offset)
+	if err := m.repeats(id, offset, data[:known]); err != nil {
+		return u, err
+	}
+	if data = data[known:]; len(data) > 0 {
+		if err := m.room(0, int64(len(data)), int64(len(data))); err != nil {
+			return u, err
+		}
+		if err := m.append(id, u.Bytes, data); err != nil {
+			return u, err
+		}
+		m.metrics.uploaded.Add(float64(len(data)))
+	}
+	u.Bytes, u.Sum, u.Touched = u.Bytes+int64(len(data)), crc32.Update(u.Sum, castagnoli, data), time.Now()
+	return u, m.keep(&u)
+}
+
+var castagnoli = crc32.MakeTable(crc32.Castagnoli)
+
+func (m *Manager) append(id string, offset int64, data []byte) error {
 	file, err := os.OpenFile(m.data(id), os.O_CREATE|os.O_WRONLY, 0o600)
 	if err != nil {
-		return u, err
+		return err
 	}
-	if _, err := file.WriteAt(data, offset); err != nil {
-		return u, errors.Join(fmt.Errorf("write upload: %w", err), file.Close())
+	_, err = file.WriteAt(data, offset)
+	if err = errors.Join(err, file.Close()); errors.Is(err, syscall.ENOSPC) {
+		return overloaded("the disk of folder %s is full", m.cfg.Dir)
 	}
-	if err := file.Close(); err != nil {
-		return u, err
+	if err != nil {
+		return fmt.Errorf("write upload: %w", err)
 	}
-	m.metrics.uploaded.Add(float64(len(data)))
-	u.Bytes, u.Touched = max(u.Bytes, offset+int64(len(data))), time.Now()
-	return u, m.keep(&u)
+	return nil
+}
+
+// repeats compares what is sent again with what was received: a file that has changed meanwhile
+// would become a version that nobody has.
+func (m *Manager) repeats(id string, offset int64, data []byte) error {
+	if len(data) == 0 {
+		return nil
+	}
+	file, err := os.Open(m.data(id))
+	if err != nil {
+		return err
+	}
+	defer file.Close()
+	before := make([]byte, len(data))
+	if _, err := file.ReadAt(before, offset); err != nil {
+		return fmt.Errorf("read upload: %w", err)
+	}
+	if !bytes.Equal(before, data) {
+		return &freeslot.Error{Code: freeslot.CodeConflict, Field: "body", Message: fmt.Sprintf("body is another than what upload %s has at %d; begin a new upload", id, offset)}
+	}
+	return nil
 }
 
 func (m *Manager) data(id string) string { return filepath.Join(m.folder(id), "data") }
 
 // Commit ends the receiving of an upload of so many bytes, and begins to build. It can be repeated.
-func (m *Manager) Commit(ctx context.Context, id string, bytes int64) (Upload, error) {
+func (m *Manager) Commit(ctx context.Context, id string, size int64) (Upload, error) {
 	u, err := m.Upload(id)
 	if err != nil {
 		return u, err
@@ -250,8 +292,11 @@ func (m *Manager) Commit(ctx context.Context, id string, bytes int64) (Upload, e
 	if u, err = m.Upload(id); err != nil || u.State != Open {
 		return u, err
 	}
-	if u.Bytes != bytes {
-		return u, freeslot.Invalid("bytes", "is %d, but %d were received", bytes, u.Bytes)
+	if u.Bytes != size {
+		return u, freeslot.Invalid("bytes", "is %d, but %d were received", size, u.Bytes)
+	}
+	if err := m.room(0, 0, buildShare*size); err != nil {
+		return u, err
 	}
 	op, err := m.control.Begin(ctx, u.List, namelist.Begin{Kind: namelist.OpImport, Holder: m.cfg.Self, Serving: namelist.AnyVersion, By: u.By})
 	if err != nil {

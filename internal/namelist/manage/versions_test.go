@@ -33,7 +33,7 @@ func TestOldVersions(t *testing.T) {
 	r.Manager = m
 	left := func(list string, later time.Duration, want ...int64) {
 		t.Helper()
-		r.check(r.control.Report(r.ctx, "asleep", map[string]namelist.Report{"vip": {Birth: "any", Serves: 1}}))
+		r.check(r.control.Report(r.ctx, "asleep", map[string]namelist.ClientReport{"vip": {Birth: "any", Serves: 1}}))
 		h := r.head(list)
 		h.At = h.At.Add(later)
 		r.check(m.dropVersions(r.ctx, &h))

@@ -1,5 +1,5 @@
-// Package operator is name lists in a replica: the routes of operators, and the work of package
-// manage.
+// Package operator is name lists in a replica: the routes of operators, the work of package manage,
+// and the routes of package reader.
 package operator
 
 import (
@@ -13,6 +13,7 @@ import (
 	"github.com/freeslot/freeslot/internal/api"
 	"github.com/freeslot/freeslot/internal/namelist"
 	"github.com/freeslot/freeslot/internal/namelist/manage"
+	"github.com/freeslot/freeslot/internal/namelist/reader"
 	"github.com/freeslot/freeslot/internal/replica/feature"
 )
 
@@ -26,17 +27,22 @@ func newPart(env *feature.Env) feature.Part {
 	control := namelist.NewControl(env.Commands(0), cfg.Redis.KeyPrefix, cluster, log, nil)
 	s := newServers(env)
 	dir := cmp.Or(cfg.Lists.Dir, filepath.Join(os.TempDir(), "freeslot-lists-"+cfg.ReplicaID))
-	m := manage.New(manage.Config{Self: cfg.ReplicaID, URL: cfg.Advertise, Dir: dir, Server: s.open, Metrics: env.Metrics}, control, log)
+	var known []namelist.Server
+	for name, server := range cfg.Lists.Servers {
+		known = append(known, namelist.Server{Name: name, Addresses: []string{address(server.URL)}, MaxBytes: server.MaxBytes})
+	}
+	m := manage.New(manage.Config{Self: cfg.ReplicaID, URL: cfg.Advertise, Dir: dir, Server: s.open, Servers: known, Metrics: env.Metrics}, control, log)
+	readers := reader.New(reader.Config{Subscriptions: env.Subscriber(0), Server: s.open, Log: log}, control)
 	start := func(ctx context.Context) error {
-		for name, server := range cfg.Lists.Servers {
-			if err := control.PutServer(ctx, namelist.Server{Name: name, Addresses: []string{address(server.URL)}, MaxBytes: server.MaxBytes}); err != nil {
-				return fmt.Errorf("list server %s: %w", name, err)
+		for _, server := range known {
+			if err := control.PutServer(ctx, server); err != nil {
+				return fmt.Errorf("list server %s: %w", server.Name, err)
 			}
 		}
-		return m.Start(ctx)
+		return errors.Join(m.Start(ctx), readers.Start(ctx))
 	}
 	stop := func(ctx context.Context) error {
-		err := m.Stop(ctx)
+		err := errors.Join(readers.Stop(ctx), m.Stop(ctx))
 		s.close()
 		if cfg.Lists.Dir == "" {
 			err = errors.Join(err, os.RemoveAll(dir))
@@ -44,6 +50,7 @@ func newPart(env *feature.Env) feature.Part {
 		return err
 	}
 	return feature.Part{
-		Step: feature.Step{Name: "lists", Start: start, Stop: stop}, Routes: []api.Routes{routesOf(control, m, cfg.Advertise)},
+		Step:   feature.Step{Name: "lists", Start: start, Stop: stop},
+		Routes: []api.Routes{routesOf(control, m, cfg.Advertise), readers.Routes},
 	}
 }

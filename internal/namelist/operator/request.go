@@ -25,7 +25,8 @@ type (
 		OfList
 		RawBody []byte
 	}
-	versionInput struct {
+	// OfVersion names a version.
+	OfVersion struct {
 		OfList
 		Version int64 `path:"version" minimum:"1" doc:"The number of the version."`
 	}
@@ -148,6 +149,14 @@ type ListUpload struct {
 	URL      string         `json:"url,omitempty" doc:"The replica that has the upload: all calls of it go there."`
 	MaxChunk int            `json:"max_chunk"`
 	Progress *BuildProgress `json:"progress,omitempty"`
+}
+
+// shownRejects is how many rejected lines an upload shows; a route of their own has all.
+const shownRejects = 100
+
+// ListUploads are the uploads of a list on one replica.
+type ListUploads struct {
+	Uploads []ListUpload `json:"uploads" doc:"The oldest first."`
 }
 
 // BuildProgress is how far a build is.

@@ -22,6 +22,7 @@ const (
 	listsPath   = "/v1/lists"
 	listPath    = listsPath + "/{list}"
 	sessionPath = listPath + "/sessions/{session}"
+	versionPath = listPath + "/versions/{version}"
 	// uploadPath is not below the list: the limit of its bodies is that of a path without
 	// variables.
 	uploadsPath = "/v1/list-uploads/"
@@ -52,13 +53,23 @@ func (r *routes) register() {
 	op := func(id, method, path, summary, text string) huma.Operation {
 		return huma.Operation{OperationID: id, Method: method, Path: path, Tags: []string{"lists"}, Summary: summary, Description: text + " Operators only."}
 	}
+	slow := func(o huma.Operation) huma.Operation {
+		o.Middlewares = long(manage.VerifyTimeout)
+		return o
+	}
 	huma.Register(r, op("list-lists", http.MethodGet, listsPath, "List the lists", "In the order of their names."), r.lists)
 	huma.Register(r, op("get-list", http.MethodGet, listPath, "Show a list", "Its state, and what runs."), r.list)
 	huma.Register(r, op("apply-list", http.MethodPut, listPath, "Create a list, or change its settings", "What is fixed at creation must not differ."), r.apply)
 	huma.Register(r, op("delete-list", http.MethodDelete, listPath, "Delete a list", "It answers unknown from then on."), r.delete)
 	huma.Register(r, op("list-versions", http.MethodGet, listPath+"/versions", "List the versions of a list", "Those that are ready."), r.versions)
-	huma.Register(r, op("accept-version", http.MethodPost, listPath+"/versions/{version}/accept", "Accept a version that is in doubt", "It can be switched to then."), r.accept)
-	huma.Register(r, op("verify-version", http.MethodPost, listPath+"/versions/{version}/verify", "Read a version back", "All seals, the digest and the filter. What is damaged is marked."), r.verify)
+	huma.Register(r, op("accept-version", http.MethodPost, versionPath+"/accept", "Accept a version that is in doubt", "It can be switched to then."), r.accept)
+	huma.Register(r, slow(op("verify-version", http.MethodPost, versionPath+"/verify", "Read a version back", "All seals, the digest and the filter. What is damaged is marked.")), r.verify)
+	huma.Register(r, slow(op("diff-version", http.MethodGet, versionPath+"/diff", "Compare a version with another one", "What a switch from the other one adds, removes and changes, and which edits it takes back.")), r.diff)
+	huma.Register(r, op("sample-version", http.MethodGet, versionPath+"/sample", "Show some entries of a version", "Of random segments."), r.sample)
+	huma.Register(r, op("list-rejects", http.MethodGet, versionPath+"/rejects", "List the lines that an import refused", "The first 10000, for a day. The replica that had the upload answers; others name it."), r.versionRejects)
+	huma.Register(r, op("export-list", http.MethodGet, listPath+"/export", "Export a version of a list", exportText), r.export)
+	huma.Register(r, op("list-uploads", http.MethodGet, listPath+"/uploads", "List the uploads of a list", "Those of the replica that answers."), r.uploads)
+	huma.Register(r, op("list-upload-rejects", http.MethodGet, uploadPath+"/rejects", "List the lines that an import refused", "The first 10000, as long as the upload is there."), r.uploadRejects)
 	huma.Register(r, op("open-upload", http.MethodPost, listPath+"/uploads", "Begin an upload", "Its parts go to the replica that answers."), r.openUpload)
 	huma.Register(r, op("get-upload", http.MethodGet, uploadPath, "Show an upload", "How far it is, what was refused, and which version it became."), r.upload)
 	huma.Register(r, op("put-chunk", http.MethodPut, uploadPath, "Send a part of an upload", "At most 8 MiB. It can be repeated."), r.chunk)
@@ -76,7 +87,7 @@ func (r *routes) register() {
 	huma.Register(r, op("commit-session", http.MethodPost, sessionPath+"/commit", "Commit an edit session", "In one revision. It can be repeated."), r.commitSession)
 	huma.Register(r, op("cancel-session", http.MethodDelete, sessionPath, "Cancel an edit session", "What it staged is gone."), r.cancelSession)
 	huma.Register(r, op("query-list", http.MethodPost, listPath+"/query", "Ask for ids", "All is read from Redis."), r.query)
-	huma.Register(r, op("count-list", http.MethodGet, listPath+"/count", "Count the entries of a list", "Of the version, and what edits change in it."), r.count)
+	huma.Register(r, slow(op("count-list", http.MethodGet, listPath+"/count", "Count the entries of a list", "Of the version, and what edits change in it.")), r.count)
 	huma.Register(r, op("list-clients", http.MethodGet, listPath+"/clients", "List the live clients of a list", "Those that have reported within 15 s."), r.clients)
 	huma.Register(r, op("collect-lists", http.MethodPost, collectPath, "Remove keys that no list needs", "Looks through a part of the list servers, for about a second, for what builds have left that are neither a version nor running."), r.collect)
 	r.document(r.OpenAPI())
@@ -98,6 +109,7 @@ func (r *routes) document(doc *huma.OpenAPI) {
 		body(doc.Paths[listPath+path].Post, t)
 	}
 	body(doc.Paths[collectPath].Post, reflect.TypeFor[CollectRequest]())
+	documentExport(doc.Paths[listPath+"/export"].Get)
 	body(doc.Paths[uploadPath+"/commit"].Post, reflect.TypeFor[CommitUploadRequest]())
 	body(doc.Paths[sessionPath].Post, reflect.TypeFor[StageRequest]())
 	body(doc.Paths[sessionPath+"/commit"].Post, reflect.TypeFor[WhyRequest]())
@@ -118,7 +130,7 @@ func handleFor[In, Out any](ctx context.Context, r *routes, limit time.Duration,
 			return &output[Out]{Body: out}, nil
 		}
 	}
-	return nil, r.Refuse(what, err)
+	return nil, r.Refuse(what, answerOf(err))
 }
 
 // by is who asks: the tenant of the token, and who the caller says to be.
@@ -222,21 +234,26 @@ func (r *routes) versions(ctx context.Context, in *OfList) (*output[ListVersions
 	})
 }
 
-func (r *routes) accept(ctx context.Context, in *versionInput) (*output[ListChanged], error) {
-	return handle(ctx, r, "accept the version", in, func(ctx context.Context, in *versionInput) (ListChanged, error) {
+func (r *routes) accept(ctx context.Context, in *OfVersion) (*output[ListChanged], error) {
+	return handle(ctx, r, "accept the version", in, func(ctx context.Context, in *OfVersion) (ListChanged, error) {
 		h, err := r.control.Accept(ctx, in.List, in.Version)
 		return ListChanged{h.Revision}, err
 	})
 }
 
-func (r *routes) verify(ctx context.Context, in *versionInput) (*output[namelist.Version], error) {
-	return handleFor(ctx, r, manage.VerifyTimeout, "verify the version", in, func(ctx context.Context, in *versionInput) (namelist.Version, error) {
+func (r *routes) verify(ctx context.Context, in *OfVersion) (*output[namelist.Version], error) {
+	return handleFor(ctx, r, manage.VerifyTimeout, "verify the version", in, func(ctx context.Context, in *OfVersion) (namelist.Version, error) {
 		return r.manager.Verify(ctx, in.List, in.Version)
 	})
 }
 
 func (r *routes) uploadOf(u *manage.Upload) ListUpload {
 	out := ListUpload{Upload: *u, URL: r.url, MaxChunk: manage.MaxChunk}
+	if u.Report != nil {
+		report := *u.Report
+		report.Rejects = report.Rejects[:min(len(report.Rejects), shownRejects)]
+		out.Report = &report
+	}
 	if p := u.Progress(); u.State == manage.Building && p.Step != "" {
 		out.Progress = &BuildProgress{p.Step, p.Done, p.Total}
 	}

@@ -5,17 +5,22 @@ import (
 	"fmt"
 	"hash/crc32"
 	"math/rand/v2"
+	"net/http/httptest"
 	"slices"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
+	"github.com/redis/rueidis"
 	"go.uber.org/zap"
 
+	"github.com/freeslot/freeslot/internal/api"
+	"github.com/freeslot/freeslot/internal/api/apitest"
 	lists "github.com/freeslot/freeslot/internal/namelist"
 	"github.com/freeslot/freeslot/internal/namelist/build"
 	"github.com/freeslot/freeslot/internal/namelist/manage"
+	"github.com/freeslot/freeslot/internal/namelist/reader"
 	"github.com/freeslot/freeslot/internal/redis/redistest"
 	"github.com/freeslot/freeslot/namelist"
 )
@@ -199,6 +204,24 @@ func changes(random *rand.Rand) (of map[int]bool, out []lists.Change) {
 	return of, out
 }
 
+// replica is the URL of one that serves clients by HTTP.
+func (r *rig) replica(subscriptions rueidis.Client, segments *build.Segments) string {
+	r.t.Helper()
+	from := reader.New(reader.Config{
+		Subscriptions: subscriptions, Log: zap.NewNop(),
+		Server: func(context.Context, string) (*build.Segments, error) { return segments, nil },
+	}, r.control)
+	r.check(from.Start(r.ctx))
+	server := httptest.NewServer(apitest.New(r.t, api.Config{}, func(d *api.Deps) {
+		d.Routes, d.Logger = []api.Routes{from.Routes}, zap.NewNop()
+	}).Handler())
+	r.t.Cleanup(func() {
+		server.Close()
+		r.check(from.Stop(context.Background()))
+	})
+	return server.URL
+}
+
 // Every yes and no of clients is what a map says, whatever is done to the list meanwhile.
 func TestOracle(t *testing.T) {
 	t.Parallel()
@@ -232,8 +255,11 @@ func TestOracle(t *testing.T) {
 	answers := make([][]answer, 3)
 	for i := range answers {
 		cfg := namelist.Config{RedisURL: redis.URL(), KeyPrefix: prefix, Deadline: 2 * time.Second}
-		if i == 1 {
+		switch i {
+		case 1:
 			cfg.MaxBytes = namelist.MinMaxBytes
+		case 2:
+			cfg.RedisURL, cfg.URL = "", r.replica(redis.Client(t), segments)
 		}
 		c, err := namelist.Open(cfg)
 		r.check(err)

@@ -203,6 +203,18 @@ func (a Access) apply(opt *rueidis.ClientOption, rawURL string) error {
 	return nil
 }
 
+// Config is that of connections to other servers than Redis, with the same settings.
+func (t TLS) Config() (*tls.Config, error) {
+	if (t.CertFile == "") != (t.KeyFile == "") {
+		return nil, errors.New("a certificate and its key go together, expected both or none")
+	}
+	if _, err := t.certificate(); err != nil {
+		return nil, uncoded(err)
+	}
+	conf := &tls.Config{MinVersion: tls.VersionTLS12}
+	return conf, t.apply(conf)
+}
+
 func (t TLS) apply(conf *tls.Config) error {
 	var err error
 	if conf.RootCAs, err = t.roots(); err != nil {

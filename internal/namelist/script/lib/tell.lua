@@ -1,10 +1,12 @@
 -- tell: publishes a revision: with the head, entries (JSON), both, or neither, which sends readers to the delta.
 -- The one call of PUBLISH becomes SPUBLISH on a cluster.
+-- It names the history of the server's data: after a failover that lost some, revisions come twice.
 -- Needs: at, change_channel
--- Defines: publish, tell
+-- Defines: server_history, publish, tell
+-- include lib/server.lua
 local function publish(channel, message) redis.call('PUBLISH', channel, message) end
 local function tell(revision, birth, h, entries)
-  local parts = {'{"revision":' .. revision .. ',"at":' .. at .. ',"birth":' .. cjson.encode(birth)}
+  local parts = {'{"revision":' .. revision .. ',"at":' .. at .. ',"birth":' .. cjson.encode(birth) .. ',"history":' .. cjson.encode(server_history())}
   if h then
     parts[2] = ',"head":{"record":' .. cjson.encode(h[1]) .. ',"serving":' .. cjson.encode(h[2]) .. ',"next":' .. cjson.encode(h[3]) .. '}'
   end

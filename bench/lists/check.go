@@ -1,0 +1,389 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime"
+	"slices"
+	"time"
+
+	"github.com/RoaringBitmap/roaring/v2/roaring64"
+
+	"github.com/freeslot/freeslot/bench/measure"
+	"github.com/freeslot/freeslot/bench/result"
+	"github.com/freeslot/freeslot/bench/tool"
+	lists "github.com/freeslot/freeslot/internal/namelist"
+	"github.com/freeslot/freeslot/internal/namelist/filter"
+	"github.com/freeslot/freeslot/internal/namelist/form"
+	"github.com/freeslot/freeslot/namelist"
+)
+
+const (
+	plainList  = "plain"
+	plainIDs   = 200_000
+	cachedIDs  = 100_000
+	membersAsk = 1_000_000
+	edits      = 10_000
+	turns      = 2 // passes of each in a round
+)
+
+// sink keeps the compiler from leaving loops out.
+var sink int
+
+// loop is something that is timed: do for each of n ids.
+type loop struct {
+	n    int
+	do   func(i int)
+	idle *loop // that does nothing with the same ids
+	ns   []float64
+}
+
+// pass is what do takes, in ns of the thread's processor time.
+func (l *loop) pass() {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	begin := measure.ThreadTime()
+	for i := range l.n {
+		l.do(i)
+	}
+	runtime.KeepAlive(sink)
+	l.ns = append(l.ns, float64(measure.ThreadTime()-begin)/float64(l.n))
+}
+
+// each is the median, without what the loop itself takes.
+func (l *loop) each() float64 { return max(measure.Median(l.ns)-measure.Median(l.idle.ns), 0) }
+
+// allocations are those of a pass by id, rounded down as package testing does it: the client itself
+// makes some.
+func (l *loop) allocations() float64 {
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	for i := range l.n {
+		l.do(i)
+	}
+	runtime.ReadMemStats(&after)
+	return float64((after.Mallocs - before.Mallocs) / uint64(l.n))
+}
+
+// idleLoop only reads the ids.
+func idleLoop(ids []string) *loop {
+	return &loop{n: len(ids), do: func(i int) { sink += int(ids[i][0]) }}
+}
+
+func inTurns(rounds int, loops ...*loop) {
+	for _, l := range loops {
+		l.ns = nil
+	}
+	for round := range turns * rounds {
+		for i := range loops {
+			loops[(i+round)%len(loops)].pass()
+		}
+	}
+}
+
+// asked are the ids that are asked in memory.
+type asked struct{ members, strangers []string }
+
+func runCheck(ctx context.Context, b *tool.Bench, d *bed) (err error) {
+	if err := d.list(ctx, b); err != nil {
+		return err
+	}
+	strange := tool.Sized(b, strangers, d.ids/10)
+	b.Say("One goroutine asks for %s ids, each once in a pass, in random order: the median of %d passes, in turns, by the processor time of its thread, without that of a loop which only reads the ids. A miss is `Check` of a stranger that the filter knows; the bare filter is asked with the hash known. A hit is `Check` of a member whose answer the cache has: up to %s members.", thousands(strange), turns*d.rounds, thousands(cachedIDs))
+	b.Say("The map is a map[string]struct{}. roaring64 is a bitmap of the ids' 64-bit hashes, filled in their order, since another takes it hours; equal hashes would be wrong answers. Their bytes are what the live heap grows by. Ours are of the filter; members are asked in Redis, or come from the cache.")
+	head, err := d.head(ctx)
+	if err != nil {
+		return err
+	}
+	ids := asked{members: idsOf(shuffled(0, min(d.ids, membersAsk))), strangers: idsOf(shuffled(d.ids, strange))}
+	t := result.Table{First: "In memory", Columns: []result.Column{
+		{Name: "bytes a member", Unit: result.Bytes}, {Name: "a member", Unit: result.Nanoseconds}, {Name: "a stranger", Unit: result.Nanoseconds}, {Name: "wrong answers"},
+	}}
+	t.Rows = append(t.Rows, mapRow(d, &ids), roaringRow(d, head.Seed, &ids))
+	b.Progress("the map and the bitmap are asked")
+	share, err := bloomShareOf(d, head, ids.strangers)
+	if err != nil {
+		return err
+	}
+	row, order, err := d.checkOurs(ctx, b, head, ids.strangers)
+	if err != nil {
+		return err
+	}
+	b.Target("false positives of filter bloom", result.Percent, result.AtMost, 1.05, share)
+	t.Rows = append([]result.Row{row}, t.Rows...)
+	b.Result.Tables = []result.Table{t, order}
+	return nil
+}
+
+func (d *bed) head(ctx context.Context) (*lists.Head, error) {
+	ctx, cancel := context.WithTimeout(ctx, stepLimit)
+	defer cancel()
+	h, err := d.lists.Head(ctx, bigList)
+	return &h, err
+}
+
+// peerRow fills a peer, and asks it for all members and the strangers, and then in turns.
+func peerRow(d *bed, name string, ids *asked, fill func() (has func(id string) bool)) result.Row {
+	before := liveHeap()
+	has := fill()
+	bytes := (liveHeap() - before) / float64(d.ids)
+	wrong := 0
+	for i := range d.ids {
+		if !has(idOf(i)) {
+			wrong++
+		}
+	}
+	for _, id := range ids.strangers {
+		if has(id) {
+			wrong++
+		}
+	}
+	count := func(ids []string) *loop {
+		return &loop{n: len(ids), idle: idleLoop(ids), do: func(i int) {
+			if has(ids[i]) {
+				sink++
+			}
+		}}
+	}
+	member, stranger := count(ids.members), count(ids.strangers)
+	inTurns(d.rounds, member, stranger, member.idle, stranger.idle)
+	return result.Row{Name: name, Figures: result.Figures(measure.FourFigures(bytes), measure.FourFigures(member.each()), measure.FourFigures(stranger.each()), float64(wrong))}
+}
+
+func mapRow(d *bed, ids *asked) result.Row {
+	return peerRow(d, "Go map", ids, func() func(string) bool {
+		m := make(map[string]struct{}, d.ids)
+		for i := range d.ids {
+			m[idOf(i)] = struct{}{}
+		}
+		return func(id string) bool { _, ok := m[id]; return ok }
+	})
+}
+
+func roaringRow(d *bed, seed uint64, ids *asked) result.Row {
+	return peerRow(d, "roaring64 over hashes", ids, func() func(string) bool {
+		bitmap := roaring64.New()
+		bitmap.AddMany(hashesOf(d.ids, seed))
+		return func(id string) bool { return bitmap.Contains(form.Sum(seed, id)) }
+	})
+}
+
+// hashesOf are those of all members, in order.
+func hashesOf(ids int, seed uint64) []uint64 {
+	out := make([]uint64, ids)
+	for i := range out {
+		out[i] = form.Sum(seed, idOf(i))
+	}
+	slices.Sort(out)
+	return out
+}
+
+// bloomShareOf is how many of a hundred strangers a Bloom filter of the members lets pass, built in
+// blocks as an import does it.
+func bloomShareOf(d *bed, head *lists.Head, strangers []string) (percent float64, err error) {
+	hashes, bits := hashesOf(d.ids, head.Seed), head.Serving.BlockBits
+	asked := make([]uint64, len(strangers))
+	for i, id := range strangers {
+		asked[i] = form.Sum(head.Seed, id)
+	}
+	var builder filter.Builder
+	passed, done := 0, 0
+	for index := range uint32(1) << bits {
+		n := len(hashes) - done
+		if i := slices.IndexFunc(hashes[done:], func(h uint64) bool { return form.Block(h, bits) != index }); i >= 0 {
+			n = i
+		}
+		block, err := builder.Build(filter.Bloom, hashes[done:done+n])
+		if err != nil {
+			return 0, err
+		}
+		done += n
+		for _, h := range asked {
+			if form.Block(h, bits) == index && block.Contains(h) {
+				passed++
+			}
+		}
+	}
+	return 100 * float64(passed) / float64(len(asked)), nil
+}
+
+// blocks are the filter of the version that serves.
+func (d *bed) blocks(ctx context.Context, v *lists.Version) ([]*filter.Block, error) {
+	out := make([]*filter.Block, 1<<v.BlockBits)
+	for i := range out {
+		ctx, cancel := context.WithTimeout(ctx, stepLimit)
+		wire, err := d.data.Client.Do(ctx, d.data.Client.B().Get().Key(lists.BlockKey(keyPrefix, bigList, v.Number, uint32(i))).Build()).AsBytes()
+		cancel()
+		if err != nil {
+			return nil, err
+		}
+		if out[i], err = filter.Decode(wire, v.Build, uint32(i)); err != nil {
+			return nil, err
+		}
+	}
+	return out, nil
+}
+
+func (d *bed) checkOurs(ctx context.Context, b *tool.Bench, head *lists.Head, strangers []string) (row result.Row, order result.Table, err error) {
+	client, list, err := d.loaded(ctx, bigList)
+	if err != nil {
+		return row, order, err
+	}
+	defer func() { err = errors.Join(err, closeClient(client)) }()
+	var known []string
+	for _, id := range strangers {
+		if list.Peek(id).Verdict == namelist.No {
+			known = append(known, id)
+		}
+	}
+	passed := 100 * float64(len(strangers)-len(known)) / float64(len(strangers))
+	blocks, err := d.blocks(ctx, head.Serving)
+	if err != nil {
+		return row, order, err
+	}
+	hashes, bits := make([]uint64, len(known)), head.Serving.BlockBits
+	for i, id := range known {
+		hashes[i] = form.Sum(head.Seed, id)
+	}
+	idle := idleLoop(known)
+	bare := &loop{n: len(known), idle: &loop{n: len(known), do: func(i int) { sink += int(hashes[i]) }}, do: func(i int) {
+		if h := hashes[i]; blocks[form.Block(h, bits)].Contains(h) {
+			sink++
+		}
+	}}
+	unexpected := 0
+	checks := func(l *namelist.List, ids []string, want namelist.Verdict, idle *loop) *loop {
+		return &loop{n: len(ids), idle: idle, do: func(i int) {
+			if l.Check(ctx, ids[i]).Verdict != want {
+				unexpected++
+			}
+		}}
+	}
+	kept := cacheSome(ctx, list, d.ids)
+	hitIdle := idleLoop(kept)
+	miss, hit := checks(list, known, namelist.No, idle), checks(list, kept, namelist.Yes, hitIdle)
+
+	plainClient, plain, err := d.plain(ctx)
+	if err != nil {
+		return row, order, err
+	}
+	defer func() { err = errors.Join(err, closeClient(plainClient)) }()
+	plainKept := cacheSome(ctx, plain, min(d.ids, plainIDs))
+	plainIdle := idleLoop(plainKept)
+	plainHit := checks(plain, plainKept, namelist.Yes, plainIdle)
+	plainMiss := &loop{n: len(known), idle: idle, do: func(i int) {
+		if plain.Peek(known[i]).Verdict != namelist.Unknown {
+			unexpected++
+		}
+	}}
+	inTurns(d.rounds, idle, bare, bare.idle, miss, hit, hitIdle, plainHit, plainIdle, plainMiss)
+	missed, found := miss.allocations(), hit.allocations()
+
+	if err := d.edit(ctx, list, d.ids+len(strangers)); err != nil {
+		return row, order, err
+	}
+	edited := checks(list, known, namelist.No, idle)
+	inTurns(d.rounds, idle, edited)
+	if unexpected > 0 {
+		return row, order, fmt.Errorf("%d answers of Check were not as expected", unexpected)
+	}
+	b.Target("miss, by Check", result.Nanoseconds, result.AtMost, max(40, measure.FourFigures(2.5*bare.each())), miss.each())
+	note(b, fmt.Sprintf("the bare filter takes %.1f ns", bare.each()))
+	b.Target("miss with 10,000 edits, by Check", result.Nanoseconds, result.AtMost, 60, edited.each())
+	b.Target("miss: allocations", result.Number, result.Exactly, 0, max(missed, edited.allocations()))
+	b.Target("hit in the local cache, by Check", result.Nanoseconds, result.AtMost, 150, hit.each())
+	b.Target("hit: allocations", result.Number, result.Exactly, 0, found)
+	b.Target("false positives of filter fuse", result.Percent, result.AtMost, 0.45, passed)
+	first := plainMiss.each() + bare.each()
+	b.Say("Cache before filter: a hit is that of a list without filter, of %s ids; a miss is its `Peek` of a stranger, and the bare filter. %s", thousands(min(d.ids, plainIDs)), cheaper(hit.each(), miss.each(), plainHit.each(), first))
+	order = result.Table{First: "Order", Columns: []result.Column{{Name: "a hit", Unit: result.Nanoseconds}, {Name: "a miss", Unit: result.Nanoseconds}}, Rows: []result.Row{
+		{Name: "filter before cache, as it is", Figures: result.Figures(measure.FourFigures(hit.each()), measure.FourFigures(miss.each()))},
+		{Name: "cache before filter", Figures: result.Figures(measure.FourFigures(plainHit.each()), measure.FourFigures(first))},
+	}}
+	row = result.Row{Name: "freeslot", Figures: []result.Figure{
+		{measure.FourFigures(float64(head.Serving.FilterBytes) / float64(d.ids))}, {measure.FourFigures(hit.each())}, {measure.FourFigures(miss.each())}, nil,
+	}}
+	return row, order, nil
+}
+
+// cheaper says which order takes less, by the share of hits.
+func cheaper(hit, miss, firstHit, firstMiss float64) string {
+	saved, lost := hit-firstHit, firstMiss-miss
+	switch {
+	case saved <= 0 && lost <= 0:
+		return "It takes no more in either."
+	case saved <= 0:
+		return "It is dearer in both."
+	case lost <= 0:
+		return "It is cheaper in both."
+	}
+	return fmt.Sprintf("It is cheaper only where more than %.0f %% of the checks hit the cache.", 100*lost/(saved+lost))
+}
+
+// loaded is a client that has loaded a list.
+func (d *bed) loaded(ctx context.Context, name string) (*namelist.Client, *namelist.List, error) {
+	ctx, cancel := context.WithTimeout(ctx, seenLimit)
+	defer cancel()
+	c, err := openClient(d.control.URL())
+	if err != nil {
+		return nil, nil, err
+	}
+	l := c.List(name)
+	if err := l.WaitReady(ctx); err != nil {
+		return nil, nil, errors.Join(err, closeClient(c))
+	}
+	return c, l, nil
+}
+
+// plain makes a list without filter.
+func (d *bed) plain(ctx context.Context) (*namelist.Client, *namelist.List, error) {
+	if err := d.create(ctx, plainList, filter.None); err != nil {
+		return nil, nil, err
+	}
+	i, err := d.load(ctx, d.replicas[0], plainList, min(d.ids, plainIDs), false)
+	if err != nil {
+		return nil, nil, err
+	}
+	if _, _, err := d.switchTo(ctx, plainList, i.version.Number, 0); err != nil {
+		return nil, nil, err
+	}
+	return d.loaded(ctx, plainList)
+}
+
+// cacheSome asks for members, and returns those that the cache then has, in another order.
+func cacheSome(ctx context.Context, l *namelist.List, ids int) (kept []string) {
+	numbers := shuffled(0, ids)[:min(cachedIDs, ids)]
+	all := idsOf(numbers)
+	l.CheckAll(ctx, all)
+	slices.Sort(numbers)
+	for _, id := range idsOf(numbers) {
+		if l.Peek(id).Verdict == namelist.Yes {
+			kept = append(kept, id)
+		}
+	}
+	return kept
+}
+
+// edit adds strangers from the number first on, and waits until a client has them.
+func (d *bed) edit(ctx context.Context, l *namelist.List, first int) error {
+	ctx, cancel := context.WithTimeout(ctx, callLimit)
+	defer cancel()
+	var revision int64
+	for n := 0; n < edits; n += lists.EditEntries {
+		var changes []lists.Change
+		for i := range lists.EditEntries {
+			changes = append(changes, lists.Change{Entry: lists.Entry{ID: idOf(first + n + i)}})
+		}
+		var err error
+		if revision, err = d.lists.Edit(ctx, bigList, lists.EditRequest{Changes: changes, By: by}); err != nil {
+			return err
+		}
+	}
+	for l.Status().Revision < revision {
+		if err := measure.SleepUntil(ctx, time.Now().Add(pollEvery)); err != nil {
+			return err
+		}
+	}
+	return nil
+}

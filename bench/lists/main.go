@@ -1,0 +1,101 @@
+// Command lists measures name lists beside what else could hold ten million ids: a hash, a set and
+// a Bloom filter in Redis, and a map and a roaring bitmap in the process.
+//
+//	go run -C bench ./lists                     everything, into bench/results/lists.json and bench/RESULTS.md
+//	go run -C bench ./lists -parts ask,check    only these, after an import; the file keeps its figures of the others
+//	go run -C bench ./lists -ids 1000000        a smaller list, into .dev/bench
+//	go run -C bench ./lists -huge               also an import of ten times the ids
+//	go run -C bench ./lists -short              everything in about a minute; shows that it works, not how fast
+//
+// All parts share one list, its servers and a replica. What is compared takes turns within each
+// round, and figures are medians of the rounds.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"os"
+
+	"github.com/freeslot/freeslot/bench/measure"
+	"github.com/freeslot/freeslot/bench/tool"
+)
+
+// promised is how many ids the targets are for.
+const promised = 10_000_000
+
+func main() {
+	if len(os.Args) > 1 && os.Args[1] == childMode {
+		os.Exit(childMain())
+	}
+	t, stop := newTool()
+	code := t.Main()
+	if err := stop(); err != nil {
+		_, _ = os.Stderr.WriteString("lists: " + err.Error() + "\n")
+		code = max(code, 1)
+	}
+	os.Exit(code)
+}
+
+// size is how much is measured.
+type size struct {
+	ids, rounds, switches, edits int
+	huge                         bool
+}
+
+// newTool also returns what ends the processes that the parts share.
+func newTool() (t *tool.Tool, stop func() error) {
+	var s size
+	var shared *bed
+	part := func(name, about string, run func(context.Context, *tool.Bench, *bed) error) tool.Part {
+		return tool.Part{Name: name, About: about, Run: func(ctx context.Context, b *tool.Bench) (err error) {
+			if shared == nil {
+				size := tool.Sized(b, s, size{ids: 20_000, rounds: 2, switches: 2, edits: 10, huge: true})
+				if shared, err = openBed(ctx, b, size); err != nil {
+					return err
+				}
+			}
+			if b.Result.Servers, err = measure.RedisVersion(ctx, shared.data.Client); err != nil {
+				return err
+			}
+			b.Result.Servers += ", append-only file off"
+			return run(ctx, b, shared)
+		}}
+	}
+	t = &tool.Tool{
+		Name: "lists", Folder: "lists", About: "Measures name lists beside what else could hold their ids.",
+		Parts: []tool.Part{
+			part("import", "from a file to a version, and what that needs", runImport),
+			part("reshard", "the same ids in other segments under 20,000 checks/s", runReshard),
+			part("memory", "of a client with the list, and while it switches", runMemory),
+			part("ask", "exact checks and wrong answers beside a hash, a set and a Bloom filter in Redis", runAsk),
+			part("cold", "from nothing to an answer and to the filter", runCold),
+			part("check", "checks in memory beside a map and a roaring bitmap", runCheck),
+			part("follow", "from a switch and an edit to the last of 100 clients", runFollow),
+			part("huge", "an import of ten times the ids (only with -huge)", runHuge),
+		},
+		Flags: func(f *flag.FlagSet) {
+			f.IntVar(&s.ids, "ids", promised, "how many ids the list has")
+			f.IntVar(&s.rounds, "rounds", 5, "how many rounds to measure; a figure is the median of them")
+			f.IntVar(&s.switches, "switches", 40, "how many switches to measure; each needs a second for clients to load")
+			f.IntVar(&s.edits, "edits", 300, "how many edits to measure")
+			f.BoolVar(&s.huge, "huge", false, "also import ten times the ids")
+		},
+		Check: func() error {
+			if s.ids < 1000 || s.rounds < 1 || s.switches < 1 || s.edits < 1 {
+				return errors.New("-ids must be 1000 or more; -rounds, -switches and -edits 1 or more")
+			}
+			return nil
+		},
+		Trial: func() bool { return s.ids < promised },
+	}
+	return t, func() error {
+		if shared == nil {
+			return nil
+		}
+		return shared.close()
+	}
+}
+
+// note explains the last target.
+func note(b *tool.Bench, text string) { b.Result.Targets[len(b.Result.Targets)-1].Note = text }

@@ -1,0 +1,38 @@
+package main
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/freeslot/freeslot/internal/api"
+	"github.com/freeslot/freeslot/namelist"
+)
+
+// A client by HTTP of a whole replica, whose token is not an operator's.
+func TestListByHTTP(t *testing.T) {
+	t.Parallel()
+	l := start(t, api.Credential{Token: "root-token", Tenant: "ops", Operator: true}, api.Credential{Token: "acme-token", Tenant: "acme"})
+	file := filepath.Join(t.TempDir(), "vip.txt")
+	must(t, os.WriteFile(file, []byte("user-1\nuser-2\n"), 0o600))
+	l.ctl(t, "lists", "apply", "vip", "--token", "acme-token").expect(t, exitFailure, "only operators may")
+	l.ctl(t, "lists", "apply", "vip", "--expected", "2", "--token", "root-token").expect(t, exitOK)
+	l.ctl(t, "lists", "import", "vip", file, "--switch", "--token", "root-token").expect(t, exitOK, "it serves")
+
+	c, err := namelist.Open(namelist.Config{URL: "http://" + l.server.Addr(), Token: "acme-token", ClientName: "web", Deadline: 5 * time.Second})
+	must(t, err)
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	defer cancel()
+	defer func() { must(t, c.Close(ctx)) }()
+	vip := c.List("vip")
+	must(t, vip.WaitReady(ctx))
+	if a := vip.Check(ctx, "user-1"); a.Verdict != namelist.Yes || a.Source != namelist.SourceRedis {
+		t.Errorf("a member: %+v", a)
+	}
+	if a := vip.Check(ctx, "user-3"); a.Verdict != namelist.No {
+		t.Errorf("a stranger: %+v", a)
+	}
+	l.ctl(t, "lists", "clients", "vip", "--token", "root-token").expect(t, exitOK, "web-")
+}

@@ -1,0 +1,140 @@
+//go:build unix
+
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
+	"os"
+	"os/exec"
+	"regexp"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"go.uber.org/zap"
+	"go.uber.org/zap/zaptest"
+
+	"github.com/freeslot/freeslot/internal/namelist/operator"
+	"github.com/freeslot/freeslot/internal/process/config"
+	"github.com/freeslot/freeslot/internal/replica"
+)
+
+// before serves what to serves, after hook was called.
+func before(t *testing.T, to func(*http.Request) string, hook func(*http.Request)) string {
+	t.Helper()
+	proxy := &httputil.ReverseProxy{Rewrite: func(r *httputil.ProxyRequest) {
+		r.SetURL(&url.URL{Scheme: "http", Host: to(r.In)})
+	}, ErrorLog: zap.NewStdLog(zap.NewNop())}
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		hook(r)
+		proxy.ServeHTTP(w, r)
+	}))
+	t.Cleanup(server.Close)
+	return server.URL
+}
+
+// longIDs are more than one chunk.
+func longIDs() (text string, n int) {
+	line := strings.Repeat("x", 200) + "\n"
+	var b strings.Builder
+	for ; b.Len() <= chunk; n++ {
+		b.WriteString(strconv.Itoa(n) + line)
+	}
+	return b.String(), n
+}
+
+// TestListsImportGoesOn: an import that SIGINT ends within the upload goes on where it was, if the
+// file is the same.
+func TestListsImportGoesOn(t *testing.T) {
+	t.Parallel()
+	l := start(t)
+	l.ctl(t, "lists", "apply", "vip").expect(t, exitOK)
+	text, n := longIDs()
+	file := listFile(t, "vip.txt", text)
+	second, release := make(chan struct{}), make(chan struct{})
+	var puts atomic.Int64
+	proxy := before(t, func(*http.Request) string { return l.server.Addr() }, func(r *http.Request) {
+		if r.Method == http.MethodPut && puts.Add(1) == 2 {
+			close(second)
+			<-release
+		}
+	})
+	cmd := exec.Command(os.Args[0], "--server", proxy, "lists", "import", "vip", file, "--switch")
+	cmd.Env = append(os.Environ(), asSchedctl+"=1")
+	var stderr buffer
+	cmd.Stderr = &stderr
+	must(t, cmd.Start())
+	soon(t, second, "the second chunk")
+	must(t, cmd.Process.Signal(os.Interrupt))
+	_ = cmd.Wait()
+	close(release)
+	if code := cmd.ProcessState.ExitCode(); code != exitFailure {
+		t.Errorf("exit code %d", code)
+	}
+	found := regexp.MustCompile(`this goes on: schedctl (lists import vip \S+ --upload (\S+))`).FindStringSubmatch(stderr.String())
+	if found == nil {
+		t.Fatal(stderr.String())
+	}
+	changed := listFile(t, "vip.txt", "y"+text[1:])
+	l.ctl(t, "lists", "import", "vip", changed, "--upload", found[2]).expect(t, exitFailure, "is not the file whose first")
+	l.ctl(t, "lists", "import", "other", file, "--upload", found[2]).expect(t, exitUsage, "is of list vip")
+	var u operator.ListUpload
+	must(t, json.Unmarshal([]byte(l.ctl(t, "lists", "uploads", "show", found[2]).expect(t, exitOK).out), &u))
+	if u.Bytes < chunk {
+		t.Errorf("the upload has %d bytes, expected those of the first chunk", u.Bytes)
+	}
+	command(t, "", append([]string{"--server", proxy}, strings.Fields(found[1])...)...).expect(t, exitOK, "it serves")
+	if got := puts.Load(); got != 3 && u.Bytes == chunk {
+		t.Errorf("%d chunks were sent, expected the first, the one that was cut, and that again", got)
+	}
+	var count struct{ Count int }
+	must(t, json.Unmarshal([]byte(l.ctl(t, "lists", "count", "vip", "-o", "json").out), &count))
+	if count.Count != n {
+		t.Errorf("%d ids, expected %d", count.Count, n)
+	}
+}
+
+// TestListsImportFollowsItsReplica: behind a balancer an import goes on at the replica that has the
+// upload; other commands name it.
+func TestListsImportFollowsItsReplica(t *testing.T) {
+	t.Parallel()
+	l := start(t)
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	must(t, err)
+	addr := listener.Addr().String()
+	must(t, listener.Close())
+	cfg := config.DefaultReplica()
+	cfg.Listen, cfg.ReplicaID, cfg.Advertise, cfg.Lists.Dir = addr, "r2", "http://"+addr, t.TempDir()
+	cfg.Redis.URL, cfg.Redis.KeyPrefix, cfg.Locks.KeyPrefix = l.url, l.prefix, l.prefix
+	cfg.Registry.V1 = config.RegistryV1{Enabled: true, KeyPrefix: l.prefix + ":old"}
+	second := replica.New(cfg, zaptest.NewLogger(t, zaptest.Level(zap.WarnLevel)), prometheus.NewRegistry())
+	must(t, second.Start(t.Context()))
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+		defer cancel()
+		must(t, second.Stop(ctx))
+	})
+	proxy := before(t, func(r *http.Request) string {
+		if strings.HasPrefix(r.URL.Path, "/v1/list-uploads/") || strings.HasSuffix(r.URL.Path, "/rejects") {
+			return l.server.Addr()
+		}
+		return addr
+	}, func(*http.Request) {})
+	ctl := func(args ...string) result {
+		return command(t, "", append([]string{"--server", proxy, "lists"}, args...)...)
+	}
+	ctl("apply", "vip").expect(t, exitOK)
+	ctl("import", "vip", listFile(t, "vip.txt", "a\n\n")).expect(t, exitOK, "version 1 of list vip is ready")
+	ctl("rejects", "vip", "1").expect(t, exitFailure, "not_found", "the upload is on the replica at http://"+addr)
+	id := strings.Fields(strings.Split(ctl("uploads", "ls", "vip").expect(t, exitOK).out, "\n")[1])[0]
+	ctl("import", "vip", "/dev/null", "--upload", id).expect(t, exitFailure, "http://"+addr)
+}

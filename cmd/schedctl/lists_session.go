@@ -1,0 +1,204 @@
+package main
+
+import (
+	"fmt"
+	"net/http"
+	"strconv"
+	"time"
+
+	"github.com/freeslot/freeslot/internal/namelist"
+	"github.com/freeslot/freeslot/internal/namelist/operator"
+)
+
+type listsSessionCmd struct {
+	Begin  sessionBeginCmd  `cmd:"" help:"Begin an edit session. It ends by itself 10 minutes after its last command."`
+	Add    sessionAddCmd    `cmd:"" help:"Stage ids to be added."`
+	Remove sessionRemoveCmd `cmd:"" help:"Stage ids to be removed."`
+	Commit sessionCommitCmd `cmd:"" help:"Put all that is staged into the list, at one revision."`
+	Cancel sessionCancelCmd `cmd:"" help:"Forget what is staged."`
+}
+
+type sessionBeginCmd struct{ startFlags }
+
+// Run begins a session.
+func (c *sessionBeginCmd) Run(a *app) error {
+	var out operator.EditSession
+	if err := a.call(http.MethodPost, c.path()+"/sessions", nil, operator.WhyRequest{ByWhom: c.by()}, &out); err != nil {
+		return err
+	}
+	if a.json {
+		return a.printJSON(out)
+	}
+	return a.println("session %s of list %s began; it ends at %s without another command", out.ID, c.List, clock(out.UntilMS))
+}
+
+// oneSession names a session.
+type oneSession struct {
+	oneList
+	Session string `arg:"" help:"Id of the session."`
+}
+
+func (c *oneSession) path() string { return c.oneList.path() + "/sessions/" + escaped(c.Session) }
+
+// stageFlags are the flags of what stages ids.
+type stageFlags struct {
+	oneSession
+	IDs []string `arg:"" name:"id" help:"Ids, at most 1000."`
+}
+
+func (c *stageFlags) stage(a *app, remove bool, expiresMS int64) error {
+	var out operator.EditSession
+	if err := a.call(http.MethodPost, c.path(), nil, operator.StageRequest{Entries: changes(c.IDs, remove, expiresMS)}, &out); err != nil {
+		return err
+	}
+	if a.json {
+		return a.printJSON(out)
+	}
+	return a.println("%d ids are staged; the session ends at %s without another command", out.Staged, clock(out.UntilMS))
+}
+
+func changes(ids []string, remove bool, expiresMS int64) (out []namelist.Change) {
+	for _, id := range ids {
+		out = append(out, namelist.Change{Entry: namelist.Entry{ID: id, ExpiresMS: expiresMS}, Remove: remove})
+	}
+	return out
+}
+
+type sessionAddCmd struct {
+	stageFlags
+	For time.Duration `placeholder:"TIME" help:"The ids leave the list after this time."`
+}
+
+// Run stages ids to be added.
+func (c *sessionAddCmd) Run(a *app) error { return c.stage(a, false, expiry(c.For)) }
+
+// expiry is the end of a time from now; 0 is never.
+func expiry(after time.Duration) int64 {
+	if after <= 0 {
+		return 0
+	}
+	return time.Now().Add(after).UnixMilli()
+}
+
+type sessionRemoveCmd struct{ stageFlags }
+
+// Run stages ids to be removed.
+func (c *sessionRemoveCmd) Run(a *app) error { return c.stage(a, true, 0) }
+
+type sessionCommitCmd struct {
+	oneSession
+	whyFlags
+}
+
+// Run commits a session.
+func (c *sessionCommitCmd) Run(a *app) error {
+	var out operator.ListChanged
+	if err := a.call(http.MethodPost, c.path()+"/commit", nil, operator.WhyRequest{ByWhom: c.by()}, &out); err != nil {
+		return err
+	}
+	if a.json {
+		return a.printJSON(out)
+	}
+	return a.println("list %s is at revision %d", c.List, out.Revision)
+}
+
+type sessionCancelCmd struct{ oneSession }
+
+// Run cancels a session.
+func (c *sessionCancelCmd) Run(a *app) error {
+	return a.call(http.MethodDelete, c.path(), nil, nil, nil)
+}
+
+type listsUploadsCmd struct {
+	Ls   uploadsLsCmd   `cmd:"" help:"List the uploads of a list on the replica that answers."`
+	Show uploadsShowCmd `cmd:"" help:"Show an upload."`
+	Rm   uploadsRmCmd   `cmd:"" help:"Forget an upload. Its build is cancelled."`
+}
+
+type uploadsLsCmd struct{ oneList }
+
+// Run lists uploads.
+func (c *uploadsLsCmd) Run(a *app) error {
+	var out operator.ListUploads
+	if err := a.call(http.MethodGet, c.path()+"/uploads", nil, nil, &out); err != nil {
+		return err
+	}
+	if a.json {
+		return a.printJSON(out.Uploads)
+	}
+	rows := [][]string{{"UPLOAD", "STATE", "MODE", "BYTES", "VERSION", "REJECTED", "TOUCHED", "WHY"}}
+	for i := range out.Uploads {
+		u := &out.Uploads[i]
+		version, rejected := "-", "-"
+		if u.Version != nil {
+			version = strconv.FormatInt(u.Version.Number, 10)
+		}
+		if u.Report != nil {
+			rejected = strconv.FormatInt(u.Report.Rejected, 10)
+		}
+		rows = append(rows, []string{u.ID, string(u.State), string(u.Mode), fmt.Sprint(u.Bytes), version, rejected, ago(u.Touched.UnixMilli()), dash(u.Why)})
+	}
+	return table(a.out, rows)
+}
+
+// oneUpload names an upload.
+type oneUpload struct {
+	Upload string `arg:"" help:"Id of the upload."`
+}
+
+type uploadsShowCmd struct{ oneUpload }
+
+// Run shows an upload, as JSON: it is for programs, too.
+func (c *uploadsShowCmd) Run(a *app) error {
+	var out operator.ListUpload
+	if err := a.call(http.MethodGet, uploadPath(c.Upload), nil, nil, &out); err != nil {
+		return err
+	}
+	return a.printJSON(out)
+}
+
+type uploadsRmCmd struct{ oneUpload }
+
+// Run forgets an upload.
+func (c *uploadsRmCmd) Run(a *app) error {
+	return a.call(http.MethodDelete, uploadPath(c.Upload), nil, nil, nil)
+}
+
+type listsRollbackCmd struct {
+	oneList
+	Version int64 `arg:"" optional:"" help:"Number of the version (default: the newest before the one that serves that can serve)."`
+	switchFlags
+}
+
+// Run switches to an older version.
+func (c *listsRollbackCmd) Run(a *app) error {
+	var l operator.NameList
+	if err := a.call(http.MethodGet, c.path(), nil, nil, &l); err != nil {
+		return err
+	}
+	if l.Serving == nil {
+		return fmt.Errorf("list %s serves no version", c.List)
+	}
+	version := c.Version
+	if version == 0 {
+		var all operator.ListVersions
+		if err := a.call(http.MethodGet, c.path()+"/versions", nil, nil, &all); err != nil {
+			return err
+		}
+		for _, v := range all.Versions { // the newest first
+			if v.Number < l.Serving.Number && v.Damaged == "" && v.Doubt == "" {
+				version = v.Number
+				break
+			}
+		}
+		if version == 0 {
+			return fmt.Errorf("list %s has no version before %d that can serve", c.List, l.Serving.Number)
+		}
+	}
+	if version >= l.Serving.Number {
+		return usage("version %d is not older than version %d, which serves", version, l.Serving.Number)
+	}
+	// If another version serves meanwhile, somebody else was here.
+	to := listsSwitchCmd{oneList: c.oneList, Version: version, Serving: &l.Serving.Number, switchFlags: c.switchFlags}
+	return to.Run(a)
+}

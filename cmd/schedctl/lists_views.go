@@ -1,0 +1,250 @@
+package main
+
+import (
+	"bufio"
+	"cmp"
+	"compress/gzip"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	"github.com/freeslot/freeslot/internal/namelist"
+	"github.com/freeslot/freeslot/internal/namelist/build"
+	"github.com/freeslot/freeslot/internal/namelist/manage"
+	"github.com/freeslot/freeslot/internal/namelist/operator"
+)
+
+type listsExportCmd struct {
+	oneList
+	File    string `arg:"" default:"-" help:"Written whole or not at all; compressed where the name ends with .gz (default: standard output)."`
+	Version int64  `placeholder:"N" help:"Number of the version (default: the one that serves)."`
+	Format  string `enum:",csv,txt" default:"" placeholder:"FORMAT" help:"csv (id,expiry) or txt, without expiries (default: by the name of the file, else csv)."`
+	Bare    bool   `help:"Without edits: what the version was built of."`
+}
+
+// Run exports a list, and checks that all of it came.
+func (c *listsExportCmd) Run(a *app) error {
+	if c.File == "-" {
+		out := bufio.NewWriter(a.out)
+		_, err := c.write(a, out)
+		return cmp.Or(err, out.Flush())
+	}
+	file, err := os.CreateTemp(filepath.Dir(c.File), "."+filepath.Base(c.File)+".*")
+	if err != nil {
+		return usage("%w", err)
+	}
+	defer func() { _ = os.Remove(file.Name()) }() // it was renamed, unless something failed
+	defer func() { _ = file.Close() }()
+	var out io.WriteCloser = file
+	if strings.HasSuffix(c.File, ".gz") {
+		out = gzip.NewWriter(file)
+	}
+	of, err := c.write(a, out)
+	if err == nil && out != file {
+		err = out.Close()
+	}
+	if err = cmp.Or(err, file.Close()); err == nil {
+		err = os.Rename(file.Name(), c.File)
+	}
+	if err != nil {
+		return err
+	}
+	if a.json {
+		return a.printJSON(of)
+	}
+	text := fmt.Sprintf("%d ids of version %d", of.Count, of.Version)
+	if !c.Bare {
+		text += fmt.Sprintf(" with edits up to revision %d", of.Revision)
+	}
+	return a.println("%s are in %s", text, c.File)
+}
+
+// exported says what an export has.
+type exported struct {
+	Version  int64  `json:"version"`
+	Revision int64  `json:"revision"`
+	AtMS     int64  `json:"at_ms"`
+	Count    int64  `json:"count"`
+	SHA256   string `json:"sha256"`
+}
+
+func (c *listsExportCmd) write(a *app, out io.Writer) (of exported, err error) {
+	format := cmp.Or(c.Format, formatOf(c.File))
+	query := url.Values{"format": {format}, "edits": {strconv.FormatBool(!c.Bare)}}
+	if c.Version != 0 {
+		query.Set("version", strconv.FormatInt(c.Version, 10))
+	}
+	sum, lines := sha256.New(), &lineCounter{}
+	header, trailer, err := a.api.stream(a.ctx, c.path()+"/export", query, io.MultiWriter(out, sum, lines))
+	if err != nil {
+		return of, explain(err)
+	}
+	of.SHA256 = trailer.Get(operator.ExportSHA256)
+	for value, into := range map[string]*int64{
+		header.Get(operator.ExportVersion): &of.Version, header.Get(operator.ExportRevision): &of.Revision,
+		header.Get(operator.ExportAt): &of.AtMS, trailer.Get(operator.ExportCount): &of.Count,
+	} {
+		if *into, err = strconv.ParseInt(value, 10, 64); err != nil {
+			return of, errors.New("the export does not say what it is, or was cut")
+		}
+	}
+	want := of.Count + int64(strings.Count(build.Header(build.Format(format)), "\n"))
+	if is := hex.EncodeToString(sum.Sum(nil)); lines.n != want || is != of.SHA256 {
+		return of, fmt.Errorf("the export has %d lines and sum %s, expected %d and %s", lines.n, is, want, of.SHA256)
+	}
+	return of, nil
+}
+
+// formatOf is the format of a file by its name.
+func formatOf(name string) string {
+	if strings.HasSuffix(strings.TrimSuffix(name, ".gz"), ".txt") {
+		return string(build.TXT)
+	}
+	return string(build.CSV)
+}
+
+type lineCounter struct{ n int64 }
+
+func (l *lineCounter) Write(p []byte) (int, error) {
+	for _, b := range p {
+		if b == '\n' {
+			l.n++
+		}
+	}
+	return len(p), nil
+}
+
+type listsDiffCmd struct {
+	oneList
+	Version  int64 `arg:"" help:"Number of the version."`
+	With     int64 `arg:"" optional:"" help:"The version to compare it with (default: the one that serves)."`
+	Examples int   `default:"10" placeholder:"N" help:"How many of each kind are named, up to 10000 (default ${default})."`
+}
+
+// Run compares versions.
+func (c *listsDiffCmd) Run(a *app) error {
+	query := url.Values{"examples": {strconv.Itoa(c.Examples)}}
+	if c.With != 0 {
+		query.Set("with", strconv.FormatInt(c.With, 10))
+	}
+	var d manage.ListDiff
+	if err := a.callFor(manage.VerifyTimeout, http.MethodGet, c.version(c.Version)+"/diff", query, nil, &d); err != nil {
+		return err
+	}
+	if a.json {
+		return a.printJSON(d)
+	}
+	if err := a.println("version %d against version %d: %d added, %d removed, %d with another expiry, %d the same",
+		d.Version, d.With, d.Added.Count, d.Removed.Count, d.Changed.Count, d.Same); err != nil {
+		return err
+	}
+	rows := [][]string{{"", "ID", "EXPIRES", "BEFORE"}}
+	for _, e := range d.Added.Examples {
+		rows = append(rows, []string{"+", e.ID, clock(e.ExpiresMS), ""})
+	}
+	for _, e := range d.Removed.Examples {
+		rows = append(rows, []string{"-", e.ID, "", clock(e.ExpiresMS)})
+	}
+	for _, e := range d.Changed.Examples {
+		rows = append(rows, []string{"~", e.ID, clock(e.ExpiresMS), clock(e.BeforeMS)})
+	}
+	if len(rows) > 1 {
+		if err := table(a.out, rows); err != nil {
+			return err
+		}
+	}
+	switch {
+	case d.Trimmed:
+		return a.println("which edits a switch takes back is not known: the log does not have all of them")
+	case d.Dropped.Count == 0:
+		return nil
+	}
+	if err := a.println("a switch takes back %d edited ids:", d.Dropped.Count); err != nil {
+		return err
+	}
+	rows = [][]string{{"EDIT", "ID", "EXPIRES"}}
+	for _, e := range d.Dropped.Examples {
+		what := "add"
+		if e.Remove {
+			what = "remove"
+		}
+		rows = append(rows, []string{what, e.ID, clock(e.ExpiresMS)})
+	}
+	return table(a.out, rows)
+}
+
+func (c *oneList) version(n int64) string { return fmt.Sprintf("%s/versions/%d", c.path(), n) }
+
+type listsSampleCmd struct {
+	oneList
+	Version int64 `arg:"" help:"Number of the version."`
+	Count   int   `default:"20" placeholder:"N" help:"How many, up to 1000 (default ${default})."`
+}
+
+// Run shows some of a version.
+func (c *listsSampleCmd) Run(a *app) error {
+	var out operator.ListSample
+	if err := a.call(http.MethodGet, c.version(c.Version)+"/sample", url.Values{"count": {strconv.Itoa(c.Count)}}, nil, &out); err != nil {
+		return err
+	}
+	if a.json {
+		return a.printJSON(out.Entries)
+	}
+	return table(a.out, entryRows(out.Entries))
+}
+
+func entryRows(entries []namelist.Entry) [][]string {
+	rows := [][]string{{"ID", "EXPIRES"}}
+	for _, e := range entries {
+		rows = append(rows, []string{e.ID, clock(e.ExpiresMS)})
+	}
+	return rows
+}
+
+type listsRejectsCmd struct {
+	oneList
+	Version int64  `arg:"" optional:"" help:"Number of the version."`
+	Upload  string `placeholder:"ID" help:"Those of this upload instead, also of one that became no version."`
+}
+
+// Run lists rejected lines.
+func (c *listsRejectsCmd) Run(a *app) error {
+	path := c.version(c.Version) + "/rejects"
+	switch {
+	case (c.Upload == "") == (c.Version == 0):
+		return usage("name a version or --upload")
+	case c.Upload != "":
+		path = uploadPath(c.Upload) + "/rejects"
+	}
+	all := manage.Rejects{Rejects: []build.Reject{}}
+	for query := (url.Values{"limit": {"10000"}}); ; {
+		var page manage.Rejects
+		if err := a.call(http.MethodGet, path, query, nil, &page); err != nil {
+			return err
+		}
+		all.Rejected, all.Rejects = page.Rejected, append(all.Rejects, page.Rejects...)
+		if page.After == 0 {
+			break
+		}
+		query.Set("after", strconv.FormatInt(page.After, 10))
+	}
+	if a.json {
+		return a.printJSON(all)
+	}
+	rows := [][]string{{"LINE", "WHY"}}
+	for _, r := range all.Rejects {
+		rows = append(rows, []string{strconv.FormatInt(r.Line, 10), r.Why})
+	}
+	if err := table(a.out, rows); err != nil || all.Rejected == int64(len(all.Rejects)) {
+		return err
+	}
+	return a.println("%d of %d are kept", len(all.Rejects), all.Rejected)
+}

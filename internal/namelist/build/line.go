@@ -1,0 +1,36 @@
+package build
+
+import (
+	"strconv"
+	"strings"
+	"time"
+)
+
+// Header is the first line of a file of a format; empty is none.
+func Header(f Format) string {
+	if f == CSV {
+		return "id,expiry\n"
+	}
+	return ""
+}
+
+// AppendLine appends an entry as a line that an import reads again. TXT has no room for an expiry.
+func AppendLine(dst []byte, f Format, id string, expiresMS int64) []byte {
+	if f == TXT {
+		return append(append(dst, id...), '\n')
+	}
+	if strings.ContainsAny(id, `",`) {
+		dst = append(append(append(dst, '"'), strings.ReplaceAll(id, `"`, `""`)...), '"')
+	} else {
+		dst = append(dst, id...)
+	}
+	dst = append(dst, ',')
+	switch {
+	case expiresMS == 0:
+	case expiresMS < firstMS: // as a number it would be read as seconds
+		dst = time.UnixMilli(expiresMS).UTC().AppendFormat(dst, "2006-01-02T15:04:05.000Z07:00")
+	default:
+		dst = strconv.AppendInt(dst, expiresMS, 10)
+	}
+	return append(dst, '\n')
+}

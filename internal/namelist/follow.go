@@ -1,0 +1,44 @@
+package namelist
+
+import (
+	"context"
+	"sync"
+
+	"github.com/redis/rueidis"
+	"go.uber.org/zap"
+
+	"github.com/freeslot/freeslot/internal/events"
+)
+
+// Follow has heard called with each event of a list, in their order, until stop. Both calls must
+// not wait. An event of a zero Revision says that events may have been lost. subscriptions is a
+// client for subscriptions to the control server alone, and stays the caller's.
+func (c *Control) Follow(subscriptions rueidis.Client, list string, log *zap.Logger, heard func(Event)) (stop func()) {
+	sub := events.NewSubscriber(subscriptions, Channel(c.k.layout, list), c.k.layout.Sharded, log)
+	sub.Handle(func(message string) {
+		e, err := DecodeEvent(list, message)
+		if err != nil {
+			log.Warn("namelist.event_ignored", zap.Error(err))
+			e = Event{}
+		}
+		heard(e)
+	})
+	done := make(chan struct{})
+	var resets sync.WaitGroup
+	resets.Go(func() {
+		for {
+			select {
+			case <-sub.Resets():
+				heard(Event{})
+			case <-done:
+				return
+			}
+		}
+	})
+	_ = sub.Start(context.Background()) // it has no error
+	return func() {
+		_ = sub.Stop(context.Background()) // it has no error
+		close(done)
+		resets.Wait()
+	}
+}

@@ -1,0 +1,185 @@
+package reader
+
+import (
+	"context"
+	"fmt"
+	"sync"
+
+	"github.com/redis/rueidis"
+	"go.uber.org/zap"
+
+	"github.com/freeslot/freeslot"
+	"github.com/freeslot/freeslot/internal/api"
+	"github.com/freeslot/freeslot/internal/namelist"
+	"github.com/freeslot/freeslot/internal/namelist/build"
+	"github.com/freeslot/freeslot/internal/namelist/form"
+)
+
+const (
+	// knownBuilds bounds the builds that a replica remembers.
+	knownBuilds = 1000
+	// loadsAtOnce bounds the blocks and whole versions that are read at a time: each may have some
+	// megabytes.
+	loadsAtOnce = 8
+)
+
+// Config is what a reader works with.
+type Config struct {
+	// Subscriptions is a client for subscriptions to the control server. It stays the caller's.
+	Subscriptions rueidis.Client
+	// Server opens a list server by its name; empty is the control server.
+	Server func(ctx context.Context, name string) (*build.Segments, error)
+	Log    *zap.Logger
+}
+
+// Reader answers readers by HTTP. It is safe for concurrent use.
+type Reader struct {
+	cfg     Config
+	control *namelist.Control
+	hub     *hub
+	loads   chan struct{}
+
+	cancel context.CancelFunc
+	loops  sync.WaitGroup
+
+	mu     sync.Mutex
+	builds map[buildID]*known // guarded by mu
+}
+
+// buildID is a build as requests name it.
+type buildID struct {
+	list, build string
+	number      int64
+}
+
+// known is what does not change of a build.
+type known struct {
+	version namelist.Version
+	form    form.Form
+	seed    uint64
+}
+
+// New makes a reader. It does no I/O.
+func New(cfg Config, control *namelist.Control) *Reader {
+	return &Reader{
+		cfg: cfg, control: control, loads: make(chan struct{}, loadsAtOnce), builds: make(map[buildID]*known), cancel: func() {},
+		hub: &hub{
+			look: control.Look, lists: make(map[string]*watched),
+			follow: func(list string, heard func(namelist.Event)) (stop func()) {
+				return control.Follow(cfg.Subscriptions, list, cfg.Log, heard)
+			},
+		},
+	}
+}
+
+// Start begins to look at the lists that requests wait for. It is for once.
+func (r *Reader) Start(context.Context) error {
+	ctx, cancel := context.WithCancel(context.Background())
+	r.cancel = cancel
+	r.loops.Go(func() { r.hub.loop(ctx) })
+	return nil
+}
+
+// Stop ends that, and the subscriptions.
+func (r *Reader) Stop(context.Context) error {
+	r.cancel()
+	r.loops.Wait()
+	return nil
+}
+
+// errMoved is of a build that is not the version's, or has gone.
+func errMoved(id buildID) error {
+	return &freeslot.Error{Code: freeslot.CodeConflict, Field: "build", Message: fmt.Sprintf(
+		"build %.64q of version %d of list %s has moved or gone: read the head again", id.build, id.number, id.list)}
+}
+
+// build is what is known of a build. What was found once is remembered, so that checks go on while
+// the control server is away. again looks also for one that is remembered.
+func (r *Reader) build(ctx context.Context, id buildID, again bool) (*known, error) {
+	r.mu.Lock()
+	k := r.builds[id]
+	r.mu.Unlock()
+	if k != nil && !again {
+		return k, nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, api.CallTimeout)
+	defer cancel()
+	if err := namelist.ValidateName("list", id.list); err != nil {
+		return nil, err
+	}
+	v, err := r.control.Version(ctx, id.list, id.number)
+	if freeslot.CodeOf(err) == freeslot.CodeNotFound || err == nil && v.Build != id.build {
+		err = errMoved(id)
+	}
+	if err != nil {
+		return nil, err
+	}
+	// The seed of a list that was made again meanwhile finds no segment of this version any more.
+	h, err := r.control.Head(ctx, id.list)
+	if err != nil {
+		return nil, err
+	}
+	k = &known{version: v, form: h.Form, seed: h.Seed}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if len(r.builds) >= knownBuilds {
+		clear(r.builds) // those in use come back
+	}
+	r.builds[id] = k
+	return k, nil
+}
+
+// check asks the segments of a build for ids.
+func (r *Reader) check(ctx context.Context, id buildID, ids []string) ([]namelist.ListFound, error) {
+	k, err := r.build(ctx, id, false)
+	if err != nil {
+		return nil, err
+	}
+	server, err := r.cfg.Server(ctx, k.version.Server)
+	if err != nil {
+		return nil, err
+	}
+	out := make([]namelist.ListFound, len(ids))
+	var at []int
+	var clean []string
+	var hashes []uint64
+	for i, id := range ids {
+		if id, err := k.form.Clean(id); err == nil {
+			at, clean, hashes = append(at, i), append(clean, id), append(hashes, form.Sum(k.seed, id))
+		} else {
+			out[i].Why = namelist.WhyInvalid
+		}
+	}
+	missing := false
+	for i, f := range server.Ask(ctx, id.list, &k.version, clean, hashes) {
+		out[at[i]] = f
+		missing = missing || f.Why == namelist.WhySegment
+	}
+	if missing { // lost, or the version has gone
+		if _, err := r.build(ctx, id, true); freeslot.CodeOf(err) == freeslot.CodeConflict || freeslot.CodeOf(err) == freeslot.CodeNotFound {
+			return nil, errMoved(id)
+		}
+	}
+	return out, nil
+}
+
+// load calls do with a build and its server, and with few others at a time.
+func load[T any](ctx context.Context, r *Reader, id buildID, do func(ctx context.Context, k *known, server *build.Segments) (T, error)) (out T, err error) {
+	k, err := r.build(ctx, id, false)
+	if err != nil {
+		return out, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, 2*api.CallTimeout)
+	defer cancel()
+	select {
+	case r.loads <- struct{}{}:
+		defer func() { <-r.loads }()
+	case <-ctx.Done():
+		return out, ctx.Err()
+	}
+	server, err := r.cfg.Server(ctx, k.version.Server)
+	if err != nil {
+		return out, err
+	}
+	return do(ctx, k, server)
+}

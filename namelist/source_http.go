@@ -1,0 +1,341 @@
+package namelist
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/cenkalti/backoff/v5"
+	"go.uber.org/zap"
+
+	"github.com/freeslot/freeslot"
+	lists "github.com/freeslot/freeslot/internal/namelist"
+)
+
+// Bounds of answers, in bytes. An edit session can make an edit of 60,000 entries of up to 600
+// bytes.
+const (
+	smallAnswer = 1 << 20
+	deltaAnswer = 64 << 20
+	blockAnswer = 2 << 20
+	// idAnswer is an id with its expiry, in a list of all ids.
+	idAnswer = 600
+)
+
+const (
+	// pollWait is how long a replica waits for a change before it answers all the same.
+	pollWait = 25 * time.Second
+	// connsPerReplica bounds connections: checks beyond it wait for one, until their deadline.
+	connsPerReplica = 64
+)
+
+// httpSource reads lists from replicas.
+type httpSource struct {
+	cfg    Config
+	bases  []string
+	base   atomic.Uint32 // which of bases is asked, modulo their number
+	client *http.Client
+
+	ctx    context.Context // ends with close
+	cancel context.CancelFunc
+	loops  sync.WaitGroup
+
+	mu    sync.Mutex
+	polls []*poll // guarded by mu
+}
+
+// poll is one long poll, for up to lists.LookLists lists.
+type poll struct {
+	mu    sync.Mutex
+	heard map[string]func(lists.Event) // guarded by mu
+	known map[string]lists.Mark        // guarded by mu
+	// again ends the request under way, since there are more lists; nil between requests.
+	again context.CancelFunc // guarded by mu
+}
+
+func openHTTP(cfg Config) (source, error) {
+	conf, err := cfg.Access.redis().TLS.Config()
+	if err != nil {
+		return nil, err
+	}
+	s := &httpSource{cfg: cfg, bases: basesOf(cfg.URL), client: &http.Client{
+		Transport: &http.Transport{
+			Proxy: http.ProxyFromEnvironment, TLSClientConfig: conf, ForceAttemptHTTP2: true,
+			MaxConnsPerHost: connsPerReplica, MaxIdleConnsPerHost: connsPerReplica, IdleConnTimeout: time.Minute,
+		},
+		// The token is for this server and no other.
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+	}}
+	s.ctx, s.cancel = context.WithCancel(context.Background())
+	return s, nil
+}
+
+// basesOf are the replicas of a URL.
+func basesOf(urls string) (bases []string) {
+	for base := range strings.SplitSeq(urls, ",") {
+		bases = append(bases, strings.TrimRight(strings.TrimSpace(base), "/"))
+	}
+	return bases
+}
+
+// checkURL says what is wrong with the URLs of replicas. secure: all have TLS.
+func checkURL(urls string) (secure bool, err error) {
+	secure = true
+	for _, base := range basesOf(urls) {
+		u, err := url.Parse(base)
+		if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || u.User != nil || u.RawQuery != "" {
+			return false, errors.New("expected http://host:port or https://host:port, or several with commas between")
+		}
+		secure = secure && u.Scheme == "https"
+	}
+	return secure, nil
+}
+
+func (s *httpSource) close() {
+	s.cancel()
+	s.loops.Wait()
+	s.client.CloseIdleConnections()
+}
+
+// call makes a request, and returns an answer of at most so many bytes. A body makes it a POST. All
+// requests can be repeated: when a replica fails the next one is asked, and stays asked. Refusals
+// are *freeslot.Error.
+func (s *httpSource) call(ctx context.Context, path string, body any, most int64) (got []byte, err error) {
+	for range s.bases {
+		at := s.base.Load()
+		got, err = s.callOnce(ctx, s.bases[int(at)%len(s.bases)]+path, body, most)
+		if code := freeslot.CodeOf(err); code != freeslot.CodeInternal && code != freeslot.CodeUnavailable || ctx.Err() != nil {
+			break
+		}
+		s.base.CompareAndSwap(at, at+1)
+	}
+	return got, err
+}
+
+func (s *httpSource) callOnce(ctx context.Context, target string, body any, most int64) ([]byte, error) {
+	method, content := http.MethodGet, []byte(nil)
+	if body != nil {
+		var err error
+		if content, err = json.Marshal(body); err != nil {
+			return nil, err
+		}
+		method = http.MethodPost
+	}
+	request, err := http.NewRequestWithContext(ctx, method, target, bytes.NewReader(content))
+	if err != nil {
+		return nil, err
+	}
+	request.Header["X-Idempotency-Key"] = nil // net/http repeats the request if a kept connection is closed
+	if s.cfg.Token != "" {
+		request.Header.Set("Authorization", "Bearer "+s.cfg.Token)
+	}
+	response, err := s.client.Do(request)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = response.Body.Close() }()
+	if response.StatusCode != http.StatusOK && response.StatusCode != http.StatusNoContent {
+		return nil, refusal(response)
+	}
+	got, err := io.ReadAll(io.LimitReader(response.Body, most+1))
+	if err == nil && int64(len(got)) > most {
+		err = fmt.Errorf("the answer of %s is longer than %d bytes", target, most)
+	}
+	return got, err
+}
+
+// refusal is what a replica, or a proxy before it, says in place of an answer.
+func refusal(response *http.Response) error {
+	text, _ := io.ReadAll(io.LimitReader(response.Body, smallAnswer)) // without a text the status says it
+	var e freeslot.Error
+	var said struct {
+		Code           freeslot.Code
+		Message, Field string
+	}
+	if json.Unmarshal(text, &said) == nil && said.Code != "" {
+		e = freeslot.Error{Code: said.Code, Message: said.Message, Field: said.Field}
+	} else {
+		e = freeslot.Error{Code: freeslot.CodeUnavailable, Message: "answer " + response.Status}
+	}
+	return fmt.Errorf("%s: %w", response.Request.URL.Host, &e)
+}
+
+func listPath(list string) string { return "/v1/lists/" + list }
+
+// buildPath is a path of a build of a version.
+func buildPath(list string, v *lists.Version, what string) string {
+	return fmt.Sprintf("%s/versions/%d/%s?build=%s", listPath(list), v.Number, what, url.QueryEscape(v.Build))
+}
+
+func (s *httpSource) look(ctx context.Context, names []string, history bool) ([]lists.Mark, string, time.Time, error) {
+	known := make(map[string]lists.Mark, len(names))
+	for _, name := range names {
+		known[name] = lists.Mark{}
+	}
+	got, err := s.call(ctx, "/v1/list-marks", lists.ListMarksRequest{Lists: known, History: history}, smallAnswer)
+	if err != nil {
+		if errors.Is(err, context.DeadlineExceeded) { // a replica that hangs
+			s.base.Add(1)
+		}
+		return nil, "", time.Time{}, err
+	}
+	return lists.DecodeMarks(got, names)
+}
+
+func (s *httpSource) delta(ctx context.Context, list string, after int64) (lists.Delta, error) {
+	got, err := s.call(ctx, fmt.Sprintf("%s/changes?after=%d", listPath(list), after), nil, deltaAnswer)
+	if err != nil {
+		return lists.Delta{}, err
+	}
+	return lists.DecodeDelta(list, got, after)
+}
+
+func (s *httpSource) block(ctx context.Context, list string, v *lists.Version, index uint32) ([]byte, error) {
+	return s.call(ctx, buildPath(list, v, fmt.Sprintf("blocks/%d", index)), nil, blockAnswer)
+}
+
+func (s *httpSource) whole(ctx context.Context, list string, v *lists.Version) (map[string]int64, error) {
+	got, err := s.call(ctx, buildPath(list, v, "ids"), nil, smallAnswer+idAnswer*min(v.Count, lists.MaxWhole))
+	if err != nil {
+		return nil, err
+	}
+	return lists.DecodeIDs(list, v, got)
+}
+
+func (s *httpSource) ask(ctx context.Context, list string, v *lists.Version, questions []question) []found {
+	q := lists.ListCheck{Version: v.Number, Build: v.Build, IDs: make([]string, len(questions))}
+	for i := range questions {
+		q.IDs[i] = questions[i].id
+	}
+	out := make([]found, len(questions))
+	got, err := s.call(ctx, listPath(list)+"/check", q, smallAnswer)
+	var answers []lists.ListFound
+	if err == nil {
+		answers, err = lists.DecodeFound(got, len(questions))
+	}
+	if err != nil {
+		why := ReasonTimeout
+		switch freeslot.CodeOf(err) {
+		case freeslot.CodeConflict, freeslot.CodeNotFound:
+			why = ReasonMoved
+		case freeslot.CodeOverloaded:
+			why = ReasonOverloaded
+		}
+		for i := range out {
+			out[i].why = why
+		}
+		return out
+	}
+	for i, f := range answers {
+		out[i] = foundOf(f)
+	}
+	return out
+}
+
+func (s *httpSource) report(ctx context.Context, client string, reports map[string]lists.ClientReport) error {
+	_, err := s.call(ctx, "/v1/list-reports", lists.ListReports{Client: client, Lists: reports}, smallAnswer)
+	return err
+}
+
+// follow hears of changes by long polls. What has changed the client fetches: an event without
+// content stands for that.
+func (s *httpSource) follow(list string, heard func(lists.Event)) (stop func()) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var p *poll
+	if n := len(s.polls); n > 0 && s.polls[n-1].add(list, heard) {
+		p = s.polls[n-1]
+	} else {
+		p = &poll{heard: make(map[string]func(lists.Event)), known: make(map[string]lists.Mark)}
+		p.add(list, heard)
+		s.polls = append(s.polls, p)
+		s.loops.Go(func() { s.loop(p) })
+	}
+	return func() {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		delete(p.heard, list)
+	}
+}
+
+// add adds a list, unless the poll is full.
+func (p *poll) add(list string, heard func(lists.Event)) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if len(p.known) == lists.LookLists {
+		return false
+	}
+	p.heard[list], p.known[list] = heard, lists.Mark{}
+	if p.again != nil {
+		p.again()
+	}
+	return true
+}
+
+func (s *httpSource) loop(p *poll) {
+	wait := backoff.NewExponentialBackOff()
+	wait.InitialInterval, wait.MaxInterval = firstRetry, lastRetry/5
+	for s.ctx.Err() == nil {
+		more, err := s.pollOnce(p)
+		if err == nil || more {
+			wait.Reset()
+			continue
+		}
+		s.cfg.Logger.Debug("namelist.poll_failed", zap.Error(err)) // the looks say it louder
+		select {
+		case <-time.After(wait.NextBackOff()):
+		case <-s.ctx.Done():
+		}
+	}
+}
+
+// pollOnce waits for a change. more: the request ended since there are more lists.
+func (s *httpSource) pollOnce(p *poll) (more bool, err error) {
+	ctx, cancel := context.WithTimeout(s.ctx, pollWait+callTimeout)
+	defer cancel()
+	ending, again := context.WithCancel(ctx)
+	defer again()
+	p.mu.Lock()
+	known := maps.Clone(p.known)
+	p.again = again
+	p.mu.Unlock()
+	begin := time.Now()
+	got, err := s.call(ending, "/v1/list-marks", lists.ListMarksRequest{Lists: known, WaitMS: pollWait.Milliseconds()}, smallAnswer)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.again = nil
+	if err != nil {
+		return ending.Err() != nil && ctx.Err() == nil, err
+	}
+	names := slices.Collect(maps.Keys(known))
+	marks, _, _, err := lists.DecodeMarks(got, names)
+	if err != nil {
+		return false, err
+	}
+	changed := false
+	for i, name := range names {
+		m := marks[i]
+		if m == known[name] {
+			continue
+		}
+		changed, p.known[name] = true, m
+		if heard := p.heard[name]; heard != nil {
+			heard(lists.Event{Revision: m.Revision, Birth: m.Birth})
+		}
+	}
+	if !changed && time.Since(begin) < pollWait/2 {
+		return false, errors.New("an answer without a change before its time") // do not ask at full speed
+	}
+	return false, nil
+}
