@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"net"
+	"path/filepath"
 
 	"go.uber.org/zap"
 
@@ -57,6 +58,7 @@ func (c *devCmd) replica(redisURL string, logger *zap.Logger) (dev.Replica, erro
 	}
 	// All that is registered here is on this machine.
 	cfg.Registry.Checks.Networks = append(cfg.Registry.Checks.Networks, "127.0.0.0/8")
+	cfg.Lists.Dir = filepath.Join(c.Dir, "lists")
 	if _, port, err := net.SplitHostPort(c.Listen); err == nil && port != "0" {
 		cfg.Advertise = "http://" + c.Listen
 	}

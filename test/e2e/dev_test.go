@@ -64,6 +64,10 @@ func TestDevCtrlC(t *testing.T) {
 		next = n
 	}
 	listen := strings.TrimSuffix(strings.TrimPrefix(serving["HTTP"], "http://"), "/v1/jobs")
+	said, _, _ := run(t, nil, "schedctl", "--server", "http://"+listen, "lists", "query", "vip", "user-1", "nobody")
+	if got := strings.Join(strings.Fields(said), " "); got != "ID MEMBER EXPIRES FROM user-1 yes - version 1 nobody no - version 1" {
+		t.Errorf("the list says:\n%s", said)
+	}
 	redis := strings.TrimPrefix(serving["Redis"], "redis://")
 	pid := redisPID(t, redis)
 	if err := syscall.Kill(pid, 0); err != nil {

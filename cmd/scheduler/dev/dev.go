@@ -80,6 +80,7 @@ func Run(ctx context.Context, cfg Config) (err error) {
 	}
 	running, stopWatching := s.watch(ctx)
 	defer stopWatching()
+	s.seedList(running)
 	failed, err := s.batch(running)
 	switch {
 	case ctx.Err() != nil:
@@ -238,6 +239,10 @@ func (s *system) greet() {
 	s.say("  Redis      %s", s.redis.url)
 	s.say("submit a job:")
 	s.say(`  bin/schedctl --server http://%s submit upper '"hello"' --wait`, addr)
+	if s.redis.lacks == "" {
+		s.say("ask the list:")
+		s.say("  bin/schedctl --server http://%s lists query %s user-1 nobody", addr, listName)
+	}
 }
 
 func (s *system) say(format string, args ...any) {
