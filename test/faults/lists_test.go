@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -17,7 +18,8 @@ import (
 )
 
 const (
-	// listMembers is the size of the larger list, but with LISTS_MEMBERS.
+	// listMembers is the size of the larger list, but with LISTS_MEMBERS; LISTS_FAULTS are faults in place of those
+	// of the test, with commas between.
 	listMembers = 200_000
 	// listsShort is for how long things break with SHORT=1.
 	listsShort = 12 * time.Second
@@ -56,6 +58,9 @@ func testLists(t *testing.T, topology string, faults ...string) {
 			t.Fatalf("LISTS_MEMBERS is %q, expected a number", text)
 		}
 		r.members = uint32(n)
+	}
+	if text := os.Getenv("LISTS_FAULTS"); text != "" {
+		r.faults = strings.Split(text, ",")
 	}
 	t.Logf("this run again: make faults SEED=%d DURATION=%s TEST_ARGS='-run %s'", r.seed, r.length, t.Name())
 	found := r.do(t)
