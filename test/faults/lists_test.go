@@ -31,7 +31,7 @@ const (
 // TestListsFaults: control and lists are on one server.
 func TestListsFaults(t *testing.T) {
 	t.Parallel()
-	testLists(t, listsOne, FaultKillHolder, FaultFreezePeer, FaultSegments, FaultKillControl, FaultDisk, FaultKillPeer, FaultMemory, FaultFlush, FaultFreeze, FaultLoseHolder, FaultFreezeHolder)
+	testLists(t, listsOne, FaultKillHolder, FaultSegments, FaultKillControl, FaultFreezePeer, FaultDisk, FaultKillPeer, FaultMemory, FaultFlush, FaultFreeze, FaultLoseHolder, FaultFreezeHolder)
 }
 
 // TestListsFaultsSeveral: lists have a server of their own.
@@ -43,7 +43,7 @@ func TestListsFaultsSeveral(t *testing.T) {
 // TestListsFaultsCluster: all is on three masters.
 func TestListsFaultsCluster(t *testing.T) {
 	t.Parallel()
-	testLists(t, listsCluster, FaultFreeze, FaultSegments, FaultKillHolder, FaultFreezePeer, FaultLoseHolder, FaultFlush, FaultDisk, FaultFreezeHolder)
+	testLists(t, listsCluster, FaultFreeze, FaultFreezePeer, FaultSegments, FaultKillHolder, FaultLoseHolder, FaultFlush, FaultDisk, FaultFreezeHolder)
 }
 
 func testLists(t *testing.T, topology string, faults ...string) {
