@@ -129,7 +129,7 @@ e2e: ## the real programs as processes, also driven by a client from npm
 
 .PHONY: faults
 faults: deps-redis ## break a fleet of real processes under load, check the history (SEED=7 DURATION=60s SHORT=1)
-	$(GO) test -C $(FAULTS) -count=1 -v -timeout 15m $(if $(SEED),-run '^Test(Lock|Registry|Lists)?Faults') $(TEST_ARGS) ./...
+	$(GO) test -C $(FAULTS) -count=1 -v -timeout 25m $(if $(SEED),-run '^Test(Lock|Registry|Lists)?Faults') $(TEST_ARGS) ./...
 
 # About 20 minutes: the importer of a list of this size is killed, too.
 .PHONY: faults-lists

@@ -12,7 +12,9 @@
 // checker gets what Redis may have lost then, see [Loss].
 //
 // Processes that hold locks (lockholder) are broken in runs of their own, see [CheckLocks], and so
-// are those that use the registry (registrypeer), see [CheckRegistry].
+// are those that use the registry (registrypeer), see [CheckRegistry]. Replicas that build name
+// lists, and processes that ask them (listspeer), are broken together: a map judges each
+// [ListAnswer].
 //
 // Everything that happens is an Event. Check is a pure function of the history and of what Redis
 // holds at the end, so that its own tests can give it histories in which something went wrong.

@@ -36,6 +36,8 @@ const (
 )
 
 const (
+	// controlServer is how this suite calls the one that replicas know by no name.
+	controlServer = "control"
 	// otherServer is the list server that lists move to and back. It is a server of its own in
 	// listsSeveral alone.
 	otherServer = "other"
@@ -100,6 +102,8 @@ type listTrouble struct {
 
 	what  string
 	peers []string // that may not know
+	// server is the one that is away, of several; empty is any. Versions on others are exact.
+	server string
 }
 
 // listsBed is all that runs.
@@ -322,8 +326,8 @@ func (b *listsBed) call(replica, method, path string, body, into any) listReply 
 
 // broken notes what is broken while do runs. After a loss it is broken until all lists have a new
 // version.
-func (b *listsBed) broken(what string, peers []string, do func()) {
-	t := &listTrouble{span{Clock(), forever}, what, peers}
+func (b *listsBed) broken(what string, peers []string, server string, do func()) {
+	t := &listTrouble{span{Clock(), forever}, what, peers, server}
 	b.mu.Lock()
 	b.troubles = append(b.troubles, t)
 	b.counts["fault: "+what]++
@@ -341,8 +345,8 @@ const (
 	operationHealed = lists.Lease + 20*time.Second
 )
 
-// excused is when a peer may not know; an empty name is for operations.
-func (b *listsBed) excused(peer string) spans {
+// excused is when a peer may not know what is on a server; an empty name is for operations.
+func (b *listsBed) excused(peer, server string) spans {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	var list []span
@@ -350,7 +354,7 @@ func (b *listsBed) excused(peer string) spans {
 		switch {
 		case peer == "":
 			list = append(list, span{t.from, min(t.to, forever-operationHealed) + operationHealed})
-		case slices.Contains(t.peers, peer):
+		case slices.Contains(t.peers, peer) && (t.server == "" || server == "" || t.server == server):
 			list = append(list, span{t.from, min(t.to, forever-healed) + healed})
 		}
 	}
@@ -362,7 +366,7 @@ func (b *listsBed) failed(since time.Duration, format string, args ...any) {
 	b.count("failed operations")
 	text := fmt.Sprintf(format, args...)
 	b.t.Logf("%s: %s", Clock(), text)
-	touched := slices.ContainsFunc(b.excused(""), func(s span) bool { return s.both(span{since, Clock()}).length() > 0 })
+	touched := slices.ContainsFunc(b.excused("", ""), func(s span) bool { return s.both(span{since, Clock()}).length() > 0 })
 	if !touched {
 		b.bad("failed", "%s", text)
 	}

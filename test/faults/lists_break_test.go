@@ -42,8 +42,9 @@ const (
 	fullBytes, fullFor = 4096, 4 * time.Second
 	// longestOutage bounds for how long a server is away.
 	longestOutage = 3 * time.Second
-	// frozenSwitches are those that a frozen peer sleeps through.
-	frozenSwitches = 2
+	// frozenSwitches are those that a frozen peer sleeps through at least, and moreSwitches how many
+	// there can be more: its version may be gone then.
+	frozenSwitches, moreSwitches = 2, 3
 	// lostSegments are how many are deleted at once.
 	lostSegments = 5
 )
@@ -67,30 +68,30 @@ func (b *listsBed) break1(ctx context.Context, what string, random *rand.Rand) {
 		b.breakHolder(ctx, what, random)
 	case FaultDisk:
 		b.awaitBusy(ctx, random)
-		b.broken(what, nil, func() { b.fill(ctx) })
+		b.broken(what, nil, "", func() { b.fill(ctx) })
 	case FaultMemory:
 		b.awaitBusy(ctx, random)
-		b.broken(what, nil, func() {
+		b.broken(what, nil, "", func() {
 			b.memory(b.other(), "1")
 			pause(ctx, fullFor)
 			b.memory(b.other(), "0")
 		})
 	case FaultKillControl, FaultFreeze:
-		b.broken(what, everyone, func() { b.breakServer(ctx, b.servers[0], what == FaultKillControl, random) })
+		b.broken(what, everyone, controlServer, func() { b.breakServer(ctx, b.servers[0], what == FaultKillControl, random) })
 	case FaultKillServer, FaultFreezeServer:
-		b.broken(what, everyone, func() { b.breakServer(ctx, b.other(), what == FaultKillServer, random) })
+		b.broken(what, everyone, otherServer, func() { b.breakServer(ctx, b.other(), what == FaultKillServer, random) })
 	case FaultFlush:
-		b.broken(what, everyone, func() { b.lose(b.works, func() { b.flush(b.servers[0]) }) })
+		b.broken(what, everyone, "", func() { b.lose(b.works, func() { b.flush(b.servers[0]) }) })
 	case FaultFlushServer:
-		b.broken(what, everyone, func() { b.lose(b.works, func() { b.flush(b.other()) }) })
+		b.broken(what, everyone, "", func() { b.lose(b.works, func() { b.flush(b.other()) }) })
 	case FaultSegments:
-		b.broken(what, everyone, func() { b.lose(b.works[:1], func() { b.deleteSegments(b.works[0], random) }) })
+		b.broken(what, everyone, "", func() { b.lose(b.works[:1], func() { b.deleteSegments(b.works[0], random) }) })
 	case FaultFreezePeer:
 		name := everyone[random.IntN(len(everyone))]
-		b.broken(what, []string{name}, func() { b.freezePeer(b.programs[name]) })
+		b.broken(what, []string{name}, "", func() { b.freezePeer(b.programs[name], frozenSwitches+random.IntN(moreSwitches)) })
 	case FaultKillPeer:
 		name := []string{"p1", "p3"}[random.IntN(2)] // p2 waits for a list that a flush may have taken
-		b.broken(what, []string{name}, func() {
+		b.broken(what, []string{name}, "", func() {
 			b.programs[name].kill()
 			b.programs[name].start()
 			b.awaitUp(b.patience())
@@ -128,7 +129,7 @@ func (b *listsBed) breakHolder(ctx context.Context, what string, random *rand.Ra
 	}
 	p := b.programs[op.Holder]
 	over := func() { b.until(lists.Lease+takenUp, func() bool { return w.seen().Op.ID != op.ID }) }
-	b.broken(what, askReplicas(), func() {
+	b.broken(what, askReplicas(), "", func() {
 		switch what {
 		case FaultFreezeHolder:
 			p.signal(syscall.SIGSTOP)
@@ -232,8 +233,8 @@ func (b *listsBed) deleteSegments(w *listWork, random *rand.Rand) {
 	}
 }
 
-// freezePeer freezes a peer until its first list was switched twice.
-func (b *listsBed) freezePeer(p *program) {
+// freezePeer freezes a peer until its first list was switched so often.
+func (b *listsBed) freezePeer(p *program, times int) {
 	w := b.works[0]
 	switches := func() int {
 		w.mu.Lock()
@@ -242,6 +243,6 @@ func (b *listsBed) freezePeer(p *program) {
 	}
 	p.signal(syscall.SIGSTOP)
 	first := switches()
-	b.until(b.patience(), func() bool { return switches() >= first+frozenSwitches })
+	b.until(b.patience(), func() bool { return switches() >= first+times })
 	p.signal(syscall.SIGCONT)
 }

@@ -290,8 +290,8 @@ func (o *listOracle) judgeLife(l *listLife, a *ListAnswer) (wrong string, sure b
 type listJudge struct {
 	checker
 	lists []*listOracle
-	// excused is when a peer may not know.
-	excused map[string]spans
+	// excused is when a peer may not know, by the server of the version that it names.
+	excused func(peer string, a *ListAnswer) spans
 	judged  map[string]int
 }
 
@@ -325,5 +325,5 @@ func (a *ListAnswer) describe(peer string) string {
 
 // mayNotKnow reports whether a fault touches a check.
 func (j *listJudge) mayNotKnow(peer string, a *ListAnswer) bool {
-	return slices.ContainsFunc(j.excused[peer], func(s span) bool { return s.both(span{a.At, a.At + a.Took + 1}).length() > 0 })
+	return slices.ContainsFunc(j.excused(peer, a), func(s span) bool { return s.both(span{a.At, a.At + a.Took + 1}).length() > 0 })
 }

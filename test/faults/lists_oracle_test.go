@@ -72,7 +72,11 @@ func TestListOracle(t *testing.T) {
 
 func TestListJudgeUnknown(t *testing.T) {
 	t.Parallel()
-	j := &listJudge{lists: []*listOracle{newTestOracle(t)}, excused: map[string]spans{"p1": {{2 * time.Second, 3 * time.Second}}}, judged: map[string]int{}}
+	excused := map[string]spans{"p1": {{2 * time.Second, 3 * time.Second}}}
+	j := &listJudge{
+		lists: []*listOracle{newTestOracle(t)}, judged: map[string]int{},
+		excused: func(peer string, _ *ListAnswer) spans { return excused[peer] },
+	}
 	for _, at := range []time.Duration{time.Second, 2500 * time.Millisecond, 4 * time.Second} {
 		j.answer("p1", &ListAnswer{At: at, Took: 10 * time.Millisecond})
 	}
