@@ -67,7 +67,7 @@ func testListServerAway(t *testing.T, by func(*rig) *rig) {
 	r.edit("vip", add("edited"), drop(members[9]))
 	c := r.open(func(cfg *Config) { cfg.Deadline = DefaultDeadline })
 	patient := r.open()
-	l, other, slow := c.List("vip"), c.List("other"), patient.List("vip")
+	l, other, slow := c.List("vip"), patient.List("other"), patient.List("vip")
 	for _, l := range []*List{l, other, slow} {
 		r.ready(l)
 	}
