@@ -23,30 +23,29 @@ type askKey struct {
 // ask is one id that Redis is asked for.
 type ask struct {
 	question question
-	done     chan struct{} // closed once found is there
+	done     chan struct{} // of all asks of a call; closed once found is there
 	found    found
 }
 
-// join is the check of an id; nil is that there are too many. mine says that the caller must have
-// it answered.
-func (a *asks) join(b *build, q question) (one *ask, mine bool) {
+// join is the check of the id of own, which may be another one that is under way; nil is that there
+// are too many. If it is own, the caller must have it answered.
+func (a *asks) join(b *build, own *ask) *ask {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	key := askKey{b, q.id}
-	if one = a.pending[key]; one != nil {
-		return one, false
+	key := askKey{b, own.question.id}
+	if one := a.pending[key]; one != nil {
+		return one
 	}
 	if len(a.pending) >= askLimit {
-		return nil, false
+		return nil
 	}
-	one = &ask{question: q, done: make(chan struct{})}
-	a.pending[key] = one
-	return one, true
+	a.pending[key] = own
+	return own
 }
 
-// answer asks Redis for ids of one list, and ends their checks. The deadline is the client's own: a
-// caller that goes away must not end the checks of others.
-func (c *Client) answer(p *picture, list string, all []*ask) {
+// answer asks Redis for ids of one list, and ends their checks by closing done. The deadline is the
+// client's own: a caller that goes away must not end the checks of others.
+func (c *Client) answer(p *picture, list string, all []*ask, done chan struct{}) {
 	ctx, cancel := context.WithTimeout(c.ctx, c.cfg.Deadline)
 	defer cancel()
 	questions := make([]question, len(all))
@@ -73,9 +72,7 @@ func (c *Client) answer(p *picture, list string, all []*ask) {
 		delete(c.asks.pending, askKey{p.build, one.question.id})
 	}
 	c.asks.mu.Unlock()
-	for _, one := range all {
-		close(one.done)
-	}
+	close(done)
 }
 
 // undecided is an answer that still has neither verdict nor reason.

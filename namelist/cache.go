@@ -21,13 +21,14 @@ type cache struct {
 	mu    sync.Mutex
 	bytes int64 // guarded by mu
 	hand  int   // guarded by mu; the set that next gives an entry when bytes are short
+	way   int   // guarded by mu; the way where the last search for an unused entry ended
 }
 
-// cacheSet is four entries. tags are their hashes, so that a read seldom touches an entry in vain.
+// cacheSet is four entries, and one line of the processor's cache. tags are their hashes, so that a
+// read seldom touches an entry in vain.
 type cacheSet struct {
 	tags    [cacheWays]atomic.Uint64
 	entries [cacheWays]atomic.Pointer[cached]
-	hand    int // guarded by cache.mu
 }
 
 // cached is an entry; but for used it is immutable.
@@ -78,12 +79,12 @@ func (c *cache) put(b *build, hash uint64, id string, e entry) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	set := &c.sets[hash&uint64(len(c.sets)-1)]
-	way := set.victim(hash, b, id)
+	way := c.victim(set, hash, b, id)
 	c.drop(set, way)
 	c.bytes += added.bytes()
 	for c.bytes > c.limit && c.hand < 2*len(c.sets) {
 		other := &c.sets[c.hand%len(c.sets)]
-		c.drop(other, other.victim(0, nil, ""))
+		c.drop(other, c.victim(other, 0, nil, ""))
 		c.hand++
 	}
 	c.hand %= len(c.sets)
@@ -92,8 +93,8 @@ func (c *cache) put(b *build, hash uint64, id string, e entry) {
 }
 
 // victim is the way of the same id, a free one, or the first that was not used since the hand
-// passed.
-func (s *cacheSet) victim(hash uint64, b *build, id string) int {
+// passed. The caller holds mu.
+func (c *cache) victim(s *cacheSet, hash uint64, b *build, id string) int {
 	free := -1
 	for i := range cacheWays {
 		at := s.entries[i].Load()
@@ -107,9 +108,9 @@ func (s *cacheSet) victim(hash uint64, b *build, id string) int {
 		return free
 	}
 	for {
-		s.hand = (s.hand + 1) % cacheWays
-		if at := s.entries[s.hand].Load(); at == nil || !at.used.Swap(false) {
-			return s.hand
+		c.way = (c.way + 1) % cacheWays
+		if at := s.entries[c.way].Load(); at == nil || !at.used.Swap(false) {
+			return c.way
 		}
 	}
 }

@@ -93,11 +93,12 @@ func (l *List) remote(ctx context.Context, p *picture, id string, q question) An
 
 func (l *List) ask(ctx context.Context, p *picture, q question) Answer {
 	a := p.undecided()
-	one, mine := l.client.asks.join(p.build, q)
+	own := &ask{question: q, done: make(chan struct{})}
+	one := l.client.asks.join(p.build, own)
 	switch {
 	case one == nil:
 		a.Reason = ReasonOverloaded
-	case mine && !l.client.spawn(func() { l.client.answer(p, l.name, []*ask{one}) }):
+	case one == own && !l.client.spawn(func() { l.client.answer(p, l.name, []*ask{own}, own.done) }):
 		a.Reason = ReasonNotLoaded
 	default:
 		p.take(ctx, &a, one)
@@ -116,6 +117,8 @@ func (l *List) CheckAll(ctx context.Context, ids []string) []Answer {
 	}
 	var before, now []waiting
 	var mine []*ask
+	var own []ask // where asks of this call come from
+	done := make(chan struct{})
 	take := func(all []waiting) {
 		for _, w := range all {
 			p.take(ctx, &answers[w.at], w.ask)
@@ -123,26 +126,32 @@ func (l *List) CheckAll(ctx context.Context, ids []string) []Answer {
 	}
 	send := func() {
 		if len(mine) > 0 {
-			all := mine
-			if !l.client.spawn(func() { l.client.answer(p, l.name, all) }) {
+			all, ended := mine, done
+			if !l.client.spawn(func() { l.client.answer(p, l.name, all, ended) }) {
 				ctx = l.client.ctx // which has ended
 			}
+			done = make(chan struct{})
 		}
 		take(before)
-		before, now, mine = now, nil, nil
+		before, now, mine, own = now, nil, nil, nil
 	}
 	for i, id := range ids {
 		q, open := p.look(&answers[i], l.client.cache, id)
 		if !open {
 			continue
 		}
-		one, isMine := l.client.asks.join(p.build, q)
+		if len(own) == cap(own) { // pointers to those before stay
+			own = make([]ask, 0, min(batch, len(ids)-i))
+		}
+		own = append(own, ask{question: q, done: done})
+		last := &own[len(own)-1]
+		one := l.client.asks.join(p.build, last)
 		if one == nil {
 			answers[i].Reason = ReasonOverloaded
 			continue
 		}
 		now = append(now, waiting{i, one})
-		if isMine {
+		if one == last {
 			mine = append(mine, one)
 		}
 		if len(now) == batch {

@@ -45,6 +45,16 @@ func SegmentKey(prefix, list string, version int64, segment uint32) string {
 	return dataKey(prefix, list, version, strconv.FormatUint(uint64(segment), 10)+"}")
 }
 
+// SegmentKeys is SegmentKey for many segments of one version. It is not safe for concurrent use.
+func SegmentKeys(prefix, list string, version int64) func(segment uint32) string {
+	name := []byte(dataKey(prefix, list, version, ""))
+	stem := len(name)
+	return func(segment uint32) string {
+		name = append(strconv.AppendUint(name[:stem], uint64(segment), 10), '}')
+		return string(name)
+	}
+}
+
 // BlockKey names a block of a version's filter on a list server.
 func BlockKey(prefix, list string, version int64, block uint32) string {
 	return dataKey(prefix, list, version, "f"+strconv.FormatUint(uint64(block), 10)+"}")

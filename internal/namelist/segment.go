@@ -35,9 +35,9 @@ type ListFound struct {
 // hashes are those of the ids.
 func Ask(ctx context.Context, server rueidis.Client, prefix, list string, v *Version, ids []string, hashes []uint64) []ListFound {
 	out, cmds := make([]ListFound, len(ids)), make(rueidis.Commands, len(ids))
+	key := SegmentKeys(prefix, list, v.Number)
 	for i, id := range ids {
-		key := SegmentKey(prefix, list, v.Number, form.Segment(hashes[i], v.Segments))
-		cmds[i] = server.B().Hmget().Key(key).Field("", id).Build()
+		cmds[i] = server.B().Hmget().Key(key(form.Segment(hashes[i], v.Segments))).Field("", id).Build()
 	}
 	for i, result := range server.DoMulti(ctx, cmds...) {
 		out[i] = readFound(result, v.Build)
