@@ -58,9 +58,9 @@ const byHTTP = "-url"
 
 // listPeers are the peers and their flags.
 var listPeers = map[string][]string{
-	"p1": nil,
+	"p1": {"-snapshots", "snapshots"},
 	"p2": {"-max-bytes", strconv.Itoa(namelist.MinMaxBytes), "-load", ballast},
-	"p3": {"-snapshots", "snapshots"},
+	"p3": {byHTTP},
 }
 
 // askReplicas are the peers that may not know while a replica is broken.
