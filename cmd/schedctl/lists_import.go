@@ -115,6 +115,9 @@ func (c *listsImportCmd) ask(a *app, method, path string, query url.Values, cont
 		if parsed != nil {
 			return parsed
 		}
+		if a.api.base.Scheme == "https" && home.base.Scheme != "https" {
+			return fmt.Errorf("the upload is on the replica at %s, which has no https as %s does, so neither token nor file goes there: set advertise of that replica to https, or name it in --server", c.home, a.api.base)
+		}
 		a.api.close()
 		a.api, c.home = home, ""
 		err = a.api.call(a.ctx, method, path, query, content, 0, out)

@@ -138,3 +138,23 @@ func TestListsImportFollowsItsReplica(t *testing.T) {
 	id := strings.Fields(strings.Split(ctl("uploads", "ls", "vip").expect(t, exitOK).out, "\n")[1])[0]
 	ctl("import", "vip", "/dev/null", "--upload", id).expect(t, exitFailure, "http://"+addr)
 }
+
+// TestListsImportStaysEncrypted: what was to go by https goes to no replica in clear text.
+func TestListsImportStaysEncrypted(t *testing.T) {
+	t.Parallel()
+	plain := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { t.Error("it was asked in clear text") }))
+	t.Cleanup(plain.Close)
+	front := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.WriteHeader(http.StatusNotFound)
+		_, _ = w.Write([]byte(`{"code":"not_found","field":"upload","message":"elsewhere"}`))
+	}))
+	t.Cleanup(front.Close)
+	client, err := newAPIClient(front.URL, "secret")
+	must(t, err)
+	client.http = front.Client()
+	a := &app{environment: &environment{ctx: t.Context()}, api: client, token: "secret"}
+	c := &listsImportCmd{home: plain.URL}
+	if err := c.ask(a, http.MethodGet, uploadPath("u"), nil, nil, nil); err == nil || !strings.Contains(err.Error(), "neither token nor file goes there") {
+		t.Error(err)
+	}
+}
