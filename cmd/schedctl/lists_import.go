@@ -168,10 +168,13 @@ func (c *listsImportCmd) same(file *os.File, u *operator.ListUpload) error {
 
 // report says what became of the upload.
 func (c *listsImportCmd) report(a *app, u *operator.ListUpload) error {
+	say := a.println
 	if a.json {
-		return a.printJSON(u)
-	}
-	if u.Report != nil {
+		if err := a.printJSON(u); err != nil {
+			return err
+		}
+		say = func(string, ...any) error { return nil }
+	} else if u.Report != nil {
 		for i, r := range u.Report.Rejects {
 			if i == 10 {
 				a.warn("and %d more; `schedctl lists rejects %s --upload %s` has the first %d", u.Report.Rejected-10, c.List, u.ID, build.MaxRejects)
@@ -183,25 +186,32 @@ func (c *listsImportCmd) report(a *app, u *operator.ListUpload) error {
 	if u.State != manage.Ready {
 		return fmt.Errorf("the import failed: %s", u.Why)
 	}
-	err := a.println("version %d of list %s is ready: %d ids of %d lines, %d duplicates, %d rejected",
-		u.Version.Number, c.List, u.Version.Count, u.Report.Lines, u.Report.Duplicates, u.Report.Rejected)
-	switch {
-	case err != nil:
+	n := u.Version.Number
+	if err := say("version %d of list %s is ready: %d ids of %d lines, %d duplicates, %d rejected",
+		n, c.List, u.Version.Count, u.Report.Lines, u.Report.Duplicates, u.Report.Rejected); err != nil {
 		return err
-	case u.Version.Doubt != "":
-		return a.println("it does not serve: %s; `schedctl lists accept %s %d`, then `schedctl lists switch %s %d`",
-			u.Version.Doubt, c.List, u.Version.Number, c.List, u.Version.Number)
-	case !u.Switch:
-		return a.println("it does not serve yet: `schedctl lists switch %s %d`", c.List, u.Version.Number)
 	}
-	l, err := a.awaitSwitched(c.path(), u.Version.Number)
+	idle := ""
+	switch {
+	case u.Version.Doubt != "":
+		idle = fmt.Sprintf("it does not serve: %s; `schedctl lists accept %s %d`, then `schedctl lists switch %s %d`", u.Version.Doubt, c.List, n, c.List, n)
+	case !u.Switch:
+		idle = fmt.Sprintf("it does not serve yet: `schedctl lists switch %s %d`", c.List, n)
+	}
+	switch {
+	case idle != "" && (c.Switch || u.Switch): // with --upload alone the upload still asks for it
+		return errors.New(idle)
+	case idle != "":
+		return say("%s", idle)
+	}
+	l, err := a.awaitSwitched(c.path(), n)
 	if err != nil {
 		return err
 	}
-	if l.Serving == nil || l.Serving.Number != u.Version.Number {
-		return fmt.Errorf("list %s did not switch to version %d: `schedctl lists show %s` and the replica's log say why", c.List, u.Version.Number, c.List)
+	if l.Serving == nil || l.Serving.Number != n {
+		return fmt.Errorf("list %s did not switch to version %d: `schedctl lists show %s` and the replica's log say why", c.List, n, c.List)
 	}
-	return a.println("it serves")
+	return say("it serves")
 }
 
 // awaitSwitched waits for the switch that the replica begins by itself.
@@ -211,7 +221,7 @@ func (a *app) awaitSwitched(path string, version int64) (l operator.NameList, er
 		if err := a.call(http.MethodGet, path, nil, nil, &l); err != nil {
 			return l, err
 		}
-		if l.Serving != nil && l.Serving.Number == version {
+		if l.Serving != nil && l.Serving.Number >= version { // a later one was quicker
 			return l, nil
 		}
 		if err := a.pause(); err != nil {

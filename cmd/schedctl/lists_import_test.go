@@ -158,3 +158,15 @@ func TestListsImportStaysEncrypted(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// TestListsImportWithoutItsSwitch: an import that was to switch, and did not, has failed.
+func TestListsImportWithoutItsSwitch(t *testing.T) {
+	t.Parallel()
+	l := start(t)
+	l.ctl(t, "lists", "apply", "vip").expect(t, exitOK)
+	file := listFile(t, "vip.csv", "a\nb,soon\n")
+	l.ctl(t, "lists", "import", "vip", file).expect(t, exitOK, "it does not serve: 1 lines were rejected")
+	l.ctl(t, "lists", "import", "vip", file, "--switch").expect(t, exitFailure, "version 2 of list vip is ready", "it does not serve: 1 lines were rejected")
+	l.ctl(t, "lists", "import", "vip", file, "--switch", "-o", "json").expect(t, exitFailure, `"state": "ready"`, "it does not serve")
+	l.ctl(t, "lists", "import", "vip", listFile(t, "fine.csv", "a\n"), "-o", "json").expect(t, exitOK)
+}
