@@ -245,8 +245,10 @@ func (c *listsSwitchCmd) awaitClients(a *app) error {
 // listPause is between two questions for what goes on.
 const listPause = 200 * time.Millisecond
 
-func (a *app) pause() error {
-	timer := time.NewTimer(listPause)
+func (a *app) pause() error { return a.rest(listPause) }
+
+func (a *app) rest(d time.Duration) error {
+	timer := time.NewTimer(d)
 	defer timer.Stop()
 	select {
 	case <-a.ctx.Done():

@@ -45,11 +45,10 @@ func (c *listsImportCmd) Run(a *app) (err error) {
 	if err != nil {
 		return err
 	}
-	defer func() {
-		if a.ctx.Err() != nil {
-			a.warn("interrupted; for a day this goes on: schedctl lists import %s %s --upload %s", c.List, c.File, u.ID)
-		}
-	}()
+	if err := c.same(file, u); err != nil {
+		return err
+	}
+	defer func() { err = c.left(a, u, err) }()
 	if u.State == manage.Open {
 		if err := c.send(a, file, u); err != nil {
 			return err
@@ -69,6 +68,28 @@ func (c *listsImportCmd) Run(a *app) (err error) {
 	}
 	a.progress("", 0, 0)
 	return c.report(a, u)
+}
+
+// left adds to the error of an import what goes on without it, and how to follow that.
+func (c *listsImportCmd) left(a *app, u *operator.ListUpload, err error) error {
+	resume := fmt.Sprintf("schedctl %slists import %s %s --upload %s", a.flags, quoted(c.List), quoted(c.File), u.ID)
+	hint := ""
+	switch {
+	case err == nil:
+		return nil
+	case u.State == manage.Open:
+		hint = "for a day this goes on: " + resume
+	case u.State == manage.Building && u.Switch:
+		hint = fmt.Sprintf("the replica goes on with the build, and will switch; `schedctl lists cancel %s` ends it, and this waits for it: %s", c.List, resume)
+	case u.State == manage.Building:
+		hint = fmt.Sprintf("the replica goes on with the build; `schedctl lists cancel %s` ends it, and this waits for it: %s", c.List, resume)
+	default:
+		return err
+	}
+	if a.ctx.Err() != nil {
+		return exitError{exitFailure, errors.New("interrupted; " + hint)}
+	}
+	return fmt.Errorf("%w\n%s", err, hint)
 }
 
 func uploadPath(id string) string { return "/v1/list-uploads/" + escaped(id) }
@@ -106,9 +127,26 @@ func (c *listsImportCmd) open(a *app) (*operator.ListUpload, error) {
 	return &u, err
 }
 
-// ask calls the replica that has the upload. Another one answers that it is not there: then the
-// replica is asked that opened it. --upload does not say which one to trust with the token.
+// repeats is how often a request of an import is sent again when there is no connection.
+const repeats = 3
+
+// ask calls the replica that has the upload, with what can be repeated.
 func (c *listsImportCmd) ask(a *app, method, path string, query url.Values, content []byte, out any) error {
+	for n := range repeats {
+		err := c.askOnce(a, method, path, query, content, out)
+		if !errors.As(err, new(*unreachableError)) || a.ctx.Err() != nil {
+			return explain(err)
+		}
+		if err := a.rest(listPause << (2 * n)); err != nil {
+			return err
+		}
+	}
+	return explain(c.askOnce(a, method, path, query, content, out))
+}
+
+// askOnce follows the upload: where a replica answers that it is not there, the one is asked that
+// opened it. --upload does not say which one to trust with the token.
+func (c *listsImportCmd) askOnce(a *app, method, path string, query url.Values, content []byte, out any) error {
 	err := a.api.call(a.ctx, method, path, query, content, 0, out)
 	if e, ok := errors.AsType[*freeslot.Error](err); ok && e.Code == freeslot.CodeNotFound && e.Field == "upload" && c.home != "" {
 		home, parsed := newAPIClient(c.home, a.token)
@@ -122,16 +160,13 @@ func (c *listsImportCmd) ask(a *app, method, path string, query url.Values, cont
 		a.api, c.home = home, ""
 		err = a.api.call(a.ctx, method, path, query, content, 0, out)
 	}
-	return explain(err)
+	return err
 }
 
 // send sends what the upload does not have yet, and ends it.
 func (c *listsImportCmd) send(a *app, file *os.File, u *operator.ListUpload) error {
 	info, err := file.Stat()
 	if err != nil {
-		return err
-	}
-	if err := c.same(file, u); err != nil {
 		return err
 	}
 	buffer := make([]byte, chunk)
@@ -153,14 +188,17 @@ func (c *listsImportCmd) send(a *app, file *os.File, u *operator.ListUpload) err
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// same compares the begin of the file with what the upload has.
+// same compares the file with what the upload has: the begin of it, and all once it is committed.
 func (c *listsImportCmd) same(file *os.File, u *operator.ListUpload) error {
-	sum := crc32.New(castagnoli)
-	n, err := io.Copy(sum, io.NewSectionReader(file, 0, u.Bytes))
+	sum, part := crc32.New(castagnoli), io.Reader(io.NewSectionReader(file, 0, u.Bytes))
+	if u.State != manage.Open {
+		part = file
+	}
+	n, err := io.Copy(sum, part)
 	if err != nil {
 		return fmt.Errorf("read %s: %w", c.File, err)
 	}
-	if n < u.Bytes || sum.Sum32() != u.Sum {
+	if n != u.Bytes || sum.Sum32() != u.Sum {
 		return fmt.Errorf("%s is not the file whose first %d bytes upload %s has: import it without --upload", c.File, u.Bytes, u.ID)
 	}
 	return nil

@@ -80,7 +80,7 @@ func TestListsImportGoesOn(t *testing.T) {
 	if code := cmd.ProcessState.ExitCode(); code != exitFailure {
 		t.Errorf("exit code %d", code)
 	}
-	found := regexp.MustCompile(`this goes on: schedctl (lists import vip \S+ --upload (\S+))`).FindStringSubmatch(stderr.String())
+	found := regexp.MustCompile(`this goes on: schedctl (--server \S+ lists import vip \S+ --upload (\S+))`).FindStringSubmatch(stderr.String())
 	if found == nil {
 		t.Fatal(stderr.String())
 	}
@@ -92,7 +92,11 @@ func TestListsImportGoesOn(t *testing.T) {
 	if u.Bytes < chunk {
 		t.Errorf("the upload has %d bytes, expected those of the first chunk", u.Bytes)
 	}
-	command(t, "", append([]string{"--server", proxy}, strings.Fields(found[1])...)...).expect(t, exitOK, "it serves")
+	command(t, "", strings.Fields(found[1])...).expect(t, exitOK, "it serves")
+	command(t, "", strings.Fields(found[1])...).expect(t, exitOK, "it serves")
+	for _, other := range []string{changed, listFile(t, "vip.txt", text+"more\n")} {
+		l.ctl(t, "lists", "import", "vip", other, "--upload", found[2]).expect(t, exitFailure, "is not the file whose first")
+	}
 	if got := puts.Load(); got != 3 && u.Bytes == chunk {
 		t.Errorf("%d chunks were sent, expected the first, the one that was cut, and that again", got)
 	}
@@ -169,4 +173,45 @@ func TestListsImportWithoutItsSwitch(t *testing.T) {
 	l.ctl(t, "lists", "import", "vip", file, "--switch").expect(t, exitFailure, "version 2 of list vip is ready", "it does not serve: 1 lines were rejected")
 	l.ctl(t, "lists", "import", "vip", file, "--switch", "-o", "json").expect(t, exitFailure, `"state": "ready"`, "it does not serve")
 	l.ctl(t, "lists", "import", "vip", listFile(t, "fine.csv", "a\n"), "-o", "json").expect(t, exitOK)
+}
+
+// TestListsImportRepeats: a connection that breaks is made again, a few times; then the import says
+// how it goes on.
+func TestListsImportRepeats(t *testing.T) {
+	t.Parallel()
+	l := start(t)
+	l.ctl(t, "lists", "apply", "vip").expect(t, exitOK)
+	file := listFile(t, "it's vip.txt", "a\n")
+	var left atomic.Int64
+	left.Store(repeats + 1)
+	proxy := before(t, func(*http.Request) string { return l.server.Addr() }, func(r *http.Request) {
+		if r.Method == http.MethodPut && left.Add(-1) >= 0 {
+			panic(http.ErrAbortHandler)
+		}
+	})
+	failed := command(t, "", "--server", proxy, "lists", "import", "vip", file)
+	failed.expect(t, exitFailure, "cannot reach the scheduler", "for a day this goes on: schedctl --server "+proxy+" lists import vip "+quoted(file)+" --upload ")
+	left.Store(2)
+	id := failed.err[strings.LastIndex(failed.err, " ")+1:]
+	command(t, "", "--server", proxy, "lists", "import", "vip", file, "--upload", strings.TrimSpace(id)).expect(t, exitOK, "version 1 of list vip is ready")
+}
+
+// TestListsImportInterruptedInTheBuild: the build does not end with the command.
+func TestListsImportInterruptedInTheBuild(t *testing.T) {
+	t.Parallel()
+	l := start(t)
+	l.ctl(t, "lists", "apply", "vip").expect(t, exitOK)
+	ctx, interrupt := context.WithCancel(t.Context())
+	proxy := before(t, func(*http.Request) string { return l.server.Addr() }, func(r *http.Request) {
+		if r.Method == http.MethodGet {
+			interrupt()
+			<-r.Context().Done()
+		}
+	})
+	var out buffer
+	code := run([]string{"--server", proxy, "lists", "import", "vip", listFile(t, "vip.txt", "a\n"), "--switch"}, &environment{ctx: ctx, out: &out, err: &out})
+	result{code, "", out.String()}.expect(t, exitFailure, "the replica goes on with the build, and will switch; `schedctl lists cancel vip` ends it")
+	if strings.Contains(out.String(), "jobs") {
+		t.Error(out.String())
+	}
 }

@@ -162,6 +162,11 @@ func run(args []string, env *environment) (code int) {
 	}
 	a, err := cmds.app(env)
 	if err == nil {
+		for _, p := range ctx.Path {
+			if f := p.Flag; f != nil && (f.Name == "server" || f.Name == "token-file") {
+				a.flags += fmt.Sprintf("--%s %s ", f.Name, quoted(f.Target.String()))
+			}
+		}
 		err = ctx.Run(a)
 		a.api.close()
 	}
@@ -228,6 +233,8 @@ type app struct {
 	api   *apiClient
 	json  bool
 	token string
+	// flags are those global ones of the command line that a command to go on with needs, too.
+	flags string
 	// awaited is the id of the job that the command waits for.
 	awaited atomic.Pointer[string]
 }
