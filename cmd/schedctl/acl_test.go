@@ -60,7 +60,7 @@ func TestACLPrints(t *testing.T) {
 		{"--role lock --namespace n", "--namespace is for --role registry"},
 		{"--role registry --namespace a:b", "is no name"},
 		{"--role lock --list vip", "--list is for --role list-reader"},
-		{"--role list-reader --list vip_2", "--list has '_' at position 3"},
+		{"--role list-reader --list vip_2", "--list is \"vip_2\", expected 1 to 64 characters of A-Z a-z 0-9 . -, beginning with a letter or digit"},
 		{"--role replica --node n", "--node is for --role agent"},
 		{"--role agent --node n --node m --user u", "--user names one user"},
 		{"--role agent --format aclfile", "--format aclfile needs --password-file"},

@@ -88,11 +88,8 @@ func DataKeys(prefix, list string) string {
 // ValidateName checks the name of a list: one that [freeslot.ValidateName] takes, without '_', so
 // that an ACL pattern for one list matches no other. The error names field.
 func ValidateName(field, name string) error {
-	if err := freeslot.ValidateName(field, name); err != nil {
-		return err
-	}
-	if i := strings.IndexByte(name, '_'); i >= 0 {
-		return freeslot.Invalid(field, "has '_' at position %d, which names of lists cannot have", i)
+	if freeslot.ValidateName(field, name) != nil || strings.Contains(name, "_") {
+		return freeslot.Invalid(field, "is %.64q, expected 1 to 64 characters of A-Z a-z 0-9 . -, beginning with a letter or digit", name)
 	}
 	return nil
 }
