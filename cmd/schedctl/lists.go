@@ -77,16 +77,24 @@ func (c *listsLsCmd) Run(a *app) error {
 	if a.json {
 		return a.printJSON(all)
 	}
-	rows := [][]string{{"LIST", "STATE", "VERSION", "IDS", "EDITS", "REVISION", "OPERATION"}}
+	rows := [][]string{{"LIST", "STATE", "VERSION", "IDS", "EDITS", "REVISION", "EXPIRES", "OPERATION"}}
 	for i := range all {
 		l := &all[i]
 		version, count := "-", "-"
 		if l.Serving != nil {
 			version, count = fmt.Sprint(l.Serving.Number), fmt.Sprint(l.Serving.Count)
 		}
-		rows = append(rows, []string{l.Name, string(l.State), version, count, fmt.Sprint(l.Edits), fmt.Sprint(l.Revision), operationText(l.Operation)})
+		rows = append(rows, []string{l.Name, string(l.State), version, count, fmt.Sprint(l.Edits), fmt.Sprint(l.Revision), endText(l.ExpiresMS), operationText(l.Operation)})
 	}
 	return table(a.out, rows)
+}
+
+// endText is when the whole list ends, or ended: that answers no id any more.
+func endText(ms int64) string {
+	if ms != 0 && ms <= time.Now().UnixMilli() {
+		return "ended " + clock(ms)
+	}
+	return clock(ms)
 }
 
 func operationText(op *operator.ListOperation) string {
@@ -119,8 +127,8 @@ func (c *listsShowCmd) Run(a *app) error {
 		}{l, v})
 	}
 	err := table(a.out, [][]string{
-		{"LIST", "STATE", "REVISION", "EDITS", "FORM", "FILTER", "SERVER", "OPERATION"},
-		{l.Name, string(l.State), fmt.Sprint(l.Revision), fmt.Sprint(l.Edits), l.Form, l.Filter, dash(l.Server), operationText(l.Operation)},
+		{"LIST", "STATE", "REVISION", "EDITS", "FORM", "FILTER", "SERVER", "EXPIRES", "OPERATION"},
+		{l.Name, string(l.State), fmt.Sprint(l.Revision), fmt.Sprint(l.Edits), l.Form, l.Filter, dash(l.Server), endText(l.ExpiresMS), operationText(l.Operation)},
 	})
 	if err != nil || len(v.Versions) == 0 {
 		return err

@@ -121,6 +121,19 @@ func TestListsViews(t *testing.T) {
 	}
 }
 
+// TestListsShowTheirEnd: a list that has ended does not look like one that serves.
+func TestListsShowTheirEnd(t *testing.T) {
+	t.Parallel()
+	l := start(t)
+	l.ctl(t, "lists", "apply", "vip", "--expires", "1s").expect(t, exitOK)
+	l.ctl(t, "lists", "apply", "other", "--expires", "1000h").expect(t, exitOK)
+	day := time.Now().Add(1000 * time.Hour).Format("  2006-01-02")
+	l.ctl(t, "lists", "show", "other").expect(t, exitOK, "EXPIRES", day)
+	time.Sleep(time.Second)
+	l.ctl(t, "lists", "show", "vip").expect(t, exitOK, "ended 20")
+	l.ctl(t, "lists", "ls").expect(t, exitOK, "EXPIRES", "ended 20", day)
+}
+
 // TestListsExportIsWholeOrNothing: what was cut or refused leaves no file, and no half one.
 func TestListsExportIsWholeOrNothing(t *testing.T) {
 	t.Parallel()
