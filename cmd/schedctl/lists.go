@@ -289,7 +289,8 @@ type listsAcceptCmd struct {
 
 // Run accepts a version.
 func (c *listsAcceptCmd) Run(a *app) error {
-	return a.call(http.MethodPost, c.version(c.Version)+"/accept", nil, nil, nil)
+	return a.done(a.call(http.MethodPost, c.version(c.Version)+"/accept", nil, nil, nil),
+		"version %d of list %s is accepted: `schedctl lists switch %s %d`", c.Version, c.List, c.List, c.Version)
 }
 
 // editFlags are the flags of the commands add and remove.
@@ -406,6 +407,14 @@ func (c *listsVerifyCmd) Run(a *app) error {
 	return a.println("version %d of list %s is whole: %d ids", c.Version, c.List, out.Count)
 }
 
+// done says what a command without an answer has done. Programs have its exit code.
+func (a *app) done(err error, format string, args ...any) error {
+	if err != nil || a.json {
+		return err
+	}
+	return a.println(format, args...)
+}
+
 // startFlags are the flags of commands that begin an operation and do not wait for its end.
 type startFlags struct {
 	oneList
@@ -444,14 +453,14 @@ type listsFreezeCmd struct{ startFlags }
 
 // Run freezes a list.
 func (c *listsFreezeCmd) Run(a *app) error {
-	return a.call(http.MethodPost, c.path()+"/freeze", nil, operator.WhyRequest{ByWhom: c.by()}, nil)
+	return a.done(a.call(http.MethodPost, c.path()+"/freeze", nil, operator.WhyRequest{ByWhom: c.by()}, nil), "list %s is frozen", c.List)
 }
 
 type listsUnfreezeCmd struct{ oneList }
 
 // Run takes a freeze back.
 func (c *listsUnfreezeCmd) Run(a *app) error {
-	return a.call(http.MethodPost, c.path()+"/unfreeze", nil, nil, nil)
+	return a.done(a.call(http.MethodPost, c.path()+"/unfreeze", nil, nil, nil), "list %s can change again", c.List)
 }
 
 type listsCancelCmd struct{ startFlags }
@@ -465,7 +474,8 @@ func (c *listsCancelCmd) Run(a *app) error {
 	if l.Operation == nil {
 		return fmt.Errorf("nothing runs on list %s", c.List)
 	}
-	return a.call(http.MethodPost, c.path()+"/cancel", nil, operator.CancelRequest{Operation: l.Operation.ID, ByWhom: c.by()}, nil)
+	body := operator.CancelRequest{Operation: l.Operation.ID, ByWhom: c.by()}
+	return a.done(a.call(http.MethodPost, c.path()+"/cancel", nil, body, nil), "%s of list %s is cancelled", l.Operation.Kind, c.List)
 }
 
 type listsGCCmd struct {
@@ -550,5 +560,5 @@ func (c *listsRmCmd) Run(a *app) error {
 	for _, left := range out.Left {
 		a.warn("keys of list %s stay: %s", c.List, left)
 	}
-	return nil
+	return a.done(nil, "list %s is deleted: clients answer unknown from now on", c.List)
 }

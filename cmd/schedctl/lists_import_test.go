@@ -88,7 +88,7 @@ func TestListsImportGoesOn(t *testing.T) {
 	l.ctl(t, "lists", "import", "vip", changed, "--upload", found[2]).expect(t, exitFailure, "is not the file whose first")
 	l.ctl(t, "lists", "import", "other", file, "--upload", found[2]).expect(t, exitUsage, "is of list vip")
 	var u operator.ListUpload
-	must(t, json.Unmarshal([]byte(l.ctl(t, "lists", "uploads", "show", found[2]).expect(t, exitOK).out), &u))
+	must(t, json.Unmarshal([]byte(l.ctl(t, "lists", "uploads", "show", found[2], "-o", "json").expect(t, exitOK).out), &u))
 	if u.Bytes < chunk {
 		t.Errorf("the upload has %d bytes, expected those of the first chunk", u.Bytes)
 	}

@@ -106,7 +106,7 @@ type sessionCancelCmd struct{ oneSession }
 
 // Run cancels a session.
 func (c *sessionCancelCmd) Run(a *app) error {
-	return a.call(http.MethodDelete, c.path(), nil, nil, nil)
+	return a.done(a.call(http.MethodDelete, c.path(), nil, nil, nil), "session %s of list %s is cancelled", c.Session, c.List)
 }
 
 type listsUploadsCmd struct {
@@ -148,20 +148,46 @@ type oneUpload struct {
 
 type uploadsShowCmd struct{ oneUpload }
 
-// Run shows an upload, as JSON: it is for programs, too.
+// Run shows an upload.
 func (c *uploadsShowCmd) Run(a *app) error {
 	var out operator.ListUpload
 	if err := a.call(http.MethodGet, uploadPath(c.Upload), nil, nil, &out); err != nil {
 		return err
 	}
-	return a.printJSON(out)
+	if a.json {
+		return a.printJSON(out)
+	}
+	rows := [][]string{
+		{"upload", out.ID},
+		{"list", out.List},
+		{"state", string(out.State)},
+		{"why", dash(out.Why)},
+		{"mode", string(out.Mode)},
+		{"format", string(out.Format)},
+		{"switch", strconv.FormatBool(out.Switch)},
+		{"by", dash(out.By.Author)},
+		{"note", dash(out.By.Note)},
+		{"bytes", strconv.FormatInt(out.Bytes, 10)},
+		{"touched", clock(out.Touched.UnixMilli())},
+		{"replica", dash(out.URL)},
+	}
+	if p := out.Progress; p != nil {
+		rows = append(rows, []string{"progress", fmt.Sprintf("%s, %d of %d", p.Step, p.Done, p.Total)})
+	}
+	if v := out.Version; v != nil {
+		rows = append(rows, []string{"version", strconv.FormatInt(v.Number, 10)}, []string{"ids", strconv.FormatInt(v.Count, 10)}, []string{"doubt", dash(v.Doubt)})
+	}
+	if r := out.Report; r != nil {
+		rows = append(rows, []string{"lines", strconv.FormatInt(r.Lines, 10)}, []string{"duplicates", strconv.FormatInt(r.Duplicates, 10)}, []string{"rejected", strconv.FormatInt(r.Rejected, 10)})
+	}
+	return table(a.out, rows)
 }
 
 type uploadsRmCmd struct{ oneUpload }
 
 // Run forgets an upload.
 func (c *uploadsRmCmd) Run(a *app) error {
-	return a.call(http.MethodDelete, uploadPath(c.Upload), nil, nil, nil)
+	return a.done(a.call(http.MethodDelete, uploadPath(c.Upload), nil, nil, nil), "upload %s is forgotten", c.Upload)
 }
 
 type listsRollbackCmd struct {

@@ -55,7 +55,7 @@ func TestListsViews(t *testing.T) {
 	ctl("rejects", "vip").expect(t, exitUsage, "name a version or --upload")
 	ctl("export", "vip").expect(t, exitFailure, "conflict", "list vip serves no version; version must name one")
 	ctl("diff", "vip", "1").expect(t, exitFailure, "list vip serves no version; with must name one")
-	ctl("accept", "vip", "1").expect(t, exitOK)
+	ctl("accept", "vip", "1").expect(t, exitOK, "version 1 of list vip is accepted")
 	ctl("switch", "vip", "1").expect(t, exitOK)
 	ctl("add", "vip", "g").expect(t, exitOK)
 	ctl("remove", "vip", "a", "z").expect(t, exitOK)
@@ -97,8 +97,9 @@ func TestListsViews(t *testing.T) {
 	uploads := ctl("uploads", "ls", "vip").expect(t, exitOK, "ready  replace").out
 	id := strings.Fields(strings.Split(uploads, "\n")[1])[0]
 	ctl("rejects", "vip", "--upload", id).expect(t, exitOK, "invalid id: it is empty")
-	ctl("uploads", "show", id).expect(t, exitOK, `"state": "ready"`)
-	ctl("uploads", "rm", id).expect(t, exitOK)
+	ctl("uploads", "show", id, "-o", "json").expect(t, exitOK, `"state": "ready"`)
+	ctl("uploads", "show", id).expect(t, exitOK, "state       ready", "doubt       2 lines were rejected", "lines       6")
+	ctl("uploads", "rm", id).expect(t, exitOK, "upload "+id+" is forgotten")
 	ctl("rejects", "vip", "1").expect(t, exitFailure, "not_found", "an upload goes a day after its last change")
 
 	ctl("rollback", "vip").expect(t, exitFailure, "list vip has no version before 1 that can serve")
@@ -114,11 +115,15 @@ func TestListsViews(t *testing.T) {
 	ctl("session", "commit", "vip", session).expect(t, exitOK, "list vip is at revision")
 	ctl("query", "vip", "i").expect(t, exitOK, "yes")
 	session = strings.Fields(ctl("session", "begin", "vip").expect(t, exitOK).out)[1]
-	ctl("session", "cancel", "vip", session).expect(t, exitOK)
-	ctl("freeze", "vip").expect(t, exitOK)
+	ctl("session", "cancel", "vip", session).expect(t, exitOK, "is cancelled")
+	ctl("session", "begin", "vip").expect(t, exitOK)
+	ctl("cancel", "vip").expect(t, exitOK, "edit of list vip is cancelled")
+	ctl("freeze", "vip").expect(t, exitOK, "list vip is frozen")
 	if got := sorted(ctl("export", "vip", "--format", "txt").expect(t, exitOK).out); got != "d,e g i j" {
 		t.Errorf("export of a frozen list: %q", got)
 	}
+	ctl("unfreeze", "vip").expect(t, exitOK, "list vip can change again")
+	ctl("rm", "vip").expect(t, exitOK, "list vip is deleted")
 }
 
 // TestListsShowTheirEnd: a list that has ended does not look like one that serves.
