@@ -83,6 +83,8 @@ func (c *listsImportCmd) left(a *app, u *operator.ListUpload, err error) error {
 		hint = fmt.Sprintf("the replica goes on with the build, and will switch; `schedctl lists cancel %s` ends it, and this waits for it: %s", c.List, resume)
 	case u.State == manage.Building:
 		hint = fmt.Sprintf("the replica goes on with the build; `schedctl lists cancel %s` ends it, and this waits for it: %s", c.List, resume)
+	case u.State == manage.Ready && u.Switch && a.ctx.Err() != nil:
+		hint = fmt.Sprintf("the replica goes on with the switch; `schedctl lists cancel %s` ends it", c.List)
 	default:
 		return err
 	}

@@ -196,22 +196,27 @@ func TestListsImportRepeats(t *testing.T) {
 	command(t, "", "--server", proxy, "lists", "import", "vip", file, "--upload", strings.TrimSpace(id)).expect(t, exitOK, "version 1 of list vip is ready")
 }
 
-// TestListsImportInterruptedInTheBuild: the build does not end with the command.
+// TestListsImportInterruptedInTheBuild: build and switch do not end with the command.
 func TestListsImportInterruptedInTheBuild(t *testing.T) {
 	t.Parallel()
 	l := start(t)
-	l.ctl(t, "lists", "apply", "vip").expect(t, exitOK)
-	ctx, interrupt := context.WithCancel(t.Context())
-	proxy := before(t, func(*http.Request) string { return l.server.Addr() }, func(r *http.Request) {
-		if r.Method == http.MethodGet {
-			interrupt()
-			<-r.Context().Done()
+	for list, c := range map[string]struct{ path, text string }{
+		"vip":   {"/v1/list-uploads/", "the replica goes on with the build, and will switch; `schedctl lists cancel vip` ends it"},
+		"other": {"/v1/lists/other", "the replica goes on with the switch; `schedctl lists cancel other` ends it"},
+	} {
+		l.ctl(t, "lists", "apply", list).expect(t, exitOK)
+		ctx, interrupt := context.WithCancel(t.Context())
+		proxy := before(t, func(*http.Request) string { return l.server.Addr() }, func(r *http.Request) {
+			if r.Method == http.MethodGet && strings.HasPrefix(r.URL.Path, c.path) {
+				interrupt()
+				<-r.Context().Done()
+			}
+		})
+		var out buffer
+		code := run([]string{"--server", proxy, "lists", "import", list, listFile(t, "vip.txt", "a\n"), "--switch"}, &environment{ctx: ctx, out: &out, err: &out})
+		result{code, "", out.String()}.expect(t, exitFailure, c.text)
+		if strings.Contains(out.String(), "jobs") {
+			t.Error(out.String())
 		}
-	})
-	var out buffer
-	code := run([]string{"--server", proxy, "lists", "import", "vip", listFile(t, "vip.txt", "a\n"), "--switch"}, &environment{ctx: ctx, out: &out, err: &out})
-	result{code, "", out.String()}.expect(t, exitFailure, "the replica goes on with the build, and will switch; `schedctl lists cancel vip` ends it")
-	if strings.Contains(out.String(), "jobs") {
-		t.Error(out.String())
 	}
 }
