@@ -56,7 +56,7 @@ func TestReaderOfGivenLists(t *testing.T) {
 		other := c.List("vip2")
 		var failure error
 		r.must(redistest.Await(func(context.Context) bool { failure = c.failure(); return failure != nil }))
-		want(t, other.Check(bounded(t), "a1"), Unknown, SourceNone, ReasonNotLoaded)
+		want(t, other.Peek("a1"), Unknown, SourceNone, ReasonNotLoaded)
 		advice := fmt.Sprintf("schedctl acl --role list-reader --list vip2 --user %s --key-prefix %s --add", user, r.prefix)
 		if !strings.Contains(failure.Error(), advice) {
 			t.Errorf("%v, expected %s", failure, advice)

@@ -148,7 +148,7 @@ func TestTokenAndTLS(t *testing.T) {
 		if err := l.WaitReady(ctx); err == nil || !strings.Contains(err.Error(), says) {
 			t.Errorf("expected %s: %v", says, err)
 		}
-		want(t, l.Check(bounded(t), "a1"), Unknown, SourceNone, ReasonNotLoaded)
+		want(t, l.Peek("a1"), Unknown, SourceNone, ReasonNotLoaded)
 	}
 }
 

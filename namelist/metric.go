@@ -21,7 +21,7 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 		asked:   prometheus.NewCounter(prometheus.CounterOpts(metricOpts("asked_total", "Ids that Redis was asked for."))),
 		gaps:    prometheus.NewCounter(prometheus.CounterOpts(metricOpts("gaps_total", "Events that did not follow the one before, so that changes were fetched."))),
 		failed:  prometheus.NewCounter(prometheus.CounterOpts(metricOpts("failed_calls_total", "Calls that read lists and filters and had no answer."))),
-		unknown: prometheus.NewCounterVec(prometheus.CounterOpts(metricOpts("unknown_total", "Checks that asked Redis and are unknown.")), []string{"reason"}),
+		unknown: prometheus.NewCounterVec(prometheus.CounterOpts(metricOpts("unknown_total", "Checks that waited for Redis and are unknown.")), []string{"reason"}),
 		bytes:   prometheus.NewGauge(prometheus.GaugeOpts(metricOpts("bytes", "Memory that filters and edits need."))),
 		stale:   prometheus.NewGauge(prometheus.GaugeOpts(metricOpts("stale_lists", "Lists of which nothing was heard for three seconds."))),
 	}
@@ -42,10 +42,10 @@ func (c *Client) register(reg prometheus.Registerer) {
 	}
 	reg.MustRegister(listMetrics{c},
 		gauge("lists", "Lists that are followed.", func() float64 { return float64(len(c.names())) }),
-		gauge("asks_in_flight", "Ids that Redis is being asked for; from 1,024 on further checks are unknown.", func() float64 {
+		gauge("asks_in_flight", "Ids that Redis is being asked for, and checks that wait for their list; from 1,024 on further checks are unknown.", func() float64 {
 			c.asks.mu.Lock()
 			defer c.asks.mu.Unlock()
-			return float64(len(c.asks.pending))
+			return float64(len(c.asks.pending) + c.asks.waiting)
 		}),
 		gauge("cache_bytes", "Memory that cached answers of Redis need.", func() float64 {
 			c.cache.mu.Lock()
