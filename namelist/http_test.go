@@ -152,6 +152,78 @@ func TestTokenAndTLS(t *testing.T) {
 	}
 }
 
+// A load balancer that vanishes and says nothing costs seconds: its connection is given up.
+func TestSilentConnection(t *testing.T) {
+	t.Parallel()
+	back := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, q *http.Request) {
+		if q.ProtoMajor != 2 {
+			t.Errorf("a request by %s", q.Proto)
+		}
+		_, _ = w.Write([]byte(`{"lists":{"vip":{}}}`)) // the client may have gone
+	}))
+	back.EnableHTTP2 = true
+	back.StartTLS()
+	t.Cleanup(back.Close)
+	front, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = front.Close() })
+	var silent atomic.Bool // the first connection is
+	go func() {
+		for first := true; ; first = false {
+			in, err := front.Accept()
+			if err != nil {
+				return
+			}
+			out, err := net.Dial("tcp", back.Listener.Addr().String())
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			t.Cleanup(func() { _, _ = in.Close(), out.Close() })
+			for _, ends := range [][2]net.Conn{{in, out}, {out, in}} {
+				go func() {
+					for part := make([]byte, 1<<16); ; {
+						n, err := ends[0].Read(part)
+						if err != nil {
+							return
+						}
+						if !first || !silent.Load() {
+							_, _ = ends[1].Write(part[:n]) // the next read fails
+						}
+					}
+				}()
+			}
+		}
+	}()
+	ca := filepath.Join(t.TempDir(), "ca.pem")
+	if err := os.WriteFile(ca, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: back.Certificate().Raw}), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	on, err := openHTTP(Config{URL: "https://" + front.Addr().String(), Access: Access{CAFile: ca}, Logger: zap.NewNop()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(on.close)
+	look := func() error {
+		ctx, cancel := context.WithTimeout(t.Context(), callTimeout)
+		defer cancel()
+		_, _, _, err := on.look(ctx, []string{"vip"}, false)
+		return err
+	}
+	if err := look(); err != nil {
+		t.Fatal(err)
+	}
+	silent.Store(true)
+	begin := time.Now()
+	for look() != nil && time.Since(begin) < patience {
+	}
+	if took := time.Since(begin); took > 10*time.Second {
+		t.Errorf("looks fail for %s", took)
+	}
+}
+
 // Changes are heard at once of more lists than one request can ask for, also of those that come
 // while a request waits.
 func TestPolls(t *testing.T) {
