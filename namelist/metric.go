@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+
+	lists "github.com/freeslot/freeslot/internal/namelist"
 )
 
 // metrics are a client's. Answers that memory gives are not counted: a miss takes some 30 ns, and a
@@ -55,10 +57,16 @@ func (c *Client) register(reg prometheus.Registerer) {
 	)
 }
 
-// names are those of all lists, sorted.
+// names are those of all lists that are followed, sorted. Others may be no text, which breaks the
+// metrics of the whole process.
 func (c *Client) names() []string {
 	all := make(map[string]bool)
-	c.lists.Range(func(name, _ any) bool { all[name.(string)] = true; return true })
+	c.lists.Range(func(key, _ any) bool {
+		if name := key.(string); lists.ValidateName("list", name) == nil {
+			all[name] = true
+		}
+		return true
+	})
 	return slices.Sorted(maps.Keys(all))
 }
 
