@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/pem"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -221,6 +222,53 @@ func TestSilentConnection(t *testing.T) {
 	}
 	if took := time.Since(begin); took > 10*time.Second {
 		t.Errorf("looks fail for %s", took)
+	}
+}
+
+// Checks of a list server that hangs leave room for those of other ones.
+func TestChecksOfHangingServer(t *testing.T) {
+	t.Parallel()
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, q *http.Request) {
+		if strings.Contains(q.URL.Path, "dead") {
+			_, _ = io.Copy(io.Discard, q.Body) // so that the end of the connection is seen
+			<-q.Context().Done()
+			return
+		}
+		_, _ = w.Write([]byte(`{"found":[{"member":true}]}`)) // the client may have gone
+	}))
+	t.Cleanup(server.Close)
+	on, err := openHTTP(Config{URL: server.URL, Logger: zap.NewNop()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(on.close)
+	ctx, cancel := context.WithCancel(bounded(t))
+	ask := func(list string) Reason {
+		v := &lists.Version{Number: 1, Build: firstBuild, Segments: 1, Server: list}
+		return on.ask(ctx, list, v, []question{{id: "a"}})[0].why
+	}
+	const all = 2 * connsPerReplica
+	answers := make(chan Reason, all)
+	for range all {
+		go func() { answers <- ask("dead") }()
+	}
+	for range all - checksPerServer {
+		if why := <-answers; why != ReasonOverloaded {
+			t.Fatalf("one too many is %s", why)
+		}
+	}
+	if why := ask("other"); why != ReasonNone {
+		t.Errorf("a check of another server is %s", why)
+	}
+	cancel()
+	for range checksPerServer {
+		if why := <-answers; why != ReasonTimeout {
+			t.Errorf("a check that hangs is %s", why)
+		}
+	}
+	ctx = bounded(t)
+	if why := ask("other"); why != ReasonNone {
+		t.Errorf("a check afterwards is %s", why)
 	}
 }
 

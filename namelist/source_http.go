@@ -38,6 +38,9 @@ const (
 	pollWait = 25 * time.Second
 	// connsPerReplica bounds connections: checks beyond it wait for one, until their deadline.
 	connsPerReplica = 64
+	// checksPerServer bounds the requests for ids of one list server: while it hangs, each takes a
+	// connection from other lists until its deadline.
+	checksPerServer = connsPerReplica / 2
 )
 
 // httpSource reads lists from replicas.
@@ -51,8 +54,9 @@ type httpSource struct {
 	cancel context.CancelFunc
 	loops  sync.WaitGroup
 
-	mu    sync.Mutex
-	polls []*poll // guarded by mu
+	mu     sync.Mutex
+	polls  []*poll        // guarded by mu
+	checks map[string]int // guarded by mu; the requests for ids under way of each list server
 }
 
 // poll is one long poll, for up to lists.LookLists lists.
@@ -69,7 +73,7 @@ func openHTTP(cfg Config) (source, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &httpSource{cfg: cfg, bases: basesOf(cfg.URL), client: &http.Client{
+	s := &httpSource{cfg: cfg, bases: basesOf(cfg.URL), checks: make(map[string]int), client: &http.Client{
 		Transport: &http.Transport{
 			Proxy: http.ProxyFromEnvironment, TLSClientConfig: conf, ForceAttemptHTTP2: true,
 			MaxConnsPerHost: connsPerReplica, MaxIdleConnsPerHost: connsPerReplica, IdleConnTimeout: time.Minute,
@@ -221,7 +225,7 @@ func (s *httpSource) ask(ctx context.Context, list string, v *lists.Version, que
 		q.IDs[i] = questions[i].id
 	}
 	out := make([]found, len(questions))
-	got, err := s.call(ctx, listPath(list)+"/check", q, smallAnswer)
+	got, err := s.check(ctx, list, v.Server, q)
 	var answers []lists.ListFound
 	if err == nil {
 		answers, err = lists.DecodeFound(got, len(questions))
@@ -243,6 +247,24 @@ func (s *httpSource) ask(ctx context.Context, list string, v *lists.Version, que
 		out[i] = foundOf(f)
 	}
 	return out
+}
+
+func (s *httpSource) check(ctx context.Context, list, server string, q lists.ListCheck) ([]byte, error) {
+	s.mu.Lock()
+	full := s.checks[server] == checksPerServer
+	if !full {
+		s.checks[server]++
+	}
+	s.mu.Unlock()
+	if full {
+		return nil, &freeslot.Error{Code: freeslot.CodeOverloaded, Message: "too many checks of one list server are under way"}
+	}
+	defer func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.checks[server]--
+	}()
+	return s.call(ctx, listPath(list)+"/check", q, smallAnswer)
 }
 
 func (s *httpSource) report(ctx context.Context, client string, reports map[string]lists.ClientReport) error {
