@@ -3,8 +3,12 @@ package reader
 import (
 	"context"
 	"fmt"
+	"net/http"
 	"sync"
+	"time"
 
+	"github.com/danielgtaylor/huma/v2"
+	"github.com/danielgtaylor/huma/v2/adapters/humago"
 	"github.com/redis/rueidis"
 	"go.uber.org/zap"
 
@@ -18,9 +22,11 @@ import (
 const (
 	// knownBuilds bounds the builds that a replica remembers.
 	knownBuilds = 1000
-	// loadsAtOnce bounds the blocks and whole versions that are read at a time: each may have some
-	// megabytes.
+	// loadsAtOnce bounds the blocks and whole versions that are read, or written to clients, at a
+	// time: each may have some megabytes.
 	loadsAtOnce = 8
+	// writeTime is how long a client may take to read one.
+	writeTime = 10 * time.Second
 )
 
 // Config is what a reader works with.
@@ -37,7 +43,7 @@ type Reader struct {
 	cfg     Config
 	control *namelist.Control
 	hub     *hub
-	loads   chan struct{}
+	loads   chan struct{} // has a token for each load, until its answer is written
 
 	cancel context.CancelFunc
 	loops  sync.WaitGroup
@@ -163,7 +169,29 @@ func (r *Reader) check(ctx context.Context, id buildID, ids []string) ([]namelis
 	return out, nil
 }
 
-// load calls do with a build and its server, and with few others at a time.
+// slot is the part of a request in what is loaded at a time.
+type slot struct {
+	control *http.ResponseController
+	taken   bool
+}
+
+type slotKey struct{}
+
+// hold gives a request a slot, and has it until the answer is written: what is loaded stays in
+// memory as long.
+func (r *Reader) hold(ctx huma.Context, next func(huma.Context)) {
+	_, w := humago.Unwrap(ctx)
+	s := &slot{control: http.NewResponseController(w)}
+	defer func() {
+		if s.taken {
+			<-r.loads
+		}
+	}()
+	next(huma.WithValue(ctx, slotKey{}, s))
+}
+
+// load calls do with a build and its server, and with few others at a time. It is for requests that
+// hold has.
 func load[T any](ctx context.Context, r *Reader, id buildID, do func(ctx context.Context, k *known, server *build.Segments) (T, error)) (out T, err error) {
 	k, err := r.build(ctx, id, false)
 	if err != nil {
@@ -173,7 +201,10 @@ func load[T any](ctx context.Context, r *Reader, id buildID, do func(ctx context
 	defer cancel()
 	select {
 	case r.loads <- struct{}{}:
-		defer func() { <-r.loads }()
+		s := ctx.Value(slotKey{}).(*slot)
+		s.taken = true
+		// Slow clients must not keep others out. The writer of httptest has no deadlines.
+		_ = s.control.SetWriteDeadline(time.Now().Add(2*api.CallTimeout + writeTime))
 	case <-ctx.Done():
 		return out, ctx.Err()
 	}

@@ -80,8 +80,12 @@ func (r *Reader) Routes(router *api.Router) {
 	}
 	huma.Register(to, op("list-marks", http.MethodPost, marksPath, "Compare many lists", "What they are at; with wait_ms, once one differs from what the caller knows."), to.marks)
 	huma.Register(to, op("list-changes", http.MethodGet, listPath+"/changes", "Read the head of a list and its edits", "Those after a revision, a page at a time."), to.changes)
-	huma.Register(to, op("get-block", http.MethodGet, versionPath+"/blocks/{index}", "Load a block of a version's filter", "In its wire form."), to.block)
-	huma.Register(to, op("list-ids", http.MethodGet, versionPath+"/ids", "Load all ids of a version", "Of one with up to 100000."), to.ids)
+	large := func(op huma.Operation) huma.Operation {
+		op.Middlewares = huma.Middlewares{to.hold}
+		return op
+	}
+	huma.Register(to, large(op("get-block", http.MethodGet, versionPath+"/blocks/{index}", "Load a block of a version's filter", "In its wire form.")), to.block)
+	huma.Register(to, large(op("list-ids", http.MethodGet, versionPath+"/ids", "Load all ids of a version", "Of one with up to 100000.")), to.ids)
 	huma.Register(to, op("check-list", http.MethodPost, checkPath, "Ask the segments of a version for ids", "Edits are the caller's to ask first."), to.ask)
 	huma.Register(to, op("report-lists", http.MethodPost, reportsPath, "Report what a client has loaded and serves", "Each 5 s, and after each change: switches wait for live clients."), to.report)
 	doc := router.OpenAPI()

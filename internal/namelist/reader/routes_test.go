@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net/http"
+	"net/http/httptest"
 	"strings"
 	"testing"
 	"time"
@@ -243,6 +244,44 @@ func TestBounds(t *testing.T) {
 	defer r.mu.Unlock()
 	if len(r.builds) != 1 {
 		t.Errorf("%d builds are known", len(r.builds))
+	}
+}
+
+// slowWriter is a client that reads its answer late.
+type slowWriter struct {
+	*httptest.ResponseRecorder
+	begun, read chan struct{}
+}
+
+func (w *slowWriter) Write(part []byte) (int, error) {
+	close(w.begun)
+	<-w.read
+	return w.ResponseRecorder.Write(part)
+}
+
+// What is loaded counts until the client has it.
+func TestSlowClient(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, redistest.Shared(t))
+	r.create("vip")
+	v := r.publish("vip", "a")
+	for _, what := range []string{"ids", "blocks/0"} {
+		q := httptest.NewRequestWithContext(bounded(t), http.MethodGet, fmt.Sprintf("/v1/lists/vip/versions/%d/%s?build=%s", v.Number, what, v.Build), nil)
+		q.Header.Set(acme[0], acme[1])
+		w, done := &slowWriter{httptest.NewRecorder(), make(chan struct{}), make(chan struct{})}, make(chan struct{})
+		go func() {
+			defer close(done)
+			r.Handler().ServeHTTP(w, q)
+		}()
+		<-w.begun
+		if n := len(r.loads); n != 1 {
+			t.Errorf("%s: %d loads while the answer is written", what, n)
+		}
+		close(w.read)
+		<-done
+		if n := len(r.loads); n != 0 || w.Code != http.StatusOK {
+			t.Errorf("%s: %d, and %d loads afterwards", what, w.Code, n)
+		}
 	}
 }
 
