@@ -140,18 +140,27 @@ func (r *routes) marks(ctx context.Context, in *bodyInput) (*output[namelist.Lis
 }
 
 func (r *routes) changes(ctx context.Context, in *changesInput) (*output[namelist.ListDelta], error) {
-	err := namelist.ValidateName("list", in.List)
-	if err == nil && in.WaitMS > 0 {
-		known := map[string]namelist.Mark{in.List: {Revision: in.After}}
-		_, err = r.hub.await(ctx, known, false, time.Duration(in.WaitMS)*time.Millisecond, r.Draining())
-	}
-	var d namelist.Delta
-	if err == nil {
-		ctx, cancel := context.WithTimeout(ctx, api.CallTimeout)
-		defer cancel()
-		d, err = r.control.Delta(ctx, in.List, in.After, true)
+	d, err := r.delta(ctx, in)
+	if err == nil && in.WaitMS > 0 && d.Head.Revision == in.After {
+		known := namelist.Mark{Revision: in.After}
+		if d.Head.State == namelist.Deleted { // it has no mark
+			known = namelist.Mark{}
+		}
+		wait := time.Duration(in.WaitMS) * time.Millisecond
+		if _, err = r.hub.await(ctx, map[string]namelist.Mark{in.List: known}, false, wait, r.Draining()); err == nil {
+			d, err = r.delta(ctx, in)
+		}
 	}
 	return answer(r, "changes of the list", d.Wire(), err)
+}
+
+func (r *routes) delta(ctx context.Context, in *changesInput) (namelist.Delta, error) {
+	if err := namelist.ValidateName("list", in.List); err != nil {
+		return namelist.Delta{}, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, api.CallTimeout)
+	defer cancel()
+	return r.control.Delta(ctx, in.List, in.After, true)
 }
 
 func (r *routes) block(ctx context.Context, in *blockInput) (*blockOutput, error) {

@@ -174,8 +174,34 @@ func TestWait(t *testing.T) {
 		if got := <-answers; got.Status != 200 {
 			t.Errorf("%d %s", got.Status, got.Text)
 		}
-		r.ask("GET", "/v1/lists/vip/changes?wait_ms=20000", "", http.StatusServiceUnavailable)
+		r.ask("GET", fmt.Sprintf("/v1/lists/vip/changes?after=%d&wait_ms=20000", second), "", http.StatusServiceUnavailable)
 	})
+}
+
+// Of a list that has gone there is nothing new until it is made again.
+func TestWaitForDeleted(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, redistest.Shared(t))
+	r.create("vip")
+	_, err := r.control.Delete(bounded(t), "vip", namelist.AnyVersion, true, namelist.By{})
+	r.must(err)
+	r.must(r.control.FinishDelete(bounded(t), "vip"))
+	d, err := r.control.Delta(bounded(t), "vip", 0, false)
+	r.must(err)
+	changes := fmt.Sprintf("/v1/lists/vip/changes?after=%d&wait_ms=", d.Head.Revision)
+	begin := time.Now()
+	r.ask("GET", changes+"300", "", 200, `"state":"deleted"`)
+	if took := time.Since(begin); took < 300*time.Millisecond {
+		t.Errorf("an answer without a change after %s", took)
+	}
+	r.ask("GET", "/v1/lists/vip/changes?after=1&wait_ms=20000", "", 200, `"state":"deleted"`)
+	answer := make(chan apitest.Response, 1)
+	go func() { answer <- r.Do(t, "GET", changes+"20000", "", acme...) }()
+	r.must(redistest.Await(func(context.Context) bool { return r.waitingFor("vip") == 1 }))
+	r.create("vip")
+	if got := <-answer; got.Status != 200 || !strings.Contains(got.Text, `"state":"draft"`) {
+		t.Errorf("%d %s", got.Status, got.Text)
+	}
 }
 
 // A change whose event is lost is found by the look each second, and so is a list that is made.
