@@ -305,6 +305,43 @@ func TestPolls(t *testing.T) {
 	}
 }
 
+// A poll that may have missed a loss of edits has the client look for it.
+func TestPollOfLoss(t *testing.T) {
+	t.Parallel()
+	marks := make(chan string, 4)
+	for _, m := range []string{`"1","lists":{"vip":{"revision":7,"birth":"b"}}`, `"1","lists":{"vip":{"revision":6,"birth":"b"}}`, `"2","lists":{"vip":{"revision":6,"birth":"b"}}`} {
+		marks <- m
+	}
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, q *http.Request) {
+		if text, err := io.ReadAll(q.Body); err != nil || !strings.Contains(string(text), `"history":true`) {
+			t.Errorf("%s: %v", text, err)
+		}
+		select {
+		case m := <-marks:
+			_, _ = w.Write([]byte(`{"history":` + m + `}`)) // the client may have gone
+		case <-q.Context().Done():
+		}
+	}))
+	t.Cleanup(server.Close)
+	on, err := openHTTP(Config{URL: server.URL, Logger: zap.NewNop()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(on.close)
+	heard := make(chan lists.Event, 4)
+	t.Cleanup(on.follow("vip", func(e lists.Event) { heard <- e }))
+	for i, revision := range []int64{7, 0, 0} { // 0: events may be lost
+		select {
+		case e := <-heard:
+			if e.Revision != revision {
+				t.Errorf("event %d: %+v", i, e)
+			}
+		case <-time.After(patience):
+			t.Fatalf("no event %d", i)
+		}
+	}
+}
+
 // An answer that is too long, or is none, does no harm.
 func TestBadAnswers(t *testing.T) {
 	t.Parallel()

@@ -64,6 +64,8 @@ type poll struct {
 	mu    sync.Mutex
 	heard map[string]func(lists.Event) // guarded by mu
 	known map[string]lists.Mark        // guarded by mu
+	// history is that of the server's data in the last answer.
+	history string // guarded by mu
 	// again ends the request under way, since there are more lists; nil between requests.
 	again context.CancelFunc // guarded by mu
 }
@@ -336,7 +338,7 @@ func (s *httpSource) pollOnce(p *poll) (more bool, err error) {
 	p.again = again
 	p.mu.Unlock()
 	begin := time.Now()
-	got, err := s.call(ending, "/v1/list-marks", lists.ListMarksRequest{Lists: known, WaitMS: pollWait.Milliseconds()}, smallAnswer)
+	got, err := s.call(ending, "/v1/list-marks", lists.ListMarksRequest{Lists: known, WaitMS: pollWait.Milliseconds(), History: true}, smallAnswer)
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.again = nil
@@ -344,19 +346,25 @@ func (s *httpSource) pollOnce(p *poll) (more bool, err error) {
 		return ending.Err() != nil && ctx.Err() == nil, err
 	}
 	names := slices.Collect(maps.Keys(known))
-	marks, _, _, err := lists.DecodeMarks(got, names)
+	marks, history, _, err := lists.DecodeMarks(got, names)
 	if err != nil {
 		return false, err
 	}
-	changed := false
+	other := p.history != "" && history != p.history
+	p.history = history
+	changed := other
 	for i, name := range names {
-		m := marks[i]
-		if m == known[name] {
+		m, was := marks[i], known[name]
+		if m == was && !other {
 			continue
 		}
 		changed, p.known[name] = true, m
+		e := lists.Event{Revision: m.Revision, Birth: m.Birth}
+		if other || m.Revision < was.Revision { // edits were lost, and the revision may be known already
+			e = lists.Event{}
+		}
 		if heard := p.heard[name]; heard != nil {
-			heard(lists.Event{Revision: m.Revision, Birth: m.Birth})
+			heard(e)
 		}
 	}
 	if !changed && time.Since(begin) < pollWait/2 {
