@@ -113,15 +113,19 @@ func (r *Reader) build(ctx context.Context, id buildID, again bool) (*known, err
 	if err := namelist.ValidateName("list", id.list); err != nil {
 		return nil, err
 	}
-	v, err := r.control.Version(ctx, id.list, id.number)
-	if freeslot.CodeOf(err) == freeslot.CodeNotFound || err == nil && v.Build != id.build {
+	// Of a list that was made again meanwhile, the seed would be another list's.
+	before, err := r.control.Head(ctx, id.list)
+	var v namelist.Version
+	if err == nil {
+		v, err = r.control.Version(ctx, id.list, id.number)
+	}
+	var h namelist.Head
+	if err == nil {
+		h, err = r.control.Head(ctx, id.list)
+	}
+	if freeslot.CodeOf(err) == freeslot.CodeNotFound || err == nil && (v.Build != id.build || h.Birth != before.Birth) {
 		err = errMoved(id)
 	}
-	if err != nil {
-		return nil, err
-	}
-	// The seed of a list that was made again meanwhile finds no segment of this version any more.
-	h, err := r.control.Head(ctx, id.list)
 	if err != nil {
 		return nil, err
 	}
