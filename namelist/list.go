@@ -15,6 +15,8 @@ type List struct {
 	name    string
 	client  *Client
 	picture atomic.Pointer[picture]
+	// failure is why the last call for the list alone failed; nil if it did not.
+	failure atomic.Pointer[error]
 
 	follower followed
 }
@@ -224,7 +226,11 @@ func (l *List) WaitReady(ctx context.Context) error {
 			if p.why == ReasonNone {
 				why = fmt.Sprintf("%d of %d blocks of its filter are loaded", p.status.Loaded, p.status.Blocks)
 			}
-			if err := l.client.failure(); err != nil {
+			err := l.client.failure()
+			if own := l.failure.Load(); own != nil { // others may have rights that it lacks
+				err = *own
+			}
+			if err != nil {
 				return fmt.Errorf("list %s is not ready, %s: %w (%w)", l.name, why, context.Cause(ctx), err)
 			}
 			return fmt.Errorf("list %s is not ready, %s: %w", l.name, why, context.Cause(ctx))
