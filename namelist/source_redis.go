@@ -73,7 +73,9 @@ func openRedis(ctx context.Context, cfg Config) (source, error) {
 }
 
 func (s *redisSource) close() {
+	s.mu.Lock() // no dial begins after this
 	s.cancel()
+	s.mu.Unlock()
 	s.dials.Wait()
 	s.mu.Lock()
 	defer s.mu.Unlock()
