@@ -56,10 +56,23 @@ func TestReaderOfGivenLists(t *testing.T) {
 		other := c.List("vip2")
 		var failure error
 		r.must(redistest.Await(func(context.Context) bool { failure = c.failure(); return failure != nil }))
-		want(t, other.Check(bounded(t), "a1"), Unknown, SourceNone, ReasonNotLoaded)
+		want(t, other.Peek("a1"), Unknown, SourceNone, ReasonNotLoaded)
+		r.must(redistest.Await(func(context.Context) bool { return c.failure() == nil })) // the other lists are heard of
+		ctx, cancel := context.WithCancel(bounded(t))
+		cancel()
+		ready := other.WaitReady(ctx)
+		on, err := openRedis(bounded(t), Config{RedisURL: url, KeyPrefix: "strange"}.withDefaults())
+		r.must(err)
+		t.Cleanup(on.close)
+		_, _, _, look := on.look(bounded(t), []string{"vip", "deny"}, false)
 		advice := fmt.Sprintf("schedctl acl --role list-reader --list vip2 --user %s --key-prefix %s --add", user, r.prefix)
-		if !strings.Contains(failure.Error(), advice) {
-			t.Errorf("%v, expected %s", failure, advice)
+		for err, advice := range map[error]string{
+			failure: advice, ready: advice,
+			look: fmt.Sprintf("schedctl acl --role list-reader --list vip --list deny --user %s --key-prefix strange --add", user),
+		} {
+			if err == nil || !strings.Contains(err.Error(), advice) {
+				t.Errorf("%v, expected %s", err, advice)
+			}
 		}
 	})
 }

@@ -6,13 +6,14 @@ import (
 	"time"
 )
 
-// askLimit is the most checks that wait for Redis. Others are unknown at once.
+// askLimit is the most checks that wait for Redis, or for their list. Others are unknown at once.
 const askLimit = 1024
 
 // asks has the checks that wait for Redis. Equal ones share one call.
 type asks struct {
 	mu      sync.Mutex
 	pending map[askKey]*ask // guarded by mu
+	waiting int             // guarded by mu; checks that wait for their list
 }
 
 type askKey struct {
@@ -36,11 +37,28 @@ func (a *asks) join(b *build, own *ask) *ask {
 	if one := a.pending[key]; one != nil {
 		return one
 	}
-	if len(a.pending) >= askLimit {
+	if len(a.pending)+a.waiting >= askLimit {
 		return nil
 	}
 	a.pending[key] = own
 	return own
+}
+
+// enter begins the wait of a check for its list, unless there are too many; leave ends it.
+func (a *asks) enter() bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if len(a.pending)+a.waiting >= askLimit {
+		return false
+	}
+	a.waiting++
+	return true
+}
+
+func (a *asks) leave() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.waiting--
 }
 
 // answer asks Redis for ids of one list, and ends their checks by closing done. The deadline is the

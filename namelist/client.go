@@ -47,9 +47,9 @@ type Client struct {
 	err   error   // guarded by mu; of the last call to the control server
 }
 
-// Open makes a client, which connects by itself and for ever. It waits for nothing: until a list is
-// loaded its answers are unknown, see [List.WaitReady]. Errors: a *freeslot.Error that names every
-// bad field.
+// Open makes a client, which connects by itself and for ever. It waits for nothing: the first check
+// of a list does, for at most Config.Deadline, see also [List.WaitReady]. Errors: a *freeslot.Error
+// that names every bad field.
 func Open(cfg Config) (*Client, error) {
 	cfg = cfg.withDefaults()
 	if err := cfg.validate(); err != nil {

@@ -206,3 +206,41 @@ func testClosed(t *testing.T, r *rig) {
 		t.Error("a bad configuration was taken")
 	}
 }
+
+// The first check waits for its list; one that cannot be had is unknown within the deadline.
+func TestFirstCheck(t *testing.T) {
+	t.Parallel()
+	bothWays(t, func(t *testing.T, by func(*rig) *rig) {
+		r := by(newRig(t, redistest.Shared(t)))
+		r.create("vip", lists.Spec{})
+		r.publish("vip", entriesOf("a1"))
+		open := func(deadline time.Duration) *List {
+			return r.open(func(c *Config) { c.Deadline = deadline }).List("vip")
+		}
+		want(t, open(2*time.Second).Check(bounded(t), "a1"), Yes, SourceRedis, ReasonNone)
+		all := open(2*time.Second).CheckAll(bounded(t), []string{"a1", ""})
+		want(t, all[0], Yes, SourceRedis, ReasonNone)
+		want(t, all[1], Unknown, SourceNone, ReasonInvalidID)
+
+		r.url = "redis://127.0.0.1:1"
+		if r.replica != "" {
+			r.replica = "http://127.0.0.1:1"
+		}
+		away := open(50 * time.Millisecond)
+		for _, check := range []func() Answer{
+			func() Answer { return away.Check(bounded(t), "a1") },
+			func() Answer { return away.CheckAll(bounded(t), []string{"a1"})[0] },
+		} {
+			begin := time.Now()
+			want(t, check(), Unknown, SourceNone, ReasonNotLoaded)
+			if took := time.Since(begin); took > time.Second {
+				t.Errorf("the answer took %s", took)
+			}
+		}
+		patient := open(MaxDeadline)
+		patient.client.asks.waiting = askLimit
+		want(t, patient.Check(bounded(t), "a1"), Unknown, SourceNone, ReasonOverloaded)
+		want(t, patient.CheckAll(bounded(t), []string{"a1"})[0], Unknown, SourceNone, ReasonOverloaded)
+		want(t, patient.Peek("a1"), Unknown, SourceNone, ReasonNotLoaded)
+	})
+}

@@ -43,6 +43,7 @@ type Config struct {
 	// are left out, and their ids asked in Redis.
 	MaxBytes int64
 	// Deadline is for how long a check waits for Redis, or a replica, default 50 ms, at most 10 s.
+	// The first check of a list waits so long for the list, too.
 	Deadline time.Duration
 	// SnapshotDir is a folder for what is loaded, from which a process starts while Redis is away.
 	// Its answers are stale then. Empty means none. Several processes may share one.

@@ -6,6 +6,9 @@
 //	a := c.List("vip").Check(ctx, "user-1")
 //	if a.Member(false) { … }
 //
+// The first check of a list waits until its head and edits are there, for at most [Config].Deadline;
+// [List.WaitReady] has a program wait for longer, and for the filter.
+//
 // A process without Redis asks replicas by HTTP: [Config].URL and Token. What is said of Redis
 // below holds for them, too.
 //

@@ -260,6 +260,7 @@ func (f *follower) fetch(l *List, now time.Duration) {
 		d, err := f.source.delta(ctx, l.name, want.after)
 		f.post(func(at time.Duration) {
 			f.fetching--
+			l.setFailure(err)
 			if err != nil {
 				f.failed(err)
 				v.failed(want.number, at)
@@ -269,6 +270,15 @@ func (f *follower) fetch(l *List, now time.Duration) {
 			v.delta(want.number, &d, now, at)
 		})
 	})
+}
+
+// setFailure keeps how the last call for the list alone ended.
+func (l *List) setFailure(err error) {
+	if err == nil {
+		l.failure.Store(nil)
+		return
+	}
+	l.failure.Store(&err)
 }
 
 func (f *follower) reached() {
@@ -300,6 +310,7 @@ func (f *follower) load(l *List, now time.Duration) {
 			}
 			f.post(func(at time.Duration) {
 				f.blocks--
+				l.setFailure(err)
 				switch {
 				case err != nil:
 					f.c.metrics.failed.Inc()

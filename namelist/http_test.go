@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/pem"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -148,7 +149,126 @@ func TestTokenAndTLS(t *testing.T) {
 		if err := l.WaitReady(ctx); err == nil || !strings.Contains(err.Error(), says) {
 			t.Errorf("expected %s: %v", says, err)
 		}
-		want(t, l.Check(bounded(t), "a1"), Unknown, SourceNone, ReasonNotLoaded)
+		want(t, l.Peek("a1"), Unknown, SourceNone, ReasonNotLoaded)
+	}
+}
+
+// A load balancer that vanishes and says nothing costs seconds: its connection is given up.
+func TestSilentConnection(t *testing.T) {
+	t.Parallel()
+	back := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, q *http.Request) {
+		if q.ProtoMajor != 2 {
+			t.Errorf("a request by %s", q.Proto)
+		}
+		_, _ = w.Write([]byte(`{"lists":{"vip":{}}}`)) // the client may have gone
+	}))
+	back.EnableHTTP2 = true
+	back.StartTLS()
+	t.Cleanup(back.Close)
+	front, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = front.Close() })
+	var silent atomic.Bool // the first connection is
+	go func() {
+		for first := true; ; first = false {
+			in, err := front.Accept()
+			if err != nil {
+				return
+			}
+			out, err := net.Dial("tcp", back.Listener.Addr().String())
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			t.Cleanup(func() { _, _ = in.Close(), out.Close() })
+			for _, ends := range [][2]net.Conn{{in, out}, {out, in}} {
+				go func() {
+					for part := make([]byte, 1<<16); ; {
+						n, err := ends[0].Read(part)
+						if err != nil {
+							return
+						}
+						if !first || !silent.Load() {
+							_, _ = ends[1].Write(part[:n]) // the next read fails
+						}
+					}
+				}()
+			}
+		}
+	}()
+	ca := filepath.Join(t.TempDir(), "ca.pem")
+	if err := os.WriteFile(ca, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: back.Certificate().Raw}), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	on, err := openHTTP(Config{URL: "https://" + front.Addr().String(), Access: Access{CAFile: ca}, Logger: zap.NewNop()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(on.close)
+	look := func() error {
+		ctx, cancel := context.WithTimeout(t.Context(), callTimeout)
+		defer cancel()
+		_, _, _, err := on.look(ctx, []string{"vip"}, false)
+		return err
+	}
+	if err := look(); err != nil {
+		t.Fatal(err)
+	}
+	silent.Store(true)
+	begin := time.Now()
+	for err := look(); err != nil; err = look() {
+		if time.Since(begin) > patience/2 {
+			t.Fatalf("looks still fail: %v", err)
+		}
+	}
+}
+
+// Checks of a list server that hangs leave room for those of other ones.
+func TestChecksOfHangingServer(t *testing.T) {
+	t.Parallel()
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, q *http.Request) {
+		if strings.Contains(q.URL.Path, "dead") {
+			_, _ = io.Copy(io.Discard, q.Body) // so that the end of the connection is seen
+			<-q.Context().Done()
+			return
+		}
+		_, _ = w.Write([]byte(`{"found":[{"member":true}]}`)) // the client may have gone
+	}))
+	t.Cleanup(server.Close)
+	on, err := openHTTP(Config{URL: server.URL, Logger: zap.NewNop()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(on.close)
+	ctx, cancel := context.WithCancel(bounded(t))
+	ask := func(list string) Reason {
+		v := &lists.Version{Number: 1, Build: firstBuild, Segments: 1, Server: list}
+		return on.ask(ctx, list, v, []question{{id: "a"}})[0].why
+	}
+	const all = 2 * connsPerReplica
+	answers := make(chan Reason, all)
+	for range all {
+		go func() { answers <- ask("dead") }()
+	}
+	for range all - checksPerServer {
+		if why := <-answers; why != ReasonOverloaded {
+			t.Fatalf("one too many is %s", why)
+		}
+	}
+	if why := ask("other"); why != ReasonNone {
+		t.Errorf("a check of another server is %s", why)
+	}
+	cancel()
+	for range checksPerServer {
+		if why := <-answers; why != ReasonTimeout {
+			t.Errorf("a check that hangs is %s", why)
+		}
+	}
+	ctx = bounded(t)
+	if why := ask("other"); why != ReasonNone {
+		t.Errorf("a check afterwards is %s", why)
 	}
 }
 
@@ -181,6 +301,43 @@ func TestPolls(t *testing.T) {
 			}
 		case <-time.After(patience):
 			t.Fatalf("heard nothing of %s", name)
+		}
+	}
+}
+
+// A poll that may have missed a loss of edits has the client look for it.
+func TestPollOfLoss(t *testing.T) {
+	t.Parallel()
+	marks := make(chan string, 4)
+	for _, m := range []string{`"1","lists":{"vip":{"revision":7,"birth":"b"}}`, `"1","lists":{"vip":{"revision":6,"birth":"b"}}`, `"2","lists":{"vip":{"revision":6,"birth":"b"}}`} {
+		marks <- m
+	}
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, q *http.Request) {
+		if text, err := io.ReadAll(q.Body); err != nil || !strings.Contains(string(text), `"history":true`) {
+			t.Errorf("%s: %v", text, err)
+		}
+		select {
+		case m := <-marks:
+			_, _ = w.Write([]byte(`{"history":` + m + `}`)) // the client may have gone
+		case <-q.Context().Done():
+		}
+	}))
+	t.Cleanup(server.Close)
+	on, err := openHTTP(Config{URL: server.URL, Logger: zap.NewNop()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(on.close)
+	heard := make(chan lists.Event, 4)
+	t.Cleanup(on.follow("vip", func(e lists.Event) { heard <- e }))
+	for i, revision := range []int64{7, 0, 0} { // 0: events may be lost
+		select {
+		case e := <-heard:
+			if e.Revision != revision {
+				t.Errorf("event %d: %+v", i, e)
+			}
+		case <-time.After(patience):
+			t.Fatalf("no event %d", i)
 		}
 	}
 }

@@ -15,6 +15,8 @@ type List struct {
 	name    string
 	client  *Client
 	picture atomic.Pointer[picture]
+	// failure is why the last call for the list alone failed; nil if it did not.
+	failure atomic.Pointer[error]
 
 	follower followed
 }
@@ -45,8 +47,9 @@ type Status struct {
 // Name is the list's.
 func (l *List) Name() string { return l.name }
 
-// Check answers for an id. It asks Redis only for what memory cannot decide, for at most
-// Config.Deadline, and not beyond ctx. The id is as the caller has it; form lower makes it small.
+// Check answers for an id. It asks Redis only for what memory cannot decide, and the first check
+// waits until the list is there: for at most Config.Deadline, and not beyond ctx. The id is as the
+// caller has it; form lower makes it small.
 func (l *List) Check(ctx context.Context, id string) (a Answer) {
 	p := l.picture.Load()
 	if q, open := p.look(&a, l.client.cache, id); open {
@@ -63,12 +66,23 @@ func (l *List) Peek(id string) (a Answer) {
 	return a
 }
 
-// remote asks Redis. A process that was frozen may find that its version has gone: it reads the
-// head again, and answers from the new version.
+// remote asks Redis, once the list is there. A process that was frozen may find that its version
+// has gone: it reads the head again, and answers from the new version.
 func (l *List) remote(ctx context.Context, p *picture, id string, q question) Answer {
 	ctx, cancel := context.WithTimeout(ctx, l.client.cfg.Deadline)
 	defer cancel()
-	a := l.ask(ctx, p, q)
+	var a Answer
+	open := true
+	if p.why != ReasonNone {
+		if p, open = l.first(ctx, p); open {
+			q, open = p.look(&a, l.client.cache, id)
+		} else {
+			a.Reason = ReasonOverloaded
+		}
+	}
+	if open && p.why == ReasonNone {
+		a = l.ask(ctx, p, q)
+	}
 	if (a.Reason == ReasonSegment || a.Reason == ReasonMoved) && p.slept() {
 		now := p
 		for l.client.lookSoon(); now.slept() && ctx.Err() == nil; now = l.picture.Load() {
@@ -91,6 +105,25 @@ func (l *List) remote(ctx context.Context, p *picture, id string, q question) An
 	return a
 }
 
+// first waits for the first picture of a list. ok is false when too many checks wait.
+func (l *List) first(ctx context.Context, p *picture) (now *picture, ok bool) {
+	if !l.client.asks.enter() {
+		return p, false
+	}
+	defer l.client.asks.leave()
+	for p.why == ReasonNotLoaded {
+		select {
+		case <-p.replaced:
+			p = l.picture.Load()
+		case <-ctx.Done():
+			return p, true
+		case <-l.client.ctx.Done():
+			return p, true
+		}
+	}
+	return p, true
+}
+
 func (l *List) ask(ctx context.Context, p *picture, q question) Answer {
 	a := p.undecided()
 	own := &ask{question: q, done: make(chan struct{})}
@@ -107,10 +140,22 @@ func (l *List) ask(ctx context.Context, p *picture, q question) Answer {
 }
 
 // CheckAll answers for many ids, in their order, from one version and revision. It asks Redis for
-// 256 ids in a call, each of which has Config.Deadline.
+// 256 ids in a call. Each call has Config.Deadline, and so has the wait for a list that is not
+// there yet.
 func (l *List) CheckAll(ctx context.Context, ids []string) []Answer {
 	p := l.picture.Load()
 	answers := make([]Answer, len(ids))
+	if p.why == ReasonNotLoaded {
+		wait, cancel := context.WithTimeout(ctx, l.client.cfg.Deadline)
+		defer cancel()
+		var ok bool
+		if p, ok = l.first(wait, p); !ok {
+			for i := range answers {
+				answers[i].Reason = ReasonOverloaded
+			}
+			return answers
+		}
+	}
 	type waiting struct {
 		at  int
 		ask *ask
@@ -137,7 +182,7 @@ func (l *List) CheckAll(ctx context.Context, ids []string) []Answer {
 	}
 	for i, id := range ids {
 		q, open := p.look(&answers[i], l.client.cache, id)
-		if !open {
+		if !open || p.why != ReasonNone {
 			continue
 		}
 		if len(own) == cap(own) { // pointers to those before stay
@@ -164,7 +209,8 @@ func (l *List) CheckAll(ctx context.Context, ids []string) []Answer {
 }
 
 // WaitReady waits until the list answers, and all of its filter that fits is in memory. Without it
-// Check is exact, too, and slower at first. Errors: the end of ctx, with why the list is not ready.
+// the first checks wait for the list, and ask Redis for what memory does not have yet, within
+// Config.Deadline. Errors: the end of ctx, with why the list is not ready.
 func (l *List) WaitReady(ctx context.Context) error {
 	for {
 		p := l.picture.Load()
@@ -180,7 +226,11 @@ func (l *List) WaitReady(ctx context.Context) error {
 			if p.why == ReasonNone {
 				why = fmt.Sprintf("%d of %d blocks of its filter are loaded", p.status.Loaded, p.status.Blocks)
 			}
-			if err := l.client.failure(); err != nil {
+			err := l.client.failure()
+			if own := l.failure.Load(); own != nil { // others may have rights that it lacks
+				err = *own
+			}
+			if err != nil {
 				return fmt.Errorf("list %s is not ready, %s: %w (%w)", l.name, why, context.Cause(ctx), err)
 			}
 			return fmt.Errorf("list %s is not ready, %s: %w", l.name, why, context.Cause(ctx))

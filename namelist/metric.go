@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+
+	lists "github.com/freeslot/freeslot/internal/namelist"
 )
 
 // metrics are a client's. Answers that memory gives are not counted: a miss takes some 30 ns, and a
@@ -21,7 +23,7 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 		asked:   prometheus.NewCounter(prometheus.CounterOpts(metricOpts("asked_total", "Ids that Redis was asked for."))),
 		gaps:    prometheus.NewCounter(prometheus.CounterOpts(metricOpts("gaps_total", "Events that did not follow the one before, so that changes were fetched."))),
 		failed:  prometheus.NewCounter(prometheus.CounterOpts(metricOpts("failed_calls_total", "Calls that read lists and filters and had no answer."))),
-		unknown: prometheus.NewCounterVec(prometheus.CounterOpts(metricOpts("unknown_total", "Checks that asked Redis and are unknown.")), []string{"reason"}),
+		unknown: prometheus.NewCounterVec(prometheus.CounterOpts(metricOpts("unknown_total", "Checks that waited for Redis and are unknown.")), []string{"reason"}),
 		bytes:   prometheus.NewGauge(prometheus.GaugeOpts(metricOpts("bytes", "Memory that filters and edits need."))),
 		stale:   prometheus.NewGauge(prometheus.GaugeOpts(metricOpts("stale_lists", "Lists of which nothing was heard for three seconds."))),
 	}
@@ -42,10 +44,10 @@ func (c *Client) register(reg prometheus.Registerer) {
 	}
 	reg.MustRegister(listMetrics{c},
 		gauge("lists", "Lists that are followed.", func() float64 { return float64(len(c.names())) }),
-		gauge("asks_in_flight", "Ids that Redis is being asked for; from 1,024 on further checks are unknown.", func() float64 {
+		gauge("asks_in_flight", "Ids that Redis is being asked for, and checks that wait for their list; from 1,024 on further checks are unknown.", func() float64 {
 			c.asks.mu.Lock()
 			defer c.asks.mu.Unlock()
-			return float64(len(c.asks.pending))
+			return float64(len(c.asks.pending) + c.asks.waiting)
 		}),
 		gauge("cache_bytes", "Memory that cached answers of Redis need.", func() float64 {
 			c.cache.mu.Lock()
@@ -55,10 +57,16 @@ func (c *Client) register(reg prometheus.Registerer) {
 	)
 }
 
-// names are those of all lists, sorted.
+// names are those of all lists that are followed, sorted. Others may be no text, which breaks the
+// metrics of the whole process.
 func (c *Client) names() []string {
 	all := make(map[string]bool)
-	c.lists.Range(func(name, _ any) bool { all[name.(string)] = true; return true })
+	c.lists.Range(func(key, _ any) bool {
+		if name := key.(string); lists.ValidateName("list", name) == nil {
+			all[name] = true
+		}
+		return true
+	})
 	return slices.Sorted(maps.Keys(all))
 }
 

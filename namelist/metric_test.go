@@ -23,6 +23,9 @@ func TestMetricsReference(t *testing.T) {
 	revision := r.edit("vip", add("b1"), drop("a1"))
 	reg := prometheus.NewRegistry()
 	c := r.open(func(cfg *Config) { cfg.Registerer = reg })
+	for _, bad := range []string{"", "a_b", "\xff"} {
+		c.List(bad)
+	}
 	l := c.List("vip")
 	r.ready(l)
 	want(t, l.Check(bounded(t), "a2"), Yes, SourceRedis, ReasonNone)

@@ -79,12 +79,13 @@ type question struct {
 	hash uint64
 }
 
-// look answers from memory. open says that only the id's segment can decide, which q is for.
+// look answers from memory. open says that only the id's segment can decide, which q is for; or,
+// with a reason, that the list is not loaded.
 func (p *picture) look(a *Answer, c *cache, id string) (q question, open bool) {
 	a.Revision, a.AsOf, a.Stale = p.revision, p.asOf, p.stale
 	if p.why != ReasonNone {
 		a.Reason = p.why
-		return q, false
+		return q, p.why == ReasonNotLoaded
 	}
 	a.Version = p.version.Number
 	id, err := p.head.Form.Clean(id)

@@ -38,6 +38,9 @@ const (
 	pollWait = 25 * time.Second
 	// connsPerReplica bounds connections: checks beyond it wait for one, until their deadline.
 	connsPerReplica = 64
+	// checksPerServer bounds the requests for ids of one list server: while it hangs, each takes a
+	// connection from other lists until its deadline.
+	checksPerServer = connsPerReplica / 2
 )
 
 // httpSource reads lists from replicas.
@@ -51,8 +54,9 @@ type httpSource struct {
 	cancel context.CancelFunc
 	loops  sync.WaitGroup
 
-	mu    sync.Mutex
-	polls []*poll // guarded by mu
+	mu     sync.Mutex
+	polls  []*poll        // guarded by mu
+	checks map[string]int // guarded by mu; the requests for ids under way of each list server
 }
 
 // poll is one long poll, for up to lists.LookLists lists.
@@ -60,6 +64,8 @@ type poll struct {
 	mu    sync.Mutex
 	heard map[string]func(lists.Event) // guarded by mu
 	known map[string]lists.Mark        // guarded by mu
+	// history is that of the server's data in the last answer.
+	history string // guarded by mu
 	// again ends the request under way, since there are more lists; nil between requests.
 	again context.CancelFunc // guarded by mu
 }
@@ -69,10 +75,12 @@ func openHTTP(cfg Config) (source, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &httpSource{cfg: cfg, bases: basesOf(cfg.URL), client: &http.Client{
+	s := &httpSource{cfg: cfg, bases: basesOf(cfg.URL), checks: make(map[string]int), client: &http.Client{
 		Transport: &http.Transport{
 			Proxy: http.ProxyFromEnvironment, TLSClientConfig: conf, ForceAttemptHTTP2: true,
 			MaxConnsPerHost: connsPerReplica, MaxIdleConnsPerHost: connsPerReplica, IdleConnTimeout: time.Minute,
+			// All requests share a connection: one that is silent must not take them with it.
+			HTTP2: &http.HTTP2Config{SendPingTimeout: time.Second, PingTimeout: 2 * time.Second},
 		},
 		// The token is for this server and no other.
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
@@ -219,7 +227,7 @@ func (s *httpSource) ask(ctx context.Context, list string, v *lists.Version, que
 		q.IDs[i] = questions[i].id
 	}
 	out := make([]found, len(questions))
-	got, err := s.call(ctx, listPath(list)+"/check", q, smallAnswer)
+	got, err := s.check(ctx, list, v.Server, q)
 	var answers []lists.ListFound
 	if err == nil {
 		answers, err = lists.DecodeFound(got, len(questions))
@@ -241,6 +249,24 @@ func (s *httpSource) ask(ctx context.Context, list string, v *lists.Version, que
 		out[i] = foundOf(f)
 	}
 	return out
+}
+
+func (s *httpSource) check(ctx context.Context, list, server string, q lists.ListCheck) ([]byte, error) {
+	s.mu.Lock()
+	full := s.checks[server] == checksPerServer
+	if !full {
+		s.checks[server]++
+	}
+	s.mu.Unlock()
+	if full {
+		return nil, &freeslot.Error{Code: freeslot.CodeOverloaded, Message: "too many checks of one list server are under way"}
+	}
+	defer func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.checks[server]--
+	}()
+	return s.call(ctx, listPath(list)+"/check", q, smallAnswer)
 }
 
 func (s *httpSource) report(ctx context.Context, client string, reports map[string]lists.ClientReport) error {
@@ -312,7 +338,7 @@ func (s *httpSource) pollOnce(p *poll) (more bool, err error) {
 	p.again = again
 	p.mu.Unlock()
 	begin := time.Now()
-	got, err := s.call(ending, "/v1/list-marks", lists.ListMarksRequest{Lists: known, WaitMS: pollWait.Milliseconds()}, smallAnswer)
+	got, err := s.call(ending, "/v1/list-marks", lists.ListMarksRequest{Lists: known, WaitMS: pollWait.Milliseconds(), History: true}, smallAnswer)
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.again = nil
@@ -320,19 +346,25 @@ func (s *httpSource) pollOnce(p *poll) (more bool, err error) {
 		return ending.Err() != nil && ctx.Err() == nil, err
 	}
 	names := slices.Collect(maps.Keys(known))
-	marks, _, _, err := lists.DecodeMarks(got, names)
+	marks, history, _, err := lists.DecodeMarks(got, names)
 	if err != nil {
 		return false, err
 	}
-	changed := false
+	other := p.history != "" && history != p.history
+	p.history = history
+	changed := other
 	for i, name := range names {
-		m := marks[i]
-		if m == known[name] {
+		m, was := marks[i], known[name]
+		if m == was && !other {
 			continue
 		}
 		changed, p.known[name] = true, m
+		e := lists.Event{Revision: m.Revision, Birth: m.Birth}
+		if other || m.Revision < was.Revision { // edits were lost, and the revision may be known already
+			e = lists.Event{}
+		}
 		if heard := p.heard[name]; heard != nil {
-			heard(lists.Event{Revision: m.Revision, Birth: m.Birth})
+			heard(e)
 		}
 	}
 	if !changed && time.Since(begin) < pollWait/2 {

@@ -40,6 +40,9 @@ type listServer struct {
 	reread time.Time // of the addresses, not before; guarded by the source's mu
 }
 
+// advisedLists bounds the lists that an advice names.
+const advisedLists = 10
+
 // rereadEvery is the least time between two readings of a list server's addresses.
 const rereadEvery = time.Second
 
@@ -70,7 +73,9 @@ func openRedis(ctx context.Context, cfg Config) (source, error) {
 }
 
 func (s *redisSource) close() {
+	s.mu.Lock() // no dial begins after this
 	s.cancel()
+	s.mu.Unlock()
 	s.dials.Wait()
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -90,13 +95,22 @@ func (s *redisSource) follow(list string, heard func(lists.Event)) (stop func())
 }
 
 func (s *redisSource) look(ctx context.Context, names []string, history bool) ([]lists.Mark, string, time.Time, error) {
-	return s.control.Look(ctx, names, history)
+	marks, is, at, err := s.control.Look(ctx, names, history)
+	return marks, is, at, s.advise(err, names...)
 }
 
 func (s *redisSource) delta(ctx context.Context, list string, after int64) (lists.Delta, error) {
 	d, err := s.control.Delta(ctx, list, after, true)
+	return d, s.advise(err, list)
+}
+
+// advise adds what to do to an error by which Redis denies its user lists.
+func (s *redisSource) advise(err error, names ...string) error {
 	advice := s.cfg.Access.redis().Denied(err, s.cfg.RedisURL, func(user string) string {
-		command := "schedctl acl --role list-reader --list " + list
+		command := "schedctl acl --role list-reader"
+		for _, name := range names[:min(len(names), advisedLists)] {
+			command += " --list " + name
+		}
 		if user != "" {
 			command += " --user " + user
 		}
@@ -108,7 +122,7 @@ func (s *redisSource) delta(ctx context.Context, list string, after int64) (list
 	if advice != "" {
 		err = fmt.Errorf("%w: %s", err, advice)
 	}
-	return d, err
+	return err
 }
 
 func (s *redisSource) report(ctx context.Context, client string, reports map[string]lists.ClientReport) error {

@@ -3,8 +3,12 @@ package reader
 import (
 	"context"
 	"fmt"
+	"net/http"
 	"sync"
+	"time"
 
+	"github.com/danielgtaylor/huma/v2"
+	"github.com/danielgtaylor/huma/v2/adapters/humago"
 	"github.com/redis/rueidis"
 	"go.uber.org/zap"
 
@@ -18,9 +22,11 @@ import (
 const (
 	// knownBuilds bounds the builds that a replica remembers.
 	knownBuilds = 1000
-	// loadsAtOnce bounds the blocks and whole versions that are read at a time: each may have some
-	// megabytes.
+	// loadsAtOnce bounds the blocks and whole versions that are read, or written to clients, at a
+	// time: each may have some megabytes.
 	loadsAtOnce = 8
+	// writeTime is how long a client may take to read one.
+	writeTime = 10 * time.Second
 )
 
 // Config is what a reader works with.
@@ -37,7 +43,7 @@ type Reader struct {
 	cfg     Config
 	control *namelist.Control
 	hub     *hub
-	loads   chan struct{}
+	loads   chan struct{} // has a token for each load, until its answer is written
 
 	cancel context.CancelFunc
 	loops  sync.WaitGroup
@@ -107,15 +113,19 @@ func (r *Reader) build(ctx context.Context, id buildID, again bool) (*known, err
 	if err := namelist.ValidateName("list", id.list); err != nil {
 		return nil, err
 	}
-	v, err := r.control.Version(ctx, id.list, id.number)
-	if freeslot.CodeOf(err) == freeslot.CodeNotFound || err == nil && v.Build != id.build {
+	// Of a list that was made again meanwhile, the seed would be another list's.
+	before, err := r.control.Head(ctx, id.list)
+	var v namelist.Version
+	if err == nil {
+		v, err = r.control.Version(ctx, id.list, id.number)
+	}
+	var h namelist.Head
+	if err == nil {
+		h, err = r.control.Head(ctx, id.list)
+	}
+	if freeslot.CodeOf(err) == freeslot.CodeNotFound || err == nil && (v.Build != id.build || h.Birth != before.Birth) {
 		err = errMoved(id)
 	}
-	if err != nil {
-		return nil, err
-	}
-	// The seed of a list that was made again meanwhile finds no segment of this version any more.
-	h, err := r.control.Head(ctx, id.list)
 	if err != nil {
 		return nil, err
 	}
@@ -163,7 +173,29 @@ func (r *Reader) check(ctx context.Context, id buildID, ids []string) ([]namelis
 	return out, nil
 }
 
-// load calls do with a build and its server, and with few others at a time.
+// slot is the part of a request in what is loaded at a time.
+type slot struct {
+	control *http.ResponseController
+	taken   bool
+}
+
+type slotKey struct{}
+
+// hold gives a request a slot, and has it until the answer is written: what is loaded stays in
+// memory as long.
+func (r *Reader) hold(ctx huma.Context, next func(huma.Context)) {
+	_, w := humago.Unwrap(ctx)
+	s := &slot{control: http.NewResponseController(w)}
+	defer func() {
+		if s.taken {
+			<-r.loads
+		}
+	}()
+	next(huma.WithValue(ctx, slotKey{}, s))
+}
+
+// load calls do with a build and its server, and with few others at a time. It is for requests that
+// hold has.
 func load[T any](ctx context.Context, r *Reader, id buildID, do func(ctx context.Context, k *known, server *build.Segments) (T, error)) (out T, err error) {
 	k, err := r.build(ctx, id, false)
 	if err != nil {
@@ -173,7 +205,10 @@ func load[T any](ctx context.Context, r *Reader, id buildID, do func(ctx context
 	defer cancel()
 	select {
 	case r.loads <- struct{}{}:
-		defer func() { <-r.loads }()
+		s := ctx.Value(slotKey{}).(*slot)
+		s.taken = true
+		// Slow clients must not keep others out. The writer of httptest has no deadlines.
+		_ = s.control.SetWriteDeadline(time.Now().Add(2*api.CallTimeout + writeTime))
 	case <-ctx.Done():
 		return out, ctx.Err()
 	}

@@ -80,8 +80,12 @@ func (r *Reader) Routes(router *api.Router) {
 	}
 	huma.Register(to, op("list-marks", http.MethodPost, marksPath, "Compare many lists", "What they are at; with wait_ms, once one differs from what the caller knows."), to.marks)
 	huma.Register(to, op("list-changes", http.MethodGet, listPath+"/changes", "Read the head of a list and its edits", "Those after a revision, a page at a time."), to.changes)
-	huma.Register(to, op("get-block", http.MethodGet, versionPath+"/blocks/{index}", "Load a block of a version's filter", "In its wire form."), to.block)
-	huma.Register(to, op("list-ids", http.MethodGet, versionPath+"/ids", "Load all ids of a version", "Of one with up to 100000."), to.ids)
+	large := func(op huma.Operation) huma.Operation {
+		op.Middlewares = huma.Middlewares{to.hold}
+		return op
+	}
+	huma.Register(to, large(op("get-block", http.MethodGet, versionPath+"/blocks/{index}", "Load a block of a version's filter", "In its wire form.")), to.block)
+	huma.Register(to, large(op("list-ids", http.MethodGet, versionPath+"/ids", "Load all ids of a version", "Of one with up to 100000.")), to.ids)
 	huma.Register(to, op("check-list", http.MethodPost, checkPath, "Ask the segments of a version for ids", "Edits are the caller's to ask first."), to.ask)
 	huma.Register(to, op("report-lists", http.MethodPost, reportsPath, "Report what a client has loaded and serves", "Each 5 s, and after each change: switches wait for live clients."), to.report)
 	doc := router.OpenAPI()
@@ -136,18 +140,27 @@ func (r *routes) marks(ctx context.Context, in *bodyInput) (*output[namelist.Lis
 }
 
 func (r *routes) changes(ctx context.Context, in *changesInput) (*output[namelist.ListDelta], error) {
-	err := namelist.ValidateName("list", in.List)
-	if err == nil && in.WaitMS > 0 {
-		known := map[string]namelist.Mark{in.List: {Revision: in.After}}
-		_, err = r.hub.await(ctx, known, false, time.Duration(in.WaitMS)*time.Millisecond, r.Draining())
-	}
-	var d namelist.Delta
-	if err == nil {
-		ctx, cancel := context.WithTimeout(ctx, api.CallTimeout)
-		defer cancel()
-		d, err = r.control.Delta(ctx, in.List, in.After, true)
+	d, err := r.delta(ctx, in)
+	if err == nil && in.WaitMS > 0 && d.Head.Revision == in.After {
+		known := namelist.Mark{Revision: in.After}
+		if d.Head.State == namelist.Deleted { // it has no mark
+			known = namelist.Mark{}
+		}
+		wait := time.Duration(in.WaitMS) * time.Millisecond
+		if _, err = r.hub.await(ctx, map[string]namelist.Mark{in.List: known}, false, wait, r.Draining()); err == nil {
+			d, err = r.delta(ctx, in)
+		}
 	}
 	return answer(r, "changes of the list", d.Wire(), err)
+}
+
+func (r *routes) delta(ctx context.Context, in *changesInput) (namelist.Delta, error) {
+	if err := namelist.ValidateName("list", in.List); err != nil {
+		return namelist.Delta{}, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, api.CallTimeout)
+	defer cancel()
+	return r.control.Delta(ctx, in.List, in.After, true)
 }
 
 func (r *routes) block(ctx context.Context, in *blockInput) (*blockOutput, error) {

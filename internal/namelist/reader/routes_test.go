@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net/http"
+	"net/http/httptest"
 	"strings"
 	"testing"
 	"time"
@@ -173,8 +174,34 @@ func TestWait(t *testing.T) {
 		if got := <-answers; got.Status != 200 {
 			t.Errorf("%d %s", got.Status, got.Text)
 		}
-		r.ask("GET", "/v1/lists/vip/changes?wait_ms=20000", "", http.StatusServiceUnavailable)
+		r.ask("GET", fmt.Sprintf("/v1/lists/vip/changes?after=%d&wait_ms=20000", second), "", http.StatusServiceUnavailable)
 	})
+}
+
+// Of a list that has gone there is nothing new until it is made again.
+func TestWaitForDeleted(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, redistest.Shared(t))
+	r.create("vip")
+	_, err := r.control.Delete(bounded(t), "vip", namelist.AnyVersion, true, namelist.By{})
+	r.must(err)
+	r.must(r.control.FinishDelete(bounded(t), "vip"))
+	d, err := r.control.Delta(bounded(t), "vip", 0, false)
+	r.must(err)
+	changes := fmt.Sprintf("/v1/lists/vip/changes?after=%d&wait_ms=", d.Head.Revision)
+	begin := time.Now()
+	r.ask("GET", changes+"300", "", 200, `"state":"deleted"`)
+	if took := time.Since(begin); took < 300*time.Millisecond {
+		t.Errorf("an answer without a change after %s", took)
+	}
+	r.ask("GET", "/v1/lists/vip/changes?after=1&wait_ms=20000", "", 200, `"state":"deleted"`)
+	answer := make(chan apitest.Response, 1)
+	go func() { answer <- r.Do(t, "GET", changes+"20000", "", acme...) }()
+	r.must(redistest.Await(func(context.Context) bool { return r.waitingFor("vip") == 1 }))
+	r.create("vip")
+	if got := <-answer; got.Status != 200 || !strings.Contains(got.Text, `"state":"draft"`) {
+		t.Errorf("%d %s", got.Status, got.Text)
+	}
 }
 
 // A change whose event is lost is found by the look each second, and so is a list that is made.
@@ -243,6 +270,44 @@ func TestBounds(t *testing.T) {
 	defer r.mu.Unlock()
 	if len(r.builds) != 1 {
 		t.Errorf("%d builds are known", len(r.builds))
+	}
+}
+
+// slowWriter is a client that reads its answer late.
+type slowWriter struct {
+	*httptest.ResponseRecorder
+	begun, read chan struct{}
+}
+
+func (w *slowWriter) Write(part []byte) (int, error) {
+	close(w.begun)
+	<-w.read
+	return w.ResponseRecorder.Write(part)
+}
+
+// What is loaded counts until the client has it.
+func TestSlowClient(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, redistest.Shared(t))
+	r.create("vip")
+	v := r.publish("vip", "a")
+	for _, what := range []string{"ids", "blocks/0"} {
+		q := httptest.NewRequestWithContext(bounded(t), http.MethodGet, fmt.Sprintf("/v1/lists/vip/versions/%d/%s?build=%s", v.Number, what, v.Build), nil)
+		q.Header.Set(acme[0], acme[1])
+		w, done := &slowWriter{httptest.NewRecorder(), make(chan struct{}), make(chan struct{})}, make(chan struct{})
+		go func() {
+			defer close(done)
+			r.Handler().ServeHTTP(w, q)
+		}()
+		<-w.begun
+		if n := len(r.loads); n != 1 {
+			t.Errorf("%s: %d loads while the answer is written", what, n)
+		}
+		close(w.read)
+		<-done
+		if n := len(r.loads); n != 0 || w.Code != http.StatusOK {
+			t.Errorf("%s: %d, and %d loads afterwards", what, w.Code, n)
+		}
 	}
 }
 
