@@ -104,13 +104,15 @@ func (m *Manager) tend(h *namelist.Head) error {
 		return m.end(ctx, h)
 	case h.State == namelist.Deleting:
 		return m.remove(ctx, h)
-	case compactable(h):
-		m.compact(ctx, h)
-		return nil
-	case h.Op.ID == "":
-		return m.dropVersions(ctx, h)
 	}
-	return nil
+	var err error
+	if h.Op.ID == "" { // before a compaction, which needs the room that old versions take
+		err = m.dropVersions(ctx, h)
+	}
+	if compactable(h) {
+		m.compact(ctx, h)
+	}
+	return err
 }
 
 // compaction is when the serving version of a list is compacted, or tried again.

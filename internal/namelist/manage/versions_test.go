@@ -60,3 +60,21 @@ func TestOldVersions(t *testing.T) {
 	}
 	left("bad", 25*time.Hour, 3, 2)
 }
+
+// A list whose compaction is due, and cannot be, still loses the versions that nobody needs.
+func TestOldVersionsOfLateCompaction(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, redistest.Shared(t))
+	r.edited("vip") // version 1 is damaged
+	r.observed()
+	for range 3 {
+		r.upload(Upload{List: "vip", Format: build.TXT, By: by}, lines(0, 100))
+	}
+	h := r.head("vip")
+	r.check(r.tend(&h))
+	versions, err := r.control.Versions(r.ctx, "vip")
+	r.check(err)
+	if len(versions) != 3 || versions[1].Number != 3 {
+		t.Errorf("versions %+v are left, want 4, 3, 1", versions)
+	}
+}
