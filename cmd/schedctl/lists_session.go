@@ -166,7 +166,7 @@ func (c *uploadsRmCmd) Run(a *app) error {
 
 type listsRollbackCmd struct {
 	oneList
-	Version int64 `arg:"" optional:"" help:"Number of the version (default: the newest before the one that serves that can serve)."`
+	Version int64 `arg:"" optional:"" help:"Number of the version (default: the newest that served before and can again)."`
 	switchFlags
 }
 
@@ -186,13 +186,13 @@ func (c *listsRollbackCmd) Run(a *app) error {
 			return err
 		}
 		for _, v := range all.Versions { // the newest first
-			if v.Number < l.Serving.Number && v.Damaged == "" && v.Doubt == "" {
+			if v.Number < l.Serving.Number && v.StoppedMS != 0 && v.Damaged == "" && v.Doubt == "" {
 				version = v.Number
 				break
 			}
 		}
 		if version == 0 {
-			return fmt.Errorf("list %s has no version before %d that can serve", c.List, l.Serving.Number)
+			return fmt.Errorf("list %s has no version before %d that has served and can again; to take another one, name it", c.List, l.Serving.Number)
 		}
 	}
 	if version >= l.Serving.Number {

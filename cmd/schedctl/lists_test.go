@@ -101,9 +101,14 @@ func TestListsViews(t *testing.T) {
 	ctl("uploads", "rm", id).expect(t, exitOK)
 	ctl("rejects", "vip", "1").expect(t, exitFailure, "not_found", "an upload goes a day after its last change")
 
-	ctl("rollback", "vip").expect(t, exitFailure, "list vip has no version before 1 that can serve")
+	ctl("rollback", "vip").expect(t, exitFailure, "list vip has no version before 1 that has served")
 	ctl("switch", "vip", "2", "--wait").expect(t, exitOK)
 	ctl("rollback", "vip", "2").expect(t, exitUsage, "version 2 is not older than version 2")
+	ctl("rollback", "vip").expect(t, exitOK, "list vip serves version 1")
+	for _, args := range [][]string{nil, {"--switch"}} { // version 3 never serves
+		ctl(append([]string{"import", "vip", listFile(t, "more.csv", "a\nb\n")}, args...)...).expect(t, exitOK)
+	}
+	ctl("rollback", "vip").expect(t, exitOK, "list vip serves version 2")
 	ctl("rollback", "vip").expect(t, exitOK, "list vip serves version 1")
 
 	began := ctl("session", "begin", "vip", "--note", "spring").expect(t, exitOK, "of list vip began").out
