@@ -58,12 +58,15 @@ func (m *Manager) whole(ctx context.Context, list string, v *namelist.Version) e
 	return err
 }
 
-// damage marks a version that is not as it was built.
+// damage marks a version that is not as it was built. One that has gone meanwhile is no damage: its
+// keys were removed.
 func (m *Manager) damage(ctx context.Context, list string, number int64, damage *build.DamageError) error {
+	if _, err := m.control.Damage(ctx, list, number, damage.Why); err != nil {
+		return err
+	}
 	m.metrics.damages.Inc()
 	m.log.Error("version of a list is damaged", zap.String("list", list), zap.Int64("version", number), zap.String("damage", damage.Why))
-	_, err := m.control.Damage(ctx, list, number, damage.Why)
-	return err
+	return nil
 }
 
 // move names the next version, waits until all live clients have it, for so long at most, and moves
