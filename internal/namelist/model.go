@@ -57,6 +57,8 @@ type Head struct {
 	Op Operation
 	// raw are the fields that a step compares, as the record had them.
 	raw string
+	// lost is that the record names versions that are not there.
+	lost bool
 }
 
 // Operation is what an operator, or compaction, does to a list.
