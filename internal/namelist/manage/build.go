@@ -28,6 +28,9 @@ func (m *Manager) importing(ctx context.Context, u Upload) error {
 	if m.ctx.Err() != nil {
 		return err // the next process with this folder goes on
 	}
+	if err != nil && (ctx.Err() != nil || isAnswer(err)) && m.isOver(u.List, *u.Op) {
+		err = errCancelled
+	}
 	m.endUpload(u, result, v, err)
 	if err == nil && u.Switch && v.Doubt == "" {
 		m.publish(u.List, v.Number, u.By)
