@@ -191,29 +191,29 @@ func (c *listsImportCmd) report(a *app, u *operator.ListUpload) error {
 	case !u.Switch:
 		return a.println("it does not serve yet: `schedctl lists switch %s %d`", c.List, u.Version.Number)
 	}
-	l, err := a.awaitSwitched(c.path(), u.Version.Number)
-	if err != nil {
-		return err
-	}
-	if l.Serving == nil || l.Serving.Number != u.Version.Number {
-		return fmt.Errorf("list %s did not switch to version %d: `schedctl lists show %s` and the replica's log say why", c.List, u.Version.Number, c.List)
-	}
-	return a.println("it serves")
+	return c.awaitSwitched(a, u)
 }
 
 // awaitSwitched waits for the switch that the replica begins by itself.
-func (a *app) awaitSwitched(path string, version int64) (l operator.NameList, err error) {
+func (c *listsImportCmd) awaitSwitched(a *app, u *operator.ListUpload) error {
+	version := u.Version.Number
 	for range 250 {
-		l = operator.NameList{}
-		if err := a.call(http.MethodGet, path, nil, nil, &l); err != nil {
-			return l, err
+		var l operator.NameList
+		if err := a.call(http.MethodGet, c.path(), nil, nil, &l); err != nil {
+			return err
 		}
 		if l.Serving != nil && l.Serving.Number == version {
-			return l, nil
+			return a.println("it serves")
+		}
+		if err := c.ask(a, http.MethodGet, uploadPath(u.ID), nil, nil, u); err != nil {
+			return err
+		}
+		if u.Unpublished != "" {
+			return fmt.Errorf("list %s did not switch to version %d: %s; `schedctl lists switch %s %d` tries again", c.List, version, u.Unpublished, c.List, version)
 		}
 		if err := a.pause(); err != nil {
-			return l, err
+			return err
 		}
 	}
-	return l, nil
+	return fmt.Errorf("list %s did not switch to version %d: `schedctl lists show %s` and the replica's log say why", c.List, version, c.List)
 }

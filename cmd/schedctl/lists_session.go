@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"net/http"
 	"strconv"
@@ -136,7 +137,7 @@ func (c *uploadsLsCmd) Run(a *app) error {
 		if u.Report != nil {
 			rejected = strconv.FormatInt(u.Report.Rejected, 10)
 		}
-		rows = append(rows, []string{u.ID, string(u.State), string(u.Mode), fmt.Sprint(u.Bytes), version, rejected, ago(u.Touched.UnixMilli()), dash(u.Why)})
+		rows = append(rows, []string{u.ID, string(u.State), string(u.Mode), fmt.Sprint(u.Bytes), version, rejected, ago(u.Touched.UnixMilli()), dash(cmp.Or(u.Why, u.Unpublished))})
 	}
 	return table(a.out, rows)
 }

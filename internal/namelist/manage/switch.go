@@ -24,6 +24,11 @@ type SwitchRequest struct {
 
 // Switch begins a switch. It is over when the list has no operation any more.
 func (m *Manager) Switch(ctx context.Context, list string, r SwitchRequest) (namelist.Operation, error) {
+	return m.switching(ctx, list, r, func(error) {})
+}
+
+// switching is Switch; failed hears why one that began did not end well.
+func (m *Manager) switching(ctx context.Context, list string, r SwitchRequest, failed func(error)) (namelist.Operation, error) {
 	v, err := m.control.Version(ctx, list, r.Number)
 	if err != nil {
 		return namelist.Operation{}, err
@@ -32,7 +37,12 @@ func (m *Manager) Switch(ctx context.Context, list string, r SwitchRequest) (nam
 	if err != nil {
 		return op, err
 	}
-	return op, m.work(list, op, func(ctx context.Context) error {
+	return op, m.work(list, op, func(ctx context.Context) (err error) {
+		defer func() {
+			if err != nil {
+				failed(err)
+			}
+		}()
 		if err := m.whole(ctx, list, &v); err != nil {
 			return err
 		}
