@@ -103,7 +103,7 @@ func (c *listsImportCmd) open(a *app) (*operator.ListUpload, error) {
 	body := operator.UploadRequest{Format: build.Format(cmp.Or(c.Format, formatOf(c.File))), Mode: manage.Mode(c.Mode), Switch: c.Switch, ByWhom: c.by()}
 	err := a.call(http.MethodPost, c.path()+"/uploads", nil, body, &u)
 	c.home = u.URL
-	return &u, err
+	return &u, c.orApply(err)
 }
 
 // ask calls the replica that has the upload. Another one answers that it is not there: then the

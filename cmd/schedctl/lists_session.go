@@ -25,7 +25,7 @@ type sessionBeginCmd struct{ startFlags }
 func (c *sessionBeginCmd) Run(a *app) error {
 	var out operator.EditSession
 	if err := a.call(http.MethodPost, c.path()+"/sessions", nil, operator.WhyRequest{ByWhom: c.by()}, &out); err != nil {
-		return err
+		return c.orApply(err)
 	}
 	if a.json {
 		return a.printJSON(out)

@@ -178,6 +178,22 @@ func TestListsExportEndsWithItsReplica(t *testing.T) {
 	}
 }
 
+// TestListsNextStep: a refusal says what to do.
+func TestListsNextStep(t *testing.T) {
+	t.Parallel()
+	l := start(t)
+	ctl := func(args ...string) result { t.Helper(); return l.ctl(t, append([]string{"lists"}, args...)...) }
+	file := listFile(t, "grey.txt", "a\n\n")
+	for _, args := range [][]string{{"import", "grey", file}, {"add", "grey", "a"}, {"session", "begin", "grey"}} {
+		ctl(args...).expect(t, exitFailure, "there is no list grey", "`schedctl lists apply grey` creates it")
+	}
+	ctl("apply", "grey").expect(t, exitOK)
+	ctl("add", "grey", "a").expect(t, exitFailure, "list grey is in state draft", "import a version and switch to it first")
+	ctl("query", "grey", "a").expect(t, exitFailure, "list grey serves no version; import one and switch to it first")
+	ctl("import", "grey", file).expect(t, exitOK)
+	ctl("switch", "grey", "1").expect(t, exitFailure, "it waits to be accepted", "accept it first")
+}
+
 // TestProgressBar: a bar replaces itself on a terminal, and nothing else sees it.
 func TestProgressBar(t *testing.T) {
 	t.Parallel()
