@@ -97,7 +97,7 @@ func TestListsViews(t *testing.T) {
 	uploads := ctl("uploads", "ls", "vip").expect(t, exitOK, "ready  replace").out
 	id := strings.Fields(strings.Split(uploads, "\n")[1])[0]
 	ctl("rejects", "vip", "--upload", id).expect(t, exitOK, "invalid id: it is empty")
-	ctl("uploads", "show", id).expect(t, exitOK, `"state": "ready"`)
+	ctl("uploads", "show", id).expect(t, exitOK, `"state": "ready"`, `"author": "`)
 	ctl("uploads", "rm", id).expect(t, exitOK)
 	ctl("rejects", "vip", "1").expect(t, exitFailure, "not_found", "an upload goes a day after its last change")
 
