@@ -1,12 +1,15 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"net/http"
 	"net/url"
 	"slices"
+	"strings"
 	"time"
 
+	"github.com/freeslot/freeslot"
 	"github.com/freeslot/freeslot/internal/namelist"
 	"github.com/freeslot/freeslot/internal/namelist/manage"
 	"github.com/freeslot/freeslot/internal/namelist/operator"
@@ -49,6 +52,14 @@ type oneList struct {
 }
 
 func (c *oneList) path() string { return listsPath + "/" + escaped(c.List) }
+
+// orApply adds to the answer that there is no list how one is made.
+func (c *oneList) orApply(err error) error {
+	if e, ok := errors.AsType[*freeslot.Error](err); ok && e.Code == freeslot.CodeNotFound && strings.HasSuffix(e.Message, "there is no list "+c.List) {
+		return fmt.Errorf("%w\n  `schedctl lists apply %s` creates it", err, c.List)
+	}
+	return err
+}
 
 // whyFlags say who asks, and why.
 type whyFlags struct {
@@ -305,7 +316,7 @@ func (c *editFlags) send(a *app, remove bool, expiresMS int64) error {
 	body := operator.EntriesRequest{Entries: changes(c.IDs, remove, expiresMS), Urgent: c.Urgent, ByWhom: c.by()}
 	var out operator.ListChanged
 	if err := a.call(http.MethodPost, c.path()+"/entries", nil, body, &out); err != nil {
-		return err
+		return c.orApply(err)
 	}
 	if a.json {
 		return a.printJSON(out)

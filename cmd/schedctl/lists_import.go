@@ -126,7 +126,7 @@ func (c *listsImportCmd) open(a *app) (*operator.ListUpload, error) {
 	body := operator.UploadRequest{Format: build.Format(cmp.Or(c.Format, formatOf(c.File))), Mode: manage.Mode(c.Mode), Switch: c.Switch, ByWhom: c.by()}
 	err := a.call(http.MethodPost, c.path()+"/uploads", nil, body, &u)
 	c.home = u.URL
-	return &u, err
+	return &u, c.orApply(err)
 }
 
 // repeats is how often a request of an import is sent again when there is no connection.
@@ -244,29 +244,35 @@ func (c *listsImportCmd) report(a *app, u *operator.ListUpload) error {
 	case idle != "":
 		return say("%s", idle)
 	}
-	l, err := a.awaitSwitched(c.path(), n)
-	if err != nil {
+	if err := c.awaitSwitched(a, u); err != nil {
 		return err
-	}
-	if l.Serving == nil || l.Serving.Number != n {
-		return fmt.Errorf("list %s did not switch to version %d: `schedctl lists show %s` and the replica's log say why", c.List, n, c.List)
 	}
 	return say("it serves")
 }
 
 // awaitSwitched waits for the switch that the replica begins by itself.
-func (a *app) awaitSwitched(path string, version int64) (l operator.NameList, err error) {
+func (c *listsImportCmd) awaitSwitched(a *app, u *operator.ListUpload) error {
+	version := u.Version.Number
 	for range 250 {
-		l = operator.NameList{}
-		if err := a.call(http.MethodGet, path, nil, nil, &l); err != nil {
-			return l, err
+		var l operator.NameList
+		if err := a.call(http.MethodGet, c.path(), nil, nil, &l); err != nil {
+			return err
 		}
-		if l.Serving != nil && l.Serving.Number >= version { // a later one was quicker
-			return l, nil
+		if l.Serving != nil && l.Serving.Number == version {
+			return nil
+		}
+		if l.Serving != nil && l.Serving.Number > version { // a later one was quicker
+			break
+		}
+		if err := c.ask(a, http.MethodGet, uploadPath(u.ID), nil, nil, u); err != nil {
+			return err
+		}
+		if u.Unpublished != "" {
+			return fmt.Errorf("list %s did not switch to version %d: %s; `schedctl lists switch %s %d` tries again", c.List, version, u.Unpublished, c.List, version)
 		}
 		if err := a.pause(); err != nil {
-			return l, err
+			return err
 		}
 	}
-	return l, nil
+	return fmt.Errorf("list %s did not switch to version %d: `schedctl lists show %s` and the replica's log say why", c.List, version, c.List)
 }

@@ -220,3 +220,19 @@ func TestListsImportInterruptedInTheBuild(t *testing.T) {
 		}
 	}
 }
+
+// TestListsImportUnpublished: an import says why its version does not serve.
+func TestListsImportUnpublished(t *testing.T) {
+	t.Parallel()
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		answer := `{"name": "vip"}`
+		if strings.HasPrefix(r.URL.Path, "/v1/list-uploads/") {
+			answer = `{"list": "vip", "state": "ready", "switch": true, "version": {"number": 2}, "report": {}, "unpublished": "it is frozen"}`
+		}
+		_, _ = w.Write([]byte(answer))
+	}))
+	t.Cleanup(server.Close)
+	command(t, "", "--server", server.URL, "lists", "import", "vip", listFile(t, "vip.txt", "a\n"), "--upload", "one").
+		expect(t, exitFailure, "did not switch to version 2: it is frozen; `schedctl lists switch vip 2` tries again")
+}

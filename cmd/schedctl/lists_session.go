@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"net/http"
 	"strconv"
@@ -24,7 +25,7 @@ type sessionBeginCmd struct{ startFlags }
 func (c *sessionBeginCmd) Run(a *app) error {
 	var out operator.EditSession
 	if err := a.call(http.MethodPost, c.path()+"/sessions", nil, operator.WhyRequest{ByWhom: c.by()}, &out); err != nil {
-		return err
+		return c.orApply(err)
 	}
 	if a.json {
 		return a.printJSON(out)
@@ -136,7 +137,7 @@ func (c *uploadsLsCmd) Run(a *app) error {
 		if u.Report != nil {
 			rejected = strconv.FormatInt(u.Report.Rejected, 10)
 		}
-		rows = append(rows, []string{u.ID, string(u.State), string(u.Mode), fmt.Sprint(u.Bytes), version, rejected, ago(u.Touched.UnixMilli()), dash(u.Why)})
+		rows = append(rows, []string{u.ID, string(u.State), string(u.Mode), fmt.Sprint(u.Bytes), version, rejected, ago(u.Touched.UnixMilli()), dash(cmp.Or(u.Why, u.Unpublished))})
 	}
 	return table(a.out, rows)
 }
@@ -192,7 +193,7 @@ func (c *uploadsRmCmd) Run(a *app) error {
 
 type listsRollbackCmd struct {
 	oneList
-	Version int64 `arg:"" optional:"" help:"Number of the version (default: the newest before the one that serves that can serve)."`
+	Version int64 `arg:"" optional:"" help:"Number of the version (default: the newest that served before and can again)."`
 	switchFlags
 }
 
@@ -212,13 +213,13 @@ func (c *listsRollbackCmd) Run(a *app) error {
 			return err
 		}
 		for _, v := range all.Versions { // the newest first
-			if v.Number < l.Serving.Number && v.Damaged == "" && v.Doubt == "" {
+			if v.Number < l.Serving.Number && v.StoppedMS != 0 && v.Damaged == "" && v.Doubt == "" {
 				version = v.Number
 				break
 			}
 		}
 		if version == 0 {
-			return fmt.Errorf("list %s has no version before %d that can serve", c.List, l.Serving.Number)
+			return fmt.Errorf("list %s has no version before %d that has served and can again; to take another one, name it", c.List, l.Serving.Number)
 		}
 	}
 	if version >= l.Serving.Number {

@@ -97,14 +97,19 @@ func TestListsViews(t *testing.T) {
 	uploads := ctl("uploads", "ls", "vip").expect(t, exitOK, "ready  replace").out
 	id := strings.Fields(strings.Split(uploads, "\n")[1])[0]
 	ctl("rejects", "vip", "--upload", id).expect(t, exitOK, "invalid id: it is empty")
-	ctl("uploads", "show", id, "-o", "json").expect(t, exitOK, `"state": "ready"`)
+	ctl("uploads", "show", id, "-o", "json").expect(t, exitOK, `"state": "ready"`, `"author": "`)
 	ctl("uploads", "show", id).expect(t, exitOK, "state       ready", "doubt       2 lines were rejected", "lines       6")
 	ctl("uploads", "rm", id).expect(t, exitOK, "upload "+id+" is forgotten")
 	ctl("rejects", "vip", "1").expect(t, exitFailure, "not_found", "an upload goes a day after its last change")
 
-	ctl("rollback", "vip").expect(t, exitFailure, "list vip has no version before 1 that can serve")
+	ctl("rollback", "vip").expect(t, exitFailure, "list vip has no version before 1 that has served")
 	ctl("switch", "vip", "2", "--wait").expect(t, exitOK)
 	ctl("rollback", "vip", "2").expect(t, exitUsage, "version 2 is not older than version 2")
+	ctl("rollback", "vip").expect(t, exitOK, "list vip serves version 1")
+	for _, args := range [][]string{nil, {"--switch"}} { // version 3 never serves
+		ctl(append([]string{"import", "vip", listFile(t, "more.csv", "a\nb\n")}, args...)...).expect(t, exitOK)
+	}
+	ctl("rollback", "vip").expect(t, exitOK, "list vip serves version 2")
 	ctl("rollback", "vip").expect(t, exitOK, "list vip serves version 1")
 
 	began := ctl("session", "begin", "vip", "--note", "spring").expect(t, exitOK, "of list vip began").out
@@ -189,6 +194,22 @@ func TestListsExportEndsWithItsReplica(t *testing.T) {
 	if !errors.Is(err, io.ErrUnexpectedEOF) || got >= n*length || resp.Trailer.Get("X-Freeslot-Count") != "" {
 		t.Errorf("%d bytes, %v, trailer %v; expected a cut answer", got, err, resp.Trailer)
 	}
+}
+
+// TestListsNextStep: a refusal says what to do.
+func TestListsNextStep(t *testing.T) {
+	t.Parallel()
+	l := start(t)
+	ctl := func(args ...string) result { t.Helper(); return l.ctl(t, append([]string{"lists"}, args...)...) }
+	file := listFile(t, "grey.txt", "a\n\n")
+	for _, args := range [][]string{{"import", "grey", file}, {"add", "grey", "a"}, {"session", "begin", "grey"}} {
+		ctl(args...).expect(t, exitFailure, "there is no list grey", "`schedctl lists apply grey` creates it")
+	}
+	ctl("apply", "grey").expect(t, exitOK)
+	ctl("add", "grey", "a").expect(t, exitFailure, "list grey is in state draft", "import a version and switch to it first")
+	ctl("query", "grey", "a").expect(t, exitFailure, "list grey serves no version; import one and switch to it first")
+	ctl("import", "grey", file).expect(t, exitOK)
+	ctl("switch", "grey", "1").expect(t, exitFailure, "it waits to be accepted", "accept it first")
 }
 
 // TestProgressBar: a bar replaces itself on a terminal, and nothing else sees it.

@@ -119,7 +119,7 @@ func notFound(list string) error {
 }
 
 // conflict says that a list is in the way of what.
-func (h *Head) conflict(what string) error {
+func (h *Head) conflict(what string) *freeslot.Error {
 	is := "is in state " + string(h.State)
 	switch {
 	case h.Op.ID != "":
@@ -290,7 +290,7 @@ func (c *Control) Delete(ctx context.Context, list string, serving int64, force 
 		}
 		if len(live) > 0 {
 			return Head{}, &freeslot.Error{Code: freeslot.CodeConflict, Message: fmt.Sprintf(
-				"delete is refused: list %s is used by %d live clients, the first is %s", list, len(live), live[0].ID)}
+				"delete is refused: list %s is used by %d live clients, the first is %s; force deletes it all the same", list, len(live), live[0].ID)}
 		}
 	}
 	return c.stop(ctx, "delete", list, serving, by, Deleting, func(r rule) bool { return r.remove })

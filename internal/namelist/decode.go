@@ -70,6 +70,7 @@ func DecodeHead(list string, record []string, serving, next string) (Head, error
 		return h, errors.New("a field of the record has no value")
 	}
 	var bad error
+	var named [2]int64
 	for ; len(record) > 0; record = record[2:] {
 		field, value := record[0], record[1]
 		whole := func() int64 {
@@ -114,6 +115,10 @@ func DecodeHead(list string, record []string, serving, next string) (Head, error
 			h.Revision = whole()
 		case "state":
 			h.State = State(value)
+		case "serving":
+			named[0] = whole()
+		case "next":
+			named[1] = whole()
 		case "number":
 			h.Number = whole()
 		case "edited":
@@ -157,6 +162,7 @@ func DecodeHead(list string, record []string, serving, next string) (Head, error
 	if h.Serving, err = decodeVersion(serving); err == nil {
 		h.Next, err = decodeVersion(next)
 	}
+	h.lost = named[0] != 0 && h.Serving == nil || named[1] != 0 && h.Next == nil
 	return h, err
 }
 

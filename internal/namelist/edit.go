@@ -160,7 +160,11 @@ func (e *editCall) refused(h *Head, what string) error {
 	case e.birth != "" && e.birth != h.Birth:
 		return &freeslot.Error{Code: freeslot.CodeConflict, Field: "birth", Message: "list " + h.Name + " was deleted and made again"}
 	}
-	return h.conflict(what)
+	err := h.conflict(what)
+	if h.State == Draft {
+		err.Message += "; import a version and switch to it first"
+	}
+	return err
 }
 
 // Stage keeps entries for the edit session of this operation, and renews its lease. A later entry

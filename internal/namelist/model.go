@@ -57,28 +57,34 @@ type Head struct {
 	Op Operation
 	// raw are the fields that a step compares, as the record had them.
 	raw string
+	// lost is that the record names versions that are not there.
+	lost bool
 }
 
 // Operation is what an operator, or compaction, does to a list.
 type Operation struct {
-	ID     string // random; it stays when another replica takes the operation
-	Kind   OpKind
-	Number int64 // the version that it builds or switches to; 0 is none
+	ID     string `json:"id"` // random; it stays when another replica takes the operation
+	Kind   OpKind `json:"kind"`
+	Number int64  `json:"number"` // the version that it builds or switches to; 0 is none
 	// Base and Edited are the head's Revision and Edited when it began.
-	Base, Edited int64
-	Former       State
-	Holder, Why  string
-	Since, Lease time.Time // by Redis' clock; it lapses at Lease
+	Base   int64  `json:"base"`
+	Edited int64  `json:"edited"`
+	Former State  `json:"former"`
+	Holder string `json:"holder"`
+	Why    string `json:"why,omitzero"`
+	// Since and Lease are by Redis' clock; it lapses at Lease.
+	Since time.Time `json:"since"`
+	Lease time.Time `json:"lease"`
 	Reservation
 }
 
 // Reservation is what a build writes at most, and where. It is zero until the build knows it; before
 // that nothing is written.
 type Reservation struct {
-	Server   string // where it writes
-	Bytes    int64
-	Segments uint32
-	Blocks   uint32 // of the filter; a power of two, or 0
+	Server   string `json:"server,omitzero"` // where it writes
+	Bytes    int64  `json:"bytes,omitzero"`
+	Segments uint32 `json:"segments,omitzero"`
+	Blocks   uint32 `json:"blocks,omitzero"` // of the filter; a power of two, or 0
 }
 
 // OpKind is the kind of an operation.

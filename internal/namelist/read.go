@@ -80,7 +80,8 @@ func readDelta(r *script.Reply, list string) (d Delta) {
 type Named struct {
 	// Numbers are those of the versions, and that of the operation.
 	Numbers map[int64]bool
-	// Highest is the highest number that was ever given out; 0 if there was never such a list.
+	// Highest is the highest number that was ever given out; 0 if there was never such a list, or
+	// its versions are lost.
 	Highest int64
 }
 
@@ -95,6 +96,9 @@ func (c *Control) Named(ctx context.Context, list string) (Named, error) {
 	n := Named{Numbers: map[int64]bool{h.Op.Number: true}, Highest: h.Number}
 	for i := range versions {
 		n.Numbers[versions[i].Number] = true
+	}
+	if h.lost {
+		n.Highest = 0
 	}
 	return n, err
 }

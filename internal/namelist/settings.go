@@ -45,7 +45,9 @@ type Settings struct {
 
 // By says who changes a list, and why.
 type By struct {
-	Author, Note string // lines of up to 256 bytes
+	// Author and Note are lines of up to 256 bytes.
+	Author string `json:"author,omitzero"`
+	Note   string `json:"note,omitzero"`
 }
 
 func (b By) validate(found *freeslot.FieldErrors) {

@@ -30,7 +30,7 @@ func (h *Head) Target(v *Version) error {
 	case v.Damaged != "":
 		why = "it is damaged: " + v.Damaged
 	case v.Doubt != "":
-		why = "it waits to be accepted: " + v.Doubt
+		why = "it waits to be accepted: " + v.Doubt + "; accept it first"
 	case v.Base < h.Floor:
 		why = "the log does not have all edits since it was built"
 	default:

@@ -11,6 +11,7 @@ import (
 	"go.uber.org/zap/zapcore"
 	"go.uber.org/zap/zaptest/observer"
 
+	"github.com/freeslot/freeslot"
 	"github.com/freeslot/freeslot/internal/namelist"
 	"github.com/freeslot/freeslot/internal/namelist/build"
 	"github.com/freeslot/freeslot/internal/redis/redistest"
@@ -108,6 +109,9 @@ func TestDailyVerify(t *testing.T) {
 		if mine, err := r.control.BeginVerify(r.ctx, "vip", 1, every); mine != (every == 0) || err != nil {
 			t.Errorf("begin to verify: %v, %v", mine, err)
 		}
+	}
+	if err := r.damage(r.ctx, "vip", 9, &build.DamageError{Why: "it was dropped"}); freeslot.CodeOf(err) != freeslot.CodeNotFound || logs.Len() > 0 {
+		t.Errorf("damage of a version that has gone: %v, told %v", err, logs.All())
 	}
 	r.verifyEvery = time.Millisecond
 	r.check(r.Start(r.ctx))

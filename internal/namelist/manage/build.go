@@ -28,19 +28,24 @@ func (m *Manager) importing(ctx context.Context, u Upload) error {
 	if m.ctx.Err() != nil {
 		return err // the next process with this folder goes on
 	}
+	if err != nil && (ctx.Err() != nil || isAnswer(err)) && m.isOver(u.List, *u.Op) {
+		err = errCancelled
+	}
 	m.endUpload(u, result, v, err)
 	if err == nil && u.Switch && v.Doubt == "" {
-		m.publish(u.List, v.Number, u.By)
+		m.publish(u.List, v.Number, u.By, func(err error) { m.unpublished(u.ID, err) })
 	}
 	return err
 }
 
-// publish switches to a version that was just built. The log says why it could not.
-func (m *Manager) publish(list string, number int64, by namelist.By) {
+// publish switches to a version that was just built. The log and failed hear why it could not.
+func (m *Manager) publish(list string, number int64, by namelist.By, failed func(error)) {
 	// Not under the lease of the build, which is over.
 	ctx, cancel := context.WithTimeout(m.ctx, endTimeout)
 	defer cancel()
-	if _, err := m.Switch(ctx, list, SwitchRequest{Number: number, Serving: namelist.AnyVersion, By: by}); err != nil {
+	r := SwitchRequest{Number: number, Serving: namelist.AnyVersion, By: by}
+	if _, err := m.switching(ctx, list, r, failed); err != nil {
+		failed(err)
 		m.log.Warn("new version is not published", zap.String("list", list), zap.Int64("version", number), zap.Error(err))
 	}
 }
@@ -257,7 +262,7 @@ func (m *Manager) Rebuild(ctx context.Context, list string, kind namelist.OpKind
 		}
 		_, v, err := m.build(ctx, &h, op, to, true, by, nil, func(*build.Plan) {})
 		if err == nil && kind != namelist.OpCompact {
-			m.publish(list, v.Number, by)
+			m.publish(list, v.Number, by, func(error) {})
 			return nil
 		}
 		if err != nil {
@@ -280,7 +285,7 @@ func (m *Manager) ImportEdits(ctx context.Context, list string, by namelist.By) 
 		}
 		_, v, err := m.build(ctx, &h, op, h.Server, true, by, nil, func(*build.Plan) {})
 		if err == nil && v.Doubt == "" {
-			m.publish(list, v.Number, by)
+			m.publish(list, v.Number, by, func(error) {})
 		}
 		return err
 	})

@@ -54,9 +54,9 @@ type LeftBuild struct {
 
 // Collect looks for keys of builds that are neither a version nor running, and removes them, for
 // about a second. It reads the records after the keys: what was written has its operation in the
-// record by then, and a build that is over stays over. A list without any record, and a version
-// above the highest that its record knows, are left alone: the control server may have lost its
-// data, or be another one.
+// record by then, and a build that is over stays over. A list without any record or without the
+// versions that its record names, and a version above the highest that its record knows, are left
+// alone: the control server may have lost its data, or be another one.
 func (m *Manager) Collect(ctx context.Context, q CollectRequest) (out Collected, err error) {
 	out.Builds = []LeftBuild{}
 	names, err := m.serverNames(ctx)

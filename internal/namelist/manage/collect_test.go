@@ -119,6 +119,27 @@ func TestCollect(t *testing.T) {
 	})
 }
 
+// A list that has lost its versions, and not its record, keeps its keys.
+func TestCollectLostVersions(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, redistest.Shared(t))
+	_, err := r.control.Create(r.ctx, "vip", namelist.Spec{})
+	r.check(err)
+	r.upload(Upload{List: "vip", Format: build.TXT, Switch: true, By: by}, lines(0, 1000))
+	r.serves("vip", 1)
+	client := r.redis.Client(t)
+	keys, err := client.Do(r.ctx, client.B().Keys().Pattern(r.prefix+"*lists:versions:vip").Build()).AsStrSlice()
+	r.check(err)
+	if len(keys) != 1 {
+		t.Fatalf("versions are in %q", keys)
+	}
+	r.check(client.Do(r.ctx, client.B().Del().Key(keys[0]).Build()).Error())
+	all := int64(len(r.dataKeys()))
+	if got := r.collect(CollectRequest{}); got.Removed != 0 || got.Foreign != all {
+		t.Errorf("%+v; %d keys are of the list", got, all)
+	}
+}
+
 // A collection beside builds never takes a key of a version that they make.
 func TestCollectBesideBuilds(t *testing.T) {
 	t.Parallel()

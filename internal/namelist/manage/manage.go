@@ -163,6 +163,18 @@ func (m *Manager) Stop(ctx context.Context) error {
 // errStopped is the cause of what a stop ended.
 var errStopped = errors.New("the replica stops")
 
+// errCancelled is why an import failed that somebody has cancelled: an operator, or another replica
+// when this one was silent.
+var errCancelled = errors.New("the operation was cancelled; import the file anew")
+
+// isOver reports whether a failed operation had ended before, or was taken from this replica.
+func (m *Manager) isOver(list string, op namelist.Operation) bool {
+	ctx, cancel := context.WithTimeout(m.ctx, endTimeout)
+	defer cancel()
+	h, err := m.control.Head(ctx, list)
+	return freeslot.CodeOf(err) == freeslot.CodeNotFound || err == nil && (h.Op.ID != op.ID || h.Op.Holder != op.Holder)
+}
+
 // work runs do in the background, under the lease of an operation. do's context ends when the lease
 // is lost, or the manager stops. If it fails, the operation is rolled back.
 func (m *Manager) work(list string, op namelist.Operation, do func(ctx context.Context) error) error {
@@ -207,6 +219,10 @@ func (m *Manager) work(list string, op namelist.Operation, do func(ctx context.C
 		case m.ctx.Err() != nil:
 			result = "interrupted"
 			m.log.Info("list operation interrupted", zap.String("list", list), zap.String("operation", op.ID))
+		case errors.Is(err, errCancelled):
+			result = "lost"
+			m.log.Info("list operation cancelled", zap.String("list", list), zap.String("kind", string(op.Kind)), zap.String("operation", op.ID))
+			m.sweep(list, op)
 		case lost != nil:
 			result = "lost"
 			m.log.Warn("list operation lost", zap.String("list", list), zap.String("operation", op.ID), zap.Error(lost))

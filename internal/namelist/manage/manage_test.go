@@ -307,6 +307,34 @@ func TestSessionOfDraft(t *testing.T) {
 	r.members("deny", "eve:true", "mallory:true", "bob:false")
 }
 
+// An upload keeps why its version does not serve: the switch did not begin, or it failed.
+func TestUnpublished(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, redistest.Shared(t))
+	_, err := r.control.Create(r.ctx, "vip", namelist.Spec{})
+	r.check(err)
+	u := r.upload(Upload{List: "vip", Format: build.TXT, By: by}, lines(0, 1000))
+	why := func(want string) {
+		t.Helper()
+		r.until("the upload says: "+want, func() bool {
+			now, err := r.Upload(u.ID)
+			r.check(err)
+			return strings.Contains(now.Unpublished, want)
+		})
+	}
+	publish := func(number int64) {
+		r.publish("vip", number, by, func(err error) { r.unpublished(u.ID, err) })
+	}
+	publish(9)
+	why("list vip has no version 9")
+	client := r.redis.Client(t)
+	for _, key := range r.dataKeys() {
+		r.check(client.Do(r.ctx, client.B().Del().Key(key).Build()).Error())
+	}
+	publish(1)
+	why("is damaged")
+}
+
 // Uploads are bounded and checked, and other replicas say where they are.
 func TestUploadRefuses(t *testing.T) {
 	t.Parallel()

@@ -3,6 +3,7 @@ package manage
 import (
 	"context"
 	"fmt"
+	"time"
 
 	"github.com/freeslot/freeslot"
 	"github.com/freeslot/freeslot/internal/namelist"
@@ -59,8 +60,13 @@ func (m *Manager) serving(ctx context.Context, list string) (*namelist.Head, map
 	if err != nil {
 		return nil, nil, err
 	}
-	if h.Serving == nil || h.State == namelist.Deleting || !h.Expires.IsZero() && !h.Expires.After(h.At) {
-		return nil, nil, conflict("list %s serves no version, is being deleted, or has ended", list)
+	switch {
+	case h.State == namelist.Deleting:
+		return nil, nil, conflict("list %s is being deleted", list)
+	case h.Serving == nil:
+		return nil, nil, conflict("list %s serves no version; import one and switch to it first", list)
+	case !h.Expires.IsZero() && !h.Expires.After(h.At):
+		return nil, nil, conflict("list %s has ended at %s", list, h.Expires.UTC().Format(time.RFC3339))
 	}
 	edits, err := m.edits(ctx, &h, h.Revision)
 	return &h, edits, err

@@ -25,7 +25,9 @@ func TestCancelledBuild(t *testing.T) {
 	_, err = r.control.Cancel(r.ctx, "vip", u.Op.ID)
 	r.check(err)
 	close(goOn)
-	r.ended(u.ID)
+	if u = r.ended(u.ID); u.Why != "the operation was cancelled; import the file anew" {
+		t.Errorf("the upload failed: %q", u.Why)
+	}
 	r.until("no segment and no block is left", func() bool { return len(r.dataKeys()) == 0 })
 	stats, err := r.redis.Client(t).Do(r.ctx, r.redis.Client(t).B().Info().Section("commandstats").Build()).ToString()
 	r.check(err)

@@ -24,6 +24,11 @@ type SwitchRequest struct {
 
 // Switch begins a switch. It is over when the list has no operation any more.
 func (m *Manager) Switch(ctx context.Context, list string, r SwitchRequest) (namelist.Operation, error) {
+	return m.switching(ctx, list, r, func(error) {})
+}
+
+// switching is Switch; failed hears why one that began did not end well.
+func (m *Manager) switching(ctx context.Context, list string, r SwitchRequest, failed func(error)) (namelist.Operation, error) {
 	v, err := m.control.Version(ctx, list, r.Number)
 	if err != nil {
 		return namelist.Operation{}, err
@@ -32,7 +37,12 @@ func (m *Manager) Switch(ctx context.Context, list string, r SwitchRequest) (nam
 	if err != nil {
 		return op, err
 	}
-	return op, m.work(list, op, func(ctx context.Context) error {
+	return op, m.work(list, op, func(ctx context.Context) (err error) {
+		defer func() {
+			if err != nil {
+				failed(err)
+			}
+		}()
 		if err := m.whole(ctx, list, &v); err != nil {
 			return err
 		}
@@ -58,12 +68,15 @@ func (m *Manager) whole(ctx context.Context, list string, v *namelist.Version) e
 	return err
 }
 
-// damage marks a version that is not as it was built.
+// damage marks a version that is not as it was built. One that has gone meanwhile is no damage: its
+// keys were removed.
 func (m *Manager) damage(ctx context.Context, list string, number int64, damage *build.DamageError) error {
+	if _, err := m.control.Damage(ctx, list, number, damage.Why); err != nil {
+		return err
+	}
 	m.metrics.damages.Inc()
 	m.log.Error("version of a list is damaged", zap.String("list", list), zap.Int64("version", number), zap.String("damage", damage.Why))
-	_, err := m.control.Damage(ctx, list, number, damage.Why)
-	return err
+	return nil
 }
 
 // move names the next version, waits until all live clients have it, for so long at most, and moves

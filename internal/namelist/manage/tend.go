@@ -104,13 +104,15 @@ func (m *Manager) tend(h *namelist.Head) error {
 		return m.end(ctx, h)
 	case h.State == namelist.Deleting:
 		return m.remove(ctx, h)
-	case compactable(h):
-		m.compact(ctx, h)
-		return nil
-	case h.Op.ID == "":
-		return m.dropVersions(ctx, h)
 	}
-	return nil
+	var err error
+	if h.Op.ID == "" { // before a compaction, which needs the room that old versions take
+		err = m.dropVersions(ctx, h)
+	}
+	if compactable(h) {
+		m.compact(ctx, h)
+	}
+	return err
 }
 
 // compaction is when the serving version of a list is compacted, or tried again.
@@ -251,26 +253,30 @@ func (m *Manager) Delete(ctx context.Context, list string, force bool, by nameli
 // servedLife is how long a version stays for live clients that go on to serve it.
 const servedLife = 24 * time.Hour
 
-// kept are the versions that stay anyway: the serving one, the newest above it, and the newest below
-// that can be rolled back to; at least two. versions begin with the newest.
+// kept are the versions that stay anyway: the serving one, the newest that has served before it and
+// can again, two newer ones that have served, and the two newest that never did, which wait for
+// somebody. At least two stay. versions begin with the newest.
 func kept(h *namelist.Head, versions []namelist.Version) map[int64]bool {
 	keep := map[int64]bool{h.Serving.Number: true}
-	back, older := int64(0), int64(0)
+	back, older, newer, waiting := int64(0), int64(0), 0, 0
 	for i := range versions {
 		v := &versions[i]
 		switch {
+		case v.Number == h.Serving.Number:
+		case v.StoppedMS == 0:
+			waiting++
+			keep[v.Number] = waiting <= keepVersions
 		case v.Number > h.Serving.Number:
-			if len(keep) <= keepVersions {
-				keep[v.Number] = true
-			}
-		case v.Number < h.Serving.Number:
+			newer++
+			keep[v.Number] = newer <= keepVersions
+		default:
 			older = max(older, v.Number)
 			if h.Target(v) == nil {
 				back = max(back, v.Number)
 			}
 		}
 	}
-	if len(keep) == 1 && back == 0 {
+	if newer+waiting == 0 && back == 0 {
 		back = older
 	}
 	keep[back] = true

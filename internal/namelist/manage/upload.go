@@ -78,6 +78,8 @@ type Upload struct {
 	Version *namelist.Version `json:"version,omitzero"`
 	Report  *build.Report     `json:"report,omitzero"`
 	Why     string            `json:"why,omitzero"`
+	// Unpublished is documented for its reader in the tag.
+	Unpublished string `json:"unpublished,omitzero" doc:"Why the list did not switch to the version, though that was asked."`
 
 	progress build.Progress // of the build
 	writing  *sync.Mutex    // held while a chunk is written
@@ -343,6 +345,20 @@ func (m *Manager) endUpload(u Upload, result *build.Result, v *namelist.Version,
 	err := m.keep(&u)
 	if err := errors.Join(err, os.Remove(m.data(u.ID))); err != nil && !errors.Is(err, os.ErrNotExist) {
 		m.log.Warn("upload not cleared", zap.String("upload", u.ID), zap.Error(err))
+	}
+}
+
+// unpublished keeps why the version of an upload does not serve.
+func (m *Manager) unpublished(id string, why error) {
+	u, err := m.Upload(id)
+	if err != nil {
+		return // it was dropped
+	}
+	if u.Unpublished = why.Error(); m.ctx.Err() != nil {
+		u.Unpublished = errStopped.Error()
+	}
+	if err := m.keep(&u); err != nil {
+		m.log.Warn("upload not kept", zap.String("upload", id), zap.Error(err))
 	}
 }
 

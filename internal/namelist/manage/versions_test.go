@@ -60,3 +60,48 @@ func TestOldVersions(t *testing.T) {
 	}
 	left("bad", 25*time.Hour, 3, 2)
 }
+
+// A list whose compaction is due, and cannot be, still loses the versions that nobody needs.
+func TestOldVersionsOfLateCompaction(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, redistest.Shared(t))
+	r.edited("vip") // version 1 is damaged
+	r.observed()
+	for range 3 {
+		r.upload(Upload{List: "vip", Format: build.TXT, By: by}, lines(0, 100))
+	}
+	h := r.head("vip")
+	r.check(r.tend(&h))
+	versions, err := r.control.Versions(r.ctx, "vip")
+	r.check(err)
+	if len(versions) != 3 || versions[1].Number != 3 {
+		t.Errorf("versions %+v are left, want 4, 3, 1", versions)
+	}
+}
+
+// What waits to be accepted or switched to stays when a rebuild serves meanwhile, and so does the
+// version that served before.
+func TestWaitingVersionsStay(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, redistest.Shared(t))
+	_, err := r.control.Create(r.ctx, "vip", namelist.Spec{})
+	r.check(err)
+	r.observed()
+	r.upload(Upload{List: "vip", Format: build.TXT, Switch: true, By: by}, lines(0, 100))
+	r.serves("vip", 1)
+	for range 2 {
+		r.upload(Upload{List: "vip", Format: build.TXT, By: by}, lines(0, 100)+"bad\x01\n")
+	}
+	_, err = r.control.Accept(r.ctx, "vip", 3)
+	r.check(err)
+	_, err = r.Rebuild(r.ctx, "vip", namelist.OpExpand, "", by)
+	r.check(err)
+	r.serves("vip", 4)
+	h := r.head("vip")
+	r.check(r.tend(&h))
+	versions, err := r.control.Versions(r.ctx, "vip")
+	r.check(err)
+	if len(versions) != 4 {
+		t.Errorf("versions %+v are left, want 4, 3, 2, 1", versions)
+	}
+}
