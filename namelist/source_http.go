@@ -55,8 +55,8 @@ type httpSource struct {
 	loops  sync.WaitGroup
 
 	mu     sync.Mutex
-	polls  []*poll        // guarded by mu
-	checks map[string]int // guarded by mu; the requests for ids under way of each list server
+	polls  []*poll                  // guarded by mu
+	checks map[string]chan struct{} // guarded by mu; places of requests for ids of each list server
 }
 
 // poll is one long poll, for up to lists.LookLists lists.
@@ -75,7 +75,7 @@ func openHTTP(cfg Config) (source, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &httpSource{cfg: cfg, bases: basesOf(cfg.URL), checks: make(map[string]int), client: &http.Client{
+	s := &httpSource{cfg: cfg, bases: basesOf(cfg.URL), checks: make(map[string]chan struct{}), client: &http.Client{
 		Transport: &http.Transport{
 			Proxy: http.ProxyFromEnvironment, TLSClientConfig: conf, ForceAttemptHTTP2: true,
 			MaxConnsPerHost: connsPerReplica, MaxIdleConnsPerHost: connsPerReplica, IdleConnTimeout: time.Minute,
@@ -251,21 +251,22 @@ func (s *httpSource) ask(ctx context.Context, list string, v *lists.Version, que
 	return out
 }
 
+// check waits for a place among the checks of its list server: those of a silent one must not hold
+// all connections.
 func (s *httpSource) check(ctx context.Context, list, server string, q lists.ListCheck) ([]byte, error) {
 	s.mu.Lock()
-	full := s.checks[server] == checksPerServer
-	if !full {
-		s.checks[server]++
+	places := s.checks[server]
+	if places == nil {
+		places = make(chan struct{}, checksPerServer)
+		s.checks[server] = places
 	}
 	s.mu.Unlock()
-	if full {
-		return nil, &freeslot.Error{Code: freeslot.CodeOverloaded, Message: "too many checks of one list server are under way"}
+	select {
+	case places <- struct{}{}:
+	case <-ctx.Done():
+		return nil, ctx.Err()
 	}
-	defer func() {
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		s.checks[server]--
-	}()
+	defer func() { <-places }()
 	return s.call(ctx, listPath(list)+"/check", q, smallAnswer)
 }
 

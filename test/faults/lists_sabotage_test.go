@@ -31,7 +31,7 @@ func listSabotages() []listSabotage {
 		},
 		{
 			name: "the seal is not read", topology: listsSeveral, faults: []string{FaultFlushServer}, length: listSabotageLength, rule: "answer",
-			edits: []edit{{"../namelist/source_redis.go", "	if why != ReasonNone || values[1].IsNil() {\n		return found{why: why}", "	_ = why\n	if values[1].IsNil() {\n		return found{}"}},
+			edits: []edit{{"namelist/segment.go", "	if why != \"\" || values[1].IsNil() {\n		return ListFound{Why: why}", "	_ = why\n	if values[1].IsNil() {\n		return ListFound{}"}},
 		},
 		{
 			name: "the filter is of another version", topology: listsSeveral, length: listSabotageLength, rule: "answer",
