@@ -228,7 +228,7 @@ func TestListsImportUnpublished(t *testing.T) {
 		w.Header().Set("Content-Type", "application/json")
 		answer := `{"name": "vip"}`
 		if strings.HasPrefix(r.URL.Path, "/v1/list-uploads/") {
-			answer = `{"list": "vip", "state": "ready", "switch": true, "version": {"number": 2}, "report": {}, "unpublished": "it is frozen"}`
+			answer = `{"list": "vip", "state": "ready", "bytes": 2, "crc32c": 163439259, "switch": true, "version": {"number": 2}, "report": {}, "unpublished": "it is frozen"}`
 		}
 		_, _ = w.Write([]byte(answer))
 	}))
