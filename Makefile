@@ -86,13 +86,13 @@ vet: ## go vet, in each Go module of the product (lint-peers: of the others)
 
 # The longest packages first, so that both processors have work until the end. Tests wait most of the time, so four of a
 # package run at once. Benchmarks apart: for them go runs one package after the other, and the race detector would only
-# make them slower.
+# make them slower. lint runs vet.
 .PHONY: race
 race: ## all Go tests, unit and integration, with the race detector, but those of bench; each benchmark once
 	packages="$$($(GO) list ./...)"; \
-	$(GO) test -race -timeout 8m -parallel 4 $(TEST_ARGS) ./internal/cell ./internal/dispatch ./worker \
+	$(GO) test -race -vet=off -timeout 8m -parallel 4 $(TEST_ARGS) ./internal/cell ./internal/dispatch ./worker \
 		$$(grep -v -e '/internal/cell$$' -e '/internal/dispatch$$' -e '/worker$$' <<<"$$packages")
-	$(GO) test -C bench -timeout 8m $(TEST_ARGS) ./...
+	$(GO) test -C bench -vet=off -timeout 8m $(TEST_ARGS) ./...
 	@mkdir -p .dev
 	packages="$$(grep -rl --exclude-dir=.dev --include='*_test.go' '^func Benchmark' . | xargs dirname | sort -u)"; \
 	$(GO) test -timeout 8m -vet=off -run '^$$' -bench . -benchtime 1x $$packages >.dev/benchmarks.log || { cat .dev/benchmarks.log >&2; exit 1; }
@@ -129,7 +129,7 @@ e2e: ## the real programs as processes, also driven by a client from npm
 
 .PHONY: faults
 faults: deps-redis ## break a fleet of real processes under load, check the history (SEED=7 DURATION=60s SHORT=1)
-	$(GO) test -C $(FAULTS) -count=1 -v -timeout 25m $(if $(SEED),-run '^Test(Lock|Registry|Lists)?Faults') $(TEST_ARGS) ./...
+	$(GO) test -C $(FAULTS) -vet=off -count=1 -v -timeout 25m $(if $(SEED),-run '^Test(Lock|Registry|Lists)?Faults') $(TEST_ARGS) ./...
 
 # About 20 minutes: the importer of a list of this size is killed, too.
 .PHONY: faults-lists

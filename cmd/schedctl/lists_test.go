@@ -106,11 +106,11 @@ func TestListsViews(t *testing.T) {
 	ctl("switch", "vip", "2", "--wait").expect(t, exitOK)
 	ctl("rollback", "vip", "2").expect(t, exitUsage, "version 2 is not older than version 2")
 	ctl("rollback", "vip").expect(t, exitOK, "list vip serves version 1")
-	for _, args := range [][]string{nil, {"--switch"}} { // version 3 never serves
-		ctl(append([]string{"import", "vip", listFile(t, "more.csv", "a\nb\n")}, args...)...).expect(t, exitOK)
+	ctl("apply", "later").expect(t, exitOK)
+	for _, args := range [][]string{{"--switch"}, nil, {"--switch"}} { // version 2 never serves
+		ctl(append([]string{"import", "later", listFile(t, "more.csv", "a\nb\n")}, args...)...).expect(t, exitOK)
 	}
-	ctl("rollback", "vip").expect(t, exitOK, "list vip serves version 2")
-	ctl("rollback", "vip").expect(t, exitOK, "list vip serves version 1")
+	ctl("rollback", "later").expect(t, exitOK, "list later serves version 1")
 
 	began := ctl("session", "begin", "vip", "--note", "spring").expect(t, exitOK, "of list vip began").out
 	session := strings.Fields(began)[1]
