@@ -56,7 +56,9 @@ func TestLife(t *testing.T) {
 		r.endSwitch("vip", op)
 		r.await(l, "the switch", func(s Status) bool { return s.Version == v2.Number && s.Next == 0 })
 		want(t, l.Check(ctx, "b1"), Yes, SourceRedis, ReasonNone)
-		want(t, l.Check(ctx, "a1"), No, SourceFilter, ReasonNone)
+		if a := l.Check(ctx, "a1"); a.Verdict != No { // by the filter, which lets one of 256 pass
+			t.Errorf("%+v", a)
+		}
 		r.awaitReport("vip", v2.Number, v2.Number)
 
 		// A rollback brings the edit back.
