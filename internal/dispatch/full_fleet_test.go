@@ -3,7 +3,6 @@ package dispatch
 import (
 	"fmt"
 	"testing"
-	"time"
 
 	"github.com/freeslot/freeslot"
 	"github.com/freeslot/freeslot/internal/redis/redistest"
@@ -71,7 +70,7 @@ func TestNoNodeWithEveryCellAway(t *testing.T) {
 			for i := range r.layouts {
 				r.agent(r.nodesIn(i, 1, 1000)[0])
 			}
-			rep := r.replica("r1", shortCalls, func(c *replicaConfig) { c.cache.RefreshInterval = time.Hour }) // never stale
+			rep := r.replica("r1", shortCalls, func(c *replicaConfig) { c.cache.RefreshInterval = patience / 4 }) // stale after three; it bounds the pause between attempts
 			unknown := &freeslot.Job{Service: "unknown"}
 			_, err := rep.place(unknown, nil)
 			wantCode(t, err, freeslot.CodeNoMatchingNode)
