@@ -305,11 +305,12 @@ func TestRedisUnknownNodeRegistersAgain(t *testing.T) {
 	t.Parallel()
 	redis := redistest.Shared(t)
 	prefix := redis.Prefix(t)
-	ended := make(chan error, 1)
+	began, ended := make(chan struct{}, 1), make(chan error, 1)
 	w, logs := startRedisWorker(t, redis, prefix, handle("s", echo), handle("wait", func(ctx context.Context, job *Job) (any, error) {
 		if job.Attempt > 1 {
 			return "back", nil
 		}
+		began <- struct{}{}
 		<-ctx.Done()
 		ended <- context.Cause(ctx)
 		return nil, ctx.Err()
@@ -317,6 +318,7 @@ func TestRedisUnknownNodeRegistersAgain(t *testing.T) {
 	logs.wait(t, "node.registered")
 	r := newReplica(t, redis, prefix)
 	lost := r.submit(freeslot.Job{Service: "wait"})
+	<-began // else no attempt may have begun that could be lost
 	if _, err := r.cell.Deregister(t.Context(), "node-1", w.epoch); err != nil {
 		t.Fatal(err)
 	}
