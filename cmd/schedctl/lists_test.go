@@ -139,8 +139,9 @@ func TestListsShowTheirEnd(t *testing.T) {
 	l.ctl(t, "lists", "apply", "other", "--expires", "1000h").expect(t, exitOK)
 	day := time.Now().Add(1000 * time.Hour).Format("  2006-01-02")
 	l.ctl(t, "lists", "show", "other").expect(t, exitOK, "EXPIRES", day)
-	time.Sleep(time.Second)
-	l.ctl(t, "lists", "show", "vip").expect(t, exitOK, "ended 20")
+	must(t, redistest.Await(func(context.Context) bool {
+		return strings.Contains(l.ctl(t, "lists", "show", "vip").expect(t, exitOK).out, "ended 20")
+	}))
 	l.ctl(t, "lists", "ls").expect(t, exitOK, "EXPIRES", "ended 20", day)
 }
 
