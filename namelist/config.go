@@ -23,15 +23,15 @@ const (
 	MaxDeadline = 10 * time.Second
 )
 
-// Config is how a client works. The zero value of each field but RedisURL and URL, of which there
-// must be one, is its default.
+// Config is how a client works. Either RedisURL or URL must be set. The zero value of each other
+// field is its default.
 type Config struct {
 	// RedisURL is the control server's: redis://[user:password@]host:port[/db], rediss:// for TLS,
 	// with &addr=host:port for each further node of a cluster, or &master_set=name for sentinels.
 	// List servers are found by it; the process is the same user to all of them.
 	RedisURL string
 	// URL is that of replicas, in place of Redis: http://host:port or https://host:port, or several
-	// with commas between, of which the next is asked when one fails. Token is what they know the
+	// with commas between; when one fails, the next is asked. Token is what they know the
 	// process by; any of theirs will do.
 	URL, Token string
 	// Access has credentials and certificates. With URL the certificates alone are used.

@@ -39,7 +39,7 @@ type Status struct {
 	// Edits is how many ids have an edit in memory. Bytes is what the list needs in all.
 	Edits int
 	Bytes int64
-	// AsOf and Stale are those of answers.
+	// AsOf and Stale are as in an Answer.
 	AsOf  time.Time
 	Stale bool
 }

@@ -57,8 +57,8 @@ func (c *Client) register(reg prometheus.Registerer) {
 	)
 }
 
-// names are those of all lists that are followed, sorted. Others may be no text, which breaks the
-// metrics of the whole process.
+// names returns the names of the lists that are followed, sorted. A name that no list can have is
+// left out: it may be no text, and break the metrics of the whole process.
 func (c *Client) names() []string {
 	all := make(map[string]bool)
 	c.lists.Range(func(key, _ any) bool {
@@ -73,7 +73,7 @@ func (c *Client) names() []string {
 // listSeries bounds the lists that have metrics of their own: the first by name.
 const listSeries = 100
 
-// listMetrics are those of each list.
+// listMetrics describe each list.
 type listMetrics struct{ c *Client }
 
 // listGauges are read from a list's picture; ok is false where there is no such value.

@@ -251,8 +251,8 @@ func (s *httpSource) ask(ctx context.Context, list string, v *lists.Version, que
 	return out
 }
 
-// check waits for a place among the checks of its list server: those of a silent one must not hold
-// all connections.
+// check waits for a place among the checks of its list server. Checks of a silent server must not
+// hold all connections.
 func (s *httpSource) check(ctx context.Context, list, server string, q lists.ListCheck) ([]byte, error) {
 	s.mu.Lock()
 	places := s.checks[server]

@@ -54,8 +54,8 @@ func (l *loop) pass() {
 // each is the median, without what the loop itself takes.
 func (l *loop) each() float64 { return max(measure.Median(l.ns)-measure.Median(l.idle.ns), 0) }
 
-// allocations are those of a pass by id, rounded down as package testing does it: the client itself
-// makes some.
+// allocations counts the allocations of a pass for each id. It rounds down, as package testing does:
+// the client itself allocates now and then.
 func (l *loop) allocations() float64 {
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
@@ -169,7 +169,7 @@ func roaringRow(d *bed, seed uint64, ids *asked) result.Row {
 	})
 }
 
-// hashesOf are those of all members, in order.
+// hashesOf returns the hashes of all members, sorted.
 func hashesOf(ids int, seed uint64) []uint64 {
 	out := make([]uint64, ids)
 	for i := range out {

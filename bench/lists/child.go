@@ -31,7 +31,7 @@ const (
 //
 //	open    opens Clients clients, of no list yet
 //	follow  has all of them follow List, and answers with the live heap when they have loaded it
-//	seen    answers when all have answered from Version (0: any) at Revision or later: when the last did
+//	seen    answers with the time when the last client had Version (0: any) and Revision
 //	load    begins to ask the first client for the first IDs ids, at random, Rate a second
 //	peak    begins to read the live heap, again and again
 //	stop    ends load or peak, and answers with what it found

@@ -89,7 +89,7 @@ func runFollow(ctx context.Context, b *tool.Bench, d *bed) (err error) {
 	return nil
 }
 
-// twoVersions makes a list of which the first version serves.
+// twoVersions makes a list with two versions. The first one serves.
 func (d *bed) twoVersions(ctx context.Context, list string, ids int) (numbers []int64, err error) {
 	r, err := d.anyReplica(ctx)
 	if err != nil {

@@ -1,11 +1,11 @@
 // Command lists measures name lists beside what else could hold ten million ids: a hash, a set and
 // a Bloom filter in Redis, and a map and a roaring bitmap in the process.
 //
-//	go run -C bench ./lists                     everything, into bench/results/lists.json and bench/RESULTS.md
-//	go run -C bench ./lists -parts ask,check    only these, after an import; the file keeps its figures of the others
-//	go run -C bench ./lists -ids 1000000        a smaller list, into .dev/bench
-//	go run -C bench ./lists -huge               also an import of ten times the ids
-//	go run -C bench ./lists -short              everything in about a minute; shows that it works, not how fast
+//	go run -C bench ./lists                  everything, into results/lists.json and RESULTS.md
+//	go run -C bench ./lists -parts ask,check only these, after an import; other figures stay
+//	go run -C bench ./lists -ids 1000000     a smaller list, into .dev/bench
+//	go run -C bench ./lists -huge            also an import of ten times the ids
+//	go run -C bench ./lists -short           all in a minute; shows that it works, not how fast
 //
 // All parts share one list, its servers and a replica. What is compared takes turns within each
 // round, and figures are medians of the rounds.

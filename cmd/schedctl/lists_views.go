@@ -212,7 +212,7 @@ func entryRows(entries []namelist.Entry) [][]string {
 type listsRejectsCmd struct {
 	oneList
 	Version int64  `arg:"" optional:"" help:"Number of the version."`
-	Upload  string `placeholder:"ID" help:"Those of this upload instead, also of one that became no version."`
+	Upload  string `placeholder:"ID" help:"Lines of this upload instead. It need not have become a version."`
 }
 
 // Run lists rejected lines.

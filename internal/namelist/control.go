@@ -54,7 +54,7 @@ type Control struct {
 	limits limits
 }
 
-// limits are those of edits; tests have smaller ones.
+// limits bound edits; tests have smaller ones.
 type limits struct{ edits, urgent, log int64 }
 
 // NewControl makes a control on a ready client of the control server, which stays the caller's. It

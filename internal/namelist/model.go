@@ -78,8 +78,8 @@ type Operation struct {
 	Reservation
 }
 
-// Reservation is what a build writes at most, and where. It is zero until the build knows it; before
-// that nothing is written.
+// Reservation is what a build writes at most, and where. It is zero until the build knows it.
+// Nothing is written before that.
 type Reservation struct {
 	Server   string `json:"server,omitzero"` // where it writes
 	Bytes    int64  `json:"bytes,omitzero"`

@@ -78,7 +78,7 @@ func readDelta(r *script.Reply, list string) (d Delta) {
 
 // Named is which versions of a list the control server knows.
 type Named struct {
-	// Numbers are those of the versions, and that of the operation.
+	// Numbers has the numbers of the versions and of the operation.
 	Numbers map[int64]bool
 	// Highest is the highest number that was ever given out; 0 if there was never such a list, or
 	// its versions are lost.

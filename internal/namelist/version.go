@@ -89,7 +89,7 @@ func (c *Control) Version(ctx context.Context, list string, n int64) (Version, e
 	return *v, nil
 }
 
-// Versions are those of a list that are ready, the newest first.
+// Versions returns the versions of a list that are ready, the newest first.
 func (c *Control) Versions(ctx context.Context, list string) ([]Version, error) {
 	all, err := c.runner.Do(ctx, "lists_versions", c.runner.B().Hvals().Key(c.k.versions(list)).Build()).AsStrSlice()
 	if err != nil {

@@ -18,8 +18,8 @@ import (
 )
 
 const (
-	// listMembers is the size of the larger list, but with LISTS_MEMBERS; LISTS_FAULTS are faults in place of those
-	// of the test, with commas between.
+	// listMembers is the size of the larger list, unless LISTS_MEMBERS says another one.
+	// LISTS_FAULTS names other faults than the test does, with commas between.
 	listMembers = 200_000
 	// listsShort is for how long things break with SHORT=1.
 	listsShort = 12 * time.Second

@@ -1,6 +1,6 @@
 // Package dev runs a whole freeslot system in one process, to try it out and for smoke tests: a
 // redis-server of its own (or, if none is installed, an embedded stand-in that keeps nothing), one
-// replica, three nodes with different capabilities, a small name list, and a first batch of jobs whose
+// replica, three nodes with different capabilities, a small list, and a first batch of jobs whose
 // results it prints.
 //
 // Parts are started in the order of their dependencies and stopped in the reverse order. A failure

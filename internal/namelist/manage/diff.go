@@ -18,7 +18,7 @@ const (
 	MaxSample   = 1000
 )
 
-// ListDiff is what a version has otherwise than another one. Edits behind the versions are not in it.
+// ListDiff is how a version differs from another one. Edits after their bases do not count.
 type ListDiff struct {
 	Version int64                  `json:"version"`
 	With    int64                  `json:"with" doc:"The version that it was compared with."`

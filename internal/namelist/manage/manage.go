@@ -47,7 +47,8 @@ type Config struct {
 	// Dir is the folder of uploads and builds. It is this manager's alone.
 	Dir   string
 	Pause time.Duration
-	// Server opens a list server by its name; empty is the control server. Errors: also *NoServerError.
+	// Server opens a list server by its name; empty is the control server. It returns a
+	// *NoServerError for a name that is not configured.
 	Server func(ctx context.Context, name string) (*build.Segments, error)
 	// Servers are made known again when control has lost them.
 	Servers []namelist.Server

@@ -23,7 +23,7 @@ type Found struct {
 	Edited bool `json:"edited,omitzero"`
 }
 
-// Answers are those of one query.
+// Answers are what one query found.
 type Answers struct {
 	Version  int64   `json:"version" doc:"The version that serves; 0 is none."`
 	Revision int64   `json:"revision" doc:"All edits up to it are in the answers."`

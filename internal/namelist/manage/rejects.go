@@ -39,7 +39,7 @@ func (m *Manager) Rejects(upload string, after int64, limit int) (Rejects, error
 	return out, nil
 }
 
-// RejectsOf are those of the upload that a version was built from.
+// RejectsOf returns what was refused of the upload that a version was built from.
 func (m *Manager) RejectsOf(ctx context.Context, list string, number, after int64, limit int) (Rejects, error) {
 	if _, err := m.control.Head(ctx, list); err != nil {
 		return Rejects{}, err
@@ -54,7 +54,7 @@ func (m *Manager) RejectsOf(ctx context.Context, list string, number, after int6
 	return m.Rejects(v.Upload, after, limit)
 }
 
-// Uploads are those of a list on this replica, the oldest first.
+// Uploads returns the uploads of a list on this replica, the oldest first.
 func (m *Manager) Uploads(list string) (out []Upload) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

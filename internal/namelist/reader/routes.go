@@ -64,7 +64,7 @@ type (
 	output[T any] struct{ Body T }
 )
 
-// routes are those of one server.
+// routes answers the requests of one server.
 type routes struct {
 	*api.Router
 	*Reader
