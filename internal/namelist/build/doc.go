@@ -25,6 +25,6 @@
 // A build that ended with an error, or with its process, goes on when Build is called with the same
 // build id and folder: parse and base begin again, sort goes on from its last whole partition,
 // write from its last whole segment. Another build id begins anew. What a build wrote that will not
-// go on is removed by [Segments.Unlink] or [Segments.Sweep], which leave keys of other builds
+// go on is removed by [Segments.Unlink] or [Segments.UnlinkKeys], which leave keys of other builds
 // alone.
 package build
