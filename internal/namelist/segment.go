@@ -55,7 +55,8 @@ func readFound(result rueidis.RedisResult, build string) ListFound {
 	if why != "" || values[1].IsNil() {
 		return ListFound{Why: why}
 	}
-	expires, ok := expiryOf(values[1])
+	value, _ := values[1].ToString() // a field is text
+	expires, ok := ParseExpiry(value)
 	if !ok {
 		return ListFound{Why: WhyFormat}
 	}
@@ -68,21 +69,26 @@ func sealed(seal rueidis.RedisMessage, build string) (count int, why Why) {
 		return 0, WhySegment
 	}
 	text, _ := seal.ToString() // a field is text
-	of, rest, _ := strings.Cut(text, " ")
-	count, err := strconv.Atoi(rest)
-	if err != nil || of != build {
+	of, count, ok := ParseSeal(text)
+	if !ok || of != build {
 		return 0, WhyMoved
 	}
 	return count, ""
 }
 
-// expiryOf reads the value of an id.
-func expiryOf(value rueidis.RedisMessage) (ms int64, ok bool) {
-	text, _ := value.ToString() // a field is text
-	if text == "" {
+// ParseSeal reads the seal of a segment: its build id, and how many entries it has.
+func ParseSeal(seal string) (build string, count int, ok bool) {
+	build, rest, _ := strings.Cut(seal, " ")
+	count, err := strconv.Atoi(rest)
+	return build, count, err == nil && count >= 0
+}
+
+// ParseExpiry reads the value of an id: Unix ms, 0 for never.
+func ParseExpiry(value string) (ms int64, ok bool) {
+	if value == "" {
 		return 0, true
 	}
-	ms, err := strconv.ParseInt(text, 10, 64)
+	ms, err := strconv.ParseInt(value, 10, 64)
 	return ms, err == nil && ms > 0
 }
 
@@ -126,10 +132,11 @@ func readWhole(result rueidis.RedisResult, build string, ids map[string]int64) e
 		return fmt.Errorf("%d fields, seal: %s", len(fields), why)
 	}
 	for id, value := range fields {
-		expires, ok := expiryOf(value)
 		if id == "" {
 			continue
 		}
+		text, _ := value.ToString() // a field is text
+		expires, ok := ParseExpiry(text)
 		if !ok {
 			return errors.New("an expiry is no time")
 		}

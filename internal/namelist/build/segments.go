@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -220,13 +219,13 @@ func damaged(list string, v *namelist.Version, segment uint32, err error) error 
 
 // sealed is the count of a seal of this build, or a brokenError.
 func sealed(seal, build string) (count int, err error) {
-	of, text, _ := strings.Cut(seal, " ")
-	switch count, err = strconv.Atoi(text); {
+	of, count, ok := namelist.ParseSeal(seal)
+	switch {
 	case seal == "":
 		return 0, brokenError("has no seal")
 	case of != build:
 		return 0, brokenError(fmt.Sprintf("is of build %.32q, expected %s", of, build))
-	case err != nil || count < 0:
+	case !ok:
 		return 0, brokenError(fmt.Sprintf("has the seal %.64q", seal))
 	default:
 		return count, nil
@@ -234,11 +233,8 @@ func sealed(seal, build string) (count int, err error) {
 }
 
 func expiryOf(value string) (int64, error) {
-	if value == "" {
-		return 0, nil
-	}
-	ms, err := strconv.ParseInt(value, 10, 64)
-	if err != nil || ms <= 0 {
+	ms, ok := namelist.ParseExpiry(value)
+	if !ok {
 		return 0, brokenError(fmt.Sprintf("has an entry with the value %.32q", value))
 	}
 	return ms, nil
