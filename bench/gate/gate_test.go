@@ -22,7 +22,7 @@ func TestMeasure(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := &side{name: "this", pgo: "off"}
+	s := &side{name: "this", pgo: "off", paths: true}
 	if err := s.build(t.Context(), root, t.TempDir()); err != nil {
 		t.Fatal(err)
 	}

@@ -19,6 +19,9 @@ type side struct {
 	name   string
 	commit string // empty: the working tree
 	pgo    string
+	// paths keeps paths of folders in the programs: one tree alone then builds from the cache that
+	// `make build` fills.
+	paths bool
 	// What build fills in.
 	version  string
 	programs system.Programs
@@ -48,7 +51,11 @@ func (s *side) build(ctx context.Context, root, folder string) (err error) {
 func (s *side) compile(ctx context.Context, module, program, path string) error {
 	ctx, cancel := context.WithTimeout(ctx, measure.BuildLimit)
 	defer cancel()
-	_, err := output(ctx, module, "go", "build", "-trimpath", "-buildvcs=false", "-pgo="+s.pgo, "-tags", "grpcnotrace", "-o", program, path)
+	args := []string{"build", "-buildvcs=false", "-pgo=" + s.pgo, "-tags", "grpcnotrace", "-o", program}
+	if !s.paths {
+		args = append(args, "-trimpath")
+	}
+	_, err := output(ctx, module, "go", append(args, path)...)
 	return err
 }
 
