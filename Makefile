@@ -31,7 +31,7 @@ BENCH_PEERS_ARGS ?=
 BENCH_GATE_ARGS ?=
 
 DOCKER_MODULE := internal/redis/redistest/docker
-PEERS := bench/peers/asynq bench/peers/etcd bench/peers/machinery bench/peers/river
+PEERS := bench/peers/asynq bench/peers/etcd bench/peers/machinery bench/peers/nats bench/peers/river
 E2E := test/e2e
 FAULTS := test/faults
 TOOL := $(GO) tool -modfile=$(CURDIR)/tools/go.mod
@@ -165,7 +165,7 @@ bench-full: deps-bench ## everything, long, into bench/RESULTS.md (hours, quiet 
 	@$(MAKE) bench-micro BENCH_COUNT=10 | tee .dev/bench/micro.txt
 
 .PHONY: bench-peers
-bench-peers: deps-bench ## beside asynq, machinery, BullMQ and River, into bench/RESULTS.md (BENCH_PEERS_ARGS='-parts peers,scale')
+bench-peers: deps-bench ## beside asynq, machinery, BullMQ, NATS JetStream and River, into bench/RESULTS.md (BENCH_PEERS_ARGS='-parts peers,scale')
 	$(GO) run -C bench ./peers/run $(BENCH_PEERS_ARGS)
 
 # What cannot be installed is left out, and the report says so.

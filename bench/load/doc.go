@@ -3,7 +3,8 @@
 //
 // A peer is one program with two roles. As "worker" it runs jobs: it prints "ready", and ends when
 // its standard input does. As "load" it submits them: it prints "ready", then reads a Request a
-// line and answers each with Figures on one line.
+// line and answers each with Figures on one line. A peer with a server of its own has a third role,
+// "server", which ends as a worker does.
 //
 // Each job carries a payload of PayloadBytes. Its handler answers with the moment at which it began
 // (Stamp), which has to come back through the system under test as the job's result: so reading it

@@ -40,12 +40,21 @@ func Main(worker func(ctx context.Context, args []string) (stop func() error, er
 	var err error
 	switch {
 	case len(os.Args) > 1 && os.Args[1] == "worker":
-		err = runWorker(worker, os.Args[2:], os.Stdin, os.Stdout)
+		err = runUntilEOF(worker, os.Args[2:], os.Stdin, os.Stdout)
 	case len(os.Args) > 1 && os.Args[1] == "load":
 		err = runLoad(open, os.Args[2:], os.Stdin, os.Stdout)
 	default:
 		err = errors.New("usage: worker|load [flags]")
 	}
+	return status(err)
+}
+
+// MainServer runs a peer's own server, in the role "server", and returns the exit status.
+func MainServer(start func(ctx context.Context, args []string) (stop func() error, err error)) int {
+	return status(runUntilEOF(start, os.Args[2:], os.Stdin, os.Stdout))
+}
+
+func status(err error) int {
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
@@ -53,8 +62,8 @@ func Main(worker func(ctx context.Context, args []string) (stop func() error, er
 	return 0
 }
 
-// runWorker ends with its input, so that a parent that was killed leaves none behind.
-func runWorker(start func(context.Context, []string) (func() error, error), args []string, in io.Reader, out io.Writer) error {
+// runUntilEOF ends with its input, so that a parent that was killed leaves none behind.
+func runUntilEOF(start func(context.Context, []string) (func() error, error), args []string, in io.Reader, out io.Writer) error {
 	stop, err := start(context.Background(), args)
 	if err != nil {
 		return err

@@ -1,9 +1,11 @@
 package load
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"strconv"
 	"strings"
 	"time"
@@ -127,6 +129,15 @@ func TimesOf(h *hdrhistogram.Histogram) Times {
 
 // Stamp is a handler's answer: the present moment.
 func Stamp() string { return strconv.FormatInt(time.Now().UnixNano(), 10) }
+
+// Work takes as long as a job's handler is to take: a time of an exponential distribution with this
+// mean.
+func Work(ctx context.Context, mean time.Duration) error {
+	if mean == 0 {
+		return nil
+	}
+	return measure.SleepUntil(ctx, time.Now().Add(time.Duration(rand.ExpFloat64()*float64(mean))))
+}
 
 // ParseStamp reads a result; quotes around it are taken off.
 func ParseStamp(result []byte) (time.Time, error) {

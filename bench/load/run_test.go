@@ -227,7 +227,7 @@ func TestWorkerRole(t *testing.T) {
 	start := func(context.Context, []string) (func() error, error) {
 		return func() error { stopped = true; return nil }, nil
 	}
-	if err := runWorker(start, nil, strings.NewReader("sing\n"), &out); err != nil {
+	if err := runUntilEOF(start, nil, strings.NewReader("sing\n"), &out); err != nil {
 		t.Fatal(err)
 	}
 	if !stopped || out.String() != "ready\n" {

@@ -96,7 +96,7 @@ func (p *Programs) installNode(ctx context.Context, root string) error {
 // PeerVersion is the version of the module or package that a peer's program is built with; empty
 // where there is none.
 func PeerVersion(ctx context.Context, root, name string) string {
-	module := map[string]string{"asynq": "github.com/hibiken/asynq", "machinery": "github.com/RichardKnop/machinery/v2", "river": "github.com/riverqueue/river", "etcd": "go.etcd.io/etcd/server/v3"}[name]
+	module := map[string]string{"asynq": "github.com/hibiken/asynq", "machinery": "github.com/RichardKnop/machinery/v2", "river": "github.com/riverqueue/river", "etcd": "go.etcd.io/etcd/server/v3", "nats": "github.com/nats-io/nats-server/v2"}[name]
 	cmd := exec.CommandContext(ctx, "go", "list", "-m", "-f", "{{.Version}}", module)
 	switch name {
 	case Freeslot:

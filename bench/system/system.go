@@ -7,23 +7,34 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strconv"
 	"strings"
 	"time"
 
 	"github.com/freeslot/freeslot/bench/away"
 	"github.com/freeslot/freeslot/bench/load"
 	"github.com/freeslot/freeslot/bench/measure"
+	redisserver "github.com/freeslot/freeslot/internal/redis/server"
 )
 
 // answerLimit is how long a load may take beyond its window: what is in flight must end.
 const answerLimit = 2 * time.Minute
 
+// Store is where a system keeps its jobs.
+type Store int
+
+// The stores. Own is a server that the peer's program brings along.
+const (
+	InRedis Store = iota
+	InPostgres
+	Own
+)
+
 // Shape is what a system is made of.
 type Shape struct {
 	// Program is the peer whose program runs the jobs and submits them.
 	Program string
-	// Postgres: the store is Postgres instead of Redis.
-	Postgres bool
+	Store   Store
 	// AOF is AOFOff, or the appendfsync of the append-only file.
 	AOF string
 	// Schedulers is how many replicas run as processes of their own.
@@ -38,11 +49,12 @@ type Shape struct {
 
 // System is one system, freshly started.
 type System struct {
-	Redis      *Redis // nil on Postgres
+	Redis      *Redis // nil with another store
 	Workers    []*measure.Child
 	Schedulers []*Scheduler
 	Load       *measure.Child
-	postgres   *postgres // nil on Redis
+	postgres   *postgres      // nil with another store
+	server     *measure.Child // nil unless the store is Own
 	proxy      *away.Proxy
 	programs   *Programs
 	store      []string // flags that name the store
@@ -78,11 +90,14 @@ func Start(ctx context.Context, programs *Programs, sh Shape) (_ *System, err er
 }
 
 func (s *System) startStore(ctx context.Context, sh Shape) (err error) {
-	if sh.Postgres {
+	switch sh.Store {
+	case InPostgres:
 		if s.postgres, err = startPostgres(ctx, sh.AOF); err == nil {
 			s.store = []string{"-postgres", s.postgres.url}
 		}
 		return err
+	case Own:
+		return s.startOwn(ctx, sh.Program)
 	}
 	if s.Redis, err = StartRedis(ctx, sh.AOF); err != nil {
 		return err
@@ -96,6 +111,17 @@ func (s *System) startStore(ctx context.Context, sh Shape) (err error) {
 	}
 	s.store = []string{"-redis", url}
 	return nil
+}
+
+func (s *System) startOwn(ctx context.Context, program string) error {
+	number, err := redisserver.FreePort()
+	if err != nil {
+		return err
+	}
+	port := strconv.Itoa(number)
+	s.server, err = measure.StartChild(ctx, program+" server", s.programs.Command(program, "server", "-port", port), load.Ready)
+	s.store = []string{"-" + program, program + "://127.0.0.1:" + port}
+	return err
 }
 
 func (s *System) startSchedulers(ctx context.Context, count int) error {
@@ -153,8 +179,8 @@ func Ask(ctx context.Context, generator *measure.Child, r load.Request) (*load.F
 	return f, nil
 }
 
-// CPU is the processor time in seconds of the processes so far, by "load", "replicas", "workers"
-// and "redis".
+// CPU is the processor time in seconds of the processes so far, by "load", "replicas", "workers",
+// and "redis" or "server".
 func (s *System) CPU() (map[string]float64, error) {
 	out := make(map[string]float64)
 	var errs []error
@@ -173,10 +199,13 @@ func (s *System) CPU() (map[string]float64, error) {
 	if s.Redis != nil {
 		add("redis", s.Redis.PID())
 	}
+	if s.server != nil {
+		add("server", s.server.PID())
+	}
 	return out, errors.Join(errs...)
 }
 
-// RedisStat reads Redis' own counters; on Postgres there are none.
+// RedisStat reads Redis' own counters; of other stores there are none.
 func (s *System) RedisStat(ctx context.Context) (measure.RedisStat, error) {
 	if s.Redis == nil {
 		return measure.RedisStat{}, nil
@@ -204,6 +233,9 @@ func (s *System) Stop() error {
 	}
 	if s.postgres != nil {
 		errs = append(errs, s.postgres.stop())
+	}
+	if s.server != nil {
+		errs = append(errs, s.server.End())
 	}
 	return errors.Join(errs...)
 }

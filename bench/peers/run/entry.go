@@ -1,6 +1,10 @@
 package main
 
-import "fmt"
+import (
+	"fmt"
+
+	"github.com/freeslot/freeslot/bench/system"
+)
 
 // The names of entries that targets speak of.
 const (
@@ -8,14 +12,15 @@ const (
 	webSocket = "freeslot, WebSocket, single frames"
 	batches   = "freeslot, WebSocket, batch frames"
 	asynq     = "asynq"
+	jetStream = "NATS JetStream"
 )
 
 // entry is one peer, or one way to use this one.
 type entry struct {
 	name string
 	// program is the folder of the peer, below bench/peers.
-	program  string
-	postgres bool // the store is Postgres, not Redis
+	program string
+	store   system.Store
 	// schedulers is how many replicas run as processes of their own.
 	schedulers int
 	// yardstick: its load generator can do bare round trips.
@@ -111,7 +116,19 @@ func entries() []entry {
 			{"-workers 1 -concurrency 64", 2, "-pipeline 0", 256, 1},
 			{"-workers 1 -concurrency 64", 2, "-pipeline 1", 1024, 64},
 		}},
-		{name: "River, completed in batches", program: "river", postgres: true, sweep: []setting{
+		{name: jetStream, program: "nats", store: system.Own, sweep: []setting{
+			one("-workers 2 -concurrency 512 -fetch 256", "", 2048, 256),
+			one("-workers 2 -concurrency 512 -fetch 256", "", 1024, 64),
+			one("-workers 2 -concurrency 512 -fetch 256", "", 4096, 256),
+			one("-workers 2 -concurrency 512 -fetch 256", "", 1024, 1),
+			one("-workers 2 -concurrency 512 -fetch 256", "", 256, 1),
+			one("-workers 1 -concurrency 1024 -fetch 256", "", 2048, 256),
+			one("-workers 2 -concurrency 512 -fetch 64", "", 2048, 256),
+			one("-workers 2 -concurrency 1024 -fetch 1024", "", 4096, 256),
+			one("-workers 4 -concurrency 256 -fetch 256", "", 2048, 256),
+			one("-workers 16 -concurrency 64 -fetch 64", "", 2048, 256),
+		}},
+		{name: "River, completed in batches", program: "river", store: system.InPostgres, sweep: []setting{
 			one("-concurrency 1000 -connections 10", "-connections 10", 4096, 256),
 			one("-concurrency 1000 -connections 10", "-connections 10", 1024, 64),
 			one("-concurrency 1000 -connections 10", "-connections 10", 1024, 1),
@@ -119,7 +136,7 @@ func entries() []entry {
 			one("-concurrency 2000 -connections 10 -cooldown 1ms", "-connections 10", 4096, 256),
 			one("-concurrency 2000 -connections 10 -cooldown 20ms", "-connections 4", 8192, 512),
 		}},
-		{name: "River, completed in the handler's transaction", program: "river", postgres: true, sweep: []setting{
+		{name: "River, completed in the handler's transaction", program: "river", store: system.InPostgres, sweep: []setting{
 			one("-results tx -concurrency 20 -connections 10", "-connections 10", 64, 1),
 			one("-results tx -concurrency 50 -connections 10", "-connections 4", 1024, 64),
 			one("-results tx -concurrency 100 -connections 30", "-connections 10", 256, 1),

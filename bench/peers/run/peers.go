@@ -64,7 +64,7 @@ type round struct {
 	redisBusy float64
 	levels    []level
 	// one is one job at a time, bare the round trips of an EVALSHA one after the other on the same
-	// system.
+	// system; nil without a yardstick.
 	one  *load.Figures
 	bare *load.Times
 }
@@ -235,7 +235,7 @@ func (b *bench) sweepGroup(ctx context.Context, m mode, c *contender, settings [
 
 func (b *bench) start(ctx context.Context, m mode, e *entry, s setting) (*system.System, error) {
 	return system.Start(ctx, b.programs, system.Shape{
-		Program: e.program, Postgres: e.postgres, AOF: m.aof, Away: m.distance,
+		Program: e.program, Store: e.store, AOF: m.aof, Away: m.distance,
 		Schedulers: e.schedulers, Worker: s.worker, Processes: s.processes, Load: s.load,
 	})
 }
@@ -259,10 +259,8 @@ func (b *bench) saturation(ctx context.Context, m mode, c *contender) (err error
 	if err != nil {
 		return err
 	}
-	if c.yardstick {
-		if err := b.oneAtATime(ctx, s, r); err != nil {
-			return err
-		}
+	if err := b.oneAtATime(ctx, s, c.yardstick, r); err != nil {
+		return err
 	}
 	c.rounds = append(c.rounds, *r)
 	b.Failed += r.saturation.Failures()
@@ -306,14 +304,16 @@ func (b *bench) saturate(ctx context.Context, s *system.System, setting setting)
 	return r, nil
 }
 
-// oneAtATime measures bare round trips, and jobs one at a time.
-func (b *bench) oneAtATime(ctx context.Context, s *system.System, r *round) error {
+// oneAtATime measures jobs one at a time, and bare round trips where there is a yardstick.
+func (b *bench) oneAtATime(ctx context.Context, s *system.System, yardstick bool, r *round) (err error) {
 	window := max(b.window.Milliseconds()/3, 300)
-	f, err := s.Ask(ctx, load.Request{Loop: load.Bare, MeasureMS: window})
-	if err != nil {
-		return err
+	if yardstick {
+		f, err := s.Ask(ctx, load.Request{Loop: load.Bare, MeasureMS: window})
+		if err != nil {
+			return err
+		}
+		r.bare = f.Bare
 	}
-	r.bare = f.Bare
 	r.one, err = s.Ask(ctx, load.Request{Loop: load.Closed, InFlight: 1, WarmUpMS: 100, MeasureMS: window})
 	return err
 }
@@ -349,3 +349,6 @@ func (b *bench) levels(ctx context.Context, m mode, c *contender, i int) (err er
 	b.Progress("%s: result at 10 %%: %s, at 80 %%: %s", c.name, levels[0].Result.Words(), levels[len(levels)-1].Result.Words())
 	return nil
 }
+
+// serverUs is the microseconds a job of the process that keeps the jobs, Redis or NATS.
+func (r *round) serverUs() float64 { return r.cpu["redis"] + r.cpu["server"] }

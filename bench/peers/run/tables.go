@@ -30,7 +30,7 @@ func (b *bench) tables(all []*contender) {
 		{Name: "load, CPU a job", Unit: result.Microseconds},
 		{Name: "replicas", Unit: result.Microseconds},
 		{Name: "workers", Unit: result.Microseconds},
-		{Name: "redis", Unit: result.Microseconds},
+		{Name: "Redis or NATS", Unit: result.Microseconds},
 		{Name: "Redis busy", Unit: result.Percent},
 	}}
 	levels := result.Table{Title: "At shares of the saturation", First: "Peer", Columns: []result.Column{
@@ -63,9 +63,10 @@ func (c *contender) saturationRow() result.Row {
 	row := result.Row{Name: strings.TrimSpace(c.name + " " + c.version), Figures: []result.Figure{
 		{c.throughput()}, {measure.Quantile(rates, 0), measure.Quantile(rates, 1)}, {float64(len(rates))},
 	}}
-	for _, name := range []string{"load", "replicas", "workers", "redis"} {
+	for _, name := range []string{"load", "replicas", "workers"} {
 		row.Figures = append(row.Figures, c.median(func(r *round) float64 { return r.cpu[name] }))
 	}
+	row.Figures = append(row.Figures, c.median((*round).serverUs))
 	row.Figures = append(row.Figures, c.median(func(r *round) float64 { return 100 * r.redisBusy }))
 	return row
 }
