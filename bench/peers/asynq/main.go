@@ -49,6 +49,7 @@ func startWorker(_ context.Context, args []string) (func() error, error) {
 	concurrency := f.Int("concurrency", 32, "handlers of each server")
 	check := f.Duration("check", time.Millisecond, "how long a server sleeps when its queue is empty")
 	results := f.String("results", notify, "poll or notify")
+	mean := f.Duration("mean", 0, "mean time that a job takes, exponentially distributed; 0: it ends at once")
 	if err := f.Parse(args); err != nil {
 		return nil, err
 	}
@@ -59,8 +60,11 @@ func startWorker(_ context.Context, args []string) (func() error, error) {
 	opt.PoolSize = max(64, *concurrency)
 	client := redis.NewClient(opt)
 	publisher := load.NewPublisher(func(ctx context.Context, message string) error { return client.Publish(ctx, channel, message).Err() })
-	handle := func(_ context.Context, t *asynq.Task) error {
+	handle := func(ctx context.Context, t *asynq.Task) error {
 		stamp := load.Stamp()
+		if err := load.Work(ctx, *mean); err != nil {
+			return err
+		}
 		if _, err := t.ResultWriter().Write([]byte(stamp)); err != nil {
 			return err
 		}

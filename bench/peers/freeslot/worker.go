@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"flag"
+	"fmt"
+	"os"
 	"strconv"
 	"sync"
 	"time"
@@ -23,18 +25,20 @@ func startWorker(ctx context.Context, args []string) (func() error, error) {
 	nodes := f.Int("nodes", 4, "nodes, all in this process")
 	slots := f.Int("slots", 1024, "slots of each node")
 	lean := f.Bool("lean", false, "one connection a node, and what they share")
+	mean := f.Duration("mean", 0, "mean time that a job takes, exponentially distributed; 0: it ends at once, or as its payload says")
 	if err := f.Parse(args); err != nil {
 		return nil, err
 	}
 	if *lean {
 		return startLean(ctx, *url, *nodes, *slots)
 	}
-	return startFleet(ctx, *url, *nodes, *slots)
+	return startFleet(ctx, *url, *nodes, *slots, handler(*mean))
 }
 
-func nodeID(i int) string { return "bench-" + strconv.Itoa(i+1) }
+// nodeID has the process, as several may run nodes of one system.
+func nodeID(i int) string { return fmt.Sprintf("bench-%d-%d", os.Getpid(), i+1) }
 
-func startFleet(ctx context.Context, url string, nodes, slots int) (func() error, error) {
+func startFleet(ctx context.Context, url string, nodes, slots int, handle worker.HandlerFunc) (func() error, error) {
 	ctx, cancel := context.WithTimeout(ctx, measure.StartLimit)
 	defer cancel()
 	fleet := make([]*worker.Worker, nodes)
@@ -43,7 +47,7 @@ func startFleet(ctx context.Context, url string, nodes, slots int) (func() error
 	for c := range startCallers {
 		callers.Go(func() {
 			for i := c; i < len(fleet) && errs[c] == nil; i += startCallers {
-				fleet[i], errs[c] = startNode(ctx, url, freeslot.Node{ID: nodeID(i), MaxConcurrency: slots})
+				fleet[i], errs[c] = startNode(ctx, url, freeslot.Node{ID: nodeID(i), MaxConcurrency: slots}, handle)
 			}
 		})
 	}
@@ -55,7 +59,7 @@ func startFleet(ctx context.Context, url string, nodes, slots int) (func() error
 	return stop, nil
 }
 
-func startNode(ctx context.Context, url string, profile freeslot.Node) (*worker.Worker, error) {
+func startNode(ctx context.Context, url string, profile freeslot.Node, handle worker.HandlerFunc) (*worker.Worker, error) {
 	w, err := worker.New(worker.Config{RedisURL: url, Node: profile})
 	if err != nil {
 		return nil, err
@@ -64,20 +68,25 @@ func startNode(ctx context.Context, url string, profile freeslot.Node) (*worker.
 	return w, w.Start(ctx)
 }
 
-// handle answers with the moment of its start. A payload that is a number is for how many
-// microseconds it is to take.
-func handle(ctx context.Context, job *worker.Job) (any, error) {
-	stamp := load.Stamp()
-	if len(job.Payload) > 0 && job.Payload[0] != '"' {
-		us, err := strconv.ParseInt(string(job.Payload), 10, 64)
-		if err != nil {
+// handler answers with the moment of its start. A payload that is a number is for how many
+// microseconds it is to take besides.
+func handler(mean time.Duration) worker.HandlerFunc {
+	return func(ctx context.Context, job *worker.Job) (any, error) {
+		stamp := load.Stamp()
+		if err := load.Work(ctx, mean); err != nil {
 			return nil, err
 		}
-		if err := measure.SleepUntil(ctx, time.Now().Add(time.Duration(us)*time.Microsecond)); err != nil {
-			return nil, err
+		if len(job.Payload) > 0 && job.Payload[0] != '"' {
+			us, err := strconv.ParseInt(string(job.Payload), 10, 64)
+			if err != nil {
+				return nil, err
+			}
+			if err := measure.SleepUntil(ctx, time.Now().Add(time.Duration(us)*time.Microsecond)); err != nil {
+				return nil, err
+			}
 		}
+		return stamp, nil
 	}
-	return stamp, nil
 }
 
 // stopFleet stops all nodes side by side: each may have to wait for its last read of Redis.

@@ -18,15 +18,27 @@ const (
 // entry is one peer, or one way to use this one.
 type entry struct {
 	name string
+	// fleet is the fleet of which it is an entry; empty in the other parts.
+	fleet string
 	// program is the folder of the peer, below bench/peers.
 	program string
-	store   system.Store
+	// programs has the program; nil means those of this tree.
+	programs *system.Programs
+	store    system.Store
 	// schedulers is how many replicas run as processes of their own.
 	schedulers int
 	// yardstick: its load generator can do bare round trips.
 	yardstick bool
 	// sweep is what is tried; a short run takes shortSweep of them from the front.
 	sweep []setting
+}
+
+// title names the entry where those of several fleets stand together.
+func (e *entry) title() string {
+	if e.fleet == "" {
+		return e.name
+	}
+	return e.fleet + ": " + e.name
 }
 
 // setting is how a peer is run: the flags of its roles, how many processes run jobs, and how jobs

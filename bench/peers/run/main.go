@@ -9,6 +9,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"flag"
 	"fmt"
@@ -27,19 +28,35 @@ func main() { os.Exit(newTool().Main()) }
 // built.
 type shared struct {
 	peers  string
-	rounds int
-	window time.Duration
+	fleets string
+	before string
+	given  size // 0 where no flag says
 
 	programs *system.Programs
-	missing  map[string]string // why a peer's program could not be built
-	redis    string            // versions
+	missing  map[string]error // why a peer's program could not be built; nil where it could
+	redis    string           // versions
 	others   []string
 }
+
+// size is how much a part measures.
+type size struct {
+	rounds int
+	window time.Duration
+}
+
+// The sizes of parts. A fleet has more that is measured in each round.
+var (
+	longPart   = size{10, 5 * time.Second}
+	shortPart  = size{3, time.Second}
+	longFleet  = size{3, 2 * time.Second}
+	shortFleet = size{1, time.Second}
+)
 
 // bench is a part under way.
 type bench struct {
 	*tool.Bench
 	*shared
+	size
 }
 
 func newTool() *tool.Tool {
@@ -49,40 +66,39 @@ func newTool() *tool.Tool {
 		About: "Measures freeslot beside its peers, and as it grows.",
 		Flags: s.flags, Check: s.check, Trial: func() bool { return s.peers != "" },
 		Parts: []tool.Part{
-			{Name: "peers", About: "all peers, append-only file off: throughput, latency at shares of each one's saturation", Run: s.part((*bench).plain)},
-			{Name: "always", About: "this scheduler and asynq, append-only file with fsync always", Run: s.part((*bench).always)},
-			{Name: "away", About: "this scheduler and asynq, every round trip to Redis 1 ms longer", Run: s.part((*bench).away)},
-			{Name: "scale", About: "what a job costs as nodes and replicas grow", Run: s.part((*bench).scale)},
+			{Name: "peers", About: "all peers, append-only file off: throughput, latency at shares of each one's saturation", Run: s.part((*bench).plain, longPart, shortPart)},
+			{Name: "fleet", About: "fleets of 2 to 1,000 nodes, beside as many servers of asynq and workers of NATS JetStream", Run: s.part((*bench).fleet, longFleet, shortFleet)},
+			{Name: "always", About: "this scheduler and asynq, append-only file with fsync always", Run: s.part((*bench).always, longPart, shortPart)},
+			{Name: "away", About: "this scheduler and asynq, every round trip to Redis 1 ms longer", Run: s.part((*bench).away, longPart, shortPart)},
+			{Name: "scale", About: "what a job costs as nodes and replicas grow", Run: s.part((*bench).scale, longPart, shortPart)},
 		},
 	}
 }
 
 func (s *shared) flags(f *flag.FlagSet) {
 	f.StringVar(&s.peers, "peers", "", "only the entries whose names contain one of these words, separated by commas")
-	f.IntVar(&s.rounds, "rounds", 0, "interleaved rounds (default 10, short 3)")
-	f.DurationVar(&s.window, "window", 0, "what counts of each load (default 5s, short 1s)")
+	f.IntVar(&s.given.rounds, "rounds", 0, "interleaved rounds (default 10, short 3; of fleet 3 and 1)")
+	f.DurationVar(&s.given.window, "window", 0, "what counts of each load (default 5s, short 1s; of fleet 2s and 1s)")
+	f.StringVar(&s.fleets, "fleets", allFleets, "fleets of the part fleet, as nodes x slots of each")
+	f.StringVar(&s.before, "before", "", "a commit; the part fleet also measures what a job costs Redis with it")
 }
 
 func (s *shared) check() error {
 	switch {
-	case s.rounds < 0 || s.rounds > 100:
-		return fmt.Errorf("-rounds is %d, expected 1 to 100", s.rounds)
-	case s.window != 0 && (s.window < 100*time.Millisecond || s.window > 10*time.Minute):
-		return fmt.Errorf("-window is %s, expected 100ms to 10m0s", s.window)
+	case s.given.rounds < 0 || s.given.rounds > 100:
+		return fmt.Errorf("-rounds is %d, expected 1 to 100", s.given.rounds)
+	case s.given.window != 0 && (s.given.window < 100*time.Millisecond || s.given.window > 10*time.Minute):
+		return fmt.Errorf("-window is %s, expected 100ms to 10m0s", s.given.window)
 	}
-	return nil
+	_, err := parseFleets(s.fleets)
+	return err
 }
 
-// part makes a tool's part of a method. The first one builds the programs.
-func (s *shared) part(run func(*bench, context.Context) error) func(context.Context, *tool.Bench) error {
+// part makes a tool's part of a method. The first one builds the programs of this scheduler.
+func (s *shared) part(run func(*bench, context.Context) error, long, short size) func(context.Context, *tool.Bench) error {
 	return func(ctx context.Context, b *tool.Bench) error {
-		if s.rounds == 0 {
-			s.rounds = tool.Sized(b, 10, 3)
-		}
-		if s.window == 0 {
-			s.window = tool.Sized(b, 5*time.Second, time.Second)
-		}
-		part := &bench{b, s}
+		n := tool.Sized(b, long, short)
+		part := &bench{b, s, size{cmp.Or(s.given.rounds, n.rounds), cmp.Or(s.given.window, n.window)}}
 		if s.programs == nil {
 			if err := part.build(ctx); err != nil {
 				return err
@@ -92,30 +108,31 @@ func (s *shared) part(run func(*bench, context.Context) error) func(context.Cont
 	}
 }
 
-// build builds everything that can be built. A peer that cannot is left out, and the report says
-// why.
 func (b *bench) build(ctx context.Context) error {
 	programs, err := system.Build(ctx, b.Root, b.Folder)
 	if err != nil {
 		return err
 	}
-	missing := make(map[string]string)
-	for _, e := range entries() {
-		if !b.wanted(e.name) || programs.Commands[e.program] != nil || missing[e.program] != "" {
-			continue
-		}
-		if err := programs.BuildPeer(ctx, e.program, b.Root, b.Folder); err != nil {
-			missing[e.program] = err.Error()
-			b.Progress("%s is left out: %s", e.program, err)
-		}
-	}
 	redis, postgres, node, err := system.Versions(ctx)
 	if err != nil {
 		return err
 	}
-	b.programs, b.missing, b.redis = programs, missing, redis
+	b.programs, b.missing, b.redis = programs, make(map[string]error), redis
 	b.others = slices.DeleteFunc([]string{postgres, node}, func(v string) bool { return v == "" })
 	return nil
+}
+
+// buildPeer builds a peer's program, unless an entry before has tried.
+func (b *bench) buildPeer(ctx context.Context, name string) error {
+	if b.programs.Commands[name] != nil {
+		return nil
+	}
+	err, tried := b.missing[name]
+	if !tried {
+		err = b.programs.BuildPeer(ctx, name, b.Root, b.Folder)
+		b.missing[name] = err
+	}
+	return err
 }
 
 // wanted reports whether -peers asks for the entry.
@@ -127,4 +144,4 @@ func (s *shared) wanted(name string) bool {
 }
 
 // warmUp is how long a load runs before what counts, in milliseconds.
-func (s *shared) warmUp() int64 { return max(s.window.Milliseconds()/5, 200) }
+func (s size) warmUp() int64 { return max(s.window.Milliseconds()/5, 200) }

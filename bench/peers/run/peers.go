@@ -36,6 +36,8 @@ type mode struct {
 	distance time.Duration
 	// only are the names of the entries; nil means all.
 	only []string
+	// one: each round also measures one job at a time.
+	one bool
 }
 
 // contender is an entry in one mode and what it came to.
@@ -58,11 +60,11 @@ type point struct {
 // round is a start of a peer at saturation, and another one at shares of it.
 type round struct {
 	saturation *load.Figures
-	// cpu is the microseconds a job by process at saturation, redisBusy the share of the time of
-	// Redis' main thread.
-	cpu       map[string]float64
-	redisBusy float64
-	levels    []level
+	// cpu is the microseconds a job by process at saturation, redisUs that of Redis' main thread,
+	// redisBusy the share of its time.
+	cpu                map[string]float64
+	redisUs, redisBusy float64
+	levels             []level
 	// one is one job at a time, bare the round trips of an EVALSHA one after the other on the same
 	// system; nil without a yardstick.
 	one  *load.Figures
@@ -76,7 +78,7 @@ type level struct {
 }
 
 func (b *bench) plain(ctx context.Context) error {
-	contenders, err := b.compare(ctx, mode{aof: system.AOFOff})
+	contenders, err := b.compare(ctx, mode{aof: system.AOFOff, one: true})
 	if err != nil {
 		return err
 	}
@@ -85,13 +87,13 @@ func (b *bench) plain(ctx context.Context) error {
 }
 
 func (b *bench) always(ctx context.Context) error {
-	contenders, err := b.compare(ctx, mode{aof: "always", only: []string{inProcess, asynq}})
+	contenders, err := b.compare(ctx, mode{aof: "always", only: []string{inProcess, asynq}, one: true})
 	b.against("end to end in process with the append-only file `always`, against asynq", 3, contenders, inProcess)
 	return err
 }
 
 func (b *bench) away(ctx context.Context) error {
-	contenders, err := b.compare(ctx, mode{aof: system.AOFOff, distance: awayBy, only: []string{inProcess, asynq}})
+	contenders, err := b.compare(ctx, mode{aof: system.AOFOff, distance: awayBy, only: []string{inProcess, asynq}, one: true})
 	b.awayTarget(contenders)
 	b.against("end to end 1 ms away from Redis, against asynq", 4, contenders, inProcess)
 	return err
@@ -101,24 +103,17 @@ func (b *bench) away(ctx context.Context) error {
 // each is started afresh, in another order each time.
 func (b *bench) compare(ctx context.Context, m mode) ([]*contender, error) {
 	b.sayMode(m)
-	contenders, err := b.sweepAll(ctx, m)
+	contenders, err := b.sweepAll(ctx, m, entries())
 	if err != nil {
 		return nil, err
 	}
 	// Levels are shares of the median of all rounds, so all come before the first of them.
 	for _, measured := range []func(c *contender, r int) error{
 		func(c *contender, _ int) error { return b.saturation(ctx, m, c) },
-		func(c *contender, r int) error { return b.levels(ctx, m, c, r) },
+		func(c *contender, r int) error { return b.levels(ctx, m, c, r, shares) },
 	} {
-		for r := range b.rounds {
-			for _, i := range rand.Perm(len(contenders)) {
-				if err := measured(contenders[i], r); err != nil {
-					if ctx.Err() != nil {
-						return nil, ctx.Err()
-					}
-					b.leftOut(fmt.Sprintf("%s, round %d", contenders[i].name, r+1), err)
-				}
-			}
+		if err := b.inTurns(ctx, contenders, measured); err != nil {
+			return nil, err
 		}
 	}
 	var out []*contender
@@ -132,6 +127,22 @@ func (b *bench) compare(ctx context.Context, m mode) ([]*contender, error) {
 	return out, nil
 }
 
+// inTurns measures all contenders in each round, in another order each time.
+func (b *bench) inTurns(ctx context.Context, contenders []*contender, measured func(c *contender, round int) error) error {
+	for r := range b.rounds {
+		for _, i := range rand.Perm(len(contenders)) {
+			err := measured(contenders[i], r)
+			switch {
+			case ctx.Err() != nil:
+				return ctx.Err()
+			case err != nil:
+				b.leftOut(fmt.Sprintf("%s, round %d", contenders[i].title(), r+1), err)
+			}
+		}
+	}
+	return nil
+}
+
 // leftOut notes what could not be measured.
 func (b *bench) leftOut(what string, err error) {
 	b.Say("Not measured: %s: %v.", what, err)
@@ -139,23 +150,22 @@ func (b *bench) leftOut(what string, err error) {
 }
 
 // sweepAll finds the best setting of each entry. An entry that cannot be measured is left out.
-func (b *bench) sweepAll(ctx context.Context, m mode) (contenders []*contender, _ error) {
-	all := entries()
+func (b *bench) sweepAll(ctx context.Context, m mode, all []entry) (contenders []*contender, _ error) {
 	for i := range all {
 		e := &all[i]
 		if m.only != nil && !slices.Contains(m.only, e.name) || !b.wanted(e.name) {
 			continue
 		}
 		c := &contender{entry: e, version: system.PeerVersion(ctx, b.Root, e.program)}
-		err := errors.New(b.missing[e.program])
-		if b.missing[e.program] == "" {
+		err := b.buildPeer(ctx, e.program)
+		if err == nil {
 			err = b.sweepOne(ctx, m, c)
 		}
 		switch {
 		case ctx.Err() != nil:
 			return nil, ctx.Err()
 		case err != nil:
-			b.leftOut(e.name, err)
+			b.leftOut(e.title(), err)
 		default:
 			contenders = append(contenders, c)
 		}
@@ -186,7 +196,7 @@ func (b *bench) sweepOne(ctx context.Context, m mode, c *contender) error {
 		return failures
 	}
 	c.best = best.setting
-	b.Progress("%s: best of %d settings: %s: %s jobs/s", c.name, len(settings), best.words(), measure.Thousands(best.jobsPerSecond))
+	b.Progress("%s: best of %d settings: %s: %s jobs/s", c.title(), len(settings), best.words(), measure.Thousands(best.jobsPerSecond))
 	return nil
 }
 
@@ -234,7 +244,7 @@ func (b *bench) sweepGroup(ctx context.Context, m mode, c *contender, settings [
 }
 
 func (b *bench) start(ctx context.Context, m mode, e *entry, s setting) (*system.System, error) {
-	return system.Start(ctx, b.programs, system.Shape{
+	return system.Start(ctx, cmp.Or(e.programs, b.programs), system.Shape{
 		Program: e.program, Store: e.store, AOF: m.aof, Away: m.distance,
 		Schedulers: e.schedulers, Worker: s.worker, Processes: s.processes, Load: s.load,
 	})
@@ -259,28 +269,35 @@ func (b *bench) saturation(ctx context.Context, m mode, c *contender) (err error
 	if err != nil {
 		return err
 	}
-	if err := b.oneAtATime(ctx, s, c.yardstick, r); err != nil {
-		return err
+	if m.one {
+		if err := b.oneAtATime(ctx, s, c.yardstick, r); err != nil {
+			return err
+		}
 	}
 	c.rounds = append(c.rounds, *r)
 	b.Failed += r.saturation.Failures()
-	b.Progress("%s: %s jobs/s", c.name, measure.Thousands(r.saturation.JobsPerSecond))
+	b.Progress("%s: %s jobs/s", c.title(), measure.Thousands(r.saturation.JobsPerSecond))
 	return nil
 }
 
-// saturate measures a closed loop, and what the processes spend on it.
+// saturate measures a closed loop.
 func (b *bench) saturate(ctx context.Context, s *system.System, setting setting) (*round, error) {
 	request, err := b.heat(ctx, s, setting)
 	if err != nil {
 		return nil, err
 	}
+	request.WarmUpMS = b.warmUp() // else the first jobs of all callers count and their last do not
+	return b.costs(ctx, s, request)
+}
+
+// costs does a load, and measures what the processes spend on it.
+func (b *bench) costs(ctx context.Context, s *system.System, request load.Request) (*round, error) {
 	cpuBefore, cpuErr := s.CPU()
 	before, err := s.RedisStat(ctx)
 	if err != nil {
 		return nil, err
 	}
 	begin := time.Now()
-	request.WarmUpMS = b.warmUp() // else the first jobs of all callers count and their last do not
 	r := &round{cpu: make(map[string]float64)}
 	if r.saturation, err = s.Ask(ctx, request); err != nil {
 		return nil, err
@@ -294,6 +311,7 @@ func (b *bench) saturate(ctx context.Context, s *system.System, setting setting)
 		return nil, err
 	}
 	r.redisBusy = (after.CPUSeconds - before.CPUSeconds) / took.Seconds()
+	r.redisUs = after.Cost(before, r.saturation.Ended).CPUPerJob
 	cpuAfter, err := s.CPU()
 	if errors.Join(cpuErr, err) != nil {
 		return r, nil // only some operating systems have these figures
@@ -319,7 +337,7 @@ func (b *bench) oneAtATime(ctx context.Context, s *system.System, yardstick bool
 }
 
 // levels starts a peer afresh and measures it at shares of its saturation, for one of its rounds.
-func (b *bench) levels(ctx context.Context, m mode, c *contender, i int) (err error) {
+func (b *bench) levels(ctx context.Context, m mode, c *contender, i int, shares []float64) (err error) {
 	if i >= len(c.rounds) {
 		return nil // one failed, which the report has
 	}
@@ -346,9 +364,8 @@ func (b *bench) levels(ctx context.Context, m mode, c *contender, i int) (err er
 		levels = append(levels, level{share, measure.Rounded(rate), f})
 	}
 	c.rounds[i].levels = levels
-	b.Progress("%s: result at 10 %%: %s, at 80 %%: %s", c.name, levels[0].Result.Words(), levels[len(levels)-1].Result.Words())
+	for _, l := range levels {
+		b.Progress("%s: result at %.0f %%: %s", c.title(), l.share*100, l.Result.Words())
+	}
 	return nil
 }
-
-// serverUs is the microseconds a job of the process that keeps the jobs, Redis or NATS.
-func (r *round) serverUs() float64 { return r.cpu["redis"] + r.cpu["server"] }

@@ -8,22 +8,24 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
 	"go.uber.org/goleak"
 
 	"github.com/freeslot/freeslot/bench/load"
 	"github.com/freeslot/freeslot/bench/measure"
 	"github.com/freeslot/freeslot/bench/result"
+	"github.com/freeslot/freeslot/bench/system"
 	"github.com/freeslot/freeslot/bench/tool"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// TestRun measures one entry at toy size, so that the tool does not rot.
+// TestRun measures one entry at toy size, alone and in a fleet, so that the tool does not rot.
 func TestRun(t *testing.T) {
 	dir := t.TempDir()
 	out, markdown := filepath.Join(dir, "peers.json"), filepath.Join(dir, "RESULTS.md")
 	var stdout, stderr bytes.Buffer
-	args := []string{"-parts", "peers", "-peers", "single frames", "-short", "-rounds", "1", "-window", "500ms", "-out", out, "-markdown", markdown}
+	args := []string{"-parts", "peers,fleet", "-peers", "single frames", "-fleets", "1x64", "-short", "-rounds", "1", "-window", "500ms", "-out", out, "-markdown", markdown}
 	if code := newTool().Run(t.Context(), args, &stdout, &stderr); code != 0 {
 		t.Fatalf("exit status %d: %s\n%s", code, &stderr, &stdout)
 	}
@@ -34,10 +36,14 @@ func TestRun(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(f.Parts) != 1 {
+	if len(f.Parts) != 2 {
 		t.Fatalf("parts are %+v", f.Parts)
 	}
 	checkPeers(t, &f.Parts[0], dir)
+	fleet := f.Parts[1].Tables[0].Rows
+	if len(fleet) != 1 || fleet[0].Name != "1 node x 64 slots: "+webSocket || fleet[0].Figures[0][0] <= 0 || fleet[0].Figures[4][0] <= 0 {
+		t.Errorf("the fleet has %+v", fleet)
+	}
 	text, err := os.ReadFile(markdown)
 	if err != nil {
 		t.Fatal(err)
@@ -75,8 +81,10 @@ func checkPeers(t *testing.T, p *result.Part, dir string) {
 func TestOptionsRefused(t *testing.T) {
 	t.Parallel()
 	for want, args := range map[string][]string{
-		"-rounds is 101": {"-rounds", "101"},
-		"-window is 1ms": {"-window", "1ms"},
+		"-rounds is 101":    {"-rounds", "101"},
+		"-window is 1ms":    {"-window", "1ms"},
+		`-fleets has "ten"`: {"-fleets", "100x16,ten"},
+		`-fleets has "7x1"`: {"-fleets", "7x1"},
 	} {
 		var stderr bytes.Buffer
 		if code := newTool().Run(t.Context(), args, &bytes.Buffer{}, &stderr); code != 2 || !strings.Contains(stderr.String(), want) {
@@ -89,17 +97,25 @@ func TestOptionsRefused(t *testing.T) {
 // full one has.
 func TestSweeps(t *testing.T) {
 	t.Parallel()
-	for _, e := range entries() {
+	swept := entries()
+	fleets, err := parseFleets(allFleets)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range fleets {
+		swept = append(swept, f.entries()...)
+	}
+	for _, e := range swept {
 		all, few := e.grouped(false), e.grouped(true)
 		if len(all) < shortSweep || len(few) != shortSweep {
-			t.Errorf("%s: %d settings, %d in a short run", e.name, len(all), len(few))
+			t.Errorf("%s: %d settings, %d in a short run", e.title(), len(all), len(few))
 		}
 		for i, s := range all {
 			if slices.Contains(all[:i], s) {
-				t.Errorf("%s: %+v comes twice", e.name, s)
+				t.Errorf("%s: %+v comes twice", e.title(), s)
 			}
 			if s.inFlight < 1 || s.batch < 1 || s.processes < 1 || s.inFlight < s.batch {
-				t.Errorf("%s: %+v cannot be run", e.name, s)
+				t.Errorf("%s: %+v cannot be run", e.title(), s)
 			}
 		}
 	}
@@ -108,7 +124,11 @@ func TestSweeps(t *testing.T) {
 // rounds makes a contender whose rounds had these jobs a second, times to assign at 80 % load, and
 // bare round trips.
 func rounds(name string, rates ...float64) *contender {
-	e := &entry{name: name, program: name}
+	program := name
+	if strings.HasPrefix(name, system.Freeslot) {
+		program = system.Freeslot
+	}
+	e := &entry{name: name, program: program}
 	c := &contender{entry: e, best: setting{worker: "-a", inFlight: 8, batch: 1}}
 	c.sweep = []point{{setting: c.best, jobsPerSecond: rates[0]}}
 	times := func(us int64) *load.Times {
@@ -164,4 +184,34 @@ func TestTables(t *testing.T) {
 	}
 }
 
-func newBench() *bench { return &bench{new(tool.Bench), &shared{}} }
+// TestFleetTargets: each is held against the right peer of the right fleet.
+func TestFleetTargets(t *testing.T) {
+	t.Parallel()
+	hundred := []*contender{rounds(batches, 20_000), rounds(webSocket, 13_000), rounds(asynq, 10_000), rounds(jetStream, 26_000)}
+	crews := []*crew{
+		{fleet: fleetOf100, plain: hundred},
+		{fleet: fleetOf400, plain: []*contender{rounds(batches, 9_000), rounds(asynq, 5_000)}},
+		{fleet: fleetOf2, plain: []*contender{rounds(inProcess, 40_000), rounds(asynq, 1_000), rounds(jetStream, 47_000)}},
+	}
+	hundred[0].rounds[0].redisUs, hundred[2].rounds[0].redisUs = 50, 100
+	old := rounds(batches, 1)
+	old.rounds[0].redisUs = 40
+	b := newBench()
+	b.fleetTargets(crews)
+	b.loadedTarget(hundred)
+	b.beforeTarget("abc", old, hundred[0])
+	var got []float64
+	for _, target := range b.Result.Targets {
+		got = append(got, *target.Measured)
+	}
+	// The rounds' times to start are as their rates: asynq's is the least of the peers'.
+	if diff := cmp.Diff([]float64{2, 1.8, 1.3, 0.5, 4, 1, 2, 1.25}, got); diff != "" {
+		t.Errorf("targets (-want +got):\n%s", diff)
+	}
+	rows := fleetTables(crews)[0].Rows
+	if f := rows[0].Figures; len(rows) != 9 || f[2][0] != 2 || f[3][0] != 0.7692 || f[4][0] != 50 || f[5][0] != 20_000 {
+		t.Errorf("the tables have %v", rows)
+	}
+}
+
+func newBench() *bench { return &bench{new(tool.Bench), new(shared), size{}} }

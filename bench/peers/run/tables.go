@@ -21,6 +21,19 @@ func (b *bench) sayMode(m mode) {
 	b.Say("Levels are shares of each one's own saturation, in an open loop, at 10 %% by a call for each job; times begin when a job was due.")
 }
 
+var (
+	levelColumns = []result.Column{
+		{Name: "jobs due", Unit: result.PerSecond},
+		{Name: "submit to assign", Unit: result.Microseconds},
+		{Name: "submit to start", Unit: result.Microseconds},
+		{Name: "submit to result", Unit: result.Microseconds},
+		{Name: "bare EVALSHA beside", Unit: result.Microseconds},
+		{Name: "submitted late", Unit: result.Microseconds},
+		{Name: "failed"},
+	}
+	sweepColumns = []result.Column{{Name: "jobs", Unit: result.PerSecond}, {Name: "submit to result, p50", Unit: result.Microseconds}}
+)
+
 // tables are the throughput, the latency and the sweep of all contenders.
 func (b *bench) tables(all []*contender) {
 	saturation := result.Table{Title: "At saturation", First: "Peer", Columns: []result.Column{
@@ -33,18 +46,8 @@ func (b *bench) tables(all []*contender) {
 		{Name: "Redis or NATS", Unit: result.Microseconds},
 		{Name: "Redis busy", Unit: result.Percent},
 	}}
-	levels := result.Table{Title: "At shares of the saturation", First: "Peer", Columns: []result.Column{
-		{Name: "jobs due", Unit: result.PerSecond},
-		{Name: "submit to assign", Unit: result.Microseconds},
-		{Name: "submit to start", Unit: result.Microseconds},
-		{Name: "submit to result", Unit: result.Microseconds},
-		{Name: "bare EVALSHA beside", Unit: result.Microseconds},
-		{Name: "submitted late", Unit: result.Microseconds},
-		{Name: "failed"},
-	}}
-	sweep := result.Table{Title: "The sweep", First: "Setting", Columns: []result.Column{
-		{Name: "jobs", Unit: result.PerSecond}, {Name: "submit to result, p50", Unit: result.Microseconds},
-	}}
+	levels := result.Table{Title: "At shares of the saturation", First: "Peer", Columns: levelColumns}
+	sweep := result.Table{Title: "The sweep", First: "Setting", Columns: sweepColumns}
 	for _, c := range all {
 		saturation.Rows = append(saturation.Rows, c.saturationRow())
 		for _, share := range shares {
@@ -56,19 +59,48 @@ func (b *bench) tables(all []*contender) {
 }
 
 func (c *contender) saturationRow() result.Row {
+	row := result.Row{Name: strings.TrimSpace(c.title() + " " + c.version), Figures: []result.Figure{
+		{c.throughput()}, c.extremes(), {float64(len(c.rounds))},
+	}}
+	row.Figures = append(row.Figures, c.cpuFigures()...)
+	row.Figures = append(row.Figures, c.redisBusy())
+	return row
+}
+
+// extremes are the jobs a second of the slowest and the fastest round.
+func (c *contender) extremes() result.Figure {
 	var rates []float64
 	for i := range c.rounds {
 		rates = append(rates, c.rounds[i].saturation.JobsPerSecond)
 	}
-	row := result.Row{Name: strings.TrimSpace(c.name + " " + c.version), Figures: []result.Figure{
-		{c.throughput()}, {measure.Quantile(rates, 0), measure.Quantile(rates, 1)}, {float64(len(rates))},
-	}}
+	return result.Figure{measure.Quantile(rates, 0), measure.Quantile(rates, 1)}
+}
+
+// cpuFigures are the microseconds a job of the load generator, replicas, workers, and of the server
+// that keeps the jobs.
+func (c *contender) cpuFigures() (out []result.Figure) {
 	for _, name := range []string{"load", "replicas", "workers"} {
-		row.Figures = append(row.Figures, c.median(func(r *round) float64 { return r.cpu[name] }))
+		out = append(out, c.median(func(r *round) float64 { return r.cpu[name] }))
 	}
-	row.Figures = append(row.Figures, c.median((*round).serverUs))
-	row.Figures = append(row.Figures, c.median(func(r *round) float64 { return 100 * r.redisBusy }))
-	return row
+	return append(out, c.median(func(r *round) float64 { return r.cpu["redis"] + r.cpu["server"] }))
+}
+
+func (c *contender) redisUs() result.Figure {
+	return c.median(func(r *round) float64 { return r.redisUs })
+}
+
+func (c *contender) redisBusy() result.Figure {
+	return c.median(func(r *round) float64 { return 100 * r.redisBusy })
+}
+
+// oneP50 is the time to result of one job at a time.
+func (c *contender) oneP50() result.Figure {
+	return c.median(func(r *round) float64 {
+		if r.one == nil {
+			return 0
+		}
+		return float64(r.one.Result.P50)
+	})
 }
 
 func (c *contender) levelRow(share float64) result.Row {
@@ -89,7 +121,7 @@ func (c *contender) levelRow(share float64) result.Row {
 			}
 		}
 	}
-	return result.Row{Name: fmt.Sprintf("%s, at %.0f %%", c.name, share*100), Figures: []result.Figure{
+	return result.Row{Name: fmt.Sprintf("%s, at %.0f %%", c.title(), share*100), Figures: []result.Figure{
 		c.at(share, func(l *level) float64 { return l.rate }), times(assign), times(start),
 		times(func(l *level) *load.Times { return &l.Result }), times(bare), times(func(l *level) *load.Times { return l.Late }),
 		{failed},
@@ -99,7 +131,7 @@ func (c *contender) levelRow(share float64) result.Row {
 func (c *contender) sweepRows() (rows []result.Row) {
 	for i := range c.sweep {
 		p := &c.sweep[i]
-		row := result.Row{Name: c.name + ": " + p.words(), Figures: []result.Figure{{p.jobsPerSecond}, {float64(p.resultP50)}}}
+		row := result.Row{Name: c.title() + ": " + p.words(), Figures: []result.Figure{{p.jobsPerSecond}, {float64(p.resultP50)}}}
 		switch {
 		case p.err != nil:
 			row.Name, row.Figures = row.Name+": "+p.err.Error(), nil

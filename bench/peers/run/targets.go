@@ -1,12 +1,14 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 
 	"github.com/freeslot/freeslot/bench/load"
 	"github.com/freeslot/freeslot/bench/measure"
 	"github.com/freeslot/freeslot/bench/result"
+	"github.com/freeslot/freeslot/bench/system"
 )
 
 // target adds a target; a nil figure was not measured.
@@ -99,4 +101,60 @@ func words(us result.Figure) string {
 		return "an unknown time"
 	}
 	return measure.Micros(int64(us[0]))
+}
+
+// fleetTargets are the targets of throughput and of its cost.
+func (b *bench) fleetTargets(crews []*crew) {
+	for _, t := range []struct {
+		fleet
+		name  string
+		limit float64
+	}{{fleetOf100, batches, 1.8}, {fleetOf400, batches, 2}, {fleetOf100, webSocket, 1.2}} {
+		b.against(fmt.Sprintf("%s: %s, against asynq with as many servers", t.fleet, t.name), t.limit, of(crews, t.fleet).plain, t.name)
+	}
+	hundred := of(crews, fleetOf100).plain
+	b.ratio(fleetOf100.String()+": CPU a job of Redis' thread, against asynq's", 0.65, find(hundred, batches), find(hundred, asynq), (*contender).redisUs)
+	var peers []*contender // asynq's best of all fleets stands for it
+	for _, c := range crews {
+		if a := find(c.plain, asynq); a != nil && (peers == nil || a.throughput() > peers[0].throughput()) {
+			peers = []*contender{a}
+		}
+	}
+	two := of(crews, fleetOf2).plain
+	b.against(fleetOf2.String()+": in process, against asynq's best of all fleets", 3.8, append(peers, two...), inProcess)
+	b.ratio(fleetOf2.String()+": one at a time in process, p50 to result, against JetStream's", 1.1, find(two, inProcess), find(two, jetStream), (*contender).oneP50)
+}
+
+// ratio holds a time of ours against another one's.
+func (b *bench) ratio(what string, limit float64, ours, theirs *contender, of func(*contender) result.Figure) {
+	var measured result.Figure
+	note := ""
+	if ours != nil && theirs != nil && of(ours) != nil && of(theirs) != nil {
+		measured = result.Figure{measure.FourFigures(of(ours)[0] / of(theirs)[0])}
+		note = words(of(ours)) + " and " + words(of(theirs))
+	}
+	b.target(what, result.Times, result.AtMost, limit, measured, note)
+}
+
+// loadedTarget holds our time to start at 80 % against the least of the peers'.
+func (b *bench) loadedTarget(all []*contender) {
+	p99ToStart := func(c *contender) result.Figure { return c.at(high, p99(start)) }
+	var least *contender
+	for _, c := range all {
+		if v := p99ToStart(c); c.program != system.Freeslot && v != nil && (least == nil || v[0] < p99ToStart(least)[0]) {
+			least = c
+		}
+	}
+	b.ratio(fleetOf100.String()+": p99 to start at 80 % of its own saturation, against the least peer's at 80 % of its own", 0.5, find(all, batches), least, p99ToStart)
+}
+
+// largeTargets are those of many nodes.
+func (b *bench) largeTargets(c *contender) {
+	what := fmt.Sprintf("%s, %s jobs/s: ", large, measure.Thousands(largeRate))
+	b.target(what+"p99 to assign", result.Microseconds, result.AtMost, 10_000, c.at(0, p99(assign)), "")
+	b.target(what+"Redis busy", result.Percent, result.AtMost, 70, c.redisBusy(), "")
+}
+
+func (b *bench) beforeTarget(version string, before, this *contender) {
+	b.ratio(fleetOf2.String()+": CPU a job of Redis' thread, against "+cmp.Or(version, "another commit"), 1, this, before, (*contender).redisUs)
 }

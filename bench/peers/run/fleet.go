@@ -1,0 +1,353 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/freeslot/freeslot/bench/load"
+	"github.com/freeslot/freeslot/bench/measure"
+	"github.com/freeslot/freeslot/bench/result"
+	"github.com/freeslot/freeslot/bench/system"
+)
+
+const (
+	allFleets = "100x16,400x4,16x64,2x2048,1000x4"
+	// fleetProcesses is how many processes the nodes of a fleet are spread over, and the servers
+	// and workers of its peers.
+	fleetProcesses = 4
+	// busyMean is how long a job takes on average where handlers do not end at once, busyInFlight
+	// how many jobs are in flight then at least.
+	busyMean     = 10 * time.Millisecond
+	busyInFlight = 1024
+	// The most handlers of a peer's server or worker: it has no use for as many as a node has
+	// slots.
+	mostAsynq, mostJetStream = 128, 512
+)
+
+// The fleets of which targets speak.
+var (
+	fleetOf2   = fleet{2, 2048}
+	fleetOf100 = fleet{100, 16}
+	fleetOf400 = fleet{400, 4}
+	// large has its load from outside, at largeRate jobs a second; the others are saturated.
+	large = fleet{1000, 4}
+)
+
+const largeRate = 5000
+
+// fleet is a number of nodes and the slots of each. Peers have as many servers or workers.
+type fleet struct{ nodes, slots int }
+
+func (f fleet) String() string {
+	return measure.Plural(f.nodes, "node") + " x " + measure.Plural(f.slots, "slot")
+}
+
+func (f fleet) processes() int { return min(f.nodes, fleetProcesses) }
+
+func parseFleets(text string) (all []fleet, _ error) {
+	for word := range strings.SplitSeq(text, ",") {
+		var f fleet
+		n, err := fmt.Sscanf(word, "%dx%d", &f.nodes, &f.slots)
+		if err != nil || n != 2 || f.nodes < 1 || f.slots < 1 || f.nodes%f.processes() != 0 {
+			return nil, fmt.Errorf("-fleets has %q, expected nodes x slots such as 100x16, above %d nodes a multiple of it", word, fleetProcesses)
+		}
+		all = append(all, f)
+	}
+	return all, nil
+}
+
+// entries are what is measured with this fleet. As in the function entries, the best is in front.
+func (f fleet) entries() []entry {
+	each := f.nodes / f.processes()
+	many := func(worker, load string, calls ...[2]int) (out []setting) {
+		for _, c := range calls {
+			out = append(out, setting{worker, f.processes(), load, c[0], c[1]})
+		}
+		return out
+	}
+	nodes := fmt.Sprintf("-nodes %d -slots %d", each, f.slots)
+	asynqOf := func(servers, concurrency int, results string) string {
+		return fmt.Sprintf("-servers %d -concurrency %d -results %s", servers, concurrency, results)
+	}
+	workers := func(fetch int) string {
+		return fmt.Sprintf("-workers %d -concurrency %d -fetch %d", each, min(f.slots, mostJetStream), fetch)
+	}
+	concurrency := min(f.slots, mostAsynq)
+	ofAsynq := many(asynqOf(each, concurrency, "notify"), "-results notify", [2]int{1024, 1}, [2]int{256, 1})
+	if f.nodes <= 16 {
+		// With few servers asynq is at its best with these, or with more servers than nodes.
+		ofAsynq = append(ofAsynq, many(asynqOf(16/f.processes(), 16, "notify"), "-results notify", [2]int{1024, 1}, [2]int{256, 1})...)
+	} else {
+		ofAsynq = append(ofAsynq, many(asynqOf(each, concurrency, "notify"), "-results notify", [2]int{2048, 1})...)
+	}
+	ofAsynq = append(ofAsynq, many(asynqOf(each, concurrency, "poll"), "-results poll -every 5ms", [2]int{1024, 1})...)
+	all := []entry{
+		{name: batches, program: system.Freeslot, schedulers: 1, yardstick: true,
+			sweep: many(nodes, "-sessions 4", [2]int{1024, 64}, [2]int{2048, 64}, [2]int{2048, 256}, [2]int{4096, 256})},
+		{name: webSocket, program: system.Freeslot, schedulers: 1, yardstick: true,
+			sweep: many(nodes, "-sessions 4", [2]int{256, 1}, [2]int{1024, 1}, [2]int{512, 1})},
+		{name: asynq, program: "asynq", sweep: ofAsynq},
+		{name: jetStream, program: "nats", store: system.Own, sweep: slices.Concat(
+			many(workers(64), "", [2]int{1024, 64}, [2]int{2048, 256}, [2]int{1024, 1}, [2]int{256, 1}),
+			many(workers(16), "", [2]int{1024, 64}, [2]int{2048, 256}),
+		)},
+	}
+	if f == fleetOf2 {
+		all = append(all, entry{name: inProcess, program: system.Freeslot, yardstick: true,
+			sweep: many(nodes, "", [2]int{2048, 64}, [2]int{1024, 64}, [2]int{2048, 256}, [2]int{2048, 1})})
+	}
+	for i := range all {
+		all[i].fleet = f.String()
+	}
+	return all
+}
+
+// crew is what was measured with one fleet: with handlers that end at once, and with busy ones.
+type crew struct {
+	fleet
+	plain, busy []*contender
+}
+
+func of(crews []*crew, f fleet) *crew {
+	if i := slices.IndexFunc(crews, func(c *crew) bool { return c.fleet == f }); i >= 0 {
+		return crews[i]
+	}
+	return new(crew)
+}
+
+// fleet measures what nodes in numbers as users have them cost, beside as many servers or workers
+// of peers.
+func (b *bench) fleet(ctx context.Context) error {
+	fleets, err := parseFleets(b.fleets)
+	if err != nil {
+		return err
+	}
+	b.Result.Servers = b.redis + ", append-only file off; NATS JetStream in memory"
+	b.Say("asynq has as many servers and JetStream as many workers as there are nodes, in as many processes (%d, or one a node); up to 16 nodes asynq may also have 16 servers.", fleetProcesses)
+	b.Say("Each with the best setting of a sweep; medians of %d interleaved rounds, each freshly started; windows of %s after %s.", b.rounds, b.window, measure.Millis(b.warmUp()))
+	b.Say("What Redis' thread allows is a second divided by its time a job: where cores for all else are enough, it is the limit.")
+	crews, err := b.crews(ctx, slices.DeleteFunc(slices.Clone(fleets), func(f fleet) bool { return f == large }))
+	if err != nil {
+		return err
+	}
+	b.Result.Tables = fleetTables(crews)
+	b.fleetTargets(crews)
+	if err := b.loaded(ctx, of(crews, fleetOf100).plain); err != nil {
+		return err
+	}
+	if err := b.large(ctx, slices.Contains(fleets, large)); err != nil {
+		return err
+	}
+	if err := b.beforeAfter(ctx); err != nil {
+		return err
+	}
+	b.Result.Tables = append(b.Result.Tables, fleetSweep(crews))
+	return nil
+}
+
+// crews sweeps all, and then measures all of them in turns.
+func (b *bench) crews(ctx context.Context, fleets []fleet) ([]*crew, error) {
+	crews := make([]*crew, len(fleets))
+	var all []*contender
+	for i, f := range fleets {
+		b.Progress("%s", f)
+		plain, err := b.sweepAll(ctx, mode{aof: system.AOFOff}, f.entries())
+		if err != nil {
+			return nil, err
+		}
+		c := &crew{fleet: f, plain: plain}
+		for _, p := range plain {
+			if p.name != webSocket && p.name != inProcess {
+				c.busy = append(c.busy, p.withBusyHandlers())
+			}
+		}
+		crews[i], all = c, slices.Concat(all, c.plain, c.busy)
+	}
+	few := of(crews, fleetOf2).plain
+	return crews, b.inTurns(ctx, all, func(c *contender, _ int) error {
+		return b.saturation(ctx, mode{aof: system.AOFOff, one: slices.Contains(few, c)}, c)
+	})
+}
+
+func (c *contender) withBusyHandlers() *contender {
+	e := *c.entry
+	e.fleet += ", busy"
+	busy := &contender{entry: &e, version: c.version, best: c.best}
+	busy.best.worker += " -mean " + busyMean.String()
+	busy.best.inFlight = max(busy.best.inFlight, busyInFlight)
+	return busy
+}
+
+// loaded measures latencies at a high share of each one's own saturation.
+func (b *bench) loaded(ctx context.Context, all []*contender) error {
+	err := b.inTurns(ctx, all, func(c *contender, r int) error {
+		return b.levels(ctx, mode{aof: system.AOFOff}, c, r, []float64{high})
+	})
+	if err != nil {
+		return err
+	}
+	t := result.Table{Title: fmt.Sprintf("%s, at %.0f %% of each one's own saturation", fleetOf100, high*100), First: "Peer", Columns: levelColumns}
+	for _, c := range all {
+		t.Rows = append(t.Rows, c.levelRow(high))
+	}
+	b.Result.Tables = append(b.Result.Tables, t)
+	b.loadedTarget(all)
+	return nil
+}
+
+// inBatches submits batches as it does where that is not swept.
+func (f fleet) inBatches(processes int) *contender {
+	return &contender{
+		entry: &entry{name: batches, fleet: f.String(), program: system.Freeslot, schedulers: 1},
+		best:  setting{worker: fmt.Sprintf("-nodes %d -slots %d", f.nodes/processes, f.slots), processes: processes, load: "-sessions 4", inFlight: 1024, batch: 64},
+	}
+}
+
+// large measures many nodes, with all that real ones do, in an open loop.
+func (b *bench) large(ctx context.Context, wanted bool) error {
+	c := large.inBatches(fleetProcesses)
+	if wanted && b.wanted(c.name) {
+		if err := b.inTurns(ctx, []*contender{c}, func(c *contender, _ int) error { return b.openLoop(ctx, c) }); err != nil {
+			return err
+		}
+		row := c.levelRow(0)
+		row.Name, row.Figures = c.title(), append(row.Figures, c.redisBusy())
+		b.Result.Tables = append(b.Result.Tables, result.Table{
+			Title: fmt.Sprintf("%s, %s jobs/s", large, measure.Thousands(largeRate)), First: "Peer",
+			Columns: slices.Concat(levelColumns, []result.Column{{Name: "Redis busy", Unit: result.Percent}}),
+			Rows:    []result.Row{row},
+		})
+	}
+	b.largeTargets(c)
+	return nil
+}
+
+// openLoop is a round at largeRate.
+func (b *bench) openLoop(ctx context.Context, c *contender) (err error) {
+	s, err := b.start(ctx, mode{aof: system.AOFOff}, c.entry, c.best)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, s.Stop()) }()
+	if _, err := b.heat(ctx, s, c.best); err != nil {
+		return err
+	}
+	r := load.Request{Loop: load.Open, Rate: largeRate, InFlight: c.best.inFlight, Batch: c.best.batch, WarmUpMS: b.warmUp(), MeasureMS: b.window.Milliseconds()}
+	got, err := b.costs(ctx, s, r)
+	if err != nil {
+		return err
+	}
+	got.levels = []level{{rate: largeRate, Figures: got.saturation}}
+	c.rounds = append(c.rounds, *got)
+	b.Failed += got.saturation.Failures()
+	b.Progress("%s: assigned %s, Redis %.0f %% busy", c.title(), got.saturation.Assign.Words(), 100*got.redisBusy)
+	return nil
+}
+
+// beforeAfter holds what a job costs Redis against another commit. Its program knows one process
+// alone.
+func (b *bench) beforeAfter(ctx context.Context) error {
+	if b.before == "" || !b.wanted(batches) {
+		b.beforeTarget("", nil, nil)
+		return nil
+	}
+	source, version, err := system.Checkout(ctx, b.Root, b.before)
+	if err != nil {
+		return err
+	}
+	folder := filepath.Join(b.Folder, version)
+	if err := os.Mkdir(folder, 0o750); err != nil {
+		return err
+	}
+	before, err := system.Build(ctx, source, folder)
+	if err != nil {
+		return err
+	}
+	t := result.Table{Title: "Beside commit " + version + ", nodes in one process", First: "Commit", Columns: []result.Column{
+		{Name: "jobs", Unit: result.PerSecond}, {Name: "Redis' thread, CPU a job", Unit: result.Microseconds},
+	}}
+	for _, f := range []fleet{fleetOf2, fleetOf100} {
+		old, this := f.inBatches(1), f.inBatches(1)
+		old.version, old.programs = version, before
+		both := []*contender{old, this}
+		if err := b.inTurns(ctx, both, func(c *contender, _ int) error { return b.saturation(ctx, mode{aof: system.AOFOff}, c) }); err != nil {
+			return err
+		}
+		for _, c := range both {
+			t.Rows = append(t.Rows, result.Row{
+				Name:    fmt.Sprintf("%s: %s", f, cmp.Or(c.version, "this tree")),
+				Figures: []result.Figure{{c.throughput()}, c.redisUs()},
+			})
+		}
+		if f == fleetOf2 {
+			b.beforeTarget(version, old, this)
+		}
+	}
+	b.Result.Tables = append(b.Result.Tables, t)
+	return nil
+}
+
+// fleetTables have throughput and costs, beside the peers of the same fleet.
+func fleetTables(crews []*crew) []result.Table {
+	plain := result.Table{Title: "Jobs that end at once", First: "Fleet and peer", Columns: []result.Column{
+		{Name: "jobs", Unit: result.PerSecond},
+		{Name: "least and most", Unit: result.PerSecond},
+		{Name: "by asynq's", Unit: result.Times},
+		{Name: "by JetStream's", Unit: result.Times},
+		{Name: "Redis' thread, CPU a job", Unit: result.Microseconds},
+		{Name: "Redis' thread allows", Unit: result.PerSecond},
+		{Name: "load, CPU a job", Unit: result.Microseconds},
+		{Name: "replicas", Unit: result.Microseconds},
+		{Name: "workers", Unit: result.Microseconds},
+		{Name: "Redis or NATS", Unit: result.Microseconds},
+		{Name: "Redis busy", Unit: result.Percent},
+		{Name: "one at a time, p50", Unit: result.Microseconds},
+	}}
+	busy := plain
+	busy.Title = fmt.Sprintf("Jobs of %s, exponentially distributed", busyMean)
+	for _, c := range crews {
+		plain.Rows = append(plain.Rows, fleetRows(c.plain)...)
+		busy.Rows = append(busy.Rows, fleetRows(c.busy)...)
+	}
+	return []result.Table{plain, busy}
+}
+
+func fleetRows(all []*contender) (rows []result.Row) {
+	for _, c := range all {
+		figures := []result.Figure{{c.throughput()}, c.extremes(), c.by(find(all, asynq)), c.by(find(all, jetStream)), c.redisUs(), nil}
+		if us := c.redisUs(); us != nil {
+			figures[len(figures)-1] = result.Figure{measure.FourFigures(1e6 / us[0])}
+		}
+		figures = append(figures, c.cpuFigures()...)
+		rows = append(rows, result.Row{
+			Name:    strings.TrimSpace(c.title() + " " + c.version),
+			Figures: append(figures, c.redisBusy(), c.oneP50()),
+		})
+	}
+	return rows
+}
+
+// by is the throughput divided by another one's; nil where that was not measured.
+func (c *contender) by(other *contender) result.Figure {
+	if other == nil || other.throughput() == 0 {
+		return nil
+	}
+	return result.Figure{measure.FourFigures(c.throughput() / other.throughput())}
+}
+
+func fleetSweep(crews []*crew) result.Table {
+	t := result.Table{Title: "The sweep", First: "Setting", Columns: sweepColumns}
+	for _, c := range crews {
+		for _, p := range c.plain {
+			t.Rows = append(t.Rows, p.sweepRows()...)
+		}
+	}
+	return t
+}
