@@ -168,6 +168,10 @@ bench-full: deps-bench ## everything, long, into bench/RESULTS.md (hours, quiet 
 bench-peers: deps-bench ## beside asynq, machinery, BullMQ, NATS JetStream and River, into bench/RESULTS.md (BENCH_PEERS_ARGS='-parts peers,scale')
 	$(GO) run -C bench ./peers/run $(BENCH_PEERS_ARGS)
 
+.PHONY: bench-fleet
+bench-fleet: deps-redis ## fleets of 2 to 1,000 nodes beside asynq and NATS JetStream, into bench/RESULTS.md (BENCH_PEERS_ARGS='-short -before main')
+	$(GO) run -C bench ./peers/run -parts fleet $(BENCH_PEERS_ARGS)
+
 # What cannot be installed is left out, and the report says so.
 .PHONY: deps-bench
 deps-bench: deps-redis

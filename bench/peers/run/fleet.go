@@ -89,10 +89,14 @@ func (f fleet) entries() []entry {
 	}
 	ofAsynq = append(ofAsynq, many(asynqOf(each, concurrency, "poll"), "-results poll -every 5ms", [2]int{1024, 1})...)
 	all := []entry{
-		{name: batches, program: system.Freeslot, schedulers: 1, yardstick: true,
-			sweep: many(nodes, "-sessions 4", [2]int{1024, 64}, [2]int{2048, 64}, [2]int{2048, 256}, [2]int{4096, 256})},
-		{name: webSocket, program: system.Freeslot, schedulers: 1, yardstick: true,
-			sweep: many(nodes, "-sessions 4", [2]int{256, 1}, [2]int{1024, 1}, [2]int{512, 1})},
+		{
+			name: batches, program: system.Freeslot, schedulers: 1, yardstick: true,
+			sweep: many(nodes, "-sessions 4", [2]int{1024, 64}, [2]int{2048, 64}, [2]int{2048, 256}, [2]int{4096, 256}),
+		},
+		{
+			name: webSocket, program: system.Freeslot, schedulers: 1, yardstick: true,
+			sweep: many(nodes, "-sessions 4", [2]int{256, 1}, [2]int{1024, 1}, [2]int{512, 1}),
+		},
 		{name: asynq, program: "asynq", sweep: ofAsynq},
 		{name: jetStream, program: "nats", store: system.Own, sweep: slices.Concat(
 			many(workers(64), "", [2]int{1024, 64}, [2]int{2048, 256}, [2]int{1024, 1}, [2]int{256, 1}),
@@ -100,8 +104,10 @@ func (f fleet) entries() []entry {
 		)},
 	}
 	if f == fleetOf2 {
-		all = append(all, entry{name: inProcess, program: system.Freeslot, yardstick: true,
-			sweep: many(nodes, "", [2]int{2048, 64}, [2]int{1024, 64}, [2]int{2048, 256}, [2]int{2048, 1})})
+		all = append(all, entry{
+			name: inProcess, program: system.Freeslot, yardstick: true,
+			sweep: many(nodes, "", [2]int{2048, 64}, [2]int{1024, 64}, [2]int{2048, 256}, [2]int{2048, 1}),
+		})
 	}
 	for i := range all {
 		all[i].fleet = f.String()

@@ -4,6 +4,7 @@
 //	go run -C bench ./peers/run                      everything, 10 rounds
 //	go run -C bench ./peers/run -short               the same in minutes, into .dev/bench
 //	go run -C bench ./peers/run -parts peers,scale   some of the parts
+//	go run -C bench ./peers/run -parts fleet -fleets 100x16 -peers batch,asynq
 //
 // bench/README.md says how each peer is run and why.
 package main
