@@ -9,111 +9,12 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/freeslot/freeslot/bench/load"
 	"github.com/freeslot/freeslot/bench/measure"
 	"github.com/freeslot/freeslot/bench/result"
 	"github.com/freeslot/freeslot/bench/system"
 )
-
-const (
-	allFleets = "100x16,400x4,16x64,2x2048,1000x4"
-	// fleetProcesses is how many processes the nodes of a fleet are spread over, and the servers
-	// and workers of its peers.
-	fleetProcesses = 4
-	// busyMean is how long a job takes on average where handlers do not end at once, busyInFlight
-	// how many jobs are in flight then at least.
-	busyMean     = 10 * time.Millisecond
-	busyInFlight = 1024
-	// The most handlers of a peer's server or worker: it has no use for as many as a node has
-	// slots.
-	mostAsynq, mostJetStream = 128, 512
-)
-
-// The fleets of which targets speak.
-var (
-	fleetOf2   = fleet{2, 2048}
-	fleetOf100 = fleet{100, 16}
-	fleetOf400 = fleet{400, 4}
-	// large has its load from outside, at largeRate jobs a second; the others are saturated.
-	large = fleet{1000, 4}
-)
-
-const largeRate = 5000
-
-// fleet is a number of nodes and the slots of each. Peers have as many servers or workers.
-type fleet struct{ nodes, slots int }
-
-func (f fleet) String() string {
-	return measure.Plural(f.nodes, "node") + " x " + measure.Plural(f.slots, "slot")
-}
-
-func (f fleet) processes() int { return min(f.nodes, fleetProcesses) }
-
-func parseFleets(text string) (all []fleet, _ error) {
-	for word := range strings.SplitSeq(text, ",") {
-		var f fleet
-		n, err := fmt.Sscanf(word, "%dx%d", &f.nodes, &f.slots)
-		if err != nil || n != 2 || f.nodes < 1 || f.slots < 1 || f.nodes%f.processes() != 0 {
-			return nil, fmt.Errorf("-fleets has %q, expected nodes x slots such as 100x16, above %d nodes a multiple of it", word, fleetProcesses)
-		}
-		all = append(all, f)
-	}
-	return all, nil
-}
-
-// entries are what is measured with this fleet. As in the function entries, the best is in front.
-func (f fleet) entries() []entry {
-	each := f.nodes / f.processes()
-	many := func(worker, load string, calls ...[2]int) (out []setting) {
-		for _, c := range calls {
-			out = append(out, setting{worker, f.processes(), load, c[0], c[1]})
-		}
-		return out
-	}
-	nodes := fmt.Sprintf("-nodes %d -slots %d", each, f.slots)
-	asynqOf := func(servers, concurrency int, results string) string {
-		return fmt.Sprintf("-servers %d -concurrency %d -results %s", servers, concurrency, results)
-	}
-	workers := func(fetch int) string {
-		return fmt.Sprintf("-workers %d -concurrency %d -fetch %d", each, min(f.slots, mostJetStream), fetch)
-	}
-	concurrency := min(f.slots, mostAsynq)
-	ofAsynq := many(asynqOf(each, concurrency, "notify"), "-results notify", [2]int{1024, 1}, [2]int{256, 1})
-	if f.nodes <= 16 {
-		// With few servers asynq is at its best with these, or with more servers than nodes.
-		ofAsynq = append(ofAsynq, many(asynqOf(16/f.processes(), 16, "notify"), "-results notify", [2]int{1024, 1}, [2]int{256, 1})...)
-	} else {
-		ofAsynq = append(ofAsynq, many(asynqOf(each, concurrency, "notify"), "-results notify", [2]int{2048, 1})...)
-	}
-	ofAsynq = append(ofAsynq, many(asynqOf(each, concurrency, "poll"), "-results poll -every 5ms", [2]int{1024, 1})...)
-	all := []entry{
-		{
-			name: batches, program: system.Freeslot, schedulers: 1, yardstick: true,
-			sweep: many(nodes, "-sessions 4", [2]int{1024, 64}, [2]int{2048, 64}, [2]int{2048, 256}, [2]int{4096, 256}),
-		},
-		{
-			name: webSocket, program: system.Freeslot, schedulers: 1, yardstick: true,
-			sweep: many(nodes, "-sessions 4", [2]int{256, 1}, [2]int{1024, 1}, [2]int{512, 1}),
-		},
-		{name: asynq, program: "asynq", sweep: ofAsynq},
-		{name: jetStream, program: "nats", store: system.Own, sweep: slices.Concat(
-			many(workers(64), "", [2]int{1024, 64}, [2]int{2048, 256}, [2]int{1024, 1}, [2]int{256, 1}),
-			many(workers(16), "", [2]int{1024, 64}, [2]int{2048, 256}),
-		)},
-	}
-	if f == fleetOf2 {
-		all = append(all, entry{
-			name: inProcess, program: system.Freeslot, yardstick: true,
-			sweep: many(nodes, "", [2]int{2048, 64}, [2]int{1024, 64}, [2]int{2048, 256}, [2]int{2048, 1}),
-		})
-	}
-	for i := range all {
-		all[i].fleet = f.String()
-	}
-	return all
-}
 
 // crew is what was measured with one fleet: with handlers that end at once, and with busy ones.
 type crew struct {
@@ -136,7 +37,7 @@ func (b *bench) fleet(ctx context.Context) error {
 		return err
 	}
 	b.Result.Servers = b.redis + ", append-only file off; NATS JetStream in memory"
-	b.Say("asynq has as many servers and JetStream as many workers as there are nodes, in as many processes (%d, or one a node); up to 16 nodes asynq may also have 16 servers.", fleetProcesses)
+	b.Say("asynq has as many servers and JetStream as many workers as there are nodes, in as many processes (%d, or one a node); up to %d nodes asynq may also have %d servers.", fleetProcesses, fewServers, fewServers)
 	b.Say("Each with the best setting of a sweep; medians of %d interleaved rounds, each freshly started; windows of %s after %s.", b.rounds, b.window, measure.Millis(b.warmUp()))
 	b.Say("What Redis' thread allows is a second divided by its time a job: where cores for all else are enough, it is the limit.")
 	crews, err := b.crews(ctx, slices.DeleteFunc(slices.Clone(fleets), func(f fleet) bool { return f == large }))

@@ -85,6 +85,7 @@ func TestOptionsRefused(t *testing.T) {
 		"-window is 1ms":    {"-window", "1ms"},
 		`-fleets has "ten"`: {"-fleets", "100x16,ten"},
 		`-fleets has "7x1"`: {"-fleets", "7x1"},
+		`-fleets has "4x1s`: {"-fleets", "4x1s"},
 	} {
 		var stderr bytes.Buffer
 		if code := newTool().Run(t.Context(), args, &bytes.Buffer{}, &stderr); code != 2 || !strings.Contains(stderr.String(), want) {
