@@ -78,9 +78,18 @@ func (b *bench) crews(ctx context.Context, fleets []fleet) ([]*crew, error) {
 		crews[i], all = c, slices.Concat(all, c.plain, c.busy)
 	}
 	few := of(crews, fleetOf2).plain
-	return crews, b.inTurns(ctx, all, func(c *contender, _ int) error {
+	err := b.inTurns(ctx, all, func(c *contender, _ int) error {
 		return b.saturation(ctx, mode{aof: system.AOFOff, one: slices.Contains(few, c)}, c)
 	})
+	for _, c := range crews {
+		c.plain, c.busy = measured(c.plain), measured(c.busy)
+	}
+	return crews, err
+}
+
+// measured leaves out those of which every round failed; the report says so.
+func measured(all []*contender) []*contender {
+	return slices.DeleteFunc(slices.Clone(all), func(c *contender) bool { return len(c.rounds) == 0 })
 }
 
 func (c *contender) withBusyHandlers() *contender {
@@ -187,7 +196,7 @@ func (b *bench) beforeAfter(ctx context.Context) error {
 		if err := b.inTurns(ctx, both, func(c *contender, _ int) error { return b.saturation(ctx, mode{aof: system.AOFOff}, c) }); err != nil {
 			return err
 		}
-		for _, c := range both {
+		for _, c := range measured(both) {
 			t.Rows = append(t.Rows, result.Row{
 				Name:    fmt.Sprintf("%s: %s", f, cmp.Or(c.version, "this tree")),
 				Figures: []result.Figure{{c.throughput()}, c.redisUs()},
