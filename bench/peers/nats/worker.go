@@ -62,7 +62,7 @@ func newWorker(ctx context.Context, url string, concurrency, fetch int, mean tim
 	}
 	shared, err := w.js.Consumer(ctx, jobs, consumer)
 	if err == nil {
-		w.messages, err = shared.Messages(jetstream.PullMaxMessages(fetch))
+		w.messages, err = shared.Messages(jetstream.PullMaxMessages(fetch), jetstream.WithMessagesErrOnMissingHeartbeat(false))
 	}
 	if err != nil {
 		w.conn.Close()
@@ -77,6 +77,9 @@ func (w *worker) run() {
 	for {
 		m, err := w.messages.Next()
 		if err != nil {
+			if !errors.Is(err, jetstream.ErrMsgIteratorClosed) {
+				fmt.Fprintln(os.Stderr, "next:", err)
+			}
 			return
 		}
 		w.free <- struct{}{}

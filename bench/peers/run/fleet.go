@@ -113,7 +113,9 @@ func (b *bench) loaded(ctx context.Context, all []*contender) error {
 	for _, c := range all {
 		t.Rows = append(t.Rows, c.levelRow(high))
 	}
-	b.Result.Tables = append(b.Result.Tables, t)
+	if t.Rows != nil {
+		b.Result.Tables = append(b.Result.Tables, t)
+	}
 	b.loadedTarget(all)
 	return nil
 }
