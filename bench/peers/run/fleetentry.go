@@ -103,11 +103,14 @@ func (f fleet) sweepAsynq() []setting {
 		return fmt.Sprintf("-servers %d -concurrency %d -results %s", count/f.processes(), concurrency, results)
 	}
 	asMany, notify := min(f.slots, mostAsynq), "-results notify"
-	all := f.with(servers(f.nodes, asMany, "notify"), notify, calls{1024, 1}, calls{256, 1}, calls{2048, 1})
+	all := slices.Concat(
+		f.with(servers(f.nodes, asMany, "notify"), notify, calls{1024, 1}),
+		f.with(servers(f.nodes, asMany, "poll"), "-results poll -every 5ms", calls{1024, 1}),
+	)
 	if f.nodes <= fewServers {
 		all = append(all, f.with(servers(fewServers, fewServers, "notify"), notify, calls{1024, 1}, calls{256, 1})...)
 	}
-	return append(all, f.with(servers(f.nodes, asMany, "poll"), "-results poll -every 5ms", calls{1024, 1})...)
+	return append(all, f.with(servers(f.nodes, asMany, "notify"), notify, calls{256, 1}, calls{2048, 1})...)
 }
 
 func (f fleet) sweepJetStream() []setting {
