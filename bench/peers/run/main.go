@@ -65,7 +65,7 @@ func newTool() *tool.Tool {
 	return &tool.Tool{
 		Name: "peers", Folder: "peers/run",
 		About: "Measures freeslot beside its peers, and as it grows.",
-		Flags: s.flags, Check: s.check, Trial: func() bool { return s.peers != "" },
+		Flags: s.flags, Check: s.check, Trial: func() bool { return s.peers != "" || s.fleets != allFleets },
 		Parts: []tool.Part{
 			{Name: "peers", About: "all peers, append-only file off: throughput, latency at shares of each one's saturation", Run: s.part((*bench).plain, longPart, shortPart)},
 			{Name: "fleet", About: "fleets of 2 to 1,000 nodes, beside as many servers of asynq and workers of NATS JetStream", Run: s.part((*bench).fleet, longFleet, shortFleet)},
