@@ -198,7 +198,7 @@ func (conn *connection) adopt(h *Handle) {
 			return
 		}
 		select {
-		case conn.out <- wire.AppendAttach(nil, id, h.id):
+		case conn.out <- wire.AppendAttach(nil, id, h.job.ID()):
 		case <-conn.ended:
 			return
 		}
@@ -218,7 +218,7 @@ func (conn *connection) adopt(h *Handle) {
 		}
 		select {
 		case <-time.After(pauses.NextBackOff()):
-		case <-h.done:
+		case <-h.job.Done():
 			return
 		case <-conn.goaway:
 			return
