@@ -19,24 +19,27 @@ type Assignment struct {
 
 // Handle is an accepted job. It is safe for concurrent use.
 type Handle struct {
-	job    *handle.Job // guarded by client.mu
+	id     string
 	client *Client
-	span   jobSpan
+	// position is the job's place in the queue when it was accepted or attached to.
+	position int
+	span     jobSpan
+	job      handle.Job // with client.mu
 	// conn brings the messages of the job. client.mu guards it.
 	conn *connection
 }
 
 // newHandle must be called with client.mu held.
 func newHandle(conn *connection, id string, position int, span jobSpan) *Handle {
-	return &Handle{job: handle.New(&conn.client.mu, id, position), client: conn.client, conn: conn, span: span}
+	return &Handle{id: id, client: conn.client, position: position, span: span, job: handle.New(&conn.client.mu), conn: conn}
 }
 
 // ID is the job's id.
-func (h *Handle) ID() string { return h.job.ID() }
+func (h *Handle) ID() string { return h.id }
 
 // Position was the job's place in the queue, from 1, when it was accepted or attached to; 0 when it
 // did not wait.
-func (h *Handle) Position() int { return h.job.Position() }
+func (h *Handle) Position() int { return h.position }
 
 // Assigned is closed when the job gets its first node, or ends before the client has learned of
 // one. A job may wait for a node for any length of time.
@@ -73,9 +76,9 @@ func (h *Handle) finish(s freeslot.JobStatus, err error) {
 		return
 	}
 	h.assign(s.Node, s.Attempt)
-	if h.client.jobs[h.job.ID()] == h {
-		delete(h.client.jobs, h.job.ID())
+	if h.client.jobs[h.id] == h {
+		delete(h.client.jobs, h.id)
 	}
-	h.span.end(h.job.ID(), s, err)
-	h.job.Finish(s, err)
+	h.span.end(h.id, s, err)
+	h.job.Finish(&s, err)
 }

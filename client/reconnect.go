@@ -198,7 +198,7 @@ func (conn *connection) adopt(h *Handle) {
 			return
 		}
 		select {
-		case conn.out <- wire.AppendAttach(nil, id, h.job.ID()):
+		case conn.out <- wire.AppendAttach(nil, id, h.id):
 		case <-conn.ended:
 			return
 		}

@@ -17,37 +17,50 @@ type Assignment struct {
 	At      time.Time
 }
 
-// Job is an accepted job. Its owner guards it by a mutex, which Assign, Report and Finish expect to
-// be held. The other methods are safe for concurrent use.
+// Job is an accepted job. Its owner guards it by a mutex, which Assign, Report, Finish and Ended
+// expect to be held. The other methods are safe for concurrent use.
 type Job struct {
-	id       string
-	position int
-	// assigned and done are closed once.
+	mu *sync.Mutex // the owner's; guards what follows
+	// assigned and done are made when they are first needed. They are closed once.
 	assigned, done chan struct{}
-
-	mu *sync.Mutex // the owner's; guards what follows. status and err do not change once done is closed.
 	// assignment is the latest known.
 	assignment Assignment
 	// progress is made when it is first needed; reported is the latest that has come.
 	progress chan freeslot.Progress
 	reported freeslot.Progress
-	status   freeslot.JobStatus
-	err      error
+	// ended is set with status and err, which do not change then.
+	ended  bool
+	status *freeslot.JobStatus // nil with err
+	err    error
 }
 
 // New returns a job that has not ended.
-func New(mu *sync.Mutex, id string, position int) *Job {
-	return &Job{id: id, position: position, mu: mu, assigned: make(chan struct{}), done: make(chan struct{})}
-}
-
-// ID is the job's id.
-func (j *Job) ID() string { return j.id }
-
-// Position is the job's place in the queue when it was accepted.
-func (j *Job) Position() int { return j.position }
+func New(mu *sync.Mutex) Job { return Job{mu: mu} }
 
 // Assigned is closed when the job gets its first node, or ends.
-func (j *Job) Assigned() <-chan struct{} { return j.assigned }
+func (j *Job) Assigned() <-chan struct{} {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return closedIf(&j.assigned, j.ended || j.assignment.Attempt > 0)
+}
+
+// Done is closed when the job ends.
+func (j *Job) Done() <-chan struct{} {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return closedIf(&j.done, j.ended)
+}
+
+// closedIf makes a channel if there is none, and closes it if that is late.
+func closedIf(c *chan struct{}, late bool) <-chan struct{} {
+	if *c == nil {
+		*c = make(chan struct{})
+		if late {
+			close(*c)
+		}
+	}
+	return *c
+}
 
 // Assignment is the latest attempt.
 func (j *Job) Assignment() Assignment {
@@ -67,7 +80,7 @@ func (j *Job) Progress() <-chan freeslot.Progress {
 func (j *Job) progressChannel() chan freeslot.Progress {
 	if j.progress == nil {
 		j.progress = make(chan freeslot.Progress, 1)
-		if isClosed(j.done) {
+		if j.ended {
 			close(j.progress)
 		}
 	}
@@ -76,21 +89,31 @@ func (j *Job) progressChannel() chan freeslot.Progress {
 
 // Wait returns the end of the job, or ctx's error when that ends first.
 func (j *Job) Wait(ctx context.Context) (freeslot.JobStatus, error) {
-	select {
-	case <-j.done:
-	case <-ctx.Done():
-		if !isClosed(j.done) {
-			return freeslot.JobStatus{}, ctx.Err()
-		}
+	if s, err, ended := j.end(); ended {
+		return s, err
 	}
-	return j.status, j.err
+	select {
+	case <-j.Done():
+	case <-ctx.Done():
+	}
+	s, err, ended := j.end()
+	if !ended {
+		err = ctx.Err()
+	}
+	return s, err
 }
 
-// Done is closed by Finish.
-func (j *Job) Done() <-chan struct{} { return j.done }
+func (j *Job) end() (s freeslot.JobStatus, err error, ended bool) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if j.status != nil {
+		s = *j.status
+	}
+	return s, j.err, j.ended
+}
 
-// Ended reports whether Done is closed.
-func (j *Job) Ended() bool { return isClosed(j.done) }
+// Ended reports whether Finish was called.
+func (j *Job) Ended() bool { return j.ended }
 
 // Assign notes where the job runs, and reports whether that is news: the attempt is a later one than
 // the latest known.
@@ -98,15 +121,18 @@ func (j *Job) Assign(node string, attempt int) (news bool) {
 	if node == "" || attempt <= j.assignment.Attempt {
 		return false
 	}
+	first := j.assignment.Attempt == 0
 	j.assignment = Assignment{Node: node, Attempt: attempt, At: time.Now()}
-	closeOnce(j.assigned)
+	if first && j.assigned != nil {
+		close(j.assigned)
+	}
 	return true
 }
 
 // Report takes in progress, unless a later value is known. There is no other sender, so the channel
 // has room once the earlier value is out.
 func (j *Job) Report(p *freeslot.Progress) {
-	if p == nil || isClosed(j.done) || !p.After(&j.reported) {
+	if p == nil || j.ended || !p.After(&j.reported) {
 		return
 	}
 	j.reported = *p
@@ -118,27 +144,17 @@ func (j *Job) Report(p *freeslot.Progress) {
 	c <- *p
 }
 
-// Finish ends the job. It must be called once only.
-func (j *Job) Finish(s freeslot.JobStatus, err error) {
-	closeOnce(j.assigned)
-	j.status, j.err = s, err
+// Finish ends the job, by its status or by the reason why that will not come. It must be called once
+// only, and the status must not change.
+func (j *Job) Finish(s *freeslot.JobStatus, err error) {
+	j.ended, j.status, j.err = true, s, err
+	if j.assigned != nil && j.assignment.Attempt == 0 {
+		close(j.assigned)
+	}
 	if j.progress != nil {
 		close(j.progress)
 	}
-	close(j.done)
-}
-
-func isClosed(c <-chan struct{}) bool {
-	select {
-	case <-c:
-		return true
-	default:
-		return false
-	}
-}
-
-func closeOnce(c chan struct{}) {
-	if !isClosed(c) {
-		close(c)
+	if j.done != nil {
+		close(j.done)
 	}
 }
