@@ -148,6 +148,7 @@ func (s *submit) prepareFenced(jobs []*placement) (calls []*call) {
 // prepare chooses nodes or queues for the jobs, and groups them into calls by cell, kind and pause.
 // Jobs without a choice are decided.
 func (s *submit) prepare(jobs []*placement) (calls []*call) {
+	s.d.chooseAlike(jobs)
 	for _, p := range jobs {
 		if err := s.d.chooseNode(p); err != nil {
 			s.decide(p, cell.Placement{}, err)

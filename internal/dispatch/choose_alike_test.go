@@ -1,0 +1,126 @@
+package dispatch
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/freeslot/freeslot"
+	"github.com/freeslot/freeslot/internal/cell"
+	"github.com/freeslot/freeslot/internal/redis/redistest"
+)
+
+// submitAll submits jobs in one call and returns on which nodes they are, by index.
+func (rep *replica) submitAll(jobs []*freeslot.Job) []string {
+	rep.rig.t.Helper()
+	reqs, sink, ids := make([]Request, len(jobs)), newRecorder(rep.rig.t), make([]string, len(jobs))
+	for i, j := range jobs {
+		reqs[i] = Request{Tenant: tenant, Job: j}
+	}
+	rep.Submit(deadline(rep.rig.t), reqs, sink, func(i int, a Accepted, err error) {
+		if err != nil || ids[i] != "" {
+			rep.rig.t.Errorf("job %d: %+v, %v", i, a, err)
+		}
+		ids[i] = a.JobID
+	})
+	rep.settled()
+	nodes := make([]string, len(jobs))
+	for i, id := range ids {
+		nodes[i] = sink.begun(id, 1).Node
+	}
+	return nodes
+}
+
+func distinct(nodes []string) map[string]int {
+	count := make(map[string]int)
+	for _, n := range nodes {
+		count[n]++
+	}
+	return count
+}
+
+// Jobs of one call that are alike share few nodes, of which each keeps half of its free slots; jobs
+// between them that are not alike are chosen by themselves.
+func TestJobsAlikeShareNodes(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, redistest.Shared(t))
+	for i := range 40 {
+		n := node(fmt.Sprintf("n%d", i), 16)
+		if i%2 == 1 {
+			n.Services[0].Name = "other"
+		}
+		r.agent(n)
+	}
+	rep := r.replica("r1")
+	jobs := make([]*freeslot.Job, 64)
+	for i := range jobs {
+		jobs[i] = job()
+		if i%2 == 1 {
+			jobs[i].Service = "other"
+		}
+	}
+	jobs[10].AffinityKey, jobs[20].Slots = "session", 3
+	jobs[30].IdempotencyKey = "once"
+	nodes := rep.submitAll(jobs)
+	var alike []string
+	for i, n := range nodes {
+		if i != 10 && i != 20 && i != 30 {
+			alike = append(alike, n)
+		}
+	}
+	// 29 and 32 jobs, in groups of eight.
+	if got := distinct(alike); len(got) != 8 {
+		t.Errorf("the jobs are on %v, expected four nodes of each service", got)
+	}
+	for n, count := range distinct(nodes) {
+		if _, used := r.owned(n); count > 10 || used > 12 {
+			t.Errorf("%s has %d jobs in %d slots", n, count, used)
+		}
+	}
+}
+
+// More jobs than a batch has, and more than groups of half the free slots take, fill the fleet to
+// the last slot.
+func TestCallFillsTheFleet(t *testing.T) {
+	t.Parallel()
+	redistest.Backends(t, func(t *testing.T, redis *redistest.Target) {
+		t.Parallel()
+		const nodes, slots = 13, 12
+		r := newRig(t, redis)
+		for i := range nodes {
+			r.agent(node(fmt.Sprintf("n%d", i), slots))
+		}
+		jobs := make([]*freeslot.Job, nodes*slots)
+		for i := range jobs {
+			jobs[i] = job()
+		}
+		for n, count := range distinct(r.replica("r1").submitAll(jobs)) {
+			if count != slots {
+				t.Errorf("%s has %d jobs", n, count)
+			}
+		}
+	})
+}
+
+// Jobs of a group for which a node has less room than the cache says go elsewhere.
+func TestGroupOnANodeThatIsFull(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, redistest.Shared(t))
+	for i := range 8 {
+		r.agent(node(fmt.Sprintf("n%d", i), 16))
+	}
+	jobs := make([]*freeslot.Job, 96)
+	for i := range jobs {
+		jobs[i] = job()
+	}
+	rep := r.replica("r1", blind)
+	r.replica("r2", blind).submitAll(jobs) // of which r1 does not hear
+	rep.submitAll(jobs[:32])
+	for i := range 8 {
+		if _, used := r.owned(fmt.Sprintf("n%d", i)); used != 16 {
+			t.Errorf("n%d has %d slots in use", i, used)
+		}
+	}
+	if rep.refusals(cell.RefusedFull) == 0 {
+		t.Error("no node was full; the test means nothing")
+	}
+}
