@@ -2,7 +2,9 @@ package dispatch
 
 import (
 	"fmt"
+	"hash/maphash"
 	"testing"
+	"time"
 
 	"github.com/freeslot/freeslot"
 	"github.com/freeslot/freeslot/internal/cell"
@@ -122,5 +124,60 @@ func TestGroupOnANodeThatIsFull(t *testing.T) {
 	}
 	if rep.refusals(cell.RefusedFull) == 0 {
 		t.Error("no node was full; the test means nothing")
+	}
+}
+
+// Jobs that come alone while others are under way share a node, too, for a short time and until
+// half of what was free there is taken. A job without others has a choice of its own.
+func TestJobsThatComeAloneShareNodes(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, redistest.Shared(t))
+	for i := range 40 {
+		r.agent(node(fmt.Sprintf("n%d", i), 16))
+	}
+	rep, now := r.replica("r1", blind), time.Now()
+	var placed []*placement
+	join := func(j *freeslot.Job) string {
+		t.Helper()
+		p := &placement{request: Request{Tenant: tenant, Job: j}}
+		p.class = rep.nodes.Class(j.Service, &j.Requirement)
+		rep.joinGroup(p, now)
+		if err := rep.chooseNode(p); err != nil || !p.taken || len(p.candidates) != 2 {
+			t.Fatalf("%v, %t, %d candidates", err, p.taken, len(p.candidates))
+		}
+		placed = append(placed, p)
+		return p.candidates[0].ID()
+	}
+	rep.submits.Store(16)
+	var nodes []string
+	for range 16 {
+		nodes = append(nodes, join(job()))
+	}
+	if first, second := distinct(nodes[:8]), distinct(nodes[8:]); len(first) != 1 || len(second) != 1 || len(distinct(nodes)) != 2 {
+		t.Errorf("the jobs are on %q, expected two groups of eight", nodes)
+	}
+	open := &rep.openGroups[maphash.Comparable(classCellsSeed, placed[0].class)%uint64(len(rep.openGroups))]
+	join(job())
+	last := open.until
+	renewed := func(what string) {
+		t.Helper()
+		if open.until.Equal(last) {
+			t.Errorf("a job %s shares the groups of before", what)
+		}
+		last = open.until
+	}
+	now = now.Add(openLife + 1)
+	join(job())
+	renewed("later")
+	now = now.Add(1)
+	join(sized(2))
+	renewed("of another size")
+	for _, p := range placed {
+		p.giveBack()
+	}
+	rep.submits.Store(0)
+	rep.mustPlace(job(), nil)
+	if !open.until.Equal(last) {
+		t.Error("a job without others took a place of a group")
 	}
 }
