@@ -128,7 +128,7 @@ func (f *fleet) targets() []string {
 	}
 	if f.cfg.varied {
 		for _, name := range slices.Sorted(maps.Keys(f.nodes)) {
-			targets = append(targets, drainPrefix+name)
+			targets = append(targets, drainPrefix+name, loadPrefix+name)
 		}
 	}
 	for i := range loaders {

@@ -69,7 +69,8 @@ type Event struct {
 	Task *Task  `json:"task,omitempty"`
 	Who  string `json:"who,omitempty"`
 	Note string `json:"note,omitempty"`
-	// Code is the code of the job's error, where the source of the state has one.
+	// Code is the code of the job's error, where the source of the state has one, or of the error
+	// that a submission was refused with.
 	Code string `json:"code,omitempty"`
 }
 

@@ -17,6 +17,7 @@ import (
 	"github.com/redis/rueidis"
 	"github.com/rs/zerolog"
 
+	"github.com/freeslot/freeslot/internal/cell"
 	"github.com/freeslot/freeslot/internal/redis/redistest"
 	redisserver "github.com/freeslot/freeslot/internal/redis/server"
 )
@@ -249,6 +250,12 @@ func (f *fleet) client() (rueidis.Client, error) {
 	option.DisableCache, option.DisableRetry, option.ConnWriteTimeout = true, true, 5*time.Second
 	option.ForceSingleClient = f.cfg.store == nil || !f.cfg.store.cluster
 	return rueidis.NewClient(option)
+}
+
+// layout names the keys of a node's cell.
+func (f *fleet) layout(node string) cell.Layout {
+	layouts := cell.Layouts(prefix, f.cfg.cells, f.cfg.store != nil && f.cfg.store.cluster)
+	return layouts[cell.NodeCell(node, len(layouts))]
 }
 
 // number reads one counter from Redis.

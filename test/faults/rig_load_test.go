@@ -182,7 +182,7 @@ func (l *loader) submitKeyed(all context.Context, task *Task, job *freeslot.Job,
 func (l *loader) answered(all context.Context, task *Task, h *client.Handle, err error, from time.Duration) {
 	e := Event{N: task.N, Who: l.name}
 	if err != nil {
-		l.add(e, outcome(err), func(e *Event) { e.Note = err.Error() })
+		l.add(e, outcome(err), func(e *Event) { e.Note, e.Code = err.Error(), string(freeslot.CodeOf(err)) })
 		return
 	}
 	e.Job, e.From = h.ID(), from

@@ -15,7 +15,6 @@ import (
 
 	"github.com/freeslot/freeslot"
 	"github.com/freeslot/freeslot/client"
-	"github.com/freeslot/freeslot/internal/cell"
 )
 
 const (
@@ -61,9 +60,8 @@ func (f *fleet) watchSlots(ctx context.Context) {
 func (f *fleet) readSlots(ctx context.Context, redis rueidis.Client) error {
 	limit, cancel := context.WithTimeout(ctx, lookLimit)
 	defer cancel()
-	layouts := cell.Layouts(prefix, f.cfg.cells, f.cfg.store != nil && f.cfg.store.cluster)
 	for node := range f.nodes {
-		key := layouts[cell.NodeCell(node, len(layouts))].Slots(node)
+		key := f.layout(node).Slots(node)
 		used, err := redis.Do(limit, redis.B().Hget().Key(key).Field("sum").Build()).AsInt64()
 		if rueidis.IsRedisNil(err) {
 			continue

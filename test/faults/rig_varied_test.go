@@ -88,6 +88,15 @@ func (f *fleet) undrain(node string) {
 	}
 }
 
+// forget deletes the time when a node was last heard.
+func (f *fleet) forget(ctx context.Context, node string) {
+	limit, cancel := context.WithTimeout(ctx, lookLimit)
+	defer cancel()
+	if err := f.do(limit, "DEL", f.layout(node).Load(node)); err != nil {
+		f.rec.Add(Event{Kind: Fault, Who: loadPrefix + node, Note: "not forgotten: " + err.Error()})
+	}
+}
+
 // startSchedule has a job submitted each second.
 func (f *fleet) startSchedule() {
 	f.t.Helper()
