@@ -14,7 +14,7 @@ import (
 const (
 	operatorToken = "operator"
 	// tenantRunning is how many jobs of the first tenant may run at a time.
-	tenantRunning = 4
+	tenantRunning = 6
 	scheduleName  = "tick"
 )
 
