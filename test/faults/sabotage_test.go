@@ -25,6 +25,8 @@ type sabotage struct {
 	rules []string // one of them is broken
 	// counts: it loses one success in lostEvery and counts them. Each that is lost breaks the rule.
 	counts bool
+	// varied: the load has jobs of all kinds.
+	varied bool
 }
 
 const (
@@ -54,6 +56,11 @@ func sabotages() []sabotage {
 				{"cell/script/job/submit.lua", "used > node[3] then refusal", "used > node[3] + 2 then refusal"},
 				{"cell/script/lib/take.lua", "next.slots > max - used", "next.slots > max - used + 1"},
 			},
+		},
+		{
+			// Limits let three more jobs run.
+			name: "limit", rules: []string{"limit"}, plan: freezes()[:3], varied: true,
+			edits: []edit{{"cell/script/lib/limit.lua", "  return limit - (tonumber(", "  return limit + 3 - (tonumber("}},
 		},
 		{
 			// An end is forgotten.
@@ -92,7 +99,7 @@ func TestSabotage(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			cfg := fleetConfig{
 				replicas: 2, slots: []int{2, 3, 4, 3}, cells: 1, interval: 200 * time.Millisecond, limit: time.Second,
-				programs: sabotaged(t, c.edits, build),
+				programs: sabotaged(t, c.edits, build), varied: c.varied,
 			}
 			if c.counts {
 				cfg.rate, cfg.quick = lostRate, true
