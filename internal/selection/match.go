@@ -18,6 +18,7 @@ type filter struct {
 	source, target string // folded; "" is not stated
 	labels         map[string]string
 	rules          []freeslot.LabelRule
+	features       []string
 	// pools are the pools to which the job is restricted, in order. Empty means no restriction.
 	pools []*rule
 	// preferred comes first; nil if there is none.
@@ -34,6 +35,7 @@ func newFilter(cfg *compiled, service string, r *freeslot.Requirement) *filter {
 		target:   fold(r.TargetLanguage),
 		labels:   r.Labels,
 		rules:    r.LabelRules,
+		features: r.Features,
 	}
 	if r.Pool != "" {
 		f.pools = []*rule{cfg.named(r.Pool)}
@@ -69,6 +71,8 @@ func (f *filter) match(p *Profile) (tier int, why Reason) {
 		return 0, ReasonLanguagePair
 	case !p.hasLabels(f.labels) || p.failsRule(f.rules) != nil:
 		return 0, ReasonLabels
+	case p.lacks(f.features) != "":
+		return 0, ReasonFeatures
 	}
 	return tier, ""
 }
