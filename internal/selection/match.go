@@ -27,10 +27,16 @@ type filter struct {
 	halted string
 }
 
+// newFilter prepares "service with requirement r". With "" for service no service of its own is
+// asked for.
 func newFilter(cfg *compiled, service string, r *freeslot.Requirement) *filter {
+	services := slices.Clone(r.Services)
+	if service != "" {
+		services = append(services, service)
+	}
 	f := &filter{
 		cfg:      cfg,
-		services: newServiceList(append(slices.Clone(r.Services), service)),
+		services: newServiceList(services),
 		source:   fold(r.SourceLanguage),
 		target:   fold(r.TargetLanguage),
 		labels:   r.Labels,
@@ -49,6 +55,16 @@ func newFilter(cfg *compiled, service string, r *freeslot.Requirement) *filter {
 		f.preferred = cfg.named(r.PreferredPool)
 	}
 	return f
+}
+
+// Filter returns a function that reports whether a node with a profile satisfies r, which must be
+// valid, whatever the node does at the moment.
+func (c *Config) Filter(r *freeslot.Requirement) func(*Profile) bool {
+	f := newFilter(compile(c), "", r)
+	return func(p *Profile) bool {
+		_, why := f.match(p)
+		return why == ""
+	}
 }
 
 // match returns the first part that p fails, or "" and p's tier.
