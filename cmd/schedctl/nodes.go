@@ -1,6 +1,7 @@
 package main
 
 import (
+	"encoding/json"
 	"fmt"
 	"net/http"
 	"net/url"
@@ -98,7 +99,7 @@ func (c *nodesCmd) one(a *app) error {
 	}
 	a.warnDegraded(n)
 	rows := nodeRows([]api.NodeStatus{n})
-	details := make([][]string, 0, len(rows[0])+5)
+	details := make([][]string, 0, len(rows[0])+6)
 	for i, name := range []string{"node", "status", "slots", "services", "understands", "produces", "pools", "labels", "heartbeat"} {
 		details = append(details, []string{name, rows[1][i]})
 	}
@@ -110,11 +111,21 @@ func (c *nodesCmd) one(a *app) error {
 		[]string{"epoch", n.Epoch},
 		[]string{"version", fmt.Sprint(n.Version)},
 		[]string{"resources", dash(string(n.Resources))},
+		[]string{"taken", clock(takenAt(n.Resources))},
 	)
 	if n.Checked != "" {
 		details = append(details, []string{"checked", n.Checked})
 	}
 	return table(a.out, details)
+}
+
+// takenAt is when the store took the resources in, 0 if they do not say it.
+func takenAt(resources json.RawMessage) int64 {
+	var r struct {
+		AtMS int64 `json:"at_ms"`
+	}
+	_ = json.Unmarshal(resources, &r) // an agent of another release may have other fields
+	return r.AtMS
 }
 
 // describe has all details of a node's services.
