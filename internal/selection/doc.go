@@ -27,7 +27,7 @@
 //
 // A node fits a job when it has the job's service and every further service in the versions asked
 // for, is a member of the pools to which the job is restricted, handles the job's languages, has
-// its labels and satisfies its label rules. [Reason] names the first of these that fails.
+// its labels and features, and satisfies its label rules. [Reason] names the first of these that fails.
 //
 // Languages are found by the lookup of RFC 4647 section 3.4: the job's tag is shortened from its
 // end until the node offers exactly what is left. "de-AT" finds "de", "zh-Hant-TW" finds "zh-Hant",
