@@ -11,43 +11,63 @@ import (
 // whose result is awaited here already gives the handle that exists. Errors as Cancel, and
 // overloaded.
 func (r *Replica) Attach(ctx context.Context, jobID string) (*Handle, error) {
-	h, known, err := r.jobs.beginAttach(jobID)
+	h, known, err := r.jobs.beginAttach(ctx, jobID)
 	if err != nil || known {
 		return h, err
 	}
 	status, err := r.dispatcher.Attach(ctx, r.cfg.Tenant, jobID, r.jobs)
-	if err := r.jobs.endAttach(h, &status, err); err != nil {
+	r.jobs.endAttach(h, &status, err)
+	if err != nil {
 		return nil, gaveUp(ctx, err)
 	}
 	return h, nil
 }
 
 // beginAttach adds the job before the dispatcher can send its result. It returns the handle that
-// takes the news of the job, and whether that has been taken over already.
-func (js *jobs) beginAttach(jobID string) (_ *Handle, known bool, _ error) {
+// takes the news of the job, and whether the result comes here already. While another attach to the
+// job is under way it waits: the two would get in each other's way.
+func (js *jobs) beginAttach(ctx context.Context, jobID string) (_ *Handle, known bool, _ error) {
 	js.mu.Lock()
 	defer js.mu.Unlock()
-	if err := js.refusal(); err != nil {
-		return nil, false, err
+	for {
+		if err := js.refusal(); err != nil {
+			return nil, false, err
+		}
+		h := js.handles[keyOf(jobID)]
+		switch {
+		case h == nil && len(js.handles)+js.reserved >= js.limit:
+			return nil, false, js.tooMany()
+		case h == nil:
+			h = js.add(jobID)
+			h.attaching = make(chan struct{})
+			js.calls++
+			return h, false, nil
+		case h.owned:
+			return h, true, nil
+		}
+		if err := js.await(ctx, h.attaching); err != nil {
+			return nil, false, err
+		}
 	}
-	h := js.handles[keyOf(jobID)]
-	switch {
-	case h == nil && len(js.handles)+js.reserved >= js.limit:
-		return nil, false, js.tooMany()
-	case h == nil:
-		h = js.add(jobID)
-	case h.owned:
-		return h, true, nil
-	}
-	h.attaching++
-	js.calls++
-	return h, false, nil
 }
 
-func (js *jobs) endAttach(h *Handle, s *freeslot.JobStatus, err error) error {
+// await waits for the end of an attach. mu is held, and let go meanwhile.
+func (js *jobs) await(ctx context.Context, attach <-chan struct{}) error {
+	js.mu.Unlock()
+	defer js.mu.Lock()
+	select {
+	case <-attach:
+		return nil
+	case <-ctx.Done():
+		return gaveUp(ctx, &freeslot.Error{Code: freeslot.CodeUnavailable, Message: "gave up waiting for another attach to the job"})
+	}
+}
+
+func (js *jobs) endAttach(h *Handle, s *freeslot.JobStatus, err error) {
 	js.mu.Lock()
 	defer js.mu.Unlock()
-	h.attaching--
+	close(h.attaching)
+	h.attaching = nil
 	js.calls--
 	if err == nil {
 		js.own(h, s.ID, s.Position)
@@ -61,12 +81,10 @@ func (js *jobs) endAttach(h *Handle, s *freeslot.JobStatus, err error) error {
 		}
 	}
 	switch {
-	case h.attaching > 0:
-	case !h.owned: // all attaches have failed
+	case !h.owned:
 		js.remove(h)
 	case h.detached:
 		js.detach(h)
 	}
 	js.closeIfIdle()
-	return err
 }

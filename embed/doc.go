@@ -14,7 +14,7 @@
 // pays, and what a process that stalls delays.
 //
 // Its methods are those of package client, so a program changes from one to the other where it
-// opens it.
+// opens it. A file that also imports the standard library's embed renames one of the two.
 //
 // # What is promised
 //

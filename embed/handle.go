@@ -21,11 +21,11 @@ type Handle struct {
 
 	// jobs.mu guards what follows.
 
-	// owned: the result comes here. It is false until the first attach has succeeded.
+	// owned: the result comes here. It is false until an attach has succeeded.
 	owned bool
-	// attaching counts the attaches under way. A detach that comes meanwhile is kept in detached,
-	// because an attach that came later takes the job back.
-	attaching int
+	// attaching is closed when the attach under way ends; nil while there is none. A detach that
+	// comes meanwhile is kept in detached, because an attach that came later takes the job back.
+	attaching chan struct{}
 	detached  bool
 }
 

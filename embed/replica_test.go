@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -200,6 +201,47 @@ func TestDetached(t *testing.T) {
 	}
 	f.release()
 	if s := wait(t, attached); s.State != freeslot.StateSucceeded {
+		t.Errorf("%+v", s)
+	}
+}
+
+// TestManyAttaches: attaches to one job that go on at once have one handle, also beside submits of its
+// key, and when the job goes back and forth between two replicas the last one has it.
+func TestManyAttaches(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t, 1)
+	first, second := f.start(nil), f.start(nil)
+	job := freeslot.Job{Service: "hold", IdempotencyKey: "k"}
+	id := submit(t, first, job).ID()
+	var calls sync.WaitGroup
+	handles := make([]*embed.Handle, 40)
+	for i := range handles {
+		calls.Go(func() {
+			var err error
+			if i%4 == 0 {
+				handles[i], err = second.Submit(deadline(t), job)
+			} else {
+				handles[i], err = second.Attach(deadline(t), id)
+			}
+			if err != nil || handles[i].ID() != id {
+				t.Errorf("call %d: %v", i, err)
+			}
+		})
+	}
+	calls.Wait()
+	for i, h := range handles {
+		if h != handles[0] {
+			t.Fatalf("call %d has a handle of its own", i)
+		}
+	}
+	back, err := first.Attach(deadline(t), id)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = handles[0].Wait(deadline(t))
+	expectCode(t, err, freeslot.CodeUnavailable)
+	f.release()
+	if s := wait(t, back); s.State != freeslot.StateSucceeded {
 		t.Errorf("%+v", s)
 	}
 }

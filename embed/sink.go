@@ -40,7 +40,7 @@ func (js *jobs) Detached(jobID string) {
 	defer js.mu.Unlock()
 	switch h := js.handles[keyOf(jobID)]; {
 	case h == nil:
-	case h.attaching > 0:
+	case h.attaching != nil:
 		h.detached = true
 	default:
 		js.detach(h)

@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"os"
+	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
@@ -142,8 +144,12 @@ func use[H handle](t *testing.T, s submitter[H]) {
 // TestSubmitBatch: more jobs than one call of the dispatcher takes, and some that are refused.
 func TestSubmitBatch(t *testing.T) {
 	t.Parallel()
-	r := newFleet(t, 100).start(nil)
-	jobs := make([]freeslot.Job, 2500)
+	file := filepath.Join(t.TempDir(), "scheduler.yaml")
+	if err := os.WriteFile(file, []byte("limits:\n  max_batch: 20\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	r := newFleet(t, 100).start(func(c *embed.Config) { c.ConfigFile = file })
+	jobs := make([]freeslot.Job, 50)
 	for i := range jobs {
 		jobs[i] = freeslot.Job{Service: "reverse", Payload: json.RawMessage(fmt.Sprintf("\"%d\"", 10_000+i))}
 	}

@@ -89,27 +89,27 @@ func (j *Job) progressChannel() chan freeslot.Progress {
 
 // Wait returns the end of the job, or ctx's error when that ends first.
 func (j *Job) Wait(ctx context.Context) (freeslot.JobStatus, error) {
-	if s, err, ended := j.end(); ended {
+	if s, ended, err := j.end(); ended {
 		return s, err
 	}
 	select {
 	case <-j.Done():
 	case <-ctx.Done():
 	}
-	s, err, ended := j.end()
+	s, ended, err := j.end()
 	if !ended {
 		err = ctx.Err()
 	}
 	return s, err
 }
 
-func (j *Job) end() (s freeslot.JobStatus, err error, ended bool) {
+func (j *Job) end() (s freeslot.JobStatus, ended bool, err error) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	if j.status != nil {
 		s = *j.status
 	}
-	return s, j.err, j.ended
+	return s, j.ended, j.err
 }
 
 // Ended reports whether Finish was called.
