@@ -19,6 +19,9 @@
 // Everything that happens is an Event. Check is a pure function of the history and of what Redis
 // holds at the end, so that its own tests can give it histories in which something went wrong.
 //
+// What is done to the slots of a node, by many at the same time, is checked by a model of its own,
+// see [CheckReservations].
+//
 // A soak is a steady load without faults: [Judge] finds out whether memory or goroutines grew.
 //
 // The same seed gives the same load and the same plan of faults. It does not decide how processes

@@ -32,7 +32,7 @@ const (
 	// jobsASecond is the load of most seeds; the others have more than the nodes can do, so that
 	// jobs wait all the time.
 	jobsASecond   = 60
-	jobsOverwhelm = 90
+	jobsOverwhelm = 75
 )
 
 // TestFaults runs one seed: SEED, or a fresh one. DURATION is how long things break, SHORT=1 makes

@@ -112,7 +112,7 @@ func (f *fleet) addReplica(name string) {
 	}
 	maps.Copy(config, f.cfg.replica)
 	if f.cfg.varied {
-		maps.Copy(config, varied())
+		maps.Copy(config, varied(f.cfg.cells))
 	}
 	if name == "r1" { // the others have a new name at each start
 		config["replica_id"] = name

@@ -125,18 +125,25 @@ func (f *fleet) askAgain(ctx context.Context, open *register) {
 		asks.Go(func() {
 			defer func() { <-places }()
 			e := Event{Kind: AskedAgain, N: job.n, Job: job.id, From: f.rec.Now(), Who: lateClient}
-			h, err := c.Attach(ctx, job.id)
-			if err == nil {
-				var status freeslot.JobStatus
-				if status, err = h.Wait(ctx); err == nil {
-					withStatus(&e, &status)
-				}
+			status, err := askFor(ctx, c, job.id)
+			for err != nil && again(err) && pause(ctx, askAgainAfter) { // Redis may not have answered in time
+				status, err = askFor(ctx, c, job.id)
 			}
 			if err != nil {
 				e.Kind, e.Note = NoAnswer, err.Error()
+			} else {
+				withStatus(&e, &status)
 			}
 			f.rec.Add(e)
 		})
 	}
 	asks.Wait()
+}
+
+func askFor(ctx context.Context, c *client.Client, id string) (freeslot.JobStatus, error) {
+	h, err := c.Attach(ctx, id)
+	if err != nil {
+		return freeslot.JobStatus{}, err
+	}
+	return h.Wait(ctx)
 }

@@ -13,7 +13,8 @@ import (
 
 const (
 	operatorToken = "operator"
-	// tenantRunning is how many jobs of the first tenant may run at a time.
+	// tenantRunning is how many jobs of the first tenant may run at a time in each cell. With fewer
+	// a run of a minute leaves more than can be done in restLimit.
 	tenantRunning = 6
 	scheduleName  = "tick"
 )
@@ -22,14 +23,14 @@ const (
 var tenants = []string{"t1", "t2", "t3"}
 
 // varied is what a replica is configured with for jobs of several tenants.
-func varied() map[string]any {
+func varied(cells int) map[string]any {
 	tokens := []any{map[string]any{"token": operatorToken, "tenant": operatorToken, "role": "operator"}}
 	for _, name := range tenants {
 		tokens = append(tokens, map[string]any{"token": name, "tenant": name})
 	}
 	return map[string]any{
 		"tokens":     tokens,
-		"tenants":    map[string]any{tenants[0]: map[string]any{"max_running": tenantRunning}, tenants[1]: map[string]any{"weight": 3}},
+		"tenants":    map[string]any{tenants[0]: map[string]any{"max_running": tenantRunning * cells}, tenants[1]: map[string]any{"weight": 3}},
 		"move_grace": "1s",
 	}
 }
@@ -39,7 +40,7 @@ func (f *fleet) history() *History {
 	h := &History{Slots: f.nodes, Classes: f.classes, Events: f.rec.Events(), BeginMS: f.rec.begin.UnixMilli()}
 	if f.cfg.varied {
 		// A key can have a home in each cell.
-		h.Running, h.Serial = map[string]int{tenants[0]: tenantRunning}, serialLimit*f.cfg.cells
+		h.Running, h.Serial = map[string]int{tenants[0]: tenantRunning * f.cfg.cells}, serialLimit*f.cfg.cells
 	}
 	return h
 }

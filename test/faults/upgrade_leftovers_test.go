@@ -2,7 +2,6 @@ package faults
 
 import (
 	"bufio"
-	"context"
 	"encoding/json"
 	"fmt"
 	"maps"
@@ -10,41 +9,6 @@ import (
 	"path/filepath"
 	"slices"
 )
-
-// awaitLimits waits until no job counts at a limit or waits for one.
-func (u *upgrade) awaitLimits(ctx context.Context) {
-	var left []string
-	for {
-		var err error
-		if left, err = u.jobsAtLimits(ctx); err != nil {
-			u.t.Errorf("Redis cannot be read: %v", err)
-			return
-		}
-		if len(left) == 0 {
-			return
-		}
-		if !pause(ctx, lookInterval) {
-			u.t.Errorf("left at limits: %v", left)
-			return
-		}
-	}
-}
-
-// jobsAtLimits are the keys of limits that jobs count at, or wait for.
-func (u *upgrade) jobsAtLimits(ctx context.Context) (left []string, err error) {
-	client, err := u.client()
-	if err != nil {
-		return nil, err
-	}
-	defer client.Close()
-	keys, err := reader{client, ctx}.keys()
-	for _, key := range keys {
-		if kind, id := split(key); kind == "gate" || kind == "parked" && id != "" {
-			left = append(left, key)
-		}
-	}
-	return left, err
-}
 
 // misread are log events of a program that could not read what another release wrote.
 var misread = []string{

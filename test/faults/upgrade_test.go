@@ -124,7 +124,6 @@ func (u *upgrade) run() *History {
 	u.askAgain(late, u.open)
 	u.startAs("r3", u.now)
 	u.sameListing(late, final)
-	u.awaitLimits(late)
 	u.awaitRetained(late)
 	history := u.history()
 	history.Final = final
