@@ -84,6 +84,8 @@ func TestJobValidate(t *testing.T) {
 		"source":               {func(j *freeslot.Job) { j.Requirement.SourceLanguage = "not a tag" }, "job.requirement.source_language"},
 		"target":               {func(j *freeslot.Job) { j.Requirement.TargetLanguage = strings.Repeat("a", 65) }, "job.requirement.target_language"},
 		"many labels":          {func(j *freeslot.Job) { j.Requirement.Labels = many }, "job.requirement.labels"},
+		"many features":        {func(j *freeslot.Job) { j.Requirement.Features = make([]string, 65) }, "job.requirement.features"},
+		"feature":              {func(j *freeslot.Job) { j.Requirement.Features = []string{"ok", "a b"} }, "job.requirement.features[1]"},
 		"label name":           {func(j *freeslot.Job) { j.Requirement.Labels = map[string]string{"a b": ""} }, "job.requirement.labels name"},
 		"label value":          {func(j *freeslot.Job) { j.Requirement.Labels = map[string]string{"a": "\x00"} }, "job.requirement.labels.a"},
 	} {

@@ -18,9 +18,11 @@ type Node struct {
 	Services       []Service `json:"installed_services"`
 	Languages      Languages `json:"capabilities"`
 	// Pools are the pools that the node joins whatever their rules say.
-	Pools    []string          `json:"pool_ids,omitempty"`
-	Labels   map[string]string `json:"labels,omitempty"`
-	Features map[string]bool   `json:"features_supported,omitempty"`
+	Pools  []string          `json:"pool_ids,omitempty"`
+	Labels map[string]string `json:"labels,omitempty"`
+	// Features are what the node can do besides its services: matched with Requirement.Features. A
+	// feature that is false is one that the node does not have.
+	Features map[string]bool `json:"features_supported,omitempty"`
 }
 
 // Service is something installed on a node that jobs can name.
@@ -69,7 +71,7 @@ func (n *Node) Validate(path string) error {
 	return cmp.Or(
 		validateEach(services, len(n.Services), MaxServices, func(i int) error { return n.Services[i].validate(services) }),
 		validateNames(path+".pool_ids", n.Pools, MaxPools),
-		validateNames(path+".features_supported", slices.Sorted(maps.Keys(n.Features)), MaxLabels),
+		validateNames(path+".features_supported", slices.Sorted(maps.Keys(n.Features)), MaxFeatures),
 		validateLabels(path+".labels", n.Labels),
 		validateLanguages(languages+".asr_languages", n.Languages.ASR),
 		validateLanguages(languages+".tts_languages", n.Languages.TTS),

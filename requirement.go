@@ -8,12 +8,13 @@ import (
 	"golang.org/x/text/language"
 )
 
-// MaxServices, MaxPools, MaxLabels and MaxLanguages bound what one node offers or one
+// MaxServices, MaxPools, MaxLabels, MaxFeatures and MaxLanguages bound what one node offers or one
 // requirement asks for.
 const (
 	MaxServices  = 64
 	MaxPools     = 64
 	MaxLabels    = 64
+	MaxFeatures  = 64
 	MaxLanguages = 256
 )
 
@@ -38,12 +39,15 @@ type Requirement struct {
 	Labels map[string]string `json:"labels,omitempty"`
 	// LabelRules must all hold for the node's labels.
 	LabelRules []LabelRule `json:"label_rules,omitempty"`
+	// Features must all be true in the node's Features.
+	Features []string `json:"features,omitempty"`
 }
 
 // Clone returns a copy that shares nothing with r but strings.
 func (r *Requirement) Clone() Requirement {
 	out := *r
 	out.Services, out.Labels, out.LabelRules = slices.Clone(r.Services), maps.Clone(r.Labels), cloneRules(r.LabelRules)
+	out.Features = slices.Clone(r.Features)
 	return out
 }
 
@@ -56,7 +60,7 @@ func cloneRules(rules []LabelRule) []LabelRule {
 }
 
 func (r *Requirement) validate(path string) error {
-	services := path + ".services"
+	services, features := path+".services", path+".features"
 	return cmp.Or(
 		validateOptional(path+".pool", r.Pool),
 		validateOptional(path+".preferred_pool", r.PreferredPool),
@@ -65,6 +69,7 @@ func (r *Requirement) validate(path string) error {
 		validateLanguage(path+".target_language", r.TargetLanguage),
 		validateLabels(path+".labels", r.Labels),
 		validateLabelRules(path+".label_rules", r.LabelRules),
+		validateEach(features, len(r.Features), MaxFeatures, func(i int) error { return ValidateName(element(features, i), r.Features[i]) }),
 	)
 }
 

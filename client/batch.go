@@ -105,6 +105,9 @@ func frameBytes(job *freeslot.Job) int {
 	for _, s := range r.Services {
 		n += 2*len(s) + 3
 	}
+	for _, name := range r.Features {
+		n += len(name) + 3
+	}
 	for name, value := range r.Labels {
 		n += len(name) + 2*len(value) + 6
 	}

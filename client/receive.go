@@ -27,7 +27,7 @@ func (conn *connection) receive(m *wire.Message) {
 		}
 	case wire.TypeProgress:
 		if h := c.jobs[m.JobID]; h != nil {
-			h.report(&m.Progress)
+			h.job.Report(&m.Progress)
 		}
 	case wire.TypeResult:
 		if h := c.jobs[m.Job.ID]; h != nil {
@@ -121,7 +121,7 @@ func (conn *connection) attached(k *call, s freeslot.JobStatus) {
 			c.jobs[s.ID] = k.handle
 		}
 	}
-	k.handle.report(s.Progress)
+	k.handle.job.Report(s.Progress)
 	switch {
 	case s.State.Terminal():
 		k.handle.finish(s, nil)

@@ -218,7 +218,7 @@ func (conn *connection) adopt(h *Handle) {
 		}
 		select {
 		case <-time.After(pauses.NextBackOff()):
-		case <-h.done:
+		case <-h.job.Done():
 			return
 		case <-conn.goaway:
 			return

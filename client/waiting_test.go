@@ -162,6 +162,9 @@ func TestSubmitBatchOfDemandingJobs(t *testing.T) {
 		}
 		job.Requirement.LabelRules = append(job.Requirement.LabelRules, rule)
 	}
+	for range freeslot.MaxFeatures {
+		job.Requirement.Features = append(job.Requirement.Features, strings.Repeat("f", 64))
+	}
 	jobs := make([]freeslot.Job, 12)
 	for i := range jobs {
 		jobs[i] = job

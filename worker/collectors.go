@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/freeslot/freeslot/internal/node/collector"
 	"github.com/freeslot/freeslot/internal/node/heartbeat"
@@ -88,6 +89,11 @@ func checkCollectors(entries []Collection) error {
 
 // resources are the figures of a metadata update.
 type resources struct {
+	// AtMS is when the store takes them in, by its clock. heartbeat.lua puts the time where it finds
+	// 0 in the first field.
+	AtMS int64 `json:"at_ms"`
+	// AgesMS is how long before AtMS the figures were taken, by type.
+	AgesMS map[string]int64 `json:"ages_ms,omitempty"`
 	// CPUUsage and MemoryUsage are between 0 and 1. They are absent until they are known, and
 	// without a collector.
 	CPUUsage       *float64 `json:"cpu_usage,omitempty"`
@@ -98,9 +104,13 @@ type resources struct {
 	Metrics collector.Snapshot `json:"metrics,omitempty"`
 }
 
-func (w *Worker) resources(figures collector.Snapshot) json.RawMessage {
+func (w *Worker) resources(figures collector.Snapshot, taken map[string]time.Time) json.RawMessage {
+	ages := make(map[string]int64, len(taken))
+	for name, at := range taken {
+		ages[name] = time.Since(at).Milliseconds()
+	}
 	raw, _ := json.Marshal(resources{ // never fails: a snapshot has only values of JSON
-		CPUUsage: usage(figures["cpu"]), MemoryUsage: usage(figures["memory"]),
+		AgesMS: ages, CPUUsage: usage(figures["cpu"]), MemoryUsage: usage(figures["memory"]),
 		CurrentJobs: int(w.handling.Load()), MaxConcurrency: int(w.profile.slots.Load()), Metrics: figures,
 	})
 	return raw

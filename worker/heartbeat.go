@@ -54,7 +54,8 @@ func (w *Worker) heartbeats(ctx context.Context) {
 			asked = true
 		case <-changes:
 		}
-		now, figures := time.Now(), w.figures.Latest()
+		now := time.Now()
+		figures, taken := w.figures.Taken()
 		metrics := heartbeat.Metrics(figures.Flat())
 		decision := d.Decide(now, metrics)
 		if asked {
@@ -66,7 +67,7 @@ func (w *Worker) heartbeats(ctx context.Context) {
 		}
 		begun = true
 		d.Begin(decision, now, metrics)
-		switch err := w.beat(ctx, d, decision, figures); {
+		switch err := w.beat(ctx, d, decision, figures, taken); {
 		case ctx.Err() != nil || errors.Is(err, ErrSuperseded):
 			return
 		case err != nil:
@@ -93,7 +94,7 @@ func (w *Worker) heartbeats(ctx context.Context) {
 
 // beat sends one heartbeat, which d has begun, and applies the reply. A node that Redis does not
 // know registers again; the heartbeat after that finds out what the node still owns.
-func (w *Worker) beat(ctx context.Context, d *heartbeat.Decider, decision heartbeat.Decision, figures collector.Snapshot) error {
+func (w *Worker) beat(ctx context.Context, d *heartbeat.Decider, decision heartbeat.Decision, figures collector.Snapshot, taken map[string]time.Time) error {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	names, number := w.ledger.beat()
@@ -105,7 +106,7 @@ func (w *Worker) beat(ctx context.Context, d *heartbeat.Decider, decision heartb
 		Read:    *w.position.Load(),
 	}
 	if decision == heartbeat.MetadataUpdate {
-		hb.Resources = w.resources(figures)
+		hb.Resources = w.resources(figures, taken)
 	}
 	read := hb.Read
 	if read == w.trimmed {

@@ -37,6 +37,7 @@ func newTool() *tool.Tool {
 			{Name: "utilisation", About: "slots kept busy while jobs wait", Run: runUtilisation},
 			{Name: "fairness", About: "the wait of a tenant beside another's flood", Run: runFairness},
 			{Name: "agentidle", About: "what an agent with nothing to do takes", Run: runAgentIdle},
+			{Name: "agentcalls", About: "what an agent waits for at 1,000 jobs/s, and a replica's processor time", Run: runAgentCalls},
 			{Name: "agentfleet", About: "what many agents with nothing to do cost Redis", Run: runAgentFleet},
 		},
 	}

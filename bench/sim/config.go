@@ -9,6 +9,7 @@ import (
 
 	"github.com/freeslot/freeslot/internal/cell"
 	"github.com/freeslot/freeslot/internal/dispatch"
+	"github.com/freeslot/freeslot/internal/selection"
 )
 
 // The bounds of a simulation: what fits into some gigabytes.
@@ -31,6 +32,10 @@ type config struct {
 	// many count, warmUp how many come before.
 	rate         float64
 	jobs, warmUp int
+	// together is how many jobs come with one call of submit; 0 is 1. With groups they are placed
+	// as a batch.
+	together     int
+	groups       bool
 	meanDuration time.Duration
 	// requests is the trace: arrivals with its bursts, durations in proportion to its tokens.
 	// Without one arrivals are a Poisson process, and durations exponential.
@@ -53,6 +58,7 @@ func (c config) withDefaults() config {
 	c.candidates = cmp.Or(c.candidates, dispatch.DefaultCandidates)
 	c.rounds = cmp.Or(c.rounds, dispatch.DefaultRounds)
 	c.batchItems = cmp.Or(c.batchItems, defaultBatchItems)
+	c.together = cmp.Or(c.together, 1)
 	for _, q := range []*quantiles{&c.eventDelay, &c.replyDelay, &c.roundTrip} {
 		if *q == nil {
 			*q = fixed(0)
@@ -79,6 +85,7 @@ func (c *config) validate() error {
 	need(c.jobs >= 1 && c.warmUp >= 0, "%d jobs after %d of warm-up, expected at least 1 after at least 0", c.jobs, c.warmUp)
 	need(c.meanDuration > 0 && c.heartbeat >= 0, "mean duration %s, heartbeats every %s, expected more than 0 and at least 0", c.meanDuration, c.heartbeat)
 	need(c.candidates >= 1 && c.candidates <= cell.MaxCandidates, "%d candidates, expected 1 to %d", c.candidates, cell.MaxCandidates)
+	need(c.together >= 1 && c.together <= selection.MaxBatch, "%d jobs together, expected 1 to %d", c.together, selection.MaxBatch)
 	need(c.rounds >= 1 && c.batchItems >= 1, "%d rounds, %d jobs a call, expected at least 1", c.rounds, c.batchItems)
 	return errors.Join(append(errs, c.eventDelay.validate(), c.replyDelay.validate(), c.roundTrip.validate())...)
 }

@@ -47,11 +47,17 @@ type point struct {
 // share of its slots at a rate of arrivals.
 func (in *inputs) fleet(nodes, replicas int, rate float64) config {
 	slots := fleetOf(in.nodes, nodes)
+	mean := time.Duration(standardBusy * float64(sum(slots)) / rate * float64(time.Second))
+	return in.standard(slots, replicas, rate, mean)
+}
+
+// standard is a configuration with the standard delays.
+func (in *inputs) standard(slots []int, replicas int, rate float64, mean time.Duration) config {
 	cfg := config{
 		seed: in.seed, replicas: replicas, slots: slots, rate: rate, requests: in.requests, jobs: 100_000, warmUp: 20_000, prefill: true,
 		eventDelay: skewed(standardEvent, tailFactor*standardEvent), replyDelay: skewed(standardEvent, tailFactor*standardEvent),
 		roundTrip: skewed(standardTrip, tailFactor*standardTrip), heartbeat: standardBeat,
-		meanDuration: time.Duration(standardBusy * float64(sum(slots)) / rate * float64(time.Second)),
+		meanDuration: mean,
 	}
 	if in.short {
 		cfg.jobs, cfg.warmUp = 1_000, 200

@@ -20,13 +20,13 @@
 //	                        --> node was full: event
 //	heartbeat each interval --> event
 //
-// As in internal/dispatch: a job names up to two candidates, the first of which is taken in the
-// view while the call is under way; the answer confirms or corrects the view; a refused job is
-// offered anew without the nodes that refused it; a job that finds all nodes full offers itself
-// once to nodes that seem full, and is overloaded after that. As in internal/cell: two calls of a
-// replica are under way at a time, or eight of few jobs, and the next gathers meanwhile. As in
-// internal/cache: events of a replica arrive in order; each carries the slots in use and overwrites
-// what the view has.
+// As in internal/dispatch: jobs that come together can be placed as a batch; a job names up to two
+// candidates, the first of which is taken in the view while the call is under way; the answer
+// confirms or corrects the view; a refused job is offered anew without the nodes that refused it; a
+// job that finds all nodes full offers itself once to nodes that seem full, and is overloaded after
+// that. As in internal/cell: two calls of a replica are under way at a time, or eight of few jobs,
+// and the next gathers meanwhile. As in internal/cache: events of a replica arrive in order; each
+// carries the slots in use and overwrites what the view has.
 //
 // What makes conflicts is thus in the model: the time from a slot's taking to the event's arrival
 // elsewhere, views of nodes with several slots that are wrong until the next heartbeat, reply or
@@ -95,6 +95,7 @@ func newTool() *tool.Tool {
 		Parts: []tool.Part{
 			{Name: "delay", About: "conflicts over the delay of events, up to 100 replicas", Run: figure((*inputs).delay)},
 			{Name: "size", About: "conflicts over the size of the fleet, up to 100,000 nodes", Run: figure((*inputs).size)},
+			{Name: "batches", About: "jobs that come together, placed one by one and in groups", Run: func(_ context.Context, b *tool.Bench) error { return o.batches(b) }},
 		},
 	}
 }

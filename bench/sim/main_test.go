@@ -90,7 +90,7 @@ func write(t *testing.T, dir, name, text string) string {
 	return path
 }
 
-// TestRun makes both figures small. Any number of simulations at once comes to the same.
+// TestRun makes all parts small. Any number of simulations at once comes to the same.
 func TestRun(t *testing.T) {
 	t.Parallel()
 	requests, nodes := inputFiles(t)
@@ -107,16 +107,18 @@ func TestRun(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, p := range f.Parts {
-			svg, err := os.ReadFile(filepath.Join(dir, p.Plots[0].File))
-			if err != nil || !bytes.Contains(svg, []byte("<svg")) {
-				t.Errorf("%s: %v", p.Plots[0].File, err)
+			for _, plot := range p.Plots {
+				svg, err := os.ReadFile(filepath.Join(dir, plot.File))
+				if err != nil || !bytes.Contains(svg, []byte("<svg")) {
+					t.Errorf("%s: %v", plot.File, err)
+				}
 			}
 		}
 		return f, said.String()
 	}
 	one, _ := call(0, "-short", "-trace", requests, "-nodes", nodes, "-parallel", "1")
 	three, _ := call(0, "-short", "-trace", requests, "-nodes", nodes, "-parallel", "3")
-	if len(one.Parts) != 2 {
+	if len(one.Parts) != 3 {
 		t.Fatalf("parts are %+v", one.Parts)
 	}
 	for i, p := range one.Parts {

@@ -61,6 +61,7 @@ type placement struct {
 	refused    []string
 	rounds     int
 	probed     bool // it has offered itself to nodes that seem full
+	grouped    bool // its candidates were chosen with those of others
 
 	// What the script answers.
 	assigned int // index of the candidate; -1 is none
@@ -146,6 +147,10 @@ func (w *world) query(p *placement) selection.Query {
 // choose picks candidates and takes the first one's slot in the view, as internal/dispatch does. It
 // returns false when there are none.
 func (w *world) choose(p *placement) bool {
+	if p.grouped {
+		p.grouped = false
+		return true
+	}
 	if p.rounds >= w.cfg.rounds {
 		return false
 	}
@@ -161,12 +166,33 @@ func (w *world) choose(p *placement) bool {
 	if len(p.candidates) == 0 {
 		return false
 	}
+	p.taken = p.candidates[0].TryTake(1)
+	w.chosen(p)
+	return true
+}
+
+func (w *world) chosen(p *placement) {
 	p.rounds++
 	for i, n := range p.candidates {
 		p.nodes[i] = w.index[n.ID()]
 	}
-	p.taken = p.candidates[0].TryTake(1)
-	return true
+}
+
+// chooseGroups picks candidates for new jobs in groups, as internal/dispatch does.
+func (w *world) chooseGroups(jobs []*placement) {
+	r, q := w.replicas[jobs[0].replica], w.query(jobs[0])
+	w.catchUp(r)
+	groups := r.class.Batch(nil, len(jobs), &q, r.rnd)
+	for i, g := range groups {
+		for _, p := range jobs[:g.Jobs] {
+			if p.taken = g.Node.TryTake(1); !p.taken {
+				break
+			}
+			p.candidates, p.grouped = selection.AppendCandidates(p.room[:0], groups, i, w.cfg.candidates), true
+			w.chosen(p)
+		}
+		jobs = jobs[g.Jobs:]
+	}
 }
 
 // accept takes the script's answer over into the view, as internal/dispatch does.

@@ -55,11 +55,14 @@ func (t *truth) event(i int) event { return t.log[i-t.base] }
 
 // submit is the script of that name.
 func (w *world) submit(c *call) {
-	t := w.truth
+	t, met := w.truth, make(map[int32]bool)
+	defer func() { w.counts.met += int64(len(met)) }()
+	w.counts.scripts++
 	for _, p := range c.items {
 		p.assigned = -1
 		for i := range p.candidates {
 			node := p.nodes[i]
+			met[node] = true
 			free := t.used[node] < t.slots[node]
 			if free {
 				t.elapse(w.now)
@@ -88,6 +91,7 @@ func (w *world) begin(p *placement, node int32) {
 	w.counts.begun++
 	if p.measured {
 		w.counts.assigned++
+		w.waits = append(w.waits, w.now-p.job.at)
 	}
 	w.agenda.add(entry{at: w.now + p.job.held, kind: complete, who: p.replica, node: node})
 }

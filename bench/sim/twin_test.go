@@ -22,7 +22,7 @@ type twin struct {
 	rnd    interface{ Int64N(int64) int64 }
 	pick   func(int32) int32
 	jobs   *jobs
-	next   job
+	next   []job
 	came   int
 	open   int
 
@@ -57,6 +57,7 @@ type twinJob struct {
 	refused []string
 	rounds  int
 	probed  bool
+	grouped bool
 }
 
 func (w *twin) after(delay int64, message bool, do func()) {
@@ -97,22 +98,51 @@ func (w *twin) beat(node int32) {
 }
 
 func (w *twin) arrive(r *twinReplica) {
-	j := &twinJob{job: w.next, replica: r, counts: w.came >= w.cfg.warmUp}
-	if j.counts {
-		w.counts.arrived++
+	var all []*twinJob
+	for _, j := range w.next {
+		all = append(all, &twinJob{job: j, replica: r, counts: w.came >= w.cfg.warmUp})
+		if w.came >= w.cfg.warmUp {
+			w.counts.arrived++
+		}
+		w.came++
+		w.open++
 	}
-	w.came++
-	w.open++
 	if w.came < w.cfg.warmUp+w.cfg.jobs {
 		w.plan()
 	}
-	w.offer(j)
+	if w.cfg.groups && len(all) > 1 {
+		q := selection.Query{Want: w.cfg.candidates, SilenceLimit: math.MaxInt64, Now: w.now}
+		groups := r.class.Batch(nil, len(all), &q, r.rnd)
+		next := 0
+		for i, g := range groups {
+			for range g.Jobs {
+				j := all[next]
+				next++
+				if !g.Node.TryTake(1) {
+					panic("a group is larger than its node")
+				}
+				j.grouped, j.taken, j.rounds = true, true, 1
+				for k := range min(w.cfg.candidates, len(groups)) {
+					j.nodes = append(j.nodes, groups[(i+k)%len(groups)].Node)
+				}
+			}
+		}
+	}
+	for _, j := range all {
+		w.offer(j)
+	}
+	for range all {
+		w.send(r)
+	}
 }
 
 func (w *twin) plan() {
-	w.next = w.jobs.following()
+	w.next = nil
+	for len(w.next) < w.cfg.together && w.came+len(w.next) < w.cfg.warmUp+w.cfg.jobs {
+		w.next = append(w.next, w.jobs.following())
+	}
 	r := w.all[w.pick(int32(len(w.all)))]
-	w.after(max(w.next.at-w.now, 0), false, func() { w.arrive(r) })
+	w.after(max(w.next[len(w.next)-1].at-w.now, 0), false, func() { w.arrive(r) })
 }
 
 func (w *twin) offer(j *twinJob) {
@@ -124,10 +154,13 @@ func (w *twin) offer(j *twinJob) {
 		return
 	}
 	j.replica.queue = append(j.replica.queue, j)
-	w.send(j.replica)
 }
 
 func (w *twin) choose(j *twinJob) bool {
+	if j.grouped {
+		j.grouped = false
+		return true
+	}
 	if j.rounds == w.cfg.rounds {
 		return false
 	}
@@ -162,9 +195,12 @@ func (w *twin) send(r *twinReplica) {
 	trip := w.cfg.roundTrip.value(0.5)
 	w.after(trip/2, false, func() {
 		var answers []func()
+		met := make(map[*selection.Node]bool)
 		for _, j := range batch {
-			answers = append(answers, w.script(j))
+			answers = append(answers, w.script(j, met))
 		}
+		w.counts.scripts++
+		w.counts.met += int64(len(met))
 		w.after(trip-trip/2, false, func() {
 			r.calls--
 			r.sent -= n
@@ -177,7 +213,7 @@ func (w *twin) send(r *twinReplica) {
 }
 
 // script places a job and returns what its replica does with the answer.
-func (w *twin) script(j *twinJob) func() {
+func (w *twin) script(j *twinJob, met map[*selection.Node]bool) func() {
 	type refusal struct {
 		n    *selection.Node
 		used int
@@ -187,6 +223,7 @@ func (w *twin) script(j *twinJob) func() {
 	var used int
 	for _, n := range j.nodes {
 		node := int32(slices.Index(j.replica.views, n))
+		met[n] = true
 		if int(w.used[node]) < w.cfg.slots[node] {
 			w.used[node]++
 			placed, used = n, int(w.used[node])
@@ -218,6 +255,7 @@ func (w *twin) script(j *twinJob) func() {
 		}
 		if placed == nil {
 			w.offer(j)
+			w.send(j.replica)
 		} else {
 			w.open--
 		}

@@ -1,7 +1,9 @@
 package main
 
 import (
+	"math"
 	"math/rand/v2"
+	"slices"
 )
 
 // world is a run under way.
@@ -15,11 +17,16 @@ type world struct {
 	jobs     *jobs
 	counts   counts
 	rnd      *rand.Rand
-	// comes is the next arrival; undecided are the jobs that came and neither began nor were
+	// comes are the jobs of the next arrival; undecided are the jobs that came and neither began nor were
 	// refused.
-	comes           job
+	comes           []job
 	came, undecided int
 	from, to        int64 // the window
+	// waits are how long jobs waited for their slots, spread and spreads the sum and the number of
+	// what the nodes' loads deviated by.
+	waits   []int64
+	spread  float64
+	spreads int
 }
 
 // outcome is what a simulation comes to.
@@ -27,6 +34,10 @@ type outcome struct {
 	counts counts
 	// busy is the share of slots taken, on average over the window.
 	busy float64
+	// waits are from a job's arrival until it has a slot, in order. spread is the standard
+	// deviation of the nodes' loads, on average over arrivals.
+	waits  []int64
+	spread float64
 	// leaks names what was not as it was before once all jobs had ended; none is right.
 	leaks []string
 }
@@ -51,7 +62,8 @@ func simulate(cfg config) (*outcome, error) {
 	w.start()
 	for w.step() {
 	}
-	o := &outcome{counts: w.counts, leaks: w.leaks()}
+	slices.Sort(w.waits)
+	o := &outcome{counts: w.counts, waits: w.waits, spread: w.spread / float64(max(w.spreads, 1)), leaks: w.leaks()}
 	if window := w.to - w.from; window > 0 {
 		o.busy = w.truth.area / float64(window) / float64(sum(cfg.slots))
 	}
@@ -114,10 +126,14 @@ func (w *world) start() {
 	w.plan()
 }
 
-// plan has the next job arrive.
+// plan has the next jobs arrive, when the last of them has come.
 func (w *world) plan() {
-	w.comes = w.jobs.following()
-	w.agenda.add(entry{at: max(w.comes.at, w.now), kind: arrive, who: w.rnd.Int32N(int32(w.cfg.replicas))})
+	w.comes = w.comes[:0]
+	for range min(w.cfg.together, w.cfg.warmUp+w.cfg.jobs-w.came) {
+		w.comes = append(w.comes, w.jobs.following())
+	}
+	at := max(w.comes[len(w.comes)-1].at, w.now)
+	w.agenda.add(entry{at: at, kind: arrive, who: w.rnd.Int32N(int32(w.cfg.replicas))})
 }
 
 // step lets the next thing happen; false when nothing is to come.
@@ -143,9 +159,33 @@ func (w *world) step() bool {
 	return true
 }
 
-// arrive lets a job come, and plans the next one.
+// arrive lets jobs come, and plans the next ones.
 func (w *world) arrive(who int32) {
-	p := &placement{job: w.comes, replica: who, measured: w.came >= w.cfg.warmUp, assigned: -1}
+	all := make([]*placement, len(w.comes))
+	for i, j := range w.comes {
+		all[i] = w.come(job{w.now, j.held}, who)
+	}
+	w.measureSpread()
+	if w.came < w.cfg.warmUp+w.cfg.jobs {
+		w.plan()
+	} else {
+		w.truth.elapse(w.now)
+		w.truth.measure = false
+		w.to = w.now
+	}
+	if w.cfg.groups && len(all) > 1 {
+		w.chooseGroups(all)
+	}
+	for _, p := range all {
+		w.offer(p)
+	}
+	for w.send(who) {
+	}
+}
+
+// come lets one job come.
+func (w *world) come(j job, who int32) *placement {
+	p := &placement{job: j, replica: who, measured: w.came >= w.cfg.warmUp, assigned: -1}
 	if w.came == w.cfg.warmUp {
 		w.truth.elapse(w.now)
 		w.truth.measure = true
@@ -156,14 +196,20 @@ func (w *world) arrive(who int32) {
 	}
 	w.came++
 	w.undecided++
-	if w.came < w.cfg.warmUp+w.cfg.jobs {
-		w.plan()
-	} else {
-		w.truth.elapse(w.now)
-		w.truth.measure = false
-		w.to = w.now
+	return p
+}
+
+func (w *world) measureSpread() {
+	if !w.cfg.groups && w.cfg.together == 1 || w.came <= w.cfg.warmUp {
+		return // nobody asks, and it costs a look at each node
 	}
-	w.offer(p)
+	sum, squares, n := 0.0, 0.0, float64(len(w.truth.slots))
+	for i, slots := range w.truth.slots {
+		load := float64(w.truth.used[i]) / float64(slots)
+		sum, squares = sum+load, squares+load*load
+	}
+	w.spread += math.Sqrt(max(squares/n-sum/n*sum/n, 0))
+	w.spreads++
 }
 
 // offer has the job take part in its replica's next call, or gives it up as overloaded.
@@ -171,7 +217,6 @@ func (w *world) offer(p *placement) {
 	if w.choose(p) {
 		r := w.replicas[p.replica]
 		r.queue = append(r.queue, p)
-		w.send(p.replica)
 		return
 	}
 	w.undecided--
@@ -180,12 +225,12 @@ func (w *world) offer(p *placement) {
 	}
 }
 
-// send makes the replica's next call, unless as many are under way as may be or there is nothing to
-// send.
-func (w *world) send(who int32) {
+// send makes the replica's next call. It returns false if as many are under way as may be or there
+// is nothing to send.
+func (w *world) send(who int32) bool {
 	r := w.replicas[who]
 	if r.calls >= r.callsAllowed() || len(r.queue) == 0 {
-		return
+		return false
 	}
 	n := min(len(r.queue), w.cfg.batchItems)
 	c := &call{replica: who, items: append([]*placement(nil), r.queue[:n]...)}
@@ -195,6 +240,7 @@ func (w *world) send(who int32) {
 	trip := w.cfg.roundTrip.draw(r.trips)
 	c.back = trip - trip/2
 	w.agenda.add(entry{at: w.now + trip/2, kind: run, call: c})
+	return true
 }
 
 // answer brings a call's results to its replica. The next call leaves first, as the loop that makes
@@ -212,6 +258,7 @@ func (w *world) answer(c *call) {
 			continue
 		}
 		w.offer(p)
+		w.send(c.replica)
 	}
 }
 
@@ -266,6 +313,9 @@ type counts struct {
 	// tried counts the nodes at which the script looked, refused those that were full: the
 	// conflicts.
 	tried, refused int64
+	// scripts counts the calls, and met the nodes at which they looked, once for each call. Both are
+	// of the whole run.
+	scripts, met int64
 	// rounds[i] counts jobs that were assigned in the round i+1.
 	rounds []int64
 

@@ -19,7 +19,8 @@ func genConfig(t *rapid.T) config {
 		candidates:   rapid.IntRange(1, 3).Draw(t, "candidates"), rounds: rapid.IntRange(1, 5).Draw(t, "rounds"), batchItems: rapid.IntRange(1, 8).Draw(t, "batch"),
 		eventDelay: fixed(float64(rapid.IntRange(0, 7).Draw(t, "event")) * 413), roundTrip: fixed(float64(rapid.IntRange(0, 7).Draw(t, "trip")) * 267),
 		replyDelay: fixed(float64(rapid.IntRange(0, 7).Draw(t, "reply")) * 311),
-		heartbeat:  time.Duration(rapid.IntRange(0, 3).Draw(t, "heartbeat")) * 7 * time.Millisecond,
+		together:   rapid.IntRange(1, 6).Draw(t, "together"), groups: rapid.Bool().Draw(t, "groups"),
+		heartbeat: time.Duration(rapid.IntRange(0, 3).Draw(t, "heartbeat")) * 7 * time.Millisecond,
 	}
 	if rapid.Bool().Draw(t, "trace") {
 		cfg.requests = someTrace()

@@ -287,9 +287,9 @@ func (c *apiClient) jobs(ctx context.Context, query url.Values, limit int) ([]fr
 	}
 }
 
-func (c *apiClient) nodes(ctx context.Context) ([]api.NodeStatus, error) {
+// nodes follows the pages of the nodes that query asks for.
+func (c *apiClient) nodes(ctx context.Context, query url.Values) ([]api.NodeStatus, error) {
 	nodes := []api.NodeStatus{}
-	query := url.Values{}
 	for {
 		var page api.NodePage
 		if err := c.call(ctx, http.MethodGet, "/v1/nodes", query, nil, 0, &page); err != nil {

@@ -1,10 +1,8 @@
 package main
 
 import (
-	"fmt"
-	"strings"
-
 	"github.com/freeslot/freeslot"
+	"github.com/freeslot/freeslot/internal/wire"
 )
 
 // labelRule is a freeslot.LabelRule written in words: "gpu in A100,H100". The job's validation
@@ -13,16 +11,9 @@ type labelRule freeslot.LabelRule
 
 // UnmarshalText reads a rule. A value cannot contain a comma.
 func (r *labelRule) UnmarshalText(text []byte) error {
-	label, rest, _ := strings.Cut(strings.TrimSpace(string(text)), " ")
-	operator, values, _ := strings.Cut(strings.TrimSpace(rest), " ")
-	if operator == "" {
-		return fmt.Errorf("%q is no rule, expected a label, an operator and its values, such as 'gpu in A100,H100'", text)
-	}
-	*r = labelRule{Label: label, Operator: freeslot.LabelOperator(operator)}
-	if values = strings.TrimSpace(values); values != "" {
-		r.Values = strings.Split(values, ",")
-	}
-	return nil
+	rule, err := wire.ParseLabelRule("the rule", string(text))
+	*r = labelRule(rule)
+	return err
 }
 
 func labelRules(list []labelRule) []freeslot.LabelRule {

@@ -37,6 +37,7 @@ func TestSubmitRequirements(t *testing.T) {
 	l := start(t)
 	for want, flags := range map[string][]string{
 		"service_version": {"--also-service", "echo@>=1.2, <2"},
+		"features":        {"--feature", "voice"},
 		"labels":          {"--label-rule", "gpu in A100,H100", "--label-rule", "gpu exists"},
 	} {
 		l.ctl(t, append([]string{"submit", "echo"}, flags...)...).expect(t, exitFailure, "no_matching_node", want)
@@ -51,9 +52,10 @@ func TestExplainCommand(t *testing.T) {
 	f := requirementFlags{
 		Pool: "eu", PreferPool: "gpu", AlsoService: []string{"asr@>=1.2 <2"}, Source: "de", Target: "en", Label: map[string]string{"zone": "it's", "gpu": "a100"},
 		LabelRule: []labelRule{{Label: "vram", Operator: "ge", Values: []string{"40"}}, {Label: "gpu", Operator: "exists"}}, AffinityKey: "a b", Slots: 2,
+		Feature: []string{"emotion", "voice"},
 	}
 	want := `schedctl explain tts --pool eu --prefer-pool gpu --also-service 'asr@>=1.2 <2' --source de --target en --label gpu=a100 ` +
-		`--label 'zone=it'\''s' --label-rule 'vram ge 40' --label-rule 'gpu exists' --affinity-key 'a b' --slots 2`
+		`--label 'zone=it'\''s' --label-rule 'vram ge 40' --label-rule 'gpu exists' --feature emotion --feature voice --affinity-key 'a b' --slots 2`
 	if got := f.explainCommand("tts"); got != want {
 		t.Errorf("got  %s\nwant %s", got, want)
 	}

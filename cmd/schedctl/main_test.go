@@ -94,6 +94,14 @@ func TestNodes(t *testing.T) {
 	l.ctl(t, "nodes", "node-1", "--checked").expect(t, exitOK, "epoch", "checked", "fresh")
 	l.ctl(t, "nodes", "node-2").expect(t, exitFailure, "not_found")
 	l.ctl(t, "nodes", "--checked").expect(t, exitUsage)
+	l.ctl(t, "nodes", "node-1", "--pool", "eu").expect(t, exitUsage, "a node id takes no filters")
+	l.ctl(t, "nodes", "--status", "online", "--service", "echo", "--label-rule", "gpu in a100,h100", "--max-age", "1h").expect(t, exitOK, "node-1")
+	for _, flags := range [][]string{{"--status", "drained"}, {"--pool", "eu"}, {"--service", "echo@1"}, {"--feature", "x"}, {"--label-rule", "gpu not_exists"}, {"--figure", "a.b == 1"}} {
+		if r := l.ctl(t, append([]string{"nodes"}, flags...)...); r.code != exitOK || strings.Contains(r.out, "node-1") {
+			t.Errorf("%s: %+v", flags, r)
+		}
+	}
+	l.ctl(t, "nodes", "--figure", "cpu").expect(t, exitFailure, "figure[0] is", "expected a comparison")
 }
 
 // TestWatchAll: one picture at once, another after the interval, and Ctrl-C ends without an error.

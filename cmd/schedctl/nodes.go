@@ -1,10 +1,13 @@
 package main
 
 import (
+	"encoding/json"
 	"fmt"
 	"net/http"
 	"net/url"
+	"strconv"
 	"strings"
+	"time"
 
 	"github.com/freeslot/freeslot"
 	"github.com/freeslot/freeslot/internal/api"
@@ -23,17 +26,55 @@ type nodesGroup struct {
 type nodesCmd struct {
 	ID      string `arg:"" optional:"" name:"node-id" help:"Show only this node, with all details."`
 	Checked bool   `help:"With a node id: compare with the store first."`
+
+	Status    string        `enum:",online,draining,drained" default:"" placeholder:"STATUS" help:"Only nodes with this status: online, draining or drained."`
+	Pool      string        `placeholder:"POOL" help:"Only members of this pool."`
+	Service   []string      `sep:"none" placeholder:"SERVICE" help:"Only nodes with this service, with an optional range of versions, such as 'asr@>=1.2 <2'. Can be repeated."`
+	Feature   []string      `sep:"," placeholder:"NAME" help:"Only nodes with this feature. Can be repeated."`
+	LabelRule []string      `sep:"none" placeholder:"RULE" help:"Only nodes for whose labels this holds, such as 'gpu in A100,H100' or 'ram_gb ge 64'. Can be repeated."`
+	Figure    []string      `sep:"none" placeholder:"COMPARISON" help:"Only nodes for whose figures this holds, such as 'cpu.usage < 0.5'. Can be repeated."`
+	MaxAge    time.Duration `placeholder:"DURATION" help:"Leave out nodes that were silent for longer."`
+}
+
+// Help is shown below the flags.
+func (nodesCmd) Help() string {
+	return `Examples:
+  schedctl nodes --pool eu --status online --figure "cpu.usage < 0.5"
+  schedctl nodes --label-rule "gpu in A100,H100" --max-age 5s
+  schedctl nodes node-1 --checked`
+}
+
+// query asks for the nodes that the flags name.
+func (c *nodesCmd) query() url.Values {
+	query := url.Values{}
+	for name, values := range map[string][]string{
+		"status": {c.Status}, "pool": {c.Pool}, "service": c.Service, "feature": c.Feature, "label_rule": c.LabelRule, "figure": c.Figure,
+	} {
+		for _, value := range values {
+			if value != "" {
+				query.Add(name, value)
+			}
+		}
+	}
+	if c.MaxAge != 0 {
+		query.Set("max_age_ms", strconv.FormatInt(c.MaxAge.Milliseconds(), 10))
+	}
+	return query
 }
 
 // Run lists the nodes as one replica sees them.
 func (c *nodesCmd) Run(a *app) error {
+	query := c.query()
 	if c.ID != "" {
+		if len(query) > 0 {
+			return usage("a node id takes no filters")
+		}
 		return c.one(a)
 	}
 	if c.Checked {
 		return usage("--checked needs a node id")
 	}
-	nodes, err := a.api.nodes(a.ctx)
+	nodes, err := a.api.nodes(a.ctx, query)
 	if err != nil {
 		return explain(err)
 	}
@@ -58,7 +99,7 @@ func (c *nodesCmd) one(a *app) error {
 	}
 	a.warnDegraded(n)
 	rows := nodeRows([]api.NodeStatus{n})
-	details := make([][]string, 0, len(rows[0])+5)
+	details := make([][]string, 0, len(rows[0])+6)
 	for i, name := range []string{"node", "status", "slots", "services", "understands", "produces", "pools", "labels", "heartbeat"} {
 		details = append(details, []string{name, rows[1][i]})
 	}
@@ -70,11 +111,21 @@ func (c *nodesCmd) one(a *app) error {
 		[]string{"epoch", n.Epoch},
 		[]string{"version", fmt.Sprint(n.Version)},
 		[]string{"resources", dash(string(n.Resources))},
+		[]string{"taken", clock(takenAt(n.Resources))},
 	)
 	if n.Checked != "" {
 		details = append(details, []string{"checked", n.Checked})
 	}
 	return table(a.out, details)
+}
+
+// takenAt is when the store took the resources in, 0 if they do not say it.
+func takenAt(resources json.RawMessage) int64 {
+	var r struct {
+		AtMS int64 `json:"at_ms"`
+	}
+	_ = json.Unmarshal(resources, &r) // an agent of another release may have other fields
+	return r.AtMS
 }
 
 // describe has all details of a node's services.

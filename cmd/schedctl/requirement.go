@@ -18,6 +18,7 @@ type requirementFlags struct {
 	Target      string            `aliases:"target-language" placeholder:"LANG" help:"Language that the node must produce."`
 	Label       map[string]string `mapsep:"," placeholder:"NAME=VALUE" help:"Label that the node must have. Can be repeated."`
 	LabelRule   []labelRule       `sep:"none" placeholder:"RULE" help:"Comparison that must hold for a label: 'gpu in A100,H100', 'zone not_in eu-1', 'gpu exists', 'gpu not_exists', or a number: 'ram_gb ge 64' (gt, ge, lt, le). Can be repeated."`
+	Feature     []string          `sep:"," placeholder:"NAME" help:"Feature that the node must have. Can be repeated."`
 	AffinityKey string            `placeholder:"KEY" help:"Jobs with the same key go to the same node while that has room."`
 	Slots       int               `placeholder:"N" help:"Slots that the job takes (default 1)."`
 }
@@ -29,6 +30,7 @@ func (f *requirementFlags) job(service string) *freeslot.Job {
 		Requirement: freeslot.Requirement{
 			Pool: f.Pool, PreferredPool: f.PreferPool, Services: f.AlsoService,
 			SourceLanguage: f.Source, TargetLanguage: f.Target, Labels: f.Label, LabelRules: labelRules(f.LabelRule),
+			Features: f.Feature,
 		},
 	}
 }
@@ -53,6 +55,9 @@ func (f *requirementFlags) explainCommand(service string) string {
 	}
 	for _, r := range f.LabelRule {
 		add("--label-rule", strings.TrimSpace(fmt.Sprintf("%s %s %s", r.Label, r.Operator, strings.Join(r.Values, ","))))
+	}
+	for _, name := range f.Feature {
+		add("--feature", name)
 	}
 	add("--affinity-key", f.AffinityKey)
 	if f.Slots != 0 {

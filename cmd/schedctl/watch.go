@@ -71,7 +71,7 @@ func (c *watchCmd) Run(a *app) error {
 
 // refresh writes one picture by one call.
 func (c *watchCmd) refresh(a *app) error {
-	nodes, err := a.api.nodes(a.ctx)
+	nodes, err := a.api.nodes(a.ctx, url.Values{})
 	if err != nil {
 		return err
 	}

@@ -23,6 +23,7 @@ func explained(f *apitest.Nodes) {
 		n := &freeslot.Node{
 			ID: id, MaxConcurrency: 4, Services: []freeslot.Service{{Name: "tts", Version: "1.4.0"}},
 			Languages: freeslot.Languages{TTS: []string{"de"}}, Labels: map[string]string{"gpu": "a100", "vram": "80"},
+			Features: map[string]bool{"emotion": true},
 		}
 		if change != nil {
 			change(n)
@@ -39,6 +40,7 @@ func explained(f *apitest.Nodes) {
 	add("lonely", 1, func(n *freeslot.Node) { n.MaxConcurrency = 1 })
 	add("old", 1, func(n *freeslot.Node) { n.Services[0].Version = "1.1.0" })
 	add("small", 1, func(n *freeslot.Node) { n.Labels["vram"] = "24" })
+	add("plain", 1, func(n *freeslot.Node) { n.Features = nil })
 	add("spare", 1, nil)
 	add("upper", 1, func(n *freeslot.Node) { n.Services = []freeslot.Service{{Name: "upper"}} })
 	add("away", 2, nil)
@@ -46,7 +48,7 @@ func explained(f *apitest.Nodes) {
 }
 
 const explainedJob = `{"service":"tts","slots":2,"affinity_key":"session-7","requirement":{"preferred_pool":"eu","target_language":"de-AT",
-	"services":["tts@^1.2"],"labels":{"gpu":"a100"},"label_rules":[{"label":"vram","operator":"ge","values":["40"]}]}}`
+	"services":["tts@^1.2"],"labels":{"gpu":"a100"},"label_rules":[{"label":"vram","operator":"ge","values":["40"]}],"features":["emotion"]}}`
 
 // TestExplain compares the whole answer.
 func TestExplain(t *testing.T) {
@@ -68,10 +70,10 @@ func TestExplainLimit(t *testing.T) {
 	t.Parallel()
 	f := apitest.New(t, api.Config{})
 	explained(f.Nodes)
-	for limit, want := range map[int]int{0: 0, 3: 3, 10: 10, 1000: 10} {
+	for limit, want := range map[int]int{0: 0, 3: 3, 11: 11, 1000: 11} {
 		got := f.Do(t, "POST", "/v1/explain", fmt.Sprintf(`{"service":"tts","limit":%d}`, limit))
 		nodes, _ := got.Body["nodes"].([]any)
-		if got.Status != http.StatusOK || len(nodes) != want || got.Body["omitted"] != float64(10-want) || got.Body["total"] != 10.0 {
+		if got.Status != http.StatusOK || len(nodes) != want || got.Body["omitted"] != float64(11-want) || got.Body["total"] != 11.0 {
 			t.Errorf("limit %d: %d %s", limit, got.Status, got.Text)
 		}
 	}

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"net/http"
 	"slices"
+	"time"
 
 	"github.com/danielgtaylor/huma/v2"
 
@@ -44,7 +45,7 @@ type NodeStatus struct {
 	RegisteredAtMS  int64           `json:"registered_at_ms" doc:"The store's clock, in milliseconds since 1970."`
 	LastHeartbeatMS int64           `json:"last_heartbeat_ms" doc:"The store's clock, in milliseconds since 1970."`
 	MemberOf        []string        `json:"member_of,omitempty" doc:"The pools that the node is in: those that it names, and those that list it or whose rule it satisfies."`
-	Resources       json.RawMessage `json:"resources,omitempty" doc:"What the node's agent said last of the machine. Most heartbeats say nothing of it."`
+	Resources       json.RawMessage `json:"resources,omitempty" doc:"What the node's agent said last of the machine; most heartbeats say nothing of it. at_ms is when, by the store's clock, in milliseconds since 1970; ages_ms is how long before that the figures of each collector were taken."`
 	Checked         string          `json:"checked,omitempty" enum:"fresh,timeout" doc:"With checked=true: whether the store confirmed this state, or did not answer in time."`
 	Freshness
 }
@@ -60,6 +61,7 @@ type (
 	nodesInput struct {
 		Cursor string `query:"cursor" maxLength:"64" doc:"The cursor of the page before."`
 		Limit  int    `query:"limit" minimum:"1" maximum:"1000" default:"1000" doc:"At most so many nodes."`
+		NodeQuery
 	}
 	nodeInput struct {
 		ID      string `path:"id" doc:"The node's id."`
@@ -83,8 +85,14 @@ func (s *Server) registerNodes(api huma.API) {
 const seeNodes = "see and change the nodes" // for OperatorsOnly
 
 func (s *Server) listNodes(_ context.Context, in *nodesInput) (*nodesOutput, error) {
-	nodes := slices.DeleteFunc(s.deps.Nodes.States(), func(n cell.NodeState) bool { return n.Node.ID <= in.Cursor })
+	filter, err := in.filter(s.deps.Nodes.Config())
+	if err != nil {
+		return nil, err
+	}
 	health := s.deps.Nodes.Health()
+	nodes := slices.DeleteFunc(s.deps.Nodes.States(), func(n cell.NodeState) bool {
+		return n.Node.ID <= in.Cursor || !s.takes(filter, &health, &n)
+	})
 	page := NodePage{Nodes: []NodeStatus{}, Freshness: fleetFreshness(&health)}
 	for i := range nodes[:min(len(nodes), in.Limit)] {
 		page.Nodes = append(page.Nodes, s.nodeStatus(&nodes[i]))
@@ -123,9 +131,14 @@ func (s *Server) getNode(ctx context.Context, in *nodeInput) (*nodeOutput, error
 	return out, nil
 }
 
-// silent reports whether choices leave the node out because it is silent. While its cell does not
-// answer, every node seems silent; then the state when the cell last answered counts.
+// silent reports whether choices leave the node out because it is silent.
 func (s *Server) silent(h *cache.Health, id string) bool {
+	return s.silentFor(h, id, s.deps.Nodes.SilenceLimit())
+}
+
+// silentFor reports whether nothing was heard from the node for longer than limit. While its cell
+// does not answer, every node seems silent; then the state when the cell last answered counts.
+func (s *Server) silentFor(h *cache.Health, id string, limit time.Duration) bool {
 	n, ok := s.deps.Nodes.Node(id)
 	if !ok {
 		return false
@@ -135,12 +148,14 @@ func (s *Server) silent(h *cache.Health, id string) bool {
 		now -= int64(h.Cells[n.Cell()].Age)
 	}
 	at, seen := n.SeenAt()
-	return !seen || at < now-int64(s.deps.Nodes.SilenceLimit())
+	return !seen || at < now-int64(limit)
 }
+
+func shownStatus(n *cell.NodeState) freeslot.Status { return cmp.Or(n.Status, freeslot.StatusOnline) }
 
 func (s *Server) nodeStatus(n *cell.NodeState) NodeStatus {
 	status := NodeStatus{
-		Node: n.Node, Status: cmp.Or(n.Status, freeslot.StatusOnline), Epoch: n.Epoch, Used: n.Used, Version: n.Revision,
+		Node: n.Node, Status: shownStatus(n), Epoch: n.Epoch, Used: n.Used, Version: n.Revision,
 		RegisteredAtMS: n.RegisteredAtMS, LastHeartbeatMS: n.LastHeartbeatMS, Resources: n.Resources, MemberOf: s.deps.Nodes.Config().Members(&n.Node),
 	}
 	if status.Services == nil {

@@ -123,3 +123,95 @@ func TestCheckedNode(t *testing.T) {
 	found = false
 	f.Do(t, "GET", "/v1/nodes/node-9?checked=true", "").Refusal(t, http.StatusNotFound, freeslot.CodeNotFound)
 }
+
+// TestNodeFilters: a listing has the nodes for which everything holds that the caller asks.
+func TestNodeFilters(t *testing.T) {
+	t.Parallel()
+	f := apitest.New(t, api.Config{})
+	f.Nodes.Rules = selection.Config{Enabled: true, Pools: selection.Pools{{ID: "eu", Labels: map[string]string{"zone": "eu"}}}}
+	add := func(id string, seenAt time.Duration, change func(*cell.NodeState)) {
+		state := node(id)
+		state.Node.Services[0].Version, state.Node.Labels = "1.4.0", map[string]string{"zone": "eu", "vram": "80"}
+		state.Node.Features = map[string]bool{"emotion": true}
+		state.Resources = json.RawMessage(`{"cpu_usage":0.2,"metrics":{"cpu":{"usage":0.2},"disk":{"path":"/"}}}`)
+		change(&state)
+		f.Nodes.ByID[id] = state
+		live := selection.NewNode(selection.Compile(&state.Node), 0)
+		live.Seen(int64(seenAt))
+		f.Nodes.Live = append(f.Nodes.Live, live)
+	}
+	add("a", -time.Millisecond, func(*cell.NodeState) {})
+	add("b", -3*time.Second, func(n *cell.NodeState) {
+		n.Status, n.Node.Services[0].Version = freeslot.StatusDraining, "2.0.0"
+		n.Resources = json.RawMessage(`{"metrics":{"cpu":{"usage":0.5}}}`)
+	})
+	add("c", -time.Second, func(n *cell.NodeState) {
+		n.Node.Labels, n.Node.Features, n.Resources = map[string]string{"vram": "24"}, map[string]bool{"emotion": false}, nil
+	})
+	for query, want := range map[string]string{
+		"":                        "a b c",
+		"status=online":           "a c",
+		"status=drained":          "",
+		"service=tts":             "a b c",
+		"service=tts%40%3C2":      "a c",
+		"service=tts&service=asr": "",
+		"pool=eu":                 "a b",
+		"pool=none":               "",
+		"feature=emotion":         "a b",
+		"label_rule=zone+exists":  "a b",
+		"label_rule=zone+in+us,eu&label_rule=vram+ge+40": "a b",
+		"label_rule=zone+not_in+eu":                      "c",
+		"figure=cpu.usage+%3C+0.5":                       "a",
+		"figure=cpu.usage%3C%3D0.50":                     "a b",
+		"figure=cpu.usage+!%3D+0.5":                      "a c",
+		"figure=disk.path+%3D%3D+/":                      "a",
+		"max_age_ms=1":                                   "a",
+		"max_age_ms=2999":                                "a c",
+		"max_age_ms=3000":                                "a b c",
+		"pool=eu&status=online&figure=cpu.usage%3C1":     "a",
+	} {
+		got := f.Do(t, "GET", "/v1/nodes?"+query, "")
+		listed, ok := got.Body["nodes"].([]any)
+		var ids []string
+		for _, n := range listed {
+			ids = append(ids, fmt.Sprint(apitest.At(n, "node_id")))
+		}
+		if !ok {
+			t.Error(query, got.Text)
+		}
+		if strings.Join(ids, " ") != want {
+			t.Errorf("%s: got %v, want %s", query, ids, want)
+		}
+	}
+	if got := f.Do(t, "GET", "/v1/nodes?pool=eu&limit=1", ""); got.Body["cursor"] != "a" {
+		t.Error("the filter does not come before the limit:", got.Text)
+	}
+	if got := f.Do(t, "GET", "/v1/nodes?pool=eu&limit=2", ""); got.Body["cursor"] != nil {
+		t.Error("a page with all that fit goes on:", got.Text)
+	}
+	f.Nodes.Freshness.Cells = []cache.CellHealth{{Synced: true, Unreachable: true, Age: 4 * time.Second}}
+	if got := f.Do(t, "GET", "/v1/nodes?max_age_ms=2999", ""); len(got.Body["nodes"].([]any)) != 3 {
+		t.Error("an outage of the cell makes nodes old:", got.Text)
+	}
+	for query, field := range map[string]string{
+		"status=busy":                               "status",
+		"pool=a:b":                                  "pool",
+		"service=ok&service=tts%40%3Clow":           "service[1]",
+		"feature=a+b":                               "feature[0]",
+		"label_rule=zone":                           "label_rule[0]",
+		"label_rule=zone+like+eu":                   "label_rule[0].operator",
+		"figure=cpu.usage":                          "figure[0]",
+		"figure=cpu.usage%3C1&figure=a<1":           "figure[1]",
+		"figure=cpu.usage%3Clow":                    "figure[0]",
+		"max_age_ms=0":                              "max_age_ms",
+		"max_age_ms=soon":                           "max_age_ms",
+		"max_age_ms=9999999999":                     "max_age_ms",
+		strings.Repeat("figure=cpu.usage%3C1&", 33): "figure",
+	} {
+		got := f.Do(t, "GET", "/v1/nodes?"+query, "")
+		got.Refusal(t, http.StatusBadRequest, freeslot.CodeInvalidArgument)
+		if got.Body["field"] != field {
+			t.Errorf("%s: %s", query, got.Text)
+		}
+	}
+}

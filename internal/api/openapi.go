@@ -188,6 +188,7 @@ var fieldDocs = map[string]map[string]string{
 		"target_language": "A BCP 47 tag of a language that the node must produce.",
 		"labels":          "Labels that the node must have, with these very values.",
 		"label_rules":     "Comparisons of the node's labels, all of which must hold.",
+		"features":        "Features that the node must have.",
 	},
 	"LabelRule": {
 		"label":    "The label's name. A label that the node does not have fails all operators but not_in and not_exists.",

@@ -228,19 +228,18 @@ func (c *Cache) Stop(ctx context.Context) error {
 	// A cache that is stopped before its Start never starts.
 	c.start.Do(func() { close(c.done) })
 	c.cancel()
+	var err error
 	select {
 	case <-c.done:
 	case <-ctx.Done():
-		return fmt.Errorf("stop cache: %w", ctx.Err())
+		err = fmt.Errorf("stop cache: %w", ctx.Err())
 	}
 	for _, f := range c.followers {
-		if f.events != nil {
-			if err := f.events.Stop(ctx); err != nil {
-				return err
-			}
+		if f.events != nil { // also when ctx has ended: it would subscribe again and again
+			err = errors.Join(err, f.events.Stop(ctx))
 		}
 	}
-	return nil
+	return err
 }
 
 // errStopped is returned by Sync of a cache that was stopped.

@@ -77,7 +77,7 @@ func (c *Cache) Class(service string, r *freeslot.Requirement) *selection.Class 
 // class finds the class of a requirement. Most requirements repeat in the same words. Remembering
 // them saves the canonical form, which costs more than a choice.
 func (c *Cache) class(service string, r *freeslot.Requirement) *classList {
-	if len(r.Services)+len(r.Labels)+len(r.LabelRules) > lookupParts {
+	if len(r.Services)+len(r.Labels)+len(r.LabelRules)+len(r.Features) > lookupParts {
 		return c.canonical(service, r)
 	}
 	hash := class.Hash(service, r)

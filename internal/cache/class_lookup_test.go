@@ -67,10 +67,12 @@ func TestLookupKeepsNothingThatChanges(t *testing.T) {
 	asked := freeslot.Requirement{
 		Services: []string{"a"}, Labels: map[string]string{"zone": "1"},
 		LabelRules: []freeslot.LabelRule{{Label: "gpu", Operator: freeslot.LabelIn, Values: []string{"x"}}},
+		Features:   []string{"a"},
 	}
 	same := asked.Clone()
 	want := r.class("echo", &asked)
 	asked.Services[0], asked.Labels["zone"], asked.LabelRules[0].Values[0] = "b", "2", "y"
+	asked.Features[0] = "b"
 	if r.class("echo", &same) != want || r.class("echo", &asked) == want {
 		t.Error("the class of a requirement changed with another one")
 	}

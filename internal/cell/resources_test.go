@@ -211,3 +211,25 @@ func TestEditedMetrics(t *testing.T) {
 		}
 	})
 }
+
+// TestResourcesGetTheirTime: figures that leave room for it carry the time at which Redis took them
+// in, also when later heartbeats bring none.
+func TestResourcesGetTheirTime(t *testing.T) {
+	backends(t, func(t *testing.T, r *rig) {
+		epoch := r.register(testNode("n1", 4))
+		r.beat("n1", epoch, `{"at_ms":0,"cpu":0.5}`)
+		state, err := r.Nodes(r.ctx(), []string{"n1"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		want := fmt.Sprintf(`{"at_ms":%d,"cpu":0.5}`, state.Nodes[0].LastHeartbeatMS)
+		r.beat("n1", epoch, "")
+		if got := r.resources("n1"); got != want {
+			t.Errorf("got %s, want %s", got, want)
+		}
+		r.beat("n1", epoch, `{"cpu":0.5}`)
+		if got := r.resources("n1"); got != `{"cpu":0.5}` {
+			t.Errorf("figures without room for it became %s", got)
+		}
+	})
+}

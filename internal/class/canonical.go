@@ -32,7 +32,7 @@ func AppendCanonical(dst []byte, service string, r *freeslot.Requirement) []byte
 		dst = append(dst, '=')
 		dst = append(dst, r.Labels[name]...)
 	}
-	return appendRules(dst, r)
+	return appendFeatures(appendRules(dst, r), r)
 }
 
 // canonicalServices are all services with their ranges, sorted. A range replaces the bare name.
@@ -69,6 +69,16 @@ func appendRules(dst []byte, r *freeslot.Requirement) []byte {
 	return dst
 }
 
+// appendFeatures appends nothing without features: a class without them keeps the id that it had
+// in releases that did not know them.
+func appendFeatures(dst []byte, r *freeslot.Requirement) []byte {
+	for _, name := range sortedSet(slices.Clone(r.Features)) {
+		dst = append(dst, '\x03')
+		dst = append(dst, name...)
+	}
+	return dst
+}
+
 // canonicalTag folds the spellings of one tag: letter case, and '_' for '-'.
 func canonicalTag(tag string) string {
 	return strings.ReplaceAll(strings.ToLower(tag), "_", "-")
@@ -79,7 +89,7 @@ func canonicalTag(tag string) string {
 func Same(a, b *freeslot.Requirement) bool {
 	return a.Pool == b.Pool && a.PreferredPool == b.PreferredPool &&
 		a.SourceLanguage == b.SourceLanguage && a.TargetLanguage == b.TargetLanguage &&
-		slices.Equal(a.Services, b.Services) && maps.Equal(a.Labels, b.Labels) &&
+		slices.Equal(a.Services, b.Services) && maps.Equal(a.Labels, b.Labels) && slices.Equal(a.Features, b.Features) &&
 		slices.EqualFunc(a.LabelRules, b.LabelRules, func(x, y freeslot.LabelRule) bool {
 			return x.Label == y.Label && x.Operator == y.Operator && slices.Equal(x.Values, y.Values)
 		})

@@ -28,6 +28,7 @@ func genRequirement(t *rapid.T) freeslot.Requirement {
 				Values: rapid.SliceOfN(name, 1, 3).Draw(t, "values"),
 			}
 		}), 0, 2).Draw(t, "rules"),
+		Features: rapid.SliceOfN(name, 0, 3).Draw(t, "features"),
 	}
 }
 
@@ -52,6 +53,7 @@ func TestClassIsCanonical(t *testing.T) {
 		for i, rule := range same.LabelRules {
 			same.LabelRules[i].Values = append(rapid.Permutation(rule.Values).Draw(t, "value order"), rule.Values...)
 		}
+		same.Features = append(rapid.Permutation(r.Features).Draw(t, "feature order"), r.Features...)
 		if got := canonical(same, "tts"); got != base {
 			t.Fatalf("%q and %q are one class", got, base)
 		}
@@ -66,6 +68,7 @@ func TestClassIsCanonical(t *testing.T) {
 			"rule": func(r *freeslot.Requirement) {
 				r.LabelRules = append([]freeslot.LabelRule{{Label: "a", Operator: "exists"}}, r.LabelRules...)
 			},
+			"feature": func(r *freeslot.Requirement) { r.Features = append([]string{"z"}, r.Features...) },
 		} {
 			other := r
 			change(&other)
@@ -86,7 +89,8 @@ func TestClassForm(t *testing.T) {
 		Labels:     map[string]string{"zone": "eu", "a": ""},
 		LabelRules: []freeslot.LabelRule{{Label: "gpu", Operator: "in", Values: []string{"T4", "A100", "T4"}}, {Label: "b", Operator: "exists"}},
 	}
-	want := "s=asr@<2 >=1.2,tts p=p>q l=de-at>\x00a=\x00zone=eu\x01b\x02exists\x02\x01gpu\x02in\x02A100\x02T4"
+	r.Features = []string{"voice", "emotion", "voice"}
+	want := "s=asr@<2 >=1.2,tts p=p>q l=de-at>\x00a=\x00zone=eu\x01b\x02exists\x02\x01gpu\x02in\x02A100\x02T4\x03emotion\x03voice"
 	if got := canonical(r, "tts"); got != want {
 		t.Errorf("got  %q\nwant %q", got, want)
 	}
@@ -110,6 +114,7 @@ func TestClassHash(t *testing.T) {
 		if rapid.Bool().Draw(t, "equal") {
 			b = a
 			b.Services, b.Labels, b.LabelRules = slices.Clone(a.Services), maps.Clone(a.Labels), slices.Clone(a.LabelRules)
+			b.Features = slices.Clone(a.Features)
 		}
 		same := class.Same(&a, &b)
 		if same && (class.Hash("tts", &a) != class.Hash("tts", &b) || canonical(a, "tts") != canonical(b, "tts")) {
@@ -141,6 +146,9 @@ func TestClassHashOfEachField(t *testing.T) {
 		{Services: []string{"a", "b"}},
 		{Services: []string{"b", "a"}},
 		{Services: []string{"ab"}},
+		{Features: []string{"a"}},
+		{Features: []string{"a", "b"}},
+		{Services: []string{"a"}, Features: []string{"b"}},
 		{Labels: map[string]string{"a": "b"}},
 		{Labels: map[string]string{"b": "a"}},
 		{Labels: map[string]string{"a": ""}},
@@ -156,7 +164,7 @@ func TestClassHashOfEachField(t *testing.T) {
 			}
 		}
 	}
-	empty := freeslot.Requirement{Services: []string{}, Labels: map[string]string{}, LabelRules: []freeslot.LabelRule{}}
+	empty := freeslot.Requirement{Services: []string{}, Features: []string{}, Labels: map[string]string{}, LabelRules: []freeslot.LabelRule{}}
 	if !class.Same(&empty, &all[0]) || class.Hash("s", &empty) != class.Hash("s", &all[0]) {
 		t.Error("an empty list differs from none")
 	}

@@ -21,6 +21,7 @@ func Hash(service string, r *freeslot.Requirement) uint64 {
 	hashString(&h, r.SourceLanguage)
 	hashString(&h, r.TargetLanguage)
 	hashList(&h, r.Services)
+	hashList(&h, r.Features)
 	for i := range r.LabelRules {
 		rule := &r.LabelRules[i]
 		hashString(&h, rule.Label)

@@ -25,6 +25,9 @@ func (d *Dispatcher) chooseNode(p *placement) error {
 		return outOfMemoryError()
 	case d.lackReplicas.load() == d.allCells:
 		return d.tooFewReplicasError()
+	case p.grouped:
+		p.grouped = false // the next choice is its own
+		return nil
 	}
 	begin := time.Now()
 	defer func() { d.metrics.selection.Observe(time.Since(begin).Seconds()) }()

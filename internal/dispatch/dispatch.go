@@ -50,6 +50,9 @@ type Dispatcher struct {
 	presence *presence.Store
 
 	classCells classCellsCache
+	// submits counts the calls of Submit that are under way.
+	submits    atomic.Int64
+	openGroups openGroups
 
 	start    sync.Once
 	startErr error // set within start

@@ -27,6 +27,9 @@ type placement struct {
 	candidates []*selection.Node
 	room       [cell.MaxCandidates]*selection.Node
 	taken      bool
+	// ungrouped and grouped say whether chooseAlike will choose the candidates of the first round,
+	// or has.
+	ungrouped, grouped bool
 	// refused are the nodes that refused the job, in rounds calls.
 	refused []string
 	rounds  int

@@ -528,7 +528,7 @@ func TestBatchWithACellThatHangs(t *testing.T) {
 	servers[1].Pause()
 	reqs := make([]Request, jobs)
 	for i := range reqs {
-		reqs[i] = Request{Tenant: tenant, Job: job()}
+		reqs[i] = Request{Tenant: tenant, Job: sized(i + 1)}
 	}
 	begin := time.Now()
 	placed, open := 0, 0
@@ -552,6 +552,14 @@ func TestBatchWithACellThatHangs(t *testing.T) {
 	rep.settled()
 }
 
+// sized is a job of so many slots. Jobs of different sizes are not chosen for together, which would
+// send them all to one cell.
+func sized(slots int) *freeslot.Job {
+	j := job()
+	j.Slots = slots
+	return j
+}
+
 // After a panic everything is cleaned up in every cell, including the calls under way.
 func TestPanicOverCells(t *testing.T) {
 	t.Parallel()
@@ -562,7 +570,7 @@ func TestPanicOverCells(t *testing.T) {
 	rep := r.replica("r1")
 	reqs := make([]Request, 40)
 	for i := range reqs {
-		reqs[i] = Request{Tenant: tenant, Job: job()}
+		reqs[i] = Request{Tenant: tenant, Job: sized(i + 1)}
 	}
 	answers := 0
 	func() {

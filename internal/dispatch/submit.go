@@ -34,6 +34,8 @@ type Request struct {
 // returns when all jobs are decided: within the submit timeout, plus the time that cells give the
 // calls then under way. With a nil sink only the record keeps the result.
 func (d *Dispatcher) Submit(ctx context.Context, reqs []Request, sink Sink, accepted func(i int, a Accepted, err error)) {
+	d.submits.Add(1)
+	defer d.submits.Add(-1)
 	ctx, cancel := context.WithTimeout(ctx, d.cfg.SubmitTimeout)
 	s := submit{
 		d: d, ctx: ctx, begin: time.Now(), accepted: accepted, all: make([]placement, len(reqs)),
@@ -148,6 +150,7 @@ func (s *submit) prepareFenced(jobs []*placement) (calls []*call) {
 // prepare chooses nodes or queues for the jobs, and groups them into calls by cell, kind and pause.
 // Jobs without a choice are decided.
 func (s *submit) prepare(jobs []*placement) (calls []*call) {
+	s.d.chooseAlike(jobs)
 	for _, p := range jobs {
 		if err := s.d.chooseNode(p); err != nil {
 			s.decide(p, cell.Placement{}, err)

@@ -147,15 +147,16 @@ func (f *Follower) Stop(ctx context.Context) error {
 		close(f.stopping)
 		f.cancel()
 	})
+	var err error
 	select {
 	case <-f.done:
 	case <-ctx.Done():
-		return fmt.Errorf("stop configuration follower: %w", ctx.Err())
+		err = fmt.Errorf("stop configuration follower: %w", ctx.Err())
 	}
-	if f.sub != nil {
-		return f.sub.Stop(ctx)
+	if f.sub != nil { // also when ctx has ended: it would subscribe again and again
+		err = errors.Join(err, f.sub.Stop(ctx))
 	}
-	return nil
+	return err
 }
 
 // errStopped is returned by Sync of a follower that was stopped.

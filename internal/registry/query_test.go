@@ -9,6 +9,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/freeslot/freeslot"
+	"github.com/freeslot/freeslot/internal/figure"
 	"github.com/freeslot/freeslot/internal/redis/redistest"
 )
 
@@ -84,7 +85,7 @@ func randomFilter(t *rapid.T) *Filter {
 	metrics := rapid.SliceOfN(rapid.Custom(func(t *rapid.T) string {
 		return rapid.SampledFrom([]string{"cpu.load", "cpu.a.b", "db.main", "db.main.load", "x.load", "none.load"}).Draw(t, "figure") + " " +
 			rapid.SampledFrom([]string{"<", "<=", ">", ">=", "==", "!="}).Draw(t, "operator") + " " + strconv.Quote(oddValues.Draw(t, "value"))
-	}).Filter(func(text string) bool { _, err := parseComparison("metrics", text); return err == nil }), 0, 2).Draw(t, "metrics")
+	}).Filter(func(text string) bool { _, err := figure.Parse("metrics", text); return err == nil }), 0, 2).Draw(t, "metrics")
 	f, err := NewFilter(rules, metrics)
 	if err != nil {
 		t.Fatal(err)

@@ -24,18 +24,19 @@ type connections struct {
 
 // connect connects to Redis. Without Redis a replica has nothing to offer, so an outage ends the
 // start. Of several servers one must be there.
-func connect(ctx context.Context, cfg config.Replica) (*connections, error) {
+func (r *Replica) connect(ctx context.Context) (*connections, error) {
+	cfg := r.cfg
 	var conn connections
 	var err error
 	if conn.topology, err = redisclient.Inspect(ctx, redisConfig(cfg)); err != nil {
-		return nil, unreachable(cfg.Redis, err)
+		return nil, r.unreachable(err)
 	}
 	if conn.commands, err = conn.topology.Open(redisclient.Commands); err != nil {
-		return nil, unreachable(cfg.Redis, err)
+		return nil, r.unreachable(err)
 	}
 	if conn.events, err = conn.topology.Open(redisclient.Subscriber); err != nil {
 		_ = conn.close(ctx)
-		return nil, unreachable(cfg.Redis, err)
+		return nil, r.unreachable(err)
 	}
 	conn.tracing, err = tracing.Open(ctx, tracing.Config{
 		Endpoint: cfg.Tracing.OTLPEndpoint, SampleRatio: cfg.Tracing.SampleRatio,
@@ -93,14 +94,17 @@ func redisHosts(r config.Redis) []string {
 }
 
 // unreachable names the Redis, and never the password.
-func unreachable(r config.Redis, err error) error {
+func (r *Replica) unreachable(err error) error {
 	var urlError *url.Error
 	if errors.As(err, &urlError) {
 		return errors.New("redis.url is not a URL")
 	}
 	where := "redis.url in the configuration, or --redis-url"
-	if r.URL == "" {
+	switch {
+	case r.served == nil:
+		where = "redis_url or redis_urls"
+	case r.cfg.Redis.URL == "":
 		where = "redis.urls in the configuration"
 	}
-	return fmt.Errorf("redis at %s cannot be used: %w (%s)", strings.Join(redisHosts(r), ", "), err, where)
+	return fmt.Errorf("redis at %s cannot be used: %w (%s)", strings.Join(redisHosts(r.cfg.Redis), ", "), err, where)
 }

@@ -25,7 +25,7 @@ type front struct {
 	log      *zap.Logger
 }
 
-func newFront(cfg config.Replica, f *fleet, d *dispatch.Dispatcher, parts []feature.Part, conn *connections, log *zap.Logger, reg *prometheus.Registry) (*front, error) {
+func newFront(cfg config.Replica, f *fleet, d *dispatch.Dispatcher, parts []feature.Part, conn *connections, log *zap.Logger, reg prometheus.Registerer, served prometheus.Gatherer) (*front, error) {
 	auth := newAuthenticator(cfg)
 	sessions, err := newSessions(cfg, d, auth, conn, log, reg)
 	if err != nil {
@@ -41,7 +41,7 @@ func newFront(cfg config.Replica, f *fleet, d *dispatch.Dispatcher, parts []feat
 	}, api.Deps{
 		Jobs: d, Specs: f.cells, Queues: d, Control: f.cells, Nodes: f.cache, Auth: auth, Sessions: sessions,
 		Routes: routes, Checks: append(checks, durability(cfg, d)...),
-		Gatherer: reg, Registerer: reg, TracerProvider: conn.tracing.Provider(), Logger: log.Named("api"),
+		Gatherer: served, Registerer: reg, TracerProvider: conn.tracing.Provider(), Logger: log.Named("api"),
 	})
 	return &front{server: server, sessions: sessions, log: log}, nil
 }

@@ -9,33 +9,43 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/freeslot/freeslot/internal/api"
+	"github.com/freeslot/freeslot/internal/dispatch"
 	"github.com/freeslot/freeslot/internal/process/config"
 	"github.com/freeslot/freeslot/internal/process/logging"
 	"github.com/freeslot/freeslot/internal/process/version"
 	"github.com/freeslot/freeslot/internal/replica/feature"
 )
 
-// Replica is one scheduler replica. It is for one Start and one Stop; Alive, Done, Err and Addr are
-// for the time after Start.
+// Replica is one scheduler replica. It is for one Start and one Stop; Jobs is for the time after
+// Start, and so are Alive, Done, Err and Addr, of a replica with listeners.
 type Replica struct {
 	cfg config.Replica
 	log *zap.Logger
-	reg *prometheus.Registry
+	reg prometheus.Registerer
+	// served is what /metrics serves; nil for a replica without listeners.
+	served prometheus.Gatherer
 
-	server  *api.Server
+	jobs    *dispatch.Dispatcher
+	server  *api.Server    // nil without listeners
 	started []feature.Step // in the order of their start
 }
 
-// New makes a replica. It does no I/O. reg gets the replica's metrics; /metrics serves all that is in
-// it.
+// New makes a replica that serves HTTP and WebSocket. It does no I/O. reg gets the replica's metrics;
+// /metrics serves all that is in it.
 func New(cfg config.Replica, log *zap.Logger, reg *prometheus.Registry) *Replica {
+	return &Replica{cfg: cfg, log: log, reg: reg, served: reg}
+}
+
+// NewEmbedded makes a replica without listeners, for the process that submits jobs by Jobs. Otherwise
+// it is as New makes it.
+func NewEmbedded(cfg config.Replica, log *zap.Logger, reg prometheus.Registerer) *Replica {
 	return &Replica{cfg: cfg, log: log, reg: reg}
 }
 
 // Start connects to Redis, starts everything and returns once clients are served. ctx bounds the
 // start only. After an error nothing runs. The error is one line that says what to do.
 func (r *Replica) Start(ctx context.Context) error {
-	conn, err := connect(ctx, r.cfg)
+	conn, err := r.connect(ctx)
 	if err != nil {
 		return err
 	}
@@ -54,9 +64,13 @@ func (r *Replica) Start(ctx context.Context) error {
 		}
 		r.started = append(r.started, s)
 	}
+	address := "" // of the listeners, if there are any
+	if r.server != nil {
+		address = r.server.Addr()
+	}
 	r.log.Info("replica.started",
 		zap.String(logging.FieldReplica, r.cfg.ReplicaID),
-		zap.String(logging.FieldAddress, r.server.Addr()),
+		zap.String(logging.FieldAddress, address),
 		zap.Strings("redis", redisHosts(r.cfg.Redis)),
 		zap.Int("cells", r.cfg.Redis.Cells),
 		zap.String("key_prefix", r.cfg.Redis.KeyPrefix),
@@ -91,6 +105,9 @@ func (r *Replica) stop(ctx context.Context) error {
 	r.started = nil
 	return errors.Join(errs...)
 }
+
+// Jobs places jobs and delivers their results.
+func (r *Replica) Jobs() *dispatch.Dispatcher { return r.jobs }
 
 // Alive returns true, and does not return while a part of the replica is stuck with what the others
 // need. An outage of Redis does not make it so.

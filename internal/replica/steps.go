@@ -4,13 +4,14 @@ import (
 	"context"
 	"slices"
 
+	"github.com/freeslot/freeslot/internal/dispatch"
 	"github.com/freeslot/freeslot/internal/replica/feature"
 )
 
 // steps builds a replica and returns its parts in the order of their start. Stop goes the other way
 // round:
 //
-//   - The front stops first: readiness turns red, submits that wait are answered, clients are asked to
+//   - The front, where there is one, stops first: readiness turns red, submits that wait are answered, clients are asked to
 //     go elsewhere, and the port closes once the sessions have drained.
 //   - Runs of schedules stop; other replicas go on with them.
 //   - The dispatcher stops. Results that come later stay in their records, where clients that attach at
@@ -28,11 +29,11 @@ func (r *Replica) steps(conn *connections) ([]feature.Step, error) {
 	}
 	parts := newParts(cfg, fleet, dispatcher, conn, log, reg)
 	presence := newPresence(cfg, fleet, dispatcher, parts, log)
-	front, err := newFront(cfg, fleet, dispatcher, parts, conn, log, reg)
+	front, err := r.front(fleet, dispatcher, parts, conn)
 	if err != nil {
 		return nil, err
 	}
-	r.server = front.server
+	r.jobs = dispatcher
 	return slices.Concat(
 		[]feature.Step{
 			{Name: "connections", Stop: conn.close},
@@ -48,10 +49,21 @@ func (r *Replica) steps(conn *connections) ([]feature.Step, error) {
 			{Name: "dispatcher", Start: dispatcher.Start, Stop: dispatcher.Stop},
 		},
 		stepsOf(parts, false),
-		[]feature.Step{
-			{Name: "front", Start: front.Start, Stop: front.Stop},
-		},
+		[]feature.Step{front},
 	), nil
+}
+
+// front makes the step of the listeners, which does nothing in a replica that has none.
+func (r *Replica) front(fleet *fleet, jobs *dispatch.Dispatcher, parts []feature.Part, conn *connections) (feature.Step, error) {
+	if r.served == nil {
+		return feature.Step{Name: "front"}, nil
+	}
+	front, err := newFront(r.cfg, fleet, jobs, parts, conn, r.log, r.reg, r.served)
+	if err != nil {
+		return feature.Step{}, err
+	}
+	r.server = front.server
+	return feature.Step{Name: "front", Start: front.Start, Stop: front.Stop}, nil
 }
 
 // stepsOf are the parts of features that start before the dispatcher, or the others.

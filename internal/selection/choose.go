@@ -26,18 +26,8 @@ const (
 // q is only read. Choose allocates nothing, but the first key of a class makes its ring. Cost: a
 // few checks in general, one for each node at worst.
 func (c *Class) Choose(dst []*Node, q *Query, rnd *Source) []*Node {
-	s := choice{
-		Class: c, q: q, w: q.need(), rnd: rnd, samples: q.Samples, cell: -1,
-		limit: len(dst) + min(max(q.Want, 1), cap(dst)-len(dst)),
-	}
-	switch {
-	case s.samples > 0:
-		s.samples = min(s.samples, MaxSamples)
-	case c.binpack:
-		s.samples = MaxSamples
-	default:
-		s.samples = DefaultSamples
-	}
+	s := c.newChoice(q, rnd)
+	s.limit = len(dst) + min(max(q.Want, 1), cap(dst)-len(dst))
 	for _, t := range c.tiers {
 		if len(dst) == s.limit {
 			break
@@ -50,7 +40,7 @@ func (c *Class) Choose(dst []*Node, q *Query, rnd *Source) []*Node {
 	return dst
 }
 
-// choice is one call of Choose.
+// choice is one call of Choose or Batch.
 type choice struct {
 	*Class
 	q       *Query
@@ -60,6 +50,19 @@ type choice struct {
 	limit   int // length of dst at which it ends
 	// cell is the cell of the candidates so far, -1 while there are none.
 	cell int
+}
+
+func (c *Class) newChoice(q *Query, rnd *Source) choice {
+	s := choice{Class: c, q: q, w: q.need(), rnd: rnd, samples: q.Samples, cell: -1}
+	switch {
+	case s.samples > 0:
+		s.samples = min(s.samples, MaxSamples)
+	case c.binpack:
+		s.samples = MaxSamples
+	default:
+		s.samples = DefaultSamples
+	}
+	return s
 }
 
 // fromTier fills dst from the cells of the tier that may be chosen.
@@ -104,10 +107,15 @@ func (s *choice) next(part *cellPart, not []*Node) *Node {
 	return own
 }
 
+// shares reports whether the replica's share of the part is tried first.
+func (s *choice) shares(part *cellPart) bool {
+	return part.own > 0 && !s.binpack && s.q.AffinityKey == "" && s.q.Skip == 0 && !s.q.IgnoreFull
+}
+
 // drawOwn draws from the share until a node qualifies; nil if none does after some draws, and for
 // queries to which the share does not apply.
 func (s *choice) drawOwn(part *cellPart, not []*Node) *Node {
-	if part.own == 0 || s.binpack || s.q.AffinityKey != "" || s.q.Skip != 0 || s.q.IgnoreFull {
+	if !s.shares(part) {
 		return nil
 	}
 	for range ownDraws {

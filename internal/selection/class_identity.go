@@ -34,6 +34,9 @@ func NewIdentity(service string, r *freeslot.Requirement) *Identity {
 	if len(i.requirement.LabelRules) == 0 {
 		i.requirement.LabelRules = nil
 	}
+	if len(i.requirement.Features) == 0 {
+		i.requirement.Features = nil
+	}
 	return i
 }
 

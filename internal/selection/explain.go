@@ -94,7 +94,7 @@ func Explain(nodes []*Node, cfg *Config, service string, r *freeslot.Requirement
 
 func readableClass(service string, r *freeslot.Requirement) string {
 	form := string(class.AppendCanonical(nil, service, r))
-	return strings.NewReplacer("\x00", "; ", "\x01", "; ", "\x02", " ").Replace(form)
+	return strings.NewReplacer("\x00", "; ", "\x01", "; ", "\x02", " ", "\x03", "; feature ").Replace(form)
 }
 
 func (f *filter) explainTiers() []TierExplanation {

@@ -26,6 +26,8 @@ func (f *filter) mismatch(p *Profile, why Reason) string {
 		return fmt.Sprintf("produces %s, expected %s", list(p.target.tags), orShorter(f.target))
 	case ReasonLanguagePair:
 		return fmt.Sprintf("translates between %s, expected both %s and %s", list(p.semantic.tags), orShorter(f.source), orShorter(f.target))
+	case ReasonFeatures:
+		return f.featureMismatch(p)
 	default:
 		return f.labelMismatch(p)
 	}
@@ -56,6 +58,14 @@ func (f *filter) labelMismatch(p *Profile) string {
 		return ""
 	}
 	return labelIs(p, rule.Label) + ", expected " + ruleWords(rule)
+}
+
+func (f *filter) featureMismatch(p *Profile) string {
+	name := p.lacks(f.features)
+	if _, ok := p.node.Features[name]; ok {
+		return "feature " + name + " is false, expected true"
+	}
+	return "feature " + name + " is missing"
 }
 
 func labelIs(p *Profile, name string) string {

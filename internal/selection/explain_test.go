@@ -16,6 +16,7 @@ func TestExplainDetails(t *testing.T) {
 		PreferredPool: "gold", Services: []string{"asr@>=1.2 <2"}, SourceLanguage: "de-AT", TargetLanguage: "en",
 		Labels:     map[string]string{"zone": "eu 1"},
 		LabelRules: []freeslot.LabelRule{{Label: "gpu", Operator: "in", Values: []string{"A100", "H100"}}, {Label: "ram", Operator: "ge", Values: []string{"64"}}},
+		Features:   []string{"emotion"},
 	}
 	cfg := &Config{Enabled: true, Pools: Pools{
 		{ID: "main", SourceLanguages: []string{"de"}, TargetLanguages: []string{"en"}},
@@ -28,7 +29,7 @@ func TestExplainDetails(t *testing.T) {
 		profile := &freeslot.Node{
 			ID: id, MaxConcurrency: 4, Services: []freeslot.Service{{Name: "tts"}, {Name: "asr", Version: "1.4"}},
 			Languages: freeslot.Languages{ASR: []string{"de"}, TTS: []string{"en", "fr"}},
-			Labels:    map[string]string{"zone": "eu 1", "gpu": "A100", "ram": "128"}, Pools: []string{"main"},
+			Labels:    map[string]string{"zone": "eu 1", "gpu": "A100", "ram": "128"}, Pools: []string{"main"}, Features: map[string]bool{"emotion": true},
 		}
 		change(profile)
 		n := NewNode(Compile(profile), 0)
@@ -50,6 +51,8 @@ func TestExplainDetails(t *testing.T) {
 	add("no-label", func(n *freeslot.Node) { delete(n.Labels, "zone") }, fine)
 	add("rule", func(n *freeslot.Node) { n.Labels["gpu"] = "T4" }, fine)
 	add("number", func(n *freeslot.Node) { n.Labels["ram"] = "32" }, fine)
+	add("feature", func(n *freeslot.Node) { n.Features["emotion"] = false }, fine)
+	add("no-feature", func(n *freeslot.Node) { n.Features = nil }, fine)
 	add("slots", func(n *freeslot.Node) { n.MaxConcurrency = 1 }, fine)
 	add("draining", same, func(n *Node) { n.SetDraining(true) })
 	add("unheard", same, func(n *Node) { n.MarkSilent() })
@@ -72,6 +75,8 @@ func TestExplainDetails(t *testing.T) {
 		"no-label":   `label zone is missing, expected "eu 1"`,
 		"rule":       "label gpu is T4, expected in A100,H100",
 		"number":     "label ram is 32, expected a number >= 64",
+		"feature":    "feature emotion is false, expected true",
+		"no-feature": "feature emotion is missing",
 		"slots":      "max_concurrency is 1, expected at least 2",
 		"draining":   "takes no new jobs",
 		"unheard":    "nothing was heard from it",
@@ -87,15 +92,15 @@ func TestExplainDetails(t *testing.T) {
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
-	if want := "s=asr@<2 >=1.2,tts p=>gold l=de-at>en; zone=eu 1; gpu in A100 H100; ram ge 64"; e.Class != want {
+	if want := "s=asr@<2 >=1.2,tts p=>gold l=de-at>en; zone=eu 1; gpu in A100 H100; ram ge 64; feature emotion"; e.Class != want {
 		t.Errorf("got class %q, want %q", e.Class, want)
 	}
 	e.Nodes = e.Nodes[:2]
 	summary := Explanation{
-		Service: "tts", Class: e.Class, Mode: ModeTwoLevel, Policy: PolicyLeastLoaded, Total: 20, Fits: 8, Qualify: 2, MaxSlots: 4,
+		Service: "tts", Class: e.Class, Mode: ModeTwoLevel, Policy: PolicyLeastLoaded, Total: 22, Fits: 8, Qualify: 2, MaxSlots: 4,
 		Tiers: []TierExplanation{{Pool: "gold", Preferred: true, Fits: 1, Qualify: 1}, {Pool: "main", Fits: 7, Qualify: 1}, {Pool: "more"}},
 		Breakdown: map[string]int{
-			"service": 1, "service_version": 2, "pool": 1, "source_language": 1, "target_language": 1, "language_pair": 1, "labels": 4,
+			"service": 1, "service_version": 2, "pool": 1, "source_language": 1, "target_language": 1, "language_pair": 1, "labels": 4, "features": 2,
 			"slots": 1, "draining": 1, "silent": 2, "quarantined": 1, "full": 1, "excluded": 1,
 		},
 		Nodes: []NodeExplanation{

@@ -18,6 +18,7 @@ type filter struct {
 	source, target string // folded; "" is not stated
 	labels         map[string]string
 	rules          []freeslot.LabelRule
+	features       []string
 	// pools are the pools to which the job is restricted, in order. Empty means no restriction.
 	pools []*rule
 	// preferred comes first; nil if there is none.
@@ -26,14 +27,21 @@ type filter struct {
 	halted string
 }
 
+// newFilter prepares "service with requirement r". With "" for service no service of its own is
+// asked for.
 func newFilter(cfg *compiled, service string, r *freeslot.Requirement) *filter {
+	services := slices.Clone(r.Services)
+	if service != "" {
+		services = append(services, service)
+	}
 	f := &filter{
 		cfg:      cfg,
-		services: newServiceList(append(slices.Clone(r.Services), service)),
+		services: newServiceList(services),
 		source:   fold(r.SourceLanguage),
 		target:   fold(r.TargetLanguage),
 		labels:   r.Labels,
 		rules:    r.LabelRules,
+		features: r.Features,
 	}
 	if r.Pool != "" {
 		f.pools = []*rule{cfg.named(r.Pool)}
@@ -47,6 +55,16 @@ func newFilter(cfg *compiled, service string, r *freeslot.Requirement) *filter {
 		f.preferred = cfg.named(r.PreferredPool)
 	}
 	return f
+}
+
+// Filter returns a function that reports whether a node with a profile satisfies r, which must be
+// valid, whatever the node does at the moment.
+func (c *Config) Filter(r *freeslot.Requirement) func(*Profile) bool {
+	f := newFilter(compile(c), "", r)
+	return func(p *Profile) bool {
+		_, why := f.match(p)
+		return why == ""
+	}
 }
 
 // match returns the first part that p fails, or "" and p's tier.
@@ -69,6 +87,8 @@ func (f *filter) match(p *Profile) (tier int, why Reason) {
 		return 0, ReasonLanguagePair
 	case !p.hasLabels(f.labels) || p.failsRule(f.rules) != nil:
 		return 0, ReasonLabels
+	case p.lacks(f.features) != "":
+		return 0, ReasonFeatures
 	}
 	return tier, ""
 }

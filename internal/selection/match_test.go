@@ -23,8 +23,9 @@ func TestMatch(t *testing.T) {
 		Languages: freeslot.Languages{
 			ASR: []string{"de", "en"}, TTS: []string{"en", "zh-Hant", "fr"}, Semantic: []string{"de", "en"},
 		},
-		Pools:  []string{"gold"},
-		Labels: map[string]string{"zone": "eu", "empty": ""},
+		Pools:    []string{"gold"},
+		Labels:   map[string]string{"zone": "eu", "empty": ""},
+		Features: map[string]bool{"emotion": true, "stream": true, "voice": false},
 	}
 	for name, tc := range map[string]struct {
 		service string
@@ -48,6 +49,10 @@ func TestMatch(t *testing.T) {
 		"label of another value":   {"tts", freeslot.Requirement{Labels: map[string]string{"zone": "us"}}, ReasonLabels},
 		"label case":               {"tts", freeslot.Requirement{Labels: map[string]string{"zone": "EU"}}, ReasonLabels},
 		"absent is not empty":      {"tts", freeslot.Requirement{Labels: map[string]string{"rack": ""}}, ReasonLabels},
+		"features":                 {"tts", freeslot.Requirement{Features: []string{"stream", "emotion"}}, ""},
+		"feature missing":          {"tts", freeslot.Requirement{Features: []string{"emotion", "clone"}}, ReasonFeatures},
+		"feature is false":         {"tts", freeslot.Requirement{Features: []string{"voice"}}, ReasonFeatures},
+		"labels before features":   {"tts", freeslot.Requirement{Labels: map[string]string{"a": "b"}, Features: []string{"voice"}}, ReasonLabels},
 		"the first reason counts":  {"ocr", freeslot.Requirement{Pool: "x", SourceLanguage: "xx"}, ReasonService},
 		"pool before languages":    {"tts", freeslot.Requirement{Pool: "x", SourceLanguage: "xx"}, ReasonPool},
 		"languages before labels":  {"tts", freeslot.Requirement{TargetLanguage: "it", Labels: map[string]string{"a": "b"}}, ReasonTargetLanguage},

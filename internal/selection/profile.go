@@ -59,6 +59,16 @@ func (p *Profile) failsRule(rules []freeslot.LabelRule) *freeslot.LabelRule {
 	return nil
 }
 
+// lacks returns the first feature that the node does not have, "" if it has all.
+func (p *Profile) lacks(features []string) string {
+	for _, name := range features {
+		if !p.node.Features[name] {
+			return name
+		}
+	}
+	return ""
+}
+
 // hasPair implements the rule of freeslot.Languages.Semantic; "" is no language.
 func (p *Profile) hasPair(source, target string) bool {
 	if len(p.semantic.tags) == 0 || source == "" || target == "" {

@@ -24,6 +24,7 @@ var (
 	genVersion = rapid.SampledFrom([]string{"", "1", "1.4", "v1.9.9", "2", "2.1.0", "3", "nightly", "2.x"})
 	genEntry   = rapid.SampledFrom([]string{"asr", "tts", "ocr", "asr@>=2", "tts@^1", "tts@>=1.2 <2.1", "asr@1.x || >2.5", "ocr@>=2"})
 	genLabels  = rapid.MapOfN(rapid.SampledFrom([]string{"zone", "gpu"}), rapid.SampledFrom([]string{"a", "b", "3", "5"}), 0, 2)
+	genFeature = rapid.SampledFrom([]string{"emotion", "stream"})
 	genRule    = rapid.Custom(func(t *rapid.T) freeslot.LabelRule {
 		r := freeslot.LabelRule{
 			Label:    rapid.SampledFrom([]string{"zone", "gpu", "rack"}).Draw(t, "label"),
@@ -52,8 +53,9 @@ func genNode(t *rapid.T, id string) *freeslot.Node {
 		Languages: freeslot.Languages{
 			ASR: few(t, genTag, 3, "asr"), TTS: few(t, genTag, 3, "tts"), Semantic: few(t, genTag, 3, "semantic"),
 		},
-		Pools:  few(t, genPoolID, 2, "node pools"),
-		Labels: genLabels.Draw(t, "node labels"),
+		Pools:    few(t, genPoolID, 2, "node pools"),
+		Labels:   genLabels.Draw(t, "node labels"),
+		Features: rapid.MapOfN(genFeature, rapid.Bool(), 0, 2).Draw(t, "features"),
 	}
 }
 
@@ -105,6 +107,7 @@ func genRequirement(t *rapid.T) *freeslot.Requirement {
 		TargetLanguage: orNone(genTag, "target"),
 		Labels:         genLabels.Draw(t, "labels"),
 		LabelRules:     few(t, genRule, 1, "label rules"),
+		Features:       few(t, genFeature, 1, "features"),
 	}
 }
 

@@ -24,6 +24,8 @@ const (
 	ReasonLanguagePair Reason = "language_pair"
 	// ReasonLabels: a label is missing or has another value, or a label rule fails.
 	ReasonLabels Reason = "labels"
+	// ReasonFeatures: the node does not have a feature, or states that it is false.
+	ReasonFeatures Reason = "features"
 )
 
 // Reasons that concern one choice, in the order in which they are checked, after
@@ -53,6 +55,7 @@ const (
 func Reasons() []Reason {
 	return []Reason{
 		ReasonService, ReasonServiceVersion, ReasonPool, ReasonSourceLanguage, ReasonTargetLanguage, ReasonLanguagePair, ReasonLabels,
+		ReasonFeatures,
 		ReasonPaused, ReasonSlots, ReasonUnreachable, ReasonDraining, ReasonSilent, ReasonQuarantined, ReasonFull, ReasonExcluded,
 	}
 }

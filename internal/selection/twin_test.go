@@ -48,6 +48,11 @@ func slowMatch(cfg *Config, n *freeslot.Node, service string, r *freeslot.Requir
 			return ReasonLabels, 0
 		}
 	}
+	for _, name := range r.Features {
+		if has, known := n.Features[name]; !known || !has {
+			return ReasonFeatures, 0
+		}
+	}
 	return "", tier
 }
 

@@ -207,7 +207,7 @@ func TestAsyncAPISchemas(t *testing.T) {
 	job := &freeslot.Job{
 		Service: "tts", Payload: json.RawMessage("1"), Slots: 2, Priority: 9, MaxAttempts: 5, TimeoutMS: 60000, RunAtMS: 5, IdempotencyKey: "i", ConcurrencyKey: "c", ConcurrencyLimit: 2, TraceParent: "00-x", Requirement: freeslot.Requirement{
 			Pool: "p", PreferredPool: "q", Services: []string{"a@>=1.2 <2"}, SourceLanguage: "de", TargetLanguage: "en", Labels: map[string]string{"a": "b"},
-			LabelRules: []freeslot.LabelRule{{Label: "a", Operator: freeslot.LabelIn, Values: []string{"b"}}},
+			LabelRules: []freeslot.LabelRule{{Label: "a", Operator: freeslot.LabelIn, Values: []string{"b"}}}, Features: []string{"f"},
 		},
 		AffinityKey: "k", ProgressTimeoutMS: 7, OnLeaseLoss: freeslot.LeaseLossCancel,
 	}

@@ -10,7 +10,7 @@ import (
 )
 
 const wholeJob = `{"service":"tts","payload":null,"slots":2,"affinity_key":"k","priority":9,"max_attempts":5,"timeout_ms":60000,"run_at_ms":1800000000000,"idempotency_key":"i","progress_timeout_ms":5000,"on_lease_loss":"cancel","traceparent":"t","requirement":{"pool":"p","preferred_pool":"q",
-	"services":["a"],"source_language":"de","target_language":"en","labels":{"a":"b"},"label_rules":[{"label":"l","operator":"in","values":["x"]}]}}`
+	"services":["a"],"source_language":"de","target_language":"en","labels":{"a":"b"},"label_rules":[{"label":"l","operator":"in","values":["x"]}],"features":["f"]}}`
 
 func TestDecodeJob(t *testing.T) {
 	t.Parallel()

@@ -258,6 +258,7 @@ func genJob(t *rapid.T) freeslot.Job {
 			TargetLanguage: text.Draw(t, "target"),
 			Labels:         rapid.MapOfN(text, text, 0, 3).Draw(t, "labels"),
 			PreferredPool:  text.Draw(t, "preferred pool"),
+			Features:       rapid.SliceOfN(text, 0, 3).Draw(t, "features"),
 			LabelRules: rapid.SliceOfN(rapid.Custom(func(t *rapid.T) freeslot.LabelRule {
 				return freeslot.LabelRule{
 					Label: text.Draw(t, "label"), Operator: freeslot.LabelOperator(text.Draw(t, "operator")),

@@ -40,7 +40,7 @@ var (
 		json.UnmarshalFromFunc(decodePayload),
 		json.UnmarshalFromFunc(decodeBatch),
 		json.UnmarshalFromFunc(func(d *jsontext.Decoder, list *[]string) error {
-			return decodeList(d, list, max(freeslot.MaxServices, freeslot.MaxLabelRuleValues), "entries")
+			return decodeList(d, list, max(freeslot.MaxServices, freeslot.MaxLabelRuleValues, freeslot.MaxFeatures), "entries")
 		}),
 		json.UnmarshalFromFunc(func(d *jsontext.Decoder, list *[]freeslot.LabelRule) error {
 			return decodeList(d, list, freeslot.MaxLabelRules, "entries")
@@ -160,7 +160,7 @@ func fieldPath(root string, pointer jsontext.Pointer) string {
 	path, parent := root, ""
 	for token := range pointer.Tokens() {
 		switch {
-		case slices.Contains([]string{"jobs", "services", "label_rules", "values"}, parent):
+		case slices.Contains([]string{"jobs", "services", "label_rules", "values", "features"}, parent):
 			path += "[" + token + "]"
 		case path == "":
 			path = clip(token)

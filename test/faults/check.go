@@ -1,7 +1,6 @@
 package faults
 
 import (
-	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -39,6 +38,7 @@ type job struct {
 	again     []*Event
 	noAnswer  []*Event
 	looks     []*Event
+	told      []*Event
 	handlers  []*handler
 	records   []*Record
 	lastBegun int // the highest attempt of a handler
@@ -64,7 +64,9 @@ type handler struct {
 }
 
 // is reports whether an event is of the handler's attempt.
-func (h *handler) is(e *Event) bool { return h.begin.Job == e.Job && h.begin.Attempt == e.Attempt }
+func (h *handler) is(e *Event) bool {
+	return h.begin.Attempt == e.Attempt && ofAllCells(h.begin.Job) == ofAllCells(e.Job)
+}
 
 func (h *handler) done() bool { return h.end != nil && h.end.Kind == Ended }
 
@@ -72,12 +74,14 @@ func (h *handler) done() bool { return h.end != nil && h.end.Kind == Ended }
 type checker struct {
 	history    *History
 	jobs       map[int]*job
+	periodic   map[string]int // id -> number of the jobs of schedules
+	drained    map[string]spans
 	violations []Violation
 }
 
 // Check lists all that is wrong with a history; nil when nothing is.
 func Check(h *History) []Violation {
-	c := &checker{history: h, jobs: map[int]*job{}}
+	c := &checker{history: h, jobs: map[int]*job{}, periodic: map[string]int{}, drained: map[string]spans{}}
 	c.collect()
 	for _, n := range slices.Sorted(maps.Keys(c.jobs)) {
 		j := c.jobs[n]
@@ -92,8 +96,11 @@ func Check(h *History) []Violation {
 		c.checkAnswers(n, j)
 		c.checkReason(n, j)
 		c.checkHandlers(n, j)
+		c.checkTraits(max(n, Periodic), j)
 	}
 	c.checkSlots()
+	c.checkLimits()
+	c.checkPeriodic()
 	c.checkStates()
 	for _, l := range h.Final.Leftovers {
 		c.bad("leftover", "%s", l)
@@ -122,7 +129,11 @@ func (c *checker) collect() {
 			c.jobs[e.N] = &job{task: *e.Task, first: e.At, last: e.At}
 			continue
 		}
-		j := c.jobs[e.N]
+		if e.Kind == Drained || e.Kind == Undraining {
+			c.noteDrain(e)
+			continue
+		}
+		j := c.jobOf(e.N, e.Job)
 		if j == nil {
 			c.bad("unsubmitted", "%s of submission %d (job %s) that nobody made", e.Kind, e.N, e.Job)
 			continue
@@ -131,7 +142,7 @@ func (c *checker) collect() {
 	}
 	for i := range c.history.Final.Records {
 		r := &c.history.Final.Records[i]
-		j := c.jobs[r.N]
+		j := c.jobOf(r.N, r.Job)
 		if j == nil {
 			c.bad("unsubmitted", "record %s is of submission %d that nobody made", r.Job, r.N)
 			continue
@@ -146,7 +157,13 @@ func (c *checker) note(j *job, e *Event) {
 	}
 	switch e.Kind {
 	case Accepted:
-		j.accepted = e
+		if j.accepted == nil {
+			j.accepted = e
+		} else if j.accepted.Job != e.Job {
+			c.bad("doubled", "submission %d was accepted as %s and, with its key, as %s", e.N, j.accepted.Job, e.Job)
+		}
+	case Told:
+		j.told = append(j.told, e)
 	case Refused:
 		j.refused = true
 	case Unknown:
@@ -171,7 +188,7 @@ func (c *checker) note(j *job, e *Event) {
 		if h := j.handler(func(h *handler) bool { return h.is(e) && h.begin.Node == e.Node && h.end == nil }); h != nil {
 			h.end = e
 		}
-	case Submitted, Used, Fault:
+	case Submitted, Used, Drained, Undraining, Fault:
 	}
 }
 
@@ -195,7 +212,7 @@ func (c *checker) checkRecords(n int, j *job) {
 		if !r.State.Terminal() {
 			c.bad("not ended", "job %s (submission %d) is %s, attempt %d on %q", r.Job, n, r.State, r.Attempt, r.Node)
 		}
-		if j.accepted != nil && j.accepted.Job != r.Job {
+		if j.accepted != nil && ofAllCells(j.accepted.Job) != ofAllCells(r.Job) {
 			c.bad("doubled", "submission %d was accepted as %s and has the record %s", n, j.accepted.Job, r.Job)
 		}
 	}
@@ -221,8 +238,8 @@ func (c *checker) checkAnswers(n int, j *job) {
 			continue
 		}
 		r := j.records[0]
-		told := Record{Job: e.Job, N: n, State: e.State, Node: e.Node, Attempt: e.Attempt, Failures: e.Failures}
-		kept := Record{Job: r.Job, N: n, State: r.State, Node: r.Node, Attempt: r.Attempt, Failures: r.Failures}
+		told := Record{Job: ofAllCells(e.Job), N: n, State: e.State, Node: e.Node, Attempt: e.Attempt, Failures: e.Failures}
+		kept := Record{Job: ofAllCells(r.Job), N: n, State: r.State, Node: r.Node, Attempt: r.Attempt, Failures: r.Failures}
 		if told != kept || !sameResult(e.Result, r.Result) {
 			c.bad("answers differ", "%s was told %+v with %v, the record says %+v with %v", e.Who, told, e.Result, kept, r.Result)
 		}
@@ -269,12 +286,15 @@ func (c *checker) checkReason(n int, j *job) {
 // checkSuccess: the result is from a handler that ran to its end before any client learned of the
 // result.
 func (c *checker) checkSuccess(n int, j *job, r *Record) {
-	want := Result{N: n, Job: r.Job, Node: r.Node, Attempt: r.Attempt}
+	want := Result{N: max(n, Periodic), Job: r.Job, Node: r.Node, Attempt: r.Attempt}
+	if r.Result != nil && ofAllCells(r.Result.Job) == ofAllCells(r.Job) {
+		want.Job = r.Result.Job
+	}
 	if r.Result == nil || *r.Result != want {
 		c.bad("stale", "job %s (submission %d) succeeded by attempt %d on %s with the result of %v", r.Job, n, r.Attempt, r.Node, r.Result)
 	}
 	i := slices.IndexFunc(j.handlers, func(h *handler) bool {
-		return h.done() && h.end.State == freeslot.StateSucceeded && h.begin.Job == r.Job && h.begin.Attempt == r.Attempt && h.begin.Node == r.Node
+		return h.done() && h.end.State == freeslot.StateSucceeded && ofAllCells(h.begin.Job) == ofAllCells(r.Job) && h.begin.Attempt == r.Attempt && h.begin.Node == r.Node
 	})
 	if i < 0 {
 		c.bad("stale", "job %s (submission %d) succeeded by attempt %d on %s, whose handler has not run to its end", r.Job, n, r.Attempt, r.Node)
@@ -342,13 +362,10 @@ func (c *checker) checkSlots() {
 		}
 	}
 	for _, node := range slices.Sorted(maps.Keys(changes)) {
-		list := changes[node]
-		slices.SortFunc(list, func(a, b change) int { return cmp.Or(cmp.Compare(a.at, b.at), cmp.Compare(a.slots, b.slots)) })
-		used := 0
-		for _, ch := range list {
-			if used += ch.slots; used > c.history.Slots[node] && ch.slots > 0 {
+		most(changes[node], func(ch change, used int) {
+			if used > c.history.Slots[node] {
 				c.bad("over-commit", "%s has %d slots, and %d in use at %s by %s", node, c.history.Slots[node], used, ch.at, ch.text)
 			}
-		}
+		})
 	}
 }

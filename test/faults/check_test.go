@@ -64,7 +64,7 @@ func (s *script) end(n int, state freeslot.State, node string, attempt int) *scr
 func id(n int) string { return "0-" + strings.Repeat("a", n) }
 
 // good is a history in which a job succeeds at once, one after its node was lost, one is cancelled,
-// one refused, and one unknown to its client.
+// one refused, one unknown to its client, and one of a schedule.
 func good() *script {
 	s := &script{history: History{Slots: map[string]int{"n1": 1, "n2": 2}}}
 	s.submit(Task{N: 1}).accept(1).handler(Begun, 1, "n1", 1).status(Looked, 1, freeslot.StateRunning, "n1", 1).handler(Ended, 1, "n1", 1)
@@ -73,9 +73,15 @@ func good() *script {
 	s.handler(Begun, 2, "n2", 2).handler(Aborted, 2, "n1", 1).handler(Ended, 2, "n2", 2).status(Learned, 2, freeslot.StateSucceeded, "n2", 2)
 	s.submit(Task{N: 3, CancelMS: 1}).accept(3).add(Event{Kind: CancelAsked, N: 3, Job: id(3)}).status(Learned, 3, freeslot.StateCancelled, "", 0)
 	s.submit(Task{N: 4}).add(Event{Kind: Refused, N: 4})
+	s.history.Classes, s.history.Runs = map[string]string{"n1": "a"}, 1
+	s.periodic(10)
 	s.submit(Task{N: 5}).add(Event{Kind: Unknown, N: 5}).handler(Begun, 5, "n2", 1).handler(Ended, 5, "n2", 1)
+	runs := s.history.Final.Records
+	s.history.Final.Records = nil
 	s.end(1, freeslot.StateSucceeded, "n1", 1).end(2, freeslot.StateSucceeded, "n2", 2).end(3, freeslot.StateCancelled, "", 0)
-	return s.end(5, freeslot.StateSucceeded, "n2", 1)
+	s.end(5, freeslot.StateSucceeded, "n2", 1)
+	s.history.Final.Records = append(s.history.Final.Records, runs...)
+	return s
 }
 
 func TestCheckGood(t *testing.T) {
@@ -120,6 +126,19 @@ func TestCheckFinds(t *testing.T) {
 		"expired":            {"no reason", func(s *script) { s.history.Final.Records[2].State = freeslot.StateExpired }},
 		"failed":             {"no reason", func(s *script) { s.history.Final.Records[3].State = freeslot.StateFailed }},
 		"dead":               {"no reason", func(s *script) { s.history.Final.Records[3].State = freeslot.StateDead }},
+		"another job of key": {"doubled", func(s *script) { s.add(Event{Kind: Accepted, N: 1, Job: id(9)}) }},
+		"too early":          {"early", func(s *script) { s.find(Submitted, 1).Task.DelayMS = 100 }},
+		"another class":      {"class", func(s *script) { s.find(Submitted, 1).Task.Class = "b" }},
+		"progress of nobody": {"progress", func(s *script) {
+			s.add(Event{Kind: Told, N: 1, Job: id(1), Attempt: 2, Result: &Result{N: 1, Job: id(1), Node: "n1", Attempt: 2}})
+		}},
+		"given while drained": {"drained", func(s *script) {
+			s.add(Event{Kind: Drained, Node: "n1"}).history.Final.Records[0].AssignedMS = time.Minute.Milliseconds()
+		}},
+		"tenant runs too many": {"limit", func(s *script) { s.overlap(Task{Tenant: "a"}) }},
+		"key runs too many":    {"limit", func(s *script) { s.overlap(Task{Serial: "a"}) }},
+		"run that is missing":  {"schedule", func(s *script) { s.history.Runs++ }},
+		"run made twice":       {"schedule", func(s *script) { s.periodic(7).periodic(8) }},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -135,6 +154,31 @@ func TestCheckFinds(t *testing.T) {
 
 // staleRecord is job 2 ended by the attempt that was taken from it.
 var staleRecord = Record{Job: id(2), N: 2, State: freeslot.StateSucceeded, Node: "n1", Attempt: 1, Result: &Result{N: 2, Job: id(2), Node: "n1", Attempt: 1}}
+
+// periodic is a job that the schedule made.
+func (s *script) periodic(n int) *script {
+	e := Event{N: Periodic, Job: id(n), Node: "n1", Attempt: 1}
+	e.Kind = Begun
+	s.add(e)
+	e.Kind, e.State = Ended, freeslot.StateSucceeded
+	s.add(e)
+	s.history.Final.Records = append(s.history.Final.Records, Record{
+		Job: id(n), N: Periodic, State: freeslot.StateSucceeded, Node: "n1", Attempt: 1, Result: &Result{N: Periodic, Job: id(n), Node: "n1", Attempt: 1},
+	})
+	return s
+}
+
+// overlap runs two jobs at a time of which one may run.
+func (s *script) overlap(task Task) {
+	s.history.Running, s.history.Serial = map[string]int{"a": 1}, 1
+	for n, node := range map[int]string{6: "n1", 7: "n2"} {
+		task.N = n
+		s.submit(task).accept(n).handler(Begun, n, node, 1)
+	}
+	for n, node := range map[int]string{6: "n1", 7: "n2"} {
+		s.handler(Ended, n, node, 1).status(Learned, n, freeslot.StateSucceeded, node, 1).end(n, freeslot.StateSucceeded, node, 1)
+	}
+}
 
 // overcommit runs two jobs at a time on a node with one slot.
 func (s *script) overcommit() {

@@ -20,10 +20,9 @@ import (
 )
 
 const (
-	// resumeTarget is how long after a new master is up the first job may take to be accepted and
-	// to end; resumeLimit allows for a machine that is busy with other tests.
-	resumeTarget = 3 * time.Second
-	resumeLimit  = 10 * time.Second
+	// resumeLimit is how long after a new master is up the first job may take to be accepted and to
+	// end. Sentinels take 0.9 s of it to announce the new master.
+	resumeLimit = 3 * time.Second
 	// lossLength is how long a master acknowledges what no replica gets.
 	lossLength = 400 * time.Millisecond
 	// beforeLoss is how much earlier than the last write that reached a replica a client can have
@@ -318,8 +317,8 @@ func (f *fleet) resumed(ctx context.Context, up time.Duration, counts func(id st
 				continue
 			}
 			took := e.At - up
-			f.t.Logf("the first job was accepted and ended %s after the new master was up; the target is %s", took.Round(time.Millisecond), resumeTarget)
-			if took > resumeLimit {
+			f.t.Logf("the first job was accepted and ended %s after the new master was up", took.Round(time.Millisecond))
+			if took > resumeLimit+machineMargin {
 				f.t.Errorf("service resumed %s after the new master was up, expected at most %s", took, resumeLimit)
 			}
 			return

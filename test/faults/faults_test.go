@@ -1,6 +1,7 @@
 package faults
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"encoding/binary"
@@ -43,7 +44,7 @@ func TestFaults(t *testing.T) {
 	folder := runFolder(t, "seed-"+strconv.FormatUint(seed, 10))
 	f := newFleet(t, NewRecorder(), folder, fleetConfig{
 		replicas: 2, slots: []int{2, 3, 4, 3}, cells: 1 + int(seed%3)/2, interval: 500 * time.Millisecond, limit: 2 * time.Second,
-		quick: seed%4 == 0,
+		quick: seed%4 == 0, varied: true,
 	})
 	history, rested := runFaults(t, f, seed, Plan(seed, length, f.targets()), restLimit)
 	judge(t, history, rested, folder)
@@ -125,6 +126,11 @@ func (f *fleet) targets() []string {
 	for _, name := range slices.Sorted(maps.Keys(f.programs)) {
 		targets = append(targets, name, wayPrefix+name)
 	}
+	if f.cfg.varied {
+		for _, name := range slices.Sorted(maps.Keys(f.nodes)) {
+			targets = append(targets, drainPrefix+name, loadPrefix+name)
+		}
+	}
 	for i := range loaders {
 		targets = append(targets, loaderName(i))
 	}
@@ -155,8 +161,8 @@ func runLoad(t *testing.T, f *fleet, seed uint64, limit time.Duration, meanwhile
 	open := &register{}
 	clients := map[string]*loader{}
 	var loads, lookers sync.WaitGroup
-	rate := float64(jobsASecond)
-	if seed%4 == 1 {
+	rate := cmp.Or(f.cfg.rate, jobsASecond)
+	if f.cfg.rate == 0 && seed%4 == 1 {
 		rate = jobsOverwhelm
 	}
 	for i := range loaders {
@@ -167,6 +173,9 @@ func runLoad(t *testing.T, f *fleet, seed uint64, limit time.Duration, meanwhile
 	}
 	lookers.Go(func() { f.look(submit, mathrand.New(mathrand.NewPCG(seed, 3)), open) })
 	lookers.Go(func() { f.watchSlots(submit) })
+	if f.cfg.varied {
+		f.startSchedule()
+	}
 
 	meanwhile(all, func(name string) { clients[name].crash(all) })
 	f.rec.Add(Event{Kind: Fault, Note: "all is mended"})
@@ -174,13 +183,21 @@ func runLoad(t *testing.T, f *fleet, seed uint64, limit time.Duration, meanwhile
 	lookers.Wait()
 
 	f.awaitUp(startLimit)
+	if f.cfg.varied {
+		f.endSchedule()
+	}
 	final, rested := f.awaitRest(limit, &loads)
 	endAll()
 	loads.Wait()
 	late, cancel := context.WithTimeout(t.Context(), limit)
 	defer cancel()
 	f.askAgain(late, open)
-	return &History{Slots: f.nodes, Events: f.rec.Events(), Final: final}, rested
+	history = f.history()
+	history.Final = final
+	if f.cfg.varied {
+		history.Runs = f.runs()
+	}
+	return history, rested
 }
 
 // awaitRest waits until every client has its answers and nothing is left in Redis, and returns what
@@ -246,6 +263,15 @@ func save(t *testing.T, h *History, name string) {
 	}
 }
 
+func count(h *History, kind Kind) (n int) {
+	for i := range h.Events {
+		if h.Events[i].Kind == kind {
+			n++
+		}
+	}
+	return n
+}
+
 // summary is what happened in a run, in one line: a run without events would prove nothing.
 func summary(h *History) string {
 	kinds, states, attempts, faults := map[Kind]int{}, map[freeslot.State]int{}, 0, 0
@@ -266,6 +292,6 @@ func summary(h *History) string {
 			rest = e.Note
 		}
 	}
-	return fmt.Sprintf("%d submitted, %d accepted, %d refused, %d unknown; ends %v; %d handlers, %d of them of later attempts, %d aborted; %d looks; %d faults; %s",
-		kinds[Submitted], kinds[Accepted], kinds[Refused], kinds[Unknown], states, kinds[Begun], attempts, kinds[Aborted], kinds[Looked], faults, rest)
+	return fmt.Sprintf("%d submitted, %d accepted, %d refused, %d unknown; ends %v; %d handlers, %d of them of later attempts, %d aborted; %d looks; %d told; %d runs; %d drains; %d faults; %s",
+		kinds[Submitted], kinds[Accepted], kinds[Refused], kinds[Unknown], states, kinds[Begun], attempts, kinds[Aborted], kinds[Looked], kinds[Told], h.Runs, kinds[Drained], faults, rest)
 }

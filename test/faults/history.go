@@ -30,6 +30,8 @@ const (
 	AskedAgain Kind = "asked_again"
 	// NoAnswer: the client learned that the job's end will not come.
 	NoAnswer Kind = "no_answer"
+	// Told: the client has progress of the job; Result is who reported it.
+	Told Kind = "told"
 	// Looked: a looker read the job; From is when it sent the request.
 	Looked Kind = "looked"
 	// Begun: a handler was called. Ended: it has run to its end. Aborted: the agent broke the
@@ -39,6 +41,10 @@ const (
 	Aborted Kind = "aborted"
 	// Used: Slots is the number of slots in use on the node, by Redis.
 	Used Kind = "used"
+	// Drained: an operator was answered that the node is drained. Undraining: the operator is about
+	// to end that.
+	Drained    Kind = "drained"
+	Undraining Kind = "undraining"
 	// Fault: Note is what was broken or repaired.
 	Fault Kind = "fault"
 )
@@ -63,7 +69,8 @@ type Event struct {
 	Task *Task  `json:"task,omitempty"`
 	Who  string `json:"who,omitempty"`
 	Note string `json:"note,omitempty"`
-	// Code is the code of the job's error, where the source of the state has one.
+	// Code is the code of the job's error, where the source of the state has one, or of the error
+	// that a submission was refused with.
 	Code string `json:"code,omitempty"`
 }
 
@@ -82,6 +89,19 @@ type Task struct {
 	CancelMS  int   `json:"cancel_ms,omitempty"`
 	TimeoutMS int64 `json:"timeout_ms,omitempty"`
 	Priority  int   `json:"priority,omitempty"`
+	// Tenant is whose job it is, "" for the only one.
+	Tenant string `json:"tenant,omitempty"`
+	// Class is the class of nodes that may run it, "" for any.
+	Class string `json:"class,omitempty"`
+	// Keyed: it is submitted twice, under one idempotency key.
+	Keyed bool `json:"keyed,omitempty"`
+	// Serial is its concurrency key, "" for none.
+	Serial string `json:"serial,omitempty"`
+	// DelayMS is how long after its submission it may begin.
+	DelayMS int64 `json:"delay_ms,omitempty"`
+	// Tells: the handler reports progress. Stalls: the first attempt never does, nor ends.
+	Tells  bool `json:"tells,omitempty"`
+	Stalls bool `json:"stalls,omitempty"`
 }
 
 // Result is what the handler answers: who it was.
@@ -103,6 +123,8 @@ type Record struct {
 	Error   string         `json:"error,omitempty"`
 	// Failures is how many attempts failed.
 	Failures int `json:"failures,omitempty"`
+	// AssignedMS is when the last attempt was given to its node, since the Unix epoch.
+	AssignedMS int64 `json:"assigned_ms,omitempty"`
 }
 
 // Final is what Redis holds when everything has come to rest.
@@ -112,12 +134,25 @@ type Final struct {
 	Leftovers []string `json:"leftovers"`
 }
 
+// Periodic is the number of all jobs that a schedule submits.
+const Periodic = -1
+
 // History is all that is known of a run.
 type History struct {
 	// Slots is each node's capacity.
-	Slots  map[string]int `json:"slots"`
-	Events []Event        `json:"-"`
-	Final  Final          `json:"final"`
+	Slots map[string]int `json:"slots"`
+	// Classes are the nodes' classes.
+	Classes map[string]string `json:"classes,omitempty"`
+	// Running bounds how many jobs of a tenant run at a time, Serial how many of a concurrency key.
+	Running map[string]int `json:"running,omitempty"`
+	Serial  int            `json:"serial,omitempty"`
+	// Runs is how many jobs the schedule says that it made; their submission is [Periodic].
+	Runs int `json:"runs,omitempty"`
+	// BeginMS is when the run began, since the Unix epoch.
+	BeginMS int64 `json:"begin_ms"`
+
+	Events []Event `json:"-"`
+	Final  Final   `json:"final"`
 	// Losses are when Redis may have lost writes that it had acknowledged.
 	Losses []Loss `json:"losses,omitempty"`
 }

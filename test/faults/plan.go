@@ -16,7 +16,8 @@ type Action string
 // The actions. Kill, Freeze and Stop are done to processes (SIGKILL, SIGSTOP, SIGTERM), which come
 // back after the breakage's time; Cut, Slow, Hole and Reset to the way between a process and Redis;
 // Drop breaks all connections of Redis' clients; Crash has a client go away, and another one take
-// over its jobs.
+// over its jobs. Drain has an operator drain a node, and end that; Forget has
+// Redis forget when a node was last heard, so that it seems to be silent.
 const (
 	Kill   Action = "kill"
 	Freeze Action = "freeze"
@@ -27,12 +28,16 @@ const (
 	Reset  Action = "reset"
 	Drop   Action = "drop"
 	Crash  Action = "crash"
+	Drain  Action = "drain"
+	Forget Action = "forget"
 )
 
-// The kinds of targets, by the first letter of their names: r1, n3, way-r1, redis, c2.
+// The kinds of targets, by the first letter of their names: r1, n3, way-r1, drain-n3, load-n3, redis, c2.
 const (
 	redisTarget = "redis"
 	wayPrefix   = "way-"
+	drainPrefix = "drain-"
+	loadPrefix  = "load-"
 )
 
 // Breakage is one fault of a plan.
@@ -63,6 +68,8 @@ var weaknesses = map[string]weakness{
 	"redis":   {12 * time.Second, []Action{Kill, Freeze, Freeze, Drop, Drop, Stop}, 100 * time.Millisecond, 3 * time.Second},
 	"way":     {14 * time.Second, []Action{Cut, Slow, Hole}, 200 * time.Millisecond, 4 * time.Second},
 	"client":  {30 * time.Second, []Action{Crash}, 0, 0},
+	"drain":   {20 * time.Second, []Action{Drain}, 500 * time.Millisecond, 4 * time.Second},
+	"load":    {20 * time.Second, []Action{Forget}, 0, 0},
 }
 
 func weaknessOf(target string) weakness {
@@ -71,6 +78,10 @@ func weaknessOf(target string) weakness {
 		return weaknesses["redis"]
 	case strings.HasPrefix(target, wayPrefix):
 		return weaknesses["way"]
+	case strings.HasPrefix(target, drainPrefix):
+		return weaknesses["drain"]
+	case strings.HasPrefix(target, loadPrefix):
+		return weaknesses["load"]
 	case strings.HasPrefix(target, "r"):
 		return weaknesses["replica"]
 	case strings.HasPrefix(target, "n"):

@@ -69,6 +69,10 @@ func (b *breaker) breakOne(ctx context.Context, p Breakage) {
 		b.breakRedis(ctx, p)
 	case strings.HasPrefix(p.Target, wayPrefix):
 		b.breakWay(ctx, p)
+	case p.Action == Forget:
+		b.forget(ctx, strings.TrimPrefix(p.Target, loadPrefix))
+	case p.Action == Drain:
+		b.drain(ctx, strings.TrimPrefix(p.Target, drainPrefix), p.For)
 	default:
 		b.breakProgram(ctx, p)
 	}

@@ -41,11 +41,17 @@ func (f *fleet) final(ctx context.Context, records bool) (Final, error) {
 			if err != nil {
 				return Final{}, fmt.Errorf("read %s: %w", key, err)
 			}
-			out.Records = append(out.Records, record)
+			if record.State != "moved" { // that of the cell that it moved to counts
+				out.Records = append(out.Records, record)
+			}
 		case kind == "slots":
 			left, err = r.slots(key)
-		case kind == "due", kind == "waiting" && id != "":
+		case kind == "due", kind == "parked", kind == "moves", kind == "waiting" && id != "":
 			left, err = r.line(key)
+		case kind == "gate", kind == "drained":
+			left, err = r.members(key)
+		case kind == "gates":
+			left, err = r.limits(key)
 		case kind == "waiting", kind == "fair":
 			left, err = r.hash(key)
 		}
@@ -108,7 +114,8 @@ func (r reader) record(key, id string) (Record, error) {
 	}
 	out := Record{Job: id, State: freeslot.State(fields["state"]), Error: fields["error"]}
 	if run := fields["run"]; run != "" {
-		if _, err := fmt.Sscan(run, &out.Attempt, &out.Node); err != nil {
+		var epoch string
+		if _, err := fmt.Sscan(run, &out.Attempt, &out.Node, &epoch, &out.AssignedMS); err != nil {
 			return Record{}, fmt.Errorf("run is %q: %w", run, err)
 		}
 	}
@@ -149,6 +156,22 @@ func (r reader) line(key string) (string, error) {
 		return "", err
 	}
 	return fmt.Sprintf("%d: %s", len(members), strings.Join(members[:min(len(members), 5)], " ")), nil
+}
+
+func (r reader) members(key string) (string, error) {
+	members, err := r.Do(r.ctx, r.B().Smembers().Key(key).Build()).AsStrSlice()
+	return strings.Join(members, " "), err
+}
+
+// limits are those of concurrency keys, which must be forgotten with their last job. Those of
+// tenants stay.
+func (r reader) limits(key string) (string, error) {
+	fields, err := r.Do(r.ctx, r.B().Hgetall().Key(key).Build()).AsStrMap()
+	maps.DeleteFunc(fields, func(name, _ string) bool { return !strings.HasPrefix(name, "k:") })
+	if err != nil || len(fields) == 0 {
+		return "", err
+	}
+	return fmt.Sprint(fields), nil
 }
 
 func (r reader) hash(key string) (string, error) {

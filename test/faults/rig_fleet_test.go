@@ -17,6 +17,7 @@ import (
 	"github.com/redis/rueidis"
 	"github.com/rs/zerolog"
 
+	"github.com/freeslot/freeslot/internal/cell"
 	"github.com/freeslot/freeslot/internal/redis/redistest"
 	redisserver "github.com/freeslot/freeslot/internal/redis/server"
 )
@@ -35,8 +36,13 @@ type fleetConfig struct {
 	// store is the fleet's Redis where that is not a server of its own, each program with a proxy
 	// to it.
 	store *store
+	// rate is jobs a second; 0 leaves it to the seed.
+	rate float64
 	// quick makes most jobs short.
 	quick bool
+	// varied: there are jobs of all kinds, of several tenants and classes, and an operator who
+	// drains nodes.
+	varied bool
 	// metrics has the agents serve theirs, as replicas always do.
 	metrics bool
 	// replica are further settings of replicas.
@@ -63,6 +69,7 @@ type fleet struct {
 	replicas map[string]string   // name -> address
 	metrics  map[string]string   // name -> address
 	nodes    map[string]int      // name -> slots
+	classes  map[string]string   // name -> class, where the load is varied
 	programs map[string]*program // replicas and nodes
 	ways     map[string]*toxiproxy.Proxy
 }
@@ -74,7 +81,7 @@ func newFleet(t *testing.T, rec *Recorder, folder string, cfg fleetConfig) *flee
 		t: t, cfg: cfg, rec: rec, folder: folder,
 		service:  newService(t, rec),
 		proxies:  toxiproxy.NewServer(toxiproxy.NewMetricsContainer(nil), zerolog.Nop()),
-		replicas: map[string]string{}, metrics: map[string]string{}, nodes: map[string]int{}, programs: map[string]*program{}, ways: map[string]*toxiproxy.Proxy{},
+		replicas: map[string]string{}, metrics: map[string]string{}, nodes: map[string]int{}, classes: map[string]string{}, programs: map[string]*program{}, ways: map[string]*toxiproxy.Proxy{},
 	}
 	if cfg.store == nil {
 		f.redis = redistest.New(t, redistest.AppendOnly("always"))
@@ -104,6 +111,9 @@ func (f *fleet) addReplica(name string) {
 		"listen": f.replicas[name], "redis": f.redisConfig(name), "drain_timeout": "3s",
 	}
 	maps.Copy(config, f.cfg.replica)
+	if f.cfg.varied {
+		maps.Copy(config, varied())
+	}
 	if name == "r1" { // the others have a new name at each start
 		config["replica_id"] = name
 	}
@@ -115,8 +125,13 @@ func (f *fleet) addReplica(name string) {
 
 func (f *fleet) addNode(name string, slots int) {
 	f.nodes[name] = slots
+	node := map[string]any{"id": name, "max_concurrency": slots}
+	if f.cfg.varied {
+		f.classes[name] = classes[len(f.classes)%len(classes)]
+		node["labels"] = map[string]any{classLabel: f.classes[name]}
+	}
 	config := map[string]any{
-		"node":         map[string]any{"id": name, "max_concurrency": slots},
+		"node":         node,
 		"services":     []any{map[string]any{"name": serviceName, "http": map[string]any{"url": f.service.URL + "/" + name, "timeout": "2m"}}},
 		"redis":        f.redisConfig(name),
 		"stop_timeout": "1s",
@@ -235,6 +250,23 @@ func (f *fleet) client() (rueidis.Client, error) {
 	option.DisableCache, option.DisableRetry, option.ConnWriteTimeout = true, true, 5*time.Second
 	option.ForceSingleClient = f.cfg.store == nil || !f.cfg.store.cluster
 	return rueidis.NewClient(option)
+}
+
+// layout names the keys of a node's cell.
+func (f *fleet) layout(node string) cell.Layout {
+	layouts := cell.Layouts(prefix, f.cfg.cells, f.cfg.store != nil && f.cfg.store.cluster)
+	return layouts[cell.NodeCell(node, len(layouts))]
+}
+
+// number reads one counter from Redis.
+func (f *fleet) number(key string) (int, error) {
+	client, err := f.client()
+	if err != nil {
+		return 0, fmt.Errorf("connect to Redis: %w", err)
+	}
+	defer client.Close()
+	n, err := client.Do(f.t.Context(), client.B().Get().Key(key).Build()).AsInt64()
+	return int(n), err
 }
 
 // do sends one command to Redis.

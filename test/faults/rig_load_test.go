@@ -37,8 +37,11 @@ type loader struct {
 	jobs sync.WaitGroup
 	// loses: Redis may lose jobs, so that they are not found.
 	loses bool
-	// quick: the jobs are short.
-	quick bool
+	// quick: the jobs are short. varied: they are of all kinds.
+	quick, varied bool
+	// keys: there are idempotency keys among them.
+	keys   bool
+	tenant string
 
 	mu        sync.Mutex // guards what follows
 	current   *client.Client
@@ -48,6 +51,10 @@ type loader struct {
 func newLoader(t *testing.T, f *fleet, name, urls string, seed uint64, next *atomic.Int64, open *register) *loader {
 	t.Helper()
 	l := &loader{t: t, rec: f.rec, name: name, urls: urls, rng: rand.New(rand.NewPCG(seed, 2)), next: next, open: open, loses: f.cfg.store != nil && f.cfg.store.loses, quick: f.cfg.quick}
+	if f.cfg.varied {
+		// While the only node of a home comes and goes, a key has one in each cell.
+		l.varied, l.keys, l.tenant = true, f.cfg.cells == 1, tenants[int(seed)%len(tenants)]
+	}
 	l.current = l.dial(t.Context())
 	t.Cleanup(func() { _ = l.client().Close() })
 	return l
@@ -57,7 +64,7 @@ func newLoader(t *testing.T, f *fleet, name, urls string, seed uint64, next *ato
 func (l *loader) dial(ctx context.Context) *client.Client {
 	for {
 		c, err := client.Dial(ctx, l.urls, client.Options{
-			Name: l.name, MaxBackoff: 500 * time.Millisecond, DialTimeout: 2 * time.Second, PingInterval: time.Second, PingTimeout: 2 * time.Second,
+			Name: l.name, Token: l.tenant, MaxBackoff: 500 * time.Millisecond, DialTimeout: 2 * time.Second, PingInterval: time.Second, PingTimeout: 2 * time.Second,
 		})
 		if err == nil {
 			return c
@@ -101,6 +108,10 @@ func (l *loader) run(submit, all context.Context, rate float64) {
 			if l.quick && tasks[i].TakeMS < forEver {
 				tasks[i].TakeMS = 1 + tasks[i].TakeMS/20
 			}
+			if l.varied {
+				tasks[i].vary(l.rng, l.keys && n == 1)
+				tasks[i].Tenant = l.tenant
+			}
 		}
 		l.jobs.Go(func() { l.submit(all, tasks) })
 	}
@@ -112,8 +123,12 @@ func (l *loader) submit(all context.Context, tasks []Task) {
 	jobs := make([]freeslot.Job, len(tasks))
 	from := l.rec.Now()
 	for i := range tasks {
-		jobs[i] = tasks[i].job()
 		l.add(Event{N: tasks[i].N, Who: l.name}, Submitted, func(e *Event) { e.Task = &tasks[i] })
+		jobs[i] = tasks[i].job()
+	}
+	if tasks[0].Keyed {
+		l.submitKeyed(all, &tasks[0], &jobs[0], from)
+		return
 	}
 	ctx, cancel := context.WithTimeout(all, submitLimit)
 	defer cancel()
@@ -135,20 +150,71 @@ func (l *loader) submit(all context.Context, tasks []Task) {
 	}
 }
 
+// submitKeyed submits a job under its key until it is accepted for the second time, which must be
+// the same job.
+func (l *loader) submitKeyed(all context.Context, task *Task, job *freeslot.Job, from time.Duration) {
+	accepted, unknown := false, false
+	for {
+		ctx, cancel := context.WithTimeout(all, submitLimit)
+		h, err := l.client().Submit(ctx, *job)
+		cancel()
+		switch {
+		case err == nil && accepted:
+			l.answered(all, task, h, nil, from)
+			return
+		case err == nil:
+			accepted = true
+			l.add(Event{N: task.N, Who: l.name, Job: h.ID(), From: from}, Accepted, nil)
+		case outcome(err) == Unknown && !accepted && !unknown:
+			unknown = true
+			l.add(Event{N: task.N, Who: l.name}, Unknown, func(e *Event) { e.Note = err.Error() })
+		case outcome(err) == Refused && !accepted && !unknown && !again(err):
+			l.answered(all, task, nil, err, from)
+			return
+		}
+		if err != nil && !pause(all, askAgainAfter) {
+			return
+		}
+	}
+}
+
 // answered is the rest of the life of a job as its client sees it, which goes on in the background.
 func (l *loader) answered(all context.Context, task *Task, h *client.Handle, err error, from time.Duration) {
 	e := Event{N: task.N, Who: l.name}
 	if err != nil {
-		l.add(e, outcome(err), func(e *Event) { e.Note = err.Error() })
+		l.add(e, outcome(err), func(e *Event) { e.Note, e.Code = err.Error(), string(freeslot.CodeOf(err)) })
 		return
 	}
 	e.Job, e.From = h.ID(), from
 	l.add(e, Accepted, nil)
-	l.open.add(h.ID(), task.N)
+	l.open.add(accepted{h.ID(), task.N, l.tenant})
 	if task.CancelMS > 0 {
 		l.jobs.Go(func() { l.cancel(all, h, task, e) })
 	}
+	if task.Tells {
+		l.jobs.Go(func() { l.listen(all, h, e) })
+	}
 	l.jobs.Go(func() { l.await(all, h, e) })
+}
+
+// listen records the job's progress until the handle is done.
+func (l *loader) listen(ctx context.Context, h *client.Handle, e Event) {
+	for {
+		select {
+		case p, open := <-h.Progress():
+			if !open {
+				return
+			}
+			l.add(e, Told, func(e *Event) {
+				e.Attempt, e.Result = p.Attempt, new(Result)
+				if err := json.Unmarshal(p.Value, e.Result); err != nil {
+					e.Note = err.Error()
+				}
+			})
+		case <-ctx.Done():
+			return
+		}
+	}
 }
 
 // outcome is what an error of Submit means for the job.
@@ -258,14 +324,15 @@ type register struct {
 }
 
 type accepted struct {
-	id string
-	n  int
+	id     string
+	n      int
+	tenant string
 }
 
-func (r *register) add(id string, n int) {
+func (r *register) add(job accepted) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.list = append(r.list, accepted{id, n})
+	r.list = append(r.list, job)
 }
 
 // all are those so far, in the order of their acceptance. The caller must not change them.

@@ -15,7 +15,6 @@ import (
 
 	"github.com/freeslot/freeslot"
 	"github.com/freeslot/freeslot/client"
-	"github.com/freeslot/freeslot/internal/cell"
 )
 
 const (
@@ -61,9 +60,8 @@ func (f *fleet) watchSlots(ctx context.Context) {
 func (f *fleet) readSlots(ctx context.Context, redis rueidis.Client) error {
 	limit, cancel := context.WithTimeout(ctx, lookLimit)
 	defer cancel()
-	layouts := cell.Layouts(prefix, f.cfg.cells, f.cfg.store != nil && f.cfg.store.cluster)
 	for node := range f.nodes {
-		key := layouts[cell.NodeCell(node, len(layouts))].Slots(node)
+		key := f.layout(node).Slots(node)
 		used, err := redis.Do(limit, redis.B().Hget().Key(key).Field("sum").Build()).AsInt64()
 		if rueidis.IsRedisNil(err) {
 			continue
@@ -82,6 +80,7 @@ func lookUp(ctx context.Context, httpClient *http.Client, e *Event) bool {
 	if err != nil {
 		return false
 	}
+	req.Header.Set("Authorization", "Bearer "+operatorToken)
 	resp, err := httpClient.Do(req)
 	if err != nil {
 		return false
@@ -108,15 +107,20 @@ func lookUp(ctx context.Context, httpClient *http.Client, e *Event) bool {
 
 // askAgain has another client ask for the ends of all jobs, when they have ended.
 func (f *fleet) askAgain(ctx context.Context, open *register) {
-	c, err := client.Dial(ctx, f.urls("r2"), client.Options{Name: lateClient})
-	if err != nil {
-		f.t.Errorf("nobody answers a client that comes late: %v", err)
-		return
-	}
-	defer c.Close()
+	clients := map[string]*client.Client{} // by tenant: nobody attaches to the jobs of another
 	var asks sync.WaitGroup
 	places := make(chan struct{}, 32)
 	for _, job := range open.all() {
+		c := clients[job.tenant]
+		if c == nil {
+			var err error
+			if c, err = client.Dial(ctx, f.urls("r2"), client.Options{Name: lateClient, Token: job.tenant}); err != nil {
+				f.t.Errorf("nobody answers a client that comes late: %v", err)
+				return
+			}
+			defer c.Close()
+			clients[job.tenant] = c
+		}
 		places <- struct{}{}
 		asks.Go(func() {
 			defer func() { <-places }()

@@ -42,11 +42,8 @@ func handle(t *testing.T, rec *Recorder, w http.ResponseWriter, r *http.Request)
 	}
 	e := Event{Kind: Begun, N: task.N, Job: r.Header.Get("X-Freeslot-Job-Id"), Node: strings.TrimPrefix(r.URL.Path, "/"), Attempt: attempt}
 	rec.Add(e)
-	timer := time.NewTimer(time.Duration(task.TakeMS) * time.Millisecond)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-	case <-r.Context().Done():
+	answer := Result{N: task.N, Job: e.Job, Node: e.Node, Attempt: attempt}
+	if !work(w, r, &task, &answer) {
 		e.Kind = Aborted
 		rec.Add(e)
 		return
@@ -64,7 +61,35 @@ func handle(t *testing.T, rec *Recorder, w http.ResponseWriter, r *http.Request)
 	default:
 		e.State = freeslot.StateSucceeded
 		rec.Add(e)
+		if task.Tells {
+			_ = json.NewEncoder(w).Encode(map[string]Result{"result": answer})
+			return
+		}
 		w.Header().Set("Content-Type", "application/json")
-		_ = json.NewEncoder(w).Encode(Result{N: task.N, Job: e.Job, Node: e.Node, Attempt: attempt}) // the agent may have gone
+		_ = json.NewEncoder(w).Encode(answer) // the agent may have gone
 	}
+}
+
+// reports is how often a handler reports progress, if it does.
+const reports = 3
+
+// work takes the task's time; false when the agent has gone before.
+func work(w http.ResponseWriter, r *http.Request, task *Task, answer *Result) bool {
+	takes := time.Duration(task.TakeMS) * time.Millisecond
+	if task.Stalls && answer.Attempt == 1 {
+		takes = forEver * time.Millisecond
+	}
+	if !task.Tells {
+		return pause(r.Context(), takes)
+	}
+	w.Header().Set("Content-Type", "application/x-ndjson")
+	for range reports {
+		if !pause(r.Context(), takes/reports) {
+			return false
+		}
+		if json.NewEncoder(w).Encode(map[string]Result{"progress": *answer}) != nil || http.NewResponseController(w).Flush() != nil {
+			return false
+		}
+	}
+	return true
 }

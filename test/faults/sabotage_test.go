@@ -23,7 +23,18 @@ type sabotage struct {
 	edits []edit
 	plan  []Breakage
 	rules []string // one of them is broken
+	// counts: it loses one success in lostEvery and counts them. Each that is lost breaks the rule.
+	counts bool
+	// varied: the load has jobs of all kinds.
+	varied bool
 }
+
+const (
+	lostEvery = 1000
+	// lostRate makes thousands of jobs in a run.
+	lostRate = 350
+	finishes = "local function finish(job, job_key, node, attempt, reply_to, static, state, result, failure)\n"
+)
 
 func sabotages() []sabotage {
 	return []sabotage{
@@ -47,12 +58,24 @@ func sabotages() []sabotage {
 			},
 		},
 		{
-			// One end in fifty is forgotten.
-			name: "result", rules: []string{"not ended", "no answer"}, plan: freezes()[:3],
+			// Limits let three more jobs run.
+			name: "limit", rules: []string{"limit"}, plan: freezes()[:3], varied: true,
+			edits: []edit{{"cell/script/lib/limit.lua", "  return limit - (tonumber(", "  return limit + 3 - (tonumber("}},
+		},
+		{
+			// An end is forgotten.
+			name: "end", rules: []string{"not ended"}, plan: freezes(), counts: true,
 			edits: []edit{{
-				"cell/script/lib/finish.lua", "local function finish(job, job_key, node, attempt, reply_to, static, state, result, failure)\n",
-				"local function finish(job, job_key, node, attempt, reply_to, static, state, result, failure)\n" +
-					"  if now_us % 50 == 7 then return end\n",
+				"cell/script/lib/finish.lua", finishes,
+				finishes + "  if state == 'succeeded' and redis.call('INCR', 'sabotage') % 1000 == 0 then return end\n",
+			}},
+		},
+		{
+			// A job ends without its result.
+			name: "result", rules: []string{"stale"}, plan: freezes(), counts: true,
+			edits: []edit{{
+				"cell/script/lib/finish.lua", finishes,
+				finishes + "  if state == 'succeeded' and redis.call('INCR', 'sabotage') % 1000 == 0 then result = '' end\n",
 			}},
 		},
 	}
@@ -74,10 +97,14 @@ func TestSabotage(t *testing.T) {
 	}
 	for _, c := range sabotages() {
 		t.Run(c.name, func(t *testing.T) {
-			f := newFleet(t, NewRecorder(), t.TempDir(), fleetConfig{
+			cfg := fleetConfig{
 				replicas: 2, slots: []int{2, 3, 4, 3}, cells: 1, interval: 200 * time.Millisecond, limit: time.Second,
-				programs: sabotaged(t, c.edits, build),
-			})
+				programs: sabotaged(t, c.edits, build), varied: c.varied,
+			}
+			if c.counts {
+				cfg.rate, cfg.quick = lostRate, true
+			}
+			f := newFleet(t, NewRecorder(), t.TempDir(), cfg)
 			history, _ := runFaults(t, f, 1, c.plan, sabotageRest)
 			found := Check(history)
 			t.Log(summary(history))
@@ -86,6 +113,22 @@ func TestSabotage(t *testing.T) {
 				t.Fatalf("found %v, expected one of %v", found, c.rules)
 			}
 			t.Logf("found %d, such as: %s", len(found), found[i])
+			if !c.counts {
+				return
+			}
+			all, err := f.number("sabotage")
+			if err != nil {
+				t.Fatal(err)
+			}
+			caught := 0
+			for _, v := range found {
+				if v.Rule == c.rules[0] {
+					caught++
+				}
+			}
+			if lost := all / lostEvery; lost == 0 || caught < lost {
+				t.Errorf("of %d jobs %d were lost, and %d of them found; expected some, and all of them", all, lost, caught)
+			}
 		})
 	}
 }

@@ -20,7 +20,7 @@ type seen struct {
 // order is how far a state is within its attempt, which begins with running. The terminal states
 // are as far as each other: none can be reached from another.
 var order = map[freeslot.State]int{
-	freeslot.StateRunning: 0, freeslot.StateCancelling: 1, freeslot.StateRetryWait: 2, freeslot.StateWaiting: 3,
+	freeslot.StateRunning: 0, freeslot.StateCancelling: 1, freeslot.StateRetryWait: 2, freeslot.StateWaiting: 3, freeslot.StateMoving: 3,
 }
 
 // reachable reports whether a job that was s can be next later, by the life of a job.

@@ -4,12 +4,16 @@ import (
 	"encoding/json"
 	"fmt"
 	"math/rand/v2"
+	"time"
 
 	"github.com/freeslot/freeslot"
 )
 
-// serviceName is what all jobs ask for.
-const serviceName = "count"
+// serviceName is what all jobs ask for, and classLabel has the class of a node.
+const (
+	serviceName = "count"
+	classLabel  = "class"
+)
 
 // maxAttempts is enough that no job dies of the nodes that it loses.
 const maxAttempts = 50
@@ -45,6 +49,40 @@ func newTask(rng *rand.Rand, n int) Task {
 	return t
 }
 
+const (
+	// serialKeys is how many concurrency keys there are, serialLimit how many jobs of each may run.
+	serialKeys  = 3
+	serialLimit = 2
+	// stallMS is how long a job that may stall runs without progress.
+	stallMS = 400
+)
+
+// classes are those of nodes.
+var classes = []string{"a", "b"}
+
+// vary gives a job traits of the kinds that most loads do without. keys allows idempotency keys.
+func (t *Task) vary(rng *rand.Rand, keys bool) {
+	if chance(rng, 30) {
+		t.Class = classes[rng.IntN(len(classes))]
+	}
+	if chance(rng, 10) {
+		t.Serial = fmt.Sprintf("s%d", rng.IntN(serialKeys))
+	}
+	if chance(rng, 10) {
+		t.DelayMS = 20 + rng.Int64N(1500)
+	}
+	t.Keyed = keys && chance(rng, 10)
+	if t.Fatal || t.Refusals > 0 || t.TakeMS == forEver {
+		return
+	}
+	switch kind := rng.IntN(100); {
+	case kind < 10:
+		t.Tells = true
+	case kind < 12 && t.TimeoutMS == 0: // without the time for a retry it would expire early
+		t.Stalls, t.TakeMS = true, min(t.TakeMS, 60)
+	}
+}
+
 func takes(rng *rand.Rand) int {
 	switch kind := rng.IntN(100); {
 	case kind < 85:
@@ -64,7 +102,23 @@ func (t *Task) job() freeslot.Job {
 	if err != nil {
 		panic(fmt.Sprintf("a task is not JSON: %v", err)) // it has numbers only
 	}
-	return freeslot.Job{
+	job := freeslot.Job{
 		Service: serviceName, Payload: payload, Slots: t.Slots, Priority: t.Priority, TimeoutMS: t.TimeoutMS, MaxAttempts: maxAttempts,
 	}
+	if t.Class != "" {
+		job.Requirement.Labels = map[string]string{classLabel: t.Class}
+	}
+	if t.Keyed {
+		job.IdempotencyKey = fmt.Sprintf("job-%d", t.N)
+	}
+	if t.Serial != "" {
+		job.ConcurrencyKey, job.ConcurrencyLimit = t.Serial, serialLimit
+	}
+	if t.DelayMS > 0 {
+		job.RunAtMS = time.Now().UnixMilli() + t.DelayMS
+	}
+	if t.Stalls {
+		job.ProgressTimeoutMS = stallMS
+	}
+	return job
 }

@@ -2,7 +2,6 @@ package faults
 
 import (
 	"context"
-	"fmt"
 	"maps"
 	mathrand "math/rand/v2"
 	"net/http"
@@ -16,100 +15,18 @@ const (
 	drainTakes = 300 * time.Millisecond
 )
 
-// drain is a time, by Redis' clock in milliseconds, in which no attempt may have been given to a
-// node.
-type drain struct {
-	node     string
-	from, to int64
-}
-
 // drainAny drains nodes and undrains them, by whichever replica, until ctx ends.
 func (u *upgrade) drainAny(ctx context.Context, rng *mathrand.Rand) {
-	nodes, replicas := slices.Sorted(maps.Keys(u.nodes)), u.addresses()
+	nodes := slices.Sorted(maps.Keys(u.nodes))
 	for pause(ctx, drainEvery) {
-		node := nodes[rng.IntN(len(nodes))]
-		status, _, err := call(ctx, http.MethodPost, "http://"+replicas[rng.IntN(len(replicas))]+"/v1/nodes/"+node+"/drain", nil, nil)
-		if err != nil || status != http.StatusOK {
-			u.undrain(node) // it may have happened all the same
-			continue
-		}
-		d := drain{node: node, from: u.redisNow()}
-		pause(ctx, drainTakes)
-		d.to = u.redisNow()
-		u.undrain(node)
-		u.drained = append(u.drained, d)
+		u.drain(ctx, nodes[rng.IntN(len(nodes))], drainTakes)
 	}
-}
-
-// undrain asks all replicas in turn until one has heard it.
-func (u *upgrade) undrain(node string) {
-	for begin := time.Now(); time.Since(begin) < restLimit; pause(u.t.Context(), askAgainAfter) {
-		for _, addr := range u.addresses() {
-			status, _, err := call(u.t.Context(), http.MethodPost, "http://"+addr+"/v1/nodes/"+node+"/undrain", nil, nil)
-			if err == nil && (status == http.StatusOK || status == http.StatusNotFound) {
-				return
-			}
-		}
-	}
-	u.t.Errorf("%s could not be undrained", node)
 }
 
 func (u *upgrade) undrainAll() {
 	for _, node := range slices.Sorted(maps.Keys(u.nodes)) {
 		u.undrain(node)
 	}
-}
-
-// redisNow is Redis' clock in milliseconds.
-func (u *upgrade) redisNow() int64 {
-	client, err := u.client()
-	if err != nil {
-		u.t.Errorf("connect to Redis: %v", err)
-		return 0
-	}
-	defer client.Close()
-	now, err := client.Do(u.t.Context(), client.B().Time().Build()).AsIntSlice()
-	if err != nil {
-		u.t.Errorf("ask Redis for the time: %v", err)
-		return 0
-	}
-	return now[0]*1000 + now[1]/1000
-}
-
-// checkDrains looks for jobs whose last attempt was given to a node that was drained then.
-func (u *upgrade) checkDrains() (found []Violation) {
-	client, err := u.client()
-	if err != nil {
-		u.t.Errorf("connect to Redis: %v", err)
-		return nil
-	}
-	defer client.Close()
-	r := reader{client, u.t.Context()}
-	keys, err := r.keys()
-	if err != nil {
-		u.t.Errorf("list the keys: %v", err)
-	}
-	for _, key := range keys {
-		kind, id := split(key)
-		if kind != "jobs" {
-			continue
-		}
-		run, err := client.Do(r.ctx, client.B().Hget().Key(key).Field("run").Build()).ToString()
-		if err != nil {
-			continue // it never ran
-		}
-		var attempt, at int64
-		var node, epoch string
-		if _, err := fmt.Sscan(run, &attempt, &node, &epoch, &at); err != nil {
-			u.t.Errorf("field run of %s is %q: %v", key, run, err)
-		}
-		for _, d := range u.drained {
-			if d.node == node && at > d.from && at < d.to {
-				found = append(found, Violation{Rule: "drain", Text: fmt.Sprintf("attempt %d of job %s was given to %s at %d, which was drained from %d to %d", attempt, id, node, at, d.from, d.to)})
-			}
-		}
-	}
-	return found
 }
 
 // listed is a job in a listing.

@@ -91,6 +91,7 @@ func call(ctx context.Context, method, url string, body []byte, out any) (status
 		return 0, "", err
 	}
 	req.Close = true // replicas come and go
+	req.Header.Set("Authorization", "Bearer "+operatorToken)
 	resp, err := http.DefaultClient.Do(req)
 	if err != nil {
 		return 0, "", err

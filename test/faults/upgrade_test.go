@@ -3,7 +3,6 @@ package faults
 import (
 	"context"
 	"fmt"
-	"maps"
 	mathrand "math/rand/v2"
 	"os"
 	"path/filepath"
@@ -67,11 +66,12 @@ func runUpgrade(t *testing.T, old string, cells int) {
 	u.addNode("n6", 2)
 
 	history := u.run()
-	t.Logf("%d jobs with a key were accepted the same by two replicas, %d nodes drained", u.keyed.Load(), len(u.drained))
-	if u.keyed.Load() == 0 || len(u.drained) == 0 {
+	drains := count(history, Drained)
+	t.Logf("%d jobs with a key were accepted the same by two replicas, %d nodes drained", u.keyed.Load(), drains)
+	if u.keyed.Load() == 0 || drains == 0 {
 		t.Error("expected some of each")
 	}
-	judge(t, history, true, folder, slices.Concat(u.checkDrains(), u.checkLogs())...) // run reports a fleet without rest itself
+	judge(t, history, true, folder, u.checkLogs()...) // run reports a fleet without rest itself
 }
 
 // upgrade is a fleet with programs of the previous release and of this build.
@@ -82,8 +82,6 @@ type upgrade struct {
 	open     *register
 	next     atomic.Int64
 	keyed    atomic.Int64 // jobs that two replicas accepted as the same
-
-	drained []drain // of the one who drains
 }
 
 // run goes there and back under load, brings everything to rest, and returns all that was seen.
@@ -128,7 +126,9 @@ func (u *upgrade) run() *History {
 	u.sameListing(late, final)
 	u.awaitLimits(late)
 	u.awaitRetained(late)
-	return &History{Slots: u.nodes, Events: u.rec.Events(), Final: final}
+	history := u.history()
+	history.Final = final
+	return history
 }
 
 // change takes the steps with the programs of a folder.
@@ -158,12 +158,4 @@ func (u *upgrade) startAs(name, programs string) {
 	case <-time.After(startLimit):
 		u.t.Fatalf("%s is not up after %s; see %s", name, startLimit, u.folder)
 	}
-}
-
-// addresses are the addresses of the replicas, in the order of their names.
-func (u *upgrade) addresses() (list []string) {
-	for _, name := range slices.Sorted(maps.Keys(u.replicas)) {
-		list = append(list, u.replicas[name])
-	}
-	return list
 }

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+	"sync/atomic"
 
 	"github.com/redis/rueidis"
 
@@ -14,7 +15,7 @@ import (
 	"github.com/freeslot/freeslot/bench/load"
 	"github.com/freeslot/freeslot/bench/measure"
 	"github.com/freeslot/freeslot/client"
-	"github.com/freeslot/freeslot/internal/dispatch"
+	"github.com/freeslot/freeslot/embed"
 	redisclient "github.com/freeslot/freeslot/internal/redis/client"
 )
 
@@ -41,7 +42,7 @@ func openLoad(ctx context.Context, args []string) (load.Submitter, error) {
 	}
 	var s load.Submitter
 	if *ws == "" {
-		s, err = openInProcess(ctx, *url, *name, &inProcess{yard: y, job: &job, tenant: *tenant})
+		s, err = openInProcess(ctx, embed.Config{RedisURL: *url, ReplicaID: *name, Tenant: *tenant, MaxOutstanding: maxOutstanding}, &inProcess{yard: y, job: job})
 	} else {
 		s, err = openSessions(ctx, strings.Split(*ws, ","), *sessions, &overSessions{yard: y, job: job})
 	}
@@ -71,43 +72,6 @@ func (y *yard) Bare(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, measure.CallTimeout)
 	defer cancel()
 	return y.script.Exec(ctx, y.client, nil, nil).Error()
-}
-
-// inProcess submits to a replica in this process.
-type inProcess struct {
-	*yard
-	*replica
-	job    *freeslot.Job
-	tenant string
-}
-
-func openInProcess(ctx context.Context, url, name string, s *inProcess) (_ load.Submitter, err error) {
-	s.replica, err = openReplica(ctx, url, name)
-	return s, err
-}
-
-// Submit implements load.Submitter. One call of the dispatcher takes all n jobs.
-func (s *inProcess) Submit(ctx context.Context, n int, done func(int, load.Outcome)) {
-	requests := make([]dispatch.Request, n)
-	for i := range requests {
-		requests[i] = dispatch.Request{Tenant: s.tenant, Job: s.job}
-	}
-	if n == 1 {
-		sink := &oneSink{done: func(o load.Outcome) { done(0, o) }}
-		s.dispatcher.Submit(ctx, requests, sink, sink.accepted)
-		return
-	}
-	sink := &manySink{jobs: make(map[string]*oneSink, n)}
-	for i := range n {
-		sink.next = append(sink.next, &oneSink{done: func(o load.Outcome) { done(i, o) }})
-	}
-	s.dispatcher.Submit(ctx, requests, sink, sink.accepted)
-}
-
-// Close implements load.Submitter.
-func (s *inProcess) Close() error {
-	s.client.Close()
-	return s.replica.close()
 }
 
 // overSessions submits over WebSocket sessions, in turn.
@@ -158,7 +122,13 @@ func (s *overSessions) Submit(ctx context.Context, n int, done func(int, load.Ou
 	}
 }
 
-func wait(ctx context.Context, h *client.Handle, done func(load.Outcome)) {
+// awaited is a handle of package client or embed.
+type awaited interface {
+	Wait(ctx context.Context) (freeslot.JobStatus, error)
+	Assignment() client.Assignment
+}
+
+func wait(ctx context.Context, h awaited, done func(load.Outcome)) {
 	status, err := h.Wait(ctx)
 	if err != nil {
 		done(load.Outcome{Err: reason(err)})
@@ -168,6 +138,10 @@ func wait(ctx context.Context, h *client.Handle, done func(load.Outcome)) {
 	o.Assigned = h.Assignment().At
 	done(o)
 }
+
+var turn atomic.Uint64
+
+func (s *overSessions) pick() *client.Client { return s.clients[turn.Add(1)%uint64(len(s.clients))] }
 
 // Close implements load.Submitter.
 func (s *overSessions) Close() error {

@@ -93,7 +93,7 @@ type Node struct {
 	Labels map[string]string `koanf:"labels"`
 	// Pools to join whatever their rules say.
 	Pools []string `koanf:"pools"`
-	// `name: true` or `false`, shown with the node.
+	// `name: true` or `false`. Jobs can require those that are true.
 	Features map[string]bool `koanf:"features"`
 }
 

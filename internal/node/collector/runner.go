@@ -44,11 +44,17 @@ type Runner struct {
 	entries []*entry
 	log     *zap.Logger
 	metrics *metrics
-	latest  atomic.Pointer[Snapshot]
+	latest  atomic.Pointer[published]
 	changed chan struct{}
 	// results has room for one of each collector, so a collection that ends after Run does not wait
 	// for a reader.
 	results chan result
+}
+
+// published is what Latest and Taken return.
+type published struct {
+	figures Snapshot
+	taken   map[string]time.Time
 }
 
 // entry is a collector with its state. Only the loop uses it; the Collector belongs to the
@@ -66,9 +72,11 @@ type entry struct {
 	// collected counts collections that gave figures.
 	collected uint64
 	figures   Metrics
+	// taken is when the collection of figures began.
+	taken time.Time
 	// expires is when figures are too old to be published; zero without figures.
 	expires time.Time
-	// size is the length of the figures in the JSON of a snapshot.
+	// size is the length of the figures, and of their age, in the JSON of a heartbeat.
 	size int
 
 	// States that have been logged and go on.
@@ -100,7 +108,7 @@ func New(entries []Entry, log *zap.Logger, reg prometheus.Registerer) (*Runner, 
 		return nil, freeslot.Invalid("collectors", "has %d entries, expected at most %d", len(entries), MaxCollectors)
 	}
 	r := &Runner{log: log, changed: make(chan struct{}, 1), results: make(chan result, len(entries))}
-	r.latest.Store(&Snapshot{})
+	r.latest.Store(&published{figures: Snapshot{}})
 	seen := make(map[string]bool, len(entries))
 	for i, e := range entries {
 		if err := e.validate(i, seen); err != nil {
@@ -142,7 +150,14 @@ func (e Entry) validate(i int, seen map[string]bool) error {
 // Latest returns the last figures of each collector, for three intervals. Before the first
 // collection it is empty, not nil. It takes no lock and may be called from any goroutine, before,
 // during and after Run.
-func (r *Runner) Latest() Snapshot { return *r.latest.Load() }
+func (r *Runner) Latest() Snapshot { return r.latest.Load().figures }
+
+// Taken is Latest, and when the collections of these figures began, by type. The caller must not
+// change the map.
+func (r *Runner) Taken() (Snapshot, map[string]time.Time) {
+	p := r.latest.Load()
+	return p.figures, p.taken
+}
 
 // Changed has a value after Latest has changed. It holds one value at most, which can stand for
 // several changes. It is never closed.
@@ -318,8 +333,9 @@ func (r *Runner) collected(e *entry, res result) {
 		r.log.Warn("collector.fields_dropped", zap.String("type", e.name), zap.Strings(logging.FieldReason, res.dropped))
 	}
 	e.dropping = len(res.dropped) > 0
-	e.figures, e.expires = res.figures, time.Now().Add(keepIntervals*e.Interval)
-	e.size = Snapshot{e.name: e.figures}.jsonSize()
+	now := time.Now()
+	e.figures, e.taken, e.expires = res.figures, now.Add(-res.took), now.Add(keepIntervals*e.Interval)
+	e.size = Snapshot{e.name: e.figures}.jsonSize() + len(e.name) + ageBytes
 	r.publish()
 }
 
@@ -334,7 +350,7 @@ func (r *Runner) failed(e *entry, outcome string, err error) {
 
 // publish makes the known figures the latest snapshot.
 func (r *Runner) publish() {
-	next := make(Snapshot, len(r.entries))
+	next, taken := make(Snapshot, len(r.entries)), make(map[string]time.Time, len(r.entries))
 	size := len("{}")
 	for _, e := range r.entries {
 		if e.figures == nil {
@@ -350,12 +366,13 @@ func (r *Runner) publish() {
 		}
 		e.leftOut = false
 		size += e.size
-		next[e.name] = e.figures
+		next[e.name], taken[e.name] = e.figures, e.taken
 	}
-	if next.equal(r.Latest()) {
+	same := next.equal(r.Latest())
+	r.latest.Store(&published{next, taken})
+	if same {
 		return
 	}
-	r.latest.Store(&next)
 	select {
 	case r.changed <- struct{}{}:
 	default: // a value is waiting, and its reader sees this change too

@@ -285,6 +285,33 @@ func TestFiguresThatCannotBePublishedAreDroppedAndLogged(t *testing.T) {
 	})
 }
 
+// TestFiguresHaveTheirTime: it moves on with each collection, also when the figures stay the same.
+// That alone is no change.
+func TestFiguresHaveTheirTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		slow := &fake{name: "slow", collect: func(context.Context, int) (Metrics, error) {
+			time.Sleep(interval / 10)
+			return Metrics{"n": 1}, nil
+		}}
+		b := run(t, Entry{Collector: slow, Interval: interval})
+		time.Sleep(interval / 5)
+		synctest.Wait()
+		<-b.Changed()
+		_, first := b.Taken()
+		time.Sleep(2 * interval)
+		synctest.Wait()
+		figures, taken := b.Taken()
+		if age := time.Since(taken["slow"]); age > interval*5/4 || !taken["slow"].After(first["slow"]) || figures["slow"]["n"] != int64(1) {
+			t.Errorf("%v, taken %s ago", figures, age)
+		}
+		select {
+		case <-b.Changed():
+			t.Error("a later collection with the same figures counts as a change")
+		default:
+		}
+	})
+}
+
 // TestSnapshotsAreBounded has three collectors with as many figures as possible.
 func TestSnapshotsAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

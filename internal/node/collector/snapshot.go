@@ -5,9 +5,12 @@ import (
 	"maps"
 )
 
-// MaxJSONBytes bounds the JSON of the snapshots of a [Runner]: a heartbeat with everything else in
-// it stays below the limit of a cell (16 KiB).
+// MaxJSONBytes bounds the JSON of the snapshots of a [Runner] with the ages of the figures: a
+// heartbeat with everything else in it stays below the limit of a cell (16 KiB).
 const MaxJSONBytes = 12 << 10
+
+// ageBytes is what an age of up to MaxInterval and more takes in JSON, beside its name.
+const ageBytes = len(`"":1000000000,`)
 
 // Snapshot holds the figures by type. One that a [Runner] gave out never changes and must not be
 // changed. Its values are float64 (finite), int64, bool and string, so that its JSON has no errors.

@@ -16,7 +16,8 @@
 -- ARGV[5] last dispatch entry taken in, '' for none or none since the last heartbeat: older entries
 --   are trimmed
 -- ARGV[6] resources, JSON; '' leaves the former ones in force: the event has none then, and a
---   replica that missed the last ones finds the gap in the revisions
+--   replica that missed the last ones finds the gap in the revisions. Where they begin with
+--   {"at_ms":0, they get the time of this heartbeat in its place
 -- ARGV[7..] attempts that the agent holds, 'job:attempt'
 --   From the fifth on those at the end that are '' are left out: a table of four costs least.
 -- Returns one of
@@ -38,6 +39,7 @@ local profile = call('HMGET', profile_key, 'epoch', 'status')
 if profile[1] ~= epoch then return profile[1] and -2 or -1 end
 if profile[2] == 'drained' then status = 'drained' end -- only an operator undoes it
 -- include lib/at.lua
+if resources ~= '' and string.sub(resources, 1, 11) == '{"at_ms":0,' then resources = '{"at_ms":' .. at .. string.sub(resources, 11) end
 
 local used, sum, start, stop, cancel, named = '0', '0', nil, nil, nil, nil
 local owned = call('HGETALL', slots_key)

@@ -1,0 +1,76 @@
+package main
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/freeslot/freeslot/bench/measure"
+	"github.com/freeslot/freeslot/bench/result"
+	"github.com/freeslot/freeslot/bench/tool"
+)
+
+// The fleet of batches. It is one of many small nodes, where groups save the most calls.
+const (
+	batchNodes, batchSlots = 100, 16
+	together               = 64
+	// noOp is how long a job that does nothing holds its slot: its way to the node and back.
+	noOp     = time.Millisecond
+	noOpRate = 20_000
+	handler  = 10 * time.Millisecond
+)
+
+// batches places the jobs of each arrival one by one, and in groups.
+func (o *options) batches(b *tool.Bench) error {
+	b.Say("%d nodes of %d slots; %d jobs arrive at once, at random moments (a Poisson process), at a replica at random. They are placed one by one, or as a batch in groups.", batchNodes, batchSlots, together)
+	b.Say("Jobs hold their slots for exponential times: 1 ms on average for a handler that does nothing, at 20,000 jobs/s, or 10 ms at the rate that keeps so many slots busy.")
+	b.Say("Wait is from a job's arrival until it has a slot; the time that Redis takes, which groups save, is not in it. Nodes a call are those at which the script looks. Spread is the standard deviation of the nodes' loads.")
+	b.Say("Delays and candidates are those of the other parts. Seed %d.", o.seed)
+	in := &inputs{seed: o.seed, short: b.Short}
+	var points []point
+	for _, replicas := range pick(in, []int{1, 4, 16}) {
+		for _, busy := range pick(in, []float64{0, 0.5, 0.8, 0.95}) {
+			name, rate, mean := "a handler that does nothing", float64(noOpRate), noOp
+			if busy > 0 {
+				name, rate, mean = fmt.Sprintf("%.0f %% busy", busy*100), busy*batchNodes*batchSlots/handler.Seconds(), handler
+			}
+			for _, groups := range []bool{false, true} {
+				cfg := in.standard(fleetOf([]int{batchSlots}, batchNodes), replicas, rate, mean)
+				cfg.requests, cfg.together, cfg.groups = nil, together, groups
+				how := "one by one"
+				if groups {
+					how = "in groups"
+				}
+				points = append(points, point{line: fmt.Sprintf("%s, %s, %s", measure.Plural(replicas, "replica"), name, how), cfg: cfg})
+			}
+		}
+	}
+	outcomes, err := simulateAll(points, o.parallel)
+	if err != nil {
+		return err
+	}
+	t := result.Table{First: "Replicas, load, placement", Columns: []result.Column{
+		{Name: "refused / tried", Unit: result.Percent},
+		{Name: "jobs without a slot at once", Unit: result.Percent},
+		{Name: "wait p50 / p99", Unit: result.Microseconds},
+		{Name: "nodes a call"},
+		{Name: "spread", Unit: result.Percent},
+	}}
+	overCommits, leaks := (&figure{points: points}).fill(outcomes)
+	b.Target("over-commits", result.Number, result.Exactly, 0, overCommits)
+	b.Target("runs that left a slot, a job or a reservation behind", result.Number, result.Exactly, 0, leaks)
+	for i, p := range points {
+		out := outcomes[i]
+		wait := func(q float64) float64 {
+			return measure.FourFigures(float64(out.waits[int(q*float64(len(out.waits)-1))]) / 1000)
+		}
+		t.Rows = append(t.Rows, result.Row{Name: p.line, Figures: []result.Figure{
+			{measure.FourFigures(100 * out.conflictRate())},
+			{measure.FourFigures(100 * float64(out.counts.overloaded) / float64(out.counts.arrived))},
+			{wait(0.5), wait(0.99)},
+			{measure.FourFigures(float64(out.counts.met) / float64(out.counts.scripts))},
+			{measure.FourFigures(100 * out.spread)},
+		}})
+	}
+	b.Result.Tables = []result.Table{t}
+	return nil
+}

@@ -1,0 +1,272 @@
+package embed_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"go.uber.org/zap"
+
+	"github.com/freeslot/freeslot"
+	"github.com/freeslot/freeslot/embed"
+	"github.com/freeslot/freeslot/internal/cell"
+	"github.com/freeslot/freeslot/internal/redis/redistest"
+)
+
+func TestInvalidConfig(t *testing.T) {
+	t.Parallel()
+	file := filepath.Join(t.TempDir(), "scheduler.yaml")
+	if err := os.WriteFile(file, []byte("retention: 1ms\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for want, cfg := range map[string]embed.Config{
+		"tenant":                     {Tenant: "no spaces"},
+		"redis_url":                  {RedisURL: "http://127.0.0.1"},
+		"redis_urls":                 {RedisURLs: []string{"redis://a:1", "redis://b:1"}, Cells: 1},
+		"cells":                      {Cells: 1000},
+		"key_prefix":                 {KeyPrefix: "{}"},
+		"heartbeat_limit":            {HeartbeatLimit: time.Second},
+		"max_outstanding":            {MaxOutstanding: -1},
+		"drain_timeout":              {DrainTimeout: -time.Second},
+		"replica_id":                 {ReplicaID: "no spaces"},
+		"retention (" + file + ":1)": {ConfigFile: file},
+		"redis_access.ca_file":       {RedisURL: "rediss://127.0.0.1:1", RedisAccess: embed.RedisAccess{CAFile: "nowhere"}},
+	} {
+		_, err := embed.New(cfg)
+		bad, ok := errors.AsType[*freeslot.Error](err)
+		if !ok || bad.Code != freeslot.CodeInvalidArgument || bad.Field != want || !strings.HasPrefix(bad.Message, want+" ") || !strings.Contains(bad.Message, "expected") && want != "redis_access.ca_file" {
+			t.Errorf("%s: %v", want, err)
+		}
+	}
+}
+
+// TestStartError: nothing is left running, which the end of all tests checks, and the replica can be
+// started again.
+func TestStartError(t *testing.T) {
+	t.Parallel()
+	nowhere, err := embed.New(embed.Config{RedisURL: "redis://127.0.0.1:1"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	err = nowhere.Start(deadline(t))
+	expectCode(t, err, freeslot.CodeUnavailable)
+	if !strings.Contains(err.Error(), "redis at 127.0.0.1:1 cannot be used") || !strings.Contains(err.Error(), "(redis_url or redis_urls)") {
+		t.Error(err)
+	}
+
+	cfg, reg := newFleet(t, 1).cfg, prometheus.NewRegistry()
+	cfg.Registerer = reg
+	r, err := embed.New(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = r.Submit(deadline(t), freeslot.Job{Service: "reverse"})
+	expectCode(t, err, freeslot.CodeUnavailable)
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	expectCode(t, r.Start(ended), freeslot.CodeUnavailable)
+	taken := prometheus.NewCounter(prometheus.CounterOpts{Name: "freeslot_cache_bad_events_total", Help: "Node events that could not be read."})
+	reg.MustRegister(taken)
+	expectCode(t, r.Start(deadline(t)), freeslot.CodeInvalidArgument)
+	reg.Unregister(taken)
+	if err := r.Start(deadline(t)); err != nil {
+		t.Fatal(err)
+	}
+	expectCode(t, r.Start(deadline(t)), freeslot.CodeConflict)
+	if found, err := reg.Gather(); err != nil || len(found) < 20 {
+		t.Errorf("%d metrics while it runs, %v", len(found), err)
+	}
+	if err := r.Stop(deadline(t)); err != nil {
+		t.Error(err)
+	}
+	if found, err := reg.Gather(); err != nil || len(found) > 0 {
+		t.Errorf("%d metrics are left, %v", len(found), err)
+	}
+	if err := r.Stop(deadline(t)); err != nil {
+		t.Error(err)
+	}
+	if err := r.Start(deadline(t)); !errors.Is(err, embed.ErrClosed) {
+		t.Errorf("a start after the stop gave %v", err)
+	}
+	if err := nowhere.Stop(deadline(t)); err != nil { // which never started
+		t.Error(err)
+	}
+}
+
+// TestStopDrains: Stop takes no more jobs, and waits for the results of those that are out.
+func TestStopDrains(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t, 1)
+	r := f.start(func(c *embed.Config) { c.DrainTimeout = patience })
+	h := submit(t, r, freeslot.Job{Service: "hold"})
+	stopped := make(chan error, 1)
+	go func() { stopped <- r.Stop(deadline(t)) }()
+	if err := redistest.Await(func(ctx context.Context) bool {
+		_, err := r.SubmitBatch(ctx, []freeslot.Job{{Service: "reverse"}})
+		return errors.Is(err, embed.ErrClosed)
+	}); err != nil {
+		t.Fatal(err)
+	}
+	for name, call := range map[string]func() error{
+		"submit": func() error { _, err := r.Submit(deadline(t), freeslot.Job{Service: "reverse"}); return err },
+		"attach": func() error { _, err := r.Attach(deadline(t), h.ID()); return err },
+		"cancel": func() error { _, err := r.Cancel(deadline(t), h.ID()); return err },
+	} {
+		if err := call(); !errors.Is(err, embed.ErrClosed) {
+			t.Errorf("%s while it stops gave %v", name, err)
+		}
+	}
+	select {
+	case err := <-stopped:
+		t.Fatalf("Stop returned %v although a job is out", err)
+	default:
+	}
+	f.release()
+	if s := wait(t, h); s.State != freeslot.StateSucceeded {
+		t.Errorf("%+v", s)
+	}
+	if err := <-stopped; err != nil {
+		t.Error(err)
+	}
+}
+
+// TestTakenOver: the jobs of a replica that has stopped go on. Another one, embedded or not, gets
+// their results, by their ids or by their keys, and no job runs twice.
+func TestTakenOver(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t, 3)
+	// It logs nothing, because what is cut off may log after the test.
+	first, second := f.start(func(c *embed.Config) { c.Logger = zap.NewNop() }), f.start(nil)
+	scheduler := f.scheduler()
+	keyed := freeslot.Job{Service: "hold", IdempotencyKey: "k"}
+	byID, byKey, byHTTP := submit(t, first, freeslot.Job{Service: "hold"}), submit(t, first, keyed), submit(t, first, freeslot.Job{Service: "hold"})
+	ended, cancel := context.WithCancel(context.Background())
+	cancel()
+	_ = first.Stop(ended) // at once, and so incomplete
+	if _, err := byID.Wait(deadline(t)); !errors.Is(err, embed.ErrClosed) {
+		t.Errorf("Wait after the stop gave %v", err)
+	}
+	attached, err := second.Attach(deadline(t), byID.ID())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if again := submit(t, second, keyed); again.ID() != byKey.ID() {
+		t.Error("the key made a second job")
+	} else {
+		defer func() {
+			if s := wait(t, again); s.State != freeslot.StateSucceeded || s.Attempt != 1 {
+				t.Errorf("%+v", s)
+			}
+		}()
+	}
+	f.release()
+	if s := wait(t, attached); s.State != freeslot.StateSucceeded || s.Attempt != 1 || string(s.Result) != `"released"` {
+		t.Errorf("%+v", s)
+	}
+	if err := redistest.Await(func(context.Context) bool {
+		resp, err := http.Get("http://" + scheduler + "/v1/jobs/" + byHTTP.ID())
+		if err != nil {
+			return false
+		}
+		defer resp.Body.Close()
+		var s freeslot.JobStatus
+		return json.NewDecoder(resp.Body).Decode(&s) == nil && s.State == freeslot.StateSucceeded
+	}); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestDetached: whoever attaches last gets the result.
+func TestDetached(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t, 1)
+	first, second := f.start(nil), f.start(nil)
+	h := submit(t, first, freeslot.Job{Service: "hold"})
+	attached, err := second.Attach(deadline(t), h.ID())
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = h.Wait(deadline(t))
+	expectCode(t, err, freeslot.CodeUnavailable)
+	if a := attached.Assignment(); a.Node != "node-1" || a.Attempt != 1 {
+		t.Errorf("%+v", a)
+	}
+	f.release()
+	if s := wait(t, attached); s.State != freeslot.StateSucceeded {
+		t.Errorf("%+v", s)
+	}
+}
+
+// TestFullReplica: without any scheduler, an embedded replica takes out a silent node; beside one,
+// a pause is in force there too once it is confirmed.
+func TestFullReplica(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t, 1)
+	r := f.start(func(c *embed.Config) { c.HeartbeatInterval, c.HeartbeatLimit = 500*time.Millisecond, time.Second })
+	f.registerSilent("silent", "never", time.Second)
+	var h *embed.Handle
+	if err := redistest.Await(func(ctx context.Context) (ok bool) {
+		var err error
+		h, err = r.Submit(ctx, freeslot.Job{Service: "never", MaxAttempts: 1})
+		return err == nil
+	}); err != nil {
+		t.Fatal(err)
+	}
+	if s := wait(t, h); s.State != freeslot.StateDead || s.Error == nil || s.Error.Code != freeslot.JobErrorNodeLost {
+		t.Errorf("%+v", s)
+	}
+
+	scheduler := f.scheduler()
+	post := func(path string) string {
+		resp, err := http.Post("http://"+scheduler+path, "application/json", strings.NewReader("{}"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer resp.Body.Close()
+		var answer struct {
+			Confirmed bool `json:"confirmed"`
+		}
+		if err := json.NewDecoder(resp.Body).Decode(&answer); err != nil || resp.StatusCode != http.StatusOK {
+			t.Fatal(resp.Status, err)
+		}
+		if answer.Confirmed {
+			return "confirmed"
+		}
+		return resp.Status
+	}
+	if got := post("/v1/services/reverse/pause"); got != "confirmed" {
+		t.Error(got)
+	}
+	waits := submit(t, r, freeslot.Job{Service: "reverse", Payload: json.RawMessage(`"ab"`)})
+	if waits.Position() != 1 {
+		t.Errorf("position %d of a job of a paused service", waits.Position())
+	}
+	post("/v1/services/reverse/resume")
+	if s := wait(t, waits); string(s.Result) != `"ba"` {
+		t.Errorf("%+v", s)
+	}
+}
+
+// registerSilent adds a node that sends no heartbeats.
+func (f *fleet) registerSilent(id, service string, limit time.Duration) {
+	f.t.Helper()
+	c, err := cell.New(cell.Config{Layout: cell.Layout{Prefix: f.cfg.KeyPrefix}, HeartbeatLimit: limit}, redistest.Shared(f.t).Client(f.t), zap.NewNop(), nil)
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	if err := c.Start(deadline(f.t)); err != nil {
+		f.t.Fatal(err)
+	}
+	f.t.Cleanup(func() { _ = c.Stop(deadline(f.t)) })
+	node := freeslot.Node{ID: id, MaxConcurrency: 1, Services: []freeslot.Service{{Name: service}}}
+	if _, err := c.Register(deadline(f.t), node, cell.NewEpoch()); err != nil {
+		f.t.Fatal(err)
+	}
+}

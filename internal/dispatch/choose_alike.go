@@ -1,0 +1,134 @@
+package dispatch
+
+import (
+	"hash/maphash"
+	"math/rand/v2"
+	"sync"
+	"time"
+
+	"github.com/freeslot/freeslot/internal/cell"
+	"github.com/freeslot/freeslot/internal/selection"
+)
+
+// chooseAlike chooses nodes for new jobs that fit the same nodes, in groups: a node costs the script
+// as much as several jobs, and its agent reports jobs together that came together. These are jobs of
+// one call, or jobs that come alone while others are under way. Jobs that get no node here are left
+// to chooseNode.
+func (d *Dispatcher) chooseAlike(jobs []*placement) {
+	if len(jobs) == 1 && d.submits.Load() <= 1 {
+		return
+	}
+	for _, p := range jobs {
+		job := p.request.Job
+		if p.class == nil && job.AffinityKey == "" && !d.mustEnqueue(&p.request) {
+			p.class, p.ungrouped = d.nodes.Class(job.Service, &job.Requirement), true
+		}
+	}
+	var room [selection.MaxBatch]*placement
+	for i, first := range jobs {
+		if !first.ungrouped {
+			continue
+		}
+		alike := room[:0]
+		for _, p := range jobs[i:] {
+			if len(alike) < len(room) && p.ungrouped && p.class == first.class && p.request.Job.SlotCount() == first.request.Job.SlotCount() {
+				p.ungrouped = false
+				alike = append(alike, p)
+			}
+		}
+		if len(jobs) == 1 {
+			d.joinGroup(first, time.Now())
+		} else if len(alike) > 1 {
+			d.placeTogether(alike)
+		}
+	}
+}
+
+// placeTogether chooses nodes for jobs of one call that are alike.
+func (d *Dispatcher) placeTogether(jobs []*placement) {
+	var room groupRoom
+	begin, grouped, q := time.Now(), 0, d.alikeQuery(jobs[0])
+	g := chooseGroups(room[:0], jobs[0].class, len(jobs), &q)
+	for grouped < len(jobs) && d.place(jobs[grouped], &g, &q) {
+		grouped++
+	}
+	took := time.Since(begin).Seconds()
+	for range grouped {
+		d.metrics.selection.Observe(took / float64(grouped))
+	}
+}
+
+// alikeQuery is the query for new jobs that are alike.
+func (d *Dispatcher) alikeQuery(p *placement) selection.Query {
+	q := d.query(p)
+	q.Skip |= d.waitingCells(p.class)
+	return q
+}
+
+// place gives a job the next place of the groups, and takes its slots in the cache. It returns
+// false if there is none.
+func (d *Dispatcher) place(p *placement, g *groups, q *selection.Query) bool {
+	for ; g.left(); g.at++ {
+		group := &g.list[g.at]
+		if !group.Node.TryTake(q.Slots) {
+			continue // others have filled it
+		}
+		p.candidates = selection.AppendCandidates(p.room[:0], g.list, g.at, q.Want)
+		p.to, p.taken, p.grouped = d.clients[group.Node.Cell()], true, true
+		if group.Jobs--; group.Jobs == 0 {
+			g.at++
+		}
+		return true
+	}
+	return false
+}
+
+// groups are filled one after the other.
+type groups struct {
+	list []selection.Group
+	at   int // of the group that is filled now
+}
+
+// groupRoom has room for the groups of any batch.
+type groupRoom [selection.MaxBatch + cell.MaxCandidates]selection.Group
+
+func chooseGroups(room []selection.Group, class *selection.Class, jobs int, q *selection.Query) groups {
+	return groups{list: class.Batch(room, jobs, q, selection.NewSource(rand.Uint64()))}
+}
+
+// left reports whether there is a place.
+func (g *groups) left() bool { return g.at < len(g.list) && g.list[g.at].Jobs > 0 }
+
+// openLife is how long groups are open. What a replica hears of others is about as old.
+const openLife = 2 * time.Millisecond
+
+// openGroups are groups for jobs that come alone while others are under way: the next call of a
+// cell gathers them. Two classes can share a place, by their hashes; then groups are chosen more
+// often. The zero value has none. It is safe for concurrent use.
+type openGroups [64]struct {
+	mu sync.Mutex
+	groups
+	room groupRoom
+	// What the groups were chosen for, and until when.
+	class *selection.Class
+	slots int
+	skip  selection.CellMask
+	until time.Time
+}
+
+// joinGroup gives a job that came alone a place in open groups. It opens new ones for as many jobs
+// as are under way.
+func (d *Dispatcher) joinGroup(p *placement, now time.Time) {
+	q := d.alikeQuery(p)
+	o := &d.openGroups[maphash.Comparable(classCellsSeed, p.class)%uint64(len(d.openGroups))]
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	// A class is of one configuration: after a change of it, no group of before is used.
+	if !o.left() || o.class != p.class || o.slots != q.Slots || o.skip != q.Skip || now.After(o.until) {
+		o.class, o.slots, o.skip, o.until = p.class, q.Slots, q.Skip, now.Add(openLife)
+		o.groups = chooseGroups(o.room[:0], p.class, int(d.submits.Load()), &q)
+	}
+	if d.place(p, &o.groups, &q) {
+		d.metrics.selection.Observe(time.Since(now).Seconds())
+	}
+}

@@ -1,0 +1,107 @@
+package selection
+
+import "slices"
+
+// MaxBatch is how many jobs one [Class.Batch] is for at most: as many as one call of the submit
+// script takes.
+const MaxBatch = 64
+
+// maxSample bounds the nodes that are drawn for a batch from all nodes; from the share come up to
+// MaxBatch more.
+const maxSample = MaxBatch * DefaultSamples
+
+// Group is a node, and how many jobs of a batch are for it.
+type Group struct {
+	Node *Node
+	Jobs int
+}
+
+// Batch chooses nodes for so many jobs (at most MaxBatch) that all ask q, and appends them to dst
+// in groups; see the package comment. The groups can be for fewer jobs than asked for, or none: the
+// others are for [Class.Choose]. Behind the groups stand nodes without jobs, which
+// [AppendCandidates] uses. All nodes are distinct and of one cell, and qualify.
+//
+// q is only read; its AffinityKey makes no difference. Batch allocates nothing if dst has room for
+// jobs and q.Want more. Cost: a few checks for each job, and one choice.
+func (c *Class) Batch(dst []Group, jobs int, q *Query, rnd *Source) []Group {
+	s := c.newChoice(q, rnd)
+	s.limit = 1
+	var room [1]*Node
+	for _, t := range c.tiers {
+		// The first node says which tier and cell have some.
+		if first := s.fromTier(t, room[:0]); len(first) > 0 {
+			return s.fillGroups(dst, min(jobs, MaxBatch), t.part(s.cell), first[0])
+		}
+	}
+	return dst
+}
+
+// AppendCandidates appends to dst what a job of the group at index at is offered to: the node of
+// the group, and those of the next groups up to want in all. So a call of the submit script names
+// few nodes. The next group leaves half of what was free, which a refused group can have.
+func AppendCandidates(dst []*Node, groups []Group, at, want int) []*Node {
+	for i := range min(max(want, 1), len(groups), cap(dst)-len(dst)) {
+		dst = append(dst, groups[(at+i)%len(groups)].Node)
+	}
+	return dst
+}
+
+// sampled is a node that was drawn for a batch.
+type sampled struct {
+	node *Node
+	// taken of limit slots by which nodes are compared: a node outside the share counts with one
+	// more slot, as in next.
+	taken, limit int
+	jobs         int // the most that its group is for
+}
+
+// fillGroups fills the best of a sample of the part with groups.
+func (s *choice) fillGroups(dst []Group, jobs int, part *cellPart, first *Node) []Group {
+	var room [maxSample + MaxBatch]sampled
+	sample, others := room[:0], 0
+	if s.shares(part) {
+		sample, others = s.draw(sample, part.nodes[:part.own], jobs, 1, 0), 1
+	}
+	sample = s.draw(sample, part.nodes, jobs, s.samples, others)
+	if len(sample) == 0 {
+		sample = s.draw(sample, []*Node{first}, 1, 1, 0)
+	}
+	slices.SortFunc(sample, func(a, b sampled) int {
+		switch {
+		case s.better(a.taken, a.limit, b.taken, b.limit):
+			return -1
+		case s.better(b.taken, b.limit, a.taken, a.limit):
+			return 1
+		}
+		return 0 // their order is that of a draw
+	})
+	for spare := s.q.Want - 1; len(sample) > 0 && (jobs > 0 || spare > 0); sample = sample[1:] {
+		group := min(sample[0].jobs, jobs)
+		dst = append(dst, Group{sample[0].node, group})
+		if jobs -= group; group == 0 {
+			spare--
+		}
+	}
+	return dst
+}
+
+// draw adds nodes that qualify to the sample until it has some more, with room for times the jobs;
+// it gives up after so many draws. Nodes are compared with this many further slots taken.
+func (s *choice) draw(sample []sampled, nodes []*Node, jobs, times, further int) []sampled {
+	before, found := len(sample), 0
+	for range min(jobs*times, maxSample) {
+		if len(sample) == before+len(nodes) || len(sample) >= before+times && found >= jobs*times {
+			break
+		}
+		n := nodes[s.rnd.intn(len(nodes))]
+		taken, limit, ok := s.q.qualifies(n, s.w, nil)
+		if !ok || slices.ContainsFunc(sample, func(other sampled) bool { return other.node == n }) {
+			continue
+		}
+		// Half of what is free, so that others who see the same find room.
+		group := max((limit-taken)/(2*s.w.slots), 1)
+		found += group
+		sample = append(sample, sampled{node: n, taken: taken + further, limit: limit, jobs: group})
+	}
+	return sample
+}
