@@ -49,7 +49,7 @@ type size struct {
 var (
 	longPart   = size{10, 5 * time.Second}
 	shortPart  = size{3, time.Second}
-	longFleet  = size{3, 1500 * time.Millisecond}
+	longFleet  = size{3, 1200 * time.Millisecond}
 	shortFleet = size{1, 600 * time.Millisecond}
 )
 
@@ -79,7 +79,7 @@ func newTool() *tool.Tool {
 func (s *shared) flags(f *flag.FlagSet) {
 	f.StringVar(&s.peers, "peers", "", "only the entries whose names contain one of these words, separated by commas")
 	f.IntVar(&s.given.rounds, "rounds", 0, "interleaved rounds (default 10, short 3; of fleet 3 and 1)")
-	f.DurationVar(&s.given.window, "window", 0, "what counts of each load (default 5s, short 1s; of fleet 1.5s and 600ms)")
+	f.DurationVar(&s.given.window, "window", 0, "what counts of each load (default 5s, short 1s; of fleet 1.2s and 600ms)")
 	f.StringVar(&s.fleets, "fleets", allFleets, "fleets of the part fleet, as nodes x slots of each")
 	f.StringVar(&s.before, "before", "", "a commit; the part fleet also measures what a job costs Redis with it")
 }
