@@ -17,30 +17,22 @@ const (
 	noOp     = time.Millisecond
 	noOpRate = 20_000
 	handler  = 10 * time.Millisecond
+	busyTrip = 2_000.0 // microseconds
 )
 
 // batches places the jobs of each arrival one by one, and in groups.
 func (o *options) batches(b *tool.Bench) error {
-	b.Say("%d nodes of %d slots; %d jobs arrive at once, at random moments (a Poisson process), at a replica at random. They are placed one by one, or as a batch in groups.", batchNodes, batchSlots, together)
+	b.Say("%d nodes of %d slots. %d jobs arrive at once, or one alone, at random moments (a Poisson process), at a replica at random. They are placed one by one, or in groups.", batchNodes, batchSlots, together)
 	b.Say("Jobs hold their slots for exponential times: 1 ms on average for a handler that does nothing, at 20,000 jobs/s, or 10 ms at the rate that keeps so many slots busy.")
 	b.Say("Wait is from a job's arrival until it has a slot; the time that Redis takes, which groups save, is not in it. Nodes a call are those at which the script looks. Spread is the standard deviation of the nodes' loads.")
-	b.Say("Delays and candidates are those of the other parts. Seed %d.", o.seed)
+	b.Say("Delays and candidates are those of the other parts, but calls for jobs that come alone take 2 ms, as with a busy Redis: else few are under way together. Seed %d.", o.seed)
 	in := &inputs{seed: o.seed, short: b.Short}
 	var points []point
 	for _, replicas := range pick(in, []int{1, 4, 16}) {
 		for _, busy := range pick(in, []float64{0, 0.5, 0.8, 0.95}) {
-			name, rate, mean := "a handler that does nothing", float64(noOpRate), noOp
-			if busy > 0 {
-				name, rate, mean = fmt.Sprintf("%.0f %% busy", busy*100), busy*batchNodes*batchSlots/handler.Seconds(), handler
-			}
-			for _, groups := range []bool{false, true} {
-				cfg := in.standard(fleetOf([]int{batchSlots}, batchNodes), replicas, rate, mean)
-				cfg.requests, cfg.together, cfg.groups = nil, together, groups
-				how := "one by one"
-				if groups {
-					how = "in groups"
-				}
-				points = append(points, point{line: fmt.Sprintf("%s, %s, %s", measure.Plural(replicas, "replica"), name, how), cfg: cfg})
+			points = append(points, in.placements(replicas, busy, together)...)
+			if replicas == 4 {
+				points = append(points, in.placements(replicas, busy, 1)...)
 			}
 		}
 	}
@@ -73,4 +65,23 @@ func (o *options) batches(b *tool.Bench) error {
 	}
 	b.Result.Tables = []result.Table{t}
 	return nil
+}
+
+// placements are runs of jobs that are placed one by one, and in groups. busy is the share of slots
+// that are, 0 is for handlers that do nothing.
+func (in *inputs) placements(replicas int, busy float64, together int) []point {
+	name, rate, mean := "handlers that do nothing", float64(noOpRate), noOp
+	if busy > 0 {
+		name, rate, mean = fmt.Sprintf("%.0f %% busy", busy*100), busy*batchNodes*batchSlots/handler.Seconds(), handler
+	}
+	name = measure.Plural(replicas, "replica") + ", " + name
+	cfg := in.standard(fleetOf([]int{batchSlots}, batchNodes), replicas, rate, mean)
+	cfg.requests, cfg.together, cfg.spread = nil, together, true
+	if together == 1 {
+		name += ", jobs alone"
+		cfg.roundTrip = skewed(busyTrip, tailFactor*busyTrip)
+	}
+	grouped := cfg
+	grouped.groups = true
+	return []point{{line: name + ", one by one", cfg: cfg}, {line: name + ", in groups", cfg: grouped}}
 }

@@ -33,9 +33,11 @@ type config struct {
 	rate         float64
 	jobs, warmUp int
 	// together is how many jobs come with one call of submit; 0 is 1. With groups they are placed
-	// as a batch.
-	together     int
-	groups       bool
+	// as a batch, and so are those that come alone while others are under way.
+	together int
+	groups   bool
+	// spread has the spread of load measured, which looks at each node at each arrival.
+	spread       bool
 	meanDuration time.Duration
 	// requests is the trace: arrivals with its bursts, durations in proportion to its tokens.
 	// Without one arrivals are a Poisson process, and durations exponential.

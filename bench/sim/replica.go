@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"time"
 
 	"github.com/freeslot/freeslot"
 	"github.com/freeslot/freeslot/internal/cell"
@@ -40,6 +41,7 @@ type replica struct {
 	queue   []*placement // of the next call
 	calls   int          // under way
 	carried int          // jobs in these
+	open    groups
 }
 
 // reply carries to the submitting replica how many slots were in use after a completion.
@@ -178,20 +180,66 @@ func (w *world) chosen(p *placement) {
 	}
 }
 
-// chooseGroups picks candidates for new jobs in groups, as internal/dispatch does.
-func (w *world) chooseGroups(jobs []*placement) {
-	r, q := w.replicas[jobs[0].replica], w.query(jobs[0])
+// chooseAlike picks candidates for new jobs in groups, as internal/dispatch does: for those that
+// come together, and for one that comes alone while others are under way.
+func (w *world) chooseAlike(jobs []*placement) {
+	r := w.replicas[jobs[0].replica]
 	w.catchUp(r)
-	groups := r.class.Batch(nil, len(jobs), &q, r.rnd)
-	for i, g := range groups {
-		for _, p := range jobs[:g.Jobs] {
-			if p.taken = g.Node.TryTake(1); !p.taken {
-				break
-			}
-			p.candidates, p.grouped = selection.AppendCandidates(p.room[:0], groups, i, w.cfg.candidates), true
-			w.chosen(p)
+	if len(jobs) > 1 {
+		var g groups
+		w.chooseGroups(&g, r, len(jobs))
+		for _, p := range jobs {
+			w.place(p, &g)
 		}
-		jobs = jobs[g.Jobs:]
+		return
+	}
+	underWay := len(r.queue) + r.carried + 1
+	if underWay == 1 {
+		return
+	}
+	if !r.open.left() || w.now > r.open.until {
+		w.chooseGroups(&r.open, r, underWay)
+		// Nodes that are more than half full are left to choices of one job.
+		for i := range r.open.list {
+			g := &r.open.list[i]
+			if used, pending := g.Node.Load(); 2*(used+pending) > g.Node.Max() {
+				g.Jobs = 0
+			}
+		}
+	}
+	w.place(jobs[0], &r.open)
+}
+
+// openLife is how long groups are open for jobs that come alone.
+const openLife = int64(2 * time.Millisecond)
+
+// groups are filled one after the other.
+type groups struct {
+	list  []selection.Group
+	at    int
+	until int64
+}
+
+func (g *groups) left() bool { return g.at < len(g.list) && g.list[g.at].Jobs > 0 }
+
+func (w *world) chooseGroups(g *groups, r *replica, jobs int) {
+	q := w.query(new(placement))
+	*g = groups{list: r.class.Batch(g.list[:0], jobs, &q, r.rnd), until: w.now + openLife}
+}
+
+// place gives a job the next place of the groups, if there is one.
+func (w *world) place(p *placement, g *groups) {
+	for ; g.left(); g.at++ {
+		group := &g.list[g.at]
+		if p.taken = group.Node.TryTake(1); !p.taken {
+			continue
+		}
+		p.candidates, p.grouped = selection.AppendCandidates(p.room[:0], g.list, g.at, w.cfg.candidates), true
+		w.chosen(p)
+		if group.Jobs--; group.Jobs == 0 {
+			g.at++
+		}
+		return
 	}
 }
 

@@ -46,6 +46,10 @@ type twinReplica struct {
 	queue []*twinJob
 	calls int
 	sent  int // jobs under way
+	// places are the nodes that jobs which come alone get until a moment, groups what they are of.
+	places []int
+	groups []selection.Group
+	until  int64
 }
 
 type twinJob struct {
@@ -121,10 +125,28 @@ func (w *twin) arrive(r *twinReplica) {
 				if !g.Node.TryTake(1) {
 					panic("a group is larger than its node")
 				}
-				j.grouped, j.taken, j.rounds = true, true, 1
-				for k := range min(w.cfg.candidates, len(groups)) {
-					j.nodes = append(j.nodes, groups[(i+k)%len(groups)].Node)
+				j.join(groups, i, w.cfg.candidates)
+			}
+		}
+	}
+	if others := len(r.queue) + r.sent; w.cfg.groups && len(all) == 1 && others > 0 {
+		if len(r.places) == 0 || w.now > r.until {
+			q := selection.Query{Want: w.cfg.candidates, SilenceLimit: math.MaxInt64, Now: w.now}
+			r.groups, r.places, r.until = r.class.Batch(nil, others+1, &q, r.rnd), nil, w.now+2_000_000
+			for i, g := range r.groups {
+				if used, pending := g.Node.Load(); 2*(used+pending) > g.Node.Max() {
+					break
 				}
+				r.places = append(r.places, slices.Repeat([]int{i}, g.Jobs)...)
+			}
+		}
+		for len(r.places) > 0 && !all[0].grouped {
+			i := r.places[0]
+			if r.groups[i].Node.TryTake(1) {
+				r.places = r.places[1:]
+				all[0].join(r.groups, i, w.cfg.candidates)
+			} else {
+				r.places = slices.DeleteFunc(r.places, func(place int) bool { return place == i })
 			}
 		}
 	}
@@ -133,6 +155,13 @@ func (w *twin) arrive(r *twinReplica) {
 	}
 	for range all {
 		w.send(r)
+	}
+}
+
+func (j *twinJob) join(groups []selection.Group, at, candidates int) {
+	j.grouped, j.taken, j.rounds = true, true, 1
+	for k := range min(candidates, len(groups)) {
+		j.nodes = append(j.nodes, groups[(at+k)%len(groups)].Node)
 	}
 }
 

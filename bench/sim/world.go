@@ -173,8 +173,8 @@ func (w *world) arrive(who int32) {
 		w.truth.measure = false
 		w.to = w.now
 	}
-	if w.cfg.groups && len(all) > 1 {
-		w.chooseGroups(all)
+	if w.cfg.groups {
+		w.chooseAlike(all)
 	}
 	for _, p := range all {
 		w.offer(p)
@@ -200,8 +200,8 @@ func (w *world) come(j job, who int32) *placement {
 }
 
 func (w *world) measureSpread() {
-	if !w.cfg.groups && w.cfg.together == 1 || w.came <= w.cfg.warmUp {
-		return // nobody asks, and it costs a look at each node
+	if !w.cfg.spread || w.came <= w.cfg.warmUp {
+		return
 	}
 	sum, squares, n := 0.0, 0.0, float64(len(w.truth.slots))
 	for i, slots := range w.truth.slots {

@@ -116,6 +116,17 @@ type openGroups [64]struct {
 	until time.Time
 }
 
+// leaveBusy closes the groups of nodes that are more than half full. Their slots are left to single
+// choices: there a group saves little, and replicas refuse each other more jobs.
+func (g *groups) leaveBusy() {
+	for i := range g.list {
+		n := g.list[i].Node
+		if used, pending := n.Load(); 2*(used+pending) > n.Max() {
+			g.list[i].Jobs = 0
+		}
+	}
+}
+
 // joinGroup gives a job that came alone a place in open groups. It opens new ones for as many jobs
 // as are under way.
 func (d *Dispatcher) joinGroup(p *placement, now time.Time) {
@@ -127,6 +138,7 @@ func (d *Dispatcher) joinGroup(p *placement, now time.Time) {
 	if !o.left() || o.class != p.class || o.slots != q.Slots || o.skip != q.Skip || now.After(o.until) {
 		o.class, o.slots, o.skip, o.until = p.class, q.Slots, q.Skip, now.Add(openLife)
 		o.groups = chooseGroups(o.room[:0], p.class, int(d.submits.Load()), &q)
+		o.leaveBusy()
 	}
 	if d.place(p, &o.groups, &q) {
 		d.metrics.selection.Observe(time.Since(now).Seconds())

@@ -172,6 +172,17 @@ func TestJobsThatComeAloneShareNodes(t *testing.T) {
 	now = now.Add(1)
 	join(sized(2))
 	renewed("of another size")
+	for _, n := range rep.cache.AllNodes() {
+		n.SetUsed(9)
+	}
+	now = now.Add(openLife + 1)
+	for range 4 {
+		join(job())
+	}
+	if open.left() {
+		t.Error("there are groups on nodes that are more than half full")
+	}
+	last = open.until
 	for _, p := range placed {
 		p.giveBack()
 	}

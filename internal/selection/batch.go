@@ -24,8 +24,7 @@ type Group struct {
 // q is only read; its AffinityKey makes no difference. Batch allocates nothing if dst has room for
 // jobs and q.Want more. Cost: a few checks for each job, and one choice.
 func (c *Class) Batch(dst []Group, jobs int, q *Query, rnd *Source) []Group {
-	s := c.newChoice(q, rnd)
-	s.limit = 1
+	s := choice{Class: c, q: q, w: q.need(), rnd: rnd, samples: c.samples(q), cell: -1, limit: 1}
 	var room [1]*Node
 	for _, t := range c.tiers {
 		// The first node says which tier and cell have some.

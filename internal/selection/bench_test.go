@@ -79,6 +79,22 @@ func BenchmarkChoose(b *testing.B) {
 	}
 }
 
+// A batch of 64 jobs.
+func BenchmarkBatch(b *testing.B) {
+	for _, slots := range []int{4, 16, 1024} {
+		class := NewClass(testFleet(1000, slots), nil, "tts", nothing)
+		b.Run(fmt.Sprintf("slots=%d", slots), func(b *testing.B) {
+			b.ReportAllocs()
+			rnd, dst := NewSource(1), make([]Group, 0, MaxBatch+1)
+			for b.Loop() {
+				if len(class.Batch(dst, MaxBatch, &Query{Want: 2}, rnd)) == 0 {
+					b.Fatal("none is chosen")
+				}
+			}
+		})
+	}
+}
+
 // One cell costs nothing; several cost one look at a node, or some more.
 func BenchmarkChooseCell(b *testing.B) {
 	for _, cells := range []int{1, 4, 16} {

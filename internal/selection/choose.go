@@ -26,8 +26,10 @@ const (
 // q is only read. Choose allocates nothing, but the first key of a class makes its ring. Cost: a
 // few checks in general, one for each node at worst.
 func (c *Class) Choose(dst []*Node, q *Query, rnd *Source) []*Node {
-	s := c.newChoice(q, rnd)
-	s.limit = len(dst) + min(max(q.Want, 1), cap(dst)-len(dst))
+	s := choice{
+		Class: c, q: q, w: q.need(), rnd: rnd, samples: c.samples(q), cell: -1,
+		limit: len(dst) + min(max(q.Want, 1), cap(dst)-len(dst)),
+	}
 	for _, t := range c.tiers {
 		if len(dst) == s.limit {
 			break
@@ -52,17 +54,16 @@ type choice struct {
 	cell int
 }
 
-func (c *Class) newChoice(q *Query, rnd *Source) choice {
-	s := choice{Class: c, q: q, w: q.need(), rnd: rnd, samples: q.Samples, cell: -1}
+// samples is how many nodes are compared for one choice.
+func (c *Class) samples(q *Query) int {
 	switch {
-	case s.samples > 0:
-		s.samples = min(s.samples, MaxSamples)
+	case q.Samples > 0:
+		return min(q.Samples, MaxSamples)
 	case c.binpack:
-		s.samples = MaxSamples
+		return MaxSamples
 	default:
-		s.samples = DefaultSamples
+		return DefaultSamples
 	}
-	return s
 }
 
 // fromTier fills dst from the cells of the tier that may be chosen.
