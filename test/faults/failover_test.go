@@ -301,7 +301,7 @@ func (f *fleet) promoted(ctx context.Context, replicas ...*redisserver.Server) t
 	return 0
 }
 
-// resumed waits for the first job that was accepted after the new master was up, and has ended, and
+// resumed waits for the first job that was accepted after Redis took writes again, and has ended, and
 // reports how long that took.
 func (f *fleet) resumed(ctx context.Context, up time.Duration, counts func(id string) bool) {
 	f.t.Helper()
@@ -317,14 +317,14 @@ func (f *fleet) resumed(ctx context.Context, up time.Duration, counts func(id st
 				continue
 			}
 			took := e.At - up
-			f.t.Logf("the first job was accepted and ended %s after the new master was up", took.Round(time.Millisecond))
+			f.t.Logf("the first job was accepted and ended %s after Redis took writes again", took.Round(time.Millisecond))
 			if took > resumeLimit+machineMargin {
-				f.t.Errorf("service resumed %s after the new master was up, expected at most %s", took, resumeLimit)
+				f.t.Errorf("service resumed %s after Redis took writes again, expected at most %s", took, resumeLimit)
 			}
 			return
 		}
 	}
-	f.t.Errorf("service has not resumed %s after the new master was up", 3*resumeLimit)
+	f.t.Errorf("service has not resumed %s after Redis took writes again", 3*resumeLimit)
 }
 
 // victim is a master that has cells; dead are these, and others those that live elsewhere. Both
