@@ -49,11 +49,17 @@ func sabotages() []sabotage {
 		{
 			// One end in fifty is forgotten.
 			name: "result", rules: []string{"not ended", "no answer"}, plan: freezes()[:3],
-			edits: []edit{{
-				"cell/script/lib/finish.lua", "local function finish(job, job_key, node, attempt, reply_to, static, state, result, failure)\n",
-				"local function finish(job, job_key, node, attempt, reply_to, static, state, result, failure)\n" +
-					"  if now_us % 50 == 7 then return end\n",
-			}},
+			edits: []edit{
+				{
+					"cell/script/lib/finish.lua", "local function finish(job, job_key, node, attempt, reply_to, static, state, result, failure)\n",
+					"local function finish(job, job_key, node, attempt, reply_to, static, state, result, failure)\n" +
+						"  if now_us % 50 == 7 then return end\n",
+				},
+				{
+					"cell/script/lib/plain.lua", "  -- As read_job, at a third of its cost.\n",
+					"  if now_us % 50 == 7 then job_key, reply_to = job_key .. '-lost', '' end\n",
+				},
+			},
 		},
 	}
 }
