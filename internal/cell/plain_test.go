@@ -110,18 +110,35 @@ func TestPlainEnds(t *testing.T) {
 						return s.State, err
 					})
 				}
+				if rapid.IntRange(0, 15).Draw(rt, "deleted") == 15 {
+					both("delete", func(r *rig) (any, error) { return r.int("DEL", r.l.Job(job)), nil })
+				}
 			}
-			for left := jobs; len(left) > 0; {
+			left := make([]Attempt, len(jobs))
+			for i, job := range jobs {
+				left[i] = Attempt{job, 1}
+			}
+			for len(left) > 0 {
+				var retried []string
 				comps := make([]Completion, rapid.IntRange(1, min(3, len(left))).Draw(rt, "items"))
 				for i := range comps {
 					comps[i] = drawEnd(rt, left[i])
+					if comps[i].Next == Retry && left[i].N == 1 {
+						left, retried = append(left, Attempt{left[i].Job, 2}), append(retried, left[i].Job)
+					}
 				}
 				left = left[len(comps):]
 				if rapid.IntRange(0, 7).Draw(rt, "again") == 7 {
-					comps = append(comps, drawEnd(rt, rapid.SampledFrom(jobs).Draw(rt, "job")))
+					comps = append(comps, drawEnd(rt, Attempt{rapid.SampledFrom(jobs).Draw(rt, "job"), 1}))
 				}
 				both("complete", func(r *rig) (any, error) { return r.Cell.complete(r.ctx(), comps) })
 				calls++
+				both("take again", func(r *rig) (any, error) {
+					for _, job := range retried {
+						r.forgive(job) // else the node avoids it for a while
+					}
+					return r.Take(r.ctx(), "n1", modelClasses[:1], 1)
+				})
 				check(rt, "Redis", timelessDump(twins[1]), timelessDump(twins[0]), nil, nil)
 			}
 			plain += twins[0].plainEnds()
@@ -141,19 +158,20 @@ func drawEnding(rt *rapid.T) Submission {
 }
 
 // drawEnd mostly ends a job as it should.
-func drawEnd(rt *rapid.T, job string) Completion {
-	c := succeed("n1", "e1", job)
+func drawEnd(rt *rapid.T, of Attempt) Completion {
+	c := succeed("n1", "e1", of.Job)
+	c.Attempt = of
 	length := rapid.SampledFrom([]int{0, 1, 9, 9, 9, 40_000, 70_000}).Draw(rt, "length")
 	if c.Result = nil; length > 0 {
 		c.Result = []byte(strings.Repeat("7", length))
 	}
 	switch rapid.IntRange(0, 19).Draw(rt, "kind") {
 	case 19:
-		c.Attempt.N = 2
+		c.Attempt.N++
 	case 18:
 		c.State, c.Result = freeslot.StateCancelled, nil
-	case 17:
-		c.State, c.Error, c.Next = freeslot.StateFailed, &freeslot.JobError{Code: "boom"}, Retry
+	case 17, 13, 12:
+		c.State, c.Result, c.Error, c.Next = freeslot.StateFailed, nil, &freeslot.JobError{Code: "boom"}, Retry
 	case 14, 15, 16:
 		c.State, c.Error = freeslot.StateFailed, &freeslot.JobError{Code: "boom"}
 		if length != 9 {
