@@ -260,36 +260,63 @@ func TestRetention(t *testing.T) {
 	})
 }
 
-// forgetLimit is the one in lib/finish.lua.
-const forgetLimit = 1000
+// forgetLimit and forgetItems are those of lib/forget_old.lua.
+const forgetLimit, forgetItems = 1000, 16
 
 // TestForget: the index of finished jobs loses what is older than the retention, a
-// bounded part in each call.
+// bounded part in a call; where calls end few jobs one of several does it.
 func TestForget(t *testing.T) {
 	backends(t, func(t *testing.T, r *rig) {
-		epoch := r.register(testNode("n1", 1))
-		old := r.nowMS()*1000 - DefaultRetention.Microseconds() - 1
-		const more = 10
-		args := []string{"ZADD", r.l.Finished()}
-		for i := range forgetLimit + more {
-			args = append(args, strconv.FormatInt(old-int64(i), 10), fmt.Sprintf("old-%04d", i))
-		}
-		args = append(args, strconv.FormatInt(old+patience.Microseconds()*10, 10), "young")
-		r.do(args...)
-		for _, left := range []int{more, 0} {
-			r.end("n1", epoch, r.place("", 1, "n1"))
-			n := 0
-			for member := range r.scores(r.l.Finished()) {
-				if strings.HasPrefix(member, "old-") {
-					n++
+		epoch := r.register(testNode("n1", 2*forgetItems))
+		for _, waits := range []bool{false, true} { // by the branch of plain ends, and by the general one
+			if waits {
+				s := submission("")
+				s.Job.Service = "tts" // no job of the class of those that end waits
+				r.enqueued(s)
+			}
+			old := r.nowMS()*1000 - DefaultRetention.Microseconds() - 1
+			add := func(n int) {
+				args := []string{"ZADD", r.l.Finished(), strconv.FormatInt(old+patience.Microseconds()*10, 10), "young"}
+				for i := range n {
+					args = append(args, strconv.FormatInt(old-int64(i), 10), fmt.Sprintf("old-%04d", i))
+				}
+				r.do(args...)
+			}
+			left := func(items int) (n int) {
+				ends := make([]Completion, items)
+				for i := range ends {
+					ends[i] = succeed("n1", epoch, r.place("", 1, "n1"))
+				}
+				if _, err := r.Cell.complete(r.ctx(), ends); err != nil {
+					t.Fatal(err)
+				}
+				for member := range r.scores(r.l.Finished()) {
+					if strings.HasPrefix(member, "old-") {
+						n++
+					}
+				}
+				return n
+			}
+			const more = 10
+			add(forgetLimit + more)
+			for _, want := range []int{more, 0} {
+				if n := left(forgetItems + 1); n != want {
+					t.Errorf("%d old ones left, want %d", n, want)
 				}
 			}
-			if n != left {
-				t.Errorf("%d old ones left, want %d", n, left)
+			add(more)
+			n := more
+			for range 1000 { // 1 in 10^28 that so many pass it by
+				if n = left(1); n == 0 {
+					break
+				}
 			}
-		}
-		if _, ok := r.scores(r.l.Finished())["young"]; !ok {
-			t.Error("a job within the retention was forgotten")
+			if n > 0 {
+				t.Errorf("calls of one job left %d old ones", n)
+			}
+			if _, ok := r.scores(r.l.Finished())["young"]; !ok {
+				t.Error("a job within the retention was forgotten")
+			}
 		}
 	})
 }

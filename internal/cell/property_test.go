@@ -27,9 +27,14 @@ func TestModel(t *testing.T) {
 	redistest.Backends(t, func(t *testing.T, redis *redistest.Target) {
 		t.Parallel()
 		base := newRig(t, redis)
+		ends, plain := 0, 0
 		rapid.Check(t, func(rt *rapid.T) {
 			h := newHistory(rt, base)
 			defer h.close()
+			defer func() { ends, plain = ends+h.ends, plain+h.r.plainEnds() }()
+			for range rapid.IntRange(0, 5).Draw(rt, "nodes") { // else few jobs run
+				h.register(rt)
+			}
 			rt.Repeat(map[string]func(*rapid.T){
 				"register":   h.register,
 				"deregister": h.deregister,
@@ -38,6 +43,7 @@ func TestModel(t *testing.T) {
 				"submit all": h.submitAll,
 				"resubmit":   h.resubmit,
 				"complete":   h.complete,
+				"end all":    h.endAll,
 				"cancel":     h.cancel,
 				"attach":     h.attach,
 				"progress":   h.progress,
@@ -50,6 +56,9 @@ func TestModel(t *testing.T) {
 				"":           h.check,
 			})
 		})
+		if t.Logf("%d calls of complete.lua, %d by plain.lua", ends, plain); plain == 0 || plain == ends {
+			t.Error("complete.lua was not tried both ways")
+		}
 	})
 }
 
@@ -59,6 +68,7 @@ type history struct {
 	model *model
 	// eager has every node that may take jobs do so after each call.
 	eager bool
+	ends  int // calls of complete.lua
 }
 
 func newHistory(rt *rapid.T, base *rig) *history {
@@ -68,6 +78,7 @@ func newHistory(rt *rapid.T, base *rig) *history {
 	if err != nil {
 		rt.Fatal(err)
 	}
+	c.scripts = countPlain(base.t)
 	if err := c.Start(base.ctx()); err != nil {
 		rt.Fatal(err)
 	}
@@ -226,6 +237,15 @@ func (h *history) complete(rt *rapid.T) {
 		Attempt: h.drawAttempt(rt),
 		State:   rapid.SampledFrom([]freeslot.State{freeslot.StateSucceeded, freeslot.StateFailed, freeslot.StateCancelled}).Draw(rt, "state"),
 	}
+	var running []Attempt
+	for _, id := range h.model.order {
+		if j := h.model.jobs[id]; j != nil && j.runs() {
+			running = append(running, Attempt{id, j.Attempt})
+		}
+	}
+	if len(running) > 0 && rapid.IntRange(0, 3).Draw(rt, "any job") < 3 {
+		comp.Attempt = rapid.SampledFrom(running).Draw(rt, "runs")
+	}
 	if j := h.model.jobs[comp.Attempt.Job]; j != nil && j.node != "" && rapid.IntRange(0, 3).Draw(rt, "by the owner") > 0 {
 		comp.Node, comp.Epoch = j.node, j.epoch
 	}
@@ -240,9 +260,37 @@ func (h *history) complete(rt *rapid.T) {
 		}
 	default:
 	}
+	h.ends++
 	want := h.model.complete(comp)
 	got, err := h.r.Complete(h.r.ctx(), comp)
 	check(rt, "complete", want, got, nil, err)
+}
+
+// endAll ends all jobs of a node in one call, while none waits that could begin between two of them.
+func (h *history) endAll(rt *rapid.T) {
+	node := drawNode(rt)
+	var comps []Completion
+	var want []CompletionOutcome
+	for _, id := range h.model.order {
+		switch j := h.model.jobs[id]; {
+		case j == nil:
+		case j.State == freeslot.StateWaiting:
+			return
+		case j.runs() && j.node == node:
+			comp := succeed(node, j.epoch, id)
+			comp.Attempt.N = j.Attempt
+			comps = append(comps, comp)
+		}
+	}
+	if len(comps) == 0 {
+		return
+	}
+	for _, comp := range comps {
+		want = append(want, h.model.complete(comp))
+	}
+	h.ends++
+	got, err := h.r.Cell.complete(h.r.ctx(), comps)
+	check(rt, "end all", want, got, nil, err)
 }
 
 func (h *history) cancel(rt *rapid.T) {

@@ -42,7 +42,7 @@ type source struct{ text, sha string }
 
 // New makes a script of its whole text.
 func New(name, text string) *Script {
-	return &Script{name: name, plain: newSource(text), sharded: newSource(strings.Replace(text, publishCall, "'S"+publishCall[1:], 1))}
+	return &Script{name: name, plain: newSource(text), sharded: newSource(strings.ReplaceAll(text, publishCall, "'S"+publishCall[1:]))}
 }
 
 func newSource(text string) source {

@@ -18,18 +18,28 @@
 --   outcomes the fields j and s of a dispatch entry for each job that began
 -- Foreign keys (replies, due, queues, jobs that begin, serves) are of this cell. They are none of
 -- KEYS because most are often not there: while a hash slot migrates Redis would refuse every call.
--- Redis 7.0. Cost: O(items + jobs that begin); three commands a job, one for each replica, eight
---   that all share.
-local KEYS, ARGV = KEYS, ARGV -- a global is looked up by its name each time
+-- Redis 7.0. Cost: O(items + jobs that begin); three commands a job, one for each replica, seven
+--   that all share, where no job waits.
+-- Nearly all calls are plain: they end first attempts for good, and no job waits in the cell. Those
+-- go by lib/plain.lua, which leaves behind the same as all that follows it.
+local KEYS, ARGV, call, try = KEYS, ARGV, redis.call, redis.pcall -- a global is looked up by its name each time
 local revisions_key, version_key, finished_key, profile_key, slots_key, dispatch_key = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
 local node, epoch, channel, handed = ARGV[1], ARGV[2], ARGV[3], ARGV[4] == '1' and {} or nil
 local items = #KEYS - 6 -- item n has the record KEYS[6 + n] and six arguments from ARGV[6 * n - 1] on
 -- include lib/clock.lua
+-- include lib/inline.lua
+-- include lib/ended.lua
+-- Protected: while a hash slot migrates the key may be elsewhere, and then the call is not plain.
+local prefix, tag = string.match(revisions_key, '^([^:]+):index:revision(.*)$')
+local waiting = plain and try('EXISTS', prefix .. ':waiting' .. tag)
+if waiting == 0 then
+  -- include lib/plain.lua
+  return reply
+end
 -- include lib/key.lua
 -- include lib/announce.lua
 -- include lib/record.lua
 local due_key, waiting_key, waiting_version_key = PREFIX .. ':due' .. TAG, PREFIX .. ':waiting' .. TAG, PREFIX .. ':version:waiting' .. TAG
--- include lib/ended.lua
 -- include lib/finish.lua
 -- include lib/served.lua
 
@@ -59,9 +69,10 @@ local reply = {used}
 for n = 1, items do
   local job_key, item, outcome = KEYS[6 + n], 6 * n - 1, 0
   local job, attempt = ARGV[item], ARGV[item + 1]
-  if slots[n] then
+  local record = records[n] -- false where the job goes on
+  if record ~= nil then
     outcome = 1
-    local record, state, failure = records[n], ARGV[item + 2], ARGV[item + 4]
+    local state, failure = ARGV[item + 2], ARGV[item + 4]
     -- A record that was deleted is not made again: only its end would be in it.
     if record and record[1] then
       if record[1] == 'cancelling' and ARGV[item + 5] ~= '' then state = 'cancelled' end
@@ -70,7 +81,7 @@ for n = 1, items do
         -- has passed.
         local _, _, _, _, _, _, _, deadline = read_job(record[3])
         deadline = record[1] == 'running' and tonumber(deadline) or 0
-        if record[5] == 'expired' or deadline > 0 and deadline <= now then state = 'expired' end
+        if call('HGET', job_key, 'why') == 'expired' or deadline > 0 and deadline <= now then state = 'expired' end
       end
       if state == 'cancelled' then failure = '' end
       finish(job, job_key, node, attempt, record[2], record[3], state, ARGV[item + 3], failure)

@@ -1,44 +1,36 @@
 -- ended: which items of a completion end an attempt that the node owns in this epoch, and the
 -- records of their jobs. used is what the node has in use without them; counted is false where an
--- edit left no number in the sum.
--- Needs: epoch, items, slots_key
--- Defines: before, counted, ended, freed, owned, owners, parsed, records, retries, slots, used,
+-- edit left no number in the sum. plain is true where each item ends the first attempt of a job for
+-- good, as nearly all do: nobody cancels it, no limit has counted it, and one entry of a reply
+-- stream has room for all results.
+-- Needs: ENTRY_BYTES, call, epoch, items, slots_key, try
+-- Defines: before, bytes, counted, ended, freed, jobs, owned, plain, records, retries, used, usual,
 --   with_limits
-local owners = {'sum'}
-for n = 1, items do owners[n + 1] = ARGV[6 * n - 1] end
-local owned = redis.call('HMGET', slots_key, unpack(owners))
+local jobs = {} -- by item
+for n = 1, items do jobs[n] = ARGV[6 * n - 1] end
+local owned = call('HMGET', slots_key, 'sum', unpack(jobs))
 local counted = owned[1] and string.find(owned[1], '^%d+$')
 local used = counted and tonumber(owned[1]) or 0
-local before = used
+local before, usual = used, '1:' .. epoch .. ':1' -- what nearly all jobs of a node have, so it is not parsed
 
-local freed, slots = {}, {} -- jobs whose attempts end; by item, the slots of the attempt
-local ended, retries = {}, false
-local parsed = {} -- values of owned jobs: nearly all of a node are the same
+local freed, records = {}, {} -- jobs whose attempts end; by item, their records
+local ended, retries, with_limits, bytes = {}, false, false, 0
+local plain = counted and items <= 64
 for n = 1, items do
-  local item, value = 6 * n - 1, owned[n + 1]
-  local job = ARGV[item]
-  if value and not ended[job] then
-    local part = parsed[value]
-    if not part then
-      local attempt, owner, count = string.match(value, '^(%d+):([^:]*):(%d+)')
-      part = {attempt, owner == epoch and tonumber(count)}
-      parsed[value] = part
-    end
-    if part[2] and part[1] == ARGV[item + 1] then
-      ended[job], freed[#freed + 1], slots[n] = true, job, part[2]
-      used = used - part[2]
-      retries = retries or ARGV[item + 5] ~= ''
-    end
-  end
-end
-
-local records, with_limits = {}, false -- by item
-for n = 1, items do
-  if slots[n] then
-    local record = redis.pcall('HMGET', KEYS[6 + n], 'state', 'reply_to', 'job', 'fails', 'why', 'gates')
+  local item, job, value = 6 * n - 1, jobs[n], owned[n + 1]
+  local attempt, owner, count = '1', epoch, 1
+  if value ~= usual then attempt, owner, count = string.match(value or '', '^(%d+):([^:]*):(%d+)') end
+  if owner == epoch and attempt == ARGV[item + 1] and not ended[job] then
+    local state, result, failure, next = ARGV[item + 2], ARGV[item + 3], ARGV[item + 4], ARGV[item + 5]
+    local record = try('HMGET', KEYS[6 + n], 'state', 'reply_to', 'job', 'gates')
     -- A record of another type is as one that is gone; all other errors are for the caller.
     if record.err and not string.find(record.err, 'WRONGTYPE', 1, true) then return record end
-    records[n] = record
-    with_limits = with_limits or record[6]
+    ended[job], freed[#freed + 1], records[n] = true, job, record
+    used, bytes = used - tonumber(count), bytes + #result + #failure
+    retries, with_limits = retries or next ~= '', with_limits or record[4]
+    plain = plain and next == '' and attempt == '1' and record[1] == 'running' and not record[4] and bytes < ENTRY_BYTES and
+      (state == 'succeeded' and failure == '' or state == 'failed' and result == '')
+  else
+    plain = false
   end
 end

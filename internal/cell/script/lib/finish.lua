@@ -7,7 +7,7 @@
 -- Defines: ENTRY, ENTRY_BYTES, INLINE_RESULT, INLINE_SPEC, RETENTION, ends, finish, finished,
 --   index_finished, keeps, longest, news
 -- include lib/inline.lua
-local RETENTION = 3600000 -- ms for which a record is kept whose field job has another form
+-- include lib/retention.lua
 local ENTRY = 400 -- fields from which on an entry of a reply stream is written
 local finished, longest, ends = 0, RETENTION, {}
 -- Until index_finished a script that fails leaves replicas without the ends: they find them in the
@@ -66,15 +66,12 @@ local function finish(job, job_key, node, attempt, reply_to, static, state, resu
 end
 
 -- index_finished: puts the jobs that finish ended into the index of finished jobs, and informs the
--- replicas that wait for them, each in one entry. It also drops from the index what is older than
--- the longest retention met: such records have expired. At most 1000 a call, many times what one
--- call adds, so that the first call after a quiet hour does not stop Redis.
+-- replicas that wait for them, each in one entry.
 local function index_finished()
   for reply_to, entry in pairs(news) do
     redis.pcall('XADD', key('replies', reply_to), 'NOMKSTREAM', '*', unpack(entry))
   end
   if finished == 0 then return end -- how long others keep theirs is not known
   for i = 1, #ends, 2000 do redis.call('ZADD', finished_key, unpack(ends, i, math.min(i + 1999, #ends))) end
-  local old = redis.call('ZCOUNT', finished_key, '-inf', string.format('(%.0f', now_us - longest * 1000))
-  if old > 0 then redis.call('ZREMRANGEBYRANK', finished_key, 0, math.min(old, 1000) - 1) end
+  -- include lib/forget_old.lua
 end

@@ -7,7 +7,7 @@ if retries or with_limits then
   local keys = {due_key, waiting_key, waiting_version_key}
   for n, record in pairs(records) do
     if ARGV[6 * n + 4] ~= '' then queue_keys(record[3], keys) end
-    if record[6] then limit_keys(record[6], keys) end
+    if record[4] then limit_keys(record[4], keys) end
   end
   here(slots_key, keys)
 end
@@ -16,10 +16,11 @@ for n = 1, items do
   local record, item = records[n], 6 * n - 1
   if record then
     local job, pause = ARGV[item], ARGV[item + 5]
-    limited[job] = record[6]
+    limited[job] = record[4]
     if record[1] == 'running' and pause ~= '' then
-      retry(job, KEYS[6 + n], node, ARGV[item + 1], record[2], record[3], record[4], pause ~= 'h', ARGV[item + 4], tonumber(pause) or 0)
-      records[n] = nil
+      local fails = redis.call('HGET', KEYS[6 + n], 'fails')
+      retry(job, KEYS[6 + n], node, ARGV[item + 1], record[2], record[3], fails, pause ~= 'h', ARGV[item + 4], tonumber(pause) or 0)
+      records[n] = false
     else
       leave_limits(job, record[3])
     end
