@@ -160,7 +160,7 @@ func (c *Cell) decodeNodes(reply []rueidis.RedisMessage, more bool) ([]NodeState
 			return nil, err
 		}
 		if node.Broken != nil {
-			c.log.Warn("node.unreadable", zap.String("node", node.Node.ID), zap.Error(node.Broken))
+			c.unreadable.Warn(node.Node.ID, zap.String("node", node.Node.ID), zap.Error(node.Broken))
 		}
 	}
 	return nodes, nil

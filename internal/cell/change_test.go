@@ -9,6 +9,9 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"go.uber.org/zap"
+	"go.uber.org/zap/zapcore"
+	"go.uber.org/zap/zaptest/observer"
 
 	"github.com/freeslot/freeslot"
 )
@@ -135,6 +138,19 @@ func TestChangesBrokenProfile(t *testing.T) {
 		r.do("HSET", r.l.Slots("sum"), "sum", "x")
 		r.register(testNode("removed", 1))
 		r.do("DEL", r.l.Node("removed"))
+		core, logs := observer.New(zapcore.WarnLevel)
+		reader, err := New(Config{Layout: r.l, CallTimeout: patience}, r.client, zap.New(core), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for range 3 {
+			if _, err := reader.Changes(r.ctx(), 0, 100); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if n := logs.FilterMessage("node.unreadable").Len(); n != len(profileFieldNames)-2+1 {
+			t.Errorf("three reads log %d lines of %d nodes", n, len(profileFieldNames)-2+1)
+		}
 		ch, err := r.Changes(r.ctx(), 0, 100)
 		if err != nil || len(ch.Nodes) != len(profileFieldNames)-2+4 {
 			t.Fatalf("%d nodes, %v", len(ch.Nodes), err)
