@@ -84,6 +84,11 @@ func (s *realSystem) start() error {
 	if err := s.run(ctx, cl); err != nil {
 		return err
 	}
+	// Of a new system it is not known yet which nodes it has.
+	old := commands.B().Hset().Key(cl.Layout().Version()).FieldValue().FieldValue("generation", "old").FieldValue("revision", "1")
+	if err := commands.Do(ctx, old.Build()).Error(); err != nil {
+		return err
+	}
 	if err := s.startNode(ctx, redis.URL()); err != nil {
 		return err
 	}

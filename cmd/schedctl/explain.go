@@ -108,7 +108,10 @@ func (e *explanation) answer() string {
 	case freeslot.CodeNoMatchingNode:
 		return "A submit now would be answered no_matching_node: no node fits, however idle." + e.hintSlots()
 	case freeslot.CodeUnavailable:
-		return "A submit now would be answered unavailable: Redis does not answer."
+		if e.Degraded {
+			return "A submit now would be answered unavailable: Redis does not answer."
+		}
+		return "A submit now would be answered unavailable: no node fits, but nodes that fell silent, or that Redis does not know any more, may be back soon."
 	default:
 		return "A submit now would be answered " + string(e.Outcome) + "."
 	}

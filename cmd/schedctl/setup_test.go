@@ -52,6 +52,7 @@ func start(t *testing.T, credentials ...api.Credential) *live {
 	t.Helper()
 	redis := redistest.Shared(t)
 	l := &live{url: redis.AdminURL(), prefix: redis.Prefix(t), release: make(chan struct{}), started: make(chan struct{}, 16)}
+	redis.Age(t, l.prefix+":version:nodes")
 	cfg := config.DefaultReplica()
 	cfg.Listen, cfg.ReplicaID = "127.0.0.1:0", "r1"
 	cfg.Lists.Dir = t.TempDir()

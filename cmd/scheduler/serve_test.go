@@ -54,6 +54,7 @@ func startSystem(t *testing.T, adapt ...func(*config.Replica)) *system {
 	cfg := config.DefaultReplica()
 	cfg.Listen = "127.0.0.1:0"
 	cfg.Redis.URL, cfg.Redis.KeyPrefix = redis.URL(), redis.Prefix(t)
+	redis.Age(t, cfg.Redis.KeyPrefix+":version:nodes")
 	cfg.DrainTimeout = 10 * time.Second
 	for _, a := range adapt {
 		a(&cfg)

@@ -33,6 +33,8 @@ type Fleet interface {
 	SilenceLimit() time.Duration
 	// Skip are the cells that choices leave out now.
 	Skip() selection.CellMask
+	// MayReturn reports whether a node that fits the job may be back soon, though none is known.
+	MayReturn(job *freeslot.Job) bool
 }
 
 // explainPath is the path of explanations. They are about a requirement, and take no job id.
@@ -110,6 +112,9 @@ func (s *Server) explain(ctx context.Context, in *explainInput) (*explainOutput,
 	health := s.deps.Nodes.Health()
 	out.Freshness = fleetFreshness(&health)
 	out.Outcome = outcome(&out.Explanation, nodes, q.Skip|away(&health))
+	if out.Outcome == Outcome(freeslot.CodeNoMatchingNode) && s.deps.Nodes.MayReturn(job) {
+		out.Outcome = Outcome(freeslot.CodeUnavailable)
+	}
 	class := selection.NewClass(nodes, cfg, job.Service, &job.Requirement)
 	out.ClassID, out.PausedBy, out.Waiting = class.ID(), class.Paused(), s.length(ctx, job)
 	for _, n := range class.Choose(make([]*selection.Node, 0, q.Want), &q, selection.NewSource(rand.Uint64())) {

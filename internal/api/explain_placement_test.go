@@ -110,6 +110,9 @@ func TestExplainOutcome(t *testing.T) {
 	check(f, `{"service":"tts","slots":3}`, "accepted", 2, 2)
 	check(f, `{"service":"tts","slots":99}`, "no_matching_node", 0, 0)
 	check(f, `{"service":"asr"}`, "no_matching_node", 0, 0)
+	f.Nodes.Returning = true
+	check(f, `{"service":"asr"}`, "unavailable", 0, 0)
+	f.Nodes.Returning = false
 	nodes[0].SetUsed(3)
 	nodes[1].SetUsed(3)
 	check(f, job, "waits", 2, 0)

@@ -74,7 +74,7 @@ func (f *follower) apply(e *events.Event) bool {
 	known, ok := f.cache.nodes.Load(e.Node)
 	switch {
 	case e.Kind == events.Offline:
-		f.remove(e.Node)
+		f.remove(e.Node, e.Body == events.Reaped)
 		return true
 	case e.Kind == events.Register:
 		return f.applyRegister(e)
@@ -127,7 +127,7 @@ func (f *follower) applyRegister(e *events.Event) bool {
 func (f *follower) put(state *cell.NodeState) {
 	c := f.cache
 	if state.Broken != nil {
-		f.remove(state.Node.ID)
+		f.remove(state.Node.ID, false)
 		return
 	}
 	known, ok := c.nodes.Load(state.Node.ID)
@@ -135,6 +135,7 @@ func (f *follower) put(state *cell.NodeState) {
 	case !ok:
 		known = newEntry(state, f.index)
 		c.nodes.Store(state.Node.ID, known)
+		c.away.back(state.Node.ID)
 		c.profiles.Add(1)
 	case known.node.Cell() != f.index:
 		// The writer has another number of cells. cell.Check keeps our own programs from this.
@@ -163,10 +164,26 @@ func (f *follower) mirrorFigures(e *entry, used int, status freeslot.Status) {
 	}
 }
 
-func (f *follower) remove(id string) {
+// gone removes a node of which this replica has only the tombstone. One that was reaped had been
+// silent for the limit, also here: the cache takes no node for alive that Redis does not.
+func (f *follower) gone(state *cell.NodeState) {
+	known, ok := f.cache.nodes.Load(state.Node.ID)
+	if !ok {
+		return
+	}
+	at, seen := known.node.SeenAt()
+	silent := !seen || at < f.cache.clock.now()-int64(f.cache.SilenceLimit())
+	f.remove(state.Node.ID, state.Lost || silent)
+}
+
+// remove forgets a node. away says whether it may come back.
+func (f *follower) remove(id string, away bool) {
 	known, ok := f.cache.nodes.Load(id)
 	if !ok || known.node.Cell() != f.index {
 		return
+	}
+	if away && !known.node.Draining() {
+		f.cache.away.add(known.node, f.cache.clock.now(), f.cache.SilenceLimit()) // first: no reader finds it nowhere
 	}
 	f.cache.nodes.Delete(id)
 	f.cache.profiles.Add(1)

@@ -106,6 +106,7 @@ type Cache struct {
 	// share is the nodes that this replica tries first; see SetShare.
 	share   atomic.Pointer[selection.Share]
 	nodes   *xsync.MapOf[string, *entry]
+	away    awayNodes
 	classes *xsync.MapOf[string, *classList]
 	// lookups finds the class of a requirement as stated, without its canonical form.
 	lookups *xsync.MapOf[uint64, *lookup]

@@ -3,6 +3,7 @@ package cache
 import (
 	"context"
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"sync/atomic"
 	"time"
@@ -30,7 +31,10 @@ const (
 	unwatchedEvery = time.Minute
 )
 
-const unsynced = -1
+const (
+	unsynced = -1
+	longAgo  = math.MinInt64
+)
 
 // follower keeps one cell's part of the cache. Its loop is the only writer of the cell's nodes: all
 // changes of a node pass through it one after the other, so an older state can never overwrite a
@@ -45,6 +49,9 @@ type follower struct {
 
 	revision atomic.Uint64 // of the last change applied; written by the loop only
 	syncedAt atomic.Int64  // of the last successful comparison; unsynced before the first
+	// beganAt is since when the cell has its records, as far as this cache knows; longAgo before the
+	// first load, and where the cell does not say.
+	beganAt atomic.Int64
 	// refusal is the first word of the error of the last comparison; nil if Redis returned none.
 	refusal atomic.Pointer[string]
 
@@ -103,6 +110,7 @@ func newFollower(c *Cache, index int, feed Feed) *follower {
 	f.timer.Stop()
 	f.gatherTimer.Stop()
 	f.syncedAt.Store(unsynced)
+	f.beganAt.Store(longAgo)
 	return f
 }
 

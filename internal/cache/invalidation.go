@@ -60,9 +60,12 @@ func (f *follower) reread() {
 // takeAhead applies a node as it was at a revision of the cell. The events up to that revision,
 // which go on behind last, can still arrive.
 func (f *follower) takeAhead(state *cell.NodeState, revision, last cell.Revision) {
-	if state.Gone || state.Revision == 0 { // a profile that no agent has registered is no node
-		f.remove(state.Node.ID)
-	} else {
+	switch {
+	case state.Gone:
+		f.gone(state)
+	case state.Revision == 0: // a profile that no agent has registered is no node
+		f.remove(state.Node.ID, true)
+	default:
 		f.put(state)
 	}
 	if revision > last {

@@ -101,6 +101,7 @@ func (f *follower) fetchOnce() (read int, replacing, restart bool, err error) {
 			return 0, true, false, err
 		}
 	}
+	f.noteBeginning(&page)
 	present := make(map[string]bool, len(page.Nodes))
 	first := page
 	clear(f.ahead)
@@ -142,6 +143,20 @@ func (f *follower) fetchOnce() (read int, replacing, restart bool, err error) {
 	return read, replacing, false, nil
 }
 
+// noteBeginning notes since when the cell has the records that it has. It comes before the nodes
+// that a load does not find are forgotten.
+func (f *follower) noteBeginning(page *cell.Changes) {
+	loaded := f.syncedAt.Load() != unsynced
+	switch {
+	case loaded && page.Generation == f.generation:
+	case page.GenerationAtMS > 0:
+		f.beganAt.Store(f.localNow(page.GenerationAtMS))
+	case loaded || page.Generation == "":
+		// There is none, or an older release began it, which does not say when.
+		f.beganAt.Store(f.cache.clock.now())
+	}
+}
+
 // sameHistory compares the server's history with the one that the nodes come from. After a failover
 // the subscription, the tracker and the commands can reach the new server at different times, so
 // each comparison asks for it. With the same history the missed revisions are all that was missed,
@@ -168,7 +183,7 @@ func (f *follower) changes(since cell.Revision, size int) (cell.Changes, error) 
 
 func (f *follower) take(state *cell.NodeState, present map[string]bool) {
 	if state.Gone {
-		f.remove(state.Node.ID)
+		f.gone(state)
 		delete(present, state.Node.ID)
 		return
 	}

@@ -42,7 +42,7 @@ func TestSilent(t *testing.T) {
 	check(time.Minute, SilentNode{"a", "e2", 1})
 	c.Refused(cell.Refusal{Node: "b", Reason: cell.RefusedSilent})
 	check(20*time.Minute, SilentNode{"b", "e3", 0})
-	c.followers[1].remove("a")
+	c.followers[1].remove("a", false)
 	check(time.Minute, SilentNode{"b", "e3", 0})
 }
 

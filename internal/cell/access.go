@@ -19,7 +19,7 @@ var Access = script.Access{Scripts: scripts, Roles: map[script.Role]script.Needs
 			"cluster|info", "del", "exists", "get", "hdel", "hexists", "hget", "hgetall", "hincrby", "hkeys", "hlen", "hmget", "hrandfield", "hset",
 			"hsetnx", "hstrlen", "incr", "info", "mget", "persist", "pexpire", "pttl", "sadd", "scard", "set", "sismember",
 			"srandmember", "srem", "time", "unlink", "xadd", "xlen", "xread", "xtrim",
-			"zadd", "zcard", "zcount", "zrange", "zrangebyscore", "zrank", "zrem", "zremrangebyrank", "zrevrangebyscore", "zscore",
+			"zadd", "zcard", "zcount", "zrandmember", "zrange", "zrangebyscore", "zrank", "zrem", "zremrangebyrank", "zrevrangebyscore", "zscore",
 		},
 		Publishes: true,
 	},

@@ -14,6 +14,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/freeslot/freeslot"
+	"github.com/freeslot/freeslot/internal/process/logging"
 	"github.com/freeslot/freeslot/internal/script"
 )
 
@@ -180,6 +181,8 @@ type Cell struct {
 	runner  *script.Runner
 	scripts script.Set
 	reader  profileReader
+	// unreadable are nodes, by id.
+	unreadable *logging.Repeated
 	// clock is what the cell's clock said last to somebody who moves jobs here; nil at first.
 	clock atomic.Pointer[clockReading]
 	// tombstones is tombstonesKept, but for tests that need fewer.
@@ -206,7 +209,7 @@ func New(cfg Config, client rueidis.Client, logger *zap.Logger, reg prometheus.R
 		return nil, fmt.Errorf("cell: Redis is a cluster, where the keys of a cell need a hash tag to stay together")
 	}
 	c := &Cell{
-		cfg: cfg, layout: cfg.Layout, client: client, log: logger, scripts: scripts,
+		cfg: cfg, layout: cfg.Layout, client: client, log: logger, unreadable: logging.NewRepeated(logger, "node.unreadable"), scripts: scripts,
 		tombstones: tombstonesKept, stopping: make(chan struct{}), stopped: make(chan struct{}),
 	}
 	c.runner = script.NewRunner(script.Config{

@@ -32,6 +32,8 @@ type NodeState struct {
 	LastHeartbeatMS int64
 	// Gone is true for a tombstone: the node left at Revision; only Node.ID is set.
 	Gone bool
+	// Lost is true for a node that is gone although no script took it out: Redis has lost it.
+	Lost bool
 	// Broken says which fields of the profile cannot be read or are not valid; they are
 	// empty, and the node fits no job.
 	Broken error
@@ -42,6 +44,9 @@ type Changes struct {
 	// Generation is the random name of this revision counter; it differs after
 	// the counter was lost.
 	Generation string
+	// GenerationAtMS is when the counter began, by Redis' clock; 0 where an older release began it,
+	// or where there is none.
+	GenerationAtMS int64
 	// Revision is the cell's at the time of the call.
 	Revision Revision
 	// NowMS is Redis' clock.
@@ -74,11 +79,11 @@ func (c *Cell) Changes(ctx context.Context, since Revision, limit int) (out Chan
 	}
 	var floor Revision
 	var more int
-	if err = readReply(reply, &out.Generation, &out.Revision, &out.NowMS, &floor, &more); err != nil {
+	if err = readReply(reply, &out.Generation, &out.GenerationAtMS, &out.Revision, &out.NowMS, &floor, &more); err != nil {
 		return Changes{}, err
 	}
 	out.Incomplete, out.More, out.Next = since > 0 && since < floor, more == 1, out.Revision
-	if out.Nodes, err = c.decodeNodes(reply[5:], out.More); err != nil {
+	if out.Nodes, err = c.decodeNodes(reply[6:], out.More); err != nil {
 		return Changes{}, err
 	}
 	if out.More {
@@ -155,7 +160,7 @@ func (c *Cell) decodeNodes(reply []rueidis.RedisMessage, more bool) ([]NodeState
 			return nil, err
 		}
 		if node.Broken != nil {
-			c.log.Warn("node.unreadable", zap.String("node", node.Node.ID), zap.Error(node.Broken))
+			c.unreadable.Warn(node.Node.ID, zap.String("node", node.Node.ID), zap.Error(node.Broken))
 		}
 	}
 	return nodes, nil
@@ -164,7 +169,7 @@ func (c *Cell) decodeNodes(reply []rueidis.RedisMessage, more bool) ([]NodeState
 // decodeNode reads a node of changes.lua into state, which is zero. An operator may have
 // edited what it says: a value that cannot be read takes out this node, not the whole page.
 func decodeNode(d *profile.Decoder, state *NodeState, text []string) (err error) {
-	if len(text) < 2 || text[0] == "" {
+	if len(text) < 3 || text[0] == "" {
 		return fmt.Errorf("node with %d values", len(text))
 	}
 	state.Node.ID = text[0]
@@ -172,7 +177,7 @@ func decodeNode(d *profile.Decoder, state *NodeState, text []string) (err error)
 		return fmt.Errorf("revision of node %s: %w", text[0], err)
 	}
 	if text[0][0] == '-' {
-		state.Node.ID, state.Gone = text[0][1:], true
+		state.Node.ID, state.Gone, state.Lost = text[0][1:], true, text[2] == "1"
 		return nil
 	}
 	if len(text) != 5+len(profileFieldNames) {

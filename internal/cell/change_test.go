@@ -4,10 +4,14 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"go.uber.org/zap"
+	"go.uber.org/zap/zapcore"
+	"go.uber.org/zap/zaptest/observer"
 
 	"github.com/freeslot/freeslot"
 )
@@ -30,12 +34,15 @@ func TestChanges(t *testing.T) {
 		if _, err := r.Deregister(r.ctx(), "n3", left); err != nil {
 			t.Fatal(err)
 		}
+		lost := r.register(testNode("n4", 1))
+		r.do("DEL", r.l.Node("n4"))
 		before := r.nowMS()
 		beaten, _ := r.load("n1")
 		var ch Changes
 		r.unchanged("changes", func() { ch, err = r.Changes(r.ctx(), 0, 10) }, nil)
 		if err != nil || ch.Revision != r.revision() || ch.Next != ch.Revision || ch.More || ch.Incomplete || ch.NowMS < before ||
-			ch.Generation != r.field(r.l.Version(), "generation") || len(ch.Nodes) != 3 {
+			ch.Generation != r.field(r.l.Version(), "generation") || len(ch.Nodes) != 4 ||
+			strconv.FormatInt(ch.GenerationAtMS, 10) != r.field(r.l.Version(), "generation_at_ms") || ch.GenerationAtMS > before || ch.GenerationAtMS < before-60_000 {
 			t.Fatalf("%+v, %v", ch, err)
 		}
 		node.Pools = []string{"eu", "gpu"}
@@ -49,8 +56,21 @@ func TestChanges(t *testing.T) {
 		if ch.Nodes[1].Node.ID != "n2" || ch.Nodes[1].Resources != nil || ch.Nodes[1].Used != 0 {
 			t.Errorf("n2: %+v", ch.Nodes[1])
 		}
-		if d := cmp.Diff(NodeState{Node: freeslot.Node{ID: "n3"}, Revision: ch.Revision, Gone: true}, ch.Nodes[2]); d != "" {
+		if d := cmp.Diff(NodeState{Node: freeslot.Node{ID: "n3"}, Revision: ch.Revision - 1, Gone: true}, ch.Nodes[2]); d != "" {
 			t.Errorf("n3 (-want +got):\n%s", d)
+		}
+		if d := cmp.Diff(NodeState{Node: freeslot.Node{ID: "n4"}, Revision: ch.Revision, Gone: true, Lost: true}, ch.Nodes[3]); d != "" {
+			t.Errorf("n4 (-want +got):\n%s", d)
+		}
+		single, err := r.Nodes(r.ctx(), []string{"n3", "n4"})
+		if err != nil || len(single.Nodes) != 2 || !single.Nodes[0].Gone || single.Nodes[0].Lost || !single.Nodes[1].Lost {
+			t.Errorf("%+v, %v", single, err)
+		}
+		if _, err := r.Register(r.ctx(), testNode("n4", 1), lost); err != nil {
+			t.Fatal(err)
+		}
+		if ch, err = r.Changes(r.ctx(), 0, 10); err != nil {
+			t.Fatal(err)
 		}
 		for _, since := range []Revision{ch.Revision, ch.Revision + 1, 1 << 60} {
 			if ch, err := r.Changes(r.ctx(), since, 10); err != nil || len(ch.Nodes) != 0 || ch.More || ch.Incomplete {
@@ -118,6 +138,19 @@ func TestChangesBrokenProfile(t *testing.T) {
 		r.do("HSET", r.l.Slots("sum"), "sum", "x")
 		r.register(testNode("removed", 1))
 		r.do("DEL", r.l.Node("removed"))
+		core, logs := observer.New(zapcore.WarnLevel)
+		reader, err := New(Config{Layout: r.l, CallTimeout: patience}, r.client, zap.New(core), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for range 3 {
+			if _, err := reader.Changes(r.ctx(), 0, 100); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if n := logs.FilterMessage("node.unreadable").Len(); n != len(profileFieldNames)-2+1 {
+			t.Errorf("three reads log %d lines of %d nodes", n, len(profileFieldNames)-2+1)
+		}
 		ch, err := r.Changes(r.ctx(), 0, 100)
 		if err != nil || len(ch.Nodes) != len(profileFieldNames)-2+4 {
 			t.Fatalf("%d nodes, %v", len(ch.Nodes), err)

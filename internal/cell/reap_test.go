@@ -99,7 +99,7 @@ func TestReap(t *testing.T) {
 			t.Fatalf("%+v, %v", got, err)
 		}
 		untouched("again", "n1", epoch)
-		if heard := hear.drain(); len(heard) != 1 || heard[0].Kind != events.Offline || heard[0].Node != "n1" || heard[0].Epoch != epoch {
+		if heard := hear.drain(); len(heard) != 1 || heard[0].Kind != events.Offline || heard[0].Node != "n1" || heard[0].Epoch != epoch || heard[0].Body != events.Reaped {
 			t.Errorf("events %+v", heard)
 		}
 		if got := r.scores(r.l.Revisions()); got["-n1"] != float64(r.revision()) {

@@ -518,6 +518,9 @@ func (r *rig) soundIndexes(nodes, figures []string) {
 		if slices.Contains(online, node) != (profile["status"] == "online") {
 			r.t.Errorf("node %s is %s, set of online nodes %v", node, profile["status"], online)
 		}
+		if status := profile["status"]; !strings.EqualFold(profile["health"], status) {
+			r.t.Errorf("node %s is %s, its health is %s", node, status, profile["health"])
+		}
 		if profile["status"] == "online" {
 			want++
 		}

@@ -146,7 +146,8 @@ func (d *Dispatcher) skip(p *placement) selection.CellMask {
 	return d.nodes.Skip() | d.outOfMemory.load() | d.lackReplicas.load() | p.refusedCells
 }
 
-// noNodeError says that no node could ever run the job, or that this replica does not know.
+// noNodeError says that no node could ever run the job, or that this replica does not know, or
+// that one may be back soon.
 func (d *Dispatcher) noNodeError(p *placement) error {
 	job := p.request.Job
 	if d.nodes.Stale() || d.nodes.Skip()|p.refusedCells|d.failing.load() != 0 {
@@ -154,6 +155,9 @@ func (d *Dispatcher) noNodeError(p *placement) error {
 	}
 	q := d.query(p)
 	message := fmt.Sprintf("none of %d nodes can run service %s with this requirement", d.nodes.Size(), job.Service)
+	if d.nodes.MayReturn(job) {
+		return unavailable("%s, but nodes that fell silent, or that Redis does not know any more, may be back soon", message)
+	}
 	if pool := job.Requirement.Pool; pool != "" && !d.hasPool(pool) {
 		message += ": there is no pool " + pool + ", by configuration or by a node that names it"
 	}

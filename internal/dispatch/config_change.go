@@ -6,6 +6,7 @@ import (
 
 	"go.uber.org/zap"
 
+	"github.com/freeslot/freeslot/internal/process/logging"
 	"github.com/freeslot/freeslot/internal/selection"
 )
 
@@ -33,14 +34,16 @@ func (d *Dispatcher) ConfigChanged() {
 func (d *Dispatcher) followConfig() {
 	tick := time.NewTicker(d.cfg.SweepInterval)
 	defer tick.Stop()
+	away := logging.NewOutage(d.log, "config.not_followed", "config.followed_again")
 	var at time.Time
 	for {
 		if cfg, before := d.nodes.Config(), d.followed.Load(); cfg != before || time.Since(at) >= followEvery {
 			if err := d.follow(cfg, before); err == nil {
+				away.Over()
 				at = time.Now()
 				d.followed.Store(cfg)
 			} else if d.ctx.Err() == nil {
-				d.sampled.Warn("config.not_followed", zap.Uint64("version", cfg.Version), zap.Error(err))
+				away.Failed(err, zap.Uint64("version", cfg.Version))
 			}
 		}
 		select {

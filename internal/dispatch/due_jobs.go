@@ -2,6 +2,7 @@ package dispatch
 
 import (
 	"context"
+	"strconv"
 	"time"
 )
 
@@ -11,6 +12,10 @@ const (
 	dueLimit = 256
 	// dueCalls is how many calls follow each other without a pause.
 	dueCalls = 16
+	// mendTicks is how many rounds there are to one look at the sets for operators, which looks at
+	// mendNodes.
+	mendTicks = 20
+	mendNodes = 64
 )
 
 // handleDue is the loop for due jobs of the cell: a retry or a scheduled job begins to wait, a job
@@ -23,12 +28,24 @@ func (c *client) handleDue() {
 		if ticks++; ticks%limitTicks == 0 {
 			c.checkLimits()
 		}
+		if ticks%mendTicks == 0 && c.d.goesFirst("cell "+strconv.Itoa(c.cell.Index())) {
+			c.mendSets()
+		}
 		for range dueCalls {
 			if !c.due() {
 				return
 			}
 		}
 	})
+}
+
+// mendSets puts right what operators read of some nodes.
+func (c *client) mendSets() {
+	ctx, cancel := context.WithTimeout(c.d.ctx, ioTimeout)
+	defer cancel()
+	if err := c.cell.Mend(ctx, mendNodes); err != nil && c.d.ctx.Err() == nil {
+		logFailure(c.sampled, "mend sets", err)
+	}
 }
 
 // due returns true if there is more to do.

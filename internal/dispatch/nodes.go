@@ -41,6 +41,8 @@ type Nodes interface {
 	OnFree(f func(node *selection.Node))
 	// Size is the number of nodes known.
 	Size() int
+	// MayReturn reports whether a node that fits the job may be back soon, though none is known.
+	MayReturn(job *freeslot.Job) bool
 	// Stale reports whether the state of some cell is out of date.
 	Stale() bool
 	// Skip are the cells that do not answer now, or refuse writes. It never covers all cells.

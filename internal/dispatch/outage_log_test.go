@@ -66,3 +66,20 @@ func TestReadEndsWithItsServer(t *testing.T) {
 		t.Errorf("%+v", got)
 	}
 }
+
+// While Redis is away, followConfig logs it once, and not at each try.
+func TestConfigOutageIsLoggedOnce(t *testing.T) {
+	t.Parallel()
+	core, logs := observer.New(zap.DebugLevel)
+	server := redistest.New(t)
+	newRig(t, server.Target).replica("r1", func(c *replicaConfig) {
+		c.log, c.dispatch.SweepInterval = zap.New(core), 10*time.Millisecond
+	})
+	server.Kill()
+	defer server.Restart() // so that the replica stops at once
+	tries := func() *observer.ObservedLogs { return logs.FilterMessage("config.not_followed") }
+	eventually(t, "four tries", func() bool { return tries().Len() >= 4 })
+	if n := tries().FilterLevelExact(zap.WarnLevel).Len(); n != 1 {
+		t.Errorf("%d lines", n)
+	}
+}

@@ -113,6 +113,9 @@ func newCells(t testing.TB, cells int, servers ...*redistest.Target) *rig {
 	}
 	r.set = r.newSet(r.clients)
 	r.layout, r.cell, r.client = r.layouts[0], r.set.At(0), r.clients[0]
+	for i, l := range r.layouts {
+		servers[i%len(servers)].Age(t, l.Version())
+	}
 	return r
 }
 

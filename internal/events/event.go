@@ -17,7 +17,7 @@ const (
 	// Heartbeat: alive; Body is the resources object, or empty where the former resources stay in
 	// force. MaxConcurrency is 0 or as in the profile, depending on the agent's release.
 	Heartbeat Kind = 'h'
-	// Offline: left.
+	// Offline: left; Body is [Reaped] where it was taken out because it fell silent.
 	Offline Kind = 'o'
 	// SlotFull: its last free slot was taken.
 	SlotFull Kind = 'f'
@@ -42,6 +42,9 @@ func (k Kind) String() string {
 	}
 	return "unknown"
 }
+
+// Reaped is the body of the last event of a node that was reaped.
+const Reaped = `{"reaped":true}`
 
 // Event is one change of one node.
 type Event struct {

@@ -10,6 +10,8 @@ import (
 	"github.com/cenkalti/backoff/v5"
 	"github.com/redis/rueidis"
 	"go.uber.org/zap"
+
+	"github.com/freeslot/freeslot/internal/process/logging"
 )
 
 // queueLimit bounds the messages that wait for the reader. A message that finds the queue full is
@@ -97,7 +99,7 @@ func (s *Subscriber) run() {
 	if s.sharded {
 		wait.InitialInterval = firstShardRetry
 	}
-	searching := false
+	ended := logging.NewRepeated(s.log, "events.subscription_ended")
 	for s.ctx.Err() == nil {
 		subscribed, err := s.receive()
 		if s.ctx.Err() != nil {
@@ -106,11 +108,7 @@ func (s *Subscriber) run() {
 		if subscribed {
 			wait.Reset()
 		}
-		// The search for a new master takes many attempts; log the first one.
-		if subscribed || !searching {
-			s.log.Warn("events.subscription_ended", zap.String("channel", s.channel), zap.Error(err))
-		}
-		searching = s.sharded && !subscribed
+		ended.Warn("", zap.String("channel", s.channel), zap.Error(err))
 		select {
 		case <-time.After(wait.NextBackOff()):
 		case <-s.ctx.Done():

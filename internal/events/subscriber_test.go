@@ -207,10 +207,13 @@ func TestSubscriberRefused(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(c.Close)
-	core, logs := observer.New(zapcore.WarnLevel)
+	core, logs := observer.New(zapcore.DebugLevel)
 	sub := NewSubscriber(c, "channel", false, zap.New(core))
 	start(t, sub)
 	eventually(t, "three refusals", func() bool { return logs.Len() >= 3 })
+	if n := logs.FilterLevelExact(zapcore.WarnLevel).Len(); n != 1 {
+		t.Errorf("%d lines in some milliseconds", n)
+	}
 	if got := fmt.Sprint(logs.All()[0].ContextMap()["error"]); got == "" || len(sub.Resets()) != 0 {
 		t.Errorf("error %q, %d resets", got, len(sub.Resets()))
 	}

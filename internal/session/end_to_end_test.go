@@ -49,6 +49,7 @@ func system(t *testing.T, slots int) *dispatch.Dispatcher {
 	t.Helper()
 	redis := redistest.Shared(t)
 	prefix := redis.Prefix(t)
+	redis.Age(t, prefix+":version:nodes")
 	d := realDispatcher(t, redis, prefix, "replica-1", func() {
 		w, err := worker.New(worker.Config{
 			RedisURL: redis.URL(), KeyPrefix: prefix,

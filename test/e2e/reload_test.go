@@ -165,6 +165,7 @@ func runOnce(ctx context.Context, c *client.Client, index int) error {
 func TestServiceIsDown(t *testing.T) {
 	t.Parallel()
 	s := newSystem(t)
+	s.redis.Age(t, s.prefix+":version:nodes")
 	var down atomic.Bool
 	failed := make(chan struct{}, 100)
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {

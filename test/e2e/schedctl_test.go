@@ -13,6 +13,7 @@ import (
 func TestSchedctl(t *testing.T) {
 	t.Parallel()
 	s := newSystem(t)
+	s.redis.Age(t, s.prefix+":version:nodes")
 	gate := make(chan struct{})
 	svc := newService(t, gate)
 	s.startAgent(nodeSpec{id: "node-a", slots: 2, tts: []string{"de"}, shout: true}, svc)

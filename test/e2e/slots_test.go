@@ -156,6 +156,7 @@ func checkAnswers(t *testing.T, answers []answer) {
 func TestMatching(t *testing.T) {
 	t.Parallel()
 	s := newSystem(t)
+	s.redis.Age(t, s.prefix+":version:nodes")
 	for _, n := range fleetNodes() {
 		s.startAgent(n, newService(t, nil))
 	}

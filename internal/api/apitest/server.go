@@ -131,6 +131,7 @@ type Nodes struct {
 	Live      []*selection.Node
 	Rules     selection.Config
 	Skipped   selection.CellMask
+	Returning bool
 	Freshness cache.Health
 	OnChecked func(ctx context.Context, id string) (cell.NodeState, bool, bool)
 }
@@ -172,6 +173,9 @@ func (f *Nodes) SilenceLimit() time.Duration { return time.Second }
 
 // Skip implements api.Fleet.
 func (f *Nodes) Skip() selection.CellMask { return f.Skipped }
+
+// MayReturn implements api.Fleet.
+func (f *Nodes) MayReturn(*freeslot.Job) bool { return f.Returning }
 
 // State implements api.Nodes.
 func (f *Nodes) State(id string) (cell.NodeState, bool) {

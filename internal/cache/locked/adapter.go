@@ -3,6 +3,7 @@ package locked
 import (
 	"time"
 
+	"github.com/freeslot/freeslot"
 	"github.com/freeslot/freeslot/internal/cache"
 	"github.com/freeslot/freeslot/internal/cell"
 	"github.com/freeslot/freeslot/internal/selection"
@@ -13,6 +14,7 @@ import (
 type Follower interface {
 	Now() int64
 	SilenceLimit() time.Duration
+	MayReturn(job *freeslot.Job) bool
 	Stale() bool
 	AllNodes() []*selection.Node
 	Silent(limit time.Duration) []cache.SilentNode

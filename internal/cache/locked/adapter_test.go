@@ -50,6 +50,7 @@ func TestAdapter(t *testing.T) {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
 	t.Cleanup(cancel)
+	redis.Age(t, cl.Layout().Version())
 	epoch := cell.NewEpoch()
 	if _, err := cl.Register(ctx, online("n1", 1).Node, epoch); err != nil {
 		t.Fatal(err)

@@ -25,6 +25,7 @@ import (
 	"github.com/freeslot/freeslot"
 	"github.com/freeslot/freeslot/internal/namelist"
 	"github.com/freeslot/freeslot/internal/namelist/build"
+	"github.com/freeslot/freeslot/internal/process/logging"
 )
 
 const (
@@ -97,6 +98,7 @@ type Manager struct {
 	// compactions, and what was logged last of lists that fail, are by list, and tendLoop's.
 	compactions map[string]compaction
 	told        map[string]string
+	away        *logging.Outage // of Redis; tendLoop's
 }
 
 // endedBuild is a build whose late writes may still come.
@@ -119,6 +121,7 @@ func New(cfg Config, control *namelist.Control, log *zap.Logger) *Manager {
 		reads: make(chan struct{}, maxReads), quota: defaultQuota, uploads: make(map[string]*Upload),
 		wrote: make(map[string]namelist.Reservation), verifyEvery: verifyEvery, verifies: make(chan namelist.Head),
 		compactions: make(map[string]compaction), told: make(map[string]string),
+		away: logging.NewOutage(log, "lists not looked after", "lists looked after again"),
 	}
 	m.ctx, m.cancel = context.WithCancel(context.Background())
 	return m

@@ -55,9 +55,10 @@ func (m *Manager) tendAll() {
 		return nil
 	})
 	if err == nil {
+		m.away.Over()
 		m.metrics.round(&seen)
 	} else if m.ctx.Err() == nil {
-		m.log.Warn("lists not looked after", zap.Error(err))
+		m.away.Failed(err)
 	}
 }
 

@@ -13,6 +13,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/freeslot/freeslot/internal/node/check"
+	"github.com/freeslot/freeslot/internal/process/logging"
 	"github.com/freeslot/freeslot/internal/registry"
 	"github.com/freeslot/freeslot/internal/selection"
 )
@@ -60,13 +61,15 @@ type Probe func(ctx context.Context, dial check.Dial, address, path string) erro
 // Centre cleans up services and checks instances from outside. Its methods are safe for concurrent
 // use.
 type Centre struct {
-	cfg     Config
-	store   store
-	log     *zap.Logger
-	metrics *metrics
-	group   *check.Group
-	dial    check.Dial
-	began   time.Time
+	cfg   Config
+	store store
+	log   *zap.Logger
+	// failures are of rounds, by what they do.
+	failures *logging.Repeated
+	metrics  *metrics
+	group    *check.Group
+	dial     check.Dial
+	began    time.Time
 
 	start, stop sync.Once
 	ctx         context.Context // ends with Stop
@@ -100,7 +103,7 @@ func New(cfg Config, s store, log *zap.Logger, reg prometheus.Registerer) *Centr
 		cfg.Scan = DefaultScan
 	}
 	c := &Centre{
-		cfg: cfg, store: s, log: log, dial: dialer(cfg.Networks), alone: true,
+		cfg: cfg, store: s, log: log, failures: logging.NewRepeated(log, "registry.centre_failed"), dial: dialer(cfg.Networks), alone: true,
 		wake: make(chan struct{}, 1), targets: make(map[string]*target), confirming: make(map[string]bool), refused: make(map[string]bool), began: time.Now(),
 	}
 	c.ctx, c.cancel = context.WithCancel(context.Background())

@@ -97,5 +97,5 @@ func (c *Centre) failed(what string, err error) {
 		return
 	}
 	c.metrics.errors.Inc()
-	c.log.Warn("registry.centre_failed", zap.String("what", what), zap.Error(err))
+	c.failures.Warn(what, zap.String("what", what), zap.Error(err))
 }

@@ -1,8 +1,8 @@
 -- leave: takes a node out of the cell: its jobs go to their next attempts, its keys are deleted,
 -- and pools and indexes forget it. A tombstone of bounded history informs replicas that were away.
--- pool_ids is the field of its profile, counted is true where a lost attempt is a failure. It is no
--- function: a script has one node that leaves.
--- Needs: PREFIX, TAG, announce, at, counted, dispatch_key, due_key, epoch, failure, finished_key,
+-- pool_ids is the field of its profile, counted is true where a lost attempt is a failure, body is
+-- the event's. It is no function: a script has one node that leaves.
+-- Needs: PREFIX, TAG, announce, at, body, counted, dispatch_key, due_key, epoch, failure, finished_key,
 --   key, load_key, metrics_key, node, now, now_us, online_key, pool_ids, profile_key,
 --   revisions_key, serves_key, slots_key, tombstones, version_key, waiting_key, waiting_version_key
 -- Defines: lost, revision
@@ -25,7 +25,7 @@ do
 end
 redis.call('SREM', online_key, node)
 
-local revision = announce('o', node, epoch, 'offline', '0', 0, '')
+local revision = announce('o', node, epoch, 'offline', '0', 0, body)
 redis.call('ZADD', revisions_key, revision, '-' .. node)
 redis.call('ZREM', revisions_key, node)
 if redis.call('HINCRBY', version_key, 'tombstones', 1) > tombstones then

@@ -2,7 +2,7 @@
 -- lib/announce.lua does. A status that is none of ours is published as offline.
 -- Needs: POOLS, STATED, at, before, body, call, channel, clock, epoch, equal, in_use, left, max,
 --   moved, node, online_key, pool_ids, profile_key, revisions_key, status, taken, version_key
--- Defines: published, revision
+-- Defines: health, published, revision
 if moved then
   for _, members in ipairs(left) do call('SREM', members, node) end
   for i = POOLS, #KEYS do call('SADD', KEYS[i], node) end
@@ -15,12 +15,13 @@ local published = (status == 'online' or status == 'draining' or status == 'drai
 call('PUBLISH', channel, at .. ' 1 r ' .. revision .. ' ' .. node .. ' ' .. epoch .. ' ' ..
   published .. ' ' .. max .. ' ' .. in_use .. ' ' .. body)
 if before[2] ~= status then call(status == 'online' and 'SADD' or 'SREM', online_key, node) end
+-- include lib/health.lua
 if taken and equal then
-  call('HSET', profile_key, 'epoch', epoch, 'status', status, 'version', revision, 'registered_at_ms', at)
+  call('HSET', profile_key, 'epoch', epoch, 'status', status, 'health', health(status), 'version', revision, 'registered_at_ms', at)
 elseif taken then
   -- What scripts read comes first: a small hash is searched from its beginning.
   call('HSET', profile_key, 'epoch', epoch, 'status', status, 'max_concurrency', max, 'version', revision,
-    'registered_at_ms', at, 'node_id', node, 'health', 'Online', 'pool_ids', pool_ids, unpack(ARGV, STATED))
+    'registered_at_ms', at, 'node_id', node, 'health', health(status), 'pool_ids', pool_ids, unpack(ARGV, STATED))
 else
   call('HSET', profile_key, 'version', revision, 'max_concurrency', max, 'pool_ids', pool_ids, unpack(ARGV, STATED))
 end

@@ -10,7 +10,7 @@ local function node_state(id, revision)
   local profile = redis.call('HMGET', profile_key, unpack(fields))
   if not profile[1] then
     here(revisions_key, {profile_key})
-    return {'-' .. id, revision}
+    return {'-' .. id, revision, redis.call('ZSCORE', revisions_key, '-' .. id) and '0' or '1'}
   end
   local load = redis.call('MGET', key('load', id))[1] or profile[3] or ''
   local beat = string.match(string.sub(load, 1, 13), '^%d+$') or '0'

@@ -14,6 +14,7 @@ local profile_key, online_key, revisions_key, version_key, slots_key, drained_ke
 local node, channel, want = ARGV[1], ARGV[2], ARGV[3]
 -- include lib/clock.lua
 -- include lib/announce.lua
+-- include lib/health.lua
 
 local profile = redis.call('HMGET', profile_key, 'epoch', 'status', 'max_concurrency')
 local epoch = profile[1]
@@ -29,6 +30,6 @@ if want ~= 'drained' and epoch == 'import' then want = 'draining' end
 local used = redis.call('HGET', slots_key, 'sum') or '0'
 if not string.find(used, '^%d+$') then used = '0' end
 local revision = announce('c', node, epoch, want, profile[3] or '0', used, '')
-redis.call('HSET', profile_key, 'status', want, 'version', revision)
+redis.call('HSET', profile_key, 'status', want, 'health', health(want), 'version', revision)
 redis.call(want == 'online' and 'SADD' or 'SREM', online_key, node)
 return 1

@@ -76,7 +76,8 @@ if sum ~= used then call('HSET', slots_key, 'sum', used) end
 -- As in lib/announce.lua, without max_concurrency.
 call('PUBLISH', channel, at .. ' 1 h ' .. revision .. ' ' .. node .. ' ' .. epoch .. ' ' .. status .. ' 0 ' .. used .. ' ' .. resources)
 if profile[2] ~= status then
-  call('HSET', profile_key, 'status', status, 'version', revision)
+  -- include lib/health.lua
+  call('HSET', profile_key, 'status', status, 'health', health(status), 'version', revision)
   call(status == 'online' and 'SADD' or 'SREM', online_key, node)
 end
 call('SET', load_key, at)

@@ -29,7 +29,8 @@ if not profile[1] then return {0} end
 if profile[1] ~= epoch then return {-2} end
 local beat = tonumber(string.match(redis.call('MGET', load_key)[1] or profile[3] or '', '^%d%d%d%d%d%d%d%d%d%d%d%d%d') or '0')
 if epoch == 'import' or now - beat <= limit then return {-4} end
-local pool_ids, counted, failure = profile[2], true, '{"code":"node_lost","message":"the node fell silent"}'
+local pool_ids, counted, body, failure = profile[2], true, '{"reaped":true}',
+  '{"code":"node_lost","message":"the node fell silent"}'
 -- include lib/leave.lua
 table.insert(lost, 1, revision)
 return lost

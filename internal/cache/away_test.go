@@ -1,0 +1,82 @@
+package cache
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/freeslot/freeslot"
+	"github.com/freeslot/freeslot/internal/redis/redistest"
+	"github.com/freeslot/freeslot/internal/selection"
+)
+
+// TestLostNode: a profile that vanished without a script is awaited, unlike one of a node that was
+// drained, or that an operator broke.
+func TestLostNode(t *testing.T) {
+	t.Parallel()
+	redis := redistest.Shared(t)
+	r := newRig(t, redis, Config{RefreshInterval: never}, withoutEvents(true))
+	redis.Age(t, r.cell.Layout().Version())
+	r.timer.Reset(never) // not started: the loop's part is ours
+	defer r.timer.Stop()
+	for _, id := range []string{"lost", "drained", "broken"} {
+		n := testNode(id, 2)
+		n.Services = []freeslot.Service{{Name: id}}
+		r.register(n)
+	}
+	if err := r.cell.Drain(t.Context(), "drained"); err != nil {
+		t.Fatal(err)
+	}
+	if !r.resync("test") {
+		t.Fatal("no first load")
+	}
+	l := r.cell.Layout()
+	r.do("DEL", l.Node("lost"), l.Node("drained"))
+	r.do("HSET", l.Node("broken"), "max_concurrency", "many")
+	r.invalid = []string{"lost", "drained", "broken"}
+	r.reread()
+	for service, want := range map[string]bool{"lost": true, "drained": false, "broken": false, "other": false} {
+		if got := r.MayReturn(&freeslot.Job{Service: service}); got != want || r.Size() != 0 {
+			t.Errorf("%s: awaited is %v; %d nodes", service, got, r.Size())
+		}
+	}
+	for slots, want := range map[int]bool{2: true, 3: false} {
+		if got := r.MayReturn(&freeslot.Job{Service: "lost", Slots: slots}); got != want {
+			t.Errorf("%d slots: awaited is %v", slots, got)
+		}
+	}
+	back := testNode("lost", 2) // with another service
+	r.register(back)
+	if !r.resync("test") || r.Size() != 1 || r.MayReturn(&freeslot.Job{Service: "lost"}) {
+		t.Error("the node is back, and still awaited")
+	}
+}
+
+// TestManyNodesAway: what is remembered is bounded. Past that any job may find its node again.
+func TestManyNodesAway(t *testing.T) {
+	t.Parallel()
+	var a awayNodes
+	const limit = 10 * time.Nanosecond
+	gone := func(from, to int, now int64) {
+		for i := from; i < to; i++ {
+			a.add(selection.NewNode(selection.Compile(&freeslot.Node{ID: fmt.Sprint(i), MaxConcurrency: 1}), 0), now, limit)
+		}
+	}
+	check := func(now int64, want int, wantMany bool) {
+		t.Helper()
+		if nodes, many := a.list(now); len(nodes) != want || many != wantMany {
+			t.Errorf("at %d: %d nodes, many is %v", now, len(nodes), many)
+		}
+	}
+	check(0, 0, false)
+	gone(0, maxAway, 0)
+	check(9, maxAway, false)
+	gone(maxAway, maxAway+1, 5)
+	check(9, maxAway, true)
+	check(10, 0, true)
+	gone(0, 2, 12)
+	a.back("1")
+	check(15, 1, false)
+	gone(0, maxAway, 22) // the former ones make room
+	check(23, maxAway, false)
+}

@@ -1,0 +1,60 @@
+-- mend: compares some nodes with what is there for operators: the sets nodes:index:online and
+-- pool:<pool>:members, and the field health. It puts right what an operator changed there, or a
+-- failover lost.
+--
+-- Guarantee: touches nothing else, and nothing that is right. Nodes and members are drawn at
+-- random, so calls come to all of them; where there are at most as many, each call does. It does
+-- not find the set of a pool that no profile names any more.
+--
+-- KEYS[1] index:revision  zset   KEYS[2] nodes:index:online  set
+-- ARGV[1] most nodes, most members of a set, and most sets of pools
+-- Returns 1
+-- Foreign keys (profiles, pools) come from the index of this cell.
+-- Redis 7.0. Cost: O(nodes + members looked at, most * (most + 2) at the worst).
+local revisions_key, online_key, most = KEYS[1], KEYS[2], tonumber(ARGV[1])
+-- include lib/key.lua
+-- include lib/here.lua
+-- include lib/pool.lua
+-- include lib/sure.lua
+-- include lib/health.lua
+
+local profiles = {}
+local function profile(id)
+  if not profiles[id] then
+    local key = key('nodes', id)
+    here(revisions_key, {key})
+    local fields = redis.call('HMGET', key, 'status', 'pool_ids', 'health')
+    profiles[id] = {key = key, status = fields[1], health = fields[3], sets = former_pools(fields[2], {})}
+  end
+  return profiles[id]
+end
+local function contains(list, value)
+  for i = 1, #list do
+    if list[i] == value then return true end
+  end
+  return false
+end
+local function listed(answer) return not answer.err and answer or {} end
+
+local sets, known = {}, {}
+for _, id in ipairs(redis.call('ZRANDMEMBER', revisions_key, most)) do
+  local node = profile(id)
+  if node.status then -- else a tombstone, or a profile that was lost
+    here(revisions_key, node.sets)
+    if node.status == 'online' and sure('SISMEMBER', online_key, id) == 0 then redis.call('SADD', online_key, id) end
+    for _, members in ipairs(node.sets) do
+      if sure('SISMEMBER', members, id) == 0 then redis.call('SADD', members, id) end
+      if not known[members] and #sets < most then known[members], sets[#sets + 1] = true, members end
+    end
+    if node.health ~= health(node.status) then redis.call('HSET', node.key, 'health', health(node.status)) end
+  end
+end
+for _, id in ipairs(listed(redis.pcall('SRANDMEMBER', online_key, most))) do
+  if profile(id).status ~= 'online' then redis.call('SREM', online_key, id) end
+end
+for _, members in ipairs(sets) do
+  for _, id in ipairs(listed(redis.pcall('SRANDMEMBER', members, most))) do
+    if not contains(profile(id).sets, members) then redis.call('SREM', members, id) end
+  end
+end
+return 1

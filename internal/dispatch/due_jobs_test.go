@@ -1,0 +1,23 @@
+package dispatch
+
+import (
+	"testing"
+
+	"github.com/freeslot/freeslot/internal/redis/redistest"
+)
+
+// An operator deletes what is there for operators: replicas write it again.
+func TestSetsAreMended(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, redistest.Shared(t))
+	n := node("n1", 1)
+	n.Pools = []string{"eu"}
+	r.agent(n)
+	online, members := r.layout.Online(), r.layout.PoolMembers("eu")
+	r.do("DEL", online)
+	r.do("DEL", members)
+	r.replica("x")
+	eventually(t, "the sets are back", func() bool {
+		return r.do("SISMEMBER", online, "n1") == 1 && r.do("SISMEMBER", members, "n1") == 1
+	})
+}

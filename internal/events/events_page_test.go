@@ -1,0 +1,50 @@
+package events
+
+import (
+	"encoding/json"
+	"os"
+	"regexp"
+	"strings"
+	"testing"
+)
+
+// TestEventsPage holds docs/events.md against the codec: its example has an event of each kind, in
+// order and in canonical form, and its table has each kind under its name.
+func TestEventsPage(t *testing.T) {
+	t.Parallel()
+	text, err := os.ReadFile("../../docs/events.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	seen := make(map[Kind]bool)
+	for _, block := range regexp.MustCompile("(?ms)^```\n(.*?)^```$").FindAllStringSubmatch(string(text), -1) {
+		for line := range strings.Lines(block[1]) {
+			line = strings.TrimSuffix(line, "\n")
+			if strings.HasPrefix(line, "at version kind ") {
+				continue
+			}
+			e, err := Decode(line)
+			if err != nil {
+				t.Errorf("%q: %v", line, err)
+				continue
+			}
+			if canonical := string(e.Append(nil)); canonical != line {
+				t.Errorf("%q should be %q", line, canonical)
+			}
+			if e.Body != "" && !json.Valid([]byte(e.Body)) {
+				t.Errorf("%q has no JSON at its end", line)
+			}
+			if e.Kind == Offline && e.Body != Reaped {
+				t.Errorf("%q: expected %s", line, Reaped)
+			}
+			if seen[e.Kind] = true; e.Revision != uint64(len(seen)) {
+				t.Errorf("%q is message %d of the example", line, len(seen))
+			}
+		}
+	}
+	for _, k := range Kinds() {
+		if row := "| `" + string(k) + "` | `" + k.String() + "` |"; !seen[k] || !strings.Contains(string(text), row) {
+			t.Errorf("kind %c: in the example is %v; the table should have a row %s", k, seen[k], row)
+		}
+	}
+}

@@ -1,0 +1,23 @@
+package redistest
+
+import (
+	"context"
+	"testing"
+	"time"
+)
+
+// Age makes a system look old that is about to be made. versions are the names of its cells'
+// version:nodes keys. A system that is new does not know yet which nodes it has, so it refuses no
+// job for good.
+func (r *Target) Age(tb testing.TB, versions ...string) {
+	tb.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	defer cancel()
+	client := r.Client(tb)
+	for _, key := range versions {
+		fields := client.B().Hset().Key(key).FieldValue().FieldValue("generation", "old").FieldValue("revision", "1")
+		if err := client.Do(ctx, fields.Build()).Error(); err != nil {
+			tb.Fatal(err)
+		}
+	}
+}
