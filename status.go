@@ -115,8 +115,8 @@ type JobStatus struct {
 	Priority int `json:"priority,omitempty"`
 	// DeadlineMS is when the job expires; 0 is never.
 	DeadlineMS int64 `json:"deadline_ms,omitempty"`
-	// RunAtMS is when the job begins to wait for a slot. It is set in StateScheduled and, in
-	// listings, in StateRetryWait; 0 otherwise.
+	// RunAtMS is when the job begins to wait for a slot. It is set in StateScheduled and
+	// StateRetryWait when the job is read or listed; 0 otherwise.
 	RunAtMS int64 `json:"run_at_ms,omitempty"`
 	// Position is the job's place in its queue, from 1, at the time of the look-up; 0 when it does
 	// not wait, and in listings.

@@ -54,6 +54,27 @@ func DefaultCollectors() []Collection {
 	return []Collection{{Collector: collector.NewMemory()}, {Collector: collector.NewCPU()}}
 }
 
+// The collectors of nodeagent, for Config.Collectors and [Worker.Collect]; docs/nodeagent.md lists
+// their figures. Package worker/gpu has the one for graphics processors.
+
+// MemoryCollector and CPUCollector collect "memory" and "cpu", the machine's or the control group's.
+func MemoryCollector() Collector { return collector.NewMemory() }
+
+// CPUCollector is documented with MemoryCollector.
+func CPUCollector() Collector { return collector.NewCPU() }
+
+// DiskCollector collects "disk" for the file systems that hold the paths, at most 16; none means "/".
+func DiskCollector(paths ...string) Collector { return collector.NewDisk(paths...) }
+
+// NetworkCollector collects "network" for the named interfaces; none means all but the loopback.
+func NetworkCollector(interfaces ...string) Collector { return collector.NewNetwork(interfaces...) }
+
+// ProcessCollector collects "process", the figures of this process.
+func ProcessCollector() Collector { return collector.NewProcess() }
+
+// RedisCollector collects "redis": how long the last heartbeat of w took. It costs Redis nothing.
+func RedisCollector(w *Worker) Collector { return collector.NewRedisLatency(w.RedisLatency) }
+
 // DefaultThresholds are a tenth of the memory and a fifth of the CPU time.
 func DefaultThresholds() map[string]Threshold {
 	return map[string]Threshold{

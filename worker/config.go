@@ -15,6 +15,7 @@ import (
 
 	"github.com/freeslot/freeslot"
 	"github.com/freeslot/freeslot/internal/cell"
+	"github.com/freeslot/freeslot/internal/node/collector"
 	redisclient "github.com/freeslot/freeslot/internal/redis/client"
 )
 
@@ -64,7 +65,8 @@ type Config struct {
 	// means DefaultMetadataInterval, or HeartbeatInterval if that is more.
 	MetadataInterval time.Duration
 	// Thresholds are the changes of figures, by "type.field" such as "memory.usage", after which
-	// the figures are sent at once, at most once a second. nil means DefaultThresholds.
+	// the figures are sent at once, at most once a second. nil means DefaultThresholds. Start
+	// refuses the name of a figure that no collector has.
 	Thresholds map[string]Threshold
 	// DisableImmediateUpdate makes such changes wait for the next heartbeat.
 	DisableImmediateUpdate bool
@@ -200,4 +202,24 @@ func (c Config) Validate() error {
 		refuse("max_result_bytes", "is %d, expected 1 to %d", c.MaxResultBytes, MaxResultBytesLimit)
 	}
 	return errors.Join(bad...)
+}
+
+// checkThresholds refuses thresholds of figures that no collector has. Start calls it, because
+// Collect adds collectors after New. The default thresholds stay where their collectors are left
+// out.
+func (c *Config) checkThresholds() error {
+	collectors := make([]collector.Collector, len(c.Collectors))
+	for i := range c.Collectors {
+		collectors[i] = c.Collectors[i].Collector
+	}
+	always := DefaultThresholds()
+	for _, name := range slices.Sorted(maps.Keys(c.Thresholds)) {
+		if _, ok := always[name]; ok {
+			continue
+		}
+		if err := collector.CheckFigure(name, collectors); err != nil {
+			return freeslot.Invalid("change_thresholds."+name, "%v", err)
+		}
+	}
+	return nil
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/freeslot/freeslot"
 	"github.com/freeslot/freeslot/worker"
+	"github.com/freeslot/freeslot/worker/gpu"
 )
 
 // A node with one service, from start to stop.
@@ -136,6 +137,28 @@ func ExampleWorker_Collect() {
 	fmt.Println(q.Collect(context.Background()))
 	// Output:
 	// map[length:3] <nil>
+}
+
+// The collectors of nodeagent take one line each.
+func ExampleDiskCollector() {
+	w, err := worker.New(worker.Config{
+		RedisURL: "redis://127.0.0.1:6379",
+		Node:     freeslot.Node{ID: "node-1", MaxConcurrency: 4},
+		Collectors: append(worker.DefaultCollectors(),
+			worker.Collection{Collector: worker.DiskCollector("/srv/models"), Interval: 5 * time.Minute},
+			worker.Collection{Collector: gpu.Collector()},
+		),
+	})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	w.Collect(worker.NetworkCollector("eth0"))
+	w.Collect(worker.ProcessCollector())
+	w.Collect(worker.RedisCollector(w))
+	fmt.Println("memory, cpu, disk, gpu, network, process and redis are collected")
+	// Output:
+	// memory, cpu, disk, gpu, network, process and redis are collected
 }
 
 // A running node gets another service, and one slot more.

@@ -261,6 +261,9 @@ func (w *Worker) start(ctx context.Context) error {
 	if err := w.profile.node.Validate("node"); err != nil { // again: Handle has added to it
 		return err
 	}
+	if err := w.cfg.checkThresholds(); err != nil {
+		return err
+	}
 	var err error
 	if w.figures, err = collector.New(w.cfg.Collectors, w.log, w.registerer); err != nil {
 		return fmt.Errorf("collectors: %w", err)

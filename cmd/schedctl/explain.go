@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"maps"
 	"net/http"
+	"net/url"
+	"reflect"
 	"slices"
 	"strings"
 
@@ -16,7 +18,8 @@ import (
 const maxDetail = 100
 
 type explainCmd struct {
-	Service string `arg:"" help:"Service of the job."`
+	Service string `arg:"" optional:"" help:"Service of the job."`
+	Job     string `placeholder:"JOB-ID" help:"Why this submitted job waits, or why it ended as it did; without a service and a requirement."`
 	requirementFlags
 	Limit int `default:"20" placeholder:"N" help:"At most so many nodes (default ${default})."`
 }
@@ -24,6 +27,7 @@ type explainCmd struct {
 // Help is shown below the flags.
 func (explainCmd) Help() string {
 	return `Nothing is submitted. Examples:
+  schedctl explain --job 0-01JD5Y8G6W9V0M5T2C3Q4R7X8Z
   schedctl explain tts --target de --slots 2
   schedctl explain asr --also-service "asr@^1.4" --label gpu=a100 --label-rule "vram ge 40"
   schedctl explain tts --prefer-pool eu -o json`
@@ -34,6 +38,12 @@ type explanation struct{ api.Explanation }
 
 // Run asks one replica where a job could go.
 func (c *explainCmd) Run(a *app) error {
+	if c.Job != "" {
+		if c.Service != "" || !reflect.ValueOf(c.requirementFlags).IsZero() {
+			return usage("--job takes no service and no requirement: the job has its own")
+		}
+		return c.explainJob(a)
+	}
 	job := c.job(c.Service)
 	if err := job.Validate("job"); err != nil {
 		return usageError{explain(err)}
@@ -55,6 +65,33 @@ func (c *explainCmd) Run(a *app) error {
 		a.warn("degraded: Redis does not answer; nodes are as the replica knew them up to %s ago", age(e.AgeMS))
 	}
 	return a.printExplanation(&e)
+}
+
+// explainJob asks why a submitted job is in its state.
+func (c *explainCmd) explainJob(a *app) error {
+	var answer json.RawMessage
+	query := url.Values{"limit": {fmt.Sprint(c.Limit)}}
+	if err := a.call(http.MethodGet, "/v1/jobs/"+url.PathEscape(c.Job)+"/explain", query, nil, &answer); err != nil {
+		return err
+	}
+	if a.json {
+		return a.printJSON(answer)
+	}
+	var e api.JobExplanation
+	if err := json.Unmarshal(answer, &e); err != nil {
+		return fmt.Errorf("the answer cannot be read: %w", err)
+	}
+	_ = a.println("job %s of service %s is %s:", e.Job.ID, e.Job.Service, e.Job.State)
+	for _, why := range e.Why {
+		_ = a.println("  %s", why)
+	}
+	if e.Placement == nil {
+		return nil
+	}
+	if e.Placement.Degraded {
+		a.warn("degraded: Redis does not answer; nodes are as the replica knew them up to %s ago", age(e.Placement.AgeMS))
+	}
+	return a.printExplained(&explanation{*e.Placement})
 }
 
 func (a *app) printExplanation(e *explanation) error {

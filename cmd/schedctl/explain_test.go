@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/freeslot/freeslot"
 	"github.com/freeslot/freeslot/internal/redis/redistest/golden"
 )
 
@@ -48,6 +49,28 @@ func TestExplain(t *testing.T) {
 		l.ctl(t, args...).expect(t, exitUsage)
 	}
 	l.ctl(t, "explain", "echo", "--limit", "1001").expect(t, exitFailure, "limit is 1001")
+}
+
+// TestExplainSubmittedJob: a job that waits for a full node, and one that was cancelled.
+func TestExplainSubmittedJob(t *testing.T) {
+	t.Parallel()
+	l := start(t)
+	submit := func() string {
+		t.Helper()
+		var status freeslot.JobStatus
+		must(t, json.Unmarshal([]byte(l.ctl(t, "submit", "block", "--slots", "4", "-o", "json").expect(t, exitOK).out), &status))
+		return status.ID
+	}
+	first, second := submit(), submit()
+	l.ctl(t, "explain", "--job", first).expect(t, exitOK, "job "+first+" of service block is running:", "attempt 1 on node node-1 runs since")
+	l.ctl(t, "explain", "--job", second).expect(t, exitOK, "is waiting:", "it has place 1 in the queue", "1 of 1 nodes fit, and 0 of them could take it now; against the others: full 1", "0 of 4 slots are free, expected 4")
+	l.ctl(t, "explain", "--job", second, "-o", "json").expect(t, exitOK, `"why": [`)
+	l.ctl(t, "cancel", second).expect(t, exitOK)
+	l.ctl(t, "explain", "--job", second).expect(t, exitOK, "is cancelled:", "it was cancelled before its first attempt")
+	l.ctl(t, "explain", "--job", "0-01JD5Y8G6W9V0M5T2C3Q4R7X8Z").expect(t, exitFailure, "not_found")
+	for _, args := range [][]string{{"echo"}, {"--pool", "eu"}, {"--slots", "2"}} {
+		l.ctl(t, append([]string{"explain", "--job", second}, args...)...).expect(t, exitUsage, "the job has its own")
+	}
 }
 
 // TestHelpUsesItsOwnFlags: the flags in the examples of a help text are in its list of flags.

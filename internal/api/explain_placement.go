@@ -37,7 +37,7 @@ type Fleet interface {
 	MayReturn(job *freeslot.Job) bool
 }
 
-// explainPath is the path of explanations. They are about a requirement, and take no job id.
+// explainPath is the path of explanations of a requirement; see registerExplainJob for jobs.
 const explainPath = "/v1/explain"
 
 // DefaultExplained and MaxExplained bound the nodes that an explanation lists.
@@ -100,6 +100,11 @@ func (s *Server) explain(ctx context.Context, in *explainInput) (*explainOutput,
 	if err != nil {
 		return nil, err
 	}
+	return &explainOutput{Body: s.placement(ctx, job, limit)}, nil
+}
+
+// placement explains where the job could go now, and lists limit nodes.
+func (s *Server) placement(ctx context.Context, job *freeslot.Job, limit int) Explanation {
 	nodes, cfg := s.deps.Nodes.AllNodes(), s.deps.Nodes.Config()
 	q := selection.Query{
 		Want: dispatch.DefaultCandidates, Slots: job.SlotCount(), Now: s.deps.Nodes.Now(), SilenceLimit: s.deps.Nodes.SilenceLimit(),
@@ -122,7 +127,7 @@ func (s *Server) explain(ctx context.Context, in *explainInput) (*explainOutput,
 	}
 	out.shorten(limit)
 	s.explainDraining(out.Nodes)
-	return &explainOutput{Body: out}, nil
+	return out
 }
 
 // away are the cells that do not answer.

@@ -91,6 +91,7 @@ func (s *Server) registerJobs(api huma.API) {
 	}, s.aboutJob("cancel", s.deps.Jobs.Cancel))
 	if s.deps.Specs != nil {
 		s.registerRequeue(api)
+		s.registerExplainJob(api)
 	}
 }
 

@@ -205,7 +205,7 @@ var fieldDocs = map[string]map[string]string{
 		"failures":        "How many attempts failed; absent means none.",
 		"priority":        "As submitted; absent means 0.",
 		"deadline_ms":     "When the job expires, by the store's clock, in milliseconds since 1970; absent means never.",
-		"run_at_ms":       "When a scheduled job begins to wait for a slot, and in listings also when one in retry_wait does, by the store's clock, in milliseconds since 1970; absent otherwise.",
+		"run_at_ms":       "When a job that is scheduled or in retry_wait begins to wait for a slot, by the store's clock, in milliseconds since 1970; absent otherwise.",
 		"position":        "The job's place among those that wait for the same nodes, from 1, when it was looked up; absent when it does not wait, and in listings.",
 		"held_by":         "What keeps the job waiting although slots may be free: max_running of its tenant, its concurrency_key, or a pause of its service, class or pool. Absent where nothing does, and in listings.",
 		"submitted_at_ms": "The store's clock, in milliseconds since 1970.",

@@ -313,7 +313,7 @@ func timeless(rt *rapid.T, s freeslot.JobStatus) freeslot.JobStatus {
 	if s.AssignedAtMS != 0 && s.SubmittedAtMS > s.AssignedAtMS || s.State.Terminal() && s.AssignedAtMS > s.FinishedAtMS || !s.State.Terminal() && s.FinishedAtMS != 0 {
 		rt.Fatalf("times of %+v", s)
 	}
-	s.SubmittedAtMS, s.AssignedAtMS, s.FinishedAtMS, s.DeadlineMS = 0, 0, 0, min(s.DeadlineMS, 1)
+	s.SubmittedAtMS, s.AssignedAtMS, s.FinishedAtMS, s.DeadlineMS, s.RunAtMS = 0, 0, 0, min(s.DeadlineMS, 1), 0
 	if s.Progress != nil {
 		s.Progress.AtMS = 0
 	}

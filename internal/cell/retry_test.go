@@ -34,6 +34,9 @@ func TestRetry(t *testing.T) {
 		if status.State != freeslot.StateRetryWait || status.Failures != 1 || status.Attempt != 1 || !cmp.Equal(status.Error, failed.Error) {
 			t.Errorf("%+v", status)
 		}
+		if got := r.status(s.JobID).RunAtMS; got == 0 || got != int64(r.scores(r.l.Due())[s.JobID]) {
+			t.Errorf("goes on at %d", got)
+		}
 		if status.Node != "n1" { // where it failed
 			t.Errorf("node %q", status.Node)
 		}

@@ -33,7 +33,7 @@ func (s *submit) answerOwned(jobs []*placement, results []cell.SubmitResult) {
 		switch placed := results[i].Placement; {
 		case results[i].Err != nil || placed.Owner == "":
 		case p.request.Run != nil && placed.Owner == p.id: // it was made before, and its record is gone again
-			s.decide(p, cell.Placement{Assigned: true}, nil)
+			s.decide(p, cell.Placement{Owner: p.id}, nil)
 		case placed.Differs:
 			s.decide(p, cell.Placement{}, keyConflict(placed.Owner, "which differs from this one, expected the same job or another key"))
 		default:
@@ -59,7 +59,7 @@ func (s *submit) answerOwned(jobs []*placement, results []cell.SubmitResult) {
 			continue
 		}
 		o.p.id = o.id
-		s.decide(o.p, cell.Placement{Assigned: true}, nil)
+		s.decide(o.p, cell.Placement{Owner: o.id}, nil)
 		if o.sink != nil && !joined[o.known.ID] { // all jobs have the same sink
 			joined[o.known.ID] = true
 			joins = append(joins, o)

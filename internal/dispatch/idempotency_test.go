@@ -7,6 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+
 	"github.com/freeslot/freeslot"
 	"github.com/freeslot/freeslot/internal/cell"
 	"github.com/freeslot/freeslot/internal/redis/redistest"
@@ -240,5 +242,31 @@ func TestJoinCancelled(t *testing.T) {
 	a.complete(id, `1`)
 	if s := first.result(id); s.State != freeslot.StateSucceeded {
 		t.Errorf("%+v", s)
+	}
+}
+
+// TestRepeatedKeyIsNoAssignment: a submit that gets the id of an earlier job assigned nothing.
+func TestRepeatedKeyIsNoAssignment(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, redistest.Shared(t))
+	r.agent(node("n1", 2))
+	x := r.replica("x")
+	assigned := func() uint64 {
+		t.Helper()
+		reg := prometheus.NewRegistry()
+		reg.MustRegister(x.metrics.assign)
+		all, err := reg.Gather()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return all[0].GetMetric()[0].GetHistogram().GetSampleCount()
+	}
+	for range 3 {
+		if _, err := x.submitOne(t, &freeslot.Job{Service: "echo", IdempotencyKey: "k"}, nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if n := assigned(); n != 1 {
+		t.Errorf("one job was assigned, and %d are counted", n)
 	}
 }

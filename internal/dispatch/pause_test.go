@@ -30,7 +30,7 @@ func (r *rig) presence() *presence.Store { return presence.NewStore(r.cell.Runne
 func (r *rig) here(reps ...*replica) {
 	r.t.Helper()
 	for _, rep := range reps {
-		if _, err := r.presence().Present(deadline(r.t), rep.Replica(), time.Hour); err != nil {
+		if _, err := r.presence().Present(deadline(r.t), presence.Replica{Name: rep.Replica()}, time.Hour); err != nil {
 			r.t.Fatal(err)
 		}
 	}
@@ -294,7 +294,7 @@ func TestConfirmNamesWhoIsBehind(t *testing.T) {
 	r := newRig(t, redistest.Shared(t))
 	x, y := r.replica("x", idle), r.replica("y", idle)
 	r.here(x, y)
-	if _, err := r.presence().Present(deadline(t), "older", time.Hour); err != nil {
+	if _, err := r.presence().Present(deadline(t), presence.Replica{Name: "older"}, time.Hour); err != nil {
 		t.Fatal(err)
 	}
 	x.goBy(paused(7, "echo"))

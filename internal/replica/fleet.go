@@ -14,6 +14,7 @@ import (
 	"github.com/freeslot/freeslot/internal/cache/locked"
 	"github.com/freeslot/freeslot/internal/cell"
 	"github.com/freeslot/freeslot/internal/dispatch"
+	"github.com/freeslot/freeslot/internal/dispatch/presence"
 	"github.com/freeslot/freeslot/internal/events"
 	"github.com/freeslot/freeslot/internal/process/config"
 	redisclient "github.com/freeslot/freeslot/internal/redis/client"
@@ -32,6 +33,8 @@ type fleet struct {
 	// keeps current.
 	nodes    dispatch.Nodes
 	verifier *locked.Verifier // nil unless configured
+	// presence is set by newPresence, before there are checks.
+	presence *presence.Presence
 }
 
 func newFleet(cfg config.Replica, conn *connections, log *zap.Logger, reg prometheus.Registerer) (*fleet, error) {

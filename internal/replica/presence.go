@@ -13,7 +13,7 @@ import (
 // newPresence has choices try this replica's share of the fleet first, and this replica
 // match free nodes of its share with jobs that wait.
 func newPresence(cfg config.Replica, fleet *fleet, d *dispatch.Dispatcher, parts []feature.Part, log *zap.Logger) *presence.Presence {
-	return presence.New(presence.Config{Replica: cfg.ReplicaID, OnChange: func(replicas []string) {
+	fleet.presence = presence.New(presence.Config{Replica: cfg.ReplicaID, HeartbeatLimit: cfg.HeartbeatLimit, OnChange: func(replicas []string) {
 		fleet.cache.SetShare(selection.NewShare(cfg.ReplicaID, replicas))
 		d.SetReplicas(replicas)
 		for _, p := range parts {
@@ -22,4 +22,5 @@ func newPresence(cfg config.Replica, fleet *fleet, d *dispatch.Dispatcher, parts
 			}
 		}
 	}}, presence.NewStore(fleet.cells.At(0).Runner()), log.Named("presence"))
+	return fleet.presence
 }

@@ -20,6 +20,7 @@ func (f *fleet) checks() []api.Check {
 			return true, ""
 		}},
 		{Name: "redis", Ready: func() (bool, string) { return redisReady(f.cache.Health()) }},
+		{Name: "heartbeat_limit", Ready: f.presence.Ready},
 	}
 }
 

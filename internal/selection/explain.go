@@ -2,8 +2,7 @@ package selection
 
 // This file explains a requirement against the whole fleet: which nodes would qualify for a job of
 // it now, and why each other node does not. It serves POST /v1/explain and `schedctl explain`. It
-// knows no job id: why one job waits is in internal/cell/limit.go (a
-// limit) and internal/dispatch/job.go (a pause).
+// knows no job id: why one job waits is in internal/api/explain_job.go.
 
 import (
 	"strings"

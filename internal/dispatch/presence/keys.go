@@ -6,10 +6,12 @@ import "github.com/freeslot/freeslot/internal/script"
 type keys struct {
 	// replicas is the zset of the replicas that are there, by the time (ms) of their last sign of life.
 	replicas string
+	// limits is the hash of their heartbeat limits, ms.
+	limits string
 	// followed is the hash of the configurations that the replicas go by: "version generation ms".
 	followed string
 }
 
 func keysOf(l script.Layout) keys {
-	return keys{replicas: l.Key("replicas", ""), followed: l.Key("version:followed", "")}
+	return keys{replicas: l.Key("replicas", ""), limits: l.Key("replicas:heartbeat_limit", ""), followed: l.Key("version:followed", "")}
 }

@@ -4,7 +4,9 @@ import (
 	"context"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"go.uber.org/zap"
@@ -25,16 +27,25 @@ const callTimeout = time.Second
 // Backend is where replicas say that they are there; *Store is one.
 type Backend interface {
 	// Present says that the replica is there for as long as limit, and returns all that
-	// are, sorted.
-	Present(ctx context.Context, replica string, limit time.Duration) ([]string, error)
+	// are, sorted by name.
+	Present(ctx context.Context, r Replica, limit time.Duration) ([]Replica, error)
 	// Leave says that it is there no longer.
 	Leave(ctx context.Context, replica string, limit time.Duration) error
+}
+
+// Replica is what the others know of a replica.
+type Replica struct {
+	Name string
+	// HeartbeatLimit is its configured one; 0 is not known.
+	HeartbeatLimit time.Duration
 }
 
 // Config is how a Presence behaves.
 type Config struct {
 	// Replica is the name of this replica, different from all others'.
 	Replica string
+	// HeartbeatLimit is compared with that of the others; 0 is not.
+	HeartbeatLimit time.Duration
 	// Interval between two calls; 0 means DefaultInterval. It varies by a tenth.
 	Interval time.Duration
 	// OnChange gets the names of all replicas, this one among them, sorted, whenever they
@@ -55,6 +66,8 @@ type Presence struct {
 	cancel      context.CancelFunc
 	done        chan struct{}
 	known       []string // the loop's own
+	// differing is what Ready says, "" for nothing.
+	differing atomic.Pointer[string]
 }
 
 // New makes a Presence. It does no I/O.
@@ -67,6 +80,7 @@ func New(cfg Config, backend Backend, log *zap.Logger) *Presence {
 	}
 	p := &Presence{cfg: cfg, backend: backend, log: log, done: make(chan struct{}), known: []string{cfg.Replica}}
 	p.ctx, p.cancel = context.WithCancel(context.Background())
+	p.differing.Store(new(string))
 	return p
 }
 
@@ -120,9 +134,14 @@ func (p *Presence) loop() {
 func (p *Presence) say() error {
 	ctx, cancel := context.WithTimeout(p.ctx, callTimeout)
 	defer cancel()
-	replicas, err := p.backend.Present(ctx, p.cfg.Replica, p.limit())
+	all, err := p.backend.Present(ctx, Replica{p.cfg.Replica, p.cfg.HeartbeatLimit}, p.limit())
 	if err != nil {
 		return err
+	}
+	p.compare(all)
+	replicas := make([]string, len(all))
+	for i, r := range all {
+		replicas[i] = r.Name
 	}
 	if !slices.Equal(replicas, p.known) {
 		p.known = replicas
@@ -131,3 +150,31 @@ func (p *Presence) say() error {
 	}
 	return nil
 }
+
+// compare notes, and logs when it begins or changes, that replicas have other heartbeat limits: the
+// shortest one decides when a node's jobs are taken from it, whatever the others are configured with.
+func (p *Presence) compare(all []Replica) {
+	var others []string
+	for _, r := range all {
+		if r.HeartbeatLimit > 0 && p.cfg.HeartbeatLimit > 0 && r.HeartbeatLimit != p.cfg.HeartbeatLimit {
+			others = append(others, r.HeartbeatLimit.String()+" at "+r.Name)
+		}
+	}
+	detail := ""
+	if len(others) > 0 {
+		detail = "degraded: heartbeat_limit is " + p.cfg.HeartbeatLimit.String() + " here and " + strings.Join(others, ", ") +
+			"; the shortest one decides when a silent node loses its jobs"
+	}
+	if detail != *p.differing.Load() {
+		if detail == "" {
+			p.log.Info("presence.heartbeat_limits_agree")
+		} else {
+			p.log.Warn("presence.heartbeat_limits_differ", zap.Duration("heartbeat_limit", p.cfg.HeartbeatLimit), zap.Strings("others", others))
+		}
+		p.differing.Store(&detail)
+	}
+}
+
+// Ready is a condition of readiness that always holds. Its detail says which replicas have another
+// heartbeat limit.
+func (p *Presence) Ready() (ok bool, detail string) { return true, *p.differing.Load() }

@@ -7,7 +7,9 @@ import (
 	"testing"
 	"time"
 
+	"go.uber.org/zap"
 	"go.uber.org/zap/zaptest"
+	"go.uber.org/zap/zaptest/observer"
 
 	"github.com/freeslot/freeslot/internal/redis/redistest"
 	"github.com/freeslot/freeslot/internal/script/scripttest"
@@ -64,11 +66,11 @@ func TestReplicasLearnOfEachOther(t *testing.T) {
 
 // backend answers what it is told to.
 type backend struct {
-	answers chan func() ([]string, error)
+	answers chan func() ([]Replica, error)
 	left    chan string
 }
 
-func (b *backend) Present(ctx context.Context, _ string, _ time.Duration) ([]string, error) {
+func (b *backend) Present(ctx context.Context, _ Replica, _ time.Duration) ([]Replica, error) {
 	select {
 	case answer := <-b.answers:
 		return answer()
@@ -82,18 +84,59 @@ func (b *backend) Leave(_ context.Context, replica string, _ time.Duration) erro
 	return errors.New("away")
 }
 
+func replicas(names ...string) []Replica {
+	all := make([]Replica, len(names))
+	for i, name := range names {
+		all[i].Name = name
+	}
+	return all
+}
+
+// TestHeartbeatLimitsDiffer: readiness and the log say so for as long as it is so.
+func TestHeartbeatLimitsDiffer(t *testing.T) {
+	t.Parallel()
+	b := &backend{answers: make(chan func() ([]Replica, error)), left: make(chan string, 1)}
+	logs, seen := observer.New(zap.InfoLevel)
+	p := New(Config{Replica: "a", HeartbeatLimit: 8 * time.Second, Interval: time.Millisecond}, b, zap.New(logs))
+	p.Start()
+	t.Cleanup(func() { end(t, p) })
+	said := func(want string, all ...Replica) {
+		t.Helper()
+		for range 2 { // the second call begins after the first answer was taken in
+			b.answers <- func() ([]Replica, error) { return all, nil }
+		}
+		if ok, detail := p.Ready(); !ok || detail != want {
+			t.Errorf("readiness is %t and says %q, expected %q", ok, detail, want)
+		}
+	}
+	own, same, old := Replica{"a", 8 * time.Second}, Replica{"b", 8 * time.Second}, Replica{"c", 0}
+	said("", own, same, old)
+	said("degraded: heartbeat_limit is 8s here and 3s at d, 20s at e; the shortest one decides when a silent node loses its jobs",
+		own, same, Replica{"d", 3 * time.Second}, Replica{"e", 20 * time.Second})
+	said("", own, same)
+	var lines []string
+	for _, line := range seen.All() {
+		if line.Message != "presence.changed" {
+			lines = append(lines, line.Message)
+		}
+	}
+	if want := []string{"presence.heartbeat_limits_differ", "presence.heartbeat_limits_agree"}; !slices.Equal(lines, want) {
+		t.Errorf("logged %v, expected %v", lines, want)
+	}
+}
+
 // While Redis does not answer, the last answer holds; one who leaves says so once, and
 // ends all the same when nobody hears it.
 func TestLastAnswerHolds(t *testing.T) {
 	t.Parallel()
-	b := &backend{answers: make(chan func() ([]string, error)), left: make(chan string, 2)}
+	b := &backend{answers: make(chan func() ([]Replica, error)), left: make(chan string, 2)}
 	p, changes := begin(t, b, "a", time.Millisecond)
-	say := func(replicas ...string) { b.answers <- func() ([]string, error) { return replicas, nil } }
+	say := func(names ...string) { b.answers <- func() ([]Replica, error) { return replicas(names...), nil } }
 	say("a")
 	say("a", "b")
 	expect(t, changes, "a", "b")
 	for range 3 {
-		b.answers <- func() ([]string, error) { return nil, errors.New("away") }
+		b.answers <- func() ([]Replica, error) { return nil, errors.New("away") }
 	}
 	say("a", "b")
 	say("a", "c")

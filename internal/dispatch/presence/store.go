@@ -33,27 +33,32 @@ func NewStore(first *script.Runner) *Store {
 	return &Store{runner: first, keys: keysOf(first.Layout())}
 }
 
-// Present says that a replica is there for as long as limit, and returns the names of all that are, sorted. It may
-// be repeated.
-func (s *Store) Present(ctx context.Context, replica string, limit time.Duration) ([]string, error) {
-	return s.present(ctx, replica, limit, "1")
+// Present says that a replica is there for as long as limit, with its heartbeat limit, and returns all that are,
+// sorted by name. It may be repeated.
+func (s *Store) Present(ctx context.Context, r Replica, limit time.Duration) ([]Replica, error) {
+	return s.present(ctx, r, limit, "1")
 }
 
 // Leave says that a replica is there no longer. It may be repeated. After an error the replica counts as there until
 // the limit has passed.
 func (s *Store) Leave(ctx context.Context, replica string, limit time.Duration) error {
-	_, err := s.present(ctx, replica, limit, "0")
+	_, err := s.present(ctx, Replica{Name: replica}, limit, "0")
 	return err
 }
 
-func (s *Store) present(ctx context.Context, replica string, limit time.Duration, stays string) ([]string, error) {
-	args := []string{replica, millis(limit), stays}
-	names, err := s.runner.Call(ctx, scripts["presence"], []string{s.keys.replicas}, args).AsStrSlice()
+func (s *Store) present(ctx context.Context, r Replica, limit time.Duration, stays string) ([]Replica, error) {
+	args := []string{r.Name, millis(limit), stays, millis(r.HeartbeatLimit)}
+	reply, err := s.runner.Call(ctx, scripts["presence"], []string{s.keys.replicas, s.keys.limits}, args).AsStrSlice()
 	if err != nil {
-		return nil, fmt.Errorf("presence of replica %s: %w", replica, err)
+		return nil, fmt.Errorf("presence of replica %s: %w", r.Name, err)
 	}
-	slices.Sort(names)
-	return names, nil
+	var all []Replica
+	for pair := range slices.Chunk(reply, 2) {
+		ms, _ := strconv.ParseInt(pair[1], 10, 64) // a replica of another release may write anything
+		all = append(all, Replica{Name: pair[0], HeartbeatLimit: time.Duration(ms) * time.Millisecond})
+	}
+	slices.SortFunc(all, func(a, b Replica) int { return strings.Compare(a.Name, b.Name) })
+	return all, nil
 }
 
 // Follow notes that the replica goes by this version of the configuration, and begins nothing by an older one any

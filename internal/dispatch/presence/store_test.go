@@ -31,7 +31,7 @@ func TestRecords(t *testing.T) {
 	t.Parallel()
 	r := scripttest.NewRig(t, redistest.Shared(t), func(c *script.Config) { c.Layout = script.Layouts(c.Layout.Prefix, 3, false)[2] })
 	s := NewStore(r.Runner)
-	if _, err := s.Present(t.Context(), "r1", time.Minute); err != nil {
+	if _, err := s.Present(t.Context(), Replica{"r1", 8 * time.Second}, time.Minute); err != nil {
 		t.Fatal(err)
 	}
 	if err := s.Follow(t.Context(), "r1", 7, "g"); err != nil {
@@ -45,11 +45,11 @@ func TestPresence(t *testing.T) {
 		s := NewStore(r.Runner)
 		present := func(replica string, limit time.Duration, want ...string) {
 			t.Helper()
-			got, err := s.Present(t.Context(), replica, limit)
+			got, err := s.Present(t.Context(), Replica{Name: replica}, limit)
 			if err != nil {
 				t.Fatal(err)
 			}
-			if diff := cmp.Diff(want, got); diff != "" {
+			if diff := cmp.Diff(replicas(want...), got); diff != "" {
 				t.Error(diff)
 			}
 		}
@@ -66,7 +66,7 @@ func TestPresence(t *testing.T) {
 		leave("b")
 		present("a", time.Minute, "a")
 		leave("a")
-		if r.Exists(s.keys.replicas) {
+		if r.Exists(s.keys.replicas) || r.Exists(s.keys.limits) {
 			t.Error("a key is left of replicas that left")
 		}
 	})
@@ -77,21 +77,24 @@ func TestPresenceEnds(t *testing.T) {
 	t.Parallel()
 	r := scripttest.NewRig(t, redistest.Shared(t))
 	s := NewStore(r.Runner)
-	if _, err := s.Present(t.Context(), "dead", time.Minute); err != nil {
+	if _, err := s.Present(t.Context(), Replica{"dead", time.Second}, time.Minute); err != nil {
 		t.Fatal(err)
 	}
 	const limit = 50 * time.Millisecond // by Redis' clock
 	for end := time.Now().Add(patience); ; {
-		got, err := s.Present(t.Context(), "alive", limit)
+		got, err := s.Present(t.Context(), Replica{"alive", 2 * time.Second}, limit)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if len(got) == 1 && got[0] == "alive" {
+		if len(got) == 1 && got[0] == (Replica{"alive", 2 * time.Second}) {
 			break
 		}
 		if time.Now().After(end) {
 			t.Fatalf("there are %v", got)
 		}
+	}
+	if n := r.Int("HLEN", s.keys.limits); n != 1 {
+		t.Errorf("%d heartbeat limits of one replica", n)
 	}
 	if ttl := r.Int("PTTL", s.keys.replicas); ttl > limit.Milliseconds() || ttl == -1 {
 		t.Errorf("the key lives for %d ms more", ttl)
@@ -102,7 +105,7 @@ func TestFollow(t *testing.T) {
 	scripttest.Backends(t, func(t *testing.T, r *scripttest.Rig) {
 		s := NewStore(r.Runner)
 		for _, name := range []string{"b", "a", "c"} {
-			if _, err := s.Present(t.Context(), name, time.Minute); err != nil {
+			if _, err := s.Present(t.Context(), Replica{Name: name}, time.Minute); err != nil {
 				t.Fatal(err)
 			}
 		}

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/freeslot/freeslot/internal/node/collector"
 	"github.com/freeslot/freeslot/internal/process/config"
 	"github.com/freeslot/freeslot/worker"
 )
@@ -43,6 +44,9 @@ func (c *Config) validateHeartbeats(p *config.Problems) {
 		p.OneOf(at+".type", t.Type, string(worker.Absolute), string(worker.Percent), string(worker.AnyChange))
 		t.Type = string(worker.AnyChange)
 		p.Add(at+".threshold", t.worker().Validate())
+		if _, always := worker.DefaultThresholds()[name]; !always { // these stay where their collector is left out
+			p.Add(at, collector.CheckFigure(name, c.Metrics.known()))
+		}
 	}
 }
 

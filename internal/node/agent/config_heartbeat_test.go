@@ -24,7 +24,8 @@ func loadHeartbeats(t *testing.T, keys ...string) (Config, error) {
 func TestHeartbeatKeys(t *testing.T) {
 	t.Parallel()
 	cfg, err := loadHeartbeats(t, "metadata_interval=2m", "immediate_update=false",
-		"change_thresholds={cpu.usage: {threshold: 50, type: percent}, license.state: {type: any}}")
+		"change_thresholds={cpu.usage: {threshold: 50, type: percent}, license.state: {type: any}}",
+		"metrics.commands=[{name: license, argv: [/bin/true]}]")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -38,6 +39,33 @@ func TestHeartbeatKeys(t *testing.T) {
 	// No collectors is not the default.
 	cfg.Metrics = Metrics{}
 	if _, err := cfg.newWorker(worker.Config{RedisURL: "redis://127.0.0.1:1", Node: cfg.profile()}); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestUnknownThresholds: a threshold of a figure that no configured collector has is refused, with
+// the figures that they have. The default thresholds stay where their collectors are left out.
+func TestUnknownThresholds(t *testing.T) {
+	t.Parallel()
+	for keys, want := range map[string]string{
+		"cpu.usge":                    "change_thresholds.cpu.usge is not a figure of a collector, expected one of cpu.cores, cpu.host_usage, cpu.load1, cpu.usage, disk.free_bytes,",
+		"network.rx_bytes_per_second": "change_thresholds.network.rx_bytes_per_second is not a figure of a collector, expected one of cpu.cores,",
+		"license":                     "change_thresholds.license is not a figure of a collector, expected one of",
+		"mine.State":                  "mine.*",
+		"gpu.gpu0_memory_usage":       "",
+		"disk.path12_usage":           "",
+		"cpu.load1":                   "",
+		"mine.state":                  "",
+	} {
+		_, err := loadHeartbeats(t, "metrics.commands=[{name: mine, argv: [/bin/true]}]", "change_thresholds={"+keys+": {type: any}}")
+		switch {
+		case want == "" && err != nil:
+			t.Errorf("%s: %v", keys, err)
+		case want != "" && (err == nil || !strings.Contains(err.Error(), want)):
+			t.Errorf("%s: %v, expected %s", keys, err, want)
+		}
+	}
+	if _, err := loadHeartbeats(t, "metrics.enabled=[]"); err != nil {
 		t.Error(err)
 	}
 }

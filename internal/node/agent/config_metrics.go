@@ -201,6 +201,20 @@ func validateOnce(path string, items []string, p *config.Problems, check func(at
 // typeNames are the names of the built-in collectors in order.
 func typeNames() []string { return slices.Sorted(maps.Keys(builtIn)) }
 
+// known are the configured collectors, which do not collect. They are for CheckFigure.
+func (m *Metrics) known() []collector.Collector {
+	var all []collector.Collector
+	for _, name := range m.Enabled {
+		if build, ok := builtIn[name]; ok {
+			all = append(all, build(m, nil))
+		}
+	}
+	for i := range m.Commands {
+		all = append(all, &commandCollector{name: m.Commands[i].Name})
+	}
+	return all
+}
+
 // Collectors builds the collectors of a valid configuration, the most important ones first.
 func (m *Metrics) Collectors(last latency) ([]collector.Entry, error) {
 	var entries []collector.Entry

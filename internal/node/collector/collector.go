@@ -82,8 +82,9 @@ type Collector interface {
 
 // builtIn are the methods that the built-in collectors share.
 type builtIn struct {
-	name string
-	cost Cost
+	name   string
+	cost   Cost
+	fields []string // see Lister
 }
 
 // Type is the name of the figures.
@@ -91,6 +92,9 @@ func (b builtIn) Type() string { return b.name }
 
 // Available is true.
 func (builtIn) Available(context.Context) bool { return true }
+
+// Fields implements Lister.
+func (b builtIn) Fields() []string { return b.fields }
 
 // Cost is how much a collection burdens the machine.
 func (b builtIn) Cost() Cost { return b.cost }

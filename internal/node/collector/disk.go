@@ -27,7 +27,7 @@ func NewDisk(paths ...string) *Disk {
 	if len(paths) == 0 {
 		paths = []string{"/"}
 	}
-	return &Disk{builtIn: builtIn{"disk", CostMedium}, paths: slices.Clone(paths[:min(len(paths), MaxDiskPaths)])}
+	return &Disk{builtIn: builtIn{"disk", CostMedium, []string{"usage", "free_bytes", "path", "pathN_usage", "pathN_free_bytes", "pathN_name"}}, paths: slices.Clone(paths[:min(len(paths), MaxDiskPaths)])}
 }
 
 // Collect asks the file systems. One that does not answer is an error beside the figures of the

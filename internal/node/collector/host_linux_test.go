@@ -252,6 +252,11 @@ func TestThisMachine(t *testing.T) {
 				t.Errorf("%s has no %s: %v", name, field, slices.Sorted(maps.Keys(got)))
 			}
 		}
+		for field := range got {
+			if err := CheckFigure(name+"."+field, []Collector{c.collector}); err != nil {
+				t.Error(name+"."+field, err)
+			}
+		}
 		if usage, ok := got["usage"].(float64); ok && (usage < 0 || usage > 1) {
 			t.Errorf("%s has a usage of %v", name, usage)
 		}

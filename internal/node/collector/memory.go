@@ -14,7 +14,9 @@ type Memory struct {
 }
 
 // NewMemory returns a collector for this machine.
-func NewMemory() *Memory { return &Memory{builtIn: builtIn{"memory", CostLow}} }
+func NewMemory() *Memory {
+	return &Memory{builtIn: builtIn{"memory", CostLow, []string{"usage", "total_bytes", "used_bytes", "available_bytes", "host_usage"}}}
+}
 
 // Collect reads the present figures.
 func (m *Memory) Collect(ctx context.Context) (Metrics, error) {

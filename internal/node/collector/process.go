@@ -17,7 +17,9 @@ type Process struct {
 }
 
 // NewProcess returns a collector for this process.
-func NewProcess() *Process { return &Process{builtIn: builtIn{"process", CostLow}} }
+func NewProcess() *Process {
+	return &Process{builtIn: builtIn{"process", CostLow, []string{"goroutines", "rss_bytes", "open_fds", "uptime_seconds"}}}
+}
 
 // Collect reads the present figures. Those that the system does not have are absent.
 func (p *Process) Collect(ctx context.Context) (Metrics, error) {

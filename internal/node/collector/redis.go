@@ -15,7 +15,7 @@ type RedisLatency struct {
 // last, so it costs Redis nothing. last returns false before the first answer. It must be safe for
 // concurrent use.
 func NewRedisLatency(last func() (time.Duration, bool)) *RedisLatency {
-	return &RedisLatency{builtIn: builtIn{"redis", CostLow}, last: last}
+	return &RedisLatency{builtIn: builtIn{"redis", CostLow, []string{"latency_ms"}}, last: last}
 }
 
 // Collect has no figures before the first answer.

@@ -85,6 +85,15 @@ func New(path string) *Collector {
 // Type is "gpu".
 func (*Collector) Type() string { return "gpu" }
 
+// Fields implements collector.Lister.
+func (*Collector) Fields() []string {
+	fields := []string{"count"}
+	for _, f := range []string{"name", "utilization", "memory_usage", "memory_used_bytes", "memory_total_bytes", "temperature_celsius"} {
+		fields = append(fields, f, "gpuN_"+f)
+	}
+	return fields
+}
+
 // Cost is collector.CostMedium.
 func (*Collector) Cost() collector.Cost { return collector.CostMedium }
 

@@ -51,6 +51,11 @@ func TestFiguresOfAllDevicesAndOfEach(t *testing.T) {
 		if diff := cmp.Diff(want, got); diff != "" {
 			t.Fatalf("(- expected, + got):\n%s", diff)
 		}
+		for field := range got {
+			if err := collector.CheckFigure("gpu."+field, []collector.Collector{c}); err != nil {
+				t.Error(field, err)
+			}
+		}
 	}
 }
 

@@ -1,0 +1,172 @@
+package api
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"maps"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/danielgtaylor/huma/v2"
+
+	"github.com/freeslot/freeslot"
+	"github.com/freeslot/freeslot/internal/cell"
+)
+
+// JobExplanation says why a job waits, or why it ended as it did.
+type JobExplanation struct {
+	// Job and the rest are documented in their tags.
+	Job       freeslot.JobStatus `json:"job" doc:"The job as it is now."`
+	Why       []string           `json:"why" doc:"Why the job is in its state, in words for people, the nearest cause first."`
+	Placement *Explanation       `json:"placement,omitempty" doc:"For a job that waits: where it could go now, as this replica knows the nodes."`
+}
+
+type (
+	explainJobInput struct {
+		ID    string `path:"id" doc:"The job's id."`
+		Limit int    `query:"limit" minimum:"0" maximum:"1000" default:"100" doc:"At most so many nodes are listed."`
+	}
+	explainJobOutput struct{ Body JobExplanation }
+)
+
+func (s *Server) registerExplainJob(api huma.API) {
+	huma.Register(api, huma.Operation{
+		OperationID: "explain-submitted-job", Method: http.MethodGet, Path: "/v1/jobs/{id}/explain", Tags: []string{"jobs"},
+		Summary:     "Explain why a job waits, or why it ended as it did",
+		Description: "Operators only.",
+	}, handleOperator(s, "explain job", seeNodes, s.explainJob))
+}
+
+func (s *Server) explainJob(ctx context.Context, in *explainJobInput) (*explainJobOutput, error) {
+	if err := cell.ValidateJobID("id", in.ID); err != nil {
+		return nil, err
+	}
+	status, err := s.deps.Jobs.Job(ctx, "", in.ID)
+	if err != nil {
+		return nil, err
+	}
+	job, _, err := s.deps.Specs.Spec(ctx, in.ID)
+	if err != nil {
+		return nil, err
+	}
+	out := JobExplanation{Job: status}
+	switch status.State {
+	case freeslot.StateScheduled, freeslot.StateWaiting, freeslot.StateMoving, freeslot.StateRetryWait:
+		placement := s.placement(ctx, job, in.Limit)
+		out.Placement = &placement
+		out.Why = append(whyItWaits(&status, job), placement.forWaiting()...)
+		if status.DeadlineMS > 0 {
+			out.Why = append(out.Why, "it expires at "+instant(status.DeadlineMS))
+		}
+	default:
+		out.Why = []string{whyItEnded(&status, job)}
+	}
+	return &explainJobOutput{Body: out}, nil
+}
+
+// whyItWaits is what the job's own record says.
+func whyItWaits(s *freeslot.JobStatus, job *freeslot.Job) (why []string) {
+	add := func(format string, args ...any) { why = append(why, fmt.Sprintf(format, args...)) }
+	switch {
+	case s.State == freeslot.StateScheduled:
+		add("it is scheduled for %s, and waits for a slot from then on", instant(s.RunAtMS))
+	case s.State == freeslot.StateMoving:
+		add("its cell has lost the nodes that fit, and it is on its way to another cell")
+	case s.State == freeslot.StateRetryWait:
+		add("attempt %d on node %s failed, and the next one is due at %s", s.Attempt, s.Node, instant(s.RunAtMS))
+	case s.HeldBy == freeslot.HeldByTenant:
+		add("tenant %s runs as many jobs as its max_running allows", s.Tenant)
+	case s.HeldBy == freeslot.HeldByKey:
+		add("as many jobs with its concurrency_key run as concurrency_limit (%d) allows", max(job.ConcurrencyLimit, 1))
+	case s.HeldBy == freeslot.HeldByPause:
+		add("its service, its class or its pool is paused")
+	case s.Position > 0:
+		add("it has place %d in the queue of its class, in its cell", s.Position)
+	}
+	if s.Failures > 0 {
+		add("%s; a node gets no job for two seconds that has just failed on it", failures(s, job))
+	}
+	return why
+}
+
+// forWaiting is what the nodes say.
+func (e *Explanation) forWaiting() (why []string) {
+	if e.PausedBy != "" {
+		why = append(why, e.PausedBy+" is paused")
+	}
+	if e.Waiting != nil && *e.Waiting > 0 {
+		why = append(why, fmt.Sprintf("%d jobs of its class wait in all", *e.Waiting))
+	}
+	against := make([]string, 0, len(e.Breakdown))
+	for _, reason := range slices.Sorted(maps.Keys(e.Breakdown)) {
+		against = append(against, fmt.Sprintf("%s %d", reason, e.Breakdown[reason]))
+	}
+	text := fmt.Sprintf("%d of %d nodes fit, and %d of them could take it now", e.Fits, e.Total, e.Qualify)
+	if len(against) > 0 {
+		text += "; against the others: " + strings.Join(against, ", ")
+	}
+	return append(why, text)
+}
+
+// whyItEnded is also for a job that runs.
+func whyItEnded(s *freeslot.JobStatus, job *freeslot.Job) string {
+	attempt := fmt.Sprintf("attempt %d on node %s", s.Attempt, s.Node)
+	switch s.State {
+	case freeslot.StateRunning:
+		return attempt + " runs since " + instant(s.AssignedAtMS)
+	case freeslot.StateCancelling:
+		return attempt + " is asked to stop, because the job was cancelled or its deadline has passed"
+	case freeslot.StateSucceeded:
+		return fmt.Sprintf("%s succeeded after %s", attempt, span(s.AssignedAtMS, s.FinishedAtMS))
+	case freeslot.StateFailed:
+		return attempt + " ended with an error that no retry can mend: " + jobError(s)
+	case freeslot.StateDead:
+		return failures(s, job)
+	case freeslot.StateExpired:
+		return whyItExpired(s, job)
+	default:
+		if s.Attempt == 0 {
+			return "it was cancelled before its first attempt"
+		}
+		return "it was cancelled; the last attempt was " + attempt
+	}
+}
+
+func whyItExpired(s *freeslot.JobStatus, job *freeslot.Job) string {
+	text := fmt.Sprintf("its deadline was %s, %s after its submission", instant(s.DeadlineMS), span(s.SubmittedAtMS, s.DeadlineMS))
+	if s.FinishedAtMS < s.DeadlineMS {
+		text += ", too early for another attempt"
+	}
+	switch {
+	case s.Attempt == 0:
+		text += "; no attempt had begun"
+	case s.Failures > 0:
+		text += "; " + failures(s, job)
+	}
+	return text
+}
+
+func failures(s *freeslot.JobStatus, job *freeslot.Job) string {
+	return fmt.Sprintf("%d of at most %d attempts failed, the last one with %s", s.Failures, cmp.Or(job.MaxAttempts, freeslot.DefaultMaxAttempts), jobError(s))
+}
+
+func jobError(s *freeslot.JobStatus) string {
+	if s.Error == nil {
+		return "an error that is not known"
+	}
+	return s.Error.Error()
+}
+
+func instant(ms int64) string {
+	if ms == 0 {
+		return "any moment"
+	}
+	return time.UnixMilli(ms).UTC().Format("2006-01-02T15:04:05.000Z")
+}
+
+func span(fromMS, toMS int64) time.Duration {
+	return time.Duration(toMS-fromMS) * time.Millisecond
+}
