@@ -77,7 +77,7 @@ func (f fleet) entries() []entry {
 	all := []entry{
 		{
 			name: batches, program: system.Freeslot, schedulers: 1, yardstick: true,
-			sweep: f.with(nodes, "-sessions 4", calls{1024, 64}, calls{2048, 64}, calls{2048, 256}, calls{4096, 256}),
+			sweep: f.with(nodes, "-sessions 4", calls{512, 64}, calls{1024, 64}, calls{2048, 256}, calls{4096, 256}),
 		},
 		{
 			name: webSocket, program: system.Freeslot, schedulers: 1, yardstick: true,
