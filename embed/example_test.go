@@ -40,7 +40,7 @@ func Example() {
 	}
 	fmt.Println(status.State, string(status.Result))
 
-	results, err := r.SubmitBatch(ctx, []freeslot.Job{{Service: "reverse", Payload: json.RawMessage(`"drawer"`)}, {Service: "unheard-of"}})
+	results, err := r.SubmitBatch(ctx, []freeslot.Job{{Service: "reverse", Payload: json.RawMessage(`"drawer"`)}, {Service: "reverse", TimeoutMS: -1}})
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -58,7 +58,7 @@ func Example() {
 	// Output:
 	// succeeded "desserts"
 	// "reward"
-	// no_matching_node
+	// invalid_argument
 }
 
 // A process that may die before it knows a job's id submits with a key. After its restart the same

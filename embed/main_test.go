@@ -47,6 +47,7 @@ func newFleet(t *testing.T, slots int) *fleet {
 	redis := redistest.Shared(t)
 	f := &fleet{t: t, runs: make(chan struct{}, 10_000)}
 	f.cfg = embed.Config{RedisURL: redis.URL(), KeyPrefix: redis.Prefix(t)}
+	redis.Age(t, f.cfg.KeyPrefix+":version:nodes")
 	w, err := worker.New(worker.Config{
 		RedisURL: redis.AdminURL(), KeyPrefix: f.cfg.KeyPrefix,
 		Node: freeslot.Node{ID: "node-1", MaxConcurrency: slots}, StopTimeout: time.Millisecond,
