@@ -110,6 +110,9 @@ func (f fleet) sweepAsynq() []setting {
 	if f.nodes <= fewServers {
 		all = append(all, f.with(servers(fewServers, fewServers, "notify"), notify, calls{1024, 1}, calls{256, 1})...)
 	}
+	if f.nodes > fewServers { // so many that ask each millisecond when idle take Redis from the others
+		all = append(all, f.with(servers(f.nodes, asMany, "notify")+" -check 100ms", notify, calls{1024, 1}, calls{256, 1})...)
+	}
 	return append(all, f.with(servers(f.nodes, asMany, "notify"), notify, calls{256, 1}, calls{2048, 1})...)
 }
 
@@ -118,7 +121,7 @@ func (f fleet) sweepJetStream() []setting {
 		return fmt.Sprintf("-workers %d -concurrency %d -fetch %d", f.nodes/f.processes(), min(f.slots, mostJetStream), fetch)
 	}
 	return slices.Concat(
-		f.with(workers(64), "", calls{1024, 64}, calls{2048, 256}, calls{1024, 1}, calls{256, 1}),
+		f.with(workers(64), "", calls{1024, 64}, calls{2048, 256}, calls{1024, 1}, calls{256, 1}, calls{4096, 256}),
 		f.with(workers(16), "", calls{1024, 64}, calls{2048, 256}),
 	)
 }
