@@ -52,7 +52,7 @@ func TestUnknownThreshold(t *testing.T) {
 		cancel()
 		return w.Start(ctx)
 	}
-	const want = "invalid_argument: change_thresholds.y.level is not a figure of a collector, expected one of redis.latency_ms, x.*"
+	const want = "invalid_argument: change_thresholds.y.level is not a figure of a collector that runs here, expected one of redis.latency_ms, x.*"
 	if err := start("y.level"); err == nil || err.Error() != want {
 		t.Errorf("got %v, want %s", err, want)
 	}

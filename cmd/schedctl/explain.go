@@ -96,7 +96,7 @@ func (c *explainCmd) explainJob(a *app) error {
 
 func (a *app) printExplanation(e *explanation) error {
 	verdict := fmt.Sprintf("%d of %d nodes fit, %d of them could take the job now.", e.Fits, e.Total, e.Qualify)
-	if e.Outcome == api.Outcome(freeslot.CodeUnavailable) {
+	if e.Degraded {
 		verdict = fmt.Sprintf("%d of %d nodes fit, and what they do now is not known.", e.Fits, e.Total)
 	}
 	_, _ = fmt.Fprintf(a.out, "%s\nclass: %s\n", verdict, clean(e.Class))

@@ -48,9 +48,9 @@ func TestHeartbeatKeys(t *testing.T) {
 func TestUnknownThresholds(t *testing.T) {
 	t.Parallel()
 	for keys, want := range map[string]string{
-		"cpu.usge":                    "change_thresholds.cpu.usge is not a figure of a collector, expected one of cpu.cores, cpu.host_usage, cpu.load1, cpu.usage, disk.free_bytes,",
-		"network.rx_bytes_per_second": "change_thresholds.network.rx_bytes_per_second is not a figure of a collector, expected one of cpu.cores,",
-		"license":                     "change_thresholds.license is not a figure of a collector, expected one of",
+		"cpu.usge":                    "change_thresholds.cpu.usge is not a figure of a collector that runs here, expected one of cpu.cores, cpu.host_usage, cpu.load1, cpu.usage, disk.free_bytes,",
+		"network.rx_bytes_per_second": "change_thresholds.network.rx_bytes_per_second is not a figure of a collector that runs here, expected one of cpu.cores,",
+		"license":                     "change_thresholds.license is not a figure of a collector that runs here, expected one of",
 		"mine.State":                  "mine.*",
 		"gpu.gpu0_memory_usage":       "",
 		"disk.path12_usage":           "",

@@ -42,5 +42,5 @@ func CheckFigure(name string, collectors []Collector) error {
 		return errors.New("is not a figure of a collector: there is no collector")
 	}
 	slices.Sort(known)
-	return fmt.Errorf("is not a figure of a collector, expected one of %s", strings.Join(known, ", "))
+	return fmt.Errorf("is not a figure of a collector that runs here, expected one of %s", strings.Join(known, ", "))
 }
