@@ -259,8 +259,8 @@ func (c *registryChecker) checkRemoval(l *peerLife, name instanceName, before sa
 	silence := c.silentInstance(name, "")
 	sure, ok := silence.at(at)
 	possible, unsure := c.unsure(name).at(at)
-	switch _, left := c.left(name, sure.from); {
-	case ok && left:
+	switch {
+	case c.leaves(name, at):
 		return
 	case !ok && !unsure && !slices.ContainsFunc(silence, func(s span) bool { return s.to <= at && s.to > at-c.Look-c.Slack }):
 		c.bad("removed", "%s is gone for %s at %s, but it was not silent", name, l.life, at)
@@ -276,6 +276,9 @@ func (c *registryChecker) checkRemoval(l *peerLife, name instanceName, before sa
 	together := 0
 	for _, in := range before.Instances {
 		other := instanceName{name.service, in.ID}
+		if c.leaves(other, at) { // it may be gone, or have beaten once more to say that it leaves
+			continue
+		}
 		if from, is := c.silentSince(other, at); is && (from-sure.from).Abs() <= (c.Limit/4-c.Interval)/2 {
 			together++
 		}
@@ -287,6 +290,17 @@ func (c *registryChecker) checkRemoval(l *peerLife, name instanceName, before sa
 	if silent < 2*c.Limit {
 		c.bad("guard", "%s is gone for %s at %s, after a silence of %s, but %d of %d fell silent together", name, l.life, at, silent, together, len(before.Instances))
 	}
+}
+
+// leaves reports whether an instance that is silent at a moment may be deregistered by then: it was
+// superseded and has been silent since, or its process was asked to end, and left in good order in
+// that silence. That can be older: the way of the process was broken when it was asked.
+func (c *registryChecker) leaves(name instanceName, at time.Duration) bool {
+	silence, ok := c.silentInstance(name, "").at(at)
+	return ok && slices.ContainsFunc(c.providers[name], func(l *peerLife) bool {
+		over, is := l.over[name]
+		return is && (over == silence.from || l.ran.to <= min(at, over) && silence.has(over))
+	})
 }
 
 // unsure is when it is not sure that Redis got the heartbeats of an instance.

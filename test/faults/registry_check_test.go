@@ -57,6 +57,12 @@ func (s *tale) breaks(target string, action Action, from, to float64) *tale {
 	return s
 }
 
+// halves has p provide a and b, q provide c and d, and r provide e. The first list has all of them.
+func halves() *tale {
+	return told().provides(0, "p", "p-1", "a").provides(0, "p", "p-1", "b").provides(0, "q", "q-1", "c").provides(0, "q", "q-1", "d").
+		provides(0, "r", "r-1", "e").lists(1, well("a", "b", "c", "d", "e")...)
+}
+
 func well(ids ...string) (out []SeenInstance) {
 	for _, id := range ids {
 		out = append(out, SeenInstance{ID: id, Healthy: true})
@@ -165,6 +171,31 @@ func TestCheckRegistry(t *testing.T) {
 		"half of it removed after the guard": {
 			told: told().provides(0, "p", "p-1", "a").provides(0, "p", "p-1", "b").provides(0, "q", "q-1", "c").provides(0, "q", "q-1", "d").
 				lists(1, well("a", "b", "c", "d")...).breaks("p", Kill, 3, 100).lists(5, append(late("a", "b"), well("c", "d")...)...).lists(9, well("c", "d")...),
+		},
+		"half of it left when its way was back": {
+			told: halves().breaks("way-p", Hole, 2, 5).breaks("p", Stop, 3.5, 100).lists(4.5, append(late("a", "b"), well("c", "d", "e")...)...).
+				lists(5.01, well("c", "d", "e")...).says(5.02, PeerLeft, "p", "p-1", "a").says(5.02, PeerLeft, "p", "p-1", "b"),
+		},
+		"half of it removed before it was to leave": {
+			told: halves().breaks("way-p", Hole, 2, 5).breaks("p", Stop, 4.6, 100).
+				lists(4.5, well("c", "d", "e")...).says(5.02, PeerLeft, "p", "p-1", "a").says(5.02, PeerLeft, "p", "p-1", "b"),
+			rules: []string{"guard", "guard"},
+		},
+		"half of it stopped, but never left": {
+			told: halves().breaks("way-p", Hole, 2, 5).breaks("p", Stop, 3.5, 100).
+				lists(4.5, append(late("a", "b"), well("c", "d", "e")...)...).lists(5.01, well("c", "d", "e")...),
+			rules: []string{"guard", "guard"},
+		},
+		"one removed when the others had left": {
+			told: halves().breaks("way-p", Hole, 2, 5).breaks("p", Stop, 3.5, 100).breaks("r", Kill, 2, 100).
+				lists(4.5, append(late("a", "b", "e"), well("c", "d")...)...).
+				says(5.02, PeerLeft, "p", "p-1", "a").says(5.02, PeerLeft, "p", "p-1", "b").lists(5.2, well("c", "d")...),
+		},
+		"half of it removed when the others had left": {
+			told: halves().breaks("way-p", Hole, 2, 5).breaks("p", Stop, 3.5, 100).breaks("q", Kill, 2, 100).
+				lists(4.5, append(late("a", "b", "c", "d"), well("e")...)...).
+				says(5.02, PeerLeft, "p", "p-1", "a").says(5.02, PeerLeft, "p", "p-1", "b").lists(5.2, well("e")...),
+			rules: []string{"guard", "guard"},
 		},
 		"two holders": {
 			told:  told().provides(0, "p", "p-1", "a").provides(3, "q", "q-1", "a").lists(1, well("a")...),
