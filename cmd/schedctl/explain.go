@@ -148,7 +148,7 @@ func (e *explanation) answer() string {
 		if e.Degraded {
 			return "A submit now would be answered unavailable: Redis does not answer."
 		}
-		return "A submit now would be answered unavailable: no node fits, but nodes that fell silent, or that Redis does not know any more, may be back soon."
+		return "A submit now would be answered unavailable: no node fits, but nodes that are new, fell silent or were forgotten by Redis may be there soon."
 	default:
 		return "A submit now would be answered " + string(e.Outcome) + "."
 	}

@@ -3,8 +3,10 @@ package main
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 	"net/http"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -106,6 +108,9 @@ func (c *nodesCmd) one(a *app) error {
 	if len(n.Services) > 0 {
 		details[3][1] = describe(n.Services)
 	}
+	if names := features(n.Features); names != "" {
+		details = append(details, []string{"features", names})
+	}
 	details = append(details,
 		[]string{"registered", clock(n.RegisteredAtMS)},
 		[]string{"epoch", n.Epoch},
@@ -126,6 +131,17 @@ func takenAt(resources json.RawMessage) int64 {
 	}
 	_ = json.Unmarshal(resources, &r) // an agent of another release may have other fields
 	return r.AtMS
+}
+
+// features are the names of those that a node has.
+func features(all map[string]bool) string {
+	var names []string
+	for _, name := range slices.Sorted(maps.Keys(all)) {
+		if all[name] {
+			names = append(names, name)
+		}
+	}
+	return strings.Join(names, ", ")
 }
 
 // describe has all details of a node's services.

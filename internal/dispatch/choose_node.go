@@ -156,7 +156,7 @@ func (d *Dispatcher) noNodeError(p *placement) error {
 	q := d.query(p)
 	message := fmt.Sprintf("none of %d nodes can run service %s with this requirement", d.nodes.Size(), job.Service)
 	if d.nodes.MayReturn(job) {
-		return unavailable("%s, but nodes that fell silent, or that Redis does not know any more, may be back soon", message)
+		return unavailable("%s, but nodes that are new, fell silent or were forgotten by Redis may be there soon", message)
 	}
 	if pool := job.Requirement.Pool; pool != "" && !d.hasPool(pool) {
 		message += ": there is no pool " + pool + ", by configuration or by a node that names it"
