@@ -135,7 +135,6 @@ func (f *follower) put(state *cell.NodeState) {
 	case !ok:
 		known = newEntry(state, f.index)
 		c.nodes.Store(state.Node.ID, known)
-		c.away.back(state.Node.ID)
 		c.profiles.Add(1)
 	case known.node.Cell() != f.index:
 		// The writer has another number of cells. cell.Check keeps our own programs from this.
@@ -151,6 +150,9 @@ func (f *follower) put(state *cell.NodeState) {
 	known.node.Seen(f.localNow(state.LastHeartbeatMS))
 	if c.cfg.Mirror != nil {
 		c.cfg.Mirror.Put(state)
+	}
+	if !ok {
+		c.away.back(state.Node.ID) // not before any list has it: no reader finds it nowhere
 	}
 	f.mirrorFigures(known, state.Used, state.Status)
 	// The cache may have missed that the node was full in between.

@@ -5,7 +5,10 @@ import (
 	"testing"
 	"time"
 
+	"go.uber.org/zap"
+
 	"github.com/freeslot/freeslot"
+	"github.com/freeslot/freeslot/internal/cell"
 	"github.com/freeslot/freeslot/internal/redis/redistest"
 	"github.com/freeslot/freeslot/internal/selection"
 )
@@ -48,6 +51,37 @@ func TestLostNode(t *testing.T) {
 	back := testNode("lost", 2) // with another service
 	r.register(back)
 	if !r.resync("test") || r.Size() != 1 || r.MayReturn(&freeslot.Job{Service: "lost"}) {
+		t.Error("the node is back, and still awaited")
+	}
+}
+
+// lookMirror looks at what readers see while a node is put.
+type lookMirror struct {
+	*mapMirror
+	look func()
+}
+
+func (m *lookMirror) Put(s *cell.NodeState) { m.look(); m.mapMirror.Put(s) }
+
+// TestReturningNode: a node that comes back is awaited until every list has it, those of the mirror
+// too.
+func TestReturningNode(t *testing.T) {
+	t.Parallel()
+	m := &lookMirror{newMap(), func() {}}
+	c := New(Config{Mirror: m}, []Feed{{Source: noSource{}}}, zap.NewNop(), nil)
+	defer c.cancel()
+	f, job := c.followers[0], &freeslot.Job{Service: "echo"}
+	state := &cell.NodeState{Node: testNode("n", 1), Epoch: "e", Status: freeslot.StatusOnline}
+	f.put(state)
+	f.remove("n", true)
+	c.Settle(job.Service, &job.Requirement)
+	m.look = func() {
+		if !c.MayReturn(job) || c.Settle(job.Service, &job.Requirement).Fits() != 1 {
+			t.Error("the node is not awaited, or no list has it")
+		}
+	}
+	f.put(state)
+	if c.MayReturn(job) {
 		t.Error("the node is back, and still awaited")
 	}
 }

@@ -158,6 +158,10 @@ func (d *Dispatcher) noNodeError(p *placement) error {
 	if d.nodes.MayReturn(job) {
 		return unavailable("%s, but nodes that fell silent, or that Redis does not know any more, may be back soon", message)
 	}
+	// The search may have been before a node came back, and the look at those that are away after.
+	if couldRun(d.nodes.Settle(job.Service, &job.Requirement), job) {
+		return unavailable("a node that can run service %s has just come back", job.Service)
+	}
 	if pool := job.Requirement.Pool; pool != "" && !d.hasPool(pool) {
 		message += ": there is no pool " + pool + ", by configuration or by a node that names it"
 	}

@@ -139,6 +139,37 @@ func TestReapedNodeStaysAway(t *testing.T) {
 	eventually(t, "the node is back", func() bool { _, err := rep.place(job(), nil); return err == nil })
 }
 
+// returning brings a node back between the search of a submit and the look at the nodes away.
+type returning struct {
+	*cache.Cache
+	back func()
+}
+
+func (r *returning) MayReturn(job *freeslot.Job) bool {
+	r.back()
+	return r.Cache.MayReturn(job)
+}
+
+// A submit is not refused for good because its node comes back meanwhile, and is thus neither away
+// nor among those that were searched.
+func TestNodeReturnsDuringSearch(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, redistest.Shared(t))
+	fleet := new(returning)
+	rep := r.replica("x", func(c *replicaConfig) {
+		c.nodes = func(c *cache.Cache) Nodes { fleet.Cache = c; return fleet }
+	})
+	fleet.back = func() {
+		if rep.cache.Size() == 0 {
+			r.agent(node("n1", 1))
+			eventually(t, "the node is back", func() bool { return rep.cache.Size() == 1 && !rep.cache.MayReturn(job()) })
+		}
+	}
+	_, err := rep.place(job(), nil)
+	wantAway(t, err)
+	rep.mustPlace(job(), nil)
+}
+
 func (a *agent) drain() {
 	a.rig.t.Helper()
 	if err := a.cell.Drain(deadline(a.rig.t), a.node.ID); err != nil {
