@@ -74,7 +74,9 @@ func (f *follower) apply(e *events.Event) bool {
 	known, ok := f.cache.nodes.Load(e.Node)
 	switch {
 	case e.Kind == events.Offline:
-		f.remove(e.Node, e.Body == events.Reaped)
+		// An older release does not say why. Redis' clock decides, as when it reaps.
+		silent := ok && e.AtMS-known.heartbeatMS.Load() > f.cache.SilenceLimit().Milliseconds()
+		f.remove(e.Node, e.Body == events.Reaped || e.Body == "" && silent)
 		return true
 	case e.Kind == events.Register:
 		return f.applyRegister(e)

@@ -9,6 +9,7 @@ import (
 
 	"github.com/freeslot/freeslot"
 	"github.com/freeslot/freeslot/internal/cell"
+	"github.com/freeslot/freeslot/internal/events"
 	"github.com/freeslot/freeslot/internal/redis/redistest"
 	"github.com/freeslot/freeslot/internal/selection"
 )
@@ -83,6 +84,31 @@ func TestReturningNode(t *testing.T) {
 	f.put(state)
 	if c.MayReturn(job) {
 		t.Error("the node is back, and still awaited")
+	}
+}
+
+// TestOfflineWithoutReason: an old replica does not say that it reaped a node. Its silence does,
+// unless the event says that the node was taken out on purpose.
+func TestOfflineWithoutReason(t *testing.T) {
+	t.Parallel()
+	c := New(Config{}, []Feed{{Source: noSource{}}}, zap.NewNop(), nil) // its limit is an hour
+	defer c.cancel()
+	f, hour := c.followers[0], time.Hour.Milliseconds()
+	for _, tc := range []struct {
+		silent int64
+		body   string
+		want   bool
+	}{
+		{hour + 1, "", true},
+		{hour, "", false},
+		{hour + 1, events.Left, false},
+		{0, events.Reaped, true},
+	} {
+		f.put(&cell.NodeState{Node: testNode("n", 1), Epoch: "e", Status: freeslot.StatusOnline, LastHeartbeatMS: 1})
+		f.apply(&events.Event{Kind: events.Offline, Node: "n", Epoch: "e", AtMS: 1 + tc.silent, Body: tc.body})
+		if got := c.MayReturn(&freeslot.Job{Service: "echo"}); got != tc.want || c.Size() != 0 {
+			t.Errorf("silent for %d ms, %q: awaited is %v", tc.silent, tc.body, got)
+		}
 	}
 }
 
