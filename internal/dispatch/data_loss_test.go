@@ -73,6 +73,20 @@ func TestStartWithoutNodes(t *testing.T) {
 	wantAway(t, err)
 }
 
+// A replica that starts beside a server that has just come back does not know what the server lost.
+func TestStartAfterRestartOfRedis(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, redistest.Shared(t))
+	r.do("HSET", r.layout.Version(), "history", "of the former process")
+	rep := r.replica("x", mortal(2*time.Second))
+	_, err := rep.place(job(), nil)
+	wantAway(t, err)
+	eventually(t, "one limit is over", func() bool {
+		_, err := rep.place(job(), nil)
+		return freeslot.CodeOf(err) == freeslot.CodeNoMatchingNode
+	})
+}
+
 // A node that was reaped may come back; one that left, or no longer has a service, is not awaited.
 func TestOnlyNodeLeaves(t *testing.T) {
 	t.Parallel()
