@@ -74,7 +74,9 @@ func (f *follower) apply(e *events.Event) bool {
 	known, ok := f.cache.nodes.Load(e.Node)
 	switch {
 	case e.Kind == events.Offline:
-		f.remove(e.Node, e.Body == events.Reaped)
+		// An older release does not say why. Redis' clock decides, as when it reaps.
+		silent := ok && e.AtMS-known.heartbeatMS.Load() > f.cache.SilenceLimit().Milliseconds()
+		f.remove(e.Node, e.Body == events.Reaped || e.Body == "" && silent)
 		return true
 	case e.Kind == events.Register:
 		return f.applyRegister(e)
@@ -135,7 +137,6 @@ func (f *follower) put(state *cell.NodeState) {
 	case !ok:
 		known = newEntry(state, f.index)
 		c.nodes.Store(state.Node.ID, known)
-		c.away.back(state.Node.ID)
 		c.profiles.Add(1)
 	case known.node.Cell() != f.index:
 		// The writer has another number of cells. cell.Check keeps our own programs from this.
@@ -151,6 +152,9 @@ func (f *follower) put(state *cell.NodeState) {
 	known.node.Seen(f.localNow(state.LastHeartbeatMS))
 	if c.cfg.Mirror != nil {
 		c.cfg.Mirror.Put(state)
+	}
+	if !ok {
+		c.away.back(state.Node.ID) // not before any list has it: no reader finds it nowhere
 	}
 	f.mirrorFigures(known, state.Used, state.Status)
 	// The cache may have missed that the node was full in between.

@@ -70,7 +70,8 @@ func (a *awayNodes) list(now int64) (nodes []*selection.Node, many bool) {
 // MayReturn reports whether a node that fits the job may be back soon, though none is known: one
 // was reaped or lost less than a heartbeat limit ago, or the records of a cell began so recently
 // that not all nodes can have registered. A node that left, or whose profile changed, is not
-// awaited. It is not for the path of a job that a node fits.
+// awaited. After false, Settle has every node that has come back. It is not for the path of a job
+// that a node fits.
 func (c *Cache) MayReturn(job *freeslot.Job) bool {
 	now := c.clock.now()
 	for _, f := range c.followers {

@@ -5,7 +5,11 @@ import (
 	"testing"
 	"time"
 
+	"go.uber.org/zap"
+
 	"github.com/freeslot/freeslot"
+	"github.com/freeslot/freeslot/internal/cell"
+	"github.com/freeslot/freeslot/internal/events"
 	"github.com/freeslot/freeslot/internal/redis/redistest"
 	"github.com/freeslot/freeslot/internal/selection"
 )
@@ -49,6 +53,62 @@ func TestLostNode(t *testing.T) {
 	r.register(back)
 	if !r.resync("test") || r.Size() != 1 || r.MayReturn(&freeslot.Job{Service: "lost"}) {
 		t.Error("the node is back, and still awaited")
+	}
+}
+
+// lookMirror looks at what readers see while a node is put.
+type lookMirror struct {
+	*mapMirror
+	look func()
+}
+
+func (m *lookMirror) Put(s *cell.NodeState) { m.look(); m.mapMirror.Put(s) }
+
+// TestReturningNode: a node that comes back is awaited until every list has it, those of the mirror
+// too.
+func TestReturningNode(t *testing.T) {
+	t.Parallel()
+	m := &lookMirror{newMap(), func() {}}
+	c := New(Config{Mirror: m}, []Feed{{Source: noSource{}}}, zap.NewNop(), nil)
+	defer c.cancel()
+	f, job := c.followers[0], &freeslot.Job{Service: "echo"}
+	state := &cell.NodeState{Node: testNode("n", 1), Epoch: "e", Status: freeslot.StatusOnline}
+	f.put(state)
+	f.remove("n", true)
+	c.Settle(job.Service, &job.Requirement)
+	m.look = func() {
+		if !c.MayReturn(job) || c.Settle(job.Service, &job.Requirement).Fits() != 1 {
+			t.Error("the node is not awaited, or no list has it")
+		}
+	}
+	f.put(state)
+	if c.MayReturn(job) {
+		t.Error("the node is back, and still awaited")
+	}
+}
+
+// TestOfflineWithoutReason: an old replica does not say that it reaped a node. Its silence does,
+// unless the event says that the node was taken out on purpose.
+func TestOfflineWithoutReason(t *testing.T) {
+	t.Parallel()
+	c := New(Config{}, []Feed{{Source: noSource{}}}, zap.NewNop(), nil) // its limit is an hour
+	defer c.cancel()
+	f, hour := c.followers[0], time.Hour.Milliseconds()
+	for _, tc := range []struct {
+		silent int64
+		body   string
+		want   bool
+	}{
+		{hour + 1, "", true},
+		{hour, "", false},
+		{hour + 1, events.Left, false},
+		{0, events.Reaped, true},
+	} {
+		f.put(&cell.NodeState{Node: testNode("n", 1), Epoch: "e", Status: freeslot.StatusOnline, LastHeartbeatMS: 1})
+		f.apply(&events.Event{Kind: events.Offline, Node: "n", Epoch: "e", AtMS: 1 + tc.silent, Body: tc.body})
+		if got := c.MayReturn(&freeslot.Job{Service: "echo"}); got != tc.want || c.Size() != 0 {
+			t.Errorf("silent for %d ms, %q: awaited is %v", tc.silent, tc.body, got)
+		}
 	}
 }
 

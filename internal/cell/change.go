@@ -44,8 +44,9 @@ type Changes struct {
 	// Generation is the random name of this revision counter; it differs after
 	// the counter was lost.
 	Generation string
-	// GenerationAtMS is when the counter began, by Redis' clock; 0 where an older release began it,
-	// or where there is none.
+	// GenerationAtMS is when the counter began, by Redis' clock, or, later, when its server was
+	// first seen with another history (see History). 0 where an older release began it, or where
+	// there is none.
 	GenerationAtMS int64
 	// Revision is the cell's at the time of the call.
 	Revision Revision
@@ -112,7 +113,7 @@ func (c *Cell) Nodes(ctx context.Context, ids []string) (out Changes, err error)
 
 // History names the history that the server's data belongs to. It differs after a
 // restart or a failover: the last writes may be lost then, and their revisions used
-// again. Empty when the server does not answer.
+// again, which the cell's records note. Empty when the server does not answer.
 func (c *Cell) History(ctx context.Context) (string, error) {
 	id, err := c.runner.Call(ctx, c.scripts["identity"], []string{c.layout.Version()}, nil).ToString()
 	wrap(&err, "read server identity")

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/freeslot/freeslot/internal/redis/redistest"
 )
@@ -66,14 +67,39 @@ func TestHistory(t *testing.T) {
 			}
 		}
 	}
+	began := func() int64 {
+		t.Helper()
+		for {
+			ch, err := r.Changes(r.ctx(), 0, 1)
+			if err == nil {
+				return ch.GenerationAtMS
+			}
+			if r.ctx().Err() != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if history(r); r.exists(r.l.Version()) {
+		t.Error("a cell without records has a counter")
+	}
+	r.register(testNode("n1", 1))
+	must(t, r.raw.Do(r.ctx(), r.raw.B().Hset().Key(r.l.Version()).FieldValue().FieldValue("generation_at_ms", "1").Build()).Error())
 	before := history(r)
 	if before == "" || before != history(r) {
 		t.Errorf("%q, then %q", before, history(r))
+	}
+	if at := began(); at != 1 {
+		t.Errorf("the records began at %d", at)
 	}
 	server.Kill()
 	server.Restart()
 	if after := history(r); after == "" || after == before {
 		t.Errorf("%q before and %q after a restart", before, after)
+	}
+	// The first to ask notes when, for replicas that start later.
+	at := began()
+	if history(r); at < time.Now().Add(-time.Minute).UnixMilli() || at != began() {
+		t.Errorf("after a restart the records began at %d, then at %d", at, began())
 	}
 	cluster := redistest.Cluster(t)
 	seen := make(map[string]bool)

@@ -158,6 +158,10 @@ func (d *Dispatcher) noNodeError(p *placement) error {
 	if d.nodes.MayReturn(job) {
 		return unavailable("%s, but nodes that are new, fell silent or were forgotten by Redis may be there soon", message)
 	}
+	// The search may have been before a node came back, and the look at those that are away after.
+	if couldRun(d.nodes.Settle(job.Service, &job.Requirement), job) {
+		return unavailable("a node that can run service %s has just come back", job.Service)
+	}
 	if pool := job.Requirement.Pool; pool != "" && !d.hasPool(pool) {
 		message += ": there is no pool " + pool + ", by configuration or by a node that names it"
 	}

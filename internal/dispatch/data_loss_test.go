@@ -73,6 +73,20 @@ func TestStartWithoutNodes(t *testing.T) {
 	wantAway(t, err)
 }
 
+// A replica that starts beside a server that has just come back does not know what the server lost.
+func TestStartAfterRestartOfRedis(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, redistest.Shared(t))
+	r.do("HSET", r.layout.Version(), "history", "of the former process")
+	rep := r.replica("x", mortal(2*time.Second))
+	_, err := rep.place(job(), nil)
+	wantAway(t, err)
+	eventually(t, "one limit is over", func() bool {
+		_, err := rep.place(job(), nil)
+		return freeslot.CodeOf(err) == freeslot.CodeNoMatchingNode
+	})
+}
+
 // A node that was reaped may come back; one that left, or no longer has a service, is not awaited.
 func TestOnlyNodeLeaves(t *testing.T) {
 	t.Parallel()
@@ -137,6 +151,37 @@ func TestReapedNodeStaysAway(t *testing.T) {
 	})
 	comeBack(a)
 	eventually(t, "the node is back", func() bool { _, err := rep.place(job(), nil); return err == nil })
+}
+
+// returning brings a node back between the search of a submit and the look at the nodes away.
+type returning struct {
+	*cache.Cache
+	back func()
+}
+
+func (r *returning) MayReturn(job *freeslot.Job) bool {
+	r.back()
+	return r.Cache.MayReturn(job)
+}
+
+// A submit is not refused for good because its node comes back meanwhile, and is thus neither away
+// nor among those that were searched.
+func TestNodeReturnsDuringSearch(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, redistest.Shared(t))
+	fleet := new(returning)
+	rep := r.replica("x", func(c *replicaConfig) {
+		c.nodes = func(c *cache.Cache) Nodes { fleet.Cache = c; return fleet }
+	})
+	fleet.back = func() {
+		if rep.cache.Size() == 0 {
+			r.agent(node("n1", 1))
+			eventually(t, "the node is back", func() bool { return rep.cache.Size() == 1 && !rep.cache.MayReturn(job()) })
+		}
+	}
+	_, err := rep.place(job(), nil)
+	wantAway(t, err)
+	rep.mustPlace(job(), nil)
 }
 
 func (a *agent) drain() {

@@ -42,6 +42,7 @@ type Nodes interface {
 	// Size is the number of nodes known.
 	Size() int
 	// MayReturn reports whether a node that fits the job may be back soon, though none is known.
+	// After false, Settle has every node that has come back.
 	MayReturn(job *freeslot.Job) bool
 	// Stale reports whether the state of some cell is out of date.
 	Stale() bool

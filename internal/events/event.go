@@ -17,7 +17,7 @@ const (
 	// Heartbeat: alive; Body is the resources object, or empty where the former resources stay in
 	// force. MaxConcurrency is 0 or as in the profile, depending on the agent's release.
 	Heartbeat Kind = 'h'
-	// Offline: left; Body is [Reaped] where it was taken out because it fell silent.
+	// Offline: gone; Body is [Reaped] where it was taken out because it fell silent, else [Left].
 	Offline Kind = 'o'
 	// SlotFull: its last free slot was taken.
 	SlotFull Kind = 'f'
@@ -43,8 +43,12 @@ func (k Kind) String() string {
 	return "unknown"
 }
 
-// Reaped is the body of the last event of a node that was reaped.
-const Reaped = `{"reaped":true}`
+// The bodies of a node's last event: it was reaped, or its agent or an operator took it out. A body
+// that is empty is of an older release and says neither.
+const (
+	Reaped = `{"reaped":true}`
+	Left   = `{"reaped":false}`
+)
 
 // Event is one change of one node.
 type Event struct {

@@ -119,7 +119,7 @@ func TestScriptsPublishThis(t *testing.T) {
 		if _, err := c.Deregister(ctx, node.ID, "e2"); err != nil {
 			t.Fatal(err)
 		}
-		expect(Event{Kind: Offline, Epoch: "e2", Status: "offline"})
+		expect(Event{Kind: Offline, Epoch: "e2", Status: "offline", Body: Left})
 	})
 }
 

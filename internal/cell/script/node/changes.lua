@@ -7,8 +7,8 @@
 -- KEYS[1] version:nodes  hash   KEYS[2] index:revision  zset
 -- ARGV[1] since, a revision (0 = everything)   ARGV[2] page size
 -- ARGV[3..] profile fields to return, as in lib/state.lua
--- Returns {generation, when it began ('0' where an older release began it), revision, now, floor,
---   more (0 or 1), node, ...}; a node is
+-- Returns {generation, when it or the server's history began ('0' where no one noted it), revision,
+--   now, floor, more (0 or 1), node, ...}; a node is
 --   {'-' .. id, revision, lost (0 or 1)}       gone: lost is 1 where no script took it out
 --   {id, revision, used, last_heartbeat_ms, resources, profile field, ...}; absent ones are ''
 -- Foreign keys (profiles, slots, load, metrics) come from the index of this cell.
@@ -20,9 +20,10 @@ local since, page, fields = ARGV[1], tonumber(ARGV[2]), {unpack(ARGV, 3)}
 -- include lib/here.lua
 -- include lib/state.lua
 
-local version = redis.call('HMGET', version_key, 'generation', 'generation_at_ms', 'revision', 'floor')
+local version = redis.call('HMGET', version_key, 'generation', 'generation_at_ms', 'revision', 'floor', 'history_at_ms')
 local changed = redis.call('ZRANGEBYSCORE', revisions_key, '(' .. since, '+inf', 'WITHSCORES', 'LIMIT', 0, page + 1)
-local reply = {version[1] or '', version[2] or '0', version[3] or '0', string.format('%.0f', now), version[4] or '0', 0}
+local began = math.max(tonumber(version[2] or '') or 0, tonumber(version[5] or '') or 0)
+local reply = {version[1] or '', string.format('%.0f', began), version[3] or '0', string.format('%.0f', now), version[4] or '0', 0}
 if #changed > 2 * page then reply[6] = 1 end
 for i = 1, math.min(#changed, 2 * page), 2 do
   local id, revision = changed[i], changed[i + 1]

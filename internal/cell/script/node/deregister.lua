@@ -26,7 +26,8 @@ local profile = redis.call('HMGET', profile_key, 'epoch', 'pool_ids')
 if not profile[1] then return {0} end
 if profile[1] ~= epoch then return {-2} end
 -- The failure is for jobs that have no time left.
-local pool_ids, counted, body, failure = profile[2], false, '', '{"code":"interrupted","message":"the node left before the job was done"}'
+local pool_ids, counted, body, failure = profile[2], false, '{"reaped":false}',
+  '{"code":"interrupted","message":"the node left before the job was done"}'
 -- include lib/leave.lua
 table.insert(lost, 1, revision)
 return lost
