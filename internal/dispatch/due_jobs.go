@@ -13,7 +13,7 @@ const (
 	// dueCalls is how many calls follow each other without a pause.
 	dueCalls = 16
 	// mendTicks is how many rounds there are to one look at the sets for operators, which looks at
-	// mendNodes.
+	// mendNodes: more would hold up Redis for longer than 1 ms.
 	mendTicks = 20
 	mendNodes = 64
 )
