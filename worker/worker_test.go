@@ -21,6 +21,7 @@ import (
 
 	"github.com/freeslot/freeslot"
 	"github.com/freeslot/freeslot/internal/cell"
+	"github.com/freeslot/freeslot/internal/node/collector"
 	"github.com/freeslot/freeslot/internal/script"
 )
 
@@ -253,7 +254,7 @@ func TestHeartbeatsAreSpacedAndNameWhatIsHeld(t *testing.T) {
 				told = b
 			}
 		}
-		var r resources
+		var r collector.Resources
 		if err := freeslot.DecodeStrict("resources", told.Resources, &r); err != nil || r.CurrentJobs != 1 || r.MaxConcurrency != 4 {
 			t.Fatalf("resources %s: %v", last.Resources, err)
 		}

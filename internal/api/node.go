@@ -5,7 +5,6 @@ import (
 	"context"
 	"encoding/json"
 	"net/http"
-	"slices"
 	"time"
 
 	"github.com/danielgtaylor/huma/v2"
@@ -90,14 +89,18 @@ func (s *Server) listNodes(_ context.Context, in *nodesInput) (*nodesOutput, err
 		return nil, err
 	}
 	health := s.deps.Nodes.Health()
-	nodes := slices.DeleteFunc(s.deps.Nodes.States(), func(n cell.NodeState) bool {
-		return n.Node.ID <= in.Cursor || !s.takes(filter, &health, &n)
-	})
+	states := s.deps.Nodes.States()
+	var nodes []*cell.NodeState // one more than the page has, if the listing goes on
+	for i := 0; i < len(states) && len(nodes) <= in.Limit; i++ {
+		if n := &states[i]; n.Node.ID > in.Cursor && s.takes(filter, &health, n) {
+			nodes = append(nodes, n)
+		}
+	}
 	page := NodePage{Nodes: []NodeStatus{}, Freshness: fleetFreshness(&health)}
-	for i := range nodes[:min(len(nodes), in.Limit)] {
-		page.Nodes = append(page.Nodes, s.nodeStatus(&nodes[i]))
-		page.Nodes[i].Silent = s.silent(&health, nodes[i].Node.ID)
-		page.Nodes[i].Freshness = freshness(&health, nodes[i].Node.ID)
+	for i, n := range nodes[:min(len(nodes), in.Limit)] {
+		page.Nodes = append(page.Nodes, s.nodeStatus(n))
+		page.Nodes[i].Silent = s.silent(&health, n.Node.ID)
+		page.Nodes[i].Freshness = freshness(&health, n.Node.ID)
 	}
 	if len(nodes) > in.Limit {
 		page.Cursor = nodes[in.Limit-1].Node.ID

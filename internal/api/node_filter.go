@@ -85,7 +85,13 @@ func (s *Server) takes(f *nodeFilter, h *cache.Health, n *cell.NodeState) bool {
 	if f.maxAge > 0 && s.silentFor(h, n.Node.ID, f.maxAge) {
 		return false
 	}
-	return (f.fits == nil || f.fits(selection.Compile(&n.Node))) && f.holds(n.Resources)
+	if f.fits != nil {
+		live, ok := s.deps.Nodes.Node(n.Node.ID) // false: it has just left
+		if !ok || !f.fits(live.Profile()) {
+			return false
+		}
+	}
+	return f.holds(n.Resources)
 }
 
 // holds reports whether all comparisons hold for the figures in a node's resources.

@@ -186,6 +186,14 @@ func TestNodeFilters(t *testing.T) {
 	if got := f.Do(t, "GET", "/v1/nodes?pool=eu&limit=1", ""); got.Body["cursor"] != "a" {
 		t.Error("the filter does not come before the limit:", got.Text)
 	}
+	looks := f.Nodes.Looks.Load()
+	if got := f.Do(t, "GET", "/v1/nodes?service=tts&max_age_ms=3000&limit=1", ""); got.Body["cursor"] != "a" {
+		t.Error(got.Text)
+	}
+	// Two for the age of a and b, two for their profiles, and one to show a.
+	if n := f.Nodes.Looks.Load() - looks; n != 5 {
+		t.Errorf("a page of one node takes %d looks", n)
+	}
 	if got := f.Do(t, "GET", "/v1/nodes?pool=eu&limit=2", ""); got.Body["cursor"] != nil {
 		t.Error("a page with all that fit goes on:", got.Text)
 	}

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/freeslot/freeslot"
+	"github.com/freeslot/freeslot/internal/redis/redistest"
 )
 
 // TestMend: whatever happened to the sets for operators, they come to agree with the profiles, and
@@ -107,4 +108,28 @@ func TestHealth(t *testing.T) {
 		}
 		is("Online")
 	})
+}
+
+// TestMendIsBounded: a call holds up Redis for as many looks as the caller allows, however many
+// nodes and pools there are.
+func TestMendIsBounded(t *testing.T) {
+	t.Parallel()
+	const nodes, pools, most = 200, 20, 16
+	r := newRig(t, redistest.At("alone", false, redistest.New(t).Process().Addr())) // its accounts are of this test alone
+	for i := range nodes {
+		n := testNode(fmt.Sprintf("n%d", i), 1)
+		for j := range 3 {
+			n.Pools = append(n.Pools, fmt.Sprintf("p%d", (i+j)%pools))
+		}
+		r.register(n)
+	}
+	for command, want := range map[string]int64{"hmget": 2 * most, "sismember": most + freeslot.MaxPools, "exists": 3 * most} {
+		before := r.commands(command)
+		if err := r.Mend(r.ctx(), most); err != nil {
+			t.Fatal(err)
+		}
+		if n := r.commands(command) - before; n == 0 || n > want {
+			t.Errorf("%d times %s, expected at most %d", n, command, want)
+		}
+	}
 }

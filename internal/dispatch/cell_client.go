@@ -46,7 +46,7 @@ type client struct {
 	mover   mover  // moveJobs owns it
 
 	// Each outage belongs to one loop.
-	keeping, reading, sweeping, tending, reaping, moving *logging.Outage
+	keeping, reading, sweeping, tending, reaping, mending, moving *logging.Outage
 }
 
 func newClient(d *Dispatcher, of *cell.Cell) *client {
@@ -69,6 +69,7 @@ func newClient(d *Dispatcher, of *cell.Cell) *client {
 	c.sweeping = logging.NewOutage(c.log, "queues.sweep_failed", "queues.swept_again")
 	c.tending = logging.NewOutage(c.log, "due.failed", "due.handled_again")
 	c.reaping = logging.NewOutage(c.log, "nodes.reap_failed", "nodes.reaped_again")
+	c.mending = logging.NewOutage(c.log, "sets.mend_failed", "sets.mended_again")
 	c.moving = logging.NewOutage(c.log, "jobs.move_failed", "jobs.move_again")
 	return c
 }

@@ -13,7 +13,7 @@ import (
 
 var errAway = errors.New("connection refused")
 
-// While Redis is away, renewReplies logs it once. Calls that fail are logged a few times: three for
+// While Redis is away, renewReplies and mendSets log it once. Calls that fail are logged a few times: three for
 // the cell's submits, three for everything else.
 func TestOutageIsLoggedOnce(t *testing.T) {
 	t.Parallel()
@@ -27,6 +27,7 @@ func TestOutageIsLoggedOnce(t *testing.T) {
 	server.Kill()
 	for range 5 {
 		c.renewReplies()
+		c.mendSets()
 	}
 	for range 20 {
 		logFailure(c.sampled, "submit", errAway)
@@ -34,7 +35,8 @@ func TestOutageIsLoggedOnce(t *testing.T) {
 	}
 	server.Restart()
 	eventually(t, "the stream", c.renewReplies)
-	for event, want := range map[string]int{"replies.keep_failed": 1, "redis.call_failed": 6, "replies.kept_again": 1, "replies.reopened": 1} {
+	eventually(t, "the sets", func() bool { c.mendSets(); return logs.FilterMessage("sets.mended_again").Len() > 0 })
+	for event, want := range map[string]int{"sets.mend_failed": 1, "replies.keep_failed": 1, "redis.call_failed": 6, "replies.kept_again": 1, "replies.reopened": 1} {
 		if found := logs.FilterMessage(event).All(); len(found) != want {
 			t.Errorf("%d lines of %s, expected %d: %v", len(found), event, want, found)
 		}

@@ -6,16 +6,20 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+
+	"github.com/freeslot/freeslot"
+	"github.com/freeslot/freeslot/internal/node/collector"
 )
 
 // TestEventsPage holds docs/events.md against the codec: its example has an event of each kind, in
-// order and in canonical form, and its table has each kind under its name.
+// order and in canonical form, with the bodies of agents, and its table has each kind under its name.
 func TestEventsPage(t *testing.T) {
 	t.Parallel()
 	text, err := os.ReadFile("../../docs/events.md")
 	if err != nil {
 		t.Fatal(err)
 	}
+	bodies := map[Kind]any{Register: new(freeslot.Node), Heartbeat: new(collector.Resources)}
 	seen := make(map[Kind]bool)
 	for _, block := range regexp.MustCompile("(?ms)^```\n(.*?)^```$").FindAllStringSubmatch(string(text), -1) {
 		for line := range strings.Lines(block[1]) {
@@ -31,8 +35,13 @@ func TestEventsPage(t *testing.T) {
 			if canonical := string(e.Append(nil)); canonical != line {
 				t.Errorf("%q should be %q", line, canonical)
 			}
-			if e.Body != "" && !json.Valid([]byte(e.Body)) {
-				t.Errorf("%q has no JSON at its end", line)
+			if body := bodies[e.Kind]; body != nil {
+				decoder := json.NewDecoder(strings.NewReader(e.Body))
+				decoder.DisallowUnknownFields()
+				err := decoder.Decode(body)
+				if again, _ := json.Marshal(body); err != nil || string(again) != e.Body {
+					t.Errorf("%q has the body %s, %v", line, again, err)
+				}
 			}
 			if e.Kind == Offline && e.Body != Reaped {
 				t.Errorf("%q: expected %s", line, Reaped)

@@ -26,8 +26,8 @@ var term = regexp.MustCompile(`^\s*([^\s<>=!]*)\s*(<=|>=|==|!=|<|>)\s*(.*?)\s*$`
 //	cpu.usage < 0.8    disk.state == "read only"    gpu.count != 0
 //
 // A name is type.field: the type ends at the first dot. The operators are <, <=, >, >=, == and !=.
-// A value with spaces stands in quotation marks. Numbers are compared as numbers; texts only by ==
-// and !=. The error is a *freeslot.Error with code invalid_argument that names field.
+// A value with spaces stands in quotation marks. Numbers are compared as numbers; texts and bools
+// only by == and !=. The error is a *freeslot.Error with code invalid_argument that names field.
 func Parse(field, text string) (c Comparison, err error) {
 	parts := term.FindStringSubmatch(text)
 	if parts == nil || parts[3] == "" {
@@ -81,7 +81,7 @@ func (c *Comparison) Holds(figures map[string]string) bool {
 	return !c.Not
 }
 
-// Flatten returns the numbers and texts of metrics as type.field. What cannot be read is left out.
+// Flatten returns the numbers, texts and bools of metrics as type.field. What cannot be read is left out.
 func Flatten(metrics json.RawMessage) map[string]string {
 	var types map[string]json.RawMessage
 	if json.Unmarshal(metrics, &types) != nil {
@@ -101,6 +101,8 @@ func Flatten(metrics json.RawMessage) map[string]string {
 				out[kind+"."+name] = v
 			case json.Number:
 				out[kind+"."+name] = v.String()
+			case bool:
+				out[kind+"."+name] = strconv.FormatBool(v)
 			}
 		}
 	}

@@ -35,7 +35,8 @@ func TestFilter(t *testing.T) {
 		{nil, `disk.state == "read only"`, true},
 		{nil, `disk.state != "read only"`, false},
 		{nil, "disk.size > 9", true},
-		{nil, "disk.up == true", false}, // neither number nor text
+		{nil, "disk.up == true", true},
+		{nil, "disk.up != true", false},
 		{nil, "odd.x == 5", false},
 		{nil, "none.x != 5", true},
 		{nil, "none.x < 5", false},

@@ -45,12 +45,12 @@ func (r *rig) putRaw(service, id string, fields ...string) {
 // Values that numbers and texts are compared by, with those that are nearly numbers.
 var oddValues = rapid.SampledFrom([]string{
 	"", "a", "b", "west", "0", "-0", "1", "1.0", "01", "+1", "1e0", "10e-1", ".5", "0.5", "5.", "-1", "1e400", "-1e400", "1e-400",
-	"9007199254740993", "9007199254740992", "0x10", " 1", "1 ", "inf", "nan", "NaN", "1_0", "1e", "e1", "--1", "ü", "true", "null",
+	"9007199254740993", "9007199254740992", "0x10", " 1", "1 ", "inf", "nan", "NaN", "1_0", "1e", "e1", "--1", "ü", "true", "false", "null",
 })
 
 var oddJSON = rapid.SampledFrom([]string{
 	`0`, `-0`, `1`, `1.0`, `10e-1`, `0.5`, `-1`, `9007199254740993`, `1e-400`, `"1"`, `"a"`, `"west"`, `""`, `"ü"`, `"0x10"`, `" 1"`,
-	`true`, `null`, `{}`, `[1]`, `{"load":1}`,
+	`true`, `false`, `"true"`, `null`, `{}`, `[1]`, `{"load":1}`,
 })
 
 func randomMetrics(t *rapid.T) string {

@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -134,6 +135,8 @@ type Nodes struct {
 	Returning bool
 	Freshness cache.Health
 	OnChecked func(ctx context.Context, id string) (cell.NodeState, bool, bool)
+	// Looks counts the calls of Node.
+	Looks atomic.Int64
 }
 
 // States implements api.Nodes.
@@ -154,6 +157,7 @@ func (f *Nodes) AllNodes() []*selection.Node { return slices.Clone(f.Live) }
 
 // Node implements api.Fleet.
 func (f *Nodes) Node(id string) (*selection.Node, bool) {
+	f.Looks.Add(1)
 	for _, n := range f.Live {
 		if n.ID() == id {
 			return n, true

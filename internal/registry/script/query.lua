@@ -37,7 +37,9 @@ local function metrics_hold(json)
   local function figure(label)
     local kind, name = string.match(label, '^([^.]*)%.(.*)$')
     local fields = ok and type(metrics) == 'table' and metrics[kind]
-    local value = type(fields) == 'table' and fields[name]
+    if type(fields) ~= 'table' then return nil end
+    local value = fields[name]
+    if type(value) == 'boolean' then return tostring(value) end
     if type(value) == 'string' or type(value) == 'number' then return value end
     return nil
   end

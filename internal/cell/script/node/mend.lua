@@ -2,15 +2,15 @@
 -- pool:<pool>:members, and the field health. It puts right what an operator changed there, or a
 -- failover lost.
 --
--- Guarantee: touches nothing else, and nothing that is right. Nodes and members are drawn at
--- random, so calls come to all of them; where there are at most as many, each call does. It does
--- not find the set of a pool that no profile names any more.
+-- Guarantee: touches nothing else, and nothing that is right. Nodes, members and the one set of a
+-- pool are drawn at random, so calls come to all of them. It does not find the set of a pool that
+-- no profile names any more.
 --
 -- KEYS[1] index:revision  zset   KEYS[2] nodes:index:online  set
--- ARGV[1] most nodes, most members of a set, and most sets of pools
+-- ARGV[1] most nodes, most members of all sets together, and about how many entries of nodes in sets
 -- Returns 1
 -- Foreign keys (profiles, pools) come from the index of this cell.
--- Redis 7.0. Cost: O(nodes + members looked at, most * (most + 2) at the worst).
+-- Redis 7.0. Cost: O(most).
 local revisions_key, online_key, most = KEYS[1], KEYS[2], tonumber(ARGV[1])
 -- include lib/key.lua
 -- include lib/here.lua
@@ -36,24 +36,32 @@ local function contains(list, value)
 end
 local function listed(answer) return not answer.err and answer or {} end
 
-local sets, known = {}, {}
-for _, id in ipairs(redis.call('ZRANDMEMBER', revisions_key, most)) do
+-- The draws need not be in random order. math.random gives the same numbers in each call.
+local now = tonumber(redis.call('TIME')[2])
+local ids = redis.call('ZRANDMEMBER', revisions_key, most)
+local sets, known, looks = {}, {}, 0
+for i = 1, #ids do
+  if looks >= most then break end
+  local id = ids[(now + i) % #ids + 1]
   local node = profile(id)
   if node.status then -- else a tombstone, or a profile that was lost
     here(revisions_key, node.sets)
+    looks = looks + 1 + #node.sets
     if node.status == 'online' and sure('SISMEMBER', online_key, id) == 0 then redis.call('SADD', online_key, id) end
     for _, members in ipairs(node.sets) do
       if sure('SISMEMBER', members, id) == 0 then redis.call('SADD', members, id) end
-      if not known[members] and #sets < most then known[members], sets[#sets + 1] = true, members end
+      if not known[members] then known[members], sets[#sets + 1] = true, members end
     end
     if node.health ~= health(node.status) then redis.call('HSET', node.key, 'health', health(node.status)) end
   end
 end
-for _, id in ipairs(listed(redis.pcall('SRANDMEMBER', online_key, most))) do
+local half = math.ceil(most / 2)
+for _, id in ipairs(listed(redis.pcall('SRANDMEMBER', online_key, half))) do
   if profile(id).status ~= 'online' then redis.call('SREM', online_key, id) end
 end
-for _, members in ipairs(sets) do
-  for _, id in ipairs(listed(redis.pcall('SRANDMEMBER', members, most))) do
+if #sets > 0 then
+  local members = sets[math.floor(now / #ids) % #sets + 1]
+  for _, id in ipairs(listed(redis.pcall('SRANDMEMBER', members, half))) do
     if not contains(profile(id).sets, members) then redis.call('SREM', members, id) end
   end
 end
