@@ -119,6 +119,19 @@ func (c *Cell) CheckRecord(ctx context.Context) error {
 	return c.checkRecord(ctx, false)
 }
 
+// Record is the part of Check that compares the same, and records it where nothing is
+// recorded. It is for replicas that run on after Redis lost its data.
+func (c *Cell) Record(ctx context.Context) error {
+	return c.checkRecord(ctx, true)
+}
+
+// IsRefusal reports whether an error of Check or Record is a finding that somebody has to
+// mend, not an outage.
+func IsRefusal(err error) bool {
+	var finding *refusal
+	return errors.As(err, &finding)
+}
+
 func (c *Cell) checkRecord(ctx context.Context, write bool) error {
 	ctx, cancel := context.WithTimeout(ctx, checkTimeout)
 	defer cancel()
@@ -333,9 +346,8 @@ var passing = []string{"LOADING", "READONLY", "MASTERDOWN", "CLUSTERDOWN", "TRYA
 // serves.
 func unreachableOr(err error) error {
 	var answer *rueidis.RedisError
-	var finding *refusal
 	switch {
-	case err == nil || errors.As(err, &finding):
+	case err == nil || IsRefusal(err):
 		return err
 	case errors.As(err, &answer):
 		if code, _, _ := strings.Cut(answer.Error(), " "); !slices.Contains(passing, code) {

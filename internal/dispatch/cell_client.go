@@ -44,9 +44,11 @@ type client struct {
 	contact contact
 	reaper  reaper // reapNodes owns it
 	mover   mover  // moveJobs owns it
+	// unrecorded is that what the start records in the cell may be gone. keepReplies owns it.
+	unrecorded bool
 
 	// Each outage belongs to one loop.
-	keeping, reading, sweeping, tending, reaping, mending, moving *logging.Outage
+	keeping, recording, reading, sweeping, tending, reaping, mending, moving *logging.Outage
 }
 
 func newClient(d *Dispatcher, of *cell.Cell) *client {
@@ -65,6 +67,7 @@ func newClient(d *Dispatcher, of *cell.Cell) *client {
 	c.lastRead.Store(new(string))
 	c.queues.byID = xsync.NewMapOf[string, *queue]()
 	c.keeping = logging.NewOutage(c.log, "replies.keep_failed", "replies.kept_again")
+	c.recording = logging.NewOutage(c.log, "record.failed", "record.written_again")
 	c.reading = logging.NewOutage(c.log, "replies.read_failed", "replies.read_again")
 	c.sweeping = logging.NewOutage(c.log, "queues.sweep_failed", "queues.swept_again")
 	c.tending = logging.NewOutage(c.log, "due.failed", "due.handled_again")

@@ -95,6 +95,14 @@ func (c *client) announceConfig(ctx context.Context) error {
 	return nil
 }
 
+// announceAgain announces the configuration to a cell that may have lost it.
+func (c *client) announceAgain(ctx context.Context) error {
+	c.queues.configMu.Lock()
+	c.queues.config = nil
+	c.queues.configMu.Unlock()
+	return c.announceConfig(ctx)
+}
+
 // Confirm waits until every replica follows this version of the configuration or a newer one, so
 // that nothing begins by an older one. When ctx ends first, it returns the replicas that do not
 // follow: they are away, or of a release that does not report it. If that was never known, it

@@ -33,6 +33,8 @@ type Dispatcher struct {
 	outOfMemory cellSet
 	// lackReplicas are the cells whose Redis has too few replicas to confirm a job.
 	lackReplicas cellSet
+	// misrecorded are the cells where a start of this replica would be refused.
+	misrecorded cellSet
 	// failing are the cells whose last submit or renewal failed. Choices do not use it: unlike
 	// Nodes.Skip it can have every cell.
 	failing cellSet

@@ -92,10 +92,14 @@ func (c *client) renewReplies() (reopened bool) {
 	defer cancel()
 	err := c.cell.KeepReplies(ctx, c.d.cfg.Replica, *c.lastRead.Load())
 	if errors.Is(err, cell.ErrRepliesGone) {
+		c.unrecorded = true
 		if err = c.cell.OpenReplies(ctx, c.d.cfg.Replica); err == nil {
 			c.log.Warn("replies.reopened")
 			reopened = true
 		}
+	}
+	if err == nil && c.unrecorded {
+		c.record(ctx)
 	}
 	if c.d.ctx.Err() != nil {
 		return false

@@ -40,7 +40,7 @@ func newFront(cfg config.Replica, f *fleet, d *dispatch.Dispatcher, parts []feat
 		MaxPayloadBytes: cfg.Limits.MaxPayloadBytes, MaxWaits: cfg.Limits.MaxWaits, AllowedOrigins: cfg.AllowedOrigins,
 	}, api.Deps{
 		Jobs: d, Specs: f.cells, Queues: d, Control: f.cells, Nodes: f.cache, Auth: auth, Sessions: sessions,
-		Routes: routes, Checks: append(checks, durability(cfg, d)...),
+		Routes: routes, Checks: append(append(checks, api.Check{Name: "record", Ready: d.Recorded}), durability(cfg, d)...),
 		Gatherer: served, Registerer: reg, TracerProvider: conn.tracing.Provider(), Logger: log.Named("api"),
 	})
 	return &front{server: server, sessions: sessions, log: log}, nil
