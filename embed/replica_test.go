@@ -101,6 +101,28 @@ func TestStartError(t *testing.T) {
 	}
 }
 
+// TestAnotherHeartbeatLimit: a replica that would take out the healthy nodes of a patient fleet does
+// not start, and leaves nothing behind. One with the limit of the others does.
+func TestAnotherHeartbeatLimit(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t, 1)
+	f.start(func(c *embed.Config) {
+		c.ReplicaID, c.HeartbeatInterval, c.HeartbeatLimit = "patient", 10*time.Second, 30*time.Second
+	})
+	cfg := f.cfg
+	cfg.ReplicaID = "hasty"
+	r, err := embed.New(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	err = r.Start(deadline(t))
+	bad, ok := errors.AsType[*freeslot.Error](err)
+	if !ok || bad.Code != freeslot.CodeConflict || bad.Field != "heartbeat_limit" || !strings.HasPrefix(bad.Message, "heartbeat_limit is 8s here and 30s at patient") {
+		t.Fatalf("a start with another limit gave %v", err)
+	}
+	f.start(func(c *embed.Config) { c.HeartbeatInterval, c.HeartbeatLimit = 10*time.Second, 30*time.Second })
+}
+
 // TestStopDrains: Stop takes no more jobs, and waits for the results of those that are out.
 func TestStopDrains(t *testing.T) {
 	t.Parallel()
