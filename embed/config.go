@@ -115,8 +115,8 @@ func (c *Config) load() (config.Replica, error) {
 	if c.MaxOutstanding > 0 {
 		cfg.Limits.MaxOutstandingPerSession = c.MaxOutstanding
 	}
-	// These are for a scheduler: clients cannot reach this replica, and its folder is its own.
-	cfg.Advertise, cfg.Tokens, cfg.Lists.Dir, cfg.Tracing.OTLPEndpoint = "", nil, "", ""
+	// These are for a scheduler: clients cannot reach this replica.
+	cfg.Advertise, cfg.Tokens, cfg.Tracing.OTLPEndpoint = "", nil, ""
 	return cfg, bad.Err()
 }
 

@@ -101,6 +101,15 @@ func TestStartError(t *testing.T) {
 	}
 }
 
+// TestNoTemporaryFolder: a replica needs no disk.
+func TestNoTemporaryFolder(t *testing.T) {
+	f := newFleet(t, 1)
+	t.Setenv("TMPDIR", filepath.Join(os.DevNull, "nowhere"))
+	if s := wait(t, submit(t, f.start(nil), freeslot.Job{Service: "reverse", Payload: json.RawMessage(`"ab"`)})); string(s.Result) != `"ba"` {
+		t.Errorf("%+v", s)
+	}
+}
+
 // TestAnotherHeartbeatLimit: a replica that would take out the healthy nodes of a patient fleet does
 // not start, and leaves nothing behind. One with the limit of the others does.
 func TestAnotherHeartbeatLimit(t *testing.T) {

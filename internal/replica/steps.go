@@ -28,7 +28,7 @@ func (r *Replica) steps(conn *connections) ([]feature.Step, error) {
 	if err != nil {
 		return nil, err
 	}
-	parts := newParts(cfg, fleet, dispatcher, conn, log, reg)
+	parts := newParts(cfg, fleet, dispatcher, conn, log, reg, r.served == nil)
 	present := newPresence(cfg, fleet, dispatcher, parts, log)
 	front, err := r.front(fleet, dispatcher, parts, conn)
 	if err != nil {
