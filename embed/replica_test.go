@@ -132,12 +132,13 @@ func TestAnotherHeartbeatLimit(t *testing.T) {
 	f.start(func(c *embed.Config) { c.HeartbeatInterval, c.HeartbeatLimit = 10*time.Second, 30*time.Second })
 }
 
-// TestStopDrains: Stop takes no more jobs, and waits for the results of those that are out.
+// TestStopDrains: Stop takes no more jobs, and waits for the results of those that are out and come
+// here.
 func TestStopDrains(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t, 1)
 	r := f.start(func(c *embed.Config) { c.DrainTimeout = patience })
-	h := submit(t, r, freeslot.Job{Service: "hold"})
+	h, lost := submit(t, r, freeslot.Job{Service: "hold"}), submit(t, r, freeslot.Job{Service: "hold"})
 	stopped := make(chan error, 1)
 	go func() { stopped <- r.Stop(deadline(t)) }()
 	if err := redistest.Await(func(ctx context.Context) bool {
@@ -159,6 +160,12 @@ func TestStopDrains(t *testing.T) {
 	case err := <-stopped:
 		t.Fatalf("Stop returned %v although a job is out", err)
 	default:
+	}
+	if _, err := f.start(nil).Attach(deadline(t), lost.ID()); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := lost.Wait(deadline(t)); !errors.Is(err, embed.ErrClosed) {
+		t.Errorf("a job that went elsewhere while it stops gave %v", err)
 	}
 	f.release()
 	if s := wait(t, h); s.State != freeslot.StateSucceeded {
