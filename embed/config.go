@@ -34,8 +34,8 @@ type Config struct {
 	// means "scheduler".
 	KeyPrefix string
 	// HeartbeatInterval is that of the nodes, and HeartbeatLimit the silence after which replicas
-	// take a node out, at least twice the interval. All replicas must have the same. 0 means 3 s,
-	// and 8 s.
+	// take a node out, at least twice the interval. All replicas must have the same: Start refuses
+	// what differs from a replica that runs. 0 means 3 s, and 8 s.
 	HeartbeatInterval, HeartbeatLimit time.Duration
 	// MaxOutstanding is how many jobs may have no result yet. Further ones are refused as
 	// overloaded. 0 means 10,000.
@@ -115,8 +115,8 @@ func (c *Config) load() (config.Replica, error) {
 	if c.MaxOutstanding > 0 {
 		cfg.Limits.MaxOutstandingPerSession = c.MaxOutstanding
 	}
-	// These are for a scheduler: clients cannot reach this replica, and its folder is its own.
-	cfg.Advertise, cfg.Tokens, cfg.Lists.Dir, cfg.Tracing.OTLPEndpoint = "", nil, "", ""
+	// These are for a scheduler: clients cannot reach this replica.
+	cfg.Advertise, cfg.Tokens, cfg.Tracing.OTLPEndpoint = "", nil, ""
 	return cfg, bad.Err()
 }
 

@@ -55,5 +55,6 @@ func (h *Handle) Progress() <-chan freeslot.Progress { return h.job.Progress() }
 // State and Error. Any number of goroutines may wait, any number of times.
 //
 // Errors: ctx's when it ends first; then the job goes on, and Wait can be called again. ErrClosed.
-// Or a *freeslot.Error with code unavailable when another client or replica attached to the job.
+// Or a *freeslot.Error with code unavailable when another client or replica attached to the job
+// before Stop was called.
 func (h *Handle) Wait(ctx context.Context) (freeslot.JobStatus, error) { return h.job.Wait(ctx) }

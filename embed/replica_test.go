@@ -101,12 +101,44 @@ func TestStartError(t *testing.T) {
 	}
 }
 
-// TestStopDrains: Stop takes no more jobs, and waits for the results of those that are out.
+// TestNoTemporaryFolder: a replica needs no disk.
+func TestNoTemporaryFolder(t *testing.T) {
+	f := newFleet(t, 1)
+	t.Setenv("TMPDIR", filepath.Join(os.DevNull, "nowhere"))
+	if s := wait(t, submit(t, f.start(nil), freeslot.Job{Service: "reverse", Payload: json.RawMessage(`"ab"`)})); string(s.Result) != `"ba"` {
+		t.Errorf("%+v", s)
+	}
+}
+
+// TestAnotherHeartbeatLimit: a replica that would take out the healthy nodes of a patient fleet does
+// not start, and leaves nothing behind. One with the limit of the others does.
+func TestAnotherHeartbeatLimit(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t, 1)
+	f.start(func(c *embed.Config) {
+		c.ReplicaID, c.HeartbeatInterval, c.HeartbeatLimit = "patient", 10*time.Second, 30*time.Second
+	})
+	cfg := f.cfg
+	cfg.ReplicaID = "hasty"
+	r, err := embed.New(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	err = r.Start(deadline(t))
+	bad, ok := errors.AsType[*freeslot.Error](err)
+	if !ok || bad.Code != freeslot.CodeConflict || bad.Field != "heartbeat_limit" || !strings.HasPrefix(bad.Message, "heartbeat_limit is 8s here and 30s at patient") {
+		t.Fatalf("a start with another limit gave %v", err)
+	}
+	f.start(func(c *embed.Config) { c.HeartbeatInterval, c.HeartbeatLimit = 10*time.Second, 30*time.Second })
+}
+
+// TestStopDrains: Stop takes no more jobs, and waits for the results of those that are out and come
+// here.
 func TestStopDrains(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t, 1)
 	r := f.start(func(c *embed.Config) { c.DrainTimeout = patience })
-	h := submit(t, r, freeslot.Job{Service: "hold"})
+	h, lost := submit(t, r, freeslot.Job{Service: "hold"}), submit(t, r, freeslot.Job{Service: "hold"})
 	stopped := make(chan error, 1)
 	go func() { stopped <- r.Stop(deadline(t)) }()
 	if err := redistest.Await(func(ctx context.Context) bool {
@@ -128,6 +160,12 @@ func TestStopDrains(t *testing.T) {
 	case err := <-stopped:
 		t.Fatalf("Stop returned %v although a job is out", err)
 	default:
+	}
+	if _, err := f.start(nil).Attach(deadline(t), lost.ID()); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := lost.Wait(deadline(t)); !errors.Is(err, embed.ErrClosed) {
+		t.Errorf("a job that went elsewhere while it stops gave %v", err)
 	}
 	f.release()
 	if s := wait(t, h); s.State != freeslot.StateSucceeded {

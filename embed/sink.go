@@ -61,6 +61,10 @@ func (js *jobs) Life() context.Context { return js.life }
 
 // detach is called with mu held.
 func (js *jobs) detach(h *Handle) {
+	if js.draining { // that can be why: an attach for a key ends with life, and nobody else has the job
+		js.finish(h, nil, ErrClosed)
+		return
+	}
 	js.finish(h, nil, &freeslot.Error{
 		Code: freeslot.CodeUnavailable, Message: "another client or replica attached to the job and gets its result",
 	})

@@ -17,7 +17,8 @@ type Submitted struct {
 }
 
 // Submit submits a job and returns when it is accepted. An accepted job may still wait for a free
-// slot. The payload must not change before Submit returns.
+// slot. The payload must not change before Submit returns. Once the job is known to be
+// accepted, the end of ctx changes nothing.
 //
 // The error holds a *freeslot.Error, or is ErrClosed. With code overloaded, too many jobs have no
 // result yet. With code unavailable the job may have been accepted. When ctx has ended the error

@@ -99,7 +99,9 @@ func forEach(owners []*keyOwner, f func(*keyOwner)) {
 func (s *submit) joinOwner(o *keyOwner) {
 	ctx, id := s.ctx, o.known.ID
 	if l, ok := o.sink.(Leaver); ok {
-		alive, cancel := context.WithCancel(ctx)
+		// The job is accepted: who gives up the submit now awaits its result all the same.
+		end, _ := ctx.Deadline()
+		alive, cancel := context.WithDeadline(context.WithoutCancel(ctx), end)
 		defer cancel()
 		defer context.AfterFunc(l.Life(), cancel)()
 		ctx = alive

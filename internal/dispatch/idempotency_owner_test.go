@@ -2,6 +2,7 @@ package dispatch
 
 import (
 	"bytes"
+	"context"
 	"math"
 	"sync/atomic"
 	"testing"
@@ -128,6 +129,39 @@ func keyWithoutAttach(t *testing.T, same bool) {
 		if s := sink.result(got.JobID); string(s.Result) != `1` {
 			t.Errorf("%+v", s)
 		}
+	}
+}
+
+// leaver is a sink with a life of its own.
+type leaver struct {
+	*recorder
+	life context.Context
+}
+
+func (l *leaver) Life() context.Context { return l.life }
+
+// TestKeyOfCancelledSubmit: a program gives up its submit under a key when it is accepted already. The
+// result comes to its sink for as long as that lives.
+func TestKeyOfCancelledSubmit(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, redistest.Shared(t))
+	a := r.agent(node("n1", 1))
+	first, second := r.replica("r1"), r.replica("r2")
+	got, err := first.submitOne(t, keyed(""), newRecorder(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	sink := &leaver{recorder: newRecorder(t), life: t.Context()}
+	ctx, cancel := context.WithCancel(deadline(t))
+	second.Submit(ctx, []Request{{Tenant: tenant, Job: keyed("")}}, sink, func(_ int, b Accepted, err error) {
+		if err != nil || b.JobID != got.JobID {
+			t.Errorf("%+v, %v", b, err)
+		}
+		cancel()
+	})
+	a.complete(got.JobID, `1`)
+	if s := sink.result(got.JobID); string(s.Result) != `1` {
+		t.Errorf("%+v", s)
 	}
 }
 

@@ -31,7 +31,8 @@ type Attacher interface {
 
 // Leaver is a Sink whose client may go elsewhere before its submits are decided. Once Life has
 // ended, the sink gets no job that it did not create: the client may have attached to the job
-// elsewhere, and would lose it to a sink that no client reads.
+// elsewhere, and would lose it to a sink that no client reads. Until then it gets the job of a key
+// also when the context of its Submit is cancelled after the acceptance.
 type Leaver interface {
 	Sink
 	Life() context.Context

@@ -43,13 +43,15 @@ func Access() []script.Access {
 	return all
 }
 
-func newParts(cfg config.Replica, f *fleet, d *dispatch.Dispatcher, conn *connections, log *zap.Logger, reg prometheus.Registerer) (parts []feature.Part) {
+func newParts(cfg config.Replica, f *fleet, d *dispatch.Dispatcher, conn *connections, log *zap.Logger, reg prometheus.Registerer, embedded bool) (parts []feature.Part) {
 	env := &feature.Env{
 		Config: cfg, Cells: f.cells, Runners: f.cells.Runners(), Subscriber: conn.events.For, Commands: conn.commands.For,
 		Nodes: f.cache, Jobs: d, Log: log, Metrics: reg,
 	}
 	for _, one := range Features() {
-		parts = append(parts, one.New(env))
+		if !embedded || !one.Schedulers {
+			parts = append(parts, one.New(env))
+		}
 	}
 	return parts
 }

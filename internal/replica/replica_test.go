@@ -5,6 +5,8 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -43,6 +45,11 @@ func TestFailedStart(t *testing.T) {
 	cfg.Listen = taken.Addr().String()
 	if err := New(cfg, zap.NewNop(), prometheus.NewRegistry()).Start(t.Context()); err == nil {
 		t.Error("no error although the port is taken")
+	}
+	cfg = configured(t)
+	cfg.Lists.Dir = filepath.Join(os.DevNull, "nowhere")
+	if err := New(cfg, zap.NewNop(), prometheus.NewRegistry()).Start(t.Context()); err == nil || !strings.Contains(err.Error(), "folder of lists") {
+		t.Errorf("without a folder of lists: %v", err)
 	}
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()

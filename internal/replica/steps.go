@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/freeslot/freeslot/internal/dispatch"
+	"github.com/freeslot/freeslot/internal/dispatch/presence"
 	"github.com/freeslot/freeslot/internal/replica/feature"
 )
 
@@ -27,8 +28,8 @@ func (r *Replica) steps(conn *connections) ([]feature.Step, error) {
 	if err != nil {
 		return nil, err
 	}
-	parts := newParts(cfg, fleet, dispatcher, conn, log, reg)
-	presence := newPresence(cfg, fleet, dispatcher, parts, log)
+	parts := newParts(cfg, fleet, dispatcher, conn, log, reg, r.served == nil)
+	present := newPresence(cfg, fleet, dispatcher, parts, log)
 	front, err := r.front(fleet, dispatcher, parts, conn)
 	if err != nil {
 		return nil, err
@@ -45,12 +46,21 @@ func (r *Replica) steps(conn *connections) ([]feature.Step, error) {
 		stepsOf(parts, true),
 		[]feature.Step{
 			fleet.verify(),
-			{Name: "presence", Start: func(context.Context) error { presence.Start(); return nil }, Stop: presence.Stop},
+			{Name: "presence", Start: r.join(present), Stop: present.Stop},
 			{Name: "dispatcher", Start: dispatcher.Start, Stop: dispatcher.Stop},
 		},
 		stepsOf(parts, false),
 		[]feature.Step{front},
 	), nil
+}
+
+// join is the start of presence. An embedded replica may have no log, and its defaults could cost a
+// patient fleet healthy jobs: it does not start where limits differ.
+func (r *Replica) join(p *presence.Presence) func(context.Context) error {
+	if r.served == nil {
+		return p.Join
+	}
+	return func(context.Context) error { p.Start(); return nil }
 }
 
 // front makes the step of the listeners, which does nothing in a replica that has none.

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"go.uber.org/zap"
+
+	"github.com/freeslot/freeslot"
 )
 
 // DefaultInterval is how often a replica says that it is there. With missed it bounds how long
@@ -87,6 +89,22 @@ func New(cfg Config, backend Backend, log *zap.Logger) *Presence {
 // Start begins; it waits for nothing.
 func (p *Presence) Start() { p.start.Do(func() { go p.loop() }) }
 
+// Join is Start for a replica that refuses to differ. When the first answer has a replica with another
+// heartbeat limit, the error is a *freeslot.Error with code conflict, and nothing runs. Without an
+// answer it starts, and the log alone will have the difference.
+func (p *Presence) Join(ctx context.Context) error {
+	_ = p.say() // the loop repeats it, and logs what fails
+	if detail := *p.differing.Load(); detail != "" {
+		_ = p.Stop(ctx) // that nobody was told is in the log
+		return &freeslot.Error{
+			Code: freeslot.CodeConflict, Field: "heartbeat_limit",
+			Message: strings.TrimPrefix(detail, degraded) + ": set heartbeat_limit and heartbeat_interval as there, or stop those replicas first",
+		}
+	}
+	p.Start()
+	return nil
+}
+
 // Stop ends it and tells the others, who need not wait then until they find out: that
 // this fails is in the log only. It takes a second at most, whatever ctx says. Further
 // calls return nil.
@@ -151,6 +169,9 @@ func (p *Presence) say() error {
 	return nil
 }
 
+// degraded begins the detail of a condition that holds.
+const degraded = "degraded: "
+
 // compare notes, and logs when it begins or changes, that replicas have other heartbeat limits: the
 // shortest one decides when a node's jobs are taken from it, whatever the others are configured with.
 func (p *Presence) compare(all []Replica) {
@@ -162,7 +183,7 @@ func (p *Presence) compare(all []Replica) {
 	}
 	detail := ""
 	if len(others) > 0 {
-		detail = "degraded: heartbeat_limit is " + p.cfg.HeartbeatLimit.String() + " here and " + strings.Join(others, ", ") +
+		detail = degraded + "heartbeat_limit is " + p.cfg.HeartbeatLimit.String() + " here and " + strings.Join(others, ", ") +
 			"; the shortest one decides when a silent node loses its jobs"
 	}
 	if detail != *p.differing.Load() {

@@ -19,7 +19,7 @@ import (
 
 // Feature is what a replica does for name lists. Its needs in Redis are namelist.Access and
 // build.Access.
-var Feature = feature.Feature{New: newPart}
+var Feature = feature.Feature{Schedulers: true, New: newPart}
 
 func newPart(env *feature.Env) feature.Part {
 	cfg, log := &env.Config, env.Log.Named("lists")
@@ -39,7 +39,10 @@ func newPart(env *feature.Env) feature.Part {
 				return fmt.Errorf("list server %s: %w", server.Name, err)
 			}
 		}
-		return errors.Join(m.Start(ctx), readers.Start(ctx))
+		if err := m.Start(ctx); err != nil {
+			return err // it has begun nothing, and nobody stops a step that failed
+		}
+		return readers.Start(ctx)
 	}
 	stop := func(ctx context.Context) error {
 		err := errors.Join(readers.Stop(ctx), m.Stop(ctx))

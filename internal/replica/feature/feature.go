@@ -23,6 +23,9 @@ import (
 type Feature struct {
 	// Access is what the feature needs in Redis, by role.
 	Access script.Access
+	// Schedulers is true for a feature that an embedded replica leaves out, because it needs routes
+	// and a disk.
+	Schedulers bool
 	// New makes the feature's part of a replica. It does no I/O.
 	New func(env *Env) Part
 }
