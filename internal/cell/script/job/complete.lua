@@ -19,9 +19,9 @@
 -- Foreign keys (replies, due, queues, jobs that begin, serves) are of this cell. They are none of
 -- KEYS because most are often not there: while a hash slot migrates Redis would refuse every call.
 -- Redis 7.0. Cost: O(items + jobs that begin); three commands a job, one for each replica, seven
---   that all share, where no job waits.
--- Nearly all calls are plain: they end first attempts for good, and no job waits in the cell. Those
--- go by lib/plain.lua, which leaves behind the same as all that follows it.
+--   that all share, where no job waits, two more where others' jobs do.
+-- Nearly all calls are plain: they end first attempts for good, and no job waits that the node
+-- serves. Those go by lib/plain.lua, which leaves behind the same as all that follows it.
 local KEYS, ARGV, call, try = KEYS, ARGV, redis.call, redis.pcall -- a global is looked up by its name each time
 local revisions_key, version_key, finished_key, profile_key, slots_key, dispatch_key = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
 local node, epoch, channel, handed = ARGV[1], ARGV[2], ARGV[3], ARGV[4] == '1' and {} or nil
@@ -29,22 +29,21 @@ local items = #KEYS - 6 -- item n has the record KEYS[6 + n] and six arguments f
 -- include lib/clock.lua
 -- include lib/inline.lua
 -- include lib/ended.lua
--- Protected: while a hash slot migrates the key may be elsewhere, and then the call is not plain.
 local prefix, tag = string.match(revisions_key, '^([^:]+):index:revision(.*)$')
-local waiting = plain and try('EXISTS', prefix .. ':waiting' .. tag)
-if waiting == 0 then
+local waiting_key = prefix .. ':waiting' .. tag
+-- include lib/served.lua
+if plain and #open == 0 and tonumber(waiting) then
   -- include lib/plain.lua
   return reply
 end
 -- include lib/key.lua
 -- include lib/announce.lua
 -- include lib/record.lua
-local due_key, waiting_key, waiting_version_key = PREFIX .. ':due' .. TAG, PREFIX .. ':waiting' .. TAG, PREFIX .. ':version:waiting' .. TAG
+local due_key, waiting_version_key = PREFIX .. ':due' .. TAG, PREFIX .. ':version:waiting' .. TAG
 -- include lib/finish.lua
--- include lib/served.lua
 
 local begun = 0
--- Functions are made where they are needed: most calls find no job that waits.
+-- Functions are made where they are needed: most calls find no job for the node.
 if #freed > 0 and #open == 0 and not retries and not with_limits then
   redis.call('HDEL', slots_key, unpack(freed))
 elseif #freed > 0 then

@@ -1,16 +1,23 @@
 -- served: the queues that the node serves by the newest configuration of pools, and those of them
 -- with jobs that wait. None where the node's sum was no number: the next heartbeat counts anew.
--- Needs: PREFIX, TAG, counted, freed, key, node, waiting, waiting_key, with_limits
--- Defines: classes, open, served, serves, version
--- Protected: while a hash slot migrates the keys may be on another server. Then no job gets the
--- slots.
-local serves = redis.pcall('MGET', key('serves', node), PREFIX .. ':version:serves' .. TAG)
-local version, classes = string.match(serves[1] or '', '^(%d+) (.*)$')
-local served, open = {}, {}
-if #freed > 0 and counted and version and version == serves[2] and classes ~= '' and (with_limits or waiting ~= 0) then
-  for class in string.gmatch(classes, '%x+') do served[#served + 1] = class end
-  local waits = redis.pcall('HMGET', waiting_key, unpack(served))
-  for i, class in ipairs(served) do
-    if waits.err or waits[i] then open[#open + 1] = class end
+-- waiting is 1 where no job waits in the cell, 2 where one does. It is an error where the key is on
+-- another server, as while a hash slot migrates: then no job gets the slots. Two keys are asked,
+-- because the server that the slot moves to takes one alone for a key that is nowhere. The other is
+-- there: it has the sum.
+-- Needs: counted, freed, node, prefix, slots_key, tag, try, waiting_key, with_limits
+-- Defines: open, served, waiting
+local served, open, waiting = {}, {}, nil
+if #freed > 0 and counted then
+  waiting = try('EXISTS', slots_key, waiting_key)
+  if waiting ~= 1 or with_limits then
+    local serves = try('MGET', prefix .. ':serves' .. tag .. ':' .. node, prefix .. ':version:serves' .. tag)
+    local version, classes = string.match(serves[1] or '', '^(%d+) (.+)$')
+    if version and version == serves[2] then
+      for class in string.gmatch(classes, '%x+') do served[#served + 1] = class end
+      local waits = try('HMGET', waiting_key, unpack(served))
+      for i, class in ipairs(served) do
+        if waits.err or waits[i] then open[#open + 1] = class end
+      end
+    end
   end
 end
