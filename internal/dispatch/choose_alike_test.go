@@ -126,6 +126,27 @@ func TestGroupOnANodeThatIsFull(t *testing.T) {
 	}
 }
 
+// A group that is refused as a whole counts as one refusal of its node.
+func TestGroupIsRefusedOnce(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, redistest.Shared(t))
+	bad := r.agent(node("bad", 16))
+	r.agent(node("good", 16))
+	rep := r.replica("r1", blind)
+	good, _ := rep.cache.Node("good")
+	good.SetUsed(8) // so that the other is tried first
+	bad.heartbeat(freeslot.StatusDraining)
+	rep.submitAll([]*freeslot.Job{job(), job(), job(), job()})
+	if n := rep.refusals(cell.RefusedDraining); n != 4 {
+		t.Fatalf("%d jobs are refused, expected a group of 4", n)
+	}
+	n, _ := rep.cache.Node("bad")
+	n.SetDraining(false)
+	if rep.quarantined(rep.cache.Now()) {
+		t.Error("one refused group begins the quarantine")
+	}
+}
+
 // Jobs that come alone while others are under way share a node, too, for a short time and until
 // half of what was free there is taken. A job without others has a choice of its own.
 func TestJobsThatComeAloneShareNodes(t *testing.T) {
