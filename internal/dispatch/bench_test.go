@@ -61,3 +61,34 @@ func BenchmarkChoose(b *testing.B) {
 		})
 	}
 }
+
+// BenchmarkChooseAlone is a choice for a job that comes alone, with others under way or not.
+func BenchmarkChooseAlone(b *testing.B) {
+	for _, used := range []int{0, 6, 10, 13} {
+		for _, others := range []int64{1, 16, 64} {
+			b.Run(fmt.Sprintf("used=%d/under_way=%d", used, others), func(b *testing.B) {
+				r := newRig(b, redistest.Shared(b))
+				for i := range 100 {
+					r.agent(node(fmt.Sprintf("n%d", i), 16))
+				}
+				rep := r.replica("r1", blind)
+				for _, n := range rep.cache.AllNodes() {
+					n.SetUsed(used)
+				}
+				rep.submits.Store(others)
+				b.ReportAllocs()
+				b.RunParallel(func(pb *testing.PB) {
+					for pb.Next() {
+						p := &placement{request: Request{Tenant: tenant, Job: job()}}
+						rep.chooseAlike([]*placement{p})
+						if err := rep.chooseNode(p); err != nil {
+							b.Error(err)
+							return
+						}
+						p.giveBack()
+					}
+				})
+			})
+		}
+	}
+}

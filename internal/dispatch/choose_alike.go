@@ -103,42 +103,65 @@ func (g *groups) left() bool { return g.at < len(g.list) && g.list[g.at].Jobs > 
 const openLife = 2 * time.Millisecond
 
 // openGroups are groups for jobs that come alone while others are under way: the next call of a
-// cell gathers them. Two classes can share a place, by their hashes; then groups are chosen more
-// often. The zero value has none. It is safe for concurrent use.
-type openGroups [64]struct {
+// cell gathers them. Jobs of two kinds can share a place, by their hashes; then one of them has
+// groups at a time. The zero value has none. It is safe for concurrent use.
+type openGroups [64]openPlace
+
+type openPlace struct {
 	mu sync.Mutex
 	groups
 	room groupRoom
-	// What the groups were chosen for, and until when.
+	// What the groups were chosen for, and until when they are used. If there were few or none, no
+	// others are chosen before: a search costs as much as many single choices.
 	class *selection.Class
 	slots int
 	skip  selection.CellMask
 	until time.Time
+	few   bool
 }
 
-// leaveBusy closes the groups of nodes that are more than half full. Their slots are left to single
-// choices: there a group saves little, and replicas refuse each other more jobs.
-func (g *groups) leaveBusy() {
+func (o *openGroups) place(class *selection.Class, slots int) *openPlace {
+	return &o[(maphash.Comparable(classCellsSeed, class)+uint64(slots))%uint64(len(o))]
+}
+
+// leaveBusy closes the groups of nodes that are more than half full, and returns how many jobs the
+// others are for. Slots of busy nodes are left to single choices: there a group saves little, and
+// replicas refuse each other more jobs. The groups behind a busy node are not used: they are as busy
+// or, under [selection.PolicyBinpack], on nodes that shall stay emptier.
+func (g *groups) leaveBusy() (jobs int) {
 	for i := range g.list {
-		n := g.list[i].Node
-		if used, pending := n.Load(); 2*(used+pending) > n.Max() {
-			g.list[i].Jobs = 0
+		group := &g.list[i]
+		if used, pending := group.Node.Load(); 2*(used+pending) > group.Node.Max() {
+			group.Jobs = 0
+			return jobs
 		}
+		jobs += group.Jobs
 	}
+	return jobs
 }
 
 // joinGroup gives a job that came alone a place in open groups. It opens new ones for as many jobs
 // as are under way.
 func (d *Dispatcher) joinGroup(p *placement, now time.Time) {
-	q := d.alikeQuery(p)
-	o := &d.openGroups[maphash.Comparable(classCellsSeed, p.class)%uint64(len(d.openGroups))]
+	slots := p.request.Job.SlotCount()
+	o := d.openGroups.place(p.class, slots)
 	o.mu.Lock()
 	defer o.mu.Unlock()
+	fresh := now.Before(o.until)
+	if fresh && o.few && !o.left() {
+		return
+	}
+	q := d.alikeQuery(p)
 	// A class is of one configuration: after a change of it, no group of before is used.
-	if !o.left() || o.class != p.class || o.slots != q.Slots || o.skip != q.Skip || now.After(o.until) {
-		o.class, o.slots, o.skip, o.until = p.class, q.Slots, q.Skip, now.Add(openLife)
-		o.groups = chooseGroups(o.room[:0], p.class, int(d.submits.Load()), &q)
-		o.leaveBusy()
+	same := o.class == p.class && o.slots == slots && o.skip == q.Skip
+	switch {
+	case !fresh || same && !o.left():
+		o.class, o.slots, o.skip, o.until = p.class, slots, q.Skip, now.Add(openLife)
+		jobs := min(int(d.submits.Load()), selection.MaxBatch)
+		o.groups = chooseGroups(o.room[:0], p.class, jobs, &q)
+		o.few = 2*o.leaveBusy() < jobs
+	case !same:
+		return
 	}
 	if d.place(p, &o.groups, &q) {
 		d.metrics.selection.Observe(time.Since(now).Seconds())

@@ -2,7 +2,6 @@ package dispatch
 
 import (
 	"fmt"
-	"hash/maphash"
 	"testing"
 	"time"
 
@@ -127,6 +126,27 @@ func TestGroupOnANodeThatIsFull(t *testing.T) {
 	}
 }
 
+// A group that is refused as a whole counts as one refusal of its node.
+func TestGroupIsRefusedOnce(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, redistest.Shared(t))
+	bad := r.agent(node("bad", 16))
+	r.agent(node("good", 16))
+	rep := r.replica("r1", blind)
+	good, _ := rep.cache.Node("good")
+	good.SetUsed(8) // so that the other is tried first
+	bad.heartbeat(freeslot.StatusDraining)
+	rep.submitAll([]*freeslot.Job{job(), job(), job(), job()})
+	if n := rep.refusals(cell.RefusedDraining); n != 4 {
+		t.Fatalf("%d jobs are refused, expected a group of 4", n)
+	}
+	n, _ := rep.cache.Node("bad")
+	n.SetDraining(false)
+	if rep.quarantined(rep.cache.Now()) {
+		t.Error("one refused group begins the quarantine")
+	}
+}
+
 // Jobs that come alone while others are under way share a node, too, for a short time and until
 // half of what was free there is taken. A job without others has a choice of its own.
 func TestJobsThatComeAloneShareNodes(t *testing.T) {
@@ -156,33 +176,39 @@ func TestJobsThatComeAloneShareNodes(t *testing.T) {
 	if first, second := distinct(nodes[:8]), distinct(nodes[8:]); len(first) != 1 || len(second) != 1 || len(distinct(nodes)) != 2 {
 		t.Errorf("the jobs are on %q, expected two groups of eight", nodes)
 	}
-	open := &rep.openGroups[maphash.Comparable(classCellsSeed, placed[0].class)%uint64(len(rep.openGroups))]
-	join(job())
-	last := open.until
-	renewed := func(what string) {
+	open := rep.openGroups.place(placed[0].class, 1)
+	again := func(what string, chosen bool) {
 		t.Helper()
-		if open.until.Equal(last) {
-			t.Errorf("a job %s shares the groups of before", what)
+		before := open.until
+		now = now.Add(1)
+		join(job())
+		if got := !open.until.Equal(before); got != chosen {
+			t.Errorf("%s: groups are chosen again: %t", what, got)
 		}
-		last = open.until
 	}
-	now = now.Add(openLife + 1)
-	join(job())
-	renewed("later")
-	now = now.Add(1)
+	again("after all places", true)
 	join(sized(2))
-	renewed("of another size")
+	again("after a job of another size", false)
+	now = now.Add(openLife)
+	again("later", true)
 	for _, n := range rep.cache.AllNodes() {
 		n.SetUsed(9)
 	}
-	now = now.Add(openLife + 1)
-	for range 4 {
-		join(job())
-	}
+	again("nodes more than half full", false) // the groups are older
+	now = now.Add(openLife)
+	again("nodes more than half full, later", true)
 	if open.left() {
 		t.Error("there are groups on nodes that are more than half full")
 	}
-	last = open.until
+	again("no groups a moment ago", false)
+	now = now.Add(openLife)
+	again("no groups earlier", true)
+	now = now.Add(openLife)
+	open.class = nil
+	again("a place of another class, later", true)
+	open.class = nil
+	again("a place of another class", false)
+	last := open.until
 	for _, p := range placed {
 		p.giveBack()
 	}

@@ -1,6 +1,8 @@
 package dispatch
 
 import (
+	"slices"
+
 	"github.com/freeslot/freeslot/internal/cell"
 	"github.com/freeslot/freeslot/internal/selection"
 )
@@ -93,8 +95,9 @@ func (d *Dispatcher) submission(p *placement) cell.Submission {
 	return sub
 }
 
-// updateCache puts the answer of a call into the cache, and releases what chooseNode took.
-func (d *Dispatcher) updateCache(p *placement, r cell.SubmitResult) {
+// updateCache puts the answer of a call into the cache, and releases what chooseNode took. blamed are
+// the nodes whose refusals in this call count already.
+func (d *Dispatcher) updateCache(p *placement, r cell.SubmitResult, blamed []*selection.Node) []*selection.Node {
 	if r.Err == nil && r.Placement.Assigned && r.Placement.Used >= 0 {
 		if node := p.candidate(r.Placement.Node); node != nil {
 			if p.taken && node == p.candidates[0] {
@@ -108,19 +111,23 @@ func (d *Dispatcher) updateCache(p *placement, r cell.SubmitResult) {
 	}
 	p.giveBack()
 	for _, refusal := range r.Placement.Refusals {
-		d.noteRefusal(p, refusal)
+		blamed = d.noteRefusal(p, refusal, blamed)
 	}
+	return blamed
 }
 
-// noteRefusal corrects the cache, in which the node seemed free.
-func (d *Dispatcher) noteRefusal(p *placement, r cell.Refusal) {
+// noteRefusal corrects the cache, in which the node seemed free. That a node refuses several jobs of
+// one call says no more than one refusal.
+func (d *Dispatcher) noteRefusal(p *placement, r cell.Refusal, blamed []*selection.Node) []*selection.Node {
 	d.metrics.refusals.WithLabelValues(string(r.Reason)).Inc()
 	d.nodes.Refused(r)
 	// A full node counts as healthy: other jobs were faster.
-	if node := p.candidate(r.Node); node != nil && r.Reason != cell.RefusedFull {
+	if node := p.candidate(r.Node); node != nil && r.Reason != cell.RefusedFull && !slices.Contains(blamed, node) {
 		node.Refused(d.nodes.Now())
+		blamed = append(blamed, node)
 	}
 	p.refused = append(p.refused, r.Node)
+	return blamed
 }
 
 // candidate returns the candidate of this name, or nil.

@@ -11,6 +11,7 @@ import (
 
 	"github.com/freeslot/freeslot"
 	"github.com/freeslot/freeslot/internal/cell"
+	"github.com/freeslot/freeslot/internal/selection"
 )
 
 // Pauses before a cell whose call failed is asked again.
@@ -186,9 +187,10 @@ func (s *submit) pause(afterPause bool) time.Duration {
 
 // finish takes the answers of a call, and returns the jobs that are still undecided.
 func (s *submit) finish(c *call) (ready []*placement) {
+	var blamed []*selection.Node
 	for i, p := range c.jobs {
 		r := c.results[i]
-		s.d.updateCache(p, r)
+		blamed = s.d.updateCache(p, r, blamed)
 		if p.probe != (probe{}) {
 			c.client.full.answered(p.probe, time.Now(), r.Err == nil && r.Placement.Waiting && r.Placement.Position > 0)
 			p.probe = probe{}

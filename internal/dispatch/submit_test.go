@@ -1069,6 +1069,12 @@ func TestCoded(t *testing.T) {
 	}
 }
 
+// quarantined reports whether one node is in quarantine at this moment.
+func (rep *replica) quarantined(now int64) bool {
+	e := selection.Explain(rep.cache.AllNodes(), nil, "echo", new(freeslot.Requirement), &selection.Query{Now: now, SilenceLimit: time.Hour})
+	return e.Breakdown[string(selection.ReasonQuarantined)] == 1
+}
+
 // A node that refuses again and again although it seems free is left alone. A success in between
 // restarts the count. To be full is no fault.
 func TestQuarantine(t *testing.T) {
@@ -1099,18 +1105,14 @@ func TestQuarantine(t *testing.T) {
 	try(freeslot.StatusOnline, 1)
 	try(freeslot.StatusDraining, 2)
 	want(4)
-	quarantined := func(now int64) bool {
-		e := selection.Explain(rep.cache.AllNodes(), nil, "echo", new(freeslot.Requirement), &selection.Query{Now: now, SilenceLimit: time.Hour})
-		return e.Breakdown[string(selection.ReasonQuarantined)] == 1
-	}
 	now := rep.cache.Now() // the quarantine is over soon after
-	if quarantined(now) {
+	if rep.quarantined(now) {
 		t.Error("two refusals in a row are enough")
 	}
 	try(freeslot.StatusDraining, 1)
 	want(5)
 	n.SetDraining(false)
-	if !quarantined(now) {
+	if !rep.quarantined(now) {
 		t.Error("three refusals in a row are not enough")
 	}
 }
