@@ -2,12 +2,14 @@ package main
 
 import (
 	"bytes"
+	"context"
 	"path/filepath"
 	"testing"
 	"time"
 
 	"github.com/freeslot/freeslot"
 	"github.com/freeslot/freeslot/bench/result"
+	"github.com/freeslot/freeslot/internal/redis/redistest"
 )
 
 // TestRun does every part at toy size, so that none rots. Its times mean nothing; it shows that
@@ -80,11 +82,9 @@ func TestFeed(t *testing.T) {
 		if most := int(rate * time.Since(begin).Seconds()); count == 0 || count > most || applied > rate {
 			t.Errorf("%d events, %v a second, expected at most %d", count, applied, most)
 		}
-		for end := time.Now().Add(5 * time.Second); f.Health().Cells[0].Revision != f.next-1; {
-			if time.Now().After(end) {
-				t.Fatalf("the cache is at revision %d, expected %d", f.Health().Cells[0].Revision, f.next-1)
-			}
-			time.Sleep(time.Millisecond)
+		caughtUp := func(context.Context) bool { return f.Health().Cells[0].Revision == f.next-1 }
+		if err := redistest.Await(caughtUp); err != nil {
+			t.Fatalf("the cache is at revision %d, expected %d: %v", f.Health().Cells[0].Revision, f.next-1, err)
 		}
 	}
 	for i := range nodes {
