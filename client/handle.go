@@ -42,8 +42,8 @@ func (h *Handle) ID() string { return h.id }
 func (h *Handle) Position() int { return h.position }
 
 // Assigned is closed when the job gets its first node, or ends before the client has learned of
-// one. A job may wait for a node for any length of time. Where a submit got an earlier job by its
-// idempotency key, the first node may be that of a later attempt, or none until the end.
+// one. A job may wait for a node for any length of time. After a submit that got an
+// earlier job by its idempotency key, it may be closed by a later attempt, or only at the end.
 func (h *Handle) Assigned() <-chan struct{} { return h.job.Assigned() }
 
 // Assignment is the latest attempt that this client knows of; zero before Assigned is closed. A job

@@ -33,19 +33,19 @@ type Config struct {
 	// KeyPrefix is the first part of all keys. All replicas and nodes must have the same. Empty
 	// means "scheduler".
 	KeyPrefix string
-	// HeartbeatInterval is that of the nodes, and HeartbeatLimit the silence after which replicas
-	// take a node out, at least twice the interval. All replicas must have the same: Start refuses
-	// what differs from a replica that runs. 0 means 3 s, and 8 s.
+	// HeartbeatInterval is how often nodes heartbeat, HeartbeatLimit the silence after which
+	// replicas take a node out, at least twice the interval. All replicas must have the same: Start
+	// refuses what differs from a replica that runs. 0 means 3 s, and 8 s.
 	HeartbeatInterval, HeartbeatLimit time.Duration
 	// MaxOutstanding is how many jobs may have no result yet. Further ones are refused as
 	// overloaded. 0 means 10,000.
 	MaxOutstanding int
 	// DrainTimeout bounds Stop. Jobs get half of it for their results. 0 means 15 s.
 	DrainTimeout time.Duration
-	// ConfigFile is the configuration of the fleet's schedulers (docs/reference/scheduler-config.md),
-	// for what all replicas must have alike: retention, limits of tenants, pools and more. The
-	// fields of this struct go before it, and what concerns listeners and logs does not count.
-	// Empty means the defaults.
+	// ConfigFile is the configuration of the fleet's schedulers
+	// (docs/reference/scheduler-config.md), for what all replicas must have alike: retention,
+	// limits of tenants, pools and more. The fields of this struct go before it, and what concerns
+	// listeners and logs does not count. Empty means the defaults.
 	ConfigFile string
 	// ReplicaID names the replica in logs and in Redis. No two that run may have the same. Empty
 	// means the host's name with a random suffix.

@@ -16,7 +16,7 @@ import (
 // time of a short job.
 const tooManyRetryAfter = 100 * time.Millisecond
 
-// jobs are those without a result. It is the sink of all of them, and must be a pointer.
+// jobs are the jobs without a result. It is the sink of them all, and must be a pointer.
 type jobs struct {
 	limit int
 	// life is the context of attaches: once it ends, no submit takes a job that its key names.

@@ -52,8 +52,8 @@ func New(cfg Config) (*Replica, error) {
 }
 
 // Start connects to Redis and returns once jobs can be submitted. ctx bounds the start only. After
-// an error nothing runs, and Start can be called again. The error holds a *freeslot.Error, with code
-// conflict where another replica has another heartbeat limit.
+// an error nothing runs, and Start can be called again. The error holds a *freeslot.Error, with
+// code conflict where another replica has another heartbeat limit.
 func (r *Replica) Start(ctx context.Context) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()

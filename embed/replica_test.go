@@ -48,8 +48,8 @@ func TestInvalidConfig(t *testing.T) {
 	}
 }
 
-// TestStartError: nothing is left running, which the end of all tests checks, and the replica can be
-// started again.
+// TestStartError: nothing is left running, which the end of all tests checks, and the replica can
+// be started again.
 func TestStartError(t *testing.T) {
 	t.Parallel()
 	nowhere, err := embed.New(embed.Config{RedisURL: "redis://127.0.0.1:1"})
@@ -110,8 +110,8 @@ func TestNoTemporaryFolder(t *testing.T) {
 	}
 }
 
-// TestAnotherHeartbeatLimit: a replica that would take out the healthy nodes of a patient fleet does
-// not start, and leaves nothing behind. One with the limit of the others does.
+// TestAnotherHeartbeatLimit: a replica that would take out the healthy nodes of a patient fleet
+// does not start, and leaves nothing behind. One with the limit of the others does.
 func TestAnotherHeartbeatLimit(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t, 1)
@@ -243,8 +243,8 @@ func TestDetached(t *testing.T) {
 	}
 }
 
-// TestManyAttaches: attaches to one job that go on at once have one handle, also beside submits of its
-// key, and when the job goes back and forth between two replicas the last one has it.
+// TestManyAttaches: attaches to one job that go on at once have one handle, also beside submits of
+// its key, and when the job goes back and forth between two replicas the last one has it.
 func TestManyAttaches(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t, 1)

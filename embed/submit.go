@@ -35,9 +35,9 @@ func (r *Replica) Submit(ctx context.Context, job freeslot.Job) (*Handle, error)
 	return result[0].Handle, result[0].Err
 }
 
-// SubmitBatch submits jobs with few calls of Redis. It returns when each job is accepted or refused,
-// in the order of jobs; see Submit for the errors of single jobs. The error is not nil only when
-// nothing was submitted: no jobs, no Start before, or ErrClosed.
+// SubmitBatch submits jobs with few calls of Redis. It returns when each job is accepted or
+// refused, in the order of jobs; see Submit for the errors of single jobs. The error is not nil
+// only when nothing was submitted: no jobs, no Start before, or ErrClosed.
 func (r *Replica) SubmitBatch(ctx context.Context, jobs []freeslot.Job) ([]Submitted, error) {
 	if len(jobs) == 0 {
 		return nil, freeslot.Invalid("jobs", "is empty")

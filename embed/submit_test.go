@@ -207,7 +207,7 @@ func TestOverloaded(t *testing.T) {
 	wait(t, submit(t, r, freeslot.Job{Service: "hold"}))
 }
 
-// TestTenants: two replicas in one process, each for its own tenant, neither of which sees the
+// TestTenants: two replicas in one process, each for its own tenant: neither sees the
 // other's jobs. They share a registerer by a label.
 func TestTenants(t *testing.T) {
 	t.Parallel()

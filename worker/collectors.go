@@ -57,13 +57,15 @@ func DefaultCollectors() []Collection {
 // The collectors of nodeagent, for Config.Collectors and [Worker.Collect]; docs/nodeagent.md lists
 // their figures. Package worker/gpu has the one for graphics processors.
 
-// MemoryCollector and CPUCollector collect "memory" and "cpu", the machine's or the control group's.
+// MemoryCollector and CPUCollector collect "memory" and "cpu", the machine's or the control
+// group's.
 func MemoryCollector() Collector { return collector.NewMemory() }
 
 // CPUCollector is documented with MemoryCollector.
 func CPUCollector() Collector { return collector.NewCPU() }
 
-// DiskCollector collects "disk" for the file systems that hold the paths, at most 16; none means "/".
+// DiskCollector collects "disk" for the file systems that hold the paths, at most 16; none means
+// "/".
 func DiskCollector(paths ...string) Collector { return collector.NewDisk(paths...) }
 
 // NetworkCollector collects "network" for the named interfaces; none means all but the loopback.

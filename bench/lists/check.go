@@ -54,8 +54,8 @@ func (l *loop) pass() {
 // each is the median, without what the loop itself takes.
 func (l *loop) each() float64 { return max(measure.Median(l.ns)-measure.Median(l.idle.ns), 0) }
 
-// allocations counts the allocations of a pass for each id. It rounds down, as package testing does:
-// the client itself allocates now and then.
+// allocations counts the allocations of a pass for each id. It rounds down, as package testing
+// does: the client itself allocates now and then.
 func (l *loop) allocations() float64 {
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
@@ -300,7 +300,7 @@ func (d *bed) checkOurs(ctx context.Context, b *tool.Bench, head *lists.Head, st
 	b.Target("hit: allocations", result.Number, result.Exactly, 0, found)
 	b.Target("false positives of filter fuse", result.Percent, result.AtMost, 0.45, passed)
 	first := miss.each() + max(plainMiss.each()-hashed.each(), 0)
-	b.Say("Cache before filter: a hit is that of a list without filter, of %s ids; a miss takes longer by its `Peek` of a stranger, without form and hash. %s", thousands(min(d.ids, plainIDs)), cheaper(hit.each(), miss.each(), plainHit.each(), first))
+	b.Say("Cache before filter: a hit costs what it costs in a list of %s ids without a filter. A miss also pays for a `Peek` of an unknown id, without form and hash. %s", thousands(min(d.ids, plainIDs)), cheaper(hit.each(), miss.each(), plainHit.each(), first))
 	order = result.Table{First: "Order", Columns: []result.Column{{Name: "a hit", Unit: result.Nanoseconds}, {Name: "a miss", Unit: result.Nanoseconds}}, Rows: []result.Row{
 		{Name: "filter before cache, as it is", Figures: result.Figures(measure.FourFigures(hit.each()), measure.FourFigures(miss.each()))},
 		{Name: "cache before filter", Figures: result.Figures(measure.FourFigures(plainHit.each()), measure.FourFigures(first))},

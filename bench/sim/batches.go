@@ -25,7 +25,7 @@ func (o *options) batches(b *tool.Bench) error {
 	b.Say("%d nodes of %d slots. %d jobs arrive at once, or one alone, at random moments (a Poisson process), at a replica at random. They are placed one by one, or in groups.", batchNodes, batchSlots, together)
 	b.Say("Jobs hold their slots for exponential times: 1 ms on average for a handler that does nothing, at 20,000 jobs/s, or 10 ms at the rate that keeps so many slots busy.")
 	b.Say("Wait is from a job's arrival until it has a slot; the time that Redis takes, which groups save, is not in it. Nodes a call are those at which the script looks. Spread is the standard deviation of the nodes' loads.")
-	b.Say("Delays and candidates are those of the other parts, but calls for jobs that come alone take 2 ms, as with a busy Redis: else few are under way together. Seed %d.", o.seed)
+	b.Say("Delays and candidates are as in the other parts. Only calls for jobs that come alone take 2 ms, as with a busy Redis: else few are under way together. Seed %d.", o.seed)
 	in := &inputs{seed: o.seed, short: b.Short}
 	var points []point
 	for _, replicas := range pick(in, []int{1, 4, 16}) {

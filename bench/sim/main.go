@@ -21,7 +21,7 @@
 //	heartbeat each interval --> event
 //
 // As in internal/dispatch: jobs that come together can be placed as a batch; a job names up to two
-// candidates, the first of which is taken in the view while the call is under way; the answer
+// candidates; the first one is taken in the view while the call is under way, and the answer
 // confirms or corrects the view; a refused job is offered anew without the nodes that refused it; a
 // job that finds all nodes full offers itself once to nodes that seem full, and is overloaded after
 // that. As in internal/cell: two calls of a replica are under way at a time, or eight of few jobs,

@@ -63,7 +63,7 @@ type placement struct {
 	refused    []string
 	rounds     int
 	probed     bool // it has offered itself to nodes that seem full
-	grouped    bool // its candidates were chosen with those of others
+	grouped    bool // it was placed in a group
 
 	// What the script answers.
 	assigned int // index of the candidate; -1 is none

@@ -17,8 +17,8 @@ type world struct {
 	jobs     *jobs
 	counts   counts
 	rnd      *rand.Rand
-	// comes are the jobs of the next arrival; undecided are the jobs that came and neither began nor were
-	// refused.
+	// comes are the jobs of the next arrival; undecided are the jobs that came and neither began
+	// nor were refused.
 	comes           []job
 	came, undecided int
 	from, to        int64 // the window
@@ -313,8 +313,8 @@ type counts struct {
 	// tried counts the nodes at which the script looked, refused those that were full: the
 	// conflicts.
 	tried, refused int64
-	// scripts counts the calls, and met the nodes at which they looked, once for each call. Both are
-	// of the whole run.
+	// scripts counts the calls, and met the nodes at which they looked, once for each call. Both
+	// are of the whole run.
 	scripts, met int64
 	// rounds[i] counts jobs that were assigned in the round i+1.
 	rounds []int64

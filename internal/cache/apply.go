@@ -168,7 +168,7 @@ func (f *follower) mirrorFigures(e *entry, used int, status freeslot.Status) {
 	}
 }
 
-// gone removes a node of which this replica has only the tombstone. One that was reaped had been
+// gone removes a node that has left only a tombstone. One that was reaped had been
 // silent for the limit, also here: the cache takes no node for alive that Redis does not.
 func (f *follower) gone(state *cell.NodeState) {
 	known, ok := f.cache.nodes.Load(state.Node.ID)

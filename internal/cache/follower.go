@@ -49,8 +49,8 @@ type follower struct {
 
 	revision atomic.Uint64 // of the last change applied; written by the loop only
 	syncedAt atomic.Int64  // of the last successful comparison; unsynced before the first
-	// beganAt is since when the cell has its records, as far as this cache knows; longAgo before the
-	// first load, and where the cell does not say.
+	// beganAt is since when the cell has its records, as far as this cache knows; longAgo before
+	// the first load, and where the cell does not say.
 	beganAt atomic.Int64
 	// refusal is the first word of the error of the last comparison; nil if Redis returned none.
 	refusal atomic.Pointer[string]

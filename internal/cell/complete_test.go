@@ -260,7 +260,7 @@ func TestRetention(t *testing.T) {
 	})
 }
 
-// forgetLimit and forgetItems are those of lib/forget_old.lua.
+// forgetLimit and forgetItems have the values of lib/forget_old.lua.
 const forgetLimit, forgetItems = 1000, 16
 
 // TestForget: the index of finished jobs loses what is older than the retention, a

@@ -118,7 +118,8 @@ func (c *Cell) Job(ctx context.Context, tenant, jobID string) (freeslot.JobStatu
 	return status, err
 }
 
-// runAt is when a scheduled job, or one in retry_wait, begins to wait; 0 when it has meanwhile: what it is due for next is its deadline then.
+// runAt is when a scheduled job, or one in retry_wait, begins to wait; 0 when it has meanwhile:
+// what it is due for next is its deadline then.
 func (c *Cell) runAt(ctx context.Context, jobID string, deadline int64) (int64, error) {
 	at, err := c.runner.Do(ctx, "read", c.client.B().Zscore().Key(c.layout.Due()).Member(jobID).Build()).AsFloat64()
 	if rueidisNil(err) != nil {

@@ -134,7 +134,7 @@ func (c *Cell) Reap(ctx context.Context, node string, epoch Epoch) (Reaped, erro
 
 // Mend puts right what is there for operators: the sets of online nodes and of pools' members, and
 // the health of nodes. A call looks at some of them, drawn at random: at most so many nodes, and so
-// many members of all sets together. Errors: those of Redis.
+// many members of all sets together. Errors come from Redis.
 func (c *Cell) Mend(ctx context.Context, most int) error {
 	err := c.runner.Call(ctx, c.scripts["mend"], []string{c.layout.Revisions(), c.layout.Online()}, []string{strconv.Itoa(most)}).Error()
 	wrap(&err, "mend the sets of nodes")

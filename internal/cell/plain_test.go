@@ -33,7 +33,8 @@ func withComplete(t testing.TB, part, edited string) script.Set {
 // ifPlain is where complete.lua tells plain calls from the others.
 const ifPlain = "if plain and #open == 0 and tonumber(waiting) then\n"
 
-// countPlain are scripts that count the calls of complete.lua which plain.lua carries out; plainEnds reads the count.
+// countPlain are scripts that count the calls of complete.lua which plain.lua carries out;
+// plainEnds reads the count.
 func countPlain(t testing.TB) script.Set {
 	return withComplete(t, ifPlain, ifPlain+"  redis.call('INCR', prefix .. ':plain' .. tag)\n")
 }
@@ -46,8 +47,8 @@ func (r *rig) plainEnds() int {
 	return count
 }
 
-// TestPlainEnds: plain.lua leaves behind what the general code of complete.lua leaves, and answers the same,
-// whatever ends together.
+// TestPlainEnds: plain.lua leaves behind what the general code of complete.lua leaves, and answers
+// the same, whatever ends together.
 func TestPlainEnds(t *testing.T) {
 	t.Parallel()
 	redistest.Backends(t, func(t *testing.T, redis *redistest.Target) {
@@ -190,7 +191,7 @@ var (
 	expiry  = regexp.MustCompile(` until (\d+)\n`)
 )
 
-// timelessDump is what a cell has in Redis, without times. Of those of expiry minutes are left.
+// timelessDump is what a cell has in Redis, without times. Only the minutes of an expiry are left.
 func timelessDump(r *rig) map[string]string {
 	dump, now := r.dump(), r.nowMS()
 	delete(dump, strings.TrimPrefix(r.l.key("plain", ""), r.l.Prefix+":"))

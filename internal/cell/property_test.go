@@ -266,7 +266,8 @@ func (h *history) complete(rt *rapid.T) {
 	check(rt, "complete", want, got, nil, err)
 }
 
-// endAll ends all jobs of a node in one call, while none waits that could begin between two of them.
+// endAll ends all jobs of a node in one call, while none waits that could begin between two of
+// them.
 func (h *history) endAll(rt *rapid.T) {
 	node := drawNode(rt)
 	var comps []Completion

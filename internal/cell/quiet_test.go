@@ -42,8 +42,9 @@ func TestQuietQueuesCostNothing(t *testing.T) {
 	r.sound()
 }
 
-// TestForeignJobsWait: a job that waits for other nodes costs a completion two commands, and it stays plain; a job
-// of a class that the node serves gets the slot. Where nobody waits no completion asks for classes.
+// TestForeignJobsWait: a job that waits for other nodes costs a completion two commands, and it
+// stays plain; a job of a class that the node serves gets the slot. Where nobody waits no
+// completion asks for classes.
 func TestForeignJobsWait(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, redistest.At("alone", false, redistest.New(t).Process().Addr())) // its accounts are of this test alone

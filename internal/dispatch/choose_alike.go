@@ -10,10 +10,10 @@ import (
 	"github.com/freeslot/freeslot/internal/selection"
 )
 
-// chooseAlike chooses nodes for new jobs that fit the same nodes, in groups: a node costs the script
-// as much as several jobs, and its agent reports jobs together that came together. These are jobs of
-// one call, or jobs that come alone while others are under way. Jobs that get no node here are left
-// to chooseNode.
+// chooseAlike chooses nodes for new jobs that fit the same nodes, in groups: a node costs the
+// script as much as several jobs, and its agent reports jobs together that came together. These are
+// jobs of one call, or jobs that come alone while others are under way. Jobs that get no node here
+// are left to chooseNode.
 func (d *Dispatcher) chooseAlike(jobs []*placement) {
 	if len(jobs) == 1 && d.submits.Load() <= 1 {
 		return
@@ -126,8 +126,8 @@ func (o *openGroups) place(class *selection.Class, slots int) *openPlace {
 
 // leaveBusy closes the groups of nodes that are more than half full, and returns how many jobs the
 // others are for. Slots of busy nodes are left to single choices: there a group saves little, and
-// replicas refuse each other more jobs. The groups behind a busy node are not used: they are as busy
-// or, under [selection.PolicyBinpack], on nodes that shall stay emptier.
+// replicas refuse each other more jobs. The groups behind a busy node are not used: they are as
+// busy or, under [selection.PolicyBinpack], on nodes that shall stay emptier.
 func (g *groups) leaveBusy() (jobs int) {
 	for i := range g.list {
 		group := &g.list[i]

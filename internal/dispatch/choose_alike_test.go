@@ -39,7 +39,7 @@ func distinct(nodes []string) map[string]int {
 	return count
 }
 
-// Jobs of one call that are alike share few nodes, of which each keeps half of its free slots; jobs
+// Jobs of one call that are alike share few nodes, and each node keeps half of its free slots; jobs
 // between them that are not alike are chosen by themselves.
 func TestJobsAlikeShareNodes(t *testing.T) {
 	t.Parallel()
@@ -114,7 +114,7 @@ func TestGroupOnANodeThatIsFull(t *testing.T) {
 		jobs[i] = job()
 	}
 	rep := r.replica("r1", blind)
-	r.replica("r2", blind).submitAll(jobs) // of which r1 does not hear
+	r.replica("r2", blind).submitAll(jobs) // r1 does not hear of them
 	rep.submitAll(jobs[:32])
 	for i := range 8 {
 		if _, used := r.owned(fmt.Sprintf("n%d", i)); used != 16 {

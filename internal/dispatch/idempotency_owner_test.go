@@ -140,8 +140,8 @@ type leaver struct {
 
 func (l *leaver) Life() context.Context { return l.life }
 
-// TestKeyOfCancelledSubmit: a program gives up its submit under a key when it is accepted already. The
-// result comes to its sink for as long as that lives.
+// TestKeyOfCancelledSubmit: a program gives up its submit under a key when it is accepted already.
+// The result comes to its sink for as long as that lives.
 func TestKeyOfCancelledSubmit(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, redistest.Shared(t))

@@ -95,8 +95,8 @@ func (d *Dispatcher) submission(p *placement) cell.Submission {
 	return sub
 }
 
-// updateCache puts the answer of a call into the cache, and releases what chooseNode took. blamed are
-// the nodes whose refusals in this call count already.
+// updateCache puts the answer of a call into the cache, and releases what chooseNode took. blamed
+// are the nodes whose refusals in this call count already.
 func (d *Dispatcher) updateCache(p *placement, r cell.SubmitResult, blamed []*selection.Node) []*selection.Node {
 	if r.Err == nil && r.Placement.Assigned && r.Placement.Used >= 0 {
 		if node := p.candidate(r.Placement.Node); node != nil {
@@ -116,8 +116,8 @@ func (d *Dispatcher) updateCache(p *placement, r cell.SubmitResult, blamed []*se
 	return blamed
 }
 
-// noteRefusal corrects the cache, in which the node seemed free. That a node refuses several jobs of
-// one call says no more than one refusal.
+// noteRefusal corrects the cache, in which the node seemed free. That a node refuses several jobs
+// of one call says no more than one refusal.
 func (d *Dispatcher) noteRefusal(p *placement, r cell.Refusal, blamed []*selection.Node) []*selection.Node {
 	d.metrics.refusals.WithLabelValues(string(r.Reason)).Inc()
 	d.nodes.Refused(r)

@@ -10,8 +10,8 @@ import (
 	"github.com/freeslot/freeslot/internal/redis/redistest"
 )
 
-// TestRecordAfterDataLoss: a running replica records again what its start did. Where another one was
-// faster, the log and readiness say so until what that one recorded is gone.
+// TestRecordAfterDataLoss: a running replica records again what its start did. Where another one
+// was faster, the log and readiness say so until what that one recorded is gone.
 func TestRecordAfterDataLoss(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, redistest.New(t).Target)

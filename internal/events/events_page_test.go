@@ -12,7 +12,8 @@ import (
 )
 
 // TestEventsPage holds docs/events.md against the codec: its example has an event of each kind, in
-// order and in canonical form, with the bodies of agents, and its table has each kind under its name.
+// order and in canonical form, with the bodies of agents, and its table has each kind under its
+// name.
 func TestEventsPage(t *testing.T) {
 	t.Parallel()
 	text, err := os.ReadFile("../../docs/events.md")

@@ -70,8 +70,8 @@ func Parse(field, text string) (c Comparison, err error) {
 	return c, nil
 }
 
-// Holds reports whether the comparison holds for figures by type.field. A figure that is missing, or
-// no number where the value is one, fails every comparison but !=.
+// Holds reports whether the comparison holds for figures by type.field. A figure that is missing,
+// or no number where the value is one, fails every comparison but !=.
 func (c *Comparison) Holds(figures map[string]string) bool {
 	for i := range c.Rules {
 		if !c.Rules[i].Holds(figures) {
@@ -81,7 +81,8 @@ func (c *Comparison) Holds(figures map[string]string) bool {
 	return !c.Not
 }
 
-// Flatten returns the numbers, texts and bools of metrics as type.field. What cannot be read is left out.
+// Flatten returns the numbers, texts and bools of metrics as type.field. What cannot be read is
+// left out.
 func Flatten(metrics json.RawMessage) map[string]string {
 	var types map[string]json.RawMessage
 	if json.Unmarshal(metrics, &types) != nil {

@@ -1,5 +1,5 @@
-// Package handle has what a program knows of a job that it awaits: the common part of the handles of
-// packages client and embed.
+// Package handle has what a program knows of a job that it awaits: the common part of the handles
+// of packages client and embed.
 package handle
 
 import (
@@ -115,8 +115,8 @@ func (j *Job) end() (s freeslot.JobStatus, ended bool, err error) {
 // Ended reports whether Finish was called.
 func (j *Job) Ended() bool { return j.ended }
 
-// Assign notes where the job runs, and reports whether that is news: the attempt is a later one than
-// the latest known.
+// Assign notes where the job runs, and reports whether that is news: the attempt is a later one
+// than the latest known.
 func (j *Job) Assign(node string, attempt int) (news bool) {
 	if node == "" || attempt <= j.assignment.Attempt {
 		return false
@@ -144,8 +144,8 @@ func (j *Job) Report(p *freeslot.Progress) {
 	c <- *p
 }
 
-// Finish ends the job, by its status or by the reason why that will not come. It must be called once
-// only, and the status must not change.
+// Finish ends the job, by its status or by the reason why that will not come. It must be called
+// once only, and the status must not change.
 func (j *Job) Finish(s *freeslot.JobStatus, err error) {
 	j.ended, j.status, j.err = true, s, err
 	if j.assigned != nil && j.assignment.Attempt == 0 {

@@ -30,14 +30,14 @@ type Replica struct {
 	started []feature.Step // in the order of their start
 }
 
-// New makes a replica that serves HTTP and WebSocket. It does no I/O. reg gets the replica's metrics;
-// /metrics serves all that is in it.
+// New makes a replica that serves HTTP and WebSocket. It does no I/O. reg gets the replica's
+// metrics; /metrics serves all that is in it.
 func New(cfg config.Replica, log *zap.Logger, reg *prometheus.Registry) *Replica {
 	return &Replica{cfg: cfg, log: log, reg: reg, served: reg}
 }
 
-// NewEmbedded makes a replica without listeners, for the process that submits jobs by Jobs. Otherwise
-// it is as New makes it.
+// NewEmbedded makes a replica without listeners, for the process that submits jobs by Jobs.
+// Otherwise it is as New makes it.
 func NewEmbedded(cfg config.Replica, log *zap.Logger, reg prometheus.Registerer) *Replica {
 	return &Replica{cfg: cfg, log: log, reg: reg}
 }

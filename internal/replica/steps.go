@@ -12,8 +12,8 @@ import (
 // steps builds a replica and returns its parts in the order of their start. Stop goes the other way
 // round:
 //
-//   - The front, where there is one, stops first: readiness turns red, submits that wait are answered, clients are asked to
-//     go elsewhere, and the port closes once the sessions have drained.
+//   - The front, where there is one, stops first: readiness turns red, submits that
+//     wait are answered, clients are asked to go elsewhere, and the port closes once the sessions have drained.
 //   - Runs of schedules stop; other replicas go on with them.
 //   - The dispatcher stops. Results that come later stay in their records, where clients that attach at
 //     other replicas find them.

@@ -36,8 +36,8 @@ func (c *Class) Batch(dst []Group, jobs int, q *Query, rnd *Source) []Group {
 }
 
 // AppendCandidates appends to dst what a job of the group at index at is offered to: the node of
-// the group, and those of the next groups up to want in all. So a call of the submit script names
-// few nodes. The next group leaves half of what was free, which a refused group can have.
+// the group, and the nodes of the next groups, up to want in all. So a call of the submit script
+// names few nodes. The next group leaves half of what was free, which a refused group can have.
 func AppendCandidates(dst []*Node, groups []Group, at, want int) []*Node {
 	for i := range min(max(want, 1), len(groups), cap(dst)-len(dst)) {
 		dst = append(dst, groups[(at+i)%len(groups)].Node)
@@ -48,8 +48,8 @@ func AppendCandidates(dst []*Node, groups []Group, at, want int) []*Node {
 // sampled is a node that was drawn for a batch.
 type sampled struct {
 	node *Node
-	// taken of limit slots by which nodes are compared: a node outside the share counts with one
-	// more slot, as in next.
+	// taken and limit are slots. Nodes are compared by them: a node outside the share counts with
+	// one more slot, as in next.
 	taken, limit int
 	jobs         int // the most that its group is for
 }
@@ -72,7 +72,7 @@ func (s *choice) fillGroups(dst []Group, jobs int, part *cellPart, first *Node) 
 		case s.better(b.taken, b.limit, a.taken, a.limit):
 			return 1
 		}
-		return 0 // their order is that of a draw
+		return 0 // they stay as drawn, at random
 	})
 	for spare := s.q.Want - 1; len(sample) > 0 && (jobs > 0 || spare > 0); sample = sample[1:] {
 		group := min(sample[0].jobs, jobs)

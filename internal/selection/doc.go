@@ -27,7 +27,8 @@
 //
 // A node fits a job when it has the job's service and every further service in the versions asked
 // for, is a member of the pools to which the job is restricted, handles the job's languages, has
-// its labels and features, and satisfies its label rules. [Reason] names the first of these that fails.
+// its labels and features, and satisfies its label rules. [Reason] names the first of these that
+// fails.
 //
 // Languages are found by the lookup of RFC 4647 section 3.4: the job's tag is shortened from its
 // end until the node offers exactly what is left. "de-AT" finds "de", "zh-Hant-TW" finds "zh-Hant",
@@ -83,12 +84,12 @@
 // # Batches
 //
 // Jobs of one call that fit the same nodes are placed together by batch sampling (Ousterhout,
-// Wendell, Zaharia and Stoica, "Sparrow", 2013), in groups: one node for eight jobs costs Redis much
-// less than eight nodes. Cell and tier are chosen as for one job. Nodes are drawn until they have
-// room for twice the jobs ([Query].Samples times), and the least loaded of them are filled, under
-// [PolicyBinpack] the most loaded. A node has room for half of its free slots, but for one job at
-// least: another replica with the same view then still finds the other half. It is not the least
-// loaded nodes of all, for the same reason as above.
+// Wendell, Zaharia and Stoica, "Sparrow", 2013), in groups: one node for eight jobs costs Redis
+// much less than eight nodes. Cell and tier are chosen as for one job. Nodes are drawn until they
+// have room for twice the jobs ([Query].Samples times), and the least loaded of them are filled,
+// under [PolicyBinpack] the most loaded. A node has room for half of its free slots, but for one
+// job at least: another replica with the same view then still finds the other half. It is not the
+// least loaded nodes of all, for the same reason as above.
 //
 // Of a share, nodes with room for all jobs are drawn as well; in the comparison a node outside it
 // counts with one more slot taken.

@@ -60,7 +60,7 @@ func (c *checker) noteDrain(e *Event) {
 }
 
 // checkLimits: not more jobs of a tenant or a concurrency key at a time than may be. Only the
-// attempts count by which jobs succeeded: others may have lost their slot long before they end.
+// attempts count where their job succeeded: others may have lost their slot long before they end.
 func (c *checker) checkLimits() {
 	changes := map[string][]change{}
 	limits := map[string]int{}

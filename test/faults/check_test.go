@@ -168,7 +168,7 @@ func (s *script) periodic(n int) *script {
 	return s
 }
 
-// overlap runs two jobs at a time of which one may run.
+// overlap runs two jobs at a time where one may run.
 func (s *script) overlap(task Task) {
 	s.history.Running, s.history.Serial = map[string]int{"a": 1}, 1
 	for n, node := range map[int]string{6: "n1", 7: "n2"} {

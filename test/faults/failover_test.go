@@ -301,8 +301,8 @@ func (f *fleet) promoted(ctx context.Context, replicas ...*redisserver.Server) t
 	return 0
 }
 
-// resumed waits for the first job that was accepted after Redis took writes again, and has ended, and
-// reports how long that took.
+// resumed waits for the first job that was accepted after Redis took writes again, and has ended,
+// and reports how long that took.
 func (f *fleet) resumed(ctx context.Context, up time.Duration, counts func(id string) bool) {
 	f.t.Helper()
 	limit, cancel := context.WithTimeout(ctx, 3*resumeLimit)

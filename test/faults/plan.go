@@ -32,7 +32,8 @@ const (
 	Forget Action = "forget"
 )
 
-// The kinds of targets, by the first letter of their names: r1, n3, way-r1, drain-n3, load-n3, redis, c2.
+// The kinds of targets, by the first letter of their names: r1, n3, way-r1, drain-n3, load-n3,
+// redis, c2.
 const (
 	redisTarget = "redis"
 	wayPrefix   = "way-"

@@ -41,7 +41,7 @@ func (f *fleet) final(ctx context.Context, records bool) (Final, error) {
 			if err != nil {
 				return Final{}, fmt.Errorf("read %s: %w", key, err)
 			}
-			if record.State != "moved" { // that of the cell that it moved to counts
+			if record.State != "moved" { // the record in its new cell counts
 				out.Records = append(out.Records, record)
 			}
 		case kind == "slots":
@@ -163,7 +163,7 @@ func (r reader) members(key string) (string, error) {
 	return strings.Join(members, " "), err
 }
 
-// limits are those of concurrency keys, which must be forgotten with their last job. Those of
+// limits belong to concurrency keys, which must be forgotten with their last job. Limits of
 // tenants stay.
 func (r reader) limits(key string) (string, error) {
 	fields, err := r.Do(r.ctx, r.B().Hgetall().Key(key).Build()).AsStrMap()

@@ -19,7 +19,7 @@ const (
 	scheduleName  = "tick"
 )
 
-// tenants are those of the clients; the name is the token, too.
+// tenants have a client each; the name is the token, too.
 var tenants = []string{"t1", "t2", "t3"}
 
 // varied is what a replica is configured with for jobs of several tenants.

@@ -57,7 +57,7 @@ const (
 	stallMS = 400
 )
 
-// classes are those of nodes.
+// classes are classes of nodes.
 var classes = []string{"a", "b"}
 
 // vary gives a job traits of the kinds that most loads do without. keys allows idempotency keys.

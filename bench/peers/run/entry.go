@@ -18,11 +18,11 @@ const (
 // entry is one peer, or one way to use this one.
 type entry struct {
 	name string
-	// fleet is the fleet of which it is an entry; empty in the other parts.
+	// fleet names its fleet; empty in the other parts.
 	fleet string
 	// program is the folder of the peer, below bench/peers.
 	program string
-	// programs has the program; nil means those of this tree.
+	// programs has the program; nil means the programs of this tree.
 	programs *system.Programs
 	store    system.Store
 	// schedulers is how many replicas run as processes of their own.
@@ -33,7 +33,7 @@ type entry struct {
 	sweep []setting
 }
 
-// title names the entry where those of several fleets stand together.
+// title names the entry in a table of several fleets.
 func (e *entry) title() string {
 	if e.fleet == "" {
 		return e.name

@@ -87,7 +87,7 @@ func (b *bench) crews(ctx context.Context, fleets []fleet) ([]*crew, error) {
 	return crews, err
 }
 
-// measured leaves out those of which every round failed; the report says so.
+// measured leaves out an entry whose rounds all failed; the report says so.
 func measured(all []*contender) []*contender {
 	return slices.DeleteFunc(slices.Clone(all), func(c *contender) bool { return len(c.rounds) == 0 })
 }

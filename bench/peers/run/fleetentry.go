@@ -27,7 +27,7 @@ const (
 	fewServers = 16
 )
 
-// The fleets of which targets speak.
+// The fleets that targets name.
 var (
 	fleetOf2   = fleet{2, 2048}
 	fleetOf100 = fleet{100, 16}

@@ -60,8 +60,8 @@ type point struct {
 // round is a start of a peer at saturation, and another one at shares of it.
 type round struct {
 	saturation *load.Figures
-	// cpu is the microseconds a job by process at saturation, redisUs that of Redis' main thread,
-	// redisBusy the share of its time.
+	// cpu is the microseconds a job by process at saturation, redisUs is the time of Redis' main
+	// thread, redisBusy the share of its time.
 	cpu                map[string]float64
 	redisUs, redisBusy float64
 	levels             []level

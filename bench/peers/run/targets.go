@@ -148,7 +148,7 @@ func (b *bench) loadedTarget(all []*contender) {
 	b.ratio(fleetOf100.String()+": p99 to start at 80 % of its own saturation, against the least peer's at 80 % of its own", 0.5, find(all, batches), least, p99ToStart)
 }
 
-// largeTargets are those of many nodes.
+// largeTargets are the targets with many nodes.
 func (b *bench) largeTargets(c *contender) {
 	what := fmt.Sprintf("%s, %s jobs/s: ", large, measure.Thousands(largeRate))
 	b.target(what+"p99 to assign", result.Microseconds, result.AtMost, 10_000, c.at(0, p99(assign)), "")

@@ -46,7 +46,7 @@ type Replica struct {
 type Config struct {
 	// Replica is the name of this replica, different from all others'.
 	Replica string
-	// HeartbeatLimit is compared with that of the others; 0 is not.
+	// HeartbeatLimit is compared with the limits of other replicas; 0 is not.
 	HeartbeatLimit time.Duration
 	// Interval between two calls; 0 means DefaultInterval. It varies by a tenth.
 	Interval time.Duration
@@ -89,9 +89,9 @@ func New(cfg Config, backend Backend, log *zap.Logger) *Presence {
 // Start begins; it waits for nothing.
 func (p *Presence) Start() { p.start.Do(func() { go p.loop() }) }
 
-// Join is Start for a replica that refuses to differ. When the first answer has a replica with another
-// heartbeat limit, the error is a *freeslot.Error with code conflict, and nothing runs. Without an
-// answer it starts, and the log alone will have the difference.
+// Join is Start for a replica that refuses to differ. When the first answer has a replica with
+// another heartbeat limit, the error is a *freeslot.Error with code conflict, and nothing runs.
+// Without an answer it starts, and the log alone will have the difference.
 func (p *Presence) Join(ctx context.Context) error {
 	_ = p.say() // the loop repeats it, and logs what fails
 	if detail := *p.differing.Load(); detail != "" {
@@ -173,7 +173,8 @@ func (p *Presence) say() error {
 const degraded = "degraded: "
 
 // compare notes, and logs when it begins or changes, that replicas have other heartbeat limits: the
-// shortest one decides when a node's jobs are taken from it, whatever the others are configured with.
+// shortest one decides when a node's jobs are taken from it, whatever the others are configured
+// with.
 func (p *Presence) compare(all []Replica) {
 	var others []string
 	for _, r := range all {

@@ -33,8 +33,8 @@ func NewStore(first *script.Runner) *Store {
 	return &Store{runner: first, keys: keysOf(first.Layout())}
 }
 
-// Present says that a replica is there for as long as limit, with its heartbeat limit, and returns all that are,
-// sorted by name. It may be repeated.
+// Present says that a replica is there for as long as limit, with its heartbeat limit, and returns
+// all that are, sorted by name. It may be repeated.
 func (s *Store) Present(ctx context.Context, r Replica, limit time.Duration) ([]Replica, error) {
 	return s.present(ctx, r, limit, "1")
 }

@@ -2,8 +2,8 @@ package collector
 
 // Resources are the figures of a metadata update.
 type Resources struct {
-	// AtMS is when the store takes them in, by its clock. heartbeat.lua puts the time where it finds
-	// 0 in the first field.
+	// AtMS is when the store takes them in, by its clock. heartbeat.lua puts the time where it
+	// finds 0 in the first field.
 	AtMS int64 `json:"at_ms"`
 	// AgesMS is how long before AtMS the figures were taken, by type.
 	AgesMS map[string]int64 `json:"ages_ms,omitempty"`

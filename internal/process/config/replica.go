@@ -37,8 +37,8 @@ type Replica struct {
 	// What the agents are configured with. It is only compared with `heartbeat_limit`.
 	HeartbeatInterval time.Duration `koanf:"heartbeat_interval"`
 	// The silence after which a node is taken out and its jobs go to their next attempts. At least
-	// twice `heartbeat_interval`, and the same in all replicas: `/readyz` and the log name those that
-	// differ.
+	// twice `heartbeat_interval`, and the same in all replicas: `/readyz` and the log name those
+	// that differ.
 	HeartbeatLimit time.Duration `koanf:"heartbeat_limit"`
 	// How long the record of a finished job can be read, 1s to 720h.
 	Retention time.Duration `koanf:"retention"`

@@ -2,9 +2,10 @@
 -- and pools and indexes forget it. A tombstone of bounded history informs replicas that were away.
 -- pool_ids is the field of its profile, counted is true where a lost attempt is a failure, body is
 -- the event's. It is no function: a script has one node that leaves.
--- Needs: PREFIX, TAG, announce, at, body, counted, dispatch_key, due_key, epoch, failure, finished_key,
---   key, load_key, metrics_key, node, now, now_us, online_key, pool_ids, profile_key,
---   revisions_key, serves_key, slots_key, tombstones, version_key, waiting_key, waiting_version_key
+-- Needs: PREFIX, TAG, announce, at, body, counted, dispatch_key, due_key, epoch, failure,
+--   finished_key, key, load_key, metrics_key, node, now, now_us, online_key, pool_ids,
+--   profile_key, revisions_key, serves_key, slots_key, tombstones, version_key, waiting_key,
+--   waiting_version_key
 -- Defines: lost, revision
 local lost
 do

@@ -7,7 +7,8 @@
 -- no profile names any more.
 --
 -- KEYS[1] index:revision  zset   KEYS[2] nodes:index:online  set
--- ARGV[1] most nodes, most members of all sets together, and about how many entries of nodes in sets
+-- ARGV[1] most nodes, most members of all sets together, and about how many entries of nodes in
+--   sets
 -- Returns 1
 -- Foreign keys (profiles, pools) come from the index of this cell.
 -- Redis 7.0. Cost: O(most).

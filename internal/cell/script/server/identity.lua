@@ -2,9 +2,9 @@
 -- failover, when the last writes may be lost and their revisions used again. A script, because on a
 -- cluster only a key chooses the server.
 --
--- Guarantee: writes only that the cell's records are of another history than before, and since when,
--- for replicas that start later. A cell without records stays without; a server that refuses writes
--- answers all the same.
+-- Guarantee: writes only that the cell's records are of another history than before, and since
+-- when, for replicas that start later. A cell without records stays without; a server that refuses
+-- writes answers all the same.
 --
 -- KEYS[1] version:nodes  hash
 -- Returns run id and replication id as one text; '' where the server does not answer
