@@ -40,10 +40,14 @@ type Heartbeat struct {
 	// Read is the id of the last dispatch entry that the agent has taken in;
 	// older ones are trimmed. Empty means none.
 	Read string
+	// Now is for a heartbeat that somebody waits for: it must not wait to share a call.
+	Now bool
 }
 
 // HeartbeatReply is the answer to a heartbeat.
 type HeartbeatReply struct {
+	// AtMS is when Redis took it in; of HeartbeatLinked alone.
+	AtMS     int64
 	Revision Revision
 	Used     int
 	// Start are attempts that the node owns and did not name.
