@@ -54,9 +54,3 @@ func (c *Cell) RegisterLinked(ctx context.Context, node freeslot.Node, epoch Epo
 func (c *Cell) HeartbeatLinked(ctx context.Context, hb Heartbeat, link Link) (HeartbeatReply, error) {
 	panic("todo")
 }
-
-// OwnedSpec is Spec for a job that the node owns in this epoch. Errors: *freeslot.Error, not_found
-// where it does not or where there is no such job; else those of Redis.
-func (c *Cell) OwnedSpec(ctx context.Context, node string, epoch Epoch, jobID string) (*freeslot.Job, string, error) {
-	panic("todo")
-}
