@@ -143,6 +143,13 @@ const (
 	NextHandBack = "hand_back"
 )
 
+// Values of Answer.Outcomes.
+const (
+	OutcomeTaken  = "taken"
+	OutcomeCancel = "cancel"
+	OutcomeStale  = "stale"
+)
+
 // Answer is a message of a gateway. Type says which fields count.
 type Answer struct {
 	Type Type   `json:"type"`
