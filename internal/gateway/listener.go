@@ -140,10 +140,9 @@ func (l *Listener) Stop(ctx context.Context) error {
 // files of the process.
 func (l *Listener) count(conn net.Conn, state http.ConnState) {
 	l.mu.Lock()
-	full := false
-	if state == http.StateNew {
+	full := state == http.StateNew && len(l.silent) >= maxSilent
+	if state == http.StateNew && !full {
 		l.silent[conn] = struct{}{}
-		full = len(l.silent) > maxSilent
 	} else {
 		delete(l.silent, conn)
 	}
