@@ -52,7 +52,7 @@ func New(cfg Config, log *zap.Logger, reg prometheus.Registerer) (*Handler, erro
 	}
 	calls, stopCalls := context.WithCancel(context.Background())
 	return &Handler{
-		cfg: cfg, log: log, metrics: newMetrics(reg), unanswered: logging.NewRepeated(log, "gateway.unanswered"),
+		cfg: cfg, log: log, metrics: newMetrics(reg, cfg.Tokens), unanswered: logging.NewRepeated(log, "gateway.unanswered"),
 		calls: calls, stopCalls: stopCalls, idle: make(chan struct{}),
 		open: map[*session]struct{}{}, live: map[string]*session{},
 	}, nil
