@@ -22,7 +22,7 @@ const jobID = "0-01JD5Y8G6W9V0M5T2C3Q4R7X8Z"
 
 func TestSession(t *testing.T) {
 	t.Parallel()
-	inBubble(t, func(s *server) {
+	inBubble(t, func(t *testing.T, s *server) {
 		s.cell.link = func() (cell.NodeLink, error) { return cell.NodeLink{Epoch: "e0", Alive: false}, nil }
 		s.cell.register = func(n freeslot.Node, e cell.Epoch, l cell.Link, replaces cell.Epoch) (cell.Registration, error) {
 			if n.ID != "gpu-1" || n.MaxConcurrency != 2 || e != "e1" || replaces != "e0" {
@@ -106,7 +106,7 @@ func TestSession(t *testing.T) {
 // TestPositionAndRoundTrip: a heartbeat trims what was read, and shows the last ping's time.
 func TestPositionAndRoundTrip(t *testing.T) {
 	t.Parallel()
-	inBubble(t, func(s *server) {
+	inBubble(t, func(t *testing.T, s *server) {
 		beats := make(chan cell.Heartbeat, 10)
 		links := make(chan cell.Link, 10)
 		s.cell.heartbeat = func(_ context.Context, hb cell.Heartbeat, l cell.Link) (cell.HeartbeatReply, error) {
@@ -143,7 +143,7 @@ func TestPositionAndRoundTrip(t *testing.T) {
 // TestReadFails: while the stream cannot be read, the session goes on and tries again.
 func TestReadFails(t *testing.T) {
 	t.Parallel()
-	inBubble(t, func(s *server) {
+	inBubble(t, func(t *testing.T, s *server) {
 		failing := failingStream{fakeCell: s.cell, fails: 5}
 		s.cfg.Cells = func(string) Cell { return &failing }
 		p := s.connect()
@@ -173,7 +173,7 @@ func (f *failingStream) Dispatches(ctx context.Context, node, after string, bloc
 
 func TestCheck(t *testing.T) {
 	t.Parallel()
-	inBubble(t, func(s *server) {
+	inBubble(t, func(t *testing.T, s *server) {
 		s.cfg.MaxAgents = 1
 		s.connect() // takes the only place
 		s.cell.link = func() (cell.NodeLink, error) {
@@ -234,7 +234,7 @@ func TestBadInput(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			inBubble(t, func(s *server) {
+			inBubble(t, func(t *testing.T, s *server) {
 				p := s.connect()
 				p.write(c.typ, c.text)
 				p.expect(c.want)
@@ -252,7 +252,7 @@ func TestBadInput(t *testing.T) {
 func TestRefusedRequests(t *testing.T) {
 	t.Parallel()
 	many := strings.Repeat(`"a:1",`, frame.MaxAttempts) + `"a:1"`
-	inBubble(t, func(s *server) {
+	inBubble(t, func(t *testing.T, s *server) {
 		p := s.connect()
 		for _, c := range []struct{ text, code, field string }{
 			{`{"type":"register","id":9}`, "invalid_argument", "profile"},
@@ -297,7 +297,7 @@ func TestCellErrors(t *testing.T) {
 	} {
 		t.Run(c.code, func(t *testing.T) {
 			t.Parallel()
-			inBubble(t, func(s *server) {
+			inBubble(t, func(t *testing.T, s *server) {
 				err := fmt.Errorf("of node gpu-1: %w", c.err)
 				s.cell.register = func(freeslot.Node, cell.Epoch, cell.Link, cell.Epoch) (cell.Registration, error) {
 					return cell.Registration{}, err
@@ -331,11 +331,11 @@ func TestCellErrors(t *testing.T) {
 	}
 }
 
-// TestBeatsGoOneByOne: a second heartbeat waits for the first, at most until its deadline, and requests
+// TestBounds: a second heartbeat waits for the first, at most until its deadline, and requests
 // beyond the bound are refused while heartbeats are not.
 func TestBounds(t *testing.T) {
 	t.Parallel()
-	inBubble(t, func(s *server) {
+	inBubble(t, func(t *testing.T, s *server) {
 		release := make(chan struct{})
 		s.cell.complete = func(context.Context, cell.Completion) (cell.CompletionOutcome, error) {
 			<-release
@@ -376,7 +376,7 @@ func TestBounds(t *testing.T) {
 // TestBytesUnderWay: few large requests reach the bound too.
 func TestBytesUnderWay(t *testing.T) {
 	t.Parallel()
-	inBubble(t, func(s *server) {
+	inBubble(t, func(t *testing.T, s *server) {
 		release := make(chan struct{})
 		s.cell.register = func(freeslot.Node, cell.Epoch, cell.Link, cell.Epoch) (cell.Registration, error) {
 			<-release

@@ -41,9 +41,9 @@ type server struct {
 }
 
 // inBubble runs a test with a gateway in virtual time.
-func inBubble(t *testing.T, test func(s *server)) {
+func inBubble(t *testing.T, test func(t *testing.T, s *server)) {
 	t.Helper()
-	synctest.Test(t, func(t *testing.T) { test(serve(t, 100)) })
+	synctest.Test(t, func(t *testing.T) { test(t, serve(t, 100)) })
 }
 
 // serve starts a gateway that is stopped at the end of the test. The secret of each token is its name.
