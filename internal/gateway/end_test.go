@@ -46,7 +46,7 @@ func TestSlowAgent(t *testing.T) {
 // TestSlowAgentLearnsWhy: an agent that reads again finds the code.
 func TestSlowAgentLearnsWhy(t *testing.T) {
 	t.Parallel()
-	inBubble(t, func(t *testing.T, s *server) {
+	inBubble(t, func(_ *testing.T, s *server) {
 		p := s.connect()
 		s.mu.Lock()
 		session := s.live[p.session]
@@ -105,7 +105,9 @@ func TestPings(t *testing.T) {
 		case <-time.After(10 * pingInterval):
 		}
 		_ = p.conn.CloseNow()
-		<-read
+		if err := <-read; err == nil {
+			t.Error("a read of a closed connection brings something")
+		}
 	})
 }
 
@@ -147,7 +149,7 @@ func TestRightsEnd(t *testing.T) {
 // TestLimitsChange: a register is held against the line as it is now.
 func TestLimitsChange(t *testing.T) {
 	t.Parallel()
-	inBubble(t, func(t *testing.T, s *server) {
+	inBubble(t, func(_ *testing.T, s *server) {
 		p := s.connect()
 		s.writeTokens("{name: gpu, nodes: [gpu-1], slots: 1}")
 		changed := s.cfg.Tokens.Changed()

@@ -136,7 +136,7 @@ func TestHelloWhileRedisIsAway(t *testing.T) {
 
 func TestNoHello(t *testing.T) {
 	t.Parallel()
-	inBubble(t, func(t *testing.T, s *server) {
+	inBubble(t, func(_ *testing.T, s *server) {
 		p := s.dial("gpu", false)
 		p.expect(`{"type":"error","code":"invalid_argument","message":"no hello within 5s"}`)
 		p.ends(frame.CloseDefect)

@@ -70,8 +70,10 @@ func TestSession(t *testing.T) {
 		p.send(`[{"type":"heartbeat","id":2,"status":"draining","running":["b:2"],"resources":{"x":1},"now":true}]`)
 		p.expect(`{"type":"beat","id":2,"start":["a:1"],"stop":["b:2"]}`)
 		s.cell.stream <- []cell.Dispatch{
-			{ID: "99-5", Attempt: cell.Attempt{Job: "old", N: 1}}, {ID: "100-0", Attempt: cell.Attempt{Job: "j", N: 1}, Tenant: "acme", Job: &freeslot.Job{Service: "tts"}},
-			{ID: "100-0", Attempt: cell.Attempt{Job: "k", N: 2}, Tenant: "acme"}, {ID: "101-0", Attempt: cell.Attempt{Job: "j", N: 1}, Cancel: true},
+			{ID: "99-5", Attempt: cell.Attempt{Job: "old", N: 1}},
+			{ID: "100-0", Attempt: cell.Attempt{Job: "j", N: 1}, Tenant: "acme", Job: &freeslot.Job{Service: "tts"}},
+			{ID: "100-0", Attempt: cell.Attempt{Job: "k", N: 2}, Tenant: "acme"},
+			{ID: "101-0", Attempt: cell.Attempt{Job: "j", N: 1}, Cancel: true},
 			{ID: "101-1", Attempt: cell.Attempt{Job: "l", N: 1}, Tenant: "acme"},
 		}
 		p.expect(`{"type":"jobs","jobs":[{"attempt":"j:1","tenant":"acme","job":{"service":"tts"…}},{"attempt":"k:2","tenant":"acme"}]}`)
@@ -376,7 +378,7 @@ func TestBounds(t *testing.T) {
 // TestBytesUnderWay: few large requests reach the bound too.
 func TestBytesUnderWay(t *testing.T) {
 	t.Parallel()
-	inBubble(t, func(t *testing.T, s *server) {
+	inBubble(t, func(_ *testing.T, s *server) {
 		release := make(chan struct{})
 		s.cell.register = func(freeslot.Node, cell.Epoch, cell.Link, cell.Epoch) (cell.Registration, error) {
 			<-release

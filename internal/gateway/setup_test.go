@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"context"
+	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
 	"errors"
@@ -19,8 +20,6 @@ import (
 	"github.com/coder/websocket"
 	"github.com/prometheus/client_golang/prometheus"
 	"go.uber.org/zap"
-
-	"crypto/sha256"
 
 	"github.com/freeslot/freeslot"
 	"github.com/freeslot/freeslot/internal/cell"
@@ -69,8 +68,8 @@ func serve(t *testing.T, maxAgents int) *server {
 	transport := &http.Transport{DialContext: s.pipes.dial}
 	s.client = &http.Client{Transport: transport}
 	web := &http.Server{Handler: s.Handler}
-	served := make(chan error, 1)
-	go func() { served <- web.Serve(s.pipes) }()
+	var served sync.WaitGroup
+	served.Go(func() { _ = web.Serve(s.pipes) }) // ends with Close
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 		defer cancel()
@@ -79,7 +78,7 @@ func serve(t *testing.T, maxAgents int) *server {
 		}
 		transport.CloseIdleConnections()
 		_ = web.Close()
-		<-served
+		served.Wait()
 	})
 	return s
 }
@@ -291,6 +290,8 @@ type fakeCell struct {
 	stream chan []cell.Dispatch
 	reads  chan string
 }
+
+var _ Cell = (*cell.Cell)(nil)
 
 func newFakeCell() *fakeCell {
 	return &fakeCell{
