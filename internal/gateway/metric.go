@@ -31,8 +31,9 @@ const (
 )
 
 // newMetrics registers with reg, which may be nil.
-func newMetrics(reg prometheus.Registerer) *metrics {
+func newMetrics(reg prometheus.Registerer, tokens *Tokens) *metrics {
 	auto := promauto.With(reg)
+	auto.NewGaugeFunc(prometheus.GaugeOpts{Name: "freeslot_gateway_tokens", Help: "Lines of the tokens file."}, func() float64 { return float64(tokens.Len()) })
 	counters := func(name, help string, labels ...string) *prometheus.CounterVec {
 		return auto.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, labels)
 	}

@@ -161,9 +161,6 @@ func (s *session) register(req *frame.Request) (*frame.Answer, error) {
 	if err := profile.Validate("profile"); err != nil {
 		return nil, err
 	}
-	if profile.MaxConcurrency > frame.MaxSlots {
-		return nil, freeslot.Invalid("profile.max_concurrency", "is %d, expected 1 to %d", profile.MaxConcurrency, frame.MaxSlots)
-	}
 	if err := token.Check(&profile); err != nil {
 		return nil, err
 	}

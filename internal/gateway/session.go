@@ -127,7 +127,7 @@ func (s *session) fields() []zap.Field {
 // link is how the node is connected.
 func (s *session) link() cell.Link {
 	return cell.Link{
-		Connection: s.connection, Stream: "-", Session: s.id, Token: s.token.Name,
+		Connection: s.connection, Stream: cell.NodeStream, Session: s.id, Token: s.token.Name,
 		Replica: s.handler.cfg.Replica, Version: s.version, RoundTrip: time.Duration(s.roundTrip.Load()),
 	}
 }
