@@ -254,6 +254,8 @@ func typeOf(value any) string {
 		return "string"
 	case float64:
 		return "number"
+	case bool:
+		return "boolean"
 	case map[string]any:
 		return "object"
 	case []any:
