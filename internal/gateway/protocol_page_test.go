@@ -333,3 +333,24 @@ func TestProtocolPage(t *testing.T) {
 		}
 	}
 }
+
+// TestOperatorsPage: the tokens file that docs/gateway.md shows is one.
+func TestOperatorsPage(t *testing.T) {
+	t.Parallel()
+	page, err := os.ReadFile("../../docs/gateway.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, example, _ := strings.Cut(string(page), "```yaml\n- {")
+	example, _, found := strings.Cut("- {"+example, "```")
+	if !found {
+		t.Fatal("the page shows no tokens file")
+	}
+	file := filepath.Join(t.TempDir(), "tokens.yaml")
+	if err := os.WriteFile(file, []byte(example), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := gateway.OpenTokens(file, zap.NewNop()); err != nil {
+		t.Errorf("%v:\n%s", err, example)
+	}
+}
