@@ -474,10 +474,7 @@ func TestGatewayDrain(t *testing.T) {
 		defer cancel()
 		stopped <- g.Stop(ctx)
 	}()
-	for {
-		if a.read().Type == frame.TypeGoaway {
-			break
-		}
+	for a.read().Type != frame.TypeGoaway {
 	}
 	if err := a.conn.Close(websocket.StatusNormalClosure, ""); err != nil {
 		t.Error(err)
