@@ -13,7 +13,6 @@ import (
 
 	"github.com/freeslot/freeslot"
 	"github.com/freeslot/freeslot/internal/cell"
-	"github.com/freeslot/freeslot/internal/gateway/frame"
 )
 
 // Cell is what a session needs of its node's cell; *cell.Cell is one.
@@ -52,46 +51,3 @@ func (h *Handler) Drain(ctx context.Context) error { panic("todo") }
 
 // Stop ends all sessions and waits for what they run.
 func (h *Handler) Stop(ctx context.Context) error { panic("todo") }
-
-// Tokens are the lines of a tokens file, which is read again when it changes. It is safe for
-// concurrent use.
-type Tokens struct{}
-
-// OpenTokens reads the file once.
-func OpenTokens(file string, log *zap.Logger) (*Tokens, error) { panic("todo") }
-
-// Start begins to look for changes each second, until Stop.
-func (t *Tokens) Start(ctx context.Context) error { panic("todo") }
-
-// Stop waits for the end of the look.
-func (t *Tokens) Stop(ctx context.Context) error { panic("todo") }
-
-// Find is the line of a secret; false where it is unknown or has expired.
-func (t *Tokens) Find(secret string) (Token, bool) { panic("todo") }
-
-// Holds is whether the line with this digest is still there, has not expired, and names the node.
-func (t *Tokens) Holds(digest [32]byte, node string) bool { panic("todo") }
-
-// Changed is closed at the next change of the lines, and each second while a line expires.
-func (t *Tokens) Changed() <-chan struct{} { panic("todo") }
-
-// Token is one line of the tokens file.
-type Token struct {
-	Name    string
-	Digest  [32]byte
-	Nodes   []string
-	Expires time.Time // zero: never
-	// Limits; nil and 0 allow all.
-	Services, Pools, Capabilities []string
-	Labels                        map[string][]string
-	Slots                         int
-}
-
-// Names is whether the token may be this node.
-func (t *Token) Names(node string) bool { panic("todo") }
-
-// Check holds a profile against the limits: permission_denied with the field, or nil.
-func (t *Token) Check(profile *freeslot.Node) *freeslot.Error { panic("todo") }
-
-// Allows is what a welcome says of the token.
-func (t *Token) Allows() frame.Allows { panic("todo") }
