@@ -262,7 +262,10 @@ func TestGatewayAway(t *testing.T) {
 		g := serveScripted(t, &p, "a")
 		s := startScriptedStore(t, &p, Config{Gateway: "ws://a"})
 		peer := g.session()
-		g.refuse = func(w http.ResponseWriter, _ *http.Request) bool { w.WriteHeader(http.StatusServiceUnavailable); return true }
+		g.refuse = func(w http.ResponseWriter, _ *http.Request) bool {
+			w.WriteHeader(http.StatusServiceUnavailable)
+			return true
+		}
 		done := s.heartbeat(t)
 		peer.next(frame.TypeHeartbeat)
 		_ = peer.socket.CloseNow()
@@ -493,7 +496,9 @@ func TestGatewayStart(t *testing.T) {
 			"unavailable: gateway a cannot be used: this is no gateway that speaks freeslot.node.v1: HTTP status 404 Not Found",
 		},
 		"redirects": {
-			"ws://a", nil, func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, "http://b/v1/node", http.StatusFound) },
+			"ws://a", nil, func(w http.ResponseWriter, r *http.Request) {
+				http.Redirect(w, r, "http://b/v1/node", http.StatusFound)
+			},
 			"unavailable: gateway a cannot be used: this is no gateway that speaks freeslot.node.v1: HTTP status 302 Found",
 		},
 		"other protocol": {"ws://a", nil, func(w http.ResponseWriter, r *http.Request) {
