@@ -28,7 +28,8 @@ func (a *Attempt) UnmarshalText(text []byte) error {
 }
 
 // DecodeRequests calls each for the messages of a frame from an agent, in order, until it returns an
-// error, which is returned. An error of its own is a *freeslot.Error: the frame is no message.
+// error, which is returned. An error of its own is a *freeslot.Error: the frame is no message. Then each
+// may have been called for the messages before.
 func DecodeRequests(frame []byte, each func(*Request) error) error { return decode(frame, each) }
 
 // DecodeAnswers is DecodeRequests for a frame from a gateway.
@@ -37,26 +38,40 @@ func DecodeAnswers(frame []byte, each func(*Answer) error) error { return decode
 func decode[T any](frame []byte, each func(*T) error) error {
 	frame = bytes.TrimLeft(frame, " \t\r\n")
 	if len(frame) == 0 || frame[0] != '[' {
-		var one T
-		if err := json.Unmarshal(frame, &one); err != nil {
-			return freeslot.Invalid("frame", "is no message: %v", err)
-		}
-		return each(&one)
+		return decodeOne(frame, "frame", each)
 	}
-	var all []T
+	// Not into structs: "[{},{},…" would take a hundred times its own size.
+	var all []json.RawMessage
 	if err := json.Unmarshal(frame, &all); err != nil {
 		return freeslot.Invalid("frame", "is no array of messages: %v", err)
 	}
 	for i := range all {
-		if err := each(&all[i]); err != nil {
+		if err := decodeOne(all[i], "frame["+strconv.Itoa(i)+"]", each); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// Append appends the JSON of a *Request or an *Answer to dst.
+func decodeOne[T any](text []byte, path string, each func(*T) error) error {
+	var one T
+	if len(text) == 0 || text[0] != '{' {
+		return freeslot.Invalid(path, "is no message, expected an object")
+	}
+	if err := json.Unmarshal(text, &one); err != nil {
+		return freeslot.Invalid(path, "is no message: %v", err)
+	}
+	return each(&one)
+}
+
+// Append appends the JSON of a *Request or an *Answer to dst. Values of jobs and handlers are left as
+// they are, but for the space in them.
 func Append(dst []byte, message any) ([]byte, error) {
-	text, err := json.Marshal(message)
-	return append(dst, text...), err
+	out := bytes.NewBuffer(dst)
+	encoder := json.NewEncoder(out)
+	encoder.SetEscapeHTML(false) // a "<" would take six bytes, and results would change on their way
+	if err := encoder.Encode(message); err != nil {
+		return dst, err
+	}
+	return bytes.TrimSuffix(out.Bytes(), []byte("\n")), nil
 }

@@ -27,7 +27,7 @@ const (
 
 // Bounds, which a welcome names to the agent.
 const (
-	MaxFrameBytes = 256 << 10 // of a frame from an agent
+	MaxFrameBytes = 512 << 10 // of a frame from an agent: a progress with 64 reports fits
 	InlineBytes   = 64 << 10  // of a result or spec in a frame; larger ones go by HTTP
 	MaxRequests   = 256       // under way in a session
 	MaxSlots      = 1024      // of a node
@@ -141,6 +141,13 @@ type Request struct {
 const (
 	NextRetry    = "retry"
 	NextHandBack = "hand_back"
+)
+
+// Values of Answer.Outcomes.
+const (
+	OutcomeTaken  = "taken"
+	OutcomeCancel = "cancel"
+	OutcomeStale  = "stale"
 )
 
 // Answer is a message of a gateway. Type says which fields count.

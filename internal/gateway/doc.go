@@ -1,0 +1,34 @@
+// Package gateway lets agents reach Redis through a replica: the door /v1/node, where a token says
+// which nodes an agent may be. A gateway owns nothing. Whatever an agent asks is fenced in Redis, so a
+// gateway that is late, frozen or killed costs a reconnect and never a job.
+//
+// # Goroutines and bounds
+//
+// A session is four goroutines (reader, writer, keep-alive, and the reader of the node's dispatch
+// stream) and one for each request under way:
+//
+//	agent ──► reader ──► requests under way ──► the node's cell
+//	                       (256 or 4 MiB; one beyond is refused, heartbeats never)
+//	agent ◄── writer ◄── outbox ◄── answers, deliveries of the dispatch stream
+//	                       (1,024 messages or 4 MiB: full = the session ends)
+//
+// Heartbeats of a session go one after the other. While a few wait, the session reads no further.
+//
+// # Order
+//
+// The agent forgets an attempt once a heartbeat that began after its end is answered. A delivery that
+// comes later would start it again, which no fence in Redis prevents. Therefore:
+//
+//   - Nothing is delivered before the first answered heartbeat.
+//   - A delivery that Redis wrote before a heartbeat was carried out never follows its answer. The
+//     session drops it by the time in its id. If the agent has missed it, the answer itself names it.
+//
+// # Failure
+//
+// An agent gets unavailable for whatever the cell did not answer. That may have been carried out, and
+// all of it can be repeated. The session goes on while Redis is away. A session that ends takes its
+// queue with it: the first heartbeat of the next one names what the agent missed.
+//
+// Anything that ends a session gives an order (close code, reason, whether to deliver the queue first).
+// The first order counts. The writer carries it out; after closeTimeout the connection is cut.
+package gateway
