@@ -21,14 +21,7 @@ func newScriptedWorker(t *testing.T, p *pipes, gateway string, setup ...func(*Wo
 	if err != nil {
 		t.Fatal(err)
 	}
-	w.open = func(ctx context.Context) (store, func(context.Context) error, error) {
-		s, err := newGatewayStore(w.cfg, w.epoch, w.requestBeat, w.metrics.gateway)
-		if err != nil {
-			return nil, nil, err
-		}
-		s.transport.DialContext = p.dial
-		return s, s.stop, s.start(ctx)
-	}
+	openThrough(w, newFakeCell(), p)
 	for _, s := range setup {
 		s(w)
 	}
@@ -39,10 +32,7 @@ func newScriptedWorker(t *testing.T, p *pipes, gateway string, setup ...func(*Wo
 // delivery comes just before the next answer, with which the ledger forgets the attempt: reads have
 // reached the end of the queue meanwhile. The attempt must not start again.
 func TestGatewayDuplicateAroundForget(t *testing.T) {
-	rounds := 10_000
-	if testing.Short() {
-		rounds = 100
-	}
+	const rounds = 1000
 	synctest.Test(t, func(t *testing.T) {
 		var p pipes
 		g := serveScripted(t, &p, "a")

@@ -19,8 +19,47 @@ import (
 
 // pipes are the listeners of a network in memory, by host. It works in virtual time.
 type pipes struct {
-	mu        sync.Mutex
+	mu        sync.Mutex // guards the rest
 	listeners map[string]*pipeListener
+	open      []*pipeConn // those that were dialled, some of them closed
+}
+
+// pipeConn is the agent's end of a connection.
+type pipeConn struct {
+	net.Conn
+	frozen chan struct{} // closed: nothing is read any more
+	closed chan struct{}
+	once   sync.Once
+}
+
+func (c *pipeConn) Read(p []byte) (int, error) {
+	n, err := c.Conn.Read(p)
+	select {
+	case <-c.frozen:
+		<-c.closed
+		return 0, net.ErrClosed
+	default:
+		return n, err
+	}
+}
+
+func (c *pipeConn) Close() error {
+	c.once.Do(func() { close(c.closed) })
+	return c.Conn.Close()
+}
+
+// fail cuts or freezes all connections that are open.
+func (p *pipes) fail(freeze bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, c := range p.open {
+		if freeze {
+			close(c.frozen)
+		} else {
+			_ = c.Close()
+		}
+	}
+	p.open = nil
 }
 
 type pipeListener struct {
@@ -54,7 +93,11 @@ func (p *pipes) dial(ctx context.Context, _, addr string) (net.Conn, error) {
 	near, far := net.Pipe()
 	select {
 	case l.conns <- far:
-		return near, nil
+		c := &pipeConn{Conn: near, frozen: make(chan struct{}), closed: make(chan struct{})}
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		p.open = append(p.open, c)
+		return c, nil
 	case <-l.closed:
 		return nil, errors.New("connection refused")
 	case <-ctx.Done():

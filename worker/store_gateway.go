@@ -343,7 +343,7 @@ func (s *gatewayStore) Progress(ctx context.Context, _ string, _ cell.Epoch, rep
 }
 
 var progressOutcomes = map[string]cell.ProgressOutcome{
-	"taken": cell.ProgressTaken, "cancel": cell.ProgressCancel, "stale": cell.ProgressStale,
+	frame.OutcomeTaken: cell.ProgressTaken, frame.OutcomeCancel: cell.ProgressCancel, frame.OutcomeStale: cell.ProgressStale,
 }
 
 // Dispatches returns what the gateway has sent. The ids are of this process alone, and after is of

@@ -77,6 +77,11 @@ func behindGateway(t *testing.T, w *Worker, f *fakeCell) {
 	t.Helper()
 	var p pipes
 	serveGateway(t, p.listen("gateway"), &linkedCell{fakeCell: f}, cell.DefaultHeartbeatLimit)
+	openThrough(w, f, &p)
+}
+
+// openThrough has a worker dial through the pipes.
+func openThrough(w *Worker, f *fakeCell, p *pipes) {
 	w.open = func(ctx context.Context) (store, func(context.Context) error, error) {
 		s, err := newGatewayStore(w.cfg, w.epoch, w.requestBeat, w.metrics.gateway)
 		if err != nil {
@@ -115,9 +120,22 @@ func serveRedisGateway(t *testing.T, redis *redistest.Target, cfg Config) string
 	return "ws://" + listener.Addr().String()
 }
 
-// linkedCell gives a fake cell the rules for nodes behind gateways, but for the number of the
-// connection and the token, which tests of package cell have.
-type linkedCell struct{ *fakeCell }
+// linkedCell gives a fake cell the rules for nodes behind gateways, but for those of tokens.
+type linkedCell struct {
+	*fakeCell
+	linkMu     sync.Mutex // guards connection, the highest so far
+	connection int64
+}
+
+func (l *linkedCell) checkLink(link cell.Link) error {
+	l.linkMu.Lock()
+	defer l.linkMu.Unlock()
+	if link.Connection < l.connection {
+		return cell.ErrStaleConnection
+	}
+	l.connection = link.Connection
+	return nil
+}
 
 func (l *linkedCell) Link(context.Context, string) (cell.NodeLink, error) {
 	l.mu.Lock()
@@ -128,17 +146,23 @@ func (l *linkedCell) Link(context.Context, string) (cell.NodeLink, error) {
 	return cell.NodeLink{Epoch: l.epoch}, nil
 }
 
-func (l *linkedCell) RegisterLinked(ctx context.Context, node freeslot.Node, epoch cell.Epoch, _ cell.Link, replaces cell.Epoch) (cell.Registration, error) {
+func (l *linkedCell) RegisterLinked(ctx context.Context, node freeslot.Node, epoch cell.Epoch, link cell.Link, replaces cell.Epoch) (cell.Registration, error) {
 	l.mu.Lock()
 	third := l.epoch != "" && l.epoch != epoch && l.epoch != replaces
 	l.mu.Unlock()
 	if third {
 		return cell.Registration{}, cell.ErrSuperseded
 	}
+	if err := l.checkLink(link); err != nil {
+		return cell.Registration{}, err
+	}
 	return l.Register(ctx, node, epoch)
 }
 
-func (l *linkedCell) HeartbeatLinked(ctx context.Context, hb cell.Heartbeat, _ cell.Link) (cell.HeartbeatReply, error) {
+func (l *linkedCell) HeartbeatLinked(ctx context.Context, hb cell.Heartbeat, link cell.Link) (cell.HeartbeatReply, error) {
+	if err := l.checkLink(link); err != nil {
+		return cell.HeartbeatReply{}, err
+	}
 	return l.Heartbeat(ctx, hb)
 }
 
