@@ -37,8 +37,7 @@ func (c *runCmd) Run(env *environment) error {
 		return err
 	}
 	if c.Check {
-		_, err := fmt.Fprintln(env.out, "the configuration is valid")
-		return err
+		return check(env, &cfg)
 	}
 	logger, level, err := newLogger(cfg.Log, env.err)
 	if err != nil {
@@ -52,6 +51,21 @@ func (c *runCmd) Run(env *environment) error {
 	if hint := cfg.Denied(err); hint != "" {
 		return fmt.Errorf("%w (%s)", err, hint)
 	}
+	return err
+}
+
+// check says that the configuration is valid, and what the token may do where there is a gateway.
+func check(env *environment, cfg *agent.Config) error {
+	if _, err := fmt.Fprintln(env.out, "the configuration is valid"); err != nil || cfg.Gateway == "" {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(env.ctx, startTimeout)
+	defer cancel()
+	rights, err := cfg.CheckGateway(ctx)
+	if err != nil {
+		return err
+	}
+	_, err = fmt.Fprintln(env.out, rights)
 	return err
 }
 

@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"context"
 	"net/url"
 	"strings"
 
@@ -46,7 +47,7 @@ func (c *Config) validateGateway(p *config.Problems) {
 		}
 		return
 	}
-	secure := false
+	secure := true
 	for address := range strings.SplitSeq(c.Gateway, ",") {
 		u, err := url.Parse(strings.TrimSpace(address))
 		if err != nil || (u.Scheme != "wss" && u.Scheme != "ws") || u.Hostname() == "" ||
@@ -54,10 +55,10 @@ func (c *Config) validateGateway(p *config.Problems) {
 			p.Addf("gateway", "is not the address of a gateway, expected one such as wss://scheduler.example.com:7480, or several with commas between")
 			break
 		}
-		secure = secure || u.Scheme == "wss"
+		secure = secure && u.Scheme == "wss"
 	}
 	if c.GatewayTLS != (GatewayTLS{}) && !secure && !p.Has("gateway") {
-		p.Addf("gateway_tls", "is set, and gateway does not begin with wss://, expected one that does")
+		p.Addf("gateway_tls", "is set, and gateway has an address that does not begin with wss://, expected none")
 	}
 	if c.TokenFile == "" {
 		p.Addf("token_file", "is missing beside gateway, expected a file with the node's token")
@@ -89,4 +90,9 @@ func (c *Config) worker() worker.Config {
 	return worker.Config{
 		RedisURL: c.Redis.URL, RedisURLs: c.Redis.URLs, RedisAccess: c.Redis.workerAccess(), Cells: c.Redis.Cells, KeyPrefix: c.Redis.KeyPrefix, Node: c.profile(),
 	}
+}
+
+// CheckGateway asks a gateway what the node's token may do. The node is not registered.
+func (c *Config) CheckGateway(ctx context.Context) (worker.GatewayRights, error) {
+	return worker.CheckGateway(ctx, c.worker())
 }

@@ -74,7 +74,7 @@ func TestGatewayRefused(t *testing.T) {
 		"gateway: scheduler.example.com" + token:                           {"gateway" + address},
 		"gateway: wss://a\nredis: {url: b}" + token:                        {"redis.url is set beside gateway, expected one of them"},
 		"gateway: wss://a\nredis: {urls: ['redis://b']}" + token:           {"redis.urls is set beside gateway, expected one of them"},
-		"gateway: ws://a\ngateway_tls: {server_name: b}" + token:           {"gateway_tls is set, and gateway does not begin with wss://, expected one that does"},
+		"gateway: 'wss://a,ws://a'\ngateway_tls: {server_name: b}" + token: {"gateway_tls is set, and gateway has an address that does not begin with wss://, expected none"},
 		"gateway: wss://a\ngateway_tls: {cert_file: " + cert + "}" + token: {"gateway_tls.key_file is missing beside cert_file, expected both or neither"},
 		"gateway: wss://a\ngateway_tls: {ca_file: /nowhere}" + token:       {`gateway_tls.ca_file is "/nowhere", which cannot be read: no such file or directory`},
 		"gateway: wss://a\nservices: [{name: a, endpoint: 'http://a:1', announce: true, command: {argv: [cat]}}]\n" + token: {"services[0].announce is set beside gateway, expected one of them: the registry is in Redis"},
