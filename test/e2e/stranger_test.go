@@ -3,8 +3,6 @@ package e2e
 import (
 	"context"
 	"encoding/json"
-	"net/http"
-	"os"
 	"os/exec"
 	"path/filepath"
 	"strconv"
@@ -22,29 +20,7 @@ func startStranger(t *testing.T, node, tokenFile string, gateways ...*replica) *
 	if err != nil {
 		t.Fatal(err)
 	}
-	var urls []string
-	for _, r := range gateways {
-		urls = append(urls, r.ws())
-	}
-	return start(t, nil, "python3", script, "--gateway", strings.Join(urls, ","), "--token-file", tokenFile, "--node", node, "--slots", "8")
-}
-
-// connectedBy is the replica that the node has as its gateway.
-func connectedBy(t *testing.T, ask *replica, node string, all ...*replica) *replica {
-	t.Helper()
-	var view struct {
-		Connection struct{ Replica, Token string }
-	}
-	if status, err := ask.get("/v1/nodes/"+node, &view); err != nil || status != http.StatusOK {
-		t.Fatalf("node %s: status %d: %v", node, status, err)
-	}
-	for _, r := range all {
-		if r.id == view.Connection.Replica {
-			return r
-		}
-	}
-	t.Fatalf("node %s is connected by %q", node, view.Connection.Replica)
-	return nil
+	return start(t, nil, "python3", script, "--gateway", doors(gateways...), "--token-file", tokenFile, "--node", node, "--slots", "8")
 }
 
 // TestStranger runs jobs on a node in Python, which was written from docs/node-protocol.md alone. Its
@@ -60,15 +36,13 @@ func TestStranger(t *testing.T) {
 	if code != 0 {
 		t.Fatalf("schedctl nodes token: exit status %d: %s", code, line)
 	}
-	tokens, token := filepath.Join(t.TempDir(), "tokens.yaml"), filepath.Join(t.TempDir(), "token")
-	writeText(t, tokens, line)
-	writeText(t, token, secret)
-	replicas := s.startReplicas(2, 0, "FREESLOT_GATEWAY__TOKENS_FILE="+tokens)
+	token := writeFile(t, "token", secret)
+	s.gateway = map[string]any{"tokens_file": writeFile(t, "tokens.yaml", line)}
+	replicas := s.startReplicas(2, 0)
 	stranger := startStranger(t, node, token, replicas...)
 	for _, r := range replicas {
 		r.awaitNodes(1)
 	}
-	urls := replicas[0].ws() + "," + replicas[1].ws()
 
 	// More jobs than slots, one of them with a payload and a result that go by HTTP.
 	long := strings.Repeat("x", 200_000)
@@ -82,7 +56,7 @@ func TestStranger(t *testing.T) {
 	want = append(want, strconv.Quote(strings.ToUpper(long)))
 	ctx, cancel := context.WithTimeout(t.Context(), stopLimit)
 	defer cancel()
-	for i, h := range submitOurs(t, urls, jobs) {
+	for i, h := range submitOurs(t, doors(replicas...), jobs) {
 		status, err := h.Wait(ctx)
 		if err != nil || string(status.Result) != want[i] || status.Attempt != 1 {
 			t.Errorf("job %d: state %s, attempt %d, result %.40s, error %v", i, status.State, status.Attempt, status.Result, err)
@@ -90,7 +64,7 @@ func TestStranger(t *testing.T) {
 	}
 
 	// A job that is cancelled while it runs. It counts for a minute.
-	running := submitOurs(t, urls, []freeslot.Job{{Service: "count", Payload: json.RawMessage("600")}})[0]
+	running := submitOurs(t, doors(replicas...), []freeslot.Job{{Service: "count", Payload: json.RawMessage("600")}})[0]
 	select {
 	case <-running.Progress():
 	case <-after(t, startLimit):
@@ -105,7 +79,11 @@ func TestStranger(t *testing.T) {
 
 	// The gateway is killed while jobs run for three seconds: they go on, and their ends arrive.
 	lost, stays := replicas[0], replicas[1]
-	if connectedBy(t, stays, node, replicas...) == stays {
+	via, err := stays.via(node)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if via == stays.id {
 		lost, stays = stays, lost
 	}
 	jobs = nil
@@ -135,17 +113,10 @@ func TestStranger(t *testing.T) {
 	if code := stranger.wait(stopLimit); code != 3 {
 		t.Errorf("the node that was taken over ended with status %d, expected 3", code)
 	}
-	if now := connectedBy(t, stays, node, stays); now != stays {
-		t.Errorf("the node is connected by %s", now.id)
+	if via, err := stays.via(node); err != nil || via != stays.id {
+		t.Errorf("the node is connected by %q, expected %q: %v", via, stays.id, err)
 	}
 	second.stop()
 	stays.awaitNodes(0)
 	s.checkNoSlotsInUse()
-}
-
-func writeText(t *testing.T, file, text string) {
-	t.Helper()
-	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
 }
