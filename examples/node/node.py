@@ -283,7 +283,7 @@ class Node:
             log("session ends", message)  # the close code follows
         elif kind == "sync":
             self.beat_now.set()
-        else:
+        elif kind in ("jobs", "cancel"):
             self.apply(message)
 
     def apply(self, message):
