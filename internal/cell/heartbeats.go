@@ -26,6 +26,7 @@ type heartbeatResult struct {
 
 // HeartbeatLinked is Heartbeat for a node behind a gateway. Errors: as Heartbeat; ErrStaleConnection.
 func (c *Cell) HeartbeatLinked(ctx context.Context, hb Heartbeat, link Link) (out HeartbeatReply, err error) {
+	defer wrap(&err, "heartbeat of node %s", hb.Node)
 	results, err := c.heartbeats(ctx, []linkedHeartbeat{{hb, link}})
 	if err != nil {
 		return HeartbeatReply{}, err
@@ -61,13 +62,12 @@ func (c *Cell) heartbeats(ctx context.Context, beats []linkedHeartbeat) ([]heart
 		err = fmt.Errorf("%d answers, expected %d", len(answers)-1, len(beats))
 	}
 	if err != nil {
-		return nil, fmt.Errorf("heartbeats of %d nodes behind a gateway: %w", len(beats), err)
+		return nil, err
 	}
 	results := make([]heartbeatResult, len(beats))
 	for i := range results {
 		results[i].HeartbeatReply, results[i].err = decodeHeartbeat(answers[i+1])
 		results[i].AtMS = at
-		wrap(&results[i].err, "heartbeat of node %s", beats[i].Node)
 	}
 	return results, nil
 }

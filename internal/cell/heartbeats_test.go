@@ -46,7 +46,7 @@ func TestHeartbeatsAsOne(t *testing.T) {
 				}
 				for i, hb := range beats[1] {
 					want, err := single.Heartbeat(single.ctx(), hb.Heartbeat)
-					if !errors.Is(results[i].err, err) && !errors.Is(errors.Unwrap(results[i].err), errors.Unwrap(err)) {
+					if !errors.Is(err, results[i].err) {
 						t.Errorf("%+v: %v, alone %v", hb, results[i].err, err)
 					}
 					sorted := cmpopts.SortSlices(func(a, b Attempt) bool { return a.Job < b.Job })

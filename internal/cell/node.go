@@ -61,7 +61,7 @@ func (c *Cell) Register(ctx context.Context, node freeslot.Node, epoch Epoch) (R
 	if err := freeslot.ValidateName("epoch", epoch); err != nil {
 		return Registration{}, err
 	}
-	return c.register(ctx, "register", node, []string{node.ID, epoch, c.layout.NodeEvents()}, "", "", "")
+	return c.register(ctx, "register", node, []string{node.ID, epoch, c.layout.NodeEvents()}, "")
 }
 
 // RegisterLinked is Register for a node behind a gateway. It takes over no other epoch than replaces.

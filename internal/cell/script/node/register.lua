@@ -24,9 +24,9 @@
 -- KEYS[15..] pool:<pool>:members set     one for each pool of the new profile
 -- ARGV[1] node   ARGV[2] epoch   ARGV[3] channel   ARGV[4] profile as JSON, for the event
 -- ARGV[5] max_concurrency   ARGV[6] pool_ids, JSON
--- ARGV[7] link as in link.go, '' for an agent that is connected to Redis itself; with it
+-- ARGV[7] link as in link.go, '' for an agent that is connected to Redis itself; behind a link only:
 --   ARGV[8] epoch that it replaces, '' for none   ARGV[9] heartbeat limit, ms
--- ARGV[10..] the profile's other fields and their values, JSON
+-- Then the profile's other fields and their values, JSON
 -- Returns {revision, lost job, ...}; to a gateway {-2} another epoch than ARGV[8] has the node;
 --   {-3} a later connection of this epoch is there; {-6} the node lives under another token
 -- Foreign keys (jobs, replies, former pools) come from records of this cell.
@@ -36,8 +36,8 @@ local profile_key, load_key, slots_key, dispatch_key, online_key, revisions_key,
 local due_key, waiting_key, waiting_version_key, serves_key, drained_key, metrics_key =
   KEYS[9], KEYS[10], KEYS[11], KEYS[12], KEYS[13], KEYS[14]
 local node, epoch, channel, body, max, pool_ids = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5], ARGV[6]
-local link, replaces = ARGV[7], ARGV[8]
-local STATED = 10 -- where ARGV has the names and values of the profile's other fields
+local link = ARGV[7]
+local STATED = link == '' and 8 or 10 -- where ARGV has the names and values of the profile's other fields
 local POOLS = 15 -- the first of KEYS that is the member set of a pool
 local call = redis.call -- to look it up each time is a hundredth of the cost
 -- include lib/clock.lua
@@ -54,7 +54,7 @@ if link ~= '' then
     local heard = tonumber(string.match(text, '^%d%d%d%d%d%d%d%d%d%d%d%d%d') or '0')
     -- A node that is connected to Redis itself has no token.
     if holder ~= token and now - heard <= tonumber(ARGV[9]) then return {-6} end
-    if before[1] ~= replaces then return {-2} end
+    if before[1] ~= ARGV[8] then return {-2} end
   end
 end
 if equal and not taken then
