@@ -2,8 +2,11 @@ package main
 
 import (
 	"encoding/json"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -84,5 +87,20 @@ func TestNodeRowsVia(t *testing.T) {
 	last := len(rows[0]) - 1
 	if rows[0][last] != "VIA" || rows[1][last] != "-" || rows[2][last] != "r-1" {
 		t.Errorf("%s", rows)
+	}
+}
+
+func TestNodeConnection(t *testing.T) {
+	t.Parallel()
+	connection := &api.NodeConnection{Replica: "r-1", RoundTripMS: 1.25, Version: "0.4.0", Token: "gpus"}
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		_ = json.NewEncoder(w).Encode(api.NodeStatus{Node: freeslot.Node{ID: "gpu-7", MaxConcurrency: 1}, Connection: connection})
+	}))
+	t.Cleanup(server.Close)
+	got := command(t, "", "--server", server.URL, "nodes", "gpu-7").expect(t, exitOK)
+	for _, row := range []string{`via +r-1`, `round trip +1\.25 ms`, `agent +0\.4\.0`, `token +gpus`} {
+		if !regexp.MustCompile(`(?m)^` + row + ` *$`).MatchString(got.out) {
+			t.Errorf("no row %q in\n%s", row, got.out)
+		}
 	}
 }

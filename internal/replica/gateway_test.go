@@ -474,7 +474,8 @@ func TestGatewayDrain(t *testing.T) {
 		defer cancel()
 		stopped <- g.Stop(ctx)
 	}()
-	for a.read().Type != frame.TypeGoaway {
+	for got := a.read(); got.Type != frame.TypeGoaway; got = a.read() {
+		t.Logf("before the goaway: %s", got.Type)
 	}
 	if err := a.conn.Close(websocket.StatusNormalClosure, ""); err != nil {
 		t.Error(err)
