@@ -25,18 +25,7 @@ func failAtRandom(t *testing.T, round uint64) {
 	r := rand.New(rand.NewPCG(round, 3))
 	some := func(below int) time.Duration { return time.Duration(r.IntN(below)) * time.Millisecond }
 	var p pipes
-	f := newFakeCell()
-	linked := &linkedCell{fakeCell: f}
-	for _, host := range []string{"a", "b"} {
-		serveGateway(t, p.listen(host), linked, cell.DefaultHeartbeatLimit)
-	}
-	w, err := New(Config{
-		Gateway: "ws://a,ws://b", Token: testToken, Node: freeslot.Node{ID: "node-1", MaxConcurrency: 4}, Collectors: []Collection{},
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	openThrough(w, f, &p)
+	w, f, _ := newReplicatedWorker(t, &p)
 	var mu sync.Mutex // guards runs and takes
 	runs, takes := map[cell.Attempt]int{}, rand.New(rand.NewPCG(round, 4))
 	w.Handle("s", func(_ context.Context, job *Job) (any, error) {

@@ -192,7 +192,7 @@ func (s *gatewayStore) replace(ctx context.Context, former *gatewayConnection, p
 			return conn
 		case isDefect(err):
 			s.log.Error("gateway.connect_failed", zap.Error(err))
-		case tries == 1:
+		case tries == 1 || freeslot.CodeOf(err) != freeslot.CodeOf(why):
 			s.log.Warn("gateway.connect_failed", zap.Error(err))
 		}
 		why, failed = err, to

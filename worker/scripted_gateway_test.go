@@ -273,7 +273,7 @@ type scriptedStore struct {
 func newScriptedStore(t *testing.T, p *pipes, cfg Config) *scriptedStore {
 	t.Helper()
 	cfg.Node = freeslot.Node{ID: "node-1", MaxConcurrency: 4}
-	if cfg.TokenFile == "" {
+	if cfg.TokenFile == "" && cfg.Token == "" {
 		cfg.Token = "secret"
 	}
 	cfg = cfg.WithDefaults()
@@ -288,7 +288,7 @@ func newScriptedStore(t *testing.T, p *pipes, cfg Config) *scriptedStore {
 	if s.gatewayStore, err = newGatewayStore(cfg, "epoch-1", func() { notify(s.beats) }, m); err != nil {
 		t.Fatal(err)
 	}
-	s.transport.DialContext = p.dial
+	s.transport.DialContext, s.transport.Proxy = p.dial, nil
 	return s
 }
 

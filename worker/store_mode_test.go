@@ -40,7 +40,7 @@ func isAway(err error) bool { return errors.Is(err, errRedisAway) || throughGate
 const testToken = "fsn_test"
 
 // serveGateway serves a gateway in front of the cell until the end of the test.
-func serveGateway(t *testing.T, listener net.Listener, c gateway.Cell, limit time.Duration) {
+func serveGateway(t *testing.T, listener net.Listener, c gateway.Cell, limit time.Duration) *gateway.Handler {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "tokens.yaml")
 	line := fmt.Sprintf("- {name: test, sha256: %x, nodes: ['*']}\n", sha256.Sum256([]byte(testToken)))
@@ -70,6 +70,7 @@ func serveGateway(t *testing.T, listener net.Listener, c gateway.Cell, limit tim
 		_ = server.Close()
 		serving.Wait()
 	})
+	return h
 }
 
 // behindGateway puts a gateway between a fake worker and its cell, in memory.
@@ -87,7 +88,7 @@ func openThrough(w *Worker, f *fakeCell, p *pipes) {
 		if err != nil {
 			return nil, nil, err
 		}
-		s.transport.DialContext = p.dial
+		s.transport.DialContext, s.transport.Proxy = p.dial, nil
 		closed := func() { f.with(func() { f.closed = true }) }
 		if err := s.start(ctx); err != nil {
 			closed()
