@@ -173,11 +173,13 @@ func (c Config) Validate() error {
 		bad = append(bad, fmt.Errorf("%s "+format, append([]any{field}, args...)...))
 	}
 	switch {
+	case c.Gateway != "":
 	case c.RedisURL == "" && len(c.RedisURLs) == 0:
 		refuse("redis_url", "is empty, expected redis://host:port")
 	case c.RedisURL != "" && len(c.RedisURLs) > 0:
 		refuse("redis_urls", "is set beside redis_url, expected one of them")
 	}
+	bad = append(bad, c.checkGateway()...)
 	if c.Cells < 1 || c.Cells > cell.MaxCells {
 		refuse("cells", "is %d, expected 1 to %d", c.Cells, cell.MaxCells)
 	} else if len(c.RedisURLs) > c.Cells {
