@@ -60,7 +60,7 @@ type gatewayConnection struct {
 	goaway  chan struct{}
 	leaving chan struct{}
 	leave   func() // closes leaving
-	// ended is closed when nothing more comes; err then says why.
+	// ended is closed when nothing more comes; err then says why, nil if the node has left.
 	ended  chan struct{}
 	err    error
 	lastID atomic.Uint64 // of requests
@@ -118,9 +118,13 @@ func (c *gatewayConnection) start() {
 func (c *gatewayConnection) end(err error) {
 	s := c.store
 	s.mu.Lock()
-	c.err = err
-	if c.refusal != nil {
-		c.err = fmt.Errorf("%w: %w", c.refusal, err)
+	select {
+	case <-c.leaving:
+	default:
+		c.err = err
+		if c.refusal != nil {
+			c.err = fmt.Errorf("%w: %w", c.refusal, err)
+		}
 	}
 	s.mu.Unlock()
 	s.drop(c, websocket.CloseStatus(err) == frame.CloseSuperseded)

@@ -37,12 +37,14 @@ func failAtRandom(t *testing.T, round uint64) {
 		t.Fatal(err)
 	}
 	openThrough(w, f, &p)
-	var mu sync.Mutex // guards runs
-	runs := map[cell.Attempt]int{}
+	var mu sync.Mutex // guards runs and takes
+	runs, takes := map[cell.Attempt]int{}, rand.New(rand.NewPCG(round, 4))
 	w.Handle("s", func(_ context.Context, job *Job) (any, error) {
 		mu.Lock()
-		defer mu.Unlock()
 		runs[cell.Attempt{Job: job.ID, N: job.Attempt}]++
+		took := time.Duration(takes.IntN(200)) * time.Millisecond
+		mu.Unlock()
+		time.Sleep(took) // in virtual time
 		return nil, nil
 	})
 	f.with(func() {
@@ -61,7 +63,7 @@ func failAtRandom(t *testing.T, round uint64) {
 	}
 	for n := range assigned {
 		f.assign(n, freeslot.Job{Service: "s"})
-		time.Sleep(some(40)) // in virtual time
+		time.Sleep(some(300)) // in virtual time
 		if r.IntN(4) == 0 {
 			p.fail(r.IntN(3) == 0)
 		}

@@ -171,7 +171,7 @@ func (s *gatewayStore) connect(ctx context.Context, conn *gatewayConnection) {
 // replace connects to another gateway than the former, if there is one. It returns nil when none is
 // wanted any more.
 func (s *gatewayStore) replace(ctx context.Context, former *gatewayConnection, pauses *backoff.ExponentialBackOff) *gatewayConnection {
-	why, fatal := s.whyEnded(former, pauses)
+	fatal, why := s.whyEnded(former, pauses)
 	if fatal {
 		return nil
 	}
@@ -200,9 +200,9 @@ func (s *gatewayStore) replace(ctx context.Context, former *gatewayConnection, p
 	return nil
 }
 
-// whyEnded is why the connection has ended, nil if it has not. Pauses are short again after a
+// whyEnded is why the connection has ended, nil if it has not or has left. Pauses are short again after a
 // connection that was of use.
-func (s *gatewayStore) whyEnded(former *gatewayConnection, pauses *backoff.ExponentialBackOff) (why error, fatal bool) {
+func (s *gatewayStore) whyEnded(former *gatewayConnection, pauses *backoff.ExponentialBackOff) (fatal bool, why error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if former.beaten {
@@ -210,13 +210,13 @@ func (s *gatewayStore) whyEnded(former *gatewayConnection, pauses *backoff.Expon
 	}
 	switch {
 	case s.fatal != nil:
-		return s.fatal, true
+		return true, s.fatal
 	case isDefect(former.err):
 		s.log.Error("gateway.lost", append(former.fields(), zap.Error(former.err))...)
 	case former.err != nil:
 		s.log.Warn("gateway.lost", append(former.fields(), zap.Error(former.err))...)
 	}
-	return former.err, false
+	return false, former.err
 }
 
 func (c *gatewayConnection) fields() []zap.Field {
