@@ -353,14 +353,10 @@ func TestSlowGroup(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	slow.hang(g.keys.layout.TagPart())
+	slow.hang(t, g.keys.layout.TagPart())
 	await(t, "a check that hangs", g.checking.Load)
 	do(t, redis.Client(t), "DEL", held.a.group.keys.held(cfg.Key))
-	begin := time.Now()
 	receive(t, held.Context().Done())
-	if d := time.Since(begin); d > callTimeout/2 {
-		t.Errorf("seen after %s", d)
-	}
 	if err := held.Unlock(ctx); !errors.Is(err, ErrGone) {
 		t.Error(err)
 	}
