@@ -24,7 +24,8 @@ type heartbeatResult struct {
 	err error
 }
 
-// HeartbeatLinked is Heartbeat for a node behind a gateway. Errors: as Heartbeat; ErrStaleConnection.
+// HeartbeatLinked is Heartbeat for a node behind a gateway. Errors: as Heartbeat; ErrStaleConnection;
+// ErrNodeInUse.
 func (c *Cell) HeartbeatLinked(ctx context.Context, hb Heartbeat, link Link) (out HeartbeatReply, err error) {
 	defer wrap(&err, "heartbeat of node %s", hb.Node)
 	results, err := c.heartbeats(ctx, []linkedHeartbeat{{hb, link}})
@@ -39,7 +40,7 @@ func (c *Cell) HeartbeatLinked(ctx context.Context, hb Heartbeat, link Link) (ou
 func (c *Cell) heartbeats(ctx context.Context, beats []linkedHeartbeat) ([]heartbeatResult, error) {
 	l := c.layout
 	keys := []string{l.Revisions(), l.Version(), l.Online()}
-	args := []string{l.NodeEvents(), strconv.Itoa(len(beats))}
+	args := []string{l.NodeEvents(), strconv.Itoa(len(beats)), millis(c.cfg.HeartbeatLimit)}
 	for i := range beats {
 		hb := &beats[i]
 		if err := hb.validate(); err != nil {

@@ -224,6 +224,32 @@ func TestLateHeartbeat(t *testing.T) {
 	})
 }
 
+// TestHeartbeatUnderAnotherToken: who knows the epoch, which all can read, does not get a node that lives.
+func TestHeartbeatUnderAnotherToken(t *testing.T) {
+	backends(t, func(t *testing.T, r *rig) {
+		direct, epoch := r.register(testNode("direct", 2)), NewEpoch()
+		r.beat("direct", direct, "")
+		_, err := r.RegisterLinked(r.ctx(), testNode("linked", 2), epoch, testLink(9, "owner"), "")
+		must(t, err)
+		for node, epoch := range map[string]Epoch{"direct": direct, "linked": epoch} {
+			for _, number := range []int64{1, 99} {
+				r.unchanged("a heartbeat under another token", func() {
+					_, err := r.HeartbeatLinked(r.ctx(), Heartbeat{Node: node, Epoch: epoch}, testLink(number, "thief"))
+					if !errors.Is(err, ErrNodeInUse) {
+						t.Errorf("%s, connection %d: %v", node, number, err)
+					}
+				}, nil)
+			}
+		}
+		_, err = r.HeartbeatLinked(r.ctx(), Heartbeat{Node: "linked", Epoch: epoch}, testLink(9, "owner"))
+		must(t, err)
+		r.silence("linked")
+		_, err = r.HeartbeatLinked(r.ctx(), Heartbeat{Node: "linked", Epoch: epoch}, testLink(10, "other"))
+		must(t, err) // its token has another name now
+		r.sound()
+	})
+}
+
 // TestHeartbeatsWithBadKeys: what an operator did to one node costs no other node of the call
 // anything, and changes nothing of that one.
 func TestHeartbeatsWithBadKeys(t *testing.T) {

@@ -279,7 +279,7 @@ func (h *Handler) held(node, session string) (epoch string, token Token, ok bool
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	s := h.live[session]
-	if s == nil || s.node != node {
+	if s == nil || s.node != node || s.foreign.Load() {
 		return "", Token{}, false
 	}
 	return s.epoch, s.token, true

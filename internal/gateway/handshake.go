@@ -154,6 +154,7 @@ func (s *session) hello(req *frame.Request) *order {
 		return s.refuse(req.Node, refusal, awayOrder(refusal.Message))
 	}
 	welcome := &frame.Answer{Type: frame.TypeWelcome, Welcome: s.welcome(&known)}
+	s.foreign.Store(welcome.InUse && known.Epoch == s.epoch)
 	if req.Check {
 		welcome.Session = ""
 		s.send(welcome)
@@ -210,7 +211,7 @@ func (s *session) welcome(known *cell.NodeLink) *frame.Welcome {
 		Allows: s.token.Allows(),
 	}
 	imported := known.Epoch == "" || known.Epoch == cell.ImportEpoch
-	w.InUse = !imported && known.Epoch != s.epoch && known.Alive && known.Link.Token != s.token.Name
+	w.InUse = !imported && known.Alive && known.Link.Token != s.token.Name
 	if !w.InUse {
 		w.Replaces = known.Epoch
 	}

@@ -91,7 +91,7 @@ func sizeOf(req *frame.Request) int {
 
 // serve carries out one request, even if the session ends meanwhile: it has been read.
 func (s *session) serve(req *frame.Request) {
-	answer, err := handlers[req.Type](s, req)
+	answer, err := s.carryOut(req)
 	outcome := "ok"
 	if err != nil {
 		refusal := s.asError(req.Type, err)
@@ -103,6 +103,21 @@ func (s *session) serve(req *frame.Request) {
 		s.send(answer)
 	}
 	s.handler.metrics.requests.WithLabelValues(string(req.Type), outcome).Inc()
+}
+
+// carryOut lets nobody report, read or deregister for a node that lives under another token, whose
+// epoch all can read. The cell says with each register and heartbeat whether it does.
+func (s *session) carryOut(req *frame.Request) (*frame.Answer, error) {
+	proves := req.Type == frame.TypeRegister || req.Type == frame.TypeHeartbeat
+	if !proves && s.foreign.Load() {
+		// The agent may be the right one, with a token of another name. It must not take this for an end.
+		return nil, &freeslot.Error{Code: freeslot.CodeUnavailable, Message: cell.ErrNodeInUse.Error() + ": repeat the request when a heartbeat was answered"}
+	}
+	answer, err := handlers[req.Type](s, req)
+	if inUse := errors.Is(err, cell.ErrNodeInUse); proves && (err == nil || inUse) {
+		s.foreign.Store(inUse)
+	}
+	return answer, err
 }
 
 // endBy ends the session after an error that no other request of it can escape.

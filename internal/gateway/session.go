@@ -36,6 +36,9 @@ type session struct {
 	node, epoch, version string
 	connection           int64
 	admitted             bool // guarded by the handler's mu
+	// foreign: the node lives in this epoch under another token. Requests that only the epoch fences
+	// are refused then.
+	foreign atomic.Bool
 
 	out outbox
 	// received counts bytes, for the keep-alive; writing is why none may arrive.

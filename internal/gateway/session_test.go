@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net/http"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -204,6 +205,9 @@ func TestReplaces(t *testing.T) {
 		{cell.NodeLink{}, "", false},
 		{cell.NodeLink{Epoch: "e1", Alive: true, Link: cell.Link{Token: "gpu"}}, "e1", false},
 		{cell.NodeLink{Epoch: "e0", Alive: true, Link: cell.Link{Token: "gpu"}}, "e0", false},
+		{cell.NodeLink{Epoch: "e1", Alive: true, Link: cell.Link{Token: "other"}}, "", true},
+		{cell.NodeLink{Epoch: "e1", Alive: true}, "", true}, // a direct agent
+		{cell.NodeLink{Epoch: "e1", Link: cell.Link{Token: "other"}}, "e1", false},
 		{cell.NodeLink{Epoch: "e0", Alive: true, Link: cell.Link{Token: "other"}}, "", true},
 		{cell.NodeLink{Epoch: "e0", Alive: true}, "", true}, // a direct agent
 		{cell.NodeLink{Epoch: "e0", Link: cell.Link{Token: "other"}}, "e0", false},
@@ -214,6 +218,55 @@ func TestReplaces(t *testing.T) {
 			t.Errorf("%+v: replaces %q, in use %v", c.known, w.Replaces, w.InUse)
 		}
 	}
+}
+
+// TestForeignNode: who knows the epoch of a node that lives under another token gets nothing of it.
+func TestForeignNode(t *testing.T) {
+	t.Parallel()
+	inBubble(t, func(t *testing.T, s *server) {
+		known := cell.NodeLink{Epoch: "e1", Alive: true, Link: cell.Link{Token: "other"}}
+		s.cell.link = func() (cell.NodeLink, error) { return known, nil }
+		inUse := true
+		s.cell.heartbeat = func(context.Context, cell.Heartbeat, cell.Link) (cell.HeartbeatReply, error) {
+			if inUse {
+				return cell.HeartbeatReply{}, cell.ErrNodeInUse
+			}
+			return cell.HeartbeatReply{AtMS: 100}, nil
+		}
+		reached := 0
+		s.cell.spec = func(string, string, string) (*freeslot.Job, string, error) {
+			reached++
+			return &freeslot.Job{Service: "tts"}, "t", nil
+		}
+		s.cell.deregister = func(string, string) ([]string, error) { reached++; return nil, nil }
+		p := s.connect()
+		requests := []string{
+			`{"type":"spec","id":1,"job_id":"j"}`, `{"type":"deregister","id":1}`, `{"type":"progress","id":1}`,
+			`{"type":"complete","id":1,"attempt":"` + jobID + `:1","state":"succeeded","result":1}`,
+		}
+		refused := func() {
+			t.Helper()
+			for _, text := range requests {
+				p.send(text)
+				p.expect(`{"type":"error","id":1,"code":"unavailable","message":"the node lives under another token…"}`)
+			}
+			resp := s.post(frame.SpecPath, "gpu", "gpu-1", p.session, strings.NewReader(requests[0]))
+			expectRefusal(t, resp, http.StatusConflict, "stale_connection", frame.SessionHeader)
+		}
+		refused()
+		p.send(`{"type":"heartbeat","id":2}`)
+		p.expect(`{"type":"error","id":2,"code":"node_in_use",…}`)
+		refused()
+		if reached > 0 {
+			t.Errorf("%d requests reached the node", reached)
+		}
+		inUse = false // the other one was silent for too long
+		p.send(`{"type":"heartbeat","id":3}`)
+		p.expect(`{"type":"beat","id":3}`)
+		p.send(requests[0])
+		p.expect(`{"type":"spec","id":1,…}`)
+		expectAnswer(t, s.post(frame.SpecPath, "gpu", "gpu-1", p.session, strings.NewReader(requests[0])))
+	})
 }
 
 // TestBadInput: what is no message ends the session, with a code that says when to come back.
@@ -319,7 +372,11 @@ func TestCellErrors(t *testing.T) {
 						p = s.connect()
 					}
 					p.send(fmt.Sprintf(`{"id":%d,"type":%s}`, i+1, text))
-					p.expect(fmt.Sprintf(`{"type":"error","id":%d,"code":"%s","message":"…"}`, i+1, c.code))
+					code := c.code
+					if i > 1 && errors.Is(err, cell.ErrNodeInUse) {
+						code = "unavailable" // and no cell is asked
+					}
+					p.expect(fmt.Sprintf(`{"type":"error","id":%d,"code":"%s","message":"…"}`, i+1, code))
 					if c.close != 0 {
 						p.ends(c.close)
 						p = nil
