@@ -271,14 +271,14 @@ func (w *Worker) encode(result any) (json.RawMessage, *freeslot.JobError) {
 			return nil, &freeslot.JobError{Code: freeslot.JobErrorHandler, Message: bounded("the handler's result cannot be encoded: " + err.Error())}
 		}
 	}
-	switch {
-	case len(raw) > w.cfg.MaxResultBytes:
+	if len(raw) > w.cfg.MaxResultBytes {
 		return nil, &freeslot.JobError{
 			Code:    freeslot.JobErrorResultTooLarge,
 			Message: fmt.Sprintf("the result has %d bytes, the node's limit is %d", len(raw), w.cfg.MaxResultBytes),
 		}
-	case freeslot.ValidateJSON("result", raw) != nil:
-		return nil, &freeslot.JobError{Code: freeslot.JobErrorHandler, Message: "the handler's result is not valid JSON in UTF-8"}
+	}
+	if invalid, ok := errors.AsType[*freeslot.Error](freeslot.ValidateJSON("result", raw)); ok {
+		return nil, &freeslot.JobError{Code: freeslot.JobErrorHandler, Message: "the handler's " + invalid.Message}
 	}
 	return raw, nil
 }
