@@ -235,9 +235,12 @@ func (h *Handler) register(s *session) {
 }
 
 // admit takes one of the places for agents, which unregister gives back.
-func (h *Handler) admit(s *session) *freeslot.Error {
+func (h *Handler) admit(s *session, hello *frame.Request) *freeslot.Error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	if h.agents >= h.cfg.MaxAgents {
+		h.replace(s, hello)
+	}
 	if h.agents >= h.cfg.MaxAgents {
 		return &freeslot.Error{
 			Code: freeslot.CodeOverloaded, RetryAfter: refusedRetryAfter,
@@ -248,6 +251,22 @@ func (h *Handler) admit(s *session) *freeslot.Error {
 	s.admitted = true
 	h.metrics.agents.Set(float64(h.agents))
 	return nil
+}
+
+// replace ends the former sessions of an agent that connects again, and takes their places. Their
+// connections may have broken in silence, and the keep-alive would find that too late for the node.
+// While there is room they go on: an agent that moves keeps the former session until the next one has
+// answered. Call it with mu held.
+func (h *Handler) replace(s *session, hello *frame.Request) {
+	for _, former := range h.live {
+		same := former.node == hello.Node && former.token.Name == s.token.Name
+		if !same || !former.admitted || former.epoch == hello.Epoch && former.connection >= hello.Connection {
+			continue
+		}
+		former.admitted = false
+		h.agents--
+		former.end(order{code: frame.CloseReplaced, text: "a newer connection of the agent takes its place", label: closedReplaced, flush: true})
+	}
 }
 
 // begin sends the welcome and makes s visible to Drain and held, unless Drain was called. So no goaway

@@ -140,7 +140,7 @@ func (s *session) hello(req *frame.Request) *order {
 		return s.refuse(req.Node, err, rightsOrder(err.Message))
 	}
 	if !req.Check {
-		if err := h.admit(s); err != nil {
+		if err := h.admit(s, req); err != nil {
 			return s.refuse(req.Node, err, awayOrder(err.Message))
 		}
 	}
