@@ -30,7 +30,6 @@ type Handler struct {
 	// calls is the context of calls to cells; Stop ends it.
 	calls     context.Context
 	stopCalls context.CancelFunc
-	bulks     chan struct{} // has an entry for each request of bulk.go under way
 
 	mu sync.Mutex // guards what follows; taken before that of an outbox
 	// serving counts the requests of HTTP under way: connections of agents and others. idle is closed
@@ -39,6 +38,9 @@ type Handler struct {
 	idle    chan struct{}
 	// pending counts the connections whose agents have not said hello, agents those that have.
 	pending, agents int
+	// bulking counts the requests of bulk.go under way, bulks those of each node that has any.
+	bulking int
+	bulks   map[string]int
 	// open are all sessions, live those with a welcome, by id.
 	open map[*session]struct{}
 	live map[string]*session
@@ -54,7 +56,7 @@ func New(cfg Config, log *zap.Logger, reg prometheus.Registerer) (*Handler, erro
 	calls, stopCalls := context.WithCancel(context.Background())
 	return &Handler{
 		cfg: cfg, log: log, metrics: newMetrics(reg, cfg.Tokens), unanswered: logging.NewRepeated(log, "gateway.unanswered"),
-		calls: calls, stopCalls: stopCalls, bulks: make(chan struct{}, maxBulk), idle: make(chan struct{}),
+		calls: calls, stopCalls: stopCalls, bulks: map[string]int{}, idle: make(chan struct{}),
 		open: map[*session]struct{}{}, live: map[string]*session{},
 	}, nil
 }
