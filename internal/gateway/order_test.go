@@ -51,7 +51,9 @@ func orderOf(t *testing.T, seed uint64) {
 	both.Go(func() { // the agent
 		random := rand.New(rand.NewPCG(seed, 2))
 		for id := range beats {
-			s.serve(&frame.Request{Type: frame.TypeHeartbeat, ID: uint64(id + 1)})
+			if _, err := s.carryOut(&frame.Request{Type: frame.TypeHeartbeat, ID: uint64(id + 1)}); err != nil {
+				t.Error(err)
+			}
 			for range random.IntN(8) {
 				runtime.Gosched()
 			}

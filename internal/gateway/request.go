@@ -38,39 +38,48 @@ func (s *session) start(req *frame.Request) *order {
 	if handlers[req.Type] == nil {
 		return s.defect(freeslot.Invalid("type", "is %.40q, expected register, heartbeat, complete, progress, spec or deregister", req.Type))
 	}
+	if req.ID == 0 {
+		return s.defect(freeslot.Invalid("id", "is 0 or missing, expected a number from 1"))
+	}
 	size := sizeOf(req)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if _, used := s.underWay[req.ID]; used || req.ID == 0 {
-		return s.defect(freeslot.Invalid("id", "is %d, expected a number from 1 that no request under way has", req.ID))
-	}
 	if req.Type == frame.TypeHeartbeat {
 		for s.beats >= maxBeats {
 			s.freed.Wait()
 		}
 		s.beats++
-	} else if n := len(s.underWay) - s.beats; n >= frame.MaxRequests || n > 0 && s.bytes+size > maxRequestBytes {
+	} else if n := s.requesting; n >= frame.MaxRequests || n > 0 && s.bytes+size > maxRequestBytes {
 		s.handler.metrics.requests.WithLabelValues(string(req.Type), string(freeslot.CodeOverloaded)).Inc()
 		s.sendError(req.ID, &freeslot.Error{
 			Code: freeslot.CodeOverloaded, RetryAfter: busyRetryAfter,
 			Message: fmt.Sprintf("the session has %d requests of %d bytes under way, the limits are %d and %d", n, s.bytes, frame.MaxRequests, maxRequestBytes),
 		})
 		return nil
+	} else {
+		s.requesting++
 	}
-	s.underWay[req.ID] = struct{}{}
 	s.bytes += size
+	// Even if the session ends meanwhile: it has been read.
 	s.requests.Go(func() {
-		s.serve(req)
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		delete(s.underWay, req.ID)
-		s.bytes -= size
-		if req.Type == frame.TypeHeartbeat {
-			s.beats--
-			s.freed.Signal()
-		}
+		answer, err := s.carryOut(req)
+		s.free(req, size) // before the answer: the agent may send the next request as soon as it has it
+		s.answer(req, answer, err)
 	})
 	return nil
+}
+
+// free gives back what a request holds.
+func (s *session) free(req *frame.Request, size int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.bytes -= size
+	if req.Type == frame.TypeHeartbeat {
+		s.beats--
+		s.freed.Signal()
+	} else {
+		s.requesting--
+	}
 }
 
 // sizeOf is about what a request holds.
@@ -89,9 +98,8 @@ func sizeOf(req *frame.Request) int {
 	return size
 }
 
-// serve carries out one request, even if the session ends meanwhile: it has been read.
-func (s *session) serve(req *frame.Request) {
-	answer, err := s.carryOut(req)
+// answer sends the answer of a request, or its error.
+func (s *session) answer(req *frame.Request, answer *frame.Answer, err error) {
 	outcome := "ok"
 	if err != nil {
 		refusal := s.asError(req.Type, err)

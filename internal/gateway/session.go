@@ -64,9 +64,9 @@ type session struct {
 	mu sync.Mutex // guards what follows; taken before out's
 	// freed is signalled for the reader when a heartbeat ends.
 	freed sync.Cond
-	// underWay are the ids of requests under way, bytes what they hold, beats how many are heartbeats.
-	underWay     map[uint64]struct{}
-	bytes, beats int
+	// requesting counts the requests under way but heartbeats, beats the heartbeats. bytes is what all
+	// of them hold.
+	requesting, beats, bytes int
 	// beating: a heartbeat was answered, the last one at beatAtMS by Redis' clock.
 	beating  bool
 	beatAtMS int64
@@ -78,7 +78,6 @@ func newSession(h *Handler, conn *websocket.Conn, nc net.Conn) *session {
 	s := &session{
 		handler: h, conn: conn, net: nc, opened: time.Now(),
 		quit: make(chan struct{}), done: make(chan struct{}), turn: make(chan struct{}, 1),
-		underWay: map[uint64]struct{}{},
 	}
 	s.life, s.endLife = context.WithCancel(h.calls)
 	s.freed.L = &s.mu

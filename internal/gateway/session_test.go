@@ -425,10 +425,40 @@ func TestBounds(t *testing.T) {
 		if took := time.Since(begin); took != 3*testLimit/beatParts {
 			t.Errorf("%d heartbeats of %d at a time took %s", 3*maxBeats, maxBeats, took)
 		}
-		p.send(`{"type":"complete","id":1,"attempt":"a:1","state":"cancelled"}`)
-		p.expect(`{"type":"error","code":"invalid_argument","message":"id is 1, …","field":"id"}`)
 		close(release)
-		p.ends(frame.CloseDefect)
+		for range frame.MaxRequests {
+			p.expect(`{"type":"completed",…}`)
+		}
+	})
+}
+
+// TestNextRequest: with the answer its request is over, so that the agent can use the place and the id.
+func TestNextRequest(t *testing.T) {
+	t.Parallel()
+	inBubble(t, func(_ *testing.T, s *server) {
+		blocked, release := make(chan struct{}, frame.MaxRequests), make(chan struct{})
+		s.cell.complete = func(context.Context, cell.Completion) (cell.CompletionOutcome, error) {
+			blocked <- struct{}{}
+			<-release
+			return cell.Completed, nil
+		}
+		p := s.connect()
+		for id := range frame.MaxRequests - 1 {
+			p.send(fmt.Sprintf(`{"type":"complete","id":%d,"attempt":"a:1","state":"cancelled"}`, id+1))
+		}
+		for range frame.MaxRequests - 1 {
+			<-blocked
+		}
+		for range 1000 {
+			p.send(`{"type":"progress","id":1000}`)
+			p.expect(`{"type":"progressed","id":1000}`)
+			p.send(`{"type":"heartbeat","id":1001}`)
+			p.expect(`{"type":"beat","id":1001}`)
+		}
+		close(release)
+		for range frame.MaxRequests - 1 {
+			p.expect(`{"type":"completed",…}`)
+		}
 	})
 }
 
