@@ -63,6 +63,9 @@ func readBulk(resp *http.Response) (answer *frame.Answer, err error) {
 	}
 	_ = frame.DecodeAnswers(body, func(a *frame.Answer) error { answer = a; return nil })
 	switch {
+	case resp.StatusCode == http.StatusUnauthorized || resp.StatusCode == http.StatusForbidden:
+		// Nothing was carried out, and that is not final: the token's line may have changed.
+		return nil, fmt.Errorf("the gateway answered with HTTP status %s", resp.Status)
 	case answer != nil && answer.Code != "":
 		answer.Type = frame.TypeError // that of HTTP has no type
 		return nil, answerError(answer)

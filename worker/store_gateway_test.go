@@ -534,8 +534,11 @@ func TestGatewayBulk(t *testing.T) {
 			case r.URL.Path == frame.SpecPath:
 				w.WriteHeader(http.StatusNotFound)
 				answer = []byte(`{"code":"not_found","message":"no such job"}`)
-			case string(q.Result) == string(large) && *q.Attempt == framed(1):
+			case *q.Attempt == framed(1) && string(q.Result) == string(large):
 				answer, _ = frame.Append(nil, &frame.Answer{Type: frame.TypeCompleted, Outcome: "completed", Begun: []frame.Delivery{{Attempt: framed(2)}}})
+			case *q.Attempt == framed(4): // the token's line has just gone
+				w.WriteHeader(http.StatusUnauthorized)
+				answer = []byte(`{"code":"unauthenticated","message":"the token is not known"}`)
 			default:
 				w.WriteHeader(http.StatusBadGateway)
 			}
@@ -570,8 +573,10 @@ func TestGatewayBulk(t *testing.T) {
 				t.Error(err)
 			}
 		}
-		if err := <-complete(3); err == nil || errors.As(err, new(*freeslot.Error)) {
-			t.Errorf("a gateway's failure: %v", err)
+		for _, n := range []int{3, 4} {
+			if err := <-complete(n); err == nil || errors.As(err, new(*freeslot.Error)) {
+				t.Errorf("a gateway's failure, which is not final: %v", err)
+			}
 		}
 		spec := func(jobID string) (job *freeslot.Job, err error) {
 			done := async(func() (err error) { job, _, err = s.Spec(t.Context(), jobID); return err })
