@@ -151,7 +151,7 @@ func (m *moving) lives() {
 	}
 }
 
-// at checks where the worker is connected, and how often it has dialled until it was.
+// connected checks where the worker is connected, and how often it has dialled until it was.
 func (m *moving) connected(moved bool, dials int64) {
 	m.t.Helper()
 	if at, number := through(m.w); (at != m.from) != moved || number != dials {
@@ -375,7 +375,9 @@ func TestMoveNot(t *testing.T) {
 			done := s.heartbeat(t)
 			first := from.session()
 			first.send(refused(first.next(frame.TypeHeartbeat).ID))
-			<-done
+			if err := <-done; err == nil {
+				t.Error("a refused heartbeat is answered")
+			}
 			second := to.session()
 			first.send(refused(first.next(frame.TypeHeartbeat).ID))
 			second.send(refused(second.next(frame.TypeHeartbeat).ID))
