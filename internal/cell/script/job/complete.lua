@@ -59,7 +59,18 @@ elseif #freed > 0 then
   if #open > 0 then
     local profile = redis.call('HMGET', profile_key, 'epoch', 'status', 'max_concurrency')
     if profile[1] == epoch and profile[2] == 'online' and string.find(profile[3] or '', '^%d%d?%d?%d?%d?$') then
-      used, begun = take(node, epoch, tonumber(profile[3]), used, slots_key, dispatch_key, open, handed)
+      local left = 131072 -- bytes of specs that an answer brings; the agent reads the others
+      local function give(head, spec)
+        if handed then
+          if #spec > left then spec = '' end
+          left = left - #spec
+          handed[#handed + 1], handed[#handed + 2] = head, spec
+        else
+          -- Protected: the stream only delivers, the next heartbeat would mend it.
+          redis.pcall('XADD', dispatch_key, '*', 'j', head, 's', spec)
+        end
+      end
+      used, begun = take(node, epoch, tonumber(profile[3]), used, slots_key, open, give)
     end
   end
 end

@@ -24,8 +24,9 @@
 --   0, {0, refusals}                       refused by all
 --   Refusals, of the candidates before, are four values each: node, reason (f full, g gone, d
 --   draining, s silent), used, max
+-- Foreign keys (streams of gateways) come from load:<node>: see lib/deliver.lua.
 -- Redis 7.0. Cost: O(items + nodes looked at); one command a job, four for each node, five that all
---   share; another for each 64 KiB of specs.
+--   share; another for each 64 KiB of specs. Nodes behind one gateway share an entry.
 local KEYS, ARGV = KEYS, ARGV -- a global is looked up by its name each time
 local revisions_key, version_key, due_key, channel = KEYS[1], KEYS[2], KEYS[3], ARGV[1]
 local limit, retention, node_count, kind_count = tonumber(ARGV[2]), ARGV[3], tonumber(ARGV[4]), tonumber(ARGV[5])
@@ -35,6 +36,7 @@ local before_queues = before_jobs + item_count
 -- Where ids begin in keys, which differ from the first one by the name of their kind.
 local node_from = #revisions_key - #':index:revision' + #':nodes:' + 1
 local job_from = #revisions_key - #':index:revision' + #':jobs:' + 1
+local prefix, tag = string.match(revisions_key, '^([^:]+):index:revision(.*)$')
 local call, try, sub = redis.call, redis.pcall, string.sub
 -- include lib/clock.lua
 -- include lib/announce.lua
@@ -104,6 +106,7 @@ local oldest, newest = now - limit .. '', at .. '~'
 local numbers = {} -- few values come often: each is converted once
 local nodes = {} -- by index {epoch, status, max_concurrency, used}: a table of four costs least
 local owned, entries = {}, {} -- by index: what to add to the slots hash, and to the stream in one entry
+local gateways, ends = {}, {} -- by index: the key of its gateway's stream, and what its deliveries end with
 local due = {} -- deadlines and their jobs
 local refused, full = {}, {} -- why a node gets nothing, by index; nodes that became full, in this order
 local replies, n = {now}, 2
@@ -140,6 +143,13 @@ for i = 1, item_count do
           if node[3] and string.find(node[3], '^%d%d?%d?%d?%d?$') then max = tonumber(node[3]) end
           numbers[sum], numbers[node[3]] = used, max
         end
+        if heard and #heard > 13 then
+          local stream, session = string.match(heard, '^%d+ %d+ (%S+) (%S+)')
+          if stream and stream ~= '-' then
+            gateways[index] = prefix .. ':gateway' .. tag .. ':' .. stream
+            ends[index] = ' ' .. sub(KEYS[first], node_from) .. ' ' .. session
+          end
+        end
         heard = heard or node[4]
         if not node[1] then
           refused[index], used, max = 'g', 0, 0
@@ -163,19 +173,19 @@ for i = 1, item_count do
           call('HSET', job_key, 'state', 'running', 'job', statics[kind], 'run', run, 'reply_to', reply_to, 'spec', spec)
         end
         if #spec > INLINE_SPEC then spec = '' end
-        local own = owned[index]
+        local own, to = owned[index], gateways[index] or index
         if not own then
           own = {}
-          owned[index], entries[index] = own, {}
+          owned[index], entries[to] = own, entries[to] or {}
         end
-        local entry, k = entries[index], #own
+        local entry, k = entries[to], #own
         own[k + 1], own[k + 2] = job, '1:' .. epoch .. ':' .. counts[kind]
         k = #entry
-        entry[k + 1], entry[k + 2], entry[k + 3], entry[k + 4] = 'j', job .. ' 1 ' .. tenant, 's', spec
+        entry[k + 1], entry[k + 2], entry[k + 3], entry[k + 4] = 'j', job .. ' 1 ' .. tenant .. (ends[index] or ''), 's', spec
         entry.bytes = (entry.bytes or 0) + #spec
         if entry.bytes >= ENTRY_BYTES then
-          try('XADD', KEYS[first + 2], '*', unpack(entry))
-          entries[index] = {}
+          if to == index then try('XADD', KEYS[first + 2], '*', unpack(entry)) else try('XADD', to, 'NOMKSTREAM', '*', unpack(entry)) end
+          entries[to] = {}
         end
         if deadlines[kind] then due[#due + 1], due[#due + 2] = deadlines[kind], job end
         node[4], known[job_key] = used, index
@@ -199,8 +209,15 @@ for i = 1, item_count do
 end
 for index, own in pairs(owned) do
   call('HSET', KEYS[4 * index + 1], 'sum', nodes[index][4], unpack(own))
-  -- Protected: the stream only delivers, the next heartbeat would mend it.
-  if entries[index][1] then try('XADD', KEYS[4 * index + 2], '*', unpack(entries[index])) end
+end
+-- Protected: streams only deliver, the next heartbeat would mend it. A gateway that is gone has none.
+for to, entry in pairs(entries) do
+  if not entry[1] then -- all of it is written
+  elseif type(to) == 'number' then
+    try('XADD', KEYS[4 * to + 2], '*', unpack(entry))
+  else
+    try('XADD', to, 'NOMKSTREAM', '*', unpack(entry))
+  end
 end
 if due[1] then
   -- include lib/sure.lua
