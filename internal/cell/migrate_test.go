@@ -303,6 +303,21 @@ func TestMigration(t *testing.T) {
 			},
 			verify: func(h *halfway) { h.named(Attempt{h.told, 1}, false) },
 		},
+		"complete, behind a gateway": {
+			found: func(h *halfway) []string {
+				h.behind("g1")
+				h.do("DEL", h.l.Dispatch("n1"))
+				return []string{h.l.Replies("r1")}
+			},
+			sure: true,
+			call: func(h *halfway, ctx context.Context) error {
+				comp := succeed("n1", h.epoch, h.told)
+				comp.Begun = func([]Dispatch) {}
+				_, err := h.Cell.complete(ctx, []Completion{comp})
+				return err
+			},
+			verify: func(h *halfway) { ended(h, freeslot.StateSucceeded, freeslot.StateRunning) },
+		},
 		"take, behind a gateway": {
 			found: func(h *halfway) []string {
 				h.queue(1)

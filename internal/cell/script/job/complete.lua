@@ -6,7 +6,8 @@
 -- Redis refuses other writes.
 --
 -- KEYS[1] index:revision  zset   KEYS[2] version:nodes  hash   KEYS[3] finished  zset
--- KEYS[4] nodes:<node>    hash   KEYS[5] slots:<node>   hash   KEYS[6] dispatch:<node> stream
+-- KEYS[4] nodes:<node>    hash   KEYS[5] slots:<node>   hash   KEYS[6] dispatch:<node> stream; with ARGV[4]
+--   '1' it is not used, and may be another key
 -- KEYS[7..] jobs:<job>    hash, one an item
 -- ARGV[1] node   ARGV[2] epoch   ARGV[3] channel
 -- ARGV[4] '1': the answer brings the jobs that begin, sooner than an entry of the dispatch stream
