@@ -36,7 +36,6 @@ local before_queues = before_jobs + item_count
 -- Where ids begin in keys, which differ from the first one by the name of their kind.
 local node_from = #revisions_key - #':index:revision' + #':nodes:' + 1
 local job_from = #revisions_key - #':index:revision' + #':jobs:' + 1
-local prefix, tag = string.match(revisions_key, '^([^:]+):index:revision(.*)$')
 local call, try, sub = redis.call, redis.pcall, string.sub
 -- include lib/clock.lua
 -- include lib/announce.lua
@@ -104,9 +103,11 @@ local seen = #first_loads > 0 and call('MGET', unpack(first_loads)) or {}
 -- When a node was last heard, 13 digits, compares as text as well, and at less cost.
 local oldest, newest = now - limit .. '', at .. '~'
 local numbers = {} -- few values come often: each is converted once
-local nodes = {} -- by index {epoch, status, max_concurrency, used}: a table of four costs least
+-- By index {epoch, status, max_concurrency, used}: a table of four costs least. Behind a gateway two
+-- more: the key of its stream, and what a delivery says of the node.
+local nodes = {}
 local owned, entries = {}, {} -- by index: what to add to the slots hash, and to the stream in one entry
-local gateways, ends = {}, {} -- by index: the key of its gateway's stream, and what its deliveries end with
+local shared, gateways -- the entries by the keys of gateways' streams; how these begin: nil while no node has one
 local due = {} -- deadlines and their jobs
 local refused, full = {}, {} -- why a node gets nothing, by index; nodes that became full, in this order
 local replies, n = {now}, 2
@@ -146,8 +147,11 @@ for i = 1, item_count do
         if heard and #heard > 13 then
           local stream, session = string.match(heard, '^%d+ %d+ (%S+) (%S+)')
           if stream and stream ~= '-' then
-            gateways[index] = prefix .. ':gateway' .. tag .. ':' .. stream
-            ends[index] = ' ' .. sub(KEYS[first], node_from) .. ' ' .. session
+            if not shared then
+              local prefix, tag = string.match(revisions_key, '^([^:]+):index:revision(.*)$')
+              shared, gateways = {}, prefix .. ':gateway' .. tag .. ':'
+            end
+            node[5], node[6] = gateways .. stream, ' ' .. sub(KEYS[first], node_from) .. ' ' .. session
           end
         end
         heard = heard or node[4]
@@ -173,19 +177,25 @@ for i = 1, item_count do
           call('HSET', job_key, 'state', 'running', 'job', statics[kind], 'run', run, 'reply_to', reply_to, 'spec', spec)
         end
         if #spec > INLINE_SPEC then spec = '' end
-        local own, to = owned[index], gateways[index] or index
+        local own, stream = owned[index], node[5]
         if not own then
           own = {}
-          owned[index], entries[to] = own, entries[to] or {}
+          owned[index] = own
+          if not stream then entries[index] = {} elseif not shared[stream] then shared[stream] = {} end
         end
-        local entry, k = entries[to], #own
+        local entry, k = stream and shared[stream] or entries[index], #own
         own[k + 1], own[k + 2] = job, '1:' .. epoch .. ':' .. counts[kind]
         k = #entry
-        entry[k + 1], entry[k + 2], entry[k + 3], entry[k + 4] = 'j', job .. ' 1 ' .. tenant .. (ends[index] or ''), 's', spec
+        entry[k + 1], entry[k + 2], entry[k + 3], entry[k + 4] = 'j', job .. ' 1 ' .. tenant .. (node[6] or ''), 's', spec
         entry.bytes = (entry.bytes or 0) + #spec
         if entry.bytes >= ENTRY_BYTES then
-          if to == index then try('XADD', KEYS[first + 2], '*', unpack(entry)) else try('XADD', to, 'NOMKSTREAM', '*', unpack(entry)) end
-          entries[to] = {}
+          if stream then
+            try('XADD', stream, 'NOMKSTREAM', '*', unpack(entry))
+            shared[stream] = {}
+          else
+            try('XADD', KEYS[first + 2], '*', unpack(entry))
+            entries[index] = {}
+          end
         end
         if deadlines[kind] then due[#due + 1], due[#due + 2] = deadlines[kind], job end
         node[4], known[job_key] = used, index
@@ -209,14 +219,13 @@ for i = 1, item_count do
 end
 for index, own in pairs(owned) do
   call('HSET', KEYS[4 * index + 1], 'sum', nodes[index][4], unpack(own))
+  -- Protected: streams only deliver, the next heartbeat would mend it.
+  local entry = entries[index]
+  if entry and entry[1] then try('XADD', KEYS[4 * index + 2], '*', unpack(entry)) end
 end
--- Protected: streams only deliver, the next heartbeat would mend it. A gateway that is gone has none.
-for to, entry in pairs(entries) do
-  if not entry[1] then -- all of it is written
-  elseif type(to) == 'number' then
-    try('XADD', KEYS[4 * to + 2], '*', unpack(entry))
-  else
-    try('XADD', to, 'NOMKSTREAM', '*', unpack(entry))
+if shared then -- a gateway that is gone has no stream, and gets none
+  for stream, entry in pairs(shared) do
+    if entry[1] then try('XADD', stream, 'NOMKSTREAM', '*', unpack(entry)) end
   end
 end
 if due[1] then
