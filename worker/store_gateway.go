@@ -50,8 +50,10 @@ type gatewayStore struct {
 	endLoops context.CancelFunc
 	arrival  chan struct{} // has a token when the queue has grown
 	settled  chan struct{} // has a token when done has grown
-	// dials is the number of the last connection. It and dialTimeout belong to the loop that dials.
+	// dials is the number of the last connection, and rests is until when an address is not tried.
+	// They and dialTimeout belong to the loop that dials.
 	dials       int64
+	rests       map[*url.URL]time.Time
 	dialTimeout time.Duration
 
 	mu      sync.Mutex         // guards the rest
@@ -85,7 +87,7 @@ func newGatewayStore(cfg Config, epoch cell.Epoch, beat func(), metrics *gateway
 		cfg: cfg, log: cfg.Logger.With(zap.String(logging.FieldNode, cfg.Node.ID)), epoch: epoch, beat: beat, metrics: metrics,
 		addrs: addrs, transport: transport, bulk: make(chan struct{}, bulkAtOnce),
 		arrival: make(chan struct{}, 1), settled: make(chan struct{}, 1), changed: make(chan struct{}),
-		queueLimit: queueSpare, dialTimeout: firstDialTimeout,
+		queueLimit: queueSpare, dialTimeout: firstDialTimeout, rests: map[*url.URL]time.Time{},
 	}, nil
 }
 
