@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"net/url"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -21,8 +22,10 @@ import (
 const (
 	// gatewayReadLimit is the largest frame from a gateway.
 	gatewayReadLimit = 8 << 20
-	// arrayBytes is about the largest frame of several messages.
-	arrayBytes = 128 << 10
+	// arrayBytes is about the largest frame of several messages. A heartbeat may wait for one frame.
+	arrayBytes = 16 << 10
+	// reportBytes bounds the complete requests under way: others share the line with them.
+	reportBytes = 256 << 10
 	// gatewayWriteTimeout bounds one write.
 	gatewayWriteTimeout = 10 * time.Second
 	// goodbyeTimeout bounds the close handshake.
@@ -41,7 +44,7 @@ var (
 
 // gatewayConnection is one connection to one gateway, from its welcome on. It has two goroutines,
 // which start makes: the reader gives answers to their calls, and the writer sends what is queued and
-// closes the socket. Its queue is bounded by the calls that are under way.
+// closes the socket. Its queue is bounded by the calls that are under way, and by reportBytes.
 type gatewayConnection struct {
 	store   *gatewayStore
 	socket  *websocket.Conn
@@ -55,6 +58,7 @@ type gatewayConnection struct {
 	cut context.CancelCauseFunc
 	// places bounds the complete and spec requests under way, so that there is room for others.
 	places chan struct{}
+	room   *slots        // the bytes of complete requests, of which there are reportBytes
 	filled chan struct{} // has a token when out has grown
 	// goaway has a token once the gateway asks the node to leave. leaving is closed to say goodbye.
 	goaway  chan struct{}
@@ -68,16 +72,20 @@ type gatewayConnection struct {
 	// store.mu guards what follows.
 
 	pending map[uint64]*gatewayCall
-	out     [][]byte
-	lost    bool // nothing is sent any more
-	beaten  bool // a heartbeat has been answered
+	out     []*gatewayCall // those that are not written yet
+	lost    bool           // nothing is sent any more
+	beaten  bool           // a heartbeat has been answered
 	refusal error
 }
 
-// gatewayCall is a request under way. The reader, or lose, sets the rest and then closes done.
+// gatewayCall is a request under way. The writer closes written. The reader, or lose, sets the rest
+// and then closes done.
 type gatewayCall struct {
-	conn *gatewayConnection
-	done chan struct{}
+	conn    *gatewayConnection
+	id      uint64
+	message []byte
+	written chan struct{}
+	done    chan struct{}
 	// answer is void if lost.
 	answer frame.Answer
 	// arrived is how many deliveries had been queued when the answer came.
@@ -89,7 +97,7 @@ func newGatewayConnection(s *gatewayStore, socket *websocket.Conn, to *url.URL, 
 	leaving := make(chan struct{})
 	c := &gatewayConnection{
 		store: s, socket: socket, url: to, token: token, number: s.dials, welcome: *welcome,
-		places: make(chan struct{}, max(welcome.MaxRequests-sparePlaces, 1)),
+		places: make(chan struct{}, max(welcome.MaxRequests-sparePlaces, 1)), room: newSlots(reportBytes),
 		filled: make(chan struct{}, 1), goaway: make(chan struct{}, 1), ended: make(chan struct{}),
 		leaving: leaving, leave: sync.OnceFunc(func() { close(leaving) }), pending: map[uint64]*gatewayCall{},
 	}
@@ -135,7 +143,7 @@ func (c *gatewayConnection) end(err error) {
 
 // lose ends the calls under way without an answer. store.mu is held.
 func (c *gatewayConnection) lose() {
-	c.lost = true
+	c.lost, c.out = true, nil
 	for id, call := range c.pending {
 		delete(c.pending, id)
 		call.lost = true
@@ -143,9 +151,10 @@ func (c *gatewayConnection) lose() {
 	}
 }
 
-// roundTrip sends a request and waits for its answer. Errors: ErrNotSent when it was not sent before
-// ctx ended; errConnectionLost, and that of ctx, when it may have been carried out; else those of
-// answerError.
+// roundTrip sends a request and waits for its answer. That of complete has callTimeout from when the
+// request was written: on a slow line it waits long before. Errors: ErrNotSent when it was not sent
+// before ctx ended; errConnectionLost, and that of ctx, when it may have been carried out; else those
+// of answerError.
 func (c *gatewayConnection) roundTrip(ctx context.Context, req *frame.Request) (*gatewayCall, error) {
 	if req.Type == frame.TypeComplete || req.Type == frame.TypeSpec {
 		select {
@@ -157,7 +166,14 @@ func (c *gatewayConnection) roundTrip(ctx context.Context, req *frame.Request) (
 			return nil, fmt.Errorf("%w: %w", cell.ErrNotSent, ctx.Err())
 		}
 	}
-	call, id, err := c.send(req)
+	if req.Type == frame.TypeComplete {
+		bytes, err := c.makeRoom(ctx, req)
+		if err != nil {
+			return nil, err
+		}
+		defer c.room.release(bytes)
+	}
+	call, err := c.send(req)
 	if err != nil {
 		return nil, err
 	}
@@ -165,10 +181,20 @@ func (c *gatewayConnection) roundTrip(ctx context.Context, req *frame.Request) (
 		late := time.AfterFunc(max(c.limit()/8, minBeatTimeout), func() { c.cut(errBeatUnanswered) })
 		defer late.Stop()
 	}
+	if req.Type == frame.TypeComplete {
+		select {
+		case <-call.written:
+		case <-call.done:
+		case <-ctx.Done():
+		}
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, callTimeout)
+		defer cancel()
+	}
 	select {
 	case <-call.done:
 	case <-ctx.Done():
-		c.forget(id) // an answer that comes later is void
+		c.forget(call) // an answer that comes later is void
 		return nil, fmt.Errorf("no answer to %s: %w", req.Type, ctx.Err())
 	}
 	if call.lost {
@@ -177,29 +203,51 @@ func (c *gatewayConnection) roundTrip(ctx context.Context, req *frame.Request) (
 	return call, answerError(&call.answer)
 }
 
-func (c *gatewayConnection) send(req *frame.Request) (*gatewayCall, uint64, error) {
+// makeRoom waits until the line is free for a complete request, and returns the bytes to release.
+func (c *gatewayConnection) makeRoom(ctx context.Context, req *frame.Request) (int, error) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	defer context.AfterFunc(c.ctx, cancel)()
+	bytes := len(req.Result)
+	if req.Error != nil {
+		bytes += len(req.Error.Message)
+	}
+	if err := c.room.acquire(ctx, bytes); err != nil {
+		return 0, fmt.Errorf("%w: %w", cell.ErrNotSent, err)
+	}
+	return bytes, nil
+}
+
+// send queues a request. Heartbeats come first.
+func (c *gatewayConnection) send(req *frame.Request) (*gatewayCall, error) {
 	numbered := *req // a former connection may still have the request
 	numbered.ID = c.lastID.Add(1)
 	message, err := frame.Append(nil, &numbered)
 	if err != nil {
-		return nil, 0, freeslot.Invalid(string(req.Type), "cannot be encoded: %v", err)
+		return nil, freeslot.Invalid(string(req.Type), "cannot be encoded: %v", err)
 	}
-	call := &gatewayCall{conn: c, done: make(chan struct{})}
+	call := &gatewayCall{conn: c, id: numbered.ID, message: message, written: make(chan struct{}), done: make(chan struct{})}
 	c.store.mu.Lock()
 	defer c.store.mu.Unlock()
 	if c.lost {
-		return nil, 0, errConnectionLost
+		return nil, errConnectionLost
 	}
-	c.pending[numbered.ID] = call
-	c.out = append(c.out, message)
+	c.pending[call.id] = call
+	if req.Type == frame.TypeHeartbeat {
+		c.out = slices.Insert(c.out, 0, call)
+	} else {
+		c.out = append(c.out, call)
+	}
 	notify(c.filled)
-	return call, numbered.ID, nil
+	return call, nil
 }
 
-func (c *gatewayConnection) forget(id uint64) {
+// forget gives a call up. It is not sent any more.
+func (c *gatewayConnection) forget(call *gatewayCall) {
 	c.store.mu.Lock()
 	defer c.store.mu.Unlock()
-	delete(c.pending, id)
+	delete(c.pending, call.id)
+	c.out = slices.DeleteFunc(c.out, func(queued *gatewayCall) bool { return queued == call })
 }
 
 // answerError is the error of an answer. Only what the gateway has not carried out is a
@@ -297,27 +345,38 @@ func (c *gatewayConnection) writeLoop() {
 }
 
 func (c *gatewayConnection) flush() error {
-	c.store.mu.Lock()
-	messages := c.out
-	c.out = nil
-	c.store.mu.Unlock()
-	for len(messages) > 0 {
-		n, size := 1, len(messages[0])
-		for n < len(messages) && size+len(messages[n]) < arrayBytes {
-			size += len(messages[n])
-			n++
+	for calls := c.take(); len(calls) > 0; calls = c.take() {
+		messages := make([][]byte, len(calls))
+		for i, call := range calls {
+			messages[i] = call.message
 		}
 		array := messages[0]
-		if n > 1 {
-			array = append(append([]byte{'['}, bytes.Join(messages[:n], []byte{','})...), ']')
+		if len(messages) > 1 {
+			array = append(append([]byte{'['}, bytes.Join(messages, []byte{','})...), ']')
 		}
-		messages = messages[n:]
 		ctx, cancel := context.WithTimeout(c.ctx, gatewayWriteTimeout)
 		err := c.socket.Write(ctx, websocket.MessageText, array)
 		cancel()
 		if err != nil {
 			return err
 		}
+		for _, call := range calls {
+			close(call.written)
+		}
 	}
 	return nil
+}
+
+// take takes the calls of the next frame from the queue.
+func (c *gatewayConnection) take() []*gatewayCall {
+	c.store.mu.Lock()
+	defer c.store.mu.Unlock()
+	n, size := 0, 0
+	for n < len(c.out) && (n == 0 || size+len(c.out[n].message) < arrayBytes) {
+		size += len(c.out[n].message)
+		n++
+	}
+	calls := slices.Clone(c.out[:n])
+	c.out = slices.Delete(c.out, 0, n)
+	return calls
 }

@@ -304,15 +304,15 @@ func (s *gatewayStore) Complete(ctx context.Context, comp cell.Completion) (cell
 
 func (s *gatewayStore) complete(ctx context.Context, req *frame.Request) (*frame.Answer, error) {
 	wait, cancel := context.WithTimeout(ctx, callTimeout)
-	defer cancel()
 	conn, err := s.connection(wait)
+	cancel()
 	if err != nil {
 		return nil, err
 	}
 	if len(req.Result) > conn.welcome.InlineBytes {
 		return s.post(ctx, conn, frame.CompletePath, req)
 	}
-	call, err := conn.roundTrip(wait, req)
+	call, err := conn.roundTrip(ctx, req)
 	if err != nil {
 		return nil, err
 	}
