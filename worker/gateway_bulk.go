@@ -8,7 +8,6 @@ import (
 	"net/http"
 	"time"
 
-	"github.com/freeslot/freeslot/internal/cell"
 	"github.com/freeslot/freeslot/internal/gateway/frame"
 )
 
@@ -23,14 +22,10 @@ const (
 // post sends what is too large for the connection beside it, so that no heartbeat waits behind it.
 // It ends with the connection, whose session it belongs to. Errors: as of roundTrip.
 func (s *gatewayStore) post(ctx context.Context, conn *gatewayConnection, path string, req *frame.Request) (*frame.Answer, error) {
-	select {
-	case s.bulk <- struct{}{}:
-		defer func() { <-s.bulk }()
-	case <-conn.ended:
-		return nil, errConnectionLost
-	case <-ctx.Done():
-		return nil, fmt.Errorf("%w: %w", cell.ErrNotSent, ctx.Err())
+	if err := conn.enter(ctx, s.bulk); err != nil {
+		return nil, err
 	}
+	defer func() { <-s.bulk }()
 	body, err := frame.Append(nil, req)
 	if err != nil {
 		return nil, err

@@ -32,6 +32,9 @@ const (
 	goodbyeTimeout = time.Second
 	// sparePlaces are the requests that a session has for others than complete and spec.
 	sparePlaces = 8
+	// specsAtOnce bounds the spec requests under way: the gateway ends a session that has more to read
+	// than 4 MiB.
+	specsAtOnce = 32
 	// minBeatTimeout is how long a heartbeat may take at the least.
 	minBeatTimeout = 100 * time.Millisecond
 )
@@ -58,6 +61,7 @@ type gatewayConnection struct {
 	cut context.CancelCauseFunc
 	// places bounds the complete and spec requests under way, so that there is room for others.
 	places chan struct{}
+	specs  chan struct{} // has a token for each spec request under way
 	room   *slots        // the bytes of complete requests, of which there are reportBytes
 	filled chan struct{} // has a token when out has grown
 	// goaway has a token once the gateway asks the node to leave. leaving is closed to say goodbye.
@@ -97,7 +101,8 @@ func newGatewayConnection(s *gatewayStore, socket *websocket.Conn, to *url.URL, 
 	leaving := make(chan struct{})
 	c := &gatewayConnection{
 		store: s, socket: socket, url: to, token: token, number: s.dials, welcome: *welcome,
-		places: make(chan struct{}, max(welcome.MaxRequests-sparePlaces, 1)), room: newSlots(reportBytes),
+		places: make(chan struct{}, max(welcome.MaxRequests-sparePlaces, 1)),
+		specs:  make(chan struct{}, specsAtOnce), room: newSlots(reportBytes),
 		filled: make(chan struct{}, 1), goaway: make(chan struct{}, 1), ended: make(chan struct{}),
 		leaving: leaving, leave: sync.OnceFunc(func() { close(leaving) }), pending: map[uint64]*gatewayCall{},
 	}
@@ -156,15 +161,17 @@ func (c *gatewayConnection) lose() {
 // before ctx ended; errConnectionLost, and that of ctx, when it may have been carried out; else those
 // of answerError.
 func (c *gatewayConnection) roundTrip(ctx context.Context, req *frame.Request) (*gatewayCall, error) {
-	if req.Type == frame.TypeComplete || req.Type == frame.TypeSpec {
-		select {
-		case c.places <- struct{}{}:
-			defer func() { <-c.places }()
-		case <-c.ended:
-			return nil, errConnectionLost
-		case <-ctx.Done():
-			return nil, fmt.Errorf("%w: %w", cell.ErrNotSent, ctx.Err())
+	if req.Type == frame.TypeSpec {
+		if err := c.enter(ctx, c.specs); err != nil {
+			return nil, err
 		}
+		defer func() { <-c.specs }()
+	}
+	if req.Type == frame.TypeComplete || req.Type == frame.TypeSpec {
+		if err := c.enter(ctx, c.places); err != nil {
+			return nil, err
+		}
+		defer func() { <-c.places }()
 	}
 	if req.Type == frame.TypeComplete {
 		bytes, err := c.makeRoom(ctx, req)
@@ -201,6 +208,18 @@ func (c *gatewayConnection) roundTrip(ctx context.Context, req *frame.Request) (
 		return nil, errConnectionLost
 	}
 	return call, answerError(&call.answer)
+}
+
+// enter waits for a place and takes it.
+func (c *gatewayConnection) enter(ctx context.Context, places chan struct{}) error {
+	select {
+	case places <- struct{}{}:
+		return nil
+	case <-c.ended:
+		return errConnectionLost
+	case <-ctx.Done():
+		return fmt.Errorf("%w: %w", cell.ErrNotSent, ctx.Err())
+	}
 }
 
 // makeRoom waits until the line is free for a complete request, and returns the bytes to release.

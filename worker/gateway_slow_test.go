@@ -166,3 +166,30 @@ func TestGatewayQueue(t *testing.T) {
 		}
 	})
 }
+
+// TestGatewayManySpecsAtOnce: what the gateway must send at once has a bound.
+func TestGatewayManySpecsAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const specs = 100
+		var p pipes
+		g := serveScripted(t, &p, "a")
+		s := startScriptedStore(t, &p, Config{Gateway: "ws://a"})
+		peer := g.session()
+		var reads sync.WaitGroup
+		for range specs {
+			reads.Go(func() {
+				if _, _, err := s.Spec(t.Context(), "j"); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		for answered := range specs {
+			synctest.Wait()
+			if n := len(peer.requests); n != min(specsAtOnce, specs-answered) {
+				t.Errorf("%d requests under way after %d answers", n, answered)
+			}
+			peer.send(&frame.Answer{Type: frame.TypeSpec, ID: peer.next(frame.TypeSpec).ID, Job: &freeslot.Job{Service: "s"}})
+		}
+		reads.Wait()
+	})
+}
