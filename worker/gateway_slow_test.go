@@ -4,9 +4,13 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"io"
 	"net"
+	"net/http"
+	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -191,5 +195,47 @@ func TestGatewayManySpecsAtOnce(t *testing.T) {
 			peer.send(&frame.Answer{Type: frame.TypeSpec, ID: peer.next(frame.TypeSpec).ID, Job: &freeslot.Job{Service: "s"}})
 		}
 		reads.Wait()
+	})
+}
+
+// TestGatewayLargeSpecOnSlowLine: a large spec may take minutes, also when it waits for others. One
+// whose answer does not begin is asked for again soon.
+func TestGatewayLargeSpecOnSlowLine(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var p pipes
+		g := serveScripted(t, &p, "a")
+		answer, err := frame.Append(nil, &frame.Answer{Type: frame.TypeSpec, Job: &freeslot.Job{Service: "s", Payload: json.RawMessage(`"` + strings.Repeat("x", 1<<20) + `"`)}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var silent atomic.Bool
+		g.bulk = func(w http.ResponseWriter, r *http.Request) {
+			_, _ = io.Copy(io.Discard, r.Body)
+			if silent.Load() {
+				<-r.Context().Done()
+				return
+			}
+			for part := range slices.Chunk(answer, 10_000) {
+				_, _ = w.Write(part)
+				time.Sleep(time.Second) // in virtual time
+			}
+		}
+		s := startScriptedStore(t, &p, Config{Gateway: "ws://a"})
+		peer := g.session()
+		spec := func() <-chan error {
+			done := async(func() error { _, _, err := s.Spec(t.Context(), "j"); return err })
+			peer.send(&frame.Answer{Type: frame.TypeSpec, ID: peer.next(frame.TypeSpec).ID, Large: true})
+			return done
+		}
+		for _, done := range []<-chan error{spec(), spec(), spec()} {
+			if err := <-done; err != nil {
+				t.Error(err)
+			}
+		}
+		silent.Store(true)
+		begin := time.Now()
+		if err := <-spec(); !errors.Is(err, context.DeadlineExceeded) || time.Since(begin) != bulkTimeout {
+			t.Errorf("%v after %s", err, time.Since(begin))
+		}
 	})
 }
