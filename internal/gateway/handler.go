@@ -27,7 +27,7 @@ type Handler struct {
 	// unanswered logs what cells did not answer.
 	unanswered *logging.Repeated
 
-	// calls is the context of calls to cells; Stop ends it.
+	// calls is the context of the hubs and of calls to cells; Stop ends it.
 	calls     context.Context
 	stopCalls context.CancelFunc
 	bulks     chan struct{} // has an entry for each request of bulk.go under way
@@ -42,8 +42,12 @@ type Handler struct {
 	// open are all sessions, live those with a welcome, by id.
 	open map[*session]struct{}
 	live map[string]*session
+	// hubs are those of the cells that have, or had, sessions; nil once they are stopped.
+	hubs map[Cell]*hub
 	// draining: no new sessions. stopping: no new requests either.
 	draining, stopping bool
+
+	running sync.WaitGroup // the hubs
 }
 
 // New makes a handler; it starts nothing. reg may be nil.
@@ -55,7 +59,7 @@ func New(cfg Config, log *zap.Logger, reg prometheus.Registerer) (*Handler, erro
 	return &Handler{
 		cfg: cfg, log: log, metrics: newMetrics(reg, cfg.Tokens), unanswered: logging.NewRepeated(log, "gateway.unanswered"),
 		calls: calls, stopCalls: stopCalls, bulks: make(chan struct{}, maxBulk), idle: make(chan struct{}),
-		open: map[*session]struct{}{}, live: map[string]*session{},
+		open: map[*session]struct{}{}, live: map[string]*session{}, hubs: map[Cell]*hub{},
 	}, nil
 }
 
@@ -146,8 +150,8 @@ func (h *Handler) Drain(ctx context.Context) error {
 	return nil
 }
 
-// Stop ends all sessions and waits for what they run. When ctx ends first, it cuts the connections. It
-// tolerates a second call, and a missing Drain.
+// Stop ends all sessions, waits for what they run, and deletes the gateway's streams. When ctx ends
+// first, it cuts the connections. It tolerates a second call, and a missing Drain.
 func (h *Handler) Stop(ctx context.Context) error {
 	h.mu.Lock()
 	h.draining = true
@@ -173,6 +177,7 @@ func (h *Handler) Stop(ctx context.Context) error {
 			s.cut()
 		}
 	}
+	h.stopHubs(ctx)
 	return err
 }
 

@@ -148,6 +148,16 @@ func (s *session) hello(req *frame.Request) *order {
 	s.cell = h.cfg.Cells(req.Node)
 	ctx, cancel := context.WithTimeout(s.life, callTimeout)
 	defer cancel()
+	if !req.Check {
+		if s.hub = h.hub(s.cell); s.hub == nil {
+			by := stoppingOrder(closedRefused)
+			return s.refuse(req.Node, stoppingError(), &by)
+		}
+		select {
+		case <-s.hub.tried: // or the first agent might miss its first jobs
+		case <-ctx.Done():
+		}
+	}
 	known, err := s.cell.Link(ctx, req.Node)
 	if err != nil {
 		refusal := s.asError(frame.TypeHello, err)

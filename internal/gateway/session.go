@@ -33,6 +33,7 @@ type session struct {
 	greeted              func()
 	late                 *time.Timer
 	cell                 Cell
+	hub                  *hub
 	node, epoch, version string
 	connection           int64
 	admitted             bool // guarded by the handler's mu
@@ -50,8 +51,7 @@ type session struct {
 	// life is the context of what nobody needs once the session ends.
 	life    context.Context
 	endLife context.CancelFunc
-	// tasks are the writer, the keep-alive and the reader of the dispatch stream, requests what the
-	// agent's messages started.
+	// tasks are the writer and the keep-alive, requests what the agent's messages started.
 	tasks, requests sync.WaitGroup
 	// quit ends the keep-alive. done is closed when all is over.
 	quit, done chan struct{}
@@ -67,8 +67,9 @@ type session struct {
 	// beating: a heartbeat was answered, the last one at beatAtMS by Redis' clock.
 	beating  bool
 	beatAtMS int64
-	// read is the position in the dispatch stream; "" is its start.
-	read string
+	// held waits for the first answered heartbeat. owed: a sync follows that.
+	held []cell.Dispatch
+	owed bool
 }
 
 func newSession(h *Handler, conn *websocket.Conn, nc net.Conn) *session {
@@ -127,7 +128,7 @@ func (s *session) fields() []zap.Field {
 // link is how the node is connected.
 func (s *session) link() cell.Link {
 	return cell.Link{
-		Connection: s.connection, Stream: cell.NodeStream, Session: s.id, Token: s.token.Name,
+		Connection: s.connection, Stream: s.handler.cfg.Replica, Session: s.id, Token: s.token.Name,
 		Replica: s.handler.cfg.Replica, Version: s.version, RoundTrip: time.Duration(s.roundTrip.Load()),
 	}
 }
