@@ -4,7 +4,7 @@
 //
 // # Goroutines and bounds
 //
-// A session is three goroutines (reader, writer, keep-alive) and one for each request under way:
+// A session is two goroutines (reader, writer) and one for each request under way:
 //
 //	agent ──► reader ──► requests under way ──► the node's cell
 //	                       (256 or 4 MiB; one beyond is refused, heartbeats never)
@@ -13,7 +13,8 @@
 //
 // A hub reads the stream to which the cell's scripts write what is for the nodes behind this gateway.
 // It is two goroutines for each cell, one that reads and one that renews and trims the stream. So the
-// number of connections to Redis does not depend on the number of agents.
+// number of connections to Redis does not depend on the number of agents. One more goroutine has all
+// agents pinged, and ends the sessions of tokens that end.
 //
 // Heartbeats of a session go one after the other. While a few wait, the session reads no further.
 //

@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"context"
+	"math/rand/v2"
 	"net"
 	"sync"
 	"sync/atomic"
@@ -51,10 +52,12 @@ type session struct {
 	// life is the context of what nobody needs once the session ends.
 	life    context.Context
 	endLife context.CancelFunc
-	// tasks are the writer and the keep-alive, requests what the agent's messages started.
-	tasks, requests sync.WaitGroup
-	// quit ends the keep-alive. done is closed when all is over.
-	quit, done chan struct{}
+	// writer is the writer, requests what the agent's messages started.
+	writer, requests sync.WaitGroup
+	// done is closed when all is over.
+	done chan struct{}
+	// share is when it is pinged.
+	share int
 	// turn is held by the heartbeat that is under way.
 	turn chan struct{}
 
@@ -75,7 +78,7 @@ type session struct {
 func newSession(h *Handler, conn *websocket.Conn, nc net.Conn) *session {
 	s := &session{
 		handler: h, conn: conn, net: nc, opened: time.Now(),
-		quit: make(chan struct{}), done: make(chan struct{}), turn: make(chan struct{}, 1),
+		done: make(chan struct{}), turn: make(chan struct{}, 1), share: rand.N(pingShares),
 		underWay: map[uint64]struct{}{},
 	}
 	s.life, s.endLife = context.WithCancel(h.calls)
@@ -93,11 +96,10 @@ func newSession(h *Handler, conn *websocket.Conn, nc net.Conn) *session {
 
 // run serves the session to its end.
 func (s *session) run() {
-	s.tasks.Go(s.writeLoop)
+	s.writer.Go(s.writeLoop)
 	s.end(s.readLoop())
 	s.requests.Wait()
-	close(s.quit)
-	s.tasks.Wait()
+	s.writer.Wait()
 	_ = s.conn.CloseNow()
 	s.limit.Stop()
 	s.late.Stop()
