@@ -111,11 +111,17 @@ func (g *gated) connect(t *testing.T, node string) *agent {
 	return a
 }
 
-// work registers the node and has it take jobs.
-func (a *agent) work() {
+// work registers the node and has it take jobs, once the replica knows it.
+func (g *gated) work(a *agent, node string) {
 	a.t.Helper()
 	a.ask(&frame.Request{Type: frame.TypeRegister, Profile: &freeslot.Node{MaxConcurrency: 2, Services: []freeslot.Service{{Name: "tts"}}}}, frame.TypeRegistered)
 	a.ask(&frame.Request{Type: frame.TypeHeartbeat, Status: freeslot.StatusOnline, Now: true}, frame.TypeBeat)
+	if err := redistest.Await(func(context.Context) bool {
+		status, _ := g.call(a.t, "GET", "/v1/nodes/"+node, "operator", "")
+		return status == http.StatusOK
+	}); err != nil {
+		a.t.Fatal(err)
+	}
 }
 
 func (a *agent) send(req *frame.Request) {
@@ -223,7 +229,7 @@ func TestGateway(t *testing.T) {
 	t.Parallel()
 	g := startGated(t, nil)
 	a := g.connect(t, "gpu-1")
-	a.work()
+	g.work(a, "gpu-1")
 	type answer struct {
 		status int
 		text   string
@@ -307,7 +313,7 @@ func TestRightsOfANode(t *testing.T) {
 	t.Parallel()
 	g := startGated(t, nil)
 	victim := g.connect(t, "gpu-2")
-	victim.work()
+	g.work(victim, "gpu-2")
 	status, text := g.call(t, "POST", "/v1/jobs", "client", `{"service":"tts","payload":"secret"}`, "Content-Type", "application/json")
 	if status != http.StatusAccepted {
 		t.Fatalf("submit: %d %s", status, text)
@@ -316,7 +322,7 @@ func TestRightsOfANode(t *testing.T) {
 	before := dump(t, g)
 
 	a := g.connect(t, "gpu-1")
-	a.work()
+	g.work(a, "gpu-1")
 	wrong := job.Attempt
 	if got := a.ask(&frame.Request{Type: frame.TypeComplete, Attempt: &wrong, State: freeslot.StateSucceeded}, frame.TypeCompleted); got.Outcome != "stale" {
 		t.Errorf("the end of another node's job is %s", got.Outcome)
@@ -421,7 +427,7 @@ func TestTokenRemoved(t *testing.T) {
 	if _, resp, err := g.dial(t, "gpu-1"); err == nil || resp.StatusCode != http.StatusUnauthorized {
 		t.Errorf("the removed token opens a session: %v", err)
 	}
-	stays.work()
+	g.work(stays, "gpu-2")
 	g.connect(t, "gpu-3")
 }
 
@@ -432,7 +438,7 @@ func TestGatewayListener(t *testing.T) {
 	if g.GatewayAddr() == g.Addr() {
 		t.Fatal("both listeners are one")
 	}
-	g.connect(t, "gpu-1").work()
+	g.work(g.connect(t, "gpu-1"), "gpu-1")
 	if status, _ := g.call(t, "GET", frame.Path, "gpu-1", ""); status != http.StatusNotFound {
 		t.Errorf("the main listener answers %d at %s", status, frame.Path)
 	}
@@ -467,7 +473,7 @@ func TestGatewayDrain(t *testing.T) {
 	t.Parallel()
 	g := startGated(t, nil)
 	a := g.connect(t, "gpu-1")
-	a.work()
+	g.work(a, "gpu-1")
 	stopped := make(chan error, 1)
 	go func() {
 		ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
