@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"slices"
 	"strconv"
 	"strings"
 
@@ -60,7 +61,7 @@ func (s *session) push(found []cell.Dispatch) {
 	m := s.handler.metrics
 	for i := range found {
 		d := &found[i]
-		if entryMS(d.ID) < s.beatAtMS {
+		if s.answered(d) {
 			m.old.Inc()
 			continue
 		}
@@ -81,12 +82,26 @@ func (s *session) push(found []cell.Dispatch) {
 	flush()
 }
 
+// answered is whether the last answered heartbeat stands for an entry. Within its millisecond only what
+// it has named tells.
+func (s *session) answered(d *cell.Dispatch) bool {
+	at := entryMS(d.ID)
+	if at != s.beatAtMS {
+		return at < s.beatAtMS
+	}
+	named := s.beat.Start
+	if d.Cancel {
+		named = s.beat.Cancel
+	}
+	return slices.Contains(named, frame.Attempt(d.Attempt))
+}
+
 // answerBeat answers a heartbeat. What Redis wrote before the heartbeat was carried out does not follow
 // the answer. at is that of the last one, not the largest: the clock of Redis may step back.
 func (s *session) answerBeat(answer *frame.Answer, at int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.beatAtMS = at
+	s.beat, s.beatAtMS = answer, at
 	s.send(answer)
 	if s.beating {
 		return

@@ -35,6 +35,26 @@ func TestHeld(t *testing.T) {
 	})
 }
 
+// TestSameMillisecond: an entry of the heartbeat's own millisecond follows the answer, unless that has
+// named the attempt.
+func TestSameMillisecond(t *testing.T) {
+	t.Parallel()
+	inBubble(t, func(_ *testing.T, s *server) {
+		s.cell.heartbeat = func(context.Context, cell.Heartbeat, cell.Link) (cell.HeartbeatReply, error) {
+			return cell.HeartbeatReply{AtMS: 100, Start: []cell.Attempt{{Job: "j", N: 1}}, Cancel: []cell.Attempt{{Job: "j", N: 2}}}, nil
+		}
+		p := s.connect()
+		p.send(`{"type":"heartbeat","id":1}`)
+		p.expect(`{"type":"beat","id":1,"start":["j:1"],"cancel":["j:2"]}`)
+		cancel := func(n int) cell.Dispatch {
+			return cell.Dispatch{ID: "100-1", Attempt: cell.Attempt{Job: "j", N: n}, Cancel: true}
+		}
+		s.cell.stream <- p.brought(job(100, 1), job(100, 2), cancel(2), cancel(1))
+		p.expect(`{"type":"jobs","jobs":[{"attempt":"j:2","tenant":"t"}]}`)
+		p.expect(`{"type":"cancel","attempts":["j:1"]}`)
+	})
+}
+
 // TestHeldIsBounded: an agent without a heartbeat costs few entries, and fewer specs.
 func TestHeldIsBounded(t *testing.T) {
 	t.Parallel()

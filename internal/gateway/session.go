@@ -67,8 +67,9 @@ type session struct {
 	// underWay are the ids of requests under way, bytes what they hold, beats how many are heartbeats.
 	underWay     map[uint64]struct{}
 	bytes, beats int
-	// beating: a heartbeat was answered, the last one at beatAtMS by Redis' clock.
+	// beating: a heartbeat was answered, the last one by beat, at beatAtMS by Redis' clock.
 	beating  bool
+	beat     *frame.Answer
 	beatAtMS int64
 	// held waits for the first answered heartbeat. owed: a sync follows that.
 	held []cell.Dispatch
