@@ -390,7 +390,7 @@ func TestDeath(t *testing.T) {
 // TestTakeover: of two replicas one follows a service; when it dies the other one goes on, and
 // removes the copy of an instance that has left meanwhile.
 func TestTakeover(t *testing.T) {
-	onBoth(t, func(t *testing.T, r *rig) {
+	onBoth(t, func(_ *testing.T, r *rig) {
 		r.register("a", "8080")
 		r.register("b", "8081")
 		r.beating("a", "b")
