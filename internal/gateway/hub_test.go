@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -136,11 +137,11 @@ func TestPosition(t *testing.T) {
 func TestGone(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(t *testing.T, s *server) {
-		opened, gone := make(chan struct{}, 10), false
+		opened := make(chan struct{}, 10)
+		var gone atomic.Bool
 		s.cell.open = func(string) error { opened <- struct{}{}; return nil }
 		s.cell.keep = func(string) error {
-			if gone {
-				gone = false
+			if gone.CompareAndSwap(true, false) {
 				return fmt.Errorf("keep: %w", cell.ErrGatewayGone)
 			}
 			return nil
@@ -163,7 +164,7 @@ func TestGone(t *testing.T) {
 		for len(s.cell.reads) > 0 {
 			<-s.cell.reads
 		}
-		gone = true
+		gone.Store(true)
 		<-opened
 		beats.expect(`{"type":"sync"}`)
 		if after := <-s.cell.reads; after != "" {

@@ -37,9 +37,11 @@ func orderOf(t *testing.T, seed uint64) {
 	s := &session{handler: h, id: "s", cell: f, node: "n", epoch: "e", turn: make(chan struct{}, 1), limit: time.NewTimer(time.Hour)}
 	s.limit.Stop()
 	s.out.filled.L = &s.out.mu
-	h.live = map[string]*session{"s": s}
 	s.hub = h.hub(f)
 	<-s.hub.tried
+	h.mu.Lock()
+	h.live = map[string]*session{"s": s}
+	h.mu.Unlock()
 
 	var both sync.WaitGroup
 	both.Go(func() { // Redis takes in jobs
