@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -70,8 +72,7 @@ func TestSession(t *testing.T) {
 		p.send(`[{"type":"heartbeat","id":2,"status":"draining","running":["b:2"],"resources":{"x":1},"now":true}]`)
 		p.expect(`{"type":"beat","id":2,"start":["a:1"],"stop":["b:2"]}`)
 		s.mu.Lock()
-		for p.session = range s.live {
-		}
+		p.session = slices.Collect(maps.Keys(s.live))[0]
 		s.mu.Unlock()
 		s.cell.stream <- p.brought(
 			cell.Dispatch{ID: "99-5", Attempt: cell.Attempt{Job: "old", N: 1}},
@@ -261,7 +262,7 @@ func TestCellErrors(t *testing.T) {
 	} {
 		t.Run(c.code, func(t *testing.T) {
 			t.Parallel()
-			inBubble(t, func(t *testing.T, s *server) {
+			inBubble(t, func(_ *testing.T, s *server) {
 				err := fmt.Errorf("of node gpu-1: %w", c.err)
 				s.cell.register = func(freeslot.Node, cell.Epoch, cell.Link, cell.Epoch) (cell.Registration, error) {
 					return cell.Registration{}, err
