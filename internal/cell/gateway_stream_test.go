@@ -69,8 +69,14 @@ func TestUnreadableOfGateways(t *testing.T) {
 		id := NewJobID(0)
 		spoil := func() {
 			for _, fields := range [][]string{
-				{"j", "x 1 acme n1 s1"}, {"j", id + " 1 acme"}, {"j", id + " 1 acme n1"}, {"j", id + " one acme n1 s1"},
-				{"j", id + " 1 acme n1 s1", "s", "{"}, {"c", id + " 1"}, {"c", id + " 1 n1"}, {"k", "drain"},
+				{"j", "x 1 acme n1 s1"},
+				{"j", id + " 1 acme"},
+				{"j", id + " 1 acme n1"},
+				{"j", id + " one acme n1 s1"},
+				{"j", id + " 1 acme n1 s1", "s", "{"},
+				{"c", id + " 1"},
+				{"c", id + " 1 n1"},
+				{"k", "drain"},
 			} {
 				r.do(append([]string{"XADD", r.l.Gateway("g1"), "*"}, fields...)...)
 			}
