@@ -55,6 +55,9 @@ func orderOf(t *testing.T, seed uint64) {
 	})
 	both.Go(func() { // the agent
 		random := rand.New(rand.NewPCG(seed, 2))
+		for range random.IntN(100) { // what comes before the first heartbeat must wait for it
+			runtime.Gosched()
+		}
 		for id := range beats {
 			s.serve(&frame.Request{Type: frame.TypeHeartbeat, ID: uint64(id + 1)})
 			for range random.IntN(8) {
