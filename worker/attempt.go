@@ -22,10 +22,6 @@ import (
 	"github.com/freeslot/freeslot/internal/process/logging"
 )
 
-// specTimeout is longer than callTimeout: a large payload takes long to come, and a call that is
-// cut off begins anew. Heartbeats notice a dead connection.
-const specTimeout = 4 * callTimeout
-
 // maxErrorBytes bounds the message of a failed job: it is kept in Redis.
 const maxErrorBytes = 8 << 10
 
@@ -90,9 +86,7 @@ func (w *Worker) end(a *attempt, comp *cell.Completion) {
 // attempt is cancelled.
 func (w *Worker) readSpec(a *attempt) bool {
 	for pauses := retryPauses(); a.job == nil; {
-		ctx, cancel := context.WithTimeout(a.ctx, specTimeout)
-		job, tenant, err := w.store.Spec(ctx, a.id.Job)
-		cancel()
+		job, tenant, err := w.store.Spec(a.ctx, a.id.Job)
 		switch {
 		case err == nil:
 			a.job, a.tenant = job, tenant

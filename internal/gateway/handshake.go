@@ -112,6 +112,12 @@ func (h *Handler) noteRefusal(token, node, address string, err *freeslot.Error) 
 	)
 }
 
+// Buffers of a connection. Those of net/http have 4 KiB each, and most frames are small.
+const (
+	readBytes  = 1 << 10
+	writeBytes = 2 << 10
+)
+
 // hijackWriter keeps the connection that the upgrade takes over. The WebSocket library can end it
 // only after a close handshake of up to ten seconds.
 type hijackWriter struct {
@@ -123,6 +129,10 @@ type hijackWriter struct {
 func (w *hijackWriter) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	conn, rw, err := http.NewResponseController(w.ResponseWriter).Hijack()
 	w.conn = conn
+	// An agent that has sent something already, before it has an answer, keeps the large reader.
+	if err == nil && rw.Reader.Buffered() == 0 {
+		rw = bufio.NewReadWriter(bufio.NewReaderSize(conn, readBytes), bufio.NewWriterSize(conn, writeBytes))
+	}
 	return conn, rw, err
 }
 
@@ -148,6 +158,16 @@ func (s *session) hello(req *frame.Request) *order {
 	s.cell = h.cfg.Cells(req.Node)
 	ctx, cancel := context.WithTimeout(s.life, callTimeout)
 	defer cancel()
+	if !req.Check {
+		if s.hub = h.hub(s.cell); s.hub == nil {
+			by := stoppingOrder(closedRefused)
+			return s.refuse(req.Node, stoppingError(), &by)
+		}
+		select {
+		case <-s.hub.tried: // or the first agent might miss its first jobs
+		case <-ctx.Done():
+		}
+	}
 	known, err := s.cell.Link(ctx, req.Node)
 	if err != nil {
 		refusal := s.asError(frame.TypeHello, err)
@@ -170,7 +190,7 @@ func (s *session) hello(req *frame.Request) *order {
 	}
 	h.metrics.connects.WithLabelValues(kind).Inc()
 	h.log.Info("gateway.opened", append(s.fields(), zap.Int64("connection", s.connection), zap.String("version", s.version))...)
-	s.tasks.Go(s.keepAlive)
+	s.checkRights() // its line may have gone before the keep-alive knew the session
 	return nil
 }
 

@@ -164,8 +164,6 @@ func (h *Handler) asError(call, node string, err error) *freeslot.Error {
 	return &freeslot.Error{Code: freeslot.CodeUnavailable, Message: "the store did not answer; it may have been carried out"}
 }
 
-func (s *session) noteUnanswered(call string, err error) { s.handler.noteUnanswered(call, s.node, err) }
-
 func (h *Handler) noteUnanswered(call, node string, err error) {
 	h.unanswered.Warn(call, zap.String("call", call), zap.String(logging.FieldNode, node), zap.Error(err))
 }
@@ -223,9 +221,6 @@ func (s *session) heartbeat(req *frame.Request) (*frame.Answer, error) {
 		return nil, fmt.Errorf("heartbeat of node %s: another one is under way: %w", s.node, ctx.Err())
 	}
 	hb := cell.Heartbeat{Node: s.node, Epoch: s.epoch, Status: req.Status, Resources: resources, Running: attempts[cell.Attempt](req.Running), Now: req.Now}
-	s.mu.Lock()
-	hb.Read = s.read
-	s.mu.Unlock()
 	reply, err := s.cell.HeartbeatLinked(ctx, hb, s.link())
 	if err != nil {
 		return nil, err

@@ -5,7 +5,9 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -29,7 +31,7 @@ func TestSession(t *testing.T) {
 			if n.ID != "gpu-1" || n.MaxConcurrency != 2 || e != "e1" || replaces != "e0" {
 				t.Errorf("registers %+v in %s, replaces %s", n, e, replaces)
 			}
-			if l.Connection != 3 || l.Stream != "-" || l.Token != "gpu" || l.Replica != "r-1" || l.Version != "0.4" || l.Session == "" {
+			if l.Connection != 3 || l.Stream != "r-1" || l.Token != "gpu" || l.Replica != "r-1" || l.Version != "0.4" || l.Session == "" {
 				t.Errorf("link %+v", l)
 			}
 			return cell.Registration{Lost: []string{"a"}}, nil
@@ -70,13 +72,16 @@ func TestSession(t *testing.T) {
 		p.expect(`{"type":"registered","id":1,"lost":["a"]}`)
 		p.send(`[{"type":"heartbeat","id":2,"status":"draining","running":["b:2"],"resources":{"x":1},"now":true}]`)
 		p.expect(`{"type":"beat","id":2,"start":["a:1"],"stop":["b:2"]}`)
-		s.cell.stream <- []cell.Dispatch{
-			{ID: "99-5", Attempt: cell.Attempt{Job: "old", N: 1}},
-			{ID: "100-0", Attempt: cell.Attempt{Job: "j", N: 1}, Tenant: "acme", Job: &freeslot.Job{Service: "tts"}},
-			{ID: "100-0", Attempt: cell.Attempt{Job: "k", N: 2}, Tenant: "acme"},
-			{ID: "101-0", Attempt: cell.Attempt{Job: "j", N: 1}, Cancel: true},
-			{ID: "101-1", Attempt: cell.Attempt{Job: "l", N: 1}, Tenant: "acme"},
-		}
+		s.mu.Lock()
+		p.session = slices.Collect(maps.Keys(s.live))[0]
+		s.mu.Unlock()
+		s.cell.stream <- p.brought(
+			cell.Dispatch{ID: "99-5", Attempt: cell.Attempt{Job: "old", N: 1}},
+			cell.Dispatch{ID: "100-0", Attempt: cell.Attempt{Job: "j", N: 1}, Tenant: "acme", Job: &freeslot.Job{Service: "tts"}},
+			cell.Dispatch{ID: "100-0", Attempt: cell.Attempt{Job: "k", N: 2}, Tenant: "acme"},
+			cell.Dispatch{ID: "101-0", Attempt: cell.Attempt{Job: "j", N: 1}, Cancel: true},
+			cell.Dispatch{ID: "101-1", Attempt: cell.Attempt{Job: "l", N: 1}, Tenant: "acme"},
+		)
 		p.expect(`{"type":"jobs","jobs":[{"attempt":"j:1","tenant":"acme","job":{"service":"tts"…}},{"attempt":"k:2","tenant":"acme"}]}`)
 		p.expect(`{"type":"cancel","attempts":["j:1"]}`)
 		p.expect(`{"type":"jobs","jobs":[{"attempt":"l:1","tenant":"acme"}]}`)
@@ -106,72 +111,30 @@ func TestSession(t *testing.T) {
 	})
 }
 
-// TestPositionAndRoundTrip: a heartbeat trims what was read, and shows the last ping's time.
-func TestPositionAndRoundTrip(t *testing.T) {
+// TestRoundTrip: a heartbeat shows the last ping's time.
+func TestRoundTrip(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(t *testing.T, s *server) {
-		beats := make(chan cell.Heartbeat, 10)
 		links := make(chan cell.Link, 10)
 		s.cell.heartbeat = func(_ context.Context, hb cell.Heartbeat, l cell.Link) (cell.HeartbeatReply, error) {
-			beats <- hb
+			if hb.Read != "" || hb.Resources != nil {
+				t.Errorf("heartbeat %+v", hb)
+			}
 			links <- l
 			return cell.HeartbeatReply{AtMS: 100}, nil
 		}
 		p := s.connect()
-		if len(s.cell.reads) > 0 {
-			t.Error("the dispatch stream is read before the first heartbeat")
-		}
-		p.send(`{"type":"heartbeat","id":1}`)
-		p.expect(`{"type":"beat","id":1}`)
-		s.cell.stream <- []cell.Dispatch{{ID: "7-1"}, {ID: "7-2"}}
-		if first, second := <-s.cell.reads, <-s.cell.reads; first != "" || second != "7-2" {
-			t.Errorf("reads after %q and %q", first, second)
-		}
 		p.send(`{"type":"heartbeat","id":1,"resources":null}`)
 		p.expect(`{"type":"beat","id":1}`)
-		if first, second := <-beats, <-beats; first.Read != "" || second.Read != "7-2" || second.Resources != nil {
-			t.Errorf("heartbeats %+v, %+v", first, second)
-		}
 		s.mu.Lock()
 		s.live[p.session].roundTrip.Store(int64(30 * time.Millisecond))
 		s.mu.Unlock()
 		p.send(`{"type":"heartbeat","id":2}`)
 		p.expect(`{"type":"beat","id":2}`)
-		if <-links; (<-links).RoundTrip != 0 || (<-links).RoundTrip != 30*time.Millisecond {
+		if (<-links).RoundTrip != 0 || (<-links).RoundTrip != 30*time.Millisecond {
 			t.Error("the round trip is not in the link")
 		}
 	})
-}
-
-// TestReadFails: while the stream cannot be read, the session goes on and tries again.
-func TestReadFails(t *testing.T) {
-	t.Parallel()
-	inBubble(t, func(t *testing.T, s *server) {
-		failing := failingStream{fakeCell: s.cell, fails: 5}
-		s.cfg.Cells = func(string) Cell { return &failing }
-		p := s.connect()
-		p.send(`{"type":"heartbeat","id":1}`)
-		p.expect(`{"type":"beat","id":1}`)
-		begin := time.Now()
-		s.cell.stream <- []cell.Dispatch{{ID: "100-0", Attempt: cell.Attempt{Job: "j", N: 1}}}
-		p.expect(`{"type":"jobs","jobs":[{"attempt":"j:1","tenant":""}]}`)
-		if took := time.Since(begin); took < 300*time.Millisecond || took > 5*time.Second {
-			t.Errorf("five failed reads took %s", took)
-		}
-	})
-}
-
-type failingStream struct {
-	*fakeCell
-	fails int
-}
-
-func (f *failingStream) Dispatches(ctx context.Context, node, after string, block time.Duration, limit int) ([]cell.Dispatch, error) {
-	if f.fails > 0 {
-		f.fails--
-		return nil, errors.New("redis is away")
-	}
-	return f.fakeCell.Dispatches(ctx, node, after, block, limit)
 }
 
 func TestCheck(t *testing.T) {
@@ -352,7 +315,7 @@ func TestCellErrors(t *testing.T) {
 	} {
 		t.Run(c.code, func(t *testing.T) {
 			t.Parallel()
-			inBubble(t, func(t *testing.T, s *server) {
+			inBubble(t, func(_ *testing.T, s *server) {
 				err := fmt.Errorf("of node gpu-1: %w", c.err)
 				s.cell.register = func(freeslot.Node, cell.Epoch, cell.Link, cell.Epoch) (cell.Registration, error) {
 					return cell.Registration{}, err
@@ -381,9 +344,6 @@ func TestCellErrors(t *testing.T) {
 						p.ends(c.close)
 						p = nil
 					}
-				}
-				if len(s.cell.reads) > 0 {
-					t.Error("the dispatch stream is read without an answered heartbeat")
 				}
 			})
 		})
