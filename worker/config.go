@@ -39,8 +39,8 @@ const (
 	MaxResultBytesLimit = 16 << 20
 )
 
-// Config describes a worker. RedisURL or RedisURLs, Node.ID and Node.MaxConcurrency
-// have no default.
+// Config describes a worker. One of RedisURL, RedisURLs and Gateway, Node.ID and
+// Node.MaxConcurrency have no default.
 type Config struct {
 	// RedisURL is redis://[user:password@]host:port[/db], or rediss:// for TLS. It names one
 	// server, or nodes of a Redis Cluster, the further ones as ?addr=host:port&addr=….
@@ -51,6 +51,15 @@ type Config struct {
 	// RedisAccess has the worker's credentials for Redis, and how the servers prove who they are.
 	// The zero value uses RedisURL alone.
 	RedisAccess RedisAccess
+	// Gateway is wss://host[:port] of replicas, several with commas between, in place of Redis: all
+	// that this node needs besides is a token. RedisAccess, Cells and KeyPrefix are not used then,
+	// and HeartbeatLimit is the one that the gateway names. ws:// is for loopback and proxies.
+	Gateway string
+	// Token proves who this node is to the gateway. TokenFile has it instead, and is read again at
+	// each connect.
+	Token, TokenFile string
+	// GatewayTLS has certificates for wss://. The zero value trusts the system's.
+	GatewayTLS GatewayTLS
 	// Cells is how many cells the schedulers have. 0 means 1.
 	Cells int
 	// KeyPrefix must be the schedulers'. Empty means "scheduler".
@@ -98,6 +107,14 @@ type Config struct {
 	Registerer prometheus.Registerer
 	// TracerProvider nil traces nothing.
 	TracerProvider trace.TracerProvider
+}
+
+// GatewayTLS is how gateways prove who they are, and this node if they ask.
+type GatewayTLS struct {
+	// CAFile has the certificates (PEM) that may sign the gateways'; empty means the system's.
+	// CertFile and KeyFile are the node's own certificate. ServerName is the name in the gateways'
+	// certificates; empty means the host of the URL.
+	CAFile, CertFile, KeyFile, ServerName string
 }
 
 // RedisAccess has credentials and certificates for connections to Redis.
@@ -156,11 +173,13 @@ func (c Config) Validate() error {
 		bad = append(bad, fmt.Errorf("%s "+format, append([]any{field}, args...)...))
 	}
 	switch {
+	case c.Gateway != "":
 	case c.RedisURL == "" && len(c.RedisURLs) == 0:
-		refuse("redis_url", "is empty, expected redis://host:port")
+		refuse("redis_url", "is empty, expected redis://host:port, or a gateway")
 	case c.RedisURL != "" && len(c.RedisURLs) > 0:
 		refuse("redis_urls", "is set beside redis_url, expected one of them")
 	}
+	bad = append(bad, c.checkGateway()...)
 	if c.Cells < 1 || c.Cells > cell.MaxCells {
 		refuse("cells", "is %d, expected 1 to %d", c.Cells, cell.MaxCells)
 	} else if len(c.RedisURLs) > c.Cells {

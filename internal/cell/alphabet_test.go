@@ -46,10 +46,24 @@ func TestAlphabets(t *testing.T) {
 			_, err := r.Register(r.ctx(), node, epoch)
 			return err
 		}
+		link := func(change func(l *Link)) error {
+			l := testLink(1, "t")
+			change(&l)
+			_, err := r.HeartbeatLinked(r.ctx(), Heartbeat{Node: "n1", Epoch: epoch}, l)
+			return err
+		}
 		for name, c := range map[string]struct {
 			call     func(s string) error
 			optional bool
 		}{
+			"link node":         {func(s string) error { _, err := r.Link(r.ctx(), s); return err }, false},
+			"link stream":       {func(s string) error { return link(func(l *Link) { l.Stream = s }) }, false},
+			"link session":      {func(s string) error { return link(func(l *Link) { l.Session = s }) }, false},
+			"link token":        {func(s string) error { return link(func(l *Link) { l.Token = s }) }, false},
+			"link replica":      {func(s string) error { return link(func(l *Link) { l.Replica = s }) }, false},
+			"owned spec, node":  {func(s string) error { _, _, err := r.OwnedSpec(r.ctx(), s, epoch, job); return err }, false},
+			"owned spec, epoch": {func(s string) error { _, _, err := r.OwnedSpec(r.ctx(), "n1", s, job); return err }, false},
+			"owned spec, job":   {func(s string) error { _, _, err := r.OwnedSpec(r.ctx(), "n1", epoch, s); return err }, false},
 			"register node":     {func(s string) error { return register(func(n *freeslot.Node) { n.ID = s }) }, false},
 			"register pool":     {func(s string) error { return register(func(n *freeslot.Node) { n.Pools = []string{"p", s} }) }, false},
 			"register epoch":    {func(s string) error { _, err := r.Register(r.ctx(), testNode("n1", 2), s); return err }, false},

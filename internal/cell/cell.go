@@ -60,7 +60,7 @@ const (
 	// MaxCandidates is the most candidates that one Submission can name.
 	MaxCandidates = 8
 
-	replyTTL        = 30 * time.Second
+	streamTTL       = 30 * time.Second
 	batchItems      = 64
 	batchBytes      = 1 << 20
 	batchLoops      = 2 // calls of an operation under way at once; 3 were measured to be no better

@@ -62,6 +62,19 @@ func BenchmarkScriptCost(b *testing.B) {
 		{"heartbeat-resources", func(i int) { beat(i|1, func(hb *Heartbeat) { hb.Resources = resources }) }},
 		{"heartbeat-read", func(i int) { beat(i|1, func(hb *Heartbeat) { hb.Read = position[i|1] }) }},
 		{"heartbeat-2-jobs", func(i int) { beat(i&^1, func(hb *Heartbeat) { hb.Running = busy[i&^1] }) }},
+		{"heartbeat-linked", func(i int) {
+			_, err := m.c.HeartbeatLinked(m.ctx, Heartbeat{Node: all[i|1].ID, Epoch: epochs[i|1]}, testLink(1, "t"))
+			m.must(err)
+		}},
+		{"heartbeats-32", func(i int) {
+			beats := make([]linkedHeartbeat, maxHeartbeats)
+			for n := range beats {
+				of := (i+2*n)%nodes | 1
+				beats[n] = linkedHeartbeat{Heartbeat{Node: all[of].ID, Epoch: epochs[of]}, testLink(1, "t")}
+			}
+			_, err := m.c.heartbeats(m.ctx, beats)
+			m.must(err)
+		}},
 		{"register-new", func(int) {
 			serial++
 			_, err := m.c.Register(m.ctx, richNode("new-"+strconv.Itoa(serial)), NewEpoch())

@@ -22,7 +22,9 @@
 //	drop       forgets a job that has ended; retain: the oldest, beyond a number of bytes
 //	rate       permits to submit, out of a tenant's bucket
 //	serves     by which configuration of pools nodes serve queues
-//	heartbeat  liveness, load, ownership check
+//	heartbeat  liveness, load, ownership check; heartbeats: of nodes behind a gateway
+//	link       whose a node is, and by which gateway it is connected
+//	owned_spec what a job is, for the node that owns it
 //	attach     who gets the result
 //	changes    what a replica's cache has missed; nodes: some by their ids
 //	identity   which history the server's data is of

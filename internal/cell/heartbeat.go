@@ -1,6 +1,7 @@
 package cell
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -40,10 +41,14 @@ type Heartbeat struct {
 	// Read is the id of the last dispatch entry that the agent has taken in;
 	// older ones are trimmed. Empty means none.
 	Read string
+	// Now is for a heartbeat that somebody waits for: it must not wait to share a call.
+	Now bool
 }
 
 // HeartbeatReply is the answer to a heartbeat.
 type HeartbeatReply struct {
+	// AtMS is when Redis took it in; of HeartbeatLinked alone.
+	AtMS     int64
 	Revision Revision
 	Used     int
 	// Start are attempts that the node owns and did not name.
@@ -111,16 +116,19 @@ func (hb *Heartbeat) keys(l Layout) []string {
 // args are ARGV of heartbeat.lua.
 func (hb *Heartbeat) args(channel, read string) []string {
 	const needed = 4
-	status := hb.Status
-	if status == "" {
-		status = freeslot.StatusOnline
-	}
-	args := []string{hb.Node, hb.Epoch, string(status), channel, read, string(hb.Resources)}
-	for _, a := range hb.Running {
-		args = append(args, a.Job+":"+strconv.Itoa(a.N))
-	}
+	args := hb.appendRunning([]string{hb.Node, hb.Epoch, string(hb.status()), channel, read, string(hb.Resources)})
 	for len(args) > needed && args[len(args)-1] == "" {
 		args = args[:len(args)-1]
+	}
+	return args
+}
+
+func (hb *Heartbeat) status() freeslot.Status { return cmp.Or(hb.Status, freeslot.StatusOnline) }
+
+// appendRunning appends the attempts as scripts have them.
+func (hb *Heartbeat) appendRunning(args []string) []string {
+	for _, a := range hb.Running {
+		args = append(args, a.Job+":"+strconv.Itoa(a.N))
 	}
 	return args
 }
@@ -162,6 +170,10 @@ func heartbeatError(reply rueidis.RedisMessage) error {
 		return ErrUnknownNode
 	case code == codeSuperseded:
 		return ErrSuperseded
+	case code == codeStaleConnection:
+		return ErrStaleConnection
+	case code == codeNodeInUse:
+		return ErrNodeInUse
 	default:
 		return fmt.Errorf("unknown code %d", code)
 	}

@@ -158,6 +158,11 @@ func (c *Cell) Spec(ctx context.Context, jobID string) (*freeslot.Job, string, e
 	if err != nil {
 		return nil, "", fmt.Errorf("read job %s: %w", jobID, err)
 	}
+	return readSpec(jobID, reply)
+}
+
+// readSpec reads the fields spec and job of a record.
+func readSpec(jobID string, reply []rueidis.RedisMessage) (*freeslot.Job, string, error) {
 	if reply[0].IsNil() {
 		return nil, "", notFound(jobID)
 	}

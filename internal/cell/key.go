@@ -38,8 +38,8 @@ func (l Layout) Slot() (slot int, ok bool) { return script.Layout(l).Slot() }
 // Node is the hash of a node's profile.
 func (l Layout) Node(id string) string { return l.key("nodes", id) }
 
-// Load is when a node's last heartbeat was, in milliseconds of Redis' clock with 13 digits.
-// There is none before the first heartbeat: until then a node was last heard when it
+// Load is when a node's last heartbeat was, in milliseconds of Redis' clock with 13 digits, and for a
+// node behind a gateway its [Link] behind a space. There is none before the first heartbeat: until then a node was last heard when it
 // registered.
 func (l Layout) Load(id string) string { return l.key("load", id) }
 
@@ -58,6 +58,9 @@ func (l Layout) Job(id string) string { return l.key("jobs", id) }
 
 // Replies is the stream that delivers results to a replica.
 func (l Layout) Replies(replica string) string { return l.key("replies", replica) }
+
+// Gateway is the stream that delivers jobs and control entries to the nodes behind a replica's gateway.
+func (l Layout) Gateway(replica string) string { return l.key("gateway", replica) }
 
 // Finished is the zset of terminal jobs by the time they ended.
 func (l Layout) Finished() string { return l.key("finished", "") }

@@ -19,6 +19,9 @@ func TestOutOfMemory(t *testing.T) {
 		t.Fatal(err)
 	}
 	epoch, leaving, restarting := r.register(testNode("n1", 4)), r.register(richNode("n2")), r.register(richNode("n3"))
+	linked, link := NewEpoch(), testLink(1, "t")
+	_, err := r.RegisterLinked(r.ctx(), richNode("n4"), linked, link, "")
+	must(t, err)
 	done, cancelled, refused := r.place("r1", 1, "n1"), r.place("r1", 1, "n1"), submission("r1", "n1")
 	left, lost := r.place("r1", 1, "n2"), r.place("r1", 1, "n3")
 	read := r.lastDispatch("n1")
@@ -64,6 +67,12 @@ func TestOutOfMemory(t *testing.T) {
 	// Also without anything to trim, which frees memory first.
 	if hb, err := r.Heartbeat(r.ctx(), Heartbeat{Node: "n1", Epoch: epoch, Running: hb.Start}); err != nil || len(hb.Start) != 0 || len(hb.Cancel) != 1 {
 		t.Errorf("heartbeat: %+v, %v", hb, err)
+	}
+	if _, err := r.HeartbeatLinked(r.ctx(), Heartbeat{Node: "n4", Epoch: linked, Resources: []byte(`{"a":1}`)}, link); err != nil {
+		t.Errorf("heartbeat through a gateway: %v", err)
+	}
+	if reg, err := r.RegisterLinked(r.ctx(), richNode("n4"), NewEpoch(), link, linked); err != nil || len(reg.Lost) != 0 {
+		t.Errorf("register through a gateway with a new epoch: %+v, %v", reg, err)
 	}
 	if out, err := r.Complete(r.ctx(), succeed("n1", epoch, done)); err != nil || out != Completed {
 		t.Errorf("complete: %v, %v", out, err)

@@ -31,6 +31,9 @@ func NewEpoch() Epoch { return ulid.Make().String() }
 // codeSuperseded is what node scripts return instead of a revision for a node of another epoch.
 const codeSuperseded = -2
 
+// codeNodeInUse is what scripts return to a gateway for a node that lives under another token.
+const codeNodeInUse = -6
+
 // Registration is the answer to Register.
 type Registration struct {
 	Revision Revision
@@ -58,7 +61,26 @@ func (c *Cell) Register(ctx context.Context, node freeslot.Node, epoch Epoch) (R
 	if err := freeslot.ValidateName("epoch", epoch); err != nil {
 		return Registration{}, err
 	}
-	return c.register(ctx, "register", node, []string{node.ID, epoch, c.layout.NodeEvents()})
+	return c.register(ctx, "register", node, []string{node.ID, epoch, c.layout.NodeEvents()}, "")
+}
+
+// RegisterLinked is Register for a node behind a gateway. It takes over no other epoch than replaces.
+// Errors: as Register; ErrSuperseded for a record of another epoch; ErrStaleConnection; ErrNodeInUse.
+func (c *Cell) RegisterLinked(ctx context.Context, node freeslot.Node, epoch Epoch, link Link, replaces Epoch) (Registration, error) {
+	if err := freeslot.ValidateName("epoch", epoch); err != nil {
+		return Registration{}, err
+	}
+	if replaces != "" {
+		if err := freeslot.ValidateName("replaces", replaces); err != nil {
+			return Registration{}, err
+		}
+	}
+	text, err := link.encode()
+	if err != nil {
+		return Registration{}, err
+	}
+	head := []string{node.ID, epoch, c.layout.NodeEvents()}
+	return c.register(ctx, "register", node, head, text, replaces, millis(c.cfg.HeartbeatLimit))
 }
 
 // Import registers a node under ImportEpoch, unless it has changed since it was seen: an agent has registered it, was
@@ -71,8 +93,9 @@ func (c *Cell) Import(ctx context.Context, node freeslot.Node, seen NodeState) (
 	return c.register(ctx, "import", node, []string{node.ID, c.layout.NodeEvents()}, epoch, strconv.FormatInt(seen.LastHeartbeatMS, 10))
 }
 
-// register calls register.lua or import.lua, whose arguments begin with head. seen is what import.lua compares.
-func (c *Cell) register(ctx context.Context, script string, node freeslot.Node, head []string, seen ...string) (r Registration, err error) {
+// register calls register.lua or import.lua, whose arguments begin with head. known is what they
+// compare with Redis before they change anything.
+func (c *Cell) register(ctx context.Context, script string, node freeslot.Node, head []string, known ...string) (r Registration, err error) {
 	if err := node.Validate("node"); err != nil {
 		return Registration{}, err
 	}
@@ -87,7 +110,7 @@ func (c *Cell) register(ctx context.Context, script string, node freeslot.Node, 
 		keys = append(keys, l.PoolMembers(pool))
 	}
 	profile := []string{mustJSON(node), strconv.Itoa(node.MaxConcurrency), mustJSON(orEmpty(pools))}
-	revision, lost, err := c.changeNode(ctx, script, keys, slices.Concat(head, profile, seen, profileArgs(node)))
+	revision, lost, err := c.changeNode(ctx, script, keys, slices.Concat(head, profile, known, profileArgs(node)))
 	if err != nil {
 		return Registration{}, fmt.Errorf("register node %s: %w", node.ID, err)
 	}
@@ -165,6 +188,10 @@ func (c *Cell) changeNode(ctx context.Context, script string, keys, args []strin
 		return 0, nil, err
 	case revision == codeSuperseded:
 		return 0, nil, ErrSuperseded
+	case revision == codeStaleConnection:
+		return 0, nil, ErrStaleConnection
+	case revision == codeNodeInUse:
+		return 0, nil, ErrNodeInUse
 	}
 	lost, err = texts(reply[1:])
 	return revision, lost, err

@@ -332,8 +332,8 @@ func (r *rig) load(node string) (at int64, resources string) {
 		return at, resources
 	}
 	m := r.do("GET", r.l.Load(node))
-	if text, _ := m.ToString(); regexp.MustCompile(`^\d{13}$`).MatchString(text) {
-		at, _ = strconv.ParseInt(text, 10, 64)
+	if text, _ := m.ToString(); regexp.MustCompile(`^\d{13}( \d+( \S+){5} \d+)?$`).MatchString(text) {
+		at, _ = strconv.ParseInt(text[:timeDigits], 10, 64)
 	}
 	return at, resources
 }

@@ -189,9 +189,7 @@ func (c *Cell) OpenReplies(ctx context.Context, replica string) error {
 	if err := validateReplica(replica); err != nil {
 		return err
 	}
-	key := c.layout.Replies(replica)
-	add := c.client.B().Xadd().Key(key).Id("*").FieldValue().FieldValue("open", "1").Build()
-	if err := c.runner.Do(ctx, "open_replies", add).Error(); err != nil {
+	if err := c.openStream(ctx, "open_replies", c.layout.Replies(replica)); err != nil {
 		return fmt.Errorf("open replies to %s: %w", replica, err)
 	}
 	return c.KeepReplies(ctx, replica, "")
@@ -216,19 +214,11 @@ func (c *Cell) KeepReplies(ctx context.Context, replica, trimTo string) error {
 	if err := validateReplica(replica); err != nil {
 		return err
 	}
-	key := c.layout.Replies(replica)
-	if trimTo != "" {
-		trim := c.client.B().Xtrim().Key(key).Minid().Threshold(trimTo).Build()
-		if err := c.runner.Do(ctx, "keep_replies", trim).Error(); err != nil {
-			return fmt.Errorf("trim replies to %s: %w", replica, err)
-		}
-	}
-	expire := c.client.B().Pexpire().Key(key).Milliseconds(replyTTL.Milliseconds()).Build()
-	n, err := c.runner.Do(ctx, "keep_replies", expire).AsInt64()
+	there, err := c.keepStream(ctx, "keep_replies", c.layout.Replies(replica), trimTo)
 	if err != nil {
 		return fmt.Errorf("keep replies to %s: %w", replica, err)
 	}
-	if n == 0 {
+	if !there {
 		return ErrRepliesGone
 	}
 	return nil
@@ -244,6 +234,25 @@ func (c *Cell) CloseReplies(ctx context.Context, replica string) error {
 		return fmt.Errorf("close replies to %s: %w", replica, err)
 	}
 	return nil
+}
+
+// openStream makes a stream of a replica that is kept by keepStream.
+func (c *Cell) openStream(ctx context.Context, operation, key string) error {
+	return c.runner.Do(ctx, operation, c.client.B().Xadd().Key(key).Id("*").FieldValue().FieldValue("open", "1").Build()).Error()
+}
+
+// keepStream renews the TTL of a replica's stream and drops entries before trimTo ("" drops none). there
+// is false when the stream is gone.
+func (c *Cell) keepStream(ctx context.Context, operation, key, trimTo string) (there bool, err error) {
+	if trimTo != "" {
+		trim := c.client.B().Xtrim().Key(key).Minid().Threshold(trimTo).Build()
+		if err := c.runner.Do(ctx, operation, trim).Error(); err != nil {
+			return false, err
+		}
+	}
+	expire := c.client.B().Pexpire().Key(key).Milliseconds(streamTTL.Milliseconds()).Build()
+	n, err := c.runner.Do(ctx, operation, expire).AsInt64()
+	return n > 0, err
 }
 
 func (c *Cell) read(ctx context.Context, key, after string, block time.Duration, limit int) ([]rueidis.XRangeSlice, error) {

@@ -137,7 +137,7 @@ func TestReplyStream(t *testing.T) {
 		}
 		lives := func() {
 			t.Helper()
-			if ttl := r.int("PTTL", r.l.Replies("r1")); ttl <= 0 || ttl > replyTTL.Milliseconds() {
+			if ttl := r.int("PTTL", r.l.Replies("r1")); ttl <= 0 || ttl > streamTTL.Milliseconds() {
 				t.Errorf("TTL %d ms", ttl)
 			}
 		}

@@ -1,8 +1,8 @@
 -- taken_over: frees a node for a new epoch: the jobs of a former one go to their next attempts,
 -- which counts as a failure, and streams and figures of the node begin anew. Under the same epoch
--- jobs stay, and the node was heard now. in_use is how many slots are in use then, status the
+-- jobs stay, and the node was heard now: load is what load:<node> says of that. in_use is how many slots are in use then, status the
 -- node's, lost the jobs that went.
--- Needs: at, before, call, dispatch_key, drained_key, due_key, epoch, finished_key, load_key,
+-- Needs: at, before, call, dispatch_key, drained_key, due_key, epoch, finished_key, load, load_key,
 --   metrics_key, node, now, now_us, serves_key, slots_key, taken, waiting_key, waiting_version_key
 -- Defines: in_use, lost, status
 local lost, in_use, status = {}, 0, epoch == 'import' and 'draining' or 'online'
@@ -29,5 +29,5 @@ else
   in_use = tonumber(call('HGET', slots_key, 'sum')) or 0
   status = before[2] or status
   call('SET', serves_key, '-', 'PX', '5000') -- a replica that has not heard of it yet must not write what it serves
-  call('SET', load_key, at)
+  call('SET', load_key, load)
 end

@@ -37,53 +37,11 @@ local call = redis.call -- to look it up each time is a hundredth of the cost
 
 local profile = call('HMGET', profile_key, 'epoch', 'status')
 if profile[1] ~= epoch then return profile[1] and -2 or -1 end
-if profile[2] == 'drained' then status = 'drained' end -- only an operator undoes it
 -- include lib/at.lua
-if resources ~= '' and string.sub(resources, 1, 11) == '{"at_ms":0,' then resources = '{"at_ms":' .. at .. string.sub(resources, 11) end
-
-local used, sum, start, stop, cancel, named = '0', '0', nil, nil, nil, nil
 local owned = call('HGETALL', slots_key)
-if #ARGV < 7 and (#owned == 0 or (#owned == 2 and owned[1] == 'sum')) then
-  sum = owned[2] or '0'
-else
-  start, stop, cancel, named = {}, {}, {}, {}
-  for i = 7, #ARGV do named[ARGV[i]] = true end
-  local first, total = '1:' .. epoch .. ':', 0 -- first: how nearly all values begin; what follows is the slots
-  for i = 1, #owned, 2 do
-    local job, value = owned[i], owned[i + 1]
-    if job == 'sum' then
-      sum = value
-    else
-      local attempt, slots, mark
-      if string.sub(value, 1, #first) == first then attempt, slots = '1', tonumber(string.sub(value, #first + 1)) end
-      if not slots then attempt, slots, mark = string.match(value, '^(%d+):[^:]*:(%d+)(:?c?)$') end
-      if attempt then
-        local held = job .. ':' .. attempt
-        total = total + slots
-        if mark == ':c' then cancel[#cancel + 1] = held end
-        if named[held] then named[held] = nil else start[#start + 1] = held end
-      end
-    end
-  end
-  used = total .. ''
-end
-
 -- First, because it frees memory: where Redis refuses other writes for lack of it, it then takes
 -- those that follow.
 if read ~= '' then call('XTRIM', dispatch_key, 'MINID', read) end
-if sum ~= used then call('HSET', slots_key, 'sum', used) end
--- include lib/revision.lua
--- As in lib/announce.lua, without max_concurrency.
-call('PUBLISH', channel, at .. ' 1 h ' .. revision .. ' ' .. node .. ' ' .. epoch .. ' ' .. status .. ' 0 ' .. used .. ' ' .. resources)
-if profile[2] ~= status then
-  -- include lib/health.lua
-  call('HSET', profile_key, 'status', status, 'health', health(status), 'version', revision)
-  call(status == 'online' and 'SADD' or 'SREM', online_key, node)
-end
-call('SET', load_key, at)
-if resources ~= '' then call('SET', KEYS[8], resources) end
-if named then
-  for held in pairs(named) do stop[#stop + 1] = held end
-  if #start + #stop + #cancel > 0 then return {revision, used, start, stop, cancel} end
-end
-return used == '0' and revision or revision .. ' ' .. used
+local load, first, last, metrics_key = at, 7, #ARGV, resources ~= '' and KEYS[8]
+-- include lib/beat.lua
+return answer

@@ -38,6 +38,7 @@ local heard = string.match(redis.call('MGET', load_key)[1] or '', '^%d%d%d%d%d%d
 if (before[1] or '') ~= seen_epoch or tonumber(heard) > seen_heartbeat or
   (tonumber(call('HGET', slots_key, 'sum')) or 0) > 0 then return {-2} end
 -- include lib/pools_left.lua
+local load = at
 -- include lib/taken_over.lua
 -- include lib/profile.lua
 table.insert(lost, 1, revision)

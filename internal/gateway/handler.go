@@ -1,0 +1,336 @@
+package gateway
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"net/http"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/coder/websocket"
+	"github.com/oklog/ulid/v2"
+	"github.com/prometheus/client_golang/prometheus"
+	"go.uber.org/zap"
+
+	"github.com/freeslot/freeslot"
+	"github.com/freeslot/freeslot/internal/gateway/frame"
+	"github.com/freeslot/freeslot/internal/process/logging"
+)
+
+// Handler serves agents. It is safe for concurrent use.
+type Handler struct {
+	cfg     Config
+	log     *zap.Logger
+	metrics *metrics
+	// unanswered logs what cells did not answer.
+	unanswered *logging.Repeated
+
+	// calls is the context of the hubs and of calls to cells; Stop ends it.
+	calls     context.Context
+	stopCalls context.CancelFunc
+
+	mu sync.Mutex // guards what follows; taken before that of an outbox
+	// serving counts the requests of HTTP under way, and the sessions. idle is closed
+	// once Stop was called and there are none.
+	serving int
+	idle    chan struct{}
+	// pending counts the connections whose agents have not said hello, agents those that have.
+	pending, agents int
+	// bulking counts the requests of bulk.go under way, bulks those of each node that has any.
+	bulking int
+	bulks   map[string]int
+	// open are all sessions, live those with a welcome, by id.
+	open map[*session]struct{}
+	live map[string]*session
+	// hubs are those of the cells that have, or had, sessions; nil once they are stopped.
+	hubs map[Cell]*hub
+	// draining: no new sessions. stopping: no new requests either.
+	draining, stopping bool
+	keeping            bool // keepAlive runs
+
+	running sync.WaitGroup // the hubs, keepAlive and its pings
+}
+
+// New makes a handler; it starts nothing. reg may be nil.
+func New(cfg Config, log *zap.Logger, reg prometheus.Registerer) (*Handler, error) {
+	if err := cfg.validate(); err != nil {
+		return nil, fmt.Errorf("gateway: %w", err)
+	}
+	calls, stopCalls := context.WithCancel(context.Background())
+	return &Handler{
+		cfg: cfg, log: log, metrics: newMetrics(reg, cfg.Tokens), unanswered: logging.NewRepeated(log, "gateway.unanswered"),
+		calls: calls, stopCalls: stopCalls, bulks: map[string]int{}, idle: make(chan struct{}),
+		open: map[*session]struct{}{}, live: map[string]*session{}, hubs: map[Cell]*hub{},
+	}, nil
+}
+
+// ServeHTTP serves frame.Path, frame.CompletePath and frame.SpecPath, and is 404 elsewhere. A refused
+// request gets an HTTP status and a JSON error body. Stop waits for the sessions of agents.
+func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if err := h.enter(); err != nil {
+		h.refuse(w, r, "", err)
+		return
+	}
+	defer h.leave()
+	switch r.URL.Path {
+	case frame.Path:
+		h.serveAgent(w, r)
+	case frame.CompletePath, frame.SpecPath:
+		h.serveBulk(w, r)
+	default:
+		h.refuse(w, r, "", &freeslot.Error{Code: freeslot.CodeNotFound, Message: fmt.Sprintf("there is nothing at %.80q", r.URL.Path)})
+	}
+}
+
+func (h *Handler) serveAgent(w http.ResponseWriter, r *http.Request) {
+	if err := h.takePending(); err != nil {
+		h.refuse(w, r, "", err)
+		return
+	}
+	greeted := sync.OnceFunc(h.leavePending)
+	secret, token, err := h.check(r)
+	if err != nil {
+		greeted()
+		h.refuse(w, r, token.Name, err)
+		return
+	}
+	hijacked := &hijackWriter{ResponseWriter: w}
+	conn, acceptErr := websocket.Accept(hijacked, r, &websocket.AcceptOptions{
+		Subprotocols: []string{frame.Protocol},
+		// check has refused all origins, and answers in JSON.
+		InsecureSkipVerify: true,
+	})
+	if acceptErr != nil {
+		// Accept has answered.
+		greeted()
+		h.metrics.refused.WithLabelValues(string(freeslot.CodeInvalidArgument)).Inc()
+		h.log.Debug("gateway.handshake_failed", zap.Error(acceptErr), zap.String(logging.FieldAddress, r.RemoteAddr))
+		return
+	}
+	s := newSession(h, conn, hijacked.conn)
+	s.id, s.secret, s.token, s.address, s.greeted = ulid.Make().String(), secret, token, r.RemoteAddr, greeted
+	h.register(s)
+	// Apart, so that the session keeps nothing of the request, nor the stack that has served it.
+	go func() {
+		defer h.leave()
+		defer greeted()
+		s.run()
+	}()
+}
+
+// Drain refuses new sessions and asks all agents to go elsewhere, one by one within half of the time
+// until ctx ends. It waits until they have. When ctx ends first, it orders the remaining sessions to close,
+// and the error says how many. Stop waits for their end.
+func (h *Handler) Drain(ctx context.Context) error {
+	h.mu.Lock()
+	h.draining = true
+	all := slices.Collect(maps.Values(h.live))
+	h.mu.Unlock()
+	pause := drainPause
+	if end, ok := ctx.Deadline(); ok && len(all) > 0 {
+		pause = min(pause, time.Until(end)/2/time.Duration(len(all)))
+	}
+	begin := time.Now()
+	for i, s := range all {
+		// By the clock, as the pauses of many agents are shorter than a timer's delay.
+		wait(ctx, time.Until(begin.Add(time.Duration(i)*pause)))
+		s.send(&frame.Answer{Type: frame.TypeGoaway, Reason: "the replica is stopping"})
+	}
+	cut := 0
+	for _, s := range all {
+		select {
+		case <-s.done:
+			continue
+		default:
+		}
+		select {
+		case <-s.done:
+		case <-ctx.Done():
+			s.end(stoppingOrder(closedDrained))
+			cut++
+		}
+	}
+	if cut > 0 {
+		return fmt.Errorf("drain agents: %d did not leave in time: %w", cut, ctx.Err())
+	}
+	return nil
+}
+
+// Stop ends all sessions, waits for what they run, and deletes the gateway's streams. When ctx ends
+// first, it cuts the connections. It tolerates a second call, and a missing Drain.
+func (h *Handler) Stop(ctx context.Context) error {
+	h.mu.Lock()
+	h.draining = true
+	if !h.stopping {
+		h.stopping = true
+		if h.serving == 0 {
+			close(h.idle)
+		}
+	}
+	h.mu.Unlock()
+	for _, s := range h.snapshot() {
+		s.end(stoppingOrder(closedStopped))
+	}
+	var err error
+	select {
+	case <-h.idle:
+	case <-ctx.Done():
+		err = fmt.Errorf("stop gateway: %w", ctx.Err())
+	}
+	h.stopCalls()
+	if err != nil {
+		for _, s := range h.snapshot() {
+			s.cut()
+		}
+	}
+	h.stopHubs(ctx)
+	return err
+}
+
+func (h *Handler) snapshot() []*session {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return slices.Collect(maps.Keys(h.open))
+}
+
+func (h *Handler) enter() *freeslot.Error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.stopping {
+		return stoppingError()
+	}
+	h.serving++
+	return nil
+}
+
+func (h *Handler) leave() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.serving--
+	if h.stopping && h.serving == 0 {
+		close(h.idle)
+	}
+}
+
+func (h *Handler) takePending() *freeslot.Error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	switch {
+	case h.draining:
+		return stoppingError()
+	case h.pending >= maxPending:
+		return &freeslot.Error{
+			Code: freeslot.CodeOverloaded, RetryAfter: refusedRetryAfter,
+			Message: fmt.Sprintf("%d agents are about to connect, which is the limit", maxPending),
+		}
+	}
+	h.pending++
+	return nil
+}
+
+func (h *Handler) leavePending() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.pending--
+}
+
+// register counts s, and makes it visible to Stop, which may have been called already and have missed s.
+func (h *Handler) register(s *session) {
+	h.mu.Lock()
+	h.open[s] = struct{}{}
+	h.serving++
+	stopping := h.stopping
+	h.mu.Unlock()
+	if stopping {
+		s.end(stoppingOrder(closedStopped))
+	}
+}
+
+// admit takes one of the places for agents, which unregister gives back.
+func (h *Handler) admit(s *session, hello *frame.Request) *freeslot.Error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.agents >= h.cfg.MaxAgents {
+		h.replace(s, hello)
+	}
+	if h.agents >= h.cfg.MaxAgents {
+		return &freeslot.Error{
+			Code: freeslot.CodeOverloaded, RetryAfter: refusedRetryAfter,
+			Message: fmt.Sprintf("the replica has %d agents, which is its limit", h.cfg.MaxAgents),
+		}
+	}
+	h.agents++
+	s.admitted = true
+	h.metrics.agents.Set(float64(h.agents))
+	return nil
+}
+
+// replace ends the former sessions of an agent that connects again, and takes their places. Their
+// connections may have broken in silence, and the keep-alive would find that too late for the node.
+// While there is room they go on: an agent that moves keeps the former session until the next one has
+// answered. Call it with mu held.
+func (h *Handler) replace(s *session, hello *frame.Request) {
+	for _, former := range h.live {
+		same := former.node == hello.Node && former.token.Name == s.token.Name
+		if !same || !former.admitted || former.epoch == hello.Epoch && former.connection >= hello.Connection {
+			continue
+		}
+		former.admitted = false
+		h.agents--
+		former.end(order{code: frame.CloseReplaced, text: "a newer connection of the agent takes its place", label: closedReplaced, flush: true})
+	}
+}
+
+// begin sends the welcome and makes s visible to Drain and held, unless Drain was called. So no goaway
+// comes before a welcome.
+func (h *Handler) begin(s *session, welcome *frame.Answer) *freeslot.Error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.draining {
+		return stoppingError()
+	}
+	h.live[s.id] = s
+	s.send(welcome)
+	if !h.keeping {
+		h.keeping = true
+		h.running.Go(h.keepAlive)
+	}
+	return nil
+}
+
+func (h *Handler) unregister(s *session) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	delete(h.open, s)
+	delete(h.live, s.id)
+	if s.admitted {
+		h.agents--
+		h.metrics.agents.Set(float64(h.agents))
+	}
+}
+
+// held finds a session of this replica: the epoch of its agent, and its token.
+func (h *Handler) held(node, session string) (epoch string, token Token, ok bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	s := h.live[session]
+	if s == nil || s.node != node || s.foreign.Load() {
+		return "", Token{}, false
+	}
+	return s.epoch, s.token, true
+}
+
+// wait returns after d, or when ctx ends.
+func wait(ctx context.Context, d time.Duration) {
+	if d <= 0 {
+		return
+	}
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-ctx.Done():
+	}
+}

@@ -1,0 +1,128 @@
+package gateway
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"unicode/utf8"
+
+	"github.com/coder/websocket"
+
+	"github.com/freeslot/freeslot"
+	"github.com/freeslot/freeslot/internal/gateway/frame"
+	"github.com/freeslot/freeslot/internal/wire"
+)
+
+var (
+	errFrameTooBig = errors.New("frame too big")
+	// errEnded stops the decoding of a frame whose message has ended the session.
+	errEnded = errors.New("the session ends")
+)
+
+const (
+	// firstBytes is the buffer that a session begins with: most frames fit. keptBytes is the largest
+	// one that an idle session keeps.
+	firstBytes = 1 << 10
+	keptBytes  = 8 << 10
+)
+
+// readLoop takes messages until the session ends, and returns why it does.
+func (s *session) readLoop() order {
+	for {
+		// Without a deadline: end and the keep-alive close the connection, and a context would cost
+		// every read a timer.
+		typ, r, err := s.conn.Reader(context.Background())
+		if err != nil {
+			return lost(err)
+		}
+		if typ != websocket.MessageText {
+			return s.noText(websocket.StatusUnsupportedData, "binary frames are not part of the protocol")
+		}
+		text, err := s.readFrame(r)
+		if errors.Is(err, errFrameTooBig) {
+			message := fmt.Sprintf("the frame has more than %d bytes", frame.MaxFrameBytes)
+			s.sendError(0, &freeslot.Error{Code: freeslot.CodePayloadTooLarge, Message: message})
+			return order{code: websocket.StatusMessageTooBig, text: message, label: closedDefect, flush: true}
+		}
+		if err != nil {
+			return lost(err)
+		}
+		s.handler.metrics.framesIn.Inc()
+		s.handler.metrics.bytesIn.Add(float64(len(text)))
+		if !utf8.Valid(text) {
+			return s.noText(websocket.StatusInvalidFramePayloadData, "the frame is not valid UTF-8")
+		}
+		if by := s.take(text); by != nil {
+			return *by
+		}
+	}
+}
+
+// noText ends a session whose frame is no text.
+func (s *session) noText(code websocket.StatusCode, message string) order {
+	s.sendError(0, &freeslot.Error{Code: freeslot.CodeInvalidArgument, Message: message})
+	return order{code: code, text: message, label: closedDefect, flush: true}
+}
+
+// take starts what a frame asks. It returns the order that ends the session, if one does.
+func (s *session) take(text []byte) (by *order) {
+	err := frame.DecodeRequests(text, func(req *frame.Request) error {
+		if s.node == "" {
+			by = s.hello(req)
+		} else {
+			by = s.start(req)
+		}
+		if by != nil {
+			return errEnded
+		}
+		return nil
+	})
+	if err != nil && by == nil {
+		return s.defect(wire.AsError(err))
+	}
+	return by
+}
+
+// defect ends a session whose agent does not speak the protocol.
+func (s *session) defect(err *freeslot.Error) *order {
+	s.sendError(0, err)
+	return defectOrder(err.Message)
+}
+
+// readFrame reads one message into the session's buffer. Memory is taken as bytes arrive, so an agent
+// must send what it makes the replica hold.
+func (s *session) readFrame(r io.Reader) ([]byte, error) {
+	buf := s.frame[:0]
+	if cap(buf) == 0 {
+		buf = make([]byte, 0, firstBytes)
+	}
+	for {
+		if len(buf) == cap(buf) {
+			buf = append(buf, 0)[:len(buf)]
+		}
+		n, err := r.Read(buf[len(buf):cap(buf)])
+		buf = buf[:len(buf)+n]
+		s.received.Add(int64(n))
+		s.frame = nil
+		if cap(buf) <= keptBytes {
+			s.frame = buf
+		}
+		switch {
+		case len(buf) > frame.MaxFrameBytes:
+			return nil, errFrameTooBig
+		case err == io.EOF:
+			return buf, nil
+		case err != nil:
+			return nil, err
+		}
+	}
+}
+
+// lost says why nothing more can be read.
+func lost(err error) order {
+	if websocket.CloseStatus(err) != -1 {
+		return order{label: closedByAgent}
+	}
+	return order{label: closedLost}
+}

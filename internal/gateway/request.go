@@ -1,0 +1,364 @@
+package gateway
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/freeslot/freeslot"
+	"github.com/freeslot/freeslot/internal/cell"
+	"github.com/freeslot/freeslot/internal/gateway/frame"
+	"github.com/freeslot/freeslot/internal/process/logging"
+)
+
+// busyRetryAfter is the pause for an agent with too many requests under way: about the time of one.
+const busyRetryAfter = 10 * time.Millisecond
+
+// maxRetryDelay is the longest pause before another attempt.
+const maxRetryDelay = 365 * 24 * time.Hour
+
+// handlers carry out the requests. A heartbeat answers by itself, and returns no answer.
+var handlers = map[frame.Type]func(*session, *frame.Request) (*frame.Answer, error){
+	frame.TypeRegister:   (*session).register,
+	frame.TypeHeartbeat:  (*session).heartbeat,
+	frame.TypeComplete:   (*session).complete,
+	frame.TypeProgress:   (*session).progress,
+	frame.TypeSpec:       (*session).spec,
+	frame.TypeDeregister: (*session).deregister,
+}
+
+// start starts a goroutine for a request. It returns the order that ends the session, if one does.
+func (s *session) start(req *frame.Request) *order {
+	if req.Type == frame.TypeHello {
+		return s.defect(freeslot.Invalid("type", "is hello, which was said before"))
+	}
+	if handlers[req.Type] == nil {
+		return s.defect(freeslot.Invalid("type", "is %.40q, expected register, heartbeat, complete, progress, spec or deregister", req.Type))
+	}
+	if req.ID == 0 {
+		return s.defect(freeslot.Invalid("id", "is 0 or missing, expected a number from 1"))
+	}
+	size := sizeOf(req)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if req.Type == frame.TypeHeartbeat {
+		for s.beats >= maxBeats {
+			s.freed.Wait()
+		}
+		s.beats++
+	} else if n := s.requesting; n >= frame.MaxRequests || n > 0 && s.bytes+size > maxRequestBytes {
+		s.handler.metrics.requests.WithLabelValues(string(req.Type), string(freeslot.CodeOverloaded)).Inc()
+		s.sendError(req.ID, &freeslot.Error{
+			Code: freeslot.CodeOverloaded, RetryAfter: busyRetryAfter,
+			Message: fmt.Sprintf("the session has %d requests of %d bytes under way, the limits are %d and %d", n, s.bytes, frame.MaxRequests, maxRequestBytes),
+		})
+		return nil
+	} else {
+		s.requesting++
+	}
+	s.bytes += size
+	// Even if the session ends meanwhile: it has been read.
+	s.requests.Go(func() {
+		answer, err := s.carryOut(req)
+		s.free(req, size) // before the answer: the agent may send the next request as soon as it has it
+		s.answer(req, answer, err)
+	})
+	return nil
+}
+
+// free gives back what a request holds.
+func (s *session) free(req *frame.Request, size int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.bytes -= size
+	if req.Type == frame.TypeHeartbeat {
+		s.beats--
+		s.freed.Signal()
+	} else {
+		s.requesting--
+	}
+}
+
+// sizeOf is about what a request holds.
+func sizeOf(req *frame.Request) int {
+	const envelope, attempt = 1 << 10, 48
+	size := envelope + len(req.Result) + len(req.Resources) + attempt*len(req.Running)
+	for i := range req.Reports {
+		size += attempt + len(req.Reports[i].Value)
+	}
+	if req.Error != nil {
+		size += len(req.Error.Code) + len(req.Error.Message)
+	}
+	if req.Profile != nil {
+		size += frame.MaxFrameBytes
+	}
+	return size
+}
+
+// answer sends the answer of a request, or its error.
+func (s *session) answer(req *frame.Request, answer *frame.Answer, err error) {
+	outcome := "ok"
+	if err != nil {
+		refusal := s.asError(req.Type, err)
+		outcome = string(refusal.Code)
+		s.sendError(req.ID, refusal)
+		s.endBy(refusal)
+	} else if answer != nil {
+		answer.ID = req.ID
+		s.send(answer)
+	}
+	s.handler.metrics.requests.WithLabelValues(string(req.Type), outcome).Inc()
+}
+
+// carryOut lets nobody report, read or deregister for a node that lives under another token, whose
+// epoch all can read. The cell says with each register and heartbeat whether it does.
+func (s *session) carryOut(req *frame.Request) (*frame.Answer, error) {
+	proves := req.Type == frame.TypeRegister || req.Type == frame.TypeHeartbeat
+	if !proves && s.foreign.Load() {
+		// The agent may be the right one, with a token of another name. It must not take this for an end.
+		return nil, &freeslot.Error{Code: freeslot.CodeUnavailable, Message: cell.ErrNodeInUse.Error() + ": repeat the request when a heartbeat was answered"}
+	}
+	answer, err := handlers[req.Type](s, req)
+	if inUse := errors.Is(err, cell.ErrNodeInUse); proves && (err == nil || inUse) {
+		s.foreign.Store(inUse)
+	}
+	return answer, err
+}
+
+// endBy ends the session after an error that no other request of it can escape.
+func (s *session) endBy(err *freeslot.Error) {
+	switch err.Code {
+	case frame.CodeSuperseded:
+		s.end(order{code: frame.CloseSuperseded, text: err.Message, label: closedSuperseded, flush: true})
+	case frame.CodeStaleConnection:
+		s.end(order{code: frame.CloseReplaced, text: err.Message, label: closedReplaced, flush: true})
+	case freeslot.CodeUnauthenticated:
+		s.end(*rightsOrder(err.Message))
+	}
+}
+
+// asError makes any error one that the protocol can carry. What the cell did not answer is unavailable,
+// whatever it was: the agent must not take it for an answer, as it may have been carried out.
+func (s *session) asError(typ frame.Type, err error) *freeslot.Error {
+	return s.handler.asError(string(typ), s.node, err)
+}
+
+func (h *Handler) asError(call, node string, err error) *freeslot.Error {
+	coded, ok := errors.AsType[*freeslot.Error](err)
+	switch {
+	case ok:
+		return coded
+	case errors.Is(err, cell.ErrSuperseded):
+		return &freeslot.Error{Code: frame.CodeSuperseded, Message: cell.ErrSuperseded.Error()}
+	case errors.Is(err, cell.ErrUnknownNode):
+		return &freeslot.Error{Code: frame.CodeUnknownNode, Message: "the node is not registered, or was silent for too long: register it"}
+	case errors.Is(err, cell.ErrNodeInUse):
+		return &freeslot.Error{Code: frame.CodeNodeInUse, Message: cell.ErrNodeInUse.Error()}
+	case errors.Is(err, cell.ErrStaleConnection):
+		return &freeslot.Error{Code: frame.CodeStaleConnection, Message: cell.ErrStaleConnection.Error()}
+	}
+	h.noteUnanswered(call, node, err)
+	return &freeslot.Error{Code: freeslot.CodeUnavailable, Message: "the store did not answer; it may have been carried out"}
+}
+
+func (h *Handler) noteUnanswered(call, node string, err error) {
+	h.unanswered.Warn(call, zap.String("call", call), zap.String(logging.FieldNode, node), zap.Error(err))
+}
+
+func (s *session) register(req *frame.Request) (*frame.Answer, error) {
+	if req.Profile == nil {
+		return nil, freeslot.Invalid("profile", "is missing")
+	}
+	// The line may have changed since the hello.
+	token, ok := s.handler.cfg.Tokens.Find(s.secret)
+	if !ok {
+		return nil, &freeslot.Error{Code: freeslot.CodeUnauthenticated, Message: fmt.Sprintf("token %s was removed or has expired", s.token.Name)}
+	}
+	profile := *req.Profile
+	profile.ID = s.node // whatever the agent says
+	if err := profile.Validate("profile"); err != nil {
+		return nil, err
+	}
+	if err := token.Check(&profile); err != nil {
+		return nil, err
+	}
+	if req.Replaces != "" {
+		if err := freeslot.ValidateName("replaces", req.Replaces); err != nil {
+			return nil, err
+		}
+	}
+	ctx, cancel := context.WithTimeout(s.handler.calls, callTimeout)
+	defer cancel()
+	done, err := s.cell.RegisterLinked(ctx, profile, s.epoch, s.link(), req.Replaces)
+	if err != nil {
+		return nil, err
+	}
+	return &frame.Answer{Type: frame.TypeRegistered, Lost: done.Lost}, nil
+}
+
+// heartbeat carries out one heartbeat at a time. So the last answer is also of the last one that Redis
+// has carried out.
+func (s *session) heartbeat(req *frame.Request) (*frame.Answer, error) {
+	resources := req.Resources
+	if string(resources) == "null" {
+		resources = nil
+	}
+	switch {
+	case len(req.Running) > frame.MaxAttempts:
+		return nil, freeslot.Invalid("running", "has %d entries, expected at most %d", len(req.Running), frame.MaxAttempts)
+	case len(resources) > 0 && resources[0] != '{':
+		return nil, freeslot.Invalid("resources", "is no object, expected one")
+	}
+	ctx, cancel := context.WithTimeout(s.handler.calls, s.handler.cfg.beatTimeout())
+	defer cancel()
+	select {
+	case s.turn <- struct{}{}:
+		defer func() { <-s.turn }()
+	case <-ctx.Done():
+		return nil, fmt.Errorf("heartbeat of node %s: another one is under way: %w", s.node, ctx.Err())
+	}
+	hb := cell.Heartbeat{Node: s.node, Epoch: s.epoch, Status: req.Status, Resources: resources, Running: attempts[cell.Attempt](req.Running), Now: req.Now}
+	reply, err := s.cell.HeartbeatLinked(ctx, hb, s.link())
+	if err != nil {
+		return nil, err
+	}
+	s.answerBeat(&frame.Answer{
+		Type: frame.TypeBeat, ID: req.ID,
+		Start: attempts[frame.Attempt](reply.Start), Stop: attempts[frame.Attempt](reply.Stop), Cancel: attempts[frame.Attempt](reply.Cancel),
+	}, reply.AtMS)
+	return nil, nil
+}
+
+// attempts converts between the types of attempts.
+func attempts[To, From frame.Attempt | cell.Attempt](from []From) []To {
+	out := make([]To, len(from))
+	for i := range from {
+		out[i] = To(from[i])
+	}
+	return out
+}
+
+func (s *session) complete(req *frame.Request) (*frame.Answer, error) {
+	if len(req.Result) > frame.InlineBytes {
+		return nil, &freeslot.Error{
+			Code: freeslot.CodePayloadTooLarge, Field: "result",
+			Message: fmt.Sprintf("result has %d bytes, expected at most %d in a frame: send it by HTTP", len(req.Result), frame.InlineBytes),
+		}
+	}
+	return s.handler.complete(s.cell, s.node, s.epoch, req)
+}
+
+// complete ends an attempt of a node, by a frame or by HTTP.
+func (h *Handler) complete(c Cell, node string, epoch cell.Epoch, req *frame.Request) (*frame.Answer, error) {
+	comp, err := completion(node, epoch, req)
+	if err != nil {
+		return nil, err
+	}
+	answer := &frame.Answer{Type: frame.TypeCompleted}
+	comp.Begun = func(begun []cell.Dispatch) {
+		for i := range begun {
+			answer.Begun = append(answer.Begun, delivery(&begun[i]))
+		}
+	}
+	outcome, err := c.Complete(h.calls, comp)
+	if err != nil {
+		return nil, err
+	}
+	if outcome == cell.CompletedStale {
+		h.metrics.stale.WithLabelValues(string(frame.TypeComplete)).Inc()
+	}
+	answer.Outcome = string(outcome)
+	return answer, nil
+}
+
+func completion(node string, epoch cell.Epoch, req *frame.Request) (cell.Completion, error) {
+	comp := cell.Completion{Node: node, Epoch: epoch, State: req.State, Result: req.Result, Error: req.Error}
+	if req.Attempt == nil {
+		return comp, freeslot.Invalid("attempt", "is missing")
+	}
+	comp.Attempt = cell.Attempt(*req.Attempt)
+	switch req.State {
+	case freeslot.StateSucceeded, freeslot.StateFailed, freeslot.StateCancelled:
+	default:
+		return comp, freeslot.Invalid("state", "is %.40q, expected succeeded, failed or cancelled", req.State)
+	}
+	switch req.Next {
+	case "":
+	case frame.NextRetry:
+		comp.Next = cell.Retry
+	case frame.NextHandBack:
+		comp.Next = cell.HandBack
+	default:
+		return comp, freeslot.Invalid("next", "is %.40q, expected retry, hand_back or nothing", req.Next)
+	}
+	if req.RetryDelayMS < 0 || req.RetryDelayMS > maxRetryDelay.Milliseconds() {
+		return comp, freeslot.Invalid("retry_delay_ms", "is %d, expected 0 to %d", req.RetryDelayMS, maxRetryDelay.Milliseconds())
+	}
+	comp.RetryDelay = time.Duration(req.RetryDelayMS) * time.Millisecond
+	return comp, nil
+}
+
+func (s *session) progress(req *frame.Request) (*frame.Answer, error) {
+	reports := make([]cell.ProgressReport, len(req.Reports))
+	for i := range req.Reports {
+		r := &req.Reports[i]
+		reports[i] = cell.ProgressReport{Attempt: cell.Attempt(r.Attempt), Seq: r.Seq, Value: r.Value}
+	}
+	ctx, cancel := context.WithTimeout(s.handler.calls, callTimeout)
+	defer cancel()
+	outcomes, err := s.cell.Progress(ctx, s.node, s.epoch, reports)
+	if err != nil {
+		return nil, err
+	}
+	answer := &frame.Answer{Type: frame.TypeProgressed, Outcomes: make([]string, len(outcomes))}
+	for i, outcome := range outcomes {
+		switch outcome {
+		case cell.ProgressTaken:
+			answer.Outcomes[i] = frame.OutcomeTaken
+		case cell.ProgressCancel:
+			answer.Outcomes[i] = frame.OutcomeCancel
+		case cell.ProgressStale:
+			answer.Outcomes[i] = frame.OutcomeStale
+			s.handler.metrics.stale.WithLabelValues(string(frame.TypeProgress)).Inc()
+		}
+	}
+	return answer, nil
+}
+
+func (s *session) spec(req *frame.Request) (*frame.Answer, error) {
+	ctx, cancel := context.WithTimeout(s.handler.calls, callTimeout)
+	defer cancel()
+	answer, err := s.handler.spec(ctx, s.cell, s.node, s.epoch, req.JobID)
+	if err != nil {
+		return nil, err
+	}
+	if text, err := frame.Append(nil, answer); err == nil && len(text) > frame.InlineBytes {
+		return &frame.Answer{Type: frame.TypeSpec, Large: true}, nil
+	}
+	return answer, nil
+}
+
+// spec reads what a job of the node is, for a frame or for HTTP.
+func (h *Handler) spec(ctx context.Context, c Cell, node string, epoch cell.Epoch, jobID string) (*frame.Answer, error) {
+	job, tenant, err := c.OwnedSpec(ctx, node, epoch, jobID)
+	if freeslot.CodeOf(err) == freeslot.CodeNotFound {
+		h.metrics.stale.WithLabelValues(string(frame.TypeSpec)).Inc()
+	}
+	if err != nil {
+		return nil, err
+	}
+	return &frame.Answer{Type: frame.TypeSpec, Tenant: tenant, Job: job}, nil
+}
+
+func (s *session) deregister(*frame.Request) (*frame.Answer, error) {
+	ctx, cancel := context.WithTimeout(s.handler.calls, callTimeout)
+	defer cancel()
+	lost, err := s.cell.Deregister(ctx, s.node, s.epoch)
+	if err != nil {
+		return nil, err
+	}
+	return &frame.Answer{Type: frame.TypeDeregistered, Lost: lost}, nil
+}

@@ -1,0 +1,177 @@
+package gateway
+
+import (
+	"context"
+	"math/rand/v2"
+	"net"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/coder/websocket"
+	"go.uber.org/zap"
+
+	"github.com/freeslot/freeslot"
+	"github.com/freeslot/freeslot/internal/cell"
+	"github.com/freeslot/freeslot/internal/gateway/frame"
+	"github.com/freeslot/freeslot/internal/process/logging"
+)
+
+// session is one agent's connection.
+type session struct {
+	handler *Handler
+	id      string
+	// secret finds the token's line again, which may have changed. token is what it was at the hello.
+	secret  string
+	token   Token
+	conn    *websocket.Conn
+	net     net.Conn // under conn, to cut it
+	address string
+	opened  time.Time
+
+	// greeted gives the place among the pending connections back, and late ends a session without a
+	// hello. The fields that follow are of the hello, and do not change after it.
+	greeted              func()
+	late                 *time.Timer
+	cell                 Cell
+	hub                  *hub
+	node, epoch, version string
+	connection           int64
+	admitted             bool // guarded by the handler's mu
+	// foreign: the node lives in this epoch under another token. Requests that only the epoch fences
+	// are refused then.
+	foreign atomic.Bool
+
+	out outbox
+	// received counts bytes, for the keep-alive; writing is why none may arrive.
+	received  atomic.Int64
+	writing   atomic.Bool
+	roundTrip atomic.Int64 // nanoseconds, of the last answered ping
+	frame     []byte       // the reader's buffer
+
+	// limit cuts a session that takes too long to end. It exists from the start, stopped, so that end
+	// needs no lock.
+	limit *time.Timer
+	// life is the context of what nobody needs once the session ends.
+	life    context.Context
+	endLife context.CancelFunc
+	// writer is the writer, requests what the agent's messages started.
+	writer, requests sync.WaitGroup
+	// done is closed when all is over.
+	done chan struct{}
+	// share is when it is pinged.
+	share int
+	// turn is held by the heartbeat that is under way.
+	turn chan struct{}
+
+	mu sync.Mutex // guards what follows; taken before out's
+	// freed is signalled for the reader when a heartbeat ends.
+	freed sync.Cond
+	// requesting counts the requests under way but heartbeats, beats the heartbeats. bytes is what all
+	// of them hold.
+	requesting, beats, bytes int
+	// beating: a heartbeat was answered, the last one by beat, at beatAtMS by Redis' clock.
+	beating  bool
+	beat     *frame.Answer
+	beatAtMS int64
+	// held waits for the first answered heartbeat. owed: a sync follows that.
+	held []cell.Dispatch
+	owed bool
+}
+
+func newSession(h *Handler, conn *websocket.Conn, nc net.Conn) *session {
+	s := &session{
+		handler: h, conn: conn, net: nc, opened: time.Now(),
+		done: make(chan struct{}), turn: make(chan struct{}, 1), share: rand.N(pingShares),
+	}
+	s.life, s.endLife = context.WithCancel(h.calls)
+	s.freed.L = &s.mu
+	s.out.filled.L = &s.out.mu
+	s.limit = time.AfterFunc(time.Hour, s.cut)
+	s.limit.Stop()
+	s.late = time.AfterFunc(helloTimeout, func() {
+		s.sendError(0, &freeslot.Error{Code: freeslot.CodeInvalidArgument, Message: "no hello within " + helloTimeout.String()})
+		s.end(*defectOrder("no hello in time"))
+	})
+	conn.SetReadLimit(-1) // readFrame bounds frames, and says so before it hangs up
+	return s
+}
+
+// run serves the session to its end.
+func (s *session) run() {
+	s.writer.Go(s.writeLoop)
+	s.end(s.readLoop())
+	s.requests.Wait()
+	s.writer.Wait()
+	_ = s.conn.CloseNow()
+	s.limit.Stop()
+	s.late.Stop()
+	s.report()
+	s.handler.unregister(s)
+	close(s.done)
+}
+
+func (s *session) report() {
+	by := s.out.ended()
+	s.handler.metrics.closed.WithLabelValues(by.label).Inc()
+	s.handler.log.Info("gateway.closed", append(s.fields(),
+		zap.String(logging.FieldReason, by.label),
+		zap.Int("code", int(by.code)),
+		zap.Duration("duration", time.Since(s.opened)),
+	)...)
+}
+
+func (s *session) fields() []zap.Field {
+	return []zap.Field{
+		zap.String(logging.FieldSession, s.id),
+		zap.String(logging.FieldNode, s.node),
+		zap.String("token", s.token.Name),
+		zap.String(logging.FieldAddress, s.address),
+	}
+}
+
+// link is how the node is connected.
+func (s *session) link() cell.Link {
+	return cell.Link{
+		Connection: s.connection, Stream: s.handler.cfg.Replica, Session: s.id, Token: s.token.Name,
+		Replica: s.handler.cfg.Replica, Version: s.version, RoundTrip: time.Duration(s.roundTrip.Load()),
+	}
+}
+
+// send queues a message. It never blocks.
+func (s *session) send(answer *frame.Answer) {
+	text, err := frame.Append(nil, answer)
+	if err != nil { // a job whose payload is no JSON: it fails as the agent asks for its spec
+		s.handler.log.Error("gateway.not_encoded", append(s.fields(), zap.String("type", string(answer.Type)), zap.Error(err))...)
+		if answer.ID > 0 {
+			s.sendError(answer.ID, &freeslot.Error{Code: freeslot.CodeInternal, Message: "internal error, see the replica's log"})
+		}
+		return
+	}
+	if !s.out.put(text) {
+		s.endSlow()
+	}
+}
+
+func (s *session) sendError(id uint64, err *freeslot.Error) {
+	s.send(&frame.Answer{
+		Type: frame.TypeError, ID: id, Code: err.Code, Message: err.Message, Field: err.Field,
+		RetryAfterMS: err.RetryAfter.Milliseconds(),
+	})
+}
+
+// end gives the order to end the session, unless one was given before. It never blocks, and may be
+// called with mu held.
+func (s *session) end(by order) {
+	if s.out.end(by) {
+		s.endLife()
+		s.limit.Reset(closeTimeout)
+	}
+}
+
+func (s *session) endSlow() {
+	s.end(order{code: frame.CloseSlow, text: "the agent does not read fast enough", label: closedSlow})
+}
+
+// cut ends the connection by force. Everything else follows from that.
+func (s *session) cut() { _ = s.net.Close() }

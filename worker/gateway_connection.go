@@ -1,0 +1,413 @@
+package worker
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"net/url"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/coder/websocket"
+
+	"github.com/freeslot/freeslot"
+	"github.com/freeslot/freeslot/internal/cell"
+	"github.com/freeslot/freeslot/internal/gateway/frame"
+)
+
+const (
+	// gatewayReadLimit is the largest frame from a gateway.
+	gatewayReadLimit = 8 << 20
+	// arrayBytes is about the largest frame of several messages. A heartbeat may wait for one frame.
+	arrayBytes = 16 << 10
+	// reportBytes bounds the complete requests under way: others share the line with them.
+	reportBytes = 256 << 10
+	// gatewayWriteTimeout bounds one write.
+	gatewayWriteTimeout = 10 * time.Second
+	// goodbyeTimeout bounds the close handshake.
+	goodbyeTimeout = time.Second
+	// sparePlaces are the requests that a session has for others than complete and spec.
+	sparePlaces = 8
+	// specsAtOnce bounds the spec requests under way: the gateway ends a session that has more to read
+	// than 4 MiB.
+	specsAtOnce = 32
+	// minBeatTimeout is the least that part returns.
+	minBeatTimeout = 100 * time.Millisecond
+)
+
+// errConnectionLost is returned by roundTrip when the connection has ended before the answer.
+var errConnectionLost = errors.New("the connection to the gateway was lost")
+
+// gatewayConnection is one connection to one gateway, from its welcome on. It has two goroutines,
+// which start makes: the reader gives answers to their calls, and the writer sends what is queued and
+// closes the socket. Its queue is bounded by the calls that are under way, and by reportBytes.
+type gatewayConnection struct {
+	store   *gatewayStore
+	socket  *websocket.Conn
+	url     *url.URL
+	token   string
+	number  int64
+	welcome frame.Welcome
+
+	// ctx ends the reads and writes, and with them the connection; cut has the reason.
+	ctx context.Context
+	cut context.CancelCauseFunc
+	// places bounds the complete and spec requests under way, so that there is room for others.
+	places  chan struct{}
+	specs   chan struct{} // has a token for each spec request under way
+	room    *slots        // the bytes of complete requests, of which there are reportBytes
+	filled  chan struct{} // has a token when out has grown
+	goaway  chan struct{} // has a token once the gateway asks the node to leave
+	doubted chan struct{} // has a token once doubt was set
+	leaving chan struct{} // closed to say goodbye
+	leave   func()        // closes leaving
+	// ended is closed when nothing more comes; err then says why, nil if the node has left.
+	ended  chan struct{}
+	err    error
+	lastID atomic.Uint64 // of requests
+
+	// store.mu guards what follows.
+
+	pending map[uint64]*gatewayCall
+	out     []*gatewayCall // those that are not written yet
+	lost    bool           // nothing is sent any more
+	beaten  bool           // a heartbeat has been answered
+	refusal error
+	// doubt is why the last heartbeat was not carried out, nil if it was. late sets it if no heartbeat
+	// is answered in time; it is nil while none is under way.
+	doubt error
+	late  *time.Timer
+	calm  time.Duration // the least pause before another gateway is tried
+}
+
+// gatewayCall is a request under way. The writer closes written. The reader, or lose, sets the rest
+// and then closes done.
+type gatewayCall struct {
+	conn    *gatewayConnection
+	id      uint64
+	beat    bool // a heartbeat
+	message []byte
+	written chan struct{}
+	done    chan struct{}
+	// answer is void if lost.
+	answer frame.Answer
+	// arrived is how many deliveries had been queued when the answer came.
+	arrived uint64
+	lost    bool
+}
+
+func newGatewayConnection(s *gatewayStore, socket *websocket.Conn, to *url.URL, token string, welcome *frame.Welcome) *gatewayConnection {
+	leaving := make(chan struct{})
+	c := &gatewayConnection{
+		store: s, socket: socket, url: to, token: token, number: s.dials, welcome: *welcome,
+		places: make(chan struct{}, max(welcome.MaxRequests-sparePlaces, 1)),
+		specs:  make(chan struct{}, specsAtOnce), room: newSlots(reportBytes),
+		filled: make(chan struct{}, 1), goaway: make(chan struct{}, 1), doubted: make(chan struct{}, 1), ended: make(chan struct{}),
+		leaving: leaving, leave: sync.OnceFunc(func() { close(leaving) }), pending: map[uint64]*gatewayCall{},
+	}
+	c.ctx, c.cut = context.WithCancelCause(context.Background())
+	socket.SetReadLimit(gatewayReadLimit)
+	return c
+}
+
+// limit is the gateway's heartbeat limit.
+func (c *gatewayConnection) limit() time.Duration {
+	return time.Duration(c.welcome.HeartbeatLimitMS) * time.Millisecond
+}
+
+func (c *gatewayConnection) start() {
+	c.store.loops.Go(c.writeLoop)
+	c.store.loops.Go(func() {
+		err := c.readLoop()
+		if cause := context.Cause(c.ctx); cause != nil && websocket.CloseStatus(err) == -1 {
+			err = cause
+		}
+		c.end(err)
+	})
+}
+
+// end is called once, by the reader.
+func (c *gatewayConnection) end(err error) {
+	s := c.store
+	s.mu.Lock()
+	select {
+	case <-c.leaving:
+	default:
+		c.err = err
+		if c.refusal != nil {
+			c.err = fmt.Errorf("%w: %w", c.refusal, err)
+		}
+	}
+	s.mu.Unlock()
+	s.drop(c, websocket.CloseStatus(err) == frame.CloseSuperseded)
+	close(c.ended)
+	_ = c.socket.CloseNow()
+	c.cut(nil)
+}
+
+// lose ends the calls under way without an answer. store.mu is held.
+func (c *gatewayConnection) lose() {
+	c.lost, c.out = true, nil
+	c.endAwaitBeat()
+	for id, call := range c.pending {
+		delete(c.pending, id)
+		call.lost = true
+		close(call.done)
+	}
+}
+
+// roundTrip sends a request and waits for its answer. That of complete has callTimeout from when the
+// request was written: on a slow line it waits long before. Errors: ErrNotSent when it was not sent
+// before ctx ended; errConnectionLost, and that of ctx, when it may have been carried out; else those
+// of answerError.
+func (c *gatewayConnection) roundTrip(ctx context.Context, req *frame.Request) (*gatewayCall, error) {
+	if req.Type == frame.TypeSpec {
+		if err := c.enter(ctx, c.specs); err != nil {
+			return nil, err
+		}
+		defer func() { <-c.specs }()
+	}
+	if req.Type == frame.TypeComplete || req.Type == frame.TypeSpec {
+		if err := c.enter(ctx, c.places); err != nil {
+			return nil, err
+		}
+		defer func() { <-c.places }()
+	}
+	if req.Type == frame.TypeComplete {
+		bytes, err := c.makeRoom(ctx, req)
+		if err != nil {
+			return nil, err
+		}
+		defer c.room.release(bytes)
+	}
+	call, err := c.send(req)
+	if err != nil {
+		return nil, err
+	}
+	if req.Type == frame.TypeComplete {
+		select {
+		case <-call.written:
+		case <-call.done:
+		case <-ctx.Done():
+		}
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, callTimeout)
+		defer cancel()
+	}
+	select {
+	case <-call.done:
+	case <-ctx.Done():
+		c.forget(call) // an answer that comes later is void
+		return nil, fmt.Errorf("no answer to %s: %w", req.Type, ctx.Err())
+	}
+	if call.lost {
+		return nil, errConnectionLost
+	}
+	return call, answerError(&call.answer)
+}
+
+// enter waits for a place and takes it.
+func (c *gatewayConnection) enter(ctx context.Context, places chan struct{}) error {
+	select {
+	case places <- struct{}{}:
+		return nil
+	case <-c.ended:
+		return errConnectionLost
+	case <-ctx.Done():
+		return fmt.Errorf("%w: %w", cell.ErrNotSent, ctx.Err())
+	}
+}
+
+// makeRoom waits until the line is free for a complete request, and returns the bytes to release.
+func (c *gatewayConnection) makeRoom(ctx context.Context, req *frame.Request) (int, error) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	defer context.AfterFunc(c.ctx, cancel)()
+	bytes := len(req.Result)
+	if req.Error != nil {
+		bytes += len(req.Error.Message)
+	}
+	if err := c.room.acquire(ctx, bytes); err != nil {
+		return 0, fmt.Errorf("%w: %w", cell.ErrNotSent, err)
+	}
+	return bytes, nil
+}
+
+// send queues a request. Heartbeats come first.
+func (c *gatewayConnection) send(req *frame.Request) (*gatewayCall, error) {
+	numbered := *req // a former connection may still have the request
+	numbered.ID = c.lastID.Add(1)
+	message, err := frame.Append(nil, &numbered)
+	if err != nil {
+		return nil, freeslot.Invalid(string(req.Type), "cannot be encoded: %v", err)
+	}
+	call := &gatewayCall{
+		conn: c, id: numbered.ID, beat: req.Type == frame.TypeHeartbeat, message: message,
+		written: make(chan struct{}), done: make(chan struct{}),
+	}
+	c.store.mu.Lock()
+	defer c.store.mu.Unlock()
+	if c.lost {
+		return nil, errConnectionLost
+	}
+	c.pending[call.id] = call
+	if call.beat {
+		c.awaitBeat()
+		c.out = slices.Insert(c.out, 0, call)
+	} else {
+		c.out = append(c.out, call)
+	}
+	notify(c.filled)
+	return call, nil
+}
+
+// forget gives a call up. It is not sent any more.
+func (c *gatewayConnection) forget(call *gatewayCall) {
+	c.store.mu.Lock()
+	defer c.store.mu.Unlock()
+	delete(c.pending, call.id)
+	c.out = slices.DeleteFunc(c.out, func(queued *gatewayCall) bool { return queued == call })
+}
+
+// answerError is the error of an answer. Only what the gateway has not carried out is a
+// *freeslot.Error.
+func answerError(a *frame.Answer) error {
+	if a.Type != frame.TypeError {
+		return nil
+	}
+	switch a.Code {
+	case frame.CodeSuperseded:
+		return cell.ErrSuperseded
+	case frame.CodeUnknownNode:
+		return cell.ErrUnknownNode
+	case freeslot.CodeUnavailable, freeslot.CodeInternal, frame.CodeStaleConnection:
+		return fmt.Errorf("the gateway answered %s: %s", a.Code, a.Message)
+	default:
+		return &freeslot.Error{
+			Code: a.Code, Message: a.Message, Field: a.Field, RetryAfter: time.Duration(a.RetryAfterMS) * time.Millisecond,
+		}
+	}
+}
+
+// readLoop takes messages until the connection ends. It reads without a deadline: heartbeats find
+// that a gateway is gone.
+func (c *gatewayConnection) readLoop() error {
+	for {
+		_, message, err := c.socket.Read(c.ctx)
+		if err != nil {
+			return err
+		}
+		if err := frame.DecodeAnswers(message, c.receive); err != nil {
+			return err
+		}
+	}
+}
+
+// receive carries out one message. Those of unknown types are for later releases.
+func (c *gatewayConnection) receive(a *frame.Answer) error {
+	s := c.store
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.current != c && s.candidate != c {
+		return nil
+	}
+	switch {
+	case a.ID != 0:
+		if s.candidate == c && s.fatal == nil && reachesRedis(a) {
+			s.candidate = nil
+			s.switchTo(c)
+		}
+		c.answer(a)
+	case a.Type == frame.TypeGoaway:
+		notify(c.goaway)
+	case a.Type == frame.TypeError: // the gateway closes the connection
+		c.refusal = &freeslot.Error{Code: a.Code, Message: a.Message, Field: a.Field}
+	case s.current != c: // a gateway pushes nothing before it has answered a heartbeat
+	case a.Type == frame.TypeJobs:
+		s.push(cellDispatches(a.Jobs)...)
+	case a.Type == frame.TypeCancel:
+		for _, id := range a.Attempts {
+			s.push(cell.Dispatch{Attempt: cell.Attempt(id), Cancel: true})
+		}
+	case a.Type == frame.TypeSync:
+		s.beat()
+	}
+	return nil
+}
+
+// answer ends the call with this id. An answer to a call that was given up is void.
+func (c *gatewayConnection) answer(a *frame.Answer) {
+	call := c.pending[a.ID]
+	if call == nil {
+		return
+	}
+	delete(c.pending, a.ID)
+	if call.beat {
+		c.heard(a)
+	}
+	c.beaten = c.beaten || a.Type == frame.TypeBeat
+	call.answer, call.arrived = *a, c.store.arrived
+	close(call.done)
+}
+
+// writeLoop sends what is queued, several messages as one array, and says goodbye.
+func (c *gatewayConnection) writeLoop() {
+	for {
+		select {
+		case <-c.filled:
+			if err := c.flush(); err != nil {
+				c.cut(cmp.Or(context.Cause(c.ctx), err))
+				return
+			}
+		case <-c.leaving:
+			late := time.AfterFunc(goodbyeTimeout, func() { c.cut(nil) })
+			_ = c.socket.Close(websocket.StatusNormalClosure, "")
+			late.Stop()
+			c.cut(nil)
+			return
+		case <-c.ended:
+			return
+		}
+	}
+}
+
+func (c *gatewayConnection) flush() error {
+	for calls := c.take(); len(calls) > 0; calls = c.take() {
+		messages := make([][]byte, len(calls))
+		for i, call := range calls {
+			messages[i] = call.message
+		}
+		array := messages[0]
+		if len(messages) > 1 {
+			array = append(append([]byte{'['}, bytes.Join(messages, []byte{','})...), ']')
+		}
+		ctx, cancel := context.WithTimeout(c.ctx, gatewayWriteTimeout)
+		err := c.socket.Write(ctx, websocket.MessageText, array)
+		cancel()
+		if err != nil {
+			return err
+		}
+		for _, call := range calls {
+			close(call.written)
+		}
+	}
+	return nil
+}
+
+// take takes the calls of the next frame from the queue.
+func (c *gatewayConnection) take() []*gatewayCall {
+	c.store.mu.Lock()
+	defer c.store.mu.Unlock()
+	n, size := 0, 0
+	for n < len(c.out) && (n == 0 || size+len(c.out[n].message) < arrayBytes) {
+		size += len(c.out[n].message)
+		n++
+	}
+	calls := slices.Clone(c.out[:n])
+	c.out = slices.Delete(c.out, 0, n)
+	return calls
+}
