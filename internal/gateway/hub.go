@@ -78,7 +78,8 @@ func (h *Handler) stopHubs(ctx context.Context) {
 // run opens the stream, and again whenever it is gone, until the handler stops.
 func (b *hub) run() {
 	life, tried := b.handler.calls, sync.OnceFunc(func() { close(b.tried) })
-	for pause := shortestRetry; life.Err() == nil; {
+	missed := false // whoever has sent a heartbeat before may have missed deliveries
+	for pause := shortestRetry; life.Err() == nil; missed = true {
 		err := b.call(life, func(ctx context.Context) error { return b.cell.OpenGateway(ctx, b.handler.cfg.Replica) })
 		tried()
 		if err != nil {
@@ -90,8 +91,9 @@ func (b *hub) run() {
 		b.read.Store(new(string))
 		var reading sync.WaitGroup
 		reading.Go(func() { b.deliveries(round) })
-		// Whoever has sent a heartbeat before may have missed deliveries.
-		b.sync(round)
+		if missed {
+			b.sync(round)
+		}
 		b.keep(round)
 		end()
 		reading.Wait()
