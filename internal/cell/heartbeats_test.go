@@ -66,7 +66,7 @@ func TestHeartbeatsAsOne(t *testing.T) {
 	})
 }
 
-// drawnBeats makes nodes with jobs, and their heartbeats, some of which are of strangers.
+// drawnBeats makes nodes with jobs, and their heartbeats. Some heartbeats come from strangers.
 func drawnBeats(r *rig, draw *rand.Rand, nodes int, jobs []string) []linkedHeartbeat {
 	beats := make([]linkedHeartbeat, nodes)
 	for i := range beats {
