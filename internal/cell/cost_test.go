@@ -67,10 +67,10 @@ func BenchmarkScriptCost(b *testing.B) {
 			m.must(err)
 		}},
 		{"heartbeats-32", func(i int) {
-			beats := make([]linkedHeartbeat, maxHeartbeats)
+			beats := make([]LinkedHeartbeat, maxHeartbeats)
 			for n := range beats {
 				of := (i+2*n)%nodes | 1
-				beats[n] = linkedHeartbeat{Heartbeat{Node: all[of].ID, Epoch: epochs[of]}, testLink(1, "t")}
+				beats[n] = LinkedHeartbeat{Heartbeat{Node: all[of].ID, Epoch: epochs[of]}, testLink(1, "t")}
 			}
 			_, err := m.c.heartbeats(m.ctx, beats)
 			m.must(err)
