@@ -12,9 +12,10 @@ import (
 const (
 	// maxHeartbeats is the most nodes of one call of heartbeats.lua.
 	maxHeartbeats = 32
-	// maxAttemptsTogether is the most attempts that the heartbeats of several nodes name in one call:
-	// with more it could take Redis longer than 3 ms.
-	maxAttemptsTogether = 1024
+	// attemptsTogether and resourcesTogether, in bytes, are the most that heartbeats of several nodes
+	// bring in one call: with more it could take Redis longer than 3 ms.
+	attemptsTogether  = 512
+	resourcesTogether = 128 << 10
 )
 
 // codeStaleConnection is what scripts return to a gateway whose agent has a later connection.
@@ -34,10 +35,11 @@ type HeartbeatResult struct {
 
 // FitHeartbeats is how many heartbeats, from the first, one call of HeartbeatsLinked takes: at least one.
 func FitHeartbeats(beats []LinkedHeartbeat) int {
-	attempts := 0
+	attempts, resources := 0, 0
 	for i := range beats {
 		attempts += len(beats[i].Running)
-		if i > 0 && (i == maxHeartbeats || attempts > maxAttemptsTogether) {
+		resources += len(beats[i].Resources)
+		if i > 0 && (i == maxHeartbeats || attempts > attemptsTogether || resources > resourcesTogether) {
 			return i
 		}
 	}

@@ -84,6 +84,10 @@ func TestScriptsUseWhatIsPassed(t *testing.T) {
 		if _, err := r.Cell.complete(r.ctx(), []Completion{succeed("n1", epoch, a.JobID), succeed("n1", epoch, b.JobID)}); err != nil {
 			t.Error(err)
 		}
+		shared := []Completion{succeed("n1", epoch, r.place("r1", 1, "n1")), succeed("n4", r.register(testNode("n4", 1)), r.place("r1", 1, "n4"))}
+		if out, err := r.CompleteNodes(r.ctx(), shared); err != nil || !slices.Equal(out, []SharedOutcome{SharedCompleted, SharedCompleted}) {
+			t.Error(out, err)
+		}
 		if _, err := r.Changes(r.ctx(), 0, 10); err != nil {
 			t.Error(err)
 		}
