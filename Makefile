@@ -86,12 +86,13 @@ vet: ## go vet, in each Go module of the product (lint-peers: of the others)
 
 # The longest packages first, so that both processors have work until the end. Tests wait most of the time, so four of a
 # package run at once. Benchmarks apart: for them go runs one package after the other, and the race detector would only
-# make them slower. lint runs vet.
+# make them slower. lint runs vet. The workers' tests run once more with a gateway between worker and Redis.
 .PHONY: race
 race: ## all Go tests, unit and integration, with the race detector, but those of bench; each benchmark once
 	packages="$$($(GO) list ./...)"; \
 	$(GO) test -race -vet=off -timeout 8m -parallel 4 $(TEST_ARGS) ./internal/cell ./internal/dispatch ./worker \
 		$$(grep -v -e '/internal/cell$$' -e '/internal/dispatch$$' -e '/worker$$' <<<"$$packages")
+	FREESLOT_TEST_STORE=gateway $(GO) test -race -vet=off -timeout 8m -parallel 4 $(TEST_ARGS) ./worker
 	$(GO) test -C bench -vet=off -timeout 8m $(TEST_ARGS) ./...
 	@mkdir -p .dev
 	packages="$$(grep -rl --exclude-dir=.dev --include='*_test.go' '^func Benchmark' . | xargs dirname | sort -u)"; \

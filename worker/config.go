@@ -39,8 +39,8 @@ const (
 	MaxResultBytesLimit = 16 << 20
 )
 
-// Config describes a worker. RedisURL or RedisURLs, Node.ID and Node.MaxConcurrency
-// have no default.
+// Config describes a worker. One of RedisURL, RedisURLs and Gateway, Node.ID and
+// Node.MaxConcurrency have no default.
 type Config struct {
 	// RedisURL is redis://[user:password@]host:port[/db], or rediss:// for TLS. It names one
 	// server, or nodes of a Redis Cluster, the further ones as ?addr=host:port&addr=….
@@ -173,11 +173,13 @@ func (c Config) Validate() error {
 		bad = append(bad, fmt.Errorf("%s "+format, append([]any{field}, args...)...))
 	}
 	switch {
+	case c.Gateway != "":
 	case c.RedisURL == "" && len(c.RedisURLs) == 0:
-		refuse("redis_url", "is empty, expected redis://host:port")
+		refuse("redis_url", "is empty, expected redis://host:port, or a gateway")
 	case c.RedisURL != "" && len(c.RedisURLs) > 0:
 		refuse("redis_urls", "is set beside redis_url, expected one of them")
 	}
+	bad = append(bad, c.checkGateway()...)
 	if c.Cells < 1 || c.Cells > cell.MaxCells {
 		refuse("cells", "is %d, expected 1 to %d", c.Cells, cell.MaxCells)
 	} else if len(c.RedisURLs) > c.Cells {

@@ -62,3 +62,35 @@ func TestUnknownThreshold(t *testing.T) {
 		}
 	}
 }
+
+// TestGatewayConfig: each mistake is named with its field.
+func TestGatewayConfig(t *testing.T) {
+	t.Parallel()
+	secure := GatewayTLS{CAFile: "ca.pem"}
+	for want, change := range map[string]func(*Config){
+		"": func(*Config) {},
+		"gateway has an entry that is no address, expected wss://host[:port], several with commas between": func(c *Config) { c.Gateway = "wss://a,http://b" },
+		"gateway has more than a host and a port, expected wss://a:1":                                      func(c *Config) { c.Gateway = "wss://user:secret@a:1" },
+		"gateway has more than a host and a port, expected wss://a":                                        func(c *Config) { c.Gateway = "wss://a/v1/node" },
+		"gateway is set beside redis_url, expected one of them":                                            func(c *Config) { c.RedisURL = "redis://a" },
+		"token_file is empty, expected the file with the node's token":                                     func(c *Config) { c.Token = "" },
+		"token_file is set beside token, expected one of them":                                             func(c *Config) { c.TokenFile = "f" },
+		"token has no token, expected one line of letters, digits and punctuation":                         func(c *Config) { c.Token = "a b" },
+		"gateway_tls is set, and gateway has an address that does not begin with wss://, expected none":    func(c *Config) { c.Gateway, c.GatewayTLS = "wss://a,ws://b", secure },
+		"gateway_tls.cert_file and gateway_tls.key_file go together, expected both or none":                func(c *Config) { c.GatewayTLS.CertFile = "cert.pem" },
+		"token is set without gateway, expected both or none":                                              func(c *Config) { c.Gateway, c.RedisURL = "", "redis://a" },
+		"token_file is set without gateway, expected both or none":                                         func(c *Config) { c.Gateway, c.Token, c.TokenFile, c.RedisURL = "", "", "f", "redis://a" },
+		"gateway_tls is set without gateway, expected both or none":                                        func(c *Config) { c.Gateway, c.Token, c.GatewayTLS, c.RedisURL = "", "", secure, "redis://a" },
+	} {
+		c := Config{Gateway: "wss://a:443, wss://b", Token: "secret", Node: freeslot.Node{ID: "n", MaxConcurrency: 1}}
+		change(&c)
+		_, err := New(c)
+		got := ""
+		if err != nil {
+			got = strings.TrimPrefix(err.Error(), "invalid_argument: ")
+		}
+		if got != want || want != "" && freeslot.CodeOf(err) != freeslot.CodeInvalidArgument {
+			t.Errorf("got  %s\nwant %s", got, want)
+		}
+	}
+}

@@ -105,6 +105,23 @@
 // Cancel requests for attempts that have not come yet are remembered by the same rule, at most
 // 4,096 of them; the oldest is dropped first.
 //
+// # Behind a gateway
+//
+// With Config.Gateway the process has no connection to Redis. It has one WebSocket to a replica, by
+// which heartbeats, reports and deliveries go; what is larger than 64 KiB goes by HTTP beside it.
+// All that is written here holds all the same, as Redis still decides. Where it says "Redis does not
+// answer", the way to Redis can also be broken between the node and the gateway, or be the gateway
+// itself. A gateway owns nothing of the node, so another one can go on at any moment:
+//
+//   - A connection that ends is replaced at once, by one to another address if there are several. So
+//     is one by which a heartbeat is not answered for an eighth of the heartbeat limit. While it is
+//     the gateway that says that Redis does not answer, the node stays.
+//   - Calls whose connection ends are repeated by the next one. A heartbeat through it brings what was
+//     missed meanwhile. What still comes by the former one is void.
+//   - The heartbeat limit is the gateway's, whatever Config.HeartbeatLimit is.
+//   - Start fails when no gateway takes the node. Later the node tries for ever, with pauses of up to
+//     2 s, of up to 30 s while its token is refused, and of a minute after a defect of the protocol.
+//
 // # Failures
 //
 //   - Redis is away: handlers go on. Completions are repeated with growing pauses until they are

@@ -200,7 +200,7 @@ func (f *fakeCell) Heartbeat(_ context.Context, hb cell.Heartbeat) (cell.Heartbe
 	case f.epoch != hb.Epoch:
 		return cell.HeartbeatReply{}, cell.ErrSuperseded
 	}
-	var r cell.HeartbeatReply
+	r := cell.HeartbeatReply{AtMS: int64(f.entries) + 1} // the ids of entries count them
 	for a, asked := range f.owned {
 		if asked {
 			r.Cancel = append(r.Cancel, a)
@@ -370,6 +370,9 @@ func (f *fakeCell) Served(context.Context) (bool, error) {
 func newFakeWorker(t *testing.T, change ...func(*Config)) (*Worker, *fakeCell) {
 	t.Helper()
 	cfg := Config{RedisURL: "redis://unused:1", Node: freeslot.Node{ID: "node-1", MaxConcurrency: 4}, Collectors: []Collection{}}
+	if throughGateway {
+		cfg.RedisURL, cfg.Gateway, cfg.Token = "", "ws://gateway", testToken
+	}
 	for _, c := range change {
 		c(&cfg)
 	}
@@ -378,6 +381,10 @@ func newFakeWorker(t *testing.T, change ...func(*Config)) (*Worker, *fakeCell) {
 		t.Fatal(err)
 	}
 	f := newFakeCell()
+	if throughGateway {
+		behindGateway(t, w, f)
+		return w, f
+	}
 	w.open = func(context.Context) (store, func(context.Context) error, error) {
 		return f, func(context.Context) error { f.with(func() { f.closed = true }); return nil }, nil
 	}

@@ -67,7 +67,7 @@ func (w *Worker) heartbeats(ctx context.Context) {
 		}
 		begun = true
 		d.Begin(decision, now, metrics)
-		switch err := w.beat(ctx, d, decision, figures, taken); {
+		switch err := w.beat(ctx, d, decision, asked, figures, taken); {
 		case ctx.Err() != nil || errors.Is(err, ErrSuperseded):
 			return
 		case err != nil:
@@ -92,9 +92,10 @@ func (w *Worker) heartbeats(ctx context.Context) {
 	}
 }
 
-// beat sends one heartbeat, which d has begun, and applies the reply. A node that Redis does not
-// know registers again; the heartbeat after that finds out what the node still owns.
-func (w *Worker) beat(ctx context.Context, d *heartbeat.Decider, decision heartbeat.Decision, figures collector.Snapshot, taken map[string]time.Time) error {
+// beat sends one heartbeat, which d has begun, and applies the reply. asked: something waits for the
+// reply. A node that Redis does not know registers again; the heartbeat after that finds out what the
+// node still owns.
+func (w *Worker) beat(ctx context.Context, d *heartbeat.Decider, decision heartbeat.Decision, asked bool, figures collector.Snapshot, taken map[string]time.Time) error {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	names, number := w.ledger.beat()
@@ -104,6 +105,7 @@ func (w *Worker) beat(ctx context.Context, d *heartbeat.Decider, decision heartb
 		Status:  freeslot.StatusOnline,
 		Running: names,
 		Read:    *w.position.Load(),
+		Now:     asked,
 	}
 	if decision == heartbeat.MetadataUpdate {
 		hb.Resources = w.resources(figures, taken)

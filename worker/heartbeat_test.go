@@ -142,6 +142,7 @@ func TestHeartbeatIntervals(t *testing.T) {
 }
 
 func TestFirstHeartbeatsOfAFleetAreSpread(t *testing.T) {
+	directOnly(t, "behind a gateway the first heartbeat comes at once")
 	synctest.Test(t, func(t *testing.T) {
 		begun := time.Now()
 		var first []time.Duration

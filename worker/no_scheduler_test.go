@@ -26,6 +26,7 @@ func (f *fakeCell) awaitBeats(t *testing.T, count int) {
 
 // A node without any scheduler logs that once, and does not look again.
 func TestUnseen(t *testing.T) {
+	directOnly(t, "a gateway belongs to a scheduler")
 	for _, unserved := range []bool{false, true} {
 		core, logs := observer.New(zapcore.WarnLevel)
 		bubbleWith(t, func(c *Config) { c.Logger = zap.New(core) }, func(t *testing.T, _ *Worker, f *fakeCell) {

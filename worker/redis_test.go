@@ -179,15 +179,22 @@ func startRedisWorker(t *testing.T, redis *redistest.Target, prefix string, setu
 func startRedisNode(t *testing.T, redis *redistest.Target, prefix, node string, setup ...func(*Worker)) (*Worker, *logged) {
 	t.Helper()
 	logs := newLogged()
-	w, err := New(Config{
+	cfg := Config{
 		RedisURL: redis.URL(), KeyPrefix: prefix, HeartbeatInterval: MinHeartbeatInterval, Logger: logs.logger(),
 		Node: freeslot.Node{ID: node, MaxConcurrency: 4}, Registerer: prometheus.NewPedanticRegistry(),
-	})
+	}
+	if throughGateway {
+		cfg.RedisURL, cfg.Gateway, cfg.Token = "", "ws://below", testToken
+	}
+	w, err := New(cfg)
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, s := range setup {
 		s(w)
+	}
+	if throughGateway {
+		w.cfg.Gateway = serveRedisGateway(t, redis, w.cfg)
 	}
 	if err := w.Start(t.Context()); err != nil {
 		t.Fatal(err)

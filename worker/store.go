@@ -1,24 +1,17 @@
 package worker
 
 import (
-	"cmp"
 	"context"
-	"errors"
-	"net/url"
-	"strings"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"github.com/redis/rueidis"
-	"go.uber.org/zap"
 
 	"github.com/freeslot/freeslot"
 	"github.com/freeslot/freeslot/internal/cell"
-	redisclient "github.com/freeslot/freeslot/internal/redis/client"
-	"github.com/freeslot/freeslot/internal/script"
 )
 
-// store is the part of a cell that a worker uses.
+// store is the part of a cell that a worker uses: *cell.Cell, or *gatewayStore. The worker does not
+// know which one it has.
 type store interface {
 	Register(ctx context.Context, node freeslot.Node, epoch cell.Epoch) (cell.Registration, error)
 	Heartbeat(ctx context.Context, hb cell.Heartbeat) (cell.HeartbeatReply, error)
@@ -30,99 +23,15 @@ type store interface {
 	Spec(ctx context.Context, jobID string) (*freeslot.Job, string, error)
 }
 
-// openStore connects to the Redis of the node's cell and starts the cell. The returned
-// function stops the cell and closes the client.
-func openStore(ctx context.Context, cfg Config, reg prometheus.Registerer) (store, func(context.Context) error, error) {
-	topology, err := redisclient.Inspect(ctx, redisclient.Config{
-		URL: cfg.RedisURL, URLs: cfg.RedisURLs, Access: cfg.RedisAccess.internal(), Name: "freeslot-agent-" + cfg.Node.ID,
-	})
-	if err != nil {
-		return nil, nil, unreachable(cmp.Or(cfg.RedisURL, strings.Join(cfg.RedisURLs, " ")), err)
+// openStore opens the store of the worker: Redis itself, or a gateway if the configuration has one. The
+// returned function closes it.
+func (w *Worker) openStore(ctx context.Context, reg prometheus.Registerer) (store, func(context.Context) error, error) {
+	if w.cfg.Gateway == "" {
+		return openRedis(ctx, w.cfg, reg)
 	}
-	index := cell.NodeCell(cfg.Node.ID, cfg.Cells)
-	p := &place{cfg: cfg, topology: topology, cell: cell.Config{
-		Layout: cell.Layouts(cfg.KeyPrefix, cfg.Cells, topology.Cluster)[index],
-		Index:  index, Cells: cfg.Cells, Servers: topology.Servers,
-		HeartbeatLimit: cfg.HeartbeatLimit, Scripts: script.Await,
-	}}
-	if topology.Cluster {
-		if err := p.checkCluster(ctx); err != nil {
-			return nil, nil, err
-		}
-	}
-	client, err := p.connect(ctx)
+	s, err := newGatewayStore(w.cfg, w.epoch, w.requestBeat, w.metrics.gateway)
 	if err != nil {
 		return nil, nil, err
 	}
-	c, err := p.open(ctx, client, reg)
-	if err != nil {
-		client.Close()
-		return nil, nil, err
-	}
-	return c, func(ctx context.Context) error {
-		defer client.Close()
-		return c.Stop(ctx)
-	}, nil
-}
-
-// place is where the node's cell is.
-type place struct {
-	cfg      Config
-	topology *redisclient.Topology
-	cell     cell.Config
-}
-
-func (p *place) connect(ctx context.Context) (rueidis.Client, error) {
-	slot, _ := p.cell.Layout.Slot()
-	client, err := p.topology.Agent(ctx, p.cell.Index, slot)
-	if err != nil {
-		return nil, unreachable(p.topology.Config(p.topology.Server(p.cell.Index)).URL, err)
-	}
-	return client, nil
-}
-
-// checkCluster compares the number of cells on a client of its own: the record can be on any server
-// of the cluster, and the agent must keep no connection there.
-func (p *place) checkCluster(ctx context.Context) error {
-	client, err := p.connect(ctx)
-	if err != nil {
-		return err
-	}
-	defer client.Close()
-	c, err := cell.New(p.cell, client, p.cfg.Logger, nil)
-	if err != nil {
-		return err
-	}
-	return c.CheckRecord(ctx)
-}
-
-// open checks the server first: an agent of another release must not touch keys that it does not
-// understand. The warnings go to debug, since the schedulers log them for their operators.
-func (p *place) open(ctx context.Context, client rueidis.Client, reg prometheus.Registerer) (*cell.Cell, error) {
-	c, err := cell.New(p.cell, client, p.cfg.Logger, reg)
-	if err != nil {
-		return nil, err
-	}
-	if !p.topology.Cluster {
-		warnings, err := c.CheckServers(ctx)
-		if err != nil {
-			return nil, err
-		}
-		if err := c.CheckRecord(ctx); err != nil {
-			return nil, err
-		}
-		for _, w := range warnings {
-			p.cfg.Logger.Debug("redis.warning", zap.String("warning", w))
-		}
-	}
-	return c, c.Start(ctx)
-}
-
-// unreachable names the Redis in the error, but never the password.
-func unreachable(rawURL string, err error) error {
-	u, parseErr := url.Parse(rawURL)
-	if parseErr != nil || errors.As(err, new(*url.Error)) {
-		return errors.New("redis_url is not a URL, expected redis://[user:password@]host:port[/db]")
-	}
-	return &redisclient.UnreachableError{Addr: u.Host + u.Path, Err: err}
+	return s, s.stop, s.start(ctx)
 }

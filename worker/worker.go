@@ -183,6 +183,11 @@ func New(cfg Config) (*Worker, error) {
 	if err != nil {
 		return nil, fmt.Errorf("register metrics: %w", err)
 	}
+	if cfg.Gateway != "" {
+		if m.gateway, err = newGatewayMetrics(reg); err != nil {
+			return nil, fmt.Errorf("register metrics: %w", err)
+		}
+	}
 	w := &Worker{
 		cfg:      cfg,
 		log:      cfg.Logger.With(zap.String(logging.FieldNode, cfg.Node.ID)),
@@ -206,7 +211,7 @@ func New(cfg Config) (*Worker, error) {
 	}
 	w.registerer = reg
 	w.open = func(ctx context.Context) (store, func(context.Context) error, error) {
-		return openStore(ctx, w.cfg, reg)
+		return w.openStore(ctx, reg)
 	}
 	w.position.Store(new(string))
 	return w, nil
@@ -272,10 +277,10 @@ func (w *Worker) start(ctx context.Context) error {
 	case <-w.beatNow: // from an earlier SetHealthy; the registration brings that
 	default:
 	}
+	w.epoch = cell.NewEpoch() // first, because a gateway asks for it
 	if w.store, w.closeStore, err = w.open(ctx); err != nil {
 		return err
 	}
-	w.epoch = cell.NewEpoch()
 	if err := w.register(ctx); err != nil {
 		return errors.Join(err, w.unregister(err), w.closeStore(context.WithoutCancel(ctx)))
 	}

@@ -241,16 +241,16 @@ func TestHeartbeatsAreSpacedAndNameWhatIsHeld(t *testing.T) {
 				named++
 			}
 		}
-		if named != 1 {
+		if named != 1 && !throughGateway { // whose session knows the position
 			t.Errorf("%d heartbeats name the position, expected 1", named)
 		}
 		last := f.beats[len(f.beats)-1]
-		if len(last.Running) != 1 || last.Running[0] != a || last.Status != freeslot.StatusOnline || last.Read != "" {
+		if len(last.Running) != 1 || last.Running[0] != a || last.Status != freeslot.StatusOnline || last.Read != "" && !throughGateway {
 			t.Fatalf("heartbeat %+v", last)
 		}
 		told := last // is a heartbeat alone, most likely
 		for _, b := range f.beats {
-			if b.Resources != nil {
+			if len(b.Resources) > 0 {
 				told = b
 			}
 		}
@@ -617,7 +617,7 @@ func TestStopWithoutRedisEnds(t *testing.T) {
 		synctest.Wait()
 		f.with(func() { f.away = true })
 		begun := time.Now()
-		if err := w.Stop(context.Background()); !errors.Is(err, errRedisAway) {
+		if err := w.Stop(context.Background()); !isAway(err) {
 			t.Fatalf("error %v, expected that the node could not be deregistered", err)
 		}
 		if d := time.Since(begun); d > DefaultStopTimeout+DefaultInterruptGrace+reportTimeout {
@@ -640,7 +640,7 @@ func TestLifecycle(t *testing.T) {
 	t.Run("failed start", func(t *testing.T) {
 		w, f := newFakeWorker(t)
 		f.away = true
-		if err := w.Start(t.Context()); !errors.Is(err, errRedisAway) || !f.closed {
+		if err := w.Start(t.Context()); !isAway(err) || !f.closed {
 			t.Fatalf("start: %v, store closed: %v", err, f.closed)
 		}
 		<-w.Done()

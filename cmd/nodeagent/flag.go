@@ -42,7 +42,7 @@ func (c *runCmd) flags() *flag.FlagSet {
 		c.Set = append(c.Set, config.Flag{Name: "--set " + path, Path: path, Value: value})
 		return nil
 	})
-	set.BoolVar(&c.Check, "check", false, "Check the configuration and exit.")
+	set.BoolVar(&c.Check, "check", false, "Check the configuration and exit. With a gateway, also ask it what the node's token may do.")
 	set.BoolVar(&c.Version, "version", false, "Print the version and exit, as nodeagent version does.")
 	return set
 }

@@ -89,6 +89,11 @@ func TestMetricsReference(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	// Metrics have the node as a label, so that two agents can share a registry.
+	cfg.Node.ID, cfg.Redis, cfg.Gateway, cfg.TokenFile = "node-2", agent.Redis{}, "ws://127.0.0.1:1", "token"
+	if _, err := agent.New(cfg, zap.NewNop(), reg, noop.NewTracerProvider()); err != nil {
+		t.Fatal(err)
+	}
 	// The start registers some of them.
 	if err := errors.Join(a.Start(t.Context()), a.Stop(t.Context())); err != nil {
 		t.Fatal(err)

@@ -37,22 +37,35 @@ func (c *runCmd) Run(env *environment) error {
 		return err
 	}
 	if c.Check {
-		_, err := fmt.Fprintln(env.out, "the configuration is valid")
-		return err
+		return check(env, &cfg)
 	}
 	logger, level, err := newLogger(cfg.Log, env.err)
 	if err != nil {
 		return configError{err}
 	}
-	denied := func(err error) string { return cfg.Redis.Denied(err, cfg.Node.ID) }
-	err = serve(env, cfg, logging.WithHints(logger, denied), func(ctx context.Context, a *agent.Agent) {
+	err = serve(env, cfg, logging.WithHints(logger, cfg.Denied), func(ctx context.Context, a *agent.Agent) {
 		_ = a.Reload(ctx, func() (agent.Config, error) { return c.load(env.environ) }, func(name string) {
 			_ = level.UnmarshalText([]byte(name)) // valid
 		}) // the agent has logged its error
 	})
-	if hint := denied(err); hint != "" {
+	if hint := cfg.Denied(err); hint != "" {
 		return fmt.Errorf("%w (%s)", err, hint)
 	}
+	return err
+}
+
+// check says that the configuration is valid, and what the token may do where there is a gateway.
+func check(env *environment, cfg *agent.Config) error {
+	if _, err := fmt.Fprintln(env.out, "the configuration is valid"); err != nil || cfg.Gateway == "" {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(env.ctx, startTimeout)
+	defer cancel()
+	rights, err := cfg.CheckGateway(ctx)
+	if err != nil {
+		return err
+	}
+	_, err = fmt.Fprintln(env.out, rights)
 	return err
 }
 
@@ -130,7 +143,11 @@ func (p *process) serve(startCtx context.Context, env *environment, reload func(
 	defer endWatch()
 	watching.Go(func() { notify.Watch(watchCtx, p.agent.Alive) })
 	logFailed(errors.Join(notify.Status(status(cfg.Node.ID, len(cfg.Services))), notify.Ready()))
-	logger.Info("agent.started", zap.String(logging.FieldNode, cfg.Node.ID), zap.String("key_prefix", cfg.Redis.KeyPrefix),
+	to := zap.String("key_prefix", cfg.Redis.KeyPrefix)
+	if cfg.Gateway != "" {
+		to = zap.String("gateway", cfg.Gateway)
+	}
+	logger.Info("agent.started", zap.String(logging.FieldNode, cfg.Node.ID), to,
 		zap.Int("services", len(cfg.Services)), zap.String("version", version.String()))
 	for running := true; running; {
 		select {

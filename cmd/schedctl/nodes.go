@@ -22,6 +22,7 @@ type nodesGroup struct {
 	Drain   drainCmd   `cmd:"" help:"Give a node no more jobs, until undrain."`
 	Undrain undrainCmd `cmd:"" help:"Give a drained node jobs again."`
 	Remove  removeCmd  `cmd:"" help:"Forget a node that has no agent."`
+	Token   tokenCmd   `cmd:"" help:"Make a token by which a node's agent comes in through a replica."`
 	Import  importCmd  `cmd:"" help:"Copy a node list into Redis, and verify the copy."`
 }
 
@@ -102,7 +103,7 @@ func (c *nodesCmd) one(a *app) error {
 	a.warnDegraded(n)
 	rows := nodeRows([]api.NodeStatus{n})
 	details := make([][]string, 0, len(rows[0])+6)
-	for i, name := range []string{"node", "status", "slots", "services", "understands", "produces", "pools", "labels", "heartbeat"} {
+	for i, name := range []string{"node", "status", "slots", "services", "understands", "produces", "pools", "labels", "heartbeat", "via"} {
 		details = append(details, []string{name, rows[1][i]})
 	}
 	if len(n.Services) > 0 {
@@ -110,6 +111,13 @@ func (c *nodesCmd) one(a *app) error {
 	}
 	if names := features(n.Features); names != "" {
 		details = append(details, []string{"features", names})
+	}
+	if c := n.Connection; c != nil {
+		roundTrip := ""
+		if c.RoundTripMS > 0 {
+			roundTrip = fmt.Sprintf("%.3g ms", c.RoundTripMS)
+		}
+		details = append(details, []string{"round trip", dash(roundTrip)}, []string{"agent", dash(clean(c.Version))}, []string{"token", clean(c.Token)})
 	}
 	details = append(details,
 		[]string{"registered", clock(n.RegisteredAtMS)},
@@ -160,7 +168,7 @@ func describe(services []freeslot.Service) string {
 }
 
 func nodeRows(nodes []api.NodeStatus) [][]string {
-	rows := [][]string{{"NODE", "STATUS", "SLOTS", "SERVICES", "UNDERSTANDS", "PRODUCES", "POOLS", "LABELS", "HEARTBEAT"}}
+	rows := [][]string{{"NODE", "STATUS", "SLOTS", "SERVICES", "UNDERSTANDS", "PRODUCES", "POOLS", "LABELS", "HEARTBEAT", "VIA"}}
 	for _, n := range nodes {
 		services := make([]string, len(n.Services))
 		for i, s := range n.Services {
@@ -168,10 +176,18 @@ func nodeRows(nodes []api.NodeStatus) [][]string {
 		}
 		rows = append(rows, []string{
 			n.ID, shownStatus(&n), fmt.Sprintf("%d/%d", n.Used, n.MaxConcurrency),
-			list(services), list(n.Languages.ASR), list(n.Languages.TTS), list(memberships(&n)), labels(n.Labels), clock(n.LastHeartbeatMS),
+			list(services), list(n.Languages.ASR), list(n.Languages.TTS), list(memberships(&n)), labels(n.Labels), clock(n.LastHeartbeatMS), via(&n),
 		})
 	}
 	return rows
+}
+
+// via is the replica by which the node's agent is connected.
+func via(n *api.NodeStatus) string {
+	if n.Connection == nil {
+		return dash("")
+	}
+	return clean(n.Connection.Replica)
 }
 
 // shownStatus is imported or silent if the node's agent does not speak for it: its last status is

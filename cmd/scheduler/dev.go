@@ -25,8 +25,8 @@ type devCmd struct {
 
 // Help is shown below the flags.
 func (devCmd) Help() string {
-	return `Starts a redis-server with its data under --dir, one replica and three nodes, runs a first batch of jobs,
-prints their results, and serves until Ctrl-C.`
+	return `Starts a redis-server with its data under --dir, one replica and three nodes, of which the third is
+connected by the replica alone, runs a first batch of jobs, prints their results, and serves until Ctrl-C.`
 }
 
 // Run brings the system up and waits for its end.
@@ -47,11 +47,12 @@ func (c *devCmd) Run(env *environment) error {
 
 // replica is configured by the flags alone. Neither the environment nor a file for a real replica
 // should change the dev system.
-func (c *devCmd) replica(redisURL string, logger *zap.Logger) (dev.Replica, error) {
+func (c *devCmd) replica(redisURL, tokensFile string, logger *zap.Logger) (dev.Replica, error) {
 	cfg, err := config.LoadReplica(config.Options{Environ: []string{}, Flags: []config.Flag{
 		{Name: "--listen", Path: "listen", Value: c.Listen},
 		{Name: "--redis-port", Path: "redis.url", Value: redisURL},
 		{Name: "dev", Path: "replica_id", Value: "dev"},
+		{Name: "--dir", Path: "gateway.tokens_file", Value: tokensFile},
 	}})
 	if err != nil {
 		return nil, usageError{err}

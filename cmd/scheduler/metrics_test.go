@@ -2,16 +2,22 @@ package main
 
 import (
 	"bufio"
+	"context"
+	"crypto/sha256"
 	"fmt"
 	"net/http"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/coder/websocket"
 	"go.uber.org/zap/zaptest"
 
 	"github.com/freeslot/freeslot"
 	"github.com/freeslot/freeslot/internal/cell"
+	"github.com/freeslot/freeslot/internal/gateway/frame"
 	"github.com/freeslot/freeslot/internal/process/config"
 	"github.com/freeslot/freeslot/internal/process/config/reference"
 	"github.com/freeslot/freeslot/internal/redis/redistest"
@@ -42,10 +48,50 @@ func (s *system) scrape(t *testing.T) (series int) {
 	return series
 }
 
+// useGateway has an agent that asks for the spec of a job which it does not have, and one that is refused.
+func useGateway(t *testing.T, s *system) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	dial := func(token string) (*websocket.Conn, error) {
+		conn, _, err := websocket.Dial(ctx, s.url+frame.Path, &websocket.DialOptions{
+			HTTPHeader: http.Header{"Authorization": {"Bearer " + token}}, Subprotocols: []string{frame.Protocol},
+		})
+		return conn, err
+	}
+	if _, err := dial("unknown"); err == nil {
+		t.Fatal("a session began with an unknown token")
+	}
+	conn, err := dial("secret")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = conn.CloseNow() }()
+	for _, text := range []string{
+		`{"type":"hello","node":"gpu-1","epoch":"e","connection":1}`,
+		`{"type":"spec","id":1,"job_id":"0-01JD5Y8G6W9V0M5T2C3Q4R7X8Z"}`,
+	} {
+		if err := conn.Write(ctx, websocket.MessageText, []byte(text)); err != nil {
+			t.Fatal(err)
+		}
+		if _, _, err := conn.Read(ctx); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
 // TestMetricsReference: dashboards rely on the metrics' names, types and labels.
 func TestMetricsReference(t *testing.T) {
 	t.Parallel()
-	s := startSystem(t, func(cfg *config.Replica) { cfg.Locked = config.Locked{Mirror: true, Verify: true} })
+	tokens := filepath.Join(t.TempDir(), "tokens.yaml")
+	digest := sha256.Sum256([]byte("secret"))
+	if err := os.WriteFile(tokens, fmt.Appendf(nil, "- {name: gpu, sha256: %x, nodes: [gpu-1]}", digest), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	s := startSystem(t, func(cfg *config.Replica) {
+		cfg.Locked, cfg.Gateway.TokensFile = config.Locked{Mirror: true, Verify: true}, tokens
+	})
+	useGateway(t, s)
 	// Labelled metrics appear with their first value.
 	call(t, http.MethodPost, s.url+"/v1/jobs?wait_ms=5000", `{"service":"echo"}`)
 	call(t, http.MethodPost, s.url+"/v1/jobs?wait_ms=5000", `{"service":"nobody-has-it"}`)

@@ -28,6 +28,12 @@ type Nodes interface {
 	Health() cache.Health
 }
 
+// Links is how nodes are connected; *cell.Set implements it.
+type Links interface {
+	// Links leaves out nodes that are not connected by a gateway, and those it cannot ask about.
+	Links(ctx context.Context, nodes []string) map[string]cell.Link
+}
+
 // MaxNodePage is the most nodes on one page.
 const MaxNodePage = 1000
 
@@ -45,8 +51,17 @@ type NodeStatus struct {
 	LastHeartbeatMS int64           `json:"last_heartbeat_ms" doc:"The store's clock, in milliseconds since 1970."`
 	MemberOf        []string        `json:"member_of,omitempty" doc:"The pools that the node is in: those that it names, and those that list it or whose rule it satisfies."`
 	Resources       json.RawMessage `json:"resources,omitempty" doc:"What the node's agent said last of the machine; most heartbeats say nothing of it. at_ms is when, by the store's clock, in milliseconds since 1970; ages_ms is how long before that the figures of each collector were taken."`
+	Connection      *NodeConnection `json:"connection,omitempty" doc:"By which replica the node's agent reaches the store. Absent for an agent that has a connection of its own, and where the store did not say it in time."`
 	Checked         string          `json:"checked,omitempty" enum:"fresh,timeout" doc:"With checked=true: whether the store confirmed this state, or did not answer in time."`
 	Freshness
+}
+
+// NodeConnection is how an agent is connected by a replica.
+type NodeConnection struct {
+	Replica     string  `json:"replica" doc:"The replica by which the agent came in."`
+	RoundTripMS float64 `json:"round_trip_ms,omitempty" doc:"Between replica and agent, as measured last. Absent until it was measured."`
+	Version     string  `json:"version,omitempty" doc:"The agent's release."`
+	Token       string  `json:"token" doc:"The name of the agent's token."`
 }
 
 // NodePage is one page of a listing.
@@ -83,7 +98,7 @@ func (s *Server) registerNodes(api huma.API) {
 
 const seeNodes = "see and change the nodes" // for OperatorsOnly
 
-func (s *Server) listNodes(_ context.Context, in *nodesInput) (*nodesOutput, error) {
+func (s *Server) listNodes(ctx context.Context, in *nodesInput) (*nodesOutput, error) {
 	filter, err := in.filter(s.deps.Nodes.Config())
 	if err != nil {
 		return nil, err
@@ -97,12 +112,15 @@ func (s *Server) listNodes(_ context.Context, in *nodesInput) (*nodesOutput, err
 		}
 	}
 	page := NodePage{Nodes: []NodeStatus{}, Freshness: fleetFreshness(&health)}
-	for i, n := range nodes[:min(len(nodes), in.Limit)] {
+	nodes, more := nodes[:min(len(nodes), in.Limit)], len(nodes) > in.Limit
+	connections := s.connections(ctx, nodes...)
+	for i, n := range nodes {
 		page.Nodes = append(page.Nodes, s.nodeStatus(n))
+		page.Nodes[i].Connection = connections[n.Node.ID]
 		page.Nodes[i].Silent = s.silent(&health, n.Node.ID)
 		page.Nodes[i].Freshness = freshness(&health, n.Node.ID)
 	}
-	if len(nodes) > in.Limit {
+	if more {
 		page.Cursor = nodes[in.Limit-1].Node.ID
 	}
 	return &nodesOutput{Body: page}, nil
@@ -123,6 +141,7 @@ func (s *Server) getNode(ctx context.Context, in *nodeInput) (*nodeOutput, error
 		return nil, &freeslot.Error{Code: freeslot.CodeNotFound, Message: "there is no node " + in.ID}
 	}
 	out := &nodeOutput{Body: s.nodeStatus(&state)}
+	out.Body.Connection = s.connections(ctx, &state)[in.ID]
 	health := s.deps.Nodes.Health()
 	out.Body.Silent, out.Body.Freshness = s.silent(&health, in.ID), freshness(&health, in.ID)
 	switch {
@@ -132,6 +151,26 @@ func (s *Server) getNode(ctx context.Context, in *nodeInput) (*nodeOutput, error
 		out.Body.Checked = "timeout"
 	}
 	return out, nil
+}
+
+// connections asks the store, because no event tells of them, and no choice needs them.
+func (s *Server) connections(ctx context.Context, nodes ...*cell.NodeState) map[string]*NodeConnection {
+	if s.deps.Links == nil || len(nodes) == 0 {
+		return nil
+	}
+	ids := make([]string, len(nodes))
+	for i, n := range nodes {
+		ids[i] = n.Node.ID
+	}
+	ctx, cancel := context.WithTimeout(ctx, s.cfg.LinkTimeout)
+	defer cancel()
+	connections := make(map[string]*NodeConnection)
+	for id, link := range s.deps.Links.Links(ctx, ids) {
+		connections[id] = &NodeConnection{
+			Replica: link.Replica, RoundTripMS: float64(link.RoundTrip.Microseconds()) / 1000, Version: link.Version, Token: link.Token,
+		}
+	}
+	return connections
 }
 
 // silent reports whether choices leave the node out because it is silent.

@@ -223,3 +223,51 @@ func TestNodeFilters(t *testing.T) {
 		}
 	}
 }
+
+// links are how nodes are connected. A ctx that ends before they answer leaves all out.
+type links struct {
+	byNode map[string]cell.Link
+	asked  []string
+	hangs  bool
+}
+
+func (l *links) Links(ctx context.Context, nodes []string) map[string]cell.Link {
+	l.asked = nodes
+	if l.hangs {
+		<-ctx.Done()
+		return nil
+	}
+	return l.byNode
+}
+
+func TestNodeConnections(t *testing.T) {
+	t.Parallel()
+	l := &links{byNode: map[string]cell.Link{"node-2": {Replica: "r-1", RoundTrip: 1234 * time.Microsecond, Version: "0.4.0", Token: "gpu"}}}
+	f := apitest.New(t, api.Config{LinkTimeout: time.Millisecond}, func(d *api.Deps) { d.Links = l })
+	for _, id := range []string{"node-1", "node-2", "node-3"} {
+		f.Nodes.ByID[id] = node(id)
+	}
+	const want = "map[replica:r-1 round_trip_ms:1.234 token:gpu version:0.4.0]"
+	shown := func(got apitest.Response) (out []string) {
+		for _, n := range got.Body["nodes"].([]any) {
+			out = append(out, fmt.Sprint(n.(map[string]any)["connection"]))
+		}
+		return out
+	}
+	if got := shown(f.Do(t, "GET", "/v1/nodes?limit=2", "")); fmt.Sprint(got) != "[<nil> "+want+"]" {
+		t.Errorf("the page has %s", got)
+	}
+	if fmt.Sprint(l.asked) != "[node-1 node-2]" {
+		t.Errorf("the store is asked about %s, which is not the page", l.asked)
+	}
+	if got := f.Do(t, "GET", "/v1/nodes/node-2", ""); fmt.Sprint(got.Body["connection"]) != want {
+		t.Error(got.Text)
+	}
+	l.hangs = true
+	if got := f.Do(t, "GET", "/v1/nodes/node-2", ""); got.Status != http.StatusOK || got.Body["connection"] != nil {
+		t.Errorf("while the store hangs: %d %s", got.Status, got.Text)
+	}
+	if got := shown(f.Do(t, "GET", "/v1/nodes", "")); fmt.Sprint(got) != "[<nil> <nil> <nil>]" {
+		t.Errorf("while the store hangs: %s", got)
+	}
+}

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"strings"
 	"sync"
 	"time"
 
@@ -24,6 +25,9 @@ import (
 // SessionPath is where the WebSocket is served.
 const SessionPath = "/v1/ws"
 
+// GatewayPath is where agents come in, and what its paths begin with. (/v1/nodes is another.)
+const GatewayPath = "/v1/node"
+
 // CallTimeout bounds the calls of the store for one request, without waits for a result.
 const CallTimeout = 5 * time.Second
 
@@ -33,6 +37,7 @@ const MaxWait = time.Minute
 const (
 	defaultMaxWaits    = 10_000
 	defaultBodyTimeout = 15 * time.Second
+	defaultLinkTimeout = 50 * time.Millisecond
 
 	// bodyOverhead is room for all of a job but its payload: requirement, names.
 	bodyOverhead      = 128 << 10
@@ -58,6 +63,8 @@ type Config struct {
 	MaxWaits int
 	// BodyTimeout is how long the body of a request may take to arrive; 0 means 15 s.
 	BodyTimeout time.Duration
+	// LinkTimeout is how long a reading of nodes asks how they are connected; 0 means 50 ms.
+	LinkTimeout time.Duration
 	// AllowedOrigins are the web origins besides the server's own.
 	AllowedOrigins []string
 }
@@ -67,6 +74,7 @@ func (c Config) WithDefaults() Config {
 	c.MaxPayloadBytes = cmp.Or(c.MaxPayloadBytes, freeslot.DefaultMaxPayloadBytes)
 	c.MaxWaits = cmp.Or(c.MaxWaits, defaultMaxWaits)
 	c.BodyTimeout = cmp.Or(c.BodyTimeout, defaultBodyTimeout)
+	c.LinkTimeout = cmp.Or(c.LinkTimeout, defaultLinkTimeout)
 	return c
 }
 
@@ -81,10 +89,15 @@ type Deps struct {
 	Queues Queues
 	// Control drains and removes nodes. nil leaves out these routes.
 	Control NodeControl
+	// Links has how nodes are connected. nil leaves that out.
+	Links Links
 	// Routes are the routes of features.
 	Routes []Routes
 	// Sessions serves /v1/ws, and authenticates itself. nil leaves out the route.
 	Sessions http.Handler
+	// Gateway serves agents at GatewayPath and below. It authenticates itself, and bounds bodies by
+	// limits of its own. nil leaves out the routes.
+	Gateway http.Handler
 	// Checks are the conditions of readiness, in the order of /readyz.
 	Checks []Check
 	// Gatherer is served at /metrics; nil leaves out the route. Registerer gets the server's own
@@ -161,7 +174,22 @@ func (s *Server) routes() http.Handler {
 	}
 	inner := s.metrics.wrap(s.recovered(strictRoutes(mux)))
 	guard := &guard{loopbackOnly: s.deps.Auth.Open(), origins: s.cfg.AllowedOrigins}
-	return s.boundBody(guard.wrap(beside(inner, s.deps.Sessions)))
+	return s.withGateway(s.boundBody(guard.wrap(beside(inner, s.deps.Sessions))))
+}
+
+// withGateway comes before the guard, which lets in by names of this machine alone while no client
+// has a token, and before the bound of bodies, which agents on slow lines may need longer for.
+func (s *Server) withGateway(next http.Handler) http.Handler {
+	if s.deps.Gateway == nil {
+		return next
+	}
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == GatewayPath || strings.HasPrefix(r.URL.Path, GatewayPath+"/") {
+			s.deps.Gateway.ServeHTTP(w, r)
+			return
+		}
+		next.ServeHTTP(w, r)
+	})
 }
 
 // beside keeps WebSocket sessions, which last for hours, away from the metrics of requests. (A

@@ -173,3 +173,27 @@ func TestSessionsAreServedBesides(t *testing.T) {
 	}
 	f.Do(t, "GET", "/v1/ws", "", "Origin", "https://evil.example").Refusal(t, http.StatusForbidden, freeslot.CodePermissionDenied)
 }
+
+// TestGateway: agents come in before the guard of hosts and the bound of bodies, by the gateway's paths
+// alone.
+func TestGateway(t *testing.T) {
+	t.Parallel()
+	gateway := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusTeapot) })
+	open := apitest.New(t, api.Config{}, func(d *api.Deps) { d.Gateway = gateway })
+	without := apitest.New(t, api.Config{}, apitest.WithTokens)
+	for path, there := range map[string]bool{
+		"/v1/node": true, "/v1/node?x=1": true, "/v1/node/complete": true, "/v1/node/spec": true, "/v1/node/x/y": true,
+		"/v1/nodes": false, "/v1/nodes/node": false, "/v1/nod": false, "/v1/node2": false, "/v1/Node": false, "/x/v1/node": false,
+	} {
+		got := open.Do(t, "POST", path, "{}", "Host", "scheduler.example.com")
+		if (got.Status == http.StatusTeapot) != there {
+			t.Errorf("%s is answered with %d", path, got.Status)
+		}
+		if there && got.Header.Get("Connection") != "" {
+			t.Errorf("%s has the bound of bodies", path)
+		}
+		if got := without.Do(t, "POST", path, "{}", "Authorization", "Bearer ops-token"); there && got.Status != http.StatusNotFound {
+			t.Errorf("without a gateway %s is answered with %d", path, got.Status)
+		}
+	}
+}

@@ -30,6 +30,7 @@ type Handler struct {
 	// calls is the context of calls to cells; Stop ends it.
 	calls     context.Context
 	stopCalls context.CancelFunc
+	bulks     chan struct{} // has an entry for each request of bulk.go under way
 
 	mu sync.Mutex // guards what follows; taken before that of an outbox
 	// serving counts the requests of HTTP under way: connections of agents and others. idle is closed
@@ -53,7 +54,7 @@ func New(cfg Config, log *zap.Logger, reg prometheus.Registerer) (*Handler, erro
 	calls, stopCalls := context.WithCancel(context.Background())
 	return &Handler{
 		cfg: cfg, log: log, metrics: newMetrics(reg, cfg.Tokens), unanswered: logging.NewRepeated(log, "gateway.unanswered"),
-		calls: calls, stopCalls: stopCalls, idle: make(chan struct{}),
+		calls: calls, stopCalls: stopCalls, bulks: make(chan struct{}, maxBulk), idle: make(chan struct{}),
 		open: map[*session]struct{}{}, live: map[string]*session{},
 	}, nil
 }
@@ -70,6 +71,8 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	switch r.URL.Path {
 	case frame.Path:
 		h.serveAgent(w, r)
+	case frame.CompletePath, frame.SpecPath:
+		h.serveBulk(w, r)
 	default:
 		h.refuse(w, r, "", &freeslot.Error{Code: freeslot.CodeNotFound, Message: fmt.Sprintf("there is nothing at %.80q", r.URL.Path)})
 	}

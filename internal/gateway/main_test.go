@@ -3,7 +3,7 @@ package gateway_test
 import (
 	"testing"
 
-	"go.uber.org/goleak"
+	"github.com/freeslot/freeslot/internal/redis/redistest"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { redistest.Main(m) }

@@ -310,6 +310,7 @@ func TestTokensHalfWritten(t *testing.T) {
 		}
 		defer tokens.Stop(t.Context())
 		since := tokens.Changed()
+		time.Sleep(100 * time.Millisecond) // no look is at the moment of a change
 		for _, lines := range [][]string{{""}, {a}, {a, b}} {
 			writeTokens(t, file, lines...)
 			time.Sleep(500 * time.Millisecond)

@@ -19,7 +19,9 @@ type connections struct {
 	// commands run scripts and blocking reads; events subscribe and do nothing else.
 	commands *redisclient.Clients
 	events   *redisclient.Clients
-	tracing  *tracing.Tracing
+	// gateway is for agents that come in here; nil without a gateway.
+	gateway *redisclient.Clients
+	tracing *tracing.Tracing
 }
 
 // connect connects to Redis. Without Redis a replica has nothing to offer, so an outage ends the
@@ -37,6 +39,12 @@ func (r *Replica) connect(ctx context.Context) (*connections, error) {
 	if conn.events, err = conn.topology.Open(redisclient.Subscriber); err != nil {
 		_ = conn.close(ctx)
 		return nil, r.unreachable(err)
+	}
+	if cfg.Gateway.On() && r.served != nil {
+		if conn.gateway, err = conn.topology.Open(redisclient.Gateway(cfg.Gateway.MaxAgents)); err != nil {
+			_ = conn.close(ctx)
+			return nil, r.unreachable(err)
+		}
 	}
 	conn.tracing, err = tracing.Open(ctx, tracing.Config{
 		Endpoint: cfg.Tracing.OTLPEndpoint, SampleRatio: cfg.Tracing.SampleRatio,
@@ -61,7 +69,7 @@ func (c *connections) close(ctx context.Context) error {
 	if c.tracing != nil {
 		_ = c.tracing.Close(ctx) // a collector that is away costs spans, nothing else
 	}
-	for _, clients := range []*redisclient.Clients{c.events, c.commands} {
+	for _, clients := range []*redisclient.Clients{c.gateway, c.events, c.commands} {
 		if clients != nil {
 			clients.Close()
 		}

@@ -3,6 +3,7 @@ package replica
 import (
 	"context"
 	"errors"
+	"slices"
 	"sync"
 	"time"
 
@@ -22,10 +23,11 @@ import (
 type front struct {
 	server   *api.Server
 	sessions *session.Handler
+	door     *door
 	log      *zap.Logger
 }
 
-func newFront(cfg config.Replica, f *fleet, d *dispatch.Dispatcher, parts []feature.Part, conn *connections, log *zap.Logger, reg prometheus.Registerer, served prometheus.Gatherer) (*front, error) {
+func newFront(cfg config.Replica, f *fleet, d *dispatch.Dispatcher, parts []feature.Part, door *door, conn *connections, log *zap.Logger, reg prometheus.Registerer, served prometheus.Gatherer) (*front, error) {
 	auth := newAuthenticator(cfg)
 	sessions, err := newSessions(cfg, d, auth, conn, log, reg)
 	if err != nil {
@@ -35,15 +37,19 @@ func newFront(cfg config.Replica, f *fleet, d *dispatch.Dispatcher, parts []feat
 	for _, p := range parts {
 		checks, routes = append(checks, p.Checks...), append(routes, p.Routes...)
 	}
+	deps := api.Deps{
+		Jobs: d, Specs: f.cells, Queues: d, Control: f.cells, Nodes: f.cache, Links: f.cells, Auth: auth, Sessions: sessions,
+		Routes: routes, Checks: slices.Concat(checks, []api.Check{{Name: "record", Ready: d.Recorded}}, durability(cfg, d), door.checks()),
+		Gatherer: served, Registerer: reg, TracerProvider: conn.tracing.Provider(), Logger: log.Named("api"),
+	}
+	if door != nil && door.listener == nil {
+		deps.Gateway = door.handler
+	}
 	server := api.New(api.Config{
 		Listen: cfg.Listen, Replica: cfg.ReplicaID, Version: version.String(),
-		MaxPayloadBytes: cfg.Limits.MaxPayloadBytes, MaxWaits: cfg.Limits.MaxWaits, AllowedOrigins: cfg.AllowedOrigins,
-	}, api.Deps{
-		Jobs: d, Specs: f.cells, Queues: d, Control: f.cells, Nodes: f.cache, Auth: auth, Sessions: sessions,
-		Routes: routes, Checks: append(append(checks, api.Check{Name: "record", Ready: d.Recorded}), durability(cfg, d)...),
-		Gatherer: served, Registerer: reg, TracerProvider: conn.tracing.Provider(), Logger: log.Named("api"),
-	})
-	return &front{server: server, sessions: sessions, log: log}, nil
+		MaxPayloadBytes: cfg.Limits.MaxPayloadBytes, MaxWaits: cfg.Limits.MaxWaits, AllowedOrigins: cfg.AllowedOrigins, LinkTimeout: cfg.Cache.VersionCheckTimeout,
+	}, deps)
+	return &front{server: server, sessions: sessions, door: door, log: log}, nil
 }
 
 func newAuthenticator(cfg config.Replica) *api.Authenticator {
@@ -66,8 +72,18 @@ func newSessions(cfg config.Replica, d *dispatch.Dispatcher, auth *api.Authentic
 	}, d, auth, log.Named("session"), reg)
 }
 
-// Start opens the port, the last step of a start.
-func (f *front) Start(ctx context.Context) error { return f.server.Start(ctx) }
+// Start opens the ports, the last step of a start.
+func (f *front) Start(ctx context.Context) error {
+	if err := f.door.start(ctx); err != nil {
+		return err
+	}
+	err := f.server.Start(ctx)
+	if err != nil {
+		_ = f.door.stopListener(ctx) // the caller gets the error of the start
+		_ = f.door.stop(ctx)
+	}
+	return err
+}
 
 // Stop takes at most three quarters of the time that ctx leaves. The rest is for what stops after it.
 func (f *front) Stop(ctx context.Context) error {
@@ -84,14 +100,20 @@ func (f *front) Stop(ctx context.Context) error {
 		drainCtx, cancel = context.WithTimeout(ctx, time.Until(deadline)/2)
 	}
 	defer cancel()
-	if err := f.sessions.Drain(drainCtx); err != nil {
+	// Side by side, here and below, because neither may take the other's time.
+	if err := together(drainCtx, f.sessions.Drain, f.door.drain); err != nil {
 		f.log.Info("sessions.drain_incomplete", zap.Error(err))
 	}
-	// Side by side, because neither may take the other's time.
-	var serverErr error
-	var server sync.WaitGroup
-	server.Go(func() { serverErr = f.server.Stop(ctx) })
-	err := f.sessions.Stop(ctx)
-	server.Wait()
-	return errors.Join(err, serverErr)
+	return together(ctx, f.sessions.Stop, f.door.stop, f.server.Stop, f.door.stopListener)
+}
+
+// together returns once all have.
+func together(ctx context.Context, all ...func(context.Context) error) error {
+	errs := make([]error, len(all))
+	var running sync.WaitGroup
+	for i, f := range all {
+		running.Go(func() { errs[i] = f(ctx) })
+	}
+	running.Wait()
+	return errors.Join(errs...)
 }

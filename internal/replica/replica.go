@@ -27,6 +27,7 @@ type Replica struct {
 
 	jobs    *dispatch.Dispatcher
 	server  *api.Server    // nil without listeners
+	door    *door          // nil without a gateway
 	started []feature.Step // in the order of their start
 }
 
@@ -76,6 +77,7 @@ func (r *Replica) Start(ctx context.Context) error {
 		zap.String("key_prefix", r.cfg.Redis.KeyPrefix),
 		zap.String("version", version.String()),
 		zap.Bool("tokens", len(r.cfg.Tokens) > 0),
+		zap.String("gateway", r.GatewayAddr()),
 	)
 	return nil
 }
@@ -124,3 +126,15 @@ func (r *Replica) Err() error { return r.server.Err() }
 
 // Addr is where the replica listens.
 func (r *Replica) Addr() string { return r.server.Addr() }
+
+// GatewayAddr is where agents come in; empty without a gateway.
+func (r *Replica) GatewayAddr() string {
+	switch {
+	case r.door == nil:
+		return ""
+	case r.door.listener != nil:
+		return r.door.listener.Addr()
+	default:
+		return r.Addr()
+	}
+}

@@ -13,7 +13,8 @@ import (
 // round:
 //
 //   - The front, where there is one, stops first: readiness turns red, submits that
-//     wait are answered, clients are asked to go elsewhere, and the port closes once the sessions have drained.
+//     wait are answered, clients and agents are asked to go elsewhere, and the ports close once the sessions
+//     have drained.
 //   - Runs of schedules stop; other replicas go on with them.
 //   - The dispatcher stops. Results that come later stay in their records, where clients that attach at
 //     other replicas find them.
@@ -30,11 +31,15 @@ func (r *Replica) steps(conn *connections) ([]feature.Step, error) {
 	}
 	parts := newParts(cfg, fleet, dispatcher, conn, log, reg, r.served == nil)
 	present := newPresence(cfg, fleet, dispatcher, parts, log)
-	front, err := r.front(fleet, dispatcher, parts, conn)
+	door, err := newDoor(cfg, conn, log, reg)
 	if err != nil {
 		return nil, err
 	}
-	r.jobs = dispatcher
+	front, err := r.front(fleet, dispatcher, parts, door, conn)
+	if err != nil {
+		return nil, err
+	}
+	r.jobs, r.door = dispatcher, door
 	return slices.Concat(
 		[]feature.Step{
 			{Name: "connections", Stop: conn.close},
@@ -50,6 +55,7 @@ func (r *Replica) steps(conn *connections) ([]feature.Step, error) {
 			{Name: "dispatcher", Start: dispatcher.Start, Stop: dispatcher.Stop},
 		},
 		stepsOf(parts, false),
+		door.steps(),
 		[]feature.Step{front},
 	), nil
 }
@@ -64,11 +70,11 @@ func (r *Replica) join(p *presence.Presence) func(context.Context) error {
 }
 
 // front makes the step of the listeners, which does nothing in a replica that has none.
-func (r *Replica) front(fleet *fleet, jobs *dispatch.Dispatcher, parts []feature.Part, conn *connections) (feature.Step, error) {
+func (r *Replica) front(fleet *fleet, jobs *dispatch.Dispatcher, parts []feature.Part, door *door, conn *connections) (feature.Step, error) {
 	if r.served == nil {
 		return feature.Step{Name: "front"}, nil
 	}
-	front, err := newFront(r.cfg, fleet, jobs, parts, conn, r.log, r.reg, r.served)
+	front, err := newFront(r.cfg, fleet, jobs, parts, door, conn, r.log, r.reg, r.served)
 	if err != nil {
 		return feature.Step{}, err
 	}

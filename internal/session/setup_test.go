@@ -14,6 +14,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/freeslot/freeslot/internal/dispatch"
+	"github.com/freeslot/freeslot/internal/pagetest"
 	"github.com/freeslot/freeslot/internal/wire"
 )
 
@@ -76,7 +77,7 @@ func (s *server) metric(name string, labels ...string) float64 {
 type peer struct {
 	t    *testing.T
 	conn *websocket.Conn
-	vars variables
+	vars pagetest.Variables
 	// rest are the messages of an array that were not read yet.
 	rest []json.RawMessage
 }
@@ -103,7 +104,7 @@ func (s *server) dial(d dialing) (*peer, *http.Response, error) {
 	}
 	conn.SetReadLimit(-1)
 	s.t.Cleanup(func() { _ = conn.CloseNow() })
-	return &peer{t: s.t, conn: conn, vars: variables{}}, resp, nil
+	return &peer{t: s.t, conn: conn, vars: pagetest.Variables{}}, resp, nil
 }
 
 // connect dials as tenant acme and takes the welcome.
@@ -120,7 +121,7 @@ func (s *server) connect(query string) *peer {
 
 func (p *peer) send(frame string) {
 	p.t.Helper()
-	p.write(websocket.MessageText, []byte(p.vars.substitute(frame)))
+	p.write(websocket.MessageText, []byte(p.vars.Substitute(frame)))
 }
 
 func (p *peer) write(typ websocket.MessageType, frame []byte) {
@@ -162,11 +163,11 @@ func (p *peer) readFrame() []byte {
 	return frame
 }
 
-// expect reads one message and matches it with a pattern; see variables.
+// expect reads one message and matches it with a pattern; see pagetest.Variables.
 func (p *peer) expect(pattern string) {
 	p.t.Helper()
 	got := p.read()
-	if err := p.vars.match([]byte(pattern), got); err != nil {
+	if err := p.vars.Match([]byte(pattern), got); err != nil {
 		p.t.Fatalf("%v\ngot  %s\nwant %s", err, got, pattern)
 	}
 }

@@ -159,15 +159,16 @@ func TestIdleReplicaStops(t *testing.T) {
 
 // TestAgentDrains stops a node's agent while it runs a job: the node takes nothing new, the job
 // ends as if nothing had happened, and then nothing of the node is left.
-func TestAgentDrains(t *testing.T) {
-	t.Parallel()
-	s := newSystem(t)
+func TestAgentDrains(t *testing.T) { bothWays(t, testAgentDrains) }
+
+func testAgentDrains(t *testing.T, s *system) {
 	gate := make(chan struct{})
 	svc := newService(t, gate)
+	r := s.startReplica("r1")
 	a := s.startAgent(nodeSpec{id: "node-a", slots: 4, tts: []string{"de"}, pools: []string{"batch"}}, svc)
 	other := newService(t, nil)
 	s.startAgent(nodeSpec{id: "node-b", slots: 4}, other)
-	r := s.startReplicas(1, 2)[0]
+	r.awaitNodes(2)
 	if len(s.mentions("node-a")) == 0 {
 		t.Fatal("nothing in Redis mentions the node while it runs")
 	}

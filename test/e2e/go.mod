@@ -8,6 +8,7 @@ require (
 	github.com/freeslot/freeslot v0.0.0
 	github.com/ncruces/go-sqlite3 v0.37.0
 	github.com/redis/rueidis v1.0.79
+	golang.org/x/sys v0.49.0
 )
 
 require (
@@ -30,7 +31,6 @@ require (
 	go.uber.org/goleak v1.3.0 // indirect
 	go.uber.org/multierr v1.10.0 // indirect
 	go.uber.org/zap v1.28.0 // indirect
-	golang.org/x/sys v0.49.0 // indirect
 	golang.org/x/text v0.43.0 // indirect
 	google.golang.org/protobuf v1.36.12 // indirect
 )

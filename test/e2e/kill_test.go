@@ -38,15 +38,18 @@ func TestReplicaIsKilled(t *testing.T) {
 
 // TestAgentIsKilled takes a node's agent away without a word, for good: its job goes to the other
 // node, and nothing of the lost one is left.
-func TestAgentIsKilled(t *testing.T) {
-	t.Parallel()
-	s := newSystem(t)
+func TestAgentIsKilled(t *testing.T) { bothWays(t, testAgentIsKilled) }
+
+func testAgentIsKilled(t *testing.T, s *system) {
 	gate := make(chan struct{})
 	first, second := newService(t, gate), newService(t, nil)
 	// Short, so that the test need not wait for long.
 	const heartbeat, limit = 250 * time.Millisecond, "FREESLOT_HEARTBEAT_LIMIT=2s"
+	replicas := s.startReplicas(2, 0, limit, "FREESLOT_HEARTBEAT_INTERVAL=1s")
 	a := s.startAgent(nodeSpec{id: "node-a", slots: 2, tts: []string{"de"}, heartbeat: heartbeat}, first)
-	replicas := s.startReplicas(2, 1, limit, "FREESLOT_HEARTBEAT_INTERVAL=1s")
+	for _, r := range replicas {
+		r.awaitNodes(1)
+	}
 	ours := submitOurs(t, replicas[0].ws(), anyJobs(2))
 	first.awaitUse(2)
 	s.startAgent(nodeSpec{id: "node-b", slots: 2, heartbeat: heartbeat}, second)
@@ -70,14 +73,15 @@ func TestAgentIsKilled(t *testing.T) {
 
 // TestAgentIsRestarted kills a node's agent and starts it again: the job that it ran is not kept
 // waiting until the node is missed, only for the moment in which other nodes would go first.
-func TestAgentIsRestarted(t *testing.T) {
-	t.Parallel()
-	s := newSystem(t)
+func TestAgentIsRestarted(t *testing.T) { bothWays(t, testAgentIsRestarted) }
+
+func testAgentIsRestarted(t *testing.T, s *system) {
 	gate := make(chan struct{})
 	spec := nodeSpec{id: "node-a", slots: 1}
-	a := s.startAgent(spec, newService(t, gate))
 	// No replica takes the node for lost while this test runs.
-	r := s.startReplicas(1, 1, "FREESLOT_HEARTBEAT_LIMIT=1h")[0]
+	r := s.startReplicas(1, 0, "FREESLOT_HEARTBEAT_LIMIT=1h")[0]
+	a := s.startAgent(spec, newService(t, gate))
+	r.awaitNodes(1)
 	ours := submitOurs(t, r.ws(), anyJobs(1))
 	<-ours[0].Assigned()
 	a.signal(syscall.SIGKILL)
@@ -94,13 +98,14 @@ func TestAgentIsRestarted(t *testing.T) {
 
 // TestAgentHandsBack stops an agent whose job does not end in time: the job goes to the other node,
 // and that is no failure of the job.
-func TestAgentHandsBack(t *testing.T) {
-	t.Parallel()
-	s := newSystem(t)
+func TestAgentHandsBack(t *testing.T) { bothWays(t, testAgentHandsBack) }
+
+func testAgentHandsBack(t *testing.T, s *system) {
 	gate := make(chan struct{})
 	first := newService(t, gate)
+	r := s.startReplica("r1")
 	a := s.startAgent(nodeSpec{id: "node-a", slots: 1}, first)
-	r := s.startReplicas(1, 1)[0]
+	r.awaitNodes(1)
 	ours := submitOurs(t, r.ws(), anyJobs(1))
 	first.awaitUse(1)
 	s.startAgent(nodeSpec{id: "node-b", slots: 1}, newService(t, nil))
@@ -132,13 +137,14 @@ func checkAttempt(t *testing.T, h *client.Handle, node string, attempt int) free
 }
 
 // TestSecondAgent starts an agent under the name of a running one: the first ends and prints why.
-func TestSecondAgent(t *testing.T) {
-	t.Parallel()
-	s := newSystem(t)
+func TestSecondAgent(t *testing.T) { bothWays(t, testSecondAgent) }
+
+func testSecondAgent(t *testing.T, s *system) {
 	svc := newService(t, nil)
 	spec := nodeSpec{id: "node-a", slots: 1}
+	r := s.startReplica("r1")
 	first := s.startAgent(spec, svc)
-	r := s.startReplicas(1, 1)[0]
+	r.awaitNodes(1)
 	second := s.startAgent(spec, svc)
 	if code := first.wait(startLimit); code != 3 {
 		t.Errorf("the first agent ended with status %d, expected 3", code)

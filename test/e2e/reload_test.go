@@ -28,7 +28,7 @@ type fileAgent struct {
 	user map[string]any // the agent's user in the redis block; nil is the default user
 }
 
-// startFileAgent starts an agent by a configuration, to which it adds where Redis is.
+// startFileAgent starts an agent by a configuration, to which it adds where it connects.
 func (s *system) startFileAgent(config map[string]any) *fileAgent {
 	s.t.Helper()
 	return s.startFileAgentAs(nil, config)
@@ -44,9 +44,10 @@ func (s *system) startFileAgentAs(user, config map[string]any) *fileAgent {
 
 func (a *fileAgent) write(config map[string]any) {
 	a.s.t.Helper()
-	redis := a.s.redisConfig()
-	maps.Copy(redis, a.user)
-	config["redis"] = redis
+	a.s.connect(config, "")
+	if redis, ok := config["redis"].(map[string]any); ok {
+		maps.Copy(redis, a.user)
+	}
 	writeConfig(a.s.t, a.file, config)
 }
 
@@ -71,13 +72,14 @@ func (r *replica) sees(node string, slots int, labels map[string]string, service
 // TestReload: under a load of jobs the configuration changes 20 times, labels, versions, executors
 // and slots up and down. Each job is executed once and ends once, and the fleet follows each
 // change.
-func TestReload(t *testing.T) {
-	t.Parallel()
+func TestReload(t *testing.T) { bothWays(t, testReload) }
+
+func testReload(t *testing.T, s *system) {
 	const (
 		reloads = 20
 		clients = 24
 	)
-	s := newSystem(t)
+	r := s.startReplica("r1")
 	svc := newService(t, nil)
 	config := func(i int) (file map[string]any, slots int, labels map[string]string, service freeslot.Service) {
 		slots = []int{8, 1, 16, 3}[i%4]
@@ -93,7 +95,7 @@ func TestReload(t *testing.T) {
 	}
 	file, _, _, _ := config(0)
 	a := s.startFileAgent(file)
-	r := s.startReplicas(1, 1)[0]
+	r.awaitNodes(1)
 
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()

@@ -25,6 +25,8 @@ type nodeSpec struct {
 	labels map[string]string
 	// shout adds the service that is a command.
 	shout bool
+	// gateway is where the agent connects in place of Redis; see doors.
+	gateway string
 	// heartbeat is the interval; heartbeatInterval unless set.
 	heartbeat time.Duration
 }
@@ -43,11 +45,23 @@ func (s *system) startAgent(n nodeSpec, svc *service) *process {
 			"id": n.id, "max_concurrency": n.slots, "languages": map[string]any{"tts": n.tts}, "pools": n.pools, "labels": n.labels,
 		},
 		"services":     services,
-		"redis":        s.redisConfig(),
 		"stop_timeout": (10 * time.Second).String(),
 	}
+	s.connect(config, n.gateway)
 	config["heartbeat_interval"] = cmp.Or(n.heartbeat, heartbeatInterval).String()
 	file := filepath.Join(s.t.TempDir(), n.id+".yaml")
 	writeConfig(s.t, file, config)
 	return start(s.t, nil, "nodeagent", "--config", file)
+}
+
+// connect adds to an agent's configuration where it connects: a gateway, or Redis without one.
+func (s *system) connect(config map[string]any, gateway string) {
+	if s.byGateway && gateway == "" {
+		gateway = doors(s.replicas...)
+	}
+	if gateway == "" {
+		config["redis"] = s.redisConfig()
+		return
+	}
+	config["gateway"], config["token_file"] = gateway, s.token
 }

@@ -23,6 +23,13 @@ type system struct {
 	// more are further standalone servers, over which the cells are spread.
 	more  []*redistest.Target
 	cells int // 0 is 1
+	// gateway is the block of the replicas' configurations, nil for none. token is the file with the
+	// agents' token; see serveNodes.
+	gateway map[string]any
+	token   string
+	// byGateway connects agents to the replicas, which have been started in this order; see bothWays.
+	byGateway bool
+	replicas  []*replica
 }
 
 // targets are all servers.
@@ -62,10 +69,15 @@ func (s *system) startReplica(id string, env ...string) *replica {
 	s.t.Helper()
 	r := &replica{id: id}
 	file := filepath.Join(s.t.TempDir(), id+".yaml")
-	writeConfig(s.t, file, map[string]any{"replica_id": id, "redis": s.redisConfig()})
+	config := map[string]any{"replica_id": id, "redis": s.redisConfig()}
+	if s.gateway != nil {
+		config["gateway"] = s.gateway
+	}
+	writeConfig(s.t, file, config)
 	r.process = start(s.t, env, "scheduler", "serve", "--listen", "127.0.0.1:0", "--config", file)
 	r.addr = r.started()
 	eventually(s.t, startLimit, func() error { return r.ready() })
+	s.replicas = append(s.replicas, r)
 	return r
 }
 
@@ -161,6 +173,10 @@ type nodeView struct {
 	ID     string `json:"node_id"`
 	Status string `json:"status"`
 	Used   int    `json:"used"`
+	// Connection is empty for agents that are connected to Redis.
+	Connection struct {
+		Replica string `json:"replica"`
+	} `json:"connection"`
 }
 
 // nodes are the nodes as a replica sees them.

@@ -64,20 +64,28 @@ func TestSlots(t *testing.T) {
 	checkSlots(t, newSystem(t), 10_000)
 }
 
-// checkSlots runs so many jobs of all kinds through two replicas.
+// checkSlots runs so many jobs of all kinds through two replicas, which are the gateways of some
+// nodes.
 func checkSlots(t *testing.T, s *system, jobs int) {
 	t.Helper()
 	const (
 		inFlight   = 96
 		driveLimit = time.Minute
 	)
+	s.serveNodes()
+	replicas := s.startReplicas(2, 0)
 	gate := make(chan struct{})
 	services := make(map[string]*service)
-	for _, n := range fleetNodes() {
+	for i, n := range fleetNodes() {
+		if i%2 == 0 {
+			n.gateway = doors(replicas...)
+		}
 		services[n.id] = newService(t, gate)
 		s.startAgent(n, services[n.id])
 	}
-	replicas := s.startReplicas(2, len(services))
+	for _, r := range replicas {
+		r.awaitNodes(len(services))
+	}
 	plan := submitPlan{URLs: []string{replicas[0].ws(), replicas[1].ws()}, Jobs: jobsOf(jobs), Concurrency: inFlight, Batch: 1}
 	d := startDriver(t, "submit.mjs", plan)
 	d.expect("waiting", nil, startLimit)

@@ -54,8 +54,9 @@ type Config struct {
 	Embedded bool
 	// Exit ends the system after the batch.
 	Exit bool
-	// NewReplica makes the replica; it is started once Redis runs.
-	NewReplica func(redisURL string, log *zap.Logger) (Replica, error)
+	// NewReplica makes the replica, which lets in nodes with the tokens of the file; it is started
+	// once Redis runs.
+	NewReplica func(redisURL, tokensFile string, log *zap.Logger) (Replica, error)
 	Logger     *zap.Logger
 	Out        io.Writer
 }
@@ -152,7 +153,11 @@ func (s *system) start(ctx context.Context) error {
 		// Once is enough: the start-up checks do not apply to the stand-in.
 		log = log.WithOptions(zap.IncreaseLevel(zap.ErrorLevel))
 	}
-	replica, err := s.cfg.NewReplica(s.redis.url, log)
+	token, tokensFile, err := writeToken(s.cfg.Dir)
+	if err != nil {
+		return err
+	}
+	replica, err := s.cfg.NewReplica(s.redis.url, tokensFile, log)
 	if err != nil {
 		return err
 	}
@@ -161,8 +166,22 @@ func (s *system) start(ctx context.Context) error {
 	}
 	s.replica = replica
 	s.stops = append(s.stops, replica.Stop)
+	running, stopWatching := s.watch(ctx)
+	defer stopWatching()
+	err = s.startNodes(running, token, log)
+	if err != nil && ctx.Err() == nil && running.Err() != nil {
+		return context.Cause(running)
+	}
+	return err
+}
+
+func (s *system) startNodes(ctx context.Context, token string, log *zap.Logger) error {
 	for _, profile := range profiles() {
-		w, err := worker.New(worker.Config{RedisURL: s.redis.url, Node: profile, Logger: log})
+		cfg := worker.Config{RedisURL: s.redis.url, Node: profile, Logger: log}
+		if profile.ID == gatewayNode {
+			cfg.RedisURL, cfg.Gateway, cfg.Token = "", "ws://"+s.replica.Addr(), token
+		}
+		w, err := worker.New(cfg)
 		if err != nil {
 			return err
 		}

@@ -65,7 +65,7 @@ func TestReplicaEndsByItself(t *testing.T) {
 	for _, embedded := range []bool{true, false} {
 		err := dev.Run(t.Context(), dev.Config{
 			Dir: t.TempDir(), Listen: "127.0.0.1:0", Embedded: embedded, Logger: zap.NewNop(), Out: io.Discard,
-			NewReplica: func(string, *zap.Logger) (dev.Replica, error) { return newBrokenReplica(), nil },
+			NewReplica: func(string, string, *zap.Logger) (dev.Replica, error) { return newBrokenReplica(), nil },
 		})
 		if !errors.Is(err, errBroken) || !strings.HasPrefix(err.Error(), "the replica ended by itself: ") {
 			t.Errorf("embedded %t: error is %v", embedded, err)
@@ -105,7 +105,7 @@ func TestUnusable(t *testing.T) {
 			var out bytes.Buffer
 			cfg := dev.Config{
 				Dir: t.TempDir(), Listen: "127.0.0.1:0", Logger: zap.NewNop(), Out: &out,
-				NewReplica: func(string, *zap.Logger) (dev.Replica, error) {
+				NewReplica: func(string, string, *zap.Logger) (dev.Replica, error) {
 					t.Error("a replica is made")
 					return nil, errBroken
 				},

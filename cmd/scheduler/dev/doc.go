@@ -1,7 +1,7 @@
 // Package dev runs a whole freeslot system in one process, to try it out and for smoke tests: a
 // redis-server of its own (or, if none is installed, an embedded stand-in that keeps nothing), one
 // replica, three nodes with different capabilities, a small list, and a first batch of jobs whose
-// results it prints.
+// results it prints. The third node is connected by the replica's gateway.
 //
 // Parts are started in the order of their dependencies and stopped in the reverse order. A failure
 // during the start stops the parts that run already.

@@ -13,6 +13,9 @@ import (
 	"github.com/freeslot/freeslot/worker"
 )
 
+// gatewayNode is the node that knows no Redis, but the replica and a token.
+const gatewayNode = "node-gpu"
+
 // profiles are the three nodes. Each can do something that the others cannot.
 func profiles() []freeslot.Node {
 	return []freeslot.Node{
@@ -27,7 +30,7 @@ func profiles() []freeslot.Node {
 			Services:  []freeslot.Service{{Name: "echo"}, {Name: "upper"}},
 		},
 		{
-			ID: "node-gpu", MaxConcurrency: 1, Labels: map[string]string{"gpu": "a100"},
+			ID: gatewayNode, MaxConcurrency: 1, Labels: map[string]string{"gpu": "a100"},
 			Services: []freeslot.Service{{Name: "echo"}, {Name: "sha256"}},
 		},
 	}

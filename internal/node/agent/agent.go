@@ -43,11 +43,11 @@ type Agent struct {
 // New builds an agent from a valid configuration and starts nothing. A command whose program does
 // not exist is an error.
 func New(cfg Config, log *zap.Logger, reg *prometheus.Registry, tracers trace.TracerProvider) (*Agent, error) {
-	w, err := cfg.newWorker(worker.Config{
-		RedisURL: cfg.Redis.URL, RedisURLs: cfg.Redis.URLs, RedisAccess: cfg.Redis.workerAccess(), Cells: cfg.Redis.Cells, KeyPrefix: cfg.Redis.KeyPrefix, Node: cfg.profile(),
-		HeartbeatInterval: cfg.HeartbeatInterval, HeartbeatLimit: cfg.HeartbeatLimit, StopTimeout: cfg.StopTimeout, InterruptGrace: cfg.interruptGrace(),
-		MaxResultBytes: cfg.MaxResultBytes, Logger: log, Registerer: reg, TracerProvider: tracers,
-	})
+	settings := cfg.worker()
+	settings.HeartbeatInterval, settings.HeartbeatLimit = cfg.HeartbeatInterval, cfg.HeartbeatLimit
+	settings.StopTimeout, settings.InterruptGrace = cfg.StopTimeout, cfg.interruptGrace()
+	settings.MaxResultBytes, settings.Logger, settings.Registerer, settings.TracerProvider = cfg.MaxResultBytes, log, reg, tracers
+	w, err := cfg.newWorker(settings)
 	if err != nil {
 		return nil, err
 	}

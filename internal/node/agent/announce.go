@@ -37,6 +37,9 @@ func (c *Config) validateAnnounce(i int, p *config.Problems) {
 	switch {
 	case !s.Announce:
 		return
+	case c.Gateway != "":
+		p.Addf(at+".announce", "is set beside gateway, expected one of them: the registry is in Redis")
+		return
 	case s.Endpoint == "":
 		p.Addf(at+".endpoint", "is missing, expected where all clients reach the service, because announce is set")
 		return
@@ -92,7 +95,7 @@ func (c *Config) announced() map[string]registry.Registration {
 // the server of the node's cell, and the registry can be on another one. Without a service to
 // announce it has neither a connection nor a goroutine.
 type announcer struct {
-	provider *registry.Provider
+	provider *registry.Provider // nil with a gateway, which leads to no registry
 	log      *zap.Logger
 	wake     chan struct{} // has room for one
 	ctx      context.Context
@@ -107,15 +110,17 @@ type announcer struct {
 }
 
 func newAnnouncer(cfg *Config, log *zap.Logger) (*announcer, error) {
-	provider, err := registry.NewProvider(registry.Options{
-		RedisURL: config.FirstURL(cfg.Redis.URL, cfg.Redis.URLs), Access: cfg.Redis.access(),
-		// The services live on without the agent, so nobody has to turn away before it ends.
-		KeyPrefix: cfg.Redis.KeyPrefix, Namespace: cfg.Registry.Namespace, StopPause: -1, Logger: log,
-	})
-	if err != nil {
-		return nil, fmt.Errorf("registry: %w", err)
+	n := &announcer{log: log, wake: make(chan struct{}, 1), failing: make(map[string]bool)}
+	if cfg.Gateway == "" {
+		var err error
+		if n.provider, err = registry.NewProvider(registry.Options{
+			RedisURL: config.FirstURL(cfg.Redis.URL, cfg.Redis.URLs), Access: cfg.Redis.access(),
+			// The services live on without the agent, so nobody has to turn away before it ends.
+			KeyPrefix: cfg.Redis.KeyPrefix, Namespace: cfg.Registry.Namespace, StopPause: -1, Logger: log,
+		}); err != nil {
+			return nil, fmt.Errorf("registry: %w", err)
+		}
 	}
-	n := &announcer{provider: provider, log: log, wake: make(chan struct{}, 1), failing: make(map[string]bool)}
 	n.ctx, n.cancel = context.WithCancel(context.Background())
 	return n, nil
 }
@@ -155,6 +160,9 @@ func (n *announcer) close(ctx context.Context) error {
 	n.cancel() // so that set begins no loop
 	n.mu.Unlock()
 	n.loop.Wait()
+	if n.provider == nil {
+		return nil
+	}
 	ctx, cancel := context.WithTimeout(ctx, announceCall)
 	defer cancel()
 	return n.provider.Stop(ctx)

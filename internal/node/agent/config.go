@@ -46,7 +46,17 @@ type Config struct {
 	Node Node `koanf:"node"`
 	// What the node runs, at least one service and at most 64.
 	Services []Service `koanf:"services"`
-	// The schedulers' Redis.
+	// Where schedulers serve nodes, in place of `redis`: `wss://host[:port]`, several with commas
+	// between. The node needs nothing besides but `token_file` (docs/gateway.md). `ws://` sends the
+	// token in the clear: only for this machine, and where a proxy adds TLS. Proxies are those of
+	// `HTTPS_PROXY` and `NO_PROXY`.
+	Gateway string `koanf:"gateway"`
+	// A file with the node's token, for `gateway`. It is read at each connect. No variable sets it:
+	// `FREESLOT_TOKEN_FILE` is schedctl's.
+	TokenFile string `koanf:"token_file" env:"-"`
+	// For gateways that begin with `wss://`.
+	GatewayTLS GatewayTLS `koanf:"gateway_tls"`
+	// The schedulers' Redis, unless there is a `gateway`.
 	Redis Redis `koanf:"redis"`
 	// Where services with `announce` are registered.
 	Registry Registry `koanf:"registry"`
@@ -63,7 +73,7 @@ type Config struct {
 	ChangeThresholds map[string]ChangeThreshold `koanf:"change_thresholds"`
 	// The schedulers' `heartbeat_limit`. When Redis has not answered for so long, jobs with
 	// `on_lease_loss: cancel` are stopped. 0s is 8s, or twice `heartbeat_interval` if that is
-	// more.
+	// more. With `gateway` it is what the gateway says.
 	HeartbeatLimit time.Duration `koanf:"heartbeat_limit"`
 	// How long running jobs may go on after the first signal, up to 24h.
 	StopTimeout time.Duration `koanf:"stop_timeout"`
@@ -119,7 +129,7 @@ type Service struct {
 	Endpoint string `koanf:"endpoint"`
 	// Registers the service with its `endpoint` in the registry, where all programs find it, as
 	// the instance with the node's id (docs/registry.md#services-of-nodes). The agent's user of
-	// Redis needs the role `registry`, too.
+	// Redis needs the role `registry`, too; with `gateway` it has none, and announces nothing.
 	Announce bool `koanf:"announce"`
 	// Runs jobs by a `POST`. Set either this or `command`.
 	HTTP *HTTP `koanf:"http"`
@@ -237,6 +247,7 @@ func hostName() string {
 // number.
 func (c *Config) Resolve(isSet func(string) bool, p *config.Problems) {
 	config.ResolveRedis(&c.Redis.URL, c.Redis.URLs, isSet, p)
+	c.resolveGateway(isSet, p)
 	c.Metrics.resolve()
 	for i := range c.Services {
 		if k := c.Services[i].Check; k != nil {
@@ -272,7 +283,10 @@ func (c *Config) Validate(p *config.Problems) {
 		c.Services[i].validate("services["+strconv.Itoa(i)+"]", p)
 	}
 	p.Once("services", "name", len(c.Services), func(i int) string { return c.Services[i].Name })
-	c.Redis.validate(p)
+	c.validateGateway(p)
+	if c.Gateway == "" {
+		c.Redis.validate(p)
+	}
 	if c.Registry.Namespace != "" {
 		p.Name("registry.namespace", c.Registry.Namespace)
 	}
@@ -458,6 +472,14 @@ func (r *Redis) access() redisclient.Access {
 		Username: r.Username, PasswordFile: r.PasswordFile,
 		SentinelUsername: r.SentinelUsername, SentinelPasswordFile: r.SentinelPasswordFile, TLS: r.TLS,
 	}.Access()
+}
+
+// Denied is the advice for an error by which Redis denies the agent something; "" for other errors.
+func (c *Config) Denied(err error) string {
+	if c.Gateway != "" {
+		return ""
+	}
+	return c.Redis.Denied(err, c.Node.ID)
 }
 
 // Denied is the advice for an error by which Redis denies the agent of a node something; "" for

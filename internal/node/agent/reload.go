@@ -19,7 +19,7 @@ import (
 // ErrEnded is returned by Reload once the agent has ended.
 var ErrEnded = errors.New("agent: ended")
 
-// profileWait is how long Reload waits until Redis has the new profile. It arrives later in any
+// profileWait is how long Reload waits until the schedulers have the new profile. It arrives later in any
 // case.
 const profileWait = 5 * time.Second
 
@@ -170,7 +170,7 @@ func (a *Agent) reconfigure(ctx context.Context, next *Config, services map[stri
 	defer cancel()
 	err := a.worker.Reconfigure(ctx, next.profile(), handlers, a.unknown(next)...)
 	if err != nil && ctx.Err() != nil {
-		a.log.Warn("config.not_told", zap.String(logging.FieldReason, "Redis does not have the new profile yet; it is sent until it has"), zap.Error(err))
+		a.log.Warn("config.not_told", zap.String(logging.FieldReason, "the schedulers do not have the new profile yet; it is sent until they have"), zap.Error(err))
 		return nil
 	}
 	return err

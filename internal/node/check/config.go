@@ -165,7 +165,7 @@ func (h *HTTP) validate(at string, p *config.Problems) {
 		p.Addf(at+".body_contains", "has %d bytes, expected at most %d", len(h.BodyContains), maxBodyText)
 	}
 	if secure {
-		h.TLS.validate(at+".tls", p)
+		h.TLS.Validate(at+".tls", p)
 	}
 }
 
@@ -174,14 +174,14 @@ func (g *GRPC) validate(at string, p *config.Problems) {
 	if len(g.Service) > 255 || strings.ContainsFunc(g.Service, func(r rune) bool { return r <= ' ' || r > '~' }) {
 		p.Addf(at+".service", "is %q, expected the name of a gRPC service such as speech.v1.Recognizer", g.Service)
 	}
-	g.TLS.validate(at+".tls", p)
+	g.TLS.Validate(at+".tls", p)
 }
 
 func (w *WebSocket) validate(at string, p *config.Problems) {
 	secure := validateURL(at, w.URL, "ws", "wss", "ws://127.0.0.1:8000/stream", w.TLS, p)
 	p.Headers(at+".headers", w.Headers, handshakeHeaders...)
 	if secure {
-		w.TLS.validate(at+".tls", p)
+		w.TLS.Validate(at+".tls", p)
 	}
 }
 

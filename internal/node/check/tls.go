@@ -25,7 +25,8 @@ type TLS struct {
 	InsecureSkipVerify bool `koanf:"insecure_skip_verify"`
 }
 
-func (t *TLS) validate(at string, p *config.Problems) {
+// Validate notes what is wrong with the settings and their files, which it reads.
+func (t *TLS) Validate(at string, p *config.Problems) {
 	if t == nil {
 		return
 	}

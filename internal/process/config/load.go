@@ -15,8 +15,8 @@ import (
 // EnvPrefix begins the name of every environment variable that [Load] reads.
 const EnvPrefix = "FREESLOT_"
 
-// foreignEnv are patterns of variables that begin with EnvPrefix and are no configuration keys. No
-// key may have a name that fits one of them.
+// foreignEnv are patterns of variables that begin with EnvPrefix and are no configuration keys. A key
+// whose name fits one of them cannot be set by a variable: agents have one, token_file.
 var foreignEnv = []string{
 	// For the command lines.
 	"FREESLOT_CONFIG", "FREESLOT_SERVER", "FREESLOT_TOKEN", "FREESLOT_TOKEN_FILE",

@@ -38,9 +38,10 @@ type Key struct {
 }
 
 // Env is the variable that sets the key. It is empty for keys inside lists and maps, which the
-// variable of the list or the map sets as a whole.
+// variable of the list or the map sets as a whole, and for those with the tag env:"-", whose
+// variable means something else.
 func (k Key) Env() string {
-	if strings.Contains(k.Path, "[]") || strings.Contains(k.Path, anyName) {
+	if k.field.Tag.Get("env") == "-" || strings.Contains(k.Path, "[]") || strings.Contains(k.Path, anyName) {
 		return ""
 	}
 	return config.EnvName(k.Path)

@@ -1,4 +1,4 @@
-package session
+package pagetest
 
 import (
 	"encoding/json"
@@ -7,13 +7,13 @@ import (
 	"strings"
 )
 
-// variables hold the values of the placeholders of patterns: "…" matches any value, "…name" any
+// Variables hold the values of the placeholders of patterns: "…" matches any value, "…name" any
 // value at first and then the same one. A placeholder is a whole JSON string, whatever the type of
 // its value.
-type variables map[string]any
+type Variables map[string]any
 
-// match compares a JSON value with a pattern: nothing may be missing, nothing more may be there.
-func (v variables) match(pattern, got []byte) error {
+// Match compares a JSON value with a pattern: nothing may be missing, nothing more may be there.
+func (v Variables) Match(pattern, got []byte) error {
 	var want, have any
 	if err := json.Unmarshal(pattern, &want); err != nil {
 		return fmt.Errorf("pattern: %w", err)
@@ -24,7 +24,7 @@ func (v variables) match(pattern, got []byte) error {
 	return v.matchValue("", want, have)
 }
 
-func (v variables) matchValue(path string, want, have any) error {
+func (v Variables) matchValue(path string, want, have any) error {
 	switch want := want.(type) {
 	case string:
 		name, isPlaceholder := strings.CutPrefix(want, "…")
@@ -78,8 +78,8 @@ func (v variables) matchValue(path string, want, have any) error {
 	return nil
 }
 
-// substitute puts the values of named placeholders into a frame.
-func (v variables) substitute(frame string) string {
+// Substitute puts the values of named placeholders into a frame.
+func (v Variables) Substitute(frame string) string {
 	for name, value := range v {
 		if name == "" {
 			continue

@@ -1,0 +1,223 @@
+package gateway
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"sync"
+	"time"
+
+	"go.uber.org/zap"
+)
+
+const (
+	readHeaderTimeout = 5 * time.Second
+	listenerWrite     = 75 * time.Second
+	listenerIdle      = 2 * time.Minute
+	maxHeaderBytes    = 32 << 10
+	// maxSilent is how many connections may be open that have not sent a request yet.
+	maxSilent = 256
+)
+
+// ListenerConfig describes a listener for agents alone.
+type ListenerConfig struct {
+	// Listen is host:port; port 0 takes any free one.
+	Listen string
+	// CertFile and KeyFile (PEM) are its certificate, which is read again when they have changed.
+	// Without them it speaks plain HTTP.
+	CertFile, KeyFile string
+	// ClientCAFile (PEM) has the authorities whose certificates agents must have. Empty: they need
+	// none.
+	ClientCAFile string
+}
+
+// Listener serves a handler to agents. It is safe for concurrent use.
+type Listener struct {
+	cfg  ListenerConfig
+	log  *zap.Logger
+	http *http.Server
+
+	mu       sync.Mutex // guards what follows
+	silent   map[net.Conn]struct{}
+	listener net.Listener
+	started  bool
+	done     chan struct{} // closed when Serve has returned
+	err      error         // why; set before done is closed
+}
+
+// NewListener makes a listener. It does no I/O.
+func NewListener(cfg ListenerConfig, h http.Handler, log *zap.Logger) *Listener {
+	l := &Listener{cfg: cfg, log: log, silent: make(map[net.Conn]struct{}), done: make(chan struct{})}
+	l.http = &http.Server{
+		Handler: h, ReadHeaderTimeout: readHeaderTimeout, WriteTimeout: listenerWrite, IdleTimeout: listenerIdle,
+		MaxHeaderBytes: maxHeaderBytes, ErrorLog: zap.NewStdLog(log.Named("http")), ConnState: l.count,
+		// Sessions are WebSockets, which HTTP/2 does not carry.
+		TLSNextProto: make(map[string]func(*http.Server, *tls.Conn, http.Handler)),
+	}
+	return l
+}
+
+// Start listens, and serves until Stop. The error names the address or the file.
+func (l *Listener) Start(ctx context.Context) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.started {
+		return errors.New("listener was started before")
+	}
+	secure, err := l.cfg.tls(l.log)
+	if err != nil {
+		return err
+	}
+	var lc net.ListenConfig
+	listener, err := lc.Listen(ctx, "tcp", l.cfg.Listen)
+	if err != nil {
+		if op, ok := errors.AsType[*net.OpError](err); ok {
+			err = op.Err
+		}
+		return fmt.Errorf("gateway.listen %s: %w", l.cfg.Listen, err)
+	}
+	l.listener, l.started = listener, true
+	if secure != nil {
+		listener = tls.NewListener(listener, secure)
+	}
+	go func() {
+		defer close(l.done)
+		if err := l.http.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
+			l.err = fmt.Errorf("serve %s: %w", l.cfg.Listen, err)
+		}
+	}()
+	return nil
+}
+
+// Addr is where it listens; empty before Start.
+func (l *Listener) Addr() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.listener == nil {
+		return ""
+	}
+	return l.listener.Addr().String()
+}
+
+// Done is closed when a started listener serves no more. Err then has the reason, nil after Stop.
+func (l *Listener) Done() <-chan struct{} { return l.done }
+
+// Err is nil until Done is closed.
+func (l *Listener) Err() error {
+	select {
+	case <-l.done:
+		return l.err
+	default:
+		return nil
+	}
+}
+
+// Stop closes the listener and waits for requests under way. When ctx ends it cuts them off and
+// returns an error. It does not wait for sessions, which belong to the handler. It tolerates a
+// listener that was never started, and a second call.
+func (l *Listener) Stop(ctx context.Context) error {
+	l.mu.Lock()
+	started := l.listener != nil
+	l.started = true // too late to start now
+	l.mu.Unlock()
+	err := l.http.Shutdown(ctx)
+	if err != nil {
+		_ = l.http.Close()
+		err = fmt.Errorf("stop gateway's listener: %w", err)
+	}
+	if started {
+		<-l.done
+	}
+	return err
+}
+
+// count closes connections beyond maxSilent that have sent nothing: strangers must not take the
+// files of the process.
+func (l *Listener) count(conn net.Conn, state http.ConnState) {
+	l.mu.Lock()
+	full := state == http.StateNew && len(l.silent) >= maxSilent
+	if state == http.StateNew && !full {
+		l.silent[conn] = struct{}{}
+	} else {
+		delete(l.silent, conn)
+	}
+	l.mu.Unlock()
+	if full {
+		_ = conn.Close()
+	}
+}
+
+// tls is nil without a certificate.
+func (c *ListenerConfig) tls(log *zap.Logger) (*tls.Config, error) {
+	if c.CertFile == "" {
+		return nil, nil
+	}
+	own := &certificate{certFile: c.CertFile, keyFile: c.KeyFile, log: log}
+	if _, err := own.get(nil); err != nil {
+		return nil, fmt.Errorf("gateway.tls: %w", err)
+	}
+	cfg := &tls.Config{MinVersion: tls.VersionTLS12, GetCertificate: own.get, NextProtos: []string{"http/1.1"}}
+	if c.ClientCAFile == "" {
+		return cfg, nil
+	}
+	data, err := os.ReadFile(c.ClientCAFile)
+	if err != nil {
+		return nil, fmt.Errorf("gateway.tls.client_ca_file: %w", err)
+	}
+	cfg.ClientAuth, cfg.ClientCAs = tls.RequireAndVerifyClientCert, x509.NewCertPool()
+	if !cfg.ClientCAs.AppendCertsFromPEM(data) {
+		return nil, fmt.Errorf("gateway.tls.client_ca_file %s holds no certificate in PEM", c.ClientCAFile)
+	}
+	return cfg, nil
+}
+
+// certificate is read again at a handshake when one of its files has changed.
+type certificate struct {
+	certFile, keyFile string
+	log               *zap.Logger
+
+	mu     sync.Mutex // guards what follows
+	loaded *tls.Certificate
+	stamps [2]fileStamp // of the files when they were read
+}
+
+type fileStamp struct {
+	at   time.Time
+	size int64
+}
+
+// get keeps the certificate that it has where the new files cannot be used: one may have been written
+// before the other.
+func (c *certificate) get(*tls.ClientHelloInfo) (*tls.Certificate, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	stamps := [2]fileStamp{stampOf(c.certFile), stampOf(c.keyFile)}
+	if c.loaded != nil && stamps == c.stamps {
+		return c.loaded, nil
+	}
+	cert, err := tls.LoadX509KeyPair(c.certFile, c.keyFile)
+	switch {
+	case err == nil:
+		c.loaded = &cert
+	case c.loaded == nil:
+		return nil, err
+	default:
+		c.log.Error("gateway.certificate_refused", zap.String("file", c.certFile), zap.Error(err))
+	}
+	c.stamps = stamps
+	return c.loaded, nil
+}
+
+// stampOf is zero for a file that is not there.
+func stampOf(file string) fileStamp {
+	info, err := os.Stat(file)
+	if err != nil {
+		return fileStamp{}
+	}
+	return fileStamp{info.ModTime(), info.Size()}
+}

@@ -1,0 +1,97 @@
+package config
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+)
+
+// DefaultMaxAgents is how many agents a replica takes unless configured.
+const DefaultMaxAgents = 1000
+
+// maxAgents is bounded because each agent has a connection to Redis.
+const maxAgents = 100_000
+
+// Gateway lets agents reach Redis through this replica.
+type Gateway struct {
+	// The file that says which tokens may be which nodes (docs/gateway.md). It is read again when
+	// it changes. Unset: no agent comes in by this replica.
+	TokensFile string `koanf:"tokens_file"`
+	// `host:port` of a listener for agents alone. Unset: they come in at `listen`.
+	Listen string `koanf:"listen"`
+	// Certificates of that listener. Without them it speaks plain `ws`.
+	TLS GatewayTLS `koanf:"tls"`
+	// A proxy in front ends TLS. Without TLS of its own the gateway is served beyond loopback only
+	// with `true`: tokens and results would cross the network in the clear.
+	BehindProxy bool `koanf:"behind_proxy"`
+	// How many agents the replica takes, 1 to 100000. Further ones are refused, and go to another
+	// replica. Each has a connection to Redis.
+	MaxAgents int `koanf:"max_agents"`
+}
+
+// GatewayTLS has files in PEM.
+type GatewayTLS struct {
+	// The certificate. It is read again when it or its key has changed.
+	CertFile string `koanf:"cert_file"`
+	// The key of `cert_file`.
+	KeyFile string `koanf:"key_file"`
+	// Certificates of the authorities that may sign those of agents. With it an agent needs a
+	// certificate besides its token. It is read at the start only.
+	ClientCAFile string `koanf:"client_ca_file"`
+}
+
+// On is whether the replica has a gateway.
+func (g *Gateway) On() bool { return g.TokensFile != "" }
+
+// validate needs the address of the listener that serves the gateway unless it has its own.
+func (g *Gateway) validate(listen string, p *Problems) {
+	p.Between("gateway.max_agents", g.MaxAgents, 1, maxAgents)
+	g.TLS.validate(g.Listen, p)
+	if g.Listen != "" {
+		listen = g.Listen
+		p.Listen("gateway.listen", listen, "127.0.0.1:7481 or :7481")
+	}
+	if !g.On() {
+		if g.Listen != "" || g.BehindProxy {
+			p.Addf("gateway.tokens_file", "is missing, expected the file that says which tokens may be which nodes")
+		}
+		return
+	}
+	if _, err := ReadFile(g.TokensFile); err != nil {
+		p.Add("gateway.tokens_file", err)
+	}
+	if host, ok := new(Problems).Listen("", listen, ""); ok && g.TLS.CertFile == "" && !g.BehindProxy && !Loopback(host) {
+		p.Addf("gateway", "is served at %q, reachable from other machines, without TLS: "+
+			"set gateway.listen and gateway.tls, or gateway.behind_proxy where a proxy ends TLS, or listen on 127.0.0.1", listen)
+	}
+}
+
+func (t *GatewayTLS) validate(listen string, p *Problems) {
+	if *t == (GatewayTLS{}) {
+		return
+	}
+	if listen == "" {
+		p.Addf("gateway.tls", "is set without gateway.listen, expected both: the main listener has no TLS")
+	}
+	if t.CertFile == "" || t.KeyFile == "" {
+		p.Addf("gateway.tls.cert_file", "and gateway.tls.key_file go together, expected both")
+	} else {
+		_, certErr := ReadFile(t.CertFile)
+		p.Add("gateway.tls.cert_file", certErr)
+		_, keyErr := ReadFile(t.KeyFile)
+		p.Add("gateway.tls.key_file", keyErr)
+		if certErr == nil && keyErr == nil {
+			if _, err := tls.LoadX509KeyPair(t.CertFile, t.KeyFile); err != nil {
+				p.Addf("gateway.tls.cert_file", "is %q, no certificate of gateway.tls.key_file: %v", t.CertFile, err)
+			}
+		}
+	}
+	if t.ClientCAFile == "" {
+		return
+	}
+	data, err := ReadFile(t.ClientCAFile)
+	if err != nil {
+		p.Add("gateway.tls.client_ca_file", err)
+	} else if !x509.NewCertPool().AppendCertsFromPEM(data) {
+		p.Addf("gateway.tls.client_ca_file", "is %q, which holds no certificate in PEM", t.ClientCAFile)
+	}
+}

@@ -1,0 +1,130 @@
+package replica
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"go.uber.org/zap"
+
+	"github.com/freeslot/freeslot/internal/api"
+	"github.com/freeslot/freeslot/internal/cell"
+	"github.com/freeslot/freeslot/internal/gateway"
+	"github.com/freeslot/freeslot/internal/process/config"
+	"github.com/freeslot/freeslot/internal/process/version"
+	"github.com/freeslot/freeslot/internal/replica/feature"
+	"github.com/freeslot/freeslot/internal/script"
+)
+
+// door is where agents come in. A nil door is of a replica without a gateway.
+type door struct {
+	// cells are apart from those of the fleet, as are their connections: the blocking reads of
+	// sessions must not take the places of those on which clients wait.
+	cells    *cell.Set
+	tokens   *gateway.Tokens
+	handler  *gateway.Handler
+	listener *gateway.Listener // nil: agents come in at the server's port
+}
+
+func newDoor(cfg config.Replica, conn *connections, log *zap.Logger, reg prometheus.Registerer) (*door, error) {
+	if conn.gateway == nil {
+		return nil, nil
+	}
+	log = log.Named("gateway")
+	cells, err := newGatewayCells(cfg, conn, log)
+	if err != nil {
+		return nil, err
+	}
+	d := &door{cells: cells}
+	secrets := make([]string, len(cfg.Tokens))
+	for i, t := range cfg.Tokens {
+		secrets[i] = t.Token
+	}
+	if d.tokens, err = gateway.OpenTokens(cfg.Gateway.TokensFile, log, secrets...); err != nil {
+		return nil, fmt.Errorf("gateway.tokens_file %w", err)
+	}
+	d.handler, err = gateway.New(gateway.Config{
+		Replica: cfg.ReplicaID, Version: version.String(), HeartbeatLimit: cfg.HeartbeatLimit, MaxAgents: cfg.Gateway.MaxAgents,
+		Cells: func(node string) gateway.Cell { return cells.OfNode(node) }, Tokens: d.tokens,
+	}, log, reg)
+	if err != nil {
+		return nil, err
+	}
+	if cfg.Gateway.Listen != "" {
+		d.listener = gateway.NewListener(gateway.ListenerConfig{
+			Listen: cfg.Gateway.Listen, CertFile: cfg.Gateway.TLS.CertFile, KeyFile: cfg.Gateway.TLS.KeyFile, ClientCAFile: cfg.Gateway.TLS.ClientCAFile,
+		}, d.handler, log)
+	}
+	return d, nil
+}
+
+// newGatewayCells makes cells like those of agents: they look after no scripts, jobs or nodes.
+func newGatewayCells(cfg config.Replica, conn *connections, log *zap.Logger) (*cell.Set, error) {
+	layouts := cell.Layouts(cfg.Redis.KeyPrefix, cfg.Redis.Cells, conn.topology.Cluster)
+	cells := make([]*cell.Cell, len(layouts))
+	for i, layout := range layouts {
+		c, err := cell.New(cell.Config{
+			Layout: layout, Index: i, Cells: len(layouts), Servers: conn.topology.Servers,
+			HeartbeatLimit: cfg.HeartbeatLimit, Scripts: script.Send,
+		}, conn.gateway.For(i), log.With(zap.String("cell", strconv.Itoa(i))), nil)
+		if err != nil {
+			return nil, err
+		}
+		cells[i] = c
+	}
+	return cell.NewSet(cells...), nil
+}
+
+// steps start before the front, which has the handler and the listener.
+func (d *door) steps() []feature.Step {
+	if d == nil {
+		return nil
+	}
+	return []feature.Step{
+		{Name: "gateway cells", Start: d.cells.Start, Stop: d.cells.Stop},
+		{Name: "tokens", Start: d.tokens.Start, Stop: d.tokens.Stop},
+	}
+}
+
+// check is red once the listener serves no more.
+func (d *door) checks() []api.Check {
+	if d == nil || d.listener == nil {
+		return nil
+	}
+	return []api.Check{{Name: "gateway", Ready: func() (bool, string) {
+		if err := d.listener.Err(); err != nil {
+			return false, err.Error()
+		}
+		return true, ""
+	}}}
+}
+
+func (d *door) start(ctx context.Context) error {
+	if d == nil || d.listener == nil {
+		return nil
+	}
+	return d.listener.Start(ctx)
+}
+
+// drain asks the agents to go elsewhere.
+func (d *door) drain(ctx context.Context) error {
+	if d == nil {
+		return nil
+	}
+	return d.handler.Drain(ctx)
+}
+
+func (d *door) stop(ctx context.Context) error {
+	if d == nil {
+		return nil
+	}
+	return d.handler.Stop(ctx)
+}
+
+func (d *door) stopListener(ctx context.Context) error {
+	if d == nil || d.listener == nil {
+		return nil
+	}
+	return d.listener.Stop(ctx)
+}

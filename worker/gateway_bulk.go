@@ -1,0 +1,76 @@
+package worker
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"time"
+
+	"github.com/freeslot/freeslot/internal/cell"
+	"github.com/freeslot/freeslot/internal/gateway/frame"
+)
+
+const (
+	// A request of HTTP has bulkTimeout, and a second more for each bulkTimeoutBytes.
+	bulkTimeout      = 15 * time.Second
+	bulkTimeoutBytes = 64 << 10
+	// bulkReadLimit is the largest answer: a spec of 16 MiB.
+	bulkReadLimit = 17 << 20
+)
+
+// post sends what is too large for the connection beside it, so that no heartbeat waits behind it.
+// It ends with the connection, whose session it belongs to. Errors: as of roundTrip.
+func (s *gatewayStore) post(ctx context.Context, conn *gatewayConnection, path string, req *frame.Request) (*frame.Answer, error) {
+	select {
+	case s.bulk <- struct{}{}:
+		defer func() { <-s.bulk }()
+	case <-conn.ended:
+		return nil, errConnectionLost
+	case <-ctx.Done():
+		return nil, fmt.Errorf("%w: %w", cell.ErrNotSent, ctx.Err())
+	}
+	body, err := frame.Append(nil, req)
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, bulkTimeout+time.Duration(len(body)/bulkTimeoutBytes)*time.Second)
+	defer cancel()
+	defer context.AfterFunc(conn.ctx, cancel)()
+	to := *conn.url
+	to.Path, to.Scheme = path, "http"+to.Scheme[len("ws"):]
+	r, err := http.NewRequestWithContext(ctx, http.MethodPost, to.String(), bytes.NewReader(body))
+	if err != nil {
+		return nil, err
+	}
+	r.Header.Set("Authorization", "Bearer "+conn.token)
+	r.Header.Set("Content-Type", "application/json")
+	r.Header.Set(frame.NodeHeader, s.cfg.Node.ID)
+	r.Header.Set(frame.SessionHeader, conn.welcome.Session)
+	resp, err := s.client().Do(r)
+	if err != nil {
+		return nil, fmt.Errorf("no answer to %s: %w", req.Type, err)
+	}
+	defer resp.Body.Close()
+	return readBulk(resp)
+}
+
+func readBulk(resp *http.Response) (answer *frame.Answer, err error) {
+	body, err := io.ReadAll(io.LimitReader(resp.Body, bulkReadLimit))
+	if err != nil {
+		return nil, fmt.Errorf("read the gateway's answer: %w", err)
+	}
+	_ = frame.DecodeAnswers(body, func(a *frame.Answer) error { answer = a; return nil })
+	switch {
+	case resp.StatusCode == http.StatusUnauthorized || resp.StatusCode == http.StatusForbidden:
+		// Nothing was carried out, and that is not final: the token's line may have changed.
+		return nil, fmt.Errorf("the gateway answered with HTTP status %s", resp.Status)
+	case answer != nil && answer.Code != "":
+		answer.Type = frame.TypeError // that of HTTP has no type
+		return nil, answerError(answer)
+	case answer == nil, resp.StatusCode != http.StatusOK:
+		return nil, fmt.Errorf("the gateway answered with HTTP status %s", resp.Status)
+	}
+	return answer, nil
+}

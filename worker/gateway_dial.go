@@ -1,0 +1,391 @@
+package worker
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"net/http"
+	"net/url"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/cenkalti/backoff/v5"
+	"github.com/coder/websocket"
+	"go.uber.org/zap"
+
+	"github.com/freeslot/freeslot"
+	"github.com/freeslot/freeslot/internal/gateway/frame"
+	"github.com/freeslot/freeslot/internal/process/version"
+)
+
+const (
+	// firstDialTimeout bounds dial and hello while the heartbeat limit is not known. Later a quarter
+	// of the limit does, and at the least minDialTimeout.
+	firstDialTimeout = 5 * time.Second
+	minDialTimeout   = time.Second
+	// longestRightsRetry bounds the pauses while the token is refused, and defectPause is the pause
+	// after a defect of either side.
+	longestRightsRetry = 30 * time.Second
+	defectPause        = time.Minute
+)
+
+// gatewayAddrs parses Config.Gateway.
+func gatewayAddrs(gateway string) (addrs []*url.URL, err error) {
+	for one := range strings.SplitSeq(gateway, ",") {
+		u, err := url.Parse(strings.TrimSpace(one))
+		switch {
+		case err != nil || u.Scheme != "ws" && u.Scheme != "wss" || u.Hostname() == "":
+			return nil, freeslot.Invalid("gateway", "has an entry that is no address, expected wss://host[:port], several with commas between")
+		case u.User != nil || strings.Trim(u.Path, "/") != "" || u.RawQuery != "" || u.Fragment != "":
+			return nil, freeslot.Invalid("gateway", "has more than a host and a port, expected wss://%s", u.Host)
+		}
+		addrs = append(addrs, &url.URL{Scheme: u.Scheme, Host: u.Host})
+	}
+	return addrs, nil
+}
+
+// checkGateway refuses what New can know. Files are read at each connect.
+func (c *Config) checkGateway() (bad []error) {
+	refuse := func(field, format string, args ...any) { bad = append(bad, freeslot.Invalid(field, format, args...)) }
+	if c.Gateway == "" {
+		for _, of := range []struct {
+			field string
+			set   bool
+		}{{"token", c.Token != ""}, {"token_file", c.TokenFile != ""}, {"gateway_tls", c.GatewayTLS != GatewayTLS{}}} {
+			if of.set {
+				refuse(of.field, "is set without gateway, expected both or none")
+			}
+		}
+		return bad
+	}
+	addrs, err := gatewayAddrs(c.Gateway)
+	if err != nil {
+		bad = append(bad, err)
+	}
+	if c.RedisURL != "" || len(c.RedisURLs) > 0 {
+		refuse("gateway", "is set beside redis_url, expected one of them")
+	}
+	switch {
+	case c.Token == "" && c.TokenFile == "":
+		refuse("token_file", "is empty, expected the file with the node's token")
+	case c.Token != "" && c.TokenFile != "":
+		refuse("token_file", "is set beside token, expected one of them")
+	case c.Token != "":
+		if err := checkToken("token", c.Token); err != nil {
+			bad = append(bad, err)
+		}
+	}
+	if c.GatewayTLS == (GatewayTLS{}) {
+		return bad
+	}
+	if slices.ContainsFunc(addrs, func(u *url.URL) bool { return u.Scheme != "wss" }) {
+		refuse("gateway_tls", "is set, and gateway has an address that does not begin with wss://, expected none")
+	}
+	if (c.GatewayTLS.CertFile == "") != (c.GatewayTLS.KeyFile == "") {
+		refuse("gateway_tls.cert_file", "and gateway_tls.key_file go together, expected both or none")
+	}
+	return bad
+}
+
+// gatewayToken reads the token.
+func (c *Config) gatewayToken() (string, error) {
+	if c.Token != "" {
+		return c.Token, nil
+	}
+	data, err := os.ReadFile(c.TokenFile)
+	if err != nil {
+		return "", freeslot.Invalid("token_file", "cannot be read: %v", err)
+	}
+	token := strings.TrimSpace(string(data))
+	return token, checkToken("token_file", token)
+}
+
+func checkToken(field, token string) error {
+	other := func(r rune) bool { return r <= ' ' || r > '~' }
+	if token == "" || strings.ContainsFunc(token, other) {
+		return freeslot.Invalid(field, "has no token, expected one line of letters, digits and punctuation")
+	}
+	return nil
+}
+
+// gatewayTransport reads the certificates that may sign the gateways'. The node's own is read at each
+// connect.
+func gatewayTransport(t GatewayTLS) (*http.Transport, error) {
+	conf := &tls.Config{MinVersion: tls.VersionTLS12, ServerName: t.ServerName}
+	if t.CAFile != "" {
+		data, err := os.ReadFile(t.CAFile)
+		if err != nil {
+			return nil, freeslot.Invalid("gateway_tls.ca_file", "cannot be read: %v", err)
+		}
+		conf.RootCAs = x509.NewCertPool()
+		if !conf.RootCAs.AppendCertsFromPEM(data) {
+			return nil, freeslot.Invalid("gateway_tls.ca_file", "names %s, which has no certificate in PEM", t.CAFile)
+		}
+	}
+	if t.CertFile != "" {
+		certificate := func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
+			pair, err := tls.LoadX509KeyPair(t.CertFile, t.KeyFile)
+			if err != nil {
+				return nil, freeslot.Invalid("gateway_tls.cert_file", "and gateway_tls.key_file are no certificate with its key in PEM: %v", err)
+			}
+			return &pair, nil
+		}
+		if _, err := certificate(nil); err != nil {
+			return nil, err
+		}
+		conf.GetClientCertificate = certificate
+	}
+	return &http.Transport{
+		Proxy: http.ProxyFromEnvironment, DialContext: new(net.Dialer).DialContext, TLSClientConfig: conf,
+		TLSNextProto:        map[string]func(string, *tls.Conn) http.RoundTripper{}, // see gatewayStore.transport
+		MaxIdleConnsPerHost: bulkAtOnce, IdleConnTimeout: time.Minute,
+	}, nil
+}
+
+// connect replaces the connection when it ends or is asked to leave, until ctx ends or the node is
+// superseded.
+func (s *gatewayStore) connect(ctx context.Context, conn *gatewayConnection) {
+	pauses := retryPauses()
+	for conn != nil {
+		select {
+		case <-conn.ended:
+		case <-conn.goaway:
+			if len(s.addrs) == 1 { // behind one address the next replica is found by a new connection
+				conn.leave()
+				<-conn.ended
+			}
+		case <-ctx.Done():
+			return
+		}
+		conn = s.replace(ctx, conn, pauses)
+	}
+}
+
+// replace connects to another gateway than the former, if there is one. It returns nil when none is
+// wanted any more.
+func (s *gatewayStore) replace(ctx context.Context, former *gatewayConnection, pauses *backoff.ExponentialBackOff) *gatewayConnection {
+	fatal, why := s.whyEnded(former, pauses)
+	if fatal {
+		return nil
+	}
+	failed := former.url
+	for tries := 1; pause(ctx, redialPause(why, pauses)); tries++ {
+		to := s.other(failed)
+		conn, err := s.dial(ctx, to, false)
+		switch {
+		case ctx.Err() != nil:
+			if err == nil {
+				_ = conn.socket.CloseNow()
+			}
+			return nil
+		case err == nil && !s.adopt(conn, false):
+			return nil
+		case err == nil:
+			s.log.Info("gateway.connected", conn.fields()...)
+			return conn
+		case isDefect(err):
+			s.log.Error("gateway.connect_failed", zap.Error(err))
+		case tries == 1 || freeslot.CodeOf(err) != freeslot.CodeOf(why):
+			s.log.Warn("gateway.connect_failed", zap.Error(err))
+		}
+		why, failed = err, to
+	}
+	return nil
+}
+
+// whyEnded is why the connection has ended, nil if it has not or has left. Pauses are short again after a
+// connection that was of use.
+func (s *gatewayStore) whyEnded(former *gatewayConnection, pauses *backoff.ExponentialBackOff) (fatal bool, why error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if former.beaten {
+		pauses.Reset()
+	}
+	switch {
+	case s.fatal != nil:
+		return true, s.fatal
+	case isDefect(former.err):
+		s.log.Error("gateway.lost", append(former.fields(), zap.Error(former.err))...)
+	case former.err != nil:
+		s.log.Warn("gateway.lost", append(former.fields(), zap.Error(former.err))...)
+	}
+	return false, former.err
+}
+
+func (c *gatewayConnection) fields() []zap.Field {
+	return []zap.Field{zap.String("gateway", c.url.Host), zap.String("replica", c.welcome.Replica), zap.String("session", c.welcome.Session)}
+}
+
+// redialPause is the pause before the next dial after the failure, which is nil if there was none.
+func redialPause(why error, pauses *backoff.ExponentialBackOff) time.Duration {
+	pauses.MaxInterval = longestRetry
+	switch {
+	case isDefect(why):
+		return defectPause + jitter(defectPause/4)
+	case isRefusal(why):
+		pauses.MaxInterval = longestRightsRetry
+	}
+	return pauses.NextBackOff()
+}
+
+// isRefusal reports whether the gateway does not take the token, for this node.
+func isRefusal(err error) bool {
+	code := freeslot.CodeOf(err)
+	return websocket.CloseStatus(err) == frame.CloseRights ||
+		code == freeslot.CodeUnauthenticated || code == freeslot.CodePermissionDenied
+}
+
+// isDefect reports whether one side does not speak the protocol, so that haste is of no use.
+func isDefect(err error) bool {
+	switch websocket.CloseStatus(err) {
+	case frame.CloseDefect, websocket.StatusUnsupportedData, websocket.StatusInvalidFramePayloadData, websocket.StatusMessageTooBig:
+		return true
+	}
+	return errors.Is(err, errNoGateway)
+}
+
+// errNoGateway is wrapped where an address answers, but not as a gateway of this protocol.
+var errNoGateway = errors.New("this is no gateway that speaks " + frame.Protocol)
+
+// other is a gateway at random, but not this one if there are several.
+func (s *gatewayStore) other(than *url.URL) *url.URL {
+	for {
+		if u := s.addrs[rand.N(len(s.addrs))]; u != than || len(s.addrs) == 1 {
+			return u
+		}
+	}
+}
+
+// dialAny tries each gateway once, in random order.
+func (s *gatewayStore) dialAny(ctx context.Context, check bool) (*gatewayConnection, error) {
+	var failed []error
+	for _, i := range rand.Perm(len(s.addrs)) {
+		conn, err := s.dial(ctx, s.addrs[i], check)
+		if err == nil {
+			return conn, nil
+		}
+		failed = append(failed, err)
+	}
+	return nil, errors.Join(failed...)
+}
+
+// dial connects, says hello and takes the welcome. Errors have a code, and name neither token nor
+// path. check: the hello asks alone.
+func (s *gatewayStore) dial(ctx context.Context, to *url.URL, check bool) (*gatewayConnection, error) {
+	conn, err := s.tryDial(ctx, to, check)
+	outcome := connectDone
+	switch {
+	case err == nil:
+	case freeslot.CodeOf(err) == freeslot.CodeUnavailable && !errors.Is(err, errNoGateway):
+		outcome = connectFailed
+	default:
+		outcome = connectRefused
+	}
+	s.metrics.connects.WithLabelValues(outcome).Inc()
+	return conn, err
+}
+
+func (s *gatewayStore) tryDial(ctx context.Context, to *url.URL, check bool) (*gatewayConnection, error) {
+	token, err := s.cfg.gatewayToken()
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, s.dialTimeout)
+	defer cancel()
+	s.dials++
+	socket, resp, err := websocket.Dial(ctx, to.String()+frame.Path, &websocket.DialOptions{
+		HTTPClient:   s.client(),
+		HTTPHeader:   http.Header{"Authorization": {"Bearer " + token}, "User-Agent": {"freeslot-agent/" + version.String()}},
+		Subprotocols: []string{frame.Protocol},
+	})
+	if err != nil {
+		return nil, s.dialError(to, resp, err)
+	}
+	welcome, err := s.hello(ctx, socket, check)
+	if err != nil {
+		_ = socket.CloseNow()
+		return nil, s.dialError(to, nil, err)
+	}
+	conn := newGatewayConnection(s, socket, to, token, welcome)
+	s.dialTimeout = max(conn.limit()/4, minDialTimeout)
+	return conn, nil
+}
+
+// client follows no redirects: the token is for the configured hosts alone.
+func (s *gatewayStore) client() *http.Client {
+	return &http.Client{Transport: s.transport, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+}
+
+func (s *gatewayStore) hello(ctx context.Context, socket *websocket.Conn, check bool) (*frame.Welcome, error) {
+	if socket.Subprotocol() != frame.Protocol {
+		return nil, errNoGateway
+	}
+	message, err := frame.Append(nil, &frame.Request{
+		Type: frame.TypeHello, Node: s.cfg.Node.ID, Epoch: s.epoch, Connection: s.dials, Version: version.String(), Check: check,
+	})
+	if err != nil {
+		return nil, err
+	}
+	if err := socket.Write(ctx, websocket.MessageText, message); err != nil {
+		return nil, err
+	}
+	_, message, err = socket.Read(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var welcome *frame.Welcome
+	return welcome, frame.DecodeAnswers(message, func(a *frame.Answer) error {
+		switch {
+		case welcome != nil: // what comes behind it is not awaited yet
+		case a.Type == frame.TypeError:
+			return &freeslot.Error{Code: a.Code, Message: a.Message, Field: a.Field}
+		case a.Type != frame.TypeWelcome || a.Welcome == nil || a.Protocol != frame.Protocol || a.HeartbeatLimitMS < 1:
+			return errNoGateway
+		default:
+			welcome = a.Welcome
+		}
+		return nil
+	})
+}
+
+// dialError gives the error of a failed connect a code, and the field that is to blame.
+func (s *gatewayStore) dialError(to *url.URL, resp *http.Response, err error) error {
+	where := "gateway " + to.Host
+	var body struct {
+		Code    freeslot.Code `json:"code"`
+		Message string        `json:"message"`
+	}
+	coded, isCoded := errors.AsType[*freeslot.Error](err)
+	switch {
+	case isCoded && coded.Code != freeslot.CodeInvalidArgument:
+		body.Code, body.Message = coded.Code, coded.Message
+	case isCoded: // of the hello, or a welcome that cannot be read
+		err = fmt.Errorf("%w: %s", errNoGateway, coded.Message)
+	case resp != nil && resp.StatusCode != http.StatusSwitchingProtocols && resp.Body != nil:
+		if json.NewDecoder(resp.Body).Decode(&body) != nil || body.Code == "" {
+			err = fmt.Errorf("%w: HTTP status %s", errNoGateway, resp.Status)
+		}
+	}
+	switch body.Code {
+	case "":
+		for next := errors.Unwrap(err); next != nil && !errors.Is(err, errNoGateway); next = errors.Unwrap(err) {
+			err = next // leaves out the URL and what the library says
+		}
+		return fmt.Errorf("%w: %w", &freeslot.Error{Code: freeslot.CodeUnavailable, Field: "gateway", Message: where + " cannot be used"}, err)
+	case freeslot.CodeUnauthenticated, freeslot.CodePermissionDenied:
+		field := "token"
+		if s.cfg.TokenFile != "" {
+			field = "token_file"
+		}
+		return &freeslot.Error{Code: body.Code, Field: field, Message: field + " is refused by " + where + ": " + body.Message}
+	default:
+		return &freeslot.Error{Code: body.Code, Field: "gateway", Message: where + ": " + body.Message}
+	}
+}

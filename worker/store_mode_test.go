@@ -1,0 +1,172 @@
+package worker
+
+import (
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"sync"
+	"testing"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/freeslot/freeslot"
+	"github.com/freeslot/freeslot/internal/cell"
+	"github.com/freeslot/freeslot/internal/gateway"
+	"github.com/freeslot/freeslot/internal/redis/redistest"
+)
+
+// throughGateway is whether all workers of this package's tests reach their cells through a gateway:
+// the same tests must pass then. `make race` runs both.
+var throughGateway = os.Getenv("FREESLOT_TEST_STORE") == "gateway"
+
+// directOnly skips a test that is about the store of Redis itself.
+func directOnly(t *testing.T, why string) {
+	t.Helper()
+	if throughGateway {
+		t.Skip("without a gateway only: " + why)
+	}
+}
+
+// isAway reports whether Redis did not answer: a gateway does not say more.
+func isAway(err error) bool { return errors.Is(err, errRedisAway) || throughGateway && err != nil }
+
+// testToken is that of all nodes.
+const testToken = "fsn_test"
+
+// serveGateway serves a gateway in front of the cell until the end of the test.
+func serveGateway(t *testing.T, listener net.Listener, c gateway.Cell, limit time.Duration) *gateway.Handler {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "tokens.yaml")
+	line := fmt.Sprintf("- {name: test, sha256: %x, nodes: ['*']}\n", sha256.Sum256([]byte(testToken)))
+	if err := os.WriteFile(file, []byte(line), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	tokens, err := gateway.OpenTokens(file, zap.NewNop())
+	if err != nil {
+		t.Fatal(err)
+	}
+	h, err := gateway.New(gateway.Config{
+		Replica: "replica-1", Version: "test", HeartbeatLimit: limit, MaxAgents: 10,
+		Cells: func(string) gateway.Cell { return c }, Tokens: tokens,
+	}, zap.NewNop(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := &http.Server{Handler: h, ReadHeaderTimeout: time.Minute}
+	var serving sync.WaitGroup
+	serving.Go(func() { _ = server.Serve(listener) })
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), patience)
+		defer cancel()
+		if err := h.Stop(ctx); err != nil {
+			t.Error(err)
+		}
+		_ = server.Close()
+		serving.Wait()
+	})
+	return h
+}
+
+// behindGateway puts a gateway between a fake worker and its cell, in memory.
+func behindGateway(t *testing.T, w *Worker, f *fakeCell) {
+	t.Helper()
+	var p pipes
+	serveGateway(t, p.listen("gateway"), &linkedCell{fakeCell: f}, cell.DefaultHeartbeatLimit)
+	openThrough(w, f, &p)
+}
+
+// openThrough has a worker dial through the pipes.
+func openThrough(w *Worker, f *fakeCell, p *pipes) {
+	w.open = func(ctx context.Context) (store, func(context.Context) error, error) {
+		s, err := newGatewayStore(w.cfg, w.epoch, w.requestBeat, w.metrics.gateway)
+		if err != nil {
+			return nil, nil, err
+		}
+		s.transport.DialContext, s.transport.Proxy = p.dial, nil
+		closed := func() { f.with(func() { f.closed = true }) }
+		if err := s.start(ctx); err != nil {
+			closed()
+			return nil, nil, err
+		}
+		return s, func(ctx context.Context) error { closed(); return s.stop(ctx) }, nil
+	}
+}
+
+// serveRedisGateway serves a gateway in front of the node's cell, with a replica's rights, and returns
+// its URL. cfg is that of a worker without a gateway.
+func serveRedisGateway(t *testing.T, redis *redistest.Target, cfg Config) string {
+	t.Helper()
+	index := cell.NodeCell(cfg.Node.ID, cfg.Cells)
+	c, err := cell.New(cell.Config{
+		Layout: cell.Layouts(cfg.KeyPrefix, cfg.Cells, redis.IsCluster())[index], Index: index, Cells: cfg.Cells, HeartbeatLimit: cfg.HeartbeatLimit,
+	}, redis.Client(t), zap.NewNop(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = c.Stop(context.Background()) })
+	listener, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	serveGateway(t, listener, c, cfg.HeartbeatLimit)
+	return "ws://" + listener.Addr().String()
+}
+
+// linkedCell gives a fake cell the rules for nodes behind gateways, but for those of tokens.
+type linkedCell struct {
+	*fakeCell
+	linkMu     sync.Mutex // guards connection, the highest so far
+	connection int64
+}
+
+func (l *linkedCell) checkLink(link cell.Link) error {
+	l.linkMu.Lock()
+	defer l.linkMu.Unlock()
+	if link.Connection < l.connection {
+		return cell.ErrStaleConnection
+	}
+	l.connection = link.Connection
+	return nil
+}
+
+func (l *linkedCell) Link(context.Context, string) (cell.NodeLink, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.away {
+		return cell.NodeLink{}, errRedisAway
+	}
+	return cell.NodeLink{Epoch: l.epoch}, nil
+}
+
+func (l *linkedCell) RegisterLinked(ctx context.Context, node freeslot.Node, epoch cell.Epoch, link cell.Link, replaces cell.Epoch) (cell.Registration, error) {
+	l.mu.Lock()
+	third := l.epoch != "" && l.epoch != epoch && l.epoch != replaces
+	l.mu.Unlock()
+	if third {
+		return cell.Registration{}, cell.ErrSuperseded
+	}
+	if err := l.checkLink(link); err != nil {
+		return cell.Registration{}, err
+	}
+	return l.Register(ctx, node, epoch)
+}
+
+func (l *linkedCell) HeartbeatLinked(ctx context.Context, hb cell.Heartbeat, link cell.Link) (cell.HeartbeatReply, error) {
+	if err := l.checkLink(link); err != nil {
+		return cell.HeartbeatReply{}, err
+	}
+	return l.Heartbeat(ctx, hb)
+}
+
+func (l *linkedCell) OwnedSpec(ctx context.Context, _ string, _ cell.Epoch, jobID string) (*freeslot.Job, string, error) {
+	return l.Spec(ctx, jobID)
+}
