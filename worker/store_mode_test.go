@@ -160,11 +160,30 @@ func (l *linkedCell) RegisterLinked(ctx context.Context, node freeslot.Node, epo
 	return l.Register(ctx, node, epoch)
 }
 
-func (l *linkedCell) HeartbeatLinked(ctx context.Context, hb cell.Heartbeat, link cell.Link) (cell.HeartbeatReply, error) {
-	if err := l.checkLink(link); err != nil {
-		return cell.HeartbeatReply{}, err
+func (l *linkedCell) HeartbeatsLinked(ctx context.Context, beats []cell.LinkedHeartbeat) []cell.HeartbeatResult {
+	out := make([]cell.HeartbeatResult, len(beats))
+	for i, hb := range beats {
+		if out[i].Err = l.checkLink(hb.Link); out[i].Err == nil {
+			out[i].HeartbeatReply, out[i].Err = l.Heartbeat(ctx, hb.Heartbeat)
+		}
 	}
-	return l.Heartbeat(ctx, hb)
+	return out
+}
+
+func (l *linkedCell) CompleteNode(ctx context.Context, comps []cell.Completion) (out []cell.CompletionOutcome, err error) {
+	for i := range comps {
+		outcome, err := l.Complete(ctx, comps[i])
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, outcome)
+	}
+	return out, nil
+}
+
+// CompleteNodes leaves all to CompleteNode.
+func (l *linkedCell) CompleteNodes(_ context.Context, comps []cell.Completion) ([]cell.SharedOutcome, error) {
+	return make([]cell.SharedOutcome, len(comps)), nil
 }
 
 func (l *linkedCell) OwnedSpec(ctx context.Context, _ string, _ cell.Epoch, jobID string) (*freeslot.Job, string, error) {

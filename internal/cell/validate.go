@@ -60,7 +60,8 @@ func (s *Submission) validate(candidates int) error {
 	return nil
 }
 
-func (c *Completion) validate() error {
+// Validate names the first bad field. Errors: *freeslot.Error (invalid_argument).
+func (c *Completion) Validate() error {
 	if err := validateAgent(c.Node, c.Epoch); err != nil {
 		return err
 	}

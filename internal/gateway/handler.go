@@ -42,6 +42,8 @@ type Handler struct {
 	// open are all sessions, live those with a welcome, by id.
 	open map[*session]struct{}
 	live map[string]*session
+	// cells are those of sessions so far.
+	cells map[Cell]*shared
 	// draining: no new sessions. stopping: no new requests either.
 	draining, stopping bool
 }
@@ -55,7 +57,7 @@ func New(cfg Config, log *zap.Logger, reg prometheus.Registerer) (*Handler, erro
 	return &Handler{
 		cfg: cfg, log: log, metrics: newMetrics(reg, cfg.Tokens), unanswered: logging.NewRepeated(log, "gateway.unanswered"),
 		calls: calls, stopCalls: stopCalls, bulks: make(chan struct{}, maxBulk), idle: make(chan struct{}),
-		open: map[*session]struct{}{}, live: map[string]*session{},
+		open: map[*session]struct{}{}, live: map[string]*session{}, cells: map[Cell]*shared{},
 	}, nil
 }
 

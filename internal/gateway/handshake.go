@@ -146,6 +146,8 @@ func (s *session) hello(req *frame.Request) *order {
 	}
 	s.node, s.epoch, s.connection, s.version = req.Node, req.Epoch, req.Connection, req.Version
 	s.cell = h.cfg.Cells(req.Node)
+	s.shared = h.shared(s.cell)
+	s.initEnds()
 	ctx, cancel := context.WithTimeout(s.life, callTimeout)
 	defer cancel()
 	known, err := s.cell.Link(ctx, req.Node)

@@ -37,6 +37,7 @@ func orderOf(t *testing.T, seed uint64) {
 	s.limit.Stop()
 	s.life, s.endLife = context.WithCancel(t.Context())
 	s.out.filled.L = &s.out.mu
+	s.shared = newShared(h, f)
 
 	var both sync.WaitGroup
 	both.Go(func() { // Redis takes in jobs
@@ -51,7 +52,7 @@ func orderOf(t *testing.T, seed uint64) {
 	both.Go(func() { // the agent
 		random := rand.New(rand.NewPCG(seed, 2))
 		for id := range beats {
-			s.serve(&frame.Request{Type: frame.TypeHeartbeat, ID: uint64(id + 1)})
+			s.serve(&frame.Request{Type: frame.TypeHeartbeat, ID: uint64(id + 1), Now: true})
 			for range random.IntN(8) {
 				runtime.Gosched()
 			}
@@ -118,13 +119,13 @@ func (f *timedCell) write(later int) {
 	}
 }
 
-func (f *timedCell) HeartbeatLinked(context.Context, cell.Heartbeat, cell.Link) (cell.HeartbeatReply, error) {
+func (f *timedCell) HeartbeatsLinked(context.Context, []cell.LinkedHeartbeat) []cell.HeartbeatResult {
 	f.mu.Lock()
 	f.now++ // an entry of the same millisecond may come before or behind
 	at := f.now
 	f.mu.Unlock()
 	runtime.Gosched()
-	return cell.HeartbeatReply{AtMS: int64(at), Start: []cell.Attempt{{Job: "at", N: at}}}, nil
+	return []cell.HeartbeatResult{{HeartbeatReply: cell.HeartbeatReply{AtMS: int64(at), Start: []cell.Attempt{{Job: "at", N: at}}}}}
 }
 
 func (f *timedCell) Dispatches(ctx context.Context, _, after string, _ time.Duration, limit int) ([]cell.Dispatch, error) {

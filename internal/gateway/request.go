@@ -193,6 +193,9 @@ func (s *session) heartbeat(req *frame.Request) (*frame.Answer, error) {
 	}
 	ctx, cancel := context.WithTimeout(s.handler.calls, s.handler.cfg.beatTimeout())
 	defer cancel()
+	if req.Now {
+		s.shared.beats.hurry() // the turn may be held by a heartbeat that waits for others
+	}
 	select {
 	case s.turn <- struct{}{}:
 		defer func() { <-s.turn }()
@@ -203,7 +206,7 @@ func (s *session) heartbeat(req *frame.Request) (*frame.Answer, error) {
 	s.mu.Lock()
 	hb.Read = s.read
 	s.mu.Unlock()
-	reply, err := s.cell.HeartbeatLinked(ctx, hb, s.link())
+	reply, err := s.beat(ctx, hb)
 	if err != nil {
 		return nil, err
 	}
@@ -230,11 +233,11 @@ func (s *session) complete(req *frame.Request) (*frame.Answer, error) {
 			Message: fmt.Sprintf("result has %d bytes, expected at most %d in a frame: send it by HTTP", len(req.Result), frame.InlineBytes),
 		}
 	}
-	return s.handler.complete(s.cell, s.node, s.epoch, req)
+	return s.handler.complete(s.node, s.epoch, req, s.finish)
 }
 
-// complete ends an attempt of a node, by a frame or by HTTP.
-func (h *Handler) complete(c Cell, node string, epoch cell.Epoch, req *frame.Request) (*frame.Answer, error) {
+// complete ends an attempt of a node by end, for a frame or for HTTP.
+func (h *Handler) complete(node string, epoch cell.Epoch, req *frame.Request, end func(cell.Completion) (cell.CompletionOutcome, error)) (*frame.Answer, error) {
 	comp, err := completion(node, epoch, req)
 	if err != nil {
 		return nil, err
@@ -245,7 +248,7 @@ func (h *Handler) complete(c Cell, node string, epoch cell.Epoch, req *frame.Req
 			answer.Begun = append(answer.Begun, delivery(&begun[i]))
 		}
 	}
-	outcome, err := c.Complete(h.calls, comp)
+	outcome, err := end(comp)
 	if err != nil {
 		return nil, err
 	}
@@ -280,7 +283,7 @@ func completion(node string, epoch cell.Epoch, req *frame.Request) (cell.Complet
 		return comp, freeslot.Invalid("retry_delay_ms", "is %d, expected 0 to %d", req.RetryDelayMS, maxRetryDelay.Milliseconds())
 	}
 	comp.RetryDelay = time.Duration(req.RetryDelayMS) * time.Millisecond
-	return comp, nil
+	return comp, comp.Validate()
 }
 
 func (s *session) progress(req *frame.Request) (*frame.Answer, error) {

@@ -33,6 +33,8 @@ type session struct {
 	greeted              func()
 	late                 *time.Timer
 	cell                 Cell
+	shared               *shared
+	ends                 ends
 	node, epoch, version string
 	connection           int64
 	admitted             bool // guarded by the handler's mu
