@@ -110,6 +110,11 @@ func (s *pageSystem) act(text string) {
 		if _, err := s.cell.Take(ctx, pageNode, []string{sub.Class.ID}, pageConfig); err != nil {
 			s.t.Fatalf("%s: %v", text, err)
 		}
+		// A heartbeat of the same millisecond may come before or behind. Redis has this clock.
+		written := time.Now().UnixMilli()
+		if err := redistest.Await(func(context.Context) bool { return time.Now().UnixMilli() > written }); err != nil {
+			s.t.Fatal(err)
+		}
 	case "cancel":
 		id, _ := s.vars[rest].(string)
 		if _, err := s.cell.Cancel(ctx, "default", id); err != nil {
