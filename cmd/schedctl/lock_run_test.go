@@ -46,15 +46,16 @@ func (l *locking) run(flags string, argv ...string) result {
 	return command(l.t, "", l.args(flags, argv...)...)
 }
 
-// begin runs a shell script that says when it has started.
-func (l *locking) begin(flags, script string) (done <-chan result) {
+// begin runs a shell script, which must say something as soon as its traps are set: a signal that
+// comes sooner ends it. out is what it has said so far.
+func (l *locking) begin(flags, script string) (out *buffer, done <-chan result) {
 	l.t.Helper()
 	out, ended := &buffer{written: make(chan struct{}, 1)}, make(chan result, 1)
 	ctx, cancel := context.WithTimeout(l.t.Context(), 30*time.Second)
 	l.t.Cleanup(cancel)
 	go func() {
 		var stderr buffer
-		code := run(l.args(flags, "sh", "-c", "echo started; "+script), &environment{ctx: ctx, in: strings.NewReader(""), out: out, err: &stderr})
+		code := run(l.args(flags, "sh", "-c", script), &environment{ctx: ctx, in: strings.NewReader(""), out: out, err: &stderr})
 		ended <- result{code, out.String(), stderr.String()}
 	}()
 	select {
@@ -62,7 +63,7 @@ func (l *locking) begin(flags, script string) (done <-chan result) {
 	case got := <-ended:
 		l.t.Fatalf("%+v", got)
 	}
-	return ended
+	return out, ended
 }
 
 // hold takes the lock as another process does.
@@ -79,10 +80,17 @@ func (l *locking) hold() *lock.Held {
 	return held
 }
 
-func (l *locking) state() lock.State {
+// state is read again if a busy machine takes longer than a call may.
+func (l *locking) state() (s lock.State) {
 	l.t.Helper()
-	s, err := l.admin.Get(l.t.Context(), "k", 10)
-	must(l.t, err)
+	var failed error
+	err := redistest.Await(func(ctx context.Context) bool {
+		s, failed = l.admin.Get(ctx, "k", 10)
+		return failed == nil
+	})
+	if err != nil {
+		l.t.Fatal(err, failed)
+	}
 	return s
 }
 
@@ -154,14 +162,14 @@ func TestLockRunAtLeast(t *testing.T) {
 // does not.
 func TestLockRunLost(t *testing.T) {
 	t.Parallel()
-	for name, script := range map[string]string{
-		"stops":    `trap "echo stopping; exit 0" TERM; ` + forever,
-		"does not": `trap "" TERM; ` + forever,
+	for name, c := range map[string]struct{ lease, trap string }{
+		"stops":    {lease: "20s", trap: `trap "echo stopping; exit 0" TERM; `}, // within five seconds
+		"does not": {lease: "6s", trap: `trap "" TERM; `},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			l := newLocking(t, redistest.Shared(t))
-			done := l.begin("--lease 6s", script) // the shell has a second and a half
+			_, done := l.begin("--lease "+c.lease, c.trap+"echo started; "+forever)
 			_, err := l.admin.Revoke(t.Context(), lock.Revocation{Key: "k", Reason: "r", Now: true})
 			must(t, err)
 			got := soon(t, done, "the end").expect(t, exitLost, "the lock was lost while the command ran", "gone")
@@ -177,19 +185,17 @@ func TestLockRunLost(t *testing.T) {
 func TestLockRunRevoked(t *testing.T) {
 	t.Parallel()
 	l := newLocking(t, redistest.Shared(t))
-	done := l.begin("--lease 1h", `trap "echo stopping; exit 0" TERM; `+forever)
+	out, done := l.begin("--lease 1h", `trap "echo stopping; exit 0" TERM; echo started; `+forever)
 	token := l.state().Token
 	_, err := l.admin.Revoke(t.Context(), lock.Revocation{Key: "k", Reason: "make room", Token: token})
 	must(t, err)
 	if next := l.hold(); next.Token() <= token { // waits
 		t.Error(next.Token(), token)
 	}
-	select {
-	case got := <-done:
-		got.expect(t, exitLost, "revoked", "make room", "stopping")
-	case <-time.After(time.Second):
+	if !strings.Contains(out.String(), "stopping") {
 		t.Error("another one has the lock, and the command has not ended")
 	}
+	soon(t, done, "the end").expect(t, exitLost, "revoked", "make room", "stopping")
 }
 
 // TestLockRunRedisAway: the command has ended before another machine can have the lock.
@@ -197,7 +203,7 @@ func TestLockRunRedisAway(t *testing.T) {
 	t.Parallel()
 	redis := redistest.New(t)
 	l := newLocking(t, redis.Target)
-	done := l.begin("--lease 3s", `trap "" TERM; while :; do date +%s%3N; sleep 0.02; done`)
+	_, done := l.begin("--lease 3s", `trap "" TERM; while :; do date +%s%3N; sleep 0.02; done`)
 	begin := time.Now()
 	redis.Pause()
 	defer redis.Resume()

@@ -56,6 +56,8 @@ func start(t *testing.T, credentials ...api.Credential) *live {
 	cfg := config.DefaultReplica()
 	cfg.Listen, cfg.ReplicaID = "127.0.0.1:0", "r1"
 	cfg.Lists.Dir = t.TempDir()
+	// A busy machine may take longer than the default.
+	cfg.Cache.VersionCheckTimeout = 10 * time.Second
 	cfg.DrainTimeout = 4 * time.Millisecond // of which a quarter is for sessions to go by themselves
 	cfg.Redis.URL, cfg.Redis.KeyPrefix, cfg.Locks.KeyPrefix = l.url, l.prefix, l.prefix
 	cfg.Registry.V1 = config.RegistryV1{Enabled: true, KeyPrefix: l.prefix + ":old"}

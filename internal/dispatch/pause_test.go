@@ -152,7 +152,7 @@ func TestPauseRace(t *testing.T) {
 		}
 		var reps []*replica
 		for i := range 3 {
-			reps = append(reps, r.replica(fmt.Sprintf("r%d", i), func(c *replicaConfig) { c.dispatch.SweepInterval = 20 * time.Millisecond }))
+			reps = append(reps, r.replica(fmt.Sprintf("r%d", i), patient, func(c *replicaConfig) { c.dispatch.SweepInterval = 20 * time.Millisecond }))
 		}
 		r.here(reps...)
 		load := r.load(reps)
@@ -165,7 +165,7 @@ func TestPauseRace(t *testing.T) {
 			at := r.nowMS()
 			load.wait(0, 60) // the others go on
 			load.check(at)
-			load.wait(20, 0) // more of them come, and wait
+			load.add(5) // more of them come, and wait
 			for _, rep := range reps {
 				rep.goBy(&selection.Config{Version: version + 1, Generation: "g"})
 			}
@@ -174,33 +174,69 @@ func TestPauseRace(t *testing.T) {
 	})
 }
 
-// load submits jobs of two services by all replicas, so many that some always wait, and keeps the
-// ids of the first.
+const (
+	// perCall is how many jobs one call of a load submits.
+	perCall = 4
+	// openCalls is how many calls of a load, for each service, have jobs that have not ended: so
+	// many that some jobs always wait, and so few that all end in time on a busy machine.
+	openCalls = 10
+)
+
+// load submits jobs of two services by all replicas, and keeps the ids of the first.
 type load struct {
 	r         *rig
 	cancel    context.CancelFunc
 	running   sync.WaitGroup
 	submitted [2]atomic.Int64
-	mu        sync.Mutex
-	ids       []string
+	// room has a token for each call that may be made. calls counts all tokens, those of open calls
+	// too.
+	room  [2]chan struct{}
+	calls [2]int
+	mu    sync.Mutex
+	ids   []string
+}
+
+// openCall is the sink of one call of a load. Once all its jobs have ended there is room for
+// another call.
+type openCall struct {
+	left atomic.Int64
+	room chan<- struct{}
+}
+
+func (*openCall) Assigned(Assignment)                {}
+func (*openCall) Progress(string, freeslot.Progress) {}
+func (*openCall) Detached(string)                    {}
+func (o *openCall) Result(freeslot.JobStatus) {
+	if o.left.Add(-1) == 0 {
+		o.room <- struct{}{}
+	}
 }
 
 func (r *rig) load(reps []*replica) *load {
 	ctx, cancel := context.WithCancel(context.Background())
 	l := &load{r: r, cancel: cancel}
+	for service := range l.room {
+		l.room[service] = make(chan struct{}, 10*openCalls)
+		l.more(service, openCalls)
+	}
 	for _, rep := range reps {
 		for service, name := range []string{"echo", "other"} {
 			l.running.Go(func() {
-				for ctx.Err() == nil {
-					reqs := make([]Request, 4)
+				for {
+					select {
+					case <-l.room[service]:
+					case <-ctx.Done():
+						return
+					}
+					reqs := make([]Request, perCall)
 					for i := range reqs {
 						reqs[i] = Request{Tenant: tenant, Job: ofService(name)}
 					}
-					rep.Submit(ctx, reqs, nil, func(_ int, a Accepted, err error) {
+					open := &openCall{room: l.room[service]}
+					open.left.Store(perCall)
+					rep.Submit(context.Background(), reqs, open, func(_ int, a Accepted, err error) {
 						if err != nil {
-							if ctx.Err() == nil {
-								r.t.Errorf("submit: %v", err)
-							}
+							r.t.Errorf("submit: %v", err)
 							return
 						}
 						l.submitted[service].Add(1)
@@ -218,13 +254,34 @@ func (r *rig) load(reps []*replica) *load {
 	return l
 }
 
+// more makes room for so many more calls of a service.
+func (l *load) more(service, calls int) {
+	l.calls[service] += calls
+	for range calls {
+		l.room[service] <- struct{}{}
+	}
+}
+
+// add waits until so many more calls of the first service are accepted, although none of its jobs
+// ends.
+func (l *load) add(calls int) {
+	l.r.t.Helper()
+	until := l.submitted[0].Load() + int64(calls*perCall)
+	l.more(0, calls)
+	l.await(0, until)
+}
+
 // wait waits until so many more of each service are accepted.
 func (l *load) wait(more ...int64) {
 	l.r.t.Helper()
-	for i, n := range more {
-		until := l.submitted[i].Load() + n
-		eventually(l.r.t, "submits", func() bool { return l.submitted[i].Load() >= until })
+	for service, n := range more {
+		l.await(service, l.submitted[service].Load()+n)
 	}
+}
+
+func (l *load) await(service int, until int64) {
+	l.r.t.Helper()
+	eventually(l.r.t, "submits", func() bool { return l.submitted[service].Load() >= until })
 }
 
 func (l *load) statuses() []freeslot.JobStatus {
@@ -265,9 +322,16 @@ func (l *load) end() {
 	l.r.t.Helper()
 	l.cancel()
 	l.running.Wait()
-	eventually(l.r.t, "all jobs done", func() bool {
-		return !slices.ContainsFunc(l.statuses(), func(s freeslot.JobStatus) bool { return s.State != freeslot.StateSucceeded })
-	})
+	for service, room := range l.room {
+		for range l.calls[service] {
+			receive(l.r.t, "all jobs done", room)
+		}
+	}
+	for _, s := range l.statuses() {
+		if s.State != freeslot.StateSucceeded {
+			l.r.t.Errorf("job %s is %s", s.ID, s.State)
+		}
+	}
 }
 
 // nowMS is Redis' clock.

@@ -85,14 +85,14 @@ func TestNoReplica(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, redistest.Shared(t))
 	r.agent(node("n1", 8))
-	rep := r.replica("r1", confirmedBy(time.Second))
+	rep := r.replica("r1", confirmedBy(patience/2))
 	eventually(t, "readiness turns red", func() bool { ok, _ := rep.Replicated(); return !ok })
 	begin := time.Now()
 	_, err := rep.place(job(), nil)
 	if freeslot.CodeOf(err) != freeslot.CodeUnavailable || !strings.Contains(err.Error(), "no new jobs until it has") {
 		t.Error(err)
 	}
-	if took := time.Since(begin); took > time.Second {
+	if took := time.Since(begin); took > patience/4 {
 		t.Errorf("it took %s", took)
 	}
 	if jobs, _ := r.owned("n1"); len(jobs) != 0 {

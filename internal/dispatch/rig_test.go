@@ -111,7 +111,8 @@ func newCells(t testing.TB, cells int, servers ...*redistest.Target) *rig {
 	for _, s := range servers {
 		r.clients = append(r.clients, s.Client(t))
 	}
-	r.set = r.newSet(r.clients)
+	// What the test itself does takes as long as the machine needs.
+	r.set = r.newSet(r.clients, func(c *cell.Config) { c.CallTimeout = patience })
 	r.layout, r.cell, r.client = r.layouts[0], r.set.At(0), r.clients[0]
 	for i, l := range r.layouts {
 		servers[i%len(servers)].Age(t, l.Version())

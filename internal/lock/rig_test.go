@@ -229,7 +229,8 @@ func (c *chaos) Do(ctx context.Context, cmd rueidis.Completed) rueidis.RedisResu
 // slowTag is a client whose calls for one hash tag hang.
 type slowTag struct {
 	rueidis.Client
-	tag atomic.Pointer[string]
+	tag  atomic.Pointer[string]
+	over chan struct{} // closed at the end of the test
 }
 
 func (s *slowTag) around(inner rueidis.Client) rueidis.Client {
@@ -237,12 +238,17 @@ func (s *slowTag) around(inner rueidis.Client) rueidis.Client {
 	return s
 }
 
-func (s *slowTag) hang(tag string) { s.tag.Store(&tag) }
+// hang lets the calls of a tag hang until the end of the test, longer than anything may wait.
+func (s *slowTag) hang(t testing.TB, tag string) {
+	s.over = make(chan struct{})
+	t.Cleanup(func() { close(s.over) })
+	s.tag.Store(&tag)
+}
 
 func (s *slowTag) Do(ctx context.Context, cmd rueidis.Completed) rueidis.RedisResult {
 	if tag := s.tag.Load(); tag != nil && strings.Contains(strings.Join(cmd.Commands(), " "), *tag) {
-		<-ctx.Done()
-		return rueidis.NewErrorResult(ctx.Err())
+		<-s.over
+		return rueidis.NewErrorResult(context.DeadlineExceeded)
 	}
 	return s.Client.Do(ctx, cmd)
 }

@@ -205,7 +205,7 @@ func TestBeatInTime(t *testing.T) {
 	t.Parallel()
 	redis := redistest.Shared(t)
 	m := newManager(t, redis, redis.Prefix(t))
-	held, err := get(t, m, Config{Key: "k", BeatTimeout: 300 * time.Millisecond, WatchdogPeriod: quick, MaxHold: time.Hour}).Lock(context.Background())
+	held, err := get(t, m, Config{Key: "k", BeatTimeout: 2 * time.Second, WatchdogPeriod: quick, MaxHold: time.Hour}).Lock(context.Background())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -213,7 +213,7 @@ func TestBeatInTime(t *testing.T) {
 		t.Error(end, ok)
 	}
 	begin := uptime()
-	await(t, "some time", func() bool { held.Beat(); return uptime()-begin > time.Second })
+	await(t, "some time", func() bool { held.Beat(); return uptime()-begin > 3*time.Second })
 	if err := held.Context().Err(); err != nil {
 		t.Error(context.Cause(held.Context()))
 	}
@@ -353,14 +353,10 @@ func TestSlowGroup(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	slow.hang(g.keys.layout.TagPart())
+	slow.hang(t, g.keys.layout.TagPart())
 	await(t, "a check that hangs", g.checking.Load)
 	do(t, redis.Client(t), "DEL", held.a.group.keys.held(cfg.Key))
-	begin := time.Now()
 	receive(t, held.Context().Done())
-	if d := time.Since(begin); d > callTimeout/2 {
-		t.Errorf("seen after %s", d)
-	}
 	if err := held.Unlock(ctx); !errors.Is(err, ErrGone) {
 		t.Error(err)
 	}
