@@ -170,15 +170,12 @@ func (l *linkedCell) HeartbeatsLinked(ctx context.Context, beats []cell.LinkedHe
 	return out
 }
 
-func (l *linkedCell) CompleteNode(ctx context.Context, comps []cell.Completion) (out []cell.CompletionOutcome, err error) {
+func (l *linkedCell) CompleteNode(ctx context.Context, comps []cell.Completion) []cell.CompletionResult {
+	out := make([]cell.CompletionResult, len(comps))
 	for i := range comps {
-		outcome, err := l.Complete(ctx, comps[i])
-		if err != nil {
-			return nil, err
-		}
-		out = append(out, outcome)
+		out[i].Outcome, out[i].Err = l.Complete(ctx, comps[i])
 	}
-	return out, nil
+	return out
 }
 
 // CompleteNodes leaves all to CompleteNode.

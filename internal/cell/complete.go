@@ -73,7 +73,7 @@ var completionOutcomes = []CompletionOutcome{CompletedStale, Completed, Complete
 // a completion that cannot be sent, ErrNotSent and ErrStopped: nothing was changed;
 // after any other it may have been applied.
 func (c *Cell) Complete(ctx context.Context, comp Completion) (CompletionOutcome, error) {
-	if err := comp.Validate(); err != nil {
+	if err := comp.validate(); err != nil {
 		return "", err
 	}
 	return c.completions.DoOne(ctx, comp)

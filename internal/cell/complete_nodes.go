@@ -74,14 +74,35 @@ func FitNode(comps []Completion) int {
 	return len(comps)
 }
 
-// CompleteNode ends attempts of one node and epoch in one call. The completions are valid, and at most
-// what FitNode allows. Errors: those of Redis; the call may have been carried out.
-func (c *Cell) CompleteNode(ctx context.Context, comps []Completion) ([]CompletionOutcome, error) {
-	return c.complete(ctx, comps)
+// CompletionResult is what CompleteNode did with a completion. Err is as that of Complete.
+type CompletionResult struct {
+	Outcome CompletionOutcome
+	Err     error
+}
+
+// CompleteNode ends attempts of one node and epoch in one call. The completions are at most what FitNode
+// allows. Results are in their order. One that cannot be sent costs the others nothing.
+func (c *Cell) CompleteNode(ctx context.Context, comps []Completion) []CompletionResult {
+	results, sent, valid := make([]CompletionResult, len(comps)), make([]Completion, 0, len(comps)), make([]int, 0, len(comps))
+	for i := range comps {
+		if results[i].Err = comps[i].validate(); results[i].Err == nil {
+			sent, valid = append(sent, comps[i]), append(valid, i)
+		}
+	}
+	if len(sent) == 0 {
+		return results
+	}
+	outcomes, err := c.complete(ctx, sent)
+	for n, i := range valid {
+		if results[i].Err = err; err == nil {
+			results[i].Outcome = outcomes[n]
+		}
+	}
+	return results
 }
 
 // CompleteNodes ends attempts of several nodes in one call, if no more has to be done than that. The
-// completions are valid and plain, and at most what FitNodes allows. Outcomes are in their order. After an error,
+// completions are plain, and at most what FitNodes allows. Outcomes are in their order. After an error,
 // which is never an answer of Redis, the call may have been carried out.
 func (c *Cell) CompleteNodes(ctx context.Context, comps []Completion) (out []SharedOutcome, err error) {
 	defer wrap(&err, "complete %d jobs of several nodes", len(comps))
@@ -102,8 +123,11 @@ func (c *Cell) CompleteNodes(ctx context.Context, comps []Completion) (out []Sha
 			args = append(args, comp.Attempt.Job, strconv.Itoa(comp.Attempt.N), string(comp.State), rueidis.BinaryString(comp.Result), failure)
 		}
 	}
-	codes, err := c.runner.Call(ctx, c.scripts["complete_nodes"], append(keys, jobs...), args).AsIntSlice()
 	out = make([]SharedOutcome, len(comps))
+	if len(nodes) == 0 {
+		return out, nil
+	}
+	codes, err := c.runner.Call(ctx, c.scripts["complete_nodes"], append(keys, jobs...), args).AsIntSlice()
 	if answer := (*rueidis.RedisError)(nil); errors.As(err, &answer) {
 		for i := range out {
 			out[i] = SharedUnknown
@@ -128,10 +152,13 @@ func (c *Cell) CompleteNodes(ctx context.Context, comps []Completion) (out []Sha
 }
 
 // groupByNode is which completions are of which node, in the order of the nodes' first ones. It leaves
-// out those of another epoch than the first of their node.
+// out those that cannot be sent, and those of another epoch than the first of their node.
 func groupByNode(comps []Completion) (nodes []string, items map[string][]int) {
 	items = make(map[string][]int, len(comps))
 	for i := range comps {
+		if comps[i].validate() != nil {
+			continue
+		}
 		node := comps[i].Node
 		of := items[node]
 		if of == nil {

@@ -49,19 +49,18 @@ func endCost(m *meter, full bool) {
 			for order := rand.Perm(nodes); len(order) > 0; order = order[kind.nodes:] { //nolint:gosec // a load
 				calls = append(calls, m.running(order[:kind.nodes], kind.items))
 			}
-			end := m.c.CompleteNode
+			end := func(ctx context.Context, comps []Completion) error { return m.c.CompleteNode(ctx, comps)[0].Err }
 			if strings.HasPrefix(kind.name, "nodes") {
-				end = func(ctx context.Context, comps []Completion) ([]CompletionOutcome, error) {
+				end = func(ctx context.Context, comps []Completion) error {
 					_, err := m.c.CompleteNodes(ctx, comps)
-					return nil, err
+					return err
 				}
 			}
 			m.us = 0
 			before := m.cpu()
 			m.measured(func() {
 				for _, comps := range calls {
-					_, err := end(m.ctx, comps)
-					m.must(err)
+					m.must(end(m.ctx, comps))
 				}
 			})
 			us[k], cpu[k] = append(us[k], m.us/float64(nodes*kind.items)), append(cpu[k], (m.cpu()-before)/float64(nodes*kind.items))

@@ -184,12 +184,12 @@ func nodeByNode(r *rig, comps []Completion) (out []string) {
 				rest = append(rest, c)
 			}
 		}
-		outcomes, err := r.CompleteNode(r.ctx(), call)
-		if err != nil {
-			out = append(out, err.Error())
-		}
-		for _, outcome := range outcomes {
-			out = append(out, string(outcome))
+		for _, result := range r.CompleteNode(r.ctx(), call) {
+			if result.Err != nil {
+				out = append(out, result.Err.Error())
+			} else {
+				out = append(out, string(result.Outcome))
+			}
 		}
 		comps = rest
 	}
@@ -329,6 +329,30 @@ func TestCompleteNodesAfterAnError(t *testing.T) {
 				comps[k].Attempt.Job = r.place("r1", 1, comps[k].Node)
 			}
 		}
+	})
+}
+
+// TestBadEnds: a completion that cannot be sent costs no other anything.
+func TestBadEnds(t *testing.T) {
+	backends(t, func(t *testing.T, r *rig) {
+		epoch := r.register(testNode("n1", 9))
+		ends := func() []Completion {
+			bad, other := succeed("n1", epoch, "no id"), succeed("n1", "older", r.place("", 1, "n1"))
+			return []Completion{bad, succeed("n1", epoch, r.place("", 1, "n1")), other}
+		}
+		out, err := r.CompleteNodes(r.ctx(), ends())
+		if must(t, err); !slices.Equal(out, []SharedOutcome{SharedAlone, SharedCompleted, SharedAlone}) {
+			t.Error(out)
+		}
+		out, err = r.CompleteNodes(r.ctx(), ends()[:1])
+		if must(t, err); !slices.Equal(out, []SharedOutcome{SharedAlone}) {
+			t.Error(out)
+		}
+		results := r.CompleteNode(r.ctx(), ends()[:2])
+		if wantErr(t, results[0].Err, freeslot.CodeInvalidArgument); results[1].Outcome != Completed {
+			t.Errorf("%+v", results[1])
+		}
+		wantErr(t, r.CompleteNode(r.ctx(), ends()[:1])[0].Err, freeslot.CodeInvalidArgument)
 	})
 }
 

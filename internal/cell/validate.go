@@ -60,8 +60,7 @@ func (s *Submission) validate(candidates int) error {
 	return nil
 }
 
-// Validate names the first bad field. Errors: *freeslot.Error (invalid_argument).
-func (c *Completion) Validate() error {
+func (c *Completion) validate() error {
 	if err := validateAgent(c.Node, c.Epoch); err != nil {
 		return err
 	}

@@ -16,7 +16,7 @@ type Cell interface {
 	OwnedSpec(ctx context.Context, node string, epoch cell.Epoch, jobID string) (*freeslot.Job, string, error)
 	Deregister(ctx context.Context, node string, epoch cell.Epoch) ([]string, error)
 	Complete(ctx context.Context, comp cell.Completion) (cell.CompletionOutcome, error)
-	CompleteNode(ctx context.Context, comps []cell.Completion) ([]cell.CompletionOutcome, error)
+	CompleteNode(ctx context.Context, comps []cell.Completion) []cell.CompletionResult
 	CompleteNodes(ctx context.Context, comps []cell.Completion) ([]cell.SharedOutcome, error)
 	Progress(ctx context.Context, node string, epoch cell.Epoch, reports []cell.ProgressReport) ([]cell.ProgressOutcome, error)
 	Dispatches(ctx context.Context, node, after string, block time.Duration, limit int) ([]cell.Dispatch, error)

@@ -27,7 +27,7 @@ type ends struct {
 	// alone: calls that nodes share do not do for this node, as while jobs wait that it could begin. So
 	// its ends share calls with each other only.
 	alone  atomic.Bool
-	gather gather[cell.Completion, cell.CompletionOutcome]
+	gather gather[cell.Completion, cell.CompletionResult]
 }
 
 func (s *session) initEnds() {
@@ -48,27 +48,31 @@ func (s *session) finish(comp cell.Completion) (cell.CompletionOutcome, error) {
 		}
 		failed = !s.ends.alone.Swap(true) && outcome == cell.SharedUnknown
 	}
-	outcome, err := s.ends.gather.do(s.handler.calls, comp, false)
+	result, err := s.ends.gather.do(s.handler.calls, comp, false)
 	if failed {
 		// Nobody knows what the call has left behind. The heartbeat mends it.
 		s.send(&frame.Answer{Type: frame.TypeSync})
 	}
-	return outcome, err
+	if err == nil {
+		err = result.Err
+	}
+	return result.Outcome, err
 }
 
-// endAlone is one call for the node. What begins with it is for the first item.
-func (s *session) endAlone(comps []cell.Completion) ([]cell.CompletionOutcome, error) {
+// endAlone is one call for the node.
+func (s *session) endAlone(comps []cell.Completion) ([]cell.CompletionResult, error) {
 	ctx, cancel := context.WithTimeout(s.handler.calls, endsTimeout(comps))
 	defer cancel()
 	s.handler.metrics.together.WithLabelValues("complete").Observe(float64(len(comps)))
-	began, take := false, comps[0].Begun
-	comps[0].Begun = func(begun []cell.Dispatch) {
-		began = true
-		take(begun)
+	began := false
+	for i := range comps {
+		take := comps[i].Begun
+		comps[i].Begun = func(begun []cell.Dispatch) {
+			began = true
+			take(begun)
+		}
 	}
-	outcomes, err := s.cell.CompleteNode(ctx, comps)
-	if err == nil {
-		s.ends.alone.Store(began) // while nothing begins, others may share the call
-	}
-	return outcomes, err
+	results := s.cell.CompleteNode(ctx, comps)
+	s.ends.alone.Store(began) // while nothing begins, others may share the call
+	return results, nil
 }

@@ -96,6 +96,11 @@ func (g *gather[In, Out]) lead(ctx context.Context, it *gathered[In, Out]) {
 		case <-ctx.Done():
 		}
 		timer.Stop()
+		if ctx.Err() != nil {
+			g.leave(it)
+			it.err = ctx.Err()
+			return
+		}
 	} else {
 		g.mu.Unlock()
 		runtime.Gosched() // requests of one frame come together
@@ -139,6 +144,9 @@ func (g *gather[In, Out]) leave(it *gathered[In, Out]) {
 	defer g.mu.Unlock()
 	for i, of := range g.queue {
 		if of == it {
+			if i == 0 {
+				g.waiting = nil
+			}
 			g.queue = append(g.queue[:i:i], g.queue[i+1:]...)
 			if i == 0 && !g.calling {
 				g.next()

@@ -346,15 +346,12 @@ func (f *fakeCell) Complete(ctx context.Context, c cell.Completion) (cell.Comple
 	return f.complete(ctx, c)
 }
 
-func (f *fakeCell) CompleteNode(ctx context.Context, comps []cell.Completion) (out []cell.CompletionOutcome, err error) {
+func (f *fakeCell) CompleteNode(ctx context.Context, comps []cell.Completion) []cell.CompletionResult {
+	out := make([]cell.CompletionResult, len(comps))
 	for i := range comps {
-		outcome, err := f.complete(ctx, comps[i])
-		if err != nil {
-			return nil, err
-		}
-		out = append(out, outcome)
+		out[i].Outcome, out[i].Err = f.complete(ctx, comps[i])
 	}
-	return out, nil
+	return out
 }
 
 func (f *fakeCell) CompleteNodes(ctx context.Context, comps []cell.Completion) ([]cell.SharedOutcome, error) {

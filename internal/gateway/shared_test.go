@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -25,7 +26,14 @@ func (s *server) node(id string) *peer {
 // beatsCell notes how many heartbeats came in one call.
 type beatsCell struct {
 	*fakeCell
+	mu    sync.Mutex // guards calls
 	calls []string
+}
+
+func (c *beatsCell) made() []string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return slices.Clone(c.calls)
 }
 
 func (c *beatsCell) HeartbeatsLinked(ctx context.Context, beats []cell.LinkedHeartbeat) []cell.HeartbeatResult {
@@ -34,7 +42,9 @@ func (c *beatsCell) HeartbeatsLinked(ctx context.Context, beats []cell.LinkedHea
 		nodes = append(nodes, beats[i].Node)
 	}
 	slices.Sort(nodes)
+	c.mu.Lock()
 	c.calls = append(c.calls, fmt.Sprint(nodes))
+	c.mu.Unlock()
 	return c.fakeCell.HeartbeatsLinked(ctx, beats)
 }
 
@@ -59,7 +69,7 @@ func TestSharedHeartbeats(t *testing.T) {
 		for id, p := range peers {
 			p.send(`{"type":"heartbeat","id":1}`)
 			synctest.Wait()
-			if len(c.calls) > 0 {
+			if len(c.made()) > 0 {
 				t.Errorf("the heartbeat of %s did not wait", id)
 			}
 		}
@@ -78,8 +88,8 @@ func TestSharedHeartbeats(t *testing.T) {
 		if took := time.Since(begin); took != 0 {
 			t.Errorf("a heartbeat that somebody waits for took %s", took)
 		}
-		if want := []string{"[gpu-1 gpu-2 gpu-3]", "[gpu-1]", "[gpu-1]"}; !slices.Equal(c.calls, want) {
-			t.Errorf("calls of %v, expected %v", c.calls, want)
+		if want := []string{"[gpu-1 gpu-2 gpu-3]", "[gpu-1]", "[gpu-1]"}; !slices.Equal(c.made(), want) {
+			t.Errorf("calls of %v, expected %v", c.made(), want)
 		}
 	})
 }
