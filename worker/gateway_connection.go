@@ -29,15 +29,12 @@ const (
 	goodbyeTimeout = time.Second
 	// sparePlaces are the requests that a session has for others than complete and spec.
 	sparePlaces = 8
-	// minBeatTimeout is how long a heartbeat may take at the least.
+	// minBeatTimeout is the least that part returns.
 	minBeatTimeout = 100 * time.Millisecond
 )
 
-var (
-	// errConnectionLost is returned by roundTrip when the connection has ended before the answer.
-	errConnectionLost = errors.New("the connection to the gateway was lost")
-	errBeatUnanswered = errors.New("a heartbeat was not answered in time")
-)
+// errConnectionLost is returned by roundTrip when the connection has ended before the answer.
+var errConnectionLost = errors.New("the connection to the gateway was lost")
 
 // gatewayConnection is one connection to one gateway, from its welcome on. It has two goroutines,
 // which start makes: the reader gives answers to their calls, and the writer sends what is queued and
@@ -54,12 +51,12 @@ type gatewayConnection struct {
 	ctx context.Context
 	cut context.CancelCauseFunc
 	// places bounds the complete and spec requests under way, so that there is room for others.
-	places chan struct{}
-	filled chan struct{} // has a token when out has grown
-	// goaway has a token once the gateway asks the node to leave. leaving is closed to say goodbye.
-	goaway  chan struct{}
-	leaving chan struct{}
-	leave   func() // closes leaving
+	places  chan struct{}
+	filled  chan struct{} // has a token when out has grown
+	goaway  chan struct{} // has a token once the gateway asks the node to leave
+	doubted chan struct{} // has a token once doubt was set
+	leaving chan struct{} // closed to say goodbye
+	leave   func()        // closes leaving
 	// ended is closed when nothing more comes; err then says why, nil if the node has left.
 	ended  chan struct{}
 	err    error
@@ -72,11 +69,17 @@ type gatewayConnection struct {
 	lost    bool // nothing is sent any more
 	beaten  bool // a heartbeat has been answered
 	refusal error
+	// doubt is why the last heartbeat was not carried out, nil if it was. late sets it if no heartbeat
+	// is answered in time; it is nil while none is under way.
+	doubt error
+	late  *time.Timer
+	calm  time.Duration // the least pause before another gateway is tried
 }
 
 // gatewayCall is a request under way. The reader, or lose, sets the rest and then closes done.
 type gatewayCall struct {
 	conn *gatewayConnection
+	beat bool // a heartbeat
 	done chan struct{}
 	// answer is void if lost.
 	answer frame.Answer
@@ -90,7 +93,7 @@ func newGatewayConnection(s *gatewayStore, socket *websocket.Conn, to *url.URL, 
 	c := &gatewayConnection{
 		store: s, socket: socket, url: to, token: token, number: s.dials, welcome: *welcome,
 		places: make(chan struct{}, max(welcome.MaxRequests-sparePlaces, 1)),
-		filled: make(chan struct{}, 1), goaway: make(chan struct{}, 1), ended: make(chan struct{}),
+		filled: make(chan struct{}, 1), goaway: make(chan struct{}, 1), doubted: make(chan struct{}, 1), ended: make(chan struct{}),
 		leaving: leaving, leave: sync.OnceFunc(func() { close(leaving) }), pending: map[uint64]*gatewayCall{},
 	}
 	c.ctx, c.cut = context.WithCancelCause(context.Background())
@@ -136,6 +139,7 @@ func (c *gatewayConnection) end(err error) {
 // lose ends the calls under way without an answer. store.mu is held.
 func (c *gatewayConnection) lose() {
 	c.lost = true
+	c.endAwaitBeat()
 	for id, call := range c.pending {
 		delete(c.pending, id)
 		call.lost = true
@@ -161,10 +165,6 @@ func (c *gatewayConnection) roundTrip(ctx context.Context, req *frame.Request) (
 	if err != nil {
 		return nil, err
 	}
-	if req.Type == frame.TypeHeartbeat {
-		late := time.AfterFunc(max(c.limit()/8, minBeatTimeout), func() { c.cut(errBeatUnanswered) })
-		defer late.Stop()
-	}
 	select {
 	case <-call.done:
 	case <-ctx.Done():
@@ -184,11 +184,14 @@ func (c *gatewayConnection) send(req *frame.Request) (*gatewayCall, uint64, erro
 	if err != nil {
 		return nil, 0, freeslot.Invalid(string(req.Type), "cannot be encoded: %v", err)
 	}
-	call := &gatewayCall{conn: c, done: make(chan struct{})}
+	call := &gatewayCall{conn: c, beat: req.Type == frame.TypeHeartbeat, done: make(chan struct{})}
 	c.store.mu.Lock()
 	defer c.store.mu.Unlock()
 	if c.lost {
 		return nil, 0, errConnectionLost
+	}
+	if call.beat {
+		c.awaitBeat()
 	}
 	c.pending[numbered.ID] = call
 	c.out = append(c.out, message)
@@ -222,8 +225,8 @@ func answerError(a *frame.Answer) error {
 	}
 }
 
-// readLoop takes messages until the connection ends. It reads without a deadline: heartbeats find a
-// gateway that is gone.
+// readLoop takes messages until the connection ends. It reads without a deadline: heartbeats find
+// that a gateway is gone.
 func (c *gatewayConnection) readLoop() error {
 	for {
 		_, message, err := c.socket.Read(c.ctx)
@@ -241,12 +244,21 @@ func (c *gatewayConnection) receive(a *frame.Answer) error {
 	s := c.store
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.current != c {
+	if s.current != c && s.candidate != c {
 		return nil
 	}
 	switch {
 	case a.ID != 0:
+		if s.candidate == c && s.fatal == nil && reachesRedis(a) {
+			s.candidate = nil
+			s.switchTo(c)
+		}
 		c.answer(a)
+	case a.Type == frame.TypeGoaway:
+		notify(c.goaway)
+	case a.Type == frame.TypeError: // the gateway closes the connection
+		c.refusal = &freeslot.Error{Code: a.Code, Message: a.Message, Field: a.Field}
+	case s.current != c: // a gateway pushes nothing before it has answered a heartbeat
 	case a.Type == frame.TypeJobs:
 		s.push(cellDispatches(a.Jobs)...)
 	case a.Type == frame.TypeCancel:
@@ -255,10 +267,6 @@ func (c *gatewayConnection) receive(a *frame.Answer) error {
 		}
 	case a.Type == frame.TypeSync:
 		s.beat()
-	case a.Type == frame.TypeGoaway:
-		notify(c.goaway)
-	case a.Type == frame.TypeError: // the gateway closes the connection
-		c.refusal = &freeslot.Error{Code: a.Code, Message: a.Message, Field: a.Field}
 	}
 	return nil
 }
@@ -270,6 +278,9 @@ func (c *gatewayConnection) answer(a *frame.Answer) {
 		return
 	}
 	delete(c.pending, a.ID)
+	if call.beat {
+		c.heard(a)
+	}
 	c.beaten = c.beaten || a.Type == frame.TypeBeat
 	call.answer, call.arrived = *a, c.store.arrived
 	close(call.done)

@@ -149,13 +149,16 @@ func gatewayTransport(t GatewayTLS) (*http.Transport, error) {
 	}, nil
 }
 
-// connect replaces the connection when it ends or is asked to leave, until ctx ends or the node is
-// superseded.
+// connect replaces the connection when it ends or is asked to leave, and looks for another one when
+// Redis does not answer a heartbeat by it, until ctx ends or the node is superseded.
 func (s *gatewayStore) connect(ctx context.Context, conn *gatewayConnection) {
 	pauses := retryPauses()
 	for conn != nil {
 		select {
 		case <-conn.ended:
+		case <-conn.doubted:
+			conn = s.tryOther(ctx, conn)
+			continue
 		case <-conn.goaway:
 			if len(s.addrs) == 1 { // behind one address the next replica is found by a new connection
 				conn.leave()

@@ -88,20 +88,6 @@ func TestGatewayDrains(t *testing.T) {
 	}, handle("echo", echo), handle("slow", func(context.Context, *Job) (any, error) { close(begun); <-release; return nil, nil }))
 }
 
-// TestGatewayStaysWhileRedisIsAway: an outage of Redis moves no agent.
-func TestGatewayStaysWhileRedisIsAway(t *testing.T) {
-	betweenGateways(t, func(t *testing.T, w *Worker, f *fakeCell, _ map[string]*gateway.Handler) {
-		f.end(t, f.assign(1, freeslot.Job{Service: "echo"}))
-		f.with(func() { f.away = true })
-		time.Sleep(time.Minute) // in virtual time
-		f.with(func() { f.away = false })
-		f.end(t, f.assign(2, freeslot.Job{Service: "echo"}))
-		if _, dials := through(w); dials != 1 {
-			t.Errorf("%d dials", dials)
-		}
-	}, handle("echo", echo))
-}
-
 // TestGatewayWorkerSuperseded: the older of two workers of one node learns it, and does not come back.
 func TestGatewayWorkerSuperseded(t *testing.T) {
 	betweenGateways(t, func(t *testing.T, w *Worker, f *fakeCell, _ map[string]*gateway.Handler) {

@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/http"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -21,19 +22,33 @@ import (
 type pipes struct {
 	mu        sync.Mutex // guards the rest
 	listeners map[string]*pipeListener
-	open      []*pipeConn // those that were dialled, some of them closed
+	silent    map[string]bool // hosts that answer no dial
+	open      []*pipeConn     // those that were dialled, some of them closed
+	dialled   int             // how often
 }
 
 // pipeConn is the agent's end of a connection.
 type pipeConn struct {
 	net.Conn
+	host   string
+	delay  atomic.Int64  // of what is read, in nanoseconds
 	frozen chan struct{} // closed: nothing is read any more
 	closed chan struct{}
 	once   sync.Once
+
+	mu   sync.Mutex // guards the rest
+	mute bool       // what is written arrives later, if ever
+	late []byte     // that was written meanwhile
 }
 
 func (c *pipeConn) Read(p []byte) (int, error) {
 	n, err := c.Conn.Read(p)
+	if delay := c.delay.Load(); delay > 0 {
+		select {
+		case <-time.After(time.Duration(delay)):
+		case <-c.closed: // Close waits for the read
+		}
+	}
 	select {
 	case <-c.frozen:
 		<-c.closed
@@ -43,8 +58,24 @@ func (c *pipeConn) Read(p []byte) (int, error) {
 	}
 }
 
+func (c *pipeConn) Write(p []byte) (int, error) {
+	c.mu.Lock()
+	if c.mute {
+		defer c.mu.Unlock()
+		c.late = append(c.late, p...)
+		return len(p), nil
+	}
+	c.mu.Unlock()
+	return c.Conn.Write(p)
+}
+
 func (c *pipeConn) Close() error {
 	c.once.Do(func() { close(c.closed) })
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.mute { // the other side does not learn it
+		return c.SetReadDeadline(time.Now())
+	}
 	return c.Conn.Close()
 }
 
@@ -62,6 +93,57 @@ func (p *pipes) fail(freeze bool) {
 	p.open = nil
 }
 
+// at returns the connections to the host.
+func (p *pipes) at(host string) (at []*pipeConn) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, c := range p.open {
+		if c.host == host {
+			at = append(at, c)
+		}
+	}
+	return at
+}
+
+// kill ends the host: its connections are reset, and others are refused.
+func (p *pipes) kill(host string) {
+	p.mu.Lock()
+	delete(p.listeners, host)
+	p.mu.Unlock()
+	for _, c := range p.at(host) {
+		_ = c.Close()
+	}
+}
+
+// cut lets nothing through between the agent and the host, in both directions.
+func (p *pipes) cut(host string) {
+	p.mu.Lock()
+	p.silent[host] = true
+	p.mu.Unlock()
+	for _, c := range p.at(host) {
+		c.mu.Lock()
+		c.mute = true
+		c.mu.Unlock()
+		close(c.frozen)
+	}
+}
+
+// arrive brings the host what was sent to it since it was cut, also by connections that were closed.
+func (p *pipes) arrive(host string) {
+	for _, c := range p.at(host) {
+		c.mu.Lock()
+		late := c.late
+		c.mute, c.late = false, nil
+		c.mu.Unlock()
+		_, _ = c.Conn.Write(late)
+		select {
+		case <-c.closed:
+			_ = c.Conn.Close()
+		default:
+		}
+	}
+}
+
 type pipeListener struct {
 	conns  chan net.Conn
 	closed chan struct{}
@@ -72,7 +154,7 @@ func (p *pipes) listen(host string) *pipeListener {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.listeners == nil {
-		p.listeners = map[string]*pipeListener{}
+		p.listeners, p.silent = map[string]*pipeListener{}, map[string]bool{}
 	}
 	l := &pipeListener{conns: make(chan net.Conn), closed: make(chan struct{})}
 	p.listeners[host] = l
@@ -85,15 +167,20 @@ func (p *pipes) dial(ctx context.Context, _, addr string) (net.Conn, error) {
 		return nil, err
 	}
 	p.mu.Lock()
-	l := p.listeners[host]
+	l, silent := p.listeners[host], p.silent[host]
+	p.dialled++
 	p.mu.Unlock()
+	if silent {
+		<-ctx.Done()
+		return nil, ctx.Err()
+	}
 	if l == nil {
 		return nil, errors.New("connection refused")
 	}
 	near, far := net.Pipe()
 	select {
 	case l.conns <- far:
-		c := &pipeConn{Conn: near, frozen: make(chan struct{}), closed: make(chan struct{})}
+		c := &pipeConn{Conn: near, host: host, frozen: make(chan struct{}), closed: make(chan struct{})}
 		p.mu.Lock()
 		defer p.mu.Unlock()
 		p.open = append(p.open, c)

@@ -56,8 +56,11 @@ type gatewayStore struct {
 
 	mu      sync.Mutex         // guards the rest
 	current *gatewayConnection // nil while there is none
-	changed chan struct{}      // closed and replaced when current or fatal changes
-	fatal   error              // why no connection will come any more
+	// candidate becomes the current connection if Redis answers a heartbeat by it, nil for none.
+	candidate *gatewayConnection
+	lastBeat  frame.Request // the last heartbeat
+	changed   chan struct{} // closed and replaced when current or fatal changes
+	fatal     error         // why no connection will come any more
 	// replaces is the epoch that the next registration may take over: the one that the last welcome
 	// named, until the node is registered. Later it is none but the own.
 	replaces   cell.Epoch
@@ -154,21 +157,9 @@ func (s *gatewayStore) adopt(conn *gatewayConnection, first bool) bool {
 		_ = conn.socket.CloseNow()
 		return false
 	}
-	former := s.current
-	if former != nil {
-		former.lose()
-	}
-	s.current = conn
-	if !s.registered {
-		s.replaces = conn.welcome.Replaces
-	}
-	s.announce()
+	s.switchTo(conn)
 	s.mu.Unlock()
 	conn.start()
-	s.metrics.connected.Set(1)
-	if former != nil {
-		former.leave()
-	}
 	if !first {
 		s.beat()
 	}
@@ -243,11 +234,15 @@ func (s *gatewayStore) Register(ctx context.Context, node freeslot.Node, _ cell.
 	return cell.Registration{Lost: call.answer.Lost, HeartbeatLimit: call.conn.limit()}, nil
 }
 
-// Heartbeat ends a connection that does not answer it in time, and goes on with the next one.
+// Heartbeat makes the node look for another gateway if it is refused or not answered in time.
 func (s *gatewayStore) Heartbeat(ctx context.Context, hb cell.Heartbeat) (cell.HeartbeatReply, error) {
-	call, err := s.call(ctx, &frame.Request{
+	req := frame.Request{
 		Type: frame.TypeHeartbeat, Status: hb.Status, Running: frameAttempts(hb.Running), Resources: hb.Resources, Now: hb.Now,
-	})
+	}
+	s.mu.Lock()
+	s.lastBeat = req
+	s.mu.Unlock()
+	call, err := s.call(ctx, &req)
 	if err != nil {
 		return cell.HeartbeatReply{}, err
 	}

@@ -188,35 +188,6 @@ func TestGatewayRepeatsHeartbeat(t *testing.T) {
 	})
 }
 
-// TestGatewayUnansweredHeartbeat moves the node to the other gateway after an eighth of the limit.
-func TestGatewayUnansweredHeartbeat(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		var p pipes
-		gateways := map[string]*scriptedGateway{"a": serveScripted(t, &p, "a"), "b": serveScripted(t, &p, "b")}
-		s := startScriptedStore(t, &p, Config{Gateway: "ws://a, ws://b"})
-		synctest.Wait() // until one of them has the session
-		from, to := gateways["a"], gateways["b"]
-		if len(to.sessions) > 0 {
-			from, to = to, from
-		}
-		begin := time.Now()
-		done := s.heartbeat(t)
-		first := from.session()
-		first.next(frame.TypeHeartbeat)
-		second := to.session()
-		if took := time.Since(begin); took < time.Second || took > time.Second+2*shortestRetry {
-			t.Errorf("moved after %s", took)
-		}
-		second.send(&frame.Answer{Type: frame.TypeBeat, ID: second.next(frame.TypeHeartbeat).ID})
-		if err := <-done; err != nil {
-			t.Error(err)
-		}
-		if first.end(); len(from.sessions) > 0 {
-			t.Error("the node came back")
-		}
-	})
-}
-
 // TestGatewayLateAnswer: an answer to a report that was given up brings no jobs, and neither does one
 // by a former connection. A report whose connection ends is left to the worker.
 func TestGatewayLateAnswer(t *testing.T) {

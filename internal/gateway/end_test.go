@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -190,6 +191,44 @@ func TestDrain(t *testing.T) {
 			t.Errorf("drain took %s", took)
 		}
 	})
+}
+
+// TestDrainPace: agents are asked one by one, all within half of the time, and no faster than needed.
+func TestDrainPace(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		agents int
+		time   time.Duration
+		pause  time.Duration
+	}{{5, time.Minute, drainPause}, {10, time.Second, 50 * time.Millisecond}} {
+		inBubble(t, func(t *testing.T, s *server) {
+			peers := make([]*peer, c.agents)
+			for i := range peers {
+				peers[i] = s.connect()
+			}
+			begin := time.Now()
+			asked := make(chan time.Duration, c.agents)
+			var leaving sync.WaitGroup
+			for _, p := range peers {
+				leaving.Go(func() {
+					p.expect(`{"type":"goaway",…}`)
+					asked <- time.Since(begin)
+					_ = p.conn.Close(websocket.StatusNormalClosure, "")
+				})
+			}
+			ctx, cancel := context.WithTimeout(t.Context(), c.time)
+			defer cancel()
+			if err := s.Drain(ctx); err != nil {
+				t.Error(err)
+			}
+			leaving.Wait()
+			for i := range c.agents {
+				if at := <-asked; at != time.Duration(i)*c.pause {
+					t.Errorf("agent %d of %d was asked after %s", i+1, c.agents, at)
+				}
+			}
+		})
+	}
 }
 
 func TestDrainEnds(t *testing.T) {

@@ -122,10 +122,10 @@ func (h *Handler) Drain(ctx context.Context) error {
 	if end, ok := ctx.Deadline(); ok && len(all) > 0 {
 		pause = min(pause, time.Until(end)/2/time.Duration(len(all)))
 	}
+	begin := time.Now()
 	for i, s := range all {
-		if i > 0 {
-			wait(ctx, pause)
-		}
+		// By the clock, as the pauses of many agents are shorter than a timer's delay.
+		wait(ctx, time.Until(begin.Add(time.Duration(i)*pause)))
 		s.send(&frame.Answer{Type: frame.TypeGoaway, Reason: "the replica is stopping"})
 	}
 	cut := 0
