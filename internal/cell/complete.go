@@ -103,6 +103,7 @@ func (c *Cell) complete(ctx context.Context, comps []Completion) (out []Completi
 	answers := ""
 	if begun != nil {
 		answers = "1"
+		keys[5] = l.Slots(node) // the stream may be nowhere, and while a hash slot migrates Redis refuses such calls
 	}
 	args := slices.Concat([]string{node, comps[0].Epoch, l.NodeEvents(), answers}, items)
 	reply, err := c.runner.Call(ctx, c.scripts["complete"], keys, args).ToArray()

@@ -116,6 +116,33 @@ func FuzzDecodeDispatch(f *testing.F) {
 	})
 }
 
+func FuzzDecodeGatewayDispatch(f *testing.F) {
+	const job = "0-01JD5Y8G6W9V0M5T2C3Q4R7X8Z"
+	f.Add("j=" + job + " 1 acme n1 s1|s={\"service\":\"echo\"}")
+	f.Add("j=" + job + " 1 acme n1 s1|s=|j=" + job + " 2 acme n2 s2|s=null")
+	f.Add("j=" + job + " 1 acme n1")
+	f.Add("j=" + job + " x acme n1 s1")
+	f.Add("j= 1 acme n1 s1")
+	f.Add("c=" + job + " 1 n1 s1")
+	f.Add("c=" + job + " 1")
+	f.Add("open=1")
+	f.Fuzz(func(t *testing.T, text string) {
+		for _, one := range partsOf(t, fieldsOf(text)) {
+			d, err := decodeGatewayDispatch("1-1", one)
+			if err != nil {
+				continue
+			}
+			head, want := one.get("j"), []string{d.Tenant, d.Node, d.Session}
+			if d.Cancel {
+				head, want = one.get("c"), want[1:]
+			}
+			if d.ID != "1-1" || ValidateJobID("job", d.Attempt.Job) != nil || !strings.HasSuffix(head, " "+strings.Join(want, " ")) {
+				t.Errorf("%q became %+v", one, d)
+			}
+		}
+	})
+}
+
 func FuzzDecodeReply(f *testing.F) {
 	f.Add("j=0-1 1 n1 succeeded 1700000000000 1 0|r={}")
 	f.Add("j=0-1 1 n1 failed 1700000000000 0 0|r=|e={\"code\":\"x\"}")

@@ -109,7 +109,10 @@ func (c *Cell) heartbeats(ctx context.Context, beats []LinkedHeartbeat) ([]Heart
 		if err != nil {
 			return nil, err
 		}
-		keys = append(keys, l.Node(hb.Node), l.Load(hb.Node), l.Slots(hb.Node), l.Dispatch(hb.Node), l.Metrics(hb.Node))
+		keys = append(keys, l.Node(hb.Node), l.Load(hb.Node), l.Slots(hb.Node), l.Load(hb.Node))
+		if len(hb.Resources) > 0 {
+			keys[len(keys)-1] = l.Metrics(hb.Node)
+		}
 		args = append(args, hb.Node, hb.Epoch, string(hb.status()), link, hb.Read, string(hb.Resources), strconv.Itoa(len(hb.Running)))
 		args = hb.appendRunning(args)
 	}

@@ -37,6 +37,24 @@ type halfway struct {
 	coming   *Move // of a job of another cell
 }
 
+// behind has n1 be connected by a gateway.
+func (h *halfway) behind(gateway string) {
+	h.t.Helper()
+	must(h.t, h.OpenGateway(h.ctx(), gateway))
+	_, err := h.HeartbeatLinked(h.ctx(), Heartbeat{Node: "n1", Epoch: h.epoch, Resources: []byte("{}")}, h.link(gateway, "s1", 1))
+	must(h.t, err)
+}
+
+// named fails unless the next heartbeat brings the attempt, and says whether it is to stop. That holds
+// whether it was delivered or not.
+func (h *halfway) named(a Attempt, cancelled bool) {
+	h.t.Helper()
+	hb, err := h.HeartbeatLinked(h.ctx(), Heartbeat{Node: "n1", Epoch: h.epoch, Resources: []byte("{}")}, h.link("g1", "s1", 1))
+	if err != nil || !slices.Contains(hb.Start, a) || slices.Contains(hb.Cancel, a) != cancelled {
+		h.t.Errorf("the agent is told %+v, %v", hb, err)
+	}
+}
+
 // moves has two jobs move, of which one has gone, and makes a third one that is to come: as first is.
 func (h *halfway) moves() {
 	h.t.Helper()
@@ -270,6 +288,68 @@ func TestMigration(t *testing.T) {
 				if err != nil || !slices.Equal(hb.Cancel, []Attempt{{h.told, 1}}) {
 					h.t.Errorf("the agent is told %+v, %v", hb, err)
 				}
+			},
+		},
+		"heartbeat, behind a gateway": {
+			found: func(h *halfway) []string {
+				h.behind("g1")
+				h.do("DEL", h.l.Dispatch("n1"), h.l.Metrics("n1")) // it needs neither
+				return []string{h.l.Gateway("g1")}
+			},
+			sure: true,
+			call: func(h *halfway, ctx context.Context) error {
+				_, err := h.HeartbeatLinked(ctx, Heartbeat{Node: "n1", Epoch: h.epoch}, h.link("g1", "s1", 1))
+				return err
+			},
+			verify: func(h *halfway) { h.named(Attempt{h.told, 1}, false) },
+		},
+		"complete, behind a gateway": {
+			found: func(h *halfway) []string {
+				h.behind("g1")
+				h.do("DEL", h.l.Dispatch("n1"))
+				return []string{h.l.Replies("r1")}
+			},
+			sure: true,
+			call: func(h *halfway, ctx context.Context) error {
+				comp := succeed("n1", h.epoch, h.told)
+				comp.Begun = func([]Dispatch) {}
+				_, err := h.Cell.complete(ctx, []Completion{comp})
+				return err
+			},
+			verify: func(h *halfway) { ended(h, freeslot.StateSucceeded, freeslot.StateRunning) },
+		},
+		"take, behind a gateway": {
+			found: func(h *halfway) []string {
+				h.queue(1)
+				h.end("n1", h.epoch, h.untold) // hands it over
+				h.complete1(h.fails("n1", h.epoch, h.first, HandBack))
+				h.forgive(h.first)
+				h.behind("g1")
+				h.do("XADD", h.l.Dispatch("n1"), "*", "left", "1") // it is one of KEYS
+				return []string{h.l.Gateway("g1")}
+			},
+			sure: true,
+			call: func(h *halfway, ctx context.Context) error {
+				_, err := h.Take(ctx, "n1", []string{echo}, 1)
+				return err
+			},
+			verify: func(h *halfway) {
+				h.take("n1")
+				h.named(Attempt{h.first, 2}, false)
+			},
+		},
+		"cancel, behind a gateway": {
+			found: func(h *halfway) []string {
+				h.behind("g1")
+				return []string{h.l.Slots("n1"), h.l.Load("n1"), h.l.Gateway("g1")}
+			},
+			call: func(h *halfway, ctx context.Context) error {
+				_, err := h.Cancel(ctx, "", h.told)
+				return err
+			},
+			verify: func(h *halfway) {
+				ended(h, freeslot.StateCancelling, freeslot.StateRunning)
+				h.named(Attempt{h.told, 1}, true)
 			},
 		},
 		"complete, and hand over": { // n1 has 3 slots, of which 2 are in use

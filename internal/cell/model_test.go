@@ -19,6 +19,7 @@ type model struct {
 	order     []string // jobs as they were submitted
 	revisions map[string]Revision
 	replies   map[string][]string
+	gateways  map[string][]string // of those whose streams exist
 	lines     map[string]*modelLine
 	// serves is what nodes were found to serve, by the version of the configuration.
 	serves        map[string]modelServes
@@ -42,6 +43,8 @@ type modelNode struct {
 	epoch   Epoch
 	status  freeslot.Status
 	stream  []string
+	gateway string // whose stream delivers; "": the node's own
+	session string
 	figures string // of the last heartbeat that told any
 }
 
@@ -66,10 +69,19 @@ func (j *modelJob) runs() bool {
 // entry is how a stream tells of an attempt.
 func (j *modelJob) entry(cancel bool) string { return fmt.Sprintf("%s %d %v", j.ID, j.Attempt, cancel) }
 
+// deliver tells the node of an attempt.
+func (m *model) deliver(n *modelNode, j *modelJob, cancel bool) {
+	if n.gateway == "" {
+		n.stream = append(n.stream, j.entry(cancel))
+	} else if entries, open := m.gateways[n.gateway]; open {
+		m.gateways[n.gateway] = append(entries, fmt.Sprint(j.entry(cancel), " ", n.profile.ID, " ", n.session))
+	}
+}
+
 func newModel() *model {
 	return &model{
 		nodes: map[string]*modelNode{}, jobs: map[string]*modelJob{},
-		revisions: map[string]Revision{}, replies: map[string][]string{}, lines: map[string]*modelLine{}, serves: map[string]modelServes{},
+		revisions: map[string]Revision{}, replies: map[string][]string{}, gateways: map[string][]string{}, lines: map[string]*modelLine{}, serves: map[string]modelServes{},
 	}
 }
 
@@ -200,7 +212,7 @@ func (m *model) next(class, node string) *modelJob {
 
 // take gives the node's free slots to jobs of these classes, and returns for each that began
 // the slots in use then.
-func (m *model) take(node string, classes []string) (begun []*modelJob, used []int) {
+func (m *model) take(node string, classes []string, deliver func(*modelJob)) (begun []*modelJob, used []int) {
 	n := m.nodes[node]
 	for {
 		_, sum := m.owns(node)
@@ -224,7 +236,7 @@ func (m *model) take(node string, classes []string) (begun []*modelJob, used []i
 		m.leave(best)
 		best.State, best.Node, best.node, best.epoch = freeslot.StateRunning, node, node, n.epoch
 		best.Attempt++
-		n.stream = append(n.stream, best.entry(false))
+		deliver(best)
 		m.tell(best, fmt.Sprintf("assigned %s %d %d", node, best.Attempt, sum+best.slots))
 		begun, used = append(begun, best), append(used, sum+best.slots)
 	}
@@ -243,7 +255,7 @@ func (m *model) offer(node string, classes []string) (begun []*modelJob, used []
 	case sum >= n.profile.MaxConcurrency:
 		return nil, nil, RefusedFull
 	}
-	begun, used = m.take(node, classes)
+	begun, used = m.take(node, classes, func(j *modelJob) { m.deliver(n, j, false) })
 	if len(used) > 0 && used[len(used)-1] >= n.profile.MaxConcurrency {
 		m.announce(node)
 	}
@@ -354,7 +366,7 @@ func (m *model) due(j *modelJob) (d Due) {
 		m.end(j, freeslot.StateExpired, nil, nil)
 	default:
 		j.State, j.expires = freeslot.StateCancelling, true
-		m.nodes[j.node].stream = append(m.nodes[j.node].stream, j.entry(true))
+		m.deliver(m.nodes[j.node], j, true)
 		d.Expired = 1
 	}
 	return d
@@ -380,6 +392,7 @@ func (m *model) gone(node string) {
 func (m *model) register(profile freeslot.Node, epoch Epoch) (lost []string, changed bool) {
 	n := m.nodes[profile.ID]
 	if n != nil && n.epoch == epoch {
+		n.gateway = ""
 		if mustJSON(n.profile) == mustJSON(profile) {
 			return nil, false
 		}
@@ -407,7 +420,8 @@ func (m *model) deregister(node string, epoch Epoch) (lost []string, err error) 
 	return lost, nil
 }
 
-func (m *model) heartbeat(hb Heartbeat, read int) (HeartbeatReply, error) {
+// heartbeat is that of an agent which is connected by the session of a gateway, or directly.
+func (m *model) heartbeat(hb Heartbeat, read int, gateway, session string) (HeartbeatReply, error) {
 	n := m.nodes[hb.Node]
 	if n == nil {
 		return HeartbeatReply{}, ErrUnknownNode
@@ -416,7 +430,7 @@ func (m *model) heartbeat(hb Heartbeat, read int) (HeartbeatReply, error) {
 		return HeartbeatReply{}, ErrSuperseded
 	}
 	m.announce(hb.Node)
-	n.status = hb.Status
+	n.status, n.gateway, n.session = hb.Status, gateway, session
 	if hb.Resources != nil {
 		n.figures = string(hb.Resources)
 	}
@@ -441,6 +455,9 @@ func (m *model) heartbeat(hb Heartbeat, read int) (HeartbeatReply, error) {
 		}
 	}
 	reply.Start, reply.Stop, reply.Cancel = sortedAttempts(reply.Start), sortedAttempts(reply.Stop), sortedAttempts(reply.Cancel)
+	if gateway != "" && len(reply.Start)+len(reply.Stop)+len(reply.Cancel) > 0 {
+		n.stream = nil // nobody reads it
+	}
 	return reply, nil
 }
 
@@ -481,7 +498,7 @@ func (m *model) submit(s Submission) Placement {
 		}
 		j := m.add(s)
 		j.State, j.Node, j.Attempt, j.node, j.epoch = freeslot.StateRunning, id, 1, id, n.epoch
-		n.stream = append(n.stream, j.entry(false))
+		m.deliver(n, j, false)
 		if used+slots == n.profile.MaxConcurrency {
 			m.announce(id)
 		}
@@ -515,7 +532,8 @@ func (m *model) complete(comp Completion) CompletionOutcome {
 		m.end(j, comp.State, comp.Result, comp.Error)
 	}
 	if s := m.serves[comp.Node]; s.version != 0 && s.version == m.servesVersion && n.status == freeslot.StatusOnline {
-		m.take(comp.Node, s.classes)
+		// An agent gets them with the answer; one that does not ask for them, by its stream.
+		m.take(comp.Node, s.classes, func(j *modelJob) { n.stream = append(n.stream, j.entry(false)) })
 	}
 	_, after := m.owns(comp.Node)
 	if limit := n.profile.MaxConcurrency; (before >= limit) != (after >= limit) {
@@ -540,7 +558,7 @@ func (m *model) cancel(tenant, job string) (freeslot.JobStatus, error) {
 	switch j.State {
 	case freeslot.StateRunning:
 		j.State = freeslot.StateCancelling
-		m.nodes[j.node].stream = append(m.nodes[j.node].stream, j.entry(true))
+		m.deliver(m.nodes[j.node], j, true)
 	case freeslot.StateWaiting:
 		m.leave(j)
 		m.end(j, freeslot.StateCancelled, nil, nil)
@@ -584,6 +602,7 @@ type view struct {
 	Pools     map[string][]string
 	Finished  []string
 	Replies   map[string][]string
+	Gateways  map[string][]string
 	Lines     map[string][]string
 	Virtual   map[string]int
 	Serves    map[string]string
@@ -600,7 +619,7 @@ type nodeView struct {
 func (m *model) view() view {
 	v := view{
 		Revision: m.revision, Revisions: m.revisions, Nodes: map[string]nodeView{}, Jobs: map[string]freeslot.JobStatus{},
-		Pools: map[string][]string{"p": nil, "q": nil}, Replies: m.replies,
+		Pools: map[string][]string{"p": nil, "q": nil}, Replies: m.replies, Gateways: m.gateways,
 		Lines: map[string][]string{}, Virtual: map[string]int{}, Serves: map[string]string{},
 	}
 	for class, l := range m.lines {

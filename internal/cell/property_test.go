@@ -90,6 +90,12 @@ func newHistory(rt *rapid.T, base *rig) *history {
 		}
 		h.model.replies[replica] = []string{"open"}
 	}
+	for _, gateway := range modelGateways {
+		if err := c.OpenGateway(base.ctx(), gateway); err != nil {
+			rt.Fatal(err)
+		}
+		h.model.gateways[gateway] = nil
+	}
 	return h
 }
 
@@ -112,6 +118,7 @@ func check[T any](rt *rapid.T, what string, want, got T, wantErr, err error) {
 var (
 	errNotFound   = &freeslot.Error{Code: freeslot.CodeNotFound}
 	modelReplicas = []string{"r1", "r2"}
+	modelGateways = []string{"g1", "g2"}
 )
 
 func drawNode(rt *rapid.T) string { return rapid.SampledFrom([]string{"a", "b", "c"}).Draw(rt, "node") }
@@ -170,8 +177,17 @@ func (h *history) heartbeat(rt *rapid.T) {
 			read = before + 1
 		}
 	}
-	want, wantErr := h.model.heartbeat(hb, read)
-	got, err := h.r.Heartbeat(h.r.ctx(), hb)
+	link := Link{Connection: 1, Session: rapid.SampledFrom([]string{"s1", "s2"}).Draw(rt, "session"), Token: "t", Replica: "r1"}
+	link.Stream = rapid.SampledFrom([]string{"", NodeStream, "g1", "g1", "g2", "gone"}).Draw(rt, "gateway")
+	var got HeartbeatReply
+	var err error
+	if link.Stream == "" {
+		got, err = h.r.Heartbeat(h.r.ctx(), hb)
+	} else {
+		got, err = h.r.HeartbeatLinked(h.r.ctx(), hb, link)
+		got.AtMS = 0
+	}
+	want, wantErr := h.model.heartbeat(hb, read, strings.Trim(link.Stream, NodeStream), link.Session)
 	if err == nil {
 		got.Start, got.Stop, got.Cancel = sortedAttempts(got.Start), sortedAttempts(got.Stop), sortedAttempts(got.Cancel)
 	}
@@ -490,6 +506,25 @@ func (h *history) lines(v *view) {
 	}
 }
 
+// gateways reads the streams of all gateways that have one.
+func (h *history) gateways(rt *rapid.T) map[string][]string {
+	found := make(map[string][]string)
+	for _, gateway := range append(modelGateways, "gone") {
+		if !h.r.exists(h.r.l.Gateway(gateway)) {
+			continue
+		}
+		found[gateway] = nil
+		ds, err := h.r.GatewayDispatches(h.r.ctx(), gateway, "", 0, 1000)
+		if err != nil {
+			rt.Fatal(err)
+		}
+		for _, d := range ds {
+			found[gateway] = append(found[gateway], fmt.Sprintf("%s %d %v %s %s", d.Attempt.Job, d.Attempt.N, d.Cancel, d.Node, d.Session))
+		}
+	}
+	return found
+}
+
 // compare is everything that can be seen in Redis against the model.
 func (h *history) compare(rt *rapid.T) {
 	r := h.r
@@ -556,6 +591,7 @@ func (h *history) compare(rt *rapid.T) {
 			}
 		}
 	}
+	got.Gateways = h.gateways(rt)
 	want := h.model.view()
 	for _, v := range []view{want, got} {
 		for _, lines := range v.Replies {

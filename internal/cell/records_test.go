@@ -58,7 +58,7 @@ func (r *rig) recorded(part, id, text string) (lines []string) {
 		}
 		slices.Sort(lines)
 		return append(lines, fmt.Sprint("sum ", sum))
-	case "dispatch", "replies":
+	case "dispatch", "gateway", "replies":
 		return r.recordedEntries(part, id)
 	default:
 		return strings.Split(text, "\n")
@@ -136,6 +136,11 @@ func recordedJobs(m *movers) []string {
 	ok(err)
 	names = append(names, r.register(testNode("n2", 1)), "EPOCH2")
 	ok(r.Drain(ctx, "n2"))
+	ok(r.OpenGateway(ctx, "g1"))
+	names = append(names, r.linked("n3", 9, "g1", "s1"), "EPOCH3")
+	submit("linked", []string{"n3"})
+	_, err = r.Cancel(ctx, "acme", submit("linked-stops", []string{"n3"}))
+	ok(err)
 	_, err = r.ConfigTold(ctx, 7, "g")
 	ok(err)
 	_, err = r.TakePermits(ctx, "acme", Rate{PerSecond: 1, Burst: 9}, 1)
@@ -173,6 +178,13 @@ func (r *rig) recordedEntries(kind, id string) (lines []string) {
 		for _, e := range r.told("r1") {
 			lines = append(lines, fmt.Sprintf("used=%d partial=%v assigned=%v requeued=%v class=%q detached=%v progress=%s status=%s",
 				e.Used, e.Partial, e.Assigned, e.Requeued, e.Class, e.Detached, asJSON(r.t, e.Progress), asJSON(r.t, e.Status)))
+		}
+		return lines
+	}
+	if kind == "gateway" {
+		for _, d := range r.gateway(id) {
+			lines = append(lines, fmt.Sprintf("%s attempt=%d cancel=%v tenant=%q node=%s session=%s job=%s",
+				d.Attempt.Job, d.Attempt.N, d.Cancel, d.Tenant, d.Node, d.Session, asJSON(r.t, d.Job)))
 		}
 		return lines
 	}

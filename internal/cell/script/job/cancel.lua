@@ -10,7 +10,7 @@
 -- KEYS[4] waiting  hash      KEYS[5] version:waiting  string
 -- ARGV[1] job   ARGV[2] tenant, '' for any   ARGV[3..] fields of the record to return
 -- Returns the fields' values; {} when there is no such job of this tenant
--- Foreign keys (slots, dispatch of the job's node, its queue) come from the record.
+-- Foreign keys (slots, load, dispatch of the job's node, its gateway, its queue) come from records.
 -- Redis 7.0. Cost: O(1).
 local job_key, due_key, finished_key, waiting_key, waiting_version_key = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local job, tenant = ARGV[1], ARGV[2]
@@ -22,6 +22,7 @@ local used = 0
 -- include lib/finish.lua
 -- include lib/queue.lua
 -- include lib/limit.lua
+-- include lib/deliver.lua
 
 local record = redis.call('HMGET', job_key, 'state', 'job', 'run', 'reply_to', 'gates')
 local owner, _, _, _, class = read_job(record[2])
@@ -34,9 +35,9 @@ if record[1] == 'running' and node then
   redis.call('HDEL', slots_key, '-') -- no job is called so: see above
   if value then redis.call('HSET', slots_key, job, value .. ':c') end
   redis.call('HSET', job_key, 'state', 'cancelling')
-  -- Protected: the stream only delivers, the next heartbeat would mend it. A node may own a job and
-  -- have no stream: what it is handed over comes without.
-  if value then redis.pcall('XADD', key('dispatch', node), '*', 'c', job .. ' ' .. attempt) end
+  -- Protected as the delivery is: without its load a node is taken for one that has no gateway.
+  local load = value and redis.pcall('MGET', key('load', node))[1]
+  if value then deliver(node, key('dispatch', node), load, 'c', job .. ' ' .. attempt) end
 elseif record[1] == 'waiting' or record[1] == 'retry_wait' or record[1] == 'scheduled' then
   local keys = {}
   queue_keys(record[2], keys)

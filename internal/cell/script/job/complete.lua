@@ -6,7 +6,8 @@
 -- Redis refuses other writes.
 --
 -- KEYS[1] index:revision  zset   KEYS[2] version:nodes  hash   KEYS[3] finished  zset
--- KEYS[4] nodes:<node>    hash   KEYS[5] slots:<node>   hash   KEYS[6] dispatch:<node> stream
+-- KEYS[4] nodes:<node>    hash   KEYS[5] slots:<node>   hash   KEYS[6] dispatch:<node> stream; with ARGV[4]
+--   '1' it is not used, and may be another key
 -- KEYS[7..] jobs:<job>    hash, one an item
 -- ARGV[1] node   ARGV[2] epoch   ARGV[3] channel
 -- ARGV[4] '1': the answer brings the jobs that begin, sooner than an entry of the dispatch stream
@@ -59,7 +60,18 @@ elseif #freed > 0 then
   if #open > 0 then
     local profile = redis.call('HMGET', profile_key, 'epoch', 'status', 'max_concurrency')
     if profile[1] == epoch and profile[2] == 'online' and string.find(profile[3] or '', '^%d%d?%d?%d?%d?$') then
-      used, begun = take(node, epoch, tonumber(profile[3]), used, slots_key, dispatch_key, open, handed)
+      local left = 131072 -- bytes of specs that an answer brings; the agent reads the others
+      local function give(head, spec)
+        if handed then
+          if #spec > left then spec = '' end
+          left = left - #spec
+          handed[#handed + 1], handed[#handed + 2] = head, spec
+        else
+          -- Protected: the stream only delivers, the next heartbeat would mend it.
+          redis.pcall('XADD', dispatch_key, '*', 'j', head, 's', spec)
+        end
+      end
+      used, begun = take(node, epoch, tonumber(profile[3]), used, slots_key, open, give)
     end
   end
 end

@@ -9,7 +9,7 @@
 -- Also takes places of records that are gone out of the index of finished jobs.
 -- Returns {jobs that expired, '1' if there is more, class, definition, ...}: classes whose jobs
 --   wait now
--- Foreign keys (jobs, queues, slots, dispatch, replies) come from records of this cell.
+-- Foreign keys (jobs, queues, slots, load, dispatch, gateways, replies) come from records of this cell.
 -- Redis 7.0. Cost: O(jobs due).
 local due_key, finished_key, waiting_key, waiting_version_key = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local most = tonumber(ARGV[1])
@@ -22,6 +22,7 @@ local used = 0
 -- include lib/finish.lua
 -- include lib/queue.lua
 -- include lib/limit.lua
+-- include lib/deliver.lua
 -- include lib/places.lua
 
 local ids = sure('ZRANGEBYSCORE', due_key, '-inf', at, 'LIMIT', 0, most)
@@ -81,7 +82,8 @@ for _, job in ipairs(jobs) do
     if type(value) ~= 'string' then value = false end
     if value and string.sub(value, -2) ~= ':c' then redis.call('HSET', slots_key, job.id, value .. ':c') end
     redis.call('HSET', job.key, 'state', 'cancelling', 'why', 'expired')
-    if value then redis.pcall('XADD', key('dispatch', node), '*', 'c', job.id .. ' ' .. attempt) end -- as in cancel.lua
+    local load = value and redis.pcall('MGET', key('load', node))[1] -- as in cancel.lua
+    if value then deliver(node, key('dispatch', node), load, 'c', job.id .. ' ' .. attempt) end
     next_look = now + GRACE
     expired = expired + 1
   elseif state == 'cancelling' and late and node then

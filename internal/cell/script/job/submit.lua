@@ -24,8 +24,9 @@
 --   0, {0, refusals}                       refused by all
 --   Refusals, of the candidates before, are four values each: node, reason (f full, g gone, d
 --   draining, s silent), used, max
+-- Foreign keys (streams of gateways) come from load:<node>: see lib/deliver.lua.
 -- Redis 7.0. Cost: O(items + nodes looked at); one command a job, four for each node, five that all
---   share; another for each 64 KiB of specs.
+--   share; another for each 64 KiB of specs. Nodes behind one gateway share an entry.
 local KEYS, ARGV = KEYS, ARGV -- a global is looked up by its name each time
 local revisions_key, version_key, due_key, channel = KEYS[1], KEYS[2], KEYS[3], ARGV[1]
 local limit, retention, node_count, kind_count = tonumber(ARGV[2]), ARGV[3], tonumber(ARGV[4]), tonumber(ARGV[5])
@@ -102,8 +103,11 @@ local seen = #first_loads > 0 and call('MGET', unpack(first_loads)) or {}
 -- When a node was last heard, 13 digits, compares as text as well, and at less cost.
 local oldest, newest = now - limit .. '', at .. '~'
 local numbers = {} -- few values come often: each is converted once
-local nodes = {} -- by index {epoch, status, max_concurrency, used}: a table of four costs least
+-- By index {epoch, status, max_concurrency, used}: a table of four costs least. Behind a gateway two
+-- more: the key of its stream, and what a delivery says of the node.
+local nodes = {}
 local owned, entries = {}, {} -- by index: what to add to the slots hash, and to the stream in one entry
+local shared, gateways -- the entries by the keys of gateways' streams; how these begin: nil while no node has one
 local due = {} -- deadlines and their jobs
 local refused, full = {}, {} -- why a node gets nothing, by index; nodes that became full, in this order
 local replies, n = {now}, 2
@@ -140,6 +144,16 @@ for i = 1, item_count do
           if node[3] and string.find(node[3], '^%d%d?%d?%d?%d?$') then max = tonumber(node[3]) end
           numbers[sum], numbers[node[3]] = used, max
         end
+        if heard and #heard > 13 then
+          local stream, session = string.match(heard, '^%d+ %d+ (%S+) (%S+)')
+          if stream and stream ~= '-' then
+            if not shared then
+              local prefix, tag = string.match(revisions_key, '^([^:]+):index:revision(.*)$')
+              shared, gateways = {}, prefix .. ':gateway' .. tag .. ':'
+            end
+            node[5], node[6] = gateways .. stream, ' ' .. sub(KEYS[first], node_from) .. ' ' .. session
+          end
+        end
         heard = heard or node[4]
         if not node[1] then
           refused[index], used, max = 'g', 0, 0
@@ -163,19 +177,25 @@ for i = 1, item_count do
           call('HSET', job_key, 'state', 'running', 'job', statics[kind], 'run', run, 'reply_to', reply_to, 'spec', spec)
         end
         if #spec > INLINE_SPEC then spec = '' end
-        local own = owned[index]
+        local own, stream = owned[index], node[5]
         if not own then
           own = {}
-          owned[index], entries[index] = own, {}
+          owned[index] = own
+          if not stream then entries[index] = {} elseif not shared[stream] then shared[stream] = {} end
         end
-        local entry, k = entries[index], #own
+        local entry, k = stream and shared[stream] or entries[index], #own
         own[k + 1], own[k + 2] = job, '1:' .. epoch .. ':' .. counts[kind]
         k = #entry
-        entry[k + 1], entry[k + 2], entry[k + 3], entry[k + 4] = 'j', job .. ' 1 ' .. tenant, 's', spec
+        entry[k + 1], entry[k + 2], entry[k + 3], entry[k + 4] = 'j', job .. ' 1 ' .. tenant .. (node[6] or ''), 's', spec
         entry.bytes = (entry.bytes or 0) + #spec
         if entry.bytes >= ENTRY_BYTES then
-          try('XADD', KEYS[first + 2], '*', unpack(entry))
-          entries[index] = {}
+          if stream then
+            try('XADD', stream, 'NOMKSTREAM', '*', unpack(entry))
+            shared[stream] = {}
+          else
+            try('XADD', KEYS[first + 2], '*', unpack(entry))
+            entries[index] = {}
+          end
         end
         if deadlines[kind] then due[#due + 1], due[#due + 2] = deadlines[kind], job end
         node[4], known[job_key] = used, index
@@ -199,8 +219,14 @@ for i = 1, item_count do
 end
 for index, own in pairs(owned) do
   call('HSET', KEYS[4 * index + 1], 'sum', nodes[index][4], unpack(own))
-  -- Protected: the stream only delivers, the next heartbeat would mend it.
-  if entries[index][1] then try('XADD', KEYS[4 * index + 2], '*', unpack(entries[index])) end
+  -- Protected: streams only deliver, the next heartbeat would mend it.
+  local entry = entries[index]
+  if entry and entry[1] then try('XADD', KEYS[4 * index + 2], '*', unpack(entry)) end
+end
+if shared then -- a gateway that is gone has no stream, and gets none
+  for stream, entry in pairs(shared) do
+    if entry[1] then try('XADD', stream, 'NOMKSTREAM', '*', unpack(entry)) end
+  end
 end
 if due[1] then
   -- include lib/sure.lua

@@ -3,7 +3,7 @@
 -- Returns why it gets none (as submit: f, g, d, s) or '', how many jobs began, the slots in use,
 --   and the most that it
 -- has. silence is in ms.
--- Needs: announce, now, silence, take
+-- Needs: announce, deliver, now, silence, take
 -- Defines: offer
 local function offer(node, profile_key, slots_key, dispatch_key, load_key, classes)
   local profile = redis.pcall('HMGET', profile_key, 'epoch', 'status', 'max_concurrency', 'registered_at_ms')
@@ -17,7 +17,8 @@ local function offer(node, profile_key, slots_key, dispatch_key, load_key, class
   local beat = tonumber(string.match(load, '^(%d%d%d%d%d%d%d%d%d%d%d%d%d)') or '0')
   if now - beat > silence then return 's', 0, used, max end
   if used >= max then return 'f', 0, used, max end
-  local after, begun = take(node, profile[1], max, used, slots_key, dispatch_key, classes)
+  local function give(head, spec) deliver(node, dispatch_key, load, 'j', head, 's', spec) end
+  local after, begun = take(node, profile[1], max, used, slots_key, classes, give)
   if after >= max then announce('f', node, profile[1], profile[2], profile[3], after, '') end
   return '', begun, after, max
 end

@@ -3,19 +3,18 @@
 -- first, then age, which the ids hold. A job that needs more slots than are free is not passed by
 -- others of its class: it would wait for ever. A job is passed that the node is too small for, or
 -- that has just failed there. Of other classes no job of a lower priority passes it, and after a
--- while none that came later.
+-- while none that came later. give gets of each job that begins the fields j and s of its delivery.
 -- Needs: INLINE_SPEC, TAG, TAGS, at, closed_limit, count_running, key, leave_queue, limit_keys,
 --   now, park, read_job, sure, tag, waiting_key, waiting_version_key
--- Defines: ANSWER, AVOID, LOOK, LOOKS, PATIENCE, assigned, take
+-- Defines: AVOID, LOOK, LOOKS, PATIENCE, assigned, take
 local LOOK = 64 -- jobs of a class that are looked at for one that the node may take
 local LOOKS = 96 -- jobs of all classes together that are looked at, but always two of each
 local PATIENCE = 10000 -- ms for which others of its priority pass a job that needs more room
 local AVOID = 2000 -- ms for which a node gets no job that has just failed on it
-local ANSWER = 131072 -- bytes of specs that an answer brings; the agent reads the others
 local assigned = {} -- job -> {slots in use then, attempt, node}
 
-local function take(node, epoch, max, used, slots_key, dispatch_key, classes, handed)
-  local looks, left = 0, ANSWER
+local function take(node, epoch, max, used, slots_key, classes, give)
+  local looks = 0
   local function put_aside(job, limit, own)
     leave_queue(job.class, job.id)
     redis.call('HSET', job.key, 'charged', '1')
@@ -84,15 +83,7 @@ local function take(node, epoch, max, used, slots_key, dispatch_key, classes, ha
     redis.call('HSET', next.key, 'state', 'running', 'run', attempt .. ' ' .. node .. ' ' .. epoch .. ' ' .. at)
     local spec = next.spec or redis.call('HGET', next.key, 'spec') or ''
     if #spec > INLINE_SPEC then spec = '' end
-    local head = job .. ' ' .. attempt .. ' ' .. next.tenant
-    if handed then
-      if #spec > left then spec = '' end
-      left = left - #spec
-      handed[#handed + 1], handed[#handed + 2] = head, spec
-    else
-      -- Protected: the stream only delivers, the next heartbeat would mend it.
-      redis.pcall('XADD', dispatch_key, '*', 'j', head, 's', spec)
-    end
+    give(job .. ' ' .. attempt .. ' ' .. next.tenant, spec)
     if next.limits then count_running(job, next.limits) end
     used = used + next.slots
     redis.call('HSET', slots_key, 'sum', used, job, attempt .. ':' .. epoch .. ':' .. next.slots)

@@ -27,7 +27,7 @@
 --   {5}                                    refused, the queue is full
 --   {6, job}, {7, job}                     the key belongs to this job; 7: which has another digest
 --   {8}                                    refused, as many jobs of the tenant wait as may
--- Foreign keys (queues, jobs, replies) are of this cell.
+-- Foreign keys (queues, jobs, replies, gateways) are of this cell.
 -- Redis 7.0. Cost: O(items + jobs that begin + nodes * classes); three commands for a job that
 --   waits, five for each queue and tenant, two that all share.
 local KEYS, ARGV = KEYS, ARGV -- a global is looked up by its name each time
@@ -43,6 +43,7 @@ local node_count, item_count = tonumber(ARGV[6]), tonumber(ARGV[7])
 -- include lib/queue.lua
 -- include lib/limit.lua
 -- include lib/take.lua
+-- include lib/deliver.lua
 -- include lib/offer.lua
 -- include lib/waiting_limit.lua
 

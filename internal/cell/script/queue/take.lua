@@ -16,7 +16,7 @@
 -- ARGV[5] version of the configuration   ARGV[6..] classes, best first
 -- Returns {jobs that began, slots in use, max_concurrency, why it may get none: '' f g d s, e
 --   another epoch}
--- Foreign keys (queues, jobs, replies) are of this cell.
+-- Foreign keys (queues, jobs, replies, gateways) are of this cell.
 -- Redis 7.0. Cost: O(jobs that begin + classes).
 local revisions_key, version_key, waiting_key, waiting_version_key = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local profile_key, slots_key, dispatch_key, load_key = KEYS[5], KEYS[6], KEYS[7], KEYS[8]
@@ -31,6 +31,7 @@ local MOST = 32 -- classes that are remembered of a node
 -- include lib/queue.lua
 -- include lib/limit.lua
 -- include lib/take.lua
+-- include lib/deliver.lua
 -- include lib/offer.lua
 
 local classes = {unpack(ARGV, 6)}
