@@ -97,13 +97,13 @@ func TestJobValidate(t *testing.T) {
 	}
 }
 
-// A payload is any JSON value, nested at most 10,000 levels deep.
+// A payload is any JSON value, nested at most 9,000 levels deep.
 func TestPayloadValidate(t *testing.T) {
 	t.Parallel()
 	nested := func(depth int) string { return strings.Repeat("[", depth) + strings.Repeat("]", depth) }
 	for _, text := range []string{
 		`1`, `-0.5e+7`, `"a b"`, `"\n\"\/"`, `"ü€"`, `{"a":[1,{"b":null},true],"c":{}}`, `[[],{}] `, `"<"`, "\"\u2029\"", `[1, 2]`, "{\"a\":\n1}", `{ }`,
-		`"\u00fc"`, `"\ud800"`, ` 1`, `{"a":1,"a":2}`, nested(10_000),
+		`"\u00fc"`, `"\ud800"`, ` 1`, `{"a":1,"a":2}`, nested(9_000),
 	} {
 		job := freeslot.Job{Service: "a", Payload: json.RawMessage(text)}
 		if err := job.Validate("job"); err != nil {
@@ -112,11 +112,38 @@ func TestPayloadValidate(t *testing.T) {
 	}
 	for _, text := range []string{
 		`"`, `"a`, `"\`, `"\x"`, "\"\n\"", `{`, `[`, `[1`, `[1,`, `[1,]`, `{"a"}`, `{"a":}`, `{"a":1,}`, `{1:1}`, `[1}`, `{"a":1]`, `-`, `1.`, `1e`,
-		`.5`, `+1`, `01`, `tru`, `nul`, `falsy`, `}`, `]`, `,`, `12]`, `-0.5e+7,`, `"a b"x`, "\x00", "\"\xff\"", nested(10_001),
+		`.5`, `+1`, `01`, `tru`, `nul`, `falsy`, `}`, `]`, `,`, `12]`, `-0.5e+7,`, `"a b"x`, "\x00", "\"\xff\"", nested(9_001),
 	} {
 		job := freeslot.Job{Service: "a", Payload: json.RawMessage(text)}
 		if job.Validate("job") == nil {
 			t.Errorf("%.40q is accepted", text)
+		}
+	}
+}
+
+// TestJSONDepth: what is valid fits into every message around it, whose decoders stop at 10,000.
+func TestJSONDepth(t *testing.T) {
+	t.Parallel()
+	array := func(n int) string { return strings.Repeat("[", n) + strings.Repeat("]", n) }
+	object := func(n int) string { return strings.Repeat(`{"":`, n) + "1" + strings.Repeat("}", n) }
+	for name, c := range map[string]struct {
+		text string
+		want string // "" is valid
+	}{
+		"arrays":              {array(9000), ""},
+		"objects":             {object(9000), ""},
+		"many beside":         {"[" + strings.Repeat("[],{},", 9000) + "1]", ""},
+		"brackets in text":    {`["\"` + strings.Repeat("[{", 9000) + `\\",` + array(8999) + "]", ""},
+		"deep arrays":         {array(9001), "nests deeper than 9000"},
+		"deep objects":        {object(9001), "nests deeper than 9000"},
+		"deep and mixed":      {array(1)[:1] + object(9000) + "]", "nests deeper than 9000"},
+		"deep behind a text":  {`["\\",` + array(9000) + "]", "nests deeper than 9000"},
+		"deeper than decoded": {array(20000), "nests deeper than 9000"},
+		"unclosed":            {strings.Repeat("[", 9000), "is not valid JSON"},
+	} {
+		err := freeslot.ValidateJSON("payload", []byte(c.text))
+		if (err == nil) != (c.want == "") || err != nil && !strings.Contains(fmt.Sprint(err), c.want) {
+			t.Errorf("%s: %v, expected %q", name, err, c.want)
 		}
 	}
 }

@@ -1,6 +1,7 @@
 package freeslot
 
 import (
+	"bytes"
 	"encoding/json"
 	"maps"
 	"net"
@@ -120,11 +121,43 @@ func element(field string, i int) string { return field + "[" + strconv.Itoa(i) 
 
 func isControl(r rune) bool { return r < 0x20 || r == 0x7f }
 
+// maxJSONDepth is how deep arrays and objects may nest in a payload, a result or a progress value.
+// Decoders stop at 10,000, and messages nest these values a few levels deeper.
+const maxJSONDepth = 9000
+
 // ValidateJSON checks raw JSON, which every client gets as WebSocket text and so must be UTF-8. No
 // text at all is valid. The error is an [*Error] with code [CodeInvalidArgument] that names field.
 func ValidateJSON(field string, raw json.RawMessage) error {
+	if nestsDeeper(raw, maxJSONDepth) {
+		return Invalid(field, "nests deeper than %d levels of arrays and objects", maxJSONDepth)
+	}
 	if len(raw) == 0 || utf8.Valid(raw) && jsontext.Value(raw).IsValid(jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true)) {
 		return nil
 	}
 	return Invalid(field, "is not valid JSON in UTF-8")
+}
+
+// nestsDeeper reports whether JSON has more than so many levels.
+func nestsDeeper(raw []byte, most int) bool {
+	// Nearly all values have too few brackets, which is quickly counted.
+	if bytes.Count(raw, []byte{'['})+bytes.Count(raw, []byte{'{'}) <= most {
+		return false
+	}
+	depth, inText := 0, false
+	for i := 0; i < len(raw); i++ {
+		switch c := raw[i]; {
+		case c == '"':
+			inText = !inText
+		case inText && c == '\\':
+			i++
+		case inText:
+		case c == '[' || c == '{':
+			if depth++; depth > most {
+				return true
+			}
+		case c == ']' || c == '}':
+			depth--
+		}
+	}
+	return false
 }

@@ -250,7 +250,8 @@ func TestManyAttaches(t *testing.T) {
 	f := newFleet(t, 1)
 	first, second := f.start(nil), f.start(nil)
 	job := freeslot.Job{Service: "hold", IdempotencyKey: "k"}
-	id := submit(t, first, job).ID()
+	submitted := submit(t, first, job)
+	id := submitted.ID()
 	var calls sync.WaitGroup
 	handles := make([]*embed.Handle, 40)
 	for i := range handles {
@@ -272,6 +273,9 @@ func TestManyAttaches(t *testing.T) {
 			t.Fatalf("call %d has a handle of its own", i)
 		}
 	}
+	// Until the first replica has heard that it lost the job, an Attach there joins this handle.
+	_, err := submitted.Wait(deadline(t))
+	expectCode(t, err, freeslot.CodeUnavailable)
 	back, err := first.Attach(deadline(t), id)
 	if err != nil {
 		t.Fatal(err)

@@ -22,10 +22,6 @@ import (
 	"github.com/freeslot/freeslot/internal/process/logging"
 )
 
-// specTimeout is longer than callTimeout: a large payload takes long to come, and a call that is
-// cut off begins anew. Heartbeats notice a dead connection.
-const specTimeout = 4 * callTimeout
-
 // maxErrorBytes bounds the message of a failed job: it is kept in Redis.
 const maxErrorBytes = 8 << 10
 
@@ -90,9 +86,7 @@ func (w *Worker) end(a *attempt, comp *cell.Completion) {
 // attempt is cancelled.
 func (w *Worker) readSpec(a *attempt) bool {
 	for pauses := retryPauses(); a.job == nil; {
-		ctx, cancel := context.WithTimeout(a.ctx, specTimeout)
-		job, tenant, err := w.store.Spec(ctx, a.id.Job)
-		cancel()
+		job, tenant, err := w.store.Spec(a.ctx, a.id.Job)
 		switch {
 		case err == nil:
 			a.job, a.tenant = job, tenant
@@ -271,14 +265,14 @@ func (w *Worker) encode(result any) (json.RawMessage, *freeslot.JobError) {
 			return nil, &freeslot.JobError{Code: freeslot.JobErrorHandler, Message: bounded("the handler's result cannot be encoded: " + err.Error())}
 		}
 	}
-	switch {
-	case len(raw) > w.cfg.MaxResultBytes:
+	if len(raw) > w.cfg.MaxResultBytes {
 		return nil, &freeslot.JobError{
 			Code:    freeslot.JobErrorResultTooLarge,
 			Message: fmt.Sprintf("the result has %d bytes, the node's limit is %d", len(raw), w.cfg.MaxResultBytes),
 		}
-	case freeslot.ValidateJSON("result", raw) != nil:
-		return nil, &freeslot.JobError{Code: freeslot.JobErrorHandler, Message: "the handler's result is not valid JSON in UTF-8"}
+	}
+	if invalid, ok := errors.AsType[*freeslot.Error](freeslot.ValidateJSON("result", raw)); ok {
+		return nil, &freeslot.JobError{Code: freeslot.JobErrorHandler, Message: "the handler's " + invalid.Message}
 	}
 	return raw, nil
 }

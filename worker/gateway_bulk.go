@@ -8,12 +8,12 @@ import (
 	"net/http"
 	"time"
 
-	"github.com/freeslot/freeslot/internal/cell"
 	"github.com/freeslot/freeslot/internal/gateway/frame"
 )
 
 const (
-	// A request of HTTP has bulkTimeout, and a second more for each bulkTimeoutBytes.
+	// A request of HTTP has bulkTimeout, and a second more for each bulkTimeoutBytes. The answer to a
+	// spec then has as much, by the largest.
 	bulkTimeout      = 15 * time.Second
 	bulkTimeoutBytes = 64 << 10
 	// bulkReadLimit is the largest answer: a spec of 16 MiB.
@@ -23,21 +23,19 @@ const (
 // post sends what is too large for the connection beside it, so that no heartbeat waits behind it.
 // It ends with the connection, whose session it belongs to. Errors: as of roundTrip.
 func (s *gatewayStore) post(ctx context.Context, conn *gatewayConnection, path string, req *frame.Request) (*frame.Answer, error) {
-	select {
-	case s.bulk <- struct{}{}:
-		defer func() { <-s.bulk }()
-	case <-conn.ended:
-		return nil, errConnectionLost
-	case <-ctx.Done():
-		return nil, fmt.Errorf("%w: %w", cell.ErrNotSent, ctx.Err())
+	if err := conn.enter(ctx, s.bulk); err != nil {
+		return nil, err
 	}
+	defer func() { <-s.bulk }()
 	body, err := frame.Append(nil, req)
 	if err != nil {
 		return nil, err
 	}
-	ctx, cancel := context.WithTimeout(ctx, bulkTimeout+time.Duration(len(body)/bulkTimeoutBytes)*time.Second)
-	defer cancel()
-	defer context.AfterFunc(conn.ctx, cancel)()
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	late := time.AfterFunc(bulkTime(len(body)), func() { cancel(context.DeadlineExceeded) })
+	defer late.Stop()
+	defer context.AfterFunc(conn.ctx, func() { cancel(nil) })()
 	to := *conn.url
 	to.Path, to.Scheme = path, "http"+to.Scheme[len("ws"):]
 	r, err := http.NewRequestWithContext(ctx, http.MethodPost, to.String(), bytes.NewReader(body))
@@ -53,7 +51,15 @@ func (s *gatewayStore) post(ctx context.Context, conn *gatewayConnection, path s
 		return nil, fmt.Errorf("no answer to %s: %w", req.Type, err)
 	}
 	defer resp.Body.Close()
+	if path == frame.SpecPath {
+		late.Reset(bulkTime(bulkReadLimit))
+	}
 	return readBulk(resp)
+}
+
+// bulkTime is how long so many bytes may take.
+func bulkTime(bytes int) time.Duration {
+	return bulkTimeout + time.Duration(bytes/bulkTimeoutBytes)*time.Second
 }
 
 func readBulk(resp *http.Response) (answer *frame.Answer, err error) {

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"net/url"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -21,14 +22,19 @@ import (
 const (
 	// gatewayReadLimit is the largest frame from a gateway.
 	gatewayReadLimit = 8 << 20
-	// arrayBytes is about the largest frame of several messages.
-	arrayBytes = 128 << 10
+	// arrayBytes is about the largest frame of several messages. A heartbeat may wait for one frame.
+	arrayBytes = 16 << 10
+	// reportBytes bounds the complete requests under way: others share the line with them.
+	reportBytes = 256 << 10
 	// gatewayWriteTimeout bounds one write.
 	gatewayWriteTimeout = 10 * time.Second
 	// goodbyeTimeout bounds the close handshake.
 	goodbyeTimeout = time.Second
 	// sparePlaces are the requests that a session has for others than complete and spec.
 	sparePlaces = 8
+	// specsAtOnce bounds the spec requests under way: the gateway ends a session that has more to read
+	// than 4 MiB.
+	specsAtOnce = 32
 	// minBeatTimeout is the least that part returns.
 	minBeatTimeout = 100 * time.Millisecond
 )
@@ -38,7 +44,7 @@ var errConnectionLost = errors.New("the connection to the gateway was lost")
 
 // gatewayConnection is one connection to one gateway, from its welcome on. It has two goroutines,
 // which start makes: the reader gives answers to their calls, and the writer sends what is queued and
-// closes the socket. Its queue is bounded by the calls that are under way.
+// closes the socket. Its queue is bounded by the calls that are under way, and by reportBytes.
 type gatewayConnection struct {
 	store   *gatewayStore
 	socket  *websocket.Conn
@@ -52,6 +58,8 @@ type gatewayConnection struct {
 	cut context.CancelCauseFunc
 	// places bounds the complete and spec requests under way, so that there is room for others.
 	places  chan struct{}
+	specs   chan struct{} // has a token for each spec request under way
+	room    *slots        // the bytes of complete requests, of which there are reportBytes
 	filled  chan struct{} // has a token when out has grown
 	goaway  chan struct{} // has a token once the gateway asks the node to leave
 	doubted chan struct{} // has a token once doubt was set
@@ -65,9 +73,9 @@ type gatewayConnection struct {
 	// store.mu guards what follows.
 
 	pending map[uint64]*gatewayCall
-	out     [][]byte
-	lost    bool // nothing is sent any more
-	beaten  bool // a heartbeat has been answered
+	out     []*gatewayCall // those that are not written yet
+	lost    bool           // nothing is sent any more
+	beaten  bool           // a heartbeat has been answered
 	refusal error
 	// doubt is why the last heartbeat was not carried out, nil if it was. late sets it if no heartbeat
 	// is answered in time; it is nil while none is under way.
@@ -76,11 +84,15 @@ type gatewayConnection struct {
 	calm  time.Duration // the least pause before another gateway is tried
 }
 
-// gatewayCall is a request under way. The reader, or lose, sets the rest and then closes done.
+// gatewayCall is a request under way. The writer closes written. The reader, or lose, sets the rest
+// and then closes done.
 type gatewayCall struct {
-	conn *gatewayConnection
-	beat bool // a heartbeat
-	done chan struct{}
+	conn    *gatewayConnection
+	id      uint64
+	beat    bool // a heartbeat
+	message []byte
+	written chan struct{}
+	done    chan struct{}
 	// answer is void if lost.
 	answer frame.Answer
 	// arrived is how many deliveries had been queued when the answer came.
@@ -93,6 +105,7 @@ func newGatewayConnection(s *gatewayStore, socket *websocket.Conn, to *url.URL, 
 	c := &gatewayConnection{
 		store: s, socket: socket, url: to, token: token, number: s.dials, welcome: *welcome,
 		places: make(chan struct{}, max(welcome.MaxRequests-sparePlaces, 1)),
+		specs:  make(chan struct{}, specsAtOnce), room: newSlots(reportBytes),
 		filled: make(chan struct{}, 1), goaway: make(chan struct{}, 1), doubted: make(chan struct{}, 1), ended: make(chan struct{}),
 		leaving: leaving, leave: sync.OnceFunc(func() { close(leaving) }), pending: map[uint64]*gatewayCall{},
 	}
@@ -138,7 +151,7 @@ func (c *gatewayConnection) end(err error) {
 
 // lose ends the calls under way without an answer. store.mu is held.
 func (c *gatewayConnection) lose() {
-	c.lost = true
+	c.lost, c.out = true, nil
 	c.endAwaitBeat()
 	for id, call := range c.pending {
 		delete(c.pending, id)
@@ -147,28 +160,48 @@ func (c *gatewayConnection) lose() {
 	}
 }
 
-// roundTrip sends a request and waits for its answer. Errors: ErrNotSent when it was not sent before
-// ctx ended; errConnectionLost, and that of ctx, when it may have been carried out; else those of
-// answerError.
+// roundTrip sends a request and waits for its answer. That of complete has callTimeout from when the
+// request was written: on a slow line it waits long before. Errors: ErrNotSent when it was not sent
+// before ctx ended; errConnectionLost, and that of ctx, when it may have been carried out; else those
+// of answerError.
 func (c *gatewayConnection) roundTrip(ctx context.Context, req *frame.Request) (*gatewayCall, error) {
-	if req.Type == frame.TypeComplete || req.Type == frame.TypeSpec {
-		select {
-		case c.places <- struct{}{}:
-			defer func() { <-c.places }()
-		case <-c.ended:
-			return nil, errConnectionLost
-		case <-ctx.Done():
-			return nil, fmt.Errorf("%w: %w", cell.ErrNotSent, ctx.Err())
+	if req.Type == frame.TypeSpec {
+		if err := c.enter(ctx, c.specs); err != nil {
+			return nil, err
 		}
+		defer func() { <-c.specs }()
 	}
-	call, id, err := c.send(req)
+	if req.Type == frame.TypeComplete || req.Type == frame.TypeSpec {
+		if err := c.enter(ctx, c.places); err != nil {
+			return nil, err
+		}
+		defer func() { <-c.places }()
+	}
+	if req.Type == frame.TypeComplete {
+		bytes, err := c.makeRoom(ctx, req)
+		if err != nil {
+			return nil, err
+		}
+		defer c.room.release(bytes)
+	}
+	call, err := c.send(req)
 	if err != nil {
 		return nil, err
+	}
+	if req.Type == frame.TypeComplete {
+		select {
+		case <-call.written:
+		case <-call.done:
+		case <-ctx.Done():
+		}
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, callTimeout)
+		defer cancel()
 	}
 	select {
 	case <-call.done:
 	case <-ctx.Done():
-		c.forget(id) // an answer that comes later is void
+		c.forget(call) // an answer that comes later is void
 		return nil, fmt.Errorf("no answer to %s: %w", req.Type, ctx.Err())
 	}
 	if call.lost {
@@ -177,32 +210,67 @@ func (c *gatewayConnection) roundTrip(ctx context.Context, req *frame.Request) (
 	return call, answerError(&call.answer)
 }
 
-func (c *gatewayConnection) send(req *frame.Request) (*gatewayCall, uint64, error) {
+// enter waits for a place and takes it.
+func (c *gatewayConnection) enter(ctx context.Context, places chan struct{}) error {
+	select {
+	case places <- struct{}{}:
+		return nil
+	case <-c.ended:
+		return errConnectionLost
+	case <-ctx.Done():
+		return fmt.Errorf("%w: %w", cell.ErrNotSent, ctx.Err())
+	}
+}
+
+// makeRoom waits until the line is free for a complete request, and returns the bytes to release.
+func (c *gatewayConnection) makeRoom(ctx context.Context, req *frame.Request) (int, error) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	defer context.AfterFunc(c.ctx, cancel)()
+	bytes := len(req.Result)
+	if req.Error != nil {
+		bytes += len(req.Error.Message)
+	}
+	if err := c.room.acquire(ctx, bytes); err != nil {
+		return 0, fmt.Errorf("%w: %w", cell.ErrNotSent, err)
+	}
+	return bytes, nil
+}
+
+// send queues a request. Heartbeats come first.
+func (c *gatewayConnection) send(req *frame.Request) (*gatewayCall, error) {
 	numbered := *req // a former connection may still have the request
 	numbered.ID = c.lastID.Add(1)
 	message, err := frame.Append(nil, &numbered)
 	if err != nil {
-		return nil, 0, freeslot.Invalid(string(req.Type), "cannot be encoded: %v", err)
+		return nil, freeslot.Invalid(string(req.Type), "cannot be encoded: %v", err)
 	}
-	call := &gatewayCall{conn: c, beat: req.Type == frame.TypeHeartbeat, done: make(chan struct{})}
+	call := &gatewayCall{
+		conn: c, id: numbered.ID, beat: req.Type == frame.TypeHeartbeat, message: message,
+		written: make(chan struct{}), done: make(chan struct{}),
+	}
 	c.store.mu.Lock()
 	defer c.store.mu.Unlock()
 	if c.lost {
-		return nil, 0, errConnectionLost
+		return nil, errConnectionLost
 	}
+	c.pending[call.id] = call
 	if call.beat {
 		c.awaitBeat()
+		c.out = slices.Insert(c.out, 0, call)
+	} else {
+		c.out = append(c.out, call)
 	}
-	c.pending[numbered.ID] = call
-	c.out = append(c.out, message)
 	notify(c.filled)
-	return call, numbered.ID, nil
+	return call, nil
 }
 
-func (c *gatewayConnection) forget(id uint64) {
+// forget gives a call up. It is not sent any more.
+func (c *gatewayConnection) forget(call *gatewayCall) {
 	c.store.mu.Lock()
 	defer c.store.mu.Unlock()
-	delete(c.pending, id)
+	delete(c.pending, call.id)
+	c.out = slices.DeleteFunc(c.out, func(queued *gatewayCall) bool { return queued == call })
 }
 
 // answerError is the error of an answer. Only what the gateway has not carried out is a
@@ -308,27 +376,38 @@ func (c *gatewayConnection) writeLoop() {
 }
 
 func (c *gatewayConnection) flush() error {
-	c.store.mu.Lock()
-	messages := c.out
-	c.out = nil
-	c.store.mu.Unlock()
-	for len(messages) > 0 {
-		n, size := 1, len(messages[0])
-		for n < len(messages) && size+len(messages[n]) < arrayBytes {
-			size += len(messages[n])
-			n++
+	for calls := c.take(); len(calls) > 0; calls = c.take() {
+		messages := make([][]byte, len(calls))
+		for i, call := range calls {
+			messages[i] = call.message
 		}
 		array := messages[0]
-		if n > 1 {
-			array = append(append([]byte{'['}, bytes.Join(messages[:n], []byte{','})...), ']')
+		if len(messages) > 1 {
+			array = append(append([]byte{'['}, bytes.Join(messages, []byte{','})...), ']')
 		}
-		messages = messages[n:]
 		ctx, cancel := context.WithTimeout(c.ctx, gatewayWriteTimeout)
 		err := c.socket.Write(ctx, websocket.MessageText, array)
 		cancel()
 		if err != nil {
 			return err
 		}
+		for _, call := range calls {
+			close(call.written)
+		}
 	}
 	return nil
+}
+
+// take takes the calls of the next frame from the queue.
+func (c *gatewayConnection) take() []*gatewayCall {
+	c.store.mu.Lock()
+	defer c.store.mu.Unlock()
+	n, size := 0, 0
+	for n < len(c.out) && (n == 0 || size+len(c.out[n].message) < arrayBytes) {
+		size += len(c.out[n].message)
+		n++
+	}
+	calls := slices.Clone(c.out[:n])
+	c.out = slices.Delete(c.out, 0, n)
+	return calls
 }

@@ -30,8 +30,8 @@ const (
 	// of the limit does, and at the least minDialTimeout.
 	firstDialTimeout = 5 * time.Second
 	minDialTimeout   = time.Second
-	// longestRightsRetry bounds the pauses while the token is refused, and defectPause is the pause
-	// after a defect of either side.
+	// longestRightsRetry bounds the pauses while the token is refused, and defectPause is the rest of
+	// an address after a defect of either side.
 	longestRightsRetry = 30 * time.Second
 	defectPause        = time.Minute
 )
@@ -178,9 +178,12 @@ func (s *gatewayStore) replace(ctx context.Context, former *gatewayConnection, p
 	if fatal {
 		return nil
 	}
-	failed := former.url
-	for tries := 1; pause(ctx, redialPause(why, pauses)); tries++ {
-		to := s.other(failed)
+	to := former.url
+	for tries := 1; ; tries++ {
+		to = s.other(to)
+		if !pause(ctx, max(redialPause(why, pauses), s.rest(to))) {
+			return nil
+		}
 		conn, err := s.dial(ctx, to, false)
 		switch {
 		case ctx.Err() != nil:
@@ -198,9 +201,8 @@ func (s *gatewayStore) replace(ctx context.Context, former *gatewayConnection, p
 		case tries == 1 || freeslot.CodeOf(err) != freeslot.CodeOf(why):
 			s.log.Warn("gateway.connect_failed", zap.Error(err))
 		}
-		why, failed = err, to
+		why = err
 	}
-	return nil
 }
 
 // whyEnded is why the connection has ended, nil if it has not or has left. Pauses are short again after a
@@ -215,6 +217,7 @@ func (s *gatewayStore) whyEnded(former *gatewayConnection, pauses *backoff.Expon
 	case s.fatal != nil:
 		return true, s.fatal
 	case isDefect(former.err):
+		s.restFrom(former.url)
 		s.log.Error("gateway.lost", append(former.fields(), zap.Error(former.err))...)
 	case former.err != nil:
 		s.log.Warn("gateway.lost", append(former.fields(), zap.Error(former.err))...)
@@ -229,10 +232,7 @@ func (c *gatewayConnection) fields() []zap.Field {
 // redialPause is the pause before the next dial after the failure, which is nil if there was none.
 func redialPause(why error, pauses *backoff.ExponentialBackOff) time.Duration {
 	pauses.MaxInterval = longestRetry
-	switch {
-	case isDefect(why):
-		return defectPause + jitter(defectPause/4)
-	case isRefusal(why):
+	if isRefusal(why) {
 		pauses.MaxInterval = longestRightsRetry
 	}
 	return pauses.NextBackOff()
@@ -254,16 +254,33 @@ func isDefect(err error) bool {
 	return errors.Is(err, errNoGateway)
 }
 
+// isPassing reports whether the HTTP status is one of a proxy that reaches no gateway at the moment.
+func isPassing(status int) bool {
+	return status >= http.StatusInternalServerError || status == http.StatusRequestTimeout || status == http.StatusTooManyRequests
+}
+
 // errNoGateway is wrapped where an address answers, but not as a gateway of this protocol.
 var errNoGateway = errors.New("this is no gateway that speaks " + frame.Protocol)
 
-// other is a gateway at random, but not this one if there are several.
+// restFrom lets the address rest after a defect.
+func (s *gatewayStore) restFrom(u *url.URL) {
+	s.rests[u] = time.Now().Add(defectPause + jitter(defectPause/4))
+}
+
+// rest is how long the address still rests, 0 if it may be tried.
+func (s *gatewayStore) rest(u *url.URL) time.Duration { return max(time.Until(s.rests[u]), 0) }
+
+// other is a gateway at random that does not rest, but not this one if there are several. If all
+// rest, it is the one whose rest ends first.
 func (s *gatewayStore) other(than *url.URL) *url.URL {
-	for {
-		if u := s.addrs[rand.N(len(s.addrs))]; u != than || len(s.addrs) == 1 {
-			return u
+	best := than
+	for _, i := range rand.Perm(len(s.addrs)) {
+		u := s.addrs[i]
+		if u != than && (s.rest(u) < s.rest(best) || best == than && s.rest(u) == s.rest(than)) {
+			best = u
 		}
 	}
+	return best
 }
 
 // dialAny tries each gateway once, in random order.
@@ -283,6 +300,9 @@ func (s *gatewayStore) dialAny(ctx context.Context, check bool) (*gatewayConnect
 // path. check: the hello asks alone.
 func (s *gatewayStore) dial(ctx context.Context, to *url.URL, check bool) (*gatewayConnection, error) {
 	conn, err := s.tryDial(ctx, to, check)
+	if isDefect(err) {
+		s.restFrom(to)
+	}
 	outcome := connectDone
 	switch {
 	case err == nil:
@@ -373,7 +393,10 @@ func (s *gatewayStore) dialError(to *url.URL, resp *http.Response, err error) er
 		err = fmt.Errorf("%w: %s", errNoGateway, coded.Message)
 	case resp != nil && resp.StatusCode != http.StatusSwitchingProtocols && resp.Body != nil:
 		if json.NewDecoder(resp.Body).Decode(&body) != nil || body.Code == "" {
-			err = fmt.Errorf("%w: HTTP status %s", errNoGateway, resp.Status)
+			body.Code, err = "", fmt.Errorf("HTTP status %s", resp.Status)
+			if !isPassing(resp.StatusCode) {
+				err = fmt.Errorf("%w: %w", errNoGateway, err)
+			}
 		}
 	}
 	switch body.Code {

@@ -227,8 +227,8 @@ func (m *moving) beatsBy(number int64) int {
 	l := m.cells["a"].linkedCell
 	l.linkMu.Lock()
 	defer l.linkMu.Unlock()
-	if l.connection != number {
-		m.t.Errorf("Redis has heard connection %d, expected %d", l.connection, number)
+	if l.link.Connection != number {
+		m.t.Errorf("Redis has heard connection %d, expected %d", l.link.Connection, number)
 	}
 	m.fakeCell.mu.Lock()
 	defer m.fakeCell.mu.Unlock()

@@ -10,7 +10,11 @@ import (
 	"github.com/freeslot/freeslot/internal/cell"
 )
 
-// store is the part of a cell that a worker uses: *cell.Cell, or *gatewayStore. The worker does not
+// specTimeout is longer than callTimeout: a large payload takes long to come, and a call that is
+// cut off begins anew. Heartbeats notice a dead connection.
+const specTimeout = 4 * callTimeout
+
+// store is the part of a cell that a worker uses: redisStore, or *gatewayStore. The worker does not
 // know which one it has.
 type store interface {
 	Register(ctx context.Context, node freeslot.Node, epoch cell.Epoch) (cell.Registration, error)
@@ -20,6 +24,7 @@ type store interface {
 	Progress(ctx context.Context, node string, epoch cell.Epoch, reports []cell.ProgressReport) ([]cell.ProgressOutcome, error)
 	Dispatches(ctx context.Context, node, after string, block time.Duration, limit int) ([]cell.Dispatch, error)
 	Served(ctx context.Context) (bool, error)
+	// Spec has a deadline of its own.
 	Spec(ctx context.Context, jobID string) (*freeslot.Job, string, error)
 }
 

@@ -50,8 +50,10 @@ type gatewayStore struct {
 	endLoops context.CancelFunc
 	arrival  chan struct{} // has a token when the queue has grown
 	settled  chan struct{} // has a token when done has grown
-	// dials is the number of the last connection. It and dialTimeout belong to the loop that dials.
+	// dials is the number of the last connection, and rests is until when an address is not tried.
+	// They and dialTimeout belong to the loop that dials.
 	dials       int64
+	rests       map[*url.URL]time.Time
 	dialTimeout time.Duration
 
 	mu      sync.Mutex         // guards the rest
@@ -88,7 +90,7 @@ func newGatewayStore(cfg Config, epoch cell.Epoch, beat func(), metrics *gateway
 		cfg: cfg, log: cfg.Logger.With(zap.String(logging.FieldNode, cfg.Node.ID)), epoch: epoch, beat: beat, metrics: metrics,
 		addrs: addrs, transport: transport, bulk: make(chan struct{}, bulkAtOnce),
 		arrival: make(chan struct{}, 1), settled: make(chan struct{}, 1), changed: make(chan struct{}),
-		queueLimit: queueSpare, dialTimeout: firstDialTimeout,
+		queueLimit: queueSpare, dialTimeout: firstDialTimeout, rests: map[*url.URL]time.Time{},
 	}, nil
 }
 
@@ -297,15 +299,15 @@ func (s *gatewayStore) Complete(ctx context.Context, comp cell.Completion) (cell
 
 func (s *gatewayStore) complete(ctx context.Context, req *frame.Request) (*frame.Answer, error) {
 	wait, cancel := context.WithTimeout(ctx, callTimeout)
-	defer cancel()
 	conn, err := s.connection(wait)
+	cancel()
 	if err != nil {
 		return nil, err
 	}
 	if len(req.Result) > conn.welcome.InlineBytes {
 		return s.post(ctx, conn, frame.CompletePath, req)
 	}
-	call, err := conn.roundTrip(wait, req)
+	call, err := conn.roundTrip(ctx, req)
 	if err != nil {
 		return nil, err
 	}
@@ -394,10 +396,12 @@ func (s *gatewayStore) push(found ...cell.Dispatch) {
 // Served is true: a gateway belongs to a replica.
 func (s *gatewayStore) Served(context.Context) (bool, error) { return true, nil }
 
-// Spec returns the job, which comes by HTTP if it is large.
+// Spec returns the job, which comes by HTTP if it is large. That has the time of post.
 func (s *gatewayStore) Spec(ctx context.Context, jobID string) (*freeslot.Job, string, error) {
 	req := &frame.Request{Type: frame.TypeSpec, JobID: jobID}
-	call, err := s.call(ctx, req)
+	wait, cancel := context.WithTimeout(ctx, specTimeout)
+	defer cancel()
+	call, err := s.call(wait, req)
 	if err != nil {
 		return nil, "", err
 	}

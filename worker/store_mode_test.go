@@ -124,17 +124,17 @@ func serveRedisGateway(t *testing.T, redis *redistest.Target, cfg Config) string
 // linkedCell gives a fake cell the rules for nodes behind gateways, but for those of tokens.
 type linkedCell struct {
 	*fakeCell
-	linkMu     sync.Mutex // guards connection, the highest so far
-	connection int64
+	linkMu sync.Mutex // guards link, that of the highest connection so far
+	link   cell.Link
 }
 
 func (l *linkedCell) checkLink(link cell.Link) error {
 	l.linkMu.Lock()
 	defer l.linkMu.Unlock()
-	if link.Connection < l.connection {
+	if link.Connection < l.link.Connection {
 		return cell.ErrStaleConnection
 	}
-	l.connection = link.Connection
+	l.link = link
 	return nil
 }
 
@@ -182,6 +182,25 @@ func (l *linkedCell) CompleteNode(ctx context.Context, comps []cell.Completion) 
 func (l *linkedCell) CompleteNodes(_ context.Context, comps []cell.Completion) ([]cell.SharedOutcome, error) {
 	return make([]cell.SharedOutcome, len(comps)), nil
 }
+
+// The fake's stream stands for that of each gateway. Its entries are for the session that is there as
+// they are read.
+func (l *linkedCell) GatewayDispatches(ctx context.Context, _, after string, block time.Duration, limit int) ([]cell.GatewayDispatch, error) {
+	found, err := l.Dispatches(ctx, "", after, block, limit)
+	l.linkMu.Lock()
+	defer l.linkMu.Unlock()
+	out := make([]cell.GatewayDispatch, len(found))
+	for i := range found {
+		out[i] = cell.GatewayDispatch{Dispatch: found[i], Node: "node-1", Session: l.link.Session}
+	}
+	return out, err
+}
+
+func (l *linkedCell) OpenGateway(context.Context, string) error { return nil }
+
+func (l *linkedCell) KeepGateway(context.Context, string, string) error { return nil }
+
+func (l *linkedCell) CloseGateway(context.Context, string) error { return nil }
 
 func (l *linkedCell) OwnedSpec(ctx context.Context, _ string, _ cell.Epoch, jobID string) (*freeslot.Job, string, error) {
 	return l.Spec(ctx, jobID)

@@ -11,10 +11,21 @@ import (
 	"github.com/redis/rueidis"
 	"go.uber.org/zap"
 
+	"github.com/freeslot/freeslot"
 	"github.com/freeslot/freeslot/internal/cell"
 	redisclient "github.com/freeslot/freeslot/internal/redis/client"
 	"github.com/freeslot/freeslot/internal/script"
 )
+
+// redisStore is the store of a node that is connected to Redis.
+type redisStore struct{ *cell.Cell }
+
+// Spec returns the job.
+func (s redisStore) Spec(ctx context.Context, jobID string) (*freeslot.Job, string, error) {
+	ctx, cancel := context.WithTimeout(ctx, specTimeout)
+	defer cancel()
+	return s.Cell.Spec(ctx, jobID)
+}
 
 // openRedis connects to the Redis of the node's cell and starts the cell. The returned function stops
 // the cell and closes the client.
@@ -45,7 +56,7 @@ func openRedis(ctx context.Context, cfg Config, reg prometheus.Registerer) (stor
 		client.Close()
 		return nil, nil, err
 	}
-	return c, func(ctx context.Context) error {
+	return redisStore{c}, func(ctx context.Context) error {
 		defer client.Close()
 		return c.Stop(ctx)
 	}, nil

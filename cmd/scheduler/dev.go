@@ -25,8 +25,8 @@ type devCmd struct {
 
 // Help is shown below the flags.
 func (devCmd) Help() string {
-	return `Starts a redis-server with its data under --dir, one replica and three nodes, of which the third is
-connected by the replica alone, runs a first batch of jobs, prints their results, and serves until Ctrl-C.`
+	return `Starts a redis-server with its data under --dir, one replica and three nodes, runs a first
+batch of jobs, prints their results, and serves until Ctrl-C. The third node reaches Redis through the replica alone.`
 }
 
 // Run brings the system up and waits for its end.

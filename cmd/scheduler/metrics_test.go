@@ -48,7 +48,8 @@ func (s *system) scrape(t *testing.T) (series int) {
 	return series
 }
 
-// useGateway has an agent that asks for the spec of a job which it does not have, and one that is refused.
+// useGateway connects an agent that asks for the spec of a job it does not have. A second agent is
+// refused.
 func useGateway(t *testing.T, s *system) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)

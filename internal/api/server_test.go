@@ -174,8 +174,8 @@ func TestSessionsAreServedBesides(t *testing.T) {
 	f.Do(t, "GET", "/v1/ws", "", "Origin", "https://evil.example").Refusal(t, http.StatusForbidden, freeslot.CodePermissionDenied)
 }
 
-// TestGateway: agents come in before the guard of hosts and the bound of bodies, by the gateway's paths
-// alone.
+// TestGateway: requests of agents pass neither the guard of hosts nor the bound of bodies. Only the
+// gateway's paths are so.
 func TestGateway(t *testing.T) {
 	t.Parallel()
 	gateway := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusTeapot) })

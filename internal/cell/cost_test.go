@@ -37,6 +37,12 @@ func BenchmarkScriptCost(b *testing.B) {
 		m.must(err)
 		position[i] = fmt.Sprintf("%d-0", i+1)
 	}
+	linked := make([]LinkedHeartbeat, nodes/2)
+	for i := range linked {
+		linked[i] = LinkedHeartbeat{Heartbeat{Node: "linked-" + strconv.Itoa(i), Epoch: NewEpoch()}, testLink(1, "t")}
+		_, err := m.c.RegisterLinked(m.ctx, richNode(linked[i].Node), linked[i].Epoch, linked[i].Link, "")
+		m.must(err)
+	}
 	resources := []byte(`{"cpu":{"percent":12.5},"memory":{"used_bytes":123456789,"total_bytes":987654321},"load":[0.5,0.4,0.3]}`)
 	serial := 0
 	beat := func(i int, change func(*Heartbeat)) {
@@ -63,14 +69,14 @@ func BenchmarkScriptCost(b *testing.B) {
 		{"heartbeat-read", func(i int) { beat(i|1, func(hb *Heartbeat) { hb.Read = position[i|1] }) }},
 		{"heartbeat-2-jobs", func(i int) { beat(i&^1, func(hb *Heartbeat) { hb.Running = busy[i&^1] }) }},
 		{"heartbeat-linked", func(i int) {
-			_, err := m.c.HeartbeatLinked(m.ctx, Heartbeat{Node: all[i|1].ID, Epoch: epochs[i|1]}, testLink(1, "t"))
+			of := linked[i%len(linked)]
+			_, err := m.c.HeartbeatLinked(m.ctx, of.Heartbeat, of.Link)
 			m.must(err)
 		}},
 		{"heartbeats-32", func(i int) {
 			beats := make([]LinkedHeartbeat, maxHeartbeats)
 			for n := range beats {
-				of := (i+2*n)%nodes | 1
-				beats[n] = LinkedHeartbeat{Heartbeat{Node: all[of].ID, Epoch: epochs[of]}, testLink(1, "t")}
+				beats[n] = linked[(i+n)%len(linked)]
 			}
 			_, err := m.c.heartbeats(m.ctx, beats)
 			m.must(err)

@@ -9,8 +9,8 @@ import (
 	"go.uber.org/zap"
 )
 
-// ErrGatewayGone is returned by KeepGateway when the stream is gone: open it again, and read it from the
-// start. What was to be delivered meanwhile is lost; heartbeats name it.
+// ErrGatewayGone is returned by KeepGateway when the stream is gone. Open it again, and read it
+// from the start. Deliveries of the time between are lost; heartbeats name their jobs.
 var ErrGatewayGone = errors.New("gateway stream is gone")
 
 // GatewayDispatch is what an entry of a gateway's stream says of one job.
@@ -59,9 +59,9 @@ func (c *Cell) CloseGateway(ctx context.Context, replica string) error {
 	return nil
 }
 
-// GatewayDispatches reads what was delivered to the nodes behind the replica's gateway, as Dispatches
-// does for one node: by the position after, which is an entry's ID, and with all jobs of an entry. The
-// texts of one call share memory: clone what is kept for long.
+// GatewayDispatches reads the deliveries to all nodes behind the replica's gateway, as Dispatches
+// does for one node. after is an entry's ID, and an entry comes with all its jobs. The texts of one
+// call share memory: clone what is kept for long.
 func (c *Cell) GatewayDispatches(ctx context.Context, replica, after string, block time.Duration, limit int) ([]GatewayDispatch, error) {
 	if err := validateReplica(replica); err != nil {
 		return nil, err
@@ -92,8 +92,9 @@ func (c *Cell) GatewayDispatches(ctx context.Context, replica, after string, blo
 	}
 }
 
-// decodeGatewayDispatch reads what brings a job, of fields j ("job attempt tenant node session") and s
-// (the spec, empty when large), or asks to cancel one: c ("job attempt node session").
+// decodeGatewayDispatch reads a job that begins or one to cancel. The first has the fields j ("job
+// attempt tenant node session") and s (the spec, empty when large), the second has c ("job attempt
+// node session").
 func decodeGatewayDispatch(id string, f fields) (d GatewayDispatch, err error) {
 	d.ID = id
 	if head := f.get("c"); head != "" {

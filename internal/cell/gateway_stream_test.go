@@ -205,8 +205,8 @@ func TestDeliverByGateway(t *testing.T) {
 	}
 }
 
-// TestGatewayShares: jobs of one call share entries of their gateway's stream, whichever nodes they are
-// for, and nodes of other gateways and direct ones get their own.
+// TestGatewayShares: jobs of one call share entries of their gateway's stream, for whatever nodes
+// they are. Other gateways and direct nodes get entries of their own.
 func TestGatewayShares(t *testing.T) {
 	backends(t, func(t *testing.T, r *rig) {
 		must(t, r.OpenGateway(r.ctx(), "g1"))
@@ -233,7 +233,7 @@ func TestGatewayShares(t *testing.T) {
 			for _, d := range r.gateway(gateway) {
 				told[gateway] = append(told[gateway], fmt.Sprint(d.Attempt.Job, " ", d.Node, " ", d.Session, " ", d.Job.Service))
 			}
-			if entries := r.stream(r.l.Gateway(gateway)); len(entries) != 2 { // one of which opened it
+			if entries := r.stream(r.l.Gateway(gateway)); len(entries) != 2 { // the first opened it
 				t.Errorf("%s has %d entries", gateway, len(entries)-1)
 			}
 		}
@@ -256,7 +256,8 @@ func TestGatewayShares(t *testing.T) {
 	})
 }
 
-// TestGatewayEntries: specs of 8 KiB are spread over entries, of which none has more than one above 64 KiB.
+// TestGatewayEntries: specs of 8 KiB are spread over entries. An entry has at most one spec beyond
+// 64 KiB.
 func TestGatewayEntries(t *testing.T) {
 	backends(t, func(t *testing.T, r *rig) {
 		must(t, r.OpenGateway(r.ctx(), "g1"))
@@ -311,7 +312,7 @@ func TestFormerDeliveries(t *testing.T) {
 	})
 }
 
-// link is that of a session of a gateway.
+// link says that a session of this gateway connects the node.
 func (r *rig) link(gateway, session string, number int64) Link {
 	l := testLink(number, "t")
 	l.Stream, l.Session = gateway, session

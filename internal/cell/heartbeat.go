@@ -172,6 +172,8 @@ func heartbeatError(reply rueidis.RedisMessage) error {
 		return ErrSuperseded
 	case code == codeStaleConnection:
 		return ErrStaleConnection
+	case code == codeNodeInUse:
+		return ErrNodeInUse
 	default:
 		return fmt.Errorf("unknown code %d", code)
 	}

@@ -46,7 +46,8 @@ func FitHeartbeats(beats []LinkedHeartbeat) int {
 	return len(beats)
 }
 
-// HeartbeatLinked is Heartbeat for a node behind a gateway. Errors: as Heartbeat; ErrStaleConnection.
+// HeartbeatLinked is Heartbeat for a node behind a gateway. Errors: as Heartbeat; ErrStaleConnection;
+// ErrNodeInUse.
 func (c *Cell) HeartbeatLinked(ctx context.Context, hb Heartbeat, link Link) (HeartbeatReply, error) {
 	result := c.HeartbeatsLinked(ctx, []LinkedHeartbeat{{hb, link}})[0]
 	return result.HeartbeatReply, result.Err
@@ -102,7 +103,7 @@ func (c *Cell) sendHeartbeats(ctx context.Context, beats []LinkedHeartbeat) []He
 func (c *Cell) heartbeats(ctx context.Context, beats []LinkedHeartbeat) ([]HeartbeatResult, error) {
 	l := c.layout
 	keys := []string{l.Revisions(), l.Version(), l.Online()}
-	args := []string{l.NodeEvents(), strconv.Itoa(len(beats))}
+	args := []string{l.NodeEvents(), strconv.Itoa(len(beats)), millis(c.cfg.HeartbeatLimit)}
 	for i := range beats {
 		hb := &beats[i]
 		link, err := hb.Link.encode()

@@ -66,7 +66,7 @@ func TestHeartbeatsAsOne(t *testing.T) {
 	})
 }
 
-// drawnBeats makes nodes with jobs, and their heartbeats, some of which are of strangers.
+// drawnBeats makes nodes with jobs, and their heartbeats. Some heartbeats come from strangers.
 func drawnBeats(r *rig, draw *rand.Rand, nodes int, jobs []string) []LinkedHeartbeat {
 	beats := make([]LinkedHeartbeat, nodes)
 	for i := range beats {
@@ -220,6 +220,32 @@ func TestLateHeartbeat(t *testing.T) {
 			wantErr(t, beat(bad, 11), freeslot.CodeInvalidArgument)
 			wantErr(t, beat(hb, 0), freeslot.CodeInvalidArgument)
 		}, nil)
+		r.sound()
+	})
+}
+
+// TestHeartbeatUnderAnotherToken: who knows the epoch, which all can read, does not get a node that lives.
+func TestHeartbeatUnderAnotherToken(t *testing.T) {
+	backends(t, func(t *testing.T, r *rig) {
+		direct, epoch := r.register(testNode("direct", 2)), NewEpoch()
+		r.beat("direct", direct, "")
+		_, err := r.RegisterLinked(r.ctx(), testNode("linked", 2), epoch, testLink(9, "owner"), "")
+		must(t, err)
+		for node, epoch := range map[string]Epoch{"direct": direct, "linked": epoch} {
+			for _, number := range []int64{1, 99} {
+				r.unchanged("a heartbeat under another token", func() {
+					_, err := r.HeartbeatLinked(r.ctx(), Heartbeat{Node: node, Epoch: epoch}, testLink(number, "thief"))
+					if !errors.Is(err, ErrNodeInUse) {
+						t.Errorf("%s, connection %d: %v", node, number, err)
+					}
+				}, nil)
+			}
+		}
+		_, err = r.HeartbeatLinked(r.ctx(), Heartbeat{Node: "linked", Epoch: epoch}, testLink(9, "owner"))
+		must(t, err)
+		r.silence("linked")
+		_, err = r.HeartbeatLinked(r.ctx(), Heartbeat{Node: "linked", Epoch: epoch}, testLink(10, "other"))
+		must(t, err) // its token has another name now
 		r.sound()
 	})
 }

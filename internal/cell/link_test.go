@@ -110,6 +110,7 @@ func TestLink(t *testing.T) {
 		r.beat("n1", epoch, "")
 		find("heard", NodeLink{Epoch: epoch, Alive: true})
 		link := testLink(7, "t")
+		r.silence("n1")
 		if _, err := r.HeartbeatLinked(r.ctx(), Heartbeat{Node: "n1", Epoch: epoch}, link); err != nil {
 			t.Fatal(err)
 		}

@@ -41,6 +41,7 @@ type halfway struct {
 func (h *halfway) behind(gateway string) {
 	h.t.Helper()
 	must(h.t, h.OpenGateway(h.ctx(), gateway))
+	h.silence("n1") // it lived as a direct agent
 	_, err := h.HeartbeatLinked(h.ctx(), Heartbeat{Node: "n1", Epoch: h.epoch, Resources: []byte("{}")}, h.link(gateway, "s1", 1))
 	must(h.t, err)
 }

@@ -31,7 +31,7 @@ func NewEpoch() Epoch { return ulid.Make().String() }
 // codeSuperseded is what node scripts return instead of a revision for a node of another epoch.
 const codeSuperseded = -2
 
-// codeNodeInUse is what register.lua returns to a gateway for a node that lives under another token.
+// codeNodeInUse is what scripts return to a gateway for a node that lives under another token.
 const codeNodeInUse = -6
 
 // Registration is the answer to Register.

@@ -184,7 +184,14 @@ func (h *history) heartbeat(rt *rapid.T) {
 	if link.Stream == "" {
 		got, err = h.r.Heartbeat(h.r.ctx(), hb)
 	} else {
-		got, err = h.r.HeartbeatLinked(h.r.ctx(), hb, link)
+		load := h.r.l.Load(hb.Node)
+		before := h.r.do("GET", load)
+		h.r.do("DEL", load) // a direct agent of the same epoch may live, which is refused
+		if got, err = h.r.HeartbeatLinked(h.r.ctx(), hb, link); err != nil {
+			if text, missing := before.ToString(); missing == nil {
+				h.r.do("SET", load, text)
+			}
+		}
 		got.AtMS = 0
 	}
 	want, wantErr := h.model.heartbeat(hb, read, strings.Trim(link.Stream, NodeStream), link.Session)

@@ -30,12 +30,14 @@ func TestRegisterLinked(t *testing.T) {
 	}
 	want := func(record string, l load) error {
 		switch {
-		case record == own && l.connection > link.Connection:
-			return ErrStaleConnection
-		case record == "", record == own, record == ImportEpoch:
+		case record == "", record == ImportEpoch:
 			return nil
 		case l.fresh && l.token != "mine":
 			return ErrNodeInUse
+		case record == own && l.connection > link.Connection:
+			return ErrStaleConnection
+		case record == own:
+			return nil
 		case record == third:
 			return ErrSuperseded
 		}

@@ -40,21 +40,9 @@ func newShared(h *Handler, c Cell) *shared {
 	return sh
 }
 
-// shared finds what the sessions of a cell have in common.
-func (h *Handler) shared(c Cell) *shared {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	sh := h.cells[c]
-	if sh == nil {
-		sh = newShared(h, c)
-		h.cells[c] = sh
-	}
-	return sh
-}
-
-// beat sends a heartbeat, in a call with those of other nodes.
-func (s *session) beat(ctx context.Context, hb cell.Heartbeat) (cell.HeartbeatReply, error) {
-	result, err := s.shared.beats.do(ctx, cell.LinkedHeartbeat{Heartbeat: hb, Link: s.link()}, hb.Now)
+// shareBeat sends a heartbeat, in a call with those of other nodes.
+func (s *session) shareBeat(ctx context.Context, hb cell.Heartbeat) (cell.HeartbeatReply, error) {
+	result, err := s.hub.shared.beats.do(ctx, cell.LinkedHeartbeat{Heartbeat: hb, Link: s.link()}, hb.Now)
 	if err == nil {
 		err = result.Err
 	}

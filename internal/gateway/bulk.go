@@ -17,6 +17,7 @@ import (
 const (
 	maxBulkBytes = 16<<20 + 64<<10
 	maxBulk      = 64 // requests under way, with up to maxBulkBytes each
+	nodeBulk     = 4  // of them for one node: an agent sends two at a time, and repeats some on another connection
 	bulkTimeout  = 15 * time.Second
 	bulkPace     = 64 << 10 // bytes a second that the line of an agent carries at least
 )
@@ -62,26 +63,48 @@ func (h *Handler) bulk(w http.ResponseWriter, r *http.Request) (_ *frame.Answer,
 		w.Header().Set("Allow", http.MethodPost)
 		return nil, by.Name, freeslot.Invalid("method", "is %.20q, expected POST", r.Method)
 	}
-	select {
-	case h.bulks <- struct{}{}:
-		defer func() { <-h.bulks }()
-	default:
-		return nil, by.Name, &freeslot.Error{
-			Code: freeslot.CodeOverloaded, RetryAfter: refusedRetryAfter,
-			Message: fmt.Sprintf("%d large results and specs are under way, which is the limit", maxBulk),
-		}
-	}
 	node := r.Header.Get(frame.NodeHeader)
 	epoch, err := h.bulkEpoch(r.Context(), node, r.Header.Get(frame.SessionHeader), &by)
 	if err != nil {
 		return nil, by.Name, err
 	}
+	if err := h.takeBulk(node); err != nil {
+		return nil, by.Name, err
+	}
+	defer h.leaveBulk(node)
 	req, err := readBulk(w, r)
 	if err != nil {
 		return nil, by.Name, err
 	}
 	answer, err := h.answerBulk(r, node, epoch, req)
 	return answer, by.Name, err
+}
+
+// takeBulk takes one of the places for requests by HTTP. One node cannot take them all.
+func (h *Handler) takeBulk(node string) *freeslot.Error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	most, whose := maxBulk, "the replica"
+	if h.bulks[node] >= nodeBulk {
+		most, whose = nodeBulk, "the node"
+	} else if h.bulking < maxBulk {
+		h.bulking++
+		h.bulks[node]++
+		return nil
+	}
+	return &freeslot.Error{
+		Code: freeslot.CodeOverloaded, RetryAfter: refusedRetryAfter,
+		Message: fmt.Sprintf("%d large results and specs are under way, which is the limit of %s", most, whose),
+	}
+}
+
+func (h *Handler) leaveBulk(node string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.bulking--
+	if h.bulks[node]--; h.bulks[node] == 0 {
+		delete(h.bulks, node)
+	}
 }
 
 // bulkEpoch is the epoch of the session that the request belongs to. The token must be the one of the

@@ -161,15 +161,36 @@ func TestBulkRefused(t *testing.T) {
 func TestBulkBounds(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(t *testing.T, s *server) {
-		session := s.connect().session
+		sessions := map[string]string{}
+		for i := range maxBulk/nodeBulk + 1 {
+			p, node := s.dial("gpu", false), fmt.Sprint("gpu-", i)
+			p.send(fmt.Sprintf(`{"type":"hello","node":"%s","epoch":"e1","connection":1}`, node))
+			p.welcomed()
+			sessions[node] = p.session
+		}
+		refused := func(node, whose string) {
+			t.Helper()
+			resp := s.post(frame.SpecPath, "gpu", node, sessions[node], strings.NewReader(`{"type":"spec","job_id":"j"}`))
+			if message := expectRefusal(t, resp, http.StatusServiceUnavailable, "overloaded", ""); !strings.HasSuffix(message, whose) {
+				t.Errorf("%s: %s", node, message)
+			}
+		}
+		last := fmt.Sprint("gpu-", maxBulk/nodeBulk)
 		began := time.Now()
 		ended := make(chan time.Duration, maxBulk)
 		var slow []*io.PipeWriter
-		for range maxBulk {
+		for i := range maxBulk {
 			body, pen := io.Pipe()
 			slow = append(slow, pen)
+			if i == nodeBulk {
+				synctest.Wait()
+				refused("gpu-0", "4 large results and specs are under way, which is the limit of the node")
+				resp := s.post(frame.SpecPath, "gpu", last, sessions[last], strings.NewReader(`{"type":"spec","job_id":"j"}`))
+				expectRefusal(t, resp, http.StatusNotFound, "not_found", "job_id")
+			}
+			node := fmt.Sprint("gpu-", i/nodeBulk)
 			go func() {
-				resp := s.post(frame.CompletePath, "gpu", "gpu-1", session, body)
+				resp := s.post(frame.CompletePath, "gpu", node, sessions[node], body)
 				if resp.StatusCode != http.StatusServiceUnavailable {
 					t.Errorf("a body that does not come: %s", resp.Status)
 				}
@@ -177,8 +198,7 @@ func TestBulkBounds(t *testing.T) {
 			}()
 		}
 		synctest.Wait()
-		resp := s.post(frame.SpecPath, "gpu", "gpu-1", session, strings.NewReader(`{"type":"spec","job_id":"j"}`))
-		expectRefusal(t, resp, http.StatusServiceUnavailable, "overloaded", "")
+		refused(last, "64 large results and specs are under way, which is the limit of the replica")
 		for range maxBulk {
 			if took := <-ended; took < bulkTimeout || took > bulkDeadline(-1)+time.Second {
 				t.Errorf("a body that does not come ends after %s", took)
@@ -188,9 +208,9 @@ func TestBulkBounds(t *testing.T) {
 			_ = pen.Close()
 		}
 		s.cell.link = func() (cell.NodeLink, error) { // the session has ended long ago
-			return cell.NodeLink{Epoch: "e1", Link: cell.Link{Session: session, Token: "gpu"}}, nil
+			return cell.NodeLink{Epoch: "e1", Link: cell.Link{Session: sessions["gpu-1"], Token: "gpu"}}, nil
 		}
-		resp = s.post(frame.SpecPath, "gpu", "gpu-1", session, strings.NewReader(`{"type":"spec","job_id":"j"}`))
+		resp := s.post(frame.SpecPath, "gpu", "gpu-1", sessions["gpu-1"], strings.NewReader(`{"type":"spec","job_id":"j"}`))
 		expectRefusal(t, resp, http.StatusNotFound, "not_found", "job_id")
 	})
 }

@@ -8,7 +8,7 @@ import (
 	"github.com/freeslot/freeslot/internal/cell"
 )
 
-// Cell is what a session needs of its node's cell; *cell.Cell is one.
+// Cell is what a gateway needs of a cell; *cell.Cell is one. It must be comparable.
 type Cell interface {
 	Link(ctx context.Context, node string) (cell.NodeLink, error)
 	RegisterLinked(ctx context.Context, node freeslot.Node, epoch cell.Epoch, link cell.Link, replaces cell.Epoch) (cell.Registration, error)
@@ -19,5 +19,8 @@ type Cell interface {
 	CompleteNode(ctx context.Context, comps []cell.Completion) []cell.CompletionResult
 	CompleteNodes(ctx context.Context, comps []cell.Completion) ([]cell.SharedOutcome, error)
 	Progress(ctx context.Context, node string, epoch cell.Epoch, reports []cell.ProgressReport) ([]cell.ProgressOutcome, error)
-	Dispatches(ctx context.Context, node, after string, block time.Duration, limit int) ([]cell.Dispatch, error)
+	OpenGateway(ctx context.Context, replica string) error
+	KeepGateway(ctx context.Context, replica, trimTo string) error
+	CloseGateway(ctx context.Context, replica string) error
+	GatewayDispatches(ctx context.Context, replica, after string, block time.Duration, limit int) ([]cell.GatewayDispatch, error)
 }

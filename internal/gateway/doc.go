@@ -4,13 +4,17 @@
 //
 // # Goroutines and bounds
 //
-// A session is four goroutines (reader, writer, keep-alive, and the reader of the node's dispatch
-// stream) and one for each request under way:
+// A session is two goroutines (reader, writer) and one for each request under way:
 //
 //	agent ──► reader ──► requests under way ──► the node's cell
 //	                       (256 or 4 MiB; one beyond is refused, heartbeats never)
-//	agent ◄── writer ◄── outbox ◄── answers, deliveries of the dispatch stream
+//	agent ◄── writer ◄── outbox ◄── answers, deliveries of the cell's hub
 //	                       (1,024 messages or 4 MiB: full = the session ends)
+//
+// A hub reads the stream to which the cell's scripts write what is for the nodes behind this gateway.
+// It is two goroutines for each cell, one that reads and one that renews and trims the stream. So the
+// number of connections to Redis does not depend on the number of agents. One more goroutine has all
+// agents pinged, and ends the sessions of tokens that end.
 //
 // Heartbeats of a session go one after the other. While a few wait, the session reads no further.
 //
@@ -26,7 +30,7 @@
 // The agent forgets an attempt once a heartbeat that began after its end is answered. A delivery that
 // comes later would start it again, which no fence in Redis prevents. Therefore:
 //
-//   - Nothing is delivered before the first answered heartbeat.
+//   - Nothing is delivered before the first answered heartbeat. What comes earlier waits for it.
 //   - A delivery that Redis wrote before a heartbeat was carried out never follows its answer. The
 //     session drops it by the time in its id. If the agent has missed it, the answer itself names it.
 //
@@ -34,7 +38,8 @@
 //
 // An agent gets unavailable for whatever the cell did not answer. That may have been carried out, and
 // all of it can be repeated. The session goes on while Redis is away. A session that ends takes its
-// queue with it: the first heartbeat of the next one names what the agent missed.
+// queue with it: the first heartbeat of the next one names what the agent missed. A stream that is gone
+// has lost deliveries: it is opened anew, and all agents of the cell are asked for a heartbeat.
 //
 // Anything that ends a session gives an order (close code, reason, whether to deliver the queue first).
 // The first order counts. The writer carries it out; after closeTimeout the connection is cut.

@@ -90,6 +90,48 @@ func TestSilentAgent(t *testing.T) {
 	})
 }
 
+// TestFullOfDeadSessions: an agent whose connection broke in silence finds its own place in a full
+// replica, a stranger or an earlier connection does not.
+func TestFullOfDeadSessions(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := serve(t, 2)
+		hello := func(token, node, epoch string, number int) *peer {
+			p := s.dial(token, true)
+			p.send(fmt.Sprintf(`{"type":"hello","node":"%s","epoch":"%s","connection":%d}`, node, epoch, number))
+			return p
+		}
+		refused := func(p *peer) {
+			t.Helper()
+			p.expect(`{"type":"error","code":"overloaded",…}`)
+			p.ends(websocket.StatusTryAgainLater)
+		}
+		first, beside := hello("gpu", "gpu-1", "e1", 2), hello("gpu", "gpu-2", "e1", 1)
+		first.welcomed()
+		beside.welcomed()
+		begin := time.Now()
+		refused(hello("gpu", "gpu-3", "e1", 3))
+		refused(hello("two", "gpu-1", "e1", 3))
+		refused(hello("gpu", "gpu-1", "e1", 1))
+		refused(hello("gpu", "gpu-1", "e1", 2))
+		second := hello("gpu", "gpu-1", "e1", 3)
+		second.welcomed()
+		first.ends(frame.CloseReplaced)
+		third := hello("gpu", "gpu-1", "e2", 1)
+		third.welcomed()
+		second.ends(frame.CloseReplaced)
+		if took := time.Since(begin); took > time.Second {
+			t.Errorf("it took %s", took)
+		}
+		synctest.Wait()
+		if got := s.metric("freeslot_gateway_agents"); got != 2 {
+			t.Errorf("%v agents", got)
+		}
+		third.send(`{"type":"heartbeat","id":1}`)
+		third.expect(`{"type":"beat","id":1}`)
+	})
+}
+
 // TestPings: an agent that answers pings lives, and its round trip is known.
 func TestPings(t *testing.T) {
 	t.Parallel()

@@ -39,7 +39,7 @@ func (s *session) initEnds() {
 func (s *session) finish(comp cell.Completion) (cell.CompletionOutcome, error) {
 	failed := false
 	if comp.Plain() && !s.ends.alone.Load() {
-		outcome, err := s.shared.ends.do(s.handler.calls, comp, false)
+		outcome, err := s.hub.shared.ends.do(s.handler.calls, comp, false)
 		if err != nil {
 			return "", fmt.Errorf("complete job %s in a call of several nodes: %w", comp.Attempt.Job, err)
 		}

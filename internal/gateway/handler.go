@@ -27,25 +27,30 @@ type Handler struct {
 	// unanswered logs what cells did not answer.
 	unanswered *logging.Repeated
 
-	// calls is the context of calls to cells; Stop ends it.
+	// calls is the context of the hubs and of calls to cells; Stop ends it.
 	calls     context.Context
 	stopCalls context.CancelFunc
-	bulks     chan struct{} // has an entry for each request of bulk.go under way
 
 	mu sync.Mutex // guards what follows; taken before that of an outbox
-	// serving counts the requests of HTTP under way: connections of agents and others. idle is closed
+	// serving counts the requests of HTTP under way, and the sessions. idle is closed
 	// once Stop was called and there are none.
 	serving int
 	idle    chan struct{}
 	// pending counts the connections whose agents have not said hello, agents those that have.
 	pending, agents int
+	// bulking counts the requests of bulk.go under way, bulks those of each node that has any.
+	bulking int
+	bulks   map[string]int
 	// open are all sessions, live those with a welcome, by id.
 	open map[*session]struct{}
 	live map[string]*session
-	// cells are those of sessions so far.
-	cells map[Cell]*shared
+	// hubs are those of the cells that have, or had, sessions; nil once they are stopped.
+	hubs map[Cell]*hub
 	// draining: no new sessions. stopping: no new requests either.
 	draining, stopping bool
+	keeping            bool // keepAlive runs
+
+	running sync.WaitGroup // the hubs, keepAlive and its pings
 }
 
 // New makes a handler; it starts nothing. reg may be nil.
@@ -56,14 +61,13 @@ func New(cfg Config, log *zap.Logger, reg prometheus.Registerer) (*Handler, erro
 	calls, stopCalls := context.WithCancel(context.Background())
 	return &Handler{
 		cfg: cfg, log: log, metrics: newMetrics(reg, cfg.Tokens), unanswered: logging.NewRepeated(log, "gateway.unanswered"),
-		calls: calls, stopCalls: stopCalls, bulks: make(chan struct{}, maxBulk), idle: make(chan struct{}),
-		open: map[*session]struct{}{}, live: map[string]*session{}, cells: map[Cell]*shared{},
+		calls: calls, stopCalls: stopCalls, bulks: map[string]int{}, idle: make(chan struct{}),
+		open: map[*session]struct{}{}, live: map[string]*session{}, hubs: map[Cell]*hub{},
 	}, nil
 }
 
 // ServeHTTP serves frame.Path, frame.CompletePath and frame.SpecPath, and is 404 elsewhere. A refused
-// request gets an HTTP status and a JSON error body. For an agent's connection it returns when the
-// session has ended.
+// request gets an HTTP status and a JSON error body. Stop waits for the sessions of agents.
 func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if err := h.enter(); err != nil {
 		h.refuse(w, r, "", err)
@@ -85,10 +89,10 @@ func (h *Handler) serveAgent(w http.ResponseWriter, r *http.Request) {
 		h.refuse(w, r, "", err)
 		return
 	}
-	hello := sync.OnceFunc(h.leavePending)
-	defer hello()
+	greeted := sync.OnceFunc(h.leavePending)
 	secret, token, err := h.check(r)
 	if err != nil {
+		greeted()
 		h.refuse(w, r, token.Name, err)
 		return
 	}
@@ -100,14 +104,20 @@ func (h *Handler) serveAgent(w http.ResponseWriter, r *http.Request) {
 	})
 	if acceptErr != nil {
 		// Accept has answered.
+		greeted()
 		h.metrics.refused.WithLabelValues(string(freeslot.CodeInvalidArgument)).Inc()
 		h.log.Debug("gateway.handshake_failed", zap.Error(acceptErr), zap.String(logging.FieldAddress, r.RemoteAddr))
 		return
 	}
 	s := newSession(h, conn, hijacked.conn)
-	s.id, s.secret, s.token, s.address, s.greeted = ulid.Make().String(), secret, token, r.RemoteAddr, hello
+	s.id, s.secret, s.token, s.address, s.greeted = ulid.Make().String(), secret, token, r.RemoteAddr, greeted
 	h.register(s)
-	s.run()
+	// Apart, so that the session keeps nothing of the request, nor the stack that has served it.
+	go func() {
+		defer h.leave()
+		defer greeted()
+		s.run()
+	}()
 }
 
 // Drain refuses new sessions and asks all agents to go elsewhere, one by one within half of the time
@@ -148,8 +158,8 @@ func (h *Handler) Drain(ctx context.Context) error {
 	return nil
 }
 
-// Stop ends all sessions and waits for what they run. When ctx ends first, it cuts the connections. It
-// tolerates a second call, and a missing Drain.
+// Stop ends all sessions, waits for what they run, and deletes the gateway's streams. When ctx ends
+// first, it cuts the connections. It tolerates a second call, and a missing Drain.
 func (h *Handler) Stop(ctx context.Context) error {
 	h.mu.Lock()
 	h.draining = true
@@ -175,6 +185,7 @@ func (h *Handler) Stop(ctx context.Context) error {
 			s.cut()
 		}
 	}
+	h.stopHubs(ctx)
 	return err
 }
 
@@ -225,10 +236,11 @@ func (h *Handler) leavePending() {
 	h.pending--
 }
 
-// register makes s visible to Stop, which may have been called already and have missed s.
+// register counts s, and makes it visible to Stop, which may have been called already and have missed s.
 func (h *Handler) register(s *session) {
 	h.mu.Lock()
 	h.open[s] = struct{}{}
+	h.serving++
 	stopping := h.stopping
 	h.mu.Unlock()
 	if stopping {
@@ -237,9 +249,12 @@ func (h *Handler) register(s *session) {
 }
 
 // admit takes one of the places for agents, which unregister gives back.
-func (h *Handler) admit(s *session) *freeslot.Error {
+func (h *Handler) admit(s *session, hello *frame.Request) *freeslot.Error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	if h.agents >= h.cfg.MaxAgents {
+		h.replace(s, hello)
+	}
 	if h.agents >= h.cfg.MaxAgents {
 		return &freeslot.Error{
 			Code: freeslot.CodeOverloaded, RetryAfter: refusedRetryAfter,
@@ -252,6 +267,22 @@ func (h *Handler) admit(s *session) *freeslot.Error {
 	return nil
 }
 
+// replace ends the former sessions of an agent that connects again, and takes their places. Their
+// connections may have broken in silence, and the keep-alive would find that too late for the node.
+// While there is room they go on: an agent that moves keeps the former session until the next one has
+// answered. Call it with mu held.
+func (h *Handler) replace(s *session, hello *frame.Request) {
+	for _, former := range h.live {
+		same := former.node == hello.Node && former.token.Name == s.token.Name
+		if !same || !former.admitted || former.epoch == hello.Epoch && former.connection >= hello.Connection {
+			continue
+		}
+		former.admitted = false
+		h.agents--
+		former.end(order{code: frame.CloseReplaced, text: "a newer connection of the agent takes its place", label: closedReplaced, flush: true})
+	}
+}
+
 // begin sends the welcome and makes s visible to Drain and held, unless Drain was called. So no goaway
 // comes before a welcome.
 func (h *Handler) begin(s *session, welcome *frame.Answer) *freeslot.Error {
@@ -262,6 +293,10 @@ func (h *Handler) begin(s *session, welcome *frame.Answer) *freeslot.Error {
 	}
 	h.live[s.id] = s
 	s.send(welcome)
+	if !h.keeping {
+		h.keeping = true
+		h.running.Go(h.keepAlive)
+	}
 	return nil
 }
 
@@ -281,7 +316,7 @@ func (h *Handler) held(node, session string) (epoch string, token Token, ok bool
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	s := h.live[session]
-	if s == nil || s.node != node {
+	if s == nil || s.node != node || s.foreign.Load() {
 		return "", Token{}, false
 	}
 	return s.epoch, s.token, true

@@ -112,6 +112,12 @@ func (h *Handler) noteRefusal(token, node, address string, err *freeslot.Error) 
 	)
 }
 
+// Buffers of a connection. Those of net/http have 4 KiB each, and most frames are small.
+const (
+	readBytes  = 1 << 10
+	writeBytes = 2 << 10
+)
+
 // hijackWriter keeps the connection that the upgrade takes over. The WebSocket library can end it
 // only after a close handshake of up to ten seconds.
 type hijackWriter struct {
@@ -123,6 +129,10 @@ type hijackWriter struct {
 func (w *hijackWriter) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	conn, rw, err := http.NewResponseController(w.ResponseWriter).Hijack()
 	w.conn = conn
+	// An agent that has sent something already, before it has an answer, keeps the large reader.
+	if err == nil && rw.Reader.Buffered() == 0 {
+		rw = bufio.NewReadWriter(bufio.NewReaderSize(conn, readBytes), bufio.NewWriterSize(conn, writeBytes))
+	}
 	return conn, rw, err
 }
 
@@ -140,22 +150,32 @@ func (s *session) hello(req *frame.Request) *order {
 		return s.refuse(req.Node, err, rightsOrder(err.Message))
 	}
 	if !req.Check {
-		if err := h.admit(s); err != nil {
+		if err := h.admit(s, req); err != nil {
 			return s.refuse(req.Node, err, awayOrder(err.Message))
 		}
 	}
 	s.node, s.epoch, s.connection, s.version = req.Node, req.Epoch, req.Connection, req.Version
 	s.cell = h.cfg.Cells(req.Node)
-	s.shared = h.shared(s.cell)
 	s.initEnds()
 	ctx, cancel := context.WithTimeout(s.life, callTimeout)
 	defer cancel()
+	if !req.Check {
+		if s.hub = h.hub(s.cell); s.hub == nil {
+			by := stoppingOrder(closedRefused)
+			return s.refuse(req.Node, stoppingError(), &by)
+		}
+		select {
+		case <-s.hub.tried: // or the first agent might miss its first jobs
+		case <-ctx.Done():
+		}
+	}
 	known, err := s.cell.Link(ctx, req.Node)
 	if err != nil {
 		refusal := s.asError(frame.TypeHello, err)
 		return s.refuse(req.Node, refusal, awayOrder(refusal.Message))
 	}
 	welcome := &frame.Answer{Type: frame.TypeWelcome, Welcome: s.welcome(&known)}
+	s.foreign.Store(welcome.InUse && known.Epoch == s.epoch)
 	if req.Check {
 		welcome.Session = ""
 		s.send(welcome)
@@ -171,7 +191,7 @@ func (s *session) hello(req *frame.Request) *order {
 	}
 	h.metrics.connects.WithLabelValues(kind).Inc()
 	h.log.Info("gateway.opened", append(s.fields(), zap.Int64("connection", s.connection), zap.String("version", s.version))...)
-	s.tasks.Go(s.keepAlive)
+	s.checkRights() // its line may have gone before the keep-alive knew the session
 	return nil
 }
 
@@ -212,7 +232,7 @@ func (s *session) welcome(known *cell.NodeLink) *frame.Welcome {
 		Allows: s.token.Allows(),
 	}
 	imported := known.Epoch == "" || known.Epoch == cell.ImportEpoch
-	w.InUse = !imported && known.Epoch != s.epoch && known.Alive && known.Link.Token != s.token.Name
+	w.InUse = !imported && known.Alive && known.Link.Token != s.token.Name
 	if !w.InUse {
 		w.Replaces = known.Epoch
 	}

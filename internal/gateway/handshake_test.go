@@ -36,7 +36,7 @@ func (s *server) handshake(change func(r *http.Request)) *http.Response {
 	return resp
 }
 
-func expectRefusal(t *testing.T, resp *http.Response, status int, code, field string) {
+func expectRefusal(t *testing.T, resp *http.Response, status int, code, field string) (message string) {
 	t.Helper()
 	var body struct{ Code, Message, Field string }
 	if resp.StatusCode != status {
@@ -48,6 +48,7 @@ func expectRefusal(t *testing.T, resp *http.Response, status int, code, field st
 	if retry := resp.Header.Get("Retry-After"); (retry == "1") != (status == http.StatusServiceUnavailable) {
 		t.Errorf("Retry-After is %q", retry)
 	}
+	return body.Message
 }
 
 func TestRefusedHandshakes(t *testing.T) {

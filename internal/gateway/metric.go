@@ -11,7 +11,7 @@ type metrics struct {
 	framesIn, framesOut       prometheus.Counter
 	bytesIn, bytesOut         prometheus.Counter
 	requests, stale           *prometheus.CounterVec
-	sent, old                 prometheus.Counter
+	sent, old, dropped        prometheus.Counter
 	together                  *prometheus.HistogramVec
 }
 
@@ -40,7 +40,7 @@ func newMetrics(reg prometheus.Registerer, tokens *Tokens) *metrics {
 	}
 	frames := counters("freeslot_gateway_frames_total", "WebSocket data frames of all agents.", "direction")
 	bytes := counters("freeslot_gateway_bytes_total", "Bytes of the data frames of all agents, without the WebSocket's own headers.", "direction")
-	deliveries := counters("freeslot_gateway_deliveries_total", "Entries of dispatch streams, by outcome: sent to the agent, or too old, so that a heartbeat's answer stands for them.", "outcome")
+	deliveries := counters("freeslot_gateway_deliveries_total", "Jobs and cancellations that the streams of the gateway brought, by outcome: sent to the agent; old, so that a heartbeat's answer stands for them; or dropped, because their session has ended.", "outcome")
 	m := &metrics{
 		agents:   auto.NewGauge(prometheus.GaugeOpts{Name: "freeslot_gateway_agents", Help: "Agents that are connected."}),
 		connects: counters("freeslot_gateway_connects_total", "Sessions that began, by kind: the first of an agent since it was started, or a reconnect.", "kind"),
@@ -50,7 +50,7 @@ func newMetrics(reg prometheus.Registerer, tokens *Tokens) *metrics {
 		stale:    counters("freeslot_gateway_stale_total", "Reports of jobs that the node does not own, and requests for their specs, by type.", "type"),
 		framesIn: frames.WithLabelValues("in"), framesOut: frames.WithLabelValues("out"),
 		bytesIn: bytes.WithLabelValues("in"), bytesOut: bytes.WithLabelValues("out"),
-		sent: deliveries.WithLabelValues("sent"), old: deliveries.WithLabelValues("old"),
+		sent: deliveries.WithLabelValues("sent"), old: deliveries.WithLabelValues("old"), dropped: deliveries.WithLabelValues("dropped"),
 	}
 	m.together = auto.NewHistogramVec(prometheus.HistogramOpts{
 		Name: "freeslot_gateway_batch_items", Help: "Heartbeats, or ends of jobs, that share a call to Redis, by its script.", Buckets: prometheus.ExponentialBuckets(1, 2, 7),

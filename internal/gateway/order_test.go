@@ -31,13 +31,17 @@ func TestOrder(t *testing.T) {
 
 func orderOf(t *testing.T, seed uint64) {
 	const entries, beats = 60, 12
-	f := &timedCell{written: make(chan struct{}, 1), end: make(chan struct{}), last: entries}
-	h := &Handler{cfg: Config{HeartbeatLimit: time.Hour}, metrics: newMetrics(nil, nil), log: zap.NewNop(), unanswered: logging.NewRepeated(zap.NewNop(), ""), calls: t.Context()}
-	s := &session{handler: h, cell: f, node: "n", epoch: "e", turn: make(chan struct{}, 1), limit: time.NewTimer(time.Hour)}
+	f := &timedCell{fakeCell: newFakeCell(), written: make(chan struct{}, 1), end: make(chan struct{}), last: entries}
+	life, end := context.WithCancel(t.Context())
+	h := &Handler{cfg: Config{HeartbeatLimit: time.Hour}, metrics: newMetrics(nil, nil), log: zap.NewNop(), unanswered: logging.NewRepeated(zap.NewNop(), ""), calls: life, hubs: map[Cell]*hub{}}
+	s := &session{handler: h, id: "s", cell: f, node: "n", epoch: "e", turn: make(chan struct{}, 1), limit: time.NewTimer(time.Hour)}
 	s.limit.Stop()
-	s.life, s.endLife = context.WithCancel(t.Context())
 	s.out.filled.L = &s.out.mu
-	s.shared = newShared(h, f)
+	s.hub = h.hub(f)
+	<-s.hub.tried
+	h.mu.Lock()
+	h.live = map[string]*session{"s": s}
+	h.mu.Unlock()
 
 	var both sync.WaitGroup
 	both.Go(func() { // Redis takes in jobs
@@ -51,8 +55,13 @@ func orderOf(t *testing.T, seed uint64) {
 	})
 	both.Go(func() { // the agent
 		random := rand.New(rand.NewPCG(seed, 2))
+		for range random.IntN(100) { // what comes before the first heartbeat must wait for it
+			runtime.Gosched()
+		}
 		for id := range beats {
-			s.serve(&frame.Request{Type: frame.TypeHeartbeat, ID: uint64(id + 1), Now: true})
+			if _, err := s.carryOut(&frame.Request{Type: frame.TypeHeartbeat, ID: uint64(id + 1), Now: true}); err != nil {
+				t.Error(err)
+			}
 			for range random.IntN(8) {
 				runtime.Gosched()
 			}
@@ -60,8 +69,8 @@ func orderOf(t *testing.T, seed uint64) {
 	})
 	both.Wait()
 	<-f.end // the stream was read to its end
-	s.endLife()
-	s.tasks.Wait()
+	end()
+	h.stopHubs(t.Context())
 
 	beat, delivered := 0, map[int]bool{}
 	for _, text := range s.out.queue {
@@ -102,7 +111,7 @@ type timedCell struct {
 	mu     sync.Mutex // guards what follows
 	now    int
 	times  []int
-	entry  []cell.Dispatch
+	entry  []cell.GatewayDispatch
 	closed bool
 }
 
@@ -112,7 +121,8 @@ func (f *timedCell) write(later int) {
 	f.now += later
 	f.now = max(f.now, 1)
 	f.times = append(f.times, f.now)
-	f.entry = append(f.entry, cell.Dispatch{ID: fmt.Sprintf("%d-%d", f.now, len(f.entry)), Attempt: cell.Attempt{Job: "j", N: f.now}})
+	entry := cell.Dispatch{ID: fmt.Sprintf("%d-%d", f.now, len(f.entry)), Attempt: cell.Attempt{Job: "j", N: f.now}}
+	f.entry = append(f.entry, cell.GatewayDispatch{Dispatch: entry, Node: "n", Session: "s"})
 	select {
 	case f.written <- struct{}{}:
 	default:
@@ -128,7 +138,7 @@ func (f *timedCell) HeartbeatsLinked(context.Context, []cell.LinkedHeartbeat) []
 	return []cell.HeartbeatResult{{HeartbeatReply: cell.HeartbeatReply{AtMS: int64(at), Start: []cell.Attempt{{Job: "at", N: at}}}}}
 }
 
-func (f *timedCell) Dispatches(ctx context.Context, _, after string, _ time.Duration, limit int) ([]cell.Dispatch, error) {
+func (f *timedCell) GatewayDispatches(ctx context.Context, _, after string, _ time.Duration, limit int) ([]cell.GatewayDispatch, error) {
 	for {
 		f.mu.Lock()
 		from := 0
@@ -137,7 +147,7 @@ func (f *timedCell) Dispatches(ctx context.Context, _, after string, _ time.Dura
 				from = i + 1
 			}
 		}
-		found := append([]cell.Dispatch(nil), f.entry[from:min(from+limit, len(f.entry))]...)
+		found := append([]cell.GatewayDispatch(nil), f.entry[from:min(from+limit, len(f.entry))]...)
 		if from == f.last && !f.closed {
 			f.closed = true
 			close(f.end)

@@ -5,8 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"math/rand/v2"
-	"time"
 	"unicode/utf8"
 
 	"github.com/coder/websocket"
@@ -127,55 +125,4 @@ func lost(err error) order {
 		return order{label: closedByAgent}
 	}
 	return order{label: closedLost}
-}
-
-// keepAlive finds agents that are gone without a close, and ends the session when its token ends. Its
-// pings also keep the connection from looking idle to proxies.
-func (s *session) keepAlive() {
-	// Spread, or all agents of a restarted replica would be pinged at once.
-	timer := time.NewTimer(rand.N(pingInterval))
-	defer timer.Stop()
-	answered := make(chan bool, 1)
-	for {
-		changed := s.handler.cfg.Tokens.Changed()
-		if !s.handler.cfg.Tokens.Holds(s.token.Digest, s.node) {
-			s.lostRights()
-			return
-		}
-		select {
-		case <-s.quit:
-			return
-		case <-changed:
-		case <-timer.C:
-			// Apart: a token must not live on while an agent is silent.
-			s.tasks.Go(func() { answered <- s.alive() })
-		case alive := <-answered:
-			if !alive {
-				s.end(order{code: frame.CloseSilent, text: "the agent does not answer pings", label: closedSilent})
-				return
-			}
-			timer.Reset(pingInterval)
-		}
-	}
-}
-
-// lostRights ends a session whose token was removed, has expired, or is not for the node any more.
-func (s *session) lostRights() {
-	err := &freeslot.Error{Code: freeslot.CodePermissionDenied, Message: fmt.Sprintf("token %s was removed, has expired, or is no longer for node %s", s.token.Name, s.node)}
-	s.sendError(0, err)
-	s.end(*rightsOrder(err.Message))
-}
-
-// alive pings the agent. One that does not answer in time may still be alive: it may be busy sending,
-// and then bytes arrive; or it reads slowly, about which the writer decides. A ping that fails for
-// another reason met a closed connection.
-func (s *session) alive() bool {
-	before, begin := s.received.Load(), time.Now()
-	ctx, cancel := context.WithTimeout(context.Background(), pingTimeout)
-	defer cancel()
-	err := s.conn.Ping(ctx)
-	if err == nil {
-		s.roundTrip.Store(int64(time.Since(begin)))
-	}
-	return err == nil || ctx.Err() == nil || s.received.Load() != before || s.writing.Load()
 }

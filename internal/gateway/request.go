@@ -38,39 +38,48 @@ func (s *session) start(req *frame.Request) *order {
 	if handlers[req.Type] == nil {
 		return s.defect(freeslot.Invalid("type", "is %.40q, expected register, heartbeat, complete, progress, spec or deregister", req.Type))
 	}
+	if req.ID == 0 {
+		return s.defect(freeslot.Invalid("id", "is 0 or missing, expected a number from 1"))
+	}
 	size := sizeOf(req)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if _, used := s.underWay[req.ID]; used || req.ID == 0 {
-		return s.defect(freeslot.Invalid("id", "is %d, expected a number from 1 that no request under way has", req.ID))
-	}
 	if req.Type == frame.TypeHeartbeat {
 		for s.beats >= maxBeats {
 			s.freed.Wait()
 		}
 		s.beats++
-	} else if n := len(s.underWay) - s.beats; n >= frame.MaxRequests || n > 0 && s.bytes+size > maxRequestBytes {
+	} else if n := s.requesting; n >= frame.MaxRequests || n > 0 && s.bytes+size > maxRequestBytes {
 		s.handler.metrics.requests.WithLabelValues(string(req.Type), string(freeslot.CodeOverloaded)).Inc()
 		s.sendError(req.ID, &freeslot.Error{
 			Code: freeslot.CodeOverloaded, RetryAfter: busyRetryAfter,
 			Message: fmt.Sprintf("the session has %d requests of %d bytes under way, the limits are %d and %d", n, s.bytes, frame.MaxRequests, maxRequestBytes),
 		})
 		return nil
+	} else {
+		s.requesting++
 	}
-	s.underWay[req.ID] = struct{}{}
 	s.bytes += size
+	// Even if the session ends meanwhile: it has been read.
 	s.requests.Go(func() {
-		s.serve(req)
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		delete(s.underWay, req.ID)
-		s.bytes -= size
-		if req.Type == frame.TypeHeartbeat {
-			s.beats--
-			s.freed.Signal()
-		}
+		answer, err := s.carryOut(req)
+		s.free(req, size) // before the answer: the agent may send the next request as soon as it has it
+		s.answer(req, answer, err)
 	})
 	return nil
+}
+
+// free gives back what a request holds.
+func (s *session) free(req *frame.Request, size int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.bytes -= size
+	if req.Type == frame.TypeHeartbeat {
+		s.beats--
+		s.freed.Signal()
+	} else {
+		s.requesting--
+	}
 }
 
 // sizeOf is about what a request holds.
@@ -89,9 +98,8 @@ func sizeOf(req *frame.Request) int {
 	return size
 }
 
-// serve carries out one request, even if the session ends meanwhile: it has been read.
-func (s *session) serve(req *frame.Request) {
-	answer, err := handlers[req.Type](s, req)
+// answer sends the answer of a request, or its error.
+func (s *session) answer(req *frame.Request, answer *frame.Answer, err error) {
 	outcome := "ok"
 	if err != nil {
 		refusal := s.asError(req.Type, err)
@@ -103,6 +111,21 @@ func (s *session) serve(req *frame.Request) {
 		s.send(answer)
 	}
 	s.handler.metrics.requests.WithLabelValues(string(req.Type), outcome).Inc()
+}
+
+// carryOut lets nobody report, read or deregister for a node that lives under another token, whose
+// epoch all can read. The cell says with each register and heartbeat whether it does.
+func (s *session) carryOut(req *frame.Request) (*frame.Answer, error) {
+	proves := req.Type == frame.TypeRegister || req.Type == frame.TypeHeartbeat
+	if !proves && s.foreign.Load() {
+		// The agent may be the right one, with a token of another name. It must not take this for an end.
+		return nil, &freeslot.Error{Code: freeslot.CodeUnavailable, Message: cell.ErrNodeInUse.Error() + ": repeat the request when a heartbeat was answered"}
+	}
+	answer, err := handlers[req.Type](s, req)
+	if inUse := errors.Is(err, cell.ErrNodeInUse); proves && (err == nil || inUse) {
+		s.foreign.Store(inUse)
+	}
+	return answer, err
 }
 
 // endBy ends the session after an error that no other request of it can escape.
@@ -140,8 +163,6 @@ func (h *Handler) asError(call, node string, err error) *freeslot.Error {
 	h.noteUnanswered(call, node, err)
 	return &freeslot.Error{Code: freeslot.CodeUnavailable, Message: "the store did not answer; it may have been carried out"}
 }
-
-func (s *session) noteUnanswered(call string, err error) { s.handler.noteUnanswered(call, s.node, err) }
 
 func (h *Handler) noteUnanswered(call, node string, err error) {
 	h.unanswered.Warn(call, zap.String("call", call), zap.String(logging.FieldNode, node), zap.Error(err))
@@ -194,7 +215,7 @@ func (s *session) heartbeat(req *frame.Request) (*frame.Answer, error) {
 	ctx, cancel := context.WithTimeout(s.handler.calls, s.handler.cfg.beatTimeout())
 	defer cancel()
 	if req.Now {
-		s.shared.beats.hurry() // the turn may be held by a heartbeat that waits for others
+		s.hub.shared.beats.hurry() // the turn may be held by a heartbeat that waits for others
 	}
 	select {
 	case s.turn <- struct{}{}:
@@ -203,10 +224,7 @@ func (s *session) heartbeat(req *frame.Request) (*frame.Answer, error) {
 		return nil, fmt.Errorf("heartbeat of node %s: another one is under way: %w", s.node, ctx.Err())
 	}
 	hb := cell.Heartbeat{Node: s.node, Epoch: s.epoch, Status: req.Status, Resources: resources, Running: attempts[cell.Attempt](req.Running), Now: req.Now}
-	s.mu.Lock()
-	hb.Read = s.read
-	s.mu.Unlock()
-	reply, err := s.beat(ctx, hb)
+	reply, err := s.shareBeat(ctx, hb)
 	if err != nil {
 		return nil, err
 	}

@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"context"
+	"math/rand/v2"
 	"net"
 	"sync"
 	"sync/atomic"
@@ -33,11 +34,14 @@ type session struct {
 	greeted              func()
 	late                 *time.Timer
 	cell                 Cell
-	shared               *shared
+	hub                  *hub
 	ends                 ends
 	node, epoch, version string
 	connection           int64
 	admitted             bool // guarded by the handler's mu
+	// foreign: the node lives in this epoch under another token. Requests that only the epoch fences
+	// are refused then.
+	foreign atomic.Bool
 
 	out outbox
 	// received counts bytes, for the keep-alive; writing is why none may arrive.
@@ -52,32 +56,34 @@ type session struct {
 	// life is the context of what nobody needs once the session ends.
 	life    context.Context
 	endLife context.CancelFunc
-	// tasks are the writer, the keep-alive and the reader of the dispatch stream, requests what the
-	// agent's messages started.
-	tasks, requests sync.WaitGroup
-	// quit ends the keep-alive. done is closed when all is over.
-	quit, done chan struct{}
+	// writer is the writer, requests what the agent's messages started.
+	writer, requests sync.WaitGroup
+	// done is closed when all is over.
+	done chan struct{}
+	// share is when it is pinged.
+	share int
 	// turn is held by the heartbeat that is under way.
 	turn chan struct{}
 
 	mu sync.Mutex // guards what follows; taken before out's
 	// freed is signalled for the reader when a heartbeat ends.
 	freed sync.Cond
-	// underWay are the ids of requests under way, bytes what they hold, beats how many are heartbeats.
-	underWay     map[uint64]struct{}
-	bytes, beats int
-	// beating: a heartbeat was answered, the last one at beatAtMS by Redis' clock.
+	// requesting counts the requests under way but heartbeats, beats the heartbeats. bytes is what all
+	// of them hold.
+	requesting, beats, bytes int
+	// beating: a heartbeat was answered, the last one by beat, at beatAtMS by Redis' clock.
 	beating  bool
+	beat     *frame.Answer
 	beatAtMS int64
-	// read is the position in the dispatch stream; "" is its start.
-	read string
+	// held waits for the first answered heartbeat. owed: a sync follows that.
+	held []cell.Dispatch
+	owed bool
 }
 
 func newSession(h *Handler, conn *websocket.Conn, nc net.Conn) *session {
 	s := &session{
 		handler: h, conn: conn, net: nc, opened: time.Now(),
-		quit: make(chan struct{}), done: make(chan struct{}), turn: make(chan struct{}, 1),
-		underWay: map[uint64]struct{}{},
+		done: make(chan struct{}), turn: make(chan struct{}, 1), share: rand.N(pingShares),
 	}
 	s.life, s.endLife = context.WithCancel(h.calls)
 	s.freed.L = &s.mu
@@ -94,11 +100,10 @@ func newSession(h *Handler, conn *websocket.Conn, nc net.Conn) *session {
 
 // run serves the session to its end.
 func (s *session) run() {
-	s.tasks.Go(s.writeLoop)
+	s.writer.Go(s.writeLoop)
 	s.end(s.readLoop())
 	s.requests.Wait()
-	close(s.quit)
-	s.tasks.Wait()
+	s.writer.Wait()
 	_ = s.conn.CloseNow()
 	s.limit.Stop()
 	s.late.Stop()
@@ -129,7 +134,7 @@ func (s *session) fields() []zap.Field {
 // link is how the node is connected.
 func (s *session) link() cell.Link {
 	return cell.Link{
-		Connection: s.connection, Stream: cell.NodeStream, Session: s.id, Token: s.token.Name,
+		Connection: s.connection, Stream: s.handler.cfg.Replica, Session: s.id, Token: s.token.Name,
 		Replica: s.handler.cfg.Replica, Version: s.version, RoundTrip: time.Duration(s.roundTrip.Load()),
 	}
 }

@@ -5,6 +5,9 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
+	"net/http"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -28,7 +31,7 @@ func TestSession(t *testing.T) {
 			if n.ID != "gpu-1" || n.MaxConcurrency != 2 || e != "e1" || replaces != "e0" {
 				t.Errorf("registers %+v in %s, replaces %s", n, e, replaces)
 			}
-			if l.Connection != 3 || l.Stream != "-" || l.Token != "gpu" || l.Replica != "r-1" || l.Version != "0.4" || l.Session == "" {
+			if l.Connection != 3 || l.Stream != "r-1" || l.Token != "gpu" || l.Replica != "r-1" || l.Version != "0.4" || l.Session == "" {
 				t.Errorf("link %+v", l)
 			}
 			return cell.Registration{Lost: []string{"a"}}, nil
@@ -69,13 +72,16 @@ func TestSession(t *testing.T) {
 		p.expect(`{"type":"registered","id":1,"lost":["a"]}`)
 		p.send(`[{"type":"heartbeat","id":2,"status":"draining","running":["b:2"],"resources":{"x":1},"now":true}]`)
 		p.expect(`{"type":"beat","id":2,"start":["a:1"],"stop":["b:2"]}`)
-		s.cell.stream <- []cell.Dispatch{
-			{ID: "99-5", Attempt: cell.Attempt{Job: "old", N: 1}},
-			{ID: "100-0", Attempt: cell.Attempt{Job: "j", N: 1}, Tenant: "acme", Job: &freeslot.Job{Service: "tts"}},
-			{ID: "100-0", Attempt: cell.Attempt{Job: "k", N: 2}, Tenant: "acme"},
-			{ID: "101-0", Attempt: cell.Attempt{Job: "j", N: 1}, Cancel: true},
-			{ID: "101-1", Attempt: cell.Attempt{Job: "l", N: 1}, Tenant: "acme"},
-		}
+		s.mu.Lock()
+		p.session = slices.Collect(maps.Keys(s.live))[0]
+		s.mu.Unlock()
+		s.cell.stream <- p.brought(
+			cell.Dispatch{ID: "99-5", Attempt: cell.Attempt{Job: "old", N: 1}},
+			cell.Dispatch{ID: "100-0", Attempt: cell.Attempt{Job: "j", N: 1}, Tenant: "acme", Job: &freeslot.Job{Service: "tts"}},
+			cell.Dispatch{ID: "100-0", Attempt: cell.Attempt{Job: "k", N: 2}, Tenant: "acme"},
+			cell.Dispatch{ID: "101-0", Attempt: cell.Attempt{Job: "j", N: 1}, Cancel: true},
+			cell.Dispatch{ID: "101-1", Attempt: cell.Attempt{Job: "l", N: 1}, Tenant: "acme"},
+		)
 		p.expect(`{"type":"jobs","jobs":[{"attempt":"j:1","tenant":"acme","job":{"service":"tts"…}},{"attempt":"k:2","tenant":"acme"}]}`)
 		p.expect(`{"type":"cancel","attempts":["j:1"]}`)
 		p.expect(`{"type":"jobs","jobs":[{"attempt":"l:1","tenant":"acme"}]}`)
@@ -105,72 +111,30 @@ func TestSession(t *testing.T) {
 	})
 }
 
-// TestPositionAndRoundTrip: a heartbeat trims what was read, and shows the last ping's time.
-func TestPositionAndRoundTrip(t *testing.T) {
+// TestRoundTrip: a heartbeat shows the last ping's time.
+func TestRoundTrip(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(t *testing.T, s *server) {
-		beats := make(chan cell.Heartbeat, 10)
 		links := make(chan cell.Link, 10)
 		s.cell.heartbeat = func(_ context.Context, hb cell.Heartbeat, l cell.Link) (cell.HeartbeatReply, error) {
-			beats <- hb
+			if hb.Read != "" || hb.Resources != nil {
+				t.Errorf("heartbeat %+v", hb)
+			}
 			links <- l
 			return cell.HeartbeatReply{AtMS: 100}, nil
 		}
 		p := s.connect()
-		if len(s.cell.reads) > 0 {
-			t.Error("the dispatch stream is read before the first heartbeat")
-		}
-		p.send(`{"type":"heartbeat","id":1}`)
-		p.expect(`{"type":"beat","id":1}`)
-		s.cell.stream <- []cell.Dispatch{{ID: "7-1"}, {ID: "7-2"}}
-		if first, second := <-s.cell.reads, <-s.cell.reads; first != "" || second != "7-2" {
-			t.Errorf("reads after %q and %q", first, second)
-		}
 		p.send(`{"type":"heartbeat","id":1,"resources":null}`)
 		p.expect(`{"type":"beat","id":1}`)
-		if first, second := <-beats, <-beats; first.Read != "" || second.Read != "7-2" || second.Resources != nil {
-			t.Errorf("heartbeats %+v, %+v", first, second)
-		}
 		s.mu.Lock()
 		s.live[p.session].roundTrip.Store(int64(30 * time.Millisecond))
 		s.mu.Unlock()
 		p.send(`{"type":"heartbeat","id":2}`)
 		p.expect(`{"type":"beat","id":2}`)
-		if <-links; (<-links).RoundTrip != 0 || (<-links).RoundTrip != 30*time.Millisecond {
+		if (<-links).RoundTrip != 0 || (<-links).RoundTrip != 30*time.Millisecond {
 			t.Error("the round trip is not in the link")
 		}
 	})
-}
-
-// TestReadFails: while the stream cannot be read, the session goes on and tries again.
-func TestReadFails(t *testing.T) {
-	t.Parallel()
-	inBubble(t, func(t *testing.T, s *server) {
-		failing := failingStream{fakeCell: s.cell, fails: 5}
-		s.cfg.Cells = func(string) Cell { return &failing }
-		p := s.connect()
-		p.send(`{"type":"heartbeat","id":1}`)
-		p.expect(`{"type":"beat","id":1}`)
-		begin := time.Now()
-		s.cell.stream <- []cell.Dispatch{{ID: "100-0", Attempt: cell.Attempt{Job: "j", N: 1}}}
-		p.expect(`{"type":"jobs","jobs":[{"attempt":"j:1","tenant":""}]}`)
-		if took := time.Since(begin); took < 300*time.Millisecond || took > 5*time.Second {
-			t.Errorf("five failed reads took %s", took)
-		}
-	})
-}
-
-type failingStream struct {
-	*fakeCell
-	fails int
-}
-
-func (f *failingStream) Dispatches(ctx context.Context, node, after string, block time.Duration, limit int) ([]cell.Dispatch, error) {
-	if f.fails > 0 {
-		f.fails--
-		return nil, errors.New("redis is away")
-	}
-	return f.fakeCell.Dispatches(ctx, node, after, block, limit)
 }
 
 func TestCheck(t *testing.T) {
@@ -204,6 +168,9 @@ func TestReplaces(t *testing.T) {
 		{cell.NodeLink{}, "", false},
 		{cell.NodeLink{Epoch: "e1", Alive: true, Link: cell.Link{Token: "gpu"}}, "e1", false},
 		{cell.NodeLink{Epoch: "e0", Alive: true, Link: cell.Link{Token: "gpu"}}, "e0", false},
+		{cell.NodeLink{Epoch: "e1", Alive: true, Link: cell.Link{Token: "other"}}, "", true},
+		{cell.NodeLink{Epoch: "e1", Alive: true}, "", true}, // a direct agent
+		{cell.NodeLink{Epoch: "e1", Link: cell.Link{Token: "other"}}, "e1", false},
 		{cell.NodeLink{Epoch: "e0", Alive: true, Link: cell.Link{Token: "other"}}, "", true},
 		{cell.NodeLink{Epoch: "e0", Alive: true}, "", true}, // a direct agent
 		{cell.NodeLink{Epoch: "e0", Link: cell.Link{Token: "other"}}, "e0", false},
@@ -214,6 +181,55 @@ func TestReplaces(t *testing.T) {
 			t.Errorf("%+v: replaces %q, in use %v", c.known, w.Replaces, w.InUse)
 		}
 	}
+}
+
+// TestForeignNode: who knows the epoch of a node that lives under another token gets nothing of it.
+func TestForeignNode(t *testing.T) {
+	t.Parallel()
+	inBubble(t, func(t *testing.T, s *server) {
+		known := cell.NodeLink{Epoch: "e1", Alive: true, Link: cell.Link{Token: "other"}}
+		s.cell.link = func() (cell.NodeLink, error) { return known, nil }
+		inUse := true
+		s.cell.heartbeat = func(context.Context, cell.Heartbeat, cell.Link) (cell.HeartbeatReply, error) {
+			if inUse {
+				return cell.HeartbeatReply{}, cell.ErrNodeInUse
+			}
+			return cell.HeartbeatReply{AtMS: 100}, nil
+		}
+		reached := 0
+		s.cell.spec = func(string, string, string) (*freeslot.Job, string, error) {
+			reached++
+			return &freeslot.Job{Service: "tts"}, "t", nil
+		}
+		s.cell.deregister = func(string, string) ([]string, error) { reached++; return nil, nil }
+		p := s.connect()
+		requests := []string{
+			`{"type":"spec","id":1,"job_id":"j"}`, `{"type":"deregister","id":1}`, `{"type":"progress","id":1}`,
+			`{"type":"complete","id":1,"attempt":"` + jobID + `:1","state":"succeeded","result":1}`,
+		}
+		refused := func() {
+			t.Helper()
+			for _, text := range requests {
+				p.send(text)
+				p.expect(`{"type":"error","id":1,"code":"unavailable","message":"the node lives under another token…"}`)
+			}
+			resp := s.post(frame.SpecPath, "gpu", "gpu-1", p.session, strings.NewReader(requests[0]))
+			expectRefusal(t, resp, http.StatusConflict, "stale_connection", frame.SessionHeader)
+		}
+		refused()
+		p.send(`{"type":"heartbeat","id":2}`)
+		p.expect(`{"type":"error","id":2,"code":"node_in_use",…}`)
+		refused()
+		if reached > 0 {
+			t.Errorf("%d requests reached the node", reached)
+		}
+		inUse = false // the other one was silent for too long
+		p.send(`{"type":"heartbeat","id":3}`)
+		p.expect(`{"type":"beat","id":3}`)
+		p.send(requests[0])
+		p.expect(`{"type":"spec","id":1,…}`)
+		expectAnswer(t, s.post(frame.SpecPath, "gpu", "gpu-1", p.session, strings.NewReader(requests[0])))
+	})
 }
 
 // TestBadInput: what is no message ends the session, with a code that says when to come back.
@@ -299,7 +315,7 @@ func TestCellErrors(t *testing.T) {
 	} {
 		t.Run(c.code, func(t *testing.T) {
 			t.Parallel()
-			inBubble(t, func(t *testing.T, s *server) {
+			inBubble(t, func(_ *testing.T, s *server) {
 				err := fmt.Errorf("of node gpu-1: %w", c.err)
 				s.cell.register = func(freeslot.Node, cell.Epoch, cell.Link, cell.Epoch) (cell.Registration, error) {
 					return cell.Registration{}, err
@@ -319,14 +335,15 @@ func TestCellErrors(t *testing.T) {
 						p = s.connect()
 					}
 					p.send(fmt.Sprintf(`{"id":%d,"type":%s}`, i+1, text))
-					p.expect(fmt.Sprintf(`{"type":"error","id":%d,"code":"%s","message":"…"}`, i+1, c.code))
+					code := c.code
+					if i > 1 && errors.Is(err, cell.ErrNodeInUse) {
+						code = "unavailable" // and no cell is asked
+					}
+					p.expect(fmt.Sprintf(`{"type":"error","id":%d,"code":"%s","message":"…"}`, i+1, code))
 					if c.close != 0 {
 						p.ends(c.close)
 						p = nil
 					}
-				}
-				if len(s.cell.reads) > 0 {
-					t.Error("the dispatch stream is read without an answered heartbeat")
 				}
 			})
 		})
@@ -368,10 +385,39 @@ func TestBounds(t *testing.T) {
 		if took := time.Since(begin); took != 3*testLimit/beatParts {
 			t.Errorf("%d heartbeats of %d at a time took %s", 3*maxBeats, maxBeats, took)
 		}
-		p.send(`{"type":"complete","id":1,"attempt":"a:1","state":"cancelled"}`)
-		p.expect(`{"type":"error","code":"invalid_argument","message":"id is 1, …","field":"id"}`)
 		close(release)
-		p.ends(frame.CloseDefect)
+		for range frame.MaxRequests {
+			p.expect(`{"type":"completed",…}`)
+		}
+	})
+}
+
+// TestNextRequest: with the answer its request is over, so that the agent can use the place and the id.
+func TestNextRequest(t *testing.T) {
+	t.Parallel()
+	inBubble(t, func(_ *testing.T, s *server) {
+		blocked, release := make(chan struct{}, frame.MaxRequests), make(chan struct{})
+		s.cell.complete = func(context.Context, cell.Completion) (cell.CompletionOutcome, error) {
+			blocked <- struct{}{}
+			<-release
+			return cell.Completed, nil
+		}
+		p := s.connect()
+		for id := range frame.MaxRequests - 1 {
+			p.send(fmt.Sprintf(`{"type":"complete","id":%d,"attempt":"a:1","state":"cancelled"}`, id+1))
+		}
+		<-blocked
+		synctest.Wait() // the others wait for that call
+		for range 1000 {
+			p.send(`{"type":"progress","id":1000}`)
+			p.expect(`{"type":"progressed","id":1000}`)
+			p.send(`{"type":"heartbeat","id":1001}`)
+			p.expect(`{"type":"beat","id":1001}`)
+		}
+		close(release)
+		for range frame.MaxRequests - 1 {
+			p.expect(`{"type":"completed",…}`)
+		}
 	})
 }
 

@@ -13,6 +13,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -201,6 +202,15 @@ func (p *peer) welcomed() {
 	p.session = answer.Session
 }
 
+// brought are entries of the gateway's stream for the session.
+func (p *peer) brought(found ...cell.Dispatch) []cell.GatewayDispatch {
+	out := make([]cell.GatewayDispatch, len(found))
+	for i := range found {
+		out[i] = cell.GatewayDispatch{Dispatch: found[i], Node: "gpu-1", Session: p.session}
+	}
+	return out
+}
+
 func (p *peer) send(text string) {
 	p.t.Helper()
 	p.write(websocket.MessageText, text)
@@ -288,8 +298,11 @@ type fakeCell struct {
 	progress   func(node, epoch string, reports []cell.ProgressReport) ([]cell.ProgressOutcome, error)
 
 	// stream brings what a read finds, reads the positions that were asked for.
-	stream chan []cell.Dispatch
+	stream chan []cell.GatewayDispatch
 	reads  chan string
+	// open and keep are called with the position up to which the stream is trimmed.
+	open, keep func(trimTo string) error
+	closed     atomic.Int32
 }
 
 var _ Cell = (*cell.Cell)(nil)
@@ -316,7 +329,8 @@ func newFakeCell() *fakeCell {
 		progress: func(_, _ string, reports []cell.ProgressReport) ([]cell.ProgressOutcome, error) {
 			return make([]cell.ProgressOutcome, len(reports)), nil
 		},
-		stream: make(chan []cell.Dispatch), reads: make(chan string, 1000),
+		stream: make(chan []cell.GatewayDispatch), reads: make(chan string, 1000),
+		open: func(string) error { return nil }, keep: func(string) error { return nil },
 	}
 }
 
@@ -362,7 +376,16 @@ func (f *fakeCell) Progress(_ context.Context, node string, e cell.Epoch, report
 	return f.progress(node, e, reports)
 }
 
-func (f *fakeCell) Dispatches(ctx context.Context, _, after string, block time.Duration, _ int) ([]cell.Dispatch, error) {
+func (f *fakeCell) OpenGateway(context.Context, string) error { return f.open("") }
+
+func (f *fakeCell) KeepGateway(_ context.Context, _, trimTo string) error { return f.keep(trimTo) }
+
+func (f *fakeCell) CloseGateway(context.Context, string) error {
+	f.closed.Add(1)
+	return nil
+}
+
+func (f *fakeCell) GatewayDispatches(ctx context.Context, _, after string, block time.Duration, _ int) ([]cell.GatewayDispatch, error) {
 	f.reads <- after
 	timer := time.NewTimer(block)
 	defer timer.Stop()

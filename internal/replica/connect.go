@@ -41,7 +41,7 @@ func (r *Replica) connect(ctx context.Context) (*connections, error) {
 		return nil, r.unreachable(err)
 	}
 	if cfg.Gateway.On() && r.served != nil {
-		if conn.gateway, err = conn.topology.Open(redisclient.Gateway(cfg.Gateway.MaxAgents)); err != nil {
+		if conn.gateway, err = conn.topology.Open(redisclient.Commands); err != nil {
 			_ = conn.close(ctx)
 			return nil, r.unreachable(err)
 		}

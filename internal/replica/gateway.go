@@ -19,8 +19,8 @@ import (
 
 // door is where agents come in. A nil door is of a replica without a gateway.
 type door struct {
-	// cells are apart from those of the fleet, as are their connections: the blocking reads of
-	// sessions must not take the places of those on which clients wait.
+	// cells are apart from those of the fleet, as are their connections: what agents send must not
+	// delay what clients wait for.
 	cells    *cell.Set
 	tokens   *gateway.Tokens
 	handler  *gateway.Handler

@@ -131,3 +131,27 @@ func FuzzDecodeRequests(f *testing.F) {
 		}
 	})
 }
+
+// TestDeepValues: the deepest payload and result that are valid pass in arrays of messages.
+func TestDeepValues(t *testing.T) {
+	t.Parallel()
+	deep := json.RawMessage(strings.Repeat("[", 9000) + strings.Repeat("]", 9000))
+	if err := freeslot.ValidateJSON("payload", deep); err != nil {
+		t.Fatal(err)
+	}
+	decoded := 0
+	text, err := Append(nil, &Answer{Type: TypeJobs, Jobs: []Delivery{{Attempt: Attempt{Job: "j", N: 1}, Job: &freeslot.Job{Service: "s", Payload: deep}}}})
+	if err == nil {
+		err = DecodeAnswers([]byte("["+string(text)+"]"), func(a *Answer) error { decoded += len(a.Jobs[0].Job.Payload); return nil })
+	}
+	if err != nil || decoded != len(deep) {
+		t.Errorf("%d bytes, %v", decoded, err)
+	}
+	text, err = Append(nil, &Request{Type: TypeComplete, ID: 1, Result: deep})
+	if err == nil {
+		err = DecodeRequests([]byte("["+string(text)+"]"), func(r *Request) error { decoded += len(r.Result); return nil })
+	}
+	if err != nil || decoded != 2*len(deep) {
+		t.Errorf("%d bytes, %v", decoded, err)
+	}
+}

@@ -6,9 +6,9 @@ import (
 )
 
 // DefaultMaxAgents is how many agents a replica takes unless configured.
-const DefaultMaxAgents = 1000
+const DefaultMaxAgents = 10_000
 
-// maxAgents is bounded because each agent has a connection to Redis.
+// maxAgents is bounded because each agent takes memory, and a file descriptor.
 const maxAgents = 100_000
 
 // Gateway lets agents reach Redis through this replica.
@@ -24,7 +24,7 @@ type Gateway struct {
 	// with `true`: tokens and results would cross the network in the clear.
 	BehindProxy bool `koanf:"behind_proxy"`
 	// How many agents the replica takes, 1 to 100000. Further ones are refused, and go to another
-	// replica. Each has a connection to Redis.
+	// replica. Each takes memory and a file descriptor, and none a connection to Redis.
 	MaxAgents int `koanf:"max_agents"`
 }
 

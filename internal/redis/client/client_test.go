@@ -19,7 +19,7 @@ import (
 const patience = 20 * time.Second
 
 var roles = map[string]func(Config) (rueidis.Client, error){
-	"commands": Commands, "agent": Agent, "subscriber": Subscriber, "gateway": Gateway(10),
+	"commands": Commands, "agent": Agent, "subscriber": Subscriber,
 }
 
 func open(t *testing.T, role func(Config) (rueidis.Client, error), c Config) rueidis.Client {

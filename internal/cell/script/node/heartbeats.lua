@@ -2,18 +2,20 @@
 -- each of them.
 --
 -- Guarantee: as heartbeat.lua, node by node. It changes nothing of a node of which a later connection
--- of the same epoch was heard. A node's key of another type costs no other node anything.
+-- of the same epoch was heard, and of one that lives under another token. A node's key of another type
+-- costs no other node anything.
 --
 -- KEYS[1] index:revision  zset   KEYS[2] version:nodes  hash   KEYS[3] nodes:index:online  set
 -- For each node four more, those of the first are
 -- KEYS[4] nodes:<node>     hash   KEYS[5] load:<node>  string: the time of this heartbeat and the link
 -- KEYS[6] slots:<node>     hash
 -- KEYS[7] metrics:<node>   string: written with resources; without any, one of the others
--- ARGV[1] channel   ARGV[2] number of nodes, 1 to 32
--- ARGV[3..] for each node: node, epoch, status, link as in link.go, last dispatch entry taken in or
+-- ARGV[1] channel   ARGV[2] number of nodes, 1 to 32   ARGV[3] heartbeat limit, ms
+-- ARGV[4..] for each node: node, epoch, status, link as in link.go, last dispatch entry taken in or
 --   '', resources or '', number of attempts that the agent holds, and these as 'job:attempt'
--- Returns {now, answer, ...}: for each node as heartbeat.lua, and -3 for a stale connection, or an
---   error where a key of the node has another type
+-- Returns {now, answer, ...}: for each node as heartbeat.lua, and -3 for a stale connection, -6 where
+--   the node lives under another token or as a direct agent, or an error where a key of the node has
+--   another type
 -- dispatch:<node>, a stream, is none of KEYS because it is often not there: while a hash slot migrates
 -- Redis would refuse every call.
 -- Redis 7.0. Cost: O(nodes + slots in use + attempts named); seven commands for an idle node, two
@@ -22,7 +24,7 @@ local KEYS, ARGV, call, try = KEYS, ARGV, redis.call, redis.pcall -- a global is
 local revisions_key, version_key, online_key, channel = KEYS[1], KEYS[2], KEYS[3], ARGV[1]
 -- include lib/at.lua
 -- include lib/key.lua
-local answers, k = {at}, 3
+local answers, k = {at}, 4
 -- No job is called so, and it frees memory: where Redis refuses other writes for lack of it, it then
 -- takes those that follow.
 try('HDEL', KEYS[6], '-')
@@ -33,12 +35,17 @@ for n = 1, tonumber(ARGV[2]) do
   local first, last = k + 7, k + 6 + ARGV[k + 6]
   k = last + 1
   local profile = try('HMGET', profile_key, 'epoch', 'status')
-  local before = string.match(call('MGET', load_key)[1] or '', '^%d+ (%d+) ') or '0'
+  local text = call('MGET', load_key)[1] or ''
+  local heard = string.match(text, '^%d%d%d%d%d%d%d%d%d%d%d%d%d') or '0'
+  local before, holder = string.match(text, '^%d+ (%d+) %S+ %S+ (%S+)')
+  local connection, token = string.match(link, '^(%d+) %S+ %S+ (%S+)')
   if profile.err then
     answers[n + 1] = profile
   elseif profile[1] ~= epoch then
     answers[n + 1] = profile[1] and -2 or -1
-  elseif tonumber(before) > tonumber(string.match(link, '^%d+')) then
+  elseif holder ~= token and at - heard <= tonumber(ARGV[3]) then
+    answers[n + 1] = -6 -- the epoch proves nothing: all can read it
+  elseif before and tonumber(before) > tonumber(connection) then
     answers[n + 1] = -3
   else
     local owned = try('HGETALL', slots_key)

@@ -48,14 +48,15 @@ if link ~= '' then
   local text = call('MGET', load_key)[1]
   local last, holder = string.match(text or '', '^%d+ (%d+) %S+ %S+ (%S+)')
   local connection, token = string.match(link, '^(%d+) %S+ %S+ (%S+)')
-  if not taken and last and tonumber(last) > tonumber(connection) then return {-3} end
-  if before[1] and taken and before[1] ~= 'import' then
+  local known = before[1] and before[1] ~= 'import'
+  if known then
     text = text or call('HGET', profile_key, 'registered_at_ms') or ''
     local heard = tonumber(string.match(text, '^%d%d%d%d%d%d%d%d%d%d%d%d%d') or '0')
-    -- A node that is connected to Redis itself has no token.
+    -- A node that is connected to Redis itself has no token. The epoch proves nothing: all can read it.
     if holder ~= token and now - heard <= tonumber(ARGV[9]) then return {-6} end
-    if before[1] ~= ARGV[8] then return {-2} end
   end
+  if not taken and last and tonumber(last) > tonumber(connection) then return {-3} end
+  if known and taken and before[1] ~= ARGV[8] then return {-2} end
 end
 if equal and not taken then
   call('SET', load_key, load)

@@ -1,0 +1,85 @@
+package gateway
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/freeslot/freeslot"
+	"github.com/freeslot/freeslot/internal/gateway/frame"
+)
+
+// pingShares are parts of the sessions that are pinged one after the other, or all agents of a
+// restarted replica would be pinged at once.
+const pingShares = 20
+
+// keepAlive finds agents that are gone without a close, and ends sessions whose tokens end. Its pings
+// also keep connections from looking idle to proxies. It is one loop for all sessions: a goroutine for
+// each would take as much memory as all else that a session keeps on stacks.
+func (h *Handler) keepAlive() {
+	tick := time.NewTicker(pingInterval / pingShares)
+	defer tick.Stop()
+	changed := h.cfg.Tokens.Changed()
+	h.checkRights()
+	for share := 0; ; {
+		select {
+		case <-h.calls.Done():
+			return
+		case <-changed:
+			changed = h.cfg.Tokens.Changed()
+			h.checkRights()
+		case <-tick.C:
+			h.ping(share)
+			share = (share + 1) % pingShares
+		}
+	}
+}
+
+// checkRights ends the sessions whose tokens were removed, have expired, or are not for their nodes any
+// more.
+func (h *Handler) checkRights() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, s := range h.live {
+		s.checkRights()
+	}
+}
+
+func (s *session) checkRights() {
+	if s.handler.cfg.Tokens.Holds(s.token.Digest, s.node) {
+		return
+	}
+	err := &freeslot.Error{Code: freeslot.CodePermissionDenied, Message: fmt.Sprintf("token %s was removed, has expired, or is no longer for node %s", s.token.Name, s.node)}
+	s.sendError(0, err)
+	s.end(*rightsOrder(err.Message))
+}
+
+// ping pings one share of the sessions.
+func (h *Handler) ping(share int) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, s := range h.live {
+		if s.share != share {
+			continue
+		}
+		h.running.Go(func() {
+			if !s.alive() {
+				s.end(order{code: frame.CloseSilent, text: "the agent does not answer pings", label: closedSilent})
+			}
+		})
+	}
+}
+
+// alive pings the agent. One that does not answer in time may still be alive: it may be busy sending,
+// and then bytes arrive; or it reads slowly, about which the writer decides. A ping that fails for
+// another reason met a closed connection.
+func (s *session) alive() bool {
+	before, begin := s.received.Load(), time.Now()
+	ctx, cancel := context.WithTimeout(s.handler.calls, pingTimeout)
+	defer cancel()
+	err := s.conn.Ping(ctx)
+	if err == nil {
+		s.roundTrip.Store(int64(time.Since(begin)))
+	}
+	return err == nil || ctx.Err() == nil || s.received.Load() != before || s.writing.Load()
+}

@@ -1,0 +1,241 @@
+package worker
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/freeslot/freeslot"
+	"github.com/freeslot/freeslot/internal/cell"
+	"github.com/freeslot/freeslot/internal/gateway/frame"
+)
+
+// slowConn sends 10 Mbit/s, and nothing while busy has a token.
+type slowConn struct {
+	net.Conn
+	busy chan struct{}
+}
+
+func (c slowConn) Write(p []byte) (n int, err error) {
+	c.busy <- struct{}{}
+	defer func() { <-c.busy }()
+	for n < len(p) && err == nil {
+		time.Sleep(time.Millisecond) // in virtual time
+		var m int
+		m, err = c.Conn.Write(p[n:min(n+1250, len(p))])
+		n += m
+	}
+	return n, err
+}
+
+// slow makes the store's line slow from the next connect on, and returns what stops it.
+func (s *scriptedStore) slow(p *pipes) (busy chan struct{}) {
+	busy = make(chan struct{}, 1)
+	s.transport.DialContext = func(ctx context.Context, network, addr string) (net.Conn, error) {
+		conn, err := p.dial(ctx, network, addr)
+		if err != nil {
+			return nil, err
+		}
+		return slowConn{conn, busy}, nil
+	}
+	return busy
+}
+
+// startSlowStore starts a store with a slow line, and returns its session besides.
+func startSlowStore(t *testing.T, p *pipes) (s *scriptedStore, peer *scriptedSession, busy chan struct{}) {
+	t.Helper()
+	g := serveScripted(t, p, "a")
+	s = newScriptedStore(t, p, Config{Gateway: "ws://a"})
+	busy = s.slow(p)
+	if err := s.start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), callTimeout)
+		defer cancel()
+		_ = s.stop(ctx)
+	})
+	peer = g.session()
+	peer.socket.SetReadLimit(-1)
+	return s, peer, busy
+}
+
+// TestGatewayManyResultsAtOnce: results that fill a slow line for longer than a call may take arrive
+// once each, and heartbeats do not wait behind them.
+func TestGatewayManyResultsAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const results = 100
+		var p pipes
+		s, peer, _ := startSlowStore(t, &p)
+		arrived := map[frame.Attempt]int{}
+		go func() {
+			for q := range peer.requests {
+				switch q.Type {
+				case frame.TypeHeartbeat:
+					peer.send(&frame.Answer{Type: frame.TypeBeat, ID: q.ID})
+				case frame.TypeComplete:
+					arrived[*q.Attempt]++
+					peer.send(&frame.Answer{Type: frame.TypeCompleted, ID: q.ID, Outcome: "completed"})
+				}
+			}
+		}()
+		begin, ended := time.Now(), make(chan struct{})
+		var reports, beats sync.WaitGroup
+		for n := range results {
+			reports.Go(func() {
+				_, err := s.Complete(t.Context(), cell.Completion{
+					Attempt: id(n), State: freeslot.StateSucceeded, Result: json.RawMessage(`"` + strings.Repeat("x", 60_000) + `"`),
+				})
+				if err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		beats.Go(func() {
+			for {
+				begin := time.Now()
+				if err := <-s.heartbeat(t); err != nil || time.Since(begin) > 500*time.Millisecond {
+					t.Errorf("a heartbeat: %v after %s", err, time.Since(begin))
+				}
+				select {
+				case <-time.After(100 * time.Millisecond):
+				case <-ended:
+					return
+				}
+			}
+		})
+		reports.Wait()
+		took := time.Since(begin)
+		close(ended)
+		beats.Wait()
+		if took < callTimeout || took > 6*time.Second {
+			t.Errorf("the results took %s", took)
+		}
+		for n := range results {
+			if arrived[framed(n)] != 1 {
+				t.Errorf("result %d arrived %d times", n, arrived[framed(n)])
+			}
+		}
+	})
+}
+
+// TestGatewayQueue: a heartbeat comes before what waits, and what was given up is not sent.
+func TestGatewayQueue(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var p pipes
+		s, peer, busy := startSlowStore(t, &p)
+		busy <- struct{}{}
+		complete := func(ctx context.Context, n int) <-chan error {
+			done := async(func() error {
+				_, err := s.Complete(ctx, cell.Completion{Attempt: id(n), State: freeslot.StateSucceeded})
+				return err
+			})
+			synctest.Wait()
+			return done
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		first, second, third := complete(t.Context(), 1), complete(ctx, 2), complete(t.Context(), 3)
+		beat := s.heartbeat(t)
+		synctest.Wait()
+		cancel()
+		if err := <-second; !errors.Is(err, context.Canceled) {
+			t.Error(err)
+		}
+		<-busy
+		answer := func(n int) {
+			t.Helper()
+			q := peer.next(frame.TypeComplete)
+			if *q.Attempt != framed(n) {
+				t.Errorf("got the report of %v, expected %v", *q.Attempt, framed(n))
+			}
+			peer.send(&frame.Answer{Type: frame.TypeCompleted, ID: q.ID, Outcome: "completed"})
+		}
+		answer(1)
+		peer.send(&frame.Answer{Type: frame.TypeBeat, ID: peer.next(frame.TypeHeartbeat).ID})
+		answer(3)
+		for _, done := range []<-chan error{first, beat, third} {
+			if err := <-done; err != nil {
+				t.Error(err)
+			}
+		}
+	})
+}
+
+// TestGatewayManySpecsAtOnce: what the gateway must send at once has a bound.
+func TestGatewayManySpecsAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const specs = 100
+		var p pipes
+		g := serveScripted(t, &p, "a")
+		s := startScriptedStore(t, &p, Config{Gateway: "ws://a"})
+		peer := g.session()
+		var reads sync.WaitGroup
+		for range specs {
+			reads.Go(func() {
+				if _, _, err := s.Spec(t.Context(), "j"); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		for answered := range specs {
+			synctest.Wait()
+			if n := len(peer.requests); n != min(specsAtOnce, specs-answered) {
+				t.Errorf("%d requests under way after %d answers", n, answered)
+			}
+			peer.send(&frame.Answer{Type: frame.TypeSpec, ID: peer.next(frame.TypeSpec).ID, Job: &freeslot.Job{Service: "s"}})
+		}
+		reads.Wait()
+	})
+}
+
+// TestGatewayLargeSpecOnSlowLine: a large spec may take minutes, also when it waits for others. One
+// whose answer does not begin is asked for again soon.
+func TestGatewayLargeSpecOnSlowLine(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var p pipes
+		g := serveScripted(t, &p, "a")
+		answer, err := frame.Append(nil, &frame.Answer{Type: frame.TypeSpec, Job: &freeslot.Job{Service: "s", Payload: json.RawMessage(`"` + strings.Repeat("x", 1<<20) + `"`)}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var silent atomic.Bool
+		g.bulk = func(w http.ResponseWriter, r *http.Request) {
+			_, _ = io.Copy(io.Discard, r.Body)
+			if silent.Load() {
+				<-r.Context().Done()
+				return
+			}
+			for part := range slices.Chunk(answer, 10_000) {
+				_, _ = w.Write(part)
+				time.Sleep(time.Second) // in virtual time
+			}
+		}
+		s := startScriptedStore(t, &p, Config{Gateway: "ws://a"})
+		peer := g.session()
+		spec := func() <-chan error {
+			done := async(func() error { _, _, err := s.Spec(t.Context(), "j"); return err })
+			peer.send(&frame.Answer{Type: frame.TypeSpec, ID: peer.next(frame.TypeSpec).ID, Large: true})
+			return done
+		}
+		for _, done := range []<-chan error{spec(), spec(), spec()} {
+			if err := <-done; err != nil {
+				t.Error(err)
+			}
+		}
+		silent.Store(true)
+		begin := time.Now()
+		if err := <-spec(); !errors.Is(err, context.DeadlineExceeded) || time.Since(begin) != bulkTimeout {
+			t.Errorf("%v after %s", err, time.Since(begin))
+		}
+	})
+}
