@@ -59,7 +59,7 @@ func TestGather(t *testing.T) {
 		if got := fmt.Sprint(*calls); got != "[[1] [3 4 5] [6 -7]]" {
 			t.Errorf("calls of %s", got)
 		}
-		if g.queue != nil || g.calling {
+		if g.queue != nil || g.led || g.calling > 0 {
 			t.Error("not idle")
 		}
 	})
@@ -109,6 +109,38 @@ func TestGatherWaits(t *testing.T) {
 			})
 		})
 	}
+}
+
+// TestGatherCallsAtOnce: while calls take long, as many as may be are under way.
+func TestGatherCallsAtOnce(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		calls := make(chan int, 9)
+		g := &gather[int, int]{
+			fit: func(in []int) int { return min(3, len(in)) }, full: 3, wait: 50 * time.Millisecond, more: 1,
+			call: func(in []int) ([]int, error) {
+				calls <- len(in)
+				time.Sleep(time.Second)
+				return slices.Clone(in), nil
+			},
+		}
+		begin := time.Now()
+		var all sync.WaitGroup
+		for n := range 10 {
+			all.Go(func() {
+				if out, err := g.do(t.Context(), n, false); err != nil || out != n {
+					t.Errorf("%d: %d, %v", n, out, err)
+				}
+			})
+		}
+		all.Wait()
+		if took := time.Since(begin); took != 2*time.Second || len(calls) != 4 {
+			t.Errorf("%d calls took %s, expected 4 within 2s, two at a time", len(calls), took)
+		}
+		if g.queue != nil || g.led || g.calling > 0 {
+			t.Error("not idle")
+		}
+	})
 }
 
 // TestGatherLeaderLeaves: a request that gives up hands on the duty to make the call.
