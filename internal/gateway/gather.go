@@ -7,9 +7,9 @@ import (
 	"time"
 )
 
-// gather has requests share calls. While as many calls as may be are under way, the next one collects. The
-// goroutine of the first request in the queue makes the call, and hands that duty to the first of those that
-// stay in the queue or come later. So a gather has no goroutine, and nothing to stop.
+// gather has requests share calls. While a call is under way, the next one collects, and goes beside it only
+// when it is full. The goroutine of the first request in the queue makes the call, and hands that duty to the
+// first of those that stay in the queue or come later. So a gather has no goroutine, and nothing to stop.
 type gather[In, Out any] struct {
 	// call is one call for several requests; outcomes are in their order.
 	call func(in []In) ([]Out, error)
@@ -18,7 +18,8 @@ type gather[In, Out any] struct {
 	// wait is how long the first request of a call waits for others, which ends when so many are there.
 	wait time.Duration
 	full int
-	// more is how many calls may be under way beside one.
+	// more is how many full calls may be under way beside one: else a call's time would bound what all calls
+	// bear. Small ones beside it would cost Redis most when it is short of time.
 	more int
 
 	mu sync.Mutex // guards what follows
@@ -138,7 +139,7 @@ func (g *gather[In, Out]) next() {
 	switch {
 	case len(g.queue) == 0:
 		g.queue = nil // and what is before it
-	case !g.led && g.calling <= g.more:
+	case !g.led && (g.calling == 0 || g.calling <= g.more && len(g.queue) >= g.full):
 		g.led = true
 		close(g.queue[0].first)
 	}

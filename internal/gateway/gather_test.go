@@ -111,31 +111,37 @@ func TestGatherWaits(t *testing.T) {
 	}
 }
 
-// TestGatherCallsAtOnce: while calls take long, as many as may be are under way.
-func TestGatherCallsAtOnce(t *testing.T) {
+// TestGatherFullCalls: while a call takes long, full ones go beside it, and what is less waits.
+func TestGatherFullCalls(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		calls := make(chan int, 9)
+		calls := make(chan string, 9)
+		begin := time.Now()
 		g := &gather[int, int]{
-			fit: func(in []int) int { return min(3, len(in)) }, full: 3, wait: 50 * time.Millisecond, more: 1,
+			fit: func(in []int) int { return min(3, len(in)) }, full: 3, wait: 50 * time.Millisecond, more: 2,
 			call: func(in []int) ([]int, error) {
-				calls <- len(in)
+				calls <- fmt.Sprintf("%d at %s", len(in), time.Since(begin))
 				time.Sleep(time.Second)
 				return slices.Clone(in), nil
 			},
 		}
-		begin := time.Now()
 		var all sync.WaitGroup
-		for n := range 10 {
+		for n := range 12 {
 			all.Go(func() {
-				if out, err := g.do(t.Context(), n, false); err != nil || out != n {
+				if out, err := g.do(t.Context(), n, true); err != nil || out != n {
 					t.Errorf("%d: %d, %v", n, out, err)
 				}
 			})
+			synctest.Wait()
 		}
 		all.Wait()
-		if took := time.Since(begin); took != 2*time.Second || len(calls) != 4 {
-			t.Errorf("%d calls took %s, expected 4 within 2s, two at a time", len(calls), took)
+		close(calls)
+		var got []string
+		for call := range calls {
+			got = append(got, call)
+		}
+		if want := []string{"1 at 0s", "3 at 0s", "3 at 0s", "3 at 1s", "2 at 2s"}; !slices.Equal(got, want) {
+			t.Errorf("calls of %q, expected %q", got, want)
 		}
 		if g.queue != nil || g.led || g.calling > 0 {
 			t.Error("not idle")
