@@ -5,19 +5,21 @@ import (
 	"errors"
 	"fmt"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/freeslot/freeslot/bench/measure"
 	"github.com/freeslot/freeslot/bench/result"
+	"github.com/freeslot/freeslot/bench/system"
 	"github.com/freeslot/freeslot/bench/tool"
 	"github.com/freeslot/freeslot/internal/cell"
 )
 
 // gatewayIdle is what idle agents through gateways take.
 type gatewayIdle struct {
-	without, with          float64 // MiB, of all replicas
-	connections            int     // of Redis
+	// empty is the memory of a replica before there are nodes, without that of one which knows all nodes
+	// and has no agents, with the mean of the gateways', in MiB.
+	empty, without, with   float64
+	connections            int // of Redis
 	online                 int64
 	redis, gateways, beats float64 // percent of a core, and a second
 	start                  time.Duration
@@ -28,12 +30,13 @@ func runGatewayIdle(ctx context.Context, b *tool.Bench, program string) error {
 	const replicas, processes = 2, 4
 	count := tool.Sized(b, 10_000, 40)
 	settle, window := tool.Sized(b, 10*time.Second, 100*time.Millisecond), tool.Sized(b, 30*time.Second, time.Second)
-	b.Say("At rest: %s agents in %d processes, %d gateways; the figures are of %s, which begin %s after the last agent had registered. Memory: VmRSS of both replicas, the highest of a reading a second, less that without agents; what they know of the nodes counts. Redis' connections are all but this tool's. Redis: its main thread by INFO.",
+	b.Say("At rest: %s agents in %d processes, %d gateways; the figures are of %s, which begin %s after the last agent had registered. Memory: VmRSS, the highest of a reading a second; of an agent: what both gateways have above a third replica that knows the same nodes and has no agents. That one ends before the other figures. Redis' connections are all but this tool's. Redis: its main thread by INFO.",
 		measure.Thousands(float64(count)), processes, replicas, window, settle)
 	t := result.Table{First: measure.Thousands(float64(count)) + " idle agents", Columns: []result.Column{
 		{Name: "online"},
-		{Name: "replicas without", Unit: result.MiB},
-		{Name: "with", Unit: result.MiB},
+		{Name: "replica without nodes", Unit: result.MiB},
+		{Name: "without agents", Unit: result.MiB},
+		{Name: "gateway", Unit: result.MiB},
 		{Name: "KiB an agent"},
 		{Name: "Redis' connections"},
 		{Name: "Redis' main thread", Unit: result.Percent},
@@ -55,8 +58,8 @@ func runGatewayIdle(ctx context.Context, b *tool.Bench, program string) error {
 		if err := errors.Join(err, g.stop()); err != nil {
 			return err
 		}
-		each := (m.with - m.without) * 1024 / float64(count)
-		t.Rows = append(t.Rows, result.Row{Name: kind.name, Figures: result.Figures(float64(m.online), measure.FourFigures(m.without), measure.FourFigures(m.with),
+		each := replicas * (m.with - m.without) * 1024 / float64(count)
+		t.Rows = append(t.Rows, result.Row{Name: kind.name, Figures: result.Figures(float64(m.online), measure.FourFigures(m.empty), measure.FourFigures(m.without), measure.FourFigures(m.with),
 			measure.FourFigures(each), float64(m.connections), measure.FourFigures(m.redis), measure.FourFigures(m.gateways), measure.FourFigures(m.beats), measure.FourFigures(m.start.Seconds()))})
 		of := fmt.Sprintf("%s idle agents by gateway, %s: ", measure.Thousands(float64(count)), kind.name)
 		b.Target(of+"KiB an agent", result.Number, result.AtMost, kind.limit, each)
@@ -74,10 +77,18 @@ func (g *gateways) measureIdle(ctx context.Context, each, processes int, settle,
 			return m, err
 		}
 	}
-	if err := measure.SleepUntil(ctx, time.Now().Add(settle)); err != nil {
+	without, err := system.StartScheduler(g.program, g.redis.URL(), len(g.addrs)+1)
+	if err != nil {
 		return m, err
 	}
-	if m.without, err = g.resident(ctx, 0); err != nil {
+	defer func() {
+		_ = without.Cmd.Process.Kill() // it may have ended
+		<-without.Done
+	}()
+	if err := without.AwaitReady(ctx); err != nil {
+		return m, err
+	}
+	if m.empty, err = highestResident(ctx, settle, without); err != nil {
 		return m, err
 	}
 	all := make([]*measure.Child, processes)
@@ -97,6 +108,13 @@ func (g *gateways) measureIdle(ctx context.Context, each, processes int, settle,
 	if err := measure.SleepUntil(ctx, time.Now().Add(settle)); err != nil {
 		return m, err
 	}
+	if m.without, err = highestResident(ctx, settle/2, without); err != nil {
+		return m, err
+	}
+	if err := without.Cmd.Process.Kill(); err != nil {
+		return m, err
+	}
+	<-without.Done
 	before, err := measure.ReadRedisStat(ctx, g.redis.Client)
 	if err != nil {
 		return m, err
@@ -106,7 +124,7 @@ func (g *gateways) measureIdle(ctx context.Context, each, processes int, settle,
 		return m, err
 	}
 	begin = time.Now()
-	if m.with, err = g.resident(ctx, window); err != nil {
+	if m.with, err = highestResident(ctx, window, g.all...); err != nil {
 		return m, err
 	}
 	seconds := time.Since(begin).Seconds()
@@ -132,18 +150,19 @@ func (g *gateways) measureIdle(ctx context.Context, each, processes int, settle,
 	return m, err
 }
 
-// resident is the sum of the highest memory of each replica within the window.
-func (g *gateways) resident(ctx context.Context, window time.Duration) (sum float64, err error) {
+// highestResident is the highest memory of each replica within the window, and of these the mean.
+func highestResident(ctx context.Context, window time.Duration, of ...*system.Scheduler) (mean float64, err error) {
 	ctx, cancel := context.WithTimeout(ctx, window)
 	defer cancel()
-	var mu sync.Mutex // guards sum
-	return sum, inParallel(len(g.all), len(g.all), func(i int) error {
-		mib, err := g.all[i].HighestResident(ctx, time.Second)
-		mu.Lock()
-		defer mu.Unlock()
-		sum += mib
+	all := make([]float64, len(of))
+	err = inParallel(len(of), len(of), func(i int) (err error) {
+		all[i], err = of[i].HighestResident(ctx, time.Second)
 		return err
 	})
+	for _, mib := range all {
+		mean += mib / float64(len(of))
+	}
+	return mean, err
 }
 
 // cpu is the processor time of all replicas in seconds.
