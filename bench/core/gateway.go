@@ -33,7 +33,7 @@ func runGateway(ctx context.Context, b *tool.Bench) error {
 	if _, err := measure.RaiseFiles(fleetFiles); err != nil {
 		return err
 	}
-	b.Say("Agents are workers with the default settings, many in a process of their own; gateways are replicas (the scheduler program) with the default settings, whose agents have a listener of their own.")
+	b.Say("Agents are workers with the default settings unless said otherwise, many in a process of their own; gateways are replicas (the scheduler program) with the default settings, whose agents have a listener of their own.")
 	for _, run := range []func(context.Context, *tool.Bench, string) error{runGatewayIdle, runGatewayKilled, runGatewayLine} {
 		if err := run(ctx, b, program); err != nil {
 			return err

@@ -21,7 +21,7 @@ const (
 	beatPoll = 5 * time.Millisecond
 )
 
-// agents are workers that reach Redis through gateways, in one process.
+// agents reach Redis through gateways, in one process.
 type agents struct {
 	Gateways, Token, CAFile string
 	// First is the number of the first agent.
@@ -48,12 +48,12 @@ type agentsRun struct {
 	beats beats
 }
 
-func startAgents(ctx context.Context, a *agents) (*measure.Child, error) {
+func startAgents(ctx context.Context, mode string, a *agents) (*measure.Child, error) {
 	text, err := json.Marshal(a)
 	if err != nil {
 		return nil, err
 	}
-	return startChild(ctx, agentsMode, string(text))
+	return startChild(ctx, mode, string(text))
 }
 
 // endAgents ends agents whose end is not measured. That of thousands in good order takes long.

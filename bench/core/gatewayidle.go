@@ -20,7 +20,7 @@ type gatewayIdle struct {
 	// and has no agents, with the mean of the gateways', in MiB.
 	empty, without, with   float64
 	connections            int // of Redis
-	online                 int64
+	online, failed         int64
 	redis, gateways, beats float64 // percent of a core, and a second
 	start                  time.Duration
 }
@@ -30,7 +30,7 @@ func runGatewayIdle(ctx context.Context, b *tool.Bench, program string) error {
 	const replicas, processes = 2, 4
 	count := tool.Sized(b, 10_000, 40)
 	settle, window := tool.Sized(b, 10*time.Second, 100*time.Millisecond), tool.Sized(b, 30*time.Second, time.Second)
-	b.Say("At rest: %s agents in %d processes, %d gateways; the figures are of %s, which begin %s after the last agent had registered. Memory: VmRSS, the highest of a reading a second; of an agent: what both gateways have above a third replica that knows the same nodes and has no agents. That one ends before the other figures. Redis' connections are all but this tool's. Redis: its main thread by INFO.",
+	b.Say("At rest: %s agents in %d processes, %d gateways. These agents are no workers: they say what workers say, at the same intervals, and take less of this machine. The figures are of %s, which begin %s after the last agent had registered. Memory: VmRSS, the highest of a reading a second; of an agent: what both gateways have above a third replica that knows the same nodes and has no agents. That one ends before the other figures. Redis' connections are all but this tool's. Redis: its main thread by INFO.",
 		measure.Thousands(float64(count)), processes, replicas, window, settle)
 	t := result.Table{First: measure.Thousands(float64(count)) + " idle agents", Columns: []result.Column{
 		{Name: "online"},
@@ -42,6 +42,7 @@ func runGatewayIdle(ctx context.Context, b *tool.Bench, program string) error {
 		{Name: "Redis' main thread", Unit: result.Percent},
 		{Name: "both replicas, of a core", Unit: result.Percent},
 		{Name: "scripts", Unit: result.PerSecond},
+		{Name: "heartbeats that failed"},
 		{Name: "start of all", Unit: result.Seconds},
 	}}
 	for _, kind := range []struct {
@@ -60,7 +61,7 @@ func runGatewayIdle(ctx context.Context, b *tool.Bench, program string) error {
 		}
 		each := replicas * (m.with - m.without) * 1024 / float64(count)
 		t.Rows = append(t.Rows, result.Row{Name: kind.name, Figures: result.Figures(float64(m.online), measure.FourFigures(m.empty), measure.FourFigures(m.without), measure.FourFigures(m.with),
-			measure.FourFigures(each), float64(m.connections), measure.FourFigures(m.redis), measure.FourFigures(m.gateways), measure.FourFigures(m.beats), measure.FourFigures(m.start.Seconds()))})
+			measure.FourFigures(each), float64(m.connections), measure.FourFigures(m.redis), measure.FourFigures(m.gateways), measure.FourFigures(m.beats), float64(m.failed), measure.FourFigures(m.start.Seconds()))})
 		of := fmt.Sprintf("%s idle agents by gateway, %s: ", measure.Thousands(float64(count)), kind.name)
 		b.Target(of+"KiB an agent", result.Number, result.AtMost, kind.limit, each)
 		b.Target(of+"Redis' connections", result.Number, result.AtMost, 20, float64(m.connections))
@@ -98,7 +99,7 @@ func (g *gateways) measureIdle(ctx context.Context, each, processes int, settle,
 	defer cancel()
 	err = inParallel(processes, processes, func(i int) (err error) {
 		group := g.agents(i, each)
-		all[i], err = startAgents(starting, &group)
+		all[i], err = startAgents(starting, lightMode, &group)
 		return err
 	})
 	if err != nil {
@@ -140,8 +141,13 @@ func (g *gateways) measureIdle(ctx context.Context, each, processes int, settle,
 	m.beats = after.Rate(before, "evalsha", seconds)
 	for _, c := range all {
 		if ended, err := query[int](ctx, c, "ended"); err != nil || ended > 0 {
-			return m, fmt.Errorf("%d agents have ended: %w", ended, err)
+			return m, fmt.Errorf("%d agents have lost their connections: %w", ended, err)
 		}
+		failed, err := query[int64](ctx, c, "failed")
+		if err != nil {
+			return m, err
+		}
+		m.failed += failed
 	}
 	if m.connections, err = g.connections(ctx); err != nil {
 		return m, err

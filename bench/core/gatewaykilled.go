@@ -46,7 +46,7 @@ func runGatewayKilled(ctx context.Context, b *tool.Bench, program string) (err e
 	err = inParallel(processes, processes, func(i int) (err error) {
 		group := g.agents(i, count/processes)
 		group.Takes = takes
-		all[i], err = startAgents(ctx, &group)
+		all[i], err = startAgents(ctx, agentsMode, &group)
 		return err
 	})
 	if err != nil {

@@ -41,7 +41,7 @@ func runGatewayLine(ctx context.Context, b *tool.Bench, program string) (err err
 	defer func() { err = errors.Join(err, line.Close()) }()
 	group := g.agents(0, 1)
 	group.Gateways, group.Slots, group.Interval, group.ResultBytes = "ws://"+line.Addr(), jobs, interval, resultBytes
-	agent, err := startAgents(ctx, &group)
+	agent, err := startAgents(ctx, agentsMode, &group)
 	if err != nil {
 		return err
 	}
