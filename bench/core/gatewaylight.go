@@ -71,8 +71,10 @@ func runLights(ctx context.Context, args []string, in *bufio.Reader, out io.Writ
 	defer cancel()
 	err = inParallel(fleetCallers, a.Count, func(i int) (err error) {
 		var l *light
-		for try := 0; l == nil && try < fleetTries; try++ {
-			l, err = a.startLight(starting, life, options, a.First+i, &all)
+		epoch := cell.NewEpoch()
+		for try := int64(1); l == nil && try <= fleetTries; try++ {
+			hello := frame.Request{Type: frame.TypeHello, Node: benchNodeID(a.First + i), Epoch: epoch, Connection: try, Version: "bench"}
+			l, err = a.startLight(starting, life, options, a.First+i, &hello, &all)
 		}
 		if l != nil {
 			all.loops.Go(func() { l.run(life, &all) })
@@ -108,7 +110,7 @@ func (a *agents) dialOptions() (*websocket.DialOptions, error) {
 }
 
 // startLight connects to one of the gateways at random, and registers the node.
-func (a *agents) startLight(ctx, life context.Context, options *websocket.DialOptions, number int, all *lights) (_ *light, err error) {
+func (a *agents) startLight(ctx, life context.Context, options *websocket.DialOptions, number int, hello *frame.Request, all *lights) (_ *light, err error) {
 	ctx, cancel := context.WithTimeout(ctx, lightTimeout)
 	defer cancel()
 	gateways := strings.Split(a.Gateways, ",")
@@ -121,14 +123,14 @@ func (a *agents) startLight(ctx, life context.Context, options *websocket.DialOp
 	node := benchNode(number)
 	node.MaxConcurrency = a.Slots
 	for _, say := range []struct {
-		request frame.Request
+		request *frame.Request
 		answer  frame.Type
 	}{
-		{frame.Request{Type: frame.TypeHello, Node: node.ID, Epoch: cell.NewEpoch(), Connection: 1, Version: "bench"}, frame.TypeWelcome},
-		{frame.Request{Type: frame.TypeRegister, Profile: &node}, frame.TypeRegistered},
-		{frame.Request{Type: frame.TypeHeartbeat, Status: freeslot.StatusOnline, Resources: callsFigures, Now: true}, frame.TypeBeat},
+		{hello, frame.TypeWelcome},
+		{&frame.Request{Type: frame.TypeRegister, Profile: &node}, frame.TypeRegistered},
+		{&frame.Request{Type: frame.TypeHeartbeat, Status: freeslot.StatusOnline, Resources: callsFigures, Now: true}, frame.TypeBeat},
 	} {
-		if err := l.ask(ctx, &say.request, say.answer); err != nil {
+		if err := l.ask(ctx, say.request, say.answer); err != nil {
 			_ = conn.CloseNow()
 			return nil, fmt.Errorf("node %s: %w", node.ID, err)
 		}
