@@ -148,8 +148,10 @@ func (b *bench) large(ctx context.Context, wanted bool) error {
 	t := result.Table{
 		Title: fmt.Sprintf("%s, %s jobs/s", large, measure.Thousands(largeRate)), First: "Peer",
 		Columns: slices.Concat(levelColumns, []result.Column{
-			{Name: "Redis busy", Unit: result.Percent}, {Name: "Redis' thread, CPU a job", Unit: result.Microseconds},
-			{Name: "replicas", Unit: result.Microseconds}, {Name: "workers", Unit: result.Microseconds},
+			{Name: "Redis busy", Unit: result.Percent},
+			{Name: "Redis' thread, CPU a job", Unit: result.Microseconds},
+			{Name: "replicas", Unit: result.Microseconds},
+			{Name: "workers", Unit: result.Microseconds},
 		}),
 	}
 	for _, c := range measured(all) {
