@@ -23,6 +23,7 @@ type shared struct {
 func newShared(h *Handler, c Cell) *shared {
 	sh := &shared{}
 	sh.beats.fit, sh.ends.fit = cell.FitHeartbeats, cell.FitNodes
+	sh.ends.beside = endsTogether
 	sh.beats.full, sh.beats.wait = beatsTogether, min(beatWait, h.cfg.beatTimeout()/2)
 	sh.beats.call = func(beats []cell.LinkedHeartbeat) ([]cell.HeartbeatResult, error) {
 		// So the first of them has its answer in time, after its wait.

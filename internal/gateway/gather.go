@@ -18,14 +18,19 @@ type gather[In, Out any] struct {
 	// wait is how long the first request of a call waits for others, which ends when so many are there.
 	wait time.Duration
 	full int
+	// beside is how many requests in the queue begin a second call beside the one under way, so that Redis
+	// has it while the answers of the first are handed out. 0: there is no second one.
+	beside int
 
 	mu sync.Mutex // guards what follows
 	// queue is what no call has taken. The first of it makes the next call.
 	queue []*gathered[In, Out]
 	// waiting is closed to end the wait of the first; nil while it does not wait.
 	waiting chan struct{}
-	// urgent: the next call does not wait. calling: one is under way.
-	urgent, calling bool
+	// urgent: the next call does not wait. leading: the first of the queue has to make it.
+	urgent, leading bool
+	// calling is the number of calls under way.
+	calling int
 }
 
 // gathered is one request. out and err are set before done is closed.
@@ -50,9 +55,7 @@ func (g *gather[In, Out]) do(ctx context.Context, in In, urgent bool) (out Out, 
 	if urgent || len(g.queue) == g.full {
 		g.goOn()
 	}
-	if len(g.queue) == 1 && !g.calling {
-		close(it.first)
-	}
+	g.next()
 	g.mu.Unlock()
 	select {
 	case <-it.done:
@@ -106,7 +109,8 @@ func (g *gather[In, Out]) lead(ctx context.Context, it *gathered[In, Out]) {
 		runtime.Gosched() // requests of one frame come together
 	}
 	g.mu.Lock()
-	g.waiting, g.calling = nil, true
+	g.waiting, g.leading = nil, false
+	g.calling++
 	in := make([]In, len(g.queue))
 	for i, of := range g.queue {
 		in[i] = of.in
@@ -115,6 +119,7 @@ func (g *gather[In, Out]) lead(ctx context.Context, it *gathered[In, Out]) {
 	taken := g.queue[:n:n]
 	g.queue = g.queue[n:]
 	g.urgent = len(g.queue) > 0
+	g.next()
 	g.mu.Unlock()
 	out, err := g.call(in[:n])
 	for i, of := range taken {
@@ -124,17 +129,20 @@ func (g *gather[In, Out]) lead(ctx context.Context, it *gathered[In, Out]) {
 		close(of.done)
 	}
 	g.mu.Lock()
-	g.calling = false
+	g.calling--
 	g.next()
 	g.mu.Unlock()
 }
 
-// next has the first request make the next call. It needs mu.
+// next has the first request make the next call, if it is time for one. It needs mu.
 func (g *gather[In, Out]) next() {
-	if len(g.queue) > 0 {
-		close(g.queue[0].first)
-	} else {
+	n := len(g.queue)
+	switch {
+	case n == 0:
 		g.queue = nil // and what is before it
+	case !g.leading && (g.calling == 0 || g.calling == 1 && g.beside > 0 && n >= g.beside):
+		g.leading = true
+		close(g.queue[0].first)
 	}
 }
 
@@ -145,12 +153,10 @@ func (g *gather[In, Out]) leave(it *gathered[In, Out]) {
 	for i, of := range g.queue {
 		if of == it {
 			if i == 0 {
-				g.waiting = nil
+				g.waiting, g.leading = nil, false
 			}
 			g.queue = append(g.queue[:i:i], g.queue[i+1:]...)
-			if i == 0 && !g.calling {
-				g.next()
-			}
+			g.next()
 			return
 		}
 	}

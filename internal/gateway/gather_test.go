@@ -59,7 +59,36 @@ func TestGather(t *testing.T) {
 		if got := fmt.Sprint(*calls); got != "[[1] [3 4 5] [6 -7]]" {
 			t.Errorf("calls of %s", got)
 		}
-		if g.queue != nil || g.calling {
+		if g.queue != nil || g.leading || g.calling != 0 {
+			t.Error("not idle")
+		}
+	})
+}
+
+// TestGatherBeside: a second call begins when there are enough for one, and no third.
+func TestGatherBeside(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		g, calls := gathers(0, 3)
+		g.beside = 3
+		var all sync.WaitGroup
+		for n, want := range []string{"[[0]]", "[[0]]", "[[0]]", "[[0] [1 2 3]]", "[[0] [1 2 3]]", "[[0] [1 2 3]]", "[[0] [1 2 3]]"} {
+			all.Go(func() {
+				if out, err := g.do(t.Context(), n, false); err != nil || out != fmt.Sprint(n) {
+					t.Errorf("%d: %q, %v", n, out, err)
+				}
+			})
+			synctest.Wait()
+			if got := fmt.Sprint(*calls); got != want {
+				t.Errorf("%d: calls of %s, expected %s", n, got, want)
+			}
+		}
+		begin := time.Now()
+		all.Wait()
+		if got := fmt.Sprint(*calls); got != "[[0] [1 2 3] [4 5 6]]" || time.Since(begin) != 2*time.Second {
+			t.Errorf("calls of %s, after %s", got, time.Since(begin))
+		}
+		if g.queue != nil || g.leading || g.calling != 0 {
 			t.Error("not idle")
 		}
 	})
@@ -116,8 +145,9 @@ func TestGatherLeaderLeaves(t *testing.T) {
 	t.Parallel()
 	for range 1000 {
 		g := &gather[int, int]{
-			fit:  func(in []int) int { return min(2, len(in)) },
-			call: func(in []int) ([]int, error) { return slices.Clone(in), nil },
+			beside: 3,
+			fit:    func(in []int) int { return min(2, len(in)) },
+			call:   func(in []int) ([]int, error) { return slices.Clone(in), nil },
 		}
 		var all sync.WaitGroup
 		for n := range 8 {
