@@ -10,6 +10,10 @@ import (
 	"github.com/freeslot/freeslot/internal/gateway/frame"
 )
 
+// endsTogether is how many ends wait when a second call begins beside the one under way: as many as a call
+// takes.
+const endsTogether = 64
+
 // slowestConnection is the bytes a second that a connection to Redis must carry.
 const slowestConnection = 1 << 20
 
