@@ -26,7 +26,7 @@ type shared struct {
 func newShared(h *Handler, c Cell) *shared {
 	sh := &shared{}
 	sh.beats.fit, sh.ends.fit = cell.FitHeartbeats, cell.FitNodes
-	sh.ends.full, sh.ends.more = endsTogether, 1
+	sh.ends.full, sh.ends.more = mostTogether, 1
 	sh.beats.full, sh.beats.wait = beatsTogether, min(beatWait, h.cfg.beatTimeout()/2)
 	sh.beats.more = beatCalls - 1
 	sh.beats.call = func(beats []cell.LinkedHeartbeat) ([]cell.HeartbeatResult, error) {

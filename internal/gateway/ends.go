@@ -10,9 +10,9 @@ import (
 	"github.com/freeslot/freeslot/internal/gateway/frame"
 )
 
-// endsTogether is how many ends wait when a second call begins beside the one under way: as many as a call
-// takes.
-const endsTogether = 64
+// endWait bounds how long a request waits for its turn in a call of several nodes, and for that call. An
+// agent gives up then, and repeats it.
+const endWait = 2 * callTimeout
 
 // slowestConnection is the bytes a second that a connection to Redis must carry.
 const slowestConnection = 1 << 20
@@ -43,7 +43,9 @@ func (s *session) initEnds() {
 func (s *session) finish(comp cell.Completion) (cell.CompletionOutcome, error) {
 	failed := false
 	if comp.Plain() && !s.ends.alone.Load() {
-		outcome, err := s.hub.shared.ends.do(s.handler.calls, comp, false)
+		ctx, cancel := context.WithTimeout(s.handler.calls, endWait)
+		outcome, err := s.hub.shared.ends.do(ctx, comp, false)
+		cancel()
 		if err != nil {
 			return "", fmt.Errorf("complete job %s in a call of several nodes: %w", comp.Attempt.Job, err)
 		}

@@ -3,9 +3,14 @@ package gateway
 import (
 	"context"
 	"runtime"
+	"slices"
 	"sync"
 	"time"
 )
+
+// mostTogether is the most requests of a call. A call looks at no more: while Redis stands still the
+// queue grows, and to copy all of it for each call would cost the square.
+const mostTogether = 64
 
 // gather has requests share calls. While a call is under way, the next one collects, and goes beside it only
 // when it is full. The goroutine of the first request in the queue makes the call, and hands that duty to the
@@ -99,21 +104,21 @@ func (g *gather[In, Out]) lead(ctx context.Context, it *gathered[In, Out]) {
 		case <-ctx.Done():
 		}
 		timer.Stop()
-		if ctx.Err() != nil {
-			g.leave(it)
-			it.err = ctx.Err()
-			return
-		}
 	} else {
 		g.mu.Unlock()
 		runtime.Gosched() // requests of one frame come together
 	}
+	if ctx.Err() != nil {
+		g.leave(it)
+		it.err = ctx.Err()
+		return
+	}
 	g.mu.Lock()
 	g.waiting, g.led = nil, false
 	g.calling++
-	in := make([]In, len(g.queue))
-	for i, of := range g.queue {
-		in[i] = of.in
+	in := make([]In, min(len(g.queue), mostTogether))
+	for i := range in {
+		in[i] = g.queue[i].in
 	}
 	n := g.fit(in)
 	taken := g.queue[:n:n]
@@ -151,7 +156,7 @@ func (g *gather[In, Out]) leave(it *gathered[In, Out]) {
 	defer g.mu.Unlock()
 	for i, of := range g.queue {
 		if of == it {
-			g.queue = append(g.queue[:i:i], g.queue[i+1:]...)
+			g.queue = slices.Delete(g.queue, i, i+1) // what a call has taken is before it
 			if i == 0 && g.led {
 				g.waiting, g.led = nil, false
 				g.next()

@@ -174,3 +174,31 @@ func TestGatherLeaderLeaves(t *testing.T) {
 		all.Wait()
 	}
 }
+
+// TestGatherOfMany: what is behind those that a call may have costs the call nothing.
+func TestGatherOfMany(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		g, calls := gathers(0, mostTogether)
+		fit, most := g.fit, 0
+		g.fit = func(in []int) int {
+			most = max(most, len(in))
+			return fit(in)
+		}
+		var all sync.WaitGroup
+		for n := range 10 * mostTogether {
+			all.Go(func() {
+				if out, err := g.do(t.Context(), n, false); err != nil || out != fmt.Sprint(n) {
+					t.Errorf("%d: %q, %v", n, out, err)
+				}
+			})
+			if n == 0 {
+				synctest.Wait()
+			}
+		}
+		all.Wait()
+		if most != mostTogether || len(*calls) != 11 {
+			t.Errorf("%d calls, which looked at %d requests", len(*calls), most)
+		}
+	})
+}

@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -179,6 +180,32 @@ func TestEndsOfManyNodes(t *testing.T) {
 		}
 		if n := s.metric("freeslot_gateway_requests_total", "ok", string(frame.TypeComplete)); n != 5 {
 			t.Errorf("%v requests", n)
+		}
+	})
+}
+
+// TestEndsWhileRedisIsSilent: a request that no call took in time is answered. The agent repeats it after
+// that, and what waits for Redis would grow with each repetition.
+func TestEndsWhileRedisIsSilent(t *testing.T) {
+	t.Parallel()
+	inBubble(t, func(t *testing.T, s *server) {
+		s.cell.shared = func(ctx context.Context, _ []cell.Completion) ([]cell.SharedOutcome, error) {
+			<-ctx.Done()
+			return nil, ctx.Err()
+		}
+		p, begin := s.connect(), time.Now()
+		const ends = 250 // four calls
+		for id := range ends {
+			p.send(fmt.Sprintf(`{"type":"complete","id":%d,"attempt":"%s:1","state":"succeeded"}`, id+1, jobID))
+		}
+		for answered := 0; answered < ends; {
+			answered += bytes.Count(p.read(), []byte(`"code":"unavailable"`))
+		}
+		if took := time.Since(begin); took > endWait+callTimeout {
+			t.Errorf("the last answer came after %s", took)
+		}
+		if q := s.hub(s.cell).shared.ends.queue; len(q) > 0 {
+			t.Errorf("%d requests wait still", len(q))
 		}
 	})
 }
