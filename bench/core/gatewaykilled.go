@@ -59,7 +59,7 @@ func runGatewayKilled(ctx context.Context, b *tool.Bench, program string) (err e
 	if err != nil {
 		return err
 	}
-	defer l.client.Close()
+	defer l.client.Close() //nolint:errcheck // all jobs have ended
 	err = measure.SleepUntil(ctx, time.Now().Add(warmUp))
 	var times []float64
 	if err == nil {
@@ -192,7 +192,7 @@ func (l *jobLoop) one(ctx context.Context) {
 		id = h.ID()
 		var status freeslot.JobStatus
 		if status, err = h.Wait(ctx); err == nil && status.State != freeslot.StateSucceeded {
-			err = fmt.Errorf("it has %s: %v", status.State, status.Error)
+			err = fmt.Errorf("it has %s: %w", status.State, status.Error)
 		}
 	}
 	l.mu.Lock()

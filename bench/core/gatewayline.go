@@ -50,7 +50,7 @@ func runGatewayLine(ctx context.Context, b *tool.Bench, program string) (err err
 	if err != nil {
 		return err
 	}
-	defer c.Close()
+	defer c.Close() //nolint:errcheck // all jobs have ended
 
 	t := result.Table{First: "Heartbeats on the line", Columns: []result.Column{
 		{Name: "heartbeats"},
@@ -124,7 +124,7 @@ func largeResults(ctx context.Context, c *client.Client, jobs int, limit time.Du
 			return err
 		}
 		if status.State != freeslot.StateSucceeded {
-			return fmt.Errorf("job %s has %s: %v", one.Handle.ID(), status.State, status.Error)
+			return fmt.Errorf("job %s has %s: %w", one.Handle.ID(), status.State, status.Error)
 		}
 	}
 	return nil

@@ -12,9 +12,10 @@ import (
 const (
 	beatWait      = 50 * time.Millisecond
 	beatsTogether = 32
-	// beatCalls are the calls of heartbeats that may be under way. One after the other, calls of 20 ms would
-	// not bear 5,000 agents: their heartbeats would be late, and all would look for another gateway.
-	beatCalls = 8
+	// beatCalls are the calls of heartbeats that may be under way, each on a connection of its own. One after
+	// the other, calls of 20 ms would not bear 5,000 agents: their heartbeats would be late, and all would look
+	// for another gateway.
+	beatCalls = 3
 )
 
 // shared is what the sessions of one cell have in common.

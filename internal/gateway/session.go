@@ -48,7 +48,6 @@ type session struct {
 	received  atomic.Int64
 	writing   atomic.Bool
 	roundTrip atomic.Int64 // nanoseconds, of the last answered ping
-	frame     []byte       // the reader's buffer
 
 	// limit cuts a session that takes too long to end. It exists from the start, stopped, so that end
 	// needs no lock.
