@@ -140,6 +140,13 @@ func (s *session) link() cell.Link {
 
 // send queues a message. It never blocks.
 func (s *session) send(answer *frame.Answer) {
+	if s.out.waiting() > bareBytes {
+		for _, jobs := range [][]frame.Delivery{answer.Jobs, answer.Begun} {
+			for i := range jobs {
+				jobs[i].Job = nil
+			}
+		}
+	}
 	text, err := frame.Append(nil, answer)
 	if err != nil { // a job whose payload is no JSON: it fails as the agent asks for its spec
 		s.handler.log.Error("gateway.not_encoded", append(s.fields(), zap.String("type", string(answer.Type)), zap.Error(err))...)
