@@ -3,7 +3,6 @@ package faults
 import (
 	"context"
 	"fmt"
-	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -75,7 +74,7 @@ func tryLate(t *testing.T, f *fleet, node string, request func(*rawAgent) frame.
 		answer = before.call(late)
 	}
 	if answer.Code != frame.CodeStaleConnection {
-		found = append(found, Violation{"late " + string(late.Type), fmt.Sprintf("a thawed gateway was answered %+v, expected %s", answer, frame.CodeStaleConnection)})
+		found = append(found, Violation{"late " + string(late.Type), fmt.Sprintf("a thawed gateway was answered %s %s, expected the error %s", answer.Type, answer.Code, frame.CodeStaleConnection)})
 	}
 	if link := f.link(node); link != "2" {
 		found = append(found, Violation{"late " + string(late.Type), fmt.Sprintf("the node is connected by its connection %q, expected 2", link)})
@@ -139,7 +138,7 @@ func tryForeignSpec(t *testing.T, f *fleet) (found []Violation) {
 		t.Fatalf("the owner was answered %+v", answer)
 	}
 	if answer := reader.call(spec); answer.Code != freeslot.CodeNotFound {
-		found = append(found, Violation{"foreign spec", fmt.Sprintf("a node that does not own the job was answered %+v", answer)})
+		found = append(found, Violation{"foreign spec", fmt.Sprintf("a node that does not own the job was answered %s %s", answer.Type, answer.Code)})
 	}
 	return found
 }
@@ -203,10 +202,4 @@ func trySharedEnd(t *testing.T, f *fleet) (found []Violation) {
 		cancel()
 	}
 	return found
-}
-
-// probeNamed is one of probes.
-func probeNamed(name string) *probe {
-	all := probes()
-	return &all[slices.IndexFunc(all, func(p probe) bool { return p.name == name })]
 }
