@@ -2,12 +2,14 @@ package faults
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"syscall"
 	"testing"
 	"time"
 
+	toxiproxy "github.com/Shopify/toxiproxy/v2"
 	"github.com/redis/rueidis"
 
 	"github.com/freeslot/freeslot"
@@ -21,7 +23,7 @@ type probe struct {
 	run  func(t *testing.T, f *fleet) []Violation
 }
 
-// probes are all of them. The last one slows the way of r1, for good.
+// probes are all of them. The last ones slow the way of r1, for good.
 func probes() []probe {
 	return []probe{
 		{"late heartbeat", func(t *testing.T, f *fleet) []Violation {
@@ -32,7 +34,8 @@ func probes() []probe {
 		}},
 		{"foreign node", tryForeignNode},
 		{"foreign spec", tryForeignSpec},
-		{"shared end", trySharedEnd},
+		{"ends of nodes", tryEndsOfNodes},
+		{"ends of a node", tryEndsOfNode},
 	}
 }
 
@@ -41,7 +44,7 @@ func newProbed(t *testing.T, programs string) *fleet {
 	t.Helper()
 	return newFleet(t, NewRecorder(), t.TempDir(), fleetConfig{
 		replicas: 2, cells: 1, interval: 10 * time.Second, limit: time.Minute, programs: programs,
-		linked: []string{"late-1", "late-2", "own", "foreign", "owner", "reader", "bad", "good"},
+		linked: []string{"late-1", "late-2", "own", "foreign", "owner", "reader", "bad", "good", "single"},
 	})
 }
 
@@ -166,40 +169,66 @@ const (
 	slowWay = `{"name":"%[1]s","type":"latency","stream":"%[1]s","attributes":{"latency":50}}`
 )
 
-// trySharedEnd has the ends of one node share a call with one of another node that is stale.
-func trySharedEnd(t *testing.T, f *fleet) (found []Violation) {
-	bad, good := f.rawAgent(t, "bad", "r1", 1), f.rawAgent(t, "good", "r1", 1)
-	bad.enlist(1)
-	good.enlist(1 + together)
-	for _, stream := range []string{"upstream", "downstream"} {
-		if _, err := f.ways["r1"].Toxics.AddToxicJson(strings.NewReader(fmt.Sprintf(slowWay, stream))); err != nil {
-			t.Fatal(err)
-		}
-	}
+// tryEnds has the ends of a good node share a call with a spoilt one before them, which is of the same
+// node or of another.
+func tryEnds(t *testing.T, f *fleet, bad, good *rawAgent, spoilt frame.Request, state freeslot.State) (found []Violation) {
 	for range rounds {
 		jobs := submitTo(t, f, good.node, 1+together)
 		var ends []frame.Request
 		for _, d := range good.begun(len(jobs)) {
-			ends = append(ends, success(d.Attempt))
+			ends = append(ends, frame.Request{Type: frame.TypeComplete, Attempt: &d.Attempt, State: state})
 		}
-		first := good.send(ends[0])
-		stale := bad.send(success(frame.Attempt{Job: nobodysJob, N: 1}))
-		good.send(ends[1:]...)
-		if answer := bad.answer(stale); answer.Outcome != "stale" {
-			t.Fatalf("%+v", answer)
+		ids := []uint64{good.send(ends[0])} // what follows shares the next call
+		refused := bad.send(spoilt)
+		next := good.send(ends[1:]...)
+		for i := range uint64(together) {
+			ids = append(ids, next+i)
 		}
-		for id := range uint64(len(ends)) {
-			if answer := good.answer(first + id); answer.Type != frame.TypeCompleted {
-				t.Fatalf("%+v", answer)
-			}
+		if answer := bad.answer(refused); answer.Outcome != "stale" && answer.Code != freeslot.CodeInvalidArgument {
+			t.Fatalf("the spoilt end was answered %+v", answer)
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), sabotageRest)
-		for _, job := range jobs {
-			if status, err := job.Wait(ctx); err != nil || status.State != freeslot.StateSucceeded {
-				found = append(found, Violation{"shared end", fmt.Sprintf("the end of job %s was answered, and it is %s (%v)", job.ID(), status.State, err)})
+		for i, job := range jobs {
+			answer := good.answer(ids[i])
+			if status, err := job.Wait(ctx); err != nil || status.State != state {
+				found = append(found, Violation{"ends", fmt.Sprintf("job %s is %q (%v), its end was answered %s %s", job.ID(), status.State, err, answer.Outcome, answer.Code)})
 			}
 		}
 		cancel()
+		if len(found) > 0 {
+			break // the jobs that have not ended keep their slots
+		}
 	}
 	return found
+}
+
+// tryEndsOfNodes: the spoilt end is of another node, which does not own the job.
+func tryEndsOfNodes(t *testing.T, f *fleet) []Violation {
+	bad, good := f.rawAgent(t, "bad", "r1", 1), f.rawAgent(t, "good", "r1", 1)
+	bad.enlist(1)
+	good.enlist(1 + together)
+	f.slow(t, "r1")
+	return tryEnds(t, f, bad, good, success(frame.Attempt{Job: nobodysJob, N: 1}), freeslot.StateSucceeded)
+}
+
+// tryEndsOfNode: the spoilt end is one that no script can be sent. A cancel never shares a call with
+// other nodes.
+func tryEndsOfNode(t *testing.T, f *fleet) []Violation {
+	good := f.rawAgent(t, "single", "r1", 1)
+	good.enlist(1 + together)
+	f.slow(t, "r1")
+	spoilt := success(frame.Attempt{Job: nobodysJob, N: 1})
+	spoilt.State, spoilt.Next = freeslot.StateCancelled, frame.NextRetry
+	return tryEnds(t, f, good, good, spoilt, freeslot.StateCancelled)
+}
+
+// slow slows the way of a program to Redis, for good.
+func (f *fleet) slow(t *testing.T, name string) {
+	t.Helper()
+	for _, stream := range []string{"upstream", "downstream"} {
+		_, err := f.ways[name].Toxics.AddToxicJson(strings.NewReader(fmt.Sprintf(slowWay, stream)))
+		if err != nil && !errors.Is(err, toxiproxy.ErrToxicAlreadyExists) {
+			t.Fatal(err)
+		}
+	}
 }
