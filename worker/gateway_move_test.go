@@ -40,18 +40,26 @@ func (g *gatedCell) Link(ctx context.Context, node string) (cell.NodeLink, error
 	return g.linkedCell.Link(ctx, node)
 }
 
-func (g *gatedCell) HeartbeatLinked(ctx context.Context, hb cell.Heartbeat, link cell.Link) (cell.HeartbeatReply, error) {
+func (g *gatedCell) HeartbeatsLinked(ctx context.Context, beats []cell.LinkedHeartbeat) []cell.HeartbeatResult {
 	if err := g.pass(ctx); err != nil {
-		return cell.HeartbeatReply{}, err
+		out := make([]cell.HeartbeatResult, len(beats))
+		for i := range out {
+			out[i].Err = err
+		}
+		return out
 	}
-	return g.linkedCell.HeartbeatLinked(ctx, hb, link)
+	return g.linkedCell.HeartbeatsLinked(ctx, beats)
 }
 
-func (g *gatedCell) Complete(ctx context.Context, comp cell.Completion) (cell.CompletionOutcome, error) {
+func (g *gatedCell) CompleteNode(ctx context.Context, comps []cell.Completion) []cell.CompletionResult {
 	if err := g.pass(ctx); err != nil {
-		return "", err
+		out := make([]cell.CompletionResult, len(comps))
+		for i := range out {
+			out[i].Err = err
+		}
+		return out
 	}
-	return g.linkedCell.Complete(ctx, comp)
+	return g.linkedCell.CompleteNode(ctx, comps)
 }
 
 func away(context.Context) error { return errRedisAway }

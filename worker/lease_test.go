@@ -25,7 +25,12 @@ func TestLeaseLoss(t *testing.T) {
 		if cause := <-causes; !errors.Is(cause, ErrLeaseLost) {
 			t.Errorf("cause %v", cause)
 		}
-		if after := time.Since(last); after != w.limit {
+		// The lease counts from when the agent sent the heartbeat, which a gateway may hold back.
+		held := time.Duration(0)
+		if throughGateway {
+			held = 50 * time.Millisecond
+		}
+		if after := time.Since(last); after > w.limit || after < w.limit-held {
 			t.Errorf("cancelled %s after the last heartbeat, the limit is %s", after, w.limit)
 		}
 		time.Sleep(time.Minute) // virtual time

@@ -160,11 +160,27 @@ func (l *linkedCell) RegisterLinked(ctx context.Context, node freeslot.Node, epo
 	return l.Register(ctx, node, epoch)
 }
 
-func (l *linkedCell) HeartbeatLinked(ctx context.Context, hb cell.Heartbeat, link cell.Link) (cell.HeartbeatReply, error) {
-	if err := l.checkLink(link); err != nil {
-		return cell.HeartbeatReply{}, err
+func (l *linkedCell) HeartbeatsLinked(ctx context.Context, beats []cell.LinkedHeartbeat) []cell.HeartbeatResult {
+	out := make([]cell.HeartbeatResult, len(beats))
+	for i, hb := range beats {
+		if out[i].Err = l.checkLink(hb.Link); out[i].Err == nil {
+			out[i].HeartbeatReply, out[i].Err = l.Heartbeat(ctx, hb.Heartbeat)
+		}
 	}
-	return l.Heartbeat(ctx, hb)
+	return out
+}
+
+func (l *linkedCell) CompleteNode(ctx context.Context, comps []cell.Completion) []cell.CompletionResult {
+	out := make([]cell.CompletionResult, len(comps))
+	for i := range comps {
+		out[i].Outcome, out[i].Err = l.Complete(ctx, comps[i])
+	}
+	return out
+}
+
+// CompleteNodes leaves all to CompleteNode.
+func (l *linkedCell) CompleteNodes(_ context.Context, comps []cell.Completion) ([]cell.SharedOutcome, error) {
+	return make([]cell.SharedOutcome, len(comps)), nil
 }
 
 // The fake's stream stands for that of each gateway. Its entries are for the session that is there as

@@ -37,10 +37,10 @@ func BenchmarkScriptCost(b *testing.B) {
 		m.must(err)
 		position[i] = fmt.Sprintf("%d-0", i+1)
 	}
-	linked := make([]linkedHeartbeat, nodes/2)
+	linked := make([]LinkedHeartbeat, nodes/2)
 	for i := range linked {
-		linked[i] = linkedHeartbeat{Heartbeat{Node: "linked-" + strconv.Itoa(i), Epoch: NewEpoch()}, testLink(1, "t")}
-		_, err := m.c.RegisterLinked(m.ctx, richNode(linked[i].Node), linked[i].Epoch, linked[i].link, "")
+		linked[i] = LinkedHeartbeat{Heartbeat{Node: "linked-" + strconv.Itoa(i), Epoch: NewEpoch()}, testLink(1, "t")}
+		_, err := m.c.RegisterLinked(m.ctx, richNode(linked[i].Node), linked[i].Epoch, linked[i].Link, "")
 		m.must(err)
 	}
 	resources := []byte(`{"cpu":{"percent":12.5},"memory":{"used_bytes":123456789,"total_bytes":987654321},"load":[0.5,0.4,0.3]}`)
@@ -70,11 +70,11 @@ func BenchmarkScriptCost(b *testing.B) {
 		{"heartbeat-2-jobs", func(i int) { beat(i&^1, func(hb *Heartbeat) { hb.Running = busy[i&^1] }) }},
 		{"heartbeat-linked", func(i int) {
 			of := linked[i%len(linked)]
-			_, err := m.c.HeartbeatLinked(m.ctx, of.Heartbeat, of.link)
+			_, err := m.c.HeartbeatLinked(m.ctx, of.Heartbeat, of.Link)
 			m.must(err)
 		}},
 		{"heartbeats-32", func(i int) {
-			beats := make([]linkedHeartbeat, maxHeartbeats)
+			beats := make([]LinkedHeartbeat, maxHeartbeats)
 			for n := range beats {
 				beats[n] = linked[(i+n)%len(linked)]
 			}

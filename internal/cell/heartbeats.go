@@ -2,51 +2,111 @@ package cell
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strconv"
+
+	"github.com/redis/rueidis"
 )
 
-// maxHeartbeats is the most nodes of one call of heartbeats.lua.
-const maxHeartbeats = 32
+const (
+	// maxHeartbeats is the most nodes of one call of heartbeats.lua.
+	maxHeartbeats = 32
+	// attemptsTogether and resourcesTogether, in bytes, are the most that heartbeats of several nodes
+	// bring in one call: with more it could take Redis longer than 3 ms.
+	attemptsTogether  = 512
+	resourcesTogether = 128 << 10
+)
 
 // codeStaleConnection is what scripts return to a gateway whose agent has a later connection.
 const codeStaleConnection = -3
 
-// linkedHeartbeat is a heartbeat that a gateway passes on.
-type linkedHeartbeat struct {
+// LinkedHeartbeat is a heartbeat that a gateway passes on.
+type LinkedHeartbeat struct {
 	Heartbeat
-	link Link
+	Link Link
 }
 
-// heartbeatResult is the answer to one of several heartbeats.
-type heartbeatResult struct {
+// HeartbeatResult is the answer to one of several heartbeats. Err is as the error of HeartbeatLinked.
+type HeartbeatResult struct {
 	HeartbeatReply
-	err error
+	Err error
+}
+
+// FitHeartbeats is how many heartbeats, from the first, one call of HeartbeatsLinked takes: at least one.
+func FitHeartbeats(beats []LinkedHeartbeat) int {
+	attempts, resources := 0, 0
+	for i := range beats {
+		attempts += len(beats[i].Running)
+		resources += len(beats[i].Resources)
+		if i > 0 && (i == maxHeartbeats || attempts > attemptsTogether || resources > resourcesTogether) {
+			return i
+		}
+	}
+	return len(beats)
 }
 
 // HeartbeatLinked is Heartbeat for a node behind a gateway. Errors: as Heartbeat; ErrStaleConnection;
 // ErrNodeInUse.
-func (c *Cell) HeartbeatLinked(ctx context.Context, hb Heartbeat, link Link) (out HeartbeatReply, err error) {
-	defer wrap(&err, "heartbeat of node %s", hb.Node)
-	results, err := c.heartbeats(ctx, []linkedHeartbeat{{hb, link}})
-	if err != nil {
-		return HeartbeatReply{}, err
-	}
-	return results[0].HeartbeatReply, results[0].err
+func (c *Cell) HeartbeatLinked(ctx context.Context, hb Heartbeat, link Link) (HeartbeatReply, error) {
+	result := c.HeartbeatsLinked(ctx, []LinkedHeartbeat{{hb, link}})[0]
+	return result.HeartbeatReply, result.Err
 }
 
-// heartbeats is HeartbeatLinked for up to maxHeartbeats nodes in one call; results are in the order of
-// the heartbeats. After an error nothing is known of any of them.
-func (c *Cell) heartbeats(ctx context.Context, beats []linkedHeartbeat) ([]heartbeatResult, error) {
+// HeartbeatsLinked is HeartbeatLinked for several nodes in one call, at most as many as FitHeartbeats
+// allows. Results are in the order of the heartbeats. One that cannot be sent costs the others nothing.
+// If Redis answers the call with an error, each is sent alone.
+func (c *Cell) HeartbeatsLinked(ctx context.Context, beats []LinkedHeartbeat) []HeartbeatResult {
+	results, sent, valid := make([]HeartbeatResult, len(beats)), make([]LinkedHeartbeat, 0, len(beats)), make([]int, 0, len(beats))
+	for i := range beats {
+		if results[i].Err = beats[i].check(); results[i].Err == nil {
+			sent, valid = append(sent, beats[i]), append(valid, i)
+		}
+	}
+	answers := c.sendHeartbeats(ctx, sent)
+	for n, i := range valid {
+		results[i] = answers[n]
+		wrap(&results[i].Err, "heartbeat of node %s", beats[i].Node)
+	}
+	return results
+}
+
+func (hb *LinkedHeartbeat) check() error {
+	if err := hb.validate(); err != nil {
+		return err
+	}
+	_, err := hb.Link.encode()
+	return err
+}
+
+func (c *Cell) sendHeartbeats(ctx context.Context, beats []LinkedHeartbeat) []HeartbeatResult {
+	if len(beats) == 0 {
+		return nil
+	}
+	results, err := c.heartbeats(ctx, beats)
+	if err == nil {
+		return results
+	}
+	results = make([]HeartbeatResult, len(beats))
+	answer := (*rueidis.RedisError)(nil)
+	alone := len(beats) > 1 && errors.As(err, &answer)
+	for i := range beats {
+		if results[i].Err = err; alone {
+			results[i] = c.sendHeartbeats(ctx, beats[i:i+1])[0]
+		}
+	}
+	return results
+}
+
+// heartbeats is one call of heartbeats.lua. It has a connection of its own, so that no heartbeat waits
+// behind the results of jobs. After an error nothing is known of any of the heartbeats.
+func (c *Cell) heartbeats(ctx context.Context, beats []LinkedHeartbeat) ([]HeartbeatResult, error) {
 	l := c.layout
 	keys := []string{l.Revisions(), l.Version(), l.Online()}
 	args := []string{l.NodeEvents(), strconv.Itoa(len(beats)), millis(c.cfg.HeartbeatLimit)}
 	for i := range beats {
 		hb := &beats[i]
-		if err := hb.validate(); err != nil {
-			return nil, err
-		}
-		link, err := hb.link.encode()
+		link, err := hb.Link.encode()
 		if err != nil {
 			return nil, err
 		}
@@ -57,7 +117,7 @@ func (c *Cell) heartbeats(ctx context.Context, beats []linkedHeartbeat) ([]heart
 		args = append(args, hb.Node, hb.Epoch, string(hb.status()), link, hb.Read, string(hb.Resources), strconv.Itoa(len(hb.Running)))
 		args = hb.appendRunning(args)
 	}
-	answers, err := c.runner.Call(ctx, c.scripts["heartbeats"], keys, args).ToArray()
+	answers, err := c.runner.CallApart(ctx, c.scripts["heartbeats"], keys, args).ToArray()
 	var at int64
 	if err == nil {
 		err = readReply(answers, &at)
@@ -68,9 +128,9 @@ func (c *Cell) heartbeats(ctx context.Context, beats []linkedHeartbeat) ([]heart
 	if err != nil {
 		return nil, err
 	}
-	results := make([]heartbeatResult, len(beats))
+	results := make([]HeartbeatResult, len(beats))
 	for i := range results {
-		results[i].HeartbeatReply, results[i].err = decodeHeartbeat(answers[i+1])
+		results[i].HeartbeatReply, results[i].Err = decodeHeartbeat(answers[i+1])
 		results[i].AtMS = at
 	}
 	return results, nil

@@ -34,7 +34,7 @@ func TestHeartbeatsAsOne(t *testing.T) {
 					nodes = 1 + int(seed)
 				}
 				rigs := []*rig{together, single}
-				beats := make([][]linkedHeartbeat, len(rigs))
+				beats := make([][]LinkedHeartbeat, len(rigs))
 				heard := make([]*listener, len(rigs))
 				for i, r := range rigs {
 					beats[i] = drawnBeats(r, rand.New(rand.NewPCG(seed, 1)), nodes, jobs) //nolint:gosec // the same for both
@@ -46,8 +46,8 @@ func TestHeartbeatsAsOne(t *testing.T) {
 				}
 				for i, hb := range beats[1] {
 					want, err := single.Heartbeat(single.ctx(), hb.Heartbeat)
-					if !errors.Is(err, results[i].err) {
-						t.Errorf("%+v: %v, alone %v", hb, results[i].err, err)
+					if !errors.Is(err, results[i].Err) {
+						t.Errorf("%+v: %v, alone %v", hb, results[i].Err, err)
 					}
 					sorted := cmpopts.SortSlices(func(a, b Attempt) bool { return a.Job < b.Job })
 					if d := cmp.Diff(want, results[i].HeartbeatReply, sorted, cmpopts.IgnoreFields(HeartbeatReply{}, "AtMS")); d != "" {
@@ -67,8 +67,8 @@ func TestHeartbeatsAsOne(t *testing.T) {
 }
 
 // drawnBeats makes nodes with jobs, and their heartbeats. Some heartbeats come from strangers.
-func drawnBeats(r *rig, draw *rand.Rand, nodes int, jobs []string) []linkedHeartbeat {
-	beats := make([]linkedHeartbeat, nodes)
+func drawnBeats(r *rig, draw *rand.Rand, nodes int, jobs []string) []LinkedHeartbeat {
+	beats := make([]LinkedHeartbeat, nodes)
 	for i := range beats {
 		node, epoch := fmt.Sprint("n", i), fmt.Sprint("epoch-", i)
 		hb := Heartbeat{Node: node, Epoch: epoch, Status: []freeslot.Status{"", freeslot.StatusOnline, freeslot.StatusDraining}[draw.IntN(3)]}
@@ -114,7 +114,7 @@ func drawnBeats(r *rig, draw *rand.Rand, nodes int, jobs []string) []linkedHeart
 		case 5:
 			r.do("HSET", r.l.Slots(node), "sum", "77") // an edit by hand
 		}
-		beats[i] = linkedHeartbeat{hb, testLink(int64(1+draw.IntN(12)), "t")}
+		beats[i] = LinkedHeartbeat{hb, testLink(int64(1+draw.IntN(12)), "t")}
 	}
 	return beats
 }
@@ -255,17 +255,17 @@ func TestHeartbeatUnderAnotherToken(t *testing.T) {
 func TestHeartbeatsWithBadKeys(t *testing.T) {
 	backends(t, func(t *testing.T, r *rig) {
 		spoilt := []string{"profile", "slots", "stream", "load"}
-		beats := make([]linkedHeartbeat, 0, len(spoilt)+2)
+		beats := make([]LinkedHeartbeat, 0, len(spoilt)+2)
 		for _, node := range append([]string{"first"}, append(spoilt, "last")...) {
 			epoch := r.register(testNode(node, 1))
 			r.place("", 1, node)
-			beats = append(beats, linkedHeartbeat{Heartbeat{Node: node, Epoch: epoch, Read: "0-1"}, testLink(1, "t")})
+			beats = append(beats, LinkedHeartbeat{Heartbeat{Node: node, Epoch: epoch, Read: "0-1"}, testLink(1, "t")})
 		}
 		for _, key := range []string{r.l.Node("profile"), r.l.Slots("slots"), r.l.Dispatch("stream"), r.l.Load("load")} {
 			r.do("DEL", key)
 			r.do("SADD", key, "x")
 		}
-		results := []heartbeatResult(nil)
+		results := []HeartbeatResult(nil)
 		r.unchanged("a heartbeat of a node with a bad key", func() {
 			var err error
 			results, err = r.heartbeats(r.ctx(), beats)
@@ -279,8 +279,8 @@ func TestHeartbeatsWithBadKeys(t *testing.T) {
 		})
 		for i, result := range results {
 			refused := i >= 1 && i <= 3
-			if refused != (result.err != nil) || refused != strings.Contains(fmt.Sprint(result.err), "WRONGTYPE") {
-				t.Errorf("%s: %+v, %v", beats[i].Node, result.HeartbeatReply, result.err)
+			if refused != (result.Err != nil) || refused != strings.Contains(fmt.Sprint(result.Err), "WRONGTYPE") {
+				t.Errorf("%s: %+v, %v", beats[i].Node, result.HeartbeatReply, result.Err)
 			}
 			if !refused && len(result.Start) != 1 {
 				t.Errorf("%s: %+v", beats[i].Node, result.HeartbeatReply)

@@ -54,16 +54,16 @@ func TestScriptsUseWhatIsPassed(t *testing.T) {
 		if _, err := r.Heartbeat(r.ctx(), Heartbeat{Node: "n1", Epoch: epoch, Read: "0-1", Running: []Attempt{{a.JobID, 1}, {b.JobID, 1}}}); err != nil {
 			t.Error(err)
 		}
-		linked, link := []linkedHeartbeat(nil), testLink(2, "t")
+		linked, link := []LinkedHeartbeat(nil), testLink(2, "t")
 		for _, node := range []string{"linked-1", "linked-2"} {
 			_, first := r.RegisterLinked(r.ctx(), richNode(node), "e1", link, "")
 			_, second := r.RegisterLinked(r.ctx(), richNode(node), "e2", link, "e1")
 			if err := errors.Join(first, second); err != nil {
 				t.Error(err)
 			}
-			linked = append(linked, linkedHeartbeat{Heartbeat{Node: node, Epoch: "e2", Read: "0-1", Resources: []byte("{}"), Running: []Attempt{{a.JobID, 1}}}, link})
+			linked = append(linked, LinkedHeartbeat{Heartbeat{Node: node, Epoch: "e2", Read: "0-1", Resources: []byte("{}"), Running: []Attempt{{a.JobID, 1}}}, link})
 		}
-		if results, err := r.heartbeats(r.ctx(), linked); err != nil || results[0].err != nil || results[1].err != nil || len(results[1].Stop) != 1 {
+		if results, err := r.heartbeats(r.ctx(), linked); err != nil || results[0].Err != nil || results[1].Err != nil || len(results[1].Stop) != 1 {
 			t.Error(results, err)
 		}
 		if got, err := r.Link(r.ctx(), "linked-2"); err != nil || got.Link != link {
@@ -83,6 +83,10 @@ func TestScriptsUseWhatIsPassed(t *testing.T) {
 		}
 		if _, err := r.Cell.complete(r.ctx(), []Completion{succeed("n1", epoch, a.JobID), succeed("n1", epoch, b.JobID)}); err != nil {
 			t.Error(err)
+		}
+		shared := []Completion{succeed("n1", epoch, r.place("r1", 1, "n1")), succeed("n4", r.register(testNode("n4", 1)), r.place("r1", 1, "n4"))}
+		if out, err := r.CompleteNodes(r.ctx(), shared); err != nil || !slices.Equal(out, []SharedOutcome{SharedCompleted, SharedCompleted}) {
+			t.Error(out, err)
 		}
 		if _, err := r.Changes(r.ctx(), 0, 10); err != nil {
 			t.Error(err)

@@ -177,7 +177,9 @@ func (h *Handler) answerBulk(r *http.Request, node string, epoch cell.Epoch, req
 		defer cancel()
 		answer, err = h.spec(ctx, c, node, epoch, req.JobID)
 	} else {
-		answer, err = h.complete(c, node, epoch, req)
+		answer, err = h.complete(node, epoch, req, func(comp cell.Completion) (cell.CompletionOutcome, error) {
+			return c.Complete(h.calls, comp)
+		})
 	}
 	outcome := "ok"
 	if err != nil {

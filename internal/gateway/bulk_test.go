@@ -17,7 +17,7 @@ import (
 	"github.com/freeslot/freeslot/internal/gateway/frame"
 )
 
-const completeText = `{"type":"complete","id":3,"attempt":"j:1","state":"succeeded","result":%s}`
+const completeText = `{"type":"complete","id":3,"attempt":"` + jobID + `:1","state":"succeeded","result":%s}`
 
 // post sends a message by HTTP. The token gpu may be all of gpu-*, two only gpu-1.
 func (s *server) post(path, token, node, session string, body io.Reader) *http.Response {
@@ -66,7 +66,7 @@ func TestBulk(t *testing.T) {
 				}
 				result := `"` + strings.Repeat("r", 1<<20) + `"`
 				s.cell.complete = func(_ context.Context, c cell.Completion) (cell.CompletionOutcome, error) {
-					if c.Node != "gpu-1" || c.Epoch != "e1" || c.Attempt != (cell.Attempt{Job: "j", N: 1}) || string(c.Result) != result {
+					if c.Node != "gpu-1" || c.Epoch != "e1" || c.Attempt != (cell.Attempt{Job: jobID, N: 1}) || string(c.Result) != result {
 						t.Errorf("completion of %s in epoch %s: %v, result of %d bytes", c.Node, c.Epoch, c.Attempt, len(c.Result))
 					}
 					c.Begun([]cell.Dispatch{{Attempt: cell.Attempt{Job: "next", N: 1}, Tenant: "t"}})

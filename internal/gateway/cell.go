@@ -12,10 +12,12 @@ import (
 type Cell interface {
 	Link(ctx context.Context, node string) (cell.NodeLink, error)
 	RegisterLinked(ctx context.Context, node freeslot.Node, epoch cell.Epoch, link cell.Link, replaces cell.Epoch) (cell.Registration, error)
-	HeartbeatLinked(ctx context.Context, hb cell.Heartbeat, link cell.Link) (cell.HeartbeatReply, error)
+	HeartbeatsLinked(ctx context.Context, beats []cell.LinkedHeartbeat) []cell.HeartbeatResult
 	OwnedSpec(ctx context.Context, node string, epoch cell.Epoch, jobID string) (*freeslot.Job, string, error)
 	Deregister(ctx context.Context, node string, epoch cell.Epoch) ([]string, error)
 	Complete(ctx context.Context, comp cell.Completion) (cell.CompletionOutcome, error)
+	CompleteNode(ctx context.Context, comps []cell.Completion) []cell.CompletionResult
+	CompleteNodes(ctx context.Context, comps []cell.Completion) ([]cell.SharedOutcome, error)
 	Progress(ctx context.Context, node string, epoch cell.Epoch, reports []cell.ProgressReport) ([]cell.ProgressOutcome, error)
 	OpenGateway(ctx context.Context, replica string) error
 	KeepGateway(ctx context.Context, replica, trimTo string) error

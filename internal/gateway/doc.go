@@ -18,6 +18,13 @@
 //
 // Heartbeats of a session go one after the other. While a few wait, the session reads no further.
 //
+// # Shared calls
+//
+// Sessions of a cell share calls (gather): heartbeats that nobody waits for, up to 50 ms or 32 of them;
+// and plain ends of jobs, what comes while the call before is under way. Ends that need more, or whose
+// node could begin a job that waits, go by a call of their node. What one node's keys or messages spoil
+// costs that node's items alone.
+//
 // # Order
 //
 // The agent forgets an attempt once a heartbeat that began after its end is answered. A delivery that

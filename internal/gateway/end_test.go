@@ -302,7 +302,7 @@ func TestStop(t *testing.T) {
 			return cell.Completed, ctx.Err()
 		}
 		p, pending := s.connect(), s.dial("gpu", false)
-		p.send(`{"type":"complete","id":1,"attempt":"a:1","state":"cancelled"}`)
+		p.send(`{"type":"complete","id":1,"attempt":"` + jobID + `:1","state":"cancelled"}`)
 		<-began
 		stopped := make(chan error, 2)
 		for range 2 {

@@ -156,6 +156,7 @@ func (s *session) hello(req *frame.Request) *order {
 	}
 	s.node, s.epoch, s.connection, s.version = req.Node, req.Epoch, req.Connection, req.Version
 	s.cell = h.cfg.Cells(req.Node)
+	s.initEnds()
 	ctx, cancel := context.WithTimeout(s.life, callTimeout)
 	defer cancel()
 	if !req.Check {

@@ -38,6 +38,8 @@ type hub struct {
 	tried chan struct{}
 	// read is the position in the stream, up to which it is trimmed; "" is its start.
 	read atomic.Pointer[string]
+	// shared has the cell's sessions share calls.
+	shared *shared
 }
 
 // hub is the hub of a cell, which begins with the first session there. It is nil once the handler has
@@ -48,7 +50,7 @@ func (h *Handler) hub(c Cell) *hub {
 	if b := h.hubs[c]; b != nil || h.hubs == nil {
 		return b
 	}
-	b := &hub{handler: h, cell: c, tried: make(chan struct{})}
+	b := &hub{handler: h, cell: c, tried: make(chan struct{}), shared: newShared(h, c)}
 	h.hubs[c] = b
 	h.running.Go(b.run)
 	return b

@@ -197,7 +197,7 @@ func TestStreamFails(t *testing.T) {
 		s.cfg.Cells = func(string) Cell { return &failing }
 		begin := time.Now()
 		p := s.connect()
-		p.send(`{"type":"heartbeat","id":1}`)
+		p.send(`{"type":"heartbeat","id":1,"now":true}`)
 		p.expect(`{"type":"beat","id":1}`)
 		if time.Since(begin) > 0 {
 			t.Error("the session waits for the stream")

@@ -12,6 +12,7 @@ type metrics struct {
 	bytesIn, bytesOut         prometheus.Counter
 	requests, stale           *prometheus.CounterVec
 	sent, old, dropped        prometheus.Counter
+	together                  *prometheus.HistogramVec
 }
 
 // The labels of closed sessions.
@@ -51,6 +52,9 @@ func newMetrics(reg prometheus.Registerer, tokens *Tokens) *metrics {
 		bytesIn: bytes.WithLabelValues("in"), bytesOut: bytes.WithLabelValues("out"),
 		sent: deliveries.WithLabelValues("sent"), old: deliveries.WithLabelValues("old"), dropped: deliveries.WithLabelValues("dropped"),
 	}
+	m.together = auto.NewHistogramVec(prometheus.HistogramOpts{
+		Name: "freeslot_gateway_batch_items", Help: "Heartbeats, or ends of jobs, that share a call to Redis, by its script.", Buckets: prometheus.ExponentialBuckets(1, 2, 7),
+	}, []string{"call"})
 	m.closed.WithLabelValues(closedSlow) // exists from the start, so that rate() shows the first slow agent
 	return m
 }

@@ -59,7 +59,7 @@ func orderOf(t *testing.T, seed uint64) {
 			runtime.Gosched()
 		}
 		for id := range beats {
-			if _, err := s.carryOut(&frame.Request{Type: frame.TypeHeartbeat, ID: uint64(id + 1)}); err != nil {
+			if _, err := s.carryOut(&frame.Request{Type: frame.TypeHeartbeat, ID: uint64(id + 1), Now: true}); err != nil {
 				t.Error(err)
 			}
 			for range random.IntN(8) {
@@ -129,13 +129,13 @@ func (f *timedCell) write(later int) {
 	}
 }
 
-func (f *timedCell) HeartbeatLinked(context.Context, cell.Heartbeat, cell.Link) (cell.HeartbeatReply, error) {
+func (f *timedCell) HeartbeatsLinked(context.Context, []cell.LinkedHeartbeat) []cell.HeartbeatResult {
 	f.mu.Lock()
 	f.now++ // an entry of the same millisecond may come before or behind
 	at := f.now
 	f.mu.Unlock()
 	runtime.Gosched()
-	return cell.HeartbeatReply{AtMS: int64(at), Start: []cell.Attempt{{Job: "at", N: at}}}, nil
+	return []cell.HeartbeatResult{{HeartbeatReply: cell.HeartbeatReply{AtMS: int64(at), Start: []cell.Attempt{{Job: "at", N: at}}}}}
 }
 
 func (f *timedCell) GatewayDispatches(ctx context.Context, _, after string, _ time.Duration, limit int) ([]cell.GatewayDispatch, error) {

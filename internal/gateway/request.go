@@ -214,6 +214,9 @@ func (s *session) heartbeat(req *frame.Request) (*frame.Answer, error) {
 	}
 	ctx, cancel := context.WithTimeout(s.handler.calls, s.handler.cfg.beatTimeout())
 	defer cancel()
+	if req.Now {
+		s.hub.shared.beats.hurry() // the turn may be held by a heartbeat that waits for others
+	}
 	select {
 	case s.turn <- struct{}{}:
 		defer func() { <-s.turn }()
@@ -221,7 +224,7 @@ func (s *session) heartbeat(req *frame.Request) (*frame.Answer, error) {
 		return nil, fmt.Errorf("heartbeat of node %s: another one is under way: %w", s.node, ctx.Err())
 	}
 	hb := cell.Heartbeat{Node: s.node, Epoch: s.epoch, Status: req.Status, Resources: resources, Running: attempts[cell.Attempt](req.Running), Now: req.Now}
-	reply, err := s.cell.HeartbeatLinked(ctx, hb, s.link())
+	reply, err := s.shareBeat(ctx, hb)
 	if err != nil {
 		return nil, err
 	}
@@ -248,11 +251,11 @@ func (s *session) complete(req *frame.Request) (*frame.Answer, error) {
 			Message: fmt.Sprintf("result has %d bytes, expected at most %d in a frame: send it by HTTP", len(req.Result), frame.InlineBytes),
 		}
 	}
-	return s.handler.complete(s.cell, s.node, s.epoch, req)
+	return s.handler.complete(s.node, s.epoch, req, s.finish)
 }
 
-// complete ends an attempt of a node, by a frame or by HTTP.
-func (h *Handler) complete(c Cell, node string, epoch cell.Epoch, req *frame.Request) (*frame.Answer, error) {
+// complete ends an attempt of a node by end, for a frame or for HTTP.
+func (h *Handler) complete(node string, epoch cell.Epoch, req *frame.Request, end func(cell.Completion) (cell.CompletionOutcome, error)) (*frame.Answer, error) {
 	comp, err := completion(node, epoch, req)
 	if err != nil {
 		return nil, err
@@ -263,7 +266,7 @@ func (h *Handler) complete(c Cell, node string, epoch cell.Epoch, req *frame.Req
 			answer.Begun = append(answer.Begun, delivery(&begun[i]))
 		}
 	}
-	outcome, err := c.Complete(h.calls, comp)
+	outcome, err := end(comp)
 	if err != nil {
 		return nil, err
 	}

@@ -35,6 +35,7 @@ type session struct {
 	late                 *time.Timer
 	cell                 Cell
 	hub                  *hub
+	ends                 ends
 	node, epoch, version string
 	connection           int64
 	admitted             bool // guarded by the handler's mu

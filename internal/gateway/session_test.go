@@ -329,7 +329,7 @@ func TestCellErrors(t *testing.T) {
 				s.cell.deregister = func(string, string) ([]string, error) { return nil, err }
 				var p *peer
 				for i, text := range []string{
-					`"register","profile":{"max_concurrency":1}`, `"heartbeat"`, `"complete","attempt":"a:1","state":"cancelled"`, `"progress"`, `"spec"`, `"deregister"`,
+					`"register","profile":{"max_concurrency":1}`, `"heartbeat"`, `"complete","attempt":"` + jobID + `:1","state":"cancelled"`, `"progress"`, `"spec"`, `"deregister"`,
 				} {
 					if p == nil {
 						p = s.connect()
@@ -371,7 +371,7 @@ func TestBounds(t *testing.T) {
 		}
 		p := s.connect()
 		for id := range frame.MaxRequests {
-			p.send(fmt.Sprintf(`{"type":"complete","id":%d,"attempt":"a:1","state":"cancelled"}`, id+1))
+			p.send(fmt.Sprintf(`{"type":"complete","id":%d,"attempt":"%s:1","state":"cancelled"}`, id+1, jobID))
 		}
 		p.send(`{"type":"spec","id":1000,"job_id":"x"}`)
 		p.expect(`{"type":"error","id":1000,"code":"overloaded","message":"…","retry_after_ms":10}`)
@@ -406,9 +406,8 @@ func TestNextRequest(t *testing.T) {
 		for id := range frame.MaxRequests - 1 {
 			p.send(fmt.Sprintf(`{"type":"complete","id":%d,"attempt":"a:1","state":"cancelled"}`, id+1))
 		}
-		for range frame.MaxRequests - 1 {
-			<-blocked
-		}
+		<-blocked
+		synctest.Wait() // the others wait for that call
 		for range 1000 {
 			p.send(`{"type":"progress","id":1000}`)
 			p.expect(`{"type":"progressed","id":1000}`)

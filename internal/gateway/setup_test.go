@@ -294,6 +294,7 @@ type fakeCell struct {
 	spec       func(node, epoch, jobID string) (*freeslot.Job, string, error)
 	deregister func(node, epoch string) ([]string, error)
 	complete   func(context.Context, cell.Completion) (cell.CompletionOutcome, error)
+	shared     func(context.Context, []cell.Completion) ([]cell.SharedOutcome, error)
 	progress   func(node, epoch string, reports []cell.ProgressReport) ([]cell.ProgressOutcome, error)
 
 	// stream brings what a read finds, reads the positions that were asked for.
@@ -322,6 +323,9 @@ func newFakeCell() *fakeCell {
 		complete: func(context.Context, cell.Completion) (cell.CompletionOutcome, error) {
 			return cell.CompletedStale, nil
 		},
+		shared: func(_ context.Context, comps []cell.Completion) ([]cell.SharedOutcome, error) {
+			return make([]cell.SharedOutcome, len(comps)), nil
+		},
 		progress: func(_, _ string, reports []cell.ProgressReport) ([]cell.ProgressOutcome, error) {
 			return make([]cell.ProgressOutcome, len(reports)), nil
 		},
@@ -336,8 +340,12 @@ func (f *fakeCell) RegisterLinked(_ context.Context, n freeslot.Node, e cell.Epo
 	return f.register(n, e, l, replaces)
 }
 
-func (f *fakeCell) HeartbeatLinked(ctx context.Context, hb cell.Heartbeat, l cell.Link) (cell.HeartbeatReply, error) {
-	return f.heartbeat(ctx, hb, l)
+func (f *fakeCell) HeartbeatsLinked(ctx context.Context, beats []cell.LinkedHeartbeat) []cell.HeartbeatResult {
+	out := make([]cell.HeartbeatResult, len(beats))
+	for i, hb := range beats {
+		out[i].HeartbeatReply, out[i].Err = f.heartbeat(ctx, hb.Heartbeat, hb.Link)
+	}
+	return out
 }
 
 func (f *fakeCell) OwnedSpec(_ context.Context, node string, e cell.Epoch, jobID string) (*freeslot.Job, string, error) {
@@ -350,6 +358,18 @@ func (f *fakeCell) Deregister(_ context.Context, node string, e cell.Epoch) ([]s
 
 func (f *fakeCell) Complete(ctx context.Context, c cell.Completion) (cell.CompletionOutcome, error) {
 	return f.complete(ctx, c)
+}
+
+func (f *fakeCell) CompleteNode(ctx context.Context, comps []cell.Completion) []cell.CompletionResult {
+	out := make([]cell.CompletionResult, len(comps))
+	for i := range comps {
+		out[i].Outcome, out[i].Err = f.complete(ctx, comps[i])
+	}
+	return out
+}
+
+func (f *fakeCell) CompleteNodes(ctx context.Context, comps []cell.Completion) ([]cell.SharedOutcome, error) {
+	return f.shared(ctx, comps)
 }
 
 func (f *fakeCell) Progress(_ context.Context, node string, e cell.Epoch, reports []cell.ProgressReport) ([]cell.ProgressOutcome, error) {

@@ -3,6 +3,7 @@ package script
 import (
 	"context"
 	"slices"
+	"strconv"
 	"sync"
 	"time"
 
@@ -72,6 +73,20 @@ func (r *Runner) Add(set Set) {
 // despite an error is in the package comment, "Who repeats a call".
 func (r *Runner) Call(ctx context.Context, s *Script, keys, args []string) rueidis.RedisResult {
 	return r.callOn(ctx, r.client, s, keys, args)
+}
+
+// CallApart is Call on a connection that no other call shares meanwhile, so that it waits behind none
+// with large values.
+func (r *Runner) CallApart(ctx context.Context, s *Script, keys, args []string) rueidis.RedisResult {
+	return r.timed(ctx, s.name, func(ctx context.Context) rueidis.RedisResult {
+		numkeys := strconv.Itoa(len(keys))
+		cmd := r.client.B().Arbitrary("EVALSHA", s.Hash(r.cfg.Layout.Sharded), numkeys).Keys(keys...).Args(args...)
+		result := r.client.Do(ctx, cmd.Blocking()) // not because it blocks: those have connections of their own
+		if isMissing(result) {
+			return r.run(ctx, r.client, s, keys, args)
+		}
+		return result
+	})
 }
 
 // Read is Call for a script that changes nothing. Its user needs no right to write its keys, which

@@ -34,7 +34,7 @@ const (
 	// lostRate makes thousands of jobs in a run.
 	lostRate = 350
 	finishes = "local function finish(job, job_key, node, attempt, reply_to, static, state, result, failure)\n"
-	reads    = "  -- As read_job, at a third of its cost.\n" // in the other way to end a job
+	reads    = "-- As read_job, at a third of its cost.\n" // in the other way to end a job
 )
 
 func sabotages() []sabotage {
@@ -72,8 +72,8 @@ func sabotages() []sabotage {
 					finishes + "  if state == 'succeeded' and redis.call('INCR', 'sabotage') % 1000 == 0 then return end\n",
 				},
 				{
-					"cell/script/lib/plain.lua", reads,
-					reads + "  if state == 'succeeded' and call('INCR', 'sabotage') % 1000 == 0 then job_key, reply_to = 'lost', '' end\n",
+					"cell/script/lib/plain_end.lua", reads,
+					reads + "if state == 'succeeded' and call('INCR', 'sabotage') % 1000 == 0 then job_key, reply_to = 'lost', '' end\n",
 				},
 			},
 		},
@@ -86,8 +86,8 @@ func sabotages() []sabotage {
 					finishes + "  if state == 'succeeded' and redis.call('INCR', 'sabotage') % 1000 == 0 then result = '' end\n",
 				},
 				{
-					"cell/script/lib/plain.lua", reads,
-					reads + "  if state == 'succeeded' and call('INCR', 'sabotage') % 1000 == 0 then result = '' end\n",
+					"cell/script/lib/plain_end.lua", reads,
+					reads + "if state == 'succeeded' and call('INCR', 'sabotage') % 1000 == 0 then result = '' end\n",
 				},
 			},
 		},

@@ -18,35 +18,8 @@ local told = ' ' .. at .. ' ' .. sum .. ' 0'
 for n = 1, items do
   local item, job, job_key, record = 6 * n - 1, jobs[n], KEYS[6 + n], records[n]
   local state, result, failure, reply_to = ARGV[item + 2], ARGV[item + 3], ARGV[item + 4], record[2]
-  -- As read_job, at a third of its cost.
-  local retention, deadline = string.match(record[3] or '', '^[^ ]+ [^ ]+ [^ ]+ ([1-9]%d*) [^ ]+ . [^ ]+ (%d+) ')
-  if deadline ~= '0' then try('ZREM', prefix .. ':due' .. tag, job) end -- protected as in finish
-  if retention ~= kept then
-    longest, kept = math.max(longest, tonumber(retention) or 0), retention
-  end
-  if failure ~= '' then
-    call('HSET', job_key, 'state', state, 'finished_at_ms', at, 'error', failure)
-  elseif result ~= '' then
-    call('HSET', job_key, 'state', state, 'finished_at_ms', at, 'result', result)
-  else
-    call('HSET', job_key, 'state', state, 'finished_at_ms', at)
-  end
-  call('PEXPIRE', job_key, retention or RETENTION)
+  -- include lib/plain_end.lua
   if n > 1 then ends[2 * n - 1], ends[2 * n], reply[n + 1] = now_us + n - 1, job, 1 end
-  if reply_to and reply_to ~= '' then
-    local entry, head = news[reply_to], job .. ' 1 ' .. node .. ' ' .. state .. told
-    if entry then
-      local k = #entry
-      entry[k + 1], entry[k + 2], entry[k + 3], entry[k + 4] = 'j', head, 'r', result
-    else
-      entry = {'j', head, 'r', result}
-      news[reply_to] = entry
-    end
-    if failure ~= '' then
-      local k = #entry
-      entry[k + 1], entry[k + 2] = 'e', failure
-    end
-  end
 end
 for reply_to, entry in pairs(news) do
   try('XADD', prefix .. ':replies' .. tag .. ':' .. reply_to, 'NOMKSTREAM', '*', unpack(entry))

@@ -1,0 +1,34 @@
+-- plain_end: ends the first attempt of a job for good as finish does, without functions. told is what
+-- its reply says of time and node: ' finished-at used 0'.
+-- Needs: RETENTION, at, call, failure, job, job_key, kept, longest, news, node, prefix, record, reply_to, result,
+--   state, tag, told, try
+-- Sets: kept, longest
+-- Defines: deadline, retention
+-- As read_job, at a third of its cost.
+local retention, deadline = string.match(record[3] or '', '^[^ ]+ [^ ]+ [^ ]+ ([1-9]%d*) [^ ]+ . [^ ]+ (%d+) ')
+if deadline ~= '0' then try('ZREM', prefix .. ':due' .. tag, job) end -- protected as in finish
+if retention ~= kept then
+  longest, kept = math.max(longest, tonumber(retention) or 0), retention
+end
+if failure ~= '' then
+  call('HSET', job_key, 'state', state, 'finished_at_ms', at, 'error', failure)
+elseif result ~= '' then
+  call('HSET', job_key, 'state', state, 'finished_at_ms', at, 'result', result)
+else
+  call('HSET', job_key, 'state', state, 'finished_at_ms', at)
+end
+call('PEXPIRE', job_key, retention or RETENTION)
+if reply_to and reply_to ~= '' then
+  local entry, head = news[reply_to], job .. ' 1 ' .. node .. ' ' .. state .. told
+  if entry then
+    local k = #entry
+    entry[k + 1], entry[k + 2], entry[k + 3], entry[k + 4] = 'j', head, 'r', result
+  else
+    entry = {'j', head, 'r', result}
+    news[reply_to] = entry
+  end
+  if failure ~= '' then
+    local k = #entry
+    entry[k + 1], entry[k + 2] = 'e', failure
+  end
+end

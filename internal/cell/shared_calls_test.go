@@ -1,0 +1,168 @@
+package cell
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/freeslot/freeslot"
+	"github.com/freeslot/freeslot/internal/redis/redistest"
+	"github.com/freeslot/freeslot/internal/script"
+)
+
+// TestSharedCallsAreShort: no call that nodes share, nor the largest of one node behind a gateway, takes
+// Redis more than 3 ms: all else waits for it. What Redis takes for longer is in its slow log. On a busy
+// machine that includes time of others, so the shortest call counts.
+func TestSharedCallsAreShort(t *testing.T) {
+	t.Parallel()
+	const most, calls = 3 * time.Millisecond, 20
+	server := redistest.New(t) // its log is of this test alone
+	for name, largest := range map[string]func(r *rig) func(){
+		"heartbeats of idle nodes": func(r *rig) func() { return r.largestBeats(32, 0, resourcesTogether/32) },
+		"heartbeats of busy nodes": func(r *rig) func() { return r.largestBeats(32, attemptsTogether/32, resourcesTogether/32) },
+		"heartbeats of two nodes":  func(r *rig) func() { return r.largestBeats(2, attemptsTogether/2, maxResources) },
+		"heartbeat of one node":    func(r *rig) func() { return r.largestBeats(1, freeslot.MaxConcurrencyLimit, maxResources) },
+		"ends":                     (*rig).largestEnds,
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t, server.Target)
+			r.do("CONFIG", "SET", "slowlog-log-slower-than", strconv.FormatInt(most.Microseconds(), 10))
+			slow := 0
+			for range calls {
+				call := largest(r)
+				r.do("SLOWLOG", "RESET")
+				call()
+				slow += int(r.int("SLOWLOG", "LEN"))
+			}
+			if t.Logf("%d of %d calls took longer than %s", slow, calls, most); slow == calls {
+				t.Error("they take Redis too long")
+			}
+		})
+	}
+}
+
+// largestBeats are the heartbeats of nodes that each have so many jobs, and resources of so many bytes.
+func (r *rig) largestBeats(nodes, jobs, bytes int) func() {
+	var beats []LinkedHeartbeat
+	for i := range nodes {
+		node := fmt.Sprint("n", i)
+		if r.exists(r.l.Node(node)) {
+			r.do("DEL", r.l.Slots(node))
+		}
+		hb := Heartbeat{Node: node, Epoch: r.register(testNode(node, freeslot.MaxConcurrencyLimit)), Resources: []byte(`{"x":"` + strings.Repeat("x", bytes-8) + `"}`)}
+		args := []string{"HSET", r.l.Slots(node), "sum", strconv.Itoa(jobs)}
+		for range jobs {
+			a := Attempt{NewJobID(0), 1}
+			hb.Running = append(hb.Running, a)
+			args = append(args, a.Job, "1:"+hb.Epoch+":1")
+		}
+		r.do(args...)
+		beats = append(beats, LinkedHeartbeat{hb, testLink(1, "t")})
+	}
+	if n := FitHeartbeats(beats); n != nodes {
+		r.t.Fatalf("%d of %d heartbeats share a call", n, nodes)
+	}
+	return func() {
+		for _, result := range r.HeartbeatsLinked(r.ctx(), beats) {
+			must(r.t, result.Err)
+		}
+	}
+}
+
+// largestEnds are those of two jobs on each of as many nodes as a call may have, which are full and wait
+// for replicas of their own, with results as large as they may be together.
+func (r *rig) largestEnds() func() {
+	const nodes = sharedNodes
+	must(r.t, r.ConfigSeen(r.ctx(), 1))
+	var comps []Completion
+	for i := range nodes {
+		node := fmt.Sprint("n", i)
+		epoch := r.register(testNode(node, 2))
+		r.take(node)
+		for k := range sharedItems / nodes {
+			replica := fmt.Sprintf("r%d-%d", i, k)
+			must(r.t, r.OpenReplies(r.ctx(), replica))
+			s := submission(replica, node)
+			s.Job.TimeoutMS = time.Hour.Milliseconds()
+			if p, err := r.Submit(r.ctx(), s); err != nil || !p.Assigned {
+				r.t.Fatal(p, err)
+			}
+			c := succeed(node, epoch, s.JobID)
+			c.Result = []byte(`"` + strings.Repeat("x", sharedBytes/sharedItems-controlOverhead-2) + `"`)
+			comps = append(comps, c)
+		}
+	}
+	r.waits("", service("tts")) // so that each node's queues are looked at
+	if n := FitNodes(comps); n != len(comps) {
+		r.t.Fatalf("%d of %d ends share a call", n, len(comps))
+	}
+	return func() {
+		out, err := r.CompleteNodes(r.ctx(), comps)
+		if must(r.t, err); slices.Contains(out, SharedAlone) || slices.Contains(out, SharedUnknown) {
+			r.t.Fatal(out)
+		}
+	}
+}
+
+// TestEndsOutOfMemory: the ends of jobs free memory, so they work where Redis refuses other writes.
+func TestEndsOutOfMemory(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, redistest.New(t).Target)
+	var comps []Completion
+	for _, node := range []string{"n1", "n2"} {
+		comps = append(comps, succeed(node, r.register(testNode(node, 1)), r.place("", 1, node)))
+	}
+	r.do("CONFIG", "SET", "maxmemory", "1")
+	out, err := r.CompleteNodes(r.ctx(), comps)
+	r.do("CONFIG", "SET", "maxmemory", "0")
+	if must(t, err); !slices.Equal(out, []SharedOutcome{SharedCompleted, SharedCompleted}) {
+		t.Error(out)
+	}
+	if s := r.status(comps[1].Attempt.Job); s.State != freeslot.StateSucceeded {
+		t.Errorf("%+v", s)
+	}
+	r.sound()
+}
+
+// TestHeartbeatsAlone: a heartbeat that cannot be sent costs the others of its call nothing; and after an
+// error answer each is sent alone.
+func TestHeartbeatsAlone(t *testing.T) {
+	backends(t, func(t *testing.T, r *rig) {
+		var beats []LinkedHeartbeat
+		for _, node := range []string{"n1", "bad", "n2", "worse"} {
+			beats = append(beats, LinkedHeartbeat{Heartbeat{Node: node, Epoch: r.register(testNode(node, 1))}, testLink(1, "t")})
+		}
+		beats[1].Resources = []byte("{")
+		beats[3].Link.Token = "no name"
+		for _, planted := range []string{"", "if ARGV[2] ~= '1' then error('planted') end\n"} {
+			r.scripts = withHeartbeats(planted)
+			before := r.nowMS()
+			results := r.HeartbeatsLinked(r.ctx(), beats)
+			for i, result := range results {
+				if i%2 > 0 {
+					wantErr(t, result.Err, freeslot.CodeInvalidArgument)
+				} else if must(t, result.Err); result.AtMS < before {
+					t.Errorf("%+v", result)
+				}
+			}
+		}
+		r.scripts = withHeartbeats("error('planted')\n")
+		for i, result := range r.HeartbeatsLinked(r.ctx(), beats) {
+			if result.Err == nil || strings.Contains(result.Err.Error(), "planted") == (i%2 > 0) {
+				t.Errorf("%s: %v", beats[i].Node, result.Err)
+			}
+		}
+		r.scripts = scripts
+	})
+}
+
+// withHeartbeats are the scripts with something planted before heartbeats.lua.
+func withHeartbeats(planted string) script.Set {
+	set := maps.Clone(scripts)
+	set["heartbeats"] = script.New("heartbeats", planted+scripts["heartbeats"].Text(false))
+	return set
+}

@@ -1,0 +1,50 @@
+package gateway
+
+import (
+	"context"
+	"time"
+
+	"github.com/freeslot/freeslot/internal/cell"
+)
+
+// beatWait is how long a heartbeat that nobody waits for waits to share a call, and beatsTogether how many
+// end that wait.
+const (
+	beatWait      = 50 * time.Millisecond
+	beatsTogether = 32
+)
+
+// shared is what the sessions of one cell have in common.
+type shared struct {
+	beats gather[cell.LinkedHeartbeat, cell.HeartbeatResult]
+	ends  gather[cell.Completion, cell.SharedOutcome]
+}
+
+func newShared(h *Handler, c Cell) *shared {
+	sh := &shared{}
+	sh.beats.fit, sh.ends.fit = cell.FitHeartbeats, cell.FitNodes
+	sh.beats.full, sh.beats.wait = beatsTogether, min(beatWait, h.cfg.beatTimeout()/2)
+	sh.beats.call = func(beats []cell.LinkedHeartbeat) ([]cell.HeartbeatResult, error) {
+		// So the first of them has its answer in time, after its wait.
+		ctx, cancel := context.WithTimeout(h.calls, h.cfg.beatTimeout()-sh.beats.wait)
+		defer cancel()
+		h.metrics.together.WithLabelValues("heartbeats").Observe(float64(len(beats)))
+		return c.HeartbeatsLinked(ctx, beats), nil
+	}
+	sh.ends.call = func(comps []cell.Completion) ([]cell.SharedOutcome, error) {
+		ctx, cancel := context.WithTimeout(h.calls, endsTimeout(comps))
+		defer cancel()
+		h.metrics.together.WithLabelValues("complete_nodes").Observe(float64(len(comps)))
+		return c.CompleteNodes(ctx, comps)
+	}
+	return sh
+}
+
+// shareBeat sends a heartbeat, in a call with those of other nodes.
+func (s *session) shareBeat(ctx context.Context, hb cell.Heartbeat) (cell.HeartbeatReply, error) {
+	result, err := s.hub.shared.beats.do(ctx, cell.LinkedHeartbeat{Heartbeat: hb, Link: s.link()}, hb.Now)
+	if err == nil {
+		err = result.Err
+	}
+	return result.HeartbeatReply, err
+}

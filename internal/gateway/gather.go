@@ -1,0 +1,157 @@
+package gateway
+
+import (
+	"context"
+	"runtime"
+	"sync"
+	"time"
+)
+
+// gather has requests share calls. While a call is under way, the next one collects. The goroutine of the
+// first request in the queue makes the call, and then hands that duty to the first of those that came
+// meanwhile. So a gather has no goroutine, and nothing to stop.
+type gather[In, Out any] struct {
+	// call is one call for several requests; outcomes are in their order.
+	call func(in []In) ([]Out, error)
+	// fit is how many requests, from the first, share a call: at least one.
+	fit func(in []In) int
+	// wait is how long the first request of a call waits for others, which ends when so many are there.
+	wait time.Duration
+	full int
+
+	mu sync.Mutex // guards what follows
+	// queue is what no call has taken. The first of it makes the next call.
+	queue []*gathered[In, Out]
+	// waiting is closed to end the wait of the first; nil while it does not wait.
+	waiting chan struct{}
+	// urgent: the next call does not wait. calling: one is under way.
+	urgent, calling bool
+}
+
+// gathered is one request. out and err are set before done is closed.
+type gathered[In, Out any] struct {
+	in    In
+	since time.Time
+	first chan struct{} // closed when it has to make the next call
+	done  chan struct{}
+	out   Out
+	err   error
+}
+
+// do waits for the outcome of one request, or until ctx ends: then it may have been carried out. An
+// urgent one ends the wait for others.
+func (g *gather[In, Out]) do(ctx context.Context, in In, urgent bool) (out Out, err error) {
+	if ctx.Err() != nil {
+		return out, ctx.Err()
+	}
+	it := &gathered[In, Out]{in: in, since: time.Now(), first: make(chan struct{}), done: make(chan struct{})}
+	g.mu.Lock()
+	g.queue = append(g.queue, it)
+	if urgent || len(g.queue) == g.full {
+		g.goOn()
+	}
+	if len(g.queue) == 1 && !g.calling {
+		close(it.first)
+	}
+	g.mu.Unlock()
+	select {
+	case <-it.done:
+		return it.out, it.err
+	case <-ctx.Done():
+		g.leave(it)
+		return out, ctx.Err()
+	case <-it.first:
+		g.lead(ctx, it)
+		return it.out, it.err
+	}
+}
+
+// hurry ends the wait for others. If no request is there, the next one does not wait.
+func (g *gather[In, Out]) hurry() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.goOn()
+}
+
+// goOn needs mu.
+func (g *gather[In, Out]) goOn() {
+	g.urgent = true
+	if g.waiting != nil {
+		close(g.waiting)
+		g.waiting = nil
+	}
+}
+
+// lead makes the next call, which takes it, the first of the queue.
+func (g *gather[In, Out]) lead(ctx context.Context, it *gathered[In, Out]) {
+	g.mu.Lock()
+	if left := g.wait - time.Since(it.since); left > 0 && !g.urgent {
+		hurried := make(chan struct{})
+		g.waiting = hurried
+		g.mu.Unlock()
+		timer := time.NewTimer(left)
+		select {
+		case <-hurried:
+		case <-timer.C:
+		case <-ctx.Done():
+		}
+		timer.Stop()
+		if ctx.Err() != nil {
+			g.leave(it)
+			it.err = ctx.Err()
+			return
+		}
+	} else {
+		g.mu.Unlock()
+		runtime.Gosched() // requests of one frame come together
+	}
+	g.mu.Lock()
+	g.waiting, g.calling = nil, true
+	in := make([]In, len(g.queue))
+	for i, of := range g.queue {
+		in[i] = of.in
+	}
+	n := g.fit(in)
+	taken := g.queue[:n:n]
+	g.queue = g.queue[n:]
+	g.urgent = len(g.queue) > 0
+	g.mu.Unlock()
+	out, err := g.call(in[:n])
+	for i, of := range taken {
+		if of.err = err; err == nil {
+			of.out = out[i]
+		}
+		close(of.done)
+	}
+	g.mu.Lock()
+	g.calling = false
+	g.next()
+	g.mu.Unlock()
+}
+
+// next has the first request make the next call. It needs mu.
+func (g *gather[In, Out]) next() {
+	if len(g.queue) > 0 {
+		close(g.queue[0].first)
+	} else {
+		g.queue = nil // and what is before it
+	}
+}
+
+// leave takes a request that gives up out of the queue.
+func (g *gather[In, Out]) leave(it *gathered[In, Out]) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for i, of := range g.queue {
+		if of == it {
+			if i == 0 {
+				g.waiting = nil
+			}
+			g.queue = append(g.queue[:i:i], g.queue[i+1:]...)
+			if i == 0 && !g.calling {
+				g.next()
+			}
+			return
+		}
+	}
+}
