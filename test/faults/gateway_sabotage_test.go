@@ -40,6 +40,21 @@ func gatewayBugs() []gatewayBug {
 			// A node reads the jobs of others.
 			"foreign spec", []edit{{"cell/script/job/owned_spec.lua", "if owner ~= epoch then return {} end\n", ""}},
 		},
+		{
+			// A call for several nodes drops the ends behind a stale one.
+			"ends of nodes", []edit{{
+				"cell/script/job/complete_nodes.lua",
+				"  if plain then taken[#taken + 1] =", "  if plain and codes[#codes] ~= -1 then taken[#taken + 1] =",
+			}},
+		},
+		{
+			// A call for one node drops the ends behind one that cannot be sent.
+			"ends of a node", []edit{{
+				"cell/complete_nodes.go",
+				"if results[i].Err = comps[i].validate(); results[i].Err == nil {\n",
+				"if results[i].Err = comps[i].validate(); results[i].Err != nil {\n			break\n		} else {\n",
+			}},
+		},
 	}
 }
 
