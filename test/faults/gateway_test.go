@@ -2,6 +2,7 @@ package faults
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"strings"
@@ -147,12 +148,18 @@ func tryForeignSpec(t *testing.T, f *fleet) (found []Violation) {
 	return found
 }
 
-// submitTo submits jobs that one raw agent can do.
+// submitTo submits jobs that one raw agent can do, each until it is accepted.
 func submitTo(t *testing.T, f *fleet, node string, n int) (jobs []*client.Handle) {
 	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), startLimit)
+	defer cancel()
 	c := dialFleet(t, f, "r2")
 	for range n {
-		h, err := c.Submit(t.Context(), freeslot.Job{Service: node})
+		job := freeslot.Job{Service: node, IdempotencyKey: rand.Text()}
+		h, err := c.Submit(ctx, job)
+		for err != nil && again(err) && pause(ctx, askAgainAfter) {
+			h, err = c.Submit(ctx, job)
+		}
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -167,7 +174,7 @@ const (
 	// nobodysJob is a job that no node owns.
 	nobodysJob = "0-01JD5Y8G6W9V0M5T2C3Q4R7X8Z"
 	// slowWay keeps a call under way for so long that what comes meanwhile shares the next one.
-	slowWay = `{"name":"%[1]s","type":"latency","stream":"%[1]s","attributes":{"latency":50}}`
+	slowWay = `{"name":"%[1]s","type":"latency","stream":"%[1]s","attributes":{"latency":80}}`
 )
 
 // tryEnds has the ends of a good node share a call with a spoilt one before them, which is of the same
@@ -182,7 +189,9 @@ func tryEnds(t *testing.T, f *fleet, bad, good *rawAgent, spoilt frame.Request, 
 			ends = append(ends, frame.Request{Type: frame.TypeComplete, Attempt: &d.Attempt, State: state})
 		}
 		ids := []uint64{good.send(ends[0])} // what follows shares the next call
+		good.fence()
 		refused := bad.send(spoilt)
+		bad.fence()
 		next := good.send(ends[1:]...)
 		for i := range uint64(together) {
 			ids = append(ids, next+i)

@@ -25,30 +25,35 @@ type rawAgent struct {
 	node     string
 	socket   *websocket.Conn
 	replaces string
-	last     uint64 // id of a request
-	answers  map[uint64]frame.Answer
-	jobs     []frame.Delivery // that begin
+	last     uint64                  // id of a request
+	answers  map[uint64]frame.Answer // by id; 0 is a welcome or an error
+	jobs     []frame.Delivery        // that begin
 }
 
-// rawAgent connects to a replica and says hello.
+// rawAgent connects to a replica and says hello, again while Redis does not answer the replica.
 func (f *fleet) rawAgent(t *testing.T, node, replica string, connection int64) *rawAgent {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), rawLimit)
 	defer cancel()
-	socket, _, err := websocket.Dial(ctx, "ws://"+f.replicas[replica]+frame.Path, &websocket.DialOptions{
-		HTTPHeader: http.Header{"Authorization": {"Bearer " + nodeToken(node)}}, Subprotocols: []string{frame.Protocol},
-	})
-	if err != nil {
-		t.Fatal(err)
+	for {
+		socket, _, err := websocket.Dial(ctx, "ws://"+f.replicas[replica]+frame.Path, &websocket.DialOptions{
+			HTTPHeader: http.Header{"Authorization": {"Bearer " + nodeToken(node)}}, Subprotocols: []string{frame.Protocol},
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = socket.CloseNow() })
+		a := &rawAgent{t: t, node: node, socket: socket, answers: map[uint64]frame.Answer{}}
+		a.write(frame.Request{Type: frame.TypeHello, Node: node, Epoch: rawEpoch, Connection: connection})
+		answer := a.answer(0)
+		switch {
+		case answer.Type == frame.TypeWelcome:
+			a.replaces = answer.Replaces
+			return a
+		case answer.Code != freeslot.CodeUnavailable:
+			t.Fatalf("hello of %s: %+v", node, answer)
+		}
 	}
-	t.Cleanup(func() { _ = socket.CloseNow() })
-	a := &rawAgent{t: t, node: node, socket: socket, answers: map[uint64]frame.Answer{}}
-	a.write(frame.Request{Type: frame.TypeHello, Node: node, Epoch: rawEpoch, Connection: connection})
-	for len(a.answers) == 0 { // the welcome answers no id
-		a.read()
-	}
-	a.replaces = a.answers[0].Replaces
-	return a
 }
 
 func (a *rawAgent) write(message any) {
@@ -74,7 +79,7 @@ func (a *rawAgent) read() {
 		err = frame.DecodeAnswers(text, func(answer *frame.Answer) error {
 			if answer.Type == frame.TypeJobs {
 				a.jobs = append(a.jobs, answer.Jobs...)
-			} else if answer.ID > 0 || answer.Type == frame.TypeWelcome {
+			} else if answer.ID > 0 || answer.Type == frame.TypeWelcome || answer.Type == frame.TypeError {
 				a.answers[answer.ID] = *answer
 			}
 			return nil
@@ -116,6 +121,15 @@ func (a *rawAgent) call(request frame.Request) frame.Answer {
 		if answer.Code != freeslot.CodeUnavailable {
 			return answer
 		}
+	}
+}
+
+// fence waits until the gateway has begun what was sent before. It refuses an end without an attempt by
+// itself.
+func (a *rawAgent) fence() {
+	a.t.Helper()
+	if answer := a.answer(a.send(frame.Request{Type: frame.TypeComplete})); answer.Code != freeslot.CodeInvalidArgument {
+		a.t.Fatalf("%s: %+v", a.node, answer)
 	}
 }
 
