@@ -69,8 +69,25 @@ func TestGather(t *testing.T) {
 func TestGatherBeside(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		g, calls := gathers(0, 3)
+		g, _ := gathers(0, 3)
 		g.beside = 3
+		var mu sync.Mutex
+		var calls [][]int
+		g.call = func(in []int) (out []string, _ error) {
+			mu.Lock()
+			calls = append(calls, slices.Clone(in))
+			mu.Unlock()
+			time.Sleep(time.Second)
+			for _, n := range in {
+				out = append(out, fmt.Sprint(n))
+			}
+			return out, nil
+		}
+		so := func() string {
+			mu.Lock()
+			defer mu.Unlock()
+			return fmt.Sprint(calls)
+		}
 		var all sync.WaitGroup
 		for n, want := range []string{"[[0]]", "[[0]]", "[[0]]", "[[0] [1 2 3]]", "[[0] [1 2 3]]", "[[0] [1 2 3]]", "[[0] [1 2 3]]"} {
 			all.Go(func() {
@@ -79,13 +96,13 @@ func TestGatherBeside(t *testing.T) {
 				}
 			})
 			synctest.Wait()
-			if got := fmt.Sprint(*calls); got != want {
+			if got := so(); got != want {
 				t.Errorf("%d: calls of %s, expected %s", n, got, want)
 			}
 		}
 		begin := time.Now()
 		all.Wait()
-		if got := fmt.Sprint(*calls); got != "[[0] [1 2 3] [4 5 6]]" || time.Since(begin) != 2*time.Second {
+		if got := so(); got != "[[0] [1 2 3] [4 5 6]]" || time.Since(begin) != 2*time.Second {
 			t.Errorf("calls of %s, after %s", got, time.Since(begin))
 		}
 		if g.queue != nil || g.leading || g.calling != 0 {
