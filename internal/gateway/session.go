@@ -140,14 +140,18 @@ func (s *session) link() cell.Link {
 
 // send queues a message. It never blocks.
 func (s *session) send(answer *frame.Answer) {
-	if s.out.waiting() > bareBytes {
+	text, err := frame.Append(nil, answer)
+	if err == nil && (len(answer.Jobs) > 0 || len(answer.Begun) > 0) {
+		if s.out.put(text, bareBytes) {
+			return
+		}
 		for _, jobs := range [][]frame.Delivery{answer.Jobs, answer.Begun} {
 			for i := range jobs {
 				jobs[i].Job = nil
 			}
 		}
+		text, err = frame.Append(nil, answer)
 	}
-	text, err := frame.Append(nil, answer)
 	if err != nil { // a job whose payload is no JSON: it fails as the agent asks for its spec
 		s.handler.log.Error("gateway.not_encoded", append(s.fields(), zap.String("type", string(answer.Type)), zap.Error(err))...)
 		if answer.ID > 0 {
@@ -155,7 +159,7 @@ func (s *session) send(answer *frame.Answer) {
 		}
 		return
 	}
-	if !s.out.put(text) {
+	if !s.out.put(text, queueBytes) {
 		s.endSlow()
 	}
 }

@@ -59,26 +59,22 @@ type outbox struct {
 	order           *order
 }
 
-// put queues an encoded message. It returns false if that overflowed the queue: the session must then
-// end. Messages for a session that is ending are dropped.
-func (o *outbox) put(text []byte) bool {
+// put queues an encoded message. It returns false, and does not, if then more than most bytes, or too
+// many messages, would wait; one alone is never too large. It drops what a session is sent that ends.
+func (o *outbox) put(text []byte, most int) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if o.order != nil {
 		return true
 	}
+	if o.messages >= queueMessages || o.messages > 0 && o.bytes+len(text) > most {
+		return false
+	}
 	o.queue = append(o.queue, text)
 	o.messages++
 	o.bytes += len(text)
 	o.filled.Signal()
-	return o.messages <= queueMessages && (o.bytes <= queueBytes || o.messages == 1)
-}
-
-// waiting is how many bytes the agent has not read.
-func (o *outbox) waiting() int {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.bytes
+	return true
 }
 
 // end gives the order, and reports whether it is the first.
