@@ -32,9 +32,9 @@ const (
 	goodbyeTimeout = time.Second
 	// sparePlaces are the requests that a session has for others than complete and spec.
 	sparePlaces = 8
-	// specsAtOnce bounds the spec requests under way: the gateway ends a session that has more to read
-	// than 4 MiB.
-	specsAtOnce = 32
+	// maxSpecs bounds the spec requests under way: the gateway ends a session that has more to read
+	// than 4 MiB. See pace, too.
+	maxSpecs = 32
 	// minBeatTimeout is the least that part returns.
 	minBeatTimeout = 100 * time.Millisecond
 )
@@ -58,7 +58,7 @@ type gatewayConnection struct {
 	cut context.CancelCauseFunc
 	// places bounds the complete and spec requests under way, so that there is room for others.
 	places  chan struct{}
-	specs   chan struct{} // has a token for each spec request under way
+	specs   *slots        // the spec requests under way
 	room    *slots        // the bytes of complete requests, of which there are reportBytes
 	filled  chan struct{} // has a token when out has grown
 	goaway  chan struct{} // has a token once the gateway asks the node to leave
@@ -82,6 +82,8 @@ type gatewayConnection struct {
 	doubt error
 	late  *time.Timer
 	calm  time.Duration // the least pause before another gateway is tried
+	// specsAtOnce is how many spec requests may be under way.
+	specsAtOnce int
 }
 
 // gatewayCall is a request under way. The writer closes written. The reader, or lose, sets the rest
@@ -105,7 +107,7 @@ func newGatewayConnection(s *gatewayStore, socket *websocket.Conn, to *url.URL, 
 	c := &gatewayConnection{
 		store: s, socket: socket, url: to, token: token, number: s.dials, welcome: *welcome,
 		places: make(chan struct{}, max(welcome.MaxRequests-sparePlaces, 1)),
-		specs:  make(chan struct{}, specsAtOnce), room: newSlots(reportBytes),
+		specs:  newSlots(1), specsAtOnce: 1, room: newSlots(reportBytes),
 		filled: make(chan struct{}, 1), goaway: make(chan struct{}, 1), doubted: make(chan struct{}, 1), ended: make(chan struct{}),
 		leaving: leaving, leave: sync.OnceFunc(func() { close(leaving) }), pending: map[uint64]*gatewayCall{},
 	}
@@ -161,15 +163,20 @@ func (c *gatewayConnection) lose() {
 }
 
 // roundTrip sends a request and waits for its answer. That of complete has callTimeout from when the
-// request was written: on a slow line it waits long before. Errors: ErrNotSent when it was not sent
+// request was written, and spec has specTimeout once it may be sent: on a slow line they wait long before. Errors: ErrNotSent when it was not sent
 // before ctx ended; errConnectionLost, and that of ctx, when it may have been carried out; else those
 // of answerError.
 func (c *gatewayConnection) roundTrip(ctx context.Context, req *frame.Request) (*gatewayCall, error) {
 	if req.Type == frame.TypeSpec {
-		if err := c.enter(ctx, c.specs); err != nil {
+		if err := c.makeRoom(ctx, c.specs, 1); err != nil {
 			return nil, err
 		}
-		defer func() { <-c.specs }()
+		defer c.specs.release(1)
+		begin := time.Now()
+		defer func() { c.pace(time.Since(begin)) }()
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, specTimeout)
+		defer cancel()
 	}
 	if req.Type == frame.TypeComplete || req.Type == frame.TypeSpec {
 		if err := c.enter(ctx, c.places); err != nil {
@@ -178,8 +185,11 @@ func (c *gatewayConnection) roundTrip(ctx context.Context, req *frame.Request) (
 		defer func() { <-c.places }()
 	}
 	if req.Type == frame.TypeComplete {
-		bytes, err := c.makeRoom(ctx, req)
-		if err != nil {
+		bytes := len(req.Result)
+		if req.Error != nil {
+			bytes += len(req.Error.Message)
+		}
+		if err := c.makeRoom(ctx, c.room, bytes); err != nil {
 			return nil, err
 		}
 		defer c.room.release(bytes)
@@ -222,19 +232,28 @@ func (c *gatewayConnection) enter(ctx context.Context, places chan struct{}) err
 	}
 }
 
-// makeRoom waits until the line is free for a complete request, and returns the bytes to release.
-func (c *gatewayConnection) makeRoom(ctx context.Context, req *frame.Request) (int, error) {
+// makeRoom waits until the room has so much left, and takes it.
+func (c *gatewayConnection) makeRoom(ctx context.Context, room *slots, n int) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	defer context.AfterFunc(c.ctx, cancel)()
-	bytes := len(req.Result)
-	if req.Error != nil {
-		bytes += len(req.Error.Message)
+	if err := room.acquire(ctx, n); err != nil {
+		return fmt.Errorf("%w: %w", cell.ErrNotSent, err)
 	}
-	if err := c.room.acquire(ctx, bytes); err != nil {
-		return 0, fmt.Errorf("%w: %w", cell.ErrNotSent, err)
+	return nil
+}
+
+// pace has fewer specs under way when one took long, and more when it did not. Heartbeats wait behind
+// them, and on a slow line too many would all come too late, again and again.
+func (c *gatewayConnection) pace(took time.Duration) {
+	c.store.mu.Lock()
+	defer c.store.mu.Unlock()
+	if took > c.part()/4 {
+		c.specsAtOnce = max(c.specsAtOnce/2, 1)
+	} else {
+		c.specsAtOnce = min(c.specsAtOnce+1, maxSpecs)
 	}
-	return bytes, nil
+	c.specs.resize(c.specsAtOnce)
 }
 
 // send queues a request. Heartbeats come first.

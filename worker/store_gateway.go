@@ -396,12 +396,11 @@ func (s *gatewayStore) push(found ...cell.Dispatch) {
 // Served is true: a gateway belongs to a replica.
 func (s *gatewayStore) Served(context.Context) (bool, error) { return true, nil }
 
-// Spec returns the job, which comes by HTTP if it is large. That has the time of post.
+// Spec returns the job, which comes by HTTP if it is large. That has the time of post, and what comes
+// before it that of roundTrip.
 func (s *gatewayStore) Spec(ctx context.Context, jobID string) (*freeslot.Job, string, error) {
 	req := &frame.Request{Type: frame.TypeSpec, JobID: jobID}
-	wait, cancel := context.WithTimeout(ctx, specTimeout)
-	defer cancel()
-	call, err := s.call(wait, req)
+	call, err := s.call(ctx, req)
 	if err != nil {
 		return nil, "", err
 	}

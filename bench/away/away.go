@@ -1,6 +1,6 @@
 // Package away puts a distance between processes and a server: a TCP proxy through which every
 // request arrives later by a fixed time, and answers come back at once, so that a round trip takes
-// that much longer.
+// that much longer. Or it puts a slow line between them.
 //
 // It is no toxiproxy, whose latency waits by Go timers: these round up to a millisecond in a
 // process that has nothing else to do, which is as much as what is to be added here. What is sent
@@ -32,6 +32,7 @@ type Proxy struct {
 	listener net.Listener
 	to       string
 	delay    time.Duration
+	up, down *line // nil without a line
 	silent   atomic.Bool
 	cancel   context.CancelFunc
 	loops    sync.WaitGroup
@@ -44,12 +45,12 @@ func Open(to string, delay time.Duration) (*Proxy, error) {
 	if err != nil {
 		return nil, err
 	}
-	return serve(l, to, delay), nil
+	return serve(l, &Proxy{to: to, delay: delay}), nil
 }
 
-func serve(l net.Listener, to string, delay time.Duration) *Proxy {
+func serve(l net.Listener, p *Proxy) *Proxy {
 	ctx, cancel := context.WithCancel(context.Background())
-	p := &Proxy{listener: l, to: to, delay: delay, cancel: cancel}
+	p.listener, p.cancel = l, cancel
 	p.loops.Go(func() { p.refused = p.accept(ctx) })
 	return p
 }
@@ -115,9 +116,17 @@ func (p *Proxy) carry(ctx context.Context, from net.Conn) error {
 	defer context.AfterFunc(ctx, func() { _, _ = from.Close(), to.Close() })()
 	ways.Go(func() {
 		defer cancel()
-		_, _ = io.Copy(audible{from, &p.silent}, to)
+		if p.down == nil {
+			_, _ = io.Copy(audible{from, &p.silent}, to)
+			return
+		}
+		_ = late(ctx, to, audible{from, &p.silent}, lineChunk, p.down.due)
 	})
-	err = p.late(ctx, from, audible{to, &p.silent})
+	if p.up == nil {
+		err = late(ctx, from, audible{to, &p.silent}, chunkSize, p.due)
+	} else {
+		err = late(ctx, from, audible{to, &p.silent}, lineChunk, p.up.due)
+	}
 	cancel()
 	_, _ = from.Close(), to.Close()
 	return err
@@ -128,8 +137,11 @@ type chunk struct {
 	due  time.Time
 }
 
-// late passes on what comes, each chunk when its time is over.
-func (p *Proxy) late(ctx context.Context, from io.Reader, to io.Writer) error {
+// due is when a chunk that comes now has arrived.
+func (p *Proxy) due(context.Context, int) time.Time { return time.Now().Add(p.delay) }
+
+// late passes on what comes, in chunks of at most so many bytes, each when it is due.
+func late(ctx context.Context, from io.Reader, to io.Writer, bytes int, due func(context.Context, int) time.Time) error {
 	pace, err := measure.NewPacer(ctx)
 	if err != nil {
 		return err
@@ -141,11 +153,11 @@ func (p *Proxy) late(ctx context.Context, from io.Reader, to io.Writer) error {
 	reader.Go(func() {
 		defer close(wire)
 		for {
-			data := make([]byte, chunkSize)
+			data := make([]byte, bytes)
 			n, err := from.Read(data)
 			if n > 0 {
 				select {
-				case wire <- chunk{data[:n], time.Now().Add(p.delay)}:
+				case wire <- chunk{data[:n], due(ctx, n)}:
 				case <-ctx.Done():
 					return
 				}

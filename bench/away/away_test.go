@@ -119,7 +119,7 @@ func TestNoMoreConnections(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := serve(full{l}, "nowhere:1", 0)
+	p := serve(full{l}, &Proxy{to: "nowhere:1"})
 	p.loops.Wait()
 	if conn, err := net.Dial("tcp", p.Addr()); err == nil {
 		conn.Close()
@@ -160,5 +160,37 @@ func TestSilence(t *testing.T) {
 		if _, err := conn.Read(answer); errors.Is(err, os.ErrDeadlineExceeded) != silent {
 			t.Errorf("silent %v: the answer is %v", silent, err)
 		}
+	}
+}
+
+// TestLine: bytes come at the line's rate, and those of another connection wait for the queue alone.
+func TestLine(t *testing.T) {
+	const rate, queue, bytes = 8e6, 50 * time.Millisecond, 300_000 // 1 MB/s
+	p, err := OpenLine(echo(t), rate, queue)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer p.Close()
+	conn, err := net.Dial("tcp", p.Addr())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	begin := time.Now()
+	go func() { _, _ = conn.Write(make([]byte, bytes)) }() // ends with the connection
+	if _, err := io.ReadFull(conn, make([]byte, bytes)); err != nil {
+		t.Fatal(err)
+	}
+	if took := time.Since(begin); took < bytes*time.Microsecond {
+		t.Errorf("%d bytes came within %s, expected %s at least", bytes, took, bytes*time.Microsecond)
+	}
+	l := line{bitsPerSecond: rate, queue: queue}
+	last := time.Now()
+	for range 20 {
+		due := l.due(t.Context(), 10_000)
+		if took, wait := due.Sub(last), time.Until(due); took < 9*time.Millisecond || wait > queue+10*time.Millisecond {
+			t.Fatalf("10,000 bytes take %s and wait for %s, expected 10ms and at most %s more than that", took, wait, queue)
+		}
+		last = due
 	}
 }

@@ -63,17 +63,7 @@ func runWorkers(ctx context.Context, args []string, in *bufio.Reader, out io.Wri
 		return err
 	}
 	fmt.Fprintln(out, childReady)
-	err = serveLines(in, out, map[string]func() any{"ended": func() any {
-		ended := 0
-		for _, w := range workers {
-			select {
-			case <-w.Done():
-				ended++
-			default:
-			}
-		}
-		return ended
-	}})
+	err = serveLines(in, out, map[string]func() any{"ended": func() any { return countEnded(workers) }})
 	stopCtx, cancelStop := context.WithTimeout(context.Background(), measure.StopGrace)
 	defer cancelStop()
 	return errors.Join(err, inParallel(fleetCallers, count, func(i int) error { return workers[i].Stop(stopCtx) }))

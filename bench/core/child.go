@@ -22,7 +22,7 @@ const childReady = "ready"
 type childMain func(ctx context.Context, args []string, in *bufio.Reader, out io.Writer) error
 
 // children are the hidden first arguments with which this program runs as a child.
-var children = map[string]childMain{observerMode: observe, workersMode: runWorkers}
+var children = map[string]childMain{observerMode: observe, workersMode: runWorkers, agentsMode: runAgents, lightMode: runLights}
 
 // runChild ends the child when standard input does, so that a parent that was killed leaves none
 // behind.

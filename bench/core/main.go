@@ -1,6 +1,6 @@
 // Command core measures what the README and docs/decisions promise of single parts: choosing a
 // node, how fast and at what price replicas know the fleet, how busy slots are kept, how fair the
-// queue is, and what idle agents cost.
+// queue is, what idle agents cost, and what gateways do for theirs.
 //
 //	go run -C bench ./core                            everything, into bench/results/core.json and bench/RESULTS.md
 //	go run -C bench ./core -parts choose,staleness    only these; the file keeps its figures of the others
@@ -39,6 +39,7 @@ func newTool() *tool.Tool {
 			{Name: "agentidle", About: "what an agent with nothing to do takes", Run: runAgentIdle},
 			{Name: "agentcalls", About: "what an agent waits for at 1,000 jobs/s, and a replica's processor time", Run: runAgentCalls},
 			{Name: "agentfleet", About: "what many agents with nothing to do cost Redis", Run: runAgentFleet},
+			{Name: "gateway", About: "agents through gateways: at rest, when a gateway dies, on a slow line", Run: runGateway},
 		},
 	}
 }

@@ -39,6 +39,8 @@ type Shape struct {
 	AOF string
 	// Schedulers is how many replicas run as processes of their own.
 	Schedulers int
+	// Gateway has the workers reach the store through these replicas.
+	Gateway bool
 	// Worker and Load are the flags of the two roles. Processes is how many processes run jobs; 0
 	// is 1.
 	Worker, Load string
@@ -56,12 +58,13 @@ type System struct {
 	postgres   *postgres      // nil with another store
 	server     *measure.Child // nil unless the store is Own
 	proxy      *away.Proxy
+	tokens     *Tokens // nil unless replicas are gateways
 	programs   *Programs
 	store      []string // flags that name the store
 }
 
-// Start starts the workers before the replicas: a replica that is ready knows every node that was
-// there. The caller stops the system.
+// Start starts the workers before the replicas, as a replica that is ready knows every node that
+// was there. Workers that need a gateway start behind it. The caller stops the system.
 func Start(ctx context.Context, programs *Programs, sh Shape) (_ *System, err error) {
 	s := &System{programs: programs}
 	defer func() {
@@ -74,19 +77,36 @@ func Start(ctx context.Context, programs *Programs, sh Shape) (_ *System, err er
 	if err := s.startStore(ctx, sh); err != nil {
 		return nil, err
 	}
-	for i := range max(sh.Processes, 1) {
-		args := append(append([]string{"worker"}, s.store...), strings.Fields(sh.Worker)...)
-		w, err := measure.StartChild(ctx, fmt.Sprintf("%s worker %d", sh.Program, i+1), programs.Command(sh.Program, args...), load.Ready)
-		if err != nil {
-			return nil, err
-		}
-		s.Workers = append(s.Workers, w)
+	workers := func() error { return s.startWorkers(ctx, sh) }
+	replicas := func() error { return s.startSchedulers(ctx, sh) }
+	first, second := workers, replicas
+	if sh.Gateway {
+		first, second = replicas, workers
 	}
-	if err := s.startSchedulers(ctx, sh.Schedulers); err != nil {
+	if err := first(); err != nil {
+		return nil, err
+	}
+	if err := second(); err != nil {
 		return nil, err
 	}
 	s.Load, err = s.StartLoad(ctx, sh.Program, sh.Load)
 	return s, err
+}
+
+func (s *System) startWorkers(ctx context.Context, sh Shape) error {
+	to := s.store
+	if sh.Gateway {
+		to = []string{"-gateway", strings.Join(s.addresses(), ","), "-token", s.tokens.Secret}
+	}
+	for i := range max(sh.Processes, 1) {
+		args := append(append([]string{"worker"}, to...), strings.Fields(sh.Worker)...)
+		w, err := measure.StartChild(ctx, fmt.Sprintf("%s worker %d", sh.Program, i+1), s.programs.Command(sh.Program, args...), load.Ready)
+		if err != nil {
+			return err
+		}
+		s.Workers = append(s.Workers, w)
+	}
+	return nil
 }
 
 func (s *System) startStore(ctx context.Context, sh Shape) (err error) {
@@ -124,9 +144,16 @@ func (s *System) startOwn(ctx context.Context, program string) error {
 	return err
 }
 
-func (s *System) startSchedulers(ctx context.Context, count int) error {
-	for i := range count {
-		p, err := StartScheduler(s.programs.Scheduler, s.store[1], i+1)
+func (s *System) startSchedulers(ctx context.Context, sh Shape) (err error) {
+	var env []string
+	if sh.Gateway {
+		if s.tokens, err = WriteTokens(); err != nil {
+			return err
+		}
+		env = []string{"FREESLOT_GATEWAY__TOKENS_FILE=" + s.tokens.File}
+	}
+	for i := range sh.Schedulers {
+		p, err := StartScheduler(s.programs.Scheduler, s.store[1], i+1, env...)
 		if err != nil {
 			return err
 		}
@@ -142,13 +169,18 @@ func (s *System) startSchedulers(ctx context.Context, count int) error {
 func (s *System) StartLoad(ctx context.Context, program, flags string) (*measure.Child, error) {
 	args := append(append([]string{"load"}, s.store...), strings.Fields(flags)...)
 	if len(s.Schedulers) > 0 {
-		urls := make([]string, len(s.Schedulers))
-		for i, p := range s.Schedulers {
-			urls[i] = "ws://" + p.Address
-		}
-		args = append(args, "-ws", strings.Join(urls, ","))
+		args = append(args, "-ws", strings.Join(s.addresses(), ","))
 	}
 	return measure.StartChild(ctx, program+" load", s.programs.Command(program, args...), load.Ready)
+}
+
+// addresses are those of the replicas, for clients and agents.
+func (s *System) addresses() []string {
+	out := make([]string, len(s.Schedulers))
+	for i, p := range s.Schedulers {
+		out[i] = "ws://" + p.Address
+	}
+	return out
 }
 
 // Ask has the system's load generator do one window.
@@ -219,11 +251,14 @@ func (s *System) Stop() error {
 	if s.Load != nil {
 		errs = append(errs, s.Load.End())
 	}
+	for _, w := range s.Workers { // they may take leave by the replicas
+		errs = append(errs, w.End())
+	}
 	for _, p := range s.Schedulers {
 		errs = append(errs, p.Stop())
 	}
-	for _, w := range s.Workers {
-		errs = append(errs, w.End())
+	if s.tokens != nil {
+		errs = append(errs, s.tokens.Remove())
 	}
 	if s.proxy != nil {
 		errs = append(errs, s.proxy.Close())

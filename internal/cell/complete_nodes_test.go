@@ -224,6 +224,12 @@ func withoutReplies(r *rig) map[string]string {
 
 // TestCompleteNodesOfTwoAttempts: two nodes end the same job in one call, and only its owner counts.
 func TestCompleteNodesOfTwoAttempts(t *testing.T) {
+	for name, lateLast := range map[string]bool{"late first": false, "late last": true} {
+		t.Run(name, func(t *testing.T) { completeTwoAttempts(t, lateLast) })
+	}
+}
+
+func completeTwoAttempts(t *testing.T, lateLast bool) {
 	backends(t, func(t *testing.T, r *rig) {
 		must(t, r.OpenReplies(r.ctx(), "r1"))
 		first, second := r.register(testNode("n1", 1)), r.register(testNode("n2", 1))
@@ -245,7 +251,15 @@ func TestCompleteNodesOfTwoAttempts(t *testing.T) {
 				}
 			}, nil)
 		}
-		if out := nodeByNode(r, []Completion{late, owner}); !slices.Equal(out, []string{"completed_before", "completed"}) && !slices.Equal(out, []string{"stale", "completed"}) {
+		comps := []Completion{late, owner}
+		if lateLast {
+			slices.Reverse(comps)
+		}
+		out := nodeByNode(r, comps)
+		if lateLast {
+			slices.Reverse(out)
+		}
+		if !slices.Equal(out, []string{"completed_before", "completed"}) && !slices.Equal(out, []string{"stale", "completed"}) {
 			t.Error(out)
 		}
 		if s := r.status(job); s.State != freeslot.StateSucceeded || string(s.Result) != `{"ok":true}` || s.Attempt != 2 {

@@ -12,6 +12,10 @@ import (
 const (
 	beatWait      = 50 * time.Millisecond
 	beatsTogether = 32
+	// beatCalls are the calls of heartbeats that may be under way, each on a connection of its own. One after
+	// the other, calls of 20 ms would not bear 5,000 agents: their heartbeats would be late, and all would look
+	// for another gateway.
+	beatCalls = 3
 )
 
 // shared is what the sessions of one cell have in common.
@@ -23,7 +27,9 @@ type shared struct {
 func newShared(h *Handler, c Cell) *shared {
 	sh := &shared{}
 	sh.beats.fit, sh.ends.fit = cell.FitHeartbeats, cell.FitNodes
+	sh.ends.full, sh.ends.more = mostTogether, 1
 	sh.beats.full, sh.beats.wait = beatsTogether, min(beatWait, h.cfg.beatTimeout()/2)
+	sh.beats.more = beatCalls - 1
 	sh.beats.call = func(beats []cell.LinkedHeartbeat) ([]cell.HeartbeatResult, error) {
 		// So the first of them has its answer in time, after its wait.
 		ctx, cancel := context.WithTimeout(h.calls, h.cfg.beatTimeout()-sh.beats.wait)

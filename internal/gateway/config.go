@@ -18,6 +18,9 @@ const (
 	// queueMessages and queueBytes bound what waits for an agent to read it.
 	queueMessages = 1024
 	queueBytes    = 4 << 20
+	// bareBytes is how much waits when jobs go without their specs: the agent asks for these as its line
+	// allows, and a burst of jobs does not end its session.
+	bareBytes = queueBytes / 4
 
 	helloTimeout = 5 * time.Second
 	pingInterval = 20 * time.Second

@@ -12,9 +12,9 @@ import (
 // queue grows, and to copy all of it for each call would cost the square.
 const mostTogether = 64
 
-// gather has requests share calls. While a call is under way, the next one collects. The goroutine of the
-// first request in the queue makes the call, and then hands that duty to the first of those that came
-// meanwhile. So a gather has no goroutine, and nothing to stop.
+// gather has requests share calls. While a call is under way, the next one collects, and goes beside it only
+// when it is full. The goroutine of the first request in the queue makes the call, and hands that duty to the
+// first of those that stay in the queue or come later. So a gather has no goroutine, and nothing to stop.
 type gather[In, Out any] struct {
 	// call is one call for several requests; outcomes are in their order.
 	call func(in []In) ([]Out, error)
@@ -23,14 +23,19 @@ type gather[In, Out any] struct {
 	// wait is how long the first request of a call waits for others, which ends when so many are there.
 	wait time.Duration
 	full int
+	// more is how many full calls may be under way beside one: else a call's time would bound what all calls
+	// bear. Small ones beside it would cost Redis most when it is short of time.
+	more int
 
 	mu sync.Mutex // guards what follows
 	// queue is what no call has taken. The first of it makes the next call.
 	queue []*gathered[In, Out]
 	// waiting is closed to end the wait of the first; nil while it does not wait.
 	waiting chan struct{}
-	// urgent: the next call does not wait. calling: one is under way.
-	urgent, calling bool
+	// urgent: the next call does not wait. led: the first has the duty to make it. calling counts the calls
+	// under way.
+	urgent, led bool
+	calling     int
 }
 
 // gathered is one request. out and err are set before done is closed.
@@ -55,9 +60,7 @@ func (g *gather[In, Out]) do(ctx context.Context, in In, urgent bool) (out Out, 
 	if urgent || len(g.queue) == g.full {
 		g.goOn()
 	}
-	if len(g.queue) == 1 && !g.calling {
-		close(it.first)
-	}
+	g.next()
 	g.mu.Unlock()
 	select {
 	case <-it.done:
@@ -111,7 +114,8 @@ func (g *gather[In, Out]) lead(ctx context.Context, it *gathered[In, Out]) {
 		return
 	}
 	g.mu.Lock()
-	g.waiting, g.calling = nil, true
+	g.waiting, g.led = nil, false
+	g.calling++
 	in := make([]In, min(len(g.queue), mostTogether))
 	for i := range in {
 		in[i] = g.queue[i].in
@@ -120,6 +124,7 @@ func (g *gather[In, Out]) lead(ctx context.Context, it *gathered[In, Out]) {
 	taken := g.queue[:n:n]
 	g.queue = g.queue[n:]
 	g.urgent = len(g.queue) > 0
+	g.next()
 	g.mu.Unlock()
 	out, err := g.call(in[:n])
 	for i, of := range taken {
@@ -129,17 +134,19 @@ func (g *gather[In, Out]) lead(ctx context.Context, it *gathered[In, Out]) {
 		close(of.done)
 	}
 	g.mu.Lock()
-	g.calling = false
+	g.calling--
 	g.next()
 	g.mu.Unlock()
 }
 
-// next has the first request make the next call. It needs mu.
+// next has the first request make the next call, if there may be one more. It needs mu.
 func (g *gather[In, Out]) next() {
-	if len(g.queue) > 0 {
-		close(g.queue[0].first)
-	} else {
+	switch {
+	case len(g.queue) == 0:
 		g.queue = nil // and what is before it
+	case !g.led && (g.calling == 0 || g.calling <= g.more && len(g.queue) >= g.full):
+		g.led = true
+		close(g.queue[0].first)
 	}
 }
 
@@ -149,11 +156,9 @@ func (g *gather[In, Out]) leave(it *gathered[In, Out]) {
 	defer g.mu.Unlock()
 	for i, of := range g.queue {
 		if of == it {
-			if i == 0 {
-				g.waiting = nil
-			}
 			g.queue = slices.Delete(g.queue, i, i+1) // what a call has taken is before it
-			if i == 0 && !g.calling {
+			if i == 0 && g.led {
+				g.waiting, g.led = nil, false
 				g.next()
 			}
 			return

@@ -59,7 +59,7 @@ func TestGather(t *testing.T) {
 		if got := fmt.Sprint(*calls); got != "[[1] [3 4 5] [6 -7]]" {
 			t.Errorf("calls of %s", got)
 		}
-		if g.queue != nil || g.calling {
+		if g.queue != nil || g.led || g.calling > 0 {
 			t.Error("not idle")
 		}
 	})
@@ -109,6 +109,44 @@ func TestGatherWaits(t *testing.T) {
 			})
 		})
 	}
+}
+
+// TestGatherFullCalls: while a call takes long, full ones go beside it, and what is less waits.
+func TestGatherFullCalls(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		calls := make(chan string, 9)
+		begin := time.Now()
+		g := &gather[int, int]{
+			fit: func(in []int) int { return min(3, len(in)) }, full: 3, wait: 50 * time.Millisecond, more: 2,
+			call: func(in []int) ([]int, error) {
+				calls <- fmt.Sprintf("%d at %s", len(in), time.Since(begin))
+				time.Sleep(time.Second)
+				return slices.Clone(in), nil
+			},
+		}
+		var all sync.WaitGroup
+		for n := range 12 {
+			all.Go(func() {
+				if out, err := g.do(t.Context(), n, true); err != nil || out != n {
+					t.Errorf("%d: %d, %v", n, out, err)
+				}
+			})
+			synctest.Wait()
+		}
+		all.Wait()
+		close(calls)
+		var got []string
+		for call := range calls {
+			got = append(got, call)
+		}
+		if want := []string{"1 at 0s", "3 at 0s", "3 at 0s", "3 at 1s", "2 at 2s"}; !slices.Equal(got, want) {
+			t.Errorf("calls of %q, expected %q", got, want)
+		}
+		if g.queue != nil || g.led || g.calling > 0 {
+			t.Error("not idle")
+		}
+	})
 }
 
 // TestGatherLeaderLeaves: a request that gives up hands on the duty to make the call.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"sync"
 	"unicode/utf8"
 
 	"github.com/coder/websocket"
@@ -21,11 +22,14 @@ var (
 )
 
 const (
-	// firstBytes is the buffer that a session begins with: most frames fit. keptBytes is the largest
-	// one that an idle session keeps.
+	// firstBytes is the buffer that a frame begins with: most fit. keptBytes is the largest one that is
+	// used again.
 	firstBytes = 1 << 10
 	keptBytes  = 8 << 10
 )
+
+// frames has buffers for frames. Idle sessions, which are most, need none.
+var frames = sync.Pool{New: func() any { return new(make([]byte, 0, firstBytes)) }}
 
 // readLoop takes messages until the session ends, and returns why it does.
 func (s *session) readLoop() order {
@@ -39,7 +43,8 @@ func (s *session) readLoop() order {
 		if typ != websocket.MessageText {
 			return s.noText(websocket.StatusUnsupportedData, "binary frames are not part of the protocol")
 		}
-		text, err := s.readFrame(r)
+		buf := frames.Get().(*[]byte)
+		text, err := s.readFrame(r, (*buf)[:0])
 		if errors.Is(err, errFrameTooBig) {
 			message := fmt.Sprintf("the frame has more than %d bytes", frame.MaxFrameBytes)
 			s.sendError(0, &freeslot.Error{Code: freeslot.CodePayloadTooLarge, Message: message})
@@ -55,6 +60,10 @@ func (s *session) readLoop() order {
 		}
 		if by := s.take(text); by != nil {
 			return *by
+		}
+		if cap(text) <= keptBytes {
+			*buf = text
+			frames.Put(buf)
 		}
 	}
 }
@@ -90,13 +99,9 @@ func (s *session) defect(err *freeslot.Error) *order {
 	return defectOrder(err.Message)
 }
 
-// readFrame reads one message into the session's buffer. Memory is taken as bytes arrive, so an agent
+// readFrame reads one message into buf, or a larger one. Memory is taken as bytes arrive, so an agent
 // must send what it makes the replica hold.
-func (s *session) readFrame(r io.Reader) ([]byte, error) {
-	buf := s.frame[:0]
-	if cap(buf) == 0 {
-		buf = make([]byte, 0, firstBytes)
-	}
+func (s *session) readFrame(r io.Reader, buf []byte) ([]byte, error) {
 	for {
 		if len(buf) == cap(buf) {
 			buf = append(buf, 0)[:len(buf)]
@@ -104,10 +109,6 @@ func (s *session) readFrame(r io.Reader) ([]byte, error) {
 		n, err := r.Read(buf[len(buf):cap(buf)])
 		buf = buf[:len(buf)+n]
 		s.received.Add(int64(n))
-		s.frame = nil
-		if cap(buf) <= keptBytes {
-			s.frame = buf
-		}
 		switch {
 		case len(buf) > frame.MaxFrameBytes:
 			return nil, errFrameTooBig

@@ -48,7 +48,6 @@ type session struct {
 	received  atomic.Int64
 	writing   atomic.Bool
 	roundTrip atomic.Int64 // nanoseconds, of the last answered ping
-	frame     []byte       // the reader's buffer
 
 	// limit cuts a session that takes too long to end. It exists from the start, stopped, so that end
 	// needs no lock.
@@ -141,6 +140,13 @@ func (s *session) link() cell.Link {
 
 // send queues a message. It never blocks.
 func (s *session) send(answer *frame.Answer) {
+	if s.out.waiting() > bareBytes {
+		for _, jobs := range [][]frame.Delivery{answer.Jobs, answer.Begun} {
+			for i := range jobs {
+				jobs[i].Job = nil
+			}
+		}
+	}
 	text, err := frame.Append(nil, answer)
 	if err != nil { // a job whose payload is no JSON: it fails as the agent asks for its spec
 		s.handler.log.Error("gateway.not_encoded", append(s.fields(), zap.String("type", string(answer.Type)), zap.Error(err))...)

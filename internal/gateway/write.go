@@ -74,6 +74,13 @@ func (o *outbox) put(text []byte) bool {
 	return o.messages <= queueMessages && (o.bytes <= queueBytes || o.messages == 1)
 }
 
+// waiting is how many bytes the agent has not read.
+func (o *outbox) waiting() int {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.bytes
+}
+
 // end gives the order, and reports whether it is the first.
 func (o *outbox) end(by order) bool {
 	o.mu.Lock()

@@ -2,14 +2,16 @@
 // runs on it, and then proves from the recorded history that nothing was lost and nothing was
 // answered twice.
 //
-// A run is a redis-server, two replicas and four agents, each of these behind a proxy of its own to
-// Redis, three clients, and one HTTP service inside the test, which counts the running handlers. A
-// seed gives the plan of faults: processes are killed, frozen and stopped in good order,
-// connections are cut, slowed and silenced. At the end all of it is repaired and has to come to
-// rest by itself.
+// A run is a redis-server, two replicas and four agents, three clients, and one HTTP service inside
+// the test, which counts the running handlers. The replicas are the gateways of two agents. Every
+// connection to Redis or to a gateway goes by a proxy of its own. A seed gives the plan of faults:
+// processes are killed, frozen and stopped in good order, connections are cut, slowed and silenced.
+// At the end all of it is repaired and has to come to rest by itself.
 //
 // Other runs have a Redis that fails over, by sentinels or in a cluster, or in a container. The
 // checker gets what Redis may have lost then, see [Loss].
+//
+// Raw agents try what a gateway must not let them do, see TestGateway.
 //
 // Processes that hold locks (lockholder) are broken in runs of their own, see [CheckLocks], and so
 // are those that use the registry (registrypeer), see [CheckRegistry]. Replicas that build name

@@ -44,7 +44,7 @@ func TestFaults(t *testing.T) {
 	folder := runFolder(t, "seed-"+strconv.FormatUint(seed, 10))
 	f := newFleet(t, NewRecorder(), folder, fleetConfig{
 		replicas: 2, slots: []int{2, 3, 4, 3}, cells: 1 + int(seed%3)/2, interval: 500 * time.Millisecond, limit: 2 * time.Second,
-		quick: seed%4 == 0, varied: true,
+		quick: seed%4 == 0, varied: true, linked: []string{"n2", "n3"}, // one of each class
 	})
 	history, rested := runFaults(t, f, seed, Plan(seed, length, f.targets()), restLimit)
 	judge(t, history, rested, folder)
@@ -123,9 +123,11 @@ func lengthOfRun(t *testing.T) time.Duration {
 // targets are all that can be broken.
 func (f *fleet) targets() []string {
 	targets := []string{redisTarget}
-	for _, name := range slices.Sorted(maps.Keys(f.programs)) {
-		targets = append(targets, name, wayPrefix+name)
+	targets = slices.AppendSeq(targets, maps.Keys(f.programs))
+	for name := range f.ways {
+		targets = append(targets, wayPrefix+name)
 	}
+	slices.Sort(targets)
 	if f.cfg.varied {
 		for _, name := range slices.Sorted(maps.Keys(f.nodes)) {
 			targets = append(targets, drainPrefix+name, loadPrefix+name)

@@ -54,6 +54,11 @@ func build(ctx context.Context, root, folder string, args ...string) error {
 	return goBuild(ctx, root, folder, append(args, "./cmd/scheduler", "./cmd/nodeagent"))
 }
 
+// buildScheduler builds the program of replicas alone.
+func buildScheduler(ctx context.Context, root, folder string, args ...string) error {
+	return goBuild(ctx, root, folder, append(args, "./cmd/scheduler"))
+}
+
 // buildPeers builds the programs that take locks, use the registry and ask lists.
 func buildPeers(ctx context.Context, root, folder string, args ...string) error {
 	return goBuild(ctx, filepath.Join(root, "test", "faults"), folder, append(args, "./lockholder", "./registrypeer", "./listspeer"))

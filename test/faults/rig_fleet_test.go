@@ -8,6 +8,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -47,6 +48,9 @@ type fleetConfig struct {
 	metrics bool
 	// replica are further settings of replicas.
 	replica map[string]any
+	// linked are the nodes with a token: replicas are gateways for them. Those that the fleet runs
+	// reach each gateway by a proxy.
+	linked []string
 }
 
 // store is a Redis that something else runs.
@@ -91,6 +95,9 @@ func newFleet(t *testing.T, rec *Recorder, folder string, cfg fleetConfig) *flee
 			way.Stop()
 		}
 	})
+	if len(cfg.linked) > 0 {
+		f.writeTokens()
+	}
 	for i := range cfg.replicas {
 		f.addReplica("r" + strconv.Itoa(i+1))
 	}
@@ -111,6 +118,9 @@ func (f *fleet) addReplica(name string) {
 		"listen": f.replicas[name], "redis": f.redisConfig(name), "drain_timeout": "3s",
 	}
 	maps.Copy(config, f.cfg.replica)
+	if len(f.cfg.linked) > 0 {
+		config["gateway"] = map[string]any{"tokens_file": filepath.Join(f.folder, tokensFile)}
+	}
 	if f.cfg.varied {
 		maps.Copy(config, varied(f.cfg.cells))
 	}
@@ -133,8 +143,12 @@ func (f *fleet) addNode(name string, slots int) {
 	config := map[string]any{
 		"node":         node,
 		"services":     []any{map[string]any{"name": serviceName, "http": map[string]any{"url": f.service.URL + "/" + name, "timeout": "2m"}}},
-		"redis":        f.redisConfig(name),
 		"stop_timeout": "1s",
+	}
+	if slices.Contains(f.cfg.linked, name) {
+		config["gateway"], config["token_file"] = f.gateways(name), f.writeToken(name)
+	} else {
+		config["redis"] = f.redisConfig(name)
 	}
 	if f.cfg.interval > 0 {
 		config["heartbeat_interval"] = f.cfg.interval.String()
@@ -189,6 +203,11 @@ func (f *fleet) redisURL(name string) string {
 
 // way makes a proxy to Redis and returns its URL.
 func (f *fleet) way(name string) string {
+	return "redis://" + f.wayTo(name, f.redis.Process().Addr())
+}
+
+// wayTo makes a proxy to an address and returns its own.
+func (f *fleet) wayTo(name, to string) string {
 	f.t.Helper()
 	// Not a port from the kernel's range for clients: a client of a cut way could get the way's own
 	// port.
@@ -196,12 +215,12 @@ func (f *fleet) way(name string) string {
 	if err != nil {
 		f.t.Fatal(err)
 	}
-	way := toxiproxy.NewProxy(f.proxies, name, "127.0.0.1:"+strconv.Itoa(port), f.redis.Process().Addr())
+	way := toxiproxy.NewProxy(f.proxies, name, "127.0.0.1:"+strconv.Itoa(port), to)
 	if err := way.Start(); err != nil {
 		f.t.Fatal(err)
 	}
 	f.ways[name] = way
-	return "redis://" + way.Listen
+	return way.Listen
 }
 
 // urls are the replicas as clients take them, the named one first.

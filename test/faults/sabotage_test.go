@@ -100,6 +100,9 @@ func TestSabotageApplies(t *testing.T) {
 	for _, c := range sabotages() {
 		overlaid(t, c.edits, t.TempDir())
 	}
+	for _, bug := range gatewayBugs() {
+		overlaid(t, bug.edits, t.TempDir())
+	}
 }
 
 // TestSabotage builds the programs with scripts that do not hold what they promise, and expects

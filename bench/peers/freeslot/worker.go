@@ -21,7 +21,10 @@ const startCallers = 16
 
 func startWorker(ctx context.Context, args []string) (func() error, error) {
 	f := flag.NewFlagSet("worker", flag.ContinueOnError)
-	url := f.String("redis", "", "URL of Redis")
+	var to worker.Config
+	f.StringVar(&to.RedisURL, "redis", "", "URL of Redis")
+	f.StringVar(&to.Gateway, "gateway", "", "URLs of replicas in place of Redis, separated by commas")
+	f.StringVar(&to.Token, "token", "", "token for the gateway")
 	nodes := f.Int("nodes", 4, "nodes, all in this process")
 	slots := f.Int("slots", 1024, "slots of each node")
 	lean := f.Bool("lean", false, "one connection a node, and what they share")
@@ -30,15 +33,16 @@ func startWorker(ctx context.Context, args []string) (func() error, error) {
 		return nil, err
 	}
 	if *lean {
-		return startLean(ctx, *url, *nodes, *slots)
+		return startLean(ctx, to.RedisURL, *nodes, *slots)
 	}
-	return startFleet(ctx, *url, *nodes, *slots, handler(*mean))
+	return startFleet(ctx, to, *nodes, *slots, handler(*mean))
 }
 
 // nodeID has the process, as several may run nodes of one system.
 func nodeID(i int) string { return fmt.Sprintf("bench-%d-%d", os.Getpid(), i+1) }
 
-func startFleet(ctx context.Context, url string, nodes, slots int, handle worker.HandlerFunc) (func() error, error) {
+// startFleet starts nodes that differ in their ids.
+func startFleet(ctx context.Context, to worker.Config, nodes, slots int, handle worker.HandlerFunc) (func() error, error) {
 	ctx, cancel := context.WithTimeout(ctx, measure.StartLimit)
 	defer cancel()
 	fleet := make([]*worker.Worker, nodes)
@@ -47,7 +51,7 @@ func startFleet(ctx context.Context, url string, nodes, slots int, handle worker
 	for c := range startCallers {
 		callers.Go(func() {
 			for i := c; i < len(fleet) && errs[c] == nil; i += startCallers {
-				fleet[i], errs[c] = startNode(ctx, url, freeslot.Node{ID: nodeID(i), MaxConcurrency: slots}, handle)
+				fleet[i], errs[c] = startNode(ctx, to, freeslot.Node{ID: nodeID(i), MaxConcurrency: slots}, handle)
 			}
 		})
 	}
@@ -59,8 +63,9 @@ func startFleet(ctx context.Context, url string, nodes, slots int, handle worker
 	return stop, nil
 }
 
-func startNode(ctx context.Context, url string, profile freeslot.Node, handle worker.HandlerFunc) (*worker.Worker, error) {
-	w, err := worker.New(worker.Config{RedisURL: url, Node: profile})
+func startNode(ctx context.Context, cfg worker.Config, profile freeslot.Node, handle worker.HandlerFunc) (*worker.Worker, error) {
+	cfg.Node = profile
+	w, err := worker.New(cfg)
 	if err != nil {
 		return nil, err
 	}

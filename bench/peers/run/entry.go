@@ -11,6 +11,7 @@ const (
 	inProcess = "freeslot, in process"
 	webSocket = "freeslot, WebSocket, single frames"
 	batches   = "freeslot, WebSocket, batch frames"
+	byGateway = "freeslot, WebSocket, batch frames, nodes by gateway"
 	asynq     = "asynq"
 	jetStream = "NATS JetStream"
 )
@@ -27,6 +28,8 @@ type entry struct {
 	store    system.Store
 	// schedulers is how many replicas run as processes of their own.
 	schedulers int
+	// gateway: nodes reach Redis through the replicas.
+	gateway bool
 	// yardstick: its load generator can do bare round trips.
 	yardstick bool
 	// sweep is what is tried; a short run takes shortSweep of them from the front.

@@ -77,9 +77,9 @@ func (b *bench) crews(ctx context.Context, fleets []fleet) ([]*crew, error) {
 		}
 		crews[i], all = c, slices.Concat(all, c.plain, c.busy)
 	}
-	few := of(crews, fleetOf2).plain
+	one := slices.Concat(of(crews, fleetOf2).plain, of(crews, fleetOf100).plain)
 	err := b.inTurns(ctx, all, func(c *contender, _ int) error {
-		return b.saturation(ctx, mode{aof: system.AOFOff, one: slices.Contains(few, c)}, c)
+		return b.saturation(ctx, mode{aof: system.AOFOff, one: slices.Contains(one, c)}, c)
 	})
 	for _, c := range crews {
 		c.plain, c.busy = measured(c.plain), measured(c.busy)
@@ -101,15 +101,23 @@ func (c *contender) withBusyHandlers() *contender {
 	return busy
 }
 
-// loaded measures latencies at a high share of each one's own saturation.
+// loaded measures latencies at a high share of each one's own saturation. Nodes by gateway get the
+// load of direct ones.
 func (b *bench) loaded(ctx context.Context, all []*contender) error {
 	err := b.inTurns(ctx, all, func(c *contender, r int) error {
-		return b.levels(ctx, mode{aof: system.AOFOff}, c, r, []float64{high})
+		full := c
+		if direct := find(all, batches); c.gateway && direct != nil {
+			full = direct
+		}
+		return b.levels(ctx, mode{aof: system.AOFOff}, c, r, full.throughput(), []float64{high})
 	})
 	if err != nil {
 		return err
 	}
-	t := result.Table{Title: fmt.Sprintf("%s, at %.0f %% of each one's own saturation", fleetOf100, high*100), First: "Peer", Columns: levelColumns}
+	t := result.Table{
+		Title: fmt.Sprintf("%s, at %.0f %% of each one's own saturation, by gateway of direct nodes'", fleetOf100, high*100),
+		First: "Peer", Columns: levelColumns,
+	}
 	for _, c := range all {
 		t.Rows = append(t.Rows, c.levelRow(high))
 	}
@@ -130,20 +138,31 @@ func (f fleet) inBatches(processes int) *contender {
 
 // large measures many nodes, with all that real ones do, in an open loop.
 func (b *bench) large(ctx context.Context, wanted bool) error {
-	c := large.inBatches(fleetProcesses)
-	if wanted && b.wanted(c.name) {
-		if err := b.inTurns(ctx, []*contender{c}, func(c *contender, _ int) error { return b.openLoop(ctx, c) }); err != nil {
-			return err
-		}
-		row := c.levelRow(0)
-		row.Name, row.Figures = c.title(), append(row.Figures, c.redisBusy())
-		b.Result.Tables = append(b.Result.Tables, result.Table{
-			Title: fmt.Sprintf("%s, %s jobs/s", large, measure.Thousands(largeRate)), First: "Peer",
-			Columns: slices.Concat(levelColumns, []result.Column{{Name: "Redis busy", Unit: result.Percent}}),
-			Rows:    []result.Row{row},
-		})
+	direct := large.inBatches(fleetProcesses)
+	linked := *direct
+	linked.entry = new(direct.behindGateway())
+	all := slices.DeleteFunc([]*contender{direct, &linked}, func(c *contender) bool { return !wanted || !b.wanted(c.name) })
+	if err := b.inTurns(ctx, all, func(c *contender, _ int) error { return b.openLoop(ctx, c) }); err != nil {
+		return err
 	}
-	b.largeTargets(c)
+	t := result.Table{
+		Title: fmt.Sprintf("%s, %s jobs/s", large, measure.Thousands(largeRate)), First: "Peer",
+		Columns: slices.Concat(levelColumns, []result.Column{
+			{Name: "Redis busy", Unit: result.Percent},
+			{Name: "Redis' thread, CPU a job", Unit: result.Microseconds},
+			{Name: "replicas", Unit: result.Microseconds},
+			{Name: "workers", Unit: result.Microseconds},
+		}),
+	}
+	for _, c := range measured(all) {
+		row, cpu := c.levelRow(0), c.cpuFigures()
+		row.Name, row.Figures = c.title(), append(row.Figures, c.redisBusy(), c.redisUs(), cpu[1], cpu[2])
+		t.Rows = append(t.Rows, row)
+	}
+	if t.Rows != nil {
+		b.Result.Tables = append(b.Result.Tables, t)
+	}
+	b.largeTargets(direct, &linked)
 	return nil
 }
 
@@ -165,7 +184,7 @@ func (b *bench) openLoop(ctx context.Context, c *contender) (err error) {
 	got.levels = []level{{rate: largeRate, Figures: got.saturation}}
 	c.rounds = append(c.rounds, *got)
 	b.Failed += got.saturation.Failures()
-	b.Progress("%s: assigned %s, Redis %.0f %% busy", c.title(), got.saturation.Assign.Words(), 100*got.redisBusy)
+	b.Progress("%s: assigned %s, Redis %.0f %% busy, %.1f us a job", c.title(), got.saturation.Assign.Words(), 100*got.redisBusy, got.redisUs)
 	return nil
 }
 
@@ -227,6 +246,7 @@ func fleetTables(crews []*crew) []result.Table {
 		{Name: "Redis or NATS", Unit: result.Microseconds},
 		{Name: "Redis busy", Unit: result.Percent},
 		{Name: "one at a time, p50", Unit: result.Microseconds},
+		{Name: "until its start", Unit: result.Microseconds},
 	}}
 	busy := plain
 	busy.Title = fmt.Sprintf("Jobs of %s, exponentially distributed", busyMean)
@@ -246,7 +266,7 @@ func fleetRows(all []*contender) (rows []result.Row) {
 		figures = append(figures, c.cpuFigures()...)
 		rows = append(rows, result.Row{
 			Name:    strings.TrimSpace(c.title() + " " + c.version),
-			Figures: append(figures, c.redisBusy(), c.oneP50()),
+			Figures: append(figures, c.redisBusy(), c.oneP50(), c.oneStartP50()),
 		})
 	}
 	return rows

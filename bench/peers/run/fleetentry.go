@@ -22,6 +22,8 @@ const (
 	// The most handlers of a peer's server or worker: it has no use for as many as a node has
 	// slots.
 	mostAsynq, mostJetStream = 128, 512
+	// mostSlots is how many slots a node may have behind a gateway.
+	mostSlots = 1024
 	// fewServers are as many servers of asynq, with as many handlers each, as do best where their
 	// number is free. Smaller fleets may also have these.
 	fewServers = 16
@@ -86,6 +88,9 @@ func (f fleet) entries() []entry {
 		{name: asynq, program: "asynq", sweep: f.sweepAsynq()},
 		{name: jetStream, program: "nats", store: system.Own, sweep: f.sweepJetStream()},
 	}
+	if f.slots <= mostSlots {
+		all = append(all, all[0].behindGateway())
+	}
 	if f == fleetOf2 {
 		all = append(all, entry{
 			name: inProcess, program: system.Freeslot, yardstick: true,
@@ -96,6 +101,13 @@ func (f fleet) entries() []entry {
 		all[i].fleet = f.String()
 	}
 	return all
+}
+
+// behindGateway is the same with nodes that reach Redis through the replica.
+func (e *entry) behindGateway() entry {
+	linked := *e
+	linked.name, linked.gateway = byGateway, true
+	return linked
 }
 
 func (f fleet) sweepAsynq() []setting {

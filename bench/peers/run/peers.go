@@ -110,7 +110,7 @@ func (b *bench) compare(ctx context.Context, m mode) ([]*contender, error) {
 	// Levels are shares of the median of all rounds, so all come before the first of them.
 	for _, measured := range []func(c *contender, r int) error{
 		func(c *contender, _ int) error { return b.saturation(ctx, m, c) },
-		func(c *contender, r int) error { return b.levels(ctx, m, c, r, shares) },
+		func(c *contender, r int) error { return b.levels(ctx, m, c, r, c.throughput(), shares) },
 	} {
 		if err := b.inTurns(ctx, contenders, measured); err != nil {
 			return nil, err
@@ -246,7 +246,7 @@ func (b *bench) sweepGroup(ctx context.Context, m mode, c *contender, settings [
 func (b *bench) start(ctx context.Context, m mode, e *entry, s setting) (*system.System, error) {
 	return system.Start(ctx, cmp.Or(e.programs, b.programs), system.Shape{
 		Program: e.program, Store: e.store, AOF: m.aof, Away: m.distance,
-		Schedulers: e.schedulers, Worker: s.worker, Processes: s.processes, Load: s.load,
+		Schedulers: e.schedulers, Gateway: e.gateway, Worker: s.worker, Processes: s.processes, Load: s.load,
 	})
 }
 
@@ -336,8 +336,8 @@ func (b *bench) oneAtATime(ctx context.Context, s *system.System, yardstick bool
 	return err
 }
 
-// levels starts a peer afresh and measures it at shares of its saturation, for one of its rounds.
-func (b *bench) levels(ctx context.Context, m mode, c *contender, i int, shares []float64) (err error) {
+// levels starts a peer afresh and measures it at shares of full, for one of its rounds.
+func (b *bench) levels(ctx context.Context, m mode, c *contender, i int, full float64, shares []float64) (err error) {
 	if i >= len(c.rounds) {
 		return nil // one failed, which the report has
 	}
@@ -349,7 +349,6 @@ func (b *bench) levels(ctx context.Context, m mode, c *contender, i int, shares 
 	if _, err := b.heat(ctx, s, c.best); err != nil {
 		return err
 	}
-	full := c.throughput()
 	var levels []level
 	for _, share := range shares {
 		rate, batch := full*share, c.best.batch

@@ -20,12 +20,13 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// TestRun measures one entry at toy size, alone and in a fleet, so that the tool does not rot.
+// TestRun measures one entry at toy size, alone and in a fleet, and one by gateway, so that the tool
+// does not rot.
 func TestRun(t *testing.T) {
 	dir := t.TempDir()
 	out, markdown := filepath.Join(dir, "peers.json"), filepath.Join(dir, "RESULTS.md")
 	var stdout, stderr bytes.Buffer
-	args := []string{"-parts", "peers,fleet", "-peers", "single frames", "-fleets", "1x64", "-short", "-rounds", "1", "-window", "500ms", "-out", out, "-markdown", markdown}
+	args := []string{"-parts", "peers,fleet", "-peers", "single frames,by gateway", "-fleets", "1x64", "-short", "-rounds", "1", "-window", "500ms", "-out", out, "-markdown", markdown}
 	if code := newTool().Run(t.Context(), args, &stdout, &stderr); code != 0 {
 		t.Fatalf("exit status %d: %s\n%s", code, &stderr, &stdout)
 	}
@@ -41,8 +42,13 @@ func TestRun(t *testing.T) {
 	}
 	checkPeers(t, &f.Parts[0], dir)
 	fleet := f.Parts[1].Tables[0].Rows
-	if len(fleet) != 1 || fleet[0].Name != "1 node x 64 slots: "+webSocket || fleet[0].Figures[0][0] <= 0 || fleet[0].Figures[4][0] <= 0 {
-		t.Errorf("the fleet has %+v", fleet)
+	if len(fleet) != 2 {
+		t.Fatalf("the fleet has %+v", fleet)
+	}
+	for i, name := range []string{webSocket, byGateway} {
+		if f := fleet[i].Figures; fleet[i].Name != "1 node x 64 slots: "+name || f[0][0] <= 0 || f[4][0] <= 0 {
+			t.Errorf("the fleet has %+v", fleet[i])
+		}
 	}
 	text, err := os.ReadFile(markdown)
 	if err != nil {
@@ -138,7 +144,7 @@ func rounds(name string, rates ...float64) *contender {
 	for _, rate := range rates {
 		r := round{
 			saturation: &load.Figures{JobsPerSecond: rate}, cpu: map[string]float64{"load": rate / 1000}, redisBusy: 0.5,
-			one: &load.Figures{Result: *times(400)}, bare: times(100),
+			one: &load.Figures{Start: *times(150), Result: *times(400)}, bare: times(100),
 		}
 		for _, share := range shares {
 			f := &load.Figures{Start: *times(int64(rate)), Result: *times(int64(2 * rate)), Assign: times(int64(rate / 10)), Bare: times(500), Failed: map[string]int64{"x": 1}}
@@ -188,29 +194,34 @@ func TestTables(t *testing.T) {
 // TestFleetTargets: each is held against the right peer of the right fleet.
 func TestFleetTargets(t *testing.T) {
 	t.Parallel()
-	hundred := []*contender{rounds(batches, 20_000), rounds(webSocket, 13_000), rounds(asynq, 10_000), rounds(jetStream, 26_000)}
+	linked := rounds(byGateway, 25_000)
+	hundred := []*contender{rounds(batches, 20_000), rounds(webSocket, 13_000), rounds(asynq, 10_000), rounds(jetStream, 26_000), linked}
 	crews := []*crew{
 		{fleet: fleetOf100, plain: hundred},
 		{fleet: fleetOf400, plain: []*contender{rounds(batches, 9_000), rounds(asynq, 5_000)}},
 		{fleet: fleetOf2, plain: []*contender{rounds(inProcess, 40_000), rounds(asynq, 1_000), rounds(jetStream, 47_000)}},
 	}
-	hundred[0].rounds[0].redisUs, hundred[2].rounds[0].redisUs = 50, 100
+	hundred[0].rounds[0].redisUs, hundred[2].rounds[0].redisUs, linked.rounds[0].redisUs = 50, 100, 35
+	linked.rounds[0].one.Start.P50 = 200
+	wide := rounds(batches, 100)
+	wide.rounds[0].redisUs, wide.rounds[0].levels[0].share = 70, 0
 	old := rounds(batches, 1)
 	old.rounds[0].redisUs = 40
 	b := newBench()
 	b.fleetTargets(crews)
 	b.loadedTarget(hundred)
+	b.largeTargets(wide, linked)
 	b.beforeTarget("abc", old, hundred[0])
 	var got []float64
 	for _, target := range b.Result.Targets {
 		got = append(got, *target.Measured)
 	}
 	// The rounds' times to start are as their rates: asynq's is the least of the peers'.
-	if diff := cmp.Diff([]float64{2, 1.8, 1.3, 0.5, 4, 1, 2, 1.25}, got); diff != "" {
+	if diff := cmp.Diff([]float64{2, 1.8, 1.3, 0.5, 2.5, 1.25, 0.7, 0.5, 4, 1, 2, 1.25, 20, 50, 0.5, 1.25}, got); diff != "" {
 		t.Errorf("targets (-want +got):\n%s", diff)
 	}
 	rows := fleetTables(crews)[0].Rows
-	if f := rows[0].Figures; len(rows) != 9 || f[2][0] != 2 || f[3][0] != 0.7692 || f[4][0] != 50 || f[5][0] != 20_000 {
+	if f := rows[0].Figures; len(rows) != 10 || f[2][0] != 2 || f[3][0] != 0.7692 || f[4][0] != 50 || f[5][0] != 20_000 {
 		t.Errorf("the tables have %v", rows)
 	}
 }

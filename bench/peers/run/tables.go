@@ -95,11 +95,30 @@ func (c *contender) redisBusy() result.Figure {
 
 // oneP50 is the time to result of one job at a time.
 func (c *contender) oneP50() result.Figure {
+	return c.oneAtATime(func(f *load.Figures) int64 { return f.Result.P50 })
+}
+
+// oneStartP50 is the time until the start of one job at a time.
+func (c *contender) oneStartP50() result.Figure {
+	return c.oneAtATime(func(f *load.Figures) int64 { return f.Start.P50 })
+}
+
+// bareP50 is a bare round trip with nothing beside.
+func (c *contender) bareP50() result.Figure {
+	return c.median(func(r *round) float64 {
+		if r.bare == nil {
+			return 0
+		}
+		return float64(r.bare.P50)
+	})
+}
+
+func (c *contender) oneAtATime(of func(*load.Figures) int64) result.Figure {
 	return c.median(func(r *round) float64 {
 		if r.one == nil {
 			return 0
 		}
-		return float64(r.one.Result.P50)
+		return float64(of(r.one))
 	})
 }
 

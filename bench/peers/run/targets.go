@@ -29,7 +29,11 @@ func find(all []*contender, name string) *contender {
 
 // against holds an entry's throughput against asynq's.
 func (b *bench) against(what string, limit float64, all []*contender, name string) {
-	ours, theirs := find(all, name), find(all, asynq)
+	b.faster(what, limit, find(all, name), find(all, asynq))
+}
+
+// faster holds a throughput against another one's.
+func (b *bench) faster(what string, limit float64, ours, theirs *contender) {
 	if ours == nil || theirs == nil {
 		b.target(what, result.Times, result.AtLeast, limit, nil, "")
 		return
@@ -114,6 +118,7 @@ func (b *bench) fleetTargets(crews []*crew) {
 	}
 	hundred := of(crews, fleetOf100).plain
 	b.ratio(fleetOf100.String()+": CPU a job of Redis' thread, against asynq's", 0.65, find(hundred, batches), find(hundred, asynq), (*contender).redisUs)
+	b.gatewayTargets(hundred)
 	var peers []*contender // asynq's best of all fleets stands for it
 	for _, c := range crews {
 		if a := find(c.plain, asynq); a != nil && (peers == nil || a.throughput() > peers[0].throughput()) {
@@ -123,6 +128,25 @@ func (b *bench) fleetTargets(crews []*crew) {
 	two := of(crews, fleetOf2).plain
 	b.against(fleetOf2.String()+": in process, against asynq's best of all fleets", 3.8, append(peers, two...), inProcess)
 	b.ratio(fleetOf2.String()+": one at a time in process, p50 to result, against JetStream's", 1.1, find(two, inProcess), find(two, jetStream), (*contender).oneP50)
+}
+
+// gatewayTargets hold nodes by gateway against direct ones of the same fleet.
+func (b *bench) gatewayTargets(all []*contender) {
+	what := fleetOf100.String() + ": nodes by gateway, "
+	linked, direct := find(all, byGateway), find(all, batches)
+	b.against(what+"batch frames, against asynq with as many servers", 2, all, byGateway)
+	b.faster(what+"batch frames, against direct nodes", 1.1, linked, direct)
+	b.ratio(what+"CPU a job of Redis' thread, against direct nodes'", 0.75, linked, direct, (*contender).redisUs)
+	var measured result.Figure
+	note := ""
+	if linked != nil && direct != nil {
+		with, without, bare := linked.oneStartP50(), direct.oneStartP50(), direct.bareP50()
+		if with != nil && without != nil && bare != nil {
+			measured = result.Figure{measure.FourFigures((with[0] - without[0]) / bare[0])}
+			note = fmt.Sprintf("%s and %s; a bare EVALSHA takes %s", words(with), words(without), words(bare))
+		}
+	}
+	b.target(what+"one at a time, p50 to start above direct nodes', in bare round trips", result.Times, result.AtMost, 1, measured, note)
 }
 
 // ratio holds a time of ours against another one's.
@@ -145,14 +169,17 @@ func (b *bench) loadedTarget(all []*contender) {
 			least = c
 		}
 	}
-	b.ratio(fleetOf100.String()+": p99 to start at 80 % of its own saturation, against the least peer's at 80 % of its own", 0.5, find(all, batches), least, p99ToStart)
+	direct := find(all, batches)
+	b.ratio(fleetOf100.String()+": p99 to start at 80 % of its own saturation, against the least peer's at 80 % of its own", 0.5, direct, least, p99ToStart)
+	b.ratio(fleetOf100.String()+": nodes by gateway, p99 to start at 80 % of direct nodes' saturation, against direct nodes'", 1.2, find(all, byGateway), direct, p99ToStart)
 }
 
 // largeTargets are the targets with many nodes.
-func (b *bench) largeTargets(c *contender) {
+func (b *bench) largeTargets(direct, linked *contender) {
 	what := fmt.Sprintf("%s, %s jobs/s: ", large, measure.Thousands(largeRate))
-	b.target(what+"p99 to assign", result.Microseconds, result.AtMost, 10_000, c.at(0, p99(assign)), "")
-	b.target(what+"Redis busy", result.Percent, result.AtMost, 70, c.redisBusy(), "")
+	b.target(what+"p99 to assign", result.Microseconds, result.AtMost, 10_000, direct.at(0, p99(assign)), "")
+	b.target(what+"Redis busy", result.Percent, result.AtMost, 70, direct.redisBusy(), "")
+	b.ratio(what+"nodes by gateway, CPU a job of Redis' thread, against direct nodes'", 0.65, linked, direct, (*contender).redisUs)
 }
 
 func (b *bench) beforeTarget(version string, before, this *contender) {

@@ -1,0 +1,219 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net/http"
+	"os"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/coder/websocket"
+
+	"github.com/freeslot/freeslot"
+	"github.com/freeslot/freeslot/bench/measure"
+	"github.com/freeslot/freeslot/internal/cell"
+	"github.com/freeslot/freeslot/internal/gateway/frame"
+	"github.com/freeslot/freeslot/worker"
+)
+
+const (
+	lightMode = "core-light"
+	// lightTimeout bounds the start of an agent, and a heartbeat.
+	lightTimeout = 10 * time.Second
+	// lightFigures is the number of heartbeats of which one brings figures: one a minute.
+	lightFigures = int(worker.DefaultMetadataInterval / worker.DefaultHeartbeatInterval)
+)
+
+// light says by the real protocol what a worker without jobs says, at the default intervals. 10,000
+// whole workers would take more of this machine than the gateways and Redis, which are measured.
+type light struct {
+	conn    *websocket.Conn
+	answers chan *frame.Answer // closed when the connection has ended
+	id      uint64
+}
+
+// lights are the agents of a process. failed counts the heartbeats without a good answer, ended the
+// agents whose connections were lost.
+type lights struct {
+	failed, ended atomic.Int64
+	loops         sync.WaitGroup
+}
+
+// runLights answers "ended" and "failed": how many agents and heartbeats have.
+func runLights(ctx context.Context, args []string, in *bufio.Reader, out io.Writer) error {
+	var a agents
+	if len(args) != 1 {
+		return errors.New("expected agents as JSON")
+	}
+	if err := json.Unmarshal([]byte(args[0]), &a); err != nil {
+		return err
+	}
+	if _, err := measure.RaiseFiles(fleetFiles); err != nil {
+		return err
+	}
+	options, err := a.dialOptions()
+	if err != nil {
+		return err
+	}
+	var all lights
+	life, end := context.WithCancel(ctx)
+	starting, cancel := context.WithTimeout(ctx, fleetStart)
+	defer cancel()
+	err = inParallel(fleetCallers, a.Count, func(i int) (err error) {
+		var l *light
+		epoch := cell.NewEpoch()
+		for try := int64(1); l == nil && try <= fleetTries; try++ {
+			hello := frame.Request{Type: frame.TypeHello, Node: benchNodeID(a.First + i), Epoch: epoch, Connection: try, Version: "bench"}
+			l, err = a.startLight(starting, life, options, a.First+i, &hello, &all)
+		}
+		if l != nil {
+			all.loops.Go(func() { l.run(life, &all) })
+		}
+		return err
+	})
+	if err == nil {
+		fmt.Fprintln(out, childReady)
+		err = serveLines(in, out, map[string]func() any{
+			"ended":  func() any { return all.ended.Load() },
+			"failed": func() any { return all.failed.Load() },
+		})
+	}
+	end()
+	all.loops.Wait()
+	return err
+}
+
+func (a *agents) dialOptions() (*websocket.DialOptions, error) {
+	transport := &http.Transport{}
+	if a.CAFile != "" {
+		data, err := os.ReadFile(a.CAFile)
+		if err != nil {
+			return nil, err
+		}
+		transport.TLSClientConfig = &tls.Config{RootCAs: x509.NewCertPool(), MinVersion: tls.VersionTLS12}
+		transport.TLSClientConfig.RootCAs.AppendCertsFromPEM(data)
+	}
+	return &websocket.DialOptions{
+		HTTPClient: &http.Client{Transport: transport}, Subprotocols: []string{frame.Protocol},
+		HTTPHeader: http.Header{"Authorization": {"Bearer " + a.Token}},
+	}, nil
+}
+
+// startLight connects to one of the gateways at random, and registers the node.
+func (a *agents) startLight(ctx, life context.Context, options *websocket.DialOptions, number int, hello *frame.Request, all *lights) (_ *light, err error) {
+	ctx, cancel := context.WithTimeout(ctx, lightTimeout)
+	defer cancel()
+	gateways := strings.Split(a.Gateways, ",")
+	conn, _, err := websocket.Dial(ctx, gateways[rand.N(len(gateways))]+frame.Path, options)
+	if err != nil {
+		return nil, err
+	}
+	l := &light{conn: conn, answers: make(chan *frame.Answer, 1)}
+	all.loops.Go(func() { l.read(life) })
+	node := benchNode(number)
+	node.MaxConcurrency = a.Slots
+	for _, say := range []struct {
+		request *frame.Request
+		answer  frame.Type
+	}{
+		{hello, frame.TypeWelcome},
+		{&frame.Request{Type: frame.TypeRegister, Profile: &node}, frame.TypeRegistered},
+		{&frame.Request{Type: frame.TypeHeartbeat, Status: freeslot.StatusOnline, Resources: callsFigures, Now: true}, frame.TypeBeat},
+	} {
+		if err := l.ask(ctx, say.request, say.answer); err != nil {
+			_ = conn.CloseNow()
+			return nil, fmt.Errorf("node %s: %w", node.ID, err)
+		}
+	}
+	return l, nil
+}
+
+// ask sends a request, of which one is under way at a time, and waits for its answer.
+func (l *light) ask(ctx context.Context, req *frame.Request, want frame.Type) error {
+	if req.Type != frame.TypeHello {
+		l.id++
+		req.ID = l.id
+	}
+	text, err := frame.Append(nil, req)
+	if err != nil {
+		return err
+	}
+	if err := l.conn.Write(ctx, websocket.MessageText, text); err != nil {
+		return err
+	}
+	for {
+		select {
+		case a := <-l.answers:
+			switch {
+			case a == nil:
+				return errConnectionEnded
+			case a.ID != req.ID && a.ID > 0: // of a heartbeat that was given up
+			case a.Type != want:
+				return fmt.Errorf("%s was answered by %s: %s", req.Type, a.Type, a.Message)
+			default:
+				return nil
+			}
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+var errConnectionEnded = errors.New("the connection has ended")
+
+// read takes messages, and answers pings, until the connection ends.
+func (l *light) read(ctx context.Context) {
+	defer close(l.answers)
+	for {
+		_, text, err := l.conn.Read(ctx)
+		if err != nil {
+			return
+		}
+		err = frame.DecodeAnswers(text, func(a *frame.Answer) error {
+			select {
+			case l.answers <- a:
+			case <-ctx.Done():
+			}
+			return nil
+		})
+		if err != nil {
+			return
+		}
+	}
+}
+
+// run sends heartbeats until ctx ends. An agent that has lost its connection does not come back: the
+// measurement fails.
+func (l *light) run(ctx context.Context, all *lights) {
+	defer l.conn.CloseNow() //nolint:errcheck // the process ends
+	at := time.Now().Add(rand.N(worker.DefaultHeartbeatInterval))
+	for n := 1; measure.SleepUntil(ctx, at) == nil; n++ {
+		at = at.Add(worker.DefaultHeartbeatInterval - rand.N(worker.DefaultHeartbeatInterval/10))
+		beat := frame.Request{Type: frame.TypeHeartbeat, Status: freeslot.StatusOnline}
+		if n%lightFigures == 0 {
+			beat.Resources = callsFigures
+		}
+		asking, cancel := context.WithTimeout(ctx, lightTimeout)
+		err := l.ask(asking, &beat, frame.TypeBeat)
+		cancel()
+		switch {
+		case ctx.Err() != nil:
+			return
+		case errors.Is(err, errConnectionEnded):
+			all.ended.Add(1)
+			return
+		case err != nil:
+			all.failed.Add(1)
+		}
+	}
+}
