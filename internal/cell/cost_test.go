@@ -78,7 +78,7 @@ func BenchmarkScriptCost(b *testing.B) {
 			for n := range beats {
 				beats[n] = linked[(i+n)%len(linked)]
 			}
-			_, err := m.c.heartbeats(m.ctx, beats)
+			_, err := m.c.heartbeats(m.ctx, beats, m.c.runner.CallApart)
 			m.must(err)
 		}},
 		{"register-new", func(int) {

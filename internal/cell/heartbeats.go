@@ -5,8 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
+	"sync"
 
 	"github.com/redis/rueidis"
+
+	"github.com/freeslot/freeslot/internal/script"
 )
 
 const (
@@ -55,7 +58,8 @@ func (c *Cell) HeartbeatLinked(ctx context.Context, hb Heartbeat, link Link) (He
 
 // HeartbeatsLinked is HeartbeatLinked for several nodes in one call, at most as many as FitHeartbeats
 // allows. Results are in the order of the heartbeats. One that cannot be sent costs the others nothing.
-// If Redis answers the call with an error, each is sent alone.
+// If Redis answers the call with an error, each is sent alone, all at once: while a hash slot migrates that
+// is so for most calls, as one key that has moved or is nowhere is enough.
 func (c *Cell) HeartbeatsLinked(ctx context.Context, beats []LinkedHeartbeat) []HeartbeatResult {
 	results, sent, valid := make([]HeartbeatResult, len(beats)), make([]LinkedHeartbeat, 0, len(beats)), make([]int, 0, len(beats))
 	for i := range beats {
@@ -63,7 +67,7 @@ func (c *Cell) HeartbeatsLinked(ctx context.Context, beats []LinkedHeartbeat) []
 			sent, valid = append(sent, beats[i]), append(valid, i)
 		}
 	}
-	answers := c.sendHeartbeats(ctx, sent)
+	answers := c.sendHeartbeats(ctx, sent, c.runner.CallApart)
 	for n, i := range valid {
 		results[i] = answers[n]
 		wrap(&results[i].Err, "heartbeat of node %s", beats[i].Node)
@@ -79,28 +83,37 @@ func (hb *LinkedHeartbeat) check() error {
 	return err
 }
 
-func (c *Cell) sendHeartbeats(ctx context.Context, beats []LinkedHeartbeat) []HeartbeatResult {
+// calling is CallApart or Call of a runner.
+type calling func(ctx context.Context, s *script.Script, keys, args []string) rueidis.RedisResult
+
+func (c *Cell) sendHeartbeats(ctx context.Context, beats []LinkedHeartbeat, call calling) []HeartbeatResult {
 	if len(beats) == 0 {
 		return nil
 	}
-	results, err := c.heartbeats(ctx, beats)
+	results, err := c.heartbeats(ctx, beats, call)
 	if err == nil {
 		return results
 	}
 	results = make([]HeartbeatResult, len(beats))
 	answer := (*rueidis.RedisError)(nil)
-	alone := len(beats) > 1 && errors.As(err, &answer)
-	for i := range beats {
-		if results[i].Err = err; alone {
-			results[i] = c.sendHeartbeats(ctx, beats[i:i+1])[0]
+	if len(beats) > 1 && errors.As(err, &answer) {
+		var each sync.WaitGroup
+		for i := range beats {
+			// Not apart: that would take as many connections.
+			each.Go(func() { results[i] = c.sendHeartbeats(ctx, beats[i:i+1], c.runner.Call)[0] })
 		}
+		each.Wait()
+		return results
+	}
+	for i := range results {
+		results[i].Err = err
 	}
 	return results
 }
 
-// heartbeats is one call of heartbeats.lua. It has a connection of its own, so that no heartbeat waits
-// behind the results of jobs. After an error nothing is known of any of the heartbeats.
-func (c *Cell) heartbeats(ctx context.Context, beats []LinkedHeartbeat) ([]HeartbeatResult, error) {
+// heartbeats is one call of heartbeats.lua: apart, so that no heartbeat waits behind the results of jobs,
+// unless call is another. After an error nothing is known of any of the heartbeats.
+func (c *Cell) heartbeats(ctx context.Context, beats []LinkedHeartbeat, call calling) ([]HeartbeatResult, error) {
 	l := c.layout
 	keys := []string{l.Revisions(), l.Version(), l.Online()}
 	args := []string{l.NodeEvents(), strconv.Itoa(len(beats)), millis(c.cfg.HeartbeatLimit)}
@@ -117,7 +130,7 @@ func (c *Cell) heartbeats(ctx context.Context, beats []LinkedHeartbeat) ([]Heart
 		args = append(args, hb.Node, hb.Epoch, string(hb.status()), link, hb.Read, string(hb.Resources), strconv.Itoa(len(hb.Running)))
 		args = hb.appendRunning(args)
 	}
-	answers, err := c.runner.CallApart(ctx, c.scripts["heartbeats"], keys, args).ToArray()
+	answers, err := call(ctx, c.scripts["heartbeats"], keys, args).ToArray()
 	var at int64
 	if err == nil {
 		err = readReply(answers, &at)

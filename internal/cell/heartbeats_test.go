@@ -40,7 +40,7 @@ func TestHeartbeatsAsOne(t *testing.T) {
 					beats[i] = drawnBeats(r, rand.New(rand.NewPCG(seed, 1)), nodes, jobs) //nolint:gosec // the same for both
 					heard[i] = r.listen()
 				}
-				results, err := together.heartbeats(together.ctx(), beats[0])
+				results, err := together.heartbeats(together.ctx(), beats[0], together.runner.CallApart)
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -268,7 +268,7 @@ func TestHeartbeatsWithBadKeys(t *testing.T) {
 		results := []HeartbeatResult(nil)
 		r.unchanged("a heartbeat of a node with a bad key", func() {
 			var err error
-			results, err = r.heartbeats(r.ctx(), beats)
+			results, err = r.heartbeats(r.ctx(), beats, r.runner.CallApart)
 			must(t, err)
 		}, func(dump map[string]string) {
 			for key := range dump {

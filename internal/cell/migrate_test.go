@@ -556,3 +556,32 @@ func TestMigration(t *testing.T) {
 		}
 	}
 }
+
+// TestMigrationOfSharedCalls: a key of one node that has moved costs no other node its heartbeat, and of
+// ends it is known that none was carried out.
+func TestMigrationOfSharedCalls(t *testing.T) {
+	t.Parallel()
+	h := newHalfway(t, redistest.NewReplicaCluster(t), "shared")
+	h.behind("g1")
+	h.silence("n2")
+	_, err := h.HeartbeatLinked(h.ctx(), Heartbeat{Node: "n2", Epoch: h.other}, h.link("g1", "s2", 1))
+	must(t, err)
+	held, _ := h.slots("n2")
+	moved := slices.Sorted(maps.Keys(held))[0]
+	h.cluster.BeginMigration(h.slot, h.to, h.l.Job(moved), h.l.Load("n2"))
+	before := h.state()
+	out, err := h.CompleteNodes(h.ctx(), []Completion{succeed("n1", h.epoch, h.told), succeed("n2", h.other, moved)})
+	if must(t, err); !slices.Equal(out, []SharedOutcome{SharedAlone, SharedAlone}) {
+		t.Errorf("ends: %v", out)
+	}
+	if after := h.state(); !maps.Equal(before, after) {
+		t.Errorf("keys before %q, after %q", sortedKeys(before), sortedKeys(after))
+	}
+	results := h.HeartbeatsLinked(h.ctx(), []LinkedHeartbeat{
+		{Heartbeat{Node: "n2", Epoch: h.other}, h.link("g1", "s2", 1)},
+		{Heartbeat{Node: "n1", Epoch: h.epoch}, h.link("g1", "s1", 1)},
+	})
+	if results[0].Err == nil || results[1].Err != nil {
+		t.Errorf("heartbeats: %v, %v", results[0].Err, results[1].Err)
+	}
+}

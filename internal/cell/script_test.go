@@ -63,7 +63,7 @@ func TestScriptsUseWhatIsPassed(t *testing.T) {
 			}
 			linked = append(linked, LinkedHeartbeat{Heartbeat{Node: node, Epoch: "e2", Read: "0-1", Resources: []byte("{}"), Running: []Attempt{{a.JobID, 1}}}, link})
 		}
-		if results, err := r.heartbeats(r.ctx(), linked); err != nil || results[0].Err != nil || results[1].Err != nil || len(results[1].Stop) != 1 {
+		if results, err := r.heartbeats(r.ctx(), linked, r.runner.CallApart); err != nil || results[0].Err != nil || results[1].Err != nil || len(results[1].Stop) != 1 {
 			t.Error(results, err)
 		}
 		if got, err := r.Link(r.ctx(), "linked-2"); err != nil || got.Link != link {

@@ -1,13 +1,18 @@
 package cell
 
 import (
+	"context"
 	"fmt"
 	"maps"
 	"slices"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/redis/rueidis"
+	"go.uber.org/zap"
 
 	"github.com/freeslot/freeslot"
 	"github.com/freeslot/freeslot/internal/redis/redistest"
@@ -165,4 +170,51 @@ func withHeartbeats(planted string) script.Set {
 	set := maps.Clone(scripts)
 	set["heartbeats"] = script.New("heartbeats", planted+scripts["heartbeats"].Text(false))
 	return set
+}
+
+// meeting lets no call for one heartbeat through before all of them have come.
+type meeting struct {
+	rueidis.Client
+	missing atomic.Int32
+	all     chan struct{}
+}
+
+func (m *meeting) Do(ctx context.Context, cmd rueidis.Completed) rueidis.RedisResult {
+	const ofOne = "7" // keys
+	if words := cmd.Commands(); words[0] != "EVALSHA" || words[2] != ofOne {
+		return m.Client.Do(ctx, cmd)
+	}
+	if m.missing.Add(-1) == 0 {
+		close(m.all)
+	}
+	select {
+	case <-m.all:
+		return m.Client.Do(ctx, cmd)
+	case <-ctx.Done():
+		return rueidis.NewErrorResult(ctx.Err())
+	}
+}
+
+// TestHeartbeatsAloneAtOnce: after an error answer the heartbeats do not wait for each other, or the
+// nodes behind them would be late.
+func TestHeartbeatsAloneAtOnce(t *testing.T) {
+	t.Parallel()
+	base := newRig(t, redistest.New(t).Target)
+	var beats []LinkedHeartbeat
+	for i := range maxHeartbeats {
+		node := fmt.Sprint("n", i)
+		beats = append(beats, LinkedHeartbeat{Heartbeat{Node: node, Epoch: base.register(testNode(node, 1))}, testLink(1, "t")})
+	}
+	client := &meeting{Client: base.client, all: make(chan struct{})}
+	client.missing.Store(maxHeartbeats)
+	c, err := New(base.cfg, client, zap.NewNop(), nil)
+	must(t, err)
+	c.scripts = withHeartbeats("if ARGV[2] ~= '1' then error('planted') end\n")
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	for i, result := range c.HeartbeatsLinked(ctx, beats) {
+		if result.Err != nil {
+			t.Errorf("%s: %v", beats[i].Node, result.Err)
+		}
+	}
 }
