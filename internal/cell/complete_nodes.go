@@ -24,11 +24,11 @@ const (
 type SharedOutcome uint8
 
 const (
-	// SharedAlone: nothing was changed for the node. CompleteNode has to end it.
+	// SharedAlone is without effect: nothing was changed for the node. CompleteNode has to end it.
 	SharedAlone SharedOutcome = iota
 	// SharedCompleted is Completed.
 	SharedCompleted
-	// SharedUnknown: Redis answered the call with an error, so it may have been carried out in part.
+	// SharedUnknown is after an error answer of Redis: the call may have been carried out in part.
 	// CompleteNode has to end it, and the node should send a heartbeat.
 	SharedUnknown
 )
