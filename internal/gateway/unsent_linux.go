@@ -23,6 +23,8 @@ func boundUnsent(conn net.Conn) {
 	}
 	if raw, err := tcp.SyscallConn(); err == nil {
 		// Without it the session works, and is late on a slow line.
-		_ = raw.Control(func(fd uintptr) { _ = unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_NOTSENT_LOWAT, unsentBytes) })
+		_ = raw.Control(func(fd uintptr) {
+			_ = unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_NOTSENT_LOWAT, unsentBytes)
+		})
 	}
 }
