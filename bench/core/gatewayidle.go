@@ -66,6 +66,7 @@ func runGatewayIdle(ctx context.Context, b *tool.Bench, program string) error {
 		b.Target(of+"KiB an agent", result.Number, result.AtMost, kind.limit, each)
 		b.Target(of+"Redis' connections", result.Number, result.AtMost, 20, float64(m.connections))
 		b.Target(of+"Redis' main thread", result.Percent, result.AtMost, 15, m.redis)
+		b.Target(of+"heartbeats without an answer within 1 s", result.Number, result.Exactly, 0, float64(m.failed))
 		b.Target(of+"online in the end", result.Number, result.Exactly, float64(count), float64(m.online))
 	}
 	b.Result.Tables = append(b.Result.Tables, t)
@@ -116,6 +117,10 @@ func (g *gateways) measureIdle(ctx context.Context, each, processes int, settle,
 		return m, err
 	}
 	<-without.Done
+	failedBefore, err := failedBeats(ctx, all)
+	if err != nil {
+		return m, err
+	}
 	before, err := measure.ReadRedisStat(ctx, g.redis.Client)
 	if err != nil {
 		return m, err
@@ -143,17 +148,29 @@ func (g *gateways) measureIdle(ctx context.Context, each, processes int, settle,
 		if ended, err := query[int](ctx, c, "ended"); err != nil || ended > 0 {
 			return m, fmt.Errorf("%d agents have lost their connections: %w", ended, err)
 		}
-		failed, err := query[int64](ctx, c, "failed")
-		if err != nil {
-			return m, err
-		}
-		m.failed += failed
 	}
+	failedAfter, err := failedBeats(ctx, all)
+	if err != nil {
+		return m, err
+	}
+	m.failed = failedAfter - failedBefore
 	if m.connections, err = g.connections(ctx); err != nil {
 		return m, err
 	}
 	m.online, err = g.redis.Client.Do(ctx, g.redis.Client.B().Scard().Key(cell.Layout{Prefix: cell.DefaultPrefix}.Online()).Build()).AsInt64()
 	return m, err
+}
+
+// failedBeats is how many heartbeats had no good answer in time.
+func failedBeats(ctx context.Context, all []*measure.Child) (sum int64, err error) {
+	for _, c := range all {
+		failed, err := query[int64](ctx, c, "failed")
+		if err != nil {
+			return 0, err
+		}
+		sum += failed
+	}
+	return sum, nil
 }
 
 // highestResident is the highest memory of each replica within the window, and of these the mean.

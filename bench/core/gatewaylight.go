@@ -28,8 +28,13 @@ import (
 
 const (
 	lightMode = "core-light"
-	// lightTimeout bounds the start of an agent, and a heartbeat.
+	// lightTimeout bounds the start of an agent.
 	lightTimeout = 10 * time.Second
+	// lightBeatTimeout is when a worker would look for another gateway.
+	lightBeatTimeout = cell.DefaultHeartbeatLimit / 8
+	// lightCallers agents of a process start at a time: more would take the gateways' time from the
+	// heartbeats of those that are there.
+	lightCallers = 8
 	// lightFigures is the number of heartbeats of which one brings figures: one a minute.
 	lightFigures = int(worker.DefaultMetadataInterval / worker.DefaultHeartbeatInterval)
 )
@@ -69,7 +74,7 @@ func runLights(ctx context.Context, args []string, in *bufio.Reader, out io.Writ
 	life, end := context.WithCancel(ctx)
 	starting, cancel := context.WithTimeout(ctx, fleetStart)
 	defer cancel()
-	err = inParallel(fleetCallers, a.Count, func(i int) (err error) {
+	err = inParallel(lightCallers, a.Count, func(i int) (err error) {
 		var l *light
 		epoch := cell.NewEpoch()
 		for try := int64(1); l == nil && try <= fleetTries; try++ {
@@ -128,12 +133,15 @@ func (a *agents) startLight(ctx, life context.Context, options *websocket.DialOp
 	}{
 		{hello, frame.TypeWelcome},
 		{&frame.Request{Type: frame.TypeRegister, Profile: &node}, frame.TypeRegistered},
-		{&frame.Request{Type: frame.TypeHeartbeat, Status: freeslot.StatusOnline, Resources: callsFigures, Now: true}, frame.TypeBeat},
 	} {
 		if err := l.ask(ctx, say.request, say.answer); err != nil {
 			_ = conn.CloseNow()
 			return nil, fmt.Errorf("node %s: %w", node.ID, err)
 		}
+	}
+	first := frame.Request{Type: frame.TypeHeartbeat, Status: freeslot.StatusOnline, Resources: callsFigures, Now: true}
+	if l.ask(ctx, &first, frame.TypeBeat) != nil { // the next one follows after the interval
+		all.failed.Add(1)
 	}
 	return l, nil
 }
@@ -203,7 +211,7 @@ func (l *light) run(ctx context.Context, all *lights) {
 		if n%lightFigures == 0 {
 			beat.Resources = callsFigures
 		}
-		asking, cancel := context.WithTimeout(ctx, lightTimeout)
+		asking, cancel := context.WithTimeout(ctx, lightBeatTimeout)
 		err := l.ask(asking, &beat, frame.TypeBeat)
 		cancel()
 		switch {

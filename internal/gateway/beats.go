@@ -7,15 +7,15 @@ import (
 	"github.com/freeslot/freeslot/internal/cell"
 )
 
-// beatWait is how long a heartbeat that nobody waits for waits to share a call, and beatsTogether how many
-// end that wait.
 const (
-	beatWait      = 50 * time.Millisecond
-	beatsTogether = 32
-	// beatCalls are the calls of heartbeats that may be under way, each on a connection of its own. One after
-	// the other, calls of 20 ms would not bear 5,000 agents: their heartbeats would be late, and all would look
-	// for another gateway.
-	beatCalls = 3
+	// beatWait is how long a heartbeat that nobody waits for waits to share a call.
+	beatWait = 50 * time.Millisecond
+	// nodesTogether is the most nodes of a call. So many requests end a wait, and go beside another call.
+	nodesTogether = 32
+	// callsAtOnce are the calls of a kind that may be under way. One after the other, calls of 20 ms would
+	// not bear 5,000 agents: their heartbeats would be late, and all would look for another gateway. Those
+	// of heartbeats have a connection each.
+	callsAtOnce = 3
 )
 
 // shared is what the sessions of one cell have in common.
@@ -27,9 +27,9 @@ type shared struct {
 func newShared(h *Handler, c Cell) *shared {
 	sh := &shared{}
 	sh.beats.fit, sh.ends.fit = cell.FitHeartbeats, cell.FitNodes
-	sh.ends.full, sh.ends.more = mostTogether, 1
-	sh.beats.full, sh.beats.wait = beatsTogether, min(beatWait, h.cfg.beatTimeout()/2)
-	sh.beats.more = beatCalls - 1
+	sh.beats.full, sh.ends.full = nodesTogether, nodesTogether
+	sh.beats.more, sh.ends.more = callsAtOnce-1, callsAtOnce-1
+	sh.beats.wait = min(beatWait, h.cfg.beatTimeout()/2)
 	sh.beats.call = func(beats []cell.LinkedHeartbeat) ([]cell.HeartbeatResult, error) {
 		// So the first of them has its answer in time, after its wait.
 		ctx, cancel := context.WithTimeout(h.calls, h.cfg.beatTimeout()-sh.beats.wait)
