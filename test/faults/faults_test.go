@@ -46,7 +46,11 @@ func TestFaults(t *testing.T) {
 		replicas: 2, slots: []int{2, 3, 4, 3}, cells: 1 + int(seed%3)/2, interval: 500 * time.Millisecond, limit: 2 * time.Second,
 		quick: seed%4 == 0, varied: true, linked: []string{"n2", "n3"}, // one of each class
 	})
-	history, rested := runFaults(t, f, seed, Plan(seed, length, f.targets()), restLimit)
+	history, rested := runLoad(t, f, seed, restLimit, func(ctx context.Context, crash func(client string)) {
+		b := &breaker{fleet: f, crash: crash}
+		b.run(ctx, Plan(seed, length, f.targets()))
+		f.useGateways()
+	})
 	judge(t, history, rested, folder)
 }
 

@@ -174,7 +174,7 @@ const (
 	// nobodysJob is a job that no node owns.
 	nobodysJob = "0-01JD5Y8G6W9V0M5T2C3Q4R7X8Z"
 	// slowWay keeps a call under way for so long that what comes meanwhile shares the next one.
-	slowWay = `{"name":"%[1]s","type":"latency","stream":"%[1]s","attributes":{"latency":80}}`
+	slowWay = `{"name":"%[1]s","type":"latency","stream":"%[1]s","attributes":{"latency":%[2]d}}`
 )
 
 // tryEnds has the ends of a good node share a call with a spoilt one before them, which is of the same
@@ -217,7 +217,7 @@ func tryEndsOfNodes(t *testing.T, f *fleet) []Violation {
 	bad, good := f.rawAgent(t, "bad", "r1", 1), f.rawAgent(t, "good", "r1", 1)
 	bad.enlist(1)
 	good.enlist(1 + together)
-	f.slow(t, "r1")
+	f.slow(t, "r1", 80*time.Millisecond)
 	return tryEnds(t, f, bad, good, success(frame.Attempt{Job: nobodysJob, N: 1}), freeslot.StateSucceeded)
 }
 
@@ -226,17 +226,17 @@ func tryEndsOfNodes(t *testing.T, f *fleet) []Violation {
 func tryEndsOfNode(t *testing.T, f *fleet) []Violation {
 	good := f.rawAgent(t, "single", "r1", 1)
 	good.enlist(1 + together)
-	f.slow(t, "r1")
+	f.slow(t, "r1", 80*time.Millisecond)
 	spoilt := success(frame.Attempt{Job: nobodysJob, N: 1})
 	spoilt.State, spoilt.Next = freeslot.StateCancelled, frame.NextRetry
 	return tryEnds(t, f, good, good, spoilt, freeslot.StateCancelled)
 }
 
-// slow slows the way of a program to Redis, for good.
-func (f *fleet) slow(t *testing.T, name string) {
+// slow slows the way of a program to Redis, in both directions.
+func (f *fleet) slow(t *testing.T, name string, by time.Duration) {
 	t.Helper()
 	for _, stream := range []string{"upstream", "downstream"} {
-		_, err := f.ways[name].Toxics.AddToxicJson(strings.NewReader(fmt.Sprintf(slowWay, stream)))
+		_, err := f.ways[name].Toxics.AddToxicJson(strings.NewReader(fmt.Sprintf(slowWay, stream, by.Milliseconds())))
 		if err != nil && !errors.Is(err, toxiproxy.ErrToxicAlreadyExists) {
 			t.Fatal(err)
 		}

@@ -23,18 +23,25 @@ type sabotage struct {
 	edits []edit
 	plan  []Breakage
 	rules []string // one of them is broken
-	// counts: it loses one success in lostEvery and counts them. Each that is lost breaks the rule.
-	counts bool
+	// every: it loses one success in so many, and counts them. Each that is lost breaks the rule.
+	every int
+	// rate is jobs a second, most of them short; 0 is the usual load.
+	rate float64
 	// varied: the load has jobs of all kinds.
 	varied bool
 }
 
 const (
-	lostEvery = 1000
-	// lostRate makes thousands of jobs in a run.
+	lostEvery       = 1000
+	sharedLostEvery = 20
+	// lostRate makes thousands of jobs in a run. With fewRate no jobs wait, so that the nodes of a
+	// gateway share calls.
 	lostRate = 350
+	fewRate  = 100
 	finishes = "local function finish(job, job_key, node, attempt, reply_to, static, state, result, failure)\n"
 	reads    = "-- As read_job, at a third of its cost.\n" // in the other way to end a job
+	// sharedReads is in the calls that gateways make for several nodes.
+	sharedReads = "    local state, result, failure, reply_to = ARGV[item + 2], ARGV[item + 3], ARGV[item + 4], record[2]\n"
 )
 
 func sabotages() []sabotage {
@@ -52,7 +59,7 @@ func sabotages() []sabotage {
 		},
 		{
 			// No script checks whether there is room.
-			name: "slots", rules: []string{"over-commit"}, plan: freezes(),
+			name: "slots", rules: []string{"over-commit"}, plan: freezes()[:3],
 			edits: []edit{
 				{"cell/script/job/submit.lua", "used > node[3] then refusal", "used > node[3] + 2 then refusal"},
 				{"cell/script/lib/take.lua", "next.slots > max - used", "next.slots > max - used + 1"},
@@ -65,7 +72,7 @@ func sabotages() []sabotage {
 		},
 		{
 			// An end is forgotten.
-			name: "end", rules: []string{"not ended"}, plan: freezes(), counts: true,
+			name: "end", rules: []string{"not ended"}, plan: freezes()[:5], every: lostEvery, rate: lostRate,
 			edits: []edit{
 				{
 					"cell/script/lib/finish.lua", finishes,
@@ -78,8 +85,16 @@ func sabotages() []sabotage {
 			},
 		},
 		{
+			// An end is forgotten that came by a gateway.
+			name: "end by gateway", rules: []string{"not ended"}, plan: freezes()[:3], every: sharedLostEvery, rate: fewRate,
+			edits: []edit{{
+				"cell/script/job/complete_nodes.lua", sharedReads,
+				sharedReads + "    if state == 'succeeded' and call('INCR', 'sabotage') % 20 == 0 then job_key, reply_to = 'lost', '' end\n",
+			}},
+		},
+		{
 			// A job ends without its result.
-			name: "result", rules: []string{"stale"}, plan: freezes(), counts: true,
+			name: "result", rules: []string{"stale"}, plan: freezes()[:5], every: lostEvery, rate: lostRate,
 			edits: []edit{
 				{
 					"cell/script/lib/finish.lua", finishes,
@@ -115,10 +130,8 @@ func TestSabotage(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			cfg := fleetConfig{
 				replicas: 2, slots: []int{2, 3, 4, 3}, cells: 1, interval: 200 * time.Millisecond, limit: time.Second,
-				programs: sabotaged(t, c.edits, build), varied: c.varied,
-			}
-			if c.counts {
-				cfg.rate, cfg.quick = lostRate, true
+				programs: sabotaged(t, c.edits, build), varied: c.varied, linked: []string{"n2", "n3"},
+				rate: c.rate, quick: c.rate > 0,
 			}
 			f := newFleet(t, NewRecorder(), t.TempDir(), cfg)
 			history, _ := runFaults(t, f, 1, c.plan, sabotageRest)
@@ -129,7 +142,7 @@ func TestSabotage(t *testing.T) {
 				t.Fatalf("found %v, expected one of %v", found, c.rules)
 			}
 			t.Logf("found %d, such as: %s", len(found), found[i])
-			if !c.counts {
+			if c.every == 0 {
 				return
 			}
 			all, err := f.number("sabotage")
@@ -142,7 +155,7 @@ func TestSabotage(t *testing.T) {
 					caught++
 				}
 			}
-			if lost := all / lostEvery; lost == 0 || caught < lost {
+			if lost := all / c.every; lost == 0 || caught < lost {
 				t.Errorf("of %d jobs %d were lost, and %d of them found; expected some, and all of them", all, lost, caught)
 			}
 		})

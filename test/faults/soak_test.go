@@ -115,7 +115,7 @@ func (f *fleet) sample(ctx context.Context, length time.Duration) []Sample {
 	return samples
 }
 
-// scrape reads the metrics that have no labels.
+// scrape reads the metrics, by their names and labels.
 func scrape(ctx context.Context, web *http.Client, addr string) (map[string]float64, error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+addr+"/metrics", http.NoBody)
 	if err != nil {
