@@ -18,10 +18,11 @@ const (
 	// queueMessages and queueBytes bound what waits for an agent to read it.
 	queueMessages = 1024
 	queueBytes    = 4 << 20
-	// jobBytes is how much waits when pushed jobs are held back, and begun ones go without their specs,
-	// which the agent asks for as its line allows. The answer to a heartbeat may wait behind so much: half
-	// a second at 1 Mbit/s.
-	jobBytes = 64 << 10
+	// jobBytes is how much waits when pushed jobs are held back, and bareBytes when begun ones go without
+	// their specs, which the agent asks for as its line allows. The answer to a heartbeat may wait behind
+	// so much: half a second at 1 Mbit/s.
+	jobBytes  = 32 << 10
+	bareBytes = 64 << 10
 
 	helloTimeout = 5 * time.Second
 	pingInterval = 20 * time.Second

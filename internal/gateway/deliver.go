@@ -11,8 +11,8 @@ import (
 
 const (
 	// maxDeliveries is the most jobs of one message: with specs of 8 KiB, the largest in the stream, it
-	// has 64 KiB.
-	maxDeliveries = 8
+	// has 32 KiB.
+	maxDeliveries = 4
 	// maxHeld bounds the deliveries that wait for the first answered heartbeat, and maxHeldSpecs those
 	// among them that keep their specs. The agent asks for the specs of the others.
 	maxHeld      = 256

@@ -94,6 +94,7 @@ func newSession(h *Handler, conn *websocket.Conn, nc net.Conn) *session {
 		s.sendError(0, &freeslot.Error{Code: freeslot.CodeInvalidArgument, Message: "no hello within " + helloTimeout.String()})
 		s.end(*defectOrder("no hello in time"))
 	})
+	boundUnsent(nc)
 	conn.SetReadLimit(-1) // readFrame bounds frames, and says so before it hangs up
 	return s
 }
@@ -146,7 +147,7 @@ func (s *session) send(answer *frame.Answer) {
 		return
 	}
 	if len(answer.Begun) > 0 {
-		if len(text) <= jobBytes && s.out.put(text, jobBytes) {
+		if len(text) <= bareBytes && s.out.put(text, bareBytes) {
 			return
 		}
 		for i := range answer.Begun {
