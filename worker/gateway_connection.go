@@ -84,6 +84,8 @@ type gatewayConnection struct {
 	calm  time.Duration // the least pause before another gateway is tried
 	// specsAtOnce is how many spec requests may be under way.
 	specsAtOnce int
+	// least is the least time that an answer has taken, the welcome among them; at most part.
+	least time.Duration
 }
 
 // gatewayCall is a request under way. The writer closes written. The reader, or lose, sets the rest
@@ -92,6 +94,7 @@ type gatewayCall struct {
 	conn    *gatewayConnection
 	id      uint64
 	beat    bool // a heartbeat
+	began   time.Time
 	message []byte
 	written chan struct{}
 	done    chan struct{}
@@ -102,7 +105,8 @@ type gatewayCall struct {
 	lost    bool
 }
 
-func newGatewayConnection(s *gatewayStore, socket *websocket.Conn, to *url.URL, token string, welcome *frame.Welcome) *gatewayConnection {
+// newGatewayConnection is for a socket whose welcome took so long.
+func newGatewayConnection(s *gatewayStore, socket *websocket.Conn, to *url.URL, token string, welcome *frame.Welcome, took time.Duration) *gatewayConnection {
 	leaving := make(chan struct{})
 	c := &gatewayConnection{
 		store: s, socket: socket, url: to, token: token, number: s.dials, welcome: *welcome,
@@ -111,6 +115,7 @@ func newGatewayConnection(s *gatewayStore, socket *websocket.Conn, to *url.URL, 
 		filled: make(chan struct{}, 1), goaway: make(chan struct{}, 1), doubted: make(chan struct{}, 1), ended: make(chan struct{}),
 		leaving: leaving, leave: sync.OnceFunc(func() { close(leaving) }), pending: map[uint64]*gatewayCall{},
 	}
+	c.least = min(took, c.part())
 	c.ctx, c.cut = context.WithCancelCause(context.Background())
 	socket.SetReadLimit(gatewayReadLimit)
 	return c
@@ -244,11 +249,12 @@ func (c *gatewayConnection) makeRoom(ctx context.Context, room *slots, n int) er
 }
 
 // pace has fewer specs under way when one took long, and more when it did not. Heartbeats wait behind
-// them, and on a slow line too many would all come too late, again and again.
+// them, and on a slow line too many would all come too late, again and again. On a far line each
+// answer takes long, so what counts is the time beyond the least.
 func (c *gatewayConnection) pace(took time.Duration) {
 	c.store.mu.Lock()
 	defer c.store.mu.Unlock()
-	if took > c.part()/4 {
+	if took-c.least > (c.part()-c.least)/4 {
 		c.specsAtOnce = max(c.specsAtOnce/2, 1)
 	} else {
 		c.specsAtOnce = min(c.specsAtOnce+1, maxSpecs)
@@ -265,7 +271,7 @@ func (c *gatewayConnection) send(req *frame.Request) (*gatewayCall, error) {
 		return nil, freeslot.Invalid(string(req.Type), "cannot be encoded: %v", err)
 	}
 	call := &gatewayCall{
-		conn: c, id: numbered.ID, beat: req.Type == frame.TypeHeartbeat, message: message,
+		conn: c, id: numbered.ID, beat: req.Type == frame.TypeHeartbeat, began: time.Now(), message: message,
 		written: make(chan struct{}), done: make(chan struct{}),
 	}
 	c.store.mu.Lock()
@@ -365,6 +371,7 @@ func (c *gatewayConnection) answer(a *frame.Answer) {
 		return
 	}
 	delete(c.pending, a.ID)
+	c.least = min(c.least, time.Since(call.began))
 	if call.beat {
 		c.heard(a)
 	}

@@ -331,12 +331,13 @@ func (s *gatewayStore) tryDial(ctx context.Context, to *url.URL, check bool) (*g
 	if err != nil {
 		return nil, s.dialError(to, resp, err)
 	}
+	begin := time.Now()
 	welcome, err := s.hello(ctx, socket, check)
 	if err != nil {
 		_ = socket.CloseNow()
 		return nil, s.dialError(to, nil, err)
 	}
-	conn := newGatewayConnection(s, socket, to, token, welcome)
+	conn := newGatewayConnection(s, socket, to, token, welcome, time.Since(begin))
 	s.dialTimeout = max(conn.limit()/4, minDialTimeout)
 	return conn, nil
 }

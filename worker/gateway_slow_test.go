@@ -204,6 +204,96 @@ func TestGatewayManySpecsAtOnce(t *testing.T) {
 	})
 }
 
+// farConn receives what was sent a while ago, as much as there is.
+type farConn struct {
+	net.Conn
+	delay time.Duration
+	came  chan farPart
+	rest  []byte
+}
+
+// farPart can be read from a time on. It is empty at the end.
+type farPart struct {
+	bytes []byte
+	from  time.Time
+}
+
+// receive takes in what comes until the connection ends.
+func (c *farConn) receive() {
+	defer close(c.came)
+	for {
+		part := make([]byte, 32<<10)
+		n, err := c.Conn.Read(part)
+		if err != nil {
+			return
+		}
+		c.came <- farPart{part[:n], time.Now().Add(c.delay)}
+	}
+}
+
+func (c *farConn) Read(p []byte) (int, error) {
+	if len(c.rest) == 0 {
+		part, ok := <-c.came
+		if !ok {
+			return 0, io.EOF
+		}
+		time.Sleep(time.Until(part.from)) // in virtual time
+		c.rest = part.bytes
+	}
+	n := copy(p, c.rest)
+	c.rest = c.rest[n:]
+	return n, nil
+}
+
+// TestGatewaySpecsOnFarLine: a line that is far and not slow has as many specs under way as a near one.
+func TestGatewaySpecsOnFarLine(t *testing.T) {
+	for limit, far := range map[time.Duration]time.Duration{8 * time.Second: 500 * time.Millisecond, 2 * time.Second: 100 * time.Millisecond} {
+		t.Run(limit.String(), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				const specs = 256
+				var p pipes
+				g := serveScripted(t, &p, "a")
+				g.limit = limit
+				s := newScriptedStore(t, &p, Config{Gateway: "ws://a"})
+				s.transport.DialContext = func(ctx context.Context, network, addr string) (net.Conn, error) {
+					conn, err := p.dial(ctx, network, addr)
+					if err != nil {
+						return nil, err
+					}
+					c := &farConn{Conn: conn, delay: far, came: make(chan farPart, 1024)}
+					go c.receive()
+					return c, nil
+				}
+				if err := s.start(t.Context()); err != nil {
+					t.Fatal(err)
+				}
+				defer func() { _ = s.stop(t.Context()) }()
+				peer := g.session()
+				go func() {
+					job := &freeslot.Job{Service: "s", Payload: json.RawMessage(`"` + strings.Repeat("x", 8_000) + `"`)}
+					for q := range peer.requests {
+						peer.send(&frame.Answer{Type: frame.TypeSpec, ID: q.ID, Job: job})
+					}
+				}()
+				begin := time.Now()
+				var reads sync.WaitGroup
+				for range specs {
+					reads.Go(func() {
+						if _, _, err := s.Spec(t.Context(), "j"); err != nil {
+							t.Error(err)
+						}
+					})
+				}
+				reads.Wait()
+				// It begins with one spec, and the number doubles with each round trip.
+				if took := time.Since(begin); took > (specs/maxSpecs+6)*far {
+					t.Errorf("%d specs took %s", specs, took)
+				}
+			})
+		})
+	}
+}
+
 // slowReads receives 1 Mbit/s.
 type slowReads struct{ net.Conn }
 

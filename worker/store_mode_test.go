@@ -178,9 +178,23 @@ func (l *linkedCell) CompleteNode(ctx context.Context, comps []cell.Completion) 
 	return out
 }
 
-// CompleteNodes leaves all to CompleteNode.
-func (l *linkedCell) CompleteNodes(_ context.Context, comps []cell.Completion) ([]cell.SharedOutcome, error) {
-	return make([]cell.SharedOutcome, len(comps)), nil
+// CompleteNodes leaves to CompleteNode what does not end a job of the node, and all while a job waits.
+func (l *linkedCell) CompleteNodes(ctx context.Context, comps []cell.Completion) ([]cell.SharedOutcome, error) {
+	out := make([]cell.SharedOutcome, len(comps))
+	for i := range comps {
+		l.mu.Lock()
+		_, owned := l.owned[comps[i].Attempt]
+		plain := owned && l.epoch == comps[i].Epoch && len(l.next) == 0
+		l.mu.Unlock()
+		if !plain {
+			continue
+		}
+		if _, err := l.Complete(ctx, comps[i]); err != nil {
+			return nil, err
+		}
+		out[i] = cell.SharedCompleted
+	}
+	return out, nil
 }
 
 // The fake's stream stands for that of each gateway. Its entries are for the session that is there as

@@ -182,6 +182,14 @@ func TestCheck(t *testing.T) {
 	if code != exitConfig || !strings.Contains(err, `redis.url is not a Redis URL: invalid database number: "notadb"`) || !strings.Contains(err, "(from --redis-url)") {
 		t.Errorf("%d %s", code, err)
 	}
+	tokens := filepath.Join(t.TempDir(), "tokens.yaml")
+	if err := os.WriteFile(tokens, []byte("- {name: gpu-1, sha256: xx, nodes: [gpu-1]}\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	code, _, err = command(t, "serve", "--check", "--set", "gateway.tokens_file="+tokens)
+	if code != exitConfig || !strings.Contains(err, "gateway.tokens_file "+tokens) || !strings.Contains(err, "sha256") {
+		t.Errorf("%d %s", code, err)
+	}
 }
 
 // TestStartFailures: one line with advice, and exit code 1.

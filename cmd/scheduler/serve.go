@@ -51,6 +51,9 @@ func (c *serveCmd) Run(env *environment) error {
 		return err
 	}
 	if c.Check {
+		if err := replica.CheckFiles(cfg); err != nil {
+			return configError{err}
+		}
 		_, err := fmt.Fprintln(env.out, "the configuration is valid")
 		return err
 	}

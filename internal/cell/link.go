@@ -18,7 +18,7 @@ var (
 	ErrStaleConnection = errors.New("a newer connection of the agent is there")
 	// ErrNodeInUse is returned to a gateway when the node lives under another token, or as a direct
 	// agent. Nothing was changed.
-	ErrNodeInUse = errors.New("the node lives under another token")
+	ErrNodeInUse = errors.New("the node lives under another token or without a gateway")
 )
 
 const (

@@ -18,9 +18,10 @@ const (
 	// queueMessages and queueBytes bound what waits for an agent to read it.
 	queueMessages = 1024
 	queueBytes    = 4 << 20
-	// bareBytes is how much waits when jobs go without their specs: the agent asks for these as its line
-	// allows, and a burst of jobs does not end its session.
-	bareBytes = queueBytes / 4
+	// jobBytes is how much waits when pushed jobs are held back, and begun ones go without their specs,
+	// which the agent asks for as its line allows. The answer to a heartbeat may wait behind so much: half
+	// a second at 1 Mbit/s.
+	jobBytes = 64 << 10
 
 	helloTimeout = 5 * time.Second
 	pingInterval = 20 * time.Second

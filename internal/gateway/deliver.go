@@ -11,12 +11,15 @@ import (
 
 const (
 	// maxDeliveries is the most jobs of one message: with specs of 8 KiB, the largest in the stream, it
-	// has 256 KiB.
-	maxDeliveries = 32
+	// has 64 KiB.
+	maxDeliveries = 8
 	// maxHeld bounds the deliveries that wait for the first answered heartbeat, and maxHeldSpecs those
 	// among them that keep their specs. The agent asks for the specs of the others.
 	maxHeld      = 256
 	maxHeldSpecs = 8
+	// maxBehind and maxBehindSpecs are the same for those that wait for the line: specs of 4 MiB.
+	maxBehind      = 2 * frame.MaxSlots
+	maxBehindSpecs = 512
 )
 
 // deliver takes in what the stream brings for the session. Before the first answered heartbeat nothing
@@ -24,62 +27,80 @@ const (
 func (s *session) deliver(found []cell.Dispatch) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	most, mostSpecs := maxHeld, maxHeldSpecs
 	if s.beating {
-		s.push(found)
-		return
+		if most, mostSpecs = maxBehind, maxBehindSpecs; len(s.held) == 0 {
+			found = s.push(found)
+		}
 	}
 	for i := range found {
 		d := &found[i]
-		if len(s.held) == maxHeld {
+		if len(s.held) == most {
 			s.handler.metrics.dropped.Inc() // a heartbeat names it
 			continue
 		}
 		// A part of the reply would keep all of it.
 		d.ID, d.Attempt.Job, d.Tenant = strings.Clone(d.ID), strings.Clone(d.Attempt.Job), strings.Clone(d.Tenant)
-		if len(s.held) >= maxHeldSpecs {
+		if len(s.held) >= mostSpecs {
 			d.Job = nil
 		}
 		s.held = append(s.held, *d)
 	}
 }
 
+// deliverHeld is called when the line has taken something.
+func (s *session) deliverHeld() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.beating {
+		s.held = s.push(s.held)
+	}
+}
+
 // push sends entries, but for those that are older than the last answered heartbeat: that has named what
-// the agent missed of them, and the agent may have forgotten what it did not miss. mu is held, which
-// orders this with answers.
-func (s *session) push(found []cell.Dispatch) {
+// the agent missed of them, and the agent may have forgotten what it did not miss. It returns those for
+// which the line has no room yet. mu is held, which orders this with answers.
+func (s *session) push(found []cell.Dispatch) (rest []cell.Dispatch) {
+	for len(found) > 0 {
+		message, n, old := s.nextPush(found)
+		if message != nil {
+			if !s.sendSome(message) {
+				return found
+			}
+			s.handler.metrics.sent.Add(float64(n - old))
+		}
+		s.handler.metrics.old.Add(float64(old))
+		found = found[n:]
+	}
+	return nil
+}
+
+// nextPush makes a message of the first n entries, of which some are too old. It is nil if all are.
+func (s *session) nextPush(found []cell.Dispatch) (message *frame.Answer, n, old int) {
 	var jobs []frame.Delivery
 	var cancels []frame.Attempt
-	flush := func() {
-		if len(jobs) > 0 {
-			s.send(&frame.Answer{Type: frame.TypeJobs, Jobs: jobs})
-		}
-		if len(cancels) > 0 {
-			s.send(&frame.Answer{Type: frame.TypeCancel, Attempts: cancels})
-		}
-		jobs, cancels = nil, nil
-	}
-	m := s.handler.metrics
-	for i := range found {
-		d := &found[i]
+	for ; n < len(found) && len(jobs) < maxDeliveries; n++ {
+		d := &found[n]
 		if s.answered(d) {
-			m.old.Inc()
+			old++
 			continue
 		}
-		m.sent.Inc()
-		switch {
-		case d.Cancel:
-			if len(jobs) > 0 {
-				flush()
-			}
+		if d.Cancel && len(jobs) > 0 || !d.Cancel && len(cancels) > 0 {
+			break
+		}
+		if d.Cancel {
 			cancels = append(cancels, frame.Attempt(d.Attempt))
-		default:
-			if len(cancels) > 0 || len(jobs) == maxDeliveries {
-				flush()
-			}
+		} else {
 			jobs = append(jobs, delivery(d))
 		}
 	}
-	flush()
+	switch {
+	case len(jobs) > 0:
+		return &frame.Answer{Type: frame.TypeJobs, Jobs: jobs}, n, old
+	case len(cancels) > 0:
+		return &frame.Answer{Type: frame.TypeCancel, Attempts: cancels}, n, old
+	}
+	return nil, n, old
 }
 
 // answered is whether the last answered heartbeat stands for an entry. Within its millisecond only what
@@ -107,8 +128,7 @@ func (s *session) answerBeat(answer *frame.Answer, at int64) {
 		return
 	}
 	s.beating = true
-	s.push(s.held)
-	s.held = nil
+	s.held = s.push(s.held)
 	if s.owed {
 		s.send(&frame.Answer{Type: frame.TypeSync})
 	}

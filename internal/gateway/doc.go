@@ -34,6 +34,9 @@
 //   - A delivery that Redis wrote before a heartbeat was carried out never follows its answer. The
 //     session drops it by the time in its id. If the agent has missed it, the answer itself names it.
 //
+// Answers do not wait behind a burst of deliveries: only few go into the outbox, and the others wait for
+// the line (held). Then the same rules hold for them.
+//
 // # Failure
 //
 // An agent gets unavailable for whatever the cell did not answer. That may have been carried out, and

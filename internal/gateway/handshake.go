@@ -103,6 +103,10 @@ func (h *Handler) refuse(w http.ResponseWriter, r *http.Request, token string, e
 
 func (h *Handler) noteRefusal(token, node, address string, err *freeslot.Error) {
 	h.metrics.refused.WithLabelValues(string(err.Code)).Inc()
+	h.logRefusal(token, node, address, err)
+}
+
+func (h *Handler) logRefusal(token, node, address string, err *freeslot.Error) {
 	h.log.Warn("gateway.refused",
 		zap.String("token", token),
 		zap.String(logging.FieldNode, node[:min(len(node), freeslot.MaxNameLength)]),

@@ -16,8 +16,9 @@ import (
 	"github.com/freeslot/freeslot/internal/process/logging"
 )
 
-// TestOrder: whatever the interleaving of entries, reads and heartbeats, nothing is delivered before the
-// first answer, nothing behind an answer that Redis wrote before it, and what came later is not lost.
+// TestOrder: whatever the interleaving of entries, reads, heartbeats and a full line, nothing is
+// delivered before the first answer, nothing behind an answer that Redis wrote before it, what came
+// later is not lost, and nothing overtakes.
 func TestOrder(t *testing.T) {
 	t.Parallel()
 	seeds := 1000
@@ -67,12 +68,29 @@ func orderOf(t *testing.T, seed uint64) {
 			}
 		}
 	})
+	both.Go(func() { // the line is full at times
+		random := rand.New(rand.NewPCG(seed, 3))
+		for range random.IntN(40) {
+			s.out.mu.Lock()
+			s.out.messages++
+			s.out.bytes += jobBytes
+			s.out.mu.Unlock()
+			for range random.IntN(20) {
+				runtime.Gosched()
+			}
+			s.out.written(1, jobBytes)
+			if random.IntN(4) > 0 {
+				s.deliverHeld()
+			}
+		}
+	})
 	both.Wait()
 	<-f.end // the stream was read to its end
 	end()
 	h.stopHubs(t.Context())
+	s.deliverHeld()
 
-	beat, delivered := 0, map[int]bool{}
+	beat, last, delivered := 0, 0, map[int]bool{}
 	for _, text := range s.out.queue {
 		err := frame.DecodeAnswers(text, func(a *frame.Answer) error {
 			if a.Type == frame.TypeBeat {
@@ -84,8 +102,10 @@ func orderOf(t *testing.T, seed uint64) {
 					return fmt.Errorf("%s is delivered before the first answer", d.Attempt)
 				case d.Attempt.N < beat:
 					return fmt.Errorf("%s is delivered behind the answer at %d", d.Attempt, beat)
+				case d.Attempt.N < last:
+					return fmt.Errorf("%s is delivered behind %d", d.Attempt, last)
 				}
-				delivered[d.Attempt.N] = true
+				last, delivered[d.Attempt.N] = d.Attempt.N, true
 			}
 			return nil
 		})

@@ -106,6 +106,9 @@ func (s *session) answer(req *frame.Request, answer *frame.Answer, err error) {
 		outcome = string(refusal.Code)
 		s.sendError(req.ID, refusal)
 		s.endBy(refusal)
+		if req.Type == frame.TypeRegister && refusal.Code != freeslot.CodeUnavailable {
+			s.handler.logRefusal(s.token.Name, s.node, s.address, refusal)
+		}
 	} else if answer != nil {
 		answer.ID = req.ID
 		s.send(answer)

@@ -74,7 +74,8 @@ type session struct {
 	beating  bool
 	beat     *frame.Answer
 	beatAtMS int64
-	// held waits for the first answered heartbeat. owed: a sync follows that.
+	// held waits for the first answered heartbeat, and later for the line. owed: a sync follows that
+	// heartbeat.
 	held []cell.Dispatch
 	owed bool
 }
@@ -140,28 +141,43 @@ func (s *session) link() cell.Link {
 
 // send queues a message. It never blocks.
 func (s *session) send(answer *frame.Answer) {
-	text, err := frame.Append(nil, answer)
-	if err == nil && (len(answer.Jobs) > 0 || len(answer.Begun) > 0) {
-		if s.out.put(text, bareBytes) {
+	text, ok := s.encode(answer)
+	if !ok {
+		return
+	}
+	if len(answer.Begun) > 0 {
+		if len(text) <= jobBytes && s.out.put(text, jobBytes) {
 			return
 		}
-		for _, jobs := range [][]frame.Delivery{answer.Jobs, answer.Begun} {
-			for i := range jobs {
-				jobs[i].Job = nil
-			}
+		for i := range answer.Begun {
+			answer.Begun[i].Job = nil
 		}
-		text, err = frame.Append(nil, answer)
-	}
-	if err != nil { // a job whose payload is no JSON: it fails as the agent asks for its spec
-		s.handler.log.Error("gateway.not_encoded", append(s.fields(), zap.String("type", string(answer.Type)), zap.Error(err))...)
-		if answer.ID > 0 {
-			s.sendError(answer.ID, &freeslot.Error{Code: freeslot.CodeInternal, Message: "internal error, see the replica's log"})
+		if text, ok = s.encode(answer); !ok {
+			return
 		}
-		return
 	}
 	if !s.out.put(text, queueBytes) {
 		s.endSlow()
 	}
+}
+
+// sendSome queues a message unless much waits. Then it returns false.
+func (s *session) sendSome(answer *frame.Answer) bool {
+	text, ok := s.encode(answer)
+	return !ok || s.out.put(text, jobBytes)
+}
+
+// encode returns false, and answers with an error where a request waits, if it cannot: for a job whose
+// payload is no JSON. That fails as the agent asks for its spec.
+func (s *session) encode(answer *frame.Answer) ([]byte, bool) {
+	text, err := frame.Append(nil, answer)
+	if err != nil {
+		s.handler.log.Error("gateway.not_encoded", append(s.fields(), zap.String("type", string(answer.Type)), zap.Error(err))...)
+		if answer.ID > 0 {
+			s.sendError(answer.ID, &freeslot.Error{Code: freeslot.CodeInternal, Message: "internal error, see the replica's log"})
+		}
+	}
+	return text, err == nil
 }
 
 func (s *session) sendError(id uint64, err *freeslot.Error) {

@@ -211,7 +211,7 @@ func TestForeignNode(t *testing.T) {
 			t.Helper()
 			for _, text := range requests {
 				p.send(text)
-				p.expect(`{"type":"error","id":1,"code":"unavailable","message":"the node lives under another token…"}`)
+				p.expect(`{"type":"error","id":1,"code":"unavailable","message":"the node lives under another token or without a gateway…"}`)
 			}
 			resp := s.post(frame.SpecPath, "gpu", "gpu-1", p.session, strings.NewReader(requests[0]))
 			expectRefusal(t, resp, http.StatusConflict, "stale_connection", frame.SessionHeader)

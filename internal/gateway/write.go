@@ -12,8 +12,8 @@ import (
 )
 
 // arrayBytes is about the largest frame of several messages: large enough to spare calls, small enough
-// that an agent soon has the first message.
-const arrayBytes = 256 << 10
+// that an agent soon has the first message. That may be the answer to a heartbeat.
+const arrayBytes = 16 << 10
 
 // maxReason is the longest reason in a close frame, in bytes.
 const maxReason = 123
@@ -165,6 +165,7 @@ func (s *session) write(queued [][]byte, late *time.Timer) error {
 		if !s.out.written(messages, bytes) {
 			return nil
 		}
+		s.deliverHeld()
 	}
 	return nil
 }

@@ -37,12 +37,8 @@ func newDoor(cfg config.Replica, conn *connections, log *zap.Logger, reg prometh
 		return nil, err
 	}
 	d := &door{cells: cells}
-	secrets := make([]string, len(cfg.Tokens))
-	for i, t := range cfg.Tokens {
-		secrets[i] = t.Token
-	}
-	if d.tokens, err = gateway.OpenTokens(cfg.Gateway.TokensFile, log, secrets...); err != nil {
-		return nil, fmt.Errorf("gateway.tokens_file %w", err)
+	if d.tokens, err = openTokens(cfg, log); err != nil {
+		return nil, err
 	}
 	d.handler, err = gateway.New(gateway.Config{
 		Replica: cfg.ReplicaID, Version: version.String(), HeartbeatLimit: cfg.HeartbeatLimit, MaxAgents: cfg.Gateway.MaxAgents,
@@ -57,6 +53,27 @@ func newDoor(cfg config.Replica, conn *connections, log *zap.Logger, reg prometh
 		}, d.handler, log)
 	}
 	return d, nil
+}
+
+func openTokens(cfg config.Replica, log *zap.Logger) (*gateway.Tokens, error) {
+	secrets := make([]string, len(cfg.Tokens))
+	for i, t := range cfg.Tokens {
+		secrets[i] = t.Token
+	}
+	tokens, err := gateway.OpenTokens(cfg.Gateway.TokensFile, log, secrets...)
+	if err != nil {
+		return nil, fmt.Errorf("gateway.tokens_file %w", err)
+	}
+	return tokens, nil
+}
+
+// CheckFiles reads the files that cfg names as a start does, and that it would fail with.
+func CheckFiles(cfg config.Replica) error {
+	if cfg.Gateway.TokensFile == "" {
+		return nil
+	}
+	_, err := openTokens(cfg, zap.NewNop())
+	return err
 }
 
 // newGatewayCells makes cells like those of agents: they look after no scripts, jobs or nodes.
