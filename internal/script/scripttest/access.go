@@ -137,7 +137,8 @@ func Families(text string) (touched, others map[string]bool) {
 	return touched, others
 }
 
-// BuiltCommands are the names of X in B().X() and b().X() of the Go code in folder, as ACLs have them.
+// BuiltCommands are the names of X in B().X(), b().X() and B().Arbitrary("X", ...) of the Go code in
+// folder, as ACLs have them.
 func BuiltCommands(t testing.TB, folder string) map[string]bool {
 	t.Helper()
 	renamed := map[string]string{
@@ -157,6 +158,14 @@ func BuiltCommands(t testing.TB, folder string) map[string]bool {
 			t.Fatal(err)
 		}
 		ast.Inspect(parsed, func(n ast.Node) bool {
+			if call, ok := n.(*ast.CallExpr); ok {
+				if name, ok := builtCommand(call.Fun); ok && name == "arbitrary" && len(call.Args) > 0 {
+					if first, ok := call.Args[0].(*ast.BasicLit); ok {
+						out[strings.ToLower(strings.Trim(first.Value, `"`))] = true
+						return false
+					}
+				}
+			}
 			if name, ok := builtCommand(n); ok {
 				if to, ok := renamed[name]; ok {
 					name = to
