@@ -177,7 +177,7 @@ func TestListsExportEndsWithItsReplica(t *testing.T) {
 	l := start(t)
 	l.ctl(t, "lists", "apply", "vip").expect(t, exitOK)
 	// More than the buffers of the connection take.
-	const length, n = 250, 80_000
+	const length, n = 250, 40_000
 	var text strings.Builder
 	for i := range n {
 		fmt.Fprintf(&text, "%0*d\n", length, i)

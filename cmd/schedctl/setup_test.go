@@ -167,7 +167,7 @@ func (l *live) ctl(t *testing.T, args ...string) result {
 func command(t *testing.T, stdin string, args ...string) result {
 	t.Helper()
 	var stdout, stderr buffer
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 60*time.Second)
 	defer cancel()
 	code := run(args, &environment{ctx: ctx, in: strings.NewReader(stdin), out: &stdout, err: &stderr})
 	return result{code, stdout.String(), stderr.String()}
