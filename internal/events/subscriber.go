@@ -15,9 +15,9 @@ import (
 )
 
 // queueLimit bounds the messages that wait for the reader. A message that finds the queue full is
-// dropped, with a reset: the reader resynchronises. 10,000 nodes send 3,300 heartbeats a second, and reading all of
-// them can take seconds while Redis is busy. A queue that fills meanwhile has them read again, without end.
-const queueLimit = 1 << 15
+// dropped, with a reset: the reader resynchronises, which costs less than a long backlog of old
+// heartbeats.
+const queueLimit = 8192
 
 // A subscription that Redis refuses (no permission, too many clients) is repeated after 50 ms at
 // first and after a second in the long run.
