@@ -163,7 +163,7 @@ func TestSilence(t *testing.T) {
 	}
 }
 
-// TestLine: bytes come at the line's rate, and those of another connection wait for the queue alone.
+// TestLine: bytes come at the line's rate. Bytes of another connection wait for the queue alone.
 func TestLine(t *testing.T) {
 	const rate, queue, bytes = 8e6, 50 * time.Millisecond, 300_000 // 1 MB/s
 	p, err := OpenLine(echo(t), rate, queue)

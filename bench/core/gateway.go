@@ -46,7 +46,7 @@ func runGateway(ctx context.Context, b *tool.Bench) error {
 type gateways struct {
 	redis *system.Redis
 	all   []*system.Scheduler
-	// addrs are those of the listeners for agents, also of replicas that are not started yet.
+	// addrs are where agents connect, also to replicas that are not started yet.
 	addrs               []string
 	program, token      string
 	scheme, certFile    string

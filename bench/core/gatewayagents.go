@@ -26,7 +26,7 @@ type agents struct {
 	Gateways, Token, CAFile string
 	// First is the number of the first agent.
 	First, Count, Slots int
-	// Interval is that of the heartbeats, 0 for the default.
+	// Interval is the time between heartbeats, 0 for the default.
 	Interval time.Duration
 	// A handler ends after Takes with a result of so many bytes.
 	Takes       time.Duration
@@ -56,7 +56,7 @@ func startAgents(ctx context.Context, mode string, a *agents) (*measure.Child, e
 	return startChild(ctx, mode, string(text))
 }
 
-// endAgents ends agents whose end is not measured. That of thousands in good order takes long.
+// endAgents kills agents, since thousands would take long to stop in order.
 func endAgents(all ...*measure.Child) {
 	for _, c := range all {
 		if c != nil {

@@ -16,8 +16,8 @@ import (
 
 // gatewayIdle is what idle agents through gateways take.
 type gatewayIdle struct {
-	// empty is the memory of a replica before there are nodes, without that of one which knows all nodes
-	// and has no agents, with the mean of the gateways', in MiB.
+	// Memory in MiB: of a replica that knows no nodes (empty), of one that knows them all and has no
+	// agents (without), and of a gateway on average (with).
 	empty, without, with   float64
 	connections            int // of Redis
 	online, failed         int64
@@ -200,7 +200,7 @@ func (g *gateways) cpu() (sum float64, err error) {
 	return sum, nil
 }
 
-// connections counts those of Redis that are not this tool's.
+// connections counts Redis' connections without this tool's own.
 func (g *gateways) connections(ctx context.Context) (count int, err error) {
 	list, err := g.redis.Client.Do(ctx, g.redis.Client.B().ClientList().Build()).ToString()
 	if err != nil {

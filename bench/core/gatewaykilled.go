@@ -131,7 +131,8 @@ func (g *gateways) killAndAwait(ctx context.Context, count int) ([]float64, erro
 	return times, nil
 }
 
-// moved is when each node's last heartbeat by the second replica was; zero for those by another way.
+// moved finds when each node's last heartbeat by the second replica was: zero if the last one came by
+// another way.
 func (g *gateways) moved(ctx context.Context, keys []string) (heard []time.Time, moved int, err error) {
 	loads, err := g.redis.Client.Do(ctx, g.redis.Client.B().Mget().Key(keys...).Build()).AsStrSlice()
 	if err != nil {

@@ -35,7 +35,7 @@ const (
 	// lightCallers agents of a process start at a time: more would take the gateways' time from the
 	// heartbeats of those that are there.
 	lightCallers = 8
-	// lightFigures is the number of heartbeats of which one brings figures: one a minute.
+	// lightFigures: every so many heartbeats bring figures once, so once a minute.
 	lightFigures = int(worker.DefaultMetadataInterval / worker.DefaultHeartbeatInterval)
 )
 
@@ -146,7 +146,7 @@ func (a *agents) startLight(ctx, life context.Context, options *websocket.DialOp
 	return l, nil
 }
 
-// ask sends a request, of which one is under way at a time, and waits for its answer.
+// ask sends a request and waits for its answer. An agent has one request under way at a time.
 func (l *light) ask(ctx context.Context, req *frame.Request, want frame.Type) error {
 	if req.Type != frame.TypeHello {
 		l.id++

@@ -174,7 +174,7 @@ func (s *System) StartLoad(ctx context.Context, program, flags string) (*measure
 	return measure.StartChild(ctx, program+" load", s.programs.Command(program, args...), load.Ready)
 }
 
-// addresses are those of the replicas, for clients and agents.
+// addresses are where clients and agents reach the replicas.
 func (s *System) addresses() []string {
 	out := make([]string, len(s.Schedulers))
 	for i, p := range s.Schedulers {

@@ -74,14 +74,14 @@ func FitNode(comps []Completion) int {
 	return len(comps)
 }
 
-// CompletionResult is what CompleteNode did with a completion. Err is as that of Complete.
+// CompletionResult is what CompleteNode did with a completion. Err has the errors of Complete.
 type CompletionResult struct {
 	Outcome CompletionOutcome
 	Err     error
 }
 
-// CompleteNode ends attempts of one node and epoch in one call. The completions are at most what FitNode
-// allows. Results are in their order. One that cannot be sent costs the others nothing.
+// CompleteNode ends attempts of one node and epoch in one call. The completions are at most what
+// FitNode allows. Results are in their order. One that cannot be sent costs the others nothing.
 func (c *Cell) CompleteNode(ctx context.Context, comps []Completion) []CompletionResult {
 	results, sent, valid := make([]CompletionResult, len(comps)), make([]Completion, 0, len(comps)), make([]int, 0, len(comps))
 	for i := range comps {
@@ -101,9 +101,9 @@ func (c *Cell) CompleteNode(ctx context.Context, comps []Completion) []Completio
 	return results
 }
 
-// CompleteNodes ends attempts of several nodes in one call, if no more has to be done than that. The
-// completions are plain, and at most what FitNodes allows. Outcomes are in their order. After an error,
-// which is never an answer of Redis, the call may have been carried out.
+// CompleteNodes ends attempts of several nodes in one call, if nothing else has to be done. The
+// completions are plain, and at most what FitNodes allows. Outcomes are in their order. After an
+// error, which is never an answer of Redis, the call may have been carried out.
 func (c *Cell) CompleteNodes(ctx context.Context, comps []Completion) (out []SharedOutcome, err error) {
 	defer wrap(&err, "complete %d jobs of several nodes", len(comps))
 	l := c.layout
@@ -129,8 +129,8 @@ func (c *Cell) CompleteNodes(ctx context.Context, comps []Completion) (out []Sha
 	}
 	codes, err := c.runner.Call(ctx, c.scripts["complete_nodes"], append(keys, jobs...), args).AsIntSlice()
 	if answer := (*rueidis.RedisError)(nil); errors.As(err, &answer) {
-		// So Redis refuses a script before it runs. Agents need no heartbeat, of which there would be
-		// one for each end while a hash slot migrates.
+		// So Redis refuses a script before it runs. Agents need not heartbeat: they would for each end
+		// while a hash slot migrates.
 		if answer.IsTryAgain() || answer.IsClusterDown() || answer.IsLoading() {
 			return out, nil
 		}
@@ -156,8 +156,8 @@ func (c *Cell) CompleteNodes(ctx context.Context, comps []Completion) (out []Sha
 	return out, nil
 }
 
-// groupByNode is which completions are of which node, in the order of the nodes' first ones. It leaves
-// out those that cannot be sent, and those of another epoch than the first of their node.
+// groupByNode finds each node's completions. Nodes come in the order of their first completion. It
+// leaves out what cannot be sent, and what has another epoch than the node's first completion.
 func groupByNode(comps []Completion) (nodes []string, items map[string][]int) {
 	items = make(map[string][]int, len(comps))
 	for i := range comps {

@@ -30,7 +30,7 @@ type LinkedHeartbeat struct {
 	Link Link
 }
 
-// HeartbeatResult is the answer to one of several heartbeats. Err is as the error of HeartbeatLinked.
+// HeartbeatResult is the answer to one of several heartbeats. Err has the errors of HeartbeatLinked.
 type HeartbeatResult struct {
 	HeartbeatReply
 	Err error

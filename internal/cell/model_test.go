@@ -420,7 +420,7 @@ func (m *model) deregister(node string, epoch Epoch) (lost []string, err error) 
 	return lost, nil
 }
 
-// heartbeat is that of an agent which is connected by the session of a gateway, or directly.
+// heartbeat sends one as an agent does, by a gateway's session or directly.
 func (m *model) heartbeat(hb Heartbeat, read int, gateway, session string) (HeartbeatReply, error) {
 	n := m.nodes[hb.Node]
 	if n == nil {
