@@ -16,6 +16,8 @@ LDFLAGS := -X github.com/freeslot/freeslot/internal/process/version.stamped=$(VE
 RUN_ARGS ?=
 DEMO_ARGS ?=
 TEST_ARGS ?=
+# Bounds each package, for a machine that is slow and busy: tests themselves give up when nothing moves.
+TEST_TIMEOUT ?= 30m
 FUZZTIME ?= 10s
 BENCH ?= .
 BENCH_COUNT ?= 1
@@ -90,13 +92,17 @@ vet: ## go vet, in each Go module of the product (lint-peers: of the others)
 .PHONY: race
 race: ## all Go tests, unit and integration, with the race detector, but those of bench; each benchmark once
 	packages="$$($(GO) list ./...)"; \
-	$(GO) test -race -vet=off -timeout 8m -parallel 4 $(TEST_ARGS) ./internal/cell ./internal/dispatch ./worker \
+	$(GO) test -race -vet=off -timeout $(TEST_TIMEOUT) -parallel 4 $(TEST_ARGS) ./internal/cell ./internal/dispatch ./worker \
 		$$(grep -v -e '/internal/cell$$' -e '/internal/dispatch$$' -e '/worker$$' <<<"$$packages")
-	FREESLOT_TEST_STORE=gateway $(GO) test -race -vet=off -timeout 8m -parallel 4 $(TEST_ARGS) ./worker
-	$(GO) test -C bench -vet=off -timeout 8m $(TEST_ARGS) ./...
+	FREESLOT_TEST_STORE=gateway $(GO) test -race -vet=off -timeout $(TEST_TIMEOUT) -parallel 4 $(TEST_ARGS) ./worker
+	$(GO) test -C bench -vet=off -timeout $(TEST_TIMEOUT) $(TEST_ARGS) ./...
 	@mkdir -p .dev
 	packages="$$(grep -rl --exclude-dir=.dev --include='*_test.go' '^func Benchmark' . | xargs dirname | sort -u)"; \
-	$(GO) test -timeout 8m -vet=off -run '^$$' -bench . -benchtime 1x $$packages >.dev/benchmarks.log || { cat .dev/benchmarks.log >&2; exit 1; }
+	$(GO) test -timeout $(TEST_TIMEOUT) -vet=off -run '^$$' -bench . -benchtime 1x $$packages >.dev/benchmarks.log || { cat .dev/benchmarks.log >&2; exit 1; }
+
+.PHONY: test-busy
+test-busy: ## race beside four busy loops, to find tests that assert durations (not part of CI)
+	@scripts/busy.sh $(MAKE) race
 
 # One package after the other: several write the same page.
 .PHONY: reference
@@ -105,7 +111,7 @@ reference: deps-redis ## write docs/reference (configuration keys, flags, metric
 
 .PHONY: integration
 integration: ## only the packages that test against a real Redis, with the race detector
-	$(GO) test -race -timeout 8m $(TEST_ARGS) \
+	$(GO) test -race -timeout $(TEST_TIMEOUT) $(TEST_ARGS) \
 		$$($(GO) list -f '{{.ImportPath}} {{.TestImports}} {{.XTestImports}}' ./... | awk '/freeslot\/internal\/redis\/redistest[] ]/ { print $$1 }')
 
 .PHONY: docker-test
@@ -118,15 +124,15 @@ docker-test: ## the tests against Redis in containers, a fault suite's too; star
 # The two wait most of the time.
 .PHONY: docker-redis docker-faults
 docker-redis:
-	$(GO) test -C $(DOCKER_MODULE) -race -count=1 -v -timeout 5m $(TEST_ARGS) ./...
+	$(GO) test -C $(DOCKER_MODULE) -race -count=1 -v -timeout $(TEST_TIMEOUT) $(TEST_ARGS) ./...
 
 docker-faults:
-	FREESLOT_FAULTS_DOCKER=1 $(GO) test -C $(FAULTS) -count=1 -v -timeout 5m -run '^TestContainer$$' .
+	FREESLOT_FAULTS_DOCKER=1 $(GO) test -C $(FAULTS) -count=1 -v -timeout $(TEST_TIMEOUT) -run '^TestContainer$$' .
 
 .PHONY: e2e
 e2e: ## the real programs as processes, also driven by a client from npm
 	@scripts/deps.sh redis node
-	$(GO) test -C $(E2E) -race -count=1 -timeout 8m $(TEST_ARGS) ./...
+	$(GO) test -C $(E2E) -race -count=1 -timeout $(TEST_TIMEOUT) $(TEST_ARGS) ./...
 
 .PHONY: faults
 faults: deps-redis ## break a fleet of real processes under load, check the history (SEED=7 DURATION=60s SHORT=1)
