@@ -206,7 +206,7 @@ type listsSwitchCmd struct {
 type switchFlags struct {
 	Now     bool          `help:"Do not wait until all live clients have loaded it."`
 	Wait    bool          `help:"Return when every live client answers from it, or name those that do not after --wait-for."`
-	WaitFor time.Duration `default:"1m" placeholder:"TIME" help:"How long --wait waits (default ${default})."`
+	WaitFor time.Duration `default:"1m" least:"0s" placeholder:"TIME" help:"How long --wait waits (default ${default})."`
 	whyFlags
 }
 

@@ -34,9 +34,9 @@ const (
 type lockRunCmd struct {
 	Key     string        `arg:"" name:"key" help:"Name of the lock."`
 	Command []string      `arg:"" name:"command" help:"Command with its arguments, behind --."`
-	Wait    time.Duration `placeholder:"TIME" help:"Wait so long for the lock; without it, look once."`
+	Wait    time.Duration `least:"0s" placeholder:"TIME" help:"Wait so long for the lock; without it, look once."`
 	Fair    bool          `help:"Serve those that wait in order; everybody who takes the lock should say so."`
-	AtLeast time.Duration `placeholder:"TIME" help:"Keep the lock at least so long, also when the command ends sooner: what several machines start at once runs on one of them."`
+	AtLeast time.Duration `least:"0s" placeholder:"TIME" help:"Keep the lock at least so long, also when the command ends sooner: what several machines start at once runs on one of them."`
 	Lease   time.Duration `placeholder:"TIME" help:"Time after which the lock of a machine that has died is free (default: 30s, or --at-least if that is more)."`
 	redisFlags
 	lockPrefix

@@ -162,6 +162,9 @@ func run(args []string, env *environment) (code int) {
 	}
 	a, err := cmds.app(env)
 	if err == nil {
+		err = checkDurations(ctx)
+	}
+	if err == nil {
 		for _, p := range ctx.Path {
 			if f := p.Flag; f != nil && (f.Name == "server" || f.Name == "token-file") {
 				a.flags += fmt.Sprintf("--%s %s ", f.Name, quoted(f.Target.String()))

@@ -62,9 +62,6 @@ func (c *tokenCmd) token() (*gateway.Token, error) {
 			return nil, usage("%q is a pattern, which needs --name", c.ID)
 		}
 	}
-	if c.Expires < 0 {
-		return nil, usage("--expires is %s, expected a time to come", c.Expires)
-	}
 	if c.Expires > 0 {
 		token.Expires = time.Now().Add(c.Expires)
 	}

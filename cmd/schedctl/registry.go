@@ -349,8 +349,8 @@ type registrySetCmd struct {
 	For      time.Duration  `placeholder:"TIME" help:"After so long it ends by itself (default: never)."`
 	Note     string         `placeholder:"TEXT" help:"Why, for those who see it."`
 	Author   string         `env:"USER" placeholder:"NAME" help:"Who (default: the user of this shell)."`
-	Limit    *time.Duration `placeholder:"TIME" help:"Of a service: remove instances that are silent for so long, 10s or more; 0s is the default, 2m."`
-	Every    *time.Duration `placeholder:"TIME" help:"Of a service: the pause between cleanups; at most a quarter of the limit holds; 0s is the default, 30s."`
+	Limit    *time.Duration `least:"0s" placeholder:"TIME" help:"Of a service: remove instances that are silent for so long, 10s or more; 0s is the default, 2m."`
+	Every    *time.Duration `least:"0s" placeholder:"TIME" help:"Of a service: the pause between cleanups; at most a quarter of the limit holds; 0s is the default, 30s."`
 }
 
 // Run sets an override, or the cleanup of a service.

@@ -33,7 +33,7 @@ type registryRunCmd struct {
 	Label     map[string]string `placeholder:"KEY=VALUE" help:"A label; may be repeated."`
 	Check     string            `placeholder:"CHECK" help:"How schedulers check it: a path such as /healthz, or tcp, grpc."`
 	Interval  time.Duration     `default:"10s" placeholder:"TIME" help:"Pause between heartbeats (default ${default})."`
-	Drain     time.Duration     `default:"5s" placeholder:"TIME" help:"How long clients have to turn away, after the first SIGTERM, before the command gets that signal (default ${default})."`
+	Drain     time.Duration     `default:"5s" least:"0s" placeholder:"TIME" help:"How long clients have to turn away, after the first SIGTERM, before the command gets that signal (default ${default})."`
 	Config    string            `placeholder:"FILE" help:"YAML file with the keys of docs/registry.md#a-file-of-options. What it sets wins over flags."`
 	Namespace string            `env:"FREESLOT_REGISTRY__NAMESPACE" placeholder:"NAME" help:"Namespace, as in registry.namespace of schedulers."`
 	KeyPrefix string            `default:"scheduler" env:"FREESLOT_REDIS__KEY_PREFIX" placeholder:"PREFIX" help:"First part of the keys (default ${default})."`

@@ -17,7 +17,7 @@ type bulkFlags struct {
 	State     string        `enum:",succeeded,failed,cancelled,expired,dead" default:"" placeholder:"STATE" help:"Instead of ids: jobs that ended in this state."`
 	Class     string        `placeholder:"CLASS" help:"With --state: only jobs of this class, by its id."`
 	Tenant    string        `placeholder:"TENANT" help:"With --state: only jobs of this tenant (operators)."`
-	OlderThan time.Duration `placeholder:"DURATION" help:"With --state: only jobs that ended longer ago than this, such as 24h."`
+	OlderThan time.Duration `least:"0s" placeholder:"DURATION" help:"With --state: only jobs that ended longer ago than this, such as 24h."`
 	Limit     int           `default:"1000" placeholder:"N" help:"With --state: at most so many jobs (default ${default})."`
 }
 
@@ -29,8 +29,6 @@ func (f *bulkFlags) validate() error {
 		return usage("expected job ids, or --state and what else they have in common")
 	case f.Limit < 1:
 		return usage("--limit is %d, expected at least 1", f.Limit)
-	case f.OlderThan < 0:
-		return usage("--older-than is %s, expected no less than 0s", f.OlderThan)
 	}
 	return nil
 }

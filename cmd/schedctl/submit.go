@@ -29,7 +29,7 @@ type submitCmd struct {
 	Timeout     time.Duration `placeholder:"DURATION" help:"The job expires when it has not ended after this time."`
 
 	At             string        `placeholder:"TIME" help:"Begin no earlier than this time, such as 2026-12-31T23:00:00Z."`
-	In             time.Duration `placeholder:"DURATION" help:"Begin no earlier than after this time."`
+	In             time.Duration `least:"0s" placeholder:"DURATION" help:"Begin no earlier than after this time."`
 	IdempotencyKey string        `placeholder:"KEY" help:"Submit once: a second submit with the same key gets the first job."`
 
 	ConcurrencyKey   string `placeholder:"KEY" help:"At most one job under the same key runs at a time; see --concurrency-limit."`
@@ -131,28 +131,20 @@ func (c *submitCmd) job(a *app) (*freeslot.Job, error) {
 		return nil, err
 	case c.At != "" && c.In != 0:
 		return nil, usage("--at and --in are both set, expected one of them")
-	case c.In < 0:
-		return nil, usage("--in is %s, expected a positive duration", c.In)
 	case c.In > 0:
 		job.RunAtMS = time.Now().Add(c.In).UnixMilli()
 	case c.At != "":
 		job.RunAtMS = at.UnixMilli()
 	}
 	job.TimeoutMS, job.ProgressTimeoutMS, job.OnLeaseLoss = c.Timeout.Milliseconds(), c.ProgressTimeout.Milliseconds(), c.OnLeaseLoss
-	switch {
-	case c.Timeout != 0 && job.TimeoutMS < 1:
-		return nil, usage("--timeout is %s, expected at least 1ms", c.Timeout)
-	case c.ProgressTimeout != 0 && job.ProgressTimeoutMS < 1:
-		return nil, usage("--progress-timeout is %s, expected at least 1ms", c.ProgressTimeout)
-	}
 	if c.Progress && !c.Wait {
 		return nil, usage("--progress is set, expected it beside --wait")
 	}
 	if err := job.Validate("job"); err != nil {
 		return nil, usageError{explain(err)}
 	}
-	if c.WaitTimeout < 0 || c.WaitTimeout > 0 && !c.Wait {
-		return nil, usage("--wait-timeout is %s, expected a positive duration beside --wait", c.WaitTimeout)
+	if c.WaitTimeout > 0 && !c.Wait {
+		return nil, usage("--wait-timeout is %s, expected it beside --wait", c.WaitTimeout)
 	}
 	return job, nil
 }

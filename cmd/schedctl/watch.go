@@ -24,7 +24,7 @@ const clearScreen = "\x1b[H\x1b[2J"
 
 type watchCmd struct {
 	ID       string        `arg:"" optional:"" name:"job-id" help:"Wait for this job and print its result."`
-	Interval time.Duration `default:"1s" placeholder:"DURATION" help:"Time between refreshes (default ${default})."`
+	Interval time.Duration `default:"1s" least:"100ms" placeholder:"DURATION" help:"Time between refreshes (default ${default})."`
 	Limit    int           `default:"20" placeholder:"N" help:"At most so many jobs (default ${default})."`
 }
 
@@ -41,9 +41,6 @@ A client that waited for the result before does not get it; it is notified.`
 func (c *watchCmd) Run(a *app) error {
 	if c.ID != "" {
 		return a.follow(a.ctx, c.ID)
-	}
-	if c.Interval < 100*time.Millisecond {
-		return usage("--interval is %s, expected at least 100ms", c.Interval)
 	}
 	if c.Limit < 1 {
 		return usage("--limit is %d, expected at least 1", c.Limit)
