@@ -17,7 +17,7 @@ import (
 func (c *runCmd) flags() *flag.FlagSet {
 	set := flag.NewFlagSet("nodeagent", flag.ContinueOnError)
 	set.SetOutput(io.Discard)
-	set.Func("config", "YAML `FILE`; docs/reference/nodeagent-config.md has every key, deploy/nodeagent.example.yaml is one ($FREESLOT_CONFIG).", c.setConfig)
+	set.Func("config", "YAML `FILE`, or TOML if it ends in .toml; docs/reference/nodeagent-config.md has every key, deploy/nodeagent.example.yaml is one ($FREESLOT_CONFIG).", c.setConfig)
 	set.Func("c", "Short for --config=`FILE`.", c.setConfig)
 	for _, f := range []struct{ name, path, usage string }{
 		{"redis-url", "redis.url", "`URL` of Redis (redis.url). Default: redis://127.0.0.1:6379."},

@@ -25,7 +25,7 @@ import (
 const startTimeout = 15 * time.Second
 
 type serveCmd struct {
-	Config    string   `short:"c" type:"path" env:"FREESLOT_CONFIG" placeholder:"FILE" help:"YAML file; docs/reference/scheduler-config.md has every key, deploy/scheduler.example.yaml is one."`
+	Config    string   `short:"c" type:"path" env:"FREESLOT_CONFIG" placeholder:"FILE" help:"YAML file, or TOML if it ends in .toml; docs/reference/scheduler-config.md has every key, deploy/scheduler.example.yaml is one."`
 	Listen    string   `placeholder:"HOST:PORT" help:"Address of HTTP and WebSocket (listen). Default: 127.0.0.1:7480."`
 	RedisURL  string   `name:"redis-url" placeholder:"URL" help:"Where Redis is (redis.url). Default: redis://127.0.0.1:6379."`
 	ReplicaID string   `name:"replica-id" placeholder:"NAME" help:"Name of this replica (replica_id). Default: the host's name with a random suffix."`
@@ -53,6 +53,9 @@ func (c *serveCmd) Run(env *environment) error {
 	if c.Check {
 		if err := replica.CheckFiles(cfg); err != nil {
 			return configError{err}
+		}
+		for _, w := range cfg.Warnings {
+			fmt.Fprintln(env.err, "warning:", w)
 		}
 		_, err := fmt.Fprintln(env.out, "the configuration is valid")
 		return err

@@ -46,6 +46,9 @@ func NewEmbedded(cfg config.Replica, log *zap.Logger, reg prometheus.Registerer)
 // Start connects to Redis, starts everything and returns once clients are served. ctx bounds the
 // start only. After an error nothing runs. The error is one line that says what to do.
 func (r *Replica) Start(ctx context.Context) error {
+	for _, w := range r.cfg.Warnings {
+		r.log.Warn("config.replaced", zap.String("key", w.Path), zap.String("meaning", w.Message))
+	}
 	conn, err := r.connect(ctx)
 	if err != nil {
 		return err

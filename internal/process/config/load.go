@@ -3,6 +3,7 @@ package config
 import (
 	"os"
 	"path"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -29,7 +30,7 @@ var foreignEnv = []string{
 
 // Options are the sources of a configuration. The zero value reads only the environment.
 type Options struct {
-	// File is the path of a YAML file; empty means none.
+	// File is the path of a YAML file, or of a TOML file if it ends in ".toml"; empty means none.
 	File string
 	// Environ is the environment as os.Environ has it; nil means the process'.
 	Environ []string
@@ -120,15 +121,27 @@ func readLayers(opts Options, problems *Problems) layers {
 
 func readFile(name string, problems *Problems) layer {
 	values := koanf.New(".")
-	var root yaml.Node
-	if data, err := os.ReadFile(name); err != nil {
+	lineOf := func(string) int { return 1 }
+	data, err := os.ReadFile(name)
+	if err != nil {
 		problems.Addf("", "cannot read the configuration file %s: %v", name, fsCause(err))
-	} else if document, err := parseDocument(data, &root); err != nil {
+	} else if document, lines, err := parseFile(name, data); err != nil {
 		problems.Addf("", "%s: %v", name, err)
 	} else {
+		lineOf = lines
 		problems.Add("", values.Load(confmap.Provider(document, ""), nil))
 	}
-	return layer{values, func(path string) string { return name + ":" + strconv.Itoa(line(&root, path)) }}
+	return layer{values, func(path string) string { return name + ":" + strconv.Itoa(lineOf(path)) }}
+}
+
+// parseFile also returns a function that finds the line of the value at a path.
+func parseFile(name string, data []byte) (map[string]any, func(path string) int, error) {
+	if strings.EqualFold(filepath.Ext(name), ".toml") {
+		return parseTOML(data)
+	}
+	var root yaml.Node
+	document, err := parseDocument(data, &root)
+	return document, func(path string) int { return line(&root, path) }, err
 }
 
 func readEnv(environ []string) layer {

@@ -3,23 +3,24 @@ package config
 import "time"
 
 // LocklessCache is the section of the same name in earlier designs of the scheduler. A key of it
-// works like the key that replaced it, or is refused with the name of its successor. Nil means
-// absent.
+// works like the key that replaced it. A key that has no effect here, or another meaning, adds to
+// [Replica.Warnings]. Nil means absent.
 type LocklessCache struct {
 	// With `false` nodes are chosen from the lock-based picture of the fleet, which the cache then
 	// keeps current (docs/migration.md). `true` is the default.
 	Enabled *bool `koanf:"enabled"`
 	// Works as `redis.url`.
 	RedisURL *string `koanf:"redis_url" secret:"true"`
-	// Refused: set `redis.connections`.
+	// No effect, and the replica warns: `redis.connections` has the number of connections.
 	RedisPoolSize *int `koanf:"redis_pool_size"`
-	// Refused: set `heartbeat_limit`.
+	// No effect, and the replica warns: a node stays in the cache until it falls silent, which
+	// `heartbeat_limit` bounds.
 	CacheTTLMS *int `koanf:"cache_ttl_ms"`
 	// Works as `cache.version_check_timeout`, in milliseconds.
 	VersionCheckTimeoutMS *int `koanf:"version_check_timeout_ms"`
 	// Works as `cache.pubsub`.
 	EnablePubSubInvalidation *bool `koanf:"enable_pubsub_invalidation"`
-	// Refused: channels are named after `redis.key_prefix`.
+	// No effect, and the replica warns: the names of channels begin with `redis.key_prefix`.
 	PubSubChannels []string `koanf:"pubsub_channels"`
 	// Works as `cache.batch_refresh_size`.
 	BatchRefreshSize *int `koanf:"batch_refresh_size"`
@@ -29,7 +30,8 @@ type LocklessCache struct {
 	// (docs/migration.md).
 	EnableLegacyWrite *bool `koanf:"enable_legacy_write"`
 	// With `true` the lock-based picture is kept current and compared with the cache once a minute
-	// (docs/migration.md).
+	// (docs/migration.md). It copies no nodes, and the replica warns of that: use
+	// `schedctl nodes import`.
 	EnableDataSync *bool `koanf:"enable_data_sync"`
 }
 
@@ -45,14 +47,22 @@ func (l *LocklessCache) resolve(r *Replica, isSet func(string) bool, p *Problems
 		p.Addf(at+"redis_url", "is set beside redis.urls, expected one of them")
 	}
 	r.Locked = l.locked()
+	warn := func(key, format string, args ...any) { r.Warnings.Addf(at+key, format, args...) }
 	if l.RedisPoolSize != nil {
-		p.Addf(at+"redis_pool_size", "is not used: commands share pipelined connections, set redis.connections instead")
+		warn("redis_pool_size", "has no effect: all commands share %d pipelined connections to each server, "+
+			"which redis.connections sets", r.Redis.Connections)
 	}
 	if l.CacheTTLMS != nil {
-		p.Addf(at+"cache_ttl_ms", "is not used: a node stays in the cache until it falls silent, set heartbeat_limit instead")
+		warn("cache_ttl_ms", "has no effect: a node stays in the cache until it falls silent for %s, "+
+			"which heartbeat_limit sets", FormatDuration(r.HeartbeatLimit))
 	}
 	if l.PubSubChannels != nil {
-		p.Addf(at+"pubsub_channels", "is not used: the names of channels derive from redis.key_prefix, set that instead")
+		warn("pubsub_channels", "has no effect: the names of channels begin with %q, which redis.key_prefix sets",
+			r.Redis.KeyPrefix)
+	}
+	if r.Locked.Verify {
+		warn("enable_data_sync", "compares the lock-based picture with the cache once a minute, and copies no nodes: "+
+			"schedctl nodes import does that")
 	}
 }
 

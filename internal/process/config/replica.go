@@ -98,11 +98,14 @@ type Replica struct {
 	// How long an orderly stop may take before what is left is cut off. Sessions get half of it
 	// for their answers, HTTP requests three quarters.
 	DrainTimeout time.Duration `koanf:"drain_timeout"`
-	// The names that earlier designs of the scheduler gave to some of the keys. Each works, or is
-	// refused with the name of its successor.
+	// The names that earlier designs of the scheduler gave to some of the keys. A key that has no
+	// effect here, or another meaning, is named in the log (`config.replaced`) with what replaced
+	// it.
 	LocklessCache LocklessCache `koanf:"lockless_cache"`
 	// Locked is resolved from LocklessCache.
 	Locked Locked
+	// Warnings names the keys of LocklessCache whose effect is not what an earlier design says.
+	Warnings Problems
 }
 
 // Selection is how nodes are chosen while there is no configuration in Redis.
