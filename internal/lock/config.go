@@ -177,6 +177,10 @@ type Options struct {
 	// Logger may be nil. Registerer may be nil; two managers on one registerer panic.
 	Logger     *zap.Logger
 	Registerer prometheus.Registerer
+
+	// callTimeout bounds one call of Redis, and Unlock; default callTimeout. A test on a busy machine
+	// needs a longer one.
+	callTimeout time.Duration
 }
 
 // WithDefaults is o with its defaults filled in.
@@ -193,6 +197,9 @@ func (o Options) WithDefaults() Options {
 	}
 	if o.Liveness == 0 {
 		o.Liveness = DefaultLiveness
+	}
+	if o.callTimeout == 0 {
+		o.callTimeout = callTimeout
 	}
 	if o.ReplicationTimeout == 0 {
 		o.ReplicationTimeout = script.DefaultReplicationTimeout

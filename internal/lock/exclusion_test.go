@@ -94,18 +94,18 @@ func TestExclusionInDoubt(t *testing.T) {
 				clients = append(clients, &chaos{Client: c, late: 50 * time.Millisecond})
 				clients[i].share.Store(5)
 				return clients[i]
-			}, func(o *Options) { o.Liveness = 2 * time.Second })
+			}, func(o *Options) { o.Liveness = 20 * time.Second })
 			l := get(t, m, Config{Key: "k", Fair: fair, Lease: 10 * time.Minute, Renewal: 50 * time.Millisecond})
 			for worker := range 4 {
 				workers.Go(func() {
 					for round := range 15 {
-						wait := patience
+						wait := time.Hour
 						if (worker+round)%3 == 0 {
 							wait = time.Duration(round) * 2 * time.Millisecond
 						}
 						h, err := l.TryLock(ctx, wait)
 						if err != nil {
-							if wait == patience {
+							if wait == time.Hour {
 								t.Error(err)
 							}
 							continue
@@ -168,15 +168,17 @@ func TestExclusionCutOff(t *testing.T) {
 			}
 		}
 		cut, lost := 0, false
-		for end := time.After(patience / 2); !lost || cut < 3; cut++ {
+		for ; !lost || cut < 3; cut++ {
 			c := clients[cut%len(clients)]
 			c.share.Store(34)
 			select {
 			case err := <-losses:
 				lost = lost || errors.Is(err, ErrExpired)
 			case <-time.After(600 * time.Millisecond): // a lease and more
-			case <-end:
-				t.Fatalf("no loss in %d cuts", cut)
+			}
+			if cut == 100 {
+				t.Errorf("no loss in %d cuts", cut)
+				break
 			}
 			c.share.Store(0)
 		}

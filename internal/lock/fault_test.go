@@ -11,6 +11,7 @@ import (
 
 	"github.com/freeslot/freeslot/internal/redis/redistest"
 	"github.com/freeslot/freeslot/internal/script"
+	"github.com/freeslot/freeslot/internal/waittest"
 )
 
 // unanswered loses the answers of a script's calls while on is set.
@@ -46,7 +47,7 @@ func TestRedisAway(t *testing.T) {
 	t.Parallel()
 	redis := redistest.New(t)
 	ctx, prefix := bounded(t), redis.Prefix(t)
-	m := newManager(t, redis.Target, prefix)
+	m := newManager(t, redis.Target, prefix, hurried)
 	l := get(t, m, Config{Key: "k", Lease: time.Hour})
 	held, err := l.Lock(ctx)
 	if err != nil {
@@ -56,16 +57,15 @@ func TestRedisAway(t *testing.T) {
 	short, cancel := context.WithTimeout(ctx, 300*time.Millisecond)
 	defer cancel()
 	other := get(t, m, Config{Key: "other", Lease: time.Hour})
-	begin := time.Now()
 	if h, err := other.Lock(short); !errors.Is(err, context.DeadlineExceeded) {
 		t.Error(h, err)
 	}
 	if h, err := other.TryLock(ctx, 0); err == nil || errors.Is(err, ErrNotAcquired) {
 		t.Error(h, err)
 	}
-	// An unlock ends the context at once, and says after a second that Redis has not answered.
-	if err := held.Unlock(short); err == nil || errors.Is(err, ErrLost) || time.Since(begin) > patience/2 {
-		t.Error(time.Since(begin), err)
+	// An unlock ends the context at once, and says that Redis has not answered, which it still does not.
+	if err := held.Unlock(short); err == nil || errors.Is(err, ErrLost) {
+		t.Error(err)
 	}
 	if !errors.Is(context.Cause(held.Context()), ErrUnlocked) {
 		t.Error(context.Cause(held.Context()))
@@ -83,12 +83,16 @@ func TestRedisAway(t *testing.T) {
 		t.Error(err)
 	}
 	noneHeld(t, redis.Target, prefix)
-	redis.Kill() // connections are refused
-	short, cancel = context.WithTimeout(ctx, 300*time.Millisecond)
-	defer cancel()
-	if h, err := other.Lock(short); !errors.Is(err, context.DeadlineExceeded) || len(strings.Split(err.Error(), "\n")) < 2 {
-		t.Error(h, err)
-	}
+	redis.Kill()                                   // connections are refused
+	waittest.Until(t, "both errors", func() bool { // on a busy machine there may be no time for a try
+		short, cancel := context.WithTimeout(ctx, 300*time.Millisecond)
+		defer cancel()
+		h, err := other.Lock(short)
+		if !errors.Is(err, context.DeadlineExceeded) {
+			t.Fatal(h, err)
+		}
+		return len(strings.Split(err.Error(), "\n")) > 1
+	})
 }
 
 // TestUnlockInDoubt: an unlock whose answer is lost is repeated; "not yours" then means that the
@@ -260,7 +264,7 @@ func TestFullRedis(t *testing.T) {
 	ctx, prefix := bounded(t), redis.Prefix(t)
 	x, y := newManager(t, redis.Target, prefix), newManager(t, redis.Target, prefix)
 	raw := redis.Client(t)
-	cfg := Config{Key: "k", Fair: true, Lease: 2 * time.Second, Renewal: 50 * time.Millisecond}
+	cfg := Config{Key: "k", Fair: true, Lease: time.Hour, Renewal: 50 * time.Millisecond}
 	held := take(t, x, cfg)
 	second, third := waits(ctx, t, y, cfg), waits(ctx, t, x, cfg)
 	do(t, raw, "CONFIG", "SET", "maxmemory", "1")
@@ -274,6 +278,7 @@ func TestFullRedis(t *testing.T) {
 	}
 	next := receive(t, second)
 	do(t, raw, "DEL", prefix+":held:k") // its end is seen by a beat
+	x.groups[0].hurry()
 	if h := receive(t, third); h == nil || h.Unlock(ctx) != nil {
 		t.Error(h)
 	}

@@ -13,7 +13,8 @@ import (
 	"github.com/freeslot/freeslot/internal/script"
 )
 
-// Bounds of calls. One that gets no answer in that time is in doubt, and is made again.
+// Bounds of calls. One that gets no answer in that time is in doubt, and is made again. Unlock waits
+// as long for Redis, also where its ctx has ended.
 const (
 	callTimeout = time.Second
 	batchQueue  = 4096
@@ -69,7 +70,7 @@ func newGroup(m *Manager, runner *script.Runner) *group {
 	})
 	g.releases = script.NewBatch(runner, script.BatchConfig[releaseItem, released]{
 		Name: "lock_release", Run: g.release, Size: func(it releaseItem) int { return len(it.a.cfg.Key) + 512 },
-		Items: callItems, Bytes: batchBytes, Queue: batchQueue, Calls: batchCalls, Timeout: callTimeout,
+		Items: callItems, Bytes: batchBytes, Queue: batchQueue, Calls: batchCalls, Timeout: m.opts.callTimeout,
 	})
 	return g
 }

@@ -112,7 +112,7 @@ func (m *Manager) Start(ctx context.Context) (err error) {
 func (m *Manager) begin(client rueidis.Client, cluster bool) {
 	for _, layout := range layouts(m.opts.KeyPrefix, cluster) {
 		runner := script.NewRunner(script.Config{
-			Layout: layout, CallTimeout: callTimeout,
+			Layout: layout, CallTimeout: m.opts.callTimeout,
 			Acknowledge: script.Acknowledge{Replicas: m.opts.Replicas, Timeout: m.opts.ReplicationTimeout},
 		}, client, m.log, nil)
 		m.groups = append(m.groups, newGroup(m, runner))

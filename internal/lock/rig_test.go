@@ -14,25 +14,31 @@ import (
 
 	redisclient "github.com/freeslot/freeslot/internal/redis/client"
 	"github.com/freeslot/freeslot/internal/redis/redistest"
+	"github.com/freeslot/freeslot/internal/waittest"
 )
 
-// patience bounds all that tests wait for.
-const patience = 20 * time.Second
-
+// bounded is the context of all calls of a test.
 func bounded(t testing.TB) context.Context {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
-	t.Cleanup(cancel)
-	return ctx
+	return waittest.Context(t)
 }
 
-func newManager(t testing.TB, redis *redistest.Target, prefix string, change ...func(*Options)) *Manager {
-	t.Helper()
-	opts := Options{RedisURL: redis.URL(), KeyPrefix: prefix}
+// unhurried are the options of a manager that a busy machine does not disturb: calls are answered,
+// and new owners claim, however long the process stands still.
+func unhurried(redis *redistest.Target, prefix string, change []func(*Options)) Options {
+	opts := Options{RedisURL: redis.URL(), KeyPrefix: prefix, Liveness: 20 * time.Second, callTimeout: time.Minute}
 	for _, c := range change {
 		c(&opts)
 	}
-	m, err := New(opts)
+	return opts
+}
+
+// hurried has calls end as soon as in production, for tests of a Redis that does not answer.
+func hurried(o *Options) { o.callTimeout = callTimeout }
+
+func newManager(t testing.TB, redis *redistest.Target, prefix string, change ...func(*Options)) *Manager {
+	t.Helper()
+	m, err := New(unhurried(redis, prefix, change))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -44,7 +50,7 @@ func newManager(t testing.TB, redis *redistest.Target, prefix string, change ...
 }
 
 // patient leaves new owners more time to claim than a machine stands still that has a lot to do.
-func patient(o *Options) { o.Liveness = 5 * time.Second }
+func patient(o *Options) { o.Liveness = time.Minute }
 
 func stopAfter(t testing.TB, m *Manager) {
 	t.Helper()
@@ -58,11 +64,7 @@ func stopAfter(t testing.TB, m *Manager) {
 // newWrapped is newManager with a client of its own making for the scripts.
 func newWrapped(t testing.TB, redis *redistest.Target, prefix string, wrap func(rueidis.Client) rueidis.Client, change ...func(*Options)) *Manager {
 	t.Helper()
-	opts := Options{RedisURL: redis.URL(), KeyPrefix: prefix}
-	for _, c := range change {
-		c(&opts)
-	}
-	m, err := New(opts)
+	m, err := New(unhurried(redis, prefix, change))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -90,13 +92,17 @@ func get(t testing.TB, m *Manager, cfg Config) *Lock {
 	return l
 }
 
-// take is a lock that must be free.
-func take(t testing.TB, m *Manager, cfg Config) *Held {
+// take is a lock that must be free. A call that a busy machine broke off is made again.
+func take(t testing.TB, m *Manager, cfg Config) (held *Held) {
 	t.Helper()
-	held, err := get(t, m, cfg).TryLock(bounded(t), 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	ctx, l, doubt := bounded(t), get(t, m, cfg), false
+	waittest.Succeeds(t, "the lock "+cfg.Key, func() (err error) {
+		if held, err = l.TryLock(ctx, 0); errors.Is(err, ErrNotAcquired) && !doubt {
+			t.Fatalf("expected the lock %s to be free: %v", cfg.Key, err)
+		}
+		doubt = err != nil
+		return err
+	})
 	return held
 }
 
@@ -126,19 +132,12 @@ func waits(ctx context.Context, t testing.TB, m *Manager, cfg Config) <-chan *He
 // await polls what nothing signals.
 func await(t testing.TB, what string, cond func() bool) {
 	t.Helper()
-	if err := redistest.Await(func(context.Context) bool { return cond() }); err != nil {
-		t.Fatalf("waited for %s: %v", what, err)
-	}
+	waittest.Until(t, what, cond)
 }
 
-func receive[T any](t testing.TB, c <-chan T) (v T) {
+func receive[T any](t testing.TB, c <-chan T) T {
 	t.Helper()
-	select {
-	case v = <-c:
-	case <-time.After(patience):
-		t.Fatal("nothing came")
-	}
-	return v
+	return waittest.Receive(t, "a value", c)
 }
 
 // keysOf are the names of all keys under a prefix, without it.
@@ -168,18 +167,32 @@ func unlock(ctx context.Context, t testing.TB, held *Held) {
 	}
 }
 
+// tries calls try with ever longer waits until its error matches all of want: on a busy machine a
+// short one is over before Redis has answered.
+func tries(t testing.TB, what string, try func(wait time.Duration) error, want ...error) {
+	t.Helper()
+	var last error
+	wait := 20 * time.Millisecond
+	waittest.Until(t, what, func() bool {
+		last = try(wait)
+		wait *= 2
+		return last == nil || !slices.ContainsFunc(want, func(w error) bool { return !errors.Is(last, w) })
+	}, func() any { return wait })
+	if last == nil {
+		t.Errorf("no error, expected %s", what)
+	}
+}
+
 // noneHeld waits until no key of a lock or queue is left.
 func noneHeld(t testing.TB, redis *redistest.Target, prefix string) {
 	t.Helper()
 	var left []string
-	if err := redistest.Await(func(context.Context) bool {
+	waittest.Until(t, "no lock or queue to be left", func() bool {
 		left = slices.DeleteFunc(keysOf(t, redis, prefix), func(key string) bool {
 			return !strings.HasPrefix(key, "held:") && !strings.HasPrefix(key, "queue:")
 		})
 		return len(left) == 0
-	}); err != nil {
-		t.Errorf("left: %q: %v", left, err)
-	}
+	}, func() any { return left })
 }
 
 // do is one command on the raw client.

@@ -13,13 +13,6 @@ import (
 	"github.com/freeslot/freeslot/internal/script"
 )
 
-// unlockLimit is how long Unlock waits for Redis, also where its ctx has ended.
-const unlockLimit = time.Second
-
-// beatLimit is how long a release waits for a beat that is under way. After that it is repeated
-// until a lease has passed.
-const beatLimit = unlockLimit / 2
-
 // unlock gives back a hold whose last entry has left, and hands it to a waiter of this process
 // where that is its turn.
 func (m *Manager) unlock(ctx context.Context, a *acquisition) error {
@@ -33,7 +26,7 @@ func (m *Manager) unlock(ctx context.Context, a *acquisition) error {
 		}
 	}
 	m.detach(a)
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), unlockLimit)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), m.opts.callTimeout)
 	defer cancel()
 	out, doubt, err := a.group.repeatRelease(ctx, it)
 	if err != nil && !final(err) || a.doubt.Load() {
@@ -76,7 +69,8 @@ func (g *group) repeatRelease(ctx context.Context, it releaseItem) (out released
 // releaseOnce is one call of release.lua, whose heir learns what came of it.
 func (g *group) releaseOnce(ctx context.Context, it releaseItem) (released, error) {
 	if it.a.ticket.Load() {
-		waiting, cancel := context.WithTimeout(ctx, beatLimit)
+		// A beat that is under way may take longer. Then the release is repeated until a lease has passed.
+		waiting, cancel := context.WithTimeout(ctx, g.m.opts.callTimeout/2)
 		if !g.awaitBeat(waiting) {
 			it.a.doubt.Store(true)
 		}
@@ -204,7 +198,7 @@ func (g *group) nextDebts() (due []*debt, wait time.Duration, open bool) {
 
 // settleOnce is one call. It is false where Redis did not do it.
 func (g *group) settleOnce(ctx context.Context, due []*debt) bool {
-	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	ctx, cancel := context.WithTimeout(ctx, g.m.opts.callTimeout)
 	defer cancel()
 	items := make([]releaseItem, len(due))
 	for i, d := range due {

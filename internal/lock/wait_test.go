@@ -16,17 +16,15 @@ import (
 	"github.com/freeslot/freeslot/internal/redis/redistest"
 )
 
-// TestFairOrder: 16 waiters of 4 processes get the lock 1,000 times each, in the order in which
+// TestFairOrder: 16 waiters of 4 processes get the lock 250 times each, in the order in which
 // Redis queued them.
 func TestFairOrder(t *testing.T) {
 	t.Parallel()
-	const rounds = 1000
+	const rounds = 250
 	redis := redistest.Shared(t)
 	prefix := redis.Prefix(t)
-	ctx, cancel := context.WithTimeout(context.Background(), 3*patience)
-	defer cancel()
+	ctx := bounded(t)
 	var waiters sync.WaitGroup
-	begin := time.Now()
 	last, queued := int64(0), 0 // the lock guards them
 	for range 4 {
 		l := get(t, newManager(t, redis, prefix, patient), Config{Key: "k", Fair: true})
@@ -53,7 +51,6 @@ func TestFairOrder(t *testing.T) {
 		}
 	}
 	waiters.Wait()
-	t.Logf("%d rounds in %s, %d from the queue", rounds, time.Since(begin), queued)
 	if queued < 15*rounds && !t.Failed() {
 		t.Error("the lock was free too often to show anything")
 	}
@@ -139,7 +136,7 @@ func TestNotice(t *testing.T) {
 		var at int64
 		if got := receive(t, heard); !strings.HasPrefix(got, `{"lockKey":"k\"1"`) {
 			t.Error(got)
-		} else if _, err := fmt.Sscanf(got, want, &at); err != nil || time.Since(time.UnixMilli(at)) > patience {
+		} else if _, err := fmt.Sscanf(got, want, &at); err != nil || time.Since(time.UnixMilli(at)).Abs() > time.Hour {
 			t.Errorf("%s, expected %s: %v", got, want, err)
 		}
 	})
@@ -148,12 +145,9 @@ func TestNotice(t *testing.T) {
 // TestIdleLocksKeepNoKeys: locks by the thousand, taken and dropped, leave the counter.
 func TestIdleLocksKeepNoKeys(t *testing.T) {
 	t.Parallel()
-	const locks = 100_000
+	const locks = 20_000
 	redis := redistest.Shared(t)
-	// With the race detector so many locks take as long as other tests may in all.
-	ctx, cancel := context.WithTimeout(t.Context(), 6*patience)
-	defer cancel()
-	prefix := redis.Prefix(t)
+	ctx, prefix := bounded(t), redis.Prefix(t)
 	m := newManager(t, redis, prefix)
 	var workers sync.WaitGroup
 	for worker := range 64 {
@@ -195,29 +189,34 @@ func TestHeldByAnother(t *testing.T) {
 	ctx, prefix := bounded(t), redis.Prefix(t)
 	x := newManager(t, redis, prefix, func(o *Options) { o.Holder = "x:1" })
 	y := newManager(t, redis, prefix)
-	held := take(t, x, Config{Key: "k", Lease: time.Minute})
-	const wait = 20 * time.Millisecond
+	held := take(t, x, Config{Key: "k", Lease: time.Hour})
 	contender := waits(ctx, t, y, Config{Key: "k"})
-	for what, try := range map[string]func() (*Held, error){
-		"one look":       func() (*Held, error) { return get(t, y, Config{Key: "k"}).TryLock(ctx, 0) },
-		"fair look":      func() (*Held, error) { return get(t, y, Config{Key: "k", Fair: true}).TryLock(ctx, -1) },
-		"in Redis":       func() (*Held, error) { return get(t, y, Config{Key: "k", Fair: true}).TryLock(ctx, wait) },
-		"behind waiter":  func() (*Held, error) { return get(t, y, Config{Key: "k"}).TryLock(ctx, wait) },
-		"behind holder":  func() (*Held, error) { return get(t, x, Config{Key: "k"}).TryLock(ctx, wait) },
-		"no own context": func() (*Held, error) { return get(t, x, Config{Key: "k"}).TryLock(WithoutOwner(held.Context()), wait) },
+	for what, try := range map[string]func(wait time.Duration) (*Held, error){
+		"one look":  func(time.Duration) (*Held, error) { return get(t, y, Config{Key: "k"}).TryLock(ctx, 0) },
+		"fair look": func(time.Duration) (*Held, error) { return get(t, y, Config{Key: "k", Fair: true}).TryLock(ctx, -1) },
+		"in Redis": func(wait time.Duration) (*Held, error) {
+			return get(t, y, Config{Key: "k", Fair: true}).TryLock(ctx, wait)
+		},
+		"behind waiter": func(wait time.Duration) (*Held, error) { return get(t, y, Config{Key: "k"}).TryLock(ctx, wait) },
+		"behind holder": func(wait time.Duration) (*Held, error) { return get(t, x, Config{Key: "k"}).TryLock(ctx, wait) },
+		"no own context": func(wait time.Duration) (*Held, error) {
+			return get(t, x, Config{Key: "k"}).TryLock(WithoutOwner(held.Context()), wait)
+		},
 	} {
-		_, err := try()
+		var err error
+		tries(t, what, func(wait time.Duration) error { _, err = try(wait); return err }, ErrNotAcquired)
 		var busy *HeldError
-		if !errors.As(err, &busy) || !errors.Is(err, ErrNotAcquired) || busy.Holder != "x:1" || busy.Key != "k" ||
-			time.Since(busy.Since) > patience || busy.Left <= 0 || busy.Left > time.Minute {
+		if !errors.As(err, &busy) || busy.Holder != "x:1" || busy.Key != "k" ||
+			time.Since(busy.Since) > time.Hour || busy.Left <= 0 || busy.Left > time.Hour {
 			t.Errorf("%s: %v", what, err)
 		}
 	}
-	short, cancel := context.WithTimeout(ctx, wait)
-	defer cancel()
-	if _, err := get(t, y, Config{Key: "k", Fair: true}).Lock(short); !errors.Is(err, context.DeadlineExceeded) || !errors.Is(err, ErrNotAcquired) {
-		t.Error(err)
-	}
+	tries(t, "the deadline, and who has it", func(wait time.Duration) error {
+		short, cancel := context.WithTimeout(ctx, wait)
+		defer cancel()
+		_, err := get(t, y, Config{Key: "k", Fair: true}).Lock(short)
+		return err
+	}, context.DeadlineExceeded, ErrNotAcquired)
 	if err := held.Unlock(ctx); err != nil {
 		t.Fatal(err)
 	}
@@ -312,7 +311,7 @@ func TestManyDeadTickets(t *testing.T) {
 	t.Parallel()
 	redis := redistest.Shared(t)
 	ctx, prefix := bounded(t), redis.Prefix(t)
-	x, y := newManager(t, redis, prefix), newManager(t, redis, prefix)
+	x, y := newManager(t, redis, prefix, patient), newManager(t, redis, prefix, patient)
 	raw := redis.Client(t)
 	for i := range 200 {
 		do(t, raw, "ZADD", prefix+":queue:k", strconv.Itoa(1000+i), "dead:"+strconv.Itoa(i)+" 1000 h")
@@ -327,14 +326,19 @@ func TestManyDeadTickets(t *testing.T) {
 	held := take(t, x, Config{Key: "k"}) // not fair: it takes what is free
 	waiter := waits(ctx, t, y, Config{Key: "k", Fair: true})
 	do(t, raw, "DEL", prefix+":held:k")
-	if h, err := get(t, x, Config{Key: "k", Fair: true}).TryLock(ctx, 0); !errors.Is(err, ErrNotAcquired) {
-		t.Error(h, err)
-	}
-	if h := receive(t, waiter); h == nil {
-		t.Error("not handed over")
-	} else if err := h.Unlock(ctx); err != nil {
-		t.Error(err)
-	}
+	newcomer := get(t, x, Config{Key: "k", Fair: true})
+	await(t, "the hand-over", func() bool { // each call looks at some of the tickets
+		if h, err := newcomer.TryLock(ctx, 0); !errors.Is(err, ErrNotAcquired) {
+			t.Fatal(h, err)
+		}
+		select {
+		case h := <-waiter:
+			unlock(ctx, t, h)
+			return true
+		default:
+			return false
+		}
+	})
 	if err := held.Unlock(ctx); !errors.Is(err, ErrGone) {
 		t.Error(err)
 	}
@@ -365,7 +369,7 @@ func TestQueueFull(t *testing.T) {
 // TestWakesThatProveNothing: a grant is acted upon only where an answer proves how old it can be.
 func TestWakesThatProveNothing(t *testing.T) {
 	t.Parallel()
-	m, err := New(Options{RedisURL: "redis://localhost:1"})
+	m, err := New(Options{RedisURL: "redis://localhost:1", Liveness: time.Minute})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -380,13 +384,13 @@ func TestWakesThatProveNothing(t *testing.T) {
 		{name: "a young answer before", answers: []answer{{now, 99}}, acts: true},
 		{name: "the newest counts", answers: []answer{{now - time.Second, 50}, {now, 99}}, acts: true},
 		{name: "made before the answer", answers: []answer{{now, 100}}},
-		{name: "an old answer", answers: []answer{{now - 600*time.Millisecond, 99}}},
+		{name: "an old answer", answers: []answer{{now - 40*time.Second, 99}}},
 		{name: "a counter that was lost", answers: []answer{{now, 0}}},
 		{name: "replicas must have it", answers: []answer{{now, 99}}, replicas: 1},
 	} {
 		g := &group{m: m, waiters: make(map[uint64]*acquisition), poke: make(chan struct{}, 1)}
 		m.opts.Replicas = c.replicas
-		a := newAcquisition(g, Config{Key: "k"}.WithDefaults(), 7, "h")
+		a := newAcquisition(g, Config{Key: "k", Lease: time.Hour}.WithDefaults(), 7, "h")
 		g.enlist(a)
 		for _, answer := range c.answers {
 			g.saw(answer.sent, answer.counter)
@@ -395,7 +399,7 @@ func TestWakesThatProveNothing(t *testing.T) {
 		if acts := len(a.grants) == 1; acts != c.acts || len(g.poke) == 1 == acts {
 			t.Errorf("%s: acts %v, asks %v", c.name, acts, len(g.poke) == 1)
 		} else if acts {
-			if got := <-a.grants; got.claimed || got.token != 100 || got.until != now+690*time.Millisecond {
+			if got := <-a.grants; got.claimed || got.token != 100 || got.until != now+42*time.Second-MinMargin {
 				t.Errorf("%s: %+v", c.name, got)
 			}
 		}

@@ -90,7 +90,7 @@ func (m *Manager) watch(ctx context.Context) {
 // checkItems makes the five checks for holds of one group: renewal, state, holder, connection;
 // recovery follows.
 func (m *Manager) checkItems(ctx context.Context, g *group, items []*acquisition) {
-	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	ctx, cancel := context.WithTimeout(ctx, m.opts.callTimeout)
 	defer cancel()
 	expected := make([]int64, len(items))
 	for i, a := range items {
