@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/freeslot/freeslot/internal/redis/redistest"
+	"github.com/freeslot/freeslot/internal/waittest"
 )
 
 // TestRedisClockAhead: a jump of Redis' clock ends all leases, so another one gets the lock. The
@@ -18,12 +19,10 @@ func TestRedisClockAhead(t *testing.T) {
 	lockOf := func() *Lock {
 		t.Helper()
 		m, err := New(Options{RedisURL: redis.AdminURL()})
-		if err == nil {
-			err = m.Start(ctx)
-		}
 		if err != nil {
 			t.Fatal(err)
 		}
+		waittest.Succeeds(t, "the start", func() error { return m.Start(ctx) })
 		t.Cleanup(func() { _ = m.Stop(context.WithoutCancel(ctx)) })
 		l, err := m.Get(Config{Key: "k", WatchdogPeriod: 200 * time.Millisecond})
 		if err != nil {

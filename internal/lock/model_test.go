@@ -29,7 +29,7 @@ func TestModel(t *testing.T) {
 	t.Parallel()
 	redistest.Backends(t, func(t *testing.T, redis *redistest.Target) {
 		t.Parallel()
-		r := newScriptRig(t, redis, time.Minute)
+		r := newScriptRig(t, redis, time.Hour) // far longer than the test
 		for range 3 {
 			r.process()
 		}
@@ -82,11 +82,12 @@ func newScriptRig(t testing.TB, redis *redistest.Target, limit time.Duration) *s
 // process adds one that does not listen yet.
 func (r *scriptRig) process() *process {
 	r.t.Helper()
-	m, err := New(Options{RedisURL: r.redis.URL(), KeyPrefix: r.layout.Prefix, Liveness: r.limit})
+	m, err := New(Options{RedisURL: r.redis.URL(), KeyPrefix: r.layout.Prefix})
 	if err != nil {
 		r.t.Fatal(err)
 	}
-	runner := script.NewRunner(script.Config{Layout: r.layout, CallTimeout: 20 * time.Second}, r.redis.RoleClient(r.t), zap.NewNop(), nil)
+	m.opts.Liveness = r.limit // beyond what New takes
+	runner := script.NewRunner(script.Config{Layout: r.layout, CallTimeout: time.Minute}, r.redis.RoleClient(r.t), zap.NewNop(), nil)
 	p := &process{group: newGroup(m, runner)}
 	conn, release := r.raw.Dedicate()
 	p.conn = conn
@@ -193,7 +194,7 @@ func newHistory(rt *rapid.T, r *scriptRig) *history {
 	for proc := range r.procs {
 		for i := range 4 {
 			h.all = append(h.all, h.client(proc, Config{
-				Key: names[i/3], Lease: time.Duration(100+10*proc) * time.Second, Fair: fair == 1 || fair == 2 && i%2 == 0,
+				Key: names[i/3], Lease: time.Duration(100+10*proc) * time.Minute, Fair: fair == 1 || fair == 2 && i%2 == 0,
 			}))
 		}
 	}
@@ -284,7 +285,7 @@ func (h *history) release(rt *rapid.T) {
 		c.a.ticket.Store(true)
 		items[i] = releaseItem{a: c.a, reason: "unlocked"}
 		if rapid.IntRange(0, 9).Draw(rt, "keeps") == 0 {
-			items[i].keep = 50 * time.Second
+			items[i].keep = 50 * time.Minute
 		}
 		for _, x := range h.all {
 			if x.proc == c.proc && x.lock() == c.lock() && !x.a.cfg.Fair && !x.believes && !slices.Contains(named, x) && rapid.Bool().Draw(rt, "heir") {
@@ -461,7 +462,7 @@ func (h *history) check(rt *rapid.T) {
 		}
 		if len(hash) > 0 {
 			left, err := h.do("PTTL", k.held(name)).AsInt64()
-			if d := l.ttl - time.Duration(left)*time.Millisecond; err != nil || d < 0 || d > 8*time.Second {
+			if d := l.ttl - time.Duration(left)*time.Millisecond; err != nil || d < 0 || d > 8*time.Minute {
 				rt.Fatalf("%s ends in %d ms, expected %s: %v", name, left, l.ttl, err)
 			}
 			h.checkToken(rt, name, hash["token"], counter, l)

@@ -42,9 +42,7 @@ func newManager(t testing.TB, redis *redistest.Target, prefix string, change ...
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := m.Start(bounded(t)); err != nil {
-		t.Fatal(err)
-	}
+	waittest.Succeeds(t, "the start", func() error { return m.Start(bounded(t)) }) // a dial has 2 s
 	stopAfter(t, m)
 	return m
 }
@@ -68,10 +66,11 @@ func newWrapped(t testing.TB, redis *redistest.Target, prefix string, wrap func(
 	if err != nil {
 		t.Fatal(err)
 	}
-	topology, err := redisclient.Inspect(bounded(t), redisclient.Config{URL: redis.URL()})
-	if err != nil {
-		t.Fatal(err)
-	}
+	var topology *redisclient.Topology
+	waittest.Succeeds(t, "Redis", func() (err error) {
+		topology, err = redisclient.Inspect(bounded(t), redisclient.Config{URL: redis.URL()})
+		return err
+	})
 	if m.commands, err = topology.Open(redisclient.Commands); err != nil {
 		t.Fatal(err)
 	}

@@ -59,7 +59,7 @@ func TestNames(t *testing.T) {
 			t.Errorf("%s: connections %q", role, lines)
 		}
 	}
-	open(t, Commands, Config{URL: redis.URL() + "?client_name=ignored"})
+	open(t, Commands, Config{URL: redis.URL() + "&client_name=ignored"})
 	if lines := listed(t, admin, "freeslot"); len(lines) != 1 {
 		t.Errorf("without a name: %q", lines)
 	}
@@ -68,7 +68,7 @@ func TestNames(t *testing.T) {
 func TestDatabase(t *testing.T) {
 	t.Parallel()
 	redis := redistest.New(t)
-	c := open(t, Commands, Config{URL: redis.URL() + "/3"})
+	c := open(t, Commands, Config{URL: "redis://" + redis.Addrs()[0] + "/3"})
 	if err := c.Do(deadline(t), c.B().Set().Key("key").Value("v").Build()).Error(); err != nil {
 		t.Fatal(err)
 	}

@@ -3,7 +3,6 @@ package redistest
 import (
 	"context"
 	"testing"
-	"time"
 )
 
 // Age makes a system look old that is about to be made. versions are the names of its cells'
@@ -11,7 +10,7 @@ import (
 // job for good.
 func (r *Target) Age(tb testing.TB, versions ...string) {
 	tb.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), startLimit)
 	defer cancel()
 	client := r.Client(tb)
 	for _, key := range versions {

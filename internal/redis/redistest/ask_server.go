@@ -2,16 +2,20 @@ package redistest
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net"
 	"time"
 
 	"github.com/redis/rueidis"
+
+	"github.com/freeslot/freeslot/internal/waittest"
 )
 
-// awaitCheck is how often Await checks.
-const awaitCheck = 20 * time.Millisecond
+// Await checks that often, for about a minute. A check that a busy machine delays counts once.
+const (
+	awaitCheck  = 20 * time.Millisecond
+	awaitChecks = int(waittest.Limit / awaitCheck)
+)
 
 // Ask sends one command to the server at addr, once, on a connection of its own, because servers
 // come and go in tests. ctx bounds it.
@@ -38,18 +42,19 @@ func connect(ctx context.Context, addr string) (rueidis.Client, error) {
 }
 
 // Await waits until cond returns true, for conditions of which Redis gives no signal. cond gets a
-// context that ends with the wait.
+// context for its calls. It is for helpers that return an error; a test calls waittest.Until.
 func Await(cond func(context.Context) bool) error {
-	ctx, cancel := context.WithTimeout(context.Background(), startLimit)
-	defer cancel()
-	tick := time.NewTicker(awaitCheck)
-	defer tick.Stop()
-	for !cond(ctx) {
-		select {
-		case <-tick.C:
-		case <-ctx.Done():
-			return errors.New("not within " + startLimit.String())
+	for checks := 0; !check(cond); checks++ {
+		if checks == awaitChecks {
+			return fmt.Errorf("not within %d checks", checks)
 		}
+		time.Sleep(awaitCheck)
 	}
 	return nil
+}
+
+func check(cond func(context.Context) bool) bool {
+	ctx, cancel := context.WithTimeout(context.Background(), startLimit)
+	defer cancel()
+	return cond(ctx)
 }

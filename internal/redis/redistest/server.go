@@ -14,7 +14,7 @@ const (
 	// BinaryEnv is the environment variable that names the redis-server to test with.
 	BinaryEnv = "FREESLOT_TEST_REDIS_SERVER"
 
-	startLimit = 30 * time.Second
+	startLimit = 2 * time.Minute
 	stopLimit  = 5 * time.Second
 )
 

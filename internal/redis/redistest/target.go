@@ -3,10 +3,12 @@ package redistest
 import (
 	"fmt"
 	"math/rand/v2"
+	"net"
 	"net/url"
 	"strings"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/redis/rueidis"
 )
@@ -35,17 +37,22 @@ func (r *Target) IsCluster() bool { return r.cluster }
 // Addrs are host:port of the server, or of every master of the cluster. The caller owns the slice.
 func (r *Target) Addrs() []string { return append([]string(nil), r.addrs...) }
 
+// dialTimeout is longer than a busy machine lets the test process stand still.
+const dialTimeout = 20 * time.Second
+
 // URL is a URL for rueidis.ParseURL; the further masters of a cluster are its addr parameters. If
 // the package's tests run with the rights of a role, it names the role's user, while Client stays
-// the default user.
+// the default user. It ends with parameters: add further ones with &.
 func (r *Target) URL() string {
 	u := url.URL{Scheme: "redis", Host: r.addrs[0]}
+	query := url.Values{"dial_timeout": {dialTimeout.String()}}
 	if r.user != "" {
 		u.User = url.UserPassword(r.user, rolePassword)
 	}
 	if len(r.addrs) > 1 {
-		u.RawQuery = url.Values{"addr": r.addrs[1:]}.Encode()
+		query["addr"] = r.addrs[1:]
 	}
+	u.RawQuery = query.Encode()
 	return u.String()
 }
 
@@ -57,6 +64,7 @@ func (r *Target) Client(tb testing.TB, options ...func(*rueidis.ClientOption)) r
 		InitAddress:       r.Addrs(),
 		DisableCache:      true,
 		ForceSingleClient: !r.cluster,
+		Dialer:            net.Dialer{Timeout: dialTimeout},
 	}
 	for _, o := range options {
 		o(&opt)
