@@ -6,13 +6,11 @@ import (
 	"fmt"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	"github.com/freeslot/freeslot/internal/redis/redistest"
+	"github.com/freeslot/freeslot/internal/waittest"
 	"github.com/freeslot/freeslot/lock"
 )
-
-const patience = 20 * time.Second
 
 // TestRights: the user of role lock may do all that locks need, waiting and replication of grants
 // among it.
@@ -20,8 +18,7 @@ func TestRights(t *testing.T) {
 	t.Parallel()
 	run := func(t *testing.T, url, prefix string, replicas int) {
 		t.Helper()
-		ctx, cancel := context.WithTimeout(t.Context(), patience)
-		defer cancel()
+		ctx := waittest.Context(t)
 		var inside atomic.Int32
 		done := make(chan error)
 		for range 2 {

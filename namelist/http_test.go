@@ -21,6 +21,7 @@ import (
 	lists "github.com/freeslot/freeslot/internal/namelist"
 	listbuild "github.com/freeslot/freeslot/internal/namelist/build"
 	"github.com/freeslot/freeslot/internal/redis/redistest"
+	"github.com/freeslot/freeslot/internal/waittest"
 )
 
 // before has a replica behind a handler, which decides by the path whether the replica is reached.
@@ -111,7 +112,7 @@ func TestReplicaAway(t *testing.T) {
 
 	again, err := net.Listen("tcp", strings.TrimPrefix(first.url, "http://"))
 	r.must(err)
-	back := &httptest.Server{Listener: again, Config: &http.Server{Handler: r.serve(t).api.Handler(), ReadHeaderTimeout: patience}}
+	back := &httptest.Server{Listener: again, Config: &http.Server{Handler: r.serve(t).api.Handler(), ReadHeaderTimeout: time.Minute}}
 	back.Start()
 	t.Cleanup(back.Close)
 	revision = r.edit("vip", drop("edited"))
@@ -217,12 +218,7 @@ func TestSilentConnection(t *testing.T) {
 		t.Fatal(err)
 	}
 	silent.Store(true)
-	begin := time.Now()
-	for err := look(); err != nil; err = look() {
-		if time.Since(begin) > patience/2 {
-			t.Fatalf("looks still fail: %v", err)
-		}
-	}
+	waittest.Succeeds(t, "looks on a new connection", look)
 }
 
 // Checks of a list server that hangs leave room for those of other ones.
@@ -294,13 +290,8 @@ func TestPolls(t *testing.T) {
 	for _, i := range []int{0, lists.LookLists / 2, lists.LookLists} {
 		name := fmt.Sprint("l", i)
 		r.create(name, lists.Spec{})
-		select {
-		case got := <-heard:
-			if got != name {
-				t.Errorf("heard of %s, expected %s", got, name)
-			}
-		case <-time.After(patience):
-			t.Fatalf("heard nothing of %s", name)
+		if got := waittest.Receive(t, "to hear of "+name, heard); got != name {
+			t.Errorf("heard of %s, expected %s", got, name)
 		}
 	}
 }
@@ -331,13 +322,8 @@ func TestPollOfLoss(t *testing.T) {
 	heard := make(chan lists.Event, 4)
 	t.Cleanup(on.follow("vip", func(e lists.Event) { heard <- e }))
 	for i, revision := range []int64{7, 0, 0} { // 0: events may be lost
-		select {
-		case e := <-heard:
-			if e.Revision != revision {
-				t.Errorf("event %d: %+v", i, e)
-			}
-		case <-time.After(patience):
-			t.Fatalf("no event %d", i)
+		if e := waittest.Receive(t, "an event", heard); e.Revision != revision {
+			t.Errorf("event %d: %+v", i, e)
 		}
 	}
 }

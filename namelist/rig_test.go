@@ -21,16 +21,12 @@ import (
 	"github.com/freeslot/freeslot/internal/namelist/form"
 	"github.com/freeslot/freeslot/internal/namelist/reader"
 	"github.com/freeslot/freeslot/internal/redis/redistest"
+	"github.com/freeslot/freeslot/internal/waittest"
 )
-
-// patience bounds all that tests wait for.
-const patience = 20 * time.Second
 
 func bounded(t testing.TB) context.Context {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
-	t.Cleanup(cancel)
-	return ctx
+	return waittest.Context(t)
 }
 
 // rig is lists on a control server, whose segments are written by hand.
@@ -279,11 +275,7 @@ func (r *rig) await(l *List, what string, is func(Status) bool) {
 		}
 	})
 	defer stop()
-	select {
-	case <-done:
-	case <-time.After(patience):
-		r.t.Fatalf("waited for %s: %+v", what, l.Status())
-	}
+	waittest.Receive(r.t, what, done, func() any { s := l.Status(); return fmt.Sprint(s.Reason, s.State, s.Version, s.Revision, s.Loaded) })
 }
 
 func (r *rig) ready(l *List) {

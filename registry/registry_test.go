@@ -1,11 +1,11 @@
 package registry_test
 
 import (
-	"context"
 	"testing"
 	"time"
 
 	"github.com/freeslot/freeslot/internal/redis/redistest"
+	"github.com/freeslot/freeslot/internal/waittest"
 	"github.com/freeslot/freeslot/registry"
 )
 
@@ -13,8 +13,7 @@ import (
 func TestRole(t *testing.T) {
 	redistest.Backends(t, func(t *testing.T, redis *redistest.Target) {
 		t.Parallel()
-		ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
-		defer cancel()
+		ctx := waittest.Context(t)
 		n, err := registry.NewNaming(registry.NamingOptions{
 			Options: registry.Options{RedisURL: redis.URL(), KeyPrefix: redis.Prefix(t), StopPause: -1}, Figures: true,
 		})

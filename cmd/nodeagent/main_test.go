@@ -27,12 +27,11 @@ import (
 	"github.com/freeslot/freeslot/internal/redis/redistest"
 	"github.com/freeslot/freeslot/internal/redis/redistest/acltest"
 	"github.com/freeslot/freeslot/internal/script"
+	"github.com/freeslot/freeslot/internal/waittest"
 )
 
 // asProcessEnv makes the test binary run the command itself.
 const asProcessEnv = "FREESLOT_TEST_AS_NODEAGENT"
-
-const patience = 30 * time.Second
 
 func TestMain(m *testing.M) {
 	if os.Getenv(asProcessEnv) != "" {
@@ -340,19 +339,21 @@ func (n *node) submit() string {
 
 func (n *node) end(jobID string) freeslot.JobStatus {
 	n.t.Helper()
-	for deadline := time.Now().Add(patience); time.Now().Before(deadline); {
+	var status freeslot.JobStatus
+	waittest.Until(n.t, "the end of the job", func() bool {
 		replies, err := n.cell.Replies(n.t.Context(), "replica-1", n.last, time.Second, 10)
 		if err != nil {
 			n.t.Fatal(err)
 		}
 		for _, r := range replies {
 			if n.last = r.ID; r.Status.ID == jobID {
-				return r.Status
+				status = r.Status
+				return true
 			}
 		}
-	}
-	n.t.Fatal("the job does not end")
-	return freeslot.JobStatus{}
+		return false
+	}, func() any { return n.last })
+	return status
 }
 
 func (n *node) signal() {
@@ -500,11 +501,7 @@ func TestHangupReloads(t *testing.T) {
 		t.Fatal(err)
 	}
 	n.send(syscall.SIGHUP)
-	for begun := time.Now(); len(n.labels()) > 0; {
-		if time.Since(begun) > patience {
-			t.Fatal("the change is not in force")
-		}
-	}
+	waittest.Until(t, "the change to be in force", func() bool { return len(n.labels()) == 0 })
 	if got := reload("log: {level: warn}\nnode: {labels: {zone: c}, max_concurrency: 0}", "config.refused"); !strings.Contains(got, `"key":"node.max_concurrency"`) ||
 		!strings.Contains(got, "node.max_concurrency is 0, expected 1 to 65536 (from "+n.file+":2)") {
 		t.Error(got)

@@ -4,13 +4,13 @@ import (
 	"context"
 	"errors"
 	"testing"
-	"time"
 
 	"go.uber.org/zap"
 	"go.uber.org/zap/zapcore"
 	"go.uber.org/zap/zaptest/observer"
 
 	"github.com/freeslot/freeslot"
+	"github.com/freeslot/freeslot/internal/waittest"
 )
 
 // halfway is a process that goes on starting until its context ends. Its node is registered
@@ -77,12 +77,7 @@ func startHalfway(t *testing.T, logged func(h *halfway, event string), set ...st
 // nothing.
 func (h *halfway) handedBack() error {
 	h.t.Helper()
-	var err error
-	select {
-	case err = <-h.ended:
-	case <-time.After(patience):
-		h.t.Fatal("the process does not end")
-	}
+	err := waittest.Receive(h.t, "the end of the process", h.ended)
 	if s, err := h.cell.Job(h.t.Context(), "", h.job); err != nil || s.State != freeslot.StateWaiting || s.Failures != 0 {
 		h.t.Errorf("%+v, %v, expected the job to wait for another node", s, err)
 	}

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/freeslot/freeslot/internal/redis/redistest"
+	"github.com/freeslot/freeslot/internal/waittest"
 )
 
 // TestSystemd: the agent notifies systemd when its node is registered, that it lives, when it
@@ -25,13 +26,13 @@ func TestSystemd(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = conn.Close() })
-	if err := conn.SetReadDeadline(time.Now().Add(patience)); err != nil {
-		t.Fatal(err)
-	}
 	hear := func(want string) {
 		t.Helper()
 		var buf [512]byte
 		for {
+			if err := conn.SetReadDeadline(time.Now().Add(waittest.Limit)); err != nil {
+				t.Fatal(err)
+			}
 			n, err := conn.Read(buf[:])
 			if err != nil {
 				t.Fatalf("%s is never sent: %v", want, err)

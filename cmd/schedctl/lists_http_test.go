@@ -1,13 +1,13 @@
 package main
 
 import (
-	"context"
 	"os"
 	"path/filepath"
 	"testing"
 	"time"
 
 	"github.com/freeslot/freeslot/internal/api"
+	"github.com/freeslot/freeslot/internal/waittest"
 	"github.com/freeslot/freeslot/namelist"
 )
 
@@ -23,8 +23,7 @@ func TestListByHTTP(t *testing.T) {
 
 	c, err := namelist.Open(namelist.Config{URL: "http://" + l.server.Addr(), Token: "acme-token", ClientName: "web", Deadline: 5 * time.Second})
 	must(t, err)
-	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
-	defer cancel()
+	ctx := waittest.Context(t)
 	defer func() { must(t, c.Close(ctx)) }()
 	vip := c.List("vip")
 	must(t, vip.WaitReady(ctx))

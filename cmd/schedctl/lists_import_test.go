@@ -17,7 +17,6 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"go.uber.org/zap"
@@ -26,6 +25,7 @@ import (
 	"github.com/freeslot/freeslot/internal/namelist/operator"
 	"github.com/freeslot/freeslot/internal/process/config"
 	"github.com/freeslot/freeslot/internal/replica"
+	"github.com/freeslot/freeslot/internal/waittest"
 )
 
 // before serves what to serves, after hook was called.
@@ -123,8 +123,7 @@ func TestListsImportFollowsItsReplica(t *testing.T) {
 	second := replica.New(cfg, zaptest.NewLogger(t, zaptest.Level(zap.WarnLevel)), prometheus.NewRegistry())
 	must(t, second.Start(t.Context()))
 	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
-		defer cancel()
+		ctx := waittest.Context(t)
 		must(t, second.Stop(ctx))
 	})
 	proxy := before(t, func(r *http.Request) string {

@@ -18,6 +18,7 @@ import (
 	"github.com/freeslot/freeslot/internal/namelist"
 	"github.com/freeslot/freeslot/internal/namelist/manage"
 	"github.com/freeslot/freeslot/internal/redis/redistest"
+	"github.com/freeslot/freeslot/internal/waittest"
 )
 
 // listFile writes a file of a list.
@@ -187,8 +188,7 @@ func TestListsExportEndsWithItsReplica(t *testing.T) {
 	must(t, err)
 	resp, err := http.DefaultClient.Do(req)
 	must(t, err)
-	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
-	defer cancel()
+	ctx := waittest.Context(t)
 	must(t, l.server.Stop(ctx))
 	got, err := io.Copy(io.Discard, resp.Body)
 	must(t, resp.Body.Close())

@@ -1,15 +1,14 @@
 package main
 
 import (
-	"context"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/freeslot/freeslot/internal/api"
+	"github.com/freeslot/freeslot/internal/waittest"
 )
 
 // TestDrain: a drained node gets no job until undrain.
@@ -35,8 +34,7 @@ func TestDrain(t *testing.T) {
 // awaitStatus waits until the replica shows its node with this status.
 func (l *live) awaitStatus(t *testing.T, status string) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
-	defer cancel()
+	ctx := waittest.Context(t)
 	for !strings.Contains(l.ctl(t, "nodes").out, " "+status+" ") {
 		if ctx.Err() != nil {
 			t.Fatal("node-1 is not", status)

@@ -5,7 +5,8 @@ import (
 	"fmt"
 	"strings"
 	"testing"
-	"time"
+
+	"github.com/freeslot/freeslot/internal/waittest"
 )
 
 // TestRegistryConfig: the life of a document by its commands.
@@ -47,7 +48,7 @@ func TestRegistryCleanup(t *testing.T) {
 func TestRegistryConfigWatch(t *testing.T) {
 	t.Parallel()
 	l := start(t)
-	ctx, end := context.WithTimeout(t.Context(), 20*time.Second)
+	ctx, end := context.WithCancel(waittest.Context(t))
 	defer end()
 	out, done := &buffer{written: make(chan struct{}, 1)}, make(chan int, 1)
 	go func() {

@@ -5,10 +5,10 @@ import (
 	"encoding/json"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/freeslot/freeslot/internal/registry"
 	"github.com/freeslot/freeslot/internal/registry/operator"
+	"github.com/freeslot/freeslot/internal/waittest"
 )
 
 // TestRegistry: what operators see of services, and do about them.
@@ -59,11 +59,7 @@ func TestRegistry(t *testing.T) {
 func TestRegistryMigrate(t *testing.T) {
 	t.Parallel()
 	l := start(t)
-	for end := time.Now().Add(20 * time.Second); l.ctl(t, "registry", "migrate", "--status").code != exitOK; {
-		if time.Now().After(end) {
-			t.Fatal("the search for services never ends")
-		}
-	}
+	waittest.Until(t, "the end of the search for services", func() bool { return l.ctl(t, "registry", "migrate", "--status").code == exitOK })
 	l.ctl(t, "registry", "migrate", "--status").expect(t, exitOK, "SERVICE", "COPIED", "WRITTEN BACK")
 	l.ctl(t, "registry", "migrate", "--finish").expect(t, exitOK, "The keys of 0 services are removed")
 	l.ctl(t, "registry", "migrate").expect(t, exitUsage, "--status")

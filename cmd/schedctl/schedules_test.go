@@ -5,9 +5,9 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/freeslot/freeslot/internal/api"
+	"github.com/freeslot/freeslot/internal/waittest"
 )
 
 const everySecond = `
@@ -70,15 +70,16 @@ schedules:
 // awaitRun waits until a schedule has made a job, and returns its id.
 func (l *live) awaitRun(t *testing.T, name string) string {
 	t.Helper()
-	for end := time.Now().Add(20 * time.Second); time.Now().Before(end); {
+	var job string
+	waittest.Until(t, "a run of schedule "+name, func() bool {
 		for line := range strings.Lines(l.ctl(t, "schedules", "get", name).expect(t, exitOK).out) {
 			if id, ok := strings.CutPrefix(line, "last job"); ok && strings.TrimSpace(id) != "-" {
-				return strings.TrimSpace(id)
+				job = strings.TrimSpace(id)
 			}
 		}
-	}
-	t.Fatal("schedule", name, "has not run")
-	return ""
+		return job != ""
+	})
+	return job
 }
 
 // TestSchedulesOfTenants: a client manages its own schedules, an operator those of all tenants.

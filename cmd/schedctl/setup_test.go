@@ -23,6 +23,7 @@ import (
 	"github.com/freeslot/freeslot/internal/redis/redistest/acltest"
 	"github.com/freeslot/freeslot/internal/replica"
 	"github.com/freeslot/freeslot/internal/script"
+	"github.com/freeslot/freeslot/internal/waittest"
 	"github.com/freeslot/freeslot/worker"
 )
 
@@ -72,8 +73,7 @@ func start(t *testing.T, credentials ...api.Credential) *live {
 	w := l.worker(t, l.url, l.prefix)
 	must(t, l.server.Start(t.Context())) // loads the node, which has registered
 	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
-		defer cancel()
+		ctx := waittest.Context(t)
 		ended, end := context.WithCancel(context.Background())
 		end()
 		_ = w.Stop(ended)
@@ -167,8 +167,7 @@ func (l *live) ctl(t *testing.T, args ...string) result {
 func command(t *testing.T, stdin string, args ...string) result {
 	t.Helper()
 	var stdout, stderr buffer
-	ctx, cancel := context.WithTimeout(t.Context(), 60*time.Second)
-	defer cancel()
+	ctx := waittest.Context(t)
 	code := run(args, &environment{ctx: ctx, in: strings.NewReader(stdin), out: &stdout, err: &stderr})
 	return result{code, stdout.String(), stderr.String()}
 }
@@ -189,11 +188,5 @@ func (r result) expect(t *testing.T, code int, parts ...string) result {
 
 func soon[T any](t *testing.T, ch <-chan T, what string) T {
 	t.Helper()
-	select {
-	case v := <-ch:
-		return v
-	case <-time.After(20 * time.Second):
-		t.Fatalf("waited 20s for %s", what)
-		panic("unreachable")
-	}
+	return waittest.Receive(t, what, ch)
 }

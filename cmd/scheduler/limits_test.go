@@ -3,11 +3,10 @@ package main
 import (
 	"fmt"
 	"net/http"
-	"runtime"
 	"testing"
-	"time"
 
 	"github.com/freeslot/freeslot/internal/process/config"
+	"github.com/freeslot/freeslot/internal/waittest"
 )
 
 // TestTenantLimits: the limits of one tenant do not affect the others.
@@ -41,15 +40,11 @@ func TestTenantLimits(t *testing.T) {
 	}
 	close(s.release)
 	for _, id := range ids {
-		for begin := time.Now(); ; {
+		var state any
+		waittest.Until(t, fmt.Sprint("the success of job ", id), func() bool {
 			_, got := s.call(t, "GET", fmt.Sprint("/v1/jobs/", id), "", "Authorization", "Bearer small")
-			if got["state"] == "succeeded" {
-				break
-			}
-			if time.Since(begin) > 20*time.Second {
-				t.Fatal("not in time:", got)
-			}
-			runtime.Gosched()
-		}
+			state = got["state"]
+			return state == "succeeded"
+		}, func() any { return state })
 	}
 }

@@ -2,7 +2,6 @@ package main
 
 import (
 	"bufio"
-	"context"
 	"crypto/sha256"
 	"fmt"
 	"net/http"
@@ -10,7 +9,6 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/coder/websocket"
 	"go.uber.org/zap/zaptest"
@@ -22,6 +20,7 @@ import (
 	"github.com/freeslot/freeslot/internal/process/config/reference"
 	"github.com/freeslot/freeslot/internal/redis/redistest"
 	"github.com/freeslot/freeslot/internal/redis/redistest/golden"
+	"github.com/freeslot/freeslot/internal/waittest"
 )
 
 // scrape returns the number of series.
@@ -52,8 +51,7 @@ func (s *system) scrape(t *testing.T) (series int) {
 // refused.
 func useGateway(t *testing.T, s *system) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
-	defer cancel()
+	ctx := waittest.Context(t)
 	dial := func(token string) (*websocket.Conn, error) {
 		conn, _, err := websocket.Dial(ctx, s.url+frame.Path, &websocket.DialOptions{
 			HTTPHeader: http.Header{"Authorization": {"Bearer " + token}}, Subprotocols: []string{frame.Protocol},
@@ -126,19 +124,13 @@ func TestScrapeDoesNotGrow(t *testing.T) {
 	settle := func() int {
 		// Go's own collectors and the first use of a label add series once; wait
 		// until two scrapes agree.
-		tick := time.NewTicker(10 * time.Millisecond)
-		defer tick.Stop()
 		last := s.scrape(t)
-		for range 500 {
-			<-tick.C
-			now := s.scrape(t)
-			if now == last {
-				return now
-			}
-			last = now
-		}
-		t.Fatal("the number of series does not settle")
-		return 0
+		waittest.Until(t, "the number of series to settle", func() bool {
+			before := last
+			last = s.scrape(t)
+			return last == before
+		}, func() any { return last })
+		return last
 	}
 	before := settle()
 	register(1, 200)

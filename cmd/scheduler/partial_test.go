@@ -13,6 +13,7 @@ import (
 	"github.com/freeslot/freeslot/internal/process/metrics"
 	"github.com/freeslot/freeslot/internal/redis/redistest"
 	"github.com/freeslot/freeslot/internal/replica"
+	"github.com/freeslot/freeslot/internal/waittest"
 )
 
 // TestStartWhileOneCannotServe: one of two servers takes no writes when a replica starts. The
@@ -43,16 +44,10 @@ func TestStartWhileOneCannotServe(t *testing.T) {
 			defer s.stop(t)
 			becomes := func(degraded bool) {
 				t.Helper()
-				deadline := time.Now().Add(20 * time.Second)
-				for {
+				waittest.Until(t, fmt.Sprintf("readiness with a cell that has not answered: %v", degraded), func() bool {
 					status, body := s.call(t, "GET", "/readyz", "")
-					if status == http.StatusOK && strings.Contains(fmt.Sprint(body), "1 of 2 cells have not answered") == degraded {
-						return
-					}
-					if time.Now().After(deadline) {
-						t.Fatalf("readiness is %d %v", status, body)
-					}
-				}
+					return status == http.StatusOK && strings.Contains(fmt.Sprint(body), "1 of 2 cells have not answered") == degraded
+				})
 			}
 			becomes(true)
 			role("NO", "ONE")

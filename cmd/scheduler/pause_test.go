@@ -3,7 +3,6 @@ package main
 import (
 	"net/http"
 	"testing"
-	"time"
 
 	"go.uber.org/zap"
 	"go.uber.org/zap/zaptest"
@@ -11,6 +10,7 @@ import (
 	"github.com/freeslot/freeslot/internal/process/config"
 	"github.com/freeslot/freeslot/internal/process/metrics"
 	"github.com/freeslot/freeslot/internal/replica"
+	"github.com/freeslot/freeslot/internal/waittest"
 )
 
 // TestPauseOfAllReplicas: after the answer to a pause at one replica, jobs wait at the other one
@@ -50,15 +50,12 @@ func TestPauseOfAllReplicas(t *testing.T) {
 			t.Fatal(status, body)
 		}
 		for _, id := range ids {
-			for deadline := time.Now().Add(10 * time.Second); ; {
+			var state any
+			waittest.Until(t, "the job's success after the pause", func() bool {
 				_, body := second.call(t, http.MethodGet, "/v1/jobs/"+id, "")
-				if body["state"] == "succeeded" {
-					break
-				}
-				if time.Now().After(deadline) {
-					t.Fatal("after the pause:", body)
-				}
-			}
+				state = body["state"]
+				return state == "succeeded"
+			}, func() any { return state })
 			if status, body := second.call(t, http.MethodDelete, "/v1/jobs/"+id, ""); status != http.StatusOK || body["state"] != "succeeded" {
 				t.Error(status, body)
 			}

@@ -13,6 +13,7 @@ import (
 	"github.com/freeslot/freeslot/internal/process/metrics"
 	"github.com/freeslot/freeslot/internal/replica"
 	"github.com/freeslot/freeslot/internal/selection"
+	"github.com/freeslot/freeslot/internal/waittest"
 )
 
 // TestPoolsOfAllReplicas: a configuration that one replica applies is in force at all others, and
@@ -57,11 +58,7 @@ func TestPoolsOfAllReplicas(t *testing.T) {
 	if got := pools(first); got != want {
 		t.Error(got)
 	}
-	for deadline := time.Now().Add(10 * time.Second); pools(second) != want; {
-		if time.Now().After(deadline) {
-			t.Fatalf("the second replica has %s", pools(second))
-		}
-	}
+	waittest.Until(t, "the second replica to have "+want, func() bool { return pools(second) == want }, func() any { return pools(second) })
 	// Jobs follow: the pool of the file has no members any more.
 	for _, s := range []*system{first, second} {
 		if status, body := s.call(t, http.MethodPost, "/v1/jobs?wait_ms=10000", `{"service":"echo","requirement":{"pool":"named"}}`); status != http.StatusOK {

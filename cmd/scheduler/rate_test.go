@@ -5,9 +5,9 @@ import (
 	"net/http"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/freeslot/freeslot/internal/process/config"
+	"github.com/freeslot/freeslot/internal/waittest"
 )
 
 // TestSubmitRate: beyond its rate a tenant gets refusals with the time to come again. Other
@@ -50,15 +50,10 @@ func TestSubmitRate(t *testing.T) {
 func TestAcknowledgeWithoutReplicas(t *testing.T) {
 	t.Parallel()
 	s := startSystem(t, func(cfg *config.Replica) { cfg.Acknowledge = config.AcknowledgeReplicated })
-	for begin := time.Now(); ; {
+	waittest.Until(t, "readiness to name what is missing", func() bool {
 		status, body := s.call(t, "GET", "/readyz", "")
-		if status == http.StatusServiceUnavailable && strings.Contains(fmt.Sprint(body), "fewer than acknowledge_replicas (1)") {
-			break
-		}
-		if time.Since(begin) > 20*time.Second {
-			t.Fatal(status, body)
-		}
-	}
+		return status == http.StatusServiceUnavailable && strings.Contains(fmt.Sprint(body), "fewer than acknowledge_replicas (1)")
+	})
 	if status, got := s.call(t, "POST", "/v1/jobs", `{"service":"echo"}`); status != http.StatusServiceUnavailable || got["code"] != "unavailable" {
 		t.Error(status, got)
 	}

@@ -3,7 +3,8 @@ package main
 import (
 	"net/http"
 	"testing"
-	"time"
+
+	"github.com/freeslot/freeslot/internal/waittest"
 )
 
 // TestSchedulesRun: a complete replica runs schedules again and again.
@@ -14,20 +15,15 @@ func TestSchedulesRun(t *testing.T) {
 	if status != http.StatusCreated || body["version"] != 1.0 || body["on_missed"] != "latest" {
 		t.Fatalf("%d %v", status, body)
 	}
-	deadline := time.Now().Add(20 * time.Second)
-	for body["runs"] == 0.0 {
-		if time.Now().After(deadline) {
-			t.Fatalf("it does not run: %v", body)
-		}
+	waittest.Until(t, "a run", func() bool {
 		_, body = s.call(t, "GET", "/v1/schedules/beat", "")
-	}
+		return body["runs"] != 0.0
+	})
 	job := body["last_job_id"].(string)
-	for body["state"] != "succeeded" {
-		if time.Now().After(deadline) {
-			t.Fatalf("its job has not ended: %v", body)
-		}
+	waittest.Until(t, "the success of its job", func() bool {
 		_, body = s.call(t, "GET", "/v1/jobs/"+job, "")
-	}
+		return body["state"] == "succeeded"
+	}, func() any { return body["state"] })
 	if body["result"] != "tick" || body["tenant"] != "default" {
 		t.Error(body)
 	}

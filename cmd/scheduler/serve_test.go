@@ -25,6 +25,7 @@ import (
 	"github.com/freeslot/freeslot/internal/process/metrics"
 	"github.com/freeslot/freeslot/internal/redis/redistest"
 	"github.com/freeslot/freeslot/internal/replica"
+	"github.com/freeslot/freeslot/internal/waittest"
 	"github.com/freeslot/freeslot/worker"
 )
 
@@ -78,8 +79,7 @@ func startSystem(t *testing.T, adapt ...func(*config.Replica)) *system {
 
 func (s *system) stop(t *testing.T) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
-	defer cancel()
+	ctx := waittest.Context(t)
 	if err := s.replica.Stop(ctx); err != nil {
 		t.Error(err)
 	}
@@ -117,16 +117,10 @@ func startNode(t *testing.T, redis config.Redis, release <-chan struct{}) {
 // date.
 func (s *system) await(t *testing.T, node string) {
 	t.Helper()
-	deadline := time.Now().Add(10 * time.Second)
-	for {
-		status, body := s.call(t, "GET", "/v1/nodes/"+node+"?checked=true", "", "Authorization", "Bearer "+s.operator)
-		if status == http.StatusOK {
-			return
-		}
-		if time.Now().After(deadline) {
-			t.Fatalf("node %s does not appear: %d %v", node, status, body)
-		}
-	}
+	waittest.Until(t, "node "+node+" to appear", func() bool {
+		status, _ := s.call(t, "GET", "/v1/nodes/"+node+"?checked=true", "", "Authorization", "Bearer "+s.operator)
+		return status == http.StatusOK
+	})
 }
 
 func (s *system) call(t *testing.T, method, path, content string, header ...string) (int, map[string]any) {
@@ -230,18 +224,14 @@ func TestReadinessFollowsRedis(t *testing.T) {
 	}
 	s := &system{replica: r, url: "http://" + r.Addr()}
 	defer s.stop(t)
-	becomes := func(want int) map[string]any {
+	becomes := func(want int) (body map[string]any) {
 		t.Helper()
-		deadline := time.Now().Add(10 * time.Second)
-		for {
-			status, body := s.call(t, "GET", "/readyz", "")
-			if status == want {
-				return body
-			}
-			if time.Now().After(deadline) {
-				t.Fatalf("readiness is %d %v, expected %d", status, body, want)
-			}
-		}
+		status := 0
+		waittest.Until(t, fmt.Sprint("readiness to be ", want), func() bool {
+			status, body = s.call(t, "GET", "/readyz", "")
+			return status == want
+		}, func() any { return status })
+		return body
 	}
 	becomes(http.StatusOK)
 	redis.Pause()
@@ -281,11 +271,7 @@ func TestDrain(t *testing.T) {
 		t.Error(got)
 	}
 	_ = conn.Close(websocket.StatusNormalClosure, "")
-	select {
-	case <-stopped:
-	case <-time.After(20 * time.Second):
-		t.Fatal("the replica does not stop")
-	}
+	waittest.Receive(t, "the end of the replica", stopped)
 	if conn, err := net.Dial("tcp", s.replica.Addr()); err == nil {
 		_ = conn.Close()
 		t.Error("the port is still open")
@@ -294,8 +280,7 @@ func TestDrain(t *testing.T) {
 
 func readUntil(t *testing.T, conn *websocket.Conn, kind string) map[string]any {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
-	defer cancel()
+	ctx := waittest.Context(t)
 	for {
 		_, data, err := conn.Read(ctx)
 		if err != nil {

@@ -3,12 +3,12 @@
 package main
 
 import (
-	"context"
 	"os"
 	"strings"
 	"testing"
 
 	"github.com/freeslot/freeslot/internal/redis/redistest"
+	"github.com/freeslot/freeslot/internal/waittest"
 )
 
 func TestMain(m *testing.M) {
@@ -24,8 +24,7 @@ func TestMain(m *testing.M) {
 func TestWokenHolder(t *testing.T) {
 	t.Parallel()
 	redis := redistest.Shared(t)
-	ctx, cancel := context.WithTimeout(t.Context(), limit)
-	defer cancel()
+	ctx := waittest.Context(t)
 	var out strings.Builder
 	if err := second(ctx, redis.URL(), redis.Prefix(t), &out); err != nil {
 		t.Fatal(err, out.String())

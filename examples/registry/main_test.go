@@ -3,14 +3,13 @@
 package main
 
 import (
-	"context"
 	"os"
 	"os/exec"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/freeslot/freeslot/internal/redis/redistest"
+	"github.com/freeslot/freeslot/internal/waittest"
 )
 
 // asProgram is set for a process of this test binary that runs the example.
@@ -29,8 +28,7 @@ func TestMain(m *testing.M) {
 func TestTwoPrograms(t *testing.T) {
 	t.Parallel()
 	redis := redistest.New(t)
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
-	defer cancel()
+	ctx := waittest.Context(t)
 	provider := exec.CommandContext(ctx, os.Args[0], "-redis", redis.AdminURL(), "provider")
 	provider.Env, provider.Stdout, provider.Stderr = append(os.Environ(), asProgram+"=1"), os.Stdout, os.Stderr
 	if err := provider.Start(); err != nil {

@@ -2,7 +2,6 @@ package main
 
 import (
 	"bytes"
-	"context"
 	"errors"
 	"os"
 	"os/exec"
@@ -11,7 +10,8 @@ import (
 	"strconv"
 	"strings"
 	"testing"
-	"time"
+
+	"github.com/freeslot/freeslot/internal/waittest"
 )
 
 // row is a row of the table.
@@ -23,8 +23,7 @@ func speakText(t *testing.T, text string, flags ...string) (code int, rows map[i
 	t.Helper()
 	dir := t.TempDir()
 	var stdout, stderr bytes.Buffer
-	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
-	defer cancel()
+	ctx := waittest.Context(t)
 	code = run(ctx, append(append([]string{"-dir", dir}, flags...), "-"), strings.NewReader(text), &stdout, &stderr)
 	if stderr.Len() > 0 {
 		t.Errorf("standard error: %s", &stderr)
@@ -64,8 +63,7 @@ func parseTable(t *testing.T, text string) map[int]row {
 // sox runs sox, which describes sounds on either output.
 func sox(t *testing.T, name string, args ...string) string {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
-	defer cancel()
+	ctx := waittest.Context(t)
 	out, err := exec.CommandContext(ctx, name, args...).CombinedOutput()
 	if errors.Is(err, exec.ErrNotFound) {
 		t.Fatalf("%s is not installed; install it with: make deps-speech", name)

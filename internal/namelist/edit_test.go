@@ -134,7 +134,7 @@ func TestSession(t *testing.T) {
 		stage := func(changes ...Change) int64 {
 			t.Helper()
 			n, lease, err := r.Stage(ctx, "vip", op.ID, changes)
-			if err != nil || time.Until(lease) < SessionLease-patience {
+			if err != nil || time.Until(lease) < SessionLease-time.Minute {
 				t.Fatal(n, lease, err)
 			}
 			return n

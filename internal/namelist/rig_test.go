@@ -13,16 +13,12 @@ import (
 
 	"github.com/freeslot/freeslot"
 	"github.com/freeslot/freeslot/internal/redis/redistest"
+	"github.com/freeslot/freeslot/internal/waittest"
 )
-
-// patience bounds all that tests wait for.
-const patience = 20 * time.Second
 
 func bounded(t testing.TB) context.Context {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
-	t.Cleanup(cancel)
-	return ctx
+	return waittest.Context(t)
 }
 
 // rig is one control, and a client that sees and changes all of it.
@@ -212,12 +208,7 @@ func (r *rig) hear(list string) <-chan Event {
 	return out
 }
 
-func receive[T any](t testing.TB, c <-chan T) (v T) {
+func receive[T any](t testing.TB, c <-chan T) T {
 	t.Helper()
-	select {
-	case v = <-c:
-	case <-time.After(patience):
-		t.Fatal("nothing came")
-	}
-	return v
+	return waittest.Receive(t, "a value", c)
 }

@@ -5,22 +5,17 @@ import (
 	"fmt"
 	"strings"
 	"testing"
-	"time"
 
 	"go.uber.org/zap"
 
 	redisclient "github.com/freeslot/freeslot/internal/redis/client"
 	"github.com/freeslot/freeslot/internal/redis/redistest"
+	"github.com/freeslot/freeslot/internal/waittest"
 )
-
-// consumerPatience bounds all that tests of consumers wait for.
-const consumerPatience = 20 * time.Second
 
 func consumerContext(t testing.TB) context.Context {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), consumerPatience)
-	t.Cleanup(cancel)
-	return ctx
+	return waittest.Context(t)
 }
 
 // writer writes to a registry as providers do.
@@ -127,16 +122,11 @@ func subscribe(t testing.TB, c *Consumer, service string) *seen {
 // until waits for a list that is as wanted.
 func (s *seen) until(what string, is func(*List) bool) *List {
 	s.t.Helper()
-	timeout := time.After(consumerPatience)
 	last := "none"
 	for {
-		select {
-		case l := <-s.lists:
-			if last = describe(l); is(l) {
-				return l
-			}
-		case <-timeout:
-			s.t.Fatalf("no list that is %s; the last one is %s", what, last)
+		l := waittest.Receive(s.t, "a list that is "+what, s.lists, func() any { return last })
+		if last = describe(l); is(l) {
+			return l
 		}
 	}
 }

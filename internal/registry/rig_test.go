@@ -16,16 +16,12 @@ import (
 	"go.uber.org/zap/zaptest"
 
 	"github.com/freeslot/freeslot/internal/redis/redistest"
+	"github.com/freeslot/freeslot/internal/waittest"
 )
-
-// patience bounds all that tests wait for.
-const patience = 20 * time.Second
 
 func bounded(t testing.TB) context.Context {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
-	t.Cleanup(cancel)
-	return ctx
+	return waittest.Context(t)
 }
 
 // rig is one registry, and a client that sees and changes all of it.
@@ -246,22 +242,15 @@ func (r *rig) hear(channel string) <-chan event {
 	return out
 }
 
-func receive[T any](t testing.TB, c <-chan T) (v T) {
+func receive[T any](t testing.TB, c <-chan T) T {
 	t.Helper()
-	select {
-	case v = <-c:
-	case <-time.After(patience):
-		t.Fatal("nothing came")
-	}
-	return v
+	return waittest.Receive(t, "a value", c)
 }
 
 // await polls what nothing signals.
 func await(t testing.TB, what string, cond func() bool) {
 	t.Helper()
-	if err := redistest.Await(func(context.Context) bool { return cond() }); err != nil {
-		t.Fatalf("waited for %s: %v", what, err)
-	}
+	waittest.Until(t, what, cond)
 }
 
 // registration is a plain one.

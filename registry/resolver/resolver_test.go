@@ -1,13 +1,12 @@
 package resolver
 
 import (
-	"context"
+	"fmt"
 	"net"
 	"net/url"
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"go.uber.org/goleak"
 	"google.golang.org/grpc"
@@ -20,6 +19,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/freeslot/freeslot/internal/registry"
+	"github.com/freeslot/freeslot/internal/waittest"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -95,8 +95,7 @@ func dial(t *testing.T, f Follower, policy string) healthpb.HealthClient {
 
 // call returns the port that answered.
 func call(t *testing.T, client healthpb.HealthClient) (port int, err error) {
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
-	defer cancel()
+	ctx := waittest.Context(t)
 	var p peer.Peer
 	if _, err = client.Check(ctx, &healthpb.HealthCheckRequest{}, grpc.Peer(&p)); err != nil {
 		return 0, err
@@ -107,7 +106,7 @@ func call(t *testing.T, client healthpb.HealthClient) (port int, err error) {
 // reaches calls until exactly these instances answer.
 func reaches(t *testing.T, client healthpb.HealthClient, want ...*registry.Instance) {
 	t.Helper()
-	for deadline := time.Now().Add(10 * time.Second); ; {
+	waittest.Until(t, fmt.Sprintf("%d instances to answer", len(want)), func() bool {
 		got, ok := map[int]bool{}, true
 		for range 20 {
 			port, err := call(t, client)
@@ -119,13 +118,8 @@ func reaches(t *testing.T, client healthpb.HealthClient, want ...*registry.Insta
 		for _, i := range want {
 			ok = ok && got[i.Port]
 		}
-		if ok && len(got) == len(want) {
-			return
-		}
-		if time.Now().After(deadline) {
-			t.Fatalf("ports %v answer, want %d instances", got, len(want))
-		}
-	}
+		return ok && len(got) == len(want)
+	})
 }
 
 func TestFollowsLists(t *testing.T) {
@@ -165,29 +159,17 @@ func TestEmptyListHasReason(t *testing.T) {
 // works calls until it succeeds: grpc takes over its resolver's word soon, not at once.
 func works(t *testing.T, client healthpb.HealthClient) {
 	t.Helper()
-	for deadline := time.Now().Add(10 * time.Second); ; {
-		_, err := call(t, client)
-		if err == nil {
-			return
-		}
-		if time.Now().After(deadline) {
-			t.Fatal(err)
-		}
-	}
+	waittest.Succeeds(t, "an answer", func() error { _, err := call(t, client); return err })
 }
 
 // fails calls until the error has this reason.
 func fails(t *testing.T, client healthpb.HealthClient, reason string) {
 	t.Helper()
-	for deadline := time.Now().Add(10 * time.Second); ; {
-		_, err := call(t, client)
-		if status.Code(err) == codes.Unavailable && strings.Contains(err.Error(), reason) {
-			return
-		}
-		if time.Now().After(deadline) {
-			t.Fatalf("got %v, want the reason %q", err, reason)
-		}
-	}
+	var err error
+	waittest.Until(t, fmt.Sprintf("an error with the reason %q", reason), func() bool {
+		_, err = call(t, client)
+		return status.Code(err) == codes.Unavailable && strings.Contains(err.Error(), reason)
+	}, func() any { return err })
 }
 
 func TestBadTarget(t *testing.T) {

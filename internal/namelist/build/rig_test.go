@@ -8,7 +8,6 @@ import (
 	"maps"
 	"path/filepath"
 	"testing"
-	"time"
 
 	"github.com/redis/rueidis"
 	"go.uber.org/zap/zaptest"
@@ -20,6 +19,7 @@ import (
 	"github.com/freeslot/freeslot/internal/redis/redistest/acltest"
 	"github.com/freeslot/freeslot/internal/script"
 	"github.com/freeslot/freeslot/internal/script/scripttest"
+	"github.com/freeslot/freeslot/internal/waittest"
 )
 
 // TestMain runs the tests with the rights of a replica.
@@ -37,9 +37,7 @@ func TestAccess(t *testing.T) {
 
 func bounded(t testing.TB) context.Context {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
-	t.Cleanup(cancel)
-	return ctx
+	return waittest.Context(t)
 }
 
 // rig is a list server, and a client that sees and changes all of it.

@@ -16,10 +16,8 @@ import (
 	"github.com/freeslot/freeslot/internal/namelist"
 	"github.com/freeslot/freeslot/internal/namelist/build"
 	"github.com/freeslot/freeslot/internal/redis/redistest"
+	"github.com/freeslot/freeslot/internal/waittest"
 )
-
-// patience bounds all that tests wait for.
-const patience = 30 * time.Second
 
 // rig is the manager of one replica on a Redis.
 type rig struct {
@@ -35,8 +33,7 @@ type rig struct {
 // newRig starts one replica; before may change the rig until then.
 func newRig(t *testing.T, redis *redistest.Target, before ...func(r *rig)) *rig {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), 2*patience)
-	t.Cleanup(cancel)
+	ctx := waittest.Context(t)
 	log := zaptest.NewLogger(t)
 	prefix := redis.Prefix(t)
 	r := &rig{t: t, ctx: ctx, redis: redis, prefix: prefix, servers: make(map[string]*build.Segments)}
@@ -122,16 +119,7 @@ func (r *rig) ended(id string) (u Upload) {
 // until waits for what Redis or a folder says. Nothing announces it here.
 func (r *rig) until(what string, is func() bool) {
 	r.t.Helper()
-	ticker := time.NewTicker(5 * time.Millisecond)
-	defer ticker.Stop()
-	end := time.After(patience)
-	for !is() {
-		select {
-		case <-ticker.C:
-		case <-end:
-			r.t.Fatalf("never: %s", what)
-		}
-	}
+	waittest.Until(r.t, what, is)
 }
 
 func (r *rig) head(list string) namelist.Head {

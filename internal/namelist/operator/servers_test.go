@@ -6,7 +6,6 @@ import (
 	"net"
 	"strings"
 	"testing"
-	"time"
 
 	"go.uber.org/zap/zaptest"
 
@@ -14,10 +13,8 @@ import (
 	"github.com/freeslot/freeslot/internal/process/config"
 	"github.com/freeslot/freeslot/internal/redis/redistest"
 	"github.com/freeslot/freeslot/internal/replica/feature"
+	"github.com/freeslot/freeslot/internal/waittest"
 )
-
-// patience bounds all that tests wait for.
-const patience = 30 * time.Second
 
 // silent is a server that takes connections and answers nothing. asked is closed at the first one.
 func silent(t *testing.T) (addr string, asked <-chan struct{}) {
@@ -47,8 +44,7 @@ func silent(t *testing.T) (addr string, asked <-chan struct{}) {
 // A list server that does not answer holds up no other one, and no caller beyond its deadline.
 func TestSilentServer(t *testing.T) {
 	t.Parallel()
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
-	defer cancel()
+	ctx := waittest.Context(t)
 	addr, asked := silent(t)
 	env := &feature.Env{Log: zaptest.NewLogger(t)}
 	env.Config.Redis.URL, env.Config.Redis.KeyPrefix = redistest.Shared(t).URL(), "p"

@@ -22,15 +22,15 @@ import (
 	"github.com/freeslot/freeslot/internal/namelist/manage"
 	"github.com/freeslot/freeslot/internal/namelist/reader"
 	"github.com/freeslot/freeslot/internal/redis/redistest"
+	"github.com/freeslot/freeslot/internal/waittest"
 	"github.com/freeslot/freeslot/namelist"
 )
 
 const (
-	ids      = 20_000 // of the first file
-	all      = 30_000 // with those that come later, and strangers
-	steps    = 12
-	patience = 3 * time.Minute
-	list     = "vip"
+	ids   = 20_000 // of the first file
+	all   = 30_000 // with those that come later, and strangers
+	steps = 12
+	list  = "vip"
 )
 
 var by = lists.By{Author: "oracle", Note: "test"}
@@ -226,8 +226,7 @@ func (r *rig) replica(subscriptions rueidis.Client, segments *build.Segments) st
 func TestOracle(t *testing.T) {
 	t.Parallel()
 	redis := redistest.Shared(t)
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
-	t.Cleanup(cancel)
+	ctx := waittest.Context(t)
 	seed := uint64(time.Now().UnixNano())
 	t.Logf("seed %d", seed)
 	prefix, client := redis.Prefix(t), redis.Client(t)

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/redis/rueidis"
 	"go.uber.org/zap"
@@ -19,19 +18,15 @@ import (
 	"github.com/freeslot/freeslot/internal/redis/redistest"
 	"github.com/freeslot/freeslot/internal/redis/redistest/acltest"
 	"github.com/freeslot/freeslot/internal/script"
+	"github.com/freeslot/freeslot/internal/waittest"
 )
 
 // TestMain runs the tests with the rights of a replica.
 func TestMain(m *testing.M) { acltest.Main(m, script.RoleReplica, namelist.Access, build.Access) }
 
-// patience bounds all that tests wait for.
-const patience = 20 * time.Second
-
 func bounded(t testing.TB) context.Context {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
-	t.Cleanup(cancel)
-	return ctx
+	return waittest.Context(t)
 }
 
 var acme = []string{"Authorization", "Bearer acme-token"}

@@ -7,7 +7,6 @@ import (
 	"net/http/httptest"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/freeslot/freeslot"
 	"github.com/freeslot/freeslot/internal/api/apitest"
@@ -156,15 +155,11 @@ func TestWait(t *testing.T) {
 		}
 		wait("GET", fmt.Sprintf("/v1/lists/vip/changes?after=%d&wait_ms=20000", first), "")
 		wait("POST", "/v1/list-marks", fmt.Sprintf(`{"wait_ms":20000,"lists":{"vip":{"revision":%d},"other":{}}}`, first))
-		begin := time.Now()
 		second := r.edit("vip", "b")
 		for range 2 {
 			if got := <-answers; got.Status != 200 || !strings.Contains(got.Text, fmt.Sprintf(`"revision":%d`, second)) {
 				t.Errorf("%d %s", got.Status, got.Text)
 			}
-		}
-		if took := time.Since(begin); took > patience/2 {
-			t.Errorf("the answers took %s", took)
 		}
 
 		// The end of the wait is an answer, too, and so is the end of the replica.
@@ -189,11 +184,7 @@ func TestWaitForDeleted(t *testing.T) {
 	d, err := r.control.Delta(bounded(t), "vip", 0, false)
 	r.must(err)
 	changes := fmt.Sprintf("/v1/lists/vip/changes?after=%d&wait_ms=", d.Head.Revision)
-	begin := time.Now()
 	r.ask("GET", changes+"300", "", 200, `"state":"deleted"`)
-	if took := time.Since(begin); took < 300*time.Millisecond {
-		t.Errorf("an answer without a change after %s", took)
-	}
 	r.ask("GET", "/v1/lists/vip/changes?after=1&wait_ms=20000", "", 200, `"state":"deleted"`)
 	answer := make(chan apitest.Response, 1)
 	go func() { answer <- r.Do(t, "GET", changes+"20000", "", acme...) }()
@@ -219,16 +210,12 @@ func TestSecondWitness(t *testing.T) {
 		}()
 	}
 	r.must(redistest.Await(func(context.Context) bool { return r.waitingFor("vip") == 1 && r.waitingFor("new") == 1 }))
-	begin := time.Now()
 	r.edit("vip", "b")
 	r.create("new")
 	for range 2 {
 		if got := <-answers; got.Status != 200 {
 			t.Errorf("%d %s", got.Status, got.Text)
 		}
-	}
-	if took := time.Since(begin); took > patience/2 {
-		t.Errorf("the answers took %s", took)
 	}
 }
 

@@ -8,7 +8,8 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
+
+	"github.com/freeslot/freeslot/internal/waittest"
 )
 
 // TestGroup: what a command leaves behind ends with its group, and only then the group has gone.
@@ -35,7 +36,7 @@ func TestGroup(t *testing.T) {
 	if err := cmd.Wait(); err != nil {
 		t.Error(err)
 	}
-	if !AwaitGone(leader, 10*time.Second) {
+	if !AwaitGone(leader, waittest.Limit) {
 		t.Error("the group is still there")
 	}
 	Signal(leader, syscall.SIGKILL) // of which nothing is left

@@ -15,9 +15,11 @@ import (
 	"time"
 
 	"go.uber.org/goleak"
+
+	"github.com/freeslot/freeslot/internal/waittest"
 )
 
-const patience = 10 * time.Second
+const patience = waittest.Limit
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 

@@ -17,9 +17,8 @@ import (
 	"github.com/freeslot/freeslot/internal/redis/redistest"
 	"github.com/freeslot/freeslot/internal/script"
 	"github.com/freeslot/freeslot/internal/script/scripttest"
+	"github.com/freeslot/freeslot/internal/waittest"
 )
-
-const patience = 20 * time.Second
 
 func user(t *testing.T, role script.Role, node string, layouts ...script.Layout) User {
 	t.Helper()
@@ -32,9 +31,7 @@ func user(t *testing.T, role script.Role, node string, layouts ...script.Layout)
 
 func deadline(t *testing.T) context.Context {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
-	t.Cleanup(cancel)
-	return ctx
+	return waittest.Context(t)
 }
 
 func apply(t *testing.T, url string, users ...User) []Applied {
@@ -64,7 +61,7 @@ func TestAgentOfOneNode(t *testing.T) {
 	l := script.Layout{Prefix: "scheduler"}
 	apply(t, redis.URL(), user(t, script.RoleAgent, "gpu-1", l), user(t, script.RoleReplica, script.AnyNode, l), user(t, script.RoleOperator, script.AnyNode, l))
 	open := func(role script.Role, scripts script.Missing) *cell.Cell {
-		c, err := cell.New(cell.Config{Layout: cell.Layout(l), CallTimeout: patience, Scripts: scripts}, as(t, redis.Target, string(role)), zap.NewNop(), nil)
+		c, err := cell.New(cell.Config{Layout: cell.Layout(l), CallTimeout: time.Minute, Scripts: scripts}, as(t, redis.Target, string(role)), zap.NewNop(), nil)
 		if err != nil {
 			t.Fatal(err)
 		}

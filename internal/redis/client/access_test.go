@@ -21,6 +21,7 @@ import (
 	"github.com/freeslot/freeslot"
 	"github.com/freeslot/freeslot/internal/redis/redistest"
 	redisserver "github.com/freeslot/freeslot/internal/redis/server"
+	"github.com/freeslot/freeslot/internal/waittest"
 )
 
 // authority signs certificates for a test.
@@ -190,13 +191,7 @@ func TestPasswordRotation(t *testing.T) {
 		do("ACL", "SETUSER", "agent", "resetpass", ">second")
 		write("second")
 		do("CLIENT", "KILL", "USER", "agent")
-		tick := time.NewTicker(5 * time.Millisecond)
-		for end := time.Now().Add(patience); ping(t, c) != nil; <-tick.C {
-			if time.Now().After(end) {
-				t.Fatalf("%s does not come back", role)
-			}
-		}
-		tick.Stop()
+		waittest.Until(t, role+" to come back", func() bool { return ping(t, c) == nil })
 	}
 	write("third")
 	_, err := Agent(Config{URL: redis.URL(), Access: Access{Username: "agent", PasswordFile: file}})

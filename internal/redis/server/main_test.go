@@ -11,7 +11,7 @@ import (
 )
 
 const (
-	startLimit = 20 * time.Second
+	startLimit = 2 * time.Minute
 	binaryEnv  = "FREESLOT_TEST_REDIS_SERVER"
 	// orphanEnv makes the test binary a parent that starts a server and waits to be killed.
 	orphanEnv = "FREESLOT_TEST_ORPHAN"

@@ -5,11 +5,11 @@ import (
 	"net/http"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/freeslot/freeslot"
 	"github.com/freeslot/freeslot/internal/redis/redistest"
 	"github.com/freeslot/freeslot/internal/registry"
+	"github.com/freeslot/freeslot/internal/waittest"
 )
 
 const configs = "/admin/registry/config"
@@ -80,13 +80,8 @@ func TestReadDocument(t *testing.T) {
 		answers := make(chan string, 1)
 		go func() { answers <- b.Do(t, "GET", path+"?version=1&wait_ms=60000", "", acme...).Text }()
 		b.ask(t, "PUT", configs+"/history", `{"version":1,"content":"b"}`, `{"version":2}`)
-		select {
-		case got := <-answers:
-			if !strings.Contains(got, `"content":"b"`) {
-				t.Error(got)
-			}
-		case <-time.After(patience):
-			t.Fatal("the wait did not end")
+		if got := waittest.Receive(t, "the end of the wait", answers); !strings.Contains(got, `"content":"b"`) {
+			t.Error(got)
 		}
 	})
 }

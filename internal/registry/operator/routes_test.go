@@ -6,7 +6,6 @@ import (
 	"net/http"
 	"strings"
 	"testing"
-	"time"
 
 	"go.uber.org/zap/zaptest"
 
@@ -18,10 +17,8 @@ import (
 	"github.com/freeslot/freeslot/internal/redis/redistest/acltest"
 	"github.com/freeslot/freeslot/internal/registry"
 	"github.com/freeslot/freeslot/internal/script"
+	"github.com/freeslot/freeslot/internal/waittest"
 )
-
-// patience bounds all that tests wait for.
-const patience = 20 * time.Second
 
 // What is tested has the rights of a replica in Redis, and the tests those of the default user.
 func TestMain(m *testing.M) { acltest.Main(m, script.RoleReplica, registry.Access) }
@@ -41,8 +38,7 @@ type bed struct {
 
 func newBed(t *testing.T, redis *redistest.Target) *bed {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
-	defer cancel()
+	ctx := waittest.Context(t)
 	log, prefix := zaptest.NewLogger(t), redis.Prefix(t)
 	b := &bed{store: registry.NewStore(redis.RoleClient(t), prefix, redis.IsCluster(), log)}
 	var err error
@@ -57,8 +53,7 @@ func newBed(t *testing.T, redis *redistest.Target) *bed {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), patience)
-		defer cancel()
+		ctx := waittest.Context(t)
 		for _, stop := range []func(context.Context) error{b.provider.Stop, b.consumer.Stop} {
 			if err := stop(ctx); err != nil {
 				t.Error(err)
@@ -167,7 +162,7 @@ func TestOperatorsWord(t *testing.T) {
 func (b *bed) discovers(t *testing.T, want string) {
 	t.Helper()
 	version, got := "", ""
-	for end := time.Now().Add(patience); time.Now().Before(end); {
+	waittest.Until(t, "to find "+want, func() bool {
 		answer := b.Do(t, "GET", fmt.Sprintf("/v1/discover/asr?version=%s&wait_ms=5000", version), "", acme...)
 		if answer.Status != http.StatusOK {
 			t.Fatal(answer.Text)
@@ -177,11 +172,9 @@ func (b *bed) discovers(t *testing.T, want string) {
 		for _, i := range answer.Body["instances"].([]any) {
 			ids = append(ids, i.(map[string]any)["id"].(string))
 		}
-		if got = strings.Join(ids, " "); got == want {
-			return
-		}
-	}
-	t.Errorf("found %q, expected %q", got, want)
+		got = strings.Join(ids, " ")
+		return got == want
+	}, func() any { return got })
 }
 
 // TestPersistent: operators register instances that send no heartbeats, and remove any.

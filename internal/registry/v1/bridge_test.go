@@ -20,11 +20,11 @@ import (
 	"github.com/freeslot/freeslot/internal/registry"
 	"github.com/freeslot/freeslot/internal/script"
 	"github.com/freeslot/freeslot/internal/script/scripttest"
+	"github.com/freeslot/freeslot/internal/waittest"
 )
 
 const (
-	patience = 20 * time.Second
-	asr      = "asr"
+	asr = "asr"
 	// interval is that of copies in tests: they are late after two, and silent after three.
 	interval = 300 * time.Millisecond
 )
@@ -46,8 +46,7 @@ type old struct {
 
 func (o *old) do(args ...string) rueidis.RedisResult {
 	o.t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
-	defer cancel()
+	ctx := waittest.Context(o.t)
 	r := o.client.Do(ctx, o.client.B().Arbitrary(args[0]).Keys(args[1]).Args(args[2:]...).Build())
 	if err := r.Error(); err != nil && !rueidis.IsRedisNil(err) {
 		o.t.Fatalf("%v: %v", args, err)
@@ -145,8 +144,7 @@ func newRig(t *testing.T, redis *redistest.Target) *rig {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), patience)
-		defer cancel()
+		ctx := waittest.Context(t)
 		if err := errors.Join(r.provider.Stop(ctx), r.consumer.Stop(ctx)); err != nil {
 			t.Error(err)
 		}
@@ -170,8 +168,7 @@ func (r *rig) bridge(self string, writeBack bool, all ...string) *Bridge {
 }
 
 func (r *rig) end(b *Bridge) {
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
-	defer cancel()
+	ctx := waittest.Context(r.t)
 	if err := b.Stop(ctx); err != nil {
 		r.t.Error(err)
 	}
@@ -201,11 +198,7 @@ func (r *rig) beating(ids ...string) (stop func()) {
 
 func (r *rig) await(what string, cond func() bool) {
 	r.t.Helper()
-	for end := time.Now().Add(patience); !cond(); time.Sleep(10 * time.Millisecond) {
-		if time.Now().After(end) {
-			r.t.Fatalf("never: %s", what)
-		}
-	}
+	waittest.Until(r.t, what, cond)
 }
 
 // healthy are the ids that a consumer of the second version gets.
