@@ -1,6 +1,8 @@
 package schedule
 
 import (
+	"fmt"
+	"strconv"
 	"strings"
 	"time"
 	_ "time/tzdata" // so that zones are known on machines without a database of their own
@@ -38,9 +40,9 @@ type Expression struct {
 	hourly bool
 }
 
-// Parse reads five fields (minute, hour, day of month, month, day of week), one of
-// @hourly, @daily, @weekly, @monthly and @yearly, or @every with a duration of at least a
-// second. zone is a name of the IANA database, "" for UTC. Errors: *freeslot.Error
+// Parse reads five fields as crontab(5) has them (minute, hour, day of month, month, day of
+// week, in which both 0 and 7 are Sunday), one of @hourly, @daily, @weekly, @monthly and
+// @yearly, or @every with a duration of a second to 366 days such as 90s, 1h30m or 2d12h. zone is a name of the IANA database, "" for UTC. Errors: *freeslot.Error
 // (invalid_argument, of the fields cron or time_zone).
 func Parse(expression, zone string) (Expression, error) {
 	location, err := loadZone(zone)
@@ -58,7 +60,7 @@ func Parse(expression, zone string) (Expression, error) {
 	if strings.Contains(expression, "=") {
 		return Expression{}, freeslot.Invalid("cron", "has a time zone, expected it in time_zone")
 	}
-	parsed, err := parser.ParseStandard(expression)
+	parsed, err := parser.ParseStandard(sundays(expression))
 	spec, ok := parsed.(*parser.SpecSchedule)
 	if err != nil || !ok {
 		return Expression{}, freeslot.Invalid("cron", `is %q, expected five fields such as "30 4 * * 1-5" (minute, hour, day of month, month, day of week), @daily or @every 10m: %v`, shown(expression), err)
@@ -77,11 +79,79 @@ func Parse(expression, zone string) (Expression, error) {
 }
 
 func parseEvery(text string) (time.Duration, error) {
-	every, err := time.ParseDuration(text)
+	every, err := parseDays(text)
 	if err != nil || every < MinEvery || every > MaxEvery {
-		return 0, freeslot.Invalid("cron", "is %q, expected @every with a duration of %s to %s such as 90s or 1h30m", shown(everyPrefix+text), MinEvery, MaxEvery)
+		return 0, freeslot.Invalid("cron", "is %q, expected @every with a duration of 1s to 366d such as 90s, 1h30m or 7d",
+			shown(everyPrefix+text))
 	}
 	return every.Truncate(time.Millisecond), nil
+}
+
+// parseDays reads a duration that can begin with whole days of 24 hours.
+func parseDays(text string) (time.Duration, error) {
+	number, rest, ok := strings.Cut(text, "d")
+	days, err := strconv.ParseUint(number, 10, 16)
+	if !ok || err != nil {
+		return time.ParseDuration(text)
+	}
+	every := time.Duration(days) * 24 * time.Hour
+	if rest == "" {
+		return every, nil
+	}
+	more, err := time.ParseDuration(rest)
+	if more < 0 || strings.HasPrefix(rest, "+") {
+		return 0, fmt.Errorf("%q has a sign behind its days", text)
+	}
+	return every + more, err
+}
+
+// sundays writes a Sunday that ends a week, 7 or the "sun" of "fri-sun", in days that the library
+// knows. Anything that it cannot read is left for the library to refuse.
+func sundays(expression string) string {
+	fields := strings.Fields(expression)
+	if len(fields) != 5 {
+		return expression
+	}
+	var days []string
+	for part := range strings.SplitSeq(fields[4], ",") {
+		days = append(days, weekdays(part)...)
+	}
+	fields[4] = strings.Join(days, ",")
+	return strings.Join(fields, " ")
+}
+
+// weekdays returns the days of "7", "a-7" or "a-7/step", one by one, and any other part as it is.
+func weekdays(part string) []string {
+	text, stepText, stepped := strings.Cut(part, "/")
+	first, last, isRange := strings.Cut(text, "-")
+	from, ok := weekday(first)
+	step, err := uint64(1), error(nil)
+	if stepped {
+		step, err = strconv.ParseUint(stepText, 10, 8)
+	}
+	endsWeek := first == "7"
+	if isRange {
+		endsWeek = last == "7" || strings.EqualFold(last, "sun") && from > 0
+	}
+	if !ok || !endsWeek || err != nil || step == 0 || stepped && !isRange {
+		return []string{part}
+	}
+	var days []string
+	for day := from; day <= 7; day += step {
+		days = append(days, strconv.FormatUint(day%7, 10))
+	}
+	return days
+}
+
+// weekday returns the number of a day of the week, 0 to 7.
+func weekday(text string) (day uint64, ok bool) {
+	for i, name := range []string{"sun", "mon", "tue", "wed", "thu", "fri", "sat"} {
+		if strings.EqualFold(text, name) {
+			return uint64(i), true
+		}
+	}
+	day, err := strconv.ParseUint(text, 10, 8)
+	return day, err == nil && day <= 7
 }
 
 func loadZone(name string) (*time.Location, error) {
