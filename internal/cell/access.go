@@ -43,7 +43,7 @@ func agentNames(layout script.Layout, node string) script.Names {
 		Keys: []string{
 			l.Node(node), l.Load(node), l.Metrics(node), l.Slots(node), l.Dispatch(node), l.Serves(node),
 			l.Online(), l.PoolMembers(every), l.Revisions(), l.Version(), l.Drained(),
-			l.Job(every), l.Replies(every), l.Finished(), l.Due(),
+			l.Job(every), l.key("idem", every), l.Replies(every), l.Finished(), l.Due(),
 			l.Waiting(), l.WaitingVersion(), l.Queue(every), l.Fair(every),
 			l.Limits(), l.Counted(every), l.Parked(), l.ParkedAt(every),
 		},

@@ -24,7 +24,7 @@ func TestAgentKeys(t *testing.T) {
 		return slices.ContainsFunc(slices.Concat(names.Keys, names.Reads), func(pattern string) bool { ok, _ := path.Match(pattern, key); return ok })
 	}
 	for _, key := range []string{
-		l.Node("n2"), l.Slots("n2"), l.Dispatch("n10"), "q:jobs:x", l.key("config:paused", ""), l.key("cron", ""), l.key("version:followed", ""), l.Idempotency("t", "k"), l.Gateway("r1"),
+		l.Node("n2"), l.Slots("n2"), l.Dispatch("n10"), "q:jobs:x", l.key("config:paused", ""), l.key("cron", ""), l.key("version:followed", ""), l.Gateway("r1"),
 	} {
 		if granted(key) {
 			t.Errorf("the agent of n1 may use %s", key)

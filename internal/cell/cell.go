@@ -95,7 +95,8 @@ type Config struct {
 	// WaitingLimit bounds the jobs of one class that wait for a slot; further ones are
 	// refused.
 	WaitingLimit int
-	// KeyRetention is how long an idempotency key names its job, from the submission on.
+	// KeyRetention is how long an idempotency key names its job, from the submission on. A key of a
+	// client is kept at least until its job has ended.
 	KeyRetention time.Duration
 	// Acknowledge says who must have a job before it counts as accepted.
 	Acknowledge script.Acknowledge

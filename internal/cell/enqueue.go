@@ -77,6 +77,9 @@ func (c *Cell) enqueueCall(subs []encodedSubmission) (keys, args []string) {
 		if name := s.keyName(l); name != "" {
 			idems = append(idems, name)
 			idem, digest = strconv.Itoa(len(idems)), specDigest(s.Job)
+			if s.Once != "" {
+				idem = "-" + idem
+			}
 		}
 		items = append(items, s.JobID, s.Tenant, strconv.Itoa(s.Job.SlotCount()), s.ReplyTo, orNone(s.Job.TimeoutMS),
 			s.Class.ID, strconv.Itoa(s.Job.Priority), strconv.Itoa(s.Job.AttemptLimit()), s.Class.Definition,

@@ -270,3 +270,29 @@ func TestRepeatedKeyIsNoAssignment(t *testing.T) {
 		t.Errorf("one job was assigned, and %d are counted", n)
 	}
 }
+
+// TestDropFreesKey: a job that is deleted frees its key for another one.
+func TestDropFreesKey(t *testing.T) {
+	t.Parallel()
+	redistest.Backends(t, func(t *testing.T, redis *redistest.Target) {
+		t.Parallel()
+		r := newRig(t, redis)
+		a := r.agent(node("n1", 1))
+		rep := r.replica("r1")
+		keyed := &freeslot.Job{Service: "echo", IdempotencyKey: "k"}
+		first, err := rep.submitOne(t, keyed, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		a.attempt(first.JobID, 1)
+		eventually(t, "the job to be deleted once it has ended", func() bool {
+			_, err := rep.Drop(t.Context(), tenant, first.JobID)
+			return err == nil
+		})
+		again, err := rep.submitOne(t, keyed, nil)
+		if err != nil || again.JobID == first.JobID {
+			t.Errorf("the key of a deleted job gives %q and %v, expected a new job", again.JobID, err)
+		}
+		a.attempt(again.JobID, 1)
+	})
+}

@@ -48,7 +48,8 @@ type Replica struct {
 	// a result that goes before its client has read it is lost. All replicas should have the same;
 	// the smallest value counts.
 	RetentionBytes int `koanf:"retention_bytes"`
-	// How long an idempotency key names its job, 1s to 720h. All replicas should have the same.
+	// How long after its submission an idempotency key names its job, 1s to 720h. A key is kept at
+	// least until its job has ended. All replicas should have the same.
 	IdempotencyRetention time.Duration `koanf:"idempotency_retention"`
 	// How many jobs that fit the same nodes may wait in one cell, 1 to 10000000. Further ones are
 	// refused as `overloaded`. All replicas should have the same.

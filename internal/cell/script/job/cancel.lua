@@ -24,7 +24,7 @@ local used = 0
 -- include lib/limit.lua
 -- include lib/deliver.lua
 
-local record = redis.call('HMGET', job_key, 'state', 'job', 'run', 'reply_to', 'gates')
+local record = redis.call('HMGET', job_key, 'state', 'job', 'run', 'reply_to', 'gates', 'idem')
 local owner, _, _, _, class = read_job(record[2])
 if not record[1] or (tenant ~= '' and owner ~= tenant) then return {} end
 local attempt, node = string.match(record[3] or '', '^(%d+) (%S+) ')
@@ -41,7 +41,7 @@ if record[1] == 'running' and node then
 elseif record[1] == 'waiting' or record[1] == 'retry_wait' or record[1] == 'scheduled' then
   local keys = {}
   queue_keys(record[2], keys)
-  limited[job] = record[5]
+  limited[job], keyed[job] = record[5], record[6]
   if record[5] then limit_keys(record[5], keys) end
   here(job_key, keys)
   sure('ZREM', due_key, job)

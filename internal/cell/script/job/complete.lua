@@ -42,6 +42,7 @@ end
 -- include lib/record.lua
 local due_key, waiting_version_key = PREFIX .. ':due' .. TAG, PREFIX .. ':version:waiting' .. TAG
 -- include lib/finish.lua
+for n, record in pairs(records) do keyed[jobs[n]] = record[5] end
 
 local begun = 0
 -- Functions are made where they are needed: most calls find no job for the node.

@@ -44,8 +44,8 @@ for n = 1, nodes do
     plain = owner == epoch and ARGV[item + 1] == '1' and not ended[job]
     if plain then
       local state, result, failure = ARGV[item + 2], ARGV[item + 3], ARGV[item + 4]
-      local record = try('HMGET', KEYS[job_keys + i], 'state', 'reply_to', 'job', 'gates')
-      plain = record[1] == 'running' and not record[4] and
+      local record = try('HMGET', KEYS[job_keys + i], 'state', 'reply_to', 'job', 'gates', 'idem')
+      plain = record[1] == 'running' and not record[4] and not record[5] and
         (state == 'succeeded' and failure == '' or state == 'failed' and result == '')
       ended[job], records[i], used = true, record, used - slots
     end

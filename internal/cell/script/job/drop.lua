@@ -2,20 +2,23 @@
 --
 -- Guarantee: only a job that has ended, and only the caller's; the same call again finds no such
 -- job. A job that came from another cell is dropped only when no call can bring it once more, see
--- move_in.lua. Every write frees memory. An idempotency key goes on naming the job.
+-- move_in.lua. Every write frees memory. Its idempotency key is free again, unless the job was moved
+-- to another cell than that of the key.
 --
 -- KEYS[1] jobs:<job>  hash   KEYS[2] finished  zset
 -- ARGV[1] job   ARGV[2] tenant, '' for any   ARGV[3..] fields of the record to return
+-- Foreign key (idem) is of this cell.
 -- Returns the fields' values before the call, also of a job that has not ended; {} when there is no
 --   such job of this tenant; the error UNSETTLED of one whose move is not over
 -- Redis 7.0. Cost: O(log jobs that have ended).
 local job_key, finished_key = KEYS[1], KEYS[2]
 local job, tenant = ARGV[1], ARGV[2]
 -- include lib/clock.lua
+-- include lib/key.lua
 -- include lib/record.lua
 -- include lib/ends.lua
 
-local record = redis.call('HMGET', job_key, 'state', 'job', 'hop', 'keep', 'finished_at_ms')
+local record = redis.call('HMGET', job_key, 'state', 'job', 'hop', 'keep', 'finished_at_ms', 'idem', 'known')
 if not record[1] or (tenant ~= '' and read_job(record[2]) ~= tenant) then return {} end
 local fields = redis.call('HMGET', job_key, unpack(ARGV, 3))
 if not ENDED[record[1]] then return fields end
@@ -24,4 +27,11 @@ if record[4] or record[3] and now - (tonumber(record[5]) or 0) < MOVE_RETENTION 
 -- nothing can be asked of a key that was just deleted.
 redis.call('ZREM', finished_key, job)
 redis.call('DEL', job_key)
+-- Protected: the key may be on another server while a hash slot migrates.
+local idem = record[6] and key('idem', string.match(record[6], ' (%S+)$') or '')
+local owner = idem and redis.pcall('GET', idem)
+if type(owner) == 'string' then
+  owner = string.match(owner, '^(%S+) ')
+  if owner == job or owner == record[7] then redis.pcall('DEL', idem) end
+end
 return fields

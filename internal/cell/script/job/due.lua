@@ -32,7 +32,7 @@ for i, id in ipairs(ids) do job_keys[i] = key('jobs', id) end
 here(due_key, job_keys)
 for i, id in ipairs(ids) do
   -- Protected: a key of another type is no job, and holds up no other.
-  local record = redis.pcall('HMGET', job_keys[i], 'state', 'job', 'run', 'reply_to', 'error', 'why', 'gates')
+  local record = redis.pcall('HMGET', job_keys[i], 'state', 'job', 'run', 'reply_to', 'error', 'why', 'gates', 'idem')
   local tenant, slots, _, _, class, priority, _, deadline, definition = read_job(record[2])
   local job = {
     id = id, key = job_keys[i], state = record[1], static = record[2], reply_to = record[4], failure = record[5] or '', why = record[6],
@@ -42,7 +42,7 @@ for i, id in ipairs(ids) do
   job.late = job.deadline > 0 and job.deadline <= now
   jobs[i] = job
   queue_keys(record[2], keys)
-  limited[id] = record[7]
+  limited[id], keyed[id] = record[7], record[8]
   if record[7] then limit_keys(record[7], keys) end
   if job.node then keys[#keys + 1] = key('slots', job.node) end
 end

@@ -4,7 +4,7 @@
 -- lost jobs and the slots of those kept. Further keys of the node, given behind, are deleted in the
 -- same command. The slots hash is all that a node owns, so no job can hide. The first write frees
 -- memory, so that it works where Redis refuses other writes; all records are read before.
--- Needs: finish, here, index_finished, key, leave_limits, limit_keys, limited, queue_keys, retry
+-- Needs: finish, here, index_finished, key, keyed, leave_limits, limit_keys, limited, queue_keys, retry
 -- Defines: abandon
 local function abandon(owned, slots_key, node, failure, counted, keep, ...)
   local lost, attempts, job_keys, kept, in_use = {}, {}, {}, false, 0
@@ -21,8 +21,8 @@ local function abandon(owned, slots_key, node, failure, counted, keep, ...)
   here(slots_key, job_keys)
   local records, keys = {}, {}
   for i, job_key in ipairs(job_keys) do -- protected: a key of another type loses its own job, not the node
-    local record = redis.pcall('HMGET', job_key, 'state', 'run', 'reply_to', 'job', 'fails', 'why', 'gates')
-    records[i] = record
+    local record = redis.pcall('HMGET', job_key, 'state', 'run', 'reply_to', 'job', 'fails', 'why', 'gates', 'idem')
+    records[i], keyed[lost[i]] = record, record[8]
     queue_keys(record[4], keys)
     if record[7] then
       limited[lost[i]] = record[7]

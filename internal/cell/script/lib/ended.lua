@@ -1,8 +1,8 @@
 -- ended: which items of a completion end an attempt that the node owns in this epoch, and the
 -- records of their jobs. used is what the node has in use without them; counted is false where an
 -- edit left no number in the sum. plain is true where each item ends the first attempt of a job for
--- good, as nearly all do: nobody cancels it, no limit has counted it, and one entry of a reply
--- stream has room for all results.
+-- good, as nearly all do: nobody cancels it, no limit has counted it, it has no idempotency key, and
+-- one entry of a reply stream has room for all results.
 -- Needs: ENTRY_BYTES, call, epoch, items, slots_key, try
 -- Defines: before, bytes, counted, ended, freed, jobs, owned, plain, records, retries, used, usual,
 --   with_limits
@@ -22,13 +22,13 @@ for n = 1, items do
   if value ~= usual then attempt, owner, count = string.match(value or '', '^(%d+):([^:]*):(%d+)') end
   if owner == epoch and attempt == ARGV[item + 1] and not ended[job] then
     local state, result, failure, next = ARGV[item + 2], ARGV[item + 3], ARGV[item + 4], ARGV[item + 5]
-    local record = try('HMGET', KEYS[6 + n], 'state', 'reply_to', 'job', 'gates')
+    local record = try('HMGET', KEYS[6 + n], 'state', 'reply_to', 'job', 'gates', 'idem')
     -- A record of another type is as one that is gone; all other errors are for the caller.
     if record.err and not string.find(record.err, 'WRONGTYPE', 1, true) then return record end
     ended[job], freed[#freed + 1], records[n] = true, job, record
     used, bytes = used - tonumber(count), bytes + #result + #failure
     retries, with_limits = retries or next ~= '', with_limits or record[4]
-    plain = plain and next == '' and attempt == '1' and record[1] == 'running' and not record[4] and bytes < ENTRY_BYTES and
+    plain = plain and next == '' and attempt == '1' and record[1] == 'running' and not record[4] and not record[5] and bytes < ENTRY_BYTES and
       (state == 'succeeded' and failure == '' or state == 'failed' and result == '')
   else
     plain = false

@@ -4,15 +4,17 @@
 -- server while a hash slot migrates, and a replica reads the records of jobs that it hears nothing
 -- of. used is how many slots of the node are in use after the job.
 -- Needs: at, due_key, finished_key, key, now_us, read_job, used
--- Defines: ENTRY, ENTRY_BYTES, INLINE_RESULT, INLINE_SPEC, RETENTION, ends, finish, finished,
---   index_finished, keeps, longest, news
+-- Defines: ENTRY, ENTRY_BYTES, INLINE_RESULT, INLINE_SPEC, KEY_STAYS, RETENTION, ends, finish,
+--   finished, index_finished, keeps, keyed, longest, news, release_key
 -- include lib/inline.lua
 -- include lib/retention.lua
+-- include lib/idem.lua
 local ENTRY = 400 -- fields from which on an entry of a reply stream is written
 local finished, longest, ends = 0, RETENTION, {}
 -- Until index_finished a script that fails leaves replicas without the ends: they find them in the
 -- records, later.
 local news = {} -- replica -> the fields of its next entry
+local keyed = {} -- job -> the field idem of its record, which callers set
 local keeps = {} -- retention -> PEXPIRE's argument: few values come often
 local function finish(job, job_key, node, attempt, reply_to, static, state, result, failure)
   local _, _, _, retention, _, _, _, deadline = read_job(static)
@@ -34,6 +36,7 @@ local function finish(job, job_key, node, attempt, reply_to, static, state, resu
     if result ~= '' then redis.call('HSET', job_key, 'result', result) end
   end
   redis.call('PEXPIRE', job_key, keep)
+  if keyed[job] then release_key(keyed[job]) end
   local n = #ends
   ends[n + 1], ends[n + 2] = now_us + finished, job -- the number costs least as it is
   finished = finished + 1

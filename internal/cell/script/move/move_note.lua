@@ -16,16 +16,18 @@
 -- Redis 7.0. Cost: O(items).
 local moves_key, moved_key = KEYS[1], KEYS[2]
 -- include lib/clock.lua
+-- include lib/key.lua
+-- include lib/idem.lua
 -- include lib/sure.lua
 
 -- What a record that sends on has left.
-local STAYS = {state = true, job = true, move = true, hop = true, known = true}
+local STAYS = {state = true, job = true, move = true, hop = true, known = true, idem = true}
 
 local reply = {}
 for i = 3, #KEYS do
   local job_key, from = KEYS[i], 4 * (i - 3)
   local job, move, what, ms = ARGV[from + 1], ARGV[from + 2], ARGV[from + 3], tonumber(ARGV[from + 4])
-  local record = redis.pcall('HMGET', job_key, 'state', 'move')
+  local record = redis.pcall('HMGET', job_key, 'state', 'move', 'idem')
   local state = not record.err and record[2] == move and record[1]
   reply[i - 2] = 1
   if what == 't' and state == 'moving' and string.sub(move, 1, 1) == '?' then
@@ -45,6 +47,7 @@ for i = 3, #KEYS do
     sure('ZADD', state == 'moving' and moves_key or moved_key, string.format('%.0f', now + ms), job)
   elseif what == 'e' and state == 'moved' then
     sure('ZREM', moved_key, job)
+    if record[3] then release_key(record[3]) end
     if ms > 0 then redis.call('PEXPIRE', job_key, string.format('%.0f', ms)) else redis.call('DEL', job_key) end
   else
     reply[i - 2] = 0

@@ -13,11 +13,13 @@
 -- then jobs:<job>  hash, one an item, and idem:<tenant>:<key>  string, one an idempotency key: job,
 --   space, digest of its spec
 -- ARGV[1] channel   ARGV[2] heartbeat limit, ms   ARGV[3] retention, ms
--- ARGV[4] waiting_limit: most jobs of a class   ARGV[5] how long idempotency keys are kept, ms
+-- ARGV[4] waiting_limit: most jobs of a class   ARGV[5] how long an idempotency key is kept after
+--   its submission, ms; at least until its job ends
 -- ARGV[6] n   ARGV[7] number of items   ARGV[8..7+n] node ids
 -- then for each item: job, tenant, slots, reply-to ('' for none), timeout (ms, '' for none), class,
 --   priority, attempts that it may have, definition of the class, weight of the tenant, spec, when
---   to begin (ms, '' for at once), which idempotency key (from 1, '' for none), digest of the spec,
+--   to begin (ms, '' for at once), which idempotency key (from 1, '' for none, negative for a marker
+--   that is kept for ARGV[5] alone), digest of the spec,
 --   limits as in lib/limit.lua: name and limit in turn, parted by spaces; its candidates (nodes
 --   from 1), ''
 -- Returns {now, answer, ...}, an answer an item:
@@ -37,6 +39,7 @@ local node_count, item_count = tonumber(ARGV[6]), tonumber(ARGV[7])
 -- include lib/clock.lua
 -- include lib/key.lua
 -- include lib/announce.lua
+-- include lib/idem.lua
 -- include lib/inline.lua
 -- include lib/record.lua
 -- include lib/here.lua
@@ -59,6 +62,7 @@ for i = 1, item_count do
   item = item + 1
 end
 if TAG ~= '' then here(version_key, keys) end -- without one all keys are on one server, and stay there
+local LONGEST_JOB = 31622400000 -- ms, 366 days: a job without a deadline keeps its key for as long
 local answers, wishes, charges, known = {}, {}, {}, {} -- wishes: by node, the classes of the items that name it
 local written = {} -- limits that this call has written
 -- Nearly always all are new. made has those that this call has made.
@@ -70,7 +74,8 @@ for i = 1, item_count do
   local record = (not fresh or made[job]) and redis.call('HMGET', job_key, 'state', 'run') or {}
   local state = record[1]
   begin = tonumber(begin) or 0
-  idem = idem ~= '' and KEYS[before_jobs + item_count + idem]
+  local marker = string.sub(idem, 1, 1) == '-'
+  idem = idem ~= '' and KEYS[before_jobs + item_count + math.abs(idem)]
   local owner, owners_digest
   if idem then owner, owners_digest = string.match(redis.call('GET', idem) or '', '^(%S+) (%x+)$') end
   local limits, crowded, closed, own = nil, false, nil, nil
@@ -120,7 +125,15 @@ for i = 1, item_count do
       redis.call('HSET', job_key, 'gates', limits)
       count_waiting(job, limits)
     end
-    if idem then redis.call('SET', idem, job .. ' ' .. digest, 'PX', keep_keys) end
+    if idem then
+      local keep = tonumber(keep_keys)
+      if not marker then
+        redis.call('HSET', job_key, 'idem', string.format('%.0f', now + keep) .. ' ' .. string.sub(idem, #key('idem', '') + 1))
+        -- Longer than the job can live. Once it has ended finish leaves the key its rest of keep_keys.
+        keep = keep + math.max(begin - now, 0) + (tonumber(timeout) or LONGEST_JOB) + KEY_STAYS
+      end
+      redis.call('SET', idem, job .. ' ' .. digest, 'PX', string.format('%.0f', keep))
+    end
     if later then answers[i] = {4, 0} else wait() end
     made[job] = true
   end
