@@ -196,10 +196,6 @@ func (a Access) apply(opt *rueidis.ClientOption, rawURL string) error {
 		}
 		return credentials, uncoded(err)
 	}
-	if opt.Sentinel.MasterSet != "" {
-		opt.Sentinel.Dialer.Resolver = toSentinel
-		opt.DialCtxFn = dial
-	}
 	return nil
 }
 
@@ -255,8 +251,8 @@ func dial(ctx context.Context, addr string, dialer *net.Dialer, conf *tls.Config
 	return conn, err
 }
 
-// explainAccess adds advice to an error that names no key.
-func explainAccess(err error, opt rueidis.ClientOption) error {
+// explainAccess adds advice to an error that names no key. bySentinel is true if a sentinel refused.
+func explainAccess(err error, opt rueidis.ClientOption, bySentinel bool) error {
 	var authority x509.UnknownAuthorityError
 	var host x509.HostnameError
 	var invalid x509.CertificateInvalidError
@@ -284,6 +280,10 @@ func explainAccess(err error, opt rueidis.ClientOption) error {
 		hint = "the server may ask for a certificate of ours: set redis.tls.cert_file and redis.tls.key_file"
 	case closed:
 		hint = "the server may not take our certificate, redis.tls.cert_file"
+	case opt.Sentinel.MasterSet != "" && strings.HasPrefix(text, "No such master with that name"):
+		hint = fmt.Sprintf("master_set=%s in the URL is not the name of a master that the sentinels watch", opt.Sentinel.MasterSet)
+	case bySentinel && (strings.HasPrefix(text, "WRONGPASS") || strings.HasPrefix(text, "NOAUTH")):
+		hint = "that is the answer of a sentinel: look at redis.sentinel_username and redis.sentinel_password_file"
 	case opt.AuthCredentialsFn != nil && (strings.HasPrefix(text, "WRONGPASS") || strings.HasPrefix(text, "NOAUTH")):
 		hint = "look at redis.username and redis.password_file; `schedctl acl` makes users"
 	case opt.AuthCredentialsFn == nil && opt.Password == "" && strings.HasPrefix(text, "NOAUTH"):

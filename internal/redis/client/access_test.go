@@ -233,6 +233,49 @@ func TestSentinelPassword(t *testing.T) {
 	}
 }
 
+// TestSentinelErrors: the advice names the key of the credentials that were refused, and the master
+// that sentinels do not know.
+func TestSentinelErrors(t *testing.T) {
+	t.Parallel()
+	master := redistest.New(t)
+	conf := textFile(t, "sentinel monitor main 127.0.0.1 "+strconv.Itoa(master.Process().Port())+" 1\n")
+	sentinel := redistest.New(t, func(c *redisserver.Config) { c.ConfigFile = conf }, redistest.Args("--sentinel"))
+	at := "redis://" + sentinel.Addrs()[0] + "?master_set="
+	wrong := textFile(t, "wrong")
+	for name, tt := range map[string]struct {
+		cfg        Config
+		want, lack string
+	}{
+		"sentinel's password": {
+			Config{URL: at + "main", Access: Access{SentinelUsername: "u", SentinelPasswordFile: wrong}},
+			"redis.sentinel_username and redis.sentinel_password_file", "redis.password_file",
+		},
+		"master's password": {
+			Config{URL: at + "main", Access: Access{Username: "u", PasswordFile: wrong}},
+			"redis.username and redis.password_file", "sentinel_password_file",
+		},
+		"unknown master": {Config{URL: at + "other"}, "master_set=other", "password"},
+	} {
+		for role, openRole := range roles {
+			_, err := openRole(tt.cfg)
+			if err == nil || !strings.Contains(err.Error(), tt.want) || strings.Contains(err.Error(), tt.lack) {
+				t.Errorf("%s, %s: %v, expected %q and not %q", name, role, err, tt.want, tt.lack)
+			}
+		}
+	}
+	admin := sentinel.Client(t)
+	if err := admin.Do(deadline(t), admin.B().Arbitrary("ACL", "SETUSER", "default", "resetpass", ">p").Build()).Error(); err != nil {
+		t.Fatal(err)
+	}
+	for name, cfg := range map[string]Config{
+		"no password": {URL: at + "main"}, "a wrong one": {URL: at + "main", Access: Access{SentinelPasswordFile: wrong}},
+	} {
+		if _, err := Commands(cfg); err == nil || !strings.Contains(err.Error(), "redis.sentinel_password_file") {
+			t.Errorf("%s for the sentinel: %v, expected the key of its password", name, err)
+		}
+	}
+}
+
 // TestPasswordFileGone: the error has no code, because a worker would drop its report for that.
 func TestPasswordFileGone(t *testing.T) {
 	t.Parallel()

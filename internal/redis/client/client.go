@@ -9,8 +9,6 @@ import (
 	"fmt"
 	"math/bits"
 	"net"
-	"net/url"
-	"strings"
 	"time"
 
 	"github.com/redis/rueidis"
@@ -65,10 +63,13 @@ type Config struct {
 	// Connections is how many pipelined connections a replica keeps to each server: a power of two
 	// up to MaxConnections. 0 means 1, the fastest measured.
 	Connections int
+
+	// links are shared by the clients of one Topology. nil means that a client has its own.
+	links *links
 }
 
 func (c Config) option() (rueidis.ClientOption, error) {
-	opt, err := rueidis.ParseURL(c.URL)
+	opt, err := parseURL(c.URL)
 	if err != nil {
 		return opt, badURL(c.URL, err)
 	}
@@ -84,7 +85,11 @@ func (c Config) option() (rueidis.ClientOption, error) {
 	opt.ClientName = cmp.Or(c.Name, "freeslot")
 	if opt.Sentinel.MasterSet != "" {
 		opt.Sentinel.TopologyRefreshInterval = sentinelRefresh
+		opt.Sentinel.Dialer.Resolver = toSentinel
 		opt.Dialer.Timeout = cmp.Or(opt.Dialer.Timeout, sentinelDialTimeout)
+	}
+	if opt.DialCtxFn == nil { // else it is that of a unix socket
+		opt.DialCtxFn = dial
 	}
 	opt.DisableCache = true
 	// One server, or the master that sentinels name. Without this rueidis treats the embedded
@@ -102,7 +107,10 @@ func (c Config) open(set func(*rueidis.ClientOption)) (rueidis.Client, error) {
 	}
 	opt.PipelineMultiplex = -1
 	set(&opt)
-	return newClient(opt)
+	if !opt.ForceSingleClient { // a cluster redirects, and does not refuse
+		return newClient(opt)
+	}
+	return newWatched(opt, cmp.Or(c.links, new(links)))
 }
 
 // forReplica makes a replica notice a silent server in 1.3 s.
@@ -175,26 +183,4 @@ func retryDelay(_ int, _ rueidis.Completed, err error) time.Duration {
 		return redialDelay
 	}
 	return resubscribeDelay
-}
-
-// CheckURL parses a URL like a connection, but does not connect. The error contains no secret.
-func CheckURL(raw string) error {
-	_, err := rueidis.ParseURL(raw)
-	if err == nil {
-		return nil
-	}
-	if bad := badURL(raw, err); errors.As(bad, new(*url.Error)) {
-		return errors.New("it cannot be parsed")
-	}
-	return errors.New(strings.TrimPrefix(err.Error(), "redis: "))
-}
-
-// badURL describes a bad URL without any password. A parser may mistake part of a password for
-// something else; then the parser's message is left out, and the error is a *url.Error.
-func badURL(raw string, err error) error {
-	u, parseErr := url.Parse(raw)
-	if parseErr != nil || u.User == nil && strings.Contains(raw, "@") {
-		return &url.Error{Op: "parse", URL: "redis url", Err: errors.New("expected redis://[user:password@]host:port[/db]")}
-	}
-	return fmt.Errorf("redis url %q: %w", raw[strings.LastIndexByte(raw, '@')+1:], err)
 }

@@ -3,6 +3,7 @@ package client
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net"
 	"net/url"
 	"regexp"
@@ -190,6 +191,23 @@ func TestRetryDelay(t *testing.T) {
 	}
 }
 
+func TestGoodURL(t *testing.T) {
+	t.Parallel()
+	for raw, want := range map[string]string{
+		"redis://h":          "[h:6379]",
+		"redis://:7105":      "[localhost:7105]",
+		"redis://[::1]:7105": "[[::1]:7105]",
+		"redis://[::1]/2?db=1&dial_timeout=1s&write_timeout=1s&protocol=3&client_cache=0&max_retries=0&client_name=x": "[[::1]:6379]",
+		"rediss://u:p%23w@h:1?addr=g:2&addr=[::1]:3&skip_verify=true&master_set=m":                                    "[h:1 g:2 [::1]:3]",
+		"unix:///run/redis.sock?db=1": "[/run/redis.sock]",
+	} {
+		opt, err := Config{URL: raw}.option()
+		if got := fmt.Sprint(opt.InitAddress); err != nil || got != want || CheckURL(raw) != nil {
+			t.Errorf("%s: addresses %s, expected %s; %v", raw, got, want, err)
+		}
+	}
+}
+
 // The password of a mistyped URL never gets into a log.
 func TestBadURL(t *testing.T) {
 	t.Parallel()
@@ -205,6 +223,16 @@ func TestBadURL(t *testing.T) {
 		"http://user:secret@host:6379":       "invalid URL scheme",
 		"127.0.0.1:6379":                     "expected redis://",
 		"redis://h?dial_timeout=soon":        "invalid dial timeout",
+		"redis://u:secret@::1:7105":          "IPv6 address without brackets, expected redis://[::1]:7105",
+		"rediss://2001:db8::1/3":             "IPv6 address without brackets, expected rediss://[2001:db8::1]:6379",
+		"redis://h:1:2":                      "expected redis://",
+		"redis://u:secret@h:99999":           "port 99999, expected 1 to 65535",
+		"redis://u:secret@h:1/0?foo=bar":     "query key foo, expected only addr, client_cache",
+		"redis://h:1?db=1&db=2":              "query key db 2 times, expected it once",
+		"redis://h:1?addr=g":                 "addr=g, expected addr=host:port",
+		"redis://h:1?addr=::1:2":             "addr=::1:2, expected addr=host:port",
+		"redis://h:1?addr=g:2;db=1":          "query that cannot be parsed",
+		"redis://u:secret@h:1/0#x":           "%23",
 	} {
 		t.Run(raw, func(t *testing.T) {
 			t.Parallel()

@@ -24,6 +24,7 @@ type Topology struct {
 
 	cfg   Config
 	addrs []string // the members of the cluster, those that answered first
+	links []*links // by server
 }
 
 // Inspect finds out what the URLs of c are. For one URL it asks any of its addresses whether that
@@ -35,7 +36,7 @@ func Inspect(ctx context.Context, c Config) (*Topology, error) {
 	case 1:
 		c.URL, c.URLs = c.URLs[0], nil
 	default:
-		t := &Topology{Servers: len(c.URLs), cfg: c}
+		t := newTopology(c, len(c.URLs))
 		for i := range c.URLs {
 			if _, err := t.Config(i).option(); err != nil {
 				return nil, err
@@ -48,7 +49,7 @@ func Inspect(ctx context.Context, c Config) (*Topology, error) {
 	if err != nil {
 		return nil, err
 	}
-	t := &Topology{Servers: 1, cfg: c}
+	t := newTopology(c, 1)
 	if opt.Sentinel.MasterSet != "" {
 		return t, nil
 	}
@@ -63,6 +64,14 @@ func Inspect(ctx context.Context, c Config) (*Topology, error) {
 		failures = append(failures, err)
 	}
 	return nil, errors.Join(failures...)
+}
+
+func newTopology(c Config, servers int) *Topology {
+	t := &Topology{Servers: servers, cfg: c, links: make([]*links, servers)}
+	for i := range t.links {
+		t.links[i] = new(links)
+	}
+	return t
 }
 
 func (t *Topology) checkDatabase(opt rueidis.ClientOption) error {
@@ -104,7 +113,7 @@ func (t *Topology) Config(server int) Config {
 	if t.Servers > 1 {
 		c.URL = t.cfg.URLs[server]
 	}
-	c.URLs = nil
+	c.URLs, c.links = nil, t.links[server]
 	return c
 }
 

@@ -1,0 +1,212 @@
+package client
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"maps"
+	"net"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/redis/rueidis"
+)
+
+// This file is what happens when a master becomes a replica while connections to it stay open. The
+// server closes none of them, and refuses every write as READONLY. The address may lead to the new
+// master meanwhile, but only a new connection finds that out. So the first refusal makes a client
+// dial once more. If that connection leads to a master, all connections to the address are closed,
+// and rueidis dials them again as after any break. Among them are subscriptions, which never see a
+// refusal themselves. If the address still leads to a replica, nothing is closed, because replicas
+// answer reads.
+
+// lookPause is the shortest time between two looks for a new master.
+const lookPause = time.Second
+
+// demotionCodes are answers of a server that is no master. A replica ends blocked calls as UNBLOCKED
+// when it becomes one.
+var demotionCodes = []string{"READONLY", "MASTERDOWN", "UNBLOCKED"}
+
+func isDemoted(err error) bool {
+	answer, ok := errors.AsType[*rueidis.RedisError](err)
+	if !ok {
+		return false
+	}
+	code, _, _ := strings.Cut(answer.Error(), " ")
+	return slices.Contains(demotionCodes, code)
+}
+
+// links are the open connections of a process to one server, or to sentinels and their master. The
+// clients of one Topology share them. The zero value is ready for use.
+type links struct {
+	mu     sync.Mutex
+	open   map[*link]struct{} // guarded by mu
+	looked time.Time          // when the last look began; guarded by mu
+}
+
+// link is an open connection.
+type link struct {
+	net.Conn
+	of *links
+}
+
+func (l *link) Close() error {
+	l.of.mu.Lock()
+	delete(l.of.open, l)
+	l.of.mu.Unlock()
+	return l.Conn.Close()
+}
+
+type dialFunc func(context.Context, string, *net.Dialer, *tls.Config) (net.Conn, error)
+
+// dialer notes the connections that next makes.
+func (l *links) dialer(next dialFunc) dialFunc {
+	return func(ctx context.Context, addr string, dialer *net.Dialer, conf *tls.Config) (net.Conn, error) {
+		conn, err := next(ctx, addr, dialer, conf)
+		if err != nil {
+			return nil, err
+		}
+		made := &link{Conn: conn, of: l}
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		if l.open == nil {
+			l.open = make(map[*link]struct{})
+		}
+		l.open[made] = struct{}{}
+		return made, nil
+	}
+}
+
+// begin returns the connections that a look is about; ok is false if the last one was a moment ago.
+func (l *links) begin() (open []*link, ok bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if now := time.Now(); now.Sub(l.looked) >= lookPause {
+		l.looked = now
+		return slices.Collect(maps.Keys(l.open)), true
+	}
+	return nil, false
+}
+
+// watched is a client that looks for a new master when its server refuses a call as a replica does.
+type watched struct {
+	rueidis.Client
+	links *links
+	// probe has the options of the connection by which it looks.
+	probe rueidis.ClientOption
+
+	mu     sync.Mutex
+	closed bool // guarded by mu; no look begins after it
+	looks  sync.WaitGroup
+}
+
+// newWatched opens a client with opt whose connections are among the links.
+func newWatched(opt rueidis.ClientOption, l *links) (rueidis.Client, error) {
+	w := &watched{links: l, probe: opt}
+	w.probe.DisableCache, w.probe.ClientTrackingOptions, w.probe.OnInvalidations = true, nil, nil
+	w.probe.PipelineMultiplex, w.probe.Sentinel.TopologyRefreshInterval = -1, 0
+	w.probe.ReadBufferEachConn, w.probe.WriteBufferEachConn, w.probe.RingScaleEachConn = agentBuffer, agentBuffer, agentRing
+	w.probe.ConnWriteTimeout = replicaSilence
+	opt.DialCtxFn = l.dialer(opt.DialCtxFn)
+	client, err := newClient(opt)
+	if err != nil {
+		return nil, err
+	}
+	w.Client = client
+	return w, nil
+}
+
+func (w *watched) Do(ctx context.Context, cmd rueidis.Completed) rueidis.RedisResult {
+	result := w.Client.Do(ctx, cmd)
+	w.see(result)
+	return result
+}
+
+func (w *watched) DoMulti(ctx context.Context, multi ...rueidis.Completed) []rueidis.RedisResult {
+	results := w.Client.DoMulti(ctx, multi...)
+	w.see(results...)
+	return results
+}
+
+func (w *watched) Dedicated(fn func(rueidis.DedicatedClient) error) error {
+	return w.Client.Dedicated(func(c rueidis.DedicatedClient) error { return fn(&watchedConn{c, w}) })
+}
+
+func (w *watched) Dedicate() (rueidis.DedicatedClient, func()) {
+	c, release := w.Client.Dedicate()
+	return &watchedConn{c, w}, release
+}
+
+// Close waits for a look that is under way.
+func (w *watched) Close() {
+	w.mu.Lock()
+	w.closed = true
+	w.mu.Unlock()
+	w.looks.Wait()
+	w.Client.Close()
+}
+
+// watchedConn is one connection of a watched client.
+type watchedConn struct {
+	rueidis.DedicatedClient
+	of *watched
+}
+
+func (c *watchedConn) Do(ctx context.Context, cmd rueidis.Completed) rueidis.RedisResult {
+	result := c.DedicatedClient.Do(ctx, cmd)
+	c.of.see(result)
+	return result
+}
+
+func (c *watchedConn) DoMulti(ctx context.Context, multi ...rueidis.Completed) []rueidis.RedisResult {
+	results := c.DedicatedClient.DoMulti(ctx, multi...)
+	c.of.see(results...)
+	return results
+}
+
+func (w *watched) see(results ...rueidis.RedisResult) {
+	for _, result := range results {
+		if err := result.Error(); err == nil || !isDemoted(err) {
+			continue
+		}
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		if w.closed {
+			return
+		}
+		if open, ok := w.links.begin(); ok {
+			w.looks.Go(func() { w.look(open) })
+		}
+		return
+	}
+}
+
+// look closes the connections if a new one leads to a master.
+func (w *watched) look(open []*link) {
+	if !leadsToMaster(w.probe) {
+		return
+	}
+	for _, l := range open {
+		_ = l.Close()
+	}
+}
+
+// leadsToMaster asks a new connection for the role of its server. A server that keeps its role to
+// itself counts as a master: then there is no other way to find out.
+func leadsToMaster(opt rueidis.ClientOption) bool {
+	client, err := newClient(opt) // sentinels lead to a master or nowhere
+	if err != nil {
+		return false
+	}
+	defer client.Close()
+	ctx, cancel := context.WithTimeout(context.Background(), probeTimeout)
+	defer cancel()
+	role, err := client.Do(ctx, client.B().Role().Build()).ToArray()
+	if err != nil || len(role) == 0 {
+		return IsDenied(err)
+	}
+	name, err := role[0].ToString()
+	return err == nil && name == "master"
+}

@@ -1,0 +1,161 @@
+package client
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/redis/rueidis"
+
+	"github.com/freeslot/freeslot/internal/redis/redistest"
+)
+
+// subscription is a Receive that runs until the test ends.
+func subscription(t *testing.T, c rueidis.Client) (subscribed <-chan struct{}) {
+	t.Helper()
+	hook := make(chan struct{}, 100)
+	ctx, cancel := context.WithCancel(t.Context())
+	ctx = rueidis.WithOnSubscriptionHook(ctx, func(rueidis.PubSubSubscription) { hook <- struct{}{} })
+	ended := make(chan error, 1)
+	go func() {
+		ended <- c.Receive(ctx, c.B().Subscribe().Channel("channel").Build(), func(rueidis.PubSubMessage) {})
+	}()
+	t.Cleanup(func() { cancel(); <-ended })
+	<-hook
+	return hook
+}
+
+func write(t *testing.T, c rueidis.Client) error {
+	t.Helper()
+	return c.Do(deadline(t), c.B().Set().Key("key").Value("v").Build()).Error()
+}
+
+func awaitWrite(t *testing.T, c rueidis.Client) {
+	t.Helper()
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	for end := time.Now().Add(time.Minute); ; <-tick.C {
+		err := write(t, c)
+		if err == nil {
+			return
+		}
+		if time.Now().After(end) {
+			t.Fatalf("no write for a minute: %v", err)
+		}
+	}
+}
+
+// TestDemotion: a master becomes a replica while connections to it stay open, and the address leads
+// to the new master. Every client of the process comes to that one, also those that only listen.
+func TestDemotion(t *testing.T) {
+	t.Parallel()
+	servers := redistest.NewWithReplicas(t, 1)
+	address := redistest.NewAddress(t, servers.Target)
+	topology := inspect(t, Config{URL: address.URL(), Name: "swapped"})
+	opened := make(map[string]rueidis.Client)
+	for name, role := range map[string]Role{"commands": Commands, "subscriber": Subscriber, "agent": Agent} {
+		clients, err := topology.Open(role)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(clients.Close)
+		opened[name] = clients.For(0)
+	}
+	tracker, err := Tracker(topology.Config(0), "", "nodes:", func([]rueidis.RedisMessage) {})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(tracker.Close)
+	events, tracked := subscription(t, opened["subscriber"]), subscription(t, tracker)
+	dedicated, release := opened["agent"].Dedicate()
+	t.Cleanup(release)
+	for _, c := range []rueidis.Client{opened["commands"], opened["agent"]} {
+		if err := write(t, c); err != nil {
+			t.Fatal(err)
+		}
+	}
+
+	redistest.Swap(t, servers.Server, servers.Replicas[0])
+	address.Lead(servers.Replicas[0].Target)
+	// One connection of many sees the refusal.
+	if err := dedicated.Do(deadline(t), dedicated.B().Set().Key("key").Value("v").Build()).Error(); !isDemoted(err) {
+		t.Fatalf("a write to the former master: %v, expected READONLY", err)
+	}
+	<-events
+	<-tracked
+	awaitWrite(t, opened["commands"])
+	awaitWrite(t, opened["agent"])
+	admin := servers.Client(t)
+	for end := time.Now().Add(time.Minute); len(listed(t, admin, "swapped")) > 0; {
+		if time.Now().After(end) {
+			t.Fatalf("the former master still has %q", listed(t, admin, "swapped"))
+		}
+	}
+}
+
+// TestReplicaForGood: an address that leads to a replica keeps its connections, which answer reads.
+func TestReplicaForGood(t *testing.T) {
+	t.Parallel()
+	servers := redistest.NewWithReplicas(t, 1)
+	c, err := newWatchedOf(t, Config{URL: servers.Replicas[0].URL(), Name: "stays"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(c.Close)
+	events := subscription(t, c)
+	id := func() int64 {
+		n, err := c.Do(deadline(t), c.B().ClientId().Build()).AsInt64()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return n
+	}
+	before := id()
+	for range 3 {
+		if err := write(t, c); !isDemoted(err) {
+			t.Fatalf("a write to a replica: %v, expected READONLY", err)
+		}
+	}
+	c.looks.Wait()
+	if after := id(); after != before {
+		t.Errorf("connection %d has replaced %d", after, before)
+	}
+	if n := len(events); n > 0 {
+		t.Errorf("subscribed again %d times", n)
+	}
+}
+
+func newWatchedOf(t *testing.T, cfg Config) (*watched, error) {
+	t.Helper()
+	c, err := Commands(cfg)
+	if err != nil {
+		return nil, err
+	}
+	w, ok := c.(*watched)
+	if !ok {
+		return nil, errors.New("the client does not look for a new master")
+	}
+	return w, nil
+}
+
+func TestIsDemoted(t *testing.T) {
+	t.Parallel()
+	c := redistest.Shared(t).Client(t)
+	for text, want := range map[string]bool{
+		"READONLY You can't write against a read only replica. script: f00, on @user_script:1.": true,
+		"MASTERDOWN Link with MASTER is down":                                                   true,
+		"UNBLOCKED force unblock from blocking operation, instance state changed":               true,
+		"MISCONF Errors writing to the AOF file":                                                false,
+		"NOREPLICAS Not enough good replicas to write.":                                         false,
+		"ERR user_script:1: READONLY":                                                           false,
+	} {
+		err := c.Do(deadline(t), c.B().Eval().Script("return redis.error_reply(ARGV[1])").Numkeys(0).Arg(text).Build()).Error()
+		if got := isDemoted(err); got != want {
+			t.Errorf("%s: %t, expected %t", text, got, want)
+		}
+	}
+	if isDemoted(nil) || isDemoted(context.DeadlineExceeded) {
+		t.Error("no answer counts as one of a replica")
+	}
+}

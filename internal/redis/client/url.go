@@ -1,0 +1,119 @@
+package client
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"net"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/redis/rueidis"
+)
+
+// queryKeys are the keys that a URL may have behind its question mark.
+var queryKeys = []string{
+	"addr", "client_cache", "client_name", "db", "dial_timeout", "master_set", "max_retries", "protocol", "skip_verify", "write_timeout",
+}
+
+// CheckURL parses a URL like a connection, but does not connect. The error contains no secret.
+func CheckURL(raw string) error {
+	_, err := parseURL(raw)
+	if err == nil {
+		return nil
+	}
+	if bad := badURL(raw, err); errors.As(bad, new(*url.Error)) {
+		return errors.New("it cannot be parsed")
+	}
+	return errors.New(strings.TrimPrefix(err.Error(), "redis: "))
+}
+
+// parseURL is rueidis.ParseURL without its leniency: it takes an address that it cannot read for
+// localhost or for the default port, and ignores a query key that it does not know.
+func parseURL(raw string) (rueidis.ClientOption, error) {
+	if want, found := unbracketed(raw); found {
+		return rueidis.ClientOption{}, fmt.Errorf("has an IPv6 address without brackets, expected %s", want)
+	}
+	opt, err := rueidis.ParseURL(raw)
+	if err != nil {
+		return opt, err
+	}
+	u, err := url.Parse(raw)
+	if err != nil {
+		return opt, err
+	}
+	if strings.Count(u.Host, ":") > 1 && !strings.HasPrefix(u.Host, "[") {
+		return opt, errNoURL
+	}
+	if u.Fragment != "" {
+		return opt, errors.New("has a # behind which all would be ignored, expected %23 for one in a name or password")
+	}
+	query, err := url.ParseQuery(u.RawQuery)
+	if err != nil {
+		return opt, errors.New("has a query that cannot be parsed, expected ?key=value&key=value")
+	}
+	for _, key := range slices.Sorted(maps.Keys(query)) {
+		if !slices.Contains(queryKeys, key) {
+			return opt, fmt.Errorf("has the query key %s, expected only %s", key, strings.Join(queryKeys, ", "))
+		}
+		if key != "addr" && len(query[key]) > 1 {
+			return opt, fmt.Errorf("has the query key %s %d times, expected it once", key, len(query[key]))
+		}
+	}
+	for _, addr := range query["addr"] {
+		if _, port, err := net.SplitHostPort(addr); err != nil || !isPort(port) {
+			return opt, fmt.Errorf("has addr=%s, expected addr=host:port, with brackets around an IPv6 address", addr)
+		}
+	}
+	if port := u.Port(); port != "" && !isPort(port) {
+		return opt, fmt.Errorf("has the port %s, expected 1 to 65535", port)
+	}
+	return opt, nil
+}
+
+// unbracketed finds an IPv6 address without brackets, whose port cannot be told from it, and returns
+// what to write instead. It reads the text, because a parser may refuse the URL without a reason.
+func unbracketed(raw string) (want string, found bool) {
+	scheme, rest, _ := strings.Cut(raw, "://")
+	host, behind := rest, ""
+	if end := strings.IndexAny(rest, "/?#"); end >= 0 {
+		host, behind = rest[:end], rest[end:]
+	}
+	if strings.Contains(behind, "@") { // then all of it may be a password
+		return "", false
+	}
+	host = host[strings.LastIndexByte(host, '@')+1:]
+	last := strings.LastIndexByte(host, ':')
+	switch {
+	case strings.Count(host, ":") < 2:
+		return "", false
+	case net.ParseIP(host[:last]) != nil && isPort(host[last+1:]):
+		return scheme + "://[" + host[:last] + "]" + host[last:], true
+	case net.ParseIP(host) != nil:
+		return scheme + "://[" + host + "]:6379", true
+	default:
+		return "", false
+	}
+}
+
+func isPort(s string) bool {
+	n, err := strconv.Atoi(s)
+	return err == nil && n > 0 && n <= 65535
+}
+
+var errNoURL = &url.Error{Op: "parse", URL: "redis url", Err: errors.New("expected redis://[user:password@]host:port[/db]")}
+
+// badURL describes a bad URL without any password. A parser may mistake part of a password for
+// something else; then the parser's message is left out, and the error is a *url.Error.
+func badURL(raw string, err error) error {
+	u, parseErr := url.Parse(raw)
+	_, found := unbracketed(raw)
+	switch {
+	case found:
+	case parseErr != nil, u.User == nil && strings.Contains(raw, "@"), errors.As(err, new(*url.Error)):
+		return errNoURL
+	}
+	return fmt.Errorf("redis url %q: %w", raw[strings.LastIndexByte(raw, '@')+1:], err)
+}
