@@ -42,6 +42,9 @@ type client struct {
 	match   *matcher
 	full    fullNodes
 	contact contact
+	// refusal is why the cell's Redis refused the last call of handleDue, which writes; empty if it
+	// did not.
+	refusal atomic.Pointer[string]
 	reaper  reaper // reapNodes owns it
 	mover   mover  // moveJobs owns it
 	// unrecorded is that what the start records in the cell may be gone. keepReplies owns it.
@@ -65,6 +68,7 @@ func newClient(d *Dispatcher, of *cell.Cell) *client {
 	}
 	c.sampled = logging.Sampled(c.log)
 	c.lastRead.Store(new(string))
+	c.refusal.Store(new(string))
 	c.queues.byID = xsync.NewMapOf[string, *queue]()
 	c.keeping = logging.NewOutage(c.log, "replies.keep_failed", "replies.kept_again")
 	c.recording = logging.NewOutage(c.log, "record.failed", "record.written_again")
@@ -161,11 +165,12 @@ func (c *client) drop(id string, w *waiter) {
 	})
 }
 
-// contact is since when a cell has answered without a break, on the clock of Nodes.Now. The zero
+// contact is since when a cell has taken writes without a break, on the clock of Nodes.Now. A cell
+// that only answers reads takes no heartbeats, and its nodes seem silent. The zero
 // value is no contact. It is safe for concurrent use; one goroutine makes and loses it.
 type contact struct{ at atomic.Pointer[proofs] }
 
-// proofs are an unbroken row of answered calls: when the first was answered, and the last was sent.
+// proofs are an unbroken row of calls that wrote: when the first was answered, and the last was sent.
 type proofs struct{ since, sent int64 }
 
 // made notes a call that was sent and now is answered. The cell may have been away all the time

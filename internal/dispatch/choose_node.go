@@ -150,6 +150,9 @@ func (d *Dispatcher) skip(p *placement) selection.CellMask {
 // that one may be back soon.
 func (d *Dispatcher) noNodeError(p *placement) error {
 	job := p.request.Job
+	if refusing, reason := d.refusing(); refusing > 0 {
+		return unavailable("no node is known to fit, but Redis refuses writes, and so heartbeats: %s", reason)
+	}
 	if d.nodes.Stale() || d.nodes.Skip()|p.refusedCells|d.failing.load() != 0 {
 		return unavailable("no node is known to fit, but this replica has lost touch with Redis")
 	}

@@ -4,6 +4,8 @@ import (
 	"context"
 	"strconv"
 	"time"
+
+	"github.com/freeslot/freeslot/internal/script"
 )
 
 const (
@@ -22,7 +24,8 @@ const (
 // past its deadline ends. Every replica runs it; Redis handles each job once.
 func (c *client) handleDue() {
 	ticks := 0
-	// These calls also prove contact, for which a short limit wants them more often.
+	// These calls also prove contact, because each of them writes. A short limit wants them more
+	// often.
 	interval := min(dueInterval, c.d.nodes.SilenceLimit()/reapsPerLimit)
 	c.tick(max(interval, time.Millisecond), nil, func() {
 		if ticks++; ticks%limitTicks == 0 {
@@ -53,6 +56,8 @@ func (c *client) due() (more bool) {
 	defer cancel()
 	sent := c.d.nodes.Now()
 	did, err := c.cell.Due(ctx, dueLimit)
+	_, refusal := script.Refusal(err)
+	c.refusal.Store(&refusal)
 	if !c.succeeded(c.tending, err) {
 		if c.d.ctx.Err() == nil {
 			c.contact.lost()

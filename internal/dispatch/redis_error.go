@@ -13,27 +13,13 @@ import (
 
 	"github.com/freeslot/freeslot"
 	"github.com/freeslot/freeslot/internal/cell"
+	"github.com/freeslot/freeslot/internal/script"
 )
 
-// refusalCodes are the codes with which Redis refuses a write because of its own state. A script
-// gets such a refusal before its first write or not at all. Redis may go on answering reads.
-var refusalCodes = map[string]bool{
-	"NOREPLICAS": true, "READONLY": true, "MISCONF": true, "LOADING": true,
-	"MASTERDOWN": true, "CLUSTERDOWN": true, "NOPERM": true,
-}
-
-// refusalCode is the code of such a refusal; "" for any other error.
+// refusalCode is the code with which Redis refused a call because of its own state; "" for any other
+// error.
 func refusalCode(err error) string {
-	var answer *rueidis.RedisError
-	if !errors.As(err, &answer) {
-		return ""
-	}
-	code, text, _ := strings.Cut(answer.Error(), " ")
-	// Redis checks the permission of each command in a script when it runs. Other commands of the
-	// script may have written before.
-	if !refusalCodes[code] || code == "NOPERM" && strings.Contains(text, "script") {
-		return ""
-	}
+	code, _ := script.Refusal(err)
 	return code
 }
 
@@ -85,6 +71,7 @@ func coded(what string, err error) error {
 func codedFailure(what string, err error) *freeslot.Error {
 	var known *freeslot.Error
 	var answer *rueidis.RedisError
+	_, reason := script.Refusal(err)
 	switch {
 	case errors.As(err, &known):
 		return known
@@ -94,6 +81,8 @@ func codedFailure(what string, err error) *freeslot.Error {
 		return unavailable("%s: too few of Redis' replicas have confirmed it in time", what)
 	case errors.Is(err, cell.ErrStopped):
 		return unavailable("%s: this replica is stopping", what)
+	case reason != "":
+		return unavailable("%s: Redis refuses it: %s", what, reason)
 	case errors.As(err, &answer):
 		return unavailable("%s: Redis answered with an error", what)
 	default:

@@ -12,6 +12,7 @@ import (
 	"github.com/freeslot/freeslot/internal/cell"
 	"github.com/freeslot/freeslot/internal/gateway/frame"
 	"github.com/freeslot/freeslot/internal/process/logging"
+	"github.com/freeslot/freeslot/internal/script"
 )
 
 // busyRetryAfter is the pause for an agent with too many requests under way: about the time of one.
@@ -164,6 +165,9 @@ func (h *Handler) asError(call, node string, err error) *freeslot.Error {
 		return &freeslot.Error{Code: frame.CodeStaleConnection, Message: cell.ErrStaleConnection.Error()}
 	}
 	h.noteUnanswered(call, node, err)
+	if _, refusal := script.Refusal(err); refusal != "" {
+		return &freeslot.Error{Code: freeslot.CodeUnavailable, Message: "Redis refuses it: " + refusal}
+	}
 	return &freeslot.Error{Code: freeslot.CodeUnavailable, Message: "the store did not answer; it may have been carried out"}
 }
 

@@ -39,7 +39,7 @@ func newFront(cfg config.Replica, f *fleet, d *dispatch.Dispatcher, parts []feat
 	}
 	deps := api.Deps{
 		Jobs: d, Specs: f.cells, Queues: d, Control: f.cells, Nodes: f.cache, Links: f.cells, Auth: auth, Sessions: sessions,
-		Routes: routes, Checks: slices.Concat(checks, []api.Check{{Name: "record", Ready: d.Recorded}}, durability(cfg, d), door.checks()),
+		Routes: routes, Checks: slices.Concat(checks, []api.Check{{Name: "writes", Ready: d.Writable}, {Name: "record", Ready: d.Recorded}}, durability(cfg, d), door.checks()),
 		Gatherer: served, Registerer: reg, TracerProvider: conn.tracing.Provider(), Logger: log.Named("api"),
 	}
 	if door != nil && door.listener == nil {

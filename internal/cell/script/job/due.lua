@@ -2,7 +2,8 @@
 -- their deadline expire; where one runs its node is asked to stop it, with a grace after which the
 -- slot is taken back.
 --
--- Guarantee: a job is moved once; the same call again finds nothing to do.
+-- Guarantee: a job is moved once; the same call again finds nothing to do. A Redis that refuses
+-- writes refuses this call also where nothing is due.
 --
 -- KEYS[1] due  zset   KEYS[2] finished  zset   KEYS[3] waiting  hash   KEYS[4] version:waiting  string
 -- ARGV[1] most jobs
@@ -47,7 +48,8 @@ for i, id in ipairs(ids) do
   if job.node then keys[#keys + 1] = key('slots', job.node) end
 end
 here(due_key, keys)
-if #ids > 0 then redis.call('ZREM', due_key, '-') end -- no job is called so: see cancel.lua
+-- No job is called so: see cancel.lua. Replicas also learn by it that Redis takes writes.
+redis.call('ZREM', due_key, '-')
 
 -- Jobs that come to a queue go first: while a hash slot migrates a queue that has become empty
 -- could not be written to any more.
