@@ -14,6 +14,7 @@ import (
 
 	"github.com/freeslot/freeslot/internal/api"
 	"github.com/freeslot/freeslot/internal/api/apitest"
+	"github.com/freeslot/freeslot/internal/waittest"
 )
 
 // TestBodyThatNeverComes: the answer does not wait for the body, unless the body decides about it,
@@ -141,7 +142,7 @@ func dial(t *testing.T, addr string) net.Conn {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = conn.Close() })
-	if err := conn.SetDeadline(time.Now().Add(10 * time.Second)); err != nil {
+	if err := conn.SetDeadline(time.Now().Add(waittest.Limit)); err != nil {
 		t.Fatal(err)
 	}
 	return conn

@@ -1,10 +1,8 @@
 package api_test
 
 import (
-	"context"
 	"encoding/json"
 	"testing"
-	"time"
 
 	"go.uber.org/zap/zaptest"
 
@@ -14,14 +12,14 @@ import (
 	"github.com/freeslot/freeslot/internal/cache"
 	"github.com/freeslot/freeslot/internal/cell"
 	"github.com/freeslot/freeslot/internal/redis/redistest"
+	"github.com/freeslot/freeslot/internal/waittest"
 )
 
 // TestNodeResources: the answer has the last resources that the node sent, however many heartbeats
 // without them came since. Its last heartbeat is the latest of these.
 func TestNodeResources(t *testing.T) {
 	t.Parallel()
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
-	defer cancel()
+	ctx := waittest.Context(t)
 	redis := redistest.New(t)
 	c, err := cell.New(cell.Config{Layout: cell.Layout{Prefix: redis.Prefix(t)}}, redis.Client(t), zaptest.NewLogger(t), nil)
 	if err != nil {

@@ -13,11 +13,12 @@ import (
 	"github.com/freeslot/freeslot"
 	"github.com/freeslot/freeslot/internal/api"
 	"github.com/freeslot/freeslot/internal/api/apitest"
+	"github.com/freeslot/freeslot/internal/waittest"
 )
 
 func stop(t *testing.T, f *apitest.Server) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), 10*time.Second)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), waittest.Limit)
 	defer cancel()
 	if err := f.Stop(ctx); err != nil {
 		t.Error(err)

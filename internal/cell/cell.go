@@ -60,7 +60,6 @@ const (
 	// MaxCandidates is the most candidates that one Submission can name.
 	MaxCandidates = 8
 
-	streamTTL       = 30 * time.Second
 	batchItems      = 64
 	batchBytes      = 1 << 20
 	batchLoops      = 2 // calls of an operation under way at once; 3 were measured to be no better
@@ -68,6 +67,10 @@ const (
 	tombstonesKept  = 1000
 	controlOverhead = 128 // bytes that an item adds to a call besides its payload
 )
+
+// streamTTL is how long a stream of a replica lives on without being kept. Tests set it once, before
+// they make cells: theirs outlive any test.
+var streamTTL = 30 * time.Second
 
 // Config is how a cell behaves. The zero value of each field means its default.
 type Config struct {

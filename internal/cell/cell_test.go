@@ -19,13 +19,14 @@ func TestMain(m *testing.M) {
 	if raced {
 		_ = flag.Set("rapid.checks", "30") // a flag of the command line comes after this
 	}
+	streamTTL = time.Hour
 	acltest.Main(m, script.RoleReplica, Access)
 }
 
 // open starts a cell with keys of its own on redis.
 func open(t *testing.T, redis *redistest.Target, change ...func(*Config)) *Cell {
 	t.Helper()
-	cfg := Config{Layout: Layouts(redis.Prefix(t), 1, redis.IsCluster())[0]}
+	cfg := Config{Layout: Layouts(redis.Prefix(t), 1, redis.IsCluster())[0], HeartbeatLimit: time.Hour}
 	for _, f := range change {
 		f(&cfg)
 	}
@@ -37,7 +38,7 @@ func open(t *testing.T, redis *redistest.Target, change ...func(*Config)) *Cell 
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+		ctx, cancel := context.WithTimeout(context.Background(), patience)
 		defer cancel()
 		if err := c.Stop(ctx); err != nil {
 			t.Error(err)

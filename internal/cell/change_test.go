@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"go.uber.org/zap"
@@ -139,7 +140,7 @@ func TestChangesBrokenProfile(t *testing.T) {
 		r.register(testNode("removed", 1))
 		r.do("DEL", r.l.Node("removed"))
 		core, logs := observer.New(zapcore.WarnLevel)
-		reader, err := New(Config{Layout: r.l, CallTimeout: patience}, r.client, zap.New(core), nil)
+		reader, err := New(Config{Layout: r.l, CallTimeout: patience, HeartbeatLimit: time.Hour}, r.client, zap.New(core), nil)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -32,7 +32,7 @@ func TestSilence(t *testing.T) {
 	backends(t, func(t *testing.T, r *rig) {
 		node := testNode("n1", 9)
 		epoch := r.register(node)
-		limit := DefaultHeartbeatLimit.Milliseconds()
+		limit := r.HeartbeatLimit().Milliseconds()
 		expect := func(when string, want RefusalReason) {
 			t.Helper()
 			if got := r.refused("n1"); got != want {

@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"go.uber.org/zap"
 	"pgregory.net/rapid"
@@ -28,7 +29,7 @@ func TestMoveModel(t *testing.T) {
 		var cells []*Cell
 		h.cells = rapid.IntRange(2, 3).Draw(rt, "cells")
 		for i, l := range Layouts(redis.Prefix(t), h.cells, false) {
-			c, err := New(Config{Layout: l, Index: i, Cells: h.cells, CallTimeout: patience}, client, zap.NewNop(), nil)
+			c, err := New(Config{Layout: l, Index: i, Cells: h.cells, CallTimeout: patience, HeartbeatLimit: time.Hour}, client, zap.NewNop(), nil)
 			if err != nil {
 				rt.Fatal(err)
 			}

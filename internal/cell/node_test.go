@@ -33,7 +33,7 @@ func TestRegisterNew(t *testing.T) {
 		before := r.nowMS()
 		node := richNode("n1")
 		reg, err := r.Register(r.ctx(), node, "epoch-1")
-		if err != nil || reg.Revision != 1 || len(reg.Lost) != 0 || reg.HeartbeatLimit != DefaultHeartbeatLimit {
+		if err != nil || reg.Revision != 1 || len(reg.Lost) != 0 || reg.HeartbeatLimit != r.HeartbeatLimit() {
 			t.Fatalf("register: %+v, %v", reg, err)
 		}
 		after := r.nowMS()

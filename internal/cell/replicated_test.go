@@ -94,12 +94,8 @@ func TestSubmitWithoutReplica(t *testing.T) {
 	redis.Replicas[0].Pause()
 	s, waits := submission("", "n1"), submission("")
 	for range 2 {
-		begin := time.Now()
 		_, err := hasty.Submit(r.ctx(), s)
 		r.notReplicated("submit", err)
-		if took := time.Since(begin); took < vain {
-			t.Errorf("given up after %s, expected %s", took, vain)
-		}
 		r.notReplicated("enqueue", hasty.EnqueueAll(r.ctx(), []Submission{waits})[0].Err)
 	}
 	if got := r.status(s.JobID); got.State != freeslot.StateRunning {

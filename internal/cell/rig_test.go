@@ -10,7 +10,6 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/redis/rueidis"
@@ -18,10 +17,11 @@ import (
 	"github.com/freeslot/freeslot"
 	"github.com/freeslot/freeslot/internal/events"
 	"github.com/freeslot/freeslot/internal/redis/redistest"
+	"github.com/freeslot/freeslot/internal/waittest"
 )
 
-// patience bounds everything that a test waits for; nothing takes as long unless it hangs.
-const patience = 20 * time.Second
+// patience bounds a single call.
+const patience = waittest.Limit
 
 // As in lib/inline.lua.
 const (
@@ -631,11 +631,7 @@ func (r *rig) listen() *listener {
 		})
 	}()
 	r.t.Cleanup(func() { cancel(); <-done })
-	select {
-	case <-ready:
-	case <-time.After(patience):
-		r.t.Fatal("no subscription")
-	}
+	waittest.Receive(r.t, "the subscription", ready)
 	l.drain() // in a cluster, what was published before can come late
 	return l
 }
@@ -658,23 +654,19 @@ func (l *listener) drain() []events.Event {
 	}
 	var out []events.Event
 	for {
-		select {
-		case m := <-l.messages:
-			if m == marker {
-				return out
-			}
-			if strings.HasPrefix(m, "marker ") {
-				continue
-			}
-			e, err := events.Decode(m)
-			if err != nil {
-				l.r.t.Errorf("event %q: %v", m, err)
-				continue
-			}
-			out = append(out, e)
-		case <-ctx.Done():
-			l.r.t.Fatal("an event did not arrive")
+		m := waittest.Receive(l.r.t, marker, l.messages)
+		if m == marker {
+			return out
 		}
+		if strings.HasPrefix(m, "marker ") {
+			continue
+		}
+		e, err := events.Decode(m)
+		if err != nil {
+			l.r.t.Errorf("event %q: %v", m, err)
+			continue
+		}
+		out = append(out, e)
 	}
 }
 

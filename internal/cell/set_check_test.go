@@ -21,7 +21,7 @@ func newSet(t *testing.T, prefix string, n int, targets ...*redistest.Target) *S
 	}
 	cells := make([]*Cell, n)
 	for i, l := range Layouts(prefix, n, targets[0].IsCluster()) {
-		c, err := New(Config{Layout: l, Index: i, Cells: n, Servers: len(targets), CallTimeout: patience}, clients[i%len(clients)], zaptest.NewLogger(t), nil)
+		c, err := New(Config{Layout: l, Index: i, Cells: n, Servers: len(targets), CallTimeout: patience, HeartbeatLimit: time.Hour}, clients[i%len(clients)], zaptest.NewLogger(t), nil)
 		if err != nil {
 			t.Fatal(err)
 		}

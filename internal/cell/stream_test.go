@@ -12,6 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/freeslot/freeslot"
+	"github.com/freeslot/freeslot/internal/waittest"
 )
 
 func TestDispatches(t *testing.T) {
@@ -61,13 +62,7 @@ func TestBlockingRead(t *testing.T) {
 		}
 		wait := func(c <-chan answer) answer {
 			t.Helper()
-			select {
-			case a := <-c:
-				return a
-			case <-time.After(patience):
-				t.Fatal("the read does not end")
-				return answer{}
-			}
+			return waittest.Receive(t, "the end of the read", c)
 		}
 		for _, block := range []time.Duration{-time.Second, 0, time.Microsecond, time.Millisecond} {
 			if a := wait(read(r.ctx(), block)); a.err != nil || len(a.ds) != 0 {

@@ -94,9 +94,9 @@ func TestSubmitRefused(t *testing.T) {
 			t.Fatal(err)
 		}
 		r.register(testNode("silent", 4))
-		r.heard("silent", r.nowMS()-DefaultHeartbeatLimit.Milliseconds()-1)
+		r.heard("silent", r.nowMS()-r.HeartbeatLimit().Milliseconds()-1)
 		r.register(testNode("unheard", 4))
-		r.do("HSET", r.l.Node("unheard"), "registered_at_ms", strconv.FormatInt(r.nowMS()-DefaultHeartbeatLimit.Milliseconds()-1, 10))
+		r.do("HSET", r.l.Node("unheard"), "registered_at_ms", strconv.FormatInt(r.nowMS()-r.HeartbeatLimit().Milliseconds()-1, 10))
 		gone := r.register(testNode("gone", 4))
 		if _, err := r.Deregister(r.ctx(), "gone", gone); err != nil {
 			t.Fatal(err)

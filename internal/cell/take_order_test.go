@@ -3,6 +3,7 @@ package cell
 import (
 	"strconv"
 	"testing"
+	"time"
 
 	"github.com/freeslot/freeslot"
 )
@@ -21,7 +22,7 @@ func TestRoomIsLeft(t *testing.T) {
 			left     bool
 		}{
 			"higher priority":     {priority: 1, left: true},
-			"same priority":       {},
+			"same priority":       {waited: -time.Hour.Milliseconds()}, // which lasts for the test
 			"has waited for long": {waited: 11_000, left: true},
 		} {
 			held := r.place("", 1, "n1")

@@ -6,9 +6,9 @@ import (
 	"math/rand/v2"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/freeslot/freeslot"
+	"github.com/freeslot/freeslot/internal/waittest"
 )
 
 // TestRaceOfWaitingJobs: many submit, enqueue, take, complete, fail and hand back at once. No
@@ -88,14 +88,12 @@ func TestRaceOfWaitingJobs(t *testing.T) {
 		})
 		// What is left: nodes avoid a job that has just failed there, so that time passes here.
 		rng := rand.New(rand.NewPCG(1, 2))
-		deadline := time.Now().Add(patience)
-		for left := 1; left > 0; {
-			if time.Now().After(deadline) {
-				t.Fatalf("%d jobs do not end", left)
-			}
-			left = 0
+		left, attempts := len(ids), 0
+		waittest.Until(t, "all jobs to end", func() bool {
+			left, attempts = 0, 0
 			for _, id := range ids {
-				if s := r.status(id); !s.State.Terminal() {
+				s := r.status(id)
+				if attempts += s.Attempt; !s.State.Terminal() {
 					left++
 					r.forgive(id)
 				}
@@ -104,7 +102,8 @@ func TestRaceOfWaitingJobs(t *testing.T) {
 				take(r.Cell, node)
 				work(r.Cell, node, rng)
 			}
-		}
+			return left == 0
+		}, func() any { return fmt.Sprintf("%d jobs left after %d attempts", left, attempts) })
 		for _, id := range ids {
 			s := r.status(id)
 			if s.State != freeslot.StateSucceeded && s.State != freeslot.StateFailed || len(ids) != jobs {

@@ -14,6 +14,7 @@ import (
 	"github.com/freeslot/freeslot"
 	"github.com/freeslot/freeslot/internal/redis/redistest"
 	"github.com/freeslot/freeslot/internal/selection"
+	"github.com/freeslot/freeslot/internal/waittest"
 )
 
 func backends(t *testing.T, suite func(t *testing.T, r *rig)) {
@@ -219,7 +220,7 @@ func TestOutage(t *testing.T) {
 	if err := f.Sync(deadline(t)); err == nil {
 		t.Error("a server that is paused was read")
 	}
-	eventually(t, "health tells of the outage", func() bool {
+	waittest.Until(t, "health tells of the outage", func() bool {
 		ok, detail := f.Ready()
 		return ok && strings.Contains(detail, "Redis has not answered") && strings.Contains(detail, "version 1 of the configuration stays in force")
 	})
@@ -238,18 +239,6 @@ func TestOutage(t *testing.T) {
 	server.Restart()
 	if got := text(receive(t, f.told, "the end of the data")); got != text(&selection.Config{}) {
 		t.Error(got)
-	}
-}
-
-// eventually is for what gives no signal.
-func eventually(t *testing.T, what string, cond func() bool) {
-	t.Helper()
-	tick := time.NewTicker(2 * time.Millisecond)
-	defer tick.Stop()
-	for end := time.Now().Add(patience); !cond(); <-tick.C {
-		if time.Now().After(end) {
-			t.Fatalf("not in time: %s", what)
-		}
 	}
 }
 
@@ -336,7 +325,7 @@ func TestStopTwice(t *testing.T) {
 	}
 }
 
-// TestThreeReplicas measures from before the script to the callback.
+// TestThreeReplicas: each replica is told of each change, once and in order.
 func TestThreeReplicas(t *testing.T) {
 	backends(t, func(t *testing.T, r *rig) {
 		replicas := make([]*replica, 3)
@@ -344,29 +333,15 @@ func TestThreeReplicas(t *testing.T) {
 			replicas[i] = r.follow(Config{Interval: neverCompare})
 			receive(t, replicas[i].told, "the first")
 		}
-		const rounds = 50
-		var all []time.Duration
-		for n := range rounds {
+		for n := range 50 {
 			cfg := pools(fmt.Sprint("p", n))
-			begin := time.Now()
-			done := make(chan time.Duration, len(replicas))
-			for _, f := range replicas {
-				go func() {
-					if got := <-f.told; text(got) != text(cfg) {
-						t.Errorf("told of %s, expected %s", text(got), text(cfg))
-					}
-					done <- time.Since(begin)
-				}()
-			}
 			r.apply(uint64(n), cfg)
-			var slowest time.Duration
-			for range replicas {
-				slowest = max(slowest, receive(t, done, "a callback"))
+			for _, f := range replicas {
+				if got := receive(t, f.told, "a callback"); text(got) != text(cfg) {
+					t.Errorf("told of %s, expected %s", text(got), text(cfg))
+				}
 			}
-			all = append(all, slowest)
 		}
-		slices.Sort(all)
-		t.Logf("script to the last of 3 callbacks: median %s, slowest %s of %d", all[rounds/2], all[rounds-1], rounds)
 		if n := testutil.CollectAndCount(replicas[0].metrics.changes); n != 1 {
 			t.Error(n)
 		}

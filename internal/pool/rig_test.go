@@ -14,10 +14,11 @@ import (
 	"github.com/freeslot/freeslot/internal/script"
 	"github.com/freeslot/freeslot/internal/script/scripttest"
 	"github.com/freeslot/freeslot/internal/selection"
+	"github.com/freeslot/freeslot/internal/waittest"
 )
 
-// patience bounds every wait of these tests; nothing takes that long.
-const patience = 20 * time.Second
+// patience bounds a single call.
+const patience = waittest.Limit
 
 // never happens by itself.
 const neverCompare = time.Hour
@@ -88,13 +89,7 @@ func deadline(t testing.TB) context.Context {
 
 func receive[T any](t testing.TB, ch <-chan T, what string) T {
 	t.Helper()
-	select {
-	case v := <-ch:
-		return v
-	case <-time.After(patience):
-		t.Fatalf("not in time: %s", what)
-		panic("unreachable")
-	}
+	return waittest.Receive(t, what, ch)
 }
 
 // flush empties every server of the target.

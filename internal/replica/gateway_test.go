@@ -24,6 +24,7 @@ import (
 	"github.com/freeslot/freeslot/internal/gateway/frame"
 	"github.com/freeslot/freeslot/internal/process/config"
 	"github.com/freeslot/freeslot/internal/redis/redistest"
+	"github.com/freeslot/freeslot/internal/waittest"
 )
 
 // gated is a replica with a gateway. Each secret is its token's name.
@@ -63,7 +64,7 @@ func startGated(t *testing.T, set func(*config.Replica)) *gated {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+		ctx, cancel := context.WithTimeout(context.Background(), waittest.Limit)
 		defer cancel()
 		if err := g.Stop(ctx); err != nil {
 			t.Error(err)
@@ -84,7 +85,7 @@ type agent struct {
 
 func (g *gated) dial(t *testing.T, token string) (*agent, *http.Response, error) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), waittest.Limit)
 	defer cancel()
 	conn, resp, err := websocket.Dial(ctx, "ws://"+g.GatewayAddr()+frame.Path, &websocket.DialOptions{
 		HTTPHeader: http.Header{"Authorization": {"Bearer " + token}}, Subprotocols: []string{frame.Protocol},
@@ -116,12 +117,10 @@ func (g *gated) work(a *agent, node string) {
 	a.t.Helper()
 	a.ask(&frame.Request{Type: frame.TypeRegister, Profile: &freeslot.Node{MaxConcurrency: 2, Services: []freeslot.Service{{Name: "tts"}}}}, frame.TypeRegistered)
 	a.ask(&frame.Request{Type: frame.TypeHeartbeat, Status: freeslot.StatusOnline, Now: true}, frame.TypeBeat)
-	if err := redistest.Await(func(context.Context) bool {
+	waittest.Until(a.t, "the replica to know "+node, func() bool {
 		status, _ := g.call(a.t, "GET", "/v1/nodes/"+node, "operator", "")
 		return status == http.StatusOK
-	}); err != nil {
-		a.t.Fatal(err)
-	}
+	})
 }
 
 func (a *agent) send(req *frame.Request) {
@@ -137,7 +136,7 @@ func (a *agent) send(req *frame.Request) {
 
 func (a *agent) read() *frame.Answer {
 	a.t.Helper()
-	ctx, cancel := context.WithTimeout(a.t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(a.t.Context(), waittest.Limit)
 	defer cancel()
 	_, text, err := a.conn.Read(ctx)
 	if err != nil {
@@ -189,7 +188,7 @@ func (a *agent) delivery() frame.Delivery {
 // ends reads on until the connection ends, and is the close code.
 func (a *agent) ends() websocket.StatusCode {
 	a.t.Helper()
-	ctx, cancel := context.WithTimeout(a.t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(a.t.Context(), waittest.Limit)
 	defer cancel()
 	for {
 		if _, _, err := a.conn.Read(ctx); err != nil {
@@ -413,17 +412,15 @@ func dump(t *testing.T, g *gated) map[string]string {
 	return all
 }
 
-// TestTokenRemoved: the session of a removed line ends within 5 s, and no other does.
+// TestTokenRemoved: the session of a removed line ends, and no other does.
 func TestTokenRemoved(t *testing.T) {
 	t.Parallel()
 	g := startGated(t, nil)
 	removed, stays := g.connect(t, "gpu-1"), g.connect(t, "gpu-2")
-	began := time.Now()
 	g.writeTokens(t, "gpu-2 nodes: [gpu-2]", "gpu-3 nodes: [gpu-3]")
 	if code := removed.ends(); code != frame.CloseRights {
 		t.Errorf("the session ends with %d", code)
 	}
-	t.Logf("the session ended after %s", time.Since(began))
 	if _, resp, err := g.dial(t, "gpu-1"); err == nil || resp.StatusCode != http.StatusUnauthorized {
 		t.Errorf("the removed token opens a session: %v", err)
 	}
@@ -476,7 +473,7 @@ func TestGatewayDrain(t *testing.T) {
 	g.work(a, "gpu-1")
 	stopped := make(chan error, 1)
 	go func() {
-		ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+		ctx, cancel := context.WithTimeout(context.Background(), waittest.Limit)
 		defer cancel()
 		stopped <- g.Stop(ctx)
 	}()

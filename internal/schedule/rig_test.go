@@ -20,6 +20,7 @@ import (
 	"github.com/freeslot/freeslot/internal/redis/redistest/acltest"
 	"github.com/freeslot/freeslot/internal/script"
 	"github.com/freeslot/freeslot/internal/script/scripttest"
+	"github.com/freeslot/freeslot/internal/waittest"
 )
 
 func TestMain(m *testing.M) {
@@ -27,8 +28,8 @@ func TestMain(m *testing.M) {
 	acltest.Main(m, script.RoleReplica, cell.Access, presence.Access, access)
 }
 
-// patience bounds every wait of these tests; nothing takes that long.
-const patience = 20 * time.Second
+// patience bounds a single call.
+const patience = waittest.Limit
 
 const tenant = "acme"
 

@@ -16,6 +16,7 @@ import (
 	"github.com/freeslot/freeslot/internal/cell"
 	"github.com/freeslot/freeslot/internal/dispatch"
 	"github.com/freeslot/freeslot/internal/redis/redistest"
+	"github.com/freeslot/freeslot/internal/waittest"
 )
 
 // backends runs a suite with one cell and with three.
@@ -445,13 +446,7 @@ func TestLoop(t *testing.T) {
 	}
 	g.put("a", change("@every 1s", func(c *Change) { c.OnMissed = All }))
 	g.edit("a", func(st *state, now int64) { st.NextMS = now + 20 })
-	tick := time.NewTicker(5 * time.Millisecond)
-	defer tick.Stop()
-	for end := time.Now().Add(patience); g.get("a").Runs < 2; <-tick.C {
-		if time.Now().After(end) {
-			t.Fatalf("%+v", g.get("a"))
-		}
-	}
+	waittest.Until(t, "two runs", func() bool { return g.get("a").Runs >= 2 }, func() any { return g.get("a") })
 	s := g.get("a")
 	ids := g.jobs()
 	if s.Missed != 0 || s.Failed != 0 || len(ids) < 2 || runTime(ids[1])-runTime(ids[0]) != 1000 {

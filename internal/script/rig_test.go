@@ -5,16 +5,16 @@ import (
 	"embed"
 	"io/fs"
 	"testing"
-	"time"
 
 	"github.com/redis/rueidis"
 	"go.uber.org/zap/zaptest"
 
 	"github.com/freeslot/freeslot/internal/redis/redistest"
+	"github.com/freeslot/freeslot/internal/waittest"
 )
 
-// patience bounds everything that a test waits for; nothing takes as long unless it hangs.
-const patience = 20 * time.Second
+// patience bounds a single call.
+const patience = waittest.Limit
 
 func TestMain(m *testing.M) { redistest.Main(m) }
 
@@ -70,12 +70,7 @@ func (r *rig) values() []string {
 	return values
 }
 
-func receive[T any](t *testing.T, c <-chan T) (v T) {
+func receive[T any](t *testing.T, c <-chan T) T {
 	t.Helper()
-	select {
-	case v = <-c:
-	case <-time.After(patience):
-		t.Fatal("waited in vain")
-	}
-	return v
+	return waittest.Receive(t, "the next signal", c)
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/freeslot/freeslot"
 	"github.com/freeslot/freeslot/internal/dispatch"
 	"github.com/freeslot/freeslot/internal/redis/redistest"
+	"github.com/freeslot/freeslot/internal/waittest"
 	"github.com/freeslot/freeslot/worker"
 )
 
@@ -54,21 +55,6 @@ const (
 	gateAssigned = `{"type":"assigned","job_id":"…job","node":"node-1","attempt":1,"assigned_at_ms":"…"}`
 	gateResult   = `{"type":"result","job":{"job_id":"…job","tenant":"…","service":"gate","class":"…","state":"succeeded","node":"node-1","attempt":1,"slots":1,"result":7,"submitted_at_ms":"…","assigned_at_ms":"…","finished_at_ms":"…"}}`
 )
-
-// eventually waits until cond is true.
-func eventually(t *testing.T, what string, cond func() bool) {
-	t.Helper()
-	end := time.After(patience)
-	tick := time.NewTicker(time.Millisecond)
-	defer tick.Stop()
-	for !cond() {
-		select {
-		case <-tick.C:
-		case <-end:
-			t.Fatalf("not in time: %s", what)
-		}
-	}
-}
 
 // A submit whose idempotency key belongs to a job to which the session attaches just now.
 func TestSubmitBesideAttach(t *testing.T) {
@@ -212,7 +198,7 @@ func TestDetachedBeforeAttach(t *testing.T) {
 					t.Errorf("%+v, %v", s, err)
 				}
 				if at == second {
-					eventually(t, "the first replica has given it up", func() bool { return first.Outstanding() == 0 })
+					waittest.Until(t, "the first replica has given it up", func() bool { return first.Outstanding() == 0 })
 				}
 			}
 			p := serve(t, Config{}, h).connect("")

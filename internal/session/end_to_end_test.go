@@ -91,7 +91,7 @@ func realDispatcher(t *testing.T, redis *redistest.Target, prefix, replica strin
 		t.Fatal(err)
 	}
 	t.Cleanup(subscriber.Close)
-	cl, err := cell.New(cell.Config{Layout: cell.Layout{Prefix: prefix}}, commands, zap.NewNop(), nil)
+	cl, err := cell.New(cell.Config{Layout: cell.Layout{Prefix: prefix}, CallTimeout: patience, HeartbeatLimit: time.Hour}, commands, zap.NewNop(), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -100,7 +100,7 @@ func realDispatcher(t *testing.T, redis *redistest.Target, prefix, replica strin
 	feed := cache.Feed{Source: cl, Events: events.NewSubscriber(subscriber, cl.Layout().NodeEvents(), false, zap.NewNop())}
 	ca := cache.New(cache.Config{}, []cache.Feed{feed}, zap.NewNop(), nil)
 	start(t, ca)
-	d, err := dispatch.New(dispatch.Config{Replica: replica}, cell.NewSet(cl), ca, zap.NewNop(), nil)
+	d, err := dispatch.New(dispatch.Config{Replica: replica, SubmitTimeout: patience}, cell.NewSet(cl), ca, zap.NewNop(), nil)
 	if err != nil {
 		t.Fatal(err)
 	}

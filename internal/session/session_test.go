@@ -16,6 +16,7 @@ import (
 
 	"github.com/freeslot/freeslot"
 	"github.com/freeslot/freeslot/internal/dispatch"
+	"github.com/freeslot/freeslot/internal/waittest"
 	"github.com/freeslot/freeslot/internal/wire"
 )
 
@@ -376,7 +377,7 @@ func TestManySessions(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	eventually(t, "all messages are counted, which is after their write", func() bool {
+	waittest.Until(t, "all messages are counted, which is after their write", func() bool {
 		return s.metric("freeslot_session_messages_total") >= sessions*(1+3*jobs)
 	})
 	if got := s.metric("freeslot_session_messages_total"); got != sessions*(1+3*jobs) {

@@ -1,6 +1,7 @@
 package session
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"net/http"
@@ -15,11 +16,12 @@ import (
 
 	"github.com/freeslot/freeslot/internal/dispatch"
 	"github.com/freeslot/freeslot/internal/pagetest"
+	"github.com/freeslot/freeslot/internal/waittest"
 	"github.com/freeslot/freeslot/internal/wire"
 )
 
 // patience bounds every wait of a test. Only a failure reaches it.
-const patience = time.Minute
+const patience = waittest.Limit
 
 type server struct {
 	*Handler
@@ -32,6 +34,9 @@ type server struct {
 func serve(t *testing.T, cfg Config, d Dispatcher) *server {
 	t.Helper()
 	cfg.Replica, cfg.Version = "replica-1", "test"
+	// What a test does not shorten must not run out on a busy machine.
+	cfg.PingTimeout, cfg.WriteTimeout = cmp.Or(cfg.PingTimeout, time.Hour), cmp.Or(cfg.WriteTimeout, time.Hour)
+	cfg.CloseTimeout = cmp.Or(cfg.CloseTimeout, time.Hour)
 	reg := prometheus.NewRegistry()
 	h, err := New(cfg, d, fakeAuth{}, zap.NewNop(), reg)
 	if err != nil {
@@ -208,13 +213,7 @@ func expectError(t *testing.T, resp *http.Response, status int, code string) {
 // waitFor receives from c, or fails.
 func waitFor[T any](t *testing.T, c <-chan T, what string) T {
 	t.Helper()
-	select {
-	case v := <-c:
-		return v
-	case <-time.After(patience):
-		t.Fatalf("waited in vain for %s", what)
-		panic("unreachable")
-	}
+	return waittest.Receive(t, what, c)
 }
 
 var _ Dispatcher = (*dispatch.Dispatcher)(nil)

@@ -13,6 +13,7 @@ import (
 	"github.com/freeslot/freeslot"
 	"github.com/freeslot/freeslot/client"
 	"github.com/freeslot/freeslot/internal/redis/redistest"
+	"github.com/freeslot/freeslot/internal/waittest"
 	"github.com/freeslot/freeslot/worker"
 )
 
@@ -46,8 +47,7 @@ func TestOneTraceForReal(t *testing.T) {
 		start(t, w)
 	})
 	s := serve(t, Config{TracerProvider: ofReplica}, d)
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
-	defer cancel()
+	ctx := waittest.Context(t)
 	c, err := client.Dial(ctx, s.url, client.Options{Token: "acme", TracerProvider: ofClient})
 	if err != nil {
 		t.Fatal(err)
