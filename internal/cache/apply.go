@@ -60,7 +60,8 @@ func (f *follower) outdated(e *events.Event) bool {
 func (f *follower) catchUp(why string) bool {
 	wait := f.calmAt - f.cache.clock.now()
 	if wait <= 0 {
-		f.resync(why)
+		f.awaited = atOnce
+		f.compare(why)
 		f.calmAt = f.cache.clock.now() + int64(calm)
 		return true
 	}

@@ -378,7 +378,7 @@ func TestLoadEnds(t *testing.T) {
 	for _, replacing := range []bool{true, false} {
 		t.Run(fmt.Sprintf("replacing=%v", replacing), func(t *testing.T) {
 			t.Parallel()
-			r := newRig(t, redistest.Shared(t), Config{RefreshSize: 3, RefreshInterval: never}, withoutEvents(true))
+			r := newRig(t, redistest.Shared(t), Config{RefreshSize: 3, RefreshInterval: never}, withoutEvents(true), unhurried)
 			if !replacing {
 				r.register(testNode("first", 1))
 				r.run()
@@ -386,11 +386,10 @@ func TestLoadEnds(t *testing.T) {
 			for i := range fleet {
 				r.register(testNode(nodeName(i), 2))
 			}
-			calls, next := r.source.calls.Load(), 0
+			calls := r.source.calls.Load()
 			r.source.intercept(func(context.Context, cell.Revision, *cell.Changes, error) error {
-				for range 2 * maxPage { // more than a page reads
-					r.heartbeat(nodeName(next%fleet), `{}`)
-					next++
+				for i := range fleet { // as many as the next page reads
+					r.heartbeat(nodeName(i), `{}`)
 				}
 				if r.source.calls.Load() > calls+2*fleet {
 					return errors.New("there is no end to it")
@@ -409,8 +408,8 @@ func TestLoadEnds(t *testing.T) {
 	}
 }
 
-// A node whose change of profile was missed escapes the load that would bring it: a heartbeat moves
-// it, and the heartbeat's event has no profile.
+// A node whose change of profile was missed escapes the replacing load that would bring it: a
+// heartbeat moves it, and the heartbeat's event has no profile. A delta meets it further on.
 func TestNodesEscapeFromALoad(t *testing.T) {
 	t.Parallel()
 	// Pages of 3, 6 and 12 nodes; the last page ends with the last node.
@@ -418,7 +417,7 @@ func TestNodesEscapeFromALoad(t *testing.T) {
 	for _, replacing := range []bool{true, false} {
 		t.Run(fmt.Sprintf("replacing=%v", replacing), func(t *testing.T) {
 			t.Parallel()
-			r := newRig(t, redistest.Shared(t), Config{RefreshSize: 3, RefreshInterval: never}, withoutEvents(true))
+			r := newRig(t, redistest.Shared(t), Config{RefreshSize: 3, RefreshInterval: never}, withoutEvents(true), unhurried)
 			for i := range fleet {
 				r.register(testNode(nodeName(i), 2))
 			}
@@ -430,12 +429,10 @@ func TestNodesEscapeFromALoad(t *testing.T) {
 				other := "another server"
 				r.source.history.Store(&other)
 			}
-			next := 0
 			r.source.intercept(func(context.Context, cell.Revision, *cell.Changes, error) error {
 				r.heartbeat(nodeName(escaping), `{}`)
-				for range 2 * maxPage { // so that the escaped one is not met further on
-					r.heartbeat(nodeName(next%3), `{}`)
-					next++
+				for i := range 3 { // so that nodes that were read are behind it
+					r.heartbeat(nodeName(i), `{}`)
 				}
 				return nil
 			})

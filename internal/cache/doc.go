@@ -8,7 +8,8 @@
 //
 //	an event with the next revision   apply it                              apply.go
 //	a gap in the revisions            read the nodes that changed since     resync.go
-//	every refresh interval            compare revisions, the same           resync.go
+//	every refresh interval            compare revisions; the same if        resync.go
+//	                                  events do not come that far
 //	the counter was lost, or the
 //	server has another history        read everything                       resync.go
 //	a profile written without a
@@ -18,8 +19,8 @@
 //
 //   - The picture is a hint. The script that reserves a slot checks again, so an old figure costs a
 //     refusal, never a slot that is used twice.
-//   - It finds the truth again by itself: after every missed or unreadable event, within one
-//     refresh interval at the latest; within a minute for writes without a script where the server
+//   - It finds the truth again by itself: after every missed or unreadable event, within two
+//     refresh intervals at the latest; within a minute for writes without a script where the server
 //     cannot report them.
 //   - Readers take no lock and never wait for Redis. The nodes are in a concurrent map, their
 //     figures are atomics that the candidate lists share, and a class's list is immutable behind an

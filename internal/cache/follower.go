@@ -34,6 +34,8 @@ const (
 const (
 	unsynced = -1
 	longAgo  = math.MinInt64
+	// atOnce is a revision that no events reach: the next comparison reads without awaiting any.
+	atOnce = math.MaxUint64
 )
 
 // follower keeps one cell's part of the cache. Its loop is the only writer of the cell's nodes: all
@@ -62,6 +64,9 @@ type follower struct {
 
 	timer *time.Timer // of the next comparison
 	dueAt int64       // when it fires
+	// awaited is the revision that events must have reached by the next comparison of the interval.
+	// If they have not, it reads what changed. It is atOnce if that comparison must read anyway.
+	awaited cell.Revision
 	// calmAt is when an event can cause the next comparison.
 	calmAt   int64
 	failures int // failed comparisons since the last success
@@ -103,7 +108,7 @@ func newFollower(c *Cache, index int, feed Feed) *follower {
 		cache: c, index: index, source: feed.Source, events: feed.Events, watch: feed.Watch,
 		log:   c.log.With(zap.Int("cell", index)),
 		syncs: make(chan chan bool), nudge: make(chan struct{}, 1),
-		ahead: make(map[string]cell.Revision),
+		ahead: make(map[string]cell.Revision), awaited: atOnce,
 		timer: time.NewTimer(time.Hour), gatherTimer: time.NewTimer(time.Hour),
 	}
 	f.outage = logging.NewOutage(f.log, "redis.cell_lost", "redis.cell_back")
@@ -139,10 +144,7 @@ func (f *follower) loop() {
 			f.gathering = false
 			f.reread()
 		case <-f.timer.C:
-			// First, because a failed comparison sets an earlier one.
-			f.scheduleNext()
-			f.lookUnwatched()
-			f.resync("interval")
+			f.tick()
 		case answer := <-f.syncs:
 			f.answer(answer)
 		case <-f.nudge:
@@ -151,6 +153,14 @@ func (f *follower) loop() {
 			return
 		}
 	}
+}
+
+// tick is the comparison of the interval.
+func (f *follower) tick() {
+	f.applyQueued()
+	f.scheduleNext() // first, because a failed comparison sets an earlier one
+	f.lookUnwatched()
+	f.compare("interval")
 }
 
 // ready waits until events and invalidations arrive, or for readyPatience.
@@ -199,8 +209,22 @@ func (f *follower) scheduleNext() {
 	f.schedule(interval*3/4 + rand.N(interval/2+1))
 }
 
-// hasten makes the next comparison come after wait at the latest.
+// applyQueued applies the queued events before a comparison, which would otherwise read what they
+// bring. A comparison that takes longer than the interval is followed by the next one: without this,
+// events would wait until their queue overflows.
+func (f *follower) applyQueued() {
+	if f.events == nil {
+		return
+	}
+	messages := f.events.Messages()
+	for range len(messages) {
+		f.receive(<-messages)
+	}
+}
+
+// hasten makes the next comparison come after wait at the latest, and await no events.
 func (f *follower) hasten(wait time.Duration) {
+	f.awaited = atOnce
 	if f.cache.clock.now()+int64(wait) < f.dueAt {
 		f.schedule(wait)
 	}
@@ -215,7 +239,8 @@ func (f *follower) reset(messages <-chan string) {
 	}
 	f.suspect = f.suspect || f.subscribed || f.syncedAt.Load() != unsynced
 	f.subscribed = true
-	f.resync("subscribed")
+	f.awaited = atOnce
+	f.compare("subscribed")
 }
 
 // sync waits for a comparison that begins after the call. It repeats a failed comparison until ctx

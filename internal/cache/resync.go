@@ -2,6 +2,7 @@ package cache
 
 import (
 	"errors"
+	"maps"
 	"strings"
 	"time"
 
@@ -11,10 +12,20 @@ import (
 	"github.com/freeslot/freeslot/internal/cell"
 )
 
-// resync compares the cache with Redis and fetches the changes since the last revision, or
-// everything when the counter is a new one. It returns false when Redis did not answer: the cache
-// then stays as it is, and the next comparison is soon.
+// resync applies the events that are queued and compares at once. If it returns true, the cache has
+// all changes from before the call.
 func (f *follower) resync(why string) bool {
+	f.applyQueued()
+	f.awaited = atOnce
+	return f.compare(why)
+}
+
+// compare compares the cache with Redis. If events have come as far as was awaited, it only notes the
+// revision to await next, because the events of what changed since are on their way. Otherwise it
+// fetches the changes since the last revision, or everything when the counter is a new one. It
+// returns false when Redis did not answer: the cache then stays as it is, and the next comparison is
+// soon.
+func (f *follower) compare(why string) bool {
 	begin := time.Now()
 	read, replaced, err := f.fetch()
 	if err != nil {
@@ -79,31 +90,50 @@ func (f *follower) fetch() (read int, replaced bool, err error) {
 }
 
 // fetchOnce returns restart when its pages lost their meaning on the way: the counter is a new one,
-// or tombstones were dropped before they were read. It reads up to the revision that the cell had
-// when it began, because a busy fleet would keep it busy for ever. Nodes that change meanwhile
-// escape to behind that revision. They are read one by one, as the event of their next heartbeat
-// does not bring what was missed.
+// or tombstones were dropped before they were read.
 func (f *follower) fetchOnce() (read int, replacing, restart bool, err error) {
 	// First, so that the nodes are never of an older history than the one that is noted for them.
 	history, err := f.sameHistory()
 	if err != nil {
 		return 0, false, false, err
 	}
-	last, size := f.revision.Load(), f.cache.cfg.RefreshSize
+	last, size, patient := f.revision.Load(), f.cache.cfg.RefreshSize, f.patient()
+	if patient {
+		size = 1 // only the cell's revision is of interest
+	}
 	page, err := f.changes(last, size)
 	if err != nil {
 		return 0, false, false, err
 	}
 	replacing = f.stale || f.suspect || f.syncedAt.Load() == unsynced ||
-		page.Generation != f.generation || page.Revision < last || page.Incomplete
-	if replacing && last > 0 {
-		if page, err = f.changes(0, size); err != nil {
+		page.Generation != f.generation || page.Revision < last
+	if patient && !replacing { // a tombstone that was dropped has an event, too
+		f.settle(last, page.Revision)
+		return 0, false, false, nil
+	}
+	if replacing = replacing || page.Incomplete; replacing && last > 0 {
+		if page, err = f.changes(0, f.cache.cfg.RefreshSize); err != nil {
 			return 0, true, false, err
 		}
 	}
 	f.noteBeginning(&page)
+	if read, restart, err = f.load(page, replacing); err == nil && !restart && replacing {
+		f.generation, f.history = page.Generation, history
+		f.suspect, f.stale = false, false
+	}
+	return read, replacing, restart, err
+}
+
+// load takes the pages of a load, of which page is the first.
+//
+// A delta goes on past the revision at which it began, until nothing is left: what changes while it
+// reads one page is less than a page. A replacing load ends at that revision, because pages from 0 do
+// not show which tombstones were dropped meanwhile. So does a delta of a fleet that changes faster
+// than it can be read. Nodes that change meanwhile then escape to behind its end. They are read one by
+// one, as the event of their next heartbeat does not bring what was missed.
+func (f *follower) load(page cell.Changes, replacing bool) (read int, restart bool, err error) {
+	first, size := page, f.cache.cfg.RefreshSize
 	present := make(map[string]bool, len(page.Nodes))
-	first := page
 	clear(f.ahead)
 	for {
 		for i := range page.Nodes {
@@ -113,34 +143,48 @@ func (f *follower) fetchOnce() (read int, replacing, restart bool, err error) {
 			}
 		}
 		read += len(page.Nodes)
-		if !page.More || page.Next >= first.Revision {
+		// A sweep costs less than to read twice as many nodes as there are.
+		tooFast := read > 2*f.cache.nodes.Size()
+		if !page.More || page.Next >= first.Revision && (replacing || tooFast) {
 			break
 		}
 		size = min(2*size, max(maxPage, f.cache.cfg.RefreshSize))
 		if page, err = f.changes(page.Next, size); err != nil {
-			return read, replacing, false, err
+			return read, false, err
 		}
 		if page.Generation != first.Generation || page.Incomplete && !replacing {
-			return read, replacing, true, nil
+			return read, true, nil
 		}
 	}
-	// The nodes that changed since are read once more. Not from the revision of the last page: a
-	// node can have left, and its tombstone been dropped, after its own page was read.
+	end := page.Next
 	if replacing || page.More {
-		swept, err := f.sweep(present, first.Revision)
+		// Not from the revision of the last page: a node can have left, and its tombstone been
+		// dropped, after its own page was read.
+		end = first.Revision
+		swept, err := f.sweep(present, end)
 		if read += swept; err != nil {
-			return read, replacing, false, err
+			return read, false, err
 		}
 	}
-	f.revision.Store(min(page.Next, first.Revision))
 	if f.escaped = 0; page.More {
 		f.escaped = page.Revision
 	}
-	if replacing {
-		f.generation, f.history = page.Generation, history
-		f.suspect, f.stale = false, false
-	}
-	return read, replacing, false, nil
+	f.settle(end, end)
+	return read, false, nil
+}
+
+// patient reports whether a comparison may wait for events: they have come as far as was awaited, and
+// go on coming.
+func (f *follower) patient() bool {
+	return f.events != nil && f.events.Subscribed() && f.revision.Load() >= f.awaited
+}
+
+// settle notes the revision that the nodes are at, and the one to await. A node that was read ahead
+// and has no later event, as it has left, is forgotten once the events of others are past it.
+func (f *follower) settle(at, awaited cell.Revision) {
+	f.revision.Store(at)
+	f.awaited = awaited
+	maps.DeleteFunc(f.ahead, func(_ string, revision cell.Revision) bool { return revision <= at })
 }
 
 // noteBeginning notes since when the cell has the records that it has. It comes before the nodes

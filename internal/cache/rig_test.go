@@ -25,6 +25,7 @@ import (
 	redisclient "github.com/freeslot/freeslot/internal/redis/client"
 	"github.com/freeslot/freeslot/internal/redis/redistest"
 	"github.com/freeslot/freeslot/internal/selection"
+	"github.com/freeslot/freeslot/internal/waittest"
 )
 
 // patience bounds every wait of these tests; nothing takes that long.
@@ -66,6 +67,9 @@ type source struct {
 	*cell.Cell
 	calls atomic.Int64
 	reads atomic.Int64 // of single nodes
+	nodes atomic.Int64 // that were read, by both
+	// taking, if set, is called in each call, behind Redis' answer.
+	taking atomic.Pointer[func()]
 	// history, if set, is the history that the server reports.
 	history atomic.Pointer[string]
 	// after, if set, sees what every Changes call brought before the cache does.
@@ -75,6 +79,8 @@ type source struct {
 func (s *source) Changes(ctx context.Context, since cell.Revision, limit int) (cell.Changes, error) {
 	ch, err := s.Cell.Changes(ctx, since, limit)
 	s.calls.Add(1)
+	s.nodes.Add(int64(len(ch.Nodes)))
+	s.takes()
 	if after := s.after.Load(); after != nil {
 		err = (*after)(ctx, since, &ch, err)
 	}
@@ -83,6 +89,8 @@ func (s *source) Changes(ctx context.Context, since cell.Revision, limit int) (c
 
 func (s *source) Nodes(ctx context.Context, ids []string) (cell.Changes, error) {
 	s.reads.Add(1)
+	s.nodes.Add(int64(len(ids)))
+	defer s.takes()
 	return s.Cell.Nodes(ctx, ids)
 }
 
@@ -90,7 +98,17 @@ func (s *source) History(ctx context.Context) (string, error) {
 	if h := s.history.Load(); h != nil {
 		return *h, nil
 	}
+	defer s.takes()
 	return s.Cell.History(ctx)
+}
+
+// during has each call take as long as f.
+func (s *source) during(f func()) { s.taking.Store(&f) }
+
+func (s *source) takes() {
+	if f := s.taking.Load(); f != nil {
+		(*f)()
+	}
 }
 
 func (s *source) intercept(f func(ctx context.Context, since cell.Revision, ch *cell.Changes, err error) error) {
@@ -116,6 +134,8 @@ func newRig(t *testing.T, redis *redistest.Target, cfg Config, options ...option
 	if redis.IsCluster() {
 		layout.Tag = "c0"
 		subscriber = redis.Client(t)
+	} else if opts.unhurried && !opts.noEvents {
+		subscriber = redis.Client(t, unhurriedly)
 	} else if !opts.noEvents {
 		var err error
 		if subscriber, err = redisclient.Subscriber(redisclient.Config{URL: redis.URL()}); err != nil {
@@ -125,8 +145,11 @@ func newRig(t *testing.T, redis *redistest.Target, cfg Config, options ...option
 	}
 	r := &rig{t: t, redis: redis, client: redis.Client(t), registry: prometheus.NewRegistry(), epochs: make(map[string]cell.Epoch)}
 	r.cell = newCell(t, r.client, cell.Config{Layout: layout})
-	commands := redis.Client(t, func(o *rueidis.ClientOption) { o.ConnWriteTimeout = time.Second })
-	r.source = &source{Cell: newCell(t, commands, cell.Config{Layout: layout, CallTimeout: 250 * time.Millisecond})}
+	calls, silence := 250*time.Millisecond, func(o *rueidis.ClientOption) { o.ConnWriteTimeout = time.Second }
+	if opts.unhurried {
+		calls, silence = waittest.Limit, unhurriedly
+	}
+	r.source = &source{Cell: newCell(t, redis.Client(t, silence), cell.Config{Layout: layout, CallTimeout: calls})}
 	r.Cache = New(cfg, []Feed{r.feed(subscriber, opts)}, cmp.Or(opts.log, zaptest.NewLogger(t)), r.registry)
 	r.follower = r.followers[0]
 	return r
@@ -154,9 +177,16 @@ type rigOptions struct {
 	noEvents bool
 	watch    Watch
 	log      *zap.Logger // instead of the test's
+
+	unhurried bool
 }
 
 type option func(*rigOptions)
+
+// unhurried is for tests in which no call may fail, however busy the machine is.
+func unhurried(o *rigOptions) { o.unhurried = true }
+
+func unhurriedly(o *rueidis.ClientOption) { o.ConnWriteTimeout = waittest.Limit }
 
 func watched(w Watch) option { return func(o *rigOptions) { o.watch = w } }
 
