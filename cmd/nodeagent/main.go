@@ -13,10 +13,11 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"os/signal"
 	"runtime/debug"
 	"syscall"
 
+	"github.com/freeslot/freeslot/internal/process/interrupt"
+	"github.com/freeslot/freeslot/internal/process/procgroup"
 	"github.com/freeslot/freeslot/internal/process/version"
 	"github.com/freeslot/freeslot/worker"
 )
@@ -41,7 +42,8 @@ Flags win over the environment (FREESLOT_REDIS__URL for redis.url), that over th
 
 SIGHUP reads the configuration again, and puts it in force if it is valid and only says what can change at run time.
 The first SIGINT or SIGTERM drains: the node takes no new jobs, running ones go on for up to stop_timeout. With the
-second one they are interrupted and handed back. The third one ends the process where it stands.`
+second one they are interrupted and handed back. The third one ends the process where it stands. Signals that come
+within a second of one belong to it. SIGHUP and SIGINT do nothing where they are ignored at the start, as by nohup.`
 
 // environment has the inputs of the command besides its flags.
 type environment struct {
@@ -68,25 +70,21 @@ func main() {
 	}
 	env := &environment{out: os.Stdout, err: os.Stderr, environ: os.Environ(), reload: hangups()}
 	env.ctx, env.hurry = interrupted()
-	os.Exit(run(os.Args[1:], env))
+	interrupt.SurvivePipes()
+	os.Exit(procgroup.Main(func() int { return run(os.Args[1:], env) }))
 }
 
 // interrupted returns contexts that end with the first and the second signal. The third one ends
 // the process at once, and leaves running commands behind.
 func interrupted() (ctx, hurry context.Context) {
 	signals := make(chan os.Signal, 3)
-	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
+	interrupt.Notify(signals, os.Interrupt, syscall.SIGTERM)
 	ctx, first := context.WithCancel(context.Background())
 	hurry, second := context.WithCancel(context.Background())
-	go func() {
-		<-signals
-		first()
-		<-signals
-		second()
-		<-signals
+	go interrupt.Steps(signals, first, second, func() {
 		_, _ = fmt.Fprintln(os.Stderr, "nodeagent: third signal, exiting at once")
 		os.Exit(exitFailure)
-	}()
+	})
 	return ctx, hurry
 }
 
@@ -94,7 +92,7 @@ func interrupted() (ctx, hurry context.Context) {
 // that come during one reload count as one.
 func hangups() <-chan os.Signal {
 	signals := make(chan os.Signal, 1)
-	signal.Notify(signals, syscall.SIGHUP)
+	interrupt.Notify(signals, syscall.SIGHUP)
 	return signals
 }
 

@@ -16,6 +16,7 @@ import (
 	"strconv"
 	"strings"
 	"sync/atomic"
+	"syscall"
 	"testing"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -74,7 +75,7 @@ func TestListsImportGoesOn(t *testing.T) {
 	cmd.Stderr = &stderr
 	must(t, cmd.Start())
 	soon(t, second, "the second chunk")
-	must(t, cmd.Process.Signal(os.Interrupt))
+	must(t, cmd.Process.Signal(syscall.SIGTERM))
 	_ = cmd.Wait()
 	close(release)
 	if code := cmd.ProcessState.ExitCode(); code != exitFailure {

@@ -86,7 +86,7 @@ func (c *lockRunCmd) Run(a *app) error {
 	cmd := exec.Command(path, c.Command[1:]...)
 	cmd.Args[0] = c.Command[0]
 	cmd.Env = append(os.Environ(), "FREESLOT_LOCK_KEY="+c.Key, "FREESLOT_LOCK_TOKEN="+strconv.FormatInt(held.Token(), 10))
-	cmd.Stdin, cmd.Stdout, cmd.Stderr = a.in, a.out, a.err
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = a.in, file(a.out), a.err
 	return runHeld(a.ctx, cmd, held, min(mostGrace, c.Lease/4), a.err)
 }
 

@@ -248,14 +248,14 @@ func (l *locking) process(script string) (cmd *exec.Cmd, lines *bufio.Reader) {
 func TestLockRunSignals(t *testing.T) {
 	t.Parallel()
 	l := newLocking(t, redistest.Shared(t))
-	cmd, lines := l.process(`trap "echo got" TERM; trap "exit 9" INT; echo started; ` + forever)
+	cmd, lines := l.process(`trap "echo got" TERM; trap "exit 9" QUIT; echo started; ` + forever)
 	for range 2 {
 		must(t, cmd.Process.Signal(syscall.SIGTERM))
 		if line, err := lines.ReadString('\n'); err != nil || line != "got\n" {
 			t.Fatal(line, err)
 		}
 	}
-	must(t, cmd.Process.Signal(syscall.SIGINT))
+	must(t, cmd.Process.Signal(syscall.SIGQUIT))
 	var exit *exec.ExitError
 	if err := cmd.Wait(); !errors.As(err, &exit) || exit.ExitCode() != 9 {
 		t.Error(err)

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/freeslot/freeslot/internal/lock"
+	"github.com/freeslot/freeslot/internal/process/interrupt"
 	"github.com/freeslot/freeslot/internal/process/procgroup"
 )
 
@@ -26,7 +27,7 @@ const (
 	goneLimit = 10 * time.Second
 )
 
-// forwarded are the signals that go on to the command.
+// forwarded are the signals that go on to the command, each of them.
 var forwarded = []os.Signal{syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT}
 
 // runHeld runs the command while the lock is held, and gives the lock back when the command's
@@ -34,7 +35,7 @@ var forwarded = []os.Signal{syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, sys
 // there to get it.
 func runHeld(ctx context.Context, cmd *exec.Cmd, held *lock.Held, grace time.Duration, stderr io.Writer) error {
 	signals := make(chan os.Signal, len(forwarded))
-	signal.Notify(signals, forwarded...)
+	interrupt.Notify(signals, forwarded...)
 	defer signal.Stop(signals)
 	cmd.SysProcAttr, cmd.WaitDelay = procgroup.Attr(), pipeDelay
 	// The kernel kills the command when the thread that started it ends.

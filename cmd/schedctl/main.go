@@ -22,6 +22,9 @@ import (
 	"time"
 
 	"github.com/alecthomas/kong"
+
+	"github.com/freeslot/freeslot/internal/process/interrupt"
+	"github.com/freeslot/freeslot/internal/process/procgroup"
 )
 
 const (
@@ -115,11 +118,46 @@ func (e exitError) Error() string { return fmt.Sprintf("exit code %d: %v", e.cod
 func usage(format string, args ...any) error { return usageError{fmt.Errorf(format, args...)} }
 
 func main() {
-	// The second signal ends the process: NotifyContext's stop restores that.
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	context.AfterFunc(ctx, stop)
-	env := &environment{ctx: ctx, in: os.Stdin, out: os.Stdout, err: os.Stderr, terminal: isTerminal(os.Stdout)}
-	os.Exit(run(os.Args[1:], env))
+	interrupt.SurvivePipes()
+	env := &environment{ctx: interrupted(), in: os.Stdin, out: stdout{os.Stdout}, err: os.Stderr, terminal: isTerminal(os.Stdout)}
+	os.Exit(procgroup.Main(func() int { return run(os.Args[1:], env) }))
+}
+
+// interrupted returns a context that ends with the first signal. The next one that counts ends the
+// process, unless the command receives signals itself.
+func interrupted() context.Context {
+	signals := make(chan os.Signal, 1)
+	interrupt.Notify(signals, os.Interrupt, syscall.SIGTERM)
+	ctx, cancel := context.WithCancel(context.Background())
+	go func() {
+		<-signals
+		cancel()
+		time.Sleep(interrupt.Gap)
+		signal.Stop(signals)
+	}()
+	return ctx
+}
+
+// stdout is standard output. When nobody reads it any more, the process ends by SIGPIPE, as every
+// program does whose output is all that it is for. A command that schedctl runs gets the file.
+type stdout struct{ file *os.File }
+
+func (s stdout) Write(p []byte) (int, error) {
+	n, err := s.file.Write(p)
+	if errors.Is(err, syscall.EPIPE) {
+		signal.Reset(syscall.SIGPIPE)
+		_, err = s.file.Write(p[n:]) // does not return
+	}
+	return n, err
+}
+
+// file is what a command that schedctl runs writes to: the file itself, so that the command gets
+// SIGPIPE and sees a terminal.
+func file(w io.Writer) io.Writer {
+	if s, ok := w.(stdout); ok {
+		return s.file
+	}
+	return w
 }
 
 func isTerminal(f *os.File) bool {

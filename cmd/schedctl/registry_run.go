@@ -47,8 +47,8 @@ func (registryRunCmd) Help() string {
   schedctl registry run translator --port 50051 --protocol GRPC --check grpc -- python3 serve.py
 
 The command is an instance of the service while it runs. It runs in a process group of its own. On the first SIGTERM or
-SIGINT the instance is marked as draining, and the group gets the signal after --drain. The group gets a second signal
-at once. If Redis is away, the command runs, and is registered when Redis is back.
+SIGINT the instance is marked as draining, and the group gets the signal after --drain. The group gets a second signal,
+from a second after the first, at once. If Redis is away, the command runs, and is registered when Redis is back.
 
 Ends with the code of the command, 128 + N where signal N ended it. Without a scheduler: it talks to Redis, the first
 of several.`
@@ -93,7 +93,7 @@ func (c *registryRunCmd) Run(a *app) error {
 	}()
 	cmd := exec.Command(path, c.Command[1:]...)
 	cmd.Args[0] = c.Command[0]
-	cmd.Env, cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Environ(), a.in, a.out, a.err
+	cmd.Env, cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Environ(), a.in, file(a.out), a.err
 	return runRegistered(a, cmd, p, c.registration(), c.Drain)
 }
 

@@ -14,6 +14,7 @@ import (
 
 	"go.uber.org/zap"
 
+	"github.com/freeslot/freeslot/internal/process/interrupt"
 	"github.com/freeslot/freeslot/internal/process/procgroup"
 	"github.com/freeslot/freeslot/internal/redis/redistest"
 	"github.com/freeslot/freeslot/internal/registry"
@@ -122,12 +123,15 @@ func TestRegistryRunDrains(t *testing.T) {
 	guard.Go(func() {
 		_ = guardRegistered(&app{environment: &environment{ctx: t.Context(), err: os.Stderr}}, p, registry.Registration{Service: "shop", Port: 8080}, group, time.Hour, signals, ended)
 	})
-	signals <- syscall.SIGTERM
+	for range 4 { // GNU timeout sends it twice
+		signals <- syscall.SIGTERM
+	}
 	must(t, redistest.Await(func(ctx context.Context) bool {
 		d, _, err := store.Instance(ctx, "shop", "127.0.0.1:8080")
 		return err == nil && d.Draining
 	}))
 	must(t, syscall.Kill(group, 0)) // the command has an hour
+	time.Sleep(interrupt.Gap)       // what comes sooner belongs to the first signal
 	signals <- syscall.SIGTERM
 	_ = cmd.Wait()
 	close(ended)

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/freeslot/freeslot"
+	"github.com/freeslot/freeslot/internal/process/interrupt"
 	"github.com/freeslot/freeslot/internal/process/procgroup"
 	"github.com/freeslot/freeslot/internal/registry"
 )
@@ -21,7 +22,7 @@ import (
 // runRegistered runs a command, and keeps it registered until its process group's leader has ended.
 func runRegistered(a *app, cmd *exec.Cmd, p *registry.Provider, r registry.Registration, drain time.Duration) error {
 	signals := make(chan os.Signal, len(forwarded))
-	signal.Notify(signals, forwarded...)
+	interrupt.Notify(signals, forwarded...)
 	defer signal.Stop(signals)
 	cmd.SysProcAttr, cmd.WaitDelay = procgroup.Attr(), pipeDelay
 	// The kernel kills the command when the thread that started it ends.
@@ -62,6 +63,10 @@ func guardRegistered(a *app, p *registry.Provider, r registry.Registration, grou
 		}
 		return p.Register(ctx, r)
 	}
+	counted := make(chan os.Signal, cap(signals))
+	var counting sync.WaitGroup
+	defer counting.Wait()
+	counting.Go(func() { count(counted, signals, ended) })
 	var first os.Signal
 	var timer <-chan time.Time
 	retry := time.After(0)
@@ -84,7 +89,7 @@ func guardRegistered(a *app, p *registry.Provider, r registry.Registration, grou
 				}
 				warned, retry = true, time.After(registryRetry)
 			}
-		case s := <-signals:
+		case s := <-counted:
 			if first != nil || s == syscall.SIGHUP {
 				procgroup.Signal(group, s.(syscall.Signal))
 				continue
@@ -96,6 +101,27 @@ func guardRegistered(a *app, p *registry.Provider, r registry.Registration, grou
 			}
 		case <-timer:
 			procgroup.Signal(group, first.(syscall.Signal))
+		}
+	}
+}
+
+// count passes on each SIGHUP, and of the signals that ask for the end those that count, until the
+// command has ended. It is apart from what may wait for Redis, because the time between two signals
+// decides.
+func count(counted chan<- os.Signal, signals <-chan os.Signal, ended <-chan struct{}) {
+	var counter interrupt.Counter
+	for {
+		select {
+		case <-ended:
+			return
+		case s := <-signals:
+			if s != syscall.SIGHUP && !counter.Counts() {
+				continue
+			}
+			select {
+			case counted <- s:
+			default: // so many are waiting that one more says nothing
+			}
 		}
 	}
 }

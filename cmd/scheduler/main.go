@@ -10,10 +10,12 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"os/signal"
 	"syscall"
 
 	"github.com/alecthomas/kong"
+
+	"github.com/freeslot/freeslot/internal/process/interrupt"
+	"github.com/freeslot/freeslot/internal/process/procgroup"
 )
 
 const (
@@ -64,7 +66,8 @@ func (e configError) Error() string { return e.err.Error() }
 
 func main() {
 	env := &environment{ctx: interrupted(), out: os.Stdout, err: os.Stderr, environ: os.Environ()}
-	os.Exit(run(os.Args[1:], env))
+	interrupt.SurvivePipes()
+	os.Exit(procgroup.Main(func() int { return run(os.Args[1:], env) }))
 }
 
 // interrupted returns a context that ends with the first signal. The second one ends the process at
@@ -72,15 +75,12 @@ func main() {
 // replica does not reload its configuration.
 func interrupted() context.Context {
 	signals := make(chan os.Signal, 2)
-	signal.Notify(signals, os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
+	interrupt.Notify(signals, os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
 	ctx, cancel := context.WithCancel(context.Background())
-	go func() {
-		<-signals
-		cancel()
-		<-signals
+	go interrupt.Steps(signals, cancel, func() {
 		_, _ = fmt.Fprintln(os.Stderr, "scheduler: second signal, exiting at once")
 		os.Exit(exitFailure)
-	}()
+	})
 	return ctx
 }
 

@@ -40,7 +40,8 @@ func (serveCmd) Help() string {
 	return `Flags win over the environment (FREESLOT_REDIS__URL for redis.url), that over the file, that over the defaults.
 
 The first SIGINT, SIGTERM or SIGHUP drains: /readyz turns red, clients go to other replicas, the port is closed, and the
-process ends within drain_timeout. A second one ends it at once. Jobs go on either way. Nothing is read again: a changed
+process ends within drain_timeout. A second one, from a second after the first, ends it at once. Jobs go on either way.
+SIGHUP and SIGINT do nothing where they are ignored at the start, as by nohup. Nothing is read again: a changed
 configuration needs a restart.`
 }
 

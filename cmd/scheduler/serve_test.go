@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"os"
 	"os/exec"
+	"os/signal"
 	"strings"
 	"syscall"
 	"testing"
@@ -22,6 +23,7 @@ import (
 
 	"github.com/freeslot/freeslot"
 	"github.com/freeslot/freeslot/internal/process/config"
+	"github.com/freeslot/freeslot/internal/process/interrupt"
 	"github.com/freeslot/freeslot/internal/process/metrics"
 	"github.com/freeslot/freeslot/internal/redis/redistest"
 	"github.com/freeslot/freeslot/internal/replica"
@@ -348,6 +350,9 @@ func (p *process) end(t *testing.T) int {
 func TestFirstSignalStops(t *testing.T) {
 	t.Parallel()
 	for _, sig := range []os.Signal{syscall.SIGTERM, syscall.SIGHUP} {
+		if signal.Ignored(sig) {
+			t.Skipf("%s is ignored where this test runs", sig)
+		}
 		p := startProcess(t, redistest.Shared(t).Prefix(t))
 		if err := p.cmd.Process.Signal(sig); err != nil {
 			t.Fatal(err)
@@ -377,11 +382,11 @@ func TestSecondSignalStopsAtOnce(t *testing.T) {
 	}
 	readUntil(t, conn, "assigned")
 	for range 2 {
-		if err := p.cmd.Process.Signal(os.Interrupt); err != nil {
+		if err := p.cmd.Process.Signal(syscall.SIGTERM); err != nil {
 			t.Fatal(err)
 		}
-		// The second signal is sent only after the first was received.
 		p.eventOrEnd("replica.draining")
+		time.Sleep(interrupt.Gap) // what comes sooner belongs to the first signal
 	}
 	if code := p.end(t); code != exitFailure {
 		t.Errorf("exit code is %d, expected 1", code)
@@ -394,5 +399,48 @@ func (p *process) eventOrEnd(name string) {
 		if err != nil || strings.Contains(line, name) {
 			return
 		}
+	}
+}
+
+// TestSignalsThatDoNotCount: SIGHUP and SIGINT that were ignored at the start, as by nohup and by
+// shells, do nothing. Signals that come at once are one, as those of GNU timeout. A log that nobody
+// reads any more does not end the replica either.
+func TestSignalsThatDoNotCount(t *testing.T) {
+	t.Parallel()
+	p := &process{cmd: exec.Command("sh", "-c", `trap "" HUP INT; exec "$0" "$@"`, os.Args[0], "serve", "--listen", "127.0.0.1:0",
+		"--log-level", "debug", "--redis-url", redistest.Shared(t).URL(), "--set", "redis.key_prefix="+redistest.Shared(t).Prefix(t))}
+	p.cmd.Env = append(os.Environ(), asMain+"=1")
+	reader, writer, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.cmd.Stderr, p.cmd.Stdout, p.logs = writer, writer, bufio.NewReader(reader)
+	if err := p.cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = p.cmd.Process.Kill() })
+	_ = writer.Close()
+	p.addr, _ = p.event(t, "replica.started")["address"].(string)
+	_ = reader.Close()
+	for _, sig := range []syscall.Signal{syscall.SIGHUP, syscall.SIGINT, syscall.SIGHUP, syscall.SIGINT} {
+		if err := p.cmd.Process.Signal(sig); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for range 3 { // what is refused is logged
+		resp, err := http.Post("http://"+p.addr+"/v1/jobs", "application/json", strings.NewReader("{}"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = resp.Body.Close()
+	}
+	for range 2 {
+		if err := p.cmd.Process.Signal(syscall.SIGTERM); err != nil {
+			t.Fatal(err)
+		}
+	}
+	_ = p.cmd.Wait()
+	if code := p.cmd.ProcessState.ExitCode(); code != exitOK {
+		t.Errorf("%s, expected an orderly end", p.cmd.ProcessState)
 	}
 }

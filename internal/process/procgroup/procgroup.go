@@ -21,22 +21,11 @@ func Signal(leader int, signal syscall.Signal) {
 	_ = syscall.Kill(-leader, signal) // the only failure is that no process of it is left
 }
 
-// reap waits for processes of a group whose parents have ended, where this process is the one that
-// inherits them: as the first process of a container, for example.
-func reap(leader int) {
-	for {
-		if pid, err := syscall.Wait4(-leader, nil, syscall.WNOHANG, nil); pid <= 0 || err != nil {
-			return
-		}
-	}
-}
-
 // AwaitGone returns true when no process of a group is left whose leader was waited for, or false
-// after limit. What it waits for are no children of this process, so there is no signal of their
-// end.
+// after limit. What it waits for are no children of this process, or are Main's to wait for, so there
+// is no signal of their end.
 func AwaitGone(leader int, limit time.Duration) bool {
 	for end := time.Now().Add(limit); ; time.Sleep(gonePoll) {
-		reap(leader)
 		if errors.Is(syscall.Kill(-leader, 0), syscall.ESRCH) {
 			return true
 		}
