@@ -1,6 +1,7 @@
 package worker
 
 import (
+	"bytes"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
@@ -103,7 +104,7 @@ func (c *Config) gatewayToken() (string, error) {
 	if err != nil {
 		return "", freeslot.Invalid("token_file", "cannot be read: %v", err)
 	}
-	token := strings.TrimSpace(string(data))
+	token := strings.TrimSpace(strings.TrimPrefix(string(data), "\ufeff"))
 	return token, checkToken("token_file", token)
 }
 
@@ -125,7 +126,7 @@ func gatewayTransport(t GatewayTLS) (*http.Transport, error) {
 			return nil, freeslot.Invalid("gateway_tls.ca_file", "cannot be read: %v", err)
 		}
 		conf.RootCAs = x509.NewCertPool()
-		if !conf.RootCAs.AppendCertsFromPEM(data) {
+		if !conf.RootCAs.AppendCertsFromPEM(bytes.TrimPrefix(data, []byte("\ufeff"))) {
 			return nil, freeslot.Invalid("gateway_tls.ca_file", "names %s, which has no certificate in PEM", t.CAFile)
 		}
 	}

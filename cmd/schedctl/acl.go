@@ -109,7 +109,7 @@ func (c *aclCmd) users() ([]acl.User, error) {
 		if err != nil {
 			return nil, fmt.Errorf("read the password: %w", err)
 		}
-		if password = strings.TrimRight(string(data), "\r\n"); password == "" {
+		if password = strings.TrimRight(strings.TrimPrefix(string(data), "\ufeff"), "\r\n"); password == "" {
 			return nil, fmt.Errorf("read the password: %s is empty", c.PasswordFile)
 		}
 	}

@@ -287,7 +287,7 @@ func (c *commands) app(env *environment) (*app, error) {
 		if err != nil {
 			return nil, fmt.Errorf("read the token: %w", err)
 		}
-		if token = strings.TrimSpace(string(data)); token == "" {
+		if token = strings.TrimSpace(strings.TrimPrefix(string(data), "\ufeff")); token == "" {
 			return nil, fmt.Errorf("read the token: %s is empty", c.TokenFile)
 		}
 	}

@@ -171,7 +171,7 @@ func (c *submitCmd) payload(a *app) (json.RawMessage, error) {
 			return nil, err
 		}
 	}
-	data = bytes.TrimSpace(data)
+	data = bytes.TrimSpace(bytes.TrimPrefix(data, []byte("\ufeff")))
 	if len(data) > 0 && !json.Valid(data) {
 		return nil, usage(`%s is not JSON; a text is written in double quotes, which the shell takes away unless quoted: '"hello"'`, from)
 	}

@@ -25,7 +25,6 @@ const (
 	bareBytes = 64 << 10
 
 	helloTimeout = 5 * time.Second
-	pingInterval = 20 * time.Second
 	pingTimeout  = 10 * time.Second
 	writeTimeout = 10 * time.Second
 	// closeTimeout bounds the end of a session, including the delivery of the queue.
@@ -39,6 +38,9 @@ const (
 	beatParts    = 16
 )
 
+// DefaultPingInterval is how often an agent is pinged unless configured.
+const DefaultPingInterval = 20 * time.Second
+
 // Config describes the gateway of a replica.
 type Config struct {
 	// Replica and Version are part of the welcome, and Replica of a node's link.
@@ -47,6 +49,8 @@ type Config struct {
 	HeartbeatLimit time.Duration
 	// MaxAgents is the most sessions at a time. More are refused.
 	MaxAgents int
+	// PingInterval is how often each agent is pinged. 0 means DefaultPingInterval.
+	PingInterval time.Duration
 	// Cells is the cell of a node.
 	Cells  func(node string) Cell
 	Tokens *Tokens
@@ -56,6 +60,8 @@ func (c *Config) validate() error {
 	switch {
 	case c.MaxAgents < 1:
 		return fmt.Errorf("max_agents is %d, expected at least 1", c.MaxAgents)
+	case c.PingInterval < pingShares:
+		return fmt.Errorf("ping_interval is %s, expected more", c.PingInterval)
 	case c.HeartbeatLimit <= 0:
 		return fmt.Errorf("heartbeat_limit is %s, expected more than 0s", c.HeartbeatLimit)
 	}

@@ -84,7 +84,7 @@ func TestSilentAgent(t *testing.T) {
 		p.welcomed()
 		begin := time.Now()
 		p.ends(frame.CloseSilent)
-		if took := time.Since(begin); took > pingInterval+pingTimeout {
+		if took := time.Since(begin); took > DefaultPingInterval+pingTimeout {
 			t.Errorf("the end took %s", took)
 		}
 	})
@@ -132,10 +132,14 @@ func TestFullOfDeadSessions(t *testing.T) {
 	})
 }
 
-// TestPings: an agent that answers pings lives, and its round trip is known.
+// TestPings: an agent that answers pings lives, and its round trip is known. A proxy sees no longer
+// silence than the configured interval.
 func TestPings(t *testing.T) {
 	t.Parallel()
-	inBubble(t, func(t *testing.T, s *server) {
+	synctest.Test(t, func(t *testing.T) {
+		s := serve(t, 100)
+		const interval = 5 * time.Second
+		s.Handler.cfg.PingInterval = interval
 		p := s.connect()
 		read := make(chan error, 1)
 		go func() {
@@ -145,7 +149,10 @@ func TestPings(t *testing.T) {
 		select {
 		case err := <-read:
 			t.Errorf("the session ended: %v", err)
-		case <-time.After(10 * pingInterval):
+		case <-time.After(10 * interval):
+		}
+		if n := s.pings.Load(); n < 9 || n > 11 {
+			t.Errorf("%d pings in ten intervals", n)
 		}
 		_ = p.conn.CloseNow()
 		if err := <-read; err == nil {

@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -55,6 +56,7 @@ type Handler struct {
 
 // New makes a handler; it starts nothing. reg may be nil.
 func New(cfg Config, log *zap.Logger, reg prometheus.Registerer) (*Handler, error) {
+	cfg.PingInterval = cmp.Or(cfg.PingInterval, DefaultPingInterval)
 	if err := cfg.validate(); err != nil {
 		return nil, fmt.Errorf("gateway: %w", err)
 	}

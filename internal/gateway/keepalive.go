@@ -17,7 +17,7 @@ const pingShares = 20
 // also keep connections from looking idle to proxies. It is one loop for all sessions: a goroutine for
 // each would take as much memory as all else that a session keeps on stacks.
 func (h *Handler) keepAlive() {
-	tick := time.NewTicker(pingInterval / pingShares)
+	tick := time.NewTicker(h.cfg.PingInterval / pingShares)
 	defer tick.Stop()
 	changed := h.cfg.Tokens.Changed()
 	h.checkRights()
@@ -59,10 +59,11 @@ func (h *Handler) ping(share int) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for _, s := range h.live {
-		if s.share != share {
-			continue
+		if s.share != share || !s.pinging.CompareAndSwap(false, true) {
+			continue // it is not its turn, or it has not answered the ping before
 		}
 		h.running.Go(func() {
+			defer s.pinging.Store(false)
 			if !s.alive() {
 				s.end(order{code: frame.CloseSilent, text: "the agent does not answer pings", label: closedSilent})
 			}

@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"bytes"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
@@ -170,7 +171,7 @@ func (c *ListenerConfig) tls(log *zap.Logger) (*tls.Config, error) {
 		return nil, fmt.Errorf("gateway.tls.client_ca_file: %w", err)
 	}
 	cfg.ClientAuth, cfg.ClientCAs = tls.RequireAndVerifyClientCert, x509.NewCertPool()
-	if !cfg.ClientCAs.AppendCertsFromPEM(data) {
+	if !cfg.ClientCAs.AppendCertsFromPEM(bytes.TrimPrefix(data, []byte("\ufeff"))) {
 		return nil, fmt.Errorf("gateway.tls.client_ca_file %s holds no certificate in PEM", c.ClientCAFile)
 	}
 	return cfg, nil

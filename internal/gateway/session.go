@@ -59,8 +59,9 @@ type session struct {
 	writer, requests sync.WaitGroup
 	// done is closed when all is over.
 	done chan struct{}
-	// share is when it is pinged.
-	share int
+	// share is when it is pinged, and pinging is true until it has answered.
+	share   int
+	pinging atomic.Bool
 	// turn is held by the heartbeat that is under way.
 	turn chan struct{}
 

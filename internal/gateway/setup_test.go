@@ -38,6 +38,7 @@ type server struct {
 	pipes  *pipes
 	tokens string // the file
 	client *http.Client
+	pings  atomic.Int64 // that agents got
 }
 
 // inBubble runs a test with a gateway in virtual time.
@@ -174,7 +175,7 @@ func (s *server) dial(token string, silent bool) *peer {
 	s.t.Helper()
 	conn, _, err := websocket.Dial(s.t.Context(), "ws://gateway"+frame.Path, &websocket.DialOptions{
 		HTTPClient: s.client, HTTPHeader: http.Header{"Authorization": {"Bearer " + token}}, Subprotocols: []string{frame.Protocol},
-		OnPingReceived: func(context.Context, []byte) bool { return !silent },
+		OnPingReceived: func(context.Context, []byte) bool { s.pings.Add(1); return !silent },
 	})
 	if err != nil {
 		s.t.Fatal(err)

@@ -42,7 +42,8 @@ func newDoor(cfg config.Replica, conn *connections, log *zap.Logger, reg prometh
 	}
 	d.handler, err = gateway.New(gateway.Config{
 		Replica: cfg.ReplicaID, Version: version.String(), HeartbeatLimit: cfg.HeartbeatLimit, MaxAgents: cfg.Gateway.MaxAgents,
-		Cells: func(node string) gateway.Cell { return cells.OfNode(node) }, Tokens: d.tokens,
+		PingInterval: cfg.Gateway.PingInterval,
+		Cells:        func(node string) gateway.Cell { return cells.OfNode(node) }, Tokens: d.tokens,
 	}, log, reg)
 	if err != nil {
 		return nil, err

@@ -162,7 +162,7 @@ func (c *commandExecutor) result(data []byte) (any, error) {
 	output := c.cfg.Output
 	if output == OutputAuto {
 		output = OutputText
-		if json.Valid(data) && utf8.Valid(data) {
+		if json.Valid(withoutMark(data)) && utf8.Valid(data) {
 			output = OutputJSON
 		}
 	}

@@ -53,6 +53,9 @@ func TestCommandResults(t *testing.T) {
 	}{
 		"payload on stdin":         {script: "cat", want: `{"text":"hello"}`},
 		"json":                     {script: "echo '[1, 2]'", want: `[1,2]`},
+		"json, byte order mark":    {script: `printf '\357\273\277[1]'`, want: `[1]`},
+		"forced json, marked":      {script: `printf '\357\273\277[1]'`, output: OutputJSON, want: `[1]`},
+		"text, byte order mark":    {script: `printf '\357\273\277hi'`, want: "\"\ufeffhi\""},
 		"text":                     {script: "echo hi", want: `"hi\n"`},
 		"nothing":                  {script: "true", want: `""`},
 		"forced text":              {script: "printf 42", output: OutputText, want: `"42"`},

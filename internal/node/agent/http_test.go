@@ -125,6 +125,7 @@ func TestHTTPResponses(t *testing.T) {
 		code, says  string
 	}{
 		"json":            {contentType: "application/json", body: `[1]`, want: `[1]`},
+		"json, marked":    {contentType: "application/json", body: "\ufeff[1]", want: `[1]`},
 		"json suffix":     {contentType: "application/problem+json", body: `{}`, want: `{}`},
 		"bad json":        {contentType: "application/json", body: `[1`, code: CodeBadOutput, says: "not valid JSON"},
 		"json not UTF-8":  {contentType: "application/json", body: "[\"\xff\"]", code: CodeBadOutput, says: "output: base64"},

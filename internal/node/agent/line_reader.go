@@ -20,11 +20,21 @@ type lineReader struct {
 	// skipLF is true after a CR: an LF now belongs to it.
 	skipLF bool
 	buf    []byte
+	// begun is true after the first call, whose line may have a byte order mark.
+	begun bool
 }
 
 // next returns a line without its end, valid until the next call. With io.EOF it is the text after
 // the last end.
 func (l *lineReader) next() ([]byte, error) {
+	line, err := l.line()
+	if !l.begun {
+		l.begun, line = true, withoutMark(line)
+	}
+	return line, err
+}
+
+func (l *lineReader) line() ([]byte, error) {
 	l.buf = l.buf[:0]
 	for {
 		// One byte at least, then the bytes that have come with it: a line must not wait for the

@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"bytes"
 	"encoding/json"
 	"unicode/utf8"
 
@@ -39,7 +40,8 @@ const (
 	// OutputAuto: JSON if the content type of the response is JSON, or if the output of a command
 	// is valid JSON in UTF-8; text otherwise.
 	OutputAuto Output = "auto"
-	// OutputJSON: the bytes are the result, and must be valid JSON in UTF-8.
+	// OutputJSON: the bytes are the result, and must be valid JSON in UTF-8. A byte order mark
+	// before it is cut.
 	OutputJSON Output = "json"
 	// OutputText: the result is a JSON string of the bytes, which must be UTF-8.
 	OutputText Output = "text"
@@ -66,6 +68,7 @@ func (o Output) validate(path string, p *config.Problems) {
 func (o Output) result(data []byte) (json.RawMessage, error) {
 	switch o {
 	case OutputJSON:
+		data = withoutMark(data)
 		if !json.Valid(data) {
 			return nil, jobError(CodeBadOutput, "the output is not valid JSON")
 		}
@@ -82,6 +85,9 @@ func (o Output) result(data []byte) (json.RawMessage, error) {
 		return json.Marshal(string(data))
 	}
 }
+
+// withoutMark cuts the byte order mark, which some systems write before JSON in UTF-8.
+func withoutMark(data []byte) []byte { return bytes.TrimPrefix(data, []byte("\ufeff")) }
 
 func jobError(code, message string) *freeslot.JobError {
 	return &freeslot.JobError{Code: code, Message: message}

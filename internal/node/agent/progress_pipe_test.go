@@ -24,14 +24,15 @@ func TestCommandProgressHoldsNobodyUp(t *testing.T) {
 		script string
 		logged string
 	}{
-		"values":         {script: `i=0; while [ $i -lt 20000 ]; do echo "{\"step\":$i}" >&3; i=$((i+1)); done; echo 1`},
-		"blank lines":    {script: `head -c 200000 /dev/zero | tr '\0' '\n' >&3; echo 1`},
-		"no JSON":        {script: `yes 50% | head -n 50000 >&3; echo 1`, logged: "progress cannot be encoded"},
-		"too large":      {script: `i=0; while [ $i -lt 20 ]; do echo "\"$(head -c 5000 /dev/zero | tr '\0' x)\"" >&3; i=$((i+1)); done; echo 1`, logged: "expected at most 4096"},
-		"one long line":  {script: `head -c 1000000 /dev/zero >&3; echo >&3; echo 1`, logged: "a line of progress has more than 8192 bytes"},
-		"no end of line": {script: `printf 1 >&3; echo 1`},
-		"closed":         {script: `exec 3>&-; echo 1`},
-		"the variable":   {script: `eval "echo 1 >&$FREESLOT_PROGRESS_FD"; echo $((FREESLOT_PROGRESS_FD-2))`},
+		"values":          {script: `i=0; while [ $i -lt 20000 ]; do echo "{\"step\":$i}" >&3; i=$((i+1)); done; echo 1`},
+		"byte order mark": {script: `printf '\357\273\277{"step":1}\n' >&3; echo 1`},
+		"blank lines":     {script: `head -c 200000 /dev/zero | tr '\0' '\n' >&3; echo 1`},
+		"no JSON":         {script: `yes 50% | head -n 50000 >&3; echo 1`, logged: "progress cannot be encoded"},
+		"too large":       {script: `i=0; while [ $i -lt 20 ]; do echo "\"$(head -c 5000 /dev/zero | tr '\0' x)\"" >&3; i=$((i+1)); done; echo 1`, logged: "expected at most 4096"},
+		"one long line":   {script: `head -c 1000000 /dev/zero >&3; echo >&3; echo 1`, logged: "a line of progress has more than 8192 bytes"},
+		"no end of line":  {script: `printf 1 >&3; echo 1`},
+		"closed":          {script: `exec 3>&-; echo 1`},
+		"the variable":    {script: `eval "echo 1 >&$FREESLOT_PROGRESS_FD"; echo $((FREESLOT_PROGRESS_FD-2))`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

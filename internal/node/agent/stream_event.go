@@ -97,9 +97,8 @@ func isEvent(kind string) bool {
 // events of other names, comments, id and retry. Libraries also return an event that is cut off at
 // the end; here that could be half of a result.
 type sse struct {
-	in    *lineReader
-	begun bool
-	data  []byte
+	in   *lineReader
+	data []byte
 }
 
 func (s *sse) next() (event, error) {
@@ -109,10 +108,6 @@ func (s *sse) next() (event, error) {
 		line, err := s.in.next()
 		if err != nil {
 			return event{}, err // an event without an end does not count
-		}
-		if !s.begun {
-			s.begun = true
-			line = bytes.TrimPrefix(line, []byte("\ufeff"))
 		}
 		if len(line) == 0 {
 			if has && isEvent(kind) {

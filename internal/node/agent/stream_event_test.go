@@ -62,6 +62,7 @@ func TestEvents(t *testing.T) {
 		"sse":                      {kind: sseType, text: "event: progress\ndata: {\"done\":1}\n\nevent:result\ndata:2\n\n", want: []string{`progress {"done":1}`, "result 2"}, err: io.EOF},
 		"sse, CR LF":               {kind: sseType, text: "event: result\r\ndata: 1\r\n\r\n", want: []string{"result 1"}, err: io.EOF},
 		"sse, CR":                  {kind: sseType, text: "event: progress\rdata: 1\r\revent: result\rdata: 2\r\r", want: []string{"progress 1", "result 2"}, err: io.EOF},
+		"ndjson, byte order mark":  {kind: ndjsonType, text: "\ufeff{\"progress\":1}\n{\"result\":2}", want: []string{"progress 1", "result 2"}, err: io.EOF},
 		"sse, byte order mark":     {kind: sseType, text: "\ufeffevent: result\ndata: 1\n\n", want: []string{"result 1"}, err: io.EOF},
 		"sse, several lines":       {kind: sseType, text: "data: [\ndata:  1,\ndata\ndata: 2]\nevent: result\n\n", want: []string{"result [\n 1,\n\n2]"}, err: io.EOF},
 		"sse, comments and more":   {kind: sseType, text: ": ping\n\n:\nid: 7\nretry: 10\nfoo: bar\nfoo\nevent: result\n: x\ndata: 1\n\n", want: []string{"result 1"}, err: io.EOF},
@@ -101,6 +102,9 @@ func twin(kind, text string, limit int) (events []string, err error) {
 			last := i == len(parts)-1
 			if len(line) > limit {
 				return events, errLineTooLong
+			}
+			if i == 0 {
+				line = strings.TrimPrefix(line, "\ufeff")
 			}
 			if strings.Trim(line, " \t\r") == "" {
 				continue

@@ -18,7 +18,7 @@ const MaxParsedFields = 64
 // they fit. Names must be valid in [Metrics].
 func Parse(data []byte) (Metrics, error) {
 	var fields map[string]any
-	dec := json.NewDecoder(bytes.NewReader(data))
+	dec := json.NewDecoder(bytes.NewReader(bytes.TrimPrefix(data, []byte("\ufeff"))))
 	dec.UseNumber()
 	if err := dec.Decode(&fields); err != nil {
 		return nil, fmt.Errorf("expected a JSON object: %w", err)

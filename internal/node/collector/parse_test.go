@@ -10,7 +10,7 @@ import (
 
 func TestParse(t *testing.T) {
 	t.Parallel()
-	got, err := Parse([]byte(` {"queue": 12, "share": 0.25, "big": 1e30, "whole": 3.0, "model": "ä\n", "ready": true, "unknown": null} ` + "\n"))
+	got, err := Parse([]byte("\ufeff" + ` {"queue": 12, "share": 0.25, "big": 1e30, "whole": 3.0, "model": "ä\n", "ready": true, "unknown": null} ` + "\n"))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -3,13 +3,24 @@ package config
 import (
 	"crypto/tls"
 	"crypto/x509"
+	"time"
 )
 
 // DefaultMaxAgents is how many agents a replica takes unless configured.
 const DefaultMaxAgents = 10_000
 
+// defaultPingInterval is for sessions of clients and of agents.
+const defaultPingInterval = 20 * time.Second
+
 // maxAgents is bounded because each agent takes memory, and a file descriptor.
 const maxAgents = 100_000
+
+// Bounds of the intervals between pings: each ping costs a wake-up on both sides, and a connection
+// that died in silence takes up its place until the next one.
+const (
+	minPingInterval = time.Second
+	maxPingInterval = 10 * time.Minute
+)
 
 // Gateway lets agents reach Redis through this replica.
 type Gateway struct {
@@ -26,6 +37,16 @@ type Gateway struct {
 	// How many agents the replica takes, 1 to 100000. Further ones are refused, and go to another
 	// replica. Each takes memory and a file descriptor, and none a connection to Redis.
 	MaxAgents int `koanf:"max_agents"`
+	// How often each agent is pinged, 1s to 10m. It has to be shorter than the silence after which a
+	// proxy in front cuts a connection.
+	PingInterval time.Duration `koanf:"ping_interval"`
+}
+
+// Session is how sessions of clients are kept.
+type Session struct {
+	// How often each client is pinged, 1s to 10m. It has to be shorter than the silence after which a
+	// proxy in front cuts a connection.
+	PingInterval time.Duration `koanf:"ping_interval"`
 }
 
 // GatewayTLS has files in PEM.
@@ -45,6 +66,7 @@ func (g *Gateway) On() bool { return g.TokensFile != "" }
 // validate needs the address of the listener that serves the gateway unless it has its own.
 func (g *Gateway) validate(listen string, p *Problems) {
 	p.Between("gateway.max_agents", g.MaxAgents, 1, maxAgents)
+	p.DurationBetween("gateway.ping_interval", g.PingInterval, minPingInterval, maxPingInterval)
 	g.TLS.validate(g.Listen, p)
 	if g.Listen != "" {
 		listen = g.Listen

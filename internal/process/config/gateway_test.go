@@ -35,6 +35,8 @@ func TestGatewayRefuses(t *testing.T) {
 		"main listener":        {"listen: ':7480'\ntokens: [{token: x, tenant: a}]\ngateway: {tokens_file: " + tokens + "}", `gateway is served at ":7480", ` + open},
 		"listener":             {"gateway: {tokens_file: " + tokens + ", listen: ':7481'}", `gateway is served at ":7481", ` + open},
 		"no tokens":            {"gateway: {listen: '127.0.0.1:7481'}", `gateway.tokens_file is missing, expected the file that says which tokens may be which nodes`},
+		"pings too far apart":  {"gateway: {tokens_file: " + tokens + ", ping_interval: 11m}", `gateway.ping_interval is 11m, expected 1s to 10m`},
+		"pings of clients":     {"session: {ping_interval: 0s}", `session.ping_interval is 0s, expected 1s to 10m`},
 		"no tokens, a proxy":   {"gateway: {behind_proxy: true}", `gateway.tokens_file is missing, expected the file that says which tokens may be which nodes`},
 		"tokens not there":     {"gateway: {tokens_file: /nowhere/tokens}", `gateway.tokens_file is "/nowhere/tokens", which cannot be read: no such file or directory`},
 		"address":              {"gateway: {tokens_file: " + tokens + ", listen: '7481'}", `gateway.listen is "7481", expected host:port such as 127.0.0.1:7481 or :7481`},

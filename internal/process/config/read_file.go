@@ -1,6 +1,7 @@
 package config
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"io"
@@ -13,8 +14,8 @@ import (
 // maxFileBytes bounds the files that a configuration names: secrets and certificates.
 const maxFileBytes = 1 << 20
 
-// ReadFile reads up to 1 MiB of a file that a configuration names. The error continues a sentence
-// that begins with the key.
+// ReadFile reads up to 1 MiB of a text file that a configuration names, without its byte order mark.
+// The error continues a sentence that begins with the key.
 func ReadFile(name string) ([]byte, error) {
 	var data []byte
 	f, err := os.Open(name)
@@ -25,7 +26,7 @@ func ReadFile(name string) ([]byte, error) {
 	if err != nil {
 		return nil, fmt.Errorf("is %q, which cannot be read: %w", name, fsCause(err))
 	}
-	return data, nil
+	return bytes.TrimPrefix(data, []byte("\ufeff")), nil
 }
 
 func fsCause(err error) error {

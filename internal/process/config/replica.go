@@ -75,6 +75,8 @@ type Replica struct {
 	Tokens []Token `koanf:"tokens"`
 	// Tenants that differ from the others, by name: `{acme: {weight: 3}}`.
 	Tenants map[string]Tenant `koanf:"tenants"`
+	// WebSocket sessions of clients.
+	Session Session `koanf:"session"`
 	// Agents that reach Redis through this replica (docs/gateway.md).
 	Gateway Gateway `koanf:"gateway"`
 	// Web origins (`https://app.example.com`), besides the replica's own, whose pages may call
@@ -355,7 +357,8 @@ func DefaultReplica() Replica {
 		AcknowledgeTimeout:   time.Second,
 		Locks:                Locks{KeyPrefix: "lock"},
 		Registry:             Registry{Checks: RegistryChecks{Networks: []string{"10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "fc00::/7"}}},
-		Gateway:              Gateway{MaxAgents: DefaultMaxAgents},
+		Gateway:              Gateway{MaxAgents: DefaultMaxAgents, PingInterval: defaultPingInterval},
+		Session:              Session{PingInterval: defaultPingInterval},
 		Limits: Limits{
 			MaxPayloadBytes:          freeslot.DefaultMaxPayloadBytes,
 			MaxBatch:                 1000,

@@ -1,6 +1,7 @@
 package client
 
 import (
+	"bytes"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
@@ -111,13 +112,13 @@ func uncoded(err error) error {
 	return err
 }
 
-// readPassword is the text of the file without the newline at its end.
+// readPassword is the text of the file without a byte order mark and the newline at its end.
 func readPassword(field, file string) (string, error) {
 	data, err := os.ReadFile(file)
 	if err != nil {
 		return "", freeslot.Invalid(field, "cannot be read: %s", fileError(err))
 	}
-	password := strings.TrimRight(string(data), "\r\n")
+	password := strings.TrimRight(strings.TrimPrefix(string(data), "\ufeff"), "\r\n")
 	if password == "" {
 		return "", freeslot.Invalid(field, "names %s, which is empty", file)
 	}
@@ -159,7 +160,7 @@ func (t TLS) roots() (*x509.CertPool, error) {
 		return nil, freeslot.Invalid("redis.tls.ca_file", "cannot be read: %s", fileError(err))
 	}
 	pool := x509.NewCertPool()
-	if !pool.AppendCertsFromPEM(data) {
+	if !pool.AppendCertsFromPEM(bytes.TrimPrefix(data, []byte("\ufeff"))) {
 		return nil, freeslot.Invalid("redis.tls.ca_file", "names %s, which has no certificate in PEM", t.CAFile)
 	}
 	return pool, nil
