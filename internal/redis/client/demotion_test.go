@@ -4,11 +4,11 @@ import (
 	"context"
 	"errors"
 	"testing"
-	"time"
 
 	"github.com/redis/rueidis"
 
 	"github.com/freeslot/freeslot/internal/redis/redistest"
+	"github.com/freeslot/freeslot/internal/waittest"
 )
 
 // subscription is a Receive that runs until the test ends.
@@ -33,17 +33,7 @@ func write(t *testing.T, c rueidis.Client) error {
 
 func awaitWrite(t *testing.T, c rueidis.Client) {
 	t.Helper()
-	tick := time.NewTicker(5 * time.Millisecond)
-	defer tick.Stop()
-	for end := time.Now().Add(time.Minute); ; <-tick.C {
-		err := write(t, c)
-		if err == nil {
-			return
-		}
-		if time.Now().After(end) {
-			t.Fatalf("no write for a minute: %v", err)
-		}
-	}
+	waittest.Succeeds(t, "a write", func() error { return write(t, c) })
 }
 
 // TestDemotion: a master becomes a replica while connections to it stay open, and the address leads
@@ -87,11 +77,7 @@ func TestDemotion(t *testing.T) {
 	awaitWrite(t, opened["commands"])
 	awaitWrite(t, opened["agent"])
 	admin := servers.Client(t)
-	for end := time.Now().Add(time.Minute); len(listed(t, admin, "swapped")) > 0; {
-		if time.Now().After(end) {
-			t.Fatalf("the former master still has %q", listed(t, admin, "swapped"))
-		}
-	}
+	waittest.Until(t, "the former master to be left by all", func() bool { return len(listed(t, admin, "swapped")) == 0 })
 }
 
 // TestReplicaForGood: an address that leads to a replica keeps its connections, which answer reads.

@@ -88,13 +88,20 @@ func (a *Address) pass(from, to net.Conn) {
 	}
 }
 
-// Swap makes master and replica change their roles. Open connections to both stay open.
+// Swap makes master and replica change their roles, once the replica has what the master wrote until
+// then. Open connections to both stay open.
 func Swap(tb testing.TB, master, replica *Server) {
 	tb.Helper()
 	old, fresh := master.Client(tb), replica.Client(tb)
 	host, port, err := net.SplitHostPort(replica.Addrs()[0])
 	if err != nil {
 		tb.Fatal(err)
+	}
+	// A new replica counts as online before it gets the stream of writes.
+	written := old.DoMulti(tb.Context(), old.B().Publish().Channel("swap").Message("").Build(),
+		old.B().Wait().Numreplicas(1).Timeout(startLimit.Milliseconds()).Build())
+	if n, err := written[1].AsInt64(); n != 1 {
+		tb.Fatalf("the replica of %s has not caught up: %v", master.Addrs()[0], err)
 	}
 	for _, step := range []error{
 		fresh.Do(tb.Context(), fresh.B().Arbitrary("REPLICAOF", "NO", "ONE").Build()).Error(),
