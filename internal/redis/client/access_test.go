@@ -142,7 +142,7 @@ func TestTLS(t *testing.T) {
 		"no certificate":       {mutual, TLS{CAFile: ca.file}, "redis.tls.cert_file and redis.tls.key_file"},
 		"foreign certificate":  {mutual, TLS{CAFile: ca.file, CertFile: theirs, KeyFile: theirsKey}, "redis.tls.cert_file"},
 		"expired certificate":  {mutual, TLS{CAFile: ca.file, CertFile: lateCert, KeyFile: lateKey}, "redis.tls.cert_file"},
-		"server without TLS":   {strings.Replace(plain.URL(), "redis:", "rediss:", 1), TLS{CAFile: ca.file}, "use redis:// in place of rediss://"},
+		"server without TLS":   {"rediss://" + plain.Addrs()[0], TLS{CAFile: ca.file}, "use redis:// in place of rediss://"},
 		"client without TLS":   {strings.Replace(open, "rediss:", "redis:", 1), TLS{}, "rediss://"},
 		"files without rediss": {plain.URL(), TLS{CAFile: ca.file}, "redis.tls is set, and the URL does not begin with rediss://"},
 	} {

@@ -131,12 +131,16 @@ func (c Config) addr() string {
 
 // Commands opens the client on which a replica runs its scripts and blocking reads.
 func Commands(c Config) (rueidis.Client, error) {
-	return c.open(func(opt *rueidis.ClientOption) {
+	client, err := c.open(func(opt *rueidis.ClientOption) {
 		forReplica(opt)
 		if c.Connections > 1 {
 			opt.PipelineMultiplex = bits.Len(uint(c.Connections)) - 1
 		}
 	})
+	if w, ok := client.(*watched); ok {
+		w.looks.Go(w.askRoles)
+	}
+	return client, err
 }
 
 // Agent opens the client of a node agent. Agents are many, so it holds few connections and small

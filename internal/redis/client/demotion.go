@@ -20,10 +20,15 @@ import (
 // dial once more. If that connection leads to a master, all connections to the address are closed,
 // and rueidis dials them again as after any break. Among them are subscriptions, which never see a
 // refusal themselves. If the address still leads to a replica, nothing is closed, because replicas
-// answer reads.
+// answer reads. A client of role Commands also asks for the server's role now and then, because its
+// process may only read.
 
-// lookPause is the shortest time between two looks for a new master.
-const lookPause = time.Second
+const (
+	// lookPause is the shortest time between two looks for a new master.
+	lookPause = time.Second
+	// roleInterval is how often a client asks for the role of its server.
+	roleInterval = 5 * time.Second
+)
 
 // demotionCodes are answers of a server that is no master. A replica ends blocked calls as UNBLOCKED
 // when it becomes one.
@@ -100,11 +105,14 @@ type watched struct {
 	mu     sync.Mutex
 	closed bool // guarded by mu; no look begins after it
 	looks  sync.WaitGroup
+	life   context.Context // ended by Close
+	end    context.CancelFunc
 }
 
 // newWatched opens a client with opt whose connections are among the links.
 func newWatched(opt rueidis.ClientOption, l *links) (rueidis.Client, error) {
 	w := &watched{links: l, probe: opt}
+	w.life, w.end = context.WithCancel(context.Background())
 	w.probe.DisableCache, w.probe.ClientTrackingOptions, w.probe.OnInvalidations = true, nil, nil
 	w.probe.PipelineMultiplex, w.probe.Sentinel.TopologyRefreshInterval = -1, 0
 	w.probe.ReadBufferEachConn, w.probe.WriteBufferEachConn, w.probe.RingScaleEachConn = agentBuffer, agentBuffer, agentRing
@@ -112,6 +120,7 @@ func newWatched(opt rueidis.ClientOption, l *links) (rueidis.Client, error) {
 	opt.DialCtxFn = l.dialer(opt.DialCtxFn)
 	client, err := newClient(opt)
 	if err != nil {
+		w.end()
 		return nil, err
 	}
 	w.Client = client
@@ -143,6 +152,7 @@ func (w *watched) Dedicate() (rueidis.DedicatedClient, func()) {
 func (w *watched) Close() {
 	w.mu.Lock()
 	w.closed = true
+	w.end()
 	w.mu.Unlock()
 	w.looks.Wait()
 	w.Client.Close()
@@ -168,24 +178,46 @@ func (c *watchedConn) DoMulti(ctx context.Context, multi ...rueidis.Completed) [
 
 func (w *watched) see(results ...rueidis.RedisResult) {
 	for _, result := range results {
-		if err := result.Error(); err == nil || !isDemoted(err) {
-			continue
-		}
-		w.mu.Lock()
-		defer w.mu.Unlock()
-		if w.closed {
+		if err := result.Error(); err != nil && isDemoted(err) {
+			w.beginLook()
 			return
 		}
-		if open, ok := w.links.begin(); ok {
-			w.looks.Go(func() { w.look(open) })
-		}
+	}
+}
+
+func (w *watched) beginLook() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.closed {
 		return
+	}
+	if open, ok := w.links.begin(); ok {
+		w.looks.Go(func() { w.look(open) })
+	}
+}
+
+// askRoles asks for the server's role until Close.
+func (w *watched) askRoles() {
+	tick := time.NewTicker(roleInterval)
+	defer tick.Stop()
+	for {
+		select {
+		case <-w.life.Done():
+			return
+		case <-tick.C:
+		}
+		switch role, err := roleOf(w.life, w.Client); {
+		case IsDenied(err):
+			return
+		case role == "slave":
+			w.beginLook()
+		}
 	}
 }
 
 // look closes the connections if a new one leads to a master.
 func (w *watched) look(open []*link) {
-	if !leadsToMaster(w.probe) {
+	if !leadsToMaster(w.life, w.probe) {
 		return
 	}
 	for _, l := range open {
@@ -195,18 +227,22 @@ func (w *watched) look(open []*link) {
 
 // leadsToMaster asks a new connection for the role of its server. A server that keeps its role to
 // itself counts as a master: then there is no other way to find out.
-func leadsToMaster(opt rueidis.ClientOption) bool {
+func leadsToMaster(ctx context.Context, opt rueidis.ClientOption) bool {
 	client, err := newClient(opt) // sentinels lead to a master or nowhere
 	if err != nil {
 		return false
 	}
 	defer client.Close()
-	ctx, cancel := context.WithTimeout(context.Background(), probeTimeout)
+	role, err := roleOf(ctx, client)
+	return role == "master" || IsDenied(err)
+}
+
+func roleOf(ctx context.Context, client rueidis.Client) (string, error) {
+	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
 	defer cancel()
-	role, err := client.Do(ctx, client.B().Role().Build()).ToArray()
-	if err != nil || len(role) == 0 {
-		return IsDenied(err)
+	answer, err := client.Do(ctx, client.B().Role().Build()).ToArray()
+	if err != nil || len(answer) == 0 {
+		return "", err
 	}
-	name, err := role[0].ToString()
-	return err == nil && name == "master"
+	return answer[0].ToString()
 }

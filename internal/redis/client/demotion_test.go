@@ -80,6 +80,23 @@ func TestDemotion(t *testing.T) {
 	waittest.Until(t, "the former master to be left by all", func() bool { return len(listed(t, admin, "swapped")) == 0 })
 }
 
+// TestDemotionOfAReader: a process that only reads leaves the former master, too.
+func TestDemotionOfAReader(t *testing.T) {
+	t.Parallel()
+	servers := redistest.NewWithReplicas(t, 1)
+	address := redistest.NewAddress(t, servers.Target)
+	c := open(t, Commands, Config{URL: address.URL(), Name: "reader"})
+	redistest.Swap(t, servers.Server, servers.Replicas[0])
+	address.Lead(servers.Replicas[0].Target)
+	admin := servers.Replicas[0].Client(t)
+	waittest.Until(t, "a reader at the new master", func() bool {
+		if err := c.Do(deadline(t), c.B().Get().Key("key").Build()).Error(); err != nil && !rueidis.IsRedisNil(err) {
+			t.Log(err)
+		}
+		return len(listed(t, admin, "reader")) > 0
+	})
+}
+
 // TestReplicaForGood: an address that leads to a replica keeps its connections, which answer reads.
 func TestReplicaForGood(t *testing.T) {
 	t.Parallel()
@@ -114,7 +131,7 @@ func TestReplicaForGood(t *testing.T) {
 
 func newWatchedOf(t *testing.T, cfg Config) (*watched, error) {
 	t.Helper()
-	c, err := Commands(cfg)
+	c, err := Agent(cfg)
 	if err != nil {
 		return nil, err
 	}

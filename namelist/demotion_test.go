@@ -1,0 +1,39 @@
+package namelist
+
+import (
+	"testing"
+
+	"go.uber.org/zap"
+
+	lists "github.com/freeslot/freeslot/internal/namelist"
+	"github.com/freeslot/freeslot/internal/redis/redistest"
+	"github.com/freeslot/freeslot/internal/waittest"
+)
+
+// TestDemotion: master and replica change their roles behind one address while connections stay
+// open. A process goes on with the list, and sees what is written at the new master, also when the
+// former one has gone away.
+func TestDemotion(t *testing.T) {
+	t.Parallel()
+	servers := redistest.NewWithReplicas(t, 1)
+	address := redistest.NewAddress(t, servers.Target)
+	r := newRig(t, servers.Target)
+	r.url = address.URL()
+	members := randomIDs(1, 100)
+	r.create("vip", lists.Spec{})
+	r.publish("vip", entriesOf(members...))
+	l := r.open().List("vip")
+	r.ready(l)
+	exact(t, l, members, Yes)
+
+	redistest.Swap(t, servers.Server, servers.Replicas[0])
+	address.Lead(servers.Replicas[0].Target)
+	after := newRig(t, servers.Replicas[0].Target)
+	after.prefix, after.Control = r.prefix, lists.NewControl(after.control, r.prefix, false, zap.NewNop(), nil)
+	after.edit("vip", add("edited"))
+	waittest.Until(t, "an edit at the new master", func() bool { return l.Check(bounded(t), "edited").Verdict == Yes })
+	servers.Kill()
+	after.publish("vip", entriesOf(append(members, "switched")...))
+	waittest.Until(t, "a switch at the new master", func() bool { return l.Check(bounded(t), "switched").Verdict == Yes })
+	exact(t, l, members, Yes)
+}
