@@ -13,7 +13,7 @@ import (
 
 // Submit a job and wait for its result.
 func ExampleClient_Run() {
-	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	c, err := client.Dial(ctx, replicaURL(), client.Options{})
 	if err != nil {
@@ -31,7 +31,7 @@ func ExampleClient_Run() {
 
 // Submit a job, see where it runs, and cancel it.
 func ExampleClient_Submit() {
-	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	c, err := client.Dial(ctx, replicaURL(), client.Options{})
 	if err != nil {
@@ -61,7 +61,7 @@ func ExampleClient_Submit() {
 
 // Submit many jobs at once. Each is accepted or refused by itself.
 func ExampleClient_SubmitBatch() {
-	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	c, err := client.Dial(ctx, replicaURL(), client.Options{})
 	if err != nil {
@@ -96,7 +96,7 @@ func ExampleClient_SubmitBatch() {
 
 // Get the result of a job that another process submitted.
 func ExampleClient_Attach() {
-	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	submitter, err := client.Dial(ctx, replicaURL(), client.Options{})
 	if err != nil {

@@ -18,10 +18,11 @@ import (
 	"github.com/freeslot/freeslot/client"
 	"github.com/freeslot/freeslot/internal/dispatch"
 	"github.com/freeslot/freeslot/internal/session"
+	"github.com/freeslot/freeslot/internal/waittest"
 )
 
-// patience bounds every wait of a test; it is only ever reached by a failure.
-const patience = time.Minute
+// patience bounds a single call.
+const patience = waittest.Limit
 
 // fleet is a scheduler that keeps its jobs in memory: several replicas, one set of jobs. A job of
 // service "echo" succeeds at once with its payload. "hold" runs until the test or a cancel ends it.
@@ -34,7 +35,6 @@ type fleet struct {
 	keys map[string]string // idempotency key -> job
 	// submits and attaches count what reached any replica.
 	submits, attaches int
-	attaching         chan struct{} // has a token after an attach
 	// parents are the trace contexts of the jobs.
 	parents []string
 	// submitting, when set, is called before each submit takes effect.
@@ -49,7 +49,7 @@ type fleetJob struct {
 }
 
 func newFleet(t *testing.T) *fleet {
-	return &fleet{t: t, jobs: map[string]*fleetJob{}, attaching: make(chan struct{}, 1)}
+	return &fleet{t: t, jobs: map[string]*fleetJob{}}
 }
 
 func (f *fleet) Submit(_ context.Context, reqs []dispatch.Request, sink dispatch.Sink, accepted func(int, dispatch.Accepted, error)) {
@@ -148,10 +148,6 @@ func (f *fleet) Cancel(_ context.Context, _, id string) (freeslot.JobStatus, err
 func (f *fleet) Attach(_ context.Context, _, id string, sink dispatch.Sink) (freeslot.JobStatus, error) {
 	f.mu.Lock()
 	f.attaches++
-	select {
-	case f.attaching <- struct{}{}:
-	default:
-	}
 	job, err := f.jobs[id], f.attachErr
 	if job == nil {
 		err = &freeslot.Error{Code: freeslot.CodeNotFound, Field: "job_id", Message: "no such job"}
@@ -293,12 +289,10 @@ func dial(t *testing.T, opts client.Options, replicas ...*replica) *client.Clien
 	return c
 }
 
-// deadline is a context that ends after patience.
+// deadline is for the calls of a test.
 func deadline(t *testing.T) context.Context {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
-	t.Cleanup(cancel)
-	return ctx
+	return waittest.Context(t)
 }
 
 func submit(t *testing.T, c *client.Client, service string) *client.Handle {

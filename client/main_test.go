@@ -77,7 +77,7 @@ func (s *realSystem) start() error {
 		return err
 	}
 	s.close(subscriber.Close)
-	cl, err := cell.New(cell.Config{}, commands, zap.NewNop(), nil)
+	cl, err := cell.New(cell.Config{CallTimeout: patience, HeartbeatLimit: time.Hour}, commands, zap.NewNop(), nil)
 	if err != nil {
 		return err
 	}
@@ -97,7 +97,7 @@ func (s *realSystem) start() error {
 	if err := s.run(ctx, ca); err != nil {
 		return err
 	}
-	d, err := dispatch.New(dispatch.Config{Replica: "replica-1"}, cell.NewSet(cl), ca, zap.NewNop(), nil)
+	d, err := dispatch.New(dispatch.Config{Replica: "replica-1", SubmitTimeout: patience}, cell.NewSet(cl), ca, zap.NewNop(), nil)
 	if err != nil {
 		return err
 	}

@@ -25,10 +25,12 @@ func (f *fleet) report(id string, attempt int, seq int64, value string) {
 // next waits for the next value; false when there are no more.
 func next(t *testing.T, h *client.Handle) (freeslot.Progress, bool) {
 	t.Helper()
+	limit := time.NewTimer(patience)
+	defer limit.Stop()
 	select {
 	case p, ok := <-h.Progress():
 		return p, ok
-	case <-time.After(patience):
+	case <-limit.C:
 		t.Fatal("no progress, and no end of it")
 		return freeslot.Progress{}, false
 	}

@@ -2,9 +2,9 @@ package client_test
 
 import (
 	"encoding/json"
+	"fmt"
 	"strings"
 	"testing"
-	"time"
 
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 	"go.opentelemetry.io/otel/sdk/trace/tracetest"
@@ -12,6 +12,7 @@ import (
 	"github.com/freeslot/freeslot"
 	"github.com/freeslot/freeslot/client"
 	"github.com/freeslot/freeslot/internal/session"
+	"github.com/freeslot/freeslot/internal/waittest"
 	"github.com/freeslot/freeslot/internal/wire"
 )
 
@@ -87,21 +88,13 @@ func TestWaitingSurvivesACrash(t *testing.T) {
 // attached waits until n attaches have reached any replica.
 func (f *fleet) attached(t *testing.T, n int) {
 	t.Helper()
-	limit := time.NewTimer(patience)
-	defer limit.Stop()
-	for {
+	got := 0
+	waittest.Until(t, fmt.Sprint(n, " attaches"), func() bool {
 		f.mu.Lock()
-		got := f.attaches
-		f.mu.Unlock()
-		if got >= n {
-			return
-		}
-		select {
-		case <-f.attaching:
-		case <-limit.C:
-			t.Fatalf("%d attaches, want %d", got, n)
-		}
-	}
+		defer f.mu.Unlock()
+		got = f.attaches
+		return got >= n
+	}, func() any { return got })
 }
 
 // TestAttachToAJobThatWaits: the handle has no assignment while the job waits, even if it ran

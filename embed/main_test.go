@@ -16,20 +16,19 @@ import (
 	"github.com/freeslot/freeslot/internal/redis/redistest/acltest"
 	"github.com/freeslot/freeslot/internal/replica"
 	"github.com/freeslot/freeslot/internal/script"
+	"github.com/freeslot/freeslot/internal/waittest"
 	"github.com/freeslot/freeslot/worker"
 )
 
 // The tests run with the rights that docs/embed.md names.
 func TestMain(m *testing.M) { acltest.Main(m, script.RoleReplica, replica.Access()...) }
 
-// patience bounds every wait of a test; it is only ever reached by a failure.
-const patience = time.Minute
+// patience bounds a single call.
+const patience = waittest.Limit
 
 func deadline(t *testing.T) context.Context {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
-	t.Cleanup(cancel)
-	return ctx
+	return waittest.Context(t)
 }
 
 // fleet is a node on a part of a Redis of its own. Service "reverse" reverses its payload, "talk"

@@ -176,7 +176,7 @@ func ExampleWorker_Reconfigure() {
 		return strings.ToLower(string(job.Payload)), nil
 	}
 
-	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	err = w.Reconfigure(ctx, freeslot.Node{ID: "node-1", MaxConcurrency: 5}, map[string]worker.HandlerFunc{"upper": upper, "lower": lower})
 	fmt.Println(err)

@@ -4,7 +4,6 @@ import (
 	"context"
 	"testing"
 	"testing/synctest"
-	"time"
 
 	"go.uber.org/zap"
 	"go.uber.org/zap/zapcore"
@@ -12,6 +11,7 @@ import (
 
 	"github.com/freeslot/freeslot"
 	"github.com/freeslot/freeslot/internal/redis/redistest"
+	"github.com/freeslot/freeslot/internal/waittest"
 )
 
 // awaitBeats waits for so many further heartbeats, and for everything that the worker does after
@@ -81,11 +81,7 @@ func TestRedisUnseen(t *testing.T) {
 			t.Error(err)
 		}
 	}()
-	select {
-	case <-unseen:
-	case <-time.After(patience):
-		t.Fatal("there is no warning that no scheduler is there")
-	}
+	waittest.Receive(t, "a warning that no scheduler is there", unseen)
 	if err := r.cell.ConfigSeen(t.Context(), 1); err != nil {
 		t.Fatal(err)
 	}

@@ -15,6 +15,7 @@ import (
 
 	"github.com/freeslot/freeslot"
 	"github.com/freeslot/freeslot/internal/redis/redistest"
+	"github.com/freeslot/freeslot/internal/waittest"
 )
 
 // profiles reads the registered profiles of a node.
@@ -102,11 +103,7 @@ func TestRedisReconfigureUnderLoad(t *testing.T) {
 	if err := w.SetHealthy("s", false); err != nil {
 		t.Fatal(err)
 	}
-	for deadline := time.Now().Add(patience); len(profiles(t, r, "node-1").Services) > 0; {
-		if time.Now().After(deadline) {
-			t.Fatal("the service does not leave the profile")
-		}
-	}
+	waittest.Until(t, "the service to leave the profile", func() bool { return len(profiles(t, r, "node-1").Services) == 0 })
 	if p := profiles(t, r, "node-1"); p.MaxConcurrency != want.MaxConcurrency {
 		t.Errorf("%d slots", p.MaxConcurrency)
 	}
@@ -168,18 +165,14 @@ func TestRedisFiguresAndProfileAfterAFlush(t *testing.T) {
 	admin := redis.Client(t)
 	says := func(what string) {
 		t.Helper()
-		for deadline := time.Now().Add(patience); ; {
-			raw, _ := admin.Do(t.Context(), admin.B().Get().Key(prefix+":metrics:node-1").Build()).AsBytes()
+		var raw []byte
+		waittest.Until(t, "the figures "+what, func() bool {
+			raw, _ = admin.Do(t.Context(), admin.B().Get().Key(prefix+":metrics:node-1").Build()).AsBytes()
 			var got struct {
 				Metrics map[string]map[string]int `json:"metrics"`
 			}
-			if json.Unmarshal(raw, &got) == nil && got.Metrics["x"]["level"] == 7 {
-				break
-			}
-			if time.Now().After(deadline) {
-				t.Fatalf("%s: the figures are %s", what, raw)
-			}
-		}
+			return json.Unmarshal(raw, &got) == nil && got.Metrics["x"]["level"] == 7
+		}, func() any { return string(raw) })
 	}
 	says("at first")
 	if err := w.Reconfigure(t.Context(), nodeOf(2), map[string]HandlerFunc{"s": echo, "t": echo}); err != nil {

@@ -12,6 +12,7 @@ import (
 	"github.com/freeslot/freeslot"
 	"github.com/freeslot/freeslot/internal/cell"
 	"github.com/freeslot/freeslot/internal/redis/redistest"
+	"github.com/freeslot/freeslot/internal/waittest"
 )
 
 func TestRedisRetry(t *testing.T) {
@@ -81,14 +82,14 @@ func TestRedisStopHandsJobsBack(t *testing.T) {
 func (r *replica) await(jobID string) freeslot.JobStatus {
 	r.t.Helper()
 	var status freeslot.JobStatus
-	for deadline := time.Now().Add(patience); time.Now().Before(deadline); {
+	waittest.Until(r.t, "the end of job "+jobID, func() bool {
 		var err error
 		if status, err = r.cell.Job(r.t.Context(), "", jobID); err == nil && status.State.Terminal() {
-			return status
+			return true
 		}
 		r.match()
-	}
-	r.t.Fatalf("job %s does not end: %+v", jobID, status)
+		return false
+	}, func() any { return status })
 	return status
 }
 
@@ -134,7 +135,7 @@ func TestRedisReapedWhileCutOff(t *testing.T) {
 		return nil, ctx.Err()
 	}), handle("ends", func(context.Context, *Job) (any, error) { begun <- struct{}{}; <-release; return "late", nil }), handle("echo", echo))
 	logs.wait(t, "node.registered")
-	r := newReplicaWith(t, redis, cell.Config{Layout: cell.Layout{Prefix: prefix}, HeartbeatLimit: time.Second})
+	r := newReplicaWith(t, redis, cell.Config{Layout: cell.Layout{Prefix: prefix}, CallTimeout: patience, HeartbeatLimit: time.Second})
 	heeds, ends := r.submit(freeslot.Job{Service: "heeds"}), r.submit(freeslot.Job{Service: "ends"})
 	<-begun
 	<-begun

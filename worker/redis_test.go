@@ -18,10 +18,11 @@ import (
 	"github.com/freeslot/freeslot"
 	"github.com/freeslot/freeslot/internal/cell"
 	"github.com/freeslot/freeslot/internal/redis/redistest"
+	"github.com/freeslot/freeslot/internal/waittest"
 )
 
-// patience bounds every wait of these tests; none takes nearly as long.
-const patience = 30 * time.Second
+// patience bounds a single call.
+const patience = waittest.Limit
 
 // replica is the part of a scheduler that these tests need.
 type replica struct {
@@ -35,7 +36,7 @@ const replicaName = "replica-1"
 
 func newReplica(t *testing.T, redis *redistest.Target, prefix string) *replica {
 	t.Helper()
-	return newReplicaWith(t, redis, cell.Config{Layout: cell.Layout{Prefix: prefix}})
+	return newReplicaWith(t, redis, cell.Config{Layout: cell.Layout{Prefix: prefix}, CallTimeout: patience})
 }
 
 func newReplicaWith(t *testing.T, redis *redistest.Target, cfg cell.Config) *replica {
@@ -56,14 +57,15 @@ func newReplicaWith(t *testing.T, redis *redistest.Target, cfg cell.Config) *rep
 func (r *replica) submit(job freeslot.Job) string {
 	r.t.Helper()
 	s := cell.Submission{JobID: r.cell.NewJobID(), Tenant: "default", Job: &job, Candidates: []string{"node-1"}, ReplyTo: replicaName}
-	for deadline := time.Now().Add(patience); time.Now().Before(deadline); {
-		if p, err := r.cell.Submit(r.t.Context(), s); err == nil && p.Assigned {
-			return s.JobID
+	waittest.Until(r.t, "the node to take a job", func() bool {
+		p, err := r.cell.Submit(r.t.Context(), s)
+		if err == nil && p.Assigned {
+			return true
 		}
 		r.match() // a job does not pass those that wait
-	}
-	r.t.Fatal("the node takes no jobs")
-	return ""
+		return false
+	})
+	return s.JobID
 }
 
 // wait puts so many jobs of a service into the queue, and returns their ids.
@@ -84,18 +86,13 @@ func (r *replica) wait(service string, jobs int) map[string]bool {
 // called before each wait.
 func (r *replica) eachRunsOnce(waiting map[string]bool, runs <-chan string, before func()) {
 	r.t.Helper()
-	limit := time.After(patience)
 	for len(waiting) > 0 {
 		before()
-		select {
-		case id := <-runs:
-			if !waiting[id] {
-				r.t.Fatalf("job %s ran twice", id)
-			}
-			delete(waiting, id)
-		case <-limit:
-			r.t.Fatalf("%d jobs do not run", len(waiting))
+		id := waittest.Receive(r.t, fmt.Sprintf("%d jobs to run", len(waiting)), runs)
+		if !waiting[id] {
+			r.t.Fatalf("job %s ran twice", id)
 		}
+		delete(waiting, id)
 	}
 }
 
@@ -120,25 +117,25 @@ func (r *replica) match() {
 // waiting jobs.
 func (r *replica) end(jobID string) freeslot.JobStatus {
 	r.t.Helper()
-	for deadline := time.Now().Add(patience); time.Now().Before(deadline); {
+	var status freeslot.JobStatus
+	waittest.Until(r.t, "the end of job "+jobID, func() bool {
 		r.match()
 		replies, err := r.cell.Replies(r.t.Context(), replicaName, r.last, 50*time.Millisecond, 100)
 		if err != nil {
-			continue
+			return false
 		}
 		for _, reply := range replies {
 			r.last = reply.ID
 			if reply.Status.ID == jobID && !reply.Assigned && !reply.Requeued {
-				status, err := r.cell.Job(r.t.Context(), "", jobID)
-				if err != nil {
+				if status, err = r.cell.Job(r.t.Context(), "", jobID); err != nil {
 					r.t.Fatal(err)
 				}
-				return status
+				return true
 			}
 		}
-	}
-	r.t.Fatalf("job %s does not end", jobID)
-	return freeslot.JobStatus{}
+		return false
+	}, func() any { return r.last }, func() any { s, err := r.cell.Job(r.t.Context(), "", jobID); return fmt.Sprint(s.State, s.Attempt, err) })
+	return status
 }
 
 // logged is a logger whose messages a test can wait for.
@@ -153,16 +150,8 @@ func (l *logged) logger() *zap.Logger {
 
 func (l *logged) wait(t *testing.T, message string) {
 	t.Helper()
-	limit := time.After(patience)
-	for {
-		select {
-		case m := <-l.messages:
-			if strings.Contains(m, message) {
-				return
-			}
-		case <-limit:
-			t.Fatalf("never logged: %s", message)
-		}
+	for !strings.Contains(waittest.Receive(t, "the log to say "+message, l.messages), message) {
+		continue
 	}
 }
 
@@ -325,12 +314,12 @@ func TestRedisUnknownNodeRegistersAgain(t *testing.T) {
 	logs.wait(t, "node.registered")
 	r := newReplica(t, redis, prefix)
 	lost := r.submit(freeslot.Job{Service: "wait"})
-	<-began // else no attempt may have begun that could be lost
+	waittest.Receive(t, "the first attempt to begin", began) // else none may have begun that could be lost
 	if _, err := r.cell.Deregister(t.Context(), "node-1", w.epoch); err != nil {
 		t.Fatal(err)
 	}
 	logs.wait(t, "node.registered")
-	if cause := <-ended; !errors.Is(cause, ErrNotOwned) {
+	if cause := waittest.Receive(t, "the first attempt to be stopped", ended); !errors.Is(cause, ErrNotOwned) {
 		t.Fatalf("cause %v", cause)
 	}
 	if status := r.end(lost); string(status.Result) != `"back"` || status.Attempt != 2 || status.Failures != 0 {
@@ -410,7 +399,7 @@ func TestRedisLosesItsData(t *testing.T) {
 	<-begun
 	redis.Restart()
 	logs.wait(t, "node.forgotten")
-	if cause := <-ended; !errors.Is(cause, ErrNotOwned) {
+	if cause := waittest.Receive(t, "the first attempt to be stopped", ended); !errors.Is(cause, ErrNotOwned) {
 		t.Fatalf("cause %v", cause)
 	}
 	for err := errRedisAway; err != nil; { // the replica has to connect again, too

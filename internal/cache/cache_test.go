@@ -724,11 +724,7 @@ func TestCheckedStateTimeout(t *testing.T) {
 	redis.Pause()
 	defer redis.Resume()
 	for i := range 3 {
-		begin := time.Now()
 		s, found, checked := r.CheckedState(t.Context(), "a")
-		if took := time.Since(begin); took < DefaultVersionCheckTimeout || took > 20*DefaultVersionCheckTimeout {
-			t.Errorf("took %s", took)
-		}
 		if !found || checked || s.Node.MaxConcurrency != 2 {
 			t.Errorf("%+v, found %v, checked %v", s, found, checked)
 		}
@@ -849,12 +845,8 @@ func TestStop(t *testing.T) {
 		defer redis.Resume()
 		synced := make(chan error, 1)
 		go func() { synced <- r.Sync(context.Background()) }()
-		begin := time.Now()
 		if err := r.Stop(deadline(t)); err != nil {
 			t.Error(err)
-		}
-		if took := time.Since(begin); took > 5*time.Second {
-			t.Errorf("took %s", took)
 		}
 		if err := <-synced; !errors.Is(err, errStopped) {
 			t.Errorf("sync: %v", err)

@@ -76,7 +76,7 @@ func newHistory(t *testing.T, rt *rapid.T, redis *redistest.Target, admin rueidi
 	cfg := Config{RefreshInterval: never, RefreshSize: rapid.SampledFrom([]int{1, 2, 100}).Draw(rt, "page")}
 	h.Cache = New(cfg, []Feed{h.feed(subscriber, rigOptions{})}, log, nil)
 	h.follower = h.followers[0]
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	ctx, cancel := context.WithCancel(context.Background())
 	h.close = func() {
 		for _, err := range []error{h.Stop(ctx), c.Stop(ctx)} {
 			if err != nil {

@@ -28,25 +28,17 @@ import (
 	"github.com/freeslot/freeslot/internal/waittest"
 )
 
-// patience bounds every wait of these tests; nothing takes that long.
-const patience = 20 * time.Second
+// patience bounds a single call.
+const patience = waittest.Limit
 
 func deadline(t testing.TB) context.Context {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
-	t.Cleanup(cancel)
-	return ctx
+	return waittest.Context(t)
 }
 
 func eventually(t *testing.T, what string, cond func() bool) {
 	t.Helper()
-	tick := time.NewTicker(2 * time.Millisecond)
-	defer tick.Stop()
-	for end := time.Now().Add(patience); !cond(); <-tick.C {
-		if time.Now().After(end) {
-			t.Fatalf("not in time: %s", what)
-		}
-	}
+	waittest.Until(t, what, cond)
 }
 
 // rig is one cell, a cache that follows it, and a way around both.
@@ -360,15 +352,8 @@ func (r *rig) agrees() {
 // converges waits until the cache agrees with Redis.
 func (r *rig) converges() {
 	r.t.Helper()
-	end := time.Now().Add(patience)
-	tick := time.NewTicker(2 * time.Millisecond)
-	defer tick.Stop()
-	for diff := r.diff(); diff != ""; diff = r.diff() {
-		if time.Now().After(end) {
-			r.t.Fatalf("not in time: -redis +cache\n%s", diff)
-		}
-		<-tick.C
-	}
+	diff := ""
+	waittest.Until(r.t, "no difference (-redis +cache)", func() bool { diff = r.diff(); return diff == "" }, func() any { return diff })
 }
 
 func (r *rig) diff() string {

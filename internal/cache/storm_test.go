@@ -23,6 +23,7 @@ import (
 	"github.com/freeslot/freeslot/internal/events"
 	redisclient "github.com/freeslot/freeslot/internal/redis/client"
 	"github.com/freeslot/freeslot/internal/redis/redistest"
+	"github.com/freeslot/freeslot/internal/waittest"
 )
 
 // storm is several cells of one system on servers of their own, agents that write
@@ -223,15 +224,8 @@ func (s *storm) converges() {
 			s.heartbeat(id, -1)
 		}
 	}
-	end := time.Now().Add(patience)
-	tick := time.NewTicker(2 * time.Millisecond)
-	defer tick.Stop()
-	for diff := s.diff(); diff != ""; diff = s.diff() {
-		if time.Now().After(end) {
-			s.t.Fatalf("not in time: -redis +cache\n%s\n%+v", diff, s.cache.Health())
-		}
-		<-tick.C
-	}
+	diff := ""
+	waittest.Until(s.t, "no difference (-redis +cache)", func() bool { diff = s.diff(); return diff == "" }, func() any { return diff })
 }
 
 // failover brings the server back as it was at the last snapshot: what was written
@@ -248,21 +242,11 @@ func (s *storm) failover() {
 // await waits until the writers' connections are back.
 func (s *storm) await() {
 	s.t.Helper()
-	end := time.Now().Add(patience)
-	tick := time.NewTicker(5 * time.Millisecond)
-	defer tick.Stop()
-	for {
+	waittest.Succeeds(s.t, "a connection", func() error {
 		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
-		err := s.admin.Do(ctx, s.admin.B().Arbitrary("PING").Build()).Error()
-		cancel()
-		if err == nil {
-			return
-		}
-		if time.Now().After(end) {
-			s.t.Fatal(err)
-		}
-		<-tick.C
-	}
+		defer cancel()
+		return s.admin.Do(ctx, s.admin.B().Arbitrary("PING").Build()).Error()
+	})
 }
 
 func (s *storm) step(rt *rapid.T) {

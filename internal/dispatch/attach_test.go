@@ -12,6 +12,7 @@ import (
 	"github.com/freeslot/freeslot"
 	"github.com/freeslot/freeslot/internal/cell"
 	"github.com/freeslot/freeslot/internal/redis/redistest"
+	"github.com/freeslot/freeslot/internal/waittest"
 )
 
 // The last session to attach gets the result, on the same replica or another one. The session
@@ -35,7 +36,7 @@ func TestAttach(t *testing.T) {
 				if err != nil || s.State != freeslot.StateRunning || s.Node != "n1" || s.Slots != 3 || s.AssignedAtMS == 0 {
 					t.Fatalf("%+v, %v", s, err)
 				}
-				eventually(t, "the first gets Detached", func() bool { return first.kinds(id) == "assigned detached" })
+				waittest.Until(t, "the first gets Detached", func() bool { return first.kinds(id) == "assigned detached" })
 				a.complete(id, `"done"`)
 				got := second.result(id)
 				if string(got.Result) != `"done"` || got.Tenant != tenant || got.Slots != 3 || got.AssignedAtMS != s.AssignedAtMS {
@@ -44,7 +45,7 @@ func TestAttach(t *testing.T) {
 				second.want(id, "result")
 				first.want(id, "assigned detached")
 				for _, x := range []*replica{rep, other} {
-					eventually(t, "nothing outstanding", func() bool { return x.Outstanding() == 0 })
+					waittest.Until(t, "nothing outstanding", func() bool { return x.Outstanding() == 0 })
 				}
 			})
 		}
@@ -68,7 +69,7 @@ func TestAttachReturns(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	eventually(t, "the other job gets Detached", func() bool { return away.kinds(lost) == "assigned detached" })
+	waittest.Until(t, "the other job gets Detached", func() bool { return away.kinds(lost) == "assigned detached" })
 	a.complete(id, `"done"`)
 	sink.result(id)
 	sink.want(id, "assigned result")
@@ -98,7 +99,7 @@ func TestAttachTakenBack(t *testing.T) {
 				t.Fatal(err)
 			}
 			if when == "read before" {
-				eventually(t, "the first gets Detached", func() bool { return sink.kinds(id) == "assigned detached" })
+				waittest.Until(t, "the first gets Detached", func() bool { return sink.kinds(id) == "assigned detached" })
 				sink = newRecorder(t)
 			}
 			if _, err := rep.Attach(deadline(t), tenant, id, sink); err != nil {
@@ -107,7 +108,7 @@ func TestAttachTakenBack(t *testing.T) {
 			r.do("HSET", r.layout.Job(id), "reply_to", "r2", "attaches", "1") // the record of the new master
 			if when == "read after" {
 				close(goOn)
-				eventually(t, "the client gets Detached", func() bool { return sink.kinds(id) == "assigned detached" })
+				waittest.Until(t, "the client gets Detached", func() bool { return sink.kinds(id) == "assigned detached" })
 				sink = newRecorder(t)
 				if s, err := rep.Attach(deadline(t), tenant, id, sink); err != nil || s.State != freeslot.StateRunning {
 					t.Fatalf("%+v, %v", s, err)
@@ -268,7 +269,7 @@ func TestAttachFails(t *testing.T) {
 			if attacher != first {
 				attacher.want(id, "")
 			}
-			eventually(t, "the other job only", func() bool { return rep.Outstanding() == 1 })
+			waittest.Until(t, "the other job only", func() bool { return rep.Outstanding() == 1 })
 		})
 	}
 }
@@ -316,7 +317,7 @@ func TestAttachWhileAccepting(t *testing.T) {
 			t.Fatal(err)
 		}
 		w, _ := rep.clients[0].outstanding.Load(jobID)
-		eventually(t, "the takeover", func() bool {
+		waittest.Until(t, "the takeover", func() bool {
 			w.mu.Lock()
 			defer w.mu.Unlock()
 			return w.earlyDetach
@@ -361,7 +362,7 @@ func TestAttachRaces(t *testing.T) {
 			}
 		}
 		all.Wait()
-		eventually(t, "nothing outstanding", func() bool {
+		waittest.Until(t, "nothing outstanding", func() bool {
 			return replicas[0].Outstanding() == 0 && replicas[1].Outstanding() == 0
 		})
 		got := ""

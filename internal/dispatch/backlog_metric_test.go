@@ -9,6 +9,7 @@ import (
 
 	"github.com/freeslot/freeslot"
 	"github.com/freeslot/freeslot/internal/redis/redistest"
+	"github.com/freeslot/freeslot/internal/waittest"
 )
 
 // Every replica reports how many jobs wait, and for how long. It reports nothing about a cell that
@@ -36,22 +37,22 @@ func TestBacklog(t *testing.T) {
 		}
 		ids = append(ids, placed.JobID)
 	}
-	eventually(t, "x shows what waits", shows(x, 4, 0, true)) // no job of the key runs, so its limit holds none back
-	eventually(t, "y shows the same", shows(y, 4, 0, true))
+	waittest.Until(t, "x shows what waits", shows(x, 4, 0, true)) // no job of the key runs, so its limit holds none back
+	waittest.Until(t, "y shows the same", shows(y, 4, 0, true))
 	for _, id := range ids[:3] {
 		a.attempt(id, 1)
 	}
-	eventually(t, "one waits", shows(y, 1, 0, true))
+	waittest.Until(t, "one waits", shows(y, 1, 0, true))
 	r.agent(node("n2", 1))
-	eventually(t, "it is held back beside a free slot", shows(y, 0, 1, false))
+	waittest.Until(t, "it is held back beside a free slot", shows(y, 0, 1, false))
 	for _, id := range ids[3:] {
 		a.attempt(id, 1)
 	}
-	eventually(t, "nothing waits", shows(x, 0, 0, false))
+	waittest.Until(t, "nothing waits", shows(x, 0, 0, false))
 	redis.Kill()
-	eventually(t, "no values", func() bool {
+	waittest.Until(t, "no values", func() bool {
 		return testutil.CollectAndCount(prometheus.Collector(x.metrics.waiting)) == 0
 	})
 	redis.Restart()
-	eventually(t, "the values return", shows(x, 0, 0, false))
+	waittest.Until(t, "the values return", shows(x, 0, 0, false))
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/freeslot/freeslot"
 	"github.com/freeslot/freeslot/internal/cell"
 	"github.com/freeslot/freeslot/internal/redis/redistest"
+	"github.com/freeslot/freeslot/internal/waittest"
 )
 
 // onTwoServers is a rig of two cells, each on a server of its own, and a replica whose jobs move
@@ -36,7 +37,7 @@ func TestEndsOfMovedJobsWhileFirstCellIsAway(t *testing.T) {
 	const jobs = 3 * fetchLimit
 	r, rep, servers := onTwoServers(t)
 	old := r.agent(r.nodesIn(0, 1, 1)[0])
-	eventually(t, "the node", func() bool { return rep.cache.Size() == 1 })
+	waittest.Until(t, "the node", func() bool { return rep.cache.Size() == 1 })
 	sink := newRecorder(t)
 	ids := make([]string, jobs)
 	for i := range ids {
@@ -78,7 +79,7 @@ func TestDetachedWhileAnotherCellIsAway(t *testing.T) {
 	const jobs = 15 * fetchLimit // so many calls of ioTimeout each would take too long
 	r, rep, servers := onTwoServers(t)
 	a := r.agent(r.nodesIn(1, 1, jobs+1)[0])
-	eventually(t, "the node", func() bool { return rep.cache.Size() == 1 })
+	waittest.Until(t, "the node", func() bool { return rep.cache.Size() == 1 })
 	sink, other := newRecorder(t), newRecorder(t)
 	c, client := r.layouts[1], r.clients[1]
 	ids := make([]string, jobs)
@@ -109,7 +110,7 @@ func TestRecheckWhileAnotherCellIsAway(t *testing.T) {
 	t.Parallel()
 	r, rep, servers := onTwoServers(t)
 	a := r.agent(r.nodesIn(1, 1, 2)[0])
-	eventually(t, "the node", func() bool { return rep.cache.Size() == 1 })
+	waittest.Until(t, "the node", func() bool { return rep.cache.Size() == 1 })
 	sink := newRecorder(t)
 	ended, moved := rep.mustPlace(job(), sink), rep.mustPlace(job(), sink)
 	set := func(id string, fields ...string) {

@@ -7,6 +7,7 @@ import (
 	"github.com/freeslot/freeslot"
 	"github.com/freeslot/freeslot/internal/cache"
 	"github.com/freeslot/freeslot/internal/redis/redistest"
+	"github.com/freeslot/freeslot/internal/waittest"
 )
 
 // comeBack registers the agents again, as their next heartbeats do.
@@ -43,13 +44,13 @@ func TestDataLoss(t *testing.T) {
 		}
 		return err
 	}
-	eventually(t, "the loss is noticed", func() bool { return submit("echo") != nil && rep.cache.Size() == 0 })
+	waittest.Until(t, "the loss is noticed", func() bool { return submit("echo") != nil && rep.cache.Size() == 0 })
 	wantAway(t, submit("other"))
 	comeBack(a)
-	eventually(t, "the node is back", func() bool { return submit("echo") == nil })
+	waittest.Until(t, "the node is back", func() bool { return submit("echo") == nil })
 	wantAway(t, submit("other"))
 	r.do("HSET", r.layout.Version(), "generation", "older", "generation_at_ms", "1")
-	eventually(t, "one limit is over", func() bool {
+	waittest.Until(t, "one limit is over", func() bool {
 		_, err := rep.place(ofService("other"), nil)
 		return freeslot.CodeOf(err) == freeslot.CodeNoMatchingNode
 	})
@@ -60,10 +61,10 @@ func TestStartWithoutNodes(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, redistest.Shared(t))
 	r.do("DEL", r.layout.Version())
-	rep := r.replica("x", mortal(2*time.Second))
-	_, err := rep.place(job(), nil)
+	_, err := r.replica("x").place(job(), nil) // its limit is longer than the test
 	wantAway(t, err)
-	eventually(t, "one limit is over", func() bool {
+	rep := r.replica("brief", mortal(time.Second))
+	waittest.Until(t, "one limit is over", func() bool {
 		_, err := rep.place(job(), nil)
 		return freeslot.CodeOf(err) == freeslot.CodeNoMatchingNode
 	})
@@ -78,10 +79,10 @@ func TestStartAfterRestartOfRedis(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, redistest.Shared(t))
 	r.do("HSET", r.layout.Version(), "history", "of the former process")
-	rep := r.replica("x", mortal(2*time.Second))
-	_, err := rep.place(job(), nil)
+	_, err := r.replica("x").place(job(), nil) // its limit is longer than the test
 	wantAway(t, err)
-	eventually(t, "one limit is over", func() bool {
+	rep := r.replica("brief", mortal(time.Second))
+	waittest.Until(t, "one limit is over", func() bool {
 		_, err := rep.place(job(), nil)
 		return freeslot.CodeOf(err) == freeslot.CodeNoMatchingNode
 	})
@@ -105,7 +106,7 @@ func TestOnlyNodeLeaves(t *testing.T) {
 			}
 			rep := r.replica("x", change)
 			agents["drained"].drain()
-			eventually(t, "the node drains", func() bool { n, ok := rep.cache.Node("drained"); return ok && n.Draining() })
+			waittest.Until(t, "the node drains", func() bool { n, ok := rep.cache.Node("drained"); return ok && n.Draining() })
 
 			for _, id := range []string{"reaped", "drained"} {
 				n, _ := rep.cache.Node(id)
@@ -117,7 +118,7 @@ func TestOnlyNodeLeaves(t *testing.T) {
 			}
 			agents["changed"].node.Services = []freeslot.Service{{Name: "another"}}
 			agents["changed"].register()
-			eventually(t, "all is noticed", func() bool {
+			waittest.Until(t, "all is noticed", func() bool {
 				n, ok := rep.cache.Node("changed")
 				return rep.cache.Size() == 1 && ok && n.Profile().Node().Services[0].Name == "another"
 			})
@@ -141,16 +142,22 @@ func TestReapedNodeStaysAway(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, redistest.Shared(t))
 	a := r.agent(node("n1", 1))
-	rep := r.replica("x", mortal(1200*time.Millisecond))
-	eventually(t, "the node is reaped", func() bool { return rep.cache.Size() == 0 })
-	_, err := rep.place(job(), nil)
+	patient := r.replica("x") // its limit is longer than the test
+	rep := r.replica("brief", mortal(1200*time.Millisecond))
+	for _, rep := range []*replica{patient, rep} {
+		waittest.Until(t, "the node is reaped", func() bool { return rep.cache.Size() == 0 })
+	}
+	_, err := patient.place(job(), nil)
 	wantAway(t, err)
-	eventually(t, "one limit is over", func() bool {
+	waittest.Until(t, "one limit is over", func() bool {
 		_, err := rep.place(job(), nil)
 		return freeslot.CodeOf(err) == freeslot.CodeNoMatchingNode
 	})
-	comeBack(a)
-	eventually(t, "the node is back", func() bool { _, err := rep.place(job(), nil); return err == nil })
+	waittest.Until(t, "the node is back", func() bool {
+		comeBack(a) // else it is soon silent again
+		_, err := rep.place(job(), nil)
+		return err == nil
+	})
 }
 
 // returning brings a node back between the search of a submit and the look at the nodes away.
@@ -176,7 +183,7 @@ func TestNodeReturnsDuringSearch(t *testing.T) {
 	fleet.back = func() {
 		if rep.cache.Size() == 0 {
 			r.agent(node("n1", 1))
-			eventually(t, "the node is back", func() bool { return rep.cache.Size() == 1 && !rep.cache.MayReturn(job()) })
+			waittest.Until(t, "the node is back", func() bool { return rep.cache.Size() == 1 && !rep.cache.MayReturn(job()) })
 		}
 	}
 	_, err := rep.place(job(), nil)

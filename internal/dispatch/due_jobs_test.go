@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"github.com/freeslot/freeslot/internal/redis/redistest"
+	"github.com/freeslot/freeslot/internal/waittest"
 )
 
 // An operator deletes what is there for operators: replicas write it again.
@@ -17,7 +18,7 @@ func TestSetsAreMended(t *testing.T) {
 	r.do("DEL", online)
 	r.do("DEL", members)
 	r.replica("x")
-	eventually(t, "the sets are back", func() bool {
+	waittest.Until(t, "the sets are back", func() bool {
 		return r.do("SISMEMBER", online, "n1") == 1 && r.do("SISMEMBER", members, "n1") == 1
 	})
 }

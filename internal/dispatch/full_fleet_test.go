@@ -3,9 +3,11 @@ package dispatch
 import (
 	"fmt"
 	"testing"
+	"time"
 
 	"github.com/freeslot/freeslot"
 	"github.com/freeslot/freeslot/internal/redis/redistest"
+	"github.com/freeslot/freeslot/internal/waittest"
 )
 
 // While a full fleet's profiles change all the time, jobs wait by the class list that exists. The
@@ -19,7 +21,7 @@ func TestFullFleetMakesNoLists(t *testing.T) {
 	rep.mustPlace(&freeslot.Job{Service: "echo", Slots: 2}, nil)
 	draining.heartbeat(freeslot.StatusDraining)
 	full.heartbeat(freeslot.StatusDraining)
-	eventually(t, "the drain", func() bool {
+	waittest.Until(t, "the drain", func() bool {
 		a, _ := rep.cache.Node("full")
 		b, _ := rep.cache.Node("draining")
 		return a.Draining() && b.Draining()
@@ -29,7 +31,7 @@ func TestFullFleetMakesNoLists(t *testing.T) {
 		other := node("other", 2)
 		other.Services[0].Name = fmt.Sprintf("other-%d", i)
 		r.agent(other)
-		eventually(t, "the profile", func() bool {
+		waittest.Until(t, "the profile", func() bool {
 			n, known := rep.cache.Node("other")
 			return known && n.Profile().Node().Services[0].Name == other.Services[0].Name
 		})
@@ -71,14 +73,19 @@ func TestNoNodeWithEveryCellAway(t *testing.T) {
 			for i := range r.layouts {
 				r.agent(r.nodesIn(i, 1, 1000)[0])
 			}
-			rep := r.replica("r1", shortCalls, func(c *replicaConfig) { c.cache.RefreshInterval = patience / 4 }) // stale after three; it bounds the pause between attempts
+			rep := r.replica("r1", quick, func(c *replicaConfig) {
+				c.dispatch.SubmitTimeout = 400 * time.Millisecond
+				c.cache.RefreshInterval = patience / 4 // stale after three; it bounds the pause between attempts
+			})
 			unknown := &freeslot.Job{Service: "unknown"}
-			_, err := rep.place(unknown, nil)
-			wantCode(t, err, freeslot.CodeNoMatchingNode)
+			waittest.Until(t, "no matching node", func() bool {
+				_, err := rep.place(unknown, nil)
+				return freeslot.CodeOf(err) == freeslot.CodeNoMatchingNode
+			})
 			for _, s := range redis {
 				s.Kill()
 			}
-			eventually(t, "no cell answers", func() bool {
+			waittest.Until(t, "no cell answers", func() bool {
 				_, err := rep.place(job(), nil)
 				wantCode(t, err, freeslot.CodeUnavailable)
 				return rep.failing.load() == rep.allCells
@@ -86,7 +93,7 @@ func TestNoNodeWithEveryCellAway(t *testing.T) {
 			if rep.cache.Stale() {
 				t.Error("this is about a cache that is not stale")
 			}
-			_, err = rep.place(unknown, nil)
+			_, err := rep.place(unknown, nil)
 			if e := asError(t, err, freeslot.CodeUnavailable); e.RetryAfter <= 0 {
 				t.Errorf("%+v", e)
 			}
@@ -94,7 +101,7 @@ func TestNoNodeWithEveryCellAway(t *testing.T) {
 				s.Restart()
 			}
 			// There is no other submit: the keepReplies loops learn that the cells are back.
-			eventually(t, "every cell answers", func() bool {
+			waittest.Until(t, "every cell answers", func() bool {
 				_, err := rep.place(unknown, nil)
 				return freeslot.CodeOf(err) == freeslot.CodeNoMatchingNode
 			})

@@ -10,6 +10,7 @@ import (
 
 	"github.com/freeslot/freeslot"
 	"github.com/freeslot/freeslot/internal/redis/redistest"
+	"github.com/freeslot/freeslot/internal/waittest"
 )
 
 func keyed(trace string) *freeslot.Job {
@@ -59,7 +60,7 @@ func TestKeyAfterLostAnswer(t *testing.T) {
 	}()
 	<-unanswered1
 	var again Accepted
-	eventually(t, "accepted again", func() bool {
+	waittest.Until(t, "accepted again", func() bool {
 		var err error
 		again, err = rep.submitOne(t, keyed(two), sink)
 		return err == nil
@@ -111,7 +112,7 @@ func keyWithoutAttach(t *testing.T, same bool) {
 	}
 	p.cutOn(tenant+"\r\n$1\r\nx\r\n$", lost, math.MaxInt64) // each attach
 	var b Accepted
-	eventually(t, "accepted", func() bool {
+	waittest.Until(t, "accepted", func() bool {
 		b, err = x.submitOne(t, keyed(""), second)
 		return err == nil
 	})
@@ -122,7 +123,7 @@ func keyWithoutAttach(t *testing.T, same bool) {
 	waiting := []*recorder{second, first}
 	if same {
 		waiting = waiting[:1]
-		eventually(t, "one of them hears more", func() bool { return first.kinds(got.JobID)+second.kinds(got.JobID) != "assigned" })
+		waittest.Until(t, "one of them hears more", func() bool { return first.kinds(got.JobID)+second.kinds(got.JobID) != "assigned" })
 		first.want(got.JobID, "assigned detached")
 	}
 	for _, sink := range waiting {

@@ -12,6 +12,7 @@ import (
 	"github.com/freeslot/freeslot"
 	"github.com/freeslot/freeslot/internal/cell"
 	"github.com/freeslot/freeslot/internal/redis/redistest"
+	"github.com/freeslot/freeslot/internal/waittest"
 )
 
 // submitOne submits one job and returns its answer.
@@ -74,7 +75,7 @@ func TestIdempotencyKey(t *testing.T) {
 		if _, err := x.submitOne(t, keyed("k"), third); freeslot.CodeOf(err) != freeslot.CodeConflict {
 			t.Errorf("after its record expired: %v", err)
 		}
-		eventually(t, "nothing outstanding", func() bool { return y.Outstanding() == 0 })
+		waittest.Until(t, "nothing outstanding", func() bool { return y.Outstanding() == 0 })
 	})
 }
 
@@ -156,7 +157,7 @@ func TestBatchAgainByKeys(t *testing.T) {
 	r := newRig(t, redistest.Shared(t))
 	r.agent(node("n1", 2*jobs))
 	ids := make([]string, jobs)
-	for _, rep := range []*replica{r.replica("x", patient), r.replica("y", patient)} {
+	for _, rep := range []*replica{r.replica("x"), r.replica("y")} {
 		var all []Request
 		for i := range jobs {
 			j := job()
@@ -208,7 +209,7 @@ func TestForEach(t *testing.T) {
 func TestAdopt(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, redistest.Shared(t))
-	x := r.replica("x", patient)
+	x := r.replica("x")
 	c, known, sink := x.clients[0], &freeslot.JobStatus{ID: cell.NewJobID(0), Tenant: tenant}, newRecorder(t)
 	w, err := c.join(known.ID)
 	if err != nil {
@@ -232,7 +233,7 @@ func TestJoinCancelled(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, redistest.Shared(t))
 	a := r.agent(node("n1", 1))
-	x := r.replica("x", patient)
+	x := r.replica("x")
 	first, second := newRecorder(t), newRecorder(t)
 	id := x.mustWait(job(), 0, first)
 	ctx, cancel := context.WithCancel(t.Context())
@@ -285,7 +286,7 @@ func TestDropFreesKey(t *testing.T) {
 			t.Fatal(err)
 		}
 		a.attempt(first.JobID, 1)
-		eventually(t, "the job to be deleted once it has ended", func() bool {
+		waittest.Until(t, "the job to be deleted once it has ended", func() bool {
 			_, err := rep.Drop(t.Context(), tenant, first.JobID)
 			return err == nil
 		})

@@ -7,6 +7,7 @@ import (
 	"github.com/freeslot/freeslot"
 	"github.com/freeslot/freeslot/internal/cell"
 	"github.com/freeslot/freeslot/internal/redis/redistest"
+	"github.com/freeslot/freeslot/internal/waittest"
 )
 
 // Jobs with a concurrency key never run more at a time than its limit, whichever replicas submit
@@ -49,7 +50,7 @@ func TestConcurrencyKey(t *testing.T) {
 				ids = append(ids, a.JobID)
 			}
 		}
-		eventually(t, "two run", func() bool { mu.Lock(); defer mu.Unlock(); return running == 2 })
+		waittest.Until(t, "two run", func() bool { mu.Lock(); defer mu.Unlock(); return running == 2 })
 		for range ids {
 			select {
 			case release <- struct{}{}:

@@ -15,6 +15,7 @@ import (
 	"github.com/freeslot/freeslot/internal/cell"
 	"github.com/freeslot/freeslot/internal/redis/redistest"
 	"github.com/freeslot/freeslot/internal/selection"
+	"github.com/freeslot/freeslot/internal/waittest"
 )
 
 // sweeping makes a replica that looks for free nodes often.
@@ -61,12 +62,12 @@ func TestWaitingJobsGetSlots(t *testing.T) {
 			}
 			sink.want(id, "assigned result")
 		}
-		eventually(t, "nothing outstanding", func() bool { return rep.Outstanding() == 0 })
+		waittest.Until(t, "nothing outstanding", func() bool { return rep.Outstanding() == 0 })
 		if n := testutil.ToFloat64(rep.metrics.enqueued.WithLabelValues("0")); n != 4 {
 			t.Errorf("%v enqueued counted", n)
 		}
 		// No job waits any more: a job is submitted as ever.
-		eventually(t, "no job waits", func() bool {
+		waittest.Until(t, "no job waits", func() bool {
 			_ = rep.clients[0].sweep()
 			return rep.clients[0].queues.byID.Size() == 0
 		})
@@ -263,7 +264,7 @@ func TestExpiresWhileWaiting(t *testing.T) {
 		t.Errorf("%+v", s)
 	}
 	sink.want(id, "result")
-	eventually(t, "it is counted", func() bool { // the reply stream is faster
+	waittest.Until(t, "it is counted", func() bool { // the reply stream is faster
 		return testutil.ToFloat64(rep.metrics.expired.WithLabelValues("0")) == 1
 	})
 }
@@ -365,7 +366,7 @@ func TestFlood(t *testing.T) {
 			}
 		}
 		var all sync.WaitGroup
-		for k, rep := range []*replica{r.replica("r1", patient), r.replica("r2", patient)} {
+		for k, rep := range []*replica{r.replica("r1"), r.replica("r2")} {
 			rep.SetReplicas([]string{"r1", "r2"})
 			all.Go(func() {
 				sink := newRecorder(t)
@@ -439,7 +440,7 @@ func TestWaitsForDrainingNodes(t *testing.T) {
 	r.agent(other)
 	rep := r.replica("r1", sweeping)
 	there.heartbeat(freeslot.StatusDraining)
-	eventually(t, "the drain", func() bool { n, _ := rep.cache.Node(there.node.ID); return n.Draining() })
+	waittest.Until(t, "the drain", func() bool { n, _ := rep.cache.Node(there.node.ID); return n.Draining() })
 	sink := newRecorder(t)
 	id := rep.mustWait(job(), 1, sink)
 	if cellOf(t, id) != 1 {

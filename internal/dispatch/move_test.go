@@ -12,11 +12,11 @@ import (
 	"github.com/freeslot/freeslot"
 	"github.com/freeslot/freeslot/internal/cell"
 	"github.com/freeslot/freeslot/internal/redis/redistest"
+	"github.com/freeslot/freeslot/internal/waittest"
 )
 
 // moving makes a replica that moves jobs soon.
 func moving(c *replicaConfig) {
-	patient(c)
 	c.dispatch.MoveGrace = 50 * time.Millisecond
 	c.dispatch.RecheckInterval = 200 * time.Millisecond
 }
@@ -138,13 +138,13 @@ func TestJobsMove(t *testing.T) {
 		if got := y.listed(""); !slices.Equal(got, slices.Sorted(slices.Values(ids))) {
 			t.Errorf("%v are listed, want each of %v once", got, ids)
 		}
-		eventually(t, "the earlier one gets Detached", func() bool { return first.kinds(ids[1]) == "assigned detached" })
+		waittest.Until(t, "the earlier one gets Detached", func() bool { return first.kinds(ids[1]) == "assigned detached" })
 		count := testutil.ToFloat64(x.clients[0].metrics.moved) + testutil.ToFloat64(y.clients[0].metrics.moved)
 		if count != 5 {
 			t.Errorf("%v moves are counted", count)
 		}
 		for _, rep := range []*replica{x, y} {
-			eventually(t, "nothing outstanding", func() bool { return rep.Outstanding() == 0 })
+			waittest.Until(t, "nothing outstanding", func() bool { return rep.Outstanding() == 0 })
 		}
 	})
 }

@@ -9,6 +9,7 @@ import (
 	"go.uber.org/zap/zaptest/observer"
 
 	"github.com/freeslot/freeslot/internal/redis/redistest"
+	"github.com/freeslot/freeslot/internal/waittest"
 )
 
 var errAway = errors.New("connection refused")
@@ -34,8 +35,8 @@ func TestOutageIsLoggedOnce(t *testing.T) {
 		_ = rep.coded("read job", errAway)
 	}
 	server.Restart()
-	eventually(t, "the stream", c.renewReplies)
-	eventually(t, "the sets", func() bool { c.mendSets(); return logs.FilterMessage("sets.mended_again").Len() > 0 })
+	waittest.Until(t, "the stream", c.renewReplies)
+	waittest.Until(t, "the sets", func() bool { c.mendSets(); return logs.FilterMessage("sets.mended_again").Len() > 0 })
 	for event, want := range map[string]int{"sets.mend_failed": 1, "replies.keep_failed": 1, "redis.call_failed": 6, "replies.kept_again": 1, "replies.reopened": 1} {
 		if found := logs.FilterMessage(event).All(); len(found) != want {
 			t.Errorf("%d lines of %s, expected %d: %v", len(found), event, want, found)
@@ -61,7 +62,7 @@ func TestReadEndsWithItsServer(t *testing.T) {
 	sink := newRecorder(t)
 	id := rep.mustPlace(job(), sink)
 	server.Pause()
-	eventually(t, "the read ends", func() bool { return logs.FilterMessage("replies.read_failed").Len() > 0 })
+	waittest.Until(t, "the read ends", func() bool { return logs.FilterMessage("replies.read_failed").Len() > 0 })
 	server.Resume()
 	a.complete(id, `"done"`)
 	if got := sink.result(id); string(got.Result) != `"done"` {
@@ -80,7 +81,7 @@ func TestConfigOutageIsLoggedOnce(t *testing.T) {
 	server.Kill()
 	defer server.Restart() // so that the replica stops at once
 	tries := func() *observer.ObservedLogs { return logs.FilterMessage("config.not_followed") }
-	eventually(t, "four tries", func() bool { return tries().Len() >= 4 })
+	waittest.Until(t, "four tries", func() bool { return tries().Len() >= 4 })
 	if n := tries().FilterLevelExact(zap.WarnLevel).Len(); n != 1 {
 		t.Errorf("%d lines", n)
 	}

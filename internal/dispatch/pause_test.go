@@ -17,6 +17,7 @@ import (
 	"github.com/freeslot/freeslot/internal/redis/redistest"
 	"github.com/freeslot/freeslot/internal/script"
 	"github.com/freeslot/freeslot/internal/selection"
+	"github.com/freeslot/freeslot/internal/waittest"
 )
 
 // paused is a configuration that pauses services.
@@ -152,7 +153,7 @@ func TestPauseRace(t *testing.T) {
 		}
 		var reps []*replica
 		for i := range 3 {
-			reps = append(reps, r.replica(fmt.Sprintf("r%d", i), patient, func(c *replicaConfig) { c.dispatch.SweepInterval = 20 * time.Millisecond }))
+			reps = append(reps, r.replica(fmt.Sprintf("r%d", i), func(c *replicaConfig) { c.dispatch.SweepInterval = 20 * time.Millisecond }))
 		}
 		r.here(reps...)
 		load := r.load(reps)
@@ -281,7 +282,7 @@ func (l *load) wait(more ...int64) {
 
 func (l *load) await(service int, until int64) {
 	l.r.t.Helper()
-	eventually(l.r.t, "submits", func() bool { return l.submitted[service].Load() >= until })
+	waittest.Until(l.r.t, "submits", func() bool { return l.submitted[service].Load() >= until })
 }
 
 func (l *load) statuses() []freeslot.JobStatus {
@@ -369,19 +370,23 @@ func TestConfirmNamesWhoIsBehind(t *testing.T) {
 		names, _ := x.Confirm(ctx, 7, "g") // a busy machine may not answer in time
 		return names
 	}
-	eventually(t, "x follows", func() bool { return slices.Equal(behind(), []string{"older", "y"}) })
+	waittest.Until(t, "x follows", func() bool { return slices.Equal(behind(), []string{"older", "y"}) })
 	y.goBy(paused(8))
-	eventually(t, "y follows", func() bool { return slices.Equal(behind(), []string{"older"}) })
+	waittest.Until(t, "y follows", func() bool { return slices.Equal(behind(), []string{"older"}) })
 	if err := r.presence().Leave(deadline(t), "older", time.Hour); err != nil {
 		t.Fatal(err)
 	}
 	x.confirmed(7)
 	// Versions of another counter prove nothing.
-	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
-	defer cancel()
-	if names, err := x.Confirm(ctx, 1, "h"); err != nil || len(names) != 2 {
-		t.Error(names, err)
-	}
+	waittest.Until(t, "both to be behind", func() bool {
+		ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
+		defer cancel()
+		names, err := x.Confirm(ctx, 1, "h")
+		if err == nil && len(names) == 0 {
+			t.Fatal("it is confirmed")
+		}
+		return err == nil && len(names) == 2
+	})
 }
 
 // pass waits for what entered before it, and not for what enters after it.
@@ -471,11 +476,15 @@ func TestConfirmWaitsForCallsUnderWay(t *testing.T) {
 	_ = receive(t, "the choice", chosen)
 	r.here(rep)
 	rep.goBy(paused(1, "echo"))
-	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
-	defer cancel()
-	if behind, err := rep.Confirm(ctx, 1, "g"); err != nil || !slices.Equal(behind, []string{"r1"}) {
-		t.Errorf("%v are behind, %v", behind, err)
-	}
+	waittest.Until(t, "the replica to be behind", func() bool {
+		ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
+		defer cancel()
+		behind, err := rep.Confirm(ctx, 1, "g")
+		if err == nil && len(behind) == 0 {
+			t.Fatal("it is confirmed")
+		}
+		return err == nil && slices.Equal(behind, []string{"r1"})
+	})
 	close(gate)
 	rep.confirmed(1)
 	if s, err := rep.Job(deadline(t), tenant, receive(t, "the answer", placed)); err != nil || s.State != freeslot.StateRunning {

@@ -7,6 +7,7 @@ import (
 	"github.com/freeslot/freeslot"
 	"github.com/freeslot/freeslot/internal/cell"
 	"github.com/freeslot/freeslot/internal/redis/redistest"
+	"github.com/freeslot/freeslot/internal/waittest"
 )
 
 // TestProgress: progress of a node reaches the sink, at any replica, before the result.
@@ -35,7 +36,7 @@ func TestProgress(t *testing.T) {
 			return found
 		}
 		report(1, `"one"`)
-		eventually(t, "progress", func() bool { return heard(sink, 1) })
+		waittest.Until(t, "progress", func() bool { return heard(sink, 1) })
 
 		other, second := r.replica("r2"), newRecorder(t)
 		status, err := other.Attach(deadline(t), "", id, second)
@@ -43,7 +44,7 @@ func TestProgress(t *testing.T) {
 			t.Fatalf("%+v, %v", status.Progress, err)
 		}
 		report(2, "2")
-		eventually(t, "progress at the other replica", func() bool { return heard(second, 2) })
+		waittest.Until(t, "progress at the other replica", func() bool { return heard(second, 2) })
 		a.complete(id, "7")
 		second.result(id)
 		if got := second.kinds(id); got != "result" || heard(sink, 2) || heard(second, 1) {

@@ -15,6 +15,7 @@ import (
 	"github.com/freeslot/freeslot/internal/cell"
 	"github.com/freeslot/freeslot/internal/redis/redistest"
 	"github.com/freeslot/freeslot/internal/selection"
+	"github.com/freeslot/freeslot/internal/waittest"
 )
 
 // mortal makes a replica that soon takes silent nodes for dead.
@@ -63,7 +64,7 @@ func TestNodeIsKilled(t *testing.T) {
 			agents[id] = r.agent(node(id, 1))
 			kill[id] = agents[id].beat()
 		}
-		rep := r.replica("r1", mortal(1500*time.Millisecond))
+		rep := r.replica("r1", mortal(5*time.Second))
 		sink := newRecorder(t)
 		id := rep.mustWait(job(), 0, sink)
 		first := sink.begun(id, 1)
@@ -81,10 +82,10 @@ func TestNodeIsKilled(t *testing.T) {
 		if err != nil || s.Failures != 1 {
 			t.Errorf("%+v, %v", s, err)
 		}
-		eventually(t, "the reaped node is counted", func() bool {
+		waittest.Until(t, "the reaped node is counted", func() bool {
 			return testutil.ToFloat64(rep.metrics.reaped.WithLabelValues("0")) == 1
 		})
-		eventually(t, "the node is gone", func() bool { _, known := rep.cache.Node(first.Node); return !known })
+		waittest.Until(t, "the node is gone", func() bool { _, known := rep.cache.Node(first.Node); return !known })
 	})
 }
 
@@ -97,12 +98,12 @@ func TestReplicasReap(t *testing.T) {
 	for i := range 8 {
 		r.agent(node(fmt.Sprintf("dead-%d", i), 1))
 	}
-	limit := mortal(1200 * time.Millisecond)
+	limit := mortal(5 * time.Second)
 	reps := []*replica{r.replica("r1", limit), r.replica("r2", limit)}
 	for _, rep := range reps {
-		eventually(t, "the dead are gone", func() bool { return rep.cache.Size() == 1 })
+		waittest.Until(t, "the dead are gone", func() bool { return rep.cache.Size() == 1 })
 	}
-	eventually(t, "each is counted once", func() bool {
+	waittest.Until(t, "each is counted once", func() bool {
 		sum := 0.0
 		for _, rep := range reps {
 			sum += testutil.ToFloat64(rep.metrics.reaped.WithLabelValues("0"))
@@ -336,56 +337,58 @@ func TestContact(t *testing.T) {
 	rep := r.unstarted("r1", mortal(time.Millisecond))
 	start(t, rep.cache)
 	c := rep.clients[0]
-	eventually(t, "the node is silent", func() bool { return len(rep.cache.Silent(time.Millisecond)) == 1 })
+	waittest.Until(t, "the node is silent", func() bool { return len(rep.cache.Silent(time.Millisecond)) == 1 })
 	c.reap()
 	if n := testutil.ToFloat64(c.metrics.reaped); n != 0 {
 		t.Errorf("%v nodes were reaped without any contact", n)
 	}
-	eventually(t, "the node is reaped", func() bool {
+	waittest.Until(t, "the node is reaped", func() bool {
 		_ = c.due()
 		c.reap()
 		return testutil.ToFloat64(c.metrics.reaped) == 1
 	})
 }
 
-// Redis is away for less than the limit less an interval, while a call waits for it. No living node
-// loses its job, though some are silent for the limit until they are heard again.
+// Redis is away for less than the limit less an interval, while a call waits for it or fails. No
+// living node loses its job, though it is silent for longer than the limit until it is heard again.
 func TestShortOutage(t *testing.T) {
 	t.Parallel()
-	for _, limit := range []time.Duration{time.Second, 2 * time.Second} {
-		t.Run(limit.String(), func(t *testing.T) {
-			t.Parallel()
-			redis := redistest.New(t)
-			r := newRig(t, redis.Target)
-			a := r.agent(node("n1", 1))
-			rep := r.replica("r1", mortal(limit))
+	const limit, step = 8 * time.Second, 100 * time.Millisecond
+	const interval = limit / 3
+	for _, waits := range []bool{true, false} {
+		for begin := 2 * limit; begin < 2*limit+interval; begin += step { // anywhere between two heartbeats
+			fleet := &timed{census: new(census), limit: limit}
+			n := node("n1", 1)
+			fleet.nodes = append(fleet.nodes, selection.NewNode(selection.Compile(&n), 0))
+			rep := newRig(t, redistest.Shared(t)).unstarted("r1", func(c *replicaConfig) {
+				c.nodes = func(c *cache.Cache) Nodes { fleet.Cache = c; return fleet }
+			})
 			c := rep.clients[0]
-			heartbeat := func() {
-				if _, err := a.cell.Heartbeat(deadline(t), cell.Heartbeat{Node: "n1", Epoch: a.epoch, Status: freeslot.StatusOnline}); err != nil {
-					t.Error(err)
+			// A heartbeat that Redis does not take is late by an interval once Redis is back.
+			end := begin + limit - interval - step
+			heard, due, sent := time.Duration(0), interval, time.Duration(0)
+			for ; fleet.now < 5*limit; fleet.now += step {
+				switch away := fleet.now >= begin && fleet.now < end; {
+				case away && !waits:
+					c.contact.lost()
+				case !away:
+					c.contact.made(int64(sent), int64(fleet.now), c.contactGap())
+					sent = fleet.now + step
+				}
+				if fleet.now >= due {
+					if due += interval; fleet.now < begin || fleet.now >= end {
+						heard = fleet.now
+					}
+				}
+				fleet.silent = nil
+				if fleet.now-heard > limit {
+					fleet.silent = []cache.SilentNode{{ID: "n1", Epoch: "e"}}
+				}
+				c.reap()
+				if len(c.reaper.alive) > 0 {
+					t.Fatalf("outage at %s, waits %t: Redis was asked to take the node out at %s", begin, waits, fleet.now)
 				}
 			}
-			eventually(t, "contact for a limit", func() bool {
-				heartbeat()
-				return c.contact.lasts(rep.cache.Now(), c.contactGap()) >= limit
-			})
-			interval := limit / 3
-			heartbeat()
-			silent := time.Now()
-			eventually(t, "the next heartbeat is due", func() bool { return time.Since(silent) >= interval-interval/8 })
-			redis.Pause()
-			eventually(t, "the outage is over", func() bool { return time.Since(silent) >= limit-interval/8 })
-			redis.Resume()
-			// It reconnects, and is late.
-			eventually(t, "the limit is over", func() bool { return time.Since(silent) >= limit+interval })
-			heartbeat()
-			eventually(t, "contact for a limit again", func() bool {
-				heartbeat()
-				return c.contact.lasts(rep.cache.Now(), c.contactGap()) >= limit
-			})
-			if n := testutil.ToFloat64(c.metrics.reaped); n != 0 {
-				t.Errorf("%v living nodes were reaped", n)
-			}
-		})
+		}
 	}
 }

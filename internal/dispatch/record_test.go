@@ -8,6 +8,7 @@ import (
 
 	"github.com/freeslot/freeslot/internal/cell"
 	"github.com/freeslot/freeslot/internal/redis/redistest"
+	"github.com/freeslot/freeslot/internal/waittest"
 )
 
 // TestRecordAfterDataLoss: a running replica records again what its start did. Where another one
@@ -25,7 +26,7 @@ func TestRecordAfterDataLoss(t *testing.T) {
 	if err := r.client.Do(deadline(t), r.client.B().Flushall().Build()).Error(); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "all is recorded again", kept)
+	waittest.Until(t, "all is recorded again", kept)
 	other, err := cell.New(cell.Config{Layout: r.layout, Cells: 2}, r.client, r.log, nil)
 	if err != nil {
 		t.Fatal(err)
@@ -39,8 +40,8 @@ func TestRecordAfterDataLoss(t *testing.T) {
 
 	// Otherwise keepReplies might record between the two commands.
 	r.do("EVAL", "redis.call('FLUSHALL') return redis.call('HSET', KEYS[1], 'cells', 2, 'servers', 1, 'server', 0)", "1", r.layout.Cells())
-	eventually(t, "readiness turns red", func() bool { ok, detail := rep.Recorded(); return !ok && detail != "" })
-	eventually(t, "the log says why", func() bool { return logs.FilterMessage("record.failed").Len() == 1 })
+	waittest.Until(t, "readiness turns red", func() bool { ok, detail := rep.Recorded(); return !ok && detail != "" })
+	waittest.Until(t, "the log says why", func() bool { return logs.FilterMessage("record.failed").Len() == 1 })
 	r.do("DEL", r.layout.Cells())
-	eventually(t, "readiness is back", func() bool { ok, _ := rep.Recorded(); return ok && kept() })
+	waittest.Until(t, "readiness is back", func() bool { ok, _ := rep.Recorded(); return ok && kept() })
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/freeslot/freeslot"
 	"github.com/freeslot/freeslot/internal/cell"
 	"github.com/freeslot/freeslot/internal/redis/redistest"
+	"github.com/freeslot/freeslot/internal/waittest"
 )
 
 // persist runs every job of the node whatever happens to Redis: it repeats calls until they are
@@ -72,7 +73,7 @@ func TestRedisIsKilled(t *testing.T) {
 			for i := range each {
 				payload := fmt.Sprintf(`"%d-%d"`, c, i)
 				var id string
-				eventually(t, "a place", func() bool {
+				waittest.Until(t, "a place", func() bool {
 					rep.Submit(context.Background(), []Request{{Tenant: tenant, Job: &freeslot.Job{Service: "echo", Payload: json.RawMessage(payload)}}}, sink,
 						func(_ int, a Accepted, err error) {
 							jobID := a.JobID
@@ -101,10 +102,10 @@ func TestRedisIsKilled(t *testing.T) {
 	all.Wait()
 	// Jobs that were placed although their submit was given up have run as well.
 	for _, id := range []string{"n1", "n2"} {
-		eventually(t, "free slots", func() bool { jobs, used := r.owned(id); return len(jobs) == 0 && used == 0 })
+		waittest.Until(t, "free slots", func() bool { jobs, used := r.owned(id); return len(jobs) == 0 && used == 0 })
 	}
 	for _, rep := range replicas {
 		rep.settled()
-		eventually(t, "nothing outstanding", func() bool { return rep.Outstanding() == 0 })
+		waittest.Until(t, "nothing outstanding", func() bool { return rep.Outstanding() == 0 })
 	}
 }

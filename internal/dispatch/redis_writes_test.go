@@ -12,6 +12,7 @@ import (
 	"github.com/freeslot/freeslot/internal/cache"
 	"github.com/freeslot/freeslot/internal/redis/redistest"
 	"github.com/freeslot/freeslot/internal/selection"
+	"github.com/freeslot/freeslot/internal/waittest"
 )
 
 // TestRefusedWritesAreNoContact: Redis answers reads and refuses heartbeats for two limits. No node
@@ -74,7 +75,7 @@ func TestRefusedWritesAreNoContact(t *testing.T) {
 					fleet.silent = append(fleet.silent, cache.SilentNode{ID: n.ID(), Epoch: "e"})
 				}
 				for end := fleet.now + limit; fleet.now < end; fleet.now += round {
-					eventually(t, "a write", func() bool { c.due(); return *c.refusal.Load() == "" })
+					waittest.Until(t, "a write", func() bool { c.due(); return *c.refusal.Load() == "" })
 					c.reap()
 					suggested += len(c.reaper.alive)
 				}

@@ -10,6 +10,7 @@ import (
 	"github.com/freeslot/freeslot"
 	"github.com/freeslot/freeslot/internal/cell"
 	"github.com/freeslot/freeslot/internal/redis/redistest"
+	"github.com/freeslot/freeslot/internal/waittest"
 )
 
 // Two replicas keep the records of ended jobs within their bytes. An idempotency key whose job's
@@ -46,7 +47,7 @@ func TestRetention(t *testing.T) {
 		kept := func(rep *replica) float64 {
 			return testutil.ToFloat64(rep.clients[0].metrics.retained.WithLabelValues())
 		}
-		eventually(t, "within the limit", func() bool {
+		waittest.Until(t, "within the limit", func() bool {
 			return dropped() > 20 && kept(x) == kept(y) && kept(x) > limit/2 && kept(x) <= limit
 		})
 		if n := r.do("EXISTS", r.layout.Job(first.JobID)); n != 0 {

@@ -23,40 +23,23 @@ import (
 	"github.com/freeslot/freeslot/internal/events"
 	redisclient "github.com/freeslot/freeslot/internal/redis/client"
 	"github.com/freeslot/freeslot/internal/redis/redistest"
+	"github.com/freeslot/freeslot/internal/waittest"
 )
 
-// patience bounds every wait of these tests; nothing takes that long.
-const patience = 20 * time.Second
+// patience bounds a single call.
+const patience = waittest.Limit
 
 const tenant = "acme"
 
+// deadline is for the calls of a test. What is cleaned up before it ends may use it as well.
 func deadline(t testing.TB) context.Context {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
-	t.Cleanup(cancel)
-	return ctx
-}
-
-func eventually(t testing.TB, what string, cond func() bool) {
-	t.Helper()
-	tick := time.NewTicker(2 * time.Millisecond)
-	defer tick.Stop()
-	for end := time.Now().Add(patience); !cond(); <-tick.C {
-		if time.Now().After(end) {
-			t.Fatalf("not in time: %s", what)
-		}
-	}
+	return waittest.Context(t)
 }
 
 func receive[T any](t testing.TB, what string, ch <-chan T) T {
 	t.Helper()
-	select {
-	case v := <-ch:
-		return v
-	case <-time.After(patience):
-		t.Fatalf("not in time: %s", what)
-		panic("unreachable")
-	}
+	return waittest.Receive(t, what, ch)
 }
 
 // start runs a service until the end of the test.
@@ -206,7 +189,7 @@ func (r *rig) replica(name string, change ...func(*replicaConfig)) *replica {
 
 func (r *rig) unstarted(name string, change ...func(*replicaConfig)) *replica {
 	r.t.Helper()
-	cfg := replicaConfig{dispatch: Config{Replica: name}, cell: func(*cell.Config) {}, log: r.log}
+	cfg := replicaConfig{dispatch: Config{Replica: name, SubmitTimeout: patience / 2}, cell: func(*cell.Config) {}, log: r.log}
 	for _, f := range change {
 		f(&cfg)
 	}
@@ -216,7 +199,8 @@ func (r *rig) unstarted(name string, change ...func(*replicaConfig)) *replica {
 		cfg.url = ""
 	}
 	rep := &replica{rig: r, reg: prometheus.NewRegistry()}
-	rep.set = r.newSet(commands, cfg.cell)
+	// Calls are answered even on a busy machine. Tests about calls that are not set other limits.
+	rep.set = r.newSet(commands, func(c *cell.Config) { c.CallTimeout = patience / 2 }, cfg.cell)
 	feeds := make([]cache.Feed, len(r.layouts))
 	for i, l := range r.layouts {
 		feeds[i].Source = rep.set.At(i)
@@ -461,7 +445,7 @@ func (r *recorder) of(id string) []any {
 func (r *recorder) result(id string) freeslot.JobStatus {
 	r.t.Helper()
 	var found freeslot.JobStatus
-	eventually(r.t, "result of "+id, func() bool {
+	waittest.Until(r.t, "result of "+id, func() bool {
 		for _, what := range r.of(id) {
 			if s, ok := what.(freeslot.JobStatus); ok {
 				found = s
@@ -479,7 +463,7 @@ func (r *recorder) result(id string) freeslot.JobStatus {
 // begun waits for the attempt of this number.
 func (r *recorder) begun(id string, attempt int) (found Assignment) {
 	r.t.Helper()
-	eventually(r.t, fmt.Sprintf("attempt %d of %s", attempt, id), func() bool {
+	waittest.Until(r.t, fmt.Sprintf("attempt %d of %s", attempt, id), func() bool {
 		for _, what := range r.of(id) {
 			if a, ok := what.(Assignment); ok && a.Attempt == attempt {
 				found = a

@@ -14,6 +14,7 @@ import (
 	"github.com/freeslot/freeslot"
 	"github.com/freeslot/freeslot/internal/cell"
 	"github.com/freeslot/freeslot/internal/redis/redistest"
+	"github.com/freeslot/freeslot/internal/waittest"
 )
 
 // nodesIn makes count nodes that live in this cell.
@@ -75,7 +76,7 @@ func TestExactlyOnceOverCells(t *testing.T) {
 				r.agent(n).serve(book.run)
 			}
 		}
-		replicas := []*replica{r.replica("r1", patient), r.replica("r2", patient)}
+		replicas := []*replica{r.replica("r1"), r.replica("r2")}
 		accepted := make(map[string]int) // by cell
 		var mu sync.Mutex
 		var all sync.WaitGroup
@@ -132,7 +133,7 @@ func TestExactlyOnceOverCells(t *testing.T) {
 		}
 		for _, rep := range replicas {
 			rep.settled()
-			eventually(t, "nothing outstanding", func() bool { return rep.Outstanding() == 0 })
+			waittest.Until(t, "nothing outstanding", func() bool { return rep.Outstanding() == 0 })
 		}
 		t.Logf("%d jobs by cell: %v", len(accepted), cells)
 	})
@@ -150,7 +151,7 @@ func TestJobsOfEveryCell(t *testing.T) {
 		x, y := r.replica("x"), r.replica("y")
 		first, second := newRecorder(t), newRecorder(t)
 		byCell := make(map[int]string)
-		eventually(t, "a job in every cell", func() bool {
+		waittest.Until(t, "a job in every cell", func() bool {
 			id := x.mustPlace(job(), first)
 			byCell[cellOf(t, id)] = id
 			return len(byCell) == len(r.layouts)
@@ -170,7 +171,7 @@ func TestJobsOfEveryCell(t *testing.T) {
 			if s := second.result(id); string(s.Result) != `"end"` {
 				t.Errorf("%+v", s)
 			}
-			eventually(t, "the first gets Detached", func() bool { return first.kinds(id) == "assigned detached" })
+			waittest.Until(t, "the first gets Detached", func() bool { return first.kinds(id) == "assigned detached" })
 		}
 		seen := make(map[string]bool)
 		for cursor, more := "", true; more; more = cursor != "" {
@@ -280,11 +281,24 @@ func twoServers(t *testing.T) (r *rig, servers [2]*redistest.Server) {
 	return newCells(t, 2, servers[0].Target, servers[1].Target), servers
 }
 
-// shortCalls makes failures quick.
+// shortCalls makes failures of the second cell quick. A busy machine may delay the first one.
 func shortCalls(c *replicaConfig) {
 	quick(c)
-	c.dispatch.SubmitTimeout = 400 * time.Millisecond
-	c.cell = func(cc *cell.Config) { cc.CallTimeout = 200 * time.Millisecond }
+	c.cell = func(cc *cell.Config) {
+		if cc.Index == 1 {
+			cc.CallTimeout = 500 * time.Millisecond
+		}
+	}
+}
+
+// maybe places a job, unless a call took too long on a busy machine.
+func (rep *replica) maybe(job *freeslot.Job, sink Sink) (id string, ok bool) {
+	rep.rig.t.Helper()
+	id, err := rep.place(job, sink)
+	if err != nil && freeslot.CodeOf(err) != freeslot.CodeUnavailable {
+		rep.rig.t.Errorf("submit: %v", err)
+	}
+	return id, err == nil
 }
 
 // One of two servers dies, or hangs. Its nodes are out, and jobs go to the other one. The jobs that
@@ -299,17 +313,15 @@ func TestOneServerOfTwo(t *testing.T) {
 			t.Parallel()
 			r, servers := twoServers(t)
 			stay, leave := r.agent(r.nodesIn(0, 1, 1000)[0]), r.agent(r.nodesIn(1, 1, 1000)[0])
-			rep := r.replica("r1", shortCalls, func(c *replicaConfig) {
-				// A busy machine may delay the server that stays for a while, too.
-				c.dispatch.SubmitTimeout = time.Second
-				c.cell = func(cc *cell.Config) { cc.CallTimeout = 500 * time.Millisecond }
-			})
+			// A job that may have been placed is repeated in its cell for this long.
+			rep := r.replica("r1", shortCalls, func(c *replicaConfig) { c.dispatch.SubmitTimeout = time.Second })
 			sink := newRecorder(t)
 			// Some jobs are running in both cells when it happens.
 			before := make(map[int][]string)
-			eventually(t, "jobs in both cells", func() bool {
-				id := rep.mustPlace(job(), sink)
-				before[cellOf(t, id)] = append(before[cellOf(t, id)], id)
+			waittest.Until(t, "jobs in both cells", func() bool {
+				if id, ok := rep.maybe(job(), sink); ok {
+					before[cellOf(t, id)] = append(before[cellOf(t, id)], id)
+				}
 				return len(before[0]) >= 5 && len(before[1]) >= 5
 			})
 			fail.away(servers[1])
@@ -325,15 +337,19 @@ func TestOneServerOfTwo(t *testing.T) {
 				open++
 			}
 			// From now on no job goes there.
-			begin := time.Now()
-			for range 200 {
-				if id := rep.mustPlace(job(), sink); cellOf(t, id) != 0 {
+			placed := 0
+			waittest.Until(t, "200 jobs", func() bool {
+				id, err := rep.place(job(), sink)
+				if err == nil {
+					placed++
+				} else { // on a busy machine the other server may be late, too
+					_, id, _ = strings.Cut(asError(t, err, freeslot.CodeUnavailable).Message, "all the same, as ")
+				}
+				if id != "" && cellOf(t, id) != 0 {
 					t.Errorf("job %s went to a cell that does not answer", id)
 				}
-			}
-			if took := time.Since(begin); took > 5*time.Second {
-				t.Errorf("200 jobs took %s", took)
-			}
+				return placed == 200
+			}, func() any { return placed })
 			stay.persist()
 			for _, id := range before[0] {
 				_ = sink.result(id)
@@ -349,17 +365,14 @@ func TestOneServerOfTwo(t *testing.T) {
 				}
 				sink.want(id, "assigned result")
 			}
-			eventually(t, "the cell is used again", func() bool {
-				id, err := rep.place(job(), sink)
-				if err != nil {
-					t.Fatal(err)
-				}
-				return cellOf(t, id) == 1
+			waittest.Until(t, "the cell is used again", func() bool {
+				id, ok := rep.maybe(job(), sink)
+				return ok && cellOf(t, id) == 1
 			})
 			for _, n := range []string{stay.node.ID, leave.node.ID} {
-				eventually(t, "free slots", func() bool { jobs, used := r.owned(n); return len(jobs) == 0 && used == 0 })
+				waittest.Until(t, "free slots", func() bool { jobs, used := r.owned(n); return len(jobs) == 0 && used == 0 })
 			}
-			eventually(t, "nothing outstanding", func() bool { return rep.Outstanding() == 0 })
+			waittest.Until(t, "nothing outstanding", func() bool { return rep.Outstanding() == 0 })
 			if testutil.ToFloat64(rep.metrics.failures.WithLabelValues("1")) == 0 {
 				t.Error("no failure of the cell is counted")
 			}
@@ -377,8 +390,9 @@ func TestQueuedJobsGoElsewhere(t *testing.T) {
 	away := r.agent(r.nodesIn(1, 1, 60_000)[0]) // where nearly every job would go
 	rep := r.replica("r1", shortCalls, func(c *replicaConfig) {
 		c.blind, c.cache.RefreshInterval = true, time.Hour
+		c.dispatch.SubmitTimeout = 10 * time.Second // for which a job that was sent is repeated
 	})
-	rep.mustPlace(job(), nil)
+	waittest.Until(t, "a job", func() bool { _, ok := rep.maybe(job(), nil); return ok })
 	servers[1].Pause()
 	sent := make(chan string, jobs)
 	var all sync.WaitGroup
@@ -405,7 +419,7 @@ func TestQueuedJobsGoElsewhere(t *testing.T) {
 	if len(sent) == 0 || len(sent) > 2*64 {
 		t.Errorf("%d of %d jobs were sent to the cell that does not answer", len(sent), jobs)
 	}
-	eventually(t, "no more than what was sent", func() bool {
+	waittest.Until(t, "no more than what was sent", func() bool {
 		owned, _ := r.owned(away.node.ID)
 		return len(owned) <= len(sent)+1
 	})
@@ -420,31 +434,36 @@ func TestNoNodeWithACellAway(t *testing.T) {
 	there.Services = append(there.Services, freeslot.Service{Name: "rare"})
 	r.agent(here)
 	r.agent(there)
-	rep := r.replica("r1", shortCalls, func(c *replicaConfig) { c.dispatch.SubmitTimeout = patience / 2 })
+	spied := new(spy)
+	rep := r.replica("r1", shortCalls, spied.on)
 	unknown, rare := &freeslot.Job{Service: "unknown"}, &freeslot.Job{Service: "rare"}
-	_, err := rep.place(unknown, nil)
-	wantCode(t, err, freeslot.CodeNoMatchingNode)
-	rep.mustPlace(rare, nil)
+	waittest.Until(t, "no matching node", func() bool {
+		_, err := rep.place(unknown, nil)
+		return freeslot.CodeOf(err) == freeslot.CodeNoMatchingNode
+	})
+	waittest.Until(t, "a job of the second cell", func() bool { _, ok := rep.maybe(rare, nil); return ok })
 
 	servers[1].Kill()
-	eventually(t, "the cell is left out", func() bool { return rep.cache.Skip() != 0 })
-	_, err = rep.place(unknown, nil)
+	waittest.Until(t, "the cell is left out", func() bool { return rep.cache.Skip() != 0 })
+	_, err := rep.place(unknown, nil)
 	if e := asError(t, err, freeslot.CodeUnavailable); e.RetryAfter <= 0 {
 		t.Errorf("%+v", e)
 	}
-	begin := time.Now()
+	settled := spied.settled.Load()
 	_, err = rep.place(rare, nil)
 	if e := asError(t, err, freeslot.CodeUnavailable); e.RetryAfter <= 0 || strings.Contains(e.Message, "may have been") {
 		t.Errorf("%+v", e)
 	}
-	if took := time.Since(begin); took > patience/4 {
-		t.Errorf("took %s although it is known", took)
+	if n := spied.settled.Load() - settled; n > 2 {
+		t.Errorf("it was searched %d times although it is known", n)
 	}
 	rep.mustPlace(job(), nil)
 	servers[1].Restart()
-	eventually(t, "the cell is back", func() bool { _, err := rep.place(rare, nil); return err == nil })
-	_, err = rep.place(unknown, nil)
-	wantCode(t, err, freeslot.CodeNoMatchingNode)
+	waittest.Until(t, "the cell is back", func() bool { _, err := rep.place(rare, nil); return err == nil })
+	waittest.Until(t, "no matching node again", func() bool {
+		_, err := rep.place(unknown, nil)
+		return freeslot.CodeOf(err) == freeslot.CodeNoMatchingNode
+	})
 }
 
 // A server that is away when the replica starts does not prevent the start, unless it is the only
@@ -464,12 +483,10 @@ func TestStartWithACellAway(t *testing.T) {
 	}
 	servers[1].Resume()
 	var id string
-	eventually(t, "the cell is used", func() bool {
-		var err error
-		if id, err = rep.place(job(), sink); err != nil {
-			t.Fatal(err)
-		}
-		return cellOf(t, id) == 1
+	waittest.Until(t, "the cell is used", func() bool {
+		var ok bool
+		id, ok = rep.maybe(job(), sink)
+		return ok && cellOf(t, id) == 1
 	})
 	late.complete(id, `"late"`)
 	if s := sink.result(id); string(s.Result) != `"late"` {
@@ -508,7 +525,7 @@ func TestOneServerOutOfMemory(t *testing.T) {
 		t.Errorf("%+v", e)
 	}
 	limit("0")
-	eventually(t, "there is memory again", func() bool { return cellOf(t, rep.mustPlace(job(), nil)) == 1 })
+	waittest.Until(t, "there is memory again", func() bool { return cellOf(t, rep.mustPlace(job(), nil)) == 1 })
 	rep.mustPlace(&freeslot.Job{Service: "rare"}, nil)
 }
 
@@ -516,29 +533,32 @@ func TestOneServerOutOfMemory(t *testing.T) {
 // with the former.
 func TestBatchWithACellThatHangs(t *testing.T) {
 	t.Parallel()
-	const jobs, hang = 40, 3 * time.Second
+	const jobs = 40
 	r, servers := twoServers(t)
-	r.agent(r.nodesIn(0, 1, 1000)[0])
-	r.agent(r.nodesIn(1, 1, 1000)[0])
-	rep := r.replica("r1", func(c *replicaConfig) {
-		c.blind, c.cache.RefreshInterval = true, time.Hour
-		c.dispatch.SubmitTimeout = hang
-		c.cell = func(cc *cell.Config) { cc.CallTimeout = hang }
-	})
+	for i, service := range []string{"here", "there"} {
+		n := r.nodesIn(i, 1, 1000)[0]
+		n.Services = []freeslot.Service{{Name: service}}
+		r.agent(n)
+	}
+	rep := r.replica("r1", func(c *replicaConfig) { c.blind, c.cache.RefreshInterval = true, time.Hour })
 	servers[1].Pause()
 	reqs := make([]Request, jobs)
 	for i := range reqs {
 		reqs[i] = Request{Tenant: tenant, Job: sized(i + 1)}
+		reqs[i].Job.Service = []string{"here", "there"}[i%2]
 	}
-	begin := time.Now()
+	ctx, leave := context.WithCancel(deadline(t))
+	defer leave()
 	placed, open := 0, 0
-	rep.Submit(deadline(t), reqs, newRecorder(t), func(_ int, a Accepted, err error) {
+	rep.Submit(ctx, reqs, newRecorder(t), func(_ int, a Accepted, err error) {
 		id := a.JobID
 		switch {
-		case err == nil && (cellOf(t, id) != 0 || open > 0 || time.Since(begin) >= hang):
-			t.Errorf("job %s was decided after %s", id, time.Since(begin))
+		case err == nil && (cellOf(t, id) != 0 || open > 0):
+			t.Errorf("job %s was decided after one of the cell that hangs", id)
 		case err == nil:
-			placed++
+			if placed++; placed == jobs/2 {
+				leave() // only those of the other cell are left
+			}
 		case strings.Contains(err.Error(), "may have been placed"):
 			open++
 		default:
@@ -546,7 +566,7 @@ func TestBatchWithACellThatHangs(t *testing.T) {
 		}
 	})
 	servers[1].Resume()
-	if placed == 0 || open == 0 || placed+open != jobs || rep.Outstanding() != placed {
+	if placed != jobs/2 || open != jobs/2 || rep.Outstanding() != placed {
 		t.Errorf("%d placed, %d open, %d outstanding", placed, open, rep.Outstanding())
 	}
 	rep.settled()

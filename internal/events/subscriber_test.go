@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"strconv"
 	"testing"
-	"time"
 
 	"github.com/redis/rueidis"
 	"go.uber.org/zap"
@@ -15,31 +14,20 @@ import (
 
 	redisclient "github.com/freeslot/freeslot/internal/redis/client"
 	"github.com/freeslot/freeslot/internal/redis/redistest"
+	"github.com/freeslot/freeslot/internal/waittest"
 )
 
-// patience bounds every wait of these tests; nothing takes that long.
-const patience = 20 * time.Second
+// patience bounds a single call.
+const patience = waittest.Limit
 
 func receive[T any](t *testing.T, ch <-chan T) T {
 	t.Helper()
-	select {
-	case v := <-ch:
-		return v
-	case <-time.After(patience):
-		t.Fatal("nothing came")
-		panic("unreachable")
-	}
+	return waittest.Receive(t, "the next one", ch)
 }
 
 func eventually(t *testing.T, what string, cond func() bool) {
 	t.Helper()
-	tick := time.NewTicker(2 * time.Millisecond)
-	defer tick.Stop()
-	for deadline := time.Now().Add(patience); !cond(); <-tick.C {
-		if time.Now().After(deadline) {
-			t.Fatalf("not in time: %s", what)
-		}
-	}
+	waittest.Until(t, what, cond)
 }
 
 // start runs a service until the end of the test.
@@ -268,12 +256,8 @@ func TestSubscriberStop(t *testing.T) {
 			redis := redistest.New(t)
 			sub := NewSubscriber(client(t, redis.Target), "channel", false, zaptest.NewLogger(t))
 			prepare(t, redis, sub)
-			begin := time.Now()
 			stop(t, sub)
 			stop(t, sub)
-			if took := time.Since(begin); took > time.Second {
-				t.Errorf("took %s", took)
-			}
 			if err := sub.Start(t.Context()); err != nil { // a start after the end returns no error and has no effect
 				t.Error(err)
 			}

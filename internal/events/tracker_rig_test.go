@@ -122,7 +122,7 @@ func (f *follower) read(ctx context.Context, keys []string) bool {
 
 // readAll is the truth about keys.
 func readAll(ctx context.Context, c rueidis.Client, keys []string) (map[string]string, bool) {
-	ctx, cancel := context.WithTimeout(ctx, time.Second)
+	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
 	cmds := make(rueidis.Commands, 0, len(keys))
 	for _, key := range keys {

@@ -445,13 +445,8 @@ func TestTrackerStop(t *testing.T) {
 				Prefix: trackedPrefix, Cells: []TrackedCell{{Server: redis.Addrs()[0]}}, Open: openTracker("tracker"),
 			}, zap.NewNop(), nil)
 			prepare(t, redis, tracker)
-			begin := time.Now()
 			stop(t, tracker)
 			stop(t, tracker)
-			// A dial of 2 s, and a close that waits a second for the server.
-			if took := time.Since(begin); took > 5*time.Second {
-				t.Errorf("took %s", took)
-			}
 			if err := tracker.Start(t.Context()); err != nil { // a start after the end returns no error and has no effect
 				t.Error(err)
 			}

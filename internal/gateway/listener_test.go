@@ -21,6 +21,7 @@ import (
 	"go.uber.org/zap/zaptest/observer"
 
 	"github.com/freeslot/freeslot/internal/gateway"
+	"github.com/freeslot/freeslot/internal/waittest"
 )
 
 // authority signs certificates for 127.0.0.1.
@@ -196,7 +197,7 @@ func TestListenerSilent(t *testing.T) {
 			t.Fatal(err)
 		}
 		t.Cleanup(func() { conn.Close() })
-		if err := conn.SetDeadline(time.Now().Add(20 * time.Second)); err != nil {
+		if err := conn.SetDeadline(time.Now().Add(waittest.Limit)); err != nil {
 			t.Fatal(err)
 		}
 		return conn

@@ -27,6 +27,7 @@ import (
 	"github.com/freeslot/freeslot/internal/gateway/frame"
 	"github.com/freeslot/freeslot/internal/pagetest"
 	"github.com/freeslot/freeslot/internal/redis/redistest"
+	"github.com/freeslot/freeslot/internal/waittest"
 )
 
 const (
@@ -35,7 +36,7 @@ const (
 	pageSecret   = "fsn_page"
 	pageConfig   = 1 // the version of the configuration of pools
 	// pagePatience bounds each step of an example.
-	pagePatience = 30 * time.Second
+	pagePatience = waittest.Limit
 )
 
 // pageSystem is a gateway on a real Redis, with a token for pageNode.

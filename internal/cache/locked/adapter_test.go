@@ -16,6 +16,7 @@ import (
 	"github.com/freeslot/freeslot/internal/events"
 	redisclient "github.com/freeslot/freeslot/internal/redis/client"
 	"github.com/freeslot/freeslot/internal/redis/redistest"
+	"github.com/freeslot/freeslot/internal/waittest"
 )
 
 // results is a client that waits for the results of its jobs.
@@ -48,7 +49,7 @@ func TestAdapter(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), 10*waittest.Limit)
 	t.Cleanup(cancel)
 	redis.Age(t, cl.Layout().Version())
 	epoch := cell.NewEpoch()

@@ -16,6 +16,7 @@ import (
 
 	"github.com/freeslot/freeslot"
 	"github.com/freeslot/freeslot/internal/cell"
+	"github.com/freeslot/freeslot/internal/waittest"
 )
 
 func rich() cell.NodeState {
@@ -163,11 +164,7 @@ func TestVerifierRuns(t *testing.T) {
 		t.Fatal(err)
 	}
 	for range 2 { // again and again
-		select {
-		case <-told:
-		case <-time.After(20 * time.Second):
-			t.Fatal("nothing was compared")
-		}
+		waittest.Receive(t, "a comparison", told)
 	}
 	for range 2 {
 		if err := v.Stop(t.Context()); err != nil {

@@ -19,6 +19,7 @@ import (
 	"github.com/freeslot/freeslot/internal/cell"
 	"github.com/freeslot/freeslot/internal/dispatch"
 	"github.com/freeslot/freeslot/internal/selection"
+	"github.com/freeslot/freeslot/internal/waittest"
 )
 
 var (
@@ -88,7 +89,7 @@ func TestMirror(t *testing.T) { //nolint:paralleltest // shares generators
 			sources, feeds = append(sources, s), append(feeds, cache.Feed{Source: s})
 		}
 		c := cache.New(cache.Config{Selection: cfg, Mirror: state, RefreshInterval: time.Hour}, feeds, zap.NewNop(), nil)
-		ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+		ctx, cancel := context.WithTimeout(context.Background(), 10*waittest.Limit)
 		defer cancel()
 		if err := c.Start(ctx); err != nil {
 			t.Fatal(err)

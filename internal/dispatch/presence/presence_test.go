@@ -3,6 +3,7 @@ package presence
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"testing"
 	"time"
@@ -13,9 +14,10 @@ import (
 
 	"github.com/freeslot/freeslot/internal/redis/redistest"
 	"github.com/freeslot/freeslot/internal/script/scripttest"
+	"github.com/freeslot/freeslot/internal/waittest"
 )
 
-const patience = 10 * time.Second
+const patience = waittest.Limit
 
 // begin starts a presence whose changes come out of the channel.
 func begin(t *testing.T, b Backend, replica string, interval time.Duration) (*Presence, <-chan []string) {
@@ -38,17 +40,12 @@ func end(t *testing.T, p *Presence) {
 
 func expect(t *testing.T, changes <-chan []string, want ...string) {
 	t.Helper()
-	timeout := time.After(patience)
 	for {
-		select {
-		case got := <-changes:
-			if slices.Equal(got, want) {
-				return
-			}
-			t.Logf("passed over %v", got)
-		case <-timeout:
-			t.Fatalf("no change to %v", want)
+		got := waittest.Receive(t, fmt.Sprintf("a change to %v", want), changes)
+		if slices.Equal(got, want) {
+			return
 		}
+		t.Logf("passed over %v", got)
 	}
 }
 

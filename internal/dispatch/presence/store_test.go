@@ -10,6 +10,7 @@ import (
 	"github.com/freeslot/freeslot/internal/redis/redistest"
 	"github.com/freeslot/freeslot/internal/script"
 	"github.com/freeslot/freeslot/internal/script/scripttest"
+	"github.com/freeslot/freeslot/internal/waittest"
 )
 
 func TestScripts(t *testing.T) {
@@ -81,18 +82,13 @@ func TestPresenceEnds(t *testing.T) {
 		t.Fatal(err)
 	}
 	const limit = 50 * time.Millisecond // by Redis' clock
-	for end := time.Now().Add(patience); ; {
+	waittest.Until(t, "the silent replica to be dropped", func() bool {
 		got, err := s.Present(t.Context(), Replica{"alive", 2 * time.Second}, limit)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if len(got) == 1 && got[0] == (Replica{"alive", 2 * time.Second}) {
-			break
-		}
-		if time.Now().After(end) {
-			t.Fatalf("there are %v", got)
-		}
-	}
+		return len(got) == 1 && got[0] == (Replica{"alive", 2 * time.Second})
+	})
 	if n := r.Int("HLEN", s.keys.limits); n != 1 {
 		t.Errorf("%d heartbeat limits of one replica", n)
 	}
