@@ -27,9 +27,16 @@ const (
 // by its threshold. It is one loop, so no two heartbeats are under way. After a failure it follows
 // only its own growing pauses: the requests for heartbeats then have the same cause.
 func (w *Worker) heartbeats(ctx context.Context) {
+	asked := false // for the heartbeat that is under way
 	d := heartbeat.New(heartbeat.Policy{
 		HeartbeatInterval: w.cfg.HeartbeatInterval, MetadataInterval: w.cfg.MetadataInterval, MetadataGap: changeGap,
-		Thresholds: w.cfg.Thresholds, DisableImmediate: w.cfg.DisableImmediateUpdate, Jitter: shorten,
+		Thresholds: w.cfg.Thresholds, DisableImmediate: w.cfg.DisableImmediateUpdate,
+		Jitter: func(interval time.Duration) time.Duration {
+			if asked { // so perhaps all nodes of a gateway were, at once: they must not stay together
+				return jitter(interval)
+			}
+			return shorten(interval)
+		},
 	})
 	timer := time.NewTimer(jitter(w.cfg.HeartbeatInterval))
 	defer timer.Stop()
@@ -45,7 +52,7 @@ func (w *Worker) heartbeats(ctx context.Context) {
 		if failing {
 			requests = nil
 		}
-		asked := failing
+		asked = failing
 		select {
 		case <-ctx.Done():
 			return
@@ -213,7 +220,7 @@ func (w *Worker) reregister(ctx context.Context, d *heartbeat.Decider) error {
 	return nil
 }
 
-// jitter spreads the first heartbeats of processes that start together.
+// jitter spreads the next heartbeats of processes that start together, or were asked together.
 func jitter(d time.Duration) time.Duration { return rand.N(d) + 1 }
 
 // shorten takes up to a tenth off an interval. It never adds: a late heartbeat can cost the node

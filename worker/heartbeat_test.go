@@ -135,7 +135,7 @@ func TestHeartbeatIntervals(t *testing.T) {
 			}
 		}
 		check("a heartbeat", begun, DefaultHeartbeatInterval)
-		check("the figures", full, DefaultMetadataInterval+time.Second/2) // a heartbeat may be under way
+		check("the figures", full[1:], DefaultMetadataInterval+time.Second/2) // a heartbeat may be under way
 		if len(full) < 60 || len(full) > 68 || full[0] != begun[0] {
 			t.Errorf("%d of %d heartbeats with figures in an hour", len(full), len(begun))
 		}
@@ -168,6 +168,44 @@ func TestFirstHeartbeatsOfAFleetAreSpread(t *testing.T) {
 		slices.Sort(first)
 		if first[15] > DefaultHeartbeatInterval/2 || first[45] < DefaultHeartbeatInterval/2 || slices.Compact(first)[1] == first[59] {
 			t.Fatalf("first heartbeats after %v", first)
+		}
+	})
+}
+
+// A gateway that starts, or asks all its nodes, has their heartbeats at once, and not again at once in
+// each interval that follows.
+func TestHeartbeatsOfAFleetPartAfterARequest(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var workers []*Worker
+		var stores []*watched
+		for range 60 {
+			w, _ := newFakeWorker(t, func(c *Config) { c.Collectors = []Collection{{Collector: &gauge{name: "x"}}} })
+			workers, stores = append(workers, w), append(stores, watch(w))
+			if err := w.Start(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			defer w.Stop(t.Context())
+		}
+		time.Sleep(DefaultHeartbeatInterval) // virtual time
+		synctest.Wait()
+		asked := time.Now()
+		for _, w := range workers {
+			w.requestBeat()
+		}
+		time.Sleep(DefaultHeartbeatInterval)
+		synctest.Wait()
+		var next []time.Duration
+		for _, s := range stores {
+			at, _ := s.times()
+			at = slices.DeleteFunc(at, func(at time.Time) bool { return at.Before(asked) })
+			if len(at) < 2 || at[0].Sub(asked) > DefaultHeartbeatInterval/10 {
+				t.Fatalf("heartbeats after a request at %v: %v, expected one at once and one within the interval", asked, at)
+			}
+			next = append(next, at[1].Sub(asked))
+		}
+		slices.Sort(next)
+		if next[15] > DefaultHeartbeatInterval/2 || next[45] < DefaultHeartbeatInterval/2 {
+			t.Fatalf("the next heartbeats came after %v, expected them all over the interval", next)
 		}
 	})
 }

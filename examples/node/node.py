@@ -324,7 +324,8 @@ class Node:
                 continue
             self.beat_now.clear()
             limit, socket = self.welcome["heartbeat_limit_ms"] / 1000, self.socket
-            due = time.monotonic() + limit / 3 * random.uniform(0.9, 1)
+            # Other agents were asked together with this one. They must not stay together.
+            due = time.monotonic() + limit / 3 * random.uniform(0 if asked else 0.9, 1)
             try:
                 await self.beat(asked, max(limit / 8, 0.1))
             except Refused as err:
