@@ -97,6 +97,9 @@ type Config struct {
 	// gives up the handlers that have not returned, and hands their jobs back. 0 means
 	// DefaultInterruptGrace.
 	InterruptGrace time.Duration
+	// ExitUnreachable makes Start return an error when Redis or the gateway cannot be reached.
+	// Otherwise Start tries again until it succeeds or its context ends.
+	ExitUnreachable bool
 	// MaxResultBytes is the largest result, as JSON. A larger one fails the job with
 	// freeslot.JobErrorResultTooLarge. 0 means DefaultMaxResultBytes.
 	MaxResultBytes int

@@ -119,8 +119,9 @@
 //   - Calls whose connection ends are repeated by the next one. A heartbeat through it brings what was
 //     missed meanwhile. What still comes by the former one is void.
 //   - The heartbeat limit is the gateway's, whatever Config.HeartbeatLimit is.
-//   - Start fails when no gateway takes the node. Later the node tries for ever, with pauses of up to
-//     2 s, of up to 30 s while its token is refused, and of a minute after a defect of the protocol.
+//   - Start fails when a gateway refuses the node, and waits while none can be reached. Later the node
+//     tries for ever, with pauses of up to 2 s, of up to 30 s while its token is refused, and of a
+//     minute after a defect of the protocol.
 //
 // # Failures
 //

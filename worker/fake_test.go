@@ -369,7 +369,7 @@ func (f *fakeCell) Served(context.Context) (bool, error) {
 // newFakeWorker makes a worker of four slots on a fake cell.
 func newFakeWorker(t *testing.T, change ...func(*Config)) (*Worker, *fakeCell) {
 	t.Helper()
-	cfg := Config{RedisURL: "redis://unused:1", Node: freeslot.Node{ID: "node-1", MaxConcurrency: 4}, Collectors: []Collection{}}
+	cfg := Config{ExitUnreachable: true, RedisURL: "redis://unused:1", Node: freeslot.Node{ID: "node-1", MaxConcurrency: 4}, Collectors: []Collection{}}
 	if throughGateway {
 		cfg.RedisURL, cfg.Gateway, cfg.Token = "", "ws://gateway", testToken
 	}

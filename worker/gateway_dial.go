@@ -286,7 +286,7 @@ func (s *gatewayStore) other(than *url.URL) *url.URL {
 
 // dialAny tries each gateway once, in random order.
 func (s *gatewayStore) dialAny(ctx context.Context, check bool) (*gatewayConnection, error) {
-	var failed []error
+	var failed gatewayErrors
 	for _, i := range rand.Perm(len(s.addrs)) {
 		conn, err := s.dial(ctx, s.addrs[i], check)
 		if err == nil {
@@ -294,8 +294,14 @@ func (s *gatewayStore) dialAny(ctx context.Context, check bool) (*gatewayConnect
 		}
 		failed = append(failed, err)
 	}
-	return nil, errors.Join(failed...)
+	return nil, failed
 }
+
+// gatewayErrors are those of several gateways, one of each.
+type gatewayErrors []error
+
+func (e gatewayErrors) Error() string   { return errors.Join(e...).Error() }
+func (e gatewayErrors) Unwrap() []error { return e }
 
 // dial connects, says hello and takes the welcome. Errors have a code, and name neither token nor
 // path. check: the hello asks alone.

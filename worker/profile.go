@@ -185,8 +185,8 @@ func (w *Worker) handler(service string) (fn HandlerFunc, left bool) {
 // Start there is nothing to wait for. The error is ErrStopped when the worker has ended, or ends
 // meanwhile.
 //
-// The maps and slices of the arguments are copied. Reconfigure may be called concurrently, and
-// waits for a Start that is under way.
+// The maps and slices of the arguments are copied. Reconfigure may be called concurrently. During
+// Start it waits for the registration too.
 func (w *Worker) Reconfigure(ctx context.Context, node freeslot.Node, handlers map[string]HandlerFunc, unhealthy ...string) error {
 	node, err := w.checkProfile(node, handlers, unhealthy)
 	if err != nil {

@@ -485,7 +485,7 @@ func TestRedisUnreachableFailsTheStart(t *testing.T) {
 		"redis://user:hidden@127.0.0.1:1": "redis at 127.0.0.1:1 cannot be used: dial tcp 127.0.0.1:1: connect: connection refused",
 		"redis://user:hidden@[":           "redis_url is not a URL, expected redis://[user:password@]host:port[/db]",
 	} {
-		w, err := New(Config{RedisURL: url, Node: freeslot.Node{ID: "node-1", MaxConcurrency: 1}})
+		w, err := New(Config{RedisURL: url, Node: freeslot.Node{ID: "node-1", MaxConcurrency: 1}, ExitUnreachable: true})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -101,6 +101,7 @@ type Worker struct {
 
 	// open is openStore; tests put a fake cell here.
 	open       func(context.Context) (store, func(context.Context) error, error)
+	opened     attemptRegisterer // has the metrics of the store
 	closeStore func(context.Context) error
 	store      store
 	epoch      cell.Epoch
@@ -211,8 +212,12 @@ func New(cfg Config) (*Worker, error) {
 	}
 	w.registerer = reg
 	w.open = func(ctx context.Context) (store, func(context.Context) error, error) {
-		return w.openStore(ctx, reg)
+		if reg == nil {
+			return w.openStore(ctx, nil)
+		}
+		return w.openStore(ctx, &w.opened)
 	}
+	w.opened.Registerer = reg
 	w.position.Store(new(string))
 	return w, nil
 }
@@ -242,24 +247,29 @@ func (w *Worker) Handle(service string, fn HandlerFunc) {
 	w.profile.set(withService(w.profile.node, service), handlers)
 }
 
-// Start connects to Redis, registers the node under a new epoch and starts to take jobs. ctx bounds
-// the start only. A worker that failed to start has ended.
+// Start connects to Redis, registers the node under a new epoch and starts to take jobs. While Redis
+// or the gateway cannot be reached, Start logs that, tries again, and returns when the node is
+// registered: give ctx a deadline, or set Config.ExitUnreachable, to get an error instead. ctx bounds
+// the start only. Stop ends a Start that waits. A worker that failed to start has ended.
 //
 // Start takes the node over from any other process that has registered it. That process ends with
 // ErrSuperseded.
 func (w *Worker) Start(ctx context.Context) error {
 	w.mu.Lock()
-	defer w.mu.Unlock()
 	if w.state != idle {
+		w.mu.Unlock()
 		return ErrStopped
 	}
-	if err := w.start(ctx); err != nil {
-		w.state = ended
-		close(w.done)
-		return err
-	}
 	w.state = started
-	return nil
+	w.mu.Unlock()
+	err := w.start(ctx)
+	if err != nil {
+		w.mu.Lock()
+		w.state = ended
+		w.mu.Unlock()
+		close(w.done)
+	}
+	return err
 }
 
 func (w *Worker) start(ctx context.Context) error {
@@ -277,12 +287,8 @@ func (w *Worker) start(ctx context.Context) error {
 	case <-w.beatNow: // from an earlier SetHealthy; the registration brings that
 	default:
 	}
-	w.epoch = cell.NewEpoch() // first, because a gateway asks for it
-	if w.store, w.closeStore, err = w.open(ctx); err != nil {
+	if err := w.connect(ctx); err != nil {
 		return err
-	}
-	if err := w.register(ctx); err != nil {
-		return errors.Join(err, w.unregister(err), w.closeStore(context.WithoutCancel(ctx)))
 	}
 	w.life, w.endLife = context.WithCancel(context.Background())
 	go w.supervise()
@@ -341,7 +347,7 @@ func (w *Worker) unregister(cause error) error {
 //
 // Stop outlasts ctx by at most Config.InterruptGrace and some seconds of bounded calls to Redis. It
 // may be called at any time, repeatedly and concurrently, and then waits for a Start that is under
-// way. Every call returns when the worker has ended. The error lists what was left undone.
+// way, or ends one that waits for Redis. Every call returns when the worker has ended. The error lists what was left undone.
 func (w *Worker) Stop(ctx context.Context) error {
 	w.mu.Lock()
 	if w.state == idle {

@@ -43,6 +43,7 @@ func (c *runCmd) flags() *flag.FlagSet {
 		return nil
 	})
 	set.BoolVar(&c.Check, "check", false, "Check the configuration and exit. With a gateway, also ask it what the node's token may do.")
+	set.BoolVar(&c.ExitUnreachable, "exit-unreachable", false, "End with code 1 when Redis or the gateway cannot be reached at the start. By default the agent waits and tries again.")
 	set.BoolVar(&c.Version, "version", false, "Print the version and exit, as nodeagent version does.")
 	return set
 }

@@ -85,7 +85,7 @@ func TestGatewayFailures(t *testing.T) {
 		more []string
 		want string
 	}{
-		"no gateway":    {[]string{"--set=gateway=ws://127.0.0.1:1"}, "nodeagent: unavailable: gateway 127.0.0.1:1 cannot be used: connection refused\n"},
+		"no gateway":    {[]string{"--set=gateway=ws://127.0.0.1:1", "--exit-unreachable"}, "nodeagent: unavailable: gateway 127.0.0.1:1 cannot be used: connection refused\n"},
 		"unknown token": {[]string{"--set=token_file=" + stranger}, "nodeagent: unauthenticated: token_file is refused by gateway " + at},
 		"another node":  {[]string{"--node-id=gpu-1"}, "nodeagent: permission_denied: token_file is refused by gateway " + at + ": token gpu is not for node gpu-1\n"},
 	} {

@@ -183,7 +183,7 @@ func TestStartFailures(t *testing.T) {
 		want string
 	}{
 		"no redis": {
-			[]string{"--redis-url", "redis://user:hidden@127.0.0.1:1"},
+			[]string{"--exit-unreachable", "--redis-url", "redis://user:hidden@127.0.0.1:1"},
 			"nodeagent: redis at 127.0.0.1:1 cannot be used: dial tcp 127.0.0.1:1: connect: connection refused (redis.url in the configuration, or --redis-url)\n",
 		},
 		"wrong password": {

@@ -19,13 +19,16 @@ import (
 	"github.com/freeslot/freeslot/internal/process/version"
 )
 
-// startTimeout bounds a start, up to the registration of the node.
+// startTimeout bounds a start that does not wait for Redis or the gateway, up to the registration of
+// the node. A service manager is told after this time that the agent waits.
 const startTimeout = 15 * time.Second
 
 // runCmd has the settings of the command line.
 type runCmd struct {
 	Config         string
 	Check, Version bool
+	// ExitUnreachable ends a start that cannot reach Redis or the gateway.
+	ExitUnreachable bool
 	// Flags are the flags with names of their own. Set has those of --set, which win.
 	Flags, Set []config.Flag
 }
@@ -84,6 +87,7 @@ func newLogger(cfg config.Log, w io.Writer) (*zap.Logger, *zap.AtomicLevel, erro
 
 func (c *runCmd) load(environ []string) (agent.Config, error) {
 	cfg, err := agent.Load(config.Options{File: c.Config, Environ: environ, Flags: slices.Concat(c.Flags, c.Set)})
+	cfg.ExitUnreachable = c.ExitUnreachable
 	switch {
 	case err == nil:
 		return cfg, nil
@@ -115,7 +119,10 @@ func serve(env *environment, cfg agent.Config, logger *zap.Logger, reload func(c
 	if err != nil {
 		return err
 	}
-	startCtx, cancel := context.WithTimeout(env.ctx, startTimeout)
+	startCtx, cancel := context.WithCancel(env.ctx)
+	if cfg.ExitUnreachable {
+		startCtx, cancel = context.WithTimeout(env.ctx, startTimeout)
+	}
 	defer cancel()
 	return p.serve(startCtx, env, reload)
 }
@@ -123,14 +130,6 @@ func serve(env *environment, cfg agent.Config, logger *zap.Logger, reload func(c
 // serve runs a process that has been built. startCtx bounds the start.
 func (p *process) serve(startCtx context.Context, env *environment, reload func(context.Context, *agent.Agent)) error {
 	cfg, logger := p.cfg, p.log
-	if err := p.start(startCtx); err != nil {
-		if env.ctx.Err() != nil { // stopped on the way up
-			p.stop(env.hurry)
-			return nil
-		}
-		p.stop(startCtx) // a start that took too long hands back at once the jobs that have come
-		return err
-	}
 	notify := systemd.New(env.environ)
 	logFailed := func(err error) {
 		if err != nil {
@@ -141,7 +140,27 @@ func (p *process) serve(startCtx context.Context, env *environment, reload func(
 	defer watching.Wait()
 	watchCtx, endWatch := context.WithCancel(context.Background())
 	defer endWatch()
-	watching.Go(func() { notify.Watch(watchCtx, p.agent.Alive) })
+	registered := make(chan struct{})
+	watching.Go(func() {
+		select {
+		case <-registered:
+		case <-time.After(startTimeout):
+			// A manager that waits for the agent would kill it, and hold up what comes after it.
+			logFailed(errors.Join(notify.Status("waits for Redis or the gateway"), notify.Ready()))
+		case <-watchCtx.Done():
+			return
+		}
+		notify.Watch(watchCtx, p.agent.Alive)
+	})
+	if err := p.start(startCtx); err != nil {
+		if env.ctx.Err() != nil { // stopped on the way up
+			p.stop(env.hurry)
+			return nil
+		}
+		p.stop(startCtx) // a start that took too long hands back at once the jobs that have come
+		return err
+	}
+	close(registered)
 	logFailed(errors.Join(notify.Status(status(cfg.Node.ID, len(cfg.Services))), notify.Ready()))
 	to := zap.String("key_prefix", cfg.Redis.KeyPrefix)
 	if cfg.Gateway != "" {

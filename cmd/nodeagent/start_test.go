@@ -3,6 +3,9 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
+	"net/http"
+	"strings"
 	"testing"
 
 	"go.uber.org/zap"
@@ -10,6 +13,9 @@ import (
 	"go.uber.org/zap/zaptest/observer"
 
 	"github.com/freeslot/freeslot"
+	"github.com/freeslot/freeslot/internal/cell"
+	"github.com/freeslot/freeslot/internal/redis/redistest"
+	redisserver "github.com/freeslot/freeslot/internal/redis/server"
 	"github.com/freeslot/freeslot/internal/waittest"
 )
 
@@ -109,4 +115,75 @@ func TestLateStart(t *testing.T) {
 	if err := h.handedBack(); !errors.Is(err, context.Canceled) {
 		t.Errorf("error %v", err)
 	}
+}
+
+// TestStartBeforeRedis: an agent that is there before Redis waits, says so once, and is not healthy
+// until its node is registered.
+func TestStartBeforeRedis(t *testing.T) {
+	t.Parallel()
+	redis := redistest.New(t)
+	redis.Kill()
+	ctx, stop := context.WithCancel(t.Context())
+	defer stop()
+	var log output
+	ended := make(chan int, 1)
+	listen := freeAddress(t)
+	args := append(strings.Fields(example), "--redis-url", redis.URL(), "--metrics-listen", listen)
+	go func() {
+		ended <- run(args, &environment{ctx: ctx, hurry: t.Context(), out: &log, err: &log, environ: []string{}})
+	}()
+	health := func() (status any) {
+		resp, err := http.Get("http://" + listen + "/healthz")
+		if err != nil {
+			return err.Error()
+		}
+		_ = resp.Body.Close()
+		return resp.StatusCode
+	}
+	waittest.Until(t, "the agent is up and not healthy", func() bool { return health() == http.StatusServiceUnavailable }, health)
+	waittest.Until(t, "the agent says that it waits", func() bool { return strings.Contains(log.String(), "node.connect_failed") })
+	redis.Restart()
+	c, err := cell.New(cell.Config{Layout: cell.Layout{Prefix: cell.DefaultPrefix}}, redis.Client(t), zap.NewNop(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Start(t.Context()); err != nil { // loads the scripts, as a scheduler does
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = c.Stop(context.Background()) })
+	waittest.Until(t, "the agent is healthy", func() bool { return health() == http.StatusOK }, health, func() any { return log.String() })
+	stop()
+	if code := waittest.Receive(t, "the end of the agent", ended); code != exitOK {
+		t.Errorf("exit code %d, expected 0: %s", code, log.String())
+	}
+	if n := strings.Count(log.String(), `"node.connect_failed"`); n != 1 {
+		t.Errorf("it said %d times that it waits, expected once: %s", n, log.String())
+	}
+}
+
+// TestStopBeforeRedis: an agent that waits ends in order.
+func TestStopBeforeRedis(t *testing.T) {
+	t.Parallel()
+	ctx, stop := context.WithCancel(t.Context())
+	defer stop()
+	var log output
+	ended := make(chan int, 1)
+	go func() {
+		ended <- run(append(strings.Fields(example), "--redis-url", "redis://127.0.0.1:1"),
+			&environment{ctx: ctx, hurry: t.Context(), out: &log, err: &log, environ: []string{}})
+	}()
+	waittest.Until(t, "the agent says that it waits", func() bool { return strings.Contains(log.String(), "node.connect_failed") })
+	stop()
+	if code := waittest.Receive(t, "the end of the agent", ended); code != exitOK {
+		t.Errorf("exit code %d, expected 0: %s", code, log.String())
+	}
+}
+
+func freeAddress(t *testing.T) string {
+	t.Helper()
+	port, err := redisserver.FreePort()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return fmt.Sprintf("127.0.0.1:%d", port)
 }

@@ -213,11 +213,11 @@ func TestStartFailures(t *testing.T) {
 		want string
 	}{
 		"no redis": {
-			[]string{"--redis-url", "redis://user:hidden@127.0.0.1:1"},
+			[]string{"--exit-unreachable", "--redis-url", "redis://user:hidden@127.0.0.1:1"},
 			"scheduler: redis at 127.0.0.1:1 cannot be used: dial tcp 127.0.0.1:1: connect: connection refused (redis.url in the configuration, or --redis-url)\n",
 		},
 		"several redis": {
-			[]string{"--set", "redis.urls=redis://127.0.0.1:1,redis://127.0.0.1:2", "--set", "redis.cells=2"},
+			[]string{"--exit-unreachable", "--set", "redis.urls=redis://127.0.0.1:1,redis://127.0.0.1:2", "--set", "redis.cells=2"},
 			"scheduler: redis at 127.0.0.1:1, 127.0.0.1:2 cannot be used: dial tcp 127.0.0.1:1: connect: connection refused\n" +
 				"dial tcp 127.0.0.1:2: connect: connection refused (redis.urls in the configuration)\n",
 		},

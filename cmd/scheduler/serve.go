@@ -8,9 +8,11 @@ import (
 	"os"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
+	"github.com/cenkalti/backoff/v5"
 	"go.opentelemetry.io/otel"
 	"go.uber.org/zap"
 
@@ -18,21 +20,28 @@ import (
 	"github.com/freeslot/freeslot/internal/process/logging"
 	"github.com/freeslot/freeslot/internal/process/metrics"
 	"github.com/freeslot/freeslot/internal/process/systemd"
+	redisclient "github.com/freeslot/freeslot/internal/redis/client"
 	"github.com/freeslot/freeslot/internal/replica"
 )
 
-// startTimeout bounds a start, from the first connection to Redis to the open port.
-const startTimeout = 15 * time.Second
+const (
+	// startTimeout bounds one attempt to start, from the first connection to Redis to the open port.
+	startTimeout = 15 * time.Second
+	// shortestRetry and longestRetry bound the pauses between attempts while Redis is away.
+	shortestRetry = 50 * time.Millisecond
+	longestRetry  = 2 * time.Second
+)
 
 type serveCmd struct {
-	Config    string   `short:"c" type:"path" env:"FREESLOT_CONFIG" placeholder:"FILE" help:"YAML file, or TOML if it ends in .toml; docs/reference/scheduler-config.md has every key, deploy/scheduler.example.yaml is one."`
-	Listen    string   `placeholder:"HOST:PORT" help:"Address of HTTP and WebSocket (listen). Default: 127.0.0.1:7480."`
-	RedisURL  string   `name:"redis-url" placeholder:"URL" help:"Where Redis is (redis.url). Default: redis://127.0.0.1:6379."`
-	ReplicaID string   `name:"replica-id" placeholder:"NAME" help:"Name of this replica (replica_id). Default: the host's name with a random suffix."`
-	LogLevel  string   `placeholder:"LEVEL" help:"debug, info, warn or error (log.level)."`
-	LogFormat string   `placeholder:"FORMAT" help:"json or console (log.format)."`
-	Set       []string `sep:"none" placeholder:"KEY=VALUE" help:"Any other key, such as --set limits.max_batch=500. Can be repeated."`
-	Check     bool     `help:"Check the configuration and exit."`
+	Config          string   `short:"c" type:"path" env:"FREESLOT_CONFIG" placeholder:"FILE" help:"YAML file, or TOML if it ends in .toml; docs/reference/scheduler-config.md has every key, deploy/scheduler.example.yaml is one."`
+	Listen          string   `placeholder:"HOST:PORT" help:"Address of HTTP and WebSocket (listen). Default: 127.0.0.1:7480."`
+	RedisURL        string   `name:"redis-url" placeholder:"URL" help:"Where Redis is (redis.url). Default: redis://127.0.0.1:6379."`
+	ReplicaID       string   `name:"replica-id" placeholder:"NAME" help:"Name of this replica (replica_id). Default: the host's name with a random suffix."`
+	LogLevel        string   `placeholder:"LEVEL" help:"debug, info, warn or error (log.level)."`
+	LogFormat       string   `placeholder:"FORMAT" help:"json or console (log.format)."`
+	Set             []string `sep:"none" placeholder:"KEY=VALUE" help:"Any other key, such as --set limits.max_batch=500. Can be repeated."`
+	ExitUnreachable bool     `help:"End with code 1 when Redis cannot be reached at the start. By default the replica waits and tries again."`
+	Check           bool     `help:"Check the configuration and exit."`
 }
 
 // Help is shown below the flags.
@@ -65,7 +74,7 @@ func (c *serveCmd) Run(env *environment) error {
 	if err != nil {
 		return configError{err}
 	}
-	err = serve(env.ctx, cfg, logging.WithHints(logger, cfg.Redis.Denied))
+	err = serve(env.ctx, cfg, logging.WithHints(logger, cfg.Redis.Denied), c.ExitUnreachable)
 	if hint := cfg.Redis.Denied(err); hint != "" {
 		return fmt.Errorf("%w (%s)", err, hint)
 	}
@@ -120,8 +129,38 @@ func checkListen(ctx context.Context, addr string) error {
 	return fmt.Errorf("cannot listen on %s: %w: %s", addr, err, hint)
 }
 
+// start starts a replica. While Redis cannot be reached it tries again, unless exitUnreachable is
+// set, and calls waits after the first failure. Nothing listens until the replica serves.
+func start(ctx context.Context, cfg config.Replica, logger *zap.Logger, exitUnreachable bool, waits func()) (*replica.Replica, error) {
+	away := logging.NewOutage(logger, "replica.connect_failed", "replica.connected")
+	pauses := backoff.NewExponentialBackOff()
+	pauses.InitialInterval, pauses.MaxInterval = shortestRetry, longestRetry
+	for first := true; ; first = false {
+		r := replica.New(cfg, logger, metrics.NewRegistry())
+		startCtx, cancel := context.WithTimeout(ctx, startTimeout)
+		err := r.Start(startCtx)
+		cancel()
+		switch {
+		case err == nil:
+			away.Over()
+			return r, nil
+		case ctx.Err() != nil || exitUnreachable || !redisclient.IsAway(err):
+			return nil, err
+		case first:
+			waits()
+			cfg.Warnings = nil // were logged
+		}
+		away.Failed(err, zap.String(logging.FieldReason, "the replica does not serve yet, and tries again until it does"))
+		select {
+		case <-time.After(pauses.NextBackOff()):
+		case <-ctx.Done():
+			return nil, err
+		}
+	}
+}
+
 // serve runs one replica until ctx ends.
-func serve(ctx context.Context, cfg config.Replica, logger *zap.Logger) error {
+func serve(ctx context.Context, cfg config.Replica, logger *zap.Logger, exitUnreachable bool) error {
 	// Logs errors of the trace collector in the format of the log. The handler is global to the
 	// process, so it is set here.
 	otel.SetErrorHandler(otel.ErrorHandlerFunc(func(err error) { logger.Warn("tracing.export_failed", zap.Error(err)) }))
@@ -130,16 +169,6 @@ func serve(ctx context.Context, cfg config.Replica, logger *zap.Logger) error {
 	}
 	restoreGC := relaxGC()
 	defer restoreGC()
-	r := replica.New(cfg, logger, metrics.NewRegistry())
-	startCtx, cancel := context.WithTimeout(ctx, startTimeout)
-	defer cancel()
-	if err := r.Start(startCtx); err != nil {
-		if ctx.Err() != nil {
-			return nil // stopped on the way up
-		}
-		return err
-	}
-	restoreGC()
 	notify := systemd.New(os.Environ())
 	logFailed := func(err error) {
 		if err != nil {
@@ -150,7 +179,22 @@ func serve(ctx context.Context, cfg config.Replica, logger *zap.Logger) error {
 	defer watching.Wait()
 	watchCtx, endWatch := context.WithCancel(context.WithoutCancel(ctx))
 	defer endWatch()
-	watching.Go(func() { notify.Watch(watchCtx, r.Alive) })
+	var serving atomic.Pointer[replica.Replica]
+	watching.Go(func() {
+		notify.Watch(watchCtx, func() bool { r := serving.Load(); return r == nil || r.Alive() })
+	})
+	r, err := start(ctx, cfg, logger, exitUnreachable, func() {
+		// A manager that waits for the replica would kill it, and hold up what comes after it.
+		logFailed(errors.Join(notify.Status("waits for Redis"), notify.Ready()))
+	})
+	if err != nil {
+		if ctx.Err() != nil {
+			return nil // stopped on the way up
+		}
+		return err
+	}
+	restoreGC()
+	serving.Store(r)
 	logFailed(errors.Join(notify.Status("serves at "+r.Addr()), notify.Ready()))
 	select {
 	case <-ctx.Done():

@@ -444,3 +444,31 @@ func TestSignalsThatDoNotCount(t *testing.T) {
 		t.Errorf("%s, expected an orderly end", p.cmd.ProcessState)
 	}
 }
+
+// TestServeBeforeRedis: a replica that is there before Redis waits, says so once, and then serves.
+func TestServeBeforeRedis(t *testing.T) {
+	t.Parallel()
+	redis := redistest.New(t)
+	redis.Kill()
+	ctx, stop := context.WithCancel(t.Context())
+	defer stop()
+	var log buffer
+	ended := make(chan int, 1)
+	go func() {
+		ended <- run([]string{"serve", "--listen", "127.0.0.1:0", "--redis-url", redis.URL(), "--set", "lists.dir=" + t.TempDir()},
+			&environment{ctx: ctx, out: &log, err: &log, environ: []string{}})
+	}()
+	said := func(event string) func() bool {
+		return func() bool { return strings.Contains(log.String(), event) }
+	}
+	waittest.Until(t, "the replica says that it waits", said("replica.connect_failed"))
+	redis.Restart()
+	waittest.Until(t, "the replica serves", said("replica.started"), func() any { return log.String() })
+	stop()
+	if code := waittest.Receive(t, "the end of the replica", ended); code != exitOK {
+		t.Errorf("exit code %d, expected 0: %s", code, log.String())
+	}
+	if n := strings.Count(log.String(), `"replica.connect_failed"`); n != 1 {
+		t.Errorf("it said %d times that it waits, expected once: %s", n, log.String())
+	}
+}

@@ -64,7 +64,7 @@ func TestStartFailures(t *testing.T) {
 			want: []string{"allkeys-lru", "noeviction", "CONFIG SET"},
 		},
 		{
-			name: "no Redis", args: []string{"--redis-url", "redis://user:secret@" + closed}, code: 1,
+			name: "no Redis", args: []string{"--exit-unreachable", "--redis-url", "redis://user:secret@" + closed}, code: 1,
 			want: []string{closed, "--redis-url"},
 		},
 		{
@@ -80,7 +80,7 @@ func TestStartFailures(t *testing.T) {
 			want: []string{"no-such-program", "services[0].command.argv"},
 		},
 		{
-			name: "agent without Redis", program: "nodeagent", args: []string{"--config", working, "--redis-url", "redis://user:secret@" + closed}, code: 1,
+			name: "agent without Redis", program: "nodeagent", args: []string{"--exit-unreachable", "--config", working, "--redis-url", "redis://user:secret@" + closed}, code: 1,
 			want: []string{closed},
 		},
 		{

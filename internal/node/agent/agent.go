@@ -45,6 +45,7 @@ type Agent struct {
 func New(cfg Config, log *zap.Logger, reg *prometheus.Registry, tracers trace.TracerProvider) (*Agent, error) {
 	settings := cfg.worker()
 	settings.HeartbeatInterval, settings.HeartbeatLimit = cfg.HeartbeatInterval, cfg.HeartbeatLimit
+	settings.ExitUnreachable = cfg.ExitUnreachable
 	settings.StopTimeout, settings.InterruptGrace = cfg.StopTimeout, cfg.interruptGrace()
 	settings.MaxResultBytes, settings.Logger, settings.Registerer, settings.TracerProvider = cfg.MaxResultBytes, log, reg, tracers
 	w, err := cfg.newWorker(settings)
@@ -97,8 +98,9 @@ func (c *Config) StopLimit() time.Duration {
 	return c.StopTimeout + c.interruptGrace() + 10*time.Second
 }
 
-// Start starts the agent. Services with a check get no jobs before its first success. After an
-// error everything is stopped again.
+// Start starts the agent. While Redis or the gateway cannot be reached it waits, unless the
+// configuration has ExitUnreachable. Services with a check get no jobs before its first success.
+// After an error everything is stopped again.
 func (a *Agent) Start(ctx context.Context) error {
 	if err := a.start(ctx); err != nil {
 		return errors.Join(err, a.close(ctx))
@@ -132,6 +134,9 @@ func (a *Agent) start(ctx context.Context) error {
 	}
 	if err := a.worker.Start(ctx); err != nil {
 		return a.explain(err)
+	}
+	if a.metricsServer != nil {
+		close(a.metricsServer.registered)
 	}
 	a.announcer.set(a.cfg.announced())
 	return nil

@@ -89,6 +89,8 @@ type Config struct {
 	Log config.Log `koanf:"log"`
 	// Where OpenTelemetry spans go: one for each job, inside the submitter's trace.
 	Tracing config.Tracing `koanf:"tracing"`
+	// ExitUnreachable is set by a flag: see worker.Config.
+	ExitUnreachable bool
 }
 
 // Node is the profile.

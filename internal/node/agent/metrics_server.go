@@ -18,8 +18,8 @@ const (
 	serverStopTimeout = 2 * time.Second
 )
 
-// metricsServer serves /metrics and /healthz. Health means that the process runs: an agent without
-// Redis is healthy, and a restart would only cost it its jobs.
+// metricsServer serves /metrics and /healthz. An agent is healthy from its registration to its end,
+// also while Redis is away: a restart would only cost it its jobs.
 type metricsServer struct {
 	address string
 	server  *http.Server
@@ -27,20 +27,29 @@ type metricsServer struct {
 	// addr and served belong to start and stop.
 	addr   net.Addr
 	served chan struct{}
+	// registered is closed once the node is registered.
+	registered chan struct{}
 }
 
 func newMetricsServer(address string, reg prometheus.Gatherer, ended <-chan struct{}, log *zap.Logger) *metricsServer {
+	registered := make(chan struct{})
 	mux := http.NewServeMux()
 	mux.Handle("GET /metrics", promhttp.HandlerFor(reg, promhttp.HandlerOpts{}))
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) {
 		select {
 		case <-ended:
 			http.Error(w, "ended", http.StatusServiceUnavailable)
+			return
 		default:
+		}
+		select {
+		case <-registered:
 			_, _ = w.Write([]byte("ok\n")) // the client may have gone
+		default:
+			http.Error(w, "the node is not registered yet; the log says why", http.StatusServiceUnavailable)
 		}
 	})
-	return &metricsServer{address: address, log: log, served: make(chan struct{}), server: &http.Server{
+	return &metricsServer{address: address, log: log, served: make(chan struct{}), registered: registered, server: &http.Server{
 		Handler: mux, ReadTimeout: readTimeout, WriteTimeout: 2 * readTimeout, MaxHeaderBytes: 16 << 10,
 	}}
 }
