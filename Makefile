@@ -107,7 +107,7 @@ test-busy: ## race beside four busy loops, to find tests that assert durations (
 # One package after the other: several write the same page.
 .PHONY: reference
 reference: deps-redis ## write docs/reference (configuration keys, flags, metrics) from the code
-	$(GO) test -count=1 -p 1 -run Reference ./internal/process/config ./internal/node/agent ./cmd/nodeagent ./cmd/schedctl ./cmd/scheduler ./namelist -args -update
+	$(GO) test -count=1 -p 1 -run Reference ./internal/process/config ./internal/node/agent ./cmd/nodeagent ./cmd/schedctl ./cmd/scheduler ./internal/lock ./namelist -args -update
 
 .PHONY: integration
 integration: ## only the packages that test against a real Redis, with the race detector

@@ -16,6 +16,11 @@
 //
 // [Lock.Do] is the same in one call, and unlocks also after a panic.
 //
+// A lock is renewed as long as its process lives, not as long as its holder works: a goroutine that
+// ends without Unlock, or hangs, keeps it. Use Do, and bound the hold by Config.MaxHold, or by the
+// context that you lock with: the deadline of Lock(ctx) ends the hold, too. A hold that outlives
+// ten leases without MaxHold is logged once (lock.held_long), with the line that acquired it.
+//
 // # What is promised
 //
 // A lock is held until its lease ends, by the clock of the holder, counted from the sending of the

@@ -13,7 +13,7 @@ type (
 	//	Start(ctx) error               connects, and refuses a Redis that cannot be trusted with locks; ctx bounds the start alone
 	//	Stop(ctx) error                ends the contexts of all holds and all waiting with ErrClosed; what is held runs out
 	//	Get(Config) (*Lock, error)     makes a lock, without I/O
-	//	Settle(ctx) error              waits until all that was unlocked is given back, before Stop
+	//	Settle(ctx) error              waits until Redis has answered to each Unlock, or its lease is over; for before Stop
 	Manager = lock.Manager
 	// Options is how a Manager reaches Redis. Only RedisURL is needed.
 	Options = lock.Options
@@ -24,15 +24,17 @@ type (
 
 	// Config is how one lock behaves. Only Key is needed.
 	Config = lock.Config
-	// Recovery is what the watchdog does about a hold whose checks fail.
+	// Recovery is what the watchdog does about a holder that is stalled, or holds for too long.
 	Recovery = lock.Recovery
 	// Alarm says which checks of a hold fail; see Options.OnAlarm.
 	Alarm = lock.Alarm
 
-	// Lock is one lock. Methods:
+	// Lock is one lock. It is renewed as long as the process lives: also if the goroutine that holds
+	// it ends without Unlock, or hangs. So prefer Do, which always unlocks, and bound what may hang
+	// by Config.MaxHold, or by the context that the lock is taken with. Methods:
 	//
-	//	Lock(ctx) (*Held, error)                waits until ctx ends, which bounds the hold, too
-	//	TryLock(ctx, wait) (*Held, error)       waits at most so long; 0 is one look. A *HeldError says who has it
+	//	Lock(ctx) (*Held, error)                waits until ctx ends; ctx and its deadline bound the hold, too
+	//	TryLock(ctx, wait) (*Held, error)       waits for wait at most; 0 or less is one look. A *HeldError says who has it
 	//	Do(ctx, func(ctx, token) error) error   locks, runs the function, and unlocks after its return or panic
 	//	Config() Config                         what Get was called with, with its defaults
 	Lock = lock.Lock
@@ -91,11 +93,12 @@ var (
 	ErrMaxHold = lock.ErrMaxHold
 	// ErrStalled: the holder called no Beat for Config.BeatTimeout.
 	ErrStalled = lock.ErrStalled
-	// ErrDisconnected: checks of the connection failed, and Config.Recovery ended the hold.
-	ErrDisconnected = lock.ErrDisconnected
 	// ErrUnlocked: its last entry was unlocked.
 	ErrUnlocked = lock.ErrUnlocked
 )
+
+// ErrDisconnected is in the Err of an Alarm whose check of the connection failed. It ends no hold.
+var ErrDisconnected = lock.ErrDisconnected
 
 // Values of Config.Recovery.
 const (

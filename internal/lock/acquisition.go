@@ -50,6 +50,8 @@ type acquisition struct {
 	cancel context.CancelCauseFunc
 	since  time.Duration // by uptime
 
+	origin   origin       // of the call that acquired it
+	long     atomic.Bool  // true once it is logged that it is held for long
 	lastBeat atomic.Int64 // by uptime
 	renewed  atomic.Int64 // when the last confirmed renewal was sent, by uptime
 	claimed  atomic.Bool  // false while Redis has only a provisional grant

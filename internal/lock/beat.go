@@ -40,6 +40,7 @@ func (g *group) loop(ctx context.Context) {
 			return
 		case <-g.wakes.Resets():
 			stands.Do(func() { close(g.ready) })
+			g.connected("wakes", g.subscribed())
 			beat = true
 		case <-g.poke:
 			beat = true

@@ -109,6 +109,8 @@ type releaseItem struct {
 	// hand-over.
 	heir *acquisition
 	pass bool
+	// recovers is true for the release of a recovery, until what became of it is counted.
+	recovers bool
 }
 
 // released is what became of a releaseItem.

@@ -29,9 +29,10 @@ const (
 	MaxKeyBytes           = 512
 )
 
-// Recovery is what the watchdog does about a lock whose renewal has stopped, whose holder is
-// stalled, or whose connections have failed. A lock that Redis no longer has is lost in any case,
-// and is never taken again without a word: what it guards was open meanwhile.
+// Recovery is what the watchdog does about a lock whose holder is stalled, or has held it for too
+// long. Renewals and connections that fail end no hold before its lease less the margin is over. A
+// lock that Redis no longer has is lost in any case, and is never taken again without a word: what
+// it guards was open meanwhile.
 type Recovery string
 
 const (
@@ -60,7 +61,8 @@ type Config struct {
 	// themselves for 2 ms. All who take one key should agree: beside unfair ones, also in the same
 	// process, fair waiters still get the lock one at a time, but lose their order.
 	Fair bool
-	// MaxHold ends the context of a holder after that time; 0 means never.
+	// MaxHold ends the context of a holder after that time; 0 means never. Without it, the lock of a
+	// goroutine that hangs is renewed as long as the process lives.
 	MaxHold time.Duration
 	// AtLeast is for how long the lock stays taken, counted from its grant, also when it is
 	// unlocked sooner: then a short task that several machines start at once runs on one of them.

@@ -39,11 +39,12 @@ var (
 	ErrMaxHold = errors.New("lock was held for its longest time")
 	// ErrStalled: the holder called no Beat for Config.BeatTimeout.
 	ErrStalled = errors.New("lock holder is stalled: no Beat in time")
-	// ErrDisconnected: checks of the connection failed, and Config.Recovery ended the hold.
-	ErrDisconnected = errors.New("lock manager has no connection to Redis")
 	// ErrUnlocked: its last entry was unlocked.
 	ErrUnlocked = errors.New("lock was unlocked")
 )
+
+// ErrDisconnected is in the Err of an Alarm whose check of the connection failed. It ends no hold.
+var ErrDisconnected = errors.New("lock manager has no connection to Redis")
 
 // HeldError says who has a lock that was not acquired. It matches ErrNotAcquired.
 type HeldError struct {

@@ -121,6 +121,35 @@ func TestUnlockInDoubt(t *testing.T) {
 	}
 }
 
+// TestSettle: it waits until Redis has answered to a release. One that is repeated afterwards, in case
+// a call in doubt comes late, does not hold it up.
+func TestSettle(t *testing.T) {
+	t.Parallel()
+	redis := redistest.Shared(t)
+	ctx := bounded(t)
+	lost := &unanswered{script: "release", on: make(chan struct{})}
+	m := newWrapped(t, redis, redis.Prefix(t), lost.around, hurried)
+	held := take(t, m, Config{Key: "k", Lease: time.Hour})
+	held.a.doubt.Store(true)
+	if err := held.Unlock(ctx); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("unlock: %v, expected that Redis has not answered", err)
+	}
+	settled := make(chan error, 1)
+	go func() { settled <- m.Settle(ctx) }()
+	if !m.owes() {
+		t.Error("nothing is owed while no answer came")
+	}
+	close(lost.on)
+	if err := receive(t, settled); err != nil {
+		t.Error(err)
+	}
+	held.a.group.debts.mu.Lock()
+	defer held.a.group.debts.mu.Unlock()
+	if n := len(held.a.group.debts.open); n != 1 {
+		t.Errorf("%d releases are repeated, expected the one that is in doubt", n)
+	}
+}
+
 // TestUnlockOfWhatIsGone: without any doubt it was not held any more; a lock of the next holder is
 // not touched.
 func TestUnlockOfWhatIsGone(t *testing.T) {

@@ -35,15 +35,17 @@ type group struct {
 	wakes    *events.Subscriber
 
 	started sync.Once
+	used    atomic.Bool // true once it is started
 	// ready is closed when the subscription stands for the first time.
 	ready chan struct{}
 	// poke has the loop beat at once, and sooner has it look when the next beat is due.
 	poke, sooner chan struct{}
 	// beating has a token while a call of a beat is under way; see awaitBeat.
 	beating chan struct{}
-	// checking is true while the watchdog's calls are under way.
-	checking atomic.Bool
-	debts    debts
+	// checking is true while the watchdog's calls for holds are under way, and probing while its
+	// look at the connections is.
+	checking, probing atomic.Bool
+	debts             debts
 
 	mu      sync.Mutex
 	waiters map[uint64]*acquisition // guarded by mu; those that wait and whose tickets may be in Redis
@@ -83,6 +85,7 @@ func (g *group) start() {
 		g.wakes = events.NewSubscriber(g.m.events.For(0), g.keys.wake(g.process), g.keys.layout.Sharded, g.m.log)
 		g.wakes.Handle(g.wake)
 		g.m.background(func() { g.loop(g.m.ctx) })
+		g.used.Store(true)
 	})
 }
 

@@ -29,6 +29,7 @@ type Manager struct {
 
 	// Set by Start.
 	commands, events *redisclient.Clients
+	client           rueidis.Client
 	groups           []*group
 
 	ctx    context.Context // ends with Stop
@@ -110,6 +111,7 @@ func (m *Manager) Start(ctx context.Context) (err error) {
 
 // begin starts the loops, whose calls go to client.
 func (m *Manager) begin(client rueidis.Client, cluster bool) {
+	m.client = client
 	for _, layout := range layouts(m.opts.KeyPrefix, cluster) {
 		runner := script.NewRunner(script.Config{
 			Layout: layout, CallTimeout: m.opts.callTimeout,
@@ -149,7 +151,10 @@ func (m *Manager) Stop(ctx context.Context) error {
 		}
 		for _, g := range m.groups {
 			failed = errors.Join(failed, g.stop(ctx))
+			g.forgive()
 		}
+		m.endAlarms()
+		m.metrics.connected.Reset()
 		if m.commands != nil {
 			m.commands.Close()
 			m.events.Close()
@@ -233,14 +238,15 @@ func (m *Manager) gaveUp(a *acquisition, after time.Duration, err error) {
 	}
 }
 
-// lose ends a hold that was lost, or whose context ended.
-func (m *Manager) lose(a *acquisition, cause error) {
+// lose ends a hold that was lost, or whose context ended. It is false for one that had ended.
+func (m *Manager) lose(a *acquisition, cause error) bool {
 	if !a.end(cause) {
-		return
+		return false
 	}
 	m.forget(a, cause)
 	m.detach(a)
 	m.log.Warn("lock.lost", zap.String("lock", a.cfg.Key), zap.Int64("token", a.token), zap.Error(cause))
+	return true
 }
 
 // forget stops keeping a hold that has ended.

@@ -15,9 +15,9 @@ type metrics struct {
 	ends        *prometheus.CounterVec // by cause
 	renewals    *prometheus.CounterVec // by outcome
 	checks      *prometheus.CounterVec // by check, outcome
-	recoveries  *prometheus.CounterVec // by strategy
+	recoveries  *prometheus.CounterVec // by action, outcome
 	alarms      prometheus.Gauge       // locks whose checks fail
-	connected   *prometheus.GaugeVec   // by connection
+	connected   *prometheus.GaugeVec   // by connection, group
 	held, queue prometheus.Gauge       // locks held; acquisitions that wait
 }
 
@@ -39,13 +39,13 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 		waits:      histogram("wait_seconds", "Time until a lock was taken."),
 		holds:      histogram("hold_seconds", "Time for which a lock was held."),
 		ends:       counter("ends_total", "Holds that ended, by cause.", "cause"),
-		renewals:   counter("renewals_total", "Renewals of leases, by outcome: confirmed, unanswered.", "outcome"),
-		checks:     counter("checks_total", "Checks of the watchdog, by check and outcome: ok, failed.", "check", "outcome"),
-		recoveries: counter("recoveries_total", "What the watchdog did, by action and outcome: ok, failed.", "action", "outcome"),
+		renewals:   counter("renewals_total", "Renewals of leases, by outcome: confirmed, lost (the lock was gone, taken, revoked, or over before the answer), unanswered (no answer, or an error).", "outcome"),
+		checks:     counter("checks_total", "Checks of the watchdog, by check and outcome: ok, failed, unanswered (of state, when Redis was not reached).", "check", "outcome"),
+		recoveries: counter("recoveries_total", "Recoveries of the watchdog that have ended, by action and outcome: ok, failed. A release is ok when Redis has the lock back.", "action", "outcome"),
 		alarms:     gauge("alarms", "Locks whose checks have failed often enough for an alarm."),
 		connected: prometheus.NewGaugeVec(prometheus.GaugeOpts{
-			Namespace: "freeslot", Subsystem: "lock", Name: "connected", Help: "1 while the connection works, by connection: commands, wakes.",
-		}, []string{"connection"}),
+			Namespace: "freeslot", Subsystem: "lock", Name: "connected", Help: "1 while the connection works, by connection (commands, wakes) and, on a cluster, by group of locks (its hash tag); of groups that were used.",
+		}, []string{"connection", "group"}),
 		held:  gauge("held", "Locks that this process holds."),
 		queue: gauge("waiting", "Acquisitions of this process that wait."),
 	}
@@ -80,7 +80,6 @@ var causes = []struct {
 	{ErrRevoked, "revoked"},
 	{ErrMaxHold, "max_hold"},
 	{ErrStalled, "stalled"},
-	{ErrDisconnected, "disconnected"},
 	{ErrClosed, "closed"},
 }
 
@@ -97,20 +96,8 @@ func (m *metrics) ended(cause error, held time.Duration) {
 	m.held.Dec()
 }
 
-func (m *metrics) renewed(locks int, err error) {
-	outcome := "confirmed"
-	if err != nil {
-		outcome = "unanswered"
-	}
-	m.renewals.WithLabelValues(outcome).Add(float64(locks))
-}
-
-func (m *metrics) checked(check string, ok bool) {
-	m.checks.WithLabelValues(check, outcome(ok)).Inc()
-}
-
-func (m *metrics) recovered(action string, ok bool) {
-	m.recoveries.WithLabelValues(action, outcome(ok)).Inc()
+func (m *metrics) checked(check, outcome string) {
+	m.checks.WithLabelValues(check, outcome).Inc()
 }
 
 func outcome(ok bool) string {

@@ -8,6 +8,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"go.uber.org/zap"
 )
 
 const (
@@ -160,13 +162,13 @@ func (m *Manager) renewItems(ctx context.Context, g *group, items []*acquisition
 	ctx, cancel := context.WithTimeout(ctx, g.runner.ConfirmTimeout())
 	defer cancel()
 	answers, err := g.renew(ctx, items, false)
-	m.metrics.renewed(len(items), err)
 	g.logDoubt("renew_failed", err)
 	for i, a := range items {
 		if err == nil {
 			m.renewedOne(a, answers[i])
 			continue
 		}
+		m.metrics.renewals.WithLabelValues("unanswered").Inc()
 		retry := min(a.cfg.Renewal/4, time.Second)
 		if !a.claimed.Load() {
 			retry = 0 // its end is near
@@ -187,18 +189,37 @@ func (m *Manager) renewLater(a *acquisition, after time.Duration) {
 
 // renewedOne takes over what Redis says of one hold.
 func (m *Manager) renewedOne(a *acquisition, got renewed) {
+	if !a.live() {
+		return // it ended during the call, whose answer concerns no one
+	}
+	lost := ErrExpired // the answer came too late
 	if got.code != codeDone {
-		m.lose(a, a.loss(got))
+		lost = a.loss(got)
+	}
+	if got.code != codeDone || a.over() {
+		m.metrics.renewals.WithLabelValues("lost").Inc()
+		m.lose(a, lost)
 		return
 	}
-	if a.over() { // the answer came too late
-		m.lose(a, ErrExpired)
-		return
-	}
+	m.metrics.renewals.WithLabelValues("confirmed").Inc()
 	a.extend(a.confirmed(got.sent))
 	a.claimed.Store(true)
 	a.renewed.Store(int64(got.sent))
+	m.tellLong(a, uptime()-a.since)
 	m.renewLater(a, a.cfg.Renewal)
+}
+
+// longLeases is how many leases a hold may last before it is logged that nothing bounds it.
+const longLeases = 10
+
+// tellLong logs once that a hold is old and has no MaxHold: its holder may have ended, or hang.
+func (m *Manager) tellLong(a *acquisition, age time.Duration) {
+	if a.cfg.MaxHold > 0 || age < longLeases*a.cfg.Lease || a.long.Swap(true) {
+		return
+	}
+	m.log.Warn("lock.held_long", zap.String("lock", a.cfg.Key), zap.Int64("token", a.token), zap.String("holder", a.holder),
+		zap.Duration("held_for", age), zap.String("acquired_at", a.origin.String()),
+		zap.String("reason", "it is renewed as long as this process lives, also if its holder has ended without Unlock or hangs; Config.MaxHold bounds a hold"))
 }
 
 // loss is why Redis' answer ends a hold.

@@ -129,6 +129,7 @@ type debt struct {
 	it       releaseItem
 	end, due time.Duration // by uptime
 	pause    time.Duration
+	answered bool // once Redis has carried it out
 }
 
 const (
@@ -142,9 +143,12 @@ func (g *group) owe(it releaseItem) {
 	it.heir = nil
 	g.debts.mu.Lock()
 	defer g.debts.mu.Unlock()
-	if len(g.debts.open) >= mostDebts {
+	before := g.debts.open[it.a]
+	if before == nil && len(g.debts.open) >= mostDebts {
+		g.repaid(&it, false)
 		return
 	}
+	it.recovers = it.recovers || before != nil && before.it.recovers
 	now := uptime()
 	g.debts.open[it.a] = &debt{it: it, due: now, end: now + it.a.cfg.Lease, pause: firstDebt}
 	if !g.debts.settling {
@@ -207,19 +211,43 @@ func (g *group) settleOnce(ctx context.Context, due []*debt) bool {
 	if !g.awaitBeat(ctx) {
 		return false
 	}
-	_, err := g.release(ctx, items)
+	out, err := g.release(ctx, items)
 	g.logDoubt("release", err)
 	g.debts.mu.Lock()
 	defer g.debts.mu.Unlock()
 	now := uptime()
-	for _, d := range due {
-		switch a := d.it.a; {
-		case g.debts.open[a] != d: // it came anew during the call, and what it is about may have come after it
-		case err == nil && !a.doubt.Load() || now >= d.end:
+	for i, d := range due {
+		a := d.it.a
+		if g.debts.open[a] != d { // it came anew during the call, and what it is about may have come after it
+			continue
+		}
+		if err == nil {
+			d.answered = true
+			g.repaid(&d.it, out[i].err == nil)
+		}
+		if err == nil && !a.doubt.Load() || err != nil && final(err) || now >= d.end {
+			g.repaid(&d.it, false)
 			delete(g.debts.open, a)
-		default:
+		} else {
 			d.due, d.pause = now+d.pause, min(2*d.pause, laterDebt)
 		}
 	}
 	return err == nil
+}
+
+// repaid counts what became of the release of a recovery, once.
+func (g *group) repaid(it *releaseItem, ok bool) {
+	if it.recovers {
+		it.recovers = false
+		g.m.recovered(string(RecoverRelease), ok)
+	}
+}
+
+// forgive ends what is owed still when the manager stops.
+func (g *group) forgive() {
+	g.debts.mu.Lock()
+	defer g.debts.mu.Unlock()
+	for _, d := range g.debts.open {
+		g.repaid(&d.it, false)
+	}
 }

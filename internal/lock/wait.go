@@ -11,7 +11,10 @@ import (
 	"github.com/freeslot/freeslot/internal/script"
 )
 
-// Lock is one lock. It is safe for concurrent use; Manager.Get makes it.
+// Lock is one lock. It is safe for concurrent use; Manager.Get makes it. A lock that is held is
+// renewed as long as the process lives: also if the goroutine that holds it ends without Unlock, or
+// hangs. Do always unlocks; Config.MaxHold, and the context that the lock is taken with, bound what
+// may hang.
 type Lock struct {
 	m   *Manager
 	cfg Config
@@ -20,12 +23,14 @@ type Lock struct {
 // Config is what Get was called with, with its defaults.
 func (l *Lock) Config() Config { return l.cfg }
 
-// Lock waits for the lock until ctx ends. ctx bounds the hold, too: see Held.Context. While Redis
-// does not answer it goes on trying. Errors: what ended ctx, with the last failure; ErrQueueFull; a
-// *KeyError; what Redis' access control refuses; ErrClosed; ErrNotStarted.
+// Lock waits for the lock until ctx ends. ctx bounds the hold, too, also by its deadline: see
+// Held.Context. So bound only the waiting by TryLock. A hold whose ctx never ends is renewed until
+// Unlock; see Lock. While Redis does not answer it goes on trying. Errors: what ended ctx, with the
+// last failure; ErrQueueFull; a *KeyError; what Redis' access control refuses; ErrClosed;
+// ErrNotStarted.
 func (l *Lock) Lock(ctx context.Context) (*Held, error) { return l.take(ctx, ctx, true) }
 
-// TryLock waits for the lock until wait is over or ctx ends; with 0 it looks once. Errors: a
+// TryLock waits for the lock until wait is over or ctx ends; with 0 or less it looks once. Errors: a
 // *HeldError, which matches ErrNotAcquired, for a lock that is held by another one; that of a call
 // of Redis that failed; and those of Lock.
 func (l *Lock) TryLock(ctx context.Context, wait time.Duration) (*Held, error) {
@@ -63,6 +68,7 @@ func (l *Lock) take(ctx, waiting context.Context, wait bool) (*Held, error) {
 	}
 	begin := time.Now()
 	a := newAcquisition(g, l.cfg, l.m.number.Add(1), l.m.opts.Holder)
+	a.origin = callerOf()
 	l.m.attach(a)
 	l.m.metrics.queue.Inc()
 	got, err := l.m.await(waiting, a, wait)

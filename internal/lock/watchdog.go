@@ -37,6 +37,8 @@ const (
 	// stalledTicks is for how many of them the loop of renewals may stand still. Ticks are counted,
 	// because the clock says nothing of a process that was stopped meanwhile.
 	stalledTicks = 25
+	// probePeriod is how often the connections are looked at, also without a hold.
+	probePeriod = DefaultWatchdogPeriod
 )
 
 // alarms are those that were raised and not ended yet.
@@ -51,7 +53,8 @@ func (m *Manager) watch(ctx context.Context) {
 	defer ticker.Stop()
 	var checks sync.WaitGroup
 	defer checks.Wait()
-	turns, still := int64(0), 0
+	turns, still, restarted := int64(0), 0, false
+	probeAt := uptime()
 	for {
 		select {
 		case <-ctx.Done():
@@ -59,13 +62,27 @@ func (m *Manager) watch(ctx context.Context) {
 		case <-ticker.C:
 		}
 		if now := m.renewals.turns.Load(); now != turns {
-			turns, still = now, 0
+			if restarted {
+				m.recovered(restart, true)
+			}
+			turns, still, restarted = now, 0, false
 		} else if still++; still == stalledTicks {
+			if restarted {
+				m.recovered(restart, false)
+			}
 			m.restartRenewals()
-			still = 0
+			still, restarted = 0, true
 		}
 		due := make(map[*group][]*acquisition)
 		now := uptime()
+		if now >= probeAt {
+			probeAt = now + probePeriod
+			for _, g := range m.groups {
+				if g.used.Load() || len(m.groups) == 1 {
+					g.probes(ctx, &checks)
+				}
+			}
+		}
 		m.held(func(a *acquisition) bool {
 			// A group that is slow holds up no other one.
 			if now >= a.checkAt && !a.group.checking.Load() {
@@ -87,6 +104,43 @@ func (m *Manager) watch(ctx context.Context) {
 	}
 }
 
+// probes looks at the connections of the group in the background, unless the last look still waits.
+func (g *group) probes(ctx context.Context, running *sync.WaitGroup) {
+	if g.probing.Swap(true) {
+		return
+	}
+	running.Go(func() {
+		defer g.probing.Store(false)
+		g.probe(ctx)
+	})
+}
+
+// probe asks Redis whether it answers, and whether it has a subscription of this process to the
+// group's grants. The empty message asks nothing of the subscriber. A group that was not used yet
+// has no subscription.
+func (g *group) probe(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, g.m.opts.callTimeout)
+	defer cancel()
+	b, channel := g.m.client.B(), g.keys.wake(g.process)
+	cmd := b.Publish().Channel(channel).Message("").Build()
+	if g.keys.layout.Sharded {
+		cmd = b.Spublish().Channel(channel).Message("").Build()
+	}
+	receivers, err := g.m.client.Do(ctx, cmd).AsInt64()
+	if g.m.ctx.Err() != nil {
+		return
+	}
+	g.connected("commands", err == nil)
+	if g.used.Load() {
+		g.connected("wakes", err == nil && receivers > 0)
+	}
+}
+
+// connected sets the gauge of one connection.
+func (g *group) connected(connection string, ok bool) {
+	g.m.metrics.connected.WithLabelValues(connection, g.keys.layout.Tag).Set(one(ok))
+}
+
 // checkItems makes the five checks for holds of one group: renewal, state, holder, connection;
 // recovery follows.
 func (m *Manager) checkItems(ctx context.Context, g *group, items []*acquisition) {
@@ -100,9 +154,8 @@ func (m *Manager) checkItems(ctx context.Context, g *group, items []*acquisition
 	if m.ctx.Err() != nil {
 		return
 	}
-	m.metrics.connected.WithLabelValues("commands").Set(one(err == nil))
+	g.connected("commands", err == nil)
 	heard := len(g.waiting()) == 0 || g.subscribed()
-	m.metrics.connected.WithLabelValues("wakes").Set(one(heard))
 	for i, a := range items {
 		failed := make(map[string]error)
 		switch {
@@ -120,7 +173,7 @@ func (m *Manager) checkItems(ctx context.Context, g *group, items []*acquisition
 		now := uptime()
 		// What has ended with its caller's context is renewed no more.
 		if late := now - time.Duration(a.renewed.Load()); a.ctx.Err() == nil && late > a.cfg.Lease/2+a.cfg.Renewal {
-			failed[CheckRenewal] = fmt.Errorf("%w: the last confirmed one was sent %s ago", ErrExpired, late.Round(time.Millisecond))
+			failed[CheckRenewal] = fmt.Errorf("renewals are not confirmed: the last confirmed one was sent %s ago", late.Round(time.Millisecond))
 		}
 		if silent := now - time.Duration(a.lastBeat.Load()); a.cfg.BeatTimeout > 0 && silent > a.cfg.BeatTimeout {
 			failed[CheckHolder] = fmt.Errorf("%w: silent for %s", ErrStalled, silent.Round(time.Millisecond))
@@ -128,15 +181,18 @@ func (m *Manager) checkItems(ctx context.Context, g *group, items []*acquisition
 			failed[CheckHolder] = fmt.Errorf("%w of %s", ErrMaxHold, a.cfg.MaxHold)
 		}
 		for _, check := range []string{CheckRenewal, CheckState, CheckHolder, CheckConnection} {
-			m.metrics.checked(check, failed[check] == nil)
+			switch {
+			case check == CheckState && err != nil:
+				m.metrics.checked(check, "unanswered")
+			default:
+				m.metrics.checked(check, outcome(failed[check] == nil))
+			}
 		}
 		m.tally(a, failed)
-		m.recover(a, failed)
+		m.recover(a, failed[CheckHolder])
 	}
 }
 
-// errNotSubscribed costs waiters of this process time, and holders nothing: it raises an alarm, and
-// ends no hold.
 var errNotSubscribed = errors.New("the subscription to wake-ups does not stand")
 
 // checkState is check 2. A lease that is surely shorter in Redis than here moves the end, and is
@@ -153,30 +209,35 @@ func (m *Manager) checkState(a *acquisition, got renewed, expected int64) error 
 	return nil
 }
 
-// recover is check 5: what Config.Recovery says about failed checks 1, 3 and 4. A lost state has
-// ended the hold already.
-func (m *Manager) recover(a *acquisition, failed map[string]error) {
-	cause := failed[CheckHolder]
-	for _, check := range []string{CheckRenewal, CheckConnection} {
-		if err := failed[check]; cause == nil && err != nil && !errors.Is(err, errNotSubscribed) && a.failures >= a.cfg.AlertThreshold {
-			cause = err
-		}
-	}
-	if cause == nil || a.cfg.Recovery == RecoverAlarm || !a.live() {
+// recover is check 5: what Config.Recovery says about a holder that is stalled, or has held the lock
+// for too long. A lost state has ended the hold already. Renewals and connections that fail end
+// none: the lock is the holder's until its end, and what failed is tried again meanwhile.
+func (m *Manager) recover(a *acquisition, cause error) {
+	if cause == nil || a.cfg.Recovery == RecoverAlarm || !m.lose(a, cause) {
 		return
 	}
-	m.lose(a, cause)
 	if a.cfg.Recovery == RecoverRelease {
-		a.group.owe(releaseItem{a: a, reason: "lost", keep: a.keep()})
+		a.group.owe(releaseItem{a: a, reason: "lost", keep: a.keep(), recovers: true})
+		return
 	}
-	m.metrics.recovered(string(a.cfg.Recovery), !a.live())
+	m.recovered(string(a.cfg.Recovery), true)
 }
 
-// restartRenewals is the recovery of a loop of renewals that stands still.
+// restart is the recovery of a loop of renewals that stands still, in metrics and logs.
+const restart = "restart_renewals"
+
 func (m *Manager) restartRenewals() {
 	number := m.renewals.loop.Add(1)
 	m.log.Error("lock.renewals_stalled", zap.Int64("restart", number))
-	m.metrics.recovered("restart_renewals", m.background(func() { m.renewLoop(m.ctx, number) }))
+	m.background(func() { m.renewLoop(m.ctx, number) })
+}
+
+// recovered counts what became of a recovery.
+func (m *Manager) recovered(action string, ok bool) {
+	m.metrics.recoveries.WithLabelValues(action, outcome(ok)).Inc()
+	if !ok {
+		m.log.Warn("lock.recovery_failed", zap.String("action", action))
+	}
 }
 
 // tally counts failed checks in a row, and raises and ends the alarm of a lock.

@@ -192,8 +192,11 @@ func TestRecovery(t *testing.T) {
 				}
 				await(t, "the release", func() bool { return !exists() })
 				await(t, "the end of the alarm", func() bool { return alarms.has(CheckHolder, true) })
-				if n := testutil.ToFloat64(m.metrics.recoveries.WithLabelValues(string(recovery), "ok")); n != 1 {
-					t.Errorf("%v recoveries", n)
+				await(t, "the count", func() bool {
+					return testutil.ToFloat64(m.metrics.recoveries.WithLabelValues(string(recovery), "ok")) == 1
+				})
+				if n := recoveriesOf(t, m); n != 1 {
+					t.Errorf("%v recoveries, expected 1", n)
 				}
 			})
 		}
@@ -227,27 +230,41 @@ func TestBeatInTime(t *testing.T) {
 	}
 }
 
-// TestCheckRenewal: renewals that are not confirmed, while all else works.
+// TestCheckRenewal: renewals that are not confirmed, while all else works, raise the alarm. The hold
+// ends when its lease is over, and not before, in every mode.
 func TestCheckRenewal(t *testing.T) {
 	t.Parallel()
 	redis := redistest.Shared(t)
-	for _, recovery := range []Recovery{RecoverCancel, RecoverAlarm} {
+	for _, recovery := range []Recovery{RecoverCancel, RecoverRelease, RecoverAlarm} {
 		t.Run(string(recovery), func(t *testing.T) {
 			t.Parallel()
 			var alarms alarmed
 			m := newWrapped(t, redis, redis.Prefix(t), func(c rueidis.Client) rueidis.Client { return &noRenewals{c} }, alarms.options)
 			held := take(t, m, Config{Key: "k", Lease: 3 * time.Second, Renewal: 50 * time.Millisecond, WatchdogPeriod: quick, AlertThreshold: 2, Recovery: recovery})
 			receive(t, held.Context().Done())
-			early := !held.a.over()
-			if !errors.Is(context.Cause(held.Context()), ErrExpired) || early != (recovery == RecoverCancel) {
-				t.Error("before the end:", early, context.Cause(held.Context()))
+			if cause := context.Cause(held.Context()); !errors.Is(cause, ErrExpired) || !held.a.over() {
+				t.Errorf("ended by %v, past its end: %v, expected %v past its end", cause, held.a.over(), ErrExpired)
 			}
 			await(t, "the alarm", func() bool { return alarms.has(CheckRenewal, false) && alarms.has(CheckRenewal, true) })
 			if n := alarms.count(); n != 2 {
-				t.Errorf("%d alarms", n)
+				t.Errorf("%d alarms, expected its begin and its end", n)
+			}
+			if n := recoveriesOf(t, m); n != 0 {
+				t.Errorf("%v recoveries, expected none", n)
 			}
 		})
 	}
+}
+
+// recoveriesOf counts recoveries of all kinds.
+func recoveriesOf(t *testing.T, m *Manager) (n float64) {
+	t.Helper()
+	for _, action := range []string{string(RecoverCancel), string(RecoverRelease), restart} {
+		for _, outcome := range []string{"ok", "failed"} {
+			n += testutil.ToFloat64(m.metrics.recoveries.WithLabelValues(action, outcome))
+		}
+	}
+	return n
 }
 
 // noRenewals is a client whose renewals do not arrive; looks do.
@@ -260,27 +277,44 @@ func (c *noRenewals) Do(ctx context.Context, cmd rueidis.Completed) rueidis.Redi
 	return c.Client.Do(ctx, cmd)
 }
 
-// TestCheckConnection: Redis that does not answer costs a lock with the default recovery, and only
-// an alarm with the other.
+// TestCheckConnection: Redis that does not answer raises the alarm and ends no hold, in any mode.
+// What a state check did not learn is not counted as well.
 func TestCheckConnection(t *testing.T) {
 	t.Parallel()
-	for _, recovery := range []Recovery{RecoverCancel, RecoverAlarm} {
+	for _, recovery := range []Recovery{RecoverCancel, RecoverRelease, RecoverAlarm} {
 		t.Run(string(recovery), func(t *testing.T) {
 			t.Parallel()
 			redis := redistest.New(t)
 			var alarms alarmed
 			m := newManager(t, redis.Target, redis.Prefix(t), alarms.options, hurried)
-			held := take(t, m, Config{Key: "k", WatchdogPeriod: quick, AlertThreshold: 2, Recovery: recovery})
+			held := take(t, m, Config{Key: "k", Lease: time.Hour, Renewal: time.Minute, WatchdogPeriod: quick, AlertThreshold: 2, Recovery: recovery})
+			state := func(outcome string) float64 {
+				return testutil.ToFloat64(m.metrics.checks.WithLabelValues(CheckState, outcome))
+			}
 			redis.Pause()
+			await(t, "a check without an answer", func() bool { return state("unanswered") > 0 })
+			ok := state("ok")
 			await(t, "the alarm", func() bool { return alarms.has(CheckConnection, false) })
+			alarms.mu.Lock()
+			if err := alarms.all[0].Err; !errors.Is(err, ErrDisconnected) {
+				t.Errorf("the alarm says %v, expected %v", err, ErrDisconnected)
+			}
+			alarms.mu.Unlock()
+			if now := state("ok"); now != ok {
+				t.Errorf("%v checks of the state are ok, expected %v as before: none has reached Redis", now, ok)
+			}
 			redis.Resume()
 			await(t, "the end of the alarm", func() bool { return alarms.has(CheckConnection, true) })
-			if cause := context.Cause(held.Context()); recovery == RecoverCancel && !errors.Is(cause, ErrDisconnected) || recovery == RecoverAlarm && cause != nil {
-				t.Error(cause)
+			if err := held.Context().Err(); err != nil {
+				t.Errorf("the hold has ended by %v, expected that it lives", context.Cause(held.Context()))
 			}
 			if n := alarms.count(); n != 2 {
-				t.Errorf("%d alarms", n)
+				t.Errorf("%d alarms, expected its begin and its end", n)
 			}
+			if n := recoveriesOf(t, m); n != 0 {
+				t.Errorf("%v recoveries, expected none", n)
+			}
+			unlock(bounded(t), t, held)
 		})
 	}
 }
@@ -320,23 +354,63 @@ func TestNoSubscription(t *testing.T) {
 	}
 }
 
-// TestStalledLoop: another loop takes over from one that stands still, which ends when it can.
+// TestRecoveryFails: a release that Redis does not answer counts as failed once the lease is over,
+// or the manager has stopped, and not before.
+func TestRecoveryFails(t *testing.T) {
+	t.Parallel()
+	redis := redistest.Shared(t)
+	for name, lease := range map[string]time.Duration{"lease over": MinLease, "stopped": time.Hour} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			lost := &unanswered{script: "release", on: make(chan struct{})}
+			m := newWrapped(t, redis, redis.Prefix(t), lost.around)
+			count := func(outcome string) float64 {
+				return testutil.ToFloat64(m.metrics.recoveries.WithLabelValues(string(RecoverRelease), outcome))
+			}
+			held := take(t, m, Config{
+				Key: "k", Lease: lease, Renewal: lease / 5, WatchdogPeriod: quick, BeatTimeout: 50 * time.Millisecond, Recovery: RecoverRelease,
+			})
+			receive(t, held.Context().Done())
+			if cause := context.Cause(held.Context()); !errors.Is(cause, ErrStalled) {
+				t.Fatal(cause)
+			}
+			if lease > time.Minute {
+				await(t, "the release", func() bool { return held.a.group.owes() })
+				if n := count("failed"); n != 0 {
+					t.Errorf("%v failed, expected none while it is tried", n)
+				}
+				if err := m.Stop(bounded(t)); err != nil {
+					t.Error(err)
+				}
+			}
+			await(t, "the count", func() bool { return count("failed") == 1 })
+			if n := recoveriesOf(t, m); n != 1 {
+				t.Errorf("%v recoveries, expected 1", n)
+			}
+		})
+	}
+}
+
+// TestStalledLoop: another loop takes over from one that stands still, which ends when it can. One
+// that stands still, too, is a recovery that failed.
 func TestStalledLoop(t *testing.T) {
 	t.Parallel()
 	redis := redistest.Shared(t)
 	m := newManager(t, redis, redis.Prefix(t))
+	count := func(outcome string) float64 {
+		return testutil.ToFloat64(m.metrics.recoveries.WithLabelValues(restart, outcome))
+	}
 	m.renewals.mu.Lock() // where the loop looks
-	await(t, "another loop", func() bool { return m.renewals.loop.Load() == 1 })
+	await(t, "a third loop", func() bool { return m.renewals.loop.Load() == 2 })
 	m.renewals.mu.Unlock()
-	held := take(t, m, Config{Key: "k", Lease: MinLease, Renewal: 50 * time.Millisecond})
+	held := take(t, m, Config{Key: "k", Lease: time.Hour, Renewal: 50 * time.Millisecond})
 	before := held.a.renewed.Load()
 	await(t, "a renewal", func() bool { return held.a.renewed.Load() > before })
-	if n := testutil.ToFloat64(m.metrics.recoveries.WithLabelValues("restart_renewals", "ok")); n != 1 || m.renewals.loop.Load() != 1 {
-		t.Errorf("%v restarts", n)
+	await(t, "the count", func() bool { return count("ok") == 1 })
+	if n := count("failed"); n != 1 || m.renewals.loop.Load() != 2 {
+		t.Errorf("%v failed restarts and loop %d, expected one and 2", n, m.renewals.loop.Load())
 	}
-	if err := held.Unlock(bounded(t)); err != nil {
-		t.Error(err)
-	}
+	unlock(bounded(t), t, held)
 }
 
 // TestSlowGroup: locks whose master does not answer hold up neither the checks nor the renewals of
