@@ -41,7 +41,7 @@ func TestDurationsThatMakeNoSense(t *testing.T) {
 		for _, group := range leaf.AllFlags(true) {
 			for _, flag := range group {
 				if flag.Required {
-					base = append(base, "--"+flag.Name, value(flag.Value))
+					base = slices.Concat([]string{"--" + flag.Name, value(flag.Value)}, base)
 				}
 			}
 		}

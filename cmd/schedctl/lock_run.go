@@ -25,7 +25,7 @@ const (
 const (
 	// lockStart bounds the time until Redis answers.
 	lockStart = 10 * time.Second
-	// lockSettle is how long Redis has to answer to the end of a hold.
+	// lockSettle is how long Redis has to answer to the end of a hold without a word about it.
 	lockSettle = time.Second
 	// mostGrace is from SIGTERM to SIGKILL, and before the end of a lock that is renewed no more.
 	mostGrace = 5 * time.Second
@@ -52,7 +52,8 @@ func (lockRunCmd) Help() string {
 The command runs in a process group of its own and has the fencing token as FREESLOT_LOCK_TOKEN, the name as
 FREESLOT_LOCK_KEY. Signals go on to the group. Where the lock is lost the group gets SIGTERM, and SIGKILL 5 s later: while Redis is
 away, in time before another machine can have the lock. What the command leaves behind in its group is killed when it
-ends; then the lock is given back.
+ends; then the lock is given back. If Redis is away then, schedctl waits until it answers, the lease is over, or a signal
+comes.
 
 Ends with the code of the command, 128 + N where signal N ended it; 69 where Redis is away, 75 where the lock was not
 got, 76 where it was lost. Without a scheduler: it talks to Redis, the first of several.`
@@ -87,7 +88,29 @@ func (c *lockRunCmd) Run(a *app) error {
 	cmd.Args[0] = c.Command[0]
 	cmd.Env = append(os.Environ(), "FREESLOT_LOCK_KEY="+c.Key, "FREESLOT_LOCK_TOKEN="+strconv.FormatInt(held.Token(), 10))
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = a.in, file(a.out), a.err
-	return runHeld(a.ctx, cmd, held, min(mostGrace, c.Lease/4), a.err)
+	err = runHeld(a.ctx, cmd, held, min(mostGrace, c.Lease/4), a.err)
+	a.awaitGivenBack(m)
+	return err
+}
+
+// awaitGivenBack waits until Redis has answered to the end of a hold, or the lease is over: the lock
+// may be taken for as long as that. A signal ends the wait.
+func (a *app) awaitGivenBack(m *lock.Manager) {
+	ctx := a.ctx
+	if ctx.Err() != nil {
+		ctx = context.WithoutCancel(ctx) // that signal was the command's; the next one ends the process
+	}
+	short, cancel := context.WithTimeout(ctx, lockSettle)
+	defer cancel()
+	if m.Settle(short) == nil {
+		return
+	}
+	if ctx.Err() == nil {
+		a.warn("Redis does not answer: the lock is given back as soon as it does; a signal ends the wait")
+	}
+	if m.Settle(ctx) != nil {
+		a.warn("the lock was not given back: it is free when its lease is over")
+	}
 }
 
 // newLockManager makes a manager of locks on the first Redis that the flags name.
@@ -148,7 +171,7 @@ func giveBack(held *lock.Held, code int, lost error, stderr io.Writer) error {
 	case lost == nil && errors.Is(err, lock.ErrLost):
 		lost = err
 	case lost == nil && err != nil:
-		_, _ = fmt.Fprintf(stderr, "schedctl: the lock is free when its lease is over: %s\n", clean(err.Error()))
+		_, _ = fmt.Fprintf(stderr, "schedctl: the lock is not given back yet: %s\n", clean(err.Error()))
 	}
 	if lost != nil {
 		return exitError{exitLost, fmt.Errorf("the lock was lost while the command ran: %w", lost)}

@@ -215,6 +215,53 @@ func TestLockRunRedisAway(t *testing.T) {
 	}
 }
 
+// TestLockRunOutage: Redis that does not answer ends no command whose lease goes on. When the command
+// has ended, the lock is given back as soon as Redis answers, and not when the lease is over; a
+// signal ends the wait for that.
+func TestLockRunOutage(t *testing.T) {
+	t.Parallel()
+	for _, resume := range []bool{true, false} {
+		t.Run(map[bool]string{true: "Redis is back", false: "signal"}[resume], func(t *testing.T) {
+			t.Parallel()
+			redis := redistest.New(t)
+			l := newLocking(t, redis.Target)
+			cmd := exec.Command(os.Args[0], l.args("--lease 1h", "sh", "-c", `trap "exit 3" TERM; echo started; `+forever)...)
+			cmd.Env = append(os.Environ(), asSchedctl+"=1")
+			out, err := cmd.StdoutPipe()
+			must(t, err)
+			messages, err := cmd.StderrPipe()
+			must(t, err)
+			must(t, cmd.Start())
+			if line, err := bufio.NewReader(out).ReadString('\n'); err != nil || line != "started\n" {
+				t.Fatal(line, err)
+			}
+			redis.Pause()
+			defer redis.Resume()
+			must(t, cmd.Process.Signal(syscall.SIGTERM)) // the command's
+			var said strings.Builder
+			for lines := bufio.NewReader(messages); !strings.Contains(said.String(), "as soon as it does"); {
+				line, err := lines.ReadString('\n')
+				if said.WriteString(line); err != nil {
+					t.Fatalf("schedctl says %q, expected that it waits for Redis", said.String())
+				}
+			}
+			if resume {
+				redis.Resume()
+			} else {
+				must(t, cmd.Process.Signal(syscall.SIGTERM))
+			}
+			var exit *exec.ExitError
+			if err := cmd.Wait(); !errors.As(err, &exit) || resume && exit.ExitCode() != 3 {
+				t.Errorf("schedctl ends with %v, expected the command's 3 if Redis is back", err)
+			}
+			redis.Resume()
+			if s := l.state(); resume && s.Token != 0 {
+				t.Errorf("the lock is %+v, expected free", s)
+			}
+		})
+	}
+}
+
 // TestLockRunLeftBehind: what a command leaves behind ends before the lock is given back.
 func TestLockRunLeftBehind(t *testing.T) {
 	t.Parallel()

@@ -181,15 +181,23 @@ func run(args []string, env *environment) (code int) {
 	if len(args) == 1 && args[0] == "--version" { // not a flag of all commands: some have a flag of this name
 		args = []string{"version"}
 	}
-	var cmds commands
-	parser, err := kong.New(&cmds,
-		kong.Name("schedctl"), kong.Description(description), kong.Writers(env.out, env.err),
-		kong.Exit(func(code int) { panic(exit(code)) }), kong.Vars{"states": stateNames()},
-		kong.ConfigureHelp(kong.HelpOptions{Compact: true, WrapUpperBound: 110}),
-	)
-	if err != nil {
-		panic(err) // the commands struct is wrong
+	newParser := func(cmds *commands) *kong.Kong {
+		parser, err := kong.New(cmds,
+			kong.Name("schedctl"), kong.Description(description), kong.Writers(env.out, env.err),
+			kong.Exit(func(code int) { panic(exit(code)) }), kong.Vars{"states": stateNames()},
+			kong.ConfigureHelp(kong.HelpOptions{Compact: true, WrapUpperBound: 110}),
+		)
+		if err != nil {
+			panic(err) // the commands struct is wrong
+		}
+		return parser
 	}
+	// A parser is for one line.
+	if err := checkDashes(newParser(&commands{}), args); err != nil {
+		return report(env, err)
+	}
+	var cmds commands
+	parser := newParser(&cmds)
 	ctx, err := parser.Parse(args)
 	if err != nil {
 		// A flag that is not given has the empty value.
@@ -225,6 +233,9 @@ var badDuration = regexp.MustCompile(`expected duration but got ("[^"]*"): time:
 // several short flags.
 func hintDashes(model *kong.Application, args []string) (hint string) {
 	for _, arg := range args {
+		if arg == "--" { // the rest is a command's
+			break
+		}
 		name, one := strings.CutPrefix(arg, "-")
 		name, _, _ = strings.Cut(name, "=")
 		if !one || len(name) < 2 {

@@ -51,7 +51,7 @@ func (c *importCmd) Run(a *app) error {
 		return err
 	}
 	defer closeCells()
-	ctx, unlock, err := c.lock(ctx)
+	ctx, unlock, err := c.lock(ctx, a)
 	if err != nil {
 		return err
 	}
@@ -76,7 +76,7 @@ func (c *importCmd) Run(a *app) error {
 
 // lock keeps other imports out until unlock: two imports of different lists would each undo what the
 // other did. ctx ends if the lock is lost. A dry run changes nothing and needs no lock.
-func (c *importCmd) lock(ctx context.Context) (held context.Context, unlock func(), err error) {
+func (c *importCmd) lock(ctx context.Context, a *app) (held context.Context, unlock func(), err error) {
 	if c.DryRun {
 		return ctx, func() {}, nil
 	}
@@ -100,7 +100,8 @@ func (c *importCmd) lock(ctx context.Context) (held context.Context, unlock func
 		return nil, nil, err
 	}
 	return h.Context(), func() {
-		_ = h.Unlock(ctx) // if it fails the lock runs out
+		_ = h.Unlock(ctx) // if it fails it goes on
+		a.awaitGivenBack(m)
 		stopLockManager(m)
 	}, nil
 }

@@ -12,6 +12,7 @@
 //	held.go         what a holder has: context, token, unlock, re-entry
 //	unlock.go       gives locks back, names heirs, and repeats what Redis has not answered
 //	renew.go        renews leases, and ends those that are over; watchdog.go looks whether all is well
+//	origin.go       where in the program a lock was acquired, for the log
 //	group.go        what the locks of one hash tag share: calls, beats, proofs of how old a grant is
 //	manager.go      owns the connections and the loops
 //
