@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -192,4 +193,70 @@ func (c *watchedConn) SetDeadline(t time.Time) error {
 	c.listener.last = t
 	c.listener.mu.Unlock()
 	return c.Conn.SetDeadline(t)
+}
+
+// TestLargeBodyGetsItsAnswer: a client that sends a body of any size, without asking before, reads
+// the refusal and not the end of its connection. Content-Length decides before the body is read.
+func TestLargeBodyGetsItsAnswer(t *testing.T) {
+	t.Parallel()
+	f := apitest.New(t, api.Config{Listen: "127.0.0.1:0", MaxPayloadBytes: 1 << 20}, apitest.WithTokens)
+	start(t, f)
+	const bytes = 24 << 20 // more than the buffers of both ends
+	for name, c := range map[string]struct {
+		request string
+		status  int
+	}{
+		"submit":   {"POST /v1/jobs HTTP/1.1\r\nAuthorization: Bearer acme-token\r\n", http.StatusRequestEntityTooLarge},
+		"explain":  {"POST /v1/explain HTTP/1.1\r\nAuthorization: Bearer root-token\r\n", http.StatusRequestEntityTooLarge},
+		"no token": {"POST /v1/jobs HTTP/1.1\r\n", http.StatusUnauthorized},
+		"no route": {"POST /nope HTTP/1.1\r\n", http.StatusNotFound},
+		"no body":  {"GET /v1/jobs HTTP/1.1\r\nAuthorization: Bearer acme-token\r\n", http.StatusOK},
+	} {
+		for _, chunked := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s, chunked %t", name, chunked), func(t *testing.T) {
+				t.Parallel()
+				conn := dial(t, f.Addr())
+				head, part := fmt.Sprintf("Content-Length: %d\r\n\r\n", bytes), strings.Repeat("x", 1<<20)
+				if chunked {
+					head, part = "Transfer-Encoding: chunked\r\n\r\n", "100000\r\n"+part+"\r\n"
+				}
+				if _, err := fmt.Fprint(conn, c.request+"Host: localhost\r\n"+head); err != nil {
+					t.Fatal(err)
+				}
+				for sent := range 24 {
+					if _, err := io.WriteString(conn, part); err != nil {
+						t.Fatalf("after %d MiB of the body: %v, expected that all can be sent", sent, err)
+					}
+				}
+				resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
+				if err != nil {
+					t.Fatalf("no answer: %v, expected status %d", err, c.status)
+				}
+				defer resp.Body.Close()
+				if text, err := io.ReadAll(resp.Body); err != nil || resp.StatusCode != c.status {
+					t.Errorf("status %d, %q, %v, expected status %d", resp.StatusCode, text, err, c.status)
+				}
+			})
+		}
+	}
+}
+
+// TestLargeBodyThatIsAskedFor: a client that waits for 100 Continue gets the refusal instead.
+func TestLargeBodyThatIsAskedFor(t *testing.T) {
+	t.Parallel()
+	f := apitest.New(t, api.Config{Listen: "127.0.0.1:0", MaxPayloadBytes: 1 << 20}, apitest.WithTokens)
+	start(t, f)
+	conn := dial(t, f.Addr())
+	if _, err := fmt.Fprint(conn, "POST /v1/jobs HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer acme-token\r\n"+
+		"Expect: 100-continue\r\nContent-Length: 4000000\r\n\r\n"); err != nil {
+		t.Fatal(err)
+	}
+	resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
+	if err != nil {
+		t.Fatal("no answer:", err)
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode != http.StatusRequestEntityTooLarge {
+		t.Errorf("status %d, expected %d", resp.StatusCode, http.StatusRequestEntityTooLarge)
+	}
 }

@@ -97,6 +97,10 @@ func (s *Server) readBody(ctx huma.Context, next func(huma.Context)) {
 		return
 	}
 	limit := s.limitOf(r)
+	if r.ContentLength > limit.bytes {
+		writeError(w, body(limit.refusal))
+		return
+	}
 	data, err := io.ReadAll(http.MaxBytesReader(w, r.Body, limit.bytes))
 	var tooLarge *http.MaxBytesError
 	switch {

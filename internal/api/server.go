@@ -19,6 +19,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/freeslot/freeslot"
+	"github.com/freeslot/freeslot/internal/linger"
 	"github.com/freeslot/freeslot/internal/process/logging"
 )
 
@@ -174,7 +175,7 @@ func (s *Server) routes() http.Handler {
 	}
 	inner := s.metrics.wrap(s.recovered(strictRoutes(mux)))
 	guard := &guard{loopbackOnly: s.deps.Auth.Open(), origins: s.cfg.AllowedOrigins}
-	return s.withGateway(s.boundBody(guard.wrap(beside(inner, s.deps.Sessions))))
+	return linger.Handler(s.withGateway(s.boundBody(guard.wrap(beside(inner, s.deps.Sessions)))))
 }
 
 // withGateway comes before the guard, which lets in by names of this machine alone while no client

@@ -137,8 +137,12 @@ func (h *Handler) bulkEpoch(ctx context.Context, node, session string, token *To
 
 // readBulk reads the one message of the body.
 func readBulk(w http.ResponseWriter, r *http.Request) (*frame.Request, *freeslot.Error) {
-	data, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBulkBytes))
-	if _, tooLarge := errors.AsType[*http.MaxBytesError](err); tooLarge {
+	var data []byte
+	var err error
+	if r.ContentLength <= maxBulkBytes {
+		data, err = io.ReadAll(http.MaxBytesReader(w, r.Body, maxBulkBytes))
+	}
+	if _, tooLarge := errors.AsType[*http.MaxBytesError](err); tooLarge || r.ContentLength > maxBulkBytes {
 		return nil, &freeslot.Error{Code: freeslot.CodePayloadTooLarge, Message: fmt.Sprintf("the body is larger than %d bytes", maxBulkBytes)}
 	}
 	if err != nil {

@@ -14,6 +14,8 @@ import (
 	"time"
 
 	"go.uber.org/zap"
+
+	"github.com/freeslot/freeslot/internal/linger"
 )
 
 const (
@@ -55,7 +57,7 @@ type Listener struct {
 func NewListener(cfg ListenerConfig, h http.Handler, log *zap.Logger) *Listener {
 	l := &Listener{cfg: cfg, log: log, silent: make(map[net.Conn]struct{}), done: make(chan struct{})}
 	l.http = &http.Server{
-		Handler: h, ReadHeaderTimeout: readHeaderTimeout, WriteTimeout: listenerWrite, IdleTimeout: listenerIdle,
+		Handler: linger.Handler(h), ReadHeaderTimeout: readHeaderTimeout, WriteTimeout: listenerWrite, IdleTimeout: listenerIdle,
 		MaxHeaderBytes: maxHeaderBytes, ErrorLog: zap.NewStdLog(log.Named("http")), ConnState: l.count,
 		// Sessions are WebSockets, which HTTP/2 does not carry.
 		TLSNextProto: make(map[string]func(*http.Server, *tls.Conn, http.Handler)),
