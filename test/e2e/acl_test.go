@@ -1,7 +1,6 @@
 package e2e
 
 import (
-	"context"
 	"fmt"
 	"io"
 	"net/http"
@@ -11,10 +10,10 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/freeslot/freeslot"
 	"github.com/freeslot/freeslot/internal/redis/redistest"
+	"github.com/freeslot/freeslot/internal/waittest"
 )
 
 // TestAgentOfItsOwnUser: the user that `schedctl acl --node` makes for one node may do all that its
@@ -54,8 +53,7 @@ func TestAgentOfItsOwnUser(t *testing.T) {
 	user := map[string]any{"username": "agent-node-a", "password_file": password}
 	a := s.startFileAgentAs(user, config(2))
 	r := s.startReplicas(1, 1)[0]
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-	defer cancel()
+	ctx := waittest.Context(t)
 	c := dial(ctx, t, r)
 	const jobs = 60
 	var load sync.WaitGroup
@@ -71,11 +69,7 @@ func TestAgentOfItsOwnUser(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	select {
-	case <-job.Progress():
-	case <-ctx.Done():
-		t.Fatal("no progress is told")
-	}
+	waittest.Receive(t, "progress", job.Progress())
 	if _, err := c.Cancel(ctx, job.ID()); err != nil {
 		t.Fatal(err)
 	}
@@ -83,7 +77,7 @@ func TestAgentOfItsOwnUser(t *testing.T) {
 		t.Errorf("%+v, %v", st, err)
 	}
 	a.reload(config(5))
-	eventually(t, startLimit, func() error {
+	eventually(t, func() error {
 		return r.sees("node-a", 5, nil, freeslot.Service{Name: testService}, freeslot.Service{Name: "tell"})
 	})
 	a.stop()

@@ -1,7 +1,6 @@
 package e2e
 
 import (
-	"context"
 	"errors"
 	"net"
 	"os"
@@ -12,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/freeslot/freeslot/internal/redis/redistest"
+	"github.com/freeslot/freeslot/internal/waittest"
 )
 
 // TestDev brings up the whole system for trying out, lets its first batch run, and expects it to
@@ -52,9 +52,8 @@ func TestDevCtrlC(t *testing.T) {
 	t.Parallel()
 	p := start(t, nil, "scheduler", "dev", "--listen", "127.0.0.1:0", "--redis-port", "0", "--dir", t.TempDir())
 	serving := make(map[string]string) // the address by the first word of a line
-	timeout := after(t, startLimit)
 	for next := 0; serving["HTTP"] == "" || serving["Redis"] == ""; {
-		line, n, err := p.stdout.line(next, timeout)
+		line, n, err := p.stdout.line(t, next)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -74,7 +73,7 @@ func TestDevCtrlC(t *testing.T) {
 		t.Fatalf("redis-server has no process %d: %v", pid, err)
 	}
 	p.signal(syscall.SIGINT)
-	if code := p.wait(stopLimit); code != 0 {
+	if code := p.wait(); code != 0 {
 		t.Errorf("ended with status %d after SIGINT", code)
 	}
 	if err := syscall.Kill(pid, 0); !errors.Is(err, syscall.ESRCH) {
@@ -135,8 +134,7 @@ func checkTable(t *testing.T, stdout string) {
 
 func redisPID(t *testing.T, addr string) int {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), redisLimit)
-	defer cancel()
+	ctx := waittest.Context(t)
 	info, err := redistest.Ask(ctx, addr, "INFO", "server").ToString()
 	if err != nil {
 		t.Fatal(err)

@@ -1,7 +1,6 @@
 package e2e
 
 import (
-	"context"
 	"fmt"
 	"net/http"
 	"os"
@@ -13,10 +12,12 @@ import (
 
 	"github.com/freeslot/freeslot"
 	"github.com/freeslot/freeslot/client"
+	"github.com/freeslot/freeslot/internal/waittest"
 )
 
-// drainLimit is what the replicas of these tests are given to stop, as drain_timeout.
-const drainLimit = 10 * time.Second
+// drainLimit is what the replicas of these tests are given to stop, as drain_timeout. Sessions that do
+// not go by themselves have a quarter of it.
+const drainLimit = 40 * time.Second
 
 // TestReplicaDrains stops a replica whose clients wait for results: both the client that is not
 // ours and the one that is take their jobs to the other replica, and get every result there.
@@ -32,32 +33,30 @@ func TestReplicaDrains(t *testing.T) {
 	const foreign = 6
 	plan := map[string]any{"from": first.ws(), "to": second.ws(), "jobs": anyJobs(foreign)}
 	d := startDriver(t, "reattach.mjs", plan)
-	d.expect("assigned", nil, startLimit)
+	d.expect("assigned", nil)
 	ours := submitOurs(t, first.ws()+","+second.ws(), anyJobs(foreign + 4)[foreign:])
 	svc.awaitUse(foreign + len(ours))
 
-	begin := time.Now()
 	first.signal(syscall.SIGTERM)
-	d.expect("goaway", nil, drainLimit)
+	d.expect("goaway", nil)
 	if err := first.ready(); err == nil {
 		t.Error("/readyz is still green after goaway")
 	}
 	var refused struct{ Code freeslot.Code }
-	d.expect("refused", &refused, drainLimit)
+	d.expect("refused", &refused)
 	if refused.Code != freeslot.CodeUnavailable {
 		t.Errorf("a submit after goaway is refused with %q, expected unavailable", refused.Code)
 	}
 	var attached struct{ States []freeslot.State }
-	d.expect("attached", &attached, drainLimit)
+	d.expect("attached", &attached)
 	for _, state := range attached.States {
 		if state != freeslot.StateRunning {
 			t.Errorf("a job is %s when it is attached to, expected running", state)
 		}
 	}
-	if code := first.wait(drainLimit); code != 0 {
+	if code := first.wait(); code != 0 {
 		t.Errorf("the replica ended with status %d", code)
 	}
-	t.Logf("the replica ended %s after SIGTERM", time.Since(begin).Round(time.Millisecond))
 
 	close(gate) // only now can any job end: all results must come by the second replica
 	var done struct {
@@ -71,7 +70,7 @@ func TestReplicaDrains(t *testing.T) {
 			Reason string `json:"reason"`
 		} `json:"closed"`
 	}
-	d.expect("done", &done, stopLimit)
+	d.expect("done", &done)
 	ids := make(map[string]bool)
 	for _, r := range done.Results {
 		ids[r.JobID] = true
@@ -109,8 +108,7 @@ func anyJobs(n int) []freeslot.Job {
 // submitOurs submits jobs with the Go client and returns their handles.
 func submitOurs(t *testing.T, urls string, jobs []freeslot.Job) []*client.Handle {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), startLimit)
-	defer cancel()
+	ctx := waittest.Context(t)
 	c, err := client.Dial(ctx, urls, client.Options{Name: "e2e"})
 	if err != nil {
 		t.Fatal(err)
@@ -129,8 +127,7 @@ func submitOurs(t *testing.T, urls string, jobs []freeslot.Job) []*client.Handle
 
 func waitOurs(t *testing.T, handles []*client.Handle) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), stopLimit)
-	defer cancel()
+	ctx := waittest.Context(t)
 	for _, h := range handles {
 		status, err := h.Wait(ctx)
 		if err != nil || status.State != freeslot.StateSucceeded {
@@ -142,14 +139,10 @@ func waitOurs(t *testing.T, handles []*client.Handle) {
 // TestIdleReplicaStops stops a replica without clients: it has nothing to wait for.
 func TestIdleReplicaStops(t *testing.T) {
 	s := newSystem(t)
-	r := s.startReplica("idle")
+	r := s.startReplica("idle", "FREESLOT_DRAIN_TIMEOUT=1h")
 	// A replica that has just started may not have begun to wait for replies.
-	eventually(t, startLimit, func() error { return s.blocked("freeslot-idle") })
-	begin := time.Now()
+	eventually(t, func() error { return s.blocked("freeslot-idle") })
 	r.stop()
-	if took := time.Since(begin); took > 3*time.Second {
-		t.Errorf("an idle replica took %s to stop", took.Round(time.Millisecond))
-	}
 	for _, key := range s.keys(s.redis.Client(t)) {
 		if strings.HasPrefix(key, s.prefix+":replies:") {
 			t.Errorf("the replica left %s behind", key)
@@ -177,11 +170,11 @@ func testAgentDrains(t *testing.T, s *system) {
 	running := submitOurs(t, r.ws(), []freeslot.Job{german})
 	svc.awaitUse(1)
 	a.signal(syscall.SIGTERM)
-	eventually(t, startLimit, func() error { return r.status("node-a", freeslot.StatusDraining) })
+	eventually(t, func() error { return r.status("node-a", freeslot.StatusDraining) })
 	waiting := waitInLine(t, r.ws(), (&kind{requirement: german.Requirement}).job(1))
 	close(gate)
 	waitOurs(t, running)
-	if code := a.wait(stopLimit); code != 0 {
+	if code := a.wait(); code != 0 {
 		t.Errorf("the agent ended with status %d", code)
 	}
 	r.awaitNodes(1)
@@ -212,12 +205,12 @@ func TestReadyzIsRedWhileDraining(t *testing.T) {
 	gate := make(chan struct{})
 	svc := newService(t, gate)
 	s.startAgent(nodeSpec{id: "node-a", slots: 1}, svc)
-	r := s.startReplicas(1, 1, "FREESLOT_DRAIN_TIMEOUT=4s")[0]
+	r := s.startReplicas(1, 1, "FREESLOT_DRAIN_TIMEOUT=15s")[0]
 	submitOurs(t, r.ws(), anyJobs(1))
 	svc.awaitUse(1)
 	r.signal(syscall.SIGTERM)
 	red := false
-	eventually(t, drainLimit, func() error {
+	eventually(t, func() error {
 		var body struct{ Ready bool }
 		status, err := r.get("/readyz", &body)
 		if err == nil && status == http.StatusServiceUnavailable && !body.Ready {
@@ -234,7 +227,7 @@ func TestReadyzIsRedWhileDraining(t *testing.T) {
 	if !red {
 		t.Error("/readyz never answered 503 while the replica was draining: whoever balances load sees it refuse connections without a warning")
 	}
-	if code := r.wait(drainLimit); code != 0 {
+	if code := r.wait(); code != 0 {
 		t.Errorf("the replica ended with status %d", code)
 	}
 	close(gate)
@@ -252,15 +245,15 @@ func TestOperatorDrains(t *testing.T) {
 	running := submitOurs(t, r.ws(), anyJobs(1))
 	svc.awaitUse(1)
 	r.schedctlNodes(0, "n1 is drained", "drain", "n1")
-	eventually(t, startLimit, func() error { return r.status("n1", freeslot.StatusDrained) })
+	eventually(t, func() error { return r.status("n1", freeslot.StatusDrained) })
 	r.schedctlNodes(0, " drained ")
 	waiting := waitInLine(t, r.ws(), anyJobs(2)[1])
 	close(gate) // the running job goes on, and no job gets its slot
 	waitOurs(t, running)
 	a.signal(syscall.SIGKILL)
-	a.wait(stopLimit)
+	a.wait()
 	a = s.startAgent(spec, svc)
-	eventually(t, startLimit, func() error {
+	eventually(t, func() error {
 		if log := a.stderr.String(); !strings.Contains(log, `"agent.started"`) {
 			return fmt.Errorf("the agent has not started: %s", log)
 		}
@@ -285,7 +278,7 @@ func TestOperatorDrains(t *testing.T) {
 func TestOperatorRemoves(t *testing.T) {
 	t.Parallel()
 	s := newSystem(t)
-	const limit = 5 * time.Second
+	const limit = time.Hour // in which the replica that comes cannot take the node out by itself
 	env := []string{"FREESLOT_HEARTBEAT_LIMIT=" + limit.String(), "FREESLOT_HEARTBEAT_INTERVAL=1s"}
 	gate := make(chan struct{})
 	svc := newService(t, gate)
@@ -296,9 +289,9 @@ func TestOperatorRemoves(t *testing.T) {
 	svc.awaitUse(1)
 	first.stop()
 	a.signal(syscall.SIGKILL)
-	a.wait(stopLimit)
+	a.wait()
 	close(gate)
-	eventually(t, 2*limit, func() error { return s.silent("n1", limit) })
+	s.fallSilent("n1", 2*limit)
 
 	r := s.startReplica("r2", env...)
 	r.schedctlNodes(0, "n1 is removed; its jobs go to their next attempts: "+id, "remove", "n1")
@@ -309,7 +302,7 @@ func TestOperatorRemoves(t *testing.T) {
 	}
 	s.startAgent(nodeSpec{id: "n2", slots: 1}, svc)
 	var job freeslot.JobStatus
-	eventually(t, startLimit, func() error {
+	eventually(t, func() error {
 		if _, err := r.get("/v1/jobs/"+id, &job); err != nil {
 			return err
 		}

@@ -50,13 +50,13 @@ func TestGatewayEnds(t *testing.T) {
 			}
 			lost.signal(sig)
 			if sig != syscall.SIGSTOP {
-				lost.wait(stopLimit)
+				lost.wait()
 			}
 			close(gate)
 			waitOurs(t, ours)
 			if sig == syscall.SIGSTOP {
 				lost.signal(syscall.SIGCONT)
-				eventually(t, startLimit, lost.idle)
+				eventually(t, lost.idle)
 				waitOurs(t, submitOurs(t, lost.ws(), anyJobs(jobs + 8)[jobs:]))
 			}
 			seen := make(map[int]int)
@@ -83,7 +83,7 @@ func TestGatewayEnds(t *testing.T) {
 					t.Errorf("%s is connected by %q, expected %q: %v", id, via, want, err)
 				}
 			}
-			eventually(t, startLimit, stays.idle)
+			eventually(t, stays.idle)
 			s.checkNoSlotsInUse()
 		})
 	}
@@ -99,7 +99,7 @@ func TestNodeMovesToGatewayAndBack(t *testing.T) {
 	svc := newService(t, nil)
 	for i, gateway := range []string{"", doors(r), ""} {
 		a := s.startAgent(nodeSpec{id: "node-a", slots: 2, gateway: gateway}, svc)
-		eventually(t, startLimit, func() error { return r.status("node-a", freeslot.StatusOnline) })
+		eventually(t, func() error { return r.status("node-a", freeslot.StatusOnline) })
 		waitOurs(t, submitOurs(t, r.ws(), anyJobs(4)))
 		want := ""
 		if gateway != "" {

@@ -18,6 +18,7 @@ import (
 
 	"github.com/freeslot/freeslot"
 	"github.com/freeslot/freeslot/client"
+	"github.com/freeslot/freeslot/internal/waittest"
 )
 
 // fileAgent is a nodeagent whose configuration file a test rewrites.
@@ -97,8 +98,7 @@ func testReload(t *testing.T, s *system) {
 	a := s.startFileAgent(file)
 	r.awaitNodes(1)
 
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-	defer cancel()
+	ctx := waittest.Context(t)
 	c := dial(ctx, t, r)
 	var jobs atomic.Int64
 	ended := make(chan struct{})
@@ -122,8 +122,8 @@ func testReload(t *testing.T, s *system) {
 		before := jobs.Load()
 		file, slots, labels, service := config(i)
 		a.reload(file)
-		eventually(t, startLimit, func() error { return r.sees("node-a", slots, labels, service) })
-		eventually(t, startLimit, func() error { // by each of them jobs are run
+		eventually(t, func() error { return r.sees("node-a", slots, labels, service) })
+		eventually(t, func() error { // by each of them jobs are run
 			if n := jobs.Load() - before; n < 2*clients {
 				return fmt.Errorf("%d jobs since the change", n)
 			}
@@ -141,7 +141,7 @@ func testReload(t *testing.T, s *system) {
 		t.Errorf("up to %d slots were in use", svc.most)
 	}
 	t.Logf("%d jobs during %d reloads", jobs.Load(), reloads)
-	eventually(t, startLimit, func() error { return r.idle() })
+	eventually(t, func() error { return r.idle() })
 	s.checkNoSlotsInUse()
 	a.stop()
 	if left := s.mentions("node-a"); len(left) > 0 {
@@ -186,9 +186,8 @@ func TestServiceIsDown(t *testing.T) {
 	})
 	r := s.startReplica("r1")
 	service := freeslot.Service{Name: testService}
-	eventually(t, startLimit, func() error { return r.sees("node-a", 2, nil, service) })
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-	defer cancel()
+	eventually(t, func() error { return r.sees("node-a", 2, nil, service) })
+	ctx := waittest.Context(t)
 	c := dial(ctx, t, r)
 	job := freeslot.Job{Service: testService, MaxAttempts: 10}
 	if st, err := c.Run(ctx, job); err != nil || st.State != freeslot.StateSucceeded {
@@ -201,12 +200,12 @@ func TestServiceIsDown(t *testing.T) {
 		t.Fatal(err)
 	}
 	<-failed
-	eventually(t, startLimit, func() error { return r.sees("node-a", 2, nil) })
+	eventually(t, func() error { return r.sees("node-a", 2, nil) })
 	var refusal *freeslot.Error
 	if _, err := c.Submit(ctx, job); !errors.As(err, &refusal) || refusal.Code != freeslot.CodeNoMatchingNode || refusal.Breakdown["service"] != 1 {
 		t.Errorf("%v, expected that no node has the service", err)
 	}
-	eventually(t, startLimit, func() error {
+	eventually(t, func() error {
 		var st freeslot.JobStatus
 		if status, err := r.get("/v1/jobs/"+h.ID(), &st); err != nil || status != http.StatusOK || st.State != freeslot.StateWaiting {
 			return fmt.Errorf("%d, %+v, %w", status, st, err)

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"net/http"
 	"testing"
-	"time"
 )
 
 // TestRetention has a replica that keeps the records of finished jobs for a second, and an agent
@@ -16,7 +15,7 @@ func TestRetention(t *testing.T) {
 	r := s.startReplicas(1, 1, "FREESLOT_RETENTION=1s")[0]
 	ours := submitOurs(t, r.ws(), anyJobs(1))
 	waitOurs(t, ours)
-	eventually(t, 5*time.Second, func() error {
+	eventually(t, func() error {
 		var body any
 		status, err := r.get("/v1/jobs/"+ours[0].ID(), &body)
 		if err == nil && status != http.StatusNotFound {

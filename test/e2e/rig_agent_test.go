@@ -45,7 +45,7 @@ func (s *system) startAgent(n nodeSpec, svc *service) *process {
 			"id": n.id, "max_concurrency": n.slots, "languages": map[string]any{"tts": n.tts}, "pools": n.pools, "labels": n.labels,
 		},
 		"services":     services,
-		"stop_timeout": (10 * time.Second).String(),
+		"stop_timeout": time.Minute.String(),
 	}
 	s.connect(config, n.gateway)
 	config["heartbeat_interval"] = cmp.Or(n.heartbeat, heartbeatInterval).String()

@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"testing"
-	"time"
 
 	"github.com/freeslot/freeslot"
 )
@@ -30,11 +29,9 @@ func startDriver(t *testing.T, script string, plan any) *driver {
 }
 
 // expect waits for the named event and decodes it into v. Any other event fails the test.
-func (d *driver) expect(name string, v any, limit time.Duration) {
+func (d *driver) expect(name string, v any) {
 	d.t.Helper()
-	timer := time.NewTimer(limit)
-	defer timer.Stop()
-	line, next, err := d.stdout.line(d.read, timer.C)
+	line, next, err := d.stdout.line(d.t, d.read)
 	if err != nil {
 		d.t.Fatalf("the driver did not tell %q: %v", name, err)
 	}
@@ -59,15 +56,14 @@ func (d *driver) expect(name string, v any, limit time.Duration) {
 
 // expectDone waits for the last event of submit.mjs and for the end of the script. That a job waits
 // is no event then.
-func (d *driver) expectDone(done *submitDone, limit time.Duration) {
+func (d *driver) expectDone(done *submitDone) {
 	d.t.Helper()
-	timeout := after(d.t, limit)
-	line, next, err := d.stdout.line(d.read, timeout)
+	line, next, err := d.stdout.line(d.t, d.read)
 	if err == nil && line == `{"event":"waiting"}` {
 		d.read = next
 	}
-	d.expect("done", done, limit)
-	if code := d.wait(stopLimit); code != 0 {
+	d.expect("done", done)
+	if code := d.wait(); code != 0 {
 		d.t.Errorf("the driver ended with status %d", code)
 	}
 }

@@ -3,7 +3,6 @@ package e2e
 import (
 	"bytes"
 	"errors"
-	"fmt"
 	"io"
 	"os"
 	"os/exec"
@@ -13,14 +12,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
-)
 
-const (
-	// startLimit bounds the start of one program, stopLimit its end.
-	startLimit = 15 * time.Second
-	stopLimit  = 20 * time.Second
-	// pollInterval is how often a state is polled that no event announces.
-	pollInterval = 10 * time.Millisecond
+	"github.com/freeslot/freeslot/internal/waittest"
 )
 
 // process is a program under test.
@@ -53,7 +46,7 @@ func start(t *testing.T, env []string, name string, args ...string) *process {
 	p.cmd.Env = append(p.cmd.Env, env...)
 	p.cmd.Stdout, p.cmd.Stderr = &p.stdout, &p.stderr
 	// What a program starts may outlive it with our pipes in its hands.
-	p.cmd.WaitDelay = time.Second
+	p.cmd.WaitDelay = 10 * time.Second
 	var err error
 	if p.stdin, err = p.cmd.StdinPipe(); err != nil {
 		t.Fatal(err)
@@ -96,24 +89,20 @@ func (p *process) signal(sig syscall.Signal) {
 }
 
 // wait returns the exit status, -1 for a process that a signal ended.
-func (p *process) wait(limit time.Duration) int {
+func (p *process) wait() int {
 	p.t.Helper()
-	timer := time.NewTimer(limit)
-	defer timer.Stop()
-	select {
-	case <-p.done:
-		return p.cmd.ProcessState.ExitCode()
-	case <-timer.C:
-		p.t.Fatalf("%s still runs after %s", p.name, limit)
-		return 0
-	}
+	waittest.Receive(p.t, "the end of "+p.name, p.done, p.written)
+	return p.cmd.ProcessState.ExitCode()
 }
+
+// written is how much the process has said: its progress.
+func (p *process) written() any { return [2]int{p.stdout.size(), p.stderr.size()} }
 
 // stop asks the process to end, and expects that it does so in good order.
 func (p *process) stop() {
 	p.t.Helper()
 	p.signal(syscall.SIGTERM)
-	if code := p.wait(stopLimit); code != 0 {
+	if code := p.wait(); code != 0 {
 		p.t.Errorf("%s ended with status %d after SIGTERM", p.name, code)
 	}
 }
@@ -123,28 +112,14 @@ func run(t *testing.T, env []string, name string, args ...string) (stdout, stder
 	t.Helper()
 	p := start(t, env, name, args...)
 	_ = p.stdin.Close()
-	code = p.wait(stopLimit)
+	code = p.wait()
 	return p.stdout.String(), p.stderr.String(), code
 }
 
 // eventually polls until condition returns nil. The error is what the test fails with.
-func eventually(t *testing.T, limit time.Duration, condition func() error) {
+func eventually(t *testing.T, condition func() error) {
 	t.Helper()
-	timer := time.NewTimer(limit)
-	defer timer.Stop()
-	tick := time.NewTicker(pollInterval)
-	defer tick.Stop()
-	for {
-		err := condition()
-		if err == nil {
-			return
-		}
-		select {
-		case <-tick.C:
-		case <-timer.C:
-			t.Fatalf("after %s: %v", limit, err)
-		}
-	}
+	waittest.Succeeds(t, "no error", condition)
 }
 
 var errOutputEnded = errors.New("the process has ended")
@@ -195,8 +170,15 @@ func (o *output) tail() string {
 	return s
 }
 
+func (o *output) size() int {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.text.Len()
+}
+
 // line waits for a whole line after position and returns it with the position of the next.
-func (o *output) line(position int, timeout <-chan time.Time) (text string, next int, err error) {
+func (o *output) line(t *testing.T, position int) (text string, next int, err error) {
+	t.Helper()
 	for {
 		o.mu.Lock()
 		rest := o.text.Bytes()[position:]
@@ -214,17 +196,6 @@ func (o *output) line(position int, timeout <-chan time.Time) (text string, next
 		}
 		grown := o.grown
 		o.mu.Unlock()
-		select {
-		case <-grown:
-		case <-timeout:
-			return "", position, fmt.Errorf("no further line in time")
-		}
+		waittest.Receive(t, "a further line", grown)
 	}
-}
-
-// after is a timer that ends with the test.
-func after(t *testing.T, d time.Duration) <-chan time.Time {
-	timer := time.NewTimer(d)
-	t.Cleanup(func() { timer.Stop() })
-	return timer.C
 }

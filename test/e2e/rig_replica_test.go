@@ -9,10 +9,10 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
-	"time"
 
 	"github.com/freeslot/freeslot"
 	"github.com/freeslot/freeslot/internal/redis/redistest"
+	"github.com/freeslot/freeslot/internal/waittest"
 )
 
 // system is a Redis with a key prefix. The prefix keeps the fleets of tests apart.
@@ -76,7 +76,7 @@ func (s *system) startReplica(id string, env ...string) *replica {
 	writeConfig(s.t, file, config)
 	r.process = start(s.t, env, "scheduler", "serve", "--listen", "127.0.0.1:0", "--config", file)
 	r.addr = r.started()
-	eventually(s.t, startLimit, func() error { return r.ready() })
+	eventually(s.t, func() error { return r.ready() })
 	s.replicas = append(s.replicas, r)
 	return r
 }
@@ -110,10 +110,8 @@ func writeConfig(t *testing.T, file string, config map[string]any) {
 // started reads the address from the line that logs the start.
 func (r *replica) started() string {
 	r.t.Helper()
-	timer := time.NewTimer(startLimit)
-	defer timer.Stop()
 	for position := 0; ; {
-		line, next, err := r.stderr.line(position, timer.C)
+		line, next, err := r.stderr.line(r.t, position)
 		if err != nil {
 			r.t.Fatalf("replica %s did not start: %v", r.id, err)
 		}
@@ -150,7 +148,7 @@ func (r *replica) get(path string, v any) (status int, err error) {
 	return do(req, v)
 }
 
-var httpClient = &http.Client{Timeout: 5 * time.Second, Transport: &http.Transport{DisableKeepAlives: true}}
+var httpClient = &http.Client{Timeout: waittest.Limit, Transport: &http.Transport{DisableKeepAlives: true}}
 
 func do(req *http.Request, v any) (status int, err error) {
 	resp, err := httpClient.Do(req)
@@ -206,7 +204,7 @@ func (r *replica) status(node string, want freeslot.Status) error {
 // awaitNodes waits until the replica sees exactly so many nodes.
 func (r *replica) awaitNodes(n int) {
 	r.t.Helper()
-	eventually(r.t, startLimit, func() error {
+	eventually(r.t, func() error {
 		nodes, err := r.nodes()
 		if err == nil && len(nodes) != n {
 			err = fmt.Errorf("replica %s sees %d nodes, expected %d", r.id, len(nodes), n)

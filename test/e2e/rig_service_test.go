@@ -8,6 +8,8 @@ import (
 	"net/http/httptest"
 	"sync"
 	"testing"
+
+	"github.com/freeslot/freeslot/internal/waittest"
 )
 
 // payload is what the jobs of these tests carry.
@@ -89,16 +91,11 @@ func (s *service) state() (inUse int, grown <-chan struct{}) {
 // awaitUse waits until requests that take n slots are under way.
 func (s *service) awaitUse(n int) {
 	s.t.Helper()
-	timeout := after(s.t, startLimit)
 	for {
 		inUse, grown := s.state()
 		if inUse >= n {
 			return
 		}
-		select {
-		case <-grown:
-		case <-timeout:
-			s.t.Fatalf("%d slots are in use, expected %d", inUse, n)
-		}
+		waittest.Receive(s.t, fmt.Sprintf("%d slots in use, beyond %d", n, inUse), grown)
 	}
 }

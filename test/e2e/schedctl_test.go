@@ -61,7 +61,7 @@ func TestSchedctl(t *testing.T) {
 	if job.State != freeslot.StateCancelling && job.State != freeslot.StateCancelled {
 		t.Errorf("cancel: %+v", job)
 	}
-	eventually(t, startLimit, func() error {
+	eventually(t, func() error {
 		asJSON(&job, "get", id)
 		return expectState(job, freeslot.StateCancelled)
 	})

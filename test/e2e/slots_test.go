@@ -6,7 +6,6 @@ import (
 	"maps"
 	"slices"
 	"testing"
-	"time"
 
 	"github.com/freeslot/freeslot"
 )
@@ -68,10 +67,7 @@ func TestSlots(t *testing.T) {
 // nodes.
 func checkSlots(t *testing.T, s *system, jobs int) {
 	t.Helper()
-	const (
-		inFlight   = 96
-		driveLimit = time.Minute
-	)
+	const inFlight = 96
 	s.serveNodes()
 	replicas := s.startReplicas(2, 0)
 	gate := make(chan struct{})
@@ -88,13 +84,13 @@ func checkSlots(t *testing.T, s *system, jobs int) {
 	}
 	plan := submitPlan{URLs: []string{replicas[0].ws(), replicas[1].ws()}, Jobs: jobsOf(jobs), Concurrency: inFlight, Batch: 1}
 	d := startDriver(t, "submit.mjs", plan)
-	d.expect("waiting", nil, startLimit)
+	d.expect("waiting", nil)
 	for _, n := range fleetNodes() {
 		services[n.id].awaitUse(n.slots)
 	}
 	close(gate) // the whole fleet is full, and jobs wait
 	var done submitDone
-	d.expectDone(&done, driveLimit)
+	d.expectDone(&done)
 
 	done.check(t)
 	if done.Waited == 0 {
@@ -122,7 +118,7 @@ func checkSlots(t *testing.T, s *system, jobs int) {
 	}
 	t.Logf("%d jobs waited; frames %v, of them arrays %v", done.Waited, done.Frames, done.Arrays)
 	for _, r := range replicas {
-		eventually(t, startLimit, func() error { return r.idle() })
+		eventually(t, func() error { return r.idle() })
 	}
 	s.checkNoSlotsInUse()
 }
@@ -192,7 +188,7 @@ func TestMatching(t *testing.T) {
 	}
 	d := startDriver(t, "submit.mjs", submitPlan{URLs: []string{replicas[0].ws(), replicas[1].ws()}, Jobs: jobs, Concurrency: 16, Batch: 8})
 	var done submitDone
-	d.expectDone(&done, startLimit)
+	d.expectDone(&done)
 	done.check(t)
 	checkAnswers(t, done.Answers[:160])
 	for i, want := range refused {

@@ -1,7 +1,6 @@
 package e2e
 
 import (
-	"context"
 	"encoding/json"
 	"os/exec"
 	"path/filepath"
@@ -11,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/freeslot/freeslot"
+	"github.com/freeslot/freeslot/internal/waittest"
 )
 
 // startStranger starts examples/node/node.py, an agent that shares no code with this repository.
@@ -54,8 +54,7 @@ func TestStranger(t *testing.T) {
 	}
 	jobs = append(jobs, freeslot.Job{Service: "upper", Payload: json.RawMessage(strconv.Quote(long))})
 	want = append(want, strconv.Quote(strings.ToUpper(long)))
-	ctx, cancel := context.WithTimeout(t.Context(), stopLimit)
-	defer cancel()
+	ctx := waittest.Context(t)
 	for i, h := range submitOurs(t, doors(replicas...), jobs) {
 		status, err := h.Wait(ctx)
 		if err != nil || string(status.Result) != want[i] || status.Attempt != 1 {
@@ -65,11 +64,7 @@ func TestStranger(t *testing.T) {
 
 	// A job that is cancelled while it runs. It counts for a minute.
 	running := submitOurs(t, doors(replicas...), []freeslot.Job{{Service: "count", Payload: json.RawMessage("600")}})[0]
-	select {
-	case <-running.Progress():
-	case <-after(t, startLimit):
-		t.Fatal("the job reports no progress")
-	}
+	waittest.Receive(t, "progress of the job", running.Progress())
 	if _, said, code := run(t, []string{"FREESLOT_SERVER=" + replicas[0].http()}, "schedctl", "cancel", running.ID()); code != 0 {
 		t.Fatalf("schedctl cancel: exit status %d: %s", code, said)
 	}
@@ -92,25 +87,19 @@ func TestStranger(t *testing.T) {
 	}
 	handles := submitOurs(t, stays.ws(), jobs)
 	for _, h := range handles {
-		select {
-		case <-h.Progress():
-		case <-after(t, startLimit):
-			t.Fatal("a job reports no progress")
-		}
+		waittest.Receive(t, "progress of a job", h.Progress())
 	}
 	lost.signal(syscall.SIGKILL)
-	ctx, cancel = context.WithTimeout(t.Context(), stopLimit)
-	defer cancel()
 	for _, h := range handles {
 		if status, err := h.Wait(ctx); err != nil || status.State != freeslot.StateSucceeded || status.Attempt != 1 {
 			t.Errorf("job %s: state %s, attempt %d: %v", h.ID(), status.State, status.Attempt, err)
 		}
 	}
-	eventually(t, startLimit, stays.idle)
+	eventually(t, stays.idle)
 
 	// A second process with the token takes the node over, and leaves in good order.
 	second := startStranger(t, node, token, stays)
-	if code := stranger.wait(stopLimit); code != 3 {
+	if code := stranger.wait(); code != 3 {
 		t.Errorf("the node that was taken over ended with status %d, expected 3", code)
 	}
 	if via, err := stays.via(node); err != nil || via != stays.id {

@@ -7,12 +7,12 @@ import (
 	"net/http"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/freeslot/freeslot"
 	"github.com/freeslot/freeslot/client"
 	"github.com/freeslot/freeslot/internal/cell"
 	"github.com/freeslot/freeslot/internal/redis/redistest"
+	"github.com/freeslot/freeslot/internal/waittest"
 )
 
 // TestTopologies is TestSlots where the fleet is divided.
@@ -70,11 +70,10 @@ func TestServerIsDown(t *testing.T) {
 	}
 	second.Kill()
 
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-	defer cancel()
+	ctx := waittest.Context(t)
 	c := dial(ctx, t, r)
 	// The first job may have been on its way to the lost server.
-	eventually(t, stopLimit, func() error { return place(ctx, c, here) })
+	eventually(t, func() error { return place(ctx, c, here) })
 	for range 100 {
 		if err := place(ctx, c, here); err != nil {
 			t.Fatal(err)
@@ -84,7 +83,7 @@ func TestServerIsDown(t *testing.T) {
 		Ready  bool
 		Checks []struct{ Name, Detail string }
 	}
-	eventually(t, stopLimit, func() error {
+	eventually(t, func() error {
 		status, err := r.get("/readyz", &ready)
 		if err == nil && (status != http.StatusOK || !ready.Ready || !strings.Contains(fmt.Sprint(ready.Checks), "1 of 2 cells")) {
 			err = fmt.Errorf("/readyz says %d, %+v", status, ready)
@@ -99,7 +98,7 @@ func TestServerIsDown(t *testing.T) {
 			t.Errorf("job %s of the server that was down: %s, %v", h.ID(), status.State, err)
 		}
 	}
-	eventually(t, startLimit, func() error { return place(ctx, c, there) })
+	eventually(t, func() error { return place(ctx, c, there) })
 }
 
 func dial(ctx context.Context, t *testing.T, r *replica) *client.Client {
@@ -157,7 +156,7 @@ func TestServerIsDownAtStart(t *testing.T) {
 			s.startAgent(nodeSpec{id: nodeIn(missing), slots: 4}, newService(t, open))
 			r.awaitNodes(2)
 			c := dial(t.Context(), t, r)
-			eventually(t, startLimit, func() error { return place(t.Context(), c, nodeIn(missing)) })
+			eventually(t, func() error { return place(t.Context(), c, nodeIn(missing)) })
 		})
 	}
 }
