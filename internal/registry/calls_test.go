@@ -89,14 +89,15 @@ func pairs(list []string) map[string]string {
 func TestRegisterHolder(t *testing.T) {
 	onBoth(t, func(t *testing.T, r *rig) {
 		elsewhere := func(x *Registration) { x.Host = "10.0.0.2" }
-		r.put(svc, codeDone, item("e1", "", registration(svc, "a")))
+		const interval = MaxHeartbeatInterval // silent after three, far longer than the test
+		r.put(svc, codeDone, item("e1", "", registration(svc, "a", func(x *Registration) { x.Interval = interval })))
 		refused := func(epoch, replaces string, change ...func(*Registration)) (silent time.Duration) {
 			t.Helper()
 			var got answer
 			r.unchanged("a refused register", func() {
 				got = r.put(svc, codeHolder, item(epoch, replaces, registration(svc, "a", change...)))[0]
 			})
-			if h := got.holder; h.Epoch != "e1" || h.Host != "10.0.0.1" || h.Port != 8080 || h.Interval != 10*time.Second || got.registered == 0 {
+			if h := got.holder; h.Epoch != "e1" || h.Host != "10.0.0.1" || h.Port != 8080 || h.Interval != interval || got.registered == 0 {
 				t.Errorf("%+v", h)
 			}
 			return got.holder.Silent
@@ -104,11 +105,11 @@ func TestRegisterHolder(t *testing.T) {
 		refused("e2", "")              // the same address, unnamed
 		refused("e2", "e0")            // another one named
 		refused("e2", "e1", elsewhere) // named, alive, elsewhere
-		r.pass(svc, 29*time.Second)
-		if silent := refused("e2", "e1", elsewhere); silent < 29*time.Second || silent > 40*time.Second {
+		r.pass(svc, 2*interval)
+		if silent := refused("e2", "e1", elsewhere); silent < 2*interval || silent > 3*interval {
 			t.Error(silent)
 		}
-		r.pass(svc, 2*time.Second)
+		r.pass(svc, interval)
 		refused("e2", "", elsewhere) // silent, but unnamed
 		heard := r.hear(r.keys(svc).change(svc))
 		r.put(svc, codeDone, item("e2", "e1", registration(svc, "a", elsewhere)))

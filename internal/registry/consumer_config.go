@@ -46,6 +46,9 @@ type ConsumerOptions struct {
 	// Logger may be nil. Registerer may be nil; two consumers on one registerer panic.
 	Logger     *zap.Logger
 	Registerer prometheus.Registerer
+
+	// look is from one look to the next, for tests; 0 is T/10 within minLook and maxLook.
+	look time.Duration
 }
 
 // WithDefaults is o with its defaults filled in.
@@ -74,5 +77,8 @@ func (o ConsumerOptions) Validate() error {
 
 // lookInterval is from one look to the next.
 func (o ConsumerOptions) lookInterval() time.Duration {
+	if o.look > 0 {
+		return o.look
+	}
 	return min(max(o.Timeout/10, minLook), maxLook)
 }

@@ -26,10 +26,12 @@ type writer struct {
 
 func newWriter(t testing.TB, redis *redistest.Target, prefix string) *writer {
 	t.Helper()
-	c, closeAll, err := dial(consumerContext(t), redisclient.Config{URL: redis.URL()}, prefix, zap.NewNop(), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	var c *conn
+	var closeAll func()
+	waittest.Succeeds(t, "a connection", func() (err error) {
+		c, closeAll, err = dial(consumerContext(t), redisclient.Config{URL: redis.URL()}, prefix, zap.NewNop(), nil)
+		return err
+	})
 	t.Cleanup(closeAll)
 	return &writer{t: t, conn: c}
 }
@@ -49,10 +51,11 @@ func (w *writer) register(service, epoch string, ids []string, change ...func(*R
 			items[i] = registerItem{id: id, epoch: epoch, fields: fields}
 		}
 		for again := true; again; {
-			answers, err := w.conn.register(consumerContext(w.t), service, false, items)
-			if err != nil {
-				w.t.Fatal(err)
-			}
+			var answers []answer
+			waittest.Succeeds(w.t, "a registration", func() (err error) { // again, if a busy machine breaks the call off
+				answers, err = w.conn.register(consumerContext(w.t), service, false, items)
+				return err
+			})
 			again = false
 			for i, a := range answers {
 				switch a.code {
@@ -76,9 +79,10 @@ func (w *writer) deregister(service string, ids ...string) {
 		for i, id := range ids[:n] {
 			items[i] = deregisterItem{id: id}
 		}
-		if _, err := w.conn.deregister(consumerContext(w.t), service, reasonDeregistered, items); err != nil {
-			w.t.Fatal(err)
-		}
+		waittest.Succeeds(w.t, "a deregistration", func() error {
+			_, err := w.conn.deregister(consumerContext(w.t), service, reasonDeregistered, items)
+			return err
+		})
 		ids = ids[n:]
 	}
 }

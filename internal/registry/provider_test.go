@@ -24,6 +24,7 @@ import (
 	"github.com/freeslot/freeslot/internal/redis/acl"
 	"github.com/freeslot/freeslot/internal/redis/redistest"
 	"github.com/freeslot/freeslot/internal/script"
+	"github.com/freeslot/freeslot/internal/waittest"
 )
 
 const quick = MinHeartbeatInterval
@@ -54,9 +55,13 @@ func (r *rig) provider(change ...func(*Options)) *Provider {
 
 func (r *rig) registers(p *Provider, reg Registration) {
 	r.t.Helper()
-	if err := p.Register(bounded(r.t), reg); err != nil {
-		r.t.Fatal(err)
-	}
+	waittest.Until(r.t, "the registration of "+reg.ID, func() bool {
+		err := p.Register(bounded(r.t), reg)
+		if err != nil && freeslot.CodeOf(err) != freeslot.CodeUnavailable { // else a call that a busy machine broke off
+			r.t.Fatal(err)
+		}
+		return err == nil
+	})
 }
 
 // mine is a registration that a provider fills in.

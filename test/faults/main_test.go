@@ -26,9 +26,11 @@ func TestMain(m *testing.M) {
 		fmt.Fprintln(os.Stderr, "faults:", err)
 		os.Exit(1)
 	}
+	go watchMachine() // until the process ends
 	// A toxic that is cured while it hands on what it has delayed hangs for ever, and so does what
 	// hands on to it.
-	redistest.Main(m, goleak.IgnoreAnyFunction("github.com/Shopify/toxiproxy/v2/toxics.(*LatencyToxic).Pipe"),
+	redistest.Main(m, goleak.IgnoreAnyFunction("github.com/freeslot/freeslot/test/faults.watchMachine"),
+		goleak.IgnoreAnyFunction("github.com/Shopify/toxiproxy/v2/toxics.(*LatencyToxic).Pipe"),
 		goleak.IgnoreAnyFunction("github.com/Shopify/toxiproxy/v2/toxics.(*NoopToxic).Pipe"),
 		goleak.IgnoreAnyFunction("github.com/Shopify/toxiproxy/v2.(*ToxicLink).read"))
 }

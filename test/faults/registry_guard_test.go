@@ -85,7 +85,7 @@ func (b *registryBreaker) awaitAll() {
 // awaitList waits until each consumer has such a list of the service web.
 func (b *registryBreaker) awaitList(what string, is func(*SeenList) bool) {
 	b.t.Helper()
-	begin := Clock()
+	begin, busy := Clock(), margin()
 	for {
 		var others []string
 		for _, l := range b.history().lives() {
@@ -101,7 +101,7 @@ func (b *registryBreaker) awaitList(what string, is func(*SeenList) bool) {
 			b.t.Logf("%s: after %s", what, took)
 			return
 		}
-		if took > guardLimit || !pause(b.t.Context(), lookInterval) {
+		if took > guardLimit+busy() || !pause(b.t.Context(), lookInterval) {
 			b.t.Fatalf("%s: not after %s: %v", what, took, others)
 		}
 	}

@@ -16,9 +16,9 @@ import (
 )
 
 const (
-	// startLimit bounds the start of the fleet, stopLimit the orderly end of one program.
-	startLimit = 20 * time.Second
-	stopLimit  = 15 * time.Second
+	// startLimit bounds the start of the fleet, stopLimit the orderly end of one program, on any machine.
+	startLimit = 2 * time.Minute
+	stopLimit  = time.Minute
 	// reviveAfter is how long the keeper waits before it starts a program again that could not
 	// start.
 	reviveAfter = 200 * time.Millisecond

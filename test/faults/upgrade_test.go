@@ -115,7 +115,7 @@ func (u *upgrade) run() *History {
 
 	final, rested := u.awaitRest(restLimit, &loads)
 	if !rested {
-		u.t.Errorf("the fleet has not come to rest within %s", restLimit)
+		u.t.Errorf("the fleet has not come to rest, and nothing has moved for %s", restLimit)
 	}
 	endAll()
 	loads.Wait()
