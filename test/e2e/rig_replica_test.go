@@ -69,7 +69,10 @@ func (s *system) startReplica(id string, env ...string) *replica {
 	s.t.Helper()
 	r := &replica{id: id}
 	file := filepath.Join(s.t.TempDir(), id+".yaml")
-	config := map[string]any{"replica_id": id, "redis": s.redisConfig()}
+	config := map[string]any{
+		"replica_id": id, "redis": s.redisConfig(),
+		"lists": map[string]any{"dir": s.t.TempDir()}, // else replicas of several tests share one
+	}
 	if s.gateway != nil {
 		config["gateway"] = s.gateway
 	}
