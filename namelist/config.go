@@ -133,7 +133,7 @@ func (c Config) validateSource(found *freeslot.FieldErrors) {
 			found.Addf("token", "is set with redis_url, expected it with url alone")
 		}
 		if err := redisclient.CheckURL(c.RedisURL); err != nil {
-			found.Addf("redis_url", "%s", err)
+			found.Addf("redis_url", "is not a Redis URL: %s", err)
 		} else {
 			*found = append(*found, c.Access.redis().Check(c.RedisURL)...)
 		}

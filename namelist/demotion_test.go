@@ -37,3 +37,12 @@ func TestDemotion(t *testing.T) {
 	waittest.Until(t, "a switch at the new master", func() bool { return l.Check(bounded(t), "switched").Verdict == Yes })
 	exact(t, l, members, Yes)
 }
+
+// TestServerURL: a list server gets the user of the control server, and each of its addresses a port.
+func TestServerURL(t *testing.T) {
+	t.Parallel()
+	got, err := serverURL("redis://u:p@control", []string{"redis://a:1/2", "redis://b", "redis://[::1]:3"})
+	if want := "redis://u:p@a:1/2?addr=b%3A6379&addr=%5B%3A%3A1%5D%3A3"; err != nil || got != want {
+		t.Errorf("got %s, %v; expected %s", got, err, want)
+	}
+}

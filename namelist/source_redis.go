@@ -1,9 +1,11 @@
 package namelist
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"net/url"
 	"sync"
 	"time"
@@ -285,7 +287,7 @@ func serverURL(control string, addresses []string) (string, error) {
 	}
 	at, query := urls[1], urls[1].Query()
 	for _, more := range urls[2:] {
-		query.Add("addr", more.Host)
+		query.Add("addr", net.JoinHostPort(more.Hostname(), cmp.Or(more.Port(), "6379")))
 	}
 	at.User, at.RawQuery = urls[0].User, query.Encode()
 	return at.String(), nil

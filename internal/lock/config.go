@@ -217,7 +217,7 @@ func (o Options) WithDefaults() Options {
 func (o Options) Validate() error {
 	var found freeslot.FieldErrors
 	if err := redisclient.CheckURL(o.RedisURL); err != nil {
-		found.Addf("RedisURL", "%s", err)
+		found.Addf("RedisURL", "is not a Redis URL: %s", err)
 	}
 	if o.Liveness < 200*time.Millisecond || o.Liveness > time.Minute {
 		found.Addf("Liveness", "is %s, expected 200ms to 1m", o.Liveness)

@@ -90,7 +90,7 @@ func (o Options) Validate() error {
 // checkPlace is what is wrong with where the keys of a registry are.
 func checkPlace(url, keyPrefix, namespace string) (found freeslot.FieldErrors) {
 	if err := redisclient.CheckURL(url); err != nil {
-		found.Addf("redis_url", "%s", err)
+		found.Addf("redis_url", "is not a Redis URL: %s", err)
 	}
 	if strings.ContainsAny(keyPrefix, "{}") || strings.ContainsFunc(keyPrefix, unicode.IsControl) {
 		found.Addf("key_prefix", "is %q, expected no braces and no control characters", keyPrefix)

@@ -68,6 +68,8 @@ func TestReplicaRefuses(t *testing.T) {
 		"cells":                   {"redis: {cells: 65}", `redis.cells is 65, expected 1 to 64`},
 		"redis database":          {"redis: {url: 'redis://user:hidden@host/notadb'}", `redis.url is not a Redis URL: invalid database number: "notadb"; expected redis://[user:password@]host:port[/db], or rediss:// for TLS`},
 		"redis timeout":           {"redis: {urls: ['redis://a', 'redis://b?dial_timeout=x'], cells: 2}", `redis.urls[1] is not a Redis URL: invalid dial timeout: "x"; expected redis://[user:password@]host:port[/db], or rediss:// for TLS`},
+		"redis IPv6":              {"redis: {url: 'redis://::1:7105'}", `redis.url is not a Redis URL: an IPv6 address needs brackets: redis://[::1]:7105; expected redis://[user:password@]host:port[/db], or rediss:// for TLS`},
+		"redis query":             {"redis: {url: 'redis://h:1/0?foo=bar'}", `redis.url is not a Redis URL: unknown query key foo, there are only addr, client_cache, client_name, db, dial_timeout, master_set, max_retries, protocol, skip_verify, write_timeout; expected redis://[user:password@]host:port[/db], or rediss:// for TLS`},
 		"redis password":          {"redis: {url: 'redis://:12/hidden@host'}", `redis.url is not a Redis URL: it cannot be parsed; expected redis://[user:password@]host:port[/db], or rediss:// for TLS`},
 		"urls beside url":         {"redis: {url: 'redis://a', urls: ['redis://b'], cells: 2}", `redis.url is set beside redis.urls, expected one of them`},
 		"one of the urls":         {"redis: {urls: ['redis://a', 'http://user:hidden@b'], cells: 2}", `redis.urls[1] is not a Redis URL, expected redis://[user:password@]host:port[/db], or rediss:// for TLS`},

@@ -34,7 +34,7 @@ func CheckURL(raw string) error {
 // localhost or for the default port, and ignores a query key that it does not know.
 func parseURL(raw string) (rueidis.ClientOption, error) {
 	if want, found := unbracketed(raw); found {
-		return rueidis.ClientOption{}, fmt.Errorf("has an IPv6 address without brackets, expected %s", want)
+		return rueidis.ClientOption{}, fmt.Errorf("an IPv6 address needs brackets: %s", want)
 	}
 	opt, err := rueidis.ParseURL(raw)
 	if err != nil {
@@ -48,27 +48,27 @@ func parseURL(raw string) (rueidis.ClientOption, error) {
 		return opt, errNoURL
 	}
 	if u.Fragment != "" {
-		return opt, errors.New("has a # behind which all would be ignored, expected %23 for one in a name or password")
+		return opt, errors.New("a # is written as %23")
 	}
 	query, err := url.ParseQuery(u.RawQuery)
 	if err != nil {
-		return opt, errors.New("has a query that cannot be parsed, expected ?key=value&key=value")
+		return opt, errors.New("the query cannot be parsed, write ?key=value&key=value")
 	}
 	for _, key := range slices.Sorted(maps.Keys(query)) {
 		if !slices.Contains(queryKeys, key) {
-			return opt, fmt.Errorf("has the query key %s, expected only %s", key, strings.Join(queryKeys, ", "))
+			return opt, fmt.Errorf("unknown query key %s, there are only %s", key, strings.Join(queryKeys, ", "))
 		}
 		if key != "addr" && len(query[key]) > 1 {
-			return opt, fmt.Errorf("has the query key %s %d times, expected it once", key, len(query[key]))
+			return opt, fmt.Errorf("the query key %s is there %d times", key, len(query[key]))
 		}
 	}
 	for _, addr := range query["addr"] {
 		if _, port, err := net.SplitHostPort(addr); err != nil || !isPort(port) {
-			return opt, fmt.Errorf("has addr=%s, expected addr=host:port, with brackets around an IPv6 address", addr)
+			return opt, fmt.Errorf("addr=%s is not host:port, with brackets around an IPv6 address", addr)
 		}
 	}
 	if port := u.Port(); port != "" && !isPort(port) {
-		return opt, fmt.Errorf("has the port %s, expected 1 to 65535", port)
+		return opt, fmt.Errorf("invalid port %s, it must be 1 to 65535", port)
 	}
 	return opt, nil
 }

@@ -22,7 +22,7 @@ type Address struct {
 // NewAddress makes an address that leads to a server until the test ends.
 func NewAddress(tb testing.TB, to *Target) *Address {
 	tb.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0") //nolint:noctx // it ends with the listener
+	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		tb.Fatal(err)
 	}
@@ -51,7 +51,7 @@ func (a *Address) accept(l net.Listener) {
 		if err != nil {
 			return
 		}
-		server, err := net.Dial("tcp", a.to.Load().Addrs()[0]) //nolint:noctx // a server of the test, on this machine
+		server, err := net.Dial("tcp", a.to.Load().Addrs()[0])
 		if err != nil {
 			_ = client.Close()
 			continue
