@@ -36,7 +36,7 @@ func (o oracle) expires() int64 {
 	if o.IntN(3) > 0 {
 		return 0
 	}
-	return firstMS + o.Int64N(firstMS)
+	return FirstMS + o.Int64N(FirstMS)
 }
 
 // file is a file of n lines. It applies them to entries.
@@ -93,7 +93,7 @@ func TestBuild(t *testing.T) {
 							delete(want, c.ID)
 						}
 					}
-					p.DropBefore = time.UnixMilli(firstMS + o.Int64N(firstMS))
+					p.DropBefore = time.UnixMilli(FirstMS + o.Int64N(FirstMS))
 					for id, expires := range want {
 						if expires != 0 && expires < p.DropBefore.UnixMilli() {
 							delete(want, id)
@@ -166,8 +166,8 @@ func TestBuildEmpty(t *testing.T) {
 func TestBuildSameID(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, redistest.Shared(t))
-	got := r.build(r.plan(upload(strings.Repeat("a\nb,5\n", squeezeAt) + "a,7\n")))
-	r.check(&got.Version, map[string]int64{"a": 7000, "b": 5000})
+	got := r.build(r.plan(upload(strings.Repeat("a\nb,500000000\n", squeezeAt) + "a,700000000\n")))
+	r.check(&got.Version, map[string]int64{"a": 700_000_000_000, "b": 500_000_000_000})
 	if got.Report.Lines != 2*squeezeAt+1 || got.Report.Duplicates != 2*squeezeAt-1 {
 		t.Errorf("%+v", got.Report)
 	}
@@ -178,10 +178,10 @@ func TestResume(t *testing.T) {
 	onBoth(t, func(t *testing.T, r *rig) {
 		want := make(map[string]int64)
 		for i := range 60_000 {
-			want[fmt.Sprintf("user-%08d-%s", i, strings.Repeat("x", 50))] = int64(i%3) * firstMS
+			want[fmt.Sprintf("user-%08d-%s", i, strings.Repeat("x", 50))] = int64(i%3) * FirstMS
 		}
 		base := r.build(r.plan(upload(file(want)))).Version
-		lines := "\"\nuser-00000001-" + strings.Repeat("x", 50) + ",5\n"
+		lines := "\"\nuser-00000001-" + strings.Repeat("x", 50) + ",500000000\n"
 		for i := range 10_000 {
 			id := fmt.Sprintf("new-%08d-%s", i, strings.Repeat("x", 50))
 			lines += id + "\n"
@@ -192,7 +192,7 @@ func TestResume(t *testing.T) {
 			r.from(&base)(p)
 			p.Edits = map[string]namelist.Change{"edited": {Entry: namelist.Entry{ID: "edited"}}}
 		}
-		want["edited"], want["user-00000001-"+strings.Repeat("x", 50)] = 0, 5000
+		want["edited"], want["user-00000001-"+strings.Repeat("x", 50)] = 0, 500_000_000_000
 		whole := r.build(r.plan(change))
 		r.check(&whole.Version, want)
 

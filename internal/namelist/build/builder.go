@@ -31,7 +31,8 @@ type Plan struct {
 	// Upload's entries are added, or with Remove removed.
 	Upload *Upload
 	Remove bool
-	// DropBefore drops entries that expired before it; zero drops none.
+	// DropBefore drops entries of the base and of edits that expired before it, and refuses those of
+	// the upload; zero does neither.
 	DropBefore time.Time
 	Budget     Budget
 }
@@ -147,7 +148,11 @@ func (r *run) parse(ctx context.Context) error {
 	if err := lines.clear(); err != nil {
 		return err
 	}
-	report, err := parse(ctx, r.Upload, r.Form, func(read int64) { r.progress(StepParse, read, r.Upload.Bytes) },
+	at := int64(0) // of what is removed the expiry does not count
+	if !r.DropBefore.IsZero() && !r.Remove {
+		at = r.DropBefore.UnixMilli()
+	}
+	report, err := parse(ctx, r.Upload, r.Form, at, func(read int64) { r.progress(StepParse, read, r.Upload.Bytes) },
 		func(id string, expires int64) error {
 			return lines.add(form.Sum(r.Seed, id), record{id: id, expires: expires, remove: r.Remove})
 		})

@@ -27,7 +27,7 @@ func AppendLine(dst []byte, f Format, id string, expiresMS int64) []byte {
 	dst = append(dst, ',')
 	switch {
 	case expiresMS == 0:
-	case expiresMS < firstMS: // as a number it would be read as seconds
+	case expiresMS < FirstMS: // as a number it would be read as seconds
 		dst = time.UnixMilli(expiresMS).UTC().AppendFormat(dst, "2006-01-02T15:04:05.000Z07:00")
 	default:
 		dst = strconv.AppendInt(dst, expiresMS, 10)

@@ -9,8 +9,12 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"regexp"
+	"slices"
 	"strconv"
+	"strings"
 	"time"
+	"unicode"
 
 	"github.com/freeslot/freeslot/internal/namelist/form"
 )
@@ -21,17 +25,30 @@ type Format string
 // The formats. Lines end with LF or CRLF, and the first may begin with a byte order mark. Every
 // line counts, an empty one too: it is refused.
 const (
-	// CSV is id[,expiry] a line. Fields may be quoted as RFC 4180 says, but have no line breaks. A
-	// first line "id" or "id,expiry" is a header. An expiry is RFC 3339, or a whole number: Unix
-	// seconds below 10^11, else Unix ms. An empty one is never.
+	// CSV is id[,expiry] a line. Fields may be quoted as RFC 4180 says, but have no line breaks. An
+	// expiry is RFC 3339, or a whole number: Unix seconds from 10^8 to 10^11, else Unix ms. Smaller
+	// ones are refused, for they are no times but durations. An empty one is never.
 	CSV Format = "csv"
 	// TXT is an id a line.
 	TXT Format = "txt"
 )
 
+// HeaderChoice says whether the first line of an upload is a header, which is left out.
+type HeaderChoice string
+
+// The choices; the empty one is HeaderAuto.
+const (
+	// HeaderAuto knows id and id,expiry in a CSV, in upper and lower case, also quoted.
+	HeaderAuto HeaderChoice = "auto"
+	HeaderYes  HeaderChoice = "yes"
+	HeaderNo   HeaderChoice = "no"
+)
+
 const (
 	// MaxRejects is how many refused lines are kept.
 	MaxRejects = 10_000
+	// maxHeader is longer than the name of a column.
+	maxHeader = 64
 	// maxLine is longer than any line that could be right.
 	maxLine = 4 << 10
 	// maxRatio bounds what gzip may expand to; small uploads may expand to minExpanded.
@@ -46,6 +63,7 @@ type Upload struct {
 	Open   func() (io.ReadCloser, error)
 	Bytes  int64 // of the file
 	Format Format
+	Header HeaderChoice
 }
 
 // Reject is a line that was refused.
@@ -58,6 +76,12 @@ type Reject struct {
 type Report struct {
 	Lines    int64 `json:"lines"`
 	Rejected int64 `json:"rejected"`
+	// Expired are those of Rejected whose expiry was over before the import.
+	Expired int64 `json:"expired,omitzero"`
+	// Header is true if the first line was left out as a header. HeaderLike is a first line that
+	// looks like one, and was read as an id.
+	Header     bool   `json:"header,omitzero"`
+	HeaderLike string `json:"header_like,omitzero"`
 	// Duplicates are lines whose id came again later.
 	Duplicates int64 `json:"duplicates"`
 	// Rejects are the first MaxRejects refused lines.
@@ -73,9 +97,19 @@ func (e *TooLargeError) Error() string {
 
 var gzipMagic = []byte{0x1f, 0x8b}
 
+// Entries counts the lines that have an entry.
+func (r *Report) Entries() int64 {
+	n := r.Lines - r.Rejected
+	if r.Header {
+		n--
+	}
+	return n
+}
+
 // parse calls add for each entry of an upload, and progress now and then with the bytes that were
-// read. Errors: those of reading and of add, *TooLargeError.
-func parse(ctx context.Context, upload *Upload, of form.Form, progress func(read int64), add func(id string, expires int64) error) (*Report, error) {
+// read. It refuses entries that have expired at a time, in Unix ms; 0 refuses none. Errors: those of
+// reading and of add, *TooLargeError.
+func parse(ctx context.Context, upload *Upload, of form.Form, at int64, progress func(read int64), add func(id string, expires int64) error) (*Report, error) {
 	file, err := upload.Open()
 	if err != nil {
 		return nil, err
@@ -108,15 +142,26 @@ func parse(ctx context.Context, upload *Upload, of form.Form, progress func(read
 		}
 		if p.report.Lines == 1 {
 			line = bytes.TrimPrefix(line, []byte("\ufeff"))
-			if p.format == CSV && (string(line) == "id" || string(line) == "id,expiry") {
+			if p.report.Header = p.header(upload.Header, line); p.report.Header {
 				continue
 			}
 		}
 		id, expires, err := p.entry(line)
-		if err != nil {
+		switch {
+		case err == nil && expires != 0 && expires <= at:
+			p.report.Expired++
+			p.reject("expired before the import")
+		case err != nil && p.report.Lines == 1 && p.headerLike(upload.Header, line):
+			p.reject(err.Error() + "; of a header, import with header yes")
+		case err != nil:
 			p.reject(err.Error())
-		} else if err := add(id, expires); err != nil {
-			return nil, err
+		default:
+			if p.report.Lines == 1 && p.headerLike(upload.Header, line) {
+				p.report.HeaderLike = id
+			}
+			if err := add(id, expires); err != nil {
+				return nil, err
+			}
 		}
 	}
 }
@@ -177,7 +222,63 @@ var (
 	errQuote   = errors.New("a quoted field has no end, or text behind it")
 	errColumns = errors.New("it has more than the columns id and expiry")
 	errExpiry  = errors.New("the expiry is no time of RFC 3339, Unix seconds or Unix ms")
+	errSmall   = fmt.Errorf("the expiry is a number below %d, which is no time: expected RFC 3339, Unix seconds or Unix ms, and no duration", firstSeconds)
 )
+
+// header reports whether the first line is left out.
+func (p *parser) header(choice HeaderChoice, line []byte) bool {
+	if choice == HeaderYes || choice == HeaderNo {
+		return choice == HeaderYes
+	}
+	if p.format != CSV {
+		return false
+	}
+	field, rest, more, err := csvField(line)
+	if err != nil || !isName(field, "id") {
+		return false
+	}
+	if !more {
+		return true
+	}
+	field, _, more, err = csvField(rest)
+	return err == nil && !more && isName(field, "expiry")
+}
+
+func isName(field []byte, name string) bool {
+	return strings.EqualFold(strings.TrimSpace(string(field)), name)
+}
+
+// headerLike reports whether a line that header does not leave out begins with what looks like the name
+// of a column: words without digits, the last of which says what a column of ids has.
+func (p *parser) headerLike(choice HeaderChoice, line []byte) bool {
+	field := line
+	if p.format == CSV {
+		field, _, _, _ = csvField(line)
+	}
+	if id := string(field); choice != HeaderNo && len(id) < maxHeader {
+		return columnLike(id)
+	}
+	return false
+}
+
+func columnLike(id string) bool {
+	words := strings.FieldsFunc(camel.ReplaceAllString(id, "$1 $2"), func(r rune) bool { return strings.ContainsRune("_-. ", r) })
+	for _, w := range words {
+		if strings.ContainsFunc(w, func(r rune) bool { return !unicode.IsLetter(r) }) {
+			return false
+		}
+	}
+	return len(words) > 0 && slices.Contains(columnNames, strings.ToLower(words[len(words)-1]))
+}
+
+// camel finds where a word begins inside a name such as userId.
+var camel = regexp.MustCompile(`(\p{Ll})(\p{Lu})`)
+
+var columnNames = []string{
+	"account", "accounts", "address", "code", "customer", "customers", "device", "devices", "email", "emails", "entry", "id", "identifier",
+	"ids", "imei", "ip", "ips", "key", "keys", "mail", "member", "members", "msisdn", "name", "names", "number", "numbers", "phone", "subject",
+	"token", "tokens", "uid", "userid", "username", "user", "users", "uuid", "value", "values",
+}
 
 func (p *parser) entry(line []byte) (id string, expires int64, err error) {
 	if len(line) > maxLine {
@@ -226,15 +327,22 @@ func csvField(line []byte) (field, rest []byte, more bool, err error) {
 	}
 }
 
-// firstMS is the smallest whole number that is ms and not seconds: 1973 in ms, 5138 in seconds.
-const firstMS = 100_000_000_000
+const (
+	// FirstMS is the smallest whole number that is ms and not seconds: 1973 in ms, 5138 in seconds.
+	FirstMS = 100_000_000_000
+	// firstSeconds is the smallest that is seconds: 1973. What is less, such as 3600, is a duration.
+	firstSeconds = 100_000_000
+)
 
 func expiry(text string) (ms int64, err error) {
 	if text == "" {
 		return 0, nil
 	}
 	if n, err := strconv.ParseUint(text, 10, 53); err == nil && text[0] != '0' {
-		if n < firstMS {
+		switch {
+		case n < firstSeconds:
+			return 0, errSmall
+		case n < FirstMS:
 			n *= 1000
 		}
 		return int64(n), nil

@@ -34,7 +34,7 @@ func line(id string, expires int64) string {
 
 func parseText(t testing.TB, format Format, of form.Form, content string) (entries []string, report *Report, err error) {
 	t.Helper()
-	report, err = parse(context.Background(), text(format, content), of, func(int64) {}, func(id string, expires int64) error {
+	report, err = parse(context.Background(), text(format, content), of, 0, func(int64) {}, func(id string, expires int64) error {
 		entries = append(entries, strings.TrimSuffix(line(id, expires), "\n"))
 		return nil
 	})
@@ -62,7 +62,7 @@ func TestParse(t *testing.T) {
 		"CR inside":       {TXT, form.Exact, "a\rb\nc\n", []string{"c"}, 2, rejects("invalid id: it has a control character", 1)},
 		"header":          {CSV, form.Exact, "id,expiry\nid\n", []string{"id"}, 2, nil},
 		"header, marked":  {CSV, form.Exact, "\ufeffid\r\na\r\n", []string{"a"}, 2, nil},
-		"no header":       {TXT, form.Exact, "id\n", []string{"id"}, 1, nil},
+		"no header":       {TXT, form.Exact, "ids1\n", []string{"ids1"}, 1, nil},
 		"bad UTF-8":       {TXT, form.Exact, "a\n\xff\xfe\nb\xc3\n张\n", []string{"a", "张"}, 4, rejects("invalid id: it is not UTF-8", 2, 3)},
 		"UTF-16":          {TXT, form.Exact, "a\x00\nb\x00", nil, 2, rejects("invalid id: it has a control character", 1, 2)},
 		"empty ids":       {CSV, form.Exact, "\n,\n,1700000000\n\"\"\n \n", nil, 5, slices.Concat(rejects("invalid id: it is empty", 1, 2, 3, 4), rejects("invalid id: it begins or ends with white space", 5))},
@@ -79,12 +79,75 @@ func TestParse(t *testing.T) {
 			t.Parallel()
 			for _, content := range []string{c.content, zipped(t, c.content)} {
 				got, report, err := parseText(t, c.format, c.form, content)
-				want := &Report{Lines: c.lines, Rejected: int64(len(c.rejects)), Rejects: c.rejects}
+				want := &Report{Lines: c.lines, Rejected: int64(len(c.rejects)), Rejects: c.rejects, Header: strings.HasPrefix(name, "header")}
 				if err != nil || !slices.Equal(got, c.want) || !cmp.Equal(report, want) {
 					t.Errorf("%q, %v; expected %q\n%s", got, err, c.want, cmp.Diff(want, report))
 				}
 			}
 		})
+	}
+}
+
+// A header is known quoted and in any case, or by the choice; what looks like one is named.
+func TestParseHeader(t *testing.T) {
+	t.Parallel()
+	for content, c := range map[string]struct {
+		format  Format
+		choice  HeaderChoice
+		left    bool
+		like    string
+		entries int64
+		why     string
+	}{
+		"id,expiry\na\n":                    {CSV, "", true, "", 1, ""},
+		"\"id\",\"expiry\"\na\n":            {CSV, HeaderAuto, true, "", 1, ""},
+		"\ufeff\"ID\";x\na\n":               {CSV, "", false, "", 1, errQuote.Error()},
+		"ID\na\n":                           {CSV, "", true, "", 1, ""},
+		"Id , EXPIRY\r\na\r\n":              {CSV, "", true, "", 1, ""},
+		"user_id\na\n":                      {CSV, "", false, "user_id", 2, ""},
+		"\"User ID\"\na\n":                  {CSV, "", false, "User ID", 2, ""},
+		"userId\na\n":                       {TXT, "", false, "userId", 2, ""},
+		"E-Mail\na\n":                       {CSV, "", false, "E-Mail", 2, ""},
+		"id\na\n":                           {TXT, "", false, "id", 2, ""},
+		"user_id,until\na\n":                {CSV, "", false, "", 1, errExpiry.Error() + "; of a header, import with header yes"},
+		"alice\nbob\n":                      {CSV, "", false, "", 2, ""},
+		"user-1\nuser-2\n":                  {CSV, "", false, "", 2, ""},
+		"user_1\n":                          {TXT, "", false, "", 1, ""},
+		"id\nb\n":                           {CSV, HeaderNo, false, "", 2, ""},
+		"user_id\nb\n":                      {CSV, HeaderNo, false, "", 2, ""},
+		"user_id,until\nb\n":                {CSV, HeaderYes, true, "", 1, ""},
+		"first line\nb\n":                   {TXT, HeaderYes, true, "", 1, ""},
+		"\n":                                {TXT, HeaderYes, true, "", 0, ""},
+		"":                                  {TXT, HeaderYes, false, "", 0, ""},
+		strings.Repeat("x_", 3000) + "id\n": {TXT, "", false, "", 0, errLine.Error()},
+	} {
+		up := text(c.format, content)
+		up.Header = c.choice
+		entries := int64(0)
+		r, err := parse(t.Context(), up, form.Exact, 0, func(int64) {}, func(string, int64) error { entries++; return nil })
+		why := ""
+		if err == nil && len(r.Rejects) > 0 {
+			why = r.Rejects[0].Why
+		}
+		if err != nil || r.Header != c.left || r.HeaderLike != c.like || entries != c.entries || r.Entries() != c.entries || why != c.why {
+			t.Errorf("%.40q as %s, header %q: %d entries, %q, %+v, %v; expected %+v", content, c.format, c.choice, entries, why, r, err, c)
+		}
+	}
+}
+
+// What had expired before the import, and durations in place of times, are refused by name.
+func TestParseExpired(t *testing.T) {
+	t.Parallel()
+	const at = 1_700_000_000_000
+	content := "a,3600\nb,1699999999\nc,1700000000\nd,1700000001\ne,2001-09-09T01:46:40Z\nf,99999999\ng,100000000\nh,\n"
+	var got []string
+	r, err := parse(t.Context(), text(CSV, content), form.Exact, at, func(int64) {}, func(id string, _ int64) error { got = append(got, id); return nil })
+	const expired = "expired before the import"
+	want := &Report{Lines: 8, Rejected: 6, Expired: 4, Rejects: []Reject{
+		{1, errSmall.Error()}, {2, expired}, {3, expired}, {5, expired}, {6, errSmall.Error()}, {7, expired},
+	}}
+	if err != nil || !slices.Equal(got, []string{"d", "h"}) || !cmp.Equal(r, want) {
+		t.Errorf("%q, %v, expected d and h\n%s", got, err, cmp.Diff(want, r))
 	}
 }
 
@@ -135,10 +198,10 @@ func TestParseErrors(t *testing.T) {
 	up := &Upload{Open: func() (io.ReadCloser, error) {
 		return io.NopCloser(io.MultiReader(strings.NewReader("a\nb"), errReader{broken})), nil
 	}, Format: TXT}
-	if _, err := parse(context.Background(), up, form.Exact, func(int64) {}, func(string, int64) error { return nil }); !errors.Is(err, broken) {
+	if _, err := parse(context.Background(), up, form.Exact, 0, func(int64) {}, func(string, int64) error { return nil }); !errors.Is(err, broken) {
 		t.Errorf("of the reader: %v", err)
 	}
-	if _, err := parse(context.Background(), text(TXT, "a\n"), form.Exact, func(int64) {}, func(string, int64) error { return broken }); !errors.Is(err, broken) {
+	if _, err := parse(context.Background(), text(TXT, "a\n"), form.Exact, 0, func(int64) {}, func(string, int64) error { return broken }); !errors.Is(err, broken) {
 		t.Errorf("of add: %v", err)
 	}
 }
@@ -188,7 +251,7 @@ func FuzzParse(f *testing.F) {
 			format = CSV
 		}
 		entries := int64(0)
-		report, err := parse(context.Background(), text(format, content), form.Exact, func(int64) {}, func(id string, expires int64) error {
+		report, err := parse(context.Background(), text(format, content), form.Exact, 0, func(int64) {}, func(id string, expires int64) error {
 			entries++
 			if clean, err := form.Exact.Clean(id); err != nil || clean != id || expires < 0 {
 				return fmt.Errorf("%q, %d", id, expires)

@@ -12,6 +12,7 @@ import (
 	"github.com/freeslot/freeslot"
 	"github.com/freeslot/freeslot/internal/namelist"
 	"github.com/freeslot/freeslot/internal/namelist/build"
+	"github.com/freeslot/freeslot/internal/plural"
 )
 
 // importing builds the version of an upload.
@@ -21,7 +22,7 @@ func (m *Manager) importing(ctx context.Context, u Upload) error {
 	var v *namelist.Version
 	if err == nil {
 		change := func(p *build.Plan) {
-			p.Upload, p.Remove = &build.Upload{ID: u.ID, Open: m.open(u.ID), Bytes: u.Bytes, Format: u.Format}, u.Mode == Remove
+			p.Upload, p.Remove = &build.Upload{ID: u.ID, Open: m.open(u.ID), Bytes: u.Bytes, Format: u.Format, Header: u.Header}, u.Mode == Remove
 		}
 		result, v, err = m.build(ctx, &h, *u.Op, h.Server, u.Mode != Replace, u.By, func(p build.Progress) { m.progress(u.ID, p) }, change)
 	}
@@ -94,7 +95,7 @@ func (m *Manager) build(ctx context.Context, h *namelist.Head, op namelist.Opera
 	dir := m.buildFolder(op)
 	b := &build.Builder{Dir: dir, To: server, Progress: progress}
 	result, err := b.Build(ctx, plan)
-	if err != nil {
+	if err = m.named(err); err != nil {
 		var damage *build.DamageError
 		if errors.As(err, &damage) && plan.Base != nil && damage.Number == plan.Base.Number {
 			err = errors.Join(err, m.damage(ctx, h.Name, plan.Base.Number, damage))
@@ -106,7 +107,7 @@ func (m *Manager) build(ctx context.Context, h *namelist.Head, op namelist.Opera
 	if v.Rejected > 0 {
 		v.Upload = plan.Upload.ID
 	}
-	v.Doubt = doubt(h, &v, op.Kind)
+	v.Doubt = doubt(h, &v, op.Kind, plan.Upload != nil && result.Report.Entries() == 0)
 	end := m.control.Done
 	if op.Kind == namelist.OpCompact {
 		end = m.control.PutVersion
@@ -118,8 +119,9 @@ func (m *Manager) build(ctx context.Context, h *namelist.Head, op namelist.Opera
 	return result, &v, os.RemoveAll(dir)
 }
 
-// doubt is why somebody must accept a version before it can serve.
-func doubt(h *namelist.Head, v *namelist.Version, kind namelist.OpKind) string {
+// doubt is why somebody must accept a version before it can serve. nothing says that its upload has no
+// entry, which is also a mistake where entries are added or removed.
+func doubt(h *namelist.Head, v *namelist.Version, kind namelist.OpKind, nothing bool) string {
 	before, what := h.Expected, "expected"
 	if h.Serving != nil {
 		before, what = h.Serving.Count, "in the serving version"
@@ -128,11 +130,13 @@ func doubt(h *namelist.Head, v *namelist.Version, kind namelist.OpKind) string {
 	case kind != namelist.OpImport:
 		return "" // it has what the list has
 	case v.Rejected > 0:
-		return fmt.Sprintf("%d lines were rejected", v.Rejected)
+		return plural.Of(v.Rejected, "line was rejected", "lines were rejected")
 	case v.Count == 0:
 		return "it is empty"
-	case before > 0 && (v.Count < before/2 || v.Count > 2*before):
-		return fmt.Sprintf("it has %d ids, and %d are %s", v.Count, before, what)
+	case nothing:
+		return "the import has no entry"
+	case before > 0 && (2*v.Count < before || v.Count > 2*before):
+		return fmt.Sprintf("it has %s, and %s %s", plural.Of(v.Count, "id", "ids"), plural.Of(before, "is", "are"), what)
 	}
 	return ""
 }

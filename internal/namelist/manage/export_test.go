@@ -69,6 +69,9 @@ func (b *book) imports(t *rapid.T, mode Mode) {
 	for id, expires := range entries {
 		text = build.AppendLine(text, build.CSV, id, expires)
 	}
+	if mode != Remove {
+		entries = current(entries) // the others are refused
+	}
 	u := b.upload(Upload{List: b.list, Mode: mode, By: by}, string(text))
 	if u.State != Ready {
 		t.Fatalf("%+v", u)

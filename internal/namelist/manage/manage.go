@@ -45,7 +45,8 @@ const (
 type Config struct {
 	// Self is the replica's id, and URL where it is reached, or empty.
 	Self, URL string
-	// Dir is the folder of uploads and builds. It is this manager's alone.
+	// Dir is the folder of uploads and builds, which is made when it is first needed. It is this
+	// manager's alone.
 	Dir   string
 	Pause time.Duration
 	// Server opens a list server by its name; empty is the control server. It returns a
@@ -130,11 +131,8 @@ func New(cfg Config, control *namelist.Control, log *zap.Logger) *Manager {
 // Start reads the uploads of an earlier process from the folder, and begins to look after all
 // lists.
 func (m *Manager) Start(context.Context) error {
-	if err := os.MkdirAll(filepath.Join(m.cfg.Dir, "uploads"), 0o700); err != nil {
-		return fmt.Errorf("folder of lists: %w", err)
-	}
 	if err := m.readUploads(); err != nil {
-		return fmt.Errorf("uploads of lists: %w", err)
+		return fmt.Errorf("uploads of lists: %w", m.named(err))
 	}
 	m.start.Do(func() {
 		m.loops.Go(m.tendLoop)

@@ -2,11 +2,12 @@ package manage
 
 import (
 	"context"
-	"fmt"
+	"errors"
 	"time"
 
 	"github.com/freeslot/freeslot"
 	"github.com/freeslot/freeslot/internal/namelist"
+	"github.com/freeslot/freeslot/internal/namelist/build"
 	"github.com/freeslot/freeslot/internal/namelist/form"
 )
 
@@ -21,6 +22,8 @@ type Found struct {
 	ExpiresMS int64 `json:"expires_ms,omitzero"`
 	// Edited says that an edit after the version decides.
 	Edited bool `json:"edited,omitzero"`
+	// Why is documented for its reader in the tag.
+	Why string `json:"why,omitzero" doc:"Why nothing is known of the id: the list can have no such id, or a part of the version is damaged. Absent otherwise."`
 }
 
 // Answers are what one query found.
@@ -30,7 +33,8 @@ type Answers struct {
 	Found    []Found `json:"found" doc:"In the order of the ids."`
 }
 
-// Query asks a list that serves for ids. Unlike a reader it has no memory: all is read from Redis.
+// Query asks a list that serves for ids. One that it cannot have does not keep the others from an
+// answer. Unlike a reader it has no memory: all is read from Redis.
 func (m *Manager) Query(ctx context.Context, list string, ids []string) (a Answers, err error) {
 	h, edits, err := m.serving(ctx, list)
 	if err != nil {
@@ -39,16 +43,14 @@ func (m *Manager) Query(ctx context.Context, list string, ids []string) (a Answe
 	if len(ids) == 0 || len(ids) > MaxQuery {
 		return a, freeslot.Invalid("ids", "are %d, expected 1 to %d", len(ids), MaxQuery)
 	}
-	var found freeslot.FieldErrors
-	for i, id := range ids {
-		clean, err := h.Form.Clean(id)
-		if err != nil {
-			found.Addf(fmt.Sprintf("ids[%d]", i), "%v", err)
+	for _, id := range ids {
+		f := Found{ID: id}
+		if clean, err := h.Form.Clean(id); err != nil {
+			f.Why = err.Error()
+		} else {
+			f.ID = clean
 		}
-		a.Found = append(a.Found, Found{ID: clean})
-	}
-	if err := found.Err(); err != nil {
-		return a, err
+		a.Found = append(a.Found, f)
 	}
 	a.Version, a.Revision = h.Serving.Number, h.Revision
 	return a, m.ask(ctx, h, edits, a.Found)
@@ -74,7 +76,7 @@ func (m *Manager) serving(ctx context.Context, list string) (*namelist.Head, map
 
 // ask fills in the answers.
 func (m *Manager) ask(ctx context.Context, h *namelist.Head, edits map[string]namelist.Change, found []Found) error {
-	inBase, err := m.inVersion(ctx, h, found)
+	inBase, err := m.inVersion(ctx, h, found, true)
 	if err != nil {
 		return err
 	}
@@ -82,7 +84,9 @@ func (m *Manager) ask(ctx context.Context, h *namelist.Head, edits map[string]na
 	for i := range found {
 		f := &found[i]
 		if c, ok := edits[f.ID]; ok {
-			f.Member, f.ExpiresMS, f.Edited = !c.Remove, c.ExpiresMS, true
+			f.Member, f.ExpiresMS, f.Edited, f.Why = !c.Remove, c.ExpiresMS, true, ""
+		} else if f.Why != "" {
+			continue
 		} else if inBase[i] >= 0 {
 			f.Member, f.ExpiresMS = true, inBase[i]
 		}
@@ -93,14 +97,18 @@ func (m *Manager) ask(ctx context.Context, h *namelist.Head, edits map[string]na
 	return nil
 }
 
-// inVersion are the expiries of ids in the serving version; -1 is an id that it does not have.
-func (m *Manager) inVersion(ctx context.Context, h *namelist.Head, found []Found) ([]int64, error) {
+// inVersion are the expiries of ids in the serving version; -1 is an id that it does not have. Ids that
+// have a reason are left out. With parts, ids of a damaged segment get one, and are no error.
+func (m *Manager) inVersion(ctx context.Context, h *namelist.Head, found []Found, parts bool) ([]int64, error) {
 	server, err := m.cfg.Server(ctx, h.Serving.Server)
 	if err != nil {
 		return nil, err
 	}
 	bySegment := make(map[uint32][]int)
 	for i, f := range found {
+		if f.Why != "" {
+			continue
+		}
 		segment := form.Segment(form.Sum(h.Seed, f.ID), h.Serving.Segments)
 		bySegment[segment] = append(bySegment[segment], i)
 	}
@@ -111,6 +119,12 @@ func (m *Manager) inVersion(ctx context.Context, h *namelist.Head, found []Found
 			ids[j] = found[i].ID
 		}
 		got, err := server.Lookup(ctx, h.Name, h.Serving, segment, ids)
+		if damage, ok := errors.AsType[*build.DamageError](err); ok && parts {
+			for _, i := range at {
+				found[i].Why = damage.Error()
+			}
+			continue
+		}
 		if err != nil {
 			return nil, err
 		}
@@ -139,7 +153,7 @@ func (m *Manager) Count(ctx context.Context, list string) (c Counted, err error)
 	for id := range edits {
 		edited = append(edited, Found{ID: id})
 	}
-	before, err := m.inVersion(ctx, h, edited)
+	before, err := m.inVersion(ctx, h, edited, false)
 	if err != nil {
 		return c, err
 	}

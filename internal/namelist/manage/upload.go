@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"hash/crc32"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -64,6 +65,8 @@ type Upload struct {
 	List   string       `json:"list"`
 	Format build.Format `json:"format"`
 	Mode   Mode         `json:"mode"`
+	// Header says whether the first line is one; empty is build.HeaderAuto.
+	Header build.HeaderChoice `json:"header,omitzero"`
 	// Switch publishes the version when nothing speaks against it.
 	Switch bool        `json:"switch,omitzero"`
 	By     namelist.By `json:"by"`
@@ -111,6 +114,9 @@ func (m *Manager) OpenUpload(ctx context.Context, u Upload) (Upload, error) {
 	if u.Format = cmp.Or(u.Format, build.CSV); u.Format != build.CSV && u.Format != build.TXT {
 		found.Addf("format", "is %q, expected csv or txt", u.Format)
 	}
+	if u.Header = cmp.Or(u.Header, build.HeaderAuto); !slices.Contains([]build.HeaderChoice{build.HeaderAuto, build.HeaderYes, build.HeaderNo}, u.Header) {
+		found.Addf("header", "is %q, expected auto, yes or no", u.Header)
+	}
 	if err := found.Err(); err != nil {
 		return Upload{}, err
 	}
@@ -121,10 +127,25 @@ func (m *Manager) OpenUpload(ctx context.Context, u Upload) (Upload, error) {
 	if err := m.room(1, 0, 0); err != nil {
 		return Upload{}, err
 	}
-	if err := os.MkdirAll(m.folder(u.ID), 0o700); err != nil {
-		return Upload{}, err
+	if err := os.MkdirAll(m.folder(u.ID), 0o700); err != nil { // at the first use the folder above, too
+		return Upload{}, m.named(err)
 	}
-	return u, m.keep(&u)
+	return u, m.named(m.keep(&u))
+}
+
+// named adds to an error of the file system whose folder it is. A replica whose lists are not used
+// needs none, so that this is the first that its operator hears of it.
+func (m *Manager) named(err error) error {
+	path := ""
+	if e, ok := errors.AsType[*fs.PathError](err); ok {
+		path = e.Path
+	} else if e, ok := errors.AsType[*os.LinkError](err); ok {
+		path = e.New
+	}
+	if path == "" || !strings.HasPrefix(path, m.cfg.Dir) {
+		return err
+	}
+	return &freeslot.Error{Code: freeslot.CodeUnavailable, Message: fmt.Sprintf("folder %s of the replica (lists.dir) cannot be used: %v", m.cfg.Dir, err)}
 }
 
 // keep writes what is known of an upload. Its reader sees it whole.
@@ -150,6 +171,9 @@ func (m *Manager) keep(u *Upload) error {
 // readUploads takes over what an earlier process has left in the folder. Its builds go on.
 func (m *Manager) readUploads() error {
 	folders, err := os.ReadDir(filepath.Join(m.cfg.Dir, "uploads"))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil // nothing was uploaded yet
+	}
 	if err != nil {
 		return err
 	}
@@ -252,9 +276,9 @@ func (m *Manager) append(id string, offset int64, data []byte) error {
 	}
 	_, err = file.WriteAt(data, offset)
 	if err = errors.Join(err, file.Close()); errors.Is(err, syscall.ENOSPC) {
-		return overloaded("the disk of folder %s is full", m.cfg.Dir)
+		return overloaded("the disk of folder %s (lists.dir) is full", m.cfg.Dir)
 	}
-	if err != nil {
+	if err = m.named(err); err != nil {
 		return fmt.Errorf("write upload: %w", err)
 	}
 	return nil

@@ -39,6 +39,11 @@ func newPart(env *feature.Env) feature.Part {
 				return fmt.Errorf("list server %s: %w", server.Name, err)
 			}
 		}
+		if cfg.Lists.Dir != "" {
+			if err := usable(dir); err != nil {
+				return err
+			}
+		}
 		if err := m.Start(ctx); err != nil {
 			return err // it has begun nothing, and nobody stops a step that failed
 		}
@@ -47,7 +52,7 @@ func newPart(env *feature.Env) feature.Part {
 	stop := func(ctx context.Context) error {
 		err := errors.Join(readers.Stop(ctx), m.Stop(ctx))
 		s.close()
-		if cfg.Lists.Dir == "" {
+		if _, missing := os.Lstat(dir); cfg.Lists.Dir == "" && missing == nil {
 			err = errors.Join(err, os.RemoveAll(dir))
 		}
 		return err
@@ -56,4 +61,20 @@ func newPart(env *feature.Env) feature.Part {
 		Step:   feature.Step{Name: "lists", Start: start, Stop: stop},
 		Routes: []api.Routes{routesOf(control, m, cfg.Advertise), readers.Routes},
 	}
+}
+
+// usable makes the configured folder, and tries whether files can be made in it. One that is not
+// configured is made when it is first needed: not every replica has lists.
+func usable(dir string) error {
+	err := os.MkdirAll(dir, 0o700)
+	if err == nil {
+		var probe *os.File
+		if probe, err = os.CreateTemp(dir, ".probe-*"); err == nil {
+			err = errors.Join(probe.Close(), os.Remove(probe.Name()))
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("lists.dir is %q, which cannot be used: %w", dir, err)
+	}
+	return nil
 }

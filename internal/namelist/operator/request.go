@@ -139,7 +139,9 @@ type UploadRequest struct {
 	// Format and the rest are documented for their readers in the tags.
 	Format build.Format `json:"format,omitempty" doc:"csv or txt, also compressed by gzip. Absent means csv."`
 	Mode   manage.Mode  `json:"mode,omitempty" doc:"replace, add or remove. Absent means replace."`
-	Switch bool         `json:"switch,omitempty" doc:"Whether to switch to the version when nothing speaks against it."`
+	// Header is documented like them.
+	Header build.HeaderChoice `json:"header,omitempty" doc:"Whether the first line is a header, which is left out: yes, no or auto. Absent means auto, which knows id and id,expiry in a CSV."`
+	Switch bool               `json:"switch,omitempty" doc:"Whether to switch to the version when nothing speaks against it."`
 	ByWhom
 }
 

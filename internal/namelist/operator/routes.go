@@ -2,6 +2,7 @@ package operator
 
 import (
 	"context"
+	"fmt"
 	"net/http"
 	"reflect"
 	"strconv"
@@ -177,6 +178,9 @@ func (r *routes) apply(ctx context.Context, in *bodyInput) (*output[NameList], e
 			Settings: namelist.Settings{Filter: filter.Kind(q.Filter), ExpiredNo: q.OnExpired == "no", Whole: q.Whole},
 		}
 		if q.ExpiresMS != 0 {
+			if err := isTime("expires_ms", q.ExpiresMS); err != nil {
+				return out, err
+			}
 			s.Expires = time.UnixMilli(q.ExpiresMS)
 		}
 		h, err := r.control.Head(ctx, in.List)
@@ -199,6 +203,25 @@ func (r *routes) apply(ctx context.Context, in *bodyInput) (*output[NameList], e
 		}
 		return out, nil
 	})
+}
+
+// isTime refuses a number that is no time in ms: seconds since 1970, and durations, are smaller.
+func isTime(field string, ms int64) error {
+	if ms < build.FirstMS {
+		return freeslot.Invalid(field, "is %d, expected 0 for never, or a time in milliseconds since 1970, which has 12 digits or more", ms)
+	}
+	return nil
+}
+
+func areTimes(entries []namelist.Change) error {
+	for i, e := range entries {
+		if e.ExpiresMS != 0 {
+			if err := isTime(fmt.Sprintf("entries[%d].expires_ms", i), e.ExpiresMS); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
 }
 
 // fixed refuses what cannot change in a list that is there.
@@ -266,7 +289,7 @@ func (r *routes) openUpload(ctx context.Context, in *bodyInput) (*output[ListUpl
 		if err := freeslot.DecodeStrict("upload", in.RawBody, &q); err != nil {
 			return out, err
 		}
-		u, err := r.manager.OpenUpload(ctx, manage.Upload{List: in.List, Format: q.Format, Mode: q.Mode, Switch: q.Switch, By: q.by(ctx)})
+		u, err := r.manager.OpenUpload(ctx, manage.Upload{List: in.List, Format: q.Format, Mode: q.Mode, Header: q.Header, Switch: q.Switch, By: q.by(ctx)})
 		return r.uploadOf(&u), err
 	})
 }
@@ -383,6 +406,9 @@ func (r *routes) edit(ctx context.Context, in *bodyInput) (*output[ListChanged],
 		if err := freeslot.DecodeStrict("edit", in.RawBody, &q); err != nil {
 			return out, err
 		}
+		if err := areTimes(q.Entries); err != nil {
+			return out, err
+		}
 		out.Revision, err = r.control.Edit(ctx, in.List, namelist.EditRequest{ID: q.ID, Changes: q.Entries, Urgent: q.Urgent, By: q.by(ctx)})
 		return out, err
 	})
@@ -403,6 +429,9 @@ func (r *routes) stage(ctx context.Context, in *sessionBodyInput) (*output[EditS
 	return handle(ctx, r, "stage entries", in, func(ctx context.Context, in *sessionBodyInput) (out EditSession, err error) {
 		var q StageRequest
 		if err := freeslot.DecodeStrict("stage", in.RawBody, &q); err != nil {
+			return out, err
+		}
+		if err := areTimes(q.Entries); err != nil {
 			return out, err
 		}
 		staged, until, err := r.control.Stage(ctx, in.List, in.Session, q.Entries)
