@@ -1,18 +1,17 @@
 package measure
 
 import (
+	"io"
 	"os"
 	"path/filepath"
+
+	outfile "github.com/freeslot/freeslot/internal/process/output"
 )
 
-// WriteFile writes by way of a temporary file, so that an interrupted run leaves the old one.
+// WriteFile replaces a file in one step, so that an interrupted run leaves the old one.
 func WriteFile(path string, data []byte) error {
 	if err := os.MkdirAll(filepath.Dir(path), 0o750); err != nil {
 		return err
 	}
-	tmp := path + ".tmp"
-	if err := os.WriteFile(tmp, data, 0o644); err != nil { //nolint:gosec // meant to be read
-		return err
-	}
-	return os.Rename(tmp, path)
+	return outfile.Write(path, func(w io.Writer) error { _, err := w.Write(data); return err })
 }

@@ -13,6 +13,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/freeslot/freeslot/internal/node/agent"
+	"github.com/freeslot/freeslot/internal/plural"
 	"github.com/freeslot/freeslot/internal/process/config"
 	"github.com/freeslot/freeslot/internal/process/logging"
 	"github.com/freeslot/freeslot/internal/process/systemd"
@@ -187,5 +188,5 @@ func (p *process) serve(startCtx context.Context, env *environment, reload func(
 
 // status is the line that systemctl shows for an agent.
 func status(node string, services int) string {
-	return fmt.Sprintf("node %s, %d services", node, services)
+	return fmt.Sprintf("node %s, %s", node, plural.Of(services, "service", "services"))
 }

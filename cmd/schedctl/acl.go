@@ -10,6 +10,7 @@ import (
 	"github.com/freeslot/freeslot"
 	"github.com/freeslot/freeslot/internal/cell"
 	"github.com/freeslot/freeslot/internal/namelist"
+	"github.com/freeslot/freeslot/internal/plural"
 	"github.com/freeslot/freeslot/internal/redis/acl"
 	redisclient "github.com/freeslot/freeslot/internal/redis/client"
 	"github.com/freeslot/freeslot/internal/registry"
@@ -189,11 +190,7 @@ func (c *aclCmd) apply(ctx context.Context, a *app, topology *redisclient.Topolo
 		if !at.Saved {
 			note = "gone with its next restart: it has no ACL file (aclfile in redis.conf)"
 		}
-		set := "1 user"
-		if len(users) != 1 {
-			set = fmt.Sprintf("%d users", len(users))
-		}
-		if err := a.println("%s: %s set, %s", at.Addr, set, note); err != nil {
+		if err := a.println("%s: %s set, %s", at.Addr, plural.Of(len(users), "user", "users"), note); err != nil {
 			return err
 		}
 		for _, name := range at.NoPassword {

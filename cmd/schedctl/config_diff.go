@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/freeslot/freeslot/internal/plural"
 	"github.com/freeslot/freeslot/internal/pool"
 )
 
@@ -87,10 +88,10 @@ func (a *app) printChanges(d *pool.Diff) (err error) {
 	}
 	for _, m := range d.Members {
 		if m.Join > 0 {
-			add("  %d node(s) join pool %s: %s", m.Join, m.Pool, some(m.Joining, m.Join))
+			add("  %s pool %s: %s", plural.Of(m.Join, "node joins", "nodes join"), m.Pool, some(m.Joining, m.Join))
 		}
 		if m.Leave > 0 {
-			add("  %d node(s) leave pool %s: %s", m.Leave, m.Pool, some(m.Leaving, m.Leave))
+			add("  %s pool %s: %s", plural.Of(m.Leave, "node leaves", "nodes leave"), m.Pool, some(m.Leaving, m.Leave))
 		}
 	}
 	return err

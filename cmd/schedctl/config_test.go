@@ -43,7 +43,7 @@ func TestConfigLife(t *testing.T) {
 	l.ctl(t, "config", "show").expect(t, exitOK, "from the replica's own file", "version: 0", "enabled: false")
 	l.ctl(t, "config", "history").expect(t, exitOK, "VERSION")
 	file := writeFile(t, germanPool)
-	l.ctl(t, "config", "diff", file).expect(t, exitOK, "compared with the replica's own file; nothing was changed", "~ enabled: false -> true", "+ pool german", "1 node(s) join pool german: node-1")
+	l.ctl(t, "config", "diff", file).expect(t, exitOK, "compared with the replica's own file; nothing was changed", "~ enabled: false -> true", "+ pool german", "1 node joins pool german: node-1")
 	l.ctl(t, "config", "diff", "--exit-code", file).expect(t, exitFailure, "+ pool german", "differ")
 	inert := writeFile(t, strings.Replace(germanPool, "enabled: true", "enabled: false", 1))
 	l.ctl(t, "config", "diff", inert).expect(t, exitOK, "+ pool german", "the pools have no members and restrict nothing: enabled is false")
@@ -57,7 +57,7 @@ func TestConfigLife(t *testing.T) {
 	shown := l.ctl(t, "config", "show").expect(t, exitOK, "# version 1, by default/alice at ", ": the first", "\nversion: 1\n", "source_languages: [en]", "zone: eu")
 	edited := strings.Replace(shown.out, "zone: eu", "zone: us", 1)
 	got := command(t, edited, "--server", l.server.Addr(), "config", "apply", "-", "--author", "bob")
-	got.expect(t, exitOK, "version 2 is in force", `~ pool german: labels: {"zone":"eu"} -> {"zone":"us"}`, "1 node(s) leave pool german: node-1")
+	got.expect(t, exitOK, "version 2 is in force", `~ pool german: labels: {"zone":"eu"} -> {"zone":"us"}`, "1 node leaves pool german: node-1")
 	faster := strings.Replace(shown.out, "german", "other", 1)
 	command(t, faster, "--server", l.server.Addr(), "config", "apply", "-").expect(t, exitFailure, "conflict: version is 1, but the configuration is at 2, by default/bob")
 	l.ctl(t, "config", "apply", file, "--version", "1").expect(t, exitFailure, "conflict")
@@ -70,7 +70,7 @@ func TestConfigLife(t *testing.T) {
 	}
 
 	l.ctl(t, "config", "rollback", "1", "--dry-run").expect(t, exitOK, "compared with version 2")
-	l.ctl(t, "config", "rollback", "1", "--note", "bob was wrong", "--author", "alice").expect(t, exitOK, "version 3 is in force", "1 node(s) join pool german")
+	l.ctl(t, "config", "rollback", "1", "--note", "bob was wrong", "--author", "alice").expect(t, exitOK, "version 3 is in force", "1 node joins pool german")
 	l.ctl(t, "config", "rollback", "9").expect(t, exitFailure, "not_found")
 	history := l.ctl(t, "config", "history").expect(t, exitOK, "bob was wrong", "default/bob")
 	if lines := strings.Split(strings.TrimSpace(history.out), "\n"); len(lines) != 4 || !strings.HasPrefix(lines[1], "3 ") || !strings.Contains(lines[1], "  rollback to 1  bob was wrong") || !strings.Contains(lines[2], "  apply  ") {

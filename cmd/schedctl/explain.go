@@ -12,6 +12,7 @@ import (
 
 	"github.com/freeslot/freeslot"
 	"github.com/freeslot/freeslot/internal/api"
+	"github.com/freeslot/freeslot/internal/plural"
 )
 
 // maxDetail is the longest reason in a table.
@@ -95,9 +96,9 @@ func (c *explainCmd) explainJob(a *app) error {
 }
 
 func (a *app) printExplanation(e *explanation) error {
-	verdict := fmt.Sprintf("%d of %d nodes fit, %d of them could take the job now.", e.Fits, e.Total, e.Qualify)
+	verdict := fmt.Sprintf("%s, %d of them could take the job now.", api.HowManyFit(e.Fits, e.Total), e.Qualify)
 	if e.Degraded {
-		verdict = fmt.Sprintf("%d of %d nodes fit, and what they do now is not known.", e.Fits, e.Total)
+		verdict = api.HowManyFit(e.Fits, e.Total) + ", and what they do now is not known."
 	}
 	_, _ = fmt.Fprintf(a.out, "%s\nclass: %s\n", verdict, clean(e.Class))
 	for i, tier := range e.Tiers {
@@ -129,7 +130,7 @@ func (e *explanation) queue() string {
 	if e.Waiting == nil || *e.Waiting == 0 {
 		return ""
 	}
-	return fmt.Sprintf(" Of its class, %s, %d wait before it.", e.ClassID, *e.Waiting)
+	return fmt.Sprintf(" Of its class, %s, %s before it.", e.ClassID, plural.Of(*e.Waiting, "job waits", "jobs wait"))
 }
 
 // answer is how a submit would be answered.
@@ -159,7 +160,7 @@ func (e *explanation) hintSlots() string {
 	if e.Breakdown["slots"] == 0 {
 		return ""
 	}
-	return fmt.Sprintf(" With %d slots or less one would.", e.MaxSlots)
+	return fmt.Sprintf(" With %s or less one would.", plural.Of(e.MaxSlots, "slot", "slots"))
 }
 
 func (a *app) printExplained(e *explanation) error {

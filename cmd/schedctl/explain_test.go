@@ -30,13 +30,13 @@ func TestExplain(t *testing.T) {
 	t.Parallel()
 	l := start(t)
 	l.ctl(t, "explain", "echo", "--source-language", "en", "--target", "de-AT", "--label", "gpu=a100", "--label-rule", "zone in eu,us", "--slots", "2").
-		expect(t, exitOK, "1 of 1 nodes fit, 1 of them could take the job now.", "could take it",
+		expect(t, exitOK, "1 of 1 node fits, 1 of them could take the job now.", "could take it",
 			"A submit now would be placed: offered to node-1.")
 	l.ctl(t, "explain", "echo", "--slots", "99").
-		expect(t, exitOK, "0 of 1 nodes fit, 0", "against: slots 1", "A submit now would be answered no_matching_node: no node fits, however idle. With 4 slots or less one would.")
+		expect(t, exitOK, "0 of 1 node fit, 0", "against: slots 1", "A submit now would be answered no_matching_node: no node fits, however idle. With 4 slots or less one would.")
 	l.ctl(t, "submit", "echo", "--slots", "99").expect(t, exitFailure, "no_matching_node")
 	l.ctl(t, "explain", "echo", "--label-rule", "zone not_in eu").
-		expect(t, exitOK, "0 of 1 nodes fit", "against: labels 1", "labels: label zone is eu, expected not in eu", "answered no_matching_node: no node fits, however idle.\n")
+		expect(t, exitOK, "0 of 1 node fit", "against: labels 1", "labels: label zone is eu, expected not in eu", "answered no_matching_node: no node fits, however idle.\n")
 	l.ctl(t, "explain", "unknown", "--limit", "0").expect(t, exitOK, "against: service 1", "… and 1 more")
 	got := l.ctl(t, "explain", "echo", "--affinity-key", "k", "--prefer-pool", "eu", "-o", "json").expect(t, exitOK)
 	var e explanation
@@ -63,7 +63,7 @@ func TestExplainSubmittedJob(t *testing.T) {
 	}
 	first, second := submit(), submit()
 	l.ctl(t, "explain", "--job", first).expect(t, exitOK, "job "+first+" of service block is running:", "attempt 1 on node node-1 runs since")
-	l.ctl(t, "explain", "--job", second).expect(t, exitOK, "is waiting:", "it has place 1 in the queue", "1 of 1 nodes fit, and 0 of them could take it now; against the others: full 1", "0 of 4 slots are free, expected 4")
+	l.ctl(t, "explain", "--job", second).expect(t, exitOK, "is waiting:", "it has place 1 in the queue", "1 of 1 node fits, and 0 of them could take it now; against the others: full 1", "0 of 4 slots are free, expected 4")
 	l.ctl(t, "explain", "--job", second, "-o", "json").expect(t, exitOK, `"why": [`)
 	l.ctl(t, "cancel", second).expect(t, exitOK)
 	l.ctl(t, "explain", "--job", second).expect(t, exitOK, "is cancelled:", "it was cancelled before its first attempt")

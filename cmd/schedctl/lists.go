@@ -12,6 +12,7 @@ import (
 	"github.com/freeslot/freeslot/internal/namelist"
 	"github.com/freeslot/freeslot/internal/namelist/manage"
 	"github.com/freeslot/freeslot/internal/namelist/operator"
+	"github.com/freeslot/freeslot/internal/plural"
 )
 
 const listsPath = "/v1/lists"
@@ -33,7 +34,7 @@ type listsCmd struct {
 	Remove   listsRemoveCmd   `cmd:"" help:"Remove ids."`
 	Session  listsSessionCmd  `cmd:"" help:"Stage edits, and commit them at one revision."`
 	Query    listsQueryCmd    `cmd:"" help:"Ask whether ids are in a list."`
-	Count    listsCountCmd    `cmd:"" help:"Count the ids of a list."`
+	Count    listsCountCmd    `cmd:"" help:"Count the ids of a list. Expired ones count until the next version is built."`
 	Clients  listsClientsCmd  `cmd:"" help:"List the live clients of a list, and which version each answers from."`
 	Verify   listsVerifyCmd   `cmd:"" help:"Read a version back from Redis and compare it with its seals and digest."`
 	Expand   listsExpandCmd   `cmd:"" help:"Build a list anew with as many segments as it needs, and switch to that."`
@@ -190,7 +191,7 @@ func (c *listsApplyCmd) Run(a *app) error {
 	}
 	text := fmt.Sprintf("list %s is %s, revision %d", l.Name, l.State, l.Revision)
 	if l.Planned != nil {
-		text += fmt.Sprintf("; %d ids need about %d bytes in %d segments", l.ExpectedIDs, l.Planned.Bytes, l.Planned.Segments)
+		text += fmt.Sprintf("; %s about %d bytes in %s", plural.Of(l.ExpectedIDs, "id needs", "ids need"), l.Planned.Bytes, plural.Of(l.Planned.Segments, "segment", "segments"))
 	}
 	return a.println("%s", text)
 }
@@ -252,7 +253,7 @@ func (c *listsSwitchCmd) awaitClients(a *app) error {
 			return nil
 		}
 		if !time.Now().Before(deadline) {
-			return fmt.Errorf("%d clients do not answer from version %d yet: %s", len(behind), c.Version, list(behind))
+			return fmt.Errorf("%s from version %d yet: %s", plural.Of(len(behind), "client does not answer", "clients do not answer"), c.Version, list(behind))
 		}
 		if err := a.pause(); err != nil {
 			return err
@@ -347,12 +348,31 @@ func (c *listsQueryCmd) Run(a *app) error {
 	if err := a.call(http.MethodPost, c.path()+"/query", nil, operator.QueryRequest{IDs: c.IDs}, &out); err != nil {
 		return err
 	}
+	if err := c.print(a, &out); err != nil {
+		return err
+	}
+	unknown := 0
+	for _, f := range out.Found {
+		if f.Why != "" {
+			unknown++
+		}
+	}
+	if unknown > 0 {
+		return fmt.Errorf("%d of %s could not be answered", unknown, plural.Of(len(out.Found), "id", "ids"))
+	}
+	return nil
+}
+
+func (c *listsQueryCmd) print(a *app, out *manage.Answers) error {
 	if a.json {
 		return a.printJSON(out)
 	}
 	rows := [][]string{{"ID", "MEMBER", "EXPIRES", "FROM"}}
 	for _, f := range out.Found {
 		member, expires, from := "no", "-", fmt.Sprintf("version %d", out.Version)
+		if f.Why != "" {
+			member, from = "unknown", f.Why
+		}
 		if f.Member {
 			member = "yes"
 		}
@@ -378,7 +398,7 @@ func (c *listsCountCmd) Run(a *app) error {
 	if a.json {
 		return a.printJSON(out)
 	}
-	return a.println("%d ids at version %d, revision %d", out.Count, out.Version, out.Revision)
+	return a.println("%s at version %d, revision %d; expired ones count until the next version is built", plural.Of(out.Count, "id", "ids"), out.Version, out.Revision)
 }
 
 type listsClientsCmd struct{ oneList }
@@ -414,7 +434,7 @@ func (c *listsVerifyCmd) Run(a *app) error {
 	if out.Damaged != "" {
 		return fmt.Errorf("version %d of list %s is damaged: %s", c.Version, c.List, out.Damaged)
 	}
-	return a.println("version %d of list %s is whole: %d ids", c.Version, c.List, out.Count)
+	return a.println("version %d of list %s is whole: %s", c.Version, c.List, plural.Of(out.Count, "id", "ids"))
 }
 
 // done says what a command without an answer has done. Programs have its exit code.

@@ -8,6 +8,7 @@ import (
 
 	"github.com/freeslot/freeslot/internal/namelist/manage"
 	"github.com/freeslot/freeslot/internal/namelist/operator"
+	"github.com/freeslot/freeslot/internal/plural"
 )
 
 type listsGCCmd struct {
@@ -52,9 +53,9 @@ func (c *listsGCCmd) print(a *app, all *manage.Collected) error {
 		}
 	}
 	if all.Foreign > 0 {
-		a.warn("%d keys stay: the control server has no record of their list or version. Another control server may own them, or this one has lost its data", all.Foreign)
+		a.warn("%s: the control server has no record of their list or version. Another control server may own them, or this one has lost its data", plural.Of(all.Foreign, "key stays", "keys stay"))
 	}
-	return a.println("%d keys of lists, %d removed", all.Looked, all.Removed)
+	return a.println("%s of lists, %d removed", plural.Of(all.Looked, "key", "keys"), all.Removed)
 }
 
 // addBuilds adds the builds of one more page. A build can be on two pages.

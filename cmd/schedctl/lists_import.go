@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bufio"
 	"cmp"
 	"encoding/json"
 	"errors"
@@ -17,13 +18,15 @@ import (
 	"github.com/freeslot/freeslot/internal/namelist/build"
 	"github.com/freeslot/freeslot/internal/namelist/manage"
 	"github.com/freeslot/freeslot/internal/namelist/operator"
+	"github.com/freeslot/freeslot/internal/plural"
 )
 
 type listsImportCmd struct {
 	oneList
-	File   string `arg:"" help:"A file, also one that gzip has compressed."`
+	File   string `arg:"" help:"A file, also one that gzip has compressed; - is standard input."`
 	Format string `enum:",csv,txt" default:"" placeholder:"FORMAT" help:"csv (id,expiry) or txt (default: by the name of the file, else csv)."`
 	Mode   string `enum:"replace,add,remove" default:"replace" placeholder:"MODE" help:"replace, add or remove (default ${default})."`
+	Header string `enum:"auto,yes,no" default:"auto" placeholder:"WHICH" help:"Whether the first line is a header, which is left out: yes, no or auto, which knows id and id,expiry in a CSV (default ${default})."`
 	Switch bool   `help:"Switch to the version when nothing speaks against it."`
 	Upload string `placeholder:"ID" help:"Go on with this upload, which an interrupted import has named."`
 	whyFlags
@@ -36,21 +39,21 @@ const chunk = 4 << 20
 
 // Run uploads, and waits for the version.
 func (c *listsImportCmd) Run(a *app) (err error) {
-	file, err := os.Open(c.File)
+	in, err := c.input(a)
 	if err != nil {
-		return usage("%w", err)
+		return err
 	}
-	defer func() { _ = file.Close() }()
+	defer in.close()
 	u, err := c.open(a)
 	if err != nil {
 		return err
 	}
-	if err := c.same(file, u); err != nil {
+	if err := c.same(in, u); err != nil {
 		return err
 	}
 	defer func() { err = c.left(a, u, err) }()
 	if u.State == manage.Open {
-		if err := c.send(a, file, u); err != nil {
+		if err := c.send(a, in, u); err != nil {
 			return err
 		}
 	}
@@ -101,7 +104,7 @@ const barWidth = 30
 
 // progress shows a bar in the last line of a terminal; without a step it clears the line.
 func (a *app) progress(step string, done, total int64) {
-	if !a.terminal || step != "" && total <= 0 {
+	if !a.errTerminal || step != "" && total <= 0 {
 		return
 	}
 	line := ""
@@ -123,7 +126,7 @@ func (c *listsImportCmd) open(a *app) (*operator.ListUpload, error) {
 		}
 		return &u, err
 	}
-	body := operator.UploadRequest{Format: build.Format(cmp.Or(c.Format, formatOf(c.File))), Mode: manage.Mode(c.Mode), Switch: c.Switch, ByWhom: c.by()}
+	body := operator.UploadRequest{Format: build.Format(cmp.Or(c.Format, formatOf(c.File))), Mode: manage.Mode(c.Mode), Header: build.HeaderChoice(c.Header), Switch: c.Switch, ByWhom: c.by()}
 	err := a.call(http.MethodPost, c.path()+"/uploads", nil, body, &u)
 	c.home = u.URL
 	return &u, c.orApply(err)
@@ -165,24 +168,62 @@ func (c *listsImportCmd) askOnce(a *app, method, path string, query url.Values, 
 	return err
 }
 
-// send sends what the upload does not have yet, and ends it.
-func (c *listsImportCmd) send(a *app, file *os.File, u *operator.ListUpload) error {
-	info, err := file.Stat()
-	if err != nil {
-		return err
+// importInput is what an import reads: a file, a pipe, a device or standard input, once from its begin
+// to its end.
+type importInput struct {
+	*bufio.Reader
+
+	close func()
+	size  int64 // of a regular file, for the bar; else 0
+}
+
+// input opens what is imported, and reads its begin: what cannot be read leaves no upload behind.
+func (c *listsImportCmd) input(a *app) (*importInput, error) {
+	in := &importInput{close: func() {}}
+	from := a.in
+	if c.File != "-" {
+		file, err := os.Open(c.File)
+		if err != nil {
+			return nil, usage("%w", err)
+		}
+		from, in.close = file, func() { _ = file.Close() }
+		info, err := file.Stat()
+		if err == nil && info.IsDir() {
+			err = fmt.Errorf("%s is a folder, expected a file, or - for standard input", c.File)
+		}
+		if err != nil {
+			in.close()
+			return nil, usage("%w", err)
+		}
+		if info.Mode().IsRegular() {
+			in.size = info.Size()
+		}
 	}
+	in.Reader = bufio.NewReaderSize(from, chunk)
+	if _, err := in.Peek(1); err != nil && !errors.Is(err, io.EOF) {
+		in.close()
+		return nil, usage("read %s: %w", c.File, err)
+	}
+	return in, nil
+}
+
+// send sends what the upload does not have yet, up to the end of the input, and ends it.
+func (c *listsImportCmd) send(a *app, in *importInput, u *operator.ListUpload) error {
 	buffer := make([]byte, chunk)
-	for u.Bytes < info.Size() {
-		n, err := file.ReadAt(buffer, u.Bytes)
-		if err != nil && !errors.Is(err, io.EOF) || n == 0 {
-			return fmt.Errorf("read %s: %w", c.File, cmp.Or(err, io.ErrUnexpectedEOF))
+	for end := false; !end; {
+		n, err := io.ReadFull(in, buffer)
+		if end = errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF); err != nil && !end {
+			return fmt.Errorf("read %s: %w", c.File, err)
+		}
+		if n == 0 {
+			break
 		}
 		sum := crc32.Checksum(buffer[:n], castagnoli)
 		query := url.Values{"offset": {strconv.FormatInt(u.Bytes, 10)}, "crc32c": {strconv.FormatUint(uint64(sum), 16)}}
 		if err := c.ask(a, http.MethodPut, uploadPath(u.ID), query, buffer[:n], u); err != nil {
 			return err
 		}
-		a.progress("upload", u.Bytes, info.Size())
+		a.progress("upload", u.Bytes, max(in.size, u.Bytes))
 	}
 	body, err := json.Marshal(operator.CommitUploadRequest{Bytes: u.Bytes})
 	return cmp.Or(err, c.ask(a, http.MethodPost, uploadPath(u.ID)+"/commit", nil, body, u))
@@ -190,11 +231,12 @@ func (c *listsImportCmd) send(a *app, file *os.File, u *operator.ListUpload) err
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// same compares the file with what the upload has: the begin of it, and all once it is committed.
-func (c *listsImportCmd) same(file *os.File, u *operator.ListUpload) error {
-	sum, part := crc32.New(castagnoli), io.Reader(io.NewSectionReader(file, 0, u.Bytes))
+// same reads what the upload has of the input, which must be the same: the begin of it, and all once it
+// is committed.
+func (c *listsImportCmd) same(in *importInput, u *operator.ListUpload) error {
+	sum, part := crc32.New(castagnoli), io.Reader(io.LimitReader(in, u.Bytes))
 	if u.State != manage.Open {
-		part = file
+		part = in
 	}
 	n, err := io.Copy(sum, part)
 	if err != nil {
@@ -215,6 +257,9 @@ func (c *listsImportCmd) report(a *app, u *operator.ListUpload) error {
 		}
 		say = func(string, ...any) error { return nil }
 	} else if u.Report != nil {
+		if u.Report.HeaderLike != "" {
+			a.warn("line 1 looks like a header and was read as an id: %s; --header yes leaves it out", shorten(clean(u.Report.HeaderLike), maxCell))
+		}
 		for i, r := range u.Report.Rejects {
 			if i == 10 {
 				a.warn("and %d more; `schedctl lists rejects %s --upload %s` has the first %d", u.Report.Rejected-10, c.List, u.ID, build.MaxRejects)
@@ -227,8 +272,12 @@ func (c *listsImportCmd) report(a *app, u *operator.ListUpload) error {
 		return fmt.Errorf("the import failed: %s", u.Why)
 	}
 	n := u.Version.Number
-	if err := say("version %d of list %s is ready: %d ids of %d lines, %d duplicates, %d rejected",
-		n, c.List, u.Version.Count, u.Report.Lines, u.Report.Duplicates, u.Report.Rejected); err != nil {
+	rejected := fmt.Sprintf("%d rejected", u.Report.Rejected)
+	if u.Report.Expired > 0 {
+		rejected += fmt.Sprintf(", of which %d expired before the import", u.Report.Expired)
+	}
+	if err := say("version %d of list %s is ready: %s of %s, %s, %s", n, c.List, plural.Of(u.Version.Count, "id", "ids"),
+		plural.Of(u.Report.Lines, "line", "lines"), plural.Of(u.Report.Duplicates, "duplicate", "duplicates"), rejected); err != nil {
 		return err
 	}
 	idle := ""

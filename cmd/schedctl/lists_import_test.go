@@ -169,8 +169,8 @@ func TestListsImportWithoutItsSwitch(t *testing.T) {
 	l := start(t)
 	l.ctl(t, "lists", "apply", "vip").expect(t, exitOK)
 	file := listFile(t, "vip.csv", "a\nb,soon\n")
-	l.ctl(t, "lists", "import", "vip", file).expect(t, exitOK, "it does not serve: 1 lines were rejected")
-	l.ctl(t, "lists", "import", "vip", file, "--switch").expect(t, exitFailure, "version 2 of list vip is ready", "it does not serve: 1 lines were rejected")
+	l.ctl(t, "lists", "import", "vip", file).expect(t, exitOK, "it does not serve: 1 line was rejected")
+	l.ctl(t, "lists", "import", "vip", file, "--switch").expect(t, exitFailure, "version 2 of list vip is ready", "it does not serve: 1 line was rejected")
 	l.ctl(t, "lists", "import", "vip", file, "--switch", "-o", "json").expect(t, exitFailure, `"state": "ready"`, "it does not serve")
 	l.ctl(t, "lists", "import", "vip", listFile(t, "fine.csv", "a\n"), "-o", "json").expect(t, exitOK)
 }

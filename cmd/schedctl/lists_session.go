@@ -9,6 +9,7 @@ import (
 
 	"github.com/freeslot/freeslot/internal/namelist"
 	"github.com/freeslot/freeslot/internal/namelist/operator"
+	"github.com/freeslot/freeslot/internal/plural"
 )
 
 type listsSessionCmd struct {
@@ -55,7 +56,7 @@ func (c *stageFlags) stage(a *app, remove bool, expiresMS int64) error {
 	if a.json {
 		return a.printJSON(out)
 	}
-	return a.println("%d ids are staged; the session ends at %s without another command", out.Staged, clock(out.UntilMS))
+	return a.println("%s staged; the session ends at %s without another command", plural.Of(out.Staged, "id is", "ids are"), clock(out.UntilMS))
 }
 
 func changes(ids []string, remove bool, expiresMS int64) (out []namelist.Change) {
@@ -179,7 +180,7 @@ func (c *uploadsShowCmd) Run(a *app) error {
 		rows = append(rows, []string{"version", strconv.FormatInt(v.Number, 10)}, []string{"ids", strconv.FormatInt(v.Count, 10)}, []string{"doubt", dash(v.Doubt)})
 	}
 	if r := out.Report; r != nil {
-		rows = append(rows, []string{"lines", strconv.FormatInt(r.Lines, 10)}, []string{"duplicates", strconv.FormatInt(r.Duplicates, 10)}, []string{"rejected", strconv.FormatInt(r.Rejected, 10)})
+		rows = append(rows, []string{"lines", strconv.FormatInt(r.Lines, 10)}, []string{"duplicates", strconv.FormatInt(r.Duplicates, 10)}, []string{"rejected", strconv.FormatInt(r.Rejected, 10)}, []string{"expired", strconv.FormatInt(r.Expired, 10)}, []string{"header", strconv.FormatBool(r.Header)})
 	}
 	return table(a.out, rows)
 }

@@ -51,7 +51,7 @@ func TestListsViews(t *testing.T) {
 	ctl := func(args ...string) result { t.Helper(); return l.ctl(t, append([]string{"lists"}, args...)...) }
 	ctl("apply", "vip").expect(t, exitOK)
 	ctl("import", "vip", listFile(t, "vip.csv", "a\nb,4000000000\n\nc,soon\n\"d,e\"\nf,1000000000\n")).
-		expect(t, exitOK, "2 rejected", "schedctl lists accept vip 1")
+		expect(t, exitOK, "3 rejected, of which 1 expired before the import", "schedctl lists accept vip 1")
 	ctl("rejects", "vip", "1").expect(t, exitOK, "LINE  WHY", "3     invalid id: it is empty", "4     the expiry is no time")
 	ctl("rejects", "vip").expect(t, exitUsage, "name a version or --upload")
 	ctl("export", "vip").expect(t, exitFailure, "conflict", "list vip serves no version; version must name one")
@@ -99,7 +99,7 @@ func TestListsViews(t *testing.T) {
 	id := strings.Fields(strings.Split(uploads, "\n")[1])[0]
 	ctl("rejects", "vip", "--upload", id).expect(t, exitOK, "invalid id: it is empty")
 	ctl("uploads", "show", id, "-o", "json").expect(t, exitOK, `"state": "ready"`, `"author": "`)
-	ctl("uploads", "show", id).expect(t, exitOK, "state       ready", "doubt       2 lines were rejected", "lines       6")
+	ctl("uploads", "show", id).expect(t, exitOK, "state       ready", "doubt       3 lines were rejected", "expired     1", "header      false", "lines       6")
 	ctl("uploads", "rm", id).expect(t, exitOK, "upload "+id+" is forgotten")
 	ctl("rejects", "vip", "1").expect(t, exitFailure, "not_found", "an upload goes a day after its last change")
 

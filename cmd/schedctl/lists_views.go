@@ -12,7 +12,6 @@ import (
 	"net/http"
 	"net/url"
 	"os"
-	"path/filepath"
 	"strconv"
 	"strings"
 
@@ -20,11 +19,13 @@ import (
 	"github.com/freeslot/freeslot/internal/namelist/build"
 	"github.com/freeslot/freeslot/internal/namelist/manage"
 	"github.com/freeslot/freeslot/internal/namelist/operator"
+	"github.com/freeslot/freeslot/internal/plural"
+	"github.com/freeslot/freeslot/internal/process/output"
 )
 
 type listsExportCmd struct {
 	oneList
-	File    string `arg:"" default:"-" help:"Written whole or not at all; compressed where the name ends with .gz (default: standard output)."`
+	File    string `arg:"" default:"-" help:"A regular file is replaced once it is whole; compressed where the name ends with .gz (default: standard output)."`
 	Version int64  `placeholder:"N" help:"Number of the version (default: the one that serves)."`
 	Format  string `enum:",csv,txt" default:"" placeholder:"FORMAT" help:"csv (id,expiry) or txt, without expiries (default: by the name of the file, else csv)."`
 	Bare    bool   `help:"Without edits: what the version was built of."`
@@ -32,27 +33,19 @@ type listsExportCmd struct {
 
 // Run exports a list, and checks that all of it came.
 func (c *listsExportCmd) Run(a *app) error {
-	if c.File == "-" {
+	if c.File == "-" || a.isOut(c.File) {
 		out := bufio.NewWriter(a.out)
 		_, err := c.write(a, out)
 		return cmp.Or(err, out.Flush())
 	}
-	file, err := os.CreateTemp(filepath.Dir(c.File), "."+filepath.Base(c.File)+".*")
+	file, err := output.Create(c.File)
 	if err != nil {
 		return usage("%w", err)
 	}
-	defer func() { _ = os.Remove(file.Name()) }() // it was renamed, unless something failed
-	defer func() { _ = file.Close() }()
-	var out io.WriteCloser = file
-	if strings.HasSuffix(c.File, ".gz") {
-		out = gzip.NewWriter(file)
-	}
-	of, err := c.write(a, out)
-	if err == nil && out != file {
-		err = out.Close()
-	}
-	if err = cmp.Or(err, file.Close()); err == nil {
-		err = os.Rename(file.Name(), c.File)
+	defer file.Discard()
+	of, err := c.pack(a, file)
+	if err == nil {
+		err = file.Close()
 	}
 	if err != nil {
 		return err
@@ -60,11 +53,33 @@ func (c *listsExportCmd) Run(a *app) error {
 	if a.json {
 		return a.printJSON(of)
 	}
-	text := fmt.Sprintf("%d ids of version %d", of.Count, of.Version)
+	text := plural.Of(of.Count, "id", "ids") + fmt.Sprintf(" of version %d", of.Version)
 	if !c.Bare {
 		text += fmt.Sprintf(" with edits up to revision %d", of.Revision)
 	}
-	return a.println("%s are in %s", text, c.File)
+	return a.println("%s: %s", c.File, text)
+}
+
+// isOut reports whether a name, such as /dev/stdout, is that of standard output: there nothing but
+// the export may go.
+func (a *app) isOut(name string) bool {
+	out, ok := file(a.out).(*os.File)
+	if !ok {
+		return false
+	}
+	is, err := out.Stat()
+	named, failed := os.Stat(name)
+	return err == nil && failed == nil && os.SameFile(is, named)
+}
+
+// pack writes the export, compressed where the name of the file says so.
+func (c *listsExportCmd) pack(a *app, to io.Writer) (exported, error) {
+	if !strings.HasSuffix(c.File, ".gz") {
+		return c.write(a, to)
+	}
+	packed := gzip.NewWriter(to)
+	of, err := c.write(a, packed)
+	return of, cmp.Or(err, packed.Close())
 }
 
 // exported says what an export has.
@@ -88,17 +103,22 @@ func (c *listsExportCmd) write(a *app, out io.Writer) (of exported, err error) {
 		return of, explain(err)
 	}
 	of.SHA256 = trailer.Get(operator.ExportSHA256)
-	for value, into := range map[string]*int64{
-		header.Get(operator.ExportVersion): &of.Version, header.Get(operator.ExportRevision): &of.Revision,
-		header.Get(operator.ExportAt): &of.AtMS, trailer.Get(operator.ExportCount): &of.Count,
+	for _, number := range []struct {
+		text string
+		into *int64
+	}{
+		{header.Get(operator.ExportVersion), &of.Version},
+		{header.Get(operator.ExportRevision), &of.Revision},
+		{header.Get(operator.ExportAt), &of.AtMS},
+		{trailer.Get(operator.ExportCount), &of.Count},
 	} {
-		if *into, err = strconv.ParseInt(value, 10, 64); err != nil {
+		if *number.into, err = strconv.ParseInt(number.text, 10, 64); err != nil {
 			return of, errors.New("the export does not say what it is, or was cut")
 		}
 	}
 	want := of.Count + int64(strings.Count(build.Header(build.Format(format)), "\n"))
 	if is := hex.EncodeToString(sum.Sum(nil)); lines.n != want || is != of.SHA256 {
-		return of, fmt.Errorf("the export has %d lines and sum %s, expected %d and %s", lines.n, is, want, of.SHA256)
+		return of, fmt.Errorf("the export has %s and sum %s, expected %d and %s", plural.Of(lines.n, "line", "lines"), is, want, of.SHA256)
 	}
 	return of, nil
 }
@@ -167,7 +187,7 @@ func (c *listsDiffCmd) Run(a *app) error {
 	case d.Dropped.Count == 0:
 		return nil
 	}
-	if err := a.println("a switch takes back %d edited ids:", d.Dropped.Count); err != nil {
+	if err := a.println("a switch takes back %s:", plural.Of(d.Dropped.Count, "edited id", "edited ids")); err != nil {
 		return err
 	}
 	rows = [][]string{{"EDIT", "ID", "EXPIRES"}}

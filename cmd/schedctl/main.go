@@ -98,8 +98,9 @@ type environment struct {
 	ctx      context.Context
 	in       io.Reader
 	out, err io.Writer
-	// terminal is true when out is a terminal, so that watch can redraw.
-	terminal bool
+	// terminal is true when out is a terminal that can be redrawn, as watch does, and errTerminal
+	// when err is one, for progress.
+	terminal, errTerminal bool
 }
 
 // usageError is a mistake in the command line.
@@ -119,7 +120,7 @@ func usage(format string, args ...any) error { return usageError{fmt.Errorf(form
 
 func main() {
 	interrupt.SurvivePipes()
-	env := &environment{ctx: interrupted(), in: os.Stdin, out: stdout{os.Stdout}, err: os.Stderr, terminal: isTerminal(os.Stdout)}
+	env := &environment{ctx: interrupted(), in: os.Stdin, out: stdout{os.Stdout}, err: os.Stderr, terminal: isTerminal(os.Stdout), errTerminal: isTerminal(os.Stderr)}
 	os.Exit(procgroup.Main(func() int { return run(os.Args[1:], env) }))
 }
 
@@ -160,9 +161,10 @@ func file(w io.Writer) io.Writer {
 	return w
 }
 
+// isTerminal reports whether a file is a terminal that knows escape codes.
 func isTerminal(f *os.File) bool {
-	info, err := f.Stat()
-	return err == nil && info.Mode()&os.ModeCharDevice != 0
+	term := os.Getenv("TERM")
+	return term != "" && term != "dumb" && isDisplay(f)
 }
 
 // run parses and runs one command and returns the exit code.

@@ -151,7 +151,7 @@ func TestTokens(t *testing.T) {
 func TestRefusals(t *testing.T) {
 	t.Parallel()
 	l := start(t)
-	l.ctl(t, "submit", "echo", "--label", "gpu=h100").expect(t, exitFailure, "no_matching_node", "1 node(s)", "\n  what speaks against each node: schedctl explain echo --label gpu=h100\n")
+	l.ctl(t, "submit", "echo", "--label", "gpu=h100").expect(t, exitFailure, "no_matching_node", "1 node: ", "\n  what speaks against each node: schedctl explain echo --label gpu=h100\n")
 	l.ctl(t, "get", "nonsense").expect(t, exitFailure, "invalid_argument", "is not a job id")
 	l.ctl(t, "cancel", "0-01JD5Y8G6W9V0M5T2C3Q4R7X8Z").expect(t, exitFailure, "not_found")
 }

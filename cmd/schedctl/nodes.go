@@ -14,6 +14,7 @@ import (
 	"github.com/freeslot/freeslot"
 	"github.com/freeslot/freeslot/internal/api"
 	"github.com/freeslot/freeslot/internal/cell"
+	"github.com/freeslot/freeslot/internal/plural"
 )
 
 // nodesGroup is the command "nodes". Without a further word it lists them.
@@ -220,6 +221,6 @@ func (a *app) warnDegraded(nodes ...api.NodeStatus) {
 		}
 	}
 	if count > 0 {
-		a.warn("degraded: Redis does not answer; %d of %d nodes are as the replica knew them up to %s ago", count, len(nodes), age(oldest))
+		a.warn("degraded: Redis does not answer; what is shown of %d of %s is up to %s old", count, plural.Of(len(nodes), "node", "nodes"), age(oldest))
 	}
 }

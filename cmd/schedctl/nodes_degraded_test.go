@@ -60,8 +60,8 @@ func TestDegraded(t *testing.T) {
 		_, _ = w.Write([]byte(answer[r.URL.Path]))
 	}))
 	defer replica.Close()
-	command(t, "", "--server", replica.URL, "nodes").expect(t, exitOK, "n1", "degraded: Redis does not answer; 1 of 2 nodes are as the replica knew them up to 4.5s ago")
-	command(t, "", "--server", replica.URL, "nodes", "n1").expect(t, exitOK, "1 of 1 nodes")
+	command(t, "", "--server", replica.URL, "nodes").expect(t, exitOK, "n1", "degraded: Redis does not answer; what is shown of 1 of 2 nodes is up to 4.5s old")
+	command(t, "", "--server", replica.URL, "nodes", "n1").expect(t, exitOK, "what is shown of 1 of 1 node is up to")
 	command(t, "", "--server", replica.URL, "nodes", "-o", "json").expect(t, exitOK, `"degraded": true`, `"age_ms": 4520`)
 	command(t, "", "--server", replica.URL, "explain", "tts").expect(t, exitOK, "degraded: Redis does not answer; nodes are as the replica knew them up to 4.5s ago",
 		"2 of 2 nodes fit, and what they do now is not known.", "A submit now would be answered unavailable: Redis does not answer.")

@@ -213,8 +213,8 @@ func TestImportRefuses(t *testing.T) {
 		t.Errorf("%+v", all)
 	}
 	im.run(t, list).expect(t, exitFailure, "resources.max_concurrency is missing or 0", "not read: region", "3 nodes: 2 same, 1 refused",
-		"1 of 3 nodes are not in Redis as the list has them: 1 refused")
-	im.run(t, list, "--dry-run").expect(t, exitFailure, "1 of 3 nodes would not be in Redis as the list has them: 1 refused")
+		"1 of 3 nodes is not in Redis as the list has it: 1 refused")
+	im.run(t, list, "--dry-run").expect(t, exitFailure, "1 of 3 nodes would not be in Redis as the list has it: 1 refused")
 
 	im.run(t, "[").expect(t, exitUsage, "- cannot be read")
 	command(t, "", "nodes", "import", "/nowhere").expect(t, exitUsage, "/nowhere cannot be read: no such file")

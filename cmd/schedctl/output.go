@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/freeslot/freeslot"
+	"github.com/freeslot/freeslot/internal/plural"
 )
 
 // maxCell is the longest text in a cell of a table.
@@ -219,7 +220,7 @@ func explainBy(err error, command string) error {
 		}
 	}
 	for _, reason := range slices.Sorted(maps.Keys(e.Breakdown)) {
-		lines = append(lines, fmt.Sprintf("  %d node(s): %s", e.Breakdown[reason], clean(reason)))
+		lines = append(lines, fmt.Sprintf("  %s: %s", plural.Of(e.Breakdown[reason], "node", "nodes"), clean(reason)))
 	}
 	if e.Code == freeslot.CodeNoMatchingNode {
 		lines = append(lines, "  what speaks against each node: "+clean(command))

@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"strconv"
 
+	"github.com/freeslot/freeslot/internal/plural"
 	v1 "github.com/freeslot/freeslot/internal/registry/v1"
 )
 
@@ -23,7 +24,7 @@ func (c *registryMigrateCmd) Run(a *app) error {
 		if a.json {
 			return a.printJSON(done)
 		}
-		_, err := fmt.Fprintf(a.out, "The keys of %d services are removed. Set registry.v1.enabled to false now.\n", done.Services)
+		_, err := fmt.Fprintf(a.out, "The keys of %s are removed. Set registry.v1.enabled to false now.\n", plural.Of(done.Services, "service", "services"))
 		return err
 	}
 	var m v1.Migration

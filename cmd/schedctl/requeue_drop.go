@@ -9,6 +9,7 @@ import (
 
 	"github.com/freeslot/freeslot"
 	"github.com/freeslot/freeslot/internal/api"
+	"github.com/freeslot/freeslot/internal/plural"
 )
 
 // bulkFlags choose jobs that have ended: by id, or by what they have in common.
@@ -104,10 +105,10 @@ func (f *bulkFlags) each(a *app, verb string, do func(id string) (fresh string, 
 		err = a.printJSON(all)
 	}
 	if more {
-		a.warn("%d jobs %s, and there are more; --limit raises how many", done, verb)
+		a.warn("%s %s, and there are more; --limit raises how many", plural.Of(done, "job", "jobs"), verb)
 	}
 	if failed > 0 {
-		return fmt.Errorf("%d of %d jobs could not be %s", failed, len(ids), verb)
+		return fmt.Errorf("%d of %s could not be %s", failed, plural.Of(len(ids), "job", "jobs"), verb)
 	}
 	return err
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/freeslot/freeslot"
 	"github.com/freeslot/freeslot/client"
 	"github.com/freeslot/freeslot/internal/api"
+	"github.com/freeslot/freeslot/internal/plural"
 )
 
 // clearScreen moves to the top left and clears what is below.
@@ -91,8 +92,8 @@ func (c *watchCmd) refresh(a *app) error {
 	if a.terminal {
 		picture.WriteString(clearScreen)
 	}
-	_, _ = fmt.Fprintf(&picture, "%s  %s  %d nodes, %d waiting and %d running jobs shown\n\n",
-		time.Now().Format("15:04:05"), a.api.base.Host, len(nodes), waiting, len(jobs)-waiting)
+	_, _ = fmt.Fprintf(&picture, "%s  %s  %s, %d waiting and %s shown\n\n", time.Now().Format("15:04:05"), a.api.base.Host,
+		plural.Of(len(nodes), "node", "nodes"), waiting, plural.Of(len(jobs)-waiting, "running job", "running jobs"))
 	if err := table(&picture, nodeRows(nodes)); err != nil {
 		return err
 	}

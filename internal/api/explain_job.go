@@ -14,6 +14,7 @@ import (
 
 	"github.com/freeslot/freeslot"
 	"github.com/freeslot/freeslot/internal/cell"
+	"github.com/freeslot/freeslot/internal/plural"
 )
 
 // JobExplanation says why a job waits, or why it ended as it did.
@@ -98,17 +99,26 @@ func (e *Explanation) forWaiting() (why []string) {
 		why = append(why, e.PausedBy+" is paused")
 	}
 	if e.Waiting != nil && *e.Waiting > 0 {
-		why = append(why, fmt.Sprintf("%d jobs of its class wait in all", *e.Waiting))
+		why = append(why, plural.Of(*e.Waiting, "job of its class waits", "jobs of its class wait")+" in all")
 	}
 	against := make([]string, 0, len(e.Breakdown))
 	for _, reason := range slices.Sorted(maps.Keys(e.Breakdown)) {
 		against = append(against, fmt.Sprintf("%s %d", reason, e.Breakdown[reason]))
 	}
-	text := fmt.Sprintf("%d of %d nodes fit, and %d of them could take it now", e.Fits, e.Total, e.Qualify)
+	text := fmt.Sprintf("%s, and %d of them could take it now", HowManyFit(e.Fits, e.Total), e.Qualify)
 	if len(against) > 0 {
 		text += "; against the others: " + strings.Join(against, ", ")
 	}
 	return append(why, text)
+}
+
+// HowManyFit says in words how many of all nodes fit.
+func HowManyFit(fits, total int) string {
+	verb := "fit"
+	if fits == 1 {
+		verb = "fits"
+	}
+	return fmt.Sprintf("%d of %s %s", fits, plural.Of(total, "node", "nodes"), verb)
 }
 
 // whyItEnded is also for a job that runs.

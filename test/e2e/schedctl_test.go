@@ -69,7 +69,7 @@ func TestSchedctl(t *testing.T) {
 
 	// Mistakes.
 	_, complaint := schedctl(1, "submit", testService, "--target", "sw")
-	for _, want := range []string{"no_matching_node", "1 node(s): target_language"} {
+	for _, want := range []string{"no_matching_node", "1 node: target_language"} {
 		if !strings.Contains(complaint, want) {
 			t.Errorf("%q does not contain %q", complaint, want)
 		}

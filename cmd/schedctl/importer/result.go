@@ -7,6 +7,7 @@ import (
 
 	"github.com/freeslot/freeslot"
 	"github.com/freeslot/freeslot/internal/cache/locked"
+	"github.com/freeslot/freeslot/internal/plural"
 )
 
 // The results for a node.
@@ -55,7 +56,11 @@ func Failure(results []Result, dryRun bool) error {
 	for _, result := range what {
 		not += counts[result]
 	}
-	return fmt.Errorf("%d of %d nodes %s: %s", not, len(results), verb, sayCounts(counts, what...))
+	if not == 1 {
+		verb = strings.Replace(verb, "are not", "is not", 1)
+		verb = strings.Replace(verb, "list has them", "list has it", 1)
+	}
+	return fmt.Errorf("%d of %s %s: %s", not, plural.Of(len(results), "node", "nodes"), verb, sayCounts(counts, what...))
 }
 
 // sayCounts lists the results that occur.
@@ -80,7 +85,7 @@ func Count(results []Result) map[string]int {
 
 // Summary lists the numbers of nodes by result.
 func Summary(results []Result) string {
-	return fmt.Sprintf("%d nodes: %s", len(results), sayCounts(Count(results), Copied, ToCopy, Same, Left, Differs, Refused))
+	return fmt.Sprintf("%s: %s", plural.Of(len(results), "node", "nodes"), sayCounts(Count(results), Copied, ToCopy, Same, Left, Differs, Refused))
 }
 
 // refuse takes over the faults of the node, at least one.
