@@ -14,6 +14,7 @@ import (
 
 	"go.uber.org/zap"
 
+	"github.com/freeslot/freeslot"
 	lists "github.com/freeslot/freeslot/internal/namelist"
 )
 
@@ -49,11 +50,16 @@ type Client struct {
 
 // Open makes a client, which connects by itself and for ever. It waits for nothing: the first check
 // of a list does, for at most Config.Deadline, see also [List.WaitReady]. Errors: a *freeslot.Error
-// that names every bad field.
+// that names every bad field; so is a SnapshotDir in which no file can be made.
 func Open(cfg Config) (*Client, error) {
 	cfg = cfg.withDefaults()
 	if err := cfg.validate(); err != nil {
 		return nil, err
+	}
+	if cfg.SnapshotDir != "" {
+		if err := tryFolder(cfg.SnapshotDir); err != nil {
+			return nil, freeslot.Invalid("snapshot_dir", "is %q, expected a folder in which files can be made: %v", cfg.SnapshotDir, err)
+		}
 	}
 	c := newClient(cfg)
 	c.start(func(ctx context.Context) (source, error) {

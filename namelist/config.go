@@ -46,7 +46,9 @@ type Config struct {
 	// The first check of a list waits so long for the list, too.
 	Deadline time.Duration
 	// SnapshotDir is a folder for what is loaded, from which a process starts while Redis is away.
-	// Its answers are stale then. Empty means none. Several processes may share one.
+	// Its answers are stale then: of a list that is held whole all of them; of others those that
+	// edits and the filter give, and unknown for what only Redis can decide. It is made if it is not
+	// there, and must be writable. Empty means none. Several processes may share one.
 	SnapshotDir string
 	// ClientName is who the process is to operators, default "namelist", at most 48 characters. A
 	// random part is added.

@@ -2,13 +2,16 @@ package namelist
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 	"testing"
 	"time"
 
+	"github.com/freeslot/freeslot"
 	lists "github.com/freeslot/freeslot/internal/namelist"
 	"github.com/freeslot/freeslot/internal/namelist/filter"
 	"github.com/freeslot/freeslot/internal/namelist/form"
@@ -256,6 +259,75 @@ func testSnapshot(t *testing.T, by func(*rig) *rig) {
 		if _, err := decodeSnapshot(data[:i], "vip"); err == nil {
 			t.Fatalf("a snapshot of %d bytes was read", i)
 		}
+	}
+}
+
+// A list that is held whole answers all ids from the folder, and is ready.
+func TestSnapshotOfAWholeList(t *testing.T) {
+	t.Parallel()
+	bothWays(t, func(t *testing.T, by func(*rig) *rig) {
+		control := redistest.New(t)
+		r := by(newRig(t, control.Target))
+		members := randomIDs(1, 100)
+		later := time.Now().Add(time.Hour).UnixMilli()
+		entries := entriesOf(members...)
+		entries["ends"] = later
+		r.create("vip", lists.Spec{Settings: lists.Settings{Whole: true}})
+		r.create("none", lists.Spec{Settings: lists.Settings{Whole: true}})
+		v := r.publish("vip", entries)
+		r.publish("none", nil)
+		r.edit("vip", add("edited"), drop(members[0]))
+		dir := t.TempDir()
+		in := func(cfg *Config) { cfg.SnapshotDir, cfg.Deadline = dir, DefaultDeadline }
+		c := r.open(in)
+		r.ready(c.List("vip"))
+		r.ready(c.List("none"))
+		r.must(c.Close(bounded(t)))
+		control.Kill()
+
+		c = r.open(in)
+		l := c.List("vip")
+		r.ready(l)
+		r.ready(c.List("none"))
+		if s := l.Status(); !s.Stale || s.Version != v.Number {
+			t.Errorf("status: %+v, expected stale version %d", s, v.Number)
+		}
+		for _, id := range members[1:] {
+			want(t, l.Check(bounded(t), id), Yes, SourceWhole, ReasonNone)
+		}
+		want(t, l.Check(bounded(t), members[0]), No, SourceEdits, ReasonNone)
+		want(t, l.Check(bounded(t), "edited"), Yes, SourceEdits, ReasonNone)
+		want(t, l.Check(bounded(t), "stranger"), No, SourceWhole, ReasonNone)
+		want(t, c.List("none").Check(bounded(t), "stranger"), No, SourceWhole, ReasonNone)
+		if a := l.Check(bounded(t), "ends"); a.Verdict != Yes || a.ExpiresAt.UnixMilli() != later {
+			t.Errorf("answer: %+v, expected yes until %d", a, later)
+		}
+	})
+}
+
+// A folder in which nothing can be written is refused at once.
+func TestSnapshotDirThatCannotBeWritten(t *testing.T) {
+	t.Parallel()
+	file := filepath.Join(t.TempDir(), "file")
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, dir := range []string{file, filepath.Join(file, "below"), "/proc/snapshots"} {
+		_, err := Open(Config{RedisURL: "redis://127.0.0.1:1", SnapshotDir: dir})
+		if e, ok := errors.AsType[*freeslot.Error](err); !ok || e.Field != "snapshot_dir" || !strings.Contains(e.Message, dir) {
+			t.Errorf("%v, expected an error that names snapshot_dir and %s", err, dir)
+		}
+	}
+	made := filepath.Join(t.TempDir(), "a", "b")
+	c, err := Open(Config{RedisURL: "redis://127.0.0.1:1", SnapshotDir: made})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if left, err := os.ReadDir(made); err != nil || len(left) != 0 {
+		t.Errorf("%v, %v, expected an empty folder", left, err)
+	}
+	if err := c.Close(bounded(t)); err != nil {
+		t.Error(err)
 	}
 }
 

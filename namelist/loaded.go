@@ -119,11 +119,16 @@ func (v *view) block(l *loaded, index uint32, b *filter.Block, keys uint32) {
 // whole takes all ids.
 func (v *view) whole(l *loaded, ids map[string]int64) {
 	delete(l.asked, allIDs)
-	l.failures, l.whole = 0, ids
+	l.failures = 0
+	l.putWhole(ids)
+	v.dirty = true
+}
+
+func (l *loaded) putWhole(ids map[string]int64) {
+	l.whole = ids
 	for id := range ids {
 		l.bytes += idOverhead + int64(len(id))
 	}
-	v.dirty = true
 }
 
 // notLoaded takes that a block, or the ids, did not come.

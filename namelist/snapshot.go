@@ -47,6 +47,19 @@ func newSnapshots(dir, prefix string, log *zap.Logger) *snapshots {
 	return &snapshots{dir: dir, prefix: prefix, log: log, pending: make(map[string]*picture), written: make(map[string]*picture)}
 }
 
+// tryFolder makes the folder, and a file in it. A folder that cannot be written would only be noticed
+// when a process has to start without Redis, and has nothing to start from.
+func tryFolder(dir string) error {
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return err
+	}
+	f, err := os.CreateTemp(dir, ".namelist-*")
+	if err != nil {
+		return err
+	}
+	return errors.Join(f.Close(), os.Remove(f.Name()))
+}
+
 // changed takes a new picture.
 func (s *snapshots) changed(list string, p *picture) {
 	s.mu.Lock()
@@ -145,6 +158,8 @@ type saved struct {
 	AsOf    time.Time    `json:"as_of"`
 	AheadMS int64        `json:"ahead_ms"`
 	Blocks  []savedBlock `json:"blocks"`
+	// Whole has the ids of a version that is held whole, with their expiries; absent of others.
+	Whole map[string]int64 `json:"whole,omitzero"`
 
 	blocks []*filter.Block // of Blocks
 }
@@ -162,7 +177,7 @@ type savedBlock struct {
 }
 
 func encodeSnapshot(to io.Writer, list string, p *picture) error {
-	s := saved{List: list, Head: p.head, Revision: p.revision, AsOf: p.asOf, AheadMS: p.clock.redisMS - p.clock.at.UnixMilli()}
+	s := saved{List: list, Head: p.head, Revision: p.revision, AsOf: p.asOf, AheadMS: p.clock.redisMS - p.clock.at.UnixMilli(), Whole: p.whole}
 	for id, c := range p.edits.all() {
 		s.Edits = append(s.Edits, savedEdit{id, c.revision, c.expires})
 	}
@@ -244,6 +259,10 @@ func (v *view) restore(s *saved, begun time.Time, now time.Duration, fits func(b
 		if int(b.Index) < len(l.blocks) && l.blocks[b.Index] == nil && fits(l.bytes+l.need(b.Index)) {
 			l.put(b.Index, s.blocks[i], b.Keys)
 		}
+	}
+	if s.Whole != nil && fits(l.need(allIDs)) {
+		l.wanted = true
+		l.putWhole(s.Whole)
 	}
 	for _, c := range s.Edits {
 		e.frozen[c.ID] = change{c.Revision, c.Expires}
