@@ -192,6 +192,21 @@ func TestCheck(t *testing.T) {
 	}
 }
 
+// TestCheckOfEachSection: what a start refuses without asking a server, --check refuses, and names.
+func TestCheckOfEachSection(t *testing.T) {
+	t.Parallel()
+	for set, says := range map[string]string{
+		"lists.servers={big: {url: example.com}}":                    "lists.servers.big.url is not a Redis URL",
+		"lists.servers={big: {url: 'redis://a:1', max_bytes: -1}}":   "lists.servers.big.max_bytes is -1",
+		"advertise=http://" + strings.Repeat("a.", 127) + "org:7480": "advertise is ",
+	} {
+		code, out, err := command(t, "serve", "--check", "--set", set)
+		if code != exitConfig || !strings.Contains(err, says) {
+			t.Errorf("--set %s: exit code %d, expected %d with %q\n%s%s", set, code, exitConfig, says, out, err)
+		}
+	}
+}
+
 // TestStartFailures: one line with advice, and exit code 1.
 func TestStartFailures(t *testing.T) {
 	t.Parallel()

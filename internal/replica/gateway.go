@@ -13,6 +13,7 @@ import (
 	"github.com/freeslot/freeslot/internal/gateway"
 	"github.com/freeslot/freeslot/internal/process/config"
 	"github.com/freeslot/freeslot/internal/process/version"
+	registryoperator "github.com/freeslot/freeslot/internal/registry/operator"
 	"github.com/freeslot/freeslot/internal/replica/feature"
 	"github.com/freeslot/freeslot/internal/script"
 )
@@ -68,8 +69,12 @@ func openTokens(cfg config.Replica, log *zap.Logger) (*gateway.Tokens, error) {
 	return tokens, nil
 }
 
-// CheckFiles reads the files that cfg names as a start does, and that it would fail with.
+// CheckFiles returns what a start would refuse of a valid configuration without asking a server: it
+// reads the files that cfg names.
 func CheckFiles(cfg config.Replica) error {
+	if err := registryoperator.Check(&cfg); err != nil {
+		return err
+	}
 	if cfg.Gateway.TokensFile == "" {
 		return nil
 	}

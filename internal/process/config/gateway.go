@@ -3,6 +3,7 @@ package config
 import (
 	"crypto/tls"
 	"crypto/x509"
+	"net"
 	"time"
 )
 
@@ -64,13 +65,17 @@ type GatewayTLS struct {
 func (g *Gateway) On() bool { return g.TokensFile != "" }
 
 // validate needs the address of the listener that serves the gateway unless it has its own.
-func (g *Gateway) validate(listen string, p *Problems) {
+func (g *Gateway) validate(main string, p *Problems) {
+	listen := main
 	p.Between("gateway.max_agents", g.MaxAgents, 1, maxAgents)
 	p.DurationBetween("gateway.ping_interval", g.PingInterval, minPingInterval, maxPingInterval)
 	g.TLS.validate(g.Listen, p)
 	if g.Listen != "" {
 		listen = g.Listen
 		p.Listen("gateway.listen", listen, "127.0.0.1:7481 or :7481")
+		if _, port, err := net.SplitHostPort(listen); listen == main && err == nil && port != "0" {
+			p.Addf("gateway.listen", "is %q like listen, expected another address, or none: agents come in at listen then", listen)
+		}
 	}
 	if !g.On() {
 		if g.Listen != "" || g.BehindProxy {

@@ -286,7 +286,7 @@ type Registry struct {
 type Lists struct {
 	// The folder of uploads and builds, which is this replica's alone; with it they outlive a
 	// restart. It needs about three times the size of an upload. Empty: a folder for temporary
-	// files, which is removed at the end.
+	// files, which is made when an upload or a build first needs it, and removed at the end.
 	Dir string `koanf:"dir"`
 	// Further servers for the ids, by name. All replicas must have the same.
 	Servers map[string]ListServer `koanf:"servers"`

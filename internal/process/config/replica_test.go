@@ -120,6 +120,13 @@ func TestReplicaRefuses(t *testing.T) {
 		"prefix of version 1":     {"registry: {v1: {enabled: true, key_prefix: '{x}'}}", `registry.v1.key_prefix is "{x}", expected no braces and no control characters`},
 		"writing to version 1":    {"registry: {v1: {write_back: true}}", `registry.v1.write_back is on, and registry.v1.enabled is off`},
 		"endpoint":                {"tracing: {otlp_endpoint: 'localhost:4318'}", `tracing.otlp_endpoint is "localhost:4318", expected a URL such as http://127.0.0.1:4318`},
+		"list server's url":       {"lists: {servers: {big: {url: 'example.com:6379'}}}", `lists.servers.big.url is not a Redis URL, expected redis://[user:password@]host:port[/db], or rediss:// for TLS`},
+		"list server's database":  {"lists: {servers: {big: {url: 'redis://u:hidden@a:1/x'}}}", `lists.servers.big.url is not a Redis URL: invalid database number: "x"; expected redis://[user:password@]host:port[/db], or rediss:// for TLS`},
+		"list server without url": {"lists: {servers: {big: {max_bytes: 1}}}", `lists.servers.big.url is missing, expected redis://[user:password@]host:port[/db], or rediss:// for TLS`},
+		"list server's bytes":     {"lists: {servers: {big: {url: 'redis://a:1', max_bytes: -1}}}", `lists.servers.big.max_bytes is -1, expected 0 for as much as leaves 30 % of maxmemory, or more`},
+		"list server's name":      {"lists: {servers: {'a b': {url: 'redis://a:1'}}}", `lists.servers.a b has ' ' at position 1, expected 1 to 64 characters of A-Z a-z 0-9 . _ -, beginning with a letter or digit`},
+		"folder of lists":         {"lists: {dir: " + empty + "}", `lists.dir is "` + empty + `", which is no folder`},
+		"one address twice":       {"listen: '127.0.0.1:7000'\ngateway: {listen: '127.0.0.1:7000', tokens_file: " + empty + "}", `gateway.listen is "127.0.0.1:7000" like listen, expected another address, or none: agents come in at listen then`},
 		"ratio":                   {"tracing: {sample_ratio: 2}", `tracing.sample_ratio is 2, expected 0 to 1`},
 	} {
 		t.Run(name, func(t *testing.T) {

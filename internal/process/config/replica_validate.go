@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/netip"
 	"net/url"
+	"os"
 	"strconv"
 	"strings"
 	"time"
@@ -84,6 +85,24 @@ func (r *Registry) validate(p *Problems) {
 	}
 }
 
+func (l *Lists) validate(p *Problems) {
+	if info, err := os.Stat(l.Dir); l.Dir != "" && err == nil && !info.IsDir() {
+		p.Addf("lists.dir", "is %q, which is no folder", l.Dir)
+	}
+	for name, s := range l.Servers {
+		at := join("lists.servers", name)
+		p.Name(at, name)
+		if s.URL == "" {
+			p.Addf(join(at, "url"), "is missing, expected "+redisURLForm)
+		} else {
+			validateRedisURL(join(at, "url"), s.URL, p)
+		}
+		if s.MaxBytes < 0 {
+			p.Addf(join(at, "max_bytes"), "is %d, expected 0 for as much as leaves 30 %% of maxmemory, or more", s.MaxBytes)
+		}
+	}
+}
+
 // Validate notes every value and every combination that cannot be used.
 func (r *Replica) Validate(p *Problems) {
 	r.validateListen(p)
@@ -94,6 +113,7 @@ func (r *Replica) Validate(p *Problems) {
 	r.Redis.validate(p)
 	p.Name("locks.key_prefix", r.Locks.KeyPrefix)
 	r.Registry.validate(p)
+	r.Lists.validate(p)
 	r.Cache.validate(p)
 	r.validateTimes(p)
 	p.Between("waiting_limit", r.WaitingLimit, 1, maxWaiting)

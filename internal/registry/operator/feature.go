@@ -3,10 +3,8 @@
 package operator
 
 import (
-	"cmp"
 	"context"
 	"errors"
-	"slices"
 
 	"github.com/freeslot/freeslot/internal/api"
 	"github.com/freeslot/freeslot/internal/registry"
@@ -21,10 +19,9 @@ func newPart(env *feature.Env) feature.Part {
 	cfg, log := &env.Config, env.Log.Named("registry")
 	prefix := registry.Prefix(cfg.Redis.KeyPrefix, cfg.Registry.Namespace)
 	store := registry.NewStore(env.Commands(0), prefix, env.Runners[0].Layout().Sharded, log)
-	consumer, invalid := registry.NewConsumer(registry.ConsumerOptions{
-		RedisURL: cmp.Or(cfg.Redis.URL, slices.Concat(cfg.Redis.URLs, []string{""})[0]), KeyPrefix: cfg.Redis.KeyPrefix,
-		Namespace: cfg.Registry.Namespace, Logger: log, Registerer: env.Metrics,
-	})
+	options := consumerOptions(cfg)
+	options.Logger, options.Registerer = log, env.Metrics
+	consumer, invalid := registry.NewConsumer(options)
 	c := centre.New(centre.Config{Self: cfg.ReplicaID, Networks: cfg.Registry.Checks.Prefixes()}, store, log, env.Metrics)
 	self := newSelf(env, store)
 	start := func(ctx context.Context) error {

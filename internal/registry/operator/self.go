@@ -1,8 +1,11 @@
 package operator
 
 import (
+	"cmp"
 	"context"
 	"errors"
+	"fmt"
+	"slices"
 	"strings"
 
 	"go.uber.org/zap"
@@ -48,11 +51,7 @@ func (s *self) start(ctx context.Context) error {
 	if err := s.provider.Start(ctx); err != nil {
 		return err
 	}
-	scheme, _, _ := strings.Cut(s.cfg.Advertise, ":")
-	err = s.provider.Register(ctx, registry.Registration{
-		Service: replicaService, ID: s.cfg.ReplicaID, Host: host, Port: port, Protocol: strings.ToUpper(scheme),
-		Metadata: map[string]string{urlLabel: s.cfg.Advertise},
-	})
+	err = s.provider.Register(ctx, registrationOf(s.cfg, host, port))
 	if errors.Is(err, &freeslot.Error{Code: freeslot.CodeInvalidArgument}) {
 		return err
 	}
@@ -60,6 +59,32 @@ func (s *self) start(ctx context.Context) error {
 		s.log.Warn("registry.advertise_later", zap.Error(err))
 	}
 	return nil
+}
+
+func registrationOf(cfg *config.Replica, host string, port int) registry.Registration {
+	scheme, _, _ := strings.Cut(cfg.Advertise, ":")
+	return registry.Registration{
+		Service: replicaService, ID: cfg.ReplicaID, Host: host, Port: port, Protocol: strings.ToUpper(scheme),
+		Metadata: map[string]string{urlLabel: cfg.Advertise},
+	}
+}
+
+// Check returns what the registry would refuse of a configuration at the start. It asks no server.
+func Check(cfg *config.Replica) error {
+	err := consumerOptions(cfg).WithDefaults().Validate()
+	if host, port, bad := cfg.Advertised(); err == nil && bad == nil && cfg.Advertise != "" {
+		if err = registrationOf(cfg, host, port).WithDefaults().Validate(); err != nil {
+			err = fmt.Errorf("advertise is %q, which is no address of an instance of service %s: %w", cfg.Advertise, replicaService, err)
+		}
+	}
+	return err
+}
+
+func consumerOptions(cfg *config.Replica) registry.ConsumerOptions {
+	return registry.ConsumerOptions{
+		RedisURL: cmp.Or(cfg.Redis.URL, slices.Concat(cfg.Redis.URLs, []string{""})[0]), KeyPrefix: cfg.Redis.KeyPrefix,
+		Namespace: cfg.Registry.Namespace,
+	}
 }
 
 func (s *self) stop(ctx context.Context) error {
