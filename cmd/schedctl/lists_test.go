@@ -219,7 +219,7 @@ func TestProgressBar(t *testing.T) {
 	var out buffer
 	a := &app{environment: &environment{err: &out}}
 	a.progress("upload", 1, 2)
-	a.terminal = true
+	a.errTerminal = true
 	a.progress("upload", 1, 3)
 	a.progress("sort", 0, 0) // its size is not known yet
 	a.progress("verify", 3, 2)
