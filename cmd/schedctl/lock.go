@@ -61,8 +61,11 @@ func (c *lockLsCmd) Run(a *app) error {
 }
 
 func leftText(l *operator.Lock) string {
-	if !l.Held {
+	switch {
+	case !l.Held:
 		return "-"
+	case l.LeftMS < 0:
+		return "no end"
 	}
 	return (time.Duration(l.LeftMS) * time.Millisecond).String()
 }

@@ -51,6 +51,18 @@ func TestLocks(t *testing.T) {
 	l.ctl(t, "lock", "log", "--limit", "1001").expect(t, exitFailure, "invalid_argument")
 }
 
+// TestLeftText: a lease without an end is told in words.
+func TestLeftText(t *testing.T) {
+	t.Parallel()
+	for want, l := range map[string]operator.Lock{
+		"-": {}, "29.7s": {Held: true, LeftMS: 29_700}, "no end": {Held: true, LeftMS: -1},
+	} {
+		if got := leftText(&l); got != want {
+			t.Errorf("%+v has %q left, expected %q", l, got, want)
+		}
+	}
+}
+
 // TestLockPath: any name of a lock is one part of a path.
 func TestLockPath(t *testing.T) {
 	t.Parallel()

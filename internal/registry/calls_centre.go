@@ -40,7 +40,7 @@ func (c *conn) cleanup(ctx context.Context, service string) (out cleaned, err er
 		return out, fmt.Errorf("clean up service %s: %w", service, c.explain(err, script.RoleRegistry))
 	}
 	r := script.Reply{Values: values}
-	out = cleaned{removed: int(r.Number()), more: r.Number() == 1, guard: r.Text(), every: time.Duration(r.Number()) * time.Millisecond}
+	out = cleaned{removed: int(r.Number()), more: r.Number() == 1, guard: guardText(r.Text()), every: time.Duration(r.Number()) * time.Millisecond}
 	if r.Err != nil {
 		return cleaned{}, fmt.Errorf("clean up service %s: answer of redis: %w", service, r.Err)
 	}

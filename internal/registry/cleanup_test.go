@@ -422,7 +422,7 @@ func (r *rig) guarded(n int) (step func(d time.Duration, live int) cleaned, want
 	}
 	wantGuard = func(got cleaned, want string) {
 		r.t.Helper()
-		if got.removed != 0 || want == "" && got.guard != "" || !strings.HasPrefix(got.guard, want) || r.record(svc)["guard_why"] != got.guard {
+		if got.removed != 0 || want == "" && got.guard != "" || !strings.HasPrefix(got.guard, want) || guardText(r.record(svc)["guard_why"]) != got.guard {
 			r.t.Errorf("%+v, expected %q; %v", got, want, r.record(svc))
 		}
 	}

@@ -3,6 +3,7 @@ package registry
 import (
 	"encoding/json"
 	"errors"
+	"regexp"
 	"strconv"
 	"strings"
 	"time"
@@ -86,9 +87,24 @@ func readHead(v rueidis.RedisMessage) (h head, err error) {
 		return h, err
 	}
 	longest, _ := strconv.ParseInt(texts[3], 10, 64)
-	h.Stamp, h.Birth, h.Why, h.Guard = texts[1], texts[2], texts[4], texts[5]
+	h.Stamp, h.Birth, h.Why, h.Guard = texts[1], texts[2], texts[4], guardText(texts[5])
 	h.Longest = time.Duration(longest) * time.Millisecond
 	return h, nil
+}
+
+// guardEnd is the end of a guard as cleanup.lua notes it: Redis writes no dates.
+var guardEnd = regexp.MustCompile(`(\d+) \(ms since 1970\)`)
+
+// guardText is the note of a guard with its end as a time.
+func guardText(note string) string {
+	return guardEnd.ReplaceAllStringFunc(note, func(end string) string {
+		number, _, _ := strings.Cut(end, " ")
+		ms, err := strconv.ParseInt(number, 10, 64)
+		if err != nil {
+			return end
+		}
+		return time.UnixMilli(ms).UTC().Format(time.RFC3339)
+	})
 }
 
 // readEntry reads {id, revision, fields, override}.
