@@ -27,7 +27,8 @@ func (d *Dispatcher) Writable() (ok bool, detail string) {
 	case refusing > 0:
 		return true, fmt.Sprintf("degraded: Redis refuses writes for %d of %d cells: %s", refusing, all, reason)
 	case full > 0:
-		return true, fmt.Sprintf("degraded: Redis is almost out of memory (OOM) for %d of %d cells: submits are refused there as overloaded, all else goes on", full, all)
+		return true, fmt.Sprintf("degraded: Redis is almost out of memory (OOM) for %d of %d cells: "+
+			"submits are refused there as overloaded, all else goes on", full, all)
 	default:
 		return true, ""
 	}

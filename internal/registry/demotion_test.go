@@ -22,7 +22,8 @@ func TestDemotion(t *testing.T) {
 	redistest.Swap(t, servers.Server, servers.Replicas[0])
 	address.Lead(servers.Replicas[0].Target)
 	after := newRig(t, servers.Replicas[0].Target) // reads at the new master
-	after.prefix, after.conn = before.prefix, newConn(before.prefix, servers.Replicas[0].RoleClient(t), false, zaptest.NewLogger(t), nil)
+	after.prefix = before.prefix
+	after.conn = newConn(before.prefix, servers.Replicas[0].RoleClient(t), false, zaptest.NewLogger(t), nil)
 	after.beaten("a")
 	await(t, "a registration", func() bool { return p.Register(bounded(t), mine("b")) == nil })
 	after.beaten("b")

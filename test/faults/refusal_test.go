@@ -29,7 +29,8 @@ func TestRefusedWrites(t *testing.T) {
 			redis := redistest.New(t)
 			folder := runFolder(t, strings.ReplaceAll(t.Name(), "/", "-"))
 			f := newFleet(t, NewRecorder(), folder, fleetConfig{
-				replicas: 2, slots: slices.Repeat([]int{max(3, 12/nodes)}, nodes), cells: 1, interval: limit / 4, limit: limit, store: &store{url: redis.Process().URL()},
+				replicas: 2, slots: slices.Repeat([]int{max(3, 12/nodes)}, nodes), cells: 1,
+				interval: limit / 4, limit: limit, store: &store{url: redis.Process().URL()},
 			})
 			history, rested := runLoad(t, f, 1, restLimit, func(ctx context.Context, _ func(string)) {
 				pause(ctx, limit+steady) // replicas reap only after a limit of contact
@@ -81,12 +82,12 @@ func (f *fleet) unready(ctx context.Context, replica, reason string) {
 			return
 		}
 	}
-	f.t.Errorf("%s is not unready for the reason %s; it says %s", replica, reason, said)
+	f.t.Errorf("%s says %s, expected it to be unready for the reason %s", replica, said, reason)
 }
 
 // TestDemotion has master and replica change their roles behind one address, under load. The former
-// master keeps all its connections and refuses writes; replicas, agents and gateways leave it for the
-// new one.
+// master keeps all its connections and refuses writes. Replicas, agents and gateways leave it for
+// the new one.
 func TestDemotion(t *testing.T) {
 	t.Parallel()
 	servers := redistest.NewWithReplicas(t, 1)

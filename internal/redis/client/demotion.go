@@ -115,7 +115,8 @@ func newWatched(opt rueidis.ClientOption, l *links) (rueidis.Client, error) {
 	w.life, w.end = context.WithCancel(context.Background())
 	w.probe.DisableCache, w.probe.ClientTrackingOptions, w.probe.OnInvalidations = true, nil, nil
 	w.probe.PipelineMultiplex, w.probe.Sentinel.TopologyRefreshInterval = -1, 0
-	w.probe.ReadBufferEachConn, w.probe.WriteBufferEachConn, w.probe.RingScaleEachConn = agentBuffer, agentBuffer, agentRing
+	w.probe.ReadBufferEachConn, w.probe.WriteBufferEachConn = agentBuffer, agentBuffer
+	w.probe.RingScaleEachConn = agentRing
 	w.probe.ConnWriteTimeout = replicaSilence
 	opt.DialCtxFn = l.dialer(opt.DialCtxFn)
 	client, err := newClient(opt)

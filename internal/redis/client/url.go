@@ -15,7 +15,8 @@ import (
 
 // queryKeys are the keys that a URL may have behind its question mark.
 var queryKeys = []string{
-	"addr", "client_cache", "client_name", "db", "dial_timeout", "master_set", "max_retries", "protocol", "skip_verify", "write_timeout",
+	"addr", "client_cache", "client_name", "db", "dial_timeout", "master_set", "max_retries", "protocol", "skip_verify",
+	"write_timeout",
 }
 
 // CheckURL parses a URL like a connection, but does not connect. The error contains no secret.
@@ -103,7 +104,9 @@ func isPort(s string) bool {
 	return err == nil && n > 0 && n <= 65535
 }
 
-var errNoURL = &url.Error{Op: "parse", URL: "redis url", Err: errors.New("expected redis://[user:password@]host:port[/db]")}
+var errNoURL = &url.Error{
+	Op: "parse", URL: "redis url", Err: errors.New("expected redis://[user:password@]host:port[/db]"),
+}
 
 // badURL describes a bad URL without any password. A parser may mistake part of a password for
 // something else; then the parser's message is left out, and the error is a *url.Error.
