@@ -37,15 +37,14 @@ const (
 // white space (the event codec's separator). The error is an [*Error] with code
 // [CodeInvalidArgument] that names field.
 func ValidateName(field, name string) error {
-	if len(name) == 0 || len(name) > MaxNameLength {
-		return Invalid(field, "is %d characters long, expected %s", len(name), nameRule)
-	}
-	for i := range len(name) {
-		c := name[i]
+	for i, c := range name {
 		alnum := 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9'
 		if !alnum && (i == 0 || c != '.' && c != '_' && c != '-') {
-			return Invalid(field, "has %q at position %d, expected %s", rune(c), i, nameRule)
+			return Invalid(field, "has %q at position %d, expected %s", c, i, nameRule)
 		}
+	}
+	if len(name) == 0 || len(name) > MaxNameLength {
+		return Invalid(field, "is %d characters long, expected %s", len(name), nameRule)
 	}
 	return nil
 }

@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"net"
 	"net/http"
 	"net/url"
 	"sort"
@@ -145,7 +146,9 @@ func (c *registryInstancesCmd) Run(a *app) error {
 	return table(a.out, rows)
 }
 
-func address(in *operator.RegistryInstance) string { return in.Host + ":" + strconv.Itoa(in.Port) }
+func address(in *operator.RegistryInstance) string {
+	return net.JoinHostPort(in.Host, strconv.Itoa(in.Port))
+}
 
 func instanceState(in *operator.RegistryInstance) string {
 	state := "well"
@@ -318,7 +321,7 @@ func (c *registryWatchCmd) Run(a *app) error {
 		query = url.Values{"version": {d.Version}, "wait_ms": {strconv.FormatInt(watchWait.Milliseconds(), 10)}}
 		addresses := make([]string, len(d.Instances))
 		for i, in := range d.Instances {
-			addresses[i] = in.Host + ":" + strconv.Itoa(in.Port)
+			addresses[i] = net.JoinHostPort(in.Host, strconv.Itoa(in.Port))
 		}
 		line := d.State
 		if d.Why != "" {
@@ -346,7 +349,7 @@ type registrySetCmd struct {
 	Weight   *float64       `placeholder:"N" help:"How much of the traffic it gets beside others, up to 10000; for none, --no-enabled."`
 	Enabled  *bool          `negatable:"" help:"Whether it gets traffic at all."`
 	Draining *bool          `negatable:"" help:"Whether it ends: no new traffic."`
-	For      time.Duration  `placeholder:"TIME" help:"After so long it ends by itself (default: never)."`
+	For      *time.Duration `placeholder:"TIME" help:"After so long it ends by itself (default: never)."`
 	Note     string         `placeholder:"TEXT" help:"Why, for those who see it."`
 	Author   string         `env:"USER" placeholder:"NAME" help:"Who (default: the user of this shell)."`
 	Limit    *time.Duration `least:"0s" placeholder:"TIME" help:"Of a service: remove instances that are silent for so long, 10s or more; 0s is the default, 2m."`
@@ -359,13 +362,7 @@ func (c *registrySetCmd) Run(a *app) error {
 		if c.Limit == nil && c.Every == nil {
 			return usage("--limit or --every is missing, expected one of them for a service")
 		}
-		var request operator.CleanupRequest
-		if c.Limit != nil {
-			request.LimitMS = new(c.Limit.Milliseconds())
-		}
-		if c.Every != nil {
-			request.EveryMS = new(c.Every.Milliseconds())
-		}
+		request := operator.CleanupRequest{LimitMS: wholeMS(c.Limit), EveryMS: wholeMS(c.Every)}
 		if err := a.call(http.MethodPut, c.path()+"/cleanup", nil, request, new(struct{})); err != nil {
 			return err
 		}
@@ -374,9 +371,27 @@ func (c *registrySetCmd) Run(a *app) error {
 	if c.Limit != nil || c.Every != nil {
 		return usage("--limit and --every are for a service, expected no instance beside them")
 	}
+	if c.For != nil && *c.For <= 0 {
+		return usage("--for is %s, expected more than 0s; without --for it does not end by itself", *c.For)
+	}
 	one := oneInstance{c.oneService, c.ID}
-	request := operator.OverrideRequest{Weight: c.Weight, Enabled: c.Enabled, Draining: c.Draining, Author: c.Author, Note: c.Note, ForMS: c.For.Milliseconds()}
+	request := operator.OverrideRequest{Weight: c.Weight, Enabled: c.Enabled, Draining: c.Draining, Author: c.Author, Note: c.Note, ForMS: wholeMS(c.For)}
 	return one.change(a, http.MethodPut, "/override", request, "is set")
+}
+
+// wholeMS rounds away from 0, so that a time below 1 ms does not become 0, which means another thing.
+func wholeMS(d *time.Duration) *int64 {
+	if d == nil {
+		return nil
+	}
+	ms := d.Milliseconds()
+	switch rest := *d - time.Duration(ms)*time.Millisecond; {
+	case rest > 0:
+		ms++
+	case rest < 0:
+		ms--
+	}
+	return &ms
 }
 
 // change changes an instance, and says what became of it.
@@ -417,7 +432,7 @@ type registryPutCmd struct {
 
 // Run registers a persistent instance.
 func (c *registryPutCmd) Run(a *app) error {
-	request := operator.InstanceRequest{ID: c.ID, Host: c.Host, Port: c.Port, Protocol: c.Protocol, Weight: c.Weight, Metadata: c.Label}
+	request := operator.InstanceRequest{ID: c.ID, Host: c.Host, Port: c.Port, Protocol: c.Protocol, Weight: &c.Weight, Metadata: c.Label}
 	var changed operator.Changed
 	if err := a.call(http.MethodPost, c.path()+"/instances", nil, request, &changed); err != nil {
 		return err

@@ -9,9 +9,6 @@ import (
 	"strings"
 	"time"
 
-	"go.uber.org/zap"
-	"go.uber.org/zap/zapcore"
-
 	"github.com/freeslot/freeslot/internal/registry"
 	"github.com/freeslot/freeslot/registry/config"
 )
@@ -48,7 +45,9 @@ func (registryRunCmd) Help() string {
 
 The command is an instance of the service while it runs. It runs in a process group of its own. On the first SIGTERM or
 SIGINT the instance is marked as draining, and the group gets the signal after --drain. The group gets a second signal,
-from a second after the first, at once. If Redis is away, the command runs, and is registered when Redis is back.
+from a second after the first, at once. If Redis is away, the command runs, and is registered when Redis is back. If
+another process registers the same id at the same host and port, as after a restart, this one is registered no more; the
+command goes on.
 
 Ends with the code of the command, 128 + N where signal N ended it. Without a scheduler: it talks to Redis, the first
 of several.`
@@ -57,7 +56,7 @@ of several.`
 // registration is the instance that the flags describe.
 func (c *registryRunCmd) registration() registry.Registration {
 	r := registry.Registration{
-		Service: c.Service, ID: c.ID, Host: c.Host, Port: c.Port, Protocol: c.Protocol, Weight: c.Weight, Interval: c.Interval, Metadata: c.Label,
+		Service: c.Service, ID: c.ID, Host: c.Host, Port: c.Port, Protocol: c.Protocol, Weight: &c.Weight, Interval: c.Interval, Metadata: c.Label,
 	}
 	switch {
 	case strings.HasPrefix(c.Check, "/"):
@@ -72,6 +71,12 @@ func (c *registryRunCmd) registration() registry.Registration {
 func (c *registryRunCmd) Run(a *app) error {
 	if len(c.RedisURL) == 0 {
 		return usage("--redis-url is missing")
+	}
+	switch {
+	case c.Interval <= 0:
+		return usage("--interval is %s, expected %s to %s", c.Interval, registry.MinHeartbeatInterval, registry.MaxHeartbeatInterval)
+	case c.Drain < 0:
+		return usage("--drain is %s, expected 0s or more", c.Drain)
 	}
 	path, err := exec.LookPath(c.Command[0])
 	if err != nil {
@@ -117,11 +122,4 @@ func (c *registryRunCmd) options(a *app) (registry.Options, error) {
 	opts.Access, opts.Namespace = cmp.Or(opts.Access, c.redisFlags.config().Access), cmp.Or(opts.Namespace, c.Namespace)
 	opts.StopPause, opts.Logger = -1, a.warnings()
 	return opts.Options, nil
-}
-
-// warnings writes what a provider warns of to standard error: that it has lost its instance, or
-// cannot reach Redis.
-func (a *app) warnings() *zap.Logger {
-	encoder := zapcore.NewConsoleEncoder(zapcore.EncoderConfig{MessageKey: "message", NameKey: "name"})
-	return zap.New(zapcore.NewCore(encoder, zapcore.Lock(zapcore.AddSync(a.err)), zapcore.WarnLevel)).Named("schedctl")
 }

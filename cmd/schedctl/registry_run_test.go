@@ -104,6 +104,73 @@ func TestRegistryRunWithoutRedis(t *testing.T) {
 	}
 }
 
+// TestRegistryRunTwice: of two processes with one host and port the second one holds the instance, whatever the first
+// one gets to know and does. When Redis loses its data the second one registers again.
+func TestRegistryRunTwice(t *testing.T) {
+	t.Parallel()
+	for name, interval := range map[string]string{"the first knows": "100ms", "the first does not know": "5m"} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			redis := redistest.New(t)
+			store := registry.NewStore(redis.Client(t), "p", false, zap.NewNop())
+			begin := func(interval string) (cmd *exec.Cmd, stderr *buffer) {
+				cmd = exec.Command(os.Args[0], "registry", "run", "ov", "--redis-url", redis.AdminURL(), "--key-prefix", "p", "--host", "10.0.0.7",
+					"--port", "8001", "--drain", "10ms", "--interval", interval, "--", "sh", "-c", forever)
+				stderr = &buffer{}
+				cmd.Env, cmd.Stderr = append(os.Environ(), asSchedctl+"=1"), stderr
+				must(t, cmd.Start())
+				return cmd, stderr
+			}
+			epoch := func() string {
+				d, _, err := store.Instance(t.Context(), "ov", "10.0.0.7:8001")
+				if err != nil {
+					return ""
+				}
+				if d.Draining {
+					t.Errorf("the instance of epoch %s is draining, expected that only the command's end drains it", d.Epoch)
+				}
+				return d.Epoch
+			}
+			await := func(what string, is func() bool) {
+				t.Helper()
+				if err := redistest.Await(func(context.Context) bool { return is() }); err != nil {
+					t.Fatalf("waited for %s: %v", what, err)
+				}
+			}
+			end := func(cmd *exec.Cmd) {
+				t.Helper()
+				must(t, cmd.Process.Signal(syscall.SIGTERM))
+				_ = cmd.Wait()
+				if got := cmd.ProcessState.ExitCode(); got != 128+int(syscall.SIGTERM) {
+					t.Errorf("ended with %d, expected %d", got, 128+int(syscall.SIGTERM))
+				}
+			}
+			first, firstErr := begin(interval)
+			await("the first process", func() bool { return epoch() != "" })
+			one := epoch()
+			second, secondErr := begin("100ms")
+			await("the second process", func() bool { return epoch() != one && epoch() != "" })
+			two := epoch()
+			if interval == "100ms" {
+				await("the first process' word", func() bool { return strings.Contains(firstErr.String(), "not registered any more") })
+			}
+			end(first)
+			if got := epoch(); got != two {
+				t.Errorf("epoch %q holds the instance, expected %q of the second process", got, two)
+			}
+			must(t, redis.Client(t).Do(t.Context(), redis.Client(t).B().Flushall().Build()).Error())
+			await("the second process after the loss of data", func() bool { return epoch() == two })
+			end(second)
+			if got := epoch(); got != "" {
+				t.Errorf("epoch %q holds the instance, expected none after the end of both", got)
+			}
+			if text := secondErr.String(); text != "" {
+				t.Errorf("the second process warned %q, expected nothing", text)
+			}
+		})
+	}
+}
+
 // TestRegistryRunDrains: the first signal marks the instance as draining. The command gets it later.
 func TestRegistryRunDrains(t *testing.T) {
 	t.Parallel()

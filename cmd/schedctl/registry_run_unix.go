@@ -4,7 +4,7 @@ package main
 
 import (
 	"context"
-	"fmt"
+	"errors"
 	"os"
 	"os/exec"
 	"os/signal"
@@ -50,15 +50,19 @@ func runRegistered(a *app, cmd *exec.Cmd, p *registry.Provider, r registry.Regis
 	return nil
 }
 
+// startError is an error of Redis that keeps a provider from starting.
+type startError struct{ error }
+
 // guardRegistered registers the instance, and passes signals on to the group until its leader has
-// ended. An instance that cannot be registered at all ends the group.
+// ended. An instance that cannot be registered at all ends the group. The provider's log has the other failures to
+// register.
 func guardRegistered(a *app, p *registry.Provider, r registry.Registration, group int, drain time.Duration, signals <-chan os.Signal, ended <-chan struct{}) (refused error) {
 	say := func(r registry.Registration) error {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(a.ctx), registryCall)
 		defer cancel()
 		if !p.Running() {
 			if err := p.Start(ctx); err != nil {
-				return fmt.Errorf("%w (--redis-url)", err)
+				return startError{err}
 			}
 		}
 		return p.Register(ctx, r)
@@ -77,17 +81,18 @@ func guardRegistered(a *app, p *registry.Provider, r registry.Registration, grou
 		case <-retry:
 			err := say(r)
 			switch {
-			case err == nil:
+			case err == nil, errors.Is(err, registry.ErrSuperseded):
 				retry = nil
 			case freeslot.CodeOf(err) == freeslot.CodeInvalidArgument:
 				procgroup.Signal(group, syscall.SIGTERM)
 				<-ended
 				return err
 			default:
-				if !warned {
-					a.warn("not registered yet: %v", err)
+				if errors.As(err, new(startError)) && !warned {
+					a.warn("not registered yet; the command runs: %v (--redis-url)", err)
+					warned = true
 				}
-				warned, retry = true, time.After(registryRetry)
+				retry = time.After(registryRetry)
 			}
 		case s := <-counted:
 			if first != nil || s == syscall.SIGHUP {
@@ -96,7 +101,7 @@ func guardRegistered(a *app, p *registry.Provider, r registry.Registration, grou
 			}
 			first, timer = s, time.After(drain)
 			r.Draining = true
-			if err := say(r); err != nil {
+			if err := say(r); err != nil && !errors.Is(err, registry.ErrSuperseded) {
 				a.warn("clients may not know that it ends: %v", err)
 			}
 		case <-timer:

@@ -109,7 +109,7 @@ func (h *Handler) noteRefusal(token, node, address string, err *freeslot.Error) 
 func (h *Handler) logRefusal(token, node, address string, err *freeslot.Error) {
 	h.log.Warn("gateway.refused",
 		zap.String("token", token),
-		zap.String(logging.FieldNode, node[:min(len(node), freeslot.MaxNameLength)]),
+		zap.String(logging.FieldNode, strings.ToValidUTF8(node[:min(len(node), freeslot.MaxNameLength)], "")),
 		zap.String(logging.FieldAddress, address),
 		zap.String("code", string(err.Code)),
 		zap.String(logging.FieldReason, err.Message),

@@ -47,8 +47,15 @@ type answer struct {
 	revision int64
 	// registered is when the instance was registered, by the holder with codeHolder: Redis' ms.
 	registered int64
-	// holder is set with codeHolder.
-	holder *HolderError
+	// holder is set with codeHolder. replaced: it has taken the id from the caller's epoch.
+	holder   *HolderError
+	replaced bool
+}
+
+// supersedes reports whether the answer ends an instance that has been registered since then, Redis' ms: its holder
+// registered later, or has taken the id from the instance.
+func (a *answer) supersedes(since int64) bool {
+	return a.code == codeHolder && (a.replaced || since != 0 && a.registered >= since)
 }
 
 // registerItem is one instance to register.
@@ -56,6 +63,8 @@ type registerItem struct {
 	id, epoch string
 	// replaces is the epoch of the holder that the caller takes the id from, or empty.
 	replaces string
+	// since is when the epoch first registered the instance, Redis' ms; 0 for never.
+	since int64
 	// metrics is JSON, or empty.
 	metrics string
 	// fields are the provider's own, as Registration.fields makes them.
@@ -73,7 +82,7 @@ func (c *conn) register(ctx context.Context, service string, flat bool, items []
 		for i, it := range items {
 			ids[i] = it.id
 			keys = append(keys, k.instance(service, it.id))
-			args = append(args, it.id, it.epoch, it.replaces, it.metrics, strconv.Itoa(len(it.fields)))
+			args = append(args, it.id, it.epoch, it.replaces, strconv.FormatInt(it.since, 10), it.metrics, strconv.Itoa(len(it.fields)))
 			args = append(args, it.fields...)
 		}
 		return answers(service, ids, runner.Call(ctx, scripts["register"], keys, args), codeDone, codeSame, codeHolder, codeFull)
@@ -171,6 +180,9 @@ func answers(service string, ids []string, result rueidis.RedisResult, codes ...
 		if len(r.Values) > 0 {
 			a.registered = r.Number()
 		}
+		if len(r.Values) > 0 {
+			a.replaced = r.Number() == 1
+		}
 		if r.Err == nil && !slices.Contains(codes, a.code) {
 			r.Err = fmt.Errorf("code %d is unknown", a.code)
 		}
@@ -182,7 +194,7 @@ func answers(service string, ids []string, result rueidis.RedisResult, codes ...
 	return out, nil
 }
 
-// holder reads what lib/holder.lua makes, but for the last value.
+// readHolder reads what lib/holder.lua makes, but for the last two values.
 func readHolder(r *script.Reply, service, id string) *HolderError {
 	h := &HolderError{Service: service, ID: id, Epoch: r.Text(), Host: r.Text()}
 	h.Port, _ = strconv.Atoi(r.Text()) // 0 where a record is broken

@@ -53,7 +53,7 @@ func TestRegister(t *testing.T) {
 			t.Errorf("%+v", e)
 		}
 		second := first
-		second.Metadata, second.Weight = map[string]string{"zone": "z2"}, 2
+		second.Metadata, second.Weight = map[string]string{"zone": "z2"}, new(2.0)
 		if got := r.put(svc, codeDone, item("e1", "", second))[0]; got.revision != 3 {
 			t.Errorf("%+v", got)
 		}
@@ -83,6 +83,43 @@ func pairs(list []string) map[string]string {
 		out[list[i]] = list[i+1]
 	}
 	return out
+}
+
+// TestLivesInOrder: the epochs of an id are ordered by when they registered first, also where Redis' clock goes back
+// or its data are lost. One that was replaced does not replace its follower, even if it never heard that it had the id.
+func TestLivesInOrder(t *testing.T) {
+	onBoth(t, func(t *testing.T, r *rig) {
+		elsewhere := func(x *Registration) { x.Host = "10.0.0.2" }
+		ahead := r.now(svc) + 3_600_000
+		first := item("e1", "", registration(svc, "a"))
+		first.since = ahead
+		if got := r.put(svc, codeDone, first)[0]; got.registered != ahead {
+			t.Errorf("registered at %d, expected %d, when the epoch registered first", got.registered, ahead)
+		}
+		if got := r.put(svc, codeDone, item("e2", "e1", registration(svc, "a")))[0]; got.registered != ahead+1 {
+			t.Errorf("registered at %d, expected %d, later than the replaced epoch", got.registered, ahead+1)
+		}
+		r.unchanged("a replaced epoch", func() {
+			if got := r.put(svc, codeHolder, item("e1", "e2", registration(svc, "a")))[0]; !got.replaced || !got.supersedes(0) {
+				t.Errorf("%+v, expected that the holder has replaced it", got)
+			}
+		})
+		// That is kept with new content, too.
+		r.put(svc, codeDone, item("e2", "", registration(svc, "a", func(x *Registration) { x.Weight = new(3.0) })))
+		if got := r.put(svc, codeHolder, item("e1", "e2", registration(svc, "a")))[0]; !got.replaced {
+			t.Errorf("%+v, expected that the holder has replaced it", got)
+		}
+		// A later epoch takes the id back at once, from another address too; an earlier one does not.
+		back := item("e3", "e2", registration(svc, "a", elsewhere))
+		back.since = ahead + 1
+		if got := r.put(svc, codeHolder, back)[0]; got.replaced || !got.supersedes(ahead+1) || got.supersedes(ahead+2) || got.supersedes(0) {
+			t.Errorf("%+v, expected a holder that registered at %d", got, ahead+1)
+		}
+		back.since = ahead + 2
+		if got := r.put(svc, codeDone, back)[0]; got.registered != ahead+2 {
+			t.Errorf("registered at %d, expected %d", got.registered, ahead+2)
+		}
+	})
 }
 
 // TestRegisterHolder: who may take an id from another epoch.

@@ -243,35 +243,38 @@ func (c *Consumer) first(ctx context.Context, f *followed) error {
 // ReadOption changes one read.
 type ReadOption func(*readOptions)
 
-type readOptions struct{ timeout time.Duration }
+type readOptions struct{ timeout *time.Duration }
 
-// WithTimeout judges lateness by this time for one read, which asks Redis. A time below twice the
-// longest interval of the service is raised to it.
-func WithTimeout(t time.Duration) ReadOption { return func(o *readOptions) { o.timeout = t } }
+// WithTimeout judges lateness by this time, more than 0, for one read, which asks Redis. A time
+// below twice the longest interval of the service is raised to it.
+func WithTimeout(t time.Duration) ReadOption { return func(o *readOptions) { o.timeout = &t } }
 
 // HealthyInstances is the Healthy part of AllInstances' list. Errors: those of AllInstances, and
-// with WithTimeout those of Redis.
+// with WithTimeout those of Redis, and invalid_argument for a time that is not positive.
 func (c *Consumer) HealthyInstances(ctx context.Context, service string, options ...ReadOption) (*List, error) {
 	var o readOptions
 	for _, set := range options {
 		set(&o)
 	}
+	if o.timeout != nil && *o.timeout <= 0 {
+		return nil, freeslot.Invalid("timeout", "is %s, expected more than 0", *o.timeout)
+	}
 	f, err := c.listed(ctx, service)
 	if err != nil {
 		return nil, err
 	}
-	if o.timeout <= 0 {
+	if o.timeout == nil {
 		return f.list.Load().Healthy(), nil
 	}
 	on := c.redis.on.Load()
 	if on == nil {
 		return nil, fmt.Errorf("look at service %s: %w", service, errNotConnected)
 	}
-	found, err := on.look(ctx, false, []lookItem{{service: service, timeout: o.timeout}})
+	found, err := on.look(ctx, false, []lookItem{{service: service, timeout: *o.timeout}})
 	if err != nil {
 		return nil, fmt.Errorf("look at service %s: %w", service, err)
 	}
-	return f.list.Load().judged(o.timeout, &found[0]).Healthy(), nil
+	return f.list.Load().judged(*o.timeout, &found[0]).Healthy(), nil
 }
 
 // judged is the list with the lateness that a look has found.

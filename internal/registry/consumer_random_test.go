@@ -41,7 +41,7 @@ func TestConsumerRandom(t *testing.T) {
 					case 1, 2, 3, 4, 5, 6:
 						w.deregister("orders", ids...)
 					default:
-						w.register("orders", "e1", ids, func(reg *Registration) { reg.Weight = float64(1 + r.IntN(9)) })
+						w.register("orders", "e1", ids, func(reg *Registration) { reg.Weight = new(float64(1 + r.IntN(9))) })
 					}
 				}
 				switch round {

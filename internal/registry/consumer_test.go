@@ -19,7 +19,7 @@ func TestConsumerFollows(t *testing.T) {
 		s.untilText("empty (never registered)")
 		w.register("orders", "e1", []string{"b", "a"})
 		s.untilText("live a b")
-		w.register("orders", "e1", []string{"a"}, func(r *Registration) { r.Weight, r.Metadata = 5, map[string]string{"zone": "z1"} })
+		w.register("orders", "e1", []string{"a"}, func(r *Registration) { r.Weight, r.Metadata = new(5.0), map[string]string{"zone": "z1"} })
 		l := s.until("of weight 5", func(l *List) bool { return l.Instances[0].Weight == 5 })
 		if in := l.Instances[0]; in.Metadata["zone"] != "z1" || in.Port != 80 || in.Epoch != "e1" || in.Interval != 10*time.Second {
 			t.Errorf("instance is %+v", in)

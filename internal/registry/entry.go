@@ -125,7 +125,7 @@ func readEntry(v rueidis.RedisMessage) (e entry, err error) {
 // instanceOf is the instance that an entry describes. It takes whatever the hash has: what cannot
 // be read has its default, so that one bad record hides no other.
 func instanceOf(service string, e *entry) *Instance {
-	in := &Instance{Registration: Registration{Service: service, ID: e.ID, Weight: 1}, Revision: e.Revision}
+	in := &Instance{Registration: Registration{Service: service, ID: e.ID}, Weight: 1, Revision: e.Revision}
 	failing, why := false, ""
 	for f := e.Fields; len(f) >= 2; f = f[2:] {
 		value := f[1]

@@ -3,7 +3,9 @@ package registry
 import (
 	"errors"
 	"fmt"
+	"net"
 	"slices"
+	"strconv"
 	"time"
 
 	"github.com/freeslot/freeslot/internal/script"
@@ -38,11 +40,15 @@ type HolderError struct {
 }
 
 func (e *HolderError) Error() string {
-	if e.Superseded {
-		return fmt.Sprintf("superseded: instance %s of %s is held by another provider at %s:%d", e.ID, e.Service, e.Host, e.Port)
+	address := net.JoinHostPort(e.Host, strconv.Itoa(e.Port))
+	switch {
+	case e.Superseded:
+		return fmt.Sprintf("superseded: instance %s of %s is held by another provider at %s", e.ID, e.Service, address)
+	case e.Interval == 0:
+		return fmt.Sprintf("conflict: instance %s of %s is held by %s, which sends no heartbeats; it must be removed first", e.ID, e.Service, address)
 	}
-	return fmt.Sprintf("conflict: instance %s of %s is held by %s:%d, last heard of %s ago; it can be taken over once that is silent for %s",
-		e.ID, e.Service, e.Host, e.Port, e.Silent, 3*e.Interval)
+	return fmt.Sprintf("conflict: instance %s of %s is held by %s, last heard of %s ago; it can be taken over once that is silent for %s",
+		e.ID, e.Service, address, e.Silent, 3*e.Interval)
 }
 
 // Is lets errors.Is find ErrSuperseded.

@@ -40,7 +40,7 @@ func FuzzEvent(f *testing.F) {
 func FuzzSnapshot(f *testing.F) {
 	three := 3.0
 	l := &List{Service: "s", head: head{Revision: 7, Birth: "b", Stamp: "t"}, Instances: []*Instance{
-		{Registration: Registration{Service: "s", ID: "a", Host: "h", Port: 1, Weight: 3, Interval: time.Second, Metadata: map[string]string{"zone": "z"}}, Epoch: "e", Override: &Override{Weight: &three, Author: "x"}, own: own{Weight: 1}},
+		{Registration: Registration{Service: "s", ID: "a", Host: "h", Port: 1, Interval: time.Second, Metadata: map[string]string{"zone": "z"}}, Weight: 3, Epoch: "e", Override: &Override{Weight: &three, Author: "x"}, own: own{Weight: 1}},
 	}}
 	data, err := encodeSnapshot(l)
 	if err != nil {

@@ -2,6 +2,7 @@ package registry
 
 import (
 	"encoding/json"
+	"fmt"
 	"time"
 )
 
@@ -19,9 +20,9 @@ type Registration struct {
 	Port int
 	// Protocol is what the instance speaks, such as HTTP or GRPC. Empty means TCP.
 	Protocol string
-	// Weight is how much of the traffic the instance gets beside others, up to 10,000. Zero means
-	// 1.
-	Weight float64
+	// Weight is how much of the traffic the instance gets beside others: more than 0, up to 10,000.
+	// nil means 1. For no traffic, set Disabled.
+	Weight *float64
 	// Disabled, Draining and Unhealthy each keep new traffic away: an operator's wish, the end that
 	// has begun, and the provider's own verdict.
 	Disabled, Draining, Unhealthy bool
@@ -43,9 +44,9 @@ type Check struct {
 	// Path is asked for by http, https and websocket, and is the gRPC service. Empty means / or the
 	// server as a whole.
 	Path string `json:"path,omitempty"`
-	// Interval is from one check to the next, 1 s to 5 min. Zero means 5 s.
+	// Interval is from one check to the next, 1 s to 5 min. Zero means 5 s; JSON leaves that out.
 	Interval Milliseconds `json:"interval_ms,omitempty"`
-	// Timeout bounds one check. Zero means 2 s, or the interval if that is less.
+	// Timeout bounds one check. Zero means 2 s, or the interval if that is less; JSON leaves that out.
 	Timeout Milliseconds `json:"timeout_ms,omitempty"`
 	// Rise and Fall are how many results in a row change the verdict. Zero means 2 and 3.
 	Rise int `json:"rise,omitempty"`
@@ -55,16 +56,22 @@ type Check struct {
 // Milliseconds is a duration that is a whole number of milliseconds in JSON.
 type Milliseconds time.Duration
 
+// longestMilliseconds is a year.
+const longestMilliseconds = 366 * 24 * 3600 * 1000
+
 // MarshalJSON writes milliseconds.
 func (m Milliseconds) MarshalJSON() ([]byte, error) {
 	return json.Marshal(time.Duration(m).Milliseconds())
 }
 
-// UnmarshalJSON reads milliseconds.
+// UnmarshalJSON reads milliseconds, more than 0 and at most a year.
 func (m *Milliseconds) UnmarshalJSON(raw []byte) error {
 	var ms int64
 	if err := json.Unmarshal(raw, &ms); err != nil {
 		return err
+	}
+	if ms <= 0 || ms > longestMilliseconds {
+		return fmt.Errorf("is %d ms, expected more than 0 and at most %d", ms, int64(longestMilliseconds))
 	}
 	*m = Milliseconds(time.Duration(ms) * time.Millisecond)
 	return nil
@@ -88,6 +95,9 @@ type Override struct {
 // Instance is an instance as consumers see it. It is immutable once given out.
 type Instance struct {
 	Registration
+	// Weight is how much of the traffic the instance gets beside others. It stands for
+	// Registration.Weight, which is nil.
+	Weight float64
 	// Epoch is the life of its provider. Revision is the service's at its last change.
 	Epoch    string
 	Revision int64

@@ -151,10 +151,14 @@ func (m *member) end(now time.Time, a answer, err error) (left bool) {
 	switch {
 	case err != nil:
 		m.failed(now, err)
+	case a.supersedes(m.registeredAt):
+		m.decider.Failed()
+		m.supersede(a.holder)
+		return false
 	case t == taskPlace:
 		again = true
 	case t == taskLeave:
-		m.tell(m.left(a))
+		m.drop(m.left(a))
 		return true
 	case a.code == codeHolder:
 		again = m.held(now, a)
@@ -175,10 +179,16 @@ func (m *member) end(now time.Time, a answer, err error) (left bool) {
 	return false
 }
 
+// supersede ends the member for good. It stays in its service, so that no later call begins it anew.
+func (m *member) supersede(by *HolderError) {
+	by.Superseded = true
+	m.there, m.leaving, m.holder, m.replaces, m.err = false, false, by, "", by
+	m.drop(by)
+}
+
 // left is what is wrong with an end.
 func (m *member) left(a answer) error {
 	if a.code == codeHolder && m.registeredAt != 0 {
-		a.holder.Superseded = true
 		return a.holder
 	}
 	return nil
@@ -205,27 +215,22 @@ func (m *member) failed(now time.Time, err error) {
 	m.notBefore = now.Add(pause/2 + rand.N(pause/2+1))
 }
 
-// held is the end of a task that found another holder. It is true where the id can be taken at
-// once.
+// held is the end of a task that found another holder, which does not supersede this member. It is true where the
+// id can be taken at once.
 //
-// A holder that registered later than this member supersedes it. One that registered sooner has
-// come back with old data of Redis; it is in the way like that of any new instance.
+// A holder that registered sooner than this member has come back with old data of Redis, or has not heard yet that
+// it was superseded.
 func (m *member) held(now time.Time, a answer) (again bool) {
 	h := a.holder
 	m.there, m.holder, m.replaces = false, h, ""
-	if m.registeredAt != 0 && a.registered >= m.registeredAt {
-		h.Superseded = true
-		m.decider.Failed()
-		m.err = h
-		return false
-	}
 	m.decider.Forget()
 	wait := 3*h.Interval - h.Silent
 	if h.Interval == 0 { // it does not beat
 		wait = longestRetry
 	}
-	same := h.Host == m.reg.Host && h.Port == m.reg.Port
-	if same || wait <= 0 {
+	// One that begins to end takes the id from nobody who may go on.
+	same := h.Host == m.reg.Host && h.Port == m.reg.Port && !m.reg.Draining
+	if same || wait <= 0 || m.registeredAt != 0 {
 		m.replaces, wait = h.Epoch, 0
 	}
 	again = m.replaces != "" && m.failures == 0
@@ -285,6 +290,15 @@ func (m *member) ask() <-chan error {
 
 // renewed is another member in place of m, with what m knows of Redis.
 func (m *member) renewed(next *member) *member {
-	next.registeredAt, next.there, next.lastBeat = m.registeredAt, m.there, m.lastBeat
+	next.there, next.lastBeat = m.there, m.lastBeat
+	next.succeed(m)
 	return next
+}
+
+// succeed has m follow another member with its id: what was registered, or is superseded, stays so.
+func (m *member) succeed(before *member) {
+	m.registeredAt = max(m.registeredAt, before.registeredAt)
+	if before.superseded() {
+		m.supersede(before.holder)
+	}
 }

@@ -107,7 +107,7 @@ func TestMemberRetries(t *testing.T) {
 	l.pass(firstRetry)
 	l.step(taskRegister, answer{code: codeDone, registered: 2000}, nil)
 	// No memory: it goes on trying at least once an interval, and each try is a heartbeat.
-	l.set(registration("s", "a", func(r *Registration) { r.Weight = 2 }))
+	l.set(registration("s", "a", func(r *Registration) { r.Weight = new(2.0) }))
 	for range 20 {
 		l.step(taskRegister, answer{code: codeFull}, nil)
 		if _, wait := l.next(l.now, nil); wait > 5*time.Second {

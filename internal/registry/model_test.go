@@ -66,12 +66,12 @@ func (m *model) step() (what string) {
 		if epoch == "e3" {
 			host = "10.0.0.3"
 		}
-		replaces := pick(m, "", "e1", "e2", "e3")
+		replaces, since := pick(m, "", "e1", "e2", "e3"), int64(0)
 		if i := w.instances[id]; i != nil && m.rand.IntN(2) == 0 {
-			replaces = i.epoch
+			replaces, since = i.epoch, pick(m, int64(0), i.registered+60_000) // the twin's times are a little early
 		}
 		reg := registration(m.service, id, func(x *Registration) {
-			x.Host, x.Weight, x.Interval = host, float64(1+m.rand.IntN(2)), modelInterval
+			x.Host, x.Weight, x.Interval = host, new(float64(1+m.rand.IntN(2))), modelInterval
 			if x.Persistent = id == "f"; x.Persistent {
 				x.Check = &Check{Kind: "tcp"}
 			}
@@ -82,11 +82,13 @@ func (m *model) step() (what string) {
 		}
 		_, content := reg.fields()
 		what = fmt.Sprintf("register %s %s for %s at %s, %s", id, epoch, replaces, host, content)
-		a, err := m.register(bounded(m.t), m.service, false, []registerItem{item(epoch, replaces, reg)})
+		one := item(epoch, replaces, reg)
+		one.since = since
+		a, err := m.register(bounded(m.t), m.service, false, []registerItem{one})
 		if err != nil {
 			m.t.Fatal(err)
 		}
-		got, want = a[0].code, w.register(id, epoch, replaces, host, content, interval)
+		got, want = a[0].code, w.register(id, epoch, replaces, host, content, since, interval)
 	case 4, 5, 6:
 		what = "heartbeat " + epoch
 		var items []beatItem

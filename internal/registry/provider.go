@@ -166,8 +166,10 @@ func (p *Provider) Running() bool {
 // found. Until then an instance whose id comes with its host has the id "{host}:port". If its host
 // is refused then, Status and the log say so, and nothing more is tried.
 //
-// Errors: unavailable while Redis was not reached since the start; a *HolderError for a conflict;
-// overloaded where Redis has no memory; what Redis or ctx say.
+// Errors: unavailable while Redis was not reached since the start; a *HolderError for a conflict,
+// or for an instance that was superseded; overloaded where Redis has no memory; what Redis or ctx
+// say. A superseded instance ends for good, also after a Deregister: only a new Provider, which is
+// another life, can take its id back.
 func (p *Provider) Register(ctx context.Context, reg Registration) error {
 	if err := p.ready(); err != nil {
 		return err
@@ -203,6 +205,8 @@ func (p *Provider) Register(ctx context.Context, reg Registration) error {
 	}
 	return s.ask(ctx, reg.ID, func(m *member) (*member, error) {
 		switch {
+		case m != nil && m.superseded():
+			return nil, m.err
 		case m == nil || m.over():
 			m = newMember(reg, p.opts.Heartbeat)
 		case m.leaving:
@@ -246,10 +250,10 @@ func (p *Provider) checkLabels(reg Registration, found *freeslot.FieldErrors) {
 	}
 }
 
-// Deregister ends an instance. After an error but ErrUnknown it goes on trying. Errors: ErrUnknown
-// if the provider has no such instance; a *HolderError if another one has it, which then keeps it.
+// Deregister ends an instance. After other errors than these two it goes on trying: ErrUnknown if
+// the provider has no such instance; a *HolderError if another one has it, which then keeps it.
 func (p *Provider) Deregister(ctx context.Context, serviceName, id string) error {
-	return p.ask(ctx, serviceName, id, func(m *member) { m.leaving = true })
+	return p.ask(ctx, serviceName, id, func(m *member) { m.leaving = !m.superseded() })
 }
 
 // Heartbeat sends a heartbeat at once, besides those that are sent anyway. Errors: ErrUnknown if
@@ -460,7 +464,10 @@ func (s *service) demand(m *member) <-chan error {
 
 // put has a member take the place of another one with its id. The caller holds mu.
 func (s *service) put(m *member) {
-	if s.members[m.reg.ID] != m {
+	if old := s.members[m.reg.ID]; old != nil && old != m {
+		if old.superseded() { // m was not placed before
+			m.succeed(old)
+		}
 		s.drop(m.reg.ID, errReplaced)
 	}
 	s.members[m.reg.ID] = m

@@ -31,8 +31,8 @@ func TestProviderWithoutRedis(t *testing.T) {
 			t.Errorf("%s: %v, expected unavailable", what, err)
 		}
 	}
-	given := []Registration{mine("a"), mine("a"), {Service: svc, ID: "b", Port: 1}, {Service: svc, Port: 2}, {Service: svc, Port: 2, Weight: 3}, mine("c"), {Service: svc, Port: 4}}
-	given[1].Weight = 2
+	given := []Registration{mine("a"), mine("a"), {Service: svc, ID: "b", Port: 1}, {Service: svc, Port: 2}, {Service: svc, Port: 2, Weight: new(3.0)}, mine("c"), {Service: svc, Port: 4}}
+	given[1].Weight = new(2.0)
 	for _, reg := range given {
 		later("register", p.Register(bounded(t), reg))
 	}
@@ -53,7 +53,7 @@ func TestProviderWithoutRedis(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	if err := p.Register(bounded(t), Registration{Service: svc, Port: -1, Weight: -1}); freeslot.CodeOf(err) != freeslot.CodeInvalidArgument {
+	if err := p.Register(bounded(t), Registration{Service: svc, Port: -1, Weight: new(-1.0)}); freeslot.CodeOf(err) != freeslot.CodeInvalidArgument {
 		t.Error(err)
 	}
 	// A caller that calls again until there is no error gets no second instance.

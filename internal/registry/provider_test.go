@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
 	"github.com/redis/rueidis"
@@ -104,7 +105,7 @@ func TestProvider(t *testing.T) {
 			t.Error(err)
 		}
 		changed := mine("a")
-		changed.Weight = 2
+		changed.Weight = new(2.0)
 		r.registers(p, changed)
 		if e := receive(t, heard); e.Reason != "updated" || r.instance(svc, "a")["weight"] != "2" {
 			t.Errorf("%+v", e)
@@ -334,16 +335,127 @@ func TestProviderSuperseded(t *testing.T) {
 		if h := r.instance(svc, "a"); h["epoch"] != second.epoch || r.record(svc)["revision"] != "2" {
 			t.Errorf("%v", h)
 		}
-		// Its caller may want it all the same.
-		third := r.provider()
-		r.registers(third, mine("a"))
-		await(t, "the end of the second", func() bool { return second.Status()[0].Holder != nil })
-		r.registers(second, mine("a"))
-		if h := r.instance(svc, "a"); h["epoch"] != second.epoch {
-			t.Errorf("%v", h)
+	})
+}
+
+// TestSupersededNeverWrites: no call brings a superseded instance back, and none ends the newer one. Some providers
+// know that they are superseded, and some do not yet.
+func TestSupersededNeverWrites(t *testing.T) {
+	changed := func(change func(*Registration)) Registration {
+		r := mine("a")
+		change(&r)
+		return r
+	}
+	register := func(r Registration) func(*Provider) error {
+		return func(p *Provider) error { return p.Register(bounded(t), r) }
+	}
+	deregister := func(p *Provider) error { return p.Deregister(bounded(t), svc, "a") }
+	ways := map[string][]func(*Provider) error{
+		"register":             {register(mine("a"))},
+		"register as draining": {register(changed(func(r *Registration) { r.Draining = true }))},
+		"another interval":     {register(changed(func(r *Registration) { r.Interval = time.Second }))},
+		"persistent":           {register(changed(func(r *Registration) { r.Persistent = true }))},
+		"another address":      {register(changed(func(r *Registration) { r.Host, r.Port = "10.0.0.77", 1 }))},
+		"deregister":           {deregister},
+		"deregister, register": {deregister, register(mine("a"))},
+		"deregister twice":     {deregister, deregister},
+		"heartbeat":            {func(p *Provider) error { return p.Heartbeat(bounded(t), svc, "a") }},
+		"all heartbeats": {func(p *Provider) error {
+			all, err := p.HeartbeatAll(bounded(t))
+			if err != nil || len(all) != 1 {
+				return fmt.Errorf("%v, %w", all, err)
+			}
+			return all[0].Err
+		}},
+	}
+	onBoth(t, func(t *testing.T, r *rig) {
+		for name, calls := range ways {
+			for _, knows := range []bool{true, false} {
+				t.Run(fmt.Sprintf("%s, knows %t", name, knows), func(t *testing.T) {
+					seldom := func(o *Options) { o.Heartbeat.HeartbeatInterval = time.Minute }
+					first, second := r.provider(seldom), r.provider(seldom)
+					r.registers(first, mine("a"))
+					r.registers(second, mine("a"))
+					if knows {
+						if err := first.Heartbeat(bounded(t), svc, "a"); !errors.Is(err, ErrSuperseded) {
+							t.Fatal(err)
+						}
+					}
+					before := r.instance(svc, "a")
+					for i, call := range calls {
+						if err := call(first); !errors.Is(err, ErrSuperseded) {
+							t.Errorf("call %d returned %v, expected that the instance is superseded", i, err)
+						}
+					}
+					if s := first.Status(); len(s) != 1 || s[0].Holder == nil || !s[0].Holder.Superseded || s[0].Registered {
+						t.Errorf("the status is %+v, expected that the instance is superseded", s)
+					}
+					if err := first.Stop(bounded(t)); err != nil {
+						t.Error(err)
+					}
+					if diff := cmp.Diff(before, r.instance(svc, "a")); diff != "" || before["epoch"] != second.epoch {
+						t.Errorf("the newer provider %s has lost its instance: %s", second.epoch, diff)
+					}
+					if err := second.Deregister(bounded(t), svc, "a"); err != nil {
+						t.Error(err)
+					}
+				})
+			}
 		}
-		if err := third.Deregister(bounded(t), svc, "a"); !errors.Is(err, ErrSuperseded) || len(r.instance(svc, "a")) == 0 {
-			t.Error(err)
+	})
+}
+
+// TestLaterLifeHolds: when Redis loses the instance, also a provider that has not heard yet that it was superseded
+// registers again. The newer one takes its instance back, and stays.
+func TestLaterLifeHolds(t *testing.T) {
+	onBoth(t, func(t *testing.T, r *rig) {
+		for name, host := range map[string]string{"same address": "10.0.0.1", "another address": "10.0.0.2"} {
+			t.Run(name, func(t *testing.T) {
+				seldom := func(o *Options) { o.Heartbeat.HeartbeatInterval = time.Minute }
+				first, second := r.provider(seldom), r.provider(seldom)
+				reg := func(host string) Registration {
+					return Registration{Service: svc, ID: "a", Host: host, Port: 8080}
+				}
+				k := r.keys(svc)
+				r.registers(first, reg("10.0.0.1"))
+				// The second one, elsewhere, waits until the first one was silent for three of its intervals.
+				r.do("ZADD", k.heartbeats(svc), "XX", strconv.FormatInt(r.now(svc)-200_000, 10), "a")
+				r.registers(second, reg(host))
+				r.do("DEL", k.instance(svc, "a"), k.heartbeats(svc), k.record(svc), k.changes(svc))
+				if err := first.Heartbeat(bounded(t), svc, "a"); !errors.Is(err, ErrUnknown) {
+					t.Fatalf("%v, expected that redis has nothing", err)
+				}
+				await(t, "the first one again", func() bool { return r.instance(svc, "a")["epoch"] == first.epoch })
+				await(t, "the second one", func() bool {
+					_ = second.Heartbeat(bounded(t), svc, "a")
+					return r.instance(svc, "a")["epoch"] == second.epoch
+				})
+				if err := first.Heartbeat(bounded(t), svc, "a"); !errors.Is(err, ErrSuperseded) {
+					t.Errorf("%v, expected that the first one is superseded", err)
+				}
+				if s := second.Status()[0]; !s.Registered || s.Holder != nil {
+					t.Errorf("%+v, expected that the second one is registered", s)
+				}
+				if err := second.Deregister(bounded(t), svc, "a"); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+	})
+}
+
+// TestDrainingTakesNothing: an instance that begins to end takes its id from no other one.
+func TestDrainingTakesNothing(t *testing.T) {
+	onBoth(t, func(t *testing.T, r *rig) {
+		holder, late := r.provider(), r.provider()
+		r.registers(holder, mine("a"))
+		reg := mine("a")
+		reg.Draining = true
+		if err := late.Register(bounded(t), reg); !errors.As(err, new(*HolderError)) || errors.Is(err, ErrSuperseded) {
+			t.Errorf("%v, expected a conflict", err)
+		}
+		if h := r.instance(svc, "a"); h["epoch"] != holder.epoch || h["draining"] != "false" {
+			t.Errorf("%v, expected the instance of the holder %s", h, holder.epoch)
 		}
 	})
 }
@@ -485,7 +597,8 @@ func (w *watcher) Do(ctx context.Context, cmd rueidis.Completed) rueidis.RedisRe
 	return w.Client.Do(ctx, cmd)
 }
 
-// TestNoLocalTime: no argument of a call holds the time of this machine, in any unit.
+// TestNoLocalTime: no argument of a call holds the time of this machine, in any unit. When an instance registered is
+// Redis' time, given back.
 func TestNoLocalTime(t *testing.T) {
 	onBoth(t, func(t *testing.T, r *rig) {
 		w := &watcher{Client: r.redis.RoleClient(t)}
@@ -505,6 +618,7 @@ func TestNoLocalTime(t *testing.T) {
 		for range 4 {
 			r.beaten("a")
 		}
+		registered := r.instance(svc, "a")["registered"]
 		weight := 0.5
 		_, err1 := shared.override(bounded(t), svc, "a", &Override{Weight: &weight, Author: "eve", AtMS: time.Now().UnixMilli()}, time.Hour)
 		_, err2 := shared.verdict(bounded(t), svc, "a", p.epoch, false, "refused")
@@ -515,8 +629,8 @@ func TestNoLocalTime(t *testing.T) {
 		number := regexp.MustCompile(`\d{9,20}`)
 		now := time.Now()
 		for _, arg := range w.seen {
-			if strings.Contains(arg, "redis.call") {
-				continue // the text of a script
+			if strings.Contains(arg, "redis.call") || arg == registered {
+				continue // the first one is the text of a script
 			}
 			for _, digits := range number.FindAllString(arg, -1) {
 				n, err := strconv.ParseFloat(digits, 64)
@@ -557,7 +671,7 @@ func TestOutOfMemory(t *testing.T) {
 		t.Error(err)
 	}
 	changed := mine("a")
-	changed.Weight = 3
+	changed.Weight = new(3.0)
 	if err := p.Register(bounded(t), changed); freeslot.CodeOf(err) != freeslot.CodeOverloaded {
 		t.Error(err)
 	}

@@ -50,9 +50,11 @@ func (r Registration) WithDefaults() Registration {
 	if r.Protocol == "" {
 		r.Protocol = DefaultProtocol
 	}
-	if r.Weight == 0 {
-		r.Weight = 1
+	weight := 1.0
+	if r.Weight != nil {
+		weight = *r.Weight
 	}
+	r.Weight = &weight
 	if r.Interval == 0 {
 		r.Interval = DefaultHeartbeatInterval
 	}
@@ -99,8 +101,8 @@ func (r Registration) validate(found *freeslot.FieldErrors) {
 		found.Addf("port", "is %d, expected 1 to 65535", r.Port)
 	}
 	found.Add(freeslot.ValidateName("protocol", r.Protocol))
-	if !(r.Weight > 0 && r.Weight <= MaxWeight) { // NaN is neither
-		found.Addf("weight", "is %v, expected more than 0 and at most %d", r.Weight, MaxWeight)
+	if why := CheckWeight(r.Weight); why != "" {
+		found.Addf("weight", "%s", why)
 	}
 	if r.Interval < MinHeartbeatInterval || r.Interval > MaxHeartbeatInterval {
 		found.Addf("interval", "is %s, expected %s to %s", r.Interval, MinHeartbeatInterval, MaxHeartbeatInterval)
@@ -128,6 +130,14 @@ func (r Registration) validate(found *freeslot.FieldErrors) {
 	}
 }
 
+// CheckWeight says what is wrong with the weight of an instance, "" if nothing is, or there is none.
+func CheckWeight(weight *float64) string {
+	if weight == nil || *weight > 0 && *weight <= MaxWeight { // NaN is neither
+		return ""
+	}
+	return fmt.Sprintf("is %v, expected more than 0 and at most %d; for none, set enabled to false", *weight, MaxWeight)
+}
+
 // checkID says what is wrong with the id of an instance, "" if nothing is.
 func checkID(id string) string {
 	switch {
@@ -136,7 +146,7 @@ func checkID(id string) string {
 	case id == "heartbeats":
 		return "is heartbeats, which is the name of a key of the registry"
 	}
-	for _, c := range []byte(id) {
+	for _, c := range id {
 		if c <= ' ' || c > '~' || c == '{' || c == '}' {
 			return fmt.Sprintf("has %q, expected printable ASCII characters without spaces and braces", c)
 		}
@@ -155,7 +165,7 @@ func checkHost(host string) string {
 		}
 		return ""
 	}
-	for _, c := range []byte(host) {
+	for _, c := range host {
 		if (c < 'a' || c > 'z') && (c < 'A' || c > 'Z') && (c < '0' || c > '9') && c != '.' && c != '-' && c != '_' {
 			return fmt.Sprintf("has %q, expected a name or an IP address", c)
 		}
@@ -194,7 +204,7 @@ func (c *Check) validate(found *freeslot.FieldErrors) {
 	}
 }
 
-// fields are what a provider says of a valid instance, as register.lua takes them: names and
+// fields are what a provider says of a valid instance with its defaults, as register.lua takes them: names and
 // values, the first ones host, port, interval and content. content is a hash of the others.
 func (r Registration) fields() (fields []string, content string) {
 	kind, interval := "ephemeral", milliseconds(r.Interval)
@@ -203,7 +213,7 @@ func (r Registration) fields() (fields []string, content string) {
 	}
 	fields = []string{
 		"host", r.Host, "port", strconv.Itoa(r.Port), "interval", interval, "content", "",
-		"protocol", r.Protocol, "healthy", strconv.FormatBool(!r.Unhealthy), "weight", strconv.FormatFloat(r.Weight, 'g', -1, 64),
+		"protocol", r.Protocol, "healthy", strconv.FormatBool(!r.Unhealthy), "weight", strconv.FormatFloat(*r.Weight, 'g', -1, 64),
 		"enabled", strconv.FormatBool(!r.Disabled), "draining", strconv.FormatBool(r.Draining), "kind", kind,
 	}
 	if r.Check != nil {

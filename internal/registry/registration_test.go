@@ -15,7 +15,7 @@ import (
 func TestRegistrationDefaults(t *testing.T) {
 	t.Parallel()
 	r := Registration{Service: "s", Host: "::1", Port: 80, Check: &Check{Kind: "tcp", Interval: Milliseconds(time.Second)}}.WithDefaults()
-	if r.ID != "[::1]:80" || r.Protocol != "TCP" || r.Weight != 1 || r.Interval != 10*time.Second || time.Duration(r.Check.Timeout) != time.Second ||
+	if r.ID != "[::1]:80" || r.Protocol != "TCP" || *r.Weight != 1 || r.Interval != 10*time.Second || time.Duration(r.Check.Timeout) != time.Second ||
 		r.Check.Rise != 2 || r.Check.Fall != 3 {
 		t.Errorf("%+v, %+v", r, r.Check)
 	}
@@ -29,7 +29,7 @@ func TestRegistrationValidate(t *testing.T) {
 	t.Parallel()
 	long := strings.Repeat("x", 1025)
 	err := Registration{
-		Service: "a:b", ID: "heartbeats", Host: "0.0.0.0", Port: 70000, Protocol: "a b", Weight: math.NaN(), Interval: time.Millisecond,
+		Service: "a:b", ID: "heartbeats", Host: "0.0.0.0", Port: 70000, Protocol: "a b", Weight: new(math.NaN()), Interval: time.Millisecond,
 		Check:    &Check{Kind: "http", Path: "x", Interval: 1, Timeout: -1, Rise: -1, Fall: 101},
 		Metadata: map[string]string{"": "x", "long": long, "bad": "\xff", "con\x00trol": "x"},
 	}.WithDefaults().Validate()
@@ -72,7 +72,7 @@ func TestContent(t *testing.T) {
 	seen := make(map[string]bool)
 	for i, change := range []func(*Registration){
 		func(*Registration) {}, func(r *Registration) { r.Host = "h" }, func(r *Registration) { r.Port = 1 }, func(r *Registration) { r.Protocol = "HTTP" },
-		func(r *Registration) { r.Weight = 2 }, func(r *Registration) { r.Disabled = true }, func(r *Registration) { r.Draining = true },
+		func(r *Registration) { r.Weight = new(2.0) }, func(r *Registration) { r.Disabled = true }, func(r *Registration) { r.Draining = true },
 		func(r *Registration) { r.Unhealthy = true }, func(r *Registration) { r.Persistent = true }, func(r *Registration) { r.Interval = time.Second },
 		func(r *Registration) { r.Check = &Check{Kind: "tcp"} }, func(r *Registration) { r.Metadata = map[string]string{"a": "bc"} },
 		func(r *Registration) { r.Metadata = map[string]string{"ab": "c"} },

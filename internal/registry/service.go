@@ -53,7 +53,11 @@ func (s *service) run(ctx context.Context) {
 			return
 		}
 		if !time.Now().Before(cleanup) {
-			cleanup = time.Now().Add(cleanupPause(s.cleanup(ctx)))
+			every := time.Duration(0)
+			if s.lives() {
+				every = s.cleanup(ctx)
+			}
+			cleanup = time.Now().Add(cleanupPause(every))
 		}
 		timer.Reset(min(wait, time.Until(cleanup)))
 		select {
@@ -76,6 +80,18 @@ func cleanupPause(every time.Duration) time.Duration {
 		every = DefaultCleanupEvery
 	}
 	return max(every, leastCleanupPause) + rand.N(every/10+1)
+}
+
+// lives reports whether the provider has an instance that is not superseded.
+func (s *service) lives() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, m := range s.members {
+		if !m.superseded() {
+			return true
+		}
+	}
+	return false
 }
 
 // leastCleanupPause is the shortest pause between two cleanups by one process.
@@ -165,6 +181,9 @@ func (s *service) end(members []*member, metrics string, call func() ([]answer, 
 		if m.end(now, a, err) && s.members[m.reg.ID] == m {
 			delete(s.members, m.reg.ID)
 		}
+		if next := s.members[m.reg.ID]; next != nil && next != m { // it took m's place during the call
+			next.succeed(m)
+		}
 		s.report(m, was, err)
 	}
 }
@@ -194,7 +213,7 @@ func (s *service) report(m *member, was bool, err error) {
 	switch {
 	case m.superseded() && !was:
 		s.p.log.Error("registry.superseded", append(fields, zap.Error(m.holder))...)
-	case m.holder != nil && !m.superseded() && m.failures == 1:
+	case m.holder != nil && !m.superseded() && m.failures == 1 && m.replaces == "": // it does not give way at once
 		s.p.log.Warn("registry.conflict", append(fields, zap.Error(m.holder))...)
 	case m.over() && m.holder == nil:
 		s.p.log.Error("registry.host_refused", append(fields, zap.Error(err))...)
@@ -209,7 +228,7 @@ func (s *service) register(ctx context.Context, members []*member, metrics strin
 	s.mu.Lock()
 	items := make([]registerItem, len(members))
 	for i, m := range members {
-		items[i] = registerItem{id: m.reg.ID, epoch: s.p.epoch, replaces: m.replaces, metrics: metrics, fields: m.fields}
+		items[i] = registerItem{id: m.reg.ID, epoch: s.p.epoch, replaces: m.replaces, since: m.registeredAt, metrics: metrics, fields: m.fields}
 	}
 	s.mu.Unlock()
 	return s.p.conn().register(ctx, s.name, s.p.opts.FlatMetrics, items)

@@ -1,6 +1,7 @@
 package registry
 
 import (
+	"cmp"
 	"maps"
 	"slices"
 	"time"
@@ -23,6 +24,7 @@ type twinInstance struct {
 	interval             int64 // 0 does not beat
 	beat                 int64
 	registered           int64
+	replaced             string
 	revision             int64
 	checked, checkedWhy  string
 	failingSince         int64
@@ -44,9 +46,9 @@ func (w *twin) changed(ids ...string) {
 	w.why = ""
 }
 
-func (w *twin) register(id, epoch, replaces, host, content string, interval int64) (code int) {
+func (w *twin) register(id, epoch, replaces, host, content string, since, interval int64) (code int) {
 	old := w.instances[id]
-	next := &twinInstance{epoch: epoch, content: content, host: host, interval: interval, beat: w.at, registered: w.at}
+	next := &twinInstance{epoch: epoch, content: content, host: host, interval: interval, beat: w.at, registered: cmp.Or(since, w.at)}
 	switch {
 	case old == nil:
 		if len(w.instances) == 0 {
@@ -54,14 +56,15 @@ func (w *twin) register(id, epoch, replaces, host, content string, interval int6
 		}
 	case old.epoch != epoch:
 		silent := old.interval > 0 && max(w.at-old.beat, 0) >= 3*old.interval
-		if replaces != old.epoch || old.host != host && !silent {
+		if replaces != old.epoch || old.replaced == epoch || old.host != host && !silent && since <= old.registered {
 			return codeHolder
 		}
+		next.registered, next.replaced = max(next.registered, w.at, old.registered+1), old.epoch
 	case old.content == content:
 		old.beat = w.at
 		return codeSame
 	default:
-		next.registered, next.checked, next.checkedWhy, next.failingSince, next.checkedAt = old.registered, old.checked, old.checkedWhy, old.failingSince, old.checkedAt
+		next.registered, next.replaced, next.checked, next.checkedWhy, next.failingSince, next.checkedAt = old.registered, old.replaced, old.checked, old.checkedWhy, old.failingSince, old.checkedAt
 	}
 	w.instances[id] = next
 	if o := w.overrides[id]; o != nil {

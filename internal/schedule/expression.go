@@ -165,7 +165,7 @@ func loadZone(name string) (*time.Location, error) {
 	return zone, nil
 }
 
-func shown(text string) string { return text[:min(len(text), longestShown)] }
+func shown(text string) string { return strings.ToValidUTF8(text[:min(len(text), longestShown)], "") }
 
 // Next is the first run after a time, on a whole second but for @every, which counts from
 // after. It is zero where there is none in the next years.

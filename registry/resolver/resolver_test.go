@@ -73,7 +73,7 @@ func serve(t *testing.T, id string) *registry.Instance {
 	wg.Go(func() { _ = server.Serve(listener) })
 	t.Cleanup(func() { server.Stop(); wg.Wait() })
 	return &registry.Instance{Registration: registry.Registration{
-		ID: id, Host: "127.0.0.1", Port: listener.Addr().(*net.TCPAddr).Port, Weight: 3, Metadata: map[string]string{"zone": "west"},
+		ID: id, Host: "127.0.0.1", Port: listener.Addr().(*net.TCPAddr).Port, Weight: new(3.0), Metadata: map[string]string{"zone": "west"},
 	}}
 }
 
@@ -194,7 +194,7 @@ func TestAttributes(t *testing.T) {
 	t.Parallel()
 	r := &recorder{}
 	plain := &registry.Instance{Registration: registry.Registration{Host: "::1", Port: 80}}
-	zoned := &registry.Instance{Registration: registry.Registration{Host: "h", Port: 80, Weight: 2.5, Metadata: map[string]string{"zone": "west"}}}
+	zoned := &registry.Instance{Registration: registry.Registration{Host: "h", Port: 80, Metadata: map[string]string{"zone": "west"}}, Weight: 2.5}
 	(&pusher{cc: r}).push(live(plain, zoned))
 	if len(r.states) != 1 || len(r.errs) != 0 || len(r.states[0].Endpoints) != 2 {
 		t.Fatalf("got %v and %v", r.states, r.errs)

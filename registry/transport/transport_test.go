@@ -79,7 +79,7 @@ func at(t *testing.T, id, addr string) *registry.Instance {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &registry.Instance{Registration: registry.Registration{ID: id, Host: host, Port: number, Weight: 1}}
+	return &registry.Instance{Registration: registry.Registration{ID: id, Host: host, Port: number}, Weight: 1}
 }
 
 // gone is an instance that refuses connections.

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"mime"
+	"unicode/utf8"
 )
 
 // The kinds of events of a stream: the keys of NDJSON, and the event names of SSE.
@@ -136,7 +137,16 @@ func (s *sse) next() (event, error) {
 // excerpt is the beginning of data that cannot be decoded, for an error.
 func excerpt(data []byte) string {
 	if len(data) > excerptBytes {
-		return fmt.Sprintf("%q…", data[:excerptBytes])
+		data = data[:excerptBytes]
+		for n := 1; n < utf8.UTFMax; n++ { // a character that is cut would be shown as bytes
+			if begin := excerptBytes - n; utf8.RuneStart(data[begin]) {
+				if !utf8.FullRune(data[begin:]) {
+					data = data[:begin]
+				}
+				break
+			}
+		}
+		return fmt.Sprintf("%q…", data)
 	}
 	return fmt.Sprintf("%q", data)
 }

@@ -91,7 +91,7 @@ type OverrideRequest struct {
 	Draining *bool    `json:"draining,omitempty"`
 	Author   string   `json:"author,omitempty" doc:"Who; the tenant of the token is put before it."`
 	Note     string   `json:"note,omitempty" doc:"Why; at most 256 bytes."`
-	ForMS    int64    `json:"for_ms,omitempty" doc:"After so many milliseconds it ends by itself. Absent means never."`
+	ForMS    *int64   `json:"for_ms,omitempty" doc:"After so many milliseconds, 1 or more, it ends by itself. Absent means never."`
 }
 
 // CleanupRequest is how a service is cleaned up.
@@ -108,7 +108,7 @@ type InstanceRequest struct {
 	Host     string            `json:"host"`
 	Port     int               `json:"port"`
 	Protocol string            `json:"protocol,omitempty" doc:"Absent means TCP."`
-	Weight   float64           `json:"weight,omitempty" doc:"Absent means 1."`
+	Weight   *float64          `json:"weight,omitempty" doc:"More than 0, up to 10000; absent means 1. For none, set enabled to false, by an override."`
 	Metadata map[string]string `json:"metadata,omitempty"`
 	Check    *registry.Check   `json:"check,omitempty" doc:"How replicas check it: a persistent instance sends no heartbeats."`
 }

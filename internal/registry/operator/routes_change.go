@@ -21,7 +21,11 @@ func (r *routes) putOverride(ctx context.Context, in *bodyInput) (*output[Change
 		if err != nil {
 			return out, err
 		}
-		out.Revision, err = r.store.SetOverride(ctx, in.Service, in.ID, o, time.Duration(request.ForMS)*time.Millisecond)
+		lasts := time.Duration(0)
+		if request.ForMS != nil {
+			lasts = time.Duration(*request.ForMS) * time.Millisecond
+		}
+		out.Revision, err = r.store.SetOverride(ctx, in.Service, in.ID, o, lasts)
 		return out, err
 	})
 }
@@ -32,8 +36,8 @@ func (q *OverrideRequest) override(ctx context.Context) (*registry.Override, err
 	if q.Weight == nil && q.Enabled == nil && q.Draining == nil {
 		found.Addf("override", "sets nothing, expected weight, enabled or draining")
 	}
-	if q.Weight != nil && !(*q.Weight > 0 && *q.Weight <= registry.MaxWeight) {
-		found.Addf("weight", "is %v, expected more than 0 and at most %d; for none, set enabled to false", *q.Weight, registry.MaxWeight)
+	if why := registry.CheckWeight(q.Weight); why != "" {
+		found.Addf("weight", "%s", why)
 	}
 	line := func(field, s string) {
 		if len(s) > maxNote || !utf8.ValidString(s) || strings.ContainsFunc(s, unicode.IsControl) {
@@ -42,8 +46,8 @@ func (q *OverrideRequest) override(ctx context.Context) (*registry.Override, err
 	}
 	line("author", q.Author)
 	line("note", q.Note)
-	if q.ForMS < 0 || q.ForMS > maxOverride.Milliseconds() {
-		found.Addf("for_ms", "is %d, expected 0 to %d", q.ForMS, maxOverride.Milliseconds())
+	if q.ForMS != nil && (*q.ForMS <= 0 || *q.ForMS > maxOverride.Milliseconds()) {
+		found.Addf("for_ms", "is %d, expected 1 to %d, or none for an override that does not end by itself", *q.ForMS, maxOverride.Milliseconds())
 	}
 	return &registry.Override{Weight: q.Weight, Enabled: q.Enabled, Draining: q.Draining, Author: authorOf(ctx, q.Author), Note: q.Note}, found.Err()
 }

@@ -63,7 +63,7 @@ func (r *rig) shares(n int) map[string]float64 {
 }
 
 func instance(id string, change ...func(*registry.Instance)) *registry.Instance {
-	i := &registry.Instance{Registration: registry.Registration{Service: "asr", ID: id, Host: "10.0.0.1", Port: 80, Weight: 1}}
+	i := &registry.Instance{Registration: registry.Registration{Service: "asr", ID: id, Host: "10.0.0.1", Port: 80}, Weight: 1}
 	for _, f := range change {
 		f(i)
 	}

@@ -11,7 +11,7 @@
 --   removed_by_operator
 -- ARGV[5..] for each item: id; epoch, '' for any
 -- Returns for each item {1, revision} removed, {4} it is not there, or
---   {3, epoch, host, port, silent ms, interval ms, registered ms} another epoch holds it
+--   {3, epoch, host, port, silent ms, interval ms, registered ms, replaced} another epoch holds it, as in holder
 -- Redis 7.0. Cost: O(items * log(instances)); one command an item, and about ten that all share.
 local services_key, heartbeats_key, record_key, changes_key, overrides_key = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local service, stamp, change_channel, reason = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
@@ -27,7 +27,7 @@ for n = 1, #KEYS - 5 do
   if not held[1] then
     reply[n] = {4}
   elseif epoch ~= '' and held[1] ~= epoch then
-    reply[n] = holder(key, redis.call('ZSCORE', heartbeats_key, id))
+    reply[n] = holder(key, redis.call('ZSCORE', heartbeats_key, id), epoch)
   else
     reply[n] = {1}
     ids[#ids + 1], keys[#keys + 1] = id, key

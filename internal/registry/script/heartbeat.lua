@@ -7,7 +7,7 @@
 -- ARGV[1] channel of metrics   ARGV[2] '1' also writes metrics as metadata_<type>_<field>
 -- ARGV[3..] for each item: id, epoch, content, metrics (JSON or '')
 -- Returns for each item 1 beaten, 2 beaten but the content differs: register it, 4 unknown: register it, or
---   {3, epoch, host, port, silent ms, interval ms, registered ms} another epoch holds it
+--   {3, epoch, host, port, silent ms, interval ms, registered ms, replaced} another epoch holds it, as in holder
 -- Redis 7.0. Cost: O(items * log(instances)); two commands an item, and three that all share.
 local KEYS, ARGV = KEYS, ARGV -- a global is looked up by its name each time
 local heartbeats_key, metrics_channel, flat = KEYS[1], ARGV[1], ARGV[2] == '1'
@@ -25,7 +25,7 @@ for n = 1, items do
     reply[n] = 4
   elseif held[1] ~= ARGV[item + 1] then
     -- include lib/holder.lua
-    reply[n] = holder(key, scores[n])
+    reply[n] = holder(key, scores[n], ARGV[item + 1])
   else
     reply[n] = held[2] == ARGV[item + 2] and 1 or 2
     beats[#beats + 1] = scores[n] == 'inf' and 'inf' or at

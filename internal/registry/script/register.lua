@@ -1,7 +1,9 @@
 -- register: creates or replaces instances of a service, or brings their content.
 --
--- Guarantee: an id is taken from another epoch only by a caller that names this epoch, from the same host and port or
--- once the holder has been silent for three of its intervals; so a late call of an earlier process changes nothing.
+-- Guarantee: an id is taken from another epoch only by a caller that names this epoch, and that is at the same host and
+-- port, or finds the holder silent for three of its intervals, or has registered the id later than the holder. An epoch
+-- never takes an id from the one that has replaced it. So a late call of an earlier process changes nothing, also where
+-- Redis has lost data meanwhile: the times of registration order the epochs of an id.
 -- Unchanged content is a heartbeat and takes no revision. Where Redis has no memory left, only these are taken.
 --
 -- KEYS[1] registry:services                       set
@@ -11,12 +13,13 @@
 -- KEYS[7..] registry:services:<service>:<id>      hash, one an item
 -- ARGV[1] service   ARGV[2] stamp, random   ARGV[3] channel of changes   ARGV[4] channel of metrics
 -- ARGV[5] '1' also writes metrics as metadata_<type>_<field>
--- ARGV[6..] for each item: id; epoch; the epoch that it replaces, '' for none; metrics, JSON or ''; count of what
---   follows: the provider's fields and their values, the first ones host, port, interval (ms, '0' for an instance that
---   does not beat) and content, and the eleventh one check, where there is one
+-- ARGV[6..] for each item: id; epoch; the epoch that it replaces, '' for none; when it first registered, ms,
+--   0 for never; metrics, JSON or ''; count of what follows: the provider's fields and their values, the
+--   first ones host, port, interval (ms, '0' for an instance that does not beat) and content, and the eleventh one check,
+--   where there is one
 -- Returns for each item {1, revision, registered ms} changed, {2, registered ms} the same content, {5} there is no
 --   memory for the change, but an instance of this epoch has beaten, or
---   {3, epoch, host, port, silent ms, interval ms, registered ms} another epoch holds the id
+--   {3, epoch, host, port, silent ms, interval ms, registered ms, replaced} another epoch holds the id, as in holder
 -- Redis 7.0. Cost: O(items * log(instances)); two commands an item, and about eight that all share.
 local KEYS, ARGV = KEYS, ARGV -- a global is looked up by its name each time
 local services_key, heartbeats_key, record_key, changes_key, overrides_key = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
@@ -30,35 +33,38 @@ local call, try = redis.call, redis.pcall
 
 local items, ids, checked, from = {}, {}, {}, 6
 for n = 1, #KEYS - 6 do
-  local count = tonumber(ARGV[from + 4])
+  local count = tonumber(ARGV[from + 5])
   ids[n] = ARGV[from]
   items[n] = {
-    n = n, id = ids[n], key = KEYS[6 + n], epoch = ARGV[from + 1], replaces = ARGV[from + 2], metrics = ARGV[from + 3],
-    first = from + 5, last = from + 4 + count, host = ARGV[from + 6], port = ARGV[from + 8],
-    interval = tonumber(ARGV[from + 10]), content = ARGV[from + 12],
+    n = n, id = ids[n], key = KEYS[6 + n], epoch = ARGV[from + 1], replaces = ARGV[from + 2], since = tonumber(ARGV[from + 3]),
+    metrics = ARGV[from + 4], first = from + 6, last = from + 5 + count, host = ARGV[from + 7], port = ARGV[from + 9],
+    interval = tonumber(ARGV[from + 11]), content = ARGV[from + 13],
   }
-  if items[n].last > from + 25 and ARGV[from + 25] == 'check' then
-    items[n].check = ARGV[from + 26]
+  if items[n].last > from + 26 and ARGV[from + 26] == 'check' then
+    items[n].check = ARGV[from + 27]
     checked[#checked + 1] = service .. ':' .. ids[n]
   end
-  from = from + 5 + count
+  from = from + 6 + count
 end
 
 local scores = call('ZMSCORE', heartbeats_key, unpack(ids))
 local reply, changed, kinds = {}, {registered = {}, replaced = {}, updated = {}}, {}
 local moved, beats = {}, {} -- scores of instances that changed, and the items with the same content
 for n, item in ipairs(items) do
-  local old, score = try('HMGET', item.key, 'epoch', 'content', 'host', 'port', 'interval', 'registered', 'metrics', 'checked', 'checked_why', 'failing_since', 'check', 'checked_at'), scores[n]
+  local old, score = try('HMGET', item.key, 'epoch', 'content', 'host', 'port', 'interval', 'registered', 'metrics', 'checked', 'checked_why', 'failing_since', 'check', 'checked_at', 'replaced'), scores[n]
   item.old = old
   item.score = item.interval > 0 and at or '+inf'
-  local kind = 'registered'
+  local kind, first = 'registered', item.since > 0 and item.since or now
   if old[1] and score and old[1] ~= item.epoch then
     local silent, interval = math.max(0, now - score), tonumber(old[5]) or 0
     kind = 'replaced'
-    if item.replaces ~= old[1] or (old[3] ~= item.host or old[4] ~= item.port) and (score == 'inf' or silent < 3 * interval) then
+    local held = tonumber(old[6]) or 0
+    first = math.max(first, now, held + 1)
+    local moves = old[3] ~= item.host or old[4] ~= item.port
+    if item.replaces ~= old[1] or old[13] == item.epoch or moves and item.since <= held and (score == 'inf' or silent < 3 * interval) then
       kind = nil
       -- include lib/holder.lua
-      reply[n] = holder(item.key, score)
+      reply[n] = holder(item.key, score, item.epoch)
     end
   elseif old[1] and score then
     kind = 'updated'
@@ -68,6 +74,7 @@ for n, item in ipairs(items) do
       beats[#beats + 1] = item
     end
   end
+  item.registered = string.format('%.0f', first)
   if kind then
     local group = changed[kind]
     group[#group + 1] = item
@@ -117,6 +124,7 @@ if changes > 0 then
         add('lastMetadataUpdate', at)
         if kind == 'updated' then
           add('registered', old[6])
+          add('replaced', old[13])
           -- A verdict of another check, or of another address, says nothing.
           if item.check == (old[11] or nil) and item.host == old[3] and item.port == old[4] then
             add('checked', old[8])
@@ -126,7 +134,8 @@ if changes > 0 then
           end
           if item.metrics == '' then item.metrics = old[7] or '' end
         else
-          add('registered', at)
+          add('registered', item.registered)
+          if kind == 'replaced' then add('replaced', old[1]) end
         end
         if item.metrics ~= '' then add_figures(fields, item.metrics) end
         if old[1] or old[2] or old.err then call('DEL', item.key) end
@@ -144,7 +153,7 @@ if changes > 0 then
         moved[#moved + 1] = item.score
         moved[#moved + 1] = item.id
         longest = math.max(longest, item.interval)
-        reply[item.n] = {1, revision, tonumber(kind == 'updated' and old[6] or at) or 0}
+        reply[item.n] = {1, revision, tonumber(kind == 'updated' and old[6] or item.registered) or 0}
       end
       announce(kind == 'registered' and kind or 'updated', kind, revision, names, entries)
     end

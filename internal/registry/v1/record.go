@@ -24,7 +24,11 @@ func copyOf(service, id string, record map[string]string, interval time.Duration
 	}
 	r.Port, _ = strconv.Atoi(record["port"]) // 0 is refused below
 	if w, err := strconv.ParseFloat(record["weight"], 64); err == nil {
-		r.Weight = w
+		if w == 0 { // it wants no traffic
+			r.Disabled = true
+		} else {
+			r.Weight = &w
+		}
 	}
 	var labels map[string]any
 	if raw := record["metadata"]; raw != "" {
