@@ -25,13 +25,13 @@ type document struct {
 }
 
 type section struct {
-	Redis       redis         `koanf:"redis"`
-	Namespace   string        `koanf:"namespace"`
-	Heartbeat   heartbeat     `koanf:"heartbeat"`
-	Metrics     metrics       `koanf:"metrics"`
-	StopPause   time.Duration `koanf:"stop_pause"`
-	Timeout     time.Duration `koanf:"timeout"`
-	SnapshotDir string        `koanf:"snapshot_dir"`
+	Redis       redis          `koanf:"redis"`
+	Namespace   string         `koanf:"namespace"`
+	Heartbeat   heartbeat      `koanf:"heartbeat"`
+	Metrics     metrics        `koanf:"metrics"`
+	StopPause   *time.Duration `koanf:"stop_pause"`
+	Timeout     time.Duration  `koanf:"timeout"`
+	SnapshotDir string         `koanf:"snapshot_dir"`
 	Cleanup     struct {
 		Interval      time.Duration `koanf:"interval"`
 		GlobalTimeout time.Duration `koanf:"global_timeout"`
@@ -73,7 +73,7 @@ type threshold struct {
 var byName = []string{"change_thresholds", "collection_intervals"}
 
 // earlier are figures of the earlier designs, which count in percent; ours are parts of 1.
-var earlier = map[string]string{"memory.usagePercent": "memory.usage", "cpu.processCpuLoad": "cpu.usage"}
+var earlier = map[string]string{"memory.usagePercent": "memory.usage", "cpu.processCpuLoad": "process.cpu_usage"}
 
 var collectors = map[string]func() registry.Collector{
 	"memory":  func() registry.Collector { return collector.NewMemory() },
@@ -92,12 +92,12 @@ func collectorType(name string) string {
 }
 
 // Read reads a YAML document, for [registry.NewNaming], or its Options for [registry.NewProvider].
-// Notes name keys that have no effect here, each with what has. Errors: a *freeslot.Error that names
-// every key that is unknown or has a bad value.
-func Read(yaml []byte) (opts registry.NamingOptions, notes []string, err error) {
+// Errors: a *freeslot.Error that names every key that is unknown, has a bad value, or has no effect
+// here, and then what has.
+func Read(yaml []byte) (opts registry.NamingOptions, err error) {
 	raw, err := config.ParseYAML(yaml)
 	if err != nil {
-		return opts, nil, freeslot.Invalid("registry", "cannot be read: %v", err)
+		return opts, freeslot.Invalid("registry", "cannot be read: %v", err)
 	}
 	var p config.Problems
 	asWritten := make(map[string]string)
@@ -107,15 +107,15 @@ func Read(yaml []byte) (opts registry.NamingOptions, notes []string, err error) 
 	p = append(p, config.Decode(raw, &d)...)
 	s := &d.Registry
 	opts = s.options(&p)
-	s.validate(&p)
+	s.validate(&p, func(path string) bool { _, is := asWritten[path]; return is })
 	if len(p) == 0 {
-		return opts, s.notes(), nil
+		return opts, nil
 	}
 	var found freeslot.FieldErrors
 	for _, problem := range p {
 		found.Addf(written(problem.Path, asWritten), "%s", problem.Message)
 	}
-	return registry.NamingOptions{}, nil, found.Err()
+	return registry.NamingOptions{}, found.Err()
 }
 
 // underscored is a section with underscores for dashes. asWritten gets each key as it was.
@@ -147,7 +147,12 @@ func written(path string, asWritten map[string]string) string {
 }
 
 func (s *section) options(p *config.Problems) registry.NamingOptions {
-	r := &s.Redis
+	r, pause := &s.Redis, time.Duration(0)
+	if s.StopPause != nil {
+		if pause = *s.StopPause; pause == 0 {
+			pause = -1 // none
+		}
+	}
 	return registry.NamingOptions{
 		Options: registry.Options{
 			RedisURL: r.URL, KeyPrefix: r.KeyPrefix, Namespace: s.Namespace,
@@ -159,7 +164,7 @@ func (s *section) options(p *config.Problems) registry.NamingOptions {
 				HeartbeatInterval: s.Heartbeat.HeartbeatInterval, MetadataInterval: s.Heartbeat.MetadataInterval,
 				Thresholds: s.thresholds(p), DisableImmediate: !s.Metrics.ImmediateUpdate,
 			},
-			Collectors: s.collectors(p), FlatMetrics: s.Metrics.FlatMetrics, StopPause: s.StopPause,
+			Collectors: s.collectors(p), FlatMetrics: s.Metrics.FlatMetrics, StopPause: pause,
 		},
 		Timeout: s.Timeout, SnapshotDir: s.SnapshotDir,
 	}
@@ -181,11 +186,12 @@ func (s *section) thresholds(p *config.Problems) map[string]registry.Threshold {
 				continue
 			}
 			if ours, ok := earlier[name]; ok {
-				name = ours
+				name = ours // the type of the process' load is process
 				if t.Kind == registry.Absolute {
 					t.Value /= 100
 				}
 			}
+			s.checkFigure(path, name, p)
 			if other, ok := out[name]; ok && other != t {
 				p.Addf(path, "differs from another threshold of %s, expected one", name)
 			}
@@ -195,6 +201,26 @@ func (s *section) thresholds(p *config.Problems) map[string]registry.Threshold {
 	add("registry.heartbeat", s.Heartbeat.ChangeThresholds)
 	add("registry.metrics", s.Metrics.ChangeThresholds)
 	return out
+}
+
+// checkFigure refuses a name that no collector has, or whose collector is not enabled although others are: a threshold
+// of it would have no effect. A program can have types of its own.
+func (s *section) checkFigure(path, name string, p *config.Problems) {
+	kind, _, _ := strings.Cut(name, ".")
+	create := collectors[collectorType(kind)]
+	if create == nil {
+		return
+	}
+	var enabled []registry.Collector
+	for _, e := range s.Metrics.EnabledMetrics {
+		if create := collectors[collectorType(e)]; create != nil {
+			enabled = append(enabled, create())
+		}
+	}
+	if len(enabled) == 0 {
+		enabled = append(enabled, create())
+	}
+	p.Add(path, collector.CheckFigure(name, enabled))
 }
 
 func (s *section) collectors(p *config.Problems) (out []registry.Collection) {
@@ -225,8 +251,8 @@ func (s *section) collectors(p *config.Problems) (out []registry.Collection) {
 	return out
 }
 
-// validate notes what else is wrong. Redis' URL may come from elsewhere.
-func (s *section) validate(p *config.Problems) {
+// validate notes what else is wrong. Redis' URL may come from elsewhere. given reports whether the document has a key.
+func (s *section) validate(p *config.Problems, given func(path string) bool) {
 	place := registry.Options{RedisURL: cmp.Or(s.Redis.URL, "redis://127.0.0.1"), KeyPrefix: s.Redis.KeyPrefix, Namespace: s.Namespace}
 	if bad, ok := errors.AsType[*freeslot.Error](place.WithDefaults().Validate()); ok {
 		keys := map[string]string{"redis_url": "registry.redis.url", "key_prefix": "registry.redis.key_prefix", "namespace": "registry.namespace"}
@@ -235,7 +261,7 @@ func (s *section) validate(p *config.Problems) {
 		}
 	}
 	between := func(key string, d, low, high time.Duration) {
-		if d != 0 {
+		if d != 0 || given("registry."+key) {
 			p.DurationBetween("registry."+key, d, low, high)
 		}
 	}
@@ -243,17 +269,18 @@ func (s *section) validate(p *config.Problems) {
 	between("heartbeat.metadata_interval", s.Heartbeat.MetadataInterval, redisregistry.MinHeartbeatInterval, 24*time.Hour)
 	between("metrics.collection_timeout", s.Metrics.CollectionTimeout, time.Millisecond, time.Hour)
 	between("timeout", s.Timeout, redisregistry.MinTimeout, redisregistry.MaxTimeout)
-}
-
-// notes name the keys without effect.
-func (s *section) notes() (out []string) {
-	note := func(set bool, key, instead string) {
-		if set {
-			out = append(out, "registry."+key+" has no effect: "+instead)
+	if s.StopPause != nil && *s.StopPause < 0 {
+		p.Addf("registry.stop_pause", "is %s, expected 0s or more", config.FormatDuration(*s.StopPause))
+	}
+	if len(s.Metrics.EnabledMetrics) == 0 && s.Metrics.CollectionTimeout > 0 {
+		p.Addf("registry.metrics.collection_timeout", "has no effect without collectors, expected enabled_metrics beside it")
+	}
+	useless := func(key, instead string) {
+		if given("registry." + key) {
+			p.Addf("registry."+key, "has no effect here; %s", instead)
 		}
 	}
-	note(s.Cleanup.Interval != 0, "cleanup.interval", "it is a service's, for an operator to set: schedctl registry set SERVICE --every "+config.FormatDuration(s.Cleanup.Interval))
-	note(s.Cleanup.GlobalTimeout != 0, "cleanup.global-timeout", "it is a service's, for an operator to set: schedctl registry set SERVICE --limit "+config.FormatDuration(s.Cleanup.GlobalTimeout))
-	note(s.Redis.ConnectionTimeout != 0, "redis.connection-timeout", "each call to Redis has 2s")
-	return out
+	useless("cleanup.interval", "an operator sets it for each service: schedctl registry set SERVICE --every "+config.FormatDuration(s.Cleanup.Interval))
+	useless("cleanup.global_timeout", "an operator sets it for each service: schedctl registry set SERVICE --limit "+config.FormatDuration(s.Cleanup.GlobalTimeout))
+	useless("redis.connection_timeout", "leave it out: each call to Redis has 2s")
 }

@@ -25,15 +25,34 @@ func seen(opts registry.NamingOptions) (registry.NamingOptions, map[string][2]ti
 	return opts, collections
 }
 
-// TestSeed: the complete example of the earlier design is read, in its spelling and in ours.
+// TestSeed: the complete example of the earlier design is read, in its spelling and in ours, but for the keys that have
+// no effect: each is refused with what has.
 func TestSeed(t *testing.T) {
 	t.Parallel()
 	yaml, err := os.ReadFile("testdata/seed.yaml")
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, yaml := range []string{string(yaml), strings.ReplaceAll(string(yaml), "-", "_")} {
-		opts, notes, err := config.Read([]byte(yaml))
+	for _, spelling := range []string{"-", "_"} {
+		yaml := strings.ReplaceAll(string(yaml), "-", spelling)
+		_, err := config.Read([]byte(yaml))
+		e, ok := errors.AsType[*freeslot.Error](err)
+		if !ok || len(e.Errors) != 3 {
+			t.Fatalf("%v, expected three keys that have no effect", err)
+		}
+		for i, want := range []string{
+			"registry.cleanup.interval has no effect here; an operator sets it for each service: schedctl registry set SERVICE --every 30s",
+			"registry.cleanup.global" + spelling + "timeout has no effect here; an operator sets it for each service: schedctl registry set SERVICE --limit 2m",
+			"registry.redis.connection" + spelling + "timeout has no effect here; leave it out: each call to Redis has 2s",
+		} {
+			if got := e.Errors[i].Message; got != want {
+				t.Errorf("%q, expected %q", got, want)
+			}
+		}
+		for _, line := range []string{"  cleanup:\n", "    interval: 30s\n", "    global" + spelling + "timeout: 2m\n", "    connection" + spelling + "timeout: 3s\n"} {
+			yaml = strings.Replace(yaml, line, "", 1)
+		}
+		opts, err := config.Read([]byte(yaml))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -43,7 +62,7 @@ func TestSeed(t *testing.T) {
 			Heartbeat: registry.HeartbeatPolicy{
 				HeartbeatInterval: 10 * time.Second, MetadataInterval: time.Minute,
 				Thresholds: map[string]registry.Threshold{
-					"memory.usage": {Kind: registry.Absolute, Value: 0.1}, "cpu.usage": {Kind: registry.Absolute, Value: 0.2},
+					"memory.usage": {Kind: registry.Absolute, Value: 0.1}, "process.cpu_usage": {Kind: registry.Absolute, Value: 0.2},
 				},
 			},
 		}}
@@ -56,13 +75,6 @@ func TestSeed(t *testing.T) {
 		}, collections); diff != "" {
 			t.Error(diff)
 		}
-		if !slices.Equal(notes, []string{
-			"registry.cleanup.interval has no effect: it is a service's, for an operator to set: schedctl registry set SERVICE --every 30s",
-			"registry.cleanup.global-timeout has no effect: it is a service's, for an operator to set: schedctl registry set SERVICE --limit 2m",
-			"registry.redis.connection-timeout has no effect: each call to Redis has 2s",
-		}) {
-			t.Errorf("%q", notes)
-		}
 		opts.RedisURL = "redis://127.0.0.1"
 		if _, err := registry.NewNaming(opts); err != nil {
 			t.Error(err)
@@ -73,7 +85,7 @@ func TestSeed(t *testing.T) {
 // TestOwn: what only our design has.
 func TestOwn(t *testing.T) {
 	t.Parallel()
-	opts, notes, err := config.Read([]byte(`
+	opts, err := config.Read([]byte(`
 registry:
   redis: {url: "rediss://a:1", username: u, password_file: /p, tls: {ca_file: /ca}}
   namespace: eu
@@ -82,8 +94,8 @@ registry:
   stop_pause: 1s
   timeout: 1m
   snapshot_dir: /var/lib/x`))
-	if err != nil || len(notes) > 0 {
-		t.Fatal(notes, err)
+	if err != nil {
+		t.Fatal(err)
 	}
 	got, collections := seen(opts)
 	want := registry.NamingOptions{Options: registry.Options{
@@ -97,7 +109,7 @@ registry:
 	if diff := cmp.Diff(map[string][2]time.Duration{"network": {time.Second, time.Second}}, collections); diff != "" {
 		t.Error(diff)
 	}
-	if opts, _, err := config.Read(nil); err != nil || opts.RedisURL != "" {
+	if opts, err := config.Read(nil); err != nil || opts.RedisURL != "" {
 		t.Errorf("nothing: %+v, %v", opts, err)
 	}
 }
@@ -105,7 +117,7 @@ registry:
 // TestRefuses: all mistakes at once, each by its key as it was written.
 func TestRefuses(t *testing.T) {
 	t.Parallel()
-	_, _, err := config.Read([]byte(`
+	_, err := config.Read([]byte(`
 server: {port: 1}
 registry:
   namespace: a b
@@ -118,7 +130,7 @@ registry:
     change-thresholds:
       memory.usagePercent: {threshold: -1, type: "relative"}
       health: {threshold: 0, type: absolute}
-      cpu.usage: {threshold: 0.1, type: absolute}
+      process.cpu_usage: {threshold: 0.1, type: absolute}
   metrics:
     enabled-metrics: [memory, database, process, application]
     collection-intervals: {memory: 0s, cpu: 1s}
@@ -141,7 +153,7 @@ registry:
 		"registry.heartbeat.heart-beat is not a key of the configuration, expected heartbeat_interval, metadata_interval or change_thresholds",
 		"registry.heartbeat.heartbeat-interval is 1ms, expected 100ms to 5m",
 		`registry.heartbeat.metadata-interval is "soon", expected a duration such as 500ms, 8s or 1h30m`,
-		"registry.metrics.change-thresholds.cpu.processCpuLoad differs from another threshold of cpu.usage, expected one",
+		"registry.metrics.change-thresholds.cpu.processCpuLoad differs from another threshold of process.cpu_usage, expected one",
 		"registry.metrics.collection-intervals.cpu is of a collector that enabled_metrics does not have",
 		"registry.metrics.collection-intervals.memory is 0s, expected 100ms to 24h",
 		"registry.metrics.collection_timeout is there with dashes, too, expected one of them",
@@ -155,5 +167,27 @@ registry:
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)
+	}
+}
+
+// TestRefusesZero: a time of 0 is not the default, and a threshold that nothing can cross is none.
+func TestRefusesZero(t *testing.T) {
+	t.Parallel()
+	for yaml, want := range map[string]string{
+		"{heartbeat: {heartbeat-interval: 0s}}":                       "registry.heartbeat.heartbeat-interval is 0s, expected 100ms to 5m",
+		"{heartbeat: {metadata-interval: -1s}}":                       "registry.heartbeat.metadata-interval is -1s, expected 100ms to 24h",
+		"{metrics: {enabled-metrics: [cpu], collection-timeout: 0s}}": "registry.metrics.collection-timeout is 0s, expected 1ms to 1h",
+		"{metrics: {collection-timeout: 1s}}":                         "registry.metrics.collection-timeout has no effect without collectors, expected enabled_metrics beside it",
+		"{timeout: 0s}":                                               "registry.timeout is 0s, expected 200ms to 1h",
+		"{stop-pause: -1s}":                                           "registry.stop-pause is -1s, expected 0s or more",
+		"{heartbeat: {change-thresholds: {application.threadCount: {threshold: 1, type: any}}}}":          "registry.heartbeat.change-thresholds.application.threadCount is not a figure of a collector that runs here, expected one of process.cpu_usage, process.goroutines, process.heap_bytes, process.open_fds, process.rss_bytes, process.uptime_seconds",
+		"{metrics: {enabled-metrics: [disk], change-thresholds: {cpu.usage: {threshold: 1, type: any}}}}": "registry.metrics.change-thresholds.cpu.usage is not a figure of a collector that runs here, expected one of disk.free_bytes, disk.path, disk.pathN_free_bytes, disk.pathN_name, disk.pathN_usage, disk.usage",
+	} {
+		if _, err := config.Read([]byte("registry: " + yaml)); err == nil || err.Error() != "invalid_argument: "+want {
+			t.Errorf("%s: %v, expected %s", yaml, err, want)
+		}
+	}
+	if opts, err := config.Read([]byte("registry: {stop-pause: 0s}")); err != nil || opts.StopPause >= 0 {
+		t.Errorf("stop-pause of %s, %v; expected none", opts.StopPause, err)
 	}
 }

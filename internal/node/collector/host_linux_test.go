@@ -233,7 +233,7 @@ func TestThisMachine(t *testing.T) {
 		{NewCPU(), []string{"cores", "load1"}},
 		{NewDisk("/", dir), []string{"usage", "free_bytes", "path", "path0_usage", "path0_free_bytes", "path0_name", "path1_usage", "path1_free_bytes", "path1_name"}},
 		{NewNetwork(), []string{"rx_bytes_per_second", "tx_bytes_per_second", "errors_per_second"}},
-		{NewProcess(), []string{"goroutines", "rss_bytes", "open_fds", "uptime_seconds"}},
+		{NewProcess(), []string{"goroutines", "heap_bytes", "rss_bytes", "open_fds", "uptime_seconds"}},
 		{NewRedisLatency(func() (time.Duration, bool) { return 1500 * time.Microsecond, true }), []string{"latency_ms"}},
 	} {
 		name := c.collector.Type()
@@ -272,8 +272,34 @@ func TestProcessFigures(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got["goroutines"].(int) < 2 || got["rss_bytes"].(int64) < 1<<20 || got["open_fds"].(int) < 3 || got["uptime_seconds"].(int64) > 3600 {
+	if got["goroutines"].(int) < 2 || got["rss_bytes"].(int64) < 1<<20 || got["heap_bytes"].(int64) < 1<<16 || got["open_fds"].(int) < 3 || got["uptime_seconds"].(int64) > 3600 {
 		t.Fatalf("got %v", got)
+	}
+}
+
+// TestProcessLoad: the load of the process is its share of the processors that it may use, also where others use the rest.
+func TestProcessLoad(t *testing.T) {
+	t.Parallel()
+	p, at := NewProcess(), time.Unix(1000, 0)
+	for i, c := range []struct {
+		after      time.Duration
+		used, want float64
+	}{
+		{0, 100, -1},                               // nothing to compare with
+		{minSample / 2, 100.1, -1},                 // too short
+		{10*time.Second - minSample/2, 120, 0.5},   // 20 s of 10 s with 4 processors
+		{minSample / 2, 121, 0.5},                  // too short: as before
+		{10*time.Second - minSample/2, 121, 0.025}, // 1 s of 10 s since the reading before the last one
+		{10 * time.Second, 121 + 100, 1},           // no more than all
+	} {
+		at = at.Add(c.after)
+		p.take(processReading{at, c.used}, 4)
+		if p.usage != c.want {
+			t.Errorf("reading %d: usage %v, expected %v", i, p.usage, c.want)
+		}
+	}
+	if _, err := p.Collect(t.Context()); err != nil {
+		t.Error(err)
 	}
 }
 
