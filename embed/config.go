@@ -2,6 +2,9 @@ package embed
 
 import (
 	"errors"
+	"fmt"
+	"maps"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -11,6 +14,7 @@ import (
 
 	"github.com/freeslot/freeslot"
 	"github.com/freeslot/freeslot/internal/process/config"
+	"github.com/freeslot/freeslot/internal/registry/centre"
 )
 
 // Config describes a replica. The zero value is a replica as `scheduler serve` runs it without a
@@ -47,6 +51,11 @@ type Config struct {
 	// limits of tenants, pools and more. The fields of this struct go before it, and what concerns
 	// listeners and logs does not count. Empty means the defaults.
 	ConfigFile string
+	// Probes are further kinds of the service registry's checks, by the name that registrations have
+	// in Check.Kind. All replicas share the checks, and one that does not know a kind leaves its
+	// instances unchecked: give them to all. They go where registry.checks.networks of ConfigFile
+	// allows.
+	Probes map[string]Probe
 	// ReplicaID names the replica in logs and in Redis. No two that run may have the same. Empty
 	// means the host's name with a random suffix.
 	ReplicaID string
@@ -56,6 +65,11 @@ type Config struct {
 	// share one need a label each: prometheus.WrapRegistererWith.
 	Registerer prometheus.Registerer
 }
+
+// Probe checks an instance of the service registry once, and returns why it is not well. address is
+// the instance's host:port, and path what the registration says. It opens connections by dial alone,
+// which keeps to the allowed networks, and returns soon after ctx has ended.
+type Probe = centre.Probe
 
 // RedisAccess has credentials and certificates for connections to Redis.
 type RedisAccess struct {
@@ -111,6 +125,16 @@ func (c *Config) load() (config.Replica, error) {
 	}
 	if c.MaxOutstanding < 0 {
 		bad.Addf("max_outstanding", "is %d, expected a positive number, or 0 for the default", c.MaxOutstanding)
+	}
+	for _, kind := range slices.Sorted(maps.Keys(c.Probes)) {
+		field := fmt.Sprintf("probes[%q]", kind)
+		bad.Add(freeslot.ValidateName(field, kind))
+		switch {
+		case slices.Contains(centre.Kinds, kind):
+			bad.Addf(field, "is a kind that every replica has, expected another name")
+		case c.Probes[kind] == nil:
+			bad.Addf(field, "is nil, expected a function")
+		}
 	}
 	if c.MaxOutstanding > 0 {
 		cfg.Limits.MaxOutstandingPerSession = c.MaxOutstanding

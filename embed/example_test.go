@@ -1,16 +1,21 @@
 package embed_test
 
 import (
+	"bufio"
 	"context"
 	"encoding/json"
 	"fmt"
 	"log"
+	"net"
+	"os"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/freeslot/freeslot"
 	"github.com/freeslot/freeslot/embed"
 	redisserver "github.com/freeslot/freeslot/internal/redis/server"
+	"github.com/freeslot/freeslot/registry"
 	"github.com/freeslot/freeslot/worker"
 )
 
@@ -98,6 +103,99 @@ func ExampleReplica_Submit() {
 	// "repaid"
 	// "repaid"
 	// true
+}
+
+// A check of one's own: registrations ask for it by its name, and this replica makes it.
+func ExampleConfig_probes() {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	redisURL, stop := startFleet(ctx)
+	defer stop()
+	server := startGreeter("closed for today")
+	defer server.Close()
+
+	// The default networks have no loopback.
+	file, err := os.CreateTemp("", "scheduler-*.yaml")
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer os.Remove(file.Name())
+	if _, err := file.WriteString("registry: {checks: {networks: [127.0.0.0/8]}}"); err != nil {
+		log.Fatal(err)
+	}
+
+	greets := func(ctx context.Context, dial func(ctx context.Context, network, address string) (net.Conn, error), address, path string) error {
+		conn, err := dial(ctx, "tcp", address)
+		if err != nil {
+			return err
+		}
+		defer conn.Close()
+		if deadline, ok := ctx.Deadline(); ok {
+			_ = conn.SetDeadline(deadline)
+		}
+		line, err := bufio.NewReader(conn).ReadString('\n')
+		if err == nil && strings.TrimSpace(line) != path {
+			err = fmt.Errorf("it says %q, expected %q", strings.TrimSpace(line), path)
+		}
+		return err
+	}
+	r, err := embed.New(embed.Config{RedisURL: redisURL, ConfigFile: file.Name(), Probes: map[string]embed.Probe{"greeting": greets}})
+	if err != nil {
+		log.Fatal(err)
+	}
+	if err := r.Start(ctx); err != nil {
+		log.Fatal(err)
+	}
+	defer r.Stop(ctx)
+
+	n, err := registry.NewNaming(registry.NamingOptions{Options: registry.Options{RedisURL: redisURL, StopPause: -1}})
+	if err != nil {
+		log.Fatal(err)
+	}
+	if err := n.Start(ctx); err != nil {
+		log.Fatal(err)
+	}
+	defer n.Stop(ctx)
+	failing := make(chan string, 100)
+	if _, err := n.Subscribe("greeter", func(l *registry.List) {
+		for _, in := range l.Instances {
+			failing <- in.Failing
+		}
+	}); err != nil {
+		log.Fatal(err)
+	}
+	check := &registry.Check{Kind: "greeting", Path: "hello", Interval: registry.Milliseconds(time.Second), Fall: 1}
+	port := server.Addr().(*net.TCPAddr).Port
+	if err := n.Register(ctx, registry.Registration{Service: "greeter", Host: "127.0.0.1", Port: port, Check: check}); err != nil {
+		log.Fatal(err)
+	}
+	for why := range failing {
+		if why != "" {
+			fmt.Println(why)
+			break
+		}
+	}
+	// Output:
+	// it says "closed for today", expected "hello"
+}
+
+// startGreeter starts a server that says one line to each client.
+func startGreeter(line string) net.Listener {
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		log.Fatal(err)
+	}
+	go func() {
+		for {
+			conn, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			_, _ = fmt.Fprintln(conn, line)
+			_ = conn.Close()
+		}
+	}()
+	return listener
 }
 
 // startFleet starts a Redis, and a node that reverses texts.

@@ -65,7 +65,7 @@ func (r *Replica) Start(ctx context.Context) error {
 	}
 	// The metrics have a registry of their own, so that one call takes all out when they end.
 	metrics := prometheus.NewRegistry()
-	started := replica.NewEmbedded(r.loaded, r.log, metrics)
+	started := replica.NewEmbedded(r.loaded, r.cfg.Probes, r.log, metrics)
 	if err := started.Start(ctx); err != nil {
 		return r.startError(err)
 	}

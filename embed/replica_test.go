@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"net"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -37,6 +38,9 @@ func TestInvalidConfig(t *testing.T) {
 		"heartbeat_limit":            {HeartbeatLimit: time.Second},
 		"max_outstanding":            {MaxOutstanding: -1},
 		"drain_timeout":              {DrainTimeout: -time.Second},
+		`probes["tcp"]`:              {Probes: map[string]embed.Probe{"tcp": probe}},
+		`probes["no spaces"]`:        {Probes: map[string]embed.Probe{"no spaces": probe}},
+		`probes["mine"]`:             {Probes: map[string]embed.Probe{"mine": nil}},
 		"replica_id":                 {ReplicaID: "no spaces"},
 		"retention (" + file + ":1)": {ConfigFile: file},
 		"redis_access.ca_file":       {RedisURL: "rediss://127.0.0.1:1", RedisAccess: embed.RedisAccess{CAFile: "nowhere"}},
@@ -364,4 +368,9 @@ func (f *fleet) registerSilent(id, service string, limit time.Duration) {
 	if _, err := c.Register(deadline(f.t), node, cell.NewEpoch()); err != nil {
 		f.t.Fatal(err)
 	}
+}
+
+// probe is a check that finds everything well.
+func probe(context.Context, func(ctx context.Context, network, address string) (net.Conn, error), string, string) error {
+	return nil
 }

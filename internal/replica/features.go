@@ -2,7 +2,6 @@ package replica
 
 import (
 	"github.com/prometheus/client_golang/prometheus"
-	"go.uber.org/zap"
 
 	"github.com/freeslot/freeslot/internal/cell"
 	"github.com/freeslot/freeslot/internal/dispatch"
@@ -13,7 +12,6 @@ import (
 	"github.com/freeslot/freeslot/internal/namelist/build"
 	namelistoperator "github.com/freeslot/freeslot/internal/namelist/operator"
 	"github.com/freeslot/freeslot/internal/pool"
-	"github.com/freeslot/freeslot/internal/process/config"
 	"github.com/freeslot/freeslot/internal/registry"
 	registryoperator "github.com/freeslot/freeslot/internal/registry/operator"
 	v1 "github.com/freeslot/freeslot/internal/registry/v1"
@@ -43,13 +41,13 @@ func Access() []script.Access {
 	return all
 }
 
-func newParts(cfg config.Replica, f *fleet, d *dispatch.Dispatcher, conn *connections, log *zap.Logger, reg prometheus.Registerer, embedded bool) (parts []feature.Part) {
+func (r *Replica) parts(f *fleet, d *dispatch.Dispatcher, conn *connections, reg prometheus.Registerer) (parts []feature.Part) {
 	env := &feature.Env{
-		Config: cfg, Cells: f.cells, Runners: f.cells.Runners(), Subscriber: conn.events.For, Commands: conn.commands.For,
-		Nodes: f.cache, Jobs: d, Log: log, Metrics: reg,
+		Config: r.cfg, Cells: f.cells, Runners: f.cells.Runners(), Subscriber: conn.events.For, Commands: conn.commands.For,
+		Nodes: f.cache, Jobs: d, Log: r.log, Metrics: reg, Probes: r.probes,
 	}
 	for _, one := range Features() {
-		if !embedded || !one.Schedulers {
+		if r.served != nil || !one.Schedulers {
 			parts = append(parts, one.New(env))
 		}
 	}

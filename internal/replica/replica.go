@@ -13,6 +13,7 @@ import (
 	"github.com/freeslot/freeslot/internal/process/config"
 	"github.com/freeslot/freeslot/internal/process/logging"
 	"github.com/freeslot/freeslot/internal/process/version"
+	"github.com/freeslot/freeslot/internal/registry/centre"
 	"github.com/freeslot/freeslot/internal/replica/feature"
 )
 
@@ -24,6 +25,8 @@ type Replica struct {
 	reg prometheus.Registerer
 	// served is what /metrics serves; nil for a replica without listeners.
 	served prometheus.Gatherer
+	// probes are further kinds of the registry's checks.
+	probes map[string]centre.Probe
 
 	jobs    *dispatch.Dispatcher
 	server  *api.Server    // nil without listeners
@@ -38,9 +41,9 @@ func New(cfg config.Replica, log *zap.Logger, reg *prometheus.Registry) *Replica
 }
 
 // NewEmbedded makes a replica without listeners, for the process that submits jobs by Jobs.
-// Otherwise it is as New makes it.
-func NewEmbedded(cfg config.Replica, log *zap.Logger, reg prometheus.Registerer) *Replica {
-	return &Replica{cfg: cfg, log: log, reg: reg}
+// Otherwise it is as New makes it. probes are further kinds of the registry's checks.
+func NewEmbedded(cfg config.Replica, probes map[string]centre.Probe, log *zap.Logger, reg prometheus.Registerer) *Replica {
+	return &Replica{cfg: cfg, probes: probes, log: log, reg: reg}
 }
 
 // Start connects to Redis, starts everything and returns once clients are served. ctx bounds the

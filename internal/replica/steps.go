@@ -29,7 +29,7 @@ func (r *Replica) steps(conn *connections) ([]feature.Step, error) {
 	if err != nil {
 		return nil, err
 	}
-	parts := newParts(cfg, fleet, dispatcher, conn, log, reg, r.served == nil)
+	parts := r.parts(fleet, dispatcher, conn, reg)
 	present := newPresence(cfg, fleet, dispatcher, parts, log)
 	door, err := newDoor(cfg, conn, log, reg)
 	if err != nil {

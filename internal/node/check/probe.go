@@ -53,7 +53,7 @@ func (t tcpProbe) run(ctx context.Context) error {
 }
 
 // Dial opens the connection of a check.
-type Dial func(ctx context.Context, network, address string) (net.Conn, error)
+type Dial = func(ctx context.Context, network, address string) (net.Conn, error)
 
 // newClient makes a client for one request: its connection is closed with the response.
 func newClient(tlsConfig *tls.Config, dial Dial) *http.Client {

@@ -54,6 +54,9 @@ type Config struct {
 	Cleanup, Scan time.Duration
 }
 
+// Kinds are the kinds of checks that every centre makes.
+var Kinds = []string{"http", "https", "tcp", "grpc", "websocket"}
+
 // Probe is a kind of check that was written in Go. It checks once, at the instance's address, and
 // opens connections by dial alone.
 type Probe func(ctx context.Context, dial check.Dial, address, path string) error

@@ -16,6 +16,7 @@ import (
 	"github.com/freeslot/freeslot/internal/cell"
 	"github.com/freeslot/freeslot/internal/dispatch"
 	"github.com/freeslot/freeslot/internal/process/config"
+	"github.com/freeslot/freeslot/internal/registry/centre"
 	"github.com/freeslot/freeslot/internal/script"
 )
 
@@ -45,6 +46,8 @@ type Env struct {
 	Log      *zap.Logger
 	// Metrics gets the feature's metrics.
 	Metrics prometheus.Registerer
+	// Probes are further kinds of the registry's checks, by name.
+	Probes map[string]centre.Probe
 }
 
 // Part is a feature in one replica.
