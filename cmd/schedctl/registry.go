@@ -270,8 +270,15 @@ func (c *registryHealthCmd) Run(a *app) error {
 		s := &h.Services[i].Service
 		rows = append(rows, []string{s.Name, fmt.Sprint(s.Instances), fmt.Sprint(s.Late), fmt.Sprint(h.Services[i].Failing), dash(s.Guard)})
 	}
-	rows = append(rows, []string{"and " + fmt.Sprint(h.Healthy) + " are well", "", "", "", ""})
+	rows = append(rows, []string{wellText(h.Healthy), "", "", "", ""})
 	return table(a.out, rows)
+}
+
+func wellText(n int) string {
+	if n == 1 {
+		return "and 1 is well"
+	}
+	return fmt.Sprintf("and %d are well", n)
 }
 
 func (c *registryHealthCmd) one(a *app) error {
@@ -286,7 +293,7 @@ func (c *registryHealthCmd) one(a *app) error {
 	for _, bad := range h.Statistics.Abnormal {
 		rows = append(rows, []string{bad.ID, bad.Reason})
 	}
-	rows = append(rows, []string{fmt.Sprintf("and %d are well", h.Statistics.Healthy), dash(h.Service.Guard)})
+	rows = append(rows, []string{wellText(h.Statistics.Healthy), dash(h.Service.Guard)})
 	return table(a.out, rows)
 }
 
@@ -370,9 +377,6 @@ func (c *registrySetCmd) Run(a *app) error {
 	}
 	if c.Limit != nil || c.Every != nil {
 		return usage("--limit and --every are for a service, expected no instance beside them")
-	}
-	if c.For != nil && *c.For <= 0 {
-		return usage("--for is %s, expected more than 0s; without --for it does not end by itself", *c.For)
 	}
 	one := oneInstance{c.oneService, c.ID}
 	request := operator.OverrideRequest{Weight: c.Weight, Enabled: c.Enabled, Draining: c.Draining, Author: c.Author, Note: c.Note, ForMS: wholeMS(c.For)}

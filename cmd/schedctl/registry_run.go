@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/freeslot/freeslot"
 	"github.com/freeslot/freeslot/internal/registry"
 	"github.com/freeslot/freeslot/registry/config"
 )
@@ -72,12 +73,6 @@ func (c *registryRunCmd) Run(a *app) error {
 	if len(c.RedisURL) == 0 {
 		return usage("--redis-url is missing")
 	}
-	switch {
-	case c.Interval <= 0:
-		return usage("--interval is %s, expected %s to %s", c.Interval, registry.MinHeartbeatInterval, registry.MaxHeartbeatInterval)
-	case c.Drain < 0:
-		return usage("--drain is %s, expected 0s or more", c.Drain)
-	}
 	path, err := exec.LookPath(c.Command[0])
 	if err != nil {
 		return exitError{exitNotFound, err}
@@ -110,12 +105,21 @@ func (c *registryRunCmd) options(a *app) (registry.Options, error) {
 		if err != nil {
 			return opts.Options, fmt.Errorf("read --config: %w", err)
 		}
-		var notes []string
-		if opts, notes, err = config.Read(yaml); err != nil {
+		if opts, err = config.Read(yaml); err != nil {
 			return opts.Options, usageError{explain(err)}
 		}
-		for _, note := range notes {
-			a.warn("%s", note)
+		var useless freeslot.FieldErrors
+		if opts.StopPause != 0 {
+			useless.Addf("registry.stop-pause", "has no effect here; use --drain")
+		}
+		if opts.Timeout != 0 {
+			useless.Addf("registry.timeout", "has no effect here: it is for programs that follow services")
+		}
+		if opts.SnapshotDir != "" {
+			useless.Addf("registry.snapshot-dir", "has no effect here: it is for programs that follow services")
+		}
+		if err := useless.Err(); err != nil {
+			return opts.Options, usageError{explain(err)}
 		}
 	}
 	opts.RedisURL, opts.KeyPrefix = cmp.Or(opts.RedisURL, c.RedisURL[0]), cmp.Or(opts.KeyPrefix, c.KeyPrefix)

@@ -35,7 +35,7 @@ func TestRegistry(t *testing.T) {
 	l.ctl(t, "registry", "show", "shop", "none").expect(t, exitFailure, "not_found")
 	l.ctl(t, "registry", "metrics", "shop", "a/1").expect(t, exitOK, "{}")
 	l.ctl(t, "registry", "set", "shop", "a/1", "--no-enabled", "--weight", "3", "--note", "broken disk", "--author", "ann").expect(t, exitOK, "a/1 of shop is set with revision 3")
-	l.ctl(t, "registry", "health", "shop").expect(t, exitOK, "is disabled", "and 1 are well")
+	l.ctl(t, "registry", "health", "shop").expect(t, exitOK, "is disabled", "and 1 is well")
 	l.ctl(t, "registry", "health").expect(t, exitOK, "and 2 are well")
 	l.ctl(t, "registry", "instances", "shop").expect(t, exitOK, "disabled (set by default/ann)")
 	l.ctl(t, "registry", "reset", "shop", "a/1").expect(t, exitOK, "is reset")
@@ -50,6 +50,15 @@ func TestRegistry(t *testing.T) {
 	if err := json.Unmarshal([]byte(got.out), &services); err != nil || len(services) != 2 || services[1].LimitMS != 40000 || services[1].EveryMS != 2000 {
 		t.Error(got.out, err)
 	}
+	l.ctl(t, "registry", "put", "db", "--host", "10.0.0.8", "--port", "5432", "--weight=0").expect(t, exitFailure, "invalid_argument", "weight is 0, expected more than 0 and at most 10000; for none, set enabled to false")
+	l.ctl(t, "registry", "set", "db", "10.0.0.7:5432", "--weight=0").expect(t, exitFailure, "weight is 0, expected more than 0 and at most 10000; for none, set enabled to false")
+	l.ctl(t, "registry", "set", "shop", "b", "--draining", "--for=-1h").expect(t, exitUsage, "--for is -1h")
+	l.ctl(t, "registry", "set", "shop", "b", "--draining", "--for=0s").expect(t, exitUsage, "--for is 0s")
+	l.ctl(t, "registry", "set", "shop", "--limit=500us").expect(t, exitFailure, "limit_ms is 1, expected 0, or 10000")
+	l.ctl(t, "registry", "put", "db6", "--host", "2001:db8::7", "--port", "80").expect(t, exitOK, "revision 1")
+	l.ctl(t, "registry", "instances", "db6").expect(t, exitOK, " [2001:db8::7]:80 ")
+	l.ctl(t, "registry", "show", "db6", "[2001:db8::7]:80").expect(t, exitOK, "[2001:db8::7]:80")
+	l.ctl(t, "registry", "rm", "db6", "[2001:db8::7]:80").expect(t, exitOK, "is removed")
 	l.ctl(t, "registry", "rm", "db", "10.0.0.7:5432").expect(t, exitOK, "is removed")
 	l.ctl(t, "registry", "show", "db").expect(t, exitOK, "removed")
 }

@@ -53,9 +53,9 @@ func statistics(details []registry.Detail, now time.Time) Statistics {
 	for i := range details {
 		d := &details[i]
 		if !d.Persistent {
-			delays = append(delays, float64(now.Sub(d.BeatAt).Milliseconds()))
+			delays = append(delays, float64(max(0, now.Sub(d.BeatAt).Milliseconds())))
 		}
-		uptimes = append(uptimes, float64(now.Sub(d.RegisteredAt).Milliseconds()))
+		uptimes = append(uptimes, float64(max(0, now.Sub(d.RegisteredAt).Milliseconds())))
 		for name, value := range numbers(d.Metrics) {
 			figures[name] = append(figures[name], value)
 		}
