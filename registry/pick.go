@@ -21,9 +21,14 @@ type (
 	PickConfig = pick.Config
 	// Policy is how a Picker chooses.
 	Policy = pick.Policy
+	// Calls measures how long calls take, as a Collector. Methods:
+	//
+	//	Add(service, took, error)   notes a call that no picker, transport or interceptor makes
+	Calls = pick.Calls
 	// EmptyError says why there is no instance to pick.
 	EmptyError = registry.EmptyError
-	// Filter takes instances by their metadata and metrics. Methods:
+	// Filter takes instances by their metadata and metrics, for PickConfig, List.Match and
+	// Consumer.Query. Methods:
 	//
 	//	Takes(*Instance) bool
 	Filter = registry.Filter
@@ -55,6 +60,10 @@ func NewPicker(ctx context.Context, c *Consumer, service string, cfg PickConfig)
 	}
 	return pick.New(cfg, lists), nil
 }
+
+// NewCalls returns what measures calls: give it to PickConfig, transport.Config or
+// resolver.Measure, and to Options.Collectors, which report it.
+func NewCalls() *Calls { return pick.NewCalls() }
 
 // NewFilter makes a filter of rules that must all hold: for metadata as jobs have them for labels,
 // and for metrics such as "cpu.usage < 0.8". Errors: an *freeslot.Error that names every bad term.

@@ -48,8 +48,9 @@ type (
 	//	Running() bool
 	//	AllInstances(ctx, service) (*List, error)                      at once for a service that is followed; else it follows it
 	//	HealthyInstances(ctx, service, ...ReadOption) (*List, error)   those that should get traffic
-	//	Subscribe(service, func(*List)) error                          calls with each new list, one call after the other
-	//	Unsubscribe(service) error                                     ends Subscribes and reads of a service; its pickers, transports and resolvers go on
+	//	Query(ctx, service, *Filter, cursor) ([]*Instance, next, error)   a page of those that a filter takes, from Redis; "0" begins and ends
+	//	Subscribe(service, func(*List)) (*Listener, error)             calls with each new list, one call after the other
+	//	Unsubscribe(service, ...*Listener) error                       ends these Subscribes, or all and reads; pickers, transports and resolvers go on
 	//	Document(ctx, name) (Document, error)                          reads a configuration document
 	//	WatchDocument(name, func(Document)) (stop func(), err error)   calls with it, and with each new version
 	//	PutDocument(ctx, name, seen, content, author, note) (version int64, err error)   writes one made from the version seen
@@ -57,12 +58,15 @@ type (
 	Consumer = registry.Consumer
 	// ConsumerOptions is how a Consumer works. Only RedisURL is needed.
 	ConsumerOptions = registry.ConsumerOptions
+	// Listener is one Subscribe, for Unsubscribe.
+	Listener = registry.Listener
 	// ReadOption changes one read.
 	ReadOption = registry.ReadOption
 
 	// List is the instances of a service, with how far they can be trusted. Methods:
 	//
-	//	Healthy() *List   those that should get traffic; late ones where no other one is left
+	//	Healthy() *List         those that should get traffic; late ones where no other one is left
+	//	Match(*Filter) *List    those that a filter takes
 	List = registry.List
 	// Instance is one instance of a List. Methods:
 	//
@@ -103,6 +107,7 @@ const (
 	WhyRemoved         = registry.WhyRemoved
 	WhyNeverRegistered = registry.WhyNeverRegistered
 	WhyNoneHealthy     = registry.WhyNoneHealthy
+	WhyNoneMatches     = registry.WhyNoneMatches
 )
 
 // Errors of calls.

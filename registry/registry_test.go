@@ -24,7 +24,7 @@ func TestRole(t *testing.T) {
 			t.Fatal(err)
 		}
 		lists := make(chan *registry.List, 100)
-		if err := n.Subscribe("orders", func(l *registry.List) { lists <- l }); err != nil {
+		if _, err := n.Subscribe("orders", func(l *registry.List) { lists <- l }); err != nil {
 			t.Fatal(err)
 		}
 		await := func(is func(*registry.List) bool) {

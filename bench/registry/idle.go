@@ -205,7 +205,7 @@ func watchConsumer(ctx context.Context, redis *system.Redis) (p pattern, err err
 	}
 	defer func() { err = errors.Join(err, stopConsumer(c)) }()
 	for i := range followedEach {
-		if err := c.Subscribe(idleService(i), func(*registry.List) {}); err != nil {
+		if _, err := c.Subscribe(idleService(i), func(*registry.List) {}); err != nil {
 			return p, err
 		}
 	}

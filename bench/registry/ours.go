@@ -90,7 +90,7 @@ func (o *ours) Watch(ctx context.Context, service string, see func(payload strin
 		return err
 	}
 	var last *registry.Instance
-	return o.consumer.Subscribe(service, func(l *registry.List) {
+	_, err := o.consumer.Subscribe(service, func(l *registry.List) {
 		for _, in := range l.Instances {
 			if payload := in.Metadata[payloadLabel]; payload != "" {
 				if in != last {
@@ -101,6 +101,7 @@ func (o *ours) Watch(ctx context.Context, service string, see func(payload strin
 			}
 		}
 	})
+	return err
 }
 
 // Close leaves the instances in Redis: the caller empties it.

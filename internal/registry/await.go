@@ -1,14 +1,11 @@
 package registry
 
-import (
-	"context"
-	"slices"
-)
+import "context"
 
 // Follow is Subscribe with an end for this listener alone. It suits resolver.Follower and
 // transport.Follower. A service that cannot be followed is an empty list that says why.
 func (c *Consumer) Follow(service string, call func(*List)) (stop func()) {
-	_, stop, err := c.listen(service, &listener{call: call})
+	_, stop, err := c.listen(service, &Listener{call: call})
 	if err != nil {
 		call(&List{Service: service, State: StateEmpty, Why: err.Error()})
 		return func() {}
@@ -18,7 +15,7 @@ func (c *Consumer) Follow(service string, call func(*List)) (stop func()) {
 
 // listen follows a service and has l called with each list until stop is called, which does not
 // wait for a call under way.
-func (c *Consumer) listen(service string, l *listener) (f *followed, stop func(), err error) {
+func (c *Consumer) listen(service string, l *Listener) (f *followed, stop func(), err error) {
 	f, err = c.follow(service, func(f *followed) { f.listeners = append(f.listeners, l) })
 	if err != nil {
 		return nil, nil, err
@@ -27,7 +24,7 @@ func (c *Consumer) listen(service string, l *listener) (f *followed, stop func()
 	return f, func() {
 		c.mu.Lock()
 		defer c.mu.Unlock()
-		f.listeners = slices.DeleteFunc(f.listeners, func(other *listener) bool { return other == l })
+		f.leave(func(other *Listener) bool { return other == l })
 		c.release(f)
 	}, nil
 }
@@ -72,7 +69,7 @@ func (c *Consumer) held(ctx context.Context, service string, call func(*List)) (
 	if !c.started.Load() {
 		return nil, nil, ErrNotStarted
 	}
-	if f, stop, err = c.listen(service, &listener{call: call}); err != nil {
+	if f, stop, err = c.listen(service, &Listener{call: call}); err != nil {
 		return nil, nil, err
 	}
 	if err = c.first(ctx, f); err != nil {

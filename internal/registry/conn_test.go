@@ -59,7 +59,7 @@ func TestDenied(t *testing.T) {
 			t.Fatal(err)
 		}
 		denied("register", n.Register(bounded(t), Registration{Service: "s", ID: "i", Host: "10.0.0.1", Port: 1}), "registry", user)
-		if err := n.Subscribe("s", func(*List) {}); err != nil {
+		if _, err := n.Subscribe("s", func(*List) {}); err != nil {
 			t.Fatal(err)
 		}
 		for err = nil; err == nil || !strings.Contains(err.Error(), first) || !strings.Contains(err.Error(), "user is "+user); { // the other one may go on

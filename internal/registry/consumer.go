@@ -52,17 +52,18 @@ type followed struct {
 	// listeners, guarded by Consumer.mu, and read are what the service is followed for. Where there
 	// is no listener, read is set with mu held.
 	// Invariant: without either it is not in Consumer.services.
-	listeners []*listener
+	listeners []*Listener
 	read      atomic.Bool // from the first read until Unsubscribe
 
 	follower followerState
 }
 
-// listener is one that wants each new list; last is the notifier's.
-type listener struct {
+// Listener is one Subscribe: it wants each new list of a service.
+type Listener struct {
 	call       func(*List)
-	subscribed bool // by Subscribe
-	last       *List
+	subscribed bool        // by Subscribe
+	gone       atomic.Bool // it is not called any more
+	last       *List       // the notifier's
 }
 
 // NewConsumer makes a consumer. It does no I/O. Errors: an *freeslot.Error that names every bad
@@ -138,15 +139,21 @@ func (c *Consumer) Running() bool { return c.started.Load() && c.ctx.Err() == ni
 // Subscribe follows a service and has listener called with each new list, and at first with the one
 // that is there. All listeners of a consumer are called by one goroutine, one after the other: a
 // slow one delays the others, and then gets only the latest list. A listener must not call Stop. It
-// may come before Start. Errors: an *freeslot.Error for a bad name; ErrClosed.
-func (c *Consumer) Subscribe(service string, call func(*List)) error {
-	_, _, err := c.listen(service, &listener{call: call, subscribed: true})
-	return err
+// may come before Start. Unsubscribe takes the Listener, to end this Subscribe alone. Errors: an
+// *freeslot.Error for a bad name; ErrClosed.
+func (c *Consumer) Subscribe(service string, call func(*List)) (*Listener, error) {
+	l := &Listener{call: call, subscribed: true}
+	if _, _, err := c.listen(service, l); err != nil {
+		return nil, err
+	}
+	return l, nil
 }
 
-// Unsubscribe ends what all Subscribes and reads of a service began. One that is being called is
-// not waited for. What Follow and Lists began goes on. Errors: ErrNotSubscribed.
-func (c *Consumer) Unsubscribe(service string) error {
+// Unsubscribe ends the Subscribes with these listeners, or without any all Subscribes and reads of
+// the service. A listener that is being called is not waited for; it is not called again. What
+// Follow and Lists began goes on. Errors: ErrNotSubscribed, also where one of the listeners is none
+// of the service, after the others were ended.
+func (c *Consumer) Unsubscribe(service string, listeners ...*Listener) (failed error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	v, ok := c.services.Load(service)
@@ -154,13 +161,26 @@ func (c *Consumer) Unsubscribe(service string) error {
 		return ErrNotSubscribed
 	}
 	f := v.(*followed)
-	before := len(f.listeners)
-	f.listeners = slices.DeleteFunc(f.listeners, func(l *listener) bool { return l.subscribed })
-	if !f.read.Swap(false) && len(f.listeners) == before {
-		return ErrNotSubscribed
+	all := len(listeners) == 0
+	ended := f.leave(func(l *Listener) bool { return l.subscribed && (all || slices.Contains(listeners, l)) })
+	if all && !f.read.Swap(false) && ended == 0 || ended < len(listeners) {
+		failed = ErrNotSubscribed
 	}
 	c.release(f)
-	return nil
+	return failed
+}
+
+// leave ends listeners, and returns how many. The caller holds Consumer.mu.
+func (f *followed) leave(ends func(*Listener) bool) (ended int) {
+	f.listeners = slices.DeleteFunc(f.listeners, func(l *Listener) bool {
+		if !ends(l) {
+			return false
+		}
+		l.gone.Store(true)
+		ended++
+		return true
+	})
+	return ended
 }
 
 // follow is the service, which is followed from now on for what use, called with mu held, adds.
@@ -335,7 +355,7 @@ func (c *Consumer) notifyLoop() {
 			listeners := slices.Clone(f.listeners)
 			c.mu.Unlock()
 			for _, l := range listeners {
-				if list := f.list.Load(); list != nil && list != l.last && c.ctx.Err() == nil {
+				if list := f.list.Load(); list != nil && list != l.last && !l.gone.Load() && c.ctx.Err() == nil {
 					l.last = list
 					l.call(list)
 				}

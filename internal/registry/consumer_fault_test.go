@@ -145,7 +145,7 @@ func TestConsumerConnections(t *testing.T) {
 		service := fmt.Sprintf("s%d", i)
 		if i < 3 {
 			last[service] = subscribe(t, c, service)
-		} else if err := c.Subscribe(service, func(*List) {}); err != nil {
+		} else if _, err := c.Subscribe(service, func(*List) {}); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -102,7 +102,7 @@ func TestConsumerSlowListener(t *testing.T) {
 	prefix := redis.Prefix(t)
 	w, c := newWriter(t, redis, prefix), newConsumer(t, redis, prefix)
 	entered, release, calls := make(chan struct{}, 100), make(chan struct{}), make(chan *List, 100)
-	if err := c.Subscribe("orders", func(l *List) {
+	if _, err := c.Subscribe("orders", func(l *List) {
 		entered <- struct{}{}
 		<-release
 		calls <- l

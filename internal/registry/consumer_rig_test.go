@@ -117,7 +117,7 @@ type seen struct {
 func subscribe(t testing.TB, c *Consumer, service string) *seen {
 	t.Helper()
 	s := &seen{t: t, lists: make(chan *List, 100_000)}
-	if err := c.Subscribe(service, func(l *List) { s.lists <- l }); err != nil {
+	if _, err := c.Subscribe(service, func(l *List) { s.lists <- l }); err != nil {
 		t.Fatal(err)
 	}
 	return s

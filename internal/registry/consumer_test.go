@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/freeslot/freeslot"
 	"github.com/freeslot/freeslot/internal/redis/redistest"
 )
 
@@ -48,6 +49,62 @@ func TestConsumerFollows(t *testing.T) {
 			t.Fatalf("users again: %v, %v", l, err)
 		}
 	})
+}
+
+// TestOneListener: Unsubscribe with a listener ends that one alone, and it is not called again.
+func TestOneListener(t *testing.T) {
+	redistest.Backends(t, func(t *testing.T, redis *redistest.Target) {
+		t.Parallel()
+		prefix := redis.Prefix(t)
+		w, c := newWriter(t, redis, prefix), newConsumer(t, redis, prefix)
+		w.register("users", "e", []string{"a"})
+		one, other := &seen{t: t, lists: make(chan *List, 100)}, &seen{t: t, lists: make(chan *List, 100)}
+		first, err := c.Subscribe("users", func(l *List) { one.lists <- l })
+		if err != nil {
+			t.Fatal(err)
+		}
+		second, err := c.Subscribe("users", func(l *List) { other.lists <- l })
+		if err != nil {
+			t.Fatal(err)
+		}
+		one.untilText("live a")
+		other.untilText("live a")
+		if err := c.Unsubscribe("users", first); err != nil {
+			t.Fatal(err)
+		}
+		if err := c.Unsubscribe("users", first); !errors.Is(err, ErrNotSubscribed) {
+			t.Errorf("a second Unsubscribe: %v, expected that it is not subscribed", err)
+		}
+		if err := c.Unsubscribe("orders", second); !errors.Is(err, ErrNotSubscribed) {
+			t.Errorf("Unsubscribe of another service: %v, expected that it is not subscribed", err)
+		}
+		for len(one.lists) > 0 {
+			<-one.lists
+		}
+		w.register("users", "e", []string{"b"})
+		other.untilText("live a b")
+		if len(one.lists) > 0 {
+			t.Errorf("the ended listener was called with %s", describe(<-one.lists))
+		}
+		if err := c.Unsubscribe("users", second); err != nil {
+			t.Error(err)
+		}
+		if _, follows := c.services.Load("users"); follows {
+			t.Error("the service is followed, expected that nothing uses it any more")
+		}
+	})
+}
+
+// TestBadTimeout: a time for one read that is over says nothing.
+func TestBadTimeout(t *testing.T) {
+	t.Parallel()
+	redis := redistest.Shared(t)
+	c := newConsumer(t, redis, redis.Prefix(t))
+	for _, bad := range []time.Duration{0, -time.Second} {
+		if _, err := c.HealthyInstances(consumerContext(t), "users", WithTimeout(bad)); freeslot.CodeOf(err) != freeslot.CodeInvalidArgument {
+			t.Errorf("%s: %v, expected that it is refused", bad, err)
+		}
+	}
 }
 
 // Unsubscribe ends subscriptions and reads alone, and what nothing uses is not followed any more.
@@ -153,7 +210,7 @@ func TestConsumerErrors(t *testing.T) {
 	if _, err := c.AllInstances(consumerContext(t), "orders"); !errors.Is(err, ErrNotStarted) {
 		t.Errorf("before Start: %v", err)
 	}
-	if err := c.Subscribe("no spaces", func(*List) {}); err == nil {
+	if _, err := c.Subscribe("no spaces", func(*List) {}); err == nil {
 		t.Error("a bad name was taken")
 	}
 	if err := c.Start(consumerContext(t)); err == nil {

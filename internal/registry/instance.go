@@ -153,6 +153,7 @@ const (
 	WhyRemoved         = "removed"
 	WhyNeverRegistered = "never registered"
 	WhyNoneHealthy     = "none healthy"
+	WhyNoneMatches     = "none matches"
 )
 
 // List is the instances of a service with the reason for what it has. It is immutable, and shared

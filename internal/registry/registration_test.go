@@ -2,6 +2,7 @@ package registry
 
 import (
 	"errors"
+	"fmt"
 	"maps"
 	"math"
 	"slices"
@@ -82,5 +83,61 @@ func TestContent(t *testing.T) {
 			t.Errorf("change %d: content %s in %v", i, content, slices.Sorted(maps.Keys(seen)))
 		}
 		seen[content] = true
+	}
+}
+
+// TestWholeCharacters: a refusal names a character, not one of its bytes.
+func TestWholeCharacters(t *testing.T) {
+	t.Parallel()
+	r := Registration{Service: "dienst-für-alle", ID: "schlüssel", Host: "host-日本", Port: 80}.WithDefaults()
+	text := fmt.Sprint(r.Validate())
+	for _, want := range []string{`service has 'ü' at position 8`, `id has 'ü'`, `host has '日'`} {
+		if !strings.Contains(errorsOf(r.Validate()), want) {
+			t.Errorf("%s, expected %s", text, want)
+		}
+	}
+}
+
+// errorsOf are all messages of an error.
+func errorsOf(err error) (out string) {
+	if e, ok := errors.AsType[*freeslot.Error](err); ok {
+		for _, one := range e.Errors {
+			out += one.Message + "\n"
+		}
+	}
+	return out
+}
+
+// TestNoWeight: 0 is refused as an operator's is, and is not the default.
+func TestNoWeight(t *testing.T) {
+	t.Parallel()
+	for _, weight := range []float64{0, -1, 10_001, math.Inf(1)} {
+		r := Registration{Service: "s", ID: "a", Host: "h", Port: 80, Weight: &weight}.WithDefaults()
+		if err := r.Validate(); err == nil || err.Error() != fmt.Sprintf("invalid_argument: weight is %v, expected more than 0 and at most 10000; for none, set enabled to false", weight) {
+			t.Errorf("weight %v: %v, expected a refusal with advice", weight, err)
+		}
+	}
+	given := 3.0
+	r := Registration{Weight: &given}.WithDefaults()
+	if given = 4; *r.Weight != 3 {
+		t.Errorf("the weight is %v, expected a copy of 3", *r.Weight)
+	}
+}
+
+// TestHolderAddress: an IPv6 address has brackets, and one that does not beat is not waited for.
+func TestHolderAddress(t *testing.T) {
+	t.Parallel()
+	h := &HolderError{Service: "s", ID: "a", Host: "2001:db8::7", Port: 80, Silent: time.Second, Interval: 10 * time.Second}
+	for want, change := range map[string]func(){
+		"held by [2001:db8::7]:80, last heard of 1s ago; it can be taken over once that is silent for 30s": func() {},
+		"held by [2001:db8::7]:80, which sends no heartbeats; it must be removed first":                    func() { h.Interval = 0 },
+		"held by another provider at [2001:db8::7]:80":                                                     func() { h.Superseded = true },
+	} {
+		was := *h
+		change()
+		if !strings.Contains(h.Error(), want) {
+			t.Errorf("%s, expected %s", h, want)
+		}
+		*h = was
 	}
 }

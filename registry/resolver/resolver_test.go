@@ -19,6 +19,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/freeslot/freeslot/internal/registry"
+	"github.com/freeslot/freeslot/internal/registry/pick"
 	"github.com/freeslot/freeslot/internal/waittest"
 )
 
@@ -207,5 +208,32 @@ func TestAttributes(t *testing.T) {
 		if e.Addresses[0].Addr != want.addr || Weight(e.Attributes) != want.weight || Zone(e.Attributes) != want.zone {
 			t.Errorf("got %v of weight %v in %q, want %v", e, Weight(e.Attributes), Zone(e.Attributes), want)
 		}
+	}
+}
+
+// TestMeasure: the response times of answered calls, and failures, are figures.
+func TestMeasure(t *testing.T) {
+	t.Parallel()
+	calls := pick.NewCalls()
+	a := serve(t, "a")
+	f := &follower{}
+	conn, err := grpc.NewClient(Scheme+":///asr", grpc.WithResolvers(New(f)), grpc.WithUnaryInterceptor(Measure(calls)), grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = conn.Close() })
+	f.set(live(a))
+	client := healthpb.NewHealthClient(conn)
+	for range 2 {
+		if _, err := call(t, client); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := client.Check(t.Context(), &healthpb.HealthCheckRequest{Service: "unknown"}); err == nil {
+		t.Error("the check of an unknown service was answered")
+	}
+	got, _ := calls.Collect(t.Context())
+	if took, ok := got["asr_ms"].(float64); !ok || took <= 0 || got["asr_answered"] != int64(2) || got["asr_failed"] != int64(1) {
+		t.Errorf("%v, expected two answers with their mean time, and a failure", got)
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"strconv"
 	"sync"
+	"time"
 
 	"github.com/freeslot/freeslot"
 	"github.com/freeslot/freeslot/internal/registry"
@@ -33,6 +34,11 @@ type Config struct {
 	// LoadFactor is for consistent_hash: how many times its share of the calls under way an
 	// instance may get, 1 to 100. Zero means 1.25.
 	LoadFactor float64
+	// Filter takes the instances of each service to choose from; nil takes all.
+	Filter *registry.Filter
+	// Calls measures the time from sending a request to the head of its response; nil measures
+	// nothing.
+	Calls *pick.Calls
 	// Key is the key of a request for consistent_hash, such as a session. nil means its path.
 	Key func(*http.Request) string
 	// Base sends requests to instances. nil means http.DefaultTransport.
@@ -40,7 +46,7 @@ type Config struct {
 }
 
 func (c Config) pick() pick.Config {
-	return pick.Config{Policy: c.Policy, Zone: c.Zone, LoadFactor: c.LoadFactor}
+	return pick.Config{Policy: c.Policy, Zone: c.Zone, LoadFactor: c.LoadFactor, Filter: c.Filter}
 }
 
 // Validate names every bad field.
@@ -162,7 +168,9 @@ func (t *Transport) send(req *http.Request, to pick.Picked) (*http.Response, err
 		out.Host = ""
 	}
 	out.URL.Host = net.JoinHostPort(to.Instance.Host, strconv.Itoa(to.Instance.Port))
+	began := time.Now()
 	resp, err := t.cfg.Base.RoundTrip(out)
+	t.cfg.Calls.Add(to.Instance.Service, time.Since(began), err)
 	if err != nil {
 		var op *net.OpError
 		if req.Context().Err() == nil && errors.As(err, &op) && op.Op == "dial" {

@@ -79,7 +79,7 @@ func at(t *testing.T, id, addr string) *registry.Instance {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &registry.Instance{Registration: registry.Registration{ID: id, Host: host, Port: number}, Weight: 1}
+	return &registry.Instance{Registration: registry.Registration{Service: "asr", ID: id, Host: host, Port: number}, Weight: 1}
 }
 
 // gone is an instance that refuses connections.
@@ -128,6 +128,23 @@ func read(t *testing.T, resp *http.Response) string {
 		t.Fatal(err)
 	}
 	return string(raw)
+}
+
+// TestMeasures: the response times of answered calls, and failures, are figures.
+func TestMeasures(t *testing.T) {
+	t.Parallel()
+	calls := pick.NewCalls()
+	client, f := newClient(t, Config{Calls: calls}, live(serve(t, "a")))
+	get(t, client, "http://asr/")
+	get(t, client, "http://asr/")
+	f.set(live(gone(t, "b")))
+	if resp, err := client.Get("http://asr/"); err == nil {
+		t.Errorf("%s, expected an error", read(t, resp))
+	}
+	got, _ := calls.Collect(t.Context())
+	if took, ok := got["asr_ms"].(float64); !ok || took <= 0 || got["asr_answered"] != int64(2) || got["asr_failed"] != int64(1) {
+		t.Errorf("%v, expected two answers with their mean time, and a failure", got)
+	}
 }
 
 func TestCallsByName(t *testing.T) {

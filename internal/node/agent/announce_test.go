@@ -58,7 +58,7 @@ func follow(t *testing.T, redis *redistest.Target, prefix, namespace string) fun
 	return func(service string, is func(*registry.List) bool) *registry.List {
 		t.Helper()
 		lists := make(chan *registry.List, 1000)
-		if err := c.Subscribe(service, func(l *registry.List) { lists <- l }); err != nil {
+		if _, err := c.Subscribe(service, func(l *registry.List) { lists <- l }); err != nil {
 			t.Fatal(err)
 		}
 		defer func() { _ = c.Unsubscribe(service) }()

@@ -14,7 +14,7 @@ import (
 // consumer is what the routes need of *registry.Consumer.
 type consumer interface {
 	Await(ctx context.Context, service string, wanted func(*registry.List) bool) (*registry.List, error)
-	Unsubscribe(service string) error
+	Unsubscribe(service string, listeners ...*registry.Listener) error
 	AwaitDocument(ctx context.Context, name string, known int64) (registry.Document, error)
 }
 

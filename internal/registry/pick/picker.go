@@ -55,6 +55,11 @@ type Config struct {
 	Zone string
 	// LoadFactor, at least 1, is for ConsistentHash. Zero means DefaultLoadFactor.
 	LoadFactor float64
+	// Filter takes the instances to choose from; nil takes all. One of metrics knows them as they
+	// are in the consumer's lists: ConsumerOptions.Figures keeps them fresh.
+	Filter *registry.Filter
+	// Calls measures the time from a Pick to its Done; nil measures nothing.
+	Calls *Calls
 	// Rand are random bits, safe for concurrent use, and Now the time. nil means those of the
 	// standard library; tests set them.
 	Rand func() uint64
@@ -129,6 +134,7 @@ type Picked struct {
 	Instance *registry.Instance
 	picker   *Picker
 	state    *state
+	began    time.Time // zero if it is not measured
 }
 
 // Pick chooses an instance for a call. Policies other than ConsistentHash do not look at key. The
@@ -157,14 +163,18 @@ func (p *Picker) pick(ctx context.Context, key string, not *state) (Picked, erro
 		}
 		return Picked{}, err
 	}
-	return Picked{Instance: m.instance, picker: p, state: m.state}, nil
+	d := Picked{Instance: m.instance, picker: p, state: m.state}
+	if p.cfg.Calls != nil {
+		d.began = p.cfg.Now()
+	}
+	return d, nil
 }
 
 func (p *Picker) find(key string, not *state) (*member, error) {
 	for {
 		ready := p.current()
 		if len(ready.all.members) == 0 {
-			return nil, ready.list.EmptyError()
+			return nil, ready.taken.EmptyError()
 		}
 		m := p.choose(&ready.local, key, not)
 		if m == nil {
@@ -204,6 +214,9 @@ func (p *Picker) current() *prepared {
 // success, which ends that. Other errors say nothing of the instance.
 func (d Picked) Done(err error) {
 	p, s := d.picker, d.state
+	if p.cfg.Calls != nil {
+		p.cfg.Calls.Add(d.Instance.Service, p.cfg.Now().Sub(d.began), err)
+	}
 	if p.counts() {
 		p.underWay.Add(-1)
 		s.underWay.Add(-1)

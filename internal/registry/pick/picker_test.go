@@ -2,6 +2,7 @@ package pick
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"math"
@@ -9,7 +10,12 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/freeslot/freeslot"
+	"github.com/freeslot/freeslot/internal/node/collector"
 	"github.com/freeslot/freeslot/internal/registry"
 )
 
@@ -281,5 +287,68 @@ func TestPickDoesNotAllocate(t *testing.T) {
 		if n := testing.AllocsPerRun(100, func() { r.pick("key").Done(nil) }); n != 0 {
 			t.Errorf("%s: %v allocations, want 0", policy, n)
 		}
+	}
+}
+
+// TestFilter: a picker with a filter chooses among the instances that it takes, late ones of these as the last resort.
+func TestFilter(t *testing.T) {
+	t.Parallel()
+	filter, err := registry.NewFilter([]freeslot.LabelRule{{Label: "zone", Operator: freeslot.LabelIn, Values: []string{"east"}}}, []string{"cpu.usage < 0.8"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	load := func(usage string) func(*registry.Instance) {
+		return func(i *registry.Instance) { i.Metrics = json.RawMessage(`{"cpu":{"usage":` + usage + `}}`) }
+	}
+	late := func(i *registry.Instance) { i.Late = true }
+	for _, policy := range policies {
+		r := newRig(t, Config{Policy: policy, Filter: filter},
+			instance("busy", in("east"), load("0.9")), instance("east", in("east"), load("0.1")), instance("silent", in("east")), instance("west", in("west"), load("0.1")))
+		if got := r.shares(200); got["east"] < 0.999 {
+			t.Errorf("%s: picked %v, expected east alone", policy, got)
+		}
+		r.set(instance("east", in("east"), load("0.1"), late), instance("west", in("west"), load("0.1")))
+		if got := r.shares(200); got["east"] < 0.999 {
+			t.Errorf("%s: picked %v, expected the late one, which is the last that the filter takes", policy, got)
+		}
+		r.set(instance("west", in("west"), load("0.1")))
+		var empty *registry.EmptyError
+		if _, err := r.Pick(t.Context(), ""); !errors.As(err, &empty) || empty.Why != registry.WhyNoneMatches {
+			t.Errorf("%s: %v, expected that none matches", policy, err)
+		}
+	}
+}
+
+// TestCalls: response times are means of the calls since the last collection that were answered.
+func TestCalls(t *testing.T) {
+	t.Parallel()
+	calls := NewCalls()
+	r := newRig(t, Config{Calls: calls}, instance("a"))
+	call := func(took time.Duration, err error) {
+		picked := r.pick("")
+		r.time = r.time.Add(took)
+		picked.Done(err)
+	}
+	call(10*time.Millisecond, nil)
+	call(25*time.Millisecond, nil)
+	call(time.Hour, errors.New("no answer"))
+	calls.Add("Texts-2.eu", time.Second, nil)
+	calls.Add("7-up", 0, errors.New("no answer"))
+	got, _ := calls.Collect(t.Context())
+	want := collector.Metrics{
+		"asr_ms": 17.5, "asr_answered": int64(2), "asr_failed": int64(1), "texts_2_eu_ms": 1000.0, "texts_2_eu_answered": int64(1), "texts_2_eu_failed": int64(0),
+		"s7_up_answered": int64(0), "s7_up_failed": int64(1),
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Error(diff)
+	}
+	if again, _ := calls.Collect(t.Context()); len(again) > 0 {
+		t.Errorf("%v, expected nothing without a call", again)
+	}
+	for i := range 200 {
+		calls.Add(fmt.Sprintf("service-%d", i), time.Millisecond, nil)
+	}
+	if got, _ := calls.Collect(t.Context()); len(got) > collector.MaxFields || got["other_answered"] != int64(200-maxServices) {
+		t.Errorf("%d figures, %v of others; expected at most %d, and %d", len(got), got["other_answered"], collector.MaxFields, 200-maxServices)
 	}
 }

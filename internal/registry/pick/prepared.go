@@ -13,6 +13,8 @@ import (
 // prepared is a list in the form that picks need. It is immutable but for the states.
 type prepared struct {
 	list *registry.List // nil where there is none yet
+	// taken is what the filter takes of it.
+	taken *registry.List
 	// all are the healthy instances; local are those of the caller's own zone.
 	all, local group
 }
@@ -54,7 +56,11 @@ func (p *Picker) prepare(list *registry.List, last *prepared) *prepared {
 	if last == nil {
 		last = &prepared{}
 	}
-	healthy := list.Healthy().Instances
+	next.taken = list
+	if p.cfg.Filter != nil {
+		next.taken = list.Match(p.cfg.Filter)
+	}
+	healthy := next.taken.Healthy().Instances
 	members, left := make([]member, 0, len(healthy)), walk{last.all.members}
 	for _, instance := range healthy {
 		if m := left.same(instance); m != nil {

@@ -99,7 +99,7 @@ func (p *peer) run(provide, follow []string) error {
 		}
 		for _, service := range follow {
 			p.report(faults.PeerEvent{Kind: faults.PeerFollows, Service: service})
-			if err := consumer.Subscribe(service, p.saw); err != nil {
+			if _, err := consumer.Subscribe(service, p.saw); err != nil {
 				return err
 			}
 		}

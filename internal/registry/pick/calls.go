@@ -1,0 +1,98 @@
+package pick
+
+import (
+	"context"
+	"math"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/freeslot/freeslot/internal/node/collector"
+)
+
+// maxServices bounds the services that have figures of their own; further ones share "other".
+const maxServices = 40
+
+// Calls measures how long the calls of this process take, and collects that as the figures "calls":
+// for each service that was called since the last collection <service>_ms, the mean response time
+// of the calls that were answered, <service>_answered and <service>_failed, which count them.
+// Characters of the name that a figure cannot have are underscores there. Give it to pickers,
+// transports and interceptors, and to the collectors of a provider. It is safe for concurrent use.
+type Calls struct {
+	mu       sync.Mutex
+	services map[string]*spell // guarded by mu; since the last collection
+}
+
+// spell is the calls of one service.
+type spell struct {
+	answered, failed int64
+	took             time.Duration // of those that were answered
+}
+
+// NewCalls returns a Calls without a call.
+func NewCalls() *Calls { return &Calls{services: make(map[string]*spell)} }
+
+// Add notes one call and its error, if it has failed. A nil Calls notes nothing.
+func (c *Calls) Add(service string, took time.Duration, err error) {
+	if c == nil {
+		return
+	}
+	name := fieldOf(service)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	s := c.services[name]
+	if s == nil && len(c.services) >= maxServices {
+		name = "other"
+		s = c.services[name]
+	}
+	if s == nil {
+		s = new(spell)
+		c.services[name] = s
+	}
+	if err != nil {
+		s.failed++
+		return
+	}
+	s.answered++
+	s.took += took
+}
+
+// fieldOf is a service as the beginning of a figure's name.
+func fieldOf(service string) string {
+	name := strings.Map(func(c rune) rune {
+		if c >= 'a' && c <= 'z' || c >= '0' && c <= '9' {
+			return c
+		}
+		return '_'
+	}, strings.ToLower(service))
+	if name == "" || name[0] < 'a' || name[0] > 'z' {
+		name = "s" + name
+	}
+	return name[:min(len(name), 50)]
+}
+
+// Type is the name of the figures.
+func (*Calls) Type() string { return "calls" }
+
+// Available is true.
+func (*Calls) Available(context.Context) bool { return true }
+
+// Cost is low.
+func (*Calls) Cost() collector.Cost { return collector.CostLow }
+
+// Collect returns the figures since the last call of it.
+func (c *Calls) Collect(context.Context) (collector.Metrics, error) {
+	c.mu.Lock()
+	services := c.services
+	c.services = make(map[string]*spell, len(services))
+	c.mu.Unlock()
+	figures := make(collector.Metrics, 3*len(services))
+	for name, s := range services {
+		figures[name+"_answered"], figures[name+"_failed"] = s.answered, s.failed
+		if s.answered > 0 {
+			mean := s.took.Seconds() * 1000 / float64(s.answered)
+			figures[name+"_ms"] = math.Round(mean*1000) / 1000
+		}
+	}
+	return figures, nil
+}
