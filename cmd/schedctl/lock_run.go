@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -88,7 +89,7 @@ func (c *lockRunCmd) Run(a *app) error {
 	cmd.Args[0] = c.Command[0]
 	cmd.Env = append(os.Environ(), "FREESLOT_LOCK_KEY="+c.Key, "FREESLOT_LOCK_TOKEN="+strconv.FormatInt(held.Token(), 10))
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = a.in, file(a.out), a.err
-	err = runHeld(a.ctx, cmd, held, min(mostGrace, c.Lease/4), a.err)
+	err = runHeld(a.ctx, cmd, held, min(cmp.Or(a.grace, mostGrace), c.Lease/4), a.err)
 	a.awaitGivenBack(m)
 	return err
 }

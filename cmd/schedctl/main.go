@@ -101,6 +101,8 @@ type environment struct {
 	// terminal is true when out is a terminal that can be redrawn, as watch does, and errTerminal
 	// when err is one, for progress.
 	terminal, errTerminal bool
+	// grace is that of lock run, for tests on a busy machine; 0 is mostGrace.
+	grace time.Duration
 }
 
 // usageError is a mistake in the command line.

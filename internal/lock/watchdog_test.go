@@ -240,12 +240,18 @@ func TestCheckRenewal(t *testing.T) {
 			t.Parallel()
 			var alarms alarmed
 			m := newWrapped(t, redis, redis.Prefix(t), func(c rueidis.Client) rueidis.Client { return &noRenewals{c} }, alarms.options)
-			held := take(t, m, Config{Key: "k", Lease: 3 * time.Second, Renewal: 50 * time.Millisecond, WatchdogPeriod: quick, AlertThreshold: 2, Recovery: recovery})
+			held := take(t, m, Config{Key: "k", Lease: time.Hour, Renewal: 50 * time.Millisecond, WatchdogPeriod: quick, AlertThreshold: 2, Recovery: recovery})
+			held.a.renewed.Store(int64(uptime() - 45*time.Minute)) // no renewal for half of the lease and more
+			await(t, "the alarm", func() bool { return alarms.has(CheckRenewal, false) })
+			if err := held.Context().Err(); err != nil {
+				t.Errorf("the hold has ended by %v, expected that it lives until its end", context.Cause(held.Context()))
+			}
+			held.a.until.Store(int64(uptime()))
 			receive(t, held.Context().Done())
 			if cause := context.Cause(held.Context()); !errors.Is(cause, ErrExpired) || !held.a.over() {
 				t.Errorf("ended by %v, past its end: %v, expected %v past its end", cause, held.a.over(), ErrExpired)
 			}
-			await(t, "the alarm", func() bool { return alarms.has(CheckRenewal, false) && alarms.has(CheckRenewal, true) })
+			await(t, "the end of the alarm", func() bool { return alarms.has(CheckRenewal, true) })
 			if n := alarms.count(); n != 2 {
 				t.Errorf("%d alarms, expected its begin and its end", n)
 			}

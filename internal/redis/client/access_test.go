@@ -107,7 +107,8 @@ func newTLS(t *testing.T, ca *authority, auth, certFile, keyFile string) (url st
 	}
 	redistest.New(t, redistest.Args("--tls-port", strconv.Itoa(port), "--tls-cert-file", certFile, "--tls-key-file", keyFile,
 		"--tls-ca-cert-file", ca.file, "--tls-auth-clients", auth))
-	return "rediss://127.0.0.1:" + strconv.Itoa(port)
+	// Reading the certificates of the system takes seconds on a busy machine.
+	return "rediss://127.0.0.1:" + strconv.Itoa(port) + "?dial_timeout=20s"
 }
 
 func ping(t *testing.T, c rueidis.Client) error {
