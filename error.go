@@ -10,7 +10,7 @@ import (
 // their meaning.
 type Code string
 
-// The codes of the protocol.
+// The protocol's codes.
 const (
 	// CodeInvalidArgument: the request itself is wrong; Error.Field names the culprit.
 	CodeInvalidArgument Code = "invalid_argument"
@@ -51,8 +51,8 @@ type Error struct {
 	// Field is the path of the bad input ("job.requirement.pool"); empty when no single field is
 	// to blame.
 	Field string
-	// RetryAfter is how long to wait before the next try; zero when the code is not temporary or
-	// the scheduler has no estimate.
+	// RetryAfter is the pause before the next try; zero if the code is not temporary or the
+	// scheduler has no estimate.
 	RetryAfter time.Duration
 	// Breakdown counts, for CodeNoMatchingNode, the nodes by the first part of the requirement that
 	// they do not meet.
@@ -91,7 +91,7 @@ func CodeOf(err error) Code {
 	}
 }
 
-// MaxFieldErrors is the most bad inputs that one [Error] lists.
+// MaxFieldErrors is the largest number of bad inputs that one [Error] lists.
 const MaxFieldErrors = 100
 
 // FieldError is one of several bad inputs.

@@ -10,7 +10,7 @@ import (
 // otherwise.
 const DefaultMaxPayloadBytes = 256 << 10
 
-// MaxSlots is the most slots that one job can ask for.
+// MaxSlots is the largest number of slots that one job can ask for.
 const MaxSlots = 1 << 16
 
 // MaxAffinityKeyLength is the longest affinity key, idempotency key and concurrency key, in bytes.
@@ -41,63 +41,63 @@ type Job struct {
 	// session stays where its model is loaded. It has at most MaxAffinityKeyLength bytes of UTF-8
 	// without control characters; empty is no affinity. It does not change which nodes fit.
 	AffinityKey string `json:"affinity_key,omitempty"`
-	// Slots is how much of a node's capacity the job takes while it runs. 0 means 1.
+	// Slots is the share of a node's capacity that the job takes while it runs. 0 means 1.
 	Slots int `json:"slots,omitempty"`
 	// Priority orders the jobs of a queue: a higher one is served first. It is 0, the lowest, to
 	// MaxPriority.
 	Priority int `json:"priority,omitempty"`
-	// MaxAttempts is how often the job may fail before it is dead. The loss of its node counts, and
-	// so does an error that the handler calls retryable. Any other error fails the job at once. 0
-	// means DefaultMaxAttempts.
+	// MaxAttempts is the number of failures after which the job is dead. The loss of its node
+	// counts as a failure, and so does an error that the handler calls retryable. Any other error
+	// fails the job at once. 0 means DefaultMaxAttempts.
 	MaxAttempts int `json:"max_attempts,omitempty"`
-	// TimeoutMS is how long the job may take from its submission to its end, in milliseconds of
-	// Redis' clock; then it expires. 0 is no limit.
+	// TimeoutMS is the longest time from the job's submission to its end, in milliseconds of Redis'
+	// clock; then it expires. 0 is no limit.
 	TimeoutMS int64 `json:"timeout_ms,omitempty"`
 	// RunAtMS is the earliest time at which the job begins, in milliseconds since the Unix epoch by
-	// Redis' clock. Until then it is scheduled, and TimeoutMS counts from then. 0, or a time that
-	// has passed, means at once.
+	// Redis' clock. Until then the job is scheduled, and TimeoutMS counts from this time. 0, or a
+	// time in the past, means at once.
 	RunAtMS int64 `json:"run_at_ms,omitempty"`
-	// ProgressTimeoutMS is how long the handler may run without reporting progress, in milliseconds
-	// of its node's clock. Then the node stops it, and the attempt has failed with JobErrorStalled.
-	// The job is retried while MaxAttempts allows it. 0 is no limit.
+	// ProgressTimeoutMS is the longest time that the handler may run without reporting progress, in
+	// milliseconds of its node's clock. Then the node stops it, and the attempt fails with
+	// JobErrorStalled. The job is retried while MaxAttempts allows it. 0 is no limit.
 	ProgressTimeoutMS int64 `json:"progress_timeout_ms,omitempty"`
 	// OnLeaseLoss decides whether the handler goes on when its node cannot reach Redis for the
 	// heartbeat limit. Empty means LeaseLossContinue.
 	OnLeaseLoss OnLeaseLoss `json:"on_lease_loss,omitempty"`
-	// IdempotencyKey makes a submission repeatable. While the key is kept (a day unless the
-	// replicas are configured otherwise) a second job of the tenant with the same key is not
-	// created: its submitter gets the id and the result of the first. It has the form of
+	// IdempotencyKey makes a submission repeatable. The scheduler keeps the key for a day unless
+	// the replicas are configured otherwise. Meanwhile a second job of the tenant with the same key
+	// is not created: its submitter gets the first job's id and result. The key has the form of
 	// AffinityKey; empty is none.
 	IdempotencyKey string `json:"idempotency_key,omitempty"`
-	// ConcurrencyKey limits how many jobs of the tenant with the same key run at a time to
-	// ConcurrencyLimit. Further ones wait, ordered by priority and age. Jobs of one key should ask
-	// for the same nodes: with several cells the limit holds in each cell that has jobs of the key.
-	// It has the form of AffinityKey; empty is none.
+	// ConcurrencyKey limits how many of the tenant's jobs with the same key run at a time: at most
+	// ConcurrencyLimit. Further ones wait, ordered by priority and age. Jobs with one key should
+	// ask for the same nodes: with several cells the limit holds in each cell that has jobs with
+	// the key. It has the form of AffinityKey; empty is none.
 	ConcurrencyKey string `json:"concurrency_key,omitempty"`
-	// ConcurrencyLimit is 1 to MaxConcurrencyLimit. The limit of the job that was submitted last
-	// applies to all jobs of the key. 0 means 1.
+	// ConcurrencyLimit is 1 to MaxConcurrencyLimit. The latest submission sets it for all jobs with
+	// the key. 0 means 1.
 	ConcurrencyLimit int `json:"concurrency_limit,omitempty"`
 	// TraceParent is the W3C trace context of the submitter; empty when it is not traced.
 	TraceParent string `json:"traceparent,omitempty"`
 }
 
-// OnLeaseLoss decides what happens to a running job when its node has not reached Redis for so
+// OnLeaseLoss decides what happens to a running job when its node has been cut off from Redis so
 // long that the schedulers may have taken the node out.
 type OnLeaseLoss string
 
 // The values of Job.OnLeaseLoss. The empty one means LeaseLossContinue.
 const (
-	// LeaseLossContinue: the handler goes on. If the node still owns the job afterwards its result
-	// counts; else the job has begun again on another node.
+	// LeaseLossContinue: the handler goes on. If the node still owns the job afterwards, its result
+	// counts; otherwise the job has begun again on another node.
 	LeaseLossContinue OnLeaseLoss = "continue"
 	// LeaseLossCancel: the handler is cancelled, so that it does not run beside the next attempt.
-	// If the node still owns the job afterwards, the attempt has failed with JobErrorLeaseLost, and
-	// the next one follows.
+	// If the node still owns the job afterwards, the attempt fails with JobErrorLeaseLost, and the
+	// next one follows.
 	LeaseLossCancel OnLeaseLoss = "cancel"
 )
 
-// Validate checks everything but the payload's size, which is a limit of the replica. path is put
-// before the field names in errors ("job", "jobs[3]"). The error is an [*Error] with code
+// Validate checks everything except the payload's size, which is a limit of the replica. path is
+// put before the field names in errors ("job", "jobs[3]"). The error is an [*Error] with code
 // [CodeInvalidArgument].
 func (j *Job) Validate(path string) error {
 	if err := ValidateName(path+".service", j.Service); err != nil {
@@ -138,7 +138,7 @@ func (j *Job) Validate(path string) error {
 	return j.Requirement.validate(path + ".requirement")
 }
 
-// AttemptLimit is MaxAttempts with its default applied.
+// AttemptLimit returns MaxAttempts with its default applied.
 func (j *Job) AttemptLimit() int {
 	if j.MaxAttempts == 0 {
 		return DefaultMaxAttempts
@@ -146,8 +146,8 @@ func (j *Job) AttemptLimit() int {
 	return j.MaxAttempts
 }
 
-// KeyLimit is ConcurrencyLimit with its default applied.
+// KeyLimit returns ConcurrencyLimit with its default applied.
 func (j *Job) KeyLimit() int { return max(j.ConcurrencyLimit, 1) }
 
-// SlotCount is Slots with its default applied.
+// SlotCount returns Slots with its default applied.
 func (j *Job) SlotCount() int { return max(j.Slots, 1) }

@@ -27,8 +27,7 @@ type LabelRule struct {
 // LabelOperator is how a LabelRule compares.
 type LabelOperator string
 
-// The operators. A label that the node does not have fails all of them but LabelNotIn and
-// LabelNotExists.
+// The operators. A label that the node does not have satisfies only LabelNotIn and LabelNotExists.
 const (
 	// LabelIn: the label's value is one of the values.
 	LabelIn LabelOperator = "in"
@@ -40,7 +39,7 @@ const (
 	LabelNotExists LabelOperator = "not_exists"
 	// LabelGreater, LabelGreaterEqual, LabelLess and LabelLessEqual compare the label's value with
 	// the one value as decimal numbers (64-bit floating point: whole numbers are exact up to 2^53).
-	// A label that is no number fails.
+	// A label that is not a number fails.
 	LabelGreater      LabelOperator = "gt"
 	LabelGreaterEqual LabelOperator = "ge"
 	LabelLess         LabelOperator = "lt"
@@ -92,8 +91,8 @@ func (r *LabelRule) compares(value string) bool {
 	}
 }
 
-// parseNumber reads a finite decimal number. It refuses what else ParseFloat reads: hexadecimal
-// digits, underscores, infinities.
+// parseNumber reads a finite decimal number. It refuses the other forms that ParseFloat reads:
+// hexadecimal digits, underscores, infinities.
 func parseNumber(s string) (float64, bool) {
 	if strings.Trim(s, "0123456789.eE+-") != "" {
 		return 0, false

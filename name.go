@@ -58,9 +58,9 @@ func ValidateClassID(field, id string) error {
 	return nil
 }
 
-// ValidateEndpoint checks where a service can be reached: a URL or host:port. It refuses
-// credentials, because everybody who can list nodes sees the endpoint. The error is an [*Error]
-// with code [CodeInvalidArgument] that names field, and does not quote the endpoint.
+// ValidateEndpoint checks a service's address: a URL or host:port. It refuses credentials, because
+// everyone who can list nodes sees the endpoint. The error is an [*Error] with code
+// [CodeInvalidArgument] that names field, and does not quote the endpoint.
 func ValidateEndpoint(field, endpoint string) error {
 	if len(endpoint) <= MaxEndpointLength && !strings.ContainsFunc(endpoint, func(r rune) bool { return r <= ' ' || r > '~' || r == '@' }) {
 		if u, err := url.Parse(endpoint); err == nil && u.Scheme != "" && u.Host != "" {
@@ -120,12 +120,12 @@ func element(field string, i int) string { return field + "[" + strconv.Itoa(i) 
 
 func isControl(r rune) bool { return r < 0x20 || r == 0x7f }
 
-// maxJSONDepth is how deep arrays and objects may nest in a payload, a result or a progress value.
-// Decoders stop at 10,000, and messages nest these values a few levels deeper.
+// maxJSONDepth bounds how deep arrays and objects may nest in a payload, a result or a progress
+// value. Decoders stop at 10,000, and messages nest these values a few levels deeper.
 const maxJSONDepth = 9000
 
-// ValidateJSON checks raw JSON, which every client gets as WebSocket text and so must be UTF-8. No
-// text at all is valid. The error is an [*Error] with code [CodeInvalidArgument] that names field.
+// ValidateJSON checks raw JSON. Every client gets it as WebSocket text, so it must be UTF-8. An
+// empty raw is valid. The error is an [*Error] with code [CodeInvalidArgument] that names field.
 func ValidateJSON(field string, raw json.RawMessage) error {
 	if nestsDeeper(raw, maxJSONDepth) {
 		return Invalid(field, "nests deeper than %d levels of arrays and objects", maxJSONDepth)
@@ -136,9 +136,9 @@ func ValidateJSON(field string, raw json.RawMessage) error {
 	return Invalid(field, "is not valid JSON in UTF-8")
 }
 
-// nestsDeeper reports whether JSON has more than so many levels.
+// nestsDeeper reports whether JSON nests more than most levels deep.
 func nestsDeeper(raw []byte, most int) bool {
-	// Nearly all values have too few brackets, which is quickly counted.
+	// Nearly all values have too few brackets, and counting those is quick.
 	if bytes.Count(raw, []byte{'['})+bytes.Count(raw, []byte{'{'}) <= most {
 		return false
 	}

@@ -6,11 +6,11 @@ import (
 	"slices"
 )
 
-// MaxConcurrencyLimit is the most slots that one node can offer.
+// MaxConcurrencyLimit is the largest number of slots that one node can offer.
 const MaxConcurrencyLimit = MaxSlots
 
-// Node is a node's profile: what it can do, as its agent states it. It changes rarely; what changes
-// with every job is not part of it.
+// Node is a node's profile: what it can do, as its agent states it. It changes rarely, and holds
+// nothing that changes with every job.
 type Node struct {
 	ID string `json:"node_id"`
 	// MaxConcurrency is the number of slots. It must be at least 1.
@@ -20,8 +20,8 @@ type Node struct {
 	// Pools are the pools that the node joins whatever their rules say.
 	Pools  []string          `json:"pool_ids,omitempty"`
 	Labels map[string]string `json:"labels,omitempty"`
-	// Features are what the node can do besides its services: matched with Requirement.Features. A
-	// feature that is false is one that the node does not have.
+	// Features are what the node can do besides its services: matched with Requirement.Features.
+	// The node does not have a feature that is false.
 	Features map[string]bool `json:"features_supported,omitempty"`
 }
 
@@ -29,8 +29,8 @@ type Node struct {
 type Service struct {
 	Name    string `json:"name"`
 	Version string `json:"version,omitempty"`
-	// Endpoint is where the service can be reached. It is shown with the node; jobs do not use it.
-	// See [ValidateEndpoint].
+	// Endpoint is the service's address. It is shown with the node; jobs do not use it. See
+	// [ValidateEndpoint].
 	Endpoint string `json:"endpoint,omitempty"`
 }
 
@@ -45,7 +45,7 @@ type Languages struct {
 	Semantic []string `json:"semantic_languages,omitempty"`
 }
 
-// Status is whether a node takes new jobs.
+// Status tells whether a node takes new jobs.
 type Status string
 
 // The values of Status.
@@ -54,7 +54,7 @@ const (
 	StatusOnline Status = "online"
 	// StatusDraining: the node finishes what it runs and takes nothing new.
 	StatusDraining Status = "draining"
-	// StatusDrained: likewise, because an operator asked for it.
+	// StatusDrained: as StatusDraining, but because an operator asked for it.
 	StatusDrained Status = "drained"
 )
 

@@ -2,10 +2,10 @@ package freeslot
 
 import "encoding/json"
 
-// State is where a job is in its life.
+// State is a job's stage of life.
 type State string
 
-// The states of a job. Those from StateSucceeded on are terminal.
+// The states of a job. StateSucceeded and those after it are terminal.
 const (
 	// StateScheduled: the job waits for its time, see Job.RunAtMS.
 	StateScheduled State = "scheduled"
@@ -23,7 +23,7 @@ const (
 	StateCancelled State = "cancelled"
 	// StateExpired: the job was not done by its deadline.
 	StateExpired State = "expired"
-	// StateDead: the job failed as often as it may.
+	// StateDead: the job has failed MaxAttempts times.
 	StateDead State = "dead"
 )
 
@@ -45,7 +45,7 @@ func (s State) Terminal() bool {
 	}
 }
 
-// JobError is why a job failed.
+// JobError tells why a job failed.
 type JobError struct {
 	// Code is one of the JobError codes, or one that a handler chose.
 	Code    string `json:"code"`
@@ -76,18 +76,18 @@ const (
 
 func (e *JobError) Error() string { return e.Code + ": " + e.Message }
 
-// What can hold a waiting job back although slots are free; see JobStatus.HeldBy.
+// Reasons that hold a waiting job back although slots are free; see JobStatus.HeldBy.
 const (
-	// HeldByTenant: the tenant runs as many jobs as it may.
+	// HeldByTenant: the tenant already runs as many jobs as its limit allows.
 	HeldByTenant = "max_running"
-	// HeldByKey: as many jobs with its concurrency key run as may.
+	// HeldByKey: as many jobs with its concurrency key run as the key's limit allows.
 	HeldByKey = "concurrency_key"
 	// HeldByPause: an operator has paused its service, its class or a pool.
 	HeldByPause = "pause"
 )
 
-// JobStatus is what is known of a job at the moment. Times are in milliseconds since the Unix
-// epoch by Redis' clock; 0 means not yet.
+// JobStatus is what the scheduler knows about a job. Times are in milliseconds since the Unix epoch
+// by Redis' clock; 0 means not yet.
 type JobStatus struct {
 	ID      string `json:"job_id"`
 	Tenant  string `json:"tenant"`
@@ -96,9 +96,9 @@ type JobStatus struct {
 	// nodes.
 	Class string `json:"class,omitempty"`
 	State State  `json:"state"`
-	// Node is where the job runs or ran last, and Attempt the number of that try, from 1; "" and 0
-	// before the first. A job that waits for its next attempt, in StateWaiting or StateMoving, has
-	// no node.
+	// Node is the node on which the job runs or ran last, and Attempt the number of that try, from
+	// 1; "" and 0 before the first. A job that waits for its next attempt, in StateWaiting or
+	// StateMoving, has no node.
 	Node    string `json:"node"`
 	Attempt int    `json:"attempt"`
 	Slots   int    `json:"slots"`
@@ -107,23 +107,23 @@ type JobStatus struct {
 	// Error is the last failure. It is set in StateFailed and StateDead, and in StateExpired and
 	// StateRetryWait after a failed attempt.
 	Error *JobError `json:"error,omitempty"`
-	// Progress is the last progress that a handler of the job reported. It is absent when there is
+	// Progress is the last progress that a handler of the job reported. It is absent if there is
 	// none, in listings, and in results that are sent by themselves.
 	Progress *Progress `json:"progress,omitempty"`
 	// Failures counts the attempts that failed.
 	Failures int `json:"failures,omitempty"`
 	Priority int `json:"priority,omitempty"`
-	// DeadlineMS is when the job expires; 0 is never.
+	// DeadlineMS is the time at which the job expires; 0 is never.
 	DeadlineMS int64 `json:"deadline_ms,omitempty"`
-	// RunAtMS is when the job begins to wait for a slot. It is set in StateScheduled and
-	// StateRetryWait when the job is read or listed; 0 otherwise.
+	// RunAtMS is the time at which the job begins to wait for a slot. It is set in StateScheduled
+	// and StateRetryWait when the job is read or listed; 0 otherwise.
 	RunAtMS int64 `json:"run_at_ms,omitempty"`
-	// Position is the job's place in its queue, from 1, at the time of the look-up; 0 when it does
+	// Position is the job's place in its queue, from 1, at the time of the look-up; 0 if it does
 	// not wait, and in listings.
 	Position int `json:"position,omitempty"`
-	// HeldBy is what keeps a waiting job out of its queue, HeldByTenant or HeldByKey, or the whole
-	// queue from moving, HeldByPause, at the time of the look-up. It is empty when nothing does,
-	// and in listings.
+	// HeldBy is the reason that a waiting job does not start, at the time of the look-up.
+	// HeldByTenant and HeldByKey keep the job out of its queue; HeldByPause stops the whole queue.
+	// It is empty if nothing holds the job back, and in listings.
 	HeldBy        string `json:"held_by,omitempty"`
 	SubmittedAtMS int64  `json:"submitted_at_ms"`
 	AssignedAtMS  int64  `json:"assigned_at_ms"`
@@ -133,7 +133,7 @@ type JobStatus struct {
 // MaxProgressBytes is the largest progress value that a handler can report, as JSON.
 const MaxProgressBytes = 4 << 10
 
-// Progress is what a handler reported about a running job. The later one of two has the higher
+// Progress is a handler's report about a running job. Of two reports the later one has the higher
 // Attempt or, within one attempt, the higher Seq.
 type Progress struct {
 	// Attempt is the number of the try, from 1.
@@ -141,7 +141,8 @@ type Progress struct {
 	// Seq counts the reports of the attempt, from 1. Numbers are missing where a later report
 	// replaced one that had not been sent yet.
 	Seq int64 `json:"seq"`
-	// AtMS is when Redis took it in, in milliseconds since the Unix epoch by Redis' clock.
+	// AtMS is the time at which Redis took the report in, in milliseconds since the Unix epoch by
+	// Redis' clock.
 	AtMS int64 `json:"at_ms"`
 	// Value is any JSON value of at most MaxProgressBytes, as the handler gave it.
 	Value json.RawMessage `json:"value"`

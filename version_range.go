@@ -26,8 +26,8 @@ type VersionRange struct{ constraints *semver.Constraints }
 
 // ParseVersionRange reads a range: comparisons (= != > >= < <=), ^1.4 (same major version), ~1.2
 // (same minor version), 1.x and "1.2 - 1.4". Parts separated by a space or a comma must all hold.
-// Of groups separated by || one must hold. A version with a pre-release is only in a group that
-// names a pre-release itself. The error is an [*Error] that names what was expected.
+// Of groups separated by || one must hold. A pre-release version is only in groups that name a
+// pre-release themselves. The error is an [*Error] that names what was expected.
 func ParseVersionRange(s string) (VersionRange, error) {
 	single := strings.Contains(strings.ReplaceAll(s, "||", ""), "|")
 	if len(s) <= MaxVersionRangeLength && strings.TrimSpace(s) != "" && !single && !strings.ContainsFunc(s, isControl) {
@@ -39,7 +39,7 @@ func ParseVersionRange(s string) (VersionRange, error) {
 }
 
 // Contains reports whether a service of this version is in the range. A version may leave out its
-// last numbers ("1.4" is 1.4.0) and begin with a v. A text that is no semantic version is in no
+// last numbers ("1.4" is 1.4.0) and begin with a v. A text that is not a semantic version is in no
 // range.
 func (v VersionRange) Contains(version string) bool {
 	if v.constraints == nil {
@@ -49,8 +49,8 @@ func (v VersionRange) Contains(version string) bool {
 	return err == nil && v.constraints.Check(parsed)
 }
 
-// String is the range in canonical form, which does not depend on spelling, order and repetition of
-// the parts.
+// String returns the range in canonical form, which does not depend on the spelling, order and
+// repetition of its parts.
 func (v VersionRange) String() string {
 	if v.constraints == nil {
 		return ""
