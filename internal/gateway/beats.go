@@ -8,13 +8,14 @@ import (
 )
 
 const (
-	// beatWait is how long a heartbeat that nobody waits for waits to share a call.
+	// beatWait is how long a heartbeat that no one waits for may wait to share a call.
 	beatWait = 50 * time.Millisecond
-	// nodesTogether is the most nodes of a call. So many requests end a wait, and go beside another call.
+	// nodesTogether is the largest number of nodes in a call. That many requests end a wait, and
+	// may go beside another call.
 	nodesTogether = 32
-	// callsAtOnce are the calls of a kind that may be under way. One after the other, calls of 20 ms would
-	// not bear 5,000 agents: their heartbeats would be late, and all would look for another gateway. Those
-	// of heartbeats have a connection each.
+	// callsAtOnce is the number of calls of a kind that may be under way. One after the other,
+	// calls of 20 ms would not suffice for 5,000 agents: their heartbeats would be late, and all
+	// would look for another gateway. Calls for heartbeats have a connection each.
 	callsAtOnce = 3
 )
 
@@ -31,7 +32,7 @@ func newShared(h *Handler, c Cell) *shared {
 	sh.beats.more, sh.ends.more = callsAtOnce-1, callsAtOnce-1
 	sh.beats.wait = min(beatWait, h.cfg.beatTimeout()/2)
 	sh.beats.call = func(beats []cell.LinkedHeartbeat) ([]cell.HeartbeatResult, error) {
-		// So the first of them has its answer in time, after its wait.
+		// This leaves the first heartbeat time for its wait, so that it too has its answer in time.
 		ctx, cancel := context.WithTimeout(h.calls, h.cfg.beatTimeout()-sh.beats.wait)
 		defer cancel()
 		h.metrics.together.WithLabelValues("heartbeats").Observe(float64(len(beats)))
@@ -46,7 +47,7 @@ func newShared(h *Handler, c Cell) *shared {
 	return sh
 }
 
-// shareBeat sends a heartbeat, in a call with those of other nodes.
+// shareBeat sends a heartbeat in a call that it shares with other nodes' heartbeats.
 func (s *session) shareBeat(ctx context.Context, hb cell.Heartbeat) (cell.HeartbeatReply, error) {
 	result, err := s.hub.shared.beats.do(ctx, cell.LinkedHeartbeat{Heartbeat: hb, Link: s.link()}, hb.Now)
 	if err == nil {

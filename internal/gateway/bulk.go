@@ -13,17 +13,17 @@ import (
 	"github.com/freeslot/freeslot/internal/gateway/frame"
 )
 
-// Bounds of what comes by HTTP beside the sessions.
+// Bounds of messages that come by HTTP beside the sessions.
 const (
 	maxBulkBytes = 16<<20 + 64<<10
 	maxBulk      = 64 // requests under way, with up to maxBulkBytes each
 	nodeBulk     = 4  // of them for one node: an agent sends two at a time, and repeats some on another connection
 	bulkTimeout  = 15 * time.Second
-	bulkPace     = 64 << 10 // bytes a second that the line of an agent carries at least
+	bulkPace     = 64 << 10 // bytes a second that an agent's line carries at least
 )
 
-// serveBulk takes results and gives specs that are too large for a frame, so that no heartbeat waits
-// behind them. Behind a load balancer it may be asked about the session of another replica.
+// serveBulk takes results and gives specs that are too large for a frame, so that no heartbeat
+// waits behind them. Behind a load balancer the request may be about a session of another replica.
 func (h *Handler) serveBulk(w http.ResponseWriter, r *http.Request) {
 	// net/http reads the rest of a body before it answers. So an answer that comes before the whole
 	// body ends the connection.
@@ -46,7 +46,8 @@ func (h *Handler) serveBulk(w http.ResponseWriter, r *http.Request) {
 	_, _ = w.Write(text) // the agent may be gone
 }
 
-// bulkDeadline is how long so many bytes may take. A length that is not known, -1, gets the longest.
+// bulkDeadline returns how long a body of this many bytes may take. An unknown length, -1, gets the
+// longest time.
 func bulkDeadline(bytes int64) time.Duration {
 	if bytes < 0 {
 		bytes = maxBulkBytes
@@ -107,8 +108,8 @@ func (h *Handler) leaveBulk(node string) {
 	}
 }
 
-// bulkEpoch is the epoch of the session that the request belongs to. The token must be the one of the
-// session's agent.
+// bulkEpoch returns the epoch of the session that the request belongs to. The token must be the one
+// with which the session's agent connected.
 func (h *Handler) bulkEpoch(ctx context.Context, node, session string, token *Token) (cell.Epoch, *freeslot.Error) {
 	if err := freeslot.ValidateName(frame.NodeHeader, node); err != nil {
 		return "", h.asError("bulk", node, err)
@@ -135,7 +136,7 @@ func (h *Handler) bulkEpoch(ctx context.Context, node, session string, token *To
 	return known.Epoch, nil
 }
 
-// readBulk reads the one message of the body.
+// readBulk reads the body's one message.
 func readBulk(w http.ResponseWriter, r *http.Request) (*frame.Request, *freeslot.Error) {
 	var data []byte
 	var err error

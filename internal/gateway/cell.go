@@ -8,7 +8,7 @@ import (
 	"github.com/freeslot/freeslot/internal/cell"
 )
 
-// Cell is what a gateway needs of a cell; *cell.Cell is one. It must be comparable.
+// Cell is what a gateway needs from a cell; *cell.Cell implements it. It must be comparable.
 type Cell interface {
 	Link(ctx context.Context, node string) (cell.NodeLink, error)
 	RegisterLinked(ctx context.Context, node freeslot.Node, epoch cell.Epoch, link cell.Link, replaces cell.Epoch) (cell.Registration, error)

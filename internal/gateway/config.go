@@ -5,22 +5,22 @@ import (
 	"time"
 )
 
-// Bounds beside those that package frame names to agents.
+// Bounds in addition to those that package frame tells agents.
 const (
 	// maxPending bounds the connections whose agents have not said hello.
 	maxPending = 256
-	// maxRequestBytes bounds the requests of a session that are under way.
+	// maxRequestBytes bounds the requests under way in a session.
 	maxRequestBytes = 4 << 20
-	// maxBeats is how many heartbeats of a session wait before it reads no further.
+	// maxBeats is the number of heartbeats that may wait in a session before it stops reading.
 	maxBeats = 8
 	// maxVersion is the longest version of an agent, in bytes.
 	maxVersion = 64
 	// queueMessages and queueBytes bound what waits for an agent to read it.
 	queueMessages = 1024
 	queueBytes    = 4 << 20
-	// jobBytes is how much waits when pushed jobs are held back, and bareBytes when begun ones go without
-	// their specs, which the agent asks for as its line allows. The answer to a heartbeat may wait behind
-	// so much: half a second at 1 Mbit/s.
+	// jobBytes is how much must wait before pushed jobs are held back. At bareBytes, begun jobs go
+	// without their specs, which the agent asks for as its line allows. The answer to a heartbeat
+	// may wait behind that much: half a second at 1 Mbit/s.
 	jobBytes  = 32 << 10
 	bareBytes = 64 << 10
 
@@ -31,27 +31,27 @@ const (
 	closeTimeout = 5 * time.Second
 	// drainPause is the longest pause between two agents that are asked to go elsewhere.
 	drainPause = 100 * time.Millisecond
-	// callTimeout bounds a call of the cell but for complete, which the cell bounds by its size.
+	// callTimeout bounds a call to the cell, except complete, which the cell bounds by its size.
 	callTimeout = time.Second
-	// shortestBeat and callTimeout bound what beatTimeout makes of the heartbeat limit.
+	// shortestBeat and callTimeout are the bounds of beatTimeout's result.
 	shortestBeat = 50 * time.Millisecond
 	beatParts    = 16
 )
 
-// DefaultPingInterval is how often an agent is pinged unless configured.
+// DefaultPingInterval is how often an agent is pinged unless configured otherwise.
 const DefaultPingInterval = 20 * time.Second
 
 // Config describes the gateway of a replica.
 type Config struct {
-	// Replica and Version are part of the welcome, and Replica of a node's link.
+	// Replica and Version are part of the welcome. Replica is also part of a node's link.
 	Replica, Version string
 	// HeartbeatLimit is the silence after which replicas take a node for dead.
 	HeartbeatLimit time.Duration
-	// MaxAgents is the most sessions at a time. More are refused.
+	// MaxAgents is the largest number of sessions at a time. Further ones are refused.
 	MaxAgents int
 	// PingInterval is how often each agent is pinged. 0 means DefaultPingInterval.
 	PingInterval time.Duration
-	// Cells is the cell of a node.
+	// Cells returns a node's cell.
 	Cells  func(node string) Cell
 	Tokens *Tokens
 }
@@ -68,8 +68,9 @@ func (c *Config) validate() error {
 	return nil
 }
 
-// beatTimeout bounds a heartbeat. An agent that has no answer for an eighth of the limit tries another
-// gateway, so it must know before that this one lives and Redis does not answer.
+// beatTimeout returns the bound of a heartbeat. An agent that has had no answer for an eighth of
+// the limit tries another gateway. Before that, it must learn that this gateway lives and Redis
+// does not answer.
 func (c *Config) beatTimeout() time.Duration {
 	return min(max(c.HeartbeatLimit/beatParts, shortestBeat), callTimeout)
 }

@@ -10,20 +10,21 @@ import (
 )
 
 const (
-	// maxDeliveries is the most jobs of one message: with specs of 8 KiB, the largest in the stream, it
-	// has 32 KiB.
+	// maxDeliveries is the largest number of jobs in one message. With specs of 8 KiB, the largest
+	// in the stream, that message has 32 KiB.
 	maxDeliveries = 4
-	// maxHeld bounds the deliveries that wait for the first answered heartbeat, and maxHeldSpecs those
-	// among them that keep their specs. The agent asks for the specs of the others.
+	// maxHeld bounds the deliveries that wait for the first answered heartbeat. maxHeldSpecs of
+	// them keep their specs; the agent asks for the others' specs.
 	maxHeld      = 256
 	maxHeldSpecs = 8
-	// maxBehind and maxBehindSpecs are the same for those that wait for the line: specs of 4 MiB.
+	// maxBehind and maxBehindSpecs bound deliveries that wait for the line in the same way: specs
+	// of 4 MiB.
 	maxBehind      = 2 * frame.MaxSlots
 	maxBehindSpecs = 512
 )
 
-// deliver takes in what the stream brings for the session. Before the first answered heartbeat nothing
-// is sent; see answerBeat.
+// deliver takes in entries that the stream brings for the session. Before the first answered
+// heartbeat it sends nothing; see answerBeat.
 func (s *session) deliver(found []cell.Dispatch) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -48,7 +49,7 @@ func (s *session) deliver(found []cell.Dispatch) {
 	}
 }
 
-// deliverHeld is called when the line has taken something.
+// deliverHeld sends held entries. It is called when the line has taken something.
 func (s *session) deliverHeld() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -57,9 +58,9 @@ func (s *session) deliverHeld() {
 	}
 }
 
-// push sends entries, but for those that are older than the last answered heartbeat: that has named what
-// the agent missed of them, and the agent may have forgotten what it did not miss. It returns those for
-// which the line has no room yet. mu is held, which orders this with answers.
+// push sends entries, except those older than the last answered heartbeat. That answer has named
+// the entries that the agent missed, and the agent may have forgotten the others. push returns the
+// entries for which the line has no room yet. The caller holds mu, which orders pushes and answers.
 func (s *session) push(found []cell.Dispatch) (rest []cell.Dispatch) {
 	for len(found) > 0 {
 		message, n, old := s.nextPush(found)
@@ -75,7 +76,8 @@ func (s *session) push(found []cell.Dispatch) (rest []cell.Dispatch) {
 	return nil
 }
 
-// nextPush makes a message of the first n entries, of which some are too old. It is nil if all are.
+// nextPush makes a message of the first n entries, leaving out those that are too old. It returns
+// nil if all are.
 func (s *session) nextPush(found []cell.Dispatch) (message *frame.Answer, n, old int) {
 	var jobs []frame.Delivery
 	var cancels []frame.Attempt
@@ -103,8 +105,8 @@ func (s *session) nextPush(found []cell.Dispatch) (message *frame.Answer, n, old
 	return nil, n, old
 }
 
-// answered is whether the last answered heartbeat stands for an entry. Within its millisecond only what
-// it has named tells.
+// answered reports whether the last answered heartbeat covers an entry. Within the heartbeat's
+// millisecond, only the attempts that its answer named count.
 func (s *session) answered(d *cell.Dispatch) bool {
 	at := entryMS(d.ID)
 	if at != s.beatAtMS {
@@ -117,8 +119,9 @@ func (s *session) answered(d *cell.Dispatch) bool {
 	return slices.Contains(named, frame.Attempt(d.Attempt))
 }
 
-// answerBeat answers a heartbeat. What Redis wrote before the heartbeat was carried out does not follow
-// the answer. at is that of the last one, not the largest: the clock of Redis may step back.
+// answerBeat answers a heartbeat. Nothing that Redis wrote before it carried out the heartbeat
+// follows the answer. at is the time of the latest answer, not the largest time: Redis' clock may
+// step back.
 func (s *session) answerBeat(answer *frame.Answer, at int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -134,8 +137,9 @@ func (s *session) answerBeat(answer *frame.Answer, at int64) {
 	}
 }
 
-// sync asks the agent for a heartbeat at once. Before the first answered one nothing is sent: one that
-// is under way may not bring all, so the request follows its answer. A later one brings all by itself.
+// sync asks the agent for a heartbeat at once. Before the first answered heartbeat it sends
+// nothing: the one under way may not bring everything, so the request follows its answer. A
+// heartbeat that begins later brings everything by itself.
 func (s *session) sync() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -150,7 +154,7 @@ func delivery(d *cell.Dispatch) frame.Delivery {
 	return frame.Delivery{Attempt: frame.Attempt(d.Attempt), Tenant: d.Tenant, Job: d.Job}
 }
 
-// entryMS is when Redis wrote an entry.
+// entryMS returns the time at which Redis wrote an entry.
 func entryMS(id string) int64 {
 	ms, _, _ := strings.Cut(id, "-")
 	n, _ := strconv.ParseInt(ms, 10, 64) // an id of Redis

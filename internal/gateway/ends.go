@@ -10,14 +10,15 @@ import (
 	"github.com/freeslot/freeslot/internal/gateway/frame"
 )
 
-// endWait bounds how long a request waits for its turn in a call of several nodes, and for that call. An
-// agent gives up then, and repeats it.
+// endWait bounds how long a request waits for a place in a call of several nodes, and for that
+// call. An agent gives up after that time and repeats the request.
 const endWait = 2 * callTimeout
 
-// slowestConnection is the bytes a second that a connection to Redis must carry.
+// slowestConnection is the lowest rate of a connection to Redis, in bytes a second.
 const slowestConnection = 1 << 20
 
-// endsTimeout bounds a call: a larger one gets more time, else it would be repeated and fail again.
+// endsTimeout bounds a call. A larger call gets more time; otherwise it would be repeated and fail
+// again.
 func endsTimeout(comps []cell.Completion) time.Duration {
 	bytes := 0
 	for i := range comps {
@@ -26,10 +27,10 @@ func endsTimeout(comps []cell.Completion) time.Duration {
 	return callTimeout + time.Duration(bytes)*time.Second/slowestConnection
 }
 
-// ends ends attempts of one session's node.
+// ends ends the attempts of one session's node.
 type ends struct {
-	// alone: calls that nodes share do not do for this node, as while jobs wait that it could begin. So
-	// its ends share calls with each other only.
+	// alone is true if calls shared by several nodes do not work for this node, such as while jobs
+	// wait that it could begin. Its ends then share calls only with each other.
 	alone  atomic.Bool
 	gather gather[cell.Completion, cell.CompletionResult]
 }
@@ -39,7 +40,8 @@ func (s *session) initEnds() {
 	s.ends.gather.call = s.endAlone
 }
 
-// finish ends an attempt: in a call with those of other nodes, or else in one of the node alone.
+// finish ends an attempt: in a call shared with other nodes or, failing that, in a call for the
+// node alone.
 func (s *session) finish(comp cell.Completion) (cell.CompletionOutcome, error) {
 	failed := false
 	if comp.Plain() && !s.ends.alone.Load() {
@@ -56,7 +58,7 @@ func (s *session) finish(comp cell.Completion) (cell.CompletionOutcome, error) {
 	}
 	result, err := s.ends.gather.do(s.handler.calls, comp, false)
 	if failed {
-		// Nobody knows what the call has left behind. The heartbeat mends it.
+		// The call may have left anything behind. The heartbeat mends it.
 		s.send(&frame.Answer{Type: frame.TypeSync})
 	}
 	if err == nil {
@@ -65,7 +67,7 @@ func (s *session) finish(comp cell.Completion) (cell.CompletionOutcome, error) {
 	return result.Outcome, err
 }
 
-// endAlone is one call for the node.
+// endAlone makes one call for the node.
 func (s *session) endAlone(comps []cell.Completion) ([]cell.CompletionResult, error) {
 	ctx, cancel := context.WithTimeout(s.handler.calls, endsTimeout(comps))
 	defer cancel()

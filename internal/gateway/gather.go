@@ -8,32 +8,36 @@ import (
 	"time"
 )
 
-// mostTogether is the most requests of a call. A call looks at no more: while Redis stands still the
-// queue grows, and to copy all of it for each call would cost the square.
+// mostTogether is the largest number of requests in a call. A call looks at no more of the queue
+// than that: while Redis stands still the queue grows, and copying all of it for each call would
+// take quadratic time.
 const mostTogether = 64
 
-// gather has requests share calls. While a call is under way, the next one collects, and goes beside it only
-// when it is full. The goroutine of the first request in the queue makes the call, and hands that duty to the
-// first of those that stay in the queue or come later. So a gather has no goroutine, and nothing to stop.
+// gather lets requests share calls. While a call is under way, the next one collects, and starts
+// beside it only when it is full. The goroutine of the first request in the queue makes the call,
+// and hands that duty to the first request that stays in the queue or comes later. So a gather has
+// no goroutine of its own, and nothing to stop.
 type gather[In, Out any] struct {
-	// call is one call for several requests; outcomes are in their order.
+	// call makes one call for several requests. Its outcomes are in their order.
 	call func(in []In) ([]Out, error)
-	// fit is how many requests, from the first, share a call: at least one.
+	// fit returns how many requests, counted from the first, share a call: at least one.
 	fit func(in []In) int
-	// wait is how long the first request of a call waits for others, which ends when so many are there.
+	// wait is how long the first request of a call waits for others. The wait ends as soon as the
+	// call is full.
 	wait time.Duration
 	full int
-	// more is how many full calls may be under way beside one: else a call's time would bound what all calls
-	// bear. Small ones beside it would cost Redis most when it is short of time.
+	// more is the number of full calls that may be under way beside one. Without them, the time of
+	// one call would bound the throughput. Only full ones qualify, because small extra calls would
+	// cost Redis most when it is short of time.
 	more int
 
 	mu sync.Mutex // guards what follows
-	// queue is what no call has taken. The first of it makes the next call.
+	// queue holds the requests that no call has taken. The first of them makes the next call.
 	queue []*gathered[In, Out]
-	// waiting is closed to end the wait of the first; nil while it does not wait.
+	// waiting is closed to end the first request's wait; nil while it does not wait.
 	waiting chan struct{}
-	// urgent: the next call does not wait. led: the first has the duty to make it. calling counts the calls
-	// under way.
+	// urgent is true if the next call does not wait. led is true if the first request has the duty
+	// to make it. calling counts the calls under way.
 	urgent, led bool
 	calling     int
 }
@@ -42,14 +46,14 @@ type gather[In, Out any] struct {
 type gathered[In, Out any] struct {
 	in    In
 	since time.Time
-	first chan struct{} // closed when it has to make the next call
+	first chan struct{} // closed when this request has to make the next call
 	done  chan struct{}
 	out   Out
 	err   error
 }
 
-// do waits for the outcome of one request, or until ctx ends: then it may have been carried out. An
-// urgent one ends the wait for others.
+// do waits for the outcome of one request, or until ctx ends; the request may then have been
+// carried out. An urgent request ends the wait for others.
 func (g *gather[In, Out]) do(ctx context.Context, in In, urgent bool) (out Out, err error) {
 	if ctx.Err() != nil {
 		return out, ctx.Err()
@@ -74,14 +78,14 @@ func (g *gather[In, Out]) do(ctx context.Context, in In, urgent bool) (out Out, 
 	}
 }
 
-// hurry ends the wait for others. If no request is there, the next one does not wait.
+// hurry ends the wait for others. If there is no request yet, the next one does not wait.
 func (g *gather[In, Out]) hurry() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.goOn()
 }
 
-// goOn needs mu.
+// goOn ends the first request's wait. The caller holds mu.
 func (g *gather[In, Out]) goOn() {
 	g.urgent = true
 	if g.waiting != nil {
@@ -90,7 +94,7 @@ func (g *gather[In, Out]) goOn() {
 	}
 }
 
-// lead makes the next call, which takes it, the first of the queue.
+// lead makes the next call, which includes it, the first of the queue.
 func (g *gather[In, Out]) lead(ctx context.Context, it *gathered[In, Out]) {
 	g.mu.Lock()
 	if left := g.wait - time.Since(it.since); left > 0 && !g.urgent {
@@ -139,11 +143,12 @@ func (g *gather[In, Out]) lead(ctx context.Context, it *gathered[In, Out]) {
 	g.mu.Unlock()
 }
 
-// next has the first request make the next call, if there may be one more. It needs mu.
+// next tells the first request to make the next call, if one more call may start. The caller holds
+// mu.
 func (g *gather[In, Out]) next() {
 	switch {
 	case len(g.queue) == 0:
-		g.queue = nil // and what is before it
+		g.queue = nil // frees what lies before it
 	case !g.led && (g.calling == 0 || g.calling <= g.more && len(g.queue) >= g.full):
 		g.led = true
 		close(g.queue[0].first)
@@ -156,7 +161,7 @@ func (g *gather[In, Out]) leave(it *gathered[In, Out]) {
 	defer g.mu.Unlock()
 	for i, of := range g.queue {
 		if of == it {
-			g.queue = slices.Delete(g.queue, i, i+1) // what a call has taken is before it
+			g.queue = slices.Delete(g.queue, i, i+1) // requests that a call has taken lie before the queue's start
 			if i == 0 && g.led {
 				g.waiting, g.led = nil, false
 				g.next()

@@ -25,33 +25,34 @@ type Handler struct {
 	cfg     Config
 	log     *zap.Logger
 	metrics *metrics
-	// unanswered logs what cells did not answer.
+	// unanswered logs that cells did not answer.
 	unanswered *logging.Repeated
 
 	// calls is the context of the hubs and of calls to cells; Stop ends it.
 	calls     context.Context
 	stopCalls context.CancelFunc
 
-	mu sync.Mutex // guards what follows; taken before that of an outbox
-	// serving counts the requests of HTTP under way, and the sessions. idle is closed
-	// once Stop was called and there are none.
+	mu sync.Mutex // guards the fields that follow; taken before an outbox's
+	// serving counts the HTTP requests under way, and the sessions. idle is closed once Stop was
+	// called and there are none.
 	serving int
 	idle    chan struct{}
-	// pending counts the connections whose agents have not said hello, agents those that have.
+	// pending counts the connections whose agents have not said hello; agents counts the others.
 	pending, agents int
-	// bulking counts the requests of bulk.go under way, bulks those of each node that has any.
+	// bulking counts the requests of bulk.go under way; bulks counts them by node, for nodes that
+	// have any.
 	bulking int
 	bulks   map[string]int
-	// open are all sessions, live those with a welcome, by id.
+	// open holds all sessions; live holds those with a welcome, by id.
 	open map[*session]struct{}
 	live map[string]*session
-	// hubs are those of the cells that have, or had, sessions; nil once they are stopped.
+	// hubs holds a hub for each cell that has, or had, sessions; nil once they are stopped.
 	hubs map[Cell]*hub
-	// draining: no new sessions. stopping: no new requests either.
+	// draining is true if no new sessions begin, stopping if no new requests do either.
 	draining, stopping bool
-	keeping            bool // keepAlive runs
+	keeping            bool // keepAlive is running
 
-	running sync.WaitGroup // the hubs, keepAlive and its pings
+	running sync.WaitGroup // waits for the hubs, keepAlive and its pings
 }
 
 // New makes a handler; it starts nothing. reg may be nil.
@@ -68,8 +69,8 @@ func New(cfg Config, log *zap.Logger, reg prometheus.Registerer) (*Handler, erro
 	}, nil
 }
 
-// ServeHTTP serves frame.Path, frame.CompletePath and frame.SpecPath, and is 404 elsewhere. A refused
-// request gets an HTTP status and a JSON error body. Stop waits for the sessions of agents.
+// ServeHTTP serves frame.Path, frame.CompletePath and frame.SpecPath, and answers 404 elsewhere. A
+// refused request gets an HTTP status and a JSON error body. Stop waits for the sessions of agents.
 func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if err := h.enter(); err != nil {
 		h.refuse(w, r, "", err)
@@ -114,7 +115,8 @@ func (h *Handler) serveAgent(w http.ResponseWriter, r *http.Request) {
 	s := newSession(h, conn, hijacked.conn)
 	s.id, s.secret, s.token, s.address, s.greeted = ulid.Make().String(), secret, token, r.RemoteAddr, greeted
 	h.register(s)
-	// Apart, so that the session keeps nothing of the request, nor the stack that has served it.
+	// On another goroutine, so that the session keeps neither the request nor the stack that served
+	// it.
 	go func() {
 		defer h.leave()
 		defer greeted()
@@ -122,9 +124,9 @@ func (h *Handler) serveAgent(w http.ResponseWriter, r *http.Request) {
 	}()
 }
 
-// Drain refuses new sessions and asks all agents to go elsewhere, one by one within half of the time
-// until ctx ends. It waits until they have. When ctx ends first, it orders the remaining sessions to close,
-// and the error says how many. Stop waits for their end.
+// Drain refuses new sessions and asks all agents to go elsewhere, one by one within half of the
+// time until ctx ends. It waits until they have gone. If ctx ends first, it orders the remaining
+// sessions to close, and the error says how many. Stop waits for their end.
 func (h *Handler) Drain(ctx context.Context) error {
 	h.mu.Lock()
 	h.draining = true
@@ -136,7 +138,7 @@ func (h *Handler) Drain(ctx context.Context) error {
 	}
 	begin := time.Now()
 	for i, s := range all {
-		// By the clock, as the pauses of many agents are shorter than a timer's delay.
+		// By the clock, because with many agents the pauses are shorter than a timer's delay.
 		wait(ctx, time.Until(begin.Add(time.Duration(i)*pause)))
 		s.send(&frame.Answer{Type: frame.TypeGoaway, Reason: "the replica is stopping"})
 	}
@@ -160,8 +162,8 @@ func (h *Handler) Drain(ctx context.Context) error {
 	return nil
 }
 
-// Stop ends all sessions, waits for what they run, and deletes the gateway's streams. When ctx ends
-// first, it cuts the connections. It tolerates a second call, and a missing Drain.
+// Stop ends all sessions, waits for the requests that they run, and deletes the gateway's streams.
+// If ctx ends first, it cuts the connections. It tolerates a second call, and a missing Drain.
 func (h *Handler) Stop(ctx context.Context) error {
 	h.mu.Lock()
 	h.draining = true
@@ -238,7 +240,8 @@ func (h *Handler) leavePending() {
 	h.pending--
 }
 
-// register counts s, and makes it visible to Stop, which may have been called already and have missed s.
+// register counts s and makes it visible to Stop, which may already have been called and have
+// missed s.
 func (h *Handler) register(s *session) {
 	h.mu.Lock()
 	h.open[s] = struct{}{}
@@ -271,8 +274,8 @@ func (h *Handler) admit(s *session, hello *frame.Request) *freeslot.Error {
 
 // replace ends the former sessions of an agent that connects again, and takes their places. Their
 // connections may have broken in silence, and the keep-alive would find that too late for the node.
-// While there is room they go on: an agent that moves keeps the former session until the next one has
-// answered. Call it with mu held.
+// While there is room the former sessions go on, because an agent that moves keeps its session
+// until the next one has answered. The caller holds mu.
 func (h *Handler) replace(s *session, hello *frame.Request) {
 	for _, former := range h.live {
 		same := former.node == hello.Node && former.token.Name == s.token.Name
@@ -285,8 +288,8 @@ func (h *Handler) replace(s *session, hello *frame.Request) {
 	}
 }
 
-// begin sends the welcome and makes s visible to Drain and held, unless Drain was called. So no goaway
-// comes before a welcome.
+// begin sends the welcome and makes s visible to Drain and held, unless Drain was called. So no
+// goaway comes before a welcome.
 func (h *Handler) begin(s *session, welcome *frame.Answer) *freeslot.Error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -313,7 +316,7 @@ func (h *Handler) unregister(s *session) {
 	}
 }
 
-// held finds a session of this replica: the epoch of its agent, and its token.
+// held finds a session of this replica. It returns its agent's epoch, and its token.
 func (h *Handler) held(node, session string) (epoch string, token Token, ok bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -21,11 +21,11 @@ import (
 	"github.com/freeslot/freeslot/internal/wire"
 )
 
-// refusedRetryAfter is the pause for agents that a full or stopping replica refuses: long enough to be
-// no storm, short enough for a rolling restart.
+// refusedRetryAfter is the pause for agents that a full or stopping replica refuses: long enough to
+// avoid a storm, short enough for a rolling restart.
 const refusedRetryAfter = time.Second
 
-// statuses has the HTTP status of each code but internal.
+// statuses holds the HTTP status of each code except internal.
 var statuses = map[freeslot.Code]int{
 	freeslot.CodeInvalidArgument:  http.StatusBadRequest,
 	freeslot.CodePayloadTooLarge:  http.StatusRequestEntityTooLarge,
@@ -40,7 +40,7 @@ var statuses = map[freeslot.Code]int{
 	frame.CodeStaleConnection:     http.StatusConflict,
 }
 
-// check decides what does not depend on the hello.
+// check makes the decisions that do not depend on the hello.
 func (h *Handler) check(r *http.Request) (secret string, token Token, _ *freeslot.Error) {
 	if !strings.EqualFold(r.Header.Get("Upgrade"), "websocket") {
 		return "", token, &freeslot.Error{Code: freeslot.CodeInvalidArgument, Field: "Upgrade", Message: "this is a WebSocket endpoint for agents, expected an upgrade to websocket"}
@@ -55,7 +55,7 @@ func (h *Handler) check(r *http.Request) (secret string, token Token, _ *freeslo
 	return secret, token, err
 }
 
-// authenticate finds the token of a request.
+// authenticate finds a request's token.
 func (h *Handler) authenticate(r *http.Request) (secret string, token Token, _ *freeslot.Error) {
 	scheme, secret, _ := strings.Cut(r.Header.Get("Authorization"), " ")
 	if strings.EqualFold(scheme, "Bearer") {
@@ -78,7 +78,7 @@ func stoppingError() *freeslot.Error {
 	return &freeslot.Error{Code: freeslot.CodeUnavailable, RetryAfter: refusedRetryAfter, Message: "the replica is stopping"}
 }
 
-// refuse answers a request of HTTP with the status that fits the error's code.
+// refuse answers an HTTP request with the status that fits the error's code.
 func (h *Handler) refuse(w http.ResponseWriter, r *http.Request, token string, err *freeslot.Error) {
 	h.noteRefusal(token, r.Header.Get(frame.NodeHeader), r.RemoteAddr, err)
 	header := w.Header()
@@ -116,7 +116,7 @@ func (h *Handler) logRefusal(token, node, address string, err *freeslot.Error) {
 	)
 }
 
-// Buffers of a connection. Those of net/http have 4 KiB each, and most frames are small.
+// Sizes of a connection's buffers. net/http's have 4 KiB each, and most frames are small.
 const (
 	readBytes  = 1 << 10
 	writeBytes = 2 << 10
@@ -133,15 +133,16 @@ type hijackWriter struct {
 func (w *hijackWriter) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	conn, rw, err := http.NewResponseController(w.ResponseWriter).Hijack()
 	w.conn = conn
-	// An agent that has sent something already, before it has an answer, keeps the large reader.
+	// If the agent has sent something before it has an answer, the connection keeps the large
+	// reader.
 	if err == nil && rw.Reader.Buffered() == 0 {
 		rw = bufio.NewReadWriter(bufio.NewReaderSize(conn, readBytes), bufio.NewWriterSize(conn, writeBytes))
 	}
 	return conn, rw, err
 }
 
-// hello begins the session, or answers an agent that only asks. It returns the order that ends the
-// session, if one does.
+// hello begins the session, or answers an agent that only asks. It returns the order to end the
+// session, or nil if the session goes on.
 func (s *session) hello(req *frame.Request) *order {
 	h := s.handler
 	s.late.Stop()
@@ -169,7 +170,7 @@ func (s *session) hello(req *frame.Request) *order {
 			return s.refuse(req.Node, stoppingError(), &by)
 		}
 		select {
-		case <-s.hub.tried: // or the first agent might miss its first jobs
+		case <-s.hub.tried: // without this, the first agent might miss its first jobs
 		case <-ctx.Done():
 		}
 	}
@@ -195,7 +196,7 @@ func (s *session) hello(req *frame.Request) *order {
 	}
 	h.metrics.connects.WithLabelValues(kind).Inc()
 	h.log.Info("gateway.opened", append(s.fields(), zap.Int64("connection", s.connection), zap.String("version", s.version))...)
-	s.checkRights() // its line may have gone before the keep-alive knew the session
+	s.checkRights() // the token's line may have gone before the keep-alive knew the session
 	return nil
 }
 

@@ -16,34 +16,34 @@ import (
 
 const (
 	readBlock = 5 * time.Second
-	// readLimit is how many entries one read takes in. An entry can bring several jobs.
+	// readLimit is the largest number of entries in one read. An entry can bring several jobs.
 	readLimit = 512
 	// keepInterval is how often the stream is renewed and trimmed.
 	keepInterval = time.Second
 	// A read or an opening that failed is repeated after a pause.
 	shortestRetry = 50 * time.Millisecond
 	longestRetry  = 2 * time.Second
-	// syncShare agents are asked for a heartbeat at a time, with syncPause in between: 10,000 of them
-	// within a second.
+	// syncShare is the number of agents that are asked for a heartbeat at a time, with syncPause in
+	// between: 10,000 agents within a second.
 	syncShare = 100
 	syncPause = 10 * time.Millisecond
 )
 
-// hub reads this gateway's stream in one cell, and hands the entries to the sessions. All nodes of the
-// cell behind this gateway share the stream.
+// hub reads this gateway's stream in one cell, and hands the entries to the sessions. All nodes of
+// the cell behind this gateway share the stream.
 type hub struct {
 	handler *Handler
 	cell    Cell
 	// tried is closed after the first attempt to open the stream.
 	tried chan struct{}
-	// read is the position in the stream, up to which it is trimmed; "" is its start.
+	// read is the position in the stream up to which it is trimmed; "" is its start.
 	read atomic.Pointer[string]
-	// shared has the cell's sessions share calls.
+	// shared lets the cell's sessions share calls.
 	shared *shared
 }
 
-// hub is the hub of a cell, which begins with the first session there. It is nil once the handler has
-// stopped.
+// hub returns the hub of a cell, which begins with the first session there. It returns nil once the
+// handler has stopped.
 func (h *Handler) hub(c Cell) *hub {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -56,8 +56,8 @@ func (h *Handler) hub(c Cell) *hub {
 	return b
 }
 
-// stopHubs waits for the hubs, whose context has ended, and deletes their streams. What ctx does not
-// allow is left to the streams' TTL.
+// stopHubs waits for the hubs, whose context has ended, and deletes their streams. If ctx ends
+// first, the remaining streams are left to their TTL.
 func (h *Handler) stopHubs(ctx context.Context) {
 	h.mu.Lock()
 	hubs := h.hubs
@@ -77,10 +77,10 @@ func (h *Handler) stopHubs(ctx context.Context) {
 	closing.Wait()
 }
 
-// run opens the stream, and again whenever it is gone, until the handler stops.
+// run opens the stream, and opens it again whenever it is gone, until the handler stops.
 func (b *hub) run() {
 	life, tried := b.handler.calls, sync.OnceFunc(func() { close(b.tried) })
-	missed := false // whoever has sent a heartbeat before may have missed deliveries
+	missed := false // an agent that sent a heartbeat before the stream opened may have missed deliveries
 	for pause := shortestRetry; life.Err() == nil; missed = true {
 		err := b.call(life, func(ctx context.Context) error { return b.cell.OpenGateway(ctx, b.handler.cfg.Replica) })
 		tried()
@@ -165,7 +165,7 @@ func (b *hub) deliveries(ctx context.Context) {
 	}
 }
 
-// deliver hands entries to their sessions. It drops those of sessions that have ended: the first
+// deliver hands entries to their sessions. It drops entries for sessions that have ended: the first
 // heartbeat of the node's next session names what they were about.
 func (b *hub) deliver(found []cell.GatewayDispatch) {
 	h, own, dropped := b.handler, map[*session][]cell.Dispatch{}, 0
@@ -186,7 +186,7 @@ func (b *hub) deliver(found []cell.GatewayDispatch) {
 	}
 }
 
-// sync asks all agents of the cell for a heartbeat, which names what the stream did not bring.
+// sync asks all agents of the cell for a heartbeat. Its answer names what the stream did not bring.
 func (b *hub) sync(ctx context.Context) {
 	b.handler.mu.Lock()
 	var all []*session

@@ -9,13 +9,13 @@ import (
 	"github.com/freeslot/freeslot/internal/gateway/frame"
 )
 
-// pingShares are parts of the sessions that are pinged one after the other, or all agents of a
-// restarted replica would be pinged at once.
+// pingShares is the number of parts in which the sessions are pinged, one part after the other.
+// Otherwise all agents of a restarted replica would be pinged at once.
 const pingShares = 20
 
-// keepAlive finds agents that are gone without a close, and ends sessions whose tokens end. Its pings
-// also keep connections from looking idle to proxies. It is one loop for all sessions: a goroutine for
-// each would take as much memory as all else that a session keeps on stacks.
+// keepAlive finds agents that are gone without a close, and ends sessions whose tokens end. Its
+// pings also keep connections from looking idle to proxies. One loop serves all sessions: a
+// goroutine for each would take as much memory as everything else that a session keeps on stacks.
 func (h *Handler) keepAlive() {
 	tick := time.NewTicker(h.cfg.PingInterval / pingShares)
 	defer tick.Stop()
@@ -35,8 +35,8 @@ func (h *Handler) keepAlive() {
 	}
 }
 
-// checkRights ends the sessions whose tokens were removed, have expired, or are not for their nodes any
-// more.
+// checkRights ends the sessions whose tokens were removed, have expired, or are no longer for their
+// nodes.
 func (h *Handler) checkRights() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -60,7 +60,7 @@ func (h *Handler) ping(share int) {
 	defer h.mu.Unlock()
 	for _, s := range h.live {
 		if s.share != share || !s.pinging.CompareAndSwap(false, true) {
-			continue // it is not its turn, or it has not answered the ping before
+			continue // it is not the session's turn, or the agent has not answered the ping before
 		}
 		h.running.Go(func() {
 			defer s.pinging.Store(false)
@@ -71,9 +71,9 @@ func (h *Handler) ping(share int) {
 	}
 }
 
-// alive pings the agent. One that does not answer in time may still be alive: it may be busy sending,
-// and then bytes arrive; or it reads slowly, about which the writer decides. A ping that fails for
-// another reason met a closed connection.
+// alive pings the agent, and reports whether it lives. An agent that does not answer in time may
+// still be alive. It may be busy sending; then bytes arrive. Or it reads slowly; then the writer
+// decides. A ping that fails for another reason met a closed connection.
 func (s *session) alive() bool {
 	before, begin := s.received.Load(), time.Now()
 	ctx, cancel := context.WithTimeout(s.handler.calls, pingTimeout)

@@ -23,7 +23,7 @@ const (
 	listenerWrite     = 75 * time.Second
 	listenerIdle      = 2 * time.Minute
 	maxHeaderBytes    = 32 << 10
-	// maxSilent is how many connections may be open that have not sent a request yet.
+	// maxSilent is the number of open connections that may not have sent a request yet.
 	maxSilent = 256
 )
 
@@ -31,11 +31,11 @@ const (
 type ListenerConfig struct {
 	// Listen is host:port; port 0 takes any free one.
 	Listen string
-	// CertFile and KeyFile (PEM) are its certificate, which is read again when they have changed.
+	// CertFile and KeyFile (PEM) hold its certificate, and are read again when they have changed.
 	// Without them it speaks plain HTTP.
 	CertFile, KeyFile string
-	// ClientCAFile (PEM) has the authorities whose certificates agents must have. Empty: they need
-	// none.
+	// ClientCAFile (PEM) holds the authorities that must have signed the agents' certificates.
+	// Empty: agents need no certificate.
 	ClientCAFile string
 }
 
@@ -45,12 +45,12 @@ type Listener struct {
 	log  *zap.Logger
 	http *http.Server
 
-	mu       sync.Mutex // guards what follows
+	mu       sync.Mutex // guards the fields that follow
 	silent   map[net.Conn]struct{}
 	listener net.Listener
 	started  bool
 	done     chan struct{} // closed when Serve has returned
-	err      error         // why; set before done is closed
+	err      error         // why it ended; set before done is closed
 }
 
 // NewListener makes a listener. It does no I/O.
@@ -97,7 +97,7 @@ func (l *Listener) Start(ctx context.Context) error {
 	return nil
 }
 
-// Addr is where it listens; empty before Start.
+// Addr returns the address on which it listens; empty before Start.
 func (l *Listener) Addr() string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -107,10 +107,11 @@ func (l *Listener) Addr() string {
 	return l.listener.Addr().String()
 }
 
-// Done is closed when a started listener serves no more. Err then has the reason, nil after Stop.
+// Done returns a channel that is closed when a started listener no longer serves. Err then returns
+// the reason, nil after Stop.
 func (l *Listener) Done() <-chan struct{} { return l.done }
 
-// Err is nil until Done is closed.
+// Err returns nil until Done is closed.
 func (l *Listener) Err() error {
 	select {
 	case <-l.done:
@@ -139,8 +140,8 @@ func (l *Listener) Stop(ctx context.Context) error {
 	return err
 }
 
-// count closes connections beyond maxSilent that have sent nothing: strangers must not take the
-// files of the process.
+// count closes connections beyond maxSilent that have sent nothing: strangers must not use up the
+// process's files.
 func (l *Listener) count(conn net.Conn, state http.ConnState) {
 	l.mu.Lock()
 	full := state == http.StateNew && len(l.silent) >= maxSilent
@@ -155,7 +156,7 @@ func (l *Listener) count(conn net.Conn, state http.ConnState) {
 	}
 }
 
-// tls is nil without a certificate.
+// tls returns nil if there is no certificate.
 func (c *ListenerConfig) tls(log *zap.Logger) (*tls.Config, error) {
 	if c.CertFile == "" {
 		return nil, nil
@@ -184,7 +185,7 @@ type certificate struct {
 	certFile, keyFile string
 	log               *zap.Logger
 
-	mu     sync.Mutex // guards what follows
+	mu     sync.Mutex // guards the fields that follow
 	loaded *tls.Certificate
 	stamps [2]fileStamp // of the files when they were read
 }
@@ -194,7 +195,7 @@ type fileStamp struct {
 	size int64
 }
 
-// get keeps the certificate that it has where the new files cannot be used: one may have been written
+// get keeps the certificate that it has if the new files cannot be used: one may have been written
 // before the other.
 func (c *certificate) get(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 	c.mu.Lock()
@@ -216,7 +217,7 @@ func (c *certificate) get(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 	return c.loaded, nil
 }
 
-// stampOf is zero for a file that is not there.
+// stampOf returns the zero value for a missing file.
 func stampOf(file string) fileStamp {
 	info, err := os.Stat(file)
 	if err != nil {

@@ -55,6 +55,6 @@ func newMetrics(reg prometheus.Registerer, tokens *Tokens) *metrics {
 	m.together = auto.NewHistogramVec(prometheus.HistogramOpts{
 		Name: "freeslot_gateway_batch_items", Help: "Heartbeats, or ends of jobs, that share a call to Redis, by its script.", Buckets: prometheus.ExponentialBuckets(1, 2, 7),
 	}, []string{"call"})
-	m.closed.WithLabelValues(closedSlow) // exists from the start, so that rate() shows the first slow agent
+	m.closed.WithLabelValues(closedSlow) // it exists from the start, so that rate() shows the first slow agent
 	return m
 }

@@ -22,20 +22,20 @@ var (
 )
 
 const (
-	// firstBytes is the buffer that a frame begins with: most fit. keptBytes is the largest one that is
-	// used again.
+	// firstBytes is the size of a frame's first buffer, in which most frames fit. keptBytes is the
+	// size of the largest buffer that is used again.
 	firstBytes = 1 << 10
 	keptBytes  = 8 << 10
 )
 
-// frames has buffers for frames. Idle sessions, which are most, need none.
+// frames holds buffers for frames. Most sessions are idle and need none.
 var frames = sync.Pool{New: func() any { return new(make([]byte, 0, firstBytes)) }}
 
-// readLoop takes messages until the session ends, and returns why it does.
+// readLoop takes messages until the session ends, and returns the order that tells why.
 func (s *session) readLoop() order {
 	for {
-		// Without a deadline: end and the keep-alive close the connection, and a context would cost
-		// every read a timer.
+		// No deadline: end and the keep-alive close the connection, and a context would cost every
+		// read a timer.
 		typ, r, err := s.conn.Reader(context.Background())
 		if err != nil {
 			return lost(err)
@@ -68,13 +68,14 @@ func (s *session) readLoop() order {
 	}
 }
 
-// noText ends a session whose frame is no text.
+// noText ends a session whose frame is not text.
 func (s *session) noText(code websocket.StatusCode, message string) order {
 	s.sendError(0, &freeslot.Error{Code: freeslot.CodeInvalidArgument, Message: message})
 	return order{code: code, text: message, label: closedDefect, flush: true}
 }
 
-// take starts what a frame asks. It returns the order that ends the session, if one does.
+// take starts the requests of a frame. It returns the order to end the session, or nil if the
+// session goes on.
 func (s *session) take(text []byte) (by *order) {
 	err := frame.DecodeRequests(text, func(req *frame.Request) error {
 		if s.node == "" {
@@ -99,8 +100,8 @@ func (s *session) defect(err *freeslot.Error) *order {
 	return defectOrder(err.Message)
 }
 
-// readFrame reads one message into buf, or a larger one. Memory is taken as bytes arrive, so an agent
-// must send what it makes the replica hold.
+// readFrame reads one message into buf, or a larger one. It takes memory as bytes arrive, so an
+// agent must send what it makes the replica hold.
 func (s *session) readFrame(r io.Reader, buf []byte) ([]byte, error) {
 	for {
 		if len(buf) == cap(buf) {
@@ -120,7 +121,7 @@ func (s *session) readFrame(r io.Reader, buf []byte) ([]byte, error) {
 	}
 }
 
-// lost says why nothing more can be read.
+// lost returns the order that tells why nothing more can be read.
 func lost(err error) order {
 	if websocket.CloseStatus(err) != -1 {
 		return order{label: closedByAgent}

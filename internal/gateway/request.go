@@ -15,13 +15,14 @@ import (
 	"github.com/freeslot/freeslot/internal/script"
 )
 
-// busyRetryAfter is the pause for an agent with too many requests under way: about the time of one.
+// busyRetryAfter is the pause for an agent with too many requests under way: about the time that
+// one takes.
 const busyRetryAfter = 10 * time.Millisecond
 
 // maxRetryDelay is the longest pause before another attempt.
 const maxRetryDelay = 365 * 24 * time.Hour
 
-// handlers carry out the requests. A heartbeat answers by itself, and returns no answer.
+// handlers carry out the requests. A heartbeat sends its answer itself, and returns none.
 var handlers = map[frame.Type]func(*session, *frame.Request) (*frame.Answer, error){
 	frame.TypeRegister:   (*session).register,
 	frame.TypeHeartbeat:  (*session).heartbeat,
@@ -31,7 +32,8 @@ var handlers = map[frame.Type]func(*session, *frame.Request) (*frame.Answer, err
 	frame.TypeDeregister: (*session).deregister,
 }
 
-// start starts a goroutine for a request. It returns the order that ends the session, if one does.
+// start starts a goroutine for a request. It returns the order to end the session, or nil if the
+// session goes on.
 func (s *session) start(req *frame.Request) *order {
 	if req.Type == frame.TypeHello {
 		return s.defect(freeslot.Invalid("type", "is hello, which was said before"))
@@ -61,7 +63,7 @@ func (s *session) start(req *frame.Request) *order {
 		s.requesting++
 	}
 	s.bytes += size
-	// Even if the session ends meanwhile: it has been read.
+	// This runs even if the session ends meanwhile, because the request was read.
 	s.requests.Go(func() {
 		answer, err := s.carryOut(req)
 		s.free(req, size) // before the answer: the agent may send the next request as soon as it has it
@@ -70,7 +72,7 @@ func (s *session) start(req *frame.Request) *order {
 	return nil
 }
 
-// free gives back what a request holds.
+// free releases what a request holds.
 func (s *session) free(req *frame.Request, size int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -83,7 +85,7 @@ func (s *session) free(req *frame.Request, size int) {
 	}
 }
 
-// sizeOf is about what a request holds.
+// sizeOf returns about how many bytes a request holds.
 func sizeOf(req *frame.Request) int {
 	const envelope, attempt = 1 << 10, 48
 	size := envelope + len(req.Result) + len(req.Resources) + attempt*len(req.Running)
@@ -117,12 +119,14 @@ func (s *session) answer(req *frame.Request, answer *frame.Answer, err error) {
 	s.handler.metrics.requests.WithLabelValues(string(req.Type), outcome).Inc()
 }
 
-// carryOut lets nobody report, read or deregister for a node that lives under another token, whose
-// epoch all can read. The cell says with each register and heartbeat whether it does.
+// carryOut carries out a request. It refuses to report, read or deregister for a node that lives
+// under another token, because everyone can read the node's epoch. The cell tells with each
+// register and heartbeat whether that is the case.
 func (s *session) carryOut(req *frame.Request) (*frame.Answer, error) {
 	proves := req.Type == frame.TypeRegister || req.Type == frame.TypeHeartbeat
 	if !proves && s.foreign.Load() {
-		// The agent may be the right one, with a token of another name. It must not take this for an end.
+		// The agent may be the right one, with a token of another name. It must not take this for
+		// an end.
 		return nil, &freeslot.Error{Code: freeslot.CodeUnavailable, Message: cell.ErrNodeInUse.Error() + ": repeat the request when a heartbeat was answered"}
 	}
 	answer, err := handlers[req.Type](s, req)
@@ -132,7 +136,7 @@ func (s *session) carryOut(req *frame.Request) (*frame.Answer, error) {
 	return answer, err
 }
 
-// endBy ends the session after an error that no other request of it can escape.
+// endBy ends the session after an error that no other request of the session can escape.
 func (s *session) endBy(err *freeslot.Error) {
 	switch err.Code {
 	case frame.CodeSuperseded:
@@ -144,8 +148,9 @@ func (s *session) endBy(err *freeslot.Error) {
 	}
 }
 
-// asError makes any error one that the protocol can carry. What the cell did not answer is unavailable,
-// whatever it was: the agent must not take it for an answer, as it may have been carried out.
+// asError turns any error into one that the protocol can carry. If the cell did not answer, the
+// error is unavailable, whatever it was: the request may have been carried out, so the agent must
+// not take it for an answer.
 func (s *session) asError(typ frame.Type, err error) *freeslot.Error {
 	return s.handler.asError(string(typ), s.node, err)
 }
@@ -206,8 +211,8 @@ func (s *session) register(req *frame.Request) (*frame.Answer, error) {
 	return &frame.Answer{Type: frame.TypeRegistered, Lost: done.Lost}, nil
 }
 
-// heartbeat carries out one heartbeat at a time. So the last answer is also of the last one that Redis
-// has carried out.
+// heartbeat carries out one heartbeat at a time. So the last answer also belongs to the last
+// heartbeat that Redis carried out.
 func (s *session) heartbeat(req *frame.Request) (*frame.Answer, error) {
 	resources := req.Resources
 	if string(resources) == "null" {
@@ -261,7 +266,7 @@ func (s *session) complete(req *frame.Request) (*frame.Answer, error) {
 	return s.handler.complete(s.node, s.epoch, req, s.finish)
 }
 
-// complete ends an attempt of a node by end, for a frame or for HTTP.
+// complete ends an attempt of a node by means of end, for a frame or for HTTP.
 func (h *Handler) complete(node string, epoch cell.Epoch, req *frame.Request, end func(cell.Completion) (cell.CompletionOutcome, error)) (*frame.Answer, error) {
 	comp, err := completion(node, epoch, req)
 	if err != nil {
@@ -351,7 +356,7 @@ func (s *session) spec(req *frame.Request) (*frame.Answer, error) {
 	return answer, nil
 }
 
-// spec reads what a job of the node is, for a frame or for HTTP.
+// spec reads the spec of one of the node's jobs, for a frame or for HTTP.
 func (h *Handler) spec(ctx context.Context, c Cell, node string, epoch cell.Epoch, jobID string) (*frame.Answer, error) {
 	job, tenant, err := c.OwnedSpec(ctx, node, epoch, jobID)
 	if freeslot.CodeOf(err) == freeslot.CodeNotFound {

@@ -21,16 +21,17 @@ import (
 type session struct {
 	handler *Handler
 	id      string
-	// secret finds the token's line again, which may have changed. token is what it was at the hello.
+	// secret finds the token's line again, which may have changed since the hello. token is the
+	// line at the hello.
 	secret  string
 	token   Token
 	conn    *websocket.Conn
-	net     net.Conn // under conn, to cut it
+	net     net.Conn // the connection under conn, to cut it
 	address string
 	opened  time.Time
 
-	// greeted gives the place among the pending connections back, and late ends a session without a
-	// hello. The fields that follow are of the hello, and do not change after it.
+	// greeted returns the place among the pending connections, and late ends a session without a
+	// hello. The fields that follow come from the hello, and do not change after it.
 	greeted              func()
 	late                 *time.Timer
 	cell                 Cell
@@ -39,44 +40,46 @@ type session struct {
 	node, epoch, version string
 	connection           int64
 	admitted             bool // guarded by the handler's mu
-	// foreign: the node lives in this epoch under another token. Requests that only the epoch fences
-	// are refused then.
+	// foreign is true if the node lives in this epoch under another token. Requests that only the
+	// epoch fences are then refused.
 	foreign atomic.Bool
 
 	out outbox
-	// received counts bytes, for the keep-alive; writing is why none may arrive.
+	// received counts bytes, for the keep-alive. While writing is true, a busy agent may send none.
 	received  atomic.Int64
 	writing   atomic.Bool
-	roundTrip atomic.Int64 // nanoseconds, of the last answered ping
+	roundTrip atomic.Int64 // nanoseconds; the time of the last answered ping
 
-	// limit cuts a session that takes too long to end. It exists from the start, stopped, so that end
-	// needs no lock.
+	// limit cuts a session that takes too long to end. It exists from the start, stopped, so that
+	// end needs no lock.
 	limit *time.Timer
-	// life is the context of what nobody needs once the session ends.
+	// life is cancelled when the session ends.
 	life    context.Context
 	endLife context.CancelFunc
-	// writer is the writer, requests what the agent's messages started.
+	// writer waits for the writer, requests for the goroutines that the agent's messages started.
 	writer, requests sync.WaitGroup
-	// done is closed when all is over.
+	// done is closed when everything is over.
 	done chan struct{}
-	// share is when it is pinged, and pinging is true until it has answered.
+	// share is the part of a ping round to which the session belongs. pinging is true until the
+	// agent has answered.
 	share   int
 	pinging atomic.Bool
-	// turn is held by the heartbeat that is under way.
+	// turn is held by the heartbeat under way.
 	turn chan struct{}
 
-	mu sync.Mutex // guards what follows; taken before out's
+	mu sync.Mutex // guards the fields that follow; taken before out's
 	// freed is signalled for the reader when a heartbeat ends.
 	freed sync.Cond
-	// requesting counts the requests under way but heartbeats, beats the heartbeats. bytes is what all
-	// of them hold.
+	// requesting counts the requests under way except heartbeats, and beats the heartbeats. bytes
+	// is what all of them hold.
 	requesting, beats, bytes int
-	// beating: a heartbeat was answered, the last one by beat, at beatAtMS by Redis' clock.
+	// beating is true if a heartbeat was answered. The last answered one is beat, at beatAtMS by
+	// Redis' clock.
 	beating  bool
 	beat     *frame.Answer
 	beatAtMS int64
-	// held waits for the first answered heartbeat, and later for the line. owed: a sync follows that
-	// heartbeat.
+	// held holds deliveries that wait for the first answered heartbeat, and later for the line.
+	// owed is true if a sync follows that heartbeat.
 	held []cell.Dispatch
 	owed bool
 }
@@ -96,11 +99,11 @@ func newSession(h *Handler, conn *websocket.Conn, nc net.Conn) *session {
 		s.end(*defectOrder("no hello in time"))
 	})
 	boundUnsent(nc)
-	conn.SetReadLimit(-1) // readFrame bounds frames, and says so before it hangs up
+	conn.SetReadLimit(-1) // readFrame bounds frames, and tells the agent before it hangs up
 	return s
 }
 
-// run serves the session to its end.
+// run serves the session until it ends.
 func (s *session) run() {
 	s.writer.Go(s.writeLoop)
 	s.end(s.readLoop())
@@ -133,7 +136,7 @@ func (s *session) fields() []zap.Field {
 	}
 }
 
-// link is how the node is connected.
+// link returns how the node is connected.
 func (s *session) link() cell.Link {
 	return cell.Link{
 		Connection: s.connection, Stream: s.handler.cfg.Replica, Session: s.id, Token: s.token.Name,
@@ -163,14 +166,14 @@ func (s *session) send(answer *frame.Answer) {
 	}
 }
 
-// sendSome queues a message unless much waits. Then it returns false.
+// sendSome queues a message unless much already waits. Then it returns false.
 func (s *session) sendSome(answer *frame.Answer) bool {
 	text, ok := s.encode(answer)
 	return !ok || s.out.put(text, jobBytes)
 }
 
-// encode returns false, and answers with an error where a request waits, if it cannot: for a job whose
-// payload is no JSON. That fails as the agent asks for its spec.
+// encode returns false if it cannot encode the answer, and sends an error if a request waits for
+// it. This happens for a job whose payload is not JSON, when the agent asks for its spec.
 func (s *session) encode(answer *frame.Answer) ([]byte, bool) {
 	text, err := frame.Append(nil, answer)
 	if err != nil {

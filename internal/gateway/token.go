@@ -12,10 +12,10 @@ import (
 	"github.com/freeslot/freeslot/internal/gateway/frame"
 )
 
-// Token is one line of the tokens file. Names and limits may be patterns, in which * is any text.
+// Token is one line of the tokens file. In names and limits, * stands for any text.
 type Token struct {
-	// Name is the owner. Lines that share it are one owner, so that a secret can be changed while
-	// its node runs.
+	// Name is the owner. Lines with the same name have one owner, so that a secret can be changed
+	// while its node runs.
 	Name    string
 	Digest  [sha256.Size]byte // of the secret
 	Nodes   []string
@@ -26,10 +26,10 @@ type Token struct {
 	Slots                         int
 }
 
-// Names is whether the token may be this node.
+// Names reports whether the token may be used for this node.
 func (t *Token) Names(node string) bool { return matchesAny(t.Nodes, node) }
 
-// Check holds a profile against the limits: permission_denied with the field, or nil.
+// Check holds a profile against the limits. It returns permission_denied with the field, or nil.
 func (t *Token) Check(profile *freeslot.Node) *freeslot.Error {
 	for _, service := range profile.Services {
 		if err := t.allowed("profile.installed_services", service.Name, t.Services); err != nil {
@@ -53,7 +53,7 @@ func (t *Token) Check(profile *freeslot.Node) *freeslot.Error {
 	return nil
 }
 
-// slots is never above what a session can carry.
+// slots returns the token's limit of slots, at most what a session can carry.
 func (t *Token) slots() int {
 	if t.Slots == 0 {
 		return frame.MaxSlots
@@ -70,7 +70,7 @@ func (t *Token) checkCapabilities(profile *freeslot.Node) *freeslot.Error {
 		tags  []string
 	}{{"asr_languages", profile.Languages.ASR}, {"tts_languages", profile.Languages.TTS}, {"semantic_languages", profile.Languages.Semantic}} {
 		for _, tag := range stage.tags {
-			// Case does not count in language tags.
+			// Language tags are compared without regard to case.
 			if slices.ContainsFunc(t.Capabilities, func(p string) bool { return matches(strings.ToLower(p), strings.ToLower(tag)) }) {
 				continue
 			}
@@ -117,7 +117,7 @@ func (t *Token) denied(field, format string, args ...any) *freeslot.Error {
 	return &freeslot.Error{Code: freeslot.CodePermissionDenied, Field: field, Message: field + " " + fmt.Sprintf(format, args...)}
 }
 
-// Allows is what a welcome says of the token.
+// Allows returns what a welcome says about the token.
 func (t *Token) Allows() frame.Allows {
 	allows := frame.Allows{
 		Token: t.Name, Nodes: t.Nodes, Services: t.Services, Pools: t.Pools, Labels: t.Labels, Capabilities: t.Capabilities, Slots: t.Slots,
@@ -134,7 +134,7 @@ func matchesAny(patterns []string, text string) bool {
 	return slices.ContainsFunc(patterns, func(p string) bool { return matches(p, text) })
 }
 
-// matches is whether text is the pattern, in which * is any text.
+// matches reports whether text matches the pattern, in which * is any text.
 func matches(pattern, text string) bool {
 	first, rest, star := strings.Cut(pattern, "*")
 	if !star {
@@ -144,7 +144,7 @@ func matches(pattern, text string) bool {
 	if !ok {
 		return false
 	}
-	// The leftmost place of a middle part leaves the most text for the parts behind it.
+	// The leftmost match of a middle part leaves the most text for the parts behind it.
 	for {
 		part, next, more := strings.Cut(rest, "*")
 		if !more {

@@ -20,7 +20,7 @@ import (
 	"github.com/freeslot/freeslot/internal/gateway/frame"
 )
 
-// Bounds of a tokens file. maxPatterns is of one list.
+// Bounds of a tokens file. maxPatterns bounds one list.
 const (
 	maxTokenLines = 20_000
 	maxTokenBytes = 8 << 20
@@ -42,7 +42,7 @@ type tokenLine struct {
 
 var tokenKeys = []string{"name", "sha256", "nodes", "expires", "services", "pools", "labels", "capabilities", "slots"}
 
-// NewSecret makes the secret of a token, and its digest for the tokens file.
+// NewSecret makes a token's secret, and its digest for the tokens file.
 func NewSecret() (secret string, digest [sha256.Size]byte) {
 	var random [32]byte
 	rand.Read(random[:])
@@ -50,8 +50,8 @@ func NewSecret() (secret string, digest [sha256.Size]byte) {
 	return secret, sha256.Sum256([]byte(secret))
 }
 
-// Line is the token as a line of the tokens file, without a line's end. The error names the first
-// field that a tokens file would refuse.
+// Line returns the token as a line of the tokens file, without the newline. The error names the
+// first field that a tokens file would refuse.
 func (t *Token) Line() (string, error) {
 	line := tokenLine{
 		Name: t.Name, SHA256: hex.EncodeToString(t.Digest[:]), Nodes: t.Nodes,
@@ -141,7 +141,7 @@ func parseToken(entry *yaml.Node) (*Token, error) {
 	return line.token()
 }
 
-// token checks the line. The error begins with the field.
+// token converts and checks the line. The error begins with the field.
 func (l *tokenLine) token() (*Token, error) {
 	t := &Token{
 		Name: l.Name, Nodes: l.Nodes, Services: l.Services, Pools: l.Pools, Capabilities: l.Capabilities, Labels: l.Labels, Slots: l.Slots,
@@ -204,17 +204,17 @@ func checkPatterns(key string, patterns []string, ok func(string) bool) error {
 	return nil
 }
 
-// namePattern is whether p could match a name.
+// namePattern reports whether p could match a name.
 func namePattern(p string) bool {
 	return freeslot.ValidateName("", strings.ReplaceAll(p, "*", "x")) == nil
 }
 
-// plainYAML puts the library's messages, which can have several lines, on one.
+// plainYAML returns the library's message, which can have several lines, as one line.
 func plainYAML(err error) error {
 	return errors.New(strings.Join(strings.Fields(strings.TrimPrefix(err.Error(), "yaml: ")), " "))
 }
 
-// plainCoded drops the code, which says nothing in a file's problem.
+// plainCoded drops the error's code, which says nothing useful about a file.
 func plainCoded(err error) error {
 	if e, ok := errors.AsType[*freeslot.Error](err); ok {
 		return errors.New(e.Message)

@@ -15,20 +15,20 @@ import (
 	"go.uber.org/zap"
 )
 
-// tokensLook is how often the file is read. A change is taken once two looks have found the same: one
-// look may find a file that is half written, and would end the sessions of the other half.
+// tokensLook is how often the file is read. A change takes effect once two reads have found the
+// same: a single read may find a half-written file, and would end the sessions of the other half.
 const tokensLook = 500 * time.Millisecond
 
-// Tokens are the lines of a tokens file, which is read again when it changes. It is safe for
-// concurrent use.
+// Tokens holds the lines of a tokens file, which it reads again when the file changes. It is safe
+// for concurrent use.
 type Tokens struct {
 	file  string
 	log   *zap.Logger
 	lines atomic.Pointer[map[[sha256.Size]byte]*Token]
 
-	// These belong to look, which never runs twice at a time.
+	// The fields from here on belong to look, which never runs twice at a time.
 	data, seen []byte // what was taken or refused last; what the last look found
-	unreadable string // why the last look could not read, which is logged once
+	unreadable string // why the last look could not read; logged once
 	looked     time.Time
 
 	others [][sha256.Size]byte
@@ -39,8 +39,8 @@ type Tokens struct {
 	done    chan struct{}      // closed when the loop has ended
 }
 
-// OpenTokens reads the file once. Secrets are those of other callers: a file that has one of them is
-// refused, because no token may open two doors. The error names the file.
+// OpenTokens reads the file once. secrets are the secrets of other callers: a file that has one of
+// them is refused, because no token may open two doors. The error names the file.
 func OpenTokens(file string, log *zap.Logger, secrets ...string) (*Tokens, error) {
 	t := &Tokens{file: file, log: log, changed: make(chan struct{}), looked: time.Now()}
 	for _, s := range secrets {
@@ -86,7 +86,7 @@ func (t *Tokens) run(ctx context.Context, done chan<- struct{}) {
 	}
 }
 
-// Stop waits for the end of the look. It tolerates Tokens that were never started, and a second call.
+// Stop waits for the loop to end. It tolerates Tokens that were never started, and a second call.
 func (t *Tokens) Stop(ctx context.Context) error {
 	t.mu.Lock()
 	stop, done := t.stop, t.done
@@ -103,7 +103,7 @@ func (t *Tokens) Stop(ctx context.Context) error {
 	}
 }
 
-// Find is the line of a secret; false where it is unknown or has expired.
+// Find returns the line with this secret; false if the secret is unknown or has expired.
 func (t *Tokens) Find(secret string) (Token, bool) {
 	token := (*t.lines.Load())[sha256.Sum256([]byte(secret))]
 	if token == nil || token.expired(time.Now()) {
@@ -112,25 +112,25 @@ func (t *Tokens) Find(secret string) (Token, bool) {
 	return *token, true
 }
 
-// Holds is whether the line with this digest is still there, has not expired, and names the node.
+// Holds reports whether the token with this digest is still listed, unexpired, and valid for node.
 func (t *Tokens) Holds(digest [sha256.Size]byte, node string) bool {
 	token := (*t.lines.Load())[digest]
 	return token != nil && !token.expired(time.Now()) && token.Names(node)
 }
 
-// Changed is closed when lines have changed or one has expired. To miss none, call it before you ask
-// what it is about.
+// Changed returns a channel that is closed when lines have changed or one has expired. Get the
+// channel before you read the tokens, or you may miss a change.
 func (t *Tokens) Changed() <-chan struct{} {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.changed
 }
 
-// Len is how many lines there are.
+// Len returns the number of lines.
 func (t *Tokens) Len() int { return len(*t.lines.Load()) }
 
-// look takes what the file has now. What cannot be used leaves the lines as they are: a slip of the
-// pen must not end all sessions.
+// look takes over the lines that the file has now. If they cannot be used, it keeps the old ones: a
+// slip of the pen must not end all sessions.
 func (t *Tokens) look(now time.Time) {
 	data, err := readTokens(t.file)
 	switch {
@@ -142,7 +142,7 @@ func (t *Tokens) look(now time.Time) {
 	case !bytes.Equal(data, t.seen):
 		t.seen, t.unreadable = data, ""
 	case bytes.Equal(data, t.data):
-		t.seen, t.unreadable = t.data, "" // data can go
+		t.seen, t.unreadable = t.data, "" // lets data be freed
 	default:
 		t.unreadable = ""
 		if err := t.take(data); err != nil {

@@ -8,11 +8,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// unsentBytes is what the kernel takes from a session before it can send it.
+// unsentBytes is how much the kernel accepts from a session before it can send it.
 const unsentBytes = 16 << 10
 
-// boundUnsent keeps the kernel from taking in what a slow line carries only later: it can take
-// megabytes, behind which the answer to a heartbeat would wait.
+// boundUnsent keeps the kernel from accepting data that a slow line carries only later. The kernel
+// can accept megabytes, and the answer to a heartbeat would wait behind them.
 func boundUnsent(conn net.Conn) {
 	if secure, ok := conn.(*tls.Conn); ok {
 		conn = secure.NetConn()
@@ -22,7 +22,7 @@ func boundUnsent(conn net.Conn) {
 		return
 	}
 	if raw, err := tcp.SyscallConn(); err == nil {
-		// Without it the session works, and is late on a slow line.
+		// If this fails, the session works, and is late on a slow line.
 		_ = raw.Control(func(fd uintptr) {
 			_ = unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_NOTSENT_LOWAT, unsentBytes)
 		})

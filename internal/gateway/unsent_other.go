@@ -4,5 +4,6 @@ package gateway
 
 import "net"
 
-// boundUnsent does nothing: here the kernel may take in what a slow line carries only later.
+// boundUnsent does nothing: on this system the kernel may accept data that a slow line carries only
+// later.
 func boundUnsent(net.Conn) {}

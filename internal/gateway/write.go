@@ -18,7 +18,7 @@ const arrayBytes = 16 << 10
 // maxReason is the longest reason in a close frame, in bytes.
 const maxReason = 123
 
-// order is how a session ends.
+// order tells how a session ends.
 type order struct {
 	// code goes into the close frame. 0 means no close frame: the connection is gone already.
 	code websocket.StatusCode
@@ -26,7 +26,7 @@ type order struct {
 	text string
 	// label names the reason in the log and in metrics.
 	label string
-	// flush: the queue is delivered first. Otherwise it is dropped.
+	// flush is true if the queue is delivered first. Otherwise it is dropped.
 	flush bool
 }
 
@@ -46,21 +46,22 @@ func awayOrder(text string) *order {
 	return &order{code: websocket.StatusTryAgainLater, text: text, flush: true}
 }
 
-// outbox is the bounded queue between all that send to an agent and the session's writer. It keeps a
-// slow agent from filling memory.
+// outbox is the bounded queue between everything that sends to an agent and the session's writer.
+// It keeps a slow agent from filling memory.
 type outbox struct {
 	mu sync.Mutex // guards what follows
 	// filled is signalled for the writer.
 	filled sync.Cond
 	queue  [][]byte
-	// messages and bytes count what is queued, and what the writer has taken and not yet written.
-	// Invariant: they exceed their bounds only once order is set, or by a single message.
+	// messages and bytes count what is queued, and what the writer has taken but not yet written.
+	// Invariant: they exceed their bounds only once order is set, or because of a single message.
 	messages, bytes int
 	order           *order
 }
 
-// put queues an encoded message. It returns false, and does not, if then more than most bytes, or too
-// many messages, would wait; one alone is never too large. It drops what a session is sent that ends.
+// put queues an encoded message. It queues nothing and returns false if more than most bytes, or
+// too many messages, would then wait; a single message is never too large. Once the session ends,
+// put drops messages and returns true.
 func (o *outbox) put(text []byte, most int) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -77,7 +78,7 @@ func (o *outbox) put(text []byte, most int) bool {
 	return true
 }
 
-// end gives the order, and reports whether it is the first.
+// end sets the order if there is none yet, and reports whether it did.
 func (o *outbox) end(by order) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -113,8 +114,8 @@ func (o *outbox) take() ([][]byte, *order) {
 	return all, nil
 }
 
-// written notes that messages were handed to the connection. It returns false if the rest is not
-// wanted any more.
+// written records that messages were handed to the connection. It returns false if the rest is no
+// longer wanted.
 func (o *outbox) written(messages, bytes int) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -123,10 +124,10 @@ func (o *outbox) written(messages, bytes int) bool {
 	return o.order == nil || o.order.flush
 }
 
-// writeLoop sends what is queued, and in the end carries out the order.
+// writeLoop sends queued messages, and at the end carries out the order.
 func (s *session) writeLoop() {
-	// One timer for all writes. It is not the connection's write deadline, which would still stand when
-	// the reader answers a ping.
+	// One timer serves all writes. The connection's own write deadline would not do: it would still
+	// be set when the reader answers a ping.
 	late := time.AfterFunc(time.Hour, func() {
 		s.endSlow()
 		s.cut()
@@ -170,7 +171,7 @@ func (s *session) write(queued [][]byte, late *time.Timer) error {
 	return nil
 }
 
-// pack makes a frame of the first of the messages: one of them, or an array of about arrayBytes at most.
+// pack makes a frame of the first messages: one of them, or an array of about arrayBytes at most.
 func pack(queued [][]byte) (text []byte, messages, bytes int) {
 	for messages == 0 || messages < len(queued) && bytes+len(queued[messages]) <= arrayBytes {
 		bytes += len(queued[messages])

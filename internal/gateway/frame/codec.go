@@ -10,10 +10,10 @@ import (
 	"github.com/freeslot/freeslot"
 )
 
-// String is "job:n".
+// String returns "job:n".
 func (a Attempt) String() string { return a.Job + ":" + strconv.Itoa(a.N) }
 
-// MarshalText is String.
+// MarshalText returns the text of String.
 func (a Attempt) MarshalText() ([]byte, error) { return []byte(a.String()), nil }
 
 // UnmarshalText reads "job:n" with n from 1. A job id is not checked here.
@@ -27,12 +27,12 @@ func (a *Attempt) UnmarshalText(text []byte) error {
 	return nil
 }
 
-// DecodeRequests calls each for the messages of a frame from an agent, in order, until it returns an
-// error, which is returned. An error of its own is a *freeslot.Error: the frame is no message. Then each
-// may have been called for the messages before.
+// DecodeRequests calls each for the messages of an agent's frame, in order, until each returns an
+// error, which DecodeRequests returns. If the frame is not a message, the error is a
+// *freeslot.Error; each may then have been called for earlier messages of the frame.
 func DecodeRequests(frame []byte, each func(*Request) error) error { return decode(frame, each) }
 
-// DecodeAnswers is DecodeRequests for a frame from a gateway.
+// DecodeAnswers does for a gateway's frame what DecodeRequests does for an agent's.
 func DecodeAnswers(frame []byte, each func(*Answer) error) error { return decode(frame, each) }
 
 func decode[T any](frame []byte, each func(*T) error) error {
@@ -40,7 +40,7 @@ func decode[T any](frame []byte, each func(*T) error) error {
 	if len(frame) == 0 || frame[0] != '[' {
 		return decodeOne(frame, "frame", each)
 	}
-	// Not into structs: "[{},{},…" would take a hundred times its own size.
+	// Do not decode into structs: "[{},{},…" would take a hundred times its own size.
 	var all []json.RawMessage
 	if err := json.Unmarshal(frame, &all); err != nil {
 		return freeslot.Invalid("frame", "is no array of messages: %v", err)
@@ -64,8 +64,8 @@ func decodeOne[T any](text []byte, path string, each func(*T) error) error {
 	return each(&one)
 }
 
-// Append appends the JSON of a *Request or an *Answer to dst. Values of jobs and handlers are left as
-// they are, but for the space in them.
+// Append appends the JSON of a *Request or an *Answer to dst. It leaves the values of jobs and
+// handlers as they are, except for white space.
 func Append(dst []byte, message any) ([]byte, error) {
 	out := bytes.NewBuffer(dst)
 	encoder := json.NewEncoder(out)
