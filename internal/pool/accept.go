@@ -7,43 +7,45 @@ import (
 	"github.com/freeslot/freeslot/internal/selection"
 )
 
-// Source says where the configuration in force comes from.
+// Source names where the configuration in force comes from.
 type Source string
 
 // The sources.
 const (
-	// SourceFile: the replica's own file; there is no document in Redis.
+	// SourceFile is the replica's own file: Redis has no document.
 	SourceFile Source = "file"
-	// SourceRedis: the document.
+	// SourceRedis is the document in Redis.
 	SourceRedis Source = "redis"
-	// SourceHistory: the history, because the document was broken when the replica started.
+	// SourceHistory is the history: the document was broken when the replica started.
 	SourceHistory Source = "history"
 )
 
-// State is what is in force at a replica. The zero value is that before Start.
+// State describes the configuration in force at a replica. The zero value is the state before
+// Start.
 type State struct {
 	// Config must not be changed; nil before Start. Its Version is Version.
 	Config *selection.Config
-	// Version is 0 with SourceFile unless something is paused.
+	// Version is 0 with SourceFile, unless something is paused.
 	Version uint64
 	Source  Source
-	// Problem says what is wrong with the document in Redis; nil when nothing is.
+	// Problem says what is wrong with the document in Redis; nil if nothing is wrong.
 	Problem error
 }
 
-// memory is a State with what the next reading is compared with.
+// memory holds the State, and what the next reading is compared with.
 type memory struct {
 	State
-	// term is the generation and the history of the data within which versions do not go back.
+	// term joins the generation and the history of the data. Within one term versions do not go
+	// back.
 	term    string
-	highest uint64 // of the versions accepted within term
-	content []byte // of State.Config, in canonical form
+	highest uint64 // the highest version accepted within term
+	content []byte // State.Config in canonical form
 	last    stored
-	// seen is true once there was a reading.
+	// seen is true once something was read.
 	seen bool
 }
 
-// interpret reads the document, nil where there is none, and what is paused.
+// interpret decodes the document and what is paused. Each is nil if there is none.
 func interpret(state *stored) (cfg *selection.Config, paused *selection.Paused, err error) {
 	if cfg, err = interpretDocument(state); err != nil {
 		return nil, nil, err
@@ -57,7 +59,7 @@ func interpret(state *stored) (cfg *selection.Config, paused *selection.Paused, 
 	return cfg, paused, nil
 }
 
-// interpretPaused returns nil where nothing is paused.
+// interpretPaused returns nil if nothing is paused.
 func interpretPaused(state *stored) (*selection.Paused, error) {
 	switch state.pausedKind {
 	case "", "none":
@@ -91,8 +93,8 @@ func (m *memory) news(read *stored) bool {
 		m.last.kind != read.kind || m.last.pausedKind != read.pausedKind || !bytes.Equal(m.last.paused, read.paused) || m.last.length != read.length || !bytes.Equal(m.last.content, read.content)
 }
 
-// accept takes over a reading. It returns true when another configuration is in force
-// after it. file is what is in force without a document.
+// accept takes over a reading, and reports whether it brought another configuration into force.
+// file is in force while there is no document.
 func (m *memory) accept(read *stored, file *selection.Config) (changed bool) {
 	m.last, m.seen = *read, true
 	if term := read.generation + " " + read.server; term != m.term {
@@ -118,8 +120,8 @@ func (m *memory) accept(read *stored, file *selection.Config) (changed bool) {
 	}
 }
 
-// put makes cfg the one in force. The same content under another version is another
-// configuration: replicas tell each other by the version which one they go by.
+// put puts cfg in force. The same content under another version counts as another configuration:
+// replicas tell each other by version which configuration they use.
 func (m *memory) put(cfg *selection.Config, version uint64, generation string, source Source) (changed bool) {
 	content := append(Encode(cfg), cfg.Paused.Text()...)
 	same := m.Config != nil && m.Version == version && m.Config.Generation == generation && bytes.Equal(content, m.content)

@@ -26,40 +26,42 @@ const (
 	maxNote   = 1024
 )
 
-// edit is a change of what is in Redis.
+// edit describes a change of the configuration in Redis.
 type edit struct {
-	// seen is the version that the caller based it on; 0 means none.
+	// seen is the version that the caller's change is based on; 0 means none.
 	seen uint64
-	// content is a JSON object without "version", in canonical form: equal ones are the same configuration.
+	// content is a JSON object without "version", in canonical form: equal configurations have
+	// equal content.
 	content []byte
-	// pairs are the pools, joined by commas, by language pair.
+	// pairs maps a language pair to its pools, joined by commas.
 	pairs map[string]string
-	// paused is a JSON object in canonical form; empty leaves what is paused as it is.
+	// paused is a JSON object in canonical form. If it is empty, what is paused stays as it is.
 	paused []byte
-	// entry has who does it and why, and of a pause the action.
+	// entry holds the author and the note, and for a pause the action.
 	entry ConfigEntry
 }
 
-// Outcome is what became of a change.
+// Outcome is the result of a change.
 type Outcome struct {
 	Version    uint64
 	Generation string
-	// Unchanged is true when the content was in force already, as this version.
+	// Unchanged is true if the content was already in force, as this version.
 	Unchanged bool
-	// NowMS is Redis' clock.
+	// NowMS is the time of the change by Redis' clock.
 	NowMS int64
 }
 
-// ConflictError is returned by changes when the version is not the one that the caller saw. Nothing was changed.
+// ConflictError is returned if the current version is not the one that the caller saw. Nothing was
+// changed.
 type ConflictError struct{ Seen, Current uint64 }
 
 func (e *ConflictError) Error() string {
 	return fmt.Sprintf("the configuration is at version %d, expected %d", e.Current, e.Seen)
 }
 
-// put puts content and pairs in force, and paused where it is not empty. It can be repeated without harm: what is in
-// force already is Unchanged. Errors: *freeslot.Error (invalid_argument), *ConflictError, script.ErrNotReplicated, else
-// what Redis said.
+// put puts content and pairs in force, and paused unless it is empty. Repeating a call is harmless:
+// what is already in force is reported as Unchanged. Errors: *freeslot.Error (invalid_argument),
+// *ConflictError, script.ErrNotReplicated, or the error from Redis.
 func (s *Store) put(ctx context.Context, e edit) (Outcome, error) {
 	if err := e.validate(); err != nil {
 		return Outcome{}, err
@@ -79,7 +81,7 @@ func (s *Store) put(ctx context.Context, e edit) (Outcome, error) {
 	return s.change(ctx, "config_apply", keys, args, e.seen)
 }
 
-// putPaused puts paused in force as a new version, of which the rest stays as it is. Errors: as put.
+// putPaused puts paused in force as a new version and leaves the rest as it is. Errors: as put.
 func (s *Store) putPaused(ctx context.Context, e edit) (Outcome, error) {
 	if err := e.validatePaused(); err != nil {
 		return Outcome{}, err
@@ -171,7 +173,7 @@ func (e *edit) validateRemarks() error {
 	return validateRemark("note", e.entry.Note, maxNote)
 }
 
-// validateRemark refuses what could be a command to a terminal.
+// validateRemark refuses control characters, which could be commands to a terminal.
 func validateRemark(field, text string, longest int) error {
 	if len(text) > longest || !utf8.ValidString(text) || strings.ContainsFunc(text, unicode.IsControl) {
 		return freeslot.Invalid(field, "is not a remark, expected at most %d bytes of UTF-8 without control characters", longest)

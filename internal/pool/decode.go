@@ -14,13 +14,12 @@ import (
 	"github.com/freeslot/freeslot/internal/selection"
 )
 
-// versionKey is in the document in Redis beside the fields of selection.Config.
+// versionKey is a field of the document in Redis that selection.Config does not have.
 const versionKey = "version"
 
-// Decode reads a configuration, with defaults applied, and validates it. A "version"
-// in it is left out of account: the one that counts is the counter's. The error is a
-// *freeslot.Error with code invalid_argument that names every bad field, each path
-// beginning with "config".
+// Decode reads a configuration, applies the defaults, and validates it. It ignores a "version" in
+// it: the counter's version counts. The error is a *freeslot.Error with code invalid_argument that
+// names every bad field; each path begins with "config".
 func Decode(data []byte) (*selection.Config, error) {
 	document, err := parse(data)
 	if err != nil {
@@ -32,7 +31,7 @@ func Decode(data []byte) (*selection.Config, error) {
 		return nil, append(fieldErrors(problems), validate(&cfg)...).Err()
 	}
 	if _, said := document["enabled"]; !said {
-		cfg.Enabled = len(cfg.Pools) > 0 // who lists pools wants them
+		cfg.Enabled = len(cfg.Pools) > 0 // a configuration that lists pools wants them enabled
 	}
 	if err := validate(&cfg).Err(); err != nil {
 		return nil, err
@@ -40,10 +39,10 @@ func Decode(data []byte) (*selection.Config, error) {
 	return normal(&cfg), nil
 }
 
-// root begins the path of every field.
+// root is the first part of every field's path.
 const root = "config"
 
-// parse reads one JSON object; whole numbers become int64.
+// parse reads one JSON object and turns whole numbers into int64.
 func parse(data []byte) (map[string]any, error) {
 	if len(bytes.TrimSpace(data)) == 0 {
 		return nil, errors.New("is empty, expected a JSON object")
@@ -64,7 +63,7 @@ func parse(data []byte) (map[string]any, error) {
 	return object, nil
 }
 
-// numbers replaces json.Number, in place where it can.
+// numbers replaces each json.Number, in place where possible.
 func numbers(v any) any {
 	switch v := v.(type) {
 	case json.Number:
@@ -95,17 +94,17 @@ func fieldErrors(problems config.Problems) (bad freeslot.FieldErrors) {
 	return bad
 }
 
-// refuse is for one bad field. The error lists it, as it lists several.
+// refuse returns an error for one bad field, in the form of an error for several.
 func refuse(field, format string, args ...any) error {
 	var bad freeslot.FieldErrors
 	bad.Addf(field, format, args...)
 	return bad.Err()
 }
 
-// pausedPath is the path of what is paused.
+// pausedPath is the path of the paused pools, services and classes.
 const pausedPath = root + ".paused"
 
-// DecodePaused reads what is paused, nil where that is nothing. The error is as that of Decode.
+// DecodePaused reads what is paused; nil if nothing is. Errors: as Decode.
 func DecodePaused(data []byte) (*selection.Paused, error) {
 	if len(data) == 0 {
 		return nil, refuse(pausedPath, "is empty or too long, expected a JSON object")
@@ -117,8 +116,8 @@ func DecodePaused(data []byte) (*selection.Paused, error) {
 	return cfg.Paused, nil
 }
 
-// Encode is the canonical form of a valid configuration, but for what is paused, which has its
-// own: equal ones have equal forms.
+// Encode returns the canonical form of a valid configuration: equal configurations have equal
+// forms. It leaves out what is paused, which has a form of its own.
 func Encode(cfg *selection.Config) []byte {
 	var b bytes.Buffer
 	enc := json.NewEncoder(&b)

@@ -11,35 +11,36 @@ import (
 	"github.com/freeslot/freeslot/internal/selection"
 )
 
-// MaxDiffNodes is how many nodes a MemberChange names.
+// MaxDiffNodes is the most nodes that a MemberChange names.
 const MaxDiffNodes = 20
 
-// Diff is what one configuration changes about another. Nothing in it is nil.
+// Diff lists what changes from one configuration to another. Its lists and maps are never nil.
 type Diff struct {
-	// Settings are the changed fields outside of the pools.
+	// Settings lists the changed fields outside of the pools.
 	Settings []FieldChange `json:"settings" doc:"Changed settings outside of the pools."`
 	Added    []string      `json:"added" doc:"Pools that are new."`
 	Removed  []string      `json:"removed" doc:"Pools that are no more."`
 	Changed  []PoolChange  `json:"changed" doc:"Pools whose rules change."`
-	// Reordered is true when the pools that stay change their order of preference.
+	// Reordered is true if the pools in both configurations change their order of preference.
 	Reordered bool           `json:"reordered" doc:"Whether the pools that stay change their order of preference."`
 	Members   []MemberChange `json:"members" doc:"Pools that nodes join or leave, by id."`
 }
 
-// FieldChange is one field before and after; absent means that it is not set.
+// FieldChange is a field before and after the change. An absent value means that the field is not
+// set.
 type FieldChange struct {
 	Field  string          `json:"field"`
 	Before json.RawMessage `json:"before,omitempty"`
 	After  json.RawMessage `json:"after,omitempty"`
 }
 
-// PoolChange is a pool with other rules.
+// PoolChange is a pool whose rules change.
 type PoolChange struct {
 	ID     string        `json:"id"`
 	Fields []FieldChange `json:"fields"`
 }
 
-// MemberChange is what becomes of the members of one pool.
+// MemberChange lists the nodes that join or leave one pool.
 type MemberChange struct {
 	Pool    string   `json:"pool"`
 	Join    int      `json:"join" doc:"How many nodes join."`
@@ -53,8 +54,8 @@ func (d *Diff) Empty() bool {
 	return len(d.Settings)+len(d.Added)+len(d.Removed)+len(d.Changed)+len(d.Members) == 0 && !d.Reordered
 }
 
-// Compare tells what the change from before to after, both valid, means for nodes, in
-// whose order members are named. Cost: two membership tests a node.
+// Compare returns what the change from before to after means for nodes. Both must be valid. Members
+// are named in the order of nodes. Cost: two membership tests a node.
 func Compare(before, after *selection.Config, nodes []freeslot.Node) Diff {
 	old, now := fieldsOf(before), fieldsOf(after)
 	oldPools, newPools := poolsOf(before), poolsOf(after)
@@ -88,7 +89,7 @@ func Compare(before, after *selection.Config, nodes []freeslot.Node) Diff {
 	return d
 }
 
-// fieldsOf are the fields of v as they are written.
+// fieldsOf returns the fields of v as JSON.
 func fieldsOf(v any) map[string]json.RawMessage {
 	if cfg, ok := v.(*selection.Config); ok {
 		full := normal(cfg)
@@ -160,7 +161,7 @@ func memberChanges(before, after *selection.Config, nodes []freeslot.Node) []Mem
 	return out
 }
 
-// without is what a has and b has not; both are sorted.
+// without returns the elements of a that b does not have. Both are sorted.
 func without(a, b []string) []string {
 	var out []string
 	for _, s := range a {

@@ -1,41 +1,40 @@
-// Package pool is the dynamic configuration of pools, called "phase3": what it
-// may hold, how it is changed, and how a replica follows it.
+// Package pool holds the dynamic configuration of pools, called "phase3": what it may contain, how
+// it is changed, and how a replica follows it.
 //
 // # Where it is
 //
-// In Redis, on the first cell: one JSON document with its version, the index of
-// language pairs that follows from it, and the last 100 versions; see internal/cell.
-// One script writes them all, by compare-and-set on the version that the caller saw.
+// It is in Redis, on the first cell: one JSON document with its version, the index of language
+// pairs that follows from it, and the last 100 versions. See internal/cell. One script writes them
+// all, by compare-and-set on the version that the caller saw.
 //
 // # What is in force
 //
-// On every replica the same, a function of what is in Redis:
+// Every replica has the same configuration in force. It follows from what is in Redis:
 //
-//	no document                    what the replica's own file says in "pools"
-//	no document, something paused  the same, but for what is paused
-//	a valid document               the document, whoever wrote it
-//	anything else                  what was in force before; problem reported
+//	no document                    "pools" in the replica's own file
+//	no document, something paused  the same, with these pauses
+//	a valid document               the document, no matter who wrote it
+//	anything else                  what was in force before; a problem is reported
 //
-// "Anything else" is what an operator broke by hand: not JSON, another type, an
-// unknown key, a bad value, a version below one that was in force. A replica that
-// starts while it is so takes the newest valid version of the history, and without
-// one its own file.
+// "Anything else" is a document that an operator broke by hand: not JSON, another type, an unknown
+// key, a bad value, or a version below one that was in force. A replica that starts meanwhile takes
+// the newest valid version of the history, or its own file if there is none.
 //
 // # What is paused
 //
-// Pools, services and classes of which no new job begins are part of the configuration
-// and of its versions, and kept under a key of their own: a release that does not know of them
-// reads the document as ever, and begins jobs of what is paused. A change of the document that says
-// nothing of them, as all of such a release do, leaves them as they are.
+// No new job begins on a paused pool, or for a paused service or class. Pauses are part of the
+// configuration and of its versions, but have a key of their own. A release that does not know of
+// pauses can therefore still read the document, and begins the jobs that are paused. A change that
+// does not mention pauses leaves them as they are; every change by such a release is one.
 //
 // # Order
 //
-// A replica never goes back to a version below one that it has had in force, as long
-// as the counter's generation and the server's history of the data are the same. A
-// flush makes another generation; a restart or a failover, where the last writes can
-// be lost, another history: what is read then is the truth, whatever its version.
+// A replica never goes back to a version below one that it had in force, as long as two things stay
+// the same: the counter's generation and the server's history of the data. A flush makes another
+// generation. A restart or a failover can lose the last writes, so it makes another history. After
+// either, what is in Redis is in force, whatever its version.
 //
 // # When Redis is away
 //
-// The last configuration stays in force and Health says so.
+// The last configuration stays in force, and Health says so.
 package pool

@@ -9,12 +9,12 @@ import (
 	"github.com/freeslot/freeslot/internal/selection"
 )
 
-// Feature is the configuration of pools: a replica follows it, and has the routes of the
-// configuration, of pools and of pauses.
+// Feature adds the configuration of pools to a replica: the replica follows it and serves the
+// routes of the configuration, of pools and of pauses.
 var Feature = feature.Feature{Access: access, New: newPart}
 
-// startPatience is how long a start waits for the configuration where the server that has it may be
-// down while others serve.
+// startPatience bounds how long a start waits for the configuration when its server may be down
+// while others serve.
 const startPatience = 2 * time.Second
 
 func newPart(env *feature.Env) feature.Part {
@@ -35,7 +35,7 @@ func newPart(env *feature.Env) feature.Part {
 	}
 	return feature.Part{
 		Step:       feature.Step{Name: "pools", Start: pools.Start, Stop: pools.Stop},
-		BeforeJobs: true, // no job begins by pools that are not in force
+		BeforeJobs: true, // no job may begin by pools that are not in force
 		Routes:     []api.Routes{routes{store: store, pools: pools, nodes: nodes, fence: env.Jobs}.register},
 		Checks:     []api.Check{{Name: "pools", Ready: pools.Ready}},
 	}

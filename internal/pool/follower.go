@@ -16,42 +16,42 @@ import (
 	"github.com/freeslot/freeslot/internal/selection"
 )
 
-// DefaultInterval is how often a follower compares itself with Redis.
+// DefaultInterval is how often a follower compares its configuration with Redis.
 const DefaultInterval = time.Second
 
 const (
-	// staleAfter is how many intervals may pass without a successful comparison before
-	// Health says so.
+	// staleAfter is how many intervals may pass without a successful comparison before Health
+	// reports Stale.
 	staleAfter = 3
-	// startRetry is the pause before Start asks again a Redis that did not answer.
+	// startRetry is the time that Start waits before it asks again a Redis that did not answer.
 	startRetry = 50 * time.Millisecond
 )
 
-// Config is how a follower behaves.
+// Config configures a Follower.
 type Config struct {
-	// Interval of the comparison; 0 means DefaultInterval. It varies by a tenth.
+	// Interval is the time between comparisons; 0 means DefaultInterval. It varies by a tenth.
 	Interval time.Duration
-	// File is what is in force while there is no document in Redis; nil means no pools.
-	// It must be valid, and not change any more.
+	// File is in force while Redis has no document; nil means no pools. It must be valid and must
+	// not change any more.
 	File *selection.Config
-	// OnChange gets each configuration that comes into force, valid, in order and with
-	// its version, and must not block; nil means nobody. Start calls it for the first.
+	// OnChange gets each configuration that comes into force, in order, valid and with its version.
+	// Start calls it for the first one. It must not block, and may be nil.
 	OnChange func(*selection.Config)
-	// StartPatience is how long Start waits for a Redis that does not answer before File
-	// is in force until it does; 0 waits until the context of Start ends.
+	// StartPatience is how long Start waits for a Redis that does not answer. After that File is in
+	// force until Redis answers. 0 means until the context of Start ends.
 	StartPatience time.Duration
-	// NoEvents leaves out the subscription: changes are then seen by comparison only.
+	// NoEvents leaves out the subscription: only comparisons find changes then.
 	NoEvents bool
 }
 
-// Follower keeps a replica's configuration what Redis says; see the package comment.
-// It is told of changes by their channel, and compares itself each interval: messages
-// can be lost, and an operator's edit sends none. The comparison reads the whole
-// document. A client-side cache would read less, but tell of a change no sooner than
-// the channel does, need a tracking connection, and be wrong while that is away; and
-// the version alone says nothing of an edit. What a reading costs is in
-// docs/decisions/007-compare-the-configuration.md.
-// All methods are safe for concurrent use.
+// Follower keeps a replica's configuration equal to the one in Redis; see the package comment. It
+// hears of changes on their channel. It also compares at each interval, because messages can be
+// lost and an operator's edit sends none. All methods are safe for concurrent use.
+//
+// A comparison reads the whole document. A client-side cache would read less, but it would hear of
+// a change no sooner than the channel, need a tracking connection, and be wrong while that is down.
+// The version alone does not reveal an edit. docs/decisions/007-compare-the-configuration.md has
+// the cost of a reading.
 type Follower struct {
 	cfg     Config
 	store   *Store
@@ -59,14 +59,15 @@ type Follower struct {
 	log     *zap.Logger
 	metrics *metrics
 
-	memory memory // the loop's own
+	memory memory // used by the loop alone
 	state  atomic.Pointer[State]
-	// comparedAt is the last successful comparison, in nanoseconds since origin; never before the first.
+	// comparedAt is the time of the last successful comparison, in nanoseconds since origin; never
+	// before the first.
 	comparedAt atomic.Int64
 	origin     time.Time
 
 	syncs    chan chan error // each with room for its answer
-	withFile chan struct{}   // asks for File to be in force where nothing is
+	withFile chan struct{}   // asks to put File in force if nothing is
 	start    sync.Once
 	stop     sync.Once
 	stopping chan struct{}
@@ -77,7 +78,8 @@ type Follower struct {
 
 const never = -1
 
-// New makes a follower of store, told of changes by their channel through subscriber, which stays the caller's. It does no I/O. reg may be nil.
+// New makes a follower of store. It hears of changes through subscriber, which the caller keeps and
+// closes. New does no I/O. reg may be nil.
 func New(cfg Config, store *Store, subscriber rueidis.Client, log *zap.Logger, reg prometheus.Registerer) *Follower {
 	if cfg.Interval == 0 {
 		cfg.Interval = DefaultInterval
@@ -100,8 +102,8 @@ func New(cfg Config, store *Store, subscriber rueidis.Client, log *zap.Logger, r
 	return f
 }
 
-// Start reads the configuration and follows it until Stop. It returns when the first
-// one is in force; ctx bounds that only. After an error the follower is stopped.
+// Start reads the configuration and follows it until Stop. It returns once the first configuration
+// is in force; ctx bounds only that wait. If it returns an error, the follower is stopped.
 func (f *Follower) Start(ctx context.Context) error {
 	patience := ctx
 	if f.cfg.StartPatience > 0 {
@@ -139,8 +141,8 @@ func (f *Follower) Start(ctx context.Context) error {
 	return errors.Join(err, f.Stop(context.WithoutCancel(ctx)))
 }
 
-// Stop ends the loop and waits for it. It tolerates a follower that was never
-// started, and being called twice.
+// Stop ends the loop and waits for it. It may be called twice, and on a follower that was never
+// started.
 func (f *Follower) Stop(ctx context.Context) error {
 	f.start.Do(func() { close(f.done) })
 	f.stop.Do(func() {
@@ -153,7 +155,7 @@ func (f *Follower) Stop(ctx context.Context) error {
 	case <-ctx.Done():
 		err = fmt.Errorf("stop configuration follower: %w", ctx.Err())
 	}
-	if f.sub != nil { // also when ctx has ended: it would subscribe again and again
+	if f.sub != nil { // even if ctx has ended, or it would go on subscribing
 		err = errors.Join(err, f.sub.Stop(ctx))
 	}
 	return err
@@ -162,8 +164,8 @@ func (f *Follower) Stop(ctx context.Context) error {
 // errStopped is returned by Sync of a follower that was stopped.
 var errStopped = errors.New("configuration follower is stopped")
 
-// Sync compares the configuration with Redis now, and returns when what was found is in
-// force. The error is what Redis said.
+// Sync compares the configuration with Redis now, and returns once the configuration that it found
+// is in force. The error is the one from Redis.
 func (f *Follower) Sync(ctx context.Context) error {
 	answer := make(chan error, 1)
 	select {
@@ -183,5 +185,5 @@ func (f *Follower) Sync(ctx context.Context) error {
 	}
 }
 
-// Current is what is in force; its Config is nil before Start has returned.
+// Current returns the state in force; its Config is nil until Start has returned.
 func (f *Follower) Current() State { return *f.state.Load() }

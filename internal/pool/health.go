@@ -5,16 +5,16 @@ import (
 	"time"
 )
 
-// Health is what is known of the configuration in force.
+// Health describes the configuration in force and how up to date it is.
 type Health struct {
 	State
-	// Stale is true when no comparison with Redis has succeeded for three intervals.
+	// Stale is true if no comparison with Redis has succeeded for three intervals.
 	Stale bool
-	// Age is the time since the last one; 0 before the first.
+	// Age is the time since the last successful comparison; 0 before the first.
 	Age time.Duration
 }
 
-// Health reports what is in force and how sure that is.
+// Health returns what is in force and how up to date it is.
 func (f *Follower) Health() Health {
 	h := Health{State: f.Current(), Stale: true}
 	if at := f.comparedAt.Load(); at != never {
@@ -24,8 +24,8 @@ func (f *Follower) Health() Health {
 	return h
 }
 
-// Ready is for readiness: false only before the first configuration is in force. What
-// speaks against it is in the detail.
+// Ready returns false only before the first configuration is in force. detail names any other
+// problem.
 func (f *Follower) Ready() (ok bool, detail string) {
 	h := f.Health()
 	switch {

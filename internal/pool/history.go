@@ -13,9 +13,9 @@ import (
 )
 
 const (
-	// historyKept is how many versions are kept.
+	// historyKept is the number of versions kept.
 	historyKept = 100
-	// metaSuffix ends the field of who made a version, and when.
+	// metaSuffix ends the name of the field that says who made a version, and when.
 	metaSuffix = ":meta"
 )
 
@@ -27,14 +27,14 @@ type ConfigEntry struct {
 	Author   string `json:"author,omitempty"`
 	Note     string `json:"note,omitempty"`
 	Restores uint64 `json:"restores,omitempty"`
-	// AtMS is Redis' clock when it was put in force.
+	// AtMS is the time at which it came into force, by Redis' clock.
 	AtMS int64 `json:"at_ms"`
-	// Paused is what was paused then, a JSON object; empty where the release that made the version did not know of
-	// pauses. It is no part of listings.
+	// Paused holds what was paused then, as a JSON object. It is empty if the release that made the
+	// version did not know of pauses. Listings leave it out.
 	Paused string `json:"-"`
 }
 
-// remark is what the history keeps of a version besides what the script knows.
+// remark returns what the history keeps of a version besides what the script knows.
 func (e *ConfigEntry) remark() string {
 	text, err := json.Marshal(struct {
 		Action   string `json:"action,omitempty"`
@@ -43,12 +43,13 @@ func (e *ConfigEntry) remark() string {
 		Restores uint64 `json:"restores,omitempty"`
 	}{e.Action, e.Author, e.Note, e.Restores})
 	if err != nil {
-		panic(fmt.Sprintf("pool: encode a remark: %v", err)) // it has nothing that can fail
+		panic(fmt.Sprintf("pool: encode a remark: %v", err)) // nothing in it can fail
 	}
 	return string(text)
 }
 
-// Versions are those of the history, the newest first. Entries that an operator broke are left out.
+// Versions returns the versions in the history, newest first. It leaves out entries that an
+// operator broke.
 func (s *Store) Versions(ctx context.Context) ([]ConfigEntry, error) {
 	fields, err := s.runner.Do(ctx, "config_history", s.runner.B().Hkeys().Key(s.keys.history).Build()).AsStrSlice()
 	if err != nil {
@@ -65,7 +66,7 @@ func (s *Store) Versions(ctx context.Context) ([]ConfigEntry, error) {
 	}
 	entries := make([]ConfigEntry, 0, len(texts))
 	for i, m := range texts {
-		text, err := m.ToString() // nil: it went meanwhile
+		text, err := m.ToString() // nil: it was removed meanwhile
 		if entry, ok := decodeEntry(fields[i], text); err == nil && ok {
 			entries = append(entries, entry)
 		}
@@ -74,8 +75,8 @@ func (s *Store) Versions(ctx context.Context) ([]ConfigEntry, error) {
 	return entries, nil
 }
 
-// entry reads one version of the history with its content, which an operator may have edited. Errors: *freeslot.Error
-// (not_found), else what Redis said.
+// entry reads one version of the history with its content, which an operator may have edited.
+// Errors: *freeslot.Error (not_found), or the error from Redis.
 func (s *Store) entry(ctx context.Context, version uint64) (ConfigEntry, []byte, error) {
 	field := strconv.FormatUint(version, 10)
 	cmd := s.runner.B().Hmget().Key(s.keys.history).Field(field, field+metaSuffix).Build()
@@ -105,7 +106,7 @@ func (s *Store) entry(ctx context.Context, version uint64) (ConfigEntry, []byte,
 	return entry, []byte(content), nil
 }
 
-// decodeEntry reads who made a version, and when. The field says which version it is.
+// decodeEntry reads who made a version, and when. The name of the field holds the version.
 func decodeEntry(field, text string) (ConfigEntry, bool) {
 	var read struct {
 		ConfigEntry

@@ -31,7 +31,7 @@ func (f *Follower) loop() {
 			f.useFile()
 			continue
 		case <-messages:
-			// The message says which version; that of the reading is at least as new.
+			// The messages name versions; the reading that follows is at least as new.
 			for len(messages) > 0 {
 				<-messages
 			}
@@ -46,12 +46,13 @@ func (f *Follower) loop() {
 	}
 }
 
-// pause keeps replicas that started together from asking together.
+// pause returns the time until the next comparison. It varies, so that replicas that started
+// together do not ask together.
 func (f *Follower) pause() time.Duration {
 	return f.cfg.Interval - f.cfg.Interval/20 + rand.N(f.cfg.Interval/10+1)
 }
 
-// compare takes over what is in Redis.
+// compare reads the configuration in Redis and takes it over.
 func (f *Follower) compare() error {
 	read, err := f.store.stored(f.ctx)
 	if err != nil {
@@ -83,8 +84,8 @@ func (f *Follower) compare() error {
 	return nil
 }
 
-// fallBack is for a replica that finds a broken document when it starts: the newest
-// valid version of the history, else its own file.
+// fallBack is used by a replica that finds a broken document when it starts. It takes the newest
+// valid version of the history, or else the replica's own file.
 func (f *Follower) fallBack() (changed bool, err error) {
 	versions, err := f.store.Versions(f.ctx)
 	if err != nil {
@@ -92,7 +93,7 @@ func (f *Follower) fallBack() (changed bool, err error) {
 		if !errors.As(err, &refused) || !strings.HasPrefix(refused.Error(), "WRONGTYPE") {
 			return false, err
 		}
-		// A history that an operator broke is none.
+		// A history that an operator broke counts as absent.
 		f.log.Warn("config.history_unreadable", zap.Error(err))
 	}
 	for _, v := range versions {
@@ -101,8 +102,7 @@ func (f *Follower) fallBack() (changed bool, err error) {
 			return false, err
 		}
 		if cfg, err := Decode(content); err == nil {
-			// What is paused is a safeguard: where the broken document is all that is wrong, it is
-			// that of now.
+			// Pauses are a safeguard, so the present ones apply if only the document is broken.
 			if cfg.Paused, err = interpretPaused(&f.memory.last); err != nil {
 				cfg.Paused = pausedThen(entry.Paused)
 			}
@@ -112,7 +112,7 @@ func (f *Follower) fallBack() (changed bool, err error) {
 	return f.memory.put(f.cfg.File, 0, "", SourceFile), nil
 }
 
-// useFile is for a start without Redis.
+// useFile puts File in force, for a start without Redis.
 func (f *Follower) useFile() {
 	if f.memory.Config != nil {
 		return
@@ -127,7 +127,7 @@ func (f *Follower) useFile() {
 	}
 }
 
-// tell logs what a reading has changed.
+// tell logs what a reading changed.
 func (f *Follower) tell(before *State) {
 	now := &f.memory.State
 	if now.Problem != nil {
@@ -145,7 +145,7 @@ func (f *Follower) tell(before *State) {
 	fields := []zap.Field{zap.Uint64("version", now.Version), zap.String("source", string(now.Source)), zap.Int("pools", len(now.Config.Pools))}
 	switch {
 	case now.Source == SourceFile && before.Source != "" && before.Source != SourceFile:
-		f.log.Warn("config.gone", fields...) // what the file says is in force again
+		f.log.Warn("config.gone", fields...) // File is in force again
 	case now.Source == SourceRedis && before.Source != SourceRedis && len(f.cfg.File.Pools) > 0:
 		f.log.Info("config.wins_over_file", fields...)
 	default:

@@ -8,8 +8,8 @@ import (
 	"github.com/freeslot/freeslot/internal/selection"
 )
 
-// configDocs are the descriptions of what package selection defines, by schema and
-// field. A name that is not there panics in document, and so in every test.
+// configDocs describes the fields of types of package selection, by schema and field. An unknown
+// name panics in document, and so in every test.
 var configDocs = map[string]map[string]string{
 	"Config": {
 		"enabled":              "When false, configured pools have no members and restrict nothing. Without it: whether there are pools.",
@@ -33,7 +33,7 @@ var configDocs = map[string]map[string]string{
 	},
 }
 
-// document completes the document where the Go types cannot say it.
+// document adds to the OpenAPI document what the Go types cannot say.
 func (r *routes) document(doc *huma.OpenAPI) {
 	doc.Tags = append(doc.Tags, &huma.Tag{Name: "config"})
 	path := doc.Paths[configPath]
@@ -47,7 +47,7 @@ func (r *routes) document(doc *huma.OpenAPI) {
 		}
 	}
 	components := schemas.Map()
-	// Raw in Go, so that everything wrong with it is told at once.
+	// It is raw JSON in Go, so that one answer names everything that is wrong with it.
 	components["ConfigUpdate"].Properties["config"] = schemas.Schema(reflect.TypeFor[selection.Config](), true, "Config")
 	components["Config"].Properties["mode"].Enum = []any{string(selection.ModeTwoLevel), string(selection.ModeFlat)}
 	components["Config"].Properties["policy"].Enum = []any{string(selection.PolicyLeastLoaded), string(selection.PolicyBinpack)}

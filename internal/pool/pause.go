@@ -8,12 +8,13 @@ import (
 	"github.com/freeslot/freeslot/internal/selection"
 )
 
-// pauseTries is how often a change of what is paused is tried beside other changes.
+// pauseTries bounds how often a change of the pauses is tried again after a conflict.
 const pauseTries = 16
 
-// Pause makes paused all that is paused; seen is as in Change, and nil or empty ends all
-// pauses. action is for the history: "pause service asr". The rest of the configuration stays what it is, and where there is none that of the
-// replicas' files goes on to count. Errors: as Apply.
+// Pause replaces everything that is paused by paused; nil or empty ends all pauses. seen is as in
+// Change. action is a remark for the history, such as "pause service asr". The rest of the
+// configuration stays as it is: without a document the replicas' own files stay in force. Errors:
+// as Apply.
 func (s *Store) Pause(ctx context.Context, seen uint64, paused *selection.Paused, action, author, note string) (Outcome, error) {
 	if err := validate(&selection.Config{Paused: paused}).Err(); err != nil {
 		return Outcome{}, err
@@ -21,10 +22,10 @@ func (s *Store) Pause(ctx context.Context, seen uint64, paused *selection.Paused
 	return s.putPaused(ctx, edit{seen: seen, paused: []byte(paused.Text()), entry: ConfigEntry{Action: action, Author: author, Note: note}})
 }
 
-// ChangePaused has edit change what is paused, and tries again with what is paused then where
-// somebody else was faster: so changes of others stay. It returns what is paused after it.
-// A configuration in Redis that is not valid is a *freeslot.Error with the code conflict: nothing that
-// is changed beside it would come into force. Other errors as those of Pause and of Read.
+// ChangePaused lets edit change what is paused, and returns what is paused afterwards. If another
+// change came first, it calls edit again with what is paused then, so no change is lost. If the
+// configuration in Redis is not valid, the error is a *freeslot.Error with code conflict, because
+// no change beside it would come into force. Other errors: as Pause and Read.
 func (s *Store) ChangePaused(ctx context.Context, edit func(*selection.Paused), action, author, note string) (Outcome, *selection.Paused, error) {
 	for try := 0; ; try++ {
 		doc, err := s.Read(ctx)
@@ -48,8 +49,8 @@ func (s *Store) ChangePaused(ctx context.Context, edit func(*selection.Paused), 
 	}
 }
 
-// pausedThen is what an entry of the history says was paused: nil where it says nothing, or
-// an operator edited it, so that a rollback leaves alone what is paused now.
+// pausedThen returns what was paused according to an entry of the history. It returns nil if the
+// entry does not say, or an operator edited it; a rollback then leaves the present pauses alone.
 func pausedThen(text string) *selection.Paused {
 	if len(text) == 0 {
 		return nil

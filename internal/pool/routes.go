@@ -15,7 +15,7 @@ import (
 	"github.com/freeslot/freeslot/internal/selection"
 )
 
-// store is what the routes need of *Store.
+// store lists what the routes call of *Store.
 type store interface {
 	Read(ctx context.Context) (Document, error)
 	Apply(ctx context.Context, c Change) (Outcome, error)
@@ -24,24 +24,25 @@ type store interface {
 	ChangePaused(ctx context.Context, edit func(*selection.Paused), action, author, note string) (Outcome, *selection.Paused, error)
 }
 
-// follower is what the routes need of *Follower.
+// follower lists what the routes call of *Follower.
 type follower interface {
 	Current() State
 	Sync(ctx context.Context) error
 }
 
-// Fence knows by which version each replica begins jobs; *dispatch.Dispatcher is it.
+// Fence tells which version each replica begins jobs by. *dispatch.Dispatcher implements it.
 type Fence interface {
-	// Confirm waits until all replicas go by a version, or ctx ends, and returns those that do not.
+	// Confirm waits until all replicas use a version or ctx ends, and returns the replicas that do
+	// not.
 	Confirm(ctx context.Context, version uint64, generation string) (behind []string, err error)
 }
 
-// configPath is where the configuration is read and changed.
+// configPath is the path at which the configuration is read and changed.
 const configPath = "/v1/config"
 
-// PoolConfig is the configuration of pools with what is known of it.
+// PoolConfig is the answer to a read of the configuration.
 type PoolConfig struct {
-	// Version and the rest are documented for their readers in the tags.
+	// The tags document the fields.
 	Version  uint64                `json:"version" doc:"What a change is to be based on. 0: there is none in the store, or an operator removed its counter."`
 	Source   string                `json:"source" enum:"redis,file,history" doc:"redis: the store. file: the replica's own file, as the store has none. history: the store's is broken, and was when this replica started."`
 	Config   *selection.Config     `json:"config" doc:"The configuration in the store; where that is none, or broken, the one in force at this replica."`
@@ -54,13 +55,13 @@ type PoolConfig struct {
 	InForce  InForce               `json:"in_force" doc:"What this replica goes by."`
 }
 
-// InForce is what a replica goes by.
+// InForce is the configuration that a replica uses.
 type InForce struct {
 	Version uint64 `json:"version"`
 	Source  string `json:"source" enum:"redis,file,history"`
 }
 
-// ConfigResult is what became of a change.
+// ConfigResult is the answer to a change.
 type ConfigResult struct {
 	Version   uint64 `json:"version" doc:"The version that is in force; in a dry run, the one that was compared with."`
 	Unchanged bool   `json:"unchanged" doc:"Whether the content was in force already."`
@@ -68,7 +69,7 @@ type ConfigResult struct {
 	DryRun    bool   `json:"dry_run" doc:"Whether nothing was changed because that was asked for."`
 	Diff      Diff   `json:"diff" doc:"What the change means, by the nodes that this replica knows."`
 	Inert     bool   `json:"inert,omitempty" doc:"Whether the configuration that is changed to has pools that have no members and restrict nothing, because enabled is false."`
-	// Problems is documented for its reader in the tag.
+	// The tag documents Problems.
 	Problems []freeslot.FieldError `json:"problems,omitempty" doc:"What is wrong with the configuration in the store, which the change replaces, whether or not it says the same as what is in force."`
 }
 
@@ -114,12 +115,12 @@ type (
 	versionOutput struct{ Body ConfigVersion }
 )
 
-// routes are the HTTP routes of the configuration, of pools and of pauses.
+// routes serves the HTTP routes of the configuration, of pools and of pauses.
 type routes struct {
 	*api.Router
 	store store
 	pools follower
-	nodes func() []freeslot.Node // all that this replica knows, ordered by id
+	nodes func() []freeslot.Node // returns all nodes that this replica knows, ordered by id
 	fence Fence
 }
 
@@ -170,10 +171,11 @@ func (r *routes) getConfig(ctx context.Context, _ *configInput) (*configOutput, 
 		return nil, r.Refuse("config", err)
 	}
 	if doc.Config == nil {
-		// What is in force is shown instead, and should be what follows from this document.
+		// Without a valid document the answer shows what is in force, so bring that up to date
+		// first.
 		syncCtx, cancel := context.WithTimeout(ctx, api.CallTimeout)
 		defer cancel()
-		_ = r.pools.Sync(syncCtx) // its own state stands if not
+		_ = r.pools.Sync(syncCtx) // if it fails, the present state is shown
 	}
 	now := r.pools.Current()
 	out := PoolConfig{
@@ -190,7 +192,7 @@ func (r *routes) getConfig(ctx context.Context, _ *configInput) (*configOutput, 
 	return &configOutput{Body: out}, nil
 }
 
-// problems are what is wrong with a broken document.
+// problems lists what is wrong with a broken document.
 func problems(doc *Document) []freeslot.FieldError {
 	var e *freeslot.Error
 	if errors.As(doc.Problem, &e) {
@@ -239,7 +241,8 @@ func (r *routes) rollbackConfig(ctx context.Context, in *updateInput) (*resultOu
 	return r.changeConfig(ctx, update.Version, in.DryRun, change)
 }
 
-// author is whose token it is and who the caller says to be.
+// author returns the tenant of the caller's token, followed by the name that the caller gives, if
+// any.
 func author(ctx context.Context, name string) string {
 	tenant := api.Caller(ctx).Tenant
 	if name == "" {
@@ -263,7 +266,7 @@ func (r *routes) changeConfig(ctx context.Context, seen *uint64, dryRun bool, ch
 	}
 	after := *change.Config
 	if after.Paused == nil {
-		after.Paused = before.Paused // it stays
+		after.Paused = before.Paused // pauses stay as they are
 	}
 	out := ConfigResult{
 		Version: doc.Version, Source: string(source), DryRun: dryRun, Problems: problems(&doc),
@@ -288,13 +291,13 @@ func (r *routes) changeConfig(ctx context.Context, seen *uint64, dryRun bool, ch
 		return nil, r.Refuse("config", err)
 	}
 	out.Version, out.Unchanged = outcome.Version, outcome.Unchanged
-	// So that whoever asks this replica next is answered by the new one. If it cannot
-	// be read now, the follower reads it later.
+	// The next caller of this replica then gets the new configuration. If it cannot be read now,
+	// the follower reads it later.
 	_ = r.pools.Sync(callCtx)
 	return &resultOutput{Body: out}, nil
 }
 
-// conflict tells the caller which version there is, and whose, if doc is that one.
+// conflict returns an error that names the current version, and its author if doc has that version.
 func (r *routes) conflict(c *ConflictError, doc *Document) error {
 	message := fmt.Sprintf("version is %d, but the configuration is at %d", c.Seen, c.Current)
 	if doc.Entry != nil && doc.Entry.Version == c.Current {

@@ -16,15 +16,15 @@ import (
 // confirmTimeout is how long a pause waits for the other replicas.
 const confirmTimeout = 3 * time.Second
 
-// PauseRequest is the body of a pause or its end, which may be left out.
+// PauseRequest is the body of a pause or of its end. It may be left out.
 type PauseRequest struct {
 	Note   string `json:"note,omitempty" doc:"Why, for the history."`
 	Author string `json:"author,omitempty" doc:"Who, for the history; the tenant of the token is put before it."`
 }
 
-// PauseResult is what became of a pause or its end.
+// PauseResult is the answer to a pause or its end.
 type PauseResult struct {
-	// Kind and the rest are documented for their readers in the tags.
+	// The tags document the fields.
 	Kind      string            `json:"kind" enum:"pool,service,class"`
 	Name      string            `json:"name"`
 	Paused    bool              `json:"paused" doc:"Whether it is paused now."`
@@ -36,7 +36,7 @@ type PauseResult struct {
 	All       *selection.Paused `json:"all_paused" doc:"All that is paused now."`
 }
 
-// pausable is a kind of thing that can be paused.
+// pausable is a kind of thing that an operator can pause.
 type pausable struct {
 	kind, plural string
 	list         func(*selection.Paused) *[]string
@@ -104,12 +104,13 @@ func (r *routes) pause(ctx context.Context, p *pausable, in *pauseInput, paused 
 	if err != nil {
 		return nil, r.Refuse("pause", err)
 	}
-	_ = r.pools.Sync(callCtx) // or the follower hears of it
+	_ = r.pools.Sync(callCtx) // if it fails, the follower hears of the change
 	out := PauseResult{
 		Kind: p.kind, Name: in.Name, Paused: paused, Version: outcome.Version, Unchanged: outcome.Unchanged, All: all, Nodes: r.concerned(p.kind, in.Name),
 	}
 	if paused {
-		// What is stored stays so: where the store does not tell who goes by it, it is not confirmed.
+		// The change is stored either way. If Redis does not tell which replicas use it, it is not
+		// confirmed.
 		out.Behind, err = r.confirm(ctx, &outcome)
 		out.Confirmed = err == nil && len(out.Behind) == 0
 	}
@@ -129,7 +130,7 @@ func (r *routes) confirm(ctx context.Context, o *Outcome) (behind []string, err 
 	return r.fence.Confirm(ctx, o.Version, o.Generation)
 }
 
-// concerned is how many nodes are in the pool, or have the service; nil of a class.
+// concerned returns how many nodes are in the pool or have the service; nil for a class.
 func (r *routes) concerned(kind, name string) *int {
 	count, cfg := 0, r.pools.Current().Config
 	for _, n := range r.nodes() {

@@ -12,21 +12,21 @@ import (
 	"github.com/freeslot/freeslot/internal/selection"
 )
 
-// firstMembers is how many members a listing of pools names of each.
+// firstMembers is how many members of each pool a listing of pools names.
 const firstMembers = 20
 
 // PoolStatus is a pool with its present members.
 type PoolStatus struct {
 	selection.Pool
 	Configured bool `json:"configured" doc:"False for a pool that only nodes name, in their profiles."`
-	// Paused, Size and Nodes are documented for their readers in the tags.
+	// The tags document Paused, Size and Nodes.
 	Paused bool `json:"paused,omitempty" doc:"Whether no new job begins on its nodes by way of it."`
 
 	Size  int      `json:"size" doc:"How many nodes are in the pool."`
 	Nodes []string `json:"nodes" doc:"Their ids, in order; the first 20 in a listing of pools, else one page."`
 }
 
-// PoolList is every pool.
+// PoolList lists every pool.
 type PoolList struct {
 	Version uint64 `json:"version" doc:"The version of the configuration in force at this replica; 0: that of its own file."`
 	Source  string `json:"source" enum:"redis,file,history" doc:"Where it comes from."`
@@ -97,7 +97,7 @@ func (r *routes) getPool(ctx context.Context, in *poolInput) (*poolOutput, error
 	return &poolOutput{Body: out}, nil
 }
 
-// poolStatuses are all pools with all their members.
+// poolStatuses returns all pools with all their members.
 func (r *routes) poolStatuses(cfg *selection.Config) []PoolStatus {
 	pools := make([]PoolStatus, 0, len(cfg.Pools))
 	index := make(map[string]int, len(cfg.Pools))

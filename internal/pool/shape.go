@@ -7,18 +7,18 @@ import (
 	"github.com/freeslot/freeslot/internal/selection"
 )
 
-// maxPairEntries bounds the work of making the index of language pairs: pools that
-// cover the same pair count each.
+// maxPairEntries bounds the work of building the index of language pairs. Each pool that covers a
+// pair counts.
 const maxPairEntries = 1 << 20
 
-// normal is cfg with defaults applied, so that what means the same looks the same.
+// normal returns cfg with defaults applied, so that equal configurations look equal.
 func normal(cfg *selection.Config) *selection.Config {
 	out := cfg.WithDefaults()
 	if out.Pools == nil {
 		out.Pools = selection.Pools{}
 	}
 	if out.Paused != nil {
-		out.Paused = out.Paused.Normal() // an empty one is not an absent one in a change
+		out.Paused = out.Paused.Normal() // in a change, an empty one differs from an absent one
 	}
 	return &out
 }
@@ -33,7 +33,7 @@ func validate(cfg *selection.Config) freeslot.FieldErrors {
 	return bad
 }
 
-// pairs is the index of language pairs as it is stored.
+// pairs returns the index of language pairs in its stored form.
 func pairs(cfg *selection.Config) (map[string]string, error) {
 	entries := 0
 	for i := range cfg.Pools {

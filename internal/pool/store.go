@@ -21,28 +21,28 @@ func NewStore(first *script.Runner) *Store {
 	return &Store{runner: first, keys: keysOf(first.Layout())}
 }
 
-// Document is the configuration as it is in Redis.
+// Document is the configuration in Redis.
 type Document struct {
-	// Version is 0 when there is none, and also when an operator removed its counter:
-	// what is applied next is to be based on 0 then.
+	// Version is 0 if there is no document, or an operator removed the counter. The next change is
+	// then based on 0.
 	Version uint64
-	// Config is nil without a document, and when Problem says what is wrong with it.
+	// Config is nil without a document, and if Problem is set.
 	Config *selection.Config
-	// Paused is what is paused, with a document or without; nil when nothing is, and with a Problem.
+	// Paused is set with or without a document; nil if nothing is paused, and if Problem is set.
 	Paused *selection.Paused
-	// Generation is that of the counter of Version.
+	// Generation is the generation of the counter that Version came from.
 	Generation string
-	// Problem is a *freeslot.Error that names every bad field.
+	// Problem says what is wrong with the document: a *freeslot.Error that names every bad field.
 	Problem error
-	// Entry says who made this version; nil when the history does not have it.
+	// Entry says who made this version; nil if the history does not have it.
 	Entry *ConfigEntry
-	// Edited is true when the document is not what the history has as this version:
-	// somebody wrote it past this package.
+	// Edited is true if the document differs from this version in the history: somebody wrote it
+	// without this package.
 	Edited bool
 }
 
-// Read reads the document. What is wrong with it is in the document; the error is
-// what Redis said.
+// Read reads the document. If something is wrong with it, Document.Problem says so; the error is
+// the one from Redis.
 func (s *Store) Read(ctx context.Context) (Document, error) {
 	state, err := s.stored(ctx)
 	if err != nil {
@@ -56,7 +56,7 @@ func (s *Store) Read(ctx context.Context) (Document, error) {
 	}
 	entry, content, err := s.entry(ctx, doc.Version)
 	if err != nil {
-		// It is told without: the history has its own call.
+		// The document is returned without its entry: the history has its own call.
 		doc.Edited = doc.Config != nil
 		return doc, nil //nolint:nilerr // above
 	}
@@ -65,19 +65,19 @@ func (s *Store) Read(ctx context.Context) (Document, error) {
 	return doc, nil
 }
 
-// Change is a configuration to put in force.
+// Change describes a configuration to put in force.
 type Change struct {
-	// Seen is the version that it was made from; 0 means none.
+	// Seen is the version that the change is based on; 0 means none.
 	Seen uint64
-	// Config without Paused leaves what is paused as it is; an empty one ends all pauses.
+	// Config without Paused leaves what is paused as it is. An empty Paused ends all pauses.
 	Config *selection.Config
 	// Author and Note are for people.
 	Author, Note string
-	// Restores is the version whose content this is; 0 when it is none in particular.
+	// Restores is the version that this content was copied from; 0 if it was not copied.
 	Restores uint64
 }
 
-// Apply puts a valid configuration in force; errors are those of put.
+// Apply puts a valid configuration in force. Errors: as put.
 func (s *Store) Apply(ctx context.Context, c Change) (Outcome, error) {
 	if err := validate(c.Config).Err(); err != nil {
 		return Outcome{}, err
@@ -96,8 +96,8 @@ func (s *Store) Apply(ctx context.Context, c Change) (Outcome, error) {
 	return s.put(ctx, e)
 }
 
-// At reads one version of the history. Errors: *freeslot.Error (not_found; invalid_argument
-// when it is no valid configuration for this release), else what Redis said.
+// At reads one version of the history. Errors: *freeslot.Error (not_found, or invalid_argument if
+// this release does not accept it), or the error from Redis.
 func (s *Store) At(ctx context.Context, version uint64) (ConfigEntry, *selection.Config, error) {
 	entry, content, err := s.entry(ctx, version)
 	if err != nil {
@@ -111,8 +111,8 @@ func (s *Store) At(ctx context.Context, version uint64) (ConfigEntry, *selection
 	return entry, cfg, nil
 }
 
-// Rollback applies the content of an old version as a new one. seen is the version that
-// the caller took for the current one.
+// Rollback puts the content of an old version in force as a new one. seen is the version that the
+// caller took for the current one.
 func (s *Store) Rollback(ctx context.Context, seen, version uint64, author, note string) (Outcome, error) {
 	_, cfg, err := s.At(ctx, version)
 	if err != nil {

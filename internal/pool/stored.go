@@ -19,21 +19,22 @@ var scripts = script.MustLoad(sources)
 // maxBytes bounds the configuration in its stored form.
 const maxBytes = 1 << 20
 
-// stored is the configuration as it is in Redis, whoever put it there.
+// stored is the configuration as Redis has it, no matter who wrote it.
 type stored struct {
-	version    uint64 // the counter's, 0 without a counter
-	generation string // was made with the counter; empty without one
+	version    uint64 // the counter's version; 0 without a counter
+	generation string // made together with the counter; empty without one
 	server     string // names the history that the server's data belongs to
-	kind       string // what Redis keeps under the key; "none" without a document
-	length     int    // of the document in bytes
+	kind       string // the type of the key in Redis; "none" without a document
+	length     int    // of the document, in bytes
 	// content is nil unless kind is "string" and length is at most maxBytes.
 	content []byte
-	// pausedKind is as kind; paused is empty unless it is "string" and no longer than maxBytes.
+	// pausedKind is the same for what is paused; paused is empty unless it is "string" and at most
+	// maxBytes long.
 	pausedKind string
 	paused     []byte
 }
 
-// stored reads what is in Redis. What an operator broke is no error.
+// stored reads what is in Redis. A value that an operator broke is not an error.
 func (s *Store) stored(ctx context.Context) (stored, error) {
 	reply, err := s.runner.Call(ctx, scripts["config_read"], []string{s.keys.document, s.keys.version, s.keys.paused}, []string{strconv.Itoa(maxBytes)}).ToArray()
 	if err == nil {

@@ -1,10 +1,11 @@
--- config_apply: makes a configuration the one in force, as a new version, with the index
--- of language pairs that follows from it and an entry in the history.
+-- config_apply: puts a configuration in force as a new version, with the index of language pairs
+-- that follows from it and an entry in the history.
 --
--- Guarantee: of several callers that saw the same version one wins. What is in force
--- already, pairs and what is paused included, changes nothing, so the same call again is harmless. A
--- lost counter gets a new generation, and goes on behind the newest version of the history. A key of
--- the wrong type is replaced. The first write is one that Redis refuses when it is out of memory.
+-- Guarantee: of several callers that saw the same version, one wins. If the configuration, its
+-- pairs and its pauses are in force already, nothing changes, so repeating a call is harmless. A
+-- lost counter gets a new generation and continues after the newest version of the history. A key
+-- of the wrong type is replaced. The first write is one that Redis refuses when it is out of
+-- memory.
 --
 -- KEYS[1] config:phase3      string   KEYS[2] version:config  hash
 -- KEYS[3] version:index      string   KEYS[4] index:lang_pairs hash
@@ -15,13 +16,13 @@
 -- ARGV[5] config_channel   ARGV[6] versions kept in the history
 -- ARGV[7] what is paused, a JSON object; '' leaves it as it is
 -- ARGV[8..] language pairs and their pools, in pairs
--- Returns {status, version, generation, now (ms)}; status 1 applied, 0 in force already, -1 the version
--- is another one, which is returned
+-- Returns {status, version, generation, now (ms)}; status 1: applied, 0: already in force, -1: the
+-- version is not the one that the caller saw; the current one is returned
 -- Redis 7.0. Cost: O(language pairs + versions kept).
 local config_key, version_key, index_key, pairs_key, history_key, paused_key = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
 local seen, generation, content, meta, config_channel, kept = tonumber(ARGV[1]), ARGV[2], ARGV[3], ARGV[4], ARGV[5], tonumber(ARGV[6])
 local paused = ARGV[7]
-local FIRST = 8 -- of the pairs
+local FIRST = 8 -- index of the first pair
 -- include lib/clock.lua
 -- include lib/counter.lua
 -- include lib/history.lua
@@ -53,8 +54,8 @@ if not stays then redis.call('SET', paused_key, paused) end
 count(version, seen, current)
 
 if not same or kind(index_key) ~= 'string' then
-  -- Never emptied before it is filled: a key that is gone cannot be made again on a server
-  -- that its hash slot is about to leave.
+  -- The key is filled before stale fields go, so it is never empty: a server whose hash slot is
+  -- moving away cannot create a key again once it is gone.
   local wanted, stale = {}, kind(pairs_key) == 'hash' and redis.call('HKEYS', pairs_key) or {}
   if #stale == 0 or pairs_count == 0 then redis.call('DEL', pairs_key) end
   for i = FIRST, #ARGV, 2 do wanted[ARGV[i]] = true end

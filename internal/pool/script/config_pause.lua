@@ -1,10 +1,9 @@
--- config_pause: says what is paused, as a new version of the dynamic configuration, whose
--- document stays as it is, or absent.
+-- config_pause: sets what is paused, as a new version of the dynamic configuration. The document
+-- stays as it is, or absent.
 --
--- Guarantee: of several callers that saw the same version one wins. What is paused already
--- changes nothing, so the same call again is harmless. The first write is one that
--- Redis refuses when it is out of memory. Releases that do not know of pauses read the
--- document as before.
+-- Guarantee: of several callers that saw the same version, one wins. If the same is paused already,
+-- nothing changes, so repeating a call is harmless. The first write is one that Redis refuses when
+-- it is out of memory. Releases that do not know of pauses read the document as before.
 --
 -- KEYS[1] config:phase3   string   KEYS[2] version:config  hash
 -- KEYS[3] config:history  hash     KEYS[4] config:paused   string: JSON object
@@ -28,7 +27,7 @@ version = next_version(version)
 redis.call('SET', paused_key, paused)
 count(version, seen, current)
 local text = kind(config_key) == 'string' and redis.call('GET', config_key)
--- As a release wrote it; what an operator wrote is left as it is.
+-- Only the form that a release wrote: what an operator wrote is left as it is.
 local content = text and (string.match(text, '^({.*),"version":%d+}$') or string.match(text, '^({)"version":%d+}$'))
 if content then
   content = content .. '}'

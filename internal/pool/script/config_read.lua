@@ -1,13 +1,14 @@
--- config_read: reads the dynamic configuration as it is in Redis, with the version of
--- its counter, from one moment.
+-- config_read: reads the dynamic configuration in Redis and the version of its counter, both at one
+-- moment.
 --
--- Guarantee: read-only. A value of the wrong type is named, not an error.
+-- Guarantee: read-only. A value of the wrong type is reported by its type, not an error.
 --
 -- KEYS[1] config:phase3  string   KEYS[2] version:config  hash   KEYS[3] config:paused  string
 -- ARGV[1] longest configuration to return, bytes
--- Returns {version, generation, server, type, length, configuration, type of what is paused, what is paused}; version 0 and
--- generation '' without a counter; server names the history of the data, as identity.lua does; type is 'none' where
--- there is no configuration; configuration, and what is paused, are '' unless they are strings of at most the longest length
+-- Returns {version, generation, server, type, length, configuration, type of the pauses, pauses};
+-- version 0 and generation '' without a counter; server names the history of the data, as in
+-- identity.lua; type is 'none' without a configuration; configuration and pauses are '' unless they
+-- are strings of at most the longest length
 -- Redis 7.0. Cost: O(length).
 local config_key, version_key, paused_key, longest = KEYS[1], KEYS[2], KEYS[3], tonumber(ARGV[1])
 -- include lib/counter.lua

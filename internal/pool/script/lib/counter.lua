@@ -1,6 +1,6 @@
--- config_counter: the version of the dynamic configuration and the generation that was
--- made with its counter. 0 and '' where the counter is gone or not what a release
--- wrote: an operator may have edited it.
+-- config_counter: returns the version of the dynamic configuration, and the generation that was
+-- made with its counter. 0 and '' if the counter is gone or not in the form that a release writes:
+-- an operator may have edited it.
 -- Needs: version_key
 -- Defines: config_counter
 local function config_counter()

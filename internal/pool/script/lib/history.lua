@@ -1,4 +1,4 @@
--- What the scripts that change the dynamic configuration share: its document, its versions and its
+-- Shared by the scripts that change the dynamic configuration: its document, its versions and its
 -- history.
 -- Needs: config_channel, history_key, kept, now, paused_key, version_key
 -- Defines: count, document, kind, next_version, paused_now, remember, tell, versions, with
@@ -6,8 +6,8 @@ local function kind(key) return redis.call('TYPE', key).ok end
 local function with(object, fields) return string.sub(object, 1, -2) .. (object == '{}' and '' or ',') .. fields .. '}' end
 local function document(content, version) return with(content, string.format('"version":%.0f', version)) end
 
--- paused_now: what is paused, a JSON object; '{}' where there is nothing, '' where an operator
--- made something else of it.
+-- paused_now: returns what is paused, a JSON object; '{}' if nothing is paused, '' if an operator
+-- broke it.
 local function paused_now()
   local is = kind(paused_key)
   if is == 'none' then return '{}' end
@@ -25,7 +25,8 @@ local function versions()
   return found
 end
 
--- next_version: the version of a change. A lost counter goes on behind the newest of the history.
+-- next_version: returns the version of a change. After a lost counter it continues after the newest
+-- version in the history.
 local function next_version(version)
   if version == 0 and kind(history_key) == 'hash' then version = versions()[#versions()] or 0 end
   return version + 1
@@ -36,8 +37,8 @@ local function count(version, seen, generation)
   redis.call('HSET', version_key, 'revision', string.format('%.0f', version), 'generation', generation)
 end
 
--- remember: enters a version into the history; content is nil where there is no document. Older
--- releases pass over what they do not know in what is kept of it.
+-- remember: enters a version into the history. content is nil without a document. Older releases
+-- ignore fields of an entry that they do not know.
 local function remember(version, content, meta, paused)
   if kind(history_key) ~= 'hash' then redis.call('DEL', history_key) end
   local about = with(meta, string.format('"paused":%s,"version":%.0f,"at_ms":%.0f', paused, version, now))
