@@ -2,7 +2,7 @@ package worker
 
 import "time"
 
-// turnMargin is far longer than the calls of one turn of the heartbeats' loop may take.
+// turnMargin is far longer than the calls of one turn of the heartbeat loop may take.
 const turnMargin = 30 * time.Second
 
 func (w *Worker) turn() {
@@ -10,7 +10,7 @@ func (w *Worker) turn() {
 	w.turned.Store(&now)
 }
 
-// Alive reports whether the loop of heartbeats goes on. It is false only when the loop is stuck; an
+// Alive reports whether the heartbeat loop goes on. It is false only if the loop is stuck; an
 // outage of Redis does not cause that. It is true before Start and after Stop, and does not wait.
 func (w *Worker) Alive() bool {
 	at := w.turned.Load()

@@ -25,16 +25,16 @@ import (
 // maxErrorBytes bounds the message of a failed job: it is kept in Redis.
 const maxErrorBytes = 8 << 10
 
-// returned is what a handler left behind.
+// returned tells how a handler ended.
 type returned struct {
 	result json.RawMessage
 	err    error
-	// failure is set when the handler panicked or ended its goroutine, and when its result cannot
-	// be the job's.
+	// failure is set if the handler panicked or ended its goroutine, and if its result cannot be
+	// the job's.
 	failure *freeslot.JobError
 	// cause is why the context had been cancelled when the handler returned.
 	cause error
-	// stuck is true when the handler has not returned and was given up.
+	// stuck is true if the handler has not returned and was given up.
 	stuck bool
 }
 
@@ -55,7 +55,7 @@ func (w *Worker) attempt(a *attempt) {
 	w.call(a, fn)
 }
 
-// conclude ends an attempt whose handler was called. The winner of a.left calls it, once.
+// conclude ends an attempt whose handler was called. Only the winner of a.left calls it.
 func (w *Worker) conclude(a *attempt, span trace.Span, r returned) {
 	comp := w.completionOf(a, r)
 	if comp != nil {
@@ -109,7 +109,7 @@ func refusedSpec(err error) bool {
 	return code == freeslot.CodeNotFound || code == freeslot.CodeInvalidArgument
 }
 
-// unbegun is the completion of an attempt whose handler was never called; nil for none.
+// unbegun returns the completion of an attempt whose handler was never called; nil for none.
 func (w *Worker) unbegun(a *attempt) *cell.Completion {
 	asked, disowned := w.ledger.finish(a)
 	comp := w.completion(a)
@@ -131,7 +131,7 @@ func (w *Worker) unbegun(a *attempt) *cell.Completion {
 	return comp
 }
 
-// completionOf decides what the handler's return means for the job; nil is nothing.
+// completionOf decides what the handler's return means for the job; nil means nothing.
 func (w *Worker) completionOf(a *attempt, r returned) *cell.Completion {
 	asked, disowned := w.ledger.finish(a)
 	comp := w.completion(a)
@@ -160,17 +160,17 @@ func (w *Worker) completionOf(a *attempt, r returned) *cell.Completion {
 	return comp
 }
 
-// handBack makes the job wait again, for another node. The job has not failed: this node stops, or
-// does not run its service any more.
+// handBack makes the job wait again, for another node. The job has not failed: this node is
+// stopping, or no longer runs its service.
 func handBack(comp *cell.Completion, message string) {
 	comp.Next = cell.HandBack
 	comp.Error = &freeslot.JobError{Code: freeslot.JobErrorInterrupted, Message: message}
 }
 
-// awaitFleet waits until Redis knows that the node takes no more jobs, or none of this service.
-// Redis would otherwise give the slot of the job to a waiting job, perhaps to the same one. Without
-// an answer it goes on after drainingTimeout: such a job is handed back again. A job that found no
-// slot does not wait here, because the node goes on taking jobs.
+// awaitFleet waits until Redis knows that the node takes no more jobs, or none for this service.
+// Redis would otherwise give the job's slot to a waiting job, perhaps to the same one. Without an
+// answer it goes on after drainingTimeout: the job may then come here and be handed back again. A
+// job that found no slot does not wait here, because the node goes on taking jobs.
 func (w *Worker) awaitFleet(a *attempt) {
 	if !a.moot && a.ctx.Err() == nil {
 		return
@@ -241,7 +241,7 @@ func (w *Worker) handle(ctx context.Context, job *Job, fn HandlerFunc) (r return
 	}
 	var result any
 	if result, r.err = fn(ctx, job); r.err == nil {
-		r.result, r.failure = w.encode(result) // here, for a MarshalJSON that panics
+		r.result, r.failure = w.encode(result) // here, because a MarshalJSON may panic
 	}
 	return r
 }
@@ -256,7 +256,7 @@ func (w *Worker) panicked(job *Job, value any) *freeslot.JobError {
 	return &freeslot.JobError{Code: freeslot.JobErrorPanic, Message: bounded(message)}
 }
 
-// encode makes a handler's result the job's.
+// encode turns a handler's result into the job's result.
 func (w *Worker) encode(result any) (json.RawMessage, *freeslot.JobError) {
 	raw, ok := result.(json.RawMessage)
 	if !ok {
@@ -277,7 +277,7 @@ func (w *Worker) encode(result any) (json.RawMessage, *freeslot.JobError) {
 	return raw, nil
 }
 
-// jobError keeps the code that a handler chose, if it is a valid name.
+// jobError keeps a handler's own code, if it is a valid name.
 func jobError(err error) *freeslot.JobError {
 	if chosen, ok := errors.AsType[*freeslot.JobError](err); ok && chosen != nil && freeslot.ValidateName("code", chosen.Code) == nil {
 		return &freeslot.JobError{Code: chosen.Code, Message: bounded(chosen.Message)}

@@ -7,7 +7,7 @@ import (
 )
 
 // moment is the number of heartbeats, reads and reports that had started at some point. reads is
-// noRead where no read counts.
+// noRead if no read counts.
 type moment struct{ beats, reads, reports uint64 }
 
 const noRead = math.MaxUint64
@@ -34,7 +34,7 @@ func (s *attemptSet) has(id cell.Attempt) bool {
 	return ok
 }
 
-// add remembers id since at. A set that is full forgets its oldest entry.
+// add remembers id since at. A full set forgets its oldest entry.
 func (s *attemptSet) add(id cell.Attempt, at moment) {
 	s.since[id] = at
 	s.order = append(s.order, remembered{id, at})
@@ -46,7 +46,8 @@ func (s *attemptSet) add(id cell.Attempt, at moment) {
 func (s *attemptSet) remove(id cell.Attempt) { delete(s.since, id) }
 
 // forget drops the attempts that were added before the given heartbeat, read and report started.
-// The answers of the first two have been applied, and those of every report before the third.
+// The answers of this heartbeat and this read have been applied, and so have the answers of every
+// report before this one.
 func (s *attemptSet) forget(through moment) {
 	for len(s.order) > 0 {
 		at := s.order[0].at
@@ -57,7 +58,7 @@ func (s *attemptSet) forget(through moment) {
 	}
 }
 
-// drop removes the oldest entry, and forgets its attempt unless that was added again since.
+// drop removes the oldest entry, and forgets its attempt unless the attempt was added again since.
 func (s *attemptSet) drop() {
 	oldest := s.order[0]
 	s.order = s.order[1:]

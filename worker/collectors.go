@@ -16,10 +16,10 @@ type (
 	Collector = collector.Collector
 	// Metrics are figures by field: float64, int64, int, bool or string.
 	Metrics = collector.Metrics
-	// Cost is how much a collection burdens the machine. It decides how often one is made.
+	// Cost tells how much a collection burdens the machine, and so how often one is made.
 	Cost = collector.Cost
-	// Collection is a collector with its interval and time limit. The collector's cost decides
-	// about zero ones.
+	// Collection is a collector with its interval and time limit. If one of them is zero, the
+	// collector's cost decides.
 	Collection = collector.Entry
 )
 
@@ -34,7 +34,7 @@ const (
 type (
 	// Threshold decides which changes of a figure are significant.
 	Threshold = heartbeat.Threshold
-	// ThresholdKind is how the change is measured.
+	// ThresholdKind tells how the change is measured.
 	ThresholdKind = heartbeat.ThresholdKind
 )
 
@@ -48,17 +48,16 @@ const (
 	AnyChange = heartbeat.Any
 )
 
-// DefaultCollectors collect the machine's memory and CPU time, as far as the control group of the
-// process allows it to use them.
+// DefaultCollectors collect the machine's memory and CPU time, limited to what the process's
+// control group allows it to use.
 func DefaultCollectors() []Collection {
 	return []Collection{{Collector: collector.NewMemory()}, {Collector: collector.NewCPU()}}
 }
 
 // The collectors of nodeagent, for Config.Collectors and [Worker.Collect]; docs/nodeagent.md lists
-// their figures. Package worker/gpu has the one for graphics processors.
+// their figures. Package worker/gpu has the collector for graphics processors.
 
-// MemoryCollector and CPUCollector collect "memory" and "cpu", the machine's or the control
-// group's.
+// MemoryCollector and CPUCollector collect "memory" and "cpu" of the machine or the control group.
 func MemoryCollector() Collector { return collector.NewMemory() }
 
 // CPUCollector is documented with MemoryCollector.
@@ -68,16 +67,16 @@ func CPUCollector() Collector { return collector.NewCPU() }
 // "/".
 func DiskCollector(paths ...string) Collector { return collector.NewDisk(paths...) }
 
-// NetworkCollector collects "network" for the named interfaces; none means all but the loopback.
+// NetworkCollector collects "network" for the named interfaces; none means all except the loopback.
 func NetworkCollector(interfaces ...string) Collector { return collector.NewNetwork(interfaces...) }
 
 // ProcessCollector collects "process", the figures of this process.
 func ProcessCollector() Collector { return collector.NewProcess() }
 
-// RedisCollector collects "redis": how long the last heartbeat of w took. It costs Redis nothing.
+// RedisCollector collects "redis": the duration of w's last heartbeat. It costs Redis nothing.
 func RedisCollector(w *Worker) Collector { return collector.NewRedisLatency(w.RedisLatency) }
 
-// DefaultThresholds are a tenth of the memory and a fifth of the CPU time.
+// DefaultThresholds returns a tenth of the memory and a fifth of the CPU time.
 func DefaultThresholds() map[string]Threshold {
 	return map[string]Threshold{
 		"memory.usage": {Kind: Absolute, Value: 0.1},

@@ -33,7 +33,7 @@ const (
 const (
 	// MinHeartbeatInterval keeps a fleet from spending Redis on heartbeats.
 	MinHeartbeatInterval = 100 * time.Millisecond
-	// MinProgressInterval does the same for progress.
+	// MinProgressInterval keeps a fleet from spending Redis on progress.
 	MinProgressInterval = 10 * time.Millisecond
 	// MaxResultBytesLimit is the largest MaxResultBytes: results live in Redis' memory.
 	MaxResultBytesLimit = 16 << 20
@@ -45,29 +45,29 @@ type Config struct {
 	// RedisURL is redis://[user:password@]host:port[/db], or rediss:// for TLS. It names one
 	// server, or nodes of a Redis Cluster, the further ones as ?addr=host:port&addr=….
 	RedisURL string
-	// RedisURLs replaces RedisURL when the schedulers spread their cells over several standalone
+	// RedisURLs replaces RedisURL if the schedulers spread their cells over several standalone
 	// servers. The order must be the schedulers'.
 	RedisURLs []string
-	// RedisAccess has the worker's credentials for Redis, and how the servers prove who they are.
-	// The zero value uses RedisURL alone.
+	// RedisAccess holds the worker's credentials for Redis, and tells how the servers prove who
+	// they are. The zero value uses RedisURL alone.
 	RedisAccess RedisAccess
-	// Gateway is wss://host[:port] of replicas, several with commas between, in place of Redis: all
-	// that this node needs besides is a token. RedisAccess, Cells and KeyPrefix are not used then,
-	// and HeartbeatLimit is the one that the gateway names. ws:// is for loopback and proxies.
+	// Gateway takes the place of Redis: wss://host[:port] of replicas, several with commas between.
+	// Besides it the node needs only a token. RedisAccess, Cells and KeyPrefix are then not used,
+	// and the gateway sets HeartbeatLimit. ws:// is for loopback and proxies.
 	Gateway string
-	// Token proves who this node is to the gateway. TokenFile has it instead, and is read again at
-	// each connect.
+	// Token proves to the gateway who this node is. TokenFile names a file that holds it instead,
+	// which is read again at each connect.
 	Token, TokenFile string
-	// GatewayTLS has certificates for wss://. The zero value trusts the system's.
+	// GatewayTLS holds certificates for wss://. The zero value trusts the system's.
 	GatewayTLS GatewayTLS
-	// Cells is how many cells the schedulers have. 0 means 1.
+	// Cells is the schedulers' number of cells. 0 means 1.
 	Cells int
-	// KeyPrefix must be the schedulers'. Empty means "scheduler".
+	// KeyPrefix must be the schedulers' prefix. Empty means "scheduler".
 	KeyPrefix string
 	// Node is the profile. Handle adds the services of its handlers.
 	Node freeslot.Node
 	// HeartbeatInterval must be at most half of the schedulers' heartbeat limit (8 s unless they
-	// are configured otherwise). With more, one late heartbeat would cost the node its jobs. 0
+	// are configured otherwise). If it is longer, one late heartbeat costs the node its jobs. 0
 	// means DefaultHeartbeatInterval.
 	HeartbeatInterval time.Duration
 	// MetadataInterval is the longest time between two heartbeats with the figures of Collectors. 0
@@ -75,14 +75,14 @@ type Config struct {
 	MetadataInterval time.Duration
 	// Thresholds are the changes of figures, by "type.field" such as "memory.usage", after which
 	// the figures are sent at once, at most once a second. nil means DefaultThresholds. Start
-	// refuses the name of a figure that no collector has.
+	// refuses names of figures that no collector has.
 	Thresholds map[string]Threshold
 	// DisableImmediateUpdate makes such changes wait for the next heartbeat.
 	DisableImmediateUpdate bool
 	// Collectors collect the figures that heartbeats bring. nil means DefaultCollectors; empty, not
 	// nil, is none. Worker.Collect adds further ones.
 	Collectors []Collection
-	// HeartbeatLimit is the schedulers' heartbeat limit. When no heartbeat has been answered for so
+	// HeartbeatLimit is the schedulers' heartbeat limit. If no heartbeat has been answered for that
 	// long, handlers of jobs with freeslot.LeaseLossCancel are stopped, so it must not be above the
 	// schedulers' limit. 0 means 8 s, the schedulers' default, or twice HeartbeatInterval if that
 	// is more.
@@ -97,40 +97,40 @@ type Config struct {
 	// gives up the handlers that have not returned, and hands their jobs back. 0 means
 	// DefaultInterruptGrace.
 	InterruptGrace time.Duration
-	// ExitUnreachable makes Start return an error when Redis or the gateway cannot be reached.
+	// ExitUnreachable makes Start return an error if Redis or the gateway cannot be reached.
 	// Otherwise Start tries again until it succeeds or its context ends.
 	ExitUnreachable bool
 	// MaxResultBytes is the largest result, as JSON. A larger one fails the job with
 	// freeslot.JobErrorResultTooLarge. 0 means DefaultMaxResultBytes.
 	MaxResultBytes int
-	// Logger nil logs nothing.
+	// Logger may be nil: then nothing is logged.
 	Logger *zap.Logger
-	// Registerer nil keeps metrics to the worker. Metrics carry the label "node", so several
-	// workers can share a registerer if their nodes differ.
+	// Registerer may be nil: then the metrics are not exported. Metrics carry the label "node", so
+	// several workers can share a registerer if their nodes differ.
 	Registerer prometheus.Registerer
-	// TracerProvider nil traces nothing.
+	// TracerProvider may be nil: then nothing is traced.
 	TracerProvider trace.TracerProvider
 }
 
-// GatewayTLS is how gateways prove who they are, and this node if they ask.
+// GatewayTLS tells how gateways prove who they are, and how this node does if they ask.
 type GatewayTLS struct {
-	// CAFile has the certificates (PEM) that may sign the gateways'; empty means the system's.
-	// CertFile and KeyFile are the node's own certificate. ServerName is the name in the gateways'
-	// certificates; empty means the host of the URL.
+	// CAFile holds the certificates (PEM) that may sign the gateways'; empty means the system's.
+	// CertFile and KeyFile hold the node's own certificate. ServerName is the name in the gateways'
+	// certificates; empty means the URL's host.
 	CAFile, CertFile, KeyFile, ServerName string
 }
 
-// RedisAccess has credentials and certificates for connections to Redis.
+// RedisAccess holds credentials and certificates for connections to Redis.
 type RedisAccess struct {
 	// Username is the user of Redis' ACL, and PasswordFile holds the password. They replace the
 	// ones in the URL. The file is read at each new connection.
 	Username, PasswordFile string
 	// SentinelUsername and SentinelPasswordFile are the same for sentinels.
 	SentinelUsername, SentinelPasswordFile string
-	// CAFile has the certificates (PEM) that may sign the servers'; empty means the system's.
-	// CertFile and KeyFile are the worker's own certificate, for servers that ask for one.
-	// ServerName is the name in the servers' certificates; empty means the host of the URL. All are
-	// for URLs that begin with rediss://.
+	// CAFile holds the certificates (PEM) that may sign the servers'; empty means the system's.
+	// CertFile and KeyFile hold the worker's own certificate, for servers that ask for one.
+	// ServerName is the name in the servers' certificates; empty means the URL's host. All of them
+	// apply to URLs that begin with rediss://.
 	CAFile, CertFile, KeyFile, ServerName string
 }
 
@@ -227,7 +227,7 @@ func (c Config) Validate() error {
 }
 
 // checkThresholds refuses thresholds of figures that no collector has. Start calls it, because
-// Collect adds collectors after New. The default thresholds stay where their collectors are left
+// Collect adds collectors after New. The default thresholds stay even if their collectors are left
 // out.
 func (c *Config) checkThresholds() error {
 	collectors := make([]collector.Collector, len(c.Collectors))

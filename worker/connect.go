@@ -17,11 +17,11 @@ import (
 	"github.com/freeslot/freeslot/internal/script"
 )
 
-// attemptTimeout bounds one attempt to connect and to register, with the wait for scripts.
+// attemptTimeout bounds one attempt to connect and to register, including the wait for scripts.
 const attemptTimeout = 15 * time.Second
 
 // connect opens the store and registers the node. While Redis or the gateway cannot be reached it
-// tries again, until ctx ends or the worker is stopped. The error is that of the last attempt.
+// tries again, until ctx ends or the worker is stopped. It returns the last attempt's error.
 func (w *Worker) connect(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	var watching sync.WaitGroup
@@ -54,12 +54,12 @@ func (w *Worker) connect(ctx context.Context) error {
 	}
 }
 
-// connectOnce leaves nothing behind after an error.
+// connectOnce makes one attempt. After an error it leaves nothing behind.
 func (w *Worker) connectOnce(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, attemptTimeout)
 	defer cancel()
-	// Each attempt is an incarnation: an earlier one whose answer was lost may have registered the
-	// node. A gateway asks for the epoch.
+	// Each attempt is an incarnation of its own: an earlier one whose answer was lost may have
+	// registered the node. A gateway asks for the epoch.
 	w.epoch = cell.NewEpoch()
 	var err error
 	if w.store, w.closeStore, err = w.open(ctx); err == nil {
@@ -72,7 +72,8 @@ func (w *Worker) connectOnce(ctx context.Context) error {
 	return err
 }
 
-// attemptRegisterer notes the metrics of an attempt, so that the next one can register its own.
+// attemptRegisterer remembers the metrics of an attempt, so that the next attempt can register its
+// own.
 type attemptRegisterer struct {
 	prometheus.Registerer
 	made []prometheus.Collector

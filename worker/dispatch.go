@@ -13,13 +13,13 @@ import (
 )
 
 const (
-	// readBlock is long, because thousands of agents wait like this. The cell's deadline for the
-	// read is a little later.
+	// readBlock is how long a read waits for entries. It is long, because thousands of agents wait
+	// like this. The cell's deadline for the read is a little later.
 	readBlock = 20 * time.Second
-	// readLimit is how many entries one read takes in.
+	// readLimit is the largest number of entries in one read.
 	readLimit = 128
-	// fullPause is the longest delay of the next read of a node without room. Only cancels can come
-	// meanwhile, as jobs come with the answers to the node's reports.
+	// fullPause is the longest delay before the next read of a node without room. Only cancels can
+	// come meanwhile, as jobs come with the answers to the node's reports.
 	fullPause = 5 * time.Millisecond
 )
 
@@ -27,7 +27,7 @@ const (
 var errReadAgain = errors.New("worker: read again")
 
 // dispatches reads the node's dispatch stream. The position in it only moves forward, and belongs
-// to this process. Heartbeats deliver what the process misses otherwise.
+// to this process. Heartbeats deliver whatever the process misses.
 func (w *Worker) dispatches(ctx context.Context) {
 	pauses := retryPauses()
 	failing := false
@@ -83,7 +83,7 @@ func (w *Worker) readOnce(ctx context.Context) error {
 	return nil
 }
 
-// entriesOf counts the stream entries that these come from.
+// entriesOf counts the stream entries that brought these.
 func entriesOf(found []cell.Dispatch) int {
 	entries := 0
 	for i := range found {
@@ -94,8 +94,8 @@ func entriesOf(found []cell.Dispatch) int {
 	return entries
 }
 
-// awaitRoom delays a read while the node holds as many jobs as it has slots. Redis would have to
-// serve the read just when short jobs report their end.
+// awaitRoom delays a read while the node holds as many jobs as it has slots. Redis would otherwise
+// have to serve the read just when short jobs report their end.
 func (w *Worker) awaitRoom(ctx context.Context) {
 	if room := w.ledger.room(); room != nil {
 		select {
@@ -114,7 +114,7 @@ func (w *Worker) receive(d *cell.Dispatch) {
 	w.take(d.Attempt, d.Job, d.Tenant, d.ID == "")
 }
 
-// readAgain ends the read that is under way. A connection that died in silence holds it until its
+// readAgain ends the read under way. A connection that died in silence would hold it until its
 // deadline. Heartbeats are short, and notice the loss and the return much earlier. Nothing is lost:
 // reading changes nothing in Redis.
 func (w *Worker) readAgain() {
@@ -123,8 +123,8 @@ func (w *Worker) readAgain() {
 	}
 }
 
-// take starts an attempt that the node owns according to Redis, unless it is known. handedOver: it
-// came with the answer to a report, and is in no stream.
+// take starts an attempt that the node owns according to Redis, unless it is known. handedOver is
+// true if it came with the answer to a report, and so is in no stream.
 func (w *Worker) take(id cell.Attempt, job *freeslot.Job, tenant string, handedOver bool) {
 	if a := w.ledger.offer(id, job, tenant, handedOver); a != nil {
 		w.attempts.Add(1)

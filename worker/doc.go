@@ -20,8 +20,8 @@
 //     (see "Delivery"). For that the process remembers the last 65,536 attempts that ended.
 //   - The running handlers never take more than Node.MaxConcurrency slots. A handler that ignores
 //     its cancelled context keeps its slots until it returns. Jobs that arrive meanwhile wait
-//     inside the process, and are handed back after 10 s. If Redis does not count the handler any
-//     more, the node offers that many slots fewer, from 30 s after the cancellation on.
+//     inside the process, and are handed back after 10 s. If Redis no longer counts the handler,
+//     the node offers that many slots fewer, from 30 s after the cancellation on.
 //   - A panic in a handler fails its job and nothing else.
 //
 // # Errors and retries
@@ -32,13 +32,13 @@
 // retried: it is a mistake in the handler, and the next node runs the same handler. A payload that
 // causes it must not go round the fleet. A handler may recover and return Retryable instead.
 //
-// The end of a node is no failure of its jobs: see Stop below.
+// A node that stops does not fail its jobs: see Stop below.
 //
 // # Progress, and handlers that hang
 //
 // A handler reports how far it is by [Job.Progress]. Set ProgressTimeoutMS for jobs whose handlers
-// can hang. When a handler reports nothing for so long, its context is cancelled with cause
-// [ErrStalled]. The attempt has failed with freeslot.JobErrorStalled, unless the handler still
+// can hang. If a handler reports nothing for that long, its context is cancelled with cause
+// [ErrStalled]. The attempt fails with freeslot.JobErrorStalled, unless the handler still
 // returns a result. The failure counts, and the job is retried. A handler that does not return
 // within another 30 s is given up: its job goes on elsewhere, its slots stay taken here, and the
 // node offers that many fewer until it returns. It may run beside the next attempt without limit.
@@ -60,8 +60,8 @@
 //	                                       v
 //	                                   forgotten
 //
-// When a job is cancelled and its handler then returns an error, the job is cancelled. When the
-// handler returns a result all the same, the job has succeeded, because the work is done.
+// If a job is cancelled and its handler then returns an error, the job ends as cancelled. If the
+// handler returns a result instead, the job succeeds, because its work has been finished.
 //
 // A job can come back to this process as a later attempt while an earlier one still runs or is
 // being reported: a retry, or a job that Redis took away while the node could not reach it. The
@@ -109,19 +109,19 @@
 //
 // With Config.Gateway the process has no connection to Redis. It has one WebSocket to a replica, by
 // which heartbeats, reports and deliveries go; what is larger than 64 KiB goes by HTTP beside it.
-// All that is written here holds all the same, as Redis still decides. Where it says "Redis does not
-// answer", the way to Redis can also be broken between the node and the gateway, or be the gateway
-// itself. A gateway owns nothing of the node, so another one can go on at any moment:
+// Everything on this page still holds, because Redis still decides. Where it says "Redis does not
+// answer", the fault can also be in the gateway, or between the node and the gateway. A gateway owns
+// nothing of the node, so another one can take over at any moment:
 //
 //   - A connection that ends is replaced at once, by one to another address if there are several. So
-//     is one by which a heartbeat is not answered for an eighth of the heartbeat limit. While it is
-//     the gateway that says that Redis does not answer, the node stays.
-//   - Calls whose connection ends are repeated by the next one. A heartbeat through it brings what was
-//     missed meanwhile. What still comes by the former one is void.
+//     is a connection on which a heartbeat is not answered for an eighth of the heartbeat limit. If
+//     the gateway itself answers that Redis is away, the node stays.
+//   - Calls whose connection ends are repeated on the next one. A heartbeat through it brings what was
+//     missed meanwhile. Anything that still comes by the former connection is void.
 //   - The heartbeat limit is the gateway's, whatever Config.HeartbeatLimit is.
-//   - Start fails when a gateway refuses the node, and waits while none can be reached. Later the node
-//     tries for ever, with pauses of up to 2 s, of up to 30 s while its token is refused, and of a
-//     minute after a defect of the protocol.
+//   - Start fails if a gateway refuses the node, and waits while none can be reached. Later the node
+//     tries for ever. Its pauses are up to 2 s, up to 30 s while its token is refused, and a minute
+//     after a defect of the protocol.
 //
 // # Failures
 //
@@ -130,18 +130,18 @@
 //     reaped; the first reply then names the handlers to stop. Handlers of jobs with
 //     freeslot.LeaseLossCancel do not wait for that: they are stopped with cause [ErrLeaseLost]
 //     when no heartbeat has been answered for Config.HeartbeatLimit. If the node still owns their
-//     attempts, these have failed with freeslot.JobErrorLeaseLost.
+//     attempts, these fail with freeslot.JobErrorLeaseLost.
 //   - Redis does not know the node (it was reaped, or Redis lost its data): the node registers
 //     again under the same epoch. The heartbeat after that names the handlers to stop, with cause
 //     [ErrNotOwned]: their jobs have gone to their next attempts. The result of such a handler is
 //     dropped. A completion that is already on its way is answered as stale, and not repeated.
 //   - Another process registered the same node: this one stops its handlers and ends with
 //     [ErrSuperseded]. [Worker.Done] closes.
-//   - Stop: the node takes no new jobs, running ones get Config.StopTimeout, then their context is
-//     cancelled with cause [ErrStopping]. A handler that then returns a result has succeeded. The
-//     other jobs are handed back and wait for another node; those that had not begun, at once. That
-//     is no failure, but the next attempt has a new number. When a handler ignores its context, its
-//     job is handed back Config.InterruptGrace later. The handler may then run beside the next
+//   - Stop: the node takes no new jobs, and hands back those that have not begun. Running jobs get
+//     Config.StopTimeout; then their context is cancelled with cause [ErrStopping]. A handler that
+//     then returns a result has succeeded. The other jobs are handed back and wait for another node.
+//     That is not a failure, but the next attempt has a new number. If a handler ignores its context,
+//     its job is handed back Config.InterruptGrace later. The handler may then run beside the next
 //     attempt while this process lives.
 //   - The process dies: schedulers notice the silence, or the node's next registration gives up the
 //     dead process' attempts. Its jobs go to their next attempts, and the loss counts as a failure.

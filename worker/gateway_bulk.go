@@ -12,16 +12,17 @@ import (
 )
 
 const (
-	// A request of HTTP has bulkTimeout, and a second more for each bulkTimeoutBytes. The answer to a
-	// spec then has as much, by the largest.
+	// A request of HTTP has bulkTimeout, and a second more for each bulkTimeoutBytes. The answer to
+	// a spec request then has as much again, computed for the largest answer.
 	bulkTimeout      = 15 * time.Second
 	bulkTimeoutBytes = 64 << 10
 	// bulkReadLimit is the largest answer: a spec of 16 MiB.
 	bulkReadLimit = 17 << 20
 )
 
-// post sends what is too large for the connection beside it, so that no heartbeat waits behind it.
-// It ends with the connection, whose session it belongs to. Errors: as of roundTrip.
+// post sends a request that is too large for the connection beside it, so that no heartbeat waits
+// behind it. It ends with the connection, whose session it belongs to. It returns the errors of
+// roundTrip.
 func (s *gatewayStore) post(ctx context.Context, conn *gatewayConnection, path string, req *frame.Request) (*frame.Answer, error) {
 	if err := conn.enter(ctx, s.bulk); err != nil {
 		return nil, err
@@ -57,7 +58,7 @@ func (s *gatewayStore) post(ctx context.Context, conn *gatewayConnection, path s
 	return readBulk(resp)
 }
 
-// bulkTime is how long so many bytes may take.
+// bulkTime returns how long this many bytes may take.
 func bulkTime(bytes int) time.Duration {
 	return bulkTimeout + time.Duration(bytes/bulkTimeoutBytes)*time.Second
 }
@@ -70,10 +71,10 @@ func readBulk(resp *http.Response) (answer *frame.Answer, err error) {
 	_ = frame.DecodeAnswers(body, func(a *frame.Answer) error { answer = a; return nil })
 	switch {
 	case resp.StatusCode == http.StatusUnauthorized || resp.StatusCode == http.StatusForbidden:
-		// Nothing was carried out, and that is not final: the token's line may have changed.
+		// Nothing was carried out, and the refusal is not final: the token's line may have changed.
 		return nil, fmt.Errorf("the gateway answered with HTTP status %s", resp.Status)
 	case answer != nil && answer.Code != "":
-		answer.Type = frame.TypeError // that of HTTP has no type
+		answer.Type = frame.TypeError // over HTTP errors have no type
 		return nil, answerError(answer)
 	case answer == nil, resp.StatusCode != http.StatusOK:
 		return nil, fmt.Errorf("the gateway answered with HTTP status %s", resp.Status)

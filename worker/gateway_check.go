@@ -13,15 +13,15 @@ import (
 	"github.com/freeslot/freeslot/internal/cell"
 )
 
-// GatewayRights is what a gateway says of itself and of the node's token.
+// GatewayRights tells about a gateway and the rights of the node's token.
 type GatewayRights struct {
 	// Replica and Version are the gateway's.
 	Replica, Version string
-	// HeartbeatLimit is the silence after which the node is taken for dead.
+	// HeartbeatLimit is the silence after which replicas take the node for dead.
 	HeartbeatLimit time.Duration
 	// InUse is true while the node lives under another token, or as one that is connected to Redis.
 	InUse bool
-	// Token is the token's name. Nodes are the ids that it may have, * stands for any text. Expires
+	// Token is the token's name. Nodes are the ids that it may have; * stands for any text. Expires
 	// is RFC 3339, empty for never.
 	Token   string
 	Nodes   []string
@@ -33,7 +33,7 @@ type GatewayRights struct {
 }
 
 // CheckGateway connects to one of the gateways, asks what the token may do, and leaves. It changes
-// nothing. Errors: those of Config.Validate, else a *freeslot.Error.
+// nothing. It returns the errors of Config.Validate, or a *freeslot.Error.
 func CheckGateway(ctx context.Context, cfg Config) (GatewayRights, error) {
 	cfg = cfg.WithDefaults()
 	if err := cfg.Validate(); err != nil {
@@ -66,7 +66,7 @@ func (s *gatewayStore) check(ctx context.Context) (GatewayRights, error) {
 	}, nil
 }
 
-// String is one line for people.
+// String returns one line for people.
 func (r GatewayRights) String() string {
 	parts := []string{fmt.Sprintf("token %s may be node %s", r.Token, strings.Join(r.Nodes, ", "))}
 	limit := func(what string, allowed []string) {

@@ -22,7 +22,8 @@ import (
 const (
 	// gatewayReadLimit is the largest frame from a gateway.
 	gatewayReadLimit = 8 << 20
-	// arrayBytes is about the largest frame of several messages. A heartbeat may wait for one frame.
+	// arrayBytes is about the largest frame of several messages. A heartbeat may have to wait for
+	// one frame.
 	arrayBytes = 16 << 10
 	// reportBytes bounds the complete requests under way: others share the line with them.
 	reportBytes = 256 << 10
@@ -30,21 +31,22 @@ const (
 	gatewayWriteTimeout = 10 * time.Second
 	// goodbyeTimeout bounds the close handshake.
 	goodbyeTimeout = time.Second
-	// sparePlaces are the requests that a session has for others than complete and spec.
+	// sparePlaces is the number of a session's requests that are kept for other types than complete
+	// and spec.
 	sparePlaces = 8
-	// maxSpecs bounds the spec requests under way: the gateway ends a session that has more to read
-	// than 4 MiB. See pace, too.
+	// maxSpecs bounds the spec requests under way: the gateway ends a session that has more than 4
+	// MiB to read. See also pace.
 	maxSpecs = 32
-	// minBeatTimeout is the least that part returns.
+	// minBeatTimeout is the smallest result of part.
 	minBeatTimeout = 100 * time.Millisecond
 )
 
 // errConnectionLost is returned by roundTrip when the connection has ended before the answer.
 var errConnectionLost = errors.New("the connection to the gateway was lost")
 
-// gatewayConnection is one connection to one gateway, from its welcome on. It has two goroutines,
-// which start makes: the reader gives answers to their calls, and the writer sends what is queued and
-// closes the socket. Its queue is bounded by the calls that are under way, and by reportBytes.
+// gatewayConnection is one connection to one gateway, from its welcome on. start makes its two
+// goroutines: the reader gives answers to their calls, and the writer sends what is queued and
+// closes the socket. Its queue is bounded by the calls under way, and by reportBytes.
 type gatewayConnection struct {
 	store   *gatewayStore
 	socket  *websocket.Conn
@@ -53,38 +55,38 @@ type gatewayConnection struct {
 	number  int64
 	welcome frame.Welcome
 
-	// ctx ends the reads and writes, and with them the connection; cut has the reason.
+	// ctx ends the reads and writes, and with them the connection; cut holds the reason.
 	ctx context.Context
 	cut context.CancelCauseFunc
 	// places bounds the complete and spec requests under way, so that there is room for others.
 	places  chan struct{}
-	specs   *slots        // the spec requests under way
-	room    *slots        // the bytes of complete requests, of which there are reportBytes
-	filled  chan struct{} // has a token when out has grown
-	goaway  chan struct{} // has a token once the gateway asks the node to leave
-	doubted chan struct{} // has a token once doubt was set
+	specs   *slots        // spec requests under way
+	room    *slots        // bytes of complete requests under way, at most reportBytes
+	filled  chan struct{} // holds a token if out has grown
+	goaway  chan struct{} // holds a token once the gateway asks the node to leave
+	doubted chan struct{} // holds a token once doubt was set
 	leaving chan struct{} // closed to say goodbye
 	leave   func()        // closes leaving
-	// ended is closed when nothing more comes; err then says why, nil if the node has left.
+	// ended is closed when nothing more comes; err then holds the reason, nil if the node has left.
 	ended  chan struct{}
 	err    error
-	lastID atomic.Uint64 // of requests
+	lastID atomic.Uint64 // id of the last request
 
-	// store.mu guards what follows.
+	// store.mu guards the fields that follow.
 
 	pending map[uint64]*gatewayCall
-	out     []*gatewayCall // those that are not written yet
-	lost    bool           // nothing is sent any more
+	out     []*gatewayCall // requests that are not written yet
+	lost    bool           // nothing more is sent
 	beaten  bool           // a heartbeat has been answered
 	refusal error
-	// doubt is why the last heartbeat was not carried out, nil if it was. late sets it if no heartbeat
-	// is answered in time; it is nil while none is under way.
+	// doubt tells why the last heartbeat was not carried out; nil if it was. late sets it if no
+	// heartbeat is answered in time; late is nil while none is under way.
 	doubt error
 	late  *time.Timer
-	calm  time.Duration // the least pause before another gateway is tried
-	// specsAtOnce is how many spec requests may be under way.
+	calm  time.Duration // the shortest pause before another gateway is tried
+	// specsAtOnce is the number of spec requests that may be under way.
 	specsAtOnce int
-	// least is the least time that an answer has taken, the welcome among them; at most part.
+	// least is the shortest time that an answer has taken, including the welcome; at most part.
 	least time.Duration
 }
 
@@ -93,19 +95,19 @@ type gatewayConnection struct {
 type gatewayCall struct {
 	conn    *gatewayConnection
 	id      uint64
-	beat    bool // a heartbeat
+	beat    bool // true for a heartbeat
 	began   time.Time
 	message []byte
 	written chan struct{}
 	done    chan struct{}
 	// answer is void if lost.
 	answer frame.Answer
-	// arrived is how many deliveries had been queued when the answer came.
+	// arrived is the number of deliveries that had been queued when the answer came.
 	arrived uint64
 	lost    bool
 }
 
-// newGatewayConnection is for a socket whose welcome took so long.
+// newGatewayConnection makes a connection for a socket whose welcome took that long.
 func newGatewayConnection(s *gatewayStore, socket *websocket.Conn, to *url.URL, token string, welcome *frame.Welcome, took time.Duration) *gatewayConnection {
 	leaving := make(chan struct{})
 	c := &gatewayConnection{
@@ -121,7 +123,7 @@ func newGatewayConnection(s *gatewayStore, socket *websocket.Conn, to *url.URL, 
 	return c
 }
 
-// limit is the gateway's heartbeat limit.
+// limit returns the gateway's heartbeat limit.
 func (c *gatewayConnection) limit() time.Duration {
 	return time.Duration(c.welcome.HeartbeatLimitMS) * time.Millisecond
 }
@@ -137,7 +139,7 @@ func (c *gatewayConnection) start() {
 	})
 }
 
-// end is called once, by the reader.
+// end ends the connection. The reader calls it, once.
 func (c *gatewayConnection) end(err error) {
 	s := c.store
 	s.mu.Lock()
@@ -156,7 +158,7 @@ func (c *gatewayConnection) end(err error) {
 	c.cut(nil)
 }
 
-// lose ends the calls under way without an answer. store.mu is held.
+// lose ends the calls under way without an answer. The caller holds store.mu.
 func (c *gatewayConnection) lose() {
 	c.lost, c.out = true, nil
 	c.endAwaitBeat()
@@ -167,10 +169,13 @@ func (c *gatewayConnection) lose() {
 	}
 }
 
-// roundTrip sends a request and waits for its answer. That of complete has callTimeout from when the
-// request was written, and spec has specTimeout once it may be sent: on a slow line they wait long before. Errors: ErrNotSent when it was not sent
-// before ctx ended; errConnectionLost, and that of ctx, when it may have been carried out; else those
-// of answerError.
+// roundTrip sends a request and waits for its answer. On a slow line requests wait long before they
+// are sent. So a complete has callTimeout from the time at which it was written, and a spec has
+// specTimeout from the time at which it may be sent. Errors:
+//
+// - ErrNotSent if ctx ended before the request was sent;
+// - errConnectionLost, or ctx's error, if the request may have been carried out;
+// - otherwise the errors of answerError.
 func (c *gatewayConnection) roundTrip(ctx context.Context, req *frame.Request) (*gatewayCall, error) {
 	if req.Type == frame.TypeSpec {
 		if err := c.makeRoom(ctx, c.specs, 1); err != nil {
@@ -216,7 +221,7 @@ func (c *gatewayConnection) roundTrip(ctx context.Context, req *frame.Request) (
 	select {
 	case <-call.done:
 	case <-ctx.Done():
-		c.forget(call) // an answer that comes later is void
+		c.forget(call) // a later answer is void
 		return nil, fmt.Errorf("no answer to %s: %w", req.Type, ctx.Err())
 	}
 	if call.lost {
@@ -237,7 +242,7 @@ func (c *gatewayConnection) enter(ctx context.Context, places chan struct{}) err
 	}
 }
 
-// makeRoom waits until the room has so much left, and takes it.
+// makeRoom waits until this much room is left, and takes it.
 func (c *gatewayConnection) makeRoom(ctx context.Context, room *slots, n int) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -248,9 +253,9 @@ func (c *gatewayConnection) makeRoom(ctx context.Context, room *slots, n int) er
 	return nil
 }
 
-// pace has fewer specs under way when one took long, and more when it did not. Heartbeats wait behind
-// them, and on a slow line too many would all come too late, again and again. On a far line each
-// answer takes long, so what counts is the time beyond the least.
+// pace lowers the number of specs under way when one took long, and raises it when one did not.
+// Heartbeats wait behind them, and on a slow line too many specs would all come too late, again and
+// again. On a far line each answer takes long, so only the time beyond the least counts.
 func (c *gatewayConnection) pace(took time.Duration) {
 	c.store.mu.Lock()
 	defer c.store.mu.Unlock()
@@ -290,7 +295,7 @@ func (c *gatewayConnection) send(req *frame.Request) (*gatewayCall, error) {
 	return call, nil
 }
 
-// forget gives a call up. It is not sent any more.
+// forget gives a call up: it is no longer sent.
 func (c *gatewayConnection) forget(call *gatewayCall) {
 	c.store.mu.Lock()
 	defer c.store.mu.Unlock()
@@ -298,8 +303,8 @@ func (c *gatewayConnection) forget(call *gatewayCall) {
 	c.out = slices.DeleteFunc(c.out, func(queued *gatewayCall) bool { return queued == call })
 }
 
-// answerError is the error of an answer. Only what the gateway has not carried out is a
-// *freeslot.Error.
+// answerError returns the error of an answer. It is a *freeslot.Error only if the gateway has not
+// carried the request out.
 func answerError(a *frame.Answer) error {
 	if a.Type != frame.TypeError {
 		return nil
@@ -319,7 +324,7 @@ func answerError(a *frame.Answer) error {
 }
 
 // readLoop takes messages until the connection ends. It reads without a deadline: heartbeats find
-// that a gateway is gone.
+// out that a gateway is gone.
 func (c *gatewayConnection) readLoop() error {
 	for {
 		_, message, err := c.socket.Read(c.ctx)
@@ -332,7 +337,7 @@ func (c *gatewayConnection) readLoop() error {
 	}
 }
 
-// receive carries out one message. Those of unknown types are for later releases.
+// receive carries out one message. It ignores unknown types, which are for later releases.
 func (c *gatewayConnection) receive(a *frame.Answer) error {
 	s := c.store
 	s.mu.Lock()
@@ -349,7 +354,7 @@ func (c *gatewayConnection) receive(a *frame.Answer) error {
 		c.answer(a)
 	case a.Type == frame.TypeGoaway:
 		notify(c.goaway)
-	case a.Type == frame.TypeError: // the gateway closes the connection
+	case a.Type == frame.TypeError: // the gateway then closes the connection
 		c.refusal = &freeslot.Error{Code: a.Code, Message: a.Message, Field: a.Field}
 	case s.current != c: // a gateway pushes nothing before it has answered a heartbeat
 	case a.Type == frame.TypeJobs:
@@ -380,7 +385,7 @@ func (c *gatewayConnection) answer(a *frame.Answer) {
 	close(call.done)
 }
 
-// writeLoop sends what is queued, several messages as one array, and says goodbye.
+// writeLoop sends what is queued, several messages as one array, and finally says goodbye.
 func (c *gatewayConnection) writeLoop() {
 	for {
 		select {
@@ -424,7 +429,7 @@ func (c *gatewayConnection) flush() error {
 	return nil
 }
 
-// take takes the calls of the next frame from the queue.
+// take takes the calls of the next frame out of the queue.
 func (c *gatewayConnection) take() []*gatewayCall {
 	c.store.mu.Lock()
 	defer c.store.mu.Unlock()

@@ -27,12 +27,12 @@ import (
 )
 
 const (
-	// firstDialTimeout bounds dial and hello while the heartbeat limit is not known. Later a quarter
-	// of the limit does, and at the least minDialTimeout.
+	// firstDialTimeout bounds dial and hello while the heartbeat limit is not known. Later a
+	// quarter of the limit bounds them, but at least minDialTimeout.
 	firstDialTimeout = 5 * time.Second
 	minDialTimeout   = time.Second
-	// longestRightsRetry bounds the pauses while the token is refused, and defectPause is the rest of
-	// an address after a defect of either side.
+	// longestRightsRetry bounds the pauses while the token is refused. defectPause is how long an
+	// address rests after a defect of either side.
 	longestRightsRetry = 30 * time.Second
 	defectPause        = time.Minute
 )
@@ -52,7 +52,7 @@ func gatewayAddrs(gateway string) (addrs []*url.URL, err error) {
 	return addrs, nil
 }
 
-// checkGateway refuses what New can know. Files are read at each connect.
+// checkGateway refuses what New can already know to be wrong. Files are read at each connect.
 func (c *Config) checkGateway() (bad []error) {
 	refuse := func(field, format string, args ...any) { bad = append(bad, freeslot.Invalid(field, format, args...)) }
 	if c.Gateway == "" {
@@ -116,8 +116,8 @@ func checkToken(field, token string) error {
 	return nil
 }
 
-// gatewayTransport reads the certificates that may sign the gateways'. The node's own is read at each
-// connect.
+// gatewayTransport reads the certificates that may sign the gateways'. The node's own certificate
+// is read at each connect.
 func gatewayTransport(t GatewayTLS) (*http.Transport, error) {
 	conf := &tls.Config{MinVersion: tls.VersionTLS12, ServerName: t.ServerName}
 	if t.CAFile != "" {
@@ -150,8 +150,9 @@ func gatewayTransport(t GatewayTLS) (*http.Transport, error) {
 	}, nil
 }
 
-// connect replaces the connection when it ends or is asked to leave, and looks for another one when
-// Redis does not answer a heartbeat by it, until ctx ends or the node is superseded.
+// connect keeps the node connected until ctx ends or the node is superseded. It replaces the
+// connection if it ends or is asked to leave, and looks for another one if Redis does not answer a
+// heartbeat through it.
 func (s *gatewayStore) connect(ctx context.Context, conn *gatewayConnection) {
 	pauses := retryPauses()
 	for conn != nil {
@@ -161,7 +162,7 @@ func (s *gatewayStore) connect(ctx context.Context, conn *gatewayConnection) {
 			conn = s.tryOther(ctx, conn)
 			continue
 		case <-conn.goaway:
-			if len(s.addrs) == 1 { // behind one address the next replica is found by a new connection
+			if len(s.addrs) == 1 { // behind one address, a new connection finds the next replica
 				conn.leave()
 				<-conn.ended
 			}
@@ -172,8 +173,8 @@ func (s *gatewayStore) connect(ctx context.Context, conn *gatewayConnection) {
 	}
 }
 
-// replace connects to another gateway than the former, if there is one. It returns nil when none is
-// wanted any more.
+// replace connects to another gateway than the former, if there is one. It returns nil if no more
+// connections are wanted.
 func (s *gatewayStore) replace(ctx context.Context, former *gatewayConnection, pauses *backoff.ExponentialBackOff) *gatewayConnection {
 	fatal, why := s.whyEnded(former, pauses)
 	if fatal {
@@ -206,8 +207,8 @@ func (s *gatewayStore) replace(ctx context.Context, former *gatewayConnection, p
 	}
 }
 
-// whyEnded is why the connection has ended, nil if it has not or has left. Pauses are short again after a
-// connection that was of use.
+// whyEnded returns the reason for the connection's end; nil if it has not ended or the node has
+// left. Pauses are short again after a useful connection.
 func (s *gatewayStore) whyEnded(former *gatewayConnection, pauses *backoff.ExponentialBackOff) (fatal bool, why error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -230,7 +231,8 @@ func (c *gatewayConnection) fields() []zap.Field {
 	return []zap.Field{zap.String("gateway", c.url.Host), zap.String("replica", c.welcome.Replica), zap.String("session", c.welcome.Session)}
 }
 
-// redialPause is the pause before the next dial after the failure, which is nil if there was none.
+// redialPause returns the pause before the next dial after the failure why; why is nil if there was
+// none.
 func redialPause(why error, pauses *backoff.ExponentialBackOff) time.Duration {
 	pauses.MaxInterval = longestRetry
 	if isRefusal(why) {
@@ -239,14 +241,14 @@ func redialPause(why error, pauses *backoff.ExponentialBackOff) time.Duration {
 	return pauses.NextBackOff()
 }
 
-// isRefusal reports whether the gateway does not take the token, for this node.
+// isRefusal reports whether the gateway refuses the token for this node.
 func isRefusal(err error) bool {
 	code := freeslot.CodeOf(err)
 	return websocket.CloseStatus(err) == frame.CloseRights ||
 		code == freeslot.CodeUnauthenticated || code == freeslot.CodePermissionDenied
 }
 
-// isDefect reports whether one side does not speak the protocol, so that haste is of no use.
+// isDefect reports whether one side does not speak the protocol, so that there is no hurry.
 func isDefect(err error) bool {
 	switch websocket.CloseStatus(err) {
 	case frame.CloseDefect, websocket.StatusUnsupportedData, websocket.StatusInvalidFramePayloadData, websocket.StatusMessageTooBig:
@@ -255,12 +257,12 @@ func isDefect(err error) bool {
 	return errors.Is(err, errNoGateway)
 }
 
-// isPassing reports whether the HTTP status is one of a proxy that reaches no gateway at the moment.
+// isPassing reports whether a proxy answers with this HTTP status while it reaches no gateway.
 func isPassing(status int) bool {
 	return status >= http.StatusInternalServerError || status == http.StatusRequestTimeout || status == http.StatusTooManyRequests
 }
 
-// errNoGateway is wrapped where an address answers, but not as a gateway of this protocol.
+// errNoGateway is wrapped if an address answers, but not as a gateway of this protocol.
 var errNoGateway = errors.New("this is no gateway that speaks " + frame.Protocol)
 
 // restFrom lets the address rest after a defect.
@@ -268,11 +270,11 @@ func (s *gatewayStore) restFrom(u *url.URL) {
 	s.rests[u] = time.Now().Add(defectPause + jitter(defectPause/4))
 }
 
-// rest is how long the address still rests, 0 if it may be tried.
+// rest returns how long the address still rests, 0 if it may be tried.
 func (s *gatewayStore) rest(u *url.URL) time.Duration { return max(time.Until(s.rests[u]), 0) }
 
-// other is a gateway at random that does not rest, but not this one if there are several. If all
-// rest, it is the one whose rest ends first.
+// other returns a random gateway that does not rest, and not this one if there are several. If all
+// rest, it returns the one whose rest ends first.
 func (s *gatewayStore) other(than *url.URL) *url.URL {
 	best := than
 	for _, i := range rand.Perm(len(s.addrs)) {
@@ -297,14 +299,14 @@ func (s *gatewayStore) dialAny(ctx context.Context, check bool) (*gatewayConnect
 	return nil, failed
 }
 
-// gatewayErrors are those of several gateways, one of each.
+// gatewayErrors holds one error for each of several gateways.
 type gatewayErrors []error
 
 func (e gatewayErrors) Error() string   { return errors.Join(e...).Error() }
 func (e gatewayErrors) Unwrap() []error { return e }
 
 // dial connects, says hello and takes the welcome. Errors have a code, and name neither token nor
-// path. check: the hello asks alone.
+// path. With check the hello only asks.
 func (s *gatewayStore) dial(ctx context.Context, to *url.URL, check bool) (*gatewayConnection, error) {
 	conn, err := s.tryDial(ctx, to, check)
 	if isDefect(err) {
@@ -374,7 +376,7 @@ func (s *gatewayStore) hello(ctx context.Context, socket *websocket.Conn, check 
 	var welcome *frame.Welcome
 	return welcome, frame.DecodeAnswers(message, func(a *frame.Answer) error {
 		switch {
-		case welcome != nil: // what comes behind it is not awaited yet
+		case welcome != nil: // whatever comes behind it is not awaited yet
 		case a.Type == frame.TypeError:
 			return &freeslot.Error{Code: a.Code, Message: a.Message, Field: a.Field}
 		case a.Type != frame.TypeWelcome || a.Welcome == nil || a.Protocol != frame.Protocol || a.HeartbeatLimitMS < 1:
@@ -386,7 +388,7 @@ func (s *gatewayStore) hello(ctx context.Context, socket *websocket.Conn, check 
 	})
 }
 
-// dialError gives the error of a failed connect a code, and the field that is to blame.
+// dialError gives the error of a failed connect a code, and the field to blame.
 func (s *gatewayStore) dialError(to *url.URL, resp *http.Response, err error) error {
 	where := "gateway " + to.Host
 	var body struct {
@@ -397,7 +399,7 @@ func (s *gatewayStore) dialError(to *url.URL, resp *http.Response, err error) er
 	switch {
 	case isCoded && coded.Code != freeslot.CodeInvalidArgument:
 		body.Code, body.Message = coded.Code, coded.Message
-	case isCoded: // of the hello, or a welcome that cannot be read
+	case isCoded: // an error of the hello, or of a welcome that cannot be read
 		err = fmt.Errorf("%w: %s", errNoGateway, coded.Message)
 	case resp != nil && resp.StatusCode != http.StatusSwitchingProtocols && resp.Body != nil:
 		if json.NewDecoder(resp.Body).Decode(&body) != nil || body.Code == "" {
@@ -410,7 +412,7 @@ func (s *gatewayStore) dialError(to *url.URL, resp *http.Response, err error) er
 	switch body.Code {
 	case "":
 		for next := errors.Unwrap(err); next != nil && !errors.Is(err, errNoGateway); next = errors.Unwrap(err) {
-			err = next // leaves out the URL and what the library says
+			err = next // leaves out the URL and the library's words
 		}
 		return fmt.Errorf("%w: %w", &freeslot.Error{Code: freeslot.CodeUnavailable, Field: "gateway", Message: where + " cannot be used"}, err)
 	case freeslot.CodeUnauthenticated, freeslot.CodePermissionDenied:

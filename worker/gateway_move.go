@@ -23,11 +23,12 @@ var (
 	errBeatAnswered   = errors.New("the node's own gateway has answered")
 )
 
-// part is an eighth of the gateway's heartbeat limit.
+// part returns an eighth of the gateway's heartbeat limit.
 func (c *gatewayConnection) part() time.Duration { return max(c.limit()/moveParts, minBeatTimeout) }
 
 // awaitBeat makes the node look for another gateway if no heartbeat is answered in time. The time
-// begins with the first unanswered one: a call may end before. store.mu is held.
+// begins with the first unanswered heartbeat, because a call may end before. The caller holds
+// store.mu.
 func (c *gatewayConnection) awaitBeat() {
 	if c.late != nil {
 		return
@@ -44,7 +45,7 @@ func (c *gatewayConnection) awaitBeat() {
 	c.late = late
 }
 
-// endAwaitBeat is called with store.mu held.
+// endAwaitBeat ends the wait. The caller holds store.mu.
 func (c *gatewayConnection) endAwaitBeat() {
 	if c.late != nil {
 		c.late.Stop()
@@ -52,7 +53,7 @@ func (c *gatewayConnection) endAwaitBeat() {
 	}
 }
 
-// heard notes the answer to a heartbeat. store.mu is held.
+// heard takes in the answer to a heartbeat. The caller holds store.mu.
 func (c *gatewayConnection) heard(a *frame.Answer) {
 	c.endAwaitBeat()
 	if a.Type == frame.TypeError && a.Code == freeslot.CodeUnavailable {
@@ -63,8 +64,8 @@ func (c *gatewayConnection) heard(a *frame.Answer) {
 	c.doubt, c.calm = nil, 0
 }
 
-// reachesRedis reports whether the answer to a heartbeat is one of Redis, for a node that may live
-// there. One that is forgotten registers again by that gateway.
+// reachesRedis reports whether the answer to a heartbeat came from Redis and allows the node to
+// live at that gateway. A node that Redis has forgotten registers again through it.
 func reachesRedis(a *frame.Answer) bool {
 	return a.Type == frame.TypeBeat || a.Type == frame.TypeError && a.Code == frame.CodeUnknownNode
 }
@@ -75,8 +76,9 @@ func (s *gatewayStore) doubtOf(conn *gatewayConnection) error {
 	return conn.doubt
 }
 
-// movePause is the pause before another gateway is tried. It grows until the own one has carried out
-// a heartbeat: while Redis is away, a connect of each node at each heartbeat would be a storm.
+// movePause returns the pause before another gateway is tried. It grows until the node's own
+// gateway has carried out a heartbeat: while Redis is away, a connect of each node at each
+// heartbeat would be a storm.
 func (c *gatewayConnection) movePause() time.Duration {
 	c.store.mu.Lock()
 	defer c.store.mu.Unlock()
@@ -88,11 +90,11 @@ func (c *gatewayConnection) movePause() time.Duration {
 	return calm + jitter(c.part())
 }
 
-// tryOther connects to one other gateway, beside a connection whose heartbeat was not carried out,
-// and moves the node there once Redis has answered a heartbeat by it. Otherwise the node stays, also
-// if its own gateway has answered meanwhile. So an outage of Redis moves no node: no gateway reaches
-// it then, and when it is back the node's own comes first. tryOther returns the connection that the
-// node has then.
+// tryOther connects to one other gateway, beside a connection whose heartbeat was not carried out.
+// It moves the node there once Redis has answered a heartbeat through it. Otherwise the node stays,
+// also if its own gateway has answered meanwhile. So an outage of Redis moves no node: no gateway
+// reaches Redis then, and when Redis is back the node's own gateway comes first. tryOther returns
+// the connection that the node has then.
 func (s *gatewayStore) tryOther(ctx context.Context, conn *gatewayConnection) *gatewayConnection {
 	select {
 	case <-time.After(conn.movePause()):
@@ -137,15 +139,15 @@ func (s *gatewayStore) dialBeside(ctx context.Context, conn *gatewayConnection) 
 	return candidate, nil
 }
 
-// moveTo sends the last heartbeat again, by the candidate. The candidate's reader makes it the current
-// connection when the answer comes. That heartbeat's call may have ended, so the answer is not for the
-// worker. A call that still waits repeats its heartbeat by the new connection.
+// moveTo sends the last heartbeat again, through the candidate. The candidate's reader makes it the
+// current connection when the answer comes. That heartbeat's call may have ended, so the answer is
+// not for the worker. A call that still waits repeats its heartbeat through the new connection.
 func (s *gatewayStore) moveTo(ctx context.Context, candidate, from *gatewayConnection) error {
 	s.mu.Lock()
 	again, why := s.lastBeat, from.doubt
 	s.mu.Unlock()
 	again.Now = true
-	if errors.Is(why, errBeatRefused) { // the candidate's welcome shows that Redis is there: maybe for both
+	if errors.Is(why, errBeatRefused) { // the candidate's welcome shows that Redis is there: maybe for both gateways
 		ask, cancel := context.WithTimeout(ctx, from.part()/2)
 		_, _ = from.roundTrip(ask, &again)
 		cancel()
@@ -173,8 +175,8 @@ func (s *gatewayStore) moveTo(ctx context.Context, candidate, from *gatewayConne
 	return cmp.Or(err, errConnectionLost)
 }
 
-// switchTo makes conn the current connection. The former one is void from then on. mu is held, and
-// fatal is nil.
+// switchTo makes conn the current connection. The former one is void from then on. The caller holds
+// mu, and fatal is nil.
 func (s *gatewayStore) switchTo(conn *gatewayConnection) {
 	if former := s.current; former != nil {
 		former.lose()

@@ -18,21 +18,21 @@ import (
 const (
 	// minBeatGap bounds how often requests can make the loop beat.
 	minBeatGap = 20 * time.Millisecond
-	// changeGap bounds how often changes of figures can. A figure that swings about its threshold
-	// is not worth more heartbeats.
+	// changeGap bounds how often changed figures can make the loop beat. A figure that swings about
+	// its threshold is not worth more heartbeats.
 	changeGap = time.Second
 )
 
 // heartbeats sends a heartbeat every interval, and at once when asked or when a figure has changed
 // by its threshold. It is one loop, so no two heartbeats are under way. After a failure it follows
-// only its own growing pauses: the requests for heartbeats then have the same cause.
+// only its own growing pauses, because the requests for heartbeats then have the same cause.
 func (w *Worker) heartbeats(ctx context.Context) {
-	asked := false // for the heartbeat that is under way
+	asked := false // applies to the heartbeat under way
 	d := heartbeat.New(heartbeat.Policy{
 		HeartbeatInterval: w.cfg.HeartbeatInterval, MetadataInterval: w.cfg.MetadataInterval, MetadataGap: changeGap,
 		Thresholds: w.cfg.Thresholds, DisableImmediate: w.cfg.DisableImmediateUpdate,
 		Jitter: func(interval time.Duration) time.Duration {
-			if asked { // so perhaps all nodes of a gateway were, at once: they must not stay together
+			if asked { // perhaps all nodes of a gateway were asked at once: they must not stay in step
 				return jitter(interval)
 			}
 			return shorten(interval)
@@ -46,7 +46,7 @@ func (w *Worker) heartbeats(ctx context.Context) {
 	for {
 		w.turn()
 		requests, changes := w.beatNow, w.figures.Changed()
-		if failing || !begun { // the first figures would make a fleet beat at once
+		if failing || !begun { // otherwise the first figures would make a fleet beat at once
 			changes = nil
 		}
 		if failing {
@@ -99,9 +99,9 @@ func (w *Worker) heartbeats(ctx context.Context) {
 	}
 }
 
-// beat sends one heartbeat, which d has begun, and applies the reply. asked: something waits for the
-// reply. A node that Redis does not know registers again; the heartbeat after that finds out what the
-// node still owns.
+// beat sends one heartbeat, which d has begun, and applies the reply. asked is true if something
+// waits for the reply. A node that Redis does not know registers again; the heartbeat after that
+// finds out what the node still owns.
 func (w *Worker) beat(ctx context.Context, d *heartbeat.Decider, decision heartbeat.Decision, asked bool, figures collector.Snapshot, taken map[string]time.Time) error {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
@@ -166,16 +166,16 @@ func (w *Worker) beat(ctx context.Context, d *heartbeat.Decider, decision heartb
 	return nil
 }
 
-// lookForSchedulers warns once of a node that no scheduler will ever see, with the most likely
-// reason. It asks after the second heartbeat: agents wait for the scripts, and a scheduler that is
-// just starting loads them a moment before it can be seen.
+// lookForSchedulers warns once if no scheduler will ever see the node, and names the most likely
+// reason. It asks after the second heartbeat: agents wait for the scripts, and a starting scheduler
+// loads them a moment before it can be seen.
 func (w *Worker) lookForSchedulers(ctx context.Context) {
 	if w.beats++; w.beats < 2 || w.looked {
 		return
 	}
 	served, err := w.store.Served(ctx)
 	if err != nil {
-		return // a heartbeat that fails logs it, and the next one asks again
+		return // the heartbeat that fails logs it, and the next one asks again
 	}
 	w.looked = true
 	if !served {
@@ -185,8 +185,8 @@ func (w *Worker) lookForSchedulers(ctx context.Context) {
 	}
 }
 
-// RedisLatency is the time that the last heartbeat took; false before the first one and while Redis
-// does not answer.
+// RedisLatency returns the duration of the last heartbeat; false before the first one and while
+// Redis does not answer.
 func (w *Worker) RedisLatency() (time.Duration, bool) {
 	took := time.Duration(w.latency.Load())
 	return took, took > 0
@@ -220,7 +220,8 @@ func (w *Worker) reregister(ctx context.Context, d *heartbeat.Decider) error {
 	return nil
 }
 
-// jitter spreads the next heartbeats of processes that start together, or were asked together.
+// jitter spreads the next heartbeats of processes that start together, or were asked at the same
+// time.
 func jitter(d time.Duration) time.Duration { return rand.N(d) + 1 }
 
 // shorten takes up to a tenth off an interval. It never adds: a late heartbeat can cost the node

@@ -9,11 +9,11 @@ import (
 	"github.com/freeslot/freeslot"
 )
 
-// renew notes that a heartbeat that began at that time has been answered. Only the heartbeats' loop
+// renew records that a heartbeat that began at that time has been answered. Only the heartbeat loop
 // calls it.
 func (w *Worker) renew(begun time.Time) {
 	select {
-	case <-w.renewals: // the loop of leases has not looked at it
+	case <-w.renewals: // one that the lease loop has not seen yet
 	default:
 	}
 	w.renewals <- begun
@@ -21,8 +21,8 @@ func (w *Worker) renew(begun time.Time) {
 
 // leases stops the handlers of jobs that ask for it once no heartbeat has been answered for the
 // heartbeat limit. From then on schedulers may have taken the node out, and the jobs may begin
-// elsewhere. The limit counts from the call of the last answered heartbeat. Redis took that one in
-// later, so this clock is never behind the schedulers'.
+// elsewhere. The limit counts from the call of the last answered heartbeat. Redis took that
+// heartbeat in later, so this clock is never behind the schedulers'.
 func (w *Worker) leases(ctx context.Context) {
 	timer := time.NewTimer(w.limit)
 	defer timer.Stop()
@@ -49,7 +49,7 @@ func (w *Worker) leases(ctx context.Context) {
 	}
 }
 
-// loseLease stops the running jobs that ask for it. Until renewLease no such job begins.
+// loseLease stops the running jobs that ask for it. No such job begins until renewLease.
 func (l *ledger) loseLease() (stopped []string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -69,7 +69,7 @@ func (l *ledger) renewLease() {
 	l.cutOff = false
 }
 
-// stop cancels a running attempt for a cause of the node's own, unless its end is decided.
+// stop cancels a running attempt, unless its end is decided. cause is a reason on the node's side.
 func (l *ledger) stop(a *attempt, cause error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -11,13 +11,13 @@ import (
 )
 
 const (
-	// maxEnded bounds the ended attempts that are remembered. With a heartbeat each 3 s a node
-	// reaches it when it ends more than 20,000 jobs a second, or 1,600 of the stream while nothing
-	// else comes by it.
+	// maxEnded bounds the ended attempts that are remembered. With a heartbeat each 3 s, a node
+	// reaches it if it ends more than 20,000 jobs a second, or 1,600 that came by the stream while
+	// nothing else comes by it.
 	maxEnded = 1 << 16
 	// maxEarlyCancels bounds the cancels that are remembered for attempts that have not come yet.
 	maxEarlyCancels = 1 << 12
-	// heldPerSlot is how many attempts may be held for each slot; see ledger.limit.
+	// heldPerSlot is the number of attempts that may be held for each slot; see ledger.limit.
 	heldPerSlot = 2
 )
 
@@ -37,27 +37,27 @@ type attempt struct {
 	ctx    context.Context
 	cancel context.CancelCauseFunc
 
-	job    *freeslot.Job // nil until it has been read
+	job    *freeslot.Job // nil until the spec has come
 	tenant string
-	// handedOver is true when the attempt came with the answer to a report, and so in no stream.
+	// handedOver is true if the attempt came with the answer to a report, and so is in no stream.
 	handedOver bool
 
 	phase phase
 	// asked is true once a cancel of the job has come.
 	asked bool
 	// disowned is true once Redis has answered that the node does not own the attempt. Heartbeats
-	// do not name it any more, and its end is not reported.
+	// no longer name it, and its end is not reported.
 	disowned bool
 	// lost is closed with disowned. It is nil while nothing waits for that.
 	lost chan struct{}
-	// moot is true when the node does not run the job's service any more.
+	// moot is true if the node no longer runs the job's service.
 	moot bool
-	// left is set by a compare-and-swap of the handler that returns, or of the watcher that gives
-	// the handler up. The first one ends the attempt.
+	// left is set by a compare-and-swap, either of the handler that returns or of the watcher that
+	// gives the handler up. The one that sets it ends the attempt.
 	left atomic.Bool
 }
 
-// service is empty while the job has not been read.
+// service returns the name of the job's service, "" before the spec has arrived.
 func (a *attempt) service() string {
 	if a.job == nil {
 		return ""
@@ -72,23 +72,23 @@ type ledger struct {
 	base context.Context
 
 	mu sync.Mutex // guards the rest
-	// limit bounds held: the slots that Redis can have granted, and as many again for what Redis
-	// does not count any more. These are handlers that have lost their attempt and not returned
-	// yet, and reports whose answer is on its way.
+	// limit bounds held. It is the number of slots that Redis can have granted, and as many again
+	// for attempts that Redis no longer counts: handlers that have lost their attempt and not
+	// returned yet, and reports whose answer is on its way.
 	limit int
 	held  map[cell.Attempt]*attempt
-	// freed has a token when fewer attempts are held than the node has slots.
+	// freed holds a token if fewer attempts are held than the node has slots.
 	freed chan struct{}
-	// ended and endedHandedOver remember ended attempts. The second has those that came with the
-	// answers to reports, which need not wait for reads.
+	// ended and endedHandedOver remember ended attempts. The second holds attempts that came with
+	// the answers to reports; they need not wait for reads.
 	ended, endedHandedOver attemptSet
 	cancels                attemptSet
-	// started counts the heartbeats, reads and reports that have started. through has the latest
-	// start of a heartbeat and of a read whose answer has been applied. reporting are the reports
+	// started counts the heartbeats, reads and reports that have started. through holds the latest
+	// start of a heartbeat and of a read whose answer has been applied. reporting holds the reports
 	// under way, in the order of their start.
 	started, through moment
 	reporting        []uint64
-	// refused is true when the limit turned an attempt away since the last removal.
+	// refused is true if the limit turned an attempt away since the last removal.
 	refused  bool
 	draining bool
 	closed   bool
@@ -111,16 +111,16 @@ func newLedger(base context.Context, maxConcurrency int) *ledger {
 	}
 }
 
-// resize follows a change of the node's slots.
+// resize adapts to a change of the node's slots.
 func (l *ledger) resize(maxConcurrency int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.limit = heldPerSlot * maxConcurrency
 }
 
-// offer takes in an attempt that the node owns according to Redis. It returns nil when the attempt
-// is known already, and when there is no room: then the next heartbeat does not name it, and its
-// reply offers it again.
+// offer takes in an attempt that the node owns according to Redis. It returns nil if the attempt is
+// known already, and if there is no room. In the second case the next heartbeat does not name the
+// attempt, so its reply offers it again.
 func (l *ledger) offer(id cell.Attempt, job *freeslot.Job, tenant string, handedOver bool) *attempt {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -147,7 +147,7 @@ func (l *ledger) offer(id cell.Attempt, job *freeslot.Job, tenant string, handed
 // hasEnded reports whether the attempt is remembered as ended.
 func (l *ledger) hasEnded(id cell.Attempt) bool { return l.ended.has(id) || l.endedHandedOver.has(id) }
 
-// ask notes that the attempt is to be cancelled. It changes nothing for an attempt whose end is
+// ask records that the attempt is to be cancelled. It changes nothing for an attempt whose end is
 // decided. An attempt that has not come yet is cancelled when it arrives.
 func (l *ledger) ask(id cell.Attempt) {
 	l.mu.Lock()
@@ -162,9 +162,9 @@ func (l *ledger) ask(id cell.Attempt) {
 	}
 }
 
-// disown stops an attempt that the node does not own. It leaves an attempt alone that is being
-// reported: the answer to its report decides. The node may not own it just because this report has
-// been applied.
+// disown stops an attempt that the node does not own. It leaves an attempt alone while its end is
+// being reported: the answer to the report decides. The node may have lost the attempt just because
+// this report was applied.
 func (l *ledger) disown(id cell.Attempt) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -198,14 +198,14 @@ func (l *ledger) lost(a *attempt) <-chan struct{} {
 // full reports whether as many attempts are held as the node has slots.
 func (l *ledger) full() bool { return len(l.held) >= l.limit/heldPerSlot }
 
-// room returns nil if there is room; else a channel that gets a token when there is.
+// room returns nil if there is room; otherwise a channel that gets a token when there is.
 func (l *ledger) room() <-chan struct{} {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if !l.full() {
 		return nil
 	}
-	select { // an earlier token
+	select { // removes an earlier token
 	case <-l.freed:
 	default:
 	}
@@ -227,7 +227,7 @@ func (l *ledger) begin(a *attempt) bool {
 }
 
 // finish decides the attempt's end: a later cancel or loss of ownership does not count. It reports
-// what came before.
+// whether either came before.
 func (l *ledger) finish(a *attempt) (asked, disowned bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -273,7 +273,7 @@ func (l *ledger) beat() (names []cell.Attempt, number uint64) {
 	return names, l.started.beats
 }
 
-// answered notes that the reply to the numbered heartbeat has been applied.
+// answered records that the reply to the numbered heartbeat has been applied.
 func (l *ledger) answered(number uint64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -289,8 +289,8 @@ func (l *ledger) read() uint64 {
 	return l.started.reads
 }
 
-// caughtUp notes that the numbered read has reached the end of the stream and that its entries have
-// been applied.
+// caughtUp records that the numbered read has reached the end of the stream and that its entries
+// have been applied.
 func (l *ledger) caughtUp(number uint64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -307,8 +307,8 @@ func (l *ledger) report() uint64 {
 	return l.started.reports
 }
 
-// reported notes that the attempts of the answer to the numbered report have been offered, or that
-// it brings none.
+// reported records that the attempts in the answer to the numbered report have been offered, or
+// that it brings none.
 func (l *ledger) reported(number uint64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -342,7 +342,7 @@ func (l *ledger) drain() <-chan struct{} {
 	return l.idle
 }
 
-// interrupt cancels all attempts that are held, and returns the ids of their jobs.
+// interrupt cancels all held attempts, and returns the ids of their jobs.
 func (l *ledger) interrupt() []string {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -17,9 +17,9 @@ const (
 	outcomeInterrupted = "interrupted"
 	// outcomeRetry: failed with a retryable error.
 	outcomeRetry = "retry"
-	// outcomeStale: reported, but the node did not own the attempt any more.
+	// outcomeStale: reported, but the node no longer owned the attempt.
 	outcomeStale = "stale"
-	// outcomeDropped: not reported, because the node did not own it or could not.
+	// outcomeDropped: not reported, because the node did not own it or could not report it.
 	outcomeDropped = "dropped"
 )
 
@@ -30,7 +30,7 @@ const (
 	progressReplaced = "replaced"
 	// progressDropped: the handler returned before it was sent.
 	progressDropped = "dropped"
-	// progressStale: sent, but the node did not own the attempt any more.
+	// progressStale: sent, but the node no longer owned the attempt.
 	progressStale = "stale"
 )
 
@@ -44,7 +44,7 @@ type metrics struct {
 	heartbeatFailures prometheus.Counter
 	readFailures      prometheus.Counter
 	completionRetries prometheus.Counter
-	gateway           *gatewayMetrics // nil without one
+	gateway           *gatewayMetrics // nil without a gateway
 }
 
 // Outcomes of connects to gateways, the label of freeslot_worker_gateway_connects_total.

@@ -15,18 +15,19 @@ import (
 
 // profile is the configured state of the node and its services, and how much of it Redis has.
 type profile struct {
-	// table has the handlers; a job costs one load.
+	// table holds the handlers; a job costs one load.
 	table atomic.Pointer[table]
 	// slots is the node's max_concurrency.
 	slots atomic.Int64
-	// doubted is true when Redis may have lost the profile.
+	// doubted is true if Redis may have lost the profile.
 	doubted atomic.Bool
 
 	mu sync.Mutex // guards the rest, and the making of tables
-	// node is as configured, with the unhealthy services. The slices and maps in it never change.
+	// node is the configured node, including the unhealthy services. The slices and maps in it
+	// never change.
 	node     freeslot.Node
 	handlers map[string]HandlerFunc
-	// unhealthy are services that are not offered.
+	// unhealthy holds the services that are not offered.
 	unhealthy map[string]bool
 	// number counts the changes, and sent is the latest one that Redis has.
 	number, sent uint64
@@ -41,9 +42,9 @@ type profileWaiter struct {
 
 // table is a state of the handlers; it never changes.
 type table struct {
-	// run has the handlers of the services that are offered; nil for a service without one.
+	// run holds the handlers of the services that are offered; nil for a service without one.
 	run map[string]HandlerFunc
-	// ever has every service that had a handler in the life of the worker.
+	// ever holds every service that had a handler in the life of the worker.
 	ever map[string]bool
 }
 
@@ -95,7 +96,7 @@ func (p *profile) set(node freeslot.Node, handlers map[string]HandlerFunc, unhea
 	return p.wait()
 }
 
-// changed makes a new table; p.mu is held.
+// changed makes a new table. The caller holds p.mu.
 func (p *profile) changed() {
 	t := &table{run: make(map[string]HandlerFunc, len(p.node.Services)), ever: maps.Clone(p.table.Load().ever)}
 	if t.ever == nil {
@@ -113,7 +114,7 @@ func (p *profile) changed() {
 	p.number++
 }
 
-// current is the profile for Redis, without the unhealthy services, and its number.
+// current returns the profile for Redis, without the unhealthy services, and its number.
 func (p *profile) current() (freeslot.Node, uint64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -122,7 +123,7 @@ func (p *profile) current() (freeslot.Node, uint64) {
 	return node, p.number
 }
 
-// reached notes that Redis has the numbered change.
+// reached records that Redis has the numbered change.
 func (p *profile) reached(number uint64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -150,7 +151,7 @@ func (p *profile) known() <-chan struct{} {
 	return p.wait()
 }
 
-// wait is known with p.mu held.
+// wait does what known does. The caller holds p.mu.
 func (p *profile) wait() <-chan struct{} {
 	w := profileWaiter{p.number, make(chan struct{})}
 	if p.sent >= p.number {
@@ -161,7 +162,7 @@ func (p *profile) wait() <-chan struct{} {
 	return w.known
 }
 
-// handler returns the handler of a service. left is true when the node has run the service and does
+// handler returns the handler of a service. left is true if the node has run the service and does
 // not run it at present: such a job is for another node.
 func (w *Worker) handler(service string) (fn HandlerFunc, left bool) {
 	t := w.profile.table.Load()
@@ -259,7 +260,7 @@ func (w *Worker) SetHealthy(service string, healthy bool) error {
 	return err
 }
 
-// setHealthy reports whether that changed anything.
+// setHealthy reports whether the call changed anything.
 func (p *profile) setHealthy(service string, healthy bool) (bool, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -274,18 +275,17 @@ func (p *profile) setHealthy(service string, healthy bool) (bool, error) {
 	return true, nil
 }
 
-// doubt has the profile registered again after the next answered heartbeat. Behind a broken
-// connection there may be another server, without the last change. Repeating it costs one
+// doubt makes the worker register the profile again after the next answered heartbeat. Behind a
+// broken connection there may be another server, without the last change. Repeating it costs one
 // comparison.
 func (w *Worker) doubt() { w.profile.doubted.Store(true) }
 
-// profileDue reports whether Redis may lack the present profile. Only the heartbeats' loop calls
-// it.
+// profileDue reports whether Redis may lack the present profile. Only the heartbeat loop calls it.
 func (w *Worker) profileDue() bool {
 	return w.profile.pending() || w.profile.doubted.Load() || max(w.offers(), 1) != w.registered
 }
 
-// offers is how many slots the node has for jobs.
+// offers returns the number of slots that the node has for jobs.
 func (w *Worker) offers() int {
 	return max(int(w.profile.slots.Load()-w.withheld.Load()), 0)
 }

@@ -20,7 +20,7 @@ import (
 //
 // Progress does not wait. A value is sent once Config.ProgressInterval has passed since the one
 // before. The next call, or the end of the job, replaces a value that has not been sent yet. While
-// Redis is away the latest is kept. The error means that the value can never be sent. Progress may
+// Redis is away the latest is kept. An error means that the value can never be sent. Progress may
 // be called concurrently, and does nothing once the handler has returned.
 func (j *Job) Progress(value any) error {
 	raw, err := json.Marshal(value)
@@ -29,17 +29,17 @@ func (j *Job) Progress(value any) error {
 		return fmt.Errorf("progress cannot be encoded: %w", err)
 	case len(raw) > freeslot.MaxProgressBytes:
 		return fmt.Errorf("progress has %d bytes of JSON, expected at most %d", len(raw), freeslot.MaxProgressBytes)
-	case !utf8.Valid(raw): // within a json.RawMessage
+	case !utf8.Valid(raw): // can occur within a json.RawMessage
 		return fmt.Errorf("progress is not valid UTF-8, as JSON must be")
 	}
-	if j.report != nil { // else a program tests its handler
+	if j.report != nil { // nil if a program tests its handler
 		j.report(raw)
 	}
 	return nil
 }
 
-// attemptProgress is what the handler of one attempt has reported. The mutex of progress guards it,
-// but for id.
+// attemptProgress holds the reports of one attempt's handler. The mutex of progress guards it,
+// except id.
 type attemptProgress struct {
 	id cell.Attempt
 	// seq counts the reports; value is the last one, nil once it was sent.
@@ -47,17 +47,17 @@ type attemptProgress struct {
 	value json.RawMessage
 	// heard is the time of the handler's call or of its last report.
 	heard time.Time
-	// due is when the next report can be sent.
+	// due is the time at which the next report can be sent.
 	due   time.Time
 	ended bool
 }
 
-// progress holds the latest unsent report of each attempt: no more than one value for each running
+// progress holds the latest unsent report of each attempt: at most one value for each running
 // handler, even in a long outage of Redis.
 type progress struct {
 	interval time.Duration
 	metrics  *metrics
-	// wake has a token when there is a report that the loop does not know of.
+	// wake holds a token if there is a report that the loop does not know about.
 	wake chan struct{}
 
 	mu     sync.Mutex // guards the rest, and each attemptProgress
@@ -104,7 +104,7 @@ func (p *progress) end(t *attemptProgress) {
 	delete(p.unsent, t)
 }
 
-// quiet is how long the handler has reported nothing.
+// quiet returns the time for which the handler has reported nothing.
 func (p *progress) quiet(t *attemptProgress) time.Duration {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -130,7 +130,7 @@ func (p *progress) ready(now time.Time) (attempts []*attemptProgress, reports []
 	return attempts, reports, next
 }
 
-// sent notes that reports have reached Redis.
+// sent records that reports have reached Redis.
 func (p *progress) sent(attempts []*attemptProgress, reports []cell.ProgressReport, now time.Time) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -143,7 +143,7 @@ func (p *progress) sent(attempts []*attemptProgress, reports []cell.ProgressRepo
 	}
 }
 
-// progresses sends the progress of handlers, with one call under way, and gathers meanwhile. It
+// progresses sends the handlers' progress, with one call under way, and gathers meanwhile. It
 // shares nothing with the reports of ended jobs, so it cannot hold them up.
 func (w *Worker) progresses(ctx context.Context) {
 	timer := time.NewTimer(time.Hour)
@@ -153,7 +153,7 @@ func (w *Worker) progresses(ctx context.Context) {
 	for {
 		wake := w.progress.wake
 		if failing {
-			wake = nil // else each new report would cut the pause short
+			wake = nil // otherwise each new report would cut the pause short
 		}
 		select {
 		case <-ctx.Done():

@@ -10,12 +10,12 @@ import (
 	"github.com/freeslot/freeslot/internal/process/logging"
 )
 
-// quietTries is how often a report is tried before that is logged: the heartbeats log an outage of
-// some seconds, once and not for every job.
+// quietTries is the number of tries of a report before that is logged. An outage of some seconds is
+// logged by the heartbeats, once and not for every job.
 const quietTries = 10
 
-// report sends to Redis how the attempt ended. It repeats that until Redis acknowledges or refuses
-// it, or the worker's life ends. Repeating is harmless: the first report wins.
+// report tells Redis how the attempt ended. It repeats that until Redis acknowledges or refuses the
+// report, or the worker's life ends. Repeating is harmless: the first report wins.
 func (w *Worker) report(comp *cell.Completion, a *attempt) {
 	pauses := retryPauses()
 	for try := 1; ; try++ {
@@ -23,7 +23,7 @@ func (w *Worker) report(comp *cell.Completion, a *attempt) {
 		switch {
 		case err == nil:
 			if try > 1 && outcome != cell.Completed {
-				w.requestBeat() // for jobs that the lost answer brought
+				w.requestBeat() // for jobs that were in the lost answer
 			}
 			ended := outcomeOf(comp)
 			if outcome == cell.CompletedStale {
@@ -73,8 +73,8 @@ func (w *Worker) receiveAll(begun []cell.Dispatch) {
 	}
 }
 
-// refusedForGood reports whether an error blames the result, so that a repetition would get it
-// again.
+// refusedForGood reports whether an error blames the result, so that a repetition would get the
+// same error.
 func refusedForGood(err error) bool {
 	code := freeslot.CodeOf(err)
 	return code == freeslot.CodeInvalidArgument || code == freeslot.CodePayloadTooLarge

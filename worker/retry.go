@@ -21,7 +21,7 @@ const (
 // retryError marks err as retryable; its message is err's.
 type retryError struct {
 	err error
-	// after is meaningless unless stated.
+	// after has no meaning unless stated is true.
 	after  time.Duration
 	stated bool
 }
@@ -30,13 +30,13 @@ func (e *retryError) Error() string { return e.err.Error() }
 
 func (e *retryError) Unwrap() error { return e.err }
 
-// Retryable marks a temporary error. When a handler returns it, or an error that wraps it, the job
-// is retried on any node that fits. A job that has failed freeslot.Job.MaxAttempts times is dead,
-// with its last error.
+// Retryable marks a temporary error. If a handler returns it, or an error that wraps it, the job is
+// retried on any node that fits. A job that has failed freeslot.Job.MaxAttempts times is dead, with
+// its last error.
 //
 // The next attempt is due after a random pause between 0 and FirstRetryDelay. That bound doubles
 // with the number of the attempt, up to LongestRetryDelay. errors.Is and errors.As see err.
-// Retryable(nil) is nil.
+// Retryable(nil) returns nil.
 func Retryable(err error) error {
 	if err == nil {
 		return nil
@@ -66,13 +66,13 @@ func nextTry(err error, attempt int) (cell.Next, time.Duration) {
 	}
 }
 
-// retryDelay has full jitter: jobs that failed together for one cause must not come back together.
-// below returns a random number from 0 to n-1.
+// retryDelay returns a pause with full jitter: jobs that failed together for one cause must not
+// come back together. below returns a random number from 0 to n-1.
 func retryDelay(attempt int, below func(n int64) int64) time.Duration {
 	return time.Duration(below(int64(longestDelay(attempt)) + 1))
 }
 
-// longestDelay is the upper end of the pauses after the numbered attempt, from 1.
+// longestDelay returns the upper end of the pauses after the numbered attempt, from 1.
 func longestDelay(attempt int) time.Duration {
 	limit := FirstRetryDelay
 	for range attempt - 1 {

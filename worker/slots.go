@@ -57,7 +57,7 @@ func (s *slots) acquire(ctx context.Context, n int) error {
 	defer s.mu.Unlock()
 	if i := slices.Index(s.waiters, w); i >= 0 {
 		s.waiters = slices.Delete(s.waiters, i, i+1)
-	} else { // granted while it gave up: hand it on
+	} else { // granted while it gave up: pass it on
 		s.used -= n
 	}
 	s.grant()
@@ -71,7 +71,7 @@ func (s *slots) release(n int) {
 	s.grant()
 }
 
-// resize changes how many slots there are. Waiters get the new ones.
+// resize changes the number of slots. New slots go to waiting attempts.
 func (s *slots) resize(size int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -46,7 +46,7 @@ func (w *Worker) await(idle <-chan struct{}, limit time.Duration, hurry <-chan s
 // executor may have a process to end.
 func (w *Worker) supersede() {
 	w.log.Error("node.superseded", zap.String(logging.FieldReason, "another process has registered this node"))
-	idle := w.ledger.drain() // first, so that nothing begins any more without being stopped
+	idle := w.ledger.drain() // first, so that nothing begins that is not stopped
 	w.ledger.abandon()
 	select {
 	case <-idle:

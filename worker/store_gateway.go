@@ -20,63 +20,67 @@ import (
 )
 
 const (
-	// queueSpare is how many deliveries may wait beside two for each slot, as cancels.
+	// queueSpare is the number of deliveries, such as cancels, that may wait in addition to two for
+	// each slot.
 	queueSpare = 256
-	// bulkAtOnce bounds the requests of HTTP: heartbeats share the line with them.
+	// bulkAtOnce bounds the HTTP requests under way: heartbeats share the line with them.
 	bulkAtOnce = 2
 )
 
-// gatewayStore is the store of a node that reaches Redis through the gateway of a replica. It keeps
-// one connection, by which everything goes that is not too large, and makes another one when that
-// ends. Only the current connection counts: what comes by a former one is void.
+// gatewayStore is the store of a node that reaches Redis through a replica's gateway. It keeps one
+// connection, by which everything goes that is not too large, and replaces it when it ends. Only
+// the current connection counts: whatever comes by a former one is void.
 //
-// What it must give to the worker above it is what Redis gives: a heartbeat is answered behind the
-// deliveries that Redis wrote before it. The gateway sends them in this order. Heartbeat keeps it,
-// as it returns once the worker has taken in the deliveries that came before the answer. Otherwise a
-// duplicate in the queue could be offered when the ledger has just forgotten the attempt, and the
-// attempt would start again.
+// It must give the worker the same order that Redis gives: the answer to a heartbeat comes behind
+// the deliveries that Redis wrote before it. The gateway sends them in this order. Heartbeat keeps
+// it, because it returns once the worker has taken in the deliveries that came before the answer.
+// Otherwise a duplicate in the queue could be offered when the ledger has just forgotten the
+// attempt, and the attempt would start again.
 type gatewayStore struct {
 	cfg     Config
 	log     *zap.Logger
 	epoch   cell.Epoch
-	beat    func() // requests a heartbeat; it does not wait
+	beat    func() // requests a heartbeat without waiting for it
 	metrics *gatewayMetrics
 	addrs   []*url.URL
-	// transport is for the connection and for bulk alike. HTTP/1.1 only: HTTP/2 has no upgrades.
+	// transport serves the connection and the bulk requests. It speaks HTTP/1.1 only: HTTP/2 has no
+	// upgrades.
 	transport *http.Transport
-	bulk      chan struct{} // has a token for each request of HTTP that is under way
+	bulk      chan struct{} // holds a token for each HTTP request under way
 
 	loops    sync.WaitGroup
 	endLoops context.CancelFunc
-	arrival  chan struct{} // has a token when the queue has grown
-	settled  chan struct{} // has a token when done has grown
-	// dials is the number of the last connection, and rests is until when an address is not tried.
-	// They and dialTimeout belong to the loop that dials.
+	arrival  chan struct{} // holds a token if the queue has grown
+	settled  chan struct{} // holds a token if done has grown
+	// dials is the number of the last connection. rests holds the time until which an address is
+	// not tried. They and dialTimeout belong to the loop that dials.
 	dials       int64
 	rests       map[*url.URL]time.Time
 	dialTimeout time.Duration
 
 	mu      sync.Mutex         // guards the rest
-	current *gatewayConnection // nil while there is none
-	// candidate becomes the current connection if Redis answers a heartbeat by it, nil for none.
+	current *gatewayConnection // nil if there is none
+	// candidate becomes the current connection if Redis answers a heartbeat through it; nil if
+	// there is none.
 	candidate *gatewayConnection
 	lastBeat  frame.Request // the last heartbeat
 	changed   chan struct{} // closed and replaced when current or fatal changes
-	fatal     error         // why no connection will come any more
-	// replaces is the epoch that the next registration may take over: the one that the last welcome
-	// named, until the node is registered. Later it is none but the own.
+	fatal     error         // why no more connections will come
+	// replaces is the epoch that the next registration may take over. Until the node is registered
+	// it is the epoch that the last welcome named; later the node may only replace its own.
 	replaces   cell.Epoch
 	registered bool
-	// queue has the deliveries that Dispatches has not returned, at most queueLimit of them. One
-	// beyond that is dropped, and a heartbeat finds it.
+	// queue holds the deliveries that Dispatches has not returned, at most queueLimit of them.
+	// Further ones are dropped, and a heartbeat finds them.
 	queue      []cell.Dispatch
 	queueLimit int
-	// arrived counts the deliveries that were queued, taken those that Dispatches has returned, and
-	// done those that an earlier Dispatches has returned: the worker has taken them in.
+	// arrived counts the deliveries that were queued. taken counts those that Dispatches has
+	// returned. done counts those that an earlier call of Dispatches returned: the worker has taken
+	// them in.
 	arrived, taken, done uint64
 }
 
-// newGatewayStore does no I/O but for the files of certificates.
+// newGatewayStore makes a store. It does no I/O, except that it reads the certificates.
 func newGatewayStore(cfg Config, epoch cell.Epoch, beat func(), metrics *gatewayMetrics) (*gatewayStore, error) {
 	addrs, err := gatewayAddrs(cfg.Gateway)
 	if err != nil {
@@ -94,7 +98,7 @@ func newGatewayStore(cfg Config, epoch cell.Epoch, beat func(), metrics *gateway
 	}, nil
 }
 
-// start connects to one of the gateways; each is tried once.
+// start connects to one of the gateways. It tries each once.
 func (s *gatewayStore) start(ctx context.Context) error {
 	conn, err := s.dialAny(ctx, false)
 	if err != nil {
@@ -113,7 +117,8 @@ func (s *gatewayStore) start(ctx context.Context) error {
 	return nil
 }
 
-// stop says goodbye and waits for the end of what runs, without more words once ctx has ended.
+// stop says goodbye and waits for everything to end. Once ctx has ended, it cuts the connection
+// without a goodbye.
 func (s *gatewayStore) stop(ctx context.Context) error {
 	s.endLoops()
 	s.mu.Lock()
@@ -129,7 +134,8 @@ func (s *gatewayStore) stop(ctx context.Context) error {
 	return nil
 }
 
-// connection waits for the current connection. ErrNotSent: there was none before ctx ended.
+// connection waits for the current connection. It returns ErrNotSent if there was none before ctx
+// ended.
 func (s *gatewayStore) connection(ctx context.Context) (*gatewayConnection, error) {
 	for {
 		s.mu.Lock()
@@ -151,7 +157,7 @@ func (s *gatewayStore) connection(ctx context.Context) (*gatewayConnection, erro
 
 // adopt makes conn the current connection and starts it. The former one, if any, is void from then
 // on. A heartbeat through the new one brings what was missed meanwhile. adopt returns false if no
-// connection is wanted any more.
+// more connections are wanted.
 func (s *gatewayStore) adopt(conn *gatewayConnection, first bool) bool {
 	s.mu.Lock()
 	if s.fatal != nil {
@@ -168,7 +174,7 @@ func (s *gatewayStore) adopt(conn *gatewayConnection, first bool) bool {
 	return true
 }
 
-// drop notes that nothing more comes by conn.
+// drop records that nothing more comes by conn.
 func (s *gatewayStore) drop(conn *gatewayConnection, superseded bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -185,7 +191,7 @@ func (s *gatewayStore) drop(conn *gatewayConnection, superseded bool) {
 	s.announce()
 }
 
-// end makes every call return the error, from now on. mu is held.
+// end makes every call return the error, from now on. The caller holds mu.
 func (s *gatewayStore) end(fatal error) {
 	if s.fatal == nil {
 		s.fatal = fatal
@@ -194,15 +200,15 @@ func (s *gatewayStore) end(fatal error) {
 	notify(s.arrival)
 }
 
-// announce wakes those that wait for a connection. mu is held.
+// announce wakes the goroutines that wait for a connection. The caller holds mu.
 func (s *gatewayStore) announce() {
 	close(s.changed)
 	s.changed = make(chan struct{})
 }
 
 // call sends a request and waits for its answer. If the connection ends meanwhile, it goes on with
-// the next one: repeating is harmless. Errors: as of roundTrip; ErrNotSent when no connection came
-// before ctx ended; ErrSuperseded and ErrStopped when none will come.
+// the next one: repeating is harmless. It returns the errors of roundTrip, ErrNotSent if no
+// connection came before ctx ended, and ErrSuperseded or ErrStopped if none will come.
 func (s *gatewayStore) call(ctx context.Context, req *frame.Request) (*gatewayCall, error) {
 	for sent := false; ; sent = true {
 		conn, err := s.connection(ctx)
@@ -219,7 +225,7 @@ func (s *gatewayStore) call(ctx context.Context, req *frame.Request) (*gatewayCa
 	}
 }
 
-// Register makes the answer's heartbeat limit the gateway's, whatever the configuration has.
+// Register makes the answer's heartbeat limit the gateway's, whatever the configuration says.
 func (s *gatewayStore) Register(ctx context.Context, node freeslot.Node, _ cell.Epoch) (cell.Registration, error) {
 	s.mu.Lock()
 	s.queueLimit = max(s.queueLimit, 2*node.MaxConcurrency+queueSpare)
@@ -274,8 +280,8 @@ func (s *gatewayStore) Deregister(ctx context.Context, _ string, _ cell.Epoch) (
 	return call.answer.Lost, nil
 }
 
-// Complete does not repeat a report whose answer is lost, as the jobs of that answer are lost too.
-// The worker repeats it, and asks for a heartbeat that brings them.
+// Complete does not repeat a report whose answer is lost, because the jobs of that answer are lost
+// too. The worker repeats it, and asks for a heartbeat that brings them.
 func (s *gatewayStore) Complete(ctx context.Context, comp cell.Completion) (cell.CompletionOutcome, error) {
 	req := &frame.Request{
 		Type: frame.TypeComplete, Attempt: &frame.Attempt{Job: comp.Attempt.Job, N: comp.Attempt.N},
@@ -343,8 +349,8 @@ var progressOutcomes = map[string]cell.ProgressOutcome{
 	frame.OutcomeTaken: cell.ProgressTaken, frame.OutcomeCancel: cell.ProgressCancel, frame.OutcomeStale: cell.ProgressStale,
 }
 
-// Dispatches returns what the gateway has sent. The ids are of this process alone, and after is of
-// no use: nothing is returned twice. Its call also means that the worker has taken in what the call
+// Dispatches returns deliveries from the gateway. Their ids are of this process alone, and after is
+// ignored: nothing is returned twice. A call also means that the worker has taken in what the call
 // before returned.
 func (s *gatewayStore) Dispatches(ctx context.Context, _, _ string, block time.Duration, limit int) ([]cell.Dispatch, error) {
 	timeout := time.NewTimer(block)
@@ -379,7 +385,7 @@ func (s *gatewayStore) take(limit int) ([]cell.Dispatch, error) {
 	return found, nil
 }
 
-// push queues what the gateway has sent. mu is held.
+// push queues deliveries from the gateway. The caller holds mu.
 func (s *gatewayStore) push(found ...cell.Dispatch) {
 	for _, d := range found {
 		if len(s.queue) >= s.queueLimit {
@@ -393,11 +399,11 @@ func (s *gatewayStore) push(found ...cell.Dispatch) {
 	notify(s.arrival)
 }
 
-// Served is true: a gateway belongs to a replica.
+// Served returns true: a gateway belongs to a replica.
 func (s *gatewayStore) Served(context.Context) (bool, error) { return true, nil }
 
-// Spec returns the job, which comes by HTTP if it is large. That has the time of post, and what comes
-// before it that of roundTrip.
+// Spec returns the job, which comes by HTTP if it is large. The HTTP part is bounded by post's
+// time, and the request before it by roundTrip's.
 func (s *gatewayStore) Spec(ctx context.Context, jobID string) (*freeslot.Job, string, error) {
 	req := &frame.Request{Type: frame.TypeSpec, JobID: jobID}
 	call, err := s.call(ctx, req)

@@ -62,7 +62,7 @@ func openRedis(ctx context.Context, cfg Config, reg prometheus.Registerer) (stor
 	}, nil
 }
 
-// place is where the node's cell is.
+// place tells where the node's cell is.
 type place struct {
 	cfg      Config
 	topology *redisclient.Topology
@@ -78,8 +78,8 @@ func (p *place) connect(ctx context.Context) (rueidis.Client, error) {
 	return client, nil
 }
 
-// checkCluster compares the number of cells on a client of its own: the record can be on any server
-// of the cluster, and the agent must keep no connection there.
+// checkCluster compares the number of cells over a client of its own: the record can be on any
+// server of the cluster, and the agent must keep no connection there.
 func (p *place) checkCluster(ctx context.Context) error {
 	client, err := p.connect(ctx)
 	if err != nil {
@@ -94,7 +94,7 @@ func (p *place) checkCluster(ctx context.Context) error {
 }
 
 // open checks the server first: an agent of another release must not touch keys that it does not
-// understand. The warnings go to debug, since the schedulers log them for their operators.
+// understand. Warnings are logged at debug, since the schedulers log them for their operators.
 func (p *place) open(ctx context.Context, client rueidis.Client, reg prometheus.Registerer) (*cell.Cell, error) {
 	c, err := cell.New(p.cell, client, p.cfg.Logger, reg)
 	if err != nil {
@@ -115,7 +115,7 @@ func (p *place) open(ctx context.Context, client rueidis.Client, reg prometheus.
 	return c, c.Start(ctx)
 }
 
-// unreachable names the Redis in the error, but never the password.
+// unreachable returns an error that names the Redis, but never the password.
 func unreachable(rawURL string, err error) error {
 	u, parseErr := url.Parse(rawURL)
 	if parseErr != nil || errors.As(err, new(*url.Error)) {

@@ -14,14 +14,14 @@ import (
 	"github.com/freeslot/freeslot/internal/process/logging"
 )
 
-// stopGrace is how long a stopped handler may take to return when its own node has stopped it, or
-// does not own the attempt any more. Then the attempt ends without the handler, which keeps its
-// slots until it returns.
+// stopGrace is the time within which a stopped handler must return if its own node has stopped it,
+// or no longer owns the attempt. Then the attempt ends without the handler, which keeps its slots
+// until it returns.
 const stopGrace = 30 * time.Second
 
-// watch stops a handler that reports no progress where the job asks for that, and gives up a
-// handler that does not return after it was stopped. The caller of the handler calls the returned
-// function when it has returned.
+// watch stops a handler that reports no progress, if the job asks for that, and gives up a handler
+// that does not return after it was stopped. The caller of the handler calls the returned function
+// when the handler has returned.
 func (w *Worker) watch(a *attempt, reports *attemptProgress, span trace.Span) (stopWatching func()) {
 	done := make(chan struct{})
 	w.attempts.Add(1)
@@ -60,17 +60,16 @@ func (w *Worker) stopQuiet(a *attempt, reports *attemptProgress, done <-chan str
 	w.ledger.stop(a, ErrStalled)
 }
 
-// awaitStuck returns true when a stopped handler has not returned in time, false when it has
-// returned.
+// awaitStuck returns true if a stopped handler has not returned in time, false if it has returned.
 func (w *Worker) awaitStuck(a *attempt, done <-chan struct{}) bool {
-	grace := time.After(w.stopGrace) // since the stop, which has just come
+	grace := time.After(w.stopGrace) // counts from the stop, which has just come
 	var late <-chan time.Time
 	lost := w.ledger.lost(a)
 	switch cause := context.Cause(a.ctx); {
 	case stoppedHere(cause):
 		late, lost = grace, nil
 	case errors.Is(cause, ErrStopping):
-		lost = nil // the stop of the node has its own limit: it closes abandon
+		lost = nil // the node's stop has its own limit: it closes abandon
 	}
 	for {
 		select {
@@ -79,7 +78,7 @@ func (w *Worker) awaitStuck(a *attempt, done <-chan struct{}) bool {
 		case <-lost: // Redis gives its slots to other jobs from now on
 			lost = nil
 			select {
-			case <-w.failed: // the node belongs to another process, and the end of this one has its own limit
+			case <-w.failed: // the node belongs to another process, and the end of this process has its own limit
 			default:
 				late = grace
 			}
@@ -94,7 +93,7 @@ func (w *Worker) awaitStuck(a *attempt, done <-chan struct{}) bool {
 // giveUpHandler ends an attempt whose handler does not return.
 func (w *Worker) giveUpHandler(a *attempt, reports *attemptProgress, span trace.Span) {
 	slots := a.job.SlotCount()
-	w.withhold(slots) // first: a handler that returns from now on gives these slots back
+	w.withhold(slots) // before the swap: a handler that returns from then on gives these slots back
 	if !a.left.CompareAndSwap(false, true) {
 		w.withhold(-slots) // it has just returned
 		return
@@ -104,15 +103,15 @@ func (w *Worker) giveUpHandler(a *attempt, reports *attemptProgress, span trace.
 	w.conclude(a, span, returned{stuck: true, cause: context.Cause(a.ctx)})
 }
 
-// withhold notes that stuck handlers keep that many slots more. The next heartbeat offers fewer
+// withhold records that stuck handlers keep that many slots more. The next heartbeat offers fewer
 // slots: the node would otherwise seem free, and get jobs that it can only hand back.
 func (w *Worker) withhold(slots int) {
 	w.withheld.Add(int64(slots))
 	w.requestBeat()
 }
 
-// stoppedHere reports whether the node itself stopped the attempt. That is a failure which another
-// attempt may mend.
+// stoppedHere reports whether the node itself stopped the attempt. Another attempt may mend such a
+// failure.
 func stoppedHere(cause error) bool {
 	return errors.Is(cause, ErrStalled) || errors.Is(cause, ErrLeaseLost)
 }

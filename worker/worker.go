@@ -22,24 +22,24 @@ import (
 	"github.com/freeslot/freeslot/internal/process/logging"
 )
 
-// What ends a worker, or the context of a handler (see context.Cause).
+// Reasons that end a worker or a handler's context (see context.Cause).
 var (
-	// ErrSuperseded is why a worker ends whose node another process has registered, and the cause
+	// ErrSuperseded ends a worker whose node another process has registered. It is also the cause
 	// of its handlers' cancelled contexts.
 	ErrSuperseded = errors.New("worker: another process has registered this node, each needs a node id of its own")
-	// ErrNotOwned is the cause when the node no longer owns the job: the node was reaped, or the
-	// job has ended in another way. The result will be dropped.
+	// ErrNotOwned is the cause if the node no longer owns the job: the node was reaped, or the job
+	// has ended in another way. The result will be dropped.
 	ErrNotOwned = errors.New("worker: the node does not own this job any more")
-	// ErrCancelled is the cause when a client cancelled the job, and when its deadline has passed.
+	// ErrCancelled is the cause if a client cancelled the job, and if its deadline has passed.
 	ErrCancelled = errors.New("worker: the job was cancelled")
-	// ErrStopping is the cause when the worker stops and the job's time is up. The job is handed
+	// ErrStopping is the cause if the worker stops and the job's time is up. The job is handed
 	// back, and begins again elsewhere, unless the handler returns a result within
 	// Config.InterruptGrace.
 	ErrStopping = errors.New("worker: the node is stopping")
-	// ErrStalled is the cause when the handler has reported no progress for the job's
+	// ErrStalled is the cause if the handler has reported no progress for the job's
 	// ProgressTimeoutMS. The attempt has failed, unless the handler returns a result.
 	ErrStalled = errors.New("worker: the handler reported no progress in time")
-	// ErrLeaseLost is the cause, for a job whose OnLeaseLoss is cancel, when Redis has not answered
+	// ErrLeaseLost is the cause, for a job whose OnLeaseLoss is cancel, if Redis has not answered
 	// for the heartbeat limit. The job may be running elsewhere by then.
 	ErrLeaseLost = errors.New("worker: the node has lost its lease, because Redis cannot be reached")
 	// ErrStopped is returned by Start once the worker has been started or stopped.
@@ -63,14 +63,14 @@ const (
 type Job struct {
 	ID     string
 	Tenant string
-	// Service is the one that the handler was registered for.
+	// Service is the service for which the handler was registered.
 	Service string
-	// Attempt is the number of the try, from 1; with ID it names this execution. Tries that a node
-	// lost, handed back or never began are counted too.
+	// Attempt is the number of the try, from 1; with ID it names this execution. It also counts
+	// tries that a node lost, handed back or never began.
 	Attempt     int
 	Payload     json.RawMessage
 	Requirement freeslot.Requirement
-	// Slots is how much of the node's capacity the job takes, at least 1.
+	// Slots is the share of the node's capacity that the job takes, at least 1.
 	Slots int
 
 	report func(value json.RawMessage) // reports progress; nil for a Job that a program made itself
@@ -99,9 +99,9 @@ type Worker struct {
 	// registerer carries the label of the node; nil without one.
 	registerer prometheus.Registerer
 
-	// open is openStore; tests put a fake cell here.
+	// open is openStore; tests replace it by a fake cell.
 	open       func(context.Context) (store, func(context.Context) error, error)
-	opened     attemptRegisterer // has the metrics of the store
+	opened     attemptRegisterer // holds the metrics of the store
 	closeStore func(context.Context) error
 	store      store
 	epoch      cell.Epoch
@@ -109,42 +109,41 @@ type Worker struct {
 	slots      *slots
 	figures    *collector.Runner // set by start
 	progress   *progress
-	// limit is the heartbeat limit; set by start. stopGrace is the constant, but for
-	// tests.
+	// limit is the heartbeat limit; set by start. stopGrace is the constant, except in tests.
 	limit, stopGrace time.Duration
-	// renewals has the last answered heartbeat, until the loop of leases has seen it.
+	// renewals holds the time of the last answered heartbeat, until the lease loop has seen it.
 	renewals chan time.Time
 
-	// latency is how long the last heartbeat took, in ns; 0 is not known.
+	// latency is the duration of the last heartbeat, in ns; 0 if unknown.
 	latency atomic.Int64
-	// turned is when the loop of heartbeats turned last, by the monotonic clock: a change of the
+	// turned is the time of the heartbeat loop's last turn, by the monotonic clock: a change of the
 	// machine's time does not make the loop seem stuck. It is nil while the loop does not run.
 	turned atomic.Pointer[time.Time]
-	// beatNow has a token when a heartbeat is due before the interval ends.
+	// beatNow holds a token if a heartbeat is due before the interval ends.
 	beatNow chan struct{}
-	// reading is the dispatch read that is under way; see readAgain.
+	// reading cancels the dispatch read under way; see readAgain.
 	reading atomic.Pointer[context.CancelCauseFunc]
-	// position is the last dispatch entry that has been taken in.
+	// position is the last dispatch entry that the worker has taken in.
 	position atomic.Pointer[string]
 	// trimmed is the position that the last answered heartbeat named. beats counts the answered
-	// heartbeats until looked is true, after the look for schedulers. They belong to the loop of
-	// heartbeats.
+	// heartbeats until looked is true, after the look for schedulers. Both belong to the heartbeat
+	// loop.
 	trimmed string
 	beats   int
 	looked  bool
-	// draining is closed, by the loop of heartbeats, once no more jobs are placed here.
+	// draining is closed, by the heartbeat loop, once no more jobs are placed here.
 	draining chan struct{}
 
-	// life ends the reports of ended jobs; the loops end before.
+	// life bounds the reports of ended jobs; the loops end before it.
 	life    context.Context
 	endLife context.CancelFunc
-	// attempts counts the attempts that are held and the watchers of their handlers. handling
-	// counts handlers; the worker does not wait for one that ignores its context.
+	// attempts counts held attempts and the watchers of their handlers. handling counts handlers;
+	// the worker does not wait for a handler that ignores its context.
 	attempts sync.WaitGroup
 	handling atomic.Int64
-	// withheld are the slots of handlers that were given up and have not returned. registered is
-	// the number of slots in the last registration, 0 when Redis does not know the node; it belongs
-	// to the loop of heartbeats once that runs.
+	// withheld counts the slots of handlers that were given up and have not returned. registered is
+	// the number of slots in the last registration, 0 if Redis does not know the node. It belongs
+	// to the heartbeat loop once that runs.
 	withheld   atomic.Int64
 	registered int
 
@@ -273,7 +272,7 @@ func (w *Worker) Start(ctx context.Context) error {
 }
 
 func (w *Worker) start(ctx context.Context) error {
-	if err := w.profile.node.Validate("node"); err != nil { // again: Handle has added to it
+	if err := w.profile.node.Validate("node"); err != nil { // again, because Handle has added to it
 		return err
 	}
 	if err := w.cfg.checkThresholds(); err != nil {
@@ -300,7 +299,7 @@ func (w *Worker) register(ctx context.Context) error {
 	defer cancel()
 	w.profile.doubted.Store(false)
 	node, number := w.profile.current()
-	node.MaxConcurrency = max(w.offers(), 1) // a node that offers none is draining
+	node.MaxConcurrency = max(w.offers(), 1) // a node that offers no slot is draining
 	reg, err := w.store.Register(ctx, node, w.epoch)
 	if err != nil {
 		w.doubt()
@@ -311,7 +310,7 @@ func (w *Worker) register(ctx context.Context) error {
 	}
 	level := zap.InfoLevel
 	if node.MaxConcurrency == w.registered {
-		level = zap.DebugLevel // the change, if any, is logged where it comes from
+		level = zap.DebugLevel // the change, if any, is logged at its origin
 	}
 	w.log.Log(level, "node.registered", zap.String("epoch", w.epoch), zap.Int("max_concurrency", node.MaxConcurrency))
 	w.registered = node.MaxConcurrency
@@ -323,8 +322,9 @@ func (w *Worker) register(ctx context.Context) error {
 }
 
 // unregister takes the node out again after a registration without an answer. Redis may have
-// carried it out, and would then place jobs on the node until it is reaped. If Redis has answered,
-// or lacks the script, it has not: then unregister would only wait for scripts once more.
+// carried the registration out, and would then place jobs on the node until it is reaped. If Redis
+// has answered, or lacks the script, it has not carried it out: unregister would then only wait for
+// the scripts once more.
 func (w *Worker) unregister(cause error) error {
 	if errors.As(cause, new(*rueidis.RedisError)) || errors.As(cause, new(*freeslot.Error)) || errors.Is(cause, cell.ErrNotSent) {
 		return nil
@@ -341,13 +341,14 @@ func (w *Worker) unregister(cause error) error {
 // Stop ends the worker. It takes no new jobs, lets the running ones go on for Config.StopTimeout or
 // until ctx ends, interrupts the rest and takes the node out of the fleet. Interrupted jobs, and
 // those that had not begun, are handed back: they wait for another node, and it does not count as a
-// failure. An interrupted handler that returns a result has done its job. When a handler does not
-// return within Config.InterruptGrace its job is handed back too, so the handler may still be
+// failure. An interrupted handler that returns a result has done its job. If a handler does not
+// return within Config.InterruptGrace, its job is handed back too, so the handler may still be
 // running when the next attempt begins.
 //
 // Stop outlasts ctx by at most Config.InterruptGrace and some seconds of bounded calls to Redis. It
-// may be called at any time, repeatedly and concurrently, and then waits for a Start that is under
-// way, or ends one that waits for Redis. Every call returns when the worker has ended. The error lists what was left undone.
+// may be called at any time, repeatedly and concurrently. It waits for a Start that is under way,
+// or ends one that waits for Redis. Every call returns when the worker has ended. The error lists
+// what was left undone.
 func (w *Worker) Stop(ctx context.Context) error {
 	w.mu.Lock()
 	if w.state == idle {
@@ -378,18 +379,19 @@ func (w *Worker) Run(ctx context.Context) error {
 	return errors.Join(w.Err(), w.Stop(context.WithoutCancel(ctx)))
 }
 
-// Done is closed when the worker has ended: stopped, failed to start, or superseded.
+// Done returns a channel that is closed when the worker has ended: stopped, failed to start, or
+// superseded.
 func (w *Worker) Done() <-chan struct{} { return w.done }
 
-// Err is why the worker ended by itself, at present only ErrSuperseded. It is nil while the worker
-// runs and after Stop.
+// Err returns the reason for which the worker ended by itself, at present only ErrSuperseded. It
+// returns nil while the worker runs and after Stop.
 func (w *Worker) Err() error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.fatal
 }
 
-// fail ends the worker for a reason of its own.
+// fail ends the worker for an error of its own.
 func (w *Worker) fail(err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -408,7 +410,7 @@ func (w *Worker) supervise() {
 	for _, loop := range []func(context.Context){w.heartbeats, w.dispatches, w.leases, w.progresses} {
 		loops.Go(func() { loop(ctx) })
 	}
-	// Apart from the others, because a collection that does not end holds it up for a moment.
+	// Apart from the other loops, because a collection that does not end holds it up for a moment.
 	var collecting sync.WaitGroup
 	collecting.Go(func() { w.figures.Run(ctx) })
 

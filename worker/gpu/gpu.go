@@ -1,5 +1,5 @@
-// Package gpu collects the figures of NVIDIA graphics processors for a worker. It is a package of
-// its own because every program that imports it is linked dynamically, even without cgo; see
+// Package gpu collects the figures of NVIDIA graphics processors for a worker. It is a separate
+// package because every program that imports it is linked dynamically, even without cgo; see
 // docs/nodeagent.md#metrics.
 package gpu
 
@@ -8,6 +8,6 @@ import (
 	"github.com/freeslot/freeslot/worker"
 )
 
-// Collector collects "gpu": count, and of all devices together and each by itself utilization,
-// memory and temperature. It is not available where there is no driver, which is no failure.
+// Collector collects "gpu": the count of devices, and the utilization, memory and temperature of
+// each device and of all together. It is not available without a driver, which is not a failure.
 func Collector() worker.Collector { return gpu.New("") }
