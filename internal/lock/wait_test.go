@@ -126,6 +126,7 @@ func TestOneWakeUp(t *testing.T) {
 		n, err := do(t, raw, "ZCARD", prefix+":queue:k").AsInt64()
 		return err == nil && n == 1005
 	})
+	reconnected := connected(t, raw)
 	published := func() int {
 		text, err := do(t, raw, "INFO", "commandstats").ToString()
 		if err != nil {
@@ -141,8 +142,10 @@ func TestOneWakeUp(t *testing.T) {
 		if err := held.Unlock(ctx); err != nil {
 			t.Fatal(err)
 		}
-		if held = receive(t, waiter); held == nil || published()-before != 2 {
-			t.Fatalf("release %d published %d messages", i, published()-before)
+		held = receive(t, waiter)
+		// What a process that lost its connection asks for again may cost further messages.
+		if n := published() - before; held == nil || n != 2 && reconnected() == 0 {
+			t.Fatalf("release %d published %d messages, expected a grant and a notice", i, n)
 		}
 	}
 }
