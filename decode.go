@@ -14,7 +14,7 @@ import (
 // Errors are [*Error]s with code [CodeInvalidArgument]. They name the bad field, or path where the
 // value as a whole is wrong.
 func DecodeStrict(path string, data []byte, v any) error {
-	dec := json.NewDecoder(bytes.NewReader(data))
+	dec := json.NewDecoder(bytes.NewReader(bytes.TrimPrefix(data, []byte("\ufeff"))))
 	dec.DisallowUnknownFields()
 	if err := dec.Decode(v); err != nil {
 		return undecoded(path, err)

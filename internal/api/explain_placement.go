@@ -1,6 +1,7 @@
 package api
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"math/rand/v2"
@@ -183,7 +184,7 @@ func (s *Server) explainDraining(nodes []selection.NodeExplanation) {
 
 // decodeExplain decodes the body as a part of a job.
 func decodeExplain(data []byte) (job *freeslot.Job, limit int, err error) {
-	part, stated, refused := wire.DecodeExplain(data)
+	part, stated, refused := wire.DecodeExplain(bytes.TrimPrefix(data, []byte("\ufeff")))
 	if refused != nil {
 		return nil, 0, refused
 	}

@@ -1,6 +1,7 @@
 package api
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"fmt"
@@ -146,7 +147,7 @@ func keyFrom(header string, job *freeslot.Job) error {
 }
 
 func (s *Server) decodeJob(data []byte) (*freeslot.Job, error) {
-	job, refused := wire.DecodeJob(data)
+	job, refused := wire.DecodeJob(bytes.TrimPrefix(data, []byte("\ufeff")))
 	if refused != nil {
 		return nil, refused
 	}

@@ -1,6 +1,7 @@
 package api
 
 import (
+	"bytes"
 	"encoding/json"
 	"net/http"
 	"reflect"
@@ -33,10 +34,18 @@ func apiConfig(version string) huma.Config {
 			},
 			Security: []map[string][]string{{"token": {}}, {}},
 		},
-		Formats:                      map[string]huma.Format{"application/json": huma.DefaultJSONFormat},
+		Formats:                      map[string]huma.Format{"application/json": jsonFormat},
 		DefaultFormat:                "application/json",
 		RejectUnknownQueryParameters: true,
 	}
+}
+
+// jsonFormat cuts the byte order mark, which some editors write before JSON.
+var jsonFormat = huma.Format{
+	Marshal: huma.DefaultJSONFormat.Marshal,
+	Unmarshal: func(data []byte, v any) error {
+		return huma.DefaultJSONFormat.Unmarshal(bytes.TrimPrefix(data, []byte("\ufeff")), v)
+	},
 }
 
 // finish completes the document where the Go types do not suffice.
