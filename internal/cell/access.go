@@ -2,7 +2,7 @@ package cell
 
 import "github.com/freeslot/freeslot/internal/script"
 
-// Access is what each role needs in Redis for jobs, nodes, slots and queues.
+// Access lists what each role needs in Redis for jobs, nodes, slots and queues.
 var Access = script.Access{Scripts: scripts, Roles: map[script.Role]script.Needs{
 	script.RoleAgent: {
 		Scripts: []string{"register", "heartbeat", "deregister", "complete", "progress"},
@@ -34,8 +34,8 @@ var Access = script.Access{Scripts: scripts, Roles: map[script.Role]script.Needs
 	},
 }}
 
-// agentNames are what an agent and its scripts touch: the keys of its node, and those of the jobs that end, begin or go
-// back to the queues.
+// agentNames returns the names that an agent and its scripts touch: the keys of its node, and the
+// keys of jobs that end, begin or return to the queues.
 func agentNames(layout script.Layout, node string) script.Names {
 	const every = "*"
 	l := Layout(layout)

@@ -21,30 +21,31 @@ import (
 //go:embed script
 var sources embed.FS
 
-// scripts are read-only calls, too, by EVALSHA: miniredis takes TIME for a write, which EVALSHA_RO refuses.
+// scripts are all called by EVALSHA, also the read-only ones: miniredis takes TIME for a write,
+// which EVALSHA_RO refuses.
 var scripts = script.MustLoad(sources)
 
-// Scripts are those of this package. The caller must not change the map.
+// Scripts returns the scripts of this package. The caller must not change the map.
 func Scripts() script.Set { return scripts }
 
 var (
-	// ErrUnknownNode is returned by Heartbeat when no node of this name is
-	// registered: Redis lost it, or an operator removed it. Register again.
+	// ErrUnknownNode is returned by Heartbeat when no node of this name is registered: Redis lost
+	// it, or an operator removed it. Register again.
 	ErrUnknownNode = errors.New("node is not registered")
-	// ErrSuperseded is returned when another epoch of the node has registered:
-	// the caller must stop its handlers and exit.
+	// ErrSuperseded is returned when another epoch of the node has registered. The caller must stop
+	// its handlers and exit.
 	ErrSuperseded = errors.New("another agent has registered under this node id")
-	// ErrRepliesGone is returned by KeepReplies when the stream is gone: open it
-	// again, and re-read the records of all outstanding jobs.
+	// ErrRepliesGone is returned by KeepReplies when the stream is gone. Open it again, and read
+	// the records of all outstanding jobs.
 	ErrRepliesGone = errors.New("reply stream is gone")
-	// ErrNotSent is returned, with the context's error, by Submit and Complete of a
-	// caller that gave up while its item was still queued, and by Submit, with that
-	// error, when the call before it got no answer: nothing was changed.
+	// ErrNotSent is returned, joined with the context's error, by Submit and Complete if the caller
+	// gave up while its item was still queued. Submit also returns it, joined with that error, if
+	// the call before it got no answer. Nothing was changed.
 	ErrNotSent = script.ErrNotSent
-	// ErrStopped is returned by calls of a cell that was stopped or never started.
+	// ErrStopped is returned by calls to a cell that was stopped or never started.
 	ErrStopped = script.ErrStopped
-	// ErrNotReplicated is returned by calls that wait for Redis' replicas when too few of
-	// them confirmed in time: the master has what was written, and may still lose it.
+	// ErrNotReplicated is returned by calls that wait for Redis' replicas, if too few of them
+	// confirmed in time. The master has what was written, and may still lose it.
 	ErrNotReplicated = script.ErrNotReplicated
 )
 
@@ -57,57 +58,56 @@ const (
 	DefaultWaitingLimit   = 100_000
 	DefaultKeyRetention   = 24 * time.Hour
 
-	// MaxCandidates is the most candidates that one Submission can name.
+	// MaxCandidates is the most candidates that a Submission can name.
 	MaxCandidates = 8
 
 	batchItems      = 64
 	batchBytes      = 1 << 20
-	batchLoops      = 2 // calls of an operation under way at once; 3 were measured to be no better
-	callsOfFew      = 8 // the same for calls of few jobs, see batch
+	batchLoops      = 2 // the most calls of an operation under way at once; 3 measured no better
+	callsOfFew      = 8 // the same for calls with few jobs, see batch
 	tombstonesKept  = 1000
 	controlOverhead = 128 // bytes that an item adds to a call besides its payload
 )
 
-// streamTTL is how long a stream of a replica lives on without being kept. Tests set it once, before
-// they make cells: theirs outlive any test.
+// streamTTL is how long a replica's stream lives after it was last renewed. Tests set it once,
+// before they make cells, so that their streams outlive any test.
 var streamTTL = 30 * time.Second
 
-// Config is how a cell behaves. The zero value of each field means its default.
+// Config configures a cell. The zero value of each field means its default.
 type Config struct {
 	// Layout names the keys. The zero value is DefaultPrefix without a tag.
 	Layout Layout
 	// Index is the cell's number among the cells of the system, from 0.
 	Index int
-	// Cells is how many cells the system has. 0 means 1.
+	// Cells is the number of cells in the system. 0 means 1.
 	Cells int
-	// Servers is over how many standalone servers they are spread, cell i on server i
-	// mod Servers; 1 on a cluster. 0 means 1.
+	// Servers is the number of standalone servers that share the cells: cell i is on server i mod
+	// Servers. It is 1 on a cluster. 0 means 1.
 	Servers int
-	// HeartbeatLimit is the silence after which a node gets no jobs.
+	// HeartbeatLimit is how long a node may be silent before it gets no more jobs.
 	HeartbeatLimit time.Duration
 	// CallTimeout bounds every call to Redis that has no deadline of its own.
 	CallTimeout time.Duration
 	// Retention is how long the record of a terminal job is kept.
 	Retention time.Duration
-	// RetentionBytes is how many bytes the records of terminal jobs of this cell may take. 0 is
+	// RetentionBytes bounds the bytes that the records of terminal jobs take in this cell. 0 means
 	// no limit.
 	RetentionBytes int64
-	// QueueLimit bounds the items that wait for the next call of an operation.
-	// Callers beyond it wait for room until their context ends.
+	// QueueLimit bounds the items that wait for the next call of an operation. Further callers wait
+	// for room until their context ends.
 	QueueLimit int
-	// WaitingLimit bounds the jobs of one class that wait for a slot; further ones are
-	// refused.
+	// WaitingLimit bounds the jobs of one class that wait for a slot. Further ones are refused.
 	WaitingLimit int
-	// KeyRetention is how long an idempotency key names its job, from the submission on. A key of a
-	// client is kept at least until its job has ended.
+	// KeyRetention is how long an idempotency key names its job, counted from the submission. A
+	// client's key is kept at least until its job has ended.
 	KeyRetention time.Duration
-	// Acknowledge says who must have a job before it counts as accepted.
+	// Acknowledge says which servers must have a job before it counts as accepted.
 	Acknowledge script.Acknowledge
-	// Scripts says what is done where Redis has lost the scripts.
+	// Scripts says what to do if Redis has lost the scripts.
 	Scripts script.Missing
 }
 
-// WithDefaults returns c with zero fields replaced.
+// WithDefaults returns a copy of c with zero fields replaced by their defaults.
 func (c Config) WithDefaults() Config {
 	if c.Layout.Prefix == "" {
 		c.Layout.Prefix = DefaultPrefix
@@ -137,7 +137,7 @@ func (c Config) WithDefaults() Config {
 	return c
 }
 
-// Validate names the first bad field.
+// Validate returns an error that names the first bad field.
 func (c Config) Validate() error {
 	if err := freeslot.ValidateName("key_prefix", c.Layout.Prefix); err != nil {
 		return err
@@ -175,8 +175,8 @@ func (c Config) Validate() error {
 	return nil
 }
 
-// Cell runs the scripts of one cell. It is safe for concurrent use. Submit,
-// EnqueueAll and Complete need Start; all else works on a cell that was not started.
+// Cell runs the scripts of one cell. It is safe for concurrent use. Submit, EnqueueAll and Complete
+// need Start; all other methods work without it.
 type Cell struct {
 	cfg     Config
 	layout  Layout
@@ -185,11 +185,11 @@ type Cell struct {
 	runner  *script.Runner
 	scripts script.Set
 	reader  profileReader
-	// unreadable are nodes, by id.
+	// unreadable logs the nodes whose records cannot be read, by id.
 	unreadable *logging.Repeated
-	// clock is what the cell's clock said last to somebody who moves jobs here; nil at first.
+	// clock is the last reading of this cell's Redis clock taken for a move; nil before the first.
 	clock atomic.Pointer[clockReading]
-	// tombstones is tombstonesKept, but for tests that need fewer.
+	// tombstones is tombstonesKept. Tests set it lower.
 	tombstones int
 
 	submits     *script.Batch[encodedSubmission, Placement]
@@ -197,13 +197,12 @@ type Cell struct {
 	completions *script.Batch[Completion, CompletionOutcome]
 
 	start, stop sync.Once
-	// stopping is closed by Stop; stopped once no loop runs any more.
+	// stopping is closed by Stop, and stopped once no loop runs any more.
 	stopping, stopped chan struct{}
 	loops             sync.WaitGroup
 }
 
-// New makes a cell on client, which stays the caller's. It does no I/O. reg may
-// be nil.
+// New makes a cell on client, which the caller keeps and closes. It does no I/O. reg may be nil.
 func New(cfg Config, client rueidis.Client, logger *zap.Logger, reg prometheus.Registerer) (*Cell, error) {
 	cfg = cfg.WithDefaults()
 	if err := cfg.Validate(); err != nil {
@@ -246,7 +245,7 @@ func (c *Cell) completeBatch() script.BatchConfig[Completion, CompletionOutcome]
 	}
 }
 
-// Start begins to gather Submit, EnqueueAll and Complete calls. It does no I/O.
+// Start lets the cell gather Submit, EnqueueAll and Complete calls. It does no I/O.
 func (c *Cell) Start(context.Context) error {
 	c.start.Do(func() {
 		c.submits.Start()
@@ -259,19 +258,20 @@ func (c *Cell) Start(context.Context) error {
 	return nil
 }
 
-// keepsScripts is true for one cell of each server: on one that is no cluster all find the same.
+// keepsScripts is true for one cell of each server. On standalone servers, all cells of a server
+// would find the same.
 func (c *Cell) keepsScripts() bool {
 	return c.cfg.Scripts == script.Keep && (c.layout.Sharded || c.cfg.Index < c.cfg.Servers)
 }
 
-// Stop ends the calls under way and refuses further ones with ErrStopped. It
-// tolerates a cell that was never started, and being called twice.
+// Stop ends the calls under way and refuses further ones with ErrStopped. It may be called twice,
+// and on a cell that was never started.
 func (c *Cell) Stop(ctx context.Context) error {
-	c.start.Do(func() {}) // what is stopped before its Start never starts
+	c.start.Do(func() {}) // a cell that is stopped before its Start never starts
 	c.stop.Do(func() {
 		close(c.stopping)
 		for _, stop := range []func(context.Context) error{c.submits.Stop, c.enqueues.Stop, c.completions.Stop} {
-			c.loops.Go(func() { _ = stop(context.Background()) }) // which ends without an error
+			c.loops.Go(func() { _ = stop(context.Background()) }) // it returns no error
 		}
 		go func() { c.loops.Wait(); close(c.stopped) }()
 	})
@@ -283,26 +283,26 @@ func (c *Cell) Stop(ctx context.Context) error {
 	}
 }
 
-// Runner runs the scripts of features in this cell.
+// Runner returns the runner for scripts of features in this cell.
 func (c *Cell) Runner() *script.Runner { return c.runner }
 
 // Layout returns the names of the cell's keys.
 func (c *Cell) Layout() Layout { return c.layout }
 
-// HeartbeatLimit is the silence after which a node gets no jobs.
+// HeartbeatLimit returns how long a node may be silent before it gets no more jobs.
 func (c *Cell) HeartbeatLimit() time.Duration { return c.cfg.HeartbeatLimit }
 
-// AcknowledgeReplicas is how many of Redis' replicas must have a job before it counts as
-// accepted; 0 when none has to.
+// AcknowledgeReplicas returns how many of Redis' replicas must have a job before it counts as
+// accepted. 0 means none.
 func (c *Cell) AcknowledgeReplicas() int { return c.cfg.Acknowledge.Replicas }
 
-// ReplicasOnline is how many replicas the cell's master has that keep up with it, as far as
-// it knows. Errors: what Redis said.
+// ReplicasOnline returns how many replicas keep up with the cell's master, as far as the master
+// knows. Errors: from Redis.
 func (c *Cell) ReplicasOnline(ctx context.Context) (int, error) { return c.runner.ReplicasOnline(ctx) }
 
-// Confirm returns nil once Redis' replicas have all that any process wrote to the cell before;
-// without replicas to wait for, at once. Errors: ErrNotReplicated.
+// Confirm waits until Redis' replicas have everything that any process wrote to the cell before. It
+// returns at once if no replica has to confirm. Errors: ErrNotReplicated.
 func (c *Cell) Confirm(ctx context.Context) error { return c.runner.Confirm(ctx) }
 
-// Index is the cell's number.
+// Index returns the cell's number.
 func (c *Cell) Index() int { return c.cfg.Index }

@@ -18,58 +18,57 @@ import (
 
 // NodeState is a node as Redis has it.
 type NodeState struct {
-	// Node is in its normal form. Its lists and maps may be those of other nodes too: they
-	// must not be changed.
+	// Node is in its normal form. It may share its lists and maps with other nodes, so they must
+	// not be changed.
 	Node   freeslot.Node
 	Epoch  Epoch
 	Status freeslot.Status
 	Used   int
-	// Resources are what the node said last of its machine; nil when it said nothing yet,
-	// or what is no JSON.
+	// Resources holds what the node last reported of its machine. It is nil if the node reported
+	// nothing yet, or something that is not JSON.
 	Resources       json.RawMessage
 	Revision        Revision
 	RegisteredAtMS  int64
 	LastHeartbeatMS int64
-	// Gone is true for a tombstone: the node left at Revision; only Node.ID is set.
+	// Gone is true for a tombstone: the node left at Revision. Only Node.ID is set.
 	Gone bool
-	// Lost is true for a node that is gone although no script took it out: Redis has lost it.
+	// Lost is true if Redis lost the node: it is gone although no script removed it.
 	Lost bool
-	// Broken says which fields of the profile cannot be read or are not valid; they are
+	// Broken names the fields of the profile that cannot be read or are not valid. These fields are
 	// empty, and the node fits no job.
 	Broken error
 }
 
-// Changes is one page of what changed since a revision.
+// Changes is one page of the changes since a revision.
 type Changes struct {
-	// Generation is the random name of this revision counter; it differs after
-	// the counter was lost.
+	// Generation is the random name of this revision counter. A counter that replaces a lost one
+	// has another name.
 	Generation string
-	// GenerationAtMS is when the counter began, by Redis' clock, or, later, when its server was
-	// first seen with another history (see History). 0 where an older release began it, or where
-	// there is none.
+	// GenerationAtMS is the time at which the counter began, by Redis' clock, or the later time at
+	// which its server was first seen with another history (see History). It is 0 if an older
+	// release began the counter, or if there is none.
 	GenerationAtMS int64
-	// Revision is the cell's at the time of the call.
+	// Revision is the cell's revision at the time of the call.
 	Revision Revision
-	// NowMS is Redis' clock.
+	// NowMS is the time of the call by Redis' clock.
 	NowMS int64
 	Nodes []NodeState
-	// More is true when the page was full: ask again since Next.
+	// More is true if the page was full: ask again with Next.
 	More bool
 	Next Revision
-	// Incomplete is true when tombstones newer than since have been dropped:
-	// only a replacing load will do.
+	// Incomplete is true if tombstones newer than since were dropped. Only a full load helps then.
 	Incomplete bool
 }
 
-// profileFieldNames are the fields of the profile hash that changes.lua and nodes.lua read,
-// in the order that decodeNode expects.
+// profileFieldNames lists the fields of the profile hash that changes.lua and nodes.lua read, in
+// the order that decodeNode expects.
 var profileFieldNames = []string{
 	"epoch", "status", "registered_at_ms",
 	"max_concurrency", "capabilities", "installed_services", "pool_ids", "labels", "features_supported",
 }
 
-// Changes reads the nodes that changed after since, oldest change first, up to
-// limit of them, 1 at least. since 0 reads every node.
+// Changes reads the nodes that changed after since, oldest change first, up to limit nodes (at
+// least 1). since 0 reads every node.
 func (c *Cell) Changes(ctx context.Context, since Revision, limit int) (out Changes, err error) {
 	defer wrap(&err, "changes since %d", since)
 	keys := []string{c.layout.Version(), c.layout.Revisions()}
@@ -93,9 +92,9 @@ func (c *Cell) Changes(ctx context.Context, since Revision, limit int) (out Chan
 	return out, nil
 }
 
-// Nodes reads the nodes with these valid ids; one without a profile is Gone. In the
-// answer Revision and NowMS are the cell's at that time, and a node's Revision is
-// that of its last announced change, 0 when there is none.
+// Nodes reads the nodes with these ids, which must be valid. A node without a profile is Gone.
+// Revision and NowMS in the answer are the cell's at that time. A node's Revision is the one of its
+// last announced change, or 0 if there is none.
 func (c *Cell) Nodes(ctx context.Context, ids []string) (out Changes, err error) {
 	defer wrap(&err, "read %d nodes", len(ids))
 	keys := []string{c.layout.Version(), c.layout.Revisions()}
@@ -111,22 +110,22 @@ func (c *Cell) Nodes(ctx context.Context, ids []string) (out Changes, err error)
 	return out, err
 }
 
-// History names the history that the server's data belongs to. It differs after a
-// restart or a failover: the last writes may be lost then, and their revisions used
-// again, which the cell's records note. Empty when the server does not answer.
+// History returns a name for the history that the server's data belongs to. A restart or a failover
+// changes it: the last writes may be lost and their revisions used again. The cell's records note
+// such a change. It is empty if the server does not answer.
 func (c *Cell) History(ctx context.Context) (string, error) {
 	id, err := c.runner.Call(ctx, c.scripts["identity"], []string{c.layout.Version()}, nil).ToString()
 	wrap(&err, "read server identity")
 	return id, err
 }
 
-// profileReader keeps from page to page of a load what the profiles said.
+// profileReader keeps a decoder from page to page of a load.
 type profileReader struct {
 	mu      sync.Mutex
 	decoder *profile.Decoder // nil before the first page and after the last
 }
 
-// lock returns the decoder, to be used until unlock.
+// lock returns the decoder. The caller may use it until unlock.
 func (r *profileReader) lock() *profile.Decoder {
 	r.mu.Lock()
 	if r.decoder == nil {
@@ -142,7 +141,7 @@ func (r *profileReader) unlock(more bool) {
 	r.mu.Unlock()
 }
 
-// decodeNodes reads the nodes of one page; more says whether another one follows.
+// decodeNodes reads the nodes of one page. more is true if another page follows.
 func (c *Cell) decodeNodes(reply []rueidis.RedisMessage, more bool) ([]NodeState, error) {
 	decoder := c.reader.lock()
 	defer c.reader.unlock(more)
@@ -167,8 +166,8 @@ func (c *Cell) decodeNodes(reply []rueidis.RedisMessage, more bool) ([]NodeState
 	return nodes, nil
 }
 
-// decodeNode reads a node of changes.lua into state, which is zero. An operator may have
-// edited what it says: a value that cannot be read takes out this node, not the whole page.
+// decodeNode reads a node of changes.lua into state, which must be zero. An operator may have
+// edited the record: a value that cannot be read takes out this node, not the whole page.
 func decodeNode(d *profile.Decoder, state *NodeState, text []string) (err error) {
 	if len(text) < 3 || text[0] == "" {
 		return fmt.Errorf("node with %d values", len(text))
@@ -205,12 +204,12 @@ func decodeNumbers(state *NodeState, text []string) (err error) {
 	return err
 }
 
-// decodeProfile reads and checks what the agent stated.
+// decodeProfile reads and checks the profile that the agent stated.
 func decodeProfile(d *profile.Decoder, n *freeslot.Node, text []string) (err error) {
 	if n.MaxConcurrency, err = strconv.Atoi(orZero(text[8])); err != nil {
 		return err
 	}
-	if err := n.Validate("node"); err != nil { // of the two that the decoder does not set
+	if err := n.Validate("node"); err != nil { // checks the two fields that the decoder does not set
 		return err
 	}
 	return d.Decode(n, profile.Text{
@@ -225,8 +224,7 @@ func orZero(s string) string {
 	return s
 }
 
-// NodeRevision reads the revision of a node's last change; 0 for a node that is
-// not registered.
+// NodeRevision returns the revision of a node's last change; 0 for a node that is not registered.
 func (c *Cell) NodeRevision(ctx context.Context, node string) (Revision, error) {
 	cmd := c.client.B().Zscore().Key(c.layout.Revisions()).Member(node).Build()
 	score, err := c.runner.Do(ctx, "revision", cmd).AsFloat64()

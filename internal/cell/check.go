@@ -15,13 +15,13 @@ import (
 	"github.com/freeslot/freeslot/internal/script"
 )
 
-// SchemaVersion is the version of the key layout that this release reads and writes.
+// SchemaVersion is the version of the key layout that this release uses.
 const SchemaVersion = 3
 
 const checkTimeout = 5 * time.Second
 
-// Check looks whether Redis can be trusted with the jobs of a system of one cell; see
-// [Set.Check], which does it for any number.
+// Check checks that Redis can be trusted with the jobs of a system of one cell. [Set.Check] does it
+// for any number of cells.
 func Check(ctx context.Context, client rueidis.Client, layout Layout) (warnings []string, err error) {
 	c, err := New(Config{Layout: layout}, client, zap.NewNop(), nil)
 	if err != nil {
@@ -31,14 +31,14 @@ func Check(ctx context.Context, client rueidis.Client, layout Layout) (warnings 
 	return warnings, err
 }
 
-// Check looks whether every server can be trusted with jobs, before the first is
-// accepted. Warnings are settings that cost safety or that cannot be read; an error
-// says what must be changed, and how. Where nothing is recorded yet it records the
-// schema version, and how many cells and servers there are, which stays as it is.
+// Check checks that every server can be trusted with jobs, before the first job is accepted. A
+// warning names a setting that costs safety or cannot be read. An error says what must be changed,
+// and how. If nothing is recorded yet, Check records the schema version and the numbers of cells
+// and servers. What is recorded stays as it is.
 //
-// down are the cells that do not answer, or answer that they cannot serve now (their
-// server loads its data, say), and why: they are not trusted yet, and they are no error
-// as long as one cell serves. Call [Cell.Check] when one of them comes up.
+// down holds the cells that cannot serve now, and why: they do not answer, or their server says so
+// (for example while it loads its data). They are not trusted yet. They are not an error as long as
+// one cell serves. Call [Cell.Check] when one of them comes up.
 func (s *Set) Check(ctx context.Context) (warnings []string, down map[int]error, err error) {
 	found := make([][]string, len(s.cells))
 	refused := make([]error, len(s.cells))
@@ -52,7 +52,7 @@ func (s *Set) Check(ctx context.Context) (warnings []string, down map[int]error,
 		refused[c.cfg.Index%len(s.cells)] = err
 		return nil
 	}))
-	// Cells of one server say the same of it.
+	// All cells of a server report the same about it.
 	seen := make(map[string]bool)
 	for _, w := range slices.Concat(found...) {
 		if !seen[w] {
@@ -89,8 +89,8 @@ func (c *Cell) Check(ctx context.Context) (warnings []string, err error) {
 	return warnings, unreachableOr(err)
 }
 
-// CheckServers is the part of Check that looks at the settings of the cell's server, or
-// of all of a cluster. It writes nothing.
+// CheckServers is the part of Check that looks at the settings of the cell's server, or of all
+// servers of a cluster. It writes nothing.
 func (c *Cell) CheckServers(ctx context.Context) (warnings []string, err error) {
 	ctx, cancel := context.WithTimeout(ctx, checkTimeout)
 	defer cancel()
@@ -111,22 +111,21 @@ func (c *Cell) CheckServers(ctx context.Context) (warnings []string, err error) 
 	return warnings, nil
 }
 
-// CheckRecord compares the number of cells and servers and the schema version with what
-// is recorded. It is for agents: it records nothing, because an agent that is configured
-// wrongly and starts first would have every replica refused. Where nothing is recorded
-// there is nothing to differ from.
+// CheckRecord compares the schema version and the numbers of cells and servers with the recorded
+// ones. It finds no difference if nothing is recorded. It is for agents, so it records nothing: a
+// wrongly configured agent that starts first would otherwise make every replica refuse to start.
 func (c *Cell) CheckRecord(ctx context.Context) error {
 	return c.checkRecord(ctx, false)
 }
 
-// Record is the part of Check that compares the same, and records it where nothing is
-// recorded. It is for replicas that run on after Redis lost its data.
+// Record compares the same as CheckRecord, and records it if nothing is recorded. It is for
+// replicas that keep running after Redis lost its data.
 func (c *Cell) Record(ctx context.Context) error {
 	return c.checkRecord(ctx, true)
 }
 
-// IsRefusal reports whether an error of Check or Record is a finding that somebody has to
-// mend, not an outage.
+// IsRefusal reports whether an error of Check or Record is a finding that somebody must fix, not an
+// outage.
 func IsRefusal(err error) bool {
 	var finding *refusal
 	return errors.As(err, &finding)
@@ -141,8 +140,8 @@ func (c *Cell) checkRecord(ctx context.Context, write bool) error {
 	return unreachableOr(c.checkSchema(ctx, write))
 }
 
-// checkNode looks at one server. A member of a cluster that is down is the cluster's
-// business: others take its place.
+// checkNode looks at one server. It ignores a member of a cluster that is down: the cluster
+// replaces it.
 func checkNode(ctx context.Context, addr string, node rueidis.Client, cluster bool) (warnings []string, err error) {
 	info, err := serverInfo(ctx, node)
 	var refused *rueidis.RedisError
@@ -161,7 +160,7 @@ func checkNode(ctx context.Context, addr string, node rueidis.Client, cluster bo
 	return checkServer(addr, info)
 }
 
-// minMasters is the fewest masters of a cluster that can agree on a failover.
+// minMasters is the least number of masters of a cluster that can agree on a failover.
 const minMasters = 3
 
 func (c *Cell) checkCluster(ctx context.Context) error {
@@ -214,8 +213,8 @@ func (c *Cell) checkCells(ctx context.Context, write bool) error {
 	return nil
 }
 
-// recorded is what cells.lua returns, nil where nothing is recorded: for agents, who may not write to these keys
-// of the whole system.
+// recorded returns what cells.lua returns, or nil if nothing is recorded. It is for agents, which
+// may not write to these keys of the whole system.
 func (c *Cell) recorded(ctx context.Context) ([]string, error) {
 	read := c.client.B().Hmget().Key(c.layout.Cells()).Field("cells", "servers", "server").Build()
 	fields, err := c.runner.Do(ctx, "check", read).ToArray()
@@ -234,7 +233,7 @@ func (c *Cell) recorded(ctx context.Context) ([]string, error) {
 	return found, nil
 }
 
-// serverInfo reads INFO's sections that Check needs as one map.
+// serverInfo returns the sections of INFO that Check needs, as one map.
 func serverInfo(ctx context.Context, client rueidis.Client) (map[string]string, error) {
 	text, err := client.Do(ctx, client.B().Info().Build()).ToString()
 	if err != nil {
@@ -311,8 +310,8 @@ func (c *Cell) checkSchema(ctx context.Context, write bool) error {
 	}
 }
 
-// MemoryUse is the share of its maxmemory that the cell's server uses, from 0; 0 when
-// there is no limit, or the server does not tell.
+// MemoryUse returns the share of its maxmemory that the cell's server uses, from 0. It is 0 if
+// there is no limit or the server does not report it.
 func (c *Cell) MemoryUse(ctx context.Context) (float64, error) {
 	reply, err := c.runner.Call(ctx, c.scripts["memory"], []string{c.layout.Version()}, nil).AsStrSlice()
 	if err != nil {
@@ -329,21 +328,20 @@ func (c *Cell) MemoryUse(ctx context.Context) (float64, error) {
 	return used / limit, nil
 }
 
-// unreachableError is that a server does not serve now: it may be trusted or not.
+// unreachableError says that a server does not serve now. Whether it can be trusted is unknown.
 type unreachableError struct{ err error }
 
 func (e *unreachableError) Error() string { return e.err.Error() }
 
 func (e *unreachableError) Unwrap() error { return e.err }
 
-// passing are the codes of answers that say that a server cannot serve now, and that
-// end without anybody changing what we ask: it loads its data, waits for its master,
-// has not been told yet that it is the master, cannot write to its disk, or its slots
-// are on the move.
+// passing lists the error codes of a server that cannot serve now but will without any change on
+// our side: it loads its data, waits for its master, does not know yet that it is the master,
+// cannot write to its disk, or its slots are being moved.
 var passing = []string{"LOADING", "READONLY", "MASTERDOWN", "CLUSTERDOWN", "TRYAGAIN", "MISCONF", "NOREPLICAS"}
 
-// unreachableOr marks what is neither a finding of ours nor an answer of a Redis that
-// serves.
+// unreachableOr returns err as an unreachableError, unless it is a finding of ours or an answer of
+// a Redis that serves.
 func unreachableOr(err error) error {
 	var answer *rueidis.RedisError
 	switch {
@@ -357,7 +355,7 @@ func unreachableOr(err error) error {
 	return &unreachableError{err}
 }
 
-// refusal is a finding that somebody has to mend.
+// refusal is a finding that somebody must fix.
 type refusal struct{ message string }
 
 func (e *refusal) Error() string { return e.message }

@@ -22,56 +22,55 @@ type Completion struct {
 	Attempt Attempt
 	// State is StateSucceeded, StateFailed or StateCancelled.
 	State freeslot.State
-	// Result is any JSON value, for StateSucceeded; nil is null. It must not be
-	// changed any more: a call that was given up can still be sending it.
+	// Result is any JSON value, for StateSucceeded; nil means null. It must not be changed any
+	// more: a call that the caller gave up can still be sending it.
 	Result json.RawMessage
 	// Error is set for StateFailed.
 	Error *freeslot.JobError
-	// Next is, for StateFailed, whether there is to be another attempt, and
-	// RetryDelay after how long. A job that is being cancelled or that has no attempts
-	// or time left ends all the same.
+	// For StateFailed, Next says whether another attempt follows, and RetryDelay after how long.
+	// The job ends all the same if it is being cancelled or has no attempts or time left.
 	Next       Next
 	RetryDelay time.Duration
-	// Begun gets the jobs that begin on the node with this call, if there are any, before
-	// Complete returns. It must not block. An answer that is lost takes them with it: like
-	// entries of the dispatch stream that are missed, the next heartbeat names them. nil has them
-	// delivered by the dispatch stream. Of items that share a call the first that has one gets them all.
+	// Begun gets the jobs that begin on the node with this call, if any, before Complete returns.
+	// It must not block. If the answer is lost, so are these jobs; the next heartbeat names them,
+	// as it does for missed entries of the dispatch stream. If Begun is nil, the dispatch stream
+	// delivers the jobs. If several items share a call, the first one with a Begun gets all jobs.
 	Begun func([]Dispatch)
 }
 
-// Next is what follows a failed attempt.
+// Next says what follows a failed attempt.
 type Next uint8
 
 const (
 	// Never ends the job as failed.
 	Never Next = iota
-	// Retry counts the failure; the job is dead with the last one that it may have.
+	// Retry counts the failure. If it is the last one that the job may have, the job is dead.
 	Retry
-	// HandBack is for a node that stops; that is no failure of the job.
+	// HandBack is for a node that stops. It does not count as a failure of the job.
 	HandBack
 )
 
-// CompletionOutcome is what a Completion did.
+// CompletionOutcome says what a Completion did.
 type CompletionOutcome string
 
 // The outcomes of a completion.
 const (
-	// Completed: stored, slot freed, result sent.
+	// Completed: the outcome is stored, the slot is free, and the result was sent.
 	Completed CompletionOutcome = "completed"
-	// CompletedBefore: this attempt had ended before, by an earlier call or because
-	// its node was taken over; nothing changed.
+	// CompletedBefore: this attempt had ended already, by an earlier call or because another agent
+	// took its node over. Nothing changed.
 	CompletedBefore CompletionOutcome = "completed_before"
-	// CompletedStale: the node does not own this attempt; nothing changed.
+	// CompletedStale: the node does not own this attempt. Nothing changed.
 	CompletedStale CompletionOutcome = "stale"
 )
 
-// completionOutcomes are by the codes of complete.lua.
+// completionOutcomes are indexed by the codes of complete.lua.
 var completionOutcomes = []CompletionOutcome{CompletedStale, Completed, CompletedBefore}
 
-// Complete ends one attempt; concurrent callers of one node and epoch share a
-// call. It can be repeated until it brings an outcome. Errors: *freeslot.Error for
-// a completion that cannot be sent, ErrNotSent and ErrStopped: nothing was changed;
-// after any other it may have been applied.
+// Complete ends one attempt. Concurrent callers of one node and epoch share a call. It can be
+// repeated until it returns an outcome. Errors: *freeslot.Error for a completion that cannot be
+// sent, ErrNotSent and ErrStopped mean that nothing was changed. After any other error it may have
+// been applied.
 func (c *Cell) Complete(ctx context.Context, comp Completion) (CompletionOutcome, error) {
 	if err := comp.validate(); err != nil {
 		return "", err
@@ -81,7 +80,7 @@ func (c *Cell) Complete(ctx context.Context, comp Completion) (CompletionOutcome
 
 func completionSize(comp Completion) int { return len(comp.Result) + controlOverhead }
 
-// complete is one script call for a batch, which is of one node and epoch.
+// complete makes one script call for a batch of one node and epoch.
 func (c *Cell) complete(ctx context.Context, comps []Completion) (out []CompletionOutcome, err error) {
 	l, node := c.layout, comps[0].Node
 	defer wrap(&err, "complete %d jobs of node %s", len(comps), node)
@@ -103,7 +102,7 @@ func (c *Cell) complete(ctx context.Context, comps []Completion) (out []Completi
 	answers := ""
 	if begun != nil {
 		answers = "1"
-		keys[5] = l.Slots(node) // the stream may be nowhere, and while a hash slot migrates Redis refuses such calls
+		keys[5] = l.Slots(node) // a stream may not exist, and during a migration Redis refuses such a key
 	}
 	args := slices.Concat([]string{node, comps[0].Epoch, l.NodeEvents(), answers}, items)
 	reply, err := c.runner.Call(ctx, c.scripts["complete"], keys, args).ToArray()
@@ -130,7 +129,8 @@ func (c *Cell) complete(ctx context.Context, comps []Completion) (out []Completi
 	return out, nil
 }
 
-// begun reads the jobs that began with a call. One that cannot be read is passed over: heartbeats name it.
+// begun returns the jobs that began with a call. It leaves out jobs that cannot be read: heartbeats
+// name them.
 func (c *Cell) begun(node string, fields []rueidis.RedisMessage) []Dispatch {
 	out := make([]Dispatch, 0, len(fields)/2)
 	for i := 0; i+1 < len(fields); i += 2 {
@@ -149,7 +149,7 @@ func (c *Cell) begun(node string, fields []rueidis.RedisMessage) []Dispatch {
 	return out
 }
 
-// next is what complete.lua gets.
+// next returns the argument of complete.lua for what follows the attempt.
 func (c *Completion) next() string {
 	switch c.Next {
 	case Retry:

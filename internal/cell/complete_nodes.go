@@ -11,7 +11,7 @@ import (
 	"github.com/freeslot/freeslot"
 )
 
-// Bounds of a call of complete_nodes.lua. They keep it below 3 ms.
+// Bounds of a call of complete_nodes.lua. They keep it under 3 ms.
 const (
 	sharedNodes = 32
 	sharedItems = 64
@@ -20,16 +20,16 @@ const (
 	sharedText = 64 << 10
 )
 
-// SharedOutcome is what CompleteNodes did with a completion.
+// SharedOutcome says what CompleteNodes did with a completion.
 type SharedOutcome uint8
 
 const (
-	// SharedAlone is without effect: nothing was changed for the node. CompleteNode has to end it.
+	// SharedAlone: nothing was changed for the node. End the attempt by CompleteNode.
 	SharedAlone SharedOutcome = iota
-	// SharedCompleted is Completed.
+	// SharedCompleted: as Completed.
 	SharedCompleted
-	// SharedUnknown is after an error answer of Redis: the call may have been carried out in part.
-	// CompleteNode has to end it, and the node should send a heartbeat.
+	// SharedUnknown: Redis answered with an error, so the call may have been carried out in part.
+	// End the attempt by CompleteNode, and let the node send a heartbeat.
 	SharedUnknown
 )
 
@@ -46,10 +46,10 @@ func (c *Completion) failureSize() int {
 	return len(c.Error.Code) + len(c.Error.Message)
 }
 
-// size is about what a completion adds to a call.
+// size returns about how many bytes a completion adds to a call.
 func (c *Completion) size() int { return len(c.Result) + c.failureSize() + controlOverhead }
 
-// FitNodes is how many completions, from the first, one call of CompleteNodes takes: at least one.
+// FitNodes returns how many of the first completions one call of CompleteNodes takes: at least one.
 func FitNodes(comps []Completion) int {
 	nodes, bytes := make(map[string]struct{}, sharedNodes), 0
 	for i := range comps {
@@ -62,7 +62,7 @@ func FitNodes(comps []Completion) int {
 	return len(comps)
 }
 
-// FitNode is how many completions, from the first, one call of CompleteNode takes: at least one.
+// FitNode returns how many of the first completions one call of CompleteNode takes: at least one.
 func FitNode(comps []Completion) int {
 	bytes := 0
 	for i := range comps {
@@ -74,14 +74,15 @@ func FitNode(comps []Completion) int {
 	return len(comps)
 }
 
-// CompletionResult is what CompleteNode did with a completion. Err has the errors of Complete.
+// CompletionResult says what CompleteNode did with a completion. Err is as returned by Complete.
 type CompletionResult struct {
 	Outcome CompletionOutcome
 	Err     error
 }
 
-// CompleteNode ends attempts of one node and epoch in one call. The completions are at most what
-// FitNode allows. Results are in their order. One that cannot be sent costs the others nothing.
+// CompleteNode ends attempts of one node and epoch in one call. It takes at most as many
+// completions as FitNode allows, and returns the results in their order. A completion that cannot
+// be sent does not affect the others.
 func (c *Cell) CompleteNode(ctx context.Context, comps []Completion) []CompletionResult {
 	results, sent, valid := make([]CompletionResult, len(comps)), make([]Completion, 0, len(comps)), make([]int, 0, len(comps))
 	for i := range comps {
@@ -101,9 +102,9 @@ func (c *Cell) CompleteNode(ctx context.Context, comps []Completion) []Completio
 	return results
 }
 
-// CompleteNodes ends attempts of several nodes in one call, if nothing else has to be done. The
-// completions are plain, and at most what FitNodes allows. Outcomes are in their order. After an
-// error, which is never an answer of Redis, the call may have been carried out.
+// CompleteNodes ends attempts of several nodes in one call, if they need nothing else. It takes
+// plain completions, at most as many as FitNodes allows, and returns the outcomes in their
+// order. An error is never an answer of Redis: after it the call may have been carried out.
 func (c *Cell) CompleteNodes(ctx context.Context, comps []Completion) (out []SharedOutcome, err error) {
 	defer wrap(&err, "complete %d jobs of several nodes", len(comps))
 	l := c.layout
@@ -129,8 +130,9 @@ func (c *Cell) CompleteNodes(ctx context.Context, comps []Completion) (out []Sha
 	}
 	codes, err := c.runner.Call(ctx, c.scripts["complete_nodes"], append(keys, jobs...), args).AsIntSlice()
 	if answer := (*rueidis.RedisError)(nil); errors.As(err, &answer) {
-		// So Redis refuses a script before it runs. Agents need not heartbeat: they would for each end
-		// while a hash slot migrates.
+		// With these errors Redis refuses a script before it runs. So the agents need not send
+		// heartbeats, which they would otherwise do at each end of an attempt while a hash slot
+		// migrates.
 		if answer.IsTryAgain() || answer.IsClusterDown() || answer.IsLoading() {
 			return out, nil
 		}
@@ -156,8 +158,9 @@ func (c *Cell) CompleteNodes(ctx context.Context, comps []Completion) (out []Sha
 	return out, nil
 }
 
-// groupByNode finds each node's completions. Nodes come in the order of their first completion. It
-// leaves out what cannot be sent, and what has another epoch than the node's first completion.
+// groupByNode returns the completions of each node. Nodes are in the order of their first
+// completion. It leaves out completions that cannot be sent, and completions of another epoch than
+// the node's first one.
 func groupByNode(comps []Completion) (nodes []string, items map[string][]int) {
 	items = make(map[string][]int, len(comps))
 	for i := range comps {

@@ -11,15 +11,15 @@ import (
 	"github.com/freeslot/freeslot"
 )
 
-// position is where a listing goes on: behind job, on the node of that name or,
-// among the finished, at that microsecond, or in the queue of a class, at that score.
+// position says where a listing continues: after job, at a place. The place is the name of a node,
+// or for finished jobs a microsecond, or in the queue of a class a score.
 type position struct {
 	finished   bool
 	line       bool
 	place, job string
 }
 
-// microsecond is place among the finished; infinite at their beginning.
+// microsecond returns the place among finished jobs; infinite at their beginning.
 func (p position) microsecond() float64 {
 	if p.place == "" {
 		return math.Inf(1)
@@ -27,15 +27,16 @@ func (p position) microsecond() float64 {
 	return p.score()
 }
 
-// score is place where it is a number, which openCursor has checked.
+// score returns place as a number; openCursor has checked that it is one.
 func (p position) score() float64 {
 	n, _ := strconv.ParseUint(p.place, 10, 64)
 	return float64(n)
 }
 
-// cursor is the position's text. It is neither encrypted nor signed: whatever a reader makes of it,
-// a page has jobs of the reader's tenant alone. It can name the id of another tenant's job, which
-// opens nothing. It holds a mark of its reader, so that a cursor of another listing is refused.
+// cursor returns the position as text. It is neither encrypted nor signed: a page only ever has
+// jobs of the reader's tenant, however the cursor was changed. It can name the id of another
+// tenant's job, which gives access to nothing. It holds a mark of its reader, so that a cursor of
+// another listing is refused.
 func (p *position) cursor(tenant string) string {
 	if p == nil {
 		return ""
@@ -50,7 +51,7 @@ func (p *position) cursor(tenant string) string {
 	return base64.RawURLEncoding.EncodeToString([]byte(strings.Join([]string{kind, reader(tenant), p.job, p.place}, "~")))
 }
 
-// reader stands for a tenant, in few bytes; "" lists for all of them.
+// reader returns a short mark for a tenant; "" stands for a listing of all tenants.
 func reader(tenant string) string { return fmt.Sprintf("%08x", crc32.ChecksumIEEE([]byte(tenant))) }
 
 func badCursor() *freeslot.Error {

@@ -12,8 +12,8 @@ import (
 	"github.com/freeslot/freeslot"
 )
 
-// readParts reads the parts of a text, parted by one space each, into a *string, *int or *int64
-// each. Only the last one can have spaces.
+// readParts splits text at single spaces and reads each part into a *string, *int or *int64. Only
+// the last part may contain spaces.
 func readParts(text string, into ...any) error {
 	rest, more := text, true
 	for i := range into {
@@ -42,8 +42,8 @@ func readParts(text string, into ...any) error {
 	return nil
 }
 
-// readReply reads the first values of what a script returned into a *string, *bool ("1" is true),
-// *int, *int64 or *uint64 each. Numbers can be texts.
+// readReply reads the first values of a script's reply, each into a *string, *bool ("1" is true),
+// *int, *int64 or *uint64. A number may come as text.
 func readReply(reply []rueidis.RedisMessage, into ...any) error {
 	if len(reply) < len(into) {
 		return fmt.Errorf("reply has %d values, expected %d or more", len(reply), len(into))
@@ -75,7 +75,7 @@ func readReply(reply []rueidis.RedisMessage, into ...any) error {
 	return nil
 }
 
-// readClasses reads classes: id and definition in turn.
+// readClasses reads classes, given as id and definition in turn.
 func readClasses(text []string) ([]Class, error) {
 	if len(text)%2 != 0 {
 		return nil, fmt.Errorf("%d values, expected pairs", len(text))
@@ -87,14 +87,14 @@ func readClasses(text []string) ([]Class, error) {
 	return classes, nil
 }
 
-// wrap names the operation that *err ended, if it did.
+// wrap adds the name of the operation to *err, unless it is nil.
 func wrap(err *error, format string, args ...any) {
 	if *err != nil {
 		*err = fmt.Errorf("%s: %w", fmt.Sprintf(format, args...), *err)
 	}
 }
 
-// rueidisNil passes every error but the one that says that something is not there.
+// rueidisNil returns err, or nil if err says that something does not exist.
 func rueidisNil(err error) error {
 	if rueidis.IsRedisNil(err) {
 		return nil
@@ -102,7 +102,7 @@ func rueidisNil(err error) error {
 	return err
 }
 
-// decodeSpec reads a job as encodeSubmission writes it.
+// decodeSpec reads a job in the form that encodeSubmission writes.
 func decodeSpec(spec []byte) (*freeslot.Job, error) {
 	job := new(freeslot.Job)
 	// encoding/json takes more than twice as long. A payload may repeat names.

@@ -5,19 +5,19 @@ import (
 	"strconv"
 )
 
-// Due is what Cell.Due did.
+// Due says what Cell.Due did.
 type Due struct {
-	// Classes have jobs whose time to wait for a slot has come.
+	// Classes lists the classes of jobs that now wait for a slot.
 	Classes []Class
-	// Expired is the number of jobs that passed their deadline, those included that run
-	// and are asked to stop.
+	// Expired is the number of jobs that passed their deadline. It includes running jobs, which are
+	// asked to stop.
 	Expired int
-	// More is true when there was more to do than the limit allowed.
+	// More is true if the limit left more to do.
 	More bool
 }
 
-// Due does what is due, for limit jobs at most: pauses that are over, deadlines that have
-// passed. Errors: those of Redis; then some of it may have been done.
+// Due does what is due, for at most limit jobs: it ends pauses, and expires jobs that passed their
+// deadline. Errors: from Redis; part of the work may be done then.
 func (c *Cell) Due(ctx context.Context, limit int) (d Due, err error) {
 	defer wrap(&err, "handle due jobs")
 	l := c.layout

@@ -15,10 +15,9 @@ import (
 // MaxWeight is the largest weight of a tenant.
 const MaxWeight = 1000
 
-// EnqueueAll has jobs wait in the queues of their classes, where one that is first may get
-// a slot of its candidates at once; concurrent callers share a call. The results are in the
-// order of subs. Errors: as Submit, and *freeslot.Error (overloaded) when the queue of its
-// class is full.
+// EnqueueAll puts jobs into the queues of their classes. A job that is first there may get a slot
+// of its candidates at once. Concurrent callers share a call. The results are in the order of subs.
+// Errors: as Submit, and *freeslot.Error (overloaded) if the queue of the job's class is full.
 func (c *Cell) EnqueueAll(ctx context.Context, subs []Submission) []SubmitResult {
 	out := c.doAll(ctx, c.enqueues, subs, 0)
 	for i := range out {
@@ -38,7 +37,7 @@ func (c *Cell) queueFull() *freeslot.Error {
 	}
 }
 
-// enqueue is one script call for a batch.
+// enqueue makes one script call for a batch.
 func (c *Cell) enqueue(ctx context.Context, subs []encodedSubmission) (out []Placement, err error) {
 	defer wrap(&err, "enqueue %d jobs", len(subs))
 	keys, args := c.enqueueCall(subs)
@@ -122,7 +121,7 @@ func decodeEnqueued(p *Placement, now int64, answer []rueidis.RedisMessage) erro
 	case 4:
 		*p = Placement{Waiting: true, SubmittedAtMS: now, Used: -1}
 		return readReply(values, &p.Position)
-	case 5: // neither assigned nor waiting
+	case 5: // neither assigned nor waiting: the queue is full
 	case 6, 7:
 		p.Differs = code == 7
 		return readReply(values, &p.Owner)

@@ -10,18 +10,19 @@ import (
 )
 
 // ErrGatewayGone is returned by KeepGateway when the stream is gone. Open it again, and read it
-// from the start. Deliveries of the time between are lost; heartbeats name their jobs.
+// from the start. Deliveries made meanwhile are lost; heartbeats name their jobs.
 var ErrGatewayGone = errors.New("gateway stream is gone")
 
-// GatewayDispatch is what an entry of a gateway's stream says of one job.
+// GatewayDispatch is what an entry of a gateway's stream says about one job.
 type GatewayDispatch struct {
 	Dispatch
 	Node    string
-	Session string // that the node's last heartbeat before the entry came by; others drop it
+	Session string // session of the node's last heartbeat before the entry; another session drops the entry
 }
 
-// OpenGateway makes the stream of the replica's gateway: scripts write only to one that exists. It
-// lives on while KeepGateway is called more often than every 30 s. Entries that were there stay.
+// OpenGateway makes the stream of the replica's gateway: scripts write only to a stream that
+// exists. It lives as long as KeepGateway is called at least every 30 s. Entries of an existing
+// stream stay.
 func (c *Cell) OpenGateway(ctx context.Context, replica string) error {
 	if err := validateReplica(replica); err != nil {
 		return err
@@ -33,7 +34,7 @@ func (c *Cell) OpenGateway(ctx context.Context, replica string) error {
 }
 
 // KeepGateway renews the stream's TTL and drops entries before trimTo ("" drops none). Errors:
-// ErrGatewayGone, else what Redis said.
+// ErrGatewayGone, or from Redis.
 func (c *Cell) KeepGateway(ctx context.Context, replica, trimTo string) error {
 	if err := validateReplica(replica); err != nil {
 		return err
@@ -48,7 +49,7 @@ func (c *Cell) KeepGateway(ctx context.Context, replica, trimTo string) error {
 	return nil
 }
 
-// CloseGateway deletes the stream: from now on nothing is delivered by this gateway.
+// CloseGateway deletes the stream. From then on nothing is delivered through this gateway.
 func (c *Cell) CloseGateway(ctx context.Context, replica string) error {
 	if err := validateReplica(replica); err != nil {
 		return err
@@ -60,8 +61,8 @@ func (c *Cell) CloseGateway(ctx context.Context, replica string) error {
 }
 
 // GatewayDispatches reads the deliveries to all nodes behind the replica's gateway, as Dispatches
-// does for one node. after is an entry's ID, and an entry comes with all its jobs. The texts of one
-// call share memory: clone what is kept for long.
+// does for one node. after is an entry's ID, and each entry comes with all its jobs. The texts of
+// one call share memory: clone those that you keep for long.
 func (c *Cell) GatewayDispatches(ctx context.Context, replica, after string, block time.Duration, limit int) ([]GatewayDispatch, error) {
 	if err := validateReplica(replica); err != nil {
 		return nil, err
@@ -92,9 +93,9 @@ func (c *Cell) GatewayDispatches(ctx context.Context, replica, after string, blo
 	}
 }
 
-// decodeGatewayDispatch reads a job that begins or one to cancel. The first has the fields j ("job
-// attempt tenant node session") and s (the spec, empty when large), the second has c ("job attempt
-// node session").
+// decodeGatewayDispatch reads a job to begin or to cancel. A job to begin has the fields j ("job
+// attempt tenant node session") and s (the spec, empty if it is large). A job to cancel has the
+// field c ("job attempt node session").
 func decodeGatewayDispatch(id string, f fields) (d GatewayDispatch, err error) {
 	d.ID = id
 	if head := f.get("c"); head != "" {

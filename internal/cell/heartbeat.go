@@ -17,50 +17,50 @@ import (
 // codeUnknownNode is what heartbeat.lua returns for a node that is not registered.
 const codeUnknownNode = -1
 
-// maxResources bounds what a heartbeat says of its node: every replica gets it each time.
+// maxResources bounds the resources in a heartbeat, because every replica gets them each time.
 const maxResources = 16 << 10
 
-// Attempt names one try of one job; it is what the ownership check compares.
+// Attempt names one attempt of one job. The ownership check compares attempts.
 type Attempt struct {
 	Job string
 	N   int
 }
 
-// Heartbeat is what an agent sends each time.
+// Heartbeat is a heartbeat of an agent.
 type Heartbeat struct {
 	Node   string
 	Epoch  Epoch
 	Status freeslot.Status
-	// Resources are the figures of the node as a JSON object. None, nil or empty, is a sign
-	// of life alone: the last ones stay in force. After Register under a new epoch, or
-	// when the node was unknown, none are in force until the next ones come.
+	// Resources holds the node's figures as a JSON object. If it is nil or empty, the heartbeat is
+	// only a sign of life, and the last figures stay in force. After Register under a new epoch, or
+	// if the node was unknown, no figures are in force until the next ones come.
 	Resources json.RawMessage
-	// Running are the attempts that the agent holds, finished ones whose
-	// completion is not yet acknowledged included.
+	// Running lists the attempts that the agent holds. That includes finished ones whose completion
+	// is not acknowledged yet.
 	Running []Attempt
-	// Read is the id of the last dispatch entry that the agent has taken in;
-	// older ones are trimmed. Empty means none.
+	// Read is the id of the last dispatch entry that the agent has processed; older ones are
+	// trimmed. Empty means none.
 	Read string
-	// Now is for a heartbeat that somebody waits for: it must not wait to share a call.
+	// Now is true if a caller waits for this heartbeat. It then does not wait to share a call.
 	Now bool
 }
 
 // HeartbeatReply is the answer to a heartbeat.
 type HeartbeatReply struct {
-	// AtMS is when Redis took it in; of HeartbeatLinked alone.
+	// AtMS is the time at which Redis processed it. Only HeartbeatLinked sets it.
 	AtMS     int64
 	Revision Revision
 	Used     int
-	// Start are attempts that the node owns and did not name.
+	// Start lists attempts that the node owns and did not name.
 	Start []Attempt
-	// Stop are attempts that it named and does not own.
+	// Stop lists attempts that it named and does not own.
 	Stop []Attempt
-	// Cancel are attempts that it owns and that are being cancelled.
+	// Cancel lists attempts that it owns and that are being cancelled.
 	Cancel []Attempt
 }
 
-// Heartbeat proves that the node lives and runs the ownership check; it may bring resources.
-// Errors: *freeslot.Error (invalid_argument), ErrUnknownNode, ErrSuperseded, else those of Redis.
+// Heartbeat proves that the node lives, and runs the ownership check. It may bring resources.
+// Errors: *freeslot.Error (invalid_argument), ErrUnknownNode, ErrSuperseded, or from Redis.
 func (c *Cell) Heartbeat(ctx context.Context, hb Heartbeat) (out HeartbeatReply, err error) {
 	if err := hb.validate(); err != nil {
 		return HeartbeatReply{}, err
@@ -71,7 +71,7 @@ func (c *Cell) Heartbeat(ctx context.Context, hb Heartbeat) (out HeartbeatReply,
 	}
 	reply, err := call(hb.Read)
 	if err != nil && hb.Read == "" && strings.HasPrefix(err.Error(), "OOM ") {
-		// Nothing was done. With a trim, which frees memory, before them, Redis takes the writes.
+		// Nothing was done. A trim frees memory; after it Redis accepts the writes that follow.
 		reply, err = call("0-0")
 	}
 	if err != nil {
@@ -102,7 +102,7 @@ func (hb *Heartbeat) validate() error {
 	return nil
 }
 
-// keys are KEYS of heartbeat.lua.
+// keys returns KEYS of heartbeat.lua.
 func (hb *Heartbeat) keys(l Layout) []string {
 	keys := []string{
 		l.Node(hb.Node), l.Load(hb.Node), l.Slots(hb.Node), l.Revisions(), l.Version(), l.Dispatch(hb.Node), l.Online(),
@@ -113,7 +113,7 @@ func (hb *Heartbeat) keys(l Layout) []string {
 	return keys
 }
 
-// args are ARGV of heartbeat.lua.
+// args returns ARGV of heartbeat.lua.
 func (hb *Heartbeat) args(channel, read string) []string {
 	const needed = 4
 	args := hb.appendRunning([]string{hb.Node, hb.Epoch, string(hb.status()), channel, read, string(hb.Resources)})
@@ -125,7 +125,7 @@ func (hb *Heartbeat) args(channel, read string) []string {
 
 func (hb *Heartbeat) status() freeslot.Status { return cmp.Or(hb.Status, freeslot.StatusOnline) }
 
-// appendRunning appends the attempts as scripts have them.
+// appendRunning appends the attempts in the form that scripts use.
 func (hb *Heartbeat) appendRunning(args []string) []string {
 	for _, a := range hb.Running {
 		args = append(args, a.Job+":"+strconv.Itoa(a.N))
@@ -133,8 +133,8 @@ func (hb *Heartbeat) appendRunning(args []string) []string {
 	return args
 }
 
-// decodeHeartbeat reads what heartbeat.lua returns: a code, the figures as text, or
-// the figures and the lists.
+// decodeHeartbeat reads the answer of heartbeat.lua: a code, or the figures as text, or the figures
+// and the lists.
 func decodeHeartbeat(reply rueidis.RedisMessage) (out HeartbeatReply, err error) {
 	switch {
 	case reply.IsInt64():
@@ -149,7 +149,7 @@ func decodeHeartbeat(reply rueidis.RedisMessage) (out HeartbeatReply, err error)
 	return parseHeartbeat(text)
 }
 
-// parseHeartbeat reads 'revision used', or the revision alone where no slot is in use.
+// parseHeartbeat reads 'revision used', or the revision alone if no slot is in use.
 func parseHeartbeat(text string) (out HeartbeatReply, err error) {
 	revision, used, some := strings.Cut(text, " ")
 	if out.Revision, err = strconv.ParseUint(revision, 10, 64); err == nil && some {
@@ -200,7 +200,7 @@ func decodeHeartbeatLists(reply rueidis.RedisMessage) (out HeartbeatReply, err e
 			if err != nil {
 				return out, err
 			}
-			// What another release put into the slots is not for this one to run.
+			// This release must not run an attempt that another release put into the slots.
 			if ValidateJobID("job_id", a.Job) == nil {
 				*list = append(*list, a)
 			}
@@ -209,7 +209,7 @@ func decodeHeartbeatLists(reply rueidis.RedisMessage) (out HeartbeatReply, err e
 	return out, nil
 }
 
-// parseAttempt reads job:attempt, as the heartbeat names it.
+// parseAttempt reads job:attempt, the form that heartbeats use.
 func parseAttempt(held string) (Attempt, error) {
 	job, n, _ := strings.Cut(held, ":")
 	attempt, err := strconv.Atoi(n)

@@ -13,10 +13,10 @@ import (
 )
 
 const (
-	// maxHeartbeats is the most nodes of one call of heartbeats.lua.
+	// maxHeartbeats is the most nodes in one call of heartbeats.lua.
 	maxHeartbeats = 32
-	// attemptsTogether and resourcesTogether, in bytes, are the most that heartbeats of several nodes
-	// bring in one call: with more it could take Redis longer than 3 ms.
+	// attemptsTogether and resourcesTogether, in bytes, bound what heartbeats of several nodes
+	// bring in one call. With more, Redis could take longer than 3 ms.
 	attemptsTogether  = 512
 	resourcesTogether = 128 << 10
 )
@@ -30,13 +30,15 @@ type LinkedHeartbeat struct {
 	Link Link
 }
 
-// HeartbeatResult is the answer to one of several heartbeats. Err has the errors of HeartbeatLinked.
+// HeartbeatResult is the answer to one of several heartbeats. Err is as returned by
+// HeartbeatLinked.
 type HeartbeatResult struct {
 	HeartbeatReply
 	Err error
 }
 
-// FitHeartbeats is how many heartbeats, from the first, one call of HeartbeatsLinked takes: at least one.
+// FitHeartbeats returns how many of the first heartbeats one call of HeartbeatsLinked takes: at
+// least one.
 func FitHeartbeats(beats []LinkedHeartbeat) int {
 	attempts, resources := 0, 0
 	for i := range beats {
@@ -49,17 +51,18 @@ func FitHeartbeats(beats []LinkedHeartbeat) int {
 	return len(beats)
 }
 
-// HeartbeatLinked is Heartbeat for a node behind a gateway. Errors: as Heartbeat; ErrStaleConnection;
-// ErrNodeInUse.
+// HeartbeatLinked is Heartbeat for a node behind a gateway. Errors: as Heartbeat,
+// ErrStaleConnection, ErrNodeInUse.
 func (c *Cell) HeartbeatLinked(ctx context.Context, hb Heartbeat, link Link) (HeartbeatReply, error) {
 	result := c.HeartbeatsLinked(ctx, []LinkedHeartbeat{{hb, link}})[0]
 	return result.HeartbeatReply, result.Err
 }
 
-// HeartbeatsLinked is HeartbeatLinked for several nodes in one call, at most as many as FitHeartbeats
-// allows. Results are in the order of the heartbeats. One that cannot be sent costs the others nothing.
-// If Redis answers the call with an error, each is sent alone, all at once: while a hash slot migrates that
-// is so for most calls, as one key that has moved or is nowhere is enough.
+// HeartbeatsLinked is HeartbeatLinked for several nodes in one call, at most as many as
+// FitHeartbeats allows. Results are in the order of the heartbeats. A heartbeat that cannot be sent
+// does not affect the others. If Redis answers the call with an error, each heartbeat is sent
+// alone, all at the same time. That happens to most calls while a hash slot migrates, because one
+// key that has moved or does not exist is enough.
 func (c *Cell) HeartbeatsLinked(ctx context.Context, beats []LinkedHeartbeat) []HeartbeatResult {
 	results, sent, valid := make([]HeartbeatResult, len(beats)), make([]LinkedHeartbeat, 0, len(beats)), make([]int, 0, len(beats))
 	for i := range beats {
@@ -83,7 +86,7 @@ func (hb *LinkedHeartbeat) check() error {
 	return err
 }
 
-// calling is CallApart or Call of a runner.
+// calling is a runner's CallApart or Call.
 type calling func(ctx context.Context, s *script.Script, keys, args []string) rueidis.RedisResult
 
 func (c *Cell) sendHeartbeats(ctx context.Context, beats []LinkedHeartbeat, call calling) []HeartbeatResult {
@@ -99,7 +102,7 @@ func (c *Cell) sendHeartbeats(ctx context.Context, beats []LinkedHeartbeat, call
 	if len(beats) > 1 && errors.As(err, &answer) {
 		var each sync.WaitGroup
 		for i := range beats {
-			// Not apart: that would take as many connections.
+			// Call, not CallApart: the latter would take a connection for each heartbeat.
 			each.Go(func() { results[i] = c.sendHeartbeats(ctx, beats[i:i+1], c.runner.Call)[0] })
 		}
 		each.Wait()
@@ -111,8 +114,9 @@ func (c *Cell) sendHeartbeats(ctx context.Context, beats []LinkedHeartbeat, call
 	return results
 }
 
-// heartbeats is one call of heartbeats.lua: apart, so that no heartbeat waits behind the results of jobs,
-// unless call is another. After an error nothing is known of any of the heartbeats.
+// heartbeats makes one call of heartbeats.lua. It uses CallApart, so that no heartbeat waits behind
+// the results of jobs, unless the caller passes another function. After an error nothing is known
+// about any of the heartbeats.
 func (c *Cell) heartbeats(ctx context.Context, beats []LinkedHeartbeat, call calling) ([]HeartbeatResult, error) {
 	l := c.layout
 	keys := []string{l.Revisions(), l.Version(), l.Online()}

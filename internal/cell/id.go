@@ -9,13 +9,13 @@ import (
 	"github.com/freeslot/freeslot"
 )
 
-// NewJobID makes the id of a new job of this cell.
+// NewJobID returns a new job id of this cell.
 func (c *Cell) NewJobID() string { return NewJobID(c.cfg.Index) }
 
-// NewJobID makes the id of a new job: its cell, then a ULID.
+// NewJobID returns a new job id: the cell, then a ULID.
 func NewJobID(cell int) string { return strconv.Itoa(cell) + "-" + ulid.Make().String() }
 
-// JobCell is the cell that a job's id names; false for what is not a job id.
+// JobCell returns the cell that a job id names; false if id is not a job id.
 func JobCell(id string) (cell int, ok bool) {
 	number, rest, ok := strings.Cut(id, "-")
 	if !ok || len(number) > 1 && number[0] == '0' {
@@ -31,8 +31,8 @@ func JobCell(id string) (cell int, ok bool) {
 	return int(n), true
 }
 
-// ValidateJobID checks an id that came from outside. The error is a
-// *freeslot.Error with code invalid_argument.
+// ValidateJobID checks an id that came from outside. The error is a *freeslot.Error with code
+// invalid_argument.
 func ValidateJobID(field, id string) error {
 	if _, ok := JobCell(id); !ok {
 		return freeslot.Invalid(field, `is not a job id, expected one such as "0-01JD5Y8G6W9V0M5T2C3Q4R7X8Z"`)

@@ -11,22 +11,24 @@ import (
 	"github.com/freeslot/freeslot"
 )
 
-// onceStays is how long the marker of a job stays that is not enqueued again: a late call may be on its way.
+// onceStays is how long a job's marker stays after the last call that enqueues it: a late call may
+// be on its way.
 const onceStays = time.Minute
 
-// Idempotency is the string that names the job of a tenant's idempotency key. Only a hash of the key is part of the
-// name, because the key can be any text.
+// Idempotency returns the string that names the job of a tenant's idempotency key. Only a hash of
+// the key is part of the name, because the key can be any text.
 func (l Layout) Idempotency(tenant, key string) string {
 	return l.key("idem", tenant+":"+shortHash(key))
 }
 
-// shortHash names a text of any form.
+// shortHash returns a short name for a text of any form.
 func shortHash(text string) string {
 	sum := sha256.Sum256([]byte(text))
 	return hex.EncodeToString(sum[:16])
 }
 
-// keyName is the key that names the job of a submission's idempotency key or Once; "" is none.
+// keyName returns the key that names the job of a submission's idempotency key or Once; "" if it
+// has neither.
 func (s *encodedSubmission) keyName(l Layout) string {
 	switch {
 	case s.Once != "":
@@ -38,18 +40,19 @@ func (s *encodedSubmission) keyName(l Layout) string {
 	}
 }
 
-// onceKey is the name for an idempotency key that no client can have.
+// onceKey returns a name that no client's idempotency key can have.
 func onceKey(l Layout, tenant, once string) string { return l.Idempotency(tenant, "\x00"+once) }
 
-// specDigest distinguishes jobs of one idempotency key. The trace belongs to the submission.
+// specDigest tells jobs of one idempotency key apart. It ignores the trace, which belongs to the
+// submission.
 func specDigest(job *freeslot.Job) string {
 	untraced := *job
 	untraced.TraceParent = ""
 	return shortHash(mustJSON(&untraced))
 }
 
-// ForgetOnce drops the marker of a job that was enqueued under this Submission.Once, in a
-// minute: no caller enqueues it again. Errors: those of Redis.
+// ForgetOnce drops, after a minute, the marker of a job that was enqueued with this
+// Submission.Once. The caller must not enqueue the job again. Errors: from Redis.
 func (s *Set) ForgetOnce(ctx context.Context, tenant, jobID, once string) error {
 	c, err := s.ofJob(jobID)
 	if err != nil {
@@ -61,7 +64,8 @@ func (s *Set) ForgetOnce(ctx context.Context, tenant, jobID, once string) error 
 	return err
 }
 
-// key reads what an idempotency key names, and for how long it is kept still; 0 when there is none.
+// key returns the value of an idempotency key, and how long the key is still kept; 0 if there is no
+// key.
 func (c *Cell) key(ctx context.Context, tenant, key string) (value string, left time.Duration, err error) {
 	name := c.layout.Idempotency(tenant, key)
 	ms, err := c.runner.Do(ctx, "move_key", c.client.B().Pttl().Key(name).Build()).AsInt64()
@@ -75,7 +79,7 @@ func (c *Cell) key(ctx context.Context, tenant, key string) (value string, left 
 	return value, time.Duration(ms) * time.Millisecond, err
 }
 
-// setKey makes an idempotency key where there is none.
+// setKey makes an idempotency key unless it exists.
 func (c *Cell) setKey(ctx context.Context, tenant, key, value string, keep time.Duration) error {
 	set := c.client.B().Set().Key(c.layout.Idempotency(tenant, key)).Value(value).Nx().Px(keep).Build()
 	return rueidisNil(c.runner.Do(ctx, "move_key", set).Error())

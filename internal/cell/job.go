@@ -12,9 +12,9 @@ import (
 	"github.com/freeslot/freeslot/internal/script"
 )
 
-// Cancel ends a job that waits, or asks the node that runs it to stop it, and returns what
-// is known then; a terminal job is only read. An empty tenant stands for any. Errors:
-// *freeslot.Error (invalid_argument, not_found), else what Redis said.
+// Cancel ends a waiting job, or asks the node that runs the job to stop it. It returns what is
+// known afterwards. A terminal job is only read. An empty tenant stands for any. Errors:
+// *freeslot.Error (invalid_argument, not_found), or from Redis.
 func (c *Cell) Cancel(ctx context.Context, tenant, jobID string) (freeslot.JobStatus, error) {
 	if err := ValidateJobID("job_id", jobID); err != nil {
 		return freeslot.JobStatus{}, err
@@ -27,8 +27,8 @@ func (c *Cell) Cancel(ctx context.Context, tenant, jobID string) (freeslot.JobSt
 	})
 }
 
-// told is what read says of a job. An end is told once it cannot be lost any more: it would
-// be followed by another.
+// told returns what read reports of a job. It waits until an end cannot be lost any more; otherwise
+// the client could later see another end.
 func (c *Cell) told(ctx context.Context, read func(on *script.Conn) (freeslot.JobStatus, error)) (status freeslot.JobStatus, err error) {
 	err = c.runner.OneConnection(func(on *script.Conn) (err error) {
 		if status, err = read(on); err == nil && status.State.Terminal() {
@@ -42,8 +42,8 @@ func (c *Cell) told(ctx context.Context, read func(on *script.Conn) (freeslot.Jo
 	return status, nil
 }
 
-// ReplyTo is the replica whose reply stream gets the job's result, "" where none does or there is no such job.
-// Errors: *freeslot.Error (invalid_argument), else what Redis said.
+// ReplyTo returns the replica whose reply stream gets the job's result; "" if there is none, or no
+// such job. Errors: *freeslot.Error (invalid_argument), or from Redis.
 func (c *Cell) ReplyTo(ctx context.Context, jobID string) (string, error) {
 	if err := ValidateJobID("job_id", jobID); err != nil {
 		return "", err
@@ -55,14 +55,14 @@ func (c *Cell) ReplyTo(ctx context.Context, jobID string) (string, error) {
 	return replica, nil
 }
 
-// attachTries is how often an attach begins anew because another one came between: each of so many that come at once can
-// be beaten once by each of the others.
+// attachTries bounds how often an attach starts over because another attach came first. That many
+// attaches at once are safe: each can be overtaken once by each of the others.
 const attachTries = 16
 
 var errAttached = errors.New("another attach came between")
 
-// Attach makes replica the one whose reply stream gets the job's result, and
-// returns what is known now. Errors as Cancel.
+// Attach makes replica the one whose reply stream gets the job's result, and returns what is known
+// now. Errors: as Cancel.
 func (c *Cell) Attach(ctx context.Context, tenant, jobID, replica string) (freeslot.JobStatus, error) {
 	if err := ValidateJobID("job_id", jobID); err != nil {
 		return freeslot.JobStatus{}, err
@@ -93,7 +93,7 @@ func (c *Cell) Attach(ctx context.Context, tenant, jobID, replica string) (frees
 	}
 }
 
-// Job reads a job's record. Errors as Cancel.
+// Job reads a job's record. Errors: as Cancel.
 func (c *Cell) Job(ctx context.Context, tenant, jobID string) (freeslot.JobStatus, error) {
 	if err := ValidateJobID("job_id", jobID); err != nil {
 		return freeslot.JobStatus{}, err
@@ -118,8 +118,8 @@ func (c *Cell) Job(ctx context.Context, tenant, jobID string) (freeslot.JobStatu
 	return status, err
 }
 
-// runAt is when a scheduled job, or one in retry_wait, begins to wait; 0 when it has meanwhile:
-// what it is due for next is its deadline then.
+// runAt returns the time at which a scheduled job, or one in retry_wait, begins to wait for a slot.
+// It returns 0 if the job waits already: what is due next is then its deadline.
 func (c *Cell) runAt(ctx context.Context, jobID string, deadline int64) (int64, error) {
 	at, err := c.runner.Do(ctx, "read", c.client.B().Zscore().Key(c.layout.Due()).Member(jobID).Build()).AsFloat64()
 	if rueidisNil(err) != nil {
@@ -131,8 +131,8 @@ func (c *Cell) runAt(ctx context.Context, jobID string, deadline int64) (int64, 
 	return int64(at), nil
 }
 
-// place fills in where a job stands in the queue of its class, or what holds it back; neither
-// when it has left meanwhile. jobID is its id in this cell.
+// place fills in the job's position in the queue of its class, or what holds it back; neither if it
+// has left meanwhile. jobID is the job's id in this cell.
 func (c *Cell) place(ctx context.Context, s *freeslot.JobStatus, jobID string) error {
 	rank, err := c.runner.Do(ctx, "read", c.client.B().Zrank().Key(c.layout.Queue(s.Class)).Member(jobID).Build()).AsInt64()
 	switch {
@@ -147,8 +147,7 @@ func (c *Cell) place(ctx context.Context, s *freeslot.JobStatus, jobID string) e
 	return nil
 }
 
-// Spec reads what the job is, for an agent that got no spec by its stream.
-// Errors as Cancel.
+// Spec reads the job's spec, for an agent whose stream did not bring it. Errors: as Cancel.
 func (c *Cell) Spec(ctx context.Context, jobID string) (*freeslot.Job, string, error) {
 	if err := ValidateJobID("job_id", jobID); err != nil {
 		return nil, "", err

@@ -6,15 +6,15 @@ import (
 	"github.com/freeslot/freeslot/internal/script"
 )
 
-// DefaultPrefix is the first part of every key and channel unless configured.
+// DefaultPrefix is the first part of every key and channel, unless another one is configured.
 const DefaultPrefix = "scheduler"
 
-// Layout builds the names of one cell's keys and channels of jobs, nodes, slots and queues. Features
-// build those of their own keys.
+// Layout builds the names of one cell's keys and channels for jobs, nodes, slots and queues.
+// Features build the names of their own keys.
 type Layout script.Layout
 
-// Layouts names the keys of n cells, 1 to MaxCells, in the order of their indexes.
-// One cell on a standalone server has no tag.
+// Layouts returns the layouts of n cells (1 to MaxCells), in the order of their indexes. A single
+// cell on a standalone server has no tag.
 func Layouts(prefix string, n int, cluster bool) []Layout {
 	if n > MaxCells {
 		panic(fmt.Sprintf("cell: %d cells, expected at most %d", n, MaxCells))
@@ -26,28 +26,28 @@ func Layouts(prefix string, n int, cluster bool) []Layout {
 	return layouts
 }
 
-// NodeCell is the index of a node's cell.
+// NodeCell returns the index of a node's cell.
 func NodeCell(node string, cells int) int { return script.CellOf(node, cells) }
 
 func (l Layout) key(kind, rest string) string { return script.Layout(l).Key(kind, rest) }
 
-// Slot is the hash slot of all keys with the layout's tag; false without a tag,
-// where keys have slots of their own.
+// Slot returns the hash slot of all keys with the layout's tag. It returns false without a tag:
+// each key then has a slot of its own.
 func (l Layout) Slot() (slot int, ok bool) { return script.Layout(l).Slot() }
 
 // Node is the hash of a node's profile.
 func (l Layout) Node(id string) string { return l.key("nodes", id) }
 
-// Load is when a node's last heartbeat was, in milliseconds of Redis' clock with 13 digits, and for a
-// node behind a gateway its [Link] behind a space. There is none before the first heartbeat: until then a node was last heard when it
-// registered.
+// Load is the string of a node's last heartbeat: its time, in milliseconds of Redis' clock with 13
+// digits, and for a node behind a gateway a space and its [Link]. It does not exist before the
+// first heartbeat. Until then the time of the registration counts.
 func (l Layout) Load(id string) string { return l.key("load", id) }
 
-// Metrics is the string of what a node last said of its machine, a JSON object. There is
-// none before it has said anything.
+// Metrics is the string of the figures that a node reported last of its machine, a JSON object.
+// It does not exist before the first report.
 func (l Layout) Metrics(id string) string { return l.key("metrics", id) }
 
-// Slots is the hash of what a node owns: job -> attempt:epoch:slots, and the sum.
+// Slots is the hash of the jobs that a node owns, job -> attempt:epoch:slots, and of their sum.
 func (l Layout) Slots(id string) string { return l.key("slots", id) }
 
 // Dispatch is the stream that delivers jobs and control entries to a node.
@@ -65,19 +65,19 @@ func (l Layout) Gateway(replica string) string { return l.key("gateway", replica
 // Finished is the zset of terminal jobs by the time they ended.
 func (l Layout) Finished() string { return l.key("finished", "") }
 
-// Kept is the hash of how many bytes the records of ended jobs take, where that is limited.
+// Kept is the hash of how many bytes the records of ended jobs take, if that is limited.
 func (l Layout) Kept() string { return l.key("kept", "") }
 
-// Due is the zset of jobs by the time (ms) when somebody must look at them.
+// Due is the zset of jobs by the time (ms) at which a replica must look at them.
 func (l Layout) Due() string { return l.key("due", "") }
 
-// Waiting is the hash of the classes of which jobs wait: id -> definition.
+// Waiting is the hash of the classes with waiting jobs: id -> definition.
 func (l Layout) Waiting() string { return l.key("waiting", "") }
 
-// WaitingVersion changes with the set of those classes.
+// WaitingVersion is a number that changes with the set of these classes.
 func (l Layout) WaitingVersion() string { return l.key("version:waiting", "") }
 
-// Queue is the zset of the jobs of a class that wait, in the order in which they are served.
+// Queue is the zset of the waiting jobs of a class, in the order in which they are served.
 func (l Layout) Queue(class string) string { return l.key("waiting", class) }
 
 // Fair is the hash of a class's virtual time and of its tenants' tags.
@@ -89,16 +89,16 @@ func (l Layout) Drained() string { return l.key("drained", "") }
 // Serves is the string of the classes that a node was found to serve.
 func (l Layout) Serves(node string) string { return l.key("serves", node) }
 
-// ServesVersion is the newest version of the pools' configuration that a replica told of.
+// ServesVersion is the newest version of the pools' configuration that a replica reported.
 func (l Layout) ServesVersion() string { return l.key("version:serves", "") }
 
-// ServesGeneration is the generation of the counter that ServesVersion is of.
+// ServesGeneration is the generation of the counter that ServesVersion came from.
 func (l Layout) ServesGeneration() string { return l.key("version:serves-of", "") }
 
-// Rate is the string of how many permits a tenant's bucket has left, and when that was.
+// Rate is the string of how many permits a tenant's bucket had left, and when.
 func (l Layout) Rate(tenant string) string { return l.key("rate", tenant) }
 
-// Replicated is what is written to learn how far Redis' replicas have come.
+// Replicated is a key that is written to learn how far Redis' replicas have come.
 func (l Layout) Replicated() string { return script.Layout(l).Replicated() }
 
 // Limits is the hash of limits, by name.
@@ -107,17 +107,19 @@ func (l Layout) Limits() string { return l.key("gates", "") }
 // Counted is the set of the jobs that count against a limit.
 func (l Layout) Counted(name string) string { return l.key("gate", name) }
 
-// Parked is the zset of the limits that hold jobs back, by the time (ms) when they were looked at.
+// Parked is the zset of the limits that hold jobs back, by the time (ms) at which they were last
+// looked at.
 func (l Layout) Parked() string { return l.key("parked", "") }
 
-// ParkedAt is the zset of the jobs that a limit holds back, each behind its class and a space.
+// ParkedAt is the zset of the jobs that a limit holds back. Each member is the job's class, a
+// space, and the job.
 func (l Layout) ParkedAt(limit string) string { return l.key("parked", limit) }
 
-// Moves is the zset of the jobs that move to another cell, by the time (ms) when somebody must look
-// at them, and Moved that of the records that send on to jobs that have.
+// Moves is the zset of the jobs that move to another cell, by the time (ms) at which a replica must
+// look at them. Moved is the same for records that point to a job that has moved.
 func (l Layout) Moves() string { return l.key("moves", "") }
 
-// Moved is explained with Moves.
+// Moved is explained at Moves.
 func (l Layout) Moved() string { return l.key("moved", "") }
 
 // Online is the set of online nodes.
@@ -135,12 +137,12 @@ func (l Layout) Version() string { return l.key("version:nodes", "") }
 // Schema is the version of the key layout.
 func (l Layout) Schema() string { return l.key("version:schema", "") }
 
-// Cells is the record of how many cells there are. It has no tag, because a start with
-// another number of cells, hence other tags, must find it.
+// Cells is the record of the number of cells. It has no tag: a start with another number of cells,
+// and so with other tags, must find it.
 func (l Layout) Cells() string { return Layout{Prefix: l.Prefix}.key("version:cells", "") }
 
-// NodeEvents is the channel of node events; sharded pub/sub where Sharded says so.
+// NodeEvents is the channel of node events. It uses sharded pub/sub if Sharded is true.
 func (l Layout) NodeEvents() string { return l.key("events:node_update", "") }
 
-// String names the cell in logs.
+// String returns the name of the cell for logs.
 func (l Layout) String() string { return script.Layout(l).String() }

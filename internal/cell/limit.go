@@ -13,28 +13,29 @@ import (
 	"github.com/freeslot/freeslot"
 )
 
-// Limit bounds how many jobs run, or wait, at a time in a cell: max_running and max_waiting of a tenant, or max_running
-// of a concurrency key. A job that runs counts at all of its limits of jobs that run, and one that waits at those of
-// jobs that wait. The last number that a job came with holds. lib/limit.lua enforces it.
+// Limit bounds how many jobs run or wait at a time in a cell: max_running and max_waiting of a
+// tenant, or max_running of a concurrency key. A running job counts towards its running limits, a
+// waiting job towards its waiting limits. The latest submission sets the number. lib/limit.lua
+// enforces limits.
 type Limit struct {
 	name string
 	most int
 }
 
-// RunningLimit lets at most so many jobs of the tenant run; further ones are held back.
+// RunningLimit lets at most this many jobs of the tenant run. Further ones are held back.
 func RunningLimit(tenant string, most int) Limit { return Limit{"r:" + tenant, most} }
 
-// KeyLimit lets at most so many jobs of the tenant with this concurrency key run; further ones are
-// held back. All jobs of a key must come to the same cell.
+// KeyLimit lets at most this many jobs of the tenant with this concurrency key run. Further ones
+// are held back. All jobs of a key must go to the same cell.
 func KeyLimit(tenant, key string, most int) Limit {
 	return Limit{"k:" + tenant + ":" + shortHash(key), most}
 }
 
-// WaitingLimit lets at most so many jobs of the tenant wait, for a slot, after a failure or for a time;
-// further ones are refused.
+// WaitingLimit lets at most this many jobs of the tenant wait, whether for a slot, after a failure
+// or for a time. Further ones are refused.
 func WaitingLimit(tenant string, most int) Limit { return Limit{"w:" + tenant, most} }
 
-// limitsArg is how scripts get limits.
+// limitsArg returns limits in the form that scripts read.
 func limitsArg(limits []Limit) string {
 	parts := make([]string, len(limits))
 	for i, l := range limits {
@@ -43,7 +44,7 @@ func limitsArg(limits []Limit) string {
 	return strings.Join(parts, " ")
 }
 
-// crowded is the refusal of a WaitingLimit.
+// crowded returns the error for a job that its WaitingLimit refuses.
 func (s *Submission) crowded() *freeslot.Error {
 	share := 0
 	for _, l := range s.Limits {
@@ -57,9 +58,9 @@ func (s *Submission) crowded() *freeslot.Error {
 	}
 }
 
-// CheckLimits puts right what is counted at limits, and lets jobs that are held back beside an
-// open one wait for slots again; at most so many limits with such jobs are looked at, and as many
-// others. It returns the classes of these jobs. Errors: those of Redis.
+// CheckLimits corrects what limits count, and lets held-back jobs wait for slots again if their
+// limit has room. It looks at up to most limits that hold jobs back, and at as many others. It
+// returns the classes of the jobs that wait again. Errors: from Redis.
 func (c *Cell) CheckLimits(ctx context.Context, most int) (classes []Class, err error) {
 	defer wrap(&err, "check limits")
 	l := c.layout
@@ -71,14 +72,15 @@ func (c *Cell) CheckLimits(ctx context.Context, most int) (classes []Class, err 
 	return readClasses(text)
 }
 
-// Limited reports whether any limit counts or holds back jobs. Errors: those of Redis.
+// Limited reports whether any limit counts jobs or holds them back. Errors: from Redis.
 func (c *Cell) Limited(ctx context.Context) (bool, error) {
 	n, err := c.runner.Do(ctx, "gates", c.client.B().Exists().Key(c.layout.Limits(), c.layout.Parked()).Build()).AsInt64()
 	wrap(&err, "look for limits")
 	return n > 0, err
 }
 
-// heldBy is the kind of limit that holds a job of this class back; "" when none does.
+// heldBy returns the kind of limit that holds the job back; "" if none does. class is the job's
+// class.
 func (c *Cell) heldBy(ctx context.Context, jobID, class string) (string, error) {
 	text, err := c.runner.Do(ctx, "read", c.client.B().Hget().Key(c.layout.Job(jobID)).Field("gates").Build()).ToString()
 	if err != nil {
@@ -100,21 +102,21 @@ func (c *Cell) heldBy(ctx context.Context, jobID, class string) (string, error) 
 	return "", nil
 }
 
-// mostHeld is how many limits of a cell Held looks at.
+// mostHeld bounds how many limits of a cell Held looks at.
 const mostHeld = 1000
 
 // Held is a limit that holds jobs back.
 type Held struct {
-	// By is freeslot.HeldByTenant or HeldByKey, and Tenant whose limit it is.
+	// By is freeslot.HeldByTenant or freeslot.HeldByKey. Tenant is the tenant whose limit it is.
 	By, Tenant string
-	// Limit is how many may run, Running how many do, and Jobs how many are held back.
+	// Limit is how many jobs may run. Running counts those that run, and Jobs those held back.
 	Limit, Running, Jobs int
-	// First is the job that goes on next.
+	// First is the job that continues next.
 	First string
 }
 
-// Held reads which limits hold jobs back, the one with the most jobs first; of more than a thousand
-// those that were looked at longest ago. Errors: what Redis said.
+// Held returns the limits that hold jobs back. If more than a thousand do, it returns those that
+// were looked at longest ago. Errors: from Redis.
 func (c *Cell) Held(ctx context.Context) ([]Held, error) {
 	l, b := c.layout, c.client.B
 	names, err := c.runner.Do(ctx, "held", b().Zrange().Key(l.Parked()).Min("0").Max(strconv.Itoa(mostHeld-1)).Build()).AsStrSlice()
@@ -150,7 +152,7 @@ func decodeHeld(name string, answers []rueidis.RedisResult) (h Held, err error) 
 	if rueidisNil(err) != nil {
 		return h, err
 	}
-	h.Limit, _ = strconv.Atoi(limit) // an edited one may be any
+	h.Limit, _ = strconv.Atoi(limit) // an operator may have edited it
 	for i, n := range []*int{&h.Running, &h.Jobs} {
 		count, err := answers[1+i].AsInt64()
 		if err != nil {
@@ -165,13 +167,14 @@ func decodeHeld(name string, answers []rueidis.RedisResult) (h Held, err error) 
 	return h, err
 }
 
-// limitTenant is whose jobs a limit counts.
+// limitTenant returns the tenant whose jobs a limit counts.
 func limitTenant(name string) string {
 	tenant, _, _ := strings.Cut(name[min(2, len(name)):], ":")
 	return tenant
 }
 
-// limitKind is what a status says of a limit that holds its job back; "" for one that does not.
+// limitKind returns the kind of a limit that holds jobs back, as a job's status names it; "" for
+// any other limit.
 func limitKind(name string) string {
 	switch {
 	case strings.HasPrefix(name, "r:"):
@@ -183,11 +186,12 @@ func limitKind(name string) string {
 	}
 }
 
-// parkedJob is the job of a member of Layout.ParkedAt.
+// parkedJob returns the job in a member of Layout.ParkedAt.
 func parkedJob(member string) string { return member[strings.IndexByte(member, ' ')+1:] }
 
-// Held are those of all cells, each limit of a cell by itself. failed has the cells that did
-// not answer, nil when all did.
+// Held returns the limits that hold jobs back in all cells, the limit with the most jobs first.
+// Each cell's limit is listed by itself. failed holds the cells that did not answer; nil if all
+// did.
 func (s *Set) Held(ctx context.Context) (held []Held, failed map[int]error) {
 	parts := make([][]Held, len(s.cells))
 	failed = byCell(s.each(func(c *Cell) (err error) {

@@ -13,45 +13,46 @@ import (
 )
 
 var (
-	// ErrStaleConnection is returned to a gateway when a later connection of the same epoch has
+	// ErrStaleConnection is returned to a gateway if a later connection of the same epoch has
 	// registered the node or sent a heartbeat. Nothing was changed.
 	ErrStaleConnection = errors.New("a newer connection of the agent is there")
-	// ErrNodeInUse is returned to a gateway when the node lives under another token, or as a direct
+	// ErrNodeInUse is returned to a gateway if the node lives under another token, or as a direct
 	// agent. Nothing was changed.
 	ErrNodeInUse = errors.New("the node lives under another token or without a gateway")
 )
 
 const (
-	// NodeStream is the Stream of a link whose deliveries go to the dispatch stream of its node.
+	// NodeStream is the Stream of a link if deliveries go to the node's own dispatch stream.
 	NodeStream = "-"
-	// maxConnection is far from where a number of Lua is no longer exact.
+	// maxConnection is far below the numbers that Lua no longer holds exactly.
 	maxConnection = 1 << 48
-	// timeDigits is how long the time in load:<node> is.
+	// timeDigits is the number of digits of the time in load:<node>.
 	timeDigits = 13
 )
 
-// Link is how a node is connected through a gateway: what stands in load:<node> behind the time. The
-// zero value is that of an agent which is connected to Redis itself.
+// Link says how a node is connected through a gateway. load:<node> holds it after the time. The
+// zero value is for an agent that is connected to Redis itself.
 type Link struct {
 	// Connection counts the connections of one epoch, from 1.
 	Connection int64
-	// Stream is where deliveries go: NodeStream is the node's dispatch stream.
+	// Stream is the stream that deliveries go to. NodeStream stands for the node's dispatch stream.
 	Stream string
-	// Session, Token (its name), Replica and Version (the agent's) are of the gateway's session. Bytes
-	// of Version that no name can have are stored as '_'.
+	// Session, Token (its name), Replica and Version (of the agent) describe the gateway's session.
+	// A byte of Version that no name may contain is stored as '_'.
 	Session, Token, Replica, Version string
-	// RoundTrip is between gateway and agent, in whole microseconds; 0 is not measured.
+	// RoundTrip is the time between gateway and agent and back, in whole microseconds; 0 if not
+	// measured.
 	RoundTrip time.Duration
 }
 
-// NodeLink is what Redis knows of a node's connection.
+// NodeLink is what Redis knows about a node's connection.
 type NodeLink struct {
-	Epoch Epoch // "" where there is no record
+	Epoch Epoch // "" if there is no record
 	Link  Link
-	Alive bool // it was heard within the heartbeat limit
+	Alive bool // true if it was heard within the heartbeat limit
 }
 
-// Link reads how a node is connected. Errors: *freeslot.Error (invalid_argument), else those of Redis.
+// Link reads how a node is connected. Errors: *freeslot.Error (invalid_argument), or from Redis.
 func (c *Cell) Link(ctx context.Context, node string) (out NodeLink, err error) {
 	if err := freeslot.ValidateName("node_id", node); err != nil {
 		return NodeLink{}, err
@@ -74,8 +75,8 @@ func (c *Cell) Link(ctx context.Context, node string) (out NodeLink, err error) 
 	return out, nil
 }
 
-// Links reads how nodes are connected. Those whose cells do not answer, and those that are not
-// connected by a gateway, are left out.
+// Links reads how nodes are connected. It leaves out nodes whose cell does not answer, and nodes
+// without a gateway.
 func (s *Set) Links(ctx context.Context, nodes []string) map[string]Link {
 	groups := make([][]string, len(s.cells))
 	for _, node := range nodes {
@@ -110,7 +111,7 @@ func (c *Cell) links(ctx context.Context, nodes []string) (map[string]Link, erro
 	}
 	links := make(map[string]Link)
 	for i := range loads {
-		text, _ := loads[i].ToString() // an error is that of a node without a load
+		text, _ := loads[i].ToString() // a node without a load gives an error
 		if _, link := parseLoad(text); link.Connection > 0 {
 			links[nodes[i]] = link
 		}
@@ -118,8 +119,8 @@ func (c *Cell) links(ctx context.Context, nodes []string) (map[string]Link, erro
 	return links, nil
 }
 
-// encode is the link as load:<node> has it: connection stream session token replica version rtt_us.
-// Errors: *freeslot.Error (invalid_argument).
+// encode returns the link in the form of load:<node>: connection stream session token replica
+// version rtt_us. Errors: *freeslot.Error (invalid_argument).
 func (l *Link) encode() (string, error) {
 	if l.Connection < 1 || l.Connection > maxConnection {
 		return "", freeslot.Invalid("connection", "is %d, expected 1 to %d", l.Connection, int64(maxConnection))
@@ -138,7 +139,7 @@ func (l *Link) encode() (string, error) {
 	return strings.Join([]string{connection, l.Stream, l.Session, l.Token, l.Replica, versionName(l.Version), roundTrip}, " "), nil
 }
 
-// versionName is a version as part of a link: never empty, and without spaces.
+// versionName returns a version as part of a link: not empty, and without spaces.
 func versionName(version string) string {
 	if version == "" {
 		return "-"
@@ -151,8 +152,8 @@ func versionName(version string) string {
 	}, version[:min(len(version), freeslot.MaxNameLength)])
 }
 
-// parseLoad reads load:<node>: the time, and the link behind it. What no script has written is
-// never heard, or no link.
+// parseLoad reads load:<node>: the time, then the link. If no script wrote it, the time is 0 or the
+// link is empty.
 func parseLoad(load string) (heardMS int64, link Link) {
 	if len(load) < timeDigits {
 		return 0, Link{}

@@ -19,8 +19,8 @@ import (
 // MaxPage is the most jobs that one call of Jobs returns.
 const MaxPage = 500
 
-// tieRoom is how many terminal jobs can share a microsecond and still be paged
-// without loss: a batch gives each of its own a microsecond of its own.
+// tieRoom is how many terminal jobs may share a microsecond without being lost between pages. A
+// batch gives each of its own jobs a microsecond of its own.
 const tieRoom = 64
 
 // JobFilter narrows a listing. Zero fields match everything.
@@ -34,28 +34,35 @@ type JobFilter struct {
 // JobPage is one page of a listing.
 type JobPage struct {
 	Jobs []freeslot.JobStatus
-	// Cursor continues the listing; empty at its end. A page can be short, even
-	// empty, and still have a Cursor: filters are applied to what was read.
+	// Cursor continues the listing; empty at its end. A short or even empty page can have a Cursor,
+	// because filters are applied to what was read.
 	Cursor string
-	// Unreachable are the cells that did not answer, whose jobs are not in the page;
-	// nil when all did.
+	// Unreachable lists the cells that did not answer, whose jobs are not in the page; nil if all
+	// answered.
 	Unreachable []int
 }
 
-// Jobs is [Set.Jobs] of this cell alone.
+// Jobs is [Set.Jobs] for this cell alone.
 func (c *Cell) Jobs(ctx context.Context, f JobFilter, cursor string, limit int) (JobPage, error) {
 	return NewSet(c).Jobs(ctx, f, cursor, limit)
 }
 
-// Jobs lists jobs for later and those with a pause before their next attempt, then those that wait, by class
-// and by the limit that holds them back,
-// running ones by node, and terminal ones, the newest first; one page at a time, without
-// their results: a page of large ones would hold up everything else on the connection. Job
-// brings the result. A job that moves on while the listing goes on can be seen twice, never
-// missed, unless it goes back to wait. The jobs of a cell that does not answer are missing:
-// the page names it. Those of one class that wait are listed in the order in which each cell serves
-// them. limit is cut to MaxPage. Errors: *freeslot.Error for a cursor that is not of a listing
-// for this tenant, else what Redis said when no cell answered.
+// Jobs lists jobs one page at a time, in this order:
+//   - jobs for later, and jobs in a pause before their next attempt
+//   - waiting jobs, by class
+//   - jobs that move to another cell
+//   - waiting jobs that a limit holds back, by limit
+//   - running jobs, by node
+//   - terminal jobs, newest first
+//
+// With a class in f, the waiting jobs of that class come first, in the order in which each cell
+// serves them. Results are left out, because a page of large ones would hold up everything else on
+// the connection; [Set.Job] brings the result.
+//
+// A job whose state changes during the listing can appear twice. It is never missed, unless it goes
+// back to wait. The jobs of a cell that does not answer are missing, and the page names that cell.
+// limit is cut to MaxPage. Errors: *freeslot.Error for a cursor that is not from a listing for this
+// tenant, or from Redis if no cell answered.
 func (s *Set) Jobs(ctx context.Context, f JobFilter, cursor string, limit int) (JobPage, error) {
 	limit = min(max(limit, 1), MaxPage)
 	at, err := openCursor(cursor, f.Tenant)
@@ -80,24 +87,24 @@ func (s *Set) Jobs(ctx context.Context, f JobFilter, cursor string, limit int) (
 	return JobPage{Jobs: jobs, Cursor: next.cursor(f.Tenant), Unreachable: slices.Sorted(maps.Keys(l.failed))}, nil
 }
 
-// listed is a job at its place in the listing. A position is valid in every cell,
-// because the order of nodes and times is one for all.
+// listed is a job at its place in the listing. A position is valid in every cell, because all cells
+// share one order of nodes and times.
 type listed struct {
 	cell int
-	node string  // of an owned job; the place of one that waits
-	us   float64 // when a terminal one ended; the score of one that waits, where a class is listed
-	due  int64   // when one at placeDue goes on, in ms
+	node string  // the node that owns the job, or the place of a job without one
+	us   float64 // the time at which a terminal job ended; in a class's queue, the score
+	due  int64   // the time at which a job at placeDue continues, in ms
 	job  string
 }
 
-// listing is one page under way. A cell that failed is not asked again.
+// listing is the reading of one page. It does not ask a cell again that failed.
 type listing struct {
 	set    *Set
 	failed map[int]error
 }
 
-// page reads one page behind at. Where the owned jobs end on the way, the terminal
-// ones follow if they are wanted.
+// page reads the page after at. If the unfinished jobs end within it, terminal jobs follow if the
+// filter wants them.
 func (l *listing) page(ctx context.Context, at position, limit int, f JobFilter) (found []listed, next *position) {
 	state := f.State
 	if !at.finished {
@@ -123,7 +130,7 @@ func (l *listing) page(ctx context.Context, at position, limit int, f JobFilter)
 	return append(found, ended...), next
 }
 
-// merge asks every cell and keeps the first limit in order.
+// merge asks every cell and keeps the first limit jobs in order.
 func (l *listing) merge(limit int, order func(a, b listed) int, read func(c *Cell) ([]listed, error)) []listed {
 	parts := make([][]listed, len(l.set.cells))
 	l.ask(func(i int, c *Cell) (err error) {
@@ -141,7 +148,7 @@ func (l *listing) merge(limit int, order func(a, b listed) int, read func(c *Cel
 	return all[:min(len(all), limit)]
 }
 
-// ask runs f for every cell that has not failed, side by side; i is its place.
+// ask runs f at the same time for every cell that has not failed. i is the cell's index in the set.
 func (l *listing) ask(f func(i int, c *Cell) error) {
 	place := make(map[*Cell]int, len(l.set.cells))
 	for i, c := range l.set.cells {
@@ -159,7 +166,7 @@ func (l *listing) ask(f func(i int, c *Cell) error) {
 	}
 }
 
-// statuses reads the records in the order in which they were found.
+// statuses reads the records, in the order in which the jobs were found.
 func (l *listing) statuses(ctx context.Context, found []listed, f JobFilter) []freeslot.JobStatus {
 	ids := make([][]string, len(l.set.cells))
 	for _, j := range found {
@@ -183,17 +190,17 @@ func (l *listing) statuses(ctx context.Context, found []listed, f JobFilter) []f
 	return once(jobs)
 }
 
-// Where jobs are listed that no node owns. No node is called so, and they come before all
-// nodes.
+// The places of jobs that no node owns. No node has such a name, and all of them sort before the
+// names of nodes.
 const (
-	placeDue   = "+"  // those that are due some time; which have a pause is in their records
-	placeQueue = "+c" // and the class
-	placeMove  = "+m" // those that move
-	placeHeld  = "+p" // and the limit that holds them back
+	placeDue   = "+"  // jobs in the index of due jobs; their records say which are in a pause
+	placeQueue = "+c" // followed by the class
+	placeMove  = "+m" // jobs that move
+	placeHeld  = "+p" // followed by the limit that holds them back
 )
 
-// is reports whether a job in this state belongs where it was found: in the index of due
-// jobs are others as well, and one may have moved on since.
+// is reports whether a job in this state belongs where it was found. The index of due jobs has
+// others as well, and a job may have changed its place since.
 func (j *listed) is(state freeslot.State) bool {
 	switch {
 	case j.node == placeDue:
@@ -207,7 +214,7 @@ func (j *listed) is(state freeslot.State) bool {
 	}
 }
 
-// once leaves out jobs that move and that were found where they go as well.
+// once drops a moving job that was also found in the cell that it moves to.
 func once(jobs []freeslot.JobStatus) []freeslot.JobStatus {
 	there := make(map[string]bool)
 	for i := range jobs {
@@ -216,13 +223,13 @@ func once(jobs []freeslot.JobStatus) []freeslot.JobStatus {
 	return slices.DeleteFunc(jobs, func(s freeslot.JobStatus) bool { return s.State == freeslot.StateMoving && there[s.ID] })
 }
 
-// livingPage reads jobs that have not ended, in the order of place and job, behind at.
+// livingPage reads jobs that have not ended, in the order of place and job, after at.
 func (c *Cell) livingPage(ctx context.Context, at position, limit int, f JobFilter) ([]listed, error) {
 	places, err := c.places(ctx, f)
 	if err != nil {
 		return nil, err
 	}
-	if f.Class != "" { // its queue was listed before
+	if f.Class != "" { // its queue was listed already
 		places = slices.DeleteFunc(places, func(p string) bool { return strings.HasPrefix(p, placeQueue) })
 	}
 	from, _ := slices.BinarySearch(places, at.place)
@@ -246,7 +253,7 @@ func (c *Cell) livingPage(ctx context.Context, at position, limit int, f JobFilt
 	return found, nil
 }
 
-// livingAt reads what is at one place, in no order.
+// livingAt returns the jobs at one place, in no order.
 func (c *Cell) livingAt(ctx context.Context, place string) (there []listed, err error) {
 	if place == placeDue {
 		due, err := c.runner.Do(ctx, "list", c.client.B().Zrange().Key(c.layout.Due()).Min("0").Max("-1").Withscores().Build()).AsZScores()
@@ -265,7 +272,7 @@ func (c *Cell) livingAt(ctx context.Context, place string) (there []listed, err 
 	return there, err
 }
 
-// places are where jobs of the filter can be found before they end, sorted.
+// places returns the places at which the filter's jobs can be before they end, sorted.
 func (c *Cell) places(ctx context.Context, f JobFilter) (places []string, err error) {
 	state := f.State
 	if state == "" || state == freeslot.StateRetryWait || state == freeslot.StateScheduled {
@@ -316,7 +323,7 @@ func (c *Cell) jobsAt(place string) rueidis.Completed {
 	return c.client.B().Hkeys().Key(c.layout.Slots(place)).Build()
 }
 
-// finishedPage reads terminal jobs, the newest first, behind at.
+// finishedPage reads terminal jobs, newest first, after at.
 func (c *Cell) finishedPage(ctx context.Context, at position, limit int) ([]listed, error) {
 	last, top := at.microsecond(), cmp.Or(at.place, "+inf")
 	cmd := c.client.B().Zrevrangebyscore().Key(c.layout.Finished()).Max(top).Min("-inf").Withscores().Limit(0, int64(limit+tieRoom)).Build()
@@ -337,7 +344,8 @@ func (c *Cell) finishedPage(ctx context.Context, at position, limit int) ([]list
 	return found, nil
 }
 
-// statuses are those of records.
+// statuses reads records without their results, and drops those that are gone, unreadable or
+// outside of the filter.
 func (c *Cell) statuses(ctx context.Context, ids []string, f JobFilter) ([]freeslot.JobStatus, error) {
 	found, err := c.records(ctx, ids, f)
 	if err != nil {
@@ -350,14 +358,14 @@ func (c *Cell) statuses(ctx context.Context, ids []string, f JobFilter) ([]frees
 	return jobs, nil
 }
 
-// record is a job's, by the id that it has in its cell.
+// record is a job's status with the id that the job has in its cell.
 type record struct {
 	id string
 	freeslot.JobStatus
 }
 
-// records reads records, but for their results, in one pipeline and drops those
-// that are gone, cannot be read or do not fit the filter. Their order stays.
+// records reads records without their results, in one pipeline. It drops those that are gone,
+// cannot be read or do not fit the filter, and keeps the order of the others.
 func (c *Cell) records(ctx context.Context, ids []string, f JobFilter) ([]record, error) {
 	if len(ids) == 0 {
 		return nil, nil
@@ -366,8 +374,8 @@ func (c *Cell) records(ctx context.Context, ids []string, f JobFilter) ([]record
 	defer cancel()
 	cmds := make([]rueidis.Completed, 0, len(ids))
 	for _, id := range ids {
-		// Pinned: when a connection dies, rueidis asks again on another one and recycles
-		// the commands while the dead connection's writer may still read them.
+		// Pinned: if a connection dies, rueidis asks again on another one and recycles the
+		// commands. The dead connection's writer may still read them then.
 		cmds = append(cmds, c.client.B().Hmget().Key(c.layout.Job(id)).Field(headFields...).Build().Pin())
 	}
 	jobs := make([]record, 0, len(ids))
@@ -391,9 +399,9 @@ func (c *Cell) records(ctx context.Context, ids []string, f JobFilter) ([]record
 	return jobs, nil
 }
 
-// JobsByID reads the records of several jobs of this cell, but for their results, in
-// one pipeline, MaxPage at most; those that are gone or cannot be read are left out.
-// Errors: *freeslot.Error (invalid_argument), else what Redis said.
+// JobsByID reads the records of several jobs of this cell without their results, in one pipeline.
+// At most MaxPage ids are allowed. It leaves out records that are gone or cannot be read. Errors:
+// *freeslot.Error (invalid_argument), or from Redis.
 func (c *Cell) JobsByID(ctx context.Context, ids []string) ([]freeslot.JobStatus, error) {
 	for _, id := range ids {
 		if err := ValidateJobID("job_id", id); err != nil {
@@ -403,7 +411,7 @@ func (c *Cell) JobsByID(ctx context.Context, ids []string) ([]freeslot.JobStatus
 	return c.statuses(ctx, ids, JobFilter{})
 }
 
-// pageOf is page, but reads the queue first where a class is listed.
+// pageOf is page, but reads a class's queue first if the filter names a class.
 func (l *listing) pageOf(ctx context.Context, at position, limit int, f JobFilter) (found []listed, next *position) {
 	if !at.line {
 		return l.page(ctx, at, limit, f)
@@ -421,13 +429,13 @@ func (l *listing) pageOf(ctx context.Context, at position, limit int, f JobFilte
 	}
 }
 
-// queuePage reads jobs of a class that wait, in the order in which they are served, behind at.
+// queuePage reads waiting jobs of a class after at, in the order in which they are served.
 func (c *Cell) queuePage(ctx context.Context, class string, at position, limit int) (found []listed, err error) {
 	line, from := c.layout.Queue(class), int64(0)
 	score := -1.0
 	if at.place != "" {
 		score = at.score()
-		// The job that at is behind may be gone by now.
+		// The job that at names may be gone by now.
 		count := c.client.B().Zcount().Key(line).Min("-inf").Max("(" + at.place).Build()
 		if from, err = c.runner.Do(ctx, "list", count).AsInt64(); err != nil {
 			return nil, fmt.Errorf("list queue of class %s: %w", class, err)

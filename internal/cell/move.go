@@ -14,19 +14,20 @@ import (
 	"github.com/freeslot/freeslot"
 )
 
-// stateMoved is the state of a record that only sends on to another cell. Nobody outside sees it.
+// stateMoved is the state of a record that only points to another cell. No client sees it.
 const stateMoved freeslot.State = "moved"
 
-// OnTheMove reports whether a record in this state says that its job is, or is about to be, in another cell.
+// OnTheMove reports whether a record in this state says that its job is in another cell, or soon
+// will be.
 func OnTheMove(s freeslot.State) bool { return s == freeslot.StateMoving || s == stateMoved }
 
 const (
-	// moveRetention is the shortest retention of a job that has moved, and moveLife how long what
-	// was read of one that moves may be acted upon: the first is the longer by far.
+	// moveRetention is the least retention of a job that has moved. moveLife is how long a reading
+	// of a moving job may be acted upon. moveRetention must be far longer.
 	moveRetention = 2 * time.Minute
 	moveLife      = 10 * time.Second
-	// moveAgain is when a job is looked at again whose target does not answer, and moveLook how often
-	// a record that sends on is asked for whether its job is still there.
+	// moveAgain is the time until the next look at a job whose target does not answer. moveLook is
+	// how often a replica checks whether a record that points to another cell is still needed.
 	moveAgain = 2 * time.Second
 	moveLook  = 10 * time.Minute
 )
@@ -34,40 +35,41 @@ const (
 // Target is the cell that jobs are to move to.
 type Target struct {
 	Cell int
-	// Slots is the most that a job may need there.
+	// Slots is the most slots that a job may need there.
 	Slots int
 }
 
-// Begun is what BeginMoves did.
+// Begun says what BeginMoves did.
 type Begun struct {
-	// Jobs move now; Stayed were looked at and stay.
+	// Jobs counts the jobs that move now. Stayed counts those that were looked at and stay.
 	Jobs, Stayed int
-	// More is true when the queue goes on behind those that were looked at.
+	// More is true if further jobs follow in the queue.
 	More bool
 }
 
-// Move is a job on its way to another cell, or one that has gone there.
+// Move is a job on its way to another cell, or one that has arrived there.
 type Move struct {
 	Job string
-	// Cell is where it goes, under the id that [MovedID] makes, and Hop which move of the job's
-	// life that is, from 1. Cell is -1 where a key of the job decides, and nobody has said yet.
+	// Cell is the cell that the job goes to, under the id that [MovedID] returns. It is -1 while a
+	// key of the job decides and no replica has chosen yet. Hop numbers the moves of the job's
+	// life, from 1.
 	Cell, Hop int
-	// Done is true when the job is there, and the record here only sends on.
+	// Done is true if the job has arrived, and the record here only points to it.
 	Done bool
-	// fields are names and values of the record of one that is on its way.
+	// fields holds names and values of the record of a job that is on its way.
 	fields []string
 }
 
-// MovedID is the id under which a job is in another cell: its ULID is the same in all.
+// MovedID returns the id of the job in another cell: its ULID is the same in all cells.
 func MovedID(jobID string, cell int) string {
 	_, rest, _ := strings.Cut(jobID, "-")
 	return strconv.Itoa(cell) + "-" + rest
 }
 
-// there is the job's id where it goes.
+// there returns the job's id in the cell that it goes to.
 func (m *Move) there() string { return MovedID(m.Job, m.Cell) }
 
-// text is how its record names the move: the hop is the one of the record itself.
+// text returns the move in the form that its record has. The hop in it is the record's own.
 func (m *Move) text() string {
 	to := strconv.Itoa(m.Cell)
 	if m.Cell == keyDecides {
@@ -79,7 +81,7 @@ func (m *Move) text() string {
 // keyDecides stands for the cell that a key of the job decides on.
 const keyDecides = -1
 
-// what is the job itself, and whose it is.
+// what returns the job itself, and its tenant.
 func (m *Move) what() (tenant string, job *freeslot.Job, err error) {
 	record, err := parseJobRecord(m.field("job"))
 	if err == nil {
@@ -100,7 +102,7 @@ func (m *Move) field(name string) string {
 	return ""
 }
 
-// decodeMove reads what a record says of where its job goes.
+// decodeMove reads from a record's text which cell the job goes to.
 func decodeMove(text string) (cell, hop int, err error) {
 	to, last, ok := strings.Cut(text, " ")
 	if to == "?" {
@@ -114,9 +116,9 @@ func decodeMove(text string) (cell, hop int, err error) {
 	return cell, hop + 1, nil
 }
 
-// BeginMoves has the first jobs that wait in a class begin to move: from is how many of the
-// queue are left out at its beginning, limit how many are looked at. The others stay.
-// Errors: those of Redis; then some of them may move.
+// BeginMoves starts to move the first waiting jobs of a class. It skips the first from jobs of the
+// queue and looks at the next limit jobs. Jobs that cannot move stay. Errors: from Redis; some jobs
+// may move then.
 func (c *Cell) BeginMoves(ctx context.Context, class string, to Target, from, limit int) (begun Begun, err error) {
 	defer wrap(&err, "begin moves")
 	l := c.layout
@@ -129,8 +131,8 @@ func (c *Cell) BeginMoves(ctx context.Context, class string, to Target, from, li
 	return begun, err
 }
 
-// moves reads moves of an index that are to be looked at: those of jobs, or, without any, all whose time came
-// at least late ago. more is true when there are more.
+// moves reads moves from an index. With jobs it reads their moves; without, it reads all moves that
+// a replica should have looked at late ago or earlier. more is true if there are more.
 func (c *Cell) moves(ctx context.Context, index string, late time.Duration, limit int, jobs ...string) (found []Move, more bool, err error) {
 	defer wrap(&err, "read moves")
 	args := append([]string{millis(late), strconv.Itoa(max(limit, 1))}, jobs...)
@@ -159,7 +161,7 @@ func (c *Cell) moves(ctx context.Context, index string, late time.Duration, limi
 	return found, more, nil
 }
 
-// What move_in.lua answers for a job.
+// The answers of move_in.lua for a job.
 const (
 	moveLate   = 0
 	moveCame   = 1
@@ -167,8 +169,8 @@ const (
 	moveBroken = 3
 )
 
-// moveIn lets jobs wait here that move from another cell, unless it is later than till, by
-// this cell's clock in milliseconds.
+// moveIn puts jobs that move from another cell into the queues here, unless this cell's clock is
+// past till, in milliseconds.
 func (c *Cell) moveIn(ctx context.Context, moves []*Move, till int64, guide *Guide) (what []int64, err error) {
 	l := c.layout
 	keys := []string{l.Due(), l.Waiting(), l.WaitingVersion(), l.Moved()}
@@ -184,7 +186,7 @@ func (c *Cell) moveIn(ctx context.Context, moves []*Move, till int64, guide *Gui
 	return c.clocked(c.runner.CallReplicated(ctx, c.scripts["move_in"], keys, args), len(moves))
 }
 
-// carried are the fields that a record has in every cell.
+// carried returns the fields that a record has in every cell.
 func (m *Move) carried() (fields []string) {
 	for field := range slices.Chunk(m.fields, 2) {
 		switch field[0] {
@@ -196,8 +198,9 @@ func (m *Move) carried() (fields []string) {
 	return fields
 }
 
-// moveAck settles the moves of jobs that came here, and returns how many milliseconds the record of each is
-// kept still: -1 for a job that has not ended, -2 for one that is gone. Without moves it only reads the clock.
+// moveAck settles the moves of jobs that arrived here. It returns how many milliseconds each record
+// is still kept: -1 for a job that has not ended, -2 for a job that is gone. Without moves it only
+// reads the clock.
 func (c *Cell) moveAck(ctx context.Context, moves []*Move) (left []int64, err error) {
 	var args []string
 	for _, m := range moves {
@@ -206,7 +209,7 @@ func (c *Cell) moveAck(ctx context.Context, moves []*Move) (left []int64, err er
 	return c.clocked(c.runner.Call(ctx, c.scripts["move_ack"], []string{c.layout.Finished()}, args), len(moves))
 }
 
-// clocked reads an answer that begins with the cell's clock, and n numbers.
+// clocked reads an answer that holds the cell's clock and then n numbers.
 func (c *Cell) clocked(result rueidis.RedisResult, n int) ([]int64, error) {
 	reply, err := result.AsIntSlice()
 	if err != nil {
@@ -219,13 +222,14 @@ func (c *Cell) clocked(result rueidis.RedisResult, n int) ([]int64, error) {
 	return reply[1:], nil
 }
 
-// clockReading is what a cell's clock said at a moment of ours, or before.
+// clockReading is a reading of a cell's clock: at the local time at, or before, it showed ms.
 type clockReading struct {
 	ms int64
 	at time.Time
 }
 
-// clockAt is what the cell's clock said at least at a moment of ours; false when it was never read.
+// clockAt returns the least that the cell's clock can have shown at the local time t; false if it
+// was never read.
 func (c *Cell) clockAt(t time.Time) (ms int64, ok bool) {
 	if read := c.clock.Load(); read != nil {
 		return read.ms + t.Sub(read.at).Milliseconds(), true
@@ -233,7 +237,7 @@ func (c *Cell) clockAt(t time.Time) (ms int64, ok bool) {
 	return 0, false
 }
 
-// moveNote is what move_note.lua is to note of a move.
+// moveNote is one item for move_note.lua.
 type moveNote struct {
 	move   *Move
 	what   string // as in move_note.lua
@@ -259,16 +263,16 @@ func (c *Cell) noteMoves(ctx context.Context, notes []moveNote) error {
 	return err
 }
 
-// route is what a record says of where its job is.
+// route says where a record's job is.
 type route struct {
-	state freeslot.State // "" where there is no record
-	to    int            // only of one that moves or has moved
+	state freeslot.State // "" without a record
+	to    int            // only for a job that moves or has moved
 	hop   int            // of the record itself
 }
 
 func (r route) onward() bool { return OnTheMove(r.state) }
 
-// routes reads those of several records, in one pipeline.
+// routes reads the routes of several records, in one pipeline.
 func (c *Cell) routes(ctx context.Context, ids []string) ([]route, error) {
 	ctx, cancel := context.WithTimeout(ctx, c.cfg.CallTimeout)
 	defer cancel()
@@ -283,7 +287,7 @@ func (c *Cell) routes(ctx context.Context, ids []string) ([]route, error) {
 			return nil, fmt.Errorf("read job %s: %w", ids[i], err)
 		}
 		out[i].state = freeslot.State(fields[0])
-		out[i].hop, _ = strconv.Atoi(fields[2]) // absent of a job that never moved
+		out[i].hop, _ = strconv.Atoi(fields[2]) // absent for a job that never moved
 		if !out[i].onward() {
 			continue
 		}

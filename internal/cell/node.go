@@ -15,48 +15,47 @@ import (
 	"github.com/freeslot/freeslot"
 )
 
-// Revision is a cell's counter: every announced change of a node takes the next.
+// Revision is a cell's counter: every announced change of a node takes the next number.
 type Revision = uint64
 
 // Epoch is one incarnation (boot id) of a node's agent.
 type Epoch = string
 
-// ImportEpoch is the epoch of a node that was registered without an agent: it is
-// draining until an agent registers.
+// ImportEpoch is the epoch of a node that was registered without an agent. It is draining until an
+// agent registers it.
 const ImportEpoch Epoch = "import"
 
-// NewEpoch makes the epoch of one incarnation of an agent.
+// NewEpoch returns the epoch of a new incarnation of an agent.
 func NewEpoch() Epoch { return ulid.Make().String() }
 
 // codeSuperseded is what node scripts return instead of a revision for a node of another epoch.
 const codeSuperseded = -2
 
-// codeNodeInUse is what scripts return to a gateway for a node that lives under another token.
+// codeNodeInUse is what scripts return to a gateway if the node lives under another token.
 const codeNodeInUse = -6
 
 // Registration is the answer to Register.
 type Registration struct {
 	Revision Revision
-	// Lost are the jobs of the superseded epoch: they go to their next attempts, or are
-	// dead. Empty when the same epoch registers again.
+	// Lost lists the jobs of the superseded epoch. They go to their next attempts, or are dead. It
+	// is empty if the same epoch registers again.
 	Lost []string
-	// HeartbeatLimit is the silence after which replicas take the node for dead.
+	// HeartbeatLimit is how long the node may be silent before replicas take it for dead.
 	HeartbeatLimit time.Duration
 }
 
-// Reaped is what became of a silent node.
+// Reaped says what Reap did with a silent node.
 type Reaped struct {
-	// Gone is true when the node was taken out; else it lives, has another epoch or
-	// was gone before.
+	// Gone is true if the node was removed. Otherwise it lives, has another epoch, or was gone
+	// already.
 	Gone bool
-	// Jobs are those that it owned: they go to their next attempts, or are dead.
+	// Jobs lists the jobs that it owned. They go to their next attempts, or are dead.
 	Jobs []string
 }
 
-// Register makes a node known under epoch, or changes its profile. It can be
-// repeated; with a new epoch it takes the node over and the jobs of the former
-// epoch go to their next attempts, a failure with freeslot.JobErrorNodeLost. Errors: *freeslot.Error for a bad
-// profile, else those of Redis.
+// Register makes a node known under epoch, or changes its profile. It can be repeated. With a new
+// epoch it takes the node over: the jobs of the former epoch go to their next attempts, after a
+// failure with freeslot.JobErrorNodeLost. Errors: *freeslot.Error for a bad profile, or from Redis.
 func (c *Cell) Register(ctx context.Context, node freeslot.Node, epoch Epoch) (Registration, error) {
 	if err := freeslot.ValidateName("epoch", epoch); err != nil {
 		return Registration{}, err
@@ -64,8 +63,9 @@ func (c *Cell) Register(ctx context.Context, node freeslot.Node, epoch Epoch) (R
 	return c.register(ctx, "register", node, []string{node.ID, epoch, c.layout.NodeEvents()}, "")
 }
 
-// RegisterLinked is Register for a node behind a gateway. It takes over no other epoch than replaces.
-// Errors: as Register; ErrSuperseded for a record of another epoch; ErrStaleConnection; ErrNodeInUse.
+// RegisterLinked is Register for a node behind a gateway. It takes over no epoch except replaces.
+// Errors: as Register; ErrSuperseded if the node has another epoch; ErrStaleConnection;
+// ErrNodeInUse.
 func (c *Cell) RegisterLinked(ctx context.Context, node freeslot.Node, epoch Epoch, link Link, replaces Epoch) (Registration, error) {
 	if err := freeslot.ValidateName("epoch", epoch); err != nil {
 		return Registration{}, err
@@ -83,8 +83,9 @@ func (c *Cell) RegisterLinked(ctx context.Context, node freeslot.Node, epoch Epo
 	return c.register(ctx, "register", node, head, text, replaces, millis(c.cfg.HeartbeatLimit))
 }
 
-// Import registers a node under ImportEpoch, unless it has changed since it was seen: an agent has registered it, was
-// heard, or has a job. Then it is left alone, with ErrSuperseded. Other errors: as Register.
+// Import registers a node under ImportEpoch. If the node changed since seen was read (an agent
+// registered it, it was heard, or it has a job), Import leaves it alone and returns ErrSuperseded.
+// Other errors: as Register.
 func (c *Cell) Import(ctx context.Context, node freeslot.Node, seen NodeState) (Registration, error) {
 	epoch := seen.Epoch
 	if seen.Gone {
@@ -93,8 +94,8 @@ func (c *Cell) Import(ctx context.Context, node freeslot.Node, seen NodeState) (
 	return c.register(ctx, "import", node, []string{node.ID, c.layout.NodeEvents()}, epoch, strconv.FormatInt(seen.LastHeartbeatMS, 10))
 }
 
-// register calls register.lua or import.lua, whose arguments begin with head. known is what they
-// compare with Redis before they change anything.
+// register calls register.lua or import.lua. head holds the first arguments of either. known is
+// what the script compares with Redis before it changes anything.
 func (c *Cell) register(ctx context.Context, script string, node freeslot.Node, head []string, known ...string) (r Registration, err error) {
 	if err := node.Validate("node"); err != nil {
 		return Registration{}, err
@@ -117,8 +118,8 @@ func (c *Cell) register(ctx context.Context, script string, node freeslot.Node, 
 	return Registration{Revision: Revision(revision), Lost: lost, HeartbeatLimit: c.cfg.HeartbeatLimit}, nil
 }
 
-// profileArgs are the fields of a profile that scripts only store, with their values. Empty lists are
-// written as such, so that a re-registration clears what it no longer names.
+// profileArgs returns the fields of a profile that scripts only store, with their values. Empty
+// lists are written too, so that a new registration clears what it no longer names.
 func profileArgs(n freeslot.Node) []string {
 	return []string{
 		"capabilities", mustJSON(n.Languages),
@@ -128,9 +129,9 @@ func profileArgs(n freeslot.Node) []string {
 	}
 }
 
-// Deregister takes the node out of the cell; jobs that it still owns go to their next
-// attempts, which does not count as a failure, and are returned. A node that is not registered
-// is no error. Errors: *freeslot.Error (invalid_argument), ErrSuperseded, else those of Redis.
+// Deregister removes the node from the cell. It returns the jobs that the node still owned: they go
+// to their next attempts, which does not count as a failure. A node that is not registered is no
+// error. Errors: *freeslot.Error (invalid_argument), ErrSuperseded, or from Redis.
 func (c *Cell) Deregister(ctx context.Context, node string, epoch Epoch) ([]string, error) {
 	if err := validateAgent(node, epoch); err != nil {
 		return nil, err
@@ -140,10 +141,9 @@ func (c *Cell) Deregister(ctx context.Context, node string, epoch Epoch) ([]stri
 	return lost, err
 }
 
-// Reap takes a node of this epoch out of the cell when it was not heard for longer than
-// the heartbeat limit, by Redis' clock; jobs that it owned go to their next attempts, which
-// counts as a failure. A node of ImportEpoch is never reaped. Errors: *freeslot.Error
-// (invalid_argument), else those of Redis.
+// Reap removes a node of this epoch that was silent for longer than the heartbeat limit, by Redis'
+// clock. The jobs that it owned go to their next attempts, which counts as a failure. A node of
+// ImportEpoch is never reaped. Errors: *freeslot.Error (invalid_argument), or from Redis.
 func (c *Cell) Reap(ctx context.Context, node string, epoch Epoch) (Reaped, error) {
 	if err := validateAgent(node, epoch); err != nil {
 		return Reaped{}, err
@@ -155,16 +155,16 @@ func (c *Cell) Reap(ctx context.Context, node string, epoch Epoch) (Reaped, erro
 	return Reaped{Gone: revision > 0, Jobs: jobs}, nil
 }
 
-// Mend puts right what is there for operators: the sets of online nodes and of pools' members, and
-// the health of nodes. A call looks at some of them, drawn at random: at most so many nodes, and so
-// many members of all sets together. Errors come from Redis.
+// Mend corrects the keys that exist for operators: the sets of online nodes and of pools' members,
+// and the health of nodes. A call looks at up to most nodes, and up to most members of all sets
+// together, drawn at random. Errors: from Redis.
 func (c *Cell) Mend(ctx context.Context, most int) error {
 	err := c.runner.Call(ctx, c.scripts["mend"], []string{c.layout.Revisions(), c.layout.Online()}, []string{strconv.Itoa(most)}).Error()
 	wrap(&err, "mend the sets of nodes")
 	return err
 }
 
-// leaveKeys and leaveArgs are what deregister.lua and reap.lua have in common.
+// leaveKeys and leaveArgs return the keys and arguments that deregister.lua and reap.lua share.
 func (c *Cell) leaveKeys(node string) []string {
 	l := c.layout
 	return []string{
@@ -177,7 +177,8 @@ func (c *Cell) leaveArgs(node string, epoch Epoch) []string {
 	return []string{node, epoch, c.layout.NodeEvents(), strconv.Itoa(c.tombstones)}
 }
 
-// changeNode calls a script that returns a revision or a code, and the jobs that the node lost.
+// changeNode calls a script that returns a revision or a code, followed by the jobs that the node
+// lost.
 func (c *Cell) changeNode(ctx context.Context, script string, keys, args []string) (revision int64, lost []string, err error) {
 	reply, err := c.runner.Call(ctx, c.scripts[script], keys, args).ToArray()
 	if err == nil {
@@ -197,7 +198,7 @@ func (c *Cell) changeNode(ctx context.Context, script string, keys, args []strin
 	return revision, lost, err
 }
 
-// texts are values that all are texts; nil for none.
+// texts returns values as texts; nil if there are none.
 func texts(values []rueidis.RedisMessage) (out []string, err error) {
 	for i := range values {
 		text, err := values[i].ToString()
@@ -209,16 +210,15 @@ func texts(values []rueidis.RedisMessage) (out []string, err error) {
 	return out, nil
 }
 
-// Drain has the node get no more jobs. That lasts until Undrain, also
-// over a stop and start of its agent; what runs there goes on. It can be repeated without
-// harm, also after the node has left. Errors: *freeslot.Error (invalid_argument, not_found),
-// ErrNotReplicated, else those of Redis.
+// Drain stops the node from getting jobs until Undrain, even if its agent restarts. Running jobs go
+// on. It can be repeated without harm, also after the node has left. Errors: *freeslot.Error
+// (invalid_argument, not_found), ErrNotReplicated, or from Redis.
 func (c *Cell) Drain(ctx context.Context, node string) error {
 	return c.drain(ctx, node, freeslot.StatusDrained)
 }
 
-// Undrain takes Drain back. As Drain; for a node that has left it is also nil where it was not drained, until
-// its tombstone is gone.
+// Undrain ends a Drain. Errors: as Drain. For a node that has left, it also returns nil if the node
+// was not drained, as long as its tombstone exists.
 func (c *Cell) Undrain(ctx context.Context, node string) error {
 	return c.drain(ctx, node, freeslot.StatusOnline)
 }
@@ -246,7 +246,7 @@ func (c *Cell) drain(ctx context.Context, node string, status freeslot.Status) e
 
 func millis(d time.Duration) string { return strconv.FormatInt(d.Milliseconds(), 10) }
 
-// mustJSON encodes values of our own types, which always can be.
+// mustJSON encodes a value of our own types, which cannot fail.
 func mustJSON(v any) string {
 	data, err := json.Marshal(v)
 	if err != nil {

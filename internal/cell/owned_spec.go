@@ -7,8 +7,8 @@ import (
 	"github.com/freeslot/freeslot"
 )
 
-// OwnedSpec is Spec for a job that the node owns in this epoch. Errors: *freeslot.Error, not_found
-// where it does not or where there is no such job; else those of Redis.
+// OwnedSpec is Spec for a job that the node owns in this epoch. Errors: *freeslot.Error (not_found
+// if the node does not own it or there is no such job), or from Redis.
 func (c *Cell) OwnedSpec(ctx context.Context, node string, epoch Epoch, jobID string) (*freeslot.Job, string, error) {
 	if err := validateAgent(node, epoch); err != nil {
 		return nil, "", err

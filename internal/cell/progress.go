@@ -11,13 +11,13 @@ import (
 	"github.com/freeslot/freeslot"
 )
 
-// MaxProgressItems is the most reports that one call of Progress takes.
+// MaxProgressItems is the most reports in one call of Progress.
 const MaxProgressItems = batchItems
 
-// ProgressReport is what a handler told last of one attempt.
+// ProgressReport is the latest progress that a handler reported for one attempt.
 type ProgressReport struct {
 	Attempt Attempt
-	// Seq counts what the attempt told, from 1.
+	// Seq counts the reports of the attempt, from 1.
 	Seq int64
 	// Value is JSON of at most freeslot.MaxProgressBytes. It must not be changed any more.
 	Value json.RawMessage
@@ -30,16 +30,16 @@ type ProgressOutcome uint8
 const (
 	// ProgressStale: the node does not own this attempt; nothing changed.
 	ProgressStale ProgressOutcome = iota
-	// ProgressTaken: it is in the record, or something later is.
+	// ProgressTaken: the record has this report, or a later one.
 	ProgressTaken
-	// ProgressCancel: as ProgressTaken, and somebody asked to cancel the job.
+	// ProgressCancel: as ProgressTaken, and a client asked to cancel the job.
 	ProgressCancel
 )
 
-// Progress takes in what handlers of one node told, in one call: 1 to MaxProgressItems
-// reports, of each attempt one. It can be repeated: a report changes nothing once it, or a
-// later one, was taken in. Errors: *freeslot.Error for reports that cannot be sent, else
-// what Redis said; then it may have been applied.
+// Progress stores what handlers of one node reported, in one call: 1 to MaxProgressItems reports,
+// at most one for each attempt. It can be repeated: a report changes nothing once it or a later one
+// was stored. Errors: *freeslot.Error for reports that cannot be sent, or from Redis; the reports
+// may have been stored then.
 func (c *Cell) Progress(ctx context.Context, node string, epoch Epoch, reports []ProgressReport) ([]ProgressOutcome, error) {
 	if err := validateReports(node, epoch, reports); err != nil {
 		return nil, err

@@ -14,32 +14,32 @@ import (
 )
 
 const (
-	// queueBatch is how many queues are looked at in one round trip.
+	// queueBatch is how many queues one round trip reads.
 	queueBatch = 128
-	// queueLook is how many jobs of each priority in a queue are compared for the oldest.
+	// queueLook is how many jobs of each priority in a queue are compared to find the oldest.
 	queueLook = 100
-	// levelSize is how far apart the scores of two priorities are, as lib/queue.lua has it.
+	// levelSize is the distance between the scores of two priorities, as in lib/queue.lua.
 	levelSize = 1 << 48
 )
 
-// Waiting is which classes have jobs that wait in a cell.
+// Waiting says which classes have waiting jobs in a cell.
 type Waiting struct {
 	// Revision changes with the set of classes.
 	Revision uint64
-	// Same is true when it is the one that the caller knew: Classes is then nil.
+	// Same is true if the caller knew this revision already: Classes is then nil.
 	Same    bool
 	Classes []Class
 }
 
-// Waiting reads of which classes jobs wait; known is the revision that the caller has, 0
-// for none. Errors: what Redis said.
+// Waiting reads which classes have waiting jobs. known is the revision that the caller has, 0 for
+// none. Errors: from Redis.
 func (c *Cell) Waiting(ctx context.Context, known uint64) (Waiting, error) {
 	l := c.layout
 	revision, err := c.runner.Do(ctx, "waiting", c.client.B().Get().Key(l.WaitingVersion()).Build()).AsUint64()
 	if err != nil && !rueidis.IsRedisNil(err) {
 		return Waiting{}, fmt.Errorf("read waiting classes: %w", err)
 	}
-	if revision == known && known != 0 { // 0, too, where the counter was lost
+	if revision == known && known != 0 { // 0, too, if the counter was lost
 		return Waiting{Revision: revision, Same: true}, nil
 	}
 	all, err := c.runner.Do(ctx, "waiting", c.client.B().Hgetall().Key(l.Waiting()).Build()).AsStrMap()
@@ -53,21 +53,21 @@ func (c *Cell) Waiting(ctx context.Context, known uint64) (Waiting, error) {
 	return w, nil
 }
 
-// Queue is a class of which jobs wait.
+// Queue is a class with waiting jobs.
 type Queue struct {
 	Class
-	// Waiting is how many jobs of it wait.
+	// Waiting is the number of its waiting jobs.
 	Waiting int
-	// OldestMS is when the oldest of them was submitted, in milliseconds since 1970 by the clock
-	// of the replica that took it. It is found among the first hundred of each priority, where it
-	// is unless a hundred tenants wait there.
+	// OldestMS is the time at which the oldest of them was submitted, in milliseconds since 1970,
+	// by the clock of the replica that accepted it. Only the first hundred jobs of each priority
+	// are compared. The oldest is among them, unless a hundred tenants wait there.
 	OldestMS int64
 	// First is the job that is served next.
 	First string
 }
 
-// Queues reads the classes of which jobs wait, by id. Those that were left in between are
-// left out. Errors: what Redis said.
+// Queues reads the classes with waiting jobs, by id. It leaves out classes that became empty
+// meanwhile. Errors: from Redis.
 func (c *Cell) Queues(ctx context.Context) ([]Queue, error) {
 	w, err := c.Waiting(ctx, 0)
 	if err != nil {
@@ -85,7 +85,7 @@ func (c *Cell) Queues(ctx context.Context) ([]Queue, error) {
 	return queues, nil
 }
 
-// QueueLength is how many jobs of a class wait. Errors: what Redis said.
+// QueueLength returns how many jobs of a class wait. Errors: from Redis.
 func (c *Cell) QueueLength(ctx context.Context, class string) (int, error) {
 	n, err := c.runner.Do(ctx, "queues", c.client.B().Zcard().Key(c.layout.Queue(class)).Build()).AsInt64()
 	if err != nil {
@@ -106,7 +106,7 @@ func (c *Cell) queues(ctx context.Context, classes []Class) ([]Queue, error) {
 	answers := c.client.DoMulti(ctx, asked...)
 	var queues []Queue
 	var looks []rueidis.Completed
-	var of []int // the queue of each look
+	var of []int // the index in queues of each look
 	for i, class := range classes {
 		q, levels, err := decodeQueue(class, answers[3*i:3*i+3])
 		if err != nil {
@@ -141,8 +141,8 @@ func (c *Cell) queues(ctx context.Context, classes []Class) ([]Queue, error) {
 	return queues, nil
 }
 
-// decodeQueue reads the length, the first and the last of a queue, and which priorities may wait in
-// it. There is nothing of one that is gone.
+// decodeQueue reads the length, the first and the last job of a queue, and the priorities that its
+// jobs may have. All are zero if the queue is gone.
 func decodeQueue(class Class, answers []rueidis.RedisResult) (q Queue, levels []int64, err error) {
 	count, err := answers[0].AsInt64()
 	if err != nil {
@@ -160,14 +160,14 @@ func decodeQueue(class Class, answers []rueidis.RedisResult) (q Queue, levels []
 		ends[i] = jobs[0]
 	}
 	q = Queue{Class: class, Waiting: int(count), First: ends[0].Member}
-	level := func(score float64) int64 { return int64(math.Floor(min(max(score/levelSize, 0), 9))) } // an operator's may be any
+	level := func(score float64) int64 { return int64(math.Floor(min(max(score/levelSize, 0), 9))) } // an operator may have set any score
 	for l := level(ends[0].Score); l <= level(ends[1].Score); l++ {
 		levels = append(levels, l)
 	}
 	return q, levels, nil
 }
 
-// submittedMS is when the id of a job was made; 0 of what is none.
+// submittedMS returns the time encoded in a job id, or 0 if job is not a job id.
 func submittedMS(job string) int64 {
 	_, rest, _ := strings.Cut(job, "-")
 	id, err := ulid.ParseStrict(rest)
@@ -177,8 +177,9 @@ func submittedMS(job string) int64 {
 	return int64(id.Time())
 }
 
-// Queues are those of all cells: of a class that waits in several, how many in all, the oldest,
-// and the first of the first of them. failed has the cells that did not answer, nil when all did.
+// Queues adds up the queues of all cells. For a class that waits in several cells, Waiting is the
+// sum, OldestMS the oldest, and First the first job in the first of these cells. failed holds the
+// cells that did not answer; nil if all did.
 func (s *Set) Queues(ctx context.Context) (queues []Queue, failed map[int]error) {
 	parts := make([][]Queue, len(s.cells))
 	failed = byCell(s.each(func(c *Cell) (err error) {
@@ -205,7 +206,7 @@ func (s *Set) Queues(ctx context.Context) (queues []Queue, failed map[int]error)
 	return queues, failed
 }
 
-// QueueLength is that of all cells together. failed is as that of Queues.
+// QueueLength adds up Cell.QueueLength. failed holds the cells that did not answer, as in Queues.
 func (s *Set) QueueLength(ctx context.Context, class string) (waiting int, failed map[int]error) {
 	counts := make([]int, len(s.cells))
 	failed = byCell(s.each(func(c *Cell) (err error) {

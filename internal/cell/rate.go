@@ -14,25 +14,25 @@ const (
 	MaxBurst = 10_000_000
 )
 
-// Rate is how many jobs a tenant may submit.
+// Rate is a tenant's limit for submitting jobs.
 type Rate struct {
-	// PerSecond is from MinRate to MaxRate.
+	// PerSecond is the number of jobs a second, from MinRate to MaxRate.
 	PerSecond float64
-	// Burst is how many may come at once after a pause, from 1 to MaxBurst.
+	// Burst is how many jobs may come at once after a pause, from 1 to MaxBurst.
 	Burst int
 }
 
-// Permits is what a bucket gave.
+// Permits is the answer of TakePermits.
 type Permits struct {
-	// Taken of those that were asked for.
+	// Taken is how many permits the bucket gave.
 	Taken int
-	// Left is what stays in the bucket; below 1 when fewer were taken than asked for.
+	// Left is what stays in the bucket. It is below 1 if fewer were taken than asked for.
 	Left float64
 }
 
-// TakePermits takes up to most permits, 1 at least, out of a tenant's bucket, which all
-// replicas share. The bucket lives in one cell: [Set.OfTenant]. Errors: *freeslot.Error
-// (invalid_argument), else what Redis said; permits may be lost then.
+// TakePermits takes up to most permits (at least 1) from a tenant's bucket, which all replicas
+// share. The bucket is in one cell: [Set.OfTenant]. Errors: *freeslot.Error (invalid_argument), or
+// from Redis; permits may be lost then.
 func (c *Cell) TakePermits(ctx context.Context, tenant string, rate Rate, most int) (Permits, error) {
 	if err := freeslot.ValidateName("tenant", tenant); err != nil {
 		return Permits{}, err
@@ -49,5 +49,5 @@ func (c *Cell) TakePermits(ctx context.Context, tenant string, rate Rate, most i
 	return p, err
 }
 
-// OfTenant is the cell that keeps what is a tenant's in all cells.
+// OfTenant returns the cell that keeps a tenant's values for all cells.
 func (s *Set) OfTenant(name string) *Cell { return s.cells[NodeCell(name, len(s.cells))] }

@@ -11,34 +11,38 @@ import (
 	"github.com/freeslot/freeslot"
 )
 
-// statusFields are the fields of a job's record that make up its status, in the order that decodeStatus expects. They
-// are few, because Redis takes its time for each: what is set together is one field, its parts parted by a space.
+// statusFields lists the fields of a job's record that make up its status, in the order that
+// decodeStatus expects. There are few, because Redis takes time for each: parts that are set
+// together are one field, separated by a space.
 //
 //	job:      a jobRecord
-//	run:      attempt, node, epoch, assigned at (ms); absent before the first
-//	progress: attempt, number, when it came (ms), value (JSON); absent before the first
-//	fails:    failures, when the last attempt ended (ms), its node; absent before the first
-//	known:    the id that clients know the job by; absent where that is the record's
+//	run:      attempt, node, epoch, assigned at (ms); absent before the first attempt
+//	progress: attempt, number, time of arrival (ms), value (JSON); absent before the first report
+//	fails:    failures, time at which the last attempt ended (ms), its node; absent before the first failure
+//	known:    the id that clients know the job by; absent if it is the record's id
 //
-// A job that moves to another cell, or has moved, has besides: move, the cell that it goes to and the hop of this
-// record; hop, which move of its life brought it here; keep, its retention while that move is not settled.
+// A job that moves or has moved to another cell also has: move, the target cell and the hop of this
+// record; hop, the number of the move that brought it here; keep, its retention until that move is
+// settled.
 //
-// The other fields of a record are reply_to, where a replica waits, attaches, how often one attached, spec, gates (its
-// limits), and why, which is "expired" where a job is being stopped for its deadline.
+// The other fields of a record are reply_to (the replica that waits), attaches (how often a replica
+// attached), spec, gates (the job's limits), and why, which is "expired" if a job is being stopped
+// because of its deadline.
 var statusFields = []string{"state", "job", "run", "fails", "error", "finished_at_ms", "result", "progress", "known"}
 
-// headFields are all of them but the result and the progress, which can be large.
+// headFields leaves out the result and the progress, which can be large.
 var headFields = append(slices.Clone(statusFields[:len(statusFields)-3]), "known")
 
-// jobRecord is the field job of a record: what never changes of a job. Scripts read and write it by lib/record.lua.
+// jobRecord is the field job of a record: the parts that never change. Scripts read and write it
+// through lib/record.lua.
 type jobRecord struct {
 	tenant                   string
 	slots                    int
 	submittedMS, retentionMS int64
 	class                    string // id
-	priority, attempts       int    // attempts that it may have
+	priority, attempts       int    // attempts: the most attempts that it may have
 	deadlineMS               int64  // 0 for none
-	definition               string // of the class, JSON
+	definition               string // of the class, in JSON
 }
 
 // parseJobRecord reads the field job.
@@ -47,7 +51,7 @@ func parseJobRecord(text string) (r jobRecord, err error) {
 	return r, err
 }
 
-// String is the field job.
+// String returns the text of the field job.
 func (r jobRecord) String() string {
 	return fmt.Sprintf("%s %d %d %d %s %d %d %d %s",
 		r.tenant, r.slots, r.submittedMS, r.retentionMS, r.class, r.priority, r.attempts, r.deadlineMS, r.definition)
@@ -72,7 +76,7 @@ func (c *Cell) statusReply(jobID string, result rueidis.RedisResult) (freeslot.J
 		return freeslot.JobStatus{}, &unreadableError{job: jobID, err: err}
 	}
 	if known := text[len(text)-1]; known != "" {
-		// An operator's edit may name a cell that there is not, or another job.
+		// An operator's edit may name a cell that does not exist, or another job.
 		if n, ok := JobCell(known); ok && n < c.cfg.Cells && MovedID(known, c.cfg.Index) == jobID {
 			status.ID = known
 		}
@@ -80,8 +84,8 @@ func (c *Cell) statusReply(jobID string, result rueidis.RedisResult) (freeslot.J
 	return status, nil
 }
 
-// unreadableError is a record that no release wrote: somebody edited it. A listing
-// goes on without it.
+// unreadableError is returned for a record that no release wrote: somebody edited it. A listing
+// leaves it out.
 type unreadableError struct {
 	job string
 	err error
@@ -91,8 +95,8 @@ func (e *unreadableError) Error() string { return fmt.Sprintf("record of job %s:
 
 func (e *unreadableError) Unwrap() error { return e.err }
 
-// decodeStatus reads the values of statusFields, or of headFields: then without
-// the result and the progress.
+// decodeStatus reads the values of statusFields or of headFields; the latter have no result and no
+// progress.
 func decodeStatus(jobID string, text []string) (freeslot.JobStatus, error) {
 	if len(text) != len(statusFields) && len(text) != len(headFields) {
 		return freeslot.JobStatus{}, fmt.Errorf("%d fields, expected %d", len(text), len(statusFields))
@@ -102,7 +106,7 @@ func decodeStatus(jobID string, text []string) (freeslot.JobStatus, error) {
 		return s, fmt.Errorf("field job: %w", err)
 	}
 	var epoch, last string
-	if run := text[2]; run != "" { // else it has waited from the start
+	if run := text[2]; run != "" { // otherwise it has waited from the start
 		if err := readParts(run, &s.Attempt, &s.Node, &epoch, &s.AssignedAtMS); err != nil {
 			return s, fmt.Errorf("field run: %w", err)
 		}
@@ -113,7 +117,7 @@ func decodeStatus(jobID string, text []string) (freeslot.JobStatus, error) {
 		}
 	}
 	if s.State == freeslot.StateWaiting || s.State == freeslot.StateMoving {
-		s.Node = "" // the record keeps that of the attempt before
+		s.Node = "" // the record keeps the node of the attempt before
 	}
 	if text[5] != "" {
 		var err error
@@ -139,7 +143,7 @@ func decodeStatus(jobID string, text []string) (freeslot.JobStatus, error) {
 	return s, nil
 }
 
-// decodeJob fills in what the field job has.
+// decodeJob fills in the fields that the field job holds.
 func decodeJob(s *freeslot.JobStatus, text string) error {
 	r, err := parseJobRecord(text)
 	if err != nil {
@@ -156,8 +160,8 @@ func decodeJob(s *freeslot.JobStatus, text string) error {
 	return nil
 }
 
-// setOutcome fills in what a terminal job came to. A job that succeeded without
-// a result has the result null.
+// setOutcome fills in the outcome of a terminal job. A job that succeeded without a result has the
+// result null.
 func setOutcome(s *freeslot.JobStatus, result, failure string) error {
 	switch s.State {
 	case freeslot.StateSucceeded:
@@ -185,7 +189,7 @@ func decodeProgress(text string) (*freeslot.Progress, error) {
 	if err := readParts(text, &p.Attempt, &p.Seq, &p.AtMS, &value); err != nil {
 		return nil, err
 	}
-	if p.Value = json.RawMessage(value); !json.Valid(p.Value) { // no client could take it
+	if p.Value = json.RawMessage(value); !json.Valid(p.Value) { // a client could not read it
 		return nil, fmt.Errorf("value is not JSON")
 	}
 	return &p, nil

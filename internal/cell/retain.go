@@ -12,26 +12,26 @@ import (
 	"github.com/freeslot/freeslot"
 )
 
-// retainPage is how many records one call of Retain counts, and drops, at most: it holds
-// up Redis for a millisecond.
+// retainPage is the most records that one call of Retain counts, and the most that it drops. Such a
+// call holds up Redis for a millisecond.
 const retainPage = 100
 
-// Retained is what Retain found and did.
+// Retained says what Retain found and did.
 type Retained struct {
-	// Bytes is what the records of ended jobs take, those included that have just expired.
+	// Bytes is the size of the records of ended jobs, including those that have just expired.
 	Bytes int64
-	// Dropped is how many records were too much.
+	// Dropped is the number of records dropped because of the limit.
 	Dropped int
-	// More is true when there is more to do at once.
+	// More is true if the next call has work to do at once.
 	More bool
 }
 
-// Retains reports whether the bytes of ended jobs' records are limited.
+// Retains reports whether the records of ended jobs are limited in bytes.
 func (c *Cell) Retains() bool { return c.cfg.RetentionBytes > 0 }
 
-// Retain keeps the records of jobs that have ended within Config.RetentionBytes, the oldest
-// go first; with 0, no limit, it does nothing. One call does a page of it. Several replicas
-// may call at the same time. Errors: what Redis said.
+// Retain keeps the records of ended jobs within Config.RetentionBytes: the oldest are dropped
+// first. If that is 0 (no limit), it does nothing. One call does a page of the work. Several
+// replicas may call it at the same time. Errors: from Redis.
 func (c *Cell) Retain(ctx context.Context) (Retained, error) {
 	if !c.Retains() {
 		return Retained{}, nil
@@ -49,9 +49,10 @@ func (c *Cell) retain(ctx context.Context, page int) (r Retained, err error) {
 	return r, err
 }
 
-// Drop forgets a job that has ended, before its retention is over, and returns what was known of
-// it, but for its result. An empty tenant stands for any. Errors: *freeslot.Error (invalid_argument, not_found,
-// conflict for a job that has not ended, unavailable for one that has moved just now), else what Redis said.
+// Drop forgets a job that has ended before its retention is over. It returns what was known of the
+// job, without the result. An empty tenant stands for any. Errors: *freeslot.Error
+// (invalid_argument; not_found; conflict if the job has not ended; unavailable if it moved just
+// now), or from Redis.
 func (c *Cell) Drop(ctx context.Context, tenant, jobID string) (freeslot.JobStatus, error) {
 	if err := ValidateJobID("job_id", jobID); err != nil {
 		return freeslot.JobStatus{}, err
@@ -80,7 +81,7 @@ func (c *Cell) Drop(ctx context.Context, tenant, jobID string) (freeslot.JobStat
 	return status, nil
 }
 
-// Drop is [Cell.Drop] in the cell where the job is, which is another than the one of its id when it has moved.
+// Drop is [Cell.Drop] in the cell where the job is. After a move that is not the cell in its id.
 func (s *Set) Drop(ctx context.Context, tenant, jobID string) (freeslot.JobStatus, error) {
 	return s.act(ctx, jobID, func(c *Cell, id string) (freeslot.JobStatus, error) {
 		status, err := c.Drop(ctx, tenant, id)

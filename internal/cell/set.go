@@ -16,27 +16,27 @@ import (
 // MaxCells is the most cells that a system can have.
 const MaxCells = selection.MaxCells
 
-// Set is all cells of a system, in the order of their indexes. It is immutable, but for its guide, and
-// safe for concurrent use. Its methods ask the cells side by side: one that does not
-// answer costs the others nothing.
+// Set holds all cells of a system, in the order of their indexes. It never changes, except for its
+// guide, and is safe for concurrent use. Its methods ask the cells at the same time, so a cell that
+// does not answer does not delay the others.
 type Set struct {
 	cells []*Cell
 	guide atomic.Pointer[Guide]
 }
 
-// NewSet makes a set of at least one cell; the index of each must be its place.
+// NewSet returns a set of at least one cell. The index of each cell must be its place.
 func NewSet(cells ...*Cell) *Set { return &Set{cells: cells} }
 
-// Len is the number of cells.
+// Len returns the number of cells.
 func (s *Set) Len() int { return len(s.cells) }
 
-// At is one cell; an index that there is not panics.
+// At returns one cell. It panics if the index is out of range.
 func (s *Set) At(index int) *Cell { return s.cells[index] }
 
-// All are the cells; the caller must not change the slice.
+// All returns the cells. The caller must not change the slice.
 func (s *Set) All() []*Cell { return s.cells }
 
-// Runners run the scripts of features, by cell.
+// Runners returns the runners for scripts of features, by cell.
 func (s *Set) Runners() []*script.Runner {
 	runners := make([]*script.Runner, len(s.cells))
 	for i, c := range s.cells {
@@ -45,10 +45,10 @@ func (s *Set) Runners() []*script.Runner {
 	return runners
 }
 
-// OfNode is the cell in which a node lives.
+// OfNode returns the cell in which a node lives.
 func (s *Set) OfNode(node string) *Cell { return s.cells[NodeCell(node, len(s.cells))] }
 
-// OfJob is the cell that a job's id names; false when there is none.
+// OfJob returns the cell that a job id names; false if there is none.
 func (s *Set) OfJob(id string) (*Cell, bool) {
 	i, ok := JobCell(id)
 	if !ok || i >= len(s.cells) {
@@ -57,7 +57,7 @@ func (s *Set) OfJob(id string) (*Cell, bool) {
 	return s.cells[i], true
 }
 
-// Start begins to gather the calls of every cell. It does no I/O.
+// Start lets every cell gather its calls. It does no I/O.
 func (s *Set) Start(ctx context.Context) error {
 	return errors.Join(s.each(func(c *Cell) error { return c.Start(ctx) })...)
 }
@@ -67,22 +67,24 @@ func (s *Set) Stop(ctx context.Context) error {
 	return errors.Join(s.each(func(c *Cell) error { return c.Stop(ctx) })...)
 }
 
-// Cancel is [Cell.Cancel] in the cell where the job is, which is another than the one of its id when it has moved.
+// Cancel is [Cell.Cancel] in the cell where the job is. After a move that is not the cell in its
+// id.
 func (s *Set) Cancel(ctx context.Context, tenant, jobID string) (freeslot.JobStatus, error) {
 	return s.act(ctx, jobID, func(c *Cell, id string) (freeslot.JobStatus, error) { return c.Cancel(ctx, tenant, id) })
 }
 
-// Attach is [Cell.Attach] in the cell where the job is, which is another than the one of its id when it has moved.
+// Attach is [Cell.Attach] in the cell where the job is. After a move that is not the cell in its
+// id.
 func (s *Set) Attach(ctx context.Context, tenant, jobID, replica string) (freeslot.JobStatus, error) {
 	return s.act(ctx, jobID, func(c *Cell, id string) (freeslot.JobStatus, error) { return c.Attach(ctx, tenant, id, replica) })
 }
 
-// Job is [Cell.Job] in the cell where the job is, which is another than the one of its id when it has moved.
+// Job is [Cell.Job] in the cell where the job is. After a move that is not the cell in its id.
 func (s *Set) Job(ctx context.Context, tenant, jobID string) (freeslot.JobStatus, error) {
 	return s.read(ctx, jobID, func(c *Cell, id string) (freeslot.JobStatus, error) { return c.Job(ctx, tenant, id) })
 }
 
-// Spec is [Cell.Spec] in the cell where the job is, which is another than the one of its id when it has moved.
+// Spec is [Cell.Spec] in the cell where the job is. After a move that is not the cell in its id.
 func (s *Set) Spec(ctx context.Context, jobID string) (*freeslot.Job, string, error) {
 	c, err := s.ofJob(jobID)
 	if err != nil {
@@ -92,7 +94,7 @@ func (s *Set) Spec(ctx context.Context, jobID string) (*freeslot.Job, string, er
 	if freeslot.CodeOf(err) != freeslot.CodeNotFound {
 		return job, tenant, err
 	}
-	// What is left of one that has moved has no spec.
+	// The record that a moved job leaves behind has no spec.
 	at, id, failed := s.seek(ctx, c, jobID)
 	if failed != nil || at == nil {
 		return nil, "", cmp.Or(failed, err)
@@ -116,7 +118,7 @@ func (s *Set) Remove(ctx context.Context, node string, epoch Epoch) (jobs []stri
 	return s.OfNode(node).Deregister(ctx, node, epoch)
 }
 
-// MemoryUse is [Cell.MemoryUse] by cell; failed has the cells that did not tell.
+// MemoryUse is [Cell.MemoryUse] by cell. failed holds the cells that did not report it.
 func (s *Set) MemoryUse(ctx context.Context) (shares []float64, failed map[int]error) {
 	shares = make([]float64, len(s.cells))
 	return shares, byCell(s.each(func(c *Cell) (err error) {
@@ -125,10 +127,10 @@ func (s *Set) MemoryUse(ctx context.Context) (shares []float64, failed map[int]e
 	}))
 }
 
-// JobsByID reads the records of several jobs, but for their results, MaxPage a cell
-// at most and in no order. Those that are gone or cannot be read are left out, and so
-// are ids of cells that there are not. failed has the cells that did not answer, nil
-// when all did: nothing is known of their jobs.
+// JobsByID reads the records of several jobs without their results, at most MaxPage a cell and in
+// no order. It leaves out records that are gone or cannot be read, and ids of cells that do not
+// exist. failed holds the cells that did not answer, so nothing is known of their jobs; nil if all
+// did.
 func (s *Set) JobsByID(ctx context.Context, ids []string) (jobs []freeslot.JobStatus, failed map[int]error) {
 	groups := make([][]string, len(s.cells))
 	for _, id := range ids {
@@ -147,7 +149,7 @@ func (s *Set) JobsByID(ctx context.Context, ids []string) (jobs []freeslot.JobSt
 	return jobs, failed
 }
 
-// ofJob is OfJob with the error that its caller is told.
+// ofJob is OfJob, but returns an error for the client instead of false.
 func (s *Set) ofJob(id string) (*Cell, error) {
 	if err := ValidateJobID("job_id", id); err != nil {
 		return nil, err
@@ -162,7 +164,7 @@ func (s *Set) ofJob(id string) (*Cell, error) {
 	}
 }
 
-// each runs f for every cell side by side; the errors are in the order of the cells.
+// each runs f for all cells at the same time. The errors are in the order of the cells.
 func (s *Set) each(f func(c *Cell) error) []error {
 	if len(s.cells) == 1 {
 		return []error{f(s.cells[0])}
@@ -176,7 +178,7 @@ func (s *Set) each(f func(c *Cell) error) []error {
 	return errs
 }
 
-// byCell drops the cells without an error; nil when no cell has one.
+// byCell returns the errors by cell; nil if there are none.
 func byCell(errs []error) map[int]error {
 	var failed map[int]error
 	for i, err := range errs {

@@ -12,14 +12,15 @@ import (
 // maxHops bounds how often one call follows a job from cell to cell.
 const maxHops = 8
 
-// Guide is what those who look after moves know of jobs. The functions that are nil say nothing;
-// none may block.
+// Guide tells the move code what it needs to know about a job. Each field may be nil. The functions
+// must not block.
 type Guide struct {
-	// Weight is a tenant's share of the slots, 1 where it is not said.
+	// Weight returns a tenant's share of the slots. Without it every tenant has 1.
 	Weight func(tenant string) int
-	// Home is the cell of a job with a key that decides on it; false while there is none.
+	// Home returns the cell of a job with a key that decides on it; false if it has no such key or
+	// the cell is not known yet.
 	Home func(tenant string, job *freeslot.Job) (cell int, ok bool)
-	// Limits are a job's in a cell.
+	// Limits returns a job's limits in a cell.
 	Limits func(tenant string, job *freeslot.Job, cell int) []Limit
 }
 
@@ -49,22 +50,22 @@ func (g *Guide) limits(m *Move) []Limit {
 	return g.Limits(tenant, job, m.Cell)
 }
 
-// SetGuide says who knows of jobs that move; nil, as at first, is nobody.
+// SetGuide sets the guide. It is nil at first, and may be nil.
 func (s *Set) SetGuide(g *Guide) { s.guide.Store(g) }
 
-// Moved is what DriveMoves did.
+// Moved says what DriveMoves did.
 type Moved struct {
-	// Jobs came to other cells, in Cells.
+	// Jobs counts the jobs that arrived in other cells. Cells lists these cells.
 	Jobs  int
 	Cells []int
-	// More is true when there is more to do.
+	// More is true if there is more to do.
 	More bool
 }
 
-// DriveMoves brings jobs of a cell that move to where they go, and looks whether the records that send on
-// are still needed, limit at most: those that somebody should have looked at as long as late
-// ago. Any number of callers may do so at once. Errors: what Redis said, of all cells that did
-// not do their part; the others did theirs.
+// DriveMoves brings moving jobs of a cell to their targets, and checks whether the records that
+// point to moved jobs are still needed. It handles at most limit of each, and only those that a
+// replica should have looked at late ago or earlier. Any number of callers may do this at once.
+// Errors: from Redis, for every cell that did not do its part; the others did theirs.
 func (s *Set) DriveMoves(ctx context.Context, from *Cell, late time.Duration, limit int) (Moved, error) {
 	done, err := s.drive(ctx, from, func() ([]Move, bool, error) {
 		return from.moves(ctx, from.layout.Moves(), late, limit)
@@ -79,8 +80,8 @@ func (s *Set) DriveMoves(ctx context.Context, from *Cell, late time.Duration, li
 	return done, err
 }
 
-// help drives the move of one job, on behalf of somebody who wants to do something with it: it
-// is in one place only once that is done.
+// help drives the move of one job for a caller that wants to act on the job. Only after that the
+// job is in one place.
 func (s *Set) help(ctx context.Context, from *Cell, job string) error {
 	_, err := s.drive(ctx, from, func() ([]Move, bool, error) { return from.moves(ctx, from.layout.Moves(), 0, 1, job) })
 	return err
@@ -120,7 +121,7 @@ func (s *Set) drive(ctx context.Context, from *Cell, read func() ([]Move, bool, 
 	return done, err
 }
 
-// atMost leaves time for others where the cell does not answer.
+// atMost bounds a call, so that one silent cell cannot use up the caller's time.
 func (c *Cell) atMost(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(ctx, c.runner.ConfirmTimeout())
 }
@@ -133,7 +134,8 @@ func byTarget(all []Move) map[int][]*Move {
 	return out
 }
 
-// target is the cell of this number; nil when there is none, which only an edit can name.
+// target returns the cell with this index, or nil if it is out of range (only after a manual edit
+// in Redis).
 func (s *Set) target(index int) *Cell {
 	if index < 0 || index >= len(s.cells) {
 		return nil
@@ -141,7 +143,7 @@ func (s *Set) target(index int) *Cell {
 	return s.cells[index]
 }
 
-// driveTo does what is next for the moves to one cell. moves were read after begin.
+// driveTo does the next step of the moves to one cell. moves were read after begin.
 func (s *Set) driveTo(ctx context.Context, from *Cell, to int, moves []*Move, begin time.Time) (came int, err error) {
 	if to == keyDecides {
 		return 0, from.noteMoves(ctx, s.decide(moves))
@@ -163,13 +165,13 @@ func (s *Set) driveTo(ctx context.Context, from *Cell, to int, moves []*Move, be
 		err = s.lookAfter(ctx, from, target, append(here, gone...))
 	}
 	if err != nil {
-		// It may be that target does not answer: what waits behind these has its turn before.
+		// target may not answer, so the moves behind these have their turn first.
 		return came, errors.Join(err, from.noteMoves(ctx, later(moves, moveAgain)))
 	}
 	return came, nil
 }
 
-// decide finds out where jobs go that have a key.
+// decide finds the cells of jobs whose key decides.
 func (s *Set) decide(moves []*Move) []moveNote {
 	notes := later(moves, moveAgain)
 	for i, m := range moves {
@@ -188,13 +190,13 @@ func later(moves []*Move, after time.Duration) []moveNote {
 	return notes
 }
 
-// bring makes jobs in their new cell and then has the old one send on to it.
+// bring creates jobs in their new cell, and then makes the old cell's records point to it.
 func (s *Set) bring(ctx context.Context, from, target *Cell, moves []*Move, begin time.Time) (here []*Move, came int, err error) {
 	if len(moves) == 0 {
 		return nil, 0, nil
 	}
 	clock, known := target.clockAt(begin)
-	if !known { // it did not answer
+	if !known { // the cell did not answer
 		return nil, 0, from.noteMoves(ctx, later(moves, moveAgain))
 	}
 	if err := s.carryKeys(ctx, from, moves); err != nil {
@@ -217,13 +219,14 @@ func (s *Set) bring(ctx context.Context, from, target *Cell, moves []*Move, begi
 			notes = append(notes, isThere(m))
 		case moveBroken:
 			notes = append(notes, lookLater(m, moveLook))
-		default: // too late: they are read anew
+		default: // too late: the job is read again later
 		}
 	}
 	return here, came, from.noteMoves(ctx, notes)
 }
 
-// carryKeys has the idempotency keys of jobs name them where somebody would look who submits such a job again.
+// carryKeys copies the jobs' idempotency keys to the cell where a repeated submission would look
+// for them.
 func (s *Set) carryKeys(ctx context.Context, from *Cell, moves []*Move) error {
 	for _, m := range moves {
 		if !strings.Contains(m.field("spec"), `"idempotency_key"`) {
@@ -249,7 +252,8 @@ func (s *Set) carryKeys(ctx context.Context, from *Cell, moves []*Move) error {
 	return nil
 }
 
-// lookAfter settles moves that are done, and lets go of records that send on to a job that has ended.
+// lookAfter settles moves that are done, and stops looking at records that point to a job that has
+// ended.
 func (s *Set) lookAfter(ctx context.Context, from, target *Cell, moves []*Move) error {
 	if len(moves) == 0 {
 		return nil
@@ -270,7 +274,7 @@ func (s *Set) lookAfter(ctx context.Context, from, target *Cell, moves []*Move) 
 	return from.noteMoves(ctx, notes)
 }
 
-// act does something with a job where it is now. A move that is under way is brought to its end before.
+// act does something with a job where it is now. It first completes a move that is under way.
 func (s *Set) act(ctx context.Context, jobID string, do func(c *Cell, id string) (freeslot.JobStatus, error)) (freeslot.JobStatus, error) {
 	c, err := s.ofJob(jobID)
 	if err != nil {
@@ -302,7 +306,7 @@ func (s *Set) act(ctx context.Context, jobID string, do func(c *Cell, id string)
 	return freeslot.JobStatus{}, movesOn(jobID)
 }
 
-// asked tells of a job that is gone by the id that was asked for.
+// asked returns err. If the job is gone, the error names the id that the caller asked for.
 func asked(err error, jobID, id string) error {
 	if id != jobID && freeslot.CodeOf(err) == freeslot.CodeNotFound {
 		return notFound(jobID)
@@ -317,9 +321,10 @@ func movesOn(jobID string) *freeslot.Error {
 	}
 }
 
-// seek finds where a job is whose record at c sends on; nil when it is gone. A job whose move has only begun is where it was.
+// seek follows the record at c to the cell where the job is; nil if the job is gone. A job whose
+// move has only begun is still where it was.
 func (s *Set) seek(ctx context.Context, c *Cell, id string) (*Cell, string, error) {
-	var from *Cell // where it was last, as long as it is not known to have come further
+	var from *Cell // the last known cell, until the job is known to have gone further
 	fromID, hop := "", 0
 	for range 2 * maxHops {
 		found, err := c.routes(ctx, []string{id})
@@ -346,7 +351,7 @@ func (s *Set) seek(ctx context.Context, c *Cell, id string) (*Cell, string, erro
 	return nil, "", movesOn(id)
 }
 
-// read reads something of a job where it is now, without changing anything.
+// read reads a job where it is now, without changing anything.
 func (s *Set) read(ctx context.Context, jobID string, do func(c *Cell, id string) (freeslot.JobStatus, error)) (freeslot.JobStatus, error) {
 	first, err := s.ofJob(jobID)
 	if err != nil {
@@ -374,12 +379,13 @@ func (s *Set) read(ctx context.Context, jobID string, do func(c *Cell, id string
 	return freeslot.JobStatus{}, movesOn(jobID)
 }
 
-// Elsewhere reads the records of jobs that are not where their ids say, as JobsByID. failed are
-// those of which nothing is known, because a cell did not answer or they move on just now.
+// Elsewhere reads the records of jobs that are not where their ids say, as JobsByID does. failed
+// holds the jobs that nothing is known about, because a cell did not answer or because they are
+// moving just now.
 func (s *Set) Elsewhere(ctx context.Context, ids []string) (jobs []freeslot.JobStatus, failed map[string]bool) {
 	failed = make(map[string]bool)
-	at := make(map[string]string, len(ids))                    // the id asked for by the one where the job is
-	hops, begun := make(map[string]int), make(map[string]bool) // begun: it may not have come there yet
+	at := make(map[string]string, len(ids))                    // the id asked for, by the id where the job is
+	hops, begun := make(map[string]int), make(map[string]bool) // begun: the job may not have arrived yet
 	wanted := make([][]string, len(s.cells))
 	open := make([][]string, len(s.cells))
 	add := func(lists [][]string, id, now string) {
@@ -401,7 +407,7 @@ func (s *Set) Elsewhere(ctx context.Context, ids []string) (jobs []freeslot.JobS
 				case errs[i] != nil:
 					failed[id] = true
 				case found[i][k].state == "" || found[i][k].hop < hops[id]:
-					failed[id] = begun[id] // else it is gone
+					failed[id] = begun[id] // otherwise it is gone
 				case found[i][k].onward() && s.target(found[i][k].to) != nil:
 					hops[id], begun[id] = found[i][k].hop+1, found[i][k].state == freeslot.StateMoving
 					add(next, id, MovedID(id, found[i][k].to))
@@ -434,7 +440,7 @@ func (s *Set) allRoutes(ctx context.Context, groups [][]string) (found [][]route
 	})
 }
 
-// collect reads the records that were found; open are jobs that moved on all the time.
+// collect reads the records that were found. open are jobs that kept moving.
 func (s *Set) collect(ctx context.Context, at map[string]string, wanted, open [][]string, failed map[string]bool) ([]freeslot.JobStatus, map[string]bool) {
 	var jobs []freeslot.JobStatus
 	for _, group := range open {

@@ -17,56 +17,56 @@ import (
 	"github.com/freeslot/freeslot/internal/script"
 )
 
-// blockMargin is how much longer than the block itself a blocking read may take:
-// without a deadline it would wait for a hung server for ever.
+// blockMargin is how much longer than its block a blocking read may take. Without a deadline it
+// would wait for a hung server for ever.
 const blockMargin = 2 * time.Second
 
-// errReadLate is why a blocking read was given up.
+// errReadLate is the reason for giving up a blocking read.
 var errReadLate = fmt.Errorf("no answer within the block and %s: %w", blockMargin, context.DeadlineExceeded)
 
-// Dispatch is what an entry of a node's dispatch stream says of one job.
+// Dispatch is what an entry of a node's dispatch stream says about one job.
 type Dispatch struct {
-	// ID is the entry's position in the stream: several jobs can have the same.
+	// ID is the entry's position in the stream. Several jobs can have the same.
 	ID      string
 	Attempt Attempt
 	// Cancel is true for a control entry: stop this attempt.
 	Cancel bool
 	Tenant string
-	// Job is nil for control entries and where the job is too large for the
-	// stream; read the latter by Spec.
+	// Job is nil for control entries, and for a job that is too large for the stream. Read the
+	// latter by Spec.
 	Job *freeslot.Job
 }
 
-// Reply is what an entry of a replica's reply stream says of one job.
+// Reply is what an entry of a replica's reply stream says about one job.
 type Reply struct {
-	// ID is the entry's position in the stream: several jobs can have the same.
+	// ID is the entry's position in the stream. Several jobs can have the same.
 	ID     string
 	Status freeslot.JobStatus
 	// Used is the number of slots in use on Status.Node after the job ended.
 	Used int
-	// Partial is true when the result was too large for the stream: Status has
-	// all but Result, which is read by Job.
+	// Partial is true if the result was too large for the stream: Status has everything except
+	// Result, which Job reads.
 	Partial bool
-	// Assigned is true when the job got a slot after it had waited: Status has Node,
-	// Attempt, State and AssignedAtMS.
+	// Assigned is true if the job got a slot after it had waited: Status has Node, Attempt, State
+	// and AssignedAtMS.
 	Assigned bool
-	// Requeued is true when an attempt of the job was lost or failed, and it waits again:
-	// only Status.ID is set, and Class.
+	// Requeued is true if an attempt of the job was lost or failed, and the job waits again. Only
+	// Status.ID and Class are set.
 	Requeued bool
 	Class    string
-	// Progress is what a handler of the job told: only Status.ID is set beside it.
+	// Progress is what a handler of the job reported. Apart from it only Status.ID is set.
 	Progress *freeslot.Progress
-	// Detached is true when another replica attached to the job: it will get
-	// the result, this one will not. Only Status.ID is set then.
+	// Detached is true if another replica attached to the job, and gets the result instead of this
+	// one. Only Status.ID is set.
 	Detached bool
 }
 
-// Dispatches reads what was delivered to a node behind the entry after ("" reads
-// from the start), up to limit entries, 1 at least, waiting up to block for the
-// first; 0 does not wait. An entry can bring several jobs, one after the other under its ID: there can be more
-// than limit, and whoever has taken in one of them takes in the others before the position moves on. No entries is no
-// error. What cannot be read is passed over. Errors: *freeslot.Error
-// (invalid_argument), a context error, else what Redis said.
+// Dispatches reads the deliveries to a node after the entry after ("" reads from the start), up to
+// limit entries (at least 1). It waits up to block for the first one; 0 does not wait. An entry can
+// bring several jobs, one after the other under its ID, so there can be more jobs than limit.
+// Process all jobs of an entry before you move the position past it. No entries is no error.
+// Entries that cannot be read are left out. Errors: *freeslot.Error (invalid_argument), a context
+// error, or from Redis.
 func (c *Cell) Dispatches(ctx context.Context, node, after string, block time.Duration, limit int) ([]Dispatch, error) {
 	if err := freeslot.ValidateName("node_id", node); err != nil {
 		return nil, err
@@ -87,8 +87,8 @@ func (c *Cell) Dispatches(ctx context.Context, node, after string, block time.Du
 				out = append(out, d)
 			}
 		}
-		// The caller's position moves with what it gets, so a read that brought
-		// only unreadable entries goes on behind them.
+		// The caller's position moves with what it gets, so a read that brought only unreadable
+		// entries continues after them.
 		if len(out) > 0 || len(entries) == 0 {
 			return out, nil
 		}
@@ -96,7 +96,7 @@ func (c *Cell) Dispatches(ctx context.Context, node, after string, block time.Du
 	}
 }
 
-// Replies reads what was sent to a replica; as Dispatches. What cannot be
+// Replies reads what was sent to a replica, as Dispatches does for a node. An entry that cannot be
 // read is returned with its ID alone.
 func (c *Cell) Replies(ctx context.Context, replica, after string, block time.Duration, limit int) ([]Reply, error) {
 	if err := validateReplica(replica); err != nil {
@@ -117,7 +117,7 @@ func (c *Cell) Replies(ctx context.Context, replica, after string, block time.Du
 	return out, nil
 }
 
-// safe are the replies that may be told: all of them, or those before the first end that
+// safe returns the replies that may be passed on: all of them, or those before the first end that
 // is not confirmed.
 func safe(ctx context.Context, replies []Reply, confirm func(context.Context) error) ([]Reply, error) {
 	first := slices.IndexFunc(replies, func(r Reply) bool { return r.Partial || r.Status.State.Terminal() })
@@ -154,10 +154,10 @@ func (c *Cell) decodeReplies(replica string, entries []rueidis.XRangeSlice) []Re
 	return out
 }
 
-// fields are those of an entry, or of a part of it that tells of one job.
+// fields holds the fields of an entry, or of the part of it for one job.
 type fields []rueidis.XRangeFieldValue
 
-// get is the value of the first field of that name, "" where there is none.
+// get returns the value of the first field with that name; "" if there is none.
 func (f fields) get(name string) string {
 	for i := range f {
 		if f[i].Field == name {
@@ -167,7 +167,8 @@ func (f fields) get(name string) string {
 	return ""
 }
 
-// parts are what an entry tells, job by job: each but the first begins with a field j. There is one at least.
+// parts splits an entry into its jobs: each part except the first begins with a field j. There is
+// at least one part.
 func parts(entry fields) iter.Seq[fields] {
 	return func(yield func(fields) bool) {
 		begin := 0
@@ -183,8 +184,8 @@ func parts(entry fields) iter.Seq[fields] {
 	}
 }
 
-// OpenReplies makes the replica's reply stream: scripts write only to one that
-// exists. It lives on while KeepReplies is called more often than every 30 s.
+// OpenReplies makes the replica's reply stream: scripts write only to a stream that exists. It
+// lives as long as KeepReplies is called at least every 30 s.
 func (c *Cell) OpenReplies(ctx context.Context, replica string) error {
 	if err := validateReplica(replica); err != nil {
 		return err
@@ -195,8 +196,8 @@ func (c *Cell) OpenReplies(ctx context.Context, replica string) error {
 	return c.KeepReplies(ctx, replica, "")
 }
 
-// RepliesLeft is how long the replica's reply stream lives on unless KeepReplies is
-// called; 0 when there is none.
+// RepliesLeft returns how long the replica's reply stream lives unless KeepReplies is called; 0 if
+// there is none.
 func (c *Cell) RepliesLeft(ctx context.Context, replica string) (time.Duration, error) {
 	if err := validateReplica(replica); err != nil {
 		return 0, err
@@ -208,8 +209,8 @@ func (c *Cell) RepliesLeft(ctx context.Context, replica string) (time.Duration, 
 	return time.Duration(max(ms, 0)) * time.Millisecond, nil
 }
 
-// KeepReplies renews the stream's TTL and drops entries before trimTo ("" drops
-// none). Errors: ErrRepliesGone, else what Redis said.
+// KeepReplies renews the stream's TTL and drops entries before trimTo ("" drops none). Errors:
+// ErrRepliesGone, or from Redis.
 func (c *Cell) KeepReplies(ctx context.Context, replica, trimTo string) error {
 	if err := validateReplica(replica); err != nil {
 		return err
@@ -224,8 +225,7 @@ func (c *Cell) KeepReplies(ctx context.Context, replica, trimTo string) error {
 	return nil
 }
 
-// CloseReplies deletes the stream: whoever completes a job from now on writes
-// nothing to a replica that is gone.
+// CloseReplies deletes the stream. A completion then writes nothing to the replica, which is gone.
 func (c *Cell) CloseReplies(ctx context.Context, replica string) error {
 	if err := validateReplica(replica); err != nil {
 		return err
@@ -236,13 +236,13 @@ func (c *Cell) CloseReplies(ctx context.Context, replica string) error {
 	return nil
 }
 
-// openStream makes a stream of a replica that is kept by keepStream.
+// openStream makes a replica's stream, which keepStream keeps alive.
 func (c *Cell) openStream(ctx context.Context, operation, key string) error {
 	return c.runner.Do(ctx, operation, c.client.B().Xadd().Key(key).Id("*").FieldValue().FieldValue("open", "1").Build()).Error()
 }
 
-// keepStream renews the TTL of a replica's stream and drops entries before trimTo ("" drops none). there
-// is false when the stream is gone.
+// keepStream renews the TTL of a replica's stream and drops entries before trimTo ("" drops none).
+// there is false if the stream is gone.
 func (c *Cell) keepStream(ctx context.Context, operation, key, trimTo string) (there bool, err error) {
 	if trimTo != "" {
 		trim := c.client.B().Xtrim().Key(key).Minid().Threshold(trimTo).Build()
@@ -263,8 +263,8 @@ func (c *Cell) readOn(ctx context.Context, on rueidis.Client, key, after string,
 	if after == "" {
 		after = "0"
 	}
-	// A timer that cancels, because a context with a deadline makes the client read
-	// in a way that no cancellation ends: a stop would wait for the block to pass.
+	// A timer cancels the read, because a context with a deadline makes the client read in a way
+	// that no cancellation ends: a stop would wait for the block to pass.
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	late := time.AfterFunc(max(block, 0)+blockMargin, func() { cancel(errReadLate) })
@@ -290,8 +290,8 @@ func (c *Cell) xread(key, after string, block time.Duration, limit int) rueidis.
 	return read.Block(max(block.Milliseconds(), 1)).Streams().Key(key).Id(after).Build()
 }
 
-// decodeDispatch reads what brings a job, of fields j ("job attempt tenant")
-// and s (the spec, empty when large), or asks to cancel one: c ("job attempt").
+// decodeDispatch reads a job to begin, in the fields j ("job attempt tenant") and s (the spec,
+// empty if it is large), or a job to cancel, in the field c ("job attempt").
 func decodeDispatch(id string, f fields) (d Dispatch, err error) {
 	if head := f.get("c"); head != "" {
 		d.Cancel = true
@@ -308,12 +308,12 @@ func decodeDispatch(id string, f fields) (d Dispatch, err error) {
 	return d, nil
 }
 
-// decodeDelivery reads "job attempt tenant" and the job's spec, which is left out where it is large.
+// decodeDelivery reads "job attempt tenant" and the job's spec, which is empty if it is large.
 func decodeDelivery(head, spec string) (d Dispatch, err error) {
 	if err = readParts(head, &d.Attempt.Job, &d.Attempt.N, &d.Tenant); err != nil {
 		return d, err
 	}
-	// A job id that this release does not know would spoil every heartbeat that names it.
+	// A job id that this release does not know would make every heartbeat fail that names it.
 	if err = ValidateJobID("job_id", d.Attempt.Job); err != nil || spec == "" {
 		return d, err
 	}
@@ -321,7 +321,7 @@ func decodeDelivery(head, spec string) (d Dispatch, err error) {
 	return d, err
 }
 
-// decodeReply reads what an entry of a reply stream says of a job:
+// decodeReply reads what an entry of a reply stream says about a job:
 //
 //	it ended                     j ("job attempt node state finished-at used partial"), r (result), e (failure) and
 //	                             f (how many attempts failed, absent for none)

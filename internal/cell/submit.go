@@ -20,28 +20,29 @@ type Submission struct {
 	JobID  string
 	Tenant string
 	Job    *freeslot.Job
-	// Candidates are tried in order; the first with enough free slots gets the
-	// job. 1 to MaxCandidates of them; for EnqueueAll there may be none.
+	// Candidates are tried in order: the first with enough free slots gets the job. There are 1 to
+	// MaxCandidates; for EnqueueAll there may be none.
 	Candidates []string
-	// Class is the job's.
+	// Class is the job's class.
 	Class Class
 	// ReplyTo is the replica whose reply stream gets the result.
 	ReplyTo string
 
-	// EnqueueAll alone heeds what follows.
+	// Only EnqueueAll uses the fields that follow.
 
-	// Weight is the tenant's share beside others whose jobs wait in the same class, 1 to
-	// MaxWeight. 0 means 1.
+	// Weight is the tenant's share among tenants whose jobs wait in the same class, 1 to MaxWeight.
+	// 0 means 1.
 	Weight int
-	// Limits bound how many jobs like this run or wait.
+	// Limits bounds how many such jobs run or wait.
 	Limits []Limit
-	// Once, where it is not empty, has the job created once although its record may be gone
-	// by the time of a repetition: the Placement of that has JobID as its Owner. It is kept
-	// as long as an idempotency key, which the job has none of, or until ForgetOnce.
+	// Once, if not empty, makes sure that the job is created once, even if its record is gone by
+	// the time of a repetition. The Placement of a repetition then has JobID as its Owner. Redis
+	// remembers Once for as long as an idempotency key, or until ForgetOnce. The job must have no
+	// idempotency key.
 	Once string
 }
 
-// Class is what jobs that fit the same nodes have in common.
+// Class names a group of jobs that fit the same nodes.
 type Class struct {
 	// ID is a hash of the canonical form, 16 hexadecimal digits.
 	ID string
@@ -55,7 +56,7 @@ type ClassDefinition struct {
 	Requirement freeslot.Requirement `json:"requirement,omitzero"`
 }
 
-// ClassOf is the class of a job whose submitter did not compute it.
+// ClassOf returns the class of a job whose submitter did not compute it.
 func ClassOf(job *freeslot.Job) Class {
 	return Class{
 		ID:         class.ID(job.Service, &job.Requirement),
@@ -63,39 +64,39 @@ func ClassOf(job *freeslot.Job) Class {
 	}
 }
 
-// Placement is what became of a Submission.
+// Placement is the result of a Submission.
 type Placement struct {
-	// Assigned is false when every candidate refused.
+	// Assigned is false if every candidate refused.
 	Assigned bool
-	// Behind is true when jobs of the class wait: the job was not offered to the
-	// candidates, because it must not pass them. Enqueue it.
+	// Behind is true if jobs of the class wait already. The job must not pass them, so it was not
+	// offered to the candidates. Enqueue it.
 	Behind bool
-	// Waiting is true when the job waits in the queue of its class, at Position, from 1.
-	// A job for later waits at 0.
+	// Waiting is true if the job waits in the queue of its class at Position, counted from 1. A job
+	// for later has Position 0.
 	Waiting  bool
 	Position int
-	// Owner is set when the idempotency key belongs to another job, which this is; the
-	// submitted one was not created. Differs is true when their specs differ.
+	// Owner is the job that owns the idempotency key, if the key belongs to another job. The
+	// submitted job was not created. Differs is true if the specs of the two differ.
 	Owner   string
 	Differs bool
-	// Crowded is true when as many jobs of the tenant wait as may: this one was not created.
+	// Crowded is true if the tenant has as many waiting jobs as its limit allows. This one was not
+	// created.
 	Crowded bool
-	// SubmittedAtMS is when a job that EnqueueAll has wait came to do so.
+	// SubmittedAtMS is the time at which EnqueueAll put the job into the queue.
 	SubmittedAtMS int64
-	// Repeated is true when the record was there already: an earlier call with
-	// this id had been applied although its answer was lost. Node and Attempt
-	// are then the record's.
+	// Repeated is true if the record existed already: an earlier call with this id was applied,
+	// although its answer was lost. Node and Attempt are then taken from the record.
 	Repeated     bool
 	Node         string
 	Attempt      int
 	AssignedAtMS int64
 	// Used is the number of slots in use on Node after this call.
 	Used int
-	// Refusals are why the candidates before Node, or all of them, did not get the job.
+	// Refusals says why the candidates before Node, or all of them, did not get the job.
 	Refusals []Refusal
 }
 
-// RefusalReason is why a candidate did not get a job.
+// RefusalReason says why a candidate did not get a job.
 type RefusalReason string
 
 // The reasons of a refusal.
@@ -106,7 +107,7 @@ const (
 	RefusedSilent   RefusalReason = "silent"
 )
 
-// refusalReasons are by the letters that scripts use.
+// refusalReasons maps the letters that scripts use.
 var refusalReasons = map[string]RefusalReason{
 	"f": RefusedFull, "g": RefusedGone, "d": RefusedDraining, "s": RefusedSilent,
 }
@@ -115,33 +116,33 @@ var refusalReasons = map[string]RefusalReason{
 type Refusal struct {
 	Node   string
 	Reason RefusalReason
-	// Used and MaxConcurrency are meaningless for RefusedGone.
+	// Used and MaxConcurrency have no meaning for RefusedGone.
 	Used           int
 	MaxConcurrency int
 }
 
-// Submit places one job; concurrent callers share a call. Errors: *freeslot.Error
-// for a submission that cannot be sent, ErrNotSent and ErrStopped: nothing was
-// changed; after any other the job may have been placed: repeat with the same
-// JobID to learn.
+// Submit places one job. Concurrent callers share a call. After *freeslot.Error (the submission
+// cannot be sent), ErrNotSent and ErrStopped nothing was changed. After any other error the job may
+// have been placed: repeat with the same JobID to find out.
 func (c *Cell) Submit(ctx context.Context, s Submission) (Placement, error) {
 	r := c.SubmitAll(ctx, []Submission{s})[0]
 	return r.Placement, r.Err
 }
 
-// SubmitResult is one outcome of SubmitAll.
+// SubmitResult is one result of SubmitAll.
 type SubmitResult struct {
 	Placement Placement
 	Err       error
 }
 
-// SubmitAll is Submit for several jobs at once. The results are in the order of subs,
-// which need not be the order in which the jobs are placed.
+// SubmitAll is Submit for several jobs at once. The results are in the order of subs. The jobs may
+// be placed in another order.
 func (c *Cell) SubmitAll(ctx context.Context, subs []Submission) []SubmitResult {
 	return c.doAll(ctx, c.submits, subs, 1)
 }
 
-// doAll is a call of b for submissions with at least so many candidates. One that cannot be sent shares no call.
+// doAll calls b for submissions, each with at least this many candidates. A submission that
+// cannot be sent does not take part in the call.
 func (c *Cell) doAll(ctx context.Context, b *script.Batch[encodedSubmission, Placement], subs []Submission, candidates int) []SubmitResult {
 	out := make([]SubmitResult, len(subs))
 	sent, at := make([]encodedSubmission, 0, len(subs)), make([]int, 0, len(subs))
@@ -159,7 +160,7 @@ func (c *Cell) doAll(ctx context.Context, b *script.Batch[encodedSubmission, Pla
 	return out
 }
 
-// encodedSubmission is a valid submission.
+// encodedSubmission is a validated submission with its spec.
 type encodedSubmission struct {
 	Submission
 	spec []byte
@@ -169,7 +170,7 @@ func encodeSubmission(s Submission, candidates int) (encodedSubmission, error) {
 	if err := s.validate(candidates); err != nil {
 		return encodedSubmission{}, err
 	}
-	spec, err := json.Marshal(s.Job) // as encoding/json writes valid UTF-8, in less than half the time
+	spec, err := json.Marshal(s.Job) // valid UTF-8, as encoding/json writes it, in less than half the time
 	if err != nil {
 		return encodedSubmission{}, freeslot.Invalid("job", "cannot be encoded: %v", err)
 	}
@@ -181,7 +182,7 @@ func encodeSubmission(s Submission, candidates int) (encodedSubmission, error) {
 
 func submissionSize(s encodedSubmission) int { return len(s.spec) + controlOverhead }
 
-// orNone is how scripts get a number of which 0 is none: ”.
+// orNone returns n in the form that scripts read: an empty string stands for none, which is 0 here.
 func orNone(n int64) string {
 	if n == 0 {
 		return ""
@@ -189,7 +190,7 @@ func orNone(n int64) string {
 	return strconv.FormatInt(n, 10)
 }
 
-// submit is one script call for a batch.
+// submit makes one script call for a batch.
 func (c *Cell) submit(ctx context.Context, subs []encodedSubmission) (out []Placement, err error) {
 	defer wrap(&err, "submit %d jobs", len(subs))
 	call := newSubmitCall(c.layout, len(subs))
@@ -217,20 +218,20 @@ func (c *Cell) submit(ctx context.Context, subs []encodedSubmission) (out []Plac
 	return out, nil
 }
 
-// submitCall collects the arguments of one call: each node, and what jobs have in
-// common, once, however many jobs name it.
+// submitCall collects the arguments of one call. Nodes, and what jobs have in common, appear once,
+// no matter how many jobs name them.
 type submitCall struct {
 	layout Layout
 	nodes  []string
-	index  map[string]int  // node -> its index from 1
-	kinds  map[jobKind]int // -> its index from 1
-	common []string        // the texts of the kinds, in order
+	index  map[string]int  // node -> its index, from 1
+	kinds  map[jobKind]int // kind -> its index, from 1
+	common []string        // the arguments of the kinds, in order
 	jobs   []string        // keys of records
 	queues []string        // keys of the queues of the kinds' classes, in order
 	items  []string
 }
 
-// jobKind is what many jobs have in common; the script prepares it once.
+// jobKind holds what many jobs have in common. The script prepares it once.
 type jobKind struct {
 	tenant, replyTo           string
 	timeoutMS                 int64
@@ -245,7 +246,8 @@ func newSubmitCall(l Layout, jobs int) *submitCall {
 	}
 }
 
-// itemArgs is about the number of arguments of a job: its kind, its spec, its candidates and the end.
+// itemArgs is about the number of arguments for a job: its kind, its spec, its candidates and the
+// end.
 const itemArgs = 5
 
 func (sc *submitCall) add(s *encodedSubmission) {
@@ -308,7 +310,7 @@ func (sc *submitCall) assigned(p *Placement, node int, now int64, values []rueid
 	return readReply(values, &p.Used)
 }
 
-// decodeRare reads the answer for an item that its first candidate did not get.
+// decodeRare reads the answer for a job that its first candidate did not get.
 func (sc *submitCall) decodeRare(p *Placement, now int64, reply []rueidis.RedisMessage) error {
 	var code, node int
 	err := readReply(reply, &code)

@@ -9,31 +9,32 @@ import (
 	"github.com/freeslot/freeslot"
 )
 
-// MaxTake is the most classes that one Take heeds.
+// MaxTake is the most classes that one Take uses.
 const MaxTake = 32
 
-// Taken is what a node got by Take.
+// Taken says what a node got by Take.
 type Taken struct {
 	// Jobs is the number of jobs that began.
 	Jobs int
-	// Used and MaxConcurrency are the node's after the call.
+	// Used and MaxConcurrency are the node's values after the call.
 	Used           int
 	MaxConcurrency int
-	// Refusal is why the node gets no jobs at all; "" where it may.
+	// Refusal says why the node gets no jobs at all; "" if it may get some.
 	Refusal RefusalReason
-	// Superseded is true when the node has another epoch: nothing was looked at.
+	// Superseded is true if the node has another epoch. Then nothing changed.
 	Superseded bool
 }
 
-// Take gives the node's free slots to jobs that wait in these classes, the best first, and
-// remembers under the version of the pools' configuration that the node serves them:
-// completions on it then hand their slots over by themselves. At most MaxTake classes are
-// heeded. Errors: *freeslot.Error (invalid_argument), else those of Redis.
+// Take gives the node's free slots to waiting jobs of these classes, best class first. It also
+// records, under the version of the pools' configuration, that the node serves these classes, so
+// that completions on the node hand their slots over by themselves. Classes beyond MaxTake are
+// ignored. Errors: *freeslot.Error (invalid_argument), or from Redis.
 func (c *Cell) Take(ctx context.Context, node string, classes []string, config uint64) (Taken, error) {
 	return c.TakeAs(ctx, node, "", classes, config)
 }
 
-// TakeAs is Take for a node of this epoch; one of another epoch gets nothing. "" is any.
+// TakeAs is Take for a node of this epoch. A node of another epoch gets nothing. "" stands for any
+// epoch.
 func (c *Cell) TakeAs(ctx context.Context, node string, epoch Epoch, classes []string, config uint64) (t Taken, err error) {
 	if err := freeslot.ValidateName("node_id", node); err != nil {
 		return Taken{}, err
@@ -56,15 +57,16 @@ func (c *Cell) TakeAs(ctx context.Context, node string, epoch Epoch, classes []s
 	return t, err
 }
 
-// ConfigSeen is ConfigTold of a version without a generation.
+// ConfigSeen is ConfigTold for a version without a generation.
 func (c *Cell) ConfigSeen(ctx context.Context, version uint64) error {
 	_, err := c.ConfigTold(ctx, version, "")
 	return err
 }
 
-// ConfigTold records the version of the pools' configuration that nodes are chosen by, and the generation of its
-// counter, "" for none: what nodes were found to serve under another one no longer counts. It returns false where a
-// newer version of that generation is recorded, which goes on to count. Errors: those of Redis.
+// ConfigTold records the version of the pools' configuration by which nodes are chosen, and the
+// generation of its counter ("" for none). The classes that a node was found to serve under another
+// version no longer count. It returns false if a newer version of that generation is recorded,
+// which then stays. Errors: from Redis.
 func (c *Cell) ConfigTold(ctx context.Context, version uint64, generation string) (counts bool, err error) {
 	defer wrap(&err, "record version of the configuration")
 	keys := []string{c.layout.ServesVersion(), c.layout.ServesGeneration()}
@@ -72,8 +74,8 @@ func (c *Cell) ConfigTold(ctx context.Context, version uint64, generation string
 	return n == 1, err
 }
 
-// Served reports whether a replica has ever recorded a version in the cell, which all do within a second of their
-// start. Errors: those of Redis.
+// Served reports whether a replica has ever recorded a version in the cell. Every replica does
+// within a second of its start. Errors: from Redis.
 func (c *Cell) Served(ctx context.Context) (bool, error) {
 	err := c.runner.Do(ctx, "check", c.client.B().Get().Key(c.layout.ServesVersion()).Build()).Error()
 	if rueidis.IsRedisNil(err) {

@@ -6,9 +6,8 @@ import (
 	"github.com/freeslot/freeslot"
 )
 
-// Everything that becomes part of a key, of a value with separators or of an event
-// is checked before Redis is asked. The errors are *freeslot.Errors with code
-// invalid_argument.
+// Everything that becomes part of a key, of an event or of a value with separators is checked
+// before Redis is asked. The errors are *freeslot.Errors with code invalid_argument.
 
 func validateAgent(node string, epoch Epoch) error {
 	if err := freeslot.ValidateName("node_id", node); err != nil {
@@ -19,7 +18,8 @@ func validateAgent(node string, epoch Epoch) error {
 
 func validateReplica(replica string) error { return freeslot.ValidateName("replica", replica) }
 
-// validate leaves the job's contents to the caller, who took it from its submitter. candidates is how many the call needs.
+// validate does not check the job's contents: the caller did that when the job was submitted.
+// candidates is the least number of candidates that the call needs.
 func (s *Submission) validate(candidates int) error {
 	if len(s.Candidates) < candidates || len(s.Candidates) > MaxCandidates {
 		return freeslot.Invalid("candidates", "has %d entries, expected %d to %d", len(s.Candidates), candidates, MaxCandidates)
@@ -78,14 +78,14 @@ func (c *Completion) validate() error {
 	return freeslot.ValidateJSON("result", c.Result)
 }
 
-// isStreamID accepts the long form only, which is what Redis hands out.
+// isStreamID accepts only the long form, which Redis itself uses.
 func isStreamID(id string) bool {
 	ms, seq, ok := strings.Cut(id, "-")
 	return ok && isDigits(ms) && isDigits(seq)
 }
 
 func isDigits(s string) bool {
-	const longest = 20 // of a 64-bit number
+	const longest = 20 // digits of a 64-bit number
 	for i := range len(s) {
 		if s[i] < '0' || s[i] > '9' {
 			return false

@@ -9,22 +9,22 @@ import (
 )
 
 const (
-	// textsKept is how many texts of one field a Decoder keeps. A fleet has some tens
-	// to some hundreds; what is beyond that is decoded again each time.
+	// textsKept is how many texts of one field a Decoder keeps. A fleet has from tens to hundreds
+	// of them. Texts beyond that are decoded each time.
 	textsKept = 4096
-	// longestKept is the longest text that is kept, in bytes.
+	// longestKept is the length of the longest text that is kept, in bytes.
 	longestKept = 4096
 )
 
-// Text is a profile as its hash has it: every field is JSON, or empty where absent.
+// Text is a profile in the form of its hash: every field is JSON, or empty if absent.
 type Text struct {
 	Languages, Services, Pools, Labels, Features string
 }
 
-// Decoder reads profiles. What it has read once it hands out again for the same text:
-// the nodes of a fleet say little that differs, and to decode and check a text costs
-// a hundred times more than to find it. It is not safe for concurrent use, and meant
-// to be dropped after a number of nodes; NewDecoder makes one.
+// Decoder reads profiles. It returns the same value again for a text that it has read already: the
+// nodes of a fleet differ little, and decoding and checking a text costs a hundred times more than
+// finding it. It is not safe for concurrent use. Drop it after a number of nodes. NewDecoder makes
+// one.
 type Decoder struct {
 	languages texts[freeslot.Languages]
 	services  texts[[]freeslot.Service]
@@ -44,9 +44,9 @@ func NewDecoder() *Decoder {
 	}
 }
 
-// Decode sets all of n but its id and max_concurrency, in its normal form (see
-// Normalize). The lists and maps are shared with other nodes and must not be changed.
-// The error names every field that is not JSON or not valid; these are left empty.
+// Decode sets all fields of n except its id and max_concurrency, in normal form (see Normalize).
+// The lists and maps are shared with other nodes and must not be changed. The error names every
+// field that is not JSON or not valid; these are left empty.
 func (d *Decoder) Decode(n *freeslot.Node, t Text) error {
 	return errors.Join(
 		d.languages.set(n, t.Languages), d.services.set(n, t.Services), d.pools.set(n, t.Pools),
@@ -54,7 +54,7 @@ func (d *Decoder) Decode(n *freeslot.Node, t Text) error {
 	)
 }
 
-// texts are what was read of one field.
+// texts holds what was read of one field.
 type texts[T any] struct {
 	field string
 	part  func(*freeslot.Node) *T
@@ -83,7 +83,7 @@ func (t *texts[T]) set(n *freeslot.Node, text string) error {
 }
 
 func (t *texts[T]) read(text string) (r reading[T]) {
-	n := freeslot.Node{ID: "n", MaxConcurrency: 1} // valid but for the field, whatever that says
+	n := freeslot.Node{ID: "n", MaxConcurrency: 1} // valid apart from the field, whatever that holds
 	var err error
 	if text != "" {
 		err = json.Unmarshal([]byte(text), t.part(&n))

@@ -1,3 +1,3 @@
-// Package profile reads the profiles of nodes as Redis has them, and makes what is
-// equal in several of them one thing in memory.
+// Package profile reads the profiles of nodes from Redis. Values that several of them share are in
+// memory once.
 package profile

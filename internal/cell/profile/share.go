@@ -8,8 +8,8 @@ import (
 	"github.com/freeslot/freeslot"
 )
 
-// Normalize removes what distinguishes a profile as its agent stated it, which comes
-// with an event, from the same one as Redis has it. It changes n and its lists.
+// Normalize removes the differences between a profile as its agent stated it, which comes with an
+// event, and the same profile as Redis has it. It changes n and its lists.
 func Normalize(n *freeslot.Node) {
 	slices.Sort(n.Pools)
 	n.Pools = slices.Compact(n.Pools)
@@ -18,9 +18,9 @@ func Normalize(n *freeslot.Node) {
 	}
 }
 
-// Share makes the strings of a profile the same ones that other profiles have. The
-// nodes of a fleet say the same few hundred names over and over, which would
-// otherwise be most of a cache's memory. It changes n and its lists.
+// Share makes the strings of a profile share memory with other profiles. The nodes of a fleet use
+// the same few hundred names, which would otherwise fill most of a cache's memory. It changes n and
+// its lists.
 func Share(n *freeslot.Node) {
 	for i := range n.Services {
 		s := &n.Services[i]
