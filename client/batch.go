@@ -9,13 +9,12 @@ import (
 	"github.com/freeslot/freeslot/internal/wire"
 )
 
-// batchCalls is how many frames of one SubmitBatch are under way at a time.
+// batchCalls is the number of frames of one SubmitBatch that are under way at a time.
 const batchCalls = 4
 
 // SubmitBatch submits jobs, in as few frames as the replica's limits allow. It returns when each
-// job is accepted or refused, in the order of jobs; see Submit for the errors of single jobs. The
-// error is not nil only when nothing was sent: no jobs, no connection before ctx ended, or
-// ErrClosed.
+// job is accepted or refused, in the order of jobs; see Submit for the errors of single jobs. It
+// returns an error only if nothing was sent: no jobs, no connection before ctx ended, or ErrClosed.
 func (c *Client) SubmitBatch(ctx context.Context, jobs []freeslot.Job) ([]Submitted, error) {
 	if len(jobs) == 0 {
 		return nil, freeslot.Invalid("jobs", "is empty")
@@ -57,10 +56,10 @@ func (c *Client) submitPart(ctx context.Context, jobs []freeslot.Job, part []int
 	}
 }
 
-// split makes frames of the valid jobs, and puts the errors of the others into results: one bad job
-// would cost all jobs of its frame.
+// split makes frames of the valid jobs, and puts the errors of the others into results. In a frame,
+// one bad job would make the replica refuse all jobs.
 func split(jobs []freeslot.Job, results []Submitted, limits *wire.Welcome) [][]int {
-	const envelope = 128 // of the frame itself
+	const envelope = 128 // bytes of the frame itself
 	var parts [][]int
 	var part []int
 	size := envelope
@@ -92,8 +91,9 @@ func checkJob(job *freeslot.Job, i, maxPayloadBytes int) error {
 	return job.Validate(path)
 }
 
-// frameBytes is an upper bound of the bytes that a valid job takes in a frame. Only some of its
-// texts can hold characters that are escaped, at worst doubled. A trace context may be added.
+// frameBytes returns an upper bound of the bytes that a valid job takes in a frame. Only some of
+// its texts can hold characters that are escaped; at worst these texts double. A trace context may
+// be added.
 func frameBytes(job *freeslot.Job) int {
 	const (
 		names = 512 // field names, punctuation, numbers, traceparent

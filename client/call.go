@@ -17,16 +17,16 @@ type Submitted struct {
 // call is one request that waits for its answers. client.mu guards it until done is closed or the
 // caller gives it up.
 type call struct {
-	// missing counts the answers that are still to come.
+	// missing counts the answers still to come.
 	missing int
 	done    chan struct{}
-	// broken: the connection broke before all answers had come.
+	// broken is true if the connection broke before all answers had come.
 	broken bool
 
 	// submitted and spans have one entry for each job of a submit.
 	submitted []Submitted
 	spans     []jobSpan
-	// attach: the answer belongs to handle, or makes a new one where handle is nil.
+	// attach is true if the answer belongs to handle, or makes a new handle if handle is nil.
 	attach bool
 	handle *Handle
 	// status and err are the answer to cancel and attach.
@@ -40,8 +40,8 @@ func newSubmit(spans []jobSpan) *call {
 	return &call{missing: len(spans), done: make(chan struct{}), submitted: make([]Submitted, len(spans)), spans: spans}
 }
 
-// newAttach makes the call that takes over the job of an existing handle; nil stands for a new
-// handle.
+// newAttach makes the call that takes over the job of an existing handle, or makes a new handle if
+// h is nil.
 func newAttach(h *Handle) *call {
 	return &call{missing: 1, done: make(chan struct{}), attach: true, handle: h}
 }
@@ -61,7 +61,7 @@ func (k *call) open(index int) bool {
 	return index >= 0 && index < len(k.submitted) && k.submitted[index] == Submitted{}
 }
 
-// fail ends everything in the call that has no answer yet.
+// fail ends every part of the call that has no answer yet.
 func (k *call) fail(err error) {
 	for i := range k.submitted {
 		k.answer(i, Submitted{Err: err})
@@ -70,8 +70,8 @@ func (k *call) fail(err error) {
 	k.missing = 0
 }
 
-// do sends a request and waits for its answers. A request that no connection took is tried on the
-// next connection; one that was sent is never repeated. The result is complete: every part without
+// do sends a request and waits for its answers. If no connection took the request, do tries the
+// next one; a request that was sent is never repeated. The result is complete: every part without
 // an answer has an error.
 func (c *Client) do(ctx context.Context, newCall func() *call, encode func(id string) []byte) *call {
 	for {
@@ -92,7 +92,7 @@ func (c *Client) do(ctx context.Context, newCall func() *call, encode func(id st
 	}
 }
 
-// exchange is one try of do. It returns false when nothing was sent and the connection is gone.
+// exchange is one try of do. It returns false if nothing was sent and the connection is gone.
 func (c *Client) exchange(ctx context.Context, conn *connection, id string, k *call, frame []byte) bool {
 	select {
 	case conn.out <- frame:
@@ -110,7 +110,7 @@ func (c *Client) exchange(ctx context.Context, conn *connection, id string, k *c
 	return true
 }
 
-// giveUp fails everything that has no answer because ctx has ended.
+// giveUp fails every part without an answer, because ctx has ended.
 func (c *Client) giveUp(ctx context.Context, conn *connection, id string, k *call, consequence string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -127,7 +127,7 @@ func gaveUp(ctx context.Context, consequence string) error {
 	}, context.Cause(ctx))
 }
 
-// connected waits for a connection that takes requests, and calls use with it while mu is held.
+// connected waits for a connection that takes requests, and calls use with it while holding mu.
 func (c *Client) connected(ctx context.Context, use func(*connection)) error {
 	for {
 		c.mu.Lock()
@@ -160,7 +160,7 @@ func (c *Client) notConnected(ctx context.Context) error {
 	return fmt.Errorf("%w: %w", &freeslot.Error{Code: freeslot.CodeUnavailable, Message: message}, context.Cause(ctx))
 }
 
-// begin makes k a call of this connection and returns its id. client.mu is held.
+// begin makes k a call of this connection and returns its id. The caller holds client.mu.
 func (conn *connection) begin(k *call) (id string) {
 	conn.client.lastID++
 	id = strconv.FormatUint(conn.client.lastID, 36)

@@ -28,22 +28,23 @@ type Client struct {
 	// ctx is the client's life: Close ends it.
 	ctx    context.Context
 	cancel context.CancelFunc
-	// loops are all goroutines of the client.
+	// loops waits for all goroutines of the client.
 	loops sync.WaitGroup
 
-	mu sync.Mutex // guards what follows, and all connections, calls and handles
-	// current takes new requests; nil while there is no connection.
+	mu sync.Mutex // guards the fields that follow, and all connections, calls and handles
+	// current takes new requests; nil if there is no connection.
 	current *connection
-	// ready is closed when current is set or the client closed. Losing current makes a new one.
+	// ready is closed when current is set or the client closed. When current is lost, a new channel
+	// replaces it.
 	ready chan struct{}
-	// connections are the open ones: current, and those of draining replicas that still have
-	// answers to bring.
+	// connections holds the open ones: current, and connections to draining replicas that still
+	// have answers to bring.
 	connections map[*connection]struct{}
-	// jobs are the accepted ones that have no result yet.
+	// jobs holds the accepted jobs that have no result yet.
 	jobs   map[string]*Handle
 	closed bool
 	lastID uint64
-	// failure is why there is no connection.
+	// failure is the reason that there is no connection.
 	failure error
 }
 
@@ -89,8 +90,8 @@ func (c *Client) dialAny(ctx context.Context) (*connection, error) {
 }
 
 // Close ends the connection and waits for the client's goroutines. Calls under way and handles
-// without a result fail with ErrClosed; the jobs go on. It takes up to ten seconds when the replica
-// does not answer. Only the first call does anything; it always returns nil.
+// without a result fail with ErrClosed; the jobs go on. It takes up to ten seconds if the replica
+// does not answer. Only the first call does anything. Close always returns nil.
 func (c *Client) Close() error {
 	c.mu.Lock()
 	if c.closed {
@@ -118,10 +119,10 @@ func (c *Client) Close() error {
 }
 
 // Submit submits a job and returns when it is accepted. An accepted job may still wait for a free
-// slot. While there is no connection Submit waits for one until ctx ends.
+// slot. While there is no connection, Submit waits for one until ctx ends.
 //
 // The error holds a *freeslot.Error, or is ErrClosed. With code unavailable the job may have been
-// accepted, unless the message has "nothing was sent". When ctx has ended the error matches its
+// accepted, unless the message has "nothing was sent". If ctx has ended, the error matches its
 // cause, too.
 func (c *Client) Submit(ctx context.Context, job freeslot.Job) (*Handle, error) {
 	if err := job.Validate("job"); err != nil {
@@ -149,7 +150,7 @@ func (c *Client) Run(ctx context.Context, job freeslot.Job) (freeslot.JobStatus,
 
 // Cancel asks for a job to be cancelled and returns its status: a running job is cancelling, a
 // waiting one is cancelled. The handle, if there is one, gets the end. A job that has ended is
-// unchanged. Errors as Submit; not_found when the tenant has no such job.
+// unchanged. The errors are Submit's, and not_found if the tenant has no such job.
 func (c *Client) Cancel(ctx context.Context, jobID string) (freeslot.JobStatus, error) {
 	for {
 		answer := c.do(ctx, newCancel, func(id string) []byte { return wire.AppendCancel(nil, id, jobID) })
@@ -160,8 +161,9 @@ func (c *Client) Cancel(ctx context.Context, jobID string) (freeslot.JobStatus, 
 }
 
 // Attach makes this client the one that gets a job's result. A client that waited for the job
-// before does not get it then. A job that has ended gives a handle with its result. A job that this
-// client waits for already gives the handle that exists. Errors as Cancel.
+// before then does not get it. If the job has ended, Attach returns a handle with its result. If
+// this client already waits for the job, Attach returns the existing handle. The errors are
+// Cancel's.
 func (c *Client) Attach(ctx context.Context, jobID string) (*Handle, error) {
 	for {
 		c.mu.Lock()

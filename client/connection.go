@@ -25,11 +25,11 @@ const keptBytes = 64 << 10
 type connection struct {
 	client  *Client
 	socket  *websocket.Conn
-	url     int // its place in client.urls
+	url     int // the index of its URL in client.urls
 	host    string
 	welcome wire.Welcome
 	since   time.Time
-	// early are messages that came with the welcome.
+	// early holds messages that came with the welcome.
 	early []wire.Message
 
 	// out hands frames to the writer. It has no buffer: a frame that the writer did not take was
@@ -37,17 +37,17 @@ type connection struct {
 	out chan []byte
 	// goaway is closed when the replica asks the client to leave, ended when nothing more comes.
 	goaway, ended chan struct{}
-	// orphans has a token when there may be jobs to take over.
+	// orphans holds a token if there may be jobs to take over.
 	orphans chan struct{}
 
 	// received counts bytes, for the pings.
 	received atomic.Int64
 
-	// client.mu guards what follows.
+	// client.mu guards the fields that follow.
 
 	pending map[string]*call
-	// leaving: the replica sent goaway. closing: all answers have come. dead: the connection has
-	// ended.
+	// leaving is true if the replica sent goaway, closing if all answers have come, dead if the
+	// connection has ended.
 	leaving, closing, dead bool
 }
 
@@ -81,7 +81,7 @@ func (c *Client) connect(ctx context.Context, index int) (*connection, error) {
 	}, nil
 }
 
-// dialError is the error of a failed connect. It leaves out the URL, which can hold a token.
+// dialError makes the error of a failed connect. It leaves out the URL, which can hold a token.
 func dialError(host string, resp *http.Response, err error) error {
 	if resp != nil && resp.Body != nil {
 		var body struct {
@@ -120,7 +120,7 @@ func readWelcome(ctx context.Context, socket *websocket.Conn) ([]wire.Message, e
 	return messages, nil
 }
 
-// start runs the connection until it ends.
+// start starts the connection's goroutines, which run until it ends.
 func (conn *connection) start() {
 	c := conn.client
 	c.loops.Go(conn.writeLoop)
@@ -209,9 +209,9 @@ func (conn *connection) pingLoop() {
 	}
 }
 
-// alive pings the replica. A replica that does not answer in time, but sends, is alive: it reads
-// nothing while it is busy. A ping that fails for another reason than time met a connection that
-// has ended.
+// alive pings the replica, and reports whether it lives. A replica that does not answer in time,
+// but sends, is alive: it reads nothing while it is busy. A ping that fails for another reason than
+// time met a connection that has ended.
 func (conn *connection) alive(timeout time.Duration) bool {
 	before := conn.received.Load()
 	ctx, cancel := context.WithTimeout(context.Background(), timeout)

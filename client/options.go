@@ -34,15 +34,15 @@ type Options struct {
 	Token string
 	// Name is put into the User-Agent, for the logs of proxies.
 	Name string
-	// Logger gets connects and disconnects; nil logs nothing.
+	// Logger logs connects and disconnects; nil logs nothing.
 	Logger *zap.Logger
 	// TracerProvider makes a client span of each job, from submit to result, and the job carries
-	// its context to the node. Nil makes none: jobs keep the TraceParent that they came with.
+	// its context to the node. Nil makes none: jobs keep the TraceParent with which they came.
 	TracerProvider trace.TracerProvider
 	// HTTPClient does the handshakes; nil means http.DefaultClient.
 	HTTPClient *http.Client
 
-	// DialTimeout bounds one attempt to connect, welcome included.
+	// DialTimeout bounds one attempt to connect, including the welcome.
 	DialTimeout time.Duration
 	// MinBackoff and MaxBackoff bound the pauses between attempts once every URL has failed. The
 	// pause doubles from the first to the second, with jitter.
@@ -50,7 +50,8 @@ type Options struct {
 	// PingInterval is how often the replica is pinged. PingTimeout is how long it may take to
 	// answer before the connection counts as broken.
 	PingInterval, PingTimeout time.Duration
-	// MaxMessageBytes is the largest frame that is read. It must be larger than the largest result.
+	// MaxMessageBytes is the size of the largest frame that the client reads. It must be larger
+	// than the largest result.
 	MaxMessageBytes int
 }
 
@@ -74,14 +75,14 @@ func (o Options) userAgent() string {
 	return "freeslot-client (" + o.Name + ")"
 }
 
-// parseURLs reads the list of replicas that Dial takes.
+// parseURLs reads Dial's list of replicas.
 func parseURLs(list string) ([]*url.URL, error) {
 	var urls []*url.URL
 	for text := range strings.SplitSeq(list, ",") {
 		if text = strings.TrimSpace(text); text == "" {
 			continue
 		}
-		if !strings.Contains(text, "://") { // host:port would be a scheme and a path, or malformed
+		if !strings.Contains(text, "://") { // otherwise host:port would be a scheme and a path, or malformed
 			return nil, fmt.Errorf("URL %d of the list has no scheme, expected one such as ws://127.0.0.1:7480", len(urls)+1)
 		}
 		u, err := url.Parse(text)

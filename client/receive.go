@@ -6,14 +6,14 @@ import (
 )
 
 // errBroken is the error of calls whose connection broke. Submits must not be repeated after it;
-// the others are.
+// other calls are.
 var errBroken = &freeslot.Error{
 	Code:    freeslot.CodeUnavailable,
 	Message: "the connection broke before the replica answered, the request may have been carried out",
 }
 
-// receive handles one message. It ignores an answer that comes after its caller has given up, and a
-// kind of message that only a newer replica sends.
+// receive handles one message. It ignores answers that come after their callers have given up, and
+// kinds of messages that only newer replicas send.
 func (conn *connection) receive(m *wire.Message) {
 	c := conn.client
 	c.mu.Lock()
@@ -61,8 +61,8 @@ func (conn *connection) accepted(m *wire.Message) {
 		return
 	}
 	h := conn.client.jobs[m.JobID]
-	if h != nil { // its idempotency key belongs to a job of this client
-		if !conn.leaving { // else the result comes over the connection that takes the job over
+	if h != nil { // nil if the idempotency key belongs to a job of this client
+		if !conn.leaving { // otherwise the result comes over the connection that takes the job over
 			h.conn = conn
 		}
 		k.spans[index].end(m.JobID, freeslot.JobStatus{}, nil)
@@ -93,8 +93,8 @@ func (conn *connection) failed(m *wire.Message) {
 	}
 }
 
-// status takes the answer to a cancel or an attach. It makes the handle of an attach at once: the
-// next message can be the job's result.
+// status takes the answer to a cancel or an attach. It makes an attach's handle at once, because
+// the next message can be the job's result.
 func (conn *connection) status(m *wire.Message) {
 	k := conn.pending[m.ID]
 	if k == nil || k.submitted != nil {
@@ -126,12 +126,12 @@ func (conn *connection) attached(k *call, s freeslot.JobStatus) {
 	case s.State.Terminal():
 		k.handle.finish(s, nil)
 	case s.State == freeslot.StateRunning || s.State == freeslot.StateCancelling:
-		// The status of a waiting job has the node where it ran last, if it ever did.
+		// The status of a waiting job names the node on which it ran last, if it ever did.
 		k.handle.assign(s.Node, s.Attempt)
 	}
 }
 
-// answered must be called with mu held, once nothing is missing.
+// answered ends a call once nothing is missing. The caller holds mu.
 func (conn *connection) answered(id string, k *call) {
 	delete(conn.pending, id)
 	close(k.done)
@@ -141,7 +141,7 @@ func (conn *connection) answered(id string, k *call) {
 	}
 }
 
-// failPending must be called with mu held.
+// failPending fails the calls under way. The caller holds mu.
 func (conn *connection) failPending(err error, broken bool) {
 	for id, k := range conn.pending {
 		k.broken = broken

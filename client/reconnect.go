@@ -16,7 +16,7 @@ const (
 	// stableAfter is how long a connection must last to count as good. A shorter one does not reset
 	// the backoff.
 	stableAfter = time.Second
-	// adoptLimit is how many attaches are under way at a time after a reconnect.
+	// adoptLimit is the number of attaches that are under way at a time after a reconnect.
 	adoptLimit = 32
 )
 
@@ -39,7 +39,7 @@ func (c *Client) run(conn *connection) {
 		case !stable:
 			pause = pauses.NextBackOff()
 		case broke:
-			// All clients of the replica come at the same time: spread them a little.
+			// All clients of the replica come at the same time, so spread them a little.
 			pauses.Reset()
 			pause = rand.N(c.opts.MinBackoff)
 		default:
@@ -55,8 +55,8 @@ func (c *Client) newBackoff() *backoff.ExponentialBackOff {
 	return b
 }
 
-// reconnect tries the URLs in turn from next on, and pauses after each round. It returns nil when
-// the client is closed.
+// reconnect tries the URLs in turn, beginning with next, and pauses after each round. It returns
+// nil if the client is closed.
 func (c *Client) reconnect(next int, pause time.Duration, pauses backoff.BackOff) *connection {
 	timer := time.NewTimer(pause)
 	defer timer.Stop()
@@ -104,7 +104,7 @@ func (c *Client) use(conn *connection) {
 		zap.String("replica", conn.welcome.Replica), zap.String("session_id", conn.welcome.SessionID))
 }
 
-// unuse sends no more requests over conn. Answers under way still come. mu is held.
+// unuse stops sending requests over conn. Answers under way still come. The caller holds mu.
 func (c *Client) unuse(conn *connection) {
 	if c.current == conn {
 		c.current = nil
@@ -112,7 +112,7 @@ func (c *Client) unuse(conn *connection) {
 	}
 }
 
-// drop notes that conn has ended.
+// drop records that conn has ended.
 func (c *Client) drop(conn *connection, reason error) {
 	c.mu.Lock()
 	conn.dead = true
@@ -128,7 +128,7 @@ func (c *Client) drop(conn *connection, reason error) {
 	}
 }
 
-// signalOrphans has the current connection look for jobs to take over. mu is held.
+// signalOrphans makes the current connection look for jobs to take over. The caller holds mu.
 func (c *Client) signalOrphans() {
 	if c.current == nil {
 		return
@@ -187,7 +187,7 @@ func (c *Client) takeOrphans(conn *connection) []*Handle {
 	return orphans
 }
 
-// adopt attaches to one job. When the connection is lost meanwhile, the job is an orphan again, and
+// adopt attaches to one job. If the connection is lost meanwhile, the job is an orphan again, and
 // goes to the next connection.
 func (conn *connection) adopt(h *Handle) {
 	pauses := conn.client.newBackoff()
@@ -228,7 +228,7 @@ func (conn *connection) adopt(h *Handle) {
 	}
 }
 
-// beginAttach makes k a call of this very connection; ok is false when it takes no more calls.
+// beginAttach makes k a call of this very connection; ok is false if it takes no more calls.
 func (conn *connection) beginAttach(k *call) (id string, ok bool) {
 	c := conn.client
 	c.mu.Lock()

@@ -27,8 +27,8 @@ type jobSpan struct{ span trace.Span }
 
 const traceParentKey = "traceparent"
 
-// start begins the span of a job and puts its context into the job. The parent is ctx's span, or
-// else the trace context that the job came with.
+// start begins the span of a job and puts its context into the job. The parent is ctx's span or,
+// without one, the trace context that the job came with.
 func (t tracer) start(ctx context.Context, job *freeslot.Job) jobSpan {
 	if t.tracer == nil {
 		return jobSpan{}
