@@ -7,9 +7,9 @@ import (
 )
 
 // Attach makes this replica the one that gets a job's result. A client or replica that waited for
-// the job before does not get it then. A job that has ended gives a handle with its result. A job
-// whose result is awaited here already gives the handle that exists. Errors as Cancel, and
-// overloaded.
+// the job before then does not get it. If the job has ended, Attach returns a handle with its
+// result. If this replica already awaits the job, Attach returns the existing handle. The errors
+// are Cancel's, and overloaded.
 func (r *Replica) Attach(ctx context.Context, jobID string) (*Handle, error) {
 	h, known, err := r.jobs.beginAttach(ctx, jobID)
 	if err != nil || known {
@@ -24,8 +24,8 @@ func (r *Replica) Attach(ctx context.Context, jobID string) (*Handle, error) {
 }
 
 // beginAttach adds the job before the dispatcher can send its result. It returns the handle that
-// takes the news of the job, and whether the result comes here already. While another attach to the
-// job is under way it waits: the two would get in each other's way.
+// takes news about the job, and whether the result already comes here. While another attach to the
+// job is under way it waits, because the two would get in each other's way.
 func (js *jobs) beginAttach(ctx context.Context, jobID string) (_ *Handle, known bool, _ error) {
 	js.mu.Lock()
 	defer js.mu.Unlock()
@@ -51,7 +51,7 @@ func (js *jobs) beginAttach(ctx context.Context, jobID string) (_ *Handle, known
 	}
 }
 
-// await waits for the end of an attach. mu is held, and let go meanwhile.
+// await waits for the end of an attach. The caller holds mu, which await releases meanwhile.
 func (js *jobs) await(ctx context.Context, attach <-chan struct{}) error {
 	js.mu.Unlock()
 	defer js.mu.Lock()
@@ -76,7 +76,7 @@ func (js *jobs) endAttach(h *Handle, s *freeslot.JobStatus, err error) {
 		case s.State.Terminal():
 			js.finish(h, s, nil)
 		case s.State == freeslot.StateRunning || s.State == freeslot.StateCancelling:
-			// The status of a waiting job has the node where it ran last, if it ever did.
+			// The status of a waiting job names the node on which it ran last, if it ever did.
 			h.job.Assign(s.Node, s.Attempt)
 		}
 	}

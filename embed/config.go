@@ -17,8 +17,8 @@ import (
 	"github.com/freeslot/freeslot/internal/registry/centre"
 )
 
-// Config describes a replica. The zero value is a replica as `scheduler serve` runs it without a
-// configuration: with the Redis of this machine, for the jobs of tenant "default".
+// Config describes a replica. The zero value describes the replica that `scheduler serve` runs
+// without a configuration: with the Redis of this machine, for the jobs of tenant "default".
 type Config struct {
 	// Tenant owns all jobs that are submitted here. Empty means "default".
 	Tenant string
@@ -26,62 +26,63 @@ type Config struct {
 	// server, or nodes of a Redis Cluster, the further ones as ?addr=host:port&addr=…, or
 	// sentinels, with &master_set=name. Empty means redis://127.0.0.1:6379.
 	RedisURL string
-	// RedisURLs replaces RedisURL when the cells are spread over several standalone servers. All
-	// replicas and nodes must have them in the same order.
+	// RedisURLs replaces RedisURL if the cells are spread over several standalone servers. All
+	// replicas and nodes must list them in the same order.
 	RedisURLs []string
-	// RedisAccess has the credentials, and how the servers prove who they are. The zero value uses
-	// the URL alone.
+	// RedisAccess holds the credentials, and tells how the servers prove who they are. The zero
+	// value uses the URL alone.
 	RedisAccess RedisAccess
-	// Cells is how many cells there are. All replicas and nodes must have the same. 0 means 1.
+	// Cells is the number of cells. All replicas and nodes must have the same. 0 means 1.
 	Cells int
 	// KeyPrefix is the first part of all keys. All replicas and nodes must have the same. Empty
 	// means "scheduler".
 	KeyPrefix string
-	// HeartbeatInterval is how often nodes heartbeat, HeartbeatLimit the silence after which
-	// replicas take a node out, at least twice the interval. All replicas must have the same: Start
-	// refuses what differs from a replica that runs. 0 means 3 s, and 8 s.
+	// HeartbeatInterval is how often nodes heartbeat. HeartbeatLimit is the silence after which
+	// replicas take a node out, at least twice the interval. All replicas must have the same
+	// values: Start refuses values that differ from a running replica's. 0 means 3 s, and 8 s.
 	HeartbeatInterval, HeartbeatLimit time.Duration
-	// MaxOutstanding is how many jobs may have no result yet. Further ones are refused as
+	// MaxOutstanding is the number of jobs that may have no result yet. Further ones are refused as
 	// overloaded. 0 means 10,000.
 	MaxOutstanding int
 	// DrainTimeout bounds Stop. Jobs get half of it for their results. 0 means 15 s.
 	DrainTimeout time.Duration
 	// ConfigFile is the configuration of the fleet's schedulers
-	// (docs/reference/scheduler-config.md), for what all replicas must have alike: retention,
-	// limits of tenants, pools and more. The fields of this struct go before it, and what concerns
-	// listeners and logs does not count. Empty means the defaults.
+	// (docs/reference/scheduler-config.md), for the settings that all replicas must share:
+	// retention, limits of tenants, pools and more. The fields of this struct take precedence over
+	// it. Its settings for listeners and logs are ignored. Empty means the defaults.
 	ConfigFile string
-	// Probes are further kinds of the service registry's checks, by the name that registrations have
-	// in Check.Kind. All replicas share the checks, and one that does not know a kind leaves its
-	// instances unchecked: give them to all. They go where registry.checks.networks of ConfigFile
-	// allows.
+	// Probes adds kinds of checks for the service registry, by the name that registrations have in
+	// Check.Kind. All replicas share the checks, and a replica that does not know a kind leaves its
+	// instances unchecked, so give the probes to all replicas. Probes may connect where
+	// registry.checks.networks of ConfigFile allows.
 	Probes map[string]Probe
-	// ReplicaID names the replica in logs and in Redis. No two that run may have the same. Empty
-	// means the host's name with a random suffix.
+	// ReplicaID names the replica in logs and in Redis. No two running replicas may have the same.
+	// Empty means the host's name with a random suffix.
 	ReplicaID string
-	// Logger nil logs nothing.
+	// Logger may be nil: then nothing is logged.
 	Logger *zap.Logger
-	// Registerer gets the metrics while the replica runs; nil keeps them from all. Replicas that
-	// share one need a label each: prometheus.WrapRegistererWith.
+	// Registerer gets the metrics while the replica runs; nil exports none. Replicas that share one
+	// need a label each: prometheus.WrapRegistererWith.
 	Registerer prometheus.Registerer
 }
 
-// Probe checks an instance of the service registry once, and returns why it is not well. address is
-// the instance's host:port, and path what the registration says. It opens connections by dial alone,
-// which keeps to the allowed networks, and returns soon after ctx has ended.
+// Probe checks an instance of the service registry once, and returns the reason if it is not well.
+// address is the instance's host:port, and path comes from the registration. A probe opens
+// connections only by dial, which keeps to the allowed networks, and returns soon after ctx has
+// ended.
 type Probe = centre.Probe
 
-// RedisAccess has credentials and certificates for connections to Redis.
+// RedisAccess holds credentials and certificates for connections to Redis.
 type RedisAccess struct {
 	// Username is the user of Redis' ACL, and PasswordFile holds the password. They replace the
 	// ones in the URL. The file is read at each new connection.
 	Username, PasswordFile string
 	// SentinelUsername and SentinelPasswordFile are the same for sentinels.
 	SentinelUsername, SentinelPasswordFile string
-	// CAFile has the certificates (PEM) that may sign the servers'; empty means the system's.
-	// CertFile and KeyFile are the process' own certificate, for servers that ask for one.
-	// ServerName is the name in the servers' certificates; empty means the host of the URL. All are
-	// for URLs that begin with rediss://.
+	// CAFile holds the certificates (PEM) that may sign the servers'; empty means the system's.
+	// CertFile and KeyFile hold the process' own certificate, for servers that ask for one.
+	// ServerName is the name in the servers' certificates; empty means the URL's host. All of them
+	// apply to URLs that begin with rediss://.
 	CAFile, CertFile, KeyFile, ServerName string
 }
 
@@ -139,12 +140,12 @@ func (c *Config) load() (config.Replica, error) {
 	if c.MaxOutstanding > 0 {
 		cfg.Limits.MaxOutstandingPerSession = c.MaxOutstanding
 	}
-	// These are for a scheduler: clients cannot reach this replica.
+	// These settings are for a scheduler: clients cannot reach this replica.
 	cfg.Advertise, cfg.Tokens, cfg.Tracing.OTLPEndpoint = "", nil, ""
 	return cfg, bad.Err()
 }
 
-// fieldOf is the field of Config that a problem is about, or the key in the file.
+// fieldOf returns the field of Config that a problem is about, or the key in the file.
 func fieldOf(p *config.Problem, settings []config.Flag) string {
 	for _, s := range settings {
 		if s.Name == p.Source {

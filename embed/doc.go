@@ -1,5 +1,5 @@
-// Package embed is a replica of the scheduler in the process of its user: it submits jobs and
-// brings their results without a scheduler between the process and Redis.
+// Package embed is a scheduler's replica in the process of its user. It submits jobs and brings
+// their results without a scheduler between the process and Redis.
 //
 //	r, err := embed.New(embed.Config{RedisURL: "redis://127.0.0.1:6379"})
 //	...
@@ -18,17 +18,17 @@
 //
 // # What is promised
 //
-// Submit returns a Handle only for a job that was accepted. Without a free node that fits, the job
-// waits. When its node is lost, the job is tried again elsewhere. The Handle goes on through all of
+// Submit returns a Handle only for a job that was accepted. If no fitting node is free, the job
+// waits. If its node is lost, the job is tried again elsewhere. The Handle goes on through all of
 // that, and through outages of Redis, until the job has ended: succeeded, failed, cancelled,
 // expired by its own TimeoutMS, or dead after Job.MaxAttempts failures.
 //
-// The jobs do not depend on the process. When it stops or dies they go on, and their results can be
-// had with Attach, by their ids, from any replica for as long as results are kept. A process that
-// may die before it knows an id submits with a Job.IdempotencyKey: the same submit then makes no
-// second job, and gets the result of the first.
+// The jobs do not depend on the process. If it stops or dies, they go on. As long as results are
+// kept, Attach gets them by the jobs' ids from any replica. A process that may die before it knows
+// an id submits with a Job.IdempotencyKey: the same submit then makes no second job, and gets the
+// result of the first.
 //
-// Giving up does not cancel: when the context of a call or of [Handle.Wait] ends, the job goes on.
+// Giving up does not cancel: if the context of a call or of [Handle.Wait] ends, the job goes on.
 // Use [Replica.Cancel].
 //
 // All methods are safe for concurrent use.

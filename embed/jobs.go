@@ -16,19 +16,19 @@ import (
 // time of a short job.
 const tooManyRetryAfter = 100 * time.Millisecond
 
-// jobs are the jobs without a result. It is the sink of them all, and must be a pointer.
+// jobs holds the jobs without a result. It is the sink of them all, and must be a pointer.
 type jobs struct {
 	limit int
-	// life is the context of attaches: once it ends, no submit takes a job that its key names.
+	// life is the context of attaches: once it ends, no submit takes over a job that its key names.
 	life context.Context
 	end  context.CancelFunc
 
-	mu sync.Mutex // guards what follows, and all handles
+	mu sync.Mutex // guards the fields that follow, and all handles
 	// opened is true once the replica serves, draining once it takes no more calls, closed once it
 	// awaits no more results.
 	opened, draining, closed bool
 	handles                  map[string]*Handle // by keyOf
-	// reserved are jobs whose submit is under way, calls the attaches and cancels under way.
+	// reserved counts jobs whose submit is under way, calls the attaches and cancels under way.
 	reserved, calls int
 	// idle is closed when the drained replica has nothing left to do.
 	idle chan struct{}
@@ -40,7 +40,7 @@ func newJobs(limit int) *jobs {
 	return js
 }
 
-// keyOf is the part that all ids of a job in different cells have in common.
+// keyOf returns the part that all ids of a job in different cells have in common.
 func keyOf(jobID string) string {
 	if _, rest, ok := strings.Cut(jobID, "-"); ok {
 		return rest
@@ -54,7 +54,7 @@ func (js *jobs) open() {
 	js.opened = true
 }
 
-// drain lets no more calls begin. The channel is closed when those under way and all jobs have
+// drain lets no more calls begin. The channel is closed when the calls under way and all jobs have
 // ended.
 func (js *jobs) drain() (idle <-chan struct{}) {
 	js.mu.Lock()
@@ -79,7 +79,7 @@ func (js *jobs) close() (left int) {
 	return left
 }
 
-// refusal says why no call may begin. mu is held.
+// refusal returns the reason that no call may begin. The caller holds mu.
 func (js *jobs) refusal() error {
 	switch {
 	case js.draining:
@@ -91,7 +91,7 @@ func (js *jobs) refusal() error {
 	}
 }
 
-// reserve takes room for up to n jobs. The error says why there is room for fewer.
+// reserve takes room for up to n jobs. The error is the reason that there is room for fewer.
 func (js *jobs) reserve(n int) (room int, err error) {
 	js.mu.Lock()
 	defer js.mu.Unlock()
@@ -123,7 +123,7 @@ func (js *jobs) accepted(a dispatch.Accepted, err error) Submitted {
 		return Submitted{Err: err}
 	}
 	h := js.handles[keyOf(a.JobID)]
-	if h == nil { // else its idempotency key belongs to a job that is awaited already
+	if h == nil { // otherwise its idempotency key belongs to a job that is awaited already
 		h = js.add(a.JobID)
 	}
 	js.own(h, a.JobID, a.Position)
@@ -133,14 +133,14 @@ func (js *jobs) accepted(a dispatch.Accepted, err error) Submitted {
 	return Submitted{Handle: h}
 }
 
-// add, own, finish, remove and closeIfIdle must be called with mu held.
+// The callers of add, own, finish, remove and closeIfIdle hold mu.
 func (js *jobs) add(jobID string) *Handle {
 	h := &Handle{key: keyOf(jobID), job: handle.New(&js.mu)}
 	js.handles[h.key] = h
 	return h
 }
 
-// own notes that the result comes here.
+// own records that the result comes here.
 func (js *jobs) own(h *Handle, jobID string, position int) {
 	if !h.owned {
 		h.owned, h.id, h.position = true, jobID, position

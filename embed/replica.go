@@ -27,7 +27,7 @@ type Replica struct {
 	log    *zap.Logger
 	jobs   *jobs
 
-	mu sync.Mutex // held by Start and Stop; guards what follows
+	mu sync.Mutex // held by Start and Stop; guards the fields that follow
 	// replica is nil before Start and after an error of Start.
 	replica *replica.Replica
 	metrics *prometheus.Registry
@@ -53,7 +53,7 @@ func New(cfg Config) (*Replica, error) {
 
 // Start connects to Redis and returns once jobs can be submitted. ctx bounds the start only. After
 // an error nothing runs, and Start can be called again. The error holds a *freeslot.Error, with
-// code conflict where another replica has another heartbeat limit.
+// code conflict if another replica has another heartbeat limit.
 func (r *Replica) Start(ctx context.Context) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -63,7 +63,7 @@ func (r *Replica) Start(ctx context.Context) error {
 	case r.replica != nil:
 		return &freeslot.Error{Code: freeslot.CodeConflict, Message: "the replica has been started"}
 	}
-	// The metrics have a registry of their own, so that one call takes all out when they end.
+	// The metrics have a registry of their own, so that one call removes them all at the end.
 	metrics := prometheus.NewRegistry()
 	started := replica.NewEmbedded(r.loaded, r.cfg.Probes, r.log, metrics)
 	if err := started.Start(ctx); err != nil {
@@ -81,7 +81,7 @@ func (r *Replica) Start(ctx context.Context) error {
 	return nil
 }
 
-// startError is err with a code, and with advice where Redis denies a right.
+// startError gives err a code, and advice if Redis denies a right.
 func (r *Replica) startError(err error) error {
 	hint := r.loaded.Redis.Denied(err)
 	if hint != "" {
@@ -94,9 +94,9 @@ func (r *Replica) startError(err error) error {
 }
 
 // Stop drains the replica as SIGTERM drains a scheduler: it takes no more jobs, and waits for the
-// results of the outstanding ones for half of Config.DrainTimeout. Handles without a result then
-// fail with ErrClosed; their jobs go on. When ctx or Config.DrainTimeout ends, what is left is cut
-// off, and the error says so. Only the first call does anything.
+// results of outstanding jobs for half of Config.DrainTimeout. Handles without a result then fail
+// with ErrClosed; their jobs go on. When ctx or Config.DrainTimeout ends, Stop cuts off whatever is
+// left, and its error says so. Only the first call does anything.
 func (r *Replica) Stop(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, r.loaded.DrainTimeout)
 	defer cancel()

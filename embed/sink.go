@@ -59,9 +59,9 @@ func (js *jobs) Attached(jobID string) {
 // Life implements dispatch.Leaver.
 func (js *jobs) Life() context.Context { return js.life }
 
-// detach is called with mu held.
+// detach fails the handle of a job whose result goes elsewhere. The caller holds mu.
 func (js *jobs) detach(h *Handle) {
-	if js.draining { // that can be why: an attach for a key ends with life, and nobody else has the job
+	if js.draining { // this can be the reason: an attach for a key ends with life, and no one else has the job
 		js.finish(h, nil, ErrClosed)
 		return
 	}

@@ -17,11 +17,11 @@ type Submitted struct {
 }
 
 // Submit submits a job and returns when it is accepted. An accepted job may still wait for a free
-// slot. The payload must not change before Submit returns. Once the job is known to be
-// accepted, the end of ctx changes nothing.
+// slot. The payload must not change before Submit returns. Once the job is known to be accepted,
+// the end of ctx changes nothing.
 //
 // The error holds a *freeslot.Error, or is ErrClosed. With code overloaded, too many jobs have no
-// result yet. With code unavailable the job may have been accepted. When ctx has ended the error
+// result yet. With code unavailable the job may have been accepted. If ctx has ended, the error
 // matches its cause, too.
 func (r *Replica) Submit(ctx context.Context, job freeslot.Job) (*Handle, error) {
 	if err := r.check("job", &job); err != nil {
@@ -36,15 +36,15 @@ func (r *Replica) Submit(ctx context.Context, job freeslot.Job) (*Handle, error)
 }
 
 // SubmitBatch submits jobs with few calls of Redis. It returns when each job is accepted or
-// refused, in the order of jobs; see Submit for the errors of single jobs. The error is not nil
-// only when nothing was submitted: no jobs, no Start before, or ErrClosed.
+// refused, in the order of jobs; see Submit for the errors of single jobs. It returns an error only
+// if nothing was submitted: no jobs, no Start before, or ErrClosed.
 func (r *Replica) SubmitBatch(ctx context.Context, jobs []freeslot.Job) ([]Submitted, error) {
 	if len(jobs) == 0 {
 		return nil, freeslot.Invalid("jobs", "is empty")
 	}
 	results := make([]Submitted, len(jobs))
 	requests := make([]dispatch.Request, 0, len(jobs))
-	places := make([]int, 0, len(jobs)) // of the requests, in jobs
+	places := make([]int, 0, len(jobs)) // each request's index in jobs
 	for i := range jobs {
 		if r.check("", &jobs[i]) != nil {
 			results[i].Err = r.check("jobs["+strconv.Itoa(i)+"]", &jobs[i])
@@ -78,7 +78,7 @@ func (r *Replica) Run(ctx context.Context, job freeslot.Job) (freeslot.JobStatus
 
 // Cancel asks for a job to be cancelled and returns its status: a running job is cancelling, a
 // waiting one is cancelled. The handle, if there is one, gets the end. A job that has ended is
-// unchanged. Errors as Submit; not_found when the tenant has no such job.
+// unchanged. The errors are Submit's, and not_found if the tenant has no such job.
 func (r *Replica) Cancel(ctx context.Context, jobID string) (freeslot.JobStatus, error) {
 	if err := r.jobs.beginCall(); err != nil {
 		return freeslot.JobStatus{}, err
@@ -95,14 +95,14 @@ func (r *Replica) check(path string, job *freeslot.Job) error {
 	return job.Validate(path)
 }
 
-// place submits jobs for which room is reserved, and puts what became of them at their places.
+// place submits jobs for which room is reserved, and puts the outcomes at their places.
 func (r *Replica) place(ctx context.Context, requests []dispatch.Request, places []int, results []Submitted) {
 	r.dispatcher.Submit(ctx, requests, r.jobs, func(k int, a dispatch.Accepted, err error) {
 		results[places[k]] = r.jobs.accepted(a, gaveUp(ctx, err))
 	})
 }
 
-// gaveUp adds to an error the reason why ctx has ended, if it has.
+// gaveUp adds to an error the cause of ctx's end, if ctx has ended.
 func gaveUp(ctx context.Context, err error) error {
 	if err == nil || ctx.Err() == nil || freeslot.CodeOf(err) != freeslot.CodeUnavailable {
 		return err

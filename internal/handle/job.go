@@ -1,5 +1,5 @@
-// Package handle has what a program knows of a job that it awaits: the common part of the handles
-// of packages client and embed.
+// Package handle holds what a program knows about a job that it awaits: the common part of the
+// handles of packages client and embed.
 package handle
 
 import (
@@ -10,25 +10,25 @@ import (
 	"github.com/freeslot/freeslot"
 )
 
-// Assignment is where a job runs.
+// Assignment tells where a job runs.
 type Assignment struct {
 	Node    string
 	Attempt int
 	At      time.Time
 }
 
-// Job is an accepted job. Its owner guards it by a mutex, which Assign, Report, Finish and Ended
-// expect to be held. The other methods are safe for concurrent use.
+// Job is an accepted job. Its owner guards it by a mutex, which callers of Assign, Report, Finish
+// and Ended hold. The other methods are safe for concurrent use.
 type Job struct {
-	mu *sync.Mutex // the owner's; guards what follows
+	mu *sync.Mutex // the owner's; guards the fields that follow
 	// assigned and done are made when they are first needed. They are closed once.
 	assigned, done chan struct{}
-	// assignment is the latest known.
+	// assignment is the latest known one.
 	assignment Assignment
-	// progress is made when it is first needed; reported is the latest that has come.
+	// progress is made when it is first needed; reported is the latest progress that has come.
 	progress chan freeslot.Progress
 	reported freeslot.Progress
-	// ended is set with status and err, which do not change then.
+	// ended is set together with status and err, which do not change afterwards.
 	ended  bool
 	status *freeslot.JobStatus // nil with err
 	err    error
@@ -37,21 +37,21 @@ type Job struct {
 // New returns a job that has not ended.
 func New(mu *sync.Mutex) Job { return Job{mu: mu} }
 
-// Assigned is closed when the job gets its first node, or ends.
+// Assigned returns a channel that is closed when the job gets its first node, or ends.
 func (j *Job) Assigned() <-chan struct{} {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	return closedIf(&j.assigned, j.ended || j.assignment.Attempt > 0)
 }
 
-// Done is closed when the job ends.
+// Done returns a channel that is closed when the job ends.
 func (j *Job) Done() <-chan struct{} {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	return closedIf(&j.done, j.ended)
 }
 
-// closedIf makes a channel if there is none, and closes it if that is late.
+// closedIf makes a channel if there is none, and closes it if late is true.
 func closedIf(c *chan struct{}, late bool) <-chan struct{} {
 	if *c == nil {
 		*c = make(chan struct{})
@@ -62,21 +62,21 @@ func closedIf(c *chan struct{}, late bool) <-chan struct{} {
 	return *c
 }
 
-// Assignment is the latest attempt.
+// Assignment returns the latest known attempt.
 func (j *Job) Assignment() Assignment {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	return j.assignment
 }
 
-// Progress is the one channel of the job's progress.
+// Progress returns the job's one channel of progress.
 func (j *Job) Progress() <-chan freeslot.Progress {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	return j.progressChannel()
 }
 
-// progressChannel is called with mu held.
+// progressChannel returns the channel. The caller holds mu.
 func (j *Job) progressChannel() chan freeslot.Progress {
 	if j.progress == nil {
 		j.progress = make(chan freeslot.Progress, 1)
@@ -87,7 +87,7 @@ func (j *Job) progressChannel() chan freeslot.Progress {
 	return j.progress
 }
 
-// Wait returns the end of the job, or ctx's error when that ends first.
+// Wait returns the end of the job, or ctx's error if that ends first.
 func (j *Job) Wait(ctx context.Context) (freeslot.JobStatus, error) {
 	if s, ended, err := j.end(); ended {
 		return s, err
@@ -115,8 +115,8 @@ func (j *Job) end() (s freeslot.JobStatus, ended bool, err error) {
 // Ended reports whether Finish was called.
 func (j *Job) Ended() bool { return j.ended }
 
-// Assign notes where the job runs, and reports whether that is news: the attempt is a later one
-// than the latest known.
+// Assign records where the job runs, and reports whether that is news: the attempt is later than
+// the latest known.
 func (j *Job) Assign(node string, attempt int) (news bool) {
 	if node == "" || attempt <= j.assignment.Attempt {
 		return false
@@ -144,8 +144,8 @@ func (j *Job) Report(p *freeslot.Progress) {
 	c <- *p
 }
 
-// Finish ends the job, by its status or by the reason why that will not come. It must be called
-// once only, and the status must not change.
+// Finish ends the job, by its status or by the reason that the status will not come. It must be
+// called only once, and the status must not change.
 func (j *Job) Finish(s *freeslot.JobStatus, err error) {
 	j.ended, j.status, j.err = true, s, err
 	if j.assigned != nil && j.assignment.Attempt == 0 {
