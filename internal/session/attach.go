@@ -12,20 +12,20 @@ import (
 type attachment struct {
 	// pending counts the attaches under way.
 	pending int
-	// owned: the job's result comes here, even if the attaches fail.
+	// owned is true if the job's result comes here, even if the attaches fail.
 	owned bool
 	// assigned, progress, result and detached were held back; assigned is the last attempt.
 	assigned dispatch.Assignment
 	progress freeslot.Progress
 	result   *freeslot.JobStatus
 	detached bool
-	// ended is the end of the job that an attach found.
+	// ended is the end of the job, if an attach found it ended.
 	ended *freeslot.JobStatus
 	// id is the id by which clients know the job, once progress or detached came.
 	id string
 }
 
-// keyOf is the part that all ids of a job in different cells have in common.
+// keyOf returns the part that all ids of a job in different cells have in common.
 func keyOf(jobID string) string {
 	if _, rest, ok := strings.Cut(jobID, "-"); ok {
 		return rest
@@ -33,8 +33,8 @@ func keyOf(jobID string) string {
 	return jobID
 }
 
-// attach lets a job's result come here. It takes the result from another session, so even operators
-// attach only to jobs of their own tenant.
+// attach makes a job's result come here. It takes the result from another session, so even
+// operators attach only to jobs of their own tenant.
 func (s *session) attach(req *wire.Request) {
 	defer s.giveTurn()
 	if !s.takeTurn() {
@@ -92,7 +92,7 @@ func (s *session) endAttach(req *wire.Request, status freeslot.JobStatus, err er
 	}
 	last := max(status.Attempt, a.assigned.Attempt)
 	if status.Attempt >= a.assigned.Attempt {
-		a.assigned = dispatch.Assignment{} // the status has it
+		a.assigned = dispatch.Assignment{} // the status has it already
 	}
 	if a.pending > 0 {
 		return

@@ -27,10 +27,10 @@ const (
 	DefaultCloseTimeout    = 5 * time.Second
 	DefaultDrainGrace      = time.Second
 
-	// envelopeBytes is room for all of a submit but its payload.
+	// envelopeBytes is room for a submit without its payload.
 	envelopeBytes = 64 << 10
-	// messagesPerJob is how many messages one submitted job makes: accepted, assigned and result. A
-	// job with retries makes more, spread over the time of its attempts.
+	// messagesPerJob is the number of messages that one submitted job makes: accepted, assigned and
+	// result. A job with retries makes more, spread over the time of its attempts.
 	messagesPerJob = 3
 )
 
@@ -47,16 +47,16 @@ type Config struct {
 
 	// MaxPayloadBytes is the largest payload of one job.
 	MaxPayloadBytes int
-	// MaxBatch is the most jobs of one frame.
+	// MaxBatch is the largest number of jobs in one frame.
 	MaxBatch int
-	// MaxFrameBytes is the largest frame of a client. It is raised, if need be, to the size of a
-	// job with the largest payload.
+	// MaxFrameBytes is the size of the largest frame that a client may send. If need be, it is
+	// raised to the size of a job with the largest payload.
 	MaxFrameBytes int
 
-	// MaxSessions is the most sessions at a time. More are refused.
+	// MaxSessions is the largest number of sessions at a time. Further ones are refused.
 	MaxSessions int
-	// MaxJobs is the most jobs of one session that have no result yet. More are refused as
-	// overloaded.
+	// MaxJobs is the largest number of jobs of one session that have no result yet. Further ones
+	// are refused as overloaded.
 	MaxJobs int
 	// MaxRequests and MaxRequestBytes bound the requests of one session under way, by number and by
 	// the size of their frames. At a bound the session stops reading. If no request is under way,
@@ -65,7 +65,7 @@ type Config struct {
 	MaxRequestBytes int
 	// QueueMessages and QueueBytes bound what waits for a client to read it. If they overflow, the
 	// session ends. Past half of either, the session stops reading and answers no attach and no
-	// cancel. So only answers to submits that were read already, and news of jobs, can overflow
+	// cancel. So only answers to submits that were read already, and news about jobs, can overflow
 	// them. QueueMessages must hold all messages of one batch. A single message may be larger than
 	// QueueBytes.
 	QueueMessages int
@@ -83,8 +83,8 @@ type Config struct {
 	// is closed. Meanwhile it refuses late requests.
 	DrainGrace time.Duration
 
-	// AllowedOrigins are the web origins ("https://app.example.com"), besides the replica's own,
-	// whose pages may connect.
+	// AllowedOrigins are the web origins ("https://app.example.com"), in addition to the replica's
+	// own, whose pages may connect.
 	AllowedOrigins []string
 
 	// TracerProvider makes a server span of each submitted job; nil makes none.

@@ -34,7 +34,7 @@ type Handler struct {
 	stopCalls context.CancelFunc
 	draining  atomic.Bool
 
-	mu sync.Mutex // guards what follows
+	mu sync.Mutex // guards the fields that follow
 	// open counts the sessions and the handshakes under way.
 	open     int
 	sessions map[*session]struct{}
@@ -58,7 +58,7 @@ func New(cfg Config, d Dispatcher, auth Authenticator, logger *zap.Logger, reg p
 	}, nil
 }
 
-// Sessions is the number of open sessions.
+// Sessions returns the number of open sessions.
 func (h *Handler) Sessions() int {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -104,7 +104,7 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 }
 
 // Drain refuses new sessions and new submits, asks every client to go away, and waits until all
-// have left or got the results of their jobs. When ctx ends first, it orders the remaining sessions
+// have left or got the results of their jobs. If ctx ends first, it orders the remaining sessions
 // to close, and the error says how many. The jobs go on in any case. Sessions may still be closing
 // when Drain returns; Stop waits for them.
 func (h *Handler) Drain(ctx context.Context) error {
@@ -133,7 +133,7 @@ func (h *Handler) Drain(ctx context.Context) error {
 	return nil
 }
 
-// Stop closes every session and waits for all goroutines. When ctx ends first, it cuts the
+// Stop closes every session and waits for all goroutines. If ctx ends first, it cuts the
 // connections. It tolerates a second call, and a missing Drain.
 func (h *Handler) Stop(ctx context.Context) error {
 	h.draining.Store(true)

@@ -16,7 +16,7 @@ import (
 )
 
 // refusedRetryAfter is the pause for clients that a full or stopping replica refuses: long enough
-// to be no storm, short enough for a rolling restart.
+// to avoid a storm, short enough for a rolling restart.
 const refusedRetryAfter = time.Second
 
 // principal identifies a client.
@@ -25,7 +25,7 @@ type principal struct {
 	operator bool
 }
 
-// check decides everything about a request that does not depend on other sessions.
+// check makes the decisions about a request that do not depend on other sessions.
 func (h *Handler) check(r *http.Request) (who principal, batch bool, _ *freeslot.Error) {
 	if !strings.EqualFold(r.Header.Get("Upgrade"), "websocket") {
 		return who, false, &freeslot.Error{Code: freeslot.CodeInvalidArgument, Field: "Upgrade", Message: "this is a WebSocket endpoint, expected an upgrade to websocket"}
@@ -50,15 +50,15 @@ func (h *Handler) check(r *http.Request) (who principal, batch bool, _ *freeslot
 	return who, batch, nil
 }
 
-// allows keeps pages of other sites from using the credentials of the browser's user. Clients that
+// allows keeps other sites' pages from using the credentials of the browser's user. Clients that
 // are not browsers send no origin.
 func (h *Handler) allows(origin, host string) bool {
 	u, err := url.Parse(origin)
 	return err == nil && u.Host != "" && (strings.EqualFold(u.Host, host) || slices.Contains(h.cfg.AllowedOrigins, origin))
 }
 
-// offersProtocol is false for a client that names subprotocols without ours: it would not
-// understand the messages. A client that names none is assumed to speak ours.
+// offersProtocol reports whether a client would understand our messages. It returns false if the
+// client names subprotocols without ours. A client that names none is assumed to speak ours.
 func offersProtocol(r *http.Request) bool {
 	offered := r.Header.Values("Sec-WebSocket-Protocol")
 	names := strings.Split(strings.Join(offered, ","), ",")

@@ -8,11 +8,12 @@ import (
 	"github.com/freeslot/freeslot/internal/wire"
 )
 
-// keepAlive is the loop that finds clients that are gone without a close. Its pings also keep the
-// connection from looking idle to proxies.
+// keepAlive finds clients that are gone without a close. Its pings also keep the connection from
+// looking idle to proxies.
 func (s *session) keepAlive() {
 	cfg := &s.handler.cfg
-	// Spread, or all clients of a restarted replica would be pinged at once.
+	// The first ping is spread; otherwise all clients of a restarted replica would be pinged at
+	// once.
 	timer := time.NewTimer(rand.N(cfg.PingInterval))
 	defer timer.Stop()
 	for {
@@ -29,9 +30,10 @@ func (s *session) keepAlive() {
 	}
 }
 
-// alive pings the client. A client that does not answer in time may still be alive: it may be busy
-// sending, and then bytes arrive; this replica may hold it back; or it reads slowly, about which
-// the writer decides. A ping that fails for another reason met a closed connection.
+// alive pings the client, and reports whether it lives. A client that does not answer in time may
+// still be alive. It may be busy sending; then bytes arrive. This replica may hold it back. Or it
+// reads slowly; then the writer decides. A ping that fails for another reason met a closed
+// connection.
 func (s *session) alive(timeout time.Duration) bool {
 	before := s.received.Load()
 	ctx, cancel := context.WithTimeout(context.Background(), timeout)

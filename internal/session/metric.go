@@ -52,6 +52,6 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 		bytesIn: bytes.WithLabelValues("in"), bytesOut: bytes.WithLabelValues("out"),
 		progressSent: progress.WithLabelValues("sent"), progressReplaced: progress.WithLabelValues("replaced"), progressDropped: progress.WithLabelValues("dropped"),
 	}
-	m.closed.WithLabelValues(closedSlow) // exists from the start, so that rate() shows the first slow client
+	m.closed.WithLabelValues(closedSlow) // it exists from the start, so that rate() shows the first slow client
 	return m
 }

@@ -6,7 +6,7 @@ import (
 	"github.com/coder/websocket"
 )
 
-// order is how a session ends.
+// order tells how a session ends.
 type order struct {
 	// code goes into the close frame. 0 means no close frame: the connection is gone already, or
 	// not worth one.
@@ -15,7 +15,7 @@ type order struct {
 	text string
 	// label names the reason in the log and in metrics.
 	label string
-	// flush: the queue is delivered first. Otherwise it is dropped.
+	// flush is true if the queue is delivered first. Otherwise it is dropped.
 	flush bool
 }
 
@@ -32,15 +32,15 @@ const keptBytes = 32 << 10
 type outbox struct {
 	maxMessages, maxBytes int
 
-	mu sync.Mutex // guards what follows
-	// filled is signalled for the writer, emptied for all that wait for room.
+	mu sync.Mutex // guards the fields that follow
+	// filled is signalled for the writer, emptied for everything that waits for room.
 	filled, emptied sync.Cond
 	queue           chunk
-	// messages and bytes count what is queued, and what the writer has taken and not yet written.
-	// Invariant: they exceed their bounds only once order is set, or by a single message.
+	// messages and bytes count what is queued, and what the writer has taken but not yet written.
+	// Invariant: they exceed their bounds only once order is set, or because of a single message.
 	messages, bytes int
 	order           *order
-	// progress is beside the queue, and counts for none of its bounds.
+	// progress waits beside the queue, and does not count towards its bounds.
 	progress progressQueue
 }
 
@@ -50,8 +50,8 @@ func (o *outbox) init(maxMessages, maxBytes int) {
 }
 
 // put queues the message that encode appends. It returns false if that overflowed the queue: the
-// session must then end. A message larger than the limit passes an empty queue, or no client could
-// ever get it. Messages for a session that is ending are dropped.
+// session must then end. A message larger than the limit passes an empty queue, because otherwise
+// no client could ever get it. Messages for a session that is ending are dropped.
 func (o *outbox) put(encode func(dst []byte) []byte) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -66,7 +66,7 @@ func (o *outbox) put(encode func(dst []byte) []byte) bool {
 	return o.messages <= o.maxMessages && (o.bytes <= o.maxBytes || o.messages == 1)
 }
 
-// end gives the order, and reports whether it is the first.
+// end sets the order if there is none yet, and reports whether it did.
 func (o *outbox) end(by order) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -106,8 +106,8 @@ func (o *outbox) take(used chunk) (chunk, *order) {
 	return full, nil
 }
 
-// written notes that messages were handed to the connection. It returns false if the rest is not
-// wanted any more.
+// written records that messages were handed to the connection. It returns false if the rest is no
+// longer wanted.
 func (o *outbox) written(messages, bytes int) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -139,9 +139,9 @@ func (o *outbox) crowded() bool {
 // bracket that makes an array of them without copying.
 type chunk struct {
 	buf []byte
-	// ends are the positions after each message.
+	// ends holds the position after each message.
 	ends []int
-	// progress is how many of the messages, the last ones, are progress from beside the queue.
+	// progress counts the messages, at the end, that are progress from beside the queue.
 	progress int
 }
 
@@ -159,11 +159,11 @@ func (c chunk) reset() chunk {
 	return chunk{buf: c.buf[:0], ends: c.ends[:0]}
 }
 
-// size is what a frame counts in the outbox, and how many progress messages it has, which do not
-// count.
+// size is what a frame counts in the outbox. progress is the number of its progress messages, which
+// do not count.
 type size struct{ messages, bytes, progress int }
 
-// size returns the size of the messages from (at position begin) to to.
+// size returns the size of messages from to to; the first one begins at position begin.
 func (c *chunk) size(from, to, begin int) size {
 	counted := min(to, len(c.ends)-c.progress)
 	if counted <= from {

@@ -5,17 +5,17 @@ import "container/list"
 const (
 	// progressBytes bounds the progress that waits for one client.
 	progressBytes = 1 << 20
-	// progressTurn and progressTurnBytes bound how much of it follows each chunk of the queue, and
-	// so how long it can delay the next result.
+	// progressTurn and progressTurnBytes bound how much progress follows each chunk of the queue,
+	// and so how long it can delay the next result.
 	progressTurn      = 16
 	progressTurnBytes = 32 << 10
 )
 
-// progressQueue is the progress that waits for a client: the latest of each job, in the order in
+// progressQueue holds the progress that waits for a client: the latest of each job, in the order in
 // which the jobs had news. The outbox's mutex guards it. The zero value is empty.
 type progressQueue struct {
 	byJob map[string]*list.Element
-	order list.List // of *jobProgress
+	order list.List // its elements are *jobProgress
 	bytes int
 }
 
@@ -24,7 +24,7 @@ type jobProgress struct {
 	message []byte
 }
 
-// progressOutcome says what became of a message of progress.
+// progressOutcome tells what happened to a message of progress.
 type progressOutcome uint8
 
 const (
@@ -80,8 +80,8 @@ func (q *progressQueue) take(to *chunk) {
 	}
 }
 
-// putProgress queues progress of a job, in place of its earlier progress. It is sent once the queue
-// is empty, and never overflows it.
+// putProgress queues progress of a job, in place of the job's earlier progress. It is sent once the
+// queue is empty, and never overflows the queue.
 func (o *outbox) putProgress(job string, message []byte) progressOutcome {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -92,7 +92,7 @@ func (o *outbox) putProgress(job string, message []byte) progressOutcome {
 	return o.progress.add(job, message)
 }
 
-// dropProgress drops what was not sent of a job.
+// dropProgress drops a job's unsent progress.
 func (o *outbox) dropProgress(job string) {
 	o.mu.Lock()
 	defer o.mu.Unlock()

@@ -14,15 +14,15 @@ import (
 
 var errFrameTooBig = errors.New("frame too big")
 
-// firstBytes is the buffer that a session begins with: most frames fit.
+// firstBytes is the size of a session's first buffer, in which most frames fit.
 const firstBytes = 1 << 10
 
-// readLoop reads requests until the session ends, and returns why it does.
+// readLoop reads requests until the session ends, and returns the order that tells why.
 func (s *session) readLoop() order {
 	for s.out.waitRoom(0, s.pause) {
 		s.paused.Store(false)
-		// Without a deadline: end and the keep-alive close the connection, and a context would cost
-		// every read a timer.
+		// No deadline: end and the keep-alive close the connection, and a context would cost every
+		// read a timer.
 		typ, r, err := s.conn.Reader(context.Background())
 		if err != nil {
 			return lost(err)
@@ -55,7 +55,7 @@ func (s *session) readLoop() order {
 
 func (s *session) pause() { s.paused.Store(true) }
 
-// readFrame reads one message into the session's buffer. Memory is taken as bytes arrive, so a
+// readFrame reads one message into the session's buffer. It takes memory as bytes arrive, so a
 // client must send what it makes the replica hold.
 func (s *session) readFrame(r io.Reader) ([]byte, error) {
 	buf := s.frame[:0]
@@ -90,7 +90,7 @@ func (s *session) tooBig() order {
 	return order{code: websocket.StatusMessageTooBig, text: text, label: closedTooBig, flush: true}
 }
 
-// lost says why nothing more can be read.
+// lost returns the order that tells why nothing more can be read.
 func lost(err error) order {
 	if websocket.CloseStatus(err) != -1 {
 		return order{label: closedByClient}

@@ -49,14 +49,14 @@ func (s *session) submit(req *wire.Request) {
 	}
 }
 
-// reserve takes room for up to n jobs. The error says why there is room for fewer.
+// reserve takes room for up to n jobs. The error is the reason that there is room for fewer.
 func (s *session) reserve(n int) (int, *freeslot.Error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.draining {
 		return 0, stoppingError("the job was not submitted")
 	}
-	// Attached jobs count, and are not refused, so there may be too many already.
+	// Attached jobs count and are never refused, so there may be too many already.
 	room := max(0, min(n, s.handler.cfg.MaxJobs-len(s.jobs)-s.reserved))
 	s.reserved += room
 	if room == n {
@@ -86,7 +86,7 @@ func (s *session) dispatch(req *wire.Request, good []int) {
 }
 
 // answerSubmit reports the outcome of one submitted job. Invariant: "accepted" is in the outbox
-// before the job is in jobs, and so before any news of it.
+// before the job is in jobs, and so before any news about it.
 func (s *session) answerSubmit(id string, index int, a dispatch.Accepted, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -104,12 +104,13 @@ func (s *session) answerSubmit(id string, index int, a dispatch.Accepted, err er
 	}
 	// The idempotency key belongs to a job to which an attach is under way.
 	held.owned = true
-	if held.ended != nil { // the client got the end before accepted; all later news are dropped
+	if held.ended != nil { // the client got the end before accepted; all later news is dropped
 		s.send(func(dst []byte) []byte { return wire.AppendResult(dst, held.ended) })
 	}
 }
 
-// cancel is carried out even if the session ends while it waits for its turn: it has been read.
+// cancel cancels a job. It does so even if the session ends while it waits for its turn, because
+// the request was read.
 func (s *session) cancel(req *wire.Request) {
 	s.takeTurn()
 	defer s.giveTurn()

@@ -21,27 +21,28 @@ type session struct {
 	id        string
 	principal principal
 	conn      *websocket.Conn
-	net       net.Conn // under conn, to cut it
+	net       net.Conn // the connection under conn, to cut it
 	batch     bool
 	opened    time.Time
 
 	out outbox
-	// received counts bytes, for the keep-alive. paused and writing are reasons why none arrive.
+	// received counts bytes, for the keep-alive. paused and writing are reasons that none arrive.
 	received        atomic.Int64
 	paused, writing atomic.Bool
 	frame           []byte // the reader's buffer
 
-	// grace ends a drained session, limit one that takes too long to end. Both exist from the
+	// grace ends a drained session. limit ends one that takes too long to end. Both exist from the
 	// start, stopped, so that end needs no lock.
 	grace, limit *time.Timer
 
-	// life is the context of the session's attaches, including those of its submits' keys. endLife
-	// ends it when the client must go elsewhere.
+	// life is the context of the session's attaches, including those that submits make for their
+	// keys. endLife ends it when the client must go elsewhere.
 	life    context.Context
 	endLife context.CancelFunc
-	// tasks are the writer and the keep-alive, requests what the reader started.
+	// tasks waits for the writer and the keep-alive, requests for the goroutines that the reader
+	// started.
 	tasks, requests sync.WaitGroup
-	// quit ends the keep-alive. done is closed when all is over.
+	// quit ends the keep-alive. done is closed when everything is over.
 	quit, done chan struct{}
 
 	// turns holds a token for each request that asks for a status.
@@ -49,16 +50,17 @@ type session struct {
 	// replying is held by the request whose answer waits for room. It is taken before mu.
 	replying sync.Mutex
 
-	mu sync.Mutex // guards what follows; taken before out's
+	mu sync.Mutex // guards the fields that follow; taken before out's
 	// freed is signalled for the reader when a request ends.
 	freed sync.Cond
-	// jobs are the jobs without a result, by keyOf. The value is nil unless an attach is under way.
+	// jobs holds the jobs without a result, by keyOf. The value is nil unless an attach is under
+	// way.
 	jobs     map[string]*attachment
 	reserved int // jobs whose submit is under way
 	// underWay, underWayBytes and underWayJobs count requests, the bytes of their frames and the
 	// jobs that they submit.
 	underWay, underWayBytes, underWayJobs int
-	// draining: no new jobs. leaving: grace runs.
+	// draining is true if no new jobs begin, leaving while grace runs.
 	draining, leaving bool
 }
 
@@ -73,7 +75,7 @@ func newSession(h *Handler, id string, p principal, conn *websocket.Conn, nc net
 	s.out.init(h.cfg.QueueMessages, h.cfg.QueueBytes)
 	s.limit = stoppedTimer(s.cut)
 	s.grace = stoppedTimer(func() { s.end(stoppingOrder(closedDrained)) })
-	conn.SetReadLimit(-1) // readFrame bounds frames, and says so before it hangs up
+	conn.SetReadLimit(-1) // readFrame bounds frames, and tells the client before it hangs up
 	s.send(func(dst []byte) []byte {
 		return wire.AppendWelcome(dst, &wire.Welcome{
 			Protocol: wire.Protocol, SessionID: id, Replica: h.cfg.Replica, Version: h.cfg.Version,
@@ -89,7 +91,7 @@ func stoppedTimer(f func()) *time.Timer {
 	return t
 }
 
-// run serves the session to its end.
+// run serves the session until it ends.
 func (s *session) run() {
 	s.tasks.Go(s.writeLoop)
 	s.tasks.Go(s.keepAlive)
@@ -149,8 +151,8 @@ func (s *session) endSlow() {
 // cut ends the connection by force. Everything else follows from that.
 func (s *session) cut() { _ = s.net.Close() }
 
-// drain asks the client to go away. It ends the session once that has no jobs left and the client
-// had time to leave by itself.
+// drain asks the client to go away. It ends the session once the session has no jobs left and the
+// client has had time to leave by itself.
 func (s *session) drain() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -158,15 +160,15 @@ func (s *session) drain() {
 		return
 	}
 	s.draining = true
-	// The client goes elsewhere and attaches there. An attach of this session that came later would
-	// take the job from it.
+	// The client goes elsewhere and attaches there. A later attach of this session would take the
+	// job from it.
 	s.endLife()
 	s.send(func(dst []byte) []byte { return wire.AppendGoaway(dst, "the replica is stopping") })
 	s.closeIfIdle()
 }
 
-// closeIfIdle must be called, with mu held, whenever jobs, reserved or underWay have shrunk. Its
-// condition stays true: a draining session takes no jobs.
+// closeIfIdle ends an idle session that drains. Call it, with mu held, whenever jobs, reserved or
+// underWay have shrunk. Its condition stays true: a draining session takes no jobs.
 func (s *session) closeIfIdle() {
 	if s.draining && !s.leaving && len(s.jobs) == 0 && s.reserved == 0 && s.underWay == 0 {
 		s.leaving = true

@@ -49,7 +49,8 @@ func (s *session) Result(status freeslot.JobStatus) {
 	}
 }
 
-// Attached implements dispatch.Attacher. A session that attached before us has lost the job again.
+// Attached implements dispatch.Attacher. A session that attached before this one has lost the job
+// again.
 func (s *session) Attached(jobID string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -75,9 +76,9 @@ func (s *session) Detached(jobID string) {
 	}
 }
 
-// sendAssigned, sendProgress, sendResult and sendDetached must be called with mu held.
+// The callers of sendAssigned, sendProgress, sendResult and sendDetached hold mu.
 func (s *session) sendAssigned(a dispatch.Assignment) {
-	if a.Attempt > 1 { // progress of an earlier attempt is of no use any more
+	if a.Attempt > 1 { // progress of an earlier attempt is no longer of use
 		s.out.dropProgress(a.JobID)
 	}
 	s.send(func(dst []byte) []byte {

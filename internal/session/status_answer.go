@@ -3,17 +3,17 @@ package session
 import "github.com/freeslot/freeslot"
 
 const (
-	// maxTurns is how many requests of a session ask for a job's status at a time. Each can bring a
-	// result of megabytes, which the session then holds.
+	// maxTurns is the number of requests of a session that ask for a job's status at a time. Each
+	// can bring a result of megabytes, which the session then holds.
 	maxTurns = 8
-	// statusBytes is room for all of a status but its result.
+	// statusBytes is room for a status without its result.
 	statusBytes = 32 << 10
 )
 
 // takeTurn waits for one of the turns to ask for a job's status, and for room in the queue. Without
-// turns, a client that reconnects and attaches to many ended jobs would overflow the queue by what
-// it asked for. The caller gives the turn back with giveTurn, even if takeTurn returned false
-// because the session ends.
+// turns, a client that reconnects and attaches to many ended jobs would overflow the queue with the
+// answers that it asked for. The caller gives the turn back with giveTurn, even if takeTurn
+// returned false because the session ends.
 //
 // Every turn ends in bounded time: the writer makes room, or ends the session after WriteTimeout.
 // The dispatcher bounds its calls itself.
@@ -24,11 +24,11 @@ func (s *session) takeTurn() bool {
 
 func (s *session) giveTurn() { <-s.turns }
 
-// replyStatus calls send, which queues the status, once there is room for it. mu must not be held:
-// the dispatcher would wait for the client.
+// replyStatus calls send, which queues the status, once there is room for it. The caller must not
+// hold mu: the dispatcher would wait for the client.
 //
 // Replies come one by one, so that no two fill the same room. So answers alone never overflow the
-// queue. When the session ends the status is dropped.
+// queue. If the session ends, the status is dropped.
 func (s *session) replyStatus(status *freeslot.JobStatus, send func()) {
 	s.replying.Lock()
 	defer s.replying.Unlock()

@@ -11,11 +11,11 @@ import (
 // enough that a client soon has the first message.
 const arrayBytes = 256 << 10
 
-// writeLoop sends what is queued, and in the end carries out the order.
+// writeLoop sends queued messages, and at the end carries out the order.
 func (s *session) writeLoop() {
-	// One timer for all writes: a context with a deadline for each would cost more than the write.
-	// It is not the connection's write deadline, which would still stand when the reader answers a
-	// ping.
+	// One timer serves all writes: a context with a deadline for each would cost more than the
+	// write. The connection's own write deadline would not do: it would still be set when the
+	// reader answers a ping.
 	late := stoppedTimer(func() {
 		s.endSlow()
 		s.cut()

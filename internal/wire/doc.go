@@ -1,5 +1,5 @@
-// Package wire is the codec of the WebSocket protocol freeslot.v1: the frames that clients send
-// ([Request]) and those that replicas send ([Message]). It also decodes jobs in HTTP bodies.
+// Package wire is the codec of the WebSocket protocol freeslot.v1. Clients send a [Request],
+// replicas a [Message]. It also decodes jobs in HTTP bodies.
 //
 // Requests are decoded strictly. Unknown, misspelt and repeated fields, null, and numbers in place
 // of strings are refused, so that a mistake shows when it is made. Errors name the field

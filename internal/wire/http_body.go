@@ -25,8 +25,8 @@ func DecodeJob(data []byte) (freeslot.Job, *freeslot.Error) {
 	}
 }
 
-// DecodeExplain is DecodeJob for the part of a job that decides where it goes. The text can also
-// have a "limit"; nil means that it has none.
+// DecodeExplain decodes, as DecodeJob does, the part of a job that decides where it goes. The text
+// can also have a "limit"; nil means that it has none.
 func DecodeExplain(data []byte) (job freeslot.Job, limit *int, err *freeslot.Error) {
 	var part struct {
 		Service          string               `json:"service"`

@@ -6,9 +6,9 @@ import (
 	"github.com/freeslot/freeslot"
 )
 
-// ParseLabelRule reads a label rule in words, as queries of URLs and flags have it: "gpu in
-// A100,H100", "gpu exists". A value cannot contain a comma. It does not validate the rule. The
-// error is a *freeslot.Error with code invalid_argument that names field.
+// ParseLabelRule reads a label rule in the words of URL queries and flags: "gpu in A100,H100", "gpu
+// exists". A value cannot contain a comma. It does not validate the rule. The error is a
+// *freeslot.Error with code invalid_argument that names field.
 func ParseLabelRule(field, text string) (freeslot.LabelRule, error) {
 	label, rest, _ := strings.Cut(strings.TrimSpace(text), " ")
 	operator, values, _ := strings.Cut(strings.TrimSpace(rest), " ")

@@ -42,7 +42,7 @@ func MessageTypes() []MessageType {
 	}
 }
 
-// The close codes of the protocol, besides those of RFC 6455.
+// The protocol's close codes, in addition to RFC 6455's.
 const (
 	// CloseSlowClient: the client did not read fast enough.
 	CloseSlowClient = 4008
@@ -159,7 +159,8 @@ func indexOrNone(index int) *int {
 	return &index
 }
 
-// sent is a status as sessions get it, without what holds the job back: only HTTP has that.
+// sent returns a status in the form for sessions, without the reason that holds the job back: only
+// HTTP has that.
 func sent(s *freeslot.JobStatus) *freeslot.JobStatus {
 	status := *s
 	status.HeldBy, status.Result = "", validUTF8(s.Result)
@@ -181,8 +182,8 @@ func validUTF8(raw stdjson.RawMessage) stdjson.RawMessage {
 	return bytes.ToValidUTF8(raw, []byte("\ufffd"))
 }
 
-// writing copies payloads and results as they are, except for white space. Other texts that are not
-// UTF-8 get U+FFFD.
+// writing copies payloads and results as they are, except for white space. In other texts, bytes
+// that are not UTF-8 become U+FFFD.
 var writing = json.JoinOptions(
 	jsontext.AllowInvalidUTF8(true),
 	jsontext.AllowDuplicateNames(true),
@@ -194,14 +195,14 @@ var writing = json.JoinOptions(
 func appendJSON(dst []byte, v any) []byte {
 	text, err := json.Marshal(v, writing)
 	if err != nil {
-		// A stored result is no JSON, after an edit by hand, or too deep for a message.
+		// The stored result is not JSON, after an edit by hand, or too deep for a message.
 		return AppendError(dst, "", NoIndex, "", AsError(err))
 	}
 	return append(dst, text...)
 }
 
-// AsError makes any error one that the protocol can carry. Any other error than a *freeslot.Error
-// becomes CodeInternal without its text, which is for the log and not for clients.
+// AsError turns any error into one that the protocol can carry. Any other error than a
+// *freeslot.Error becomes CodeInternal without its text, which is for the log and not for clients.
 func AsError(err error) *freeslot.Error {
 	var e *freeslot.Error
 	if errors.As(err, &e) {

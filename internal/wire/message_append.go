@@ -36,7 +36,7 @@ func (o *object) name(name string) {
 
 func (o *object) text(name, value string) {
 	o.name(name)
-	o.dst, _ = jsontext.AppendQuote(o.dst, value) // the error is that bytes became U+FFFD
+	o.dst, _ = jsontext.AppendQuote(o.dst, value) // the error would only say that bytes became U+FFFD
 }
 
 func (o *object) number(name string, value int64) {
@@ -69,7 +69,7 @@ func AppendAccepted(dst []byte, id string, index int, jobID string, position int
 	return o.end()
 }
 
-// AppendAssigned appends an assigned message. assignedAtMS is Redis' clock.
+// AppendAssigned appends an assigned message. assignedAtMS is a time of Redis' clock.
 func AppendAssigned(dst []byte, jobID, node string, attempt int, assignedAtMS int64) []byte {
 	o := begin(dst, TypeAssigned)
 	o.text("job_id", jobID)
@@ -93,11 +93,11 @@ func AppendResult(dst []byte, s *freeslot.JobStatus) []byte {
 	return o.end()
 }
 
-// maxDepth is how many arrays and objects JSON may have within each other. A result that is no
-// longer cannot exceed it.
+// maxDepth is the number of arrays and objects that JSON may have within each other. A result of at
+// most that many bytes cannot exceed it.
 const maxDepth = 10_000 - 2
 
-// status appends all fields of a status but error, progress and held_by. It returns false when the
+// status appends all fields of a status except error, progress and held_by. It returns false if the
 // result is not JSON.
 func (o *object) status(s *freeslot.JobStatus) (ok bool) {
 	o.open()

@@ -12,15 +12,15 @@ import (
 	"github.com/freeslot/freeslot"
 )
 
-// Message is a message from a replica. Type decides which fields are set.
+// Message is a message from a replica. Type tells which fields are set.
 type Message struct {
-	// Type can be unknown to this package: ignore such a message.
+	// Type can be unknown to this package; ignore such a message.
 	Type MessageType `json:"type"`
 	ID   string      `json:"id"`
 	// Index is the position in the batch; NoIndex if the message has none.
 	Index int    `json:"index"`
 	JobID string `json:"job_id"`
-	// Position is set for TypeAccepted when the job waits.
+	// Position is set for TypeAccepted if the job waits.
 	Position int `json:"position"`
 	// Node, Progress.Attempt and AssignedAtMS are set for TypeAssigned.
 	Node         string `json:"node"`
@@ -37,7 +37,7 @@ type Message struct {
 	Welcome
 }
 
-// ErrMalformed is returned for a frame that is no message of the protocol.
+// ErrMalformed is returned for a frame that is not a message of the protocol.
 var ErrMalformed = errors.New("malformed message")
 
 // lenient ignores unknown fields, so that a replica can be newer than its clients. null counts as
@@ -49,7 +49,7 @@ var lenient = json.JoinOptions(
 )
 
 // DecodeMessages calls fn for each message of a frame: its one object, or the elements of its
-// array. The next call reuses the Message, but not what it points to: fn must not keep the
+// array. The next call reuses the Message, but not the values it points to: fn must not keep the
 // *Message.
 func DecodeMessages(frame []byte, fn func(*Message)) error {
 	if err := json.Unmarshal(frame, &messages{fn: fn}, lenient); err != nil {

@@ -6,9 +6,9 @@ import (
 	"github.com/freeslot/freeslot"
 )
 
-// CheckPayload refuses a payload over limits.max_payload_bytes with payload_too_large. It is the
-// only check of payload size: WebSocket sessions, HTTP, schedules and clients call it. path is the
-// job's path in the error, a *freeslot.Error: "job" or "jobs[3]".
+// CheckPayload refuses a payload over limits.max_payload_bytes with payload_too_large. Every check
+// of a payload's size is this one: WebSocket sessions, HTTP, schedules and clients call it. path is
+// the job's path in the error, a *freeslot.Error: "job" or "jobs[3]".
 func CheckPayload(path string, job *freeslot.Job, maxBytes int) error {
 	if len(job.Payload) <= maxBytes {
 		return nil

@@ -36,7 +36,7 @@ type Request struct {
 	Type RequestType
 	// ID is the client's name for the request. Every answer carries it.
 	ID string
-	// Jobs are set for TypeSubmit: one, unless Batch is set.
+	// Jobs is set for TypeSubmit: one job, unless Batch is set.
 	Jobs []freeslot.Job
 	// Batch is true if the client sent "jobs". Answers then carry an index.
 	Batch bool
@@ -48,13 +48,13 @@ type Request struct {
 type Limits struct {
 	// MaxPayloadBytes is the largest payload of one job.
 	MaxPayloadBytes int
-	// MaxBatch is the most jobs of one frame.
+	// MaxBatch is the largest number of jobs in one frame.
 	MaxBatch int
 	// MaxFrameBytes is the largest frame. The reader of frames enforces it.
 	MaxFrameBytes int
 }
 
-// Path names job i of the request in errors: "job" or "jobs[3]".
+// Path returns the name of job i of the request in errors: "job" or "jobs[3]".
 func (r *Request) Path(i int) string {
 	if r.Batch {
 		return "jobs[" + strconv.Itoa(i) + "]"
@@ -62,7 +62,7 @@ func (r *Request) Path(i int) string {
 	return "job"
 }
 
-// Index is the index in answers for job i: i in a batch, else NoIndex.
+// Index returns the index in answers for job i: i in a batch, otherwise NoIndex.
 func (r *Request) Index(i int) int {
 	if r.Batch {
 		return i
@@ -70,8 +70,8 @@ func (r *Request) Index(i int) int {
 	return NoIndex
 }
 
-// CheckJob checks job i of the request: the size of its payload, and what freeslot.Job.Validate
-// checks.
+// CheckJob checks job i of the request: the size of its payload, and everything that
+// freeslot.Job.Validate checks.
 func (l Limits) CheckJob(r *Request, i int) *freeslot.Error {
 	job, path := &r.Jobs[i], r.Path(i)
 	err := CheckPayload(path, job, l.MaxPayloadBytes)
@@ -99,7 +99,7 @@ type request struct {
 	JobID *string       `json:"job_id"`
 }
 
-// batch are the jobs of a request that submits several. given is true even if there are none.
+// batch holds the jobs of a request that submits several. given is true even if there are none.
 type batch struct {
 	jobs  []freeslot.Job
 	given bool
@@ -142,7 +142,7 @@ const (
 	idRule     = "is not an id, expected 1 to 64 printable ASCII characters"
 )
 
-// check compares the fields that are present with those that the type needs.
+// check compares the fields that are present with the fields that the type needs.
 func (r *request) check() *freeslot.Error {
 	submit, named := r.Type == TypeSubmit, r.Type == TypeCancel || r.Type == TypeAttach
 	switch {

@@ -33,7 +33,7 @@ var (
 		jsontext.AllowInvalidUTF8(true),
 		json.WithUnmarshalers(bounded),
 	)
-	// strictNoNull looks at every value, which takes half as long again.
+	// strictNoNull also looks at every value, which takes half as long again.
 	strictNoNull = json.JoinOptions(strict, json.WithUnmarshalers(
 		json.JoinUnmarshalers(bounded, json.UnmarshalFromFunc(refuseNull))))
 	bounded = json.JoinUnmarshalers(
@@ -63,7 +63,7 @@ func refuseNull(d *jsontext.Decoder, into any) error {
 	return errors.ErrUnsupported // the decoder continues
 }
 
-// wrongKind reads the value, and is the error that its type is wrong.
+// wrongKind reads the value, and returns the error that its type is wrong.
 func wrongKind(d *jsontext.Decoder, want reflect.Type) error {
 	value, err := d.ReadValue()
 	if err != nil {
@@ -119,13 +119,13 @@ func decodeEach(d *jsontext.Decoder, begin, end jsontext.Kind, want reflect.Type
 	return err
 }
 
-// tooMany is an error without its field, which refuse adds.
+// tooMany returns an error without its field, which refuse adds.
 func tooMany(limit int, entries string) error {
 	return &freeslot.Error{Code: freeslot.CodeInvalidArgument, Message: fmt.Sprintf("has more than %d %s", limit, entries)}
 }
 
-// refuse makes the error for the client, which names the field. root is the path of the text that
-// was decoded; "" is a frame.
+// refuse makes the error for the client, which names the field. root is the path of the decoded
+// text; "" is a frame.
 func refuse(root string, err error) *freeslot.Error {
 	field, text := root, err.Error()
 	var own *freeslot.Error
@@ -154,8 +154,8 @@ func refuse(root string, err error) *freeslot.Error {
 	return refused
 }
 
-// fieldPath writes a pointer as clients know fields: "/jobs/3/slots" is "jobs[3].slots". It ends at
-// a payload.
+// fieldPath writes a pointer in the form that clients know: "/jobs/3/slots" is "jobs[3].slots". It
+// ends at a payload.
 func fieldPath(root string, pointer jsontext.Pointer) string {
 	path, parent := root, ""
 	for token := range pointer.Tokens() {
