@@ -246,7 +246,7 @@ func (w *Worker) checkProfile(node freeslot.Node, handlers map[string]HandlerFun
 // SetHealthy takes a service out of the profile (false) or puts it back (true), at once and until
 // the next call; MaxConcurrency stays. All services are healthy at first. To keep a service from
 // being offered at the start, call SetHealthy before Start. Jobs of an unhealthy service are
-// treated like those of a removed one; see Reconfigure. The change goes to Redis as it does there,
+// treated like jobs of a removed one; see Reconfigure. The change goes to Redis as it does there,
 // but SetHealthy does not wait for it.
 //
 // The error is a *freeslot.Error when the profile does not have the service. SetHealthy may be

@@ -12,13 +12,13 @@ import (
 
 // Comparison is a term such as cpu.usage < 0.8.
 type Comparison struct {
-	// Rules must all hold for the figures, by the names type.field; with Not they must not all
-	// hold.
+	// Rules must all hold for the figures, which they name as type.field. With Not, at least one
+	// must fail.
 	Rules []freeslot.LabelRule `json:"rules"`
 	Not   bool                 `json:"not"`
 }
 
-// term has the parts of a comparison: type.field, operator, value.
+// term matches the parts of a comparison: type.field, operator, value.
 var term = regexp.MustCompile(`^\s*([^\s<>=!]*)\s*(<=|>=|==|!=|<|>)\s*(.*?)\s*$`)
 
 // Parse reads a comparison such as
@@ -70,8 +70,8 @@ func Parse(field, text string) (c Comparison, err error) {
 	return c, nil
 }
 
-// Holds reports whether the comparison holds for figures by type.field. A figure that is missing,
-// or no number where the value is one, fails every comparison but !=.
+// Holds reports whether the comparison holds for figures, which are named type.field. A missing
+// figure fails every comparison except !=. So does a figure that is not a number if the value is one.
 func (c *Comparison) Holds(figures map[string]string) bool {
 	for i := range c.Rules {
 		if !c.Rules[i].Holds(figures) {
@@ -81,8 +81,8 @@ func (c *Comparison) Holds(figures map[string]string) bool {
 	return !c.Not
 }
 
-// Flatten returns the numbers, texts and bools of metrics as type.field. What cannot be read is
-// left out.
+// Flatten returns the numbers, texts and bools of metrics as type.field. It leaves out values that
+// it cannot read.
 func Flatten(metrics json.RawMessage) map[string]string {
 	var types map[string]json.RawMessage
 	if json.Unmarshal(metrics, &types) != nil {
@@ -92,7 +92,7 @@ func Flatten(metrics json.RawMessage) map[string]string {
 	for kind, raw := range types {
 		var fields map[string]any
 		decoder := json.NewDecoder(bytes.NewReader(raw))
-		decoder.UseNumber() // else 2^53+1 would change on the way
+		decoder.UseNumber() // otherwise 2^53+1 would change on the way
 		if strings.Contains(kind, ".") || decoder.Decode(&fields) != nil {
 			continue
 		}

@@ -1,7 +1,7 @@
 // Package linger lets clients read the answer to a request whose body was not read.
 //
-// A server that closes a connection on which bytes are left to read resets it, and the client may
-// lose the answer: it sees "connection reset by peer" where it was told what is wrong.
+// If a server closes a connection with unread bytes, the connection is reset and the client may
+// lose the answer: it sees "connection reset by peer" instead of the error.
 package linger
 
 import (
@@ -56,7 +56,7 @@ func discard(line *http.ResponseController, rest io.Reader) {
 	}
 }
 
-// body notes how far it was read. Only the handler's goroutine uses it.
+// body tracks how far it was read. Only the handler's goroutine uses it.
 type body struct {
 	io.ReadCloser
 	read, ended bool

@@ -1,3 +1,3 @@
-// Package pagetest holds pages of docs against the code: examples that tests replay, and AsyncAPI
+// Package pagetest checks doc pages against the code: examples that tests replay, and AsyncAPI
 // descriptions.
 package pagetest

@@ -33,7 +33,7 @@ func ReadDocument(t *testing.T, path string) Document {
 	return d
 }
 
-// At follows a path such as "#/components/schemas/Job"; nil if it leads nowhere.
+// At returns the value at a path such as "#/components/schemas/Job"; nil if there is none.
 func (d Document) At(path string) any {
 	var here any = map[string]any(d)
 	for _, name := range strings.Split(strings.TrimPrefix(path, "#/"), "/") {
@@ -46,10 +46,10 @@ func (d Document) At(path string) any {
 	return here
 }
 
-// Object is v as an object of the page, nil where it is none.
+// Object returns v as an object of the page, nil if it is not one.
 func Object(v any) map[string]any { o, _ := v.(map[string]any); return o }
 
-// Payload is the schema of a message.
+// Payload returns the schema of a message.
 func (d Document) Payload(name string) map[string]any {
 	return Object(d.At("#/components/messages/" + name + "/payload"))
 }
@@ -87,7 +87,7 @@ func (d Document) CheckRefs(t *testing.T) {
 	}
 }
 
-// Enum are the values of a list such as enum in a schema.
+// Enum returns the values of a list such as enum in a schema.
 func (d Document) Enum(schema, keyword string) []string {
 	list, _ := Object(d.At("#/components/schemas/" + schema))[keyword].([]any)
 	var names []string
@@ -97,7 +97,7 @@ func (d Document) Enum(schema, keyword string) []string {
 	return names
 }
 
-// Constants are the values of the string constants of a file whose names have the prefix.
+// Constants returns the values of a file's string constants whose names have the prefix.
 func Constants(t *testing.T, path, prefix string) []string {
 	t.Helper()
 	file, err := parser.ParseFile(token.NewFileSet(), path, nil, parser.SkipObjectResolution)
@@ -129,7 +129,7 @@ func Constants(t *testing.T, path, prefix string) []string {
 	return values
 }
 
-// SameNames compares names of the code with those of a page, in any order.
+// SameNames compares the code's names with the names on a page, in any order.
 func SameNames(t *testing.T, what string, code, page []string) {
 	t.Helper()
 	slices.Sort(code)
@@ -149,7 +149,7 @@ func (d Document) resolve(schema map[string]any) map[string]any {
 	}
 }
 
-// Note marks the properties that a value has, in a schema and in those that it refers to.
+// Note marks the properties that a value has, in a schema and in the schemas that it refers to.
 func (d Document) Note(seen map[string]map[string]bool, name string, schema map[string]any, value any) {
 	if ref, ok := schema["$ref"].(string); ok {
 		name = ref
@@ -177,8 +177,8 @@ func (d Document) Note(seen map[string]map[string]bool, name string, schema map[
 	}
 }
 
-// Validate is as much of JSON Schema as the page uses. Other keywords fail, so that none goes
-// unchecked. Objects without additionalProperties may have more on the wire, but not here.
+// Validate checks the part of JSON Schema that the page uses. Other keywords fail, so that none
+// goes unchecked. Objects without additionalProperties may have more on the wire, but not here.
 func (d Document) Validate(schema map[string]any, value any) error {
 	schema = d.resolve(schema)
 	for keyword, want := range schema {

@@ -7,12 +7,13 @@ import (
 	"strings"
 )
 
-// Variables hold the values of the placeholders of patterns: "…" matches any value, "…name" any
-// value at first and then the same one. A placeholder is a whole JSON string, whatever the type of
-// its value.
+// Variables holds the values of placeholders in patterns. "…" matches any value. "…name" matches
+// any value at first, and then the same one. A placeholder is a whole JSON string, whatever the
+// type of its value.
 type Variables map[string]any
 
-// Match compares a JSON value with a pattern: nothing may be missing, nothing more may be there.
+// Match compares a JSON value with a pattern: nothing may be missing, and nothing more may be
+// there.
 func (v Variables) Match(pattern, got []byte) error {
 	var want, have any
 	if err := json.Unmarshal(pattern, &want); err != nil {

@@ -1,8 +1,8 @@
-// Package ring finds the member of a fleet that a key belongs to, by multi-probe consistent
-// hashing (Appleton and O'Reilly 2015): every member has a few points on a circle, every key 21
-// places; of all places the one nearest before a point decides. The alternative, a hundred points
-// for each member and one place for each key, takes some 20 times the memory. When a member comes
-// or goes, only the keys move that it gets or had.
+// Package ring finds the member of a fleet that a key belongs to, by multi-probe consistent hashing
+// (Appleton and O'Reilly 2015). Every member has a few points on a circle, and every key has 21
+// places. The point that lies nearest before one of these places decides. The alternative, a
+// hundred points for each member and one place for each key, takes some 20 times the memory. When a
+// member comes or goes, only the keys move that it gets or had.
 package ring
 
 import (
@@ -11,7 +11,7 @@ import (
 	"github.com/cespare/xxhash/v2"
 )
 
-// probes is how many places of the ring a key looks at. With 21 of them no member gets more than
+// probes is the number of places of the ring that a key looks at. With 21, no member gets more than
 // about 1.05 times its share of the keys. A member whose point lies close behind another's can get
 // fewer.
 const probes = 21
@@ -25,11 +25,11 @@ const (
 type Ring struct {
 	// points are sorted: 40 bits of place, 24 bits of the member's index.
 	points []uint64
-	// first has, for each equal part of the circle, the index of the first point in it or after it.
-	// There are as many parts as points or up to twice as many, so that a search takes a step or
-	// two.
+	// first holds, for each equal part of the circle, the index of the first point in or after it.
+	// There are at least as many parts as points and at most twice as many, so that a search takes
+	// a step or two.
 	first []uint32
-	shift int // of a place, to get its part
+	shift int // shifts a place to get its part
 }
 
 // New makes a ring of up to 16 million members; a key gets an index of members. It depends on ids
@@ -62,7 +62,7 @@ func New[T any](members []T, id func(T) string, size func(T) int) *Ring {
 }
 
 // sorted makes a ring of points in any order. Places are hashes and so evenly spread: parts have
-// few points, and sorting takes a tenth of what slices.Sort takes.
+// few points, and sorting takes a tenth of the time of slices.Sort.
 func sorted(points []uint64) *Ring {
 	width := bits.Len(uint(len(points)))
 	r := &Ring{points: make([]uint64, len(points)), first: make([]uint32, 1<<width), shift: 64 - width}
@@ -88,8 +88,8 @@ func sorted(points []uint64) *Ring {
 }
 
 // Find returns the index of the member that a key's hash leads to. Further tries, from 1 on, are
-// drawn anew from the ring and lead to no neighbour, so that what one member does not take spreads
-// (Chen, Coleman and Shrivastava 2021).
+// drawn anew from the ring. They do not lead to the neighbour, so the keys that one member does not
+// take spread over all others (Chen, Coleman and Shrivastava 2021).
 func (r *Ring) Find(hash, try uint64) int {
 	hash = Mix(hash + try*Gamma)
 	var best uint64
@@ -117,7 +117,7 @@ func (r *Ring) after(place uint64) uint64 {
 	return r.points[i]
 }
 
-// Hash is the same in every process, because a key must lead to the same member everywhere.
+// Hash returns the same in every process, because a key must lead to the same member everywhere.
 func Hash(key string) uint64 { return xxhash.Sum64String(key) }
 
 // Gamma is the step of SplitMix64: 2^64 over the golden ratio, made odd.

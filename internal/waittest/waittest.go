@@ -5,9 +5,9 @@
 //	id := waittest.Receive(t, "the id of the job", ids)
 //
 // A busy machine makes a test slow, not red: as long as one of the watched values changes, the test
-// goes on, until the limit of go test for the whole package. A function that watches returns what
-// has come so far, such as a count or a state; the failure message shows it. Without one, Until and
-// Receive wait for one step, which has the minute to itself.
+// goes on, until the limit of go test for the whole package. A watching function returns what has
+// come so far, such as a count or a state; the failure message shows it. Without such a function,
+// Until and Receive wait for one step, which has the minute to itself.
 //
 // Time in which the test process itself stood still counts at most one second each time.
 package waittest
@@ -20,20 +20,20 @@ import (
 	"time"
 )
 
-// Limit is for how long nothing must move before a test fails.
+// Limit is how long nothing must move before a test fails.
 const Limit = time.Minute
 
 const (
 	firstPause   = time.Millisecond
 	longestPause = 20 * time.Millisecond
-	// between is how often Receive looks at what it watches, and the most that a stall of the process
-	// counts.
+	// between is how often Receive looks at what it watches. A stall of the process counts at most
+	// that much.
 	between = time.Second
-	// toReport is what the context of Context leaves of the package's limit.
+	// toReport is the part of the package's limit that the context of Context leaves unused.
 	toReport = 10 * time.Second
 )
 
-// Until polls until done returns true. want says in the failure message what was expected.
+// Until polls until done returns true. want tells in the failure message what was expected.
 func Until(tb testing.TB, want string, done func() bool, watch ...func() any) {
 	tb.Helper()
 	s := start(watch)
@@ -52,8 +52,8 @@ func Succeeds(tb testing.TB, want string, try func() error) {
 	Until(tb, want, func() bool { err = try(); return err == nil }, func() any { return err })
 }
 
-// Receive returns the next value of ch, or the zero value if ch is closed. want says in the failure
-// message what was expected.
+// Receive returns the next value of ch, or the zero value if ch is closed. want tells in the
+// failure message what was expected.
 func Receive[T any](tb testing.TB, want string, ch <-chan T, watch ...func() any) T {
 	tb.Helper()
 	s := start(watch)
@@ -71,9 +71,9 @@ func Receive[T any](tb testing.TB, want string, ch <-chan T, watch ...func() any
 	}
 }
 
-// Context returns a context for the calls of a test, those of its Cleanup functions included. It
-// ends shortly before the limit of go test, so that a call that hangs can still be named. Do not
-// call it in a bubble of testing/synctest, whose time is another one.
+// Context returns a context for the calls of a test and of its Cleanup functions. It ends shortly
+// before the limit of go test, so that a call that hangs can still be named. Do not call it in a
+// bubble of testing/synctest, which has a time of its own.
 func Context(tb testing.TB) context.Context {
 	tb.Helper()
 	if t, ok := tb.(interface{ Deadline() (time.Time, bool) }); ok {
