@@ -25,7 +25,7 @@ func TestPause(t *testing.T) {
 		l.ctl(t, "get", id).expect(t, exitOK, "waiting (position 1, held by pause)", class)
 		l.ctl(t, "list", "--class", class, "--state", "waiting").expect(t, exitOK, id)
 		l.ctl(t, "queues").expect(t, exitOK, class, what, "paused: "+what)
-		l.ctl(t, "explain", "echo").expect(t, exitOK, "A submit now would wait: "+what+" is paused. Of its class, "+class+", 1 wait before it.", "paused: "+what+" is paused")
+		l.ctl(t, "explain", "echo").expect(t, exitOK, "A submit now would wait: "+what+" is paused. Of its class, "+class+", 1 job waits before it.", "paused: "+what+" is paused")
 		var queues api.QueueList
 		must(t, json.Unmarshal([]byte(l.ctl(t, "queues", "-o", "json").expect(t, exitOK).out), &queues))
 		if len(queues.Queues) != 1 || !queues.Queues[0].Paused || queues.Queues[0].Waiting != 1 || queues.Queues[0].Fits != 1 || queues.Queues[0].First != id {
