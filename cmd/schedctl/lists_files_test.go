@@ -113,7 +113,7 @@ func TestListsImportReport(t *testing.T) {
 		"line 1 looks like a header and was read as an id: user_id; --header yes leaves it out",
 		"line 2: the expiry is a number below 100000000, which is no time", "line 3: expired before the import",
 		"version 1 of list vip is ready: 2 ids of 4 lines, 0 duplicates, 2 rejected, of which 1 expired before the import",
-		"it does not serve: 2 lines were rejected")
+		"it does not serve: 1 line was rejected")
 	l.ctl(t, "lists", "rejects", "vip", "1").expect(t, exitOK, "expired before the import")
 	var u operator.ListUpload
 	must(t, json.Unmarshal([]byte(l.ctl(t, "lists", "import", "vip", file, "--header", "yes", "-o", "json").expect(t, exitOK).out), &u))

@@ -99,7 +99,7 @@ func TestListsViews(t *testing.T) {
 	id := strings.Fields(strings.Split(uploads, "\n")[1])[0]
 	ctl("rejects", "vip", "--upload", id).expect(t, exitOK, "invalid id: it is empty")
 	ctl("uploads", "show", id, "-o", "json").expect(t, exitOK, `"state": "ready"`, `"author": "`)
-	ctl("uploads", "show", id).expect(t, exitOK, "state       ready", "doubt       3 lines were rejected", "expired     1", "header      false", "lines       6")
+	ctl("uploads", "show", id).expect(t, exitOK, "state       ready", "doubt       2 lines were rejected", "expired     1", "header      false", "lines       6")
 	ctl("uploads", "rm", id).expect(t, exitOK, "upload "+id+" is forgotten")
 	ctl("rejects", "vip", "1").expect(t, exitFailure, "not_found", "an upload goes a day after its last change")
 

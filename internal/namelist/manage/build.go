@@ -107,7 +107,7 @@ func (m *Manager) build(ctx context.Context, h *namelist.Head, op namelist.Opera
 	if v.Rejected > 0 {
 		v.Upload = plan.Upload.ID
 	}
-	v.Doubt = doubt(h, &v, op.Kind, plan.Upload != nil && result.Report.Entries() == 0)
+	v.Doubt = doubt(h, &v, op.Kind, v.Rejected-result.Report.Expired, plan.Upload != nil && result.Report.Entries() == 0)
 	end := m.control.Done
 	if op.Kind == namelist.OpCompact {
 		end = m.control.PutVersion
@@ -119,9 +119,10 @@ func (m *Manager) build(ctx context.Context, h *namelist.Head, op namelist.Opera
 	return result, &v, os.RemoveAll(dir)
 }
 
-// doubt is why somebody must accept a version before it can serve. nothing says that its upload has no
+// doubt is why somebody must accept a version before it can serve. bad counts the refused lines that
+// are mistakes: an entry that lapses between an export and its import is none. nothing says that its upload has no
 // entry, which is also a mistake where entries are added or removed.
-func doubt(h *namelist.Head, v *namelist.Version, kind namelist.OpKind, nothing bool) string {
+func doubt(h *namelist.Head, v *namelist.Version, kind namelist.OpKind, bad int64, nothing bool) string {
 	before, what := h.Expected, "expected"
 	if h.Serving != nil {
 		before, what = h.Serving.Count, "in the serving version"
@@ -129,8 +130,8 @@ func doubt(h *namelist.Head, v *namelist.Version, kind namelist.OpKind, nothing 
 	switch {
 	case kind != namelist.OpImport:
 		return "" // it has what the list has
-	case v.Rejected > 0:
-		return plural.Of(v.Rejected, "line was rejected", "lines were rejected")
+	case bad > 0:
+		return plural.Of(bad, "line was rejected", "lines were rejected")
 	case v.Count == 0:
 		return "it is empty"
 	case nothing:

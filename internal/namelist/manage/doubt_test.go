@@ -31,7 +31,7 @@ func TestDoubtByCount(t *testing.T) {
 			if c.before == 0 && h.Serving != nil {
 				continue
 			}
-			if got := doubt(h, &namelist.Version{Count: c.count}, namelist.OpImport, false); (got != "") != c.doubt {
+			if got := doubt(h, &namelist.Version{Count: c.count}, namelist.OpImport, 0, false); (got != "") != c.doubt {
 				t.Errorf("%d ids in place of %d: %q, expected a doubt: %v", c.count, c.before, got, c.doubt)
 			}
 		}
@@ -51,7 +51,7 @@ func TestDoubtSays(t *testing.T) {
 		"the import has no entry":                       {namelist.Version{Count: 3}, true},
 		"it has 1 id, and 3 are in the serving version": {namelist.Version{Count: 1}, false},
 	} {
-		if got := doubt(h, &c.v, namelist.OpImport, c.nothing); got != want {
+		if got := doubt(h, &c.v, namelist.OpImport, c.v.Rejected, c.nothing); got != want {
 			t.Errorf("doubt is %q, expected %q", got, want)
 		}
 	}
@@ -75,13 +75,18 @@ func TestImportsOfNothing(t *testing.T) {
 		}
 	}
 	u := r.upload(Upload{List: "vip", Mode: Add, Switch: true, By: by}, "c,1000000000\nd,3600\ne\n")
-	if u.State != Ready || u.Version.Rejected != 2 || u.Report.Expired != 1 || u.Version.Doubt != "2 lines were rejected" {
+	if u.State != Ready || u.Version.Rejected != 2 || u.Report.Expired != 1 || u.Version.Doubt != "1 line was rejected" {
 		t.Errorf("%+v, expected two refused lines, of which one had expired", u)
 	}
 	rejects, err := r.RejectsOf(r.ctx, "vip", u.Version.Number, 0, 10)
 	r.check(err)
 	if len(rejects.Rejects) != 2 || rejects.Rejects[0].Why != "expired before the import" {
 		t.Errorf("%+v, expected both lines", rejects)
+	}
+	// Lines that expired alone are no mistake.
+	u = r.upload(Upload{List: "vip", Mode: Add, By: by}, "c,1000000000\ne\n")
+	if u.State != Ready || u.Version.Rejected != 1 || u.Report.Expired != 1 || u.Version.Doubt != "" {
+		t.Errorf("%+v, expected a refused line and no doubt", u)
 	}
 	// What is removed needs no time.
 	u = r.upload(Upload{List: "vip", Mode: Remove, Switch: true, By: by}, "a,1000000000\n")
