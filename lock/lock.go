@@ -8,30 +8,31 @@ import (
 )
 
 type (
-	// Manager makes locks, and renews and watches those that are held. Methods:
+	// Manager makes locks, and renews and watches the ones that are held. Methods:
 	//
 	//	Start(ctx) error               connects, and refuses a Redis that cannot be trusted with locks; ctx bounds the start alone
 	//	Stop(ctx) error                ends the contexts of all holds and all waiting with ErrClosed; what is held runs out
 	//	Get(Config) (*Lock, error)     makes a lock, without I/O
 	//	Settle(ctx) error              waits until Redis has answered to each Unlock, or its lease is over; for before Stop
 	Manager = lock.Manager
-	// Options is how a Manager reaches Redis. Only RedisURL is needed.
+	// Options says how a Manager reaches Redis. Only RedisURL is required.
 	Options = lock.Options
-	// Access is who the process is to Redis, and how the servers prove who they are.
+	// Access says how the process proves its identity to Redis, and how the servers prove theirs.
 	Access = redisclient.Access
-	// TLS is what a rediss:// URL leaves open.
+	// TLS holds the TLS settings that a rediss:// URL cannot express.
 	TLS = redisclient.TLS
 
-	// Config is how one lock behaves. Only Key is needed.
+	// Config describes one lock. Only Key is required.
 	Config = lock.Config
-	// Recovery is what the watchdog does about a holder that is stalled, or holds for too long.
+	// Recovery says what the watchdog does about a holder that is stalled, or has held for too
+	// long.
 	Recovery = lock.Recovery
 	// Alarm says which checks of a hold fail; see Options.OnAlarm.
 	Alarm = lock.Alarm
 
-	// Lock is one lock. It is renewed as long as the process lives: also if the goroutine that holds
-	// it ends without Unlock, or hangs. So prefer Do, which always unlocks, and bound what may hang
-	// by Config.MaxHold, or by the context that the lock is taken with. Methods:
+	// Lock is one lock. It is renewed as long as the process lives, even if the goroutine that
+	// holds it hangs, or ends without Unlock. So prefer Do, which always unlocks, and bound what
+	// may hang by Config.MaxHold or by the context that you lock with. Methods:
 	//
 	//	Lock(ctx) (*Held, error)                waits until ctx ends; ctx and its deadline bound the hold, too
 	//	TryLock(ctx, wait) (*Held, error)       waits for wait at most; 0 or less is one look. A *HeldError says who has it
@@ -46,9 +47,9 @@ type (
 	//	Beat()                      shows progress; needed only with Config.BeatTimeout
 	//	Unlock(ctx) error           takes this entry back; the last one gives the lock back, also if ctx has ended
 	Held = lock.Held
-	// HeldError says who has a lock that was not acquired. It matches ErrNotAcquired.
+	// HeldError says who holds a lock that was not acquired. It matches ErrNotAcquired.
 	HeldError = lock.HeldError
-	// KeyError is returned where a key of the lock holds something else. Nothing was overwritten.
+	// KeyError is returned if a key of the lock holds something else. Nothing was overwritten.
 	KeyError = lock.KeyError
 
 	// Fence is a script that Redis runs only for the newest holder of a lock. Methods:
@@ -58,30 +59,30 @@ type (
 	Fence = lock.Fence
 )
 
-// Errors of calls.
+// Errors returned by calls.
 var (
-	// ErrNotAcquired is returned when the lock was not had in time.
+	// ErrNotAcquired is returned when the lock was not acquired in time.
 	ErrNotAcquired = lock.ErrNotAcquired
 	// ErrQueueFull is returned when too many acquisitions wait for one lock. It matches
 	// ErrNotAcquired.
 	ErrQueueFull = lock.ErrQueueFull
-	// ErrNotHeld is returned by an Unlock of what was unlocked before.
+	// ErrNotHeld is returned by Unlock if this entry was already unlocked.
 	ErrNotHeld = lock.ErrNotHeld
-	// ErrLost is returned by an Unlock after the lock was lost. It matches the cause, too.
+	// ErrLost is returned by Unlock after the lock was lost. It matches the cause, too.
 	ErrLost = lock.ErrLost
 	// ErrClosed is returned by calls on a manager that was stopped, and is the cause of contexts
 	// that Stop ended.
 	ErrClosed = lock.ErrClosed
 	// ErrNotStarted is returned by calls on a manager that was not started.
 	ErrNotStarted = lock.ErrNotStarted
-	// ErrStale is returned by Fence.Run for a token that is lower than one that was seen before.
+	// ErrStale is returned by Fence.Run for a token that is lower than one seen before.
 	ErrStale = lock.ErrStale
 )
 
-// Causes of the end of a holder's context, besides ErrClosed and what ended the context that it was
-// taken with.
+// Causes of the end of a holder's context, besides ErrClosed and the cause of the context that the
+// lock was taken with.
 var (
-	// ErrExpired: no renewal was confirmed before the lease was over.
+	// ErrExpired: the lease ended before a renewal was confirmed.
 	ErrExpired = lock.ErrExpired
 	// ErrGone: Redis has no such lock any more.
 	ErrGone = lock.ErrGone
@@ -89,15 +90,15 @@ var (
 	ErrTaken = lock.ErrTaken
 	// ErrRevoked: an operator revoked it.
 	ErrRevoked = lock.ErrRevoked
-	// ErrMaxHold: it was held for Config.MaxHold.
+	// ErrMaxHold: the hold lasted for Config.MaxHold.
 	ErrMaxHold = lock.ErrMaxHold
 	// ErrStalled: the holder called no Beat for Config.BeatTimeout.
 	ErrStalled = lock.ErrStalled
-	// ErrUnlocked: its last entry was unlocked.
+	// ErrUnlocked: the last entry was unlocked.
 	ErrUnlocked = lock.ErrUnlocked
 )
 
-// ErrDisconnected is in the Err of an Alarm whose check of the connection failed. It ends no hold.
+// ErrDisconnected is in Alarm.Err if the check of the connection failed. It ends no hold.
 var ErrDisconnected = lock.ErrDisconnected
 
 // Values of Config.Recovery.
@@ -110,7 +111,7 @@ const (
 	RecoverAlarm = lock.RecoverAlarm
 )
 
-// Values of Alarm.Check, of which there can be several with commas between.
+// Values of Alarm.Check, which may list several, separated by commas.
 const (
 	CheckRenewal    = lock.CheckRenewal
 	CheckState      = lock.CheckState
@@ -134,10 +135,10 @@ const (
 // New makes a manager. It does no I/O. Errors: an *freeslot.Error that names every bad option.
 func New(opts Options) (*Manager, error) { return lock.New(opts) }
 
-// NewFence puts the check of the token in front of a Lua script, which uses KEYS and ARGV as it
-// would without it.
+// NewFence puts the check of the token in front of a Lua script. The script uses KEYS and ARGV as
+// it would without the check.
 func NewFence(lua string) *Fence { return lock.NewFence(lua) }
 
-// WithoutOwner is ctx without the holds that it belongs to: locking with it waits even for a lock
-// that the caller holds.
+// WithoutOwner returns ctx without the holds that it belongs to: locking with it waits even for a
+// lock that the caller holds.
 func WithoutOwner(ctx context.Context) context.Context { return lock.WithoutOwner(ctx) }

@@ -11,12 +11,13 @@ var holding = script.Needs{
 	Publishes: true,
 }
 
-// Access is what a process needs in Redis that takes locks. An operator imports nodes under one.
+// Access lists what a process that takes locks needs in Redis. Operators need it, too, because they
+// import nodes under a lock.
 var Access = script.Access{Scripts: scripts, Roles: map[script.Role]script.Needs{
 	script.RoleLock: holding, script.RoleOperator: holding,
 }}
 
-// AdminAccess is what an Admin needs in Redis, which a replica has.
+// AdminAccess lists what an Admin, which runs in a replica, needs in Redis.
 var AdminAccess = script.Access{
 	Scripts: script.Set{"state": scripts["state"], "revoke": scripts["revoke"]},
 	Roles: map[script.Role]script.Needs{script.RoleReplica: {Commands: []string{

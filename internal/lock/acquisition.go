@@ -10,14 +10,14 @@ import (
 // Phases of an acquisition. They only grow.
 const (
 	waiting uint64 = iota // it may be in Redis' queue; no entry
-	held                  // it has entries
-	ended                 // lost, or given back; it may have entries that the loss has left behind
+	held                  // it may be in Redis' queue; no entry
+	ended                 // lost, or given back; entries from before the loss may remain
 	left                  // it gave up waiting
 )
 
-// word is the packed state of an acquisition (seed section 5.1): phase in bits 0 to 7, count of
-// entries in 8 to 23, and a generation above, which each change increments, so that a
-// compare-and-swap never takes a state that came back for the one that it has read.
+// word is the packed state of an acquisition: the phase in bits 0 to 7, the count of entries in 8
+// to 23, and above that a generation, which each change increments. Thus a compare-and-swap cannot
+// mistake a state that came back for the one that was read.
 type word uint64
 
 func (w word) phase() uint64 { return uint64(w) & 0xff }
@@ -26,10 +26,10 @@ func (w word) with(phase uint64, count int) word {
 	return word((uint64(w)>>24+1)<<24 | uint64(count)<<8 | phase)
 }
 
-// maxEntries is the most entries of one acquisition.
+// maxEntries is the largest number of entries of one acquisition.
 const maxEntries = 0xffff
 
-// acquisition is one attempt to take a lock, and the hold that comes of it. Redis knows it by
+// acquisition is one attempt to take a lock, and the hold that results. Redis identifies it by
 // process and number.
 type acquisition struct {
 	cfg    Config
@@ -37,11 +37,11 @@ type acquisition struct {
 	number uint64
 	holder string
 
-	// state has the one step that decides between entry, unlock and loss: two racers
-	// compare-and-swap the same word, and one of them fails.
+	// state decides between entry, unlock and loss in one step: two racers compare-and-swap the
+	// same word, and one of them fails.
 	state atomic.Uint64
-	// until is when the lock ends without another confirmation, by uptime. Confirmations only let
-	// it grow; only the watchdog takes it back, where Redis has a shorter lease.
+	// until is the end of the hold without another confirmation, by uptime. Confirmations only let
+	// it grow. Only the watchdog takes it back, if the lease in Redis is shorter.
 	until atomic.Int64
 	// token, ctx and since are set before state becomes held.
 	token int64
@@ -50,25 +50,25 @@ type acquisition struct {
 	cancel context.CancelCauseFunc
 	since  time.Duration // by uptime
 
-	origin   origin       // of the call that acquired it
+	origin   origin       // where in the program it was acquired
 	long     atomic.Bool  // true once it is logged that it is held for long
 	lastBeat atomic.Int64 // by uptime
 	renewed  atomic.Int64 // when the last confirmed renewal was sent, by uptime
 	claimed  atomic.Bool  // false while Redis has only a provisional grant
 	ticket   atomic.Bool  // true once Redis may have a ticket of it
-	local    *local       // of a lock that is not fair
-	doubt    atomic.Bool  // true once Redis may still carry out a call of it whose answer did not come
+	local    *local       // nil for a fair lock
+	doubt    atomic.Bool  // true once Redis may still carry out one of its calls whose answer did not come
 	place    atomic.Pointer[string]
 
 	checkAt  time.Duration // when the watchdog looks at it, by uptime; guarded by Manager.mu
-	failures int           // checks that failed in a row; the watchdog's own
+	failures int           // checks that failed in a row; only the watchdog uses it
 
-	// Of an acquisition that waits; one of each is enough. promoted has it ask Redis itself.
+	// Only while it waits; one of each is enough. promoted makes it ask Redis itself.
 	grants   chan grant
 	promoted chan struct{}
 }
 
-// grant is how an acquisition that waits got the lock.
+// grant describes how an acquisition that waits got the lock.
 type grant struct {
 	token   int64
 	until   time.Duration // by uptime
@@ -79,17 +79,17 @@ func newAcquisition(g *group, cfg Config, number uint64, holder string) *acquisi
 	return &acquisition{cfg: cfg, group: g, number: number, holder: holder, grants: make(chan grant, 1), promoted: make(chan struct{}, 1)}
 }
 
-// id is how Redis knows it.
+// id returns the name by which Redis identifies it.
 func (a *acquisition) id() string {
 	return a.group.process + ":" + strconv.FormatUint(a.number, 10)
 }
 
-// ticketText is its entry in the queue: hand_over.lua reads it.
+// ticketText returns its entry in the queue, which hand_over.lua parses.
 func (a *acquisition) ticketText() string {
 	return a.id() + " " + strconv.FormatInt(a.cfg.Lease.Milliseconds(), 10) + " " + a.holder
 }
 
-// hold makes an acquisition that waited a hold with one entry, whose context ends with parent.
+// hold turns an acquisition that waited into a hold with one entry, whose context ends with parent.
 func (a *acquisition) hold(parent context.Context, got grant) {
 	now := uptime()
 	a.token, a.since = got.token, now
@@ -113,7 +113,7 @@ func (a *acquisition) hold(parent context.Context, got grant) {
 // as an heir.
 func (a *acquisition) abandon() { a.state.Store(uint64(word(a.state.Load()).with(left, 0))) }
 
-// change replaces the state by what next makes of it, unless next refuses.
+// change replaces the state by the one that next returns, unless next refuses.
 func (a *acquisition) change(next func(w word) (to word, ok bool)) (from word, done bool) {
 	for {
 		w := word(a.state.Load())
@@ -135,7 +135,7 @@ func (a *acquisition) enter() bool {
 	return entered
 }
 
-// leave takes an entry away. last is true for the last one; lost for a hold that ended before.
+// leave takes an entry away. last is true for the last one, lost if the hold had ended before.
 func (a *acquisition) leave() (last, lost bool) {
 	from, _ := a.change(func(w word) (word, bool) {
 		if w.phase() == held && w.count() == 1 {
@@ -146,7 +146,7 @@ func (a *acquisition) leave() (last, lost bool) {
 	return from.count() == 1, from.phase() == ended
 }
 
-// end ends the hold for that cause. It is false for one that had ended.
+// end ends the hold with that cause. It returns false if the hold had ended already.
 func (a *acquisition) end(cause error) bool {
 	_, done := a.change(func(w word) (word, bool) { return w.with(ended, w.count()), w.phase() == held })
 	if done {
@@ -155,8 +155,8 @@ func (a *acquisition) end(cause error) bool {
 	return done
 }
 
-// grant hands a grant to the goroutine that waits. It takes the place of an earlier one, which may
-// be too old.
+// grant hands a grant to the goroutine that waits. It replaces an earlier grant, which may be too
+// old.
 func (a *acquisition) grant(got grant) {
 	for {
 		select {
@@ -171,7 +171,7 @@ func (a *acquisition) grant(got grant) {
 	}
 }
 
-// promote has an acquisition that waits ask Redis itself.
+// promote makes an acquisition that waits ask Redis itself.
 func (a *acquisition) promote() {
 	select {
 	case a.promoted <- struct{}{}:
@@ -179,10 +179,10 @@ func (a *acquisition) promote() {
 	}
 }
 
-// queued keeps the place in the queue.
+// queued records the place in the queue.
 func (a *acquisition) queued(place string) { a.place.Store(&place) }
 
-// inQueue is the place in the queue, "0" before the first answer.
+// inQueue returns the place in the queue, "0" before the first answer.
 func (a *acquisition) inQueue() string {
 	if place := a.place.Load(); place != nil {
 		return *place
@@ -190,21 +190,21 @@ func (a *acquisition) inQueue() string {
 	return "0"
 }
 
-// keep is for how long nobody may get the lock after its unlock.
+// keep returns how long the lock stays taken after Unlock (the rest of AtLeast).
 func (a *acquisition) keep() time.Duration {
 	return max(0, a.cfg.AtLeast-(uptime()-a.since))
 }
 
 func (a *acquisition) phase() uint64 { return word(a.state.Load()).phase() }
 
-// live is true while it is a hold that was neither lost nor given back. Its context may have ended
-// all the same, with the one that it was taken with.
+// live reports whether it is a hold that was neither lost nor given back. Its context may have
+// ended all the same, with the context that it was taken with.
 func (a *acquisition) live() bool { return a.phase() == held }
 
-// over is true once the end has passed by the clock, whether or not the context has ended.
+// over reports whether the end has passed by the clock, whether or not the context has ended.
 func (a *acquisition) over() bool { return int64(uptime()) >= a.until.Load() }
 
-// extend moves the end to until, unless it is there or later already.
+// extend moves the end to until, unless the end is later already.
 func (a *acquisition) extend(until time.Duration) {
 	for {
 		old := a.until.Load()
@@ -214,7 +214,7 @@ func (a *acquisition) extend(until time.Duration) {
 	}
 }
 
-// confirmed is the end after a call that was sent at that moment and answered.
+// confirmed returns the end after a call that was sent at that moment and answered.
 func (a *acquisition) confirmed(sent time.Duration) time.Duration {
 	return sent + a.cfg.Lease - a.cfg.Margin
 }

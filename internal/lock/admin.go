@@ -19,20 +19,20 @@ import (
 	"github.com/freeslot/freeslot/internal/script"
 )
 
-// Admin sees and revokes locks, for operators. It holds none, has no loops, and needs no Stop. Its
-// methods are safe for concurrent use.
+// Admin shows and revokes locks, for operators. It holds no lock, has no loops, and needs no Stop.
+// Its methods are safe for concurrent use.
 type Admin struct {
 	client rueidis.Client
 	prefix string
 	groups []keys
-	// runner runs scripts of all groups: it takes of its own layout only that it is one of a
+	// runner runs the scripts of all groups. From its own layout it uses only whether Redis is a
 	// cluster.
 	runner  *script.Runner
 	masters func(context.Context) ([]events.Master, error) // nil on a single server
 }
 
-// NewAdmin makes an Admin on client, which stays the caller's. It does no I/O. An empty prefix is
-// DefaultKeyPrefix.
+// NewAdmin makes an Admin on client, which the caller keeps and closes. It does no I/O. An empty
+// prefix means DefaultKeyPrefix.
 func NewAdmin(client rueidis.Client, prefix string, cluster bool, log *zap.Logger) *Admin {
 	a := &Admin{client: client, prefix: cmp.Or(prefix, DefaultKeyPrefix)}
 	for _, layout := range layouts(a.prefix, cluster) {
@@ -45,28 +45,27 @@ func NewAdmin(client rueidis.Client, prefix string, cluster bool, log *zap.Logge
 	return a
 }
 
-// State is what is known of one lock.
+// State describes one lock.
 type State struct {
 	Key string
-	// Holder is who has it, as Options.Holder says; empty for a free lock. Released is true where
-	// the holder has given it back, and Config.AtLeast keeps it taken.
+	// Holder names the holder, as set in its Options.Holder; empty for a free lock. Released is
+	// true if the holder has given the lock back, but Config.AtLeast keeps it taken.
 	Holder   string
 	Released bool
 	Token    int64
 	Since    time.Time     // by Redis' clock
-	Left     time.Duration // until its lease ends without another renewal; negative where the key has no end
-	// Entries is how often its holder has entered it, as of its last renewal.
+	Left     time.Duration // until its lease ends without another renewal; negative if the key never expires
+	// Entries counts the entries of the holder, as of its last renewal.
 	Entries int64
-	// Granted is true while a waiter that was given it has not said that it knows.
+	// Granted is true while a waiter that was given the lock has not claimed it yet.
 	Granted bool
-	// Revoked is the reason of the operator who revoked it.
+	// Revoked holds the reason that an operator gave for revoking the lock.
 	Revoked string
-	// Waiting is how many tickets are in the queue. An unfair lock has one for each process that
-	// waits.
+	// Waiting counts the tickets in the queue. Of an unfair lock, each waiting process has one.
 	Waiting int64
-	// Waiters are those in front, in the order in which they get it. A listing has none.
+	// Waiters holds the first tickets, in the order in which they get the lock; empty in a listing.
 	Waiters []Waiter
-	// Problem says what is wrong with a key that is no lock of this layout.
+	// Problem says what is wrong with a key that is not a lock of this layout.
 	Problem string
 }
 
@@ -74,13 +73,13 @@ type State struct {
 type Waiter struct {
 	Holder  string
 	Process string
-	// Silent is for how long its process has sent no beat; negative where Redis knows of none.
+	// Silent is the time since the process last sent a beat; negative if Redis knows of none.
 	Silent time.Duration
 }
 
 func (a *Admin) group(key string) keys { return a.groups[script.CellOf(key, len(a.groups))] }
 
-// Get is what is known of one lock, with its first waiters. A free lock has no holder.
+// Get returns what is known of one lock, with its first waiters. A free lock has no holder.
 func (a *Admin) Get(ctx context.Context, key string, waiters int) (State, error) {
 	if problem := checkKey(key); problem != "" {
 		return State{}, freeslot.Invalid("key", "%s", problem)
@@ -88,7 +87,7 @@ func (a *Admin) Get(ctx context.Context, key string, waiters int) (State, error)
 	return a.state(ctx, key, waiters)
 }
 
-// state is state.lua.
+// state runs state.lua.
 func (a *Admin) state(ctx context.Context, key string, waiters int) (State, error) {
 	g := a.group(key)
 	values, err := a.runner.Call(ctx, scripts["state"], []string{g.held(key), g.queue(key), g.alive()}, []string{strconv.Itoa(max(1, waiters))}).ToArray()
@@ -122,7 +121,7 @@ func (a *Admin) state(ctx context.Context, key string, waiters int) (State, erro
 	return s, nil
 }
 
-// waiter reads a ticket: process:number lease holder.
+// waiter parses a ticket: process:number lease holder.
 func waiter(ticket string, silentMS int64) Waiter {
 	process, rest, _ := strings.Cut(ticket, ":")
 	_, rest, _ = strings.Cut(rest, " ")
@@ -130,17 +129,17 @@ func waiter(ticket string, silentMS int64) Waiter {
 	return Waiter{Holder: holder, Process: process, Silent: time.Duration(silentMS) * time.Millisecond}
 }
 
-// Bounds of a page of List. One scan looks at about scanCount keys of Redis, of which few may be
+// Bounds of a page of List. One scan looks at about scanCount keys of Redis. Few of them may be
 // locks.
 const (
 	scanCount = 1000
 	scanTime  = 2 * time.Second
 )
 
-// List is a page of about limit held locks, in no order, and the cursor of the next page, empty at
-// the end. It looks at all keys of each master, so it takes time where Redis has many others; a
+// List returns about limit held locks, in no order, and the cursor of the next page, which is empty
+// at the end. It looks at all keys of each master, so it takes long if Redis has many others. A
 // page can be empty before the end. A lock that is taken or given back meanwhile may be missing,
-// and one can be listed twice.
+// and a lock can be listed twice.
 func (a *Admin) List(ctx context.Context, cursor string, limit int) (locks []State, next string, err error) {
 	nodes, err := a.nodes(ctx)
 	if err != nil {
@@ -154,7 +153,7 @@ func (a *Admin) List(ctx context.Context, cursor string, limit int) (locks []Sta
 	found := make(map[string]bool)
 	addrs := slices.Sorted(maps.Keys(nodes))
 	for len(found) < limit && time.Since(begin) < scanTime {
-		if position == 0 || nodes[at] == nil { // a master that has gone is passed over: its locks are on another one
+		if position == 0 || nodes[at] == nil { // skip a master that has gone: its locks are on another one
 			i, done := slices.BinarySearch(addrs, at)
 			if done {
 				i++
@@ -170,13 +169,13 @@ func (a *Admin) List(ctx context.Context, cursor string, limit int) (locks []Sta
 		}
 	}
 	if at != "" {
-		next = strconv.FormatUint(position, 10) + "@" + at // position 0: this one is done
+		next = strconv.FormatUint(position, 10) + "@" + at // position 0: this master is done
 	}
 	locks, err = a.states(ctx, slices.Sorted(maps.Keys(found)))
 	return locks, next, err
 }
 
-// nodes are those that have keys, by address.
+// nodes returns the masters, which have the keys, by address.
 func (a *Admin) nodes(ctx context.Context) (map[string]rueidis.Client, error) {
 	if a.masters == nil {
 		return map[string]rueidis.Client{"-": a.client}, nil
@@ -194,7 +193,7 @@ func (a *Admin) nodes(ctx context.Context) (map[string]rueidis.Client, error) {
 	return nodes, nil
 }
 
-// parseCursor reads position@address.
+// parseCursor parses position@address.
 func parseCursor(cursor string) (at string, position uint64, err error) {
 	if cursor == "" {
 		return "", 0, nil
@@ -207,10 +206,10 @@ func parseCursor(cursor string) (at string, position uint64, err error) {
 	return at, position, nil
 }
 
-// globs are the characters that mean something in a pattern of Redis.
+// globs escapes the characters that have a meaning in a pattern of Redis.
 var globs = strings.NewReplacer(`\`, `\\`, `*`, `\*`, `?`, `\?`, `[`, `\[`)
 
-// scan adds the names of locks that one SCAN finds.
+// scan adds the names of the locks that one SCAN finds.
 func (a *Admin) scan(ctx context.Context, node rueidis.Client, position uint64, found map[string]bool) (next uint64, err error) {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
@@ -224,19 +223,19 @@ func (a *Admin) scan(ctx context.Context, node rueidis.Client, position uint64, 
 		if a.masters != nil {
 			_, name, _ = strings.Cut(name, "}:")
 		}
-		if checkKey(name) == "" && a.group(name).held(name) == key { // else it is none of this layout
+		if checkKey(name) == "" && a.group(name).held(name) == key { // else it does not belong to this layout
 			found[name] = true
 		}
 	}
 	return entry.Cursor, nil
 }
 
-// states are the held locks among those of these names.
+// states returns the locks among names that are held.
 func (a *Admin) states(ctx context.Context, names []string) ([]State, error) {
 	states, errs := make([]State, len(names)), make([]error, len(names))
 	var asked sync.WaitGroup
 	for i, name := range names {
-		asked.Go(func() { states[i], errs[i] = a.state(ctx, name, 0) }) // the client puts them into few round trips
+		asked.Go(func() { states[i], errs[i] = a.state(ctx, name, 0) }) // the client puts these calls into few round trips
 	}
 	asked.Wait()
 	for _, err := range errs {
@@ -247,19 +246,19 @@ func (a *Admin) states(ctx context.Context, names []string) ([]State, error) {
 	return slices.DeleteFunc(states, func(s State) bool { return s.Token == 0 && s.Problem == "" }), nil
 }
 
-// Revocation is what an operator wants to end, and why.
+// Revocation says what an operator wants to end, and why.
 type Revocation struct {
 	Key string
-	// Token is of the hold that was seen; 0 is whichever there is.
+	// Token is the token of the hold that was seen; 0 means any hold.
 	Token            int64
 	Operator, Reason string
-	// Now deletes the lock. Without it the holder's context ends at its next check or renewal, and
-	// the lock is free when the holder unlocks it, or its lease is over.
+	// Now deletes the lock at once. Without it, the holder's context ends at its next check or
+	// renewal, and the lock is free when the holder unlocks it, or its lease ends.
 	Now bool
 }
 
-// Revoke ends a hold, which the audit log tells, and returns its token. Errors: an *freeslot.Error
-// not_found for a lock that is free, and conflict for one that is held with another token.
+// Revoke ends a hold, records that in the audit log, and returns the token of the hold. Errors: an
+// *freeslot.Error not_found if the lock is free, and conflict if it is held with another token.
 func (a *Admin) Revoke(ctx context.Context, r Revocation) (token int64, err error) {
 	if problem := checkKey(r.Key); problem != "" {
 		return 0, freeslot.Invalid("key", "%s", problem)
@@ -297,7 +296,7 @@ func (a *Admin) Revoke(ctx context.Context, r Revocation) (token int64, err erro
 	return token, nil
 }
 
-// Audited is one entry of the audit log: what an operator revoked.
+// Audited is one entry of the audit log: a lock that an operator revoked.
 type Audited struct {
 	At               time.Time // by Redis' clock
 	Key, Holder      string
@@ -306,8 +305,8 @@ type Audited struct {
 	Now              bool
 }
 
-// Audit are the last entries of the audit log, the newest first. Redis keeps about 1,000; on a
-// cluster of each tag.
+// Audit returns the last entries of the audit log, newest first. Redis keeps about 1,000 of them;
+// on a cluster, about 1,000 for each tag.
 func (a *Admin) Audit(ctx context.Context, limit int) ([]Audited, error) {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()

@@ -13,15 +13,15 @@ import (
 	"go.uber.org/zap"
 )
 
-// beatsPerLimit is how many beats fit into the liveness limit.
+// beatsPerLimit is the number of beats within the liveness limit.
 const beatsPerLimit = 4
 
 // beatJitter spreads the beats of many processes.
 const beatJitter = 20 * time.Millisecond
 
 // loop subscribes to grants and sends the beats of one group until ctx ends. A beat shows that this
-// process lives, asks for grants whose message was lost, and takes locks whose holder has gone: so
-// a lost message costs that much time and no more.
+// process lives, asks for grants whose message was lost, and takes locks whose holder has gone. So
+// a lost message delays a waiter by one beat at most.
 func (g *group) loop(ctx context.Context) {
 	_ = g.wakes.Start(ctx)
 	defer func() { _ = g.wakes.Stop(context.WithoutCancel(ctx)) }()
@@ -66,8 +66,8 @@ func (g *group) loop(ctx context.Context) {
 	}
 }
 
-// untilBeat is how long the next beat has time, where the last one began then: until the first lock
-// that is waited for may be free.
+// untilBeat returns the time until the next beat, if the last one began at begun. It is shorter if
+// a lock that somebody here waits for may be free sooner.
 func (g *group) untilBeat(begun time.Duration) time.Duration {
 	due := begun + g.m.opts.Liveness/beatsPerLimit - rand.N(beatJitter)
 	g.mu.Lock()
@@ -78,13 +78,13 @@ func (g *group) untilBeat(begun time.Duration) time.Duration {
 	return max(due-uptime(), time.Millisecond)
 }
 
-// beat asks for the locks of all waiters again, which changes nothing for those that still wait.
+// beat asks again for the locks of all waiters, which changes nothing for those that still wait.
 func (g *group) beat(ctx context.Context) {
 	all := g.waiting()
 	g.mu.Lock()
 	g.soonest = 0
 	g.mu.Unlock()
-	// Those in front of the queue come first.
+	// The waiters in front of the queue come first.
 	slices.SortFunc(all, func(x, y *acquisition) int { return cmp.Compare(x.number, y.number) })
 	for items := range slices.Chunk(all, callItems) {
 		if err := g.beatItems(ctx, items); err != nil {
@@ -94,7 +94,7 @@ func (g *group) beat(ctx context.Context) {
 	}
 }
 
-// beatItems is one call of a beat.
+// beatItems makes one call of a beat.
 func (g *group) beatItems(ctx context.Context, items []*acquisition) error {
 	g.beating <- struct{}{}
 	defer func() { <-g.beating }()
@@ -124,7 +124,7 @@ func (g *group) beatItems(ctx context.Context, items []*acquisition) error {
 	return err
 }
 
-// answered takes over what Redis says of an acquisition that waits.
+// answered handles Redis' answer about an acquisition that waits.
 func (g *group) answered(a *acquisition, got acquired) {
 	switch got.code {
 	case codeDone:
@@ -135,11 +135,11 @@ func (g *group) answered(a *acquisition, got acquired) {
 			g.dueIn(got.left)
 		}
 	default:
-		a.promote() // it asks itself, and is told the same
+		a.promote() // it asks Redis itself, and gets the same answer
 	}
 }
 
-// dueIn has a beat look at a lock that ends by then.
+// dueIn makes a beat look at a lock that ends within left.
 func (g *group) dueIn(left time.Duration) {
 	g.mu.Lock()
 	due := uptime() + left
@@ -156,12 +156,12 @@ func (g *group) dueIn(left time.Duration) {
 	}
 }
 
-// wake takes a message of hand_over.lua: number, token and lock of a grant. The connection that
-// receives waits for it, so it only signals.
+// wake handles a message of hand_over.lua: number, token and lock of a grant. The connection cannot
+// receive more until wake returns, so wake only signals.
 func (g *group) wake(message string) {
 	number, token, ok := parseWake(message)
 	if !ok {
-		if message != "" { // else it asked only whether anyone hears it
+		if message != "" { // an empty message only asks whether anyone is subscribed
 			g.m.log.Error("lock.wake_unreadable", zap.String("message", message))
 		}
 		return
@@ -170,27 +170,27 @@ func (g *group) wake(message string) {
 	a := g.waiters[number]
 	g.mu.Unlock()
 	if a == nil {
-		return // it has left, and its release passes the lock on; or a beat has claimed it
+		return // it has left and its release passes the lock on, or a beat has claimed it
 	}
 	sent, ok := g.sentBefore(token)
 	until := g.provisional(a, sent)
 	if !ok || g.m.opts.Replicas > 0 || g.late(until) {
-		g.hurry() // too old, or its age is unknown: the beat claims it
+		g.hurry() // too old, or of unknown age: the beat claims it
 		return
 	}
 	a.grant(grant{token: token, until: until})
 }
 
-// window is how long a new owner has to claim a grant.
+// window returns how long a new owner has to claim a grant.
 func (g *group) window() time.Duration { return g.m.opts.Liveness * 7 / 10 }
 
-// provisional is the end of a grant until it is claimed, where it was made after a call that was
-// sent then. A claim begins a lease, which may be shorter.
+// provisional returns the time at which a grant ends unless it is claimed. The grant was made after
+// a call sent at sent. A claim begins a lease, which may be shorter.
 func (g *group) provisional(a *acquisition, sent time.Duration) time.Duration {
 	return sent + min(g.window(), a.cfg.Lease) - MinMargin
 }
 
-// late is whether there is too little time to claim what ends then.
+// late reports whether too little time is left to claim a grant that ends at until.
 func (g *group) late(until time.Duration) bool { return until-uptime() < g.window()/4 }
 
 func parseWake(message string) (number uint64, token int64, ok bool) {

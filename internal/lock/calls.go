@@ -20,31 +20,31 @@ var files embed.FS
 
 var scripts = script.MustLoad(files)
 
-// callItems is the most items of one call.
+// callItems is the largest number of items in one call.
 const callItems = 256
 
 // acquireItem is one lock to take or to queue for.
 type acquireItem struct {
 	a *acquisition
-	// wait queues for a lock that is held.
+	// wait is true to queue for a lock that is held.
 	wait  bool
 	place string
 }
 
-// acquired is what became of an acquireItem.
+// acquired is the result of an acquireItem.
 type acquired struct {
 	sent time.Duration // when the call was sent, by uptime
 	code int
-	// token of a lock that was taken.
+	// token is the token of a lock that was taken.
 	token int64
-	// place in the queue; the others describe who has the lock.
+	// place is the place in the queue. The fields below describe the holder.
 	place, holder string
 	since         time.Time
-	left          time.Duration // negative where the lock has no end
+	left          time.Duration // negative if the lock never expires
 	err           error
 }
 
-// Codes of scripts.
+// Codes that scripts return.
 const (
 	codeBusy    = 0
 	codeGone    = 0 // of renew
@@ -55,7 +55,7 @@ const (
 	codeRevoked = 4
 )
 
-// acquire is acquire.lua.
+// acquire runs acquire.lua.
 func (g *group) acquire(ctx context.Context, items []acquireItem) ([]acquired, error) {
 	keys := []string{g.keys.token(), g.keys.alive()}
 	args := g.args()
@@ -105,29 +105,29 @@ type releaseItem struct {
 	a      *acquisition
 	reason string
 	keep   time.Duration
-	// heir is a waiter of this process: it gets the lock at once, or enters the queue before the
+	// heir is a waiter of this process. It gets the lock at once, or enters the queue before the
 	// hand-over.
 	heir *acquisition
 	pass bool
-	// recovers is true for the release of a recovery, until what became of it is counted.
+	// recovers is true for the release of a recovery, until its outcome is counted.
 	recovers bool
 }
 
-// released is what became of a releaseItem.
+// released is the result of a releaseItem.
 type released struct {
 	sent time.Duration
-	// had is whether it held the lock.
+	// had is true if the acquisition held the lock.
 	had bool
-	// others is how many tickets of other processes, or of this one's other waiters, are in the
-	// queue.
+	// others counts the tickets in the queue that belong to other processes, or to other waiters of
+	// this process.
 	others int64
-	// token of the heir that got the lock; place of the one that entered the queue.
+	// token is set if the heir got the lock, place if it entered the queue.
 	token int64
 	place string
 	err   error
 }
 
-// release is release.lua.
+// release runs release.lua.
 func (g *group) release(ctx context.Context, items []releaseItem) ([]released, error) {
 	keys := []string{g.keys.token(), g.keys.alive()}
 	args := g.args()
@@ -177,17 +177,17 @@ func (g *group) release(ctx context.Context, items []releaseItem) ([]released, e
 	return out, nil
 }
 
-// renewed is what Redis says of a hold.
+// renewed is Redis' answer about a hold.
 type renewed struct {
 	sent, answered time.Duration // by uptime
 	code           int
-	left           time.Duration // negative where the lock has no end
-	// text is the other holder, or the reason of the operator who revoked it.
+	left           time.Duration // negative if the lock never expires
+	// text names the other holder, or gives the reason of the operator who revoked the lock.
 	text string
 }
 
-// renew is renew.lua. With look it only looks. While a hash slot migrates Redis refuses keys that
-// are on two servers, so the holds are asked for in smaller calls then.
+// renew runs renew.lua. With look it changes nothing. While a hash slot migrates, Redis refuses
+// calls whose keys are on two servers, so renew then asks in smaller calls.
 func (g *group) renew(ctx context.Context, items []*acquisition, look bool) ([]renewed, error) {
 	out, err := g.renewOnce(ctx, items, look)
 	var answer *rueidis.RedisError
@@ -244,7 +244,7 @@ func (g *group) renewOnce(ctx context.Context, items []*acquisition, look bool) 
 	return out, nil
 }
 
-// call runs acquire or release, whose answers begin with the counter of tokens.
+// call runs acquire or release. Their answers begin with the counter of tokens.
 func (g *group) call(ctx context.Context, s *script.Script, keys, args []string, items int, replicated bool) (sent time.Duration, replies [][]rueidis.RedisMessage, err error) {
 	sent = uptime()
 	values, err := g.run(ctx, s, keys, args, replicated)
@@ -268,10 +268,10 @@ func (g *group) call(ctx context.Context, s *script.Script, keys, args []string,
 	return sent, replies, nil
 }
 
-// badKey begins an error of scripts about a key of the whole group.
+// badKey begins a script's error about a key of the whole group.
 const badKey = "BADKEY "
 
-// run calls a script; replicated waits for Redis' replicas, too.
+// run calls a script. With replicated it also waits for Redis' replicas.
 func (g *group) run(ctx context.Context, s *script.Script, keys, args []string, replicated bool) ([]rueidis.RedisMessage, error) {
 	call := g.runner.Call
 	if replicated {
@@ -284,14 +284,14 @@ func (g *group) run(ctx context.Context, s *script.Script, keys, args []string, 
 	return values, err
 }
 
-// args are those that acquire and release begin with.
+// args returns the arguments that acquire and release begin with.
 func (g *group) args() []string {
 	return []string{g.keys.layout.Prefix, g.keys.layout.TagPart(), g.process, milliseconds(g.m.opts.Liveness)}
 }
 
 func milliseconds(d time.Duration) string { return strconv.FormatInt(d.Milliseconds(), 10) }
 
-// quoted is JSON, for the notice of a release.
+// quoted returns text as JSON, for the notice of a release.
 func quoted(text string) string {
 	data, err := json.Marshal(text)
 	if err != nil {

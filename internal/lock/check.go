@@ -11,8 +11,8 @@ import (
 	"go.uber.org/zap"
 )
 
-// check refuses servers that cannot be trusted with locks. A member of a cluster that is down is
-// the cluster's business, and what a server does not tell is only logged.
+// check refuses servers that cannot be trusted with locks. It ignores members of a cluster that are
+// down, and only logs what a server does not tell.
 func check(ctx context.Context, client rueidis.Client, log *zap.Logger) error {
 	for addr, node := range client.Nodes() {
 		info, err := node.Do(ctx, node.B().Info().Build()).ToString()
@@ -30,7 +30,7 @@ func check(ctx context.Context, client rueidis.Client, log *zap.Logger) error {
 	return nil
 }
 
-// checkServer reads the answer to INFO.
+// checkServer checks the answer to INFO.
 func checkServer(addr, info string) error {
 	fields := make(map[string]string)
 	for line := range strings.Lines(info) {

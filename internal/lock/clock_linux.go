@@ -6,8 +6,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// uptime is a clock that goes on while the machine sleeps. Go's monotonic clock stands still then,
-// and would let a holder believe in a lease that is over.
+// uptime returns the time of a clock that keeps running while the machine sleeps. Go's monotonic
+// clock stops then, and would let a holder believe in a lease that is over.
 func uptime() time.Duration {
 	var t unix.Timespec
 	if err := unix.ClockGettime(unix.CLOCK_BOOTTIME, &t); err != nil {

@@ -29,15 +29,15 @@ const (
 	MaxKeyBytes           = 512
 )
 
-// Recovery is what the watchdog does about a lock whose holder is stalled, or has held it for too
-// long. Renewals and connections that fail end no hold before its lease less the margin is over. A
-// lock that Redis no longer has is lost in any case, and is never taken again without a word: what
-// it guards was open meanwhile.
+// Recovery says what the watchdog does about a lock whose holder is stalled, or has held it for too
+// long. Failed renewals and connections end no hold before its lease, less the margin, is over. A
+// lock that Redis no longer has is always lost, and is never silently taken again: others could
+// change what it guards meanwhile.
 type Recovery string
 
 const (
-	// RecoverCancel is the default: the context ends, and the lock stays until its lease is over,
-	// so that the holder can wind down before another one begins.
+	// RecoverCancel is the default: the context ends, but the lock stays taken until its lease is
+	// over, so that the holder can wind down before the next one begins.
 	RecoverCancel Recovery = "cancel"
 	// RecoverRelease ends the context and gives the lock back at once.
 	RecoverRelease Recovery = "release"
@@ -45,41 +45,40 @@ const (
 	RecoverAlarm Recovery = "alarm"
 )
 
-// Config is how one lock behaves (the seed's LockConfig). The zero value of each field but Key is
-// its default.
+// Config describes one lock. The zero value of each field except Key means its default.
 type Config struct {
 	// Key names the lock: 1 to 512 bytes of UTF-8 without control characters.
 	Key string
-	// Lease is how long the lock outlives the last renewal: 500 ms to 24 h, default 30 s.
+	// Lease is how long the lock lasts after its last renewal: 500 ms to 24 h, default 30 s.
 	Lease time.Duration
-	// Renewal is the time from one renewal to the next, default Lease/3, at most Lease/2.
+	// Renewal is the time between renewals, default Lease/3, at most Lease/2.
 	Renewal time.Duration
-	// WatchdogPeriod is the time from one check to the next, default 5 s, at least 100 ms.
+	// WatchdogPeriod is the time between checks, default 5 s, at least 100 ms.
 	WatchdogPeriod time.Duration
-	// Fair serves waiters of all processes in the order in which Redis queued them. By default a
-	// newcomer may take a lock that it finds free, and waiters of one process may pass it among
-	// themselves for 2 ms. All who take one key should agree: beside unfair ones, also in the same
-	// process, fair waiters still get the lock one at a time, but lose their order.
+	// Fair serves the waiters of all processes in the order in which Redis queued them. By default,
+	// a newcomer may take a lock that it finds free, and the waiters of one process may pass the
+	// lock among themselves for 2 ms. All users of a key should agree: beside unfair waiters, even
+	// of the same process, fair waiters still get the lock one at a time, but out of order.
 	Fair bool
-	// MaxHold ends the context of a holder after that time; 0 means never. Without it, the lock of a
-	// goroutine that hangs is renewed as long as the process lives.
+	// MaxHold ends the context of a holder after that time; 0 means never. Without it, the lock of
+	// a goroutine that hangs is renewed as long as the process lives.
 	MaxHold time.Duration
-	// AtLeast is for how long the lock stays taken, counted from its grant, also when it is
-	// unlocked sooner: then a short task that several machines start at once runs on one of them.
-	// At most Lease; 0 is not at all.
+	// AtLeast keeps the lock taken for that long after its grant, even if it is unlocked sooner.
+	// Thus a short task that several machines start at the same time runs on only one of them. At
+	// most Lease; 0 means not at all.
 	AtLeast time.Duration
-	// BeatTimeout demands a Held.Beat within that time; 0 means none.
+	// BeatTimeout is the longest time between calls of Held.Beat; 0 means that none is needed.
 	BeatTimeout time.Duration
-	// Recovery is what the watchdog does; the zero value is RecoverCancel.
+	// Recovery says what the watchdog does; the zero value means RecoverCancel.
 	Recovery Recovery
-	// AlertThreshold is after how many failed checks in a row the alarm is raised, default 3.
+	// AlertThreshold is the number of failed checks in a row that raises the alarm, default 3.
 	AlertThreshold int
-	// Margin is by how much a holder's context ends before its lease, for clocks that run at
+	// Margin is the time by which a holder's context ends before its lease, because clocks run at
 	// different speeds: default Lease/100, at least 10 ms, at most Lease/4.
 	Margin time.Duration
 }
 
-// WithDefaults is c with its defaults filled in.
+// WithDefaults returns c with its defaults filled in.
 func (c Config) WithDefaults() Config {
 	or := func(d *time.Duration, value time.Duration) {
 		if *d == 0 {
@@ -99,7 +98,7 @@ func (c Config) WithDefaults() Config {
 	return c
 }
 
-// Validate names every field that cannot be used. It wants defaults filled in.
+// Validate returns an error that names every bad field. Fill in the defaults first.
 func (c Config) Validate() error {
 	var found freeslot.FieldErrors
 	between := func(field string, d, least, most time.Duration) {
@@ -136,7 +135,7 @@ func (c Config) Validate() error {
 	return found.Err()
 }
 
-// checkKey says what is wrong with the name of a lock, "" if nothing is.
+// checkKey returns what is wrong with the name of a lock, or "".
 func checkKey(key string) string {
 	switch {
 	case key == "":
@@ -151,41 +150,42 @@ func checkKey(key string) string {
 	return ""
 }
 
-// Options is how a Manager reaches Redis. The zero value of each field but RedisURL is its default.
+// Options says how a Manager reaches Redis. The zero value of each field except RedisURL means its
+// default.
 type Options struct {
 	// RedisURL is redis://[user:password@]host:port[/db], rediss:// for TLS, with &addr=host:port
 	// for each further node of a cluster, or &master_set=name for sentinels.
 	RedisURL string
-	// Username, PasswordFile and TLS are as in the access of workers; the password file is read at
+	// Access holds Username, PasswordFile and TLS, as for workers. The password file is read at
 	// each connection.
 	Access redisclient.Access
-	// KeyPrefix is the first part of all keys, default "lock". All processes must agree on it.
+	// KeyPrefix is the first part of all keys, default "lock". All processes must use the same.
 	KeyPrefix string
-	// Holder is how operators see this process, default host:pid. At most 128 bytes without control
-	// characters.
+	// Holder is the name under which operators see this process, default host:pid. At most 128
+	// bytes without control characters.
 	Holder string
-	// Liveness is for how long a silent process counts as alive while it waits: 200 ms to 1 min,
-	// default 1 s. All processes must agree on it.
+	// Liveness is how long a silent process that waits counts as alive: 200 ms to 1 min, default 1
+	// s. All processes must use the same.
 	Liveness time.Duration
-	// Replicas is how many of Redis' replicas must have a grant or a renewal before it counts; 0,
-	// the default, is none. A grant that fewer have confirmed within ReplicationTimeout, default 1
-	// s, is asked about again as long as its caller waits, and then given back.
+	// Replicas is the number of Redis replicas that must confirm a grant or a renewal before it
+	// counts; default 0. If fewer have confirmed a grant within ReplicationTimeout (default 1 s),
+	// the call is repeated as long as its caller waits, and then the lock is given back.
 	Replicas           int
 	ReplicationTimeout time.Duration
-	// OnAlarm is called by a goroutine of the manager when a check has failed AlertThreshold times
-	// in a row, and once more when it succeeds again. It must not block. nil means only the log and
-	// the metric.
+	// OnAlarm is called when a check has failed AlertThreshold times in a row, and again when it
+	// succeeds. A goroutine of the manager calls it, so it must not block. nil means that only the
+	// log and the metric tell of it.
 	OnAlarm func(Alarm)
 	// Logger may be nil. Registerer may be nil; two managers on one registerer panic.
 	Logger     *zap.Logger
 	Registerer prometheus.Registerer
 
-	// callTimeout bounds one call of Redis, and Unlock; default callTimeout. A test on a busy machine
-	// needs a longer one.
+	// callTimeout bounds one call of Redis, and Unlock; 0 means the constant callTimeout. Tests on
+	// a busy machine need a longer one.
 	callTimeout time.Duration
 }
 
-// WithDefaults is o with its defaults filled in.
+// WithDefaults returns o with its defaults filled in.
 func (o Options) WithDefaults() Options {
 	if o.KeyPrefix == "" {
 		o.KeyPrefix = DefaultKeyPrefix
@@ -212,7 +212,7 @@ func (o Options) WithDefaults() Options {
 	return o
 }
 
-// Validate names every field that cannot be used. It wants defaults filled in, and connects to
+// Validate returns an error that names every bad field. Fill in the defaults first. It connects to
 // nothing.
 func (o Options) Validate() error {
 	var found freeslot.FieldErrors

@@ -1,6 +1,6 @@
-// Package lock is a distributed lock on Redis: fair if wanted, fenced, and its holder learns in
-// time that the lock is lost. Users import the package lock at the root, which names the same
-// types.
+// Package lock implements the package lock at the root, which names the same types: a distributed
+// lock on Redis. It is fair on request and fenced, and a holder learns in time that it has lost the
+// lock.
 //
 // # How it works
 //
@@ -21,21 +21,21 @@
 //	waiting --grant--> held --last Unlock, loss, end of the lease--> ended
 //	   \--gave up--> left
 //
-// In Redis it can have a ticket in the queue, a grant that it has not claimed, or the lock. A
-// ticket leaves the queue when it is granted the lock. Its owner claims it by a renewal or a beat
-// within 0.7 of the liveness limit; where it does not, and waits still, its next beat brings the
-// ticket back to its old place.
+// In Redis an acquisition can have a ticket in the queue, an unclaimed grant, or the lock. Its
+// ticket leaves the queue when the lock is granted to it. Its process claims the grant by a renewal
+// or a beat within 0.7 of the liveness limit. If it does not, but still waits, its next beat brings
+// the ticket back to its old place.
 //
 // # Guarantees
 //
-// A lock is held from its grant until its end, by the clock of the holder: the moment the last
-// confirmed acquire or renewal was sent, plus the lease, minus a margin. An unanswered renewal
-// moves no end. Redis counts the same lease from a later moment, so the key outlives the holder's
-// context. Every grant has a token above all earlier ones of its lock.
+// A lock is held from its grant until its end, by the holder's clock. The end is the moment at
+// which the last confirmed acquire or renewal was sent, plus the lease, minus a margin. An
+// unanswered renewal does not move the end. Redis counts the same lease from a later moment, so the
+// key outlives the holder's context. Every grant has a token above all earlier ones of its lock.
 //
 // # On failure
 //
-// An answer that does not come leaves an acquire in doubt: it is repeated under the same number,
-// which takes nothing twice, or given back. A waiter that gives up leaves the queue and passes on a
+// A missing answer leaves an acquire in doubt. It is then repeated under the same number, which
+// takes nothing twice, or is given back. A waiter that gives up leaves the queue and passes on a
 // grant that comes late. A release is repeated until the lease is over.
 package lock

@@ -7,15 +7,15 @@ import (
 )
 
 var (
-	// ErrNotAcquired is returned when the lock was not had in time. Errors that match it can be a
-	// *HeldError, which says who has it.
+	// ErrNotAcquired is returned when the lock was not acquired in time. An error that matches it
+	// may be a *HeldError, which names the holder.
 	ErrNotAcquired = errors.New("lock not acquired")
-	// ErrQueueFull is returned when too many acquisitions wait for one lock. It is ErrNotAcquired,
-	// too.
+	// ErrQueueFull is returned when too many acquisitions wait for one lock. It matches
+	// ErrNotAcquired, too.
 	ErrQueueFull = fmt.Errorf("%w: overloaded: 10000 wait for it already", ErrNotAcquired)
-	// ErrNotHeld is returned by an Unlock of what was unlocked before.
+	// ErrNotHeld is returned by Unlock if this entry was already unlocked.
 	ErrNotHeld = errors.New("lock not held: it was unlocked before")
-	// ErrLost is returned by an Unlock after the lock was lost. The error matches the cause, too.
+	// ErrLost is returned by Unlock after the lock was lost. The error matches the cause, too.
 	ErrLost = errors.New("lock lost")
 	// ErrClosed is returned by calls on a manager that was stopped, and is the cause of contexts
 	// that Stop ended.
@@ -25,9 +25,9 @@ var (
 )
 
 // These are the causes of the end of a holder's context, as context.Cause returns them, besides
-// ErrClosed and what ended the context that the lock was taken with.
+// ErrClosed and the cause of the context that the lock was taken with.
 var (
-	// ErrExpired: no renewal was confirmed before the lease was over.
+	// ErrExpired: the lease ended before a renewal was confirmed.
 	ErrExpired = errors.New("lock expired: no renewal was confirmed in time")
 	// ErrGone: Redis has no such lock any more.
 	ErrGone = errors.New("lock is gone from Redis")
@@ -35,25 +35,25 @@ var (
 	ErrTaken = errors.New("lock was taken by another holder")
 	// ErrRevoked: an operator revoked it.
 	ErrRevoked = errors.New("lock was revoked by an operator")
-	// ErrMaxHold: it was held for Config.MaxHold.
+	// ErrMaxHold: the hold lasted for Config.MaxHold.
 	ErrMaxHold = errors.New("lock was held for its longest time")
 	// ErrStalled: the holder called no Beat for Config.BeatTimeout.
 	ErrStalled = errors.New("lock holder is stalled: no Beat in time")
-	// ErrUnlocked: its last entry was unlocked.
+	// ErrUnlocked: the last entry was unlocked.
 	ErrUnlocked = errors.New("lock was unlocked")
 )
 
-// ErrDisconnected is in the Err of an Alarm whose check of the connection failed. It ends no hold.
+// ErrDisconnected is in Alarm.Err if the check of the connection failed. It ends no hold.
 var ErrDisconnected = errors.New("lock manager has no connection to Redis")
 
-// HeldError says who has a lock that was not acquired. It matches ErrNotAcquired.
+// HeldError says who holds a lock that was not acquired. It matches ErrNotAcquired.
 type HeldError struct {
 	Key string
-	// Holder is empty where the lock was free, and others come first.
+	// Holder is empty if the lock was free, but others come first.
 	Holder string
-	// Since is when the holder got it, by Redis' clock.
+	// Since is the time at which the holder got the lock, by Redis' clock.
 	Since time.Time
-	// Left is how long its lease lasts without another renewal; 0 where Redis did not say.
+	// Left is how long the holder's lease lasts without another renewal; 0 if Redis did not say.
 	Left time.Duration
 }
 

@@ -1,7 +1,7 @@
--- fence: refuses a holder whose token is lower than one that was seen before. It stands in front of a script of the
--- caller's, which gets the other KEYS and ARGV and follows where this one ends.
+-- fence: refuses a holder whose token is lower than one seen before. It stands in front of the
+-- caller's script, which follows where this one ends and gets the other KEYS and ARGV.
 --
--- Guarantee: check and script are one step, and a token that is refused changes nothing.
+-- Guarantee: check and script are one step, and a refused token changes nothing.
 --
 -- KEYS[1] fence  string, the highest token seen   ARGV[1] the holder's token
 -- Returns the error STALE for a lower token, else what the caller's script returns.

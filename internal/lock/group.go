@@ -13,8 +13,8 @@ import (
 	"github.com/freeslot/freeslot/internal/script"
 )
 
-// Bounds of calls. One that gets no answer in that time is in doubt, and is made again. Unlock waits
-// as long for Redis, also where its ctx has ended.
+// Bounds of calls. A call without an answer in that time is in doubt, and is made again. Unlock
+// waits that long for Redis, even if its ctx has ended.
 const (
 	callTimeout = time.Second
 	batchQueue  = 4096
@@ -22,8 +22,8 @@ const (
 	batchCalls  = 2
 )
 
-// group is the locks that share a hash tag, hence the counter of tokens and the wake channel of
-// this process.
+// group holds what the locks with one hash tag share: the counter of tokens, this process's wake
+// channel, its calls and its beats.
 type group struct {
 	m       *Manager
 	keys    keys
@@ -35,26 +35,26 @@ type group struct {
 	wakes    *events.Subscriber
 
 	started sync.Once
-	used    atomic.Bool // true once it is started
-	// ready is closed when the subscription stands for the first time.
+	used    atomic.Bool // true once the group is started
+	// ready is closed when the subscription is first confirmed.
 	ready chan struct{}
-	// poke has the loop beat at once, and sooner has it look when the next beat is due.
+	// poke makes the loop beat at once. sooner makes it compute anew when the next beat is due.
 	poke, sooner chan struct{}
-	// beating has a token while a call of a beat is under way; see awaitBeat.
+	// beating holds a token while a call of a beat is under way; see awaitBeat.
 	beating chan struct{}
-	// checking is true while the watchdog's calls for holds are under way, and probing while its
-	// look at the connections is.
+	// checking is true while the watchdog's calls for holds are under way, probing while it checks
+	// the connections.
 	checking, probing atomic.Bool
 	debts             debts
 
 	mu      sync.Mutex
-	waiters map[uint64]*acquisition // guarded by mu; those that wait and whose tickets may be in Redis
-	soonest time.Duration           // guarded by mu; when the first lock that is waited for ends, by uptime; 0: unknown
+	waiters map[uint64]*acquisition // guarded by mu; those that wait and may have a ticket in Redis
+	soonest time.Duration           // guarded by mu; when the first awaited lock ends, by uptime; 0: unknown
 	answers [8]answer               // guarded by mu; a ring
-	latest  int                     // guarded by mu
+	latest  int                     // guarded by mu; the index of the newest answer
 }
 
-// answer is one that Redis gave: when its call was sent, and the counter of tokens at its end.
+// answer records when a call was sent, and the counter of tokens after it.
 type answer struct {
 	sent    time.Duration
 	counter int64
@@ -77,7 +77,7 @@ func newGroup(m *Manager, runner *script.Runner) *group {
 	return g
 }
 
-// start brings up the batches and the loop, once.
+// start starts the batches and the loop, once.
 func (g *group) start() {
 	g.started.Do(func() {
 		g.acquires.Start()
@@ -96,10 +96,10 @@ func (g *group) stop(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// subscribed is whether the process hears of grants in this group.
+// subscribed reports whether the process hears of grants in this group.
 func (g *group) subscribed() bool { return g.wakes != nil && g.wakes.Subscribed() } // nil: stopped before its start
 
-// saw keeps what an answer proves about the counter of tokens.
+// saw records what an answer proves about the counter of tokens.
 func (g *group) saw(sent time.Duration, counter int64) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -107,8 +107,8 @@ func (g *group) saw(sent time.Duration, counter int64) {
 	g.answers[g.latest] = answer{sent: sent, counter: counter}
 }
 
-// sentBefore is when the newest call was sent whose answer had a counter below the token: the token
-// was made later. It is false where no answer proves that.
+// sentBefore returns when the newest call was sent whose answer had a counter below token. The
+// token was made after that. ok is false if no answer proves it.
 func (g *group) sentBefore(token int64) (sent time.Duration, ok bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -120,12 +120,12 @@ func (g *group) sentBefore(token int64) (sent time.Duration, ok bool) {
 	return sent, ok
 }
 
-// enlist has the beats carry an acquisition that may have a ticket from now on. It is false for one
-// that waits no more.
+// enlist adds an acquisition to the beats, because it may have a ticket from now on. It returns
+// false if the acquisition no longer waits.
 func (g *group) enlist(a *acquisition) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if a.phase() != waiting { // it was struck, or is about to be
+	if a.phase() != waiting { // it was struck, or will be at once
 		return false
 	}
 	a.ticket.Store(true)
@@ -133,16 +133,16 @@ func (g *group) enlist(a *acquisition) bool {
 	return true
 }
 
-// strike ends what enlist began. The acquisition waits no more by then.
+// strike undoes enlist. The acquisition must no longer wait.
 func (g *group) strike(a *acquisition) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	delete(g.waiters, a.number)
 }
 
-// awaitBeat waits for a call of a beat that is under way: it may carry an acquisition that was
-// struck meanwhile, and would take the lock anew after its release. It is false where ctx ends
-// before.
+// awaitBeat waits until the call of a beat that is under way has ended. Such a call may carry an
+// acquisition that was struck meanwhile, and would take the lock anew after its release. It returns
+// false if ctx ends first.
 func (g *group) awaitBeat(ctx context.Context) bool {
 	select {
 	case g.beating <- struct{}{}:
@@ -163,11 +163,11 @@ func (g *group) waiting() []*acquisition {
 	return out
 }
 
-// hurry has the loop beat at once.
+// hurry makes the loop beat at once.
 func (g *group) hurry() {
 	select {
 	case g.poke <- struct{}{}:
-	default: // it will
+	default: // it is about to beat anyway
 	}
 }
 

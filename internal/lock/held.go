@@ -12,17 +12,17 @@ type Held struct {
 	m    *Manager
 	a    *acquisition
 	ctx  *holdContext
-	end  context.CancelCauseFunc // of an entry that is not the first
+	end  context.CancelCauseFunc // only of a further entry
 	done atomic.Bool
 }
 
-// newHeld is the first entry of a hold.
+// newHeld returns the first entry of a hold.
 func newHeld(m *Manager, a *acquisition) *Held {
 	return &Held{m: m, a: a, ctx: newHoldContext(a.ctx, m, a), end: func(error) {}}
 }
 
-// newEntry is a further entry. Its context is made from ctx, and ends with the hold and its own
-// Unlock.
+// newEntry returns a further entry. Its context is made from ctx, and ends with the hold or with
+// its own Unlock.
 func newEntry(ctx context.Context, m *Manager, a *acquisition) *Held {
 	ctx, cancel := context.WithCancelCause(ctx)
 	stop := context.AfterFunc(a.ctx, func() { cancel(context.Cause(a.ctx)) })
@@ -32,24 +32,24 @@ func newEntry(ctx context.Context, m *Manager, a *acquisition) *Held {
 	}}
 }
 
-// Context ends when the lock is lost, when it is unlocked, or when the context ends that it was
-// taken with; that of the first entry, when the last one is unlocked. context.Cause says why. Check it before each write to what the lock
-// guards: Err looks at the clock, and so knows the end also in a process that was stopped
-// meanwhile.
+// Context ends when the lock is lost, when the context ends that it was taken with, or on Unlock.
+// The context of the first entry ends when the last entry is unlocked. context.Cause says why.
+// Check it before each write to what the lock guards: Err looks at the clock, so it notices the end
+// even in a process that was stopped meanwhile.
 //
 // Locking the same key with this context, or one made from it, enters the lock again without asking
 // Redis; see WithoutOwner.
 func (h *Held) Context() context.Context { return h.ctx }
 
-// Token is the fencing token: above all earlier ones of this lock. Tokens of different locks cannot
-// be compared.
+// Token returns the fencing token, which is above all earlier tokens of this lock. Do not compare
+// tokens of different locks.
 func (h *Held) Token() int64 { return h.a.token }
 
 // Beat shows that the holder makes progress. It is needed only with Config.BeatTimeout.
 func (h *Held) Beat() { h.a.lastBeat.Store(int64(uptime())) }
 
-// Unlock takes this entry back. The last one ends the context, and then gives the lock back, also
-// if ctx has ended: it takes about a second at most, and goes on in the background until Redis has
+// Unlock takes this entry back. The last one ends the context and gives the lock back, even if ctx
+// has ended. That takes about a second at most, and goes on in the background until Redis has
 // answered or the lease is over. After a loss, too, the last entry gives back what Redis may still
 // have.
 //
@@ -59,12 +59,12 @@ func (h *Held) Unlock(ctx context.Context) error {
 	if h.done.Swap(true) {
 		return ErrNotHeld
 	}
-	_ = h.ctx.Err() // an end that has passed is a loss, also if no loop has seen it yet
+	_ = h.ctx.Err() // a hold whose end has passed is lost, even if no loop has noticed yet
 	defer h.end(ErrUnlocked)
 	last, lost := h.a.leave()
 	switch {
 	case lost:
-		<-h.a.ctx.Done() // what ended it is about to say why
+		<-h.a.ctx.Done() // whatever ended the hold sets the cause first
 		if last {
 			h.a.group.owe(releaseItem{a: h.a, reason: "lost", keep: h.a.keep()})
 		}
@@ -81,7 +81,7 @@ func (h *Held) Unlock(ctx context.Context) error {
 	return err
 }
 
-// holdContext is the context of a hold. Its Done and Value are those of the context that the hold
+// holdContext is the context of a hold. Its Done and Value come from the context that the hold
 // cancels, so that derived contexts end with it and context.Cause finds the cause.
 type holdContext struct {
 	context.Context
@@ -93,7 +93,7 @@ func newHoldContext(ctx context.Context, m *Manager, a *acquisition) *holdContex
 	return &holdContext{Context: ctx, a: a, owner: ownerKey{m: m, key: a.cfg.Key}}
 }
 
-// Err ends a hold whose end has passed before it answers.
+// Err first ends the hold if its end has passed.
 func (c *holdContext) Err() error {
 	if err := c.Context.Err(); err != nil {
 		return err
@@ -102,7 +102,7 @@ func (c *holdContext) Err() error {
 		c.a.group.m.lose(c.a, ErrExpired)
 	}
 	if !c.a.live() {
-		<-c.Done() // another goroutine has ended it, and is about to cancel
+		<-c.Done() // another goroutine has ended the hold, and cancels next
 	}
 	return c.Context.Err()
 }
@@ -120,14 +120,14 @@ type ownerKey struct {
 	key string
 }
 
-// owner is the hold that ctx belongs to, nil if there is none.
+// owner returns the hold that ctx belongs to, or nil.
 func owner(ctx context.Context, m *Manager, key string) *acquisition {
 	a, _ := ctx.Value(ownerKey{m: m, key: key}).(*acquisition)
 	return a
 }
 
-// WithoutOwner is ctx without the holds that it belongs to: locking with it waits even for a lock
-// that the caller holds.
+// WithoutOwner returns ctx without the holds that it belongs to: locking with it waits even for a
+// lock that the caller holds.
 func WithoutOwner(ctx context.Context) context.Context { return strangerContext{ctx} }
 
 type strangerContext struct{ context.Context }

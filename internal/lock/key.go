@@ -2,8 +2,8 @@ package lock
 
 import "github.com/freeslot/freeslot/internal/script"
 
-// tags is over how many hash tags the locks of a cluster are spread. It must never change: two
-// processes that disagree would each take the same lock.
+// tags is the number of hash tags over which the locks of a cluster are spread. It must never
+// change: two processes that disagree would both take the same lock.
 const tags = 64
 
 // keys names the keys and channels of the locks with one tag:
@@ -21,7 +21,7 @@ func (k keys) token() string              { return k.layout.Key("token", "") }
 func (k keys) audit() string              { return k.layout.Key("audit", "") }
 func (k keys) wake(process string) string { return k.layout.Key("wake", process) }
 
-// layouts are those of all tags: one on a single server, and 64 on a cluster.
+// layouts returns the layout of each tag: one on a single server, 64 on a cluster.
 func layouts(prefix string, cluster bool) []script.Layout {
 	n := 1
 	if cluster {

@@ -2,7 +2,7 @@ package lock
 
 import "time"
 
-// Left is how long the hold lasts if no further renewal is confirmed; 0 once it has ended.
+// Left returns how long the hold lasts if no further renewal is confirmed; 0 once it has ended.
 func (h *Held) Left() time.Duration {
 	if h.ctx.Err() != nil {
 		return 0

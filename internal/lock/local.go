@@ -6,32 +6,32 @@ import (
 	"time"
 )
 
-// passTime is for how long waiters of one process may pass an unfair lock among themselves while
+// passTime is how long the waiters of one process may pass an unfair lock among themselves while
 // another process waits.
 const passTime = 2 * time.Millisecond
 
-// local is what this process knows of one lock that is not fair: one of its waiters contends in
-// Redis, the others wait here.
+// local tracks one unfair lock within this process: one of its waiters contends in Redis, the
+// others wait here.
 type local struct {
 	mu sync.Mutex
-	// holder is the one that has the lock, contender the one that waits in Redis, or is about to.
-	// Invariant: where some are behind there is a holder or a contender.
+	// holder has the lock. contender waits in Redis, or is about to. Invariant: if behind is not
+	// empty, there is a holder or a contender.
 	holder    *acquisition
 	contender *acquisition
 	behind    []*acquisition
-	// others is how many tickets of other processes were in Redis at the last release; passing is
-	// since when the lock has gone from one waiter of this process to the next while there were
-	// some, by uptime.
+	// others counts the tickets of other processes in Redis at the last release. passing is the
+	// time, by uptime, since which waiters of this process have passed the lock on although others
+	// waited; 0 for none.
 	others  int64
 	passing time.Duration
-	// busy is who was seen to have the lock, and when, by uptime.
+	// busy describes the last holder seen, at busyAt by uptime.
 	busy   HeldError
 	busyAt time.Duration
-	// users is how many acquisitions have it; guarded by Manager.mu.
+	// users counts the acquisitions that use this; guarded by Manager.mu.
 	users int
 }
 
-// join lines a waiter up. It is true for the one that has to contend.
+// join adds a waiter. It returns true if the waiter has to contend.
 func (l *local) join(a *acquisition) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -52,8 +52,8 @@ func (l *local) took(a *acquisition) {
 	l.remove(a)
 }
 
-// leave takes out one that gave up, unlocked or lost the lock. Where no other is at it, the next
-// one contends.
+// leave removes an acquisition that gave up, unlocked or lost the lock. If that leaves neither a
+// holder nor a contender, the next waiter contends.
 func (l *local) leave(a *acquisition) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -66,8 +66,8 @@ func (l *local) leave(a *acquisition) {
 	}
 }
 
-// heir is who gets the lock that the holder gives back, nil for none, and whether it gets it at
-// once. It is the contender from then on.
+// heir returns who gets the lock that the holder gives back, or nil, and whether it gets the lock
+// at once. The heir is the contender from then on.
 func (l *local) heir(a *acquisition) (heir *acquisition, pass bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -85,7 +85,7 @@ func (l *local) heir(a *acquisition) (heir *acquisition, pass bool) {
 	return heir, pass
 }
 
-// gave takes over what Redis answered to the release.
+// gave records Redis' answer to the release.
 func (l *local) gave(out released, passed bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -98,14 +98,14 @@ func (l *local) gave(out released, passed bool) {
 	}
 }
 
-// saw keeps who has the lock, for those that wait here.
+// saw records who has the lock, for those that wait here.
 func (l *local) saw(busy HeldError) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.busy, l.busyAt = busy, uptime()
 }
 
-// heldError is for one that has waited here in vain.
+// heldError returns the error for an acquisition that waited here without getting the lock.
 func (l *local) heldError(key string) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -115,14 +115,14 @@ func (l *local) heldError(key string) error {
 	return &busy
 }
 
-// next makes the first one behind the contender. mu is held.
+// next makes the first waiter behind the contender. The caller holds mu.
 func (l *local) next() *acquisition {
 	l.contender = l.behind[0]
 	l.behind = l.behind[1:]
 	return l.contender
 }
 
-// remove takes a out of those that wait. mu is held.
+// remove removes a from the waiters. The caller holds mu.
 func (l *local) remove(a *acquisition) {
 	if l.contender == a {
 		l.contender = nil

@@ -17,15 +17,15 @@ import (
 	"github.com/freeslot/freeslot/internal/script"
 )
 
-// Manager makes locks and keeps those that are held (the seed's LockManager). Its methods are safe
-// for concurrent use.
+// Manager makes locks, and renews and watches those that are held. Its methods are safe for
+// concurrent use.
 type Manager struct {
 	opts    Options
 	log     *zap.Logger
 	metrics *metrics
-	// process is what Redis knows this start of the process by: 128 random bits.
+	// process identifies this start of the process to Redis: 128 random bits.
 	process string
-	number  atomic.Uint64 // of the last acquisition
+	number  atomic.Uint64 // number of the last acquisition
 
 	// Set by Start.
 	commands, events *redisclient.Clients
@@ -41,7 +41,7 @@ type Manager struct {
 
 	mu      sync.Mutex
 	stopped bool                      // guarded by mu; loops takes no more
-	locals  map[string]*local         // guarded by mu; of locks that are not fair
+	locals  map[string]*local         // guarded by mu; only of unfair locks
 	holds   map[*acquisition]struct{} // guarded by mu; those that have not ended
 
 	renewals renewals
@@ -75,8 +75,9 @@ func (m *Manager) Get(cfg Config) (*Lock, error) {
 	return &Lock{m: m, cfg: cfg}, nil
 }
 
-// Start connects to Redis and checks it. ctx bounds the start alone. After an error it can be
-// called again. Errors: a Redis that does not answer, is older than 7.0, or evicts keys; ErrClosed.
+// Start connects to Redis and checks it. ctx bounds only the start. It can be called again after an
+// error. It fails if Redis does not answer, is older than 7.0, or evicts keys, and with ErrClosed
+// after Stop.
 func (m *Manager) Start(ctx context.Context) (err error) {
 	m.start.Lock()
 	defer m.start.Unlock()
@@ -124,9 +125,9 @@ func (m *Manager) begin(client rueidis.Client, cluster bool) {
 	m.background(func() { m.watch(m.ctx) })
 }
 
-// Stop ends the contexts of all holds with ErrClosed and wakes all waiters with it. It gives
-// nothing back: what its holders were doing may not have ended, so leases run out. It tolerates a
-// manager that was never started, and being called twice.
+// Stop ends the contexts of all holds with ErrClosed, and wakes all waiters with it. It gives no
+// lock back, because the holders may still be at work: the leases run out. It can be called on a
+// manager that was never started, and twice.
 func (m *Manager) Stop(ctx context.Context) error {
 	var failed error
 	m.stop.Do(func() {
@@ -163,7 +164,7 @@ func (m *Manager) Stop(ctx context.Context) error {
 	return failed
 }
 
-// groupOf is the group of a lock, ready for calls.
+// groupOf returns the group of a lock, ready for calls.
 func (m *Manager) groupOf(key string) (*group, error) {
 	switch {
 	case m.ctx.Err() != nil:
@@ -176,7 +177,7 @@ func (m *Manager) groupOf(key string) (*group, error) {
 	return g, nil
 }
 
-// attach gives an acquisition what its process knows of the lock.
+// attach gives an acquisition this process's record of the lock.
 func (m *Manager) attach(a *acquisition) {
 	if a.cfg.Fair {
 		return
@@ -192,7 +193,7 @@ func (m *Manager) attach(a *acquisition) {
 	a.local = l
 }
 
-// detach ends what attach began.
+// detach undoes attach.
 func (m *Manager) detach(a *acquisition) {
 	if a.local == nil {
 		return
@@ -226,8 +227,8 @@ func (m *Manager) took(a *acquisition, waited time.Duration) {
 	}
 }
 
-// gaveUp leaves the queue for an acquisition that did not get its lock, and passes on what it may
-// get yet.
+// gaveUp takes an acquisition that did not get its lock out of the queue, and passes on a grant
+// that it may still get.
 func (m *Manager) gaveUp(a *acquisition, after time.Duration, err error) {
 	m.metrics.acquired(err, after)
 	a.abandon()
@@ -238,7 +239,8 @@ func (m *Manager) gaveUp(a *acquisition, after time.Duration, err error) {
 	}
 }
 
-// lose ends a hold that was lost, or whose context ended. It is false for one that had ended.
+// lose ends a hold that was lost, or whose context ended. It returns false if the hold had ended
+// already.
 func (m *Manager) lose(a *acquisition, cause error) bool {
 	if !a.end(cause) {
 		return false
@@ -258,7 +260,7 @@ func (m *Manager) forget(a *acquisition, cause error) {
 	m.metrics.ended(cause, uptime()-a.since)
 }
 
-// held are the holds for which that is so.
+// held returns the holds that satisfy is.
 func (m *Manager) held(is func(a *acquisition) bool) (out []*acquisition) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -270,7 +272,8 @@ func (m *Manager) held(is func(a *acquisition) bool) (out []*acquisition) {
 	return out
 }
 
-// background runs what Stop waits for. It is false after Stop, and f is not run.
+// background runs f in a goroutine that Stop waits for. After Stop it returns false and does not
+// run f.
 func (m *Manager) background(f func()) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -7,7 +7,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// metrics are those of seed section 14; docs/lock.md maps them. None is labelled by key.
+// metrics holds the metrics that docs/lock.md lists. None is labelled by key.
 type metrics struct {
 	acquires    *prometheus.CounterVec // by outcome
 	waits       prometheus.Histogram   // seconds
@@ -68,7 +68,7 @@ func (m *metrics) acquired(err error, after time.Duration) {
 	}
 }
 
-// causes are the labels of ends_total.
+// causes are the values of the label cause of ends_total.
 var causes = []struct {
 	cause error
 	name  string

@@ -6,20 +6,20 @@ import (
 	"strings"
 )
 
-// origin is where in the program a lock was acquired. Looking up its name is left to the rare log
-// line that needs it.
+// origin is the place in the program that acquired a lock. Its name is looked up only for the rare
+// log line that needs it.
 type origin [4]uintptr
 
-// callerOf is where the method of Lock was called that calls take.
+// callerOf returns where the method of Lock was called that calls take.
 func callerOf() (o origin) {
-	runtime.Callers(3, o[:]) // not Callers, callerOf and take
+	runtime.Callers(3, o[:]) // skip Callers, callerOf and take
 	return o
 }
 
-// methods begin the names of the methods of Lock, which call each other.
+// methods is the prefix of the names of Lock's methods, which call each other.
 const methods = "/lock.(*Lock)."
 
-// String is the file, line and function that called Lock, TryLock or Do.
+// String returns the file, line and function that called Lock, TryLock or Do.
 func (o origin) String() string {
 	frames := runtime.CallersFrames(o[:])
 	for {

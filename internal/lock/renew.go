@@ -13,25 +13,26 @@ import (
 )
 
 const (
-	// claimAfter is when a grant is claimed that is held without one: most short holds are over by
+	// claimAfter is the age at which an unclaimed grant is claimed. Most short holds are over by
 	// then.
 	claimAfter = 10 * time.Millisecond
-	// clockPeriod is how often ends are looked for, for those who wait on Done alone.
+	// clockPeriod is how often the loop looks for holds that are over, for callers that wait only
+	// on Done.
 	clockPeriod = 250 * time.Millisecond
 	// renewRetry is the least time between two tries of one renewal.
 	renewRetry = 50 * time.Millisecond
-	// renewTogether is how much earlier a renewal is made to go along with one that is due.
+	// renewTogether is how much earlier a renewal may be made to share the call of one that is due.
 	renewTogether = 20 * time.Millisecond
 )
 
-// renewals are the holds by the time of their next renewal.
+// renewals orders the holds by the time of their next renewal.
 type renewals struct {
 	mu      sync.Mutex
 	due     dueHeap                       // guarded by mu
 	index   map[*acquisition]*renewalTask // guarded by mu
 	changed chan struct{}
-	// turns counts how often the loop has looked, and loop which one it is: one that stood still
-	// ends when it finds that another has taken its place.
+	// turns counts how often the loop has looked. loop numbers the current loop: one that stood
+	// still ends when it finds that another has taken its place.
 	turns, loop atomic.Int64
 }
 
@@ -86,8 +87,8 @@ func (r *renewals) remove(a *acquisition) {
 	}
 }
 
-// take removes the tasks that are due, with those that go along, and says how long the next one has
-// time.
+// take removes the tasks that are due and those close enough to share their call, and returns the
+// time until the next one.
 func (r *renewals) take(now time.Duration) (due []*acquisition, wait time.Duration) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -104,7 +105,8 @@ func (r *renewals) take(now time.Duration) (due []*acquisition, wait time.Durati
 	return due, wait
 }
 
-// renewLoop renews what is due, and ends what is over, until ctx ends. number is which loop it is.
+// renewLoop renews what is due, and ends what is over, until ctx ends. number is the number of this
+// loop.
 func (m *Manager) renewLoop(ctx context.Context, number int64) {
 	var calls sync.WaitGroup
 	defer calls.Wait()
@@ -122,7 +124,7 @@ func (m *Manager) renewLoop(ctx context.Context, number int64) {
 		due, wait := m.renewals.take(now)
 		byGroup := make(map[*group][]*acquisition)
 		for _, a := range due {
-			switch { // what has ended is renewed no more
+			switch { // do not renew what has ended
 			case a.over():
 				m.lose(a, ErrExpired)
 			case a.live() && a.ctx.Err() == nil:
@@ -157,7 +159,7 @@ func (m *Manager) expire() time.Duration {
 	return next
 }
 
-// renewItems is one call for several holds of a group.
+// renewItems makes one call for several holds of a group.
 func (m *Manager) renewItems(ctx context.Context, g *group, items []*acquisition) {
 	ctx, cancel := context.WithTimeout(ctx, g.runner.ConfirmTimeout())
 	defer cancel()
@@ -181,16 +183,16 @@ func (m *Manager) renewItems(ctx context.Context, g *group, items []*acquisition
 func (m *Manager) renewLater(a *acquisition, after time.Duration) {
 	if a.live() {
 		m.renewals.add(a, uptime()+after)
-		if !a.live() { // it ended meanwhile, and its end may have found no renewal to remove
+		if !a.live() { // it ended meanwhile, when there may have been no renewal to remove
 			m.renewals.remove(a)
 		}
 	}
 }
 
-// renewedOne takes over what Redis says of one hold.
+// renewedOne handles Redis' answer about one hold.
 func (m *Manager) renewedOne(a *acquisition, got renewed) {
 	if !a.live() {
-		return // it ended during the call, whose answer concerns no one
+		return // it ended during the call: the answer no longer matters
 	}
 	lost := ErrExpired // the answer came too late
 	if got.code != codeDone {
@@ -209,7 +211,7 @@ func (m *Manager) renewedOne(a *acquisition, got renewed) {
 	m.renewLater(a, a.cfg.Renewal)
 }
 
-// longLeases is how many leases a hold may last before it is logged that nothing bounds it.
+// longLeases is the number of leases after which a hold that nothing bounds is logged.
 const longLeases = 10
 
 // tellLong logs once that a hold is old and has no MaxHold: its holder may have ended, or hang.
@@ -222,10 +224,10 @@ func (m *Manager) tellLong(a *acquisition, age time.Duration) {
 		zap.String("reason", "it is renewed as long as this process lives, also if its holder has ended without Unlock or hangs; Config.MaxHold bounds a hold"))
 }
 
-// loss is why Redis' answer ends a hold.
+// loss returns why Redis' answer ends a hold.
 func (a *acquisition) loss(got renewed) error {
 	switch {
-	case a.over(): // so it is gone, or of another one by now
+	case a.over(): // so the lock is gone, or has another holder by now
 		return ErrExpired
 	case got.code == codeTaken:
 		return fmt.Errorf("%w: %s", ErrTaken, got.text)

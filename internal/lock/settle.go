@@ -8,9 +8,9 @@ import (
 // settlePoll is how often Settle looks.
 const settlePoll = 5 * time.Millisecond
 
-// Settle waits until Redis has answered to every Unlock whose answer did not come, and to every one
-// after a loss, until their leases are over, or until ctx ends. It is for programs that end: Stop
-// leaves such locks to run out.
+// Settle waits until Redis has answered every Unlock whose answer is missing, and every release
+// after a loss, or until the leases of these locks are over, or until ctx ends. Programs call it
+// before Stop, which leaves such locks to run out.
 func (m *Manager) Settle(ctx context.Context) error {
 	ticker := time.NewTicker(settlePoll)
 	defer ticker.Stop()
@@ -35,8 +35,9 @@ func (m *Manager) owes() bool {
 	return false
 }
 
-// owes reports whether Redis has not answered to a release. One that is repeated only in case a
-// call in doubt comes late does not count: waiting for it takes as long as the lease.
+// owes reports whether Redis has not answered a release yet. A release that is repeated only
+// because a call in doubt may come late does not count: waiting for it would take as long as the
+// lease.
 func (g *group) owes() bool {
 	g.debts.mu.Lock()
 	defer g.debts.mu.Unlock()

@@ -13,8 +13,8 @@ import (
 	"github.com/freeslot/freeslot/internal/script"
 )
 
-// unlock gives back a hold whose last entry has left, and hands it to a waiter of this process
-// where that is its turn.
+// unlock gives back a hold whose last entry has left. If it is the turn of a waiter of this
+// process, that waiter gets the lock.
 func (m *Manager) unlock(ctx context.Context, a *acquisition) error {
 	m.forget(a, ErrUnlocked)
 	it := releaseItem{a: a, reason: "unlocked", keep: a.keep()}
@@ -46,8 +46,8 @@ func (m *Manager) unlock(ctx context.Context, a *acquisition) error {
 	}
 }
 
-// repeatRelease repeats a release until Redis answers or ctx ends. doubt is true where Redis may
-// have carried out a try whose answer did not come.
+// repeatRelease repeats a release until Redis answers or ctx ends. doubt is true if Redis may have
+// carried out a try whose answer did not come.
 func (g *group) repeatRelease(ctx context.Context, it releaseItem) (out released, doubt bool, err error) {
 	retry := backoff.NewExponentialBackOff()
 	retry.InitialInterval, retry.MaxInterval = 5*time.Millisecond, 200*time.Millisecond
@@ -66,10 +66,11 @@ func (g *group) repeatRelease(ctx context.Context, it releaseItem) (out released
 	}
 }
 
-// releaseOnce is one call of release.lua, whose heir learns what came of it.
+// releaseOnce calls release.lua once, and tells the heir the result.
 func (g *group) releaseOnce(ctx context.Context, it releaseItem) (released, error) {
 	if it.a.ticket.Load() {
-		// A beat that is under way may take longer. Then the release is repeated until a lease has passed.
+		// A beat that is under way may take longer. Then the release is repeated until a lease has
+		// passed.
 		waiting, cancel := context.WithTimeout(ctx, g.m.opts.callTimeout/2)
 		if !g.awaitBeat(waiting) {
 			it.a.doubt.Store(true)
@@ -110,18 +111,19 @@ func inDoubt(err error) bool {
 	return err != nil && !errors.Is(err, script.ErrNotSent) && !errors.Is(err, ErrClosed) && !errors.As(err, new(*rueidis.RedisError)) && !final(err)
 }
 
-// final reports whether repeating a call with that error is of no use.
+// final reports whether repeating a call with that error is useless.
 func final(err error) bool {
 	return errors.Is(err, ErrQueueFull) || errors.Is(err, ErrClosed) || errors.As(err, new(*KeyError)) || script.IsRefused(err)
 }
 
-// debts are the releases that a group still owes to Redis, after their callers have gone. They are
-// repeated until Redis has answered. Where a call of the acquisition is in doubt Redis may carry it
-// out late and take the lock anew, so the release is repeated until a lease has passed.
+// debts holds the releases that a group still owes to Redis, after their callers have gone. A
+// release is repeated until Redis has answered. If a call of the acquisition is in doubt, Redis may
+// carry it out late and take the lock anew, so the release is then repeated until a lease has
+// passed.
 type debts struct {
 	mu       sync.Mutex
 	open     map[*acquisition]*debt // guarded by mu
-	settling bool                   // guarded by mu; settle runs
+	settling bool                   // guarded by mu; true while settle runs
 	more     chan struct{}
 }
 
@@ -129,16 +131,17 @@ type debt struct {
 	it       releaseItem
 	end, due time.Duration // by uptime
 	pause    time.Duration
-	answered bool // once Redis has carried it out
+	answered bool // true once Redis has carried it out
 }
 
 const (
-	// mostDebts bounds what waits for Redis to come back. Each one beyond costs its lock one lease.
+	// mostDebts bounds the releases that wait for Redis to come back. A release beyond it is
+	// dropped, and its lock stays taken until its lease ends.
 	mostDebts            = 10_000
 	firstDebt, laterDebt = 20 * time.Millisecond, 2 * time.Second
 )
 
-// owe has a release repeated in the background. It ends with the manager.
+// owe repeats a release in the background. That ends with the manager.
 func (g *group) owe(it releaseItem) {
 	it.heir = nil
 	g.debts.mu.Lock()
@@ -160,7 +163,7 @@ func (g *group) owe(it releaseItem) {
 	}
 }
 
-// settle makes the releases that are due until none is open.
+// settle makes the releases that are due, until none is open.
 func (g *group) settle(ctx context.Context) {
 	for ctx.Err() == nil {
 		due, wait, open := g.nextDebts()
@@ -184,7 +187,8 @@ func (g *group) settle(ctx context.Context) {
 	}
 }
 
-// nextDebts are those of one call, or how long there is time; where none is open, settle ends.
+// nextDebts returns the releases for the next call, and the time until more are due. open is false
+// if none is open; then settle ends.
 func (g *group) nextDebts() (due []*debt, wait time.Duration, open bool) {
 	g.debts.mu.Lock()
 	defer g.debts.mu.Unlock()
@@ -200,7 +204,7 @@ func (g *group) nextDebts() (due []*debt, wait time.Duration, open bool) {
 	return due, wait, g.debts.settling
 }
 
-// settleOnce is one call. It is false where Redis did not do it.
+// settleOnce makes one call. It returns false if Redis did not carry it out.
 func (g *group) settleOnce(ctx context.Context, due []*debt) bool {
 	ctx, cancel := context.WithTimeout(ctx, g.m.opts.callTimeout)
 	defer cancel()
@@ -218,7 +222,7 @@ func (g *group) settleOnce(ctx context.Context, due []*debt) bool {
 	now := uptime()
 	for i, d := range due {
 		a := d.it.a
-		if g.debts.open[a] != d { // it came anew during the call, and what it is about may have come after it
+		if g.debts.open[a] != d { // it came anew during the call, maybe after what it releases
 			continue
 		}
 		if err == nil {
@@ -235,7 +239,7 @@ func (g *group) settleOnce(ctx context.Context, due []*debt) bool {
 	return err == nil
 }
 
-// repaid counts what became of the release of a recovery, once.
+// repaid counts the outcome of a recovery's release, once.
 func (g *group) repaid(it *releaseItem, ok bool) {
 	if it.recovers {
 		it.recovers = false
@@ -243,7 +247,7 @@ func (g *group) repaid(it *releaseItem, ok bool) {
 	}
 }
 
-// forgive ends what is owed still when the manager stops.
+// forgive drops what is still owed when the manager stops.
 func (g *group) forgive() {
 	g.debts.mu.Lock()
 	defer g.debts.mu.Unlock()

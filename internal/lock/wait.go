@@ -11,28 +11,28 @@ import (
 	"github.com/freeslot/freeslot/internal/script"
 )
 
-// Lock is one lock. It is safe for concurrent use; Manager.Get makes it. A lock that is held is
-// renewed as long as the process lives: also if the goroutine that holds it ends without Unlock, or
-// hangs. Do always unlocks; Config.MaxHold, and the context that the lock is taken with, bound what
-// may hang.
+// Lock is one lock; Manager.Get makes it. It is safe for concurrent use. A lock that is held is
+// renewed as long as the process lives, even if the goroutine that holds it hangs, or ends without
+// Unlock. Do always unlocks. Config.MaxHold, and the context that you lock with, bound what may
+// hang.
 type Lock struct {
 	m   *Manager
 	cfg Config
 }
 
-// Config is what Get was called with, with its defaults.
+// Config returns what Get was called with, with its defaults.
 func (l *Lock) Config() Config { return l.cfg }
 
-// Lock waits for the lock until ctx ends. ctx bounds the hold, too, also by its deadline: see
-// Held.Context. So bound only the waiting by TryLock. A hold whose ctx never ends is renewed until
-// Unlock; see Lock. While Redis does not answer it goes on trying. Errors: what ended ctx, with the
-// last failure; ErrQueueFull; a *KeyError; what Redis' access control refuses; ErrClosed;
+// Lock waits for the lock until ctx ends. ctx, and so its deadline, bounds the hold, too: see
+// Held.Context. To bound only the waiting, use TryLock. A hold whose ctx never ends is renewed
+// until Unlock; see Lock. While Redis does not answer, Lock keeps trying. Errors: the cause of ctx,
+// with the last failure; ErrQueueFull; a *KeyError; a refusal by Redis' access control; ErrClosed;
 // ErrNotStarted.
 func (l *Lock) Lock(ctx context.Context) (*Held, error) { return l.take(ctx, ctx, true) }
 
-// TryLock waits for the lock until wait is over or ctx ends; with 0 or less it looks once. Errors: a
-// *HeldError, which matches ErrNotAcquired, for a lock that is held by another one; that of a call
-// of Redis that failed; and those of Lock.
+// TryLock waits for the lock until wait is over or ctx ends; with 0 or less it looks once. If
+// another holder has the lock, it returns a *HeldError, which matches ErrNotAcquired. If a call of
+// Redis failed, it returns its error. Otherwise it fails as Lock does.
 func (l *Lock) TryLock(ctx context.Context, wait time.Duration) (*Held, error) {
 	if wait <= 0 {
 		return l.take(ctx, ctx, false)
@@ -42,8 +42,9 @@ func (l *Lock) TryLock(ctx context.Context, wait time.Duration) (*Held, error) {
 	return l.take(ctx, waiting, true)
 }
 
-// Do runs f with the lock and unlocks it after its return or panic. Errors: those of Lock, and
-// those of f and of Unlock joined: an ErrLost says that the lock was lost while f ran.
+// Do runs f with the lock, and unlocks it after f returns or panics. It fails as Lock does, or
+// returns the errors of f and of Unlock, joined: an ErrLost says that the lock was lost while f
+// ran.
 func (l *Lock) Do(ctx context.Context, f func(ctx context.Context, token int64) error) (err error) {
 	h, err := l.Lock(ctx)
 	if err != nil {
@@ -53,8 +54,8 @@ func (l *Lock) Do(ctx context.Context, f func(ctx context.Context, token int64) 
 	return f(h.Context(), h.Token())
 }
 
-// take enters a hold that ctx belongs to, or takes the lock. waiting bounds the waiting, and ctx
-// the hold.
+// take enters a hold that ctx belongs to, or takes the lock. waiting bounds the waiting, ctx the
+// hold.
 func (l *Lock) take(ctx, waiting context.Context, wait bool) (*Held, error) {
 	if a := owner(ctx, l.m, l.cfg.Key); a != nil && a.enter() {
 		return newEntry(ctx, l.m, a), nil
@@ -82,7 +83,7 @@ func (l *Lock) take(ctx, waiting context.Context, wait bool) (*Held, error) {
 	return newHeld(l.m, a), nil
 }
 
-// await is how an acquisition gets its lock.
+// await gets an acquisition its lock.
 func (m *Manager) await(ctx context.Context, a *acquisition, wait bool) (grant, error) {
 	if !wait {
 		got, err := m.ask(ctx, a, false)
@@ -92,7 +93,7 @@ func (m *Manager) await(ctx context.Context, a *acquisition, wait bool) (grant, 
 		return grant{token: got.token, until: a.confirmed(got.sent), claimed: true}, err
 	}
 	if !a.cfg.Fair && !a.local.join(a) {
-		// Another one of this process has the lock or contends for it.
+		// Another acquisition of this process has the lock or contends for it.
 		got, done, err := m.sleep(ctx, a, 0)
 		switch {
 		case errors.Is(err, ErrNotAcquired):
@@ -148,8 +149,8 @@ func (m *Manager) await(ctx context.Context, a *acquisition, wait bool) (grant, 
 	}
 }
 
-// subscribeLimit is how long a waiter gives the subscription to stand. Without one its beats find
-// its grants.
+// subscribeLimit is how long a waiter waits for the subscription to be confirmed. Without one, its
+// beats find its grants.
 const subscribeLimit = 250 * time.Millisecond
 
 func (m *Manager) awaitSubscription(ctx context.Context, g *group) {
@@ -163,7 +164,7 @@ func (m *Manager) awaitSubscription(ctx context.Context, g *group) {
 	}
 }
 
-// sleep waits for a grant until ctx ends; it returns without one after pause, unless that is 0, and
+// sleep waits for a grant until ctx ends. It returns without one after pause, unless that is 0, and
 // when it is the acquisition's turn to ask Redis.
 func (m *Manager) sleep(ctx context.Context, a *acquisition, pause time.Duration) (got grant, done bool, err error) {
 	var over <-chan time.Time
@@ -176,7 +177,7 @@ func (m *Manager) sleep(ctx context.Context, a *acquisition, pause time.Duration
 		select {
 		case got := <-a.grants:
 			if !got.claimed && a.group.late(got.until) {
-				a.group.hurry() // it came too late to be acted upon: the beat claims it
+				a.group.hurry() // it came too late to be used: the beat claims it
 				continue
 			}
 			return got, true, nil
@@ -192,7 +193,7 @@ func (m *Manager) sleep(ctx context.Context, a *acquisition, pause time.Duration
 	}
 }
 
-// ask is one call of acquire.lua.
+// ask calls acquire.lua once.
 func (m *Manager) ask(ctx context.Context, a *acquisition, wait bool) (acquired, error) {
 	got, err := a.group.acquires.DoOne(ctx, acquireItem{a: a, wait: wait, place: a.inQueue()})
 	switch {

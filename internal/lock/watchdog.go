@@ -13,16 +13,16 @@ import (
 	"go.uber.org/zap"
 )
 
-// Names of the watchdog's checks (seed section 16.2).
+// Names of the watchdog's checks.
 const (
 	CheckRenewal    = "renewal"    // the loop of renewals turns, and the lock's renewals are confirmed
-	CheckState      = "state"      // Redis has the lock as this process does
+	CheckState      = "state"      // Redis agrees with this process about the lock
 	CheckHolder     = "holder"     // the holder beats, and has not held the lock for too long
 	CheckConnection = "connection" // commands are answered, and grants are heard of
 )
 
-// Alarm is a lock whose checks fail. It is raised after Config.AlertThreshold failed checks in a
-// row, and once more, with Over, when all of them succeed again or the hold has ended.
+// Alarm reports a lock whose checks fail. It is raised after Config.AlertThreshold failed checks in
+// a row, and once more, with Over, when all of them succeed again or the hold has ended.
 type Alarm struct {
 	Key, Check string
 	Token      int64
@@ -32,16 +32,17 @@ type Alarm struct {
 }
 
 const (
-	// watchTick is how often the watchdog looks whose check is due.
+	// watchTick is how often the watchdog looks for checks that are due.
 	watchTick = 100 * time.Millisecond
-	// stalledTicks is for how many of them the loop of renewals may stand still. Ticks are counted,
-	// because the clock says nothing of a process that was stopped meanwhile.
+	// stalledTicks is the number of ticks after which a loop of renewals that does not move is
+	// restarted. Ticks are counted, because the clock would also count time in which the process
+	// was stopped.
 	stalledTicks = 25
-	// probePeriod is how often the connections are looked at, also without a hold.
+	// probePeriod is how often the connections are checked, even without a hold.
 	probePeriod = DefaultWatchdogPeriod
 )
 
-// alarms are those that were raised and not ended yet.
+// alarms holds the alarms that were raised and have not ended.
 type alarms struct {
 	mu     sync.Mutex
 	raised map[*acquisition]string // guarded by mu; the checks that failed
@@ -84,7 +85,7 @@ func (m *Manager) watch(ctx context.Context) {
 			}
 		}
 		m.held(func(a *acquisition) bool {
-			// A group that is slow holds up no other one.
+			// A slow group does not hold up the others.
 			if now >= a.checkAt && !a.group.checking.Load() {
 				a.checkAt = now + a.cfg.WatchdogPeriod
 				due[a.group] = append(due[a.group], a)
@@ -104,7 +105,8 @@ func (m *Manager) watch(ctx context.Context) {
 	}
 }
 
-// probes looks at the connections of the group in the background, unless the last look still waits.
+// probes checks the group's connections in the background, unless the last check is still under
+// way.
 func (g *group) probes(ctx context.Context, running *sync.WaitGroup) {
 	if g.probing.Swap(true) {
 		return
@@ -115,9 +117,9 @@ func (g *group) probes(ctx context.Context, running *sync.WaitGroup) {
 	})
 }
 
-// probe asks Redis whether it answers, and whether it has a subscription of this process to the
-// group's grants. The empty message asks nothing of the subscriber. A group that was not used yet
-// has no subscription.
+// probe asks Redis whether it answers, and whether this process is subscribed to the group's
+// grants. The subscriber ignores the empty message. A group that was not used yet has no
+// subscription.
 func (g *group) probe(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, g.m.opts.callTimeout)
 	defer cancel()
@@ -141,8 +143,8 @@ func (g *group) connected(connection string, ok bool) {
 	g.m.metrics.connected.WithLabelValues(connection, g.keys.layout.Tag).Set(one(ok))
 }
 
-// checkItems makes the five checks for holds of one group: renewal, state, holder, connection;
-// recovery follows.
+// checkItems runs the checks for holds of one group: renewal, state, holder, connection. Recovery
+// follows.
 func (m *Manager) checkItems(ctx context.Context, g *group, items []*acquisition) {
 	ctx, cancel := context.WithTimeout(ctx, m.opts.callTimeout)
 	defer cancel()
@@ -171,7 +173,7 @@ func (m *Manager) checkItems(ctx context.Context, g *group, items []*acquisition
 			}
 		}
 		now := uptime()
-		// What has ended with its caller's context is renewed no more.
+		// A hold that ended with its caller's context is no longer renewed.
 		if late := now - time.Duration(a.renewed.Load()); a.ctx.Err() == nil && late > a.cfg.Lease/2+a.cfg.Renewal {
 			failed[CheckRenewal] = fmt.Errorf("renewals are not confirmed: the last confirmed one was sent %s ago", late.Round(time.Millisecond))
 		}
@@ -195,23 +197,23 @@ func (m *Manager) checkItems(ctx context.Context, g *group, items []*acquisition
 
 var errNotSubscribed = errors.New("the subscription to wake-ups does not stand")
 
-// checkState is check 2. A lease that is surely shorter in Redis than here moves the end, and is
-// renewed at once; expected is the end before the call.
+// checkState compares Redis' state with ours. If the lease is surely shorter in Redis, the end
+// moves and the hold is renewed at once. expected is the end before the call.
 func (m *Manager) checkState(a *acquisition, got renewed, expected int64) error {
 	if got.code != codeDone {
 		return a.loss(got)
 	}
 	if latest := got.answered + got.left - a.cfg.Margin; got.left >= 0 && int64(latest) < expected {
-		// A renewal that was confirmed meanwhile has moved the end, and holds.
+		// If a renewal was confirmed meanwhile, it has moved the end, and the new end stays.
 		a.until.CompareAndSwap(expected, int64(got.sent+got.left-a.cfg.Margin))
 		m.renewLater(a, 0)
 	}
 	return nil
 }
 
-// recover is check 5: what Config.Recovery says about a holder that is stalled, or has held the lock
-// for too long. A lost state has ended the hold already. Renewals and connections that fail end
-// none: the lock is the holder's until its end, and what failed is tried again meanwhile.
+// recover applies Config.Recovery to a holder that is stalled, or has held the lock for too long. A
+// lost state has ended the hold already. Failed renewals and connections end no hold: the lock is
+// the holder's until its end, and they are tried again meanwhile.
 func (m *Manager) recover(a *acquisition, cause error) {
 	if cause == nil || a.cfg.Recovery == RecoverAlarm || !m.lose(a, cause) {
 		return
@@ -223,7 +225,7 @@ func (m *Manager) recover(a *acquisition, cause error) {
 	m.recovered(string(a.cfg.Recovery), true)
 }
 
-// restart is the recovery of a loop of renewals that stands still, in metrics and logs.
+// restart names the recovery of a stalled loop of renewals, in metrics and logs.
 const restart = "restart_renewals"
 
 func (m *Manager) restartRenewals() {
@@ -232,7 +234,7 @@ func (m *Manager) restartRenewals() {
 	m.background(func() { m.renewLoop(m.ctx, number) })
 }
 
-// recovered counts what became of a recovery.
+// recovered counts the outcome of a recovery.
 func (m *Manager) recovered(action string, ok bool) {
 	m.metrics.recoveries.WithLabelValues(action, outcome(ok)).Inc()
 	if !ok {
@@ -263,7 +265,7 @@ func (m *Manager) tally(a *acquisition, failed map[string]error) {
 	}
 }
 
-// endAlarm tells that an alarm is over, where one was raised.
+// endAlarm reports that the alarm of a lock is over, if one was raised.
 func (m *Manager) endAlarm(a *acquisition) {
 	m.alarms.mu.Lock()
 	checks, raised := m.alarms.raised[a]
@@ -275,7 +277,7 @@ func (m *Manager) endAlarm(a *acquisition) {
 	}
 }
 
-// endAlarms are the alarms of holds that have ended.
+// endAlarms ends the alarms of holds that have ended.
 func (m *Manager) endAlarms() {
 	var over []*acquisition
 	m.alarms.mu.Lock()

@@ -1,6 +1,5 @@
-// Package operator is what operators see of locks and do about them, over the HTTP API of a
-// replica. The lock itself has no part in it: applications and `schedctl lock run` talk to Redis
-// alone.
+// Package operator lets operators see and revoke locks over the HTTP API of a replica. Locks work
+// without replicas: applications and `schedctl lock run` talk to Redis alone.
 package operator
 
 import (
@@ -11,7 +10,7 @@ import (
 	"github.com/freeslot/freeslot/internal/replica/feature"
 )
 
-// locks is what the routes need of *lock.Admin.
+// locks lists the methods of *lock.Admin that the routes call.
 type locks interface {
 	List(ctx context.Context, cursor string, limit int) ([]lock.State, string, error)
 	Get(ctx context.Context, key string, waiters int) (lock.State, error)
@@ -19,7 +18,7 @@ type locks interface {
 	Audit(ctx context.Context, limit int) ([]lock.Audited, error)
 }
 
-// Feature is what a replica has of locks: the routes of operators. It starts nothing.
+// Feature adds the operators' routes for locks to a replica. It starts nothing.
 var Feature = feature.Feature{Access: lock.AdminAccess, New: newPart}
 
 func newPart(env *feature.Env) feature.Part {

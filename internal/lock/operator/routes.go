@@ -17,22 +17,21 @@ import (
 	"github.com/freeslot/freeslot/internal/lock"
 )
 
-// locksPath is where locks are seen; the audit log is beside it, because any name can be that of a
-// lock.
+// locksPath lists locks. The audit log is not below it, because a lock can have any name.
 const (
 	locksPath = "/v1/locks"
 	auditPath = "/v1/lock-audit"
 )
 
-// maxWaiters is the most waiters that one lock is shown with.
+// maxWaiters is the largest number of waiters shown with one lock.
 const maxWaiters = 1000
 
-// maxText is the longest reason or name of an author, in bytes.
+// maxText is the length limit of a reason or an author's name, in bytes.
 const maxText = 256
 
-// Lock is a lock as operators see it.
+// Lock describes a lock to operators.
 type Lock struct {
-	// Key and the rest are documented for their readers in the tags.
+	// The tags document Key and the rest for readers of the API.
 	Key      string   `json:"key"`
 	Held     bool     `json:"held" doc:"Whether it is taken."`
 	Holder   string   `json:"holder,omitempty" doc:"Who has it: by default host:pid of the process."`
@@ -45,7 +44,7 @@ type Lock struct {
 	Revoked  string   `json:"revoked,omitempty" doc:"The reason of the operator who revoked it."`
 	Waiting  int64    `json:"waiting" doc:"How many wait in the queue; of a lock that is not fair, one for each process."`
 	Waiters  []Waiter `json:"waiters,omitempty" doc:"The first 1000, in the order in which they get it. Not in listings."`
-	// Problem is documented for its reader in the tag.
+	// The tag documents Problem for readers of the API.
 	Problem string `json:"problem,omitempty" doc:"What is wrong with the key, which then is no lock of this layout."`
 }
 
@@ -53,14 +52,14 @@ type Lock struct {
 type Waiter struct {
 	Holder  string `json:"holder" doc:"Who waits, as holder says."`
 	Process string `json:"process" doc:"A start of a process; those of one process have the same."`
-	// SilentMS is documented for its reader in the tag.
+	// The tag documents SilentMS for readers of the API.
 	SilentMS int64 `json:"silent_ms" doc:"Milliseconds since its process was heard of; -1 where it was not. Who is silent for longer than the liveness limit is passed over."`
 }
 
 // LockPage is one page of a listing.
 type LockPage struct {
 	Locks []Lock `json:"locks" doc:"Locks that are taken, in no order. While locks come and go one can be missing, or be there twice."`
-	// Cursor is documented for its reader in the tag.
+	// The tag documents Cursor for readers of the API.
 	Cursor string `json:"cursor,omitempty" doc:"Continues the listing, also after an empty page; absent at its end."`
 }
 
@@ -69,16 +68,16 @@ type RevokeRequest struct {
 	Reason string `json:"reason" doc:"Why, for the holder and for the audit log; at most 256 bytes."`
 	Author string `json:"author,omitempty" doc:"Who, for the audit log; the tenant of the token is put before it."`
 	Token  string `json:"token,omitempty" doc:"The token of the hold that was seen; conflict where there is another one now. Absent means whichever there is."`
-	// Now is documented for its reader in the tag.
+	// The tag documents Now for readers of the API.
 	Now bool `json:"now,omitempty" doc:"Delete the lock at once, although its holder may be at work: until its next check it works beside the next holder."`
 }
 
-// RevokeResult is what became of a revocation.
+// RevokeResult is the outcome of a revocation.
 type RevokeResult struct {
 	Key   string `json:"key"`
 	Token string `json:"token" doc:"The token of the hold that was revoked."`
 	Now   bool   `json:"now" doc:"Whether the lock was deleted."`
-	// Text is documented for its reader in the tag.
+	// The tag documents Text for readers of the API.
 	Text string `json:"text" doc:"What follows, for people."`
 }
 
@@ -90,11 +89,11 @@ type AuditEntry struct {
 	Token    string `json:"token"`
 	Operator string `json:"operator" doc:"The tenant of the token, and who the caller said to be."`
 	Reason   string `json:"reason"`
-	// Now is documented for its reader in the tag.
+	// The tag documents Now for readers of the API.
 	Now bool `json:"now" doc:"Whether the lock was deleted at once."`
 }
 
-// AuditLog is the last entries of the audit log.
+// AuditLog holds the last entries of the audit log.
 type AuditLog struct {
 	Entries []AuditEntry `json:"entries" doc:"The newest first. The store keeps about 1000; a cluster, about 1000 for each of 64 groups of locks."`
 }
@@ -156,7 +155,7 @@ func (r *routes) register() {
 	}, r.audit)
 }
 
-// operators bounds the call of an operator, and refuses others.
+// operators bounds an operator's call, and refuses callers that are not operators.
 func operators(ctx context.Context) (context.Context, context.CancelFunc, error) {
 	if err := api.OperatorsOnly(ctx, "see and revoke locks"); err != nil {
 		return ctx, func() {}, err
@@ -278,7 +277,7 @@ func (r *routes) audit(ctx context.Context, in *auditInput) (*auditOutput, error
 	return &auditOutput{Body: out}, nil
 }
 
-// document completes the document where the Go types cannot say it.
+// document adds to the OpenAPI document what the Go types cannot express.
 func (r *routes) document(doc *huma.OpenAPI) {
 	doc.Tags = append(doc.Tags, &huma.Tag{Name: "locks"})
 	body := doc.Components.Schemas.Schema(reflect.TypeFor[RevokeRequest](), true, "RevokeRequest")

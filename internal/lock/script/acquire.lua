@@ -1,8 +1,9 @@
 -- acquire: takes locks that are free, queues for those that are not, claims grants, and shows that the process lives.
 --
--- Guarantee: a lock has one acquisition at a time, and every grant gets a token above all earlier ones. Repeating a
--- call is harmless: an item that finds its own acquisition gets the same token, and its lease starts anew. For those
--- that have waited it works where Redis refuses writes for lack of memory, because it begins with one that takes none.
+-- Guarantee: a lock has one acquisition at a time, and every grant gets a token above all earlier
+-- ones. Repeating a call is harmless: an item that finds its own acquisition gets the same token,
+-- and its lease starts anew. For acquisitions that have waited, it also works when Redis refuses
+-- writes for lack of memory, because its first write needs none.
 --
 -- KEYS[1] token  string   KEYS[2] alive  zset, process -> ms of its last call with a waiter
 -- KEYS[1+2i], KEYS[2+2i] for item i: held:<lock> hash with TTL, queue:<lock> zset of tickets
@@ -11,8 +12,8 @@
 --   in front of it 'f' for a fair one, which passes no waiter; its place in the queue, 0 before the first answer
 -- Returns {counter, item, ...}, counter not below any token so far, and for each item
 --   {1, token}                        taken, or claimed: held for a whole lease
---   {0, place, holder, since, left}   held by another one, or others come first; left in ms, -1 without TTL
---   {2}                               held by another one, and the queue is full
+--   {0, place, holder, since, left}   another acquisition holds it, or others come first; left in ms, -1 without TTL
+--   {2}                               another acquisition holds it, and the queue is full
 --   {3, error}                        a key is no lock
 -- Redis 7.0. Cost: O(items * log(tickets)); up to 64 tickets are looked at for a lock that is found free.
 local token_key, alive_key = KEYS[1], KEYS[2]

@@ -1,13 +1,13 @@
 -- release: gives locks back, or takes waiters out of the queue, and hands each lock to its next owner.
 --
--- Guarantee: only the acquisition that is named is ended, so a repeated call ends nothing else. Deleting comes first,
--- so that it works where Redis refuses writes for lack of memory.
+-- Guarantee: only the named acquisition is ended, so a repeated call ends nothing else. Deleting
+-- comes first, so that it works when Redis refuses writes for lack of memory.
 --
 -- KEYS[1] token  string   KEYS[2] alive  zset, process -> ms of its last call with a waiter
 -- KEYS[1+2i], KEYS[2+2i] for item i: held:<lock> hash with TTL, queue:<lock> zset of tickets
 -- ARGV[1] key prefix   ARGV[2] tag part   ARGV[3] process   ARGV[4] liveness limit, ms
 -- ARGV[5..] for each item, eleven: lock; lock as JSON; number of the acquisition; its ticket, '' where it has never
---   waited; holder as JSON; reason; ms for which nobody gets the lock, 0 for none; then of a waiter of the same process
+--   waited; holder as JSON; reason; ms for which the lock stays taken, 0 for none; then of a waiter of the same process
 --   its number, '' for none; 'now' if it gets the lock, 'queue' if it comes behind those that are in the queue; its
 --   lease, ms; its holder
 -- Returns {counter, item, ...}, counter not below any token so far, and for each item

@@ -1,7 +1,7 @@
--- renew: lets the leases of held locks begin anew, and looks at the state of each.
+-- renew: restarts the leases of held locks, and reads the state of each.
 --
--- Guarantee: only the acquisition that is named is renewed, and a key that is gone is never made anew. Works where
--- Redis refuses writes for lack of memory, because PEXPIRE takes none.
+-- Guarantee: only the named acquisition is renewed, and a key that is gone is never made anew.
+-- Works when Redis refuses writes for lack of memory, because PEXPIRE needs none.
 --
 -- KEYS[1] held:<lock>  hash with TTL, and so on, one an item
 -- ARGV[1] to ARGV[4] and so on, for each item: acquisition; its token; lease, ms, 0 to look only; count of its entries

@@ -1,8 +1,9 @@
--- revoke: marks a held lock as revoked, so that its holder stops at its next check; or deletes it at once, when two
--- holders may be at work for a while. Either is written into the audit stream.
+-- revoke: marks a held lock as revoked, so that its holder stops at its next check; or deletes it
+-- at once, and then two holders may be at work for a while. Both are recorded in the audit stream.
 --
--- Guarantee: it ends the hold with the token that was seen and no other; without one, whichever there is now. It hands
--- the lock to nobody: the next beat of a process that waits takes it, in order, within a quarter of the liveness limit.
+-- Guarantee: it ends the hold with the token that was seen, and no other; without a token,
+-- whichever hold there is. It grants the lock to no one: the next beat of a waiting process takes
+-- it, in order, within a quarter of the liveness limit.
 --
 -- KEYS[1] held:<lock>  hash with TTL   KEYS[2] audit  stream, capped at about 1,000 entries
 -- ARGV[1] lock   ARGV[2] the token that was seen, '' for any   ARGV[3] operator   ARGV[4] reason   ARGV[5] '1' deletes at once

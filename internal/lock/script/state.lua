@@ -1,6 +1,6 @@
--- state: what is known of one lock, for operators.
+-- state: returns what is known of one lock, for operators.
 --
--- Guarantee: it changes nothing, and what it returns was so at one moment.
+-- Guarantee: it changes nothing, and everything that it returns was true at the same moment.
 --
 -- KEYS[1] held:<lock>  hash with TTL   KEYS[2] queue:<lock>  zset   KEYS[3] alive  zset
 -- ARGV[1] the most waiters to list

@@ -1,8 +1,9 @@
--- enter: puts a waiter's ticket into the queue of a lock, under its old place where the ticket was dropped. place '0'
--- is a new one, behind all others. length is that of the queue. It returns the place, or nil where the queue is full.
+-- enter: puts a waiter's ticket into the queue of a lock, at its old place if the ticket was
+-- dropped. place '0' means a new one, behind all others. length is the length of the queue. It
+-- returns the place, or nil if the queue is full.
 -- Needs: now_us, limit
 -- Defines: enter, kept
--- kept is the queue whose life this call has extended last.
+-- kept is the queue whose TTL this call has extended last.
 local kept
 local function enter(queue_key, ticket, place, length)
   local score = redis.call('ZSCORE', queue_key, ticket)

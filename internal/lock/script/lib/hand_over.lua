@@ -1,13 +1,16 @@
--- hand_over: gives a free lock to the first waiter that can take it: its process sent a call within the liveness
--- limit, and is subscribed to its wake channel. A killed process has no subscription from that moment on; a
--- stopped or cut-off one sends no calls. The ticket of a process that sends none is dropped; the next beat brings it
--- back to its old place. self may go without a subscription, since the answer of this call reaches it.
+-- hand_over: gives a free lock to the first waiter that can take it. Such a waiter's process sent a
+-- call within the liveness limit, and is subscribed to its wake channel. A killed process loses its
+-- subscription at once; a stopped or cut-off one sends no calls. The ticket of a process that sends
+-- no calls is dropped, and its next beat brings the ticket back to its old place. self needs no
+-- subscription, since the answer of this call reaches it.
 --
--- The new owner has 0.7 of the limit to claim the lock. Its ticket leaves the queue: where it still waits after that,
--- its next beat brings the ticket back to its old place, and where it does not, the lock is not granted to it
--- again. Its process counts as silent from then until its next beat, also for its other tickets.
+-- The new owner has 0.7 of the limit to claim the lock. Its ticket leaves the queue. If it still
+-- waits after that time, its next beat brings the ticket back to its old place. If it does not, the
+-- lock is not granted to it again. After that time its process counts as silent until its next
+-- beat, also for its other tickets.
 --
--- It returns true where the lock stays free with tickets that were not looked at: 64 is the most.
+-- It returns true if the lock stays free and some tickets were not looked at: it looks at 64 at
+-- most.
 -- Needs: PREFIX, TAG, now, alive_key, limit, next_token, hold
 -- Defines: hand_over
 local function hand_over(name, held_key, queue_key, self)
@@ -18,7 +21,7 @@ local function hand_over(name, held_key, queue_key, self)
     local live = beat and beat <= now and now - beat <= limit
     local token, receivers
     if live then
-      -- A new one each time: a message that was not counted may arrive all the same.
+      -- A new token each time: a message that seemed to reach no one may arrive all the same.
       token = next_token()
       local channel = PREFIX .. ':wake' .. TAG .. ':' .. process
       receivers = redis.call('PUBLISH', channel, number .. ' ' .. token .. ' ' .. name)

@@ -1,7 +1,8 @@
--- hold: reads and writes the hash of one lock. It is there while the lock is held.
+-- hold: reads and writes the hash of one lock. The hash exists while the lock is held.
 -- Needs: at
 -- Defines: hold, read_hold
--- read_hold returns nil for a free lock, or {err = text} for a key that is no lock of this layout.
+-- read_hold returns nil for a free lock, or {err = text} for a key that is not a lock of this
+-- layout.
 local function read_hold(held_key)
   local h = redis.pcall('HMGET', held_key, 'layout', 'acquisition', 'token', 'holder', 'since', 'grant', 'revoked')
   if h.err then return {err = held_key .. ': ' .. h.err} end
@@ -11,7 +12,8 @@ local function read_hold(held_key)
   if not h[1] and redis.call('EXISTS', held_key) == 0 then return nil end
   return {err = held_key .. ' has layout ' .. (h[1] or 'none') .. ', expected a whole lock of layout 1'}
 end
--- grant is '1' for a lock that its new owner has not claimed, else ''. Only for a lock that is free.
+-- grant is '1' for a lock that its new owner has not claimed yet, else ''. Call it only for a free
+-- lock.
 local function hold(held_key, acquisition, token, holder, lease, ttl, grant)
   redis.call('HSET', held_key, 'layout', 1, 'acquisition', acquisition, 'count', 1, 'token', token,
     'since', at, 'lease', lease, 'holder', holder, 'grant', grant)

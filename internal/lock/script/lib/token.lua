@@ -1,6 +1,7 @@
--- token: fencing tokens that only grow. A token is at least Redis' microseconds, so that tokens grow even where
--- the counter was deleted, or a failover lost its last values. The counter is never below a token that was handed out:
--- a call takes a block of as many as it has items, and another one where that is not enough.
+-- token: fencing tokens that only grow. A token is at least Redis' time in microseconds, so that
+-- tokens grow even if the counter was deleted, or a failover lost its last values. The counter is
+-- never below a token that was handed out: a call reserves one token per item, and another block if
+-- that is not enough.
 -- Needs: now_us, token_key, items
 -- Defines: counter, given, next_token, stored
 local stored = redis.pcall('GET', token_key) or '0'
