@@ -18,6 +18,7 @@ import (
 
 	"github.com/freeslot/freeslot/internal/cell"
 	"github.com/freeslot/freeslot/internal/gateway/frame"
+	"github.com/freeslot/freeslot/internal/waittest"
 )
 
 const (
@@ -49,13 +50,18 @@ func TestMemory(t *testing.T) {
 			defer web.Close()
 			before := memoryInUse()
 			died, end := startAgents(t, web.URL)
-			for range 2 * idleAgents {
+			came := 0
+			waittest.Until(t, fmt.Sprint(2*idleAgents, " heartbeats"), func() bool {
 				select {
-				case <-beats:
 				case err := <-died:
 					t.Fatalf("the agents have ended: %v", err)
+				default:
 				}
-			}
+				for ; len(beats) > 0; came++ {
+					<-beats
+				}
+				return came == 2*idleAgents
+			}, func() any { return came })
 			each := (memoryInUse() - before) / idleAgents
 			t.Logf("%d bytes a session", each)
 			if each > c.limit {

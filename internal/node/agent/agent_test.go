@@ -20,9 +20,11 @@ import (
 	"github.com/freeslot/freeslot/internal/cell"
 	"github.com/freeslot/freeslot/internal/redis/redistest"
 	"github.com/freeslot/freeslot/internal/redis/redistest/golden"
+	"github.com/freeslot/freeslot/internal/waittest"
 )
 
-const patience = 30 * time.Second
+// patience bounds a single call.
+const patience = waittest.Limit
 
 // fleet is a Redis, the part of a scheduler that these tests need, and one agent.
 type fleet struct {
@@ -59,7 +61,7 @@ func startConfig(t *testing.T, redis *redistest.Target, cfg Config, log *zap.Log
 	cells := cfg.Redis.Cells
 	i := cell.NodeCell("node-1", cells)
 	layout := cell.Layouts(cfg.Redis.KeyPrefix, cells, redis.IsCluster())[i]
-	c, err := cell.New(cell.Config{Layout: layout, Index: i, Cells: cells}, redis.Client(t), zap.NewNop(), nil)
+	c, err := cell.New(cell.Config{Layout: layout, Index: i, Cells: cells, CallTimeout: patience, HeartbeatLimit: time.Hour}, redis.Client(t), zap.NewNop(), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -96,20 +98,21 @@ func (f *fleet) submit(job freeslot.Job) string {
 
 func (f *fleet) end(jobID string) freeslot.JobStatus {
 	f.t.Helper()
-	for deadline := time.Now().Add(patience); time.Now().Before(deadline); {
+	var status freeslot.JobStatus
+	waittest.Until(f.t, "the end of job "+jobID, func() bool {
 		replies, err := f.cell.Replies(f.t.Context(), "replica-1", f.last, time.Second, 10)
 		if err != nil {
 			f.t.Fatal(err)
 		}
 		for _, r := range replies {
-			f.last = r.ID
-			if r.Status.ID == jobID {
-				return r.Status
+			if f.last = r.ID; r.Status.ID == jobID {
+				status = r.Status
+				return true
 			}
 		}
-	}
-	f.t.Fatalf("job %s does not end", jobID)
-	return freeslot.JobStatus{}
+		return false
+	}, func() any { return f.last })
+	return status
 }
 
 // TestAgentInItsCell: the agent looks for its jobs in the cell where the replicas put them.
@@ -227,10 +230,11 @@ func TestAgentMonitor(t *testing.T) {
 	}
 	want := `freeslot_worker_jobs_total{node="node-1",outcome="succeeded",service="echo"} 1`
 	got := ""
-	for begun := time.Now(); !strings.Contains(got, want) && time.Since(begun) < patience; { // counted once acknowledged
+	waittest.Until(t, want, func() bool { // counted once acknowledged
 		got = get("/metrics")
-	}
-	if !strings.Contains(got, want) || !strings.Contains(got, `freeslot_redis_call_seconds_count{call="complete",node="node-1"}`) {
+		return strings.Contains(got, want)
+	})
+	if !strings.Contains(got, `freeslot_redis_call_seconds_count{call="complete",node="node-1"}`) {
 		t.Error(got)
 	}
 	golden.Metrics(t, "metrics.txt", f.metrics)

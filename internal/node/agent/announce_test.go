@@ -21,6 +21,7 @@ import (
 	"github.com/freeslot/freeslot/internal/redis/redistest"
 	"github.com/freeslot/freeslot/internal/registry"
 	"github.com/freeslot/freeslot/internal/script"
+	"github.com/freeslot/freeslot/internal/waittest"
 )
 
 // announceUser makes a user with the roles agent and registry, as docs/registry.md has it, and
@@ -63,16 +64,10 @@ func follow(t *testing.T, redis *redistest.Target, prefix, namespace string) fun
 		}
 		defer func() { _ = c.Unsubscribe(service) }()
 		var last *registry.List
-		for timeout := time.After(patience); ; {
-			select {
-			case last = <-lists:
-				if is(last) {
-					return last
-				}
-			case <-timeout:
-				t.Fatalf("%s is %+v", service, last)
-			}
+		for last == nil || !is(last) {
+			last = waittest.Receive(t, "another list of "+service, lists, func() any { return last })
 		}
+		return last
 	}
 }
 

@@ -21,6 +21,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/freeslot/freeslot"
+	"github.com/freeslot/freeslot/internal/waittest"
 	"github.com/freeslot/freeslot/worker"
 )
 
@@ -197,7 +198,7 @@ func begin(t *testing.T, path string) *family {
 // ended waits until no process holds the pipe any more: the whole family has ended.
 func (f *family) ended(t *testing.T) {
 	t.Helper()
-	if err := f.pipe.SetReadDeadline(time.Now().Add(20 * time.Second)); err != nil {
+	if err := f.pipe.SetReadDeadline(time.Now().Add(waittest.Limit)); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := io.ReadAll(f.lines); err != nil {

@@ -10,25 +10,22 @@ import (
 	"os"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/freeslot/freeslot"
+	"github.com/freeslot/freeslot/internal/waittest"
 )
 
 // until reads a job's status until it is as expected.
 func (f *fleet) until(jobID string, expected func(freeslot.JobStatus) bool) freeslot.JobStatus {
 	f.t.Helper()
 	var s freeslot.JobStatus
-	for deadline := time.Now().Add(patience); time.Now().Before(deadline); {
+	waittest.Until(f.t, "another status of job "+jobID, func() bool {
 		var err error
 		if s, err = f.cell.Job(f.t.Context(), "", jobID); err != nil {
 			f.t.Fatal(err)
 		}
-		if expected(s) {
-			return s
-		}
-	}
-	f.t.Fatalf("job %s stays %+v", jobID, s)
+		return expected(s)
+	}, func() any { return s })
 	return s
 }
 

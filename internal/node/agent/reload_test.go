@@ -26,6 +26,7 @@ import (
 	"github.com/freeslot/freeslot/internal/process/config"
 	"github.com/freeslot/freeslot/internal/process/config/reference"
 	"github.com/freeslot/freeslot/internal/redis/redistest"
+	"github.com/freeslot/freeslot/internal/waittest"
 )
 
 // reload applies the configuration with this change.
@@ -83,28 +84,26 @@ func (f *fleet) profile() freeslot.Node {
 func (f *fleet) offered(want ...string) {
 	f.t.Helper()
 	var got []string
-	for begun := time.Now(); time.Since(begun) < patience; {
+	waittest.Until(f.t, fmt.Sprintf("the node to offer %v", want), func() bool {
 		got = nil
 		for _, s := range f.profile().Services {
 			got = append(got, s.Name)
 		}
-		if slices.Equal(got, want) {
-			return
-		}
-	}
-	f.t.Fatalf("the node offers %v, expected %v", got, want)
+		return slices.Equal(got, want)
+	}, func() any { return got })
 }
 
 // handedBack waits until the job waits for another node.
 func (f *fleet) handedBack(id string) {
 	f.t.Helper()
 	var s freeslot.JobStatus
-	for begun := time.Now(); s.State != freeslot.StateWaiting; {
+	waittest.Until(f.t, "the job to wait", func() bool {
 		var err error
-		if s, err = f.cell.Job(f.t.Context(), "", id); err != nil || time.Since(begun) > patience {
-			f.t.Fatalf("%+v, %v, expected the job to wait", s, err)
+		if s, err = f.cell.Job(f.t.Context(), "", id); err != nil {
+			f.t.Fatal(err)
 		}
-	}
+		return s.State == freeslot.StateWaiting
+	}, func() any { return s })
 	if s.Failures != 0 {
 		f.t.Errorf("%+v, expected no failure to be counted", s)
 	}
@@ -343,11 +342,7 @@ func TestReloadReplacesExecutors(t *testing.T) {
 	}
 	closed := make(chan struct{})
 	go func() { defer close(closed); first.idle.Wait() }()
-	select {
-	case <-closed:
-	case <-time.After(patience):
-		t.Error("the executor that was replaced keeps its connections")
-	}
+	waittest.Receive(t, "the executor that was replaced to close its connections", closed)
 	if f.agent.services["b"] != kept {
 		t.Error("an executor that has not changed was replaced")
 	}
