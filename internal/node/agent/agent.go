@@ -25,7 +25,7 @@ const endMargin = 2 * time.Second
 // Agent is a worker whose handlers are executors. It is for one Start and one Stop.
 type Agent struct {
 	worker        *worker.Worker
-	metricsServer *metricsServer // nil when nothing is served
+	metricsServer *metricsServer // nil if nothing is served
 	checks        *check.Group
 	announcer     *announcer
 	limits        *containment
@@ -34,7 +34,7 @@ type Agent struct {
 	// grace is how long the worker waits for handlers that it has interrupted.
 	grace time.Duration
 
-	mu       sync.Mutex // guards what follows; held while a configuration is applied
+	mu       sync.Mutex // guards the fields that follow; held while a configuration is applied
 	cfg      Config
 	services map[string]*service
 	closed   bool
@@ -80,20 +80,20 @@ func New(cfg Config, log *zap.Logger, reg *prometheus.Registry, tracers trace.Tr
 	return a, nil
 }
 
-// interruptGrace is long enough for the grace of every command: an agent that ended earlier would
-// leave processes behind.
+// interruptGrace returns a time that is long enough for the grace of every command: an agent that
+// ended earlier would leave processes behind.
 func (c *Config) interruptGrace() time.Duration {
 	grace := worker.DefaultInterruptGrace
 	for _, s := range c.Services {
 		if s.Command != nil {
-			// With the time for limits, which a later configuration may bring.
+			// It includes the time for limits, which a later configuration may bring.
 			grace = max(grace, s.Command.KillGrace+pipeDelay+cgroup.EndLimit+endMargin)
 		}
 	}
 	return grace
 }
 
-// StopLimit is the longest time that Stop takes when its context does not end.
+// StopLimit returns the longest time that Stop takes if its context does not end.
 func (c *Config) StopLimit() time.Duration {
 	return c.StopTimeout + c.interruptGrace() + 10*time.Second
 }
@@ -142,16 +142,16 @@ func (a *Agent) start(ctx context.Context) error {
 	return nil
 }
 
-// healthChanged is called by the checks.
+// healthChanged takes in the changes that the checks report.
 func (a *Agent) healthChanged(service string, failure error) {
 	a.announcer.setHealthy(service, failure == nil)
-	// A service that the node does not have any more is no failure: its check is about to end.
+	// A service that the node no longer has is not a failure: its check is about to end.
 	if err := a.worker.SetHealthy(service, failure == nil); err != nil {
 		a.log.Debug("service.unknown", zap.String("service", service), zap.Error(err))
 	}
 }
 
-// explain names the key with Redis' address when Redis could not be reached.
+// explain names the key with Redis' address if Redis could not be reached.
 func (a *Agent) explain(err error) error {
 	if !errors.As(err, new(*redisclient.UnreachableError)) {
 		return err
@@ -186,7 +186,7 @@ func (a *Agent) close(ctx context.Context) error {
 	return errors.Join(err, a.metricsServer.stop(ctx))
 }
 
-// Services is how many services the agent has.
+// Services returns the number of the agent's services.
 func (a *Agent) Services() int {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -196,8 +196,8 @@ func (a *Agent) Services() int {
 // Alive reports whether the agent goes on; see worker.Worker.Alive.
 func (a *Agent) Alive() bool { return a.worker.Alive() }
 
-// Done is closed when the agent runs no more jobs, by Stop or by itself.
+// Done returns a channel that is closed when the agent runs no more jobs, by Stop or by itself.
 func (a *Agent) Done() <-chan struct{} { return a.worker.Done() }
 
-// Err is why the agent ended by itself; nil after Stop.
+// Err returns the reason that the agent ended by itself; nil after Stop.
 func (a *Agent) Err() error { return a.worker.Err() }

@@ -31,7 +31,7 @@ const (
 // schemePorts are the ports of URLs that name none.
 var schemePorts = map[string]string{"http": "80", "https": "443", "ws": "80", "wss": "443"}
 
-// validateAnnounce notes why services[i] cannot be announced.
+// validateAnnounce records why services[i] cannot be announced.
 func (c *Config) validateAnnounce(i int, p *config.Problems) {
 	s, at := &c.Services[i], fmt.Sprintf("services[%d]", i)
 	switch {
@@ -44,7 +44,7 @@ func (c *Config) validateAnnounce(i int, p *config.Problems) {
 		p.Addf(at+".endpoint", "is missing, expected where all clients reach the service, because announce is set")
 		return
 	case p.Has(at+".endpoint") || p.Has(at+".name") || p.Has("node"):
-		return // what follows would only repeat it
+		return // otherwise the checks below would only repeat it
 	}
 	err, ok := errors.AsType[*freeslot.Error](c.registration(s).WithDefaults().Validate())
 	if !ok {
@@ -60,7 +60,7 @@ func (c *Config) validateAnnounce(i int, p *config.Problems) {
 	}
 }
 
-// registration is a service as an instance of the registry. The node's labels are its labels.
+// registration returns a service as an instance of the registry. The node's labels are its labels.
 func (c *Config) registration(s *Service) registry.Registration {
 	r := registry.Registration{Service: s.Name, ID: c.Node.ID, Metadata: map[string]string{}}
 	maps.Copy(r.Metadata, c.Node.Labels)
@@ -74,13 +74,13 @@ func (c *Config) registration(s *Service) registry.Registration {
 		r.Protocol = strings.ToUpper(u.Scheme)
 		r.Host, port = u.Hostname(), cmp.Or(u.Port(), schemePorts[u.Scheme])
 	} else {
-		r.Host, port, _ = net.SplitHostPort(s.Endpoint) // Validate refuses what is left empty
+		r.Host, port, _ = net.SplitHostPort(s.Endpoint) // Validate refuses fields that are left empty
 	}
 	r.Port, _ = strconv.Atoi(port)
 	return r
 }
 
-// announced are the services that are registered for everybody, by name.
+// announced returns the services that are registered for everyone, by name.
 func (c *Config) announced() map[string]registry.Registration {
 	out := make(map[string]registry.Registration)
 	for i := range c.Services {
@@ -91,9 +91,9 @@ func (c *Config) announced() map[string]registry.Registration {
 	return out
 }
 
-// announcer keeps services registered. It has a connection of its own: the worker's leads only to
-// the server of the node's cell, and the registry can be on another one. Without a service to
-// announce it has neither a connection nor a goroutine.
+// announcer keeps services registered. It has a connection of its own: the worker's connection
+// leads only to the server of the node's cell, and the registry can be on another one. Without a
+// service to announce it has neither a connection nor a goroutine.
 type announcer struct {
 	provider *registry.Provider // nil with a gateway, which leads to no registry
 	log      *zap.Logger
@@ -115,7 +115,8 @@ func newAnnouncer(cfg *Config, log *zap.Logger) (*announcer, error) {
 		var err error
 		if n.provider, err = registry.NewProvider(registry.Options{
 			RedisURL: config.FirstURL(cfg.Redis.URL, cfg.Redis.URLs), Access: cfg.Redis.access(),
-			// The services live on without the agent, so nobody has to turn away before it ends.
+			// The services live on without the agent, so no consumer has to turn away before the
+			// agent ends.
 			KeyPrefix: cfg.Redis.KeyPrefix, Namespace: cfg.Registry.Namespace, StopPause: -1, Logger: log,
 		}); err != nil {
 			return nil, fmt.Errorf("registry: %w", err)
@@ -125,7 +126,7 @@ func newAnnouncer(cfg *Config, log *zap.Logger) (*announcer, error) {
 	return n, nil
 }
 
-// set says which services to announce.
+// set takes over the services to announce.
 func (n *announcer) set(want map[string]registry.Registration) {
 	n.change(func() {
 		n.want = want
@@ -136,7 +137,7 @@ func (n *announcer) set(want map[string]registry.Registration) {
 	})
 }
 
-// setHealthy says whether a service is well.
+// setHealthy records whether a service is well.
 func (n *announcer) setHealthy(service string, healthy bool) {
 	n.change(func() { n.failing[service] = !healthy })
 }
@@ -189,8 +190,8 @@ func (n *announcer) run() {
 	}
 }
 
-// tell makes the provider's instances those that are wanted. told are those that it has; the
-// provider itself retries what it has been told.
+// tell makes the provider's instances equal to the wanted ones. told holds the instances that the
+// provider has been told about; the provider itself retries them.
 func (n *announcer) tell(told map[string]registry.Registration) (failed error) {
 	ctx, cancel := context.WithTimeout(n.ctx, announceCall)
 	defer cancel()
@@ -214,7 +215,7 @@ func (n *announcer) tell(told map[string]registry.Registration) (failed error) {
 		switch {
 		case freeslot.CodeOf(err) == freeslot.CodeInvalidArgument:
 			n.log.Error("registry.announce_refused", zap.String("service", service), zap.Error(err))
-		case err != nil && !errors.As(err, new(*registry.HolderError)): // which the provider logs
+		case err != nil && !errors.As(err, new(*registry.HolderError)): // the provider logs it
 			failed = errors.Join(failed, err)
 			continue
 		}
@@ -223,7 +224,7 @@ func (n *announcer) tell(told map[string]registry.Registration) (failed error) {
 	return failed
 }
 
-// wanted is what the registry should have now.
+// wanted returns what the registry should have now.
 func (n *announcer) wanted() map[string]registry.Registration {
 	n.mu.Lock()
 	defer n.mu.Unlock()

@@ -21,7 +21,7 @@ const (
 	maxArgvBytes = 64 << 10
 )
 
-// jobFields are the placeholders besides those of the payload. In capitals, with FREESLOT_ before
+// jobFields holds the placeholders in addition to the payload's. In capitals, with FREESLOT_ before
 // them, they are variables too.
 var jobFields = map[string]func(*worker.Job) string{
 	"job_id":          func(j *worker.Job) string { return j.ID },
@@ -46,10 +46,10 @@ type argument struct {
 	operand bool
 }
 
-// template has the arguments of a command.
+// template holds the arguments of a command.
 type template struct {
 	args []argument
-	// payload is true when a placeholder needs the payload.
+	// payload is true if a placeholder needs the payload.
 	payload bool
 }
 
@@ -130,7 +130,7 @@ func isOption(text string) bool {
 	return text != "--" && (strings.HasPrefix(text, "-") || strings.HasPrefix(text, "+"))
 }
 
-// validateArgv notes invalid placeholders.
+// validateArgv records invalid placeholders.
 func validateArgv(at string, argv []string, p *config.Problems) {
 	if len(argv) == 0 {
 		return
@@ -141,7 +141,7 @@ func validateArgv(at string, argv []string, p *config.Problems) {
 	}
 }
 
-// expand makes the arguments for one job. Each stays one argument for all values.
+// expand makes the arguments for one job. Whatever the values, each argument stays one argument.
 func (t *template) expand(job *worker.Job) ([]string, error) {
 	var payload any
 	if t.payload {
@@ -189,7 +189,7 @@ func (a *argument) expand(job *worker.Job, payload any) (string, error) {
 	return text, nil
 }
 
-// fieldOf is the value of a placeholder.
+// fieldOf returns the value of a placeholder.
 func fieldOf(name string, job *worker.Job, payload any) (string, error) {
 	value, missing := "", false
 	if field, ok := jobFields[name]; ok {

@@ -28,7 +28,7 @@ import (
 )
 
 const (
-	// stderrBytes is how much of the end of standard error goes into the job's error.
+	// stderrBytes is the size of the end of standard error that goes into the job's error.
 	stderrBytes = 4 << 10
 	// pipeDelay is how long a process that left the group may hold the command's output open after
 	// the command has ended.
@@ -54,14 +54,14 @@ type commandExecutor struct {
 	groups atomic.Pointer[groups]
 }
 
-// newCommand makes an executor of a valid configuration. One with limits needs contain too. The
+// newCommand makes an executor of a valid configuration. If it has limits, call contain too. The
 // error continues a sentence that begins with the key of argv.
 func newCommand(cfg Command, limit int, log *zap.Logger) (*commandExecutor, error) {
 	path, err := cfg.program()
 	if err != nil {
 		return nil, err
 	}
-	args, _ := parseArgv(cfg.Argv) // valid
+	args, _ := parseArgv(cfg.Argv) // valid by now
 	return &commandExecutor{cfg: cfg, path: path, args: args, limit: limit, fixedEnv: fixedEnviron(cfg), log: log}, nil
 }
 
@@ -117,17 +117,18 @@ func (c *commandExecutor) command(args, env []string) *exec.Cmd {
 	return cmd
 }
 
-// execution is what a command that has ended left behind.
+// execution tells how a command ended.
 type execution struct {
 	stdout *capped
 	stderr *tail
-	// terminated: the command ended because its context did, or because it wrote too much.
+	// terminated is true if the command ended because its context did, or because it wrote too
+	// much.
 	terminated bool
-	err        error // of exec.Cmd.Wait
+	err        error // from exec.Cmd.Wait
 }
 
-// execute runs cmd, in group unless that is nil, and waits until it has ended. started is called
-// when it runs. The error is why it did not run.
+// execute runs cmd, in group unless that is nil, and waits until it has ended. It calls started
+// when the command runs. The error is the reason that the command did not run.
 func (c *commandExecutor) execute(ctx context.Context, cmd *exec.Cmd, group *cgroup.Group, started func()) (execution, error) {
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
@@ -169,8 +170,8 @@ func (c *commandExecutor) result(data []byte) (any, error) {
 	return output.result(data)
 }
 
-// await waits until the command has ended, and terminates it when ctx ends. terminated is true
-// then: a command that exits with 0 after that has not done its work.
+// await waits until the command has ended, and terminates it when ctx ends. terminated is then
+// true: a command that exits with 0 after that has left its work unfinished.
 //
 // await signals the process group only between Start and Wait. All that time its leader exists, if
 // only as a zombie, so no other group can have its id.
@@ -193,7 +194,7 @@ func (c *commandExecutor) await(ctx context.Context, cmd *exec.Cmd, limited *cgr
 const killDoubt = 10 * time.Second
 
 // terminate ends the group when ctx ends, unless its leader has ended before. A command that cannot
-// be killed, such as a program of another user, keeps its slot until it ends.
+// be killed, such as another user's program, keeps its slot until it ends.
 func (c *commandExecutor) terminate(ctx context.Context, group int, limited *cgroup.Group, ended <-chan struct{}) bool {
 	select {
 	case <-ended:
@@ -218,8 +219,8 @@ func (c *commandExecutor) terminate(ctx context.Context, group int, limited *cgr
 	return true
 }
 
-// startFailed is retryable when the node is short of something: such a node must not fail every job
-// that it gets.
+// startFailed returns a retryable error if the node is short of something: such a node must not
+// fail every job that it gets.
 func startFailed(err error) error {
 	failure := jobError(CodeStartFailed, "the command could not be started: "+err.Error())
 	for _, short := range []syscall.Errno{syscall.EAGAIN, syscall.ENOMEM, syscall.EMFILE, syscall.ENFILE} {
@@ -230,7 +231,7 @@ func startFailed(err error) error {
 	return failure
 }
 
-// failure is how the command ended.
+// failure returns the error that tells how the command ended; nil for success.
 func (e *execution) failure() error {
 	exit, ok := errors.AsType[*exec.ExitError](e.err)
 	if !ok {
@@ -240,7 +241,7 @@ func (e *execution) failure() error {
 		return jobError(CodeStartFailed, "the command could not be run: "+e.err.Error())
 	}
 	if status, ok := exit.Sys().(syscall.WaitStatus); ok && status.Signaled() {
-		// Most often by the kernel, short of memory: another node may have more.
+		// Most often the kernel, because it is short of memory: another node may have more.
 		return worker.Retryable(jobError(CodeSignalled, e.withStderr("the command was ended by signal "+strconv.Itoa(int(status.Signal()))+" ("+status.Signal().String()+")")))
 	}
 	failure := jobError("exit_"+strconv.Itoa(exit.ExitCode()), e.withStderr("the command exited with "+strconv.Itoa(exit.ExitCode())))
@@ -257,7 +258,7 @@ func (e *execution) withStderr(message string) string {
 	return message
 }
 
-// bytes is the standard input for a payload.
+// bytes returns the standard input for a payload.
 func (i Input) bytes(payload json.RawMessage) ([]byte, error) {
 	if i != InputText {
 		return payload, nil

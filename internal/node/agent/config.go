@@ -22,7 +22,7 @@ import (
 	"github.com/freeslot/freeslot/worker"
 )
 
-// Defaults of the configuration, besides those of package worker.
+// Defaults of the configuration, in addition to package worker's.
 const (
 	DefaultTimeout   = 60 * time.Second
 	DefaultKillGrace = 5 * time.Second
@@ -36,8 +36,8 @@ const (
 	minDuration       = time.Millisecond
 )
 
-// defaultPassEnv are the variables that commands get from the agent's environment unless
-// configured: what programs need to find their files and to talk to people.
+// defaultPassEnv lists the variables of the agent's environment that commands get unless configured
+// otherwise: what programs need to find their files and to talk to people.
 var defaultPassEnv = []string{"PATH", "HOME", "LANG", "LC_ALL", "TZ", "TMPDIR"}
 
 // Config is the configuration of one nodeagent.
@@ -47,8 +47,8 @@ type Config struct {
 	// What the node runs, at least one service and at most 64.
 	Services []Service `koanf:"services"`
 	// Where schedulers serve nodes, in place of `redis`: `wss://host[:port]`, several with commas
-	// between. The node needs nothing besides but `token_file` (docs/gateway.md). `ws://` sends the
-	// token in the clear: only for this machine, and where a proxy adds TLS. Proxies are those of
+	// between. Besides it the node needs only `token_file` (docs/gateway.md). `ws://` sends the
+	// token in the clear: only for this machine, and where a proxy adds TLS. Proxies come from
 	// `HTTPS_PROXY` and `NO_PROXY`.
 	Gateway string `koanf:"gateway"`
 	// A file with the node's token, for `gateway`. It is read at each connect. No variable sets it:
@@ -60,8 +60,8 @@ type Config struct {
 	Redis Redis `koanf:"redis"`
 	// Where services with `announce` are registered.
 	Registry Registry `koanf:"registry"`
-	// At most half of the schedulers' `heartbeat_limit`. With more the node is taken out again and
-	// again, and its jobs lose attempts.
+	// At most half of the schedulers' `heartbeat_limit`. If it is longer, the node is taken out
+	// again and again, and its jobs lose attempts.
 	HeartbeatInterval time.Duration `koanf:"heartbeat_interval"`
 	// How often at least a heartbeat brings the figures of `metrics`, `heartbeat_interval` to 1h.
 	MetadataInterval time.Duration `koanf:"metadata_interval"`
@@ -71,15 +71,15 @@ type Config struct {
 	// By `type.field`. `memory.usage` has 0.1 and `cpu.usage` 0.2 unless set.
 	// docs/nodeagent.md#heartbeats has more.
 	ChangeThresholds map[string]ChangeThreshold `koanf:"change_thresholds"`
-	// The schedulers' `heartbeat_limit`. When Redis has not answered for so long, jobs with
-	// `on_lease_loss: cancel` are stopped. 0s is 8s, or twice `heartbeat_interval` if that is
-	// more. With `gateway` it is what the gateway says.
+	// The schedulers' `heartbeat_limit`. If Redis has not answered for that long, jobs with
+	// `on_lease_loss: cancel` are stopped. 0s is 8s, or twice `heartbeat_interval` if that is more.
+	// With `gateway` the gateway sets it.
 	HeartbeatLimit time.Duration `koanf:"heartbeat_limit"`
 	// How long running jobs may go on after the first signal, up to 24h.
 	StopTimeout time.Duration `koanf:"stop_timeout"`
-	// The largest result, up to 16 MiB. No more than this is read of a response or an output. A
-	// report has 1 s, and what it takes at 1 MiB a second, to reach Redis; heartbeats go over the
-	// same connection.
+	// The largest result, up to 16 MiB. The agent reads no more than this of a response or an
+	// output. A report has 1 s, and the time that it takes at 1 MiB a second, to reach Redis;
+	// heartbeats go over the same connection.
 	MaxResultBytes int `koanf:"max_result_bytes"`
 	// `host:port` of `/metrics` and `/healthz`. Unset: neither is served.
 	MetricsListen string `koanf:"metrics_listen"`
@@ -105,7 +105,7 @@ type Node struct {
 	Labels map[string]string `koanf:"labels"`
 	// Pools to join whatever their rules say.
 	Pools []string `koanf:"pools"`
-	// `name: true` or `false`. Jobs can require those that are true.
+	// `name: true` or `false`. Jobs can require features that are true.
 	Features map[string]bool `koanf:"features"`
 }
 
@@ -126,8 +126,8 @@ type Service struct {
 	Name string `koanf:"name"`
 	// Shown with the node.
 	Version string `koanf:"version"`
-	// A URL or `host:port` without a user, shown with the node to all who can list nodes. Jobs do
-	// not use it.
+	// A URL or `host:port` without a user, shown with the node to everyone who can list nodes. Jobs
+	// do not use it.
 	Endpoint string `koanf:"endpoint"`
 	// Registers the service with its `endpoint` in the registry, where all programs find it, as
 	// the instance with the node's id (docs/registry.md#services-of-nodes). The agent's user of
@@ -190,7 +190,7 @@ type Registry struct {
 	Namespace string `koanf:"namespace"`
 }
 
-// Redis has the address of the shared state; all of it must be the schedulers'.
+// Redis holds the address of the shared state; all of it must be the schedulers'.
 type Redis struct {
 	// As the schedulers' `redis.url`: `redis://[user:password@]host:port[/db]`, `rediss://` for
 	// TLS, `unix:///path`. One server. Or any nodes of a Redis Cluster, the further ones as
@@ -216,7 +216,7 @@ type Redis struct {
 	KeyPrefix string `koanf:"key_prefix"`
 }
 
-// DefaultConfig is a configuration without services.
+// DefaultConfig returns a configuration without services.
 func DefaultConfig() Config {
 	return Config{
 		Node:              Node{ID: hostName(), MaxConcurrency: 1},
@@ -236,7 +236,7 @@ func DefaultConfig() Config {
 // Load reads a configuration over the defaults. The error is config.Problems.
 func Load(opts config.Options) (Config, error) { return config.Load(DefaultConfig(), opts) }
 
-// hostName is the host's name as far as it can be a node's; empty when it cannot.
+// hostName returns the host's name if it can be a node's, otherwise "".
 func hostName() string {
 	host, err := os.Hostname()
 	if err != nil || freeslot.ValidateName("host", host) != nil {
@@ -271,7 +271,7 @@ func (c *Config) Resolve(isSet func(string) bool, p *config.Problems) {
 	}
 }
 
-// Validate notes every value that cannot be used.
+// Validate records every value that cannot be used.
 func (c *Config) Validate(p *config.Problems) {
 	c.Node.validate(p)
 	// An unreadable file, a problem without a path, may have contained them.
@@ -346,7 +346,7 @@ func (n *Node) validate(p *config.Problems) {
 	}
 }
 
-// profile is the node's profile with its services.
+// profile returns the node's profile with its services.
 func (c *Config) profile() freeslot.Node {
 	node := c.Node.profile()
 	for _, s := range c.Services {
@@ -355,7 +355,7 @@ func (c *Config) profile() freeslot.Node {
 	return node
 }
 
-// profile is the node's profile without services.
+// profile returns the node's profile without services.
 func (n *Node) profile() freeslot.Node {
 	return freeslot.Node{
 		ID: n.ID, MaxConcurrency: n.MaxConcurrency, Labels: n.Labels, Pools: n.Pools, Features: n.Features,
@@ -468,7 +468,7 @@ func (r *Redis) validate(p *config.Problems) {
 	p.Name("redis.key_prefix", r.KeyPrefix)
 }
 
-// access has the credentials and certificates of connections.
+// access returns the credentials and certificates of connections.
 func (r *Redis) access() redisclient.Access {
 	return config.Redis{
 		Username: r.Username, PasswordFile: r.PasswordFile,
@@ -476,7 +476,8 @@ func (r *Redis) access() redisclient.Access {
 	}.Access()
 }
 
-// Denied is the advice for an error by which Redis denies the agent something; "" for other errors.
+// Denied returns the advice for an error by which Redis denies the agent something; "" for other
+// errors.
 func (c *Config) Denied(err error) string {
 	if c.Gateway != "" {
 		return ""
@@ -484,10 +485,10 @@ func (c *Config) Denied(err error) string {
 	return c.Redis.Denied(err, c.Node.ID)
 }
 
-// Denied is the advice for an error by which Redis denies the agent of a node something; "" for
-// other errors.
+// Denied returns the advice for an error by which Redis denies the agent of a node something; ""
+// for other errors.
 func (r *Redis) Denied(err error, node string) string {
-	if errors.As(err, new(*registry.DeniedError)) { // which has advice of its own
+	if errors.As(err, new(*registry.DeniedError)) { // it has advice of its own
 		return ""
 	}
 	access := r.access()
@@ -497,7 +498,7 @@ func (r *Redis) Denied(err error, node string) string {
 			other, node, other, config.ACLCommand("agent", "agent-"+other, r.KeyPrefix, r.Cells)+" --add")
 	}
 	return access.Denied(err, url, func(user string) string {
-		if user == "" || user == "agent-"+node { // else the command would take a user of several nodes from the others
+		if user == "" || user == "agent-"+node { // else the other nodes of this user would lose it
 			return config.ACLCommand("agent --node "+node, "", r.KeyPrefix, r.Cells)
 		}
 		return config.ACLCommand("agent", user, r.KeyPrefix, r.Cells)

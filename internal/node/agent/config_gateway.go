@@ -10,7 +10,7 @@ import (
 	"github.com/freeslot/freeslot/worker"
 )
 
-// GatewayTLS has certificates for connections to gateways.
+// GatewayTLS holds certificates for connections to gateways.
 type GatewayTLS struct {
 	// The authorities that may sign the gateways' certificates (PEM). Unset: those that the system
 	// trusts.
@@ -36,7 +36,7 @@ func (c *Config) resolveGateway(isSet func(string) bool, p *config.Problems) {
 	}
 }
 
-// validateGateway notes what is wrong with the way to the gateways.
+// validateGateway records what is wrong with the way to the gateways.
 func (c *Config) validateGateway(p *config.Problems) {
 	if c.Gateway == "" {
 		if c.TokenFile != "" {
@@ -82,7 +82,7 @@ func (c *Config) validateToken(p *config.Problems) {
 	}
 }
 
-// worker are the settings of the way to the schedulers' state: a gateway or Redis.
+// worker returns the settings of the way to the schedulers' state: a gateway or Redis.
 func (c *Config) worker() worker.Config {
 	if c.Gateway != "" {
 		return worker.Config{Gateway: c.Gateway, TokenFile: c.TokenFile, GatewayTLS: worker.GatewayTLS(c.GatewayTLS), Node: c.profile()}

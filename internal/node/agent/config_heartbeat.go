@@ -15,13 +15,13 @@ const maxMetadataInterval = time.Hour
 
 // ChangeThreshold decides which changes of a figure are sent at once.
 type ChangeThreshold struct {
-	// In the figure's unit, or in percent of what was sent last.
+	// In the figure's unit, or in percent of the value that was sent last.
 	Threshold float64 `koanf:"threshold"`
 	// `absolute`, `percent` or `any`: every change.
 	Type string `koanf:"type"`
 }
 
-// defaultThresholds are the defaults of package worker.
+// defaultThresholds returns the defaults of package worker.
 func defaultThresholds() map[string]ChangeThreshold {
 	out := map[string]ChangeThreshold{}
 	for name, t := range worker.DefaultThresholds() {
@@ -34,7 +34,7 @@ func (t ChangeThreshold) worker() worker.Threshold {
 	return worker.Threshold{Kind: worker.ThresholdKind(t.Type), Value: t.Threshold}
 }
 
-// validateHeartbeats notes every value that cannot be used.
+// validateHeartbeats records every value that cannot be used.
 func (c *Config) validateHeartbeats(p *config.Problems) {
 	if !p.Has("heartbeat_interval") {
 		p.DurationBetween("metadata_interval", c.MetadataInterval, c.HeartbeatInterval, maxMetadataInterval)
@@ -44,7 +44,7 @@ func (c *Config) validateHeartbeats(p *config.Problems) {
 		p.OneOf(at+".type", t.Type, string(worker.Absolute), string(worker.Percent), string(worker.AnyChange))
 		t.Type = string(worker.AnyChange)
 		p.Add(at+".threshold", t.worker().Validate())
-		if _, always := worker.DefaultThresholds()[name]; !always { // these stay where their collector is left out
+		if _, always := worker.DefaultThresholds()[name]; !always { // defaults stay without their collector
 			p.Add(at, collector.CheckFigure(name, c.Metrics.known()))
 		}
 	}

@@ -40,15 +40,15 @@ var builtIn = map[string]func(m *Metrics, last latency) collector.Collector{
 	"redis":   func(_ *Metrics, last latency) collector.Collector { return collector.NewRedisLatency(last) },
 }
 
-// defaultMetrics are collected unless configured, the most important ones first. Collectors without
-// a device on the machine, such as gpu, are never available.
+// defaultMetrics are collected unless configured otherwise, the most important ones first.
+// Collectors without a device on the machine, such as gpu, are never available.
 var defaultMetrics = []string{"memory", "cpu", "process", "disk", "gpu", "redis"}
 
 // Metrics configures which figures of its machine the node reports.
 type Metrics struct {
 	// Built-in collectors: `memory`, `cpu`, `process`, `disk`, `network`, `gpu` and `redis`, the
-	// most important ones first. When all figures together are too many, those of commands are
-	// left out first, and then those of the last collectors. `[]` is none.
+	// most important ones first. If all figures together are too many, the commands' figures are
+	// left out first, and then the figures of the last collectors. `[]` is none.
 	Enabled []string `koanf:"enabled"`
 	// `name: duration` from the end of a collection to the next, plus or minus a tenth, 1s to 24h.
 	// Unset: by the collector's cost.
@@ -63,15 +63,15 @@ type Metrics struct {
 	Commands []MetricsCommand `koanf:"commands"`
 }
 
-// MetricsDisk has the file systems that are watched.
+// MetricsDisk lists the file systems that are watched.
 type MetricsDisk struct {
 	// Up to 16 absolute paths. The file systems that hold them are watched.
 	Paths []string `koanf:"paths"`
 }
 
-// MetricsNetwork has the interfaces that are counted; none means all but the loopback.
+// MetricsNetwork lists the interfaces that are counted; none means all except the loopback.
 type MetricsNetwork struct {
-	// Up to 16 interfaces. Unset: all but the loopback.
+	// Up to 16 interfaces. Unset: all except the loopback.
 	Interfaces []string `koanf:"interfaces"`
 }
 
@@ -83,13 +83,13 @@ type MetricsCommand struct {
 	Argv []string `koanf:"argv"`
 	// From the end of a run to the next, 1s to 24h. The default is by `cost`.
 	Interval time.Duration `koanf:"interval"`
-	// At most `interval`. The default is by `cost`, and `interval` where that is shorter.
+	// At most `interval`. The default is by `cost`, or `interval` if that is shorter.
 	Timeout time.Duration `koanf:"timeout"`
 	// Variables of the agent's environment that the program gets. `[]` passes none.
 	PassEnv []string `koanf:"pass_env"`
 	// Further variables.
 	Env map[string]string `koanf:"env" secret:"true"`
-	// `low`, `medium` or `high`. It decides about an unset interval and timeout.
+	// `low`, `medium` or `high`. It decides an unset interval and timeout.
 	Cost string `koanf:"cost"`
 }
 
@@ -112,7 +112,7 @@ func (m *Metrics) resolve() {
 	}
 }
 
-// validate notes every value that cannot be used.
+// validate records every value that cannot be used.
 func (m *Metrics) validate(p *config.Problems) {
 	validateOnce("metrics.enabled", m.Enabled, p, func(at, name string) {
 		p.OneOf(at, name, typeNames()...)
@@ -181,12 +181,12 @@ func (c *MetricsCommand) validate(at string, p *config.Problems) {
 	command.validateProcess(at, p)
 }
 
-// command is how the program is run.
+// command returns how the program is run.
 func (c *MetricsCommand) command() Command {
 	return Command{Argv: c.Argv, PassEnv: c.PassEnv, Env: c.Env, Timeout: c.Timeout, KillGrace: metricsKillGrace}
 }
 
-// validateOnce notes entries that come more than once, and calls check for the others.
+// validateOnce records entries that come more than once, and calls check for the others.
 func validateOnce(path string, items []string, p *config.Problems, check func(at, item string)) {
 	for i, item := range items {
 		at := path + "[" + strconv.Itoa(i) + "]"
@@ -198,10 +198,10 @@ func validateOnce(path string, items []string, p *config.Problems, check func(at
 	}
 }
 
-// typeNames are the names of the built-in collectors in order.
+// typeNames returns the names of the built-in collectors in order.
 func typeNames() []string { return slices.Sorted(maps.Keys(builtIn)) }
 
-// known are the configured collectors, which do not collect. They are for CheckFigure.
+// known returns the configured collectors, for CheckFigure; they do not collect.
 func (m *Metrics) known() []collector.Collector {
 	var all []collector.Collector
 	for _, name := range m.Enabled {

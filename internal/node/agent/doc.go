@@ -1,11 +1,11 @@
-// Package agent is the part of nodeagent beside package worker: the configuration, and executors
+// Package agent is the part of nodeagent outside package worker: the configuration, and executors
 // that run a job by an HTTP request to a local service or by a command.
 //
 // An executor turns one attempt of a job into one request or one process. It keeps nothing between
 // jobs and repeats nothing: it marks temporary failures by worker.Retryable, and the next attempt
-// can be on any node. It reads a bounded answer, and stops reading when the job ends. When the job
-// is cancelled, times out or the node stops, the request is aborted, and the command's whole
-// process group gets SIGTERM, then SIGKILL after its grace.
+// can be on any node. It reads a bounded answer, and stops reading when the job ends. If the job is
+// cancelled, times out or the node stops, the request is aborted, and the command's whole process
+// group gets SIGTERM, then SIGKILL after its grace.
 //
 // The configuration can change while the agent runs (Agent.Reload). It is applied as a whole or not
 // at all. A replaced executor lives on until its jobs have ended. A service with a check (package

@@ -20,8 +20,8 @@ const (
 	maxFieldBytes    = 8 << 10
 )
 
-// environ is the environment of one command: the agent's variables that are passed, the configured
-// ones, then the job's. Later ones win.
+// environ returns the environment of one command: the agent's variables that are passed on, the
+// configured ones, then the job's. Later ones win.
 func (c *commandExecutor) environ(ctx context.Context, job *worker.Job) []string {
 	env := slices.Clone(c.fixedEnv)
 	set := func(name, value string) {
@@ -37,9 +37,9 @@ func (c *commandExecutor) environ(ctx context.Context, job *worker.Job) []string
 	return appendPayloadFields(env, job.Payload)
 }
 
-// fixedEnviron is the part that does not depend on the job.
+// fixedEnviron returns the part that does not depend on the job.
 func fixedEnviron(cfg Command) []string {
-	env := []string{} // nil would be all of the agent's variables
+	env := []string{} // nil would mean all of the agent's variables
 	for _, name := range cfg.PassEnv {
 		if value, ok := os.LookupEnv(name); ok {
 			env = append(env, name+"="+value)
@@ -75,7 +75,7 @@ func appendPayloadFields(env []string, payload json.RawMessage) []string {
 	return env
 }
 
-// scalar is the text of a JSON string, number or boolean, if that can be a variable.
+// scalar returns the text of a JSON string, number or boolean, if that can be a variable.
 func scalar(raw json.RawMessage) (string, bool) {
 	text := string(raw)
 	switch {

@@ -26,7 +26,7 @@ import (
 const (
 	dialTimeout     = 5 * time.Second
 	idleConnTimeout = 90 * time.Second
-	// excerptBytes is how much of the body of a refusal goes into the job's error.
+	// excerptBytes is the size of the part of a refusal's body that goes into the job's error.
 	excerptBytes = 512
 	// maxHeaderBytes bounds the headers of a response.
 	maxHeaderBytes = 64 << 10
@@ -138,7 +138,7 @@ func (e *httpExecutor) failure(ctx context.Context, err error) error {
 	return worker.Retryable(jobError(CodeUnreachable, "the service did not answer: "+plain(err)))
 }
 
-// plain is the error without the URL, which may hold a secret.
+// plain returns the error without the URL, which may hold a secret.
 func plain(err error) string {
 	if withURL, ok := errors.AsType[*url.Error](err); ok {
 		err = withURL.Err
@@ -198,7 +198,7 @@ func isJSON(contentType string) bool {
 	return err == nil && (t == "application/json" || strings.HasSuffix(t, "+json"))
 }
 
-// payload is the job's payload; an empty one is null.
+// payload returns the job's payload; an empty one is null.
 func payload(job *worker.Job) json.RawMessage {
 	if len(job.Payload) == 0 {
 		return json.RawMessage("null")

@@ -13,7 +13,7 @@ import (
 	"github.com/freeslot/freeslot/worker"
 )
 
-// groups are the cgroups of commands; see [cgroup.Manager].
+// groups makes and removes the cgroups of commands; see [cgroup.Manager].
 type groups interface {
 	Supports(limits cgroup.Limits) error
 	Create(name string, limits cgroup.Limits) (*cgroup.Group, error)
@@ -34,8 +34,8 @@ func newContainment(log *zap.Logger) *containment {
 	return &containment{log: log, open: func() (groups, error) { return cgroup.Open() }}
 }
 
-// contain prepares the limits of a service's executor. Limits that cannot be set are an error if
-// they are required. Otherwise they cause a warning, and the command runs without them.
+// contain prepares the limits of a service's executor. Limits that are required but cannot be set
+// are an error. Otherwise they cause a warning, and the command runs without them.
 func (c *containment) contain(service string, e *commandExecutor) error {
 	if e.cfg.Limits == nil {
 		return nil
@@ -55,7 +55,8 @@ func (c *containment) contain(service string, e *commandExecutor) error {
 	return nil
 }
 
-// get tries again after a failure: with cgroup v2 it fails while commands run beside the agent.
+// get opens the groups, and tries again after a failure: with cgroup v2 opening fails while
+// commands run beside the agent.
 func (c *containment) get() (groups, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -98,7 +99,7 @@ func (c *commandExecutor) remove(group *cgroup.Group, job *worker.Job) {
 	}
 }
 
-// limitsFailed is retryable: the command has not run, and only this node is to blame.
+// limitsFailed returns a retryable error: the command has not run, and only this node is to blame.
 func limitsFailed(err error) error {
 	return worker.Retryable(jobError(CodeLimitsFailed, "the command's limits could not be set: "+err.Error()))
 }

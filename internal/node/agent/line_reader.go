@@ -13,19 +13,19 @@ var errLineTooLong = errors.New("a line is too long")
 type lineReader struct {
 	r     *bufio.Reader
 	limit int
-	// cr is true when CR ends a line too, as LF and CR LF do.
+	// cr is true if CR ends a line too, as LF and CR LF do.
 	cr bool
-	// heard is called for each whole line; nil is nothing.
+	// heard is called for each whole line; nil calls nothing.
 	heard func()
-	// skipLF is true after a CR: an LF now belongs to it.
+	// skipLF is true after a CR: a following LF belongs to it.
 	skipLF bool
 	buf    []byte
 	// begun is true after the first call, whose line may have a byte order mark.
 	begun bool
 }
 
-// next returns a line without its end, valid until the next call. With io.EOF it is the text after
-// the last end.
+// next returns a line without its end, valid until the next call. With io.EOF it returns the text
+// after the last end.
 func (l *lineReader) next() ([]byte, error) {
 	line, err := l.line()
 	if !l.begun {
@@ -37,8 +37,8 @@ func (l *lineReader) next() ([]byte, error) {
 func (l *lineReader) line() ([]byte, error) {
 	l.buf = l.buf[:0]
 	for {
-		// One byte at least, then the bytes that have come with it: a line must not wait for the
-		// next one.
+		// Waits for one byte, then takes the bytes that have come with it: a line must not wait for
+		// the next one.
 		if _, err := l.r.Peek(1); err != nil {
 			return l.buf, err
 		}

@@ -14,16 +14,16 @@ import (
 )
 
 const (
-	// metricsOutputBytes is the most that a metrics command may write.
+	// metricsOutputBytes is the size of the largest output of a metrics command.
 	metricsOutputBytes = 16 << 10
-	// metricsKillGrace is from SIGTERM to SIGKILL. It is short, so that the runner of the
-	// collectors sees the end when the agent stops.
+	// metricsKillGrace is the time from SIGTERM to SIGKILL. It is short, so that the collectors'
+	// runner sees the end when the agent stops.
 	metricsKillGrace = 500 * time.Millisecond
-	// metricsPipeDelay is as pipeDelay.
+	// metricsPipeDelay is pipeDelay for metrics commands.
 	metricsPipeDelay = 200 * time.Millisecond
 )
 
-// commandCollector collects the figures that a program of the operator writes.
+// commandCollector collects the figures that an operator's program writes.
 type commandCollector struct {
 	name string
 	cost collector.Cost
@@ -41,13 +41,13 @@ func newCommandCollector(cfg *MetricsCommand) (*commandCollector, error) {
 	return &commandCollector{name: cfg.Name, cost: costs[cfg.Cost], exec: exec}, nil
 }
 
-// Type is the configured name.
+// Type returns the configured name.
 func (c *commandCollector) Type() string { return c.name }
 
-// Available is true.
+// Available returns true.
 func (c *commandCollector) Available(context.Context) bool { return true }
 
-// Cost is the configured one.
+// Cost returns the configured cost.
 func (c *commandCollector) Cost() collector.Cost { return c.cost }
 
 // Collect runs the program. When ctx ends it ends the program with its whole process group.

@@ -84,7 +84,7 @@ func (m *metricsServer) stop(ctx context.Context) error {
 	return err
 }
 
-// cause is a listen error without the operation and address, which the message has already.
+// cause returns a listen error without the operation and address, which the message has already.
 func cause(err error) error {
 	if op, ok := errors.AsType[*net.OpError](err); ok {
 		return op.Err

@@ -9,7 +9,8 @@ import (
 	"github.com/freeslot/freeslot/internal/process/config"
 )
 
-// The codes of jobs that an executor failed, besides freeslot's own, http_<status> and exit_<code>.
+// The codes of jobs that an executor failed, in addition to freeslot's own, http_<status> and
+// exit_<code>.
 const (
 	// CodeTimeout: the service or command took longer than its timeout.
 	CodeTimeout = "timeout"
@@ -32,7 +33,7 @@ const (
 	CodeLimitsFailed = "limits_failed"
 )
 
-// Output is how bytes become a job's result.
+// Output tells how bytes become a job's result.
 type Output string
 
 // The values of Output.
@@ -49,7 +50,7 @@ const (
 	OutputBase64 Output = "base64"
 )
 
-// Input is how a payload reaches a command's standard input.
+// Input tells how a payload reaches a command's standard input.
 type Input string
 
 // The values of Input.

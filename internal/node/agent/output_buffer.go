@@ -42,7 +42,7 @@ func (t *tail) Write(p []byte) (int, error) {
 	return n, nil
 }
 
-// String is valid UTF-8 without white space around it.
+// String returns valid UTF-8 without white space around it.
 func (t *tail) String() string {
 	s := strings.TrimSpace(strings.ToValidUTF8(string(t.data), "\uFFFD"))
 	if t.cut {

@@ -35,7 +35,7 @@ func newProgressPipe(to *progressReporter) (*progressPipe, error) {
 	return &progressPipe{to: to, reader: reader, write: write}, nil
 }
 
-// read is called once the command has its end of the pipe.
+// read starts reading. It is called once the command has its end of the pipe.
 func (p *progressPipe) read() {
 	_ = p.write.Close() // the command's copy stays
 	p.reading.Go(p.lines)
@@ -59,7 +59,7 @@ func (p *progressPipe) lines() {
 	}
 }
 
-// close drops progress that was not read: it would not be sent any more.
+// close drops progress that was not read: it would no longer be sent.
 func (p *progressPipe) close() {
 	_ = p.reader.Close() // ends the reading, even if a process holds the other end
 	_ = p.write.Close()  // it is still open only after a failed start

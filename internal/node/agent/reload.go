@@ -19,18 +19,18 @@ import (
 // ErrEnded is returned by Reload once the agent has ended.
 var ErrEnded = errors.New("agent: ended")
 
-// profileWait is how long Reload waits until the schedulers have the new profile. It arrives later in any
-// case.
+// profileWait is how long Reload waits until the schedulers have the new profile. The profile
+// arrives later in any case.
 const profileWait = 5 * time.Second
 
-// reloadable are the keys that can change while the agent runs, with everything inside them.
+// reloadable lists the keys that can change while the agent runs, with everything inside them.
 var reloadable = []string{
 	"node.max_concurrency", "node.languages", "node.labels", "node.pools", "node.features", "services", "log.level",
 }
 
 // Reload applies the configuration that load returns. If that is not possible, Reload logs each bad
-// key, changes nothing, and returns config.Problems. Running jobs go on with the executors that
-// they began with. Checks that have not changed go on. After everything else setLevel is called
+// key, changes nothing, and returns config.Problems. Running jobs go on with the executors with
+// which they began. Checks that have not changed go on. After everything else Reload calls setLevel
 // with log.level. ctx bounds the wait for Redis; its end does not undo the change.
 //
 // Calls run one after the other.
@@ -84,7 +84,7 @@ func (a *Agent) refuse(err error) error {
 	return problems
 }
 
-// unfit returns the reasons why a valid configuration cannot follow the one in force.
+// unfit returns the reasons that a valid configuration cannot follow the one in force.
 func (a *Agent) unfit(changed []string, next *Config) config.Problems {
 	var problems config.Problems
 	for _, key := range changed {
@@ -102,7 +102,7 @@ func (a *Agent) unfit(changed []string, next *Config) config.Problems {
 	return problems
 }
 
-// renew makes the changed executors anew, and takes over the others.
+// renew makes new executors where the configuration changed, and takes over the others.
 func (a *Agent) renew(next *Config) (map[string]*service, error) {
 	services := make(map[string]*service, len(next.Services))
 	for i := range next.Services {
@@ -141,7 +141,7 @@ func (a *Agent) retryLimits(s *service) error {
 	return nil
 }
 
-// apply reconfigures the worker, then retires the services that it does not use any more.
+// apply reconfigures the worker, then retires the services that it no longer uses.
 func (a *Agent) apply(ctx context.Context, next *Config, services map[string]*service) error {
 	if err := a.reconfigure(ctx, next, services); err != nil {
 		return err
@@ -176,7 +176,7 @@ func (a *Agent) reconfigure(ctx context.Context, next *Config, services map[stri
 	return err
 }
 
-// unknown are the new services with a check.
+// unknown returns the new services with a check.
 func (a *Agent) unknown(next *Config) []string {
 	var names []string
 	for i := range next.Services {
@@ -187,8 +187,8 @@ func (a *Agent) unknown(next *Config) []string {
 	return names
 }
 
-// updateChecks starts and ends checks. A service that is offered stays so until a check fails. A
-// new service waits for its first success.
+// updateChecks starts and ends checks. An offered service stays offered until a check fails. A new
+// service waits for its first success.
 func (a *Agent) updateChecks(next *Config) {
 	before := make(map[string]*Service, len(a.cfg.Services))
 	for i := range a.cfg.Services {

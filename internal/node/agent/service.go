@@ -19,7 +19,7 @@ type service struct {
 	http    *httpExecutor // exactly one of http and command is set
 	command *commandExecutor
 
-	mu      sync.Mutex // guards what follows
+	mu      sync.Mutex // guards the fields that follow
 	running int
 	retired bool
 }
@@ -29,7 +29,7 @@ type ingredients struct {
 	HTTP           *HTTP
 	Command        *Command
 	MaxResultBytes int
-	// Conns is how many idle connections an HTTP executor keeps.
+	// Conns is the number of idle connections that an HTTP executor keeps.
 	Conns int
 }
 
@@ -56,7 +56,7 @@ func newService(c *Config, i int, log *zap.Logger) (*service, error) {
 	return s, nil
 }
 
-// madeOf reports whether an executor of in would be the same.
+// madeOf reports whether an executor made of in would be the same.
 func (s *service) madeOf(in ingredients) bool { return reflect.DeepEqual(s.made, in) }
 
 // contain prepares the limits of a command.
@@ -82,11 +82,11 @@ func (s *service) run(ctx context.Context, job *worker.Job) (any, error) {
 	return s.command.run(ctx, job)
 }
 
-// retire is called when no further jobs are expected. A job that was about to begin still runs.
+// retire is called if no further jobs are expected. A job that was about to begin still runs.
 func (s *service) retire() { s.change(0, true) }
 
-// change notes jobs that begin (+1) or end (-1), and the retirement. When no job needs them any
-// more it closes idle connections.
+// change records jobs that begin (+1) or end (-1), and the retirement. Once no job needs them any
+// more, it closes idle connections.
 func (s *service) change(jobs int, retire bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

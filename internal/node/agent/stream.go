@@ -16,7 +16,7 @@ import (
 )
 
 // eventOverhead is how much larger than max_result_bytes an event may be, so that progress and
-// errors also fit when results must be small.
+// errors also fit if results must be small.
 const eventOverhead = 16 << 10
 
 // errIdle is the cause of a context that ended because a stream brought nothing for its
@@ -73,7 +73,7 @@ func (e *httpExecutor) stream(ctx context.Context, events eventReader, job *work
 	}
 }
 
-// streamError is the failure that a service reports at the end of a stream.
+// streamError returns the failure that a service reports at the end of a stream.
 func streamError(data []byte) error {
 	var failure struct {
 		Code      string `json:"code"`
@@ -90,8 +90,8 @@ func streamError(data []byte) error {
 	return err
 }
 
-// accept is the header that lists the possible answers. Streams come after JSON: a service that
-// happens to have both means JSON.
+// accept returns the header that lists the possible answers. Streams come after JSON: a service
+// that happens to have both means JSON.
 func (e *httpExecutor) accept() string {
 	if e.streams() {
 		return "application/json, application/x-ndjson;q=0.9, text/event-stream;q=0.8, */*;q=0.1"
@@ -105,7 +105,7 @@ func (e *httpExecutor) streams() bool {
 	return e.cfg.Output == OutputAuto || e.cfg.Output == OutputJSON
 }
 
-// events is nil for a response that is no stream.
+// events returns nil for a response that is not a stream.
 func (e *httpExecutor) events(resp *http.Response, heard func()) eventReader {
 	if !e.streams() {
 		return nil

@@ -18,10 +18,10 @@ const (
 	eventError    = "error"
 )
 
-// streamBuffer is how much of a stream is read at a time.
+// streamBuffer is the largest part of a stream that is read at a time.
 const streamBuffer = 4 << 10
 
-// errNotAnEvent is returned for a line of NDJSON that is no event.
+// errNotAnEvent is returned for a line of NDJSON that is not an event.
 var errNotAnEvent = errors.New(`not {"progress": …}, {"result": …} or {"error": …}`)
 
 // event is one event of a stream, of one of the three kinds.
@@ -53,7 +53,7 @@ func newEventReader(contentType string, body io.Reader, limit int, heard func())
 	}
 }
 
-// ndjson has one event in each line that is not blank.
+// ndjson reads one event from each line that is not blank.
 type ndjson struct{ in *lineReader }
 
 func (n *ndjson) next() (event, error) {
@@ -134,7 +134,7 @@ func (s *sse) next() (event, error) {
 	}
 }
 
-// excerpt is the beginning of data that cannot be decoded, for an error.
+// excerpt returns the beginning of data that cannot be decoded, for an error.
 func excerpt(data []byte) string {
 	if len(data) > excerptBytes {
 		data = data[:excerptBytes]

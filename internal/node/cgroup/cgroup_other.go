@@ -6,7 +6,7 @@ import (
 	"syscall"
 )
 
-// Supported is true where the system can have control groups.
+// Supported is true if the system can have control groups.
 const Supported = false
 
 // Manager does not work on this system.
@@ -33,7 +33,7 @@ func (*Group) Attach(*syscall.SysProcAttr) {}
 // Started returns ErrUnsupported.
 func (*Group) Started(int) error { return ErrUnsupported }
 
-// OutOfMemory is false.
+// OutOfMemory returns false.
 func (*Group) OutOfMemory() bool { return false }
 
 // Kill returns ErrUnsupported.

@@ -8,11 +8,11 @@ import (
 	"strings"
 )
 
-// places are the directories of this process in the hierarchies.
+// places holds the directories of this process in the hierarchies.
 type places struct {
-	// v2 is empty when no hierarchy of v2 shows the process.
+	// v2 is empty if no hierarchy of v2 shows the process.
 	v2 string
-	// v1 has the directories by controller.
+	// v1 holds the directories by controller.
 	v1 map[string]string
 }
 
@@ -49,7 +49,7 @@ func locate(mountinfo, own string) places {
 	return found
 }
 
-// words are the words of a small file.
+// words returns the words of a small file.
 func words(path string) ([]string, error) {
 	data, err := os.ReadFile(path)
 	return strings.Fields(string(data)), err
@@ -68,7 +68,7 @@ func set(dir, file, value string) error {
 	return nil
 }
 
-// setIfThere is for files that only some kernels have.
+// setIfThere writes to a file that only some kernels have.
 func setIfThere(dir, file, value string) error {
 	if err := set(dir, file, value); !errors.Is(err, os.ErrNotExist) {
 		return err

@@ -26,7 +26,7 @@ const (
 // Attach, Started, Kill, OutOfMemory, Remove.
 type Group struct {
 	v2 bool
-	// dirs has one directory for each hierarchy.
+	// dirs holds one directory for each hierarchy.
 	dirs []string
 	// memory is the directory that has the memory controller.
 	memory string
@@ -123,14 +123,14 @@ func (g *Group) OutOfMemory() bool {
 	return limit > 0 && peak >= limit-limit/16 && count(g.memory, "memory.oom_control", "oom_kill") > 0
 }
 
-// number is the number in a file; 0 when it has none.
+// number returns the number in a file; 0 if it has none.
 func number(dir, file string) int {
 	data, _ := words(filepath.Join(dir, file)) // none when it cannot be read
 	n, _ := strconv.Atoi(strings.Join(data, " "))
 	return n
 }
 
-// count is the number after a name in a file; 0 when there is none.
+// count returns the number after a name in a file; 0 if there is none.
 func count(dir, file, name string) int {
 	data, _ := words(filepath.Join(dir, file)) // none when it cannot be read
 	i := slices.Index(data, name) + 1
@@ -141,7 +141,7 @@ func count(dir, file, name string) int {
 	return n
 }
 
-// Kill ends all processes of the group and waits for their end, for two seconds at most.
+// Kill ends all processes of the group and waits for their end, at most two seconds.
 func (g *Group) Kill() error { return killAll(g.dirs) }
 
 // Remove kills the processes of the group and removes it. It may be called again.
@@ -176,9 +176,9 @@ func killAll(dirs []string) error {
 }
 
 // kill holds the processes by descriptors, and then kills those that are still members: the number
-// of a process that has ended can belong to another one by now. Kernels before 5.3 and some
-// sandboxes have no such descriptors. Then kill signals the number at once after the look, because
-// a process that is not killed stays for ever.
+// of an ended process can belong to another one by now. Kernels before 5.3 and some sandboxes have
+// no such descriptors. There kill signals the number at once after the look, because a process that
+// is not killed stays for ever.
 func kill(dirs []string, found []int, hold func(pid, flags int) (fd int, err error)) {
 	const unheld = -1
 	held := make(map[int]int, len(found))
@@ -205,8 +205,8 @@ func kill(dirs []string, found []int, hold func(pid, flags int) (fd int, err err
 	}
 }
 
-// members are the processes in and below the directories, except those in another namespace, which
-// have no number here.
+// members returns the processes in and below the directories, except processes in another
+// namespace, which have no number here.
 func members(dirs []string) []int {
 	var found []int
 	for _, top := range dirs {
@@ -250,7 +250,7 @@ func removeAll(dir string) error {
 	return errors.Join(problems...)
 }
 
-// retry calls try until it succeeds, for patience at most.
+// retry calls try until it succeeds, at most for patience.
 func retry(try func() error) error {
 	deadline := time.Now().Add(patience)
 	for pause := time.Millisecond; ; pause = min(2*pause, maxPause) {

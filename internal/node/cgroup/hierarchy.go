@@ -10,7 +10,7 @@ import (
 type Mount struct {
 	// Root is the cgroup that is mounted at Point.
 	Root, Point string
-	// controllers are those of a v1 hierarchy, with its other options among them.
+	// controllers lists the controllers of a v1 hierarchy, with its other options among them.
 	controllers []string
 	v2          bool
 }
@@ -52,7 +52,7 @@ func ParseOwn(text string) map[string]string {
 	return paths
 }
 
-// Has reports whether the hierarchy has a controller of v1, or is v2 where controller is "".
+// Has reports whether the hierarchy has a controller of v1 or, if controller is "", is v2.
 func (m Mount) Has(controller string) bool {
 	if controller == "" {
 		return m.v2
@@ -60,7 +60,7 @@ func (m Mount) Has(controller string) bool {
 	return !m.v2 && slices.Contains(m.controllers, controller)
 }
 
-// Dir is the directory of the cgroup at path; ok is false when the mount does not show it.
+// Dir returns the directory of the cgroup at path; ok is false if the mount does not show it.
 func (m Mount) Dir(path string) (dir string, ok bool) {
 	rel, err := filepath.Rel(m.Root, path)
 	// A namespace shows a cgroup outside of it as /../name.

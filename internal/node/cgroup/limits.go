@@ -10,7 +10,7 @@ var ErrUnsupported = errors.New("limits are not supported on this system")
 
 // The bounds of Limits.
 const (
-	// MinMemoryBytes is less than what any program starts with.
+	// MinMemoryBytes is less than any program needs to start.
 	MinMemoryBytes = 1 << 20
 	MaxMemoryBytes = 1 << 50
 	// MinCPUs is the least that the kernel takes: 1 ms in 100 ms.
@@ -19,7 +19,7 @@ const (
 	MaxPIDs = 1 << 22
 )
 
-// Limits are the limits of one group; 0 is none.
+// Limits holds the limits of one group; 0 is none.
 type Limits struct {
 	// MemoryBytes bounds the memory of all processes of the group together. Pages of files that
 	// cannot be dropped count too. The processes get no swap.
@@ -31,10 +31,10 @@ type Limits struct {
 }
 
 const (
-	// patience is how long processes may take to end after SIGKILL. One that waits for a broken
-	// disk can take longer.
+	// patience is how long processes may take to end after SIGKILL. A process that waits for a
+	// broken disk can take longer.
 	patience = 2 * time.Second
-	// EndLimit is the longest that Kill and Remove take together.
+	// EndLimit is the longest time that Kill and Remove take together.
 	EndLimit = 4 * patience
 )
 
@@ -45,7 +45,7 @@ const (
 	pids   = "pids"
 )
 
-// needs are the controllers of the limits that are set.
+// needs returns the controllers of the limits that are set.
 func (l Limits) needs() []string {
 	var names []string
 	if l.MemoryBytes > 0 {

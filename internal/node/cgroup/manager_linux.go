@@ -15,7 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Supported is true where the system can have control groups.
+// Supported is true if the system can have control groups.
 const Supported = true
 
 const (
@@ -32,12 +32,12 @@ var errClosed = errors.New("the cgroups were given up, the agent stops")
 type Manager struct {
 	v2 bool
 	mu sync.Mutex // guards homes
-	// homes are the manager's locked directories, one for each hierarchy; none once closed.
+	// homes holds the manager's locked directories, one for each hierarchy; none once closed.
 	homes []*home
-	// reason is why a controller is missing.
+	// reason tells why a controller is missing.
 	reason error
 	made   atomic.Uint64
-	// mkdir is os.Mkdir but in tests.
+	// mkdir is os.Mkdir except in tests.
 	mkdir func(string, os.FileMode) error
 }
 
@@ -45,13 +45,13 @@ type Manager struct {
 type home struct {
 	dir  string
 	lock *os.File
-	// controllers are the ones that its groups can use.
+	// controllers lists the controllers that its groups can use.
 	controllers []string
 }
 
 // Open finds a place for groups, v2 before v1, and removes the leftovers of killed processes there.
 // In v2 it moves its own process into a leaf, so it must be called before the first command. The
-// error is why there can be no group.
+// error tells why there can be no group.
 func Open() (*Manager, error) {
 	at, err := find()
 	if err != nil {
@@ -104,8 +104,8 @@ func openV2(own string, want ...string) (*Manager, error) {
 	return m, nil
 }
 
-// makeInner lets the cgroup give controllers to those below it. Only the root can have processes of
-// its own besides; the process leaves any other for the leaf.
+// makeInner makes the cgroup pass controllers to the cgroups below it. Only the root can also have
+// processes of its own; in any other cgroup the process moves to the leaf.
 func makeInner(base string, inside bool, controllers []string) error {
 	_, err := os.Stat(filepath.Join(base, "cgroup.type"))
 	if root := errors.Is(err, os.ErrNotExist); root || !inside {
@@ -167,7 +167,7 @@ func openV1(dirs map[string]string) (*Manager, error) {
 	return m, nil
 }
 
-// newHome makes and locks a directory, and removes those of owners that have died.
+// newHome makes and locks a directory, and removes the directories of owners that have died.
 func newHome(base string, controllers []string) (*home, error) {
 	old, err := filepath.Glob(filepath.Join(base, homePrefix+"*"))
 	if err != nil {
@@ -188,7 +188,8 @@ func newHome(base string, controllers []string) (*home, error) {
 	}
 }
 
-// sweep removes the leftovers of a killed owner. The next sweep tries again what cannot be removed.
+// sweep removes the leftovers of a killed owner. If something cannot be removed, the next sweep
+// tries again.
 func sweep(dir string) {
 	lock, ok := lockDir(dir)
 	if !ok {
@@ -199,7 +200,7 @@ func sweep(dir string) {
 	_ = removeAll(dir)
 }
 
-// lockDir is false when another process holds the directory, or has removed it.
+// lockDir returns false if another process holds the directory, or has removed it.
 func lockDir(dir string) (*os.File, bool) {
 	f, err := os.Open(dir)
 	if err != nil {

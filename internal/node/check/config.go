@@ -33,8 +33,8 @@ const (
 
 // Config is the check of one service: exactly one of Func, HTTP, TCP, GRPC and WebSocket is set.
 type Config struct {
-	// Func is a check written in Go: nil means that the service is well. It must return soon after
-	// its context has ended.
+	// Func is a check written in Go. It returns nil if the service is well. It must return soon
+	// after its context has ended.
 	Func func(ctx context.Context) error `koanf:"-"`
 	// Asks with `GET`.
 	HTTP *HTTP `koanf:"http"`
@@ -44,7 +44,8 @@ type Config struct {
 	GRPC *GRPC `koanf:"grpc"`
 	// Makes a handshake.
 	WebSocket *WebSocket `koanf:"websocket"`
-	// From the beginning of one check to that of the next, plus or minus a tenth, 100ms to 1h.
+	// From the beginning of one check to the beginning of the next, plus or minus a tenth, 100ms to
+	// 1h.
 	Interval time.Duration `koanf:"interval"`
 	// For one check, at most `interval`. Unset: 2s, or `interval` if that is less.
 	Timeout time.Duration `koanf:"timeout"`
@@ -54,7 +55,7 @@ type Config struct {
 	Fall int `koanf:"fall"`
 }
 
-// HTTP asks with GET. The service is healthy when the status is from MinStatus to MaxStatus.
+// HTTP asks with GET. The service is healthy if the status is from MinStatus to MaxStatus.
 type HTTP struct {
 	// What is asked.
 	URL string `koanf:"url" secret:"true"`
@@ -64,7 +65,7 @@ type HTTP struct {
 	MinStatus int `koanf:"min_status"`
 	// The highest status of a service that is well.
 	MaxStatus int `koanf:"max_status"`
-	// What the first 64 KiB of the body must have. Unset: the body is not read.
+	// A text that the first 64 KiB of the body must have. Unset: the body is not read.
 	BodyContains string `koanf:"body_contains"`
 	// For `https`.
 	TLS *TLS `koanf:"tls"`
@@ -98,7 +99,7 @@ type WebSocket struct {
 	TLS *TLS `koanf:"tls"`
 }
 
-// kinds are the names of the ways that are set.
+// kinds returns the names of the ways that are set.
 func (c *Config) kinds() (kinds []string) {
 	for _, k := range []struct {
 		name string
@@ -124,7 +125,7 @@ func (c *Config) Resolve() {
 	}
 }
 
-// Validate notes what is wrong; at is the key of the check. It reads the named files, but asks no
+// Validate records what is wrong; at is the key of the check. It reads the named files, but asks no
 // service.
 func (c *Config) Validate(at string, p *config.Problems) {
 	kinds := c.kinds()
@@ -190,7 +191,7 @@ func validateURL(at, raw, plain, secure, example string, t *TLS, p *config.Probl
 	u, err := url.Parse(raw)
 	if err != nil || u.Host == "" || u.Scheme != plain && u.Scheme != secure {
 		p.Addf(at+".url", "is not a URL that can be checked, expected one such as %s", example)
-		return true // so that the TLS settings are checked all the same
+		return true // so that the TLS settings are checked too
 	}
 	if u.Scheme == plain && t != nil {
 		p.Addf(at+".tls", "is set, but the url does not begin with %s://", secure)
@@ -206,5 +207,5 @@ func validateAddress(at, address string, p *config.Problems) {
 	}
 }
 
-// handshakeHeaders are the headers that a WebSocket handshake sends itself.
+// handshakeHeaders lists the headers that a WebSocket handshake sends itself.
 var handshakeHeaders = []string{"Connection", "Upgrade", "Sec-Websocket-Version", "Sec-Websocket-Key", "Sec-Websocket-Extensions"}

@@ -1,9 +1,9 @@
 // Package check finds out whether the services of a node are healthy: by an HTTP request, a TCP
 // connection, the health service of gRPC, or a WebSocket handshake.
 //
-// A [Group] has one loop for each service that is checked. The loop checks every Config.Interval,
-// with some jitter, one check at a time and each within Config.Timeout. A pure state machine
-// decides by the outcomes whether the service is offered:
+// A [Group] has one loop for each service with a check. The loop checks every Config.Interval, with
+// some jitter, one check at a time and each within Config.Timeout. From the outcomes, a pure state
+// machine decides whether the service is offered:
 //
 //	          one success                    Fall failures in a row
 //	unknown ---------------> healthy ------------------------------> unhealthy

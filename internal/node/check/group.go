@@ -14,25 +14,25 @@ import (
 type Group struct {
 	opts    Options
 	metrics *metrics // nil without opts.Registerer
-	// probe is newProbe, but for tests.
+	// probe is newProbe, except in tests.
 	probe func(*Config) probe
 
-	mu     sync.Mutex // guards what follows; held while a loop ends, so that a service never has two
+	mu     sync.Mutex // guards the fields that follow; held while a loop ends, so that a service never has two
 	loops  map[string]*loop
 	closed bool
 }
 
-// Options are what a group needs.
+// Options holds what a group needs.
 type Options struct {
 	// Report is called with each change of a service's health, in the service's own goroutine:
-	// failure is nil when the service is well. It must not block and must not call the group.
+	// failure is nil if the service is well. It must not block and must not call the group.
 	Report func(service string, failure error)
 	Log    *zap.Logger
 	// Registerer gets metrics, labelled by service. nil means none.
 	Registerer prometheus.Registerer
 }
 
-// NewGroup makes a group that checks nothing yet. The error is one of the registerer.
+// NewGroup makes a group that checks nothing yet. The error comes from the registerer.
 func NewGroup(opts Options) (*Group, error) {
 	g := &Group{opts: opts, loops: make(map[string]*loop)}
 	g.probe = func(c *Config) probe { return newProbe(c, new(net.Dialer).DialContext) }
@@ -45,8 +45,8 @@ func NewGroup(opts Options) (*Group, error) {
 }
 
 // Start begins to check a service, at once. If the service has a check already, the new one goes on
-// from its state. Else healthy is the state of the service until its checks change it; Report is
-// not called with that. cfg must be valid and must not change afterwards. A closed group starts
+// from its state. Otherwise healthy is the state of the service until its checks change it; Report
+// is not called for that. cfg must be valid and must not change afterwards. A closed group starts
 // nothing.
 func (g *Group) Start(service string, cfg *Config, healthy bool) {
 	g.mu.Lock()
@@ -93,7 +93,7 @@ func (g *Group) Close() {
 	}
 }
 
-// end returns the loop that has ended; nil when there was none. mu is held.
+// end returns the loop that has ended; nil if there was none. The caller holds mu.
 func (g *Group) end(service string) *loop {
 	l := g.loops[service]
 	if l == nil {

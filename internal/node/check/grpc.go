@@ -21,8 +21,8 @@ type grpcProbe struct {
 	dial Dial
 }
 
-// run uses a connection of its own. A connection that is kept would retry after a failure only with
-// growing pauses of up to two minutes, and not see that the service is back.
+// run uses a connection of its own. A kept connection would retry after a failure only with growing
+// pauses of up to two minutes, and would not see that the service is back.
 func (g grpcProbe) run(ctx context.Context) error {
 	creds := insecure.NewCredentials()
 	if g.cfg.TLS != nil {
@@ -33,7 +33,8 @@ func (g grpcProbe) run(ctx context.Context) error {
 		creds = credentials.NewTLS(tlsConfig)
 	}
 	conn, err := grpc.NewClient(
-		// As it is: the default resolver would ask the DNS for service configurations too.
+		// The address as it is: the default resolver would also ask the DNS for service
+		// configurations.
 		"passthrough:///"+g.cfg.Address,
 		grpc.WithTransportCredentials(creds), grpc.WithNoProxy(), grpc.WithDisableServiceConfig(), grpc.WithDisableRetry(),
 		grpc.WithUserAgent("freeslot-check"), grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxHealthBytes)),

@@ -9,10 +9,10 @@ import (
 	"net/http"
 )
 
-// searchedBytes is how much of a body is read to look for a text.
+// searchedBytes is the size of the part of a body in which a text is looked for.
 const searchedBytes = 64 << 10
 
-// errBody is the outcome when body_contains is not there.
+// errBody is the outcome if body_contains is not there.
 var errBody = errors.New("the body does not have what body_contains expects")
 
 type httpProbe struct {
@@ -44,7 +44,7 @@ func (h httpProbe) run(ctx context.Context) error {
 	if h.cfg.BodyContains == "" {
 		return nil
 	}
-	// What has come before an error may have the text.
+	// The part that came before an error may have the text.
 	body, err := io.ReadAll(io.LimitReader(resp.Body, searchedBytes))
 	switch {
 	case bytes.Contains(body, []byte(h.cfg.BodyContains)):

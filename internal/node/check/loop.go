@@ -13,7 +13,7 @@ import (
 	"github.com/freeslot/freeslot/internal/process/logging"
 )
 
-// loop checks one service. All but cancel and done belongs to its goroutine.
+// loop checks one service. Its goroutine owns all fields except cancel and done.
 type loop struct {
 	service string
 	cfg     *Config
@@ -76,7 +76,7 @@ func (l *loop) note(err error) {
 	}
 }
 
-// jitter is d plus or minus a tenth, so that services that started together are not checked
+// jitter returns d plus or minus a tenth, so that services that started together are not checked
 // together for ever.
 func jitter(d time.Duration) time.Duration {
 	return d - d/10 + rand.N(d/5+1)

@@ -8,7 +8,7 @@ import (
 	processmetrics "github.com/freeslot/freeslot/internal/process/metrics"
 )
 
-// metrics are those of a group. A nil *metrics counts nothing.
+// metrics holds a group's metrics. A nil *metrics counts nothing.
 type metrics struct {
 	healthy  *prometheus.GaugeVec
 	seconds  *prometheus.HistogramVec
@@ -68,7 +68,7 @@ func (m *metrics) set(service string, healthy bool) {
 	m.healthy.WithLabelValues(service).Set(value)
 }
 
-// forget drops a service that is not checked any more.
+// forget drops a service that is no longer checked.
 func (m *metrics) forget(service string) {
 	if m == nil {
 		return

@@ -10,14 +10,14 @@ import (
 	"net/url"
 )
 
-// probe checks once. run returns nil when the service is healthy, else the reason, without
+// probe checks once. run returns nil if the service is healthy, otherwise the reason, without
 // addresses that may hold a secret. It ends with ctx and leaves no connection and no goroutine
 // behind.
 type probe interface {
 	run(ctx context.Context) error
 }
 
-// newProbe is the probe of a valid configuration.
+// newProbe returns the probe of a valid configuration.
 func newProbe(c *Config, dial Dial) probe {
 	switch {
 	case c.Func != nil:
@@ -68,7 +68,7 @@ func newClient(tlsConfig *tls.Config, dial Dial) *http.Client {
 	}
 }
 
-// header has the configured headers and the user agent.
+// header returns the configured headers and the user agent.
 func header(configured map[string]string) http.Header {
 	h := http.Header{"User-Agent": {"freeslot-check"}}
 	for name, value := range configured {
@@ -77,7 +77,7 @@ func header(configured map[string]string) http.Header {
 	return h
 }
 
-// plain is the error without the URL, which may hold a secret.
+// plain returns the error without the URL, which may hold a secret.
 func plain(err error) error {
 	if withURL, ok := errors.AsType[*url.Error](err); ok {
 		return fmt.Errorf("no answer: %w", withURL.Err)
@@ -85,7 +85,7 @@ func plain(err error) error {
 	return err
 }
 
-// Once makes one check by a valid configuration, and returns why the service is not well.
+// Once makes one check by a valid configuration. If the service is not well, it returns the reason.
 func Once(ctx context.Context, cfg *Config, dial Dial) error {
 	l := &loop{cfg: cfg, probe: newProbe(cfg, dial)}
 	return l.check(ctx)

@@ -1,6 +1,6 @@
 package check
 
-// change is how one more outcome changes a service.
+// change tells how one more outcome changes a service.
 type change uint8
 
 const (
@@ -11,14 +11,15 @@ const (
 	fell
 )
 
-// state decides by the outcomes of checks whether a service is healthy. It is pure: no clock and no
-// I/O.
+// state decides from the outcomes of checks whether a service is healthy. It is pure: no clock and
+// no I/O.
 type state struct {
 	rise, fall int
 	healthy    bool
-	// unknown: no check has succeeded yet. Then the first success is enough.
+	// unknown is true if no check has succeeded yet. Then the first success is enough.
 	unknown bool
-	// reported: the last change, or the first failure of an unknown service, was returned.
+	// reported is true if the last change, or the first failure of an unknown service, was
+	// returned.
 	reported bool
 	// streak counts the last outcomes that contradict healthy. Invariant: it is below the number
 	// that changes it.

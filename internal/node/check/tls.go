@@ -10,8 +10,8 @@ import (
 	"github.com/freeslot/freeslot/internal/process/config"
 )
 
-// TLS is how the service proves its identity to the agent, and the agent to the service. The zero
-// value, and nil, trust the authorities of the system and the name in the URL or address.
+// TLS tells how the service proves its identity to the agent, and the agent to the service. The
+// zero value, and nil, trust the system's authorities and the name in the URL or address.
 type TLS struct {
 	// The authorities to trust in place of the system's (PEM).
 	CAFile string `koanf:"ca_file"`
@@ -25,7 +25,7 @@ type TLS struct {
 	InsecureSkipVerify bool `koanf:"insecure_skip_verify"`
 }
 
-// Validate notes what is wrong with the settings and their files, which it reads.
+// Validate records what is wrong with the settings and their files, which it reads.
 func (t *TLS) Validate(at string, p *config.Problems) {
 	if t == nil {
 		return
@@ -93,7 +93,7 @@ func (t *TLS) authorities() (*x509.CertPool, error) {
 	return pool, nil
 }
 
-// fileCause is the error without the operation, but with the name of the file.
+// fileCause returns the error without the operation, but with the name of the file.
 func fileCause(err error) error {
 	if file, ok := errors.AsType[*fs.PathError](err); ok {
 		return fmt.Errorf("%s: %w", file.Path, file.Err)

@@ -58,7 +58,7 @@ func (w webSocketProbe) run(ctx context.Context) error {
 	return nil
 }
 
-// errPong is the outcome when a ping is not answered.
+// errPong is the outcome if a ping is not answered.
 var errPong = errors.New("the ping was not answered")
 
 func drop(ctx context.Context, conn *websocket.Conn) {

@@ -13,20 +13,20 @@ import (
 )
 
 // groupLimits reads the limits of the control groups in which the process runs, of version 2 and 1.
-// The zero value reads those of this machine; without control groups nothing is limited. It is safe
+// The zero value reads this machine's limits; without control groups nothing is limited. It is safe
 // for concurrent use.
 type groupLimits struct {
-	// root is put before the kernel's paths; empty but in tests.
+	// root is put before the kernel's paths; empty except in tests.
 	root string
 
 	mu sync.Mutex // guards found
-	// found has the folders. It is filled when they are first needed, and again when the process
+	// found holds the folders. It is filled when they are first needed, and again when the process
 	// has been moved, which usually removes the folder.
 	found *groupFolders
 }
 
-// groupFolders are the folders of the process' groups, from its own to the one nearest to the root.
-// The limits of all of them apply.
+// groupFolders holds the folders of the process' groups, from its own to the one nearest to the
+// root. The limits of all of them apply.
 type groupFolders struct {
 	memory, cpu, cpuacct []string
 	// memoryV2 and cpuV2 decide which files to expect.
@@ -36,12 +36,12 @@ type groupFolders struct {
 // memoryLimit is the lowest limit that applies to the process, in bytes.
 type memoryLimit struct {
 	total uint64
-	// used is what the group of that limit holds, without file pages that the kernel gives back
-	// when memory is short.
+	// used is the memory that the limit's group holds, without file pages that the kernel gives
+	// back if memory is short.
 	used uint64
 }
 
-// memory returns the lowest memory limit, and false when there is none.
+// memory returns the lowest memory limit, and false if there is none.
 func (g *groupLimits) memory() (memoryLimit, bool) {
 	f := g.folders()
 	limitFile, usageFile, cacheField := "memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"
@@ -77,7 +77,7 @@ type cpuLimit struct {
 	folder string
 }
 
-// cpu returns the lowest quota, and false when there is none.
+// cpu returns the lowest quota, and false if there is none.
 func (g *groupLimits) cpu() (cpuLimit, bool) {
 	f := g.folders()
 	lowest, at := cpuLimit{}, -1
@@ -104,7 +104,7 @@ func (g *groupLimits) cpu() (cpuLimit, bool) {
 	return lowest, ok
 }
 
-// quota is the quota of one group in processors. "max" and -1 mean that there is none.
+// quota returns the quota of one group in processors. "max" and -1 mean that there is none.
 func quota(dir string, v2 bool) (float64, bool) {
 	text := read(dir, "cpu.max")
 	if !v2 {
@@ -119,7 +119,7 @@ func quota(dir string, v2 bool) (float64, bool) {
 	return float64(x) / float64(y), err == nil && y > 0
 }
 
-// folders is empty when the kernel has no control groups.
+// folders returns the folders; they are empty if the kernel has no control groups.
 func (g *groupLimits) folders() *groupFolders {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -129,7 +129,7 @@ func (g *groupLimits) folders() *groupFolders {
 	return g.found
 }
 
-// gone reports whether one of the process' own folders does not exist any more, or none was found.
+// gone reports whether one of the process' own folders no longer exists, or none was found.
 func (f *groupFolders) gone() bool {
 	if f.memory == nil && f.cpu == nil {
 		return true
@@ -149,8 +149,8 @@ func findFolders(root string) *groupFolders {
 	paths := cgroup.ParseOwn(read(root, "/proc/self/cgroup"))
 	mounts := cgroup.ParseMounts(read(root, "/proc/self/mountinfo"))
 	find := func(controller string) (dirs []string, v2 bool) {
-		// When both versions are mounted, a controller belongs to one of them: version 1 lists it
-		// by name.
+		// If both versions are mounted, a controller belongs to one of them: version 1 lists it by
+		// name.
 		name := controller
 		if _, ok := paths[name]; !ok {
 			name, v2 = "", true
@@ -170,7 +170,7 @@ func findFolders(root string) *groupFolders {
 	return f
 }
 
-// shown are the folders of the group at path and of all groups above it that the mount shows. A
+// shown returns the folders of the group at path and of all groups above it that the mount shows. A
 // mount in another namespace than the process' shows only its top: in a container that is the
 // process' own group.
 func shown(root string, m cgroup.Mount, path string) []string {
@@ -181,13 +181,13 @@ func shown(root string, m cgroup.Mount, path string) []string {
 	return append(dirs, filepath.Join(root, m.Point))
 }
 
-// read returns the text of a file; empty when it cannot be read.
+// read returns the text of a file; empty if it cannot be read.
 func read(dir, file string) string {
 	data, _ := os.ReadFile(filepath.Join(dir, file)) // empty, see above
 	return string(data)
 }
 
-// readUint reads a file with one number. "max" is none.
+// readUint reads a file with one number. "max" counts as none.
 func readUint(dir, file string) (uint64, bool) {
 	n, err := strconv.ParseUint(strings.TrimSpace(read(dir, file)), 10, 64)
 	return n, err == nil

@@ -12,21 +12,21 @@ import (
 // and 1.
 type Metrics map[string]any
 
-// Cost is how much a collection burdens the machine. It decides about the interval and the time
-// limit of a collector that are not configured. The zero value is CostLow.
+// Cost tells how much a collection burdens the machine. It decides a collector's interval and time
+// limit if they are not configured. The zero value is CostLow.
 type Cost uint8
 
 // The costs.
 const (
 	// CostLow: some reads of /proc or of memory.
 	CostLow Cost = iota
-	// CostMedium: a driver, a file system or a local service is asked.
+	// CostMedium: it asks a driver, a file system or a local service.
 	CostMedium
-	// CostHigh: a process is started, or something is asked over the network.
+	// CostHigh: it starts a process, or asks something over the network.
 	CostHigh
 )
 
-// String is "LOW", "MEDIUM" or "HIGH".
+// String returns "LOW", "MEDIUM" or "HIGH".
 func (c Cost) String() string {
 	switch c {
 	case CostLow:
@@ -40,7 +40,7 @@ func (c Cost) String() string {
 	}
 }
 
-// DefaultInterval is 15 s, 60 s or 5 min.
+// DefaultInterval returns 15 s, 60 s or 5 min.
 func (c Cost) DefaultInterval() time.Duration {
 	switch c {
 	case CostLow:
@@ -52,7 +52,7 @@ func (c Cost) DefaultInterval() time.Duration {
 	}
 }
 
-// DefaultTimeout is 2 s, 5 s or 30 s.
+// DefaultTimeout returns 2 s, 5 s or 30 s.
 func (c Cost) DefaultTimeout() time.Duration {
 	switch c {
 	case CostLow:
@@ -67,42 +67,42 @@ func (c Cost) DefaultTimeout() time.Duration {
 // Collector collects the figures of one type. A [Runner] calls its methods from one goroutine at a
 // time. Type and Cost always return the same.
 type Collector interface {
-	// Type is the name under which the figures are published. It obeys freeslot.ValidateName.
+	// Type returns the name under which the figures are published. It obeys freeslot.ValidateName.
 	Type() string
-	// Available reports whether this machine has something to collect. It is called before the
-	// first collection and, after a false, again now and then. A collector that is not available is
-	// no failure.
+	// Available reports whether the machine offers these figures. The Runner calls it before the
+	// first collection and, after a false, again now and then. A collector that is not available
+	// has not failed.
 	Available(ctx context.Context) bool
 	// Collect returns the present figures. It must return soon after ctx has ended. The caller owns
-	// the map; Collect makes a new one each time. Figures beside an error are published, and the
-	// error is counted and logged as a failure. Nil Metrics leave the last ones in force.
+	// the map; Collect makes a new one each time. Figures returned with an error are published, and
+	// the error is counted and logged as a failure. Nil Metrics leave the last ones in force.
 	Collect(ctx context.Context) (Metrics, error)
 	Cost() Cost
 }
 
-// builtIn are the methods that the built-in collectors share.
+// builtIn has the methods that the built-in collectors share.
 type builtIn struct {
 	name   string
 	cost   Cost
 	fields []string // see Lister
 }
 
-// Type is the name of the figures.
+// Type returns the name of the figures.
 func (b builtIn) Type() string { return b.name }
 
-// Available is true.
+// Available returns true.
 func (builtIn) Available(context.Context) bool { return true }
 
 // Fields implements Lister.
 func (b builtIn) Fields() []string { return b.fields }
 
-// Cost is how much a collection burdens the machine.
+// Cost returns how much a collection burdens the machine.
 func (b builtIn) Cost() Cost { return b.cost }
 
 // Entry is a collector with its times.
 type Entry struct {
 	Collector Collector
-	// Interval is from the end of one collection to the start of the next, MinInterval to
+	// Interval lasts from the end of one collection to the start of the next, MinInterval to
 	// MaxInterval. 0 is the default of the collector's cost.
 	Interval time.Duration
 	// Timeout bounds one collection, at most Interval. 0 is the default of the collector's cost, or

@@ -14,18 +14,18 @@ import (
 const minSample = 500 * time.Millisecond
 
 // CPU collects "cpu": usage, cores, load1, and host_usage if a cgroup limits the process. Usages
-// are of the time since the last collection, so the first collection has none.
+// cover the time since the last collection, so the first collection has none.
 type CPU struct {
 	builtIn
 	group groupLimits
-	// cores is how many processors the process may use.
+	// cores is the number of processors that the process may use.
 	cores  int
 	before cpuReading
-	// usage and hostUsage belong to the time between the last two readings; negative: unknown.
+	// usage and hostUsage cover the time between the last two readings; negative: unknown.
 	usage, hostUsage float64
 }
 
-// cpuReading are counters at one time.
+// cpuReading holds counters at one time.
 type cpuReading struct {
 	at    time.Time
 	times cpu.TimesStat
@@ -63,7 +63,7 @@ func (c *CPU) Collect(ctx context.Context) (Metrics, error) {
 	if limited && c.hostUsage >= 0 {
 		figures["host_usage"] = c.hostUsage
 	}
-	if runtime.GOOS != "windows" { // there the call starts a goroutine for good
+	if runtime.GOOS != "windows" { // on Windows the call starts a goroutine for good
 		if avg, err := load.AvgWithContext(ctx); err == nil {
 			figures["load1"] = rounded(avg.Load1)
 		}
@@ -89,7 +89,7 @@ func (c *CPU) take(now cpuReading) {
 	}
 }
 
-// usage is the share of the quota that was used since before; negative: unknown.
+// usage returns the share of the quota that was used since before; negative: unknown.
 func (l cpuLimit) usage(before cpuLimit, elapsed time.Duration) float64 {
 	if l.folder != before.folder || l.used < before.used {
 		return -1
@@ -97,7 +97,8 @@ func (l cpuLimit) usage(before cpuLimit, elapsed time.Duration) float64 {
 	return share(l.used-before.used, elapsed.Seconds()*l.cores)
 }
 
-// busy is the share of processor time between two readings that was not idle; negative: unknown.
+// busy returns the share of processor time between two readings that was not idle; negative:
+// unknown.
 func busy(before, after cpu.TimesStat) float64 {
 	total := sum(after) - sum(before)
 	if total <= 0 {
@@ -107,7 +108,7 @@ func busy(before, after cpu.TimesStat) float64 {
 	return share(total-idle, total)
 }
 
-// sum leaves out guest times, which Linux counts as user times too.
+// sum adds up the times without guest times, which Linux counts as user times too.
 func sum(t cpu.TimesStat) float64 {
 	return t.User + t.System + t.Idle + t.Nice + t.Iowait + t.Irq + t.Softirq + t.Steal
 }

@@ -10,7 +10,7 @@ import (
 	"github.com/shirou/gopsutil/v4/disk"
 )
 
-// MaxDiskPaths is the most paths of a disk collector.
+// MaxDiskPaths is the largest number of paths of a disk collector.
 const MaxDiskPaths = 16
 
 // Disk collects "disk": usage and free_bytes of the fullest file system with its path, and, with
@@ -30,8 +30,8 @@ func NewDisk(paths ...string) *Disk {
 	return &Disk{builtIn: builtIn{"disk", CostMedium, []string{"usage", "free_bytes", "path", "pathN_usage", "pathN_free_bytes", "pathN_name"}}, paths: slices.Clone(paths[:min(len(paths), MaxDiskPaths)])}
 }
 
-// Collect asks the file systems. One that does not answer is an error beside the figures of the
-// others.
+// Collect asks the file systems. For one that does not answer, it returns an error together with
+// the figures of the others.
 func (d *Disk) Collect(ctx context.Context) (Metrics, error) {
 	figures := Metrics{}
 	var failures []error

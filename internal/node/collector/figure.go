@@ -8,16 +8,17 @@ import (
 	"strings"
 )
 
-// Lister is a collector that lists its fields; any other one may have any field.
+// Lister is a collector that lists its fields; another collector may have any field.
 type Lister interface {
-	// Fields are all that it may collect. N stands for a number from 0 on.
+	// Fields returns all fields that it may collect. N stands for a number from 0 on.
 	Fields() []string
 }
 
 var number = regexp.MustCompile(`\d+`)
 
 // CheckFigure returns an error if none of the collectors has a figure with this name, "type.field".
-// It continues a sentence that begins with the place of the name, and lists the known ones.
+// The error continues a sentence that begins with the place of the name, and lists the known
+// figures.
 func CheckFigure(name string, collectors []Collector) error {
 	kind, field, _ := strings.Cut(name, ".")
 	var known []string

@@ -28,7 +28,7 @@ func (m *Memory) Collect(ctx context.Context) (Metrics, error) {
 	used := total - min(available, total)
 	hostUsage := share(float64(used), float64(total))
 	limit, limited := m.group.memory()
-	// A limit above the machine's memory limits nothing; version 1 has such a one in place of none.
+	// A limit above the machine's memory limits nothing; version 1 has such a limit if none is set.
 	if limited = limited && limit.total < total; limited {
 		total, used = limit.total, min(limit.used, limit.total)
 		// The group can use its room only as far as the host has memory.

@@ -14,24 +14,24 @@ import (
 var loopback = regexp.MustCompile(`^(lo\d*|Loopback.*)$`)
 
 // Network collects "network": rx_bytes_per_second, tx_bytes_per_second and errors_per_second,
-// together for all its interfaces, since the last collection, so the first collection has none. It
-// adds established_connections where they are cheap to count.
+// together for all its interfaces. They cover the time since the last collection, so the first
+// collection has none. It adds established_connections where they are cheap to count.
 type Network struct {
 	builtIn
-	// interfaces are the chosen ones; empty means all but the loopback.
+	// interfaces holds the chosen ones; empty means all except the loopback.
 	interfaces []string
 	at         time.Time
 	before     map[string]net.IOCountersStat
 }
 
-// NewNetwork returns a collector for the named interfaces. None means all but the loopback: then a
-// byte that a bridge forwards counts on each of its interfaces.
+// NewNetwork returns a collector for the named interfaces. None means all except the loopback; a
+// byte that a bridge forwards then counts on each of its interfaces.
 func NewNetwork(interfaces ...string) *Network {
 	return &Network{builtIn: builtIn{"network", CostLow, []string{"rx_bytes_per_second", "tx_bytes_per_second", "errors_per_second", "established_connections"}}, interfaces: slices.Clone(interfaces)}
 }
 
-// Collect reads the counters and compares them with the last ones. A chosen interface that does not
-// exist is an error beside the figures of the others.
+// Collect reads the counters and compares them with the last ones. For a chosen interface that does
+// not exist, it returns an error together with the figures of the others.
 func (n *Network) Collect(ctx context.Context) (Metrics, error) {
 	counters, err := net.IOCountersWithContext(ctx, true)
 	if err != nil {

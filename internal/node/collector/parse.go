@@ -10,7 +10,7 @@ import (
 	"slices"
 )
 
-// MaxParsedFields is the most fields of an object that [Parse] takes.
+// MaxParsedFields is the largest number of fields in an object that [Parse] takes.
 const MaxParsedFields = 64
 
 // Parse reads figures that a program wrote: one JSON object of numbers, texts and booleans, with

@@ -11,16 +11,17 @@ import (
 )
 
 // Process collects "process", the figures of this process: goroutines, heap_bytes (Go's live and
-// dead objects), rss_bytes, open_fds, uptime_seconds, and cpu_usage, which is its share of the
-// processors that it may use since the last collection. So the first collection has none.
+// dead objects), rss_bytes, open_fds, uptime_seconds and cpu_usage. cpu_usage is the process'
+// share, since the last collection, of the processors that it may use, so the first collection has
+// none.
 type Process struct {
 	builtIn
 	self  *process.Process
 	group groupLimits
 	cores int
-	// before is the last reading of processor time; zero without one.
+	// before is the last reading of processor time; zero if there is none.
 	before processReading
-	// usage belongs to the time between the last two readings; negative: unknown.
+	// usage covers the time between the last two readings; negative: unknown.
 	usage float64
 }
 
@@ -35,7 +36,7 @@ func NewProcess() *Process {
 	return &Process{builtIn: builtIn{"process", CostLow, []string{"goroutines", "heap_bytes", "cpu_usage", "rss_bytes", "open_fds", "uptime_seconds"}}, cores: runtime.NumCPU(), usage: -1}
 }
 
-// Collect reads the present figures. Those that the system does not have are absent.
+// Collect returns the present figures. Figures that the system does not have are absent.
 func (p *Process) Collect(ctx context.Context) (Metrics, error) {
 	heap := []runtimemetrics.Sample{{Name: "/memory/classes/heap/objects:bytes"}}
 	runtimemetrics.Read(heap)

@@ -11,7 +11,7 @@ import (
 
 // Bounds of one collection.
 const (
-	// MaxFields is the most figures of one type.
+	// MaxFields is the largest number of figures of one type.
 	MaxFields = 128
 	// MaxTextBytes is the longest text value; longer ones are cut.
 	MaxTextBytes = 128
@@ -23,7 +23,7 @@ const (
 )
 
 // clean copies the figures that can be published, with values of the types float64, int64, bool and
-// string. dropped has the reasons for the others.
+// string. dropped holds the reasons for the others.
 func clean(m Metrics) (cleaned Metrics, dropped []string) {
 	cleaned = make(Metrics, min(len(m), MaxFields))
 	for _, field := range slices.Sorted(maps.Keys(m)) {
@@ -46,7 +46,7 @@ func clean(m Metrics) (cleaned Metrics, dropped []string) {
 	return cleaned, dropped[:min(len(dropped), 10)]
 }
 
-// scalar converts a value to float64, int64, bool or string; ok is false when it cannot.
+// scalar converts a value to float64, int64, bool or string; ok is false if it cannot.
 func scalar(v any) (out any, ok bool) {
 	switch v := v.(type) {
 	case float64:
@@ -74,7 +74,7 @@ var fieldName = regexp.MustCompile(`^[a-z][a-z0-9_]{0,63}$`)
 
 func validField(name string) bool { return fieldName.MatchString(name) }
 
-// cut is s as valid UTF-8 of at most n bytes.
+// cut returns s as valid UTF-8 of at most n bytes.
 func cut(s string, n int) string {
 	if len(s) > n {
 		s = s[:n]

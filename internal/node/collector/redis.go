@@ -18,7 +18,7 @@ func NewRedisLatency(last func() (time.Duration, bool)) *RedisLatency {
 	return &RedisLatency{builtIn: builtIn{"redis", CostLow, []string{"latency_ms"}}, last: last}
 }
 
-// Collect has no figures before the first answer.
+// Collect returns no figures before the first answer.
 func (r *RedisLatency) Collect(context.Context) (Metrics, error) {
 	took, ok := r.last()
 	if !ok {

@@ -4,11 +4,11 @@ import (
 	"math"
 )
 
-// rounded keeps figures short in JSON. Three digits are enough for a machine, and every change of
-// further ones would be sent.
+// rounded keeps figures short in JSON. Three digits are enough for a machine, and a change of
+// further digits would only be sent.
 func rounded(v float64) float64 { return math.Round(v*1000) / 1000 }
 
-// share is part of whole as 0 to 1.
+// share returns part of whole as 0 to 1.
 func share(part, whole float64) float64 {
 	if whole <= 0 || math.IsNaN(part) {
 		return 0

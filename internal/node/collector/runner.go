@@ -16,9 +16,9 @@ import (
 	"github.com/freeslot/freeslot/internal/process/logging"
 )
 
-// Bounds of what a [Runner] takes.
+// Bounds of a [Runner].
 const (
-	// MaxCollectors is the most entries of a runner.
+	// MaxCollectors is the largest number of entries of a runner.
 	MaxCollectors = 64
 	// MinInterval and MaxInterval bound Entry.Interval.
 	MinInterval = 100 * time.Millisecond
@@ -29,7 +29,7 @@ const (
 	// availableInterval is how often a collector that is not available is asked again: a driver may
 	// be loaded, a device plugged in.
 	availableInterval = 3 * time.Minute
-	// keepIntervals is for how many intervals the last figures of a collector are published.
+	// keepIntervals is the number of intervals for which a collector's last figures are published.
 	keepIntervals = 3
 	// stopGrace is how long Run waits for collections under way when ctx has ended.
 	stopGrace = time.Second
@@ -39,19 +39,19 @@ const (
 //
 // One goroutine decides. Each collection has a goroutine of its own, and no collector has two at
 // once. So a collector that fails, panics, is slow or never returns delays no other one, and costs
-// one goroutine at most.
+// at most one goroutine.
 type Runner struct {
 	entries []*entry
 	log     *zap.Logger
 	metrics *metrics
 	latest  atomic.Pointer[published]
 	changed chan struct{}
-	// results has room for one of each collector, so a collection that ends after Run does not wait
-	// for a reader.
+	// results has room for one result of each collector, so a collection that ends after Run does
+	// not wait for a reader.
 	results chan result
 }
 
-// published is what Latest and Taken return.
+// published holds what Latest and Taken return.
 type published struct {
 	figures Snapshot
 	taken   map[string]time.Time
@@ -62,24 +62,24 @@ type published struct {
 type entry struct {
 	Entry
 	name string
-	// due is when the next collection starts, meaningless while running is set.
+	// due is the time at which the next collection starts; it has no meaning while running is true.
 	due time.Time
-	// running: Collect, or Available, has not returned.
+	// running is true until Collect, or Available, has returned.
 	running bool
-	// deadline is when the running collection exceeds its time limit; zero when it has.
+	// deadline is the time at which the running collection exceeds its time limit; zero if it has.
 	deadline  time.Time
 	available bool
 	// collected counts collections that gave figures.
 	collected uint64
 	figures   Metrics
-	// taken is when the collection of figures began.
+	// taken is the time at which the collection of figures began.
 	taken time.Time
-	// expires is when figures are too old to be published; zero without figures.
+	// expires is the time at which figures are too old to be published; zero without figures.
 	expires time.Time
 	// size is the length of the figures, and of their age, in the JSON of a heartbeat.
 	size int
 
-	// States that have been logged and go on.
+	// States that have been logged and persist.
 	failing, unavailable, dropping, leftOut bool
 }
 
@@ -97,9 +97,9 @@ type result struct {
 }
 
 // New builds a runner and registers its metrics with reg; log and reg may be nil. The most
-// important entries come first: when all figures together exceed MaxJSONBytes, those of the last
-// ones are left out. The error is a *freeslot.Error with code freeslot.CodeInvalidArgument for an
-// invalid entry, or an error of reg.
+// important entries come first: if all figures together exceed MaxJSONBytes, the figures of the
+// last ones are left out. The error is a *freeslot.Error with code freeslot.CodeInvalidArgument for
+// an invalid entry, or an error of reg.
 func New(entries []Entry, log *zap.Logger, reg prometheus.Registerer) (*Runner, error) {
 	if log == nil {
 		log = zap.NewNop()
@@ -152,20 +152,20 @@ func (e Entry) validate(i int, seen map[string]bool) error {
 // during and after Run.
 func (r *Runner) Latest() Snapshot { return r.latest.Load().figures }
 
-// Taken is Latest, and when the collections of these figures began, by type. The caller must not
-// change the map.
+// Taken returns the same as Latest and, by type, the time at which the collections of these figures
+// began. The caller must not change the map.
 func (r *Runner) Taken() (Snapshot, map[string]time.Time) {
 	p := r.latest.Load()
 	return p.figures, p.taken
 }
 
-// Changed has a value after Latest has changed. It holds one value at most, which can stand for
-// several changes. It is never closed.
+// Changed returns a channel that has a value after Latest has changed. It holds at most one value,
+// which can stand for several changes. It is never closed.
 func (r *Runner) Changed() <-chan struct{} { return r.changed }
 
 // Run collects until ctx ends; the first collections begin at once. Then it waits for the
 // collections under way, but no longer than a second for one that ignores its context. Run must be
-// called once at most.
+// called at most once.
 func (r *Runner) Run(ctx context.Context) {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
@@ -174,7 +174,7 @@ func (r *Runner) Run(ctx context.Context) {
 		case <-ctx.Done():
 		case res := <-r.results:
 			res.entry.running = false
-			if ctx.Err() == nil { // else it may have failed because ctx ended
+			if ctx.Err() == nil { // otherwise it may have failed because ctx ended
 				r.finish(res)
 			}
 		case <-timer.C:
@@ -203,7 +203,8 @@ func (r *Runner) wait() {
 	}
 }
 
-// next is the next time at which the loop has something to do, unless a collection ends before.
+// next returns the next time at which the loop has something to do, unless a collection ends
+// before.
 func (r *Runner) next() (time.Time, bool) {
 	var next time.Time
 	consider := func(t time.Time) {
@@ -232,8 +233,8 @@ func (r *Runner) startDue(ctx context.Context, now time.Time) {
 	}
 }
 
-// expire notes collections that exceed their time limit, and stops publishing figures that are too
-// old.
+// expire notices collections that exceed their time limit, and stops publishing figures that are
+// too old.
 func (r *Runner) expire(now time.Time) {
 	stale := false
 	for _, e := range r.entries {
@@ -300,7 +301,7 @@ func (r *Runner) finish(res result) {
 	}
 }
 
-// failure is the outcome of a result with an error.
+// failure returns the outcome of a result with an error.
 func (res *result) failure() string {
 	switch {
 	case res.outcome != "":
@@ -339,7 +340,7 @@ func (r *Runner) collected(e *entry, res result) {
 	r.publish()
 }
 
-// failed counts a failure and logs the first one of a spell.
+// failed counts a failure, and logs it if it is the first in a row.
 func (r *Runner) failed(e *entry, outcome string, err error) {
 	r.metrics.collections.WithLabelValues(e.name, outcome).Inc()
 	if !e.failing {
@@ -379,6 +380,6 @@ func (r *Runner) publish() {
 	}
 }
 
-// jitter is d plus or minus a tenth, so that collectors with the same interval do not run together
-// for ever.
+// jitter returns d plus or minus a tenth, so that collectors with the same interval do not run
+// together for ever.
 func jitter(d time.Duration) time.Duration { return d*9/10 + rand.N(d/5+1) }

@@ -5,14 +5,14 @@ import (
 	"maps"
 )
 
-// MaxJSONBytes bounds the JSON of the snapshots of a [Runner] with the ages of the figures: a
-// heartbeat with everything else in it stays below the limit of a cell (16 KiB).
+// MaxJSONBytes bounds the JSON of the snapshots of a [Runner] with the ages of the figures. A
+// heartbeat with everything else in it then stays below the limit of a cell (16 KiB).
 const MaxJSONBytes = 12 << 10
 
-// ageBytes is what an age of up to MaxInterval and more takes in JSON, beside its name.
+// ageBytes is the space in JSON that an age of up to MaxInterval and more takes, without its name.
 const ageBytes = len(`"":1000000000,`)
 
-// Snapshot holds the figures by type. One that a [Runner] gave out never changes and must not be
+// Snapshot holds the figures by type. A snapshot from a [Runner] never changes and must not be
 // changed. Its values are float64 (finite), int64, bool and string, so that its JSON has no errors.
 type Snapshot map[string]Metrics
 
@@ -28,7 +28,7 @@ func (s Snapshot) Flat() map[string]any {
 	return flat
 }
 
-// jsonSize is the length of the snapshot's JSON.
+// jsonSize returns the length of the snapshot's JSON.
 func (s Snapshot) jsonSize() int {
 	raw, _ := json.Marshal(s) // never fails, see above
 	return len(raw)

@@ -6,32 +6,32 @@ import (
 	"time"
 )
 
-// Never is the result of Next while one is under way: its end comes first.
+// Never is the result of Next while a decision is being sent: its end comes first.
 const Never time.Duration = math.MaxInt64
 
 // Decider applies a policy to one sender. It is not safe for concurrent use.
 type Decider struct {
 	policy Policy
 
-	// lastBeat, lastMetrics and lastMetadata are when the last acknowledged ones began; what brings
-	// more counts for all. beatAfter and metadataAfter are the intervals since then, shortened by
-	// the jitter.
+	// lastBeat, lastMetrics and lastMetadata are the times at which the last acknowledged ones
+	// began. One that brings more counts for all it includes. beatAfter and metadataAfter are the
+	// intervals since then, shortened by the jitter.
 	lastBeat, lastMetrics    time.Time
 	lastMetadata             time.Time
 	beatAfter, metadataAfter time.Duration
-	// sent are the metrics with thresholds in the last acknowledged one that brought any.
+	// sent holds the metrics with thresholds in the last acknowledged decision that brought any.
 	sent Metrics
 	// owed is due at any time: it was never sent, has failed, or the store has forgotten it.
 	owed Decision
 
-	// pending is under way since begun, with the metrics in sending.
+	// pending has been under way since begun, with the metrics in sending.
 	pending Decision
 	begun   time.Time
 	sending Metrics
 }
 
-// New makes the decider of a valid policy. Its first decision is MetadataUpdate, at any time.
-// It keeps its own copy of the thresholds.
+// New makes the decider of a valid policy. Its first decision is MetadataUpdate, at any time. It
+// keeps its own copy of the thresholds.
 func New(p Policy) *Decider {
 	if p.MetadataInterval == 0 {
 		p.MetadataInterval = p.HeartbeatInterval
@@ -59,8 +59,8 @@ func (d *Decider) Decide(now time.Time, metrics Metrics) Decision {
 	}
 }
 
-// Demand is like Decide when a heartbeat must be sent in any case: it returns HeartbeatOnly unless
-// more is due. It is None only while one is under way.
+// Demand does what Decide does, for a heartbeat that must be sent in any case: it returns
+// HeartbeatOnly unless more is due. It returns None only while one is under way.
 func (d *Decider) Demand(now time.Time, metrics Metrics) Decision {
 	switch {
 	case d.pending != None:
@@ -74,8 +74,8 @@ func (d *Decider) Demand(now time.Time, metrics Metrics) Decision {
 	}
 }
 
-// Next is how long Decide will return None if the metrics do not change: 0 when something is due,
-// Never while one is under way.
+// Next returns how long Decide will return None if the metrics do not change: 0 if something is
+// due, Never while one is under way.
 func (d *Decider) Next(now time.Time, metrics Metrics) time.Duration {
 	if d.pending != None {
 		return Never
@@ -90,7 +90,7 @@ func (d *Decider) Next(now time.Time, metrics Metrics) time.Duration {
 	return max(next, 0)
 }
 
-// Begin notes that the decision is being sent. It panics while another one is under way, because
+// Begin records that the decision is being sent. It panics while another one is under way, because
 // then there was no decision. The metrics may change afterwards.
 func (d *Decider) Begin(decision Decision, now time.Time, metrics Metrics) {
 	if d.pending != None {
@@ -107,7 +107,7 @@ func (d *Decider) Begin(decision Decision, now time.Time, metrics Metrics) {
 	}
 }
 
-// Succeeded notes that the pending one has been acknowledged. Intervals count from its beginning,
+// Succeeded records that the pending one has been acknowledged. Intervals count from its beginning,
 // which is before the store took it in.
 func (d *Decider) Succeeded() {
 	if d.pending == None {
@@ -126,13 +126,13 @@ func (d *Decider) Succeeded() {
 	d.pending = None
 }
 
-// Failed notes that the pending one has not been acknowledged: it is due again.
+// Failed records that the pending one has not been acknowledged: it is due again.
 func (d *Decider) Failed() {
 	d.owed = max(d.owed, d.pending)
 	d.pending = None
 }
 
-// Forget notes that the store may have lost the metrics: a metadata update is due, also after one
+// Forget records that the store may have lost the metrics: a metadata update is due, also after one
 // that is under way.
 func (d *Decider) Forget() {
 	d.owed = MetadataUpdate
@@ -149,7 +149,7 @@ func (d *Decider) metadataDue(now time.Time) bool {
 	return d.owed == MetadataUpdate || now.Sub(d.lastMetadata) >= d.metadataAfter
 }
 
-// onChange is what a significant change of metrics causes.
+// onChange returns the decision that a significant change of metrics causes.
 func (d *Decider) onChange() Decision {
 	if d.policy.SplitMetrics {
 		return MetricsUpdate

@@ -18,14 +18,14 @@ const (
 	None Decision = iota
 	// HeartbeatOnly moves the time of the last heartbeat and nothing else.
 	HeartbeatOnly
-	// MetricsUpdate brings the metrics that have changed, and is a heartbeat. It is there with
-	// Policy.SplitMetrics alone.
+	// MetricsUpdate brings the metrics that have changed, and is a heartbeat. It occurs only with
+	// Policy.SplitMetrics.
 	MetricsUpdate
 	// MetadataUpdate brings the metrics too, and is a heartbeat.
 	MetadataUpdate
 )
 
-// String is the decision's name in logs and on the wire.
+// String returns the decision's name in logs and on the wire.
 func (d Decision) String() string {
 	switch d {
 	case HeartbeatOnly:
@@ -39,7 +39,7 @@ func (d Decision) String() string {
 	}
 }
 
-// ThresholdKind is how the change of a metric is measured.
+// ThresholdKind tells how the change of a metric is measured.
 type ThresholdKind string
 
 // The kinds.
@@ -56,9 +56,9 @@ const (
 // Kinds lists all kinds.
 func Kinds() []string { return []string{string(Absolute), string(Percent), string(Any)} }
 
-// Threshold decides which changes of one metric are significant. For all kinds it is significant
-// when a metric appears, disappears, becomes or ceases to be a number (NaN is none). A metric that
-// stays equal never changes significantly.
+// Threshold decides which changes of one metric are significant. For all kinds it is significant if
+// a metric appears, disappears, becomes or ceases to be a number (NaN is none). A metric that stays
+// equal never changes significantly.
 type Threshold struct {
 	// Kind must be set.
 	Kind ThresholdKind
@@ -81,7 +81,7 @@ func (t Threshold) Validate() error {
 // booleans and texts. Only metrics with a threshold matter.
 type Metrics map[string]any
 
-// Policy decides how often what is sent.
+// Policy decides what is sent how often.
 type Policy struct {
 	// HeartbeatInterval is the longest time between two heartbeats of either kind.
 	HeartbeatInterval time.Duration
@@ -91,13 +91,14 @@ type Policy struct {
 	// MetadataGap is the shortest time between two metadata updates that only changes cause. It
 	// protects the store from a metric that swings. 0 is no bound.
 	MetadataGap time.Duration
-	// Thresholds are by metric. A metric without one changes nothing.
+	// Thresholds holds the thresholds by metric. A change of a metric without one is not
+	// significant.
 	Thresholds map[string]Threshold
 	// DisableImmediate makes a significant change wait for the next heartbeat, which then brings
 	// the metrics.
 	DisableImmediate bool
 	// SplitMetrics makes a significant change a MetricsUpdate. Then MetadataUpdate, which brings
-	// all there is, comes by its interval alone.
+	// everything, comes by its interval alone.
 	SplitMetrics bool
 	// Jitter shortens an interval, so that senders that start together do not send together. It
 	// must return more than 0 and at most its argument. nil leaves intervals as they are.

@@ -49,7 +49,7 @@ func same(a, b any) bool {
 		b, ok := b.(bool)
 		return ok && a == b
 	default:
-		// Other values are no metrics, and comparing them could panic.
+		// Other values are not metrics, and comparing them could panic.
 		return a == nil && b == nil
 	}
 }
@@ -65,7 +65,7 @@ func whole(v any) (int64, bool) {
 	}
 }
 
-// number is the value of a number; NaN is none.
+// number returns the value of a number; NaN does not count as one.
 func number(v any) (float64, bool) {
 	if i, ok := whole(v); ok {
 		return float64(i), true

@@ -1,10 +1,10 @@
-// Package gpu collects the figures of NVIDIA graphics processors by NVML, the library that comes with
-// their driver. The library is loaded at run time: a build needs nothing, and without a driver the
-// collector is not available.
+// Package gpu collects the figures of NVIDIA graphics processors by NVML, the library that comes
+// with their driver. The library is loaded at run time: a build needs nothing, and without a driver
+// the collector is not available.
 //
 // It is never available on other systems than Linux on amd64 and arm64, and in a build with the tag
-// nogpu. It is a package of its own because every program that imports it is linked dynamically,
-// even without cgo.
+// nogpu. It is a separate package because every program that imports it is linked dynamically, even
+// without cgo.
 package gpu
 
 import (
@@ -17,20 +17,22 @@ import (
 	"github.com/freeslot/freeslot/internal/node/collector"
 )
 
-// DefaultLibrary is looked up by the system's loader.
+// DefaultLibrary is the name that the system's loader looks up.
 const DefaultLibrary = "libnvidia-ml.so.1"
 
-// MaxGPUs is the most devices whose figures are collected; the figure count counts all.
+// MaxGPUs is the largest number of devices whose figures are collected; the figure count counts
+// all.
 const MaxGPUs = 16
 
-// Collector collects "gpu": count; for all devices together utilization (mean), memory_usage,
-// memory_used_bytes, memory_total_bytes, temperature_celsius (highest) and name (of the first); and
-// for each device gpu0_utilization and so on. Figures that a device does not have are absent.
+// Collector collects "gpu". For all devices together it collects count, utilization (mean),
+// memory_usage, memory_used_bytes, memory_total_bytes, temperature_celsius (highest) and name (the
+// first device's); and for each device gpu0_utilization and so on. Figures that a device does not
+// have are absent.
 type Collector struct {
 	path string
 	// lib is nil until it has been loaded. It stays loaded, because unloading can upset a driver.
 	lib library
-	// started: the library was initialized, and not shut down since.
+	// started is true if the library was initialized, and not shut down since.
 	started bool
 }
 
@@ -40,11 +42,11 @@ type library interface {
 	start() error
 	stop()
 	count() (int, error)
-	// device returns the figures of the device at i. After an error there are none.
+	// device returns the figures of the device at i, or an error and no figures.
 	device(i int) (device, error)
 }
 
-// device has the figures of one device; missing ones are nil or empty.
+// device holds the figures of one device; missing ones are nil or empty.
 type device struct {
 	name        string
 	utilization *float64 // 0 to 1
@@ -82,7 +84,7 @@ func New(path string) *Collector {
 	return &Collector{path: path}
 }
 
-// Type is "gpu".
+// Type returns "gpu".
 func (*Collector) Type() string { return "gpu" }
 
 // Fields implements collector.Lister.
@@ -94,11 +96,11 @@ func (*Collector) Fields() []string {
 	return fields
 }
 
-// Cost is collector.CostMedium.
+// Cost returns collector.CostMedium.
 func (*Collector) Cost() collector.Cost { return collector.CostMedium }
 
-// Available reports whether there is a driver with a device. A driver that does not work, such as one
-// that was updated without a restart, is available, and Collect returns its error.
+// Available reports whether there is a driver with a device. A driver that does not work, such as
+// one that was updated without a restart, is available, and Collect returns its error.
 func (c *Collector) Available(context.Context) bool {
 	if c.lib == nil {
 		lib, ok := open(c.path)
@@ -135,7 +137,8 @@ func (c *Collector) stop() {
 	c.started = false
 }
 
-// Collect asks the driver. A device that does not answer is an error beside the figures of the others.
+// Collect asks the driver. For a device that does not answer, it returns an error together with the
+// figures of the others.
 func (c *Collector) Collect(ctx context.Context) (collector.Metrics, error) {
 	if c.lib == nil && !c.Available(ctx) {
 		return nil, errors.New("there is no driver")

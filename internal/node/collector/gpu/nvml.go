@@ -23,7 +23,7 @@ type nvml struct {
 	shutdown    func() int32
 	deviceCount func(count *uint32) int32
 	handle      func(index uint32, device *uintptr) int32
-	// Those below are nil where the library lacks them.
+	// The fields below are nil if the library lacks the functions.
 	errorString func(code int32) string
 	name        func(device uintptr, name *byte, length uint32) int32
 	utilization func(device uintptr, rates *utilizationRates) int32
@@ -37,7 +37,7 @@ type utilizationRates struct{ gpu, _ uint32 }
 // memoryInfo is nvmlMemory_t, in bytes.
 type memoryInfo struct{ total, _, used uint64 }
 
-// open loads the library, and reports false when there is none.
+// open loads the library, and returns false if there is none.
 func open(path string) (library, bool) {
 	handle, err := purego.Dlopen(path, purego.RTLD_NOW|purego.RTLD_LOCAL)
 	if err != nil {
@@ -96,7 +96,7 @@ func (n *nvml) count() (int, error) {
 	return int(count), err
 }
 
-// device leaves out figures that the device does not support; virtual and older ones lack some.
+// device leaves out figures that the device does not support; virtual and older devices lack some.
 func (n *nvml) device(i int) (device, error) {
 	var handle uintptr
 	if err := n.check("nvmlDeviceGetHandleByIndex_v2", n.handle(uint32(i), &handle)); err != nil {
