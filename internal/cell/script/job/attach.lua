@@ -9,8 +9,8 @@
 -- ARGV[1] job   ARGV[2] tenant, '' for any   ARGV[3] replica
 -- ARGV[4] the record's field attaches, as seen before; '' for none   ARGV[5..] fields of the record
 --   to return
--- Returns the fields' values; {} when there is no such job of this tenant, {''} when another attach
---   came between
+-- Returns the fields' values; {} if there is no such job of this tenant, {''} if another attach
+--   came first
 -- Foreign keys (the former replica's reply stream) come from the record.
 -- Redis 7.0. Cost: O(1).
 local job_key = KEYS[1]
@@ -25,7 +25,7 @@ if state == 'running' or state == 'cancelling' or state == 'waiting' or state ==
   if (record[4] or '') ~= seen then return {''} end
   redis.call('HSET', job_key, 'reply_to', replica, 'attaches', (tonumber(seen) or 0) + 1)
   if former and former ~= '' and former ~= replica then
-    -- Protected: a hint, to a replica that no longer has the job.
+    -- Protected: this is only a hint, to a replica that no longer has the job.
     redis.pcall('XADD', key('replies', former), 'NOMKSTREAM', '*', 'd', job)
   end
 end

@@ -1,15 +1,15 @@
--- cancel: ends a job that does not run, or asks the node that runs it to stop it: the slot stays
+-- cancel: ends a job that does not run, or asks the node that runs it to stop it. The slot stays
 -- taken until the agent confirms.
 --
--- Guarantee: changes only a job that has not ended, and only the caller's; the same call again
--- changes nothing. The request reaches the agent by its stream and, should that entry be lost, by
--- the mark in the slot that every heartbeat reads. The first write asks for no memory, so that it
--- works where Redis refuses other writes.
+-- Guarantee: changes only a job that has not ended, and only a job of the caller. Repeating a call
+-- changes nothing. The request reaches the agent by its stream. If that entry is lost, it reaches
+-- the agent by the mark in the slot, which every heartbeat reads. The first write needs no memory,
+-- so that it works even if Redis refuses other writes.
 --
 -- KEYS[1] jobs:<job>  hash   KEYS[2] due  zset   KEYS[3] finished  zset
 -- KEYS[4] waiting  hash      KEYS[5] version:waiting  string
 -- ARGV[1] job   ARGV[2] tenant, '' for any   ARGV[3..] fields of the record to return
--- Returns the fields' values; {} when there is no such job of this tenant
+-- Returns the fields' values; {} if there is no such job of this tenant
 -- Foreign keys (slots, load, dispatch of the job's node, its gateway, its queue) come from records.
 -- Redis 7.0. Cost: O(1).
 local job_key, due_key, finished_key, waiting_key, waiting_version_key = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
@@ -32,10 +32,11 @@ if record[1] == 'running' and node then
   local slots_key = key('slots', node)
   here(job_key, {slots_key})
   local value = redis.call('HGET', slots_key, job)
-  redis.call('HDEL', slots_key, '-') -- no job is called so: see above
+  redis.call('HDEL', slots_key, '-') -- no job has this name; a write that needs no memory
   if value then redis.call('HSET', slots_key, job, value .. ':c') end
   redis.call('HSET', job_key, 'state', 'cancelling')
-  -- Protected as the delivery is: without its load a node is taken for one that has no gateway.
+  -- Protected as the delivery is: if its load cannot be read, the node counts as one without a
+  -- gateway.
   local load = value and redis.pcall('MGET', key('load', node))[1]
   if value then deliver(node, key('dispatch', node), load, 'c', job .. ' ' .. attempt) end
 elseif record[1] == 'waiting' or record[1] == 'retry_wait' or record[1] == 'scheduled' then

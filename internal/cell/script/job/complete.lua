@@ -1,8 +1,8 @@
--- complete: ends attempts of one node: stores the outcome, frees the slot, gives it to the next job
--- that waits and may have it, and informs the replica that waits.
+-- complete: ends attempts of one node. It stores the outcome, frees the slot, gives the slot to the
+-- next waiting job that may have it, and informs the replica that waits.
 --
--- Guarantee: only the owner of an attempt ends it, in the epoch that got it, and only once; a
--- repeated or stale item changes nothing. The first write frees memory, so that it works where
+-- Guarantee: only the owner of an attempt ends it, in the epoch that got it, and only once. A
+-- repeated or stale item changes nothing. The first write frees memory, so that it works even if
 -- Redis refuses other writes.
 --
 -- KEYS[1] index:revision  zset   KEYS[2] version:nodes  hash   KEYS[3] finished  zset
@@ -17,16 +17,17 @@
 --   next: '' ends the job, 'h' hands it back uncounted, else the pause before the next attempt, ms
 -- Returns {used, outcome, ...}: 1 completed, 2 this attempt was ended before, 0 stale; behind the
 --   outcomes the fields j and s of a dispatch entry for each job that began
--- Foreign keys (replies, due, queues, jobs that begin, serves) are of this cell. They are none of
--- KEYS because most are often not there: while a hash slot migrates Redis would refuse every call.
--- Redis 7.0. Cost: O(items + jobs that begin); three commands a job, one for each replica, seven
---   that all share, where no job waits, two more where others' jobs do.
+-- Foreign keys (replies, due, queues, jobs that begin, serves) are of this cell. They are not in
+-- KEYS because most of them often do not exist: while a hash slot migrates Redis would refuse every
+-- call.
+-- Redis 7.0. Cost: O(items + jobs that begin). Three commands for each job, one for each replica,
+-- and seven for the call if no job waits; two more if jobs wait that the node does not serve.
 -- Nearly all calls are plain: they end first attempts for good, and no job waits that the node
--- serves. Those go by lib/plain.lua, which leaves behind the same as all that follows it.
+-- serves. lib/plain.lua handles these, with the same effect as the code after it.
 local KEYS, ARGV, call, try = KEYS, ARGV, redis.call, redis.pcall -- a global is looked up by its name each time
 local revisions_key, version_key, finished_key, profile_key, slots_key, dispatch_key = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
 local node, epoch, channel, handed = ARGV[1], ARGV[2], ARGV[3], ARGV[4] == '1' and {} or nil
-local items = #KEYS - 6 -- item n has the record KEYS[6 + n] and six arguments from ARGV[6 * n - 1] on
+local items = #KEYS - 6 -- item n has the record KEYS[6 + n] and six arguments from ARGV[6 * n - 1]
 -- include lib/clock.lua
 -- include lib/inline.lua
 -- include lib/ended.lua
@@ -45,7 +46,7 @@ local due_key, waiting_version_key = PREFIX .. ':due' .. TAG, PREFIX .. ':versio
 for n, record in pairs(records) do keyed[jobs[n]] = record[5] end
 
 local begun = 0
--- Functions are made where they are needed: most calls find no job for the node.
+-- Functions are made only if they are needed: most calls find no job for the node.
 if #freed > 0 and #open == 0 and not retries and not with_limits then
   redis.call('HDEL', slots_key, unpack(freed))
 elseif #freed > 0 then
@@ -61,14 +62,14 @@ elseif #freed > 0 then
   if #open > 0 then
     local profile = redis.call('HMGET', profile_key, 'epoch', 'status', 'max_concurrency')
     if profile[1] == epoch and profile[2] == 'online' and string.find(profile[3] or '', '^%d%d?%d?%d?%d?$') then
-      local left = 131072 -- bytes of specs that an answer brings; the agent reads the others
+      local left = 131072 -- bytes of specs in an answer; the agent reads further ones itself
       local function give(head, spec)
         if handed then
           if #spec > left then spec = '' end
           left = left - #spec
           handed[#handed + 1], handed[#handed + 2] = head, spec
         else
-          -- Protected: the stream only delivers, the next heartbeat would mend it.
+          -- Protected: the stream only delivers. The next heartbeat names what is missing.
           redis.pcall('XADD', dispatch_key, '*', 'j', head, 's', spec)
         end
       end
@@ -81,15 +82,15 @@ local reply = {used}
 for n = 1, items do
   local job_key, item, outcome = KEYS[6 + n], 6 * n - 1, 0
   local job, attempt = ARGV[item], ARGV[item + 1]
-  local record = records[n] -- false where the job goes on
+  local record = records[n] -- false if the job goes to another attempt
   if record ~= nil then
     outcome = 1
     local state, failure = ARGV[item + 2], ARGV[item + 4]
-    -- A record that was deleted is not made again: only its end would be in it.
+    -- A deleted record is not made again: it would hold nothing but the end.
     if record and record[1] then
       if record[1] == 'cancelling' and ARGV[item + 5] ~= '' then state = 'cancelled' end
       if state == 'cancelled' then
-        -- Stopped, though the record knows of no request: a failover has lost it, or the deadline
+        -- The job was stopped, but the record has no request: a failover lost it, or the deadline
         -- has passed.
         local _, _, _, _, _, _, _, deadline = read_job(record[3])
         deadline = record[1] == 'running' and tonumber(deadline) or 0

@@ -1,24 +1,24 @@
--- complete_nodes: ends attempts of several nodes in one call, as complete.lua does for one. It takes
--- only what lib/plain.lua takes: first attempts that end for good, while no job waits that the node
--- serves.
+-- complete_nodes: ends attempts of several nodes in one call, as complete.lua does for one. It
+-- takes only what lib/plain.lua takes: first attempts that end for good, while no job waits that
+-- the node serves.
 --
--- Guarantee: as complete.lua. If one item of a node is another, or a key of the node or of its jobs
--- has another type, nothing of this node is changed, and all its items are to be ended by
--- complete.lua. Other nodes lose nothing by it. The first write frees memory.
+-- Guarantee: as complete.lua. If one item of a node is not such an attempt, or a key of the node or
+-- of its jobs has another type, nothing of this node is changed, and complete.lua must end all its
+-- items. Other nodes are not affected. The first write frees memory.
 --
 -- KEYS[1] index:revision  zset   KEYS[2] version:nodes  hash   KEYS[3] finished  zset
--- Then for each node two more, those of the first are
+-- Then two more for each node; for the first node they are
 -- KEYS[4] nodes:<node>    hash   KEYS[5] slots:<node>   hash
--- and behind them one for each item
+-- and after them one for each item
 -- KEYS[6] jobs:<job>      hash
 -- ARGV[1] channel   ARGV[2] number of nodes, 1 to 32, each with another id
 -- ARGV[3..] for each node: node, epoch, number of its items, and for each item: job, attempt, state,
 --   result (JSON or ''), failure (JSON or ''); results and failures of at most 64 KiB
 -- Returns a code for each item: 1 completed, -1 not carried out
--- Foreign keys (replies, due, waiting, serves) are of this cell; why they are none of KEYS is in
--- complete.lua.
--- Redis 7.0. Cost: O(items); three commands a job, four a node, one for each replica, three that all
---   share.
+-- Foreign keys (replies, due, waiting, serves) are of this cell. complete.lua says why they are not
+-- in KEYS.
+-- Redis 7.0. Cost: O(items). Three commands for each job, four for each node, one for each replica,
+-- and three for the call.
 local KEYS, ARGV, call, try = KEYS, ARGV, redis.call, redis.pcall -- a global is looked up by its name each time
 local revisions_key, version_key, finished_key, channel, nodes = KEYS[1], KEYS[2], KEYS[3], ARGV[1], tonumber(ARGV[2])
 -- include lib/clock.lua
@@ -27,7 +27,7 @@ local revisions_key, version_key, finished_key, channel, nodes = KEYS[1], KEYS[2
 local prefix, tag = string.match(revisions_key, '^([^:]+):index:revision(.*)$')
 local waiting_key, counted, with_limits = prefix .. ':waiting' .. tag, true, nil
 local codes, taken, waits = {}, {}, nil
-local first, job_keys = 3, 3 + 2 * nodes -- before the next node's arguments, and before the keys of its jobs
+local first, job_keys = 3, 3 + 2 * nodes -- before the next node's arguments, and before its jobs' keys
 for n = 1, nodes do
   local node, epoch, items = ARGV[first], ARGV[first + 1], tonumber(ARGV[first + 2])
   local profile_key, slots_key, argument = KEYS[2 * n + 2], KEYS[2 * n + 3], first - 2 -- item i begins at argument + 5 * i
@@ -51,7 +51,7 @@ for n = 1, nodes do
     end
   end
   if plain and not waits then waits = try('EXISTS', slots_key, waiting_key) end
-  if plain and waits ~= 1 then -- a job waits somewhere, or it is not known
+  if plain and waits ~= 1 then -- a job waits somewhere, or that is not known
     -- include lib/served.lua
     plain = #open == 0 and tonumber(waiting)
   end

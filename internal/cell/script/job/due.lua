@@ -1,15 +1,15 @@
--- due: does what is due: jobs for later, and those whose pause is over, wait for a slot. Jobs past
--- their deadline expire; where one runs its node is asked to stop it, with a grace after which the
--- slot is taken back.
+-- due: does what is due. Jobs for later, and jobs whose pause is over, begin to wait for a slot.
+-- Jobs past their deadline expire. If such a job runs, its node is asked to stop it; after a grace
+-- the slot is taken back.
 --
--- Guarantee: a job is moved once; the same call again finds nothing to do. A Redis that refuses
--- writes refuses this call also where nothing is due.
+-- Guarantee: a job is changed once; repeating a call finds nothing to do. If Redis refuses writes,
+-- it refuses this call even if nothing is due.
 --
 -- KEYS[1] due  zset   KEYS[2] finished  zset   KEYS[3] waiting  hash   KEYS[4] version:waiting  string
 -- ARGV[1] most jobs
--- Also takes places of records that are gone out of the index of finished jobs.
--- Returns {jobs that expired, '1' if there is more, class, definition, ...}: classes whose jobs
---   wait now
+-- Also removes places from the index of finished jobs whose records are gone.
+-- Returns {jobs that expired, '1' if there is more, class, definition, ...}: the classes of the jobs
+--   that wait now
 -- Foreign keys (jobs, queues, slots, load, dispatch, gateways, replies) come from records of this cell.
 -- Redis 7.0. Cost: O(jobs due).
 local due_key, finished_key, waiting_key, waiting_version_key = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
@@ -32,7 +32,7 @@ local job_keys, jobs, keys = {}, {}, {}
 for i, id in ipairs(ids) do job_keys[i] = key('jobs', id) end
 here(due_key, job_keys)
 for i, id in ipairs(ids) do
-  -- Protected: a key of another type is no job, and holds up no other.
+  -- Protected: a key of another type is no job, and must not hold up the others.
   local record = redis.pcall('HMGET', job_keys[i], 'state', 'job', 'run', 'reply_to', 'error', 'why', 'gates', 'idem')
   local tenant, slots, _, _, class, priority, _, deadline, definition = read_job(record[2])
   local job = {
@@ -48,15 +48,16 @@ for i, id in ipairs(ids) do
   if job.node then keys[#keys + 1] = key('slots', job.node) end
 end
 here(due_key, keys)
--- No job is called so: see cancel.lua. Replicas also learn by it that Redis takes writes.
+-- No job has this name: this write needs no memory, as in cancel.lua. It also shows replicas that
+-- Redis takes writes.
 redis.call('ZREM', due_key, '-')
 
--- Jobs that come to a queue go first: while a hash slot migrates a queue that has become empty
--- could not be written to any more.
+-- Jobs that join a queue go first: while a hash slot migrates, a queue that became empty cannot be
+-- written any more.
 for _, job in ipairs(jobs) do
   if (job.state == 'retry_wait' or job.state == 'scheduled') and job.tenant and not job.late then
     redis.call('HSET', job.key, 'state', 'waiting')
-    -- The weight of the tenant of a job for later is not known any more.
+    -- The tenant's weight is not known any more for a job for later.
     local score = job.state == 'scheduled' and fair_score(job.class, job.tenant, job.slots, job.priority, 1) or front_score(job.class, job.priority)
     join_queue(job.id, job.class, job.definition, score)
     if not known[job.class] then
@@ -89,7 +90,7 @@ for _, job in ipairs(jobs) do
     next_look = now + GRACE
     expired = expired + 1
   elseif state == 'cancelling' and late and node then
-    -- The agent did not confirm: its handler may still run, but owns nothing any more.
+    -- The agent did not confirm: its handler may still run, but it owns nothing any more.
     local value = redis.pcall('HGET', slots_key, job.id)
     local held = string.match(type(value) == 'string' and value or '', '^' .. attempt .. ':[^:]*:(%d+)')
     if held then

@@ -1,19 +1,20 @@
--- progress: takes in progress of jobs of one node, the latest of each, and passes it on to the
--- replicas that wait.
+-- progress: stores the latest progress of jobs of one node, and passes it on to the replicas that
+-- wait.
 --
 -- Guarantee: only the owner of an attempt reports, in the epoch that got it, while the attempt
--- runs; a stale or repeated item, or one older than what is known, changes nothing. Results go
--- first: a long reply stream gets no progress, and the record has the latest.
+-- runs. A stale or repeated item, or one older than what is stored, changes nothing. Results have
+-- precedence: a long reply stream gets no progress, but the record has the latest.
 --
 -- KEYS[1] slots:<node>  hash   KEYS[2..] jobs:<job>  hash, one an item
 -- ARGV[1] epoch
 -- ARGV[2..] for each item: job, attempt, number, value (JSON)
 -- Returns one an item: 1 taken in, 2 taken in and the job is being cancelled, 0 stale
--- Foreign keys (replies) come from records of this cell; while a hash slot migrates they may be on
--- another server, and the entry is left out.
--- Redis 7.0. Cost: O(items); three commands an item and two for each replica, one that all share.
+-- Foreign keys (replies) come from records of this cell. While a hash slot migrates they may be on
+-- another server; the entry is then left out.
+-- Redis 7.0. Cost: O(items). Three commands for each item, two for each replica, and one for the
+-- call.
 local slots_key, epoch = KEYS[1], ARGV[1]
-local BACKLOG = 8192 -- entries from which on a reply stream gets no progress: its reader drops each second what it has read
+local BACKLOG = 8192 -- a longer reply stream gets no progress; its reader trims it each second
 -- include lib/at.lua
 -- include lib/key.lua
 
@@ -31,7 +32,7 @@ local function pass_on(replica, head, value)
     full[replica] = type(length) ~= 'number' or length >= BACKLOG
   end
   if full[replica] then return end
-  -- Protected: a hint.
+  -- Protected: this is only a hint.
   redis.pcall('XADD', stream, 'NOMKSTREAM', '*', 'p', head, 'v', value)
 end
 

@@ -1,17 +1,18 @@
--- retain: keeps the records of ended jobs within retention_bytes: beyond it the oldest go first.
+-- retain: keeps the records of ended jobs within retention_bytes. Beyond that the oldest are
+-- dropped.
 --
--- Guarantee: touches no job that has not ended. Follows the index of finished jobs from the oldest
--- to the newest, so that each is counted once, whichever process ended it and whichever calls. The
--- count may be more than there is, never less while Redis' clock does not go back. What expires in
--- its turn is off the count at the latest when its part (a 64th of the limit, and one record) is
--- gone; what goes out of turn, when its part is counted again, a page a second. The first write
--- frees memory, so that it works where Redis refuses other writes.
+-- Guarantee: touches no job that has not ended. It follows the index of finished jobs from the
+-- oldest to the newest, so each record is counted once, no matter which process ended the job or
+-- calls this. The count may be too high, but never too low unless Redis' clock goes back. A record
+-- that expires in its turn leaves the count at the latest when its part (a 64th of the limit, and
+-- one record) is gone. A record that goes out of turn leaves it when its part is counted again, a
+-- page a second. The first write frees memory, so that it works even if Redis refuses other writes.
 --
 -- KEYS[1] finished  zset   KEYS[2] kept  hash: to = every job that ended before (us) is counted;
 --   parts by time, b<from, us> = bytes; audit = the part that is counted again, how far (us), bytes
 --   so far, when (ms)
 -- ARGV[1] retention_bytes   ARGV[2] most records counted, and dropped, in this call
--- Returns {bytes kept, records dropped, '1' if there is more to do}, the bytes as text
+-- Returns {bytes kept, records dropped, '1' if there is more to do}, with the bytes as text
 -- Foreign keys (jobs) are of this cell.
 -- Redis 7.0. Cost: O(records looked at + parts), about 6 us a record.
 local finished_key, kept_key = KEYS[1], KEYS[2]
@@ -20,16 +21,16 @@ local limit, page = tonumber(ARGV[1]), tonumber(ARGV[2])
 -- include lib/key.lua
 -- include lib/here.lua
 -- include lib/ends.lua
-local OVERHEAD = 900 -- bytes that a record and its place in the index take besides its texts, as measured
-local PARTS, MOST_PARTS = 64, 256 -- of the limit; at most, after changes of the limit
-local AUDIT = 1000 -- ms between two pages that are counted again
+local OVERHEAD = 900 -- measured bytes of a record and its index entry besides the texts
+local PARTS, MOST_PARTS = 64, 256 -- parts of the limit; the most parts, which changes of the limit can lead to
+local AUDIT = 1000 -- ms between two pages of the second count
 local TEXTS = {'job', 'spec', 'result', 'error', 'progress'}
 
 local function whole(n) return string.format('%.0f', n) end
 
--- read: the records that the index has from one time up to another, oldest first, whether there are
--- more, and where to go on. Those of the last microsecond of a full page are left out, as not all
--- of them may be there.
+-- read: returns the records in the index between two times, oldest first, whether there are more,
+-- and where to continue. It leaves out the last microsecond of a full page, because other records
+-- of that microsecond may not be in the page.
 local function read(from, to)
   local found = redis.call('ZRANGEBYSCORE', finished_key, from, '(' .. whole(to), 'WITHSCORES', 'LIMIT', 0, page)
   local n, records, job_keys = #found / 2, {}, {}
@@ -37,8 +38,8 @@ local function read(from, to)
   if more then
     stop = math.floor(tonumber(found[2 * n]))
     while n > 0 and math.floor(tonumber(found[2 * n])) == stop do n = n - 1 end
-    if n == 0 then n, stop = page, stop + 1 end -- only an edit gives a page one time
-    stop = math.max(stop, 1) -- or a time before all times
+    if n == 0 then n, stop = page, stop + 1 end -- only an edit gives all records of a page one time
+    stop = math.max(stop, 1) -- an edit may also have set a time before 1
   end
   for i = 1, n do
     job_keys[i] = key('jobs', found[2 * i - 1])
@@ -48,7 +49,7 @@ local function read(from, to)
   return records, more, stop
 end
 
--- size: 0 of a record that is gone. Protected: a key of another type is no record.
+-- size: returns 0 if the record is gone. Protected: a key of another type is no record.
 local function size(job_key)
   local bytes = 0
   for _, field in ipairs(TEXTS) do
@@ -59,7 +60,7 @@ local function size(job_key)
   return bytes > 0 and bytes + OVERHEAD or 0
 end
 
--- The count so far. One that has another form begins anew.
+-- The count so far. If it has another form, counting starts again.
 local raw, to, audit, parts, gone = redis.pcall('HGETALL', kept_key), nil, nil, {}, {}
 local anew = raw.err ~= nil
 for i = 1, #raw, 2 do
@@ -81,7 +82,7 @@ local was, sum = to, 0
 if to > now_us then to = now_us end -- the clock was ahead
 for _, part in ipairs(parts) do sum = sum + part.bytes end
 
--- Jobs that have ended since. A job that ends later has a later time than now.
+-- Jobs that have ended since the last call. Jobs that end from now on have a later time.
 local fresh, more, stop = read(to == 0 and '-inf' or whole(to), now_us)
 for _, record in ipairs(fresh) do
   local bytes, last = size(record.key), parts[#parts]
@@ -96,7 +97,7 @@ for _, record in ipairs(fresh) do
 end
 if #fresh > 0 then to = stop end
 
--- The oldest: places of records that are gone, and what is too much.
+-- The oldest: entries whose records are gone, and records beyond the limit.
 local oldest, job_keys
 local function look(count)
   oldest, job_keys = redis.call('ZRANGE', finished_key, 0, count - 1, 'WITHSCORES'), {}
@@ -119,13 +120,13 @@ for i, job_key in ipairs(job_keys) do
     local bytes, n = size(job_key), 1
     while parts[n + 1] and parts[n + 1].from <= at_us do n = n + 1 end
     parts[n].bytes, sum = math.max(parts[n].bytes - bytes, 0), sum - math.min(parts[n].bytes, bytes)
-    if audit and audit[1] == whole(parts[n].from) then -- its count is not right any more
+    if audit and audit[1] == whole(parts[n].from) then -- this part's second count is no longer right
       local next_part = whole((parts[n + 1] or parts[1]).from)
       audit = {next_part, next_part, '0', audit[4]}
     end
-    -- A job that has not ended, which an edit can put into the index, is left alone. So is one
-    -- whose move from another cell is not settled, or was a moment ago: it could come a second
-    -- time.
+    -- A job that has not ended is left alone; an edit can put it into the index. So is a job whose
+    -- move from another cell is not settled, or was settled only a moment ago: a late call could
+    -- bring it a second time.
     local record = redis.pcall('HMGET', job_key, 'state', 'keep', 'hop')
     if ENDED[record[1]] and not record[2] and not (record[3] and now_us - at_us < MOVE_RETENTION * 1000) then drop[#drop + 1] = job_key end
   end
@@ -133,7 +134,7 @@ end
 local left = #places > 0 and #places == page
 if not first and not left then first = math.huge end -- nothing is left
 
--- Parts of which no record is left.
+-- Parts without any record left.
 while parts[1] and first and first >= (parts[2] and parts[2].from or to) do
   sum = sum - parts[1].bytes
   if parts[1].was then gone[#gone + 1] = parts[1].field end
@@ -159,7 +160,7 @@ if #parts > 0 and not more and sum <= limit and now - audited >= AUDIT then
   audit = {whole(parts[n].from), whole(next_from), whole(bytes), at}
 end
 
--- No job is called '-': see cancel.lua.
+-- No job is named '-': this write needs no memory, as in cancel.lua.
 if anew or #places > 0 or to ~= was then redis.call('ZREM', finished_key, '-', unpack(places)) end
 if anew then redis.call('DEL', kept_key) end
 if #drop > 0 then redis.call('UNLINK', unpack(drop)) end

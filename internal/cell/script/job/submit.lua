@@ -1,9 +1,9 @@
 -- submit: creates jobs, each with its slot and its delivery, or leaves no trace.
 --
--- Guarantee: a job gets the first of its candidates that has enough free slots, never more than
--- max_concurrency are in use on a node, and record, slot and dispatch entry come into being
--- together. Idempotent by job id: a repeated item reports where the job is and changes nothing. All
--- items are validated before the first write. No job passes one of its class that waits.
+-- Guarantee: a job gets the first of its candidates that has enough free slots. Never more than
+-- max_concurrency slots are in use on a node. Record, slot and dispatch entry are created together.
+-- Idempotent by job id: a repeated item reports where the job is and changes nothing. All items are
+-- validated before the first write. No job passes a waiting job of its class.
 --
 -- KEYS[1] index:revision  zset   KEYS[2] version:nodes  hash   KEYS[3] due  zset
 -- KEYS[4..3+4n]  for each of n nodes, each once: nodes:<node> hash, slots:<node> hash,
@@ -25,15 +25,15 @@
 --   Refusals, of the candidates before, are four values each: node, reason (f full, g gone, d
 --   draining, s silent), used, max
 -- Foreign keys (streams of gateways) come from load:<node>: see lib/deliver.lua.
--- Redis 7.0. Cost: O(items + nodes looked at); one command a job, four for each node, five that all
---   share; another for each 64 KiB of specs. Nodes behind one gateway share an entry.
+-- Redis 7.0. Cost: O(items + nodes looked at). One command for each job, four for each node, five
+-- for the call, and one for each 64 KiB of specs. Nodes behind one gateway share an entry.
 local KEYS, ARGV = KEYS, ARGV -- a global is looked up by its name each time
 local revisions_key, version_key, due_key, channel = KEYS[1], KEYS[2], KEYS[3], ARGV[1]
 local limit, retention, node_count, kind_count = tonumber(ARGV[2]), ARGV[3], tonumber(ARGV[4]), tonumber(ARGV[5])
 local before_jobs = 3 + 4 * node_count
 local item_count = #KEYS - before_jobs - kind_count
 local before_queues = before_jobs + item_count
--- Where ids begin in keys, which differ from the first one by the name of their kind.
+-- Where ids begin in keys. Each key differs from the first one by the name of its kind.
 local node_from = #revisions_key - #':index:revision' + #':nodes:' + 1
 local job_from = #revisions_key - #':index:revision' + #':jobs:' + 1
 local call, try, sub = redis.call, redis.pcall, string.sub
@@ -50,9 +50,9 @@ for k = 1, kind_count do
   tenants[k], counts[k], amounts[k], replicas[k] = tenant, slots, tonumber(slots), reply_to
   statics[k] = write_job(tenant, slots, at, retention, class, priority, attempts, deadlines[k] or '0', definition)
 end
--- Where each item begins, and the nodes that are asked first: most jobs need no other.
+-- Where each item begins, and each item's first candidate: most jobs need no other.
 local kinds, items, first_nodes, first_loads, at_item = {}, {}, {}, {}, 6 + 8 * kind_count
-local number_of = {} -- of a text: each is converted once
+local number_of = {} -- text -> number: each text is converted once
 for i = 1, item_count do
   local kind, candidate = number_of[ARGV[at_item]] or tonumber(ARGV[at_item] or ''), at_item + 2
   local slots = amounts[kind]
@@ -77,7 +77,7 @@ for i = 1, item_count do
   at_item = candidate + 1
 end
 
-local known = {} -- jobs that are there: by key the answer, or the index of the node that this call gave it to
+local known = {} -- existing jobs: key -> the answer, or the index of the node that this call chose
 if call('EXISTS', unpack(KEYS, before_jobs + 1, before_queues)) > 0 then
   for i = 1, item_count do
     local record = call('HMGET', KEYS[before_jobs + i], 'state', 'run')
@@ -97,25 +97,24 @@ if kind_count > 0 and call('EXISTS', unpack(KEYS, before_queues + 1)) > 0 then
   for k = 1, kind_count do behind[k] = call('EXISTS', KEYS[before_queues + k]) == 1 and {3} or nil end
 end
 
--- By MGET, which passes over a key of another type: one node's keys must not fail the jobs of
--- others.
+-- MGET skips a key of another type: one node's keys must not make the jobs of others fail.
 local seen = #first_loads > 0 and call('MGET', unpack(first_loads)) or {}
--- When a node was last heard, 13 digits, compares as text as well, and at less cost.
+-- The time of the last heartbeat has 13 digits, so comparing it as text is right, and cheaper.
 local oldest, newest = now - limit .. '', at .. '~'
-local numbers = {} -- few values come often: each is converted once
--- By index {epoch, status, max_concurrency, used}: a table of four costs least. Behind a gateway two
--- more: the key of its stream, and what a delivery says of the node.
+local numbers = {} -- the same few values come often: each is converted once
+-- By index: {epoch, status, max_concurrency, used}. A table of four costs least. A node behind a
+-- gateway has two more: the key of its stream, and the end of a delivery's head.
 local nodes = {}
 local owned, entries = {}, {} -- by index: what to add to the slots hash, and to the stream in one entry
-local shared, gateways -- the entries by the keys of gateways' streams; how these begin: nil while no node has one
+local shared, gateways -- entries by the keys of gateways' streams; the beginning of these keys (nil: no gateways)
 local due = {} -- deadlines and their jobs
-local refused, full = {}, {} -- why a node gets nothing, by index; nodes that became full, in this order
+local refused, full = {}, {} -- by index: why a node gets nothing; nodes that became full, in this order
 local replies, n = {now}, 2
--- All in one loop, because functions would cost a job a twentieth more.
+-- One loop, because functions would cost a twentieth more for each job.
 for i = 1, item_count do
   local item, job_key = items[i], KEYS[before_jobs + i]
   local kind, what, more, refusals = kinds[i], 0, known[job_key], nil
-  if type(more) == 'number' then -- an item before, of the same job: its node
+  if type(more) == 'number' then -- an earlier item of the same job: its node
     more = {2, sub(KEYS[4 * more], node_from), 1, now}
   elseif not more and behind[kind] then
     more = behind[kind]
@@ -127,8 +126,7 @@ for i = 1, item_count do
       if not node then
         local heard
         if first_nodes[index] then heard = seen[first_nodes[index]] else heard = call('MGET', KEYS[first + 3])[1] end
-        -- Protected for the same reason. Without a heartbeat since, a node was last heard when it
-        -- registered.
+        -- Protected for the same reason. Without a heartbeat, the time of the registration counts.
         node = heard and try('HMGET', KEYS[first], 'epoch', 'status', 'max_concurrency') or
           try('HMGET', KEYS[first], 'epoch', 'status', 'max_concurrency', 'registered_at_ms')
         local sum = try('HGET', KEYS[first + 1], 'sum')
@@ -137,8 +135,8 @@ for i = 1, item_count do
           if node.err or type(sum) == 'table' then
             node, sum = {false, false, false}, false
           end
-          -- A node with a sum or a maximum that is no number is full until its next heartbeat
-          -- counts anew, or a registration mends it.
+          -- A node whose sum or maximum is not a number counts as full, until its next heartbeat
+          -- counts the slots again or a registration corrects the maximum.
           used, max = 0, 0
           if sum then used = string.find(sum, '^%d%d?%d?%d?%d?$') and tonumber(sum) or 99999 end
           if node[3] and string.find(node[3], '^%d%d?%d?%d?%d?$') then max = tonumber(node[3]) end
@@ -160,7 +158,7 @@ for i = 1, item_count do
         elseif node[2] ~= 'online' then
           refused[index], node[2] = 'd', node[2] or 'offline'
         elseif not heard or heard < oldest or heard > newest or not string.find(heard, '^%d%d%d%d%d%d%d%d%d%d%d%d%d') then
-          -- Compared so that nan and inf are no time either.
+          -- Written so that nan and inf count as no time.
           local beat = heard and tonumber(sub(heard, 1, 13))
           if not beat or not (now - beat <= limit and beat < 1e13) then refused[index] = 's' end
         end
@@ -219,7 +217,7 @@ for i = 1, item_count do
 end
 for index, own in pairs(owned) do
   call('HSET', KEYS[4 * index + 1], 'sum', nodes[index][4], unpack(own))
-  -- Protected: streams only deliver, the next heartbeat would mend it.
+  -- Protected: streams only deliver. The next heartbeat names what is missing.
   local entry = entries[index]
   if entry and entry[1] then try('XADD', KEYS[4 * index + 2], '*', unpack(entry)) end
 end

@@ -1,9 +1,10 @@
 -- abandon: takes every job of owned, the content of a node's slots hash (HGETALL), from the node. A
--- job that was being cancelled ends so; all others go to their next attempts, and counted is
--- true where that is a failure of theirs. Jobs of the epoch keep ('' for none) stay owned. Returns the
--- lost jobs and the slots of those kept. Further keys of the node, given behind, are deleted in the
--- same command. The slots hash is all that a node owns, so no job can hide. The first write frees
--- memory, so that it works where Redis refuses other writes; all records are read before.
+-- job that was being cancelled ends as cancelled or expired. All others go to their next attempts;
+-- counted is true if that is a failure. Jobs of the epoch keep ('' for none) stay owned. Returns
+-- the lost jobs, and the slots in use by those kept. Further keys of the node, given as the last
+-- arguments, are deleted in the same command. A node owns nothing outside of its slots hash, so no
+-- job is missed. The first write frees memory, so that it works even if Redis refuses other writes;
+-- all records are read before.
 -- Needs: finish, here, index_finished, key, keyed, leave_limits, limit_keys, limited, queue_keys, retry
 -- Defines: abandon
 local function abandon(owned, slots_key, node, failure, counted, keep, ...)
@@ -20,7 +21,7 @@ local function abandon(owned, slots_key, node, failure, counted, keep, ...)
   end
   here(slots_key, job_keys)
   local records, keys = {}, {}
-  for i, job_key in ipairs(job_keys) do -- protected: a key of another type loses its own job, not the node
+  for i, job_key in ipairs(job_keys) do -- protected: a key of another type affects its own job, not the node
     local record = redis.pcall('HMGET', job_key, 'state', 'run', 'reply_to', 'job', 'fails', 'why', 'gates', 'idem')
     records[i], keyed[lost[i]] = record, record[8]
     queue_keys(record[4], keys)

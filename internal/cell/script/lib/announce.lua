@@ -1,7 +1,7 @@
--- announce: takes the next revision for one node and publishes what changed; returns it as text.
--- Wire form: at version kind revision node epoch status max used body (one space between; body is
--- JSON to the end, or empty). Decoder: internal/events. A status and a max that no script writes
--- are published as offline and 0.
+-- announce: takes the next revision for one node, publishes what changed, and returns the revision
+-- as text. Wire form: at version kind revision node epoch status max used body (separated by one
+-- space; body is JSON to the end, or empty). internal/events decodes it. A status or a max that no
+-- script writes is published as offline or 0.
 -- Needs: at, channel, clock, revisions_key, version_key
 -- Defines: announce
 local function announce(kind, node, epoch, status, max, used, body)

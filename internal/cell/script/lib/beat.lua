@@ -1,6 +1,6 @@
--- beat: what a heartbeat of a registered node does. owned is its slots hash (HGETALL), and
--- ARGV[first..last] are the attempts that its agent holds. answer is the script's for this node:
--- see heartbeat.lua.
+-- beat: does what a heartbeat of a registered node does. owned is its slots hash (HGETALL), and
+-- ARGV[first..last] are the attempts that its agent holds. answer becomes the script's answer for
+-- this node: see heartbeat.lua.
 -- Needs: at, call, channel, clock, epoch, first, last, load, load_key, metrics_key, node, online_key,
 --   owned, profile, profile_key, resources, revisions_key, slots_key, status, version_key
 -- Defines: answer, cancel, figures, named, revision, start, state, stop, sum, used
@@ -14,7 +14,7 @@ if last < first and (#owned == 0 or (#owned == 2 and owned[1] == 'sum')) then
 else
   start, stop, cancel, named = {}, {}, {}, {}
   for i = first, last do named[ARGV[i]] = true end
-  local usual, total = '1:' .. epoch .. ':', 0 -- usual: how nearly all values begin; what follows is the slots
+  local usual, total = '1:' .. epoch .. ':', 0 -- usual: the beginning of nearly all values; the slots follow
   for i = 1, #owned, 2 do
     local job, value = owned[i], owned[i + 1]
     if job == 'sum' then

@@ -1,7 +1,7 @@
--- deliver: adds an entry for a node to its dispatch stream, or to the stream of the gateway that it is
--- connected by, as its load says. What a gateway's entry tells of a job ends with node and session.
--- Protected: streams only deliver, and the next heartbeat mends what is missing. A gateway that is
--- gone has no stream, and gets none.
+-- deliver: adds an entry for a node to its dispatch stream, or to the stream of its gateway if its
+-- load names one. A gateway's entry names node and session at the end of a job's head. Protected:
+-- streams only deliver, and the next heartbeat names what is missing. A gateway that is gone has no
+-- stream, and gets none.
 -- Needs: key
 -- Defines: deliver
 local function deliver(node, dispatch_key, load, field, head, ...)

@@ -1,8 +1,8 @@
--- ended: which items of a completion end an attempt that the node owns in this epoch, and the
--- records of their jobs. used is what the node has in use without them; counted is false where an
--- edit left no number in the sum. plain is true where each item ends the first attempt of a job for
--- good, as nearly all do: nobody cancels it, no limit has counted it, it has no idempotency key, and
--- one entry of a reply stream has room for all results.
+-- ended: finds the items of a completion that end an attempt which the node owns in this epoch, and
+-- reads the records of their jobs. used becomes the node's slots in use without them; counted is
+-- false if an edit left no number in the sum. plain is true if each item ends the first attempt of
+-- a job for good, as nearly all do: no client cancels the job, no limit counts it, it has no
+-- idempotency key, and one entry of a reply stream has room for all results.
 -- Needs: ENTRY_BYTES, call, epoch, items, slots_key, try
 -- Defines: before, bytes, counted, ended, freed, jobs, owned, plain, records, retries, used, usual,
 --   with_limits
@@ -11,9 +11,9 @@ for n = 1, items do jobs[n] = ARGV[6 * n - 1] end
 local owned = call('HMGET', slots_key, 'sum', unpack(jobs))
 local counted = owned[1] and string.find(owned[1], '^%d+$')
 local used = counted and tonumber(owned[1]) or 0
-local before, usual = used, '1:' .. epoch .. ':1' -- what nearly all jobs of a node have, so it is not parsed
+local before, usual = used, '1:' .. epoch .. ':1' -- nearly all values are like this one, which is then not parsed
 
-local freed, records = {}, {} -- jobs whose attempts end; by item, their records
+local freed, records = {}, {} -- jobs whose attempts end; their records, by item
 local ended, retries, with_limits, bytes = {}, false, false, 0
 local plain = counted and items <= 64
 for n = 1, items do
@@ -23,7 +23,7 @@ for n = 1, items do
   if owner == epoch and attempt == ARGV[item + 1] and not ended[job] then
     local state, result, failure, next = ARGV[item + 2], ARGV[item + 3], ARGV[item + 4], ARGV[item + 5]
     local record = try('HMGET', KEYS[6 + n], 'state', 'reply_to', 'job', 'gates', 'idem')
-    -- A record of another type is as one that is gone; all other errors are for the caller.
+    -- A record of another type counts as one that is gone. All other errors go to the caller.
     if record.err and not string.find(record.err, 'WRONGTYPE', 1, true) then return record end
     ended[job], freed[#freed + 1], records[n] = true, job, record
     used, bytes = used - tonumber(count), bytes + #result + #failure

@@ -1,5 +1,5 @@
--- ends: the states in which a job has ended, and how long its record is kept at least where it came
--- from another cell.
+-- ends: the states of a job that has ended, and the least time for which the record of a job from
+-- another cell is kept.
 -- Defines: ENDED, MOVE_RETENTION
 local ENDED = {succeeded = true, failed = true, cancelled = true, expired = true, dead = true}
-local MOVE_RETENTION = 120000 -- ms, as moveRetention in move.go: longer than what a call may know of a job that moves
+local MOVE_RETENTION = 120000 -- ms, as moveRetention in move.go: longer than moveLife there

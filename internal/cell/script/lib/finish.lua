@@ -1,25 +1,25 @@
--- finish: gives a job its one terminal state and informs the replica that waits for it. Without a
--- reply stream nothing is sent: that replica is gone, and the record keeps the result. Nor does a
--- reply that Redis refuses end the script in the middle of its work: the stream may be on another
--- server while a hash slot migrates, and a replica reads the records of jobs that it hears nothing
--- of. used is how many slots of the node are in use after the job.
+-- finish: gives a job its terminal state, once, and informs the replica that waits for it. Without
+-- a reply stream nothing is sent: that replica is gone, and the record keeps the result. If Redis
+-- refuses the reply, the script goes on: the stream may be on another server while a hash slot
+-- migrates, and a replica reads the records of jobs that it hears nothing about. used is the number
+-- of slots of the node in use after the job.
 -- Needs: at, due_key, finished_key, key, now_us, read_job, used
 -- Defines: ENTRY, ENTRY_BYTES, INLINE_RESULT, INLINE_SPEC, KEY_STAYS, RETENTION, ends, finish,
 --   finished, index_finished, keeps, keyed, longest, news, release_key
 -- include lib/inline.lua
 -- include lib/retention.lua
 -- include lib/idem.lua
-local ENTRY = 400 -- fields from which on an entry of a reply stream is written
+local ENTRY = 400 -- an entry of a reply stream with this many fields is written
 local finished, longest, ends = 0, RETENTION, {}
--- Until index_finished a script that fails leaves replicas without the ends: they find them in the
--- records, later.
+-- If a script fails before index_finished, replicas do not get the ends. They find them later in
+-- the records.
 local news = {} -- replica -> the fields of its next entry
 local keyed = {} -- job -> the field idem of its record, which callers set
-local keeps = {} -- retention -> PEXPIRE's argument: few values come often
+local keeps = {} -- retention -> PEXPIRE's argument: the same few values come often
 local function finish(job, job_key, node, attempt, reply_to, static, state, result, failure)
   local _, _, _, retention, _, _, _, deadline = read_job(static)
-  -- Protected: due may be elsewhere while a hash slot migrates, and due.lua passes over a job that
-  -- has ended.
+  -- Protected: due may be on another server while a hash slot migrates, and due.lua skips a job
+  -- that has ended.
   if deadline ~= '0' then redis.pcall('ZREM', due_key, job) end
   local keep = keeps[retention or '']
   if not keep then
@@ -38,13 +38,13 @@ local function finish(job, job_key, node, attempt, reply_to, static, state, resu
   redis.call('PEXPIRE', job_key, keep)
   if keyed[job] then release_key(keyed[job]) end
   local n = #ends
-  ends[n + 1], ends[n + 2] = now_us + finished, job -- the number costs least as it is
+  ends[n + 1], ends[n + 2] = now_us + finished, job -- as a number, it costs least
   finished = finished + 1
   if reply_to and reply_to ~= '' then
     local partial = '0'
     if #result > INLINE_RESULT then result, partial = '', '1' end
     local head = job .. ' ' .. attempt .. ' ' .. node .. ' ' .. state .. ' ' .. at .. ' ' .. used .. ' ' .. partial
-    local fails -- few jobs have any, so few are asked
+    local fails -- few jobs have any, so few are read
     if tostring(attempt) ~= '1' or state ~= 'succeeded' and state ~= 'failed' then
       fails = string.match(redis.call('HGET', job_key, 'fails') or '', '^%d+')
     end
@@ -69,12 +69,12 @@ local function finish(job, job_key, node, attempt, reply_to, static, state, resu
 end
 
 -- index_finished: puts the jobs that finish ended into the index of finished jobs, and informs the
--- replicas that wait for them, each in one entry.
+-- replicas that wait for them with one entry each.
 local function index_finished()
   for reply_to, entry in pairs(news) do
     redis.pcall('XADD', key('replies', reply_to), 'NOMKSTREAM', '*', unpack(entry))
   end
-  if finished == 0 then return end -- how long others keep theirs is not known
+  if finished == 0 then return end -- how long other replicas keep theirs is not known
   for i = 1, #ends, 2000 do redis.call('ZADD', finished_key, unpack(ends, i, math.min(i + 1999, #ends))) end
   -- include lib/forget_old.lua
 end

@@ -1,3 +1,3 @@
--- health: a node's status as operators read it: Online, Draining or Drained.
+-- health: returns a node's status in the form for operators: Online, Draining or Drained.
 -- Defines: health
 local function health(status) return string.upper(string.sub(status, 1, 1)) .. string.sub(status, 2) end

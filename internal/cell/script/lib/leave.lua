@@ -1,7 +1,7 @@
--- leave: takes a node out of the cell: its jobs go to their next attempts, its keys are deleted,
--- and pools and indexes forget it. A tombstone of bounded history informs replicas that were away.
--- pool_ids is the field of its profile, counted is true where a lost attempt is a failure, body is
--- the event's. It is no function: a script has one node that leaves.
+-- leave: takes a node out of the cell. Its jobs go to their next attempts, its keys are deleted,
+-- and pools and indexes forget it. A tombstone (their number is bounded) informs replicas that were
+-- away. pool_ids is the field of its profile, counted is true if a lost attempt is a failure, and
+-- body is the event's body. This is not a function, because a script has only one node that leaves.
 -- Needs: PREFIX, TAG, announce, at, body, counted, dispatch_key, due_key, epoch, failure,
 --   finished_key, key, load_key, metrics_key, node, now, now_us, online_key, pool_ids,
 --   profile_key, revisions_key, serves_key, slots_key, tombstones, version_key, waiting_key,
@@ -30,9 +30,9 @@ local revision = announce('o', node, epoch, 'offline', '0', 0, body)
 redis.call('ZADD', revisions_key, revision, '-' .. node)
 redis.call('ZREM', revisions_key, node)
 if redis.call('HINCRBY', version_key, 'tombstones', 1) > tombstones then
-  -- Living nodes move away from the oldest entries with every heartbeat, so only nodes that died in
-  -- silence, or have no agent, can come before the oldest tombstone. Those up to the floor were
-  -- passed before: no tombstone is among them.
+  -- Every heartbeat moves a living node away from the oldest entries. So only nodes that died in
+  -- silence or have no agent can come before the oldest tombstone. Entries up to the floor were
+  -- looked at before: there is no tombstone among them.
   local floor = tonumber(redis.call('HGET', version_key, 'floor') or '') or 0
   local first, dropped = 0, false
   repeat

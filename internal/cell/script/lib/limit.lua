@@ -1,16 +1,16 @@
 -- limit: enforces max_running, max_waiting and max_running of a concurrency key: how many jobs of a
 -- tenant or key run or wait at a time in this cell. Keys call a limit a gate. The field gates of a
--- record has the weight of the tenant, then name and limit of each of the job's limits, parted by
--- spaces: r:<tenant> and k:<tenant>:<hash> count jobs that run, w:<tenant> jobs that wait, have a
--- pause or are for later.
+-- record holds the tenant's weight, then name and number of each limit of the job, separated by
+-- spaces. r:<tenant> and k:<tenant>:<hash> count running jobs. w:<tenant> counts jobs that wait,
+-- have a pause or are for later.
 --
--- gate:<name> is the set of jobs that count, so that counting one twice changes nothing. gates has
--- the limits by name: the last one that a job came with holds. A job that waits and that a limit
--- does not let through stands in parked:<name> ('class job', by priority and age) and not in the
--- queue of its class, where it would hide those behind it; parked has the names of limits with such
--- jobs. A job that stops to run lets the next ones back.
+-- gate:<name> is the set of jobs that count, so that counting a job twice changes nothing. gates
+-- holds the number of each limit by name: the latest submission sets it. A waiting job that a limit
+-- holds back is in parked:<name> ('class job', by priority and age). It is not in the queue of its
+-- class, where it would hide the jobs behind it. parked holds the names of limits with such jobs.
+-- When a job stops running, the next ones return to their queues.
 --
--- While a hash slot migrates a key may be on another server: then a job may go on counting, or stay
+-- While a hash slot migrates a key may be on another server. A job may then keep counting, or stay
 -- parked, until limits.lua looks at all limits.
 -- Needs: PREFIX, TAG, TAGS, at, fair_score, front_score, join_queue, key, read_job, sure,
 --   waiting_key, waiting_version_key
@@ -18,11 +18,11 @@
 --   is_parked, leave_limits, let_in, let_in_by, limit_keys, limited, limits_key, park, parked_key,
 --   returned, room, unpark, unparked
 local limits_key, parked_key = PREFIX .. ':gates' .. TAG, PREFIX .. ':parked' .. TAG
-local LOOK_AT_END = 16 -- parked jobs that are looked at when a job ends
-local BACK = 128 -- jobs that return to their queues in one call, so that it does not stop Redis; a next look finds the others
+local LOOK_AT_END = 16 -- how many parked jobs are looked at when a job ends
+local BACK = 128 -- the most jobs that return to their queues in one call, so that it does not block Redis
 local limited = {} -- job -> field gates of its record
-local unparked, returned = {}, 0 -- class -> definition, of the jobs that returned to their queues, and how many
-local let_in, let_in_by = {}, {} -- limit -> class -> jobs that returned and do not count yet; job -> the table of its limit
+local unparked, returned = {}, 0 -- class -> definition, for jobs that returned to their queues; how many returned
+local let_in, let_in_by = {}, {} -- limit -> class -> returned jobs that do not count yet; job -> its limit's table
 
 -- limit_keys: appends the keys of these limits.
 local function limit_keys(text, keys)
@@ -33,31 +33,32 @@ local function limit_keys(text, keys)
   return keys
 end
 
--- room: how many more jobs the limit lets through. own is the limit that a job came with, for one
--- that is not known.
+-- room: returns how many more jobs the limit lets through. own is the number that a job brings, for
+-- a limit whose number is not known.
 local function room(name, own)
   local known = redis.pcall('HGET', limits_key, name)
   local limit = type(known) == 'string' and string.find(known, '^[1-9]%d*$') and tonumber(known) or tonumber(own)
   return limit - (tonumber(redis.pcall('SCARD', key('gate', name))) or limit)
 end
 
--- closed_limit: name and number of the first limit that does not let the job run now; nil where all
--- do.
+-- closed_limit: returns name and number of the first limit that does not let the job run now; nil
+-- if all do.
 local function closed_limit(job, text)
   for name, own in string.gmatch(text, '(%a:%S+) (%d+)') do
-    -- A job that still counts, as a migrating hash slot can leave it, passes.
+    -- A job that still counts passes. A migrating hash slot can leave one.
     if string.sub(name, 1, 2) ~= 'w:' and room(name, own) < 1 and redis.pcall('SISMEMBER', key('gate', name), job) == 0 then return name, own end
   end
 end
 
--- forget_limit: forgets a concurrency key that no job has any more: there can be as many as jobs.
+-- forget_limit: forgets a concurrency key that no job has any more. There can be as many keys as
+-- jobs.
 local function forget_limit(name)
   if string.sub(name, 1, 2) == 'k:' and redis.pcall('EXISTS', key('gate', name), key('parked', name)) == 0 then
     redis.pcall('HDEL', limits_key, name)
   end
 end
 
--- park: has a job wait for a limit, where it keeps its place.
+-- park: makes a job wait for a limit. The job keeps its place.
 local function park(job, class, priority, submitted_at, name, own)
   sure('ZADD', key('parked', name), 'NX', string.format('%.0f', (9 - priority) * TAGS + submitted_at), class .. ' ' .. job)
   sure('ZADD', parked_key, 'NX', at, name)
@@ -70,8 +71,7 @@ local function is_parked(job, class, text)
   end
 end
 
--- count_running: a job begins to run. Protected: the slot that it has is worth more than a correct
--- count.
+-- count_running: a job begins to run. Protected: the job's slot is worth more than a correct count.
 local function count_running(job, text)
   for name, own in string.gmatch(text, '(%a:%S+) (%d+)') do
     pcall(sure, string.sub(name, 1, 2) == 'w:' and 'SREM' or 'SADD', key('gate', name), job)
@@ -89,9 +89,9 @@ local function count_waiting(job, text)
   end
 end
 
--- unpark: has parked jobs, as many of each class as the limit has room for, join their queues
--- again. At most look are looked at, so that jobs of a class without nodes do not hold up others.
--- Returns how many were looked at.
+-- unpark: returns parked jobs to their queues, as many of each class as the limit has room for. It
+-- looks at no more than look jobs, so that jobs of a class without nodes do not hold up others.
+-- Returns how many it looked at.
 local function unpark(name, look)
   local parked = key('parked', name)
   if redis.pcall('EXISTS', parked) == 0 then return 0 end
@@ -116,7 +116,7 @@ local function unpark(name, look)
         if not record[4] then redis.call('HSET', job_key, 'charged', '1') end
         begun[class], unparked[class] = (begun[class] or 0) + 1, definition
         let_in_by[job], returned = begun, returned + 1
-        -- Protected: a hint. Where it is lost the sweep finds the job.
+        -- Protected: this is only a hint. If it is lost, the sweep finds the job.
         if record[3] and record[3] ~= '' then redis.pcall('XADD', key('replies', record[3]), 'NOMKSTREAM', '*', 'w', job .. ' ' .. class) end
       end
     end
@@ -125,13 +125,13 @@ local function unpark(name, look)
   return #members
 end
 
--- leave_limits: a job stops to run or to wait; others may in its place. static is the field job of
--- its record.
+-- leave_limits: a job stops running or waiting, so others may do so in its place. static is the
+-- field job of its record.
 local function leave_limits(job, static)
   local text = limited[job]
   if not text then return end
   local _, _, _, _, class = read_job(static)
-  local begun = let_in_by[job] -- it returned in this very call
+  local begun = let_in_by[job] -- it returned in this call
   if begun and begun[class] then begun[class], let_in_by[job] = begun[class] - 1, nil end
   for name in string.gmatch(text, '%a:%S+') do
     redis.pcall('SREM', key('gate', name), job)

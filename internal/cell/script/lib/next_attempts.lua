@@ -1,6 +1,5 @@
--- next_attempts: frees the slots of the attempts that end. Jobs that do not end by that go on to
--- their next attempts; the others leave their limits, which may let parked jobs return to their
--- queues.
+-- next_attempts: frees the slots of the attempts that end. Jobs that have not ended go to their
+-- next attempts. The others leave their limits, which may let parked jobs return to their queues.
 -- Needs: due_key, freed, here, items, leave_limits, limit_keys, limited, node, queue_keys, records,
 --   retries, retry, slots_key, waiting_key, waiting_version_key, with_limits
 if retries or with_limits then

@@ -1,8 +1,6 @@
--- offer: has a node take jobs that wait in these classes if it may get any at all, and announces it
--- if that fills it.
--- Returns why it gets none (as submit: f, g, d, s) or '', how many jobs began, the slots in use,
---   and the most that it
--- has. silence is in ms.
+-- offer: lets a node take waiting jobs of these classes if it may get any, and announces the node if
+-- that fills it. silence is in ms. Returns why the node gets none (as submit: f, g, d, s) or '', how
+-- many jobs began, the slots in use, and the node's maximum.
 -- Needs: announce, deliver, now, silence, take
 -- Defines: offer
 local function offer(node, profile_key, slots_key, dispatch_key, load_key, classes)
@@ -10,7 +8,8 @@ local function offer(node, profile_key, slots_key, dispatch_key, load_key, class
   if profile.err or not profile[1] then return 'g', 0, 0, 0 end
   local max = string.find(profile[3] or '', '^%d%d?%d?%d?%d?$') and tonumber(profile[3]) or 0
   local sum = redis.pcall('HGET', slots_key, 'sum') or '0'
-  -- Full, where it is no number, until the next heartbeat counts anew.
+  -- If the sum is not a number, the node counts as full until the next heartbeat counts the slots
+  -- again.
   local used = type(sum) == 'string' and string.find(sum, '^%d%d?%d?%d?%d?$') and tonumber(sum) or max
   if profile[2] ~= 'online' then return 'd', 0, used, max end
   local load = redis.call('MGET', load_key)[1] or profile[4] or ''

@@ -1,13 +1,13 @@
--- forget_gone: takes places of records that are gone out of the index of finished jobs, the oldest
--- first, up to the first whose record is there; most of them, and returns true where there may be
--- more. Agents that end jobs do not know how long replicas keep records, so index_finished may keep
--- far too many. Protected: while a hash slot migrates keys are elsewhere, and what is not known to
--- be gone stays.
+-- forget_gone: removes entries from the index of finished jobs whose records are gone, oldest
+-- first, up to the first whose record exists. It looks at no more than most entries, and returns
+-- true if there may be more. Agents that end jobs do not know how long replicas keep records, so
+-- index_finished may keep far too many entries. Protected: while a hash slot migrates keys may be
+-- on another server, and an entry stays unless its record is known to be gone.
 -- Needs: finished_key, key
 -- Defines: forget_gone
 local function forget_gone(most)
   local function gone(job)
-    return redis.pcall('EXISTS', finished_key, key('jobs', job)) == 1 -- the index alone
+    return redis.pcall('EXISTS', finished_key, key('jobs', job)) == 1 -- only the index exists
   end
   local oldest = redis.pcall('ZRANGE', finished_key, 0, 0)
   if oldest.err or not oldest[1] or not gone(oldest[1]) then return false end

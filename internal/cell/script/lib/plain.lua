@@ -1,7 +1,7 @@
--- plain: ends the attempts of a completion as finish and index_finished do, where there is no more
--- to do than that and no job waits. It is straight code without functions: in a large fleet a call
--- brings one job or two, and what is made in advance for all other cases costs half as much again.
--- A number costs a command twice what a text does. The first write frees memory.
+-- plain: ends the attempts of a completion as finish and index_finished do, if nothing else has to
+-- be done and no job waits. It has no functions: in a large fleet a call brings one job or two, and
+-- preparing all other cases would cost half as much again. An argument that is a number costs a
+-- command twice as much as a text. The first write frees memory.
 -- Needs: at, before, call, channel, clock, epoch, finished_key, items, jobs, node, now_us, prefix,
 --   profile_key, records, revisions_key, slots_key, tag, try, used, version_key
 -- Defines: RETENTION, ends, finished, kept, longest, max, news, profile, reply, sum, told

@@ -1,5 +1,5 @@
--- plain_end: ends the first attempt of a job for good as finish does, without functions. told is what
--- its reply says of time and node: ' finished-at used 0'.
+-- plain_end: ends the first attempt of a job for good as finish does, without functions. told is
+-- the part of its reply about time and node: ' finished-at used 0'.
 -- Needs: RETENTION, at, call, failure, job, job_key, kept, longest, news, node, prefix, record, reply_to, result,
 --   state, tag, told, try
 -- Sets: kept, longest

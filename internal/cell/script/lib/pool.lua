@@ -1,5 +1,5 @@
--- former_pools: the member sets of the pools in a profile's pool_ids, each once, but for those in
--- stay. It passes over what it cannot read: otherwise the node could neither register nor leave.
+-- former_pools: returns the member sets of the pools in a profile's pool_ids, each once, except
+-- those in stay. It skips what it cannot read: otherwise the node could neither register nor leave.
 -- Needs: key
 -- Defines: former_pools
 local function former_pools(pool_ids, stay)

@@ -1,5 +1,5 @@
--- pools_left: the member sets that a node leaves because its profile no longer names their pools.
--- Functions are made only where they are needed: each costs as much as a tenth of a command.
+-- pools_left: finds the member sets that a node leaves because its profile no longer names their
+-- pools. Functions are made only if they are needed: each costs as much as a tenth of a command.
 -- Needs: POOLS, before, moved, profile_key
 -- Defines: left
 local left = {}

@@ -1,5 +1,5 @@
--- profile: writes what a node states of itself: pools, revision and profile, and announces it as
--- lib/announce.lua does. A status that is none of ours is published as offline.
+-- profile: writes what a node states of itself (pools, revision and profile), and announces it as
+-- lib/announce.lua does. An unknown status is published as offline.
 -- Needs: POOLS, STATED, at, before, body, call, channel, clock, epoch, equal, in_use, left, max,
 --   moved, node, online_key, pool_ids, profile_key, revisions_key, status, taken, version_key
 -- Defines: health, published, revision
@@ -19,7 +19,7 @@ if before[2] ~= status then call(status == 'online' and 'SADD' or 'SREM', online
 if taken and equal then
   call('HSET', profile_key, 'epoch', epoch, 'status', status, 'health', health(status), 'version', revision, 'registered_at_ms', at)
 elseif taken then
-  -- What scripts read comes first: a small hash is searched from its beginning.
+  -- The fields that scripts read come first: Redis searches a small hash from its beginning.
   call('HSET', profile_key, 'epoch', epoch, 'status', status, 'max_concurrency', max, 'version', revision,
     'registered_at_ms', at, 'node_id', node, 'health', health(status), 'pool_ids', pool_ids, unpack(ARGV, STATED))
 else

@@ -1,6 +1,6 @@
--- record: reads and writes the field job of a record: what never changes of a job, its parts parted
--- by a space. The definition of the class comes last: it alone may be any text. read_job returns
--- texts, nothing where the field has another form.
+-- record: reads and writes the field job of a record: the parts that never change, separated by a
+-- space. The definition of the class comes last, because it may be any text. read_job returns
+-- texts, or nothing if the field has another form.
 -- Defines: read_job, write_job
 local function read_job(text)
   return string.match(text or '', '^(%S+) (%d+) (%d+) (%d+) (%x+) (%d) (%d+) (%d+) (.*)$')

@@ -1,3 +1,3 @@
--- retention: how long a record is kept whose field job has another form, ms.
+-- retention: how long a record is kept if its field job has another form, in ms.
 -- Defines: RETENTION
 local RETENTION = 3600000

@@ -1,14 +1,14 @@
--- retry: sends a job whose attempt did not end it on to its next attempt: at once, or after delay
--- (ms). counted is true where the attempt was a failure. The job is dead with the last failure that
--- it may have, and expires where no time is left. failure is JSON, kept in the record. node is
--- where the attempt was; for a moment other nodes go first.
+-- retry: sends a job to its next attempt, at once or after delay (ms). counted is true if the
+-- attempt was a failure. If that is the last failure that the job may have, the job is dead. It
+-- expires if no time is left. failure is JSON, kept in the record. node is the node of the attempt;
+-- for a moment the job avoids it.
 -- Needs: at, count_waiting, due_key, finish, front_score, join_queue, key, leave_limits, limited,
 --   now, read_job, sure
 -- Defines: retry
 local function retry(job, job_key, node, attempt, reply_to, static, fails, counted, failure, delay)
   leave_limits(job, static)
   local tenant, _, _, _, class, priority, attempts, deadline, definition = read_job(static)
-  if not tenant then -- of another form: it cannot be placed any more
+  if not tenant then -- of another form: the job cannot be placed any more
     finish(job, job_key, node, attempt, reply_to, static, 'failed', '', failure)
     return
   end
@@ -33,7 +33,7 @@ local function retry(job, job_key, node, attempt, reply_to, static, fails, count
     join_queue(job, class, definition, front_score(class, priority))
   end
   if reply_to and reply_to ~= '' then
-    -- Protected: a hint. Where it is lost the sweep finds the job.
+    -- Protected: this is only a hint. If it is lost, the sweep finds the job.
     redis.pcall('XADD', key('replies', reply_to), 'NOMKSTREAM', '*', 'w', job .. ' ' .. class)
   end
 end

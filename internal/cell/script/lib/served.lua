@@ -1,9 +1,9 @@
--- served: the queues that the node serves by the newest configuration of pools, and those of them
--- with jobs that wait. None where the node's sum was no number: the next heartbeat counts anew.
--- waiting is 1 where no job waits in the cell, 2 where one does. It is an error where the key is on
--- another server, as while a hash slot migrates: then no job gets the slots. Two keys are asked,
--- because the server that the slot moves to takes one alone for a key that is nowhere. The other is
--- there: it has the sum.
+-- served: finds the queues that the node serves by the newest configuration of pools, and those
+-- among them with waiting jobs. There are none if the node's sum was not a number: the next
+-- heartbeat counts the slots again. waiting is 1 if no job waits in the cell, and 2 if one does. It
+-- is an error if the key is on another server, as while a hash slot migrates: then no job gets the
+-- slots. EXISTS names two keys, because the server that the slot moves to answers for a single key
+-- even if that key is nowhere. The slots hash exists: it has the sum.
 -- Needs: counted, freed, node, prefix, slots_key, tag, try, waiting_key, with_limits
 -- Defines: open, served, waiting
 local served, open, waiting = {}, {}, nil

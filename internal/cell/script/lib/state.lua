@@ -1,8 +1,8 @@
--- node_state: everything that a replica's cache holds of one node, or its tombstone when there is
--- no profile. fields are the profile fields to return, beginning with epoch, status and
--- registered_at_ms. A profile that is on another server, as during the migration of a hash slot, is
--- an error: the node has not left. A node without a valid heartbeat was last heard when it
--- registered.
+-- node_state: returns everything that a replica's cache holds of one node, or its tombstone if
+-- there is no profile. fields are the profile fields to return, beginning with epoch, status and
+-- registered_at_ms. If the profile is on another server, as while a hash slot migrates, that is an
+-- error: the node has not left. For a node without a valid heartbeat the time of the registration
+-- counts.
 -- Needs: fields, here, key, revisions_key
 -- Defines: node_state
 local function node_state(id, revision)

@@ -1,16 +1,17 @@
--- take: gives the free slots of a node to the first jobs that wait in these classes, and returns
--- the slots in use then and how many jobs began. Among the heads of the classes priority goes
--- first, then age, which the ids hold. A job that needs more slots than are free is not passed by
--- others of its class: it would wait for ever. A job is passed that the node is too small for, or
--- that has just failed there. Of other classes no job of a lower priority passes it, and after a
--- while none that came later. give gets of each job that begins the fields j and s of its delivery.
+-- take: gives a node's free slots to the first waiting jobs of these classes, and returns the slots
+-- in use afterwards and how many jobs began. Among the first jobs of the classes the priority
+-- decides, then the age, which is in the ids. Within a class no job passes one that needs more
+-- slots than are free: that one would wait for ever. A job is passed if the node is too small for
+-- it, or if it has just failed there. Across classes no job of a lower priority passes one that
+-- needs more room, and after a while no later job does. give gets the fields j and s of the
+-- delivery of each job that begins.
 -- Needs: INLINE_SPEC, TAG, TAGS, at, closed_limit, count_running, key, leave_queue, limit_keys,
 --   now, park, read_job, sure, tag, waiting_key, waiting_version_key
 -- Defines: AVOID, LOOK, LOOKS, PATIENCE, assigned, take
-local LOOK = 64 -- jobs of a class that are looked at for one that the node may take
-local LOOKS = 96 -- jobs of all classes together that are looked at, but always two of each
-local PATIENCE = 10000 -- ms for which others of its priority pass a job that needs more room
-local AVOID = 2000 -- ms for which a node gets no job that has just failed on it
+local LOOK = 64 -- how many jobs of a class are looked at to find one that the node may take
+local LOOKS = 96 -- how many jobs of all classes together are looked at, but at least two of each
+local PATIENCE = 10000 -- ms for which jobs of the same priority pass one that needs more room
+local AVOID = 2000 -- ms for which a job is not given to a node on which it has just failed
 local assigned = {} -- job -> {slots in use then, attempt, node}
 
 local function take(node, epoch, max, used, slots_key, classes, give)
@@ -21,29 +22,29 @@ local function take(node, epoch, max, used, slots_key, classes, give)
     park(job.id, job.class, job.priority, job.submitted_at, limit, own)
   end
 
-  -- head: the job of a class that is next on this node, nil where there is none.
+  -- head: returns the job of a class that is next on this node; nil if there is none.
   local function head(class)
-    local queue, from, to = key('waiting', class), 0, 1 -- the first or second is the one, nearly always
+    local queue, from, to = key('waiting', class), 0, 1 -- nearly always it is the first or the second
     while true do
-      -- Protected, as what follows: while a hash slot migrates keys may be on another server, and
-      -- the script must not end in the middle of its work.
+      -- This call and the next ones are protected: while a hash slot migrates keys may be on
+      -- another server, and the script must not end in the middle of its work.
       local jobs, gone = redis.pcall('ZRANGE', queue, from, to, 'WITHSCORES'), false
       if jobs.err then return nil end
       for i = 1, #jobs, 2 do
         local job = jobs[i]
         local job_key = key('jobs', job)
         looks = looks + 1
-        -- Without a tag the keys are on one server, and stay there.
+        -- Without a tag all keys are on one server, and stay there.
         local all = TAG ~= '' and redis.pcall('EXISTS', queue, job_key, waiting_key, waiting_version_key, key('fair', class))
         if type(all) == 'table' then return nil end
-        -- With the spec where it is the one, very likely: most nodes have one class that waits.
+        -- Also reads the spec if this is very likely the job: on most nodes one class waits.
         local record = #classes == 1 and i == 1 and redis.pcall('HMGET', job_key, 'state', 'job', 'run', 'reply_to', 'fails', 'gates', 'spec')
           or redis.pcall('HMGET', job_key, 'state', 'job', 'run', 'reply_to', 'fails', 'gates')
         local tenant, slots, submitted_at, _, _, priority, _, deadline = read_job(record[2])
         if record.err or record[1] ~= 'waiting' or not tenant then
           leave_queue(class, job) -- of another form, or deleted
           gone = true
-        elseif deadline == '0' or tonumber(deadline) > now then -- else its time is over: due.lua ends it
+        elseif deadline == '0' or tonumber(deadline) > now then -- otherwise its time is over: due.lua ends it
           slots = tonumber(slots)
           local failed_at, failed_on = string.match(record[5] or '', '^%d+ (%d+) (%S+)$')
           local avoid = failed_on == node and now - tonumber(failed_at) < AVOID
@@ -99,7 +100,7 @@ local function take(node, epoch, max, used, slots_key, classes, give)
     named[class] = true
   end
   while used < max do
-    local best, large -- large: the first of those that need more room
+    local best, large -- large: the first job that needs more room
     for i = 1, #classes do
       local next = heads[i]
       if next and next.slots > max - used then
@@ -108,12 +109,12 @@ local function take(node, epoch, max, used, slots_key, classes, give)
         best = i
       end
     end
-    -- Room is left to a job of a higher priority, and to one that has waited for long.
+    -- Leave room for a job of a higher priority, and for one that has waited for long.
     if best and large and before(large, heads[best]) and
       (math.floor(large.score / TAGS) < math.floor(heads[best].score / TAGS) or now - large.submitted_at > PATIENCE) then best = nil end
     if not best then break end
     local next = heads[best]
-    local closed, own -- by one that has just begun
+    local closed, own -- closed by a job that has just begun
     if next.limits then closed, own = closed_limit(next.id, next.limits) end
     if closed then
       put_aside(next, closed, own)

@@ -1,13 +1,13 @@
--- taken_over: frees a node for a new epoch: the jobs of a former one go to their next attempts,
--- which counts as a failure, and streams and figures of the node begin anew. Under the same epoch
--- jobs stay, and the node was heard now: load is what load:<node> says of that. in_use is how many slots are in use then, status the
--- node's, lost the jobs that went.
+-- taken_over: frees a node for a new epoch. The jobs of the former epoch go to their next attempts,
+-- which counts as a failure, and the node's streams and figures start empty. Under the same epoch
+-- the jobs stay, and the node counts as heard now: load is written to load:<node>. in_use becomes
+-- the slots in use afterwards, status the node's status, and lost the jobs that were lost.
 -- Needs: at, before, call, dispatch_key, drained_key, due_key, epoch, finished_key, load, load_key,
 --   metrics_key, node, now, now_us, serves_key, slots_key, taken, waiting_key, waiting_version_key
 -- Defines: in_use, lost, status
 local lost, in_use, status = {}, 0, epoch == 'import' and 'draining' or 'online'
 if before[2] == 'drained' or (not before[1] and call('SISMEMBER', drained_key, node) == 1) then
-  status = 'drained' -- by an operator, for any agent
+  status = 'drained' -- set by an operator, valid for any agent
 end
 if taken then
   local owned = call('HGETALL', slots_key)
@@ -28,6 +28,6 @@ if taken then
 else
   in_use = tonumber(call('HGET', slots_key, 'sum')) or 0
   status = before[2] or status
-  call('SET', serves_key, '-', 'PX', '5000') -- a replica that has not heard of it yet must not write what it serves
+  call('SET', serves_key, '-', 'PX', '5000') -- a replica may not have heard of the change yet
   call('SET', load_key, load)
 end

@@ -1,10 +1,10 @@
--- waiting_limit: enforces waiting_limit: the jobs that wait are bounded by class, by the number of
--- classes, for which replicas pay with every free node, by what is for later, and by the limit that
--- holds them back. most is waiting_limit.
+-- waiting_limit: enforces waiting_limit. It bounds the waiting jobs of a class, the number of
+-- classes (replicas look at all classes for every free node), the jobs for later, and the jobs that
+-- a limit holds back. most is waiting_limit.
 -- Needs: due_key, key, most, sure, waiting_key
 -- Defines: DUE_PER_CLASS, MOST_CLASSES, lengths, too_many
 local MOST_CLASSES, DUE_PER_CLASS = 1024, 10
-local lengths = {} -- of the queues that were looked at, by class
+local lengths = {} -- class -> length of its queue, once looked at
 local function too_many(class, queue, later, closed)
   if later then return sure('ZCARD', due_key) >= most * DUE_PER_CLASS end
   local length = lengths[class] or sure('ZCARD', queue)

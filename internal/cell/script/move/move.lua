@@ -1,10 +1,9 @@
--- move: takes jobs out of the queue of their class, the first ones first, because they are to go to
--- another cell. From
--- then on they are in no queue and due at no time: replicas find them in moves, until they are
---   there.
+-- move: takes the first jobs out of the queue of their class, because they are to go to another
+-- cell. After that they are in no queue and are due at no time. Replicas find them in moves until
+-- they have arrived.
 --
--- Guarantee: a job that moves has one target, which its record names, or '?' where a key of the job
--- decides (see move_note.lua); the same call again finds others. A job whose last move is not
+-- Guarantee: a moving job has one target, which its record names, or '?' if a key of the job
+-- decides (see move_note.lua). Repeating a call moves further jobs. A job whose last move is not
 -- settled yet stays where it is.
 --
 -- KEYS[1] waiting  hash   KEYS[2] version:waiting  string   KEYS[3] due  zset
@@ -44,7 +43,7 @@ for i, job in ipairs(jobs) do
     redis.call('HSET', keys[i], 'state', 'moving', 'move', to .. ' ' .. (record[4] or '0'))
     sure('ZADD', moves_key, at, job)
     if deadline > 0 then sure('ZREM', due_key, job) end
-    -- Protected: where it goes on counting limits.lua mends it.
+    -- Protected: if the job keeps counting, limits.lua corrects that.
     for name in string.gmatch(record[5] or '', '%a:%S+') do redis.pcall('SREM', key('gate', name), job) end
     leave_queue(class, job)
     moved = moved + 1

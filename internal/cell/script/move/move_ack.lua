@@ -1,15 +1,15 @@
 -- move_ack: settles the moves of jobs that came to this cell, once their records in the other cell
--- send on to it: from
--- then on the records here are kept for their own retention. It returns how long that is still.
+-- point to it. From then on the records here are kept for their own retention. It returns how long
+-- that still is.
 --
--- Guarantee: changes nothing but how long a record is kept; the same call again changes nothing.
+-- Guarantee: changes only how long a record is kept. Repeating a call changes nothing.
 --
 -- KEYS[1] finished  zset: only names the slot
 -- ARGV[1..] for each item: job, hop
 -- Returns {now, ms, ...}: how long the record is still kept, -1 for a job that has not ended, -2
---   for one that is gone
--- Foreign keys (jobs) are of this cell. They are none of KEYS because some may be gone, and there
--- may be none.
+--   for a job that is gone
+-- Foreign keys (jobs) are of this cell. They are not in KEYS because some may not exist, and there
+--   may be none.
 -- Redis 7.0. Cost: O(items).
 local finished_key = KEYS[1]
 -- include lib/clock.lua

@@ -1,17 +1,17 @@
--- move_note: notes in the cell that jobs come from how far their moves are.
+-- move_note: notes in the cell that jobs leave how far their moves are.
 --
--- Guarantee: acts only on a job that makes this very move; the same call again changes nothing. A
--- record that only sends on to the other cell is kept as long as the job there and its result.
+-- Guarantee: acts only on a job that makes this very move. Repeating a call changes nothing. A
+-- record that points to the other cell is kept as long as the job and its result are kept there.
 --
 -- KEYS[1] moves  zset: the jobs that move   KEYS[2] moved  zset: the records that send on; each by
 --   when to look at it, ms
 -- KEYS[3..] jobs:<job>  hash, one an item
 -- ARGV[1..] for each item: job; its move, that is cell and hop; what; a number, '' for none. What
---   is
---   t  the job, which had no cell, goes to the one of that number
---   f  the job is there; from now on the record sends on, to be looked at at once
---   l  the job, or the record, is to be looked at in so many ms
---   e  the record is kept for so many ms still, and not looked at any more
+-- is
+--   t  the job, which had no cell, goes to the cell with that number
+--   f  the job has arrived; from now on the record points to it, to be looked at at once
+--   l  the job, or the record, is to be looked at after that many ms
+--   e  the record is kept for that many ms more, and not looked at any more
 -- Returns {1 or 0, ...}: whether it applied
 -- Redis 7.0. Cost: O(items).
 local moves_key, moved_key = KEYS[1], KEYS[2]
@@ -20,7 +20,7 @@ local moves_key, moved_key = KEYS[1], KEYS[2]
 -- include lib/idem.lua
 -- include lib/sure.lua
 
--- What a record that sends on has left.
+-- The fields that stay in a record that points to another cell.
 local STAYS = {state = true, job = true, move = true, hop = true, known = true, idem = true}
 
 local reply = {}
@@ -38,7 +38,7 @@ for i = 3, #KEYS do
     for _, field in ipairs(redis.call('HKEYS', job_key)) do
       if not STAYS[field] then fields[#fields + 1] = field end
     end
-    -- First what frees memory: this works where Redis refuses other writes.
+    -- The write that frees memory comes first: it works even if Redis refuses other writes.
     if #fields > 0 then redis.call('HDEL', job_key, unpack(fields)) end
     redis.call('HSET', job_key, 'state', 'moved')
     sure('ZADD', moved_key, at, job)

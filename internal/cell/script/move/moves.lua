@@ -1,7 +1,7 @@
--- moves: reads the records of jobs that move, or of jobs that have moved, at which a replica must
--- look.
+-- moves: reads the records that a replica must look at, either of moving jobs or of jobs that have
+-- moved.
 --
--- Guarantee: changes no job; what belongs into the index no more is taken out.
+-- Guarantee: changes no job. It removes entries that no longer belong into the index.
 --
 -- KEYS[1] moves  zset, or moved  zset
 -- ARGV[1] how long ago the time to look must have come, ms   ARGV[2] most jobs
@@ -12,7 +12,7 @@
 -- Redis 7.0. Cost: O(jobs read).
 local moves_key = KEYS[1]
 local late, most = tonumber(ARGV[1]), tonumber(ARGV[2])
-local BYTES = 1048576 -- about how much of records a call reads
+local BYTES = 1048576 -- about how many bytes of records a call reads
 -- include lib/clock.lua
 -- include lib/key.lua
 -- include lib/here.lua

@@ -1,15 +1,16 @@
 -- changes: reads the nodes that changed since a revision, oldest change first, one page at a time,
 -- with everything that a replica's cache holds of them.
 --
--- Guarantee: read-only. A node that changes between two pages moves behind the reader and is read
--- again, so paging misses nothing.
+-- Guarantee: read-only. A node that changes between two pages moves to the end and is read again,
+-- so paging misses nothing.
 --
 -- KEYS[1] version:nodes  hash   KEYS[2] index:revision  zset
 -- ARGV[1] since, a revision (0 = everything)   ARGV[2] page size
 -- ARGV[3..] profile fields to return, as in lib/state.lua
--- Returns {generation, when it or the server's history began ('0' where no one noted it), revision,
+-- Returns {generation, when it or the server's history began ('0' if that is not recorded),
+-- revision,
 --   now, floor, more (0 or 1), node, ...}; a node is
---   {'-' .. id, revision, lost (0 or 1)}       gone: lost is 1 where no script took it out
+--   {'-' .. id, revision, lost (0 or 1)}       gone: lost is 1 if no script removed it
 --   {id, revision, used, last_heartbeat_ms, resources, profile field, ...}; absent ones are ''
 -- Foreign keys (profiles, slots, load, metrics) come from the index of this cell.
 -- Redis 7.0. Cost: O(page).

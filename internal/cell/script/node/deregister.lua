@@ -1,8 +1,8 @@
 -- deregister: takes a node out of the cell.
 --
--- Guarantee: changes nothing unless the caller's epoch is the registered one; the same call again
+-- Guarantee: changes nothing unless the caller's epoch is the registered one. Repeating a call
 -- finds nothing to do. Jobs that the node still owns go to their next attempts in the same script,
--- which is no failure of theirs.
+-- which does not count as a failure.
 --
 -- KEYS[1] nodes:<node>      hash     KEYS[2] load:<node>        string
 -- KEYS[3] slots:<node>      hash     KEYS[4] dispatch:<node>    stream
@@ -11,7 +11,7 @@
 -- KEYS[9] due zset          KEYS[10] waiting hash               KEYS[11] version:waiting string
 -- KEYS[12] serves:<node>    string   KEYS[13] metrics:<node>    string
 -- ARGV[1] node   ARGV[2] epoch   ARGV[3] channel   ARGV[4] tombstones kept, at most
--- Returns {revision, lost job, ...}; {0} was not there; {-2} superseded
+-- Returns {revision, lost job, ...}; {0}: the node was not there; {-2}: superseded
 -- Foreign keys (jobs, replies, pools) come from records of this cell.
 -- Redis 7.0. Cost: O(jobs lost + pools + silent nodes, where a tombstone is dropped).
 local profile_key, load_key, slots_key, dispatch_key, online_key, revisions_key, version_key, finished_key =

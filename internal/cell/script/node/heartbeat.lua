@@ -1,10 +1,10 @@
--- heartbeat: proves that a node lives, takes in its figures if there are any, and compares what the
+-- heartbeat: proves that a node lives, stores its figures if there are any, and compares what the
 -- agent runs with what the node owns, in both directions.
 --
--- Guarantee: changes nothing unless the caller's epoch is the registered one. Never touches the
--- tracked profile unless the status changes. Harmless when repeated: the revision and the time move
--- on, nothing else. The sum of slots in use is counted anew, so that an edit by hand cannot leave
--- slots lost or given twice.
+-- Guarantee: changes nothing unless the caller's epoch is the registered one. It does not touch the
+-- tracked profile unless the status changes. Repeating a call changes only the revision and the
+-- time. It counts the slots in use again each time, so that an edit by hand cannot leave slots lost
+-- or given twice.
 --
 -- KEYS[1] nodes:<node>      hash     KEYS[2] load:<node>       string: the time of this heartbeat
 -- KEYS[3] slots:<node>      hash     KEYS[4] index:revision    zset
@@ -21,26 +21,26 @@
 -- ARGV[7..] attempts that the agent holds, 'job:attempt'
 --   From the fifth on those at the end that are '' are left out: a table of four costs least.
 -- Returns one of
---   revision          where no slot is in use; as text, because that costs an answer least
---   'revision used'   where slots are in use
---   {revision, used, {start}, {stop}, {cancel}}   where a list is not empty; they hold 'job:attempt'
+--   revision          if no slot is in use; as text, because that costs an answer least
+--   'revision used'   if slots are in use
+--   {revision, used, {start}, {stop}, {cancel}}   if a list is not empty; they hold 'job:attempt'
 --   -1                unknown node: register again
 --   -2                superseded by another epoch
--- Redis 7.0. Cost: O(slots in use + attempts named); seven commands for an idle node, one more with
---   resources.
+-- Redis 7.0. Cost: O(slots in use + attempts named). Seven commands for an idle node, one more with
+-- resources.
 local KEYS, ARGV = KEYS, ARGV -- a global is looked up by its name each time
 local profile_key, load_key, slots_key, revisions_key, version_key = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local dispatch_key, online_key = KEYS[6], KEYS[7]
 local node, epoch, status, channel, read, resources = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5] or '', ARGV[6] or ''
 
-local call = redis.call -- to look it up each time is a hundredth of the cost
+local call = redis.call -- looking it up each time would be a hundredth of the cost
 
 local profile = call('HMGET', profile_key, 'epoch', 'status')
 if profile[1] ~= epoch then return profile[1] and -2 or -1 end
 -- include lib/at.lua
 local owned = call('HGETALL', slots_key)
--- First, because it frees memory: where Redis refuses other writes for lack of it, it then takes
--- those that follow.
+-- This comes first because it frees memory: if Redis refuses other writes for lack of memory, it
+-- accepts those that follow.
 if read ~= '' then call('XTRIM', dispatch_key, 'MINID', read) end
 local load, first, last, metrics_key = at, 7, #ARGV, resources ~= '' and KEYS[8]
 -- include lib/beat.lua

@@ -1,32 +1,32 @@
--- heartbeats: proves that nodes live which are connected through one gateway; as heartbeat.lua for
--- each of them.
+-- heartbeats: does what heartbeat.lua does, for several nodes that are connected through one
+-- gateway.
 --
--- Guarantee: as heartbeat.lua, node by node. It changes nothing of a node of which a later connection
--- of the same epoch was heard, and of one that lives under another token. A node's key of another type
--- costs no other node anything.
+-- Guarantee: as heartbeat.lua, node by node. It changes nothing of a node if a later connection of
+-- the same epoch was heard, or if the node lives under another token. A node's key of another type
+-- does not affect other nodes.
 --
 -- KEYS[1] index:revision  zset   KEYS[2] version:nodes  hash   KEYS[3] nodes:index:online  set
--- For each node four more, those of the first are
+-- Then four more for each node; for the first node they are
 -- KEYS[4] nodes:<node>     hash   KEYS[5] load:<node>  string: the time of this heartbeat and the link
 -- KEYS[6] slots:<node>     hash
 -- KEYS[7] metrics:<node>   string: written with resources; without any, one of the others
 -- ARGV[1] channel   ARGV[2] number of nodes, 1 to 32   ARGV[3] heartbeat limit, ms
 -- ARGV[4..] for each node: node, epoch, status, link as in link.go, last dispatch entry taken in or
 --   '', resources or '', number of attempts that the agent holds, and these as 'job:attempt'
--- Returns {now, answer, ...}: for each node as heartbeat.lua, and -3 for a stale connection, -6 where
---   the node lives under another token or as a direct agent, or an error where a key of the node has
---   another type
--- dispatch:<node>, a stream, is none of KEYS because it is often not there: while a hash slot migrates
--- Redis would refuse every call.
--- Redis 7.0. Cost: O(nodes + slots in use + attempts named); seven commands for an idle node, two
---   that all share.
+-- Returns {now, answer, ...}: for each node as heartbeat.lua; -3 for a stale connection; -6 if the
+--   node lives under another token or as a direct agent; an error if a key of the node has another
+--   type
+-- dispatch:<node>, a stream, is not in KEYS because it often does not exist: while a hash slot
+-- migrates Redis would refuse every call.
+-- Redis 7.0. Cost: O(nodes + slots in use + attempts named). Seven commands for an idle node, and
+-- two for the call.
 local KEYS, ARGV, call, try = KEYS, ARGV, redis.call, redis.pcall -- a global is looked up by its name each time
 local revisions_key, version_key, online_key, channel = KEYS[1], KEYS[2], KEYS[3], ARGV[1]
 -- include lib/at.lua
 -- include lib/key.lua
 local answers, k = {at}, 4
--- No job is called so, and it frees memory: where Redis refuses other writes for lack of it, it then
--- takes those that follow.
+-- No job has this name. It comes first because it frees memory: if Redis refuses other writes for
+-- lack of memory, it accepts those that follow.
 try('HDEL', KEYS[6], '-')
 for n = 1, tonumber(ARGV[2]) do
   local base = 4 * n
@@ -44,7 +44,7 @@ for n = 1, tonumber(ARGV[2]) do
   elseif profile[1] ~= epoch then
     answers[n + 1] = profile[1] and -2 or -1
   elseif holder ~= token and at - heard <= tonumber(ARGV[3]) then
-    answers[n + 1] = -6 -- the epoch proves nothing: all can read it
+    answers[n + 1] = -6 -- the epoch proves nothing: everyone can read it
   elseif before and tonumber(before) > tonumber(connection) then
     answers[n + 1] = -3
   else
@@ -55,8 +55,8 @@ for n = 1, tonumber(ARGV[2]) do
     else
       local load = at .. ' ' .. link
       -- include lib/beat.lua
-      -- A replica of the release before delivers by a stream that a gateway does not read. What stands
-      -- there is named now.
+      -- A replica of the previous release delivers to the node's own stream, which no gateway
+      -- reads. The answer names the jobs in it.
       if type(answer) == 'table' and not string.find(link, '^%d+ %- ') then try('DEL', key('dispatch', node)) end
       answers[n + 1] = answer
     end

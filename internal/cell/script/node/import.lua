@@ -1,9 +1,8 @@
--- import: makes a node known that has no agent yet, under the epoch 'import': it is draining, and
+-- import: makes a node known that has no agent yet, under the epoch 'import'. It is draining, and
 -- takes no job before an agent registers it.
 --
--- Guarantee: leaves a node alone that has changed since the caller saw it: an agent has registered
--- it, was heard, or has a job. The same call again changes nothing but the time of the last
--- heartbeat.
+-- Guarantee: leaves a node alone that has changed since the caller saw it: an agent registered it,
+-- it was heard, or it has a job. Repeating a call changes only the time of the last heartbeat.
 --
 -- KEYS as in register.lua:
 -- KEYS[1] nodes:<node> hash      KEYS[2] load:<node> string         KEYS[3] slots:<node> hash
@@ -16,7 +15,7 @@
 -- ARGV[4] max_concurrency   ARGV[5] pool_ids, JSON
 -- ARGV[6] epoch that the caller saw, '' for no node   ARGV[7] last heartbeat that it saw, ms
 -- ARGV[8..] the profile's other fields and their values, JSON
--- Returns {revision, lost job, ...}; {-2} has changed since it was seen
+-- Returns {revision, lost job, ...}; {-2}: the node has changed since the caller saw it
 -- Foreign keys (jobs, replies, former pools) come from records of this cell.
 -- Redis 7.0. Cost: O(pools).
 local profile_key, load_key, slots_key, dispatch_key, online_key, revisions_key, version_key, finished_key =

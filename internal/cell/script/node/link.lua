@@ -1,9 +1,9 @@
--- link: reads whose a node is and how it is connected.
+-- link: reads which epoch a node has and how it is connected.
 --
 -- Guarantee: read-only.
 --
 -- KEYS[1] nodes:<node>  hash   KEYS[2] load:<node>  string
--- Returns {now, epoch, registered_at_ms, load}; '' for each that is not there
+-- Returns {now, epoch, registered_at_ms, load}; '' for each that does not exist
 -- Redis 7.0. Cost: O(1).
 local profile_key, load_key = KEYS[1], KEYS[2]
 -- include lib/at.lua

@@ -1,9 +1,9 @@
--- mend: compares some nodes with what is there for operators: the sets nodes:index:online and
--- pool:<pool>:members, and the field health. It puts right what an operator changed there, or a
+-- mend: compares some nodes with what exists for operators: the sets nodes:index:online and
+-- pool:<pool>:members, and the field health. It corrects what an operator changed there, or a
 -- failover lost.
 --
--- Guarantee: touches nothing else, and nothing that is right. Nodes, members and the one set of a
--- pool are drawn at random, so calls come to all of them. It does not find the set of a pool that
+-- Guarantee: touches nothing else, and nothing that is right. Nodes, one pool's set and its members
+-- are drawn at random, so repeated calls reach all of them. It does not find the set of a pool that
 -- no profile names any more.
 --
 -- KEYS[1] index:revision  zset   KEYS[2] nodes:index:online  set
@@ -37,7 +37,7 @@ local function contains(list, value)
 end
 local function listed(answer) return not answer.err and answer or {} end
 
--- The draws need not be in random order. math.random gives the same numbers in each call.
+-- The draws need not be in random order. math.random returns the same numbers in each call.
 local now = tonumber(redis.call('TIME')[2])
 local ids = redis.call('ZRANDMEMBER', revisions_key, most)
 local sets, known, looks = {}, {}, 0
@@ -45,7 +45,7 @@ for i = 1, #ids do
   if looks >= most then break end
   local id = ids[(now + i) % #ids + 1]
   local node = profile(id)
-  if node.status then -- else a tombstone, or a profile that was lost
+  if node.status then -- otherwise a tombstone, or a profile that was lost
     here(revisions_key, node.sets)
     looks = looks + 1 + #node.sets
     if node.status == 'online' and sure('SISMEMBER', online_key, id) == 0 then redis.call('SADD', online_key, id) end

@@ -1,5 +1,5 @@
--- nodes: reads some nodes, with everything that a replica's cache holds of them. For changes that
--- no script announced, such as an operator's HSET.
+-- nodes: reads some nodes, with everything that a replica's cache holds of them. It is for changes
+-- that no script announced, such as an operator's HSET.
 --
 -- Guarantee: read-only.
 --
@@ -7,7 +7,7 @@
 -- ARGV[1] number of nodes   ARGV[2..] their ids, then the profile fields to return: see
 --   lib/state.lua
 -- Returns {now, revision of the cell, node, ...}; nodes as in changes.lua, with the revision of
---   their last announced change, '0' when there is none
+--   their last announced change, '0' if there is none
 -- Foreign keys (profiles, slots, load, metrics) are of this cell, as its nodes are.
 -- Redis 7.0. Cost: O(n).
 local version_key, revisions_key = KEYS[1], KEYS[2]

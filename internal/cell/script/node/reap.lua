@@ -1,9 +1,9 @@
--- reap: takes a node out that was silent for longer than the limit. What it owned goes to the next
--- attempts, which counts as a failure.
+-- reap: takes a node out of the cell that was silent for longer than the limit. The jobs that it
+-- owned go to their next attempts, which counts as a failure.
 --
--- Guarantee: changes nothing unless the node is of this epoch and was not heard for longer than the
--- limit, by Redis' clock; the same call again finds nothing to do. A node of epoch 'import' has no
--- agent that could be heard: it stays.
+-- Guarantee: changes nothing unless the node has this epoch and was silent for longer than the
+-- limit, by Redis' clock. Repeating a call finds nothing to do. A node of epoch 'import' stays: it
+-- has no agent that could be heard.
 --
 -- KEYS[1] nodes:<node>      hash     KEYS[2] load:<node>        string
 -- KEYS[3] slots:<node>      hash     KEYS[4] dispatch:<node>    stream
@@ -13,7 +13,8 @@
 -- KEYS[12] serves:<node>    string   KEYS[13] metrics:<node>    string
 -- ARGV[1] node   ARGV[2] epoch   ARGV[3] channel   ARGV[4] tombstones kept, at most   ARGV[5] heartbeat
 --   limit, ms
--- Returns {revision, lost job, ...}; {0} is not there;  {-2} has another epoch;  {-4} lives
+-- Returns {revision, lost job, ...}; {0}: the node is not there; {-2}: it has another epoch; {-4}:
+-- it lives
 -- Foreign keys (jobs, queues, replies, pools) come from records of this cell.
 -- Redis 7.0. Cost: O(jobs lost + pools + silent nodes, where a tombstone is dropped).
 local profile_key, load_key, slots_key, dispatch_key, online_key, revisions_key, version_key, finished_key =

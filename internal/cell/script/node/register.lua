@@ -1,11 +1,11 @@
 -- register: makes a node known, or changes its profile.
 --
--- Guarantee: idempotent by epoch (boot id): the same call again changes nothing but the time of the
--- last heartbeat. A new epoch takes the node over: the jobs of the old one go to their next
--- attempts in the same script, its slots are free and its dispatch stream starts empty, so nothing
--- of an earlier incarnation can reach the new one. An epoch whose profile was lost keeps the jobs
--- that it owns. A gateway takes over no other epoch than the one that its agent knew of, and none
--- that lives under another token; a later connection of the same epoch refuses earlier ones.
+-- Guarantee: idempotent by epoch (boot id): repeating a call changes only the time of the last
+-- heartbeat. A new epoch takes the node over: the jobs of the old epoch go to their next attempts
+-- in the same script, its slots become free and its dispatch stream starts empty, so nothing of an
+-- earlier incarnation reaches the new one. An epoch whose profile was lost keeps the jobs that it
+-- owns. A gateway takes over only the epoch that its agent knew of, and no epoch that lives under
+-- another token. A later connection of the same epoch makes earlier ones stale.
 --
 -- KEYS[1] nodes:<node>           hash    profile
 -- KEYS[2] load:<node>            string  deleted, the first heartbeat makes it: until then the node
@@ -27,19 +27,19 @@
 -- ARGV[7] link as in link.go, '' for an agent that is connected to Redis itself; behind a link only:
 --   ARGV[8] epoch that it replaces, '' for none   ARGV[9] heartbeat limit, ms
 -- Then the profile's other fields and their values, JSON
--- Returns {revision, lost job, ...}; to a gateway {-2} another epoch than ARGV[8] has the node;
---   {-3} a later connection of this epoch is there; {-6} the node lives under another token
+-- Returns {revision, lost job, ...}; to a gateway {-2}: the node has another epoch than ARGV[8];
+--   {-3}: there is a later connection of this epoch; {-6}: the node lives under another token
 -- Foreign keys (jobs, replies, former pools) come from records of this cell.
--- Redis 7.0. Cost: O(jobs lost + pools); eight commands for the new agent of an idle node.
+-- Redis 7.0. Cost: O(jobs lost + pools). Eight commands for the new agent of an idle node.
 local profile_key, load_key, slots_key, dispatch_key, online_key, revisions_key, version_key, finished_key =
   KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6], KEYS[7], KEYS[8]
 local due_key, waiting_key, waiting_version_key, serves_key, drained_key, metrics_key =
   KEYS[9], KEYS[10], KEYS[11], KEYS[12], KEYS[13], KEYS[14]
 local node, epoch, channel, body, max, pool_ids = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5], ARGV[6]
 local link = ARGV[7]
-local STATED = link == '' and 8 or 10 -- where ARGV has the names and values of the profile's other fields
+local STATED = link == '' and 8 or 10 -- index in ARGV of the names and values of the profile's other fields
 local POOLS = 15 -- the first of KEYS that is the member set of a pool
-local call = redis.call -- to look it up each time is a hundredth of the cost
+local call = redis.call -- looking it up each time would be a hundredth of the cost
 -- include lib/clock.lua
 -- include lib/stated.lua
 local load = at
@@ -52,7 +52,7 @@ if link ~= '' then
   if known then
     text = text or call('HGET', profile_key, 'registered_at_ms') or ''
     local heard = tonumber(string.match(text, '^%d%d%d%d%d%d%d%d%d%d%d%d%d') or '0')
-    -- A node that is connected to Redis itself has no token. The epoch proves nothing: all can read it.
+    -- A direct agent has no token. The epoch proves nothing: everyone can read it.
     if holder ~= token and now - heard <= tonumber(ARGV[9]) then return {-6} end
   end
   if not taken and last and tonumber(last) > tonumber(connection) then return {-3} end

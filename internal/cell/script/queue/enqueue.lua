@@ -1,10 +1,10 @@
--- enqueue: lets jobs wait in the queues of their classes, and gives the free slots of their
--- candidates to the first jobs there. A job for later is set aside until then.
+-- enqueue: puts jobs into the queues of their classes, and gives the free slots of their candidates
+-- to the first jobs there. A job for later is set aside until its time.
 --
--- Guarantee: no slot of a candidate stays free beside a job that waits and may have it: both are
--- looked at in the same script. Idempotent by job id: a repeated item reports where the job is and
--- changes nothing. An idempotency key makes one job as long as it is kept: a second one with the
--- key is not created.
+-- Guarantee: no slot of a candidate stays free beside a waiting job that may have it: the same
+-- script looks at both. Idempotent by job id: a repeated item reports where the job is and changes
+-- nothing. An idempotency key creates one job as long as the key is kept: a second job with the key
+-- is not created.
 --
 -- KEYS[1] index:revision  zset   KEYS[2] version:nodes  hash   KEYS[3] due  zset
 -- KEYS[4] waiting  hash          KEYS[5] version:waiting  string
@@ -25,13 +25,13 @@
 -- Returns {now, answer, ...}, an answer an item:
 --   {1, node id, used, attempt}            assigned
 --   {2, node id, attempt, assigned_at_ms}  was there already
---   {4, position}                          waits, from 1, or is set aside: 0
+--   {4, position}                          waits, from 1; 0: is set aside or held back by a limit
 --   {5}                                    refused, the queue is full
---   {6, job}, {7, job}                     the key belongs to this job; 7: which has another digest
---   {8}                                    refused, as many jobs of the tenant wait as may
+--   {6, job}, {7, job}                     the key belongs to this job; 7: the digests differ
+--   {8}                                    refused, the tenant's limit of waiting jobs is reached
 -- Foreign keys (queues, jobs, replies, gateways) are of this cell.
--- Redis 7.0. Cost: O(items + jobs that begin + nodes * classes); three commands for a job that
---   waits, five for each queue and tenant, two that all share.
+-- Redis 7.0. Cost: O(items + jobs that begin + nodes * classes). Three commands for a job that
+-- waits, five for each queue and tenant, and two for the call.
 local KEYS, ARGV = KEYS, ARGV -- a global is looked up by its name each time
 local revisions_key, version_key, due_key, waiting_key, waiting_version_key = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local channel, silence, retention, most, keep_keys = ARGV[1], tonumber(ARGV[2]), ARGV[3], tonumber(ARGV[4]), ARGV[5]
@@ -51,7 +51,7 @@ local node_count, item_count = tonumber(ARGV[6]), tonumber(ARGV[7])
 -- include lib/waiting_limit.lua
 
 local before_jobs, item = 5 + 4 * node_count, 8 + node_count
-local items, queues, keys = {}, {}, {} -- where items begin; their queues; what must be on this server
+local items, queues, keys = {}, {}, {} -- where items begin; their queues; keys that must be on this server
 for i = 1, item_count do
   local class, limits = ARGV[item + 5], ARGV[item + 14]
   items[i], queues[i] = item, key('waiting', class)
@@ -61,11 +61,11 @@ for i = 1, item_count do
   while ARGV[item] ~= '' do item = item + 1 end
   item = item + 1
 end
-if TAG ~= '' then here(version_key, keys) end -- without one all keys are on one server, and stay there
-local LONGEST_JOB = 31622400000 -- ms, 366 days: a job without a deadline keeps its key for as long
-local answers, wishes, charges, known = {}, {}, {}, {} -- wishes: by node, the classes of the items that name it
+if TAG ~= '' then here(version_key, keys) end -- without a tag all keys are on one server, and stay there
+local LONGEST_JOB = 31622400000 -- ms, 366 days: how long a job without a deadline keeps its key
+local answers, wishes, charges, known = {}, {}, {}, {} -- wishes: node -> the classes of the items that name it
 local written = {} -- limits that this call has written
--- Nearly always all are new. made has those that this call has made.
+-- Nearly always all jobs are new. made holds the jobs that this call created.
 local fresh, made = redis.call('EXISTS', unpack(KEYS, before_jobs + 1, before_jobs + item_count)) == 0, {}
 for i = 1, item_count do
   local job_key, queue = KEYS[before_jobs + i], queues[i]
@@ -97,7 +97,7 @@ for i = 1, item_count do
     if lengths[class] then lengths[class] = lengths[class] + 1 end
     join_queue(job, class, definition, fair_score(class, tenant, slots, priority, weight, charges), known)
   end
-  if owner and (owner ~= job or not state) then -- else a repetition could run again what is over and forgotten
+  if owner and (owner ~= job or not state) then -- else a repetition could run a forgotten job again
     answers[i] = {digest == owners_digest and 6 or 7, owner}
   elseif state == 'scheduled' then
     answers[i] = {4, 0}
@@ -105,7 +105,7 @@ for i = 1, item_count do
     local attempt, node, assigned_at = string.match(record[2] or '', '^(%d+) (%S+) %S+ (%d+)$')
     answers[i] = {2, node or '', tonumber(attempt) or 0, tonumber(assigned_at) or 0}
   elseif state == 'waiting' and not sure('ZRANK', queue, job) then
-    -- It is parked. Or its queue is lost: to answer that it waits would not be true.
+    -- The job is parked, or its queue is lost. In the latter case it does not wait yet.
     if limits and is_parked(job, class, limits) then answers[i] = {4, 0} else wait() end
   elseif not state and too_many(class, queue, begin > now, closed) then
     answers[i] = {5}
@@ -129,7 +129,8 @@ for i = 1, item_count do
       local keep = tonumber(keep_keys)
       if not marker then
         redis.call('HSET', job_key, 'idem', string.format('%.0f', now + keep) .. ' ' .. string.sub(idem, #key('idem', '') + 1))
-        -- Longer than the job can live. Once it has ended finish leaves the key its rest of keep_keys.
+        -- Longer than the job can live. When it ends, finish shortens this to what is left of
+        -- keep_keys.
         keep = keep + math.max(begin - now, 0) + (tonumber(timeout) or LONGEST_JOB) + KEY_STAYS
       end
       redis.call('SET', idem, job .. ' ' .. digest, 'PX', string.format('%.0f', keep))
@@ -138,7 +139,7 @@ for i = 1, item_count do
     made[job] = true
   end
   if limits and answers[i] and answers[i][1] ~= 4 then
-    for name in string.gmatch(limits, ' (k:%S+)') do forget_limit(name) end -- where the job was refused
+    for name in string.gmatch(limits, ' (k:%S+)') do forget_limit(name) end -- the job was refused
   end
   local candidate = items[i] + 15
   while not answers[i] and ARGV[candidate] ~= '' do
@@ -153,7 +154,7 @@ for i = 1, item_count do
   end
 end
 
-charge(charges) -- before jobs begin, as the last that waits takes the tags of its queue with it
+charge(charges) -- before jobs begin, because the last waiting job takes the tags of its queue with it
 
 for n = 1, node_count do
   local wish, first = wishes[n .. ''], 2 + 4 * n
@@ -168,7 +169,8 @@ for i = 1, item_count do
   elseif assigned[job] then
     replies[i + 1] = {1, assigned[job][3], assigned[job][1], assigned[job][2]}
   else
-    -- Protected: a job with a pause is in no queue, whose key may then be looked for elsewhere.
+    -- Protected: a job in a pause is in no queue, and Redis may look for the queue's key on another
+    -- server.
     local rank = tonumber(redis.pcall('ZRANK', queues[i], job))
     replies[i + 1] = {4, rank and rank + 1 or 0}
   end

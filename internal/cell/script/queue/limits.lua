@@ -1,21 +1,21 @@
--- limits: looks whether the jobs that count at limits still should, and lets parked ones back into
--- their queues where there is room.
+-- limits: checks whether the jobs that count towards limits still should, and returns parked jobs
+-- to their queues if there is room.
 --
 -- Guarantee: no job stays parked beside an open limit for longer than the time between two calls
--- that come to the limit; a wrong count, as a migrating hash slot can leave it, is put right. The
--- same call again changes nothing.
+-- that reach the limit. A wrong count, which a migrating hash slot can leave, is corrected.
+-- Repeating a call changes nothing.
 --
 -- KEYS[1] version:nodes  hash   KEYS[2] waiting  hash   KEYS[3] version:waiting  string
 -- ARGV[1] most limits: of those with parked jobs the ones that were looked at longest ago, and as
 --   many others drawn at random
--- Returns {class, definition, ...}: classes whose jobs wait now
+-- Returns {class, definition, ...}: the classes of the jobs that wait now
 -- Foreign keys (limits, jobs, queues, replies) are of this cell.
--- Redis 7.0. Cost: O(limits + jobs looked at, 512 and those of one limit at most, + 128 that come
---   back).
+-- Redis 7.0. Cost: O(limits + jobs looked at + 128 jobs that return). It looks at 512 jobs, and then
+-- finishes the limit that it is at.
 local version_key, waiting_key, waiting_version_key = KEYS[1], KEYS[2], KEYS[3]
 local most = tonumber(ARGV[1])
-local HOLDERS, LOOK = 64, 512 -- jobs of one limit that are looked at
-local left = 512 -- jobs of all limits that are looked at
+local HOLDERS, LOOK = 64, 512 -- how many jobs of one limit are looked at
+local left = 512 -- how many jobs of all limits are looked at
 -- include lib/clock.lua
 -- include lib/key.lua
 -- include lib/record.lua
@@ -29,13 +29,14 @@ local function add(found)
     if not known[name] then known[name], names[#names + 1] = true, name end
   end
 end
--- No limit is called so: see cancel.lua. Protected, as what follows.
+-- No limit has this name: this write needs no memory, as in cancel.lua. Protected, like the calls
+-- that follow.
 redis.pcall('ZREM', parked_key, '-')
 add(sure('ZRANGE', parked_key, 0, most - 1))
 add(sure('HRANDFIELD', limits_key, most))
 
 for _, name in ipairs(names) do
-  if left <= 0 or returned >= BACK then break end -- at the next call the others were looked at longer ago
+  if left <= 0 or returned >= BACK then break end -- the next call begins with the others
   local counting, parked = key('gate', name), key('parked', name)
   local waits = string.sub(name, 1, 2) == 'w:'
   local gone, here_now = {}, redis.pcall('EXISTS', version_key, counting, parked)
@@ -48,7 +49,7 @@ for _, name in ipairs(names) do
       if type(state) ~= 'table' and not (waits and stands or not waits and runs) then gone[#gone + 1] = job end
     end
     if #gone > 0 then redis.call('SREM', counting, unpack(gone)) end
-    sure('ZCARD', parked) -- which mends what is of another type
+    sure('ZCARD', parked) -- removes a key of another type
     left = left - #holders - unpark(name, LOOK)
     local there = redis.pcall('EXISTS', parked)
     if there == 0 then

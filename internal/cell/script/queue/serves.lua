@@ -1,13 +1,13 @@
--- serves: tells the cell of the version of the pools' configuration that a replica
--- chooses by: what nodes were found to serve under another one no longer counts.
+-- serves: records in the cell by which version of the pools' configuration a replica chooses nodes.
+-- What nodes were found to serve under another version no longer counts.
 --
--- Guarantee: the same call again changes nothing. Within one generation of the versions' counter it
--- does not go back: a replica that is late, or a call that arrives late, brings nothing back that
--- was paused since. Without a generation the last one counts.
+-- Guarantee: repeating a call changes nothing. Within one generation of the versions' counter the
+-- version does not go back: a late replica, or a late call, cannot bring back what was paused
+-- since. Without a generation the last call counts.
 --
 -- KEYS[1] version:serves  string   KEYS[2] version:serves-of  string: generation of it
 -- ARGV[1] version   ARGV[2] generation, '' for none
--- Returns 1, or 0 where a newer one was told
+-- Returns 1, or 0 if a newer version was recorded
 -- Redis 7.0. Cost: O(1).
 local version, generation = ARGV[1], ARGV[2]
 local told = redis.call('GET', KEYS[1])

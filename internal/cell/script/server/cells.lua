@@ -1,7 +1,7 @@
--- cells: records on each server how many cells a system has and over how many servers they are
--- spread; the first start of a replica decides.
+-- cells: records on each server how many cells a system has and how many servers share them. The
+-- first start of a replica decides.
 --
--- Guarantee: what is recorded is never changed; the same call again only reads.
+-- Guarantee: what is recorded is never changed. Repeating a call only reads.
 --
 -- KEYS[1] version:cells   hash    untagged: one on each standalone server, one on a cluster
 -- ARGV[1] cells   ARGV[2] servers   ARGV[3] index of this server

@@ -1,13 +1,13 @@
--- identity: names the history that this server's data belongs to. It differs after a restart or a
--- failover, when the last writes may be lost and their revisions used again. A script, because on a
--- cluster only a key chooses the server.
+-- identity: returns a name for the history that this server's data belongs to. A restart or a
+-- failover changes it: the last writes may be lost and their revisions used again. It is a script,
+-- because on a cluster only a key selects the server.
 --
--- Guarantee: writes only that the cell's records are of another history than before, and since
--- when, for replicas that start later. A cell without records stays without; a server that refuses
--- writes answers all the same.
+-- Guarantee: it writes at most that the history of the cell's records has changed, and when, for
+-- replicas that start later. A cell without records stays without. A server that refuses writes
+-- answers all the same.
 --
 -- KEYS[1] version:nodes  hash
--- Returns run id and replication id as one text; '' where the server does not answer
+-- Returns run id and replication id as one text; '' if the server does not answer
 -- Redis 7.0. Cost: O(1), about 30 us.
 -- include lib/clock.lua
 -- include lib/server.lua
@@ -15,7 +15,7 @@
 local history = server_history()
 local noted = redis.call('HMGET', KEYS[1], 'generation', 'history')
 if history ~= '' and noted[1] and noted[2] ~= history then
-  -- The first note is no change: it does not say when.
+  -- The first note is no change, so it has no time.
   redis.pcall('HSET', KEYS[1], 'history', history, 'history_at_ms', noted[2] and at or '0')
 end
 return history

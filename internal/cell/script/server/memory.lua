@@ -1,11 +1,11 @@
--- memory: reads how much of its memory the server that holds this cell uses. A script, because on a
--- cluster only a key chooses the server.
+-- memory: reads how much of its memory this cell's server uses. It is a script, because on a
+-- cluster only a key selects the server.
 --
 -- Guarantee: read-only.
 --
 -- KEYS[1] version:nodes  hash: only names the server
--- Returns {used, limit} in bytes as text, limit '0' where there is none; {} where the server does
---   not answer
+-- Returns {used, limit} in bytes as text, limit '0' if there is none; {} if the server does not
+--   answer
 -- Redis 7.0. Cost: O(1), about 20 us.
 local ok, info = pcall(redis.call, 'INFO', 'memory')
 if not ok or type(info) ~= 'string' then return {} end
