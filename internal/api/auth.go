@@ -20,11 +20,11 @@ type Credential struct {
 // Principal is a caller.
 type Principal struct {
 	Tenant string
-	// Operator callers see and cancel the jobs of all tenants, and see the nodes.
+	// Operator is true if the caller may see and cancel the jobs of all tenants, and see the nodes.
 	Operator bool
 }
 
-// scope is the tenant whose jobs p may read and change; empty means any tenant.
+// scope returns the tenant whose jobs p may read and change; empty means any tenant.
 func (p Principal) scope() string {
 	if p.Operator {
 		return ""
@@ -44,8 +44,8 @@ type hashedCredential struct {
 	principal Principal
 }
 
-// NewAuthenticator makes one for the given tokens. Without tokens every caller is an operator of
-// openTenant.
+// NewAuthenticator makes an authenticator for the given tokens. Without tokens every caller is an
+// operator of openTenant.
 func NewAuthenticator(credentials []Credential, openTenant string) *Authenticator {
 	a := &Authenticator{open: Principal{Tenant: openTenant, Operator: true}}
 	for _, c := range credentials {
@@ -116,7 +116,7 @@ type principalKey struct{}
 // authenticated route: to continue would skip authorization.
 func Caller(ctx context.Context) Principal { return ctx.Value(principalKey{}).(Principal) }
 
-// OperatorsOnly refuses other callers. doing is what only operators may do: "see the nodes".
+// OperatorsOnly refuses other callers. doing names what only operators may do: "see the nodes".
 func OperatorsOnly(ctx context.Context, doing string) error {
 	if Caller(ctx).Operator {
 		return nil

@@ -1,26 +1,27 @@
 // Package api serves a replica over HTTP: jobs and nodes under /v1, health, metrics, and the
-// OpenAPI document of all that. It serves the WebSocket handler on the same listener. Features
+// OpenAPI document of all of these. It serves the WebSocket handler on the same listener. Features
 // register further routes with a Router.
 //
 // # Errors
 //
-// Every refusal, also of the router and of the framework, is the JSON object {code, message, field,
-// errors, retry_after_ms, breakdown, current_version} with the codes of package freeslot. statuses
-// has the HTTP status of each. A refusal that is worth repeating has a Retry-After header.
+// Every refusal, including the router's and the framework's, is the JSON object {code, message,
+// field, errors, retry_after_ms, breakdown, current_version} with the codes of package freeslot.
+// statuses holds the HTTP status of each. A refusal that is worth repeating has a Retry-After
+// header.
 //
 // # Who may call
 //
-// With tokens configured, /v1 needs "Authorization: Bearer <token>". Without tokens, only loopback
-// is served, and every caller is an operator. Requests whose Host is not this machine are then
-// refused: a page in the user's browser that has rebound its own name to 127.0.0.1 sends such
+// If tokens are configured, /v1 needs "Authorization: Bearer <token>". Without tokens, only
+// loopback is served, and every caller is an operator. Requests whose Host is not this machine are
+// then refused: a page in the user's browser that has rebound its own name to 127.0.0.1 sends such
 // requests. In both cases an Origin is refused that is neither the request's own host nor allowed.
-// /healthz, /readyz, /metrics and the OpenAPI document need no token: they have no data of a
-// tenant.
+// /healthz, /readyz, /metrics and the OpenAPI document need no token, because they hold no tenant's
+// data.
 //
 // # Failure
 //
-// When Redis does not answer, jobs are refused as unavailable. Nodes are answered from memory,
-// marked as degraded.
+// If Redis does not answer, jobs are refused as unavailable. Nodes are answered from memory, marked
+// as degraded.
 //
 // Drain turns /readyz red, answers the submits that wait for a result with the state so far, and
 // refuses new ones. Stop then closes the listener and waits for requests under way; when its

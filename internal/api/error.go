@@ -53,7 +53,7 @@ func (e *Error) GetHeaders() http.Header {
 	return h
 }
 
-// statuses has the HTTP status of each code but internal.
+// statuses holds the HTTP status of each code except internal.
 var statuses = map[freeslot.Code]int{
 	freeslot.CodeInvalidArgument:  http.StatusBadRequest,
 	freeslot.CodePayloadTooLarge:  http.StatusRequestEntityTooLarge,
@@ -67,8 +67,7 @@ var statuses = map[freeslot.Code]int{
 	freeslot.CodeConflict:         http.StatusConflict,
 }
 
-// frameworkCodes has the codes of refusals by the framework and the router, where the status has
-// one.
+// frameworkCodes holds, by status, the codes of refusals by the framework and the router.
 var frameworkCodes = map[int]freeslot.Code{
 	http.StatusRequestEntityTooLarge: freeslot.CodePayloadTooLarge,
 	http.StatusUnauthorized:          freeslot.CodeUnauthenticated,
@@ -86,7 +85,7 @@ func codeOf(status int) freeslot.Code {
 }
 
 // coded turns err into the *freeslot.Error to report. If the store does not answer, or not in time,
-// that is unavailable. Any other error is a defect, whose text is for the log and not for the
+// the code is unavailable. Any other error is a defect, whose text is for the log and not for the
 // caller.
 func coded(err error) *freeslot.Error {
 	var e *freeslot.Error
@@ -112,7 +111,7 @@ func internalError() *freeslot.Error {
 	return &freeslot.Error{Code: freeslot.CodeInternal, Message: "internal error; the replica's log has the cause"}
 }
 
-// body is the JSON form of an error.
+// body returns the JSON form of an error.
 func body(e *freeslot.Error) *Error {
 	return &Error{
 		Code: e.Code, Message: e.Message, Field: e.Field, RetryAfterMS: e.RetryAfter.Milliseconds(), Breakdown: e.Breakdown,
@@ -127,7 +126,7 @@ func Conflict(message string, current uint64) *Error {
 	return e
 }
 
-// writeError is for handlers outside the framework.
+// writeError answers with an error, for handlers outside the framework.
 func writeError(w http.ResponseWriter, e *Error) {
 	for name, values := range e.GetHeaders() {
 		w.Header()[name] = values
@@ -145,8 +144,9 @@ func writeJSON(w http.ResponseWriter, status int, v any) {
 
 var overrideOnce sync.Once
 
-// overrideErrors makes the framework build its refusals as [Error]s. Its hooks are package
-// variables. They are set once, to pure functions, so that any number of servers share them.
+// overrideErrors makes the framework build its refusals as [Error]s. The framework's hooks are
+// package variables. They are set once, to pure functions, so that any number of servers share
+// them.
 func overrideErrors() {
 	overrideOnce.Do(func() {
 		huma.NewError = newError
@@ -158,7 +158,7 @@ func overrideErrors() {
 	})
 }
 
-// newError reports the first finding of the framework. Each names one input.
+// newError reports the first finding of the framework. Each finding names one input.
 func newError(status int, message string, errs ...error) huma.StatusError {
 	if status == http.StatusUnprocessableEntity {
 		// The framework's 422 is our 400. Our 422 means that no node fits.
@@ -178,7 +178,7 @@ func newError(status int, message string, errs ...error) huma.StatusError {
 	return e
 }
 
-// sentence makes a finding of the framework continue the sentence that begins with the field.
+// sentence rewrites a finding of the framework to continue a sentence that begins with the field.
 func sentence(finding string) string {
 	switch {
 	case strings.HasPrefix(finding, "expected "):

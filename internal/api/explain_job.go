@@ -17,7 +17,7 @@ import (
 	"github.com/freeslot/freeslot/internal/plural"
 )
 
-// JobExplanation says why a job waits, or why it ended as it did.
+// JobExplanation tells why a job waits, or why it ended as it did.
 type JobExplanation struct {
 	// Job and the rest are documented in their tags.
 	Job       freeslot.JobStatus `json:"job" doc:"The job as it is now."`
@@ -68,7 +68,7 @@ func (s *Server) explainJob(ctx context.Context, in *explainJobInput) (*explainJ
 	return &explainJobOutput{Body: out}, nil
 }
 
-// whyItWaits is what the job's own record says.
+// whyItWaits returns the reasons in the job's own record.
 func whyItWaits(s *freeslot.JobStatus, job *freeslot.Job) (why []string) {
 	add := func(format string, args ...any) { why = append(why, fmt.Sprintf(format, args...)) }
 	switch {
@@ -93,7 +93,7 @@ func whyItWaits(s *freeslot.JobStatus, job *freeslot.Job) (why []string) {
 	return why
 }
 
-// forWaiting is what the nodes say.
+// forWaiting returns the reasons that lie with the nodes.
 func (e *Explanation) forWaiting() (why []string) {
 	if e.PausedBy != "" {
 		why = append(why, e.PausedBy+" is paused")
@@ -121,7 +121,7 @@ func HowManyFit(fits, total int) string {
 	return fmt.Sprintf("%d of %s %s", fits, plural.Of(total, "node", "nodes"), verb)
 }
 
-// whyItEnded is also for a job that runs.
+// whyItEnded tells why a job ended. It also serves a running job.
 func whyItEnded(s *freeslot.JobStatus, job *freeslot.Job) string {
 	attempt := fmt.Sprintf("attempt %d on node %s", s.Attempt, s.Node)
 	switch s.State {

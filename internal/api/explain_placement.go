@@ -20,19 +20,20 @@ import (
 	"github.com/freeslot/freeslot/internal/wire"
 )
 
-// Fleet is what choices are made from; *cache.Cache implements it.
+// Fleet is the state from which choices are made; *cache.Cache implements it.
 type Fleet interface {
-	// AllNodes are the live figures of all nodes, ordered by id. The slice belongs to the caller.
+	// AllNodes returns the live figures of all nodes, ordered by id. The slice belongs to the
+	// caller.
 	AllNodes() []*selection.Node
-	// Node are the live figures of one node; false if there is none.
+	// Node returns the live figures of one node; false if there is none.
 	Node(id string) (*selection.Node, bool)
-	// Config is the configuration by which nodes are chosen. It must not be changed.
+	// Config returns the configuration by which nodes are chosen. It must not be changed.
 	Config() *selection.Config
-	// Now is the clock of the nodes' figures.
+	// Now returns the time by the clock of the nodes' figures.
 	Now() int64
-	// SilenceLimit is how long a node may be silent and still be chosen.
+	// SilenceLimit returns how long a node may be silent and still be chosen.
 	SilenceLimit() time.Duration
-	// Skip are the cells that choices leave out now.
+	// Skip returns the cells that choices leave out now.
 	Skip() selection.CellMask
 	// MayReturn reports whether a node that fits the job may be back soon, though none is known.
 	MayReturn(job *freeslot.Job) bool
@@ -57,7 +58,7 @@ type ExplainRequest struct {
 	Limit       *int                 `json:"limit,omitempty" minimum:"0" maximum:"1000" default:"100" doc:"At most so many nodes are listed."`
 }
 
-// Explanation lists the nodes that a job could go to, and the reasons against the others.
+// Explanation lists the nodes to which a job could go, and the reasons against the others.
 type Explanation struct {
 	selection.Explanation
 	// Candidates is documented in its tag.
@@ -74,7 +75,7 @@ type Explanation struct {
 // Outcome is the outcome of a submit: one of the constants, or the code of the refusal.
 type Outcome string
 
-// The outcomes that are no refusals.
+// The outcomes that are not refusals.
 const (
 	// OutcomeAccepted: the job is placed at once.
 	OutcomeAccepted Outcome = "accepted"
@@ -131,7 +132,7 @@ func (s *Server) placement(ctx context.Context, job *freeslot.Job, limit int) Ex
 	return out
 }
 
-// away are the cells that do not answer.
+// away returns the cells that do not answer.
 func away(h *cache.Health) (cells selection.CellMask) {
 	for i := range h.Cells {
 		if h.Cells[i].Stale || h.Cells[i].Unreachable {
@@ -166,7 +167,7 @@ func outcome(e *selection.Explanation, nodes []*selection.Node, away selection.C
 	}
 }
 
-// explainDraining adds why nodes take no new jobs, unless the reason is that their agents stop.
+// explainDraining adds the reason that nodes take no new jobs, unless their agents are stopping.
 func (s *Server) explainDraining(nodes []selection.NodeExplanation) {
 	for i := range nodes {
 		if nodes[i].Reason != selection.ReasonDraining {
@@ -198,7 +199,7 @@ func decodeExplain(data []byte) (job *freeslot.Job, limit int, err error) {
 	return &part, limit, part.Validate("job")
 }
 
-// shorten puts the nodes that matter most first, and leaves out those beyond limit.
+// shorten puts the nodes that matter most first, and leaves out all beyond limit.
 func (e *Explanation) shorten(limit int) {
 	rank := func(n *selection.NodeExplanation) int {
 		switch {

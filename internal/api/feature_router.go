@@ -13,15 +13,15 @@ import (
 // where the Go types do not suffice.
 type Routes func(r *Router)
 
-// Router registers the routes of a feature. Its handlers use it beside Caller, OperatorsOnly,
-// Conflict and CallTimeout.
+// Router registers the routes of a feature. Its handlers also use Caller, OperatorsOnly, Conflict
+// and CallTimeout.
 type Router struct {
 	huma.API
 	server *Server
 }
 
-// LimitBody sets the limit for bodies of requests to path, or to those one part below it if it ends
-// in a slash: field may have at most so many bytes. Other bodies may be as large as a job.
+// LimitBody sets the limit for bodies of requests to path or, if path ends in a slash, to the paths
+// one part below it: field may have at most this many bytes. Other bodies may be as large as a job.
 func (r *Router) LimitBody(path, field string, bytes int) {
 	r.server.bodyLimits[path] = bodyLimit{int64(bytes + bodyOverhead), &freeslot.Error{
 		Code: freeslot.CodePayloadTooLarge, Field: field, Message: field + " is larger than " + bytesText(int64(bytes)),
@@ -32,7 +32,8 @@ func (r *Router) LimitBody(path, field string, bytes int) {
 // that fails returns it.
 func (r *Router) Refuse(operation string, err error) error { return r.server.refuse(operation, err) }
 
-// Draining is closed when the replica begins to stop: a request that waits has to answer.
+// Draining returns a channel that is closed when the replica begins to stop: a waiting request then
+// has to answer.
 func (r *Router) Draining() <-chan struct{} { return r.server.draining }
 
 // Submit submits a job in a span of this name, and answers with its status: 202, or 200 if the job

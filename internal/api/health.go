@@ -6,7 +6,8 @@ import "net/http"
 // would make every replica unready whenever Redis is slow, and so the whole system unreachable.
 type Check struct {
 	Name string
-	// Ready reports whether the condition holds, or why not. A detail beside true is shown too.
+	// Ready reports whether the condition holds; if not, detail tells why. A detail beside true is
+	// shown too.
 	Ready func() (ok bool, detail string)
 }
 

@@ -19,7 +19,7 @@ import (
 	"github.com/freeslot/freeslot/internal/wire"
 )
 
-// Jobs is what the server needs of the dispatcher; *dispatch.Dispatcher implements it. An empty
+// Jobs is what the server needs from the dispatcher; *dispatch.Dispatcher implements it. An empty
 // tenant means any tenant.
 type Jobs interface {
 	Submit(ctx context.Context, reqs []dispatch.Request, sink dispatch.Sink, accepted func(i int, a dispatch.Accepted, err error))
@@ -118,7 +118,7 @@ func (s *Server) submit(ctx context.Context, in *submitInput) (*JobAnswer, error
 	return s.submitAndWait(ctx, tenant, job, time.Duration(in.WaitMS)*time.Millisecond)
 }
 
-// refuseDraining is the refusal of new jobs once the replica stops, else nil.
+// refuseDraining returns the refusal of new jobs once the replica stops, otherwise nil.
 func (s *Server) refuseDraining() error {
 	if !s.isDraining() {
 		return nil
@@ -179,8 +179,8 @@ func (s *Server) submitNow(ctx context.Context, span string, req dispatch.Reques
 	return s.soFar(ctx, req.Tenant, a, req.Job), nil
 }
 
-// soFar is the answer for an accepted job: its record, or what is known without it if it cannot be
-// read now. The job is stored either way.
+// soFar returns the answer for an accepted job: its record or, if that cannot be read now, what is
+// known without it. The job is stored either way.
 func (s *Server) soFar(ctx context.Context, tenant string, a dispatch.Accepted, job *freeslot.Job) *JobAnswer {
 	ctx, cancel := context.WithTimeout(ctx, CallTimeout)
 	defer cancel()
@@ -197,7 +197,7 @@ func (s *Server) soFar(ctx context.Context, tenant string, a dispatch.Accepted, 
 	return answer(status)
 }
 
-// answer is 200 for a terminal status, else 202.
+// answer returns 200 for a terminal status, otherwise 202.
 func answer(status freeslot.JobStatus) *JobAnswer {
 	if status.State.Terminal() {
 		return &JobAnswer{Status: http.StatusOK, Body: status}
@@ -248,8 +248,8 @@ func (s *Server) listJobs(ctx context.Context, in *listInput) (*pageOutput, erro
 	return &pageOutput{Body: JobPage{Jobs: page.Jobs, Cursor: page.Cursor}}, err
 }
 
-// refuse is the only place that logs a failed call. Callers get the code, operators the cause; of
-// an outage the log has some.
+// refuse is the only place that logs a failed call. Callers get the code, operators the cause.
+// During an outage it logs only some of the failures.
 func (s *Server) refuse(op string, err error) error {
 	e := coded(err)
 	switch e.Code {

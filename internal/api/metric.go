@@ -34,7 +34,7 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 	}
 }
 
-// wrap must not wrap WebSocket handlers: their requests last for hours.
+// wrap counts requests to next. It must not wrap WebSocket handlers: their requests last for hours.
 func (m *metrics) wrap(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		begin := time.Now()

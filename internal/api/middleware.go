@@ -36,7 +36,8 @@ func (s *Server) register(mux *http.ServeMux) huma.API {
 	return api
 }
 
-// handle makes a handler of f. It refuses errors, and logs them as of this operation.
+// handle makes a handler of f. If f fails, it refuses the request and logs the error under this
+// operation.
 func handle[I, O any](s *Server, operation string, f func(context.Context, *I) (*O, error)) func(context.Context, *I) (*O, error) {
 	return func(ctx context.Context, in *I) (*O, error) {
 		out, err := f(ctx, in)
@@ -47,8 +48,8 @@ func handle[I, O any](s *Server, operation string, f func(context.Context, *I) (
 	}
 }
 
-// handleOperator is handle for operators only. doing is what only operators may do: "see the
-// nodes". It bounds f by CallTimeout.
+// handleOperator does what handle does, for operators only. doing names what only operators may do:
+// "see the nodes". It bounds f by CallTimeout.
 func handleOperator[I, O any](s *Server, operation, doing string, f func(context.Context, *I) (*O, error)) func(context.Context, *I) (*O, error) {
 	return handle(s, operation, func(ctx context.Context, in *I) (*O, error) {
 		if err := OperatorsOnly(ctx, doing); err != nil {
@@ -71,10 +72,10 @@ func (s *Server) authenticate(ctx huma.Context, next func(huma.Context)) {
 	next(huma.WithValue(ctx, principalKey{}, p))
 }
 
-// boundBody comes first. Before it answers, net/http reads the rest of a body. A client that
+// boundBody comes first. Before net/http answers, it reads the rest of a body. A client that
 // announces a body and sends none could delay the answer for ever, and keep the connection. So the
 // body has a deadline, and the connection ends with the answer unless readBody has read the whole
-// body. A request without a body has neither: that is every WebSocket's handshake. If a handshake
+// body. A request without a body has neither, such as every WebSocket's handshake. If a handshake
 // has a body, hijacking lifts the deadline.
 func (s *Server) boundBody(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -87,9 +88,9 @@ func (s *Server) boundBody(next http.Handler) http.Handler {
 	})
 }
 
-// readBody reads the body before the framework does, and lifts the deadline. If it stayed, it would
-// end a request that waits for its result: net/http takes a failed background read for a client
-// that has gone.
+// readBody reads the body before the framework does, and lifts the deadline. If the deadline
+// stayed, it would end a request that waits for its result: net/http takes a failed background read
+// for a client that has gone.
 func (s *Server) readBody(ctx huma.Context, next func(huma.Context)) {
 	r, w := humago.Unwrap(ctx)
 	if r.Method != http.MethodPost && r.Method != http.MethodPut {
@@ -117,7 +118,7 @@ func (s *Server) readBody(ctx huma.Context, next func(huma.Context)) {
 	next(ctx)
 }
 
-// bodyLimit is the largest size of a body, and the refusal of a larger one.
+// bodyLimit holds the largest size of a body, and the refusal of a larger one.
 type bodyLimit struct {
 	bytes   int64
 	refusal *freeslot.Error
@@ -136,7 +137,7 @@ func (s *Server) limitOf(r *http.Request) bodyLimit {
 	}}
 }
 
-// strictRoutes answers where mux has no route: not_found, or the methods that the path has.
+// strictRoutes answers if mux has no route: with not_found, or with the methods that the path has.
 func strictRoutes(mux *http.ServeMux) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		fallback, pattern := mux.Handler(r)

@@ -14,10 +14,10 @@ import (
 	"github.com/freeslot/freeslot/internal/cell"
 )
 
-// Nodes is what the server needs of the node cache; *cache.Cache implements it.
+// Nodes is what the server needs from the node cache; *cache.Cache implements it.
 type Nodes interface {
 	Fleet
-	// States are all nodes, ordered by id. The slice belongs to the caller.
+	// States returns all nodes, ordered by id. The slice belongs to the caller.
 	States() []cell.NodeState
 	// State returns a node of the cache; false if there is none.
 	State(id string) (cell.NodeState, bool)
@@ -28,13 +28,14 @@ type Nodes interface {
 	Health() cache.Health
 }
 
-// Links is how nodes are connected; *cell.Set implements it.
+// Links tells how nodes are connected; *cell.Set implements it.
 type Links interface {
-	// Links leaves out nodes that are not connected by a gateway, and those it cannot ask about.
+	// Links returns the links by node. It leaves out nodes that are not connected by a gateway, and
+	// nodes about which it cannot ask.
 	Links(ctx context.Context, nodes []string) map[string]cell.Link
 }
 
-// MaxNodePage is the most nodes on one page.
+// MaxNodePage is the largest number of nodes on one page.
 const MaxNodePage = 1000
 
 // NodeStatus is a node as this replica sees it.
@@ -56,7 +57,7 @@ type NodeStatus struct {
 	Freshness
 }
 
-// NodeConnection is how an agent is connected by a replica.
+// NodeConnection tells how an agent is connected by a replica.
 type NodeConnection struct {
 	Replica     string  `json:"replica" doc:"The replica by which the agent came in."`
 	RoundTripMS float64 `json:"round_trip_ms,omitempty" doc:"Between replica and agent, as measured last. Absent until it was measured."`
@@ -153,7 +154,7 @@ func (s *Server) getNode(ctx context.Context, in *nodeInput) (*nodeOutput, error
 	return out, nil
 }
 
-// connections asks the store, because no event tells of them, and no choice needs them.
+// connections asks the store, because no event tells about connections, and no choice needs them.
 func (s *Server) connections(ctx context.Context, nodes ...*cell.NodeState) map[string]*NodeConnection {
 	if s.deps.Links == nil || len(nodes) == 0 {
 		return nil
@@ -179,7 +180,7 @@ func (s *Server) silent(h *cache.Health, id string) bool {
 }
 
 // silentFor reports whether nothing was heard from the node for longer than limit. While its cell
-// does not answer, every node seems silent; then the state when the cell last answered counts.
+// does not answer, every node seems silent; then the state at the cell's last answer counts.
 func (s *Server) silentFor(h *cache.Health, id string, limit time.Duration) bool {
 	n, ok := s.deps.Nodes.Node(id)
 	if !ok {

@@ -72,7 +72,7 @@ func (s *Server) removeNode(ctx context.Context, in *nodeChangeInput) (*nodeChan
 		return nil, alive(in.ID)
 	}
 	jobs, err := s.deps.Control.Remove(ctx, in.ID, state.Epoch)
-	if errors.Is(err, cell.ErrSuperseded) { // its agent has just come
+	if errors.Is(err, cell.ErrSuperseded) { // the node's agent has just come
 		err = alive(in.ID)
 	}
 	return &nodeChangeOutput{Body: NodeChange{ID: in.ID, Status: "removed", Jobs: jobs}}, err

@@ -13,8 +13,8 @@ import (
 	"github.com/freeslot/freeslot/internal/wire"
 )
 
-// NodeQuery is what a caller asks of the nodes of a listing; its fields are documented in their
-// tags. The zero value takes all.
+// NodeQuery selects the nodes of a listing; its fields are documented in their tags. The zero value
+// takes all nodes.
 type NodeQuery struct {
 	Status     string   `query:"status" enum:"online,draining,drained" doc:"Only nodes with this status."`
 	Pool       string   `query:"pool" maxLength:"64" doc:"Only members of this pool."`
@@ -25,10 +25,10 @@ type NodeQuery struct {
 	MaxAgeMS   int64    `query:"max_age_ms" minimum:"1" maximum:"2592000000" doc:"Leave out nodes that were silent for longer, in milliseconds. It changes nothing for the nodes."`
 }
 
-// nodeFilter is a NodeQuery that has been read.
+// nodeFilter is a parsed NodeQuery.
 type nodeFilter struct {
 	status freeslot.Status
-	// fits is nil where no profile is asked for.
+	// fits is nil if the query does not ask for a profile.
 	fits    func(*selection.Profile) bool
 	figures []figure.Comparison
 	maxAge  time.Duration
@@ -77,7 +77,7 @@ func (q *NodeQuery) filter(cfg *selection.Config) (*nodeFilter, error) {
 
 func at(field string, i int) string { return fmt.Sprintf("%s[%d]", field, i) }
 
-// takes reports whether a listing has the node.
+// takes reports whether a listing includes the node.
 func (s *Server) takes(f *nodeFilter, h *cache.Health, n *cell.NodeState) bool {
 	if f.status != "" && f.status != shownStatus(n) {
 		return false
@@ -86,7 +86,7 @@ func (s *Server) takes(f *nodeFilter, h *cache.Health, n *cell.NodeState) bool {
 		return false
 	}
 	if f.fits != nil {
-		live, ok := s.deps.Nodes.Node(n.Node.ID) // false: it has just left
+		live, ok := s.deps.Nodes.Node(n.Node.ID) // false if the node has just left
 		if !ok || !f.fits(live.Profile()) {
 			return false
 		}

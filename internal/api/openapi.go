@@ -84,7 +84,7 @@ func finish(doc *huma.OpenAPI) {
 	}
 }
 
-// finishHealth documents the routes beside the API.
+// finishHealth documents the routes outside the API.
 func finishHealth(doc *huma.OpenAPI) {
 	doc.Tags = append(doc.Tags, &huma.Tag{Name: "health"})
 	schemas := doc.Components.Schemas
@@ -111,7 +111,7 @@ func plainOperation(id, summary, contentType string) *huma.Operation {
 }
 
 // serveDocument renders the document once, at the first request: that takes longer than the rest of
-// a server's construction. doc does not change any more.
+// a server's construction. doc must not change afterwards.
 func serveDocument(mux *http.ServeMux, doc *huma.OpenAPI) {
 	serve := func(path, contentType string, render func() ([]byte, error)) {
 		rendered := sync.OnceValues(render)
@@ -134,8 +134,8 @@ var codes = []freeslot.Code{
 	freeslot.CodeUnauthenticated, freeslot.CodePermissionDenied, freeslot.CodeNotFound, freeslot.CodeConflict, freeslot.CodeInternal,
 }
 
-// fieldDocs are the descriptions of types of package freeslot, by schema and field. An unknown name
-// panics in finish, and so in every test.
+// fieldDocs holds the descriptions of package freeslot's types, by schema and field. An unknown
+// name panics in finish, and so in every test.
 var fieldDocs = map[string]map[string]string{
 	"Explanation": {
 		"class":     "The job's class in canonical form: jobs of one class fit the same nodes.",

@@ -17,7 +17,7 @@ type guard struct {
 	origins      []string
 }
 
-// wrap also answers the preflight requests of the allowed origins.
+// wrap refuses bad requests, and answers the preflight requests of the allowed origins.
 func (g *guard) wrap(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if err := g.check(r); err != nil {

@@ -13,11 +13,11 @@ import (
 	"github.com/freeslot/freeslot/internal/selection"
 )
 
-// lengthTimeout bounds the call of the store for an explanation, which otherwise comes from memory.
+// lengthTimeout bounds the store call of an explanation, which otherwise comes from memory.
 const lengthTimeout = 500 * time.Millisecond
 
-// Queues is what the server needs of the dispatcher for operators; *dispatch.Dispatcher implements
-// it. An empty tenant means any tenant.
+// Queues is what the server needs from the dispatcher for operators; *dispatch.Dispatcher
+// implements it. An empty tenant means any tenant.
 type Queues interface {
 	Queues(ctx context.Context) (queues []dispatch.Queue, unreachable []int, err error)
 	Held(ctx context.Context) (held []cell.Held, unreachable []int, err error)
@@ -102,7 +102,7 @@ func (s *Server) listQueues(ctx context.Context, _ *queuesInput) (*queuesOutput,
 	return &queuesOutput{Body: out}, nil
 }
 
-// length is how many jobs of the explained class wait; nil if that is not known.
+// length returns how many jobs of the explained class wait; nil if that is not known.
 func (s *Server) length(ctx context.Context, job *freeslot.Job) *int {
 	if s.deps.Queues == nil {
 		return nil

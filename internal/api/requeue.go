@@ -12,7 +12,7 @@ import (
 	"github.com/freeslot/freeslot/internal/dispatch"
 )
 
-// Specs has jobs as they were submitted; *cell.Set implements it.
+// Specs returns jobs as they were submitted; *cell.Set implements it.
 type Specs interface {
 	Spec(ctx context.Context, jobID string) (job *freeslot.Job, tenant string, err error)
 }

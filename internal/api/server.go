@@ -23,13 +23,14 @@ import (
 	"github.com/freeslot/freeslot/internal/process/logging"
 )
 
-// SessionPath is where the WebSocket is served.
+// SessionPath is the path of the WebSocket.
 const SessionPath = "/v1/ws"
 
-// GatewayPath is where agents come in, and what its paths begin with. (/v1/nodes is another.)
+// GatewayPath is the path where agents come in, and the beginning of their other paths. (/v1/nodes
+// is another.)
 const GatewayPath = "/v1/node"
 
-// CallTimeout bounds the calls of the store for one request, without waits for a result.
+// CallTimeout bounds the store calls of one request, without waits for a result.
 const CallTimeout = 5 * time.Second
 
 // MaxWait is the longest time that a submit can wait for its result.
@@ -40,7 +41,7 @@ const (
 	defaultBodyTimeout = 15 * time.Second
 	defaultLinkTimeout = 50 * time.Millisecond
 
-	// bodyOverhead is room for all of a job but its payload: requirement, names.
+	// bodyOverhead is room for a job without its payload: requirement, names.
 	bodyOverhead      = 128 << 10
 	readHeaderTimeout = 5 * time.Second
 	writeTimeout      = MaxWait + 15*time.Second
@@ -59,14 +60,14 @@ type Config struct {
 	Version string
 	// MaxPayloadBytes is the largest payload of a job; 0 means freeslot.DefaultMaxPayloadBytes.
 	MaxPayloadBytes int
-	// MaxWaits is how many submits may wait for their result at a time; 0 means 10000. Further ones
-	// are refused as overloaded.
+	// MaxWaits is the number of submits that may wait for their result at a time; 0 means 10000.
+	// Further ones are refused as overloaded.
 	MaxWaits int
 	// BodyTimeout is how long the body of a request may take to arrive; 0 means 15 s.
 	BodyTimeout time.Duration
-	// LinkTimeout is how long a reading of nodes asks how they are connected; 0 means 50 ms.
+	// LinkTimeout bounds how long a reading of nodes asks how they are connected; 0 means 50 ms.
 	LinkTimeout time.Duration
-	// AllowedOrigins are the web origins besides the server's own.
+	// AllowedOrigins are the web origins in addition to the server's own.
 	AllowedOrigins []string
 }
 
@@ -79,25 +80,25 @@ func (c Config) WithDefaults() Config {
 	return c
 }
 
-// Deps are the parts of a server.
+// Deps holds the parts of a server.
 type Deps struct {
 	Jobs  Jobs
 	Nodes Nodes
 	Auth  *Authenticator
-	// Specs has jobs as they were submitted. Without it jobs cannot be requeued.
+	// Specs returns jobs as they were submitted. Without it jobs cannot be requeued.
 	Specs Specs
 	// Queues lists queues and drops ended jobs. nil leaves out these routes.
 	Queues Queues
 	// Control drains and removes nodes. nil leaves out these routes.
 	Control NodeControl
-	// Links has how nodes are connected. nil leaves that out.
+	// Links tells how nodes are connected. nil leaves that out.
 	Links Links
 	// Routes are the routes of features.
 	Routes []Routes
 	// Sessions serves /v1/ws, and authenticates itself. nil leaves out the route.
 	Sessions http.Handler
-	// Gateway serves agents at GatewayPath and below. It authenticates itself, and bounds bodies by
-	// limits of its own. nil leaves out the routes.
+	// Gateway serves agents at GatewayPath and below. It authenticates them itself, and has its own
+	// limits for bodies. nil leaves out the routes.
 	Gateway http.Handler
 	// Checks are the conditions of readiness, in the order of /readyz.
 	Checks []Check
@@ -114,13 +115,13 @@ type Server struct {
 	cfg     Config
 	deps    Deps
 	log     *zap.Logger
-	sampled *zap.Logger // log for repeated failures
+	sampled *zap.Logger // the log for repeated failures
 	tracer  trace.Tracer
 	metrics *metrics
 	// waits has room for Config.MaxWaits. Each submit that waits holds one place.
 	waits chan struct{}
 
-	bodyLimits map[string]bodyLimit // of the paths with a limit of their own
+	bodyLimits map[string]bodyLimit // for the paths with a limit of their own
 	handler    http.Handler
 	openapi    huma.API
 	http       *http.Server
@@ -132,7 +133,7 @@ type Server struct {
 	listener net.Listener
 	started  bool
 	done     chan struct{} // closed when Serve has returned
-	err      error         // why; set before done is closed
+	err      error         // why it ended; set before done is closed
 }
 
 // New makes a server. It does no I/O.
@@ -178,8 +179,9 @@ func (s *Server) routes() http.Handler {
 	return linger.Handler(s.withGateway(s.boundBody(guard.wrap(beside(inner, s.deps.Sessions)))))
 }
 
-// withGateway comes before the guard, which lets in by names of this machine alone while no client
-// has a token, and before the bound of bodies, which agents on slow lines may need longer for.
+// withGateway comes before two other layers. One is the guard, which admits only this machine's
+// names while no client has a token. The other is the bound of bodies, for which agents on slow
+// lines may need longer.
 func (s *Server) withGateway(next http.Handler) http.Handler {
 	if s.deps.Gateway == nil {
 		return next
@@ -208,7 +210,8 @@ func beside(next, sessions http.Handler) http.Handler {
 	})
 }
 
-// Handler serves everything. It is for tests, and for embedding into another server.
+// Handler returns the handler of everything. It is for tests, and for embedding into another
+// server.
 func (s *Server) Handler() http.Handler { return s.handler }
 
 // Start listens, and serves until Stop. The error names the address.
@@ -242,7 +245,7 @@ func cause(err error) error {
 	return err
 }
 
-// Addr is where the server listens; empty before Start.
+// Addr returns the address on which the server listens; empty before Start.
 func (s *Server) Addr() string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -252,10 +255,11 @@ func (s *Server) Addr() string {
 	return s.listener.Addr().String()
 }
 
-// Done is closed when a started server serves no more. Err then has the reason, nil after Stop.
+// Done returns a channel that is closed when a started server no longer serves. Err then returns
+// the reason, nil after Stop.
 func (s *Server) Done() <-chan struct{} { return s.done }
 
-// Err is nil until Done is closed.
+// Err returns nil until Done is closed.
 func (s *Server) Err() error {
 	select {
 	case <-s.done:

@@ -1,5 +1,5 @@
-// Package apitest serves package api over fakes, for tests of its routes and of those that features
-// bring.
+// Package apitest serves package api over fakes, for tests of its own routes and of features'
+// routes.
 package apitest
 
 import (
@@ -82,7 +82,7 @@ func (f *Jobs) Forget(dispatch.Sink) {
 	f.mu.Unlock()
 }
 
-// Forgets is how often Forget was called.
+// Forgets returns how often Forget was called.
 func (f *Jobs) Forgets() int {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -114,12 +114,12 @@ func (f *Jobs) Jobs(_ context.Context, filter cell.JobFilter, cursor string, lim
 	return cell.JobPage{}, nil
 }
 
-// Running is the status of a job that runs.
+// Running returns the status of a running job.
 func Running() freeslot.JobStatus {
 	return freeslot.JobStatus{ID: JobID, Tenant: "default", Service: "tts", State: freeslot.StateRunning, Node: "node-1", Attempt: 1, Slots: 1, SubmittedAtMS: 1, AssignedAtMS: 2}
 }
 
-// Succeeded is the status of a job that has succeeded.
+// Succeeded returns the status of a job that has succeeded.
 func Succeeded() freeslot.JobStatus {
 	s := Running()
 	s.State, s.Result, s.FinishedAtMS = freeslot.StateSucceeded, json.RawMessage(`{"ok":"<&>"}`), 3
@@ -218,7 +218,7 @@ func New(t testing.TB, cfg api.Config, adapt ...func(*api.Deps)) *Server {
 	return s
 }
 
-// WithTokens has three callers: acme and other are clients, root is an operator.
+// WithTokens adds three callers: acme and other are clients, root is an operator.
 func WithTokens(d *api.Deps) {
 	d.Auth = api.NewAuthenticator([]api.Credential{
 		{Token: "acme-token", Tenant: "acme"}, {Token: "other-token", Tenant: "other"}, {Token: "root-token", Tenant: "ops", Operator: true},
@@ -260,7 +260,7 @@ func (s *Server) Do(t testing.TB, method, target, content string, header ...stri
 	return out
 }
 
-// Refusal checks that r has nothing but the fields of an error, with this code.
+// Refusal checks that r has only the fields of an error, with this code.
 func (r Response) Refusal(t testing.TB, status int, code freeslot.Code) {
 	t.Helper()
 	if r.Status != status || r.Body["code"] != string(code) || r.Body["message"] == "" {
