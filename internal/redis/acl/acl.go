@@ -1,4 +1,4 @@
-// Package acl makes users of Redis' ACL out of what features need by role: see script.Access.
+// Package acl makes users of Redis' ACL from the features' needs by role: see script.Access.
 package acl
 
 import (
@@ -24,14 +24,16 @@ const callTimeout = 5 * time.Second
 type User struct {
 	Name   string
 	Rights Rights
-	// Password replaces the user's passwords, or is one more with Add. Empty leaves them as they are: a new user
-	// has none, and nobody can log in as it.
+	// Password replaces the user's passwords; with Add it is an additional one. Empty leaves them
+	// as they are: a new user has none, and no one can log in as it.
 	Password string
-	// Add gives rights and takes none away, as is needed while two releases run, whose scripts differ.
+	// Add gives rights and takes none away. That is needed while two releases with different
+	// scripts run.
 	Add bool
 }
 
-// Rules are what ACL SETUSER takes behind the name. The password is among them as its hash only.
+// Rules returns the arguments of ACL SETUSER behind the name. They contain only the hash of the
+// password.
 func (u User) Rules() []string {
 	rules := []string{"on"}
 	if u.Password != "" {
@@ -47,26 +49,26 @@ func (u User) Rules() []string {
 	return append(rules, u.Rights.Rules()...)
 }
 
-// Command is the user as redis-cli takes it.
+// Command returns the command that sets the user, in the form for redis-cli.
 func (u User) Command() string {
 	return "ACL SETUSER " + u.Name + " " + strings.Join(u.Rules(), " ")
 }
 
-// Line is the user as a line of an ACL file.
+// Line returns the user as a line of an ACL file.
 func (u User) Line() string { return "user " + u.Name + " " + strings.Join(u.Rules(), " ") }
 
 // Applied is one server on which the users were set.
 type Applied struct {
 	Addr string `json:"addr"`
-	// Saved is true where the server keeps them in its ACL file; else they are gone with its next restart, unless
-	// they are in its configuration.
+	// Saved is true if the server keeps them in its ACL file. Otherwise they are gone with its next
+	// restart, unless they are in its configuration.
 	Saved bool `json:"saved"`
-	// NoPassword names those of the users that have no password there, and cannot connect.
+	// NoPassword names the users that have no password there and so cannot connect.
 	NoPassword []string `json:"no_password,omitempty"`
 }
 
-// Apply sets users on every server that t names, and on the replicas of these, because servers do not tell each
-// other of users. What was done before an error stays.
+// Apply sets users on every server that t names, and on their replicas, because servers do not tell
+// each other about users. Whatever was done before an error stays.
 func Apply(ctx context.Context, t *redisclient.Topology, users []User) ([]Applied, error) {
 	clients, err := t.Open(redisclient.Commands)
 	if err != nil {
@@ -92,7 +94,7 @@ func Apply(ctx context.Context, t *redisclient.Topology, users []User) ([]Applie
 	return done, errors.Join(errs...)
 }
 
-// addresses are all members of a cluster, or a master and its replicas.
+// addresses returns all members of a cluster, or a master and its replicas.
 func addresses(ctx context.Context, client rueidis.Client) ([]string, error) {
 	nodes := client.Nodes()
 	var addrs []string
@@ -115,7 +117,7 @@ func addresses(ctx context.Context, client rueidis.Client) ([]string, error) {
 	return addrs, nil
 }
 
-// replicas reads what a master answers to ROLE.
+// replicas reads a master's answer to ROLE.
 func replicas(said []rueidis.RedisMessage) []string {
 	if len(said) < 3 {
 		return nil
@@ -166,7 +168,8 @@ func applyAt(ctx context.Context, c redisclient.Config, addr string, users []Use
 	return at, nil
 }
 
-// noPassword is false where it cannot be told: who may set users may be barred from reading them.
+// noPassword reports whether the user has no password; false if that cannot be read. A client that
+// may set users may be barred from reading them.
 func noPassword(ctx context.Context, client rueidis.Client, user string) bool {
 	said, err := client.Do(ctx, client.B().AclGetuser().Username(user).Build()).ToMap()
 	if err != nil {

@@ -8,11 +8,11 @@ import (
 	"github.com/freeslot/freeslot/internal/script"
 )
 
-// base is what the connections of a role need, whatever its features do.
+// base holds what the connections of a role need, whatever its features do.
 var base = map[script.Role][]string{
 	script.RoleAgent:    slices.Concat(connecting, []string{"info"}),
 	script.RoleReplica:  slices.Concat(connecting, loading, reading, confirming, hearing, []string{"client|tracking", "exists"}),
-	script.RoleOperator: slices.Concat(connecting, loading, confirming, hearing), // it takes locks, too
+	script.RoleOperator: slices.Concat(connecting, loading, confirming, hearing), // the role also takes locks
 	script.RoleLock:     slices.Concat(connecting, loading, confirming, hearing),
 	script.RoleRegistry: slices.Concat(connecting, loading, hearing),
 
@@ -20,34 +20,34 @@ var base = map[script.Role][]string{
 }
 
 var (
-	// connecting is what the client library calls on new connections, to sentinels' masters and to
-	// members of a cluster.
+	// connecting lists what the client library calls on new connections, to sentinels' masters and
+	// to members of a cluster.
 	connecting = []string{"ping", "select", "role", "cluster|slots", "cluster|shards", "readonly", "asking"}
-	// loading is what package script calls besides scripts.
+	// loading lists what package script calls in addition to scripts.
 	loading = []string{"info", "script|exists", "script|load", "eval", "evalsha"}
-	// reading is what package script calls for scripts that change nothing.
+	// reading lists what package script calls for scripts that change nothing.
 	reading = []string{"eval_ro", "evalsha_ro"}
-	// confirming is what package script calls to wait for Redis' replicas.
+	// confirming lists what package script calls to wait for Redis' replicas.
 	confirming = []string{"wait", "set", "pexpire"}
-	// hearing is what package events calls.
+	// hearing lists what package events calls.
 	hearing = []string{"subscribe", "ssubscribe", "unsubscribe", "sunsubscribe", "punsubscribe", "discard"}
 )
 
-// Rights are what a user of Redis may do.
+// Rights tells what a user of Redis may do.
 type Rights struct {
-	// Scripts are hashes of scripts; empty where the user may load and call any.
+	// Scripts are hashes of scripts; empty if the user may load and call any.
 	Scripts []string
 	// Commands are names of commands, lower case, with a subcommand behind "|".
 	Commands []string
-	// Categories are of commands, without the "@": added first, then those with a "-" in front are
-	// taken away.
+	// Categories are categories of commands, without the "@". Those without a "-" in front are
+	// added first, then the others are taken away.
 	Categories []string
-	// Keys and Channels are patterns. Reads are of keys that are only read.
+	// Keys and Channels are patterns. Reads are patterns of keys that are only read.
 	Keys, Reads, Channels []string
 }
 
-// Of merges what the features need for a role in the cells of these layouts: all cells of a system,
-// or for an agent the one where its node lives. of is what script.Needs.Names takes.
+// Of merges the features' needs for a role in the cells of these layouts: all cells of a system or,
+// for an agent, the one where its node lives. of is passed to script.Needs.Names.
 func Of(role script.Role, of string, layouts []script.Layout, features ...script.Access) (Rights, error) {
 	commands, known := base[role]
 	if !known {
@@ -70,7 +70,7 @@ func Of(role script.Role, of string, layouts []script.Layout, features ...script
 	return r.With(Rights{}), nil
 }
 
-// With are these rights and others, each once and in order. Both are of one role.
+// With returns these rights and others, each once and in order. Both belong to one role.
 func (r Rights) With(other Rights) Rights {
 	both := func(a, b []string) []string {
 		all := slices.Concat(a, b)
@@ -103,12 +103,12 @@ func (r *Rights) add(role script.Role, of string, l script.Layout, f script.Acce
 	}
 }
 
-// Rules are what Redis' ACL takes for a user that may do this and nothing else.
+// Rules returns the rules of Redis' ACL for a user that may do this and nothing else.
 func (r Rights) Rules() []string {
 	return append([]string{"resetkeys", "resetchannels", "-@all"}, r.Additions()...)
 }
 
-// Additions are those of Rules that give something.
+// Additions returns the part of Rules that gives something.
 func (r Rights) Additions() []string {
 	var rules []string
 	for _, c := range r.Categories {

@@ -18,8 +18,8 @@ import (
 	"github.com/freeslot/freeslot"
 )
 
-// Access has the credentials and certificates of a process and of the servers. The zero value uses
-// the URL alone.
+// Access holds the credentials and certificates of a process and of the servers. The zero value
+// uses the URL alone.
 type Access struct {
 	// Username is the user to connect as. Empty means the URL's, or the default user.
 	Username string
@@ -32,10 +32,10 @@ type Access struct {
 	TLS                                    TLS
 }
 
-// TLS has the settings that a rediss:// URL leaves open.
+// TLS holds the settings that a rediss:// URL leaves open.
 type TLS struct {
-	// CAFile has the certificates, in PEM, of the authorities that may sign the servers'. Empty
-	// means those that the system trusts.
+	// CAFile holds the certificates, in PEM, of the authorities that may sign the servers'. Empty
+	// means the authorities that the system trusts.
 	CAFile string
 	// CertFile and KeyFile are this process' own certificate and its key, in PEM, for servers that
 	// ask for one. They are read at each new connection.
@@ -112,7 +112,7 @@ func uncoded(err error) error {
 	return err
 }
 
-// readPassword is the text of the file without a byte order mark and the newline at its end.
+// readPassword returns the text of the file without a byte order mark and the newline at its end.
 func readPassword(field, file string) (string, error) {
 	data, err := os.ReadFile(file)
 	if err != nil {
@@ -125,7 +125,7 @@ func readPassword(field, file string) (string, error) {
 	return password, nil
 }
 
-// fileError names the file and the cause.
+// fileError returns a text with the file and the cause.
 func fileError(err error) string {
 	if path, ok := errors.AsType[*fs.PathError](err); ok {
 		return path.Path + ": " + path.Err.Error()
@@ -133,7 +133,7 @@ func fileError(err error) string {
 	return err.Error()
 }
 
-// certificate is nil without one.
+// certificate returns nil if there is none.
 func (t TLS) certificate() (*tls.Certificate, error) {
 	if t.CertFile == "" || t.KeyFile == "" {
 		return nil, nil //nolint:nilnil // see above
@@ -150,7 +150,7 @@ func (t TLS) certificate() (*tls.Certificate, error) {
 	return &pair, nil
 }
 
-// roots is nil for those of the system.
+// roots returns nil for the system's authorities.
 func (t TLS) roots() (*x509.CertPool, error) {
 	if t.CAFile == "" {
 		return nil, nil //nolint:nilnil // see above
@@ -166,7 +166,7 @@ func (t TLS) roots() (*x509.CertPool, error) {
 	return pool, nil
 }
 
-// apply adds the settings to those of the URL.
+// apply adds the settings to the URL's.
 func (a Access) apply(opt *rueidis.ClientOption, rawURL string) error {
 	if found := a.Check(rawURL); len(found) > 0 {
 		return errors.New(found[0].Message)
@@ -200,7 +200,8 @@ func (a Access) apply(opt *rueidis.ClientOption, rawURL string) error {
 	return nil
 }
 
-// Config is that of connections to other servers than Redis, with the same settings.
+// Config returns the configuration of connections to other servers than Redis, with the same
+// settings.
 func (t TLS) Config() (*tls.Config, error) {
 	if (t.CertFile == "") != (t.KeyFile == "") {
 		return nil, errors.New("a certificate and its key go together, expected both or none")

@@ -16,8 +16,8 @@ import (
 // awayCodes are answers of a server that starts, or that does not know its master yet.
 var awayCodes = []string{"LOADING", "MASTERDOWN", "CLUSTERDOWN", "TRYAGAIN", "BUSY", "READONLY", "MISCONF", "NOREPLICAS"}
 
-// IsAway reports whether an error may pass by itself: nobody answers, or the server cannot serve yet.
-// It is false for an answer that only another configuration changes, such as WRONGPASS.
+// IsAway reports whether an error may pass by itself: no server answers, or the server cannot serve
+// yet. It returns false for an answer that only another configuration changes, such as WRONGPASS.
 func IsAway(err error) bool {
 	if answer, ok := errors.AsType[*rueidis.RedisError](err); ok {
 		code, _, _ := strings.Cut(answer.Error(), " ")

@@ -14,7 +14,7 @@ import (
 	"github.com/redis/rueidis"
 )
 
-// MaxConnections is the most pipelined connections to one server.
+// MaxConnections is the largest number of pipelined connections to one server.
 const MaxConnections = 8
 
 const (
@@ -45,7 +45,7 @@ const (
 	agentSentinelRefresh = 15 * time.Second
 )
 
-// Config has the address of Redis. The zero value of every field but URL is usable.
+// Config holds the address of Redis. The zero value of every field except URL is usable.
 type Config struct {
 	// URL is redis://[user:password@]host:port[/db], rediss:// for TLS, or one of rueidis' forms
 	// for several addresses: &addr=host:port for each further node of a cluster, &master_set=name
@@ -54,14 +54,14 @@ type Config struct {
 	// URLs are several standalone servers, each with its share of the cells; URL is not used then.
 	// Only Inspect uses them: a role is opened for one server.
 	URLs []string
-	// Cluster is true when URL names nodes of a Redis Cluster; Inspect finds that out.
+	// Cluster is true if URL names nodes of a Redis Cluster; Inspect finds that out.
 	Cluster bool
 	// Name is shown by CLIENT LIST; empty means "freeslot".
 	Name string
-	// Access has credentials and certificates.
+	// Access holds credentials and certificates.
 	Access Access
-	// Connections is how many pipelined connections a replica keeps to each server: a power of two
-	// up to MaxConnections. 0 means 1, the fastest measured.
+	// Connections is the number of pipelined connections that a replica keeps to each server: a
+	// power of two up to MaxConnections. 0 means 1, the fastest measured.
 	Connections int
 
 	// links are shared by the clients of one Topology. nil means that a client has its own.
@@ -88,18 +88,18 @@ func (c Config) option() (rueidis.ClientOption, error) {
 		opt.Sentinel.Dialer.Resolver = toSentinel
 		opt.Dialer.Timeout = cmp.Or(opt.Dialer.Timeout, sentinelDialTimeout)
 	}
-	if opt.DialCtxFn == nil { // else it is that of a unix socket
+	if opt.DialCtxFn == nil { // otherwise it dials a unix socket
 		opt.DialCtxFn = dial
 	}
 	opt.DisableCache = true
-	// One server, or the master that sentinels name. Without this rueidis treats the embedded
+	// For one server, or the master that sentinels name. Otherwise rueidis treats the embedded
 	// server as a cluster.
 	opt.ForceSingleClient = !c.Cluster
 	opt.Dialer.Timeout = cmp.Or(opt.Dialer.Timeout, defaultDialTimeout)
 	return opt, nil
 }
 
-// open opens a client with the options of c and those that set adds.
+// open opens a client with the options of c and further ones from set.
 func (c Config) open(set func(*rueidis.ClientOption)) (rueidis.Client, error) {
 	opt, err := c.option()
 	if err != nil {
@@ -120,7 +120,7 @@ func forReplica(opt *rueidis.ClientOption) {
 	opt.ClusterOption.ShardsRefreshInterval = topologyRefresh
 }
 
-// addr is the first address of a valid URL.
+// addr returns the first address of a valid URL.
 func (c Config) addr() string {
 	opt, err := c.option()
 	if err != nil {
@@ -147,7 +147,7 @@ func Commands(c Config) (rueidis.Client, error) {
 // buffers, and does not ping. On a cluster see [Topology.Agent].
 func Agent(c Config) (rueidis.Client, error) { return openAgent(c, "") }
 
-// openAgent starts from addr, unless it is empty, in place of the addresses of c.
+// openAgent starts from addr in place of the addresses of c, unless addr is empty.
 func openAgent(c Config, addr string) (rueidis.Client, error) {
 	return c.open(func(opt *rueidis.ClientOption) {
 		if addr != "" {

@@ -10,7 +10,7 @@ import (
 // Role opens a client for one server or for a cluster: Commands or Subscriber.
 type Role func(Config) (rueidis.Client, error)
 
-// Clients are the clients of one role: one for each standalone server, or one for a cluster. They
+// Clients holds the clients of one role: one for each standalone server, or one for a cluster. They
 // are safe for concurrent use.
 type Clients struct {
 	topology *Topology
@@ -53,10 +53,10 @@ func (t *Topology) Open(role Role) (*Clients, error) {
 	return c, nil
 }
 
-// For is the client for a cell's server.
+// For returns the client for a cell's server.
 func (c *Clients) For(cell int) rueidis.Client { return c.clients[c.topology.Server(cell)] }
 
-// All are the clients by server; the caller must not change the slice.
+// All returns the clients by server; the caller must not change the slice.
 func (c *Clients) All() []rueidis.Client { return c.clients }
 
 // Close closes every client.

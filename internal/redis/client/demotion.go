@@ -14,11 +14,11 @@ import (
 	"github.com/redis/rueidis"
 )
 
-// This file is what happens when a master becomes a replica while connections to it stay open. The
-// server closes none of them, and refuses every write as READONLY. The address may lead to the new
-// master meanwhile, but only a new connection finds that out. So the first refusal makes a client
-// dial once more. If that connection leads to a master, all connections to the address are closed,
-// and rueidis dials them again as after any break. Among them are subscriptions, which never see a
+// This file handles a master that becomes a replica while connections to it stay open. The server
+// closes none of them, and refuses every write as READONLY. The address may lead to the new master
+// meanwhile, but only a new connection finds that out. So the first refusal makes a client dial
+// once more. If that connection leads to a master, all connections to the address are closed, and
+// rueidis dials them again as after any break. Among them are subscriptions, which never see a
 // refusal themselves. If the address still leads to a replica, nothing is closed, because replicas
 // answer reads. A client of role Commands also asks for the server's role now and then, because its
 // process may only read.
@@ -30,8 +30,8 @@ const (
 	roleInterval = 5 * time.Second
 )
 
-// demotionCodes are answers of a server that is no master. A replica ends blocked calls as UNBLOCKED
-// when it becomes one.
+// demotionCodes are answers of a server that is not a master. A server that becomes a replica ends
+// blocked calls as UNBLOCKED.
 var demotionCodes = []string{"READONLY", "MASTERDOWN", "UNBLOCKED"}
 
 func isDemoted(err error) bool {
@@ -48,7 +48,7 @@ func isDemoted(err error) bool {
 type links struct {
 	mu     sync.Mutex
 	open   map[*link]struct{} // guarded by mu
-	looked time.Time          // when the last look began; guarded by mu
+	looked time.Time          // the time at which the last look began; guarded by mu
 }
 
 // link is an open connection.
@@ -66,7 +66,7 @@ func (l *link) Close() error {
 
 type dialFunc func(context.Context, string, *net.Dialer, *tls.Config) (net.Conn, error)
 
-// dialer notes the connections that next makes.
+// dialer records the connections that next makes.
 func (l *links) dialer(next dialFunc) dialFunc {
 	return func(ctx context.Context, addr string, dialer *net.Dialer, conf *tls.Config) (net.Conn, error) {
 		conn, err := next(ctx, addr, dialer, conf)
@@ -84,7 +84,7 @@ func (l *links) dialer(next dialFunc) dialFunc {
 	}
 }
 
-// begin returns the connections that a look is about; ok is false if the last one was a moment ago.
+// begin returns the connections for a look; ok is false if the last one was a moment ago.
 func (l *links) begin() (open []*link, ok bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -95,11 +95,11 @@ func (l *links) begin() (open []*link, ok bool) {
 	return nil, false
 }
 
-// watched is a client that looks for a new master when its server refuses a call as a replica does.
+// watched is a client that looks for a new master if its server refuses a call as a replica does.
 type watched struct {
 	rueidis.Client
 	links *links
-	// probe has the options of the connection by which it looks.
+	// probe holds the options of the connection by which it looks.
 	probe rueidis.ClientOption
 
 	mu     sync.Mutex
@@ -227,7 +227,7 @@ func (w *watched) look(open []*link) {
 }
 
 // leadsToMaster asks a new connection for the role of its server. A server that keeps its role to
-// itself counts as a master: then there is no other way to find out.
+// itself counts as a master: there is then no other way to find out.
 func leadsToMaster(ctx context.Context, opt rueidis.ClientOption) bool {
 	client, err := newClient(opt) // sentinels lead to a master or nowhere
 	if err != nil {

@@ -9,7 +9,7 @@ import (
 // IsDenied reports whether Redis denied its user a command or a key.
 func IsDenied(err error) bool { return err != nil && strings.Contains(err.Error(), "NOPERM") }
 
-// User is the user who connects with this Access to the URL; "" is the default user.
+// User returns the user who connects with this Access to the URL; "" is the default user.
 func (a Access) User(rawURL string) string {
 	if a.Username != "" {
 		return a.Username
@@ -20,10 +20,10 @@ func (a Access) User(rawURL string) string {
 	return ""
 }
 
-// Denied is the advice for an error by which Redis denies its user a command or a key; "" for any
-// other error. It names the user of this Access and URL, which Redis 7.0 does not, and the command
-// that prints the needed rules. command gets the user; "" is the default one, which should get no
-// rules.
+// Denied returns the advice for an error by which Redis denies its user a command or a key; "" for
+// any other error. It names the user of this Access and URL, which Redis 7.0 does not name, and the
+// command that prints the needed rules. command gets the user; "" is the default one, which should
+// get no rules.
 func (a Access) Denied(err error, rawURL string, command func(user string) string) string {
 	if !IsDenied(err) {
 		return ""

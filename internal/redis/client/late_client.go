@@ -15,15 +15,15 @@ const lateRetry = 200 * time.Millisecond
 // late is a client for a server that was down when the client was opened. Until the server answers,
 // a closed client takes its place, whose calls end with rueidis.ErrClosing.
 type late struct {
-	addr string // of the missing server
+	addr string // the missing server's address
 	up   atomic.Bool
 	now  atomic.Pointer[rueidis.Client]
 	stop context.CancelFunc
 	done sync.WaitGroup
 }
 
-// newLate needs the configuration of a server that is up: without one not even a closed client can
-// be made.
+// newLate needs the configuration of a server that is up: without one it cannot make even a closed
+// client.
 func newLate(role Role, missing, alive Config) (*late, error) {
 	standIn, err := role(alive)
 	if err != nil {
@@ -57,7 +57,7 @@ func (l *late) connect(ctx context.Context, role Role, c Config) {
 
 func (l *late) client() rueidis.Client { return *l.now.Load() }
 
-// Close ends the attempts. It waits for the dial that is under way.
+// Close ends the attempts. It waits for a dial under way.
 func (l *late) Close() {
 	l.stop()
 	l.done.Wait()

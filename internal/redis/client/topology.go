@@ -10,7 +10,7 @@ import (
 	"github.com/redis/rueidis"
 )
 
-// probeTimeout bounds what Inspect asks one address.
+// probeTimeout bounds Inspect's questions to one address.
 const probeTimeout = 2 * time.Second
 
 // Topology maps the cells of a system to servers. It holds no connections. Inspect makes one; the
@@ -23,13 +23,13 @@ type Topology struct {
 	Servers int
 
 	cfg   Config
-	addrs []string // the members of the cluster, those that answered first
+	addrs []string // the members of the cluster, those that answered first at the front
 	links []*links // by server
 }
 
-// Inspect finds out what the URLs of c are. For one URL it asks any of its addresses whether that
-// is a cluster. Several URLs are standalone servers. It does not ask them, because a process must
-// start even if one of them is down. A server that refuses to answer counts as standalone.
+// Inspect finds out what is behind the URLs of c. For one URL it asks any of its addresses whether
+// that is a cluster. Several URLs are standalone servers. It does not ask those, because a process
+// must start even if one of them is down. A server that refuses to answer counts as standalone.
 func Inspect(ctx context.Context, c Config) (*Topology, error) {
 	switch len(c.URLs) {
 	case 0:
@@ -84,7 +84,7 @@ func (t *Topology) checkDatabase(opt rueidis.ClientOption) error {
 // probe asks one address whether it is a member of a cluster.
 func probe(ctx context.Context, opt rueidis.ClientOption, addr string) (cluster bool, err error) {
 	opt.InitAddress = []string{addr}
-	opt.SelectDB = 0 // a cluster refuses any other
+	opt.SelectDB = 0 // a cluster refuses any other database
 	opt.PipelineMultiplex = -1
 	opt.ReadBufferEachConn, opt.WriteBufferEachConn = agentBuffer, agentBuffer
 	client, err := newClient(opt)
@@ -104,10 +104,10 @@ func probe(ctx context.Context, opt rueidis.ClientOption, addr string) (cluster 
 	return strings.Contains(info, "cluster_enabled:1"), nil
 }
 
-// Server is the index of a cell's server among the URLs; 0 on a cluster.
+// Server returns the index of a cell's server among the URLs; 0 on a cluster.
 func (t *Topology) Server(cell int) int { return cell % t.Servers }
 
-// Config is the configuration for one server by its index, or for the cluster.
+// Config returns the configuration for one server by its index, or for the cluster.
 func (t *Topology) Config(server int) Config {
 	c := t.cfg
 	if t.Servers > 1 {
@@ -132,7 +132,7 @@ func (t *Topology) Agent(ctx context.Context, cell, slot int) (rueidis.Client, e
 	return openAgent(c, owner)
 }
 
-// owner is the address of the master of a hash slot.
+// owner returns the address of the master of a hash slot.
 func (t *Topology) owner(ctx context.Context, slot int) (string, error) {
 	opt, err := t.cfg.option()
 	if err != nil {

@@ -38,7 +38,7 @@ func Tracker(c Config, addr, prefix string, onInvalidations func([]rueidis.Redis
 // trackerBuffer has room for some thousand keys of one notice.
 const trackerBuffer = 64 << 10
 
-// trackerRetryDelay gives up when a server has come back that cannot track or does not allow it:
+// trackerRetryDelay gives up if a server has come back that cannot track or does not allow it:
 // retries every 2 ms would not change that.
 func trackerRetryDelay(attempts int, cmd rueidis.Completed, err error) time.Duration {
 	if errors.Is(err, rueidis.ErrNoCache) {

@@ -11,7 +11,7 @@ import (
 	"github.com/redis/rueidis"
 )
 
-// UnreachableError is returned when the server of a URL cannot be used. The caller adds the name of
+// UnreachableError is returned if the server of a URL cannot be used. The caller adds the name of
 // the setting with the URL.
 type UnreachableError struct {
 	// Addr is the URL without its credentials.
@@ -27,7 +27,7 @@ func (e *UnreachableError) Unwrap() error { return e.Err }
 
 // newClient is rueidis.NewClient with advice in its errors.
 func newClient(opt rueidis.ClientOption) (rueidis.Client, error) {
-	var bySentinel atomic.Bool // of the last connection, which is the one that failed
+	var bySentinel atomic.Bool // true if the last connection, the one that failed, was to a sentinel
 	next := opt.DialCtxFn
 	opt.DialCtxFn = func(ctx context.Context, addr string, dialer *net.Dialer, conf *tls.Config) (net.Conn, error) {
 		bySentinel.Store(dialer.Resolver == toSentinel)

@@ -31,8 +31,8 @@ func CheckURL(raw string) error {
 	return errors.New(strings.TrimPrefix(err.Error(), "redis: "))
 }
 
-// parseURL is rueidis.ParseURL without its leniency: it takes an address that it cannot read for
-// localhost or for the default port, and ignores a query key that it does not know.
+// parseURL is rueidis.ParseURL without its leniency. rueidis takes an address that it cannot read
+// for localhost or for the default port, and ignores a query key that it does not know.
 func parseURL(raw string) (rueidis.ClientOption, error) {
 	if want, found := unbracketed(raw); found {
 		return rueidis.ClientOption{}, fmt.Errorf("an IPv6 address needs brackets: %s", want)
@@ -74,15 +74,16 @@ func parseURL(raw string) (rueidis.ClientOption, error) {
 	return opt, nil
 }
 
-// unbracketed finds an IPv6 address without brackets, whose port cannot be told from it, and returns
-// what to write instead. It reads the text, because a parser may refuse the URL without a reason.
+// unbracketed finds an IPv6 address without brackets, whose port cannot be distinguished from it,
+// and returns what to write instead. It reads the text, because a parser may refuse the URL without
+// a reason.
 func unbracketed(raw string) (want string, found bool) {
 	scheme, rest, _ := strings.Cut(raw, "://")
 	host, behind := rest, ""
 	if end := strings.IndexAny(rest, "/?#"); end >= 0 {
 		host, behind = rest[:end], rest[end:]
 	}
-	if strings.Contains(behind, "@") { // then all of it may be a password
+	if strings.Contains(behind, "@") { // otherwise all of it may be a password
 		return "", false
 	}
 	host = host[strings.LastIndexByte(host, '@')+1:]

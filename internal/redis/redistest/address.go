@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// Address is an address in front of servers, such as a service of Kubernetes or a load balancer has.
-// New connections lead to one of them, and open ones stay where they are.
+// Address is an address in front of servers, like a Kubernetes service or a load balancer. New
+// connections lead to one of the servers, and open ones stay where they are.
 type Address struct {
 	*Target
 	to    atomic.Pointer[Target]
@@ -42,7 +42,7 @@ func NewAddress(tb testing.TB, to *Target) *Address {
 	return a
 }
 
-// Lead has new connections lead to another server.
+// Lead makes new connections lead to another server.
 func (a *Address) Lead(to *Target) { a.to.Store(to) }
 
 func (a *Address) accept(l net.Listener) {
@@ -88,8 +88,8 @@ func (a *Address) pass(from, to net.Conn) {
 	}
 }
 
-// Swap makes master and replica change their roles, once the replica has what the master wrote until
-// then. Open connections to both stay open.
+// Swap makes master and replica exchange their roles, once the replica has everything that the
+// master wrote until then. Open connections to both stay open.
 func Swap(tb testing.TB, master, replica *Server) {
 	tb.Helper()
 	old, fresh := master.Client(tb), replica.Client(tb)

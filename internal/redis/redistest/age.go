@@ -5,9 +5,9 @@ import (
 	"testing"
 )
 
-// Age makes a system look old that is about to be made. versions are the names of its cells'
-// version:nodes keys. A system that is new does not know yet which nodes it has, so it refuses no
-// job for good.
+// Age makes a system that is about to be created look old. versions are the names of its cells'
+// version:nodes keys. A new system does not know yet which nodes it has, so it refuses no job for
+// good.
 func (r *Target) Age(tb testing.TB, versions ...string) {
 	tb.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), startLimit)

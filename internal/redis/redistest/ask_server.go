@@ -11,7 +11,7 @@ import (
 	"github.com/freeslot/freeslot/internal/waittest"
 )
 
-// Await checks that often, for about a minute. A check that a busy machine delays counts once.
+// Await checks this often, for about a minute. A check that a busy machine delays counts once.
 const (
 	awaitCheck  = 20 * time.Millisecond
 	awaitChecks = int(waittest.Limit / awaitCheck)
@@ -41,7 +41,7 @@ func connect(ctx context.Context, addr string) (rueidis.Client, error) {
 	return c, nil
 }
 
-// Await waits until cond returns true, for conditions of which Redis gives no signal. cond gets a
+// Await waits until cond returns true, for conditions that Redis does not signal. cond gets a
 // context for its calls. It is for helpers that return an error; a test calls waittest.Until.
 func Await(cond func(context.Context) bool) error {
 	for checks := 0; !check(cond); checks++ {

@@ -16,8 +16,8 @@ import (
 //go:embed testdata/clock.c
 var clockSource []byte
 
-// NewWithClock starts a server whose wall clock runs ahead of the machine's by what was set last,
-// in whole seconds; 0 at first. It needs a C compiler, as the race detector does.
+// NewWithClock starts a server whose wall clock runs ahead of the machine's. set takes by how much,
+// in whole seconds; it is 0 at first. It needs a C compiler, as the race detector does.
 func NewWithClock(tb testing.TB, options ...Option) (s *Server, set func(ahead time.Duration)) {
 	tb.Helper()
 	dir := tb.TempDir()

@@ -45,13 +45,13 @@ func NewCluster(tb testing.TB) *ClusterServer {
 	return &ClusterServer{Target: n.target(), nodes: n}
 }
 
-// Processes are the masters, in the order of their hash slots and of Addrs. The caller owns the
+// Processes returns the masters, in the order of their hash slots and of Addrs. The caller owns the
 // slice.
 func (c *ClusterServer) Processes() []*redisserver.Server {
 	return append([]*redisserver.Server(nil), c.nodes...)
 }
 
-// nodes are the masters of a cluster.
+// nodes holds the masters of a cluster.
 type nodes []*redisserver.Server
 
 func (n nodes) target() *Target {
@@ -102,7 +102,7 @@ func startNode() (*redisserver.Server, string, error) {
 		bus := strconv.Itoa(port)
 		var proc *redisserver.Server
 		if proc, err = startServer(Args(
-			"--repl-diskless-sync-delay", "0", // else a new replica waits five seconds
+			"--repl-diskless-sync-delay", "0", // otherwise a new replica waits five seconds
 			"--cluster-enabled", "yes", "--cluster-port", bus, "--cluster-announce-ip", "127.0.0.1",
 			"--cluster-node-timeout", formTimeout,
 		)); !errors.Is(err, redisserver.ErrPortTaken) {
@@ -112,7 +112,7 @@ func startNode() (*redisserver.Server, string, error) {
 	return nil, "", err
 }
 
-// form gives each master its share of the hash slots, and has the first meet the others.
+// form gives each master its share of the hash slots, and introduces the first one to the others.
 func (n nodes) form(bus []string) error {
 	ctx, cancel := context.WithTimeout(context.Background(), startLimit)
 	defer cancel()
@@ -147,7 +147,7 @@ func (n nodes) form(bus []string) error {
 	return nil
 }
 
-// formed takes the reply of CLUSTER INFO, which in RESP3 is a verbatim string: its type is part of
+// formed reads the reply of CLUSTER INFO. In RESP3 that is a verbatim string, whose type is part of
 // it.
 func formed(info string) bool {
 	lines := make(map[string]bool)

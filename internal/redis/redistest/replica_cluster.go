@@ -15,8 +15,8 @@ import (
 const failoverTimeout = "1000"
 
 // ReplicaCluster is one test's own cluster of three masters with a replica each, which can fail
-// over, move slots and grow. An error in a method fails the test. Methods are for the test's own
-// goroutine.
+// over, move slots and grow. An error in a method fails the test. Only the test's own goroutine may
+// call its methods.
 type ReplicaCluster struct {
 	*Target
 	tb    testing.TB
@@ -52,7 +52,7 @@ func (c *ReplicaCluster) stop() {
 	}
 }
 
-// Processes are all nodes, masters first as they were at the start. The caller owns the slice.
+// Processes returns all nodes, masters first as they were at the start. The caller owns the slice.
 func (c *ReplicaCluster) Processes() []*redisserver.Server {
 	return append([]*redisserver.Server(nil), c.procs...)
 }
@@ -89,7 +89,7 @@ func (c *ReplicaCluster) join(n int) []*redisserver.Server {
 	return c.procs[before:]
 }
 
-// Owner is the master of a slot. It waits until all nodes that run agree on one.
+// Owner returns the master of a slot. It waits until all running nodes agree on one.
 func (c *ReplicaCluster) Owner(slot uint16) *redisserver.Server {
 	c.tb.Helper()
 	var owner *redisserver.Server
@@ -165,7 +165,7 @@ func synced(ctx context.Context, replica *redisserver.Server) bool {
 	return err == nil && strings.Contains(info, "master_link_status:up")
 }
 
-// online is how many replicas of a master have acknowledged something.
+// online returns how many replicas of a master have acknowledged something.
 func online(ctx context.Context, master *redisserver.Server) int {
 	info, err := Ask(ctx, master.Addr(), "INFO", "replication").ToString()
 	if err != nil {
@@ -210,7 +210,7 @@ func (c *ReplicaCluster) await(what string, cond func(context.Context) bool) {
 	}
 }
 
-// holders are the ports of a slot's master and its replicas, as one node sees them.
+// holders returns the ports of a slot's master and its replicas, as one node sees them.
 func holders(ctx context.Context, proc *redisserver.Server, slot uint16) []int {
 	ranges, err := Ask(ctx, proc.Addr(), "CLUSTER", "SLOTS").ToArray()
 	if err != nil {

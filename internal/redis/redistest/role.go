@@ -18,7 +18,7 @@ import (
 )
 
 const (
-	// RoleEnv is the environment variable that, set to "default", has the tests of MainAs connect
+	// RoleEnv is the environment variable that, set to "default", makes the tests of MainAs connect
 	// as the default user, who may do anything.
 	RoleEnv = "FREESLOT_TEST_ROLE"
 
@@ -32,7 +32,7 @@ var commandOf = regexp.MustCompile(`cmd=\S+`)
 // Role is a user of Redis with the rights of the code under test.
 type Role struct {
 	Name string
-	// Rules are what ACL SETUSER takes.
+	// Rules are the arguments of ACL SETUSER.
 	Rules []string
 	// Scripts are loaded into every server at its start, for users who may not load them.
 	Scripts []string
@@ -41,9 +41,9 @@ type Role struct {
 // role belongs to the whole test binary, like shared. It is set before any test runs.
 var role *Role
 
-// MainAs is Main for tests that show that the code under test gets by with the rights of a role:
-// what URL of a Target names connects as that user, what Client returns as the default one, who may
-// do anything. A command that Redis denied the user fails the test at whose end the server stops.
+// MainAs is Main for tests that show that the rights of a role suffice for the code under test. The
+// URL of a Target names a user with that role, and Client connects as the default user, who may do
+// anything. If Redis denied the user a command, the test at whose end the server stops fails.
 func MainAs(m *testing.M, as Role, options ...goleak.Option) {
 	if os.Getenv(RoleEnv) != "default" {
 		role = &as
@@ -51,7 +51,7 @@ func MainAs(m *testing.M, as Role, options ...goleak.Option) {
 	Main(m, options...)
 }
 
-// own is a Target on a server that was started here.
+// own returns a Target on a server that was started here.
 func own(name string, cluster bool, addrs ...string) *Target {
 	t := At(name, cluster, addrs...)
 	if role != nil {
@@ -60,14 +60,14 @@ func own(name string, cluster bool, addrs ...string) *Target {
 	return t
 }
 
-// AdminURL is the URL for the default user.
+// AdminURL returns the URL for the default user.
 func (r *Target) AdminURL() string {
 	admin := *r
 	admin.user = ""
 	return admin.URL()
 }
 
-// RoleClient is Client with the rights that URL has.
+// RoleClient returns a client with the rights of the user in URL.
 func (r *Target) RoleClient(tb testing.TB, options ...func(*rueidis.ClientOption)) rueidis.Client {
 	tb.Helper()
 	if r.user == "" {
@@ -78,7 +78,8 @@ func (r *Target) RoleClient(tb testing.TB, options ...func(*rueidis.ClientOption
 	}}, options...)...)
 }
 
-// userArgs make the server know the user from its start on; not a sentinel, which others log in to.
+// userArgs makes the server know the user from its start on, except a sentinel, to which other
+// users log in.
 func userArgs(args []string) []string {
 	if role == nil || slices.Contains(args, "--sentinel") {
 		return nil

@@ -64,7 +64,7 @@ func NewSentinels(tb testing.TB) *Sentinels {
 	return s
 }
 
-// URL is the URL for the programs: the sentinels, and the name of the master.
+// URL returns the URL for the programs: the sentinels, and the name of the master.
 func (s *Sentinels) URL() string {
 	var addrs []string
 	for _, proc := range s.sentinels {

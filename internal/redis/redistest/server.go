@@ -51,7 +51,7 @@ func New(tb testing.TB, options ...Option) *Server {
 	return s
 }
 
-// Process is the server's process, for operations without a method here.
+// Process returns the server's process, for operations without a method here.
 func (s *Server) Process() *redisserver.Server { return s.proc }
 
 // Kill ends the server as a crash does, and returns when it is gone.
@@ -75,7 +75,7 @@ func (s *Server) Restart() {
 // have the same data.
 func (s *Server) Stop() { s.check("stop", stopServer(s.proc)) }
 
-// check reports with Error, as Fatal is for the test's own goroutine only.
+// check reports with Error, because Fatal is for the test's own goroutine only.
 func (s *Server) check(operation string, err error) {
 	if err != nil {
 		s.tb.Errorf("%s redis-server: %v", operation, err)

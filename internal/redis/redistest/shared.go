@@ -16,7 +16,7 @@ import (
 // meanwhile.
 const lateClose = "github.com/redis/rueidis.(*clusterClient)._refresh.func2"
 
-// shared has the servers of one test binary. It is package state because TestMain and the tests
+// shared holds the servers of one test binary. It is package state because TestMain and the tests
 // have nothing else in common.
 var shared struct {
 	mu      sync.Mutex
@@ -29,7 +29,7 @@ var shared struct {
 // asks for the topology, even when the client was closed meanwhile.
 const lateRefresh = "github.com/redis/rueidis.(*call).DelayDo.func1"
 
-// lazy is a Redis that the first user starts; guarded by shared.mu. A failed start is not tried
+// lazy is a Redis that its first user starts; guarded by shared.mu. A failed start is not tried
 // again, so that every test fails at once with the same message.
 type lazy struct {
 	target *Target

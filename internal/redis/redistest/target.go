@@ -28,21 +28,22 @@ func At(name string, cluster bool, addrs ...string) *Target {
 	return &Target{name: name, cluster: cluster, addrs: append([]string(nil), addrs...)}
 }
 
-// Name is single or cluster, or the name that At got.
+// Name returns single or cluster, or the name that At got.
 func (r *Target) Name() string { return r.name }
 
 // IsCluster reports whether keys must share a hash tag to be used together.
 func (r *Target) IsCluster() bool { return r.cluster }
 
-// Addrs are host:port of the server, or of every master of the cluster. The caller owns the slice.
+// Addrs returns host:port of the server, or of every master of the cluster. The caller owns the
+// slice.
 func (r *Target) Addrs() []string { return append([]string(nil), r.addrs...) }
 
-// dialTimeout is longer than a busy machine lets the test process stand still.
+// dialTimeout is longer than a busy machine may make the test process stand still.
 const dialTimeout = 20 * time.Second
 
-// URL is a URL for rueidis.ParseURL; the further masters of a cluster are its addr parameters. If
-// the package's tests run with the rights of a role, it names the role's user, while Client stays
-// the default user. It ends with parameters: add further ones with &.
+// URL returns a URL for rueidis.ParseURL; the further masters of a cluster are its addr parameters.
+// If the package's tests run with the rights of a role, it names the role's user, while Client
+// stays the default user. It ends with parameters: add further ones with &.
 func (r *Target) URL() string {
 	u := url.URL{Scheme: "redis", Host: r.addrs[0]}
 	query := url.Values{"dial_timeout": {dialTimeout.String()}}

@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// WithReplicas is one test's own master with replicas, without automatic failover. Its methods are
-// for the test's own goroutine.
+// WithReplicas is one test's own master with replicas, without automatic failover. Only the test's
+// own goroutine may call its methods.
 type WithReplicas struct {
 	*Server  // the master
 	Replicas []*Server

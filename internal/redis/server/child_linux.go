@@ -7,7 +7,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// childAttr has the kernel kill the child when its parent thread dies. It uses SIGKILL because a
+// childAttr makes the kernel kill the child when its parent thread dies. It uses SIGKILL because a
 // paused server would never act on SIGTERM; an append-only file survives it.
 func childAttr() *syscall.SysProcAttr {
 	return &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}

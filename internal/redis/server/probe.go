@@ -20,7 +20,7 @@ const (
 // errNotReady is returned when a server answers, but is not the child or not ready.
 var errNotReady = errors.New("not ready")
 
-// probe returns nil when the server at addr answers PING and is the process pid. A server that asks
+// probe returns nil if the server at addr answers PING and is the process pid. A server that asks
 // for a password first does not reveal its pid; then it is enough that it listens.
 func probe(ctx context.Context, addr string, pid int) error {
 	ctx, cancel := context.WithTimeout(ctx, probeTimeout)

@@ -25,7 +25,7 @@ type process struct {
 	asked bool          // guarded by Server.mu: Stop ended it
 }
 
-// launch starts the command and returns when it runs.
+// launch starts the command and returns once it runs.
 func launch(cmd *exec.Cmd, out *output) (*process, error) {
 	cmd.Stdout, cmd.Stderr, cmd.WaitDelay = out, out, outputGrace
 	cmd.SysProcAttr = childAttr()
@@ -79,7 +79,8 @@ func (p *process) signal(sig syscall.Signal, group bool) error {
 	return nil
 }
 
-// exitError is why a server has ended by itself, in one line. It may be called only after done.
+// exitError returns one line that tells why the server ended by itself. It may be called only
+// after done.
 func (p *process) exitError(port int) error {
 	if p.out.contains("Address already in use") {
 		return portTaken(port)

@@ -110,7 +110,7 @@ func (s *Server) Resume() error {
 	return err
 }
 
-// Addr is host:port, or empty before the first Start when the port is to be picked.
+// Addr returns host:port; empty before the first Start if the port is to be picked.
 func (s *Server) Addr() string {
 	if port := s.Port(); port != 0 {
 		return loopback(port)
@@ -118,7 +118,7 @@ func (s *Server) Addr() string {
 	return ""
 }
 
-// URL is the address as clients take it, redis://127.0.0.1:port; empty when Addr is.
+// URL returns the address in the form for clients, redis://127.0.0.1:port; empty if Addr is.
 func (s *Server) URL() string {
 	if addr := s.Addr(); addr != "" {
 		return "redis://" + addr
@@ -126,14 +126,14 @@ func (s *Server) URL() string {
 	return ""
 }
 
-// Port is the TCP port; 0 before the first Start when it is to be picked.
+// Port returns the TCP port; 0 before the first Start if it is to be picked.
 func (s *Server) Port() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.port
 }
 
-// PID is the process id of the server that runs, or 0.
+// PID returns the process id of the running server, or 0.
 func (s *Server) PID() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -143,7 +143,7 @@ func (s *Server) PID() int {
 	return s.proc.pid
 }
 
-// Dir is the data folder, or empty when the server is stopped.
+// Dir returns the data folder; empty if the server is stopped.
 func (s *Server) Dir() string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -153,8 +153,8 @@ func (s *Server) Dir() string {
 	return s.folder.path
 }
 
-// Done is closed when the server that was started last has ended for any reason. Before the first
-// Start it is nil: it blocks for ever.
+// Done returns a channel that is closed when the server that was started last has ended for any
+// reason. Before the first Start the channel is nil: it blocks for ever.
 func (s *Server) Done() <-chan struct{} {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -164,8 +164,8 @@ func (s *Server) Done() <-chan struct{} {
 	return s.proc.done
 }
 
-// Err is nil while the server runs, after Stop, and before Start; else it is why the server ended
-// (ErrExited).
+// Err returns nil while the server runs, after Stop, and before Start; otherwise it returns why the
+// server ended (ErrExited).
 func (s *Server) Err() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -302,7 +302,7 @@ func (s *Server) terminate(ctx context.Context) error {
 	return nil
 }
 
-// askToStop sends SIGTERM and returns the process to wait for, or nil when none runs. SIGCONT
+// askToStop sends SIGTERM and returns the process to wait for, or nil if none runs. SIGCONT
 // follows, because a paused server acts only on SIGKILL.
 func (s *Server) askToStop() *process {
 	s.mu.Lock()

@@ -13,7 +13,8 @@ import (
 	"github.com/freeslot/freeslot/internal/script"
 )
 
-// Main is redistest.MainAs for a role that has these features, under any key prefix, of any node, in any cell.
+// Main is redistest.MainAs for a role with the rights of these features, under any key prefix, for
+// any node, in any cell.
 func Main(m *testing.M, role script.Role, features ...script.Access) {
 	rights, err := acl.Of(role, script.AnyNode, []script.Layout{{Prefix: "*"}, {Prefix: "*", Tag: "*"}, {Prefix: "*", Tag: "*", Sharded: true}}, features...)
 	if err != nil {

@@ -26,8 +26,8 @@ const (
 // first.
 var networks atomic.Int64
 
-// Container is a Redis in a container with a network of its own. What goes wrong fails the test.
-// Its methods belong to the test's own goroutine.
+// Container is a Redis in a container with a network of its own. Any failure fails the test. Its
+// methods belong to the test's own goroutine.
 type Container struct {
 	tb      testing.TB
 	pool    *dockertest.Pool
@@ -87,12 +87,13 @@ func New(tb testing.TB) *Container {
 	return c
 }
 
-// Target is the container by its published port on the loopback interface. While the network is cut
-// this port refuses connections; while the server is paused it takes them and nothing answers.
+// Target returns the container by its published port on the loopback interface. While the network
+// is cut this port refuses connections; while the server is paused it takes them and nothing
+// answers.
 func (c *Container) Target() *redistest.Target { return redistest.At("docker", false, c.host) }
 
-// Inside is the container by its own address, which the host can reach on Linux. While the network
-// is cut packets to it vanish, as in a partition.
+// Inside returns the container by its own address, which the host can reach on Linux. While the
+// network is cut, packets to it vanish, as in a partition.
 func (c *Container) Inside() *redistest.Target {
 	return redistest.At("docker-inside", false, net.JoinHostPort(c.ip, redisPort))
 }

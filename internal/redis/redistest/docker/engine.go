@@ -54,8 +54,8 @@ func Answers() bool {
 	return pool.Client.Ping() == nil
 }
 
-// prepared is what the first container of a test binary makes ready for all: parallel tests would
-// import the image several times and sweep the same leftovers.
+// prepared holds what the first container of a test binary makes ready for all: parallel tests
+// would import the image several times and sweep the same leftovers.
 var prepared struct {
 	once            sync.Once
 	repository, tag string
@@ -73,8 +73,8 @@ func prepare(client *dc.Client) (repository, tag string, err error) {
 	return p.repository, p.tag, p.err
 }
 
-// sweep removes what killed test runs left behind; the containers of those that still run are
-// younger. A network has the name of its only container.
+// sweep removes leftovers of killed test runs; the containers of running test runs are younger. A
+// network has the name of its only container.
 func sweep(client *dc.Client) error {
 	containers, err := client.ListContainers(dc.ListContainersOptions{
 		All: true, Filters: map[string][]string{"label": {label}},
@@ -89,7 +89,7 @@ func sweep(client *dc.Client) error {
 		}
 		errs = append(errs, client.RemoveContainer(dc.RemoveContainerOptions{ID: c.ID, Force: true, RemoveVolumes: true}))
 		for _, name := range c.Names {
-			// Not an error of the tests to come: the next one picks another subnet.
+			// This does not fail the coming tests: the next one picks another subnet.
 			_ = client.RemoveNetwork(strings.TrimPrefix(name, "/"))
 		}
 	}

@@ -31,8 +31,8 @@ func image(client *dc.Client) (repository, tag string, err error) {
 	if err != nil {
 		return "", "", fmt.Errorf("make an image of the host's redis-server (or name one in %s): %w", ImageEnv, err)
 	}
-	// The tag is the content's, so an image of an earlier run serves again and one of another
-	// version does not.
+	// The tag is derived from the content, so an image of an earlier run serves again and one of
+	// another version does not.
 	tag = fmt.Sprintf("%x", sha256.Sum256(content))[:16]
 	_, err = client.InspectImage(hostImage + ":" + tag)
 	if !errors.Is(err, dc.ErrNoSuchImage) {
@@ -45,8 +45,8 @@ func image(client *dc.Client) (repository, tag string, err error) {
 	return hostImage, tag, err
 }
 
-// hostTar packs the host's redis-server with what it is linked against. Equal files give equal
-// bytes.
+// hostTar packs the host's redis-server and the libraries with which it is linked. Equal files give
+// equal bytes.
 func hostTar() ([]byte, error) {
 	binary := os.Getenv(redistest.BinaryEnv)
 	if binary == "" {

@@ -14,14 +14,14 @@ import (
 
 var update = flag.Bool("update", false, "rewrite the golden files")
 
-// Check fails t where got differs from testdata/file of the package under test. With -update it
-// writes the file first.
+// Check fails t if got differs from testdata/file of the package under test. With -update it writes
+// the file first.
 func Check(t *testing.T, file, got string) {
 	t.Helper()
 	File(t, filepath.Join("testdata", file), got)
 }
 
-// File is Check of a file outside testdata.
+// File does what Check does, for a file outside testdata.
 func File(t *testing.T, file, got string) {
 	t.Helper()
 	if *update {

@@ -19,7 +19,7 @@ var (
 	labelName = regexp.MustCompile(`(\w+)="[^"]*"`)
 )
 
-// Metric describes a metric. Labels are sorted and parted by commas.
+// Metric describes a metric. Labels are sorted and separated by commas.
 type Metric struct{ Name, Labels, Help string }
 
 // Described returns freeslot's own metrics of reg, sorted.
@@ -31,7 +31,7 @@ func Described(t *testing.T, reg *prometheus.Registry) []Metric {
 	for desc := range descs {
 		part := described.FindStringSubmatch(desc.String())
 		if part == nil {
-			continue // Go's, or the library's
+			continue // a metric of Go or of the library
 		}
 		help, err := strconv.Unquote(part[2])
 		if err != nil {
