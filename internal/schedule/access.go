@@ -2,7 +2,7 @@ package schedule
 
 import "github.com/freeslot/freeslot/internal/script"
 
-// access is what a replica needs in Redis for schedules.
+// access lists what a replica needs in Redis for schedules.
 var access = script.Access{Scripts: scripts, Roles: map[script.Role]script.Needs{
 	script.RoleReplica: {Commands: []string{
 		"del", "hdel", "hget", "hset", "time", "zadd", "zlexcount", "zrangebylex", "zrangebyscore", "zrem",

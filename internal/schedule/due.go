@@ -1,23 +1,24 @@
 package schedule
 
 const (
-	// maxWalk is how many runs of a schedule that was not looked at for very long are
-	// counted before those of the time up to walkLast ago are left out of the count.
+	// maxWalk bounds how many runs are counted for a schedule that was not looked at for very long.
+	// Beyond that, only runs of the last walkLast are counted.
 	maxWalk  = 50_000
-	walkLast = 30 * 24 * 60 * 60 * 1000 // ms, in which there are fewer
+	walkLast = 30 * 24 * 60 * 60 * 1000 // ms; it has fewer runs
 )
 
-// decision is what to do about the runs that are due.
+// decision says what to do about the runs that are due.
 type decision struct {
-	// runMS is the run to be made; 0 is none.
+	// runMS is the run to make; 0 means none.
 	runMS int64
-	// missed is how many runs before it, or all with none to be made, are left out.
+	// missed counts the runs before it that are left out. If there is no run to make, it counts
+	// all.
 	missed uint64
-	// nextMS is the first run that is not due, where none is to be made.
+	// nextMS is the first run that is not due yet, if there is no run to make.
 	nextMS int64
 }
 
-// due decides about the runs of a schedule from nextMS on, which is due.
+// due decides about the runs of a schedule from nextMS on. nextMS must be due.
 func due(e *Expression, s *Definition, nextMS, nowMS int64) decision {
 	var last [MaxMissed]int64 // the last runs, in a ring
 	count, at := uint64(0), nextMS

@@ -5,7 +5,7 @@ import (
 	"strconv"
 	"strings"
 	"time"
-	_ "time/tzdata" // so that zones are known on machines without a database of their own
+	_ "time/tzdata" // for machines without a database of time zones
 
 	parser "github.com/robfig/cron/v3"
 
@@ -24,10 +24,10 @@ const MaxExpressionLength = 256
 const (
 	everyPrefix = "@every "
 	allHours    = 1<<24 - 1
-	// maxPeriods is how many periods between two changes of the clocks are looked at for
-	// a run: five years of four changes each, and more.
+	// maxPeriods bounds how many periods between two changes of the clocks are searched for a run:
+	// more than five years of four changes each.
 	maxPeriods = 64
-	// longestShown is how much of an expression a refusal repeats.
+	// longestShown is how many bytes of an expression an error repeats.
 	longestShown = 64
 )
 
@@ -36,14 +36,18 @@ type Expression struct {
 	every time.Duration // 0 where spec is set
 	spec  *parser.SpecSchedule
 	zone  *time.Location
-	// hourly is true where every hour of the day matches.
+	// hourly is true if every hour of the day matches.
 	hourly bool
 }
 
-// Parse reads five fields as crontab(5) has them (minute, hour, day of month, month, day of
-// week, in which both 0 and 7 are Sunday), one of @hourly, @daily, @weekly, @monthly and
-// @yearly, or @every with a duration of a second to 366 days such as 90s, 1h30m or 2d12h. zone is a name of the IANA database, "" for UTC. Errors: *freeslot.Error
-// (invalid_argument, of the fields cron or time_zone).
+// Parse reads an expression in one of these forms:
+//   - five fields as in crontab(5): minute, hour, day of month, month and day of week, in which
+//     both 0 and 7 are Sunday
+//   - @hourly, @daily, @weekly, @monthly or @yearly
+//   - @every with a duration from a second to 366 days, such as 90s, 1h30m or 2d12h
+//
+// zone is a name of the IANA database; "" means UTC. Errors: *freeslot.Error (invalid_argument) for
+// the field cron or time_zone.
 func Parse(expression, zone string) (Expression, error) {
 	location, err := loadZone(zone)
 	if err != nil {
@@ -56,7 +60,7 @@ func Parse(expression, zone string) (Expression, error) {
 		every, err := parseEvery(text)
 		return Expression{every: every, zone: location}, err
 	}
-	// The library takes a zone here, too, and ends in a panic where it is cut off.
+	// The library also accepts a zone here, and panics if that is cut off.
 	if strings.Contains(expression, "=") {
 		return Expression{}, freeslot.Invalid("cron", "has a time zone, expected it in time_zone")
 	}
@@ -87,7 +91,7 @@ func parseEvery(text string) (time.Duration, error) {
 	return every.Truncate(time.Millisecond), nil
 }
 
-// parseDays reads a duration that can begin with whole days of 24 hours.
+// parseDays reads a duration that may begin with whole days of 24 hours.
 func parseDays(text string) (time.Duration, error) {
 	number, rest, ok := strings.Cut(text, "d")
 	days, err := strconv.ParseUint(number, 10, 16)
@@ -105,8 +109,8 @@ func parseDays(text string) (time.Duration, error) {
 	return every + more, err
 }
 
-// sundays writes a Sunday that ends a week, 7 or the "sun" of "fri-sun", in days that the library
-// knows. Anything that it cannot read is left for the library to refuse.
+// sundays replaces a Sunday that ends a week, 7 or the "sun" of "fri-sun", by days that the library
+// knows. It leaves everything that it cannot read for the library to refuse.
 func sundays(expression string) string {
 	fields := strings.Fields(expression)
 	if len(fields) != 5 {
@@ -167,14 +171,13 @@ func loadZone(name string) (*time.Location, error) {
 
 func shown(text string) string { return strings.ToValidUTF8(text[:min(len(text), longestShown)], "") }
 
-// Next is the first run after a time, on a whole second but for @every, which counts from
-// after. It is zero where there is none in the next years.
+// Next returns the first run after a time. It is on a whole second, except for @every, which counts
+// from after. It is zero if there is no run in the next years.
 //
-// Where the clocks change: an expression whose hour field names every hour ("*", "*/1")
-// goes by time as it passes, and so runs in each of two hours of one name, and not in one
-// that is left out. All others go by the clock on the wall: a time that comes twice is
-// run the first time, one that is left out at the moment when the clocks are changed. Runs
-// that fall on one moment are one.
+// When the clocks change, an expression whose hour field names every hour ("*", "*/1") follows the
+// passing of time. It runs in both hours of the same name, and not in an hour that is left out. All
+// other expressions follow the clock on the wall. A time that comes twice runs the first time. A
+// time that is left out runs at the moment of the change. Runs that fall on one moment are one run.
 func (e *Expression) Next(after time.Time) time.Time {
 	if e.every > 0 {
 		return after.Add(e.every)
@@ -199,8 +202,8 @@ func (e *Expression) Next(after time.Time) time.Time {
 	return time.Time{}
 }
 
-// within is the first run after at in the period from start to end, both zero where it has
-// none, in which local time is that much ahead of UTC, in seconds.
+// within returns the first run after at in the period from start to end. A zero start or end leaves
+// the period open there. In it local time is offset seconds ahead of UTC.
 func (e *Expression) within(at, start, end time.Time, offset int) (next time.Time, ok bool) {
 	wall := shift(at, offset)
 	for {
@@ -217,8 +220,8 @@ func (e *Expression) within(at, start, end time.Time, offset int) (next time.Tim
 	}
 }
 
-// repeated reports whether the clock on the wall showed this time before it was put back
-// at start.
+// repeated reports whether the clock on the wall showed this time already before it was put back at
+// start.
 func (e *Expression) repeated(at, start time.Time, offset int) bool {
 	if start.IsZero() {
 		return false
@@ -227,8 +230,8 @@ func (e *Expression) repeated(at, start time.Time, offset int) bool {
 	return shift(at, offset).Before(shift(start, before))
 }
 
-// leftOut reports whether there is a run among the times that the clock on the wall leaves
-// out when it is put forward.
+// leftOut reports whether there is a run among the times that are left out when the clock on the
+// wall is put forward.
 func (e *Expression) leftOut(moment time.Time, before, after int) bool {
 	if e.hourly || after <= before {
 		return false
@@ -237,12 +240,12 @@ func (e *Expression) leftOut(moment time.Time, before, after int) bool {
 	return !next.IsZero() && next.Before(shift(moment, after))
 }
 
-// shift is UTC that shows what a clock shows that is so many seconds ahead.
+// shift returns a time in UTC that reads like a clock which is this many seconds ahead.
 func shift(t time.Time, seconds int) time.Time {
 	return t.UTC().Add(time.Duration(seconds) * time.Second)
 }
 
-// NextMS is Next in milliseconds since the Unix epoch; 0 is none.
+// NextMS is Next in milliseconds since the Unix epoch; 0 means none.
 func (e *Expression) NextMS(after int64) int64 {
 	next := e.Next(time.UnixMilli(after))
 	if next.IsZero() {

@@ -5,7 +5,7 @@ import (
 	"github.com/freeslot/freeslot/internal/replica/feature"
 )
 
-// Feature is the runs of schedules, and the routes that manage schedules.
+// Feature makes the runs of schedules, and serves the routes that manage schedules.
 var Feature = feature.Feature{Access: access, New: newPart}
 
 func newPart(env *feature.Env) feature.Part {

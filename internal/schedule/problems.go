@@ -11,16 +11,16 @@ import (
 
 type object = map[string]json.RawMessage
 
-// sound is a schedule with which nothing is wrong.
+// sound returns a schedule without any error.
 func sound(job object) object {
-	text, _ := json.Marshal(job) // which was JSON before
+	text, _ := json.Marshal(job) // it came from JSON
 	return object{"cron": json.RawMessage(`"@daily"`), "job": text}
 }
 
 var soundJob = object{"service": json.RawMessage(`"x"`)}
 
-// allProblems adds to what a change was refused for, its first bad field, all others. Each field is tried
-// by itself in a schedule that is sound but for it, so that what is wrong is decided in one place.
+// allProblems adds all other bad fields to the error for the first one. It tries each field by
+// itself in an otherwise sound schedule, so that one place decides what is wrong.
 func allProblems(data []byte, first error) error {
 	var found freeslot.FieldErrors
 	found.Add(first)
@@ -63,7 +63,7 @@ func allProblems(data []byte, first error) error {
 	return found.Err()
 }
 
-// tryJob has try look at each field of a job, and of its requirement.
+// tryJob lets try look at each field of a job, and of its requirement.
 func tryJob(job object, try func(job object)) {
 	with := func(name string, value json.RawMessage) object {
 		tried := maps.Clone(soundJob)
@@ -77,13 +77,13 @@ func tryJob(job object, try func(job object)) {
 		}
 		tried := with(name, job[name])
 		if key := job["concurrency_key"]; name == "concurrency_limit" && key != nil {
-			tried["concurrency_key"] = key // without which it is refused
+			tried["concurrency_key"] = key // without it the key is refused
 		}
 		if requirement == nil {
 			try(tried)
 		}
 		for _, part := range slices.Sorted(maps.Keys(requirement)) {
-			text, _ := json.Marshal(object{part: requirement[part]}) // which was JSON before
+			text, _ := json.Marshal(object{part: requirement[part]}) // it came from JSON
 			try(with(name, text))
 		}
 	}
@@ -92,7 +92,7 @@ func tryJob(job object, try func(job object)) {
 	}
 }
 
-// members are those of a JSON object, nil of what is none.
+// members returns the members of a JSON object; nil if data is not one.
 func members(data []byte) (fields object) {
 	if json.Unmarshal(data, &fields) != nil {
 		return nil

@@ -11,7 +11,7 @@ import (
 	"github.com/freeslot/freeslot/internal/api"
 )
 
-// schedules is what the routes need of *Service.
+// schedules lists what the routes call of *Service.
 type schedules interface {
 	Put(ctx context.Context, tenant, name string, change *Change) (status Schedule, created bool, err error)
 	Get(ctx context.Context, tenant, name string, runs int) (Schedule, error)
@@ -37,7 +37,7 @@ type ScheduleRequest struct {
 // SchedulePage is one page of a listing.
 type SchedulePage struct {
 	Schedules []Schedule `json:"schedules" doc:"In the order of their tenants and names."`
-	// Cursor is documented for its reader in the tag.
+	// The tag documents Cursor.
 	Cursor string `json:"cursor,omitempty" doc:"Continues the listing; absent at its end."`
 }
 
@@ -68,7 +68,7 @@ type (
 	schedulePageOutput struct{ Body SchedulePage }
 )
 
-// routes are the HTTP routes of schedules.
+// routes serves the HTTP routes of schedules.
 type routes struct {
 	*api.Router
 	schedules schedules
@@ -124,7 +124,7 @@ func (r *routes) register() {
 	}, r.run)
 }
 
-// scheduleTenant is whose schedule is meant.
+// scheduleTenant returns the tenant of the schedule that the caller means.
 func scheduleTenant(p api.Principal, tenant string) (string, error) {
 	switch {
 	case tenant == "" || tenant == p.Tenant:
@@ -191,7 +191,7 @@ func (r *routes) list(ctx context.Context, in *listSchedulesInput) (*schedulePag
 	return &schedulePageOutput{Body: page}, nil
 }
 
-// run submits the template as any other job.
+// run submits the template like any other job.
 func (r *routes) run(ctx context.Context, in *scheduleInput) (*api.JobAnswer, error) {
 	found, err := r.one(ctx, in, func(ctx context.Context, tenant, name string) (Schedule, error) {
 		return r.schedules.Get(ctx, tenant, name, 0)
@@ -210,7 +210,7 @@ func (r *routes) run(ctx context.Context, in *scheduleInput) (*api.JobAnswer, er
 	return out, nil
 }
 
-// document completes the document where the Go types cannot say it.
+// document adds to the OpenAPI document what the Go types cannot say.
 func (r *routes) document(doc *huma.OpenAPI) {
 	doc.Tags = append(doc.Tags, &huma.Tag{Name: "schedules"})
 	path := doc.Paths[schedulePath]

@@ -23,55 +23,57 @@ import (
 )
 
 const (
-	// DefaultInterval is how often a cell is asked what is due.
+	// DefaultInterval is the time between two looks at what is due in a cell.
 	DefaultInterval = time.Second
-	// DefaultTakeOver is how late a run is when the replicas take it that do not go first.
+	// DefaultTakeOver is how late a run must be before other replicas than the first one take it.
 	DefaultTakeOver = 2 * time.Second
 
-	// pageSize is how many due schedules one look finds.
+	// pageSize is the most due schedules that one look finds.
 	pageSize = 128
-	// aheadIntervals is for how many intervals a look tells what comes.
+	// aheadIntervals is how many intervals a look sees ahead.
 	aheadIntervals = 2
 	// workers is how many schedules of a cell are worked on at once.
 	workers = 8
-	// retryPause is how long a run rests that could not be made.
+	// retryPause is the time before a failed run is tried again.
 	retryPause = time.Second
-	// brokenPause is how long a schedule rests that cannot be read.
+	// brokenPause is the time before a schedule that cannot be read is read again.
 	brokenPause = time.Minute
 	callTimeout = 3 * time.Second
-	// shortest sleep between two looks.
+	// shortest is the least time between two looks.
 	shortest = 5 * time.Millisecond
 )
 
-// Dispatcher is what a Runner needs of *dispatch.Dispatcher.
+// Dispatcher lists what a Runner calls of *dispatch.Dispatcher.
 type Dispatcher interface {
 	Home(tenant string, job *freeslot.Job, near int) (int, error)
 	Submit(ctx context.Context, reqs []dispatch.Request, sink dispatch.Sink, accepted func(i int, a dispatch.Accepted, err error))
 	Job(ctx context.Context, tenant, jobID string) (freeslot.JobStatus, error)
 }
 
-// Markers drops the markers of jobs that were created; *cell.Set is it.
+// Markers drops the markers of jobs that were created. *cell.Set implements it.
 type Markers interface {
-	// ForgetOnce drops the marker of a job that no replica will enqueue again under dispatch.Run.Once.
+	// ForgetOnce drops the marker of a job. No replica may enqueue the job again under this
+	// dispatch.Run.Once.
 	ForgetOnce(ctx context.Context, tenant, jobID, once string) error
 }
 
-// Config is how a Runner behaves. The zero value of each field but Replica means its default.
+// Config configures a Runner. The zero value of each field except Replica means its default.
 type Config struct {
 	// Replica is the name of this replica.
 	Replica string
-	// Interval is how often a cell is asked what is due. It varies by a quarter.
+	// Interval is the time between two looks at what is due in a cell. It varies by a quarter.
 	Interval time.Duration
-	// TakeOver is how late a run is when this replica takes it although another one goes first.
+	// TakeOver is how late a run must be before this replica takes it although another one goes
+	// first.
 	TakeOver time.Duration
 	// MaxPayloadBytes bounds the payload of a template; 0 means freeslot.DefaultMaxPayloadBytes.
 	MaxPayloadBytes int
-	// MarkerRetention is how long the marker of a job that was created is kept at least; 0
-	// means cell.DefaultKeyRetention.
+	// MarkerRetention is the least time for which the marker of a created job is kept; 0 means
+	// cell.DefaultKeyRetention.
 	MarkerRetention time.Duration
 }
 
-// WithDefaults returns c with zero fields replaced.
+// WithDefaults returns a copy of c with zero fields replaced by their defaults.
 func (c Config) WithDefaults() Config {
 	if c.Interval == 0 {
 		c.Interval = DefaultInterval
@@ -97,7 +99,7 @@ type Runner struct {
 	log     *zap.Logger
 	often   *zap.Logger // sampled
 	metrics *metrics
-	// share are the schedules that this replica goes first for; nil is all of them.
+	// share holds the schedules for which this replica goes first; nil means all.
 	share atomic.Pointer[selection.Share]
 
 	start, stop sync.Once
@@ -106,7 +108,7 @@ type Runner struct {
 	loops       sync.WaitGroup
 }
 
-// NewRunner makes one. It does no I/O. reg may be nil.
+// NewRunner makes a runner. It does no I/O. reg may be nil.
 func NewRunner(cfg Config, runners []*script.Runner, markers Markers, jobs Dispatcher, log *zap.Logger, reg prometheus.Registerer) *Runner {
 	ctx, cancel := context.WithCancel(context.Background())
 	return &Runner{
@@ -115,13 +117,13 @@ func NewRunner(cfg Config, runners []*script.Runner, markers Markers, jobs Dispa
 	}
 }
 
-// SetReplicas says which replicas run, this one among them, each named once: of several one
-// goes first for a schedule. Until it is called, this one is alone.
+// SetReplicas sets the replicas that run, this one among them, each named once. One of them goes
+// first for each schedule. Before the first call this replica goes first for all.
 func (r *Runner) SetReplicas(names []string) {
 	r.share.Store(selection.NewShare(r.cfg.Replica, names))
 }
 
-// Start begins to make runs. It does no I/O.
+// Start starts the loops that make runs. It does no I/O.
 func (r *Runner) Start(context.Context) error {
 	r.start.Do(func() {
 		for _, c := range r.store {
@@ -131,10 +133,10 @@ func (r *Runner) Start(context.Context) error {
 	return nil
 }
 
-// Stop ends the loops; a run that is just being made is left to the other replicas. It
-// tolerates a runner that was never started, and being called twice.
+// Stop ends the loops. The other replicas take over a run that is being made. It may be called
+// twice, and on a runner that was never started.
 func (r *Runner) Stop(context.Context) error {
-	r.start.Do(func() {}) // what is stopped before its Start never starts
+	r.start.Do(func() {}) // a runner that is stopped before its Start never starts
 	r.stop.Do(r.cancel)
 	r.loops.Wait() // each call has a deadline of its own
 	return nil
@@ -161,7 +163,7 @@ func (r *Runner) loop(c *cellStore) {
 	}
 }
 
-// look makes the runs that are due, and returns for how long there is nothing to do.
+// look makes the runs that are due, and returns the time until the next look.
 func (r *Runner) look(c *cellStore) (pause time.Duration, err error) {
 	pause = r.cfg.Interval*7/8 + rand.N(r.cfg.Interval/4+1)
 	ctx, cancel := context.WithTimeout(r.ctx, callTimeout)
@@ -195,7 +197,7 @@ func (r *Runner) look(c *cellStore) (pause time.Duration, err error) {
 		}
 	})
 	if made.Load() {
-		return shortest, nil // for what came due meanwhile, and what comes next
+		return shortest, nil // for runs that came due meanwhile
 	}
 	return pause, nil
 }
@@ -206,7 +208,8 @@ func (r *Runner) first(id string) bool {
 	return share == nil || share.Has(id)
 }
 
-// each calls f for all ids, some at once: one whose cell is away holds up no other.
+// each calls f for all ids, some at the same time: an id whose cell is away does not hold up the
+// others.
 func (r *Runner) each(ids []string, f func(id string)) {
 	next := make(chan string, len(ids))
 	for _, id := range ids {
@@ -224,16 +227,16 @@ func (r *Runner) each(ids []string, f func(id string)) {
 	all.Wait()
 }
 
-// errTaken says that another replica, or a client, was faster.
+// errTaken is returned if another replica, or a client, changed the schedule first.
 var errTaken = errors.New("the schedule was changed meanwhile")
 
-// handle makes the runs of a schedule that are due, one after the other, and no more than
-// those that may be made up for. some is true when it made one.
+// handle makes the due runs of a schedule, one after the other, but not more than may be made up
+// for. some is true if it made one.
 func (r *Runner) handle(id string) (some bool, err error) {
 	for range MaxMissed + 1 {
 		more, err := r.advance(id)
 		if errors.Is(err, errTaken) {
-			return some, nil // and whoever it was goes on
+			return some, nil // the other one continues
 		}
 		if err != nil || !more {
 			return some, err
@@ -243,7 +246,7 @@ func (r *Runner) handle(id string) (some bool, err error) {
 	return some, nil
 }
 
-// advance takes a schedule through one run, and returns true when there may be more.
+// advance takes a schedule through one run. more is true if there may be another.
 func (r *Runner) advance(id string) (more bool, err error) {
 	ctx, cancel := context.WithTimeout(r.ctx, 3*callTimeout)
 	defer cancel()
@@ -254,7 +257,7 @@ func (r *Runner) advance(id string) (more bool, err error) {
 	case run.state.Claim != nil:
 		return r.make(ctx, run)
 	case run.state.Paused || run.state.NextMS == 0 || run.state.NextMS > run.nowMS:
-		// It should not have been looked at: an edit by hand, or a change just now.
+		// There was no reason for the look: an edit by hand, or a change just now.
 		return false, run.write(ctx, run.state.step(), 0)
 	}
 	d := due(&run.expression, run.schedule, run.state.NextMS, run.nowMS)
@@ -264,7 +267,7 @@ func (r *Runner) advance(id string) (more bool, err error) {
 		next.NextMS = d.nextMS
 	} else {
 		next.NextMS, next.Claim = d.runMS, &claim{RunMS: d.runMS, SinceMS: run.nowMS}
-		_ = r.place(run, next.Claim) // else the next step tells why
+		_ = r.place(run, next.Claim) // if it fails, the next step reports the error
 	}
 	if err := run.write(ctx, next, 0); err != nil {
 		return false, err
@@ -276,7 +279,7 @@ func (r *Runner) advance(id string) (more bool, err error) {
 	return r.make(ctx, run)
 }
 
-// place gives the job of a run its id, in a cell that takes it.
+// place chooses a cell that takes the job of a run, and gives the job its id.
 func (r *Runner) place(run *run, c *claim) error {
 	home, err := r.jobs.Home(run.tenant, &run.schedule.Job, run.cell.index)
 	if err == nil {
@@ -298,7 +301,8 @@ func (r *Runner) make(ctx context.Context, run *run) (more bool, err error) {
 		}
 		st = run.state
 	}
-	// The marker may be gone where it was made: what is created now could be a second one.
+	// The marker may be gone in the cell where it was made, so a job created now could be a second
+	// one.
 	if limit := r.cfg.MarkerRetention / 2; run.nowMS-st.Claim.PlacedMS > limit.Milliseconds() {
 		if made, err := r.exists(ctx, run); err != nil || made {
 			return r.ended(ctx, run, err)
@@ -319,7 +323,7 @@ func (r *Runner) make(ctx context.Context, run *run) (more bool, err error) {
 	return r.ended(ctx, run, nil)
 }
 
-// allowed looks whether this replica would take the schedule: limits change.
+// allowed checks that this replica would accept the schedule: limits may have changed.
 func (r *Runner) allowed(s *Definition) error {
 	if err := s.Validate(); err != nil {
 		return err
@@ -327,7 +331,7 @@ func (r *Runner) allowed(s *Definition) error {
 	return wire.CheckPayload("job", &s.Job, r.cfg.MaxPayloadBytes)
 }
 
-// exists reports whether the job of the claim was created, as far as its record tells.
+// exists reports whether the job of the claim was created, according to its record.
 func (r *Runner) exists(ctx context.Context, run *run) (bool, error) {
 	if run.state.Claim.JobID == "" {
 		return false, nil
@@ -339,17 +343,17 @@ func (r *Runner) exists(ctx context.Context, run *run) (bool, error) {
 	return err == nil, err
 }
 
-// refused is what follows where a job could not be created: another try, or the end of the run.
+// refused handles a job that could not be created: by another try, or by the end of the run.
 func (r *Runner) refused(ctx context.Context, run *run, cause error) (more bool, err error) {
 	if r.ctx.Err() != nil {
-		return false, nil // this replica stops; another one goes on
+		return false, nil // this replica stops; another one continues
 	}
 	if isTemporary(cause) && run.nowMS-run.state.Claim.SinceMS < run.schedule.graceMS() {
 		next := run.state.step()
 		next.fail(cause, run.nowMS)
 		return false, run.write(ctx, next, run.nowMS+retryPause.Milliseconds())
 	}
-	// An earlier try may have been applied although its answer was lost.
+	// An earlier try may have been applied, although its answer was lost.
 	made, err := r.exists(ctx, run)
 	switch {
 	case err != nil:
@@ -377,7 +381,7 @@ func (r *Runner) failed(ctx context.Context, run *run, cause error) (more bool, 
 	return true, nil
 }
 
-// ended ends a run whose job was created, unless err says that this is not known.
+// ended ends a run whose job was created. If err is not nil, that is not known, and it returns err.
 func (r *Runner) ended(ctx context.Context, run *run, err error) (more bool, _ error) {
 	if err != nil {
 		return false, err
@@ -391,7 +395,7 @@ func (r *Runner) ended(ctx context.Context, run *run, err error) (more bool, _ e
 		if err = run.write(ctx, next, 0); !errors.Is(err, errTaken) {
 			break
 		}
-		// By a client's change, perhaps, which leaves the claim as it is.
+		// A client may have changed the schedule, which leaves the claim as it is.
 		if run, err = r.read(ctx, run.record.id); err != nil || run == nil || run.state.Claim == nil || run.state.Claim.JobID != job {
 			return true, err
 		}
@@ -401,23 +405,23 @@ func (r *Runner) ended(ctx context.Context, run *run, err error) (more bool, _ e
 	}
 	r.metrics.runs.WithLabelValues("created").Inc()
 	r.metrics.lag.Observe(max(lag.Seconds(), 0))
-	// Else it goes by itself.
+	// If this fails, the marker expires by itself.
 	if err := r.markers.ForgetOnce(ctx, run.tenant, job, once); err != nil {
 		r.log.Debug("schedule.marker_stays", zap.String("schedule", run.record.id), zap.Error(err))
 	}
 	return true, nil
 }
 
-// run is a schedule that is worked on.
+// run is a schedule that is being worked on.
 type run struct {
 	*found
 	cell       *cellStore
 	tenant     string
 	expression Expression
-	readAt     time.Time // nowMS on this process' clock
+	readAt     time.Time // the time of nowMS by this process' clock
 }
 
-// read returns nil where there is nothing that can be worked on.
+// read returns nil if the schedule cannot be worked on.
 func (r *Runner) read(ctx context.Context, id string) (*run, error) {
 	c := r.store.of(id)
 	record, nowMS, err := c.read(ctx, id)
@@ -447,13 +451,13 @@ func (r *Runner) read(ctx context.Context, id string) (*run, error) {
 	return run, nil
 }
 
-// mend gives a schedule a state whose own was lost by an operator's hand.
+// mend gives a schedule a new state after an operator removed its state.
 func (r *Runner) mend(ctx context.Context, c *cellStore, record record, nowMS int64) error {
 	st := &state{UID: newUID(), Steps: 1, Version: 1, CreatedMS: nowMS, UpdatedMS: nowMS, Paused: true}
 	if s, err := decodeDefinition(record.definition); err != nil {
 		st.fail(err, nowMS)
 	} else {
-		e, _ := Parse(s.Cron, s.TimeZone) // as decodeDefinition did
+		e, _ := Parse(s.Cron, s.TimeZone) // decodeDefinition has checked it
 		st = newState(&e, nowMS, false)
 	}
 	r.log.Warn("schedule.mended", zap.String("schedule", record.id))
@@ -461,8 +465,8 @@ func (r *Runner) mend(ctx context.Context, c *cellStore, record record, nowMS in
 	return err
 }
 
-// write makes next the state, to be looked at when it says, or at atMS where that is not 0.
-// errTaken says that the state is another one by now.
+// write stores next as the state. A replica looks at it again at atMS, or at the state's own time
+// if atMS is 0. It returns errTaken if the state has changed meanwhile.
 func (run *run) write(ctx context.Context, next *state, atMS int64) error {
 	text := next.encode()
 	if atMS == 0 {

@@ -10,53 +10,54 @@ import (
 	"github.com/freeslot/freeslot/internal/wire"
 )
 
-// OnMissed is what becomes of runs that did not begin in time: because nothing ran then, or
-// several of one schedule came due together.
+// OnMissed says what happens to runs that did not begin in time, because nothing ran then or
+// because several runs of a schedule came due together.
 type OnMissed string
 
-// The policies. The last run that is due is made by all of them unless its grace is over.
+// The policies. With each of them the last due run is made, unless its grace is over.
 const (
-	// Skip: runs that were missed are not made up for.
+	// Skip leaves out missed runs.
 	Skip OnMissed = "skip"
-	// Latest: of all that were missed the last is made, once. The default.
+	// Latest makes the last of the missed runs, once. It is the default.
 	Latest OnMissed = "latest"
-	// All: the last MaxMissed are made, one after the other.
+	// All makes the last MaxMissed runs, one after the other.
 	All OnMissed = "all"
 )
 
 const (
-	// MaxMissed is how many runs All makes up for.
+	// MaxMissed is the most runs that All makes up for.
 	MaxMissed = 100
-	// DefaultGrace is Definition.GraceMS where it is 0.
+	// DefaultGrace is used if Definition.GraceMS is 0.
 	DefaultGrace = time.Minute
-	// MaxGrace is its bound.
+	// MaxGrace is the largest grace.
 	MaxGrace = 7 * 24 * time.Hour
 )
 
-// Definition is what a client wants to be run, and when.
+// Definition says what a client wants to run, and when.
 type Definition struct {
-	// Cron and TimeZone are for Parse.
+	// Cron and TimeZone are the arguments of Parse.
 	Cron     string `json:"cron"`
 	TimeZone string `json:"time_zone,omitempty"`
 	// Job is the template of each run's job.
 	Job freeslot.Job `json:"job"`
-	// OnMissed is what becomes of missed runs; "" means Latest.
+	// OnMissed says what happens to missed runs; "" means Latest.
 	OnMissed OnMissed `json:"on_missed,omitempty"`
-	// GraceMS is after how many milliseconds a run that has not begun counts as missed, and
-	// for how long one is tried again that cannot be made. 0 means DefaultGrace.
+	// GraceMS is the time in milliseconds after which a run that has not begun counts as missed. It
+	// is also how long a run that cannot be made is tried again. 0 means DefaultGrace.
 	GraceMS int64 `json:"grace_ms,omitempty"`
 }
 
 // Change is a schedule as a client sends it.
 type Change struct {
 	Definition
-	// Pause is whether it is to be paused; nil leaves that as it is.
+	// Pause pauses or resumes the schedule; nil leaves that as it is.
 	Pause *bool
-	// Version, if not nil, is that of the schedule which is replaced; 0 says that there is none.
+	// Version, if not nil, must be the version of the schedule that is replaced; 0 means that there
+	// must be none.
 	Version *uint64
 }
 
-// DecodeChange reads JSON and validates it, but for the payload's size. Unknown fields are
+// DecodeChange reads JSON and validates it, except for the payload's size. Unknown fields are
 // refused. Errors: *freeslot.Error (invalid_argument), which names every bad field.
 func DecodeChange(data []byte) (*Change, error) {
 	c, err := decodeChange(data)
@@ -66,7 +67,7 @@ func DecodeChange(data []byte) (*Change, error) {
 	return c, nil
 }
 
-// decodeChange is DecodeChange, but names the first bad field alone.
+// decodeChange is DecodeChange, but names only the first bad field.
 func decodeChange(data []byte) (*Change, error) {
 	var in struct {
 		Cron     string          `json:"cron"`
@@ -117,7 +118,7 @@ func (s *Definition) Validate() error {
 	return s.Job.Validate("job")
 }
 
-// graceMS is GraceMS with its default applied.
+// graceMS returns GraceMS with its default applied.
 func (s *Definition) graceMS() int64 {
 	if s.GraceMS == 0 {
 		return DefaultGrace.Milliseconds()
@@ -125,7 +126,7 @@ func (s *Definition) graceMS() int64 {
 	return s.GraceMS
 }
 
-// policy is OnMissed with its default applied.
+// policy returns OnMissed with its default applied.
 func (s *Definition) policy() OnMissed {
 	if s.OnMissed == "" {
 		return Latest
@@ -133,7 +134,7 @@ func (s *Definition) policy() OnMissed {
 	return s.OnMissed
 }
 
-// encode is the form in which a schedule is stored.
+// encode returns the schedule in its stored form.
 func (s *Definition) encode() (string, error) {
 	text, err := json.Marshal(s)
 	if err != nil {
@@ -142,8 +143,9 @@ func (s *Definition) encode() (string, error) {
 	return string(text), nil
 }
 
-// decodeDefinition reads what encode wrote, here or in another release, or an operator. The
-// job is not validated: what releases refuse differs, and the status is to tell of it.
+// decodeDefinition reads what encode wrote, in this release or another one, or what an operator
+// wrote. It does not validate the job: releases differ in what they refuse, and the schedule's
+// status should report that.
 func decodeDefinition(text string) (*Definition, error) {
 	s := new(Definition)
 	if err := json.Unmarshal([]byte(text), s); err != nil {

@@ -12,27 +12,27 @@ import (
 )
 
 const (
-	// MaxSchedules is the most schedules of one tenant. It can be passed by as many as
-	// are made in one moment.
+	// MaxSchedules is the most schedules of one tenant. Schedules that are made at the same moment
+	// can pass it.
 	MaxSchedules = 1000
 	// MaxPage is the most schedules of one page.
 	MaxPage = 100
-	// MaxRuns is the most coming runs that are told.
+	// MaxRuns is the most coming runs that Get returns.
 	MaxRuns = 100
 
-	// tries of a change that others' changes come between.
+	// tries bounds the attempts at a change when others' changes come first.
 	tries = 8
 )
 
-// Service manages schedules. It is safe for concurrent use. Its errors are *freeslot.Error, or
-// what Redis said.
+// Service manages schedules. It is safe for concurrent use. Its errors are *freeslot.Error, or come
+// from Redis.
 type Service struct {
 	store      store
 	maxPayload int
 }
 
-// NewService makes one on the cells of a system. maxPayload bounds the payloads of templates, in bytes; 0 means
-// freeslot.DefaultMaxPayloadBytes.
+// NewService makes a service on the cells of a system. maxPayload bounds the payloads of templates,
+// in bytes; 0 means freeslot.DefaultMaxPayloadBytes.
 func NewService(runners []*script.Runner, maxPayload int) *Service {
 	if maxPayload == 0 {
 		maxPayload = freeslot.DefaultMaxPayloadBytes
@@ -40,8 +40,8 @@ func NewService(runners []*script.Runner, maxPayload int) *Service {
 	return &Service{store: newStore(runners), maxPayload: maxPayload}
 }
 
-// Put makes a schedule, or replaces the one of this name; what is there already stays as it is,
-// its version included. created tells whether there was none.
+// Put makes a schedule, or replaces the schedule with this name. If nothing differs, the schedule
+// keeps its version. created is true if there was none.
 func (s *Service) Put(ctx context.Context, tenant, name string, change *Change) (status Schedule, created bool, err error) {
 	if err = change.Validate(); err == nil {
 		err = wire.CheckPayload("job", &change.Job, s.maxPayload)
@@ -71,7 +71,7 @@ func (s *Service) Put(ctx context.Context, tenant, name string, change *Change) 
 				counted = true
 			}
 			f.schedule = &change.Definition
-			// One that cannot be read is replaced, too.
+			// A schedule that cannot be read is replaced, too.
 			return newState(&e, f.nowMS, paused), definition, nil
 		}
 		if change.Pause == nil {
@@ -105,7 +105,7 @@ func checkVersion(want *uint64, st *state) error {
 	}
 }
 
-// room refuses a further schedule of a tenant that has as many as may be.
+// room returns an error if a tenant has as many schedules as it may have.
 func (s *Service) room(ctx context.Context, tenant string) error {
 	n, err := s.store.count(ctx, tenant)
 	if err == nil && n >= MaxSchedules {
@@ -117,7 +117,7 @@ func (s *Service) room(ctx context.Context, tenant string) error {
 	return err
 }
 
-// Get reads a schedule, with so many of its coming runs, at most MaxRuns.
+// Get reads a schedule with this many of its coming runs, at most MaxRuns.
 func (s *Service) Get(ctx context.Context, tenant, name string, runs int) (Schedule, error) {
 	f, err := s.find(ctx, tenant, name)
 	if err != nil {
@@ -134,11 +134,11 @@ func (s *Service) Get(ctx context.Context, tenant, name string, runs int) (Sched
 	return status, nil
 }
 
-// comingRuns are the next runs, of a paused schedule those that there would be.
+// comingRuns returns the next runs. For a paused schedule these are the runs that it would have.
 func comingRuns(f *found, n int) (runs []int64) {
 	e, err := Parse(f.schedule.Cron, f.schedule.TimeZone)
 	if err != nil {
-		return nil // it was validated
+		return nil // cannot happen: it was validated
 	}
 	at := f.state.NextMS
 	if f.state.Paused {
@@ -150,8 +150,8 @@ func comingRuns(f *found, n int) (runs []int64) {
 	return runs
 }
 
-// List reads schedules in the order of their tenants and names; tenant "" stands for all.
-// Those that an operator's edit made unreadable are left out.
+// List reads schedules in the order of their tenants and names; tenant "" means all. It leaves out
+// schedules that an operator's edit made unreadable.
 func (s *Service) List(ctx context.Context, tenant, cursor string, limit int) (SchedulePage, error) {
 	if _, _, ok := splitID(cursor); cursor != "" && !ok {
 		return SchedulePage{}, freeslot.Invalid("cursor", "is not one of a listing of schedules")
@@ -172,12 +172,13 @@ func (s *Service) List(ctx context.Context, tenant, cursor string, limit int) (S
 	return page, nil
 }
 
-// Pause keeps a schedule from running until Resume; a run that is just being made is made.
+// Pause keeps a schedule from running until Resume. A run that is being made is finished.
 func (s *Service) Pause(ctx context.Context, tenant, name string) (Schedule, error) {
 	return s.pause(ctx, tenant, name, true)
 }
 
-// Resume has a schedule run again, from its next run on: those of the pause were not missed.
+// Resume lets a schedule run again, from its next run on. The runs during the pause do not count as
+// missed.
 func (s *Service) Resume(ctx context.Context, tenant, name string) (Schedule, error) {
 	return s.pause(ctx, tenant, name, false)
 }
@@ -203,8 +204,8 @@ func (s *Service) pause(ctx context.Context, tenant, name string, paused bool) (
 	})
 }
 
-// Delete drops a schedule, and returns what it was. A run that is just being made may come to a
-// job or not; jobs that were created go on.
+// Delete drops a schedule, and returns it as it was. A run that is being made may still create its
+// job. Jobs that were created go on.
 func (s *Service) Delete(ctx context.Context, tenant, name string) (Schedule, error) {
 	for range tries {
 		f, err := s.find(ctx, tenant, name)
@@ -229,12 +230,12 @@ func (s *Service) Delete(ctx context.Context, tenant, name string) (Schedule, er
 	return Schedule{}, busy(name)
 }
 
-// found is a schedule as it was read.
+// found is a schedule as read from Redis.
 type found struct {
 	record   record
 	nowMS    int64
-	schedule *Definition // nil where it cannot be read, or is none
-	state    *state      // likewise
+	schedule *Definition // nil if it cannot be read, or does not exist
+	state    *state      // nil likewise
 	broken   error
 }
 
@@ -274,8 +275,8 @@ func decodeFound(record record, nowMS int64) *found {
 	return f
 }
 
-// change makes a change that is computed from what is there, anew where another one came
-// between. compute returns the next state, nil for no change, and the definition where that
+// change computes a change from what is stored, and writes it. If another change comes first, it
+// computes again. compute returns the next state, or nil for no change, and the definition if that
 // changes.
 func (s *Service) change(ctx context.Context, tenant, name string, compute func(*found) (*state, string, error)) (Schedule, error) {
 	for range tries {
@@ -284,10 +285,10 @@ func (s *Service) change(ctx context.Context, tenant, name string, compute func(
 			return Schedule{}, err
 		}
 		next, definition, err := compute(f)
-		if err != nil { // perhaps because of a call before, of which the caller was not told
+		if err != nil { // perhaps after an earlier try whose answer was lost
 			return Schedule{}, cmp.Or(s.store.of(f.record.id).runner.Confirm(ctx), err)
 		}
-		if next == nil { // perhaps because of a call before, of which the caller was not told
+		if next == nil { // perhaps after an earlier try whose answer was lost
 			return scheduleOf(f.record.id, f.schedule, f.state), s.store.of(f.record.id).runner.Confirm(ctx)
 		}
 		made, err := s.store.of(f.record.id).write(ctx, write{

@@ -18,33 +18,33 @@ import (
 // maxTimeMS is in the year 5138, as in package freeslot.
 const maxTimeMS = 99_999_999_999_999
 
-// maxError is how much of an error a state keeps, in bytes.
+// maxError is the most bytes of an error that a state keeps.
 const maxError = 512
 
-// state is how a schedule stands. Times are Redis' clock, in milliseconds. Of a schedule no two
-// states are the same text: whatever changes it counts Steps up, and another schedule of
-// the name has another UID.
+// state is the state of a schedule. Times are by Redis' clock, in milliseconds. No two states of a
+// schedule have the same text: each change increments Steps, and another schedule with the name has
+// another UID.
 type state struct {
-	// UID names this schedule among all that had or will have its name.
+	// UID identifies this schedule among all that ever have its name.
 	UID   string `json:"uid"`
 	Steps uint64 `json:"steps"`
-	// Version counts what clients changed.
+	// Version counts the changes by clients.
 	Version   uint64 `json:"version"`
 	CreatedMS int64  `json:"created_at_ms"`
 	UpdatedMS int64  `json:"updated_at_ms"`
 	Paused    bool   `json:"paused,omitempty"`
-	// NextMS is the next run; 0 is none. Invariant: it is later than LastMS.
+	// NextMS is the time of the next run; 0 means none. Invariant: it is later than LastMS.
 	NextMS int64 `json:"next_run_ms,omitempty"`
-	// Claim is the run that is being made.
+	// Claim is the run that is being made; nil if there is none.
 	Claim *claim `json:"claim,omitempty"`
-	// LastMS is the run that was made last, and LastJob its job.
+	// LastMS is the time of the last run that was made, and LastJob its job.
 	LastMS  int64  `json:"last_run_ms,omitempty"`
 	LastJob string `json:"last_job_id,omitempty"`
-	// LastError is why a run could not be made; the next that is made clears it.
+	// LastError says why a run could not be made. The next run that is made clears it.
 	LastError   string `json:"last_error,omitempty"`
 	LastErrorMS int64  `json:"last_error_at_ms,omitempty"`
-	// Made, Failed and Missed count runs: jobs that were created, those that could not be, and
-	// those that OnMissed left out.
+	// Made counts the runs whose jobs were created, Failed those whose jobs could not be, and
+	// Missed those that OnMissed left out.
 	Made   uint64 `json:"runs,omitempty"`
 	Failed uint64 `json:"failed,omitempty"`
 	Missed uint64 `json:"missed,omitempty"`
@@ -53,10 +53,10 @@ type state struct {
 // claim is a run that is being made.
 type claim struct {
 	RunMS int64 `json:"run_ms"`
-	// SinceMS is when it was begun.
+	// SinceMS is the time at which the claim was made.
 	SinceMS int64 `json:"since_ms"`
-	// JobID is empty until it is known which cell takes the job; from then on, which is
-	// PlacedMS, it may exist.
+	// JobID is empty until a cell for the job is chosen. PlacedMS is the time of that. From then on
+	// the job may exist.
 	JobID    string `json:"job_id,omitempty"`
 	PlacedMS int64  `json:"placed_ms,omitempty"`
 }
@@ -64,12 +64,12 @@ type claim struct {
 func (s *state) encode() string {
 	text, err := json.Marshal(s)
 	if err != nil {
-		panic(fmt.Sprintf("schedule: encode a state: %v", err)) // it has nothing that can fail
+		panic(fmt.Sprintf("schedule: encode a state: %v", err)) // nothing in it can fail
 	}
 	return string(text)
 }
 
-// decodeState reads what encode wrote, or an operator.
+// decodeState reads what encode or an operator wrote.
 func decodeState(text string) (*state, error) {
 	s := new(state)
 	if err := json.Unmarshal([]byte(text), s); err != nil {
@@ -97,7 +97,7 @@ func decodeState(text string) (*state, error) {
 	return s, nil
 }
 
-// step is a copy that is to become the next state.
+// step returns a copy, which is to become the next state.
 func (s *state) step() *state {
 	next := *s
 	next.Steps++
@@ -108,7 +108,7 @@ func (s *state) step() *state {
 	return &next
 }
 
-// dueMS is when somebody must look at the schedule; 0 is never.
+// dueMS returns the time at which a replica must look at the schedule; 0 means never.
 func (s *state) dueMS() int64 {
 	switch {
 	case s.Claim != nil:
@@ -120,14 +120,13 @@ func (s *state) dueMS() int64 {
 	}
 }
 
-// fail notes why a run cannot be made.
+// fail records why a run cannot be made.
 func (s *state) fail(err error, nowMS int64) {
 	text := err.Error()
 	s.LastError, s.LastErrorMS = strings.ToValidUTF8(text[:min(len(text), maxError)], ""), nowMS
 }
 
-// over ends the claim; what follows is the next run after it, of which an update may have
-// set a later one.
+// over ends the claim. The next run is the one after it, unless an update has set a later one.
 func (s *state) over(e *Expression) {
 	if s.NextMS <= s.Claim.RunMS && s.NextMS != 0 {
 		s.NextMS = e.NextMS(s.Claim.RunMS)
@@ -135,23 +134,23 @@ func (s *state) over(e *Expression) {
 	s.LastMS, s.Claim = max(s.LastMS, s.Claim.RunMS), nil
 }
 
-// once marks the jobs of a run, see cell.Submission.
+// once returns a marker for the job of the claim's run, see cell.Submission.
 func (s *state) once() string {
 	return "cron " + s.UID + " " + strconv.FormatInt(s.Claim.RunMS, 10)
 }
 
-// jobID is that of a run's job in a cell: of one run always the same.
+// jobID returns the id of a run's job in a cell. It is always the same for one run.
 func jobID(cellIndex int, scheduleID, uid string, runMS int64) string {
 	sum := sha256.Sum256([]byte(scheduleID + " " + uid + " " + strconv.FormatInt(runMS, 10)))
 	var id ulid.ULID
-	if err := id.SetTime(uint64(runMS)); err != nil { // of times that are in range it is none
+	if err := id.SetTime(uint64(runMS)); err != nil { // impossible for a time in range
 		panic(fmt.Sprintf("schedule: time of a run: %v", err))
 	}
 	copy(id[6:], sum[:10])
 	return strconv.Itoa(cellIndex) + "-" + id.String()
 }
 
-// Schedule is a schedule and how it stands. Times are Redis' clock, in milliseconds since 1970.
+// Schedule is a schedule with its state. Times are by Redis' clock, in milliseconds since 1970.
 type Schedule struct {
 	Name     string       `json:"name"`
 	Tenant   string       `json:"tenant"`
@@ -173,7 +172,7 @@ type Schedule struct {
 	Runs          uint64 `json:"runs" doc:"How many jobs were created."`
 	Failed        uint64 `json:"failed" doc:"How many runs could not be made."`
 	Missed        uint64 `json:"missed" doc:"How many runs were left out because they were missed."`
-	// NextRunsMS is documented for its reader in the tag.
+	// The tag documents NextRunsMS.
 	NextRunsMS []int64 `json:"next_runs_ms,omitempty" doc:"The coming runs, where they were asked for; of a paused schedule those that there would be."`
 }
 
@@ -190,7 +189,7 @@ func scheduleOf(id string, d *Definition, st *state) Schedule {
 	return out
 }
 
-// newState is that of a schedule which is made now.
+// newState returns the state of a schedule that is made now.
 func newState(e *Expression, nowMS int64, paused bool) *state {
 	return &state{
 		UID: newUID(), Steps: 1, Version: 1,
@@ -200,7 +199,7 @@ func newState(e *Expression, nowMS int64, paused bool) *state {
 
 func newUID() string { return ulid.Make().String() }
 
-// isTemporary reports whether a run that was refused so may be made a moment later.
+// isTemporary reports whether a run that was refused with err may succeed a moment later.
 func isTemporary(err error) bool {
 	code := freeslot.CodeOf(err)
 	return code.Temporary() || code == freeslot.CodeNoMatchingNode || code == freeslot.CodeInternal

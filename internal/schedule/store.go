@@ -22,28 +22,28 @@ var sources embed.FS
 
 var scripts = script.MustLoad(sources)
 
-// listBytes is about the most that one page of schedules has.
+// listBytes is about the most bytes in one page of schedules.
 const listBytes = 4 << 20
 
-// idOf is the id of a schedule; tenants and names have no slash.
+// idOf returns the id of a schedule. Tenants and names contain no slash.
 func idOf(tenant, name string) string { return tenant + "/" + name }
 
-// splitID is the reverse of idOf; false for what is no id.
+// splitID is the reverse of idOf; false if id is not such an id.
 func splitID(id string) (tenant, name string, ok bool) {
 	tenant, name, ok = strings.Cut(id, "/")
 	return tenant, name, ok && freeslot.ValidateName("tenant", tenant) == nil && freeslot.ValidateName("name", name) == nil
 }
 
-// dueTime is a schedule and when a replica must look at it, by Redis' clock.
+// dueTime is a schedule and the time at which a replica must look at it, by Redis' clock.
 type dueTime struct {
 	id   string
 	atMS int64
 }
 
-// record is a schedule as it is in Redis, whoever put it there.
+// record is a schedule as Redis has it, no matter who wrote it.
 type record struct {
 	id string
-	// definition and state are empty where there is no such schedule.
+	// definition and state are empty if there is no such schedule.
 	definition, state string
 }
 
@@ -52,32 +52,32 @@ type write struct {
 	id string
 	// seen is the state that the change was computed from; "" means that there was none.
 	seen string
-	// state is the new one, different from all before; "" deletes the schedule.
+	// state is the new state, different from all before; "" deletes the schedule.
 	state string
-	// definition is what it is from now on; "" leaves it.
+	// definition is the new definition; "" keeps the present one.
 	definition string
-	// dueMS is when a replica must look at it; 0 is never.
+	// dueMS is the time at which a replica must look at it; 0 means never.
 	dueMS int64
-	// confirmed is true for a change that a client asked for. At the replicated level it counts once Redis' replicas
-	// have it. A change without it that is lost is made again.
+	// confirmed is true for a change by a client. At the replicated level it counts once Redis'
+	// replicas have it. Other changes are simply made again if they are lost.
 	confirmed bool
 }
 
-// page is a part of a store's schedules.
+// page is one page of a store's schedules.
 type page struct {
 	nowMS   int64 // Redis' clock
 	records []record
 	more    bool
 }
 
-// cellStore keeps the schedules of one cell. Errors of its methods are what Redis said.
+// cellStore keeps the schedules of one cell. The errors of its methods come from Redis.
 type cellStore struct {
 	index  int
 	runner *script.Runner
 	keys   keys
 }
 
-// store keeps schedules in all cells of a system. It asks them side by side.
+// store keeps schedules in all cells of a system. It asks them at the same time.
 type store []*cellStore
 
 func newStore(runners []*script.Runner) store {
@@ -89,11 +89,11 @@ func newStore(runners []*script.Runner) store {
 	return s
 }
 
-// of is the cell in which a schedule lives.
+// of returns the cell in which a schedule lives.
 func (s store) of(id string) *cellStore { return s[script.CellOf(id, len(s))] }
 
-// due returns the schedules that a replica must look at until so long from now, at most limit, the earliest first.
-// nowMS is Redis' clock.
+// due returns the schedules that a replica must look at by now or within ahead, at most limit,
+// earliest first. nowMS is Redis' clock.
 func (c *cellStore) due(ctx context.Context, ahead time.Duration, limit int) (due []dueTime, nowMS int64, err error) {
 	args := []string{strconv.FormatInt(ahead.Milliseconds(), 10), strconv.Itoa(limit)}
 	reply, err := c.runner.Call(ctx, scripts["cron_due"], []string{c.keys.due}, args).ToArray()
@@ -127,8 +127,9 @@ func decodeDue(reply []rueidis.RedisMessage) (due []dueTime, nowMS int64, err er
 	return due, nowMS, nil
 }
 
-// write makes a change unless the schedule has another state than the one seen; then it returns false. It can be
-// repeated without harm. After an error, script.ErrNotReplicated among them, the change may have been made.
+// write makes a change and returns true. It returns false and changes nothing if the schedule has
+// another state than the one seen. It can be repeated without harm. After an error, including
+// script.ErrNotReplicated, the change may have been made.
 func (c *cellStore) write(ctx context.Context, w write) (bool, error) {
 	due := ""
 	if w.dueMS > 0 {
@@ -149,7 +150,7 @@ func (c *cellStore) write(ctx context.Context, w write) (bool, error) {
 	return made == 1, nil
 }
 
-// isZero is the answer of cron_write to a change that it refused.
+// isZero reports whether cron_write refused the change.
 func isZero(r rueidis.RedisResult) bool {
 	n, err := r.AsInt64()
 	return err == nil && n == 0
@@ -167,8 +168,8 @@ func (c *cellStore) read(ctx context.Context, id string) (r record, nowMS int64,
 	return page.records[0], page.nowMS, nil
 }
 
-// list reads the schedules of a tenant, or of all with "", with ids greater than after, in their order; at most limit,
-// and fewer where they are large.
+// list reads the schedules of a tenant ("" means all) whose ids are greater than after, in the
+// order of their ids. It returns at most limit, and fewer if they are large.
 func (c *cellStore) list(ctx context.Context, tenant, after string, limit int) (page, error) {
 	from, to := rangeOf(tenant)
 	if after > strings.TrimPrefix(from, "[") || after != "" && tenant == "" {
@@ -181,7 +182,7 @@ func (c *cellStore) list(ctx context.Context, tenant, after string, limit int) (
 	return found, nil
 }
 
-// count is how many schedules of the tenant the cell has.
+// count returns how many schedules of the tenant the cell has.
 func (c *cellStore) count(ctx context.Context, tenant string) (int, error) {
 	from, to := rangeOf(tenant)
 	n, err := c.runner.Do(ctx, "cron_count", c.runner.B().Zlexcount().Key(c.keys.index).Min(from).Max(to).Build()).AsInt64()
@@ -191,12 +192,12 @@ func (c *cellStore) count(ctx context.Context, tenant string) (int, error) {
 	return int(n), nil
 }
 
-// rangeOf has all ids of a tenant, or of all with "".
+// rangeOf returns the range of all ids of a tenant; "" means all tenants.
 func rangeOf(tenant string) (from, to string) {
 	if tenant == "" {
 		return "-", "+"
 	}
-	return "[" + tenant + "/", "(" + tenant + "0" // which is what comes after the slash
+	return "[" + tenant + "/", "(" + tenant + "0" // '0' follows the slash
 }
 
 func (c *cellStore) page(ctx context.Context, from, to string, limit int) (p page, err error) {
@@ -229,7 +230,7 @@ func decodePage(reply []rueidis.RedisMessage) (p page, err error) {
 	return p, nil
 }
 
-// count is [cellStore.count] of all cells that answer. Errors: of one, where none did.
+// count adds up [cellStore.count] for all cells that answer. It returns an error if no cell does.
 func (s store) count(ctx context.Context, tenant string) (int, error) {
 	counts, errs := each(s, func(c *cellStore) (int, error) { return c.count(ctx, tenant) })
 	total, failed := 0, 0
@@ -245,8 +246,9 @@ func (s store) count(ctx context.Context, tenant string) (int, error) {
 	return total, nil
 }
 
-// list is [cellStore.list] of all cells in one order; a page ends where a cell's part of it ends early. Errors: of a
-// cell that did not answer, without which the page would have a gap.
+// list merges [cellStore.list] of all cells into one order. The page ends where the first cell's
+// part ends early. It returns an error if a cell does not answer, because the page would have a
+// gap.
 func (s store) list(ctx context.Context, tenant, after string, limit int) (page, error) {
 	parts, errs := each(s, func(c *cellStore) (page, error) { return c.list(ctx, tenant, after, limit) })
 	if err := cmp.Or(errs...); err != nil {
@@ -255,7 +257,7 @@ func (s store) list(ctx context.Context, tenant, after string, limit int) (page,
 	return merge(parts, limit), nil
 }
 
-// each calls f for every cell side by side; what it returns is in the order of the cells.
+// each calls f for every cell at the same time. The results are in the order of the cells.
 func each[T any](s store, f func(*cellStore) (T, error)) ([]T, []error) {
 	values, errs := make([]T, len(s)), make([]error, len(s))
 	var calls sync.WaitGroup
@@ -266,9 +268,9 @@ func each[T any](s store, f func(*cellStore) (T, error)) ([]T, []error) {
 	return values, errs
 }
 
-// merge puts pages of cells, each in order, into one.
+// merge joins the pages of cells, each in order, into one.
 func merge(parts []page, limit int) (all page) {
-	end := "" // the least of the last ids of the cells with more to come; nothing behind it is sure
+	end := "" // the least last id of a cell with more to come; ids after it are uncertain
 	for _, part := range parts {
 		all.nowMS = max(all.nowMS, part.nowMS)
 		all.records = append(all.records, part.records...)

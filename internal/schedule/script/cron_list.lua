@@ -1,7 +1,7 @@
 -- cron_list: reads schedules in the order of their names.
 --
--- Guarantee: it changes nothing. It ends early rather than return much more than was asked
--- for, but never without a schedule where there is one.
+-- Guarantee: it changes nothing. It ends early rather than return much more than was asked for, but
+-- returns at least one schedule if there is one.
 --
 -- KEYS[1] cron  hash   KEYS[2] cron:state  hash   KEYS[3] cron:index  zset
 -- ARGV[1], ARGV[2] from and to, as ZRANGEBYLEX has them   ARGV[3] most schedules; 0: the one that ARGV[1] names
