@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/redis/rueidis"
@@ -180,9 +181,10 @@ func TestImportLeavesAgentsAlone(t *testing.T) {
 		t.Fatalf("%+v", got)
 	}
 	must(t, im.cell.Stop(t.Context()))
-	// Their last heartbeats seem to be old.
-	for _, id := range []string{"busy", "gone"} {
-		must(t, im.client.Do(t.Context(), im.client.B().Set().Key(im.cell.Layout().Load(id)).Value("1000000000000 {}").Build()).Error())
+	// The last heartbeats of two seem to be old, and that of one will be new for an hour.
+	ahead := time.Now().Add(time.Hour).UnixMilli()
+	for id, at := range map[string]int64{"busy": 1e12, "gone": 1e12, "alive": ahead} {
+		must(t, im.client.Do(t.Context(), im.client.B().Set().Key(im.cell.Layout().Load(id)).Value(fmt.Sprint(at, " {}")).Build()).Error())
 	}
 	list := "[" + strings.Join([]string{listed("alive", 3), listed("busy", 3), listed("gone", 3), listed("same", 2)}, ",") + "]"
 	lines, all := im.results(t, exitOK, list, "--heartbeat-limit", "2s")
