@@ -90,15 +90,15 @@ func TestMetricsCommandGroupEndsAtTheTimeLimit(t *testing.T) {
 	t.Parallel()
 	path := fifo(t)
 	c := figures(t, `exec 3>"$FIFO"; trap '' TERM; sleep 1000 & echo $! >&3; wait`, func(c *MetricsCommand) { c.Env = map[string]string{"FIFO": path} })
-	canceled, end := context.WithCancel(t.Context())
-	ctx := expired{canceled}
+	cancelled, end := context.WithCancelCause(t.Context())
+	ctx := expired{cancelled}
 	failed := make(chan error, 1)
 	go func() {
 		_, err := c.Collect(ctx)
 		failed <- err
 	}()
 	f := begin(t, path)
-	end()
+	end(context.DeadlineExceeded)
 	if err := <-failed; !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("error %v", err)
 	}
