@@ -13,64 +13,67 @@ import (
 	"github.com/redis/rueidis"
 )
 
-// ErrStopped is returned by calls of a batch that was stopped or never started: nothing was
+// ErrStopped is returned by calls of a batch that was stopped or never started. Nothing was
 // changed.
 var ErrStopped = errors.New("cell is stopped")
 
-// BatchConfig is the operation that a Batch gathers calls of.
+// BatchConfig describes the operation whose calls a Batch gathers.
 type BatchConfig[In, Out any] struct {
 	// Name is the operation's label in metrics.
 	Name string
-	// Run is one call to Redis for several items; it returns as many values, in their order.
+	// Run makes one call to Redis for several items. It returns one value for each item, in their
+	// order.
 	Run func(ctx context.Context, in []In) ([]Out, error)
-	// Size is how many bytes an item adds to a call.
+	// Size returns how many bytes an item adds to a call.
 	Size func(In) int
-	// Group reports whether two items may share a call. Nil means always.
+	// Group reports whether two items may share a call; nil means always.
 	Group func(a, b In) bool
-	// Items is the most items of a call, and Bytes the largest sum of their sizes; a larger item
+	// Items is the most items in a call, and Bytes the largest sum of their sizes. A larger item
 	// goes alone.
 	Items, Bytes int
 	// Queue bounds the items that wait for the next call. Further callers wait for room.
 	Queue int
-	// Calls is how many calls run at once. With few items it is CallsOfFew, if that is more,
+	// Calls is how many calls may run at once. With few items it is CallsOfFew if that is more,
 	// because there is little to gather then.
 	Calls, CallsOfFew int64
 	// Timeout bounds a call.
 	Timeout time.Duration
-	// Yields is for callers that have an alternative: after a call without an answer, the queue
-	// behind it is answered with ErrNotSent.
+	// Yields is for callers that have an alternative: after a call without an answer, the items
+	// that are queued get ErrNotSent.
 	Yields bool
 }
 
 // Batch gathers concurrent calls of one operation into arrays. While calls run, the next one
-// collects; an idle batch sends a single item at once.
+// collects items. An idle batch sends a single item at once.
 //
 // A few goroutines run its loop, so that Redis has the next call while the answers of one are
-// handed out. A caller of Do that finds no other caller makes the call itself. Items of one call
-// are in the order of arrival. Two calls that run at once can be carried out in either order, so a
-// caller that needs an order waits for the outcome of the first item before it queues the second.
+// handed out. If there is no other caller, a caller of Do makes the call itself. Items of one call
+// are in the order of arrival. Two calls that run at the same time can be carried out in either
+// order. A caller that needs an order must wait for the outcome of the first item before it queues
+// the second.
 type Batch[In, Out any] struct {
 	cfg     BatchConfig[In, Out]
 	queue   chan *item[In, Out]
 	observe func(items int)
-	// turn is held by the loop that waits for items and gathers them. This loop alone sets carry,
+	// turn is held by the loop that waits for items and gathers them. Only this loop sets carry,
 	// the item that did not fit the last call.
 	turn  sync.Mutex
 	carry atomic.Pointer[item[In, Out]]
 	// present is the number of items in do; alone is held while a caller makes the call itself.
 	present atomic.Int64
 	alone   sync.Mutex
-	// underWay is the number of running calls; ended gets a token when one has ended.
+	// underWay is the number of running calls. ended gets a token when a call has ended.
 	underWay atomic.Int64
 	ended    chan struct{}
 	// running is the number of loops; the holder of turn reads and sets it.
 	running int64
-	// sharedAt is the end of the last call that several callers shared, in nanoseconds since 1970.
+	// sharedAt is the time at which the last call shared by several callers ended, in nanoseconds
+	// since 1970.
 	sharedAt atomic.Int64
 
 	start, stop sync.Once
 	started     atomic.Bool // true once the loops take items
-	// stopping is closed by Stop, stopped when no loop runs any more.
+	// stopping is closed by Stop, and stopped once no loop runs any more.
 	stopping, stopped chan struct{}
 	loops             sync.WaitGroup
 }
@@ -90,10 +93,10 @@ func newBatch[In, Out any](cfg BatchConfig[In, Out]) *Batch[In, Out] {
 	}
 }
 
-// Queued is the number of items that wait for the next call.
+// Queued returns the number of items that wait for the next call.
 func (b *Batch[In, Out]) Queued() int { return len(b.queue) }
 
-// Start begins to gather calls. It does no I/O.
+// Start starts the loops that gather calls. It does no I/O.
 func (b *Batch[In, Out]) Start() {
 	b.start.Do(func() {
 		b.started.Store(true)
@@ -104,8 +107,8 @@ func (b *Batch[In, Out]) Start() {
 	})
 }
 
-// Stop waits for the running calls and refuses further ones with ErrStopped. It is safe on a batch
-// that was never started, and twice.
+// Stop waits for the running calls and refuses further ones with ErrStopped. It may be called
+// twice, and on a batch that was never started.
 func (b *Batch[In, Out]) Stop(ctx context.Context) error {
 	b.start.Do(func() {}) // a batch that is stopped before its Start never starts
 	b.stop.Do(func() {
@@ -130,9 +133,9 @@ type Outcome[Out any] struct {
 	Err error
 }
 
-// Do queues items and waits for their outcomes, which are in the order of in. Errors: the error of
-// Run; ErrNotSent, with the error of ctx for an item that was still queued when ctx ended, or with
-// the error of the call before where the batch yields; ErrStopped.
+// Do queues items and waits for their outcomes, which are in the order of in. Errors: from Run;
+// ErrStopped; and ErrNotSent, joined with the error of ctx if it ended while the item was queued,
+// or with the error of the call before if the batch yields.
 func (b *Batch[In, Out]) Do(ctx context.Context, in []In) []Outcome[Out] {
 	items := make([]*item[In, Out], len(in))
 	for i := range in {
@@ -149,7 +152,7 @@ func (b *Batch[In, Out]) Do(ctx context.Context, in []In) []Outcome[Out] {
 	return out
 }
 
-// DoOne is Do for one item, without slices.
+// DoOne is Do for one item, and avoids the slices.
 func (b *Batch[In, Out]) DoOne(ctx context.Context, in In) (Out, error) {
 	it := newItem[In, Out](ctx, in)
 	if !b.started.Load() {
@@ -191,8 +194,8 @@ func (b *Batch[In, Out]) do(items []*item[In, Out]) {
 }
 
 // doAlone makes the call in the caller's goroutine: without other callers there is nothing to
-// gather, and two switches of goroutines take longer than a script. It returns false when others
-// have come, or the items do not fit one call.
+// gather, and two switches of goroutines take longer than a script. It returns false if others have
+// come, or if the items do not fit one call.
 func (b *Batch[In, Out]) doAlone(items []*item[In, Out]) bool {
 	if len(items) > b.cfg.Items {
 		return false
@@ -208,7 +211,7 @@ func (b *Batch[In, Out]) doAlone(items []*item[In, Out]) bool {
 		return false
 	}
 	if time.Now().UnixNano()-b.sharedAt.Load() < int64(returnTime) {
-		runtime.Gosched() // let its callers come first, and share a call
+		runtime.Gosched() // let that call's callers come first, and share a call
 		if b.present.Load() != int64(len(items)) {
 			return false
 		}
@@ -225,8 +228,8 @@ func (b *Batch[In, Out]) doAlone(items []*item[In, Out]) bool {
 	return true
 }
 
-// enqueue queues an item that has no outcome yet. If the queue is full the caller waits for room
-// until its context ends or the batch stops, so the back-pressure reaches the source of the items.
+// enqueue queues an item that has no outcome yet. If the queue is full, the caller waits for room
+// until its context ends or the batch stops. So the source of the items feels the back-pressure.
 func (b *Batch[In, Out]) enqueue(it *item[In, Out]) {
 	if it.claimed.Load() {
 		return
@@ -291,8 +294,8 @@ func (b *Batch[In, Out]) loop() {
 			b.refuseQueued(ErrStopped)
 			return
 		}
-		// The callers that were just answered have their next items ready soon: a call that takes
-		// them along is one call less. It costs nothing when no other goroutine is ready.
+		// The callers that were just answered will have their next items soon. Taking these along
+		// saves a call. It costs nothing if no other goroutine is ready.
 		runtime.Gosched()
 		items := b.gather(first)
 		if n := b.underWay.Add(1); n >= b.running && b.running < b.cfg.CallsOfFew {
@@ -307,7 +310,7 @@ func (b *Batch[In, Out]) loop() {
 	}
 }
 
-// returnTime is how soon after an answer its callers come with their next items.
+// returnTime is the time within which callers usually come back with their next items.
 const returnTime = time.Millisecond
 
 // room waits until another call can begin. Callers that make their call themselves count too.
@@ -321,7 +324,7 @@ func (b *Batch[In, Out]) room() {
 	}
 }
 
-// fewItems is the number of items for each of CallsOfFew up to which more calls cost little.
+// fewItems, times CallsOfFew, is the number of items up to which more calls cost little.
 const fewItems = 3
 
 func (b *Batch[In, Out]) allowed() int64 {
@@ -337,7 +340,7 @@ func (b *Batch[In, Out]) send(items []*item[In, Out]) {
 		b.underWay.Add(-1)
 		select {
 		case b.ended <- struct{}{}:
-		default: // there is a token
+		default: // there is a token already
 		}
 	}()
 	if err := b.call(items); err != nil && b.cfg.Yields && !isAnswer(err) {
@@ -346,15 +349,15 @@ func (b *Batch[In, Out]) send(items []*item[In, Out]) {
 }
 
 // settled waits for a caller that makes its call alone. Once stopping is closed, no other caller
-// begins one.
+// starts one.
 func (b *Batch[In, Out]) settled() {
 	b.alone.Lock()
 	defer b.alone.Unlock()
 }
 
-// next is the item that begins the next call: the one that did not fit the last call, or the first
-// in the queue. It is nil once the batch stops. That check comes first, because callers that keep
-// coming could hold up the stop.
+// next returns the item that begins the next call: the one that did not fit the last call, or the
+// first in the queue. It returns nil once the batch stops. That is checked first, because callers
+// that keep coming could delay the stop.
 func (b *Batch[In, Out]) next() *item[In, Out] {
 	select {
 	case <-b.stopping:
@@ -391,7 +394,8 @@ func (b *Batch[In, Out]) gather(first *item[In, Out]) []*item[In, Out] {
 	return items
 }
 
-// call leaves out items whose caller has left: they were never sent, so their outcome is definite.
+// call makes the call. It leaves out items whose caller has left: they were never sent, so their
+// outcome is definite.
 func (b *Batch[In, Out]) call(items []*item[In, Out]) error {
 	in := make([]In, 0, len(items))
 	live, bytes := items[:0], 0
@@ -407,8 +411,7 @@ func (b *Batch[In, Out]) call(items []*item[In, Out]) error {
 		return nil
 	}
 	b.observe(len(in))
-	// Background, because the call serves many callers: one of them must not end it for the others.
-	// The deadline ends it.
+	// The call serves many callers, so the context of one must not end it. The deadline does.
 	ctx, cancel := context.WithTimeout(context.Background(), b.cfg.Timeout+time.Duration(bytes)*time.Second/slowestConnection)
 	defer cancel()
 	out, err := b.cfg.Run(ctx, in)
@@ -423,9 +426,9 @@ func (b *Batch[In, Out]) call(items []*item[In, Out]) error {
 	return err
 }
 
-// slowestConnection is the bytes a second that a connection to Redis must carry. A call gets more
-// time the larger it is: with less time than its transfer takes it would be repeated and fail
-// again.
+// slowestConnection is the least bytes a second that a connection to Redis must carry. A larger
+// call gets more time: otherwise its transfer alone could use up the time, and repeating it would
+// fail again.
 const slowestConnection = 1 << 20
 
 // isAnswer reports whether Redis answered with this error.
@@ -434,7 +437,7 @@ func isAnswer(err error) bool {
 	return errors.As(err, &answer)
 }
 
-// refuseQueued answers the carried item and the ones that are queued now.
+// refuseQueued answers the carried item and the items in the queue.
 func (b *Batch[In, Out]) refuseQueued(err error) {
 	if carry := b.carry.Swap(nil); carry != nil {
 		carry.refuse(err)

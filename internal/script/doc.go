@@ -1,9 +1,9 @@
 // Package script runs Lua on Redis for every feature that keeps keys there. It knows nothing of
 // jobs.
 //
-// A feature is a folder of its own: its key names, its scripts in the folder script/, and one Go
-// function for each script. Scripts run in cells. A cell is the set of keys that share one Redis
-// hash slot, and so the unit of atomicity.
+// A feature is a folder of its own, with its key names, its scripts in the folder script/, and one
+// Go function for each script. Scripts run in cells. A cell is the set of keys that share one Redis
+// hash slot, so it is the unit of atomicity.
 //
 // # How a feature declares a script and its keys, and calls it
 //
@@ -40,9 +40,9 @@
 //
 // # What happens on failure
 //
-//   - NOSCRIPT: the call goes on by itself; noscript.go has the policy.
+//   - NOSCRIPT: the package handles it; noscript.go has the policy.
 //   - No deadline: a call without one gets Config.CallTimeout. A call that waits for Redis'
-//     replicas gets their timeout on top.
+//     replicas also gets their timeout.
 //   - Redis answers with an error: the script stopped there. errors.As finds the
 //     *rueidis.RedisError; the feature wraps it with its operation.
 //   - Any other error (a deadline, a broken connection): the call may have been carried out, unless
@@ -50,9 +50,9 @@
 //
 // # Who repeats a call
 //
-// The caller, because it knows whether it still wants the call. This package repeats a call only
-// after NOSCRIPT and MOVED, when nothing has run. So every script must do no harm when it is
-// repeated with the same arguments.
+// The caller repeats it, because only the caller knows whether it still wants the call. This
+// package repeats a call only after NOSCRIPT and MOVED, when nothing has run. So repeating a script
+// with the same arguments must do no harm.
 //
 // # Metrics
 //

@@ -17,9 +17,9 @@ type metrics struct {
 	latency *prometheus.HistogramVec
 	errors  *prometheus.CounterVec
 	batch   *prometheus.HistogramVec
-	// inFlight counts calls and not connections, because all calls share one pipelined connection.
+	// inFlight counts calls, not connections, because all calls share one pipelined connection.
 	inFlight prometheus.Gauge
-	// waits counts the waits for Redis' replicas by outcome, waitTime is their time.
+	// waits counts the waits for Redis' replicas by outcome. waitTime is how long they took.
 	waits    *prometheus.CounterVec
 	waitTime prometheus.Histogram
 	reg      prometheus.Registerer

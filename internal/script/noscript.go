@@ -1,18 +1,18 @@
 package script
 
-// This file is the NOSCRIPT policy: what happens when Redis does not have a script.
+// This file has the NOSCRIPT policy: what happens if Redis does not have a script.
 //
-// Redis loses its scripts by a restart, a failover or SCRIPT FLUSH, and answers NOSCRIPT then.
-// Nothing has run, so the call goes on by itself, as Config.Missing states:
+// A restart, a failover or SCRIPT FLUSH makes Redis lose its scripts. It then answers NOSCRIPT.
+// Nothing has run, so this package handles it, as Config.Missing states:
 //
 //	Send   send the script's text with the call (EVAL)                  schedctl
 //	Keep   the same, and load all scripts; look for lost ones each second   replicas
 //	Await  repeat EVALSHA until a replica has loaded the script         agents
 //
-// An agent waits because its user in Redis may only call scripts by hash, and because ten thousand
+// An agent waits for two reasons. Its user in Redis may only call scripts by hash. And ten thousand
 // agents that all send their scripts would be the first load of a restarted Redis. After
 // awaitPatience an agent tries to send the script itself. If its user may not, it waits until the
-// deadline of the call, which then ends with ErrMissing.
+// call's deadline; the call then fails with ErrMissing.
 
 import (
 	"context"
@@ -29,44 +29,43 @@ import (
 	"go.uber.org/zap"
 )
 
-// ErrMissing is returned when Redis does not have the scripts, this process may not load them, and
-// no other one has in time. It is ErrNotSent too, unless the call was running at its deadline: then
-// it may have been carried out.
+// ErrMissing is returned if Redis does not have the scripts, this process may not load them, and no
+// other process has loaded them in time. It is ErrNotSent too, unless the call was running at its
+// deadline: then it may have been carried out.
 var ErrMissing = errors.New("redis has no scripts of this release, and no scheduler of it has loaded them")
 
-// ErrNotSent is returned when a call ended before Redis had it, or while Redis had no such script:
-// nothing was changed.
+// ErrNotSent is returned if a call ended before Redis had it, or while Redis had no such script.
+// Nothing was changed.
 var ErrNotSent = errors.New("not sent to redis")
 
-// Missing is what a process does on NOSCRIPT; see the top of this file.
+// Missing says what a process does on NOSCRIPT; see the top of this file.
 type Missing uint8
 
 const (
-	// Send is the zero value: the missing script is sent with its call.
+	// Send is the zero value: the call sends the missing script.
 	Send Missing = iota
-	// Keep is for replicas: it also loads all added scripts, including the ones that only agents
-	// call, and [Runner.Keep] looks for lost ones each second.
+	// Keep is for replicas. It also loads all added scripts, including those that only agents call.
+	// [Runner.Keep] looks for lost ones each second.
 	Keep
-	// Await is for agents: they wait, up to the call's deadline, until a replica has loaded the
-	// script.
+	// Await is for agents: they wait until a replica has loaded the script, or the call's deadline.
 	Await
 )
 
 const (
 	lookEvery = time.Second
-	// awaitPatience is longer than replicas need to notice.
+	// awaitPatience is longer than replicas need to notice the loss.
 	awaitPatience = 500 * time.Millisecond
-	// Pauses of an agent that waits; they double.
+	// The pauses of a waiting agent. They double.
 	shortestPause, longestPause = 20 * time.Millisecond, 200 * time.Millisecond
 )
 
-// loading is a runner's state of who loads the scripts.
+// loading records which process loads the scripts.
 type loading struct {
-	// sends: no replica loaded them, and this user may. refused: this user may not. At most one of
-	// them is true.
+	// sends is true if no replica loaded them, and this user may. refused is true if this user may
+	// not. At most one of them is true.
 	sends, refused atomic.Bool
-	// missing is when (Unix, ns) the log reported that the scripts are missing; 0 if it did not, or
-	// reported them back since.
+	// missing is the time (Unix, ns) at which the log reported the scripts missing. It is 0 if it
+	// did not, or has reported them back since.
 	missing atomic.Int64
 	// failing is true after the log reported that the scripts cannot be kept.
 	failing atomic.Bool
@@ -85,7 +84,7 @@ func (r *Runner) run(ctx context.Context, on rueidis.Client, s *Script, keys, ar
 	case Await:
 		return r.await(ctx, on, s, keys, args)
 	case Keep:
-		if r.loading.keeping.TryLock() { // else another call loads all scripts
+		if r.loading.keeping.TryLock() { // otherwise another call loads all scripts
 			r.keep(ctx)
 			r.loading.keeping.Unlock()
 		}
@@ -93,13 +92,13 @@ func (r *Runner) run(ctx context.Context, on rueidis.Client, s *Script, keys, ar
 	return r.eval(ctx, on, s, keys, args)
 }
 
-// evalsha runs the script that Redis has under the hash.
+// evalsha runs the script that Redis has under its hash.
 func (r *Runner) evalsha(ctx context.Context, on rueidis.Client, s *Script, keys, args []string) rueidis.RedisResult {
 	hash := s.Hash(r.cfg.Layout.Sharded)
 	return on.Do(ctx, on.B().Evalsha().Sha1(hash).Numkeys(int64(len(keys))).Key(keys...).Arg(args...).Build())
 }
 
-// eval sends and runs the script's text. Redis keeps it.
+// eval sends and runs the script's text. Redis keeps the script.
 func (r *Runner) eval(ctx context.Context, on rueidis.Client, s *Script, keys, args []string) rueidis.RedisResult {
 	text := s.Text(r.cfg.Layout.Sharded)
 	return on.Do(ctx, on.B().Eval().Script(text).Numkeys(int64(len(keys))).Key(keys...).Arg(args...).Build())
@@ -116,7 +115,7 @@ func IsRefused(err error) bool {
 	return errors.As(err, &answer) && strings.HasPrefix(answer.Error(), "NOPERM")
 }
 
-// await calls the script again until it is there.
+// await repeats the call until the script is there.
 func (r *Runner) await(ctx context.Context, on rueidis.Client, s *Script, keys, args []string) rueidis.RedisResult {
 	begin, pause := time.Now(), shortestPause
 	if r.loading.missing.CompareAndSwap(0, begin.UnixNano()) {
@@ -151,17 +150,17 @@ func (r *Runner) await(ctx context.Context, on rueidis.Client, s *Script, keys, 
 	}
 }
 
-// awaited is the result of await. If the time is over without an answer it is ErrMissing.
+// awaited returns the result of await. If the time is over without an answer, that is ErrMissing.
 func (r *Runner) awaited(ctx context.Context, result rueidis.RedisResult) rueidis.RedisResult {
 	r.arrived(result)
-	// The connection has the deadline of ctx, and its error can come first.
+	// The connection has the deadline of ctx, too, and its error can come first.
 	if err := result.Error(); !answered(err) && (ctx.Err() != nil || errors.Is(err, context.DeadlineExceeded)) {
 		return rueidis.NewErrorResult(&missingError{cause: err})
 	}
 	return result
 }
 
-// missingError is ErrMissing. refused is true when Redis' last answer was NOSCRIPT.
+// missingError is ErrMissing. refused is true if Redis' last answer was NOSCRIPT.
 type missingError struct {
 	cause   error
 	refused bool
@@ -226,8 +225,8 @@ func (r *Runner) Load(ctx context.Context) error {
 	return nil
 }
 
-// Keep loads missing scripts each second until stop is closed. Agents wait for it, so it looks
-// often. On standalone servers one runner for each server is enough.
+// Keep loads missing scripts each second until stop is closed. It looks that often because agents
+// wait for it. On standalone servers one runner for each server is enough.
 func (r *Runner) Keep(stop <-chan struct{}) {
 	tick := time.NewTicker(lookEvery)
 	defer tick.Stop()
@@ -241,7 +240,7 @@ func (r *Runner) Keep(stop <-chan struct{}) {
 	}
 }
 
-// keep loads missing scripts. It logs a refusal by the server once. An unreachable server is logged
+// keep loads missing scripts. It logs once that the server refuses. Unreachable servers are logged
 // elsewhere.
 func (r *Runner) keep(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, r.cfg.CallTimeout)

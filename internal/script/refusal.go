@@ -7,9 +7,8 @@ import (
 	"github.com/redis/rueidis"
 )
 
-// refusals are the codes with which Redis refuses a call because of its own state, and what each
-// means. A script gets such a refusal before its first write or not at all. Redis may go on
-// answering reads.
+// refusals maps the codes by which Redis refuses a call because of its own state to their meanings.
+// Such a refusal comes before a script's first write or not at all. Redis may still answer reads.
 var refusals = map[string]string{
 	"CLUSTERDOWN": "hash slots of the cluster are not served",
 	"LOADING":     "it is loading its data",
@@ -20,8 +19,8 @@ var refusals = map[string]string{
 	"READONLY":    "it is a replica, and its address leads to no master",
 }
 
-// Refusal is the code of such a refusal, and the code with its meaning for a message to people; both
-// are empty for any other error.
+// Refusal returns the code of such a refusal, and the code with its meaning for a message to
+// people. Both are empty for any other error.
 func Refusal(err error) (code, reason string) {
 	var answer *rueidis.RedisError
 	if !errors.As(err, &answer) {
@@ -29,8 +28,8 @@ func Refusal(err error) (code, reason string) {
 	}
 	code, text, _ := strings.Cut(answer.Error(), " ")
 	meaning, known := refusals[code]
-	// Redis checks the permission of each command in a script when it runs. Other commands of the
-	// script may have written before.
+	// Redis checks the permission of each command in a script when it runs. Earlier commands of the
+	// script may have written.
 	if !known || code == "NOPERM" && strings.Contains(text, "script") {
 		return "", ""
 	}

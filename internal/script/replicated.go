@@ -17,19 +17,19 @@ const (
 	// MaxReplicas is the most of Redis' replicas that a call can wait for.
 	MaxReplicas = 16
 
-	// replicatedTTL is long: the key exists only to be written.
+	// replicatedTTL is long, because the key exists only to be written.
 	replicatedTTL = 24 * time.Hour
-	// replicaSilence is the seconds after which a silent replica counts as gone. A replica reports
-	// its position to the master every second.
+	// replicaSilence is the number of seconds after which a silent replica counts as gone. A
+	// replica reports its position to the master every second.
 	replicaSilence = 5
 )
 
-// ErrNotReplicated is returned by calls that wait for Redis' replicas when too few of them
-// confirmed in time: the master has the write, and can still lose it.
+// ErrNotReplicated is returned by calls that wait for Redis' replicas, if too few of them confirmed
+// in time. The master has the write, and can still lose it.
 var ErrNotReplicated = errors.New("too few replicas of redis have confirmed it")
 
-// Acknowledge is how many of Redis' replicas must have a write before it counts. The zero value is
-// none: the write counts once Redis' master has it.
+// Acknowledge says how many of Redis' replicas must have a write before it counts. The zero value
+// means none: the write counts once Redis' master has it.
 type Acknowledge struct {
 	// Replicas is at most MaxReplicas.
 	Replicas int
@@ -37,7 +37,7 @@ type Acknowledge struct {
 	Timeout time.Duration
 }
 
-// Validate names the first bad field.
+// Validate returns an error that names the first bad field.
 func (a Acknowledge) Validate() error {
 	if a.Replicas < 0 || a.Replicas > MaxReplicas {
 		return fmt.Errorf("acknowledge_replicas is %d, expected 0 to %d", a.Replicas, MaxReplicas)
@@ -48,8 +48,8 @@ func (a Acknowledge) Validate() error {
 	return nil
 }
 
-// ReplicasOnline is how many replicas of the cell's master keep up with it, as far as it knows.
-// Errors: the ones of Redis.
+// ReplicasOnline returns how many replicas keep up with the cell's master, as far as the master
+// knows. Errors: from Redis.
 func (r *Runner) ReplicasOnline(ctx context.Context) (int, error) {
 	// In a cluster, ask the master that owns the cell's slot.
 	ask := r.client.B().Info().Section("replication").Build().SetSlot(r.cfg.Layout.Replicated())
@@ -88,7 +88,7 @@ func replicaOnline(line string) bool {
 }
 
 // CallReplicated is Call for a script whose writes count once Redis' replicas have them. One round
-// trip carries EVALSHA, PEXPIRE and WAIT. Errors: ErrNotReplicated, and the ones of Call.
+// trip carries EVALSHA, PEXPIRE and WAIT. Errors: ErrNotReplicated, or as Call.
 func (r *Runner) CallReplicated(ctx context.Context, s *Script, keys, args []string) rueidis.RedisResult {
 	if r.cfg.Acknowledge.Replicas == 0 {
 		return r.Call(ctx, s, keys, args)
@@ -111,7 +111,7 @@ func (r *Runner) CallReplicated(ctx context.Context, s *Script, keys, args []str
 	return result
 }
 
-// CallConfirmed is Call for a script that may refuse. Unless refused reports a refusal, Redis'
+// CallConfirmed is Call for a script that may refuse. Unless refused reports that it did, Redis'
 // replicas have the writes of this call, or of an earlier call with the same outcome. Errors: as
 // CallReplicated.
 func (r *Runner) CallConfirmed(ctx context.Context, s *Script, keys, args []string, refused func(rueidis.RedisResult) bool) rueidis.RedisResult {
@@ -129,8 +129,8 @@ func (r *Runner) CallConfirmed(ctx context.Context, s *Script, keys, args []stri
 	return result
 }
 
-// Confirm returns nil once Redis' replicas have all that any process wrote to the cell before;
-// without replicas to wait for, at once. Errors: ErrNotReplicated.
+// Confirm waits until Redis' replicas have everything that any process wrote to the cell before. It
+// returns at once if no replica has to confirm. Errors: ErrNotReplicated.
 func (r *Runner) Confirm(ctx context.Context) error {
 	return r.OneConnection(func(on *Conn) error { return on.Confirm(ctx) })
 }
@@ -139,12 +139,12 @@ func (r *Runner) Confirm(ctx context.Context) error {
 type Conn struct {
 	runner *Runner
 	client rueidis.Client
-	pinned *pinned // nil without replicas to wait for: then client is the common one
+	pinned *pinned // nil if no replica has to confirm: client is then the shared one
 }
 
-// OneConnection runs f with a connection. If it leads to a master that has given the cell's hash
-// slot away, f runs once more with a connection to the new master. Without replicas to wait for, f
-// gets the common connections.
+// OneConnection runs f with a connection. If that leads to a master that has given the cell's hash
+// slot away, f runs once more with a connection to the new master. If no replica has to confirm, f
+// gets the shared connections.
 func (r *Runner) OneConnection(f func(on *Conn) error) error {
 	if r.cfg.Acknowledge.Replicas == 0 {
 		return f(&Conn{runner: r, client: r.client})
@@ -162,10 +162,10 @@ func (c *Conn) Do(ctx context.Context, label string, cmd rueidis.Completed) ruei
 	return c.runner.doOn(ctx, c.client, label, cmd)
 }
 
-// Client is for commands that are not timed, such as blocking ones.
+// Client returns the client for commands that are not timed, such as blocking ones.
 func (c *Conn) Client() rueidis.Client { return c.client }
 
-// Confirm returns nil once Redis' replicas have all that the connection read or wrote before.
+// Confirm waits until Redis' replicas have everything that the connection read or wrote before.
 // Errors: ErrNotReplicated.
 func (c *Conn) Confirm(ctx context.Context) error {
 	if c.pinned == nil {
@@ -204,9 +204,9 @@ func (r *Runner) pinTo(client rueidis.Client, f func(on *pinned) error) error {
 	return err
 }
 
-// barrier is a write, and the wait until replicas have it and so everything written before. It must
-// be a write of this connection: WAIT waits for the connection's last write, and the script before
-// may have written nothing because an earlier call did. PEXPIRE works also when Redis is out of
+// barrier returns a write, and the wait until replicas have it and so everything written before.
+// The write must be on this connection: WAIT waits for the connection's last write, and the script
+// may have written nothing because an earlier call did. PEXPIRE works even if Redis is out of
 // memory.
 func (r *Runner) barrier(ctx context.Context) []rueidis.Completed {
 	touch := r.client.B().Pexpire().Key(r.cfg.Layout.Replicated()).Milliseconds(replicatedTTL.Milliseconds()).Build()
@@ -222,8 +222,8 @@ func (r *Runner) wait(ctx context.Context) rueidis.Completed {
 	return r.client.B().Wait().Numreplicas(int64(r.cfg.Acknowledge.Replicas)).Timeout(max(timeout.Milliseconds(), 1)).Build()
 }
 
-// replicated handles the answers to a barrier. The causes are not in the error's chain, because
-// they concern the wait and not the writes before.
+// replicated handles the answers to a barrier. It leaves the causes out of the error's chain,
+// because they concern the wait and not the writes before it.
 func (r *Runner) replicated(ctx context.Context, on *pinned, answers []rueidis.RedisResult, begin time.Time) error {
 	touched, err := answers[0].AsInt64()
 	if err == nil && touched == 0 {
@@ -255,7 +255,7 @@ type pinned struct {
 	conn           rueidis.DedicatedClient
 	// broken is true after a command without an answer: the answer can still come.
 	broken bool
-	// behind makes the commands that are sent behind each command; answers are their answers.
+	// behind returns the commands to send after each command. answers holds their answers.
 	behind  func() []rueidis.Completed
 	answers []rueidis.RedisResult
 }

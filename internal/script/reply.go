@@ -6,15 +6,16 @@ import (
 	"github.com/redis/rueidis"
 )
 
-// Reply reads the values of one answer of a script in order, and keeps the first error. After an
-// error every read is the zero value, so a caller looks at Err once, at the end.
+// Reply reads the values of a script's answer in order, and keeps the first error. After an error
+// every read returns the zero value, so a caller checks Err once, at the end.
 type Reply struct {
-	// Values are those that were not read yet.
+	// Values holds the values that were not read yet.
 	Values []rueidis.RedisMessage
 	Err    error
 }
 
-// Next is the next value. ok is false after an error, and at the end, which is one.
+// Next returns the next value. ok is false after an error, and at the end, which counts as an
+// error.
 func (r *Reply) Next() (v rueidis.RedisMessage, ok bool) {
 	if r.Err == nil && len(r.Values) == 0 {
 		r.Err = errors.New("it is too short")
@@ -26,7 +27,7 @@ func (r *Reply) Next() (v rueidis.RedisMessage, ok bool) {
 	return v, true
 }
 
-// Number is the next value, which must be a whole number.
+// Number returns the next value, which must be a whole number.
 func (r *Reply) Number() (n int64) {
 	if v, ok := r.Next(); ok {
 		n, r.Err = v.AsInt64()
@@ -34,7 +35,7 @@ func (r *Reply) Number() (n int64) {
 	return n
 }
 
-// Text is the next value, which must be a text.
+// Text returns the next value, which must be a text.
 func (r *Reply) Text() (s string) {
 	if v, ok := r.Next(); ok {
 		s, r.Err = v.ToString()

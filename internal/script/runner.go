@@ -12,13 +12,13 @@ import (
 	"go.uber.org/zap"
 )
 
-// Config is how scripts run in one cell.
+// Config configures a Runner.
 type Config struct {
 	// Layout names the cell's keys.
 	Layout Layout
 	// CallTimeout bounds every call to Redis that has no deadline of its own.
 	CallTimeout time.Duration
-	// Missing is what happens on NOSCRIPT.
+	// Missing says what happens on NOSCRIPT.
 	Missing Missing
 	// Acknowledge is how many of Redis' replicas must have a write before it counts.
 	Acknowledge Acknowledge
@@ -37,19 +37,19 @@ type Runner struct {
 	all []*Script // guarded by mu; see Add
 }
 
-// NewRunner makes a runner on client, which the caller owns. It does no I/O. reg may be nil; a
-// second runner on one registerer panics.
+// NewRunner makes a runner on client, which the caller keeps and closes. It does no I/O. reg may be
+// nil. A second runner on one registerer panics.
 func NewRunner(cfg Config, client rueidis.Client, logger *zap.Logger, reg prometheus.Registerer) *Runner {
 	return &Runner{cfg: cfg, client: client, log: logger, metrics: newMetrics(reg)}
 }
 
-// Layout names the cell's keys.
+// Layout returns the names of the cell's keys.
 func (r *Runner) Layout() Layout { return r.cfg.Layout }
 
-// B builds plain commands for Do.
+// B returns a builder of plain commands for Do.
 func (r *Runner) B() rueidis.Builder { return r.client.B() }
 
-// ConfirmTimeout bounds a call that may wait for Redis' replicas.
+// ConfirmTimeout returns the bound for a call that may wait for Redis' replicas.
 func (r *Runner) ConfirmTimeout() time.Duration {
 	if r.cfg.Acknowledge.Replicas == 0 {
 		return r.cfg.CallTimeout
@@ -57,8 +57,8 @@ func (r *Runner) ConfirmTimeout() time.Duration {
 	return r.cfg.CallTimeout + r.cfg.Acknowledge.Timeout
 }
 
-// Add adds the scripts of one more feature to the ones that [Runner.Load] and [Runner.Keep] load. A
-// script that was added before is not added again. Call needs no Add.
+// Add adds the scripts of a feature to those that [Runner.Load] and [Runner.Keep] load. A script
+// that was added before is not added again. Call works without Add.
 func (r *Runner) Add(set Set) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -69,19 +69,19 @@ func (r *Runner) Add(set Set) {
 	}
 }
 
-// Call runs a script. The result has what Redis returned, or an error. Whether the script ran
-// despite an error is in the package comment, "Who repeats a call".
+// Call runs a script. The result holds what Redis returned, or an error. The package comment, "Who
+// repeats a call", tells whether the script ran despite an error.
 func (r *Runner) Call(ctx context.Context, s *Script, keys, args []string) rueidis.RedisResult {
 	return r.callOn(ctx, r.client, s, keys, args)
 }
 
-// CallApart is Call on a connection that no other call shares meanwhile, so that it waits behind none
-// with large values.
+// CallApart is Call on a connection that no other call shares at the same time, so that it does not
+// wait behind large values.
 func (r *Runner) CallApart(ctx context.Context, s *Script, keys, args []string) rueidis.RedisResult {
 	return r.timed(ctx, s.name, func(ctx context.Context) rueidis.RedisResult {
 		numkeys := strconv.Itoa(len(keys))
 		cmd := r.client.B().Arbitrary("EVALSHA", s.Hash(r.cfg.Layout.Sharded), numkeys).Keys(keys...).Args(args...)
-		result := r.client.Do(ctx, cmd.Blocking()) // not because it blocks: those have connections of their own
+		result := r.client.Do(ctx, cmd.Blocking()) // it does not block, but blocking commands get a connection of their own
 		if isMissing(result) {
 			return r.run(ctx, r.client, s, keys, args)
 		}
@@ -90,7 +90,7 @@ func (r *Runner) CallApart(ctx context.Context, s *Script, keys, args []string) 
 }
 
 // Read is Call for a script that changes nothing. Its user needs no right to write its keys, which
-// Redis asks for with Call. The client library repeats it after a broken connection.
+// Redis requires for Call. The client library repeats it after a broken connection.
 func (r *Runner) Read(ctx context.Context, s *Script, keys, args []string) rueidis.RedisResult {
 	return r.timed(ctx, s.name, func(ctx context.Context) rueidis.RedisResult {
 		source, n := s.of(r.cfg.Layout.Sharded), int64(len(keys))
@@ -106,7 +106,7 @@ func (r *Runner) callOn(ctx context.Context, on rueidis.Client, s *Script, keys,
 	return r.timed(ctx, s.name, func(ctx context.Context) rueidis.RedisResult { return r.run(ctx, on, s, keys, args) })
 }
 
-// Do runs one plain command; label names it in metrics.
+// Do runs one plain command. label names it in metrics.
 func (r *Runner) Do(ctx context.Context, label string, cmd rueidis.Completed) rueidis.RedisResult {
 	return r.doOn(ctx, r.client, label, cmd)
 }

@@ -19,13 +19,13 @@ import (
 var common embed.FS
 
 const (
-	// folder has a feature's scripts; libFolder below it has the parts that scripts include.
+	// folder holds a feature's scripts; libFolder below it holds the parts that scripts include.
 	folder    = "script"
 	libFolder = "lib"
 	suffix    = ".lua"
 
-	// publishCall is how scripts publish an event of their cell. On a cluster SPUBLISH replaces it:
-	// the channel is in the slot of the script's keys.
+	// publishCall is the form in which scripts publish an event of their cell. On a cluster
+	// SPUBLISH replaces PUBLISH: the channel is in the slot of the script's keys.
 	publishCall = "'PUBLISH', channel, "
 )
 
@@ -40,7 +40,7 @@ type Script struct {
 // source is a text and its hash in Redis.
 type source struct{ text, sha string }
 
-// New makes a script of its whole text.
+// New makes a script from its whole text.
 func New(name, text string) *Script {
 	return &Script{name: name, plain: newSource(text), sharded: newSource(strings.ReplaceAll(text, publishCall, "'S"+publishCall[1:]))}
 }
@@ -50,13 +50,13 @@ func newSource(text string) source {
 	return source{text: text, sha: hex.EncodeToString(sum[:])}
 }
 
-// Name is the script's name, and its label in metrics.
+// Name returns the script's name, which is its label in metrics.
 func (s *Script) Name() string { return s.name }
 
-// Text is what Redis runs in cells whose layout is sharded or not.
+// Text returns what Redis runs in cells whose layout is sharded, or is not.
 func (s *Script) Text(sharded bool) string { return s.of(sharded).text }
 
-// Hash is the SHA-1 of Text, its name in Redis.
+// Hash returns the SHA-1 of Text, which is its name in Redis.
 func (s *Script) Hash(sharded bool) string { return s.of(sharded).sha }
 
 func (s *Script) of(sharded bool) *source {
@@ -66,7 +66,7 @@ func (s *Script) of(sharded bool) *source {
 	return &s.plain
 }
 
-// Set is the scripts of one feature by their names.
+// Set holds the scripts of one feature by their names.
 type Set map[string]*Script
 
 // MustLoad reads the scripts of a feature: all files <name>.lua in the folder script of files and
@@ -98,7 +98,7 @@ func MustLoad(files fs.FS) Set {
 	return set
 }
 
-// Names are the names of the scripts by their hashes, which Redis' statistics have.
+// Names returns the names of the scripts by their hashes. Redis' statistics use the hashes.
 func (s Set) Names() map[string]string {
 	names := make(map[string]string)
 	for name, script := range s {
@@ -107,7 +107,7 @@ func (s Set) Names() map[string]string {
 	return names
 }
 
-// Texts are all texts, so that a test can load them as a replica does.
+// Texts returns all texts, so that a test can load them as a replica does.
 func (s Set) Texts() []string {
 	var out []string
 	for _, script := range s {
@@ -117,8 +117,8 @@ func (s Set) Texts() []string {
 	return slices.Compact(out)
 }
 
-// Source is the file with its includes, and theirs. A feature's own file goes before one of this
-// package.
+// Source returns the file with its includes and theirs. A feature's own file has precedence over
+// one of this package.
 func Source(files fs.FS, at string) (string, error) {
 	text, err := fs.ReadFile(files, at)
 	if errors.Is(err, fs.ErrNotExist) {

@@ -1,4 +1,4 @@
--- server_history: identifies this server's data: its run id and replication id. '' where the server
+-- server_history: identifies this server's data: its run id and replication id. '' if the server
 -- does not report them.
 -- Defines: server_history
 local function server_history()

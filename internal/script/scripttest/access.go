@@ -16,15 +16,16 @@ import (
 )
 
 var (
-	// commandCall is a call of redis.call or redis.pcall, of one of the names that scripts give them, or of lib/sure.lua,
-	// up to the end of the command's name, which may be one of several.
+	// commandCall matches a call of redis.call or redis.pcall, of a name that scripts give them, or
+	// of lib/sure.lua, up to the end of the command's name. That may be an expression with several
+	// names.
 	commandCall = regexp.MustCompile(`\b(?:redis\.p?call\(|call\(|try\(|sure\(|pcall\(redis\.p?call, )([^,()]*)`)
 	commandName = regexp.MustCompile(`'([A-Z]+)'`)
-	// publishCall is what becomes SPUBLISH on a cluster.
+	// publishCall is the form that becomes SPUBLISH on a cluster.
 	publishCall = "'PUBLISH', channel, "
 )
 
-// commands are those that a script can call, lower case.
+// commands returns the commands that a script can call, in lower case.
 func commands(text string) map[string]bool {
 	found := make(map[string]bool)
 	for _, call := range commandCall.FindAllStringSubmatch(body(text), -1) {
@@ -35,8 +36,9 @@ func commands(text string) map[string]bool {
 	return found
 }
 
-// CheckAccess holds what a feature says that it needs in Redis against what its scripts call, and against what the Go
-// code of the package under test builds by B(): nothing may be missing, and nothing be granted that has no caller.
+// CheckAccess compares what a feature says it needs in Redis with what its scripts call, and with
+// what the Go code of the package under test builds by B(). Nothing may be missing, and nothing may
+// be granted that has no caller.
 func CheckAccess(t testing.TB, access script.Access) {
 	t.Helper()
 	built := BuiltCommands(t, ".")
@@ -89,7 +91,7 @@ func CheckAccess(t testing.TB, access script.Access) {
 	}
 }
 
-// checkNames looks whether an agent may use every kind of key that a script names.
+// checkNames checks that an agent may use every kind of key that a script names.
 func checkNames(t testing.TB, role script.Role, name, text string, needs script.Needs) {
 	t.Helper()
 	l := script.Layout{Prefix: "p"}
@@ -118,9 +120,10 @@ var (
 	foreignKey = regexp.MustCompile(`\bscheduler:([a-z]+(?:[:_-][a-z_]+)*)`)
 )
 
-// Families are the families of keys that a script, with what it includes, touches by its header and by the names that it
-// makes, and those of them that its header says are of other features. A family is the part of a name between the key
-// prefix and the id: "jobs" of scheduler:jobs:<job>.
+// Families returns the families of keys that a script and its includes touch, according to its
+// header and to the names that it makes. others are those that its header assigns to other
+// features. A family is the part of a name between the key prefix and the id: "jobs" in
+// scheduler:jobs:<job>.
 func Families(text string) (touched, others map[string]bool) {
 	touched, others = make(map[string]bool), make(map[string]bool)
 	for _, m := range slices.Concat(
@@ -137,8 +140,8 @@ func Families(text string) (touched, others map[string]bool) {
 	return touched, others
 }
 
-// BuiltCommands are the names of X in B().X(), b().X() and B().Arbitrary("X", ...) of the Go code in
-// folder, as ACLs have them.
+// BuiltCommands returns the names X in B().X(), b().X() and B().Arbitrary("X", ...) of the Go code
+// in folder, in the form of ACLs.
 func BuiltCommands(t testing.TB, folder string) map[string]bool {
 	t.Helper()
 	renamed := map[string]string{

@@ -10,17 +10,17 @@ import (
 	"github.com/yuin/gopher-lua/parse"
 )
 
-// globals are the names that Redis gives to scripts.
+// globals lists the names that Redis gives to scripts.
 var globals = []string{
 	"redis", "KEYS", "ARGV", "cjson", "cmsgpack", "bit", "struct", "string", "table", "math",
 	"assert", "error", "ipairs", "next", "pairs", "pcall", "rawget", "rawset", "select", "setmetatable", "tonumber", "tostring", "type", "unpack",
 }
 
-// names are the names of one text, sorted.
+// names holds the names in one text, sorted.
 type names struct {
 	defines  []string // locals of the text itself, not of its functions and blocks
-	free     []string // read, and neither defined before nor given by Redis
-	assigned []string // assigned to, and not defined before
+	free     []string // read, but neither defined before nor given by Redis
+	assigned []string // assigned to, but not defined before
 }
 
 func analyse(t testing.TB, at, text string) names {
@@ -80,7 +80,7 @@ func (s *scope) block(stmts []ast.Stmt) {
 func (s *scope) stmt(stmt ast.Stmt) {
 	switch x := stmt.(type) {
 	case *ast.LocalAssignStmt:
-		if len(x.Exprs) == 1 && isFunction(x.Exprs[0]) { // which may call itself
+		if len(x.Exprs) == 1 && isFunction(x.Exprs[0]) { // it may call itself
 			s.define(x.Names)
 		}
 		s.exprs(x.Exprs)

@@ -21,11 +21,11 @@ import (
 	"github.com/freeslot/freeslot/internal/script"
 )
 
-// Patience bounds every wait of a test; only a test that hangs takes as long.
+// Patience bounds every wait of a test. Only a test that hangs takes that long.
 const Patience = 20 * time.Second
 
-// Rig is one cell with keys of its own: a runner for the scripts of a feature, and a client that
-// shows what is in Redis.
+// Rig is one cell with keys of its own: a runner for the scripts of a feature, and a client to look
+// into Redis.
 type Rig struct {
 	*script.Runner
 	Redis *redistest.Target
@@ -34,7 +34,7 @@ type Rig struct {
 	client rueidis.Client
 }
 
-// NewRig makes the only cell of a system. change can make it another one.
+// NewRig makes the only cell of a system. change can make it another cell.
 func NewRig(t testing.TB, redis *redistest.Target, change ...func(*script.Config)) *Rig {
 	t.Helper()
 	cfg := script.Config{Layout: script.Layouts(redis.Prefix(t), 1, redis.IsCluster())[0], CallTimeout: Patience}
@@ -45,7 +45,7 @@ func NewRig(t testing.TB, redis *redistest.Target, change ...func(*script.Config
 }
 
 // Backends runs a suite in parallel on the single server and on the cluster, each time with a rig
-// of its own: of the only cell, and of the third of four.
+// of its own: the only cell, and the third of four.
 func Backends(t *testing.T, suite func(t *testing.T, r *Rig)) {
 	t.Helper()
 	t.Parallel()
@@ -61,7 +61,7 @@ func third(c *script.Config) {
 	c.Layout = script.Layouts(c.Layout.Prefix, 4, c.Layout.Sharded)[2]
 }
 
-// Guard makes a script fail that reads beyond the end of KEYS or ARGV. Lua reads nil there, so a
+// Guard makes a script fail if it reads beyond the end of KEYS or ARGV. Lua returns nil there, so a
 // caller that passes too few would go unnoticed. Guard changes the set; call it before the first
 // test.
 func Guard(set script.Set) {
@@ -72,7 +72,7 @@ func Guard(set script.Set) {
 	}
 }
 
-// CheckKeys compares the fields of what keysOf returns, a struct of key names, with the golden file
+// CheckKeys compares the fields that keysOf returns, a struct of key names, with the golden file
 // keys.txt: other programs may read the keys, and another release must find them.
 func CheckKeys[T any](t *testing.T, keysOf func(script.Layout) T) {
 	t.Helper()
@@ -97,8 +97,8 @@ func CheckKeys[T any](t *testing.T, keysOf func(script.Layout) T) {
 	golden.Check(t, "keys.txt", out.String())
 }
 
-// Do runs one command beside the runner. In a cluster the second word is the key of all commands
-// that tests use.
+// Do runs one command beside the runner. In a cluster the second word must be the key, as in all
+// commands that tests use.
 func (r *Rig) Do(args ...string) *rueidis.RedisMessage {
 	r.t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), Patience)
@@ -114,13 +114,13 @@ func (r *Rig) Do(args ...string) *rueidis.RedisMessage {
 	return &m
 }
 
-// Int is the answer to a command that answers with an integer.
+// Int returns the answer to a command that answers with an integer.
 func (r *Rig) Int(args ...string) int64 { r.t.Helper(); return must(r.t, r.Do(args...).AsInt64) }
 
 // Exists reports whether the key exists.
 func (r *Rig) Exists(key string) bool { r.t.Helper(); return r.Int("EXISTS", key) == 1 }
 
-// Text is the string at key, "" without one.
+// Text returns the string at key; "" if there is none.
 func (r *Rig) Text(key string) string {
 	r.t.Helper()
 	m := r.Do("GET", key)
@@ -130,13 +130,13 @@ func (r *Rig) Text(key string) string {
 	return must(r.t, m.ToString)
 }
 
-// Hash is the hash at key.
+// Hash returns the hash at key.
 func (r *Rig) Hash(key string) map[string]string {
 	r.t.Helper()
 	return must(r.t, r.Do("HGETALL", key).AsStrMap)
 }
 
-// Scores is the sorted set at key.
+// Scores returns the sorted set at key.
 func (r *Rig) Scores(key string) map[string]float64 {
 	r.t.Helper()
 	out := make(map[string]float64)
@@ -146,13 +146,13 @@ func (r *Rig) Scores(key string) map[string]float64 {
 	return out
 }
 
-// NowMS is Redis' clock.
+// NowMS returns the time by Redis' clock.
 func (r *Rig) NowMS() int64 {
 	r.t.Helper()
 	return r.Int("EVAL", `local t = redis.call('TIME') return math.floor(t[1] * 1000 + t[2] / 1000)`, "0")
 }
 
-// Keys are the names of all keys under the prefix, sorted.
+// Keys returns the names of all keys under the prefix, sorted.
 func (r *Rig) Keys() []string {
 	r.t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), Patience)
@@ -171,7 +171,8 @@ func (r *Rig) Keys() []string {
 	return slices.Sorted(maps.Keys(found))
 }
 
-// Dump is every key under the prefix as text, by its name without the prefix: type, time to live and content.
+// Dump returns every key under the prefix as text, by its name without the prefix: type, time to
+// live and content.
 func (r *Rig) Dump() map[string]string {
 	r.t.Helper()
 	out := make(map[string]string)
@@ -210,7 +211,7 @@ func (r *Rig) show(key string) string {
 	return kind + " until " + until + "\n" + strings.Join(lines, "\n")
 }
 
-// CheckRecords compares every key of the rig, its type and content, with the golden file
+// CheckRecords compares every key of the rig, with its type and content, with the golden file
 // records.txt: processes of another release read them, too.
 func (r *Rig) CheckRecords(t *testing.T) {
 	t.Helper()
@@ -231,7 +232,7 @@ func (r *Rig) CheckRecords(t *testing.T) {
 	golden.Check(t, "records.txt", text)
 }
 
-// Unchanged runs f and fails if any key is different afterwards.
+// Unchanged runs f, and fails if any key differs afterwards.
 func (r *Rig) Unchanged(what string, f func()) {
 	r.t.Helper()
 	before := r.Dump()

@@ -4,11 +4,11 @@
 //	func TestScripts(t testing.TB) { scripttest.Check(t, files) }
 //
 // The header of an include states the names that it exchanges with the scripts around it. A line
-// that ends with a comma goes on in the next one.
+// that ends with a comma continues in the next one.
 //
-//	-- Needs: now, key      names that it reads, and that stand above the line that includes it
-//	-- Sets: quit           names above that line to which it assigns; best none
-//	-- Defines: finish      locals that it leaves to what follows
+//	-- Needs: now, key      names that it reads, and that are defined above the line that includes it
+//	-- Sets: quit           names above that line that it assigns to; best none
+//	-- Defines: finish      locals that it leaves to the code after it
 package scripttest
 
 import (
@@ -61,7 +61,7 @@ func Check(t testing.TB, files fs.FS) {
 			t.Errorf("%s hides the include of this name that all features share", at)
 		}
 	}
-	for at := range included { // also the includes of all features
+	for at := range included { // includes the common ones of all features
 		checkInclude(t, at, source(t, files, at))
 	}
 }
@@ -77,7 +77,7 @@ func source(t testing.TB, files fs.FS, at string) string {
 	return text
 }
 
-// texts are the Lua files whose path is wanted, without what they include.
+// texts returns the Lua files with a wanted path, without their includes.
 func texts(t testing.TB, files fs.FS, wanted func(at string) bool) map[string]string {
 	t.Helper()
 	out := make(map[string]string)
@@ -95,7 +95,7 @@ func texts(t testing.TB, files fs.FS, wanted func(at string) bool) map[string]st
 	return out
 }
 
-// header is the comment that a file begins with.
+// header returns the comment at the beginning of a file.
 func header(text string) string {
 	var lines []string
 	for line := range strings.Lines(text) {
@@ -108,7 +108,7 @@ func header(text string) string {
 	return strings.Join(lines, "\n")
 }
 
-// body is a text without its comments.
+// body returns a text without its comments.
 func body(text string) string { return luaComment.ReplaceAllString(text, "") }
 
 var luaComment = regexp.MustCompile(`(?m)--.*$`)
@@ -134,7 +134,7 @@ func checkHeader(t testing.TB, at, text string) {
 	}
 }
 
-// indexes are the numbers that pattern finds in text.
+// indexes returns the numbers that pattern finds in text.
 func indexes(text, pattern string) map[int]bool {
 	out := make(map[int]bool)
 	for _, m := range regexp.MustCompile(pattern).FindAllStringSubmatch(text, -1) {
@@ -161,8 +161,8 @@ func checkInclude(t testing.TB, at, whole string) {
 	}
 }
 
-// listed are the names of a line such as "Needs: a, b", which goes on in the next line after a
-// comma at its end; sorted.
+// listed returns the names in a line such as "Needs: a, b", sorted. A line that ends with a comma
+// continues in the next one.
 func listed(header, label string) []string {
 	m := regexp.MustCompile(`(?m)^` + label + `: ((?:.*,\n)*.*)$`).FindStringSubmatch(header)
 	if m == nil {
@@ -175,7 +175,7 @@ func listed(header, label string) []string {
 
 var aliased = regexp.MustCompile(`(?m)local ([\w, ]+) = ((?:redis\.p?call, )*redis\.p?call)(?:,|\s|$)`)
 
-// checkCommands makes sure that the names of all commands are where commands looks for them.
+// checkCommands checks that the names of all commands are where commands looks for them.
 func checkCommands(t testing.TB, at, whole string) {
 	t.Helper()
 	text := body(whole)
