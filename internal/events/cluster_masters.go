@@ -16,10 +16,10 @@ var errNoMasters = errors.New("no node of the cluster tells its masters")
 
 const clusterSlotCount = 16384
 
-// SlotRange is hash slots, both ends included.
+// SlotRange is a range of hash slots, both ends included.
 type SlotRange struct{ First, Last uint16 }
 
-// Master is one master of a cluster. One without slots is never listed.
+// Master is one master of a cluster. A master without slots is never listed.
 type Master struct {
 	// Addr is host:port.
 	Addr  string
@@ -36,8 +36,8 @@ func (m *Master) has(slot uint16) bool {
 }
 
 // ClusterMasters returns a function that asks every node that client knows for the masters, and
-// joins the answers. While the nodes disagree, as in a failover, a slot can have several masters:
-// the result has all that may be it. The function fails only when no node answers.
+// joins the answers. While the nodes disagree, as in a failover, the result can have several
+// masters for a slot: all that it may belong to. The function fails only if no node answers.
 func ClusterMasters(client rueidis.Client) func(context.Context) ([]Master, error) {
 	return func(ctx context.Context) ([]Master, error) {
 		var (
@@ -74,7 +74,7 @@ func ClusterMasters(client rueidis.Client) func(context.Context) ([]Master, erro
 	}
 }
 
-// clusterSlots is one node's view, one entry for each range of slots.
+// clusterSlots returns one node's view, one entry for each range of slots.
 func clusterSlots(ctx context.Context, addr string, node rueidis.Client) ([]Master, error) {
 	ranges, err := node.Do(ctx, node.B().ClusterSlots().Build()).ToArray()
 	if err != nil {
@@ -92,7 +92,7 @@ func clusterSlots(ctx context.Context, addr string, node rueidis.Client) ([]Mast
 }
 
 // parseSlotRange reads [first, last, [host, port, ...] of the master, replicas...]. A node that
-// does not know its own host leaves it out; asked is the node's address then.
+// does not know its own host leaves it out. asked, the node's address, is used then.
 func parseSlotRange(asked string, r rueidis.RedisMessage) (Master, error) {
 	fail := func(err error) (Master, error) { return Master{}, fmt.Errorf("read CLUSTER SLOTS: %w", err) }
 	entry, err := r.ToArray()

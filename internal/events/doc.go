@@ -1,12 +1,12 @@
 // Package events delivers changes of nodes to replicas: the wire form of node events, the
-// subscription that receives them, and the tracker, a second witness.
+// subscription that receives them, and the tracker as a second witness.
 //
 //	Decode      an event: a change of one node, with its revision     event_codec.go
 //	Subscriber  the messages of a cell's channel                      subscriber.go
 //	Tracker     notices of writes to profiles, also without a script  tracker.go
 //	Watch       the notices of one cell                               watch.go
 //
-// Scripts of package cell publish one event for each revision. It has the changed state, so a
+// Scripts of package cell publish one event for each revision. It holds the changed state, so a
 // replica applies it without a call to Redis.
 //
 // # Guarantees
@@ -17,12 +17,12 @@
 //   - On a cluster a [Subscriber] listens to the master of the channel's slot, through failovers
 //     and slot migrations.
 //   - A [Tracker] gets a notice of every write to a node's profile (an operator's HSET or DEL, a
-//     flush). Where a notice can have been lost, [Watch.Take] returns all.
-//   - Queues are bounded: a full one is replaced by a reset, or by all.
+//     flush). If a notice may have been lost, [Watch.Take] returns all.
+//   - Queues are bounded. A full queue is replaced by a reset, or by all.
 //
 // # What happens on failure
 //
 // A broken connection is replaced, and a refused subscription repeated, with growing pauses up to a
-// second. Meanwhile [Subscriber.Subscribed] or [Watch.Connected] is false. A server that cannot
-// track is asked again every half minute; [Watch.Supported] is false.
+// second. Meanwhile [Subscriber.Subscribed] or [Watch.Connected] returns false. A server that
+// cannot track is asked again every half minute; [Watch.Supported] returns false.
 package events

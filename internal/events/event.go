@@ -7,23 +7,25 @@ import (
 	"github.com/freeslot/freeslot"
 )
 
-// Kind is what happened to a node. The letters are the wire form.
+// Kind says what happened to a node. The letters are the wire form.
 type Kind byte
 
 // The kinds of events.
 const (
-	// Register: new, restarted, or its profile changed; Body is the profile (freeslot.Node).
+	// Register: the node is new, was restarted, or its profile changed. Body is the profile
+	// (freeslot.Node).
 	Register Kind = 'r'
-	// Heartbeat: alive; Body is the resources object, or empty where the former resources stay in
-	// force. MaxConcurrency is 0 or as in the profile, depending on the agent's release.
+	// Heartbeat: the node lives. Body is the resources object, or empty if the former resources
+	// stay in force. MaxConcurrency is 0 or as in the profile, depending on the agent's release.
 	Heartbeat Kind = 'h'
-	// Offline: gone; Body is [Reaped] where it was taken out because it fell silent, else [Left].
+	// Offline: the node is gone. Body is [Reaped] if it was removed because it fell silent,
+	// otherwise [Left].
 	Offline Kind = 'o'
-	// SlotFull: its last free slot was taken.
+	// SlotFull: the node's last free slot was taken.
 	SlotFull Kind = 'f'
-	// SlotFree: it has free slots again.
+	// SlotFree: the node has free slots again.
 	SlotFree Kind = 'e'
-	// StatusChange: an operator drained it, or undid that.
+	// StatusChange: an operator drained the node, or ended that.
 	StatusChange Kind = 'c'
 )
 
@@ -32,10 +34,10 @@ var kindNames = map[Kind]string{
 	SlotFull: "slot_full", SlotFree: "slot_free", StatusChange: "node_config_update",
 }
 
-// Kinds are the kinds above; the caller owns the slice.
+// Kinds returns the kinds above. The caller owns the slice.
 func Kinds() []Kind { return slices.Sorted(maps.Keys(kindNames)) }
 
-// String is the kind's name in metrics, "unknown" for any other byte.
+// String returns the kind's name in metrics; "unknown" for any other byte.
 func (k Kind) String() string {
 	if name, ok := kindNames[k]; ok {
 		return name
@@ -43,8 +45,8 @@ func (k Kind) String() string {
 	return "unknown"
 }
 
-// The bodies of a node's last event: it was reaped, or its agent or an operator took it out. A body
-// that is empty is of an older release and says neither.
+// The bodies of a node's last event: it was reaped, or its agent or an operator removed it. An
+// empty body comes from an older release and says neither.
 const (
 	Reaped = `{"reaped":true}`
 	Left   = `{"reaped":false}`
@@ -54,7 +56,7 @@ const (
 type Event struct {
 	Kind     Kind
 	Revision uint64
-	// AtMS is Redis' clock at the change.
+	// AtMS is the time of the change by Redis' clock.
 	AtMS           int64
 	Node           string
 	Epoch          string

@@ -31,7 +31,7 @@ const (
 //
 //	at_ms version kind revision node epoch status max used body
 //
-// with one space between. Body is the rest of the message and can be empty. The event's strings are
+// separated by one space. Body is the rest of the message and can be empty. The event's strings are
 // parts of message; Decode allocates nothing.
 func Decode(message string) (Event, error) {
 	var field [fields]string
@@ -74,7 +74,7 @@ const statusOffline = "offline"
 
 var statuses = []freeslot.Status{freeslot.StatusOnline, freeslot.StatusDraining, freeslot.StatusDrained, statusOffline}
 
-// status returns the constant where there is one, so that a kept status does not keep a whole
+// status returns a constant if there is one, so that keeping the status does not keep a whole
 // message in memory.
 func status(text string) freeslot.Status {
 	if i := slices.Index(statuses, freeslot.Status(text)); i >= 0 {

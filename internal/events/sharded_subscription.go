@@ -15,7 +15,7 @@ const (
 	// firstShardRetry is shorter than firstRetry, because a sharded subscription starts over after
 	// every lost connection.
 	firstShardRetry = 5 * time.Millisecond
-	// probeLimit bounds the check whether a server is the channel's master.
+	// probeLimit bounds the check that a server is the channel's master.
 	probeLimit = 500 * time.Millisecond
 	// redirections bounds how many nodes are asked one after the other while the nodes of a cluster
 	// disagree.
@@ -25,10 +25,10 @@ const (
 // receiveShard subscribes at the channel's master and ends with the connection.
 //
 // The client's own way, a subscription at the node that its map of the slots names, is not enough.
-// The map can be out of date, and a replica, such as the old master after a failover, accepts
-// SSUBSCRIBE too. Messages reach it over the cluster bus, which can lose them without a trace. So
-// receiveShard asks the server before the subscription and again after its confirmation. From then
-// on the server itself ends the subscription when it is no longer the master.
+// The map can be out of date. A replica, such as the old master after a failover, accepts
+// SSUBSCRIBE too, and messages reach it over the cluster bus, which can lose them without a trace.
+// So receiveShard asks the server before the subscription, and again after its confirmation. From
+// then on the server itself ends the subscription when it is no longer the master.
 func (s *Subscriber) receiveShard() (subscribed bool, err error) {
 	node, err := s.findMaster()
 	if err != nil {
@@ -62,7 +62,7 @@ func (s *Subscriber) receiveShard() (subscribed bool, err error) {
 	return subscribed, err
 }
 
-// findMaster asks the last known master, or any node, and then the node that this one names.
+// findMaster asks the last known master or any node, and then the node that the answer names.
 func (s *Subscriber) findMaster() (rueidis.Client, error) {
 	nodes := s.client.Nodes()
 	if _, ok := nodes[s.master]; !ok {
@@ -88,14 +88,15 @@ func (s *Subscriber) findMaster() (rueidis.Client, error) {
 			return nil, err
 		}
 	}
-	// The client does not know the node. This call makes it learn the node by its own redirection.
+	// The client does not know the node. This call makes it learn of the node by its own
+	// redirection.
 	ctx, cancel := context.WithTimeout(s.ctx, probeLimit)
 	defer cancel()
 	err := s.client.Do(ctx, s.client.B().Exists().Key(s.channel).Build()).Error()
 	return nil, errors.Join(fmt.Errorf("no master of channel %s among %d nodes", s.channel, len(nodes)), err)
 }
 
-// probe returns nil when the node is the master of the channel's slot.
+// probe returns nil if the node is the master of the channel's slot.
 func (s *Subscriber) probe(ctx context.Context, node rueidis.Client) error {
 	ctx, cancel := context.WithTimeout(ctx, probeLimit)
 	defer cancel()

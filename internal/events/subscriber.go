@@ -15,19 +15,19 @@ import (
 )
 
 // queueLimit bounds the messages that wait for the reader. A message that finds the queue full is
-// dropped, with a reset: the reader resynchronises, which costs less than a long backlog of old
+// dropped, with a reset: resynchronising costs the reader less than a long backlog of old
 // heartbeats.
 const queueLimit = 8192
 
-// A subscription that Redis refuses (no permission, too many clients) is repeated after 50 ms at
-// first and after a second in the long run.
+// The pauses before a refused subscription (no permission, too many clients) is repeated: 50 ms at
+// first, a second in the long run.
 const (
 	firstRetry = 50 * time.Millisecond
 	lastRetry  = time.Second
 )
 
-// Subscriber receives the messages of one channel. It is for one reader. After every possible loss
-// of messages there is a reset.
+// Subscriber receives the messages of one channel, for one reader. After every possible loss of
+// messages there is a reset.
 type Subscriber struct {
 	client  rueidis.Client
 	channel string
@@ -48,9 +48,10 @@ type Subscriber struct {
 	done   sync.WaitGroup
 }
 
-// NewSubscriber makes a subscriber on client, which the caller owns and must use for subscribers
-// only. It does no I/O. With sharded it receives the messages of SPUBLISH, else the messages of
-// PUBLISH. client is then a cluster's, which the subscribers of several channels can share.
+// NewSubscriber makes a subscriber on client, which the caller keeps and closes, and must use only
+// for subscribers. It does no I/O. If sharded is true, it receives the messages of SPUBLISH,
+// otherwise those of PUBLISH. client is then a cluster's; the subscribers of several channels can
+// share it.
 func NewSubscriber(client rueidis.Client, channel string, sharded bool, log *zap.Logger) *Subscriber {
 	ctx, cancel := context.WithCancel(context.Background())
 	return &Subscriber{
@@ -59,23 +60,24 @@ func NewSubscriber(client rueidis.Client, channel string, sharded bool, log *zap
 	}
 }
 
-// Handle has f called with each message, in the order of their publication, instead of putting it
-// into Messages. f must not wait, nor use Redis: it holds up all that the connection receives. It
-// is for before Start.
+// Handle makes the subscriber call f with each message, in the order of publication, instead of
+// putting it into Messages. f must not wait or use Redis: it would hold up everything that the
+// connection receives. Call Handle before Start.
 func (s *Subscriber) Handle(f func(message string)) { s.handle = f }
 
-// Messages delivers the messages in the order of their publication.
+// Messages returns the messages in the order of publication.
 func (s *Subscriber) Messages() <-chan string { return s.messages }
 
-// Resets fires after each subscription or resubscription, and when the queue was full: messages may
-// have been lost before it. The messages in the queue at a resubscription are older than its reset.
+// Resets returns a channel that gets a token after each subscription or resubscription, and when
+// the queue was full: messages may have been lost before it. Messages that are in the queue at a
+// resubscription are older than its reset.
 func (s *Subscriber) Resets() <-chan struct{} { return s.resets }
 
-// Dropped is the number of messages that found the queue full.
+// Dropped returns the number of messages that found the queue full.
 func (s *Subscriber) Dropped() uint64 { return s.dropped.Load() }
 
-// Subscribed is false while Redis refuses the subscription, or has ended it: no messages arrive
-// then. It stays true while a broken connection is replaced.
+// Subscribed returns false while Redis refuses the subscription, or has ended it: no messages
+// arrive then. It stays true while a broken connection is replaced.
 func (s *Subscriber) Subscribed() bool { return s.subscribed.Load() }
 
 // Start subscribes and stays subscribed until Stop. It returns at once; the first reset means that
@@ -85,8 +87,8 @@ func (s *Subscriber) Start(context.Context) error {
 	return nil
 }
 
-// Stop ends the reception and waits. The server goes on sending until the client is closed. Stop is
-// safe on a subscriber that was never started, and twice.
+// Stop ends the reception and waits for that. The server keeps sending until the client is closed.
+// Stop may be called twice, and on a subscriber that was never started.
 func (s *Subscriber) Stop(context.Context) error {
 	s.cancel()
 	s.done.Wait()
@@ -117,7 +119,7 @@ func (s *Subscriber) run() {
 }
 
 // errUnsubscribed ends a sharded subscription whose slot moves or whose master steps down. Other
-// subscriptions end with it only by an UNSUBSCRIBE, which no code here sends.
+// subscriptions would end with it only after an UNSUBSCRIBE, which no code here sends.
 var errUnsubscribed = errors.New("unsubscribed by the server")
 
 func (s *Subscriber) receive() (subscribed bool, err error) {
@@ -127,7 +129,7 @@ func (s *Subscriber) receive() (subscribed bool, err error) {
 	return s.receiveFrom(s.ctx, s.client, s.client.B().Subscribe().Channel(s.channel).Build(), func() {})
 }
 
-// receiveFrom receives messages and resubscribes after a broken connection. It ends with ctx, for
+// receiveFrom receives messages and resubscribes after a broken connection. It ends with ctx, on
 // errors that do not concern the connection, and when the server unsubscribes. It calls
 // onSubscribed after each confirmation.
 func (s *Subscriber) receiveFrom(ctx context.Context, c rueidis.Client, subscribe rueidis.Completed, onSubscribed func()) (subscribed bool, err error) {
@@ -162,8 +164,8 @@ func (s *Subscriber) deliver(m rueidis.PubSubMessage) {
 	}
 }
 
-// signal puts a token into a channel that holds one. A token that is there already serves this
-// signal too.
+// signal puts a token into a channel with room for one. A token that is there already serves for
+// this signal, too.
 func signal(c chan<- struct{}) {
 	select {
 	case c <- struct{}{}:

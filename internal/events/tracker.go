@@ -18,9 +18,9 @@ import (
 )
 
 const (
-	// DefaultMastersInterval is how often a Tracker asks for a cluster's masters.
+	// DefaultMastersInterval is the time between two requests of a Tracker for a cluster's masters.
 	DefaultMastersInterval = time.Second
-	// DefaultUnsupportedInterval is how often a server that cannot track is asked again.
+	// DefaultUnsupportedInterval is the time after which a server that cannot track is asked again.
 	DefaultUnsupportedInterval = 30 * time.Second
 
 	// mastersLimit bounds one request for the masters: a dead node takes that long.
@@ -30,45 +30,44 @@ const (
 	calm = 50 * time.Millisecond
 )
 
-// TrackedCell is where the keys of one cell are.
+// TrackedCell says where the keys of one cell are.
 type TrackedCell struct {
 	Index int
-	// Tag is the hash tag in the cell's keys, without braces. It is empty for a single cell; no two
+	// Tag is the hash tag in the cell's keys, without braces. It is empty for a single cell. No two
 	// cells of a Tracker have the same tag.
 	Tag string
-	// Server is the argument of Open for the cell's server. Not used on a cluster.
+	// Server is the argument of Open for the cell's server. It is not used on a cluster.
 	Server string
-	// Slot is the cell's hash slot. Used on a cluster only.
+	// Slot is the cell's hash slot. It is used only on a cluster.
 	Slot uint16
 }
 
-// TrackerConfig is what a Tracker watches.
+// TrackerConfig says what a Tracker watches.
 type TrackerConfig struct {
-	// Prefix begins all keys of nodes, "scheduler:nodes:". Keys are <prefix><node>, or
+	// Prefix is the beginning of all keys of nodes, "scheduler:nodes:". Keys are <prefix><node>, or
 	// <prefix>{tag}:<node>.
 	Prefix string
-	// Cells may be on one server, on several, or on a cluster.
+	// Cells lists the cells. They may be on one server, on several, or on a cluster.
 	Cells []TrackedCell
 	// Open makes a client that tracks Prefix on one server, as redisclient.Tracker does. Only the
 	// Tracker uses it, and closes it.
 	Open func(server string, onInvalidations func([]rueidis.RedisMessage)) (rueidis.Client, error)
-	// Masters lists a cluster's masters, as ClusterMasters does; nil where there is no cluster.
+	// Masters lists a cluster's masters, as ClusterMasters does; nil without a cluster.
 	Masters func(context.Context) ([]Master, error)
-	// MastersInterval is how often Masters is asked; 0 means DefaultMastersInterval.
+	// MastersInterval is the time between two calls of Masters; 0 means DefaultMastersInterval.
 	MastersInterval time.Duration
-	// UnsupportedInterval is how often, with a jitter of half of it, a server that cannot track is
-	// asked again: it can be upgraded. 0 means DefaultUnsupportedInterval.
+	// UnsupportedInterval is the time, with a jitter of half of it, after which a server that
+	// cannot track is asked again: it may have been upgraded. 0 means DefaultUnsupportedInterval.
 	UnsupportedInterval time.Duration
 }
 
-// Tracker gets a notice of every write to a node's profile, also of writes without a script, by
-// client-side caching in broadcast mode. It is the second witness beside the events that scripts
-// publish.
+// Tracker gets a notice of every write to a node's profile, even without a script, by client-side
+// caching in broadcast mode. It is the second witness beside the events that scripts publish.
 //
 // It keeps one connection to each server that has cells: each standalone server, or each master of
-// a cluster, which it follows through failovers and slot migrations. When a notice can have been
-// lost (a new connection, a flush, a master that is new to a cell), it touches all nodes of the
-// cells concerned, and of no others.
+// a cluster, which it follows through failovers and slot migrations. If a notice may have been lost
+// (a new connection, a flush, a cell's new master), it touches all nodes of the cells concerned,
+// and of no others.
 type Tracker struct {
 	cfg     TrackerConfig
 	log     *zap.Logger
@@ -80,7 +79,7 @@ type Tracker struct {
 
 	// connections and lost belong to the loop.
 	connections map[string]*connection
-	lost        chan struct{} // a token: a connection was lost
+	lost        chan struct{} // gets a token when a connection was lost
 
 	start  sync.Once
 	ctx    context.Context
@@ -107,17 +106,17 @@ func NewTracker(cfg TrackerConfig, log *zap.Logger, reg prometheus.Registerer) *
 	return t
 }
 
-// Watch is the watch of a cell, which is for one reader; nil for an index that is not configured.
+// Watch returns the watch of a cell, for one reader; nil for an index that is not configured.
 func (t *Tracker) Watch(cell int) *Watch { return t.watches[cell] }
 
-// Start tracks until Stop. It returns at once; Watch.Connected is true when a cell is tracked.
+// Start tracks until Stop. It returns at once. Watch.Connected returns true once a cell is tracked.
 func (t *Tracker) Start(context.Context) error {
 	t.start.Do(func() { go t.loop() })
 	return nil
 }
 
 // Stop closes the connections and waits for that. A server that hangs can delay it for the client's
-// dial timeout, or until ctx ends. It is safe on a tracker that was never started, and twice.
+// dial timeout, or until ctx ends. It may be called twice, and on a tracker that was never started.
 func (t *Tracker) Stop(ctx context.Context) error {
 	t.start.Do(func() { close(t.done) })
 	t.cancel()
@@ -129,7 +128,7 @@ func (t *Tracker) Stop(ctx context.Context) error {
 	}
 }
 
-// loop owns the connections.
+// loop owns the connections and keeps them current.
 func (t *Tracker) loop() {
 	defer close(t.done)
 	defer t.metrics.servers.Set(0)
@@ -174,7 +173,7 @@ func (t *Tracker) masters() ([]Master, error) {
 	return t.cfg.Masters(ctx)
 }
 
-// servers is the watches of each standalone server.
+// servers returns the watches of each standalone server.
 func (t *Tracker) servers() map[string][]*Watch {
 	out := make(map[string][]*Watch)
 	for _, c := range t.cfg.Cells {
@@ -183,8 +182,8 @@ func (t *Tracker) servers() map[string][]*Watch {
 	return out
 }
 
-// owners is the watches of each master, also of masters without any: a slot that moves there is
-// then tracked from its first write on.
+// owners returns the watches of each master, also of masters without any: a slot that moves there
+// is then tracked from its first write on.
 func (t *Tracker) owners(masters []Master) map[string][]*Watch {
 	out := make(map[string][]*Watch)
 	for _, m := range masters {
@@ -198,8 +197,8 @@ func (t *Tracker) owners(masters []Master) map[string][]*Watch {
 	return out
 }
 
-// follow opens missing connections, ends unwanted ones, and touches the watch of every cell that
-// got a new server.
+// follow opens missing connections, ends unwanted ones, and touches the watch of every cell with a
+// new server.
 func (t *Tracker) follow(wanted map[string][]*Watch) {
 	for server, c := range t.connections {
 		if _, ok := wanted[server]; !ok {
@@ -225,8 +224,8 @@ func (t *Tracker) follow(wanted map[string][]*Watch) {
 	t.metrics.servers.Set(float64(len(t.connections)))
 }
 
-// assign comes after the connections have the watch: a server that connects in between touches it
-// twice rather than not at all. The watch is touched before it counts as connected.
+// assign is called after the connections have the watch: a server that connects in between touches
+// it twice rather than not at all. The watch is touched before it counts as connected.
 func (t *Tracker) assign(w *Watch, now []*connection) {
 	before := *w.connections.Load()
 	if slices.ContainsFunc(now, func(c *connection) bool { return !slices.Contains(before, c) }) {
@@ -236,8 +235,8 @@ func (t *Tracker) assign(w *Watch, now []*connection) {
 	w.connections.Store(&now)
 }
 
-// invalidated sorts the keys of one notice to the cells. It runs on a connection's reader and must
-// not wait. It accepts a key from any server: on a cluster the new master of a slot sends notices
+// invalidated sorts the keys of one notice by cell. It runs on a connection's reader and must not
+// wait. It accepts a key from any server: on a cluster the new master of a slot sends notices
 // before the tracker knows that it is the master.
 func (t *Tracker) invalidated(keys []rueidis.RedisMessage) {
 	for i := range keys {
@@ -270,7 +269,7 @@ func parseNodeKey(prefix, key string) (tag, node string, ok bool) {
 	return tag, node, freeslot.ValidateName("node", node) == nil
 }
 
-// unsupportedError reports whether the server cannot track. A lack of permissions is no such error:
+// unsupportedError reports whether the server cannot track. A lack of permissions does not count:
 // it can change while the server runs.
 func unsupportedError(err error) bool {
 	return errors.Is(err, rueidis.ErrNoCache) && !strings.Contains(err.Error(), "NOPERM")

@@ -15,10 +15,10 @@ import (
 type connection struct {
 	tracker *Tracker
 	server  string
-	// watches are the watches of the server's cells; the tracker's loop replaces them.
+	// watches holds the watches of the server's cells. The tracker's loop replaces them.
 	watches   atomic.Pointer[[]*Watch]
 	connected atomic.Bool
-	// unsupported is true when the server's last answer was that it cannot track.
+	// unsupported is true if the server's last answer said that it cannot track.
 	unsupported atomic.Bool
 	ctx         context.Context
 	cancel      context.CancelFunc
@@ -38,7 +38,7 @@ func (c *connection) run() {
 	defer c.cancel()
 	wait := backoff.NewExponentialBackOff()
 	wait.InitialInterval, wait.MaxInterval = firstRetry, lastRetry
-	logged := false // in the present outage
+	logged := false // true if it has logged the present outage
 	for {
 		tracked, err := c.session()
 		if c.ctx.Err() != nil {
@@ -59,7 +59,7 @@ func (c *connection) run() {
 			wait.Reset()
 			logged = false
 		}
-		if !logged { // once for each outage: all its attempts have the same reason
+		if !logged { // once for each outage: all attempts in it fail for the same reason
 			logged = true
 			c.tracker.log.Warn("events.tracking_failed", zap.String("server", c.server), zap.Error(err))
 		}
@@ -74,8 +74,8 @@ func (c *connection) pause(d time.Duration) {
 	}
 }
 
-// session opens a client and tracks. The client reconnects by itself while it receives; session
-// ends with c, and for errors that do not concern the network. tracked is true if the server ever
+// session opens a client and tracks. The client reconnects by itself while it receives. session
+// ends with c, and on errors that do not concern the network. tracked is true if the server ever
 // tracked.
 func (c *connection) session() (tracked bool, err error) {
 	client, err := c.tracker.cfg.Open(c.server, c.invalidated)
@@ -105,8 +105,8 @@ func (c *connection) session() (tracked bool, err error) {
 	return confirmed.Load(), err
 }
 
-// connect runs on the connection's reader, after each connection. It touches the watches first: a
-// reader of Connected has their token then.
+// connect runs on the connection's reader, after each connection. It touches the watches first, so
+// that a reader of Connected already has the token.
 func (c *connection) connect() {
 	c.touchAll()
 	c.unsupported.Store(false)
@@ -115,7 +115,7 @@ func (c *connection) connect() {
 	}
 }
 
-// disconnect runs after each connection. It is safe to call it twice.
+// disconnect runs after each connection. It may be called twice.
 func (c *connection) disconnect() {
 	if c.connected.Swap(false) {
 		c.tracker.metrics.connected.Dec()
@@ -123,7 +123,7 @@ func (c *connection) disconnect() {
 	}
 }
 
-// invalidated runs on the connection's reader; keys is nil after a flush and when the connection
+// invalidated runs on the connection's reader. keys is nil after a flush, and when the connection
 // breaks.
 func (c *connection) invalidated(keys []rueidis.RedisMessage) {
 	switch {

@@ -7,17 +7,17 @@ import (
 	"sync/atomic"
 )
 
-// watchLimit bounds the node ids in a Watch. Beyond it the reader reads everything, which then
-// costs no more.
+// watchLimit bounds the node ids in a Watch. Beyond it the reader reads all nodes, which costs no
+// more then.
 const watchLimit = 10_000
 
 // Watch gathers the notices of a [Tracker] for the nodes of one cell until its reader takes them.
-// All methods are safe for concurrent use; none waits.
+// All methods are safe for concurrent use. None of them waits.
 type Watch struct {
 	changed chan struct{}
-	// connections are the servers that may have the cell's keys; empty while none is known.
+	// connections holds the servers that may have the cell's keys; empty while none is known.
 	connections atomic.Pointer[[]*connection]
-	limit       int // of nodes
+	limit       int // the most nodes
 
 	mu    sync.Mutex
 	nodes map[string]struct{} // guarded by mu; empty while all is set
@@ -30,8 +30,8 @@ func newWatch(limit int) *Watch {
 	return w
 }
 
-// Changed has a token when there is something to Take. It can have one when there is nothing any
-// more.
+// Changed returns a channel that has a token if there is something to Take. The token can stay
+// after Take has taken it.
 func (w *Watch) Changed() <-chan struct{} { return w.changed }
 
 // Take returns the changes since the last Take: the nodes whose keys were written or deleted, in no
@@ -49,20 +49,22 @@ func (w *Watch) Take() (nodes []string, all bool) {
 	return nodes, false
 }
 
-// Connected reports whether every server that may have the cell's keys is tracked now. While it is
-// false changes can be missed; after it has become true again Take has returned all, or will.
+// Connected reports whether every server that may have the cell's keys is tracked now. While it
+// returns false, changes can be missed. After it returns true again, Take has returned all, or
+// will.
 func (w *Watch) Connected() bool {
 	connections := *w.connections.Load()
 	return len(connections) > 0 && !slices.ContainsFunc(connections, func(c *connection) bool { return !c.connected.Load() })
 }
 
-// Supported is false while a server that may have the cell's keys cannot track, such as the
-// embedded one. Connected is false then too. The tracker asks the server again from time to time.
+// Supported returns false while a server that may have the cell's keys cannot track, such as the
+// embedded one. Connected then returns false, too. The tracker asks the server again from time to
+// time.
 func (w *Watch) Supported() bool {
 	return !slices.ContainsFunc(*w.connections.Load(), func(c *connection) bool { return c.unsupported.Load() })
 }
 
-// touch notes that the node's key was written.
+// touch records that the node's key was written.
 func (w *Watch) touch(node string) {
 	w.mu.Lock()
 	if !w.all {
@@ -75,7 +77,7 @@ func (w *Watch) touch(node string) {
 	signal(w.changed) // after the change, so that the reader of the token finds it
 }
 
-// touchAll notes that any key may have been written.
+// touchAll records that any key may have been written.
 func (w *Watch) touchAll() {
 	w.mu.Lock()
 	w.everything()
@@ -83,7 +85,7 @@ func (w *Watch) touchAll() {
 	signal(w.changed)
 }
 
-// everything is called with mu held. It drops the map, which may have grown large.
+// everything sets all. It is called with mu held. It drops the map, which may have grown large.
 func (w *Watch) everything() {
 	w.all, w.nodes = true, make(map[string]struct{})
 }
