@@ -13,19 +13,19 @@ import (
 	redisclient "github.com/freeslot/freeslot/internal/redis/client"
 )
 
-// connections are open before anything is built, and close last.
+// connections holds what is opened before anything is built, and closed last.
 type connections struct {
 	topology *redisclient.Topology
-	// commands run scripts and blocking reads; events subscribe and do nothing else.
+	// commands run scripts and blocking reads. events only subscribe.
 	commands *redisclient.Clients
 	events   *redisclient.Clients
-	// gateway is for agents that come in here; nil without a gateway.
+	// gateway is for agents that connect to this replica; nil without a gateway.
 	gateway *redisclient.Clients
 	tracing *tracing.Tracing
 }
 
-// connect connects to Redis. Without Redis a replica has nothing to offer, so an outage ends the
-// start. Of several servers one must be there.
+// connect connects to Redis. A replica cannot work without Redis, so an outage ends the start. If
+// there are several servers, one must answer.
 func (r *Replica) connect(ctx context.Context) (*connections, error) {
 	cfg := r.cfg
 	var conn connections
@@ -64,10 +64,10 @@ func redisConfig(cfg config.Replica) redisclient.Config {
 	}
 }
 
-// close never fails. It returns an error because it is a step.
+// close never fails. It returns an error because a step needs one.
 func (c *connections) close(ctx context.Context) error {
 	if c.tracing != nil {
-		_ = c.tracing.Close(ctx) // a collector that is away costs spans, nothing else
+		_ = c.tracing.Close(ctx) // without a collector spans are lost, nothing else
 	}
 	for _, clients := range []*redisclient.Clients{c.gateway, c.events, c.commands} {
 		if clients != nil {
@@ -77,7 +77,7 @@ func (c *connections) close(ctx context.Context) error {
 	return nil
 }
 
-// redisHost is a URL without its credentials.
+// redisHost returns a URL without its credentials.
 func redisHost(rawURL string) string {
 	u, err := url.Parse(rawURL)
 	if err != nil || u.Host == "" && u.Path == "" {
@@ -89,7 +89,7 @@ func redisHost(rawURL string) string {
 	return u.Host
 }
 
-// redisHosts are the servers without their credentials.
+// redisHosts returns the servers without their credentials.
 func redisHosts(r config.Redis) []string {
 	if r.URL != "" {
 		return []string{redisHost(r.URL)}
@@ -101,7 +101,7 @@ func redisHosts(r config.Redis) []string {
 	return hosts
 }
 
-// unreachable names the Redis, and never the password.
+// unreachable returns an error that names the Redis, and never the password.
 func (r *Replica) unreachable(err error) error {
 	var urlError *url.Error
 	if errors.As(err, &urlError) {

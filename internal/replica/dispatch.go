@@ -19,7 +19,7 @@ func newDispatcher(cfg config.Replica, f *fleet, log *zap.Logger, reg prometheus
 	return dispatch.New(dispatch.Config{Replica: cfg.ReplicaID, Weight: cfg.TenantWeight, MoveGrace: grace, Limits: tenantLimits(cfg), Rates: submitRates(cfg)}, f.cells, f.nodes, log.Named("dispatch"), reg)
 }
 
-// tenantLimits are looked up for every job.
+// tenantLimits returns a function that is called for every job.
 func tenantLimits(cfg config.Replica) func(string) dispatch.Limits {
 	all := make(map[string]dispatch.Limits)
 	for name, t := range cfg.Tenants {
@@ -33,7 +33,7 @@ func tenantLimits(cfg config.Replica) func(string) dispatch.Limits {
 	return func(tenant string) dispatch.Limits { return all[tenant] }
 }
 
-// acknowledge says who must have a job before it counts as accepted.
+// acknowledge returns how many of Redis' replicas must have a job before it counts as accepted.
 func acknowledge(cfg config.Replica) script.Acknowledge {
 	if cfg.Acknowledge != config.AcknowledgeReplicated {
 		return script.Acknowledge{}
@@ -41,8 +41,8 @@ func acknowledge(cfg config.Replica) script.Acknowledge {
 	return script.Acknowledge{Replicas: cfg.AcknowledgeReplicas, Timeout: cfg.AcknowledgeTimeout}
 }
 
-// durability is the part of readiness that is about it: a replica that can accept no job is
-// not ready. The start is not refused, because what is running can still be served.
+// durability returns the checks of readiness about it: a replica that can accept no job is not
+// ready. It starts all the same, because it can still serve running jobs.
 func durability(cfg config.Replica, d *dispatch.Dispatcher) []api.Check {
 	if acknowledge(cfg).Replicas == 0 {
 		return nil
@@ -50,7 +50,7 @@ func durability(cfg config.Replica, d *dispatch.Dispatcher) []api.Check {
 	return []api.Check{{Name: "replicas", Ready: d.Replicated}}
 }
 
-// submitRates are of the tenants that have one.
+// submitRates returns the rates of the tenants that have one.
 func submitRates(cfg config.Replica) map[string]cell.Rate {
 	rates := make(map[string]cell.Rate)
 	for name, t := range cfg.Tenants {

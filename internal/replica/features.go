@@ -20,7 +20,7 @@ import (
 	"github.com/freeslot/freeslot/internal/script"
 )
 
-// Features are all features of a replica. A new one is one line here.
+// Features returns all features of a replica. A new one takes one line here.
 func Features() []feature.Feature {
 	return []feature.Feature{
 		pool.Feature,
@@ -32,7 +32,7 @@ func Features() []feature.Feature {
 	}
 }
 
-// Access is what all parts of a system need in Redis, by role.
+// Access returns what all parts of a system need in Redis, by role.
 func Access() []script.Access {
 	all := []script.Access{cell.Access, presence.Access, lock.Access, registry.Access, namelist.Access, build.Access}
 	for _, f := range Features() {

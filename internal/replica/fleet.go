@@ -22,18 +22,18 @@ import (
 	"github.com/freeslot/freeslot/internal/script"
 )
 
-// fleet is the cells and what this replica knows of their nodes.
+// fleet holds the cells, and what this replica knows of their nodes.
 type fleet struct {
 	log     *zap.Logger
 	cells   *cell.Set
 	late    []*lateCell
 	tracker *events.Tracker
 	cache   *cache.Cache
-	// nodes is what the dispatcher chooses from: the cache, or the lock-based picture that the cache
-	// keeps current.
+	// nodes is what the dispatcher chooses from: the cache, or the lock-based picture that the
+	// cache keeps current.
 	nodes    dispatch.Nodes
 	verifier *locked.Verifier // nil unless configured
-	// presence is set by newPresence, before there are checks.
+	// presence is set by newPresence, which is called before checks.
 	presence *presence.Presence
 }
 
@@ -63,7 +63,7 @@ func newFleet(cfg config.Replica, conn *connections, log *zap.Logger, reg promet
 	return f, nil
 }
 
-// open makes the cache, and beside it the lock-based picture where that is wanted.
+// open makes the cache, and the lock-based picture beside it if that is configured.
 func (f *fleet) open(cfg config.Replica, feeds []cache.Feed, log *zap.Logger, reg prometheus.Registerer) {
 	cacheConfig := cache.Config{
 		Selection: cfg.Selection(), RefreshSize: cfg.Cache.BatchRefreshSize, RefreshInterval: cfg.Cache.BatchRefreshInterval,
@@ -107,7 +107,7 @@ func newTracker(cfg config.Replica, conn *connections, layouts []cell.Layout, lo
 	return events.NewTracker(tracked, log.Named("events"), reg)
 }
 
-// check looks at every server that answers. A lateCell looks at its own when that comes up.
+// check checks every server that answers. A lateCell checks its own server when that comes up.
 func (f *fleet) check(ctx context.Context) error {
 	warnings, down, err := f.cells.Check(ctx)
 	for _, w := range warnings {
@@ -125,7 +125,7 @@ func (f *fleet) check(ctx context.Context) error {
 	return nil
 }
 
-// verify compares the lock-based picture with the cache, where that is configured.
+// verify compares the lock-based picture with the cache, if that is configured.
 func (f *fleet) verify() feature.Step {
 	if f.verifier == nil {
 		return feature.Step{Name: "verifier"}
@@ -141,7 +141,7 @@ type lateCell struct {
 	checked atomic.Bool
 }
 
-// Changes is the first that the cache asks of a cell.
+// Changes is the first call that the cache makes to a cell.
 func (l *lateCell) Changes(ctx context.Context, since cell.Revision, limit int) (cell.Changes, error) {
 	if !l.checked.Load() {
 		warnings, err := l.Check(ctx)

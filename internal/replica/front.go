@@ -18,7 +18,7 @@ import (
 	"github.com/freeslot/freeslot/internal/session"
 )
 
-// front is what clients see. The port stays open until the sessions have drained, so that a load
+// front holds what clients see. The port stays open until the sessions have drained, so that a load
 // balancer that asks /readyz meanwhile sees it red.
 type front struct {
 	server   *api.Server
@@ -67,13 +67,13 @@ func newSessions(cfg config.Replica, d *dispatch.Dispatcher, auth *api.Authentic
 		MaxSessions: cfg.Limits.MaxSessions, MaxJobs: cfg.Limits.MaxOutstandingPerSession,
 		PingInterval:  cfg.Session.PingInterval,
 		QueueMessages: cfg.Limits.SessionQueue, QueueBytes: cfg.Limits.SessionQueueBytes,
-		// Both are steps of the drain, which has to end in time.
+		// Both times are parts of the drain, which has to end in time.
 		CloseTimeout: min(session.DefaultCloseTimeout, cfg.DrainTimeout/4), DrainGrace: min(session.DefaultDrainGrace, cfg.DrainTimeout/4),
 		AllowedOrigins: cfg.AllowedOrigins, TracerProvider: conn.tracing.Provider(),
 	}, d, auth, log.Named("session"), reg)
 }
 
-// Start opens the ports, the last step of a start.
+// Start opens the ports. It is the last step of a start.
 func (f *front) Start(ctx context.Context) error {
 	if err := f.door.start(ctx); err != nil {
 		return err
@@ -86,7 +86,8 @@ func (f *front) Start(ctx context.Context) error {
 	return err
 }
 
-// Stop takes at most three quarters of the time that ctx leaves. The rest is for what stops after it.
+// Stop takes at most three quarters of the time that ctx leaves. The rest is for the steps that
+// stop after it.
 func (f *front) Stop(ctx context.Context) error {
 	deadline, ok := ctx.Deadline()
 	if ok {
@@ -97,18 +98,18 @@ func (f *front) Stop(ctx context.Context) error {
 	f.server.Drain()
 	drainCtx, cancel := ctx, context.CancelFunc(func() {})
 	if ok {
-		// What is left after that is for closing the sessions that stay.
+		// The time that is left after that is for closing the sessions that stay.
 		drainCtx, cancel = context.WithTimeout(ctx, time.Until(deadline)/2)
 	}
 	defer cancel()
-	// Side by side, here and below, because neither may take the other's time.
+	// Both at the same time, here and below, so that neither uses up the other's time.
 	if err := together(drainCtx, f.sessions.Drain, f.door.drain); err != nil {
 		f.log.Info("sessions.drain_incomplete", zap.Error(err))
 	}
 	return together(ctx, f.sessions.Stop, f.door.stop, f.server.Stop, f.door.stopListener)
 }
 
-// together returns once all have.
+// together runs all at the same time, and returns once all have returned.
 func together(ctx context.Context, all ...func(context.Context) error) error {
 	errs := make([]error, len(all))
 	var running sync.WaitGroup

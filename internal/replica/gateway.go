@@ -18,14 +18,14 @@ import (
 	"github.com/freeslot/freeslot/internal/script"
 )
 
-// door is where agents come in. A nil door is of a replica without a gateway.
+// door is where agents connect. It is nil in a replica without a gateway.
 type door struct {
-	// cells are apart from those of the fleet, as are their connections: what agents send must not
-	// delay what clients wait for.
+	// cells and their connections are separate from those in fleet: what agents send must not delay
+	// what clients wait for.
 	cells    *cell.Set
 	tokens   *gateway.Tokens
 	handler  *gateway.Handler
-	listener *gateway.Listener // nil: agents come in at the server's port
+	listener *gateway.Listener // nil if agents connect to the server's port
 }
 
 func newDoor(cfg config.Replica, conn *connections, log *zap.Logger, reg prometheus.Registerer) (*door, error) {
@@ -69,8 +69,8 @@ func openTokens(cfg config.Replica, log *zap.Logger) (*gateway.Tokens, error) {
 	return tokens, nil
 }
 
-// CheckFiles returns what a start would refuse of a valid configuration without asking a server: it
-// reads the files that cfg names.
+// CheckFiles returns the errors in a valid configuration that a start would find without asking a
+// server. It reads the files that cfg names.
 func CheckFiles(cfg config.Replica) error {
 	if err := registryoperator.Check(&cfg); err != nil {
 		return err
@@ -82,7 +82,7 @@ func CheckFiles(cfg config.Replica) error {
 	return err
 }
 
-// newGatewayCells makes cells like those of agents: they look after no scripts, jobs or nodes.
+// newGatewayCells makes cells like an agent's: they do not look after scripts, jobs or nodes.
 func newGatewayCells(cfg config.Replica, conn *connections, log *zap.Logger) (*cell.Set, error) {
 	layouts := cell.Layouts(cfg.Redis.KeyPrefix, cfg.Redis.Cells, conn.topology.Cluster)
 	cells := make([]*cell.Cell, len(layouts))
@@ -99,7 +99,7 @@ func newGatewayCells(cfg config.Replica, conn *connections, log *zap.Logger) (*c
 	return cell.NewSet(cells...), nil
 }
 
-// steps start before the front, which has the handler and the listener.
+// steps start before the front, which uses the handler and the listener.
 func (d *door) steps() []feature.Step {
 	if d == nil {
 		return nil
@@ -110,7 +110,7 @@ func (d *door) steps() []feature.Step {
 	}
 }
 
-// check is red once the listener serves no more.
+// checks returns a check that fails once the listener has stopped serving.
 func (d *door) checks() []api.Check {
 	if d == nil || d.listener == nil {
 		return nil
@@ -130,7 +130,7 @@ func (d *door) start(ctx context.Context) error {
 	return d.listener.Start(ctx)
 }
 
-// drain asks the agents to go elsewhere.
+// drain asks the agents to connect to another replica.
 func (d *door) drain(ctx context.Context) error {
 	if d == nil {
 		return nil

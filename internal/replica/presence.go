@@ -10,8 +10,8 @@ import (
 	"github.com/freeslot/freeslot/internal/selection"
 )
 
-// newPresence has choices try this replica's share of the fleet first, and this replica
-// match free nodes of its share with jobs that wait.
+// newPresence makes choices try this replica's share of the fleet first, and makes this replica
+// match free nodes of its share with waiting jobs.
 func newPresence(cfg config.Replica, fleet *fleet, d *dispatch.Dispatcher, parts []feature.Part, log *zap.Logger) *presence.Presence {
 	fleet.presence = presence.New(presence.Config{Replica: cfg.ReplicaID, HeartbeatLimit: cfg.HeartbeatLimit, OnChange: func(replicas []string) {
 		fleet.cache.SetShare(selection.NewShare(cfg.ReplicaID, replicas))

@@ -9,8 +9,8 @@ import (
 	"github.com/freeslot/freeslot/internal/cache"
 )
 
-// checks read what is known; none of them asks Redis. While a part of the fleet is served, the replica
-// is ready, and the detail says what the rest lacks.
+// checks read what is known; none of them asks Redis. The replica is ready while it serves a part
+// of the fleet. The detail says what the rest lacks.
 func (f *fleet) checks() []api.Check {
 	return []api.Check{
 		{Name: "cache", Ready: func() (bool, string) {
@@ -46,7 +46,7 @@ func redisReady(h cache.Health) (ok bool, detail string) {
 		}
 	}
 	answered := "answered"
-	if refusal != "" { // which is an answer, but of no use
+	if refusal != "" { // Redis answered, but refuses the calls
 		answered, refusal = "answered this replica's questions", ", but says "+refusal
 	}
 	switch {

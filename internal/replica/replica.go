@@ -17,37 +17,37 @@ import (
 	"github.com/freeslot/freeslot/internal/replica/feature"
 )
 
-// Replica is one scheduler replica. It is for one Start and one Stop; Jobs is for the time after
-// Start, and so are Alive, Done, Err and Addr, of a replica with listeners.
+// Replica is one scheduler replica, for one Start and one Stop. Jobs is for the time after Start.
+// So are Alive, Done, Err and Addr in a replica with listeners.
 type Replica struct {
 	cfg config.Replica
 	log *zap.Logger
 	reg prometheus.Registerer
 	// served is what /metrics serves; nil for a replica without listeners.
 	served prometheus.Gatherer
-	// probes are further kinds of the registry's checks.
+	// probes holds further kinds of the registry's checks.
 	probes map[string]centre.Probe
 
 	jobs    *dispatch.Dispatcher
 	server  *api.Server    // nil without listeners
 	door    *door          // nil without a gateway
-	started []feature.Step // in the order of their start
+	started []feature.Step // in the order in which they started
 }
 
-// New makes a replica that serves HTTP and WebSocket. It does no I/O. reg gets the replica's
-// metrics; /metrics serves all that is in it.
+// New makes a replica that serves HTTP and WebSocket. It does no I/O. The replica registers its
+// metrics with reg; /metrics serves everything in reg.
 func New(cfg config.Replica, log *zap.Logger, reg *prometheus.Registry) *Replica {
 	return &Replica{cfg: cfg, log: log, reg: reg, served: reg}
 }
 
-// NewEmbedded makes a replica without listeners, for the process that submits jobs by Jobs.
-// Otherwise it is as New makes it. probes are further kinds of the registry's checks.
+// NewEmbedded makes a replica without listeners, for a process that submits jobs through Jobs.
+// Otherwise it is like New. probes holds further kinds of the registry's checks.
 func NewEmbedded(cfg config.Replica, probes map[string]centre.Probe, log *zap.Logger, reg prometheus.Registerer) *Replica {
 	return &Replica{cfg: cfg, probes: probes, log: log, reg: reg}
 }
 
-// Start connects to Redis, starts everything and returns once clients are served. ctx bounds the
-// start only. After an error nothing runs. The error is one line that says what to do.
+// Start connects to Redis, starts everything and returns once clients are served. ctx bounds only
+// the start. If Start returns an error, nothing runs. The error is one line that says what to do.
 func (r *Replica) Start(ctx context.Context) error {
 	for _, w := range r.cfg.Warnings {
 		r.log.Warn("config.replaced", zap.String("key", w.Path), zap.String("meaning", w.Message))
@@ -71,7 +71,7 @@ func (r *Replica) Start(ctx context.Context) error {
 		}
 		r.started = append(r.started, s)
 	}
-	address := "" // of the listeners, if there are any
+	address := "" // of the listeners; empty without any
 	if r.server != nil {
 		address = r.server.Addr()
 	}
@@ -88,14 +88,14 @@ func (r *Replica) Start(ctx context.Context) error {
 	return nil
 }
 
-// undo stops what a failed start has started. It takes its time even where ctx has ended.
+// undo stops what a failed start has started. It takes its time even if ctx has ended.
 func (r *Replica) undo(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), r.cfg.DrainTimeout)
 	defer cancel()
 	_ = r.stop(ctx) // the caller gets the error of the start
 }
 
-// Stop drains and stops everything. When ctx ends, what is left is cut off.
+// Stop drains and stops everything. When ctx ends, it cuts off what is left.
 func (r *Replica) Stop(ctx context.Context) error {
 	r.log.Info("replica.draining", zap.String(logging.FieldReplica, r.cfg.ReplicaID))
 	err := r.stop(ctx)
@@ -114,26 +114,26 @@ func (r *Replica) stop(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// Jobs places jobs and delivers their results.
+// Jobs returns the dispatcher, which places jobs and delivers their results.
 func (r *Replica) Jobs() *dispatch.Dispatcher { return r.jobs }
 
-// Alive returns true, and does not return while a part of the replica is stuck with what the others
-// need. An outage of Redis does not make it so.
+// Alive returns true. It does not return while a part of the replica holds up what the other parts
+// need. An outage of Redis does not do that.
 func (r *Replica) Alive() bool {
 	r.server.Readiness()
 	return true
 }
 
-// Done is closed when the replica serves no more, by Stop or by itself.
+// Done is closed when the replica has stopped serving, by Stop or by itself.
 func (r *Replica) Done() <-chan struct{} { return r.server.Done() }
 
-// Err says why it stopped serving by itself; nil after Stop.
+// Err returns why it stopped serving by itself; nil after Stop.
 func (r *Replica) Err() error { return r.server.Err() }
 
-// Addr is where the replica listens.
+// Addr returns the address at which the replica listens.
 func (r *Replica) Addr() string { return r.server.Addr() }
 
-// GatewayAddr is where agents come in; empty without a gateway.
+// GatewayAddr returns the address at which agents connect; empty without a gateway.
 func (r *Replica) GatewayAddr() string {
 	switch {
 	case r.door == nil:

@@ -9,16 +9,16 @@ import (
 	"github.com/freeslot/freeslot/internal/replica/feature"
 )
 
-// steps builds a replica and returns its parts in the order of their start. Stop goes the other way
-// round:
+// steps builds a replica and returns its parts in the order in which they start. Stop goes the
+// other way round:
 //
-//   - The front, where there is one, stops first: readiness turns red, submits that
-//     wait are answered, clients and agents are asked to go elsewhere, and the ports close once the sessions
-//     have drained.
-//   - Runs of schedules stop; other replicas go on with them.
-//   - The dispatcher stops. Results that come later stay in their records, where clients that attach at
-//     other replicas find them.
-//   - What knows the fleet stops, and the connections to Redis close last.
+//   - The front, if there is one, stops first: readiness turns red, waiting submits are answered,
+//     clients and agents are asked to go elsewhere, and the ports close once the sessions have
+//     drained.
+//   - Runs of schedules stop; other replicas continue them.
+//   - The dispatcher stops. Later results stay in their records. Clients that attach at other
+//     replicas find them there.
+//   - The parts that know the fleet stop, and the connections to Redis close last.
 func (r *Replica) steps(conn *connections) ([]feature.Step, error) {
 	cfg, log, reg := r.cfg, r.log, r.reg
 	fleet, err := newFleet(cfg, conn, log, reg)
@@ -60,8 +60,8 @@ func (r *Replica) steps(conn *connections) ([]feature.Step, error) {
 	), nil
 }
 
-// join is the start of presence. An embedded replica may have no log, and its defaults could cost a
-// patient fleet healthy jobs: it does not start where limits differ.
+// join starts presence. An embedded replica may have no log, and its default limits could take jobs
+// from healthy nodes of a fleet with more patient ones. So it does not start if limits differ.
 func (r *Replica) join(p *presence.Presence) func(context.Context) error {
 	if r.served == nil {
 		return p.Join
@@ -69,7 +69,7 @@ func (r *Replica) join(p *presence.Presence) func(context.Context) error {
 	return func(context.Context) error { p.Start(); return nil }
 }
 
-// front makes the step of the listeners, which does nothing in a replica that has none.
+// front makes the step of the listeners. It does nothing in a replica without listeners.
 func (r *Replica) front(fleet *fleet, jobs *dispatch.Dispatcher, parts []feature.Part, door *door, conn *connections) (feature.Step, error) {
 	if r.served == nil {
 		return feature.Step{Name: "front"}, nil
@@ -82,7 +82,8 @@ func (r *Replica) front(fleet *fleet, jobs *dispatch.Dispatcher, parts []feature
 	return feature.Step{Name: "front", Start: front.Start, Stop: front.Stop}, nil
 }
 
-// stepsOf are the parts of features that start before the dispatcher, or the others.
+// stepsOf returns the parts of features that start before the dispatcher, or those that start after
+// it.
 func stepsOf(parts []feature.Part, beforeJobs bool) (steps []feature.Step) {
 	for _, p := range parts {
 		if p.BeforeJobs == beforeJobs {
