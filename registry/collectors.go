@@ -17,11 +17,11 @@ type (
 	Metrics = collector.Metrics
 	// Cost is how much a collection burdens the machine.
 	Cost = collector.Cost
-	// Collection is a Collector with its Interval and Timeout; zero means those of its cost.
+	// Collection is a Collector with its Interval and Timeout; zero means the values of its cost.
 	Collection = collector.Entry
-	// HeartbeatPolicy decides what a provider sends when; see Options.Heartbeat.
+	// HeartbeatPolicy decides what a provider sends, and when; see Options.Heartbeat.
 	HeartbeatPolicy = heartbeat.Policy
-	// Threshold is which change of a figure is significant: its Kind is Absolute, Percent or Any.
+	// Threshold says which change of a figure is significant: its Kind is Absolute, Percent or Any.
 	Threshold = heartbeat.Threshold
 )
 
@@ -39,8 +39,8 @@ const (
 	Any      = heartbeat.Any
 )
 
-// SystemCollectors collect memory, cpu, disk (of the root), network and process, each with the
-// interval of its cost. The caller owns the slice.
+// SystemCollectors returns collectors of memory, cpu, disk (of the root), network and process, each
+// with the interval of its cost. The caller owns the slice.
 func SystemCollectors() []Collection {
 	return []Collection{
 		{Collector: collector.NewMemory()},

@@ -1,5 +1,6 @@
 // Package registry finds services: programs register their instances in Redis, and others follow a
-// service and have its instances at hand. It runs in these programs and needs no server of its own.
+// service and always have its list of instances. It runs in these programs and needs no server of
+// its own.
 //
 //	n, err := registry.NewNaming(registry.NamingOptions{Options: registry.Options{RedisURL: "redis://127.0.0.1:6379"}})
 //	err = n.Start(ctx)
@@ -12,13 +13,13 @@
 //
 // # What is promised
 //
-// A registered instance stays registered while its process lives: when Redis loses it, restarts, or
-// was away, the provider registers it again, and never gives that up.
+// A registered instance stays registered while its process lives: if Redis loses it, restarts, or
+// was away, the provider registers it again, and never gives up.
 //
-// A [List] is as Redis has it, or says that it is not: State and Why are beside every list. Redis'
-// silence and a loss of its data leave the list as it was. So an empty list is one that Redis has
-// said is empty.
+// A [List] shows what Redis has, or says that it does not: State and Why are part of every list.
+// When Redis is silent or loses its data, lists stay as they were. So an empty list means that
+// Redis itself said that the service is empty.
 //
-// An instance without a heartbeat for the consumer's own timeout is late, by Redis' clock. Late
-// ones are used only where no other one is left.
+// An instance is late if it sends no heartbeat within the consumer's own timeout, by Redis' clock.
+// Late instances are used only if no other is left.
 package registry

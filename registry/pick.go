@@ -14,12 +14,12 @@ type (
 	//	Pick(ctx, key) (Picked, error)               chooses; key matters to ConsistentHash alone. The error can be a *EmptyError
 	//	PickOther(ctx, key, Picked) (Picked, error)  chooses another one, for a second try
 	Picker = pick.Picker
-	// Picked is an instance for one call. Call Done exactly once with how the call went: an
-	// instance that takes no connections is set aside for a while.
+	// Picked is an instance for one call. Call Done exactly once with the outcome: an instance that
+	// takes no connections is set aside for a while.
 	Picked = pick.Picked
-	// PickConfig is how a Picker chooses. The zero value is by weight.
+	// PickConfig says how a Picker chooses. The zero value chooses by weight.
 	PickConfig = pick.Config
-	// Policy is how a Picker chooses.
+	// Policy says how a Picker chooses.
 	Policy = pick.Policy
 	// Calls measures how long calls take, as a Collector. Methods:
 	//
@@ -27,7 +27,7 @@ type (
 	Calls = pick.Calls
 	// EmptyError says why there is no instance to pick.
 	EmptyError = registry.EmptyError
-	// Filter takes instances by their metadata and metrics, for PickConfig, List.Match and
+	// Filter selects instances by their metadata and metrics, for PickConfig, List.Match and
 	// Consumer.Query. Methods:
 	//
 	//	Takes(*Instance) bool
@@ -43,12 +43,12 @@ const (
 	ConsistentHash = pick.ConsistentHash
 )
 
-// ErrUnavailable is for the errors of clients that know that an instance takes no connections: wrap
-// it for Picked.Done.
+// ErrUnavailable is for clients that know that an instance takes no connections: wrap it in the
+// error for Picked.Done.
 var ErrUnavailable = pick.ErrUnavailable
 
 // NewPicker follows a service until the consumer's Stop, waits for its first list, and makes a
-// picker over its lists. Errors: an *freeslot.Error that names every bad field; those of
+// picker over its lists. Errors: an *freeslot.Error that names every bad field, or an error of
 // Consumer.AllInstances.
 func NewPicker(ctx context.Context, c *Consumer, service string, cfg PickConfig) (*Picker, error) {
 	if err := cfg.Validate(); err != nil {
@@ -61,12 +61,13 @@ func NewPicker(ctx context.Context, c *Consumer, service string, cfg PickConfig)
 	return pick.New(cfg, lists), nil
 }
 
-// NewCalls returns what measures calls: give it to PickConfig, transport.Config or
-// resolver.Measure, and to Options.Collectors, which report it.
+// NewCalls returns a Calls. Give it to PickConfig, transport.Config or resolver.Measure, which
+// measure calls, and to Options.Collectors, which report the figures.
 func NewCalls() *Calls { return pick.NewCalls() }
 
-// NewFilter makes a filter of rules that must all hold: for metadata as jobs have them for labels,
-// and for metrics such as "cpu.usage < 0.8". Errors: an *freeslot.Error that names every bad term.
+// NewFilter makes a filter of rules that must all hold. Rules for metadata are written as jobs
+// write rules for labels; rules for metrics look like "cpu.usage < 0.8". Errors: an *freeslot.Error
+// that names every bad term.
 func NewFilter(metadata []freeslot.LabelRule, metrics []string) (*Filter, error) {
 	return registry.NewFilter(metadata, metrics)
 }

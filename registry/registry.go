@@ -8,9 +8,9 @@ import (
 )
 
 type (
-	// Naming is a provider and a consumer on the same connections. Methods: those of both.
+	// Naming is a provider and a consumer that share their connections. It has the methods of both.
 	Naming = registry.Naming
-	// NamingOptions is how a Naming works. Only RedisURL is needed.
+	// NamingOptions configures a Naming. Only RedisURL is required.
 	NamingOptions = registry.NamingOptions
 
 	// Provider registers instances and keeps them registered. Methods:
@@ -24,21 +24,22 @@ type (
 	//	HeartbeatAll(ctx) ([]HeartbeatResult, error)
 	//	Status() []InstanceStatus
 	Provider = registry.Provider
-	// Options is how a Provider works. Only RedisURL is needed.
+	// Options configures a Provider. Only RedisURL is required.
 	Options = registry.Options
-	// Registration is what a provider says of one of its instances.
+	// Registration describes one of a provider's instances.
 	Registration = registry.Registration
-	// Check is how replicas of the scheduler check an instance from outside.
+	// Check says how replicas of the scheduler check an instance from outside.
 	Check = registry.Check
-	// Milliseconds is a duration that is a number of milliseconds in JSON.
+	// Milliseconds is a duration that JSON writes as a number of milliseconds.
 	Milliseconds = registry.Milliseconds
-	// HeartbeatResult is what became of one heartbeat of HeartbeatAll.
+	// HeartbeatResult is the outcome of one heartbeat of HeartbeatAll.
 	HeartbeatResult = registry.HeartbeatResult
-	// InstanceStatus is how an instance of a provider stands.
+	// InstanceStatus is the state of one of a provider's instances.
 	InstanceStatus = registry.InstanceStatus
-	// HolderError says who has an instance's id.
+	// HolderError says which provider has an instance's id.
 	HolderError = registry.HolderError
-	// DeniedError says that Redis denies its user a call, and which command prints the rights.
+	// DeniedError says that Redis denies its user a call, and which command prints the needed
+	// rights.
 	DeniedError = registry.DeniedError
 
 	// Consumer follows services. Methods:
@@ -56,9 +57,9 @@ type (
 	//	PutDocument(ctx, name, seen, content, author, note) (version int64, err error)   writes one made from the version seen
 	//	AwaitDocument(ctx, name, known) (Document, error)              waits for another version than known
 	Consumer = registry.Consumer
-	// ConsumerOptions is how a Consumer works. Only RedisURL is needed.
+	// ConsumerOptions configures a Consumer. Only RedisURL is required.
 	ConsumerOptions = registry.ConsumerOptions
-	// Listener is one Subscribe, for Unsubscribe.
+	// Listener is one call of Subscribe, for Unsubscribe.
 	Listener = registry.Listener
 	// ReadOption changes one read.
 	ReadOption = registry.ReadOption
@@ -72,18 +73,18 @@ type (
 	//
 	//	Healthy() bool   whether it should get traffic
 	Instance = registry.Instance
-	// Override is what an operator has set for an instance.
+	// Override holds what an operator has set for an instance.
 	Override = registry.Override
-	// Document is a named configuration document. Its zero Version says that there is none.
+	// Document is a named configuration document. A zero Version means that there is none.
 	Document = registry.Document
-	// DocumentVersion says how a version of a document came to be.
+	// DocumentVersion describes a version of a document.
 	DocumentVersion = registry.DocumentVersion
 	// State says how far a list can be trusted.
 	State = registry.State
 
-	// Access is who the process is to Redis, and how the servers prove who they are.
+	// Access says how the process proves its identity to Redis, and how the servers prove theirs.
 	Access = redisclient.Access
-	// TLS is what a rediss:// URL leaves open.
+	// TLS holds the TLS settings that a rediss:// URL cannot express.
 	TLS = redisclient.TLS
 )
 
@@ -110,7 +111,7 @@ const (
 	WhyNoneMatches     = registry.WhyNoneMatches
 )
 
-// Errors of calls.
+// Errors returned by calls.
 var (
 	// ErrUnknown is returned when Redis does not have the instance.
 	ErrUnknown = registry.ErrUnknown
@@ -135,5 +136,5 @@ func NewProvider(opts Options) (*Provider, error) { return registry.NewProvider(
 // option.
 func NewConsumer(opts ConsumerOptions) (*Consumer, error) { return registry.NewConsumer(opts) }
 
-// WithTimeout judges lateness by this time for one read, which asks Redis.
+// WithTimeout uses this timeout to judge lateness in one read, which then asks Redis.
 func WithTimeout(t time.Duration) ReadOption { return registry.WithTimeout(t) }

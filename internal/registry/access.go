@@ -2,9 +2,9 @@ package registry
 
 import "github.com/freeslot/freeslot/internal/script"
 
-// Access is what providers and consumers need in Redis, and replicas, which also check and clean
-// up. A provider may clean up its own services; it may not set overrides or verdicts, or write
-// documents.
+// Access lists what providers and consumers need in Redis, and what replicas need, which also check
+// and clean up. A provider may clean up its own services. It may not set overrides or verdicts, or
+// write documents.
 var Access = script.Access{Scripts: scripts, Roles: map[script.Role]script.Needs{
 	script.RoleRegistry: {
 		Scripts: []string{"register", "heartbeat", "deregister", "cleanup", "look", "changes", "load"},
@@ -26,7 +26,7 @@ var Access = script.Access{Scripts: scripts, Roles: map[script.Role]script.Needs
 	},
 }}
 
-// names keep a provider away from the other keys of a scheduler with the same prefix.
+// names keeps a provider away from the other keys of a scheduler with the same prefix.
 func names(l script.Layout, _ string) script.Names {
 	return script.Names{
 		Keys: []string{

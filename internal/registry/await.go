@@ -2,8 +2,9 @@ package registry
 
 import "context"
 
-// Follow is Subscribe with an end for this listener alone. It suits resolver.Follower and
-// transport.Follower. A service that cannot be followed is an empty list that says why.
+// Follow works like Subscribe, but returns a function that ends this listener alone. It fits
+// resolver.Follower and transport.Follower. If the service cannot be followed, call gets an empty
+// list that says why.
 func (c *Consumer) Follow(service string, call func(*List)) (stop func()) {
 	_, stop, err := c.listen(service, &Listener{call: call})
 	if err != nil {
@@ -13,8 +14,8 @@ func (c *Consumer) Follow(service string, call func(*List)) (stop func()) {
 	return stop
 }
 
-// listen follows a service and has l called with each list until stop is called, which does not
-// wait for a call under way.
+// listen follows a service and calls l with each list until stop is called. stop does not wait for
+// a call under way.
 func (c *Consumer) listen(service string, l *Listener) (f *followed, stop func(), err error) {
 	f, err = c.follow(service, func(f *followed) { f.listeners = append(f.listeners, l) })
 	if err != nil {
@@ -29,8 +30,9 @@ func (c *Consumer) listen(service string, l *Listener) (f *followed, stop func()
 	}, nil
 }
 
-// Await returns the list of a service once wanted says so, and the last one when ctx has ended
-// before. From then on it is a read, as AllInstances is. Errors: those of AllInstances.
+// Await waits until wanted accepts the list of a service, and returns that list, or the last one if
+// ctx ends first. From then on the service counts as read, as with AllInstances. It fails as
+// AllInstances does.
 func (c *Consumer) Await(ctx context.Context, service string, wanted func(*List) bool) (*List, error) {
 	changed := make(chan struct{}, 1)
 	f, stop, err := c.held(ctx, service, func(*List) { signal(changed) })
@@ -52,19 +54,19 @@ func (c *Consumer) Await(ctx context.Context, service string, wanted func(*List)
 	}
 }
 
-// Lists is the list of one service as it changes.
+// Lists holds the list of one service as it changes.
 type Lists struct{ f *followed }
 
-// List is the current list.
+// List returns the current list.
 func (l Lists) List() *List { return l.f.list.Load() }
 
-// Lists follows a service until Stop, and waits for its first list. Errors: those of AllInstances.
+// Lists follows a service until Stop, and waits for its first list. It fails as AllInstances does.
 func (c *Consumer) Lists(ctx context.Context, service string) (Lists, error) {
 	f, _, err := c.held(ctx, service, func(*List) {})
 	return Lists{f}, err
 }
 
-// held is a service that has a list, and is followed until stop is called.
+// held follows a service until stop is called, and waits until it has a list.
 func (c *Consumer) held(ctx context.Context, service string, call func(*List)) (f *followed, stop func(), err error) {
 	if !c.started.Load() {
 		return nil, nil, ErrNotStarted
@@ -78,11 +80,10 @@ func (c *Consumer) held(ctx context.Context, service string, call func(*List)) (
 	return f, stop, err
 }
 
-// Query asks Redis for a page of the instances that a filter takes, for a question that is asked
-// once; a list that is followed answers sooner. cursor is "0" at first; next is "0" at the end. A
-// page can be empty before the end, and two pages can have the same instance, whose lateness is not
-// judged. Errors: an
-// *freeslot.Error for a bad name or cursor; ErrNotStarted; what Redis or ctx say.
+// Query asks Redis for a page of the instances that a filter selects, for a question that is asked
+// once; a followed list answers sooner. cursor is "0" at first; next is "0" at the end. A page can
+// be empty before the end, and two pages can have the same instance. Lateness is not judged.
+// Errors: an *freeslot.Error for a bad name or cursor; ErrNotStarted; an error of Redis or ctx.
 func (c *Consumer) Query(ctx context.Context, service string, filter *Filter, cursor string) (found []*Instance, next string, err error) {
 	on := c.redis.on.Load()
 	if on == nil {

@@ -22,10 +22,10 @@ var files embed.FS
 
 var scripts = script.MustLoad(files)
 
-// callItems is the most items of one call.
+// callItems is the largest number of items in one call.
 const callItems = 64
 
-// Codes of scripts.
+// Codes that scripts return.
 const (
 	codeDone   = 1 // beaten, changed, removed
 	codeSame   = 2 // of register and verdict
@@ -40,20 +40,22 @@ var errFull = &freeslot.Error{
 	Message: "redis has no memory left for changes of the registry; raise maxmemory or remove other data",
 }
 
-// answer is what became of one item of a call.
+// answer is the outcome of one item of a call.
 type answer struct {
 	code int
-	// revision of the service, with codeDone of what changes it.
+	// revision is the service's, set with codeDone if the call changes the service.
 	revision int64
-	// registered is when the instance was registered, by the holder with codeHolder: Redis' ms.
+	// registered is when the instance was registered; with codeHolder, when the holder was. Redis'
+	// ms.
 	registered int64
-	// holder is set with codeHolder. replaced: it has taken the id from the caller's epoch.
+	// holder is set with codeHolder. replaced is true if it has taken the id from the caller's
+	// epoch.
 	holder   *HolderError
 	replaced bool
 }
 
-// supersedes reports whether the answer ends an instance that has been registered since then, Redis' ms: its holder
-// registered later, or has taken the id from the instance.
+// supersedes reports whether the answer ends an instance that was registered at since, Redis' ms:
+// its holder registered later, or has taken the id from the instance.
 func (a *answer) supersedes(since int64) bool {
 	return a.code == codeHolder && (a.replaced || since != 0 && a.registered >= since)
 }
@@ -67,12 +69,12 @@ type registerItem struct {
 	since int64
 	// metrics is JSON, or empty.
 	metrics string
-	// fields are the provider's own, as Registration.fields makes them.
+	// fields holds the provider's own fields, as Registration.fields makes them.
 	fields []string
 }
 
-// register is register.lua. No id may be there twice. Answers: codeDone with the revision,
-// codeSame, codeHolder, codeFull.
+// register runs register.lua. No id may occur twice. Answers: codeDone with the revision, codeSame,
+// codeHolder, codeFull.
 func (c *conn) register(ctx context.Context, service string, flat bool, items []registerItem) ([]answer, error) {
 	return halved(c, items, func(items []registerItem) ([]answer, error) {
 		runner, k := c.of(service)
@@ -92,7 +94,7 @@ func (c *conn) register(ctx context.Context, service string, flat bool, items []
 // beatItem is one heartbeat.
 type beatItem struct{ id, epoch, content, metrics string }
 
-// heartbeat is heartbeat.lua. Answers: codeDone, codeDiffer, codeHolder, codeGone.
+// heartbeat runs heartbeat.lua. Answers: codeDone, codeDiffer, codeHolder, codeGone.
 func (c *conn) heartbeat(ctx context.Context, service string, flat bool, items []beatItem) ([]answer, error) {
 	return halved(c, items, func(items []beatItem) ([]answer, error) {
 		runner, k := c.of(service)
@@ -108,7 +110,7 @@ func (c *conn) heartbeat(ctx context.Context, service string, flat bool, items [
 	})
 }
 
-// deregisterItem is one instance to remove; an empty epoch is any.
+// deregisterItem is one instance to remove; an empty epoch means any.
 type deregisterItem struct{ id, epoch string }
 
 // The reasons of deregister.
@@ -118,7 +120,7 @@ const (
 	reasonOperator     = "removed_by_operator"
 )
 
-// deregister is deregister.lua. No id may be there twice. Answers: codeDone with the revision,
+// deregister runs deregister.lua. No id may occur twice. Answers: codeDone with the revision,
 // codeHolder, codeGone.
 func (c *conn) deregister(ctx context.Context, service, reason string, items []deregisterItem) ([]answer, error) {
 	return halved(c, items, func(items []deregisterItem) ([]answer, error) {
@@ -134,13 +136,13 @@ func (c *conn) deregister(ctx context.Context, service, reason string, items []d
 	})
 }
 
-// changing are the keys that scripts begin with which change instances.
+// changing returns the first keys of each script that changes instances.
 func (k keys) changing(service string) []string {
 	return []string{k.services(), k.heartbeats(service), k.record(service), k.changes(service), k.overrides(service)}
 }
 
-// halved makes a call in smaller parts while a hash slot migrates: Redis refuses keys then that are
-// on two servers.
+// halved makes a call in smaller parts while a hash slot migrates: Redis then refuses calls whose
+// keys are on two servers.
 func halved[In any](c *conn, items []In, call func([]In) ([]answer, error)) ([]answer, error) {
 	out, err := call(items)
 	var refused *rueidis.RedisError
@@ -194,10 +196,10 @@ func answers(service string, ids []string, result rueidis.RedisResult, codes ...
 	return out, nil
 }
 
-// readHolder reads what lib/holder.lua makes, but for the last two values.
+// readHolder reads what lib/holder.lua returns, except the last two values.
 func readHolder(r *script.Reply, service, id string) *HolderError {
 	h := &HolderError{Service: service, ID: id, Epoch: r.Text(), Host: r.Text()}
-	h.Port, _ = strconv.Atoi(r.Text()) // 0 where a record is broken
+	h.Port, _ = strconv.Atoi(r.Text()) // 0 if the record is broken
 	h.Silent = time.Duration(r.Number()) * time.Millisecond
 	h.Interval = time.Duration(r.Number()) * time.Millisecond
 	return h
@@ -212,14 +214,15 @@ func flag(b bool) string {
 
 func milliseconds(d time.Duration) string { return strconv.FormatInt(d.Milliseconds(), 10) }
 
-// random64 is the stamp of a change. Two histories that part at one revision have different stamps.
+// random64 returns a stamp for a change. Two histories that part at one revision have different
+// stamps.
 func random64() string {
 	var b [8]byte
 	_, _ = rand.Read(b[:]) // it never fails
 	return hex.EncodeToString(b[:])
 }
 
-// newEpoch names one life of a provider.
+// newEpoch returns a name for one life of a provider.
 func newEpoch() string {
 	var b [16]byte
 	_, _ = rand.Read(b[:]) // it never fails

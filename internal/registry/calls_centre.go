@@ -10,25 +10,25 @@ import (
 	"github.com/freeslot/freeslot/internal/script"
 )
 
-// Defaults of cleanup, for services whose record has none.
+// Defaults of cleanup, for services whose record sets none.
 const (
 	DefaultLimit        = 2 * time.Minute
 	DefaultCleanupEvery = 30 * time.Second
 	cleanupItems        = 200
 )
 
-// cleaned is what a call of cleanup has done.
+// cleaned is the result of one call of cleanup.
 type cleaned struct {
 	removed int
-	// more: others are due.
+	// more is true if further instances are due.
 	more bool
-	// guard is why nothing is removed and until when, or empty.
+	// guard says why nothing is removed and until when, or is empty.
 	guard string
-	// every is when to call again.
+	// every is the time until the next call.
 	every time.Duration
 }
 
-// cleanup is cleanup.lua.
+// cleanup runs cleanup.lua.
 func (c *conn) cleanup(ctx context.Context, service string) (out cleaned, err error) {
 	runner, k := c.of(service)
 	args := []string{
@@ -47,7 +47,7 @@ func (c *conn) cleanup(ctx context.Context, service string) (out cleaned, err er
 	return out, nil
 }
 
-// cleanupAll is cleanup until none is due.
+// cleanupAll runs cleanup until nothing is due.
 func (c *conn) cleanupAll(ctx context.Context, service string) (out cleaned, err error) {
 	for removed := 0; ; {
 		out, err = c.cleanup(ctx, service)
@@ -59,12 +59,12 @@ func (c *conn) cleanupAll(ctx context.Context, service string) (out cleaned, err
 	}
 }
 
-// setting are the keys of scripts that change what is known of one instance.
+// setting returns the keys of the scripts that set something of one instance.
 func (k keys) setting(service, id string) []string {
 	return []string{k.record(service), k.changes(service), k.overrides(service), k.instance(service, id)}
 }
 
-// verdict is verdict.lua. why is empty for an instance that passes its checks. Answers: codeDone,
+// verdict runs verdict.lua. why is empty for an instance that passes its checks. Answers: codeDone,
 // codeSame, codeHolder for another epoch, codeGone.
 func (c *conn) verdict(ctx context.Context, service, id, epoch string, passing bool, why string) (code int, err error) {
 	runner, k := c.of(service)
@@ -83,9 +83,8 @@ func (c *conn) verdict(ctx context.Context, service, id, epoch string, passing b
 	return int(n), nil
 }
 
-// override is override.lua. nil takes the override back; its times are set by Redis: it ends by
-// itself after lasts, if that is more than 0. Answers: codeDone with the revision, codeGone,
-// codeFull.
+// override runs override.lua. nil takes the override back. Redis sets its times: if lasts is more
+// than 0, it ends by itself after lasts. Answers: codeDone with the revision, codeGone, codeFull.
 func (c *conn) override(ctx context.Context, service, id string, o *Override, lasts time.Duration) (a answer, err error) {
 	runner, k := c.of(service)
 	text := ""

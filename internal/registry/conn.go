@@ -18,21 +18,21 @@ import (
 // callTimeout bounds a call to Redis that has no deadline of its own.
 const callTimeout = 2 * time.Second
 
-// conn is what providers and consumers of one process share to reach Redis.
+// conn holds what the providers and consumers of one process share to reach Redis.
 type conn struct {
 	runners []*script.Runner // by tag
-	// commands is for calls; subscriptions take a connection of their own from it. The caller of
+	// commands makes calls; subscriptions take a connection of their own from it. The caller of
 	// newConn owns it.
 	commands rueidis.Client
 	cluster  bool
-	located  atomic.Pointer[where] // what locate found last
-	// advice is what to do about a NOPERM of Redis, for the role that is needed. It is nil on a
-	// connection of a replica, whose log has hints of its own.
+	located  atomic.Pointer[where] // the last result of locate
+	// advice says what to do about a NOPERM of Redis, for the role that is needed. It is nil in a
+	// replica, whose log has hints of its own.
 	advice func(err error, role script.Role) string
 }
 
 // newConn makes runners on a ready client. It does no I/O. prefix is the first part of all keys;
-// see Prefix. reg may be nil; a second conn on one registerer panics.
+// see Prefix. reg may be nil; a second conn on the same registerer panics.
 func newConn(prefix string, commands rueidis.Client, cluster bool, log *zap.Logger, reg prometheus.Registerer) *conn {
 	c := &conn{commands: commands, cluster: cluster}
 	for i, layout := range layouts(prefix, cluster) {
@@ -61,7 +61,7 @@ func dial(ctx context.Context, cfg redisclient.Config, prefix string, log *zap.L
 	return c, commands.Close, nil
 }
 
-// aclCommand is the command that prints the rules of a user; "" is the user of the role.
+// aclCommand returns the command that prints the rules of a user; "" means the user of the role.
 func aclCommand(role script.Role, user, prefix string) string {
 	command := "schedctl acl --role " + string(role)
 	if user != "" {
@@ -77,7 +77,8 @@ func aclCommand(role script.Role, user, prefix string) string {
 	return command
 }
 
-// explain adds to a NOPERM what the user of Redis lacks. role is the one that may make the call.
+// explain adds to a NOPERM which rights the user of Redis lacks. role is one that may make the
+// call.
 func (c *conn) explain(err error, role script.Role) error {
 	if err == nil || c.advice == nil {
 		return err
@@ -88,13 +89,14 @@ func (c *conn) explain(err error, role script.Role) error {
 	return err
 }
 
-// of is where a service lives.
+// of returns the runner and the keys of a service.
 func (c *conn) of(service string) (*script.Runner, keys) {
 	runner := c.runners[script.CellOf(service, len(c.runners))]
 	return runner, keys{layout: runner.Layout()}
 }
 
-// Prefix is the first part of all keys. Systems with different namespaces do not see each other.
+// Prefix returns the first part of all keys. Systems with different namespaces do not see each
+// other.
 func Prefix(keyPrefix, namespace string) string {
 	if namespace == "" {
 		return keyPrefix

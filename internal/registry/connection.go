@@ -18,21 +18,21 @@ import (
 	redisclient "github.com/freeslot/freeslot/internal/redis/client"
 )
 
-// dialPatience is for how long a Start waits for a Redis that is away and may be.
+// dialPatience is how long a Start waits for Redis, if Redis may be away.
 const dialPatience = 2 * time.Second
 
 var errNotConnected = &freeslot.Error{Code: freeslot.CodeUnavailable, Message: "redis was not reached since the start"}
 
-// dialFunc is dial with its options.
+// dialFunc dials with fixed options.
 type dialFunc func(context.Context) (on *conn, closeAll func(), err error)
 
-// dialer has the options that providers and consumers have in common.
+// dialer returns a dialFunc with the options that providers and consumers share.
 func dialer(url string, access redisclient.Access, prefix string, log *zap.Logger, reg prometheus.Registerer) dialFunc {
 	cfg := redisclient.Config{URL: url, Access: access, Name: "freeslot-registry"}
 	return func(ctx context.Context) (*conn, func(), error) { return dial(ctx, cfg, prefix, log, reg) }
 }
 
-// connection is the way to a Redis that may be away at the start. It is safe for concurrent use.
+// connection leads to a Redis that may be away at the start. It is safe for concurrent use.
 type connection struct {
 	dial dialFunc
 	log  *zap.Logger
@@ -46,15 +46,15 @@ func newConnection(dial dialFunc, log *zap.Logger) *connection {
 	return &connection{dial: dial, log: log, reached: make(chan struct{})}
 }
 
-// set takes connections, once.
+// set sets the connections, once.
 func (c *connection) set(on *conn, closeAll func()) {
 	c.closeAll = closeAll
 	c.on.Store(on)
 	close(c.reached)
 }
 
-// begin makes the first try. Where Redis may be away, one that does not answer is no error: then
-// keepDialing goes on. One that refuses is.
+// begin makes the first try. If mayBeAway, a Redis that does not answer is no error: keepDialing
+// then goes on. A Redis that refuses is an error.
 func (c *connection) begin(ctx context.Context, mayBeAway bool) error {
 	dialing := ctx
 	if mayBeAway {
@@ -115,7 +115,7 @@ func waitFor(ctx context.Context, loops *sync.WaitGroup) error {
 	}
 }
 
-// close closes what was opened. Nothing dials any more.
+// close closes what was opened. No dialling may be under way.
 func (c *connection) close() {
 	if c.on.Load() != nil {
 		c.closeAll()

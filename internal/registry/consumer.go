@@ -14,8 +14,8 @@ import (
 	"github.com/freeslot/freeslot"
 )
 
-// Consumer follows services and has their instances at hand. It is safe for concurrent use. While
-// Redis is away its lists stay, and say so; it comes back by itself, for ever.
+// Consumer follows services and keeps their lists of instances. It is safe for concurrent use.
+// While Redis is away its lists stay, and say so. It reconnects by itself and never gives up.
 type Consumer struct {
 	opts    ConsumerOptions
 	log     *zap.Logger
@@ -33,13 +33,13 @@ type Consumer struct {
 	documents documents
 	redis     *connection
 
-	// poke has a token when added or removed has services, and notify when changed has.
+	// poke holds a token while added or removed has services, notify while changed has.
 	poke, notify chan struct{}
 
 	mu      sync.Mutex
 	added   []*followed            // guarded by mu
 	removed []*followed            // guarded by mu
-	changed map[*followed]struct{} // guarded by mu; listeners do not know their list yet
+	changed map[*followed]struct{} // guarded by mu; listeners have not seen their new list yet
 }
 
 // followed is one service that a consumer follows.
@@ -49,21 +49,20 @@ type followed struct {
 	ready   chan struct{} // closed when there is a list
 	gone    chan struct{} // closed when the service is not followed any more
 
-	// listeners, guarded by Consumer.mu, and read are what the service is followed for. Where there
-	// is no listener, read is set with mu held.
-	// Invariant: without either it is not in Consumer.services.
+	// A service is followed for its listeners, guarded by Consumer.mu, and for read. If there is no
+	// listener, read is set with mu held. Invariant: without either it is not in Consumer.services.
 	listeners []*Listener
 	read      atomic.Bool // from the first read until Unsubscribe
 
 	follower followerState
 }
 
-// Listener is one Subscribe: it wants each new list of a service.
+// Listener is one call of Subscribe. It gets each new list of a service.
 type Listener struct {
 	call       func(*List)
-	subscribed bool        // by Subscribe
-	gone       atomic.Bool // it is not called any more
-	last       *List       // the notifier's
+	subscribed bool        // true if Subscribe made it
+	gone       atomic.Bool // true once it must not be called
+	last       *List       // only the notifier uses it
 }
 
 // NewConsumer makes a consumer. It does no I/O. Errors: an *freeslot.Error that names every bad
@@ -86,9 +85,10 @@ func NewConsumer(opts ConsumerOptions) (*Consumer, error) {
 	return c, nil
 }
 
-// Start connects to Redis. ctx bounds the start alone; after an error Start can be called again.
-// With a folder of snapshots a Redis that does not answer within two seconds is no error: the
-// consumer goes on trying. Errors: a Redis that does not answer, or refuses; ErrClosed.
+// Start connects to Redis. ctx bounds only the start. After an error Start can be called again.
+// With a folder of snapshots it succeeds even if Redis does not answer within two seconds: the
+// consumer then goes on trying. It fails if Redis does not answer or refuses, and with ErrClosed
+// after Stop.
 func (c *Consumer) Start(ctx context.Context) error {
 	c.start.Lock()
 	defer c.start.Unlock()
@@ -118,7 +118,7 @@ func (c *Consumer) begin() {
 }
 
 // Stop ends the consumer; its lists stay as they are. It waits for a listener that is being called.
-// It tolerates a consumer that was never started, and being called twice.
+// It can be called on a consumer that was never started, and twice.
 func (c *Consumer) Stop(ctx context.Context) error {
 	var failed error
 	c.stop.Do(func() {
@@ -136,11 +136,11 @@ func (c *Consumer) Stop(ctx context.Context) error {
 // Running reports whether the consumer was started and not stopped.
 func (c *Consumer) Running() bool { return c.started.Load() && c.ctx.Err() == nil }
 
-// Subscribe follows a service and has listener called with each new list, and at first with the one
-// that is there. All listeners of a consumer are called by one goroutine, one after the other: a
-// slow one delays the others, and then gets only the latest list. A listener must not call Stop. It
-// may come before Start. Unsubscribe takes the Listener, to end this Subscribe alone. Errors: an
-// *freeslot.Error for a bad name; ErrClosed.
+// Subscribe follows a service and calls call with each new list, first with the current one. It may
+// be called before Start. One goroutine calls all listeners of a consumer, one after the other: a
+// slow one delays the others, and then gets only the latest list. A listener must not call Stop. To
+// end this Subscribe alone, pass the Listener to Unsubscribe. Errors: an *freeslot.Error for a bad
+// name; ErrClosed.
 func (c *Consumer) Subscribe(service string, call func(*List)) (*Listener, error) {
 	l := &Listener{call: call, subscribed: true}
 	if _, _, err := c.listen(service, l); err != nil {
@@ -149,10 +149,10 @@ func (c *Consumer) Subscribe(service string, call func(*List)) (*Listener, error
 	return l, nil
 }
 
-// Unsubscribe ends the Subscribes with these listeners, or without any all Subscribes and reads of
-// the service. A listener that is being called is not waited for; it is not called again. What
-// Follow and Lists began goes on. Errors: ErrNotSubscribed, also where one of the listeners is none
-// of the service, after the others were ended.
+// Unsubscribe ends the Subscribes with these listeners. Without listeners, it ends all Subscribes
+// and reads of the service. It does not wait for a listener that is being called, which is not
+// called again. What Follow and Lists began goes on. Errors: ErrNotSubscribed, also if one of the
+// listeners does not belong to the service; the others were ended then.
 func (c *Consumer) Unsubscribe(service string, listeners ...*Listener) (failed error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -170,7 +170,7 @@ func (c *Consumer) Unsubscribe(service string, listeners ...*Listener) (failed e
 	return failed
 }
 
-// leave ends listeners, and returns how many. The caller holds Consumer.mu.
+// leave ends listeners, and returns how many it ended. The caller holds Consumer.mu.
 func (f *followed) leave(ends func(*Listener) bool) (ended int) {
 	f.listeners = slices.DeleteFunc(f.listeners, func(l *Listener) bool {
 		if !ends(l) {
@@ -183,7 +183,8 @@ func (f *followed) leave(ends func(*Listener) bool) (ended int) {
 	return ended
 }
 
-// follow is the service, which is followed from now on for what use, called with mu held, adds.
+// follow returns the service, and follows it from now on. It calls use, which adds what the service
+// is followed for, with mu held.
 func (c *Consumer) follow(service string, use func(*followed)) (*followed, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -206,7 +207,7 @@ func (c *Consumer) follow(service string, use func(*followed)) (*followed, error
 	return f, nil
 }
 
-// release ends the following of a service that nothing uses any more. The caller holds mu.
+// release stops following a service that nothing uses any more. The caller holds mu.
 func (c *Consumer) release(f *followed) {
 	if len(f.listeners) > 0 || f.read.Load() || !c.services.CompareAndDelete(f.service, f) {
 		return
@@ -216,10 +217,10 @@ func (c *Consumer) release(f *followed) {
 	signal(c.poke)
 }
 
-// AllInstances is the list of a service, at once if the consumer follows it. Otherwise it follows
-// the service from now on, until Unsubscribe, and waits for the first list. Errors: an
-// *freeslot.Error for a bad name; ErrNotStarted, ErrClosed, ErrNotSubscribed after an Unsubscribe
-// meanwhile; the end of ctx.
+// AllInstances returns the list of a service, at once if the consumer follows it. Otherwise it
+// follows the service from now on, until Unsubscribe, and waits for the first list. Errors: an
+// *freeslot.Error for a bad name; ErrNotStarted; ErrClosed; ErrNotSubscribed if Unsubscribe was
+// called meanwhile; the end of ctx.
 func (c *Consumer) AllInstances(ctx context.Context, service string) (*List, error) {
 	f, err := c.listed(ctx, service)
 	if err != nil {
@@ -228,7 +229,7 @@ func (c *Consumer) AllInstances(ctx context.Context, service string) (*List, err
 	return f.list.Load(), nil
 }
 
-// listed is a service that is read, and has a list.
+// listed marks a service as read, and waits until it has a list.
 func (c *Consumer) listed(ctx context.Context, service string) (*followed, error) {
 	if v, ok := c.services.Load(service); ok && v.(*followed).read.Load() && v.(*followed).list.Load() != nil {
 		return v.(*followed), nil
@@ -265,12 +266,13 @@ type ReadOption func(*readOptions)
 
 type readOptions struct{ timeout *time.Duration }
 
-// WithTimeout judges lateness by this time, more than 0, for one read, which asks Redis. A time
-// below twice the longest interval of the service is raised to it.
+// WithTimeout uses t, which must be more than 0, to judge lateness in one read, which then asks
+// Redis. A time below twice the longest interval of the service is raised to that.
 func WithTimeout(t time.Duration) ReadOption { return func(o *readOptions) { o.timeout = &t } }
 
-// HealthyInstances is the Healthy part of AllInstances' list. Errors: those of AllInstances, and
-// with WithTimeout those of Redis, and invalid_argument for a time that is not positive.
+// HealthyInstances returns the Healthy part of AllInstances' list. It fails as AllInstances does.
+// With WithTimeout it can also fail with an error of Redis, or with invalid_argument if the time is
+// not positive.
 func (c *Consumer) HealthyInstances(ctx context.Context, service string, options ...ReadOption) (*List, error) {
 	var o readOptions
 	for _, set := range options {
@@ -297,7 +299,7 @@ func (c *Consumer) HealthyInstances(ctx context.Context, service string, options
 	return f.list.Load().judged(*o.timeout, &found[0]).Healthy(), nil
 }
 
-// judged is the list with the lateness that a look has found.
+// judged returns the list with the lateness that a look has found.
 func (l *List) judged(timeout time.Duration, found *looked) *List {
 	late := make(map[string]struct{}, len(found.late))
 	for _, id := range found.late {
@@ -328,7 +330,7 @@ func (c *Consumer) publish(f *followed, l *List) {
 	c.tell(f)
 }
 
-// tell has the listeners of a service called.
+// tell makes the notifier call the listeners of a service.
 func (c *Consumer) tell(f *followed) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

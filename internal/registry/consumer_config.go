@@ -16,42 +16,42 @@ const (
 	MaxTimeout     = time.Hour
 )
 
-// A consumer looks each T/10, within these bounds.
+// A consumer looks every T/10, within these bounds.
 const (
 	minLook = time.Second
 	maxLook = 5 * time.Second
 )
 
-// ConsumerOptions is how a Consumer reaches Redis and judges instances. The zero value of each
-// field but RedisURL is its default.
+// ConsumerOptions says how a Consumer reaches Redis and judges instances. The zero value of each
+// field except RedisURL means its default.
 type ConsumerOptions struct {
 	// RedisURL is redis://[user:password@]host:port[/db], rediss:// for TLS, with &addr=host:port
 	// for each further node of a cluster, or &master_set=name for sentinels.
 	RedisURL string
-	// Access has credentials and certificates.
+	// Access holds credentials and certificates.
 	Access redisclient.Access
-	// KeyPrefix is the first part of all keys, default "scheduler". Namespace keeps systems apart
-	// that have the same prefix; empty is none. Providers and consumers must agree on both.
+	// KeyPrefix is the first part of all keys, default "scheduler". Namespace separates systems
+	// with the same prefix; empty means none. Providers and consumers must agree on both.
 	KeyPrefix, Namespace string
-	// Timeout is after which time without a heartbeat an instance is late: 200 ms to 1 h, default
-	// 30 s, which is three intervals of heartbeats. It is raised, service by service, to twice the
-	// longest interval.
+	// Timeout is the time without a heartbeat after which an instance is late: 200 ms to 1 h. The
+	// default, 30 s, is three intervals of heartbeats. For each service it is raised to twice the
+	// service's longest interval.
 	Timeout time.Duration
-	// Figures has instances carry the metrics that they send; they are many messages. Without it
-	// Metrics are those of the last change.
+	// Figures keeps the metrics of instances fresh, which costs many messages. Without it, Metrics
+	// are those sent with the last change.
 	Figures bool
-	// SnapshotDir is a folder for the last lists, from which a process starts while Redis is away.
-	// Empty means none. Several processes may share one.
+	// SnapshotDir is a folder for the last lists, from which a process can start while Redis is
+	// away. Empty means none. Several processes may share one.
 	SnapshotDir string
 	// Logger may be nil. Registerer may be nil; two consumers on one registerer panic.
 	Logger     *zap.Logger
 	Registerer prometheus.Registerer
 
-	// look is from one look to the next, for tests; 0 is T/10 within minLook and maxLook.
+	// look is the time between looks, for tests; 0 means T/10 within minLook and maxLook.
 	look time.Duration
 }
 
-// WithDefaults is o with its defaults filled in.
+// WithDefaults returns o with its defaults filled in.
 func (o ConsumerOptions) WithDefaults() ConsumerOptions {
 	if o.KeyPrefix == "" {
 		o.KeyPrefix = DefaultKeyPrefix
@@ -65,7 +65,7 @@ func (o ConsumerOptions) WithDefaults() ConsumerOptions {
 	return o
 }
 
-// Validate names every field that cannot be used. It wants defaults filled in, and connects to
+// Validate returns an error that names every bad field. Fill in the defaults first. It connects to
 // nothing.
 func (o ConsumerOptions) Validate() error {
 	found := checkPlace(o.RedisURL, o.KeyPrefix, o.Namespace)
@@ -75,7 +75,7 @@ func (o ConsumerOptions) Validate() error {
 	return found.Err()
 }
 
-// lookInterval is from one look to the next.
+// lookInterval returns the time between looks.
 func (o ConsumerOptions) lookInterval() time.Duration {
 	if o.look > 0 {
 		return o.look

@@ -2,7 +2,7 @@ package registry
 
 import "github.com/prometheus/client_golang/prometheus"
 
-// consumerMetrics are a consumer's. None is labelled by service.
+// consumerMetrics holds a consumer's metrics. None is labelled by service.
 type consumerMetrics struct {
 	gaps, lost, failed, lists prometheus.Counter
 	services                  prometheus.Gauge

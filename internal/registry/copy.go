@@ -9,10 +9,10 @@ import (
 	"github.com/redis/rueidis"
 )
 
-// OriginV1 is the origin of copies of instances of the registry's first version.
+// OriginV1 is the origin of copies from the registry's first version.
 const OriginV1 = "v1"
 
-// copyEpoch is the epoch of all copies: whichever replica makes a copy, it is the same one.
+// copyEpoch is the epoch of all copies: it does not matter which replica makes a copy.
 const copyEpoch = "v1"
 
 // Copy is an instance of the registry's first version. Metrics are JSON, nil for none.
@@ -21,8 +21,8 @@ type Copy struct {
 	Metrics json.RawMessage
 }
 
-// PutCopies registers copies of one service, or brings their content; each is a heartbeat. They
-// want valid registrations. An id that a provider holds stays the provider's.
+// PutCopies registers copies of one service, or updates them; each is also a heartbeat. The
+// registrations must be valid. An id that a provider holds stays the provider's.
 func (s *Store) PutCopies(ctx context.Context, service string, copies []Copy) error {
 	full := false
 	for page := range slices.Chunk(copies, callItems) {
@@ -45,7 +45,7 @@ func (s *Store) PutCopies(ctx context.Context, service string, copies []Copy) er
 	return nil
 }
 
-// RemoveCopies deregisters copies. What is no copy, or gone, stays as it is.
+// RemoveCopies deregisters copies. It ignores ids that are gone or are not copies.
 func (s *Store) RemoveCopies(ctx context.Context, service string, ids []string) error {
 	for page := range slices.Chunk(ids, callItems) {
 		items := make([]deregisterItem, len(page))
@@ -59,7 +59,7 @@ func (s *Store) RemoveCopies(ctx context.Context, service string, ids []string) 
 	return nil
 }
 
-// Revision is that of a service, 0 for one without a record.
+// Revision returns the revision of a service, 0 if it has no record.
 func (s *Store) Revision(ctx context.Context, service string) (int64, error) {
 	runner, k := s.c.of(service)
 	n, err := runner.Do(ctx, "registry_revision", runner.B().Hget().Key(k.record(service)).Field("revision").Build()).AsInt64()

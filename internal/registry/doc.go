@@ -1,6 +1,6 @@
 // Package registry is a service registry on Redis: providers register instances and send
-// heartbeats, consumers follow services and get lists with the reason for each. It has no server
-// of its own and no leader. docs/design/registry.md has keys, scripts, events and states.
+// heartbeats, consumers follow services and get lists, with the reason for each. It has no server
+// of its own and no leader. docs/design/registry.md describes keys, scripts, events and states.
 //
 //   - A [Provider] keeps instances registered: one service loop for each service, one member for
 //     each instance. A member decides what is sent next, without I/O.
@@ -14,7 +14,8 @@
 //
 // # What happens on failure
 //
-// Nothing gives up. A provider whose instance Redis does not have registers it again, with growing
-// pauses. A consumer keeps its lists, says in State that they are old, and compares again when
-// Redis is back. A call that failed may have been carried out; all scripts can be repeated.
+// Nothing gives up. If Redis does not have a provider's instance, the provider registers it again,
+// with growing pauses. A consumer keeps its lists, says in State that they are old, and compares
+// again when Redis is back. A call that failed may have been carried out; all scripts can be
+// repeated.
 package registry

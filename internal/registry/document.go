@@ -27,21 +27,21 @@ const (
 	metaSuffix      = ":meta"
 )
 
-// DocumentVersion says how a version of a document came to be.
+// DocumentVersion describes a version of a document.
 type DocumentVersion struct {
-	// Version is 1 for the first version ever; 0 says that there is no document.
+	// Version is 1 for the first version ever; 0 means that there is no document.
 	Version int64
 	// Author and Note are for people.
 	Author, Note string
-	// At is Redis' time.
+	// At is the time of writing, by Redis' clock.
 	At time.Time
-	// Restores is the version whose content a rollback has written again, else 0.
+	// Restores is the version whose content a rollback wrote again; otherwise 0.
 	Restores int64
 	// Bytes is the length of the content.
 	Bytes int
 }
 
-// Document is a named document. Its zero Version says that there is none.
+// Document is a named document. A zero Version means that there is none.
 type Document struct {
 	DocumentVersion
 	Name string
@@ -49,8 +49,8 @@ type Document struct {
 	Content string
 }
 
-// same reports whether two readings are of one version. A Redis that lost its data counts anew, at
-// another time.
+// same reports whether two readings are of one version. A Redis that lost its data starts counting
+// anew, at another time.
 func (d *Document) same(version int64, at time.Time) bool {
 	return d.Version == version && d.At.Equal(at)
 }
@@ -85,10 +85,10 @@ func (p *documentPut) validate() error {
 	return found.Err()
 }
 
-// documentFields are those of the record, as decodeDocument reads them.
+// documentFields lists the fields of the record, as decodeDocument reads them.
 var documentFields = []string{"version", "at", "author", "note", "restores", "content"}
 
-// document reads the newest version. Version is 0 where there is none.
+// document reads the newest version. Version is 0 if there is none.
 func (c *conn) document(ctx context.Context, name string) (d Document, err error) {
 	runner, k := c.of(name)
 	values, err := runner.Do(ctx, "registry_config", runner.B().Hmget().Key(k.config(name)).Field(documentFields...).Build()).ToArray()
@@ -101,21 +101,21 @@ func (c *conn) document(ctx context.Context, name string) (d Document, err error
 	}
 	text := make([]string, len(values))
 	for i := range values {
-		text[i], _ = values[i].ToString() // nil: a field that an operator removed
+		text[i], _ = values[i].ToString() // nil: an operator removed the field
 	}
 	d.Version, d.At = number(text[0]), time.UnixMilli(number(text[1]))
 	d.Author, d.Note, d.Restores, d.Content, d.Bytes = text[2], text[3], number(text[4]), text[5], len(text[5])
 	return d, nil
 }
 
-// documentStamp is what tells versions apart, without the content: 0 where there is no document.
+// documentStamp returns what identifies a version, without the content: 0 if there is no document.
 func (c *conn) documentStamp(ctx context.Context, name string) (version int64, at time.Time, err error) {
 	runner, k := c.of(name)
 	values, err := runner.Do(ctx, "registry_config_version", runner.B().Hmget().Key(k.config(name)).Field("version", "at").Build()).ToArray()
 	if err != nil {
 		return 0, at, fmt.Errorf("version of document %s: %w", name, c.explain(err, script.RoleRegistry))
 	}
-	if values[1].IsNil() { // a deleted one keeps its version alone
+	if values[1].IsNil() { // a deleted document keeps only its version
 		return 0, at, nil
 	}
 	v, _ := values[0].ToString()
@@ -128,8 +128,8 @@ func number(s string) int64 {
 	return n
 }
 
-// putDocument is config_put.lua. Errors: a *freeslot.Error (invalid_argument, conflict,
-// overloaded), else what Redis said.
+// putDocument runs config_put.lua. Errors: a *freeslot.Error (invalid_argument, conflict,
+// overloaded), or an error of Redis.
 func (c *conn) putDocument(ctx context.Context, p documentPut) (version int64, err error) {
 	if err := p.validate(); err != nil {
 		return 0, err
@@ -143,7 +143,7 @@ func (c *conn) putDocument(ctx context.Context, p documentPut) (version int64, e
 	return documentAnswer("write", p.name, p.seen, values, c.explain(err, script.RoleReplica))
 }
 
-// deleteDocument is config_delete.lua. Errors: those of putDocument, and not_found.
+// deleteDocument runs config_delete.lua. It fails as putDocument does, and with not_found.
 func (c *conn) deleteDocument(ctx context.Context, name string, seen int64) error {
 	runner, k := c.of(name)
 	args := []string{name, k.configChange(name), strconv.FormatInt(seen, 10)}
@@ -185,8 +185,8 @@ func noDocument(name string) error {
 	return &freeslot.Error{Code: freeslot.CodeNotFound, Field: "name", Message: "there is no document " + name}
 }
 
-// Documents pages through the documents in the order of their names: up to limit after the one of
-// the page before, with Version and At alone.
+// Documents returns a page of documents in the order of their names: up to limit, from the first
+// name behind after. Each has only Name, Version and At.
 func (s *Store) Documents(ctx context.Context, after string, limit int) (out []Document, err error) {
 	var names []string
 	for _, runner := range s.c.runners {
@@ -212,8 +212,8 @@ func (s *Store) Documents(ctx context.Context, after string, limit int) (out []D
 	return out, nil
 }
 
-// Document reads a document: the newest version for 0, else one of its history. Errors: a
-// *freeslot.Error (invalid_argument, not_found), else what Redis said.
+// Document reads a document: the newest version for 0, otherwise one from its history. Errors: a
+// *freeslot.Error (invalid_argument, not_found), or an error of Redis.
 func (s *Store) Document(ctx context.Context, name string, version int64) (d Document, err error) {
 	if err := freeslot.ValidateName("name", name); err != nil {
 		return d, err
@@ -241,7 +241,7 @@ func (s *Store) Document(ctx context.Context, name string, version int64) (d Doc
 	return Document{DocumentVersion: decodeVersion(version, meta), Name: name, Content: content}, nil
 }
 
-// DocumentHistory are the versions that are kept, the newest first. Errors: those of Document.
+// DocumentHistory returns the versions that are kept, newest first. It fails as Document does.
 func (s *Store) DocumentHistory(ctx context.Context, name string) (out []DocumentVersion, err error) {
 	if err := freeslot.ValidateName("name", name); err != nil {
 		return nil, err
@@ -260,7 +260,7 @@ func (s *Store) DocumentHistory(ctx context.Context, name string) (out []Documen
 		return nil, fmt.Errorf("history of document %s: %w", name, err)
 	}
 	for i, m := range metas {
-		if text, err := m.ToString(); err == nil { // nil: it went meanwhile
+		if text, err := m.ToString(); err == nil { // nil: it was removed meanwhile
 			out = append(out, decodeVersion(number(strings.TrimSuffix(fields[i], metaSuffix)), text))
 		}
 	}
@@ -281,14 +281,14 @@ func decodeVersion(version int64, meta string) DocumentVersion {
 }
 
 // PutDocument writes a new version. seen is the version that it was made from, 0 for a new
-// document. Content that is the newest already is no new version. Errors: a *freeslot.Error
-// (invalid_argument, conflict with the current version, overloaded), else what Redis said.
+// document. If the content is the newest already, no new version is made. Errors: a *freeslot.Error
+// (invalid_argument, conflict with the current version, overloaded), or an error of Redis.
 func (s *Store) PutDocument(ctx context.Context, name string, seen int64, content, author, note string) (version int64, err error) {
 	return s.c.putDocument(ctx, documentPut{name: name, seen: seen, content: content, author: author, note: note})
 }
 
-// RollbackDocument writes the content of an old version as the newest one. Errors: those of
-// PutDocument, and not_found.
+// RollbackDocument writes the content of an old version as the newest one. It fails as PutDocument
+// does, and with not_found.
 func (s *Store) RollbackDocument(ctx context.Context, name string, seen, restore int64, author, note string) (version int64, err error) {
 	if restore < 1 {
 		return 0, freeslot.Invalid("restore", "is %d, expected a version of the history", restore)
@@ -300,7 +300,8 @@ func (s *Store) RollbackDocument(ctx context.Context, name string, seen, restore
 	return s.c.putDocument(ctx, documentPut{name: name, seen: seen, content: old.Content, author: author, note: note, restores: restore})
 }
 
-// DeleteDocument removes a document with its history. Errors: those of PutDocument, and not_found.
+// DeleteDocument removes a document with its history. It fails as PutDocument does, and with
+// not_found.
 func (s *Store) DeleteDocument(ctx context.Context, name string, seen int64) error {
 	if err := freeslot.ValidateName("name", name); err != nil {
 		return err

@@ -12,7 +12,7 @@ import (
 )
 
 // Document reads the newest version of a document. Errors: a *freeslot.Error (invalid_argument,
-// not_found); ErrNotStarted; else what Redis said.
+// not_found); ErrNotStarted; or an error of Redis.
 func (c *Consumer) Document(ctx context.Context, name string) (Document, error) {
 	s, err := c.store()
 	if err != nil {
@@ -22,10 +22,10 @@ func (c *Consumer) Document(ctx context.Context, name string) (Document, error) 
 }
 
 // PutDocument writes a new version and returns it. seen is the version that it was made from, 0 for
-// a new document. Content that is the newest already is no new version. The user in Redis must have
-// the rights of a replica: those of the role registry do not suffice. Errors: a *freeslot.Error
-// (invalid_argument, conflict with the current version, overloaded); ErrNotStarted; else what Redis
-// said.
+// a new document. If the content is the newest already, no new version is made. The user in Redis
+// needs the rights of a replica: the role registry does not suffice. Errors: a *freeslot.Error
+// (invalid_argument, conflict with the current version, overloaded); ErrNotStarted; or an error of
+// Redis.
 func (c *Consumer) PutDocument(ctx context.Context, name string, seen int64, content, author, note string) (version int64, err error) {
 	s, err := c.store()
 	if err != nil {
@@ -44,12 +44,12 @@ func (c *Consumer) store() (*Store, error) {
 	return nil, errNotConnected
 }
 
-// WatchDocument has call called with the document as it is, and with each new version, until stop.
-// Versions that follow each other fast may be left out; the newest one is not. A document without
-// Version says that there is none, or none any more. While Redis is away nothing is called. All
-// watchers of one document are called by one goroutine, one after the other. They must not call
-// Stop of the consumer; stop does not wait for one that is being called. It may come before Start.
-// Errors: a *freeslot.Error for a bad name; ErrClosed.
+// WatchDocument calls call with the document as it is, and with each new version, until stop is
+// called. It may be called before Start. Fast successions of versions may be skipped, except the
+// newest. A document without Version means that there is none, or no longer. While Redis is away
+// there are no calls. One goroutine calls all watchers of a document, one after the other. They
+// must not call the consumer's Stop. stop does not wait for a watcher that is being called. Errors:
+// a *freeslot.Error for a bad name; ErrClosed.
 func (c *Consumer) WatchDocument(name string, call func(Document)) (stop func(), err error) {
 	if err := freeslot.ValidateName("name", name); err != nil {
 		return nil, err
@@ -57,17 +57,17 @@ func (c *Consumer) WatchDocument(name string, call func(Document)) (stop func(),
 	return c.documents.watch(name, call)
 }
 
-// AwaitDocument waits for another version than known, until ctx ends, and returns the document that
-// is there then, without Version where there is none. Errors: those of WatchDocument; the end of
-// ctx where none was read.
+// AwaitDocument waits until the version differs from known, or until ctx ends, and returns the
+// document at that time, without Version if there is none. It fails as WatchDocument does, and with
+// the end of ctx if it has read nothing.
 func (c *Consumer) AwaitDocument(ctx context.Context, name string, known int64) (Document, error) {
 	found := make(chan Document, 1)
 	stop, err := c.WatchDocument(name, func(d Document) {
 		select {
-		case <-found: // an older one
+		case <-found: // drop an older one
 		default:
 		}
-		found <- d // its watchers are called one after the other
+		found <- d // never blocks: the watchers are called one after the other
 	})
 	if err != nil {
 		return Document{}, err
@@ -91,7 +91,7 @@ func (c *Consumer) AwaitDocument(ctx context.Context, name string, known int64) 
 	}
 }
 
-// documents are those that a consumer watches.
+// documents holds the documents that a consumer watches.
 type documents struct {
 	c *Consumer
 
@@ -109,10 +109,10 @@ type watched struct {
 	cancel context.CancelFunc
 
 	watchers []*documentWatcher // guarded by documents.mu
-	current  *Document          // its loop's own; nil until it was read
+	current  *Document          // only its loop uses it; nil until it was read
 }
 
-// documentWatcher is one that wants each version; told is the loop's own.
+// documentWatcher gets each version. Only the loop uses told.
 type documentWatcher struct {
 	call func(Document)
 	told *Document
@@ -172,7 +172,7 @@ func (d *documents) want(w *watched) {
 	d.hub.want(k.configChange(w.name), slot)
 }
 
-// use begins to follow by a connection.
+// use starts following over a connection.
 func (d *documents) use(on *conn, h *hub) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -182,7 +182,7 @@ func (d *documents) use(on *conn, h *hub) {
 	}
 }
 
-// poke has the document of a channel compared.
+// poke makes the loop of a channel's document compare.
 func (d *documents) poke(channel string) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -199,8 +199,8 @@ func (d *documents) pokeAll() {
 	}
 }
 
-// loop keeps a document what Redis says: messages can be lost, so it also compares the version each
-// interval of the consumer's looks.
+// loop keeps a document in step with Redis. Messages can be lost, so it also compares the version
+// at each interval of the consumer's looks.
 func (d *documents) loop(ctx context.Context, w *watched) {
 	select {
 	case <-d.c.redis.reached:
@@ -232,7 +232,7 @@ func (d *documents) loop(ctx context.Context, w *watched) {
 	}
 }
 
-// compare reads the document if it is another one than the one at hand.
+// compare reads the document if its version differs from the current one.
 func (w *watched) compare(ctx context.Context, on *conn) error {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()

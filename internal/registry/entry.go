@@ -13,30 +13,30 @@ import (
 	"github.com/freeslot/freeslot/internal/script"
 )
 
-// head is what consumers must know of a service. The zero value is that of a service without
+// head holds what consumers must know of a service. The zero value stands for a service without a
 // record.
 type head struct {
 	Revision int64         `json:"revision"`
 	Stamp    string        `json:"stamp"`
 	Birth    string        `json:"birth"`
 	Longest  time.Duration `json:"longest"`
-	// Why is why the service is empty.
+	// Why says why the service is empty.
 	Why string `json:"why,omitempty"`
-	// Guard says why nothing is removed, empty without a guard.
+	// Guard says why nothing is removed; empty without a guard.
 	Guard string `json:"-"`
 }
 
-// entry is an instance as scripts and events bring it.
+// entry is an instance as scripts and events describe it.
 type entry struct {
 	ID       string `json:"id"`
 	Revision int64  `json:"revision"`
-	// Fields is name, value, name, value; empty for an instance that is gone.
+	// Fields holds name, value, name, value; empty for an instance that is gone.
 	Fields fieldList `json:"fields"`
 	// Override is JSON, or empty.
 	Override string `json:"override"`
 }
 
-// bytes is about how much of an answer the entry is.
+// bytes returns about how many bytes of an answer the entry takes.
 func (e *entry) bytes() int {
 	n := len(e.ID) + len(e.Override)
 	for _, f := range e.Fields {
@@ -45,7 +45,7 @@ func (e *entry) bytes() int {
 	return n
 }
 
-// fieldList reads the empty object as an empty list: Lua does not tell them apart.
+// fieldList reads an empty object as an empty list: Lua does not tell them apart.
 type fieldList []string
 
 func (f *fieldList) UnmarshalJSON(raw []byte) error {
@@ -56,8 +56,8 @@ func (f *fieldList) UnmarshalJSON(raw []byte) error {
 	return json.Unmarshal(raw, (*[]string)(f))
 }
 
-// change is a message on service_change:<service>. One without a revision is of the registry's
-// first version.
+// change is a message on service_change:<service>. A change without a revision comes from the
+// registry's first version.
 type change struct {
 	Kind     string  `json:"changeType"`
 	At       int64   `json:"timestamp"` // ms
@@ -92,10 +92,10 @@ func readHead(v rueidis.RedisMessage) (h head, err error) {
 	return h, nil
 }
 
-// guardEnd is the end of a guard as cleanup.lua notes it: Redis writes no dates.
+// guardEnd matches the end of a guard as cleanup.lua notes it: Redis writes no dates.
 var guardEnd = regexp.MustCompile(`(\d+) \(ms since 1970\)`)
 
-// guardText is the note of a guard with its end as a time.
+// guardText returns the note of a guard, with its end as a date.
 func guardText(note string) string {
 	return guardEnd.ReplaceAllStringFunc(note, func(end string) string {
 		number, _, _ := strings.Cut(end, " ")
@@ -122,8 +122,8 @@ func readEntry(v rueidis.RedisMessage) (e entry, err error) {
 	return e, r.Err
 }
 
-// instanceOf is the instance that an entry describes. It takes whatever the hash has: what cannot
-// be read has its default, so that one bad record hides no other.
+// instanceOf returns the instance that an entry describes. It accepts whatever the hash has: what
+// cannot be read gets its default, so that one bad record hides no other.
 func instanceOf(service string, e *entry) *Instance {
 	in := &Instance{Registration: Registration{Service: service, ID: e.ID}, Weight: 1, Revision: e.Revision}
 	failing, why := false, ""
@@ -200,14 +200,14 @@ func msDuration(text string) time.Duration {
 	return time.Duration(ms) * time.Millisecond
 }
 
-// own is what the provider says where an override may hide it.
+// own holds the provider's values that an override may hide.
 type own struct {
 	Weight             float64
 	Disabled, Draining bool
 }
 
-// applyOverride sets Weight, Disabled and Draining from the provider's own and the override, at
-// Redis' time. It is for an instance that was not given out yet.
+// applyOverride sets Weight, Disabled and Draining from own and the override, at Redis' time. Call
+// it only for an instance that was not given out yet.
 func (i *Instance) applyOverride(atMS int64) {
 	i.Weight, i.Disabled, i.Draining = i.own.Weight, i.own.Disabled, i.own.Draining
 	o := i.Override

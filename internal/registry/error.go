@@ -25,17 +25,17 @@ var (
 	ErrNotSubscribed = errors.New("registry: service is not followed")
 )
 
-// HolderError says who has an instance's id. It matches ErrSuperseded where the caller was the
-// holder before; else it is a conflict, which ends when the holder is silent for three of its
-// intervals.
+// HolderError says which provider has an instance's id. It matches ErrSuperseded if the caller was
+// the holder before. Otherwise it is a conflict, which ends when the holder is silent for three of
+// its intervals.
 type HolderError struct {
 	Service, ID string
-	// Epoch, Host and Port are the holder's.
+	// Epoch, Host and Port describe the holder.
 	Epoch, Host string
 	Port        int
-	// Silent is since when the holder has not beaten; Interval is how often it should.
+	// Silent is the time since the holder's last heartbeat; Interval is how often it should beat.
 	Silent, Interval time.Duration
-	// Superseded: the caller had the id before.
+	// Superseded is true if the caller had the id before.
 	Superseded bool
 }
 
@@ -54,7 +54,7 @@ func (e *HolderError) Error() string {
 // Is lets errors.Is find ErrSuperseded.
 func (e *HolderError) Is(target error) bool { return target == ErrSuperseded && e.Superseded }
 
-// DeniedError is an error by which Redis denies its user a command or a key.
+// DeniedError is returned when Redis denies its user a command or a key.
 type DeniedError struct {
 	Err error
 	// Advice names the user, and the command that prints the needed rules.
@@ -63,11 +63,12 @@ type DeniedError struct {
 
 func (e *DeniedError) Error() string { return e.Err.Error() + " (" + e.Advice + ")" }
 
-// Unwrap returns what Redis said.
+// Unwrap returns the error of Redis.
 func (e *DeniedError) Unwrap() error { return e.Err }
 
-// UnreadError is a list that lacks the services of some tags, which could not be read.
-type UnreadError struct{ tags []error } // nil for those that were read
+// UnreadError comes with a list that lacks the services of some tags, because they could not be
+// read.
+type UnreadError struct{ tags []error } // nil for the tags that were read
 
 func (e *UnreadError) Error() string { return errors.Join(e.tags...).Error() }
 
@@ -76,7 +77,7 @@ func (e *UnreadError) Unwrap() []error {
 	return slices.DeleteFunc(slices.Clone(e.tags), func(err error) bool { return err == nil })
 }
 
-// Unread reports whether a service is one of those that could not be read.
+// Unread reports whether a service could not be read.
 func (e *UnreadError) Unread(service string) bool {
 	return e.tags[script.CellOf(service, len(e.tags))] != nil
 }

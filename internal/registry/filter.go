@@ -9,21 +9,21 @@ import (
 	"github.com/freeslot/freeslot/internal/figure"
 )
 
-// Filter takes instances by their metadata and their metrics. It is immutable; nil takes all.
+// Filter selects instances by their metadata and their metrics. It is immutable; nil means all.
 type Filter struct {
 	metadata []freeslot.LabelRule
 	metrics  []figure.Comparison
 }
 
-// NewFilter makes a filter of rules, which must all hold: up to 32 for metadata, as jobs have them
-// for labels, and up to 32 comparisons of metrics such as
+// NewFilter makes a filter of rules, which must all hold: up to 32 for metadata, written as jobs
+// write rules for labels, and up to 32 comparisons of metrics such as
 //
 //	cpu.usage < 0.8    disk.state == "read only"    gpu.count != 0
 //
 // A name is type.field: the type ends at the first dot. The operators are <, <=, >, >=, == and !=.
 // A value with spaces stands in quotation marks. Numbers are compared as numbers; texts only by ==
-// and !=. A figure that is missing, or no number where the value is one, fails every comparison but
-// !=. The error names all bad terms: metadata[i] and metrics[i].
+// and !=. A figure that is missing, or is not a number although the value is one, fails every
+// comparison except !=. The error names all bad terms: metadata[i] and metrics[i].
 func NewFilter(metadata []freeslot.LabelRule, metrics []string) (*Filter, error) {
 	var bad freeslot.FieldErrors
 	limit := func(field string, n int) {
@@ -65,7 +65,7 @@ func (f *Filter) Takes(i *Instance) bool {
 	return !slices.ContainsFunc(f.metrics, func(c figure.Comparison) bool { return !c.Holds(figures) })
 }
 
-// forScript is what query.lua reads.
+// forScript returns the filter as query.lua reads it.
 func (f *Filter) forScript() ([]byte, error) {
 	if f == nil {
 		f = &Filter{}

@@ -12,9 +12,9 @@ import (
 )
 
 const (
-	// buildEvery is the least time between two lists of a service, for those that are costly to
-	// make and to prepare for picks; buildEach is what an instance adds to it for shorter ones, so
-	// that their changes are seen at once.
+	// buildEvery is the least time between two lists of a service, since long lists are costly to
+	// make and to prepare for picks. Shorter lists need only buildEach per instance, so that their
+	// changes are seen at once.
 	buildEvery = 10 * time.Millisecond
 	buildEach  = time.Microsecond
 	// tickEvery is how often views learn that time has passed.
@@ -22,25 +22,26 @@ const (
 	// fetchesAtOnce bounds the pages that are fetched at the same time.
 	fetchesAtOnce = 8
 	// subscribePatience is how long the first look waits for the subscription, so that it need not
-	// be repeated for what was missed before; diskPatience is how long a new view waits for Redis
+	// be repeated for what was missed before. diskPatience is how long a new view waits for Redis
 	// before it is taken from the disk.
 	subscribePatience = 100 * time.Millisecond
 	diskPatience      = 500 * time.Millisecond
-	// historyEvery is how often looks ask for the server's history.
+	// historyEvery is how often looks ask for the history of the server.
 	historyEvery = time.Minute
 	// soonEvery is the least time between two looks out of turn.
 	soonEvery = 10 * time.Millisecond
-	// reconnectSpread is over which time consumers look after their subscriptions broke.
+	// reconnectSpread is the time over which consumers spread their looks after their subscriptions
+	// broke.
 	reconnectSpread = 2 * time.Second
-	// messagesAtOnce bounds the messages that are taken before anything else.
+	// messagesAtOnce bounds the messages that are taken before other work.
 	messagesAtOnce = 256
-	// defaultLimit is after which time an unconfirmed instance is gone.
+	// defaultLimit is the time after which an unconfirmed instance is gone.
 	defaultLimit = 2 * time.Minute
 	// firstLookRetry is the wait after a failed look, doubling up to the interval of looks.
 	firstLookRetry = 100 * time.Millisecond
 )
 
-// follower keeps the views of a consumer. Its loop is their only user.
+// follower keeps the views of a consumer. Only its loop uses it.
 type follower struct {
 	c     *Consumer
 	begun time.Time
@@ -65,7 +66,7 @@ type follower struct {
 	againAt time.Duration
 }
 
-// followerState is what the follower keeps with a service.
+// followerState is what the follower stores with a service.
 type followerState struct {
 	view       *view
 	since      time.Duration
@@ -85,7 +86,7 @@ func newFollower(c *Consumer) *follower {
 	}
 }
 
-// now is the time since the start, by a clock that never steps.
+// now returns the time since the start, by a clock that never steps.
 func (f *follower) now() time.Duration { return time.Since(f.begun) }
 
 func (f *follower) loop() {
@@ -127,7 +128,7 @@ func (f *follower) loop() {
 	}
 }
 
-// use begins to follow by a connection.
+// use starts following over a connection.
 func (f *follower) use(on *conn) {
 	f.conn = on
 	f.hub = newHub(f.c.ctx, on, f.c.log)
@@ -154,14 +155,15 @@ func (f *follower) want(s *followed) {
 	}
 }
 
-// takeServices takes those that were added and removed.
+// takeServices takes over the services that were added and removed.
 func (f *follower) takeServices() {
 	f.c.mu.Lock()
 	added, removed := f.c.added, f.c.removed
 	f.c.added, f.c.removed = nil, nil
 	f.c.mu.Unlock()
 	now := f.now()
-	// Removed first: a service that was followed anew is another one with the same channels.
+	// Removed first: a service that was removed and followed again is a new one with the same
+	// channels.
 	for _, s := range removed {
 		f.drop(s)
 	}
@@ -202,7 +204,7 @@ func (f *follower) drop(s *followed) {
 	}
 }
 
-// messages takes a message, and those that have come with it.
+// messages takes a message, and those that came with it.
 func (f *follower) messages(m hubMessage) {
 	now := f.now()
 	for range messagesAtOnce {
@@ -230,7 +232,7 @@ func (f *follower) message(s *followed, m hubMessage, now time.Duration) {
 	}
 	got := new(change)
 	if err := json.Unmarshal([]byte(m.text), got); err != nil {
-		got = new(change) // it says nothing of what has changed
+		got = new(change) // it does not say what has changed
 	}
 	gaps := v.gaps
 	v.event(got, now)
@@ -238,7 +240,7 @@ func (f *follower) message(s *followed, m hubMessage, now time.Duration) {
 	f.touched(s, now)
 }
 
-// touched sees to what a view wants after an input.
+// touched does what a view wants after an input.
 func (f *follower) touched(s *followed, now time.Duration) {
 	v := s.follower.view
 	if at, wants := v.wantAt(); wants && at > now {
@@ -260,7 +262,7 @@ func (f *follower) touched(s *followed, now time.Duration) {
 	f.build(s, now)
 }
 
-// nextBuild is from when on there may be another list.
+// nextBuild returns the time from which the next list may be built.
 func (s *followed) nextBuild() time.Duration {
 	return s.follower.built + min(time.Duration(len(s.follower.view.instances))*buildEach, buildEvery)
 }
@@ -274,7 +276,7 @@ func (f *follower) build(s *followed, now time.Duration) {
 	}
 }
 
-// turn does what is due, and is for how long nothing else will be.
+// turn does the work that is due and returns the time until the next.
 func (f *follower) turn(now time.Duration) time.Duration {
 	for s := range f.dirty {
 		if now >= s.nextBuild() {
@@ -309,7 +311,7 @@ func (f *follower) turn(now time.Duration) time.Duration {
 	return max(next-now, 0)
 }
 
-// turnLater sees to views that wait for a time.
+// turnLater handles views that wait for a time.
 func (f *follower) turnLater(now time.Duration) {
 	for s := range f.later {
 		v := s.follower.view
@@ -322,12 +324,12 @@ func (f *follower) turnLater(now time.Duration) {
 	}
 }
 
-// await has a new view looked at when its subscription does not come, and takes it from the disk
-// when Redis does not.
+// await makes the follower look at a new view if its subscription does not come, and takes the view
+// from the disk if Redis does not answer.
 func (f *follower) await(s *followed, now time.Duration) {
 	st := &s.follower
 	if age := now - st.since; age >= subscribePatience && !st.subscribed && f.conn != nil {
-		st.subscribed = true // no more waiting for it
+		st.subscribed = true // stop waiting for it
 		f.lookSoon(s, true)
 	}
 	if now-st.since < diskPatience {
@@ -349,7 +351,7 @@ func (f *follower) await(s *followed, now time.Duration) {
 	})
 }
 
-// post has the loop call result.
+// post makes the loop call result.
 func (f *follower) post(result func(now time.Duration)) {
 	select {
 	case f.results <- result:
@@ -421,7 +423,7 @@ func (f *follower) subscribed() {
 	}
 }
 
-// figuresChannel has a service's metrics.
+// figuresChannel returns the channel of a service's metrics.
 func (c *conn) figuresChannel(service string) string {
 	_, k := c.of(service)
 	return k.metrics(service)

@@ -11,9 +11,9 @@ import (
 	"github.com/freeslot/freeslot/internal/script"
 )
 
-// tagLooks is the looks at the services of one tag. The tags are apart, so that a slow server
-// delays its own services alone. In each tag one regular look is under way at most, and one out of
-// turn.
+// tagLooks schedules the looks at the services of one tag. The tags are apart, so that a slow
+// server delays only its own services. For each tag, at most one regular look is under way, and one
+// out of turn.
 type tagLooks struct {
 	next, nextHistory time.Duration
 	looking           bool
@@ -25,7 +25,7 @@ type tagLooks struct {
 	soonBusy    bool
 }
 
-// tagOf is the looks that a service is in. Redis was reached.
+// tagOf returns the looks of a service. Call it only after Redis was reached.
 func (f *follower) tagOf(s *followed) *tagLooks {
 	return &f.tags[script.CellOf(s.service, len(f.tags))]
 }
@@ -36,14 +36,14 @@ func (f *follower) lookSoon(s *followed, history bool) {
 	tag.soonHistory = tag.soonHistory || history
 }
 
-// lookAtAll has all looked at soon.
+// lookAtAll schedules a look at every service.
 func (f *follower) lookAtAll() {
 	for _, s := range f.services {
 		f.lookSoon(s, false)
 	}
 }
 
-// due is when the next look begins, but for those that wait for another one to end.
+// due returns when the next look begins, apart from looks that wait for another one to end.
 func (l *tagLooks) due() time.Duration {
 	at := time.Duration(math.MaxInt64)
 	if !l.looking {
@@ -88,7 +88,7 @@ func (f *follower) turnLooks(now time.Duration) {
 			regular[f.tagOf(s)] = append(all, s)
 		}
 	}
-	// Tags that are due together stay together, so that the services are gone through once.
+	// Tags that are due together stay together, so that one pass over the services serves them all.
 	next := now + f.look*3/4 + rand.N(f.look/4+1)
 	for tag, all := range regular {
 		tag.next = next
@@ -105,8 +105,8 @@ func (f *follower) turnLooks(now time.Duration) {
 	}
 }
 
-// lookAt looks at services of a tag, call by call, beside the looks of other tags. end is called by
-// the loop.
+// lookAt looks at services of a tag, call by call, beside the looks of other tags. Then the loop
+// calls end.
 func (f *follower) lookAt(tag *tagLooks, services []*followed, history bool, end func()) {
 	type part struct {
 		services []*followed
@@ -149,7 +149,7 @@ func (f *follower) lookedAt(tag *tagLooks, services []*followed, asked []asked, 
 		return
 	}
 	tag.failures = 0
-	// While another tag fails the outage goes on: one server of a cluster may be down.
+	// While another tag fails, the outage goes on: one server of a cluster may be down.
 	if !slices.ContainsFunc(f.tags, func(t tagLooks) bool { return t.failures > 0 }) {
 		f.outage.Over()
 	}

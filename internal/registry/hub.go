@@ -16,15 +16,15 @@ import (
 )
 
 const (
-	// hubQueue bounds the messages that wait for the consumer. One that finds the queue full is
-	// dropped and counts as lost: the consumer looks at all its services.
+	// hubQueue bounds the messages that wait for the consumer. If the queue is full, a message is
+	// dropped and counts as lost: the consumer then looks at all its services.
 	hubQueue = 8192
-	// subscribeChunk is the most channels of one command.
+	// subscribeChunk is the largest number of channels in one command.
 	subscribeChunk = 256
 	// subscribeTimeout bounds one command.
 	subscribeTimeout = 2 * time.Second
-	// mastersEvery is how often a cluster is asked for its masters, and mastersSoon how long after
-	// a subscription has ended that should not have.
+	// mastersEvery is how often a cluster is asked for its masters. mastersSoon is how soon it is
+	// asked after a subscription has ended unexpectedly.
 	mastersEvery = 5 * time.Second
 	mastersSoon  = 100 * time.Millisecond
 	// The waits before a broken connection is replaced.
@@ -32,22 +32,22 @@ const (
 	lastReconnect  = 2 * time.Second
 )
 
-// hub has the subscriptions of a process to any number of channels, over one connection to each
+// hub holds the subscriptions of a process to any number of channels, over one connection to each
 // server. It is safe for concurrent use.
 //
-// Messages come in the order of their publication in each channel. Subscribed names channels whose
+// In each channel, messages come in the order of their publication. Subscribed names channels whose
 // subscription is new or renewed: messages may have been lost before.
 type hub struct {
 	client  rueidis.Client
 	cluster bool
 	log     *zap.Logger
-	// explain is of the conn.
+	// explain is the conn's.
 	explain func(error, script.Role) error
-	// masters tells a cluster's.
+	// masters returns the masters of a cluster.
 	masters func(context.Context) ([]events.Master, error)
 
 	messages chan hubMessage
-	// lost and fresh have a token when messages were dropped, and when subscribed has names.
+	// lost has a token when messages were dropped, fresh when subscribed has names.
 	lost, fresh, moved chan struct{}
 
 	ctx   context.Context
@@ -61,7 +61,7 @@ type hub struct {
 
 type hubMessage struct{ channel, text string }
 
-// hubChannel is one subscription that is wanted.
+// hubChannel is one wanted subscription.
 type hubChannel struct {
 	slot int
 	link *link // nil while its master is unknown
@@ -85,7 +85,7 @@ func newHub(ctx context.Context, on *conn, log *zap.Logger) *hub {
 	}
 }
 
-// start begins. The hub ends with its context; wait waits for that.
+// start starts the hub, which ends with its context; wait waits for that.
 func (h *hub) start() {
 	if h.cluster {
 		h.loops.Go(h.route)
@@ -131,7 +131,7 @@ func (h *hub) leave(channel string) {
 	}
 }
 
-// taken are the channels whose subscription is new or renewed since the last call.
+// taken returns the channels whose subscription is new or renewed since the last call.
 func (h *hub) taken() map[string]struct{} {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -158,7 +158,7 @@ func (c *hubChannel) detach(channel string) {
 	}
 }
 
-// linkTo makes the link to a server. The caller holds mu.
+// linkTo returns a new link to a server. The caller holds mu.
 func (h *hub) linkTo(addr string) *link {
 	if l := h.links[addr]; l != nil {
 		return l
@@ -173,7 +173,7 @@ func (h *hub) linkTo(addr string) *link {
 	return l
 }
 
-// route gives each channel of a cluster to the master that has its slot, again and again.
+// route repeatedly gives each channel of a cluster to the master that has its slot.
 func (h *hub) route() {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
@@ -236,7 +236,7 @@ func (h *hub) assign(masters []events.Master) {
 	}
 }
 
-// deliver gets one message after the other, from the goroutine that reads a connection.
+// deliver handles one message after the other, in the goroutine that reads the connection.
 func (h *hub) deliver(m rueidis.PubSubMessage) {
 	select {
 	case h.messages <- hubMessage{channel: m.Channel, text: m.Message}:
@@ -270,8 +270,8 @@ func (l *link) run(ctx context.Context) {
 
 var errNoNode = errors.New("the client does not know the node")
 
-// session is the life of one connection: it subscribes to all channels of the link, and to those
-// that come.
+// session runs one connection: it subscribes to all channels of the link, and to channels that are
+// added.
 func (l *link) session(ctx context.Context) error {
 	client := l.h.client
 	if l.h.cluster {
@@ -298,7 +298,7 @@ func (l *link) session(ctx context.Context) error {
 	}
 }
 
-// restart has a new connection subscribe to all.
+// restart makes a new connection subscribe to all channels.
 func (l *link) restart() {
 	l.h.mu.Lock()
 	defer l.h.mu.Unlock()
@@ -310,7 +310,7 @@ func (l *link) restart() {
 	}
 }
 
-// onSubscription finds that a cluster's server has ended a subscription because the slot moves.
+// onSubscription notices that a cluster's server has ended a subscription because its slot moves.
 func (l *link) onSubscription(s rueidis.PubSubSubscription) {
 	if s.Kind != "sunsubscribe" {
 		return
@@ -370,7 +370,7 @@ func (l *link) confirm(names []string) {
 	signal(l.h.fresh)
 }
 
-// chunks are the channels for one command each: of one slot, and not too many.
+// chunks splits the channels into commands: each has channels of one slot, and not too many.
 func chunks(channels map[string]int) [][]string {
 	bySlot := make(map[int][]string)
 	for name, slot := range channels {
@@ -384,7 +384,7 @@ func chunks(channels map[string]int) [][]string {
 }
 
 // signal puts a token into a channel that holds one. A token that is there already serves this
-// signal too.
+// signal, too.
 func signal(c chan<- struct{}) {
 	select {
 	case c <- struct{}{}:

@@ -2,11 +2,11 @@ package registry
 
 import "github.com/freeslot/freeslot/internal/script"
 
-// tags is over how many hash tags the services of a cluster are spread. It must never change: two
-// processes that disagree would not find each other's services.
+// tags is the number of hash tags over which the services of a cluster are spread. It must never
+// change: two processes that disagree would not find each other's services.
 const tags = 16
 
-// keys names the keys and channels of the services with one tag; docs/design/registry.md has what
+// keys names the keys and channels of the services with one tag; docs/design/registry.md says what
 // they hold.
 type keys struct{ layout script.Layout }
 
@@ -39,7 +39,7 @@ func (k keys) documentKeys(name string) []string {
 func (k keys) change(service string) string  { return k.layout.Key("service_change", service) }
 func (k keys) metrics(service string) string { return k.layout.Key("service_metrics", service) }
 
-// layouts are those of all tags: one on a single server, and 16 on a cluster.
+// layouts returns the layout of each tag: one on a single server, 16 on a cluster.
 func layouts(prefix string, cluster bool) []script.Layout {
 	n := 1
 	if cluster {

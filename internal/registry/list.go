@@ -5,18 +5,18 @@ import (
 	"sync"
 )
 
-// onceList makes a list when it is first asked for.
+// onceList makes a list the first time it is asked for.
 type onceList struct {
 	once sync.Once
 	list *List
 }
 
-// Healthy is the list of those instances that should get traffic. Where all that are willing are
-// late, it has these, and Last is set. Its state is empty, with why, where there is none. It is
-// made once, and is l itself where all instances are healthy.
+// Healthy returns the list of the instances that should get traffic. If all willing instances are
+// late, it has these, and Last is set. If there is none, its state is empty, with why. It is made
+// once; if all instances are healthy, it is l itself.
 func (l *List) Healthy() *List {
 	if l.healthy == nil {
-		return l.onlyHealthy() // a list that somebody made by hand
+		return l.onlyHealthy() // somebody made this list by hand
 	}
 	l.healthy.once.Do(func() { l.healthy.list = l.onlyHealthy() })
 	return l.healthy.list
@@ -54,15 +54,16 @@ func (l *List) onlyHealthy() *List {
 	return &out
 }
 
-// EmptyError is the error of those who need an instance of a service that has none to use.
+// EmptyError is returned to callers that need an instance of a service which has none to use.
 type EmptyError struct {
 	Service string
-	// State and Why are those of the list; empty where there is no list yet.
+	// State and Why are the list's; empty if there is no list yet.
 	State State
 	Why   string
 }
 
-// EmptyError is the error for a list that has no instance to use; nil stands for no list yet.
+// EmptyError returns the error for a list that has no usable instance. nil means that there is no
+// list yet.
 func (l *List) EmptyError() *EmptyError {
 	if l == nil {
 		return &EmptyError{}

@@ -12,15 +12,15 @@ import (
 	"github.com/freeslot/freeslot"
 )
 
-// where is how this process and Redis see each other.
+// where says how this process and Redis see each other.
 type where struct {
 	// host is the address by which this process reaches Redis.
 	host string
-	// loopback: Redis is on this machine, so that others may be, too.
+	// loopback is true if Redis is on this machine, and so other programs may be, too.
 	loopback bool
 }
 
-// locate is route, or what that found before where it finds nothing now.
+// locate returns what route finds. If route finds nothing, it returns the last result.
 func (c *conn) locate(ctx context.Context) (where, error) {
 	at, err := c.route(ctx)
 	if err == nil {
@@ -47,7 +47,7 @@ func (c *conn) route(ctx context.Context) (where, error) {
 	if err != nil {
 		return where{}, fmt.Errorf("route to redis at %s: %w", addr, err)
 	}
-	defer func() { _ = route.Close() }() // nothing was sent
+	defer func() { _ = route.Close() }() // it sent nothing
 	local, _, err := net.SplitHostPort(route.LocalAddr().String())
 	if err != nil {
 		return where{}, fmt.Errorf("route to redis at %s: %w", addr, err)
@@ -59,8 +59,8 @@ func (c *conn) route(ctx context.Context) (where, error) {
 	return where{host: local, loopback: isLoopback(remote)}, nil
 }
 
-// place fills in the host of a registration. An instance on loopback is refused unless Redis is
-// there, too: two machines would take each other's 127.0.0.1:8080 over.
+// place fills in the host of a registration. It refuses an instance on loopback unless Redis is on
+// loopback, too: two machines would take over each other's 127.0.0.1:8080.
 func (at where) place(r Registration) (Registration, error) {
 	switch {
 	case r.Host == "":
@@ -71,5 +71,5 @@ func (at where) place(r Registration) (Registration, error) {
 	return r, nil
 }
 
-// unplacedID is the id of an instance whose own one comes with its host. No other one has a brace.
+// unplacedID returns the id of an instance whose own id needs its host. No other id has a brace.
 func unplacedID(port int) string { return fmt.Sprintf("{host}:%d", port) }

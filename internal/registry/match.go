@@ -1,7 +1,7 @@
 package registry
 
-// Match is the list with the instances alone that a filter takes; nil takes all. Where it takes none
-// of those that there are, the state is empty with the reason "none matches".
+// Match returns the list with only the instances that a filter selects; nil means all. If it
+// selects none although there are some, the state is empty, with the reason "none matches".
 func (l *List) Match(filter *Filter) *List {
 	out := *l
 	out.healthy, out.Instances = nil, nil

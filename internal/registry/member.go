@@ -14,20 +14,20 @@ const (
 	longestRetry = 5 * time.Second
 )
 
-// task is what a member needs to have sent.
+// task is what a member wants to send.
 type task int
 
 const (
 	taskNone task = iota
 	taskBeat
-	taskMetrics  // a beat that brings metrics
+	taskMetrics  // a heartbeat with metrics
 	taskPlace    // finds the host, before the first taskRegister
 	taskRegister // brings content and metrics
 	taskLeave
 )
 
-// member is one instance in a provider's care. It decides what is sent next, by the clock that it
-// is given, and does no I/O. Its service's mu guards it.
+// member is one instance in a provider's care. It decides what is sent next, by the time that it is
+// given, and does no I/O. Its service's mu guards it.
 type member struct {
 	reg      Registration
 	fields   []string
@@ -35,14 +35,15 @@ type member struct {
 	decider  *heartbeat.Decider
 	pending  task
 	leaving  bool
-	unplaced bool // its host is not settled
+	unplaced bool // its host is not known yet
 	demanded bool // the next task is due at once
 
-	// registeredAt is when Redis had it registered for this provider, Redis' ms; 0 if never.
+	// registeredAt is when Redis registered it for this provider, Redis' ms; 0 if never.
 	registeredAt int64
-	// there: Redis has it, as far as is known.
+	// there is true if Redis has it, as far as is known.
 	there bool
-	// holder has the id. With Superseded this member has stopped for good.
+	// holder is another provider that has the id. If it is Superseded, this member has stopped for
+	// good.
 	holder *HolderError
 	// replaces is the epoch of a holder that gives way.
 	replaces string
@@ -53,7 +54,7 @@ type member struct {
 	begun     time.Time // of the pending task
 	lastBeat  time.Time
 
-	// waiters wait for the end of a task that has not begun, asked for that of the pending one.
+	// waiters wait for the end of a task that has not begun, asked for the end of the pending task.
 	waiters, asked []chan<- error
 }
 
@@ -68,7 +69,7 @@ func newMember(reg Registration, policy heartbeat.Policy) *member {
 	return m
 }
 
-// set changes what is said of the instance.
+// set changes the description of the instance.
 func (m *member) set(reg Registration) {
 	m.reg = reg
 	m.fields, m.content = reg.fields()
@@ -88,15 +89,15 @@ func (m *member) place(at where) error {
 	return err
 }
 
-// over: nothing is sent for it any more but its end, because another one has its id, or its host
-// was refused.
+// over reports whether nothing more is sent for it, except its end, because another provider has
+// its id, or its host was refused.
 func (m *member) over() bool {
 	return m.superseded() || freeslot.CodeOf(m.err) == freeslot.CodeInvalidArgument
 }
 
 func (m *member) superseded() bool { return m.holder != nil && m.holder.Superseded }
 
-// next is what is due, and how long nothing is if that is taskNone.
+// next returns the task that is due. If that is taskNone, it also returns the time until one is.
 func (m *member) next(now time.Time, metrics heartbeat.Metrics) (task, time.Duration) {
 	switch {
 	case m.pending != taskNone:
@@ -129,7 +130,7 @@ func (m *member) next(now time.Time, metrics heartbeat.Metrics) (task, time.Dura
 	}
 }
 
-// begin notes that a task is being sent.
+// begin records that a task is being sent.
 func (m *member) begin(t task, now time.Time, metrics heartbeat.Metrics) {
 	m.pending, m.begun, m.demanded = t, now, false
 	m.asked, m.waiters = m.waiters, nil
@@ -143,7 +144,7 @@ func (m *member) begin(t task, now time.Time, metrics heartbeat.Metrics) {
 	}
 }
 
-// end notes what became of the pending task. It is true where the member has left.
+// end records the outcome of the pending task. It returns true if the member has left.
 func (m *member) end(now time.Time, a answer, err error) (left bool) {
 	t := m.pending
 	m.pending = taskNone
@@ -171,7 +172,7 @@ func (m *member) end(now time.Time, a answer, err error) (left bool) {
 	default:
 		m.succeeded(t, a)
 	}
-	if again { // it is no outcome yet
+	if again { // this is not an outcome yet
 		m.waiters, m.asked, m.demanded = slices.Concat(m.asked, m.waiters), nil, true
 		return false
 	}
@@ -179,14 +180,15 @@ func (m *member) end(now time.Time, a answer, err error) (left bool) {
 	return false
 }
 
-// supersede ends the member for good. It stays in its service, so that no later call begins it anew.
+// supersede ends the member for good. It stays in its service, so that no later call starts it
+// anew.
 func (m *member) supersede(by *HolderError) {
 	by.Superseded = true
 	m.there, m.leaving, m.holder, m.replaces, m.err = false, false, by, "", by
 	m.drop(by)
 }
 
-// left is what is wrong with an end.
+// left returns what is wrong with the end of a member, or nil.
 func (m *member) left(a answer) error {
 	if a.code == codeHolder && m.registeredAt != 0 {
 		return a.holder
@@ -206,7 +208,7 @@ func (m *member) succeeded(t task, a answer) {
 	}
 }
 
-// failed lets the task be due again, after a pause that grows and is never longer than an interval.
+// failed makes the task due again, after a pause that grows but never exceeds an interval.
 func (m *member) failed(now time.Time, err error) {
 	m.decider.Failed()
 	m.err = err
@@ -215,11 +217,11 @@ func (m *member) failed(now time.Time, err error) {
 	m.notBefore = now.Add(pause/2 + rand.N(pause/2+1))
 }
 
-// held is the end of a task that found another holder, which does not supersede this member. It is true where the
-// id can be taken at once.
+// held handles a task that found another holder, which does not supersede this member. It returns
+// true if the id can be taken at once.
 //
-// A holder that registered sooner than this member has come back with old data of Redis, or has not heard yet that
-// it was superseded.
+// A holder that registered sooner than this member has come back with old data of Redis, or has not
+// heard yet that it was superseded.
 func (m *member) held(now time.Time, a answer) (again bool) {
 	h := a.holder
 	m.there, m.holder, m.replaces = false, h, ""
@@ -228,7 +230,7 @@ func (m *member) held(now time.Time, a answer) (again bool) {
 	if h.Interval == 0 { // it does not beat
 		wait = longestRetry
 	}
-	// One that begins to end takes the id from nobody who may go on.
+	// An instance that is draining does not take the id from a holder that may go on.
 	same := h.Host == m.reg.Host && h.Port == m.reg.Port && !m.reg.Draining
 	if same || wait <= 0 || m.registeredAt != 0 {
 		m.replaces, wait = h.Epoch, 0
@@ -243,7 +245,7 @@ func (m *member) held(now time.Time, a answer) (again bool) {
 	return again
 }
 
-// tell gives the outcome to those that asked for it.
+// tell sends the outcome to everyone who asked for it.
 func (m *member) tell(err error) {
 	for _, w := range m.asked {
 		w <- err // it has room for one
@@ -251,7 +253,7 @@ func (m *member) tell(err error) {
 	m.asked = nil
 }
 
-// drop ends the wait of all who ask, for a member that nothing is sent for any more.
+// drop ends the waiting of everyone who asks, for a member that sends nothing more.
 func (m *member) drop(err error) {
 	m.asked, m.waiters = slices.Concat(m.asked, m.waiters), nil
 	m.tell(err)
@@ -260,9 +262,10 @@ func (m *member) drop(err error) {
 // InstanceStatus is what a provider knows of one of its instances.
 type InstanceStatus struct {
 	Service, ID string
-	// Registered: Redis has it, as far as is known. Draining: Stop or the caller has marked it so.
+	// Registered is true if Redis has it, as far as is known. Draining is true if Stop or the
+	// caller has marked it so.
 	Registered, Draining bool
-	// Holder is the provider that has the id in its stead: a conflict, or with Superseded the end.
+	// Holder is another provider that has the id. That is a conflict, or the end if Superseded.
 	Holder *HolderError
 	// LastBeat is when the last heartbeat that Redis has confirmed was sent, by the local clock.
 	LastBeat time.Time
@@ -277,7 +280,7 @@ func (m *member) status() InstanceStatus {
 	}
 }
 
-// ask makes the next task due, and is where its outcome comes.
+// ask makes the next task due, and returns the channel of its outcome.
 func (m *member) ask() <-chan error {
 	outcome := make(chan error, 1)
 	if m.over() && !m.leaving {
@@ -288,14 +291,14 @@ func (m *member) ask() <-chan error {
 	return outcome
 }
 
-// renewed is another member in place of m, with what m knows of Redis.
+// renewed returns next, which replaces m, with what m knows of Redis.
 func (m *member) renewed(next *member) *member {
 	next.there, next.lastBeat = m.there, m.lastBeat
 	next.succeed(m)
 	return next
 }
 
-// succeed has m follow another member with its id: what was registered, or is superseded, stays so.
+// succeed takes over from another member with the same id that it was registered or is superseded.
 func (m *member) succeed(before *member) {
 	m.registeredAt = max(m.registeredAt, before.registeredAt)
 	if before.superseded() {

@@ -2,7 +2,7 @@ package registry
 
 import "github.com/prometheus/client_golang/prometheus"
 
-// providerMetrics are those of a provider. None is labelled by service or instance.
+// providerMetrics holds the metrics of a provider. None is labelled by service or instance.
 type providerMetrics struct {
 	sends   *prometheus.CounterVec // by mode, outcome
 	removed prometheus.Counter
@@ -28,7 +28,7 @@ func newProviderMetrics(reg prometheus.Registerer, status func() []InstanceStatu
 	return m
 }
 
-// modes are the seeds' names of what is sent.
+// mode returns the label for what is sent.
 func mode(t task, metrics bool) string {
 	switch {
 	case t == taskBeat:
@@ -63,7 +63,7 @@ func (m *providerMetrics) sent(t task, metrics bool, a answer, err error) {
 	m.sends.WithLabelValues(mode(t, metrics), outcome).Inc()
 }
 
-// instances counts by Status when it is asked.
+// instances counts the instances by Status when it is collected.
 type instances func() []InstanceStatus
 
 func (instances) Describe(out chan<- *prometheus.Desc) { out <- instancesDesc }

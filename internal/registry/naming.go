@@ -12,8 +12,8 @@ type Naming struct {
 	*Consumer
 }
 
-// NamingOptions is how a Naming works: the options of a provider, and what a consumer has beside
-// them, as in ConsumerOptions.
+// NamingOptions configures a Naming: the options of a provider, and the options that only a
+// consumer has, as in ConsumerOptions.
 type NamingOptions struct {
 	Options
 	Timeout     time.Duration
@@ -37,8 +37,8 @@ func NewNaming(opts NamingOptions) (*Naming, error) {
 	return &Naming{Provider: provider, Consumer: consumer}, nil
 }
 
-// Start connects to Redis. It is the consumer's Start: with a folder of snapshots a Redis that is
-// away is no error.
+// Start connects to Redis. It works as the consumer's Start: with a folder of snapshots, it
+// succeeds even if Redis is away.
 func (n *Naming) Start(ctx context.Context) error {
 	if err := n.Consumer.Start(ctx); err != nil {
 		return err
@@ -46,8 +46,8 @@ func (n *Naming) Start(ctx context.Context) error {
 	return n.Provider.Start(ctx)
 }
 
-// Stop stops the provider, as it says, and then the consumer. It tolerates a Naming that was never
-// started, and being called twice.
+// Stop stops the provider, as Provider.Stop does, and then the consumer. It can be called on a
+// Naming that was never started, and twice.
 func (n *Naming) Stop(ctx context.Context) error {
 	return errors.Join(n.Provider.Stop(ctx), n.Consumer.Stop(ctx))
 }

@@ -23,36 +23,37 @@ const (
 	DefaultStopPause        = 5 * time.Second
 )
 
-// Options is how a Provider works. The zero value of each field but RedisURL is its default.
+// Options configures a Provider. The zero value of each field except RedisURL means its default.
 type Options struct {
 	// RedisURL is redis://[user:password@]host:port[/db], rediss:// for TLS, with &addr=host:port
 	// for each further node of a cluster, or &master_set=name for sentinels.
 	RedisURL string
-	// Access has the credentials and certificates.
+	// Access holds credentials and certificates.
 	Access redisclient.Access
-	// KeyPrefix is the first part of all keys, default "scheduler". Namespace is the second one,
-	// and separates registries that do not see each other; empty is none.
+	// KeyPrefix is the first part of all keys, default "scheduler". Namespace is the second part,
+	// and separates registries that do not see each other; empty means none.
 	KeyPrefix, Namespace string
-	// Heartbeat decides what is sent when. HeartbeatInterval is that of instances without their
-	// own, default 10 s; MetadataInterval, default 60 s, is how often all that is known of an
-	// instance is sent again; MetadataGap, default 1 s, is the shortest time between two reports
-	// that only changes of metrics cause. Jitter is not used. Thresholds are by "type.field" of the
-	// metrics.
+	// Heartbeat decides what is sent, and when. HeartbeatInterval, default 10 s, applies to
+	// instances without an interval of their own. MetadataInterval, default 60 s, is how often
+	// everything known of an instance is sent again. MetadataGap, default 1 s, is the shortest time
+	// between two reports that only changes of metrics cause. Jitter is not used. The keys of
+	// Thresholds are metrics, as type.field.
 	Heartbeat heartbeat.Policy
-	// Collectors collect the metrics of this process, which are reported for each of its instances.
+	// Collectors collect the metrics of this process, which the provider reports for each of its
+	// instances.
 	Collectors []collector.Entry
-	// FlatMetrics also writes metrics as metadata_<type>_<field>, for readers of the second version
-	// of the registry.
+	// FlatMetrics also writes metrics as metadata_<type>_<field>, for readers that know the second
+	// version of the registry.
 	FlatMetrics bool
-	// StopPause is from the mark that an instance is draining to its end, so that consumers have
-	// seen the mark: default 5 s, negative for none.
+	// StopPause is the time between marking an instance as draining and its end, in which consumers
+	// see the mark: default 5 s, negative for none.
 	StopPause time.Duration
 	// Logger may be nil. Registerer may be nil; two providers on one registerer panic.
 	Logger     *zap.Logger
 	Registerer prometheus.Registerer
 }
 
-// WithDefaults is o with its defaults filled in.
+// WithDefaults returns o with its defaults filled in.
 func (o Options) WithDefaults() Options {
 	if o.KeyPrefix == "" {
 		o.KeyPrefix = DefaultKeyPrefix
@@ -74,8 +75,8 @@ func (o Options) WithDefaults() Options {
 	return o
 }
 
-// Validate names every field that cannot be used. It wants defaults filled in, and connects to
-// nothing. What is wrong with collectors, New says.
+// Validate returns an error that names every bad field. Fill in the defaults first. It connects to
+// nothing, and does not check collectors: New does that.
 func (o Options) Validate() error {
 	found := checkPlace(o.RedisURL, o.KeyPrefix, o.Namespace)
 	if d := o.Heartbeat.HeartbeatInterval; d < MinHeartbeatInterval || d > MaxHeartbeatInterval {
@@ -87,7 +88,7 @@ func (o Options) Validate() error {
 	return found.Err()
 }
 
-// checkPlace is what is wrong with where the keys of a registry are.
+// checkPlace returns what is wrong with the place of a registry's keys.
 func checkPlace(url, keyPrefix, namespace string) (found freeslot.FieldErrors) {
 	if err := redisclient.CheckURL(url); err != nil {
 		found.Addf("redis_url", "is not a Redis URL: %s", err)

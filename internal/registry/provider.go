@@ -19,21 +19,21 @@ import (
 	"github.com/freeslot/freeslot/internal/node/heartbeat"
 )
 
-// Provider keeps instances registered while it runs: it sends their heartbeats and metrics, and
-// registers them again, for ever, where Redis has lost them. Its methods are safe for concurrent
-// use.
+// Provider keeps instances registered while it runs: it sends their heartbeats and metrics. If
+// Redis has lost them, it registers them again, and never gives up. Its methods are safe for
+// concurrent use.
 type Provider struct {
 	opts    Options
 	log     *zap.Logger
 	metrics *providerMetrics
-	// epoch is this life of the provider.
+	// epoch names this life of the provider.
 	epoch   string
 	runner  *collector.Runner
 	current atomic.Pointer[ownMetrics]
 
 	starting sync.Mutex // held by Start
 	redis    *connection
-	shared   bool // another one dials and closes redis
+	shared   bool // someone else dials and closes redis
 
 	ctx    context.Context // ends with Stop
 	cancel context.CancelFunc
@@ -42,11 +42,11 @@ type Provider struct {
 	mu       sync.Mutex
 	begun    bool                // guarded by mu
 	stopping bool                // guarded by mu
-	services map[string]*service // guarded by mu, which comes before that of a service
+	services map[string]*service // guarded by mu, which is locked before a service's mu
 	loops    sync.WaitGroup      // guarded by mu until stopping
 }
 
-// ownMetrics are the last metrics of this process.
+// ownMetrics holds the last metrics of this process.
 type ownMetrics struct {
 	flat heartbeat.Metrics
 	json string // empty without any
@@ -56,7 +56,8 @@ type ownMetrics struct {
 // option.
 func NewProvider(opts Options) (*Provider, error) { return newProvider(opts, nil) }
 
-// newProvider makes a provider on a connection that the caller opens and closes; nil lets Start open one.
+// newProvider makes a provider on a connection that the caller opens and closes; with nil, Start
+// opens one.
 func newProvider(opts Options, shared *connection) (*Provider, error) {
 	opts = opts.WithDefaults()
 	if shared == nil || opts.RedisURL != "" {
@@ -64,7 +65,7 @@ func newProvider(opts Options, shared *connection) (*Provider, error) {
 			return nil, err
 		}
 	}
-	// Without metrics of its own: they have the worker's names, and a process may be a worker, too.
+	// It gets no registerer, because its metrics would clash with a worker's in the same process.
 	runner, err := collector.New(opts.Collectors, opts.Logger, nil)
 	if err != nil {
 		return nil, err
@@ -82,9 +83,9 @@ func newProvider(opts Options, shared *connection) (*Provider, error) {
 	return p, nil
 }
 
-// Start connects to Redis. A Redis that does not answer within two seconds is no error: the
-// provider goes on trying until Stop. ctx bounds the start alone. After an error it can be called
-// again. Errors: a Redis that refuses; the end of ctx; ErrClosed.
+// Start connects to Redis. If Redis does not answer within two seconds, Start succeeds and the
+// provider goes on trying until Stop. ctx bounds only the start. It can be called again after an
+// error. Errors: a refusal by Redis; the end of ctx; ErrClosed.
 func (p *Provider) Start(ctx context.Context) error {
 	p.starting.Lock()
 	defer p.starting.Unlock()
@@ -139,12 +140,12 @@ func (p *Provider) collect() {
 	}
 }
 
-// conn is nil until Redis was reached.
+// conn returns nil until Redis was reached.
 func (p *Provider) conn() *conn { return p.redis.on.Load() }
 
 func (p *Provider) figures() *ownMetrics { return p.current.Load() }
 
-// all are the services, by name.
+// all returns the services, by name.
 func (p *Provider) all() []*service {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -158,18 +159,19 @@ func (p *Provider) Running() bool {
 	return p.begun && !p.stopping
 }
 
-// Register takes an instance into the provider's care, or changes what is said of it, and waits for
-// the first try. After an error but invalid_argument, ErrNotStarted and ErrClosed it goes on
-// trying, until Deregister: the error says why Redis does not have the instance yet.
+// Register takes an instance into the provider's care, or changes its description, and waits for
+// the first try. After an error the provider goes on trying until Deregister, and the error says
+// why Redis does not have the instance yet. After invalid_argument, ErrNotStarted and ErrClosed it
+// does not try.
 //
-// The host of an instance without one, or on loopback, is settled when the route to Redis can be
-// found. Until then an instance whose id comes with its host has the id "{host}:port". If its host
-// is refused then, Status and the log say so, and nothing more is tried.
+// An instance without a host, or on loopback, gets its host when the route to Redis can be found.
+// If its id comes from the host, its id is "{host}:port" until then. If the host is refused then,
+// Status and the log say so, and nothing more is tried.
 //
 // Errors: unavailable while Redis was not reached since the start; a *HolderError for a conflict,
-// or for an instance that was superseded; overloaded where Redis has no memory; what Redis or ctx
-// say. A superseded instance ends for good, also after a Deregister: only a new Provider, which is
-// another life, can take its id back.
+// or for an instance that was superseded; overloaded if Redis has no memory; an error of Redis or
+// ctx. A superseded instance has ended for good, even after Deregister: only a new Provider, which
+// is another life, can take its id back.
 func (p *Provider) Register(ctx context.Context, reg Registration) error {
 	if err := p.ready(); err != nil {
 		return err
@@ -178,7 +180,7 @@ func (p *Provider) Register(ctx context.Context, reg Registration) error {
 		reg.Interval = p.opts.Heartbeat.HeartbeatInterval
 	}
 	var found freeslot.FieldErrors
-	hostID := reg.ID == "" && reg.Host == "" // the id comes with the host
+	hostID := reg.ID == "" && reg.Host == "" // the id comes from the host
 	at, err := p.locate(ctx, reg)
 	unplaced := err != nil
 	if !unplaced {
@@ -187,7 +189,7 @@ func (p *Provider) Register(ctx context.Context, reg Registration) error {
 	}
 	check := reg
 	if unplaced && check.Host == "" {
-		check.Host = "localhost" // in place of the one that comes later
+		check.Host = "localhost" // instead of the host that is not known yet
 	}
 	check = check.WithDefaults()
 	check.validate(&found)
@@ -223,8 +225,8 @@ func (p *Provider) Register(ctx context.Context, reg Registration) error {
 	})
 }
 
-// locate is how this process and Redis see each other, as far as that matters for the host of an
-// instance.
+// locate returns how this process and Redis see each other, if the host of an instance depends on
+// it.
 func (p *Provider) locate(ctx context.Context, reg Registration) (where, error) {
 	if reg.Host != "" && !isLoopback(reg.Host) {
 		return where{}, nil
@@ -250,26 +252,27 @@ func (p *Provider) checkLabels(reg Registration, found *freeslot.FieldErrors) {
 	}
 }
 
-// Deregister ends an instance. After other errors than these two it goes on trying: ErrUnknown if
-// the provider has no such instance; a *HolderError if another one has it, which then keeps it.
+// Deregister ends an instance. It returns ErrUnknown if the provider has no such instance, and a
+// *HolderError if another provider has the instance, which then keeps it. After any other error the
+// provider goes on trying.
 func (p *Provider) Deregister(ctx context.Context, serviceName, id string) error {
 	return p.ask(ctx, serviceName, id, func(m *member) { m.leaving = !m.superseded() })
 }
 
-// Heartbeat sends a heartbeat at once, besides those that are sent anyway. Errors: ErrUnknown if
-// the provider has no such instance, or if Redis has none, which the provider mends; a
-// *HolderError; what Redis or ctx say.
+// Heartbeat sends a heartbeat at once, in addition to the regular ones. Errors: ErrUnknown if the
+// provider has no such instance, or if Redis has none, in which case the provider registers it
+// again; a *HolderError; an error of Redis or ctx.
 func (p *Provider) Heartbeat(ctx context.Context, serviceName, id string) error {
 	return p.ask(ctx, serviceName, id, func(*member) {})
 }
 
-// HeartbeatResult is what became of one heartbeat of HeartbeatAll.
+// HeartbeatResult is the outcome of one heartbeat of HeartbeatAll.
 type HeartbeatResult struct {
 	Service, ID string
 	Err         error // as Heartbeat returns it
 }
 
-// HeartbeatAll is Heartbeat for all instances of the provider, in calls of many.
+// HeartbeatAll sends a heartbeat for each instance of the provider, many in one call.
 func (p *Provider) HeartbeatAll(ctx context.Context) ([]HeartbeatResult, error) {
 	if err := p.ready(); err != nil {
 		return nil, err
@@ -277,7 +280,7 @@ func (p *Provider) HeartbeatAll(ctx context.Context) ([]HeartbeatResult, error) 
 	return p.askAll(ctx, func(m *member) bool { return !m.leaving }), nil
 }
 
-// Status is what the provider knows of its instances, sorted by service and id.
+// Status returns what the provider knows of its instances, sorted by service and id.
 func (p *Provider) Status() (out []InstanceStatus) {
 	for _, s := range p.all() {
 		s.mu.Lock()
@@ -290,9 +293,9 @@ func (p *Provider) Status() (out []InstanceStatus) {
 }
 
 // Stop marks the instances as draining, waits StopPause for consumers to see it, and deregisters
-// them; persistent ones stay. ctx bounds all of it. It tolerates a provider that was never started,
-// and being called twice. Errors: instances that could not be deregistered; consumers see them as
-// late.
+// them; persistent ones stay. ctx bounds all of it. It can be called on a provider that was never
+// started, and twice. The error names instances that could not be deregistered; consumers see them
+// as late.
 func (p *Provider) Stop(ctx context.Context) (failed error) {
 	p.stop.Do(func() {
 		p.mu.Lock()
@@ -348,7 +351,7 @@ func (p *Provider) leave(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// ready is the error of calls before Start and after Stop.
+// ready returns the error of calls before Start and after Stop, or nil.
 func (p *Provider) ready() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -361,7 +364,8 @@ func (p *Provider) ready() error {
 	return nil
 }
 
-// locked is a service whose mu is locked, so that its loop does not end before it has a member.
+// locked returns a service with its mu locked, so that its loop does not end before it has a
+// member.
 func (p *Provider) locked(name string) (*service, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -378,7 +382,7 @@ func (p *Provider) locked(name string) (*service, error) {
 	return s, nil
 }
 
-// forget takes a service without members away, whose loop ends then.
+// forget removes a service without members, whose loop then ends.
 func (p *Provider) forget(s *service) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -391,7 +395,7 @@ func (p *Provider) forget(s *service) bool {
 	return true
 }
 
-// ask lets a member of the provider do something, and waits for the outcome.
+// ask changes a member of the provider, and waits for the outcome.
 func (p *Provider) ask(ctx context.Context, serviceName, id string, change func(*member)) error {
 	if err := p.ready(); err != nil {
 		return err
@@ -412,7 +416,7 @@ func (p *Provider) ask(ctx context.Context, serviceName, id string, change func(
 	})
 }
 
-// askAll lets all members for which choose is true do something, and waits for the outcomes.
+// askAll makes the next task due of each member that choose selects, and waits for the outcomes.
 func (p *Provider) askAll(ctx context.Context, choose func(*member) bool) (out []HeartbeatResult) {
 	var outcomes []<-chan error
 	for _, s := range p.all() {
@@ -432,8 +436,8 @@ func (p *Provider) askAll(ctx context.Context, choose func(*member) bool) (out [
 	return out
 }
 
-// ask is askAll for one member. change gets nil where there is none, and returns the one to keep.
-// The caller has locked mu, which ask unlocks.
+// ask makes the next task of one member due, and waits for its outcome. change gets the member, or
+// nil, and returns the one to keep. The caller has locked mu, which ask unlocks.
 func (s *service) ask(ctx context.Context, id string, change func(*member) (*member, error)) error {
 	m, err := change(s.members[id])
 	if err != nil {
@@ -447,7 +451,8 @@ func (s *service) ask(ctx context.Context, id string, change func(*member) (*mem
 	return wait(ctx, outcome)
 }
 
-// demand makes the next task of a member due, and is where its outcome comes. The caller holds mu.
+// demand makes the next task of a member due, and returns the channel of its outcome. The caller
+// holds mu.
 func (s *service) demand(m *member) <-chan error {
 	outcome := m.ask()
 	switch reached := s.p.conn() != nil; {
@@ -462,7 +467,7 @@ func (s *service) demand(m *member) <-chan error {
 	return outcome
 }
 
-// put has a member take the place of another one with its id. The caller holds mu.
+// put stores a member, which replaces another one with its id. The caller holds mu.
 func (s *service) put(m *member) {
 	if old := s.members[m.reg.ID]; old != nil && old != m {
 		if old.superseded() { // m was not placed before
@@ -473,7 +478,7 @@ func (s *service) put(m *member) {
 	s.members[m.reg.ID] = m
 }
 
-// drop ends the care of a member. The caller holds mu.
+// drop removes a member. The caller holds mu.
 func (s *service) drop(id string, err error) {
 	if m := s.members[id]; m != nil {
 		m.drop(err)

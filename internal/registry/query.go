@@ -6,9 +6,10 @@ import (
 	"strconv"
 )
 
-// query is query.lua: a page of the instances that a filter takes, for a query that is made once. A
-// consumer's list is better for more than one. cursor is "0" at first, and that of the page is "0"
-// at the end. A page can be empty before the end, and two pages can have the same instance.
+// query runs query.lua, which returns a page of the instances that a filter selects. It suits
+// one-off questions; for repeated ones a consumer's list is better. cursor is "0" at first; the
+// page's cursor is "0" at the end. A page can be empty before the end, and two pages can have the
+// same instance.
 func (c *conn) query(ctx context.Context, service string, filter *Filter, cursor string) (page, error) {
 	raw, err := filter.forScript()
 	if err != nil {

@@ -14,10 +14,10 @@ import (
 )
 
 const (
-	// lookServices is the most services of one look, and pageSize the instances of a page.
+	// lookServices is the largest number of services in one look, pageSize of instances in a page.
 	lookServices = 256
 	pageSize     = 200
-	// lookPages bounds how often one look goes on with the late ids of its services.
+	// lookPages bounds how often one look asks for more late ids.
 	lookPages = 1000
 )
 
@@ -25,13 +25,13 @@ const (
 type lookItem struct {
 	service string
 	timeout time.Duration
-	skip    int // late ids to leave out
+	skip    int // the number of late ids to leave out
 }
 
-// looked is what a look found of one service.
+// looked is what a look found out about one service.
 type looked struct {
 	head head
-	// late are the ids without heartbeat for the timeout, or twice the longest interval.
+	// late holds the ids without a heartbeat for the timeout, or for twice the longest interval.
 	late  []string
 	count int // of late ids
 	// history identifies the server's data, empty if it was not asked for. at is Redis' time in ms.
@@ -39,7 +39,7 @@ type looked struct {
 	at      int64
 }
 
-// lookOnce is look.lua. The services have one tag.
+// lookOnce runs look.lua. All services have one tag.
 func (c *conn) lookOnce(ctx context.Context, history bool, items []lookItem) ([]looked, error) {
 	runner, k := c.of(items[0].service)
 	keys, args := make([]string, 0, 2*len(items)), []string{"0"}
@@ -99,7 +99,7 @@ func readLook(values []rueidis.RedisMessage, services int) ([]looked, error) {
 	return out, nil
 }
 
-// look looks at up to 256 services of one tag, and asks on until it has all late ids.
+// look looks at up to 256 services of one tag, and repeats that until it has all late ids.
 func (c *conn) look(ctx context.Context, history bool, items []lookItem) ([]looked, error) {
 	out, err := c.lookOnce(ctx, history, items)
 	if err != nil {
@@ -122,7 +122,7 @@ func (c *conn) look(ctx context.Context, history bool, items []lookItem) ([]look
 		}
 		for j, i := range of {
 			if len(more[j].late) == 0 && more[j].count <= len(out[i].late) {
-				out[i].count = len(out[i].late) // some have beaten meanwhile
+				out[i].count = len(out[i].late) // some have sent a heartbeat meanwhile
 				continue
 			}
 			out[i].late, out[i].count = append(out[i].late, more[j].late...), more[j].count
@@ -135,21 +135,21 @@ func (c *conn) look(ctx context.Context, history bool, items []lookItem) ([]look
 type page struct {
 	head    head
 	entries []entry
-	// cursor of load: "0" at the end. more of changes. reload: the changes do not reach back so
-	// far.
+	// cursor comes from load: "0" at the end. more comes from changes. reload is true if the
+	// changes do not reach back that far.
 	cursor       string
 	more, reload bool
 }
 
-// firstPage is the size of the first page of a load: nothing is known of the instances yet. Later
-// ones have about pageBytes, and at most pageSize instances.
+// firstPage is the size of the first page of a load, since nothing is known of the instances yet.
+// Later pages have about pageBytes, and at most pageSize instances.
 const (
 	firstPage = 20
 	pageBytes = 256 << 10
 )
 
-// cutCursor takes the cursor of a page apart: that of ZSCAN, and how many instances to read. "0" is
-// the begin.
+// cutCursor splits the cursor of a page into the cursor of ZSCAN and the number of instances to
+// read. "0" is the beginning.
 func cutCursor(cursor string) (scan string, size int, ok bool) {
 	scan, text, sized := strings.Cut(cursor, ".")
 	if _, err := strconv.ParseUint(scan, 10, 64); err != nil {
@@ -162,8 +162,8 @@ func cutCursor(cursor string) (scan string, size int, ok bool) {
 	return scan, size, err == nil && size > 0 && size <= pageSize
 }
 
-// load is load.lua. The cursor says how large the next page is: Redis answers nobody else while it
-// reads one.
+// load runs load.lua. The cursor says how large the next page is: Redis answers no one else while
+// it reads one.
 func (c *conn) load(ctx context.Context, service, cursor string) (page, error) {
 	scan, size, ok := cutCursor(cursor)
 	if !ok {
@@ -186,7 +186,7 @@ func (c *conn) load(ctx context.Context, service, cursor string) (page, error) {
 	return p, nil
 }
 
-// nextPage is how many instances as large as these are pageBytes.
+// nextPage returns how many instances as large as these make up pageBytes.
 func nextPage(entries []entry) int {
 	bytes := 0
 	for i := range entries {
@@ -214,7 +214,7 @@ func readLoad(values []rueidis.RedisMessage) (p page, err error) {
 	return p, err
 }
 
-// changed is changes.lua.
+// changed runs changes.lua.
 func (c *conn) changed(ctx context.Context, service string, since int64, birth string) (page, error) {
 	runner, k := c.of(service)
 	values, err := runner.Call(ctx, scripts["changes"],

@@ -44,7 +44,7 @@ const (
 	DefaultFall              = 3
 )
 
-// WithDefaults is r with its defaults filled in, but for Host, which the connection to Redis
+// WithDefaults returns r with its defaults filled in, except Host, which the connection to Redis
 // decides. It shares nothing with r.
 func (r Registration) WithDefaults() Registration {
 	if r.Protocol == "" {
@@ -81,8 +81,8 @@ func (r Registration) WithDefaults() Registration {
 	return r
 }
 
-// Validate names every field that cannot be used. It wants defaults filled in. An instance on
-// loopback is not refused here, because that depends on where Redis is.
+// Validate returns an error that names every bad field. Fill in the defaults first. It does not
+// refuse loopback, which depends on where Redis is.
 func (r Registration) Validate() error {
 	var found freeslot.FieldErrors
 	r.validate(&found)
@@ -130,7 +130,7 @@ func (r Registration) validate(found *freeslot.FieldErrors) {
 	}
 }
 
-// CheckWeight says what is wrong with the weight of an instance, "" if nothing is, or there is none.
+// CheckWeight returns what is wrong with the weight of an instance, or "". nil is right.
 func CheckWeight(weight *float64) string {
 	if weight == nil || *weight > 0 && *weight <= MaxWeight { // NaN is neither
 		return ""
@@ -138,7 +138,7 @@ func CheckWeight(weight *float64) string {
 	return fmt.Sprintf("is %v, expected more than 0 and at most %d; for none, set enabled to false", *weight, MaxWeight)
 }
 
-// checkID says what is wrong with the id of an instance, "" if nothing is.
+// checkID returns what is wrong with the id of an instance, or "".
 func checkID(id string) string {
 	switch {
 	case id == "" || len(id) > MaxIDBytes:
@@ -154,7 +154,7 @@ func checkID(id string) string {
 	return ""
 }
 
-// checkHost says what is wrong with a host, "" if nothing is.
+// checkHost returns what is wrong with a host, or "".
 func checkHost(host string) string {
 	if host == "" || len(host) > MaxHostBytes {
 		return fmt.Sprintf("has %d bytes, expected 1 to %d", len(host), MaxHostBytes)
@@ -204,8 +204,9 @@ func (c *Check) validate(found *freeslot.FieldErrors) {
 	}
 }
 
-// fields are what a provider says of a valid instance with its defaults, as register.lua takes them: names and
-// values, the first ones host, port, interval and content. content is a hash of the others.
+// fields returns what a provider says of a valid instance with its defaults, in the form that
+// register.lua takes: names and values, first host, port, interval and content. content is a hash
+// of the others.
 func (r Registration) fields() (fields []string, content string) {
 	kind, interval := "ephemeral", milliseconds(r.Interval)
 	if r.Persistent {

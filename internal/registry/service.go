@@ -14,17 +14,18 @@ import (
 	"github.com/freeslot/freeslot/internal/node/heartbeat"
 )
 
-// registerBytes bounds the content of one call of register, so that it keeps Redis for 5 ms at most.
+// registerBytes bounds the content of one call of register, so that it occupies Redis for 5 ms at
+// most.
 const registerBytes = 64 << 10
 
-// service is a provider's instances of one service. One goroutine makes its calls, in turn.
+// service holds a provider's instances of one service. One goroutine makes its calls, one by one.
 type service struct {
 	p    *Provider
 	name string
 	wake chan struct{} // has room for one
 
 	mu      sync.Mutex
-	members map[string]*member // guarded by mu, as is what they have
+	members map[string]*member // guarded by mu, like the members themselves
 }
 
 func newService(p *Provider, name string) *service {
@@ -34,7 +35,7 @@ func newService(p *Provider, name string) *service {
 func (s *service) poke() {
 	select {
 	case s.wake <- struct{}{}:
-	default: // a value is waiting, and its reader sees this change, too
+	default: // a token is there, and its reader sees this change, too
 	}
 }
 
@@ -73,8 +74,8 @@ func (s *service) run(ctx context.Context) {
 	}
 }
 
-// cleanupPause is until the next cleanup, so that services heal where no replica runs. every is
-// what Redis has asked for, 0 if it has not.
+// cleanupPause returns the time until the next cleanup, so that services heal even if no replica
+// runs. every is what Redis has asked for, 0 if it has not.
 func cleanupPause(every time.Duration) time.Duration {
 	if every <= 0 {
 		every = DefaultCleanupEvery
@@ -106,10 +107,10 @@ func (s *service) cleanup(ctx context.Context) (every time.Duration) {
 	return done.every
 }
 
-// due are the members with a task, by task, in lists for one call each.
+// due holds the members with a task, by task, in lists for one call each.
 type due map[task][][]*member
 
-// send makes the calls that are due, and returns how long nothing is.
+// send makes the calls that are due, and returns the time until the next.
 func (s *service) send(ctx context.Context) time.Duration {
 	figures := s.p.figures()
 	tasks, wait := s.begin(figures.flat)
@@ -137,8 +138,8 @@ func (s *service) send(ctx context.Context) time.Duration {
 	return 0
 }
 
-// begin takes the tasks that are due. Where there is one it takes along what is due soon, so that
-// instances share calls.
+// begin takes the tasks that are due. If there is one, it also takes tasks that are due soon, so
+// that instances share calls.
 func (s *service) begin(metrics heartbeat.Metrics) (tasks due, wait time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -181,14 +182,14 @@ func (s *service) end(members []*member, metrics string, call func() ([]answer, 
 		if m.end(now, a, err) && s.members[m.reg.ID] == m {
 			delete(s.members, m.reg.ID)
 		}
-		if next := s.members[m.reg.ID]; next != nil && next != m { // it took m's place during the call
+		if next := s.members[m.reg.ID]; next != nil && next != m { // it replaced m during the call
 			next.succeed(m)
 		}
 		s.report(m, was, err)
 	}
 }
 
-// place settles the hosts of members, which are registered next.
+// place finds out the hosts of members, which are registered next.
 func (s *service) place(ctx context.Context, members []*member) {
 	at, err := s.p.conn().locate(ctx)
 	s.mu.Lock()
@@ -207,7 +208,8 @@ func (s *service) place(ctx context.Context, members []*member) {
 	}
 }
 
-// report logs what an operator must know. Failures of Redis are in the metrics and in Status.
+// report logs what an operator must know. Failures of Redis are shown by the metrics and Status
+// instead.
 func (s *service) report(m *member, was bool, err error) {
 	fields := []zap.Field{zap.String("service", s.name), zap.String("instance", m.reg.ID)}
 	switch {
@@ -254,7 +256,7 @@ func (s *service) deregister(ctx context.Context, members []*member) ([]answer, 
 	return s.p.conn().deregister(ctx, s.name, reasonDeregistered, items)
 }
 
-// size is how much a member adds to a call of register.
+// size returns how many bytes a member adds to a call of register.
 func (m *member) size() (n int) {
 	for _, f := range m.fields {
 		n += len(f)
@@ -262,7 +264,7 @@ func (m *member) size() (n int) {
 	return n
 }
 
-// add puts a member into the last list, or into a new one when that is full.
+// add puts a member into the last list, or into a new one if that is full.
 func (d due) add(t task, m *member) {
 	lists := d[t]
 	if len(lists) > 0 {

@@ -18,16 +18,16 @@ import (
 )
 
 const (
-	// snapshotEvery is the least time between two writes of one service.
+	// snapshotEvery is the least time between two writes for one service.
 	snapshotEvery = 3 * time.Second
-	// snapshotMagic begins a file; the version is its last part.
+	// snapshotMagic begins a file; its last part is the version.
 	snapshotMagic = "freeslot-registry-1"
 	// snapshotLimit bounds the size of a file that is read.
 	snapshotLimit = 1 << 30
 )
 
-// snapshots keeps the last lists in a folder, a file for each service, so that a process starts
-// while Redis is away. They are a fallback and nothing else.
+// snapshots keeps the last lists in a folder, a file for each service, so that a process can start
+// while Redis is away. They are only a fallback.
 type snapshots struct {
 	dir, prefix string
 	log         *zap.Logger
@@ -40,8 +40,8 @@ func newSnapshots(dir, prefix string, log *zap.Logger) *snapshots {
 	return &snapshots{dir: dir, prefix: prefix, log: log, lists: make(map[string]*List)}
 }
 
-// changed takes a new list. Those with instances that Redis does not have, and those from the disk,
-// are not worth keeping.
+// changed takes a new list. It ignores lists from the disk, and lists with instances that Redis
+// does not have.
 func (s *snapshots) changed(l *List) {
 	if l.State == StateDisk || l.State == StateRebuilding || l.State == StateStale {
 		return
@@ -67,7 +67,7 @@ func (s *snapshots) loop(ctx context.Context) {
 		s.mu.Unlock()
 		for _, l := range lists {
 			err := s.write(l)
-			if err != nil && !failed { // the next ones fail alike
+			if err != nil && !failed { // the next ones would fail alike
 				s.log.Warn("registry.snapshot_not_written", zap.String("service", l.Service), zap.Error(err))
 			}
 			failed = err != nil
@@ -75,8 +75,8 @@ func (s *snapshots) loop(ctx context.Context) {
 	}
 }
 
-// file is the name of a service's file: of the hash of prefix and name, since names may differ only
-// in what a file system does not tell apart.
+// file returns the name of a service's file. It is made of a hash of prefix and name, since names
+// may differ in ways that a file system ignores.
 func (s *snapshots) file(service string) string {
 	sum := sha256.Sum256([]byte(s.prefix + "\x00" + service))
 	return filepath.Join(s.dir, "registry-"+hex.EncodeToString(sum[:16])+".snapshot")
@@ -105,7 +105,7 @@ func (s *snapshots) write(l *List) error {
 	return nil
 }
 
-// read is what a service's file has. A file that cannot be used is logged, and read no more.
+// read returns the content of a service's file. A file that cannot be used is logged and ignored.
 func (s *snapshots) read(service string) (h head, instances []*Instance, ok bool) {
 	name := s.file(service)
 	info, err := os.Stat(name)
@@ -129,14 +129,15 @@ func (s *snapshots) read(service string) (h head, instances []*Instance, ok bool
 	return h, instances, true
 }
 
-// snapshot is the JSON of a file, behind its first line: magic, a space, the SHA-256 of the JSON.
+// snapshot is the JSON of a file. It follows a first line of magic, a space, and the SHA-256 of the
+// JSON.
 type snapshot struct {
 	Service   string          `json:"service"`
 	Head      head            `json:"head"`
 	Instances []savedInstance `json:"instances"`
 }
 
-// savedInstance is an instance with what an override hides.
+// savedInstance is an instance with the values that an override hides.
 type savedInstance struct {
 	*Instance
 	Own own

@@ -23,14 +23,14 @@ import (
 // no loops and needs no Stop. Its methods are safe for concurrent use.
 type Store struct{ c *conn }
 
-// NewStore makes a store on client, which stays the caller's. prefix is that of [Prefix]. It does
-// no I/O.
+// NewStore makes a store on client, which the caller keeps and closes. prefix comes from [Prefix].
+// It does no I/O.
 func NewStore(client rueidis.Client, prefix string, cluster bool, log *zap.Logger) *Store {
 	return &Store{newConn(prefix, client, cluster, log, nil)}
 }
 
-// Services are the names of all services with instances, in their order. With an [UnreadError] they
-// are those that could be read.
+// Services returns the names of all services with instances, sorted. With an [UnreadError] it
+// returns those that could be read.
 func (s *Store) Services(ctx context.Context) ([]string, error) {
 	out, err := ofTags(ctx, s.c.runners, func(ctx context.Context, runner *script.Runner) ([]string, error) {
 		names, err := members(ctx, runner, "registry_services", keys{runner.Layout()}.services())
@@ -43,7 +43,7 @@ func (s *Store) Services(ctx context.Context) ([]string, error) {
 	return slices.Compact(out), err // SSCAN may bring one twice
 }
 
-// ofTags is what read finds in all tags, which are read side by side. A tag that fails brings
+// ofTags joins what read finds in each tag; tags are read side by side. A tag that fails adds
 // nothing, and is in the UnreadError.
 func ofTags[T any](ctx context.Context, runners []*script.Runner, read func(context.Context, *script.Runner) ([]T, error)) (out []T, err error) {
 	found, failed := make([][]T, len(runners)), make([]error, len(runners))
@@ -63,7 +63,7 @@ func ofTags[T any](ctx context.Context, runners []*script.Runner, read func(cont
 	return out, nil
 }
 
-// List pages through the services: up to limit names after the one of the page before.
+// List returns a page of services: up to limit names, from the first one behind after.
 func (s *Store) List(ctx context.Context, after string, limit int) ([]string, error) {
 	all, err := s.Services(ctx)
 	if err != nil {
@@ -76,7 +76,8 @@ func (s *Store) List(ctx context.Context, after string, limit int) ([]string, er
 	return all[from:min(from+limit, len(all))], nil
 }
 
-// members are those of a set, by pages that do not hold up Redis. Each has callTimeout.
+// members returns the members of a set, in pages that do not hold up Redis. Each page has
+// callTimeout.
 func members(ctx context.Context, runner *script.Runner, label, key string) (out []string, err error) {
 	for cursor := uint64(0); ; {
 		one, cancel := context.WithTimeout(ctx, callTimeout)
@@ -99,7 +100,7 @@ func (s *Store) Cleanup(ctx context.Context, service string) (Cleaned, error) {
 	return Cleaned{Removed: got.removed, More: got.more, Guard: got.guard, Every: got.every}, err
 }
 
-// Summary is what Redis knows of a service, also of one that has no instance.
+// Summary returns what Redis knows of a service, even if that has no instance.
 func (s *Store) Summary(ctx context.Context, service string) (out Summary, err error) {
 	if err := freeslot.ValidateName("service", service); err != nil {
 		return out, err
@@ -114,7 +115,7 @@ func (s *Store) Summary(ctx context.Context, service string) (out Summary, err e
 	if err != nil {
 		return out, err
 	}
-	out.Limit = max(out.Limit, 3*found[0].head.Longest) // as cleanup.lua has it
+	out.Limit = max(out.Limit, 3*found[0].head.Longest) // as in cleanup.lua
 	out.Every = min(cmp.Or(msDuration(values[1]), DefaultCleanupEvery), out.Limit/4)
 	out.Revision, out.Why, out.Guard, out.Late = found[0].head.Revision, found[0].head.Why, found[0].head.Guard, int64(found[0].count)
 	if found[0].head.Revision == 0 {
@@ -124,13 +125,13 @@ func (s *Store) Summary(ctx context.Context, service string) (out Summary, err e
 	return out, err
 }
 
-// Instances is a page of a service: up to about 200 instances in no order, and the cursor of the next
-// one, "0" at the end. An instance can be in two pages. now is Redis' time.
+// Instances returns a page of a service: up to about 200 instances in no order, and the cursor of
+// the next page, "0" at the end. An instance can be in two pages. now is Redis' time.
 func (s *Store) Instances(ctx context.Context, service, cursor string) (out []Detail, next string, now time.Time, err error) {
 	return s.Query(ctx, service, nil, cursor)
 }
 
-// Query is Instances with the instances alone that a filter takes; nil takes all.
+// Query works like Instances, but returns only instances that a filter selects; nil means all.
 func (s *Store) Query(ctx context.Context, service string, filter *Filter, cursor string) (out []Detail, next string, now time.Time, err error) {
 	if err := freeslot.ValidateName("service", service); err != nil {
 		return nil, "", now, err
@@ -159,7 +160,7 @@ func (s *Store) Query(ctx context.Context, service string, filter *Filter, curso
 	return out, p.cursor, now, nil
 }
 
-// Instance is one instance. now is Redis' time. Errors: a *freeslot.Error with not_found.
+// Instance returns one instance. now is Redis' time. Errors: a *freeslot.Error with not_found.
 func (s *Store) Instance(ctx context.Context, service, id string) (out Detail, now time.Time, err error) {
 	if err := checkName(service, id); err != nil {
 		return out, now, err
@@ -200,7 +201,7 @@ func detail(service string, e *entry, now time.Time) Detail {
 	return d
 }
 
-// now is Redis' time.
+// now returns Redis' time.
 func (s *Store) now(ctx context.Context, service string) (time.Time, error) {
 	runner, _ := s.c.of(service)
 	parts, err := runner.Do(ctx, "time", runner.B().Time().Build()).AsIntSlice()
@@ -223,8 +224,8 @@ func notFound(service, id string) error {
 	return &freeslot.Error{Code: freeslot.CodeNotFound, Message: fmt.Sprintf("service %s has no instance %s", service, id)}
 }
 
-// SetOverride sets an operator's word, which ends by itself after lasts if that is more than 0; nil
-// takes it back.
+// SetOverride sets an operator's override. If lasts is more than 0, it ends by itself after lasts.
+// nil takes it back.
 func (s *Store) SetOverride(ctx context.Context, service, id string, o *Override, lasts time.Duration) (revision int64, err error) {
 	if err := checkName(service, id); err != nil {
 		return 0, err
@@ -239,7 +240,7 @@ func (s *Store) SetOverride(ctx context.Context, service, id string, o *Override
 	return changed(got, service, id, err)
 }
 
-// changed is the revision of an answer, or the error that it stands for.
+// changed returns the revision of an answer, or the error that it stands for.
 func changed(got answer, service, id string, err error) (int64, error) {
 	switch {
 	case err != nil:
@@ -254,8 +255,8 @@ func changed(got answer, service, id string, err error) (int64, error) {
 	return got.revision, nil
 }
 
-// SetCleanup sets when silent instances of a service are removed; 0 is the default, and nil leaves
-// it as it is.
+// SetCleanup sets when silent instances of a service are removed. 0 means the default; nil leaves a
+// value as it is.
 func (s *Store) SetCleanup(ctx context.Context, service string, limit, every *time.Duration) error {
 	found, err := s.Summary(ctx, service)
 	if err != nil {
@@ -281,14 +282,14 @@ func (s *Store) SetCleanup(ctx context.Context, service string, limit, every *ti
 	return nil
 }
 
-// PutPersistent registers a persistent instance, or brings its content.
+// PutPersistent registers a persistent instance, or updates it.
 func (s *Store) PutPersistent(ctx context.Context, r Registration) (revision int64, err error) {
 	r.Persistent = true
 	r = r.WithDefaults()
 	if err := r.Validate(); err != nil {
 		return 0, err
 	}
-	// Its epoch never changes, so that a repeated call is the same one.
+	// Its epoch never changes, so that repeating a call is harmless.
 	fields, _ := r.fields()
 	got, err := s.c.register(ctx, r.Service, false, []registerItem{{id: r.ID, epoch: persistentEpoch, fields: fields}})
 	if err != nil {
@@ -304,7 +305,7 @@ func (s *Store) PutPersistent(ctx context.Context, r Registration) (revision int
 // persistentEpoch is the epoch of instances that operators register.
 const persistentEpoch = "operator"
 
-// Remove removes an instance, whoever registered it.
+// Remove removes an instance, regardless of who registered it.
 func (s *Store) Remove(ctx context.Context, service, id string) (revision int64, err error) {
 	if err := checkName(service, id); err != nil {
 		return 0, err
@@ -316,8 +317,8 @@ func (s *Store) Remove(ctx context.Context, service, id string) (revision int64,
 	return changed(got[0], service, id, nil)
 }
 
-// Targets are all instances that want active checks. With an [UnreadError] they are those that
-// could be read.
+// Targets returns all instances that want active checks. With an [UnreadError] it returns those
+// that could be read.
 func (s *Store) Targets(ctx context.Context) ([]Target, error) {
 	return ofTags(ctx, s.c.runners, func(ctx context.Context, runner *script.Runner) (out []Target, err error) {
 		k := keys{runner.Layout()}
@@ -336,7 +337,7 @@ func (s *Store) Targets(ctx context.Context) ([]Target, error) {
 	})
 }
 
-// targets are those of names, service:id, that want checks. The others are forgotten.
+// targets returns those among names, service:id, that want checks, and forgets the others.
 func (s *Store) targets(ctx context.Context, k keys, names []string) ([]Target, error) {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
@@ -347,7 +348,7 @@ func (s *Store) targets(ctx context.Context, k keys, names []string) ([]Target, 
 	return found, s.forget(ctx, k, gone)
 }
 
-// checked are the instances among names that want checks, and the names of the others.
+// checked returns the instances among names that want checks, and the names of the others.
 func (s *Store) checked(ctx context.Context, k keys, names []string) (found []Target, others []string, err error) {
 	cmds := make(rueidis.Commands, len(names))
 	for i, name := range names {
@@ -374,7 +375,7 @@ func (s *Store) checked(ctx context.Context, k keys, names []string) (found []Ta
 	return found, others, nil
 }
 
-// forget takes names from the instances to check, and puts those back that were registered
+// forget removes names from the instances to check, but puts those back that were registered
 // meanwhile.
 func (s *Store) forget(ctx context.Context, k keys, names []string) error {
 	if len(names) == 0 {
@@ -392,9 +393,9 @@ func (s *Store) forget(ctx context.Context, k keys, names []string) error {
 	return s.c.commands.Do(ctx, s.c.commands.B().Sadd().Key(k.checked()).Member(back...).Build()).Error()
 }
 
-// Verdict writes why an instance fails its checks, or "" when it passes them. Cleanup removes a
-// persistent instance only while its failure is repeated every 45 s at least. A verdict about
-// another epoch, or an instance that is gone, changes nothing.
+// Verdict records why an instance fails its checks, or "" when it passes them. Cleanup removes a
+// persistent instance only while its failure is repeated at least every 45 s. A verdict about
+// another epoch, or about an instance that is gone, changes nothing.
 func (s *Store) Verdict(ctx context.Context, t *Target, failing string) error {
 	if _, err := s.c.verdict(ctx, t.Service, t.ID, t.Epoch, failing == "", failing); err != nil {
 		return err
@@ -402,10 +403,10 @@ func (s *Store) Verdict(ctx context.Context, t *Target, failing string) error {
 	return s.Trust(ctx, t)
 }
 
-// doubtsLast is how long a doubt lasts that is not repeated.
+// doubtsLast is how long a doubt lasts unless it is repeated.
 const doubtsLast = 30 * time.Second
 
-// Trust takes the doubt about an instance back that another replica has found well.
+// Trust takes back the doubt about an instance that another replica has found well.
 func (s *Store) Trust(ctx context.Context, t *Target) error {
 	_, k := s.c.of(t.Service)
 	return s.c.commands.Do(ctx, s.c.commands.B().Hdel().Key(k.doubts()).Field(t.Name()).Build()).Error()
@@ -428,7 +429,7 @@ func (s *Store) Doubt(ctx context.Context, self string, held []Target) error {
 	return nil
 }
 
-// Doubts are the instances that other replicas than self doubt.
+// Doubts returns the instances that replicas other than self doubt.
 func (s *Store) Doubts(ctx context.Context, self string) (out []Target, err error) {
 	for _, runner := range s.c.runners {
 		k := keys{runner.Layout()}

@@ -7,13 +7,14 @@ type Target struct {
 	Service, ID, Epoch, Host string
 	Port                     int
 	Check                    Check
-	// Persistent: a failure that is not repeated says after a while nothing any more.
+	// Persistent instances send no heartbeats: their failure loses its meaning if it is not
+	// repeated.
 	Persistent bool
-	// Failing is why its checks fail, as Redis has it; empty means that they do not.
+	// Failing says why its checks fail, as Redis has it; empty if they do not.
 	Failing string
 }
 
-// Name is service:id. No service name has a colon.
+// Name returns service:id. No service name has a colon.
 func (t *Target) Name() string { return t.Service + ":" + t.ID }
 
 // Same reports whether both are checked in the same way.
@@ -21,21 +22,21 @@ func (t *Target) Same(o *Target) bool {
 	return t.Host == o.Host && t.Port == o.Port && t.Check == o.Check && t.Epoch == o.Epoch
 }
 
-// Cleaned is what one call of cleanup has done.
+// Cleaned is the result of one call of cleanup.
 type Cleaned struct {
 	Removed int
-	// More: there was more to remove, or to end, than one call does.
+	// More is true if more is left to remove, or to end, than one call does.
 	More bool
-	// Guard is why silent instances are not removed, or empty.
+	// Guard says why silent instances are not removed, or is empty.
 	Guard string
-	// Every is when to call again.
+	// Every is the time until the next call.
 	Every time.Duration
 }
 
 // Detail is an instance as operators see it.
 type Detail struct {
 	Instance
-	// BeatAt is its last heartbeat, by Redis' clock; zero for a persistent instance.
+	// BeatAt is when its last heartbeat came, by Redis' clock; zero for a persistent instance.
 	BeatAt time.Time
 }
 
@@ -44,7 +45,7 @@ type Summary struct {
 	Service         string
 	Instances, Late int64
 	Revision        int64
-	// Why there is no instance, and Guard why silent ones are not removed; empty otherwise.
+	// Why says why there is no instance, Guard why silent ones are not removed; empty otherwise.
 	Why, Guard   string
 	Limit, Every time.Duration
 }

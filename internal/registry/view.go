@@ -4,80 +4,80 @@ import (
 	"time"
 )
 
-// heldLimit bounds the events that wait for the answer of a fetch. Beyond it they are dropped, and
-// the changes are fetched once more.
+// heldLimit bounds the events that wait for the answer of a fetch. Further ones are dropped, and
+// the changes are then fetched once more.
 const heldLimit = 1024
 
-// viewConfig is how a consumer follows a service.
+// viewConfig says how a consumer follows a service.
 type viewConfig struct {
-	// timeout is T; look is from one look to the next; limit is after which an unconfirmed instance
-	// is gone; spread is by how much a load after a loss of data is put off, so that not all
-	// consumers load at once.
+	// timeout is T. look is the time between looks. limit is the time after which an unconfirmed
+	// instance is gone. spread is the time over which loads after a loss of data are spread, so
+	// that not all consumers load at once.
 	timeout, look, limit, spread time.Duration
 }
 
 // view is what a consumer knows of one service: a state machine without clock and I/O. Its owner
-// calls it from one goroutine with now, the time since any fixed moment, carries out what want asks
-// for, and gives out what build makes.
+// calls it from one goroutine with now, the time since any fixed moment. The owner carries out what
+// want asks for, and gives out what build makes.
 //
 //	waiting --first look--> loading --last page--> catching --last page--> following
 //	                           ^                       ^                       |
 //	                           +---- loss of data -----+--------- gap ---------+
 //
-// Invariant: while it is following, the instances are those of Redis at head.Revision, but for the
-// unconfirmed ones, which Redis does not have.
+// Invariant: while it is following, the instances are those that Redis has at head.Revision, and
+// the unconfirmed ones, which Redis does not have.
 type view struct {
 	service string
 	cfg     viewConfig
 
 	head    head
 	history string // of the server's data; "" while unknown
-	// sure is the stamp that the service had when it was last compared under that history. Another
-	// stamp under another history proves nothing: the changes since may have come from both.
+	// sure is the service's stamp when it was last compared under that history. Another stamp under
+	// another history proves nothing: the changes since may come from both.
 	sure  string
 	phase phase
 	// loaded is true when the instances came from Redis, disk when they came from the disk.
 	loaded, disk bool
 	instances    map[string]*held
-	late         map[string]struct{}      // ids by the last look, also of instances that are still to come
-	unconfirmed  map[string]time.Duration // since when
+	late         map[string]struct{}      // ids by the last look, even of instances that are still to come
+	unconfirmed  map[string]time.Duration // the time since which each is unconfirmed
 	// lost is true from a loss of data to the end of the load that follows it.
 	lost bool
-	// emptied is why the list became empty, as far as events or the view itself know it.
+	// emptied says why the list became empty, as far as events or the view itself know it.
 	emptied string
 
 	fetch     fetch // the one that is due or under way
-	pending   bool  // it is under way
+	pending   bool  // true while it is under way
 	notBefore time.Duration
 	failures  int
-	loads     uint32 // how many were begun
-	loadHead  head   // of the first page of this load
+	loads     uint32 // the number of loads begun
+	loadHead  head   // the head of the first page of this load
 	waiting   []*change
 	overflow  bool // waiting was full
 	lookSoon  bool
 
 	answered time.Duration // when Redis last answered
 	silent   bool
-	// lateFrom is from when on a look can find instances late that were not before.
+	// lateFrom is the time from which a look can find instances late that were not late before.
 	lateFrom time.Duration
-	// outage is true from the first answer after a silence until answers have come in time again
-	// for two looks; backAt is when the last silence in it ended.
+	// outage is true from the first answer after a silence until answers have come in time for two
+	// looks. backAt is when the last silence in it ended.
 	outage bool
 	backAt time.Duration
-	// missed: a look has failed since the last answer.
+	// missed is true if a look has failed since the last answer.
 	missed  bool
 	redisMS int64 // Redis' time as last seen
-	// overridesEnd is when the next override ends, by Redis' time; 0 is never.
+	// overridesEnd is when the next override ends, by Redis' time; 0 means never.
 	overridesEnd int64
 
 	all     []*Instance         // sorted by id, as last built
-	changed map[string]struct{} // ids whose instances all does not have
+	changed map[string]struct{} // ids whose current instances are not in all
 	dirty   bool                // the list must be built
 	shown   *List
 	gaps    int // for metrics
 }
 
-// held is an instance with the number of the load that brought it last.
+// held is an instance with the number of the load that last brought it.
 type held struct {
 	in   *Instance
 	load uint32
@@ -92,7 +92,7 @@ const (
 	phaseFollowing
 )
 
-// fetch is a page that a view wants: of a load, or of changes.
+// fetch is a page that a view wants: part of a load, or of changes.
 type fetch struct {
 	number uint64
 	load   bool
@@ -109,10 +109,10 @@ func newView(service string, cfg viewConfig, now time.Duration) *view {
 	}
 }
 
-// timeout is the T that lateness is judged by.
+// timeout returns the T that lateness is judged by.
 func (v *view) timeout() time.Duration { return max(v.cfg.timeout, 2*v.head.Longest) }
 
-// restore takes instances from the disk. It is for a new view.
+// restore takes instances from the disk. Call it only on a new view.
 func (v *view) restore(h head, instances []*Instance) {
 	if v.phase != phaseWaiting || v.disk || h.Birth == "" {
 		return
@@ -151,8 +151,8 @@ func (v *view) event(c *change, now time.Duration) {
 	}
 }
 
-// wait keeps an event until the fetch under way has its answer. Before it is sent, an event is of
-// no use: the answer has what it says.
+// wait keeps an event until the fetch under way has its answer. Before the fetch is sent, an event
+// is useless: the answer includes what it says.
 func (v *view) wait(c *change) {
 	switch {
 	case !v.pending:
@@ -177,7 +177,7 @@ func (v *view) apply(c *change) {
 	v.dirty = true
 }
 
-// whyOf is why a service is empty after a removal for this reason.
+// whyOf returns why a service is empty after a removal for this reason.
 func whyOf(reason string) string {
 	switch reason {
 	case "deregistered":
@@ -188,7 +188,7 @@ func whyOf(reason string) string {
 	return WhyRemoved
 }
 
-// metrics takes the figures of an instance.
+// metrics takes over the figures of an instance.
 func (v *view) metrics(f *measured) {
 	h := v.instances[f.ID]
 	if h == nil {
@@ -199,12 +199,12 @@ func (v *view) metrics(f *measured) {
 	v.put(h, &in)
 }
 
-// asked is what of a view a look must know at its sending.
+// asked is what a look must know of a view when it is sent.
 type asked struct {
 	loads    uint32
 	revision int64
 	birth    string
-	// history: the look must ask for the server's history.
+	// history is true if the look must ask for the server's history.
 	history bool
 }
 
@@ -214,7 +214,7 @@ func (v *view) ask() asked {
 	return asked{loads: v.loads, revision: v.head.Revision, birth: v.head.Birth, history: v.history == ""}
 }
 
-// looked takes the result of a look.
+// looked takes over the result of a look.
 func (v *view) looked(a asked, l *looked, now time.Duration) {
 	if v.missed && v.failures > 0 { // Redis is back, so the fetch need not wait any longer
 		v.notBefore = min(v.notBefore, now)
@@ -255,10 +255,10 @@ func (v *view) looked(a asked, l *looked, now time.Duration) {
 	}
 }
 
-// heard notes an answer of Redis. What counts time starts anew when it is back from silence, once
-// in an outage: answers that are merely slow must not put lateness off for ever. In the same outage
-// it starts anew only after looks have failed for so long that providers, too, may have missed
-// heartbeats.
+// heard records an answer of Redis. When Redis is back from a silence, everything that counts time
+// starts anew, but only once in an outage: answers that are merely slow must not put lateness off
+// for ever. In the same outage it starts anew again only after looks have failed for so long that
+// providers, too, may have missed heartbeats.
 func (v *view) heard(now time.Duration) {
 	switch {
 	case v.stale(now):
@@ -276,7 +276,7 @@ func (v *view) heard(now time.Duration) {
 	v.setSilent(false)
 }
 
-// lookFailed reports that a look brought nothing.
+// lookFailed records that a look got no answer.
 func (v *view) lookFailed() { v.missed = true }
 
 func (v *view) stale(now time.Duration) bool { return now-v.answered > 2*v.cfg.look }
@@ -287,7 +287,7 @@ func (v *view) setSilent(silent bool) {
 	}
 }
 
-// setLate marks those whose heartbeats are missing.
+// setLate marks the instances whose heartbeats are missing.
 func (v *view) setLate(ids []string, now time.Duration) {
 	next := make(map[string]struct{}, len(ids))
 	for _, id := range ids {
@@ -309,8 +309,8 @@ func (v *view) setLate(ids []string, now time.Duration) {
 	}
 }
 
-// mark brings Late and Unconfirmed of an instance up to date. Those of an unconfirmed one, which
-// Redis does not know, are tick's.
+// mark updates Late and Unconfirmed of an instance. It leaves unconfirmed instances, which Redis
+// does not know, to tick.
 func (v *view) mark(id string) {
 	h := v.instances[id]
 	if h == nil {
@@ -325,14 +325,14 @@ func (v *view) mark(id string) {
 	v.put(h, &in)
 }
 
-// put replaces what is given out of an instance.
+// put replaces the current version of an instance.
 func (v *view) put(h *held, in *Instance) {
 	h.in = in
 	v.changed[in.ID] = struct{}{}
 	v.dirty = true
 }
 
-// seen takes Redis' time, at which overrides end.
+// seen records Redis' time, at which overrides end.
 func (v *view) seen(atMS int64) {
 	v.redisMS = atMS
 	if v.overridesEnd == 0 || atMS < v.overridesEnd {
@@ -357,7 +357,7 @@ func (v *view) watchOverride(o *Override) {
 	}
 }
 
-// take is one instance as Redis has it.
+// take takes over one instance as Redis has it.
 func (v *view) take(e *entry) {
 	h := v.instances[e.ID]
 	if len(e.Fields) == 0 {
@@ -391,7 +391,7 @@ func (v *view) remove(id string) {
 	v.dirty = true
 }
 
-// tick lets time pass: it finds that Redis is silent, and ages the unconfirmed.
+// tick lets time pass: it notices that Redis is silent, and ages the unconfirmed instances.
 func (v *view) tick(now time.Duration) {
 	if v.stale(now) {
 		v.setSilent(true)

@@ -2,24 +2,24 @@ package registry
 
 import "time"
 
-// The wait after a failed fetch, doubling.
+// The wait after a failed fetch doubles.
 const (
 	firstFetchRetry = 50 * time.Millisecond
 	lastFetchRetry  = 5 * time.Second
 )
 
-// want is the page to fetch next, if one is due. The view waits then for loadPage, changesPage or
-// failed with its number.
+// want returns the page to fetch next, if one is due. The view then waits for loadPage, changesPage
+// or failed with the number of the fetch.
 func (v *view) want(now time.Duration) (f fetch, due bool) {
 	if v.pending || v.phase != phaseLoading && v.phase != phaseCatching || now < v.notBefore {
 		return f, false
 	}
 	v.pending = true
-	v.waiting, v.overflow = nil, false // the answer has what they say
+	v.waiting, v.overflow = nil, false // the answer includes what they say
 	return v.fetch, true
 }
 
-// wantAt is when want has something; false if it waits for something else.
+// wantAt returns when want has something; false if it waits for something else.
 func (v *view) wantAt() (at time.Duration, ok bool) {
 	return v.notBefore, !v.pending && (v.phase == phaseLoading || v.phase == phaseCatching)
 }
@@ -30,7 +30,7 @@ func (v *view) next(f fetch, at time.Duration) {
 	v.fetch, v.pending, v.notBefore = f, false, at
 }
 
-// lose begins a load because Redis has lost data: what it does not bring stays, unconfirmed.
+// lose begins a load because Redis has lost data. What the load does not bring stays, unconfirmed.
 func (v *view) lose(now time.Duration) {
 	if len(v.instances) == 0 {
 		v.begin(now)
@@ -47,13 +47,13 @@ func (v *view) begin(at time.Duration) {
 	v.next(fetch{load: true, cursor: "0"}, at)
 }
 
-// catchUp fetches the changes since the own revision.
+// catchUp fetches the changes since the view's own revision.
 func (v *view) catchUp(at time.Duration) {
 	v.phase = phaseCatching
 	v.next(fetch{since: v.head.Revision, birth: v.head.Birth}, at)
 }
 
-// failed reports that a fetch brought nothing; it is made again.
+// failed makes a fetch that brought nothing due again.
 func (v *view) failed(number uint64, now time.Duration) {
 	if number != v.fetch.number || !v.pending {
 		return
@@ -63,7 +63,7 @@ func (v *view) failed(number uint64, now time.Duration) {
 	v.failures++
 }
 
-// answer reports whether an answer is of the fetch under way.
+// answer reports whether an answer belongs to the fetch under way.
 func (v *view) answer(number uint64, now time.Duration) bool {
 	v.heard(now)
 	if number != v.fetch.number || !v.pending {
@@ -73,7 +73,7 @@ func (v *view) answer(number uint64, now time.Duration) bool {
 	return true
 }
 
-// loadPage takes a page of a load.
+// loadPage takes over a page of a load.
 func (v *view) loadPage(number uint64, p *page, now time.Duration) {
 	if !v.answer(number, now) {
 		return
@@ -95,7 +95,7 @@ func (v *view) loadPage(number uint64, p *page, now time.Duration) {
 	v.endLoad(now)
 }
 
-// takePage is take but for what has not changed.
+// takePage takes an entry unless it is unchanged.
 func (v *view) takePage(e *entry) {
 	h := v.instances[e.ID]
 	_, unconfirmed := v.unconfirmed[e.ID]
@@ -130,13 +130,13 @@ func (v *view) endLoad(now time.Duration) {
 	}
 	since := v.loadHead.Revision
 	if same && lost && before.Revision < since {
-		since = before.Revision // has the ids that have gone in good order since
+		since = before.Revision // it has the ids that left meanwhile, in the right order
 	}
 	v.phase = phaseCatching
 	v.next(fetch{since: since, birth: v.head.Birth}, now)
 }
 
-// changesPage takes a page of changes.
+// changesPage takes over a page of changes.
 func (v *view) changesPage(number uint64, p *page, now time.Duration) {
 	f := v.fetch
 	if !v.answer(number, now) {
@@ -170,7 +170,7 @@ func (v *view) changesPage(number uint64, p *page, now time.Duration) {
 	v.replay(now)
 }
 
-// replay takes the events that came while the last page was fetched.
+// replay takes over the events that came while the last page was fetched.
 func (v *view) replay(now time.Duration) {
 	waiting, overflow := v.waiting, v.overflow
 	v.waiting, v.overflow = nil, false

@@ -6,7 +6,8 @@ import (
 	"strings"
 )
 
-// build makes the list if it differs from the last one. Instances are shared with the lists before.
+// build makes the list if it differs from the last one. The new list shares instances with earlier
+// ones.
 func (v *view) build() (l *List, changed bool) {
 	if !v.dirty || !v.loaded && !v.disk {
 		return v.shown, false
@@ -22,7 +23,7 @@ func (v *view) build() (l *List, changed bool) {
 	return l, true
 }
 
-// merge is all with what has changed: it copies what lies between two changes in one go.
+// merge returns all, updated by what has changed. It copies the part between two changes in one go.
 func (v *view) merge() []*Instance {
 	ids := make([]string, 0, len(v.changed))
 	for id := range v.changed {
@@ -43,7 +44,7 @@ func (v *view) merge() []*Instance {
 	return append(out, rest...)
 }
 
-// state is the list's, with why.
+// state returns the list's state, and why.
 func (v *view) state() (State, string) {
 	switch {
 	case len(v.instances) == 0:

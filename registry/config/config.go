@@ -1,5 +1,5 @@
-// Package config reads the options of a provider and a consumer from YAML, in the keys of
-// docs/registry.md. Those of the earlier designs of the registry are accepted, too.
+// Package config reads the options of a provider and a consumer from YAML, with the keys of
+// docs/registry.md. It also accepts the keys of the earlier designs of the registry.
 package config
 
 import (
@@ -19,7 +19,7 @@ import (
 	"github.com/freeslot/freeslot/registry"
 )
 
-// document is the whole file. Keys of sections may have dashes in place of underscores.
+// document is the whole file. Keys of sections may have dashes instead of underscores.
 type document struct {
 	Registry section `koanf:"registry"`
 }
@@ -69,10 +69,11 @@ type threshold struct {
 	Type      string  `koanf:"type"`
 }
 
-// byName are sections whose keys are names of metrics, which stay as they are.
+// byName lists the sections whose keys are names of metrics, which stay as they are.
 var byName = []string{"change_thresholds", "collection_intervals"}
 
-// earlier are figures of the earlier designs, which count in percent; ours are parts of 1.
+// earlier maps figures of the earlier designs, which count in percent, to ours, which are parts of
+// 1.
 var earlier = map[string]string{"memory.usagePercent": "memory.usage", "cpu.processCpuLoad": "process.cpu_usage"}
 
 var collectors = map[string]func() registry.Collector{
@@ -83,7 +84,7 @@ var collectors = map[string]func() registry.Collector{
 	"process": func() registry.Collector { return collector.NewProcess() },
 }
 
-// collectorType is the collector that has the name, which is another one in the earlier designs.
+// collectorType returns the collector with that name, which the earlier designs named differently.
 func collectorType(name string) string {
 	if name == "application" {
 		return "process"
@@ -93,7 +94,7 @@ func collectorType(name string) string {
 
 // Read reads a YAML document, for [registry.NewNaming], or its Options for [registry.NewProvider].
 // Errors: a *freeslot.Error that names every key that is unknown, has a bad value, or has no effect
-// here, and then what has.
+// here. For a key without effect it says what has one.
 func Read(yaml []byte) (opts registry.NamingOptions, err error) {
 	raw, err := config.ParseYAML(yaml)
 	if err != nil {
@@ -118,7 +119,8 @@ func Read(yaml []byte) (opts registry.NamingOptions, err error) {
 	return registry.NamingOptions{}, found.Err()
 }
 
-// underscored is a section with underscores for dashes. asWritten gets each key as it was.
+// underscored returns a section with underscores instead of dashes. It records each original key in
+// asWritten.
 func underscored(in map[string]any, at, was string, asWritten map[string]string, p *config.Problems) map[string]any {
 	out := make(map[string]any, len(in))
 	for _, key := range slices.Sorted(maps.Keys(in)) {
@@ -136,7 +138,7 @@ func underscored(in map[string]any, at, was string, asWritten map[string]string,
 	return out
 }
 
-// written is a path as the file has it.
+// written returns a path as it is written in the file.
 func written(path string, asWritten map[string]string) string {
 	for end := len(path); end > 0; end = strings.LastIndexAny(path[:end], ".[") {
 		if was, ok := asWritten[path[:end]]; ok {
@@ -170,7 +172,7 @@ func (s *section) options(p *config.Problems) registry.NamingOptions {
 	}
 }
 
-// thresholds are those of both sections. The earlier designs have them twice.
+// thresholds returns the thresholds of both sections. The earlier designs have them twice.
 func (s *section) thresholds(p *config.Problems) map[string]registry.Threshold {
 	out := make(map[string]registry.Threshold)
 	add := func(at string, given map[string]threshold) {
@@ -203,8 +205,8 @@ func (s *section) thresholds(p *config.Problems) map[string]registry.Threshold {
 	return out
 }
 
-// checkFigure refuses a name that no collector has, or whose collector is not enabled although others are: a threshold
-// of it would have no effect. A program can have types of its own.
+// checkFigure refuses a name that no collector has, or whose collector is not enabled although
+// others are: a threshold of it would have no effect. A program can have types of its own.
 func (s *section) checkFigure(path, name string, p *config.Problems) {
 	kind, _, _ := strings.Cut(name, ".")
 	create := collectors[collectorType(kind)]
@@ -251,7 +253,8 @@ func (s *section) collectors(p *config.Problems) (out []registry.Collection) {
 	return out
 }
 
-// validate notes what else is wrong. Redis' URL may come from elsewhere. given reports whether the document has a key.
+// validate adds what else is wrong. The URL of Redis may come from elsewhere. given reports whether
+// the document has a key.
 func (s *section) validate(p *config.Problems, given func(path string) bool) {
 	place := registry.Options{RedisURL: cmp.Or(s.Redis.URL, "redis://127.0.0.1"), KeyPrefix: s.Redis.KeyPrefix, Namespace: s.Namespace}
 	if bad, ok := errors.AsType[*freeslot.Error](place.WithDefaults().Validate()); ok {

@@ -10,8 +10,9 @@ import (
 	"github.com/freeslot/freeslot/internal/registry/pick"
 )
 
-// Measure returns an interceptor for [google.golang.org/grpc.WithUnaryInterceptor] that measures how
-// long the calls of services take. Calls of other targets than freeslot:///service are not measured.
+// Measure returns an interceptor for [google.golang.org/grpc.WithUnaryInterceptor] that measures
+// how long calls of services take. It measures only calls of targets of the form
+// freeslot:///service.
 func Measure(calls *pick.Calls) grpc.UnaryClientInterceptor {
 	return func(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
 		service, found := strings.CutPrefix(cc.CanonicalTarget(), Scheme+":///")

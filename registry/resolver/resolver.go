@@ -17,17 +17,18 @@ import (
 	"github.com/freeslot/freeslot/internal/registry"
 )
 
-// Scheme is that of targets: freeslot:///service.
+// Scheme is the scheme of targets: freeslot:///service.
 const Scheme = "freeslot"
 
-// Follower follows services. It calls f at once with the current list if there is one, and later
-// with each new one, one call at a time, until stop is called. A consumer of the registry is one.
+// Follower follows services. It calls f at once with the current list, if there is one, and later
+// with each new one. It makes one call at a time, until stop is called. A consumer of the registry
+// is a Follower.
 type Follower interface {
 	Follow(service string, f func(*registry.List)) (stop func())
 }
 
-// New returns a builder for [google.golang.org/grpc.WithResolvers]. The follower must live longer
-// than the connections of grpc.
+// New returns a builder for [google.golang.org/grpc.WithResolvers]. The follower must outlive
+// grpc's connections.
 func New(from Follower) resolver.Builder { return builder{from} }
 
 type builder struct{ from Follower }
@@ -58,9 +59,9 @@ type pusher struct {
 	filled bool
 }
 
-// push reports why a list is empty. Before, it takes the instances away that grpc still has: it
-// would go on calling disabled ones. Calls then fail with the reason; only those by round_robin,
-// after it had instances, fail with words of its own, and the reason is in grpc's log.
+// push reports why a list is empty. Before that, it takes away the instances that grpc still has,
+// since grpc would go on calling disabled ones. Calls then fail with the reason. Only round_robin,
+// once it has had instances, fails with a message of its own; the reason is then in grpc's log.
 func (p *pusher) push(list *registry.List) {
 	if list == nil {
 		return
@@ -75,7 +76,7 @@ func (p *pusher) push(list *registry.List) {
 	}
 	empty := len(state.Endpoints) == 0
 	if !empty || p.filled {
-		// An error would ask for another resolution, and lists come when they change.
+		// An error would make grpc resolve again, but lists come when they change.
 		_ = p.cc.UpdateState(state)
 	}
 	if p.filled = !empty; empty {
@@ -87,8 +88,8 @@ type weightKey struct{}
 
 type zoneKey struct{}
 
-// Weight is the weight of an instance, for a balancer that has the attributes of its endpoint; 1 if
-// they have none.
+// Weight returns the weight of an instance, for a balancer that has the attributes of its endpoint;
+// 1 without a weight.
 func Weight(endpoint *attributes.Attributes) float64 {
 	if w, ok := endpoint.Value(weightKey{}).(float64); ok && w > 0 {
 		return w
@@ -96,7 +97,7 @@ func Weight(endpoint *attributes.Attributes) float64 {
 	return 1
 }
 
-// Zone is the zone of an instance, as Weight; empty if it has none.
+// Zone returns the zone of an instance from the attributes of its endpoint; empty without a zone.
 func Zone(endpoint *attributes.Attributes) string {
 	zone, _ := endpoint.Value(zoneKey{}).(string)
 	return zone

@@ -10,7 +10,7 @@ import (
 	"github.com/freeslot/freeslot/internal/registry/pick"
 )
 
-// service is one that is followed.
+// service is a followed service.
 type service struct {
 	picker *pick.Picker
 	stop   func()
@@ -19,7 +19,7 @@ type service struct {
 	once   sync.Once
 }
 
-// List is for the picker.
+// List returns the current list, for the picker.
 func (s *service) List() *registry.List { return s.list.Load() }
 
 func (s *service) set(list *registry.List) {
@@ -40,14 +40,14 @@ func (s *service) ready(ctx context.Context) (*pick.Picker, error) {
 	}
 }
 
-// body is the body of a response, whose end is the end of the call.
+// body is the body of a response. When it ends, the call ends.
 type body struct {
 	io.ReadCloser
 	once sync.Once
 	done func()
 }
 
-// newBody keeps the body of a switched protocol one that can be written to.
+// newBody wraps from. The body of a switched protocol can still be written to.
 func newBody(from io.ReadCloser, of pick.Picked) io.ReadCloser {
 	b := &body{ReadCloser: from, done: func() { of.Done(nil) }}
 	if w, ok := from.(io.Writer); ok {

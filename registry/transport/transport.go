@@ -18,28 +18,30 @@ import (
 	"github.com/freeslot/freeslot/internal/registry/pick"
 )
 
-// Follower follows services. It calls f at once with the current list if there is one, and later
-// with each new one, one call at a time, until stop is called. A consumer of the registry is one.
+// Follower follows services. It calls f at once with the current list, if there is one, and later
+// with each new one. It makes one call at a time, until stop is called. A consumer of the registry
+// is a Follower.
 type Follower interface {
 	Follow(service string, f func(*registry.List)) (stop func())
 }
 
-// Config is how instances are picked. The zero value picks by weight.
+// Config says how instances are picked. The zero value picks by weight.
 type Config struct {
 	// Policy is random, round_robin, weighted, least_loaded or consistent_hash; empty means
 	// weighted.
 	Policy pick.Policy
-	// Zone is the caller's own: its instances are preferred. Empty means that zones do not matter.
+	// Zone is the caller's own zone, whose instances are preferred. Empty means that zones do not
+	// matter.
 	Zone string
-	// LoadFactor is for consistent_hash: how many times its share of the calls under way an
-	// instance may get, 1 to 100. Zero means 1.25.
+	// LoadFactor applies to consistent_hash: an instance gets at most that many times its share of
+	// the calls under way, 1 to 100. Zero means 1.25.
 	LoadFactor float64
-	// Filter takes the instances of each service to choose from; nil takes all.
+	// Filter selects the instances of each service to choose from; nil means all.
 	Filter *registry.Filter
 	// Calls measures the time from sending a request to the head of its response; nil measures
 	// nothing.
 	Calls *pick.Calls
-	// Key is the key of a request for consistent_hash, such as a session. nil means its path.
+	// Key returns the key of a request for consistent_hash, such as a session. nil means its path.
 	Key func(*http.Request) string
 	// Base sends requests to instances. nil means http.DefaultTransport.
 	Base http.RoundTripper
@@ -49,26 +51,26 @@ func (c Config) pick() pick.Config {
 	return pick.Config{Policy: c.Policy, Zone: c.Zone, LoadFactor: c.LoadFactor, Filter: c.Filter}
 }
 
-// Validate names every bad field.
+// Validate returns an error that names every bad field.
 func (c Config) Validate() error { return c.pick().Validate() }
 
-// Transport is an [http.RoundTripper] for URLs whose host is the name of a service. It follows
-// each service from the first request on, until Close, so programs should not take names from
-// their users. It is safe for concurrent use.
+// Transport is an [http.RoundTripper] for URLs whose host is the name of a service. It follows each
+// service from the first request until Close, so programs should not take names from their users.
+// It is safe for concurrent use.
 //
-// A request has gone well for picking when it was answered, with any status. An instance that
-// takes no connections is set aside for 1 s, and twice as long each further time, up to 30 s; the
-// request is sent to another one, once, if its body can be had again.
+// A request counts as a success for picking if it was answered, with any status. An instance that
+// takes no connections is set aside for 1 s, and twice as long each further time, up to 30 s. The
+// request is then sent to another instance, once, if its body can be read again.
 type Transport struct {
 	cfg  Config
 	from Follower
 
 	mu sync.Mutex
-	// services are followed; nil after Close. Guarded by mu.
+	// services holds the followed services; nil after Close. Guarded by mu.
 	services map[string]*service
 }
 
-// New returns a Transport with a valid configuration.
+// New returns a Transport. cfg must be valid.
 func New(cfg Config, from Follower) *Transport {
 	if cfg.Key == nil {
 		cfg.Key = func(req *http.Request) string { return req.URL.Path }
@@ -79,7 +81,7 @@ func New(cfg Config, from Follower) *Transport {
 	return &Transport{cfg: cfg, from: from, services: map[string]*service{}}
 }
 
-// Close ends the following of services. Requests under way are not touched, later ones fail with
+// Close stops following services. Requests under way continue; later ones fail with
 // registry.ErrClosed.
 func (t *Transport) Close() {
 	t.mu.Lock()
@@ -99,8 +101,8 @@ func (t *Transport) CloseIdleConnections() {
 }
 
 // RoundTrip sends a request to an instance of the service that its URL names. It waits for the
-// first list of the service. It does not look at a port in the URL. The Host header is the
-// instance's, unless the request has one of its own.
+// first list of the service. It ignores a port in the URL. The Host header names the instance,
+// unless the request sets its own.
 func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	resp, sent, err := t.roundTrip(req)
 	if err != nil && !sent && req.Body != nil {
@@ -109,7 +111,7 @@ func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	return resp, err
 }
 
-// roundTrip reports whether the base has got the request, and with it the duty to close its body.
+// roundTrip reports in sent whether the base has received the request, and so must close its body.
 func (t *Transport) roundTrip(req *http.Request) (resp *http.Response, sent bool, err error) {
 	s, err := t.service(req.URL.Hostname())
 	if err != nil {
@@ -143,8 +145,8 @@ func (t *Transport) roundTrip(req *http.Request) (resp *http.Response, sent bool
 	return resp, true, err
 }
 
-// repeat returns the request with a new body, if that can be had. No method is too dangerous: the
-// first try had no connection.
+// repeat returns the request with a new body, if there is one. It repeats requests of any method:
+// the first try had no connection.
 func repeat(req *http.Request) (*http.Request, bool) {
 	if req.Body == nil || req.Body == http.NoBody {
 		return req, true
@@ -161,7 +163,7 @@ func repeat(req *http.Request) (*http.Request, bool) {
 	return &again, true
 }
 
-// send sends the request to an instance. The pick is done when the body of the response is.
+// send sends the request to an instance. The pick is done when the body of the response ends.
 func (t *Transport) send(req *http.Request, to pick.Picked) (*http.Response, error) {
 	out := req.Clone(req.Context())
 	if out.Host == out.URL.Host {
@@ -183,7 +185,7 @@ func (t *Transport) send(req *http.Request, to pick.Picked) (*http.Response, err
 	return resp, nil
 }
 
-// service returns a service that is followed.
+// service returns a followed service.
 func (t *Transport) service(name string) (*service, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -20,8 +20,8 @@ import (
 
 // Defaults of a centre.
 const (
-	// DefaultCleanup is how often a replica asks for the cleanup of each service. Redis lets one of
-	// all replicas through in 30 s.
+	// DefaultCleanup is how often a replica asks for the cleanup of each service. Redis lets one
+	// replica through every 30 s.
 	DefaultCleanup = 15 * time.Second
 	// DefaultScan is how often a replica looks for instances that want checks.
 	DefaultScan = 3 * time.Second
@@ -30,7 +30,7 @@ const (
 // callTimeout bounds the calls of one round for one service, or one page of targets.
 const callTimeout = 2 * time.Second
 
-// store is what a centre needs of *registry.Store.
+// store lists the methods of *registry.Store that a centre calls.
 type store interface {
 	Services(ctx context.Context) ([]string, error)
 	Cleanup(ctx context.Context, service string) (registry.Cleaned, error)
@@ -41,24 +41,24 @@ type store interface {
 	Doubts(ctx context.Context, self string) ([]registry.Target, error)
 }
 
-// Config is what a centre does. The zero values of durations mean the defaults.
+// Config says what a centre does. Zero durations mean the defaults.
 type Config struct {
 	// Self is the name of this replica.
 	Self string
-	// Networks are where checks may go; none means that no checks are made, and that the verdicts of
-	// earlier ones are withdrawn.
+	// Networks lists where checks may go. If it is empty, no checks are made, and the verdicts of
+	// earlier checks are withdrawn.
 	Networks []netip.Prefix
-	// Probes are further kinds of checks, by the name that registrations use.
+	// Probes holds further kinds of checks, by the name that registrations use.
 	Probes map[string]Probe
 	// Cleanup and Scan are the pauses between rounds.
 	Cleanup, Scan time.Duration
 }
 
-// Kinds are the kinds of checks that every centre makes.
+// Kinds lists the kinds of checks that every centre makes.
 var Kinds = []string{"http", "https", "tcp", "grpc", "websocket"}
 
-// Probe is a kind of check that was written in Go. It checks once, at the instance's address, and
-// opens connections by dial alone.
+// Probe is a kind of check written in Go. It checks once, at the instance's address, and opens
+// connections only by dial.
 type Probe func(ctx context.Context, dial check.Dial, address, path string) error
 
 // Centre cleans up services and checks instances from outside. Its methods are safe for concurrent
@@ -67,7 +67,7 @@ type Centre struct {
 	cfg   Config
 	store store
 	log   *zap.Logger
-	// failures are of rounds, by what they do.
+	// failures logs failed rounds, by what they do.
 	failures *logging.Repeated
 	metrics  *metrics
 	group    *check.Group
@@ -78,22 +78,22 @@ type Centre struct {
 	ctx         context.Context // ends with Stop
 	cancel      context.CancelFunc
 	loops       sync.WaitGroup
-	// wake has a token when verdicts, or the replicas, have changed.
+	// wake holds a token when verdicts, or the replicas, have changed.
 	wake chan struct{}
-	// cleanedTo is the service at which the last round of cleanup ran out of time, or empty. It is
-	// cleanLoop's.
+	// cleanedTo is the service at which the last round of cleanup ran out of time, or empty. Only
+	// cleanLoop uses it.
 	cleanedTo string
-	// refused are the services with an instance whose check was refused, which is logged once. It is
-	// checkLoop's.
+	// refused holds the services with an instance whose check was refused, which is logged once.
+	// Only checkLoop uses it.
 	refused map[string]bool
 
 	mu sync.Mutex // guards what follows
-	// share is which targets this replica checks; nil means none, unless alone is set: then all.
+	// share says which targets this replica checks; nil means none, or all if alone is set.
 	share   *selection.Share
 	alone   bool
 	rescan  bool               // the share has changed
 	targets map[string]*target // by registry.Target.Name
-	// confirming are the names whose doubts are looked into.
+	// confirming holds the names whose doubts are being examined.
 	confirming map[string]bool
 }
 
@@ -116,7 +116,7 @@ func New(cfg Config, s store, log *zap.Logger, reg prometheus.Registerer) *Centr
 	return c
 }
 
-// Start begins both loops.
+// Start starts both loops.
 func (c *Centre) Start(context.Context) error {
 	c.start.Do(func() {
 		c.loops.Go(c.cleanLoop)
@@ -125,8 +125,7 @@ func (c *Centre) Start(context.Context) error {
 	return nil
 }
 
-// Stop ends all checks and waits. It tolerates a centre that was never started, and being called
-// twice.
+// Stop ends all checks and waits. It can be called on a centre that was never started, and twice.
 func (c *Centre) Stop(ctx context.Context) error {
 	var failed error
 	c.stop.Do(func() {
@@ -146,7 +145,7 @@ func (c *Centre) Stop(ctx context.Context) error {
 	return failed
 }
 
-// SetReplicas tells which replicas there are; their shares of the targets follow from that. Before
+// SetReplicas sets the names of the replicas, from which their shares of the targets follow. Before
 // the first call a replica counts as alone.
 func (c *Centre) SetReplicas(names []string) {
 	c.mu.Lock()
@@ -162,5 +161,5 @@ func (c *Centre) signal() {
 	}
 }
 
-// jitter keeps replicas that started together apart.
+// jitter spreads out replicas that started together.
 func jitter(d time.Duration) time.Duration { return d*9/10 + rand.N(d/5+1) }

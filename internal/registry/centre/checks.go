@@ -14,8 +14,8 @@ import (
 	"github.com/freeslot/freeslot/internal/registry"
 )
 
-// A replica that is cut off sees everything fail. When doubtShare of doubtTargets targets or more
-// have failed within doubtWindow it doubts itself, and asks another replica.
+// A replica that is cut off sees everything fail. If doubtShare of at least doubtTargets targets
+// have failed within doubtWindow, it doubts itself and asks another replica.
 const (
 	doubtTargets = 10
 	doubtShare   = 0.3
@@ -23,38 +23,42 @@ const (
 )
 
 const (
-	// settling is for how long a replica writes no failure, and withdraws none, after its start.
+	// settling is the time after its start in which a replica neither writes nor withdraws a
+	// failure.
 	settling = 3 * time.Second
-	// repeatEvery is how often the failure of a persistent instance is written again, while its checks
-	// fail: cleanup removes none whose checks have stopped.
+	// repeatEvery is how often the failure of a persistent instance is written again while its
+	// checks fail: cleanup removes no instance whose checks have stopped.
 	repeatEvery = 10 * time.Second
-	// maxConfirming is how many doubts of others are looked into at once. The rest comes later.
+	// maxConfirming is the largest number of other replicas' doubts that are examined at once. The
+	// rest comes later.
 	maxConfirming = 64
 )
 
-// target is an instance whose check is this replica's.
+// target is an instance that this replica checks.
 type target struct {
 	registry.Target
-	// unmade: the check is not made here, because its kind is not known or no networks are allowed.
+	// unmade is true if the check is not made here, because its kind is unknown or no networks are
+	// allowed.
 	unmade bool
-	// judged is true once checks have said something; failure is what, nil for well.
+	// judged is true once checks have a result; failure is that result, nil for well.
 	judged  bool
 	failure error
-	// fell is when it began to fail.
+	// fell is when the target began to fail.
 	fell time.Time
-	// held: its failure waits for another replica's word.
+	// held is true while its failure waits for another replica's verdict.
 	held bool
-	// refused: its address was not allowed at the last check. That is no verdict.
+	// refused is true if its address was not allowed at the last check. That is no verdict.
 	refused atomic.Bool
-	// fails: the last check made here failed. repeated is when that was last written again.
+	// fails is true if the last check made here failed. repeated is when that was last written
+	// again.
 	fails    atomic.Bool
 	repeated time.Time
 }
 
-// unchecked reports whether the check is not made, or was not allowed when it was made last.
+// unchecked reports whether the check is not made, or was not allowed the last time.
 func (t *target) unchecked() bool { return t.unmade || t.refused.Load() }
 
-// checkLoop keeps the checks of this replica's share, and writes their verdicts.
+// checkLoop keeps up the checks of this replica's share, and writes their verdicts.
 func (c *Centre) checkLoop() {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
@@ -79,7 +83,7 @@ func (c *Centre) checkLoop() {
 	}
 }
 
-// report is called by the group, with each change.
+// report records a change. The group calls it.
 func (c *Centre) report(name string, failure error) {
 	c.mu.Lock()
 	if t := c.targets[name]; t != nil {
@@ -95,7 +99,7 @@ func (c *Centre) report(name string, failure error) {
 	c.signal()
 }
 
-// scan takes over which instances want checks, and what Redis knows of them.
+// scan learns which instances want checks, and what Redis knows of them.
 func (c *Centre) scan() {
 	ctx, cancel := context.WithTimeout(c.ctx, callTimeout)
 	defer cancel()
@@ -117,7 +121,7 @@ func (c *Centre) scan() {
 	}
 }
 
-// begin checks one more instance.
+// begin starts the checks of one more instance.
 func (c *Centre) begin(t registry.Target) {
 	cfg, err := c.configOf(&t)
 	mine := &target{Target: t, unmade: err != nil}
@@ -141,9 +145,9 @@ func (c *Centre) begin(t registry.Target) {
 	}, t.Failing == "")
 }
 
-// once makes one check. refused is whether its address was not allowed.
+// once makes one check. It sets refused to whether the address was not allowed.
 func (c *Centre) once(ctx context.Context, cfg *check.Config, refused *atomic.Bool) error {
-	var now atomic.Bool // refused keeps what the last check has found while this one runs
+	var now atomic.Bool // refused keeps the last check's result while this one runs
 	err := check.Once(ctx, cfg, func(ctx context.Context, network, address string) (net.Conn, error) {
 		conn, err := c.dial(ctx, network, address)
 		if errors.Is(err, errNotAllowed) {
@@ -155,9 +159,9 @@ func (c *Centre) once(ctx context.Context, cfg *check.Config, refused *atomic.Bo
 	return err
 }
 
-// compare returns which checks of this replica's share of all begin, and which end. The check of an
-// instance that has changed ends and begins: the verdict of an earlier life says nothing of this
-// one.
+// compare returns which checks of this replica's share of all must begin, and which must end. If an
+// instance has changed, its check ends and begins: the verdict of an earlier life says nothing
+// about this one.
 func (c *Centre) compare(all []registry.Target) (begin []registry.Target, end []string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -167,8 +171,8 @@ func (c *Centre) compare(all []registry.Target) (begin []registry.Target, end []
 		if !c.alone && !c.share.Has(name) {
 			continue
 		}
-		// Another replica may have written another verdict than this one believes in. Its checks
-		// begin anew with that, because only a change is a verdict.
+		// Another replica may have written a verdict that differs from this one's. The checks then
+		// begin anew from that verdict, because only a change is reported.
 		if t := c.targets[name]; t != nil && t.Same(&all[i]) && (t.Failing == "") == (all[i].Failing == "") {
 			keep[name] = true
 			continue
@@ -184,8 +188,8 @@ func (c *Centre) compare(all []registry.Target) (begin []registry.Target, end []
 	return begin, end
 }
 
-// settle writes the verdicts that Redis does not have yet. One that cannot be written is tried
-// again after the next scan.
+// settle writes the verdicts that Redis does not have yet. A verdict that cannot be written is
+// tried again after the next scan.
 func (c *Centre) settle() {
 	write, held := c.due()
 	for i := range write {
@@ -215,23 +219,23 @@ func (c *Centre) settle() {
 	}
 }
 
-// verdict is what checks have found; failing is empty for an instance that is well.
+// verdict is the result of checks; failing is empty for an instance that is well.
 type verdict struct {
 	target  registry.Target
 	failing string
 	again   bool // Redis has it already
 }
 
-// due are the verdicts to write now, and the targets whose failures are held.
+// due returns the verdicts to write now, and the targets whose failures are held.
 func (c *Centre) due() (write []verdict, held []registry.Target) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	doubt := !c.alone && c.doubtful()
-	// A replica that has just started may not know yet that there are others, which judge better.
+	// A replica that has just started may not know yet of others, which can judge better.
 	early := time.Since(c.began) < settling
 	for _, t := range c.targets {
 		switch {
-		case t.unchecked() && t.Failing != "": // the verdict of a check that is not made any more
+		case t.unchecked() && t.Failing != "": // the verdict of a check that is no longer made
 			if !early {
 				write = append(write, verdict{target: t.Target})
 			}
@@ -252,8 +256,8 @@ func (c *Centre) due() (write []verdict, held []registry.Target) {
 	return write, held
 }
 
-// doubtful reports whether so much has failed at once that the fault may be this replica's own. mu
-// is held.
+// doubtful reports whether the failures at one time are so frequent that the fault may be this
+// replica's own. The caller holds mu.
 func (c *Centre) doubtful() bool {
 	fresh := 0
 	for _, t := range c.targets {
@@ -264,7 +268,7 @@ func (c *Centre) doubtful() bool {
 	return len(c.targets) >= doubtTargets && float64(fresh) >= doubtShare*float64(len(c.targets))
 }
 
-// confirm checks what other replicas doubt. A target that fails here, too, is failing.
+// confirm checks the targets that other replicas doubt. A target that fails here, too, is failing.
 func (c *Centre) confirm() {
 	ctx, cancel := context.WithTimeout(c.ctx, callTimeout)
 	doubts, err := c.store.Doubts(ctx, c.cfg.Self)
@@ -319,7 +323,7 @@ func (c *Centre) confirmOne(t *registry.Target) {
 	}
 }
 
-// maxReason is the longest reason of a failure that is written, in bytes.
+// maxReason is the length limit of the reason that is written for a failure, in bytes.
 const maxReason = 256
 
 var errNoReason = errors.New("the check failed")

@@ -26,13 +26,13 @@ func (c *Centre) cleanLoop() {
 // leastPause is the shortest pause between two rounds.
 const leastPause = time.Second
 
-// cleanAtOnce is how many services are cleaned up side by side. A round that is slower than half of
-// a service's limit would put off what is due there each time.
+// cleanAtOnce is how many services are cleaned up side by side. If a round took more than half of a
+// service's limit, it would put off what is due there each time.
 const cleanAtOnce = 16
 
-// clean is one round. What fails now is tried again in the next one, which comes when the most
-// urgent service asks for it, and begins where this one had no more time. Services that cannot be
-// listed keep none of the others from being cleaned.
+// clean makes one round. What fails now is tried again in the next round. That comes when the most
+// urgent service asks for it, and begins where this one ran out of time. Services that cannot be
+// listed do not keep the others from being cleaned.
 func (c *Centre) clean() (pause time.Duration) {
 	pause = c.cfg.Cleanup
 	ctx, cancel := context.WithTimeout(c.ctx, c.cfg.Cleanup)
@@ -73,7 +73,8 @@ func (c *Centre) clean() (pause time.Duration) {
 	return pause
 }
 
-// cleanOne cleans up a service until nothing is due, and returns when it asks for the next time.
+// cleanOne cleans up a service until nothing is due, and returns when the service asks for the next
+// time.
 func (c *Centre) cleanOne(ctx context.Context, service string) (every time.Duration) {
 	for more := true; more && ctx.Err() == nil; {
 		one, cancel := context.WithTimeout(ctx, callTimeout)

@@ -18,11 +18,11 @@ import (
 // errNotAllowed is the failure of a check of an address that the configuration does not allow.
 var errNotAllowed = errors.New("address is not in registry.checks.networks")
 
-// errNoNetworks says that no checks are made.
+// errNoNetworks is the failure if no checks are made at all.
 var errNoNetworks = errors.New("registry.checks.networks is empty")
 
-// dialer refuses addresses outside of networks. It looks at the address that is dialled, after the
-// resolution of names, so that no name leads elsewhere.
+// dialer refuses addresses outside of networks. It looks at the address that is dialled, after
+// names are resolved, so that no name leads elsewhere.
 func dialer(networks []netip.Prefix) check.Dial {
 	d := &net.Dialer{Control: func(_, address string, _ syscall.RawConn) error {
 		to, err := netip.ParseAddrPort(address)
@@ -40,10 +40,10 @@ func dialer(networks []netip.Prefix) check.Dial {
 	return d.DialContext
 }
 
-// configOf is the check of a target: at its own host and port, without redirects.
+// configOf returns the check of a target: at its own host and port, without redirects.
 func (c *Centre) configOf(t *registry.Target) (*check.Config, error) {
 	if len(c.cfg.Networks) == 0 {
-		return nil, errNoNetworks // not even names are resolved
+		return nil, errNoNetworks // do not even resolve names
 	}
 	address := net.JoinHostPort(t.Host, strconv.Itoa(t.Port))
 	at := func(scheme string) string {
@@ -58,8 +58,7 @@ func (c *Centre) configOf(t *registry.Target) (*check.Config, error) {
 	case "http":
 		cfg.HTTP = &check.HTTP{URL: at("http")}
 	case "https":
-		// Instances are addressed by IP, for which few certificates are made, and a check sends no
-		// secret.
+		// Instances are addressed by IP, and few certificates name an IP. A check sends no secret.
 		cfg.HTTP = &check.HTTP{URL: at("https"), TLS: &check.TLS{InsecureSkipVerify: true}}
 	case "tcp":
 		cfg.TCP = &check.TCP{Address: address}
@@ -79,14 +78,14 @@ func (c *Centre) configOf(t *registry.Target) (*check.Config, error) {
 	return cfg, nil
 }
 
-// unread is an error of a list that lacks some services, as [registry.UnreadError] is.
+// unread is the error of a list that lacks some services, as [registry.UnreadError] is.
 type unread interface {
 	error
 	Unread(service string) bool
 }
 
-// unread are the targets of services that could not be read, as this replica knows them: that they
-// are missing does not say that they are gone.
+// unread returns the known targets of services that could not be read. That they are missing from
+// the list does not mean that they are gone.
 func (c *Centre) unread(err unread) (out []registry.Target) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

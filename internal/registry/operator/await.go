@@ -11,14 +11,14 @@ import (
 	"github.com/freeslot/freeslot/internal/registry"
 )
 
-// consumer is what the routes need of *registry.Consumer.
+// consumer lists the methods of *registry.Consumer that the routes call.
 type consumer interface {
 	Await(ctx context.Context, service string, wanted func(*registry.List) bool) (*registry.List, error)
 	Unsubscribe(service string, listeners ...*registry.Listener) error
 	AwaitDocument(ctx context.Context, name string, known int64) (registry.Document, error)
 }
 
-// discovered are the healthy instances of a service, once their version is another one than known.
+// discovered returns the healthy instances of a service, once their version differs from known.
 func (r *routes) discovered(ctx context.Context, service, known string) (*registry.List, error) {
 	list, err := r.follow(ctx, service, func(l *registry.List) bool { return versionOf(l.Healthy()) != known })
 	if err != nil {
@@ -27,7 +27,7 @@ func (r *routes) discovered(ctx context.Context, service, known string) (*regist
 	return list.Healthy(), nil
 }
 
-// await waits until a service has another revision than known.
+// await waits until the revision of a service differs from known.
 func (r *routes) await(ctx context.Context, service string, known int64) error {
 	_, err := r.follow(ctx, service, func(l *registry.List) bool { return l.Revision != known })
 	return err
@@ -39,9 +39,9 @@ type waiters struct {
 	counts map[string]int // guarded by mu
 }
 
-// follow is the consumer's Await. When the last request for a service that never was, or that Redis
-// has not shown yet, has its answer, the service is not followed any more: names that callers make
-// up must not fill the memory.
+// follow runs the consumer's Await. When the last waiting request for a service has its answer, and
+// the service never existed, or Redis has not shown it yet, the service is no longer followed:
+// names that callers make up must not fill the memory.
 func (r *routes) follow(ctx context.Context, service string, wanted func(*registry.List) bool) (list *registry.List, err error) {
 	w := &r.waiters
 	w.mu.Lock()
@@ -61,8 +61,8 @@ func (r *routes) follow(ctx context.Context, service string, wanted func(*regist
 	return r.consumer.Await(ctx, service, wanted)
 }
 
-// versionOf changes with what a reader sees of a list of healthy instances: also when one is late,
-// which has no revision.
+// versionOf returns a version that changes with everything that a reader sees of a list of healthy
+// instances, even with lateness, which has no revision.
 func versionOf(l *registry.List) string {
 	sum := crc32.NewIEEE()
 	_, _ = fmt.Fprint(sum, l.State, l.Why, l.Last)

@@ -20,7 +20,7 @@ type edit struct {
 	text string
 }
 
-// diffText is the difference of two texts as diff -u shows it, without names; "" where they are
+// diffText returns the difference of two texts as diff -u shows it, without names; "" if they are
 // equal.
 func diffText(a, b string) string {
 	if a == b {
@@ -29,7 +29,7 @@ func diffText(a, b string) string {
 	return unified(diffLines(lines(a), lines(b)))
 }
 
-// lines are those of a text. The last one says so if it does not end.
+// lines returns the lines of a text. If the last line does not end in a newline, it says so.
 func lines(s string) []string {
 	out := strings.SplitAfter(s, "\n")
 	if last := len(out) - 1; out[last] == "" {
@@ -40,7 +40,8 @@ func lines(s string) []string {
 	return out
 }
 
-// diffLines has the fewest edits that make b of a (E. Myers, An O(ND) Difference Algorithm, 1986).
+// diffLines returns the fewest edits that turn a into b (E. Myers, An O(ND) Difference Algorithm,
+// 1986).
 func diffLines(a, b []string) []edit {
 	head := 0
 	for head < min(len(a), len(b)) && a[head] == b[head] {
@@ -68,8 +69,8 @@ func diffLines(a, b []string) []edit {
 	return out
 }
 
-// shortest walks the diagonals k = x-y: far[k] is how far in a d edits come. ok is false beyond
-// maxDiffSteps.
+// shortest walks the diagonals k = x-y: far[k] is how far d edits lead on diagonal k. ok is false
+// beyond maxDiffSteps.
 func shortest(a, b []string) (out []edit, ok bool) {
 	limit := min(len(a)+len(b), maxDiffSteps)
 	far := make([]int, 2*limit+3)
@@ -95,8 +96,8 @@ func shortest(a, b []string) (out []edit, ok bool) {
 	return nil, false
 }
 
-// after is where diagonal k begins at step d: by an added line from above, or by a removed one from
-// the left.
+// after returns where diagonal k begins at step d: by an added line from above, or by a removed
+// line from the left.
 func after(k, d int, left, above int) int {
 	if k == -d || k != d && left < above {
 		return above
@@ -141,16 +142,16 @@ func walkBack(a, b []string, trace [][]int) (out []edit) {
 	return out
 }
 
-// unified shows what differs with the lines around it.
+// unified shows the lines that differ, with the lines around them.
 func unified(edits []edit) string {
 	var out strings.Builder
-	lineA, lineB := 1, 1 // of edits[i]
+	lineA, lineB := 1, 1 // line numbers of edits[i]
 	for i := 0; i < len(edits); {
 		if edits[i].op == ' ' && !slices.ContainsFunc(edits[i:min(i+diffContext+1, len(edits))], changes) {
 			i, lineA, lineB = i+1, lineA+1, lineB+1
 			continue
 		}
-		// A hunk ends where more lines are equal than stand between two differences.
+		// A hunk ends at a run of equal lines longer than what is shown between two differences.
 		end, last := i, i
 		for ; end < len(edits) && end-last <= 2*diffContext; end++ {
 			if changes(edits[end]) {
@@ -177,7 +178,7 @@ func unified(edits []edit) string {
 	return out.String()
 }
 
-// span is a range of lines; one without lines names the line before it.
+// span returns a range of lines; an empty range names the line before it.
 func span(from, n int) string {
 	if n == 0 {
 		from--

@@ -1,4 +1,4 @@
-// Package operator is the service registry in a replica: the routes of operators and of programs in
+// Package operator adds the service registry to a replica: routes for operators and for programs in
 // other languages, cleanup, and checks.
 package operator
 
@@ -12,7 +12,7 @@ import (
 	"github.com/freeslot/freeslot/internal/replica/feature"
 )
 
-// Feature is what a replica does for the registry. Its needs in Redis are registry.Access.
+// Feature adds the registry to a replica. Its needs in Redis are registry.Access.
 var Feature = feature.Feature{New: newPart}
 
 func newPart(env *feature.Env) feature.Part {

@@ -14,13 +14,13 @@ import (
 	"github.com/freeslot/freeslot/internal/cell"
 )
 
-// nodeServicesPath is beside the registry's own services: they come from this replica's picture of
-// the fleet, and nobody has registered them.
+// nodeServicesPath is not below the registry's own services: the node services come from this
+// replica's picture of the fleet, and no one has registered them.
 const nodeServicesPath = adminPath + "/node-services"
 
 // NodeService is a service that nodes offer to jobs.
 type NodeService struct {
-	// Name and the rest are documented for their readers in the tags.
+	// The tags document Name and the rest for readers of the API.
 	Name   string         `json:"name"`
 	Source string         `json:"source" doc:"Always node: it comes from the fleet, and is not in the registry."`
 	Nodes  []NodeInstance `json:"nodes" doc:"In the order of their ids."`
@@ -28,7 +28,7 @@ type NodeService struct {
 
 // NodeInstance is a node that offers a service.
 type NodeInstance struct {
-	// Node and the rest are documented for their readers in the tags.
+	// The tags document Node and the rest for readers of the API.
 	Node     string `json:"node"`
 	Status   string `json:"status"`
 	Version  string `json:"version,omitempty"`
@@ -38,7 +38,7 @@ type NodeInstance struct {
 	BeatMS   int64  `json:"beat_ms" doc:"The node's last heartbeat by the store's clock, in milliseconds since 1970."`
 }
 
-// NodeServiceList is the services of all nodes.
+// NodeServiceList holds the services of all nodes.
 type NodeServiceList struct {
 	Services []NodeService `json:"services" doc:"In the order of their names."`
 }
@@ -57,7 +57,7 @@ func (r *routes) nodeServices(ctx context.Context, _ *struct{}) (*output[NodeSer
 	return &output[NodeServiceList]{Body: NodeServiceList{Services: nodeServices(r.nodes())}}, nil
 }
 
-// nodeServices turns nodes with services into services with nodes.
+// nodeServices turns a list of nodes with services into a list of services with nodes.
 func nodeServices(nodes []cell.NodeState) []NodeService {
 	found := make(map[string]*NodeService)
 	for i := range nodes {

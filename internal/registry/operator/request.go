@@ -5,7 +5,7 @@ import (
 )
 
 type (
-	// InService names a service. It is exported because huma reads no other parts of requests.
+	// InService names a service. It is exported because huma ignores unexported parts of requests.
 	InService struct {
 		Service string `path:"serviceName" doc:"The name of the service."`
 	}
@@ -14,7 +14,7 @@ type (
 		InService
 		ID string `path:"instanceId" doc:"The id of the instance, escaped as a part of a path."`
 	}
-	// Waiting is how long a request waits for a change.
+	// Waiting says how long a request waits for a change.
 	Waiting struct {
 		Revision int64 `query:"revision" minimum:"0" doc:"With wait_ms: the revision that the caller knows. The answer comes once there is another one."`
 		WaitMS   int64 `query:"wait_ms" minimum:"0" maximum:"60000" doc:"How long to wait for another revision than revision. Absent means not at all."`
@@ -49,7 +49,7 @@ type (
 // ServicePage is one page of services.
 type ServicePage struct {
 	Services []RegistryService `json:"services"`
-	// After is documented for its reader in the tag.
+	// The tag documents After for readers of the API.
 	After string `json:"after,omitempty" doc:"Continues the listing; absent at its end."`
 }
 
@@ -58,7 +58,7 @@ type InstancePage struct {
 	Service   string             `json:"service"`
 	Revision  int64              `json:"revision"`
 	Instances []RegistryInstance `json:"instances" doc:"Up to about 200, fewer of large ones, in no order. While instances come and go one can be there twice."`
-	// Cursor is documented for its reader in the tag.
+	// The tag documents Cursor for readers of the API.
 	Cursor string `json:"cursor,omitempty" doc:"Continues the listing, also after an empty page; absent at its end."`
 }
 
@@ -71,7 +71,7 @@ type ServiceDetail struct {
 // RegistryHealth is the health of all services.
 type RegistryHealth struct {
 	Services []ServiceHealth `json:"services" doc:"Services with silent instances, a guard, or none at all; at most 1000."`
-	// Healthy is documented for its reader in the tag.
+	// The tag documents Healthy for readers of the API.
 	Healthy int `json:"healthy" doc:"How many services have nothing of that."`
 }
 
@@ -79,13 +79,13 @@ type RegistryHealth struct {
 type ServiceHealth struct {
 	Service RegistryService `json:"service"`
 	Failing int             `json:"failing,omitempty" doc:"Instances whose checks fail, where all services are shown."`
-	// Statistics is left out where all services are shown.
+	// Statistics is left out if all services are shown.
 	Statistics *Statistics `json:"statistics,omitempty"`
 }
 
-// OverrideRequest is the body of an override. What is absent is left to the provider.
+// OverrideRequest is the body of an override. Absent fields keep the provider's values.
 type OverrideRequest struct {
-	// Weight and the rest are documented for their readers in the tags.
+	// The tags document Weight and the rest for readers of the API.
 	Weight   *float64 `json:"weight,omitempty" doc:"More than 0, up to 10000. For none, set enabled to false."`
 	Enabled  *bool    `json:"enabled,omitempty"`
 	Draining *bool    `json:"draining,omitempty"`
@@ -94,16 +94,16 @@ type OverrideRequest struct {
 	ForMS    *int64   `json:"for_ms,omitempty" doc:"After so many milliseconds, 1 or more, it ends by itself. Absent means never."`
 }
 
-// CleanupRequest is how a service is cleaned up.
+// CleanupRequest says how a service is cleaned up.
 type CleanupRequest struct {
-	// LimitMS and EveryMS are documented for their readers in the tags.
+	// The tags document LimitMS and EveryMS for readers of the API.
 	LimitMS *int64 `json:"limit_ms,omitempty" doc:"How long an instance may be silent before it is removed, 10000 to 86400000; at least three of the longest interval hold. 0 is the default, 2 minutes; absent leaves it as it is."`
 	EveryMS *int64 `json:"every_ms,omitempty" doc:"The pause between cleanups; at most a quarter of the limit holds. 0 is the default, 30 s; absent leaves it as it is."`
 }
 
 // InstanceRequest is a persistent instance to register.
 type InstanceRequest struct {
-	// ID and the rest are documented for their readers in the tags.
+	// The tags document ID and the rest for readers of the API.
 	ID       string            `json:"id,omitempty" doc:"Absent means host:port."`
 	Host     string            `json:"host"`
 	Port     int               `json:"port"`
@@ -124,7 +124,7 @@ type Replica struct {
 	URL string `json:"url"`
 }
 
-// ReplicaList is the replicas that advertise themselves.
+// ReplicaList holds the replicas that advertise themselves.
 type ReplicaList struct {
 	Replicas []Replica `json:"replicas" doc:"Those that live, in the order of their ids. One without the key advertise is not among them."`
 }

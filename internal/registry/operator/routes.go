@@ -19,7 +19,7 @@ import (
 	"github.com/freeslot/freeslot/internal/registry"
 )
 
-// The paths of the design of the registry's second version, and the one for other languages.
+// The paths come from the registry's second version, except the one for other languages.
 const (
 	adminPath    = "/admin/registry"
 	servicesPath = adminPath + "/services"
@@ -32,21 +32,21 @@ const (
 )
 
 const (
-	// maxLooked is the most instances that statistics look at.
+	// maxLooked is the largest number of instances that statistics look at.
 	maxLooked = 10_000
-	// maxNote is the longest note or name of an author, in bytes.
+	// maxNote is the length limit of a note or an author's name, in bytes.
 	maxNote = 256
-	// minLimit is the least limit of a cleanup. Below it Redis could be away for almost a limit before
-	// cleanup waits for the instances to come back.
+	// minLimit is the least limit of a cleanup. With a smaller limit, Redis could be away for
+	// almost a limit without making cleanup wait for the instances to come back.
 	minLimit = 10 * time.Second
 	// maxOverride is the longest time after which an override ends by itself.
 	maxOverride = 10 * 365 * 24 * time.Hour
 )
 
-// store is what the routes need of *registry.Store.
+// store lists the methods of *registry.Store that the routes call.
 type store interface {
 	documents
-	// List pages through the names in their order.
+	// List returns a page of names, sorted.
 	List(ctx context.Context, after string, limit int) (names []string, err error)
 	Summary(ctx context.Context, service string) (registry.Summary, error)
 	Targets(ctx context.Context) ([]registry.Target, error)
@@ -98,7 +98,7 @@ func (r *routes) register() {
 	huma.Register(r, op("discover", http.MethodGet, discoverPath, "Find the healthy instances of a service", "For any valid token, and for programs that have no package of the registry."), r.discover)
 }
 
-// operators bounds the call of an operator, and refuses others.
+// operators bounds an operator's call, and refuses callers that are not operators.
 func operators(ctx context.Context) (context.Context, context.CancelFunc, error) {
 	if err := api.OperatorsOnly(ctx, "see and change the registry"); err != nil {
 		return ctx, func() {}, err
@@ -107,7 +107,7 @@ func operators(ctx context.Context) (context.Context, context.CancelFunc, error)
 	return ctx, cancel, nil
 }
 
-// handle makes the handler of an operator's request.
+// handle handles an operator's request.
 func handle[In, Out any](ctx context.Context, r *routes, what string, in *In, do func(context.Context, *In) (Out, error)) (*output[Out], error) {
 	ctx, cancel, err := operators(ctx)
 	defer cancel()
@@ -141,7 +141,7 @@ func (r *routes) listServices(ctx context.Context, in *pageInput) (*output[Servi
 	})
 }
 
-// looked are the instances of a service, at most maxLooked.
+// looked returns statistics over the instances of a service, at most maxLooked.
 func (r *routes) looked(ctx context.Context, service string) (s Statistics, err error) {
 	var all []registry.Detail
 	var now time.Time
@@ -261,7 +261,7 @@ func (r *routes) listInstances(ctx context.Context, in *listInput) (*output[Inst
 	})
 }
 
-// filterOf is the filter of a request; nil takes all.
+// filterOf returns the filter of a request; nil means all.
 func filterOf(labels, metrics []string) (*registry.Filter, error) {
 	if len(labels)+len(metrics) == 0 {
 		return nil, nil
@@ -324,7 +324,7 @@ func (r *routes) replicas(ctx context.Context, _ *struct{}) (*output[ReplicaList
 	return out, nil
 }
 
-// document completes the document where the Go types cannot say it.
+// document adds to the OpenAPI document what the Go types cannot express.
 func (r *routes) document(doc *huma.OpenAPI) {
 	doc.Tags = append(doc.Tags, &huma.Tag{Name: "registry"})
 	body := func(op *huma.Operation, t reflect.Type, name string) {

@@ -30,7 +30,7 @@ func (r *routes) putOverride(ctx context.Context, in *bodyInput) (*output[Change
 	})
 }
 
-// override is the request as it is kept.
+// override returns the request in the form that is stored.
 func (q *OverrideRequest) override(ctx context.Context) (*registry.Override, error) {
 	var found freeslot.FieldErrors
 	if q.Weight == nil && q.Enabled == nil && q.Draining == nil {

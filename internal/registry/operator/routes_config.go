@@ -16,15 +16,15 @@ import (
 const (
 	configsPath = adminPath + "/config"
 	configPath  = configsPath + "/{name}"
-	// documentPath is not below /v1/config: a document may be named history, as a route there is.
+	// documentPath is not below /v1/config: a document may be named history, like a route there.
 	documentPath = "/v1/documents/{name}"
-	// maxConfigBody is the largest body of a change: JSON makes up to six bytes of one.
+	// maxConfigBody is the largest body of a change: JSON may need six bytes for one.
 	maxConfigBody = 6 * registry.MaxDocument
 )
 
-// documents is what the routes need of *registry.Store.
+// documents lists the methods of *registry.Store that the routes call.
 type documents interface {
-	// Documents pages through the names in their order, without contents.
+	// Documents returns a page of documents sorted by name, without contents.
 	Documents(ctx context.Context, after string, limit int) ([]registry.Document, error)
 	Document(ctx context.Context, name string, version int64) (registry.Document, error)
 	DocumentHistory(ctx context.Context, name string) ([]registry.DocumentVersion, error)
@@ -34,7 +34,8 @@ type documents interface {
 }
 
 type (
-	// OfDocument names a document. It is exported because huma reads no other parts of requests.
+	// OfDocument names a document. It is exported because huma ignores unexported parts of
+	// requests.
 	OfDocument struct {
 		Name string `path:"name" doc:"The name of the document."`
 	}
@@ -62,9 +63,9 @@ type (
 	}
 )
 
-// ConfigDocumentVersion says how a version of a document came to be.
+// ConfigDocumentVersion describes a version of a document.
 type ConfigDocumentVersion struct {
-	// Version and the rest are documented for their readers in the tags.
+	// The tags document Version and the rest for readers of the API.
 	Version  int64  `json:"version"`
 	Author   string `json:"author,omitempty" doc:"Tenant of the token, and who the caller said to be."`
 	Note     string `json:"note,omitempty"`
@@ -90,11 +91,11 @@ type ConfigDocumentHead struct {
 // ConfigDocumentPage is one page of documents.
 type ConfigDocumentPage struct {
 	Documents []ConfigDocumentHead `json:"documents"`
-	// After is documented for its reader in the tag.
+	// The tag documents After for readers of the API.
 	After string `json:"after,omitempty" doc:"Continues the listing; absent at its end."`
 }
 
-// ConfigDocumentHistory is the versions that are kept.
+// ConfigDocumentHistory holds the versions that are kept.
 type ConfigDocumentHistory struct {
 	Versions []ConfigDocumentVersion `json:"versions" doc:"The newest first; the last 100, and at most 10 MiB of them."`
 }
@@ -103,13 +104,13 @@ type ConfigDocumentHistory struct {
 type ConfigDocumentDiff struct {
 	From int64 `json:"from" doc:"0: compared with nothing."`
 	To   int64 `json:"to"`
-	// Diff is documented for its reader in the tag.
+	// The tag documents Diff for readers of the API.
 	Diff string `json:"diff" doc:"The lines that differ as diff -u shows them, without names; empty where none does."`
 }
 
 // ConfigDocumentUpdate is the body of a change.
 type ConfigDocumentUpdate struct {
-	// Version and the rest are documented for their readers in the tags.
+	// The tags document Version and the rest for readers of the API.
 	Version *int64  `json:"version" doc:"The version that the change was made from, 0 for a new document. Another one is a conflict."`
 	Content *string `json:"content" doc:"Text of at most 1 MiB."`
 	Author  string  `json:"author,omitempty" doc:"Who; the tenant of the token is put before it."`
@@ -118,7 +119,7 @@ type ConfigDocumentUpdate struct {
 
 // ConfigDocumentRollback is the body of a rollback.
 type ConfigDocumentRollback struct {
-	// Version and the rest are documented for their readers in the tags.
+	// The tags document Version and the rest for readers of the API.
 	Version *int64 `json:"version" doc:"The current version, as in a change."`
 	Restore int64  `json:"restore" doc:"The version of the history whose content becomes the newest version."`
 	Author  string `json:"author,omitempty" doc:"Who; the tenant of the token is put before it."`
@@ -162,7 +163,7 @@ func (r *routes) listDocuments(ctx context.Context, in *pageInput) (*output[Conf
 		found, err := r.store.Documents(ctx, in.After, in.Limit)
 		page.Documents = []ConfigDocumentHead{}
 		for i := range found {
-			if d := &found[i]; d.Version > 0 { // else it went meanwhile
+			if d := &found[i]; d.Version > 0 { // else it was removed meanwhile
 				page.Documents = append(page.Documents, ConfigDocumentHead{Name: d.Name, Version: d.Version, AtMS: d.At.UnixMilli()})
 			}
 		}
@@ -205,7 +206,7 @@ func (r *routes) documentDiff(ctx context.Context, in *documentDiffInput) (*outp
 			from, err = r.store.Document(ctx, in.Name, out.From)
 		}
 		if in.From == 0 && freeslot.CodeOf(err) == freeslot.CodeNotFound {
-			out.From, err = 0, nil // before the first version there was none
+			out.From, err = 0, nil // there was nothing before the first version
 		}
 		if err != nil {
 			return out, err
@@ -215,7 +216,7 @@ func (r *routes) documentDiff(ctx context.Context, in *documentDiffInput) (*outp
 	})
 }
 
-// authorOf is who changes something: the tenant, and who the caller said to be.
+// authorOf returns who changes something: the tenant, and the author that the caller named.
 func authorOf(ctx context.Context, author string) string {
 	if author != "" {
 		author = "/" + author
@@ -272,13 +273,13 @@ func (r *routes) readDocument(ctx context.Context, in *documentWaitInput) (*outp
 	return &output[ConfigDocument]{Body: shownDocument(&found)}, nil
 }
 
-// awaited is a document, once its version is another one than the caller's, or the time is up.
+// awaited returns a document once its version differs from the caller's, or when the time is up.
 func (r *routes) awaited(ctx context.Context, in *documentWaitInput) (registry.Document, error) {
 	if in.WaitMS > 0 {
 		waiting, cancel := context.WithTimeout(ctx, time.Duration(in.WaitMS)*time.Millisecond)
 		defer cancel()
 		found, err := r.consumer.AwaitDocument(waiting, in.Name, in.Version)
-		// A wait that is over before the first reading leaves the answer to the reading below.
+		// If the wait is over before the first reading, the reading below gives the answer.
 		if late := waiting.Err() != nil && ctx.Err() == nil; found.Version > 0 || err != nil && !late {
 			return found, err
 		}
@@ -288,7 +289,7 @@ func (r *routes) awaited(ctx context.Context, in *documentWaitInput) (registry.D
 	return r.store.Document(ctx, in.Name, 0)
 }
 
-// describeConfigs completes the document where the Go types cannot say it.
+// describeConfigs adds to the OpenAPI document what the Go types cannot express.
 func describeConfigs(body func(op *huma.Operation, t reflect.Type, name string), doc *huma.OpenAPI) {
 	body(doc.Paths[configPath].Put, reflect.TypeFor[ConfigDocumentUpdate](), "ConfigDocumentUpdate")
 	body(doc.Paths[configPath+"/rollback"].Post, reflect.TypeFor[ConfigDocumentRollback](), "ConfigDocumentRollback")

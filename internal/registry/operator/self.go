@@ -16,32 +16,31 @@ import (
 	"github.com/freeslot/freeslot/internal/replica/feature"
 )
 
-// replicaService is the service that replicas are instances of, and urlLabel the label with their
-// URLs.
+// replicaService is the service that replicas register with. urlLabel is the label with their URLs.
 const (
 	replicaService = "freeslot-scheduler"
 	urlLabel       = "url"
 )
 
-// self is this replica as an instance of its own service.
+// self registers this replica as an instance of its own service.
 type self struct {
 	cfg      *config.Replica
 	store    *registry.Store
 	log      *zap.Logger
-	provider *registry.Provider // nil before start, and where nothing is advertised
+	provider *registry.Provider // nil before start, and if nothing is advertised
 }
 
 func newSelf(env *feature.Env, store *registry.Store) *self {
 	return &self{cfg: &env.Config, store: store, log: env.Log.Named("registry")}
 }
 
-// start registers the replica. Where Redis does not answer yet the provider goes on trying.
+// start registers the replica. If Redis does not answer yet, the provider goes on trying.
 func (s *self) start(ctx context.Context) error {
 	host, port, err := s.cfg.Advertised()
 	if err != nil || s.cfg.Advertise == "" {
 		return err
 	}
-	// A replica that stops has its own time for that, and tells its clients.
+	// No pause here: a replica that stops has a delay of its own, and informs its clients.
 	s.provider, err = registry.NewProviderOn(s.store, registry.Options{
 		KeyPrefix: s.cfg.Redis.KeyPrefix, Namespace: s.cfg.Registry.Namespace, StopPause: -1, Logger: s.log,
 	})
@@ -69,7 +68,8 @@ func registrationOf(cfg *config.Replica, host string, port int) registry.Registr
 	}
 }
 
-// Check returns what the registry would refuse of a configuration at the start. It asks no server.
+// Check returns what the registry would refuse of a configuration at the start. It contacts no
+// server.
 func Check(cfg *config.Replica) error {
 	err := consumerOptions(cfg).WithDefaults().Validate()
 	if host, port, bad := cfg.Advertised(); err == nil && bad == nil && cfg.Advertise != "" {

@@ -7,9 +7,9 @@ import (
 	"github.com/freeslot/freeslot/internal/registry"
 )
 
-// RegistryService is a service as operators see it.
+// RegistryService describes a service to operators.
 type RegistryService struct {
-	// Name and the rest are documented for their readers in the tags.
+	// The tags document Name and the rest for readers of the API.
 	Name      string `json:"name"`
 	Instances int64  `json:"instances"`
 	Late      int64  `json:"late" doc:"Instances without a heartbeat for the limit."`
@@ -20,9 +20,9 @@ type RegistryService struct {
 	EveryMS   int64  `json:"every_ms" doc:"The pause between cleanups."`
 }
 
-// RegistryInstance is an instance as operators see it.
+// RegistryInstance describes an instance to operators.
 type RegistryInstance struct {
-	// Service and the rest are documented for their readers in the tags.
+	// The tags document Service and the rest for readers of the API.
 	Service      string             `json:"service"`
 	ID           string             `json:"id"`
 	Host         string             `json:"host"`
@@ -48,7 +48,7 @@ type RegistryInstance struct {
 	Metrics      json.RawMessage    `json:"metrics,omitempty" doc:"Its last figures by type."`
 }
 
-// Discovered is an instance as other programs see it.
+// Discovered describes an instance to other programs.
 type Discovered struct {
 	ID       string            `json:"id"`
 	Host     string            `json:"host"`
@@ -58,9 +58,9 @@ type Discovered struct {
 	Metadata map[string]string `json:"metadata,omitempty"`
 }
 
-// Discovery is the healthy instances of a service, with the reason for what there is.
+// Discovery holds the healthy instances of a service, with the reason for its state.
 type Discovery struct {
-	// Service and the rest are documented for their readers in the tags.
+	// The tags document Service and the rest for readers of the API.
 	Service    string       `json:"service"`
 	State      string       `json:"state" doc:"live, stale, rebuilding, protected, disk or empty."`
 	Why        string       `json:"why,omitempty"`

@@ -9,9 +9,9 @@ import (
 	"github.com/freeslot/freeslot/internal/registry"
 )
 
-// Statistics is what a service's instances have in common.
+// Statistics sums up a service's instances.
 type Statistics struct {
-	// Instances and the rest are documented for their readers in the tags.
+	// The tags document Instances and the rest for readers of the API.
 	Instances int  `json:"instances" doc:"How many instances were looked at."`
 	Partial   bool `json:"partial,omitempty" doc:"There are more instances; these are the first 10000 that were found."`
 	Healthy   int  `json:"healthy" doc:"Instances that should get traffic."`
@@ -19,16 +19,16 @@ type Statistics struct {
 	Failing   int  `json:"failing" doc:"Instances that fail their checks, or say themselves that they are not well."`
 	Draining  int  `json:"draining" doc:"Instances that end."`
 	Disabled  int  `json:"disabled" doc:"Instances that are switched off."`
-	// HeartbeatDelayMS and the rest are documented for their readers in the tags.
+	// The tags document HeartbeatDelayMS and the rest for readers of the API.
 	HeartbeatDelayMS Distribution            `json:"heartbeat_delay_ms" doc:"Milliseconds since the last heartbeat, of ephemeral instances."`
 	UptimeMS         Distribution            `json:"uptime_ms" doc:"Milliseconds since the registration."`
 	Metrics          map[string]Distribution `json:"metrics,omitempty" doc:"Each figure that is a number, by type.field: cpu.usage, memory.usage, disk.usage, process.goroutines, and custom ones such as http.response_ms."`
 	Abnormal         []Abnormal              `json:"abnormal,omitempty" doc:"Instances that get no traffic, with the reason; at most 1000."`
 }
 
-// Distribution is how a figure is spread over instances.
+// Distribution says how the values of a figure are spread over instances.
 type Distribution struct {
-	// Count and the rest are documented for their readers in the tags.
+	// The tags document Count and the rest for readers of the API.
 	Count int     `json:"count" doc:"How many instances have it."`
 	Min   float64 `json:"min"`
 	Mean  float64 `json:"mean"`
@@ -45,7 +45,7 @@ type Abnormal struct {
 
 const maxAbnormal = 1000
 
-// statistics are over details as they were at Redis' time now.
+// statistics sums up details as they were at Redis' time now.
 func statistics(details []registry.Detail, now time.Time) Statistics {
 	s := Statistics{Instances: len(details)}
 	var delays, uptimes []float64
@@ -101,7 +101,7 @@ func (s *Statistics) count(d *registry.Detail, now time.Time) (reason string) {
 	return reason
 }
 
-// numbers are the figures of an instance that are numbers, by type.field.
+// numbers returns the numeric figures of an instance, by type.field.
 func numbers(metrics json.RawMessage) map[string]float64 {
 	var types map[string]map[string]any
 	if json.Unmarshal(metrics, &types) != nil {
@@ -118,7 +118,7 @@ func numbers(metrics json.RawMessage) map[string]float64 {
 	return out
 }
 
-// distribution sorts values.
+// distribution returns the distribution of values, which it sorts.
 func distribution(values []float64) Distribution {
 	n := len(values)
 	if n == 0 {
@@ -129,7 +129,7 @@ func distribution(values []float64) Distribution {
 	for _, v := range values {
 		sum += v
 	}
-	// The least value that so many percent of all do not exceed.
+	// The least value that p of all values do not exceed.
 	percentile := func(p float64) float64 { return values[int(math.Ceil(p*float64(n)))-1] }
 	return Distribution{Count: n, Min: values[0], Mean: sum / float64(n), P50: percentile(0.5), P95: percentile(0.95), Max: values[n-1]}
 }

@@ -30,7 +30,7 @@ func newAliases(members []member, total float64) aliases {
 			low = append(low, tall)
 		}
 	}
-	// What is left is 1 high, but for errors of rounding.
+	// What is left has height 1, apart from errors of rounding.
 	for _, i := range append(low, high...) {
 		table[i] = column{other: i}
 	}

@@ -6,13 +6,13 @@ import (
 	"time"
 )
 
-// How long an instance is set aside: first, and at most.
+// How long an instance is set aside: the first time, and at most.
 const (
 	AsideFirst   = time.Second
 	AsideLongest = 30 * time.Second
 )
 
-// now is the time since the picker was made, and never 0.
+// now returns the time since the picker was made; it is never 0.
 func (p *Picker) now() int64 { return int64(p.cfg.Now().Sub(p.began)) + 1 }
 
 // isAside reports whether an instance is set aside. It reads the clock only for one that was.
@@ -21,8 +21,8 @@ func (p *Picker) isAside(s *state) bool {
 	return until != 0 && until > p.now()
 }
 
-// setAside keeps picks away from an instance for a while, unless half of all are set aside. A
-// refusal meanwhile changes nothing: its call began before.
+// setAside keeps picks away from an instance for a while, unless half of all instances are set
+// aside. A refusal meanwhile changes nothing: its call began before.
 func (p *Picker) setAside(s *state) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -40,7 +40,7 @@ func (p *Picker) setAside(s *state) {
 	p.aside = append(p.aside, s)
 }
 
-// takeBack ends what setAside began.
+// takeBack undoes setAside.
 func (p *Picker) takeBack(s *state) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -48,8 +48,8 @@ func (p *Picker) takeBack(s *state) {
 	s.until.Store(0)
 }
 
-// publish makes a list the one that picks use. Of a shorter list fewer may be set aside: those that
-// would be back soonest are back now.
+// publish makes a list the one that picks use. In a shorter list fewer instances may be set aside,
+// so the ones that would be back soonest are back now.
 func (p *Picker) publish(ready *prepared) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

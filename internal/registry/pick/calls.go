@@ -10,29 +10,29 @@ import (
 	"github.com/freeslot/freeslot/internal/node/collector"
 )
 
-// maxServices bounds the services that have figures of their own; further ones share "other".
+// maxServices bounds the services that have figures of their own; further services share "other".
 const maxServices = 40
 
-// Calls measures how long the calls of this process take, and collects that as the figures "calls":
-// for each service that was called since the last collection <service>_ms, the mean response time
-// of the calls that were answered, <service>_answered and <service>_failed, which count them.
-// Characters of the name that a figure cannot have are underscores there. Give it to pickers,
+// Calls measures how long the calls of this process take, and collects that as the figures "calls".
+// Each service that was called since the last collection has three: <service>_ms, the mean response
+// time of the answered calls; <service>_answered and <service>_failed, the numbers of calls.
+// Characters of the name that a figure cannot have become underscores. Give it to pickers,
 // transports and interceptors, and to the collectors of a provider. It is safe for concurrent use.
 type Calls struct {
 	mu       sync.Mutex
 	services map[string]*spell // guarded by mu; since the last collection
 }
 
-// spell is the calls of one service.
+// spell sums up the calls of one service.
 type spell struct {
 	answered, failed int64
-	took             time.Duration // of those that were answered
+	took             time.Duration // of answered calls
 }
 
-// NewCalls returns a Calls without a call.
+// NewCalls returns an empty Calls.
 func NewCalls() *Calls { return &Calls{services: make(map[string]*spell)} }
 
-// Add notes one call and its error, if it has failed. A nil Calls notes nothing.
+// Add records one call, with its error if it failed. A nil Calls records nothing.
 func (c *Calls) Add(service string, took time.Duration, err error) {
 	if c == nil {
 		return
@@ -57,7 +57,7 @@ func (c *Calls) Add(service string, took time.Duration, err error) {
 	s.took += took
 }
 
-// fieldOf is a service as the beginning of a figure's name.
+// fieldOf returns a service's name in the form that begins a figure's name.
 func fieldOf(service string) string {
 	name := strings.Map(func(c rune) rune {
 		if c >= 'a' && c <= 'z' || c >= '0' && c <= '9' {
@@ -71,16 +71,16 @@ func fieldOf(service string) string {
 	return name[:min(len(name), 50)]
 }
 
-// Type is the name of the figures.
+// Type returns the name of the figures.
 func (*Calls) Type() string { return "calls" }
 
-// Available is true.
+// Available returns true.
 func (*Calls) Available(context.Context) bool { return true }
 
-// Cost is low.
+// Cost returns low.
 func (*Calls) Cost() collector.Cost { return collector.CostLow }
 
-// Collect returns the figures since the last call of it.
+// Collect returns the figures since its last call.
 func (c *Calls) Collect(context.Context) (collector.Metrics, error) {
 	c.mu.Lock()
 	services := c.services

@@ -2,7 +2,7 @@
 // lists come from a consumer, and callers say how their calls went.
 //
 // A Pick reads one atomic pointer and takes no lock. The first Pick that sees a new list prepares
-// it, in milliseconds for 100,000 instances; others go on with the last one meanwhile.
+// it, in milliseconds for 100,000 instances; meanwhile others use the previous list.
 package pick
 
 import (
@@ -18,55 +18,54 @@ import (
 	"github.com/freeslot/freeslot/internal/registry"
 )
 
-// ErrUnavailable is for the errors of clients that know that an instance takes no connections but
-// do not have the error of the operating system: wrap it for Done.
+// ErrUnavailable is for clients that know that an instance takes no connections, but do not have
+// the error of the operating system: wrap it in the error for Done.
 var ErrUnavailable = errors.New("registry: instance takes no connections")
 
 // ErrNoOther is returned by PickOther when there is no other instance.
 var ErrNoOther = errors.New("registry: there is no other instance to use")
 
-// Policy is how a Picker chooses.
+// Policy says how a Picker chooses.
 type Policy string
 
-// The policies. Only ConsistentHash reads keys, and RoundRobin alone does not regard weights at
-// all, beside Random.
+// The policies. Only ConsistentHash reads keys. Random and RoundRobin ignore weights.
 const (
 	Random     Policy = "random"
 	RoundRobin Policy = "round_robin"
-	// Weighted is random in proportion to weights.
+	// Weighted chooses at random in proportion to weights.
 	Weighted Policy = "weighted"
-	// LeastLoaded draws two instances by weight and takes the one with fewer calls under way
-	// through this picker for its weight.
+	// LeastLoaded draws two instances by weight, and takes the one with fewer calls under way
+	// through this picker relative to its weight.
 	LeastLoaded Policy = "least_loaded"
-	// ConsistentHash leads a key to the same instance in every process, while that has no more
-	// calls under way through this picker than LoadFactor times its share.
+	// ConsistentHash leads a key to the same instance in every process, as long as that instance
+	// has no more than LoadFactor times its share of the calls under way through this picker.
 	ConsistentHash Policy = "consistent_hash"
 )
 
-// DefaultLoadFactor bounds the load of consistent hashing.
+// DefaultLoadFactor is the default of Config.LoadFactor.
 const DefaultLoadFactor = 1.25
 
-// Config is how a Picker chooses. The zero value is by weight.
+// Config says how a Picker chooses. The zero value chooses by weight.
 type Config struct {
-	// Policy is Weighted if it is empty.
+	// Policy is the policy; empty means Weighted.
 	Policy Policy
-	// Zone is the caller's own: instances with this value of the metadata zone are preferred. When
-	// it has none to use, all are taken. Empty means that zones do not matter.
+	// Zone is the caller's own zone: instances whose metadata zone has this value are preferred. If
+	// none of them is usable, all are used. Empty means that zones do not matter.
 	Zone string
-	// LoadFactor, at least 1, is for ConsistentHash. Zero means DefaultLoadFactor.
+	// LoadFactor, at least 1, applies to ConsistentHash. Zero means DefaultLoadFactor.
 	LoadFactor float64
-	// Filter takes the instances to choose from; nil takes all. One of metrics knows them as they
-	// are in the consumer's lists: ConsumerOptions.Figures keeps them fresh.
+	// Filter selects the instances to choose from; nil means all. A filter on metrics sees them as
+	// they are in the consumer's lists: ConsumerOptions.Figures keeps them fresh.
 	Filter *registry.Filter
 	// Calls measures the time from a Pick to its Done; nil measures nothing.
 	Calls *Calls
-	// Rand are random bits, safe for concurrent use, and Now the time. nil means those of the
-	// standard library; tests set them.
+	// Rand returns random bits and is safe for concurrent use; Now returns the time. nil means the
+	// functions of the standard library; tests set them.
 	Rand func() uint64
 	Now  func() time.Time
 }
 
-// WithDefaults returns a copy with defaults in place of zero values.
+// WithDefaults returns a copy with its defaults filled in.
 func (c Config) WithDefaults() Config {
 	if c.Policy == "" {
 		c.Policy = Weighted
@@ -83,7 +82,7 @@ func (c Config) WithDefaults() Config {
 	return c
 }
 
-// Validate names every bad field.
+// Validate returns an error that names every bad field.
 func (c Config) Validate() error {
 	var bad freeslot.FieldErrors
 	switch c.Policy {
@@ -97,8 +96,8 @@ func (c Config) Validate() error {
 	return bad.Err()
 }
 
-// Lists gives the current list of a service, or nil where there is none yet. It is called by each
-// Pick, so it should read an atomic pointer.
+// Lists returns the current list of a service, or nil if there is none yet. Each Pick calls it, so
+// it should read an atomic pointer.
 type Lists interface{ List() *registry.List }
 
 // Picker chooses instances of one service. It is safe for concurrent use.
@@ -106,26 +105,26 @@ type Picker struct {
 	cfg   Config
 	lists Lists
 	began time.Time
-	// ready is the newest list that was prepared, nil before the first.
+	// ready is the newest prepared list; nil before the first.
 	ready atomic.Pointer[prepared]
 	// preparing is held by the Pick that prepares a list.
 	preparing sync.Mutex
 	// next counts choices of RoundRobin.
 	next atomic.Uint64
-	// underWay counts calls, for policies that regard load.
+	// underWay counts calls, for policies that consider load.
 	underWay atomic.Int64
 
 	mu sync.Mutex
-	// aside are the instances that were set aside; some may be back. Guarded by mu.
-	// Invariant: those that are not back are at most half of ready's.
+	// aside holds the instances that were set aside; some may be back. Guarded by mu. Invariant: at
+	// most half of ready's instances are set aside and not back.
 	aside []*state
 }
 
-// New returns a Picker over valid lists. cfg must be valid.
+// New returns a Picker. cfg must be valid.
 func New(cfg Config, lists Lists) *Picker {
 	p := &Picker{cfg: cfg.WithDefaults(), lists: lists}
 	p.began = p.cfg.Now()
-	p.next.Store(p.cfg.Rand() >> 1) // so that not all processes begin with the same instance
+	p.next.Store(p.cfg.Rand() >> 1) // so that processes begin with different instances
 	return p
 }
 
@@ -137,14 +136,14 @@ type Picked struct {
 	began    time.Time // zero if it is not measured
 }
 
-// Pick chooses an instance for a call. Policies other than ConsistentHash do not look at key. The
-// error is ctx's, or a *registry.EmptyError.
+// Pick chooses an instance for a call. Only ConsistentHash reads key. The error is ctx's, or a
+// *registry.EmptyError.
 func (p *Picker) Pick(ctx context.Context, key string) (Picked, error) {
 	return p.pick(ctx, key, nil)
 }
 
-// PickOther is Pick for a second try: it does not choose the instance of the first. Its error may
-// be ErrNoOther, too.
+// PickOther chooses an instance for a second try: it does not choose the instance of the first. It
+// fails as Pick does, or with ErrNoOther.
 func (p *Picker) PickOther(ctx context.Context, key string, first Picked) (Picked, error) {
 	return p.pick(ctx, key, first.state)
 }
@@ -183,13 +182,14 @@ func (p *Picker) find(key string, not *state) (*member, error) {
 		switch {
 		case m != nil:
 			return m, nil
-		case ready == p.ready.Load(): // of an older list all may be set aside
+		case ready == p.ready.Load(): // all instances of an older list may be set aside
 			return nil, ErrNoOther
 		}
 	}
 }
 
-// current returns the newest list, prepared; or the last one while another Pick prepares it.
+// current returns the newest list, prepared. While another Pick prepares it, it returns the
+// previous one.
 func (p *Picker) current() *prepared {
 	ready := p.ready.Load()
 	if ready != nil && ready.list == p.lists.List() {
@@ -209,9 +209,9 @@ func (p *Picker) current() *prepared {
 	return ready
 }
 
-// Done says how the call went. An error that matches ErrUnavailable or ECONNREFUSED sets the
-// instance aside: for 1 s, and twice as long after each further one in a row, up to 30 s. nil is a
-// success, which ends that. Other errors say nothing of the instance.
+// Done records how the call went. An error that matches ErrUnavailable or ECONNREFUSED sets the
+// instance aside for 1 s, and twice as long after each further one in a row, up to 30 s. nil is a
+// success, which ends that. Other errors say nothing about the instance.
 func (d Picked) Done(err error) {
 	p, s := d.picker, d.state
 	if p.cfg.Calls != nil {
@@ -231,7 +231,7 @@ func (d Picked) Done(err error) {
 	}
 }
 
-// counts reports whether the policy regards calls under way.
+// counts reports whether the policy considers calls under way.
 func (p *Picker) counts() bool {
 	return p.cfg.Policy == LeastLoaded || p.cfg.Policy == ConsistentHash
 }

@@ -6,15 +6,17 @@ import (
 	"github.com/freeslot/freeslot/internal/ring"
 )
 
-// draws is how often a policy chooses before it takes the next best: an instance that it chose may
-// be set aside. At most half of them are, so with equal weights all draws fail once in 256 times.
+// draws is how often a policy chooses before it takes the next best instance, since a chosen
+// instance may be set aside. At most half of them are, so with equal weights all draws fail once in
+// 256 times.
 const draws = 8
 
-// hashTries is how many instances a key is offered to before the next one with room takes it.
+// hashTries is the number of instances that a key is offered to before the next one with room takes
+// it.
 const hashTries = 16
 
-// choose returns a member of the group that is not set aside, and is not the one that was tried
-// before; nil if there is none.
+// choose returns a member of the group that is not set aside and is not the one tried before; nil
+// if there is none.
 func (p *Picker) choose(g *group, key string, not *state) *member {
 	if len(g.members) == 0 {
 		return nil
@@ -37,7 +39,7 @@ func (p *Picker) choose(g *group, key string, not *state) *member {
 
 func (p *Picker) takes(m *member, not *state) bool { return m.state != not && !p.isAside(m.state) }
 
-// draw chooses once, and returns nil if the choice is not to be had.
+// draw chooses once, and returns nil if the chosen member cannot be used.
 func (p *Picker) draw(g *group, not *state) *member {
 	var m *member
 	switch n := len(g.members); p.cfg.Policy {
@@ -58,10 +60,10 @@ func (p *Picker) draw(g *group, not *state) *member {
 	return m
 }
 
-// load is calls under way for the weight, with the one that is to come.
+// load returns the calls under way, including the one to come, relative to the weight.
 func (m *member) load() float32 { return float32(m.state.underWay.Load()+1) / m.weight }
 
-// after returns the first member from an index on that is good, going round.
+// after returns the first good member from an index on, going round.
 func (p *Picker) after(g *group, from int, good func(m *member) bool) *member {
 	for i := range g.members {
 		if m := &g.members[(from+i)%len(g.members)]; good(m) {
@@ -80,7 +82,7 @@ func (p *Picker) byKey(g *group, key string, not *state) *member {
 		if !p.takes(m, not) {
 			return false
 		}
-		// Counted before it is compared: of two that race for the last room one finds it taken.
+		// Count first, then compare: of two calls that race for the last room, one finds it taken.
 		if float64(m.state.underWay.Add(1)) <= math.Ceil(perWeight*float64(m.weight)) {
 			return true
 		}
@@ -100,7 +102,7 @@ func (p *Picker) byKey(g *group, key string, not *state) *member {
 	if m := p.after(g, first, take); m != nil {
 		return m
 	}
-	// Those with room are set aside: the others share their calls.
+	// The members with room are set aside: the others share their calls.
 	m := p.after(g, first, func(m *member) bool { return p.takes(m, not) })
 	if m != nil {
 		m.state.underWay.Add(1)

@@ -10,16 +10,16 @@ import (
 	"github.com/freeslot/freeslot/internal/ring"
 )
 
-// prepared is a list in the form that picks need. It is immutable but for the states.
+// prepared is a list in the form that picks need. It is immutable except for the states.
 type prepared struct {
-	list *registry.List // nil where there is none yet
-	// taken is what the filter takes of it.
+	list *registry.List // nil if there is none yet
+	// taken is the part of it that the filter selects.
 	taken *registry.List
-	// all are the healthy instances; local are those of the caller's own zone.
+	// all holds the healthy instances, local those in the caller's own zone.
 	all, local group
 }
 
-// member is an instance with what picks need of it at hand.
+// member is an instance with the values that picks need.
 type member struct {
 	instance *registry.Instance
 	state    *state
@@ -27,19 +27,19 @@ type member struct {
 	local    bool
 }
 
-// state is what a Picker knows of one life of an instance, from list to list.
+// state is what a Picker knows of one life of an instance, across lists.
 type state struct {
 	id string
-	// underWay counts calls, for policies that regard load.
+	// underWay counts calls, for policies that consider load.
 	underWay atomic.Int64
-	// until is when an instance that was set aside is back, by Picker.now; 0 if it was not.
-	// Picker.mu is held to write it and refusals.
+	// until is when an instance that was set aside is back, by Picker.now; 0 if it was not set
+	// aside. Picker.mu is held to write until and refusals.
 	until atomic.Int64
-	// refusals counts those in a row.
+	// refusals counts refusals in a row.
 	refusals atomic.Int64
 }
 
-// group is instances to choose from.
+// group is a set of instances to choose from.
 type group struct {
 	members []member // by id
 	weight  float64  // of all
@@ -47,7 +47,7 @@ type group struct {
 	ring    *ring.Ring // for ConsistentHash
 }
 
-// prepare makes the form of a list. It takes over from the last one what did not change.
+// prepare prepares a list. It takes over what did not change from the last prepared one.
 func (p *Picker) prepare(list *registry.List, last *prepared) *prepared {
 	next := &prepared{list: list}
 	if list == nil {
@@ -93,10 +93,10 @@ func (p *Picker) newMember(instance *registry.Instance) member {
 	return m
 }
 
-// walk goes through members beside a list that is sorted by id, too.
+// walk goes through members in step with a list, since both are sorted by id.
 type walk struct{ left []member }
 
-// same returns the member of exactly this instance, if it is the next one.
+// same returns the member for exactly this instance, if it comes next.
 func (w *walk) same(instance *registry.Instance) *member {
 	if len(w.left) == 0 || w.left[0].instance != instance {
 		return nil
@@ -122,13 +122,13 @@ func (w *walk) find(instance *registry.Instance) *state {
 	return s
 }
 
-// has reports whether an instance is one to use.
+// has reports whether the list has a usable instance with this state.
 func (l *prepared) has(s *state) bool {
 	at, ok := slices.BinarySearchFunc(l.all.members, s.id, func(m member, id string) int { return strings.Compare(m.instance.ID, id) })
 	return ok && l.all.members[at].state == s
 }
 
-// complete adds what the policy needs, from the last group if its members are the same.
+// complete adds what the policy needs. It reuses the last group's if the members are the same.
 func (p *Picker) complete(g, last *group) {
 	if len(g.members) == 0 || p.cfg.Policy == Random || p.cfg.Policy == RoundRobin {
 		return

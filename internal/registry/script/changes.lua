@@ -1,7 +1,7 @@
--- changes: what has changed in a service since a revision, oldest first.
+-- changes: returns what has changed in a service since a revision, oldest first.
 --
--- Guarantee: it changes nothing. A page ends between two revisions, so that the caller can go on from the last one; with
--- more = 0 the caller has everything up to the head's revision.
+-- Guarantee: it changes nothing. A page ends between two revisions, so that the caller can go on
+-- from the last one. With more = 0 the caller has everything up to the head's revision.
 --
 -- KEYS[1] registry:service:<service>  hash   KEYS[2] registry:changes:<service>  zset
 -- KEYS[3] registry:overrides:<service>  hash   KEYS[4] registry:services:<service>:heartbeats  zset

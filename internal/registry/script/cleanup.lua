@@ -1,9 +1,12 @@
--- cleanup: removes instances of a service that have been silent for longer than its limit, and those without
--- heartbeats that have failed their checks for as long and still fail; ends overrides; mends scores in the future.
+-- cleanup: removes instances of a service that have been silent for longer than its limit. It also
+-- removes instances without heartbeats that have failed their checks for that long and still fail.
+-- It ends overrides, and mends scores in the future.
 --
--- Guarantee: one call is let through in each interval. Where many instances are due at once none is removed until the
--- guard has ended, and what it has covered is never guarded again. Where nothing cleaned up for half a limit (5 s at least), or
--- Redis' clock has jumped by as much, nothing is due for one limit. What an operator registered stays. It works where Redis has no memory left.
+-- Guarantee: one call is let through in each interval. If many instances are due at once, none is
+-- removed until the guard has ended, and what a guard has covered is never guarded again. If
+-- nothing cleaned up for half a limit (5 s at least), or Redis' clock has jumped by that much,
+-- nothing is due for one limit. What an operator registered stays. It works when Redis has no
+-- memory left.
 --
 -- KEYS[1] registry:services                       set
 -- KEYS[2] registry:services:<service>:heartbeats  zset    KEYS[3] registry:service:<service>    hash
@@ -11,8 +14,9 @@
 -- ARGV[1] service   ARGV[2] stamp, random   ARGV[3] channel of changes   ARGV[4] prefix of the keys of its instances
 -- ARGV[5] limit, ms, and ARGV[6] interval, ms, where the record has none   ARGV[7] the most instances to remove
 -- The keys of instances are not among KEYS, because it finds them by reading.
--- Returns {removed, more, guard, every}: more is 1 where others, or the ends of overrides, are due, and the next call is let through; guard says why
---   nothing is removed and until when, else ''; every is when to call again, ms
+-- Returns {removed, more, guard, every}. more is 1 if others, or the ends of overrides, are due; the
+--   next call is then let through. guard says why nothing is removed and until when, or is ''. every is
+--   the time until the next call, ms.
 -- Redis 7.0. Cost: O(removed * log(instances) + overrides), and one command for each instance that does not beat or
 --   whose service has at most 1,000.
 local services_key, heartbeats_key, record_key, changes_key, overrides_key = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
@@ -37,14 +41,15 @@ if size == 0 then
   return {0, 0, '', every}
 end
 
-redis.call('HDEL', record_key, '') -- Redis takes what follows a write that needs no memory
--- Whoever calls does so at the latest after `every`, or after a second where that is more.
+redis.call('HDEL', record_key, '') -- Redis accepts what follows a write that needs no memory
+-- Callers call at least once per `every`, or once a second if `every` is shorter.
 if not cleaned or math.abs(now - cleaned) > math.max(limit / 2, 5000) then grace = now + limit end
 grace = grace and grace > now and math.min(grace, now + limit) or nil
 local ahead = redis.call('ZRANGEBYSCORE', heartbeats_key, '(' .. at, '(+inf', 'LIMIT', 0, 1000)
 for _, id in ipairs(ahead) do redis.call('ZADD', heartbeats_key, at, id) end
 
--- Instances that do not beat have no score to be found by. Of more than 1,000 each call looks at some.
+-- Instances without heartbeats have no score to be found by. If there are more than 1,000, each
+-- call looks at some.
 local failing, lasting = {}, redis.call('ZCOUNT', heartbeats_key, '+inf', '+inf')
 if lasting > 0 then
   local from = lasting > 1000 and now % (lasting - 999) or 0
@@ -56,8 +61,9 @@ if lasting > 0 then
   end
 end
 
--- What falls silent together is due within an interval. So the guard counts what has been silent for three quarters of
--- the limit: else a cleanup in between would remove the first ones.
+-- Instances that fall silent together are due within one interval. So the guard counts instances
+-- that have been silent for three quarters of the limit: otherwise a cleanup in between would
+-- remove the first.
 local cut, near = now - limit, now - math.floor(limit * 3 / 4)
 if guard_done and guard_done > now then guard_done = nil end
 local function silent(done, since)
@@ -70,7 +76,8 @@ end
 local function many(count) return count > 1 and count * 100 > 30 * size end
 
 local count = silent(guard_done, near)
--- A guard that seems to last for longer has not ended: the clock went back, or the limit is smaller now.
+-- A guard that seems to last longer than that is not over: the clock went back, or the limit is
+-- smaller now.
 if guard_until and guard_until > now + 2 * limit then
   guard_until = now + 2 * limit
   guard_why = string.gsub(guard_why, 'before %d+', string.format('before %.0f', guard_until))
@@ -126,7 +133,8 @@ for _, group in ipairs({{ids, 'expired'}, {failed, 'checks_failed'}}) do
 end
 if redis.call('ZCARD', heartbeats_key) == 0 then return {removed, 0, '', every} end
 
--- The event has the instances as a whole, so a call ends 20 overrides, and the next ones by another event.
+-- An event has the instances as a whole, so a call ends only 20 overrides. The next call ends the
+-- next ones.
 local ended, keys, overrides = {}, {}, redis.call('HGETALL', overrides_key)
 for i = 1, #overrides, 2 do
   local ok, override = pcall(cjson.decode, overrides[i + 1])

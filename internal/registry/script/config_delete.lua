@@ -1,7 +1,8 @@
--- config_delete: removes a named document with its history. Its version stays for 7 days, so that a document that is
--- made meanwhile has later ones: a caller that saw the old one does not overwrite the new one.
+-- config_delete: removes a named document with its history. Its version number stays for 7 days, so
+-- that a new document with this name gets later versions: a caller that saw the old one cannot
+-- overwrite the new one.
 --
--- Guarantee: of several callers that saw the same version one wins. The time is Redis' own.
+-- Guarantee: of several callers that saw the same version, one wins. The time is Redis' own.
 --
 -- KEYS[1] registry:config:<name>  hash   KEYS[2] registry:config_history:<name>  hash   KEYS[3] registry:configs  set
 -- ARGV[1] name   ARGV[2] channel of changes   ARGV[3] version that the caller saw

@@ -1,8 +1,9 @@
--- config_put: makes a content the newest version of a named document, and drops the versions that are too many.
+-- config_put: makes a content the newest version of a named document, and drops surplus versions.
 --
--- Guarantee: of several callers that saw the same version one wins. Content that is the newest already changes nothing,
--- so the same call again is harmless. A version is never given twice while the record is there, which outlives the
--- document by 7 days. The time is Redis' own. The first write is one that Redis refuses when it is out of memory.
+-- Guarantee: of several callers that saw the same version, one wins. Content that is the newest
+-- already changes nothing, so repeating a call is harmless. A version number is never used twice
+-- while the record exists, which outlives the document by 7 days. The time is Redis' own. Redis
+-- refuses the first write when it is out of memory.
 --
 -- KEYS[1] registry:config:<name>  hash   KEYS[2] registry:config_history:<name>  hash: <version> and <version>:meta
 -- KEYS[3] registry:configs  set
@@ -23,7 +24,7 @@ if live and redis.call('HGET', record_key, 'content') == content then
 end
 if seen ~= live_version(version, live) then return {3, live_version(version, live)} end
 
--- A record that was lost goes on behind its history.
+-- If the record was lost, versions go on behind the history.
 version = math.max(version, last) + 1
 redis.call('HSET', record_key, 'version', string.format('%.0f', version), 'content', content, 'author', author, 'note', note,
   'at', string.format('%.0f', now), 'restores', string.format('%.0f', restores))
@@ -32,7 +33,7 @@ redis.call('SADD', names_key, name)
 redis.call('HSET', history_key, string.format('%.0f', version), content, string.format('%.0f:meta', version),
   cjson.encode({author = author, note = note, at_ms = now, restores = restores, bytes = #content}))
 
--- From the newest on, as many as there is room for.
+-- Keep versions from the newest on, while there is room.
 local before, taken, fits = versions(), 0, true
 for i = #before, 1, -1 do
   local field = string.format('%.0f', before[i])

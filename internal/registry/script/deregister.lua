@@ -1,7 +1,7 @@
 -- deregister: removes instances of a service.
 --
--- Guarantee: an instance of another epoch than the caller's stays. It works where Redis refuses writes for lack of
--- memory. Repeating it removes nothing else.
+-- Guarantee: an instance of another epoch than the caller's stays. It works when Redis refuses
+-- writes for lack of memory. Repeating it removes nothing else.
 --
 -- KEYS[1] registry:services                       set
 -- KEYS[2] registry:services:<service>:heartbeats  zset    KEYS[3] registry:service:<service>    hash

@@ -1,7 +1,7 @@
--- heartbeat: proves that instances of a service live; may bring their metrics.
+-- heartbeat: proves that instances of a service live, and may bring their metrics.
 --
--- Guarantee: of an instance that is not there as a whole, or has another epoch, nothing is written. It works where
--- Redis refuses writes for lack of memory.
+-- Guarantee: nothing is written for an instance that is incomplete, or has another epoch. It works
+-- when Redis refuses writes for lack of memory.
 --
 -- KEYS[1] registry:services:<service>:heartbeats  zset   KEYS[2..] registry:services:<service>:<id>  hash, one an item
 -- ARGV[1] channel of metrics   ARGV[2] '1' also writes metrics as metadata_<type>_<field>
@@ -36,7 +36,7 @@ end
 if #beats > 0 then
   local added = try('ZADD', heartbeats_key, unpack(beats))
   if type(added) == 'table' then
-    call('ZREM', heartbeats_key, '') -- Redis takes what follows a write that needs no memory
+    call('ZREM', heartbeats_key, '') -- Redis accepts what follows a write that needs no memory
     call('ZADD', heartbeats_key, unpack(beats))
   end
   for n = 1, items do

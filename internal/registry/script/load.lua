@@ -1,7 +1,7 @@
--- load: a page of all instances of a service.
+-- load: returns a page of all instances of a service.
 --
--- Guarantee: it changes nothing. An instance that is there from the first page to the last is on one of them, maybe on
--- two. What changed meanwhile, the caller gets by changes.lua from the first page's revision.
+-- Guarantee: it changes nothing. An instance that exists from the first page to the last is on one
+-- of them, maybe on two. changes.lua returns what changed meanwhile, from the first page's revision.
 --
 -- KEYS[1] registry:service:<service>  hash   KEYS[2] registry:services:<service>:heartbeats  zset
 -- KEYS[3] registry:overrides:<service>  hash

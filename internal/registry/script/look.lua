@@ -1,8 +1,9 @@
--- look: what a consumer compares regularly, for up to 256 services with one hash tag: their heads, and which of their
--- instances are late.
+-- look: returns what a consumer compares regularly, for up to 256 services with one hash tag: their
+-- heads, and which of their instances are late.
 --
--- Guarantee: it changes nothing, and what it answers was so at one moment of Redis' clock. Late is an instance whose last
--- heartbeat is older than the caller's timeout, or than twice the service's longest interval if that is more.
+-- Guarantee: it changes nothing, and its answer was true at one moment of Redis' clock. An instance
+-- is late if its last heartbeat is older than the caller's timeout, or than twice the service's
+-- longest interval if that is more.
 --
 -- KEYS[1] registry:service:<service>  hash   KEYS[2] registry:services:<service>:heartbeats  zset
 -- and so on, two for each service
@@ -24,7 +25,7 @@ for i = 1, #KEYS / 2 do
   local count = redis.call('ZCOUNT', heartbeats_key, '-inf', edge)
   local one = {h, count}
   if count > 0 and room > 0 then
-    -- By rank, which costs no walk over those left out, as LIMIT with an offset does.
+    -- By rank: unlike LIMIT with an offset, that does not walk over the ids left out.
     local from = tonumber(ARGV[2 * i + 1])
     local ids = redis.call('ZRANGE', heartbeats_key, from, math.min(from + math.min(room, 1000), count) - 1)
     for j = 1, #ids do one[2 + j] = ids[j] end

@@ -1,13 +1,15 @@
--- override: sets what an operator wants of an instance, beside the provider's word, or takes it back.
+-- override: sets an operator's override of an instance, beside the provider's values, or takes it
+-- back.
 --
--- Guarantee: times are Redis' own. An instance that was never there gets none.
+-- Guarantee: times are Redis' own. An instance that never existed gets no override.
 --
 -- KEYS[1] registry:service:<service>         hash   KEYS[2] registry:changes:<service>         zset
 -- KEYS[3] registry:overrides:<service>       hash   KEYS[4] registry:services:<service>:<id>   hash
 -- ARGV[1] service   ARGV[2] stamp, random   ARGV[3] channel of changes   ARGV[4] id
 -- ARGV[5] JSON without times, '' takes the override back   ARGV[6] ms until it ends by itself, 0 for never
--- Returns {1, revision} done, {4} there is no such instance, or no override to take back, {5} the service has 1,000
---   overrides, all of instances that are there. Else the one whose instance has been gone for longest makes room.
+-- Returns {1, revision} done, {4} there is no such instance, or no override to take back, {5} the
+--   service has 1,000 overrides, all of existing instances. Otherwise the override whose instance has
+--   been gone for longest makes room.
 -- Redis 7.0. Cost: O(fields), and O(overrides) where there are 1,000.
 local record_key, changes_key, overrides_key, instance_key = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local service, stamp, change_channel, id, json, lasts = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5], tonumber(ARGV[6])

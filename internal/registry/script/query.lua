@@ -1,7 +1,7 @@
--- query: a page of the instances of a service that a filter takes.
+-- query: returns a page of the instances of a service that a filter selects.
 --
--- Guarantee: it changes nothing. An instance that is there from the first page to the last, and that the filter takes
--- all the time, is on one of them, maybe on two. A page can be empty and not the last.
+-- Guarantee: it changes nothing. An instance that exists and matches from the first page to the
+-- last is on one of them, maybe on two. A page can be empty and not the last.
 --
 -- KEYS[1] registry:service:<service>  hash   KEYS[2] registry:services:<service>:heartbeats  zset
 -- KEYS[3] registry:overrides:<service>  hash

@@ -1,10 +1,11 @@
--- register: creates or replaces instances of a service, or brings their content.
+-- register: creates, replaces or updates instances of a service.
 --
--- Guarantee: an id is taken from another epoch only by a caller that names this epoch, and that is at the same host and
--- port, or finds the holder silent for three of its intervals, or has registered the id later than the holder. An epoch
--- never takes an id from the one that has replaced it. So a late call of an earlier process changes nothing, also where
--- Redis has lost data meanwhile: the times of registration order the epochs of an id.
--- Unchanged content is a heartbeat and takes no revision. Where Redis has no memory left, only these are taken.
+-- Guarantee: an id is taken from another epoch only by a caller that names this epoch. The caller
+-- must also be at the same host and port, or find the holder silent for three of its intervals, or
+-- have registered the id later than the holder. An epoch never takes an id from the one that has
+-- replaced it. So a late call of an earlier process changes nothing, even if Redis has lost data
+-- meanwhile: the times of registration order the epochs of an id. Unchanged content is a heartbeat
+-- and takes no revision. When Redis has no memory left, it accepts only such heartbeats.
 --
 -- KEYS[1] registry:services                       set
 -- KEYS[2] registry:services:<service>:heartbeats  zset    KEYS[3] registry:service:<service>    hash
@@ -86,7 +87,7 @@ if changes > 0 or #beats > 0 then
   local listed = try('SADD', services_key, service)
   if type(listed) == 'table' then
     if string.sub(listed.err, 1, 3) ~= 'OOM' then return listed end
-    call('HDEL', record_key, '') -- Redis takes what follows a write that needs no memory
+    call('HDEL', record_key, '') -- Redis accepts what follows a write that needs no memory
     for kind, group in pairs(changed) do
       for _, item in ipairs(group) do
         reply[item.n], item.metrics = {5}, ''
@@ -125,7 +126,7 @@ if changes > 0 then
         if kind == 'updated' then
           add('registered', old[6])
           add('replaced', old[13])
-          -- A verdict of another check, or of another address, says nothing.
+          -- A verdict of another check, or of another address, no longer applies.
           if item.check == (old[11] or nil) and item.host == old[3] and item.port == old[4] then
             add('checked', old[8])
             add('checked_why', old[9])

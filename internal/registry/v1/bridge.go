@@ -17,17 +17,18 @@ import (
 
 // Defaults of a Bridge.
 const (
-	// DefaultEvery is the pause between two looks at a service, and DefaultFind between two
+	// DefaultEvery is the pause between two looks at a service, DefaultFind the pause between two
 	// searches for services.
 	DefaultEvery = 2 * time.Second
 	DefaultFind  = 30 * time.Second
-	// DefaultInterval is how often providers of the first version beat; three of them is silence.
+	// DefaultInterval is the interval of heartbeats of the first version's providers; a provider is
+	// silent after three of them.
 	DefaultInterval = 30 * time.Second
-	// DefaultBeat is how often written instances beat for old consumers.
+	// DefaultBeat is how often written instances beat, for old consumers.
 	DefaultBeat = 10 * time.Second
 )
 
-// store is what a bridge needs of *registry.Store.
+// store lists the methods of *registry.Store that a bridge calls.
 type store interface {
 	Services(ctx context.Context) ([]string, error)
 	Revision(ctx context.Context, service string) (int64, error)
@@ -36,13 +37,13 @@ type store interface {
 	RemoveCopies(ctx context.Context, service string, ids []string) error
 }
 
-// Config is how a bridge works. Zero durations mean the defaults.
+// Config says how a bridge works. Zero durations mean the defaults.
 type Config struct {
 	// Self is the name of this replica.
 	Self string
 	// KeyPrefix is the first version's prefix, and may be empty; Prefix is the second version's.
 	KeyPrefix, Prefix string
-	// WriteBack writes instances of the second version into the first one's keys.
+	// WriteBack is true to write instances of the second version into the first version's keys.
 	WriteBack                   bool
 	Every, Find, Interval, Beat time.Duration
 }
@@ -60,13 +61,13 @@ type Bridge struct {
 	loops       sync.WaitGroup
 
 	mu sync.Mutex // guards what follows
-	// share is which services this replica follows; nil means none, unless alone is set: then all.
+	// share says which services this replica follows; nil means none, or all if alone is set.
 	share *selection.Share
 	alone bool
 	found []string // services of the first version; nil before the first search
 }
 
-// New makes a bridge on client, which stays the caller's. It does no I/O.
+// New makes a bridge on client, which the caller keeps and closes. It does no I/O.
 func New(cfg Config, client rueidis.Client, s store, log *zap.Logger) *Bridge {
 	or := func(d *time.Duration, value time.Duration) {
 		if *d == 0 {
@@ -82,7 +83,7 @@ func New(cfg Config, client rueidis.Client, s store, log *zap.Logger) *Bridge {
 	return b
 }
 
-// Start begins both loops.
+// Start starts both loops.
 func (b *Bridge) Start(context.Context) error {
 	b.start.Do(func() {
 		b.loops.Go(func() { b.loop(b.cfg.Find, b.find) })
@@ -92,8 +93,7 @@ func (b *Bridge) Start(context.Context) error {
 	return nil
 }
 
-// Stop ends the loops and waits. It tolerates a bridge that was never started, and being called
-// twice.
+// Stop ends the loops and waits. It can be called on a bridge that was never started, and twice.
 func (b *Bridge) Stop(ctx context.Context) (failed error) {
 	b.stop.Do(func() {
 		b.cancel()
@@ -111,7 +111,7 @@ func (b *Bridge) Stop(ctx context.Context) (failed error) {
 	return failed
 }
 
-// SetReplicas tells which replicas there are. Before the first call this one follows no service.
+// SetReplicas sets the names of the replicas. Before the first call this one follows no service.
 func (b *Bridge) SetReplicas(names []string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -132,7 +132,8 @@ func (b *Bridge) loop(every time.Duration, once func()) {
 	}
 }
 
-// find searches for services. All replicas do: each knows what a lost one followed.
+// find searches for services. Every replica does that, so that each knows what a lost replica
+// followed.
 func (b *Bridge) find() {
 	found, err := b.db.services(b.ctx)
 	if err != nil {
@@ -144,8 +145,8 @@ func (b *Bridge) find() {
 	b.mu.Unlock()
 }
 
-// round looks at each service of this replica's share. What leaves the share is forgotten: scores
-// of long ago say nothing of who lives now.
+// round looks at each service of this replica's share. It forgets services that have left the
+// share: old scores do not tell who lives now.
 func (b *Bridge) round(following map[string]*service) {
 	own := b.own(following)
 	for name := range following {
@@ -166,8 +167,8 @@ func (b *Bridge) round(following map[string]*service) {
 	}
 }
 
-// own are the services of this replica's share, in their order. One that is followed stays until it
-// is empty: a search does not find it once its last instance has gone, but its copies are left.
+// own returns the services of this replica's share, sorted. A followed service stays until it is
+// empty: a search does not find it once its last instance has gone, but its copies are left.
 func (b *Bridge) own(following map[string]*service) []string {
 	b.mu.Lock()
 	all, share, alone := slices.Clone(b.found), b.share, b.alone

@@ -14,7 +14,7 @@ import (
 // Path is where operators see the migration.
 const Path = "/admin/registry/v1"
 
-// Feature is the bridge in a replica.
+// Feature adds the bridge to a replica.
 var Feature = feature.Feature{Access: Access, New: newPart}
 
 func newPart(env *feature.Env) feature.Part {
@@ -33,20 +33,20 @@ func newPart(env *feature.Env) feature.Part {
 	}
 }
 
-// Migration is how far the migration is.
+// Migration says how far the migration is.
 type Migration struct {
 	WriteBack bool     `json:"write_back" doc:"Whether instances are written back for old consumers: registry.v1.write_back."`
 	Services  []Status `json:"services" doc:"The services that have keys of the first version, in the order of their names."`
 }
 
-// Finished is what a finished migration has removed.
+// Finished says what a finished migration has removed.
 type Finished struct {
 	Services int `json:"services" doc:"How many services had keys of the first version."`
 }
 
 type output[T any] struct{ Body T }
 
-// routesOf are the routes of operators. b is nil where the bridge is off.
+// routesOf returns the operators' routes. b is nil if the bridge is off.
 func routesOf(b *Bridge) api.Routes {
 	return func(r *api.Router) {
 		op := func(id, method, path, summary, text string) huma.Operation {

@@ -1,8 +1,8 @@
 package v1
 
-// keys are the names of the first version, and one of ours: watched.
+// keys holds the names of the first version's keys, and of one key of ours: watched.
 type keys struct {
-	// prefix is empty, or ends in a colon; watched is below the second version's prefix.
+	// prefix is empty, or ends in a colon; watched lies below the second version's prefix.
 	prefix, own string
 }
 
@@ -19,6 +19,6 @@ func (k keys) members(service string) string { return k.prefix + "service_instan
 func (k keys) scores(service string) string  { return k.prefix + "heartbeat:" + service }
 func (k keys) change(service string) string  { return k.prefix + "service_change:" + service }
 
-// watched is a hash: service -> Redis' ms of the last heartbeat of a first version's provider, or
-// of the beginning of its bridge.
+// watched returns the key of a hash: service -> Redis' ms of the last heartbeat from a provider of
+// the first version, or of the start of its bridge.
 func (k keys) watched() string { return k.own }

@@ -13,25 +13,27 @@ import (
 	"github.com/freeslot/freeslot/internal/registry"
 )
 
-// service is what a bridge remembers of one service. The loop of looks owns it.
+// service is what a bridge remembers of one service. Only the loop of looks uses it.
 type service struct {
 	name string
-	// scores are what the last look has read, by id; nil before the first look, which copies nothing.
+	// scores holds what the last look has read, by id; nil before the first look, which copies
+	// nothing.
 	scores map[string]string
-	// refused are ids whose records cannot be copied; the log has why.
+	// refused holds the ids whose records cannot be copied; the log says why.
 	refused map[string]bool
-	// empty: the last look found neither instances of the first version nor copies.
+	// empty is true if the last look found neither instances of the first version nor copies.
 	empty bool
 
-	// second is what the second version had at loaded and now, Redis' time, at this revision.
+	// second is what the second version had at this revision. It was read at now, Redis' time, and
+	// at loaded, local time.
 	second   map[string]*registry.Detail
 	now      time.Time
 	revision int64
 	loaded   time.Time // local
 }
 
-// look compares both versions of a service once, and mends each. An error leaves the rest to the
-// next look.
+// look compares both versions of a service once, and mends each. After an error, the next look does
+// the rest.
 func (b *Bridge) look(ctx context.Context, s *service) error {
 	members, err := b.db.members(ctx, s.name)
 	if err != nil {
@@ -60,7 +62,7 @@ func (b *Bridge) look(ctx context.Context, s *service) error {
 	return nil
 }
 
-// load reads what the second version has, when that has changed or is old.
+// load reads what the second version has, if that has changed or is old.
 func (b *Bridge) load(ctx context.Context, s *service) (fresh bool, err error) {
 	revision, err := b.store.Revision(ctx, s.name)
 	if err != nil || s.second != nil && revision == s.revision && time.Since(s.loaded) < b.cfg.Beat {
@@ -75,7 +77,7 @@ func (b *Bridge) load(ctx context.Context, s *service) (fresh bool, err error) {
 	return true, nil
 }
 
-// instances are those of the second version by id. now is Redis' time.
+// instances returns the second version's instances by id. now is Redis' time.
 func instances(ctx context.Context, from store, name string) (out map[string]*registry.Detail, now time.Time, err error) {
 	out = make(map[string]*registry.Detail)
 	for cursor, more := "0", true; more; more = cursor != "0" {
@@ -90,7 +92,7 @@ func instances(ctx context.Context, from store, name string) (out map[string]*re
 	return out, now, nil
 }
 
-// copy registers those whose score has moved since the last look, or that are new since then.
+// copy registers the members whose scores have moved since the last look, and those that are new.
 func (b *Bridge) copy(ctx context.Context, s *service, members map[string]string) error {
 	if s.scores == nil {
 		if len(members) > 0 {
@@ -124,7 +126,7 @@ func (b *Bridge) copy(ctx context.Context, s *service, members map[string]string
 			delete(s.refused, id)
 			continue
 		}
-		// A provider writes its record in several steps: this may be a part of it, so the next look
+		// A provider writes its record in several steps: this may be only a part, so the next look
 		// reads it again.
 		if !s.refused[id] {
 			s.refused[id] = true
@@ -145,7 +147,8 @@ func (b *Bridge) copy(ctx context.Context, s *service, members map[string]string
 }
 
 // writeBack writes living instances of the second version for old consumers, and removes what it
-// wrote of those that are gone. A record that the first version's provider wrote stays its own.
+// wrote of instances that are gone. It does not touch a record that a provider of the first version
+// wrote.
 func (b *Bridge) writeBack(ctx context.Context, s *service, members map[string]string) error {
 	written, err := b.db.written(ctx, s.name, slices.Collect(maps.Keys(members)))
 	if err != nil {
@@ -179,8 +182,8 @@ func (b *Bridge) writeBack(ctx context.Context, s *service, members map[string]s
 	return b.db.announce(ctx, s.name, "removed", went, s.now)
 }
 
-// alive reports whether an instance has beaten in the last three of its intervals. Both times are
-// Redis'.
+// alive reports whether an instance has sent a heartbeat in the last three of its intervals. Both
+// times are Redis'.
 func alive(d *registry.Detail, now time.Time) bool {
 	return d.Persistent || now.Sub(d.BeatAt) < 3*d.Interval
 }

@@ -15,18 +15,18 @@ import (
 	"github.com/freeslot/freeslot/internal/registry"
 )
 
-// Status is how far the migration of one service is.
+// Status says how far the migration of one service is.
 type Status struct {
 	Service string `json:"service"`
 	V1Only  int    `json:"v1_only" doc:"Instances of the first version that have no copy: they do not beat, their record cannot be copied, or a provider of the second version has their id."`
 	Copied  int    `json:"copied" doc:"Instances of the first version with a copy."`
 	V2      int    `json:"v2" doc:"Instances of the second version."`
 	Written int    `json:"written" doc:"Those of them that were written back for old consumers."`
-	// SilentMS is documented for its reader in the tag.
+	// The tag documents SilentMS for readers of the API.
 	SilentMS int64 `json:"silent_ms" doc:"How long no provider of the first version has beaten, as far as the bridge has watched; -1 where it has not."`
 }
 
-// Status is the state of all services that the first version has.
+// Status returns the state of all services that the first version has.
 func (b *Bridge) Status(ctx context.Context) (out []Status, err error) {
 	found, err := b.known()
 	if err != nil {
@@ -76,7 +76,7 @@ func (b *Bridge) Status(ctx context.Context) (out []Status, err error) {
 	return out, nil
 }
 
-// known are the services that the last search found.
+// known returns the services that the last search found.
 func (b *Bridge) known() ([]string, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -87,7 +87,7 @@ func (b *Bridge) known() ([]string, error) {
 }
 
 // Finish removes the copies and the first version's keys. It refuses while instances are written
-// back, or a provider of the first version has beaten in the last three intervals.
+// back, or if a provider of the first version has sent a heartbeat in the last three intervals.
 func (b *Bridge) Finish(ctx context.Context) (services int, err error) {
 	if b.cfg.WriteBack {
 		return 0, conflict("registry.v1.write_back is on; turn it off first, once no consumer of the first version is left")

@@ -16,7 +16,7 @@ const (
 	originV2    = "v2"
 )
 
-// copyOf reads a record of the first version. The error says why it cannot be copied.
+// copyOf reads a record of the first version. The error says why the record cannot be copied.
 func copyOf(service, id string, record map[string]string, interval time.Duration) (registry.Copy, error) {
 	r := registry.Registration{
 		Service: service, ID: id, Host: record["host"], Protocol: record["protocol"], Interval: interval,
@@ -55,7 +55,7 @@ func copyOf(service, id string, record map[string]string, interval time.Duration
 	return c, c.Validate()
 }
 
-// recordOf is an instance as the first version has it.
+// recordOf returns an instance in the first version's form.
 func recordOf(d *registry.Detail) []string {
 	metadata, err := json.Marshal(d.Metadata)
 	if err != nil || d.Metadata == nil {

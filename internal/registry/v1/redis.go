@@ -14,14 +14,14 @@ import (
 )
 
 const (
-	// pageSize is how many members, or keys, one call goes through, and scanPause the pause between
-	// pages of keys: 50,000 keys/s, so that finding services costs a server little.
+	// pageSize is how many members, or keys, one call goes through. scanPause is the pause between
+	// pages of keys: it allows 50,000 keys/s, so that finding services costs a server little.
 	pageSize    = 1000
 	scanPause   = 20 * time.Millisecond
 	callTimeout = 2 * time.Second
 )
 
-// db is the first version's keys.
+// db reads and writes the first version's keys.
 type db struct {
 	client rueidis.Client
 	keys   keys
@@ -40,7 +40,7 @@ func (d *db) services(ctx context.Context) (out []string, err error) {
 	return slices.Compact(out), nil
 }
 
-// scan finds the services that one server has keys of, if it is a master.
+// scan finds the services that have keys on one server, if that is a master.
 func (d *db) scan(ctx context.Context, node rueidis.Client) (out []string, err error) {
 	do := func(cmd rueidis.Completed) rueidis.RedisResult {
 		ctx, cancel := context.WithTimeout(ctx, callTimeout)
@@ -76,7 +76,7 @@ func (d *db) scan(ctx context.Context, node rueidis.Client) (out []string, err e
 	}
 }
 
-// glob escapes what a pattern of Redis would take for more than itself.
+// glob escapes the characters that have a meaning in a pattern of Redis.
 func glob(text string) string {
 	var out []byte
 	for _, c := range []byte(text) {
@@ -88,7 +88,7 @@ func glob(text string) string {
 	return string(out)
 }
 
-// members are the ids of a service, and their scores, where they have any.
+// members returns the ids of a service, with their scores if they have any.
 func (d *db) members(ctx context.Context, service string) (out map[string]string, err error) {
 	out = make(map[string]string)
 	for cursor := uint64(0); ; {
@@ -133,7 +133,7 @@ func (d *db) multi(ctx context.Context, cmds []rueidis.Completed) (out []rueidis
 	return out, nil
 }
 
-// records are what the hashes of ids have.
+// records returns the hashes of ids.
 func (d *db) records(ctx context.Context, service string, ids []string) (out []map[string]string, err error) {
 	cmds := make([]rueidis.Completed, len(ids))
 	for i, id := range ids {
@@ -150,7 +150,7 @@ func (d *db) records(ctx context.Context, service string, ids []string) (out []m
 	return out, err
 }
 
-// written are those of ids that a bridge wrote.
+// written returns which of ids a bridge wrote.
 func (d *db) written(ctx context.Context, service string, ids []string) (out map[string]bool, err error) {
 	cmds := make([]rueidis.Completed, len(ids))
 	for i, id := range ids {
@@ -166,8 +166,8 @@ func (d *db) written(ctx context.Context, service string, ids []string) (out map
 	return out, err
 }
 
-// put writes an instance. The score comes first and the set last, so that no reader sees half of
-// it.
+// put writes an instance. The score comes first and the set last, so that no reader sees a
+// half-written one.
 func (d *db) put(service, id, score string, record []string) []rueidis.Completed {
 	b := d.client.B()
 	set := b.Hset().Key(d.keys.instance(service, id)).FieldValue()
@@ -191,7 +191,7 @@ func (d *db) remove(service, id string) []rueidis.Completed {
 	}
 }
 
-// announce tells old consumers.
+// announce informs old consumers.
 func (d *db) announce(ctx context.Context, service, kind string, ids []string, at time.Time) error {
 	if len(ids) == 0 {
 		return nil
@@ -203,7 +203,7 @@ func (d *db) announce(ctx context.Context, service, kind string, ids []string, a
 	return d.client.Do(ctx, d.client.B().Publish().Channel(d.keys.change(service)).Message(string(text)).Build()).Error()
 }
 
-// now is Redis' time.
+// now returns Redis' time.
 func (d *db) now(ctx context.Context) (time.Time, error) {
 	parts, err := d.client.Do(ctx, d.client.B().Time().Build()).AsIntSlice()
 	if err != nil || len(parts) != 2 {
@@ -212,7 +212,7 @@ func (d *db) now(ctx context.Context) (time.Time, error) {
 	return time.Unix(parts[0], parts[1]*1000), nil
 }
 
-// watch notes that a provider of the first version has beaten now, or that its bridge begins.
+// watch records that a provider of the first version has just beaten, or that its bridge begins.
 func (d *db) watch(ctx context.Context, service string) error {
 	now, err := d.now(ctx)
 	if err != nil {

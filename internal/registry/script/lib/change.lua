@@ -1,6 +1,6 @@
--- change: gives a service the next revision and publishes what has changed in it. Every change of
--- what consumers see goes through next_revision, then entry for each instance, then announce. why is
--- why the service is empty, '' if it is not. fields is nil for an instance that is gone.
+-- change: gives a service the next revision, and publishes what has changed in it. Every change
+-- that consumers see goes through next_revision, then entry for each instance, then announce. why
+-- says why the service is empty, '' if it is not. fields is nil for an instance that is gone.
 -- Needs: at, change_channel, changes_key, publish, record_key, service, stamp
 -- Defines: announce, entry, next_revision
 local function next_revision(why)

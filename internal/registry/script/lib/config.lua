@@ -1,4 +1,4 @@
--- config: what the scripts of named documents share.
+-- config: helpers that the scripts of named documents share.
 -- Needs: change_channel, history_key, name, now, publish, record_key
 -- Defines: config_version, live_version, tell_config, versions
 local function versions()
@@ -10,7 +10,8 @@ local function versions()
   return found
 end
 
--- config_version: the version of the record, whether there is a document, and the newest of the history.
+-- config_version returns the version of the record, whether there is a document, and the newest
+-- version of the history.
 local function config_version()
   local found = versions()
   local version = tonumber(redis.call('HGET', record_key, 'version')) or 0

@@ -1,5 +1,5 @@
--- figures: the metrics of an instance as they are stored and published. flat also writes each figure as
--- metadata_<type>_<field>, for readers of the second version.
+-- figures: the metrics of an instance as they are stored and published. flat also writes each
+-- figure as metadata_<type>_<field>, for readers that know the second version.
 -- Needs: at, flat, metrics_channel, publish
 -- Defines: add_figures, publish_figures
 local function add_figures(fields, json)

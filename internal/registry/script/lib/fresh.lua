@@ -1,4 +1,4 @@
--- fresh: whether a failure of checks was written in the last 45 s, so that it is known to last.
+-- fresh: reports whether a failure of checks was written in the last 45 s, so that it still counts.
 -- Needs: now
 -- Defines: fresh
 local function fresh(checked_at)

@@ -1,4 +1,4 @@
--- head: what consumers must know of a service.
+-- head: returns what consumers must know of a service.
 -- Defines: head
 local function head(record_key)
   local h = redis.call('HMGET', record_key, 'revision', 'stamp', 'birth', 'longest', 'why', 'guard_why')

@@ -1,5 +1,5 @@
--- holder: the answer about an instance that another epoch holds: {3, epoch, host, port, silent ms, interval ms, when it
--- was registered, ms, 1 if it has replaced the asking epoch, else 0}.
+-- holder: returns the answer about an instance that another epoch holds: {3, epoch, host, port,
+-- silent ms, interval ms, registered ms, 1 if it has replaced the asking epoch, else 0}.
 -- Needs: at
 -- Defines: holder
 local function holder(key, score, epoch)

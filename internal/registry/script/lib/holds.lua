@@ -1,13 +1,13 @@
--- holds: rules of labels, as Go's freeslot.LabelRule.Holds.
+-- holds: evaluates rules of labels, as Go's freeslot.LabelRule.Holds does.
 -- Defines: number, holds, all_hold
--- number reads a finite decimal number: tonumber would also read hexadecimal ones and spaces.
+-- number parses a finite decimal number: tonumber would also accept hexadecimal ones and spaces.
 local function number(value)
   if type(value) == 'string' and string.find(value, '[^0-9.eE+-]') then return nil end
   local x = tonumber(value)
   if not x or x == math.huge or x == -math.huge then return nil end
   return x
 end
--- holds compares one value, a text or a number, or nil where it is missing.
+-- holds compares one value: a text or a number, or nil if it is missing.
 local function holds(rule, value)
   local operator, values = rule.operator, rule.values
   if operator == 'exists' then return value ~= nil end
@@ -26,7 +26,7 @@ local function holds(rule, value)
   if operator == 'le' then return got <= want end
   error('unknown operator ' .. operator)
 end
--- all_hold takes the value of a label from a function.
+-- all_hold gets the value of a label from a function.
 local function all_hold(rules, value)
   for i = 1, #rules do
     if not holds(rules[i], value(rules[i].label)) then return false end

@@ -1,5 +1,5 @@
--- remove: takes instances out of a service. DEL comes first: where Redis refuses writes for lack of
--- memory it then takes those that follow.
+-- remove: takes instances out of a service. DEL comes first: when Redis refuses writes for lack of
+-- memory, it accepts those that follow a DEL.
 -- Needs: announce, at, changes_key, entry, heartbeats_key, next_revision, overrides_key, record_key, service,
 --   services_key
 -- Defines: remove

@@ -1,5 +1,5 @@
--- touch: gives instances the next revision of their service, and publishes their content. It returns the revision, or
--- nil where none of them is there.
+-- touch: gives instances the next revision of their service, and publishes their content. It
+-- returns the revision, or nil if none of them exists.
 -- Needs: announce, entry, next_revision, overrides_key
 -- Defines: touch
 local function touch(ids, keys, reason)
