@@ -6,10 +6,11 @@ import (
 	"time"
 )
 
-// askLimit is the most checks that wait for Redis, or for their list. Others are unknown at once.
+// askLimit is the largest number of checks that wait for Redis or for their list. Further checks
+// are unknown at once.
 const askLimit = 1024
 
-// asks has the checks that wait for Redis. Equal ones share one call.
+// asks holds the checks that wait for Redis. Equal checks share one call.
 type asks struct {
 	mu      sync.Mutex
 	pending map[askKey]*ask // guarded by mu
@@ -21,15 +22,15 @@ type askKey struct {
 	id    string
 }
 
-// ask is one id that Redis is asked for.
+// ask is one id to ask Redis for.
 type ask struct {
 	question question
-	done     chan struct{} // of all asks of a call; closed once found is there
+	done     chan struct{} // of all asks of a call; closed once found is set
 	found    found
 }
 
-// join is the check of the id of own, which may be another one that is under way; nil is that there
-// are too many. If it is own, the caller must have it answered.
+// join returns the ask for own's id, which may be another one that is under way; nil if there are
+// too many. If it is own, the caller must send it.
 func (a *asks) join(b *build, own *ask) *ask {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -93,12 +94,12 @@ func (c *Client) answer(p *picture, list string, all []*ask, done chan struct{})
 	close(done)
 }
 
-// undecided is an answer that still has neither verdict nor reason.
+// undecided returns an answer that still has neither verdict nor reason.
 func (p *picture) undecided() Answer {
 	return Answer{Version: p.version.Number, Revision: p.revision, AsOf: p.asOf, Stale: p.stale}
 }
 
-// take waits for a check, and makes its answer.
+// take waits for an ask, and fills in the answer.
 func (p *picture) take(ctx context.Context, a *Answer, one *ask) {
 	select {
 	case <-one.done:
@@ -111,6 +112,6 @@ func (p *picture) take(ctx context.Context, a *Answer, one *ask) {
 	}
 }
 
-// slept reports whether a picture may be of a version that was replaced long ago, as in a process
+// slept reports whether a picture may show a version that was replaced long ago, as in a process
 // that was frozen.
 func (p *picture) slept() bool { return time.Since(p.asOf) > 2*lookEvery }

@@ -7,12 +7,12 @@ import (
 
 const (
 	cacheWays = 4
-	// cacheEntry is what an entry costs beside the bytes of its id.
+	// cacheEntry is the memory that an entry needs in addition to the bytes of its id.
 	cacheEntry = 64
 )
 
-// cache keeps what Redis said of ids. It is a table of sets, whose entries get a second chance.
-// Reads take no lock. Versions are immutable, so an entry is right for ever, but only for its
+// cache keeps Redis' answers about ids. It is a table of sets, whose entries get a second chance.
+// Reads take no lock. Versions are immutable, so an entry stays right for ever, but only for its
 // build.
 type cache struct {
 	sets  []cacheSet // their number is a power of two
@@ -20,30 +20,30 @@ type cache struct {
 
 	mu    sync.Mutex
 	bytes int64 // guarded by mu
-	hand  int   // guarded by mu; the set that next gives an entry when bytes are short
+	hand  int   // guarded by mu; the set that gives up an entry next when bytes run short
 	way   int   // guarded by mu; the way where the last search for an unused entry ended
 }
 
-// cacheSet is four entries, and one line of the processor's cache. tags are their hashes, so that a
-// read seldom touches an entry in vain.
+// cacheSet holds four entries, and fills one line of the processor's cache. tags holds their
+// hashes, so that a read seldom touches an entry uselessly.
 type cacheSet struct {
 	tags    [cacheWays]atomic.Uint64
 	entries [cacheWays]atomic.Pointer[cached]
 }
 
-// cached is an entry; but for used it is immutable.
+// cached is an entry. It is immutable except for used.
 type cached struct {
 	build *build
 	id    string
 	entry entry
-	used  atomic.Bool // since the hand last passed
+	used  atomic.Bool // true if it was used since the hand last passed
 }
 
-// build is the identity of a version. It is apart from the version, so that the cache keeps no
-// filter of an old one alive.
+// build identifies a version. It is a type of its own, so that the cache does not keep the filter
+// of an old version alive.
 type build struct{ id string }
 
-// entry is what a version says of an id: it has it, and until when; 0 is for ever.
+// entry is what a version says of an id: whether it has the id, and until when; 0 means for ever.
 type entry struct {
 	has     bool
 	expires int64
@@ -92,7 +92,7 @@ func (c *cache) put(b *build, hash uint64, id string, e entry) {
 	set.entries[way].Store(added)
 }
 
-// victim is the way of the same id, a free one, or the first that was not used since the hand
+// victim returns the way of the same id, a free way, or the first way not used since the hand
 // passed. The caller holds mu.
 func (c *cache) victim(s *cacheSet, hash uint64, b *build, id string) int {
 	free := -1

@@ -24,7 +24,7 @@ var ErrClosed = errors.New("namelist: the client is closed")
 // Client follows lists and answers from them. It is safe for concurrent use.
 type Client struct {
 	cfg     Config
-	id      string // who the client is in reports
+	id      string // names the client in reports
 	log     *zap.Logger
 	metrics *metrics
 	cache   *cache
@@ -40,17 +40,18 @@ type Client struct {
 
 	lists sync.Map // name -> *List
 
-	// added has a token when there are new lists, and look when all are to be looked at.
+	// added holds a token when there are new lists, look when all lists are due for a look.
 	added, look chan struct{}
 
 	mu    sync.Mutex
 	fresh []*List // guarded by mu; the follower does not know them yet
-	err   error   // guarded by mu; of the last call to the control server
+	err   error   // guarded by mu; the error of the last call to the control server
 }
 
-// Open makes a client, which connects by itself and for ever. It waits for nothing: the first check
-// of a list does, for at most Config.Deadline, see also [List.WaitReady]. Errors: a *freeslot.Error
-// that names every bad field; so is a SnapshotDir in which no file can be made.
+// Open makes a client, which connects by itself and never gives up. Open waits for nothing. The
+// first check of a list waits, for at most Config.Deadline; see also [List.WaitReady]. Errors: a
+// *freeslot.Error that names every bad field, which includes a SnapshotDir in which no file can be
+// made.
 func Open(cfg Config) (*Client, error) {
 	cfg = cfg.withDefaults()
 	if err := cfg.validate(); err != nil {
@@ -97,9 +98,9 @@ func (c *Client) start(open func(context.Context) (source, error)) {
 	}
 }
 
-// Close ends the client; checks that wait for Redis are unknown. It waits for a call of OnChange,
-// for the last snapshot, and until Redis knows that switches need not wait for this client, but not
-// beyond the end of ctx. It may be called twice.
+// Close ends the client; checks that wait for Redis become unknown. It waits for a call of
+// OnChange, for the last snapshot, and until Redis knows that switches need not wait for this
+// client, but not beyond the end of ctx. It may be called twice.
 func (c *Client) Close(ctx context.Context) (err error) {
 	c.close.Do(func() {
 		c.closing.Lock() // nothing begins after this
@@ -123,8 +124,8 @@ func (c *Client) Close(ctx context.Context) (err error) {
 	return err
 }
 
-// withdraw takes the client's reports back, once the follower has ended. A server that does not
-// answer is not waited for: it drops them by itself.
+// withdraw takes the client's reports back, once the follower has ended. It does not wait for a
+// server that does not answer: that server drops the reports by itself.
 func (c *Client) withdraw(ctx context.Context, on source) {
 	if c.failure() != nil {
 		return
@@ -141,7 +142,7 @@ func (c *Client) withdraw(ctx context.Context, on source) {
 	}
 }
 
-// report says what the client has of lists.
+// report tells the control server what the client has of lists.
 func (c *Client) report(ctx context.Context, on source, all map[string]lists.ClientReport) error {
 	for names := range slices.Chunk(slices.Collect(maps.Keys(all)), lists.ReportLists) {
 		part := make(map[string]lists.ClientReport, len(names))
@@ -158,7 +159,7 @@ func (c *Client) report(ctx context.Context, on source, all map[string]lists.Cli
 	return nil
 }
 
-// spawn begins a goroutine, unless the client closes.
+// spawn starts a goroutine, unless the client closes.
 func (c *Client) spawn(f func()) bool {
 	c.closing.RLock()
 	defer c.closing.RUnlock()
@@ -169,8 +170,8 @@ func (c *Client) spawn(f func()) bool {
 	return true
 }
 
-// List is the list of this name, which is followed from the first call on. It is the same for all
-// calls. A name that no list can have answers unknown for ever.
+// List returns the list with this name, and follows it from the first call on. It returns the same
+// List in all calls. A name that no list can have answers unknown for ever.
 func (c *Client) List(name string) *List {
 	if l, ok := c.lists.Load(name); ok {
 		return l.(*List)
@@ -194,10 +195,10 @@ func (c *Client) List(name string) *List {
 	return l
 }
 
-// lookSoon has all lists looked at.
+// lookSoon schedules a look at all lists.
 func (c *Client) lookSoon() { signal(c.look) }
 
-// failure is why the control server could not be asked the last time; nil if it could.
+// failure returns the error of the last call to the control server, or nil.
 func (c *Client) failure() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -219,7 +220,7 @@ func (c *Client) publish(l *List, p *picture) {
 }
 
 // signal puts a token into a channel that holds one. A token that is there already serves this
-// signal too.
+// signal, too.
 func signal(c chan<- struct{}) {
 	select {
 	case c <- struct{}{}:
@@ -227,7 +228,7 @@ func signal(c chan<- struct{}) {
 	}
 }
 
-// callTimeout bounds a call for a head or a mark, and blockTimeout that for a block.
+// callTimeout bounds a call for a head or a mark, blockTimeout a call for a block.
 const (
 	callTimeout  = 2 * time.Second
 	blockTimeout = 10 * time.Second

@@ -23,51 +23,53 @@ const (
 	MaxDeadline = 10 * time.Second
 )
 
-// Config is how a client works. Either RedisURL or URL must be set. The zero value of each other
-// field is its default.
+// Config configures a client. Set either RedisURL or URL. The zero value of each other field means
+// its default.
 type Config struct {
-	// RedisURL is the control server's: redis://[user:password@]host:port[/db], rediss:// for TLS,
-	// with &addr=host:port for each further node of a cluster, or &master_set=name for sentinels.
-	// List servers are found by it; the process is the same user to all of them.
+	// RedisURL is the control server's URL: redis://[user:password@]host:port[/db], rediss:// for
+	// TLS, with &addr=host:port for each further node of a cluster, or &master_set=name for
+	// sentinels. The client finds list servers by it; the process is the same user on all of them.
 	RedisURL string
-	// URL is that of replicas, in place of Redis: http://host:port or https://host:port, or several
-	// with commas between; when one fails, the next is asked. Token is what they know the
-	// process by; any of theirs will do.
+	// URL is the URL of the replicas, instead of Redis: http://host:port or https://host:port, or
+	// several separated by commas; if one fails, the client asks the next. Token is the process'
+	// token; any token that the replicas accept will do.
 	URL, Token string
-	// Access has credentials and certificates. With URL the certificates alone are used.
+	// Access holds credentials and certificates. With URL only the certificates are used.
 	Access Access
-	// KeyPrefix is the first part of all keys, default "scheduler". With URL it is the replicas' own.
+	// KeyPrefix is the first part of all keys, default "scheduler". With URL the replicas use their
+	// own.
 	KeyPrefix string
-	// MaxBytes bounds filters, edits and cache of all lists, and of both versions of a switch:
+	// MaxBytes bounds the filters, edits and cache of all lists, and both versions of a switch:
 	// default 64 MiB, at least 1 MiB. The cache gets a quarter. Blocks of filters that do not fit
-	// are left out, and their ids asked in Redis.
+	// are left out, and Redis is asked for their ids.
 	MaxBytes int64
-	// Deadline is for how long a check waits for Redis, or a replica, default 50 ms, at most 10 s.
-	// The first check of a list waits so long for the list, too.
+	// Deadline is how long a check waits for Redis or a replica, default 50 ms, at most 10 s. The
+	// first check of a list also waits at most that long for the list.
 	Deadline time.Duration
-	// SnapshotDir is a folder for what is loaded, from which a process starts while Redis is away.
-	// Its answers are stale then: of a list that is held whole all of them; of others those that
-	// edits and the filter give, and unknown for what only Redis can decide. It is made if it is not
-	// there, and must be writable. Empty means none. Several processes may share one.
+	// SnapshotDir is a folder for what is loaded, from which a process can start while Redis is
+	// away. Its answers are then stale. A list that is held whole gives all its answers. Other
+	// lists answer what edits and the filter decide, and unknown for what only Redis can decide.
+	// The folder is made if it does not exist, and must be writable. Empty means none. Several
+	// processes may share one.
 	SnapshotDir string
-	// ClientName is who the process is to operators, default "namelist", at most 48 characters. A
-	// random part is added.
+	// ClientName is the name under which operators see the process, default "namelist", at most 48
+	// characters. A random part is added.
 	ClientName string
 	// Logger may be nil. Registerer may be nil; two clients on one registerer panic.
 	Logger     *zap.Logger
 	Registerer prometheus.Registerer
 }
 
-// Access is who the process is to Redis, and how the servers prove who they are. The zero value
-// uses the URL alone.
+// Access says how the process proves its identity to Redis, and how the servers prove theirs. The
+// zero value uses only the URL.
 type Access struct {
-	// Username is the user to connect as, if the URL has none. PasswordFile holds the password; it
-	// is read at each new connection.
+	// Username is the user to connect as, unless the URL names one. PasswordFile holds the
+	// password; it is read at each new connection.
 	Username, PasswordFile string
-	// CAFile has the certificates, in PEM, of the authorities that may sign the servers'; empty
-	// means those that the system trusts. CertFile and KeyFile are this process' own, for servers
-	// that ask for one. ServerName is the name that the servers' certificates must have; empty
-	// means the host of each connection.
+	// CAFile holds the certificates, in PEM, of the authorities that may sign the servers'
+	// certificates; empty means the authorities that the system trusts. CertFile and KeyFile are
+	// this process' own certificate and key, for servers that ask for one. ServerName is the name
+	// that the servers' certificates must have; empty means the host of each connection.
 	CAFile, CertFile, KeyFile, ServerName string
 }
 
@@ -78,7 +80,7 @@ func (a Access) redis() redisclient.Access {
 	}
 }
 
-// withDefaults is c with its defaults filled in.
+// withDefaults returns c with its defaults filled in.
 func (c Config) withDefaults() Config {
 	if c.KeyPrefix == "" {
 		c.KeyPrefix = DefaultKeyPrefix
@@ -101,7 +103,7 @@ func (c Config) withDefaults() Config {
 // maxClientName leaves room for the random part.
 const maxClientName = 48
 
-// validate names every field that cannot be used.
+// validate returns an error that names every bad field.
 func (c Config) validate() error {
 	var found freeslot.FieldErrors
 	c.validateSource(&found)
@@ -122,7 +124,7 @@ func (c Config) validate() error {
 	return found.Err()
 }
 
-// validateSource names what is wrong with where lists come from.
+// validateSource adds what is wrong with the place that lists come from.
 func (c Config) validateSource(found *freeslot.FieldErrors) {
 	if (c.RedisURL == "") == (c.URL == "") {
 		for _, field := range []string{"redis_url", "url"} {

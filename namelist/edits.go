@@ -12,32 +12,34 @@ import (
 const (
 	removed = -1
 	// recentLimit bounds the map that each edit copies. Beyond it, and beyond an eighth of frozen,
-	// the two become one.
+	// the two maps become one.
 	recentLimit = 256
-	// editBytes is what an edited id costs beside its bytes, measured on maps of 10,000.
+	// editBytes is the memory that an edited id needs in addition to its bytes, measured on maps of
+	// 10,000.
 	editBytes = 64
-	// bitWords is how many entries share a word of 64 bits, at most: 16 to 32 bits an entry.
+	// bitWords is the largest number of entries that share a word of 64 bits: 16 to 32 bits an
+	// entry.
 	bitWords = 4
 )
 
-// edits has the last change of each id. It is immutable: with makes another one. One serves all
-// versions of a list: a version's edits are those above its base, and what an id was before the
-// last change at or below the base is in the version.
+// edits holds the last change of each id. It is immutable: with makes a new one. One serves all
+// versions of a list: a version's edits are those above its base. What an id was before the last
+// change at or below the base is in the version.
 type edits struct {
 	frozen, recent map[string]change
 	// seen has the bit of each edited id, at its hash modulo the number of bits, which is a power
-	// of two. It spares most lookups both maps.
+	// of two. Thanks to it, most lookups need neither map.
 	seen  []uint64
 	bytes int64
 }
 
-// change is when an id last changed, and what it is since: removed, 0 for one that never expires,
-// or its expiry in Unix ms.
+// change holds the revision of an id's last change, and its state afterwards: removed, 0 for an id
+// that never expires, or its expiry in Unix ms.
 type change struct{ revision, expires int64 }
 
 var noEdits = &edits{}
 
-// get is the change of an id above base.
+// get returns the change of an id above base.
 func (e *edits) get(hash uint64, id string, base int64) (c change, ok bool) {
 	if len(e.seen) == 0 || !e.maybe(hash) {
 		return c, false
@@ -56,7 +58,7 @@ func (e *edits) mark(hash uint64) { e.seen[hash>>6&uint64(len(e.seen)-1)] |= 1 <
 
 func (e *edits) len() int { return len(e.frozen) + len(e.recent) }
 
-// with adds one edit. The list's seed is that of all hashes.
+// with returns the edits with one more edit. All hashes use the list's seed.
 func (e *edits) with(seed uint64, revision int64, changes []lists.Change) *edits {
 	out := &edits{frozen: e.frozen, bytes: e.bytes, recent: make(map[string]change, len(e.recent)+len(changes))}
 	maps.Copy(out.recent, e.recent)
@@ -80,7 +82,7 @@ func (e *edits) with(seed uint64, revision int64, changes []lists.Change) *edits
 	return out
 }
 
-// above is the edits above a revision, in one map.
+// above returns the edits above a revision, in one map.
 func (e *edits) above(seed uint64, revision int64) *edits {
 	out := &edits{frozen: make(map[string]change, e.len())}
 	for id, c := range e.all() {
@@ -93,7 +95,7 @@ func (e *edits) above(seed uint64, revision int64) *edits {
 	return out
 }
 
-// index makes the bits of a map that is whole.
+// index sets the bits of a complete map.
 func (e *edits) index(seed uint64) {
 	if len(e.frozen) == 0 {
 		return
@@ -104,7 +106,7 @@ func (e *edits) index(seed uint64) {
 	}
 }
 
-// all goes through the last change of each id.
+// all yields the last change of each id.
 func (e *edits) all() func(yield func(string, change) bool) {
 	return func(yield func(string, change) bool) {
 		for id, c := range e.frozen {

@@ -18,18 +18,18 @@ import (
 )
 
 const (
-	// lookEvery is from one look at all lists to the next. soonEvery is the least time between two
-	// out of turn.
+	// lookEvery is the time between looks at all lists. soonEvery is the least time between two
+	// looks out of turn.
 	lookEvery = time.Second
 	soonEvery = 10 * time.Millisecond
 	// historyEvery is how often looks ask for the history of the server's data.
 	historyEvery = time.Minute
-	// reportEvery is how often the client says what it has loaded and serves.
+	// reportEvery is how often the client reports what it has loaded and serves.
 	reportEvery = 5 * time.Second
 	// tickEvery is how often views learn that time has passed.
 	tickEvery = 100 * time.Millisecond
-	// eventQueue bounds the events that wait; one that finds the queue full is lost, and all lists
-	// are looked at. eventsAtOnce bounds those that are taken before anything else.
+	// eventQueue bounds the events that wait. An event that finds the queue full is lost, and then
+	// all lists are looked at. eventsAtOnce bounds the events that are taken before other work.
 	eventQueue   = 8192
 	eventsAtOnce = 256
 	// fetchesAtOnce and blocksAtOnce bound the calls of their kind.
@@ -39,7 +39,7 @@ const (
 	diskPatience = 500 * time.Millisecond
 )
 
-// follower keeps the views of a client's lists. Its loop is their only user.
+// follower keeps the views of a client's lists. Only its loop uses them.
 type follower struct {
 	c      *Client
 	begun  time.Time
@@ -47,12 +47,12 @@ type follower struct {
 	outage *logging.Outage
 
 	events  chan heard
-	lost    atomic.Bool // events were lost: look at all, with the history
+	lost    atomic.Bool // events were lost: look at all lists, with the history
 	results chan func(now time.Duration)
 
 	lists            map[string]*List
 	fetching, blocks int
-	used             int64 // bytes of all lists, with what is being loaded
+	used             int64 // bytes of all lists, including what is being loaded
 	budget           int64
 
 	looking    bool
@@ -68,7 +68,7 @@ type heard struct {
 	event lists.Event
 }
 
-// followed is what the follower keeps with a list.
+// followed is what the follower stores with a list.
 type followed struct {
 	view      *view
 	since     time.Duration
@@ -85,7 +85,7 @@ func newFollower(c *Client) *follower {
 	}
 }
 
-// now is the time since the start, by a clock that never steps.
+// now returns the time since the start, by a clock that never steps.
 func (f *follower) now() time.Duration { return time.Since(f.begun) }
 
 func (f *follower) loop(open func(context.Context) (source, error)) {
@@ -121,7 +121,7 @@ func (f *follower) stop() {
 	stops.Wait()
 }
 
-// connect reaches the control server.
+// connect connects to the control server.
 func (f *follower) connect(open func(context.Context) (source, error)) {
 	wait := backoff.NewExponentialBackOff()
 	wait.InitialInterval, wait.MaxInterval = firstRetry, lastRetry
@@ -143,7 +143,7 @@ func (f *follower) connect(open func(context.Context) (source, error)) {
 	}
 }
 
-// post has the loop call a function.
+// post makes the loop call a function.
 func (f *follower) post(result func(now time.Duration)) {
 	select {
 	case f.results <- result:
@@ -166,7 +166,7 @@ func (f *follower) use(on source) {
 	}
 }
 
-// add takes the lists that are new.
+// add takes over the new lists.
 func (f *follower) add() {
 	f.c.mu.Lock()
 	fresh := f.c.fresh
@@ -199,7 +199,7 @@ func (f *follower) follow(l *List) {
 	})
 }
 
-// take takes an event, and those that have come with it.
+// take takes an event, and those that came with it.
 func (f *follower) take(h heard) {
 	for range eventsAtOnce {
 		v := h.list.follower.view
@@ -214,7 +214,7 @@ func (f *follower) take(h heard) {
 	}
 }
 
-// turn does what is due.
+// turn does the work that is due.
 func (f *follower) turn(now time.Duration) {
 	f.used = 0
 	for _, l := range f.lists {
@@ -243,7 +243,7 @@ func (f *follower) turn(now time.Duration) {
 
 func (f *follower) fits(bytes int64) bool { return f.used+bytes <= f.budget }
 
-// fetch asks for the page that a view wants.
+// fetch requests the page that a view wants.
 func (f *follower) fetch(l *List, now time.Duration) {
 	if f.source == nil || f.fetching == fetchesAtOnce {
 		return
@@ -272,7 +272,7 @@ func (f *follower) fetch(l *List, now time.Duration) {
 	})
 }
 
-// setFailure keeps how the last call for the list alone ended.
+// setFailure records how the last call for the list alone ended.
 func (l *List) setFailure(err error) {
 	if err == nil {
 		l.failure.Store(nil)
@@ -286,7 +286,7 @@ func (f *follower) reached() {
 	f.outage.Over()
 }
 
-// load asks for blocks that a view wants.
+// load requests blocks that a view wants.
 func (f *follower) load(l *List, now time.Duration) {
 	v := l.follower.view
 	for f.source != nil && f.blocks < blocksAtOnce {
@@ -333,7 +333,7 @@ func loadBlock(ctx context.Context, from source, list string, v *lists.Version, 
 	return decodeBlock(wire, v.Build, index)
 }
 
-// decodeBlock also tells the number of keys, which a snapshot needs.
+// decodeBlock decodes a block, and also returns the number of its keys, which a snapshot needs.
 func decodeBlock(wire []byte, build string, index uint32) (*filter.Block, uint32, error) {
 	b, err := filter.Decode(wire, build, index)
 	if err != nil {
@@ -342,10 +342,10 @@ func decodeBlock(wire []byte, build string, index uint32) (*filter.Block, uint32
 	return b, binary.LittleEndian.Uint32(wire[blockKeys:]), nil
 }
 
-// blockKeys is where the wire form of a block has the number of its keys.
+// blockKeys is the offset of the number of keys in the wire form of a block.
 const blockKeys = 28
 
-// restore takes a list from the disk that Redis did not tell in time.
+// restore takes a list from the disk if Redis did not send it in time.
 func (f *follower) restore(l *List, now time.Duration) {
 	s := &l.follower
 	if f.c.disk == nil || s.restoring || s.view.shown.why != ReasonNotLoaded || now-s.since < diskPatience {
@@ -362,7 +362,7 @@ func (f *follower) restore(l *List, now time.Duration) {
 	})
 }
 
-// lookAll compares all lists with the control server, when it is due.
+// lookAll compares all lists with the control server, if that is due.
 func (f *follower) lookAll(now time.Duration) {
 	if f.looking || now < f.nextLook || len(f.lists) == 0 {
 		return
@@ -387,7 +387,7 @@ func (f *follower) lookAll(now time.Duration) {
 			f.post(func(now time.Duration) {
 				if err != nil {
 					f.failed(err)
-					f.lost.Store(true) // ask for the history once it is back
+					f.lost.Store(true) // ask for the history once the server is back
 					return
 				}
 				f.reached()
@@ -403,7 +403,7 @@ func (f *follower) lookAll(now time.Duration) {
 	})
 }
 
-// report says what is loaded and served: at times, and when it has changed.
+// report reports what is loaded and served, regularly and after changes.
 func (f *follower) report(now time.Duration) {
 	if f.reporting {
 		return
@@ -433,7 +433,7 @@ func (f *follower) report(now time.Duration) {
 	})
 }
 
-// reportOf is what the client has of a list.
+// reportOf returns what the client has of a list.
 func (f *follower) reportOf(l *List) lists.ClientReport {
 	v, p := l.follower.view, l.picture.Load()
 	r := lists.ClientReport{Birth: v.birth, Revision: p.revision, SDK: sdk}
@@ -449,5 +449,5 @@ func (f *follower) reportOf(l *List) lists.ClientReport {
 	return r
 }
 
-// sdk is what reports say of this package.
+// sdk is the name of this package in reports.
 const sdk = "go"

@@ -7,36 +7,38 @@ import (
 	"time"
 )
 
-// batch is how many ids CheckAll asks Redis for in one call; two are under way at once.
+// batch is the number of ids for which CheckAll asks Redis in one call; two calls are under way at
+// once.
 const batch = 256
 
-// List answers for one list. It is safe for concurrent use, and is valid until its client closes.
+// List answers for one list. It is safe for concurrent use, and valid until its client closes.
 type List struct {
 	name    string
 	client  *Client
 	picture atomic.Pointer[picture]
-	// failure is why the last call for the list alone failed; nil if it did not.
+	// failure is the error of the last call for the list alone, or nil.
 	failure atomic.Pointer[error]
 
 	follower followed
 }
 
-// Status is how a list stands.
+// Status is the state of a list in this client.
 type Status struct {
 	List string
-	// Reason is why the list does not answer.
+	// Reason says why the list does not answer.
 	Reason Reason
-	// State is the list's on the control server; empty while unknown.
+	// State is the list's state on the control server; empty while unknown.
 	State string
-	// Version answers, with the list's edits up to Revision.
+	// Version is the version that answers, with the list's edits up to Revision.
 	Version, Revision int64
-	// Next is the version that a switch is being prepared for, 0 without one; Prepared says that
+	// Next is the version that a switch is being prepared for, 0 without one. Prepared is true if
 	// all of it that fits is loaded.
 	Next     int64
 	Prepared bool
-	// Blocks is how many the filter of Version has, and Loaded how many are in memory.
+	// Blocks counts the blocks of Version's filter, Loaded those that are in memory.
 	Blocks, Loaded int
-	// Edits is how many ids have an edit in memory. Bytes is what the list needs in all.
+	// Edits counts the ids that have an edit in memory. Bytes is the memory that the list needs in
+	// all.
 	Edits int
 	Bytes int64
 	// AsOf and Stale are as in an Answer.
@@ -44,12 +46,12 @@ type Status struct {
 	Stale bool
 }
 
-// Name is the list's.
+// Name returns the list's name.
 func (l *List) Name() string { return l.name }
 
-// Check answers for an id. It asks Redis only for what memory cannot decide, and the first check
-// waits until the list is there: for at most Config.Deadline, and not beyond ctx. The id is as the
-// caller has it; form lower makes it small.
+// Check answers for an id. It asks Redis only for what memory cannot decide. The first check waits
+// until the list is there, for at most Config.Deadline, and not beyond ctx. Pass the id in any
+// form; Check brings it into the list's form, such as lower case.
 func (l *List) Check(ctx context.Context, id string) (a Answer) {
 	p := l.picture.Load()
 	if q, open := p.look(&a, l.client.cache, id); open {
@@ -58,7 +60,7 @@ func (l *List) Check(ctx context.Context, id string) (a Answer) {
 	return a
 }
 
-// Peek is Check without Redis: what memory cannot decide is unknown, as not loaded.
+// Peek answers like Check, but without Redis: what memory cannot decide is unknown, as not loaded.
 func (l *List) Peek(id string) (a Answer) {
 	if _, open := l.picture.Load().look(&a, l.client.cache, id); open {
 		a.Reason = ReasonNotLoaded
@@ -67,7 +69,7 @@ func (l *List) Peek(id string) (a Answer) {
 }
 
 // remote asks Redis, once the list is there. A process that was frozen may find that its version
-// has gone: it reads the head again, and answers from the new version.
+// has gone. It then reads the head again, and answers from the new version.
 func (l *List) remote(ctx context.Context, p *picture, id string, q question) Answer {
 	ctx, cancel := context.WithTimeout(ctx, l.client.cfg.Deadline)
 	defer cancel()
@@ -105,7 +107,7 @@ func (l *List) remote(ctx context.Context, p *picture, id string, q question) An
 	return a
 }
 
-// first waits for the first picture of a list. ok is false when too many checks wait.
+// first waits for the first picture of a list. ok is false if too many checks wait.
 func (l *List) first(ctx context.Context, p *picture) (now *picture, ok bool) {
 	if !l.client.asks.enter() {
 		return p, false
@@ -140,8 +142,8 @@ func (l *List) ask(ctx context.Context, p *picture, q question) Answer {
 }
 
 // CheckAll answers for many ids, in their order, from one version and revision. It asks Redis for
-// 256 ids in a call. Each call has Config.Deadline, and so has the wait for a list that is not
-// there yet.
+// 256 ids in a call. Config.Deadline bounds each call, and the wait for a list that is not there
+// yet.
 func (l *List) CheckAll(ctx context.Context, ids []string) []Answer {
 	p := l.picture.Load()
 	answers := make([]Answer, len(ids))
@@ -162,7 +164,7 @@ func (l *List) CheckAll(ctx context.Context, ids []string) []Answer {
 	}
 	var before, now []waiting
 	var mine []*ask
-	var own []ask // where asks of this call come from
+	var own []ask // memory for the asks of this call
 	done := make(chan struct{})
 	take := func(all []waiting) {
 		for _, w := range all {
@@ -173,7 +175,7 @@ func (l *List) CheckAll(ctx context.Context, ids []string) []Answer {
 		if len(mine) > 0 {
 			all, ended := mine, done
 			if !l.client.spawn(func() { l.client.answer(p, l.name, all, ended) }) {
-				ctx = l.client.ctx // which has ended
+				ctx = l.client.ctx // it has ended
 			}
 			done = make(chan struct{})
 		}
@@ -185,7 +187,7 @@ func (l *List) CheckAll(ctx context.Context, ids []string) []Answer {
 		if !open || p.why != ReasonNone {
 			continue
 		}
-		if len(own) == cap(own) { // pointers to those before stay
+		if len(own) == cap(own) { // pointers to earlier asks stay valid
 			own = make([]ask, 0, min(batch, len(ids)-i))
 		}
 		own = append(own, ask{question: q, done: done})
@@ -208,9 +210,9 @@ func (l *List) CheckAll(ctx context.Context, ids []string) []Answer {
 	return answers
 }
 
-// WaitReady waits until the list answers, and all of its filter that fits is in memory. Without it
+// WaitReady waits until the list answers, and all of its filter that fits is in memory. Without it,
 // the first checks wait for the list, and ask Redis for what memory does not have yet, within
-// Config.Deadline. Errors: the end of ctx, with why the list is not ready.
+// Config.Deadline. Errors: the end of ctx, with the reason why the list is not ready.
 func (l *List) WaitReady(ctx context.Context) error {
 	for {
 		p := l.picture.Load()
@@ -227,7 +229,7 @@ func (l *List) WaitReady(ctx context.Context) error {
 				why = fmt.Sprintf("%d of %d blocks of its filter are loaded", p.status.Loaded, p.status.Blocks)
 			}
 			err := l.client.failure()
-			if own := l.failure.Load(); own != nil { // others may have rights that it lacks
+			if own := l.failure.Load(); own != nil { // other lists may have rights that it lacks
 				err = *own
 			}
 			if err != nil {
@@ -238,12 +240,13 @@ func (l *List) WaitReady(ctx context.Context) error {
 	}
 }
 
-// Status is how the list stands.
+// Status returns the state of the list in this client.
 func (l *List) Status() Status { return l.picture.Load().status }
 
-// OnChange has call called with the Status that is there, and with each new one; those in between
-// may be left out. AsOf and Bytes alone are no change. The calls come one after the other from a
-// goroutine of their own. call must not call Close. stop ends it, and does not wait for a call.
+// OnChange calls call with the current Status, and with each new one; some in between may be left
+// out. If only AsOf and Bytes differ, that is no change. The calls come one after the other from a
+// goroutine of their own. call must not call Close. stop ends the calls, and does not wait for one
+// under way.
 func (l *List) OnChange(call func(Status)) (stop func()) {
 	ctx, stop := context.WithCancel(l.client.ctx)
 	l.client.spawn(func() {
@@ -262,7 +265,7 @@ func (l *List) OnChange(call func(Status)) (stop func()) {
 	return stop
 }
 
-// same reports whether two are equal to a listener.
+// same reports whether two statuses are equal to a listener.
 func (s Status) same(other Status) bool {
 	s.AsOf, s.Bytes = other.AsOf, other.Bytes
 	return s == other

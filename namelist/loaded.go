@@ -11,11 +11,11 @@ import (
 )
 
 const (
-	// blockOverhead is what a block costs beside its bits, and idOverhead an id of a whole version
-	// beside its bytes.
+	// blockOverhead is the memory that a block needs in addition to its bits; idOverhead is what an
+	// id of a whole version needs in addition to its bytes.
 	blockOverhead = 128
 	idOverhead    = 56
-	// allIDs is what stands for all ids of a version in place of a block.
+	// allIDs takes the place of a block's index to mean all ids of a version.
 	allIDs = math.MaxUint32
 )
 
@@ -23,14 +23,14 @@ const (
 type loaded struct {
 	version *lists.Version
 	build   *build
-	// blocks are the filter's; those that are not there are nil. Pictures share them, so a new
-	// block makes a new slice. Without a filter it is empty.
+	// blocks holds the filter's blocks; missing ones are nil. Pictures share them, so a new block
+	// makes a new slice. Without a filter it is empty.
 	blocks []*filter.Block
 	keys   []uint32        // of each block
 	asked  map[uint32]bool // blocks that are being loaded
 	have   int
-	// whole has the expiry of each id, in Unix ms, 0 for never. It is wanted in place of the
-	// blocks.
+	// whole has the expiry of each id, in Unix ms, 0 for never. wanted is true to load it instead
+	// of the blocks.
 	wanted bool
 	whole  map[string]int64
 	bytes  int64
@@ -48,7 +48,7 @@ func newLoaded(v *lists.Version) *loaded {
 	return l
 }
 
-// need is what a block, or all ids, are expected to need.
+// need returns the memory that a block, or all ids, are expected to need.
 func (l *loaded) need(index uint32) int64 {
 	if index == allIDs {
 		return l.version.Count * (idOverhead + form.CompactBytes/2)
@@ -56,7 +56,7 @@ func (l *loaded) need(index uint32) int64 {
 	return l.version.FilterBytes>>l.version.BlockBits + blockOverhead
 }
 
-// missing is the first block that is neither there nor being loaded.
+// missing returns the first block that is neither there nor being loaded.
 func (l *loaded) missing() (index uint32, ok bool) {
 	switch {
 	case l.whole != nil, l.asked[allIDs]:
@@ -74,13 +74,13 @@ func (l *loaded) missing() (index uint32, ok bool) {
 	return 0, false
 }
 
-// complete reports whether all that fits is there.
+// complete reports whether everything that fits is there.
 func (l *loaded) complete(fits func(bytes int64) bool) bool {
 	index, missing := l.missing()
 	return len(l.asked) == 0 && !(missing && fits(l.need(index)))
 }
 
-// put adds a block of so many keys.
+// put adds a block with this number of keys.
 func (l *loaded) put(index uint32, b *filter.Block, keys uint32) {
 	l.blocks = append([]*filter.Block(nil), l.blocks...)
 	l.blocks[index], l.keys[index] = b, keys
@@ -88,8 +88,8 @@ func (l *loaded) put(index uint32, b *filter.Block, keys uint32) {
 	l.bytes += b.Bytes() + blockOverhead
 }
 
-// wantBlock is the block to load next, or allIDs: of the serving version first. block or whole
-// answers it.
+// wantBlock returns the block to load next, or allIDs. The serving version comes first. block,
+// whole or notLoaded answers it.
 func (v *view) wantBlock(now time.Duration, fits func(bytes int64) bool) (l *loaded, index uint32, due bool) {
 	for _, l := range []*loaded{v.serving, v.next} {
 		if l == nil || now < l.notBefore {
@@ -108,7 +108,7 @@ func (v *view) wantBlock(now time.Duration, fits func(bytes int64) bool) (l *loa
 	return nil, 0, false
 }
 
-// block takes a block.
+// block takes over a block.
 func (v *view) block(l *loaded, index uint32, b *filter.Block, keys uint32) {
 	delete(l.asked, index)
 	l.failures = 0
@@ -116,7 +116,7 @@ func (v *view) block(l *loaded, index uint32, b *filter.Block, keys uint32) {
 	v.dirty = true
 }
 
-// whole takes all ids.
+// whole takes over all ids.
 func (v *view) whole(l *loaded, ids map[string]int64) {
 	delete(l.asked, allIDs)
 	l.failures = 0
@@ -131,7 +131,7 @@ func (l *loaded) putWhole(ids map[string]int64) {
 	}
 }
 
-// notLoaded takes that a block, or the ids, did not come.
+// notLoaded records that a block, or the ids, did not come.
 func (v *view) notLoaded(l *loaded, index uint32, err error, now time.Duration) {
 	delete(l.asked, index)
 	l.refused = l.refused || errors.Is(err, filter.ErrFormat)
@@ -140,7 +140,7 @@ func (v *view) notLoaded(l *loaded, index uint32, err error, now time.Duration) 
 	v.dirty = true
 }
 
-// bytes is what the list needs, with what is being loaded.
+// bytes returns the memory that the list needs, including what is being loaded.
 func (v *view) bytes() int64 {
 	n := v.edits.bytes
 	if v.staged != nil && v.staged != v.edits {

@@ -10,8 +10,8 @@ import (
 	lists "github.com/freeslot/freeslot/internal/namelist"
 )
 
-// metrics are a client's. Answers that memory gives are not counted: a miss takes some 30 ns, and a
-// counter that all callers share would slow them all down. None has an id.
+// metrics holds a client's metrics. Answers from memory are not counted: a miss takes some 30 ns,
+// and a counter that all callers share would slow them all down. No metric is labelled by id.
 type metrics struct {
 	asked, gaps, failed prometheus.Counter
 	unknown             *prometheus.CounterVec
@@ -37,7 +37,7 @@ func metricOpts(name, help string) prometheus.Opts {
 	return prometheus.Opts{Namespace: "freeslot", Subsystem: "namelist", Name: name, Help: help}
 }
 
-// register has the metrics that are read when they are asked for.
+// register registers the metrics that are read when they are collected.
 func (c *Client) register(reg prometheus.Registerer) {
 	gauge := func(name, help string, value func() float64) prometheus.Collector {
 		return prometheus.NewGaugeFunc(prometheus.GaugeOpts(metricOpts(name, help)), value)
@@ -57,8 +57,8 @@ func (c *Client) register(reg prometheus.Registerer) {
 	)
 }
 
-// names returns the names of the lists that are followed, sorted. A name that no list can have is
-// left out: it may be no text, and break the metrics of the whole process.
+// names returns the names of the followed lists, sorted. It leaves out a name that no list can
+// have: such a name may not be text, and would break the metrics of the whole process.
 func (c *Client) names() []string {
 	all := make(map[string]bool)
 	c.lists.Range(func(key, _ any) bool {
@@ -73,10 +73,10 @@ func (c *Client) names() []string {
 // listSeries bounds the lists that have metrics of their own: the first by name.
 const listSeries = 100
 
-// listMetrics describe each list.
+// listMetrics collects the metrics of each list.
 type listMetrics struct{ c *Client }
 
-// listGauges are read from a list's picture; ok is false where there is no such value.
+// listGauges are read from a list's picture; ok is false if there is no such value.
 var listGauges = []struct {
 	desc *prometheus.Desc
 	of   func(p *picture) (value float64, ok bool)

@@ -8,7 +8,7 @@ import (
 	"github.com/freeslot/freeslot/internal/namelist/form"
 )
 
-// picture is what readers see of a list. It is immutable but for replaced.
+// picture is what readers see of a list. It is immutable except for replaced.
 type picture struct {
 	// why is the reason of all answers; none if the list answers.
 	why      Reason
@@ -18,22 +18,22 @@ type picture struct {
 	status   Status
 	// replaced is closed when there is a newer picture.
 	replaced chan struct{}
-	// ready: the blocks that fit are loaded.
+	// ready is true if all blocks that fit are loaded.
 	ready bool
 
-	// The rest is only there if the list answers.
+	// The rest is set only if the list answers.
 	head    *lists.Head
-	expires int64 // of the whole list, in Unix ms; 0 is never
+	expires int64 // of the whole list, in Unix ms; 0 means never
 	version *lists.Version
 	build   *build
 	edits   *edits
 	blocks  []*filter.Block
 	keys    []uint32
-	whole   map[string]int64 // all ids of the version, if they are there
+	whole   map[string]int64 // all ids of the version, if they are loaded
 	clock   clock
 }
 
-// clock is Redis' time, as last measured, and goes on with this process' monotonic time.
+// clock is Redis' time as last measured. It advances with this process' monotonic time.
 type clock struct {
 	redisMS int64
 	at      time.Time
@@ -41,7 +41,7 @@ type clock struct {
 
 func (c clock) ms() int64 { return c.redisMS + time.Since(c.at).Milliseconds() }
 
-// picture is what the view shows now; begun is the moment that all times of the view are since.
+// picture returns what the view shows now. All times of the view count from begun.
 func (v *view) picture(begun time.Time, now time.Duration, fits func(bytes int64) bool) *picture {
 	s := v.shown
 	v.stale, v.dirty = v.silent(now), false
@@ -67,7 +67,7 @@ func (v *view) picture(begun time.Time, now time.Duration, fits func(bytes int64
 	return p
 }
 
-// prepared reports whether a version can be switched to: its edits are there, and the blocks that
+// prepared reports whether a version can be switched to: its edits are there, and all blocks that
 // fit.
 func (v *view) prepared(l *loaded, fits func(bytes int64) bool) bool {
 	return v.following && v.since <= l.version.Base && l.complete(fits)
@@ -79,8 +79,8 @@ type question struct {
 	hash uint64
 }
 
-// look answers from memory. open says that only the id's segment can decide, which q is for; or,
-// with a reason, that the list is not loaded.
+// look answers from memory. open is true if only the id's segment can decide, which q asks for.
+// With a reason, open means that the list is not loaded.
 func (p *picture) look(a *Answer, c *cache, id string) (q question, open bool) {
 	a.Revision, a.AsOf, a.Stale = p.revision, p.asOf, p.stale
 	if p.why != ReasonNone {
@@ -123,7 +123,7 @@ func (p *picture) look(a *Answer, c *cache, id string) (q question, open bool) {
 	return question{id: id, hash: hash}, true
 }
 
-// decide makes an answer of what the version, or an edit, says of the id.
+// decide fills in the answer that a version's or an edit's entry for the id gives.
 func (p *picture) decide(a *Answer, source Source, e entry) {
 	a.Verdict, a.Source = No, source
 	switch {

@@ -26,29 +26,30 @@ import (
 const (
 	// saveEvery is the least time between two writes of one list.
 	saveEvery = 10 * time.Second
-	// snapshotMagic begins a file; the version is its last part.
+	// snapshotMagic begins a file; its last part is the version.
 	snapshotMagic = "freeslot-namelist-1\n"
 	// snapshotLimit bounds the size of a file that is read.
 	snapshotLimit = 1 << 30
 )
 
-// snapshots keeps what is loaded in a folder, a file for each list, so that a process starts while
-// Redis is away.
+// snapshots keeps what is loaded in a folder, a file for each list, so that a process can start
+// while Redis is away.
 type snapshots struct {
 	dir, prefix string
 	log         *zap.Logger
 
 	mu      sync.Mutex
 	pending map[string]*picture // guarded by mu; by list, not written yet
-	written map[string]*picture // loop's
+	written map[string]*picture // only loop uses it
 }
 
 func newSnapshots(dir, prefix string, log *zap.Logger) *snapshots {
 	return &snapshots{dir: dir, prefix: prefix, log: log, pending: make(map[string]*picture), written: make(map[string]*picture)}
 }
 
-// tryFolder makes the folder, and a file in it. A folder that cannot be written would only be noticed
-// when a process has to start without Redis, and has nothing to start from.
+// tryFolder makes the folder, and tries to make a file in it. Otherwise a folder that cannot be
+// written would only be noticed when a process must start without Redis, and has nothing to start
+// from.
 func tryFolder(dir string) error {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return err
@@ -86,7 +87,7 @@ func (s *snapshots) loop(ctx context.Context) {
 				continue
 			}
 			err := s.write(list, p)
-			if err != nil && !failed { // the next ones fail alike
+			if err != nil && !failed { // the next ones would fail alike
 				s.log.Warn("namelist.snapshot_not_written", zap.String("list", list), zap.Error(err))
 			}
 			if failed = err != nil; !failed {
@@ -96,8 +97,8 @@ func (s *snapshots) loop(ctx context.Context) {
 	}
 }
 
-// file is the name of a list's file: of the hash of prefix and name, since names may differ only in
-// what a file system does not tell apart.
+// file returns the name of a list's file. It is made of a hash of prefix and name, since names may
+// differ in ways that a file system ignores.
 func (s *snapshots) file(list string) string {
 	sum := sha256.Sum256([]byte(s.prefix + "\x00" + list))
 	return filepath.Join(s.dir, "namelist-"+hex.EncodeToString(sum[:16])+".snapshot")
@@ -123,7 +124,7 @@ func (s *snapshots) write(list string, p *picture) error {
 	return nil
 }
 
-// read is what a list's file has. A file that cannot be used is logged.
+// read returns the content of a list's file. A file that cannot be used is logged.
 func (s *snapshots) read(list string) (saved *saved, ok bool) {
 	name := s.file(list)
 	info, err := os.Stat(name)
@@ -148,17 +149,18 @@ func (s *snapshots) read(list string) (saved *saved, ok bool) {
 }
 
 // saved is the JSON of a file. A file has the magic, the length of the JSON in 4 bytes of little
-// endian, the JSON, the blocks in their wire form, and the SHA-256 of all before.
+// endian, the JSON, the blocks in their wire form, and the SHA-256 of everything before.
 type saved struct {
 	List     string      `json:"list"`
 	Head     *lists.Head `json:"head"`
 	Revision int64       `json:"revision"`
 	Edits    []savedEdit `json:"edits"`
-	// AsOf is that of answers. AheadMS is by how much Redis' clock was ahead of this machine's.
+	// AsOf is as in answers. AheadMS is how far Redis' clock was ahead of this machine's.
 	AsOf    time.Time    `json:"as_of"`
 	AheadMS int64        `json:"ahead_ms"`
 	Blocks  []savedBlock `json:"blocks"`
-	// Whole has the ids of a version that is held whole, with their expiries; absent of others.
+	// Whole has the ids of a version that is held whole, with their expiries; absent for other
+	// versions.
 	Whole map[string]int64 `json:"whole,omitzero"`
 
 	blocks []*filter.Block // of Blocks
@@ -249,7 +251,7 @@ func decodeSnapshot(data []byte, list string) (*saved, error) {
 	return &s, nil
 }
 
-// restore takes a list from the disk. It is for a view that Redis has told nothing yet.
+// restore takes a list from the disk. Call it only on a view that has not heard from Redis yet.
 func (v *view) restore(s *saved, begun time.Time, now time.Duration, fits func(bytes int64) bool) {
 	if v.shown.why != ReasonNotLoaded || v.birth != "" {
 		return

@@ -9,20 +9,20 @@ import (
 
 // source is where a client gets lists from. It is safe for concurrent use.
 type source interface {
-	// follow has heard called with each event of a list, in their order, until stop. Both calls
-	// must not wait. An event of a zero Revision says that events may have been lost.
+	// follow calls heard with each event of a list, in their order, until stop. Neither follow nor
+	// heard may block. An event with a zero Revision means that events may have been lost.
 	follow(list string, heard func(lists.Event)) (stop func())
-	// look tells the mark of each list, and Redis' time.
+	// look returns the mark of each list, and Redis' time.
 	look(ctx context.Context, names []string, history bool) (marks []lists.Mark, is string, at time.Time, err error)
-	// delta is the head of a list, and a page of its edits after a revision.
+	// delta returns the head of a list, and a page of its edits after a revision.
 	delta(ctx context.Context, list string, after int64) (lists.Delta, error)
-	// block is the wire form of a block of a version's filter.
+	// block returns the wire form of a block of a version's filter.
 	block(ctx context.Context, list string, v *lists.Version, index uint32) ([]byte, error)
-	// whole are all ids of a version, with the expiry of each in Unix ms, 0 for never.
+	// whole returns all ids of a version, with the expiry of each in Unix ms, 0 for never.
 	whole(ctx context.Context, list string, v *lists.Version) (map[string]int64, error)
 	// ask reads ids from their segments of a version, in their order.
 	ask(ctx context.Context, list string, v *lists.Version, questions []question) []found
-	// report says what the client has loaded and serves; a zero Report takes one back.
+	// report reports what the client has loaded and serves; a zero report takes one back.
 	report(ctx context.Context, client string, reports map[string]lists.ClientReport) error
 	close()
 }
@@ -37,7 +37,7 @@ func foundOf(f lists.ListFound) found {
 	return found{entry: entry{has: f.Member, expires: f.ExpiresMS}, why: reasonOf(f.Why)}
 }
 
-// reasonOf is also for reasons of later releases.
+// reasonOf converts a reason; it also accepts reasons of later releases.
 func reasonOf(why lists.Why) Reason {
 	switch why {
 	case "":

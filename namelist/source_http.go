@@ -23,23 +23,23 @@ import (
 	lists "github.com/freeslot/freeslot/internal/namelist"
 )
 
-// Bounds of answers, in bytes. An edit session can make an edit of 60,000 entries of up to 600
-// bytes.
+// Bounds of answers, in bytes. An edit session can make one edit of 60,000 entries of up to
+// 600 bytes.
 const (
 	smallAnswer = 1 << 20
 	deltaAnswer = 64 << 20
 	blockAnswer = 2 << 20
-	// idAnswer is an id with its expiry, in a list of all ids.
+	// idAnswer is the size of an id with its expiry, in a list of all ids.
 	idAnswer = 600
 )
 
 const (
-	// pollWait is how long a replica waits for a change before it answers all the same.
+	// pollWait is how long a replica waits for a change before it answers without one.
 	pollWait = 25 * time.Second
-	// connsPerReplica bounds connections: checks beyond it wait for one, until their deadline.
+	// connsPerReplica bounds connections: further checks wait for one, until their deadline.
 	connsPerReplica = 64
-	// checksPerServer bounds the requests for ids of one list server: while it hangs, each takes a
-	// connection from other lists until its deadline.
+	// checksPerServer bounds the requests for ids of one list server: while it hangs, each request
+	// keeps a connection from other lists until its deadline.
 	checksPerServer = connsPerReplica / 2
 )
 
@@ -47,7 +47,7 @@ const (
 type httpSource struct {
 	cfg    Config
 	bases  []string
-	base   atomic.Uint32 // which of bases is asked, modulo their number
+	base   atomic.Uint32 // index into bases of the replica to ask, modulo their number
 	client *http.Client
 
 	ctx    context.Context // ends with close
@@ -56,7 +56,7 @@ type httpSource struct {
 
 	mu     sync.Mutex
 	polls  []*poll                  // guarded by mu
-	checks map[string]chan struct{} // guarded by mu; places of requests for ids of each list server
+	checks map[string]chan struct{} // guarded by mu; by list server: places for requests for ids
 }
 
 // poll is one long poll, for up to lists.LookLists lists.
@@ -64,9 +64,9 @@ type poll struct {
 	mu    sync.Mutex
 	heard map[string]func(lists.Event) // guarded by mu
 	known map[string]lists.Mark        // guarded by mu
-	// history is that of the server's data in the last answer.
+	// history identifies the server's data, as in the last answer.
 	history string // guarded by mu
-	// again ends the request under way, since there are more lists; nil between requests.
+	// again ends the request under way because there are more lists; nil between requests.
 	again context.CancelFunc // guarded by mu
 }
 
@@ -79,7 +79,7 @@ func openHTTP(cfg Config) (source, error) {
 		Transport: &http.Transport{
 			Proxy: http.ProxyFromEnvironment, TLSClientConfig: conf, ForceAttemptHTTP2: true,
 			MaxConnsPerHost: connsPerReplica, MaxIdleConnsPerHost: connsPerReplica, IdleConnTimeout: time.Minute,
-			// All requests share a connection: one that is silent must not take them with it.
+			// All requests share a connection: one silent request must not take the others with it.
 			HTTP2: &http.HTTP2Config{SendPingTimeout: time.Second, PingTimeout: 2 * time.Second},
 		},
 		// The token is for this server and no other.
@@ -89,7 +89,7 @@ func openHTTP(cfg Config) (source, error) {
 	return s, nil
 }
 
-// basesOf are the replicas of a URL.
+// basesOf splits a URL into the URLs of replicas.
 func basesOf(urls string) (bases []string) {
 	for base := range strings.SplitSeq(urls, ",") {
 		bases = append(bases, strings.TrimRight(strings.TrimSpace(base), "/"))
@@ -97,7 +97,7 @@ func basesOf(urls string) (bases []string) {
 	return bases
 }
 
-// checkURL says what is wrong with the URLs of replicas. secure: all have TLS.
+// checkURL returns what is wrong with the URLs of replicas. secure is true if all use TLS.
 func checkURL(urls string) (secure bool, err error) {
 	secure = true
 	for _, base := range basesOf(urls) {
@@ -116,9 +116,9 @@ func (s *httpSource) close() {
 	s.client.CloseIdleConnections()
 }
 
-// call makes a request, and returns an answer of at most so many bytes. A body makes it a POST. All
-// requests can be repeated: when a replica fails the next one is asked, and stays asked. Refusals
-// are *freeslot.Error.
+// call makes a request, and returns an answer of at most most bytes. With a body it is a POST. All
+// requests can be repeated: if a replica fails, the next one is asked, and later calls begin with
+// that. Refusals are *freeslot.Error.
 func (s *httpSource) call(ctx context.Context, path string, body any, most int64) (got []byte, err error) {
 	for range s.bases {
 		at := s.base.Load()
@@ -144,7 +144,7 @@ func (s *httpSource) callOnce(ctx context.Context, target string, body any, most
 	if err != nil {
 		return nil, err
 	}
-	request.Header["X-Idempotency-Key"] = nil // net/http repeats the request if a kept connection is closed
+	request.Header["X-Idempotency-Key"] = nil // net/http then repeats the request if a kept connection is closed
 	if s.cfg.Token != "" {
 		request.Header.Set("Authorization", "Bearer "+s.cfg.Token)
 	}
@@ -163,9 +163,9 @@ func (s *httpSource) callOnce(ctx context.Context, target string, body any, most
 	return got, err
 }
 
-// refusal is what a replica, or a proxy before it, says in place of an answer.
+// refusal returns the error of a replica, or of a proxy before it.
 func refusal(response *http.Response) error {
-	text, _ := io.ReadAll(io.LimitReader(response.Body, smallAnswer)) // without a text the status says it
+	text, _ := io.ReadAll(io.LimitReader(response.Body, smallAnswer)) // without a text, the status is the text
 	var e freeslot.Error
 	var said struct {
 		Code           freeslot.Code
@@ -181,7 +181,7 @@ func refusal(response *http.Response) error {
 
 func listPath(list string) string { return "/v1/lists/" + list }
 
-// buildPath is a path of a build of a version.
+// buildPath returns the path of something in a build of a version.
 func buildPath(list string, v *lists.Version, what string) string {
 	return fmt.Sprintf("%s/versions/%d/%s?build=%s", listPath(list), v.Number, what, url.QueryEscape(v.Build))
 }
@@ -251,8 +251,8 @@ func (s *httpSource) ask(ctx context.Context, list string, v *lists.Version, que
 	return out
 }
 
-// check waits for a place among the checks of its list server. Checks of a silent server must not
-// hold all connections.
+// check waits for a place among the checks of its list server, so that checks of a silent server
+// cannot hold all connections.
 func (s *httpSource) check(ctx context.Context, list, server string, q lists.ListCheck) ([]byte, error) {
 	s.mu.Lock()
 	places := s.checks[server]
@@ -275,8 +275,8 @@ func (s *httpSource) report(ctx context.Context, client string, reports map[stri
 	return err
 }
 
-// follow hears of changes by long polls. What has changed the client fetches: an event without
-// content stands for that.
+// follow learns of changes by long polls. The client fetches what has changed, so heard gets an
+// event without content.
 func (s *httpSource) follow(list string, heard func(lists.Event)) (stop func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -314,11 +314,11 @@ func (s *httpSource) loop(p *poll) {
 	wait := backoff.NewExponentialBackOff()
 	wait.InitialInterval, wait.MaxInterval = firstRetry, lastRetry/5
 	for s.ctx.Err() == nil {
-		pause := soonEvery // what changes meanwhile is one answer
+		pause := soonEvery // gather what changes meanwhile into one answer
 		if more, err := s.pollOnce(p); err == nil || more {
 			wait.Reset()
 		} else {
-			s.cfg.Logger.Debug("namelist.poll_failed", zap.Error(err)) // the looks say it louder
+			s.cfg.Logger.Debug("namelist.poll_failed", zap.Error(err)) // the looks report it more loudly
 			pause = wait.NextBackOff()
 		}
 		select {
@@ -328,7 +328,7 @@ func (s *httpSource) loop(p *poll) {
 	}
 }
 
-// pollOnce waits for a change. more: the request ended since there are more lists.
+// pollOnce waits for a change. more is true if the request ended because there are more lists.
 func (s *httpSource) pollOnce(p *poll) (more bool, err error) {
 	ctx, cancel := context.WithTimeout(s.ctx, pollWait+callTimeout)
 	defer cancel()

@@ -33,16 +33,16 @@ type redisSource struct {
 	servers map[string]*listServer // guarded by mu
 }
 
-// listServer is one that has segments; client is there once ready is closed.
+// listServer is a Redis server that holds segments. client is set once ready is closed.
 type listServer struct {
 	ready  chan struct{}
 	client rueidis.Client
 	close  func()
 	at     string    // the URL of client
-	reread time.Time // of the addresses, not before; guarded by the source's mu
+	reread time.Time // earliest time of the next reading of the addresses; guarded by the source's mu
 }
 
-// advisedLists bounds the lists that an advice names.
+// advisedLists bounds the lists named in an advice.
 const advisedLists = 10
 
 // rereadEvery is the least time between two readings of a list server's addresses.
@@ -106,7 +106,7 @@ func (s *redisSource) delta(ctx context.Context, list string, after int64) (list
 	return d, s.advise(err, list)
 }
 
-// advise adds what to do to an error by which Redis denies its user lists.
+// advise adds advice to an error by which Redis denies its user lists.
 func (s *redisSource) advise(err error, names ...string) error {
 	advice := s.cfg.Access.redis().Denied(err, s.cfg.RedisURL, func(user string) string {
 		command := "schedctl acl --role list-reader"
@@ -176,7 +176,7 @@ func (s *redisSource) whole(ctx context.Context, list string, v *lists.Version) 
 	return ids, err
 }
 
-// server is the client of a list server. The first call for it connects in the background.
+// server returns the client of a list server. The first call for it connects in the background.
 func (s *redisSource) server(ctx context.Context, name string) (rueidis.Client, error) {
 	s.mu.Lock()
 	on := s.servers[name]
@@ -197,7 +197,7 @@ func (s *redisSource) server(ctx context.Context, name string) (rueidis.Client, 
 	}
 }
 
-// lost looks in the background whether a list server that did not answer has other addresses now.
+// lost checks in the background whether a list server that did not answer has new addresses.
 func (s *redisSource) lost(name string, err error) {
 	if _, answered := rueidis.IsRedisErr(err); err == nil || answered {
 		return
@@ -214,7 +214,7 @@ func (s *redisSource) lost(name string, err error) {
 		defer cancel()
 		fresh := &listServer{ready: make(chan struct{}), at: on.at}
 		if err := s.dialOnce(ctx, name, fresh); err != nil || fresh.client == nil {
-			return // calls fail, and say so
+			return // calls fail, and report it
 		}
 		close(fresh.ready)
 		s.mu.Lock()
@@ -224,7 +224,7 @@ func (s *redisSource) lost(name string, err error) {
 	})
 }
 
-// dial connects to a list server, again and again.
+// dial tries to connect to a list server until it succeeds.
 func (s *redisSource) dial(name string, on *listServer) {
 	wait := backoff.NewExponentialBackOff()
 	wait.InitialInterval, wait.MaxInterval = firstRetry, lastRetry
@@ -244,7 +244,7 @@ func (s *redisSource) dial(name string, on *listServer) {
 	}
 }
 
-// dialOnce connects to a list server, unless that is on.at already.
+// dialOnce connects to a list server, unless its URL is on.at already.
 func (s *redisSource) dialOnce(ctx context.Context, name string, on *listServer) error {
 	servers, err := s.control.Servers(ctx)
 	if err != nil {
@@ -272,7 +272,8 @@ func (s *redisSource) dialOnce(ctx context.Context, name string, on *listServer)
 	return errors.New("the control server does not know it")
 }
 
-// serverURL is the URL of a list server: its own addresses, with the user of the control server's.
+// serverURL returns the URL of a list server: its own addresses, with the user of the control
+// server.
 func serverURL(control string, addresses []string) (string, error) {
 	var urls []*url.URL
 	for _, raw := range append([]string{control}, addresses...) {

@@ -11,29 +11,29 @@ import (
 )
 
 const (
-	// headOnly is a revision that no list reaches: the delta after it is the head alone.
+	// headOnly is a revision that no list reaches: the delta after it has only the head.
 	headOnly = 1 << 53
-	// waitingLimit bounds the events that wait for the answer of a fetch. Beyond it they are
-	// dropped, and fetched once more.
+	// waitingLimit bounds the events that wait for the answer of a fetch. Further ones are dropped,
+	// and then fetched.
 	waitingLimit = 1024
 	// staleAfter is the silence after which answers are stale.
 	staleAfter = 3 * time.Second
-	// spread is over which time clients load what many load at the same moment.
+	// spread is the time over which clients spread loads that many would make at the same moment.
 	spread = time.Second
-	// The wait after a failed fetch or load of a block, doubling.
+	// The wait after a failed fetch or load of a block doubles.
 	firstRetry = 50 * time.Millisecond
 	lastRetry  = 5 * time.Second
 )
 
 // view is what a client knows of one list: a state machine without clock and I/O. Its owner calls
-// it from one goroutine with now, the time since a fixed moment, carries out what want and
-// wantBlock ask for, and publishes what picture makes.
+// it from one goroutine with now, the time since a fixed moment. The owner carries out what want
+// and wantBlock ask for, and publishes what picture makes.
 //
 //	fetching --last page--> following --a hole; another birth or history; a revision that goes back--> fetching
 //
 // Invariant: while it is following, edits has every change above since, up to revision, and head is
-// that of revision. A version is shown only if its base is not below since; until then what was
-// shown stays.
+// the head at that revision. A version is shown only if its base is not below since; until then the
+// view shows what it showed before.
 type view struct {
 	list string
 
@@ -49,10 +49,10 @@ type view struct {
 
 	following bool
 	fetch     fetch
-	pending   bool // the fetch is under way
+	pending   bool // true while the fetch is under way
 	notBefore time.Duration
 	failures  int
-	staged    *edits // of the pages so far
+	staged    *edits // built from the pages so far
 	waiting   []lists.Event
 	overflow  bool // waiting was full
 
@@ -62,8 +62,8 @@ type view struct {
 	redisAt time.Duration
 
 	shown shown
-	stale bool // the last picture was
-	dirty bool // a picture is due
+	stale bool // true if the last picture was
+	dirty bool // true if a picture is due
 	gaps  int  // for metrics
 }
 
@@ -81,10 +81,10 @@ type shown struct {
 type fetch struct {
 	number int
 	after  int64
-	// fresh has the pages replace the edits; they begin at base.
+	// fresh is true if the pages replace the edits; they begin at base.
 	fresh bool
 	base  int64
-	first bool // page
+	first bool // true for the first page
 }
 
 func newView(list string, now time.Duration) *view {
@@ -94,7 +94,7 @@ func newView(list string, now time.Duration) *view {
 	return v
 }
 
-// reload begins with the head, and without edits.
+// reload starts with the head, without edits.
 func (v *view) reload(at time.Duration) { v.fresh(headOnly, at) }
 
 // fresh fetches all edits above base.
@@ -103,7 +103,7 @@ func (v *view) fresh(base int64, at time.Duration) {
 	v.begin(fetch{after: base, fresh: true, base: base, first: true}, at)
 }
 
-// catchUp fetches what came after the own revision.
+// catchUp fetches what came after the view's own revision.
 func (v *view) catchUp(at time.Duration) {
 	v.staged = v.edits
 	v.begin(fetch{after: v.revision, first: true}, at)
@@ -114,19 +114,19 @@ func (v *view) begin(f fetch, at time.Duration) {
 	v.fetch, v.pending, v.following, v.notBefore = f, false, false, at
 }
 
-// want is the page to fetch next, if one is due. delta or failed answers it.
+// want returns the page to fetch next, if one is due. delta or failed answers it.
 func (v *view) want(now time.Duration) (f fetch, due bool) {
 	if v.following || v.pending || now < v.notBefore {
 		return f, false
 	}
 	v.pending = true
 	if v.fetch.first {
-		v.waiting, v.overflow = nil, false // the answer has what they say
+		v.waiting, v.overflow = nil, false // the answer includes what they say
 	}
 	return v.fetch, true
 }
 
-// failed reports that a fetch brought nothing; it is made again.
+// failed makes a fetch that brought nothing due again.
 func (v *view) failed(number int, now time.Duration) {
 	if number == v.fetch.number && v.pending {
 		v.pending = false
@@ -137,7 +137,7 @@ func (v *view) failed(number int, now time.Duration) {
 
 func retry(failures int) time.Duration { return min(firstRetry<<min(failures, 10), lastRetry) }
 
-// delta takes the page that want asked for; it was sent at a time.
+// delta takes over the page that want asked for, in a request sent at sent.
 func (v *view) delta(number int, d *lists.Delta, sent, now time.Duration) {
 	if number != v.fetch.number || !v.pending {
 		return
@@ -182,14 +182,14 @@ func (v *view) delta(number int, d *lists.Delta, sent, now time.Duration) {
 	v.replay(now)
 }
 
-// forget takes that the list is another one of the same name.
+// forget drops the list, because another list has taken its name.
 func (v *view) forget(now time.Duration) {
 	v.birth, v.head, v.serving, v.next = "", nil, nil, nil
 	v.show(shown{why: ReasonNotLoaded})
 	v.reload(now)
 }
 
-// replay takes the events that came while a fetch was under way.
+// replay takes over the events that came while a fetch was under way.
 func (v *view) replay(now time.Duration) {
 	waiting, overflow := v.waiting, v.overflow
 	v.waiting, v.overflow = nil, false
@@ -201,7 +201,7 @@ func (v *view) replay(now time.Duration) {
 	}
 }
 
-// lose takes that there is no list any more, or none yet.
+// lose records that the list does not exist, or no longer.
 func (v *view) lose(h *lists.Head, why Reason, now time.Duration) {
 	v.head, v.gone, v.serving, v.next = nil, why, nil, nil
 	v.edits, v.staged, v.revision, v.since, v.following, v.sure = noEdits, nil, 0, 0, true, now
@@ -212,10 +212,10 @@ func (v *view) lose(h *lists.Head, why Reason, now time.Duration) {
 	v.replay(now)
 }
 
-// event takes a message of the list's channel.
+// event takes over a message of the list's channel.
 func (v *view) event(e *lists.Event, now time.Duration) {
 	switch {
-	case !v.following && !v.pending && v.fetch.first: // the fetch to come has it
+	case !v.following && !v.pending && v.fetch.first: // the fetch to come includes it
 	case !v.following:
 		if v.overflow = v.overflow || len(v.waiting) == waitingLimit; !v.overflow {
 			v.waiting = append(v.waiting, *e)
@@ -227,10 +227,10 @@ func (v *view) event(e *lists.Event, now time.Duration) {
 		}
 	case e.Birth != v.birth:
 		v.forget(now)
-	case e.History != "" && v.history != "" && e.History != v.history: // the revisions may be of both
+	case e.History != "" && v.history != "" && e.History != v.history: // the revisions may come from both
 		v.reload(now + rand.N(spread))
 	case e.Revision <= v.revision:
-	case e.Head == nil && len(e.Changes) == 0: // the edit is too large for a message, or it is by HTTP
+	case e.Head == nil && len(e.Changes) == 0: // the edit is too large for a message, or came by HTTP
 		v.catchUp(now)
 	case e.Revision > v.revision+1:
 		v.gaps++
@@ -258,7 +258,7 @@ func (v *view) apply(e *lists.Event, now time.Duration) {
 	}
 }
 
-// asked is what of a view a look must know at its sending.
+// asked is what a look must know of a view when it is sent.
 type asked struct {
 	revision int64
 	fetches  int
@@ -266,7 +266,7 @@ type asked struct {
 
 func (v *view) ask() asked { return asked{revision: v.revision, fetches: v.fetch.number} }
 
-// looked takes the result of a look that was sent at a time.
+// looked takes over the result of a look that was sent at sent.
 func (v *view) looked(a asked, m lists.Mark, history string, at time.Time, sent, now time.Duration) {
 	if !v.following || a.fetches != v.fetch.number {
 		return // it is older than what the view is about to get
@@ -280,7 +280,7 @@ func (v *view) looked(a asked, m lists.Mark, history string, at time.Time, sent,
 	case v.head == nil:
 		v.birth = ""
 		v.reload(now)
-	case other: // the revisions since may have come from both
+	case other: // the revisions since may come from both
 		v.reload(now + rand.N(spread))
 	case m.Birth != v.birth, m.Revision < a.revision:
 		v.reload(now)
@@ -292,7 +292,7 @@ func (v *view) looked(a asked, m lists.Mark, history string, at time.Time, sent,
 	}
 }
 
-// clock takes Redis' time from an answer.
+// clock takes over Redis' time from an answer.
 func (v *view) clock(at time.Time, sent time.Duration) {
 	v.redisMS, v.redisAt = at.UnixMilli(), sent
 }
@@ -304,10 +304,10 @@ func (v *view) tick(now time.Duration) {
 	}
 }
 
-// silent reports whether nothing was heard for long of what is shown.
+// silent reports whether no news of what is shown came for staleAfter.
 func (v *view) silent(now time.Duration) bool { return now-v.shown.sure > staleAfter }
 
-// setHead takes the head of the view's revision.
+// setHead takes over the head at the view's revision.
 func (v *view) setHead(h *lists.Head, now time.Duration) {
 	first := v.serving == nil
 	v.head, v.gone = h, ReasonNone
@@ -327,7 +327,7 @@ func (v *view) setHead(h *lists.Head, now time.Duration) {
 	v.complete(now)
 }
 
-// loadedOf is what is loaded of a version.
+// loadedOf returns what is loaded of a version.
 func (v *view) loadedOf(of *lists.Version) *loaded {
 	if of == nil {
 		return nil
@@ -340,7 +340,7 @@ func (v *view) loadedOf(of *lists.Version) *loaded {
 	return newLoaded(of)
 }
 
-// complete shows the serving version once all its edits are there, and fetches those that are not.
+// complete shows the serving version once all its edits are there, and fetches missing ones.
 func (v *view) complete(now time.Duration) {
 	h := v.head
 	if lowest := v.lowest(); lowest < v.since && h.Floor <= lowest {
@@ -359,7 +359,7 @@ func (v *view) complete(now time.Duration) {
 	}
 }
 
-// lowest is above which revision edits are needed.
+// lowest returns the revision above which edits are needed.
 func (v *view) lowest() int64 {
 	lowest := v.since
 	for _, l := range []*lists.Version{v.head.Serving, v.head.Next} {
@@ -375,7 +375,8 @@ func (v *view) show(s shown) {
 	v.shown, v.dirty = s, true
 }
 
-// known reports whether this release knows the form of a head, and checks what a lookup relies on.
+// known reports whether this release knows the form of a head. It also checks what a lookup relies
+// on.
 func known(h *lists.Head) bool {
 	for _, of := range []*lists.Version{h.Serving, h.Next} {
 		if of != nil && (of.Segments == 0 || of.BlockBits > filter.MaxBlockBits || len(of.Build) != 32) {
