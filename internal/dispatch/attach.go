@@ -6,9 +6,9 @@ import (
 	"github.com/freeslot/freeslot"
 )
 
-// Attach gives the job's result to sink, and returns the job's status. After a terminal status no
-// more comes. Otherwise Result or Detached comes once, possibly before Attach returns. An earlier
-// sink gets Detached; if Attach fails, it keeps the job. The error is a *freeslot.Error.
+// Attach gives the job's result to sink, and returns the job's status. After a terminal status
+// nothing more comes. Otherwise Result or Detached comes once, possibly before Attach returns. An
+// earlier sink gets Detached; if Attach fails, it keeps the job. The error is a *freeslot.Error.
 func (d *Dispatcher) Attach(ctx context.Context, tenant, jobID string, sink Sink) (freeslot.JobStatus, error) {
 	// The record is read first, so that a client without rights to it makes no waiter.
 	known, err := d.Job(ctx, tenant, jobID)
@@ -17,7 +17,7 @@ func (d *Dispatcher) Attach(ctx context.Context, tenant, jobID string, sink Sink
 	}
 	jobID = known.ID // another id if the job has moved
 	// The waiter exists before the script runs, because the result can be faster than its reply.
-	c, _ := d.clientOf(jobID) // found, as its record was read there
+	c, _ := d.clientOf(jobID) // its record was read from there
 	w, err := c.join(jobID)
 	if err != nil {
 		return freeslot.JobStatus{}, err
@@ -35,9 +35,9 @@ func (d *Dispatcher) Attach(ctx context.Context, tenant, jobID string, sink Sink
 	return status, nil
 }
 
-// Forget drops everything that sink awaits. The sink's session has ended, and no Submit or Attach
-// of it is under way. The jobs go on; a client that wants their results attaches. Cost:
-// O(outstanding).
+// Forget drops everything that sink awaits. Call it after the sink's session has ended, when no
+// Submit or Attach of it is under way. The jobs go on; a client that wants their results attaches.
+// Cost: O(outstanding).
 func (d *Dispatcher) Forget(sink Sink) {
 	for _, c := range d.clients {
 		c.outstanding.Range(func(id string, w *waiter) bool {
@@ -58,7 +58,7 @@ func (c *client) join(jobID string) (*waiter, error) {
 	return w, nil
 }
 
-// adopt gives the job's result to sink without an attach, as this cell learns of it; an earlier
+// adopt gives the job's result to sink without an attach, once this cell learns of it. An earlier
 // sink gets Detached. It returns false while a submit of the job is under way.
 func (c *client) adopt(known *freeslot.JobStatus, sink Sink) bool {
 	_, ok := c.claim(known.ID, &waiter{sink: sink, open: true, known: *known, checkedAt: c.d.nodes.Now()},
@@ -75,7 +75,7 @@ func (c *client) claim(jobID string, fresh *waiter, take func(*waiter) (ok, done
 		}
 		ok, done := take(w)
 		if done {
-			c.drop(jobID, w) // its last user does the same
+			c.drop(jobID, w) // its last user does this too
 		}
 		if ok || !done {
 			return w, ok
@@ -91,7 +91,7 @@ func (d *Dispatcher) awaits(jobID string, sink Sink) (yes bool) {
 	return yes
 }
 
-// update calls f for the job's waiter, if there is one, with its mu held.
+// update calls f for the job's waiter, if there is one, and holds its mu meanwhile.
 func (c *client) update(jobID string, f func(*waiter)) {
 	if w, ok := c.outstanding.Load(jobID); ok {
 		w.mu.Lock()

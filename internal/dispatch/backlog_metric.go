@@ -11,7 +11,7 @@ import (
 	"github.com/freeslot/freeslot/internal/process/logging"
 )
 
-// backlogSweeps is how many sweep intervals lie between two counts of the waiting jobs. A count
+// backlogSweeps is the number of sweep intervals between two counts of the waiting jobs. A count
 // costs a few commands for each queue.
 const backlogSweeps = 5
 

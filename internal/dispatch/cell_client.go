@@ -27,30 +27,31 @@ type client struct {
 	sampled *zap.Logger // log for repeated failures: some lines of each kind are enough
 	metrics cellMetrics
 
-	// outstanding are the jobs, by id, whose results are awaited.
+	// outstanding holds the jobs whose results are awaited, by id.
 	outstanding *xsync.MapOf[string, *waiter]
 	// lastRead is the id of the last reply that was delivered; renewReplies trims up to it.
 	lastRead atomic.Pointer[string]
 	reader   atomic.Pointer[context.CancelFunc] // ends the read of the stream that is under way
-	// fetches bounds the reads of this cell's records that replies cause, and asks the questions
-	// to all cells. They are apart, so that a cell that is away does not delay this one.
+	// fetches bounds the reads of this cell's records that replies cause. asks bounds the questions
+	// to all cells. They are separate, so that a cell that is away does not delay this one.
 	fetches, asks chan struct{}
-	// page is how many records one recheck reads. keepReplies owns it.
+	// page is how many records one recheck reads. Only keepReplies uses it.
 	page int
 
 	queues  queues
 	match   *matcher
 	full    fullNodes
 	contact contact
-	// refusal is why the cell's Redis refused the last call of handleDue, which writes; empty if it
-	// did not.
+	// refusal says why the cell's Redis refused the last call of handleDue, which writes. It is
+	// empty if Redis did not refuse.
 	refusal atomic.Pointer[string]
-	reaper  reaper // reapNodes owns it
-	mover   mover  // moveJobs owns it
-	// unrecorded is that what the start records in the cell may be gone. keepReplies owns it.
+	reaper  reaper // used by reapNodes alone
+	mover   mover  // used by moveJobs alone
+	// unrecorded is true if the cell may have lost what Start recorded there. Only keepReplies uses
+	// it.
 	unrecorded bool
 
-	// Each outage belongs to one loop.
+	// Each outage is used by one loop.
 	keeping, recording, reading, sweeping, tending, reaping, mending, moving *logging.Outage
 }
 
@@ -95,7 +96,7 @@ func (c *client) run() {
 	}
 }
 
-// tick calls f until Stop, with pauses of interval that vary by a quarter. A token of wake ends a
+// tick calls f until Stop, with pauses of interval that vary by a quarter. A token in wake ends a
 // pause.
 func (c *client) tick(interval time.Duration, wake <-chan struct{}, f func()) {
 	for {
@@ -112,7 +113,7 @@ func (c *client) tick(interval time.Duration, wake <-chan struct{}, f func()) {
 	}
 }
 
-// sleep waits. It returns false once ctx has ended.
+// sleep waits for pause. It returns false once ctx has ended.
 func sleep(ctx context.Context, pause time.Duration) bool {
 	timer := time.NewTimer(pause)
 	defer timer.Stop()
@@ -124,7 +125,7 @@ func sleep(ctx context.Context, pause time.Duration) bool {
 	}
 }
 
-// succeeded notes the end of a loop's call, and reports whether it was a success.
+// succeeded records the result of a loop's call in outage, and reports whether it was a success.
 func (c *client) succeeded(outage *logging.Outage, err error) bool {
 	switch {
 	case err == nil:
@@ -165,16 +166,17 @@ func (c *client) drop(id string, w *waiter) {
 	})
 }
 
-// contact is since when a cell has taken writes without a break, on the clock of Nodes.Now. A cell
-// that only answers reads takes no heartbeats, and its nodes seem silent. The zero
-// value is no contact. It is safe for concurrent use; one goroutine makes and loses it.
+// contact records since when a cell has taken writes without a break, by the clock of Nodes.Now. A
+// cell that only answers reads takes no heartbeats, so its nodes would seem silent. The zero value
+// means no contact. It is safe for concurrent use; one goroutine makes and loses it.
 type contact struct{ at atomic.Pointer[proofs] }
 
-// proofs are an unbroken row of calls that wrote: when the first was answered, and the last was sent.
+// proofs describes an unbroken series of calls that wrote: when the first was answered, and when
+// the last was sent.
 type proofs struct{ since, sent int64 }
 
-// made notes a call that was sent and now is answered. The cell may have been away all the time
-// since the call before was sent: with more than gap, contact begins anew.
+// made records a call that was sent and is answered now. The cell may have been away ever since the
+// call before was sent. If that was longer than gap ago, contact starts again.
 func (c *contact) made(sent, now int64, gap time.Duration) {
 	since := now
 	if last := c.at.Load(); last != nil && now-last.sent <= int64(gap) {
@@ -185,7 +187,8 @@ func (c *contact) made(sent, now int64, gap time.Duration) {
 
 func (c *contact) lost() { c.at.Store(nil) }
 
-// lasts is how long the contact has lasted. It is 0 while a call waits for longer than gap.
+// lasts returns how long the contact has lasted. It returns 0 if no call was sent within gap and
+// answered.
 func (c *contact) lasts(now int64, gap time.Duration) time.Duration {
 	last := c.at.Load()
 	if last == nil || now-last.sent > int64(gap) {

@@ -11,9 +11,9 @@ import (
 )
 
 // chooseAlike chooses nodes for new jobs that fit the same nodes, in groups: a node costs the
-// script as much as several jobs, and its agent reports jobs together that came together. These are
-// jobs of one call, or jobs that come alone while others are under way. Jobs that get no node here
-// are left to chooseNode.
+// script as much as several jobs, and its agent reports jobs together that came together. Such jobs
+// are in one call, or come alone while others are under way. Jobs that get no node here are left to
+// chooseNode.
 func (d *Dispatcher) chooseAlike(jobs []*placement) {
 	if len(jobs) == 1 && d.submits.Load() <= 1 {
 		return
@@ -58,20 +58,20 @@ func (d *Dispatcher) placeTogether(jobs []*placement) {
 	}
 }
 
-// alikeQuery is the query for new jobs that are alike.
+// alikeQuery returns the query for new jobs that are alike.
 func (d *Dispatcher) alikeQuery(p *placement) selection.Query {
 	q := d.query(p)
 	q.Skip |= d.waitingCells(p.class)
 	return q
 }
 
-// place gives a job the next place of the groups, and takes its slots in the cache. It returns
-// false if there is none.
+// place puts a job into the next free place of the groups, and takes its slots in the cache. It
+// returns false if there is none.
 func (d *Dispatcher) place(p *placement, g *groups, q *selection.Query) bool {
 	for ; g.left(); g.at++ {
 		group := &g.list[g.at]
 		if !group.Node.TryTake(q.Slots) {
-			continue // others have filled it
+			continue // other jobs have filled it
 		}
 		p.candidates = selection.AppendCandidates(p.room[:0], g.list, g.at, q.Want)
 		p.to, p.taken, p.grouped = d.clients[group.Node.Cell()], true, true
@@ -83,36 +83,37 @@ func (d *Dispatcher) place(p *placement, g *groups, q *selection.Query) bool {
 	return false
 }
 
-// groups are filled one after the other.
+// groups holds groups that are filled one after the other.
 type groups struct {
 	list []selection.Group
-	at   int // of the group that is filled now
+	at   int // index of the group that is being filled
 }
 
-// groupRoom has room for the groups of any batch.
+// groupRoom is large enough for the groups of any batch.
 type groupRoom [selection.MaxBatch + cell.MaxCandidates]selection.Group
 
 func chooseGroups(room []selection.Group, class *selection.Class, jobs int, q *selection.Query) groups {
 	return groups{list: class.Batch(room, jobs, q, selection.NewSource(rand.Uint64()))}
 }
 
-// left reports whether there is a place.
+// left reports whether a place is free.
 func (g *groups) left() bool { return g.at < len(g.list) && g.list[g.at].Jobs > 0 }
 
-// openLife is how long groups are open. What a replica hears of others is about as old.
+// openLife is how long groups stay open. What a replica knows of other replicas is about as old.
 const openLife = 2 * time.Millisecond
 
-// openGroups are groups for jobs that come alone while others are under way: the next call of a
-// cell gathers them. Jobs of two kinds can share a place, by their hashes; then one of them has
-// groups at a time. The zero value has none. It is safe for concurrent use.
+// openGroups holds groups for jobs that come alone while others are under way: the next call of a
+// cell gathers them. Two kinds of jobs can share an entry, by their hashes; then one of them has
+// groups at a time. The zero value is empty. It is safe for concurrent use.
 type openGroups [64]openPlace
 
 type openPlace struct {
 	mu sync.Mutex
 	groups
 	room groupRoom
-	// What the groups were chosen for, and until when they are used. If there were few or none, no
-	// others are chosen before: a search costs as much as many single choices.
+	// What the groups were chosen for, and until when they are used. few is true if there were few
+	// groups or none: until then no others are chosen, because a search costs as much as many
+	// single choices.
 	class *selection.Class
 	slots int
 	skip  selection.CellMask
@@ -125,9 +126,9 @@ func (o *openGroups) place(class *selection.Class, slots int) *openPlace {
 }
 
 // leaveBusy closes the groups of nodes that are more than half full, and returns how many jobs the
-// others are for. Slots of busy nodes are left to single choices: there a group saves little, and
-// replicas refuse each other more jobs. The groups behind a busy node are not used: they are as
-// busy or, under [selection.PolicyBinpack], on nodes that shall stay emptier.
+// other groups are for. Slots of busy nodes are left to single choices: there a group saves little,
+// and replicas refuse each other more jobs. The groups behind a busy node are not used: their nodes
+// are as busy or, under [selection.PolicyBinpack], should stay emptier.
 func (g *groups) leaveBusy() (jobs int) {
 	for i := range g.list {
 		group := &g.list[i]
@@ -140,8 +141,8 @@ func (g *groups) leaveBusy() (jobs int) {
 	return jobs
 }
 
-// joinGroup gives a job that came alone a place in open groups. It opens new ones for as many jobs
-// as are under way.
+// joinGroup gives a job that came alone a place in open groups. It opens new groups for as many
+// jobs as are under way.
 func (d *Dispatcher) joinGroup(p *placement, now time.Time) {
 	slots := p.request.Job.SlotCount()
 	o := d.openGroups.place(p.class, slots)
@@ -152,7 +153,7 @@ func (d *Dispatcher) joinGroup(p *placement, now time.Time) {
 		return
 	}
 	q := d.alikeQuery(p)
-	// A class is of one configuration: after a change of it, no group of before is used.
+	// A class belongs to one configuration, so no group of an older configuration is used.
 	same := o.class == p.class && o.slots == slots && o.skip == q.Skip
 	switch {
 	case !fresh || same && !o.left():

@@ -11,9 +11,10 @@ import (
 	"github.com/freeslot/freeslot/internal/selection"
 )
 
-// chooseNode picks what the next call offers the job to. That is candidates, all of one cell; it
-// takes slots of the first one in the cache, so that this replica's other choices see them. Or it
-// is the cell in whose queue the job will wait. Without either, the error is for the client.
+// chooseNode picks what the next call offers the job to. Either that is candidates, all in one
+// cell: it takes slots of the first one in the cache, so that this replica's other choices see
+// them. Or it is the cell in whose queue the job will wait. If there is neither, it returns an
+// error for the client.
 func (d *Dispatcher) chooseNode(p *placement) error {
 	switch {
 	case p.repeat:
@@ -26,7 +27,7 @@ func (d *Dispatcher) chooseNode(p *placement) error {
 	case d.lackReplicas.load() == d.allCells:
 		return d.tooFewReplicasError()
 	case p.grouped:
-		p.grouped = false // the next choice is its own
+		p.grouped = false // later rounds choose for the job alone
 		return nil
 	}
 	begin := time.Now()
@@ -44,7 +45,7 @@ func (d *Dispatcher) chooseNode(p *placement) error {
 	if !couldRun(p.class, p.request.Job) {
 		return d.noNodeError(p)
 	}
-	// A search that failed a moment ago is not repeated.
+	// Do not repeat a search that failed a moment ago.
 	searched := !p.enqueue && len(p.refused) == 0 && p.query.Skip == d.skip(p)
 	return d.chooseQueue(p, !searched)
 }
@@ -69,8 +70,8 @@ func (d *Dispatcher) pick(p *placement) bool {
 		return true
 	}
 	if !couldRun(p.class, job) {
-		// The list may be older than the last change of a profile. Where nodes do fit, it is good
-		// enough to call the fleet full: making it anew for every submit to a full fleet would
+		// The list may be older than the last change of a profile. If nodes do fit, it is good
+		// enough to call the fleet full: building it again for every submit to a full fleet would
 		// cost more than all placements.
 		p.class = d.nodes.Settle(job.Service, &job.Requirement)
 		if d.draw(p); len(p.candidates) > 0 {
@@ -90,8 +91,8 @@ func (d *Dispatcher) draw(p *placement) {
 }
 
 // probe fills in p.candidates with nodes that seem full, unless they have just answered that they
-// are. For a job of one slot it is enough that another job asks: nearly always a node announces
-// that it has a slot again, and the cache is looked at once more for a job that waits.
+// are. For a job of one slot it is enough that another job asks: a node nearly always announces
+// that it has a slot again, and the cache is searched once more for a waiting job.
 func (d *Dispatcher) probe(p *placement) {
 	p.query.IgnoreFull, p.query.Want = true, cell.MaxCandidates
 	if d.draw(p); len(p.candidates) == 0 {
@@ -116,8 +117,8 @@ func couldRun(class *selection.Class, job *freeslot.Job) bool {
 	return class.Fits() > 0 && job.SlotCount() <= class.MaxSlots()
 }
 
-// probeLimit is how often nodes that seem full are asked before the job is enqueued, which asks
-// once more. A node announces that it becomes full or free, so that is enough for a job of one
+// probeLimit returns how often nodes that seem full are asked before the job is enqueued, which
+// asks once more. A node announces when it becomes full or free, so that is enough for a job of one
 // slot. It does not announce how many slots are free in between.
 func probeLimit(job *freeslot.Job) int {
 	if job.SlotCount() == 1 {
@@ -134,8 +135,8 @@ func (d *Dispatcher) query(p *placement) selection.Query {
 	}
 }
 
-// skip are the cells that the job must not go to. After a call of unknown outcome these are all
-// other cells: there it would be another job.
+// skip returns the cells that the job must not go to. After a call of unknown outcome these are all
+// other cells, where it would be another job.
 func (d *Dispatcher) skip(p *placement) selection.CellMask {
 	if p.failure != nil {
 		return selection.Only(p.client.cell.Index())
@@ -146,8 +147,8 @@ func (d *Dispatcher) skip(p *placement) selection.CellMask {
 	return d.nodes.Skip() | d.outOfMemory.load() | d.lackReplicas.load() | p.refusedCells
 }
 
-// noNodeError says that no node could ever run the job, or that this replica does not know, or
-// that one may be back soon.
+// noNodeError says that no node could ever run the job, that this replica does not know, or that
+// such a node may be back soon.
 func (d *Dispatcher) noNodeError(p *placement) error {
 	job := p.request.Job
 	if refusing, reason := d.refusing(); refusing > 0 {
@@ -161,7 +162,7 @@ func (d *Dispatcher) noNodeError(p *placement) error {
 	if d.nodes.MayReturn(job) {
 		return unavailable("%s, but nodes that are new, fell silent or were forgotten by Redis may be there soon", message)
 	}
-	// The search may have been before a node came back, and the look at those that are away after.
+	// A node may have come back after the search and before the check of absent nodes.
 	if couldRun(d.nodes.Settle(job.Service, &job.Requirement), job) {
 		return unavailable("a node that can run service %s has just come back", job.Service)
 	}

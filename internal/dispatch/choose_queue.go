@@ -5,9 +5,9 @@ import (
 )
 
 // chooseQueue picks the cell in whose queue the job will wait, and candidates there. The same call
-// gives free slots of the candidates to the head of the queue, perhaps to this job. So slots that
-// the cache has not heard of, or never will because another replica's jobs ended, are found at no
-// extra cost. With search it also looks for nodes that seem free.
+// gives free slots of the candidates to the head of the queue, perhaps to this job. So it finds
+// slots at no extra cost that the cache has not heard of, or never will because another replica's
+// jobs ended. If search is true, it also looks for nodes that seem free.
 func (d *Dispatcher) chooseQueue(p *placement, search bool) error {
 	p.enqueue = true
 	job, cells, q := p.request.Job, d.cellsOf(p.class), &p.query

@@ -10,15 +10,15 @@ import (
 	"github.com/freeslot/freeslot/internal/selection"
 )
 
-// classCells says where the nodes that fit a class are, whatever their state: how many each cell
-// has, and the most slots of one of them. It is immutable.
+// classCells says where the nodes that fit a class are, in any state: how many each cell has, and
+// the most slots of one node there. It is immutable.
 type classCells struct {
 	class *selection.Class
 	nodes []int
 	slots []int
 }
 
-// classCellsCache remembers the classCells of some classes until a class is built anew. The zero
+// classCellsCache remembers the classCells of some classes until a class is built again. The zero
 // value is empty. It is safe for concurrent use.
 type classCellsCache [256]atomic.Pointer[classCells]
 
@@ -48,8 +48,8 @@ func (c *classCells) takes(cell int, job *freeslot.Job, skip selection.CellMask)
 	return !skip.Has(cell) && c.nodes[cell] > 0 && job.SlotCount() <= c.slots[cell]
 }
 
-// draw picks at random one of the cells in which the job may wait, weighted by their nodes; false
-// if there is none.
+// draw picks at random a cell in which the job may wait, weighted by the number of nodes; false if
+// there is none.
 func (c *classCells) draw(job *freeslot.Job, skip selection.CellMask) (cell int, ok bool) {
 	seen := 0
 	for i, n := range c.nodes {
@@ -63,7 +63,7 @@ func (c *classCells) draw(job *freeslot.Job, skip selection.CellMask) (cell int,
 	return cell, ok
 }
 
-// cellKey is the key that decides about a job's cell; false if any cell will do.
+// cellKey returns the key that decides about a job's cell; false if any cell will do.
 func cellKey(job *freeslot.Job) (key string, ok bool) {
 	if job.ConcurrencyKey != "" {
 		return job.ConcurrencyKey, true
@@ -71,9 +71,9 @@ func cellKey(job *freeslot.Job) (key string, ok bool) {
 	return job.IdempotencyKey, job.IdempotencyKey != ""
 }
 
-// keyCell is the cell for jobs with this key: the same one on every replica, as long as the same
-// cells have nodes that could run the job. A cell that does not answer now counts too: in another
-// cell a second job would be created. false means that no cell has such nodes.
+// keyCell returns the cell for jobs with this key. It is the same on every replica, as long as the
+// same cells have nodes that could run the job. A cell that does not answer now counts, too: in
+// another cell a second job would be created. It returns false if no cell has such nodes.
 func (c *classCells) keyCell(tenant, key string, job *freeslot.Job) (index int, ok bool) {
 	count := len(c.nodes)
 	first := cell.NodeCell(tenant+" "+key, count)

@@ -20,10 +20,10 @@ const (
 	DefaultMoveGrace       = 10 * time.Second
 )
 
-// Config configures a dispatcher. The zero value of each field but Replica means its default.
+// Config configures a dispatcher. The zero value of each field except Replica means its default.
 type Config struct {
-	// Replica names this process and its reply streams. It must be unique among the replicas
-	// that run.
+	// Replica names this process and its reply streams. It must be unique among the running
+	// replicas.
 	Replica string
 	// SubmitTimeout bounds the attempts to place one job.
 	SubmitTimeout time.Duration
@@ -35,13 +35,13 @@ type Config struct {
 	// Rounds is how many reservations may be refused before the fleet counts as full and the job
 	// is enqueued.
 	Rounds int
-	// SweepInterval is the interval at which free nodes are sought for waiting jobs, whatever
-	// events arrived. It varies by a quarter.
+	// SweepInterval is the interval at which free nodes are sought for waiting jobs, no matter
+	// which events arrived. It varies by a quarter.
 	SweepInterval time.Duration
 	// ReplyBlock is how long one read of a reply stream waits for news.
 	ReplyBlock time.Duration
 	// MoveGrace is how long a cell must have had no fitting node before its waiting jobs move to
-	// another cell. With a negative value they never move.
+	// another cell. If it is negative, they never move.
 	MoveGrace time.Duration
 	// Weight is a tenant's share among tenants that wait for the same nodes, from 1. It must not
 	// block. nil means 1 for all.
@@ -52,7 +52,7 @@ type Config struct {
 	Limits func(tenant string) Limits
 }
 
-// WithDefaults returns c with zero fields replaced.
+// WithDefaults returns a copy of c with zero fields replaced by their defaults.
 func (c Config) WithDefaults() Config {
 	c.SubmitTimeout = cmp.Or(c.SubmitTimeout, DefaultSubmitTimeout)
 	c.RecheckInterval = cmp.Or(c.RecheckInterval, DefaultRecheckInterval)
@@ -70,7 +70,7 @@ func (c Config) WithDefaults() Config {
 	return c
 }
 
-// Validate names the first bad field.
+// Validate returns an error that names the first bad field.
 func (c Config) Validate() error {
 	if err := freeslot.ValidateName("replica", c.Replica); err != nil {
 		return err

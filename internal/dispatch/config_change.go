@@ -11,17 +11,17 @@ import (
 )
 
 const (
-	// followEvery is how often a replica repeats which configuration it follows.
+	// followEvery is the interval at which a replica repeats which configuration it follows.
 	followEvery = time.Minute
 	// followTimeout bounds one try to make this replica follow a new configuration.
 	followTimeout = 2 * ioTimeout
-	// behindPause is how often Confirm looks whether all replicas have followed.
+	// behindPause is the pause between two checks of Confirm that all replicas have followed.
 	behindPause = 10 * time.Millisecond
 )
 
-// ConfigChanged says that nodes are now chosen by another configuration. Waiting jobs that it
-// allows begin at once, and the cells and the other replicas learn that this replica follows it.
-// It does not block.
+// ConfigChanged tells the dispatcher that nodes are now chosen by another configuration. Waiting
+// jobs that it allows begin at once, and the cells and the other replicas learn that this replica
+// follows it. It does not block.
 func (d *Dispatcher) ConfigChanged() {
 	select {
 	case d.configs <- struct{}{}:
@@ -29,7 +29,7 @@ func (d *Dispatcher) ConfigChanged() {
 	}
 }
 
-// followConfig is the loop that waits until nothing of this replica goes by an older configuration,
+// followConfig is the loop that waits until nothing in this replica uses an older configuration,
 // and reports that.
 func (d *Dispatcher) followConfig() {
 	tick := time.NewTicker(d.cfg.SweepInterval)
@@ -55,9 +55,9 @@ func (d *Dispatcher) followConfig() {
 	}
 }
 
-// follow returns when nothing goes by an older configuration than cfg here, every cell has heard of
+// follow returns when nothing here uses an older configuration than cfg, every cell has heard of
 // cfg, and that is recorded. Choices from now on use cfg or a newer one. before is the
-// configuration of the last time.
+// configuration of the previous call.
 func (d *Dispatcher) follow(cfg, before *selection.Config) error {
 	ctx, cancel := context.WithTimeout(d.ctx, followTimeout)
 	defer cancel()
@@ -104,9 +104,9 @@ func (c *client) announceAgain(ctx context.Context) error {
 }
 
 // Confirm waits until every replica follows this version of the configuration or a newer one, so
-// that nothing begins by an older one. When ctx ends first, it returns the replicas that do not
-// follow: they are away, or of a release that does not report it. If that was never known, it
-// returns a *freeslot.Error.
+// that nothing begins by an older one. If ctx ends first, it returns the replicas that do not
+// follow: they are away, or their release does not report it. If it never learned which replicas
+// follow, it returns a *freeslot.Error.
 func (d *Dispatcher) Confirm(ctx context.Context, version uint64, generation string) (behind []string, err error) {
 	tick := time.NewTicker(behindPause)
 	defer tick.Stop()
@@ -123,7 +123,7 @@ func (d *Dispatcher) Confirm(ctx context.Context, version uint64, generation str
 				behind = []string{d.cfg.Replica}
 			}
 		default:
-			failure = err // it may be the only one
+			failure = err // perhaps the only one
 		}
 		select {
 		case <-tick.C:
@@ -138,14 +138,14 @@ func (d *Dispatcher) Confirm(ctx context.Context, version uint64, generation str
 	}
 }
 
-// follows reports whether this replica follows the version. It need not be among the replicas that
-// Redis knows, yet.
+// follows reports whether this replica follows the version. It may not be among the replicas that
+// Redis knows yet.
 func (d *Dispatcher) follows(version uint64, generation string) bool {
 	at := d.followed.Load()
 	return at != nil && at.Generation == generation && at.Version >= version
 }
 
-// refreshClass brings the class of a job that was begun under another configuration up to date.
+// refreshClass updates the class of a job that was begun under another configuration.
 func (d *Dispatcher) refreshClass(p *placement) {
 	if p.class != nil && p.class.ConfigVersion() != d.nodes.ConfigVersion() {
 		p.class = d.nodes.Settle(p.request.Job.Service, &p.request.Job.Requirement)

@@ -29,23 +29,23 @@ type Dispatcher struct {
 	clients []*client // by cell
 
 	allCells selection.CellMask
-	// outOfMemory are the cells whose Redis has too little memory left for new jobs.
+	// outOfMemory holds the cells whose Redis has too little memory left for new jobs.
 	outOfMemory cellSet
-	// lackReplicas are the cells whose Redis has too few replicas to confirm a job.
+	// lackReplicas holds the cells whose Redis has too few replicas to confirm a job.
 	lackReplicas cellSet
-	// misrecorded are the cells where a start of this replica would be refused.
+	// misrecorded holds the cells that would refuse a start of this replica.
 	misrecorded cellSet
-	// failing are the cells whose last submit or renewal failed. Choices do not use it: unlike
-	// Nodes.Skip it can have every cell.
+	// failing holds the cells whose last submit or renewal failed. Choices do not use it: unlike
+	// Nodes.Skip it can hold every cell.
 	failing cellSet
-	// share are the nodes that this replica matches first; nil means all nodes.
+	// share holds the nodes that this replica matches first; nil means all nodes.
 	share atomic.Pointer[selection.Share]
 
 	buckets      map[string]*bucket // of the tenants with a submit rate; immutable
-	replicaCount atomic.Int64       // how many replicas run; 0 means not known
+	replicaCount atomic.Int64       // how many replicas run; 0 means unknown
 
 	fence fence
-	// configs has a token when the configuration has changed.
+	// configs gets a token when the configuration has changed.
 	configs chan struct{}
 	// followed is the last configuration that this replica has reported to follow.
 	followed atomic.Pointer[selection.Config]
@@ -57,15 +57,15 @@ type Dispatcher struct {
 	openGroups openGroups
 
 	start    sync.Once
-	startErr error // set within start
-	started  bool  // set within start: loops run and reply streams are open
+	startErr error // set in start
+	started  bool  // set in start: loops run and reply streams are open
 	stop     sync.Once
 	ctx      context.Context
 	cancel   context.CancelFunc
 	loops    sync.WaitGroup
 }
 
-// New makes a dispatcher. It does no I/O. reg may be nil. nodes must not have another dispatcher.
+// New makes a dispatcher. It does no I/O. reg may be nil. nodes must not serve another dispatcher.
 func New(cfg Config, cells *cell.Set, nodes Nodes, log *zap.Logger, reg prometheus.Registerer) (*Dispatcher, error) {
 	cfg = cfg.WithDefaults()
 	if err := cfg.Validate(); err != nil {
@@ -88,7 +88,7 @@ func New(cfg Config, cells *cell.Set, nodes Nodes, log *zap.Logger, reg promethe
 	return d, nil
 }
 
-// SetReplicas sets which replicas run, this one among them, without duplicates. They share the
+// SetReplicas sets the replicas that run, this one among them, without duplicates. They share the
 // nodes: each goes first to match its part with waiting jobs. Before the first call this replica
 // counts as alone.
 func (d *Dispatcher) SetReplicas(names []string) {
@@ -96,10 +96,10 @@ func (d *Dispatcher) SetReplicas(names []string) {
 	d.replicaCount.Store(int64(len(names)))
 }
 
-// Replica is the name of this replica.
+// Replica returns the name of this replica.
 func (d *Dispatcher) Replica() string { return d.cfg.Replica }
 
-// Outstanding is the number of jobs whose results are awaited at this replica.
+// Outstanding returns the number of jobs whose results are awaited at this replica.
 func (d *Dispatcher) Outstanding() int {
 	n := 0
 	for _, c := range d.clients {
@@ -109,8 +109,8 @@ func (d *Dispatcher) Outstanding() int {
 }
 
 // Start opens a reply stream in each cell and starts the loops. It succeeds if one cell answers;
-// late cells join when they do. ctx bounds the opening only. After an error nothing runs, and the
-// dispatcher cannot be started again.
+// late cells join when they do. ctx bounds only the opening. If Start returns an error, nothing
+// runs, and the dispatcher cannot be started again.
 func (d *Dispatcher) Start(ctx context.Context) error {
 	d.start.Do(func() {
 		if d.startErr = d.open(ctx); d.startErr != nil {
@@ -125,10 +125,10 @@ func (d *Dispatcher) Start(ctx context.Context) error {
 	return d.startErr
 }
 
-// startGrace is how long a start waits for the other cells once one has answered.
+// startGrace is how long a start waits for the other cells after one has answered.
 const startGrace = 2 * time.Second
 
-// open returns nil when one cell has opened its stream and the others had startGrace. The
+// open returns nil once one cell has opened its stream and the others had startGrace. The
 // keepReplies loops of late cells open theirs.
 func (d *Dispatcher) open(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
@@ -161,8 +161,8 @@ func (d *Dispatcher) open(ctx context.Context) error {
 }
 
 // Stop ends the loops and closes the reply streams. Later results stay in their records, waiting
-// jobs go on waiting, and later submits are refused. Stop tolerates a dispatcher that was never
-// started, and a second call.
+// jobs keep waiting, and later submits are refused. It may be called twice, and on a dispatcher
+// that was never started.
 func (d *Dispatcher) Stop(ctx context.Context) error {
 	var err error
 	d.start.Do(func() {}) // a Start after Stop does nothing
@@ -176,7 +176,8 @@ func (d *Dispatcher) Stop(ctx context.Context) error {
 	return err
 }
 
-// eachClient calls f for all cells side by side, so that a cell that is away delays no other.
+// eachClient calls f for all cells at the same time, so that a cell that is away does not delay the
+// others.
 func (d *Dispatcher) eachClient(f func(*client) error) error {
 	errs := make([]error, len(d.clients))
 	var all sync.WaitGroup

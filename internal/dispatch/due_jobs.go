@@ -10,11 +10,11 @@ import (
 
 const (
 	dueInterval = 250 * time.Millisecond
-	// dueLimit is how many jobs one call handles.
+	// dueLimit is the most jobs that one call handles.
 	dueLimit = 256
-	// dueCalls is how many calls follow each other without a pause.
+	// dueCalls is the most calls that follow each other without a pause.
 	dueCalls = 16
-	// mendTicks is how many rounds there are to one look at the sets for operators, which looks at
+	// mendTicks is the number of rounds between two checks of the sets for operators. Each checks
 	// mendNodes: more would hold up Redis for longer than 1 ms.
 	mendTicks = 20
 	mendNodes = 64
@@ -24,8 +24,8 @@ const (
 // past its deadline ends. Every replica runs it; Redis handles each job once.
 func (c *client) handleDue() {
 	ticks := 0
-	// These calls also prove contact, because each of them writes. A short limit wants them more
-	// often.
+	// These calls also prove contact, because each of them writes. A short silence limit needs them
+	// more often.
 	interval := min(dueInterval, c.d.nodes.SilenceLimit()/reapsPerLimit)
 	c.tick(max(interval, time.Millisecond), nil, func() {
 		if ticks++; ticks%limitTicks == 0 {
@@ -42,11 +42,11 @@ func (c *client) handleDue() {
 	})
 }
 
-// mendSets puts right what operators read of some nodes.
+// mendSets corrects what operators read of some nodes.
 func (c *client) mendSets() {
 	ctx, cancel := context.WithTimeout(c.d.ctx, ioTimeout)
 	defer cancel()
-	// A missing right is no passing failure: an outage does not log it with each call.
+	// A missing right does not pass by itself: an outage is not logged with each call.
 	c.succeeded(c.mending, c.cell.Mend(ctx, mendNodes))
 }
 

@@ -7,25 +7,25 @@ import (
 	"time"
 )
 
-// fencePause is how often a fence looks whether all have left.
+// fencePause is the pause between two checks of a fence that all have left.
 const fencePause = time.Millisecond
 
-// fence waits until everything is over that began before a moment, without delaying what begins
-// after it. Everything between enter and leave counts in the age in which it entered. pass begins
+// fence waits until everything that began before a moment is over, without delaying what begins
+// after it. Everything between enter and leave counts in the age in which it entered. pass starts
 // another age, and waits until the one before is empty. The zero value is ready.
 type fence struct {
 	age   atomic.Uint32
-	count [2]atomic.Int64 // by the last bit of the age
-	// passing is held by pass: only two ages can be kept apart.
+	count [2]atomic.Int64 // indexed by the last bit of the age
+	// passing is held by pass, because only two ages can be told apart.
 	passing sync.Mutex
 }
 
-// enter returns the age for leave, which is called once for it and once for each hold.
+// enter returns the age. leave must be called once for it and once for each hold.
 func (f *fence) enter() (age uint32) {
 	for {
 		age = f.age.Load()
 		f.count[age&1].Add(1)
-		// pass may already have found an age empty that ended in between.
+		// The age may have ended in between, and pass may have found it empty already.
 		if f.age.Load() == age {
 			return age
 		}
@@ -43,7 +43,7 @@ func (f *fence) pass(ctx context.Context) error {
 	f.passing.Lock()
 	defer f.passing.Unlock()
 	age := f.age.Load()
-	// A pass that was given up can have left some in the age that comes next.
+	// A pass that was given up can have left some in the next age.
 	if err := f.empty(ctx, age+1); err != nil {
 		return err
 	}

@@ -15,7 +15,7 @@ import (
 // ownerPause is the first pause between two tries to await the job that a key belongs to.
 const ownerPause = 5 * time.Millisecond
 
-// keyOwner is the job that the idempotency key of a submitted job p belongs to.
+// keyOwner is the job that owns the idempotency key of a submitted job p.
 type keyOwner struct {
 	p     *placement
 	id    string
@@ -32,7 +32,7 @@ func (s *submit) answerOwned(jobs []*placement, results []cell.SubmitResult) {
 	for i, p := range jobs {
 		switch placed := results[i].Placement; {
 		case results[i].Err != nil || placed.Owner == "":
-		case p.request.Run != nil && placed.Owner == p.id: // it was made before, and its record is gone again
+		case p.request.Run != nil && placed.Owner == p.id: // it was made before, and its record is gone already
 			s.decide(p, cell.Placement{Owner: p.id}, nil)
 		case placed.Differs:
 			s.decide(p, cell.Placement{}, keyConflict(placed.Owner, "which differs from this one, expected the same job or another key"))
@@ -75,11 +75,11 @@ func keyConflict(owner, why string) *freeslot.Error {
 	}
 }
 
-// ownersAtOnce bounds the owners that a submit asks Redis about side by side. For a large batch,
-// one after the other would take longer than a submit may.
+// ownersAtOnce bounds the owners that a submit asks Redis about at the same time. One after the
+// other, a large batch would take longer than a submit may.
 const ownersAtOnce = 64
 
-// forEach calls f for all of them, ownersAtOnce at a time, and waits.
+// forEach calls f for all owners, ownersAtOnce at a time, and waits.
 func forEach(owners []*keyOwner, f func(*keyOwner)) {
 	var calls sync.WaitGroup
 	slots := make(chan struct{}, ownersAtOnce)
@@ -99,7 +99,7 @@ func forEach(owners []*keyOwner, f func(*keyOwner)) {
 func (s *submit) joinOwner(o *keyOwner) {
 	ctx, id := s.ctx, o.known.ID
 	if l, ok := o.sink.(Leaver); ok {
-		// The job is accepted: who gives up the submit now awaits its result all the same.
+		// The job is accepted: a client that gives up the submit now still awaits its result.
 		end, _ := ctx.Deadline()
 		alive, cancel := context.WithDeadline(context.WithoutCancel(ctx), end)
 		defer cancel()
@@ -117,7 +117,7 @@ func (s *submit) joinOwner(o *keyOwner) {
 			return
 		}
 		if !sleep(ctx, pause.NextBackOff()) {
-			// A client that hung up, or went elsewhere, takes the job from no other sink.
+			// A client that hung up, or went elsewhere, does not take the job from another sink.
 			ours := errors.Is(ctx.Err(), context.DeadlineExceeded) && !hasLeft(o.sink)
 			if c, ok := s.d.clientOf(id); !s.d.awaits(id, o.sink) && !(ok && ours && c.adopt(&o.known, o.sink)) {
 				o.sink.Detached(id)

@@ -14,8 +14,8 @@ func (d *Dispatcher) Cancel(ctx context.Context, tenant, jobID string) (freeslot
 	return s, d.coded("cancel", err)
 }
 
-// Job reads a job's record. HeldBy says why the job waits: a limit, by the record, or else a pause
-// of its class. Tenant "" means any tenant. The error is a *freeslot.Error.
+// Job reads a job's record. HeldBy says why the job waits: a limit, according to the record, or a
+// pause of its class. Tenant "" means any tenant. The error is a *freeslot.Error.
 func (d *Dispatcher) Job(ctx context.Context, tenant, jobID string) (freeslot.JobStatus, error) {
 	s, err := d.cells.Job(ctx, tenant, jobID)
 	if err == nil && s.State == freeslot.StateWaiting && s.HeldBy == "" && d.classPaused(s.Class) {

@@ -19,38 +19,38 @@ import (
 type queue struct {
 	// job has only the service and the requirement.
 	job freeslot.Job
-	// hasWaiting is true while the next job of the class would wait behind others. That job is
+	// hasWaiting is true while the next job of the class would wait behind others. That job is then
 	// enqueued without being offered to nodes first. It is a hint.
 	hasWaiting atomic.Bool
-	// newsAt is the value of queues.reads at the last news of waiting jobs.
+	// newsAt is the value of queues.reads when this replica last heard of waiting jobs.
 	newsAt atomic.Uint64
 }
 
-// fullReadInterval is how often all classes are read even if their revision is the known one. A
-// server that came back without its last writes uses revisions a second time.
+// fullReadInterval is the interval at which all classes are read even if their revision is the
+// known one. A server that came back without its last writes uses revisions a second time.
 const fullReadInterval = 10 * time.Second
 
-// queues are the classes of a cell with waiting jobs, as far as this replica knows. It learns of
+// queues holds the classes of a cell with waiting jobs, as far as this replica knows. It learns of
 // its own jobs at once, and of all others by reading the queues in each sweep.
 type queues struct {
 	byID *xsync.MapOf[string, *queue]
 	// reads counts the reads of the queues. News after a read began may be newer than its answer,
 	// so the answer does not remove such a queue.
 	reads atomic.Uint64
-	// changed is true if this replica changed byID since the last read. The set can then differ
+	// changed is true if this replica changed byID since the last read. The set may then differ
 	// from its revision, so all classes are read.
 	changed atomic.Bool
-	// revision is that of the last answer, fullReadAt when all classes were read last, on the
-	// clock of Nodes.Now. sweepQueues owns both.
+	// revision came with the last answer. fullReadAt is the time at which all classes were last
+	// read, by the clock of Nodes.Now. Only sweepQueues uses both.
 	revision   uint64
 	fullReadAt int64
 	// configMu is held while a configuration is announced to the cell. It guards config, the last
-	// one that was announced.
+	// configuration that was announced.
 	configMu sync.Mutex
 	config   *selection.Config
 }
 
-// noteWaiting notes that jobs of the class wait in the cell.
+// noteWaiting records that jobs of the class wait in the cell.
 func (c *client) noteWaiting(class *selection.Class, job *freeslot.Job) {
 	q, known := c.queues.byID.Load(class.ID())
 	if !known {
@@ -68,14 +68,14 @@ func (c *client) noteWaiting(class *selection.Class, job *freeslot.Job) {
 	}
 }
 
-// noteServed notes that a job of the class got its slot at once: none waited before it.
+// noteServed records that a job of the class got its slot at once: none waited before it.
 func (c *client) noteServed(class *selection.Class) {
 	if q, known := c.queues.byID.Load(class.ID()); known {
 		q.hasWaiting.Store(false)
 	}
 }
 
-// waitingCells are the cells in which a job of the class would wait behind others.
+// waitingCells returns the cells in which a job of the class would wait behind others.
 func (d *Dispatcher) waitingCells(class *selection.Class) (cells selection.CellMask) {
 	for i, c := range d.clients {
 		if q, known := c.queues.byID.Load(class.ID()); known && q.hasWaiting.Load() {
@@ -86,7 +86,7 @@ func (d *Dispatcher) waitingCells(class *selection.Class) (cells selection.CellM
 }
 
 // classPaused reports whether the class with this id, which has waiting jobs, is paused as a whole.
-// It is false for a class that this replica does not know yet.
+// It returns false for a class that this replica does not know yet.
 func (d *Dispatcher) classPaused(class string) bool {
 	for _, c := range d.clients {
 		if q, known := c.queues.byID.Load(class); known {
@@ -96,7 +96,7 @@ func (d *Dispatcher) classPaused(class string) bool {
 	return false
 }
 
-// readQueues brings the queues up to date.
+// readQueues updates the queues from the cell.
 func (c *client) readQueues(ctx context.Context) error {
 	qs := &c.queues
 	read := qs.reads.Add(1)

@@ -6,10 +6,10 @@ import (
 	"github.com/freeslot/freeslot/internal/cell"
 )
 
-// This file divides max_running and max_waiting of a tenant over the cells, and makes sure that
-// jobs held back by a limit go on. The scripts of a cell enforce its share.
+// This file divides a tenant's max_running and max_waiting over the cells, and makes sure that jobs
+// held back by a limit continue. The scripts of a cell enforce its share.
 
-// Limits bound the jobs of one tenant. A limit of 0 is none. Any other limit must be at least the
+// Limits bounds the jobs of one tenant. 0 means no limit. Any other limit must be at least the
 // number of cells.
 type Limits struct {
 	// Running (max_running) is how many jobs may run at a time. Further ones are held back.
@@ -20,8 +20,8 @@ type Limits struct {
 	Waiting int
 }
 
-// limitsOf are the limits of a job in a cell. Each cell has its share of a tenant's limits. The
-// limit of a concurrency key is not divided: all jobs of the key go to one cell.
+// limitsOf returns the limits of a job in a cell. Each cell has its share of a tenant's limits. The
+// limit of a concurrency key is not divided, because all jobs of the key go to one cell.
 func (d *Dispatcher) limitsOf(r *Request, index int) (all []cell.Limit) {
 	limits := d.cfg.Limits(r.Tenant)
 	if limits.Running > 0 {
@@ -46,22 +46,22 @@ func (d *Dispatcher) limitShare(limit, index int) int {
 	return max(share, 1)
 }
 
-// mustEnqueue reports whether a job is enqueued without being offered to nodes first: the script
-// that enqueues decides about keys, the time and the limit of its tenant.
+// mustEnqueue reports whether a job is enqueued without being offered to nodes first: the
+// enqueueing script decides about keys, the time and the limit of the tenant.
 func (d *Dispatcher) mustEnqueue(r *Request) bool {
 	job := r.Job
 	return r.Run != nil || job.IdempotencyKey != "" || job.RunAtMS != 0 || job.ConcurrencyKey != "" || d.cfg.Limits(r.Tenant).Running > 0
 }
 
 const (
-	// limitTicks is how many rounds of due jobs there are to one check of limits.
+	// limitTicks is the number of rounds of due jobs for each check of limits.
 	limitTicks = 4
 	// limitBatch is how many limits one check looks at.
 	limitBatch = 64
 )
 
-// checkLimits lets jobs go on that are held back although their limit has room. The script that
-// makes room does so too; this finds what it could not.
+// checkLimits lets jobs continue that are held back although their limit has room. The script that
+// makes room does that, too; this finds what the script could not.
 func (c *client) checkLimits() {
 	ctx, cancel := context.WithTimeout(c.d.ctx, ioTimeout)
 	defer cancel()

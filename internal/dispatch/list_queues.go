@@ -12,12 +12,12 @@ import (
 	"github.com/freeslot/freeslot/internal/class"
 )
 
-// Queue is a class with waiting jobs, and why they may wait.
+// Queue is a class with waiting jobs. It says why they may wait.
 type Queue struct {
 	cell.Queue
 	Service     string
 	Requirement freeslot.Requirement
-	// Fits is how many nodes fit the class. PausedNodes is how many of these get none of its jobs
+	// Fits is how many nodes fit the class. PausedNodes is how many of them get none of its jobs
 	// because of a pause. PausedBy names the pause of the whole class; "" means none.
 	Fits, PausedNodes int
 	PausedBy          string
@@ -65,7 +65,7 @@ func (d *Dispatcher) Held(ctx context.Context) (held []cell.Held, unreachable []
 	return held, slices.Sorted(maps.Keys(failed)), nil
 }
 
-// allFailed is the error of an operation that failed in every cell.
+// allFailed returns the error of an operation that failed in every cell.
 func (d *Dispatcher) allFailed(what string, failed map[int]error) error {
 	if len(failed) < d.cells.Len() {
 		return nil
@@ -73,7 +73,7 @@ func (d *Dispatcher) allFailed(what string, failed map[int]error) error {
 	return d.coded(what, errors.Join(slices.Collect(maps.Values(failed))...))
 }
 
-// QueueLength is how many jobs of "service with requirement r" wait, which must be valid. known is
+// QueueLength returns how many jobs of "service with requirement r" wait. r must be valid. known is
 // false if a cell did not answer.
 func (d *Dispatcher) QueueLength(ctx context.Context, service string, r *freeslot.Requirement) (waiting int, known bool) {
 	waiting, failed := d.cells.QueueLength(ctx, class.ID(service, r))

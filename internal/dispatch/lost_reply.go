@@ -13,8 +13,8 @@ import (
 	"github.com/freeslot/freeslot/internal/cell"
 )
 
-// recheckOlder reads the records of the jobs that were not read for age, the oldest first: at most
-// one page, or all jobs if age is 0. So a job whose reply was lost still gets its result.
+// recheckOlder reads the records of jobs that were not read for age, oldest first: at most one
+// page, or all jobs if age is 0. So a job whose reply was lost still gets its result.
 func (c *client) recheckOlder(age time.Duration) {
 	ids := c.outstandingFor(age)
 	if age > 0 {
@@ -36,8 +36,8 @@ func (c *client) recheckOlder(age time.Duration) {
 	}
 }
 
-// outstandingFor returns the jobs whose records were not read for age, the oldest first. The age
-// varies by a quarter, so that the jobs of one batch spread out.
+// outstandingFor returns the jobs whose records were not read for age, oldest first. The age varies
+// by a quarter, so that the jobs of one batch spread out.
 func (c *client) outstandingFor(age time.Duration) (ids []string) {
 	now := c.d.nodes.Now()
 	checkedAt := make(map[string]int64)
@@ -54,8 +54,8 @@ func (c *client) outstandingFor(age time.Duration) (ids []string) {
 }
 
 // recheck delivers what the records say. A missing record was lost with Redis' data, or has moved
-// on; if no cell knows the job, its sink gets an error instead of waiting without end. recheck
-// returns false when the records could not be read.
+// on. If no cell knows the job, its sink gets an error instead of waiting for ever. recheck returns
+// false if the records could not be read.
 func (c *client) recheck(ids []string) bool {
 	ctx, cancel := context.WithTimeout(c.d.ctx, ioTimeout)
 	defer cancel()
@@ -95,7 +95,7 @@ func (c *client) recheck(ids []string) bool {
 	return true
 }
 
-// deliverRecords delivers what records say, and marks their jobs as found. It returns false when a
+// deliverRecords delivers what records say, and marks their jobs as found. It returns false if a
 // result could not be read.
 func (c *client) deliverRecords(jobs []freeslot.JobStatus, found map[string]bool) bool {
 	ctx, cancel := context.WithTimeout(c.d.ctx, ioTimeout)
@@ -115,8 +115,8 @@ func (c *client) deliverRecords(jobs []freeslot.JobStatus, found map[string]bool
 	return true
 }
 
-// isRecordGone reports whether the record of an outstanding job was missing before, half a renewal
-// ago. One look does not suffice: the job's end may lie unread in the stream, because after a
+// isRecordGone reports whether the record of an outstanding job was already missing half a renewal
+// ago. One look is not enough: the job's end may be unread in the stream, because after a
 // standstill a recheck can be faster than the reader.
 func (c *client) isRecordGone(id string) (gone bool) {
 	now := c.d.nodes.Now()
@@ -131,7 +131,7 @@ func (c *client) isRecordGone(id string) (gone bool) {
 	return gone
 }
 
-// missingFor is how long a record has been gone.
+// missingFor returns how long a record has been gone.
 func (c *client) missingFor(id string) (gone time.Duration) {
 	c.update(id, func(w *waiter) { gone = time.Duration(c.d.nodes.Now() - w.missingAt) })
 	return gone
@@ -144,14 +144,14 @@ func (c *client) recheckSoon(id string) {
 	c.update(id, func(w *waiter) { w.recheckSoon(c.d.nodes.Now()) })
 }
 
-// recheckSoon is called with mu held.
+// recheckSoon makes the next recheck read the record. The caller holds mu.
 func (w *waiter) recheckSoon(now int64) {
 	w.checkedAt = now - int64(time.Hour) // among the oldest
 }
 
 // deliverTerminal delivers the end of a job whose record was read without its result. Results are
 // read one by one, so that large ones do not hold up everything else on the connection. It returns
-// false when the result could not be read.
+// false if the result could not be read.
 func (c *client) deliverTerminal(ctx context.Context, head freeslot.JobStatus) bool {
 	if head.State == freeslot.StateSucceeded || c.cell.AcknowledgeReplicas() > 0 { // replicas have not confirmed heads
 		whole, err := c.d.cells.Job(ctx, "", head.ID)
@@ -171,8 +171,8 @@ func (c *client) deliverTerminal(ctx context.Context, head freeslot.JobStatus) b
 	return true
 }
 
-// deliverAttempt reports the attempt that the record shows, even one that already failed. A job
-// that waits for its next attempt shows none.
+// deliverAttempt reports the attempt in the record, even if it already failed. A record has none
+// while the job waits for its next attempt.
 func (c *client) deliverAttempt(s *freeslot.JobStatus) {
 	if w, ok := c.outstanding.Load(s.ID); ok {
 		w.assigned(assignmentOf(s))

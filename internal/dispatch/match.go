@@ -14,11 +14,12 @@ import (
 )
 
 const (
-	// matchers is how many nodes of a cell are matched at once.
+	// matchers is how many nodes of a cell are matched at the same time.
 	matchers = 4
-	// matchQueue is how many free nodes of a cell can wait to be matched. The sweep finds the rest.
+	// matchQueue is how many free nodes of a cell can wait to be matched. The sweep finds further
+	// ones.
 	matchQueue = 1024
-	// matchClasses is how many classes one call names: as many as Redis remembers of a node.
+	// matchClasses is the most classes in one call: as many as Redis remembers for a node.
 	matchClasses = 32
 	// noJobRest is how long sweeps leave out a free node that got no job and has not changed since:
 	// the waiting jobs need more slots. The replica that goes first for the node still offers it.
@@ -26,20 +27,20 @@ const (
 )
 
 // matcher lets free nodes of one cell take waiting jobs. A completion hands its slot over by
-// itself; the matcher is for all other ways in which a slot becomes free or a job begins to wait.
+// itself. The matcher handles all other ways in which a slot becomes free or a job begins to wait.
 type matcher struct {
 	free chan offered
-	// queued are the ids of the nodes in free, so that each is there once.
+	// queued holds the ids of the nodes in free, so that each is there once.
 	queued *xsync.MapOf[string, struct{}]
-	// noJobs are the nodes that got no job, by id.
+	// noJobs holds the nodes that got no job, by id.
 	noJobs *xsync.MapOf[string, noJob]
 	// begun counts the jobs that began.
 	begun atomic.Uint64
-	// wake has a token when the sweep must come at once.
+	// wake gets a token when the sweep must run at once.
 	wake chan struct{}
 }
 
-// offered is a node that will take jobs. With probe it seems full.
+// offered is a node that will take jobs. probe is true if it seems full.
 type offered struct {
 	node  string
 	probe bool
@@ -57,8 +58,8 @@ func newMatcher() *matcher {
 	}
 }
 
-// nodeFreed hears that a node can take a job. Several replicas hear it, and one goes first. If that
-// one is gone, or knows of no waiting job, a sweep finds the node.
+// nodeFreed is called when a node can take a job. Several replicas hear of it, and one goes first.
+// If that one is gone, or knows of no waiting job, a sweep finds the node.
 func (d *Dispatcher) nodeFreed(n *selection.Node) {
 	if c := d.clients[n.Cell()]; c.queues.byID.Size() > 0 && d.goesFirst(n.ID()) {
 		c.offer(n, false)
@@ -84,7 +85,7 @@ func (c *client) offer(n *selection.Node, probe bool) {
 	}
 }
 
-// wakeSweep makes the sweep come at once.
+// wakeSweep makes the sweep run at once.
 func (c *client) wakeSweep() {
 	select {
 	case c.match.wake <- struct{}{}:
@@ -99,7 +100,7 @@ func (c *client) matchNodes() {
 		case <-c.d.ctx.Done():
 			return
 		case o := <-c.match.free:
-			c.match.queued.Delete(o.node) // first: a change from now on offers the node again
+			c.match.queued.Delete(o.node) // first, so that a change from now on offers the node again
 			c.take(o)
 		}
 	}
@@ -116,7 +117,8 @@ func (c *client) take(o offered) {
 	}
 	age := c.d.fence.enter()
 	defer c.d.fence.leave(age)
-	// The version is read before the classes: they must not be older than Redis is led to believe.
+	// The version is read before the classes, which must not be older than the version that Redis
+	// records for them.
 	version, epoch := c.d.nodes.ConfigVersion(), c.d.nodes.Epoch(o.node)
 	if epoch == "" {
 		return
@@ -129,7 +131,7 @@ func (c *client) take(o offered) {
 	defer cancel()
 	taken, err := c.cell.TakeAs(ctx, o.node, epoch, classes, version)
 	if err != nil {
-		c.warn("queues.match_failed", err, zap.String("node", o.node)) // reply streams report what began
+		c.warn("queues.match_failed", err, zap.String("node", o.node)) // reply streams report the jobs that began
 		return
 	}
 	c.took(n, taken)
@@ -153,8 +155,8 @@ func (c *client) took(n *selection.Node, t cell.Taken) {
 	}
 }
 
-// classesFor returns the classes with waiting jobs that the node fits, by the configuration of this
-// version.
+// classesFor returns the classes with waiting jobs that the node fits, under the configuration with
+// this version.
 func (c *client) classesFor(n *selection.Node, version uint64) (classes []string) {
 	c.queues.byID.Range(func(id string, q *queue) bool {
 		class := c.d.nodes.Class(q.job.Service, &q.job.Requirement)

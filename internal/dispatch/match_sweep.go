@@ -21,7 +21,7 @@ const (
 )
 
 // sweepQueues is the loop that reads the queues and offers free nodes to them, at each interval and
-// when woken. Whatever events were lost, no fitting slot stays free beside a waiting job for
+// when woken. No matter which events were lost, no fitting slot stays free beside a waiting job for
 // longer.
 func (c *client) sweepQueues() {
 	c.tick(c.d.cfg.SweepInterval, c.match.wake, func() {
@@ -53,8 +53,8 @@ func (c *client) sweep() (more bool) {
 	return more
 }
 
-// offerNodes offers free nodes to the jobs of a queue, and nodes that seem full while probes last.
-// It returns true if there are more free ones.
+// offerNodes offers free nodes to the jobs of a queue. It also offers nodes that seem full, as long
+// as probes is above 0. It returns true if there are more free ones.
 func (c *client) offerNodes(q *queue, probes *int) (more bool) {
 	class := c.d.nodes.Class(q.job.Service, &q.job.Requirement)
 	if class.Paused() != "" {
@@ -66,8 +66,8 @@ func (c *client) offerNodes(q *queue, probes *int) (more bool) {
 		Now: c.d.nodes.Now(), SilenceLimit: c.d.nodes.SilenceLimit(), Skip: selection.Only(c.cell.Index()),
 	}
 	source := selection.NewSource(rand.Uint64())
-	// How many slots the jobs need is not known here, so nodes with room for one, two, four and so
-	// on are sought.
+	// It is not known here how many slots the jobs need, so nodes with room for one, two, four and
+	// more slots are sought.
 	for query.Slots = 1; query.Slots <= max(class.MaxSlots(), 1); query.Slots *= 2 {
 		offered := 0
 		for _, n := range class.Choose(room[:0], &query, source) {
@@ -89,9 +89,9 @@ func (c *client) offerNodes(q *queue, probes *int) (more bool) {
 	return more
 }
 
-// offerFreeNode looks in the cache for a node with room for a job that waits and was offered to no
-// node that seemed free. A node that became free during the call found no waiting job. Behind as
-// many jobs as a call names nodes, the look would be in vain.
+// offerFreeNode looks in the cache for a node with room for a waiting job that was offered to no
+// node that seemed free. A node that became free during the call found no waiting job. The look is
+// pointless if cell.MaxCandidates jobs wait in front: they get these nodes first.
 func (c *client) offerFreeNode(p *placement, position int) {
 	q := &p.query
 	if len(p.candidates) > 0 && !q.IgnoreFull || position > cell.MaxCandidates {
@@ -103,7 +103,7 @@ func (c *client) offerFreeNode(p *placement, position int) {
 	}
 }
 
-// leftToFirst reports whether a node got no job a moment ago, and is left to the replica that goes
+// leftToFirst reports whether a node that got no job a moment ago is left to the replica that goes
 // first for it.
 func (c *client) leftToFirst(n *selection.Node) bool {
 	v, known := c.match.noJobs.Load(n.ID())

@@ -59,7 +59,7 @@ func newMetrics(d *Dispatcher, reg prometheus.Registerer) *metrics {
 	}
 }
 
-// cellMetrics are the metrics of one cell. retained has no value where nothing limits the records.
+// cellMetrics holds the metrics of one cell. retained has no value if nothing limits the records.
 type cellMetrics struct {
 	placed, failures, enqueued, matched, reaped, expired, moved, dropped prometheus.Counter
 

@@ -13,15 +13,15 @@ import (
 
 const (
 	moveInterval = 250 * time.Millisecond
-	// moveBatch is how many jobs of a cell one round looks at: about 500 a second, so that moving
-	// a whole queue takes no cell much of its time.
+	// moveBatch is how many jobs of a cell one round looks at: about 500 a second, so that moving a
+	// whole queue takes little of a cell's time.
 	moveBatch = 128
-	// moveCalls is how many calls of one round follow each other. Where records are large, their
-	// batches are smaller than asked for.
+	// moveCalls is how many calls of one round follow each other. If records are large, a call
+	// moves fewer than moveBatch.
 	moveCalls = 4
-	// moveRestRounds is how many rounds are left out while there is nothing to do.
+	// moveRestRounds is how many rounds are skipped while there is nothing to do.
 	moveRestRounds = 4
-	// moveLate is how late a move must be before a replica drives it that does not go first.
+	// moveLate is how late a move must be before a replica that does not go first drives it.
 	moveLate = 3 * time.Second
 	// moveTimeout bounds one call, which may wait for several cells.
 	moveTimeout = 10 * time.Second
@@ -29,19 +29,20 @@ const (
 
 // mover is the state of the moveJobs loop.
 type mover struct {
-	// since is the time on the clock of Nodes.Now from which on a class has been stranded.
+	// since holds the time since which a class has been stranded, by the clock of Nodes.Now.
 	since map[string]int64
-	// fitting are the classes that were not stranded. That holds as long as the class is the same.
+	// fitting holds the classes that were not stranded. That stays true as long as the class is the
+	// same.
 	fitting map[string]*selection.Class
-	// skipped is how many jobs at the head of a queue did not move.
+	// skipped counts the jobs at the head of each queue that did not move.
 	skipped map[string]int
-	// restRounds is how many rounds are still left out, unless a move begins.
+	// restRounds is how many rounds are still skipped, unless a move begins.
 	restRounds int
-	// ranAt is when the loop ran last. A gap means that the fleet was not watched.
+	// ranAt is the time at which the loop last ran. A gap means that the fleet was not watched.
 	ranAt int64
 }
 
-// guide is what cells need to know about moving jobs.
+// guide returns what cells need to know about moving jobs.
 func (d *Dispatcher) guide() *cell.Guide {
 	return &cell.Guide{
 		Weight: d.cfg.Weight,
@@ -69,7 +70,7 @@ func (c *client) moveJobs() {
 	})
 }
 
-// beginMoves begins to move jobs of classes that have been stranded for the grace.
+// beginMoves starts to move jobs of classes that have been stranded for the grace.
 func (c *client) beginMoves(first bool) {
 	m, now := &c.mover, c.d.nodes.Now()
 	grace := c.d.cfg.MoveGrace
@@ -84,8 +85,8 @@ func (c *client) beginMoves(first bool) {
 	left := moveBatch
 	c.queues.byID.Range(func(id string, q *queue) bool {
 		class := c.d.nodes.Class(q.job.Service, &q.job.Requirement)
-		// Without m.fitting, many classes would look at all nodes each round: cellsOf remembers
-		// few.
+		// Without m.fitting, many classes would look at all nodes in each round: cellsOf remembers
+		// only some classes.
 		if m.fitting[id] == class || !c.stranded(q, class) {
 			fitting[id] = class
 			return true
@@ -108,7 +109,7 @@ func (c *client) beginMoves(first bool) {
 	}
 }
 
-// stranded reports whether no node of this cell fits the class, and one of another cell does.
+// stranded reports whether no node of this cell fits the class, but a node of another cell does.
 func (c *client) stranded(q *queue, class *selection.Class) bool {
 	cells := c.d.cellsOf(class)
 	if cells.nodes[c.cell.Index()] > 0 {
@@ -122,7 +123,7 @@ func (c *client) stranded(q *queue, class *selection.Class) bool {
 	return false
 }
 
-// beginMove returns how many jobs it looked at.
+// beginMove starts to move jobs of one class, and returns how many jobs it looked at.
 func (c *client) beginMove(id string, q *queue, limit int) int {
 	class := c.d.nodes.Settle(q.job.Service, &q.job.Requirement)
 	if !c.stranded(q, class) {
@@ -131,7 +132,7 @@ func (c *client) beginMove(id string, q *queue, limit int) int {
 	cells := c.d.cellsOf(class)
 	to, ok := cells.draw(&q.job, c.d.nodes.Skip()|c.d.outOfMemory.load()|c.d.failing.load())
 	if !ok {
-		return 0 // they do not answer now
+		return 0 // no such cell answers now
 	}
 	ctx, cancel := context.WithTimeout(c.d.ctx, ioTimeout)
 	defer cancel()

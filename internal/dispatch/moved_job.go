@@ -11,7 +11,7 @@ import (
 )
 
 // awaitedAt returns the client at which the reply's job is outstanding. A job that has moved has
-// another id in this cell, whose second part is the same; the reply then gets the id that is known
+// another id in this cell, with the same second part. The reply then gets the id that is known
 // there.
 func (c *client) awaitedAt(r *cell.Reply) *client {
 	if len(c.d.clients) == 1 || r.Status.ID == "" {
@@ -33,8 +33,8 @@ func (c *client) awaitedAt(r *cell.Reply) *client {
 	return c
 }
 
-// splitMoved separates the records of jobs that are here from those of jobs that move or have
-// moved.
+// splitMoved separates the records of jobs that are in this cell from records of jobs that move or
+// have moved.
 func splitMoved(jobs []freeslot.JobStatus) (here, moved []freeslot.JobStatus) {
 	for i := range jobs {
 		if cell.OnTheMove(jobs[i].State) {
@@ -46,8 +46,8 @@ func splitMoved(jobs []freeslot.JobStatus) (here, moved []freeslot.JobStatus) {
 	return here, moved
 }
 
-// readElsewhere reads on about outstanding jobs whose records name another cell. unknown are the
-// jobs about which no record could be read.
+// readElsewhere continues in other cells with outstanding jobs whose records name another cell.
+// unknown holds the jobs for which no record could be read.
 func (c *client) readElsewhere(moved []freeslot.JobStatus) (found []freeslot.JobStatus, unknown map[string]bool) {
 	if len(moved) == 0 {
 		return nil, nil
@@ -66,7 +66,7 @@ func (c *client) readElsewhere(moved []freeslot.JobStatus) (found []freeslot.Job
 const movedPatience = 30 * time.Second
 
 // deliverFromOtherCells delivers what other cells know of jobs whose records are gone here, and
-// marks these jobs as found. This cell may have lost the note that a job moved; the job itself is
+// marks these jobs as found. This cell may have lost the note that a job moved. The job itself is
 // lost only if its new cell lost it.
 func (c *client) deliverFromOtherCells(gone []string, found map[string]bool) {
 	if len(gone) == 0 || len(c.d.clients) == 1 {
@@ -104,7 +104,7 @@ func (c *client) deliverFromOtherCells(gone []string, found map[string]bool) {
 	}
 }
 
-// readMoved reads this cell's records of jobs of another cell.
+// readMoved reads this cell's records of jobs that belong to another cell.
 func (c *client) readMoved(ids []string) ([]freeslot.JobStatus, error) {
 	ctx, cancel := context.WithTimeout(c.d.ctx, ioTimeout)
 	defer cancel()
@@ -127,7 +127,7 @@ func (c *client) deliverMoved(id string, s *freeslot.JobStatus, home *client) {
 		ctx, cancel := context.WithTimeout(c.d.ctx, ioTimeout)
 		defer cancel()
 		whole, err := c.cell.Job(ctx, "", cell.MovedID(id, c.cell.Index()))
-		if err == nil && whole.State.Terminal() { // else the next recheck delivers it
+		if err == nil && whole.State.Terminal() { // otherwise the next recheck delivers it
 			whole.ID = id
 			home.deliverEnd(whole)
 		}

@@ -13,42 +13,43 @@ type placement struct {
 	request Request
 	// id and client belong to the cell of the present candidates. A job that nodes or a cell have
 	// refused, or that was never sent, can go to another cell, under another id. Invariant: once
-	// failure is set they stay as they are.
+	// failure is set, they stay as they are.
 	id     string
 	client *client
-	// waiter is nil when no sink awaits the result, and once the job is decided.
+	// waiter is nil if no sink awaits the result, and once the job is decided.
 	waiter *waiter
-	// query is that of the last choice. A local variable would be allocated for every choice.
+	// query is the query of the last choice. A local variable would be allocated for every choice.
 	query selection.Query
-	// to is the cell of the next call. With enqueue, the job waits there if no slot is free;
-	// enqueue stays true once it is.
+	// to is the cell of the next call. If enqueue is true, the job waits there if no slot is free.
+	// Once enqueue is true, it stays true.
 	to      *client
 	enqueue bool
-	// candidates of the present round, all of one cell. There may be none with enqueue. taken is
-	// true while the first one carries this replica's unconfirmed reservation.
+	// candidates holds the candidates of the present round, all in one cell. It may be empty if
+	// enqueue is true. taken is true while the first one carries this replica's unconfirmed
+	// reservation.
 	candidates []*selection.Node
 	room       [cell.MaxCandidates]*selection.Node
 	taken      bool
-	// ungrouped and grouped say whether chooseAlike will choose the candidates of the first round,
-	// or has.
+	// ungrouped is true if chooseAlike will choose the candidates of the first round. grouped is
+	// true if it has.
 	ungrouped, grouped bool
-	// refused are the nodes that refused the job, in rounds calls.
+	// refused holds the nodes that refused the job, in rounds calls.
 	refused []string
 	rounds  int
-	// probes counts the offers to nodes that seemed full, without that of enqueueing.
+	// probes counts the offers to nodes that seemed full, except the one of enqueueing.
 	probes int
-	// probe is what the present call asks nodes that seem full.
+	// probe is the question that the present call asks nodes that seem full.
 	probe probe
-	// class is the list that was last chosen from.
+	// class is the list of the last choice.
 	class *selection.Class
-	// failure is the error of the last call of unknown outcome, if there was one. No later refusal
-	// clears it: the call may be stuck in a connection and still be applied.
+	// failure is the error of the last call of unknown outcome, if there was one. A later refusal
+	// does not clear it: the call may be stuck in a connection and still be applied.
 	failure error
-	// repeat is true when the next call repeats the one of unknown outcome.
+	// repeat is true if the next call repeats the one of unknown outcome.
 	repeat bool
-	// afterPause is true when the next call comes after a pause.
+	// afterPause is true if the next call comes after a pause.
 	afterPause bool
-	// refusedCells are the cells whose Redis refused the job, refusedWith the last such error.
+	// refusedCells holds the cells whose Redis refused the job. refusedWith is the last such error.
 	refusedCells selection.CellMask
 	refusedWith  error
 }
@@ -67,7 +68,7 @@ func (d *Dispatcher) assignID(p *placement) {
 		p.id = p.request.Run.JobID
 	}
 	if p.waiter != nil {
-		if p.waiter.known.Class == "" { // else other goroutines may read it already
+		if p.waiter.known.Class == "" { // otherwise other goroutines may read it already
 			p.waiter.known.Class = p.class.ID()
 		}
 		c.outstanding.Store(p.id, p.waiter)
@@ -95,8 +96,8 @@ func (d *Dispatcher) submission(p *placement) cell.Submission {
 	return sub
 }
 
-// updateCache puts the answer of a call into the cache, and releases what chooseNode took. blamed
-// are the nodes whose refusals in this call count already.
+// updateCache puts the answer of a call into the cache, and releases the slots that chooseNode
+// took. blamed holds the nodes whose refusals in this call already count.
 func (d *Dispatcher) updateCache(p *placement, r cell.SubmitResult, blamed []*selection.Node) []*selection.Node {
 	if r.Err == nil && r.Placement.Assigned && r.Placement.Used >= 0 {
 		if node := p.candidate(r.Placement.Node); node != nil {
@@ -116,8 +117,8 @@ func (d *Dispatcher) updateCache(p *placement, r cell.SubmitResult, blamed []*se
 	return blamed
 }
 
-// noteRefusal corrects the cache, in which the node seemed free. That a node refuses several jobs
-// of one call says no more than one refusal.
+// noteRefusal corrects the cache, in which the node seemed free. If a node refuses several jobs of
+// one call, that counts as one refusal.
 func (d *Dispatcher) noteRefusal(p *placement, r cell.Refusal, blamed []*selection.Node) []*selection.Node {
 	d.metrics.refusals.WithLabelValues(string(r.Reason)).Inc()
 	d.nodes.Refused(r)
@@ -130,7 +131,7 @@ func (d *Dispatcher) noteRefusal(p *placement, r cell.Refusal, blamed []*selecti
 	return blamed
 }
 
-// candidate returns the candidate of this name, or nil.
+// candidate returns the candidate with this name, or nil.
 func (p *placement) candidate(id string) *selection.Node {
 	for _, n := range p.candidates {
 		if n.ID() == id {
@@ -140,7 +141,7 @@ func (p *placement) candidate(id string) *selection.Node {
 	return nil
 }
 
-// giveBack releases the slots that chooseNode took, unless that was done.
+// giveBack releases the slots that chooseNode took, unless that was done already.
 func (p *placement) giveBack() {
 	if p.taken {
 		p.candidates[0].Release(p.request.Job.SlotCount())
@@ -148,8 +149,8 @@ func (p *placement) giveBack() {
 	}
 }
 
-// clientError is what the client learns when the job is given up because of err. An unknown outcome
-// goes before everything else: an earlier call may have placed a job that was refused in the end.
+// clientError returns what the client learns when the job is given up because of err. An unknown
+// outcome has precedence: an earlier call may have placed a job that was refused in the end.
 func (p *placement) clientError(err error) error {
 	if p.failure == nil {
 		return err

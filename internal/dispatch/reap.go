@@ -14,21 +14,21 @@ import (
 const (
 	reapsPerLimit   = 16
 	reapMaxInterval = time.Second
-	// contactLeastGap is more than what calls and the clock of Nodes.Now are late by.
+	// contactLeastGap is more than the delay of calls and of the clock of Nodes.Now.
 	contactLeastGap = 100 * time.Millisecond
-	// reapMost is how many nodes one round takes out.
+	// reapMost is the most nodes that one round takes out.
 	reapMost = 256
 )
 
 // reaper is the state of the reapNodes loop.
 type reaper struct {
 	pause reapPause
-	// ranAt is when a round last went ahead, because contact had lasted long enough. blind is true
-	// while no round does.
+	// ranAt is the time at which a round last went ahead, because contact had lasted long enough.
+	// blind is true while no round does.
 	ranAt int64
 	blind bool
-	// alive is when Redis last said that a node lives which seems silent here. This replica misses
-	// its events, and does not suggest it again at once.
+	// alive holds the time at which Redis last said that a node lives which seems silent here. This
+	// replica misses its events, and does not suggest it again at once.
 	alive map[string]int64
 }
 
@@ -43,11 +43,12 @@ func (c *client) reapNodes() {
 func (c *client) reap() {
 	limit := c.d.nodes.SilenceLimit()
 	now := c.d.nodes.Now()
-	// While Redis was away no node could prove that it lives. After a limit of contact all could.
+	// While Redis was away no node could prove that it lives. After contact for one limit all
+	// could.
 	if c.contact.lasts(now, c.contactGap()) < limit {
 		c.reaper.blind = true
-		// These are almost one limit without contact, and one with it. After more than that, what
-		// was found earlier says nothing about now.
+		// Two limits are almost one without contact, and one with it. After more than that, earlier
+		// findings mean nothing.
 		if now-c.reaper.ranAt >= 2*int64(limit) {
 			c.forgetPause()
 		}
@@ -65,7 +66,7 @@ func (c *client) reap() {
 		return
 	}
 	silent = c.reaper.suspects(silent, now, limit)
-	// Replicas that begin together must not take the same order.
+	// Replicas that begin together must not use the same order.
 	rand.Shuffle(len(silent), func(i, j int) { silent[i], silent[j] = silent[j], silent[i] })
 	for _, n := range silent[:min(len(silent), reapMost)] {
 		if !c.reapNode(n) {
@@ -74,15 +75,15 @@ func (c *client) reap() {
 	}
 }
 
-// contactGap is for how long Redis may have been away without a new beginning of contact. A node
-// may have been silent for half a limit before it, and needs the rest to be heard again.
+// contactGap returns the longest outage that does not restart the contact timer. A node may have
+// been silent for half a limit before it, and needs the rest to be heard again.
 func (c *client) contactGap() time.Duration {
 	return max(c.d.nodes.SilenceLimit()/4, contactLeastGap)
 }
 
-// resume shifts a pause by the time in which no round went ahead. If each failed call ended the
-// pause or began it anew, dead nodes could stay for ever. If the pause ran on meanwhile, no node
-// would have had its time to be heard again.
+// resume shifts a pause by the time in which no round went ahead. If each failed call ended or
+// restarted the pause, dead nodes could stay for ever. If the pause ran on meanwhile, nodes would
+// not get their time to be heard again.
 func (r *reaper) resume(now int64) {
 	if r.blind {
 		gap := now - r.ranAt
@@ -91,8 +92,8 @@ func (r *reaper) resume(now int64) {
 	r.ranAt, r.blind = now, false
 }
 
-// suspects leaves out nodes that Redis has just called alive, and forgets those that are no longer
-// silent.
+// suspects returns the silent nodes except those that Redis just reported alive. It forgets nodes
+// that are no longer silent.
 func (r *reaper) suspects(silent []cache.SilentNode, now int64, limit time.Duration) (out []cache.SilentNode) {
 	alive := make(map[string]int64)
 	for _, n := range silent {
@@ -106,7 +107,7 @@ func (r *reaper) suspects(silent []cache.SilentNode, now int64, limit time.Durat
 	return out
 }
 
-// reapNode returns false if the cell did not answer.
+// reapNode suggests one node for reaping. It returns false if the cell did not answer.
 func (c *client) reapNode(n cache.SilentNode) bool {
 	ctx, cancel := context.WithTimeout(c.d.ctx, ioTimeout)
 	defer cancel()
@@ -127,23 +128,23 @@ func (c *client) reapNode(n cache.SilentNode) bool {
 }
 
 const (
-	// Reaping pauses when more than pausePercent of at least pauseFewest nodes are silent. Then
-	// probably heartbeats do not get through; it is unlikely that all these nodes died.
+	// Reaping pauses if more than pausePercent of at least pauseFewest nodes are silent. Then
+	// heartbeats probably do not get through; it is unlikely that all these nodes died.
 	pausePercent = 30
 	pauseFewest  = 10
-	// A pause lasts pauseLimits heartbeat limits at most, and one more for the nodes that return
-	// last. If waves of silent nodes follow each other, all pauses last pauseMostLimits. Time
-	// without contact to Redis does not count.
+	// A pause lasts at most pauseLimits heartbeat limits, and one more for the nodes that return
+	// last. If waves of silent nodes follow each other, all pauses together last pauseMostLimits.
+	// Time without contact to Redis does not count.
 	pauseLimits     = 2
 	pauseMostLimits = 2 * pauseLimits
 )
 
-// reapPause keeps live nodes from being reaped while too many are silent at once. Times are on the
-// clock of Nodes.Now.
+// reapPause keeps live nodes from being reaped while too many are silent at the same time. Times
+// are by the clock of Nodes.Now.
 type reapPause struct {
 	on, expired bool // expired: it has lasted as long as it may
 	since       int64
-	manyAt      int64 // when too many nodes were silent last
+	manyAt      int64 // when too many nodes were last silent
 	wavesSince  int64 // when they were for the first time; since restarts with each wave
 }
 
@@ -162,12 +163,13 @@ func (c *client) pauseReaping(now int64, limit time.Duration, here, everywhere i
 			p.wavesSince = now
 		}
 	}
-	// The cause ends for all nodes at once, but some take longer than others to be heard again.
+	// The cause ends for all nodes at the same time, but some take longer than others to be heard
+	// again.
 	inTime := now-p.wavesSince < int64(pauseMostLimits*limit)
 	returning := here > 0 && now-p.manyAt < int64(limit) && inTime
 	switch {
 	case !many && p.on && !p.expired && returning:
-		p.since = now // a wave from now on has another cause
+		p.since = now // a later wave has another cause
 	case !many:
 		if p.on && !p.expired {
 			c.metrics.reapingPaused.Set(0)

@@ -9,9 +9,9 @@ import (
 	"github.com/freeslot/freeslot/internal/cell"
 )
 
-// record is called by keepReplies until it succeeds after the reply stream was gone. Redis may have
-// lost all data, so it records again what the start of a replica does. Otherwise a replica with
-// another number of cells could start and record its own, and agents would see no scheduler.
+// record is called by keepReplies after the reply stream was gone, until it succeeds. Redis may
+// have lost all data, so it records again what the start of a replica records. Otherwise a replica
+// with another number of cells could start and record its own, and agents would see no scheduler.
 func (c *client) record(ctx context.Context) {
 	err := c.cell.Record(ctx)
 	if err == nil || cell.IsRefusal(err) {
@@ -20,8 +20,8 @@ func (c *client) record(ctx context.Context) {
 	c.unrecorded = !c.succeeded(c.recording, errors.Join(err, c.announceAgain(ctx)))
 }
 
-// Recorded reports for readiness whether a start of this replica would not be refused, as far as is
-// known. detail says how many cells would refuse it.
+// Recorded reports for readiness whether, as far as is known, every cell would accept a start of
+// this replica. detail says how many cells would refuse it.
 func (d *Dispatcher) Recorded() (ok bool, detail string) {
 	refused := d.misrecorded.load()
 	if refused == 0 {

@@ -16,15 +16,15 @@ import (
 	"github.com/freeslot/freeslot/internal/script"
 )
 
-// refusalCode is the code with which Redis refused a call because of its own state; "" for any other
-// error.
+// refusalCode returns the code by which Redis refused a call because of its own state; "" for any
+// other error.
 func refusalCode(err error) string {
 	code, _ := script.Refusal(err)
 	return code
 }
 
-// notApplied reports whether a call with this error has certainly changed nothing, and never
-// will: it was not sent, or Redis or this replica refused it. Any other failed call may have been
+// notApplied reports whether a call with this error has certainly changed nothing, and never will:
+// it was not sent, or Redis or this replica refused it. Any other failed call may have been
 // applied, or may still be.
 func notApplied(err error) bool {
 	return isNotSent(err) || isInvalid(err) || isOutOfMemory(err) || refusalCode(err) != ""
@@ -48,7 +48,7 @@ func isAway(err error) bool {
 	return !isInvalid(err) && !isOutOfMemory(err) && !errors.Is(err, cell.ErrStopped)
 }
 
-// coded is the function coded, and logs what the client does not learn.
+// coded is the function coded. It also logs what the client does not learn.
 func (d *Dispatcher) coded(what string, err error) error {
 	logFailure(d.sampled, what, err)
 	return coded(what, err)
@@ -60,7 +60,7 @@ func logFailure(log *zap.Logger, what string, err error) {
 	}
 }
 
-// coded makes every error a *freeslot.Error. Any other error means that Redis failed.
+// coded turns every error into a *freeslot.Error. Any other error means that Redis failed.
 func coded(what string, err error) error {
 	if err == nil {
 		return nil
@@ -94,7 +94,8 @@ func unavailable(format string, args ...any) *freeslot.Error {
 	return &freeslot.Error{Code: freeslot.CodeUnavailable, RetryAfter: retryAfter(), Message: fmt.Sprintf(format, args...)}
 }
 
-// retryAfter is spread, so that clients that were refused together do not return together.
+// retryAfter returns a time that varies, so that clients that were refused together do not return
+// together.
 func retryAfter() time.Duration {
 	return 200*time.Millisecond + rand.N(300*time.Millisecond)
 }

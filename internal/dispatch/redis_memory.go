@@ -9,12 +9,12 @@ import (
 	"github.com/freeslot/freeslot"
 )
 
-// memoryLimit is the share of Redis' maxmemory from which on submits are refused. The rest is for
-// the results of the jobs that run.
+// memoryLimit is the share of Redis' maxmemory above which submits are refused. The rest is for the
+// results of running jobs.
 const memoryLimit = 0.8
 
 // watchMemory is called by keepReplies, once a second. If Redis does not answer, the last known
-// state holds.
+// state stays.
 func (c *client) watchMemory() {
 	ctx, cancel := context.WithTimeout(c.d.ctx, ioTimeout)
 	defer cancel()

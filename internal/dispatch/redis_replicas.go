@@ -29,8 +29,8 @@ func (c *client) watchReplicas() {
 	}
 }
 
-// Replicated reports for readiness whether Redis has the replicas that must confirm jobs, as far as
-// is known. detail says how many cells lack them.
+// Replicated reports for readiness whether, as far as is known, Redis has the replicas that must
+// confirm jobs. detail says how many cells lack them.
 func (d *Dispatcher) Replicated() (ok bool, detail string) {
 	lacking := d.lackReplicas.load()
 	if lacking == 0 {

@@ -6,7 +6,7 @@ import (
 	"math/bits"
 )
 
-// refusing counts the cells whose Redis refuses writes, and says why the first of them does.
+// refusing returns how many cells have a Redis that refuses writes, and why the first of them does.
 func (d *Dispatcher) refusing() (cells int, reason string) {
 	for _, c := range d.clients {
 		if refusal := *c.refusal.Load(); refusal != "" {
@@ -16,8 +16,8 @@ func (d *Dispatcher) refusing() (cells int, reason string) {
 	return cells, reason
 }
 
-// Writable reports for readiness whether Redis takes writes, as far as is known. detail says why it
-// does not, or which writes it refuses where the rest goes on.
+// Writable reports for readiness whether, as far as is known, Redis takes writes. detail says why
+// it does not, or which writes it refuses while the rest goes on.
 func (d *Dispatcher) Writable() (ok bool, detail string) {
 	refusing, reason := d.refusing()
 	full := bits.OnesCount64(uint64(d.outOfMemory.load()))

@@ -14,13 +14,14 @@ import (
 
 const (
 	replyPage = 512
-	// fetchLimit bounds the reads of one cell's records that its replies cause at once.
+	// fetchLimit bounds the reads of one cell's records at the same time that its replies cause.
 	fetchLimit = 16
-	// askLimit bounds the questions to all cells that the replies of one cell cause at once.
+	// askLimit bounds the questions to all cells at the same time that the replies of one cell
+	// cause.
 	askLimit = 16
 )
 
-// readReplies is the loop that reads the reply stream and delivers what it brings.
+// readReplies is the loop that reads the reply stream and delivers its replies.
 func (c *client) readReplies() {
 	pause := backoff.NewExponentialBackOff()
 	pause.InitialInterval, pause.MaxInterval = 10*time.Millisecond, time.Second
@@ -90,8 +91,9 @@ func (c *client) deliver(r *cell.Reply) {
 	}
 }
 
-// fetch runs f, which reads records of this cell only, beside the loop that all other replies pass.
-// While fetchLimit of them run, the loop waits: for no server but the one that it reads from.
+// fetch runs f, which reads only records of this cell, beside the loop that delivers all other
+// replies. While fetchLimit of them run, the loop waits; but it waits only for the server that it
+// reads from.
 func (c *client) fetch(f func()) {
 	c.fetches <- struct{}{}
 	c.d.loops.Go(func() {
@@ -100,7 +102,7 @@ func (c *client) fetch(f func()) {
 	})
 }
 
-// ask is fetch for an f that asks other cells too. While askLimit of them run, f is dropped: the
+// ask is fetch for an f that asks other cells, too. While askLimit of them run, f is dropped: the
 // loop must not wait for cells that are away.
 func (c *client) ask(f func()) {
 	select {
@@ -114,7 +116,7 @@ func (c *client) ask(f func()) {
 }
 
 // readEnd delivers an end that the reply reports only in part, from the record in this cell. The
-// job is outstanding at home, under id; that cell, which the job has left, may be away. If the
+// job is outstanding at home, under id. That cell, which the job has left, may be away. If the
 // record cannot be read, the next recheck delivers the end.
 func (c *client) readEnd(here, id string, home *client) {
 	ctx, cancel := context.WithTimeout(c.d.ctx, ioTimeout)
@@ -128,13 +130,13 @@ func (c *client) readEnd(here, id string, home *client) {
 	case err != nil && freeslot.CodeOf(err) != freeslot.CodeNotFound:
 		c.warn("outstanding.recheck_failed", err, zap.String("job", id))
 	}
-	home.recheckSoon(id) // gone, or taken back by a failover
+	home.recheckSoon(id) // gone, or undone by a failover
 }
 
 // askOwner calls f with the replica that gets the result of a job, by its id in this cell. News
-// that another replica has attached can be older than our own attach: a client that returns after
-// a standstill or a restart of this replica is faster than the stream. If the owner is unknown, or
-// too many questions are under way, f is not called: both replicas keep waiting, and a recheck
+// that another replica has attached can be older than our own attach: a client that returns after a
+// standstill or a restart of this replica is faster than the stream. If the owner is unknown, or
+// too many questions are under way, f is not called. Both replicas then keep waiting, and a recheck
 // brings the result here as well.
 func (c *client) askOwner(jobID string, f func(replica string)) {
 	c.fetch(func() {
@@ -151,7 +153,8 @@ func (c *client) askOwner(jobID string, f func(replica string)) {
 	})
 }
 
-// ownerOf returns which replica gets a job's result, by the first cell that knows; "" means none.
+// ownerOf returns which replica gets a job's result, according to the first cell that knows; ""
+// means none.
 func (c *client) ownerOf(jobID string, at ...*client) (replica string, err error) {
 	for _, other := range at {
 		ctx, cancel := context.WithTimeout(c.d.ctx, ioTimeout) // one for each: a cell may be away
@@ -169,7 +172,7 @@ func (c *client) ownerOf(jobID string, at ...*client) (replica string, err error
 }
 
 // correctNode updates the slots in use of the reply's node. Replies about attempts that began, and
-// about ends that the node reported, have them; other ends happened without the node.
+// about ends that the node reported, have this number. Other ends happened without the node.
 func (c *client) correctNode(r *cell.Reply) {
 	node, known := c.d.nodes.Node(r.Status.Node)
 	if !known || !r.Assigned && r.Status.State != freeslot.StateSucceeded && r.Status.State != freeslot.StateFailed {

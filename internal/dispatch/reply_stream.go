@@ -12,15 +12,15 @@ import (
 )
 
 const (
-	// renewInterval is how often a reply stream is renewed and trimmed.
+	// renewInterval is the interval at which a reply stream is renewed and trimmed.
 	renewInterval = time.Second
-	// watchTime is how long a stream that another process has opened is watched. A process that
-	// runs renews it within that time.
+	// watchTime is how long a stream that another process has opened is watched. A running process
+	// renews it within that time.
 	watchTime = renewInterval * 7 / 4
 )
 
-// ErrReplicaRuns is returned by Start when another process runs under the same replica id. Each
-// would take results that the other's clients await.
+// ErrReplicaRuns is returned by Start if another process runs under the same replica id. Each would
+// take results that the other's clients await.
 var ErrReplicaRuns = errors.New("another process runs under this replica id")
 
 func (c *client) openReplies(ctx context.Context) error {
@@ -30,8 +30,8 @@ func (c *client) openReplies(ctx context.Context) error {
 	return c.cell.OpenReplies(ctx, c.d.cfg.Replica)
 }
 
-// checkAlone looks whether another process renews a stream of this name. A stream that a crash has
-// left only grows older, and is taken over.
+// checkAlone checks that no other process renews a stream with this name. A stream left by a crash
+// only grows older, and is taken over.
 func (c *client) checkAlone(ctx context.Context) error {
 	left, err := c.cell.RepliesLeft(ctx, c.d.cfg.Replica)
 	if err != nil || left == 0 {
@@ -64,8 +64,8 @@ func (c *client) closeReplies(ctx context.Context) error {
 	return c.cell.CloseReplies(ctx, c.d.cfg.Replica)
 }
 
-// keepReplies is the loop that renews and trims the reply stream. It also reads the records of
-// jobs that have been outstanding for long, because a reply can be lost.
+// keepReplies is the loop that renews and trims the reply stream. It also reads the records of jobs
+// that have been outstanding for long, because a reply can be lost.
 func (c *client) keepReplies() {
 	ticker := time.NewTicker(renewInterval)
 	defer ticker.Stop()
@@ -86,7 +86,7 @@ func (c *client) keepReplies() {
 	}
 }
 
-// renewReplies returns true when the stream was gone and had to be reopened: replies may be lost.
+// renewReplies returns true if the stream was gone and had to be reopened: replies may be lost.
 func (c *client) renewReplies() (reopened bool) {
 	ctx, cancel := context.WithTimeout(c.d.ctx, ioTimeout)
 	defer cancel()

@@ -9,27 +9,27 @@ import (
 )
 
 // waiter awaits the result of one outstanding job for its sink, and keeps what the reply stream
-// does not repeat. mu makes the calls of the sink for one job come one after the other. Methods
-// that return done report whether the waiter is needed no longer: the caller then drops it.
+// does not repeat. mu makes the calls of the sink for one job come one after the other. A method
+// that returns done reports whether the waiter is no longer needed: the caller then drops it.
 type waiter struct {
 	mu sync.Mutex // guards all fields
-	// sink is nil while only attaches under way need the waiter, and once the result was sent or
+	// sink is nil while only attaches under way need the waiter, and after the result was sent or
 	// the waiter was forgotten.
 	sink Sink
-	// open is false until the sink knows the job. What arrives sooner is kept in the early fields.
+	// open is false until the sink knows the job. Until then, the early fields keep what arrives.
 	open bool
-	// earlyAttempts, in rising order, and earlyResult are kept for attaches under way, too.
+	// earlyAttempts, in rising order, and earlyResult are also kept for attaches under way.
 	earlyAttempts []Assignment
 	earlyResult   *freeslot.JobStatus
 	earlyDetach   bool
-	// progressed is the last progress of the job, sentProgress the last that the sink got.
+	// progressed is the last progress of the job. sentProgress is the last that the sink got.
 	progressed, sentProgress freeslot.Progress
 	// attaching counts the attaches under way.
 	attaching int
 	// attaches counts all attaches of this replica. A Detached that read an older count is
 	// ignored, so it cannot take the job from a sink that attached later.
 	attaches int
-	// known holds what is fixed at the submit (tenant, service, slots, times) and the last attempt
+	// known holds what is fixed at the submit (tenant, service, slots, times), and the last attempt
 	// that the sink got (node, number, time).
 	known     freeslot.JobStatus
 	timeoutMS int64 // the job's timeout; 0 means none
@@ -37,11 +37,11 @@ type waiter struct {
 	missingAt int64 // Nodes.Now when the record was first found missing; 0 while it exists
 }
 
-// done is called with mu held.
+// done reports whether the waiter is no longer needed. The caller holds mu.
 func (w *waiter) done() bool { return w.sink == nil && w.attaching == 0 }
 
-// opened lets the sink hear of the job, which it knows from now on: of its placement, and of what
-// arrived earlier.
+// opened tells the sink about the placement of its job, and about everything that arrived earlier.
+// From now on the sink knows the job.
 func (w *waiter) opened(jobID string, placed cell.Placement) (done bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -67,7 +67,7 @@ func (w *waiter) opened(jobID string, placed cell.Placement) (done bool) {
 	return w.done()
 }
 
-// assigned notes that an attempt has begun. A repeated one changes nothing.
+// assigned records that an attempt has begun. A repeated one changes nothing.
 func (w *waiter) assigned(a Assignment) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -80,15 +80,15 @@ func (w *waiter) assigned(a Assignment) {
 	}
 }
 
-// misses reports whether the sink does not know this attempt yet, so that a result of it would
-// come too early.
+// misses reports whether the sink does not know this attempt yet, so that its result would come too
+// early.
 func (w *waiter) misses(attempt int) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.open && w.sink != nil && attempt > w.known.Attempt
 }
 
-// progress notes progress of the job. Before the sink knows the job, only the latest is kept.
+// progress records progress of the job. Before the sink knows the job, only the latest is kept.
 func (w *waiter) progress(jobID string, p *freeslot.Progress) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -113,15 +113,15 @@ func (w *waiter) result(s freeslot.JobStatus) (done bool) {
 	return w.done()
 }
 
-// contested notes that another replica has attached at some time. With ask, the caller must read
-// from the record which replica has the job now, and pass attaches to [waiter.detached].
+// contested records that another replica has attached at some time. If ask is true, the caller must
+// read from the record which replica has the job now, and pass attaches to [waiter.detached].
 func (w *waiter) contested() (attaches int, ask bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	switch {
 	case w.attaching > 0:
-		// The other attach came before ours, which then takes the job back; or it came after, and
-		// then a recheck finds the result. To give the job up could leave it without a sink.
+		// If the other attach came before ours, ours takes the job back. If it came after, a
+		// recheck finds the result. Giving the job up could leave it without a sink.
 	case !w.open:
 		w.earlyDetach = true
 	case w.sink != nil:
@@ -130,7 +130,8 @@ func (w *waiter) contested() (attaches int, ask bool) {
 	return 0, false
 }
 
-// detached notes that another replica had the job when this one had attached so many times.
+// detached records that another replica had the job when this replica's count of attaches was
+// attaches.
 func (w *waiter) detached(jobID string, attaches int) (done bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -140,8 +141,8 @@ func (w *waiter) detached(jobID string, attaches int) (done bool) {
 	return w.done()
 }
 
-// beginAttach begins an attach. It fails, and changes nothing, while a submit is under way, and if
-// the waiter is done.
+// beginAttach begins an attach. It fails and changes nothing while a submit is under way, or if the
+// waiter is done.
 func (w *waiter) beginAttach() (ok, done bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -153,11 +154,11 @@ func (w *waiter) beginAttach() (ok, done bool) {
 	return true, false
 }
 
-// submitting is called with mu held.
+// submitting reports whether a submit is under way. The caller holds mu.
 func (w *waiter) submitting() bool { return w.sink != nil && !w.open }
 
-// endAttach ends an attach under way. Unless it failed, sink now knows the job as status, and gets
-// what comes later.
+// endAttach ends an attach. Unless it failed, sink now knows the job as status, and gets what comes
+// later.
 func (w *waiter) endAttach(sink Sink, status *freeslot.JobStatus, err error) (done bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -185,7 +186,7 @@ func (w *waiter) endAttach(sink Sink, status *freeslot.JobStatus, err error) (do
 		if p := status.Progress; p != nil && p.After(&w.sentProgress) {
 			w.sentProgress = *p
 		}
-		if same && last.Attempt > status.Attempt { // the sink got it already
+		if same && last.Attempt > status.Attempt { // the sink has that attempt already
 			w.known.Node, w.known.Attempt, w.known.AssignedAtMS = last.Node, last.Attempt, last.AssignedAtMS
 		}
 		w.sendEarly()
@@ -200,8 +201,8 @@ func (w *waiter) endAttach(sink Sink, status *freeslot.JobStatus, err error) (do
 	return w.done()
 }
 
-// adopt gives the job to sink without an attach. It fails, and changes nothing, while a submit is
-// under way, and if the waiter is done.
+// adopt gives the job to sink without an attach. It fails and changes nothing while a submit is
+// under way, or if the waiter is done.
 func (w *waiter) adopt(known *freeslot.JobStatus, sink Sink) (ok, done bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -222,7 +223,7 @@ func (w *waiter) adopt(known *freeslot.JobStatus, sink Sink) (ok, done bool) {
 	return true, w.done()
 }
 
-// forget is for a sink that is gone; nil means any sink.
+// forget removes a sink that is gone; nil means any sink.
 func (w *waiter) forget(sink Sink) (done bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -232,8 +233,8 @@ func (w *waiter) forget(sink Sink) (done bool) {
 	return w.done()
 }
 
-// sendAttempt reports an attempt unless the sink knows it, or a later one. Like the functions
-// below, it is called with mu held and a sink that is open.
+// sendAttempt reports an attempt unless the sink knows it, or a later one. For this function and
+// those below, the caller holds mu, and the sink is open.
 func (w *waiter) sendAttempt(a Assignment) {
 	if a.Attempt > w.known.Attempt {
 		w.known.Node, w.known.Attempt, w.known.AssignedAtMS = a.Node, a.Attempt, a.AssignedAtMS
@@ -252,7 +253,7 @@ func (w *waiter) sendEarly() {
 }
 
 // sendProgress reports new progress of the attempt that the sink knows. Progress of an earlier
-// attempt is of no use; of a later one, the attempt must be reported first.
+// attempt is useless. For a later one, the attempt must be reported first.
 func (w *waiter) sendProgress(jobID string) {
 	if w.progressed.Attempt == w.known.Attempt && w.progressed.After(&w.sentProgress) {
 		w.sentProgress = w.progressed

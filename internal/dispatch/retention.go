@@ -9,7 +9,7 @@ import (
 
 const (
 	retainInterval = 250 * time.Millisecond
-	// retainCalls is how many calls follow each other without a pause. Each handles one page.
+	// retainCalls is the most calls that follow each other without a pause. Each handles one page.
 	retainCalls = 32
 )
 

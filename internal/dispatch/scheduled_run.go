@@ -5,16 +5,17 @@ import (
 	"github.com/freeslot/freeslot/internal/cell"
 )
 
-// Run fixes the job of a schedule's run. The job is enqueued in the cell that its id names,
-// whatever nodes that cell has by now. So it is the same job whichever replica submits it.
+// Run fixes the job of a schedule's run. The job is enqueued in the cell that its id names, no
+// matter which nodes that cell has by now. So it is the same job no matter which replica submits
+// it.
 type Run struct {
 	JobID string
-	// Once makes the job be created once, see cell.Submission.
+	// Once makes sure that the job is created once, see cell.Submission.
 	Once string
 }
 
-// Home is the index of the cell for a job that is submitted later: near if nodes there could run
-// it, else any cell that could. It returns the errors of a Submit that no cell takes.
+// Home returns the index of the cell for a job that is submitted later: near if nodes there could
+// run it, otherwise any cell that could. If there is none, it returns the errors of such a Submit.
 func (d *Dispatcher) Home(tenant string, job *freeslot.Job, near int) (int, error) {
 	p := &placement{request: Request{Tenant: tenant, Job: job}}
 	if d.ctx.Err() != nil {
@@ -34,7 +35,7 @@ func (d *Dispatcher) Home(tenant string, job *freeslot.Job, near int) (int, erro
 	return p.to.cell.Index(), nil
 }
 
-// runCell is the cell of the job of a run; nil for any other job.
+// runCell returns the cell of a run's job; nil for any other job.
 func (d *Dispatcher) runCell(p *placement) *client {
 	if p.request.Run == nil {
 		return nil

@@ -10,20 +10,20 @@ import (
 // pointers. The methods must not block and must not call the dispatcher. The calls for one job
 // come one after the other.
 type Sink interface {
-	// Assigned is called for each attempt that begins, in order. An attempt can be left out when
-	// its reply was lost.
+	// Assigned is called for each attempt that begins, in order. An attempt can be left out if its
+	// reply was lost.
 	Assigned(a Assignment)
-	// Progress is called with progress of an attempt that Assigned has reported. Each call
-	// reports a later one; some can be left out.
+	// Progress is called with progress of an attempt that Assigned has reported. Each call reports
+	// later progress; some can be left out.
 	Progress(jobID string, p freeslot.Progress)
-	// Result is called at most once, with a terminal state. No other call follows.
+	// Result is called at most once, with a terminal state. It is the last call.
 	Result(s freeslot.JobStatus)
-	// Detached is called instead of Result when another sink has attached to the job.
+	// Detached is called instead of Result if another sink has attached to the job.
 	Detached(jobID string)
 }
 
-// Attacher is a Sink that learns, in order with its other calls, when an Attach gave it the job.
-// A Detached before that call no longer counts.
+// Attacher is a Sink that learns, in order with its other calls, when an Attach gave it the job. A
+// Detached before that call no longer counts.
 type Attacher interface {
 	Sink
 	Attached(jobID string)
@@ -32,7 +32,7 @@ type Attacher interface {
 // Leaver is a Sink whose client may go elsewhere before its submits are decided. Once Life has
 // ended, the sink gets no job that it did not create: the client may have attached to the job
 // elsewhere, and would lose it to a sink that no client reads. Until then it gets the job of a key
-// also when the context of its Submit is cancelled after the acceptance.
+// even if the context of its Submit is cancelled after the acceptance.
 type Leaver interface {
 	Sink
 	Life() context.Context
@@ -46,8 +46,8 @@ func hasLeft(sink Sink) bool {
 
 // Accepted describes a job that is stored in Redis.
 type Accepted struct {
-	// JobID is the id of an earlier job if the idempotency key belongs to that job. Its result
-	// comes to the sink; its earlier assignments do not.
+	// JobID is the id of an earlier job if the idempotency key belongs to that job. The sink gets
+	// its result, but not its earlier assignments.
 	JobID string
 	// Position is the job's place in its queue, from 1. It is 0 for a job that runs, is scheduled
 	// for later, or is held back by a limit.

@@ -14,7 +14,7 @@ import (
 	"github.com/freeslot/freeslot/internal/selection"
 )
 
-// Pauses before a cell whose call failed is asked again.
+// The pauses before a cell is asked again whose call failed.
 const (
 	firstPause = 10 * time.Millisecond
 	lastPause  = 500 * time.Millisecond
@@ -24,16 +24,17 @@ const (
 type Request struct {
 	Tenant string
 	Job    *freeslot.Job
-	// Unlimited exempts the job from the tenant's submit rate: an operator submits it again.
+	// Unlimited exempts the job from the tenant's submit rate, because an operator submits it
+	// again.
 	Unlimited bool
-	// Run is set for the job of a schedule.
+	// Run is set for a schedule's job.
 	Run *Run
 }
 
-// Submit places the jobs, or enqueues them when no slot is free. It calls accepted exactly once for
-// each index, before any news of that job reaches sink; the error is a *freeslot.Error. Submit
+// Submit places the jobs, or enqueues them if no slot is free. It calls accepted exactly once for
+// each index, before any news of that job reaches sink. The error is a *freeslot.Error. Submit
 // returns when all jobs are decided: within the submit timeout, plus the time that cells give the
-// calls then under way. With a nil sink only the record keeps the result.
+// calls then under way. If sink is nil, only the record keeps the result.
 func (d *Dispatcher) Submit(ctx context.Context, reqs []Request, sink Sink, accepted func(i int, a Accepted, err error)) {
 	d.submits.Add(1)
 	defer d.submits.Add(-1)
@@ -61,11 +62,11 @@ func (d *Dispatcher) Submit(ctx context.Context, reqs []Request, sink Sink, acce
 	s.run(s.admit(jobs))
 }
 
-// errUndecided is an answer to an enqueued job that neither placed nor kept it.
+// errUndecided is the error for an enqueued job that the answer neither placed nor kept.
 var errUndecided = errors.New("the job was neither placed nor enqueued")
 
 // submit is one call of Submit. Its caller's goroutine chooses, decides and calls the sink. Calls
-// of cells run beside it, so that a cell that does not answer delays only its own jobs.
+// to cells run in other goroutines, so that a cell that does not answer delays only its own jobs.
 type submit struct {
 	d        *Dispatcher
 	ctx      context.Context
@@ -73,24 +74,24 @@ type submit struct {
 	accepted func(i int, a Accepted, err error)
 	all      []placement
 
-	// underWay counts the calls that run beside and end in ended. ended has room for all of them,
-	// so that none waits for this goroutine.
+	// underWay counts the calls that run in other goroutines and end in ended. ended has room for
+	// all of them, so that none waits for this goroutine.
 	underWay int
 	ended    chan *call
 	// pauses is nil until a call has failed.
 	pauses *backoff.ExponentialBackOff
 }
 
-// call is one call of one cell for some of the jobs.
+// call is one call to one cell for some of the jobs.
 type call struct {
 	client  *client
 	enqueue bool
 	jobs    []*placement
 	subs    []cell.Submission
 	results []cell.SubmitResult
-	// pause precedes the call if one of the jobs was in a call of this cell that failed.
+	// pause precedes the call if one of the jobs was in a failed call to this cell.
 	pause time.Duration
-	// age is the fence's age that run leaves.
+	// age is the age of the fence that run leaves.
 	age uint32
 }
 
@@ -149,7 +150,7 @@ func (s *submit) prepareFenced(jobs []*placement) (calls []*call) {
 }
 
 // prepare chooses nodes or queues for the jobs, and groups them into calls by cell, kind and pause.
-// Jobs without a choice are decided.
+// It decides jobs without a choice.
 func (s *submit) prepare(jobs []*placement) (calls []*call) {
 	s.d.chooseAlike(jobs)
 	for _, p := range jobs {
@@ -185,7 +186,7 @@ func (s *submit) pause(afterPause bool) time.Duration {
 	return s.pauses.NextBackOff()
 }
 
-// finish takes the answers of a call, and returns the jobs that are still undecided.
+// finish processes the answers of a call, and returns the jobs that are still undecided.
 func (s *submit) finish(c *call) (ready []*placement) {
 	var blamed []*selection.Node
 	for i, p := range c.jobs {
@@ -213,7 +214,7 @@ func (s *submit) finish(c *call) (ready []*placement) {
 			s.decide(p, r.Placement, nil)
 		case r.Placement.Waiting:
 			c.client.metrics.enqueued.Inc()
-			if r.Placement.Position > 0 { // else it is scheduled, or held back by a limit
+			if r.Placement.Position > 0 { // otherwise it is scheduled, or held back by a limit
 				c.client.noteWaiting(p.class, p.request.Job)
 				c.client.offerFreeNode(p, r.Placement.Position)
 			}
@@ -270,7 +271,7 @@ func (s *submit) noteFailures(c *call) {
 	}
 }
 
-// retry reports whether a job whose call failed is tried again, and notes what is known of it.
+// retry reports whether a job whose call failed is tried again, and records what is known of it.
 // After a call of unknown outcome the job stays in its cell, under its id.
 func (s *submit) retry(p *placement, err error) bool {
 	if !notApplied(err) {
@@ -284,12 +285,12 @@ func (s *submit) retry(p *placement, err error) bool {
 	case p.failure != nil || isNotSent(err):
 		return true
 	case isOutOfMemory(err):
-		// watchMemory would see it within a second; other cells may have room.
+		// watchMemory would notice it within a second. Other cells may have room.
 		p.client.setOutOfMemory(true, zap.Error(err))
 	default:
 		p.refusedCells, p.refusedWith = p.refusedCells.With(p.client.cell.Index()), err
 	}
-	p.afterPause = false // another cell has no reason to wait
+	p.afterPause = false // another cell needs no pause
 	return true
 }
 

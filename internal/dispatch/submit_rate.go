@@ -15,14 +15,14 @@ import (
 )
 
 const (
-	// leaseSpan gives the least that a replica takes out of a tenant's bucket: its share of the
+	// leaseSpan determines the least that a replica takes from a tenant's bucket: its share of the
 	// permits of this time.
 	leaseSpan = 100 * time.Millisecond
-	// leaseHold is how long it keeps permits that it does not use.
+	// leaseHold is how long a replica keeps unused permits.
 	leaseHold = time.Second
 	// leaseTimeout bounds a call.
 	leaseTimeout = 500 * time.Millisecond
-	// failureRest is the pause after a call that failed.
+	// failureRest is the pause after a failed call.
 	failureRest = 250 * time.Millisecond
 	// dryRest is the shortest pause after a call that found too little, unless the bucket is full
 	// sooner. A tenant that floods must not cost one call for each permit.
@@ -35,26 +35,27 @@ const (
 // This replica leases permits in chunks, so that most submits cost no call, and keeps the rest for
 // a short time.
 //
-// Invariant: held <= wanted + chunk. Hence in any time t the replicas admit at most rate * t +
-// burst + their chunks. The chunks add up to a tenth of a second's permits, as long as each replica
-// knows of the others.
+// Invariant: held <= wanted + chunk. So in any time t the replicas admit at most rate * t + burst +
+// their chunks. The chunks add up to a tenth of a second's permits, as long as each replica knows
+// of the others.
 type bucket struct {
 	tenant string
 	rate   cell.Rate
-	// take is a call. chunk is how many permits are worth one. now is a clock that never goes back.
+	// take asks Redis for permits. chunk returns how many permits are worth a call. now returns the
+	// time by a clock that never goes back.
 	take  func(ctx context.Context, most int) (cell.Permits, error)
 	chunk func() int
 	now   func() time.Duration
 
 	admitted, refused, failed prometheus.Counter
 
-	mu sync.Mutex // guards what follows
-	// held permits may be used before until.
+	mu sync.Mutex // guards the fields below
+	// held is the number of permits that may be used before until.
 	held  int
 	until time.Duration
-	// emptyUntil is when the bucket has a permit again.
+	// emptyUntil is the time at which the bucket has a permit again.
 	emptyUntil time.Duration
-	// failedUntil is when a call is tried again after failure.
+	// failedUntil is the time at which a call is tried again after failure.
 	failedUntil time.Duration
 	failure     error
 	// lease is closed when the call under way has ended; nil if there is none.
@@ -124,15 +125,15 @@ func (b *bucket) call(ctx context.Context) {
 		b.failure, b.failedUntil = err, b.now()+failureRest
 		return
 	}
-	// Submits that have given up meanwhile want nothing.
+	// Submits that have given up meanwhile need nothing.
 	b.held, b.until = min(got.Taken, max(b.wanted, b.chunk())), begin+leaseHold
 	if got.Taken < most {
 		b.emptyUntil = b.now() + b.refill(got.Left)
 	}
 }
 
-// ask is called with mu held, and releases it meanwhile. The end of ctx does not end the call:
-// other submits wait for it too.
+// ask releases mu, which the caller holds, during the call. The end of ctx does not end the call,
+// because other submits wait for it, too.
 func (b *bucket) ask(ctx context.Context, most int) (cell.Permits, error) {
 	b.mu.Unlock()
 	defer b.mu.Lock()
@@ -141,18 +142,18 @@ func (b *bucket) ask(ctx context.Context, most int) (cell.Permits, error) {
 	return b.take(ctx, most)
 }
 
-// refill is how long an empty bucket is left alone.
+// refill returns how long an empty bucket is left alone.
 func (b *bucket) refill(left float64) time.Duration {
 	next, full := b.permits(1-left), b.permits(float64(b.rate.Burst)-left)
 	return max(next, min(dryRest, full))
 }
 
-// permits is how long the bucket takes to get n permits.
+// permits returns how long the bucket takes to get n permits.
 func (b *bucket) permits(n float64) time.Duration {
 	return time.Duration(max(n, 0) / b.rate.PerSecond * float64(time.Second))
 }
 
-// await waits for the call under way. It releases mu meanwhile.
+// await waits for the call under way. It releases mu, which the caller holds, meanwhile.
 func (b *bucket) await(ctx context.Context) {
 	lease := b.lease
 	b.mu.Unlock()
@@ -163,8 +164,8 @@ func (b *bucket) await(ctx context.Context) {
 	}
 }
 
-// limited is the error of the first job that got no permit. RetryAfter is in whole milliseconds, as
-// clients get it.
+// limited returns the error of the first job that got no permit. RetryAfter is in whole
+// milliseconds, as clients get it.
 func (b *bucket) limited(after time.Duration) *freeslot.Error {
 	return &freeslot.Error{
 		Code: freeslot.CodeRateLimited, RetryAfter: (after + time.Millisecond).Truncate(time.Millisecond),
@@ -173,8 +174,8 @@ func (b *bucket) limited(after time.Duration) *freeslot.Error {
 	}
 }
 
-// refusal is the error of the k-th job, from 0, that got no permit. If the rate is the reason, each
-// job gets a later time, so that they do not return together.
+// refusal returns the error of the k-th job, from 0, that got no permit. If the rate is the reason,
+// each job gets a later time, so that they do not return together.
 func (b *bucket) refusal(err error, k int) error {
 	first, ok := err.(*freeslot.Error) //nolint:errorlint // made by limited
 	if !ok || first.Code != freeslot.CodeRateLimited || k == 0 {
@@ -192,7 +193,7 @@ func (b *bucket) count(n, got int, err error) {
 	}
 }
 
-// newBuckets makes the buckets of the tenants that have a rate.
+// newBuckets makes the buckets of tenants with a rate.
 func newBuckets(d *Dispatcher, rates map[string]cell.Rate) map[string]*bucket {
 	start := time.Now()
 	buckets := make(map[string]*bucket, len(rates))
@@ -216,17 +217,17 @@ func newBuckets(d *Dispatcher, rates map[string]cell.Rate) map[string]*bucket {
 	return buckets
 }
 
-// errCellAway is the error of a call that is not made because the cell does not answer.
+// errCellAway is the error for a call that is not made because the cell does not answer.
 var errCellAway = fmt.Errorf("the cell does not answer: %w", cell.ErrNotSent)
 
-// chunk is the least that one of so many replicas leases; 0 if that is no whole permit. A count of
-// 0 replicas means 1.
+// chunk returns the least that each of this many replicas leases; 0 if that is not a whole permit.
+// 0 replicas count as 1.
 func chunk(rate cell.Rate, replicas int) int {
 	return min(int(rate.PerSecond*leaseSpan.Seconds()), rate.Burst) / max(replicas, 1)
 }
 
-// admit decides about the jobs that their tenants' submit rates do not allow, and returns the
-// others. Within one submit, the first jobs are admitted.
+// admit decides the jobs that their tenants' submit rates do not allow, and returns the others.
+// Within one submit, the first jobs are admitted.
 func (s *submit) admit(jobs []*placement) (admitted []*placement) {
 	if len(s.d.buckets) == 0 {
 		return jobs
@@ -253,6 +254,6 @@ func (s *submit) admit(jobs []*placement) (admitted []*placement) {
 	return admitted
 }
 
-// rated reports whether the tenant's submit rate counts the job. The runs of a schedule come when
-// they are due.
+// rated reports whether the tenant's submit rate counts the job. It does not count runs of a
+// schedule, which come when they are due.
 func (r *Request) rated() bool { return !r.Unlimited && r.Run == nil }

@@ -1,7 +1,6 @@
-// Package presence keeps a replica informed of the other replicas that are there.
+// Package presence tells a replica which other replicas run.
 //
-// Nothing depends on it but preferences: which part of a fleet a replica tries first. So
-// there is no leader, no agreement and no waiting: each replica says every few seconds
-// that it is there, and learns of the others from the answer. While Redis is away the
-// last answer holds.
+// Only preferences depend on it, such as the part of a fleet that a replica tries first. So there
+// is no leader, no agreement and no waiting: each replica reports itself every few seconds, and
+// learns of the others from the answer. While Redis is away the last answer stays valid.
 package presence

@@ -2,13 +2,13 @@ package presence
 
 import "github.com/freeslot/freeslot/internal/script"
 
-// keys are the names of all keys of this package. They are in the first cell of a system.
+// keys holds the names of all keys of this package. They are in the first cell of a system.
 type keys struct {
-	// replicas is the zset of the replicas that are there, by the time (ms) of their last sign of life.
+	// replicas is the zset of the running replicas, by the time (ms) of their last sign of life.
 	replicas string
 	// limits is the hash of their heartbeat limits, ms.
 	limits string
-	// followed is the hash of the configurations that the replicas go by: "version generation ms".
+	// followed is the hash of the configurations that the replicas follow: "version generation ms".
 	followed string
 }
 

@@ -14,50 +14,49 @@ import (
 	"github.com/freeslot/freeslot"
 )
 
-// DefaultInterval is how often a replica says that it is there. With missed it bounds how long
-// others take to notice that one is gone: 9.7 s, because checks of instances have to move within 10
-// s.
+// DefaultInterval is the interval at which a replica reports itself. Together with missed it bounds
+// how long others take to notice that a replica is gone: 9.7 s, because checks of instances must
+// move within 10 s.
 const DefaultInterval = 1900 * time.Millisecond
 
-// missed is how many intervals a replica may stay silent before the others think that it
-// is gone. A pause of Redis of a few seconds then changes nothing.
+// missed is how many intervals a replica may be silent before the others take it for gone. A pause
+// of Redis of a few seconds then changes nothing.
 const missed = 4
 
 // callTimeout bounds one call.
 const callTimeout = time.Second
 
-// Backend is where replicas say that they are there; *Store is one.
+// Backend is where replicas report themselves. *Store implements it.
 type Backend interface {
-	// Present says that the replica is there for as long as limit, and returns all that
-	// are, sorted by name.
+	// Present reports that the replica runs, valid for limit, and returns all running replicas,
+	// sorted by name.
 	Present(ctx context.Context, r Replica, limit time.Duration) ([]Replica, error)
-	// Leave says that it is there no longer.
+	// Leave reports that it no longer runs.
 	Leave(ctx context.Context, replica string, limit time.Duration) error
 }
 
 // Replica is what the others know of a replica.
 type Replica struct {
 	Name string
-	// HeartbeatLimit is its configured one; 0 is not known.
+	// HeartbeatLimit is its configured limit; 0 means unknown.
 	HeartbeatLimit time.Duration
 }
 
-// Config is how a Presence behaves.
+// Config configures a Presence.
 type Config struct {
-	// Replica is the name of this replica, different from all others'.
+	// Replica is the name of this replica. No other replica may have it.
 	Replica string
-	// HeartbeatLimit is compared with the limits of other replicas; 0 is not.
+	// HeartbeatLimit is compared with the limits of other replicas, unless it is 0.
 	HeartbeatLimit time.Duration
-	// Interval between two calls; 0 means DefaultInterval. It varies by a tenth.
+	// Interval is the time between two calls; 0 means DefaultInterval. It varies by a tenth.
 	Interval time.Duration
-	// OnChange gets the names of all replicas, this one among them, sorted, whenever they
-	// are not the ones before; at the start it counts as alone. It must not block, nor
-	// change what it gets. nil means nobody.
+	// OnChange gets the names of all replicas, this one among them, sorted, whenever they change.
+	// At the start this replica counts as alone. It must not block, and must not change what it
+	// gets. It may be nil.
 	OnChange func(replicas []string)
 }
 
-// Presence says that a replica is there until Stop. All methods are safe for concurrent
-// use.
+// Presence reports a replica until Stop. All methods are safe for concurrent use.
 type Presence struct {
 	cfg     Config
 	backend Backend
@@ -67,8 +66,8 @@ type Presence struct {
 	ctx         context.Context
 	cancel      context.CancelFunc
 	done        chan struct{}
-	known       []string // the loop's own
-	// differing is what Ready says, "" for nothing.
+	known       []string // used by the loop alone
+	// differing is the detail that Ready returns, "" if there is nothing to report.
 	differing atomic.Pointer[string]
 }
 
@@ -86,16 +85,16 @@ func New(cfg Config, backend Backend, log *zap.Logger) *Presence {
 	return p
 }
 
-// Start begins; it waits for nothing.
+// Start starts the loop. It does not wait.
 func (p *Presence) Start() { p.start.Do(func() { go p.loop() }) }
 
-// Join is Start for a replica that refuses to differ. When the first answer has a replica with
-// another heartbeat limit, the error is a *freeslot.Error with code conflict, and nothing runs.
-// Without an answer it starts, and the log alone will have the difference.
+// Join is Start for a replica that refuses to differ. If the first answer has a replica with
+// another heartbeat limit, it returns a *freeslot.Error with code conflict, and nothing runs.
+// Without an answer it starts, and only the log will report a difference.
 func (p *Presence) Join(ctx context.Context) error {
-	_ = p.say() // the loop repeats it, and logs what fails
+	_ = p.say() // the loop repeats the call and logs its failures
 	if detail := *p.differing.Load(); detail != "" {
-		_ = p.Stop(ctx) // that nobody was told is in the log
+		_ = p.Stop(ctx) // a failure is in the log
 		return &freeslot.Error{
 			Code: freeslot.CodeConflict, Field: "heartbeat_limit",
 			Message: strings.TrimPrefix(detail, degraded) + ": set heartbeat_limit and heartbeat_interval as there, or stop those replicas first",
@@ -105,14 +104,14 @@ func (p *Presence) Join(ctx context.Context) error {
 	return nil
 }
 
-// Stop ends it and tells the others, who need not wait then until they find out: that
-// this fails is in the log only. It takes a second at most, whatever ctx says. Further
-// calls return nil.
+// Stop ends the loop and tells the others, so that they need not find out by waiting. Only the log
+// reports a failure of that. It takes at most a second, whatever ctx says. Further calls return
+// nil.
 func (p *Presence) Stop(ctx context.Context) (err error) {
-	p.start.Do(func() { close(p.done) }) // what is stopped before its Start never starts
+	p.start.Do(func() { close(p.done) }) // a Presence that is stopped before its Start never starts
 	p.stop.Do(func() {
 		p.cancel()
-		// Not within ctx: what stopped before may have used it up, and this is short.
+		// Not within ctx: the steps that stopped before may have used it up, and this is short.
 		call, cancel := context.WithTimeout(context.WithoutCancel(ctx), callTimeout)
 		defer cancel()
 		select {
@@ -169,12 +168,12 @@ func (p *Presence) say() error {
 	return nil
 }
 
-// degraded begins the detail of a condition that holds.
+// degraded begins the detail of a condition that still holds.
 const degraded = "degraded: "
 
-// compare notes, and logs when it begins or changes, that replicas have other heartbeat limits: the
-// shortest one decides when a node's jobs are taken from it, whatever the others are configured
-// with.
+// compare records which replicas have other heartbeat limits, and logs when that begins or changes.
+// The shortest limit decides when a node's jobs are taken from it, no matter what the other
+// replicas are configured with.
 func (p *Presence) compare(all []Replica) {
 	var others []string
 	for _, r := range all {
@@ -197,6 +196,6 @@ func (p *Presence) compare(all []Replica) {
 	}
 }
 
-// Ready is a condition of readiness that always holds. Its detail says which replicas have another
-// heartbeat limit.
+// Ready is a condition of readiness that always holds. Its detail names the replicas that have
+// another heartbeat limit.
 func (p *Presence) Ready() (ok bool, detail string) { return true, *p.differing.Load() }

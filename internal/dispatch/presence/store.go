@@ -17,11 +17,11 @@ var sources embed.FS
 
 var scripts = script.MustLoad(sources)
 
-// followLimit is for how long Redis keeps which configuration a replica goes by.
+// followLimit is how long Redis keeps which configuration a replica follows.
 const followLimit = 10 * time.Minute
 
-// Store keeps in Redis which replicas are there, and which configuration of pools each goes by. It is safe for
-// concurrent use. Errors of its methods are what Redis said.
+// Store keeps in Redis which replicas run, and which configuration of pools each follows. It is
+// safe for concurrent use. The errors of its methods come from Redis.
 type Store struct {
 	runner *script.Runner
 	keys   keys
@@ -33,14 +33,14 @@ func NewStore(first *script.Runner) *Store {
 	return &Store{runner: first, keys: keysOf(first.Layout())}
 }
 
-// Present says that a replica is there for as long as limit, with its heartbeat limit, and returns
-// all that are, sorted by name. It may be repeated.
+// Present records that a replica runs with its heartbeat limit, valid for limit, and returns all
+// running replicas, sorted by name. It may be repeated.
 func (s *Store) Present(ctx context.Context, r Replica, limit time.Duration) ([]Replica, error) {
 	return s.present(ctx, r, limit, "1")
 }
 
-// Leave says that a replica is there no longer. It may be repeated. After an error the replica counts as there until
-// the limit has passed.
+// Leave records that a replica no longer runs. It may be repeated. After an error the replica
+// counts as running until the limit has passed.
 func (s *Store) Leave(ctx context.Context, replica string, limit time.Duration) error {
 	_, err := s.present(ctx, Replica{Name: replica}, limit, "0")
 	return err
@@ -54,15 +54,15 @@ func (s *Store) present(ctx context.Context, r Replica, limit time.Duration, sta
 	}
 	var all []Replica
 	for pair := range slices.Chunk(reply, 2) {
-		ms, _ := strconv.ParseInt(pair[1], 10, 64) // a replica of another release may write anything
+		ms, _ := strconv.ParseInt(pair[1], 10, 64) // another release may write anything
 		all = append(all, Replica{Name: pair[0], HeartbeatLimit: time.Duration(ms) * time.Millisecond})
 	}
 	slices.SortFunc(all, func(a, b Replica) int { return strings.Compare(a.Name, b.Name) })
 	return all, nil
 }
 
-// Follow notes that the replica goes by this version of the configuration, and begins nothing by an older one any
-// more. It must be repeated well within ten minutes.
+// Follow records that the replica follows this version of the configuration, and begins nothing by
+// an older one any more. It must be repeated well within ten minutes.
 func (s *Store) Follow(ctx context.Context, replica string, version uint64, generation string) error {
 	if generation == "" {
 		generation = "-"
@@ -74,8 +74,8 @@ func (s *Store) Follow(ctx context.Context, replica string, version uint64, gene
 	return nil
 }
 
-// Behind returns the replicas that are there and have not noted that they go by this version of this generation, or
-// a newer one; sorted.
+// Behind returns the running replicas that have not recorded that they follow this version of this
+// generation, or a newer one, sorted.
 func (s *Store) Behind(ctx context.Context, version uint64, generation string) ([]string, error) {
 	there, err := s.runner.Do(ctx, "follow", s.runner.B().Zrange().Key(s.keys.replicas).Min("0").Max("-1").Build()).AsStrSlice()
 	if err != nil {

@@ -1,8 +1,7 @@
--- follow: notes which version of the pools' configuration a replica goes by: nothing that it
--- begins from now on goes by an older one.
+-- follow: records which version of the pools' configuration a replica follows: nothing that it
+-- begins from now on uses an older one.
 --
--- Guarantee: harmless when repeated. Nothing is left of replicas that did not repeat it for as
--- long as the limit.
+-- Guarantee: harmless when repeated. A replica that did not repeat it within the limit is dropped.
 --
 -- KEYS[1] version:followed  hash: replica -> version, generation, when (ms)
 -- ARGV[1] replica   ARGV[2] version   ARGV[3] generation, '-' for none   ARGV[4] limit, ms

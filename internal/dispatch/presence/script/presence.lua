@@ -1,13 +1,13 @@
--- presence: says that a replica is there with its heartbeat limit, and tells it of all that are.
+-- presence: records that a replica runs with its heartbeat limit, and returns all that run.
 --
--- Guarantee: who has not said so for as long as the limit is dropped, by Redis' clock.
+-- Guarantee: a replica that has not repeated the call within the limit is dropped, by Redis' clock.
 -- Harmless when repeated. Nothing is left once all replicas have been gone for that long.
 --
 -- KEYS[1] replicas  zset: replica -> when it last said so, ms
 -- KEYS[2] replicas:heartbeat_limit  hash: replica -> its heartbeat limit, ms
 -- ARGV[1] replica   ARGV[2] limit, ms   ARGV[3] '0' if it leaves   ARGV[4] its heartbeat limit, ms
--- Returns {replica, heartbeat limit, ...} of the replicas that are there, whoever asks among them
--- unless it leaves; their order says nothing. The limit is '0' for one of an older release.
+-- Returns {replica, heartbeat limit, ...} of the running replicas, the caller among them unless it
+--   leaves; in no order. The limit is '0' for a replica of an older release.
 -- Redis 7.0. Cost: O(replicas).
 local replicas_key, limits_key = KEYS[1], KEYS[2]
 local replica, limit = ARGV[1], tonumber(ARGV[2])
