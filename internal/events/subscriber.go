@@ -49,9 +49,8 @@ type Subscriber struct {
 }
 
 // NewSubscriber makes a subscriber on client, which the caller keeps and closes, and must use only
-// for subscribers. It does no I/O. If sharded is true, it receives the messages of SPUBLISH,
-// otherwise those of PUBLISH. client is then a cluster's; the subscribers of several channels can
-// share it.
+// for subscribers. It does no I/O. If sharded is true, it receives messages of SPUBLISH, otherwise
+// of PUBLISH. client is then a cluster's; the subscribers of several channels can share it.
 func NewSubscriber(client rueidis.Client, channel string, sharded bool, log *zap.Logger) *Subscriber {
 	ctx, cancel := context.WithCancel(context.Background())
 	return &Subscriber{
