@@ -186,7 +186,7 @@ func spelled(s string, to reflect.Value) (any, error) {
 	}
 	v, err := parseYAML(s)
 	if v == nil && err == nil {
-		return s, nil // an empty text sets nothing, which the user cannot mean
+		return s, nil // an empty text would set nothing, which the user cannot mean
 	}
 	return v, err
 }

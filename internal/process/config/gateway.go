@@ -7,10 +7,10 @@ import (
 	"time"
 )
 
-// DefaultMaxAgents is how many agents a replica takes unless configured.
+// DefaultMaxAgents is the number of agents that a replica takes unless configured otherwise.
 const DefaultMaxAgents = 10_000
 
-// defaultPingInterval is for sessions of clients and of agents.
+// defaultPingInterval applies to sessions of clients and of agents.
 const defaultPingInterval = 20 * time.Second
 
 // maxAgents is bounded because each agent takes memory, and a file descriptor.
@@ -25,8 +25,8 @@ const (
 
 // Gateway lets agents reach Redis through this replica.
 type Gateway struct {
-	// The file that says which tokens may be which nodes (docs/gateway.md). It is read again when
-	// it changes. Unset: no agent comes in by this replica.
+	// The file that tells which tokens may be which nodes (docs/gateway.md). It is read again when
+	// it changes. Unset: no agent comes in through this replica.
 	TokensFile string `koanf:"tokens_file"`
 	// `host:port` of a listener for agents alone. Unset: they come in at `listen`.
 	Listen string `koanf:"listen"`
@@ -36,35 +36,36 @@ type Gateway struct {
 	// with `true`: tokens and results would cross the network in the clear.
 	BehindProxy bool `koanf:"behind_proxy"`
 	// How many agents the replica takes, 1 to 100000. Further ones are refused, and go to another
-	// replica. Each takes memory and a file descriptor, and none a connection to Redis.
+	// replica. Each takes memory and a file descriptor, but no connection to Redis.
 	MaxAgents int `koanf:"max_agents"`
 	// How often each agent is pinged, 1s to 10m. It has to be shorter than the silence after which a
 	// proxy in front cuts a connection.
 	PingInterval time.Duration `koanf:"ping_interval"`
 }
 
-// Session is how sessions of clients are kept.
+// Session configures the sessions of clients.
 type Session struct {
 	// How often each client is pinged, 1s to 10m. It has to be shorter than the silence after which a
 	// proxy in front cuts a connection.
 	PingInterval time.Duration `koanf:"ping_interval"`
 }
 
-// GatewayTLS has files in PEM.
+// GatewayTLS names files in PEM.
 type GatewayTLS struct {
 	// The certificate. It is read again when it or its key has changed.
 	CertFile string `koanf:"cert_file"`
 	// The key of `cert_file`.
 	KeyFile string `koanf:"key_file"`
-	// Certificates of the authorities that may sign those of agents. With it an agent needs a
-	// certificate besides its token. It is read at the start only.
+	// Certificates of the authorities that may sign the agents' certificates. With it an agent
+	// needs a certificate in addition to its token. It is read only at the start.
 	ClientCAFile string `koanf:"client_ca_file"`
 }
 
-// On is whether the replica has a gateway.
+// On reports whether the replica has a gateway.
 func (g *Gateway) On() bool { return g.TokensFile != "" }
 
-// validate needs the address of the listener that serves the gateway unless it has its own.
+// validate checks the section. main is the address of the listener that serves the gateway unless
+// it has its own.
 func (g *Gateway) validate(main string, p *Problems) {
 	listen := main
 	p.Between("gateway.max_agents", g.MaxAgents, 1, maxAgents)

@@ -16,8 +16,8 @@ import (
 // EnvPrefix begins the name of every environment variable that [Load] reads.
 const EnvPrefix = "FREESLOT_"
 
-// foreignEnv are patterns of variables that begin with EnvPrefix and are no configuration keys. A key
-// whose name fits one of them cannot be set by a variable: agents have one, token_file.
+// foreignEnv holds patterns of variables that begin with EnvPrefix and are not configuration keys.
+// A key whose name fits one of them cannot be set by a variable: agents have one, token_file.
 var foreignEnv = []string{
 	// For the command lines.
 	"FREESLOT_CONFIG", "FREESLOT_SERVER", "FREESLOT_TOKEN", "FREESLOT_TOKEN_FILE",
@@ -32,9 +32,9 @@ var foreignEnv = []string{
 type Options struct {
 	// File is the path of a YAML file, or of a TOML file if it ends in ".toml"; empty means none.
 	File string
-	// Environ is the environment as os.Environ has it; nil means the process'.
+	// Environ is the environment in the form of os.Environ; nil means the process' own.
 	Environ []string
-	// Flags are the settings of the command line. If two have the same path the later wins.
+	// Flags are the settings of the command line. If two have the same path, the later one wins.
 	Flags []Flag
 }
 
@@ -47,8 +47,8 @@ type Flag struct {
 	Value string
 }
 
-// Config is a struct that [Load] fills, with a Validate method that notes everything wrong with the
-// values. Validate is called with defaults applied. It is called even when there are other
+// Config is a struct that [Load] fills, with a Validate method that records everything wrong with
+// the values. Validate is called with defaults applied. It is called even if there are other
 // problems, so it must cope with any value of the field types.
 type Config[T any] interface {
 	*T
@@ -97,7 +97,7 @@ type layer struct {
 // layers are ordered by rising precedence.
 type layers []layer
 
-// find returns the layer that decides the value at path; nil when it is a default.
+// find returns the layer that decides the value at path; nil if it is a default.
 func (ls layers) find(path string) *layer {
 	path, _, _ = strings.Cut(path, "[")
 	if path == "" {
@@ -165,7 +165,8 @@ func foreign(name string) bool {
 	})
 }
 
-// EnvName is the variable that sets the key at path: FREESLOT_REDIS__URL for redis.url.
+// EnvName returns the name of the variable that sets the key at path: FREESLOT_REDIS__URL for
+// redis.url.
 func EnvName(path string) string {
 	path, _, _ = strings.Cut(path, "[")
 	return EnvPrefix + strings.ToUpper(strings.ReplaceAll(path, ".", "__"))

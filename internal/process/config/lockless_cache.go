@@ -6,7 +6,7 @@ import "time"
 // works like the key that replaced it. A key that has no effect here, or another meaning, adds to
 // [Replica.Warnings]. Nil means absent.
 type LocklessCache struct {
-	// With `false` nodes are chosen from the lock-based picture of the fleet, which the cache then
+	// With `false` nodes are chosen from the lock-based copy of the fleet, which the cache then
 	// keeps current (docs/migration.md). `true` is the default.
 	Enabled *bool `koanf:"enabled"`
 	// Works as `redis.url`.
@@ -26,12 +26,12 @@ type LocklessCache struct {
 	BatchRefreshSize *int `koanf:"batch_refresh_size"`
 	// Works as `cache.batch_refresh_interval`, in milliseconds.
 	BatchRefreshIntervalMS *int `koanf:"batch_refresh_interval_ms"`
-	// With `true` the lock-based picture is kept current, but nodes are not chosen from it
+	// With `true` the lock-based copy is kept current, but nodes are not chosen from it
 	// (docs/migration.md).
 	EnableLegacyWrite *bool `koanf:"enable_legacy_write"`
-	// With `true` the lock-based picture is kept current and compared with the cache once a minute
-	// (docs/migration.md). It copies no nodes, and the replica warns of that: use
-	// `schedctl nodes import`.
+	// With `true` the lock-based copy is kept current and compared with the cache once a minute
+	// (docs/migration.md). It copies no nodes, and the replica warns about that: use `schedctl
+	// nodes import`.
 	EnableDataSync *bool `koanf:"enable_data_sync"`
 }
 
@@ -66,11 +66,11 @@ func (l *LocklessCache) resolve(r *Replica, isSet func(string) bool, p *Problems
 	}
 }
 
-// Locked configures the lock-based picture of the fleet beside the cache. The zero value has none.
+// Locked configures the lock-based copy of the fleet beside the cache. The zero value has none.
 type Locked struct {
 	// Enabled chooses nodes from it, not from the cache.
 	Enabled bool
-	// Mirror keeps it current. The others need and imply that.
+	// Mirror keeps it current. The others need Mirror and imply it.
 	Mirror bool
 	// Verify compares it with the cache once a minute.
 	Verify bool
@@ -85,7 +85,7 @@ func (l *LocklessCache) locked() Locked {
 	return k
 }
 
-// follow lets an old name set the new key. It notes a problem when the new key has another value.
+// follow lets an old name set the new key. It records a problem if the new key has another value.
 func follow[T comparable](oldPath string, value *T, newPath string, dst *T, isSet func(string) bool, p *Problems) {
 	switch {
 	case value == nil:

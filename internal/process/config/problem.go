@@ -16,11 +16,11 @@ import (
 
 // Problem is one thing wrong with a configuration.
 type Problem struct {
-	// Path is the key concerned ("redis.url", "tokens[2].role"); empty when no single key is.
+	// Path is the key concerned ("redis.url", "tokens[2].role"); empty if no single key is.
 	Path string
 	// Message continues a sentence that began with the path. It never holds a secret.
 	Message string
-	// Source is where the value comes from (a file, a variable, a flag); empty for a default.
+	// Source is the origin of the value (a file, a variable, a flag); empty for a default.
 	Source string
 }
 
@@ -35,11 +35,11 @@ func (p Problem) String() string {
 	return s
 }
 
-// Problems is everything wrong with a configuration. It is the error that [Load] returns. The zero
-// value is empty and ready for use.
+// Problems holds everything wrong with a configuration. It is the error that [Load] returns. The
+// zero value is empty and ready for use.
 type Problems []Problem
 
-// Error has one line a problem.
+// Error returns one line for each problem.
 func (p Problems) Error() string {
 	lines := make([]string, len(p))
 	for i, problem := range p {
@@ -48,35 +48,35 @@ func (p Problems) Error() string {
 	return strings.Join(lines, "\n")
 }
 
-// Addf notes a problem with the value at path. The message continues a sentence that begins with
+// Addf records a problem with the value at path. The message continues a sentence that begins with
 // the path: "is 0, expected 1 to 100".
 func (p *Problems) Addf(path, format string, args ...any) {
 	*p = append(*p, Problem{Path: path, Message: fmt.Sprintf(format, args...)})
 }
 
-// Add notes err, when it is not nil, as a problem with the value at path.
+// Add records err, unless it is nil, as a problem with the value at path.
 func (p *Problems) Add(path string, err error) {
 	if err != nil {
 		*p = append(*p, Problem{Path: path, Message: strings.TrimPrefix(err.Error(), path+" ")})
 	}
 }
 
-// Field notes bad as a problem with the value at path, which may differ from bad.Field.
+// Field records bad as a problem with the value at path, which may differ from bad.Field.
 func (p *Problems) Field(path string, bad freeslot.FieldError) {
 	p.Addf(path, "%s", strings.TrimPrefix(strings.TrimPrefix(bad.Message, bad.Field), " "))
 }
 
-// Coded notes err, when it is a *freeslot.Error, as a problem with the value at path.
+// Coded records err, if it is a *freeslot.Error, as a problem with the value at path.
 func (p *Problems) Coded(path string, err error) {
 	if e, ok := errors.AsType[*freeslot.Error](err); ok {
 		p.Field(path, freeslot.FieldError{Field: e.Field, Message: e.Message})
 	}
 }
 
-// Name notes a problem unless name is one that freeslot accepts.
+// Name records a problem unless freeslot accepts the name.
 func (p *Problems) Name(path, name string) { p.Coded(path, freeslot.ValidateName(path, name)) }
 
-// Listen notes a problem unless address is a host and a port to listen on, such as example. It
+// Listen records a problem unless address is a host and a port to listen on, such as example. It
 // returns the host; ok is false if the address has none.
 func (p *Problems) Listen(path, address, example string) (host string, ok bool) {
 	host, port, err := net.SplitHostPort(address)
@@ -90,29 +90,29 @@ func (p *Problems) Listen(path, address, example string) (host string, ok bool) 
 	return host, true
 }
 
-// OneOf notes a problem unless value is one of allowed.
+// OneOf records a problem unless value is one of allowed.
 func (p *Problems) OneOf(path, value string, allowed ...string) {
 	if !slices.Contains(allowed, value) {
 		p.Addf(path, "is %q, expected %s", value, orList(allowed))
 	}
 }
 
-// Between notes a problem unless low <= value <= high.
+// Between records a problem unless low <= value <= high.
 func (p *Problems) Between(path string, value, low, high int) {
 	if value < low || value > high {
 		p.Addf(path, "is %d, expected %d to %d", value, low, high)
 	}
 }
 
-// DurationBetween notes a problem unless low <= value <= high.
+// DurationBetween records a problem unless low <= value <= high.
 func (p *Problems) DurationBetween(path string, value, low, high time.Duration) {
 	if value < low || value > high {
 		p.Addf(path, "is %s, expected %s to %s", FormatDuration(value), FormatDuration(low), FormatDuration(high))
 	}
 }
 
-// Once notes a problem for each value that is in the list before. value(i) belongs to the field of
-// the i-th entry of the list at path. Empty values do not count.
+// Once records a problem for each value that occurs earlier in the list. value(i) belongs to the
+// field of the i-th entry of the list at path. Empty values do not count.
 func (p *Problems) Once(path, field string, count int, value func(i int) string) {
 	first := make(map[string]int, count)
 	for i := range count {

@@ -37,8 +37,8 @@ func fsCause(err error) error {
 }
 
 // Unreadable reports whether an error of [Load] is only about files that could not be read. The
-// same configuration may be valid once they are there. Without its own file nothing can be said
-// about a configuration.
+// same configuration may be valid once they are there. If the configuration file itself cannot be
+// read, Unreadable returns false.
 func Unreadable(err error) bool {
 	problems, ok := errors.AsType[Problems](err)
 	if !ok || len(problems) == 0 {

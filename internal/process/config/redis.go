@@ -11,7 +11,7 @@ import (
 // defaultKeyPrefix is Redis.KeyPrefix unless it is set.
 const defaultKeyPrefix = "scheduler"
 
-// ResolveRedis drops the default of redis.url when redis.urls is set.
+// ResolveRedis drops the default of redis.url if redis.urls is set.
 func ResolveRedis(rawURL *string, urls []string, isSet func(path string) bool, p *Problems) {
 	switch {
 	case len(urls) == 0:
@@ -22,8 +22,8 @@ func ResolveRedis(rawURL *string, urls []string, isSet func(path string) bool, p
 	}
 }
 
-// ValidateRedis notes what is wrong with the URLs of the servers and the number of cells. It
-// ignores rawURL when there are urls.
+// ValidateRedis records what is wrong with the URLs of the servers and the number of cells. It
+// ignores rawURL if there are urls.
 func ValidateRedis(rawURL string, urls []string, cells int, p *Problems) {
 	if len(urls) == 0 {
 		validateRedisURL("redis.url", rawURL, p)
@@ -46,8 +46,8 @@ func ValidateRedis(rawURL string, urls []string, cells int, p *Problems) {
 
 // RedisTLS configures connections by rediss://; see [redisclient.TLS].
 type RedisTLS struct {
-	// Certificates (PEM) of the authorities that may sign the servers'. Unset: those that the
-	// system trusts.
+	// Certificates (PEM) of the authorities that may sign the servers'. Unset: the authorities that
+	// the system trusts.
 	CAFile string `koanf:"ca_file"`
 	// A certificate of our own (PEM), for servers that want one. It is read at each new
 	// connection.
@@ -58,7 +58,8 @@ type RedisTLS struct {
 	ServerName string `koanf:"server_name"`
 }
 
-// Denied is the advice for an error by which Redis denies a replica something; "" for other errors.
+// Denied returns the advice for an error by which Redis denies a replica something; "" for other
+// errors.
 func (c Redis) Denied(err error) string {
 	return c.Access().Denied(err, FirstURL(c.URL, c.URLs), func(user string) string {
 		if user == "replica" { // its default name
@@ -68,7 +69,7 @@ func (c Redis) Denied(err error) string {
 	})
 }
 
-// FirstURL is the URL of one server; all servers have the same users.
+// FirstURL returns the URL of one server; all servers have the same users.
 func FirstURL(rawURL string, urls []string) string {
 	if len(urls) > 0 {
 		return urls[0]
@@ -76,7 +77,7 @@ func FirstURL(rawURL string, urls []string) string {
 	return rawURL
 }
 
-// ACLCommand is the command that prints the rules of a user; "" is the user of the role.
+// ACLCommand returns the command that prints the rules of a user; "" is the user of the role.
 func ACLCommand(role, user, prefix string, cells int) string {
 	command := "schedctl acl --role " + role
 	if user != "" {
@@ -91,7 +92,7 @@ func ACLCommand(role, user, prefix string, cells int) string {
 	return command
 }
 
-// Access has the credentials and certificates of connections.
+// Access returns the credentials and certificates of connections.
 func (c Redis) Access() redisclient.Access {
 	return redisclient.Access{
 		Username: c.Username, PasswordFile: c.PasswordFile,
@@ -100,7 +101,7 @@ func (c Redis) Access() redisclient.Access {
 	}
 }
 
-// ValidateRedisAccess notes what is wrong with the credentials and certificates.
+// ValidateRedisAccess records what is wrong with the credentials and certificates.
 func ValidateRedisAccess(access redisclient.Access, rawURL string, urls []string, p *Problems) {
 	if len(urls) == 0 {
 		urls = []string{rawURL}

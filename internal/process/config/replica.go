@@ -12,10 +12,11 @@ import (
 	"github.com/freeslot/freeslot/internal/selection"
 )
 
-// DefaultListen is where a replica serves HTTP and WebSocket unless configured.
+// DefaultListen is the address on which a replica serves HTTP and WebSocket unless configured
+// otherwise.
 const DefaultListen = "127.0.0.1:7480"
 
-// DefaultTenant owns all jobs when no token is configured.
+// DefaultTenant owns all jobs if no token is configured.
 const DefaultTenant = "default"
 
 // Replica is the configuration of one scheduler process.
@@ -37,15 +38,15 @@ type Replica struct {
 	// What the agents are configured with. It is only compared with `heartbeat_limit`.
 	HeartbeatInterval time.Duration `koanf:"heartbeat_interval"`
 	// The silence after which a node is taken out and its jobs go to their next attempts. At least
-	// twice `heartbeat_interval`, and the same in all replicas: `/readyz` and the log name those
+	// twice `heartbeat_interval`, and the same in all replicas: `/readyz` and the log name replicas
 	// that differ.
 	HeartbeatLimit time.Duration `koanf:"heartbeat_limit"`
 	// How long the record of a finished job can be read, 1s to 720h.
 	Retention time.Duration `koanf:"retention"`
-	// How many bytes of Redis' memory the records of finished jobs may take. Each cell has an
-	// equal share of it. Beyond it the oldest records go first, however young they are. 0 is no
-	// limit, otherwise at least 1 MiB (1048576) a cell. Leave room for what finishes in a minute:
-	// a result that goes before its client has read it is lost. All replicas should have the same;
+	// How many bytes of Redis' memory the records of finished jobs may take. Each cell has an equal
+	// share of it. Beyond it the oldest records go first, however young they are. 0 is no limit,
+	// otherwise at least 1 MiB (1048576) a cell. Leave room for the jobs that finish in a minute: a
+	// result that goes before its client has read it is lost. All replicas should have the same;
 	// the smallest value counts.
 	RetentionBytes int `koanf:"retention_bytes"`
 	// How long after its submission an idempotency key names its job, 1s to 720h. A key is kept at
@@ -55,12 +56,12 @@ type Replica struct {
 	// refused as `overloaded`. All replicas should have the same.
 	WaitingLimit int `koanf:"waiting_limit"`
 	// With several cells: how long a cell must have had no node that fits before its waiting jobs
-	// go to a cell that has one, 1s to 1h. With `0s` this replica begins no moves, but follows
-	// those of other replicas.
+	// go to a cell that has one, 1s to 1h. With `0s` this replica begins no moves, but follows the
+	// moves of other replicas.
 	MoveGrace time.Duration `koanf:"move_grace"`
-	// Who must have a job before it counts as accepted, and its end before clients get it. `local`
-	// is Redis' master, `replicated` adds `acknowledge_replicas` of its replicas. All schedulers
-	// should have the same. docs/design/failure.md has the promises.
+	// Which servers must have a job before it counts as accepted, and its end before clients get
+	// it. `local` is Redis' master, `replicated` adds `acknowledge_replicas` of its replicas. All
+	// schedulers should have the same. docs/design/failure.md has the promises.
 	Acknowledge string `koanf:"acknowledge"`
 	// With `acknowledge: replicated`, how many of Redis' replicas must have it, 1 to 16, for each
 	// master.
@@ -79,8 +80,8 @@ type Replica struct {
 	Session Session `koanf:"session"`
 	// Agents that reach Redis through this replica (docs/gateway.md).
 	Gateway Gateway `koanf:"gateway"`
-	// Web origins (`https://app.example.com`), besides the replica's own, whose pages may call
-	// from a browser.
+	// Web origins (`https://app.example.com`), in addition to the replica's own, whose pages may
+	// call from a browser.
 	AllowedOrigins []string `koanf:"allowed_origins"`
 	// Groups of nodes by what they offer, in order of preference. A pool without any rule has the
 	// nodes that name it in their profile. They are in force until `schedctl config apply` puts
@@ -98,12 +99,12 @@ type Replica struct {
 	Log Log `koanf:"log"`
 	// Where OpenTelemetry spans go.
 	Tracing Tracing `koanf:"tracing"`
-	// How long an orderly stop may take before what is left is cut off. Sessions get half of it
-	// for their answers, HTTP requests three quarters.
+	// How long an orderly stop may take before the rest is cut off. Sessions get half of it for
+	// their answers, HTTP requests three quarters.
 	DrainTimeout time.Duration `koanf:"drain_timeout"`
-	// The names that earlier designs of the scheduler gave to some of the keys. A key that has no
-	// effect here, or another meaning, is named in the log (`config.replaced`) with what replaced
-	// it.
+	// The names that earlier designs of the scheduler gave to some of the keys. If a key has no
+	// effect here, or another meaning, the log names it (`config.replaced`) and the key that
+	// replaced it.
 	LocklessCache LocklessCache `koanf:"lockless_cache"`
 	// Locked is resolved from LocklessCache.
 	Locked Locked
@@ -111,12 +112,12 @@ type Replica struct {
 	Warnings Problems
 }
 
-// Selection is how nodes are chosen while there is no configuration in Redis.
+// Selection returns the configuration by which nodes are chosen while there is none in Redis.
 func (r *Replica) Selection() *selection.Config {
 	return &selection.Config{Enabled: len(r.Pools) > 0, Pools: r.Pools}
 }
 
-// Redis has the address of the shared state.
+// Redis holds the address of the shared state.
 type Redis struct {
 	// One server: `redis://[user:password@]host:port[/db]`, `rediss://` for TLS, `unix:///path`.
 	// Or any nodes of a Redis Cluster, the further ones as `?addr=host:port&addr=host:port`. Or
@@ -168,22 +169,23 @@ type Cache struct {
 type Limits struct {
 	// The largest payload of a job, up to 16 MiB.
 	MaxPayloadBytes int `koanf:"max_payload_bytes"`
-	// The most jobs in one WebSocket frame, up to 10000.
+	// The largest number of jobs in one WebSocket frame, up to 10000.
 	MaxBatch int `koanf:"max_batch"`
-	// The most WebSocket sessions at a time. More are refused.
+	// The largest number of WebSocket sessions at a time. Further ones are refused.
 	MaxSessions int `koanf:"max_sessions"`
-	// The most jobs of one session without a result. More are refused as `overloaded`.
+	// The largest number of jobs of one session without a result. Further ones are refused as
+	// `overloaded`.
 	MaxOutstandingPerSession int `koanf:"max_outstanding_per_session"`
 	// How many messages may wait for a slow client before it is cut off. At least three for each
 	// job of a full batch.
 	SessionQueue int `koanf:"session_queue"`
 	// The same in bytes. At least twice `limits.max_payload_bytes`.
 	SessionQueueBytes int `koanf:"session_queue_bytes"`
-	// The most HTTP submits that wait for their result at a time. More are refused as
-	// `overloaded`.
+	// The largest number of HTTP submits that wait for their result at a time. Further ones are
+	// refused as `overloaded`.
 	MaxWaits int `koanf:"max_waits"`
-	// The most submits that wait for the next call to Redis. Further ones wait for room until they
-	// time out.
+	// The largest number of submits that wait for the next call to Redis. Further ones wait for
+	// room until they time out.
 	SubmitQueue int `koanf:"submit_queue"`
 }
 
@@ -194,7 +196,7 @@ type Role string
 const (
 	// RoleClient: submit, and see and cancel the jobs of its own tenant.
 	RoleClient Role = "client"
-	// RoleOperator: besides, see and cancel the jobs of every tenant, and see the nodes.
+	// RoleOperator: also see and cancel the jobs of every tenant, and see the nodes.
 	RoleOperator Role = "operator"
 )
 
@@ -202,17 +204,17 @@ const (
 type Token struct {
 	// The secret itself. Set either this or `token_file`.
 	Token string `koanf:"token" secret:"true"`
-	// A file that holds the secret; white space around it does not count. It is read at the start
-	// only.
+	// A file that holds the secret; white space around it does not count. It is read only at the
+	// start.
 	TokenFile string `koanf:"token_file"`
 	// The tenant that owns the caller's jobs.
 	Tenant string `koanf:"tenant"`
-	// A `client` submits jobs, and sees and cancels those of its tenant. An `operator` also sees
-	// and cancels the jobs of all tenants, sees the nodes, and changes the configuration of pools.
+	// A `client` submits jobs, and sees and cancels its tenant's. An `operator` also sees and
+	// cancels the jobs of all tenants, sees the nodes, and changes the configuration of pools.
 	Role Role `koanf:"role"`
 }
 
-// Tenant has the settings of one tenant.
+// Tenant holds the settings of one tenant.
 type Tenant struct {
 	// The tenant's share of the slots while jobs of several tenants and the same priority wait for
 	// the same nodes, 1 to 1000; 1 unless set. The
@@ -226,10 +228,10 @@ type Tenant struct {
 	// limit. A job that comes back after a failure is never refused. 0 is no limit.
 	MaxWaiting int `koanf:"max_waiting"`
 	// How many jobs a second the tenant may submit, at all replicas together, 0.001 to 1000000.
-	// Further ones are refused as `rate_limited` with `retry_after_ms`. 0 is no limit. What a
-	// replica has taken and not used within a second is lost, up to a tenth of the rate. Neither
-	// jobs that an operator submits again nor runs of schedules count. All replicas should have
-	// the same.
+	// Further ones are refused as `rate_limited` with `retry_after_ms`. 0 is no limit. A replica
+	// loses what it has taken and not used within a second, up to a tenth of the rate. Neither jobs
+	// that an operator submits again nor runs of schedules count. All replicas should have the
+	// same.
 	SubmitRate float64 `koanf:"submit_rate"`
 	// How many jobs the tenant may submit at once after a pause, 1 to 10000000. 0 is as many as
 	// `submit_rate` allows in a second, and at least 1.
@@ -244,7 +246,7 @@ const (
 	AcknowledgeReplicated = "replicated"
 )
 
-// TenantWeight is the weight of a tenant, 1 unless configured.
+// TenantWeight returns the weight of a tenant, 1 unless configured otherwise.
 func (r *Replica) TenantWeight(name string) int {
 	if w := r.Tenants[name].Weight; w != nil {
 		return *w
@@ -254,22 +256,22 @@ func (r *Replica) TenantWeight(name string) int {
 
 // Log decides what is logged, and in which format.
 type Log struct {
-	// `debug`, `info`, `warn` or `error`. A scheduler logs an outage once a cell, and again each
-	// minute (`redis.cell_lost`), and its end (`redis.cell_back`); what fails call by call it logs
-	// three times in ten seconds. An agent logs the end of each job with `debug`.
+	// `debug`, `info`, `warn` or `error`. A scheduler logs an outage once for each cell and again
+	// each minute (`redis.cell_lost`), and its end (`redis.cell_back`). Failures of single calls it
+	// logs three times in ten seconds. An agent logs the end of each job with `debug`.
 	Level string `koanf:"level"`
 	// `json` or `console`.
 	Format string `koanf:"format"`
 }
 
-// Locks says which locks operators see.
+// Locks tells which locks operators see.
 type Locks struct {
 	// The first part of the keys of locks, as in `lock.Options`. They are on the first of
 	// `redis.urls`.
 	KeyPrefix string `koanf:"key_prefix"`
 }
 
-// Registry is what replicas do for the service registry. Its keys are on the first of
+// Registry tells what replicas do for the service registry. Its keys are on the first of
 // `redis.urls`, below `redis.key_prefix`.
 type Registry struct {
 	// The part of the keys between `redis.key_prefix` and `registry`, as in `registry.Options`.
@@ -281,10 +283,10 @@ type Registry struct {
 	V1 RegistryV1 `koanf:"v1"`
 }
 
-// Lists is what replicas do for name lists. Their records and edits are on the first of `redis.urls`,
-// below `redis.key_prefix`, as are the ids of lists that name no other server.
+// Lists tells what replicas do for name lists. Their records and edits are on the first of
+// `redis.urls`, below `redis.key_prefix`. So are the ids of lists that name no other server.
 type Lists struct {
-	// The folder of uploads and builds, which is this replica's alone; with it they outlive a
+	// The folder of uploads and builds, which belongs to this replica alone; with it they outlive a
 	// restart. It needs about three times the size of an upload. Empty: a folder for temporary
 	// files, which is made when an upload or a build first needs it, and removed at the end.
 	Dir string `koanf:"dir"`
@@ -292,15 +294,16 @@ type Lists struct {
 	Servers map[string]ListServer `koanf:"servers"`
 }
 
-// ListServer is where lists have their ids.
+// ListServer is a server that holds the ids of lists.
 type ListServer struct {
-	// The address, written like `redis.url`. A URL without user and password uses those of `redis`.
+	// The address, written like `redis.url`. A URL without user and password uses `redis`' user and
+	// password.
 	URL string `koanf:"url" secret:"true"`
-	// What lists may take there, in bytes. 0: as much as leaves 30 % of maxmemory.
+	// How many bytes lists may take there. 0: as many as leave 30 % of maxmemory.
 	MaxBytes int64 `koanf:"max_bytes"`
 }
 
-// RegistryV1 is how replicas deal with the registry's first version.
+// RegistryV1 tells how replicas deal with the registry's first version.
 type RegistryV1 struct {
 	// Whether instances of the first version are copied into this one. Its keys must be on the
 	// first of `redis.urls`, and the replica's user of Redis needs rights to them.
@@ -313,14 +316,14 @@ type RegistryV1 struct {
 	WriteBack bool `koanf:"write_back"`
 }
 
-// RegistryChecks bounds where checks go.
+// RegistryChecks bounds where checks may connect.
 type RegistryChecks struct {
 	// Addresses that may be checked, such as `10.0.0.0/8`, after the resolution of names. Empty: no
 	// checks are made.
 	Networks []string `koanf:"networks"`
 }
 
-// Prefixes are the networks, which must be valid.
+// Prefixes returns the networks, which must be valid.
 func (c RegistryChecks) Prefixes() (out []netip.Prefix) {
 	for _, n := range c.Networks {
 		out = append(out, netip.MustParsePrefix(n))
@@ -338,8 +341,7 @@ type Tracing struct {
 	SampleRatio float64 `koanf:"sample_ratio"`
 }
 
-// DefaultReplica is the default configuration of a replica.
-// ReplicaID differs in each call.
+// DefaultReplica returns the default configuration of a replica. ReplicaID differs in each call.
 func DefaultReplica() Replica {
 	return Replica{
 		Listen:               DefaultListen,
@@ -380,7 +382,7 @@ func LoadReplica(opts Options) (Replica, error) {
 	return Load(DefaultReplica(), opts)
 }
 
-// newReplicaID is the host's name with a random suffix. It is readable, and different at each
+// newReplicaID returns the host's name with a random suffix. It is readable, and different at each
 // start, so that a replica never takes over the replies of a dead one.
 func newReplicaID() string {
 	host, err := os.Hostname()

@@ -28,9 +28,9 @@ const (
 	maxWeight       = 1000
 	maxTenantLimit  = 10_000_000
 	maxReplicas     = 16
-	// Each cell has a share of retention_bytes, which must hold the records of a moment.
+	// Each cell has a share of retention_bytes, which must hold the records of at least a moment.
 	minRetentionBytes = 1 << 20
-	maxRetentionBytes = 1 << (bits.UintSize - 18) // beyond every memory
+	maxRetentionBytes = 1 << (bits.UintSize - 18) // more than any memory
 	// messagesPerJob is the number of messages that a session sends about one job: accepted,
 	// assigned, result.
 	messagesPerJob = 3
@@ -103,7 +103,7 @@ func (l *Lists) validate(p *Problems) {
 	}
 }
 
-// Validate notes every value and every combination that cannot be used.
+// Validate records every value and every combination that cannot be used.
 func (r *Replica) Validate(p *Problems) {
 	r.validateListen(p)
 	p.Name("replica_id", r.ReplicaID)
@@ -134,7 +134,7 @@ func (r *Replica) Validate(p *Problems) {
 	r.Tracing.Validate(p)
 }
 
-// Advertised are host and port of Advertise; both are zero without one.
+// Advertised returns host and port of Advertise; both are zero without one.
 func (r *Replica) Advertised() (host string, port int, err error) {
 	if r.Advertise == "" {
 		return "", 0, nil
@@ -256,7 +256,7 @@ func (r *Replica) validateTenants(p *Problems) {
 	}
 }
 
-// validateLimit checks a limit of which each cell has a share of at least one job.
+// validateLimit checks a limit. Each cell's share must be at least one job.
 func (r *Replica) validateLimit(at string, limit int, p *Problems) {
 	switch {
 	case limit == 0 || p.Has(at) || p.Has("redis.cells"):
@@ -284,7 +284,7 @@ func (r *Replica) validatePools(p *Problems) {
 		return
 	}
 	for i := range r.Pools {
-		// One at a time, for the first bad field of each.
+		// One pool at a time, for the first bad field of each.
 		if found := r.Pools[i : i+1].Validate("pools"); len(found) > 0 {
 			p.Field(element("pools", i)+strings.TrimPrefix(found[0].Field, "pools[0]"), found[0])
 		}
@@ -292,13 +292,13 @@ func (r *Replica) validatePools(p *Problems) {
 	p.Once("pools", "id", len(r.Pools), func(i int) string { return r.Pools[i].ID })
 }
 
-// Validate notes what is wrong in the section log.
+// Validate records what is wrong in the section log.
 func (l *Log) Validate(p *Problems) {
 	p.OneOf("log.level", l.Level, "debug", "info", "warn", "error")
 	p.OneOf("log.format", l.Format, "json", "console")
 }
 
-// Validate notes what is wrong in the section tracing.
+// Validate records what is wrong in the section tracing.
 func (t *Tracing) Validate(p *Problems) {
 	if t.OTLPEndpoint != "" {
 		u, err := url.Parse(t.OTLPEndpoint)

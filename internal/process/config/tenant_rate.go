@@ -9,7 +9,7 @@ const (
 	maxBurst = 10_000_000
 )
 
-// Rate is the tenant's submit rate and burst; false when it has none.
+// Rate returns the tenant's submit rate and burst; false if it has none.
 func (t Tenant) Rate() (perSecond float64, burst int, ok bool) {
 	if t.SubmitRate == 0 {
 		return 0, 0, false

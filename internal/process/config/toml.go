@@ -37,7 +37,7 @@ func parseTOML(data []byte) (document map[string]any, lineOf func(path string) i
 // tomlLines returns the line of each key and table of a valid document, by path.
 func tomlLines(data []byte) map[string]int {
 	lines := map[string]int{}
-	tables := map[string]int{} // how many [[tables]] of a path there were
+	tables := map[string]int{} // how many [[tables]] of a path there have been
 	var p unstable.Parser
 	var table string
 	p.Reset(data)

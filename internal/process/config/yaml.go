@@ -42,7 +42,7 @@ func parseDocument(data []byte, root *yaml.Node) (map[string]any, error) {
 	}
 }
 
-// line is the line of the value at path, or of the nearest thing around it.
+// line returns the line of the value at path, or of the nearest thing around it.
 func line(n *yaml.Node, path string) int {
 	switch n.Kind {
 	case yaml.DocumentNode:
@@ -78,7 +78,7 @@ func parseYAML(s string) (any, error) {
 	return out, nil
 }
 
-// yamlError puts the library's messages, which can have several lines, on one.
+// yamlError returns the library's message, which can have several lines, as one line.
 func yamlError(err error) error {
 	s := strings.TrimPrefix(err.Error(), "yaml: ")
 	s = strings.TrimPrefix(s, "unmarshal errors:\n")

@@ -9,14 +9,14 @@ import (
 	"time"
 )
 
-// Gap is how long after a signal another one belongs to it. GNU timeout, terminals and some service
-// managers send a signal to the process and to its group, or SIGHUP right behind SIGTERM, and mean
-// one wish.
+// Gap is the time after a signal within which another one belongs to it. GNU timeout, terminals and
+// some service managers send a signal to the process and to its group, or SIGHUP right behind
+// SIGTERM, and mean one request.
 const Gap = time.Second
 
 // Notify is signal.Notify without the signals that were ignored when the process started: nohup,
 // and shells that start a command in the background, ignore signals that the command must not get.
-// Go can only tell for SIGHUP and SIGINT.
+// Go can find that out only for SIGHUP and SIGINT.
 func Notify(c chan<- os.Signal, signals ...os.Signal) {
 	heard := make([]os.Signal, 0, len(signals))
 	for _, s := range signals {
@@ -29,16 +29,16 @@ func Notify(c chan<- os.Signal, signals ...os.Signal) {
 	}
 }
 
-// SurvivePipes keeps the process alive when nobody reads its standard output or standard error any
-// more. Writes return an error then. Commands that the process starts get SIGPIPE as usual, which
+// SurvivePipes keeps the process alive when its standard output or standard error has no reader any
+// more. Writes then return an error. Commands that the process starts get SIGPIPE as usual, which
 // they would not after signal.Ignore.
 func SurvivePipes() { signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE) }
 
 // Counter decides which signals count. It is for one goroutine.
 type Counter struct{ last time.Time }
 
-// Counts reports whether a signal that has come now is a wish of its own: the first one, or one that
-// comes at least Gap after the last that counted.
+// Counts reports whether a signal that has come now is a request of its own: the first one, or one
+// that comes at least Gap after the last that counted.
 func (c *Counter) Counts() bool {
 	if !c.last.IsZero() && time.Since(c.last) < Gap {
 		return false

@@ -5,13 +5,13 @@ import (
 	"go.uber.org/zap/zapcore"
 )
 
-// WithHints is a logger that adds hint(err) to each entry with an error, unless the hint is "".
-// Several goroutines call hint at once.
+// WithHints returns a logger that adds hint(err) to each entry with an error, unless the hint is
+// "". Several goroutines call hint at once.
 func WithHints(log *zap.Logger, hint func(error) string) *zap.Logger {
 	return log.WithOptions(zap.WrapCore(func(core zapcore.Core) zapcore.Core { return &hinting{core, hint} }))
 }
 
-// hinting is for cores that decide by the level alone whether they write an entry.
+// hinting wraps cores that decide by the level alone whether they write an entry.
 type hinting struct {
 	zapcore.Core
 	hint func(error) string

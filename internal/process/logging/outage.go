@@ -20,11 +20,11 @@ const (
 type Outage struct {
 	log        *zap.Logger
 	lost, back string
-	now        func() time.Time // time.Now, but for tests
+	now        func() time.Time // time.Now, except in tests
 
 	since    time.Time // zero while nothing fails
-	warnedAt time.Time // of the last WARN
-	warned   bool      // in this outage
+	warnedAt time.Time // time of the last WARN
+	warned   bool      // true if a WARN was logged in this outage
 }
 
 // NewOutage makes an outage that has not begun. lost and back are the events that are logged.
@@ -32,7 +32,7 @@ func NewOutage(log *zap.Logger, lost, back string) *Outage {
 	return &Outage{log: log, lost: lost, back: back, now: time.Now}
 }
 
-// Failed notes one failure.
+// Failed records one failure.
 func (o *Outage) Failed(err error, fields ...zap.Field) {
 	now := o.now()
 	if o.since.IsZero() {
@@ -54,7 +54,7 @@ func (o *Outage) Failed(err error, fields ...zap.Field) {
 	o.log.Warn(o.lost, fields...)
 }
 
-// Over notes a success, even without a failure before. The end of an outage without a WARN is
+// Over records a success, even without a failure before. The end of an outage without a WARN is
 // logged at debug too.
 func (o *Outage) Over(fields ...zap.Field) {
 	if o.since.IsZero() {

@@ -12,15 +12,15 @@ import (
 // maxKinds bounds the kinds that a Repeated remembers.
 const maxKinds = 1000
 
-// Repeated logs one event that may repeat for long without a clear end: at WARN once and then each
-// minute for each kind, else at debug. It is safe for concurrent use.
+// Repeated logs one event that may repeat for long without a clear end. For each kind it logs at
+// WARN once and then each minute, otherwise at debug. It is safe for concurrent use.
 type Repeated struct {
 	log   *zap.Logger
 	event string
-	now   func() time.Time // time.Now, but for tests
+	now   func() time.Time // time.Now, except in tests
 
 	mu     sync.Mutex
-	warned map[string]time.Time // by kind, of the last WARN; guarded by mu
+	warned map[string]time.Time // time of the last WARN by kind; guarded by mu
 }
 
 // NewRepeated makes a Repeated of an event that was not logged yet.
@@ -47,7 +47,7 @@ func (r *Repeated) due(kind string) bool {
 	}
 	if len(r.warned) >= maxKinds {
 		if maps.DeleteFunc(r.warned, over); len(r.warned) >= maxKinds {
-			return false // so many lines a minute say enough
+			return false // that many lines a minute say enough
 		}
 	}
 	r.warned[kind] = now

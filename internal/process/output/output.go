@@ -14,24 +14,24 @@ import (
 	"strings"
 )
 
-// maxLinks is how many symbolic links in a row are followed, as many as Linux does.
+// maxLinks is the number of symbolic links in a row that are followed, the same as Linux'.
 const maxLinks = 40
 
-// File is a file that is being written. A regular file is replaced by Close in one step, or stays as
-// it was; until then the content is in a file beside it. Anything else, such as a device, a pipe or
-// /dev/stderr, is opened and written at once. It is not safe for concurrent use.
+// File is a file that is being written. Close replaces a regular file in one step; until then the
+// content is in a file beside it, and the old file stays as it was. Anything else, such as a
+// device, a pipe or /dev/stderr, is opened and written at once. It is not safe for concurrent use.
 type File struct {
 	name string   // as the user gave it
-	file *os.File // what is written
+	file *os.File // the file being written
 	out  *bufio.Writer
 	// target is the regular file that file replaces; empty if file is the target itself.
 	target string
 }
 
-// Create begins a file. Symbolic links are followed to what they name, also if that is not there yet.
-// A new file has the mode that the umask leaves, and one that was there keeps its mode and, if the
-// process may set it, its owner. Errors: a directory, a file that may not be written, and a folder in
-// which no file can be made. A named pipe without a reader is waited for.
+// Create begins a file. It follows symbolic links, also if their target does not exist yet. A new
+// file has the mode that the umask leaves. An existing file keeps its mode and, if the process may
+// set it, its owner. Create fails for a directory, for a file that may not be written, and for a
+// folder in which no file can be made. It waits for a reader of a named pipe.
 func Create(name string) (*File, error) {
 	info, err := os.Stat(name)
 	switch {
@@ -51,7 +51,8 @@ func Create(name string) (*File, error) {
 	}
 	mode := fs.FileMode(0o666) // less the umask
 	if err == nil {
-		// Whoever may not write a file must not replace it, though the folder would allow that.
+		// A process that may not write a file must not replace it, though the folder would allow
+		// that.
 		probe, err := os.OpenFile(target, os.O_WRONLY, 0)
 		if err != nil {
 			return nil, err
@@ -59,7 +60,7 @@ func Create(name string) (*File, error) {
 		if err := probe.Close(); err != nil {
 			return nil, err
 		}
-		mode = 0o600 // until it has the mode of the other
+		mode = 0o600 // until it has the other file's mode
 	}
 	var random [8]byte
 	_, _ = rand.Read(random[:]) // it never fails
@@ -79,8 +80,8 @@ func Create(name string) (*File, error) {
 	return f, nil
 }
 
-// direct opens what cannot be replaced. A descriptor of this process may stand at the end of a file
-// that others write, too: nothing of theirs may be overwritten.
+// direct opens a file that cannot be replaced. A descriptor of this process may stand at the end of
+// a file that others write, too, so nothing of theirs may be overwritten.
 func direct(name string) (*File, error) {
 	file, err := os.OpenFile(name, os.O_WRONLY|os.O_APPEND, 0)
 	if err != nil {
@@ -89,8 +90,8 @@ func direct(name string) (*File, error) {
 	return &File{name: name, file: file, out: bufio.NewWriterSize(file, 64<<10)}, nil
 }
 
-// follow returns the file that a name stands for. opened says that the name is that of an open file,
-// such as /dev/fd/3, which has no name of its own.
+// follow returns the file that a name stands for. opened is true if the name refers to an open
+// file, such as /dev/fd/3, which has no name of its own.
 func follow(name string) (target string, opened bool, err error) {
 	for range maxLinks {
 		info, err := os.Lstat(name)
@@ -117,7 +118,7 @@ func (f *File) Regular() bool { return f.target != "" }
 
 func (f *File) Write(p []byte) (int, error) { return f.out.Write(p) }
 
-// Close ends a file that is whole. After an error a regular file is as it was.
+// Close ends a complete file. After an error a regular file is as it was.
 func (f *File) Close() error {
 	err := f.out.Flush()
 	if err == nil && f.Regular() {
@@ -136,14 +137,15 @@ func (f *File) Close() error {
 	return err
 }
 
-// Discard ends a file that is not whole: a regular one is as it was. After Close it does nothing.
+// Discard ends an incomplete file: a regular one is as it was. After Close it does nothing.
 func (f *File) Discard() {
 	if f.file.Close() == nil && f.Regular() {
 		_ = os.Remove(f.file.Name())
 	}
 }
 
-// Write makes a file of what write writes. A regular file is as it was unless write returns nil.
+// Write makes a file with the output of write. A regular file is as it was unless write returns
+// nil.
 func Write(name string, write func(io.Writer) error) error {
 	f, err := Create(name)
 	if err != nil {

@@ -4,8 +4,8 @@ package procgroup
 
 import "syscall"
 
-// Attr gives a command a group of its own, so that what it starts ends with it.
-// It does not tie the command to this process, as on Linux.
+// Attr gives a command a group of its own, so that everything it starts ends with it. It does not
+// tie the command to this process, as on Linux.
 func Attr() *syscall.SysProcAttr {
 	return &syscall.SysProcAttr{Setpgid: true}
 }

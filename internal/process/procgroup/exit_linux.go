@@ -11,7 +11,7 @@ func AwaitExit(pid int) {
 	for {
 		err := unix.Waitid(unix.P_PID, pid, nil, unix.WEXITED|unix.WNOWAIT, nil)
 		if !errors.Is(err, unix.EINTR) {
-			return // ended, or not a child any more: Wait returns which
+			return // ended, or no longer a child: Wait returns which
 		}
 	}
 }

@@ -26,12 +26,12 @@ func init() {
 	}
 }
 
-// Main runs a program, from its main function, and returns its exit code. Where orphans become
+// Main runs a program, from its main function, and returns its exit code. If orphans become
 // children of this process, Main waits for them, so that they do not stay zombies.
 //
 // The kernel gives orphans to the main thread. run gets other threads, and so do the commands that
-// it starts. Main waits only for children of the main thread, so it cannot take the exit status of a
-// command.
+// it starts. Main waits only for children of the main thread, so it cannot take the exit status of
+// a command.
 func Main(run func() int) int {
 	if !adopts {
 		return run()

@@ -21,9 +21,9 @@ func Signal(leader int, signal syscall.Signal) {
 	_ = syscall.Kill(-leader, signal) // the only failure is that no process of it is left
 }
 
-// AwaitGone returns true when no process of a group is left whose leader was waited for, or false
-// after limit. What it waits for are no children of this process, or are Main's to wait for, so there
-// is no signal of their end.
+// AwaitGone returns true once no process is left of a group whose leader was waited for, or false
+// after limit. The group's other processes are not children of this process, or Main waits for
+// them, so nothing signals their end.
 func AwaitGone(leader int, limit time.Duration) bool {
 	for end := time.Now().Add(limit); ; time.Sleep(gonePoll) {
 		if errors.Is(syscall.Kill(-leader, 0), syscall.ESRCH) {

@@ -1,4 +1,4 @@
-// Package systemd notifies systemd that a service is ready, reloads, stops, and lives. Outside of a
+// Package systemd notifies systemd that a service is ready, reloads, stops, and lives. Outside a
 // service of Type=notify it does nothing.
 package systemd
 
@@ -28,8 +28,8 @@ type Notifier struct {
 	status string
 }
 
-// New makes the Notifier of the environment: NOTIFY_SOCKET, WATCHDOG_USEC and WATCHDOG_PID. It is
-// nil without a socket.
+// New makes the Notifier for the variables NOTIFY_SOCKET, WATCHDOG_USEC and WATCHDOG_PID of the
+// environment. It returns nil without a socket.
 func New(environ []string) *Notifier {
 	env := make(map[string]string)
 	for _, e := range environ {
@@ -92,7 +92,7 @@ func (n *Notifier) Watch(ctx context.Context, alive func() bool) {
 	defer tick.Stop()
 	for {
 		if alive() {
-			_ = n.send("WATCHDOG=1") // the manager acts when it does not come
+			_ = n.send("WATCHDOG=1") // the manager acts if the sign does not come
 		}
 		select {
 		case <-ctx.Done():

@@ -56,13 +56,13 @@ func Open(ctx context.Context, cfg Config) (*Tracing, error) {
 	return &Tracing{provider: provider, close: provider.Shutdown}, nil
 }
 
-// Provider is never nil.
+// Provider returns the provider, which is never nil.
 func (t *Tracing) Provider() trace.TracerProvider { return t.provider }
 
 // Close sends the remaining spans and stops. It gives up when ctx ends.
 func (t *Tracing) Close(ctx context.Context) error { return t.close(ctx) }
 
-// Parent returns ctx with the remote parent of a W3C traceparent; ctx itself when that is empty or
+// Parent returns ctx with the remote parent of a W3C traceparent; ctx itself if that is empty or
 // invalid.
 func Parent(ctx context.Context, traceParent string) context.Context {
 	if traceParent == "" {
@@ -71,7 +71,7 @@ func Parent(ctx context.Context, traceParent string) context.Context {
 	return propagation.TraceContext{}.Extract(ctx, propagation.MapCarrier{"traceparent": traceParent})
 }
 
-// TraceParent is the W3C traceparent of ctx's span; empty when there is none.
+// TraceParent returns the W3C traceparent of ctx's span; empty if there is none.
 func TraceParent(ctx context.Context) string {
 	carrier := propagation.MapCarrier{}
 	propagation.TraceContext{}.Inject(ctx, carrier)

@@ -1,4 +1,4 @@
-// Package version has the version of this build.
+// Package version returns the version of this build.
 package version
 
 import (
@@ -11,7 +11,7 @@ import (
 // github.com/freeslot/freeslot/internal/process/version.stamped=v0.1.0.
 var stamped string
 
-// String is the version that was stamped into the build, or else its revision.
+// String returns the version that was stamped into the build or, without one, its revision.
 func String() string {
 	if stamped != "" {
 		return stamped
@@ -28,7 +28,7 @@ func String() string {
 	return "dev"
 }
 
-// Line is the output of a program's version command.
+// Line returns the output of a program's version command.
 func Line(program string) string {
 	return fmt.Sprintf("%s %s (%s %s/%s)", program, String(), runtime.Version(), runtime.GOOS, runtime.GOARCH)
 }

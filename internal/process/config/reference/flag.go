@@ -7,7 +7,7 @@ import (
 	"github.com/alecthomas/kong"
 )
 
-// FlagSet has a table of the flags.
+// FlagSet returns a table of the flags.
 func FlagSet(set *flag.FlagSet) string {
 	var rows [][]string
 	set.VisitAll(func(f *flag.Flag) {
@@ -24,7 +24,7 @@ func FlagSet(set *flag.FlagSet) string {
 	return table([]string{"flag", "meaning"}, rows)
 }
 
-// Commands has a table of the flags of each command.
+// Commands returns a table of the flags of each command.
 func Commands(app *kong.Application) string {
 	head := []string{"flag", "default", "meaning"}
 	var b strings.Builder

@@ -31,15 +31,15 @@ type Key struct {
 	Path string
 	// Type is section, list, map, text, duration, whole number, number or true/false.
 	Type string
-	// Default is empty when there is none.
+	// Default is empty if there is none.
 	Default string
 	field   reflect.StructField
 	owner   reflect.Type
 }
 
-// Env is the variable that sets the key. It is empty for keys inside lists and maps, which the
-// variable of the list or the map sets as a whole, and for those with the tag env:"-", whose
-// variable means something else.
+// Env returns the variable that sets the key. It is empty for two kinds of keys. Keys inside lists
+// and maps are set by the variable of the list or the map as a whole. For keys with the tag
+// env:"-", the variable means something else.
 func (k Key) Env() string {
 	if k.field.Tag.Get("env") == "-" || strings.Contains(k.Path, "[]") || strings.Contains(k.Path, anyName) {
 		return ""
@@ -48,8 +48,8 @@ func (k Key) Env() string {
 }
 
 // Keys lists the keys of a configuration struct in the order of its fields, sections before their
-// keys. The values of the fields are the defaults. The first element of a list has the defaults of
-// its elements.
+// keys. The values of the fields are the defaults. The first element of a list holds the defaults
+// of its elements.
 func Keys(defaults any) []Key {
 	return appendKeys(nil, "", reflect.ValueOf(defaults))
 }
@@ -80,7 +80,7 @@ func appendKeys(keys []Key, path string, v reflect.Value) []Key {
 	return keys
 }
 
-// pointee is what v points to, a zero value where it is nil, or v itself.
+// pointee returns what v points to, a zero value if v is nil, or v itself if it is not a pointer.
 func pointee(v reflect.Value) reflect.Value {
 	if v.Kind() != reflect.Pointer {
 		return v
@@ -134,7 +134,7 @@ func defaultText(v reflect.Value) string {
 	return fmt.Sprint(v.Interface())
 }
 
-// Table has a row for each key of a configuration, with the comment of its field.
+// Table returns a table with a row for each key of a configuration, with the comment of its field.
 func Table(t *testing.T, defaults any) string {
 	t.Helper()
 	packages := map[string]map[string]string{}
@@ -153,7 +153,7 @@ func Table(t *testing.T, defaults any) string {
 	return table([]string{"key", "type", "default", "variable", "meaning"}, rows)
 }
 
-// comments are the comments of the fields of a package, each in one line, by type and field.
+// comments returns the comments of the fields of a package, each in one line, by type and field.
 func comments(t *testing.T, dir string) map[string]string {
 	t.Helper()
 	files, err := filepath.Glob(filepath.Join(root(t), dir, "*.go"))

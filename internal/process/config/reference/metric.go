@@ -8,7 +8,7 @@ import (
 	"github.com/freeslot/freeslot/internal/redis/redistest/golden"
 )
 
-// Metrics has a table of freeslot's own metrics among those that are registered.
+// Metrics returns a table of freeslot's own metrics among the registered ones.
 func Metrics(t *testing.T, registry *prometheus.Registry) string {
 	t.Helper()
 	var rows [][]string

@@ -1,5 +1,5 @@
-// Package reference writes the pages of docs/reference from the code: configuration keys,
-// flags and metrics. Only tests import it; `make reference` has them write the pages.
+// Package reference writes the pages of docs/reference from the code: configuration keys, flags and
+// metrics. Only tests import it; `make reference` makes them write the pages.
 package reference
 
 import (
@@ -11,8 +11,8 @@ import (
 	"github.com/freeslot/freeslot/internal/redis/redistest/golden"
 )
 
-// Check is golden.File of the page docs/reference/<page>, whose section has this content. The rest
-// of the page is written by hand.
+// Check does what golden.File does, for one section of the page docs/reference/<page>: the section
+// must have this content. The rest of the page is written by hand.
 func Check(t *testing.T, page, section, content string) {
 	t.Helper()
 	name := filepath.Join(root(t), "docs", "reference", page)
@@ -32,7 +32,7 @@ func Check(t *testing.T, page, section, content string) {
 	golden.File(t, name, before+heading+"\n"+strings.TrimSpace(content)+"\n"+after)
 }
 
-// root is the folder of the repository.
+// root returns the folder of the repository.
 func root(t *testing.T) string {
 	t.Helper()
 	dir := "."
