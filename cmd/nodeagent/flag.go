@@ -13,7 +13,7 @@ import (
 )
 
 // flags defines the flags, which set c. With kong the linker could not drop methods that are never
-// called: half of the program, in the memory of every node.
+// called: that is half of the program, in the memory of every node.
 func (c *runCmd) flags() *flag.FlagSet {
 	set := flag.NewFlagSet("nodeagent", flag.ContinueOnError)
 	set.SetOutput(io.Discard)

@@ -1,9 +1,9 @@
 // Command nodeagent makes a machine a node of a freeslot fleet. It runs the jobs that schedulers
 // place there, by HTTP requests to local services or by commands.
 //
-// Exit codes: 0 after an orderly end, 1 for a failure, such as a file that cannot be read, 2 when
-// the command line is wrong, 3 when another process has taken over the node, 78 when the
-// configuration is not valid.
+// Exit codes: 0 after an orderly end, 1 for a failure, such as a file that cannot be read, 2 if the
+// command line is wrong, 3 if another process has taken over the node, 78 if the configuration is
+// not valid.
 package main
 
 import (
@@ -45,14 +45,14 @@ The first SIGINT or SIGTERM drains: the node takes no new jobs, running ones go 
 second one they are interrupted and handed back. The third one ends the process where it stands. Signals that come
 within a second of one belong to it. SIGHUP and SIGINT do nothing where they are ignored at the start, as by nohup.`
 
-// environment has the inputs of the command besides its flags.
+// environment holds the inputs of the command in addition to its flags.
 type environment struct {
 	// ctx ends with the first SIGINT or SIGTERM, hurry with the second.
 	ctx, hurry context.Context
 	// reload has a value after SIGHUP.
 	reload   <-chan os.Signal
 	out, err io.Writer
-	// environ is the environment as os.Environ has it.
+	// environ is the environment in the form of os.Environ.
 	environ []string
 }
 

@@ -20,7 +20,7 @@ type process struct {
 	log     *zap.Logger
 	tracing *tracing.Tracing
 	agent   *agent.Agent
-	// start is agent.Start, but for tests.
+	// start is agent.Start, except in tests.
 	start func(context.Context) error
 }
 

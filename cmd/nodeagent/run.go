@@ -20,17 +20,17 @@ import (
 	"github.com/freeslot/freeslot/internal/process/version"
 )
 
-// startTimeout bounds a start that does not wait for Redis or the gateway, up to the registration of
-// the node. A service manager is told after this time that the agent waits.
+// startTimeout bounds a start that does not wait for Redis or the gateway, up to the registration
+// of the node. After this time a service manager gets the message that the agent waits.
 const startTimeout = 15 * time.Second
 
-// runCmd has the settings of the command line.
+// runCmd holds the settings of the command line.
 type runCmd struct {
 	Config         string
 	Check, Version bool
 	// ExitUnreachable ends a start that cannot reach Redis or the gateway.
 	ExitUnreachable bool
-	// Flags are the flags with names of their own. Set has those of --set, which win.
+	// Flags are the flags with names of their own. Set holds the settings of --set, which win.
 	Flags, Set []config.Flag
 }
 
@@ -58,7 +58,7 @@ func (c *runCmd) Run(env *environment) error {
 	return err
 }
 
-// check says that the configuration is valid, and what the token may do where there is a gateway.
+// check prints that the configuration is valid and, if there is a gateway, what the token may do.
 func check(env *environment, cfg *agent.Config) error {
 	if _, err := fmt.Fprintln(env.out, "the configuration is valid"); err != nil || cfg.Gateway == "" {
 		return err
@@ -146,7 +146,8 @@ func (p *process) serve(startCtx context.Context, env *environment, reload func(
 		select {
 		case <-registered:
 		case <-time.After(startTimeout):
-			// A manager that waits for the agent would kill it, and hold up what comes after it.
+			// A manager that waits for the agent would kill it, and hold up the services that come
+			// after it.
 			logFailed(errors.Join(notify.Status("waits for Redis or the gateway"), notify.Ready()))
 		case <-watchCtx.Done():
 			return
@@ -186,7 +187,7 @@ func (p *process) serve(startCtx context.Context, env *environment, reload func(
 	return p.agent.Err()
 }
 
-// status is the line that systemctl shows for an agent.
+// status returns the line that systemctl shows for an agent.
 func status(node string, services int) string {
 	return fmt.Sprintf("node %s, %s", node, plural.Of(services, "service", "services"))
 }

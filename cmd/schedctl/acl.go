@@ -119,7 +119,7 @@ func (c *aclCmd) users() ([]acl.User, error) {
 	switch script.Role(c.Role) {
 	case script.RoleLock:
 		layouts = []script.Layout{locks}
-	case script.RoleReplica, script.RoleOperator: // which show locks, and import nodes under one
+	case script.RoleReplica, script.RoleOperator: // they show locks, and import nodes under one
 		layouts = append(layouts, locks)
 	case script.RoleRegistry:
 		layouts = []script.Layout{{Prefix: registry.Prefix(c.KeyPrefix, c.Namespace), Sharded: c.Cluster}}

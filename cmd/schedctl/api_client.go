@@ -20,22 +20,23 @@ import (
 
 const (
 	// callTimeout bounds one request without the wait that it asks for. With several servers each
-	// has half of it, more than the 5 s after which a replica reports why it cannot answer.
+	// has half of it, which is more than the 5 s after which a replica reports why it cannot
+	// answer.
 	callTimeout = 15 * time.Second
-	// maxAnswer is the largest answer; a page of jobs holds their results.
+	// maxAnswer bounds an answer; a page of jobs holds their results.
 	maxAnswer = 1 << 30
-	// maxPage is the most jobs that the API puts on one page.
+	// maxPage is the largest number of jobs that the API puts on one page.
 	maxPage = 500
 )
 
 // apiClient calls the HTTP API of a replica. It is for one goroutine.
 type apiClient struct {
 	base *url.URL
-	// others are tried in turn when base cannot be reached.
+	// others are tried in turn if base cannot be reached.
 	others []*url.URL
 	token  string
 	http   *http.Client
-	// timeout is callTimeout, but for tests.
+	// timeout is callTimeout, except in tests.
 	timeout time.Duration
 }
 
@@ -61,7 +62,7 @@ func newAPIClient(servers, token string) (*apiClient, error) {
 	}}, nil
 }
 
-// webSocketURL has the same servers for package client.
+// webSocketURL returns the same servers in the form for package client.
 func (c *apiClient) webSocketURL() string {
 	var list []string
 	for _, base := range append([]*url.URL{c.base}, c.others...) {
@@ -101,8 +102,8 @@ func (c *apiClient) call(ctx context.Context, method, path string, query url.Val
 	return tried
 }
 
-// askFor is ask with a share of the time that is left, when other servers can be asked for the
-// same.
+// askFor does what ask does, within a share of the remaining time if other servers can be asked,
+// too.
 func (c *apiClient) askFor(ctx context.Context, others int, method, path string, query url.Values, content []byte, wait time.Duration, out any) error {
 	limit := c.timeout + wait
 	if deadline, ok := ctx.Deadline(); ok && others > 0 && method == http.MethodGet && wait == 0 {
@@ -172,7 +173,7 @@ func (c *apiClient) send(ctx context.Context, method, path string, query url.Val
 	return resp, nil
 }
 
-// stream copies a long answer to out. It ends when nothing comes for timeout.
+// stream copies a long answer to out. It gives up if nothing comes for timeout.
 func (c *apiClient) stream(ctx context.Context, path string, query url.Values, out io.Writer) (header, trailer http.Header, err error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -244,7 +245,7 @@ func (e *unreachableError) Error() string {
 
 func (e *unreachableError) Unwrap() error { return e.reason }
 
-// dialed has the text of the cause alone, but unwraps to the whole error.
+// dialed has only the cause's text, but unwraps to the whole error.
 type dialed struct{ *net.OpError }
 
 func (d dialed) Error() string { return d.Err.Error() }
@@ -287,7 +288,7 @@ func (c *apiClient) jobs(ctx context.Context, query url.Values, limit int) ([]fr
 	}
 }
 
-// nodes follows the pages of the nodes that query asks for.
+// nodes follows the pages of the nodes that match query.
 func (c *apiClient) nodes(ctx context.Context, query url.Values) ([]api.NodeStatus, error) {
 	nodes := []api.NodeStatus{}
 	for {

@@ -214,7 +214,7 @@ func (c *configRollbackCmd) Run(a *app) error {
 	return a.changeConfig(configChange{restore: c.Version, dryRun: c.DryRun, note: c.Note, author: c.Author})
 }
 
-// configChange is an update, or a rollback when restore is not 0.
+// configChange is an update, or a rollback if restore is not 0.
 type configChange struct {
 	content json.RawMessage
 	restore uint64

@@ -6,8 +6,8 @@ import (
 	"github.com/alecthomas/kong"
 )
 
-// checkDashes refuses flags behind the first word of a command to run, as of lock run, unless -- is
-// before them: they could be meant for either of the two.
+// checkDashes refuses flags behind the first word of a command to run, such as lock run's, unless
+// -- is before them: they could be meant for either of the two.
 func checkDashes(parser *kong.Kong, args []string) error {
 	traced, err := kong.Trace(parser, args)
 	if err != nil {
@@ -17,7 +17,7 @@ func checkDashes(parser *kong.Kong, args []string) error {
 	if node == nil || len(node.Positional) == 0 || node.Positional[len(node.Positional)-1].Name != "command" {
 		return nil
 	}
-	before := strings.Count(node.FullPath(), " ") + len(node.Positional) - 1 // words that are no flags
+	before := strings.Count(node.FullPath(), " ") + len(node.Positional) - 1 // words that are not flags
 	first := -1                                                              // the first word of the command
 	for i := 0; i < len(args); i++ {
 		arg := args[i]

@@ -7,12 +7,13 @@ import (
 	"github.com/alecthomas/kong"
 )
 
-// leastDuration is the least value of duration flags that have no tag "least": requests carry whole
-// milliseconds, and a time that is over or no time at all is a mistake, for which no flag may stand.
+// leastDuration is the smallest value of duration flags that have no tag "least". Requests carry
+// whole milliseconds, and a time that is over, or none at all, is a mistake that a flag must not
+// express.
 const leastDuration = time.Millisecond
 
-// checkDurations refuses durations that make no sense, of all flags of the command. The tag
-// `least:"0s"` is for flags to which zero says something.
+// checkDurations refuses durations that make no sense, for all flags of the command. The tag
+// `least:"0s"` is for flags to which zero means something.
 func checkDurations(ctx *kong.Context) error {
 	for _, flag := range ctx.Flags() {
 		target := reflect.Indirect(flag.Target)

@@ -133,7 +133,7 @@ func (e *explanation) queue() string {
 	return fmt.Sprintf(" Of its class, %s, %s before it.", e.ClassID, plural.Of(*e.Waiting, "job waits", "jobs wait"))
 }
 
-// answer is how a submit would be answered.
+// answer tells how a submit would be answered.
 func (e *explanation) answer() string {
 	switch freeslot.Code(e.Outcome) {
 	case freeslot.Code(api.OutcomeAccepted):
@@ -155,7 +155,7 @@ func (e *explanation) answer() string {
 	}
 }
 
-// hintSlots names the most slots that a job like this one can ask for.
+// hintSlots names the largest number of slots that a job like this one can ask for.
 func (e *explanation) hintSlots() string {
 	if e.Breakdown["slots"] == 0 {
 		return ""

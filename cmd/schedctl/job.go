@@ -12,7 +12,7 @@ type getCmd struct {
 	ID string `arg:"" name:"job-id" help:"Job id."`
 }
 
-// Run shows one job. A failed job is no failure of this command.
+// Run shows one job. A failed job does not make this command fail.
 func (c *getCmd) Run(a *app) error {
 	status, err := a.api.job(a.ctx, c.ID)
 	if err != nil {
@@ -25,7 +25,8 @@ type cancelCmd struct {
 	ID string `arg:"" name:"job-id" help:"Job id."`
 }
 
-// Run asks for the job to be stopped. A job that has ended is no failure: it does not run.
+// Run asks for the job to be stopped. A job that has ended does not make the command fail: it does
+// not run.
 func (c *cancelCmd) Run(a *app) error {
 	var status freeslot.JobStatus
 	if err := a.call(http.MethodPost, "/v1/jobs/"+url.PathEscape(c.ID)+"/cancel", nil, nil, &status); err != nil {

@@ -53,7 +53,7 @@ type oneList struct {
 
 func (c *oneList) path() string { return listsPath + "/" + escaped(c.List) }
 
-// orApply adds to the answer that there is no list how one is made.
+// orApply adds advice to the answer that there is no such list: how to make one.
 func (c *oneList) orApply(err error) error {
 	if e, ok := errors.AsType[*freeslot.Error](err); ok && e.Code == freeslot.CodeNotFound && strings.HasSuffix(e.Message, "there is no list "+c.List) {
 		return fmt.Errorf("%w\n  `schedctl lists apply %s` creates it", err, c.List)
@@ -61,7 +61,7 @@ func (c *oneList) orApply(err error) error {
 	return err
 }
 
-// whyFlags say who asks, and why.
+// whyFlags tell who asks, and why.
 type whyFlags struct {
 	Author string `help:"Who; the tenant of the token is put before it."`
 	Note   string `help:"Why."`
@@ -100,7 +100,7 @@ func (c *listsLsCmd) Run(a *app) error {
 	return table(a.out, rows)
 }
 
-// endText is when the whole list ends, or ended: that answers no id any more.
+// endText returns the time at which the whole list ends, or ended. After that time no id counts.
 func endText(ms int64) string {
 	if ms != 0 && ms <= time.Now().UnixMilli() {
 		return "ended " + clock(ms)
@@ -261,7 +261,7 @@ func (c *listsSwitchCmd) awaitClients(a *app) error {
 	}
 }
 
-// listPause is between two questions for what goes on.
+// listPause is the pause between two questions about an operation's progress.
 const listPause = 200 * time.Millisecond
 
 func (a *app) pause() error { return a.rest(listPause) }
@@ -437,7 +437,7 @@ func (c *listsVerifyCmd) Run(a *app) error {
 	return a.println("version %d of list %s is whole: %s", c.Version, c.List, plural.Of(out.Count, "id", "ids"))
 }
 
-// done says what a command without an answer has done. Programs have its exit code.
+// done prints what a command without an answer has done. Programs have its exit code.
 func (a *app) done(err error, format string, args ...any) error {
 	if err != nil || a.json {
 		return err

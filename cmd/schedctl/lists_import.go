@@ -34,7 +34,7 @@ type listsImportCmd struct {
 	home string // the replica that opened the upload
 }
 
-// chunk is how much of the file is sent at a time.
+// chunk is the size of the pieces in which the file is sent.
 const chunk = 4 << 20
 
 // Run uploads, and waits for the version.
@@ -116,7 +116,7 @@ func (a *app) progress(step string, done, total int64) {
 	_, _ = fmt.Fprint(a.err, "\r\x1b[K"+line)
 }
 
-// open begins the upload, or finds the one to go on with.
+// open begins the upload, or finds the one to continue.
 func (c *listsImportCmd) open(a *app) (*operator.ListUpload, error) {
 	var u operator.ListUpload
 	if c.Upload != "" {
@@ -132,10 +132,10 @@ func (c *listsImportCmd) open(a *app) (*operator.ListUpload, error) {
 	return &u, c.orApply(err)
 }
 
-// repeats is how often a request of an import is sent again when there is no connection.
+// repeats is how often a request of an import is sent again if there is no connection.
 const repeats = 3
 
-// ask calls the replica that has the upload, with what can be repeated.
+// ask calls the replica that has the upload, with a request that can be repeated.
 func (c *listsImportCmd) ask(a *app, method, path string, query url.Values, content []byte, out any) error {
 	for n := range repeats {
 		err := c.askOnce(a, method, path, query, content, out)
@@ -149,8 +149,8 @@ func (c *listsImportCmd) ask(a *app, method, path string, query url.Values, cont
 	return explain(c.askOnce(a, method, path, query, content, out))
 }
 
-// askOnce follows the upload: where a replica answers that it is not there, the one is asked that
-// opened it. --upload does not say which one to trust with the token.
+// askOnce follows the upload: if a replica answers that it does not have it, askOnce asks the
+// replica that opened it. --upload does not tell which replica to trust with the token.
 func (c *listsImportCmd) askOnce(a *app, method, path string, query url.Values, content []byte, out any) error {
 	err := a.api.call(a.ctx, method, path, query, content, 0, out)
 	if e, ok := errors.AsType[*freeslot.Error](err); ok && e.Code == freeslot.CodeNotFound && e.Field == "upload" && c.home != "" {
@@ -168,16 +168,17 @@ func (c *listsImportCmd) askOnce(a *app, method, path string, query url.Values, 
 	return err
 }
 
-// importInput is what an import reads: a file, a pipe, a device or standard input, once from its begin
-// to its end.
+// importInput is the input of an import: a file, a pipe, a device or standard input, read once from
+// its beginning to its end.
 type importInput struct {
 	*bufio.Reader
 
 	close func()
-	size  int64 // of a regular file, for the bar; else 0
+	size  int64 // size of a regular file, for the bar; 0 for others
 }
 
-// input opens what is imported, and reads its begin: what cannot be read leaves no upload behind.
+// input opens the input and reads its beginning: an input that cannot be read leaves no upload
+// behind.
 func (c *listsImportCmd) input(a *app) (*importInput, error) {
 	in := &importInput{close: func() {}}
 	from := a.in
@@ -231,8 +232,8 @@ func (c *listsImportCmd) send(a *app, in *importInput, u *operator.ListUpload) e
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// same reads what the upload has of the input, which must be the same: the begin of it, and all once it
-// is committed.
+// same reads the part of the input that the upload has, which must be the same: the beginning or,
+// once the upload is committed, everything.
 func (c *listsImportCmd) same(in *importInput, u *operator.ListUpload) error {
 	sum, part := crc32.New(castagnoli), io.Reader(io.LimitReader(in, u.Bytes))
 	if u.State != manage.Open {
@@ -248,7 +249,7 @@ func (c *listsImportCmd) same(in *importInput, u *operator.ListUpload) error {
 	return nil
 }
 
-// report says what became of the upload.
+// report prints what happened to the upload.
 func (c *listsImportCmd) report(a *app, u *operator.ListUpload) error {
 	say := a.println
 	if a.json {
@@ -310,7 +311,7 @@ func (c *listsImportCmd) awaitSwitched(a *app, u *operator.ListUpload) error {
 		if l.Serving != nil && l.Serving.Number == version {
 			return nil
 		}
-		if l.Serving != nil && l.Serving.Number > version { // a later one was quicker
+		if l.Serving != nil && l.Serving.Number > version { // a later switch was quicker
 			break
 		}
 		if err := c.ask(a, http.MethodGet, uploadPath(u.ID), nil, nil, u); err != nil {

@@ -58,7 +58,7 @@ func (c *listsUnfreezeCmd) Run(a *app) error {
 
 type listsCancelCmd struct{ startFlags }
 
-// Run cancels what runs.
+// Run cancels the running operation.
 func (c *listsCancelCmd) Run(a *app) error {
 	var l operator.NameList
 	if err := a.call(http.MethodGet, c.path(), nil, nil, &l); err != nil {

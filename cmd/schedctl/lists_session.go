@@ -42,7 +42,7 @@ type oneSession struct {
 
 func (c *oneSession) path() string { return c.oneList.path() + "/sessions/" + escaped(c.Session) }
 
-// stageFlags are the flags of what stages ids.
+// stageFlags are the flags of commands that stage ids.
 type stageFlags struct {
 	oneSession
 	IDs []string `arg:"" name:"id" help:"Ids, at most 1000."`
@@ -74,7 +74,7 @@ type sessionAddCmd struct {
 // Run stages ids to be added.
 func (c *sessionAddCmd) Run(a *app) error { return c.stage(a, false, expiry(c.For)) }
 
-// expiry is the end of a time from now; 0 is never.
+// expiry returns the time that lies after from now; 0 is never.
 func expiry(after time.Duration) int64 {
 	if after <= 0 {
 		return 0
@@ -226,7 +226,7 @@ func (c *listsRollbackCmd) Run(a *app) error {
 	if version >= l.Serving.Number {
 		return usage("version %d is not older than version %d, which serves", version, l.Serving.Number)
 	}
-	// If another version serves meanwhile, somebody else was here.
+	// If another version serves meanwhile, someone else was here.
 	to := listsSwitchCmd{oneList: c.oneList, Version: version, Serving: &l.Serving.Number, switchFlags: c.switchFlags}
 	return to.Run(a)
 }

@@ -60,8 +60,8 @@ func (c *listsExportCmd) Run(a *app) error {
 	return a.println("%s: %s", c.File, text)
 }
 
-// isOut reports whether a name, such as /dev/stdout, is that of standard output: there nothing but
-// the export may go.
+// isOut reports whether a name, such as /dev/stdout, means standard output: only the export may go
+// there.
 func (a *app) isOut(name string) bool {
 	out, ok := file(a.out).(*os.File)
 	if !ok {
@@ -72,7 +72,7 @@ func (a *app) isOut(name string) bool {
 	return err == nil && failed == nil && os.SameFile(is, named)
 }
 
-// pack writes the export, compressed where the name of the file says so.
+// pack writes the export, compressed if the name of the file says so.
 func (c *listsExportCmd) pack(a *app, to io.Writer) (exported, error) {
 	if !strings.HasSuffix(c.File, ".gz") {
 		return c.write(a, to)
@@ -82,7 +82,7 @@ func (c *listsExportCmd) pack(a *app, to io.Writer) (exported, error) {
 	return of, cmp.Or(err, packed.Close())
 }
 
-// exported says what an export has.
+// exported tells what an export contains.
 type exported struct {
 	Version  int64  `json:"version"`
 	Revision int64  `json:"revision"`
@@ -123,7 +123,7 @@ func (c *listsExportCmd) write(a *app, out io.Writer) (of exported, err error) {
 	return of, nil
 }
 
-// formatOf is the format of a file by its name.
+// formatOf returns the format of a file by its name.
 func formatOf(name string) string {
 	if strings.HasSuffix(strings.TrimSuffix(name, ".gz"), ".txt") {
 		return string(build.TXT)

@@ -38,7 +38,7 @@ func (c *lockLsCmd) Run(a *app) error {
 			return err
 		}
 		for _, l := range page.Locks {
-			if !seen[l.Key] { // one that moves can be listed twice
+			if !seen[l.Key] { // a lock that moves can be listed twice
 				seen[l.Key] = true
 				all = append(all, l)
 			}

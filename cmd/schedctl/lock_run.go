@@ -14,7 +14,7 @@ import (
 	"github.com/freeslot/freeslot/internal/lock"
 )
 
-// Exit codes of lock run besides those of the command.
+// Exit codes of lock run, in addition to the command's.
 const (
 	exitUnavailable = 69  // EX_UNAVAILABLE of sysexits.h: Redis does not answer, or refuses
 	exitNotAcquired = 75  // EX_TEMPFAIL of sysexits.h: try again later
@@ -26,9 +26,10 @@ const (
 const (
 	// lockStart bounds the time until Redis answers.
 	lockStart = 10 * time.Second
-	// lockSettle is how long Redis has to answer to the end of a hold without a word about it.
+	// lockSettle is how long Redis has to answer to the end of a hold before a message is printed.
 	lockSettle = time.Second
-	// mostGrace is from SIGTERM to SIGKILL, and before the end of a lock that is renewed no more.
+	// mostGrace is the time from SIGTERM to SIGKILL, and before the end of a lock that is no longer
+	// renewed.
 	mostGrace = 5 * time.Second
 )
 
@@ -94,8 +95,8 @@ func (c *lockRunCmd) Run(a *app) error {
 	return err
 }
 
-// awaitGivenBack waits until Redis has answered to the end of a hold, or the lease is over: the lock
-// may be taken for as long as that. A signal ends the wait.
+// awaitGivenBack waits until Redis has answered to the end of a hold, or the lease is over: the
+// lock may be taken until then. A signal ends the wait.
 func (a *app) awaitGivenBack(m *lock.Manager) {
 	ctx := a.ctx
 	if ctx.Err() != nil {
@@ -126,7 +127,7 @@ func newLockManager(f *redisFlags, prefix string) (*lock.Manager, error) {
 	return m, nil
 }
 
-// startLockManager names the flag to change where Redis cannot be used.
+// startLockManager names the flag to change if Redis cannot be used.
 func startLockManager(ctx context.Context, m *lock.Manager) error {
 	ctx, cancel := context.WithTimeout(ctx, lockStart)
 	defer cancel()
@@ -141,7 +142,7 @@ func stopLockManager(m *lock.Manager) {
 	defer cancel()
 	settling, done := context.WithTimeout(ctx, lockSettle)
 	defer done()
-	_ = m.Settle(settling) // what is not given back by then runs out
+	_ = m.Settle(settling) // a lock that is not given back by then runs out
 	_ = m.Stop(ctx)
 }
 
@@ -164,8 +165,8 @@ func (c *lockRunCmd) take(a *app, m *lock.Manager, l *lock.Lock) (*lock.Held, er
 	return held, nil
 }
 
-// giveBack unlocks what its command does not use any more. code is that of the command, and lost
-// says why the lock was lost.
+// giveBack unlocks a lock that the command no longer uses. code is the command's exit code, and
+// lost the reason that the lock was lost.
 func giveBack(held *lock.Held, code int, lost error, stderr io.Writer) error {
 	err := held.Unlock(context.Background())
 	switch {

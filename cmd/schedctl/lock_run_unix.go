@@ -27,12 +27,12 @@ const (
 	goneLimit = 10 * time.Second
 )
 
-// forwarded are the signals that go on to the command, each of them.
+// forwarded lists the signals that go on to the command, each of them.
 var forwarded = []os.Signal{syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT}
 
 // runHeld runs the command while the lock is held, and gives the lock back when the command's
-// process group has gone. A ctx that has ended is an interrupt that came before the command was
-// there to get it.
+// process group has gone. If ctx has ended, an interrupt came before the command was there to get
+// it.
 func runHeld(ctx context.Context, cmd *exec.Cmd, held *lock.Held, grace time.Duration, stderr io.Writer) error {
 	signals := make(chan os.Signal, len(forwarded))
 	interrupt.Notify(signals, forwarded...)
@@ -56,8 +56,8 @@ func runHeld(ctx context.Context, cmd *exec.Cmd, held *lock.Held, grace time.Dur
 	procgroup.AwaitExit(group)
 	close(ended)
 	guard.Wait()
-	procgroup.Signal(group, syscall.SIGKILL) // what the command left behind
-	_ = cmd.Wait()                           // ProcessState says how it ended
+	procgroup.Signal(group, syscall.SIGKILL) // kills what the command left behind
+	_ = cmd.Wait()                           // ProcessState tells how it ended
 	if !procgroup.AwaitGone(group, goneLimit) {
 		// Without an unlock the lock runs out.
 		return exitError{exitFailure, errors.New("processes of the command do not end although they were killed; the lock is free when its lease is over")}
@@ -65,12 +65,12 @@ func runHeld(ctx context.Context, cmd *exec.Cmd, held *lock.Held, grace time.Dur
 	return giveBack(held, exitCode(cmd.ProcessState), lost, stderr)
 }
 
-// guardHeld passes signals on to the group until its leader has ended, and ends the group where the
-// lock ends. lost says why that was.
+// guardHeld passes signals on to the group until its leader has ended, and ends the group if the
+// lock ends. lost is the reason.
 func guardHeld(held *lock.Held, group int, grace time.Duration, signals <-chan os.Signal, ended <-chan struct{}) (lost error) {
 	left := held.Left()
 	end := wallClock().Add(left)
-	// A lock that was handed over is there for less than a second, until the first renewal, which
+	// A lock that was handed over exists for less than a second, until the first renewal, which
 	// follows at once.
 	timer := time.NewTimer(left - min(grace, left/2))
 	defer timer.Stop()
@@ -105,10 +105,10 @@ func guardHeld(held *lock.Held, group int, grace time.Duration, signals <-chan o
 	return lost
 }
 
-// wallClock goes on while the machine sleeps, as the lease does.
+// wallClock returns a time that goes on while the machine sleeps, as the lease does.
 func wallClock() time.Time { return time.Now().Round(0) }
 
-// exitCode is the command's, as shells tell it.
+// exitCode returns the command's exit code in the form of shells.
 func exitCode(state *os.ProcessState) int {
 	if state == nil {
 		return exitCannotRun // it could not be waited for

@@ -31,7 +31,7 @@ const (
 	exitOK      = 0
 	exitFailure = 1
 	exitUsage   = 2
-	// exitTrouble is the code of diff(1) for trouble, where exitFailure means that there are
+	// exitTrouble is diff(1)'s code for trouble, where exitFailure means that there are
 	// differences.
 	exitTrouble = 2
 )
@@ -92,16 +92,16 @@ type commands struct {
 	Version versionCmd `cmd:"" help:"Print the version, as --version does."`
 }
 
-// environment has the inputs and outputs of commands.
+// environment holds the inputs and outputs of commands.
 type environment struct {
 	// ctx ends with the first SIGINT or SIGTERM.
 	ctx      context.Context
 	in       io.Reader
 	out, err io.Writer
-	// terminal is true when out is a terminal that can be redrawn, as watch does, and errTerminal
-	// when err is one, for progress.
+	// terminal is true if out is a terminal that can be redrawn, as watch does. errTerminal is true
+	// if err is one, for progress.
 	terminal, errTerminal bool
-	// grace is that of lock run, for tests on a busy machine; 0 is mostGrace.
+	// grace is the grace of lock run, for tests on a busy machine; 0 is mostGrace.
 	grace time.Duration
 }
 
@@ -141,8 +141,8 @@ func interrupted() context.Context {
 	return ctx
 }
 
-// stdout is standard output. When nobody reads it any more, the process ends by SIGPIPE, as every
-// program does whose output is all that it is for. A command that schedctl runs gets the file.
+// stdout is standard output. When it has no reader any more, the process ends by SIGPIPE, as every
+// program does that only exists for its output. A command that schedctl runs gets the file.
 type stdout struct{ file *os.File }
 
 func (s stdout) Write(p []byte) (int, error) {
@@ -154,8 +154,8 @@ func (s stdout) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// file is what a command that schedctl runs writes to: the file itself, so that the command gets
-// SIGPIPE and sees a terminal.
+// file returns the output for a command that schedctl runs: the file itself, so that the command
+// gets SIGPIPE and sees a terminal.
 func file(w io.Writer) io.Writer {
 	if s, ok := w.(stdout); ok {
 		return s.file
@@ -182,7 +182,7 @@ func run(args []string, env *environment) (code int) {
 			panic(v)
 		}
 	}()
-	if len(args) == 1 && args[0] == "--version" { // not a flag of all commands: some have a flag of this name
+	if len(args) == 1 && args[0] == "--version" { // not a flag of all commands, because some have a flag of this name
 		args = []string{"version"}
 	}
 	newParser := func(cmds *commands) *kong.Kong {
@@ -289,7 +289,7 @@ type app struct {
 	api   *apiClient
 	json  bool
 	token string
-	// flags are those global ones of the command line that a command to go on with needs, too.
+	// flags holds the global flags of the command line that a follow-up command needs, too.
 	flags string
 	// awaited is the id of the job that the command waits for.
 	awaited atomic.Pointer[string]
@@ -319,7 +319,7 @@ func (a *app) call(method, path string, query url.Values, body, out any) error {
 	return a.callFor(0, method, path, query, body, out)
 }
 
-// callFor is call with more time for the answer.
+// callFor does what call does, with more time for the answer.
 func (a *app) callFor(wait time.Duration, method, path string, query url.Values, body, out any) error {
 	var content []byte
 	if body != nil {
@@ -342,7 +342,7 @@ func (a *app) println(format string, args ...any) error {
 	return err
 }
 
-// readInput reads a file, or standard input where it is "-". name is for messages.
+// readInput reads a file, or standard input if file is "-". name is for messages.
 func (a *app) readInput(file, what string) (data []byte, name string, err error) {
 	if name = file; file == "-" {
 		name = "standard input"

@@ -133,7 +133,7 @@ func (c *nodesCmd) one(a *app) error {
 	return table(a.out, details)
 }
 
-// takenAt is when the store took the resources in, 0 if they do not say it.
+// takenAt returns the time at which the store took the resources in, 0 if they do not tell it.
 func takenAt(resources json.RawMessage) int64 {
 	var r struct {
 		AtMS int64 `json:"at_ms"`
@@ -142,7 +142,7 @@ func takenAt(resources json.RawMessage) int64 {
 	return r.AtMS
 }
 
-// features are the names of those that a node has.
+// features returns the names of a node's features.
 func features(all map[string]bool) string {
 	var names []string
 	for _, name := range slices.Sorted(maps.Keys(all)) {
@@ -153,7 +153,7 @@ func features(all map[string]bool) string {
 	return strings.Join(names, ", ")
 }
 
-// describe has all details of a node's services.
+// describe returns all details of a node's services.
 func describe(services []freeslot.Service) string {
 	texts := make([]string, len(services))
 	for i, s := range services {
@@ -183,7 +183,7 @@ func nodeRows(nodes []api.NodeStatus) [][]string {
 	return rows
 }
 
-// via is the replica by which the node's agent is connected.
+// via returns the replica by which the node's agent is connected.
 func via(n *api.NodeStatus) string {
 	if n.Connection == nil {
 		return dash("")
@@ -191,8 +191,8 @@ func via(n *api.NodeStatus) string {
 	return clean(n.Connection.Replica)
 }
 
-// shownStatus is imported or silent if the node's agent does not speak for it: its last status is
-// of no use then.
+// shownStatus returns imported or silent if the node's agent does not speak for it, because its
+// last status is then of no use.
 func shownStatus(n *api.NodeStatus) string {
 	switch {
 	case n.Epoch == cell.ImportEpoch:

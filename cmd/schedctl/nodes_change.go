@@ -38,7 +38,7 @@ func changeNode(a *app, method, id, action string) error {
 		return a.printJSON(change)
 	}
 	text := change.ID + " is " + change.Status
-	if change.Status == "online" { // whether it is online depends on its agent
+	if change.Status == "online" { // its agent decides whether it is online
 		text = change.ID + " is not drained any more"
 	}
 	if len(change.Jobs) > 0 {

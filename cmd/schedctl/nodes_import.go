@@ -30,7 +30,7 @@ type importCmd struct {
 	Force bool `help:"Also take over nodes that have an agent or jobs: the jobs end as node_lost, and the agent exits."`
 }
 
-// importTimeout bounds the whole of an import, besides the limits of its calls.
+// importTimeout bounds a whole import, in addition to the limits of its calls.
 const importTimeout = 30 * time.Minute
 
 // Help is shown below the flags.
@@ -101,7 +101,7 @@ func (c *importCmd) lock(ctx context.Context, a *app) (held context.Context, unl
 		return nil, nil, err
 	}
 	return h.Context(), func() {
-		_ = h.Unlock(ctx) // if it fails it goes on
+		_ = h.Unlock(ctx) // if this fails, the lock runs out
 		a.awaitGivenBack(m)
 		stopLockManager(m)
 	}, nil

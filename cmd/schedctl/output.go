@@ -67,7 +67,7 @@ func age(ms int64) time.Duration {
 	return (time.Duration(ms) * time.Millisecond).Round(time.Second / 10)
 }
 
-// ago is the time since a time of the wall clock; "-" for none.
+// ago returns the time since a time of the wall clock; "-" for none.
 func ago(ms int64) string {
 	if ms == 0 {
 		return "-"
@@ -92,7 +92,7 @@ func jobRows(jobs []freeslot.JobStatus) [][]string {
 	return rows
 }
 
-// shownState adds to a job's state its place in the queue, or the time when it comes there, if
+// shownState adds to a job's state its place in the queue, or the time at which it comes there, if
 // known.
 func shownState(j freeslot.JobStatus) string {
 	if j.RunAtMS > 0 {
@@ -111,7 +111,7 @@ func shownState(j freeslot.JobStatus) string {
 	return fmt.Sprintf("%s (%s)", j.State, strings.Join(details, ", "))
 }
 
-// outcome is the error, or else the result.
+// outcome returns the error or, without one, the result.
 func outcome(j freeslot.JobStatus) string {
 	if j.Error != nil {
 		return j.Error.Error()
@@ -170,7 +170,7 @@ func (a *app) printResult(j freeslot.JobStatus) error {
 	}
 }
 
-// whatHappened is the reason why a job has no result.
+// whatHappened returns the reason that a job has no result.
 func whatHappened(j freeslot.JobStatus) string {
 	text := fmt.Sprintf("job %s is %s", j.ID, j.State)
 	switch j.State {
@@ -207,7 +207,7 @@ func explain(err error) error {
 	return explainBy(err, "schedctl explain SERVICE, with the job's requirement")
 }
 
-// explainBy is explain with the command that looks for the nodes of the job.
+// explainBy does what explain does, and adds the command that looks for the nodes of the job.
 func explainBy(err error, command string) error {
 	e, ok := errors.AsType[*freeslot.Error](err)
 	if !ok {

@@ -15,7 +15,7 @@ type redisFlags struct {
 	RedisServerName           string   `env:"FREESLOT_REDIS__TLS__SERVER_NAME" placeholder:"NAME" help:"Name in the servers' certificates, if it is not the URL's host."`
 }
 
-// lockPrefix is of commands that take locks, or give the right to.
+// lockPrefix is the flag of commands that take locks, or give the right to take them.
 type lockPrefix struct {
 	LockKeyPrefix string `default:"lock" env:"FREESLOT_LOCKS__KEY_PREFIX" placeholder:"PREFIX" help:"First part of the keys of locks (default ${default})."`
 }

@@ -38,7 +38,7 @@ type oneService struct {
 
 func (c *oneService) path() string { return registryPath + "/services/" + escaped(c.Service) }
 
-// escaped is one part of a path. It escapes dots, too: a server would take "." and ".." for
+// escaped returns one part of a path. It escapes dots, too: a server would take "." and ".." for
 // folders.
 func escaped(part string) string {
 	return strings.ReplaceAll(url.PathEscape(part), ".", "%2E")
@@ -118,7 +118,7 @@ func (c *registryInstancesCmd) Run(a *app) error {
 			return err
 		}
 		for i := range page.Instances {
-			if !seen[page.Instances[i].ID] { // one that is changed meanwhile can be listed twice
+			if !seen[page.Instances[i].ID] { // an instance that is changed meanwhile can be listed twice
 				seen[page.Instances[i].ID] = true
 				all = append(all, page.Instances[i])
 			}
@@ -383,7 +383,8 @@ func (c *registrySetCmd) Run(a *app) error {
 	return one.change(a, http.MethodPut, "/override", request, "is set")
 }
 
-// wholeMS rounds away from 0, so that a time below 1 ms does not become 0, which means another thing.
+// wholeMS rounds away from 0, so that a time below 1 ms does not become 0, which has another
+// meaning.
 func wholeMS(d *time.Duration) *int64 {
 	if d == nil {
 		return nil
@@ -398,7 +399,7 @@ func wholeMS(d *time.Duration) *int64 {
 	return &ms
 }
 
-// change changes an instance, and says what became of it.
+// change changes an instance, and prints the outcome.
 func (c *oneInstance) change(a *app, method, below string, request any, done string) error {
 	var changed operator.Changed
 	if err := a.call(method, c.path()+below, nil, request, &changed); err != nil {

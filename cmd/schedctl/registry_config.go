@@ -32,7 +32,8 @@ type oneDocument struct {
 
 func (c *oneDocument) path() string { return documentsPath + "/" + escaped(c.Name) }
 
-// seen is the version that a change is made from: the one that the user gave, else the current one.
+// seen returns the version from which a change is made: the one that the user gave or, without it,
+// the current one.
 func (c *oneDocument) seen(a *app, given *int64) (int64, error) {
 	if given != nil {
 		return *given, nil
@@ -45,7 +46,7 @@ func (c *oneDocument) seen(a *app, given *int64) (int64, error) {
 	return d.Version, err
 }
 
-// made says which version a change has made.
+// made prints which version a change has made.
 func (c *oneDocument) made(a *app, method, below string, request any) error {
 	var changed operator.ConfigDocumentChanged
 	if err := a.call(method, c.path()+below, nil, request, &changed); err != nil {
@@ -109,7 +110,7 @@ func versionQuery(name string, version int64) url.Values {
 	return url.Values{name: {strconv.FormatInt(version, 10)}}
 }
 
-// documentChange is what changes have in common.
+// documentChange holds what changes have in common.
 type documentChange struct {
 	Seen   *int64 `placeholder:"N" help:"The version that the change was made from, 0 for a new document; another one is a conflict (default: the current one)."`
 	Note   string `placeholder:"TEXT" help:"Why, for the history."`

@@ -54,7 +54,7 @@ Ends with the code of the command, 128 + N where signal N ended it. Without a sc
 of several.`
 }
 
-// registration is the instance that the flags describe.
+// registration returns the instance that the flags describe.
 func (c *registryRunCmd) registration() registry.Registration {
 	r := registry.Registration{
 		Service: c.Service, ID: c.ID, Host: c.Host, Port: c.Port, Protocol: c.Protocol, Weight: &c.Weight, Interval: c.Interval, Metadata: c.Label,
@@ -89,7 +89,7 @@ func (c *registryRunCmd) Run(a *app) error {
 	defer func() {
 		ctx, cancel := context.WithTimeout(context.Background(), registryCall)
 		defer cancel()
-		_ = p.Stop(ctx) // an instance that Redis did not hear of expires
+		_ = p.Stop(ctx) // an instance that Redis did not hear about expires
 	}()
 	cmd := exec.Command(path, c.Command[1:]...)
 	cmd.Args[0] = c.Command[0]

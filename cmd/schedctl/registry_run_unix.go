@@ -39,8 +39,8 @@ func runRegistered(a *app, cmd *exec.Cmd, p *registry.Provider, r registry.Regis
 	procgroup.AwaitExit(group)
 	close(ended)
 	guard.Wait()
-	procgroup.Signal(group, syscall.SIGKILL) // what the command left behind
-	_ = cmd.Wait()                           // ProcessState says how it ended
+	procgroup.Signal(group, syscall.SIGKILL) // kills what the command left behind
+	_ = cmd.Wait()                           // ProcessState tells how it ended
 	switch code := exitCode(cmd.ProcessState); {
 	case refused != nil:
 		return usageError{refused}
@@ -110,9 +110,9 @@ func guardRegistered(a *app, p *registry.Provider, r registry.Registration, grou
 	}
 }
 
-// count passes on each SIGHUP, and of the signals that ask for the end those that count, until the
-// command has ended. It is apart from what may wait for Redis, because the time between two signals
-// decides.
+// count passes on each SIGHUP and, of the signals that ask for the end, those that count, until the
+// command has ended. It runs apart from everything that may wait for Redis, because the time
+// between two signals decides.
 func count(counted chan<- os.Signal, signals <-chan os.Signal, ended <-chan struct{}) {
 	var counter interrupt.Counter
 	for {
@@ -125,7 +125,7 @@ func count(counted chan<- os.Signal, signals <-chan os.Signal, ended <-chan stru
 			}
 			select {
 			case counted <- s:
-			default: // so many are waiting that one more says nothing
+			default: // with that many waiting, one more says nothing
 			}
 		}
 	}

@@ -11,7 +11,7 @@ import (
 	"github.com/freeslot/freeslot/internal/process/logging"
 )
 
-// warned says what a provider warns of in words for those who run a command.
+// warned holds the provider's warnings in words for people who run a command.
 var warned = map[string]string{
 	"registry.starts_without_redis": "not registered yet, because Redis does not answer; the command runs",
 	"registry.redis_lost":           "Redis does not answer; the command runs",
@@ -25,7 +25,7 @@ var warned = map[string]string{
 	"collector.left_out":            "figures are left out, because they are too long together",
 }
 
-// warnings is a log whose warnings are lines on standard error.
+// warnings returns a log whose warnings are lines on standard error.
 func (a *app) warnings() *zap.Logger {
 	return zap.New(warnCore{LevelEnabler: zapcore.WarnLevel, app: a})
 }
@@ -37,13 +37,13 @@ type warnCore struct {
 	fields []zapcore.Field
 }
 
-// With is for fields that all entries have.
+// With adds fields that all entries have.
 func (c warnCore) With(fields []zapcore.Field) zapcore.Core {
 	c.fields = slices.Concat(c.fields, fields)
 	return c
 }
 
-// Check takes what is a warning or worse.
+// Check takes warnings and everything worse.
 func (c warnCore) Check(e zapcore.Entry, to *zapcore.CheckedEntry) *zapcore.CheckedEntry {
 	if c.Enabled(e.Level) {
 		return to.AddCore(e, c)

@@ -23,7 +23,7 @@ type requirementFlags struct {
 	Slots       int               `placeholder:"N" help:"Slots that the job takes (default 1)."`
 }
 
-// job makes a job of the service by the flags, not validated.
+// job makes a job of the service from the flags, not validated.
 func (f *requirementFlags) job(service string) *freeslot.Job {
 	return &freeslot.Job{
 		Service: service, Slots: f.Slots, AffinityKey: f.AffinityKey,
@@ -35,7 +35,7 @@ func (f *requirementFlags) job(service string) *freeslot.Job {
 	}
 }
 
-// explainCommand is the command that shows what speaks against each node, ready for a shell.
+// explainCommand returns the command that shows the reasons against each node, ready for a shell.
 func (f *requirementFlags) explainCommand(service string) string {
 	words := []string{"schedctl", "explain", service}
 	add := func(name, value string) {

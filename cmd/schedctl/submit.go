@@ -149,7 +149,7 @@ func (c *submitCmd) job(a *app) (*freeslot.Job, error) {
 	return job, nil
 }
 
-// at is the time of --at; zero without it.
+// at returns the time of --at; zero without it.
 func (c *submitCmd) at() (at time.Time, err error) {
 	if c.At == "" {
 		return at, nil

@@ -20,7 +20,7 @@ import (
 	"github.com/freeslot/freeslot/internal/plural"
 )
 
-// clearScreen moves to the top left and clears what is below.
+// clearScreen moves to the top left and clears everything below.
 const clearScreen = "\x1b[H\x1b[2J"
 
 type watchCmd struct {
@@ -67,7 +67,7 @@ func (c *watchCmd) Run(a *app) error {
 	}
 }
 
-// refresh writes one picture by one call.
+// refresh writes one screen, with one call.
 func (c *watchCmd) refresh(a *app) error {
 	nodes, err := a.api.nodes(a.ctx, url.Values{})
 	if err != nil {
@@ -160,7 +160,7 @@ func (a *app) await(ctx context.Context, handle *client.Handle, progress bool) e
 	return a.printResult(status)
 }
 
-// goesOn is why the command stops waiting for an accepted job.
+// goesOn holds the reason that the command stops waiting for an accepted job.
 type goesOn struct {
 	job string
 	err error
@@ -172,7 +172,7 @@ func (e goesOn) Error() string {
 
 func (e goesOn) Unwrap() error { return e.err }
 
-// connections warns once when no replica can be reached, and once when one can be reached again.
+// connections warns once if no replica can be reached, and once when one can be reached again.
 func (a *app) connections() *zap.Logger {
 	var failed atomic.Int64 // attempts in a row; each server is tried once in a round
 	all := int64(1 + len(a.api.others))

@@ -57,7 +57,7 @@ func (c *devCmd) replica(redisURL, tokensFile string, logger *zap.Logger) (dev.R
 	if err != nil {
 		return nil, usageError{err}
 	}
-	// All that is registered here is on this machine.
+	// Everything that is registered here is on this machine.
 	cfg.Registry.Checks.Networks = append(cfg.Registry.Checks.Networks, "127.0.0.0/8")
 	cfg.Lists.Dir = filepath.Join(c.Dir, "lists")
 	if _, port, err := net.SplitHostPort(c.Listen); err == nil && port != "0" {

@@ -2,7 +2,7 @@ package main
 
 import "runtime/debug"
 
-// startGCPercent is GOGC during a start.
+// startGCPercent is the value of GOGC during a start.
 const startGCPercent = 400
 
 // relaxGC makes garbage collections less frequent until restore is called. A start keeps most of

@@ -1,7 +1,7 @@
 // Command scheduler is a replica of the freeslot scheduler.
 //
-// Exit codes: 0 after an orderly end, 1 for a failure, 2 when the command line is wrong, 78 when
-// the configuration is.
+// Exit codes: 0 after an orderly end, 1 for a failure, 2 if the command line is wrong, 78 if the
+// configuration is.
 package main
 
 import (
@@ -45,12 +45,13 @@ type commands struct {
 	Version versionCmd `cmd:"" help:"Print the version, as --version does."`
 }
 
-// environment has the inputs of commands besides their flags; Run methods get it as a parameter.
+// environment holds the inputs of commands in addition to their flags; Run methods get it as a
+// parameter.
 type environment struct {
 	// ctx ends with the first SIGINT, SIGTERM or SIGHUP.
 	ctx      context.Context
 	out, err io.Writer
-	// environ is the environment as os.Environ has it.
+	// environ is the environment in the form of os.Environ.
 	environ []string
 }
 

@@ -148,7 +148,7 @@ func start(ctx context.Context, cfg config.Replica, logger *zap.Logger, exitUnre
 			return nil, err
 		case first:
 			waits()
-			cfg.Warnings = nil // were logged
+			cfg.Warnings = nil // they were logged
 		}
 		away.Failed(err, zap.String(logging.FieldReason, "the replica does not serve yet, and tries again until it does"))
 		select {
@@ -184,7 +184,8 @@ func serve(ctx context.Context, cfg config.Replica, logger *zap.Logger, exitUnre
 		notify.Watch(watchCtx, func() bool { r := serving.Load(); return r == nil || r.Alive() })
 	})
 	r, err := start(ctx, cfg, logger, exitUnreachable, func() {
-		// A manager that waits for the replica would kill it, and hold up what comes after it.
+		// A manager that waits for the replica would kill it, and hold up the services that come
+		// after it.
 		logFailed(errors.Join(notify.Status("waits for Redis"), notify.Ready()))
 	})
 	if err != nil {

@@ -13,7 +13,7 @@ import (
 	"github.com/freeslot/freeslot/internal/cell"
 )
 
-// pageSize is how many nodes one call reads.
+// pageSize is the number of nodes that one call reads.
 const pageSize = 100
 
 // Check refuses servers that cannot be trusted with jobs, a number of cells other than the recorded
@@ -221,7 +221,8 @@ func (im *importer) copy(ctx context.Context, e *Entry, r *Result, f *found) err
 	return nil
 }
 
-// spokenFor is why a node must not be taken from its agent; empty when it may be.
+// spokenFor returns the reason that a node must not be taken from its agent; empty if it may be
+// taken.
 func (im *importer) spokenFor(f *found) string {
 	switch silence := time.Duration(f.now-f.LastHeartbeatMS) * time.Millisecond; {
 	case silence <= im.HeartbeatLimit:
@@ -248,7 +249,7 @@ func (im *importer) verify(_ context.Context, e *Entry, r *Result, f *found) err
 	return nil
 }
 
-// differences are between the list and Redis.
+// differences returns the differences between the list and Redis.
 func (f *found) differences(e *Entry) []locked.Difference {
 	switch {
 	case f.Gone:

@@ -12,23 +12,23 @@ import (
 	"github.com/freeslot/freeslot"
 )
 
-// maxNodeList is the largest node list: 100,000 nodes of some KiB.
+// maxNodeList is the size of the largest node list: 100,000 nodes of some KiB.
 const maxNodeList = 512 << 20
 
 // Entry is one node of a list, with its faults.
 type Entry struct {
 	node freeslot.Node
-	// refusals are its faults; none for a node that can be copied.
+	// refusals holds its faults; none for a node that can be copied.
 	refusals []refusal
-	// unknown are the fields that have no meaning here and were not read.
+	// unknown holds the fields that have no meaning here and were not read.
 	unknown []string
 }
 
 // refusal is a wrong field of a node, with the reason.
 type refusal struct{ field, reason string }
 
-// Read reads a JSON array of nodes, or an object that has it as "nodes". A fault of one node
-// refuses that node. The error is about the list as a whole.
+// Read reads a JSON array of nodes, or an object with that array as "nodes". A fault of one node
+// refuses that node. The error concerns the list as a whole.
 func Read(r io.Reader) ([]Entry, error) {
 	data, err := io.ReadAll(io.LimitReader(r, maxNodeList+1))
 	switch {
@@ -143,7 +143,7 @@ func unknownIn(name string, raw json.RawMessage, known []string) (out []string) 
 
 func absent(raw json.RawMessage) bool { return len(raw) == 0 || string(raw) == "null" }
 
-// excerpt is the beginning of a value.
+// excerpt returns the beginning of a value.
 func excerpt[T ~string | ~[]byte](value T) string {
 	const limit = 60
 	if r := []rune(string(value)); len(r) > limit {

@@ -11,10 +11,10 @@ import (
 	"github.com/freeslot/freeslot"
 )
 
-// maxRefusals is the most faults of one node that are named.
+// maxRefusals is the largest number of faults of one node that are named.
 const maxRefusals = 20
 
-// nodeReader fills an entry field by field, and notes every fault.
+// nodeReader fills an entry field by field, and records every fault.
 type nodeReader struct{ Entry }
 
 func (r *nodeReader) refuse(field, format string, args ...any) {
@@ -124,7 +124,7 @@ func (r *nodeReader) capabilities(raw json.RawMessage) {
 	}
 }
 
-// serviceNames are the fields that can have the name of a service; the first one present counts.
+// serviceNames lists the fields that can hold the name of a service; the first one present counts.
 var serviceNames = []string{"name", "service_type", "type", "service_id"}
 
 func (r *nodeReader) services(raw json.RawMessage) {

@@ -22,7 +22,7 @@ const (
 	Differs = "differs"
 	// Refused: it is not valid.
 	Refused = "refused"
-	// Left: it has an agent.
+	// Left: it was left to its agent.
 	Left = "left"
 )
 
@@ -30,19 +30,20 @@ const (
 type Result struct {
 	NodeID string `json:"node_id"`
 	Result string `json:"result"`
-	// Field and Reason are the first refusal; Errors has all. A node that was left has only Reason.
+	// Field and Reason come from the first refusal; Errors holds all. A node that was left has only
+	// Reason.
 	Field  string                `json:"field,omitempty"`
 	Reason string                `json:"reason,omitempty"`
 	Errors []freeslot.FieldError `json:"errors,omitempty"`
-	// Differences are between the list (a) and Redis (b): after the copy, or before it in a dry
+	// Differences lie between the list (a) and Redis (b): after the copy, or before it in a dry
 	// run.
 	Differences []locked.Difference `json:"differences,omitempty"`
 	// Ignored are fields that have no meaning here.
 	Ignored []string `json:"ignored,omitempty"`
 }
 
-// Failure is an error when a node differs or is refused. A node that was left to its agent is no
-// failure: the agent knows better.
+// Failure returns an error if a node differs or is refused. A node that was left to its agent does
+// not count as a failure: the agent knows better.
 func Failure(results []Result, dryRun bool) error {
 	counts := Count(results)
 	if counts[Differs]+counts[Refused] == 0 {
@@ -96,7 +97,7 @@ func (r *Result) refuse(refusals []refusal) {
 	}
 }
 
-// Why is one line with what speaks against a copy, and the fields that were not read.
+// Why returns one line with the reasons against a copy, and the fields that were not read.
 func (r *Result) Why() string {
 	var parts []string
 	for _, e := range r.Errors {

@@ -16,8 +16,8 @@ import (
 type outcome struct {
 	job    freeslot.Job
 	status freeslot.JobStatus
-	// assign and result are measured here, since the submit. The batch is larger than the fleet, so
-	// some jobs wait.
+	// assign and result are measured here, from the submit on. The batch is larger than the fleet,
+	// so some jobs wait.
 	assign, result time.Duration
 	err            error
 }

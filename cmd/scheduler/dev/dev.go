@@ -34,28 +34,28 @@ var ErrJobsFailed = errors.New("not every job succeeded")
 type Replica interface {
 	Start(ctx context.Context) error
 	Stop(ctx context.Context) error
-	// Addr is where a started replica listens.
+	// Addr returns the address on which a started replica listens.
 	Addr() string
-	// Done is closed when a started replica does not serve any more; then Err is the reason.
+	// Done returns a channel that is closed when a started replica no longer serves; Err then
+	// returns the reason.
 	Done() <-chan struct{}
 	Err() error
 }
 
-// Config describes a dev system. Every field is required unless it has a meaning for its zero
-// value.
+// Config describes a dev system. Every field is required unless its zero value has a meaning.
 type Config struct {
 	// Dir holds the data; it is made if it is missing.
 	Dir string
 	// Listen is the replica's address, host:port; port 0 takes any free one.
 	Listen string
-	// RedisPort is the port of the Redis that is started; 0 takes any free one.
+	// RedisPort is the port of the Redis that Run starts; 0 takes any free one.
 	RedisPort int
 	// Embedded uses the embedded stand-in even if a redis-server is installed.
 	Embedded bool
 	// Exit ends the system after the batch.
 	Exit bool
-	// NewReplica makes the replica, which lets in nodes with the tokens of the file; it is started
-	// once Redis runs.
+	// NewReplica makes the replica, which admits nodes with the tokens of the file. The replica is
+	// started once Redis runs.
 	NewReplica func(redisURL, tokensFile string, log *zap.Logger) (Replica, error)
 	Logger     *zap.Logger
 	Out        io.Writer
@@ -111,7 +111,7 @@ type system struct {
 	stops   []func(context.Context) error
 }
 
-// watch returns a context that ends with ctx, or when a part ends by itself, which is then its
+// watch returns a context that ends with ctx, or when a part ends by itself; that is then its
 // cause. stop ends the watching. It must be called before the parts are stopped.
 func (s *system) watch(ctx context.Context) (running context.Context, stop func()) {
 	running, end := context.WithCancelCause(ctx)

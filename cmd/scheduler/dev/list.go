@@ -17,8 +17,7 @@ const (
 	listTimeout = 10 * time.Second
 )
 
-// seedList makes a small list if there is none of its name. A dev system without it is none the
-// worse.
+// seedList makes a small list if there is none with its name. A dev system also works without it.
 func (s *system) seedList(ctx context.Context) {
 	if s.redis.lacks != "" {
 		s.say("no list %s: name lists need a redis-server", listName)

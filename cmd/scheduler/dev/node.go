@@ -61,7 +61,7 @@ func textHandler(f func(string) any) worker.HandlerFunc {
 	}
 }
 
-// firstBatch has jobs for every node, and jobs that each node must not get.
+// firstBatch returns jobs for every node, and jobs that some nodes must not get.
 func firstBatch() []freeslot.Job {
 	text := func(s string) json.RawMessage {
 		data, _ := json.Marshal(s) // a string always can be

@@ -8,7 +8,7 @@ import (
 )
 
 // writeToken makes a token for gatewayNode, and the replica's file of tokens with its line. Each
-// start has another one.
+// start makes another one.
 func writeToken(dir string) (secret, file string, err error) {
 	secret, digest := gateway.NewSecret()
 	line, err := (&gateway.Token{Name: "dev", Digest: digest, Nodes: []string{gatewayNode}}).Line()
