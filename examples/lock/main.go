@@ -1,12 +1,11 @@
 //go:build unix
 
-// Command lock shows why a lock alone does not protect a resource, and what a fencing token does
-// about it.
+// Command lock shows why a lock alone does not protect a resource, and how a fencing token does.
 //
 // Two processes write a record in Redis under one lock. The first looks whether it still has the
-// lock, and is stopped right then, as a paused virtual machine is. Its lease ends, the second takes
-// the lock and writes. Then the first wakes up and writes what it was about to. The record refuses
-// that, because the second had a higher token:
+// lock, and is stopped right then, as a paused virtual machine would be. Its lease ends, the second
+// takes the lock and writes. Then the first wakes up and makes the write that it was about to make.
+// The record refuses it, because the second had a higher token:
 //
 //	redis-server --port 6380 &
 //	go run ./examples/lock redis://127.0.0.1:6380
@@ -31,9 +30,9 @@ import (
 )
 
 const (
-	// asFirst has the program be the first process.
+	// asFirst makes the program be the first process.
 	asFirst = "first"
-	// lease is short, so that nobody waits for long here.
+	// lease is short, so that no one waits long here.
 	lease = time.Second
 	limit = 30 * time.Second
 )
@@ -55,8 +54,8 @@ func main() {
 	}
 }
 
-// record is what the lock guards: a value in Redis, which knows the highest token that it was
-// written with.
+// record is the resource that the lock guards: a value in Redis, which knows the highest token with
+// which it was written.
 type record struct {
 	client rueidis.Client
 	name   string

@@ -73,7 +73,7 @@ func provide(ctx context.Context, url string) error {
 	if err == nil {
 		<-ctx.Done()
 	}
-	// Clients are told first, then the instance goes: no call is lost.
+	// First the clients learn about it, then the instance goes: no call is lost.
 	stopping, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
 	return errors.Join(err, p.Stop(stopping))

@@ -29,8 +29,8 @@ type options struct {
 	allowFailures bool
 }
 
-// run returns the exit status: 0 when every line was spoken, 2 for a command line that is wrong,
-// else 1.
+// run returns the exit status: 0 if every line was spoken, 2 if the command line is wrong,
+// otherwise 1.
 func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	o, err := parseOptions(args, stderr)
 	if errors.Is(err, flag.ErrHelp) {

@@ -13,7 +13,7 @@ import (
 )
 
 const (
-	// service is the one that the nodes offer.
+	// service is the name that the nodes offer.
 	service = "tts"
 	// maxLineBytes is the longest line.
 	maxLineBytes = 64 << 10
@@ -21,12 +21,12 @@ const (
 	maxLines = 1000
 )
 
-// phrase is one line of the input that is to be spoken.
+// phrase is one line of the input to be spoken.
 type phrase struct {
 	line     int // from 1
 	language string
 	text     string
-	// err is why the line cannot be submitted; the other fields may then be empty.
+	// err tells why the line cannot be submitted; the other fields may then be empty.
 	err error
 }
 
@@ -37,7 +37,7 @@ var (
 	errNoText      = errors.New("has no text after its language")
 )
 
-// readPhrases reads all lines but blank ones and comments. Bad lines are among the phrases, with
+// readPhrases reads all lines except blank ones and comments. Bad lines are among the phrases, with
 // their err. The error is for an input that cannot be read or is too long.
 func readPhrases(r io.Reader) ([]phrase, error) {
 	in := bufio.NewReaderSize(r, maxLineBytes)

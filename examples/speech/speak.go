@@ -21,8 +21,8 @@ import (
 const (
 	// lineLimit bounds one line: waiting for a free slot, and being spoken.
 	lineLimit = 3 * time.Minute
-	// inFlight is how many lines are submitted at a time: more than the fleet has slots, so that
-	// lines wait for their node.
+	// inFlight is the number of lines that are submitted at a time: more than the fleet has slots,
+	// so that lines wait for their node.
 	inFlight = 12
 )
 
@@ -130,7 +130,7 @@ func (o *outcome) save(out string) error {
 	return os.WriteFile(o.file, s.WAV, 0o644) //nolint:gosec // meant to be heard
 }
 
-// state is the word for the table.
+// state returns the word for the table.
 func (o *outcome) state() string {
 	switch code := freeslot.CodeOf(o.err); {
 	case o.phrase.err != nil:
@@ -146,7 +146,7 @@ func (o *outcome) state() string {
 	}
 }
 
-// note is the reason why a line was not spoken.
+// note returns the reason that a line was not spoken.
 func (o *outcome) note() string {
 	var coded *freeslot.Error
 	switch {

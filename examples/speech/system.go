@@ -25,7 +25,7 @@ const (
 // system is a Redis, a fleet of nodes and one replica, all for this program alone.
 type system struct {
 	redisURL string
-	// url is where the replica takes jobs.
+	// url is the address at which the replica takes jobs.
 	url string
 	// stops end what has started, in reverse order.
 	stops []func(context.Context) error

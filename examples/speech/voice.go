@@ -29,10 +29,10 @@ const (
 
 var errNoSynthesizer = errors.New("espeak-ng is not installed; install it with: make deps-speech")
 
-// voices are the languages of one node, as lower-case tags, each with the voice that reads it.
+// voices maps the languages of one node, as lower-case tags, to the voices that read them.
 type voices map[string]string
 
-// fleet has the languages of each node.
+// fleet holds the languages of each node.
 var fleet = map[string]voices{
 	"speech-de":   {"de": "de", "fr": "fr-fr"},
 	"speech-en":   {"en": "en-gb", "en-us": "en-us", "es": "es"},
@@ -93,7 +93,7 @@ func (n *node) speak(ctx context.Context, job *worker.Job) (any, error) {
 	if !ok {
 		return nil, fmt.Errorf("this node has no voice for %q", job.Requirement.TargetLanguage)
 	}
-	_ = job.Progress(map[string]string{"speaks": voice}) // for those who watch the job
+	_ = job.Progress(map[string]string{"speaks": voice}) // for everyone who watches the job
 	file := filepath.Join(n.folder, job.ID+".wav")
 	defer os.Remove(file) //nolint:errcheck // it may not have been written
 	if err := synthesize(ctx, n.program, voice, req.Text, file); err != nil {

@@ -7,7 +7,7 @@ import (
 
 var errNotWAV = errors.New("expected a RIFF file with a fmt and a data chunk")
 
-// wavSeconds is the length of the sound in a WAV file.
+// wavSeconds returns the length of the sound in a WAV file.
 func wavSeconds(file []byte) (float64, error) {
 	if len(file) < 12 || string(file[:4]) != "RIFF" || string(file[8:12]) != "WAVE" {
 		return 0, errNotWAV
