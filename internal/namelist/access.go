@@ -2,7 +2,7 @@ package namelist
 
 import "github.com/freeslot/freeslot/internal/script"
 
-// Access is what replicas and readers need on the control server.
+// Access lists what replicas and readers need on the control server.
 var Access = script.Access{Scripts: scripts, Roles: map[script.Role]script.Needs{
 	script.RoleReplica: {
 		Commands: []string{
@@ -18,8 +18,8 @@ var Access = script.Access{Scripts: scripts, Roles: map[script.Role]script.Needs
 	},
 }}
 
-// readerNames let a reader write nothing but reports. It sees the names and revisions of all lists.
-// On a cluster package events asks for the channel's name as if it were a key.
+// readerNames lets a reader write only reports. A reader sees the names and revisions of all lists.
+// On a cluster, package events uses the channel's name as if it were a key.
 func readerNames(l script.Layout, list string) script.Names {
 	k := keys{l}
 	return script.Names{

@@ -28,7 +28,7 @@ var scripts = script.MustLoad(files)
 // callTimeout bounds a call to Redis that has no deadline of its own.
 const callTimeout = 2 * time.Second
 
-// Codes of scripts.
+// Codes that scripts return.
 const (
 	codeDone   = 1
 	codeRepeat = 2 // this very call did it before
@@ -42,23 +42,23 @@ var errMemory = &freeslot.Error{
 	Message: "redis has no memory left for changes of lists; raise maxmemory or remove other data",
 }
 
-// Control is what all processes share to manage lists: the records, versions and edits on the
-// control server. It has no loops and needs no Stop. It is safe for concurrent use.
+// Control manages lists for all processes: the records, versions and edits on the control server.
+// It has no loops and needs no Stop. It is safe for concurrent use.
 //
-// Errors of its methods are a *freeslot.Error (invalid_argument, not_found, conflict, which says
-// who does what since when, or overloaded), else what Redis said. After the latter the change may
-// have been made.
+// Its methods return a *freeslot.Error: invalid_argument; not_found; conflict, which says who does
+// what since when; or overloaded. Any other error comes from Redis, and the change may have been
+// made.
 type Control struct {
 	runner *script.Runner
 	k      keys
 	limits limits
 }
 
-// limits bound edits; tests have smaller ones.
+// limits bounds edits; tests have smaller ones.
 type limits struct{ edits, urgent, log int64 }
 
-// NewControl makes a control on a ready client of the control server, which stays the caller's. It
-// does no I/O. reg may be nil; a second control on one registerer panics.
+// NewControl makes a control on a ready client of the control server, which the caller keeps and
+// closes. It does no I/O. reg may be nil; a second control on the same registerer panics.
 func NewControl(client rueidis.Client, prefix string, cluster bool, log *zap.Logger, reg prometheus.Registerer) *Control {
 	layout := ControlLayout(prefix, cluster)
 	return &Control{
@@ -67,10 +67,10 @@ func NewControl(client rueidis.Client, prefix string, cluster bool, log *zap.Log
 	}
 }
 
-// Layout names the cell of the control server, for [Channel].
+// Layout returns the names of the control server's cell, for [Channel].
 func (c *Control) Layout() script.Layout { return c.k.layout }
 
-// Head is what readers must know of a list.
+// Head returns what readers must know of a list.
 func (c *Control) Head(ctx context.Context, list string) (Head, error) {
 	h, err := c.head(ctx, list)
 	if err == nil && !h.exists() {
@@ -79,7 +79,7 @@ func (c *Control) Head(ctx context.Context, list string) (Head, error) {
 	return h, err
 }
 
-// head is also that of a tombstone, and of a list that never was.
+// head works like Head, but also returns the head of a tombstone, and of a list that never existed.
 func (c *Control) head(ctx context.Context, list string) (Head, error) {
 	if err := ValidateName("list", list); err != nil {
 		return Head{}, err
@@ -88,8 +88,8 @@ func (c *Control) head(ctx context.Context, list string) (Head, error) {
 	return d.Head, err
 }
 
-// Heads pages through the lists in the order of their names: up to limit after the one of the page
-// before.
+// Heads returns a page of lists in the order of their names: up to limit, from the first name
+// behind after.
 func (c *Control) Heads(ctx context.Context, after string, limit int) (out []Head, err error) {
 	names, err := c.runner.Do(ctx, "lists_index", c.runner.B().Hkeys().Key(c.k.index()).Build()).AsStrSlice()
 	if err != nil {
@@ -105,7 +105,7 @@ func (c *Control) Heads(ctx context.Context, after string, limit int) (out []Hea
 		if err != nil {
 			return nil, err
 		}
-		if h.exists() { // it may have gone meanwhile
+		if h.exists() { // it may be gone by now
 			out = append(out, h)
 		}
 	}
@@ -118,7 +118,7 @@ func notFound(list string) error {
 	return &freeslot.Error{Code: freeslot.CodeNotFound, Message: "there is no list " + list}
 }
 
-// conflict says that a list is in the way of what.
+// conflict returns the error that the list's present state does not allow what.
 func (h *Head) conflict(what string) *freeslot.Error {
 	is := "is in state " + string(h.State)
 	switch {
@@ -136,7 +136,7 @@ func (h *Head) conflict(what string) *freeslot.Error {
 	return &freeslot.Error{Code: freeslot.CodeConflict, Message: fmt.Sprintf("%s is refused: list %s %s", what, h.Name, is)}
 }
 
-// serving is the number of the version that answers; 0 is none.
+// serving returns the number of the version that answers; 0 means none.
 func (h *Head) serving() int64 {
 	if h.Serving == nil {
 		return 0
@@ -144,7 +144,8 @@ func (h *Head) serving() int64 {
 	return h.Serving.Number
 }
 
-// AnyVersion is what a caller saw that does not mind which version serves.
+// AnyVersion stands for the version that a caller saw, if the caller does not mind which one
+// serves.
 const AnyVersion = -1
 
 func (h *Head) saw(serving int64) error {
@@ -157,17 +158,17 @@ func (h *Head) saw(serving int64) error {
 // change is what a step writes.
 type change struct {
 	mode string // "", "quiet" or "fresh"
-	// fields and versions are pairs; see step.lua.
+	// fields and versions hold pairs; see step.lua.
 	fields, versions []string
-	// watched are versions that must not change meanwhile: number and JSON in turns.
+	// watched holds versions that must not change meanwhile: number and JSON alternate.
 	watched []string
 }
 
-// tries is how often a step is decided again because the list has changed meanwhile.
+// tries is how often a step is decided again after the list has changed meanwhile.
 const tries = 20
 
-// step changes a list. decide sees its head, and says what to write; nil is nothing. It runs again
-// if the list has changed before that was written.
+// step changes a list. decide sees the head, and returns what to write; nil means nothing. If the
+// list changes before that is written, decide runs again.
 func (c *Control) step(ctx context.Context, what, list string, decide func(h *Head) (*change, error)) (Head, error) {
 	h, err := c.head(ctx, list)
 	if err != nil {
@@ -189,7 +190,7 @@ func (c *Control) step(ctx context.Context, what, list string, decide func(h *He
 	return h, h.conflict(what)
 }
 
-// stepOnce is step.lua.
+// stepOnce runs step.lua.
 func (c *Control) stepOnce(ctx context.Context, saw *Head, ch *change) (code int64, h Head, err error) {
 	list := saw.Name
 	args := []string{list, c.k.change(list), random128(), ch.mode, saw.raw, number(int64(len(ch.watched))), number(int64(len(ch.fields)))}
@@ -204,7 +205,7 @@ func (c *Control) stepOnce(ctx context.Context, saw *Head, ch *change) (code int
 	return code, h, noMemory(r.Err)
 }
 
-// noMemory gives the error of a Redis that is full a code.
+// noMemory adds a code to the error of a Redis that is full.
 func noMemory(err error) error {
 	var refused *rueidis.RedisError
 	if errors.As(err, &refused) && strings.HasPrefix(refused.Error(), "OOM ") {
@@ -261,12 +262,12 @@ func (c *Control) Set(ctx context.Context, list string, s Settings) (Head, error
 	})
 }
 
-// Freeze stops all changes of a list, which goes on to serve.
+// Freeze stops all changes of a list, which continues to serve.
 func (c *Control) Freeze(ctx context.Context, list string, by By) (Head, error) {
 	return c.stop(ctx, "freeze", list, AnyVersion, by, Frozen, func(r rule) bool { return r.freeze })
 }
 
-// Unfreeze takes Freeze back.
+// Unfreeze undoes Freeze.
 func (c *Control) Unfreeze(ctx context.Context, list string) (Head, error) {
 	return c.step(ctx, "unfreeze", list, func(h *Head) (*change, error) {
 		switch {
@@ -280,8 +281,8 @@ func (c *Control) Unfreeze(ctx context.Context, list string) (Head, error) {
 }
 
 // Delete begins the end of a list: it answers unknown from now on. serving is the version that the
-// caller saw, or AnyVersion. It is refused while a live client uses the list, unless forced. Once
-// all that list servers have of it is removed, FinishDelete ends it.
+// caller saw, or AnyVersion. Delete is refused while a live client uses the list, unless forced.
+// FinishDelete ends it, once list servers hold nothing of it.
 func (c *Control) Delete(ctx context.Context, list string, serving int64, force bool, by By) (Head, error) {
 	if !force {
 		live, _, err := c.Clients(ctx, list)
@@ -312,8 +313,8 @@ func (c *Control) stop(ctx context.Context, what, list string, serving int64, by
 	})
 }
 
-// FinishDelete leaves the tombstone of a list that is being deleted. It keeps the highest number of
-// a version: a list that is made again goes on behind it.
+// FinishDelete replaces a list that is being deleted with a tombstone. The tombstone keeps the
+// highest version number, so that a list that is made again continues behind it.
 func (c *Control) FinishDelete(ctx context.Context, list string) error {
 	_, err := c.step(ctx, "delete", list, func(h *Head) (*change, error) {
 		switch {
@@ -327,16 +328,16 @@ func (c *Control) FinishDelete(ctx context.Context, list string) error {
 	return err
 }
 
-// Server is where lists have their segments.
+// Server is a list server: it holds segments of lists.
 type Server struct {
 	Name string `json:"name"`
-	// Addresses are URLs without credentials: each process has its own.
+	// Addresses holds URLs without credentials: each process has its own credentials.
 	Addresses []string `json:"addresses"`
-	// MaxBytes bounds what lists take; 0 is 70 % of maxmemory alone.
+	// MaxBytes bounds what lists take; with 0, only the bound of 70 % of maxmemory applies.
 	MaxBytes int64 `json:"max_bytes,omitzero"`
 }
 
-// PutServer makes a list server known, or changes it.
+// PutServer adds or changes a list server.
 func (c *Control) PutServer(ctx context.Context, s Server) error {
 	if err := freeslot.ValidateName("name", s.Name); err != nil {
 		return err
@@ -351,7 +352,7 @@ func (c *Control) PutServer(ctx context.Context, s Server) error {
 	return nil
 }
 
-// Servers are all list servers, in the order of their names.
+// Servers returns all list servers, in the order of their names.
 func (c *Control) Servers(ctx context.Context) ([]Server, error) {
 	all, err := c.runner.Do(ctx, "lists_servers", c.runner.B().Hgetall().Key(c.k.servers()).Build()).AsStrMap()
 	if err != nil {

@@ -21,16 +21,16 @@ type Event struct {
 	Revision int64
 	At       time.Time // by Redis' clock
 	Birth    string
-	// History identifies the server's data, as Delta's does; empty is not known.
+	// History identifies the server's data, as Delta's does; empty if unknown.
 	History string
 	// Head is nil if only entries have changed.
 	Head *Head
-	// Changes are the entries of an edit. An event with neither Head nor Changes stands for an edit
-	// that is too large for a message: the delta has it.
+	// Changes holds the entries of an edit. An event with neither Head nor Changes stands for an
+	// edit that is too large for a message: the delta has it.
 	Changes []Change
 }
 
-// DecodeEvent reads a message of the channel of a list.
+// DecodeEvent decodes a message of a list's channel.
 func DecodeEvent(list, message string) (Event, error) {
 	var m struct {
 		Revision int64  `json:"revision"`
@@ -61,9 +61,9 @@ func DecodeEvent(list, message string) (Event, error) {
 	return e, nil
 }
 
-// DecodeHead makes a head of the fields of a record, name and value in turns, and the JSON of its
-// versions, empty for none. Unknown fields are left out. Without fields it is the zero Head with a
-// name: there is no such list.
+// DecodeHead makes a head from the fields of a record, in which name and value alternate, and the
+// JSON of its versions, empty for none. It ignores unknown fields. Without fields it returns the
+// zero Head with a name, which means that there is no such list.
 func DecodeHead(list string, record []string, serving, next string) (Head, error) {
 	h := Head{Name: list, raw: rawOf(record)}
 	if len(record)%2 != 0 {
@@ -166,7 +166,7 @@ func DecodeHead(list string, record []string, serving, next string) (Head, error
 	return h, err
 }
 
-// decided are the fields that a step's caller saw, in the order of step.lua.
+// decided lists the fields that a step's caller saw, in the order of step.lua.
 var decided = [...]string{"birth", "state", "op", "holder", "lease", "serving", "next", "floor"}
 
 func rawOf(record []string) string {
@@ -190,7 +190,7 @@ func decodeVersion(text string) (*Version, error) {
 	return v, nil
 }
 
-// readHead reads what lib/head.lua makes.
+// readHead reads what lib/head.lua returns.
 func readHead(r *script.Reply, list string, at time.Time) (h Head) {
 	v, ok := r.Next()
 	if !ok {
@@ -210,7 +210,7 @@ func readHead(r *script.Reply, list string, at time.Time) (h Head) {
 	return h
 }
 
-// reply begins to read an answer of a script, or an array in one.
+// reply starts reading an answer of a script, or an array in one.
 func reply(of interface {
 	ToArray() ([]rueidis.RedisMessage, error)
 },
@@ -219,5 +219,5 @@ func reply(of interface {
 	return script.Reply{Values: values, Err: err}
 }
 
-// redisTime reads a time by Redis' clock, in ms.
+// redisTime reads a time of Redis' clock, in ms.
 func redisTime(r *script.Reply) time.Time { return time.UnixMilli(r.Number()) }

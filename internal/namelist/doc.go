@@ -1,6 +1,6 @@
-// Package namelist keeps lists of ids on Redis: their records, versions, edits and states on a
-// control server, their segments and filters on list servers. docs/design/namelist.md has words,
-// keys, scripts and events.
+// Package namelist keeps lists of ids on Redis: records, versions, edits and states on a control
+// server, segments and filters on list servers. docs/design/namelist.md describes words, keys,
+// scripts and events.
 //
 //   - Control makes, changes and reads lists; states.go says what each state allows.
 //   - Package form says what an id is, and where it is: hash, segment, block.

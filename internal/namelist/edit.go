@@ -14,25 +14,26 @@ import (
 
 // Limits of edits.
 const (
-	// EditEntries is the most entries of one call.
+	// EditEntries is the largest number of entries in one call.
 	EditEntries = 1000
-	// MaxEdits is at how many entries behind the serving version's base ordinary edits are refused,
-	// and MaxUrgent urgent ones. From CompactFrom on compaction builds a new version.
+	// MaxEdits and MaxUrgent bound the entries behind the serving version's base, beyond which
+	// ordinary and urgent edits are refused. From CompactFrom on, compaction builds a new version.
 	MaxEdits    = 50_000
 	MaxUrgent   = 60_000
 	CompactFrom = 25_000
-	// LogEntries is the most entries of a list's log.
+	// LogEntries is the largest number of entries in a list's log.
 	LogEntries = 100_000
 )
 
 // EditRequest is an edit to append.
 type EditRequest struct {
-	// ID tells a repeated call, within an hour and 1,000 edits; empty is one that is never
-	// repeated.
+	// ID identifies repetitions of a call, within an hour and 1,000 edits; empty means that the
+	// call is never repeated.
 	ID string
-	// Changes have each id once.
+	// Changes has each id once.
 	Changes []Change
-	// Urgent edits are also taken while an operation runs, and beyond MaxEdits.
+	// Urgent is true for an edit that is also accepted while an operation runs, and beyond
+	// MaxEdits.
 	Urgent bool
 	By
 }
@@ -70,7 +71,7 @@ func clean(found *freeslot.FieldErrors, f form.Form, changes []Change) []Change 
 	return out
 }
 
-// editBy is what the log keeps of who made an edit.
+// editBy is what the log stores about the author of an edit.
 type editBy struct {
 	Author string `json:"author,omitzero"`
 	Note   string `json:"note,omitzero"`
@@ -113,7 +114,7 @@ func (c *Control) Edit(ctx context.Context, list string, e EditRequest) (revisio
 	return c.edit(ctx, &call)
 }
 
-// edit is edit.lua.
+// edit runs edit.lua.
 func (c *Control) edit(ctx context.Context, e *editCall) (revision int64, err error) {
 	by, err := json.Marshal(e.by)
 	if err != nil {
@@ -167,9 +168,9 @@ func (e *editCall) refused(h *Head, what string) error {
 	return err
 }
 
-// Stage keeps entries for the edit session of this operation, and renews its lease. A later entry
-// of an id replaces the earlier one. It returns how many are staged, and until when the lease
-// lasts. Without changes it renews alone.
+// Stage stores entries for the edit session of this operation, and renews its lease. A later entry
+// of an id replaces the earlier one. It returns the number of staged entries, and the end of the
+// lease. Without changes it only renews the lease.
 func (c *Control) Stage(ctx context.Context, list, session string, changes []Change) (staged int64, lease time.Time, err error) {
 	before, err := c.Head(ctx, list)
 	if err != nil {
@@ -215,7 +216,7 @@ func (c *Control) Stage(ctx context.Context, list, session string, changes []Cha
 	return staged, lease, nil
 }
 
-// Staged are the entries of the list's edit session, in no order.
+// Staged returns the entries of the list's edit session, in no order.
 func (c *Control) Staged(ctx context.Context, list string) ([]Change, error) {
 	all, err := c.runner.Do(ctx, "lists_staged", c.runner.B().Hvals().Key(c.k.staged(list)).Build()).AsStrSlice()
 	if err != nil {
@@ -230,7 +231,8 @@ func (c *Control) Staged(ctx context.Context, list string) ([]Change, error) {
 	return out, nil
 }
 
-// Commit makes one edit of all that a session has staged, and ends the session. It can be repeated.
+// Commit makes one edit of everything that a session has staged, and ends the session. It can be
+// repeated.
 func (c *Control) Commit(ctx context.Context, list, session string, by By) (revision int64, err error) {
 	var found freeslot.FieldErrors
 	if by.validate(&found); len(found) > 0 {
@@ -240,7 +242,7 @@ func (c *Control) Commit(ctx context.Context, list, session string, by By) (revi
 	if err != nil {
 		return 0, err
 	}
-	former := h.Op.Former // of another operation it is not used
+	former := h.Op.Former // another operation does not use it
 	return c.edit(ctx, &editCall{
 		list: list, id: session, session: session, states: []string{string(Editing)}, limit: c.limits.edits,
 		by: editBy{Author: by.Author, Note: by.Note}, fields: idle(former),

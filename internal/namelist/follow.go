@@ -10,9 +10,10 @@ import (
 	"github.com/freeslot/freeslot/internal/events"
 )
 
-// Follow has heard called with each event of a list, in their order, until stop. Both calls must
-// not wait. An event of a zero Revision says that events may have been lost. subscriptions is a
-// client for subscriptions to the control server alone, and stays the caller's.
+// Follow calls heard with each event of a list, in their order, until stop. Neither Follow nor
+// heard may block. An event with a zero Revision means that events may have been lost.
+// subscriptions is a client used only for subscriptions to the control server; the caller keeps and
+// closes it.
 func (c *Control) Follow(subscriptions rueidis.Client, list string, log *zap.Logger, heard func(Event)) (stop func()) {
 	sub := events.NewSubscriber(subscriptions, Channel(c.k.layout, list), c.k.layout.Sharded, log)
 	sub.Handle(func(message string) {
@@ -35,9 +36,9 @@ func (c *Control) Follow(subscriptions rueidis.Client, list string, log *zap.Log
 			}
 		}
 	})
-	_ = sub.Start(context.Background()) // it has no error
+	_ = sub.Start(context.Background()) // it never fails
 	return func() {
-		_ = sub.Stop(context.Background()) // it has no error
+		_ = sub.Stop(context.Background()) // it never fails
 		close(done)
 		resets.Wait()
 	}

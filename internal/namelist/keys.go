@@ -9,8 +9,8 @@ import (
 	"github.com/freeslot/freeslot/internal/script"
 )
 
-// keys names what is on the control server: all lists are in one cell. docs/design/namelist.md has
-// what the keys hold.
+// keys names the keys on the control server: all lists are in one cell. docs/design/namelist.md
+// says what the keys hold.
 type keys struct{ layout script.Layout }
 
 func (k keys) index() string               { return k.layout.Key("lists:index", "") }
@@ -23,29 +23,30 @@ func (k keys) editIDs(list string) string  { return k.layout.Key("lists:edit_ids
 func (k keys) clients(list string) string  { return k.layout.Key("lists:clients", list) }
 func (k keys) change(list string) string   { return k.layout.Key("list_change", list) }
 
-// changing are the keys of a list that edit.lua takes.
+// changing returns the keys of a list that edit.lua takes.
 func (k keys) changing(list string) []string {
 	return []string{k.index(), k.record(list), k.versions(list), k.edits(list), k.staged(list), k.editIDs(list)}
 }
 
-// all are the keys of a list that step.lua takes.
+// all returns the keys of a list that step.lua takes.
 func (k keys) all(list string) []string { return append(k.changing(list), k.clients(list)) }
 
-// ControlLayout names the cell of the control server.
+// ControlLayout returns the names of the control server's cell.
 func ControlLayout(prefix string, cluster bool) script.Layout {
 	return script.Layouts(prefix, 1, cluster)[0]
 }
 
-// Channel is where changes of a list are published; on a cluster by SPUBLISH.
+// Channel returns the channel on which changes of a list are published; on a cluster by SPUBLISH.
 func Channel(layout script.Layout, list string) string { return keys{layout}.change(list) }
 
-// SegmentKey names a segment on a list server. Each segment has a hash tag of its own: a cluster
-// would else keep a whole list in one slot.
+// SegmentKey returns the key of a segment on a list server. Each segment has a hash tag of its own:
+// otherwise a cluster would keep a whole list in one slot.
 func SegmentKey(prefix, list string, version int64, segment uint32) string {
 	return dataKey(prefix, list, version, strconv.FormatUint(uint64(segment), 10)+"}")
 }
 
-// SegmentKeys is SegmentKey for many segments of one version. It is not safe for concurrent use.
+// SegmentKeys returns a faster SegmentKey for many segments of one version. The result is not safe
+// for concurrent use.
 func SegmentKeys(prefix, list string, version int64) func(segment uint32) string {
 	name := []byte(dataKey(prefix, list, version, ""))
 	stem := len(name)
@@ -55,15 +56,15 @@ func SegmentKeys(prefix, list string, version int64) func(segment uint32) string
 	}
 }
 
-// BlockKey names a block of a version's filter on a list server.
+// BlockKey returns the key of a block of a version's filter on a list server.
 func BlockKey(prefix, list string, version int64, block uint32) string {
 	return dataKey(prefix, list, version, "f"+strconv.FormatUint(uint64(block), 10)+"}")
 }
 
-// DataPattern matches the segments and blocks of all lists.
+// DataPattern returns the pattern that matches the segments and blocks of all lists.
 func DataPattern(prefix string) string { return script.Layout{Prefix: prefix}.Key("lists", "{*_*_*}") }
 
-// ParseDataKey is what a key says that DataPattern matches.
+// ParseDataKey parses a key that DataPattern matches.
 func ParseDataKey(prefix, key string) (list string, version int64, block, ok bool) {
 	inner, ok := strings.CutPrefix(key, script.Layout{Prefix: prefix}.Key("lists", "{"))
 	parts := strings.Split(strings.TrimSuffix(inner, "}"), "_")
@@ -74,18 +75,18 @@ func ParseDataKey(prefix, key string) (list string, version int64, block, ok boo
 	return parts[0], version, strings.HasPrefix(parts[2], "f"), err == nil && version > 0
 }
 
-// dataKey names a segment or a block by the last part of its name.
+// dataKey returns the key of a segment or a block, given the last part of its name.
 func dataKey(prefix, list string, version int64, part string) string {
 	layout := script.Layout{Prefix: prefix}
 	return layout.Key("lists", "{"+list+"_"+strconv.FormatInt(version, 10)+"_"+part)
 }
 
-// DataKeys is the pattern of all segments and blocks of a list, and of no other list.
+// DataKeys returns the pattern of all segments and blocks of one list.
 func DataKeys(prefix, list string) string {
 	return script.Layout{Prefix: prefix}.Key("lists", "{"+list+"_*")
 }
 
-// ValidateName checks the name of a list: one that [freeslot.ValidateName] takes, without '_', so
+// ValidateName checks the name of a list. It must pass [freeslot.ValidateName] and have no '_', so
 // that an ACL pattern for one list matches no other. The error names field.
 func ValidateName(field, name string) error {
 	if freeslot.ValidateName(field, name) != nil || strings.Contains(name, "_") {
@@ -96,5 +97,5 @@ func ValidateName(field, name string) error {
 
 func number(n int64) string { return strconv.FormatInt(n, 10) }
 
-// fault wraps what a call to Redis returned.
+// fault wraps the error of a call to Redis.
 func fault(what, list string, err error) error { return fmt.Errorf("%s list %s: %w", what, list, err) }

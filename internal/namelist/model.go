@@ -7,7 +7,7 @@ import (
 	"github.com/freeslot/freeslot/internal/namelist/form"
 )
 
-// State is what a list is in.
+// State is the state of a list.
 type State string
 
 // The states; states.go says what each allows.
@@ -24,12 +24,12 @@ const (
 	Deleted State = "deleted"
 )
 
-// Head is what readers must know of a list.
+// Head holds what readers must know of a list.
 type Head struct {
 	Name string
 	// At is Redis' time when the head was read.
 	At time.Time
-	// Birth identifies one life of the list: a deleted list that is made again has another one.
+	// Birth identifies one life of the list: a deleted list that is made again gets another one.
 	Birth    string
 	Revision int64
 	State    State
@@ -37,27 +37,27 @@ type Head struct {
 	Seed     uint64
 	// Server is the name of the list server for the next builds. A version names its own.
 	Server   string
-	Expected int64 // ids that the list is expected to have; 0 is not stated
+	Expected int64 // number of ids that the list is expected to have; 0 if not stated
 	Filter   filter.Kind
-	// Expires is when the whole list ends, by Redis' clock; zero is never.
+	// Expires is when the whole list ends, by Redis' clock; zero means never.
 	Expires time.Time
-	// ExpiredNo answers "no" instead of "unknown" after Expires.
+	// ExpiredNo is true if the list answers "no" instead of "unknown" after Expires.
 	ExpiredNo bool
-	// Whole has readers hold all ids of the list.
+	// Whole is true if readers hold all ids of the list.
 	Whole bool
-	// Serving is the version that answers; nil is none. Next is the one that clients load.
+	// Serving is the version that answers; nil means none. Next is the version that clients load.
 	Serving, Next *Version
 	// Number is the highest version number that was ever given out.
 	Number int64
-	// Edited is how many entries all edits ever had. Floor is the revision of the newest edit that
-	// the log does not have any more.
+	// Edited counts the entries of all edits ever made. Floor is the revision of the newest edit
+	// that the log no longer has.
 	Edited, Floor int64
-	// Op is the operation that runs; without ID there is none. Of a frozen list, and of one that is
-	// being deleted, it has Why and Since.
+	// Op is the operation that runs; without ID there is none. If the list is frozen or being
+	// deleted, Op has its Why and Since.
 	Op Operation
-	// raw are the fields that a step compares, as the record had them.
+	// raw holds the fields that a step compares, as the record had them.
 	raw string
-	// lost is that the record names versions that are not there.
+	// lost is true if the record names versions that do not exist.
 	lost bool
 }
 
@@ -65,20 +65,20 @@ type Head struct {
 type Operation struct {
 	ID     string `json:"id"` // random; it stays when another replica takes the operation
 	Kind   OpKind `json:"kind"`
-	Number int64  `json:"number"` // the version that it builds or switches to; 0 is none
-	// Base and Edited are the head's Revision and Edited when it began.
+	Number int64  `json:"number"` // the version that it builds or switches to; 0 means none
+	// Base and Edited are the head's Revision and Edited at its beginning.
 	Base   int64  `json:"base"`
 	Edited int64  `json:"edited"`
 	Former State  `json:"former"`
 	Holder string `json:"holder"`
 	Why    string `json:"why,omitzero"`
-	// Since and Lease are by Redis' clock; it lapses at Lease.
+	// Since and Lease are times of Redis' clock; the operation lapses at Lease.
 	Since time.Time `json:"since"`
 	Lease time.Time `json:"lease"`
 	Reservation
 }
 
-// Reservation is what a build writes at most, and where. It is zero until the build knows it.
+// Reservation says what a build writes at most, and where. It is zero until the build knows it.
 // Nothing is written before that.
 type Reservation struct {
 	Server   string `json:"server,omitzero"` // where it writes
@@ -107,29 +107,31 @@ type Version struct {
 	Server   string `json:"server"`
 	Segments uint32 `json:"segments"`
 	Count    int64  `json:"count"`
-	// Base is the list's revision where the build began: later edits are the version's own. Edited
-	// is the list's Edited then.
+	// Base is the list's revision where the build began: later edits are not part of the version.
+	// Edited is the list's Edited then.
 	Base   int64 `json:"base"`
 	Edited int64 `json:"edited"`
-	// Digest is form.Digest of all entries, hex.
+	// Digest is the form.Digest of all entries, hex.
 	Digest string      `json:"digest"`
 	Filter filter.Kind `json:"filter"`
 	// BlockBits is the base-2 logarithm of the number of blocks.
 	BlockBits   uint8 `json:"block_bits"`
 	FilterBytes int64 `json:"filter_bytes"`
 	Bytes       int64 `json:"bytes"` // of segments and blocks in Redis, measured on a sample
-	// Rejected is how many lines of the import were refused.
+	// Rejected counts the refused lines of the import.
 	Rejected int64 `json:"rejected,omitzero"`
-	// Upload names the upload of which lines were refused; it lasts a day.
+	// Upload names the upload whose lines were refused; it lasts a day.
 	Upload string `json:"upload,omitzero"`
-	// Doubt says why somebody must accept the version before it can serve; empty is nothing.
+	// Doubt says why someone must accept the version before it can serve; empty if no one must.
 	Doubt string `json:"doubt,omitzero"`
-	// Damaged says what of it was found missing; empty is nothing. It is no target of a switch.
+	// Damaged says what of it was found missing; empty if nothing. A damaged version is no target
+	// of a switch.
 	Damaged string `json:"damaged,omitzero"`
 	AtMS    int64  `json:"at_ms"` // when it was ready, by Redis' clock
-	// VerifiedMS is when a replica began to read it back by itself, by Redis' clock; 0 is never.
+	// VerifiedMS is when a replica last began to read it back unasked, by Redis' clock; 0 means
+	// never.
 	VerifiedMS int64 `json:"verified_ms,omitzero"`
-	// StoppedMS is when it served last, by Redis' clock; 0 of one that serves, or never did.
+	// StoppedMS is when it last stopped serving, by Redis' clock; 0 if it serves, or never did.
 	StoppedMS int64  `json:"stopped_ms,omitzero"`
 	Author    string `json:"author,omitzero"`
 	Note      string `json:"note,omitzero"`
@@ -138,7 +140,7 @@ type Version struct {
 // Entry is an id with its expiry.
 type Entry struct {
 	ID string `json:"id"`
-	// ExpiresMS is by Redis' clock, Unix ms; 0 is never.
+	// ExpiresMS is Unix ms, by Redis' clock; 0 means never.
 	ExpiresMS int64 `json:"expires_ms,omitzero"`
 }
 

@@ -8,7 +8,7 @@ import (
 	"github.com/freeslot/freeslot"
 )
 
-// Leases of operations. One that lapses is taken by another replica, or cancelled.
+// Leases of operations. If one lapses, another replica takes the operation or cancels it.
 const (
 	Lease        = 30 * time.Second
 	SessionLease = 10 * time.Minute // of an edit session
@@ -21,8 +21,8 @@ func (k OpKind) lease() time.Duration {
 	return Lease
 }
 
-// Lapsed reports whether the holder of the list's operation has been silent for too long, by Redis'
-// clock when the head was read. A lease that ends later than any can is of a clock that was put
+// Lapsed reports whether the lease of the list's operation was over when the head was read, by
+// Redis' clock. A lease that ends later than any lease can also counts as over: the clock was put
 // back.
 func (h *Head) Lapsed() bool {
 	left := h.Op.Lease.Sub(h.At)
@@ -31,19 +31,19 @@ func (h *Head) Lapsed() bool {
 
 func milliseconds(d time.Duration) string { return number(d.Milliseconds()) }
 
-// Begin is an operation to begin.
+// Begin describes an operation to begin.
 type Begin struct {
 	Kind OpKind
 	// Number is the target of a switch; other operations get a number.
 	Number int64
-	// Holder is the replica that carries it out.
+	// Holder is the replica that carries the operation out.
 	Holder string
 	// Serving is the version that the operator saw, or AnyVersion.
 	Serving int64
 	By
 }
 
-// idle are the fields of a list without an operation.
+// idle returns the fields of a list without an operation.
 func idle(state State) []string {
 	return []string{
 		"state", string(state), "next", "0", "op", "", "op_kind", "", "op_number", "0", "op_base", "0", "op_edited", "0",
@@ -51,7 +51,7 @@ func idle(state State) []string {
 	}
 }
 
-// Begin begins an operation, and cancels a compaction. The caller renews its lease.
+// Begin begins an operation, and cancels a compaction. The caller must renew the operation's lease.
 func (c *Control) Begin(ctx context.Context, list string, b Begin) (Operation, error) {
 	var found freeslot.FieldErrors
 	b.validate(&found)
@@ -90,8 +90,8 @@ func (c *Control) Begin(ctx context.Context, list string, b Begin) (Operation, e
 	return h.Op, err
 }
 
-// held is a step of the holder of an operation: refused once another replica has taken it, or it is
-// over.
+// held makes a step for the holder of an operation. It is refused once another replica has taken
+// the operation, or the operation is over.
 func (c *Control) held(ctx context.Context, what, list string, op Operation, decide func(h *Head) (*change, error)) (Head, error) {
 	return c.step(ctx, what, list, func(h *Head) (*change, error) {
 		switch {
@@ -104,7 +104,7 @@ func (c *Control) held(ctx context.Context, what, list string, op Operation, dec
 	})
 }
 
-// Renew renews the lease of an operation. A conflict says that the caller must stop.
+// Renew renews the lease of an operation. After a conflict the caller must stop.
 func (c *Control) Renew(ctx context.Context, list string, op Operation) (Operation, error) {
 	h, err := c.held(ctx, "the next step", list, op, func(h *Head) (*change, error) {
 		return &change{mode: "quiet", fields: []string{"@lease", milliseconds(h.Op.Kind.lease())}}, nil
@@ -112,8 +112,8 @@ func (c *Control) Renew(ctx context.Context, list string, op Operation) (Operati
 	return h.Op, err
 }
 
-// Reserve states what the build of an operation will write, before it does. It holds until the
-// operation ends or its version is put.
+// Reserve records what the build of an operation will write, before it writes. The reservation
+// holds until the operation ends or its version is put.
 func (c *Control) Reserve(ctx context.Context, list string, op Operation, r Reservation) error {
 	_, err := c.held(ctx, "the reservation", list, op, func(*Head) (*change, error) {
 		return &change{mode: "quiet", fields: []string{
@@ -140,8 +140,8 @@ func (c *Control) Take(ctx context.Context, list, id, holder string) (Operation,
 	return h.Op, err
 }
 
-// Cancel ends an operation without result, whoever holds it: the list is as before. What was built
-// is the caller's to remove.
+// Cancel ends an operation without result, no matter who holds it: the list is as before. The
+// caller must remove what was built.
 func (c *Control) Cancel(ctx context.Context, list, id string) (Head, error) {
 	return c.step(ctx, "cancel", list, func(h *Head) (*change, error) {
 		switch {
@@ -154,8 +154,8 @@ func (c *Control) Cancel(ctx context.Context, list, id string) (Head, error) {
 	})
 }
 
-// Done ends an import, expansion, move or compaction: its version is ready, and the list in its
-// former state. The version's base is set.
+// Done ends an import, expansion, move or compaction: its version is ready, and the list returns to
+// its former state. The version's base must be set.
 func (c *Control) Done(ctx context.Context, list string, op Operation, v Version) (Head, error) {
 	return c.held(ctx, "the end", list, op, func(h *Head) (*change, error) {
 		ch, err := h.put(v)
@@ -169,7 +169,7 @@ func (c *Control) Done(ctx context.Context, list string, op Operation, v Version
 	})
 }
 
-// PutVersion is Done for a compaction that goes on to switch: the operation stays.
+// PutVersion works like Done, for a compaction that goes on to switch: the operation stays.
 func (c *Control) PutVersion(ctx context.Context, list string, op Operation, v Version) (Head, error) {
 	return c.held(ctx, "the version", list, op, func(h *Head) (*change, error) {
 		ch, err := h.put(v)

@@ -13,24 +13,24 @@ import (
 )
 
 const (
-	// deltaPage is the entries of a page of a delta, but for the edit that exceeds them.
+	// deltaPage is the number of entries in a page of a delta, except for the edit that exceeds it.
 	deltaPage = 5000
 	// headOnly is a revision that no list reaches.
 	headOnly = 1 << 53
-	// LookLists is the most lists of a look.
+	// LookLists is the largest number of lists in a look.
 	LookLists = 1000
-	// ReportLists is the most lists of a report.
+	// ReportLists is the largest number of lists in a report.
 	ReportLists = 100
 	// Live is how long a client counts as live after its last report.
 	Live = 15 * time.Second
 )
 
-// Delta is the head of a list, and its edits after a revision.
+// Delta holds the head of a list, and its edits after a revision.
 type Delta struct {
-	// Head has no Birth if there never was such a list, and State Deleted if it is a tombstone.
-	// Edits up to its Floor may be missing.
+	// Head has no Birth if there never was such a list, and State Deleted for a tombstone. Edits up
+	// to its Floor may be missing.
 	Head Head
-	// Edits are in the order of their revisions. With More there are later ones.
+	// Edits are in the order of their revisions. More is true if there are later ones.
 	Edits []Edit
 	More  bool
 	// History identifies the server's data; it is empty if it was not asked for.
@@ -45,7 +45,7 @@ func (c *Control) Delta(ctx context.Context, list string, after int64, history b
 	return c.delta(ctx, list, after, history)
 }
 
-// delta is delta.lua.
+// delta runs delta.lua.
 func (c *Control) delta(ctx context.Context, list string, after int64, history bool) (d Delta, err error) {
 	args := []string{number(after), number(deltaPage), flag(history)}
 	r := reply(c.runner.Read(ctx, scripts["delta"], []string{c.k.record(list), c.k.versions(list), c.k.edits(list)}, args))
@@ -76,17 +76,17 @@ func readDelta(r *script.Reply, list string) (d Delta) {
 	return d
 }
 
-// Named is which versions of a list the control server knows.
+// Named says which versions of a list the control server knows.
 type Named struct {
 	// Numbers has the numbers of the versions and of the operation.
 	Numbers map[int64]bool
-	// Highest is the highest number that was ever given out; 0 if there was never such a list, or
-	// its versions are lost.
+	// Highest is the highest number that was ever given out; 0 if the list never existed, or its
+	// versions are lost.
 	Highest int64
 }
 
-// Named reads which versions of a list are in use, also of a tombstone. A build that becomes a
-// version meanwhile is among them.
+// Named returns the versions of a list that are in use, even of a tombstone. They include a build
+// that becomes a version meanwhile.
 func (c *Control) Named(ctx context.Context, list string) (Named, error) {
 	h, err := c.head(ctx, list)
 	if err != nil {
@@ -103,14 +103,14 @@ func (c *Control) Named(ctx context.Context, list string) (Named, error) {
 	return n, err
 }
 
-// Mark is what a look says of a list; its zero value is that there is none.
+// Mark is what a look says of a list; the zero value means that there is none.
 type Mark struct {
 	Revision int64  `json:"revision,omitempty"`
 	Birth    string `json:"birth,omitempty"`
 }
 
-// Look reads the revisions of up to LookLists lists, in their order. history identifies the
-// server's data; it is empty if it was not asked for.
+// Look returns the marks of up to LookLists lists, in their order. history identifies the server's
+// data; it is empty if it was not asked for.
 func (c *Control) Look(ctx context.Context, lists []string, askHistory bool) (marks []Mark, history string, at time.Time, err error) {
 	r := reply(c.runner.Read(ctx, scripts["look"], []string{c.k.index()}, append([]string{flag(askHistory)}, lists...)))
 	at, history = redisTime(&r), r.Text()
@@ -128,19 +128,19 @@ func (c *Control) Look(ctx context.Context, lists []string, askHistory bool) (ma
 	return marks, history, at, nil
 }
 
-// ClientReport is what a client says of one list. The zero value takes the client's report back.
+// ClientReport is a client's report on one list. The zero value takes the client's report back.
 type ClientReport struct {
 	Birth    string `json:"birth"`
 	Revision int64  `json:"revision"`
-	// Serves is the version that it answers from; 0 is none.
+	// Serves is the version that it answers from; 0 means none.
 	Serves int64 `json:"serves"`
-	// Loaded are the versions whose blocks it has, as far as they fit.
+	// Loaded lists the versions whose blocks it has, as far as they fit.
 	Loaded []int64 `json:"loaded,omitzero"`
 	// SDK is the client's name and version.
 	SDK string `json:"sdk,omitzero"`
 }
 
-// Report keeps what a client has loaded and serves, of up to ReportLists lists by their names.
+// Report records what a client has loaded and serves, for up to ReportLists lists by their names.
 func (c *Control) Report(ctx context.Context, client string, lists map[string]ClientReport) error {
 	if err := freeslot.ValidateName("client", client); err != nil {
 		return err
@@ -166,11 +166,11 @@ func (c *Control) Report(ctx context.Context, client string, lists map[string]Cl
 // Client is a live client of a list.
 type Client struct {
 	ID string
-	At time.Time // of its report, by Redis' clock
+	At time.Time // when it reported, by Redis' clock
 	ClientReport
 }
 
-// Clients are those that have reported within Live, by their ids. at is Redis' time.
+// Clients returns the clients that have reported within Live, by their ids. at is Redis' time.
 func (c *Control) Clients(ctx context.Context, list string) (live []Client, at time.Time, err error) {
 	r := reply(c.runner.Call(ctx, scripts["clients"], []string{c.k.clients(list)}, nil))
 	at = redisTime(&r)

@@ -12,13 +12,13 @@ import (
 	"github.com/freeslot/freeslot/internal/namelist/form"
 )
 
-// Why says why a segment says nothing of an id; empty is that it does.
+// Why says why a segment has no answer about an id; empty if it has one.
 type Why string
 
-// The reasons, as HTTP has them.
+// The reasons, as in HTTP.
 const (
 	WhySegment Why = "segment" // the segment is missing
-	WhyMoved   Why = "moved"   // it is of another build
+	WhyMoved   Why = "moved"   // it belongs to another build
 	WhyFormat  Why = "format"  // this release does not know its form
 	WhyTimeout Why = "timeout" // its server gave no answer
 	WhyInvalid Why = "invalid" // the list cannot have such an id
@@ -63,7 +63,7 @@ func readFound(result rueidis.RedisResult, build string) ListFound {
 	return ListFound{Member: true, ExpiresMS: expires}
 }
 
-// sealed is the count of a segment's seal, or why the segment says nothing.
+// sealed returns the count in a segment's seal, or why the segment has no answer.
 func sealed(seal rueidis.RedisMessage, build string) (count int, why Why) {
 	if seal.IsNil() {
 		return 0, WhySegment
@@ -92,11 +92,11 @@ func ParseExpiry(value string) (ms int64, ok bool) {
 	return ms, err == nil && ms > 0
 }
 
-// wholeChunk is how many segments of a whole version are read in one call.
+// wholeChunk is the number of segments of a whole version that one call reads.
 const wholeChunk = 100
 
 // Whole reads all ids of a version, with the expiry of each in Unix ms, 0 for never. It checks all
-// seals and the count. It is for versions of up to MaxWhole ids.
+// seals and the count. Use it for versions of up to MaxWhole ids.
 func Whole(ctx context.Context, server rueidis.Client, prefix, list string, v *Version) (map[string]int64, error) {
 	ids := make(map[string]int64, min(v.Count, MaxWhole))
 	for first := uint32(0); first < v.Segments; first += wholeChunk {
@@ -113,7 +113,7 @@ func Whole(ctx context.Context, server rueidis.Client, prefix, list string, v *V
 	return ids, v.Complete(list, ids)
 }
 
-// Complete is an error unless ids are as many as the version has.
+// Complete returns an error unless ids has as many entries as the version.
 func (v *Version) Complete(list string, ids map[string]int64) error {
 	if int64(len(ids)) != v.Count {
 		return fmt.Errorf("version %d of list %s has %d ids, expected %d", v.Number, list, len(ids), v.Count)

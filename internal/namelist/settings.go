@@ -14,30 +14,30 @@ import (
 
 // Bounds of settings.
 const (
-	// MaxExpected is the most ids that a list can be said to have.
+	// MaxExpected is the largest number of ids that a list can be expected to have.
 	MaxExpected = 1_000_000_000
-	// MaxWhole is the most ids of a list that readers hold whole.
+	// MaxWhole is the largest number of ids in a list that readers hold whole.
 	MaxWhole = 100_000
-	// maxLine is the bytes of an author, a note, or a reason.
+	// maxLine is the length limit of an author, a note, or a reason, in bytes.
 	maxLine = 256
 )
 
-// Spec is what a list is created with.
+// Spec describes a list to create.
 type Spec struct {
-	// Form is fixed; empty is form.Exact.
+	// Form is fixed; empty means form.Exact.
 	Form form.Form
-	// Server names a list server, which only a move changes; empty is the control server.
+	// Server names a list server, which only a move changes; empty means the control server.
 	Server string
-	// Expected is how many ids the list is expected to have; 0 is not stated.
+	// Expected is the number of ids that the list is expected to have; 0 if not stated.
 	Expected int64
 	Settings
 }
 
-// Settings are what can change while a list is there.
+// Settings holds what can change while a list exists.
 type Settings struct {
-	// Filter is the kind for the next builds; empty is filter.Fuse.
+	// Filter is the kind for the next builds; empty means filter.Fuse.
 	Filter filter.Kind
-	// Expires, ExpiredNo and Whole are those of Head.
+	// Expires, ExpiredNo and Whole are as in Head.
 	Expires   time.Time
 	ExpiredNo bool
 	Whole     bool
@@ -55,7 +55,7 @@ func (b By) validate(found *freeslot.FieldErrors) {
 	line(found, "note", b.Note)
 }
 
-// why is By as a record has it.
+// why returns By in the form of a record.
 func (b By) why() string {
 	if b.Note == "" {
 		return b.Author
@@ -111,7 +111,7 @@ func (s *Settings) validate(found *freeslot.FieldErrors, expected int64) {
 	}
 }
 
-// fields are the settings as a record has them.
+// fields returns the settings in the form of a record.
 func (s *Settings) fields() []string {
 	expires, expired, whole := int64(0), "unknown", ""
 	if !s.Expires.IsZero() {

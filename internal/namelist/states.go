@@ -5,23 +5,23 @@ import (
 	"strings"
 )
 
-// rule is what one state is, and what can be done in it.
+// rule describes a state, and what can be done in it.
 type rule struct {
 	state  State
 	serves string
-	// begins are the operations that can begin here.
+	// begins lists the operations that can begin here.
 	begins []OpKind
-	// entered are the operations that bring a list here. Compaction is no state.
+	// entered lists the operations that bring a list here. Compaction has no state.
 	entered []OpKind
-	// edits and urgent are edits outside a session.
+	// edits and urgent are true if edits outside a session are allowed.
 	edits, urgent bool
-	// set: settings can change, and versions be accepted.
+	// set is true if settings can change, and versions be accepted.
 	set, freeze, unfreeze, remove bool
 	// note is for people.
 	note string
 }
 
-// rules is the state machine. Code and docs come from it; it is never written.
+// rules is the state machine. Code and docs are derived from it; nothing changes it.
 var rules = []rule{
 	{
 		state: Draft, serves: "no: unknown", begins: []OpKind{OpImport, OpEdit, OpSwitch},
@@ -39,7 +39,7 @@ var rules = []rule{
 	{state: Deleting, serves: "no: unknown", note: "nothing"},
 }
 
-// ruleOf is the rule of a state; of an unknown one it allows nothing.
+// ruleOf returns the rule of a state; the rule of an unknown state allows nothing.
 func ruleOf(state State) rule {
 	if i := slices.IndexFunc(rules, func(r rule) bool { return r.state == state }); i >= 0 {
 		return rules[i]
@@ -47,8 +47,8 @@ func ruleOf(state State) rule {
 	return rule{state: state}
 }
 
-// entering is the state that an operation brings a list into; of compaction it is the one that it
-// has.
+// entering returns the state that an operation brings a list into. Compaction leaves it in its
+// state.
 func entering(kind OpKind, now State) State {
 	for _, r := range rules {
 		if slices.Contains(r.entered, kind) {
@@ -58,7 +58,7 @@ func entering(kind OpKind, now State) State {
 	return now
 }
 
-// statesFor are the states that a rule allows something in.
+// statesFor returns the states whose rules allow something.
 func statesFor(allows func(rule) bool) (out []string) {
 	for _, r := range rules {
 		if allows(r) {
@@ -68,7 +68,7 @@ func statesFor(allows func(rule) bool) (out []string) {
 	return out
 }
 
-// StateTable is the state machine as a table in Markdown.
+// StateTable returns the state machine as a table in Markdown.
 func StateTable() string {
 	var b strings.Builder
 	b.WriteString("| state | entered by | serves | begins here | also allowed |\n| --- | --- | --- | --- | --- |\n")

@@ -13,7 +13,7 @@ import (
 	"github.com/freeslot/freeslot"
 )
 
-// put makes a change that keeps the version of the list's operation.
+// put returns a change that stores the version of the list's operation.
 func (h *Head) put(v Version) (*change, error) {
 	if v.Number != h.Op.Number || h.Op.Kind == OpSwitch || h.Op.Kind == OpEdit {
 		return &change{}, freeslot.Invalid("number", "is %d, which is not what operation %s (%s) builds", v.Number, h.Op.ID, h.Op.Kind)
@@ -23,7 +23,7 @@ func (h *Head) put(v Version) (*change, error) {
 	return &change{versions: []string{number(v.Number), string(text)}}, err
 }
 
-// Target says why a version cannot be switched to; nil is that it can.
+// Target returns an error that says why a version cannot be switched to, or nil.
 func (h *Head) Target(v *Version) error {
 	why := ""
 	switch {
@@ -39,7 +39,8 @@ func (h *Head) Target(v *Version) error {
 	return &freeslot.Error{Code: freeslot.CodeConflict, Message: fmt.Sprintf("version %d of list %s cannot serve: %s", v.Number, h.Name, why)}
 }
 
-// watch looks whether a list can switch to a version, and lets the change fail if that changes.
+// watch checks that a list can switch to a version, and makes the change fail if that version
+// changes.
 func (c *Control) watch(ctx context.Context, h *Head, n int64, ch *change) error {
 	v, text, err := c.version(ctx, h.Name, n)
 	if err != nil {
@@ -49,7 +50,7 @@ func (c *Control) watch(ctx context.Context, h *Head, n int64, ch *change) error
 	return h.Target(v)
 }
 
-// stopped writes when a version has served last; zero is that it serves.
+// stopped records when a version stopped serving; the zero time means that it serves.
 func (c *Control) stopped(ctx context.Context, list string, n int64, at time.Time, ch *change) error {
 	v, before, err := c.version(ctx, list, n)
 	if freeslot.CodeOf(err) == freeslot.CodeNotFound {
@@ -80,7 +81,7 @@ func (c *Control) version(ctx context.Context, list string, n int64) (v *Version
 	return v, text, nil
 }
 
-// Version is one version of a list. Errors: also not_found.
+// Version returns one version of a list. Errors: also not_found.
 func (c *Control) Version(ctx context.Context, list string, n int64) (Version, error) {
 	v, _, err := c.version(ctx, list, n)
 	if err != nil {
@@ -89,7 +90,7 @@ func (c *Control) Version(ctx context.Context, list string, n int64) (Version, e
 	return *v, nil
 }
 
-// Versions returns the versions of a list that are ready, the newest first.
+// Versions returns the versions of a list that are ready, newest first.
 func (c *Control) Versions(ctx context.Context, list string) ([]Version, error) {
 	all, err := c.runner.Do(ctx, "lists_versions", c.runner.B().Hvals().Key(c.k.versions(list)).Build()).AsStrSlice()
 	if err != nil {
@@ -107,7 +108,7 @@ func (c *Control) Versions(ctx context.Context, list string) ([]Version, error) 
 	return out, nil
 }
 
-// Accept takes the doubt away that a version is under. The caller names the very number.
+// Accept removes the doubt about a version. The caller must name its exact number.
 func (c *Control) Accept(ctx context.Context, list string, n int64) (Head, error) {
 	return c.amend(ctx, "accept", "", list, n, func(h *Head, v *Version) (*Version, error) {
 		v.Doubt = ""
@@ -118,7 +119,7 @@ func (c *Control) Accept(ctx context.Context, list string, n int64) (Head, error
 	})
 }
 
-// Damage marks a version of which something was found missing: it is no target of a switch.
+// Damage marks a version of which something was found missing: it is then no target of a switch.
 func (c *Control) Damage(ctx context.Context, list string, n int64, what string) (Head, error) {
 	var found freeslot.FieldErrors
 	if line(&found, "damaged", what); len(found) > 0 {
@@ -130,8 +131,8 @@ func (c *Control) Damage(ctx context.Context, list string, n int64, what string)
 	})
 }
 
-// BeginVerify is true for the one caller that shall read a version back, where nobody has begun to
-// for that long.
+// BeginVerify returns true to the one caller that must read a version back, if no one has begun to
+// for the time every.
 func (c *Control) BeginVerify(ctx context.Context, list string, n int64, every time.Duration) (mine bool, err error) {
 	_, err = c.amend(ctx, "verify", "quiet", list, n, func(h *Head, v *Version) (*Version, error) {
 		if mine = h.VerifyDue(v, every); mine {
@@ -142,13 +143,13 @@ func (c *Control) BeginVerify(ctx context.Context, list string, n int64, every t
 	return mine && err == nil, err
 }
 
-// VerifyDue reports whether a version was neither ready nor read back for that long.
+// VerifyDue reports whether for the time every a version was neither made nor read back.
 func (h *Head) VerifyDue(v *Version, every time.Duration) bool {
 	return h.At.UnixMilli()-max(v.AtMS, v.VerifiedMS) >= every.Milliseconds()
 }
 
-// DropVersion forgets a version whose segments were removed. The serving one, the next one and that
-// of the operation stay.
+// DropVersion forgets a version whose segments were removed. The serving version, the next one and
+// the operation's stay.
 func (c *Control) DropVersion(ctx context.Context, list string, n int64) (Head, error) {
 	return c.amend(ctx, "drop", "", list, n, func(h *Head, _ *Version) (*Version, error) {
 		if n == h.serving() || n == h.Op.Number || h.Next != nil && n == h.Next.Number {
@@ -158,7 +159,7 @@ func (c *Control) DropVersion(ctx context.Context, list string, n int64) (Head, 
 	})
 }
 
-// amend writes one version anew, in any state; nil removes it.
+// amend rewrites one version, in any state; nil removes it.
 func (c *Control) amend(ctx context.Context, what, mode, list string, n int64, decide func(*Head, *Version) (*Version, error)) (Head, error) {
 	return c.step(ctx, what, list, func(h *Head) (*change, error) {
 		if !h.exists() {

@@ -9,30 +9,30 @@ import (
 	"github.com/freeslot/freeslot/internal/namelist/form"
 )
 
-// Bounds of what readers ask by HTTP.
+// Bounds of readers' requests by HTTP.
 const (
-	// MaxCheck is the most ids of a check.
+	// MaxCheck is the largest number of ids in a check.
 	MaxCheck = 1000
 	// MaxWait is the longest wait for a change.
 	MaxWait = 30 * time.Second
 )
 
-// ListMarksRequest is what a reader knows of lists.
+// ListMarksRequest holds what a reader knows of lists.
 type ListMarksRequest struct {
-	// Lists and the rest are documented for their readers in the tags.
+	// The tags document Lists and the rest for readers of the API.
 	Lists   map[string]Mark `json:"lists" doc:"Up to 1000 lists by their names, with the mark that the caller knows; {} for none."`
 	WaitMS  int64           `json:"wait_ms,omitempty" doc:"How long to wait, up to 30000, until a mark is another one. Absent means not at all."`
 	History bool            `json:"history,omitempty" doc:"Whether to tell the history."`
 }
 
-// ListMarks is what lists are at.
+// ListMarks holds the marks of lists.
 type ListMarks struct {
 	AtMS    int64           `json:"at_ms" doc:"Redis' time when the marks were read."`
 	History string          `json:"history,omitempty" doc:"Identifies the server's data: with another one all is to be read again. It was asked for, or is absent."`
 	Lists   map[string]Mark `json:"lists" doc:"Those of the request; a list that is not there has revision 0."`
 }
 
-// ListDelta is a [Delta] by HTTP.
+// ListDelta is a [Delta] in HTTP.
 type ListDelta struct {
 	AtMS    int64      `json:"at_ms" doc:"Redis' time when it was read."`
 	History string     `json:"history" doc:"Identifies the server's data: with another one all is to be read again."`
@@ -41,7 +41,7 @@ type ListDelta struct {
 	More    bool       `json:"more,omitempty" doc:"There are later ones: ask again with the revision of the last."`
 }
 
-// ListHead is what readers must know of a list.
+// ListHead holds what readers must know of a list.
 type ListHead struct {
 	Birth     string   `json:"birth" doc:"Identifies one life of the list."`
 	Revision  int64    `json:"revision"`
@@ -56,7 +56,7 @@ type ListHead struct {
 	Next      *Version `json:"next,omitempty" doc:"The version to load before a switch."`
 }
 
-// ListEdit is an [Edit] by HTTP.
+// ListEdit is an [Edit] in HTTP.
 type ListEdit struct {
 	Revision int64    `json:"revision"`
 	Entries  []Change `json:"entries"`
@@ -69,23 +69,23 @@ type ListCheck struct {
 	IDs     []string `json:"ids" doc:"1 to 1000."`
 }
 
-// ListChecked is what the segments say. Edits are the caller's to ask first.
+// ListChecked holds the answers of the segments. The caller must look at edits first.
 type ListChecked struct {
 	Found []ListFound `json:"found" doc:"In the order of the ids."`
 }
 
-// ListIDs are all ids of a version.
+// ListIDs holds all ids of a version.
 type ListIDs struct {
 	IDs map[string]int64 `json:"ids" doc:"With the time when each ends, by Redis' clock in milliseconds since 1970; 0 for never."`
 }
 
-// ListReports is what a client has loaded and serves.
+// ListReports holds what a client has loaded and serves.
 type ListReports struct {
 	Client string                  `json:"client" doc:"The client's name; it must be its own."`
 	Lists  map[string]ClientReport `json:"lists" doc:"Up to 100 lists by their names. A client is live for 15 s after each."`
 }
 
-// Wire is the delta as readers by HTTP get it: without what is for operators alone.
+// Wire returns the delta as HTTP readers get it: without what only operators may see.
 func (d *Delta) Wire() ListDelta {
 	h, out := &d.Head, ListDelta{AtMS: d.Head.At.UnixMilli(), History: d.History, More: d.More, Edits: make([]ListEdit, len(d.Edits))}
 	for i, e := range d.Edits {
@@ -113,7 +113,7 @@ func (v *Version) forReaders() *Version {
 	return &out
 }
 
-// DecodeDelta reads the JSON of a [ListDelta] about edits after a revision.
+// DecodeDelta decodes the JSON of a [ListDelta] about edits after a revision.
 func DecodeDelta(list string, text []byte, after int64) (d Delta, err error) {
 	var w ListDelta
 	if err = json.Unmarshal(text, &w); err == nil {
@@ -158,7 +158,7 @@ func (w *ListDelta) delta(list string, after int64) (d Delta, err error) {
 	return d, nil
 }
 
-// DecodeMarks reads the JSON of a [ListMarks], about lists in their order.
+// DecodeMarks decodes the JSON of a [ListMarks] about lists in their order.
 func DecodeMarks(text []byte, names []string) (marks []Mark, history string, at time.Time, err error) {
 	var w ListMarks
 	if err := json.Unmarshal(text, &w); err != nil {
@@ -175,7 +175,7 @@ func DecodeMarks(text []byte, names []string) (marks []Mark, history string, at 
 	return marks, w.History, time.UnixMilli(w.AtMS), nil
 }
 
-// DecodeFound reads the JSON of a [ListChecked] about so many ids.
+// DecodeFound decodes the JSON of a [ListChecked] about that number of ids.
 func DecodeFound(text []byte, ids int) ([]ListFound, error) {
 	var w ListChecked
 	if err := json.Unmarshal(text, &w); err != nil {
@@ -192,7 +192,7 @@ func DecodeFound(text []byte, ids int) ([]ListFound, error) {
 	return w.Found, nil
 }
 
-// DecodeIDs reads the JSON of a [ListIDs] of a version.
+// DecodeIDs decodes the JSON of a [ListIDs] of a version.
 func DecodeIDs(list string, v *Version, text []byte) (map[string]int64, error) {
 	var w ListIDs
 	if err := json.Unmarshal(text, &w); err != nil {

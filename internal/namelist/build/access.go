@@ -12,7 +12,7 @@ var files embed.FS
 
 var scripts = script.MustLoad(files)
 
-// Access is what replicas and readers need on list servers.
+// Access lists what replicas and readers need on list servers.
 var Access = script.Access{Scripts: scripts, Roles: map[script.Role]script.Needs{
 	script.RoleReplica: {
 		Commands: []string{

@@ -13,25 +13,25 @@ import (
 const (
 	// memoryShare is how much of maxmemory a server may use after a build.
 	memoryShare = 0.7
-	// segmentBytes is what a segment needs beside its entries: key, seal, objects, and what the
-	// allocator rounds up.
+	// segmentBytes is what a segment needs in addition to its entries: key, seal, objects, and what
+	// the allocator rounds up.
 	segmentBytes = 320
-	// tableBytes is what each entry of a segment needs beside the id when one id is so long that
-	// Redis uses a hash table.
+	// tableBytes is what each entry of a segment needs in addition to its id, if one id is so long
+	// that Redis uses a hash table.
 	tableBytes = 96
-	// filterBits is what a key needs in a filter.
+	// filterBits is the number of bits that a key needs in a filter.
 	filterBits = 9.8
-	// sampled is how many segments are looked at after a build.
+	// sampled is the number of segments that are examined after a build.
 	sampled = 64
 )
 
 // BudgetError is returned for a build that would need too much of a list server.
 type BudgetError struct {
-	Bytes    int64 // that the build needs
-	Used     int64 // that are used: by lists, or by all of the server
-	Reserved int64 // by other builds that run
+	Bytes    int64 // bytes that the build needs
+	Used     int64 // bytes in use: by lists, or by the whole server
+	Reserved int64 // by other running builds
 	Limit    int64
-	What     string // that has the limit
+	What     string // names what has the limit
 }
 
 func (e *BudgetError) Error() string {
@@ -42,8 +42,9 @@ func (e *BudgetError) Error() string {
 	return fmt.Sprintf("the version needs %d bytes, and %d are used%s, of %d that %s allows", e.Bytes, e.Used, reserved, e.Limit, e.What)
 }
 
-// budget refuses a build that does not fit. It reserves first, and looks afterwards: of two builds
-// at once at least one sees the other. What other builds have written already counts twice.
+// budget refuses a build that does not fit. It reserves first, and checks afterwards: of two
+// simultaneous builds at least one sees the other. What other builds have already written counts
+// twice.
 func (s *Segments) budget(ctx context.Context, need namelist.Reservation, b *Budget) (err error) {
 	lists, reserved := int64(0), int64(0)
 	if b.Reserve != nil {
@@ -64,7 +65,8 @@ func (s *Segments) budget(ctx context.Context, need namelist.Reservation, b *Bud
 	return nil
 }
 
-// Memory is what the server uses, and its maxmemory; 0 is no limit. Of a cluster it is the sum.
+// Memory returns the memory that the server uses, and its maxmemory; 0 means no limit. On a cluster
+// it adds up the masters.
 func (s *Segments) Memory(ctx context.Context) (used, most int64, err error) {
 	limited := true
 	for addr, node := range s.client.Nodes() {
@@ -95,8 +97,8 @@ func (s *Segments) Memory(ctx context.Context) (used, most int64, err error) {
 	return used, most, nil
 }
 
-// Segmented is how many segments a version of so many entries should have, so that none has more
-// than the compact encoding takes, and how many bytes that needs; ids has their sizes.
+// segmented returns how many segments a version should have, so that none has more entries than the
+// compact encoding takes, and how many bytes that needs. ids has the sizes.
 func (s *Segments) segmented(ids sorted) (segments uint32, bytes int64) {
 	segments = segmentsOf(ids.Count, s.cfg.Entries-1)
 	bytes = ids.Bytes + segmentBytes*int64(segments) + int64(float64(ids.Count)*filterBits/8)
@@ -104,8 +106,9 @@ func (s *Segments) segmented(ids sorted) (segments uint32, bytes int64) {
 	return segments, bytes + tables*(ids.Count/int64(segments)+1)*tableBytes
 }
 
-// segmentsOf is the least number of segments for which one with more than most entries is not
-// expected in a hundred builds: entries of a segment have a Poisson distribution.
+// segmentsOf returns the least number of segments such that in a hundred builds no segment is
+// expected to have more than most entries: the number of entries in a segment has a Poisson
+// distribution.
 func segmentsOf(count int64, most int) uint32 {
 	if count <= int64(most) {
 		return 1
@@ -114,7 +117,7 @@ func segmentsOf(count int64, most int) uint32 {
 		segments := math.Ceil(float64(count) / mean)
 		k := float64(most + 1)
 		lgamma, _ := math.Lgamma(k + 1)
-		// The terms after the first are less than a geometric series.
+		// The terms after the first sum to less than a geometric series.
 		if tail := math.Exp(k*math.Log(mean)-mean-lgamma) / (1 - mean/k); segments*tail < 0.01 {
 			return uint32(segments)
 		}
@@ -122,8 +125,8 @@ func segmentsOf(count int64, most int) uint32 {
 	return uint32(count)
 }
 
-// measure looks at some segments: their encoding, if none has a long id, and their size. bytes is
-// for all segments.
+// measure examines some segments: their encoding, if none has a long id, and their size. bytes is
+// an estimate for all segments.
 func (s *Segments) measure(ctx context.Context, list string, v *namelist.Version, compact bool) (bytes int64, err error) {
 	n := min(v.Segments, sampled)
 	for i := range n {

@@ -19,7 +19,7 @@ import (
 type Plan struct {
 	List   string
 	Number int64
-	Build  string // 128 random bits, hex; another operation has another one
+	Build  string // 128 random bits, hex; each operation has its own
 	Form   form.Form
 	Seed   uint64
 	Filter filter.Kind
@@ -28,11 +28,11 @@ type Plan struct {
 	From *Segments
 	// Edits are by id, as the list's form has it.
 	Edits map[string]namelist.Change
-	// Upload's entries are added, or with Remove removed.
+	// The entries of Upload are added, or removed if Remove is set.
 	Upload *Upload
 	Remove bool
-	// DropBefore drops entries of the base and of edits that expired before it, and refuses those of
-	// the upload; zero does neither.
+	// DropBefore drops entries of the base and of edits that expired before that time, and refuses
+	// such entries of the upload; zero does neither.
 	DropBefore time.Time
 	Budget     Budget
 }
@@ -40,8 +40,8 @@ type Plan struct {
 // Budget bounds what lists may use on a server.
 type Budget struct {
 	MaxBytes int64 // 0 is no limit
-	// Reserve keeps what the build needs on its server. It returns the bytes that all versions use
-	// there, and those that other builds have reserved. nil stands for none.
+	// Reserve records what the build needs on its server. It returns the bytes that all versions
+	// use there, and the bytes that other builds have reserved. nil stands for none.
 	Reserve func(ctx context.Context, need namelist.Reservation) (lists, others int64, err error)
 }
 
@@ -56,7 +56,7 @@ func (p *Plan) partitionBits() uint8 {
 	return partitionBits(bytes)
 }
 
-// Result is what was built.
+// Result says what was built.
 type Result struct {
 	// Version lacks what only the list knows: Server, Base, Edited, Doubt, AtMS, Author and Note.
 	Version namelist.Version
@@ -77,7 +77,7 @@ const (
 	StepVerify Step = "verify"
 )
 
-// Progress is how far a step is, in bytes (parse), partitions (sort) or segments.
+// Progress says how far a step is, in bytes (parse), partitions (sort) or segments.
 type Progress struct {
 	Step        Step
 	Done, Total int64
@@ -103,9 +103,9 @@ type run struct {
 	report  Report
 }
 
-// Build makes the version, or goes on with it. When it has returned the result once, it does so
-// again. Errors: *TooLargeError, *DamageError of the base or of what was written, *BudgetError;
-// errors of the disk, of Redis and of ctx. What was written before the error stays.
+// Build makes the version, or continues to make it. Once it has returned the result, further calls
+// return the same. Errors: *TooLargeError; *DamageError of the base or of what was written;
+// *BudgetError; errors of the disk, of Redis and of ctx. What was written before the error stays.
 func (b *Builder) Build(ctx context.Context, plan *Plan) (*Result, error) {
 	r := &run{Plan: plan, builder: b, dir: b.Dir, to: b.To}
 	var err error
@@ -148,7 +148,7 @@ func (r *run) parse(ctx context.Context) error {
 	if err := lines.clear(); err != nil {
 		return err
 	}
-	at := int64(0) // of what is removed the expiry does not count
+	at := int64(0) // for removals, the expiry does not matter
 	if !r.DropBefore.IsZero() && !r.Remove {
 		at = r.DropBefore.UnixMilli()
 	}
@@ -166,7 +166,7 @@ func (r *run) parse(ctx context.Context) error {
 	return store(r.dir, reportFile, report)
 }
 
-// base reads the base version and the edits into partition files.
+// base writes the base version and the edits into partition files.
 func (r *run) base(ctx context.Context) error {
 	if r.journal.Based {
 		return nil
@@ -196,7 +196,7 @@ func (r *run) base(ctx context.Context) error {
 	return r.journal.save(r.dir)
 }
 
-// sortWorkers is how many partitions are in memory.
+// sortWorkers is the number of partitions in memory.
 const sortWorkers = 2
 
 // sort makes the sorted partition files.

@@ -17,10 +17,10 @@ import (
 	"github.com/freeslot/freeslot/internal/namelist"
 )
 
-// scanKeys is about how many keys of a server one call looks through.
+// scanKeys is about the number of a server's keys that one call looks through.
 const scanKeys = 500
 
-// Rest is a Pace that rests three times as long as a call took.
+// Rest is a Pace that rests three times as long as the call took.
 func Rest(ctx context.Context, took time.Duration) error {
 	timer := time.NewTimer(3 * took)
 	defer timer.Stop()
@@ -32,7 +32,7 @@ func Rest(ctx context.Context, took time.Duration) error {
 	}
 }
 
-// Resting is the same server, paced, for work that has time.
+// Resting returns the same server, but paced, for work that is not urgent.
 func (s *Segments) Resting() *Segments {
 	if s.cfg.Pace != nil {
 		return s
@@ -50,8 +50,8 @@ type Key struct {
 	block   bool
 }
 
-// Keys looks through a part of the server for segments and blocks. It begins with an empty cursor,
-// and is over when it returns one. Some keys may come twice.
+// Keys looks through a part of the server for segments and blocks. Begin with an empty cursor; the
+// scan is over when Keys returns an empty one. Some keys may come twice.
 func (s *Segments) Keys(ctx context.Context, cursor string) (keys []Key, next string, err error) {
 	nodes := s.client.Nodes()
 	addrs := slices.Sorted(maps.Keys(nodes))
@@ -65,7 +65,7 @@ func (s *Segments) Keys(ctx context.Context, cursor string) (keys []Key, next st
 		ctx, cancel := context.WithTimeout(ctx, callTimeout)
 		defer cancel()
 		node := nodes[addr]
-		if at == 0 { // a replica has what its master has
+		if at == 0 { // a replica has the same keys as its master
 			info, err := node.Do(ctx, node.B().Info().Section("replication").Build()).ToString()
 			if err != nil || strings.Contains(info, "role:slave") {
 				return err
@@ -96,7 +96,8 @@ func (s *Segments) Keys(ctx context.Context, cursor string) (keys []Key, next st
 	return keys, addr + " " + strconv.FormatUint(at, 10), nil
 }
 
-// Builds are the builds that have written keys, with their keys. What has no build id is left out.
+// Builds returns the builds that have written keys, with their keys. It leaves out keys without a
+// build id.
 func (s *Segments) Builds(ctx context.Context, keys []Key) (builds map[string][]Key, err error) {
 	if len(keys) == 0 {
 		return nil, nil //nolint:nilnil // there are none
@@ -130,7 +131,7 @@ func (s *Segments) Builds(ctx context.Context, keys []Key) (builds map[string][]
 	return builds, err
 }
 
-// UnlinkKeys removes those of the keys that this build has written.
+// UnlinkKeys removes the keys that this build has written.
 func (s *Segments) UnlinkKeys(ctx context.Context, build string, keys []Key) (removed int64, err error) {
 	return s.unlink(ctx, build, func(yield func(key string)) {
 		for _, k := range keys {

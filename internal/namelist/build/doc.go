@@ -1,19 +1,19 @@
 // Package build makes versions of lists: it reads files and other versions, and writes segments and
-// filter blocks to a list server. docs/design/namelist.md has words and keys.
+// filter blocks to a list server. docs/design/namelist.md describes words and keys.
 //
 //   - [Segments] is a list server: it writes, reads, verifies and unlinks what versions have there.
 //   - [Builder] makes a version, in steps that its folder's journal records.
 //
 // # Steps of a build
 //
-//	parse   the upload's lines go to partition files, cut by the top bits of the hash
-//	base    the entries of the base version do, and edits; each seal and the digest are checked
-//	sort    each partition is sorted by the hash, and of equal ids the last stays
-//	write   segments and filter blocks, in the order of the hash
-//	verify  all seals, the digest and all blocks are read back
+//	parse   writes the upload's lines to partition files, divided by the top bits of the hash
+//	base    does the same with the entries of the base version and the edits; checks each seal and the digest
+//	sort    sorts each partition by the hash, and keeps the last of equal ids
+//	write   writes segments and filter blocks, in the order of the hash
+//	verify  reads back all seals, the digest and all blocks
 //
-// Before the first write the build knows its count: the number of segments and the budget come from
-// it. A base that is damaged ends the build before anything was written.
+// The build knows its count before the first write: the number of segments and the budget depend on
+// it. A damaged base ends the build before anything is written.
 //
 // # Memory and disk
 //
@@ -22,9 +22,9 @@
 //
 // # Failure
 //
-// A build that ended with an error, or with its process, goes on when Build is called with the same
-// build id and folder: parse and base begin again, sort goes on from its last whole partition,
-// write from its last whole segment. Another build id begins anew. What a build wrote that will not
-// go on is removed by [Segments.Unlink] or [Segments.UnlinkKeys], which leave keys of other builds
+// If a build ended with an error, or with its process, call Build with the same build id and folder
+// to continue it: parse and base begin again, sort continues from its last complete partition,
+// write from its last complete segment. Another build id begins anew. [Segments.Unlink] or
+// [Segments.UnlinkKeys] removes what an abandoned build wrote, and leaves keys of other builds
 // alone.
 package build

@@ -2,7 +2,7 @@ package build
 
 import "sync"
 
-// flight runs calls in the background, a few at once. After an error it runs no further ones.
+// flight runs calls in the background, a few at once. After an error it runs no more calls.
 type flight struct {
 	slots chan struct{}
 	calls sync.WaitGroup
@@ -13,7 +13,7 @@ type flight struct {
 
 func newFlight(atOnce int) *flight { return &flight{slots: make(chan struct{}, atOnce)} }
 
-// run waits until there is room for the call.
+// run waits until there is room for the call, and then starts it.
 func (f *flight) run(call func() error) {
 	f.slots <- struct{}{}
 	f.calls.Go(func() {
@@ -37,7 +37,7 @@ func (f *flight) failed() error {
 	return f.err
 }
 
-// wait returns when no call runs any more.
+// wait waits until no call runs, and returns the first error.
 func (f *flight) wait() error {
 	f.calls.Wait()
 	return f.failed()

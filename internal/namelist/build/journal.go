@@ -11,20 +11,21 @@ import (
 	"github.com/freeslot/freeslot/internal/namelist"
 )
 
-// journal is what of a build is done. It survives the process, not the machine.
+// journal records what a build has done. It survives the process, not the machine.
 type journal struct {
 	List   string `json:"list"`
 	Number int64  `json:"number"`
 	Build  string `json:"build"`
-	// Bits cut the partitions. Based says that the files of the base and of edits are whole.
+	// Bits is the number of hash bits that divide the partitions. Based is true if the files of the
+	// base and of edits are complete.
 	Bits  uint8 `json:"bits"`
 	Based bool  `json:"based"`
 	// Partitions are by number.
 	Partitions []sorted `json:"partitions"`
-	// Version is set once its count is known. Until the build is verified, its FilterBytes count only
+	// Version is set once its count is known. Until the build is verified, FilterBytes counts only
 	// the blocks that are written.
 	Version *namelist.Version `json:"version,omitzero"`
-	// Segments and Blocks are how many are written: all below.
+	// Segments and Blocks count what is written: all with lower numbers.
 	Segments uint32 `json:"segments"`
 	Blocks   uint32 `json:"blocks"`
 	Verified bool   `json:"verified"`
@@ -36,8 +37,8 @@ const (
 	reportFile = "report.json"
 )
 
-// openJournal reads the journal of a build. If the folder has none, or that of another build, it is
-// emptied.
+// openJournal reads the journal of a build. If the folder has none, or another build's, it empties
+// the folder.
 func openJournal(dir string, plan *Plan) (*journal, error) {
 	j := &journal{}
 	found, err := load(dir, journalFile, j)
@@ -62,7 +63,7 @@ func openJournal(dir string, plan *Plan) (*journal, error) {
 
 func (j *journal) save(dir string) error { return store(dir, journalFile, j) }
 
-// load reads a file of JSON. One that is not there, or not whole, is not found.
+// load reads a JSON file. A file that does not exist, or is incomplete, is not found.
 func load(dir, name string, into any) (found bool, err error) {
 	raw, err := os.ReadFile(filepath.Join(dir, name))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -71,7 +72,7 @@ func load(dir, name string, into any) (found bool, err error) {
 	return err == nil && json.Unmarshal(raw, into) == nil, err
 }
 
-// store replaces a file as a whole.
+// store replaces a file in one step.
 func store(dir, name string, value any) error {
 	raw, err := json.Marshal(value)
 	if err != nil {

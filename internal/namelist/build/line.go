@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// Header is the first line of a file of a format; empty is none.
+// Header returns the first line of a file in this format; empty if there is none.
 func Header(f Format) string {
 	if f == CSV {
 		return "id,expiry\n"
@@ -14,7 +14,7 @@ func Header(f Format) string {
 	return ""
 }
 
-// AppendLine appends an entry as a line that an import reads again. TXT has no room for an expiry.
+// AppendLine appends an entry as a line that an import can read. TXT has no room for an expiry.
 func AppendLine(dst []byte, f Format, id string, expiresMS int64) []byte {
 	if f == TXT {
 		return append(append(dst, id...), '\n')
@@ -27,7 +27,7 @@ func AppendLine(dst []byte, f Format, id string, expiresMS int64) []byte {
 	dst = append(dst, ',')
 	switch {
 	case expiresMS == 0:
-	case expiresMS < FirstMS: // as a number it would be read as seconds
+	case expiresMS < FirstMS: // as a number it would be taken for seconds
 		dst = time.UnixMilli(expiresMS).UTC().AppendFormat(dst, "2006-01-02T15:04:05.000Z07:00")
 	default:
 		dst = strconv.AppendInt(dst, expiresMS, 10)

@@ -18,17 +18,17 @@ type Hashed struct {
 	Hash uint64
 }
 
-// Compare orders entries as [Segments.Ordered] yields them.
+// Compare orders entries in the order that [Segments.Ordered] yields.
 func (h Hashed) Compare(other Hashed) int {
 	return cmp.Or(cmp.Compare(h.Hash, other.Hash), cmp.Compare(h.ID, other.ID))
 }
 
-// errEnough ends a read whose caller wants no more.
+// errEnough ends a read if its caller wants no more.
 var errEnough = errors.New("no more is wanted")
 
-// Ordered goes through a version in the order of hashes, so that versions with other segments can
-// be compared in one pass. One segment is in memory. An error is the last that it yields, those of
-// [Segments.Read]; without one all entries were yielded.
+// Ordered goes through a version in the order of hashes, so that versions with different segments
+// can be compared in one pass. It keeps one segment in memory. An error is the last thing that it
+// yields; errors are as in [Segments.Read]. Without an error it has yielded all entries.
 func (s *Segments) Ordered(ctx context.Context, list string, v *namelist.Version, seed uint64) iter.Seq2[Hashed, error] {
 	return func(yield func(Hashed, error) bool) {
 		var segment []Hashed

@@ -23,35 +23,36 @@ import (
 type Format string
 
 // The formats. Lines end with LF or CRLF, and the first may begin with a byte order mark. Every
-// line counts, an empty one too: it is refused.
+// line counts, even an empty one, which is refused.
 const (
-	// CSV is id[,expiry] a line. Fields may be quoted as RFC 4180 says, but have no line breaks. An
-	// expiry is RFC 3339, or a whole number: Unix seconds from 10^8 to 10^11, else Unix ms. Smaller
-	// ones are refused, for they are no times but durations. An empty one is never.
+	// CSV has lines of the form id[,expiry]. Fields may be quoted as in RFC 4180, but contain no
+	// line breaks. An expiry is RFC 3339, or a whole number: Unix seconds from 10^8 to 10^11,
+	// otherwise Unix ms. Smaller numbers are refused, because they are durations, not times. An
+	// empty expiry means never.
 	CSV Format = "csv"
-	// TXT is an id a line.
+	// TXT has one id a line.
 	TXT Format = "txt"
 )
 
-// HeaderChoice says whether the first line of an upload is a header, which is left out.
+// HeaderChoice says whether the first line of an upload is a header, which is then skipped.
 type HeaderChoice string
 
 // The choices; the empty one is HeaderAuto.
 const (
-	// HeaderAuto knows id and id,expiry in a CSV, in upper and lower case, also quoted.
+	// HeaderAuto recognises id and id,expiry in a CSV, in upper and lower case, also quoted.
 	HeaderAuto HeaderChoice = "auto"
 	HeaderYes  HeaderChoice = "yes"
 	HeaderNo   HeaderChoice = "no"
 )
 
 const (
-	// MaxRejects is how many refused lines are kept.
+	// MaxRejects is the number of refused lines that are kept.
 	MaxRejects = 10_000
-	// maxHeader is longer than the name of a column.
+	// maxHeader is longer than the name of any column.
 	maxHeader = 64
-	// maxLine is longer than any line that could be right.
+	// maxLine is longer than any valid line.
 	maxLine = 4 << 10
-	// maxRatio bounds what gzip may expand to; small uploads may expand to minExpanded.
+	// maxRatio bounds how far gzip may expand; small uploads may expand to minExpanded.
 	maxRatio    = 100
 	minExpanded = 1 << 20
 )
@@ -59,14 +60,14 @@ const (
 // Upload is a file to import.
 type Upload struct {
 	ID string
-	// Open opens the file at its begin; a build that goes on may open it again.
+	// Open opens the file at its beginning; a build that continues may open it again.
 	Open   func() (io.ReadCloser, error)
 	Bytes  int64 // of the file
 	Format Format
 	Header HeaderChoice
 }
 
-// Reject is a line that was refused.
+// Reject is a refused line.
 type Reject struct {
 	Line int64  `json:"line"` // from 1
 	Why  string `json:"why"`
@@ -76,19 +77,19 @@ type Reject struct {
 type Report struct {
 	Lines    int64 `json:"lines"`
 	Rejected int64 `json:"rejected"`
-	// Expired are those of Rejected whose expiry was over before the import.
+	// Expired counts the refused lines whose expiry was over before the import.
 	Expired int64 `json:"expired,omitzero"`
-	// Header is true if the first line was left out as a header. HeaderLike is a first line that
-	// looks like one, and was read as an id.
+	// Header is true if the first line was skipped as a header. HeaderLike holds a first line that
+	// looks like a header, but was read as an id.
 	Header     bool   `json:"header,omitzero"`
 	HeaderLike string `json:"header_like,omitzero"`
-	// Duplicates are lines whose id came again later.
+	// Duplicates counts lines whose id occurs again in a later line.
 	Duplicates int64 `json:"duplicates"`
-	// Rejects are the first MaxRejects refused lines.
+	// Rejects holds the first MaxRejects refused lines.
 	Rejects []Reject `json:"rejects"`
 }
 
-// TooLargeError is returned for compressed uploads that expand beyond all reason.
+// TooLargeError is returned for compressed uploads that expand unreasonably.
 type TooLargeError struct{ Limit int64 }
 
 func (e *TooLargeError) Error() string {
@@ -106,9 +107,9 @@ func (r *Report) Entries() int64 {
 	return n
 }
 
-// parse calls add for each entry of an upload, and progress now and then with the bytes that were
-// read. It refuses entries that have expired at a time, in Unix ms; 0 refuses none. Errors: those of
-// reading and of add, *TooLargeError.
+// parse calls add for each entry of an upload, and sometimes progress with the number of bytes
+// read. It refuses entries that have expired at the time at, in Unix ms; 0 refuses none. Errors:
+// from reading, from add, or *TooLargeError.
 func parse(ctx context.Context, upload *Upload, of form.Form, at int64, progress func(read int64), add func(id string, expires int64) error) (*Report, error) {
 	file, err := upload.Open()
 	if err != nil {
@@ -166,7 +167,7 @@ func parse(ctx context.Context, upload *Upload, of form.Form, at int64, progress
 	}
 }
 
-// limited ends with an error where io.LimitReader would hide that there is more.
+// limited ends with an error; io.LimitReader would hide that there is more.
 type limited struct {
 	in          io.Reader
 	left, limit int64
@@ -189,8 +190,8 @@ type parser struct {
 
 var errLine = fmt.Errorf("the line is longer than %d bytes", maxLine)
 
-// line is the next line without its end, valid until the next call. Of one that is too long it is
-// the begin, which entry refuses.
+// line returns the next line without its end, valid until the next call. If the line is too long,
+// it returns the beginning, which entry refuses.
 func (p *parser) line() ([]byte, error) {
 	line, err := p.in.ReadSlice('\n')
 	if errors.Is(err, bufio.ErrBufferFull) {
@@ -225,7 +226,7 @@ var (
 	errSmall   = fmt.Errorf("the expiry is a number below %d, which is no time: expected RFC 3339, Unix seconds or Unix ms, and no duration", firstSeconds)
 )
 
-// header reports whether the first line is left out.
+// header reports whether the first line is skipped.
 func (p *parser) header(choice HeaderChoice, line []byte) bool {
 	if choice == HeaderYes || choice == HeaderNo {
 		return choice == HeaderYes
@@ -248,8 +249,8 @@ func isName(field []byte, name string) bool {
 	return strings.EqualFold(strings.TrimSpace(string(field)), name)
 }
 
-// headerLike reports whether a line that header does not leave out begins with what looks like the name
-// of a column: words without digits, the last of which says what a column of ids has.
+// headerLike reports whether a line that header does not skip begins like a column's name: with
+// words without digits, the last of which says what a column of ids contains.
 func (p *parser) headerLike(choice HeaderChoice, line []byte) bool {
 	field := line
 	if p.format == CSV {
@@ -271,7 +272,7 @@ func columnLike(id string) bool {
 	return len(words) > 0 && slices.Contains(columnNames, strings.ToLower(words[len(words)-1]))
 }
 
-// camel finds where a word begins inside a name such as userId.
+// camel finds the beginnings of words inside a name such as userId.
 var camel = regexp.MustCompile(`(\p{Ll})(\p{Lu})`)
 
 var columnNames = []string{
@@ -303,7 +304,7 @@ func (p *parser) entry(line []byte) (id string, expires int64, err error) {
 	return id, expires, err
 }
 
-// csvField cuts the first field off a line. more is true where a comma follows.
+// csvField cuts the first field off a line. more is true if a comma follows.
 func csvField(line []byte) (field, rest []byte, more bool, err error) {
 	if len(line) == 0 || line[0] != '"' {
 		field, rest, more = bytes.Cut(line, []byte{','})
@@ -328,9 +329,11 @@ func csvField(line []byte) (field, rest []byte, more bool, err error) {
 }
 
 const (
-	// FirstMS is the smallest whole number that is ms and not seconds: 1973 in ms, 5138 in seconds.
+	// FirstMS is the smallest whole number that counts as ms, not seconds: 1973 in ms, 5138 in
+	// seconds.
 	FirstMS = 100_000_000_000
-	// firstSeconds is the smallest that is seconds: 1973. What is less, such as 3600, is a duration.
+	// firstSeconds is the smallest number that counts as seconds: 1973. Smaller numbers, such as
+	// 3600, are durations.
 	firstSeconds = 100_000_000
 )
 

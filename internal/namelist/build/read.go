@@ -12,10 +12,10 @@ import (
 	"github.com/freeslot/freeslot/internal/namelist/form"
 )
 
-// Read calls yield for each entry of a version, in the order of segments; done is how many segments
-// were read before. It checks each seal and its count, and at the end the version's count and
-// digest. Until it returns nil, what it yielded may be incomplete. Errors: *DamageError; those of
-// yield and Redis.
+// Read calls yield for each entry of a version, in the order of segments; done is the number of
+// segments read before. It checks each seal and its count, and at the end the version's count and
+// digest. Until it returns nil, what it yielded may be incomplete. Errors: *DamageError, or an
+// error of yield or Redis.
 func (s *Segments) Read(ctx context.Context, list string, v *namelist.Version, yield func(done uint32, id string, expires int64) error) error {
 	ctx, cancel := context.WithCancel(ctx)
 	pages := make(chan page)
@@ -57,7 +57,7 @@ func (s *Segments) Read(ctx context.Context, list string, v *namelist.Version, y
 	return nil
 }
 
-// page is segments that were read in one call.
+// page holds segments that one call has read.
 type page struct {
 	first    uint32
 	segments []map[string]string
@@ -85,7 +85,7 @@ func (s *Segments) readPage(ctx context.Context, list string, v *namelist.Versio
 	return got
 }
 
-// open calls yield for each entry of a whole segment.
+// open calls yield for each entry of a complete segment.
 func open(fields map[string]string, build string, yield func(id string, expires int64) error) error {
 	count, err := sealed(fields[""], build)
 	if err != nil {
@@ -110,7 +110,7 @@ func open(fields map[string]string, build string, yield func(id string, expires 
 }
 
 // Verify reads a version back: all seals and counts, the digest, and each block's checksum.
-// progress gets how many segments were read. Errors: *DamageError; those of Redis.
+// progress gets the number of segments read. Errors: *DamageError, or an error of Redis.
 func (s *Segments) Verify(ctx context.Context, list string, v *namelist.Version, progress func(done uint32)) error {
 	err := s.Read(ctx, list, v, func(done uint32, _ string, _ int64) error {
 		progress(done)

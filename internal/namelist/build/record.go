@@ -18,7 +18,7 @@ import (
 //	.  8  expiry in ms, little endian, with flagExpires
 type record struct {
 	id      string
-	expires int64 // 0 is never
+	expires int64 // 0 means never
 	remove  bool
 }
 
@@ -42,7 +42,8 @@ func (r *record) append(dst []byte) []byte {
 	return dst
 }
 
-// cut reads the first record of data, and returns what follows. ok is false if it is not whole.
+// cut reads the first record of data, and returns the rest. ok is false if the record is
+// incomplete.
 func cut(data string) (r record, rest string, ok bool) {
 	if len(data) < 2 {
 		return r, data, false
@@ -62,10 +63,10 @@ func cut(data string) (r record, rest string, ok bool) {
 	return r, data[size:], true
 }
 
-// pieceBytes is how much of a file is in memory at once.
+// pieceBytes is the size of the part of a file that is in memory at once.
 const pieceBytes = 1 << 20
 
-// readRecords calls yield for each record of a file; a file that is not there has none.
+// readRecords calls yield for each record of a file; a file that does not exist has none.
 func readRecords(path string, yield func(record) error) error {
 	f, err := os.Open(path)
 	if errors.Is(err, fs.ErrNotExist) {

@@ -7,13 +7,13 @@ import (
 	"github.com/freeslot/freeslot/internal/namelist"
 )
 
-// Sample returns up to count entries of random segments, in random order. Errors: *DamageError;
-// those of Redis.
+// Sample returns up to count entries of random segments, in random order. Errors: *DamageError, or
+// an error of Redis.
 func (s *Segments) Sample(ctx context.Context, list string, v *namelist.Version, count int) ([]namelist.Entry, error) {
 	var out []namelist.Entry
 	parts := uint64(min(uint32(count), sampled, v.Segments))
 	for i := range parts {
-		// One segment of each part of the version, so none is read twice.
+		// Take one segment from each part of the version, so that none is read twice.
 		first, end := i*uint64(v.Segments)/parts, (i+1)*uint64(v.Segments)/parts
 		segment := uint32(first + rand.Uint64N(end-first))
 		got := s.readPage(ctx, list, v, segment, 1)

@@ -10,11 +10,11 @@ import (
 	"github.com/freeslot/freeslot/internal/namelist"
 )
 
-// sealsOfCall is how many seals a call reads.
+// sealsOfCall is the number of seals that one call reads.
 const sealsOfCall = 2000
 
-// Sealed looks whether a version has all its segments, by their seals and counts alone: it is much
-// cheaper than [Segments.Verify]. Errors: *DamageError; those of Redis.
+// Sealed checks whether a version has all its segments, only by their seals and counts. It is much
+// cheaper than [Segments.Verify]. Errors: *DamageError, or an error of Redis.
 func (s *Segments) Sealed(ctx context.Context, list string, v *namelist.Version) error {
 	total := int64(0)
 	for first := uint32(0); first < v.Segments; first += sealsOfCall {
@@ -64,7 +64,7 @@ func (s *Segments) seals(ctx context.Context, list string, v *namelist.Version, 
 	return total, nil
 }
 
-// Planned is what a version of so many ids of so many bytes needs, on a server with Redis'
+// Planned returns what a version with that many ids of that length needs, on a server with Redis'
 // defaults.
 func Planned(ids int64, idBytes int) (segments uint32, bytes int64) {
 	s := Segments{cfg: SegmentsConfig{Entries: DefaultSegmentEntries}}

@@ -20,10 +20,10 @@ import (
 const (
 	// callTimeout bounds a call to a list server that has no deadline of its own.
 	callTimeout = 10 * time.Second
-	// callEntries is how many entries a call writes or reads: Redis answers nobody else meanwhile.
-	// A call takes it about 2 ms, and a paced one 0.2 ms.
+	// callEntries is the number of entries that one call writes or reads: Redis answers no one else
+	// meanwhile. A call takes Redis about 2 ms, a paced one 0.2 ms.
 	callEntries, pacedEntries = 4000, 400
-	// callsAtOnce keep a server busy while the next call is made; clusterCalls are for calls of one
+	// callsAtOnce keeps a server busy while the next call is made; clusterCalls is for calls of one
 	// key.
 	callsAtOnce, clusterCalls = 2, 32
 	// DefaultSegmentEntries is Redis' default of hash-max-listpack-entries. Lua passes on at most
@@ -32,7 +32,7 @@ const (
 	maxSegmentEntries     = 1024
 )
 
-// DamageError is returned for versions that are not what was written.
+// DamageError is returned for versions that are not as they were written.
 type DamageError struct {
 	List   string
 	Number int64
@@ -43,17 +43,17 @@ func (e *DamageError) Error() string {
 	return fmt.Sprintf("version %d of list %s is damaged: %s", e.Number, e.List, e.Why)
 }
 
-// SegmentsConfig is how a list server is used.
+// SegmentsConfig says how a list server is used.
 type SegmentsConfig struct {
 	// Prefix is the first part of all keys.
 	Prefix  string
 	Cluster bool
-	// Entries is the server's hash-max-listpack-entries, or less; 0 is DefaultSegmentEntries. More
-	// than maxSegmentEntries are not used.
+	// Entries is the server's hash-max-listpack-entries, or less; 0 means DefaultSegmentEntries. At
+	// most maxSegmentEntries are used.
 	Entries int
-	// Pace, where it is set, is called after each call of a build with the time that it took. It
-	// returns when the next one may begin, or an error, which ends the build. It is for servers
-	// that also carry jobs; calls are smaller then, and one at a time.
+	// Pace, if set, is called after each call of a build with the time that the call took. It
+	// returns when the next call may begin, or an error, which ends the build. It is for servers
+	// that also carry jobs; calls are then smaller, and made one at a time.
 	Pace func(ctx context.Context, took time.Duration) error
 }
 
@@ -65,8 +65,8 @@ type Segments struct {
 	runner *script.Runner
 }
 
-// NewSegments uses client, which the caller owns. It does no I/O. reg may be nil; a second one on
-// one registerer panics.
+// NewSegments uses client, which the caller owns. It does no I/O. reg may be nil; a second call
+// with the same registerer panics.
 func NewSegments(cfg SegmentsConfig, client rueidis.Client, log *zap.Logger, reg prometheus.Registerer) *Segments {
 	cfg.Entries = min(cmp.Or(cfg.Entries, DefaultSegmentEntries), maxSegmentEntries)
 	layout := script.Layout{Prefix: cfg.Prefix, Sharded: cfg.Cluster}
@@ -84,7 +84,7 @@ func (s *Segments) blockKey(list string, v *namelist.Version, block uint32) stri
 	return namelist.BlockKey(s.cfg.Prefix, list, v.Number, block)
 }
 
-// blocks is how many blocks a version's filter has.
+// blocks returns the number of blocks of a version's filter.
 func blocks(v *namelist.Version) uint32 {
 	if v.FilterBytes == 0 {
 		return 0
@@ -106,7 +106,7 @@ func (s *Segments) entriesOfCall() int {
 	return callEntries
 }
 
-// paced makes a call, and lets Pace wait for the next.
+// paced makes a call, and then lets Pace wait.
 func (s *Segments) paced(ctx context.Context, call func() error) error {
 	begin := time.Now()
 	if err := call(); err != nil || s.cfg.Pace == nil {
@@ -115,14 +115,14 @@ func (s *Segments) paced(ctx context.Context, call func() error) error {
 	return s.cfg.Pace(ctx, time.Since(begin))
 }
 
-// batch is segments that follow each other.
+// batch holds consecutive segments.
 type batch struct {
 	keys []string
-	// args are for each segment what the script takes: the number of entries, ids and values.
+	// args holds for each segment what the script takes: the number of entries, ids and values.
 	args [][]string
 }
 
-// write replaces the segments of a batch.
+// write replaces the segments of a batch on the server.
 func (s *Segments) write(ctx context.Context, build string, b *batch) error {
 	return s.paced(ctx, func() error {
 		if !s.cfg.Cluster {
@@ -159,7 +159,7 @@ func (s *Segments) writeBlock(ctx context.Context, list string, v *namelist.Vers
 	})
 }
 
-// Block is the wire form of a block, for filter.Decode; nil if there is none.
+// Block returns the wire form of a block, for filter.Decode; nil if there is none.
 func (s *Segments) Block(ctx context.Context, list string, v *namelist.Version, block uint32) ([]byte, error) {
 	wire, err := s.runner.Do(ctx, "lists_block", s.runner.B().Get().Key(s.blockKey(list, v, block)).Build()).AsBytes()
 	if rueidis.IsRedisNil(err) {
@@ -168,8 +168,9 @@ func (s *Segments) Block(ctx context.Context, list string, v *namelist.Version, 
 	return wire, err
 }
 
-// Lookup reads ids of one segment: found[i] is their expiry in ms, 0 for never, and -1 where an id
-// is not there. Errors: *DamageError where the segment is not one of this build; those of Redis.
+// Lookup reads ids of one segment: found[i] is an expiry in ms, 0 for never, or -1 if the segment
+// does not have the id. Errors: *DamageError if the segment does not belong to this build, or an
+// error of Redis.
 func (s *Segments) Lookup(ctx context.Context, list string, v *namelist.Version, segment uint32, ids []string) (found []int64, err error) {
 	cmd := s.runner.B().Hmget().Key(s.segmentKey(list, v, segment)).Field("").Field(ids...).Build()
 	values, err := s.runner.Do(ctx, "lists_lookup", cmd).ToArray()
@@ -194,12 +195,12 @@ func (s *Segments) Lookup(ctx context.Context, list string, v *namelist.Version,
 	return found, nil
 }
 
-// Ask is [namelist.Ask] on this server. Readers wait for it, so it is not paced.
+// Ask runs [namelist.Ask] on this server. Readers wait for it, so it is not paced.
 func (s *Segments) Ask(ctx context.Context, list string, v *namelist.Version, ids []string, hashes []uint64) []namelist.ListFound {
 	return namelist.Ask(ctx, s.client, s.cfg.Prefix, list, v, ids, hashes)
 }
 
-// Whole is [namelist.Whole] on this server.
+// Whole runs [namelist.Whole] on this server.
 func (s *Segments) Whole(ctx context.Context, list string, v *namelist.Version) (map[string]int64, error) {
 	return namelist.Whole(ctx, s.client, s.cfg.Prefix, list, v)
 }
@@ -217,7 +218,7 @@ func damaged(list string, v *namelist.Version, segment uint32, err error) error 
 	return err
 }
 
-// sealed is the count of a seal of this build, or a brokenError.
+// sealed returns the count in a seal of this build, or a brokenError.
 func sealed(seal, build string) (count int, err error) {
 	of, count, ok := namelist.ParseSeal(seal)
 	switch {

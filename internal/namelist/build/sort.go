@@ -12,18 +12,19 @@ import (
 // sorted says what is in a sorted partition.
 type sorted struct {
 	Done bool `json:"done"`
-	// Count is how many entries it has. Of them Long have an id that is longer than
-	// form.CompactBytes. Bytes are what Redis' compact encoding needs for all.
+	// Count is the number of its entries. Long counts the entries whose ids are longer than
+	// form.CompactBytes. Bytes is what Redis' compact encoding needs for all entries.
 	Count int64 `json:"count"`
 	Long  int64 `json:"long"`
 	Bytes int64 `json:"bytes"`
-	// Duplicates are lines whose id came again in a later line. Expired are entries that were
-	// dropped for it.
+	// Duplicates counts lines whose id occurs again in a later line. Expired counts entries that
+	// were dropped because they had expired.
 	Duplicates int64 `json:"duplicates"`
 	Expired    int64 `json:"expired"`
 }
 
-// place is where an entry of a partition is: at is its index, and of equal ids the highest holds.
+// place says where an entry of a partition is: at is its index. Of equal ids, the highest index
+// wins.
 type place struct {
 	hash uint64
 	at   uint32
@@ -33,28 +34,28 @@ type place struct {
 type entry struct {
 	record
 
-	line bool // of the upload
+	line bool // true if it comes from the upload
 }
 
 // sorter sorts partitions, and keeps its memory between them.
 type sorter struct {
 	dir        string
-	bits       uint8 // that cut the partitions
+	bits       uint8 // the number of hash bits that divide the partitions
 	seed       uint64
 	dropBefore int64 // ms; entries that expired before are dropped; 0 drops none
 	entries    []entry
-	places     []place // of the entries, by hash after unique
+	places     []place // places of the entries, by hash after unique
 	spread     []place
 	out        []byte
 	duplicates int64
 }
 
-// squeezeAt is how many entries of a partition bring an early de-duplication: a file may have one
-// id millions of times.
+// squeezeAt is the number of entries of a partition at which duplicates are removed early: a file
+// may contain one id millions of times.
 const squeezeAt = 1 << 19
 
-// sort makes the sorted file of a partition from the files of the other families. Repeating it
-// makes the same file.
+// sort makes the sorted file of a partition from the files of the other families. Repeated calls
+// make the same file.
 func (s *sorter) sort(partition int) (sorted, error) {
 	clear(s.entries)
 	s.entries, s.places, s.duplicates = s.entries[:0], s.places[:0], 0
@@ -95,13 +96,13 @@ func (s *sorter) sort(partition int) (sorted, error) {
 	return done, os.WriteFile(partitionFile(s.dir, familySorted, partition), s.out, 0o600)
 }
 
-// squeeze lets go of all entries that do not hold. The others become the first ones.
+// squeeze drops all entries that were replaced. The others become the first ones.
 func (s *sorter) squeeze() {
 	s.unique()
 	kept := make([]entry, len(s.places))
 	for i := range s.places {
 		kept[i] = s.entries[s.places[i].at]
-		kept[i].id = strings.Clone(kept[i].id) // lets go of the piece of the file
+		kept[i].id = strings.Clone(kept[i].id) // release the piece of the file
 		s.places[i].at = uint32(i)
 	}
 	s.entries = kept
@@ -110,7 +111,7 @@ func (s *sorter) squeeze() {
 // unique sorts the places by their hashes, and keeps the last of each id.
 func (s *sorter) unique() {
 	s.sortPlaces()
-	kept, group := s.places[:0], 0 // group is where the places with the last hash begin in kept
+	kept, group := s.places[:0], 0 // group is the index in kept at which the places with the last hash begin
 	for _, p := range s.places {
 		if len(kept) > 0 && kept[len(kept)-1].hash != p.hash {
 			group = len(kept)
@@ -127,12 +128,12 @@ func (s *sorter) unique() {
 	s.places = kept
 }
 
-// bucketBits cut a partition's hashes into buckets of a few entries.
+// bucketBits is the number of bits that divide a partition's hashes into buckets of a few entries.
 const bucketBits = 14
 
-// sortPlaces sorts the places by hash, and those of one hash from the last to the first. Hashes are
-// spread evenly, so that buckets by their top bits leave little to sort: this takes a tenth of the
-// time of slices.SortFunc on all, which was a fifth of an import's.
+// sortPlaces sorts the places by hash, and places with the same hash from the last to the first.
+// Hashes are spread evenly, so buckets by their top bits leave little to sort. That takes a tenth
+// of the time of slices.SortFunc on all places, which was a fifth of an import's time.
 func (s *sorter) sortPlaces() {
 	var begins [1<<bucketBits + 1]uint32
 	bucket := func(p place) uint64 { return p.hash << s.bits >> (64 - bucketBits) }
@@ -160,7 +161,7 @@ func (s *sorter) sortPlaces() {
 	s.places, s.spread = s.spread, s.places
 }
 
-// compactBytes is what an entry needs in a listpack.
+// compactBytes returns what an entry needs in a listpack.
 func compactBytes(r record) int64 {
 	n := int64(len(r.id)) + 2 + 2
 	if len(r.id) >= 64 {

@@ -12,14 +12,14 @@ import (
 )
 
 const (
-	// maxPartitionBits bounds the partitions to 1,024.
+	// maxPartitionBits bounds the number of partitions to 1,024.
 	maxPartitionBits = 10
-	// partitionBytes is how large a partition should be.
+	// partitionBytes is the intended size of a partition.
 	partitionBytes = 4 << 20
 	bufferBytes    = 32 << 10
 )
 
-// The families of partition files. Of equal ids the one in the later family holds.
+// The families of partition files. Of equal ids, the one in the later family wins.
 const (
 	familyBase   = "base"
 	familyEdits  = "edits"
@@ -27,8 +27,8 @@ const (
 	familySorted = "sorted"
 )
 
-// spool writes the partition files of one family. No file stays open. It is not safe for concurrent
-// use.
+// spool writes the partition files of one family. It keeps no file open. It is not safe for
+// concurrent use.
 type spool struct {
 	dir, family string
 	bits        uint8
@@ -39,7 +39,7 @@ func newSpool(dir, family string, bits uint8) *spool {
 	return &spool{dir: dir, family: family, bits: bits, buffers: make([][]byte, 1<<bits)}
 }
 
-// partitionBits is for a build that will read so many bytes.
+// partitionBits returns the number of bits for a build that will read that many bytes.
 func partitionBits(bytes int64) uint8 {
 	return uint8(min(bits.Len64(uint64(max(bytes, 0)/partitionBytes)), maxPartitionBits))
 }
@@ -95,7 +95,7 @@ func (s *spool) clear() error {
 	return err
 }
 
-// removePartition removes what a sorted partition was made from.
+// removePartition removes the files from which a sorted partition was made.
 func removePartition(dir string, partition int) error {
 	for _, family := range []string{familyBase, familyEdits, familyLines} {
 		if err := os.Remove(partitionFile(dir, family, partition)); err != nil && !errors.Is(err, fs.ErrNotExist) {

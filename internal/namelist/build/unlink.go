@@ -9,11 +9,11 @@ import (
 	"github.com/freeslot/freeslot/internal/namelist"
 )
 
-// unlinkKeys is how many keys of a single server a call unlinks.
+// unlinkKeys is the number of keys that one call unlinks on a single server.
 const unlinkKeys = 500
 
-// Unlink removes what a version has on the server. Keys of other builds stay. It returns how many
-// keys were removed.
+// Unlink removes what a version has on the server. Keys of other builds stay. It returns the number
+// of removed keys.
 func (s *Segments) Unlink(ctx context.Context, list string, v *namelist.Version) (removed int64, err error) {
 	return s.unlink(ctx, v.Build, func(yield func(key string)) {
 		for i := range v.Segments {
@@ -27,7 +27,7 @@ func (s *Segments) Unlink(ctx context.Context, list string, v *namelist.Version)
 
 // unlink runs the script on all keys.
 func (s *Segments) unlink(ctx context.Context, build string, all func(yield func(key string))) (int64, error) {
-	raw, _ := hex.DecodeString(build) // of a text that is not hex there is no block
+	raw, _ := hex.DecodeString(build) // a build id that is not hex has no block
 	size, calls := unlinkKeys, newFlight(s.atOnce())
 	if s.cfg.Cluster {
 		size, calls = 1, newFlight(clusterCalls)

@@ -12,12 +12,12 @@ import (
 )
 
 const (
-	// blockKeys is how many keys a block has on average at most; with that, no block has more than
-	// filter.MaxKeys.
+	// blockKeys is the largest average number of keys in a block; with that average, no block has
+	// more than filter.MaxKeys.
 	blockKeys = filter.MaxKeys * 95 / 100
-	// callSegments bounds the segments of a call where most are empty.
+	// callSegments bounds the segments of a call if most are empty.
 	callSegments = 256
-	// blockBytes is what a block's key needs beside its wire form.
+	// blockBytes is what a block's key needs in addition to its wire form.
 	blockBytes = 128
 )
 
@@ -64,7 +64,7 @@ func (r *run) write(ctx context.Context) error {
 	return r.journal.save(r.dir)
 }
 
-// verify reads all back, and measures.
+// verify reads everything back, and measures.
 func (r *run) verify(ctx context.Context) error {
 	v := r.journal.Version
 	if r.journal.Verified {
@@ -83,21 +83,21 @@ func (r *run) verify(ctx context.Context) error {
 	return r.journal.save(r.dir)
 }
 
-// writer goes through the entries of a version in the order of their hashes. What the journal says
-// is written it passes over.
+// writer goes through the entries of a version in the order of their hashes. It skips what is
+// written according to the journal.
 type writer struct {
 	*run
-	ctx    context.Context // of the call whose state this is
+	ctx    context.Context // of the call that this is the state of
 	v      *namelist.Version
 	digest form.Digest
 	calls  *flight
 
-	segment uint32   // that is gathered, behind those in next
-	args    []string // its number of entries, which is set at its end, and its entries
+	segment uint32   // the one being gathered, behind those in next
+	args    []string // its number of entries, set at the end, and its entries
 	next    *batch
 	entries int // in next
 
-	block   uint32 // that is gathered
+	block   uint32 // the one being gathered
 	keys    []uint64
 	filters filter.Builder
 }

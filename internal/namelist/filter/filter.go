@@ -1,6 +1,6 @@
-// Package filter is the prefilter of a version: it says "no" for most ids that a version does not
-// have, and never for one that it has. A filter is cut into blocks by the top bits of the ids'
-// hashes, so that building and loading one need little memory.
+// Package filter is the prefilter of a version. It says "no" for most ids that a version does not
+// have, and never for an id that it has. The top bits of the ids' hashes divide a filter into
+// blocks, so that building and loading one need little memory.
 package filter
 
 import (
@@ -22,11 +22,11 @@ const (
 	None  Kind = "none"
 )
 
-// Kinds are all kinds.
+// Kinds returns all kinds.
 func Kinds() []Kind { return []Kind{Fuse, Bloom, None} }
 
 const (
-	// MaxKeys is how many keys a block has at most.
+	// MaxKeys is the largest number of keys in a block.
 	MaxKeys = 1 << 19
 	// MaxBlockBits bounds the number of blocks, to 2^MaxBlockBits.
 	MaxBlockBits = 14
@@ -57,7 +57,7 @@ func (b *Block) Contains(key uint64) bool {
 	}
 }
 
-// Bytes is how much memory the block needs.
+// Bytes returns the memory that the block needs.
 func (b *Block) Bytes() int64 {
 	n := int64(len(b.fuse.Fingerprints))
 	if b.bloom != nil {
@@ -66,10 +66,11 @@ func (b *Block) Bytes() int64 {
 	return n
 }
 
-// locations are where a key is in a Bloom filter: double hashing as of Kirsch and Mitzenmacher,
+// locations returns where a key is in a Bloom filter: double hashing after Kirsch and Mitzenmacher,
 // "Less Hashing, Same Performance" (2006), by the halves of the mixed key.
 func locations(key uint64) (at [bloomHashes]uint64) {
-	// The keys of a block share their top bits. These are the constants of MurmurHash3's fmix64.
+	// Mix, because the keys of a block share their top bits. The constants are those of
+	// MurmurHash3's fmix64.
 	key ^= key >> 33
 	key *= 0xff51afd7ed558ccd
 	key ^= key >> 33
@@ -90,9 +91,9 @@ type Builder struct {
 	keys []uint64
 }
 
-// Build makes a block of the keys, which must be distinct, and asks every key back. kind is Fuse or
-// Bloom. The block is valid until the next call; Append is its wire form. Errors: too many keys; a
-// block that does not have them all, which is a defect of a library.
+// Build makes a block of the keys, which must be distinct, and tests that the block has every key.
+// kind is Fuse or Bloom. The block is valid until the next call; Append writes its wire form.
+// Errors: too many keys; a block without some of its keys, which is a defect of a library.
 func (b *Builder) Build(kind Kind, keys []uint64) (*Block, error) {
 	if len(keys) > MaxKeys {
 		return nil, fmt.Errorf("filter: %d keys in a block, expected at most %d", len(keys), MaxKeys)

@@ -34,13 +34,14 @@ const (
 	sumBytes   = 8
 	wireFuse   = 1
 	wireBloom  = 2
-	maxSegment = 1 << 18 // of the library
+	maxSegment = 1 << 18 // the library's bound
 )
 
-// ErrFormat says that a block is whole, but in a form that this release does not know.
+// ErrFormat is returned for a block that is intact, but in a form that this release does not know.
 var ErrFormat = errors.New("filter: unknown format of a block")
 
-// Append appends the wire form of the block. build is 32 hexadecimal digits; another one panics.
+// Append appends the wire form of the block. build must be 32 hexadecimal digits, otherwise Append
+// panics.
 func (b *Block) Append(dst []byte, kind Kind, build string, index uint32, keys int) []byte {
 	begin := len(dst)
 	id, err := hex.DecodeString(build)
@@ -76,8 +77,8 @@ func (b *Block) Append(dst []byte, kind Kind, build string, index uint32, keys i
 	return binary.LittleEndian.AppendUint64(dst, xxh3.Hash(dst[begin:]))
 }
 
-// Decode reads a block of this build and index. It keeps no reference to wire. It allocates no more
-// than wire is long. Errors: ErrFormat; what is wrong with it.
+// Decode decodes a block of this build and index. It keeps no reference to wire, and allocates no
+// more than wire is long. Errors: ErrFormat, or what is wrong with the block.
 func Decode(wire []byte, build string, index uint32) (*Block, error) {
 	if len(wire) < headBytes+sumBytes || string(wire[:4]) != magic {
 		return nil, errors.New("filter: not a block")
@@ -111,7 +112,7 @@ func Decode(wire []byte, build string, index uint32) (*Block, error) {
 		}
 		return &Block{bloom: bloom.FromWithM(words, uint(count)*64, bloomHashes)}, nil
 	}
-	// These bounds are what Contains relies on.
+	// Contains relies on these bounds.
 	if bits.OnesCount32(length) != 1 || length > maxSegment || count == 0 || uint64(count)*uint64(length) > math.MaxUint32 ||
 		uint64(len(payload)) != (uint64(count)+2)*uint64(length) {
 		return nil, errors.New("filter: a block's parameters do not fit its size")

@@ -1,6 +1,6 @@
-// Package form says what an id of a list is, and where an id is: its hash, its segment and its
-// block. Imports, edits, readers and HTTP use it, so that they agree. docs/design/namelist.md has
-// vectors for readers in other languages.
+// Package form defines what an id of a list is, and where an id is: its hash, its segment and its
+// block. Imports, edits, readers and HTTP all use it, so that they agree. docs/design/namelist.md
+// has test vectors for readers in other languages.
 package form
 
 import (
@@ -20,22 +20,22 @@ const MaxBytes = 256
 // CompactBytes is the length of the longest id that Redis keeps in its compact encoding of a hash.
 const CompactBytes = 64
 
-// Form is what the ids of a list look like; it is fixed when the list is made.
+// Form says what the ids of a list look like; it is fixed when the list is made.
 type Form string
 
 // The forms.
 const (
 	// Exact is UTF-8 of 1 to 256 bytes, without control characters and outer white space.
 	Exact Form = "exact"
-	// Lower is printable ASCII of 1 to 256 bytes; letters are made small, and outer white space is
-	// cut.
+	// Lower is printable ASCII of 1 to 256 bytes. Letters are turned into lower case, and outer
+	// white space is removed.
 	Lower Form = "lower"
 	// Integer is a signed decimal of 64 bits in its shortest form: "007", "+7" and "-0" are
 	// refused.
 	Integer Form = "integer"
 )
 
-// Forms are all forms.
+// Forms returns all forms.
 func Forms() []Form { return []Form{Exact, Lower, Integer} }
 
 // Hash names the function of Sum in heads and wire forms.
@@ -46,7 +46,7 @@ type Error struct{ Why string }
 
 func (e *Error) Error() string { return "invalid id: " + e.Why }
 
-// The reasons; errors that are made once cost a reader nothing.
+// The reasons. They are made once, so that returning an error costs a reader nothing.
 var (
 	errEmpty   = &Error{"it is empty"}
 	errLong    = &Error{fmt.Sprintf("it is longer than %d bytes", MaxBytes)}
@@ -58,7 +58,7 @@ var (
 	errForm    = &Error{"this release does not know the list's form of ids"}
 )
 
-// Clean returns the id as it is kept. It allocates only where it changes the id. Errors: *Error.
+// Clean returns the id as it is stored. It allocates only if it changes the id. Errors: *Error.
 func (f Form) Clean(id string) (string, error) {
 	if f == Lower {
 		id = strings.Trim(id, " \t\r\n\v\f")
@@ -133,21 +133,21 @@ func integer(id string) error {
 	return nil
 }
 
-// Sum is the hash of an id that Clean has returned: XXH3-64 with the list's seed.
+// Sum returns the hash of an id that Clean has returned: XXH3-64 with the list's seed.
 func Sum(seed uint64, id string) uint64 { return xxh3.HashStringSeed(id, seed) }
 
-// Segment is in which of n segments the id with this hash is: the high half of hash * n. So
+// Segment returns which of n segments has the id with this hash: the high half of hash * n. So
 // segments are in the order of hashes.
 func Segment(hash uint64, n uint32) uint32 {
 	high, _ := bits.Mul64(hash, uint64(n))
 	return uint32(high)
 }
 
-// Block is in which of 2^blockBits blocks the id with this hash is: the top bits of hash.
+// Block returns which of 2^blockBits blocks has the id with this hash: the top bits of hash.
 func Block(hash uint64, blockBits uint8) uint32 { return uint32(hash >> (64 - blockBits)) }
 
-// Digest is a sum over entries that does not depend on their order; the zero value is that of no
-// entry. It finds losses and mix-ups, not forgeries.
+// Digest is a sum over entries that does not depend on their order. The zero value is the digest of
+// no entries. It finds losses and mix-ups, not forgeries.
 type Digest struct{ high, low, count uint64 }
 
 // Add adds an entry: the id as Clean returned it, and its expiry in Unix ms, 0 for never.
@@ -167,7 +167,7 @@ func (d *Digest) Join(other Digest) {
 	d.count += other.count
 }
 
-// Count is how many entries were added.
+// Count returns how many entries were added.
 func (d *Digest) Count() int64 { return int64(d.count) }
 
 func (d *Digest) String() string { return fmt.Sprintf("%016x%016x-%d", d.high, d.low, d.count) }

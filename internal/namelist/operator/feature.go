@@ -1,5 +1,5 @@
-// Package operator is name lists in a replica: the routes of operators, the work of package manage,
-// and the routes of package reader.
+// Package operator adds name lists to a replica: the routes of operators, the work of package
+// manage, and the routes of package reader.
 package operator
 
 import (
@@ -17,8 +17,7 @@ import (
 	"github.com/freeslot/freeslot/internal/replica/feature"
 )
 
-// Feature is what a replica does for name lists. Its needs in Redis are namelist.Access and
-// build.Access.
+// Feature adds name lists to a replica. Its needs in Redis are namelist.Access and build.Access.
 var Feature = feature.Feature{Schedulers: true, New: newPart}
 
 func newPart(env *feature.Env) feature.Part {
@@ -45,7 +44,7 @@ func newPart(env *feature.Env) feature.Part {
 			}
 		}
 		if err := m.Start(ctx); err != nil {
-			return err // it has begun nothing, and nobody stops a step that failed
+			return err // it has started nothing, and a step that failed is not stopped
 		}
 		return readers.Start(ctx)
 	}
@@ -63,8 +62,8 @@ func newPart(env *feature.Env) feature.Part {
 	}
 }
 
-// usable makes the configured folder, and tries whether files can be made in it. One that is not
-// configured is made when it is first needed: not every replica has lists.
+// usable makes the configured folder, and tries to make a file in it. Without a configured folder,
+// one is made when it is first needed: not every replica has lists.
 func usable(dir string) error {
 	err := os.MkdirAll(dir, 0o700)
 	if err == nil {

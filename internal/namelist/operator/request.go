@@ -9,7 +9,7 @@ import (
 )
 
 type (
-	// OfList names a list. It is exported because huma reads no other parts of requests.
+	// OfList names a list. It is exported because huma ignores unexported parts of requests.
 	OfList struct {
 		List string `path:"list" doc:"The name of the list."`
 	}
@@ -58,9 +58,9 @@ type OfSession struct {
 	Session string `path:"session" doc:"The id of the edit session."`
 }
 
-// ListSpec is a list as it is created, or its settings.
+// ListSpec describes a list to create, or its settings.
 type ListSpec struct {
-	// Form and the rest are documented for their readers in the tags.
+	// The tags document Form and the rest for readers of the API.
 	Form        string `json:"form,omitempty" doc:"exact, lower or integer; fixed. Absent means exact."`
 	Server      string `json:"server,omitempty" doc:"The list server, which only a move changes. Absent means the control server."`
 	ExpectedIDs int64  `json:"expected_ids,omitempty" doc:"How many ids the list is expected to have; fixed."`
@@ -70,7 +70,7 @@ type ListSpec struct {
 	Whole       bool   `json:"whole,omitempty" doc:"Whether clients hold all ids; for lists of up to 100000."`
 }
 
-// NameList is a list.
+// NameList describes a list.
 type NameList struct {
 	Name string `json:"name"`
 	ListSpec
@@ -79,19 +79,19 @@ type NameList struct {
 	Serving  *namelist.Version `json:"serving,omitempty"`
 	Next     *namelist.Version `json:"next,omitempty" doc:"The version that clients load before a switch."`
 	Edits    int64             `json:"edits" doc:"Entries of edits since the serving version; compaction begins at 25000, ordinary edits end at 50000."`
-	// Operation is documented for its reader in the tag.
+	// The tag documents Operation for readers of the API.
 	Operation *ListOperation `json:"operation,omitempty" doc:"What runs."`
-	// Planned is only in the answer to an apply.
+	// Planned is set only in the answer to an apply.
 	Planned *Planned `json:"planned,omitempty" doc:"What a version of expected_ids needs."`
 }
 
-// Planned is what a version needs.
+// Planned says what a version needs.
 type Planned struct {
 	Segments uint32 `json:"segments"`
 	Bytes    int64  `json:"bytes" doc:"For ids of 16 bytes."`
 }
 
-// ListOperation is what runs on a list.
+// ListOperation describes the operation that runs on a list.
 type ListOperation struct {
 	ID      string          `json:"id"`
 	Kind    namelist.OpKind `json:"kind"`
@@ -104,16 +104,16 @@ type ListOperation struct {
 // NameListPage is one page of lists.
 type NameListPage struct {
 	Lists []NameList `json:"lists"`
-	// After is documented for its reader in the tag.
+	// The tag documents After for readers of the API.
 	After string `json:"after,omitempty" doc:"Continues the listing; absent at its end."`
 }
 
-// ListVersions are the versions of a list.
+// ListVersions holds the versions of a list.
 type ListVersions struct {
 	Versions []namelist.Version `json:"versions" doc:"The newest first."`
 }
 
-// ListClients are the live clients of a list.
+// ListClients holds the live clients of a list.
 type ListClients struct {
 	Clients []ListClient `json:"clients"`
 }
@@ -128,7 +128,7 @@ type ListClient struct {
 	AtMS     int64   `json:"at_ms" doc:"When it reported."`
 }
 
-// ByWhom says who asks, and why.
+// ByWhom says who makes a request, and why.
 type ByWhom struct {
 	Author string `json:"author,omitempty" doc:"Who; the tenant of the token is put before it."`
 	Note   string `json:"note,omitempty" doc:"Why; at most 256 bytes."`
@@ -136,10 +136,10 @@ type ByWhom struct {
 
 // UploadRequest opens an upload.
 type UploadRequest struct {
-	// Format and the rest are documented for their readers in the tags.
+	// The tags document Format and the rest for readers of the API.
 	Format build.Format `json:"format,omitempty" doc:"csv or txt, also compressed by gzip. Absent means csv."`
 	Mode   manage.Mode  `json:"mode,omitempty" doc:"replace, add or remove. Absent means replace."`
-	// Header is documented like them.
+	// The tag documents Header for readers of the API.
 	Header build.HeaderChoice `json:"header,omitempty" doc:"Whether the first line is a header, which is left out: yes, no or auto. Absent means auto, which knows id and id,expiry in a CSV."`
 	Switch bool               `json:"switch,omitempty" doc:"Whether to switch to the version when nothing speaks against it."`
 	ByWhom
@@ -153,29 +153,29 @@ type ListUpload struct {
 	Progress *BuildProgress `json:"progress,omitempty"`
 }
 
-// shownRejects is how many rejected lines an upload shows; a route of their own has all.
+// shownRejects is the number of rejected lines that an upload shows; another route shows all.
 const shownRejects = 100
 
-// ListUploads are the uploads of a list on one replica.
+// ListUploads holds the uploads of a list on one replica.
 type ListUploads struct {
 	Uploads []ListUpload `json:"uploads" doc:"The oldest first."`
 }
 
-// BuildProgress is how far a build is.
+// BuildProgress says how far a build is.
 type BuildProgress struct {
 	Step  build.Step `json:"step"`
 	Done  int64      `json:"done"`
 	Total int64      `json:"total"`
 }
 
-// CommitUploadRequest ends the receiving of an upload.
+// CommitUploadRequest ends the reception of an upload.
 type CommitUploadRequest struct {
 	Bytes int64 `json:"bytes" doc:"Length of the whole file."`
 }
 
-// ListSwitchRequest switches to a version; to an older one it is a rollback.
+// ListSwitchRequest switches to a version; to an older version, that is a rollback.
 type ListSwitchRequest struct {
-	// Version and the rest are documented for their readers in the tags.
+	// The tags document Version and the rest for readers of the API.
 	Version int64  `json:"version"`
 	Serving *int64 `json:"serving,omitempty" doc:"The version that the caller saw serving, 0 for none: another one is a conflict. Absent means any."`
 	Now     bool   `json:"now,omitempty" doc:"Wait for no client."`
@@ -188,7 +188,7 @@ type MoveRequest struct {
 	ByWhom
 }
 
-// WhyRequest is the body of a request that needs no more.
+// WhyRequest is the body of a request that needs nothing else.
 type WhyRequest struct{ ByWhom }
 
 // CancelRequest ends an operation.
@@ -199,16 +199,16 @@ type CancelRequest struct {
 
 // EntriesRequest changes entries.
 type EntriesRequest struct {
-	// ID and the rest are documented for their readers in the tags.
+	// The tags document ID and the rest for readers of the API.
 	ID      string            `json:"id,omitempty" doc:"Of the request: repeated with it, it is done once."`
 	Entries []namelist.Change `json:"entries" doc:"At most 1000, each id once."`
 	Urgent  bool              `json:"urgent,omitempty" doc:"Also while an operation runs. It needs author and note."`
 	ByWhom
 }
 
-// CollectRequest looks for keys that no list needs any more.
+// CollectRequest looks for keys that no list needs any longer.
 type CollectRequest struct {
-	// Server and the rest are documented for their readers in the tags.
+	// The tags document Server and the rest for readers of the API.
 	Server string `json:"server,omitempty" doc:"The list server to look through. Absent means all, the control server among them."`
 	DryRun bool   `json:"dry_run,omitempty" doc:"Remove nothing."`
 	After  string `json:"after,omitempty" doc:"The next of the answer before. Absent begins."`
@@ -225,7 +225,7 @@ type ListDeleted struct {
 	Left []string `json:"left,omitempty" doc:"Versions whose keys stay, and why."`
 }
 
-// ListStarted is the answer to a request that goes on.
+// ListStarted is the answer to a request whose work continues.
 type ListStarted struct {
 	Operation ListOperation `json:"operation" doc:"It is over when the list shows no operation."`
 }
@@ -242,7 +242,7 @@ type StageRequest struct {
 	Entries []namelist.Change `json:"entries" doc:"At most 1000, each id once. A later entry of an id replaces the one before."`
 }
 
-// QueryRequest asks for ids.
+// QueryRequest asks about ids.
 type QueryRequest struct {
 	IDs []string `json:"ids" doc:"At most 1000."`
 }

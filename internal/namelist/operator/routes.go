@@ -24,14 +24,14 @@ const (
 	listPath    = listsPath + "/{list}"
 	sessionPath = listPath + "/sessions/{session}"
 	versionPath = listPath + "/versions/{version}"
-	// uploadPath is not below the list: the limit of its bodies is that of a path without
+	// uploadsPath is not below a list: the limit on request bodies goes by a path without
 	// variables.
 	uploadsPath = "/v1/list-uploads/"
 	uploadPath  = uploadsPath + "{upload}"
 	collectPath = "/v1/list-gc"
-	// collectTimeout is for a page whose servers are slow.
+	// collectTimeout is for a page from slow servers.
 	collectTimeout = 30 * time.Second
-	// plannedBytes is the length of ids that plans are made for.
+	// plannedBytes is the length of ids that plans assume.
 	plannedBytes = 16
 )
 
@@ -94,7 +94,7 @@ func (r *routes) register() {
 	r.document(r.OpenAPI())
 }
 
-// document adds the bodies, which handlers read themselves.
+// document adds the request bodies, which handlers read themselves.
 func (r *routes) document(doc *huma.OpenAPI) {
 	doc.Tags = append(doc.Tags, &huma.Tag{Name: "lists"})
 	body := func(op *huma.Operation, t reflect.Type) {
@@ -116,7 +116,7 @@ func (r *routes) document(doc *huma.OpenAPI) {
 	body(doc.Paths[sessionPath+"/commit"].Post, reflect.TypeFor[WhyRequest]())
 }
 
-// handle makes the handler of an operator's request.
+// handle handles an operator's request.
 func handle[In, Out any](ctx context.Context, r *routes, what string, in *In, do func(context.Context, *In) (Out, error)) (*output[Out], error) {
 	return handleFor(ctx, r, api.CallTimeout, what, in, do)
 }
@@ -134,7 +134,7 @@ func handleFor[In, Out any](ctx context.Context, r *routes, limit time.Duration,
 	return nil, r.Refuse(what, answerOf(err))
 }
 
-// by is who asks: the tenant of the token, and who the caller says to be.
+// by returns who makes the request: the tenant of the token, and the author that the caller named.
 func (w ByWhom) by(ctx context.Context) namelist.By {
 	author := api.Caller(ctx).Tenant
 	if w.Author != "" {
@@ -205,7 +205,8 @@ func (r *routes) apply(ctx context.Context, in *bodyInput) (*output[NameList], e
 	})
 }
 
-// isTime refuses a number that is no time in ms: seconds since 1970, and durations, are smaller.
+// isTime refuses a number that cannot be a time in ms: seconds since 1970, and durations, are
+// smaller.
 func isTime(field string, ms int64) error {
 	if ms < build.FirstMS {
 		return freeslot.Invalid(field, "is %d, expected 0 for never, or a time in milliseconds since 1970, which has 12 digits or more", ms)
@@ -224,7 +225,7 @@ func areTimes(entries []namelist.Change) error {
 	return nil
 }
 
-// fixed refuses what cannot change in a list that is there.
+// fixed refuses changes of what is fixed in an existing list.
 func fixed(h *namelist.Head, q *ListSpec) error {
 	var found freeslot.FieldErrors
 	differ := func(field, is, asked string) {
@@ -329,7 +330,7 @@ func (r *routes) dropUpload(ctx context.Context, in *OfUpload) (*output[struct{}
 	})
 }
 
-// started is the answer to a request that goes on.
+// started returns the answer to a request whose work continues.
 func started(op namelist.Operation, err error) (ListStarted, error) {
 	return ListStarted{operationOf(&op)}, err
 }

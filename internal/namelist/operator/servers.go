@@ -16,13 +16,14 @@ import (
 	"github.com/freeslot/freeslot/internal/replica/feature"
 )
 
-// openTimeout bounds how long a caller waits until a list server is opened.
+// openTimeout bounds how long a caller waits for a list server to be opened.
 const openTimeout = 5 * time.Second
 
 var errStopped = errors.New("the replica stops")
 
-// servers are the list servers of a replica, each with connections of its own: a build must not
-// hold up the calls of jobs. They are opened when they are first needed, apart from each other.
+// servers holds the list servers of a replica. Each has connections of its own, because a build
+// must not hold up the calls of jobs. Each is opened when it is first needed, independently of the
+// others.
 type servers struct {
 	env    *feature.Env
 	ctx    context.Context // ends with close
@@ -33,7 +34,7 @@ type servers struct {
 	opened map[string]*server // guarded by mu; nil once all are closed
 }
 
-// server is one that is being opened until done is closed; the rest is there then.
+// server is a list server. It is being opened until done is closed; then the rest is set.
 type server struct {
 	done     chan struct{}
 	segments *build.Segments
@@ -47,7 +48,7 @@ func newServers(env *feature.Env) *servers {
 	return s
 }
 
-// open waits until the server is opened. One that could not be is tried again by the next call.
+// open waits until the server is opened. If that failed, the next call tries again.
 func (s *servers) open(ctx context.Context, name string) (*build.Segments, error) {
 	ctx, cancel := context.WithTimeout(ctx, openTimeout)
 	defer cancel()
@@ -103,12 +104,12 @@ func (s *servers) connect(name string) (*build.Segments, func(), error) {
 	}
 	segments := build.SegmentsConfig{Prefix: cfg.Redis.KeyPrefix, Cluster: topology.Cluster}
 	if name == "" {
-		segments.Pace = build.Rest // it carries jobs, too
+		segments.Pace = build.Rest // its server also carries jobs
 	}
 	return build.NewSegments(segments, clients.For(0), s.env.Log.Named("lists"), nil), clients.Close, nil
 }
 
-// address is a URL without credentials: readers have their own.
+// address returns a URL without credentials: readers have their own.
 func address(rawURL string) string {
 	u, err := url.Parse(rawURL)
 	if err != nil {

@@ -22,7 +22,7 @@ import (
 	"github.com/freeslot/freeslot/internal/namelist/manage"
 )
 
-// Headers of an export. Count and sum are trailers: an answer without them is not whole.
+// Headers of an export. Count and sum are trailers: an answer without them is incomplete.
 const (
 	ExportVersion  = "X-Freeslot-List-Version"
 	ExportRevision = "X-Freeslot-List-Revision"
@@ -35,7 +35,7 @@ const exportText = "What the list answers, in the order of a random hash. The he
 	"X-Freeslot-At-Ms (Redis' time) say of when it is; without edits the last two are 0. The trailers X-Freeslot-Count and X-Freeslot-Sha256 are of all lines: " +
 	"an answer without them was cut, and is not whole."
 
-// documentExport adds the answer, which is written by hand.
+// documentExport adds the answer, which the handler writes itself.
 func documentExport(op *huma.Operation) {
 	text := &huma.Schema{Type: huma.TypeString}
 	op.Responses = map[string]*huma.Response{
@@ -44,7 +44,7 @@ func documentExport(op *huma.Operation) {
 	}
 }
 
-// exportPause is how long a client may take nothing of its export.
+// exportPause is how long a client may take no data of its export.
 const exportPause = 30 * time.Second
 
 type (
@@ -81,16 +81,16 @@ type (
 	}
 )
 
-// ListSample is some of a version.
+// ListSample holds some entries of a version.
 type ListSample struct {
 	Entries []namelist.Entry `json:"entries" doc:"In random order."`
 }
 
-// long lets an answer come later than the server's deadline for answers.
+// long allows an answer to come later than the server's deadline for answers.
 func long(limit time.Duration) huma.Middlewares {
 	return huma.Middlewares{func(ctx huma.Context, next func(huma.Context)) {
 		_, w := humago.Unwrap(ctx)
-		// The writer of httptest has no deadlines; the server's has.
+		// The writer of httptest has no deadlines, but the server's has.
 		_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(limit + api.CallTimeout))
 		next(ctx)
 	}}
@@ -111,7 +111,7 @@ func (r *routes) export(ctx context.Context, in *exportInput) (*huma.StreamRespo
 			select {
 			case <-r.Draining():
 				cancel()
-				_ = x.control.SetWriteDeadline(time.Now()) // else a replica that stops waits for a slow client
+				_ = x.control.SetWriteDeadline(time.Now()) // otherwise a replica that stops would wait for a slow client
 			case <-ctx.Done():
 			}
 		})
@@ -121,14 +121,14 @@ func (r *routes) export(ctx context.Context, in *exportInput) (*huma.StreamRespo
 			hctx.SetHeader(ExportCount, strconv.FormatInt(got.Count, 10))
 			hctx.SetHeader(ExportSHA256, hex.EncodeToString(got.SHA256))
 		case x.begun:
-			panic(http.ErrAbortHandler) // cuts the answer, so that no client takes it for whole
+			panic(http.ErrAbortHandler) // cuts the answer off, so that no client takes it for complete
 		default:
 			refuse(hctx, r.Refuse("export the list", answerOf(err)))
 		}
 	}}, nil
 }
 
-// refuse answers where the framework expects a stream.
+// refuse answers with an error if the framework expects a stream.
 func refuse(hctx huma.Context, err error) {
 	status := http.StatusInternalServerError
 	var e huma.StatusError
@@ -143,7 +143,7 @@ func refuse(hctx huma.Context, err error) {
 // exportAnswer is the answer to an export.
 type exportAnswer struct {
 	hctx    huma.Context
-	ctx     context.Context // of the export, whose state this is
+	ctx     context.Context // of the export that this is the state of
 	in      *exportInput
 	control *http.ResponseController
 	begun   bool
@@ -169,7 +169,7 @@ func (x *exportAnswer) begin(of manage.Exported) io.Writer {
 }
 
 func (x *exportAnswer) Write(p []byte) (int, error) {
-	// The writer of httptest has no deadlines; the server's has.
+	// The writer of httptest has no deadlines, but the server's has.
 	_ = x.control.SetWriteDeadline(time.Now().Add(exportPause))
 	if x.ctx.Err() != nil {
 		return 0, x.ctx.Err()
@@ -215,7 +215,7 @@ func (r *routes) uploads(ctx context.Context, in *OfList) (*output[ListUploads],
 	})
 }
 
-// answerOf gives the errors of a manager a code.
+// answerOf adds a code to the errors of a manager.
 func answerOf(err error) error {
 	if damage, ok := errors.AsType[*build.DamageError](err); ok {
 		return &freeslot.Error{Code: freeslot.CodeConflict, Message: damage.Error()}

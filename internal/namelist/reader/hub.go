@@ -13,11 +13,12 @@ import (
 )
 
 const (
-	// lookEvery is from one look at the lists that requests wait for to the next.
+	// lookEvery is the time between looks at the lists that requests wait for.
 	lookEvery = time.Second
-	// linger is how long a list is followed after the last request for it: the next one comes soon.
+	// linger is how long a list is still followed after the last request for it, since the next one
+	// comes soon.
 	linger = 10 * time.Second
-	// maxWaiting bounds the lists that all requests together wait for.
+	// maxWaiting bounds the number of lists that all requests together wait for.
 	maxWaiting = 100_000
 )
 
@@ -35,36 +36,36 @@ type hub struct {
 
 	mu      sync.Mutex
 	stopped bool                // guarded by mu
-	waiting int                 // guarded by mu; lists that all requests wait for
+	waiting int                 // guarded by mu; the number of lists that all requests wait for
 	lists   map[string]*watched // guarded by mu
 }
 
-// watched is a list that is followed, guarded by the hub's mu.
+// watched is a followed list, guarded by the hub's mu.
 type watched struct {
 	waiters map[*waiter]bool
 	left    time.Time // when the last waiter went
 	stop    func()    // nil before it is followed
 }
 
-// waiter is a request that waits. wake has a token when a list may have changed.
+// waiter is a request that waits. wake holds a token when a list may have changed.
 type waiter struct {
 	known map[string]namelist.Mark
 	wake  chan struct{}
 }
 
-// differs reports whether a list is not what a caller knows. One who knows no birth says the
-// revision alone.
+// differs reports whether a list differs from what a caller knows. If the caller knows no birth,
+// only the revision counts.
 func differs(known, is namelist.Mark) bool {
 	return known.Revision != is.Revision || known.Birth != "" && known.Birth != is.Birth
 }
 
-// await answers what lists are at, once one of them differs from what the caller knows or the wait
+// await returns the marks of lists, once one of them differs from what the caller knows or the wait
 // is over. done ends the wait, too.
 func (h *hub) await(ctx context.Context, known map[string]namelist.Mark, history bool, wait time.Duration, done <-chan struct{}) (namelist.ListMarks, error) {
 	w := &waiter{known: known, wake: make(chan struct{}, 1)}
 	if wait > 0 {
 		select {
-		case <-done: // an answer at once would be asked for again at once
+		case <-done: // the caller would at once repeat a request that is answered at once
 			return namelist.ListMarks{}, errStopping
 		default:
 		}
@@ -142,8 +143,8 @@ func (h *hub) leave(w *waiter) {
 	}
 }
 
-// followAll follows the lists that are there: names that callers make up must cost no
-// subscriptions. The begin of a subscription wakes those who wait, so that they look again.
+// followAll follows the lists that exist: names that callers make up must cost no subscriptions.
+// When a subscription begins, it wakes the waiters, so that they look again.
 func (h *hub) followAll(lists map[string]namelist.Mark) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -160,7 +161,7 @@ func (h *hub) followAll(lists map[string]namelist.Mark) {
 	}
 }
 
-// loop is the second witness, until ctx ends.
+// loop looks at the lists regularly, as a check on the subscriptions, until ctx ends.
 func (h *hub) loop(ctx context.Context) {
 	ticker := time.NewTicker(lookEvery)
 	defer ticker.Stop()
@@ -180,14 +181,14 @@ func (h *hub) loop(ctx context.Context) {
 			stop()
 		}
 		for names := range slices.Chunk(h.waitedFor(), namelist.LookLists) {
-			if is, err := h.marks(ctx, names, false); err == nil { // else those who wait see it themselves
+			if is, err := h.marks(ctx, names, false); err == nil { // otherwise the waiters notice it themselves
 				h.wake(is.Lists)
 			}
 		}
 	}
 }
 
-// drop forgets lists, and returns what ends their subscriptions.
+// drop forgets the lists that satisfy is, and returns functions that end their subscriptions.
 func (h *hub) drop(is func(*watched) bool) (stops []func()) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -217,7 +218,7 @@ func (h *hub) waitedFor() (names []string) {
 	return names
 }
 
-// wake wakes those who know something else of a list.
+// wake wakes the waiters that know something else of a list.
 func (h *hub) wake(is map[string]namelist.Mark) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -235,7 +236,7 @@ func (h *hub) wake(is map[string]namelist.Mark) {
 }
 
 // signal puts a token into a channel that holds one. A token that is there already serves this
-// signal too.
+// signal, too.
 func signal(c chan<- struct{}) {
 	select {
 	case c <- struct{}{}:

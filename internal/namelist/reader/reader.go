@@ -22,28 +22,29 @@ import (
 const (
 	// knownBuilds bounds the builds that a replica remembers.
 	knownBuilds = 1000
-	// loadsAtOnce bounds the blocks and whole versions that are read, or written to clients, at a
-	// time: each may have some megabytes.
+	// loadsAtOnce bounds the blocks and whole versions that are read, or written to clients, at the
+	// same time: each may have some megabytes.
 	loadsAtOnce = 8
 	// writeTime is how long a client may take to read one.
 	writeTime = 10 * time.Second
 )
 
-// Config is what a reader works with.
+// Config holds what a reader works with.
 type Config struct {
-	// Subscriptions is a client for subscriptions to the control server. It stays the caller's.
+	// Subscriptions is a client for subscriptions to the control server. The caller keeps and
+	// closes it.
 	Subscriptions rueidis.Client
-	// Server opens a list server by its name; empty is the control server.
+	// Server opens a list server by its name; the empty name is the control server.
 	Server func(ctx context.Context, name string) (*build.Segments, error)
 	Log    *zap.Logger
 }
 
-// Reader answers readers by HTTP. It is safe for concurrent use.
+// Reader answers readers over HTTP. It is safe for concurrent use.
 type Reader struct {
 	cfg     Config
 	control *namelist.Control
 	hub     *hub
-	loads   chan struct{} // has a token for each load, until its answer is written
+	loads   chan struct{} // holds a token for each load, until its answer is written
 
 	cancel context.CancelFunc
 	loops  sync.WaitGroup
@@ -58,7 +59,7 @@ type buildID struct {
 	number      int64
 }
 
-// known is what does not change of a build.
+// known is the part of a build that does not change.
 type known struct {
 	version namelist.Version
 	form    form.Form
@@ -78,7 +79,7 @@ func New(cfg Config, control *namelist.Control) *Reader {
 	}
 }
 
-// Start begins to look at the lists that requests wait for. It is for once.
+// Start starts the looks at the lists that requests wait for. Call it once.
 func (r *Reader) Start(context.Context) error {
 	ctx, cancel := context.WithCancel(context.Background())
 	r.cancel = cancel
@@ -86,21 +87,21 @@ func (r *Reader) Start(context.Context) error {
 	return nil
 }
 
-// Stop ends that, and the subscriptions.
+// Stop ends the looks and the subscriptions.
 func (r *Reader) Stop(context.Context) error {
 	r.cancel()
 	r.loops.Wait()
 	return nil
 }
 
-// errMoved is of a build that is not the version's, or has gone.
+// errMoved returns the error for a build that is not the version's, or has gone.
 func errMoved(id buildID) error {
 	return &freeslot.Error{Code: freeslot.CodeConflict, Field: "build", Message: fmt.Sprintf(
 		"build %.64q of version %d of list %s has moved or gone: read the head again", id.build, id.number, id.list)}
 }
 
-// build is what is known of a build. What was found once is remembered, so that checks go on while
-// the control server is away. again looks also for one that is remembered.
+// build returns what is known of a build. It remembers what it has found, so that checks go on
+// while the control server is away. again makes it look even for a remembered build.
 func (r *Reader) build(ctx context.Context, id buildID, again bool) (*known, error) {
 	r.mu.Lock()
 	k := r.builds[id]
@@ -113,7 +114,7 @@ func (r *Reader) build(ctx context.Context, id buildID, again bool) (*known, err
 	if err := namelist.ValidateName("list", id.list); err != nil {
 		return nil, err
 	}
-	// Of a list that was made again meanwhile, the seed would be another list's.
+	// If the list was made again meanwhile, the seed would be another list's.
 	before, err := r.control.Head(ctx, id.list)
 	var v namelist.Version
 	if err == nil {
@@ -133,13 +134,13 @@ func (r *Reader) build(ctx context.Context, id buildID, again bool) (*known, err
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if len(r.builds) >= knownBuilds {
-		clear(r.builds) // those in use come back
+		clear(r.builds) // builds in use come back
 	}
 	r.builds[id] = k
 	return k, nil
 }
 
-// check asks the segments of a build for ids.
+// check looks up ids in the segments of a build.
 func (r *Reader) check(ctx context.Context, id buildID, ids []string) ([]namelist.ListFound, error) {
 	k, err := r.build(ctx, id, false)
 	if err != nil {
@@ -173,7 +174,7 @@ func (r *Reader) check(ctx context.Context, id buildID, ids []string) ([]namelis
 	return out, nil
 }
 
-// slot is the part of a request in what is loaded at a time.
+// slot is a request's share of what may be loaded at the same time.
 type slot struct {
 	control *http.ResponseController
 	taken   bool
@@ -181,8 +182,8 @@ type slot struct {
 
 type slotKey struct{}
 
-// hold gives a request a slot, and has it until the answer is written: what is loaded stays in
-// memory as long.
+// hold gives a request a slot, and keeps the slot until the answer is written, because what was
+// loaded stays in memory until then.
 func (r *Reader) hold(ctx huma.Context, next func(huma.Context)) {
 	_, w := humago.Unwrap(ctx)
 	s := &slot{control: http.NewResponseController(w)}
@@ -194,8 +195,8 @@ func (r *Reader) hold(ctx huma.Context, next func(huma.Context)) {
 	next(huma.WithValue(ctx, slotKey{}, s))
 }
 
-// load calls do with a build and its server, and with few others at a time. It is for requests that
-// hold has.
+// load calls do with a build and its server, while only a few others load. Its request must come
+// through hold.
 func load[T any](ctx context.Context, r *Reader, id buildID, do func(ctx context.Context, k *known, server *build.Segments) (T, error)) (out T, err error) {
 	k, err := r.build(ctx, id, false)
 	if err != nil {

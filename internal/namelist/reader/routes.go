@@ -21,16 +21,17 @@ const (
 	listPath    = "/v1/lists/{list}"
 	checkPath   = listPath + "/check"
 	versionPath = listPath + "/versions/{version}"
-	// maxMarks and maxReports bound the bodies: names and marks of 1,000 lists, reports of 100.
+	// maxMarks and maxReports bound bodies: names and marks of 1,000 lists, reports of 100 lists.
 	maxMarks   = 512 << 10
 	maxReports = 256 << 10
-	// maxLoaded is the most versions that a report names, and maxText the longest of its texts.
+	// maxLoaded is the largest number of versions in a report, maxText the length limit of its
+	// texts.
 	maxLoaded = 16
 	maxText   = 64
 )
 
 type (
-	// OfList names a list. It is exported because huma reads no other parts of requests.
+	// OfList names a list. It is exported because huma ignores unexported parts of requests.
 	OfList struct {
 		List string `path:"list" doc:"The name of the list."`
 	}
@@ -70,7 +71,7 @@ type routes struct {
 	*Reader
 }
 
-// Routes registers the routes of readers. They are for any valid token.
+// Routes registers the routes of readers. Any valid token may use them.
 func (r *Reader) Routes(router *api.Router) {
 	to := &routes{router, r}
 	router.LimitBody(marksPath, "lists", maxMarks)
@@ -101,7 +102,7 @@ func (r *Reader) Routes(router *api.Router) {
 	block.Responses["304"] = &huma.Response{Description: "The caller has it."}
 }
 
-// answer makes the answer of a handler.
+// answer returns the answer of a handler.
 func answer[T any](r *routes, what string, out T, err error) (*output[T], error) {
 	if err != nil {
 		return nil, r.Refuse(what, err)
@@ -109,7 +110,7 @@ func answer[T any](r *routes, what string, out T, err error) (*output[T], error)
 	return &output[T]{Body: out}, nil
 }
 
-// named checks names of lists that are the keys of a body's field lists.
+// named checks names of lists, which are the keys of the field lists of a body.
 func named[T any](lists map[string]T, most int) error {
 	if len(lists) == 0 || len(lists) > most {
 		return freeslot.Invalid("lists", "are %d, expected 1 to %d", len(lists), most)

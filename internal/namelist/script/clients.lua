@@ -1,7 +1,7 @@
--- clients: the live clients of a list: those that have reported within the last 15 s. Those that are silent for a
--- minute, or whose report is from the future, are removed.
+-- clients: returns the live clients of a list: those that have reported within the last 15 s. It
+-- removes clients that have been silent for a minute, and reports from the future.
 --
--- Guarantee: live is by Redis' own clock.
+-- Guarantee: liveness is judged by Redis' own clock.
 --
 -- KEYS[1] lists:clients:<list>  hash
 -- Returns {at, client, ms since 1970, report...}

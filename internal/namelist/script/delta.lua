@@ -1,11 +1,12 @@
--- delta: the head of a list, and its edits after a revision, oldest first.
+-- delta: returns the head of a list, and its edits after a revision, oldest first.
 --
--- Guarantee: it changes nothing. An edit is there as a whole; with more = 0 the caller has all up to the head's
--- revision, but for what was trimmed: the head's floor says it.
+-- Guarantee: it changes nothing. An edit is returned as a whole. With more = 0 the caller has
+-- everything up to the head's revision, except edits that were trimmed: the head's floor names the
+-- last of them.
 --
 -- KEYS[1] lists:record:<list>  hash   KEYS[2] lists:versions:<list>  hash   KEYS[3] lists:edits:<list>  stream
 -- ARGV[1] revision   ARGV[2] entries of a page: it ends with the edit that reaches them
--- ARGV[3] '1' to be told the history of the server's data
+-- ARGV[3] '1' to also get the history of the server's data
 -- Returns {1, at, history, head, more, {revision, entries}...}, entries a JSON array; {4, at, history, head, 0} the list
 --   is deleted, or was never there: the record is empty
 -- Redis 7.0. Cost: O(entries of the page).

@@ -1,8 +1,9 @@
--- edit: appends an edit to the log of a list: entries of the call, or all that an edit session has staged, which ends
--- the session. It trims the log.
+-- edit: appends an edit to the log of a list. The entries come from the call, or are everything
+-- that an edit session has staged, which ends the session. It trims the log.
 --
--- Guarantee: readers see an edit as a whole, at one revision. An edit that is repeated within an hour, before another
--- 1,000 with an id, is not appended again. The first write is one that Redis refuses when it is out of memory.
+-- Guarantee: readers see an edit as a whole, at one revision. An edit that is repeated within an
+-- hour, before another 1,000 with an id, is not appended again. Redis refuses the first write when
+-- it is out of memory.
 --
 -- KEYS[1] lists:index  hash   KEYS[2] lists:record:<list>  hash   KEYS[3] lists:versions:<list>  hash
 -- KEYS[4] lists:edits:<list>  stream   KEYS[5] lists:staged:<list>  hash   KEYS[6] lists:edit_ids:<list>  zset
@@ -12,7 +13,7 @@
 -- ARGV[9] how many entries   ARGV[10] entries, a JSON array; of a session they are staged
 -- ARGV[11] author and note, JSON   ARGV[12..] with a session: fields to set, name and value in turns
 -- Returns {1, at, revision} done, {2, at, revision} it was appended before, {3, at, head} the state is another one, or the session is over
---   {4, at} there is no such list, {5, at, entries} there are so many behind the base
+--   {4, at} there is no such list, {5, at, entries} that many entries are already behind the base
 -- Redis 7.0. Cost: O(entries), of what is trimmed, too.
 local index_key, record_key, versions_key, edits_key, staged_key, ids_key = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
 local list, change_channel, id, birth, states, session = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5], ARGV[6]
@@ -41,7 +42,7 @@ local revision = string.format('%.0f', (tonumber(is[7]) or 0) + 1)
 local total = edited + n
 redis.call('XADD', edits_key, revision .. '-0', 'n', n, 'total', string.format('%.0f', total), 'entries', entries, 'by', by)
 local set = {'revision', revision, 'edited', string.format('%.0f', total)}
-local trimmed = tonumber(is[8]) or 0 -- entries of all edits that the log has no more
+local trimmed = tonumber(is[8]) or 0 -- entries of all edits that the log no longer has
 while total - trimmed > log do -- from the oldest on
   local item = redis.call('XRANGE', edits_key, '-', '+', 'COUNT', 1)[1]
   redis.call('XDEL', edits_key, item[1])

@@ -1,9 +1,9 @@
--- look: the revisions of lists.
+-- look: returns the revisions of lists.
 --
 -- Guarantee: it changes nothing.
 --
 -- KEYS[1] lists:index  hash
--- ARGV[1] '1' to be told the history of the server's data   ARGV[2..] up to 1,000 lists
+-- ARGV[1] '1' to also get the history of the server's data   ARGV[2..] up to 1,000 lists
 -- Returns {at, history, revision and birth of each list with a space between, '' where there is none}
 -- Redis 7.0. Cost: O(lists).
 local index_key, asked = KEYS[1], ARGV[1] == '1'

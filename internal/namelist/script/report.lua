@@ -1,6 +1,8 @@
--- report: keeps what a client has loaded and serves of some lists. Of a list that is not there it keeps nothing.
+-- report: records what a client has loaded and serves of some lists. It ignores lists that do not
+-- exist.
 --
--- Guarantee: a report goes when its client has been silent for a minute. The time is Redis' own.
+-- Guarantee: a report is removed when its client has been silent for a minute. The time is Redis'
+-- own.
 --
 -- KEYS[1] lists:clients:<list>  hash   and so on
 -- ARGV[1] client   ARGV[2] name of the hash lists:index: it is no key, because the user of a reader may not write it

@@ -1,12 +1,13 @@
--- stage: keeps entries of an edit session, and renews its lease. A later entry of an id replaces the earlier one.
+-- stage: stores entries of an edit session, and renews its lease. A later entry of an id replaces
+-- the earlier one.
 --
--- Guarantee: all entries are staged, or none; of a session that is over, none. A repeated call changes nothing but the
--- lease. The first write is one that Redis refuses when it is out of memory.
+-- Guarantee: all entries are staged, or none; none if the session is over. A repeated call changes
+-- only the lease. Redis refuses the first write when it is out of memory.
 --
 -- KEYS[1] lists:record:<list>  hash   KEYS[2] lists:versions:<list>  hash   KEYS[3] lists:staged:<list>  hash
 -- ARGV[1] operation id of the session   ARGV[2] lease, ms   ARGV[3] the most entries of a session
 -- ARGV[4..] id and JSON of each entry, up to 1,000
--- Returns {1, at, entries staged, when the lease lapses in ms}, {3, at, head} the session is over, {5, at, entries} there are so many
+-- Returns {1, at, entries staged, when the lease lapses in ms}, {3, at, head} the session is over, {5, at, entries} it has that many already
 -- Redis 7.0. Cost: O(entries).
 local record_key, versions_key, staged_key = KEYS[1], KEYS[2], KEYS[3]
 local session, lease, limit = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3])

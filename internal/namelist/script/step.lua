@@ -1,8 +1,8 @@
--- step: changes the record and the versions of a list, if it still is as the caller saw it. All changes of state are
--- steps. What is allowed was decided by the caller, from the head that it saw.
+-- step: changes the record and the versions of a list, if it still is as the caller saw it. All
+-- changes of state are steps. The caller has decided what is allowed, from the head that it saw.
 --
--- Guarantee: of several callers that saw the same one wins. A repeated step changes nothing. It works where Redis has
--- no memory left. The time is Redis' own.
+-- Guarantee: of several callers that saw the same head, one wins. A repeated step changes nothing.
+-- It works when Redis has no memory left. The time is Redis' own.
 --
 -- KEYS[1] lists:index  hash   KEYS[2] lists:record:<list>  hash   KEYS[3] lists:versions:<list>  hash
 -- KEYS[4] lists:edits:<list>  stream   KEYS[5] lists:staged:<list>  hash   KEYS[6] lists:edit_ids:<list>  zset
@@ -30,7 +30,7 @@ for i = 8, watched, 2 do
   if redis.call('HGET', versions_key, ARGV[i]) ~= ARGV[i + 1] then return {3, at, head()} end
 end
 
-redis.call('HDEL', record_key, '') -- Redis takes what follows a write that needs no memory
+redis.call('HDEL', record_key, '') -- Redis accepts what follows a write that needs no memory
 local revision = string.format('%.0f', (tonumber(is[10]) or 0) + 1)
 if mode == 'fresh' then redis.call('UNLINK', unpack(KEYS, 2)) end
 local set = {}

@@ -1,7 +1,7 @@
 -- segments: replaces segments of one version.
 --
--- Guarantee: a segment is replaced whole, with its seal. Repeating it changes nothing. When Redis is out of memory the
--- error comes before the first write.
+-- Guarantee: a segment is replaced whole, with its seal. Repeating a call changes nothing. When
+-- Redis is out of memory, the error comes before the first write.
 --
 -- Writes: scheduler:lists:{<list>_<version>_<segment>}
 --

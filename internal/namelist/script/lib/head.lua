@@ -1,5 +1,5 @@
--- head: what readers must know of a list: {fields of its record, JSON of the serving version, JSON of the next one},
--- '' where there is none. The field step is for step.lua alone.
+-- head: returns what readers must know of a list: {fields of its record, JSON of the serving
+-- version, JSON of the next one}, '' if there is none. Only step.lua uses the field step.
 -- Needs: record_key, versions_key
 -- Defines: head
 local function head()

@@ -1,6 +1,6 @@
--- tell: publishes a revision: with the head, entries (JSON), both, or neither, which sends readers to the delta.
--- The one call of PUBLISH becomes SPUBLISH on a cluster.
--- It names the history of the server's data: after a failover that lost some, revisions come twice.
+-- tell: publishes a revision: with the head, entries (JSON), both, or neither, which sends readers
+-- to the delta. The only call of PUBLISH becomes SPUBLISH on a cluster. The message names the
+-- history of the server's data: after a failover that lost some data, revisions occur twice.
 -- Needs: at, change_channel
 -- Defines: server_history, publish, tell
 -- include lib/server.lua
