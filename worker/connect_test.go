@@ -25,16 +25,16 @@ import (
 
 var (
 	refusedDial = &redisclient.UnreachableError{Addr: "a:1", Err: &net.OpError{Op: "dial", Err: syscall.ECONNREFUSED}}
-	unavailable = fmt.Errorf("%w: %w", &freeslot.Error{Code: freeslot.CodeUnavailable}, syscall.ECONNREFUSED)
+	errAway     = fmt.Errorf("%w: %w", &freeslot.Error{Code: freeslot.CodeUnavailable}, syscall.ECONNREFUSED)
 	forbidden   = &freeslot.Error{Code: freeslot.CodePermissionDenied}
 )
 
 // TestStartWaits: while nobody answers, Start tries again. It warns once, and then each minute.
 func TestStartWaits(t *testing.T) {
 	passing := []error{
-		refusedDial, unavailable, &redisclient.UnreachableError{Addr: "a:1", Err: io.EOF}, &net.DNSError{Err: "no such host", Name: "redis"},
+		refusedDial, errAway, &redisclient.UnreachableError{Addr: "a:1", Err: io.EOF}, &net.DNSError{Err: "no such host", Name: "redis"},
 		&freeslot.Error{Code: freeslot.CodeOverloaded}, fmt.Errorf("start: %w", script.ErrMissing), context.DeadlineExceeded,
-		gatewayErrors{unavailable, fmt.Errorf("%w: %w", unavailable, errNoGateway)},
+		gatewayErrors{errAway, fmt.Errorf("%w: %w", errAway, errNoGateway)},
 	}
 	synctest.Test(t, func(t *testing.T) {
 		core, logs := observer.New(zap.WarnLevel)
@@ -71,7 +71,7 @@ func TestStartDoesNotWait(t *testing.T) {
 		exit bool
 	}{
 		"token":          {forbidden, false},
-		"one of several": {gatewayErrors{unavailable, forbidden}, false},
+		"one of several": {gatewayErrors{errAway, forbidden}, false},
 		"no gateway":     {fmt.Errorf("%w: %w", &freeslot.Error{Code: freeslot.CodeUnavailable}, errNoGateway), false},
 		"certificate":    {fmt.Errorf("%w: %w", &freeslot.Error{Code: freeslot.CodeUnavailable}, x509.UnknownAuthorityError{}), false},
 		"of Redis":       {&redisclient.UnreachableError{Addr: "a:1", Err: x509.UnknownAuthorityError{}}, false},

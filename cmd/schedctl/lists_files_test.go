@@ -6,7 +6,6 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
-
 	"os"
 	"path/filepath"
 	"strings"

@@ -24,12 +24,12 @@ const (
 type SharedOutcome uint8
 
 const (
-	// SharedAlone: nothing was changed for the node. End the attempt by CompleteNode.
+	// SharedAlone says that nothing was changed for the node. End the attempt by CompleteNode.
 	SharedAlone SharedOutcome = iota
-	// SharedCompleted: as Completed.
+	// SharedCompleted is as Completed.
 	SharedCompleted
-	// SharedUnknown: Redis answered with an error, so the call may have been carried out in part.
-	// End the attempt by CompleteNode, and let the node send a heartbeat.
+	// SharedUnknown says that Redis answered with an error, so the call may have been carried out in
+	// part. End the attempt by CompleteNode, and let the node send a heartbeat.
 	SharedUnknown
 )
 

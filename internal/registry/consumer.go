@@ -171,8 +171,8 @@ func (c *Consumer) Unsubscribe(service string, listeners ...*Listener) (failed e
 }
 
 // leave ends listeners, and returns how many it ended. The caller holds Consumer.mu.
-func (f *followed) leave(ends func(*Listener) bool) (ended int) {
-	f.listeners = slices.DeleteFunc(f.listeners, func(l *Listener) bool {
+func (s *followed) leave(ends func(*Listener) bool) (ended int) {
+	s.listeners = slices.DeleteFunc(s.listeners, func(l *Listener) bool {
 		if !ends(l) {
 			return false
 		}

@@ -24,8 +24,21 @@ func TestDoubtByCount(t *testing.T) {
 		before, count int64
 		doubt         bool
 	}{
-		{3, 1, true}, {3, 2, false}, {5, 2, true}, {5, 3, false}, {7, 3, true}, {7, 4, false}, {4, 2, false}, {4, 1, true}, {1, 1, false},
-		{3, 6, false}, {3, 7, true}, {1, 2, false}, {1, 3, true}, {0, 1, false}, {0, 1_000_000, false},
+		{3, 1, true},
+		{3, 2, false},
+		{5, 2, true},
+		{5, 3, false},
+		{7, 3, true},
+		{7, 4, false},
+		{4, 2, false},
+		{4, 1, true},
+		{1, 1, false},
+		{3, 6, false},
+		{3, 7, true},
+		{1, 2, false},
+		{1, 3, true},
+		{0, 1, false},
+		{0, 1_000_000, false},
 	} {
 		for _, h := range []*namelist.Head{{Expected: c.before}, {Serving: &namelist.Version{Count: c.before}}} {
 			if c.before == 0 && h.Serving != nil {

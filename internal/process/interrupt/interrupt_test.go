@@ -21,9 +21,13 @@ func TestSteps(t *testing.T) {
 			pause time.Duration
 			want  int
 		}{
-			{0, 1}, {0, 1}, {time.Millisecond, 1}, {Gap - 2*time.Millisecond, 1},
+			{0, 1},
+			{0, 1},
+			{time.Millisecond, 1},
+			{Gap - 2*time.Millisecond, 1},
 			{time.Millisecond, 2}, // a second after the first, whatever came between
-			{Gap - 1, 2}, {1, 3},
+			{Gap - 1, 2},
+			{1, 3},
 		} {
 			time.Sleep(s.pause)
 			signals <- syscall.SIGTERM

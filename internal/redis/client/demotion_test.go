@@ -17,9 +17,10 @@ func subscription(t *testing.T, c rueidis.Client) (subscribed <-chan struct{}) {
 	hook := make(chan struct{}, 100)
 	ctx, cancel := context.WithCancel(t.Context())
 	ctx = rueidis.WithOnSubscriptionHook(ctx, func(rueidis.PubSubSubscription) { hook <- struct{}{} })
-	ended := make(chan error, 1)
+	ended := make(chan struct{})
 	go func() {
-		ended <- c.Receive(ctx, c.B().Subscribe().Channel("channel").Build(), func(rueidis.PubSubMessage) {})
+		defer close(ended)
+		_ = c.Receive(ctx, c.B().Subscribe().Channel("channel").Build(), func(rueidis.PubSubMessage) {})
 	}()
 	t.Cleanup(func() { cancel(); <-ended })
 	<-hook
