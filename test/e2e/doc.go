@@ -1,8 +1,8 @@
 // Package e2e tests the programs as they are shipped: scheduler, nodeagent and schedctl as
-// processes, on a real Redis, also driven by a client that shares no code with them (wsclient, on
-// the npm package ws).
+// processes, on a real Redis. A client that shares no code with them (wsclient, on the npm package
+// ws) drives them, too.
 //
-// The tests share one Redis and have a key prefix each. Most of them run in parallel; the ones that
+// The tests share one Redis and have a key prefix each. Most of them run in parallel; tests that
 // load the machine or measure it do not. Every started process is stopped, and killed if it does
 // not stop; every wait has a limit.
 //

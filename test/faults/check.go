@@ -13,8 +13,8 @@ const (
 	// abortSlack is how long before the service noticed it a request may have been broken off: a
 	// handler that is aborted counts as owned only until then.
 	abortSlack = time.Second
-	// stopGrace is how long a handler may run on when its job has ended elsewhere or otherwise: a
-	// fault in between keeps the agent from learning of it.
+	// stopGrace is how long a handler may run on if its job has ended elsewhere or otherwise: a
+	// fault in between keeps the agent from learning about it.
 	stopGrace = 12 * time.Second
 )
 
@@ -24,7 +24,7 @@ type Violation struct {
 	Rule, Text string
 }
 
-// String is the rule and the text.
+// String returns the rule and the text.
 func (v Violation) String() string { return v.Rule + ": " + v.Text }
 
 // job is everything that is known of one submission.
@@ -42,15 +42,15 @@ type job struct {
 	handlers  []*handler
 	records   []*Record
 	lastBegun int // the highest attempt of a handler
-	// twice has, for each attempt that began twice, where it did.
+	// twice holds, for each attempt that began twice, where it did.
 	twice []string
 	// first and last bound the job's life, as far as anything was seen of it.
 	first, last time.Duration
-	// doubt: a write of the job may have been lost.
+	// doubt is true if a write of the job may have been lost.
 	doubt bool
 }
 
-// handler is the first one that the condition holds for; nil for none.
+// handler returns the first handler for which the condition holds; nil for none.
 func (j *job) handler(condition func(h *handler) bool) *handler {
 	if i := slices.IndexFunc(j.handlers, condition); i >= 0 {
 		return j.handlers[i]
@@ -79,7 +79,7 @@ type checker struct {
 	violations []Violation
 }
 
-// Check lists all that is wrong with a history; nil when nothing is.
+// Check lists everything that is wrong with a history; nil if nothing is.
 func Check(h *History) []Violation {
 	c := &checker{history: h, jobs: map[int]*job{}, periodic: map[string]int{}, drained: map[string]spans{}}
 	c.collect()
@@ -192,8 +192,8 @@ func (c *checker) note(j *job, e *Event) {
 	}
 }
 
-// checkRecords: one record for each job that was accepted, at most one for one that may have been,
-// none for one that was refused; and all have ended.
+// checkRecords: there is one record for each accepted job, at most one for a job that may have been
+// accepted, none for a refused one; and all have ended.
 func (c *checker) checkRecords(n int, j *job) {
 	switch {
 	case j.accepted != nil && len(j.records) == 0:
@@ -250,7 +250,7 @@ func sameResult(a, b *Result) bool {
 	return a == nil && b == nil || a != nil && b != nil && *a == *b
 }
 
-// checkReason: the end that a job came to has a cause.
+// checkReason: each job's end has a cause.
 func (c *checker) checkReason(n int, j *job) {
 	for _, r := range j.records {
 		switch r.State {
@@ -283,8 +283,8 @@ func (c *checker) checkReason(n int, j *job) {
 	}
 }
 
-// checkSuccess: the result is from a handler that ran to its end before any client learned of the
-// result.
+// checkSuccess: the result comes from a handler that ran to its end before any client learned about
+// the result.
 func (c *checker) checkSuccess(n int, j *job, r *Record) {
 	want := Result{N: max(n, Periodic), Job: r.Job, Node: r.Node, Attempt: r.Attempt}
 	if r.Result != nil && ofAllCells(r.Result.Job) == ofAllCells(r.Job) {
@@ -301,7 +301,7 @@ func (c *checker) checkSuccess(n int, j *job, r *Record) {
 		return
 	}
 	if j.doubt {
-		return // a handler may have answered that is not known any more
+		return // a handler that is no longer known may have answered
 	}
 	for _, e := range j.ends {
 		if e.At < j.handlers[i].end.At {
@@ -310,8 +310,8 @@ func (c *checker) checkSuccess(n int, j *job, r *Record) {
 	}
 }
 
-// checkHandlers: no attempt after the one that the job ended by, and no handler that runs on when
-// its job has ended.
+// checkHandlers: no attempt begins after the one by which the job ended, and no handler runs on
+// when its job has ended.
 func (c *checker) checkHandlers(n int, j *job) {
 	for _, r := range j.records {
 		if r.State.Terminal() && j.lastBegun > r.Attempt {
@@ -331,19 +331,19 @@ func (c *checker) checkHandlers(n int, j *job) {
 	}
 }
 
-// change is when a node's slots in use change.
+// change is a change of a node's slots in use.
 type change struct {
 	at    time.Duration
 	slots int
 	text  string
 }
 
-// checkSlots: never more slots in use on a node than it has, as its handlers count. A handler whose
-// request was broken off counts until abortSlack before that was noticed.
+// checkSlots: a node never has more slots in use than its capacity, by the count of its handlers. A
+// handler whose request was broken off counts until abortSlack before that was noticed.
 func (c *checker) checkSlots() {
 	changes := map[string][]change{}
 	for _, j := range c.jobs {
-		if j.doubt { // its slots are not known any more
+		if j.doubt { // its slots are no longer known
 			continue
 		}
 		for _, h := range j.handlers {

@@ -10,14 +10,14 @@ import (
 	"github.com/freeslot/freeslot"
 )
 
-// ofAllCells is a job's id without its cell: a job that moves to another cell keeps the rest.
+// ofAllCells returns a job's id without its cell: a job that moves to another cell keeps the rest.
 func ofAllCells(id string) string {
 	_, rest, _ := strings.Cut(id, "-")
 	return rest
 }
 
-// checkTraits is what holds for jobs of certain kinds: none begins before its time, or on a node of
-// another class; what is told of it, its handler has reported.
+// checkTraits checks the rules for certain kinds of jobs: none begins before its time, or on a node
+// of another class, and all progress that clients got was reported by the handler.
 func (c *checker) checkTraits(n int, j *job) {
 	for _, h := range j.handlers {
 		// Run times have milliseconds.
@@ -50,7 +50,7 @@ func (c *checker) checkDrained(r *Record) {
 	}
 }
 
-// noteDrain collects when nodes were drained.
+// noteDrain collects the times at which nodes were drained.
 func (c *checker) noteDrain(e *Event) {
 	if e.Kind == Drained {
 		c.drained[e.Node] = append(c.drained[e.Node], span{e.At, forever})
@@ -59,8 +59,8 @@ func (c *checker) noteDrain(e *Event) {
 	}
 }
 
-// checkLimits: not more jobs of a tenant or a concurrency key at a time than may be. Only the
-// attempts count where their job succeeded: others may have lost their slot long before they end.
+// checkLimits: no more jobs of a tenant or a concurrency key ran at a time than its limit allows.
+// Only the attempts of successful jobs count: others may have lost their slot long before they end.
 func (c *checker) checkLimits() {
 	changes := map[string][]change{}
 	limits := map[string]int{}
@@ -106,15 +106,15 @@ func most(changes []change, see func(ch change, sum int)) {
 	}
 }
 
-// checkPeriodic: a schedule has made as many jobs as it says. It may not know yet of one.
+// checkPeriodic: a schedule has made as many jobs as it says. It may not know about one yet.
 func (c *checker) checkPeriodic() {
 	if made := len(c.periodic); made < c.history.Runs || made > c.history.Runs+1 {
 		c.bad("schedule", "the schedule made %d jobs and says %d", made, c.history.Runs)
 	}
 }
 
-// jobOf is the job that an event or a record is of; nil when nobody submitted it. Each job of a
-// schedule has a number of its own, below [Periodic].
+// jobOf returns the job that an event or a record belongs to; nil if no client submitted it. Each
+// job of a schedule has a number of its own, below [Periodic].
 func (c *checker) jobOf(n int, id string) *job {
 	if n != Periodic {
 		return c.jobs[n]

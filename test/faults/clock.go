@@ -6,7 +6,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Clock is the time of a clock that all processes of the machine share, and that nobody sets.
+// Clock returns the time of a clock that all processes of the machine share, and that no one sets.
 func Clock() time.Duration {
 	var t unix.Timespec
 	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &t); err != nil {

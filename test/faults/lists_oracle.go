@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// ListVerdict is what a peer was answered, by the numbers of package namelist.
+// ListVerdict is the answer that a peer got, by the numbers of package namelist.
 type ListVerdict uint8
 
 // The verdicts.
@@ -21,9 +21,9 @@ const (
 	ListNo
 )
 
-// ListAnswer is one answer to a peer, as its log has it.
+// ListAnswer is one answer to a peer, in the form of its log.
 type ListAnswer struct {
-	// At is when it was asked, by Clock.
+	// At is the time of the question, by Clock.
 	At                time.Duration
 	Took              time.Duration // in whole milliseconds
 	ID                uint32
@@ -54,24 +54,24 @@ func readListAnswer(log []byte) (a ListAnswer) {
 	return a
 }
 
-// ListIDs are the ids of a list: the members of its first file, then as many more as a quarter of
-// them that come later, and then as many strangers.
+// ListIDs describes the ids of a list: the members of its first file, then a quarter as many that
+// come later, and then as many strangers.
 type ListIDs struct{ Members uint32 }
 
 const (
-	// listHot is how many ids of each of the first two kinds are edited, and asked in every other
-	// check.
+	// listHot is the number of ids of each of the first two kinds that are edited, and asked in
+	// every other check.
 	listHot = 1000
-	// expiringStride: of so many hot ids one has an expiry, and of the others about 4,000 in all.
+	// expiringStride: one in this many hot ids has an expiry, and of the others about 4,000 in all.
 	expiringStride = 16
 )
 
 func (l ListIDs) late() uint32 { return l.Members / 4 }
 
-// All is how many ids there are, with the strangers.
+// All returns the number of ids, with the strangers.
 func (l ListIDs) All() uint32 { return l.Members + 2*l.late() }
 
-// Pick is an id to ask for.
+// Pick returns an id to ask for.
 func (l ListIDs) Pick(random func(n uint32) uint32) uint32 {
 	if random(2) == 0 {
 		return random(l.All())
@@ -94,7 +94,7 @@ func (l ListIDs) expiring(id uint32) bool {
 	return id%max(expiringStride, l.Members/4000) == 1
 }
 
-// ListID is the name of an id: 16 hex digits that look like random ones.
+// ListID returns the name of an id: 16 hex digits that look like random ones.
 func ListID(id uint32) string {
 	x := (uint64(id) + 1) * 0x9e3779b97f4a7c15
 	x = (x ^ x>>30) * 0xbf58476d1ce4e5b9
@@ -102,7 +102,7 @@ func ListID(id uint32) string {
 	return fmt.Sprintf("%016x", x^x>>31)
 }
 
-// listMode is what an import does with the entries that a list has.
+// listMode tells what an import does with the entries that a list has.
 type listMode string
 
 const (
@@ -111,14 +111,14 @@ const (
 	listRemove  listMode = "remove"
 )
 
-// listFile is the content of an upload, or with the mode add and no entries that of a rebuild.
+// listFile is the content of an upload or, with the mode add and no entries, of a rebuild.
 type listFile struct {
 	mode listMode
 	// entries calls add for each line. expires is Unix ms; 0 is never.
 	entries func(add func(id uint32, expires int64))
 }
 
-// listVersion is what a version must have.
+// listVersion holds what a version must contain.
 type listVersion struct {
 	base    int64
 	has     []uint64         // a bit for each id
@@ -134,14 +134,14 @@ type listEdit struct {
 
 // listLife is a list from its creation until control loses it.
 type listLife struct {
-	begin    time.Duration // of its creation
+	begin    time.Duration // the time of its creation
 	versions map[int64]*listVersion
 	edits    map[uint32][]listEdit // in the order of their revisions once sorted
-	// doubtful are the ids of edits that may have been done or not.
+	// doubtful holds the ids of edits that may have been done or not.
 	doubtful map[uint32]bool
 }
 
-// listOracle knows what a list has at each version and revision.
+// listOracle knows what a list contains at each version and revision.
 type listOracle struct {
 	ids ListIDs
 	// epoch is the Unix time at the zero of Clock, in ms.
@@ -164,14 +164,14 @@ func (o *listOracle) born() {
 	})
 }
 
-// life is the newest one, and its number; -1 is none.
+// life returns the newest life, and its number; -1 is none.
 func (o *listOracle) life() int {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return len(o.lives) - 1
 }
 
-// edited notes edits of a life; without a revision it is not known whether they were done.
+// edited records edits of a life; without a revision it is not known whether they were done.
 func (o *listOracle) edited(life int, revision int64, edits map[uint32]listEdit) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -185,7 +185,7 @@ func (o *listOracle) edited(life int, revision int64, edits map[uint32]listEdit)
 	}
 }
 
-// sort must be called before anything is asked.
+// sort must be called before any question.
 func (o *listOracle) sort() {
 	for _, l := range o.lives {
 		for _, edits := range l.edits {
@@ -194,7 +194,7 @@ func (o *listOracle) sort() {
 	}
 }
 
-// entry is what a version and the edits up to a revision say of an id.
+// entry returns what a version and the edits up to a revision say about an id.
 func (l *listLife) entry(v *listVersion, id uint32, revision int64) (has bool, expires int64) {
 	has, expires = v.has[id/64]>>(id%64)&1 == 1, v.expires[id]
 	for _, e := range l.edits[id] {
@@ -205,7 +205,7 @@ func (l *listLife) entry(v *listVersion, id uint32, revision int64) (has bool, e
 	return has, expires
 }
 
-// build notes a version of a life: the content of from, with its edits up to base, and the file.
+// build records a version of a life: the content of from, with its edits up to base, and the file.
 // Without from it begins empty. The oracle must be sorted.
 func (o *listOracle) build(life int, number, base, from int64, file *listFile) error {
 	l := o.lives[life]
@@ -238,12 +238,12 @@ func (o *listOracle) build(life int, number, base, from int64, file *listFile) e
 	return nil
 }
 
-// listClose is how close to its expiry an entry is not judged.
+// listClose is the time around its expiry in which an entry is not judged.
 const listClose = time.Second
 
-// judge says what is wrong with an answer that is yes or no. Any life that has begun may have given
-// it: who was frozen, or cut off, goes on with the one before. sure is false if nothing can be said
-// of it.
+// judge tells what is wrong with an answer that is yes or no. Any life that has begun may have
+// given it: a peer that was frozen, or cut off, goes on with the life before. sure is false if
+// nothing can be said about the answer.
 func (o *listOracle) judge(a *ListAnswer) (wrong string, sure bool) {
 	for i := len(o.lives) - 1; i >= 0; i-- {
 		l := o.lives[i]
@@ -290,7 +290,8 @@ func (o *listOracle) judgeLife(l *listLife, a *ListAnswer) (wrong string, sure b
 type listJudge struct {
 	checker
 	lists []*listOracle
-	// excused is when a peer may not know, by the server of the version that it names.
+	// excused returns the times at which a peer may not know, by the server of the version that it
+	// names.
 	excused func(peer string, a *ListAnswer) spans
 	judged  map[string]int
 }

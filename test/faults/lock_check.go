@@ -15,10 +15,10 @@ import (
 // live contexts after Redis lost a lock.
 const LockLease = 500 * time.Millisecond
 
-// LockKind is what a LockOp is.
+// LockKind tells what a LockOp is.
 type LockKind string
 
-// The kinds of a LockOp. Acquire is the call that got the lock. Write and Read are of the register
+// The kinds of a LockOp. Acquire is the call that got the lock. Write and Read use the register
 // that the lock guards.
 const (
 	Acquire LockKind = "acquire"
@@ -36,11 +36,11 @@ type LockOp struct {
 	N     int    `json:"n"`
 	Token int64  `json:"token"`
 	Call  int64  `json:"call"`
-	// Return is 0 where the holder has not learned the outcome: it may have been killed.
+	// Return is 0 if the holder has not learned the outcome: it may have been killed.
 	Return int64 `json:"return,omitempty"`
 	// Live is the last moment at which the hold's context is known to have been live.
 	Live int64 `json:"live,omitempty"`
-	// Accepted is whether the register took the write.
+	// Accepted is true if the register took the write.
 	Accepted bool `json:"accepted,omitempty"`
 	// Value was written or read.
 	Value string `json:"value,omitempty"`
@@ -53,8 +53,8 @@ func (h hold) String() string {
 	return fmt.Sprintf("%s (token %d, live from %d to %d us)", h.Hold, h.Token, h.Return/1000, h.Live/1000)
 }
 
-// CheckLocks lists all that is wrong with what holders did. overlap is for how long two holders of
-// one lock may have live contexts; 0 for faults in which Redis keeps its data.
+// CheckLocks lists everything that is wrong with what holders did. overlap is how long two holders
+// of one lock may have live contexts; 0 for faults in which Redis keeps its data.
 func CheckLocks(ops []LockOp, overlap time.Duration) []Violation {
 	holds, register := map[string][]hold{}, map[string][]LockOp{}
 	for key, known := range byKey(ops) {
@@ -75,8 +75,8 @@ func CheckLocks(ops []LockOp, overlap time.Duration) []Violation {
 	return c.violations
 }
 
-// byKey are the operations of each lock. An operation that was reported at its begin and at its end
-// is one, and each acquisition knows how long it was live.
+// byKey returns the operations of each lock. An operation that was reported at its beginning and at
+// its end counts as one, and each acquisition knows how long it was live.
 func byKey(ops []LockOp) map[string][]LockOp {
 	type id struct {
 		hold string
@@ -101,7 +101,7 @@ func byKey(ops []LockOp) map[string][]LockOp {
 	return out
 }
 
-// checkHolders: no two holders have live contexts at one moment. Where Redis keeps its data, tokens
+// checkHolders: no two holders have live contexts at one moment. If Redis keeps its data, tokens
 // follow the order of the holders.
 func (c *checker) checkHolders(key string, holds []hold, overlap time.Duration) {
 	holds = slices.DeleteFunc(slices.Clone(holds), func(h hold) bool { return h.Live == 0 })
@@ -114,7 +114,7 @@ func (c *checker) checkHolders(key string, holds []hold, overlap time.Duration) 
 		if overlap == 0 && next.Token <= last.Token {
 			c.bad("tokens", "of %s do not grow: %s and then %s", key, last, next)
 		}
-		if last.Live > next.Live { // the one that lives longest is the one to compare with
+		if last.Live > next.Live { // compare with the one that lives longest
 			holds[i] = last
 		}
 	}
@@ -138,14 +138,14 @@ func (c *checker) checkTokens(key string, holds []hold) {
 	}
 }
 
-// written is what a register holds, and the token that it came with.
+// written holds the content of a register, and the token that it came with.
 type written struct {
 	token int64
 	value string
 }
 
 // registerModel is a register that takes a write unless it has a higher token. A write whose
-// outcome is not known may have had no effect: then it comes after all others.
+// outcome is not known may have had no effect; then it comes after all others.
 var registerModel = porcupine.Model{
 	Init: func() any { return written{} },
 	Step: func(state, input, _ any) (bool, any) {

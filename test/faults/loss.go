@@ -9,26 +9,27 @@ import (
 	"github.com/freeslot/freeslot"
 )
 
-// lateClient is who asks for all ends again when everything is over.
+// lateClient is the client that asks for all ends again when everything is over.
 const lateClient = "late"
 
-// answeredBefore is how long after the loss was over an answer may come that was given before it.
+// answeredBefore is how long after the end of the loss an answer may come that was given before it.
 const answeredBefore = time.Second
 
-// Loss is a time in which Redis may have acknowledged writes that it then lost, as when a replica
-// takes the place of a master. The checker knows nothing of the order of the writes, so it doubts
-// every job that lived in that time.
+// Loss is a time in which Redis may have acknowledged writes that it then lost, such as when a
+// replica takes the place of a master. The checker does not know the order of the writes, so it
+// doubts every job that lived in that time.
 type Loss struct {
 	From time.Duration `json:"from"`
-	// To is when the server that lacks the writes took the place of the one that had them.
+	// To is the time at which the server that lacks the writes took the place of the one that had
+	// them.
 	To time.Duration `json:"to"`
-	// Cells are those whose writes may be lost; nil means all.
+	// Cells are the cells whose writes may be lost; nil means all.
 	Cells []int `json:"cells,omitempty"`
-	// Keeps: a job that was accepted is not lost; only later writes of it can be.
+	// Keeps is true if no accepted job is lost; only later writes about it can be.
 	Keeps bool `json:"keeps,omitempty"`
 }
 
-// concerns reports whether a job of this id can have lost something. An id that is not known can.
+// concerns reports whether a job with this id can have lost something. An unknown id can.
 func (l *Loss) concerns(id string) bool {
 	if l.Cells == nil || id == "" {
 		return true
@@ -48,7 +49,7 @@ func (j *job) isInDoubt(losses []Loss) bool {
 	return false
 }
 
-// id is the job's id, "" where no event has it.
+// id returns the job's id, "" if no event has it.
 func (j *job) id() string {
 	switch {
 	case j.accepted != nil:
@@ -62,9 +63,9 @@ func (j *job) id() string {
 	}
 }
 
-// checkDoubtful is what holds for a job even though a write of it may be lost: its client has one
-// answer, which is an end or that the job is lost; a job that is not lost has one record, which has
-// ended; no handler runs on.
+// checkDoubtful checks what holds even for a job whose writes may be lost. Its client has one
+// answer: an end, or that the job is lost. A job that is not lost has one record, which has ended.
+// No handler runs on.
 func (c *checker) checkDoubtful(n int, j *job) {
 	switch {
 	case len(j.records) > 1:
@@ -125,7 +126,7 @@ func (c *checker) keeps() bool {
 	return !slices.ContainsFunc(c.history.Losses, func(l Loss) bool { return !l.Keeps })
 }
 
-// lastLoss is when the last loss that concerns a job was over.
+// lastLoss returns the time at which the last loss that concerns a job was over.
 func (c *checker) lastLoss(id string) time.Duration {
 	var last time.Duration
 	for i := range c.history.Losses {

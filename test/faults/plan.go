@@ -10,14 +10,19 @@ import (
 	"time"
 )
 
-// Action is what a Breakage does to its target.
+// Action tells what a Breakage does to its target.
 type Action string
 
-// The actions. Kill, Freeze and Stop are done to processes (SIGKILL, SIGSTOP, SIGTERM), which come
-// back after the breakage's time; Cut, Slow, Hole and Reset to the way between a process and Redis;
-// Drop breaks all connections of Redis' clients; Crash has a client go away, and another one take
-// over its jobs. Drain has an operator drain a node, and end that; Forget has
-// Redis forget when a node was last heard, so that it seems to be silent.
+// The actions.
+//
+//   - Kill, Freeze and Stop act on processes (SIGKILL, SIGSTOP, SIGTERM). These come back after the
+//     breakage's time.
+//
+// - Cut, Slow, Hole and Reset act on the way between a process and Redis.
+// - Drop breaks all connections of Redis' clients.
+// - Crash makes a client go away, and another one take over its jobs.
+// - Drain makes an operator drain a node, and end that.
+// - Forget makes Redis forget when it last heard a node, so that the node seems to be silent.
 const (
 	Kill   Action = "kill"
 	Freeze Action = "freeze"
@@ -50,12 +55,12 @@ type Breakage struct {
 	For time.Duration
 }
 
-// String is the breakage in words.
+// String returns the breakage in words.
 func (b Breakage) String() string {
 	return fmt.Sprintf("%s %s for %s", b.Action, b.Target, b.For.Round(time.Millisecond))
 }
 
-// weakness is how often a kind of target breaks, and in which ways.
+// weakness tells how often a kind of target breaks, and in which ways.
 type weakness struct {
 	every   time.Duration // on average
 	actions []Action
@@ -99,9 +104,8 @@ const (
 	stormEvery = 4
 )
 
-// Plan is what breaks in a run of this length, in order of time; of the breakages of one target
-// none begins before the one before is over. Once everything but the clients is killed at the same
-// time.
+// Plan returns what breaks in a run of this length, in order of time. The breakages of one target
+// do not overlap. Once, everything except the clients is killed at the same time.
 func Plan(seed uint64, length time.Duration, targets []string) []Breakage {
 	rng := rand.New(rand.NewPCG(seed, 1))
 	pace := time.Duration(1)
@@ -132,8 +136,8 @@ func Plan(seed uint64, length time.Duration, targets []string) []Breakage {
 	return plan
 }
 
-// planOf is what breaks, by weakness of each target, in a run of this length, in order of time; of
-// the breakages of one target none begins before the one before is over.
+// planOf returns what breaks in a run of this length, by the weakness of each target, in order of
+// time. The breakages of one target do not overlap.
 func planOf(seed uint64, length time.Duration, weak map[string]weakness) []Breakage {
 	rng := rand.New(rand.NewPCG(seed, 4))
 	var plan []Breakage
@@ -155,7 +159,7 @@ func planOf(seed uint64, length time.Duration, weak map[string]weakness) []Break
 // IsStorm reports whether a seed is a storm.
 func IsStorm(seed uint64) bool { return seed%stormEvery == stormEvery-1 }
 
-// gap is a pause between breakages, exponential around mean but never nothing.
+// gap returns a pause between breakages, exponential around mean but never zero.
 func gap(rng *rand.Rand, mean time.Duration) time.Duration {
 	return time.Duration(float64(mean)*min(rng.ExpFloat64(), 3)) + 100*time.Millisecond
 }

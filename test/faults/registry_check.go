@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// CheckRegistry lists all that is wrong with what the processes saw, and counts how often each rule
-// had something to judge.
+// CheckRegistry lists everything that is wrong with what the processes saw, and counts how often
+// each rule had something to judge.
 func CheckRegistry(h *RegistryHistory) (found []Violation, judged map[string]int) {
 	c := newRegistryChecker(h)
 	for _, l := range c.lives {
@@ -28,13 +28,13 @@ func CheckRegistry(h *RegistryHistory) (found []Violation, judged map[string]int
 	return c.violations, c.judged
 }
 
-// registryChecker is CheckRegistry under way.
+// registryChecker holds the state of CheckRegistry.
 type registryChecker struct {
 	checker
 	*RegistryHistory
 	lives  []*peerLife
 	judged map[string]int
-	// providers are the lives that provide an instance.
+	// providers holds the lives that provide an instance.
 	providers map[instanceName][]*peerLife
 }
 
@@ -48,7 +48,8 @@ func newRegistryChecker(h *RegistryHistory) *registryChecker {
 	return c
 }
 
-// troubles are when something was wrong with Redis, or with one of the programs or its way.
+// troubles returns the times at which something was wrong with Redis, with one of the programs, or
+// with its way.
 func (c *registryChecker) troubles(peers ...string) spans {
 	var list []span
 	if c.End > 0 {
@@ -67,7 +68,7 @@ func (c *registryChecker) isPeer(name string) bool {
 	return slices.ContainsFunc(c.lives, func(l *peerLife) bool { return l.peer == name })
 }
 
-// silent is when a process certainly sent nothing that Redis got.
+// silent returns the times at which a process certainly sent nothing that Redis got.
 func (c *registryChecker) silent(l *peerLife) spans {
 	list := []span{{0, l.ran.from}, {l.ran.to, forever}}
 	for _, t := range c.Troubles {
@@ -78,8 +79,8 @@ func (c *registryChecker) silent(l *peerLife) spans {
 	return joined(list, 0)
 }
 
-// silentInstance is when no process sent anything for an instance. life is the one that it has to
-// be, or empty.
+// silentInstance returns the times at which no process sent anything for an instance. life is the
+// life that counts, or empty for any.
 func (c *registryChecker) silentInstance(name instanceName, life string) spans {
 	var alive []span
 	for _, l := range c.providers[name] {
@@ -110,7 +111,7 @@ func (c *registryChecker) checkReasons(l *peerLife, service string, lists []saw)
 	}
 }
 
-// checkContent: what a list has of an instance is what its provider has said.
+// checkContent: a list's data of an instance is what its provider has sent.
 func (c *registryChecker) checkContent(l *peerLife, service string, lists []saw) {
 	for _, s := range lists[1:] {
 		for _, in := range s.Instances {
@@ -124,8 +125,8 @@ func (c *registryChecker) checkContent(l *peerLife, service string, lists []saw)
 	}
 }
 
-// checkMissing: an instance that lives is in the healthy part of a consumer that lives. While
-// nothing breaks it misses for an interval and a look at most.
+// checkMissing: a live instance is in the healthy part of every live consumer. While nothing breaks
+// it is missing for at most an interval and a look.
 func (c *registryChecker) checkMissing(l *peerLife, service string, lists []saw) {
 	grace := c.noticed()
 	for name, lives := range c.providers {
@@ -157,7 +158,7 @@ func (c *registryChecker) checkMissing(l *peerLife, service string, lists []saw)
 	}
 }
 
-// end is when a span ends, or the last list came.
+// end returns the time at which a span ends, or the last list came.
 func end(s span, lists []saw) string {
 	if s.to == forever {
 		return fmt.Sprintf("the end (last list at %s)", lists[len(lists)-1].from)
@@ -165,18 +166,18 @@ func end(s span, lists []saw) string {
 	return s.to.String()
 }
 
-// excuses are the states that say that a list is not what Redis has.
+// excuses lists the states that admit that a list is not what Redis has.
 var excuses = []string{"stale", "rebuilding", "disk"}
 
-// checkDead: an instance that is silent leaves the healthy part after T and a look, unless the list
-// says why it has not. One that left in good order goes after a look.
+// checkDead: a silent instance leaves the healthy part after T and a look, unless the list says why
+// it has not. One that left in good order goes after a look.
 func (c *registryChecker) checkDead(l *peerLife, service string, lists []saw) {
 	calms := c.troubles(l.peer).outside(l.ran)
 	for name, lives := range c.providers {
 		if name.service != service {
 			continue
 		}
-		labels := []string{""} // of an instance that does not say whose it is
+		labels := []string{""} // for an instance that does not name its process
 		for _, p := range lives {
 			labels = append(labels, p.life)
 		}
@@ -200,8 +201,8 @@ func (c *registryChecker) checkDead(l *peerLife, service string, lists []saw) {
 	}
 }
 
-// begins are when a process has begun to be an instance: a look can find that it beats before the
-// list has what it says of itself.
+// begins returns the times at which a process has begun to be an instance: a look can find its
+// heartbeat before the list has its own data.
 func (c *registryChecker) begins(name instanceName) spans {
 	var list []span
 	for _, l := range c.providers[name] {
@@ -210,11 +211,11 @@ func (c *registryChecker) begins(name instanceName) spans {
 	return joined(list, 0)
 }
 
-// checkGone: within a time an instance with a label is in no healthy part.
+// checkGone: within a time, an instance with a label is in no healthy part.
 func (c *registryChecker) checkGone(l *peerLife, name instanceName, label string, dead, late span, lists []saw) {
 	for _, s := range lists[1:] {
 		still := s.both(late)
-		if still.length() <= 0 { // most lists: looking into all of them is slow
+		if still.length() <= 0 { // skips most lists: looking into all of them is slow
 			continue
 		}
 		in := s.instance(name.id)
@@ -226,7 +227,8 @@ func (c *registryChecker) checkGone(l *peerLife, name instanceName, label string
 	}
 }
 
-// left is when an instance left in good order, or was superseded, that is silent since a moment.
+// left returns the time at which an instance, silent since a moment, left in good order or was
+// superseded.
 func (c *registryChecker) left(name instanceName, silent time.Duration) (at time.Duration, left bool) {
 	for _, l := range c.providers[name] {
 		if over, is := l.over[name]; is && (over == silent || l.ran.to == silent) {
@@ -236,8 +238,8 @@ func (c *registryChecker) left(name instanceName, silent time.Duration) (at time
 	return 0, false
 }
 
-// checkRemoved: no instance is removed before its limit is over. Of many that fell silent together
-// none is removed while the guard holds.
+// checkRemoved: no instance is removed before its limit is over. If many fell silent together, none
+// is removed while the guard holds.
 func (c *registryChecker) checkRemoved(l *peerLife, service string, lists []saw) {
 	troubles := c.troubles(l.peer)
 	for i := 2; i < len(lists); i++ {
@@ -292,9 +294,10 @@ func (c *registryChecker) checkRemoval(l *peerLife, name instanceName, before sa
 	}
 }
 
-// leaves reports whether an instance that is silent at a moment may be deregistered by then: it was
-// superseded and has been silent since, or its process was asked to end, and left in good order in
-// that silence. That can be older: the way of the process was broken when it was asked.
+// leaves reports whether an instance that is silent at a moment may be deregistered by then. Either
+// it was superseded and has been silent since, or its process was asked to end and left in good
+// order during that silence. The request may be older than the silence: the way of the process may
+// have been broken at that time.
 func (c *registryChecker) leaves(name instanceName, at time.Duration) bool {
 	silence, ok := c.silentInstance(name, "").at(at)
 	return ok && slices.ContainsFunc(c.providers[name], func(l *peerLife) bool {
@@ -303,7 +306,7 @@ func (c *registryChecker) leaves(name instanceName, at time.Duration) bool {
 	})
 }
 
-// unsure is when it is not sure that Redis got the heartbeats of an instance.
+// unsure returns the times at which it is not sure that Redis got the heartbeats of an instance.
 func (c *registryChecker) unsure(name instanceName) spans {
 	list := slices.Clone([]span(c.silentInstance(name, "")))
 	for _, p := range c.providers[name] {
@@ -312,7 +315,7 @@ func (c *registryChecker) unsure(name instanceName) spans {
 	return joined(list, c.Interval+c.Slack)
 }
 
-// silentSince is since when an instance is silent that is silent at a moment; false where that is
+// silentSince returns since when an instance, silent at a moment, has been silent; false if that is
 // not sure.
 func (c *registryChecker) silentSince(name instanceName, at time.Duration) (from time.Duration, sure bool) {
 	silence, is := c.silentInstance(name, "").at(at)
@@ -320,8 +323,8 @@ func (c *registryChecker) silentSince(name instanceName, at time.Duration) (from
 	return silence.from, is && possible.from == silence.from
 }
 
-// checkHolders: no two processes take themselves for the holder of an instance for longer than an
-// interval.
+// checkHolders: no two processes both take themselves for the holder of an instance for longer than
+// an interval.
 func (c *registryChecker) checkHolders() {
 	allowed := c.Interval + c.Slack
 	for _, name := range slices.SortedFunc(maps.Keys(c.providers), func(a, b instanceName) int { return strings.Compare(a.String(), b.String()) }) {
@@ -343,7 +346,7 @@ func (c *registryChecker) checkHolders() {
 	}
 }
 
-// Unrest is what is not as it should be when nothing breaks any more.
+// Unrest returns what is not as it should be once nothing breaks any more.
 func (h *RegistryHistory) Unrest() []Violation {
 	c := newRegistryChecker(h)
 	truth := map[string][]string{}
@@ -376,7 +379,7 @@ func (h *RegistryHistory) Unrest() []Violation {
 	return c.violations
 }
 
-// checkRest: the last list has the instances that there are, and all are well.
+// checkRest: the last list has exactly the instances that exist, and all are well.
 func (c *registryChecker) checkRest(l *peerLife, service string, truth []string) {
 	lists := l.seen(service)
 	last := lists[len(lists)-1].SeenList

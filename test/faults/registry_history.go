@@ -6,12 +6,12 @@ import (
 	"time"
 )
 
-// PeerKind is what a PeerEvent is.
+// PeerKind tells what a PeerEvent is.
 type PeerKind string
 
-// The kinds of a PeerEvent. Of an instance: it is to be registered from now on; Redis has it, or
+// The kinds of a PeerEvent. About an instance: it is to be registered from now on; Redis has it, or
 // has it not, as far as its provider knows; another provider has taken it; it was deregistered in
-// good order. Of a service: it is followed from now on; its list is another one.
+// good order. About a service: it is followed from now on; its list has changed.
 const (
 	PeerProvides   PeerKind = "provides"
 	PeerRegistered PeerKind = "registered"
@@ -24,7 +24,7 @@ const (
 
 // PeerEvent is a line in the log of a registrypeer.
 type PeerEvent struct {
-	// At is of Clock, and in a RegistryHistory the time since its begin.
+	// At is a time of Clock, and in a RegistryHistory the time since its beginning.
 	At   time.Duration `json:"at"`
 	Kind PeerKind      `json:"kind"`
 	// Peer is the program, and Life is one process of it.
@@ -32,18 +32,18 @@ type PeerEvent struct {
 	Life    string `json:"life"`
 	Service string `json:"service"`
 	ID      string `json:"id,omitempty"`
-	// Address is where an instance that is provided is reached.
+	// Address is the address of a provided instance.
 	Address string    `json:"address,omitempty"`
 	List    *SeenList `json:"list,omitempty"`
 }
 
-// SeenList is the list of a service as a consumer has it.
+// SeenList is the list of a service in the form of a consumer.
 type SeenList struct {
 	State    string `json:"state"`
 	Why      string `json:"why,omitempty"`
 	Revision int64  `json:"revision"`
-	// HealthyState and HealthyWhy are those of its healthy part, in which Last is set where late
-	// ones stand in.
+	// HealthyState and HealthyWhy belong to its healthy part. Last is set there if late instances
+	// stand in.
 	HealthyState string         `json:"healthy_state"`
 	HealthyWhy   string         `json:"healthy_why,omitempty"`
 	Last         bool           `json:"last,omitempty"`
@@ -54,15 +54,16 @@ type SeenList struct {
 type SeenInstance struct {
 	ID      string `json:"id"`
 	Address string `json:"address"`
-	// Life is the process that says that it is this instance; empty for one that does not say.
+	// Life is the process that says that it is this instance; empty if the instance names none.
 	Life        string `json:"life,omitempty"`
 	Late        bool   `json:"late,omitempty"`
 	Unconfirmed bool   `json:"unconfirmed,omitempty"`
-	// Healthy: it is in the healthy part.
+	// Healthy is true if it is in the healthy part.
 	Healthy bool `json:"healthy,omitempty"`
 }
 
-// Trouble is what was broken, and when. A target that is no program and no way concerns all.
+// Trouble tells what was broken, and when. A target that is neither a program nor a way concerns
+// all.
 type Trouble struct {
 	Target   string
 	Action   Action
@@ -71,24 +72,24 @@ type Trouble struct {
 
 // RegistryTimes are the times by which a run is judged.
 type RegistryTimes struct {
-	// Interval is of heartbeats, Timeout the consumers' T, Look from one look to the next, Limit
-	// the one of cleanup. Slack is what a busy machine may add.
+	// Interval is the interval of heartbeats, Timeout the consumers' T, Look the time from one look
+	// to the next, Limit the limit of cleanup. Slack is what a busy machine may add.
 	Interval, Timeout, Look, Limit, Slack time.Duration
 }
 
-// noticed is how long a change may take until all have noticed it.
+// noticed returns how long a change may take until all have noticed it.
 func (r RegistryTimes) noticed() time.Duration { return r.Interval + r.Look + r.Slack }
 
-// RegistryHistory is what happened in a run, by the time since its begin.
+// RegistryHistory holds what happened in a run, by the time since its beginning.
 type RegistryHistory struct {
 	RegistryTimes
 	Events   []PeerEvent
 	Troubles []Trouble
-	// Loses: Redis may have lost what it has acknowledged.
+	// Loses is true if Redis may have lost what it has acknowledged.
 	Loses bool
-	// Begin is when the run began, by Clock.
+	// Begin is the time at which the run began, by Clock.
 	Begin time.Duration
-	// End is when the run was over; 0 is never.
+	// End is the time at which the run was over; 0 is never.
 	End time.Duration
 }
 
@@ -100,23 +101,23 @@ func (n instanceName) String() string { return n.service + "/" + n.id }
 // peerLife is one process of a registrypeer.
 type peerLife struct {
 	peer, life string
-	// ran is from its first word to its end.
+	// ran lasts from its first word to its end.
 	ran    span
 	events []*PeerEvent
-	// provides are its instances, follows its services.
+	// provides holds its instances, follows its services.
 	provides []instanceName
 	follows  []string
-	// over is when an instance was superseded or had left.
+	// over holds the times at which an instance was superseded or had left.
 	over map[instanceName]time.Duration
-	// addresses are those of its instances.
+	// addresses holds the addresses of its instances.
 	addresses map[instanceName]string
-	// registered is when it took an instance to be registered.
+	// registered holds the times at which it took an instance to be registered.
 	registered map[instanceName]spans
-	// lists are what it saw of a service.
+	// lists holds what it saw of a service.
 	lists map[string][]*PeerEvent
 }
 
-// lives are all processes, in order of time.
+// lives returns all processes, in order of time.
 func (h *RegistryHistory) lives() (out []*peerLife) {
 	index := map[string]*peerLife{}
 	for i := range h.Events {
@@ -139,7 +140,7 @@ func (h *RegistryHistory) lives() (out []*peerLife) {
 	return out
 }
 
-// endOf is when the process of a program ended that began to speak at a moment.
+// endOf returns the time at which the process of a program ended that began to speak at a moment.
 func (h *RegistryHistory) endOf(peer string, from time.Duration) time.Duration {
 	end := forever
 	for _, t := range h.Troubles {
@@ -186,7 +187,7 @@ type saw struct {
 	*SeenList
 }
 
-// seen are the lists of a service. The first one is empty and in force until there is one.
+// seen returns the lists of a service. The first one is empty and in force until there is one.
 func (l *peerLife) seen(service string) []saw {
 	out := []saw{{span{l.ran.from, l.ran.to}, nil}}
 	for _, e := range l.lists[service] {
@@ -196,7 +197,7 @@ func (l *peerLife) seen(service string) []saw {
 	return out
 }
 
-// instance is what a list says of an instance; nil if it is not there.
+// instance returns what a list says about an instance; nil if it is not there.
 func (s *SeenList) instance(id string) *SeenInstance {
 	if s == nil {
 		return nil

@@ -11,13 +11,13 @@ import (
 	"github.com/freeslot/freeslot/internal/cell"
 )
 
-// mostReserved is how many jobs a node's history has at most.
+// mostReserved is the largest number of jobs in a node's history.
 const mostReserved = 128
 
-// Reserve is what is done to a node's slots.
+// Reserve tells what is done to a node's slots.
 type Reserve string
 
-// The operations of a node. Each is of one job but for the last three.
+// The operations of a node. Each concerns one job, except the last three.
 const (
 	Take    Reserve = "take"
 	Release Reserve = "release"
@@ -27,22 +27,23 @@ const (
 	Count   Reserve = "count"
 )
 
-// ReserveOp is an operation on a node as its caller saw it. Times are since the begin of the run.
+// ReserveOp is an operation on a node as its caller saw it. Times count from the beginning of the
+// run.
 type ReserveOp struct {
 	Node         string
 	Kind         Reserve
 	Job, Slots   int
 	Call, Return time.Duration
-	// Again: an earlier try may have been applied already, because its answer was lost.
+	// Again is true if an earlier try may have been applied already, because its answer was lost.
 	Again bool
-	// Lost: no answer has come, so Got and Used mean nothing.
+	// Lost is true if no answer has come, so Got and Used mean nothing.
 	Lost bool
-	// Got is the answer in a word. Used is how many slots were in use, for Take and Count.
+	// Got is the answer in a word. Used is the number of slots in use, for Take and Count.
 	Got  string
 	Used int
 }
 
-// The answers, most of them as the cell has them.
+// The answers, most of them in the cell's words.
 const (
 	taken          = "taken"
 	repeated       = "repeated"
@@ -57,7 +58,7 @@ const (
 	done           = "done"
 )
 
-// phase is how far a job is on its node.
+// phase tells how far a job is on its node.
 type phase uint8
 
 const (
@@ -67,14 +68,14 @@ const (
 	ended
 )
 
-// slotState is a node's: comparable, as the search wants it.
+// slotState is the state of a node. It is comparable, because the search needs that.
 type slotState struct {
 	closed bool
 	used   int
 	jobs   [mostReserved]phase
 }
 
-// reservationModel is a node with so many slots.
+// reservationModel returns a node with this many slots.
 func reservationModel(slots int) porcupine.Model {
 	return porcupine.Model{
 		Init: func() any { return slotState{} },
@@ -96,7 +97,8 @@ func reservationModel(slots int) porcupine.Model {
 	}
 }
 
-// apply is what an operation answers, how many slots are in use then, and the state after it.
+// apply returns the answer of an operation, the number of slots in use then, and the state after
+// it.
 func (s slotState) apply(op *ReserveOp, slots int) (got string, used int, next slotState) {
 	job := s.jobs[op.Job]
 	switch op.Kind {
@@ -140,9 +142,8 @@ func (s slotState) apply(op *ReserveOp, slots int) (got string, used int, next s
 // reservationLimit bounds the search for an order of one node's operations.
 const reservationLimit = 20 * time.Second
 
-// CheckReservations lists the nodes for whose operations there is no order that agrees with all
-// answers: one after the other, none beyond the slots, none while the node is drained, each job
-// released once.
+// CheckReservations lists the nodes for whose operations no order agrees with all answers: one
+// after the other, none beyond the slots, none while the node is drained, each job released once.
 func CheckReservations(slots map[string]int, ops []ReserveOp) (found []Violation) {
 	nodes := map[string][]porcupine.Operation{}
 	for i, op := range ops {

@@ -15,34 +15,34 @@ const (
 	// memoryGrowth is the largest accepted ratio of the mean of the last quarter to the mean of the
 	// second.
 	memoryGrowth = 1.1
-	// goroutineSlack is how many more goroutines there may be in the middle of the last quarter.
+	// goroutineSlack is how many more goroutines there may be in the median of the last quarter.
 	goroutineSlack = 8
-	// burstSlack is how many more a single sample of it may find: the requests that a session may
-	// have under way, which are as many when the machine stood still for a moment.
+	// burstSlack is how many more a single sample of the last quarter may find: the requests that a
+	// session may have under way. There can be that many if the machine stood still for a moment.
 	burstSlack = 64
-	// fewestSamples is how many samples a quarter needs for a verdict.
+	// fewestSamples is the number of samples that a quarter needs for a verdict.
 	fewestSamples = 10
-	// goroutines begins the names of series that count them; all others are of memory or of what
-	// fills it.
+	// goroutines begins the names of series that count them; all other series are of memory or of
+	// what fills it.
 	goroutines = "goroutines "
 )
 
-// Sample is what was measured at one time of a soak, by the name of the series.
+// Sample holds the measurements at one time of a soak, by the name of the series.
 type Sample struct {
 	At     time.Duration
 	Values map[string]float64
 }
 
 // Growth compares the second quarter of a series with the last: the means, and for goroutines the
-// medians and the highest values. What grew by more than Limit allows has grown.
+// medians and the highest values. A series that grew by more than Limit allows has grown.
 type Growth struct {
 	Series string  `json:"series"`
 	Second float64 `json:"second_quarter"`
 	Last   float64 `json:"last_quarter"`
-	// Limit is what Last may be at most.
+	// Limit is the largest accepted Last.
 	Limit float64 `json:"limit"`
-	// Highest is the highest value of the last quarter, of goroutines, and HighestLimit what it may
-	// be at most.
+	// Highest is the highest value of the last quarter, for goroutines, and HighestLimit the
+	// largest accepted one.
 	Highest      float64 `json:"highest,omitempty"`
 	HighestLimit float64 `json:"highest_limit,omitempty"`
 	// Samples is the number of samples in the quarter that has fewer.
@@ -50,7 +50,7 @@ type Growth struct {
 	Grew    bool `json:"grew"`
 }
 
-// String is the comparison in words.
+// String returns the comparison in words.
 func (g Growth) String() string {
 	word := "steady"
 	switch {
@@ -120,8 +120,8 @@ func mean(values []float64) float64 {
 	return sum / float64(len(values))
 }
 
-// WriteSamples writes samples as CSV, one a line: the seconds since the begin, then each series.
-// Where a series has no value the field is empty.
+// WriteSamples writes samples as CSV, one a line: the seconds since the beginning, then each
+// series. If a series has no value, the field is empty.
 func WriteSamples(w io.Writer, samples []Sample) error {
 	names := map[string]bool{}
 	for _, s := range samples {

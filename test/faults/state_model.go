@@ -17,13 +17,13 @@ type seen struct {
 	result  Result
 }
 
-// order is how far a state is within its attempt, which begins with running. The terminal states
-// are as far as each other: none can be reached from another.
+// order tells how far a state is within its attempt, which begins with running. The terminal states
+// are equally far: none can be reached from another.
 var order = map[freeslot.State]int{
 	freeslot.StateRunning: 0, freeslot.StateCancelling: 1, freeslot.StateRetryWait: 2, freeslot.StateWaiting: 3, freeslot.StateMoving: 3,
 }
 
-// reachable reports whether a job that was s can be next later, by the life of a job.
+// reachable reports whether a job that was in state s can be in state next later.
 func (s seen) reachable(next seen) bool {
 	switch {
 	case s.state.Terminal():
@@ -48,8 +48,8 @@ var stateModel = porcupine.Model{
 	DescribeOperation: func(_, output any) string { return fmt.Sprint(output) },
 }
 
-// checkStates orders all observed states of a job so that the life of a job allows the order, and
-// no later observation comes before an earlier one.
+// checkStates looks for an order of all observed states of a job that the life of a job allows, and
+// in which no later observation comes before an earlier one.
 func (c *checker) checkStates() {
 	for _, n := range slices.Sorted(maps.Keys(c.jobs)) {
 		j := c.jobs[n]

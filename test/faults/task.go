@@ -9,16 +9,16 @@ import (
 	"github.com/freeslot/freeslot"
 )
 
-// serviceName is what all jobs ask for, and classLabel has the class of a node.
+// serviceName is the service that all jobs ask for, and classLabel holds the class of a node.
 const (
 	serviceName = "count"
 	classLabel  = "class"
 )
 
-// maxAttempts is enough that no job dies of the nodes that it loses.
+// maxAttempts is so large that no job dies because it loses its nodes.
 const maxAttempts = 50
 
-// forEver is how long the handlers take that must be stopped.
+// forEver is the time of handlers that must be stopped.
 const forEver = 60_000
 
 // newTask draws the n-th job of a load.
@@ -50,14 +50,14 @@ func newTask(rng *rand.Rand, n int) Task {
 }
 
 const (
-	// serialKeys is how many concurrency keys there are, serialLimit how many jobs of each may run.
+	// serialKeys is the number of concurrency keys, serialLimit how many jobs of each may run.
 	serialKeys  = 3
 	serialLimit = 2
 	// stallMS is how long a job that may stall runs without progress.
 	stallMS = 400
 )
 
-// classes are classes of nodes.
+// classes lists the classes of nodes.
 var classes = []string{"a", "b"}
 
 // vary gives a job traits of the kinds that most loads do without. keys allows idempotency keys.
@@ -96,7 +96,7 @@ func takes(rng *rand.Rand) int {
 
 func chance(rng *rand.Rand, percent int) bool { return rng.IntN(100) < percent }
 
-// job is the task as it is submitted.
+// job returns the job that is submitted for the task.
 func (t *Task) job() freeslot.Job {
 	payload, err := json.Marshal(t)
 	if err != nil {

@@ -1,5 +1,5 @@
 // Command listspeer asks name lists for ids without pause, and writes each answer into a log, see
-// faults.ListAnswer. It prints how each list stands whenever that changes.
+// faults.ListAnswer. It prints the state of each list whenever that changes.
 package main
 
 import (
@@ -22,12 +22,13 @@ import (
 )
 
 const (
-	// deadline is that of checks, long enough for a busy machine.
+	// deadline bounds checks; it is long enough for a busy machine.
 	deadline  = 2 * time.Second
 	stopLimit = 5 * time.Second
-	// round is from one round of checks to the next, and flushEvery from one write of the log.
+	// round is the time from one round of checks to the next, and flushEvery from one write of the
+	// log to the next.
 	round, flushEvery = 10 * time.Millisecond, 100 * time.Millisecond
-	// allEvery is of how many rounds one uses CheckAll.
+	// allEvery: one in this many rounds uses CheckAll.
 	allEvery = 4
 )
 
@@ -152,7 +153,7 @@ func (p *peer) ask(ctx context.Context, index uint8, l *namelist.List, ids fault
 }
 
 func (p *peer) answered(index uint8, begin time.Duration, ids []uint32, answers []namelist.Answer) {
-	took := faults.Clock() - begin + time.Millisecond // which a log cuts
+	took := faults.Clock() - begin + time.Millisecond // the log cuts it to milliseconds
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for i, a := range answers {
@@ -164,7 +165,7 @@ func (p *peer) answered(index uint8, begin time.Duration, ids []uint32, answers 
 	}
 }
 
-// report prints how a list stands.
+// report prints the state of a list.
 func report(s namelist.Status) {
 	if text, err := json.Marshal(map[string]any{
 		"at": faults.Clock(), "list": s.List, "state": s.State, "reason": s.Reason.String(), "version": s.Version, "next": s.Next,

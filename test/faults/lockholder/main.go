@@ -164,13 +164,13 @@ func (w *worker) read(op *faults.LockOp) {
 	report(*op)
 }
 
-// below is a time below d, and at least a millisecond.
+// below returns a time below d, and at least a millisecond.
 func (w *worker) below(d time.Duration) time.Duration {
 	return time.Millisecond + time.Duration(w.rng.Int64N(int64(d)))
 }
 
-// live is a moment at which the context was live, 0 if it has ended. A process that is stopped in
-// between finds that it has.
+// live returns a moment at which the context was live, 0 if it has ended. A process that was
+// stopped in between finds that it has.
 func live(held *lock.Held) int64 {
 	at := now()
 	if held.Context().Err() != nil {

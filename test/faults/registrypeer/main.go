@@ -1,5 +1,5 @@
 // Command registrypeer provides instances to the registry, follows services, or cleans them up. It
-// prints what becomes of its instances and each list that it sees as a line of JSON, see
+// prints what happens to its instances and each list that it sees as a line of JSON, see
 // faults.PeerEvent.
 package main
 
@@ -28,12 +28,13 @@ import (
 const (
 	startLimit = 5 * time.Second
 	stopLimit  = 5 * time.Second
-	// stopPause is from the mark that an instance is draining to its end.
+	// stopPause is the time from the mark that an instance is draining to its end.
 	stopPause = 100 * time.Millisecond
-	// cleanupEvery is from one cleanup to the next, and settingsEvery from one setting of limits.
+	// cleanupEvery is the time from one cleanup to the next, and settingsEvery from one setting of
+	// limits to the next.
 	cleanupEvery  = 250 * time.Millisecond
 	settingsEvery = 300 * time.Millisecond
-	// statusEvery is how often the state of the own instances is read.
+	// statusEvery is how often the state of the process' own instances is read.
 	statusEvery = 20 * time.Millisecond
 )
 
@@ -176,8 +177,8 @@ func (p *peer) limits(ctx context.Context, store *registry.Store) {
 	}
 }
 
-// instance is the i-th one. Every other one says which process it is: a process that comes back has
-// the same content without it.
+// instance returns the i-th one. Every other instance names its process; the others have the same
+// content when a process comes back.
 func (p *peer) instance(i int, service string) registry.Registration {
 	reg := registry.Registration{
 		Service: service, ID: p.as + "-" + strconv.Itoa(i), Host: "127.0.0.1", Port: p.port + i, Interval: p.interval,
@@ -200,7 +201,7 @@ func (p *peer) register(ctx context.Context, provider *registry.Provider, reg re
 // instance names one.
 type instance struct{ service, id string }
 
-// watch prints what becomes of the instances until the end, which it makes.
+// watch prints what happens to the instances until the end, which it makes.
 func (p *peer) watch(ctx context.Context, provider *registry.Provider) {
 	last := map[instance]faults.PeerKind{}
 	tick := time.NewTicker(statusEvery)
@@ -256,8 +257,8 @@ func (p *peer) saw(l *registry.List) {
 	p.report(faults.PeerEvent{Kind: faults.PeerSaw, Service: l.Service, List: seen})
 }
 
-// report prints an event. A line is one write, so that a killed process leaves no part of one, if
-// it is short.
+// report prints an event. A short line is one write, so that a killed process leaves no part of
+// one.
 func (p *peer) report(e faults.PeerEvent) {
 	e.At, e.Peer, e.Life = faults.Clock(), p.name, p.life
 	data, err := json.Marshal(e)
