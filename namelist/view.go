@@ -304,7 +304,7 @@ func (v *view) tick(now time.Duration) {
 	}
 }
 
-// silent reports whether no news of what is shown came for staleAfter.
+// silent reports whether the shown data is older than staleAfter.
 func (v *view) silent(now time.Duration) bool { return now-v.shown.sure > staleAfter }
 
 // setHead takes over the head at the view's revision.

@@ -119,7 +119,7 @@ func (c *Control) Accept(ctx context.Context, list string, n int64) (Head, error
 	})
 }
 
-// Damage marks a version of which something was found missing: it is then no target of a switch.
+// Damage marks a version in which something was found missing: it is then no target of a switch.
 func (c *Control) Damage(ctx context.Context, list string, n int64, what string) (Head, error) {
 	var found freeslot.FieldErrors
 	if line(&found, "damaged", what); len(found) > 0 {

@@ -257,8 +257,8 @@ func (v *view) looked(a asked, l *looked, now time.Duration) {
 
 // heard records an answer of Redis. When Redis is back from a silence, everything that counts time
 // starts anew, but only once in an outage: answers that are merely slow must not put lateness off
-// for ever. In the same outage it starts anew again only after looks have failed for so long that
-// providers, too, may have missed heartbeats.
+// for ever. In the same outage it starts anew again only after looks have failed for a time in
+// which providers, too, may have missed heartbeats.
 func (v *view) heard(now time.Duration) {
 	switch {
 	case v.stale(now):

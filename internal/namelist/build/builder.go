@@ -104,7 +104,7 @@ type run struct {
 }
 
 // Build makes the version, or continues to make it. Once it has returned the result, further calls
-// return the same. Errors: *TooLargeError; *DamageError of the base or of what was written;
+// return the same. Errors: *TooLargeError; *DamageError if the base or the new version is damaged;
 // *BudgetError; errors of the disk, of Redis and of ctx. What was written before the error stays.
 func (b *Builder) Build(ctx context.Context, plan *Plan) (*Result, error) {
 	r := &run{Plan: plan, builder: b, dir: b.Dir, to: b.To}

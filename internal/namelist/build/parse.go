@@ -250,7 +250,7 @@ func isName(field []byte, name string) bool {
 }
 
 // headerLike reports whether a line that header does not skip begins like a column's name: with
-// words without digits, the last of which says what a column of ids contains.
+// words without digits, where the last word says what a column of ids contains.
 func (p *parser) headerLike(choice HeaderChoice, line []byte) bool {
 	field := line
 	if p.format == CSV {

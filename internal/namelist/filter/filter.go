@@ -69,8 +69,8 @@ func (b *Block) Bytes() int64 {
 // locations returns where a key is in a Bloom filter: double hashing after Kirsch and Mitzenmacher,
 // "Less Hashing, Same Performance" (2006), by the halves of the mixed key.
 func locations(key uint64) (at [bloomHashes]uint64) {
-	// Mix, because the keys of a block share their top bits. The constants are those of
-	// MurmurHash3's fmix64.
+	// Mix, because the keys of a block share their top bits. The constants are MurmurHash3's
+	// fmix64.
 	key ^= key >> 33
 	key *= 0xff51afd7ed558ccd
 	key ^= key >> 33

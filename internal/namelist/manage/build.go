@@ -27,7 +27,7 @@ func (m *Manager) importing(ctx context.Context, u Upload) error {
 		result, v, err = m.build(ctx, &h, *u.Op, h.Server, u.Mode != Replace, u.By, func(p build.Progress) { m.progress(u.ID, p) }, change)
 	}
 	if m.ctx.Err() != nil {
-		return err // the next process with this folder goes on
+		return err // the next process with this folder continues it
 	}
 	if err != nil && (ctx.Err() != nil || isAnswer(err)) && m.isOver(u.List, *u.Op) {
 		err = errCancelled
@@ -39,7 +39,7 @@ func (m *Manager) importing(ctx context.Context, u Upload) error {
 	return err
 }
 
-// publish switches to a version that was just built. The log and failed hear why it could not.
+// publish switches to a version that was just built. If it cannot, it logs why, and calls failed.
 func (m *Manager) publish(list string, number int64, by namelist.By, failed func(error)) {
 	// Not under the lease of the build, which is over.
 	ctx, cancel := context.WithTimeout(m.ctx, endTimeout)
@@ -59,8 +59,8 @@ func (m *Manager) progress(id string, p build.Progress) {
 	}
 }
 
-// build makes the version of an operation, on the server to. based has the serving version and the
-// edits since as its base.
+// build makes the version of an operation, on the server to. If based is true, its base is the
+// serving version with the edits since then.
 func (m *Manager) build(ctx context.Context, h *namelist.Head, op namelist.Operation, to string, based bool, by namelist.By,
 	progress func(build.Progress), change func(*build.Plan),
 ) (*build.Result, *namelist.Version, error) {
@@ -74,8 +74,7 @@ func (m *Manager) build(ctx context.Context, h *namelist.Head, op namelist.Opera
 	if h.Op.Segments > 0 { // an earlier process has written
 		m.writes(op, h.Op.Reservation)
 	}
-	// The id of the operation is that of the build: whoever ends the operation knows what to
-	// remove.
+	// The operation's id is also the build's, so it tells what to remove when the operation ends.
 	plan := &build.Plan{List: h.Name, Number: op.Number, Build: op.ID, Form: h.Form, Seed: h.Seed, Filter: h.Filter, DropBefore: h.At}
 	if plan.Budget, err = m.budget(ctx, h.Name, op, to); err != nil {
 		return nil, nil, err
@@ -119,9 +118,10 @@ func (m *Manager) build(ctx context.Context, h *namelist.Head, op namelist.Opera
 	return result, &v, os.RemoveAll(dir)
 }
 
-// doubt is why somebody must accept a version before it can serve. bad counts the refused lines that
-// are mistakes: an entry that lapses between an export and its import is none. nothing says that its upload has no
-// entry, which is also a mistake where entries are added or removed.
+// doubt returns why someone must accept a version before it can serve, or "". bad counts the
+// refused lines that are mistakes: an entry that expires between its export and its import is no
+// mistake. nothing is true if the upload has no entry, which is a mistake even if entries are only
+// added or removed.
 func doubt(h *namelist.Head, v *namelist.Version, kind namelist.OpKind, bad int64, nothing bool) string {
 	before, what := h.Expected, "expected"
 	if h.Serving != nil {
@@ -129,7 +129,7 @@ func doubt(h *namelist.Head, v *namelist.Version, kind namelist.OpKind, bad int6
 	}
 	switch {
 	case kind != namelist.OpImport:
-		return "" // it has what the list has
+		return "" // it has the same entries as the list
 	case bad > 0:
 		return plural.Of(bad, "line was rejected", "lines were rejected")
 	case v.Count == 0:
@@ -142,13 +142,13 @@ func doubt(h *namelist.Head, v *namelist.Version, kind namelist.OpKind, bad int6
 	return ""
 }
 
-// edits are those of the serving version up to a revision, by id.
+// edits returns the edits of the serving version up to a revision, by id.
 func (m *Manager) edits(ctx context.Context, h *namelist.Head, last int64) (map[string]namelist.Change, error) {
 	return m.editsSince(ctx, h, h.Serving, last)
 }
 
-// editsSince are the edits above the base of a version up to a revision, by id; without a version
-// all.
+// editsSince returns the edits above the base of a version up to a revision, by id; without a
+// version, all edits up to it.
 func (m *Manager) editsSince(ctx context.Context, h *namelist.Head, v *namelist.Version, last int64) (map[string]namelist.Change, error) {
 	after := int64(0)
 	if v != nil {
@@ -177,7 +177,7 @@ func (m *Manager) editsSince(ctx context.Context, h *namelist.Head, v *namelist.
 	return out, nil
 }
 
-// budget is what the lists of a server may use, and how a build reserves its part.
+// budget returns what the lists of a server may use, and how a build reserves its part.
 func (m *Manager) budget(ctx context.Context, list string, op namelist.Operation, server string) (b build.Budget, err error) {
 	servers, err := m.control.Servers(ctx)
 	if err != nil {
@@ -194,8 +194,8 @@ func (m *Manager) budget(ctx context.Context, list string, op namelist.Operation
 		if err := m.control.Reserve(ctx, list, op, need); err != nil {
 			return 0, 0, err
 		}
-		// A build that ends meanwhile is counted twice, and never left out: its head is read before
-		// its version.
+		// If a build ends meanwhile, it is counted twice but never left out, because its head is
+		// read before its version.
 		err = m.each(ctx, func(h *namelist.Head) error {
 			if h.Op.Server == server && h.Op.ID != op.ID {
 				others += h.Op.Bytes
@@ -213,14 +213,14 @@ func (m *Manager) budget(ctx context.Context, list string, op namelist.Operation
 	return b, nil
 }
 
-// writes keeps what a build writes until it is removed, or a version.
+// writes records what a build writes, until that is removed or becomes a version.
 func (m *Manager) writes(op namelist.Operation, r namelist.Reservation) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.wrote[op.ID] = r
 }
 
-// each goes through all lists.
+// each calls do with each list.
 func (m *Manager) each(ctx context.Context, do func(h *namelist.Head) error) error {
 	for after := ""; ; {
 		heads, err := m.control.Heads(ctx, after, 100)
@@ -239,8 +239,8 @@ func (m *Manager) each(ctx context.Context, do func(h *namelist.Head) error) err
 	}
 }
 
-// Rebuild builds the content of a list anew and switches to it: an expansion, or with a server a
-// move to it.
+// Rebuild builds the content of a list anew and switches to it. That is an expansion, a compaction,
+// or, with a server, a move to that server.
 func (m *Manager) Rebuild(ctx context.Context, list string, kind namelist.OpKind, server string, by namelist.By) (namelist.Operation, error) {
 	h, err := m.control.Head(ctx, list)
 	if err != nil {
@@ -277,7 +277,7 @@ func (m *Manager) Rebuild(ctx context.Context, list string, kind namelist.OpKind
 	})
 }
 
-// ImportEdits makes a first version of the edits of a list that has none, and switches to it.
+// ImportEdits makes a first version from the edits of a list that has none, and switches to it.
 func (m *Manager) ImportEdits(ctx context.Context, list string, by namelist.By) error {
 	op, err := m.control.Begin(ctx, list, namelist.Begin{Kind: namelist.OpImport, Holder: m.cfg.Self, Serving: 0, By: by})
 	if err != nil {

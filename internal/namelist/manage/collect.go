@@ -19,17 +19,17 @@ import (
 const (
 	// collectSlice is about how long one page of a collection takes.
 	collectSlice = time.Second
-	// collectEvery is from one collection of a replica to its next, on average.
+	// collectEvery is the average time between two collections of a replica.
 	collectEvery = 24 * time.Hour
 )
 
 // CollectRequest asks for a page of a collection.
 type CollectRequest struct {
-	// Server is the list server to look through; empty is all.
+	// Server is the list server to look through; empty means all.
 	Server string
 	// DryRun removes nothing.
 	DryRun bool
-	// After is the Next of the page before; empty begins.
+	// After is the Next of the previous page; empty begins.
 	After string
 }
 
@@ -43,7 +43,7 @@ type Collected struct {
 	Next    string      `json:"next,omitempty" doc:"Continues the collection; absent at its end."`
 }
 
-// LeftBuild is what a build has left on a server.
+// LeftBuild describes what a build has left on a server.
 type LeftBuild struct {
 	Server  string `json:"server,omitempty"`
 	List    string `json:"list"`
@@ -52,11 +52,11 @@ type LeftBuild struct {
 	Keys    int64  `json:"keys"`
 }
 
-// Collect looks for keys of builds that are neither a version nor running, and removes them, for
-// about a second. It reads the records after the keys: what was written has its operation in the
-// record by then, and a build that is over stays over. A list without any record or without the
-// versions that its record names, and a version above the highest that its record knows, are left
-// alone: the control server may have lost its data, or be another one.
+// Collect looks, for about a second, for keys of builds that are neither a version nor running, and
+// removes them. It reads the records after the keys. By then the operation of every key that was
+// written is in the record, and a build that is over stays over. It leaves a list alone if the list
+// has no record, or lacks versions that its record names; and a version above the highest that its
+// record knows. In these cases the control server may have lost its data, or be another one.
 func (m *Manager) Collect(ctx context.Context, q CollectRequest) (out Collected, err error) {
 	out.Builds = []LeftBuild{}
 	names, err := m.serverNames(ctx)
@@ -99,7 +99,7 @@ func (m *Manager) Collect(ctx context.Context, q CollectRequest) (out Collected,
 	}
 }
 
-// serverNames are all list servers; the empty one is the control server.
+// serverNames returns the names of all list servers; the empty name is the control server.
 func (m *Manager) serverNames(ctx context.Context) ([]string, error) {
 	servers, err := m.control.Servers(ctx)
 	names := []string{""}
@@ -109,8 +109,9 @@ func (m *Manager) serverNames(ctx context.Context) ([]string, error) {
 	return names, err
 }
 
-// collectKeys goes on with one server by one call, and returns its next cursor. named are the lists
-// that were read: what was named once may be over by now, and is left for the next collection.
+// collectKeys continues with one server by one call, and returns its next cursor. named holds the
+// lists that were read: a version once named may be over by now, and is left for the next
+// collection.
 func (m *Manager) collectKeys(ctx context.Context, name, cursor string, dry bool, named map[string]namelist.Named, out *Collected) (string, error) {
 	server, err := m.cfg.Server(ctx, name)
 	if err != nil {
@@ -159,7 +160,7 @@ func (m *Manager) collectKeys(ctx context.Context, name, cursor string, dry bool
 	return next, nil
 }
 
-// collectLoop removes what killed replicas have left, once a day.
+// collectLoop removes, once a day, what killed replicas have left.
 func (m *Manager) collectLoop() {
 	for wait := rand.N(collectEvery); ; wait = collectEvery/2 + rand.N(collectEvery) {
 		timer := time.NewTimer(wait)

@@ -12,13 +12,13 @@ import (
 	"github.com/freeslot/freeslot/internal/namelist/build"
 )
 
-// Bounds of what is shown of versions.
+// Bounds of a diff and of a sample.
 const (
 	MaxExamples = 10_000
 	MaxSample   = 1000
 )
 
-// ListDiff is how a version differs from another one. Edits after their bases do not count.
+// ListDiff says how a version differs from another one. Edits after their bases do not count.
 type ListDiff struct {
 	Version int64                  `json:"version"`
 	With    int64                  `json:"with" doc:"The version that it was compared with."`
@@ -26,9 +26,9 @@ type ListDiff struct {
 	Added   Differences[DiffEntry] `json:"added" doc:"Entries that only the version has."`
 	Removed Differences[DiffEntry] `json:"removed" doc:"Entries that only the other one has."`
 	Changed Differences[DiffEntry] `json:"changed" doc:"Entries whose expiry differs."`
-	// Dropped is documented for its reader in the tag, as the rest.
+	// The tags document Dropped and the rest for readers of the API.
 	Dropped Differences[namelist.Change] `json:"dropped_edits" doc:"Edits behind the other version that a switch to the version takes back: a replacing import does not have older edits."`
-	// Trimmed is documented for its reader in the tag.
+	// The tag documents Trimmed for readers of the API.
 	Trimmed bool `json:"edits_trimmed,omitzero" doc:"The log does not have all edits between the two: dropped_edits is not known."`
 }
 
@@ -42,7 +42,7 @@ type Differences[T any] struct {
 type DiffEntry struct {
 	namelist.Entry
 
-	// BeforeMS is documented for its reader in the tag.
+	// The tag documents BeforeMS for readers of the API.
 	BeforeMS int64 `json:"before_ms,omitzero" doc:"Of a changed entry its expiry in the other version; 0 is never."`
 }
 
@@ -52,8 +52,8 @@ func (d *Differences[T]) add(one T, examples int) {
 	}
 }
 
-// Diff compares a version with another one; 0 is the one that serves. Both are read once. Errors:
-// not_found; conflict; overloaded; *build.DamageError; those of Redis.
+// Diff compares a version with another one; 0 means the serving version. It reads both once.
+// Errors: not_found; conflict; overloaded; *build.DamageError; an error of Redis.
 func (m *Manager) Diff(ctx context.Context, list string, number, with int64, examples int) (ListDiff, error) {
 	d := differ{examples: examples}
 	ctx, release, err := m.reading(ctx)
@@ -101,12 +101,12 @@ func (m *Manager) ordered(ctx context.Context, h *namelist.Head, v *namelist.Ver
 	return server.Ordered(ctx, h.Name, v, h.Seed), nil
 }
 
-// differ is a diff that is being made.
+// differ is a diff under way.
 type differ struct {
 	ListDiff
 
 	examples int
-	edits    map[string]namelist.Change // between the bases of the versions, that were not met yet
+	edits    map[string]namelist.Change // between the bases of the versions, not met yet
 }
 
 // merge goes through both versions, which are in the same order. at is when the version was ready.
@@ -168,7 +168,7 @@ func (d *differ) met(e namelist.Entry) {
 }
 
 // Sample returns up to count random entries of a version. Errors: not_found; conflict;
-// *build.DamageError; those of Redis.
+// *build.DamageError; an error of Redis.
 func (m *Manager) Sample(ctx context.Context, list string, number int64, count int) ([]namelist.Entry, error) {
 	h, err := m.readable(ctx, list)
 	if err != nil {

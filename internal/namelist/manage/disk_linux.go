@@ -2,7 +2,7 @@ package manage
 
 import "syscall"
 
-// diskFree is how much the disk of a folder has free.
+// diskFree returns the free space on the disk of a folder, in bytes.
 func diskFree(dir string) (bytes int64, known bool) {
 	var s syscall.Statfs_t
 	if syscall.Statfs(dir, &s) != nil {

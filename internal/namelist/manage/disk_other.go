@@ -2,5 +2,5 @@
 
 package manage
 
-// diskFree is not known: a full disk is noticed when it is written to.
+// diskFree reports that the free space is not known: a full disk is noticed on writing.
 func diskFree(string) (bytes int64, known bool) { return 0, false }

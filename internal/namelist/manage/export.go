@@ -18,36 +18,37 @@ import (
 )
 
 const (
-	// maxReads is how many exports and diffs a replica makes at a time.
+	// maxReads is how many exports and diffs a replica makes at the same time.
 	maxReads = 4
-	// exportBuffer is how much of an export is written at a time.
+	// exportBuffer is the size of one write of an export.
 	exportBuffer = 64 << 10
 )
 
 // ExportRequest says what to export.
 type ExportRequest struct {
-	// Version is a number; 0 is that of the version that serves.
+	// Version is a number; 0 means the serving version.
 	Version int64
-	Format  build.Format // empty is CSV
-	// Bare leaves out the list's edits: it is what was built, also what has expired since.
+	Format  build.Format // empty means CSV
+	// Bare leaves out the list's edits: the export has what was built, even what has expired since.
 	Bare bool
 }
 
-// Exported is what an export has.
+// Exported says what an export contains.
 type Exported struct {
 	Version int64
-	// Revision is that of the newest edit in it, and AtMS Redis' time: what had expired then is not
-	// in it. A bare export has neither.
+	// Revision is the revision of the newest edit in it. AtMS is Redis' time: the export has
+	// nothing that had expired then. A bare export has neither.
 	Revision, AtMS int64
-	// Count is how many entries were written, and SHA256 is of all bytes, at the end.
+	// Count is the number of entries written, SHA256 the digest of all bytes; both are set at the
+	// end.
 	Count  int64
 	SHA256 []byte
 }
 
-// Export writes the ids of a version, with the list's edits above its base, to what begin returns.
-// begin is called when the first bytes are there: an error before that is a plain refusal, and one
-// behind it leaves the export cut. Errors: not_found; conflict; overloaded; *build.DamageError;
-// those of Redis and of the writer.
+// Export writes the ids of a version, with the list's edits above its base, to the writer that
+// begin returns. It calls begin when the first bytes are there: an error before that is a plain
+// refusal, an error after it cuts the export off. Errors: not_found; conflict; overloaded;
+// *build.DamageError; an error of Redis or of the writer.
 func (m *Manager) Export(ctx context.Context, list string, q ExportRequest, begin func(Exported) io.Writer) (Exported, error) {
 	ctx, release, err := m.reading(ctx)
 	if err != nil {
@@ -63,7 +64,7 @@ func (m *Manager) Export(ctx context.Context, list string, q ExportRequest, begi
 	return x.Exported, err
 }
 
-// reading takes one of the slots for reads of whole versions. The context ends with Stop, too.
+// reading takes one of the slots for reads of whole versions. The context also ends with Stop.
 func (m *Manager) reading(ctx context.Context) (context.Context, func(), error) {
 	select {
 	case m.reads <- struct{}{}:
@@ -120,11 +121,11 @@ func (m *Manager) export(ctx context.Context, list string, q ExportRequest, x *e
 	if err := out.Flush(); err != nil {
 		return err
 	}
-	_, err = x.Write(nil) // of an export without a byte it is the begin
+	_, err = x.Write(nil) // an empty export begins here
 	return err
 }
 
-// readable is the head of a list whose versions can be read.
+// readable returns the head of a list whose versions can be read.
 func (m *Manager) readable(ctx context.Context, list string) (*namelist.Head, error) {
 	h, err := m.control.Head(ctx, list)
 	if err == nil && h.State == namelist.Deleting {
@@ -133,8 +134,8 @@ func (m *Manager) readable(ctx context.Context, list string) (*namelist.Head, er
 	return &h, err
 }
 
-// versionOf is a version to read, which is not known to be damaged; 0 is the one that serves. field
-// names the number for errors.
+// versionOf returns a version to read, which is not known to be damaged; 0 means the serving
+// version. field names the number in errors.
 func (m *Manager) versionOf(ctx context.Context, h *namelist.Head, field string, number int64) (*namelist.Version, error) {
 	v := h.Serving
 	switch {
@@ -153,12 +154,12 @@ func (m *Manager) versionOf(ctx context.Context, h *namelist.Head, field string,
 	return v, nil
 }
 
-// export is one that is being written.
+// export is an export under way.
 type export struct {
 	Exported
 
 	format build.Format
-	edits  map[string]namelist.Change // that were not met yet
+	edits  map[string]namelist.Change // not met yet
 	begin  func(Exported) io.Writer
 	out    io.Writer
 	sum    hash.Hash

@@ -1,12 +1,12 @@
-// Package manage is what a replica does for lists: it takes uploads, builds versions, switches,
-// compacts, and ends what other replicas left behind.
+// Package manage is the part of a replica that tends lists: it takes uploads, builds versions,
+// switches, compacts, and ends what other replicas left behind.
 //
 // # What happens on failure
 //
-// An operation has a lease in Redis, which its replica renews. When the lease lapses, any replica
+// An operation has a lease in Redis, which its replica renews. If the lease lapses, any replica
 // takes the operation and cancels it: the list is as before, and the keys of the build are removed.
-// A switch ends in the step that moves the pointer, so a lapsed one has not moved it. A build stops
-// when its lease is lost.
+// A switch ends in the step that moves the pointer, so a lapsed switch has not moved it. A build
+// stops when its lease is lost.
 package manage
 
 import (
@@ -29,30 +29,30 @@ import (
 )
 
 const (
-	// DefaultPause is between two rounds over all lists.
+	// DefaultPause is the pause between two rounds over all lists.
 	DefaultPause = 5 * time.Second
 	// renewEvery is how often the lease of an operation is renewed.
 	renewEvery = namelist.Lease / 3
-	// keepVersions is how many versions of a list stay at least.
+	// keepVersions is the least number of versions that a list keeps.
 	keepVersions = 2
-	// maxBuilds is how many versions a replica makes at a time.
+	// maxBuilds is how many versions a replica makes at the same time.
 	maxBuilds = 4
 	// endTimeout bounds the calls that end an operation after its context has ended.
 	endTimeout = 5 * time.Second
 )
 
-// Config is what a manager works with. The zero value of Pause is DefaultPause.
+// Config holds what a manager works with. A zero Pause means DefaultPause.
 type Config struct {
-	// Self is the replica's id, and URL where it is reached, or empty.
+	// Self is the replica's id. URL is where other programs reach it, or empty.
 	Self, URL string
-	// Dir is the folder of uploads and builds, which is made when it is first needed. It is this
-	// manager's alone.
+	// Dir is the folder for uploads and builds, which is made when it is first needed. Only this
+	// manager uses it.
 	Dir   string
 	Pause time.Duration
-	// Server opens a list server by its name; empty is the control server. It returns a
+	// Server opens a list server by its name; the empty name is the control server. It returns a
 	// *NoServerError for a name that is not configured.
 	Server func(ctx context.Context, name string) (*build.Segments, error)
-	// Servers are made known again when control has lost them.
+	// Servers holds the list servers to announce again if the control server has lost them.
 	Servers []namelist.Server
 	// Metrics may be nil. A second manager on one registerer panics.
 	Metrics prometheus.Registerer
@@ -65,7 +65,7 @@ func (e *NoServerError) Error() string {
 	return fmt.Sprintf("this replica does not have list server %q in lists.servers", e.Name)
 }
 
-// Unwrap gives the error its code.
+// Unwrap returns the error with its code.
 func (e *NoServerError) Unwrap() error {
 	return &freeslot.Error{Code: freeslot.CodeUnavailable, Message: e.Error()}
 }
@@ -89,17 +89,18 @@ type Manager struct {
 	mu      sync.Mutex
 	stopped bool               // guarded by mu
 	uploads map[string]*Upload // guarded by mu; by id
-	// wrote is what builds of this replica write, by operation: the record forgets it when another
-	// replica cancels the operation.
+	// wrote holds what builds of this replica write, by operation: the record forgets it when
+	// another replica cancels the operation.
 	wrote map[string]namelist.Reservation // guarded by mu
-	// ended are the versions that were removed, to be removed again after lateWrites.
+	// ended holds the versions that were removed. They are removed again after lateWrites.
 	ended       []endedBuild       // guarded by mu
-	verifyEvery time.Duration      // tests have less
+	verifyEvery time.Duration      // tests have a shorter time
 	verifies    chan namelist.Head // for verifyLoop, when it waits
-	// compactions, and what was logged last of lists that fail, are by list, and tendLoop's.
+	// compactions, and told, which holds what was last logged of failing lists, are by list. Only
+	// tendLoop uses them.
 	compactions map[string]compaction
 	told        map[string]string
-	away        *logging.Outage // of Redis; tendLoop's
+	away        *logging.Outage // of Redis; only tendLoop uses it
 }
 
 // endedBuild is a build whose late writes may still come.
@@ -109,7 +110,7 @@ type endedBuild struct {
 	at      time.Time // of the first removal
 }
 
-// lateWrites is after what time a build that was ended is removed once more.
+// lateWrites is the time after which an ended build is removed once more.
 const lateWrites = time.Hour
 
 // New makes a manager. It does no I/O.
@@ -128,8 +129,7 @@ func New(cfg Config, control *namelist.Control, log *zap.Logger) *Manager {
 	return m
 }
 
-// Start reads the uploads of an earlier process from the folder, and begins to look after all
-// lists.
+// Start takes over the uploads of an earlier process from the folder, and starts tending all lists.
 func (m *Manager) Start(context.Context) error {
 	if err := m.readUploads(); err != nil {
 		return fmt.Errorf("uploads of lists: %w", m.named(err))
@@ -143,8 +143,8 @@ func (m *Manager) Start(context.Context) error {
 	return nil
 }
 
-// Stop ends all work of this replica: other ones, or the next process with this folder, go on. It
-// waits until the work has ended, or ctx has.
+// Stop ends all work of this replica: other replicas, or the next process with this folder,
+// continue it. It waits until the work has ended, or ctx has.
 func (m *Manager) Stop(ctx context.Context) error {
 	m.stop.Do(func() {
 		m.mu.Lock()
@@ -162,11 +162,11 @@ func (m *Manager) Stop(ctx context.Context) error {
 	}
 }
 
-// errStopped is the cause of what a stop ended.
+// errStopped is the cause of work that Stop has ended.
 var errStopped = errors.New("the replica stops")
 
-// errCancelled is why an import failed that somebody has cancelled: an operator, or another replica
-// when this one was silent.
+// errCancelled says why a cancelled import failed. An operator cancelled it, or another replica
+// while this one was silent.
 var errCancelled = errors.New("the operation was cancelled; import the file anew")
 
 // isOver reports whether a failed operation had ended before, or was taken from this replica.
@@ -177,11 +177,11 @@ func (m *Manager) isOver(list string, op namelist.Operation) bool {
 	return freeslot.CodeOf(err) == freeslot.CodeNotFound || err == nil && (h.Op.ID != op.ID || h.Op.Holder != op.Holder)
 }
 
-// work runs do in the background, under the lease of an operation. do's context ends when the lease
-// is lost, or the manager stops. If it fails, the operation is rolled back.
+// work runs do in the background, under the lease of an operation. The context of do ends when the
+// lease is lost, or when the manager stops. If do fails, the operation is rolled back.
 func (m *Manager) work(list string, op namelist.Operation, do func(ctx context.Context) error) error {
 	release := func() {}
-	if op.Kind != namelist.OpSwitch { // a switch waits, and needs no more
+	if op.Kind != namelist.OpSwitch { // a switch only waits, and needs no slot
 		select {
 		case m.slots <- struct{}{}:
 			release = func() { <-m.slots }
@@ -271,7 +271,7 @@ func (m *Manager) giveUp(list string, op namelist.Operation, why error) {
 	m.sweep(list, op)
 }
 
-// sweep removes what a build wrote that did not become a version.
+// sweep removes what a build wrote without becoming a version.
 func (m *Manager) sweep(list string, op namelist.Operation) {
 	r, known := m.forget(op)
 	if !known {
@@ -287,7 +287,7 @@ func (m *Manager) sweep(list string, op namelist.Operation) {
 	m.remember(list, v)
 }
 
-// remember has a version's keys removed.
+// remember queues a version's keys for removal.
 func (m *Manager) remember(list string, v namelist.Version) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -302,7 +302,7 @@ func (m *Manager) forget(op namelist.Operation) (namelist.Reservation, bool) {
 	return r, known
 }
 
-// clear removes the folder of a build that does not go on.
+// clear removes the folder of a build that does not continue.
 func (m *Manager) clear(op namelist.Operation) {
 	if err := os.RemoveAll(m.buildFolder(op)); err != nil {
 		m.log.Warn("folder of a build not removed", zap.String("operation", op.ID), zap.Error(err))

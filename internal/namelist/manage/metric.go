@@ -8,15 +8,15 @@ import (
 	"github.com/freeslot/freeslot/internal/namelist"
 )
 
-// states are those that a list can be in.
+// states lists the states that a list can be in.
 var states = []namelist.State{
 	namelist.Draft, namelist.Active, namelist.Editing, namelist.Importing, namelist.Expanding, namelist.Switching, namelist.Frozen, namelist.Deleting,
 }
 
-// expiresSoon is when a list that will expire is counted.
+// expiresSoon is how long before its expiry a list counts as expiring soon.
 const expiresSoon = 24 * time.Hour
 
-// metrics are a manager's. None is labelled by list: the log names it.
+// metrics holds a manager's metrics. None is labelled by list: the log names the list.
 type metrics struct {
 	lists                     *prometheus.GaugeVec // by state
 	edits, expiring, damaged  prometheus.Gauge
@@ -62,7 +62,7 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 	return m
 }
 
-// round is what one round over all lists has seen.
+// round holds what one round over all lists has seen.
 type round struct {
 	states                   map[namelist.State]int
 	edits, expiring, damaged int64

@@ -11,30 +11,30 @@ import (
 	"github.com/freeslot/freeslot/internal/namelist/form"
 )
 
-// MaxQuery is the most ids of a query.
+// MaxQuery is the largest number of ids in a query.
 const MaxQuery = 1000
 
 // Found is what a list says of an id at a version and revision.
 type Found struct {
 	ID     string `json:"id"`
 	Member bool   `json:"member"`
-	// ExpiresMS is by Redis' clock, Unix ms; 0 is never.
+	// ExpiresMS is Unix ms, by Redis' clock; 0 means never.
 	ExpiresMS int64 `json:"expires_ms,omitzero"`
-	// Edited says that an edit after the version decides.
+	// Edited is true if an edit after the version decides.
 	Edited bool `json:"edited,omitzero"`
-	// Why is documented for its reader in the tag.
+	// The tag documents Why for readers of the API.
 	Why string `json:"why,omitzero" doc:"Why nothing is known of the id: the list can have no such id, or a part of the version is damaged. Absent otherwise."`
 }
 
-// Answers are what one query found.
+// Answers holds the results of one query.
 type Answers struct {
 	Version  int64   `json:"version" doc:"The version that serves; 0 is none."`
 	Revision int64   `json:"revision" doc:"All edits up to it are in the answers."`
 	Found    []Found `json:"found" doc:"In the order of the ids."`
 }
 
-// Query asks a list that serves for ids. One that it cannot have does not keep the others from an
-// answer. Unlike a reader it has no memory: all is read from Redis.
+// Query asks a serving list about ids. An id that the list cannot have does not keep the others
+// from an answer. Unlike a reader, it has no memory: it reads everything from Redis.
 func (m *Manager) Query(ctx context.Context, list string, ids []string) (a Answers, err error) {
 	h, edits, err := m.serving(ctx, list)
 	if err != nil {
@@ -56,7 +56,7 @@ func (m *Manager) Query(ctx context.Context, list string, ids []string) (a Answe
 	return a, m.ask(ctx, h, edits, a.Found)
 }
 
-// serving is the head of a list that serves, and its edits.
+// serving returns the head of a serving list, and its edits.
 func (m *Manager) serving(ctx context.Context, list string) (*namelist.Head, map[string]namelist.Change, error) {
 	h, err := m.control.Head(ctx, list)
 	if err != nil {
@@ -97,8 +97,9 @@ func (m *Manager) ask(ctx context.Context, h *namelist.Head, edits map[string]na
 	return nil
 }
 
-// inVersion are the expiries of ids in the serving version; -1 is an id that it does not have. Ids that
-// have a reason are left out. With parts, ids of a damaged segment get one, and are no error.
+// inVersion returns the expiries of ids in the serving version; -1 if the version does not have the
+// id. It skips ids that have a reason. With parts, ids of a damaged segment get a reason instead of
+// an error.
 func (m *Manager) inVersion(ctx context.Context, h *namelist.Head, found []Found, parts bool) ([]int64, error) {
 	server, err := m.cfg.Server(ctx, h.Serving.Server)
 	if err != nil {
@@ -135,15 +136,14 @@ func (m *Manager) inVersion(ctx context.Context, h *namelist.Head, found []Found
 	return out, nil
 }
 
-// Counted is how many entries a list has.
+// Counted is the number of entries of a list.
 type Counted struct {
 	Count    int64 `json:"count" doc:"Expired entries count until the next version is built."`
 	Version  int64 `json:"version"`
 	Revision int64 `json:"revision"`
 }
 
-// Count counts the entries of a list that serves: those of the version, and what edits change in
-// it.
+// Count counts the entries of a serving list: those in the version, corrected by what edits change.
 func (m *Manager) Count(ctx context.Context, list string) (c Counted, err error) {
 	h, edits, err := m.serving(ctx, list)
 	if err != nil {
@@ -175,7 +175,7 @@ func (m *Manager) OpenSession(ctx context.Context, list string, by namelist.By) 
 	return m.control.Begin(ctx, list, namelist.Begin{Kind: namelist.OpEdit, Holder: m.cfg.Self, Serving: namelist.AnyVersion, By: by})
 }
 
-// CommitSession commits an edit session. Of a list that has no version it makes the first one.
+// CommitSession commits an edit session. If the list has no version, it makes the first one.
 func (m *Manager) CommitSession(ctx context.Context, list, session string, by namelist.By) (int64, error) {
 	h, err := m.control.Head(ctx, list)
 	if err != nil {

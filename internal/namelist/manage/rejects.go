@@ -16,7 +16,7 @@ type Rejects struct {
 	After    int64          `json:"after,omitzero" doc:"Continues the listing; absent at its end."`
 }
 
-// Rejects are up to limit refused lines of an upload behind line after. Errors: *ElsewhereError;
+// Rejects returns up to limit refused lines of an upload after line after. Errors: *ElsewhereError;
 // not_found; conflict before the upload was built.
 func (m *Manager) Rejects(upload string, after int64, limit int) (Rejects, error) {
 	u, err := m.Upload(upload)
@@ -54,7 +54,7 @@ func (m *Manager) RejectsOf(ctx context.Context, list string, number, after int6
 	return m.Rejects(v.Upload, after, limit)
 }
 
-// Uploads returns the uploads of a list on this replica, the oldest first.
+// Uploads returns the uploads of a list on this replica, oldest first.
 func (m *Manager) Uploads(list string) (out []Upload) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -2,20 +2,20 @@ package manage
 
 // quota bounds what the uploads of a replica take; tests have a smaller one.
 type quota struct {
-	// open is how many may be open or in a build, and bytes how much these may have.
+	// open is how many uploads may be open or in a build, bytes how many bytes these may have.
 	open  int
 	bytes int64
-	// free is what stays free on the disk.
+	// free is the disk space that must stay free.
 	free int64
 }
 
 var defaultQuota = quota{open: 100, bytes: 4 * MaxUpload, free: 64 << 20}
 
-// buildShare is how much disk a build needs for each byte of its upload.
+// buildShare is how many bytes of disk a build needs for each byte of its upload.
 const buildShare = 2
 
-// room refuses what uploads may not take any more: so many further ones, bytes of them, and bytes
-// of the disk.
+// room refuses further uploads, bytes in open uploads, or bytes on the disk, if they would exceed
+// the quota.
 func (m *Manager) room(uploads int, bytes, disk int64) error {
 	m.mu.Lock()
 	kept, open := len(m.uploads), uploads

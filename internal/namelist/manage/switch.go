@@ -12,12 +12,12 @@ import (
 	"github.com/freeslot/freeslot/internal/namelist/build"
 )
 
-// SwitchRequest is a switch, or a rollback: the same move to an older version.
+// SwitchRequest is a switch, or a rollback: the same step, to an older version.
 type SwitchRequest struct {
 	Number int64
 	// Serving is the version that the operator saw, or namelist.AnyVersion.
 	Serving int64
-	// Now waits for no client.
+	// Now is true to wait for no client.
 	Now bool
 	By  namelist.By
 }
@@ -27,7 +27,7 @@ func (m *Manager) Switch(ctx context.Context, list string, r SwitchRequest) (nam
 	return m.switching(ctx, list, r, func(error) {})
 }
 
-// switching is Switch; failed hears why one that began did not end well.
+// switching works like Switch. It calls failed if a switch that has begun does not end well.
 func (m *Manager) switching(ctx context.Context, list string, r SwitchRequest, failed func(error)) (namelist.Operation, error) {
 	v, err := m.control.Version(ctx, list, r.Number)
 	if err != nil {
@@ -54,7 +54,7 @@ func (m *Manager) switching(ctx context.Context, list string, r SwitchRequest, f
 	})
 }
 
-// whole looks whether the segments of a version are there. What is damaged is marked.
+// whole checks whether the segments of a version are there, and marks a damaged version.
 func (m *Manager) whole(ctx context.Context, list string, v *namelist.Version) error {
 	server, err := m.cfg.Server(ctx, v.Server)
 	if err != nil {
@@ -68,8 +68,8 @@ func (m *Manager) whole(ctx context.Context, list string, v *namelist.Version) e
 	return err
 }
 
-// damage marks a version that is not as it was built. One that has gone meanwhile is no damage: its
-// keys were removed.
+// damage marks a version that is not as it was built. If the version has gone meanwhile, that is no
+// damage: its keys were removed.
 func (m *Manager) damage(ctx context.Context, list string, number int64, damage *build.DamageError) error {
 	if _, err := m.control.Damage(ctx, list, number, damage.Why); err != nil {
 		return err
@@ -79,8 +79,8 @@ func (m *Manager) damage(ctx context.Context, list string, number int64, damage 
 	return nil
 }
 
-// move names the next version, waits until all live clients have it, for so long at most, and moves
-// the pointer.
+// move names the next version, waits until all live clients have it, but at most for wait, and
+// moves the pointer.
 func (m *Manager) move(ctx context.Context, list string, op namelist.Operation, number int64, wait time.Duration, serving int64) error {
 	if _, err := m.control.Prepare(ctx, list, op); err != nil {
 		return err
@@ -94,7 +94,7 @@ func (m *Manager) move(ctx context.Context, list string, op namelist.Operation, 
 	return err
 }
 
-// clientsEvery is how often the reports of clients are read: they report after each load.
+// clientsEvery is how often the clients' reports are read; clients report after each load.
 const clientsEvery = 100 * time.Millisecond
 
 func (m *Manager) awaitPrepared(ctx context.Context, list string, number int64, wait time.Duration) error {

@@ -14,13 +14,14 @@ import (
 	"github.com/freeslot/freeslot/internal/namelist"
 )
 
-// isAnswer reports whether a call was refused by what the list is, and not by its way to Redis.
+// isAnswer reports whether a call was refused because of the list, and not failed on its way to
+// Redis.
 func isAnswer(err error) bool {
 	code := freeslot.CodeOf(err)
 	return code == freeslot.CodeConflict || code == freeslot.CodeNotFound
 }
 
-// tendLoop looks after all lists until the manager stops.
+// tendLoop tends all lists until the manager stops.
 func (m *Manager) tendLoop() {
 	ticker := time.NewTicker(m.cfg.Pause)
 	defer ticker.Stop()
@@ -38,8 +39,7 @@ func (m *Manager) tendLoop() {
 	}
 }
 
-// tendAll looks after each list once. It logs why it cannot when that is another reason than
-// before.
+// tendAll tends each list once. It logs why it cannot, if the reason differs from the last one.
 func (m *Manager) tendAll() {
 	seen := round{states: make(map[namelist.State]int)}
 	err := m.each(m.ctx, func(h *namelist.Head) error {
@@ -62,8 +62,8 @@ func (m *Manager) tendAll() {
 	}
 }
 
-// announce makes list servers known that control does not have: after a flush nobody else does.
-// Those that it has stay as they are, which may be newer.
+// announce adds list servers that control does not have: after a flush no one else does. It leaves
+// servers alone that control has, since its records may be newer.
 func (m *Manager) announce() error {
 	if len(m.cfg.Servers) == 0 {
 		return nil
@@ -116,7 +116,7 @@ func (m *Manager) tend(h *namelist.Head) error {
 	return err
 }
 
-// compaction is when the serving version of a list is compacted, or tried again.
+// compaction says when the serving version of a list is compacted, or tried again.
 type compaction struct {
 	serving int64
 	next    time.Time
@@ -129,13 +129,13 @@ const (
 	maxCompactPause = time.Hour
 )
 
-// compactable reports whether a list has so many edits that it needs a new version.
+// compactable reports whether a list has enough edits to need a new version.
 func compactable(h *namelist.Head) bool {
 	return h.Serving != nil && h.State != namelist.Frozen && h.Op.Kind != namelist.OpCompact && h.Edited-h.Serving.Edited >= namelist.CompactFrom
 }
 
-// compact begins a compaction, or tells why it cannot. Each try waits twice as long as the one
-// before: one that fails may have read the whole list. It is only for tendLoop.
+// compact begins a compaction, or logs why it cannot. Each pause is twice as long as the last one,
+// because a failed try may have read the whole list. Only tendLoop calls it.
 func (m *Manager) compact(ctx context.Context, h *namelist.Head) {
 	c := m.compactions[h.Name]
 	if c.serving != h.Serving.Number {
@@ -149,7 +149,7 @@ func (m *Manager) compact(ctx context.Context, h *namelist.Head) {
 	c.next = time.Now().Add(c.wait)
 	m.compactions[h.Name] = c
 	if why := m.beginCompaction(ctx, h, first); why != nil && m.ctx.Err() == nil {
-		m.metrics.compactionsLate.Inc() // one that began and failed is told by work
+		m.metrics.compactionsLate.Inc() // work reports a compaction that began and failed
 		m.log.Warn("compaction of a list is late", zap.String("list", h.Name), zap.Int64("edits", h.Edited-h.Serving.Edited),
 			zap.Duration("next", c.wait), zap.Error(why))
 	}
@@ -173,8 +173,8 @@ func (m *Manager) beginCompaction(ctx context.Context, h *namelist.Head, first b
 	return err
 }
 
-// end ends an operation whose replica is gone. A switch that has moved the pointer is over by the
-// same step, so all that is left to do is to roll back.
+// end ends an operation whose replica is gone. A switch that has moved the pointer ended in the
+// same step, so the only thing left to do is to roll back.
 func (m *Manager) end(ctx context.Context, h *namelist.Head) error {
 	op, err := m.control.Take(ctx, h.Name, h.Op.ID, m.cfg.Self)
 	if err != nil {
@@ -199,7 +199,7 @@ func (m *Manager) remove(ctx context.Context, h *namelist.Head) error {
 	if err != nil {
 		return err
 	}
-	// h may be old: the list may have been made again meanwhile, and these be its new versions.
+	// h may be old: the list may have been made again meanwhile, and these may be its new versions.
 	now, err := m.control.Head(ctx, h.Name)
 	if err != nil || now.State != namelist.Deleting || now.Birth != h.Birth {
 		return err
@@ -216,8 +216,9 @@ func (m *Manager) remove(ctx context.Context, h *namelist.Head) error {
 	return m.control.FinishDelete(ctx, h.Name)
 }
 
-// Delete begins the end of a list. Of one that is being deleted already, force forgets the keys
-// that are left, and ends it. left says which of them stay, because their server is not there.
+// Delete begins the end of a list. If the list is being deleted already, force forgets the keys
+// that are left, and ends it. left names the versions whose keys stay, because their server is not
+// there.
 func (m *Manager) Delete(ctx context.Context, list string, force bool, by namelist.By) (h namelist.Head, left []string, err error) {
 	if h, err = m.control.Head(ctx, list); err != nil {
 		return h, nil, err
@@ -251,12 +252,12 @@ func (m *Manager) Delete(ctx context.Context, list string, force bool, by nameli
 	return h, left, nil
 }
 
-// servedLife is how long a version stays for live clients that go on to serve it.
+// servedLife is how long a version stays for live clients that still serve it.
 const servedLife = 24 * time.Hour
 
-// kept are the versions that stay anyway: the serving one, the newest that has served before it and
-// can again, two newer ones that have served, and the two newest that never did, which wait for
-// somebody. At least two stay. versions begin with the newest.
+// kept returns the versions that stay in any case: the serving one; the newest that has served
+// before it and can serve again; two newer ones that have served; and the two newest that never
+// served, which wait for someone. At least two stay. versions begins with the newest.
 func kept(h *namelist.Head, versions []namelist.Version) map[int64]bool {
 	keep := map[int64]bool{h.Serving.Number: true}
 	back, older, newer, waiting := int64(0), int64(0), 0, 0
@@ -284,7 +285,7 @@ func kept(h *namelist.Head, versions []namelist.Version) map[int64]bool {
 	return keep
 }
 
-// dropVersions removes versions that nobody needs any more.
+// dropVersions removes versions that are no longer needed.
 func (m *Manager) dropVersions(ctx context.Context, h *namelist.Head) error {
 	if h.Serving == nil {
 		return nil
@@ -305,7 +306,7 @@ func (m *Manager) dropVersions(ctx context.Context, h *namelist.Head) error {
 		if keep[v.Number] || asked {
 			continue
 		}
-		// First the record: nobody can switch to it any more.
+		// The record comes first, so that no one can switch to the version any more.
 		if _, err := m.control.DropVersion(ctx, h.Name, v.Number); err != nil {
 			return err
 		}
@@ -314,8 +315,8 @@ func (m *Manager) dropVersions(ctx context.Context, h *namelist.Head) error {
 	return nil
 }
 
-// removeEnded removes what builds wrote that became no version, and once more after lateWrites: a
-// replica that was frozen may have written on.
+// removeEnded removes what builds wrote without becoming a version. It does so again after
+// lateWrites: a replica that was frozen may have written more.
 func (m *Manager) removeEnded() {
 	m.mu.Lock()
 	due := m.ended
@@ -364,8 +365,8 @@ func (m *Manager) removeBuild(e endedBuild) error {
 	return err
 }
 
-// isVersion reports whether an ended build has become a version that is in use. One that is not is
-// forgotten first, so that nobody can switch to it.
+// isVersion reports whether an ended build has become a version that is in use. If the version is
+// not in use, it is forgotten first, so that no one can switch to it.
 func (m *Manager) isVersion(ctx context.Context, e endedBuild) (bool, error) {
 	versions, err := m.control.Versions(ctx, e.list)
 	if err != nil {

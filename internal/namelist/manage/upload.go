@@ -30,25 +30,25 @@ import (
 const (
 	// MaxChunk is the largest chunk of an upload.
 	MaxChunk = 8 << 20
-	// MaxUpload is the largest upload, as it is sent.
+	// MaxUpload is the largest upload, in bytes as sent.
 	MaxUpload = 64 << 30
-	// maxUploads is how many uploads a replica keeps, ended ones too.
+	// maxUploads is how many uploads a replica keeps, including ended ones.
 	maxUploads = 1000
 	// uploadLife is how long an upload stays after its last call.
 	uploadLife = 24 * time.Hour
 )
 
-// Mode is what an import does with the entries that a list has.
+// Mode says what an import does with the entries that a list has.
 type Mode string
 
 // The modes.
 const (
-	Replace Mode = "replace" // the upload is all of the new version
+	Replace Mode = "replace" // the new version has only the upload's entries
 	Add     Mode = "add"
 	Remove  Mode = "remove"
 )
 
-// UploadState is how far an upload is.
+// UploadState says how far an upload is.
 type UploadState string
 
 // The states.
@@ -59,36 +59,36 @@ const (
 	Failed   UploadState = "failed"
 )
 
-// Upload is a file that a replica receives and makes a version of.
+// Upload is a file that a replica receives and makes a version from.
 type Upload struct {
 	ID     string       `json:"id"`
 	List   string       `json:"list"`
 	Format build.Format `json:"format"`
 	Mode   Mode         `json:"mode"`
-	// Header says whether the first line is one; empty is build.HeaderAuto.
+	// Header says whether the first line is a header; empty means build.HeaderAuto.
 	Header build.HeaderChoice `json:"header,omitzero"`
-	// Switch publishes the version when nothing speaks against it.
+	// Switch is true to publish the version if nothing speaks against it.
 	Switch bool        `json:"switch,omitzero"`
 	By     namelist.By `json:"by"`
-	// Bytes are those that were received, without a hole, and Sum is their CRC-32C.
+	// Bytes counts the bytes received without a hole. Sum is their CRC-32C.
 	Bytes   int64       `json:"bytes"`
 	Sum     uint32      `json:"crc32c" doc:"CRC-32C of the bytes that were received."`
 	State   UploadState `json:"state"`
 	Touched time.Time   `json:"touched"`
 	// Op is the operation that builds.
 	Op *namelist.Operation `json:"op,omitzero"`
-	// Version, Report and Why are of an upload that has ended.
+	// Version, Report and Why are set once the upload has ended.
 	Version *namelist.Version `json:"version,omitzero"`
 	Report  *build.Report     `json:"report,omitzero"`
 	Why     string            `json:"why,omitzero"`
-	// Unpublished is documented for its reader in the tag.
+	// The tag documents Unpublished for readers of the API.
 	Unpublished string `json:"unpublished,omitzero" doc:"Why the list did not switch to the version, though that was asked."`
 
 	progress build.Progress // of the build
 	writing  *sync.Mutex    // held while a chunk is written
 }
 
-// Progress is how far the build is.
+// Progress returns how far the build is.
 func (u *Upload) Progress() build.Progress { return u.progress }
 
 // ElsewhereError says that an upload is on another replica.
@@ -98,14 +98,15 @@ func (e *ElsewhereError) Error() string {
 	return "the upload is on the replica at " + e.URL + "; ask that"
 }
 
-// uploadID has the replica's URL, so that every replica can say where the upload is.
+// uploadID returns an id that contains the replica's URL, so that every replica can say where the
+// upload is.
 func (m *Manager) uploadID() string {
 	return base64.RawURLEncoding.EncodeToString([]byte(m.cfg.URL)) + "." + strings.ToLower(ulid.Make().String())
 }
 
 func (m *Manager) folder(id string) string { return filepath.Join(m.cfg.Dir, "uploads", id) }
 
-// OpenUpload begins an upload. The list must be there.
+// OpenUpload begins an upload. The list must exist.
 func (m *Manager) OpenUpload(ctx context.Context, u Upload) (Upload, error) {
 	var found freeslot.FieldErrors
 	if u.Mode = cmp.Or(u.Mode, Replace); !slices.Contains([]Mode{Replace, Add, Remove}, u.Mode) {
@@ -127,14 +128,14 @@ func (m *Manager) OpenUpload(ctx context.Context, u Upload) (Upload, error) {
 	if err := m.room(1, 0, 0); err != nil {
 		return Upload{}, err
 	}
-	if err := os.MkdirAll(m.folder(u.ID), 0o700); err != nil { // at the first use the folder above, too
+	if err := os.MkdirAll(m.folder(u.ID), 0o700); err != nil { // at first use, this also makes the folder above
 		return Upload{}, m.named(err)
 	}
 	return u, m.named(m.keep(&u))
 }
 
-// named adds to an error of the file system whose folder it is. A replica whose lists are not used
-// needs none, so that this is the first that its operator hears of it.
+// named adds to an error of the file system which folder it concerns. A replica whose lists are not
+// used needs no folder, so this may be the first that its operator hears of it.
 func (m *Manager) named(err error) error {
 	path := ""
 	if e, ok := errors.AsType[*fs.PathError](err); ok {
@@ -148,7 +149,7 @@ func (m *Manager) named(err error) error {
 	return &freeslot.Error{Code: freeslot.CodeUnavailable, Message: fmt.Sprintf("folder %s of the replica (lists.dir) cannot be used: %v", m.cfg.Dir, err)}
 }
 
-// keep writes what is known of an upload. Its reader sees it whole.
+// keep writes what is known of an upload. A reader sees it whole.
 func (m *Manager) keep(u *Upload) error {
 	raw, err := json.Marshal(u)
 	if err != nil {
@@ -168,7 +169,7 @@ func (m *Manager) keep(u *Upload) error {
 	return nil
 }
 
-// readUploads takes over what an earlier process has left in the folder. Its builds go on.
+// readUploads takes over what an earlier process has left in the folder. Its builds continue.
 func (m *Manager) readUploads() error {
 	folders, err := os.ReadDir(filepath.Join(m.cfg.Dir, "uploads"))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -194,7 +195,7 @@ func (m *Manager) readUploads() error {
 		m.mu.Unlock()
 		if u.State == Building && u.Op != nil {
 			goesOn[u.Op.ID] = true
-			// The lease is that of the earlier process. If it was lost, the first renewal says so.
+			// The lease belongs to the earlier process. If it was lost, the first renewal says so.
 			if err := m.work(u.List, *u.Op, func(ctx context.Context) error { return m.importing(ctx, *u) }); err != nil {
 				m.log.Warn("build of an upload does not go on", zap.String("upload", u.ID), zap.Error(err))
 			}
@@ -212,7 +213,7 @@ func (m *Manager) readUploads() error {
 	return err
 }
 
-// Upload is what is known of an upload. Errors: *ElsewhereError; not_found.
+// Upload returns what is known of an upload. Errors: *ElsewhereError; not_found.
 func (m *Manager) Upload(id string) (Upload, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -226,8 +227,8 @@ func (m *Manager) Upload(id string) (Upload, error) {
 	return Upload{}, &freeslot.Error{Code: freeslot.CodeNotFound, Message: "there is no upload " + id + "; an upload goes a day after its last change"}
 }
 
-// Chunk writes a part of an upload at an offset: where the part before it ended, or again what was
-// written. sum is its CRC-32C.
+// Chunk writes a part of an upload at an offset: where the previous part ended, or again over what
+// was written. sum is its CRC-32C.
 func (m *Manager) Chunk(id string, offset int64, data []byte, sum uint32) (Upload, error) {
 	u, err := m.Upload(id)
 	if err != nil {
@@ -284,8 +285,8 @@ func (m *Manager) append(id string, offset int64, data []byte) error {
 	return nil
 }
 
-// repeats compares what is sent again with what was received: a file that has changed meanwhile
-// would become a version that nobody has.
+// repeats compares bytes that are sent again with those received: a file that changed meanwhile
+// would become a version that exists nowhere else.
 func (m *Manager) repeats(id string, offset int64, data []byte) error {
 	if len(data) == 0 {
 		return nil
@@ -307,7 +308,7 @@ func (m *Manager) repeats(id string, offset int64, data []byte) error {
 
 func (m *Manager) data(id string) string { return filepath.Join(m.folder(id), "data") }
 
-// Commit ends the receiving of an upload of so many bytes, and begins to build. It can be repeated.
+// Commit ends the reception of an upload of size bytes, and starts the build. It can be repeated.
 func (m *Manager) Commit(ctx context.Context, id string, size int64) (Upload, error) {
 	u, err := m.Upload(id)
 	if err != nil {
@@ -340,7 +341,7 @@ func (m *Manager) Commit(ctx context.Context, id string, size int64) (Upload, er
 	return u, nil
 }
 
-// DropUpload forgets an upload. One that is being built is cancelled.
+// DropUpload forgets an upload. If it is being built, the build is cancelled.
 func (m *Manager) DropUpload(ctx context.Context, id string) error {
 	u, err := m.Upload(id)
 	if err != nil {
@@ -357,7 +358,7 @@ func (m *Manager) DropUpload(ctx context.Context, id string) error {
 	return os.RemoveAll(m.folder(id))
 }
 
-// ended keeps the end of an upload's build.
+// endUpload records the end of an upload's build.
 func (m *Manager) endUpload(u Upload, result *build.Result, v *namelist.Version, failed error) {
 	if result != nil {
 		u.Report = &result.Report
@@ -372,7 +373,7 @@ func (m *Manager) endUpload(u Upload, result *build.Result, v *namelist.Version,
 	}
 }
 
-// unpublished keeps why the version of an upload does not serve.
+// unpublished records why the version of an upload does not serve.
 func (m *Manager) unpublished(id string, why error) {
 	u, err := m.Upload(id)
 	if err != nil {
@@ -397,7 +398,7 @@ func (m *Manager) open(id string) func() (io.ReadCloser, error) {
 	}
 }
 
-// dropOld removes uploads that nobody has touched for a day.
+// dropOld removes uploads that no one has touched for a day.
 func (m *Manager) dropOld() {
 	m.mu.Lock()
 	var old []string

@@ -12,15 +12,15 @@ import (
 )
 
 const (
-	// VerifyTimeout bounds what reads a whole version.
+	// VerifyTimeout bounds a read of a whole version.
 	VerifyTimeout = 5 * time.Minute
-	// restingTimeout is for one that rests meanwhile.
+	// restingTimeout bounds such a read if it rests meanwhile.
 	restingTimeout = time.Hour
-	// verifyEvery is how often a version that serves is read back.
+	// verifyEvery is how often a serving version is read back.
 	verifyEvery = 24 * time.Hour
 )
 
-// Verify reads a version back: seals, digest, filter. What is damaged is marked.
+// Verify reads a version back: seals, digest, filter. It marks a damaged version.
 func (m *Manager) Verify(ctx context.Context, list string, number int64) (namelist.Version, error) {
 	return m.verify(ctx, list, number, func(s *build.Segments) *build.Segments { return s })
 }
@@ -42,7 +42,7 @@ func (m *Manager) verify(ctx context.Context, list string, number int64, paced f
 	return v, err
 }
 
-// verifySoon has the serving version verified when it is due, unless another one is under way.
+// verifySoon verifies the serving version if that is due, unless another verification is under way.
 func (m *Manager) verifySoon(h *namelist.Head) {
 	if h.Serving == nil || h.State == namelist.Deleting || h.Serving.Damaged != "" || !h.VerifyDue(h.Serving, m.verifyEvery) {
 		return

@@ -225,7 +225,7 @@ func areTimes(entries []namelist.Change) error {
 	return nil
 }
 
-// fixed refuses changes of what is fixed in an existing list.
+// fixed refuses changes to the settings that are fixed in an existing list.
 func fixed(h *namelist.Head, q *ListSpec) error {
 	var found freeslot.FieldErrors
 	differ := func(field, is, asked string) {

@@ -174,7 +174,7 @@ func (r *Reader) check(ctx context.Context, id buildID, ids []string) ([]namelis
 	return out, nil
 }
 
-// slot is a request's share of what may be loaded at the same time.
+// slot counts a request among those that may load at the same time.
 type slot struct {
 	control *http.ResponseController
 	taken   bool

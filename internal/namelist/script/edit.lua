@@ -14,7 +14,7 @@
 -- ARGV[11] author and note, JSON   ARGV[12..] with a session: fields to set, name and value in turns
 -- Returns {1, at, revision} done, {2, at, revision} it was appended before, {3, at, head} the state is another one, or the session is over
 --   {4, at} there is no such list, {5, at, entries} that many entries are already behind the base
--- Redis 7.0. Cost: O(entries), of what is trimmed, too.
+-- Redis 7.0. Cost: O(entries added and trimmed).
 local index_key, record_key, versions_key, edits_key, staged_key, ids_key = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
 local list, change_channel, id, birth, states, session = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5], ARGV[6]
 local limit, log, n, entries, by = tonumber(ARGV[7]), tonumber(ARGV[8]), tonumber(ARGV[9]), ARGV[10], ARGV[11]

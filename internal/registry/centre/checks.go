@@ -40,7 +40,7 @@ type target struct {
 	// unmade is true if the check is not made here, because its kind is unknown or no networks are
 	// allowed.
 	unmade bool
-	// judged is true once checks have a result; failure is that result, nil for well.
+	// judged is true once checks have a result. failure holds it; nil means well.
 	judged  bool
 	failure error
 	// fell is when the target began to fail.

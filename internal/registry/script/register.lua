@@ -15,7 +15,7 @@
 -- ARGV[1] service   ARGV[2] stamp, random   ARGV[3] channel of changes   ARGV[4] channel of metrics
 -- ARGV[5] '1' also writes metrics as metadata_<type>_<field>
 -- ARGV[6..] for each item: id; epoch; the epoch that it replaces, '' for none; when it first registered, ms,
---   0 for never; metrics, JSON or ''; count of what follows: the provider's fields and their values, the
+--   0 for never; metrics, JSON or ''; count of the arguments that follow: the provider's fields and their values, the
 --   first ones host, port, interval (ms, '0' for an instance that does not beat) and content, and the eleventh one check,
 --   where there is one
 -- Returns for each item {1, revision, registered ms} changed, {2, registered ms} the same content, {5} there is no
