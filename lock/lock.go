@@ -11,7 +11,7 @@ type (
 	// Manager makes locks, and renews and watches the ones that are held. Methods:
 	//
 	//	Start(ctx) error               connects, and refuses a Redis that cannot be trusted with locks; ctx bounds the start alone
-	//	Stop(ctx) error                ends the contexts of all holds and all waiting with ErrClosed; what is held runs out
+	//	Stop(ctx) error                ends the contexts of all holds and all waiting with ErrClosed; the leases run out
 	//	Get(Config) (*Lock, error)     makes a lock, without I/O
 	//	Settle(ctx) error              waits until Redis has answered to each Unlock, or its lease is over; for before Stop
 	Manager = lock.Manager
@@ -84,7 +84,7 @@ var (
 var (
 	// ErrExpired: the lease ended before a renewal was confirmed.
 	ErrExpired = lock.ErrExpired
-	// ErrGone: Redis has no such lock any more.
+	// ErrGone: Redis no longer has the lock.
 	ErrGone = lock.ErrGone
 	// ErrTaken: Redis names another holder.
 	ErrTaken = lock.ErrTaken

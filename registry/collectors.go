@@ -11,7 +11,7 @@ type (
 	//	Type() string                                name of the figures
 	//	Available(ctx) bool                          whether there is something to collect
 	//	Collect(ctx) (Metrics, error)                the present figures; must return soon after ctx has ended
-	//	Cost() Cost                                  decides interval and time limit where none is set
+	//	Cost() Cost                                  decides interval and time limit if none is set
 	Collector = collector.Collector
 	// Metrics are figures by field: float64, int64, int, bool or string.
 	Metrics = collector.Metrics

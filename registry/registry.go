@@ -47,11 +47,11 @@ type (
 	//	Start(ctx) error                                               connects; ctx bounds the start alone
 	//	Stop(ctx) error
 	//	Running() bool
-	//	AllInstances(ctx, service) (*List, error)                      at once for a service that is followed; else it follows it
-	//	HealthyInstances(ctx, service, ...ReadOption) (*List, error)   those that should get traffic
-	//	Query(ctx, service, *Filter, cursor) ([]*Instance, next, error)   a page of those that a filter takes, from Redis; "0" begins and ends
+	//	AllInstances(ctx, service) (*List, error)                      at once if it follows the service; otherwise it starts to follow it
+	//	HealthyInstances(ctx, service, ...ReadOption) (*List, error)   the instances that should get traffic
+	//	Query(ctx, service, *Filter, cursor) ([]*Instance, next, error)   a page of the instances that a filter selects, from Redis; "0" begins and ends
 	//	Subscribe(service, func(*List)) (*Listener, error)             calls with each new list, one call after the other
-	//	Unsubscribe(service, ...*Listener) error                       ends these Subscribes, or all and reads; pickers, transports and resolvers go on
+	//	Unsubscribe(service, ...*Listener) error                       ends these Subscribes, or all, with reads; pickers, transports and resolvers go on
 	//	Document(ctx, name) (Document, error)                          reads a configuration document
 	//	WatchDocument(name, func(Document)) (stop func(), err error)   calls with it, and with each new version
 	//	PutDocument(ctx, name, seen, content, author, note) (version int64, err error)   writes one made from the version seen
@@ -66,8 +66,8 @@ type (
 
 	// List is the instances of a service, with how far they can be trusted. Methods:
 	//
-	//	Healthy() *List         those that should get traffic; late ones where no other one is left
-	//	Match(*Filter) *List    those that a filter takes
+	//	Healthy() *List         the instances that should get traffic; late ones if no other is left
+	//	Match(*Filter) *List    the instances that a filter selects
 	List = registry.List
 	// Instance is one instance of a List. Methods:
 	//

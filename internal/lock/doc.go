@@ -7,11 +7,11 @@
 //	key.go          the names of the keys; locks of a cluster are spread over 64 hash tags
 //	script/         one Lua script an operation; calls.go has one Go function for each
 //	acquisition.go  the life of one acquisition: waiting, held, ended
-//	wait.go         how acquisitions wait; local.go: the waiters of one process, where the lock is unfair
+//	wait.go         how acquisitions wait; local.go: the waiters of one process, if the lock is unfair
 //	beat.go         shows Redis that the waiters of this process live, and hears of grants
 //	held.go         what a holder has: context, token, unlock, re-entry
 //	unlock.go       gives locks back, names heirs, and repeats what Redis has not answered
-//	renew.go        renews leases, and ends those that are over; watchdog.go looks whether all is well
+//	renew.go        renews leases, and ends holds that are over; watchdog.go checks that all is well
 //	origin.go       where in the program a lock was acquired, for the log
 //	group.go        what the locks of one hash tag share: calls, beats, proofs of how old a grant is
 //	manager.go      owns the connections and the loops

@@ -29,7 +29,7 @@ var (
 var (
 	// ErrExpired: the lease ended before a renewal was confirmed.
 	ErrExpired = errors.New("lock expired: no renewal was confirmed in time")
-	// ErrGone: Redis has no such lock any more.
+	// ErrGone: Redis no longer has the lock.
 	ErrGone = errors.New("lock is gone from Redis")
 	// ErrTaken: Redis names another holder.
 	ErrTaken = errors.New("lock was taken by another holder")

@@ -47,7 +47,7 @@ type followed struct {
 	service string
 	list    atomic.Pointer[List]
 	ready   chan struct{} // closed when there is a list
-	gone    chan struct{} // closed when the service is not followed any more
+	gone    chan struct{} // closed when the service is no longer followed
 
 	// A service is followed for its listeners, guarded by Consumer.mu, and for read. If there is no
 	// listener, read is set with mu held. Invariant: without either it is not in Consumer.services.

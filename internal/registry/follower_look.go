@@ -93,7 +93,7 @@ func (f *follower) turnLooks(now time.Duration) {
 	for tag, all := range regular {
 		tag.next = next
 		if len(all) == 0 {
-			tag.failures = 0 // it is not known to fail any more
+			tag.failures = 0 // it may be well again
 			continue
 		}
 		history := now >= tag.nextHistory

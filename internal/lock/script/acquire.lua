@@ -1,4 +1,5 @@
--- acquire: takes locks that are free, queues for those that are not, claims grants, and shows that the process lives.
+-- acquire: takes locks that are free, queues for those that are not, claims grants, and shows that
+-- the process lives.
 --
 -- Guarantee: a lock has one acquisition at a time, and every grant gets a token above all earlier
 -- ones. Repeating a call is harmless: an item that finds its own acquisition gets the same token,
@@ -25,7 +26,8 @@ local items = (#KEYS - 2) / 2
 -- include lib/hand_over.lua
 -- include lib/enter.lua
 
--- show tells others, once a call, that the process lives. It returns what is wrong with the key, nil for nothing.
+-- show records for others, once a call, that the process lives. It returns what is wrong with the
+-- key, or nil.
 local shown, wrong = false, nil
 local function show()
   if not shown then

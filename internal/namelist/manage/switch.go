@@ -22,7 +22,7 @@ type SwitchRequest struct {
 	By  namelist.By
 }
 
-// Switch begins a switch. It is over when the list has no operation any more.
+// Switch begins a switch. The switch is over when the list no longer has an operation.
 func (m *Manager) Switch(ctx context.Context, list string, r SwitchRequest) (namelist.Operation, error) {
 	return m.switching(ctx, list, r, func(error) {})
 }

@@ -25,7 +25,7 @@ const (
 	// loadsAtOnce bounds the blocks and whole versions that are read, or written to clients, at the
 	// same time: each may have some megabytes.
 	loadsAtOnce = 8
-	// writeTime is how long a client may take to read one.
+	// writeTime is how long a client may take to read one block or whole version.
 	writeTime = 10 * time.Second
 )
 
