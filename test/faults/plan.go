@@ -17,12 +17,11 @@ type Action string
 //
 //   - Kill, Freeze and Stop act on processes (SIGKILL, SIGSTOP, SIGTERM). These come back after the
 //     breakage's time.
-//
-// - Cut, Slow, Hole and Reset act on the way between a process and Redis.
-// - Drop breaks all connections of Redis' clients.
-// - Crash makes a client go away, and another one take over its jobs.
-// - Drain makes an operator drain a node, and end that.
-// - Forget makes Redis forget when it last heard a node, so that the node seems to be silent.
+//   - Cut, Slow, Hole and Reset act on the way between a process and Redis.
+//   - Drop breaks all connections of Redis' clients.
+//   - Crash makes a client go away, and another one take over its jobs.
+//   - Drain makes an operator drain a node, and end that.
+//   - Forget makes Redis forget when it last heard a node, so that the node seems to be silent.
 const (
 	Kill   Action = "kill"
 	Freeze Action = "freeze"
