@@ -87,8 +87,8 @@ func NewConsumer(opts ConsumerOptions) (*Consumer, error) {
 
 // Start connects to Redis. ctx bounds only the start. After an error Start can be called again.
 // With a folder of snapshots it succeeds even if Redis does not answer within two seconds: the
-// consumer then goes on trying. It fails if Redis does not answer or refuses, and with ErrClosed
-// after Stop.
+// consumer then goes on trying. Without a folder that is an error. It also fails if Redis refuses,
+// and with ErrClosed after Stop.
 func (c *Consumer) Start(ctx context.Context) error {
 	c.start.Lock()
 	defer c.start.Unlock()

@@ -158,7 +158,7 @@ func (c *hubChannel) detach(channel string) {
 	}
 }
 
-// linkTo returns a new link to a server. The caller holds mu.
+// linkTo returns the link to a server, and makes it if there is none. The caller holds mu.
 func (h *hub) linkTo(addr string) *link {
 	if l := h.links[addr]; l != nil {
 		return l

@@ -76,7 +76,7 @@ func (o Options) WithDefaults() Options {
 }
 
 // Validate returns an error that names every bad field. Fill in the defaults first. It connects to
-// nothing, and does not check collectors: New does that.
+// nothing, and does not check collectors: NewProvider does that.
 func (o Options) Validate() error {
 	found := checkPlace(o.RedisURL, o.KeyPrefix, o.Namespace)
 	if d := o.Heartbeat.HeartbeatInterval; d < MinHeartbeatInterval || d > MaxHeartbeatInterval {

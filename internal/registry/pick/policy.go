@@ -73,7 +73,7 @@ func (p *Picker) after(g *group, from int, good func(m *member) bool) *member {
 	return nil
 }
 
-// byKey is bounded-load consistent hashing (Mirrokni, Thorup and Zadimoghaddam 2016). An instance
+// byKey chooses by bounded-load consistent hashing (Mirrokni, Thorup and Zadimoghaddam 2016). An instance
 // takes a call if it then has at most the load factor times its share of all calls under way,
 // rounded up. There is always one with room: the bounds add up to more than the calls.
 func (p *Picker) byKey(g *group, key string, not *state) *member {
