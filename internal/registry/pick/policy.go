@@ -73,9 +73,9 @@ func (p *Picker) after(g *group, from int, good func(m *member) bool) *member {
 	return nil
 }
 
-// byKey chooses by bounded-load consistent hashing (Mirrokni, Thorup and Zadimoghaddam 2016). An instance
-// takes a call if it then has at most the load factor times its share of all calls under way,
-// rounded up. There is always one with room: the bounds add up to more than the calls.
+// byKey chooses by bounded-load consistent hashing (Mirrokni, Thorup and Zadimoghaddam 2016). An
+// instance takes a call if it then has at most the load factor times its share of all calls under
+// way, rounded up. There is always one with room: the bounds add up to more than the calls.
 func (p *Picker) byKey(g *group, key string, not *state) *member {
 	perWeight := p.cfg.LoadFactor * float64(p.underWay.Load()) / g.weight
 	take := func(m *member) bool {
