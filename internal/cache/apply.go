@@ -28,8 +28,8 @@ func (f *follower) receive(message string) {
 	m.events.WithLabelValues(e.Kind.String()).Inc()
 	switch last := f.revision.Load(); {
 	case e.Revision <= last:
-		// A resynchronisation has brought it already. The next comparison finds a counter that went
-		// back.
+		// A resynchronisation has applied it already. If the counter went back, the next comparison
+		// notices.
 	case e.Revision == last+1:
 		m.eventDelay.Observe(time.Duration(f.cache.clock.now() - f.localNow(e.AtMS)).Seconds())
 		if f.outdated(&e) || f.apply(&e) {
@@ -38,7 +38,7 @@ func (f *follower) receive(message string) {
 			f.catchUp("unknown node")
 		}
 	default:
-		if f.gapAt != last { // count a gap once, and not for each event until it is closed
+		if f.gapAt != last { // count a gap once, not for each event until it is closed
 			m.gaps.Inc()
 			f.gapAt = last
 		}
@@ -69,13 +69,13 @@ func (f *follower) catchUp(why string) bool {
 	return false
 }
 
-// apply applies one event. It returns false when the cache does not know the node and the event has
+// apply applies one event. It returns false if the cache does not know the node and the event says
 // too little about it.
 func (f *follower) apply(e *events.Event) bool {
 	known, ok := f.cache.nodes.Load(e.Node)
 	switch {
 	case e.Kind == events.Offline:
-		// An older release does not say why. Redis' clock decides, as when it reaps.
+		// An older release does not say why the node left. Redis' clock decides, as when it reaps.
 		silent := ok && e.AtMS-known.heartbeatMS.Load() > f.cache.SilenceLimit().Milliseconds()
 		f.remove(e.Node, e.Body == events.Reaped || e.Body == "" && silent)
 		return true
@@ -84,15 +84,15 @@ func (f *follower) apply(e *events.Event) bool {
 	case !ok || known.incarnation.Load().epoch != e.Epoch:
 		return false
 	}
-	// SlotFree always calls OnFree: a reservation's answer may have brought the figure before.
+	// SlotFree always calls OnFree: a reservation's answer may have brought the figure already.
 	before := e.Kind != events.SlotFree && f.cache.takes(known.node)
 	known.node.SetUsed(e.Used)
 	known.setStatus(e.Status)
 	if e.Kind == events.Heartbeat {
-		// The event's own time: with ours, a backlog would make a dead node look alive.
+		// Use the event's own time: with ours, a backlog would make a dead node look alive.
 		known.node.Seen(f.localNow(e.AtMS))
 		known.heartbeatMS.Store(e.AtMS)
-		if e.Body != "" { // else the last resources stay in force
+		if e.Body != "" { // otherwise the last resources stay in force
 			resources := e.Body
 			known.resources.Store(&resources)
 		}
@@ -125,8 +125,8 @@ func (f *follower) applyRegister(e *events.Event) bool {
 	return true
 }
 
-// put applies the whole state of a node. A node with a profile that an operator broke by hand is
-// removed.
+// put applies the whole state of a node. It removes a node with a profile that an operator broke by
+// hand.
 func (f *follower) put(state *cell.NodeState) {
 	c := f.cache
 	if state.Broken != nil {
@@ -155,7 +155,7 @@ func (f *follower) put(state *cell.NodeState) {
 		c.cfg.Mirror.Put(state)
 	}
 	if !ok {
-		c.away.back(state.Node.ID) // not before any list has it: no reader finds it nowhere
+		c.away.back(state.Node.ID) // only now that every list has it, so that no reader finds it nowhere
 	}
 	f.mirrorFigures(known, state.Used, state.Status)
 	// The cache may have missed that the node was full in between.
@@ -169,8 +169,8 @@ func (f *follower) mirrorFigures(e *entry, used int, status freeslot.Status) {
 	}
 }
 
-// gone removes a node that has left only a tombstone. One that was reaped had been
-// silent for the limit, also here: the cache takes no node for alive that Redis does not.
+// gone removes a node that has left only a tombstone. If it was reaped, it had been silent for the
+// limit here, too: the cache takes no node for alive that Redis does not.
 func (f *follower) gone(state *cell.NodeState) {
 	known, ok := f.cache.nodes.Load(state.Node.ID)
 	if !ok {
@@ -181,14 +181,14 @@ func (f *follower) gone(state *cell.NodeState) {
 	f.remove(state.Node.ID, state.Lost || silent)
 }
 
-// remove forgets a node. away says whether it may come back.
+// remove forgets a node. away is true if it may come back.
 func (f *follower) remove(id string, away bool) {
 	known, ok := f.cache.nodes.Load(id)
 	if !ok || known.node.Cell() != f.index {
 		return
 	}
 	if away && !known.node.Draining() {
-		f.cache.away.add(known.node, f.cache.clock.now(), f.cache.SilenceLimit()) // first: no reader finds it nowhere
+		f.cache.away.add(known.node, f.cache.clock.now(), f.cache.SilenceLimit()) // first, so that no reader finds it nowhere
 	}
 	f.cache.nodes.Delete(id)
 	f.cache.profiles.Add(1)
@@ -197,7 +197,7 @@ func (f *follower) remove(id string, away bool) {
 	}
 }
 
-// sameProfile compares what an agent states. A test fails for a field that is missing here.
+// sameProfile compares what an agent states. A test fails if a field is missing here.
 func sameProfile(a, b *freeslot.Node) bool {
 	return a.ID == b.ID && a.MaxConcurrency == b.MaxConcurrency &&
 		slices.Equal(a.Services, b.Services) && slices.Equal(a.Pools, b.Pools) &&

@@ -9,15 +9,17 @@ import (
 	"github.com/freeslot/freeslot/internal/selection"
 )
 
-// maxAway bounds the nodes that are remembered. Where more are away at once, any job may find its
-// node again.
+// maxAway bounds the nodes that are remembered. If more are away at the same time, any job may find
+// its node again.
 const maxAway = 1000
 
-// awayNodes are the nodes that no agent or operator took out: they were reaped, or Redis lost them.
+// awayNodes holds the nodes that no agent or operator removed: they were reaped, or Redis lost
+// them.
 type awayNodes struct {
 	mu    sync.Mutex
 	nodes map[string]awayNode // guarded by mu
-	// manyUntil is until when nodes are away that are not among these. Guarded by mu.
+	// manyUntil is the time until which further nodes are away that are not in nodes. Guarded by
+	// mu.
 	manyUntil int64
 }
 
@@ -44,7 +46,7 @@ func (a *awayNodes) add(node *selection.Node, now int64, limit time.Duration) {
 	a.nodes[node.ID()] = awayNode{node, until}
 }
 
-// forget drops the nodes whose time is over; mu is held.
+// forget drops the nodes whose time is over. The caller holds mu.
 func (a *awayNodes) forget(now int64) {
 	maps.DeleteFunc(a.nodes, func(_ string, n awayNode) bool { return now >= n.until })
 }
@@ -56,7 +58,7 @@ func (a *awayNodes) back(id string) {
 	delete(a.nodes, id)
 }
 
-// list returns the nodes that are away now, or many = true where it does not know them all.
+// list returns the nodes that are away now. many is true if it does not know all of them.
 func (a *awayNodes) list(now int64) (nodes []*selection.Node, many bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -67,11 +69,11 @@ func (a *awayNodes) list(now int64) (nodes []*selection.Node, many bool) {
 	return nodes, now < a.manyUntil
 }
 
-// MayReturn reports whether a node that fits the job may be back soon, though none is known: one
-// was reaped or lost less than a heartbeat limit ago, or the records of a cell began so recently
-// that not all nodes can have registered. A node that left, or whose profile changed, is not
-// awaited. After false, Settle has every node that has come back. It is not for the path of a job
-// that a node fits.
+// MayReturn reports whether a node that fits the job may be back soon, although none is known.
+// Either such a node was reaped or lost less than a heartbeat limit ago. Or the records of a cell
+// began so recently that not all nodes can have registered. A node that left, or whose profile
+// changed, is not expected back. After MayReturn returns false, Settle includes every node that has
+// come back. Do not call it for a job that has a fitting node: it is slow.
 func (c *Cache) MayReturn(job *freeslot.Job) bool {
 	now := c.clock.now()
 	for _, f := range c.followers {

@@ -29,7 +29,7 @@ const (
 // syncRetry is the pause of Sync after a failed comparison.
 const syncRetry = 50 * time.Millisecond
 
-// startGrace is how long a start waits for the other cells once one has been loaded. A server that
+// startGrace is how long a start waits for the other cells after one has been loaded. A server that
 // is down then keeps out only its own nodes.
 const startGrace = 2 * time.Second
 
@@ -37,22 +37,22 @@ const startGrace = 2 * time.Second
 // is stale.
 const staleAfter = 3
 
-// Config is how a cache behaves. The zero value of each field means its default.
+// Config configures a cache. The zero value of each field means its default.
 type Config struct {
-	// Selection is how nodes are chosen until SetConfig replaces it; nil is the zero
+	// Selection says how nodes are chosen until SetConfig replaces it; nil means the zero
 	// selection.Config.
 	Selection *selection.Config
 	// RefreshSize is how many nodes one call of a resynchronisation reads.
 	RefreshSize int
-	// RefreshInterval is how often the cache compares its revisions with Redis'.
+	// RefreshInterval is the time between two comparisons of the cache's revisions with Redis'.
 	RefreshInterval time.Duration
 	// VersionCheckTimeout bounds the comparison of a checked read.
 	VersionCheckTimeout time.Duration
-	// Mirror, if set, gets every change that the cache applies.
+	// Mirror gets every change that the cache applies. It may be nil.
 	Mirror Mirror
 }
 
-// WithDefaults returns c with zero fields replaced.
+// WithDefaults returns a copy of c with zero fields replaced by their defaults.
 func (c Config) WithDefaults() Config {
 	c.Selection = cmp.Or(c.Selection, new(selection.Config))
 	c.RefreshSize = cmp.Or(c.RefreshSize, DefaultRefreshSize)
@@ -61,7 +61,7 @@ func (c Config) WithDefaults() Config {
 	return c
 }
 
-// Source reads one cell's nodes from Redis; *cell.Cell implements it.
+// Source reads one cell's nodes from Redis. *cell.Cell implements it.
 type Source interface {
 	Changes(ctx context.Context, since cell.Revision, limit int) (cell.Changes, error)
 	Nodes(ctx context.Context, ids []string) (cell.Changes, error)
@@ -70,30 +70,31 @@ type Source interface {
 	HeartbeatLimit() time.Duration
 }
 
-// Feed is where the cache learns one cell from.
+// Feed says where the cache learns of one cell's nodes.
 type Feed struct {
 	Source Source
-	// Events delivers the cell's events. The cache starts and stops it. Without it (nil) the cache
+	// Events delivers the cell's events. The cache starts and stops it. If it is nil, the cache
 	// sees changes at the next comparison.
 	Events *events.Subscriber
-	// Watch reports changes that no script announced; nil for none. The caller owns its tracker.
+	// Watch reports changes that no script announced. It may be nil. The caller owns its tracker.
 	Watch Watch
 }
 
-// Watch reports changes that no script announced; *events.Watch implements it.
+// Watch reports changes that no script announced. *events.Watch implements it.
 type Watch interface {
-	// Changed has a token while there is something to take.
+	// Changed returns a channel that has a token while there is something to take.
 	Changed() <-chan struct{}
 	// Take returns the nodes that may have changed, or all = true if any may have.
 	Take() (nodes []string, all bool)
-	// Connected is false while changes are missed.
+	// Connected returns false while changes are missed.
 	Connected() bool
-	// Supported is false where the server cannot report changes. Connected is false then too.
+	// Supported returns false if the server cannot report changes. Connected then returns false,
+	// too.
 	Supported() bool
 }
 
-// Cache is the lock-free picture of all nodes of all cells. All methods are safe
-// for concurrent use.
+// Cache is the lock-free picture of all nodes of all cells. All methods are safe for concurrent
+// use.
 type Cache struct {
 	cfg       Config
 	log       *zap.Logger
@@ -101,27 +102,27 @@ type Cache struct {
 	clock     *clock
 	followers []*follower // by cell
 
-	// selection is how nodes are chosen; see SetConfig.
+	// selection says how nodes are chosen; see SetConfig.
 	selection atomic.Pointer[selection.Config]
-	// share is the nodes that this replica tries first; see SetShare.
+	// share holds the nodes that this replica tries first; see SetShare.
 	share   atomic.Pointer[selection.Share]
 	nodes   *xsync.MapOf[string, *entry]
 	away    awayNodes
 	classes *xsync.MapOf[string, *classList]
-	// lookups finds the class of a requirement as stated, without its canonical form.
+	// lookups finds the class of a requirement as stated, without making its canonical form.
 	lookups *xsync.MapOf[uint64, *lookup]
 	// profiles counts profile changes; class lists are current while it stands still.
 	profiles atomic.Uint64
 	// listed is about the number of candidates in all class lists.
 	listed    atomic.Int64
 	listLimit int64
-	// age is what a used class gets as its age; nextAge is the fill at which the next age begins.
-	// Both are written under sweeping.
+	// age is the age that a used class gets. nextAge is the fill at which the next age begins. Both
+	// are written under sweeping.
 	age, nextAge atomic.Int64
 	sweeping     sync.Mutex
-	// failing is the set of cells whose last call or comparison failed.
+	// failing holds the cells whose last call or comparison failed.
 	failing atomic.Uint64
-	// refusedUntil is, by cell, when choices stop to skip it after a refused write.
+	// refusedUntil holds for each cell the time until which choices skip it after a refused write.
 	refusedUntil [selection.MaxCells]atomic.Int64
 	// onFree is nil without a listener; see OnFree.
 	onFree atomic.Pointer[func(*selection.Node)]
@@ -133,8 +134,8 @@ type Cache struct {
 	cancel context.CancelFunc
 }
 
-// New makes a cache that follows the cells of feeds, in the order of their indexes. It does no I/O.
-// reg may be nil.
+// New makes a cache that follows the cells of feeds, which are in the order of their indexes. It
+// does no I/O. reg may be nil.
 func New(cfg Config, feeds []Feed, log *zap.Logger, reg prometheus.Registerer) *Cache {
 	ctx, cancel := context.WithCancel(context.Background())
 	c := &Cache{
@@ -152,9 +153,9 @@ func New(cfg Config, feeds []Feed, log *zap.Logger, reg prometheus.Registerer) *
 	return c
 }
 
-// Start loads all nodes and follows their changes until Stop. It returns when the first load of all
-// cells is done, or of at least one while the others do not answer for startGrace. ctx bounds only
-// this wait. After an error the cache is stopped.
+// Start loads all nodes and follows their changes until Stop. It returns once all cells are loaded,
+// or once at least one is loaded and the others have not answered for startGrace. ctx bounds only
+// this wait. If Start returns an error, the cache is stopped.
 func (c *Cache) Start(ctx context.Context) error {
 	var err error
 	c.start.Do(func() { err = c.launch(ctx) })
@@ -214,7 +215,7 @@ func (c *Cache) load(ctx context.Context) error {
 	return first
 }
 
-// unloaded is the cells that were never loaded.
+// unloaded returns the cells that were never loaded.
 func (c *Cache) unloaded() (cells []int) {
 	for i, f := range c.followers {
 		if f.syncedAt.Load() == unsynced {
@@ -224,7 +225,8 @@ func (c *Cache) unloaded() (cells []int) {
 	return cells
 }
 
-// Stop ends the loops and waits for them. It is safe on a cache that was never started, and twice.
+// Stop ends the loops and waits for them. It may be called twice, and on a cache that was never
+// started.
 func (c *Cache) Stop(ctx context.Context) error {
 	// A cache that is stopped before its Start never starts.
 	c.start.Do(func() { close(c.done) })
@@ -236,7 +238,7 @@ func (c *Cache) Stop(ctx context.Context) error {
 		err = fmt.Errorf("stop cache: %w", ctx.Err())
 	}
 	for _, f := range c.followers {
-		if f.events != nil { // also when ctx has ended: it would subscribe again and again
+		if f.events != nil { // even if ctx has ended, or it would go on subscribing
 			err = errors.Join(err, f.events.Stop(ctx))
 		}
 	}
@@ -246,7 +248,7 @@ func (c *Cache) Stop(ctx context.Context) error {
 // errStopped is returned by Sync of a cache that was stopped.
 var errStopped = errors.New("cache is stopped")
 
-// Sync waits until the cache has compared every cell with Redis after the call began. It repeats a
+// Sync waits for a comparison of every cell with Redis that begins after the call. It repeats a
 // failed comparison until ctx ends.
 func (c *Cache) Sync(ctx context.Context) error {
 	errs := make([]error, len(c.followers))
@@ -258,8 +260,8 @@ func (c *Cache) Sync(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// SetShare replaces the part of the fleet that choices try first; nil is none. Lists that are built
-// from now on use it.
+// SetShare replaces the part of the fleet that choices try first; nil means none. Lists that are
+// built from now on use it.
 func (c *Cache) SetShare(share *selection.Share) {
 	c.share.Store(share)
 	c.profiles.Add(1)
@@ -275,10 +277,10 @@ func (c *Cache) SetConfig(cfg *selection.Config) {
 	}
 }
 
-// Config is the last argument of SetConfig; never nil.
+// Config returns the last argument of SetConfig. It is never nil.
 func (c *Cache) Config() *selection.Config { return c.selection.Load() }
 
-// Epoch is the incarnation of a node's agent; "" for an unknown node.
+// Epoch returns the incarnation of a node's agent; "" for an unknown node.
 func (c *Cache) Epoch(id string) cell.Epoch {
 	if e, ok := c.nodes.Load(id); ok {
 		return e.incarnation.Load().epoch
@@ -286,15 +288,15 @@ func (c *Cache) Epoch(id string) cell.Epoch {
 	return ""
 }
 
-// ConfigVersion is the version of Config; 0 is none. For a moment a list can have an older one: use
-// a class's own ConfigVersion for conclusions from the class.
+// ConfigVersion returns the version of Config; 0 means none. For a moment a list can have an older
+// version: use a class's own ConfigVersion for conclusions from the class.
 func (c *Cache) ConfigVersion() uint64 { return c.selection.Load().Version }
 
-// Now is the present on the monotonic clock of the nodes' figures, up to 20 ms late, because every
-// choice reads it and reading the system's clock costs as much as a choice.
+// Now returns the time by the monotonic clock of the nodes' figures. It is up to 20 ms late: every
+// choice reads it, and reading the system's clock would cost as much as a choice.
 func (c *Cache) Now() int64 { return c.clock.coarse() }
 
-// SilenceLimit is how long a node may be silent and still be chosen.
+// SilenceLimit returns how long a node may be silent and still be chosen.
 func (c *Cache) SilenceLimit() time.Duration { return c.followers[0].source.HeartbeatLimit() }
 
 // Node returns the live figures of a node.
@@ -306,10 +308,10 @@ func (c *Cache) Node(id string) (*selection.Node, bool) {
 	return e.node, true
 }
 
-// Size is the number of nodes known.
+// Size returns the number of known nodes.
 func (c *Cache) Size() int { return c.nodes.Size() }
 
-// AllNodes returns the live figures of every node known, ordered by id.
+// AllNodes returns the live figures of every known node, ordered by id.
 func (c *Cache) AllNodes() []*selection.Node {
 	out := make([]*selection.Node, 0, c.nodes.Size())
 	for _, e := range c.nodes.Range {
@@ -319,7 +321,7 @@ func (c *Cache) AllNodes() []*selection.Node {
 	return out
 }
 
-// States returns every node known, ordered by id.
+// States returns every known node, ordered by id.
 func (c *Cache) States() []cell.NodeState {
 	out := make([]cell.NodeState, 0, c.nodes.Size())
 	for _, e := range c.nodes.Range {
@@ -329,7 +331,7 @@ func (c *Cache) States() []cell.NodeState {
 	return out
 }
 
-// State returns one node as the cache has it.
+// State returns one node as the cache knows it.
 func (c *Cache) State(id string) (cell.NodeState, bool) {
 	e, ok := c.nodes.Load(id)
 	if !ok {
@@ -338,9 +340,9 @@ func (c *Cache) State(id string) (cell.NodeState, bool) {
 	return e.state(), true
 }
 
-// CheckedState compares the node's revision with Redis first and catches up when they differ. When
+// CheckedState compares the node's revision with Redis first, and catches up if they differ. If
 // that takes longer than the version check timeout, it counts this and returns the cached state
-// with checked false. It is not for the path of a job.
+// with checked false. Do not use it to place a job: it is slow.
 func (c *Cache) CheckedState(ctx context.Context, id string) (state cell.NodeState, found, checked bool) {
 	ctx, cancel := context.WithTimeout(ctx, c.cfg.VersionCheckTimeout)
 	defer cancel()

@@ -9,38 +9,38 @@ import (
 	"github.com/freeslot/freeslot/internal/selection"
 )
 
-// classLimit bounds the number of candidate lists, and listLimit the candidates in all of them, at
-// 8 bytes each. (A class whose jobs have affinity keys also has a ring of up to 48 bytes a node.)
-// Clients name the classes, so there could be any number. Past a limit the cache drops the classes
-// that were not used lately. They come back at the cost of one match per node.
+// classLimit bounds the number of candidate lists. listLimit bounds the candidates in all of them,
+// at 8 bytes each. (A class whose jobs have affinity keys also has a ring of up to 48 bytes a
+// node.) The limits are needed because clients name the classes. Past a limit the cache drops the
+// classes that were not used lately. They come back at the cost of one match per node.
 const (
 	classLimit = 4096
 	listLimit  = 16 << 20
 )
 
-// classList is one class's candidate list and what it was built from.
+// classList holds one class's candidate list and what it was built from.
 type classList struct {
 	built atomic.Pointer[builtClass]
-	// used is the age of its last use.
+	// used is the age at which it was last used.
 	used atomic.Int64
-	// rebuild is held by the one goroutine that builds a new list, or drops the class.
+	// rebuild is held by the goroutine that builds a new list, or drops the class.
 	rebuild  sync.Mutex
-	dropped  bool // guarded by rebuild: its list no longer counts
+	dropped  bool // guarded by rebuild; if true, its list no longer counts
 	identity *selection.Identity
 }
 
 type builtClass struct {
-	// profiles is the cache's profile count from before the list was built: the list is current
-	// while the two are equal.
+	// profiles is the cache's count of profile changes from before the list was built. The list is
+	// current while the two are equal.
 	profiles uint64
 	list     *selection.Class
-	// config is how nodes were chosen then.
+	// config is the configuration that the list was built with.
 	config *selection.Config
-	// restUntil is when changed profiles can cause the next build.
+	// restUntil is the time from which changed profiles can cause the next build.
 	restUntil int64
 }
 
-// lookupLimit bounds how many requirements are remembered as their clients stated them; past it the
+// lookupLimit bounds how many requirements are remembered as their clients stated them. Past it the
 // cache forgets all, and they come back at the cost of one canonical form each. lookupParts bounds
 // the size of a remembered requirement, because clients choose it.
 const (
@@ -55,11 +55,11 @@ type lookup struct {
 	class       *classList
 }
 
-// restShare is how many times as long as its build a list rests. While a fleet registers node by
-// node, building then takes at most a tenth of one core for a class.
+// restShare is how many times the duration of its build a list rests. So while a fleet registers
+// node by node, building takes at most a tenth of one core for a class.
 const restShare = 9
 
-// Class returns the candidates of "service with requirement r", which must be valid. While another
+// Class returns the candidates of "service with requirement r". r must be valid. While another
 // goroutine builds a new list, and for nine times as long as that took, Class returns the former
 // list: a choice never waits. Use Settle before you answer a client that no node fits.
 func (c *Cache) Class(service string, r *freeslot.Requirement) *selection.Class {
@@ -74,7 +74,7 @@ func (c *Cache) Class(service string, r *freeslot.Requirement) *selection.Class 
 	return c.renew(cl, built)
 }
 
-// class finds the class of a requirement. Most requirements repeat in the same words. Remembering
+// class returns the class of a requirement. Most requirements repeat in the same words. Remembering
 // them saves the canonical form, which costs more than a choice.
 func (c *Cache) class(service string, r *freeslot.Requirement) *classList {
 	if len(r.Services)+len(r.Labels)+len(r.LabelRules)+len(r.Features) > lookupParts {
@@ -88,12 +88,12 @@ func (c *Cache) class(service string, r *freeslot.Requirement) *classList {
 	if c.lookups.Size() >= lookupLimit {
 		c.lookups.Clear()
 	}
-	// The later of two requirements with one hash takes the place.
+	// Of two requirements with one hash, the later one replaces the former.
 	c.lookups.Store(hash, &lookup{service: service, requirement: r.Clone(), class: cl})
 	return cl
 }
 
-// canonical finds the class by the form that all spellings of a requirement share.
+// canonical returns the class by the form that all spellings of a requirement share.
 func (c *Cache) canonical(service string, r *freeslot.Requirement) *classList {
 	var buf [256]byte
 	key := string(class.AppendCanonical(buf[:0], service, r))
@@ -123,23 +123,23 @@ func (c *Cache) renew(cl *classList, built *builtClass) *selection.Class {
 	return c.build(cl)
 }
 
-// Settle is Class, but waits for a list with every profile that the cache knew when Settle was
-// called.
+// Settle is Class, but waits for a list with every profile that the cache knew at the time of the
+// call.
 func (c *Cache) Settle(service string, r *freeslot.Requirement) *selection.Class {
 	return c.settle(c.class(service, r))
 }
 
-// fullEighths is the fill at the limit.
+// fullEighths is the fill at the limits.
 const fullEighths = 8
 
-// fill is how much of the limits is taken, in eighths.
+// fill returns how much of the limits is used, in eighths.
 func (c *Cache) fill() int64 {
 	return max(int64(c.classes.Size())*fullEighths/classLimit, c.listed.Load()*fullEighths/c.listLimit)
 }
 
-// makeRoom begins a new age with each eighth of the limits that is filled. At the limit it drops
-// the classes that were not used in the present age, and if that makes too little room any classes,
-// down to three quarters.
+// makeRoom starts a new age each time that another eighth of the limits is filled. At the limits it
+// drops the classes that were not used in the present age. If that makes too little room, it drops
+// any classes, down to three quarters.
 func (c *Cache) makeRoom() {
 	if c.fill() < c.nextAge.Load() {
 		return
@@ -176,8 +176,8 @@ func (c *Cache) drop(unwanted func(*classList) bool) {
 }
 
 func (c *Cache) settle(cl *classList) *selection.Class {
-	// The count from before the lock: with a later one, each waiting caller would build a list of
-	// its own while profiles go on changing.
+	// The count is read before the lock: with a later one, each waiting caller would build a list
+	// of its own while profiles keep changing.
 	want := c.profiles.Load()
 	cl.rebuild.Lock()
 	defer cl.rebuild.Unlock()
@@ -187,8 +187,8 @@ func (c *Cache) settle(cl *classList) *selection.Class {
 	return c.build(cl)
 }
 
-// build makes a new list; cl.rebuild is held. It reads the count before the nodes: a profile that
-// changes in between makes the list out of date, never falsely current.
+// build makes a new list. The caller holds cl.rebuild. It reads the count before the nodes: if a
+// profile changes in between, the list is out of date, but never falsely current.
 func (c *Cache) build(cl *classList) *selection.Class {
 	begin, profiles, config := c.clock.now(), c.profiles.Load(), c.selection.Load()
 	nodes := make([]*selection.Node, 0, c.nodes.Size())

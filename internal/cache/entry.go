@@ -11,7 +11,7 @@ import (
 
 // entry is one node of the cache. Only the follower of its cell writes it.
 type entry struct {
-	// node has the profile and the figures that a choice reads.
+	// node holds the profile and the figures that a choice reads.
 	node *selection.Node
 	// incarnation changes when an agent registers.
 	incarnation atomic.Pointer[incarnation]
@@ -33,7 +33,7 @@ func newEntry(state *cell.NodeState, index int) *entry {
 	return e
 }
 
-// restate applies everything but the profile.
+// restate applies everything except the profile.
 func (e *entry) restate(state *cell.NodeState) {
 	if in := e.incarnation.Load(); in == nil || in.epoch != state.Epoch || in.registeredAtMS != state.RegisteredAtMS {
 		e.incarnation.Store(&incarnation{epoch: state.Epoch, registeredAtMS: state.RegisteredAtMS})
@@ -51,7 +51,7 @@ func (e *entry) setStatus(s freeslot.Status) {
 	e.node.SetDraining(s != freeslot.StatusOnline)
 }
 
-// state is the entry as one value, for listings.
+// state returns the entry as one value, for listings.
 func (e *entry) state() cell.NodeState {
 	node, in := e.node, e.incarnation.Load()
 	used, _ := node.Load()

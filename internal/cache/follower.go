@@ -17,30 +17,30 @@ import (
 )
 
 const (
-	// calm is the least time between two comparisons that events caused. A flood of events that
+	// calm is the least time between two comparisons caused by events. So a flood of events that
 	// cannot be applied (another wire version, a broken profile, a Redis that refuses the
-	// comparison) then costs some tens of comparisons a second, and not one for each event.
+	// comparison) costs some tens of comparisons a second, not one for each event.
 	calm = 50 * time.Millisecond
 	// gather is the least time between two reads of invalidated nodes.
 	gather = 10 * time.Millisecond
 	// readyPatience is how long the first load waits until events and invalidations arrive, so that
-	// it need not be repeated for what was missed before.
+	// it need not be repeated for changes missed before.
 	readyPatience = 100 * time.Millisecond
-	// unwatchedEvery is how often a whole cell is read whose server cannot report changes made
-	// without a script.
+	// unwatchedEvery is the time after which a whole cell is read again if its server cannot report
+	// changes made without a script.
 	unwatchedEvery = time.Minute
 )
 
 const (
 	unsynced = -1
 	longAgo  = math.MinInt64
-	// atOnce is a revision that no events reach: the next comparison reads without awaiting any.
+	// atOnce is a revision that no events reach: the next comparison reads at once and awaits no
+	// events.
 	atOnce = math.MaxUint64
 )
 
-// follower keeps one cell's part of the cache. Its loop is the only writer of the cell's nodes: all
-// changes of a node pass through it one after the other, so an older state can never overwrite a
-// newer one.
+// follower keeps one cell's part of the cache. Only its loop writes the cell's nodes. All changes
+// of a node pass through it one after the other, so an older state can never overwrite a newer one.
 type follower struct {
 	cache  *Cache
 	index  int
@@ -49,12 +49,13 @@ type follower struct {
 	watch  Watch              // nil without invalidations
 	log    *zap.Logger
 
-	revision atomic.Uint64 // of the last change applied; written by the loop only
+	revision atomic.Uint64 // of the last applied change; only the loop writes it
 	syncedAt atomic.Int64  // of the last successful comparison; unsynced before the first
-	// beganAt is since when the cell has its records, as far as this cache knows; longAgo before
-	// the first load, and where the cell does not say.
+	// beganAt is the time since which the cell has its records, as far as this cache knows. It is
+	// longAgo before the first load, and if the cell does not say.
 	beganAt atomic.Int64
-	// refusal is the first word of the error of the last comparison; nil if Redis returned none.
+	// refusal is the first word of the error in Redis' answer to the last comparison; nil if there
+	// was none.
 	refusal atomic.Pointer[string]
 
 	syncs chan chan bool // each with room for its answer
@@ -67,7 +68,7 @@ type follower struct {
 	// awaited is the revision that events must have reached by the next comparison of the interval.
 	// If they have not, it reads what changed. It is atOnce if that comparison must read anyway.
 	awaited cell.Revision
-	// calmAt is when an event can cause the next comparison.
+	// calmAt is the time from which an event can cause the next comparison.
 	calmAt   int64
 	failures int // failed comparisons since the last success
 	outage   *logging.Outage
@@ -75,27 +76,26 @@ type follower struct {
 	gapAt cell.Revision
 
 	generation string
-	// history identifies the server's data that the nodes come from; "" when the server reports
-	// none.
+	// history identifies the server's data that the nodes come from; "" if the server reports none.
 	history string
-	// clockOffset is the cache's clock minus Redis', in nanoseconds. It is measured against the
-	// monotonic clock, so a step of the local wall clock makes no node look dead or alive.
+	// clockOffset is the cache's clock minus Redis' clock, in nanoseconds. It is measured against
+	// the monotonic clock, so a step of the local wall clock makes no node look dead or alive.
 	clockOffset int64
 	// subscribed is true after the first subscription. suspect is true from a renewed subscription
 	// to the next comparison, and stays true if that finds another history: the server may have
 	// come back without its last writes and given their revisions to others. Revisions cannot show
 	// this.
 	subscribed, suspect bool
-	// stale is true when nodes may have changed without a script, so that only a replacing load
+	// stale is true if nodes may have changed without a script, so that only a load of everything
 	// helps.
 	stale bool
-	// wholeAt is when lookUnwatched last had the whole cell read.
+	// wholeAt is the time at which lookUnwatched last made the follower read the whole cell.
 	wholeAt int64
-	// ahead has the nodes that were read at a revision that is still to come. Their older events
+	// ahead holds the nodes that were read at a revision that is still to come. Their older events
 	// are out of date.
 	ahead map[string]cell.Revision
-	// escaped is the revision up to which a node can have escaped from the last load. The next
-	// event of such a node may be its first one here.
+	// escaped is the revision up to which a node may have escaped the last load. The next event of
+	// such a node may be its first one here.
 	escaped cell.Revision
 
 	invalid     []string // nodes to be read again
@@ -155,7 +155,7 @@ func (f *follower) loop() {
 	}
 }
 
-// tick is the comparison of the interval.
+// tick makes the comparison of the interval.
 func (f *follower) tick() {
 	f.applyQueued()
 	f.scheduleNext() // first, because a failed comparison sets an earlier one
@@ -187,8 +187,8 @@ func (f *follower) ready(resets <-chan struct{}) {
 	}
 }
 
-// lookUnwatched has the whole cell read each minute where the server cannot report changes made
-// without a script.
+// lookUnwatched makes the follower read the whole cell each minute if the server cannot report
+// changes made without a script.
 func (f *follower) lookUnwatched() {
 	now := f.cache.clock.now()
 	if f.watch == nil || f.watch.Supported() || now-f.wholeAt < int64(unwatchedEvery) {
@@ -202,16 +202,16 @@ func (f *follower) schedule(wait time.Duration) {
 	f.timer.Reset(wait)
 }
 
-// scheduleNext sets the next comparison to the interval from now. Jitter keeps replicas that were
-// started together from comparing together.
+// scheduleNext sets the next comparison to the interval from now. The time varies, so that replicas
+// that were started together do not compare together.
 func (f *follower) scheduleNext() {
 	interval := f.cache.cfg.RefreshInterval
 	f.schedule(interval*3/4 + rand.N(interval/2+1))
 }
 
-// applyQueued applies the queued events before a comparison, which would otherwise read what they
-// bring. A comparison that takes longer than the interval is followed by the next one: without this,
-// events would wait until their queue overflows.
+// applyQueued applies the queued events before a comparison, which would otherwise read the same
+// changes. If a comparison takes longer than the interval, the next one follows at once: without
+// this, events would wait until their queue overflows.
 func (f *follower) applyQueued() {
 	if f.events == nil {
 		return
@@ -222,7 +222,7 @@ func (f *follower) applyQueued() {
 	}
 }
 
-// hasten makes the next comparison come after wait at the latest, and await no events.
+// hasten makes the next comparison come within wait, and await no events.
 func (f *follower) hasten(wait time.Duration) {
 	f.awaited = atOnce
 	if f.cache.clock.now()+int64(wait) < f.dueAt {
@@ -232,7 +232,7 @@ func (f *follower) hasten(wait time.Duration) {
 
 // reset compares because the subscription is new or renewed.
 func (f *follower) reset(messages <-chan string) {
-	// The messages received so far are older than the result of the comparison, and can be of a
+	// The messages received so far are older than the result of the comparison, and can belong to a
 	// history that the server has lost.
 	for range len(messages) {
 		<-messages
@@ -270,7 +270,7 @@ func (f *follower) sync(ctx context.Context) error {
 	}
 }
 
-// answer serves all callers that wait in sync with one comparison.
+// answer makes one comparison for all callers that wait in sync.
 func (f *follower) answer(first chan bool) {
 	waiting := []chan bool{first}
 	for more := true; more; {
@@ -292,10 +292,10 @@ func (f *follower) answer(first chan bool) {
 	}
 }
 
-// localNow converts Redis' clock to the cache's.
+// localNow converts a time of Redis' clock to the cache's clock.
 func (f *follower) localNow(redisMS int64) int64 {
 	return min(redisMS*int64(time.Millisecond)+f.clockOffset, f.cache.clock.now())
 }
 
-// mask is the set of this follower's cell.
+// mask returns the set that holds only this follower's cell.
 func (f *follower) mask() uint64 { return uint64(selection.CellMask(0).With(f.index)) }

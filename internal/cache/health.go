@@ -8,43 +8,43 @@ import (
 	"github.com/freeslot/freeslot/internal/selection"
 )
 
-// Health is the state of the cache itself.
+// Health describes the state of the cache itself.
 type Health struct {
-	// Synced is true after the first load of at least one cell.
+	// Synced is true once at least one cell was loaded.
 	Synced bool
-	// Stale is true when the comparisons of some cell have failed for three intervals.
+	// Stale is true if the comparisons of some cell have failed for three intervals.
 	Stale bool
 	// Age is the longest time since a cell's last successful comparison. Cells that were never
 	// compared do not count.
 	Age   time.Duration
 	Nodes int
-	// Cells are in the order of their indexes.
+	// Cells lists the cells in the order of their indexes.
 	Cells []CellHealth
 }
 
-// CellHealth is the state of one cell's part of the cache.
+// CellHealth describes one cell's part of the cache.
 type CellHealth struct {
 	Synced, Stale bool
-	// Unreachable is true when the last comparison got no answer.
+	// Unreachable is true if the last comparison got no answer.
 	Unreachable bool
 	// Refusal is the first word of the error with which Redis refused the last comparison, such as
-	// WRONGPASS. It is empty where Redis answered, or did not answer at all.
+	// WRONGPASS. It is empty if Redis did not refuse, or did not answer at all.
 	Refusal string
 	// Untracked is true while the connection is lost that reports changes made without a script.
 	// The cache sees such changes when the connection is back.
 	Untracked bool
-	// Untrackable is true where the server cannot report such changes. The cache sees them within a
-	// minute.
+	// Untrackable is true if the server cannot report such changes. The cache then sees them within
+	// a minute.
 	Untrackable bool
 	// Unsubscribed is true while Redis refuses the subscription to the cell's events. The cache
-	// sees changes by comparisons then.
+	// then sees changes by comparisons.
 	Unsubscribed bool
 	// Age is the time since the last successful comparison.
 	Age      time.Duration
 	Revision cell.Revision
 }
 
-// Health reports the state of the cache.
+// Health returns the state of the cache.
 func (c *Cache) Health() Health {
 	h := Health{Nodes: c.nodes.Size(), Cells: make([]CellHealth, len(c.followers))}
 	for i, f := range c.followers {
@@ -57,7 +57,7 @@ func (c *Cache) Health() Health {
 	return h
 }
 
-// Stale is Health().Stale.
+// Stale returns Health().Stale.
 func (c *Cache) Stale() bool {
 	return slices.ContainsFunc(c.followers, func(f *follower) bool { return f.health().Stale })
 }

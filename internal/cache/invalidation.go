@@ -9,7 +9,7 @@ import (
 )
 
 // changed takes the invalidations of the watch. Registrations invalidate too, after their events.
-// The nodes are gathered, so a fleet that registers costs some calls, and not one for each node.
+// The nodes are gathered, so that a registering fleet costs some calls, not one for each node.
 func (f *follower) changed() {
 	nodes, all := f.watch.Take()
 	f.cache.metrics.invalidated.Add(float64(len(nodes)))
@@ -22,7 +22,7 @@ func (f *follower) changed() {
 	f.readAgain(nodes...)
 }
 
-// readAgain has nodes read once more, together with others.
+// readAgain queues nodes to be read once more, together with others.
 func (f *follower) readAgain(nodes ...string) {
 	f.invalid = append(f.invalid, nodes...)
 	if !f.gathering && len(f.invalid) > 0 {
@@ -31,7 +31,7 @@ func (f *follower) readAgain(nodes ...string) {
 	}
 }
 
-// reread reads the invalidated nodes, one call a turn so that events need not wait.
+// reread reads the invalidated nodes. It makes one call each time, so that events need not wait.
 func (f *follower) reread() {
 	n := min(len(f.invalid), f.cache.cfg.RefreshSize)
 	if n == 0 {
@@ -57,8 +57,8 @@ func (f *follower) reread() {
 	}
 }
 
-// takeAhead applies a node as it was at a revision of the cell. The events up to that revision,
-// which go on behind last, can still arrive.
+// takeAhead applies a node as it was at a revision of the cell. Events from last up to that revision
+// can still arrive.
 func (f *follower) takeAhead(state *cell.NodeState, revision, last cell.Revision) {
 	switch {
 	case state.Gone:

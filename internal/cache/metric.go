@@ -46,7 +46,7 @@ func newMetrics(c *Cache, reg prometheus.Registerer) *metrics {
 			Buckets: []float64{0, 1, 10, 100, 1000, 10000},
 		}),
 	}
-	for _, k := range events.Kinds() { // so that each is there from the start
+	for _, k := range events.Kinds() { // so that each exists from the start
 		m.events.WithLabelValues(k.String())
 	}
 	if reg == nil {

@@ -7,11 +7,11 @@ import (
 )
 
 // Mirror is another picture of the fleet, which the cache keeps current. Several goroutines call
-// the methods; for one node it is always the same one.
+// the methods; for one node it is always the same goroutine.
 type Mirror interface {
-	// Put has the whole state of a node that is new or whose profile changed.
+	// Put gets the whole state of a node that is new or whose profile changed.
 	Put(state *cell.NodeState)
-	// Heartbeat is a sign of life, or new figures alone. seenAt is on the cache's clock; resources
+	// Heartbeat gets a sign of life, or only new figures. seenAt is by the cache's clock. resources
 	// are the last ones of the node, from this heartbeat or an earlier one.
 	Heartbeat(id string, used int, status freeslot.Status, seenAt int64, resources string)
 	Remove(id string)

@@ -2,17 +2,20 @@ package cache
 
 import "github.com/freeslot/freeslot/internal/selection"
 
-// OnFree sets f as the function that is called when a node becomes able to take a job: when an
-// event reports free slots or the end of draining or silence, when the node registers, and when a
-// comparison reads it, if it has free slots then. f can be called for a node that was able all
-// along, and the first load calls it for every such node. The goroutines that follow the cells call
-// f, several at once and for one node mostly the same one, and so do callers of [Cache.Refused]. f
-// must not block, nor call the cache's Sync or Stop. A Confirm or Release by the caller does not
-// call f. f replaces the former function; call OnFree before Start to miss nothing.
+// OnFree sets the function that is called when a node becomes able to take a job:
+//   - when an event reports free slots, or the end of draining or silence
+//   - when the node registers
+//   - when a comparison reads it and it has free slots
+//
+// f may be called for a node that was able all along. The first load calls it for every able node.
+// The goroutines that follow the cells call f, several at the same time; for one node it is mostly
+// the same one. Callers of [Cache.Refused] call it, too. f must not block, and must not call the
+// cache's Sync or Stop. A Confirm or Release by the caller does not call f. f replaces the former
+// function. Call OnFree before Start to miss nothing.
 func (c *Cache) OnFree(f func(node *selection.Node)) { c.onFree.Store(&f) }
 
-// takes reports whether the node can take a job by its state in Redis. This replica's reservations
-// without an answer, and the quarantine, do not count.
+// takes reports whether the node can take a job according to its state in Redis. This replica's
+// reservations without an answer, and the quarantine, do not count.
 func (c *Cache) takes(n *selection.Node) bool {
 	if c.onFree.Load() == nil {
 		return false

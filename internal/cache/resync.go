@@ -12,19 +12,18 @@ import (
 	"github.com/freeslot/freeslot/internal/cell"
 )
 
-// resync applies the events that are queued and compares at once. If it returns true, the cache has
-// all changes from before the call.
+// resync applies the queued events and compares at once. If it returns true, the cache has all
+// changes from before the call.
 func (f *follower) resync(why string) bool {
 	f.applyQueued()
 	f.awaited = atOnce
 	return f.compare(why)
 }
 
-// compare compares the cache with Redis. If events have come as far as was awaited, it only notes the
-// revision to await next, because the events of what changed since are on their way. Otherwise it
-// fetches the changes since the last revision, or everything when the counter is a new one. It
-// returns false when Redis did not answer: the cache then stays as it is, and the next comparison is
-// soon.
+// compare compares the cache with Redis. If events have come as far as awaited, it only records the
+// revision to await next, because the events of later changes are on their way. Otherwise it reads
+// the changes since the last revision, or everything if the counter is a new one. It returns false
+// if Redis did not answer: the cache then stays as it is, and the next comparison is soon.
 func (f *follower) compare(why string) bool {
 	begin := time.Now()
 	read, replaced, err := f.fetch()
@@ -35,8 +34,8 @@ func (f *follower) compare(why string) bool {
 			f.refusal.Store(refusalOf(err))
 			f.outage.Failed(err, zap.String("why", why))
 		}
-		// Soon at first, because only one connection may have failed. Then less often, up to the
-		// interval.
+		// Soon at first, because perhaps only one connection failed. Then less often, down to once
+		// an interval.
 		f.hasten(min(calm<<min(f.failures, 10), f.cache.cfg.RefreshInterval))
 		f.failures++
 		return false
@@ -54,7 +53,7 @@ func (f *follower) compare(why string) bool {
 	return true
 }
 
-// refusalOf is the first word of an error that Redis answered with, such as WRONGPASS; nil for
+// refusalOf returns the first word of an error in an answer of Redis, such as WRONGPASS; nil for
 // other errors. The rest of the answer can name keys and users, and the replica's health is public.
 func refusalOf(err error) *string {
 	var answer *rueidis.RedisError
@@ -89,17 +88,18 @@ func (f *follower) fetch() (read int, replaced bool, err error) {
 	return read, false, errTooFast
 }
 
-// fetchOnce returns restart when its pages lost their meaning on the way: the counter is a new one,
-// or tombstones were dropped before they were read.
+// fetchOnce reads once. restart is true if its pages lost their meaning meanwhile: the counter is a
+// new one, or tombstones were dropped before they were read.
 func (f *follower) fetchOnce() (read int, replacing, restart bool, err error) {
-	// First, so that the nodes are never of an older history than the one that is noted for them.
+	// This comes first, so that the nodes are never older than the history that is recorded for
+	// them.
 	history, err := f.sameHistory()
 	if err != nil {
 		return 0, false, false, err
 	}
 	last, size, patient := f.revision.Load(), f.cache.cfg.RefreshSize, f.patient()
 	if patient {
-		size = 1 // only the cell's revision is of interest
+		size = 1 // only the cell's revision is needed
 	}
 	page, err := f.changes(last, size)
 	if err != nil {
@@ -107,7 +107,7 @@ func (f *follower) fetchOnce() (read int, replacing, restart bool, err error) {
 	}
 	replacing = f.stale || f.suspect || f.syncedAt.Load() == unsynced ||
 		page.Generation != f.generation || page.Revision < last
-	if patient && !replacing { // a tombstone that was dropped has an event, too
+	if patient && !replacing { // a dropped tombstone has an event, too
 		f.settle(last, page.Revision)
 		return 0, false, false, nil
 	}
@@ -124,13 +124,14 @@ func (f *follower) fetchOnce() (read int, replacing, restart bool, err error) {
 	return read, replacing, restart, err
 }
 
-// load takes the pages of a load, of which page is the first.
+// load reads the pages of a load; page is the first.
 //
-// A delta goes on past the revision at which it began, until nothing is left: what changes while it
-// reads one page is less than a page. A replacing load ends at that revision, because pages from 0 do
-// not show which tombstones were dropped meanwhile. So does a delta of a fleet that changes faster
-// than it can be read. Nodes that change meanwhile then escape to behind its end. They are read one by
-// one, as the event of their next heartbeat does not bring what was missed.
+// A delta continues past the revision at which it began, until nothing is left: less than a page
+// changes while it reads a page. Two kinds of load end at that revision instead. A load of
+// everything does, because pages from 0 do not show which tombstones were dropped meanwhile. So
+// does a delta of a fleet that changes faster than it can be read. Nodes that change meanwhile
+// escape such a load. They are read one by one, because the event of their next heartbeat does not
+// bring what was missed.
 func (f *follower) load(page cell.Changes, replacing bool) (read int, restart bool, err error) {
 	first, size := page, f.cache.cfg.RefreshSize
 	present := make(map[string]bool, len(page.Nodes))
@@ -143,7 +144,7 @@ func (f *follower) load(page cell.Changes, replacing bool) (read int, restart bo
 			}
 		}
 		read += len(page.Nodes)
-		// A sweep costs less than to read twice as many nodes as there are.
+		// A sweep costs less than reading twice as many nodes as exist.
 		tooFast := read > 2*f.cache.nodes.Size()
 		if !page.More || page.Next >= first.Revision && (replacing || tooFast) {
 			break
@@ -158,7 +159,7 @@ func (f *follower) load(page cell.Changes, replacing bool) (read int, restart bo
 	}
 	end := page.Next
 	if replacing || page.More {
-		// Not from the revision of the last page: a node can have left, and its tombstone been
+		// Not at the revision of the last page: a node may have left, and its tombstone been
 		// dropped, after its own page was read.
 		end = first.Revision
 		swept, err := f.sweep(present, end)
@@ -173,22 +174,22 @@ func (f *follower) load(page cell.Changes, replacing bool) (read int, restart bo
 	return read, false, nil
 }
 
-// patient reports whether a comparison may wait for events: they have come as far as was awaited, and
-// go on coming.
+// patient reports whether a comparison may wait for events: they have come as far as awaited, and
+// keep coming.
 func (f *follower) patient() bool {
 	return f.events != nil && f.events.Subscribed() && f.revision.Load() >= f.awaited
 }
 
-// settle notes the revision that the nodes are at, and the one to await. A node that was read ahead
-// and has no later event, as it has left, is forgotten once the events of others are past it.
+// settle records the revision of the nodes, and the one to await. It forgets a node that was read
+// ahead once the events of others are past it: a node that has left gets no later event.
 func (f *follower) settle(at, awaited cell.Revision) {
 	f.revision.Store(at)
 	f.awaited = awaited
 	maps.DeleteFunc(f.ahead, func(_ string, revision cell.Revision) bool { return revision <= at })
 }
 
-// noteBeginning notes since when the cell has the records that it has. It comes before the nodes
-// that a load does not find are forgotten.
+// noteBeginning records the time since which the cell has its records. Call it before the nodes that
+// a load does not find are forgotten.
 func (f *follower) noteBeginning(page *cell.Changes) {
 	loaded := f.syncedAt.Load() != unsynced
 	switch {
@@ -196,15 +197,15 @@ func (f *follower) noteBeginning(page *cell.Changes) {
 	case page.GenerationAtMS > 0:
 		f.beganAt.Store(f.localNow(page.GenerationAtMS))
 	case loaded || page.Generation == "":
-		// There is none, or an older release began it, which does not say when.
+		// There is no counter, or an older release began it and did not record when.
 		f.beganAt.Store(f.cache.clock.now())
 	}
 }
 
-// sameHistory compares the server's history with the one that the nodes come from. After a failover
-// the subscription, the tracker and the commands can reach the new server at different times, so
-// each comparison asks for it. With the same history the missed revisions are all that was missed,
-// and suspect ends. It returns the history, which a replacing load notes.
+// sameHistory compares the server's history with the history that the nodes come from. After a
+// failover the subscription, the tracker and the commands can reach the new server at different
+// times, so each comparison asks for it. If the history is the same, the missed revisions are all
+// that was missed, and suspect ends. It returns the history, which a load of everything records.
 func (f *follower) sameHistory() (string, error) {
 	history, err := f.source.History(f.cache.ctx)
 	if err == nil && history != "" && f.syncedAt.Load() != unsynced {
@@ -218,8 +219,8 @@ func (f *follower) changes(since cell.Revision, size int) (cell.Changes, error) 
 	begin := f.cache.clock.now()
 	page, err := f.source.Changes(f.cache.ctx, since, size)
 	if err == nil {
-		// From the begin of the call, so that an error in the offset makes nodes look silent
-		// sooner, never later.
+		// Measured from the beginning of the call, so that an error in the offset makes nodes look
+		// silent sooner, never later.
 		f.clockOffset = begin - page.NowMS*int64(time.Millisecond)
 	}
 	return page, err
@@ -235,9 +236,9 @@ func (f *follower) take(state *cell.NodeState, present map[string]bool) {
 	present[state.Node.ID] = true
 }
 
-// sweep reads the nodes that a load did not bring. After a replacing load they are gone; after any
-// load they may have changed meanwhile and so moved behind its end, which is at revision. It
-// returns how many it has read.
+// sweep reads the nodes that a load did not bring. After a load of everything they are gone. After
+// any load they may have changed meanwhile, and so moved behind its end, which is at revision. It
+// returns how many nodes it has read.
 func (f *follower) sweep(present map[string]bool, revision cell.Revision) (read int, err error) {
 	var missing []string
 	for id, e := range f.cache.nodes.Range {

@@ -6,12 +6,12 @@ import (
 	"github.com/freeslot/freeslot/internal/selection"
 )
 
-// refusalRest is how long choices skip a cell that refuses writes. Reads go on there, so a
-// comparison does not show that the cell takes writes again.
+// refusalRest is how long choices skip a cell that refuses writes. Reads still work there, so a
+// comparison does not show when the cell takes writes again.
 const refusalRest = time.Second
 
-// Skip is the set of cells that choices should leave out because they do not answer or refuse
-// writes. It never has all cells: where no other cell is left, choices try them all.
+// Skip returns the cells that choices should leave out because they do not answer or refuse writes.
+// It never holds all cells: if no other cell is left, choices try them all.
 func (c *Cache) Skip() selection.CellMask {
 	skip := selection.CellMask(c.failing.Load())
 	now := c.clock.now()

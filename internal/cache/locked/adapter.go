@@ -9,8 +9,8 @@ import (
 	"github.com/freeslot/freeslot/internal/selection"
 )
 
-// Follower keeps a State current and has what a State lacks: the clock of its figures, and which
-// cells answer. *cache.Cache implements it.
+// Follower keeps a State current. It also provides what a State lacks: the clock of its figures,
+// and which cells answer. *cache.Cache implements it.
 type Follower interface {
 	Now() int64
 	SilenceLimit() time.Duration
@@ -27,12 +27,12 @@ type Follower interface {
 	CellRefused(cell int)
 }
 
-// Adapter is what a dispatcher asks of the fleet where a replica chooses from a State instead of
-// the cache: nodes and classes come from the State, all else from the Follower.
+// Adapter is what a dispatcher asks of the fleet if a replica chooses from a State instead of the
+// cache. Nodes and classes come from the State, everything else from the Follower.
 type Adapter struct {
 	Follower
 	*State
 }
 
-// NewAdapter makes an Adapter. f must have nodes as its mirror.
+// NewAdapter returns an Adapter. nodes must be the mirror of f.
 func NewAdapter(f Follower, nodes *State) *Adapter { return &Adapter{Follower: f, State: nodes} }

@@ -11,17 +11,17 @@ import (
 	"github.com/freeslot/freeslot/internal/cell"
 )
 
-// Difference is one thing in which two pictures of the fleet differ.
+// Difference is one difference between two pictures of the fleet.
 type Difference struct {
 	Node string `json:"node_id"`
-	// Field is named as in JSON; "node" when only one of the pictures has the node.
+	// Field is named as in JSON. It is "node" if only one of the pictures has the node.
 	Field string `json:"field"`
-	// A and B are the values, as JSON or text; "absent" where there is no such node.
+	// A and B are the values, as JSON or text; "absent" if there is no such node.
 	A string `json:"a"`
 	B string `json:"b"`
 }
 
-// String is the difference for a log or a person.
+// String returns the difference as text for a log or a person.
 func (d Difference) String() string {
 	return fmt.Sprintf("node %s: %s is %s and %s", d.Node, d.Field, d.A, d.B)
 }
@@ -34,8 +34,8 @@ const (
 )
 
 // Compare returns the differences between two pictures, ordered by node. It ignores versions and
-// heartbeat times, because a [State] does not get them. The order of lists makes no difference
-// where it has no meaning, and an empty list equals none.
+// heartbeat times, because a [State] does not get them. It ignores the order of a list if that has
+// no meaning. An empty list equals an absent one.
 func Compare(a, b []cell.NodeState) []Difference {
 	var out []Difference
 	inB := make(map[string]*cell.NodeState, len(b))
@@ -54,7 +54,7 @@ func Compare(a, b []cell.NodeState) []Difference {
 	return out
 }
 
-// compare takes nil for a missing node.
+// compare accepts nil for a missing node.
 func compare(id string, a, b *cell.NodeState) []Difference {
 	switch {
 	case a == nil && b == nil:
@@ -72,7 +72,7 @@ func CompareProfiles(a, b *freeslot.Node) []Difference {
 	return differing(a.ID, profile(a), profile(b))
 }
 
-// named is a field and its value, in a form that is equal for equal meanings.
+// named is a field and its value. Equal meanings have an equal value.
 type named struct{ name, value string }
 
 func differing(id string, a, b []named) []Difference {
@@ -110,7 +110,7 @@ func figures(s *cell.NodeState) []named {
 	}
 }
 
-// ordered is a sorted copy without repetition; nil if it is empty.
+// ordered returns a sorted copy without repetitions; nil if it is empty.
 func ordered[T comparable](list []T, order func(a, b T) int) []T {
 	return slices.Compact(slices.SortedFunc(slices.Values(list), order))
 }
@@ -122,7 +122,7 @@ func orNil[V any](m map[string]V) map[string]V {
 	return m
 }
 
-// text is the JSON form of one of our own types, for which encoding cannot fail.
+// text returns the JSON form of one of our own types, for which encoding cannot fail.
 func text(v any) string {
 	data, err := json.Marshal(v)
 	if err != nil {

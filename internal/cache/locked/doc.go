@@ -1,6 +1,6 @@
 // Package locked is the lock-based picture of the fleet: the baseline of benchmarks, and the
-// fallback of a replica. It is not about locks that clients take, and package cache does not use
-// it. The lock-free cache (package cache) is what replicas normally choose from.
+// fallback of a replica. It has nothing to do with locks that clients take, and package cache does
+// not use it. Replicas normally choose from the lock-free cache (package cache).
 //
 //	State     the picture: every heartbeat copies the map of nodes under locks
 //	Adapter   lets a dispatcher choose from a State (lockless_cache.enabled: false)
@@ -20,18 +20,18 @@
 //
 // The cost of the design is O(nodes) of work and garbage for each heartbeat, one heartbeat after
 // the other. The copy is the thing that is compared with the cache, so it stays. The rest costs as
-// little as it can:
+// little as possible:
 //
 //   - The copy is made outside the lock that readers take. They wait for the swap of a pointer,
-//     never for a copy. The copy shares all entries but the changed one.
+//     never for a copy. The copy shares all entries except the changed one.
 //   - The management lock is held for the change of one record. Profiles are compared and compiled
-//     before. No lock is held during I/O.
+//     before that. No lock is held during I/O.
 //   - The candidate lists outlive snapshots. Only a changed profile, a node that comes or goes, and
-//     a new configuration make them out of date. One reader then rebuilds a list on use, while the
-//     others use the former one.
+//     a new configuration make them out of date. The first reader then builds the list again, while
+//     the others use the former one.
 //   - Slots in use, reservations and the last sign of life are in the [selection.Node] that all
-//     snapshots share, because a copy would lose the dispatcher's reservations. So a choice is the
-//     same code on the same figures as the cache's, plus two read locks.
+//     snapshots share, because a copy would lose the dispatcher's reservations. So a choice runs
+//     the same code on the same figures as with the cache, plus two read locks.
 //
 // # Guarantees, and what happens on failure
 //

@@ -8,40 +8,40 @@ import (
 	"github.com/freeslot/freeslot/internal/selection"
 )
 
-// listLimit and candidateLimit bound the candidate lists that are kept: clients name the classes,
-// so there could be any number. Past a limit all are dropped. The ones in use come back at the cost
-// of one match for each node.
+// listLimit and candidateLimit bound the candidate lists that are kept, because clients name the
+// classes. Past a limit all are dropped. The ones in use come back at the cost of one match for
+// each node.
 const (
 	listLimit      = 4096
 	candidateLimit = 4 << 20
 )
 
-// members is the pool members cache: for each class the nodes that fit it.
+// members is the pool members cache: it holds for each class the nodes that fit it.
 type members struct {
-	mu     sync.RWMutex // guards all below, and class and profiles of each list
+	mu     sync.RWMutex // guards everything below, and class and profiles of each list
 	byHash map[uint64]*list
 	// candidates is about the number of nodes in all lists.
 	candidates int
 }
 
-// list is the candidates of one class.
+// list holds the candidates of one class.
 type list struct {
 	identity *selection.Identity
-	// class is nil until the list has been built.
+	// class is nil until the list is built.
 	class *selection.Class
-	// profiles is the snapshot's number when the list was built: the list is current while
+	// profiles is the snapshot's number at the time of the build. The list is current while
 	// snapshots have that number.
 	profiles uint64
-	// rebuild is held by the one reader that builds the list. It is taken before members.mu, never
+	// rebuild is held by the reader that builds the list. It is taken before members.mu, never
 	// after.
 	rebuild sync.Mutex
 }
 
 func newMembers() *members { return &members{byHash: make(map[uint64]*list)} }
 
-// of returns the candidates for the class in snap. With settle it waits for a current list. Without
-// it, it returns the former list while another reader rebuilds it, unless that list is of another
-// configuration: a paused job must not start.
+// of returns the candidates for the class in snap. If settle is true, it waits for a current list.
+// Otherwise it returns the former list while another reader builds a new one, unless the former
+// list belongs to another configuration: a paused job must not start.
 func (m *members) of(snap *Snapshot, service string, r *freeslot.Requirement, settle bool) *selection.Class {
 	l, former := m.list(class.Hash(service, r), service, r)
 	if current := m.current(l, snap); current != nil {
@@ -61,8 +61,8 @@ func (m *members) of(snap *Snapshot, service string, r *freeslot.Requirement, se
 	return next
 }
 
-// list finds the list of a class, with its last candidates, or adds an empty one. The later of two
-// requirements with one hash takes the place.
+// list returns the list of a class, with its last candidates, or adds an empty one. Of two
+// requirements with one hash, the later one replaces the former.
 func (m *members) list(hash uint64, service string, r *freeslot.Requirement) (*list, *selection.Class) {
 	m.mu.RLock()
 	l := m.byHash[hash]
@@ -85,7 +85,8 @@ func (m *members) list(hash uint64, service string, r *freeslot.Requirement) (*l
 	return l, nil
 }
 
-// current returns the list's candidates if they are of the snapshot or a later one, else nil.
+// current returns the list's candidates if they come from the snapshot or a later one, otherwise
+// nil.
 func (m *members) current(l *list, snap *Snapshot) *selection.Class {
 	m.mu.RLock()
 	defer m.mu.RUnlock()

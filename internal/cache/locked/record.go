@@ -9,13 +9,13 @@ import (
 	"github.com/freeslot/freeslot/internal/selection"
 )
 
-// record is one node. Its holder guards state; node has atomics of its own.
+// record holds one node. Its holder guards state; node has atomics of its own.
 type record struct {
 	state cell.NodeState
 	node  *selection.Node
 }
 
-// setFigures sets what changes with every heartbeat.
+// setFigures sets the figures that change with every heartbeat.
 func (r *record) setFigures(used int, status freeslot.Status, resources string) {
 	r.state.Used, r.state.Resources = used, nil
 	if resources != "" {
@@ -26,7 +26,7 @@ func (r *record) setFigures(used int, status freeslot.Status, resources string) 
 	r.node.SetDraining(r.state.Status != freeslot.StatusOnline)
 }
 
-// normalStatus is online or draining: a node of any other status takes no jobs.
+// normalStatus returns online or draining: a node with any other status takes no jobs.
 func normalStatus(s freeslot.Status) freeslot.Status {
 	if s == freeslot.StatusOnline {
 		return s
@@ -34,8 +34,8 @@ func normalStatus(s freeslot.Status) freeslot.Status {
 	return freeslot.StatusDraining
 }
 
-// profileChange is the compiled profile of a state, nil if the node has it already. It is made
-// before any lock is taken.
+// profileChange returns the compiled profile of a state, or nil if the node has it already. It is
+// called before any lock is taken.
 func profileChange(state *cell.NodeState, known *selection.Node) *selection.Profile {
 	if known != nil && reflect.DeepEqual(known.Profile().Node(), &state.Node) {
 		return nil

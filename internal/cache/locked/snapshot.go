@@ -14,17 +14,17 @@ import (
 type Snapshot struct {
 	nodes  map[string]*record // these records never change
 	config *selection.Config
-	// version counts snapshots; profiles counts the ones in which candidates changed.
+	// version counts snapshots. profiles counts the snapshots in which candidates changed.
 	version, profiles uint64
 }
 
-// Version is the number of the snapshot, from 0.
+// Version returns the number of the snapshot, from 0.
 func (s *Snapshot) Version() uint64 { return s.version }
 
-// Size is the number of its nodes.
+// Size returns the number of its nodes.
 func (s *Snapshot) Size() int { return len(s.nodes) }
 
-// State returns one node of it.
+// State returns one of its nodes.
 func (s *Snapshot) State(id string) (cell.NodeState, bool) {
 	r, ok := s.nodes[id]
 	if !ok {
@@ -33,7 +33,7 @@ func (s *Snapshot) State(id string) (cell.NodeState, bool) {
 	return r.state, true
 }
 
-// States are its nodes, ordered by id.
+// States returns its nodes, ordered by id.
 func (s *Snapshot) States() []cell.NodeState {
 	out := make([]cell.NodeState, 0, len(s.nodes))
 	for _, r := range s.nodes {
@@ -43,7 +43,7 @@ func (s *Snapshot) States() []cell.NodeState {
 	return out
 }
 
-// candidates are the live figures of its nodes, in no order.
+// candidates returns the live figures of its nodes, in no order.
 func (s *Snapshot) candidates() []*selection.Node {
 	out := make([]*selection.Node, 0, len(s.nodes))
 	for _, r := range s.nodes {
@@ -52,7 +52,7 @@ func (s *Snapshot) candidates() []*selection.Node {
 	return out
 }
 
-// snapshots is the present snapshot and its lock.
+// snapshots holds the present snapshot and its lock.
 type snapshots struct {
 	mu      sync.RWMutex // guards current
 	current *Snapshot

@@ -9,11 +9,11 @@ import (
 	"github.com/freeslot/freeslot/internal/selection"
 )
 
-// Config is how a State behaves. The zero value is usable.
+// Config configures a State. The zero value is usable.
 type Config struct {
 	// Cells is the number of cells of the system; 0 means 1.
 	Cells int
-	// Selection is how nodes are chosen until SetConfig replaces it; nil is the zero
+	// Selection says how nodes are chosen until SetConfig replaces it; nil means the zero
 	// selection.Config.
 	Selection *selection.Config
 }
@@ -46,8 +46,8 @@ func New(cfg Config) *State {
 }
 
 // Put registers a node or replaces its state. The state must be valid, neither gone nor broken, and
-// what it refers to must not change any more. Put is no sign of life: a new node does not qualify
-// before its first Heartbeat.
+// what it refers to must not change any more. Put is not a sign of life: a new node does not
+// qualify before its first Heartbeat.
 func (s *State) Put(state *cell.NodeState) {
 	known, _ := s.Node(state.Node.ID)
 	profile := profileChange(state, known)
@@ -73,9 +73,9 @@ func (s *State) put(state *cell.NodeState, profile *selection.Profile) {
 	r.setFigures(state.Used, state.Status, string(state.Resources))
 }
 
-// Heartbeat is a sign of life at seenAt, nanoseconds on the clock of [selection.Query.Now]; or new
-// figures alone, with an earlier seenAt. resources is JSON, empty for none. It ignores a node
-// without a Put.
+// Heartbeat records a sign of life at seenAt, in nanoseconds by the clock of [selection.Query.Now].
+// With an earlier seenAt it records only new figures. resources is JSON, empty for none. A node
+// without a Put is ignored.
 func (s *State) Heartbeat(node string, used int, status freeslot.Status, seenAt int64, resources string) {
 	s.management.Lock()
 	r, known := s.nodes[node]
@@ -100,7 +100,7 @@ func (s *State) Remove(node string) {
 	}
 }
 
-// SetConfig replaces how nodes are chosen; cfg must be valid and not change any more.
+// SetConfig replaces how nodes are chosen. cfg must be valid and must not change any more.
 func (s *State) SetConfig(cfg *selection.Config) {
 	s.publish.Lock()
 	defer s.publish.Unlock()
@@ -112,8 +112,8 @@ func (s *State) SetConfig(cfg *selection.Config) {
 }
 
 // publishNode makes a snapshot with the node's present record, or without the node if it has none.
-// It reads the record after it has taken publish: of two changes of a node the later one is in the
-// later snapshot. changed states whether candidates may have changed.
+// It reads the record after it has taken publish, so the later of two changes of a node is in the
+// later snapshot. changed says whether candidates may have changed.
 func (s *State) publishNode(id string, changed bool) {
 	s.publish.Lock()
 	defer s.publish.Unlock()
@@ -136,17 +136,17 @@ func (s *State) publishNode(id string, changed bool) {
 	s.snapshots.swap(next)
 }
 
-// Snapshot is the fleet as it is now.
+// Snapshot returns the fleet as it is now.
 func (s *State) Snapshot() *Snapshot { return s.snapshots.load() }
 
-// State is the last known state of a node. Its Revision and LastHeartbeatMS are from the last Put:
-// a Heartbeat does not have them.
+// State returns the last known state of a node. Its Revision and LastHeartbeatMS come from the last
+// Put: a Heartbeat does not have them.
 func (s *State) State(id string) (cell.NodeState, bool) { return s.Snapshot().State(id) }
 
-// States are all nodes, ordered by id.
+// States returns all nodes, ordered by id.
 func (s *State) States() []cell.NodeState { return s.Snapshot().States() }
 
-// Size is the number of nodes known.
+// Size returns the number of known nodes.
 func (s *State) Size() int { return s.Snapshot().Size() }
 
 // Node returns the live figures of a node.
@@ -158,8 +158,8 @@ func (s *State) Node(id string) (*selection.Node, bool) {
 	return r.node, true
 }
 
-// Class returns the candidates of "service with requirement r". While another goroutine rebuilds
-// them it returns the former ones; Settle waits.
+// Class returns the candidates of "service with requirement r". While another goroutine builds them
+// again, it returns the former ones; Settle waits.
 func (s *State) Class(service string, r *freeslot.Requirement) *selection.Class {
 	return s.members.of(s.Snapshot(), service, r, false)
 }

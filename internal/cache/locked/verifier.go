@@ -15,19 +15,19 @@ import (
 	"github.com/freeslot/freeslot/internal/cell"
 )
 
-// DefaultVerifyInterval is how often a Verifier compares by default.
+// DefaultVerifyInterval is the default interval between two comparisons of a Verifier.
 const DefaultVerifyInterval = time.Minute
 
 const (
-	// rereads is how often a node that differs is read again, and rereadAfter the pause before
-	// each: the two pictures are not read at one instant, and a change reaches one of them first.
+	// rereads is how often a node that differs is read again, and rereadAfter the pause before each
+	// time: the two pictures are not read at one instant, and a change reaches one of them first.
 	rereads     = 3
 	rereadAfter = 20 * time.Millisecond
 	// logged bounds the differences of one comparison that are logged one by one.
 	logged = 10
 )
 
-// Picture is what a Verifier compares; *cache.Cache and *State implement it.
+// Picture is what a Verifier compares. *cache.Cache and *State implement it.
 type Picture interface {
 	States() []cell.NodeState
 	State(id string) (cell.NodeState, bool)
@@ -41,7 +41,7 @@ type Verifier struct {
 	log      *zap.Logger
 
 	comparisons prometheus.Counter
-	last        atomic.Int64 // differences that the last comparison found
+	last        atomic.Int64 // differences found by the last comparison
 
 	start  sync.Once
 	ctx    context.Context
@@ -49,7 +49,8 @@ type Verifier struct {
 	done   chan struct{}
 }
 
-// NewVerifier compares b with a. interval 0 means DefaultVerifyInterval; reg may be nil.
+// NewVerifier makes a verifier that compares b with a. interval 0 means DefaultVerifyInterval. reg
+// may be nil.
 func NewVerifier(a, b Picture, interval time.Duration, log *zap.Logger, reg prometheus.Registerer) *Verifier {
 	if interval <= 0 {
 		interval = DefaultVerifyInterval
@@ -67,13 +68,14 @@ func NewVerifier(a, b Picture, interval time.Duration, log *zap.Logger, reg prom
 	return v
 }
 
-// Start compares for the first time soon, and then at every interval until Stop.
+// Start starts the comparisons: the first comes soon, the others at every interval until Stop.
 func (v *Verifier) Start(context.Context) error {
 	v.start.Do(func() { go v.loop() })
 	return nil
 }
 
-// Stop ends the loop and waits for it. It is safe on a Verifier that was never started, and twice.
+// Stop ends the loop and waits for it. It may be called twice, and on a Verifier that was never
+// started.
 func (v *Verifier) Stop(ctx context.Context) error {
 	v.start.Do(func() { close(v.done) }) // a Verifier that is stopped before its Start never starts
 	v.cancel()
@@ -87,7 +89,7 @@ func (v *Verifier) Stop(ctx context.Context) error {
 
 func (v *Verifier) loop() {
 	defer close(v.done)
-	// Jitter keeps replicas that were started together from comparing together.
+	// The time varies, so that replicas that were started together do not compare together.
 	timer := time.NewTimer(rand.N(v.interval/10 + 1))
 	defer timer.Stop()
 	for {
@@ -101,9 +103,9 @@ func (v *Verifier) loop() {
 	}
 }
 
-// Verify compares once and returns the differences that remain when their nodes are read again. It
-// ignores the slots in use: until the node's next heartbeat, answers to reservations correct them
-// only in the picture that jobs are chosen from. It returns nil when ctx ends on the way.
+// Verify compares once and returns the differences that remain after their nodes were read again.
+// It ignores the slots in use: until the node's next heartbeat, answers to reservations correct
+// them only in the picture that jobs are chosen from. It returns nil if ctx ends meanwhile.
 func (v *Verifier) Verify(ctx context.Context) []Difference {
 	found := lasting(Compare(v.a.States(), v.b.States()))
 	for range rereads {
