@@ -4,27 +4,27 @@ import "slices"
 
 const (
 	// rounds is how often a list is sampled before it is walked. In a fleet that is half free, one
-	// choice in 256 then needs the walk; in a nearly full one the samples add eight checks to it.
+	// choice in 256 then needs the walk. In a nearly full one, the samples add eight checks to it.
 	rounds = 4
 	// ownDraws is how often a node is drawn from the share.
 	ownDraws = 8
 )
 
 // Choose appends up to q.Want candidates to dst, in the order in which they should be tried, and
-// returns it. It uses at most dst's free capacity, so a dst without any gets nothing. Candidates
-// are distinct and differ from what dst already holds. Those of one call are all of one cell.
+// returns it. It uses at most dst's free capacity, so a dst without any gets nothing. The
+// candidates are distinct, differ from what dst already holds, and are all in one cell.
 //
-// The cell is chosen first: at random among the cells of the first tier that has a qualifying node,
+// The cell is chosen first: at random among the cells of the first tier with a qualifying node,
 // weighted by their free slots in that tier. Every candidate is then chosen as if the earlier ones
-// were not there: the least loaded of q.Samples nodes drawn from the first tier that has a
-// qualifying node of the cell left (under [PolicyBinpack] the most loaded). For a q.AffinityKey,
-// and for a [Share], see the package comment.
+// did not exist. Among q.Samples nodes drawn from the first tier in which the cell has a qualifying
+// node left, it is the least loaded one (under [PolicyBinpack] the most loaded one). The package
+// comment explains a q.AffinityKey and a [Share].
 //
-// If it appends nothing, all nodes failed the query when it looked at them; if it appends fewer
-// than q.Want, all other nodes of the cell did. [Class.Breakdown] gives the reasons.
+// If it appends nothing, all nodes failed the query when it looked at them. If it appends fewer
+// than q.Want, all other nodes of the cell did. [Class.Breakdown] returns the reasons.
 //
-// q is only read. Choose allocates nothing, but the first key of a class makes its ring. Cost: a
-// few checks in general, one for each node at worst.
+// q is only read. Choose allocates nothing, except that the first key of a class makes its ring.
+// Cost: a few checks in general, one for each node at worst.
 func (c *Class) Choose(dst []*Node, q *Query, rnd *Source) []*Node {
 	s := choice{
 		Class: c, q: q, w: q.need(), rnd: rnd, samples: c.samples(q), cell: -1,
@@ -49,12 +49,12 @@ type choice struct {
 	w       need
 	rnd     *Source
 	samples int
-	limit   int // length of dst at which it ends
-	// cell is the cell of the candidates so far, -1 while there are none.
+	limit   int // length of dst at which the call ends
+	// cell is the cell of the candidates so far; -1 while there are none.
 	cell int
 }
 
-// samples is how many nodes are compared for one choice.
+// samples returns how many nodes are compared for one choice.
 func (c *Class) samples(q *Query) int {
 	switch {
 	case q.Samples > 0:
@@ -95,10 +95,10 @@ func (s *choice) fill(part *cellPart, dst []*Node) []*Node {
 	return dst
 }
 
-// next returns the next candidate of one cell: the winner of a sample of all nodes, or a node of
-// this replica's share, unless the winner would still be the less loaded one with one more slot
-// taken. So a replica that most clients use does not fill its share beside an idle fleet. nil means
-// that no drawn node qualifies.
+// next returns the next candidate in one cell. That is a node of this replica's share, unless the
+// winner of a sample of all nodes would still be less loaded with one more slot taken. So a replica
+// that most clients use does not fill its share beside an idle fleet. It returns nil if no drawn
+// node qualifies.
 func (s *choice) next(part *cellPart, not []*Node) *Node {
 	n := s.sample(part.nodes, not)
 	own := s.drawOwn(part, not)
@@ -113,8 +113,8 @@ func (s *choice) shares(part *cellPart) bool {
 	return part.own > 0 && !s.binpack && s.q.AffinityKey == "" && s.q.Skip == 0 && !s.q.IgnoreFull
 }
 
-// drawOwn draws from the share until a node qualifies; nil if none does after some draws, and for
-// queries to which the share does not apply.
+// drawOwn draws from the share until a node qualifies. It returns nil if none does after some
+// draws, and for queries to which the share does not apply.
 func (s *choice) drawOwn(part *cellPart, not []*Node) *Node {
 	if !s.shares(part) {
 		return nil
@@ -135,7 +135,7 @@ func (s *choice) idler(n, other *Node) bool {
 	return less(taken+1, limit, takenOther, limitOther)
 }
 
-// sample returns the winner of the first round that has one, nil if none has.
+// sample returns the winner of the first round that has one; nil if none has.
 func (s *choice) sample(nodes, not []*Node) *Node {
 	for range rounds {
 		if n := s.round(nodes, not); n != nil {
@@ -146,13 +146,13 @@ func (s *choice) sample(nodes, not []*Node) *Node {
 }
 
 // round draws distinct nodes (by Floyd's algorithm) and returns the best of those that qualify and
-// are not in not. A random one of equally loaded nodes wins.
+// are not in not. Among equally loaded nodes a random one wins.
 func (s *choice) round(nodes, not []*Node) *Node {
 	var (
 		drawn       [MaxSamples]int
 		best        *Node
 		taken, most int // slots taken on best, and its capacity
-		equal       int // nodes as loaded as best, itself included
+		equal       int // number of nodes as loaded as best, including best
 	)
 	count := min(s.samples, len(nodes))
 	for k := range count {

@@ -1,11 +1,11 @@
 package selection
 
 // cellDraws is how often a cell is drawn by free slots before it is drawn by capacity. In a fleet
-// of equal nodes with a fifth of the slots free, five of six choices go by the free slots.
+// of equal nodes with a fifth of the slots free, five of six choices are made by the free slots.
 const cellDraws = 8
 
-// pick chooses the cell of the tier from which candidates are taken next, nil if there is none
-// left: the cell of the candidates so far, else one that was not tried.
+// pick returns the cell of the tier from which candidates are taken next: the cell of the
+// candidates so far, otherwise one that was not tried. It returns nil if there is none left.
 func (s *choice) pick(t *tier, tried CellMask) *cellPart {
 	only := s.cell
 	if len(t.parts) == 1 && only < 0 {
@@ -24,8 +24,9 @@ func (s *choice) pick(t *tier, tried CellMask) *cellPart {
 }
 
 // drawByFreeSlots draws a cell with probability in proportion to its free slots, by rejection: it
-// draws a node, and accepts it with the probability of its free slots over the most that a node can
-// have. So no sum must be kept up to date. nil means that every drawn node was rejected.
+// draws a node, and accepts it with the probability of its free slots divided by the most that a
+// node can have. So no sum must be kept up to date. It returns nil if every drawn node was
+// rejected.
 func (s *choice) drawByFreeSlots(t *tier, tried CellMask) *cellPart {
 	for range cellDraws {
 		n := t.nodes[s.rnd.intn(len(t.nodes))]

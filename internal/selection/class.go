@@ -2,7 +2,7 @@ package selection
 
 import "github.com/freeslot/freeslot"
 
-// Class holds the candidates for one class of jobs: by tier the nodes whose profiles fit, and the
+// Class holds the candidates for one class of jobs: the nodes whose profiles fit, by tier, and the
 // reasons why the others do not. It is immutable and safe for concurrent use; the figures inside
 // its nodes change. The caller builds it again when a profile or the configuration changes.
 type Class struct {
@@ -16,12 +16,12 @@ type Class struct {
 	maxSlots   int
 	identity   *Identity
 	config     uint64
-	filter     *filter // for Has
+	filter     *filter // used by Has
 }
 
-// NewClass builds the candidate lists of "service with requirement r", which must be valid. A nil
-// cfg is the zero Config; what is prepared from cfg is kept for as long as it lives. nodes must be
-// distinct; NewClass keeps the nodes and not the slice. Cost: one match for each node.
+// NewClass builds the candidate lists of "service with requirement r". r must be valid. A nil cfg
+// means the zero Config. What is prepared from cfg is kept for as long as cfg lives. nodes must be
+// distinct; NewClass keeps the nodes but not the slice. Cost: one match for each node.
 func NewClass(nodes []*Node, cfg *Config, service string, r *freeslot.Requirement) *Class {
 	return NewIdentity(service, r).NewClass(nil, nodes, cfg)
 }
@@ -56,19 +56,19 @@ func (i *Identity) NewClass(share *Share, nodes []*Node, cfg *Config) *Class {
 	return c
 }
 
-// ID is the id of the class's [Identity]. Calls after the first cost nothing.
+// ID returns the id of the class's [Identity]. Calls after the first cost nothing.
 func (c *Class) ID() string { return c.identity.ID() }
 
-// Definition is the definition of the class's [Identity]. Calls after the first cost nothing.
+// Definition returns the definition of the class's [Identity]. Calls after the first cost nothing.
 func (c *Class) Definition() string { return c.identity.Definition() }
 
-// ConfigVersion is Config.Version of the configuration that the lists were built with. [Class.Has]
-// answers for that configuration.
+// ConfigVersion returns Config.Version of the configuration that the lists were built with.
+// [Class.Has] answers for that configuration.
 func (c *Class) ConfigVersion() uint64 { return c.config }
 
 // Has reports whether n's present profile fits the class under the configuration that the lists
-// were built with. n's figures and pauses make no difference. The lists make none either, so the
-// answer is right for a node that came or changed after they were built. Cost: one match.
+// were built with. It ignores n's figures, pauses and the lists, so the answer is right for a node
+// that came or changed after they were built. Cost: one match.
 func (c *Class) Has(n *Node) bool {
 	_, why := c.filter.match(n.Profile())
 	return why == ""
@@ -84,26 +84,25 @@ func (c *Class) Takes(n *Node) bool {
 	return halt == ""
 }
 
-// PausedNodes is how many of the fitting nodes get no jobs of the class because of a pause.
+// PausedNodes returns how many of the fitting nodes get no jobs of the class because of a pause.
 func (c *Class) PausedNodes() int { return c.paused }
 
-// Paused names what pauses the class as a whole: "service asr", "class 0123456789abcdef", or "" if
-// nothing does. Paused pools pause nodes; see [Class.PausedNodes].
+// Paused names the pause of the class as a whole: "service asr", "class 0123456789abcdef", or "" if
+// there is none. Paused pools pause nodes; see [Class.PausedNodes].
 func (c *Class) Paused() string { return c.filter.halted }
 
-// Fits is the number of nodes whose profiles fit, in any state. 0 means that no node can run the
-// job (no_matching_node). If there are some and Choose finds none, they are busy, draining, silent,
-// paused or out of reach.
+// Fits returns the number of nodes whose profiles fit, in any state. 0 means that no node can run
+// the job (no_matching_node). If there are some and Choose finds none, they are busy, draining,
+// silent, paused or unreachable.
 func (c *Class) Fits() int { return c.fits }
 
-// MaxSlots is the largest max_concurrency among the nodes that fit; 0 without any. A job that asks
-// for more slots fits no node, however long it waits.
+// MaxSlots returns the largest max_concurrency among the fitting nodes; 0 if there are none. A job
+// that asks for more slots fits no node, however long it waits.
 func (c *Class) MaxSlots() int { return c.maxSlots }
 
 // Breakdown counts the nodes that do not qualify, by the first [Reason] against each. Together with
-// the nodes that qualify these are all nodes that the class was built from. q.Want, q.Samples and
-// q.AffinityKey make no difference. The caller owns the map. Cost: one check for each node that
-// fits.
+// the nodes that qualify these are all nodes that the class was built from. It ignores q.Want,
+// q.Samples and q.AffinityKey. The caller owns the map. Cost: one check for each fitting node.
 func (c *Class) Breakdown(q *Query) map[string]int {
 	counts := make(map[string]int, len(c.mismatches))
 	for why, count := range c.mismatches {

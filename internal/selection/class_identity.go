@@ -9,8 +9,8 @@ import (
 	"github.com/freeslot/freeslot/internal/class"
 )
 
-// Identity is what a [Class] keeps when its lists are built again: its service, requirement and id.
-// It is immutable and safe for concurrent use.
+// Identity holds what a [Class] keeps when its lists are built again: its service, requirement and
+// id. It is immutable and safe for concurrent use.
 type Identity struct {
 	service     string
 	requirement freeslot.Requirement
@@ -21,10 +21,11 @@ type Identity struct {
 	id, definition string
 }
 
-// NewIdentity is the identity of "service with requirement r", which must be valid. It copies r.
+// NewIdentity returns the identity of "service with requirement r". r must be valid. NewIdentity
+// copies r.
 func NewIdentity(service string, r *freeslot.Requirement) *Identity {
 	i := &Identity{service: service, requirement: r.Clone()}
-	// The definition is the same for empty lists and absent ones.
+	// The definition must be the same for empty lists and absent ones.
 	if len(i.requirement.Services) == 0 {
 		i.requirement.Services = nil
 	}
@@ -46,13 +47,13 @@ func (i *Identity) Is(service string, r *freeslot.Requirement) bool {
 	return i.service == service && class.Same(&i.requirement, r)
 }
 
-// ID is [class.ID].
+// ID returns [class.ID].
 func (i *Identity) ID() string {
 	i.once.Do(i.name)
 	return i.id
 }
 
-// Definition is a JSON object with the "service" and the "requirement" that the class was made
+// Definition returns a JSON object with the "service" and the "requirement" that the class was made
 // from. Other spellings can mean the same class. NewClass with these two gives the same candidates.
 func (i *Identity) Definition() string {
 	i.once.Do(i.name)

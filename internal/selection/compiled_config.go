@@ -21,7 +21,7 @@ type compiled struct {
 // compiling again gives the same result.
 var prepared sync.Map // weak.Pointer[Config] -> *compiled
 
-// unconfigured is what a nil Config compiles to.
+// unconfigured is the compiled form of a nil Config.
 var unconfigured = newCompiled(new(Config))
 
 // compile prepares cfg, once for all classes that are built with it.
@@ -40,7 +40,7 @@ func compile(cfg *Config) *compiled {
 	return known.(*compiled)
 }
 
-// newCompiled keeps nothing that leads back to cfg, because cfg could then never be freed.
+// newCompiled keeps no reference to cfg, because cfg could then never be freed.
 func newCompiled(cfg *Config) *compiled {
 	full := cfg.WithDefaults()
 	c := &compiled{
@@ -62,8 +62,8 @@ func newCompiled(cfg *Config) *compiled {
 	return c
 }
 
-// named returns the rule of the pool with this id. A pool that is not configured has the nodes that
-// name it.
+// named returns the rule of the pool with this id. A pool that is not configured consists of the
+// nodes that name it.
 func (c *compiled) named(id string) *rule {
 	if r, ok := c.byID[id]; ok {
 		return r
@@ -71,8 +71,8 @@ func (c *compiled) named(id string) *rule {
 	return newRule(&Pool{ID: id})
 }
 
-// covering returns the rules of the pools that cover the folded languages, in order; "" is a
-// language that the job does not state.
+// covering returns the rules of the pools that cover the folded languages, in order. "" means that
+// the job does not state the language.
 func (c *compiled) covering(source, target string) []*rule {
 	if !c.twoLevel || source == "" && target == "" {
 		return nil
@@ -101,7 +101,7 @@ func (c *compiled) members(p *Profile) []string {
 	return ids
 }
 
-// memberships is the pools of one configuration that one profile is in, by their index.
+// memberships holds the pools of one configuration that one profile is in, by their index.
 type memberships struct {
 	of *compiled
 	in [MaxConfiguredPools / 64]uint64
@@ -109,8 +109,8 @@ type memberships struct {
 
 func (m *memberships) has(index int) bool { return m.in[index/64]>>(index%64)&1 == 1 }
 
-// memberships returns all pools of c that p is in. The profile keeps the last answer: where many
-// pools overlap, they are compared with it once for all classes.
+// memberships returns all pools of c that p is in. The profile keeps the last answer: if many pools
+// overlap, they are compared with it once for all classes.
 func (c *compiled) memberships(p *Profile) *memberships {
 	if known := p.memberships.Load(); known != nil && known.of == c {
 		return known

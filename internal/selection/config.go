@@ -2,7 +2,7 @@ package selection
 
 import "github.com/freeslot/freeslot"
 
-// Mode is how pools restrict the jobs that name none.
+// Mode says how pools restrict jobs that name no pool.
 type Mode string
 
 // The modes.
@@ -13,16 +13,16 @@ const (
 	ModeFlat Mode = "flat"
 )
 
-// Policy is which of the sampled nodes is taken. An affinity key places its jobs under every
-// policy.
+// Policy says which of the sampled nodes is taken. A job with an affinity key is placed by the key
+// under every policy.
 type Policy string
 
 // The policies.
 const (
 	// PolicyLeastLoaded takes the less loaded of the sampled nodes.
 	PolicyLeastLoaded Policy = "least_loaded"
-	// PolicyBinpack takes the most loaded one that has room, so that others stay empty for jobs of
-	// many slots.
+	// PolicyBinpack takes the most loaded one with room, so that others stay empty for jobs of many
+	// slots.
 	PolicyBinpack Policy = "binpack"
 )
 
@@ -33,32 +33,33 @@ const (
 	MaxAffinityLoadFactor     = 100
 )
 
-// Config is how nodes are chosen, for all replicas alike. The zero value has no pools and is
-// disabled. It must not change while it is in use, because the prepared form is kept with it.
+// Config says how nodes are chosen. It is the same for all replicas. The zero value has no pools
+// and is disabled. It must not change while it is in use, because its prepared form is kept with
+// it.
 type Config struct {
-	// Enabled false disables the configured pools: a job that names a pool finds the nodes that
-	// name it themselves, and no other job is restricted.
+	// If Enabled is false, the configured pools are disabled: a job that names a pool finds the
+	// nodes that name it themselves, and no other job is restricted.
 	Enabled bool `json:"enabled" koanf:"enabled"`
-	// Mode empty means ModeTwoLevel.
+	// An empty Mode means ModeTwoLevel.
 	Mode Mode `json:"mode,omitempty" koanf:"mode"`
-	// Policy empty means PolicyLeastLoaded.
+	// An empty Policy means PolicyLeastLoaded.
 	Policy Policy `json:"policy,omitempty" koanf:"policy"`
 	// AffinityLoadFactor bounds the load up to which a node takes jobs for their affinity key, as a
 	// multiple of the average load. The nearer to 1, the more even the load and the more often a
 	// key leaves its node. 0 means DefaultAffinityLoadFactor.
 	AffinityLoadFactor float64 `json:"affinity_load_factor,omitempty" koanf:"affinity_load_factor"`
 	Pools              Pools   `json:"pools" koanf:"pools"`
-	// Paused applies also where Enabled is false. Nil pauses nothing; in a change nil leaves it as
-	// it was.
+	// Paused applies even if Enabled is false. Nil pauses nothing; in a change nil leaves it as it
+	// was.
 	Paused *Paused `json:"paused,omitempty" koanf:"paused"`
-	// Version is the number under which Redis keeps the configuration; 0 is none. It is no part of
-	// the document and makes no difference to a choice.
+	// Version is the number under which Redis keeps the configuration; 0 means none. It is not part
+	// of the document and does not affect a choice.
 	Version uint64 `json:"-" koanf:"-"`
 	// Generation identifies the counter that Version comes from. Redis keeps it beside Version.
 	Generation string `json:"-" koanf:"-"`
 }
 
-// WithDefaults returns a copy in which every default is filled in. Nil is the zero Config. The copy
+// WithDefaults returns a copy with every default filled in. Nil means the zero Config. The copy
 // shares Pools and Paused.
 func (c *Config) WithDefaults() Config {
 	out := Config{Pools: Pools{}}
@@ -79,7 +80,7 @@ func (c *Config) WithDefaults() Config {
 
 // Members returns the pools that n is in: the configured ones in their order, then the ones that
 // only n's profile names. A job that names a pool finds n there if and only if Members has the
-// pool. Nil is the zero Config.
+// pool. Nil means the zero Config.
 func (c *Config) Members(n *freeslot.Node) []string {
 	return compile(c).members(Compile(n))
 }

@@ -17,12 +17,12 @@ const (
 	MaxConfiguredPools = 256
 	// MaxPoolMembers is the most nodes that one pool can name.
 	MaxPoolMembers = 10000
-	// MaxLanguagePairs is the most entries that Config.LanguagePairs can have; two pools of one
+	// MaxLanguagePairs is the most entries that Config.LanguagePairs can have. Two pools of one
 	// pair are two entries.
 	MaxLanguagePairs = 1 << 20
 )
 
-// Validate checks the configuration. path stands before the field names ("config" gives
+// Validate checks the configuration. path precedes the field names ("config" gives
 // "config.pools[2].labels.zone"); "" adds nothing. The result has every bad field, in the
 // configuration's order.
 func (c *Config) Validate(path string) (found freeslot.FieldErrors) {
@@ -35,7 +35,7 @@ func (c *Config) Validate(path string) (found freeslot.FieldErrors) {
 	if !slices.Contains([]Policy{"", PolicyLeastLoaded, PolicyBinpack}, c.Policy) {
 		found.Addf(path+"policy", "is %q, expected %s or %s", c.Policy, PolicyLeastLoaded, PolicyBinpack)
 	}
-	// The negation makes NaN fail too.
+	// The negation makes NaN fail, too.
 	if f := c.AffinityLoadFactor; f != 0 && !(f >= MinAffinityLoadFactor && f <= MaxAffinityLoadFactor) {
 		found.Addf(path+"affinity_load_factor", "is %v, expected %v to %v (0 or absent means %v)", f, MinAffinityLoadFactor, MaxAffinityLoadFactor, DefaultAffinityLoadFactor)
 	}

@@ -1,8 +1,8 @@
 package selection
 
-// This file explains a requirement against the whole fleet: which nodes would qualify for a job of
-// it now, and why each other node does not. It serves POST /v1/explain and `schedctl explain`. It
-// knows no job id: why one job waits is in internal/api/explain_job.go.
+// This file explains a requirement against the whole fleet: which nodes would qualify now for a job
+// with it, and why each other node does not. It serves POST /v1/explain and `schedctl explain`. It
+// knows no job ids: internal/api/explain_job.go explains why one job waits.
 
 import (
 	"strings"
@@ -11,24 +11,24 @@ import (
 	"github.com/freeslot/freeslot/internal/class"
 )
 
-// Explanation is how a job would be placed now: which nodes qualify, and the reason against each of
-// the others.
+// Explanation says how a job would be placed now: which nodes qualify, and the reason against each
+// of the others.
 type Explanation struct {
 	Service string `json:"service"`
 	// Class is the job's class in canonical form, its parts separated by "; ".
 	Class string `json:"class"`
-	// Mode and Policy are those in force.
+	// Mode and Policy are the ones in force.
 	Mode   Mode   `json:"mode"`
 	Policy Policy `json:"policy"`
 	// Total counts all nodes, Fits the nodes that could run the job if they were idle and healthy,
-	// Qualify the nodes that could be chosen now.
+	// and Qualify the nodes that could be chosen now.
 	Total   int `json:"total"`
 	Fits    int `json:"fits"`
 	Qualify int `json:"qualify"`
 	// MaxSlots is the largest max_concurrency among the nodes that fit, or would fit with more
 	// slots.
 	MaxSlots int `json:"max_slots"`
-	// Tiers are in the order in which they are tried, also the ones without a node.
+	// Tiers are in the order in which they are tried, including tiers without a node.
 	Tiers []TierExplanation `json:"tiers"`
 	// Breakdown counts the nodes that do not qualify, by reason.
 	Breakdown map[string]int `json:"breakdown"`
@@ -38,7 +38,7 @@ type Explanation struct {
 
 // TierExplanation is one list of candidates of equal rank.
 type TierExplanation struct {
-	// Pool is the pool whose members these are; empty means any node.
+	// Pool is the pool whose members the tier holds; empty means any node.
 	Pool string `json:"pool,omitempty"`
 	// Preferred is true if the tier comes first because the job prefers its pool.
 	Preferred bool `json:"preferred,omitempty"`
@@ -52,26 +52,26 @@ type NodeExplanation struct {
 	Cell int    `json:"cell"`
 	// Reason is the first reason against the node; empty if it qualifies.
 	Reason Reason `json:"reason,omitempty"`
-	// Detail is what the node has and what the job needs, in words; empty if it qualifies.
+	// Detail says what the node has and what the job needs, in words; empty if it qualifies.
 	Detail string `json:"detail,omitempty"`
 	// Fits is true if the profile fits and has the slots that the job asks for. Tier is then an
-	// index of Explanation.Tiers, else -1.
+	// index of Explanation.Tiers, otherwise -1.
 	Fits bool `json:"fits"`
 	Tier int  `json:"tier"`
-	// Pools are all pools that the node is in.
+	// Pools lists all pools that the node is in.
 	Pools []string `json:"pools,omitempty"`
-	// Used are the slots in use as last heard, Pending the slots that this replica has taken
-	// without an answer yet, Max is max_concurrency.
+	// Used is the number of slots in use as last heard, Pending the number of slots that this
+	// replica has taken without an answer yet, and Max is max_concurrency.
 	Used    int `json:"used"`
 	Pending int `json:"pending"`
 	Max     int `json:"max_concurrency"`
 }
 
-// Explain returns how a job of "service with requirement r", which must be valid, would be placed
-// now. With the same arguments it agrees with [NewClass], [Class.Breakdown] and [Class.Choose],
-// with one exception: a node with too few slots in all is in the class, because another job may ask
-// for less, and does not fit this job. q.Want, q.Samples and q.AffinityKey make no difference. A
-// nil cfg is the zero Config. Cost: some microseconds a node.
+// Explain returns how a job of "service with requirement r" would be placed now. r must be valid.
+// With the same arguments it agrees with [NewClass], [Class.Breakdown] and [Class.Choose], with one
+// exception: a node with too few slots in all is in the class, because another job may ask for
+// fewer, but does not fit this job. It ignores q.Want, q.Samples and q.AffinityKey. A nil cfg means
+// the zero Config. Cost: some microseconds a node.
 func Explain(nodes []*Node, cfg *Config, service string, r *freeslot.Requirement, q *Query) Explanation {
 	full, prepared := cfg.WithDefaults(), compile(cfg)
 	f := newFilter(prepared, service, r)

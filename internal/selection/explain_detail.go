@@ -10,8 +10,8 @@ import (
 	"github.com/freeslot/freeslot"
 )
 
-// mismatch is what the profile has and what the job needs, in words; why is the reason that match
-// gave.
+// mismatch says what the profile has and what the job needs, in words. why is the reason that match
+// returned.
 func (f *filter) mismatch(p *Profile, why Reason) string {
 	switch why {
 	case ReasonService:
@@ -93,8 +93,8 @@ func ruleWords(r *freeslot.LabelRule) string {
 	}
 }
 
-// detail is why the node's state fails the query, in words. why is the reason that check gave; the
-// figures can have changed since.
+// detail says why the node's state fails the query, in words. why is the reason that check
+// returned; the figures can have changed since.
 func (q *Query) detail(n *Node, why Reason) string {
 	w := q.need()
 	used, pending := n.Load()
@@ -133,7 +133,7 @@ func list(values []string) string {
 	return strings.Join(words, ",")
 }
 
-// quoted adds quotes only where they are needed.
+// quoted adds quotes only if they are needed.
 func quoted(value string) string {
 	if value == "" || strings.ContainsAny(value, " ,\"\\") {
 		return fmt.Sprintf("%q", value)
@@ -163,7 +163,7 @@ func poolsOf(rules []*rule) string {
 	return "one of " + list(ids)
 }
 
-// whyPools is why a job that names no pool is restricted to some, in words.
+// whyPools says why a job that names no pool is restricted to some, in words.
 func (f *filter) whyPools() string {
 	verb := ", which covers "
 	if len(f.pools) > 1 {

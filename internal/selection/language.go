@@ -13,7 +13,7 @@ func newLanguages(tags []string) languages {
 	return languages{newSet(folded)}
 }
 
-// find looks a folded tag up by RFC 4647 section 3.4. It is false for "".
+// find looks up a folded tag by RFC 4647 section 3.4. It returns false for "".
 func (l languages) find(tag string) bool {
 	for ; tag != ""; tag = shorten(tag) {
 		if l.tags.has(tag) {
@@ -48,8 +48,8 @@ func fold(tag string) string {
 	}, tag)
 }
 
-// shorten cuts the last subtag, and with it every single-character subtag that would then stand at
-// the end, because alone it introduces nothing. "" is the end.
+// shorten cuts the last subtag. It also cuts every single-character subtag that would then be at
+// the end, because alone it introduces nothing. "" means that nothing is left.
 func shorten(tag string) string {
 	for {
 		cut := strings.LastIndexByte(tag, '-')

@@ -6,7 +6,7 @@ import (
 	"github.com/freeslot/freeslot"
 )
 
-// fewPools is up to how many pools are compared with a profile one by one. With more of them a
+// fewPools is the most pools that are compared with a profile one by one. If there are more, a
 // profile is compared with all pools once, and the answer is kept with it.
 const fewPools = 4
 
@@ -15,20 +15,20 @@ const fewPools = 4
 type filter struct {
 	cfg            *compiled
 	services       serviceList
-	source, target string // folded; "" is not stated
+	source, target string // folded; "" means not stated
 	labels         map[string]string
 	rules          []freeslot.LabelRule
 	features       []string
-	// pools are the pools to which the job is restricted, in order. Empty means no restriction.
+	// pools holds the pools to which the job is restricted, in order. Empty means no restriction.
 	pools []*rule
 	// preferred comes first; nil if there is none.
 	preferred *rule
-	// halted is what pauses the class as a whole, "" if nothing does.
+	// halted names the pause of the class as a whole; "" if there is none.
 	halted string
 }
 
-// newFilter prepares "service with requirement r". With "" for service no service of its own is
-// asked for.
+// newFilter prepares "service with requirement r". If service is "", the job has no service of its
+// own.
 func newFilter(cfg *compiled, service string, r *freeslot.Requirement) *filter {
 	services := slices.Clone(r.Services)
 	if service != "" {
@@ -57,8 +57,8 @@ func newFilter(cfg *compiled, service string, r *freeslot.Requirement) *filter {
 	return f
 }
 
-// Filter returns a function that reports whether a node with a profile satisfies r, which must be
-// valid, whatever the node does at the moment.
+// Filter returns a function that reports whether a node with a profile satisfies r, in any state of
+// the node. r must be valid.
 func (c *Config) Filter(r *freeslot.Requirement) func(*Profile) bool {
 	f := newFilter(compile(c), "", r)
 	return func(p *Profile) bool {
@@ -93,7 +93,7 @@ func (f *filter) match(p *Profile) (tier int, why Reason) {
 	return tier, ""
 }
 
-// tierCount is how many tiers there can be.
+// tierCount returns how many tiers there can be.
 func (f *filter) tierCount() int {
 	count := max(len(f.pools), 1)
 	if f.preferred != nil {
@@ -102,7 +102,7 @@ func (f *filter) tierCount() int {
 	return count
 }
 
-// tierPool is the pool whose members a tier has, "" for all nodes.
+// tierPool returns the pool whose members a tier has; "" for all nodes.
 func (f *filter) tierPool(tier int) string {
 	if f.preferred != nil {
 		if tier == 0 {
@@ -116,7 +116,7 @@ func (f *filter) tierPool(tier int) string {
 	return f.pools[tier].id
 }
 
-// tier returns p's tier, -1 if the pools do not allow it.
+// tier returns p's tier; -1 if the pools do not allow it.
 func (f *filter) tier(p *Profile) int {
 	tier := 0
 	if len(f.pools) > 0 {

@@ -19,21 +19,21 @@ type Node struct {
 	id   string
 	cell int
 	// slots holds used in its upper half and pending in its lower half, so that a confirmed
-	// reservation moves from pending to used in one atomic step. With two words a reader in between
-	// would count the reservation twice, or miss it and send the next job to a full node.
+	// reservation moves from pending to used in one atomic step. With two words, a reader in
+	// between would count the reservation twice, or miss it and send the next job to a full node.
 	//
-	// Invariant: pending is the sum of the slots taken and not yet released or confirmed. A change of
-	// used never changes it.
+	// Invariant: pending is the sum of the slots taken and not yet released or confirmed. A change
+	// of used never changes it.
 	slots    atomic.Uint64
 	seenAt   atomic.Int64
 	max      atomic.Int32
 	draining atomic.Bool
-	// rest is when the quarantine ends; its lowest byte counts the refusals. See Refused.
+	// rest holds the end of the quarantine. Its lowest byte counts the refusals. See Refused.
 	rest    atomic.Int64
 	profile atomic.Pointer[Profile]
 }
 
-// NewNode makes a node of a cell with nothing used or pending, online and never heard from: it does
+// NewNode makes a node of a cell with nothing used or pending, online and never heard from. It does
 // not qualify until [Node.Seen] is called.
 func NewNode(p *Profile, cell int) *Node {
 	n := &Node{id: p.node.ID, cell: cell}
@@ -43,33 +43,33 @@ func NewNode(p *Profile, cell int) *Node {
 	return n
 }
 
-// SetProfile replaces the profile, which must be of the same node. It leaves the figures alone, so
-// reservations under way are neither lost nor released twice. The caller rebuilds the classes that
-// list the node.
+// SetProfile replaces the profile, which must be of the same node. It does not touch the figures,
+// so reservations under way are neither lost nor released twice. The caller builds the classes
+// again that list the node.
 func (n *Node) SetProfile(p *Profile) {
 	n.profile.Store(p)
 	n.max.Store(int32(p.node.MaxConcurrency))
 }
 
-// ID is the node's id.
+// ID returns the node's id.
 func (n *Node) ID() string { return n.id }
 
-// Cell is the index of the node's cell.
+// Cell returns the index of the node's cell.
 func (n *Node) Cell() int { return n.cell }
 
-// Max is the node's max_concurrency.
+// Max returns the node's max_concurrency.
 func (n *Node) Max() int { return int(n.max.Load()) }
 
-// Profile is the node's profile.
+// Profile returns the node's profile.
 func (n *Node) Profile() *Profile { return n.profile.Load() }
 
 // Load returns the slots in use as last heard, and the slots that this replica has taken without an
-// answer yet, both as of one instant. The node's load is their sum over its max_concurrency.
+// answer yet, both at one instant. The node's load is their sum divided by its max_concurrency.
 func (n *Node) Load() (used, pending int) { return split(n.slots.Load()) }
 
 // TryTake adds slots (at least 1) to pending, or returns false if fewer are free. Exactly one
 // [Node.Release] or [Node.Confirm] of the same slots must follow every success. The
-// compare-and-swap decides: of two callers that saw the last free slot only one finds the word
+// compare-and-swap decides: if two callers saw the last free slot, only one finds the word
 // unchanged. The other one looks again.
 func (n *Node) TryTake(slots int) bool {
 	for {
@@ -84,14 +84,14 @@ func (n *Node) TryTake(slots int) bool {
 	}
 }
 
-// Release takes slots off pending: the caller gave the reservation up, or used will show its
+// Release subtracts slots from pending: the caller gave the reservation up, or used will show its
 // outcome by other means. It panics if more is released than was taken.
 func (n *Node) Release(slots int) {
 	n.update(func(used, pending int) (int, int) { return used, pending - slots })
 }
 
-// Confirm takes slots off pending and sets used, in one step. It is for a reservation whose answer,
-// also a refusal, states the slots in use. It panics if more is confirmed than was taken.
+// Confirm subtracts slots from pending and sets used, in one step. It is for a reservation whose
+// answer, even a refusal, states the slots in use. It panics if more is confirmed than was taken.
 func (n *Node) Confirm(slots, used int) {
 	n.update(func(_, pending int) (int, int) { return used, pending - slots })
 }
@@ -102,7 +102,7 @@ func (n *Node) SetUsed(used int) {
 	n.update(func(_, pending int) (int, int) { return used, pending })
 }
 
-// Seen records a sign of life at this moment, in nanoseconds on the monotonic clock of [Query.Now];
+// Seen records a sign of life at this moment, in nanoseconds by the monotonic clock of [Query.Now];
 // it may be negative. A moment before the latest known one changes nothing, so events may arrive in
 // any order.
 func (n *Node) Seen(at int64) {
@@ -117,7 +117,7 @@ func (n *Node) Seen(at int64) {
 // MarkSilent makes the node silent until the next Seen, because Redis answered that it is.
 func (n *Node) MarkSilent() { n.seenAt.Store(unseen) }
 
-// SeenAt is the latest moment given to Seen; ok is false if there is none.
+// SeenAt returns the latest moment given to Seen; ok is false if there is none.
 func (n *Node) SeenAt() (at int64, ok bool) {
 	at = n.seenAt.Load()
 	return at, at != unseen
@@ -126,7 +126,7 @@ func (n *Node) SeenAt() (at int64, ok bool) {
 // SetDraining sets whether the node refuses new jobs.
 func (n *Node) SetDraining(draining bool) { n.draining.Store(draining) }
 
-// Draining reports what was last given to SetDraining.
+// Draining returns what was last given to SetDraining.
 func (n *Node) Draining() bool { return n.draining.Load() }
 
 // update replaces both figures by one compare-and-swap, so that no concurrent change of either is

@@ -13,8 +13,8 @@ import (
 // MaxPaused is the most entries that each list of a Paused can have.
 const MaxPaused = 1000
 
-// Paused lists what starts no new job. Running jobs go on, and new jobs wait. The zero value pauses
-// nothing.
+// Paused lists the pools, services and classes that start no new job. Running jobs go on, and new
+// jobs wait. The zero value pauses nothing.
 //
 //   - A pool: a node takes jobs of a class through its pools that are not paused, and none if all
 //     of them are paused. For a class that is restricted to pools, these are the pools that it may
@@ -33,8 +33,8 @@ func (p *Paused) Empty() bool {
 	return p == nil || len(p.Pools)+len(p.Services)+len(p.Classes) == 0
 }
 
-// Normal returns a copy in which each list is sorted and has no entry twice; it shares nothing with
-// p. Nil gives an empty one.
+// Normal returns a copy in which each list is sorted and has no entry twice. It shares nothing with
+// p. For nil it returns an empty one.
 func (p *Paused) Normal() *Paused {
 	if p == nil {
 		return &Paused{}
@@ -50,7 +50,7 @@ func (p *Paused) Normal() *Paused {
 	return &Paused{Pools: tidy(p.Pools), Services: tidy(p.Services), Classes: tidy(p.Classes)}
 }
 
-// Text is the canonical form: equal values have equal texts, and an empty one is "{}".
+// Text returns the canonical form: equal values have equal texts, and an empty one is "{}".
 func (p *Paused) Text() string {
 	text, err := json.Marshal(p.Normal())
 	if err != nil {
@@ -81,10 +81,10 @@ func (p *Paused) validate(path string, found *freeslot.FieldErrors) {
 	check("classes", p.Classes, freeslot.ValidateClassID)
 }
 
-// Pauses reports whether anything is paused. Nil is the zero Config.
+// Pauses reports whether anything is paused. Nil means the zero Config.
 func (c *Config) Pauses() bool { return c != nil && !c.Paused.Empty() }
 
-// pauses is a Paused prepared; the zero value pauses nothing.
+// pauses is a prepared Paused; the zero value pauses nothing.
 type pauses struct {
 	any                      bool
 	pools, services, classes map[string]bool
@@ -104,7 +104,7 @@ func newPauses(p *Paused) pauses {
 	return pauses{any: true, pools: names(p.Pools), services: names(p.Services), classes: names(p.Classes)}
 }
 
-// halted names what pauses a class as a whole; "" if nothing does.
+// halted names the pause of a class as a whole; "" if there is none.
 func (c *compiled) halted(services []string, service string, r *freeslot.Requirement) string {
 	for _, name := range services {
 		if c.paused.services[name] {
@@ -120,7 +120,7 @@ func (c *compiled) halted(services []string, service string, r *freeslot.Require
 }
 
 // running returns the tier in which p takes jobs. tier is the one that p fits without pauses. why
-// is what pauses p, "" if nothing does.
+// names the pause of p, "" if there is none.
 func (f *filter) running(p *Profile, tier int) (now int, why string) {
 	switch {
 	case !f.cfg.paused.any:
@@ -156,7 +156,7 @@ func (f *filter) running(p *Profile, tier int) (now int, why string) {
 	return now + 1, ""
 }
 
-// allPaused names the first of the pools if there are some and all of them are paused.
+// allPaused returns the first of the pools if there are some and all of them are paused.
 func (c *compiled) allPaused(pools []string) (why string) {
 	for _, id := range pools {
 		if !c.paused.pools[id] {

@@ -7,8 +7,8 @@ import (
 )
 
 // Pool is a named group of nodes: the nodes that name it in their profile, the nodes that it names,
-// and the nodes that satisfy its rule. The rule is everything but ID and Members; a pool without a
-// rule has explicit members only.
+// and the nodes that satisfy its rule. The rule is everything except ID and Members. A pool without
+// a rule has only explicit members.
 type Pool struct {
 	// The name that jobs ask for.
 	ID string `json:"id" koanf:"id"`
@@ -26,19 +26,19 @@ type Pool struct {
 	Labels map[string]string `json:"labels,omitempty" koanf:"labels"`
 }
 
-// Pools is the configuration of all pools. For jobs that state a language the order is the order of
-// preference. Nil means that no pool is configured.
+// Pools is the configuration of all pools. For jobs that state a language, their order is the order
+// of preference. Nil means that no pool is configured.
 type Pools []Pool
 
 // rule is a Pool prepared for finding its members and the languages that it covers.
 type rule struct {
 	id             string
-	index          int // among the configured pools
-	named          set // node ids
+	index          int // index among the configured pools
+	named          set // ids of nodes
 	source, target languages
 	services       serviceList
 	labels         map[string]string
-	explicit       bool // explicit members only
+	explicit       bool // true if it has only explicit members
 }
 
 func newRule(p *Pool) *rule {
@@ -66,15 +66,15 @@ func (r *rule) admits(p *Profile) bool {
 		p.hasLabels(r.labels)
 }
 
-// serviceList is a list of services with optional version ranges, prepared. It is immutable.
+// serviceList is a prepared list of services with optional version ranges. It is immutable.
 type serviceList struct {
-	names  []string // all of them
+	names  []string // of all services
 	ranges []rangedService
 }
 
 type rangedService struct {
 	name     string
-	text     string // the range as it was stated
+	text     string // the range as stated
 	versions freeslot.VersionRange
 }
 
@@ -92,7 +92,7 @@ func newServiceList(entries []string) serviceList {
 	return l
 }
 
-// missing returns the first service that is not installed, "" if all are.
+// missing returns the first service that is not installed; "" if all are.
 func (l *serviceList) missing(p *Profile) string {
 	for _, name := range l.names {
 		if !p.services.has(name) {
@@ -102,7 +102,7 @@ func (l *serviceList) missing(p *Profile) string {
 	return ""
 }
 
-// outOfRange returns the first service without an installed version in range, nil if there is none.
+// outOfRange returns the first service without an installed version in range; nil if there is none.
 func (l *serviceList) outOfRange(p *Profile) *rangedService {
 	for i := range l.ranges {
 		if !l.ranges[i].admits(p) {

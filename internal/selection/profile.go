@@ -37,7 +37,7 @@ func Compile(n *freeslot.Node) *Profile {
 	}
 }
 
-// Node is what was compiled. The caller must not change it.
+// Node returns the node that was compiled. The caller must not change it.
 func (p *Profile) Node() *freeslot.Node { return p.node }
 
 func (p *Profile) hasLabels(labels map[string]string) bool {
@@ -49,7 +49,7 @@ func (p *Profile) hasLabels(labels map[string]string) bool {
 	return true
 }
 
-// failsRule returns the first rule that does not hold for the labels, nil if all hold.
+// failsRule returns the first rule that does not hold for the labels; nil if all hold.
 func (p *Profile) failsRule(rules []freeslot.LabelRule) *freeslot.LabelRule {
 	for i := range rules {
 		if !rules[i].Holds(p.node.Labels) {
@@ -59,7 +59,7 @@ func (p *Profile) failsRule(rules []freeslot.LabelRule) *freeslot.LabelRule {
 	return nil
 }
 
-// lacks returns the first feature that the node does not have, "" if it has all.
+// lacks returns the first feature that the node does not have; "" if it has all.
 func (p *Profile) lacks(features []string) string {
 	for _, name := range features {
 		if !p.node.Features[name] {
@@ -69,7 +69,7 @@ func (p *Profile) lacks(features []string) string {
 	return ""
 }
 
-// hasPair implements the rule of freeslot.Languages.Semantic; "" is no language.
+// hasPair implements the rule of freeslot.Languages.Semantic. "" means no language.
 func (p *Profile) hasPair(source, target string) bool {
 	if len(p.semantic.tags) == 0 || source == "" || target == "" {
 		return true

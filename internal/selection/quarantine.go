@@ -8,7 +8,7 @@ import (
 // Quarantine: a node that refuses several jobs in a row although it seemed free is left out for a
 // while, so that it does not get every first try.
 const (
-	// QuarantineAfter is how many refusals in a row begin a quarantine.
+	// QuarantineAfter is the number of refusals in a row that begins a quarantine.
 	QuarantineAfter = 3
 	// QuarantineFirst is the length of the first quarantine; each further one in a row is twice as
 	// long as the last, up to QuarantineLongest.
@@ -17,16 +17,16 @@ const (
 )
 
 // The lowest byte of Node.rest counts refusals. The other bytes are the end of the quarantine in
-// nanoseconds, which is so rounded to 256 of them. With one word, a success and a refusal that race
-// cannot leave an end without a count.
+// nanoseconds, which is thereby rounded to a multiple of 256. With one word, a success and a
+// refusal that race cannot leave an end without a count.
 const (
 	refusalMask = math.MaxUint8
-	// rested is the word of a node without any refusal: its end is before any moment.
+	// rested is the word of a node without any refusal: its end is before every moment.
 	rested = math.MinInt64
 )
 
-// Refused records that the node refused a reservation at this moment, in nanoseconds on the clock
-// of [Query.Now], although it was not full. The third refusal without a success between them begins
+// Refused records that the node refused a reservation although it was not full, at this moment in
+// nanoseconds by the clock of [Query.Now]. The third refusal without a success in between begins
 // the quarantine. A refusal during a quarantine changes nothing: its reservation was sent before
 // the quarantine, or as a last resort.
 func (n *Node) Refused(now int64) {
@@ -40,7 +40,7 @@ func (n *Node) Refused(now int64) {
 		if refusals >= QuarantineAfter {
 			next = (now+int64(quarantine(refusals)))&^refusalMask | refusals
 		}
-		// Of refusals that race one finds the word unchanged, the others see its quarantine.
+		// Among racing refusals, one finds the word unchanged, and the others see its quarantine.
 		if n.rest.CompareAndSwap(word, next) {
 			return
 		}
@@ -48,7 +48,7 @@ func (n *Node) Refused(now int64) {
 }
 
 func quarantine(refusals int64) time.Duration {
-	doublings := min(refusals-QuarantineAfter, 6) // past the longest by then
+	doublings := min(refusals-QuarantineAfter, 6) // beyond that it is the longest anyway
 	return min(QuarantineFirst<<doublings, QuarantineLongest)
 }
 
@@ -59,5 +59,5 @@ func (n *Node) Accepted() { n.rest.Store(rested) }
 // rests reports whether the node is in quarantine.
 func (n *Node) rests(now int64) bool { return n.rest.Load() > now }
 
-// refusals is the number of refusals in a row, at most 255.
+// refusals returns the number of refusals in a row, at most 255.
 func (n *Node) refusals() int { return int(n.rest.Load() & refusalMask) }

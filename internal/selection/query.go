@@ -12,7 +12,7 @@ const (
 	// MaxSamples bounds Query.Samples: with more, a choice comes close to the least loaded node of
 	// all, which every other replica picks too.
 	MaxSamples = 8
-	// DefaultSilenceLimit is the heartbeat limit of a cell unless configured.
+	// DefaultSilenceLimit is the heartbeat limit of a cell, unless another one is configured.
 	DefaultSilenceLimit = 8 * time.Second
 )
 
@@ -22,42 +22,44 @@ const MaxCells = 64
 // CellMask is a set of cells; bit i stands for cell i. The zero value is empty.
 type CellMask uint64
 
-// Only is the set of all cells but cell: skipping the set leaves that one cell.
+// Only returns the set of all cells except cell: skipping this set leaves that one cell.
 func Only(cell int) CellMask { return ^(1 << uint(cell)) }
 
-// With is m with cell.
+// With returns m with cell added.
 func (m CellMask) With(cell int) CellMask { return m | 1<<uint(cell) }
 
 // Has reports whether cell is in m.
 func (m CellMask) Has(cell int) bool { return m>>(uint(cell)&63)&1 == 1 }
 
-// Query is what one choice needs besides the class. It is only read, so a caller can use it again.
+// Query holds what one choice needs besides the class. It is only read, so a caller can use it
+// again.
 type Query struct {
-	// Want is how many candidates to return at most. 0 or less means 1.
+	// Want is the most candidates to return. 0 or less means 1.
 	Want int
-	// Slots is how many free slots a node must have. 0 or less means 1.
+	// Slots is the number of free slots that a node must have. 0 or less means 1.
 	Slots int
 	// Samples is how many nodes are compared for one choice, at most MaxSamples. 0 or less means
-	// DefaultSamples, or MaxSamples under PolicyBinpack; 1 is plain random choice.
+	// DefaultSamples, or MaxSamples under PolicyBinpack. 1 means a plain random choice.
 	Samples int
-	// Now is the present in nanoseconds, on the monotonic clock of [Node.Seen].
+	// Now is the present time in nanoseconds, by the monotonic clock of [Node.Seen].
 	Now int64
 	// SilenceLimit is how long a node can be silent and still qualify. 0 or less means
 	// DefaultSilenceLimit.
 	SilenceLimit time.Duration
-	// IgnoreFull makes nodes qualify that seem to have too few free slots or are in quarantine. The
-	// figures are hints and lag behind, so a replica asks Redis before it treats the fleet as full.
+	// If IgnoreFull is true, nodes also qualify that seem to have too few free slots or are in
+	// quarantine. The figures are hints and lag behind, so a replica asks Redis before it treats
+	// the fleet as full.
 	IgnoreFull bool
-	// AffinityKey is the affinity key of the job; empty is none.
+	// AffinityKey is the affinity key of the job; empty means none.
 	AffinityKey string
-	// Skip are the cells whose nodes must not be chosen.
+	// Skip holds the cells whose nodes must not be chosen.
 	Skip CellMask
-	// Exclude are the ids of nodes that must not be chosen. Every check goes through the list, so
-	// it should be short.
+	// Exclude lists the ids of nodes that must not be chosen. Every check goes through the list, so
+	// keep it short.
 	Exclude []string
 }
 
-// need is what a query requires of a node's figures, with its defaults.
+// need holds what a query requires of a node's figures, with its defaults.
 type need struct {
 	slots    int
 	now      int64
@@ -72,8 +74,8 @@ func (q *Query) need() need {
 	return need{slots: max(q.Slots, 1), now: q.Now, earliest: q.Now - limit}
 }
 
-// ready reports whether the figures let the node qualify, and how many of its slots are taken of
-// how many. It ignores the rest of the query.
+// ready reports whether the figures let the node qualify, and returns how many of its slots are
+// taken, and how many it has. It ignores the rest of the query.
 func (n *Node) ready(w need) (taken, limit int, ok bool) {
 	used, pending := n.Load()
 	taken, limit = used+pending, n.Max()
@@ -105,7 +107,7 @@ func (q *Query) check(n *Node) Reason {
 	return ""
 }
 
-// qualifies is ready for the whole query; the nodes in not do not qualify.
+// qualifies is ready for the whole query. The nodes in not do not qualify.
 func (q *Query) qualifies(n *Node, w need, not []*Node) (taken, limit int, ok bool) {
 	taken, limit, ok = n.ready(w)
 	if !ok {

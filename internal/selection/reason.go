@@ -1,7 +1,7 @@
 package selection
 
-// Reason is the first thing that keeps a job from a node; "" means that nothing does. Reasons are
-// the keys of freeslot.Error.Breakdown and so part of the wire protocol.
+// Reason is the first thing that keeps a job from a node; "" if nothing does. Reasons are the keys
+// of freeslot.Error.Breakdown and so part of the wire protocol.
 type Reason string
 
 // Reasons that follow from the node's profile, the pools and the job's class, in the order in which
@@ -28,13 +28,12 @@ const (
 	ReasonFeatures Reason = "features"
 )
 
-// Reasons that concern one choice, in the order in which they are checked, after
-// those above.
+// Reasons that concern one choice, in the order in which they are checked, after the reasons above.
 const (
 	// ReasonPaused: the service, the class or all pools through which the node would take the job
 	// are paused.
 	ReasonPaused Reason = "paused"
-	// ReasonSlots: the job asks for more slots than the node has, used or not. It will not fit
+	// ReasonSlots: the job asks for more slots than the node has, used or free. It will not fit
 	// until the node's profile changes.
 	ReasonSlots Reason = "slots"
 	// ReasonUnreachable: the node's cell does not answer.

@@ -7,21 +7,21 @@ import (
 )
 
 // Share is the part of a fleet that one replica tries first. Replicas hear of each other's choices
-// late and would send two jobs to one free slot; with shares they rarely look at the same node
+// late and would send two jobs to one free slot. With shares they rarely look at the same node
 // while there is room. Every replica computes its own share from the names of all replicas, so they
 // need no agreement. While two of them know different replicas, some nodes are in two shares, which
-// costs refusals only.
+// only costs refusals.
 //
 // A node belongs to the replica with the highest random weight for it (Thaler and Ravishankar
-// 1998). When a replica comes or goes, only the nodes move that it gets or had. A nil *Share is no
-// share: all nodes are equal. A Share is immutable.
+// 1998). When a replica comes or goes, only the nodes that it gets or had move. A nil *Share means
+// no share: all nodes are equal. A Share is immutable.
 type Share struct {
 	self  int
-	seeds []uint64 // of each replica
+	seeds []uint64 // one for each replica
 }
 
-// NewShare is the share of the replica self among all replicas, each named once. It is nil if there
-// is no other replica, or self is not among them.
+// NewShare returns the share of the replica self among all replicas, each named once. It returns
+// nil if there is no other replica, or self is not among them.
 func NewShare(self string, replicas []string) *Share {
 	at := slices.Index(replicas, self)
 	if at < 0 || len(replicas) < 2 {
@@ -34,7 +34,7 @@ func NewShare(self string, replicas []string) *Share {
 	return s
 }
 
-// Has reports whether the node of this id is in the share. Cost: a few nanoseconds for each
+// Has reports whether the node with this id is in the share. Cost: a few nanoseconds for each
 // replica.
 func (s *Share) Has(node string) bool {
 	if s == nil {
@@ -50,7 +50,7 @@ func (s *Share) Has(node string) bool {
 	return true
 }
 
-// weight mixes as the last steps of MurmurHash3 do.
+// weight mixes like the last steps of MurmurHash3.
 func weight(node, seed uint64) uint64 {
 	h := node ^ seed
 	h ^= h >> 33

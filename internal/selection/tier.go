@@ -11,30 +11,31 @@ import (
 // tier is a list of candidates of equal rank, grouped by cell.
 type tier struct {
 	nodes []*Node
-	parts []cellPart // not empty, by cell
-	// most is the largest max_concurrency, capacity the sum of all, when the list was made.
+	parts []cellPart // not empty, in the order of cells
+	// most is the largest max_concurrency and capacity the sum of all at the time when the list was
+	// made.
 	most, capacity int
 
 	ringOnce sync.Once
 	ring     *ring.Ring
 }
 
-// ringOf makes the tier's ring when the first key asks for it; other callers wait meanwhile, some
-// milliseconds for 10,000 nodes. Nodes have points by their capacities.
+// ringOf returns the tier's ring. The first call makes it; other callers wait meanwhile, some
+// milliseconds for 10,000 nodes. Nodes have points in proportion to their capacities.
 func (t *tier) ringOf() *ring.Ring {
 	t.ringOnce.Do(func() { t.ring = ring.New(t.nodes, (*Node).ID, (*Node).Max) })
 	return t.ring
 }
 
-// cellPart is the nodes of a tier that are of one cell.
+// cellPart holds the nodes of a tier in one cell.
 type cellPart struct {
 	cell     int
 	nodes    []*Node
-	own      int // of nodes, those in front that are this replica's share
+	own      int // number of nodes at the front that are in this replica's share
 	capacity int
 }
 
-// part returns the nodes of a cell, nil if there are none.
+// part returns the nodes of a cell; nil if there are none.
 func (t *tier) part(cell int) *cellPart {
 	for i := range t.parts {
 		if t.parts[i].cell == cell {
@@ -44,7 +45,7 @@ func (t *tier) part(cell int) *cellPart {
 	return nil
 }
 
-// candidate is a node with the place of its tier.
+// candidate is a node with the index of its tier.
 type candidate struct {
 	node *Node
 	tier int
