@@ -31,8 +31,8 @@
 //
 //   - A cell does not answer: the cache keeps what it has and repeats the comparison, soon at first
 //     and later at up to the interval. [Cache.Skip] has the cell, and [Cache.Health] reports it.
-//     Nodes become silent after the heartbeat limit by the local monotonic clock, so a wrong clock can
-//     only make a replica give up sooner.
+//     Nodes become silent after the heartbeat limit by the local monotonic clock, so a wrong clock
+//     can only make a replica give up sooner.
 //   - A node has a broken profile: the cache leaves it out; all others are unaffected.
 //   - A cell is down at the start: the cache starts with the others after a grace period.
 //   - The queue of events is full: events are dropped, and a comparison reads their nodes.

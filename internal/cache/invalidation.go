@@ -57,8 +57,8 @@ func (f *follower) reread() {
 	}
 }
 
-// takeAhead applies a node as it was at a revision of the cell. Events from last up to that revision
-// can still arrive.
+// takeAhead applies a node as it was at a revision of the cell. Events from last up to that
+// revision can still arrive.
 func (f *follower) takeAhead(state *cell.NodeState, revision, last cell.Revision) {
 	switch {
 	case state.Gone:

@@ -188,8 +188,8 @@ func (f *follower) settle(at, awaited cell.Revision) {
 	maps.DeleteFunc(f.ahead, func(_ string, revision cell.Revision) bool { return revision <= at })
 }
 
-// noteBeginning records the time since which the cell has its records. Call it before the nodes that
-// a load does not find are forgotten.
+// noteBeginning records the time since which the cell has its records. Call it before the nodes
+// that a load does not find are forgotten.
 func (f *follower) noteBeginning(page *cell.Changes) {
 	loaded := f.syncedAt.Load() != unsynced
 	switch {
