@@ -33,8 +33,8 @@
 // Guarantees:
 //   - The slots in use on a node never exceed its max_concurrency.
 //   - An attempt ends once, by its owner, in the epoch that it was given to.
-//   - Every script can be repeated without harm, because a call that returned an error may have been
-//     applied.
+//   - Every script can be repeated without harm, because a call that returned an error may have
+//     been applied.
 //   - Scripts compare times with Redis' clock only.
 //
 // Submit, EnqueueAll and Complete gather concurrent callers. While two calls are under way (up to

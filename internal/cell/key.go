@@ -59,7 +59,8 @@ func (l Layout) Job(id string) string { return l.key("jobs", id) }
 // Replies is the stream that delivers results to a replica.
 func (l Layout) Replies(replica string) string { return l.key("replies", replica) }
 
-// Gateway is the stream that delivers jobs and control entries to the nodes behind a replica's gateway.
+// Gateway is the stream that delivers jobs and control entries to the nodes behind a replica's
+// gateway.
 func (l Layout) Gateway(replica string) string { return l.key("gateway", replica) }
 
 // Finished is the zset of terminal jobs by the time they ended.

@@ -18,7 +18,7 @@ import (
 //	job:      a jobRecord
 //	run:      attempt, node, epoch, assigned at (ms); absent before the first attempt
 //	progress: attempt, number, time of arrival (ms), value (JSON); absent before the first report
-//	fails:    failures, time at which the last attempt ended (ms), its node; absent before the first failure
+//	fails:    failures, time at which the last attempt ended (ms), its node; absent before that
 //	known:    the id that clients know the job by; absent if it is the record's id
 //
 // A job that moves or has moved to another cell also has: move, the target cell and the hop of this

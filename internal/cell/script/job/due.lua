@@ -8,8 +8,8 @@
 -- KEYS[1] due  zset   KEYS[2] finished  zset   KEYS[3] waiting  hash   KEYS[4] version:waiting  string
 -- ARGV[1] most jobs
 -- Also removes places from the index of finished jobs whose records are gone.
--- Returns {jobs that expired, '1' if there is more, class, definition, ...}: the classes of the jobs
---   that wait now
+-- Returns {jobs that expired, '1' if there is more, class, definition, ...}: the classes of the
+--   jobs that wait now
 -- Foreign keys (jobs, queues, slots, load, dispatch, gateways, replies) come from records of this cell.
 -- Redis 7.0. Cost: O(jobs due).
 local due_key, finished_key, waiting_key, waiting_version_key = KEYS[1], KEYS[2], KEYS[3], KEYS[4]

@@ -1,6 +1,6 @@
--- offer: lets a node take waiting jobs of these classes if it may get any, and announces the node if
--- that fills it. silence is in ms. Returns why the node gets none (as submit: f, g, d, s) or '', how
--- many jobs began, the slots in use, and the node's maximum.
+-- offer: lets a node take waiting jobs of these classes if it may get any, and announces the node
+-- if that fills it. silence is in ms. Returns why the node gets none (as submit: f, g, d, s) or '',
+-- how many jobs began, the slots in use, and the node's maximum.
 -- Needs: announce, deliver, now, silence, take
 -- Defines: offer
 local function offer(node, profile_key, slots_key, dispatch_key, load_key, classes)

@@ -10,8 +10,8 @@
 --   many others drawn at random
 -- Returns {class, definition, ...}: the classes of the jobs that wait now
 -- Foreign keys (limits, jobs, queues, replies) are of this cell.
--- Redis 7.0. Cost: O(limits + jobs looked at + 128 jobs that return). It looks at 512 jobs, and then
--- finishes the limit that it is at.
+-- Redis 7.0. Cost: O(limits + jobs looked at + 128 jobs that return). It looks at 512 jobs, and
+-- then finishes the limit that it is at.
 local version_key, waiting_key, waiting_version_key = KEYS[1], KEYS[2], KEYS[3]
 local most = tonumber(ARGV[1])
 local HOLDERS, LOOK = 64, 512 -- how many jobs of one limit are looked at
