@@ -6,8 +6,8 @@
 //   - Package form says what an id is, and where it is: hash, segment, block.
 //   - Package filter is the prefilter and its wire form.
 //   - Package build makes versions from files and from other versions.
-//   - Package manage does the work of a replica: uploads, builds, switches, compaction, collection
-//     of what builds have left, export and diff.
+//   - Package manage does the work of a replica: uploads, builds, switches, compaction, removal of
+//     keys that builds have left, export and diff.
 //   - Package operator has the HTTP routes of operators, package reader the routes of programs that
 //     ask lists by HTTP. Package oracle tests all parts together.
 //   - Package namelist at the root of the module is what services use.

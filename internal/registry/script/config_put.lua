@@ -9,7 +9,7 @@
 -- KEYS[3] registry:configs  set
 -- ARGV[1] name   ARGV[2] channel of changes   ARGV[3] version that the caller saw (0 = none)   ARGV[4] content
 -- ARGV[5] author   ARGV[6] note   ARGV[7] version that this restores, 0 for none
--- ARGV[8] versions kept   ARGV[9] bytes kept in all versions, at least those of one
+-- ARGV[8] versions kept   ARGV[9] bytes kept in all versions, at least one version
 -- Returns {1, version, ms} written, {2, version, ms} it is the newest already, {3, version} conflict: the newest is another one
 -- Redis 7.0. Cost: O(length + versions kept).
 local record_key, history_key, names_key = KEYS[1], KEYS[2], KEYS[3]
