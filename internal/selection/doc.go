@@ -89,15 +89,15 @@
 // Wendell, Zaharia and Stoica, "Sparrow", 2013), in groups: one node for eight jobs costs Redis
 // much less than eight nodes. Cell and tier are chosen as for one job. Nodes are drawn until they
 // have room for twice the jobs ([Query].Samples times). The least loaded of them are filled, or
-// under [PolicyBinpack] the most loaded. A node has room for half of its free slots, and
-// for at least one job: another replica with the same view then still finds the other half. These are not
+// under [PolicyBinpack] the most loaded. A node has room for half of its free slots, and for at
+// least one job: another replica with the same view then still finds the other half. These are not
 // the least loaded nodes of all, for the same reason as above.
-// least loaded nodes of all, for the same reason as above.
+//
 // From a share, nodes with room for all jobs are drawn as well. In the comparison, a node outside
 // the share counts with one more slot taken.
-// counts with one more slot taken.
 //
 // # Affinity
+//
 // A job with an affinity key goes to its key's node by bounded-load consistent hashing (Mirrokni,
 // Thorup and Zadimoghaddam, "Consistent Hashing with Bounded Loads", 2016). A key's order of nodes
 // is the same at every replica. The job goes to the first of them that qualifies and whose load,
