@@ -35,7 +35,7 @@ func AppendCanonical(dst []byte, service string, r *freeslot.Requirement) []byte
 	return appendFeatures(appendRules(dst, r), r)
 }
 
-// canonicalServices are all services with their ranges, sorted. A range replaces the bare name.
+// canonicalServices returns all services with their ranges, sorted. A range replaces the bare name.
 func canonicalServices(service string, r *freeslot.Requirement) []string {
 	list := append(make([]string, 0, len(r.Services)+1), service)
 	ranged := make(map[string]bool)

@@ -9,9 +9,9 @@ import (
 // hashSeed differs from process to process, so that a client cannot aim at collisions.
 var hashSeed = maphash.MakeSeed()
 
-// Hash is a hash of "service with requirement r" as the client stated it. Requirements for which
-// [Same] is true have one hash; the order of labels makes no difference. It allocates nothing. It
-// differs from process to process.
+// Hash returns a hash of "service with requirement r" as the client stated it. If [Same] is true
+// for two requirements, they have one hash; the order of labels makes no difference. It allocates
+// nothing. It differs from process to process.
 func Hash(service string, r *freeslot.Requirement) uint64 {
 	var h maphash.Hash
 	h.SetSeed(hashSeed)
