@@ -258,8 +258,8 @@ func (c *Cell) Start(context.Context) error {
 	return nil
 }
 
-// keepsScripts is true for one cell of each server. On standalone servers, all cells of a server
-// would find the same.
+// keepsScripts returns true for one cell of each server. On standalone servers, all cells of a
+// server would find the same.
 func (c *Cell) keepsScripts() bool {
 	return c.cfg.Scripts == script.Keep && (c.layout.Sharded || c.cfg.Index < c.cfg.Servers)
 }

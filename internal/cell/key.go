@@ -35,114 +35,114 @@ func (l Layout) key(kind, rest string) string { return script.Layout(l).Key(kind
 // each key then has a slot of its own.
 func (l Layout) Slot() (slot int, ok bool) { return script.Layout(l).Slot() }
 
-// Node is the hash of a node's profile.
+// Node names the hash of a node's profile.
 func (l Layout) Node(id string) string { return l.key("nodes", id) }
 
-// Load is the string of a node's last heartbeat: its time, in milliseconds of Redis' clock with 13
-// digits, and for a node behind a gateway a space and its [Link]. It does not exist before the
+// Load names the string of a node's last heartbeat: its time, in milliseconds of Redis' clock with
+// 13 digits, and for a node behind a gateway a space and its [Link]. It does not exist before the
 // first heartbeat. Until then the time of the registration counts.
 func (l Layout) Load(id string) string { return l.key("load", id) }
 
-// Metrics is the string of the figures that a node reported last of its machine, a JSON object.
+// Metrics names the string of the figures that a node reported last of its machine, a JSON object.
 // It does not exist before the first report.
 func (l Layout) Metrics(id string) string { return l.key("metrics", id) }
 
-// Slots is the hash of the jobs that a node owns, job -> attempt:epoch:slots, and of their sum.
+// Slots names the hash of the jobs that a node owns, job -> attempt:epoch:slots, and of their sum.
 func (l Layout) Slots(id string) string { return l.key("slots", id) }
 
-// Dispatch is the stream that delivers jobs and control entries to a node.
+// Dispatch names the stream that delivers jobs and control entries to a node.
 func (l Layout) Dispatch(id string) string { return l.key("dispatch", id) }
 
-// Job is the hash of a job's record.
+// Job names the hash of a job's record.
 func (l Layout) Job(id string) string { return l.key("jobs", id) }
 
-// Replies is the stream that delivers results to a replica.
+// Replies names the stream that delivers results to a replica.
 func (l Layout) Replies(replica string) string { return l.key("replies", replica) }
 
-// Gateway is the stream that delivers jobs and control entries to the nodes behind a replica's
+// Gateway names the stream that delivers jobs and control entries to the nodes behind a replica's
 // gateway.
 func (l Layout) Gateway(replica string) string { return l.key("gateway", replica) }
 
-// Finished is the zset of terminal jobs by the time they ended.
+// Finished names the zset of terminal jobs by the time they ended.
 func (l Layout) Finished() string { return l.key("finished", "") }
 
-// Kept is the hash of how many bytes the records of ended jobs take, if that is limited.
+// Kept names the hash of how many bytes the records of ended jobs take, if that is limited.
 func (l Layout) Kept() string { return l.key("kept", "") }
 
-// Due is the zset of jobs by the time (ms) at which a replica must look at them.
+// Due names the zset of jobs by the time (ms) at which a replica must look at them.
 func (l Layout) Due() string { return l.key("due", "") }
 
-// Waiting is the hash of the classes with waiting jobs: id -> definition.
+// Waiting names the hash of the classes with waiting jobs: id -> definition.
 func (l Layout) Waiting() string { return l.key("waiting", "") }
 
-// WaitingVersion is a number that changes with the set of these classes.
+// WaitingVersion names a number that changes with the set of these classes.
 func (l Layout) WaitingVersion() string { return l.key("version:waiting", "") }
 
-// Queue is the zset of the waiting jobs of a class, in the order in which they are served.
+// Queue names the zset of the waiting jobs of a class, in the order in which they are served.
 func (l Layout) Queue(class string) string { return l.key("waiting", class) }
 
-// Fair is the hash of a class's virtual time and of its tenants' tags.
+// Fair names the hash of a class's virtual time and of its tenants' tags.
 func (l Layout) Fair(class string) string { return l.key("fair", class) }
 
-// Drained is the set of the nodes that operators have drained.
+// Drained names the set of the nodes that operators have drained.
 func (l Layout) Drained() string { return l.key("drained", "") }
 
-// Serves is the string of the classes that a node was found to serve.
+// Serves names the string of the classes that a node was found to serve.
 func (l Layout) Serves(node string) string { return l.key("serves", node) }
 
-// ServesVersion is the newest version of the pools' configuration that a replica reported.
+// ServesVersion names the newest version of the pools' configuration that a replica reported.
 func (l Layout) ServesVersion() string { return l.key("version:serves", "") }
 
-// ServesGeneration is the generation of the counter that ServesVersion came from.
+// ServesGeneration names the generation of the counter that ServesVersion came from.
 func (l Layout) ServesGeneration() string { return l.key("version:serves-of", "") }
 
-// Rate is the string of how many permits a tenant's bucket had left, and when.
+// Rate names the string of how many permits a tenant's bucket had left, and when.
 func (l Layout) Rate(tenant string) string { return l.key("rate", tenant) }
 
-// Replicated is a key that is written to learn how far Redis' replicas have come.
+// Replicated names a key that is written to learn how far Redis' replicas have come.
 func (l Layout) Replicated() string { return script.Layout(l).Replicated() }
 
-// Limits is the hash of limits, by name.
+// Limits names the hash of limits, by name.
 func (l Layout) Limits() string { return l.key("gates", "") }
 
-// Counted is the set of the jobs that count against a limit.
+// Counted names the set of the jobs that count against a limit.
 func (l Layout) Counted(name string) string { return l.key("gate", name) }
 
-// Parked is the zset of the limits that hold jobs back, by the time (ms) at which they were last
+// Parked names the zset of the limits that hold jobs back, by the time (ms) at which they were last
 // looked at.
 func (l Layout) Parked() string { return l.key("parked", "") }
 
-// ParkedAt is the zset of the jobs that a limit holds back. Each member is the job's class, a
+// ParkedAt names the zset of the jobs that a limit holds back. Each member is the job's class, a
 // space, and the job.
 func (l Layout) ParkedAt(limit string) string { return l.key("parked", limit) }
 
-// Moves is the zset of the jobs that move to another cell, by the time (ms) at which a replica must
-// look at them. Moved is the same for records that point to a job that has moved.
+// Moves names the zset of the jobs that move to another cell, by the time (ms) at which a replica
+// must look at them. Moved is the same for records that point to a job that has moved.
 func (l Layout) Moves() string { return l.key("moves", "") }
 
 // Moved is explained at Moves.
 func (l Layout) Moved() string { return l.key("moved", "") }
 
-// Online is the set of online nodes.
+// Online names the set of online nodes.
 func (l Layout) Online() string { return l.key("nodes:index:online", "") }
 
-// PoolMembers is the set of the nodes that name the pool in their profile.
+// PoolMembers names the set of the nodes that name the pool in their profile.
 func (l Layout) PoolMembers(pool string) string { return l.key("pool", pool+":members") }
 
-// Revisions is the zset of nodes by the revision of their last change.
+// Revisions names the zset of nodes by the revision of their last change.
 func (l Layout) Revisions() string { return l.key("index:revision", "") }
 
-// Version is the hash of the cell's revision and generation.
+// Version names the hash of the cell's revision and generation.
 func (l Layout) Version() string { return l.key("version:nodes", "") }
 
-// Schema is the version of the key layout.
+// Schema names the version of the key layout.
 func (l Layout) Schema() string { return l.key("version:schema", "") }
 
-// Cells is the record of the number of cells. It has no tag: a start with another number of cells,
-// and so with other tags, must find it.
+// Cells names the record of the number of cells. It has no tag: a start with another number of
+// cells, and so with other tags, must find it.
 func (l Layout) Cells() string { return Layout{Prefix: l.Prefix}.key("version:cells", "") }
 
-// NodeEvents is the channel of node events. It uses sharded pub/sub if Sharded is true.
+// NodeEvents names the channel of node events. It uses sharded pub/sub if Sharded is true.
 func (l Layout) NodeEvents() string { return l.key("events:node_update", "") }
 
 // String returns the name of the cell for logs.

@@ -39,7 +39,7 @@ func (c *client) reapNodes() {
 	c.tick(max(interval, time.Millisecond), nil, c.reap)
 }
 
-// reap is one round.
+// reap runs one round.
 func (c *client) reap() {
 	limit := c.d.nodes.SilenceLimit()
 	now := c.d.nodes.Now()
