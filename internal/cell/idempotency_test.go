@@ -1,7 +1,11 @@
 package cell
 
 import (
+	"fmt"
 	"testing"
+	"time"
+
+	"github.com/oklog/ulid/v2"
 
 	"github.com/freeslot/freeslot"
 )
@@ -93,6 +97,39 @@ func TestDropFreesKey(t *testing.T) {
 		keyed(&third)
 		if p := r.enqueued(third)[0]; p.Owner != second {
 			t.Errorf("after the first job was deleted once more the key names %q, expected the second job %s", p.Owner, second)
+		}
+	})
+}
+
+// TestKeyOfAnOlderRelease: a key that nobody shortened when its job ended names the job no longer than
+// its time, once the record is gone too. Otherwise it would block submits for a year.
+func TestKeyOfAnOlderRelease(t *testing.T) {
+	backends(t, func(t *testing.T, r *rig) {
+		made := func(cell string, ago time.Duration) string {
+			at := ulid.Timestamp(time.UnixMilli(r.nowMS()).Add(-ago))
+			return cell + "-" + ulid.MustNew(at, ulid.DefaultEntropy()).String()
+		}
+		const own = "0" // as submission has it
+		for what, c := range map[string]struct {
+			owner  string
+			record bool
+			free   bool
+		}{
+			"over and gone":             {made(own, DefaultKeyRetention+time.Hour), false, true},
+			"over, with its record":     {made(own, DefaultKeyRetention+time.Hour), true, false},
+			"gone, within its time":     {made(own, DefaultKeyRetention-time.Hour), false, false},
+			"of another cell, and over": {made("63", DefaultKeyRetention+time.Hour), false, false},
+			"no id of a job":            {"somebody", false, false},
+		} {
+			s := submission("")
+			s.Candidates, s.Job.IdempotencyKey = nil, what
+			r.do("SET", r.l.Idempotency(s.Tenant, what), fmt.Sprintf("%s %x", c.owner, 7), "PX", "31622400000")
+			if c.record {
+				r.do("HSET", r.l.Job(c.owner), "state", "succeeded")
+			}
+			if p := r.enqueued(s)[0]; c.free != p.Waiting || !c.free && p.Owner != c.owner {
+				t.Errorf("%s: placed as %+v, expected the key to be free: %t", what, p, c.free)
+			}
 		}
 	})
 }

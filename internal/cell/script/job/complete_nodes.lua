@@ -45,7 +45,7 @@ for n = 1, nodes do
     if plain then
       local state, result, failure = ARGV[item + 2], ARGV[item + 3], ARGV[item + 4]
       local record = try('HMGET', KEYS[job_keys + i], 'state', 'reply_to', 'job', 'gates', 'idem')
-      plain = record[1] == 'running' and not record[4] and not record[5] and
+      plain = record[1] == 'running' and not record[4] and
         (state == 'succeeded' and failure == '' or state == 'failed' and result == '')
       ended[job], records[i], used = true, record, used - slots
     end

@@ -1,8 +1,8 @@
 -- ended: finds the items of a completion that end an attempt which the node owns in this epoch, and
 -- reads the records of their jobs. used becomes the node's slots in use without them; counted is
 -- false if an edit left no number in the sum. plain is true if each item ends the first attempt of
--- a job for good, as nearly all do: no client cancels the job, no limit counts it, it has no
--- idempotency key, and one entry of a reply stream has room for all results.
+-- a job for good, as nearly all do: no client cancels the job, no limit counts it, and one entry of
+-- a reply stream has room for all results.
 -- Needs: ENTRY_BYTES, call, epoch, items, slots_key, try
 -- Defines: before, bytes, counted, ended, freed, jobs, owned, plain, records, retries, used, usual,
 --   with_limits
@@ -28,7 +28,7 @@ for n = 1, items do
     ended[job], freed[#freed + 1], records[n] = true, job, record
     used, bytes = used - tonumber(count), bytes + #result + #failure
     retries, with_limits = retries or next ~= '', with_limits or record[4]
-    plain = plain and next == '' and attempt == '1' and record[1] == 'running' and not record[4] and not record[5] and bytes < ENTRY_BYTES and
+    plain = plain and next == '' and attempt == '1' and record[1] == 'running' and not record[4] and bytes < ENTRY_BYTES and
       (state == 'succeeded' and failure == '' or state == 'failed' and result == '')
   else
     plain = false

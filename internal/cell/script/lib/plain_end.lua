@@ -18,6 +18,10 @@ else
   call('HSET', job_key, 'state', state, 'finished_at_ms', at)
 end
 call('PEXPIRE', job_key, retention or RETENTION)
+if record[5] then -- as release_key does
+  local till, name = string.match(record[5], '^(%d+) (%S+)$')
+  if name then try('PEXPIRE', prefix .. ':idem' .. tag .. ':' .. name, string.format('%.0f', math.max(till - at, 60000))) end
+end
 if reply_to and reply_to ~= '' then
   local entry, head = news[reply_to], job .. ' 1 ' .. node .. ' ' .. state .. told
   if entry then

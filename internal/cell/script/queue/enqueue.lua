@@ -40,6 +40,7 @@ local node_count, item_count = tonumber(ARGV[6]), tonumber(ARGV[7])
 -- include lib/key.lua
 -- include lib/announce.lua
 -- include lib/idem.lua
+-- include lib/outlived.lua
 -- include lib/inline.lua
 -- include lib/record.lua
 -- include lib/here.lua
@@ -78,6 +79,7 @@ for i = 1, item_count do
   idem = idem ~= '' and KEYS[before_jobs + item_count + math.abs(idem)]
   local owner, owners_digest
   if idem then owner, owners_digest = string.match(redis.call('GET', idem) or '', '^(%S+) (%x+)$') end
+  if owner and outlived(owner, job, tonumber(keep_keys)) then owner = nil end
   local limits, crowded, closed, own = nil, false, nil, nil
   if own_limits ~= '' then
     limits = weight .. ' ' .. own_limits
