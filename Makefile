@@ -109,6 +109,13 @@ test-busy: ## race beside four busy loops, to find tests that assert durations (
 reference: deps-redis ## write docs/reference (configuration keys, flags, metrics) from the code
 	$(GO) test -count=1 -p 1 -run Reference ./internal/process/config ./internal/node/agent ./cmd/nodeagent ./cmd/schedctl ./cmd/scheduler ./internal/lock ./namelist -args -update
 
+# Each line counts as covered whichever package's test runs it. What only e2e, Docker and fault suites run does not.
+.PHONY: cover
+cover: deps-redis ## the coverage of the product by its Go tests (bench and test apart), into .dev/cover.out
+	@mkdir -p .dev
+	$(GO) test -vet=off -timeout $(TEST_TIMEOUT) -coverpkg ./... -coverprofile .dev/cover.out $(TEST_ARGS) ./...
+	$(GO) tool cover -func .dev/cover.out | tail -n 1
+
 .PHONY: integration
 integration: ## only the packages that test against a real Redis, with the race detector
 	$(GO) test -race -timeout $(TEST_TIMEOUT) $(TEST_ARGS) \

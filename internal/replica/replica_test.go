@@ -48,8 +48,8 @@ func TestFailedStart(t *testing.T) {
 	}
 	cfg = configured(t)
 	cfg.Lists.Dir = filepath.Join(os.DevNull, "nowhere")
-	if err := New(cfg, zap.NewNop(), prometheus.NewRegistry()).Start(t.Context()); err == nil || !strings.Contains(err.Error(), "folder of lists") {
-		t.Errorf("without a folder of lists: %v", err)
+	if err := New(cfg, zap.NewNop(), prometheus.NewRegistry()).Start(t.Context()); err == nil || !strings.HasPrefix(err.Error(), "lists.dir ") {
+		t.Errorf("a folder of lists that cannot be made: %v, expected lists.dir to be named", err)
 	}
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()

@@ -161,7 +161,7 @@ registry:
 		`registry.metrics.enabled-metrics[3] is "application" once more`,
 		"registry.namespace has ' ' at position 1, expected 1 to 64 characters of A-Z a-z 0-9 . _ -, beginning with a letter or digit",
 		`registry.redis.key-prefix is "{x}", expected no braces and no control characters`,
-		"registry.redis.url invalid URL scheme: http",
+		"registry.redis.url is not a Redis URL: invalid URL scheme: http",
 		"registry.timeout is 1ms, expected 200ms to 1h",
 		"server is not a key of the configuration, expected registry",
 	}

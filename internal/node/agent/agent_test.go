@@ -253,7 +253,7 @@ func TestAgentStartFailures(t *testing.T) {
 		t.Errorf("error %v", err)
 	}
 	cfg.Services[0].Command.Argv[0] = "cat"
-	cfg.Redis.URL, cfg.MetricsListen = "redis://127.0.0.1:1", "127.0.0.1:0"
+	cfg.Redis.URL, cfg.MetricsListen, cfg.ExitUnreachable = "redis://127.0.0.1:1", "127.0.0.1:0", true
 	a, err := New(cfg, zap.NewNop(), prometheus.NewRegistry(), noop.NewTracerProvider())
 	if err != nil {
 		t.Fatal(err)
