@@ -48,7 +48,7 @@ func (c Code) Temporary() bool {
 type Error struct {
 	Code    Code
 	Message string
-	// Field is the path of the bad input ("job.requirement.pool"); empty when no single field is
+	// Field is the path of the bad input ("job.requirement.pool"); empty if no single field is
 	// to blame.
 	Field string
 	// RetryAfter is the pause before the next try; zero if the code is not temporary or the

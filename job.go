@@ -77,7 +77,7 @@ type Job struct {
 	// ConcurrencyLimit is 1 to MaxConcurrencyLimit. The latest submission sets it for all jobs with
 	// the key. 0 means 1.
 	ConcurrencyLimit int `json:"concurrency_limit,omitempty"`
-	// TraceParent is the W3C trace context of the submitter; empty when it is not traced.
+	// TraceParent is the W3C trace context of the submitter; empty if it is not traced.
 	TraceParent string `json:"traceparent,omitempty"`
 }
 

@@ -32,7 +32,7 @@ type returned struct {
 	// failure is set if the handler panicked or ended its goroutine, and if its result cannot be
 	// the job's.
 	failure *freeslot.JobError
-	// cause is why the context had been cancelled when the handler returned.
+	// cause is the cause of the context if that had ended when the handler returned; otherwise nil.
 	cause error
 	// stuck is true if the handler has not returned and was given up.
 	stuck bool

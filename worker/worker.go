@@ -459,7 +459,7 @@ func retryPauses() *backoff.ExponentialBackOff {
 	return b
 }
 
-// pause waits for d and reports false when ctx ended before.
+// pause waits for d. It returns false if ctx ended before.
 func pause(ctx context.Context, d time.Duration) bool {
 	select {
 	case <-time.After(d):

@@ -89,7 +89,7 @@ type documentGetCmd struct {
 	Version int64 `placeholder:"N" help:"A version of the history (default: the newest)."`
 }
 
-// Run prints the content as it is, or all that is known as JSON.
+// Run prints the content as it is, or everything that is known as JSON.
 func (c *documentGetCmd) Run(a *app) error {
 	var d operator.ConfigDocument
 	if err := a.call(http.MethodGet, c.path(), versionQuery("version", c.Version), nil, &d); err != nil {

@@ -154,7 +154,7 @@ const (
 // Answer is a message of a gateway. Type tells which fields count.
 type Answer struct {
 	Type Type   `json:"type"`
-	ID   uint64 `json:"id,omitempty"` // of the request; 0 where it answers none
+	ID   uint64 `json:"id,omitempty"` // of the request; 0 if it answers none
 
 	*Welcome // in a welcome
 

@@ -127,7 +127,8 @@ func (p *Problems) Once(path, field string, count int, value func(i int) string)
 
 var headerName = regexp.MustCompile("^[A-Za-z0-9!#$%&'*+.^_`|~-]+$")
 
-// Headers notes a problem for each HTTP header that cannot be sent, or whose canonical name is reserved.
+// Headers records a problem for each HTTP header that cannot be sent, or whose canonical name is
+// reserved.
 func (p *Problems) Headers(path string, headers map[string]string, reserved ...string) {
 	for name, value := range headers {
 		if !headerName.MatchString(name) || strings.ContainsAny(value, "\r\n\x00") || slices.Contains(reserved, http.CanonicalHeaderKey(name)) {

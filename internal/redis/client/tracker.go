@@ -15,7 +15,7 @@ import (
 // or the sentinels' master, of c.URL. The client dials at once. The error is [rueidis.ErrNoCache]
 // for a server that cannot track.
 //
-// onInvalidations gets keys, or nil when all keys may have changed: after a flush and when the
+// onInvalidations gets keys, or nil if all keys may have changed: after a flush and when the
 // connection breaks. It runs on the connection's reader: it must not wait, nor use the client.
 func Tracker(c Config, addr, prefix string, onInvalidations func([]rueidis.RedisMessage)) (rueidis.Client, error) {
 	return c.open(func(opt *rueidis.ClientOption) {

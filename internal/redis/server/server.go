@@ -44,7 +44,7 @@ type Server struct {
 
 	mu     sync.Mutex // guards the fields below; never held while waiting
 	port   int        // 0 until the first Start
-	folder *folder    // nil when stopped
+	folder *folder    // nil if stopped
 	proc   *process   // the last run; nil before the first
 }
 
