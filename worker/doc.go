@@ -110,18 +110,18 @@
 // With Config.Gateway the process has no connection to Redis. It has one WebSocket to a replica, by
 // which heartbeats, reports and deliveries go; what is larger than 64 KiB goes by HTTP beside it.
 // Everything on this page still holds, because Redis still decides. Where it says "Redis does not
-// answer", the fault can also be in the gateway, or between the node and the gateway. A gateway owns
-// nothing of the node, so another one can take over at any moment:
+// answer", the fault can also be in the gateway, or between the node and the gateway. A gateway
+// owns nothing of the node, so another one can take over at any moment:
 //
-//   - A connection that ends is replaced at once, by one to another address if there are several. So
-//     is a connection on which a heartbeat is not answered for an eighth of the heartbeat limit. If
-//     the gateway itself answers that Redis is away, the node stays.
-//   - Calls whose connection ends are repeated on the next one. A heartbeat through it brings what was
-//     missed meanwhile. Anything that still comes by the former connection is void.
+//   - A connection that ends is replaced at once, by one to another address if there are several.
+//     So is a connection on which a heartbeat is not answered for an eighth of the heartbeat limit.
+//     If the gateway itself answers that Redis is away, the node stays.
+//   - Calls whose connection ends are repeated on the next one. A heartbeat through it brings what
+//     was missed meanwhile. Anything that still comes by the former connection is void.
 //   - The heartbeat limit is the gateway's, whatever Config.HeartbeatLimit is.
-//   - Start fails if a gateway refuses the node, and waits while none can be reached. Later the node
-//     tries for ever. Its pauses are up to 2 s, up to 30 s while its token is refused, and a minute
-//     after a defect of the protocol.
+//   - Start fails if a gateway refuses the node, and waits while none can be reached. Later the
+//     node tries for ever. Its pauses are up to 2 s, up to 30 s while its token is refused, and a
+//     minute after a defect of the protocol.
 //
 // # Failures
 //
@@ -139,10 +139,10 @@
 //     [ErrSuperseded]. [Worker.Done] closes.
 //   - Stop: the node takes no new jobs, and hands back those that have not begun. Running jobs get
 //     Config.StopTimeout; then their context is cancelled with cause [ErrStopping]. A handler that
-//     then returns a result has succeeded. The other jobs are handed back and wait for another node.
-//     That is not a failure, but the next attempt has a new number. If a handler ignores its context,
-//     its job is handed back Config.InterruptGrace later. The handler may then run beside the next
-//     attempt while this process lives.
+//     then returns a result has succeeded. The other jobs are handed back and wait for another
+//     node. That is not a failure, but the next attempt has a new number. If a handler ignores its
+//     context, its job is handed back Config.InterruptGrace later. The handler may then run beside
+//     the next attempt while this process lives.
 //   - The process dies: schedulers notice the silence, or the node's next registration gives up the
 //     dead process' attempts. Its jobs go to their next attempts, and the loss counts as a failure.
 package worker

@@ -28,8 +28,8 @@ type store interface {
 	Spec(ctx context.Context, jobID string) (*freeslot.Job, string, error)
 }
 
-// openStore opens the store of the worker: Redis itself, or a gateway if the configuration has one. The
-// returned function closes it.
+// openStore opens the store of the worker: Redis itself, or a gateway if the configuration has one.
+// The returned function closes it.
 func (w *Worker) openStore(ctx context.Context, reg prometheus.Registerer) (store, func(context.Context) error, error) {
 	if w.cfg.Gateway == "" {
 		return openRedis(ctx, w.cfg, reg)

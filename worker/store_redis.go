@@ -27,8 +27,8 @@ func (s redisStore) Spec(ctx context.Context, jobID string) (*freeslot.Job, stri
 	return s.Cell.Spec(ctx, jobID)
 }
 
-// openRedis connects to the Redis of the node's cell and starts the cell. The returned function stops
-// the cell and closes the client.
+// openRedis connects to the Redis of the node's cell and starts the cell. The returned function
+// stops the cell and closes the client.
 func openRedis(ctx context.Context, cfg Config, reg prometheus.Registerer) (store, func(context.Context) error, error) {
 	topology, err := redisclient.Inspect(ctx, redisclient.Config{
 		URL: cfg.RedisURL, URLs: cfg.RedisURLs, Access: cfg.RedisAccess.internal(), Name: "freeslot-agent-" + cfg.Node.ID,

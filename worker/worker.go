@@ -246,10 +246,10 @@ func (w *Worker) Handle(service string, fn HandlerFunc) {
 	w.profile.set(withService(w.profile.node, service), handlers)
 }
 
-// Start connects to Redis, registers the node under a new epoch and starts to take jobs. While Redis
-// or the gateway cannot be reached, Start logs that, tries again, and returns when the node is
-// registered: give ctx a deadline, or set Config.ExitUnreachable, to get an error instead. ctx bounds
-// the start only. Stop ends a Start that waits. A worker that failed to start has ended.
+// Start connects to Redis, registers the node under a new epoch and starts to take jobs. While
+// Redis or the gateway cannot be reached, Start logs that, tries again, and returns when the node
+// is registered: give ctx a deadline, or set Config.ExitUnreachable, to get an error instead. ctx
+// bounds the start only. Stop ends a Start that waits. A worker that failed to start has ended.
 //
 // Start takes the node over from any other process that has registered it. That process ends with
 // ErrSuperseded.

@@ -75,8 +75,8 @@ func (c *importCmd) Run(a *app) error {
 	return importer.Failure(results, c.DryRun)
 }
 
-// lock keeps other imports out until unlock: two imports of different lists would each undo what the
-// other did. ctx ends if the lock is lost. A dry run changes nothing and needs no lock.
+// lock keeps other imports out until unlock: two imports of different lists would each undo what
+// the other did. ctx ends if the lock is lost. A dry run changes nothing and needs no lock.
 func (c *importCmd) lock(ctx context.Context, a *app) (held context.Context, unlock func(), err error) {
 	if c.DryRun {
 		return ctx, func() {}, nil

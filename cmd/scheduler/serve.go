@@ -25,7 +25,8 @@ import (
 )
 
 const (
-	// startTimeout bounds one attempt to start, from the first connection to Redis to the open port.
+	// startTimeout bounds one attempt to start, from the first connection to Redis to the open
+	// port.
 	startTimeout = 15 * time.Second
 	// shortestRetry and longestRetry bound the pauses between attempts while Redis is away.
 	shortestRetry = 50 * time.Millisecond

@@ -71,7 +71,8 @@ func Parse(field, text string) (c Comparison, err error) {
 }
 
 // Holds reports whether the comparison holds for figures, which are named type.field. A missing
-// figure fails every comparison except !=. So does a figure that is not a number if the value is one.
+// figure fails every comparison except !=. So does a figure that is not a number if the value is
+// one.
 func (c *Comparison) Holds(figures map[string]string) bool {
 	for i := range c.Rules {
 		if !c.Rules[i].Holds(figures) {

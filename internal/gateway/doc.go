@@ -35,7 +35,8 @@
 //
 //   - Nothing is delivered before the first answered heartbeat. Earlier deliveries wait for it.
 //   - A delivery that Redis wrote before a heartbeat was carried out never follows its answer. The
-//     session drops it by the time in its id. If the agent has missed it, the answer itself names it.
+//     session drops it by the time in its id. If the agent has missed it, the answer itself names
+//     it.
 //
 // Answers do not wait behind a burst of deliveries: only a few go into the outbox, and the others
 // wait for the line (held). The same rules hold for them.

@@ -73,7 +73,8 @@ func (t *Token) Line() (string, error) {
 	return strings.TrimSpace(string(text)), err
 }
 
-// parseTokens reads a tokens file. The error names the line, and quotes neither secrets nor digests.
+// parseTokens reads a tokens file. The error names the line, and quotes neither secrets nor
+// digests.
 func parseTokens(data []byte) (map[[sha256.Size]byte]*Token, error) {
 	if len(data) > maxTokenBytes {
 		return nil, fmt.Errorf("is larger than %d bytes", maxTokenBytes)

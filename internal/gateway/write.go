@@ -11,8 +11,8 @@ import (
 	"github.com/freeslot/freeslot/internal/gateway/frame"
 )
 
-// arrayBytes is about the largest frame of several messages: large enough to spare calls, small enough
-// that an agent soon has the first message. That may be the answer to a heartbeat.
+// arrayBytes is about the largest frame of several messages: large enough to spare calls, small
+// enough that an agent soon has the first message. That may be the answer to a heartbeat.
 const arrayBytes = 16 << 10
 
 // maxReason is the longest reason in a close frame, in bytes.
@@ -188,8 +188,8 @@ func pack(queued [][]byte) (text []byte, messages, bytes int) {
 	return append(text, ']'), messages, bytes
 }
 
-// hangUp closes the connection, with a close frame if the order has a code. The session's limit timer
-// bounds both sides of that handshake.
+// hangUp closes the connection, with a close frame if the order has a code. The session's limit
+// timer bounds both sides of that handshake.
 func (s *session) hangUp(by *order) {
 	if by.code == 0 {
 		_ = s.conn.CloseNow()

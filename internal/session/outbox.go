@@ -159,8 +159,8 @@ func (c chunk) reset() chunk {
 	return chunk{buf: c.buf[:0], ends: c.ends[:0]}
 }
 
-// size tells how much a frame counts in the outbox. progress is the number of its progress messages,
-// which do not count.
+// size tells how much a frame counts in the outbox. progress is the number of its progress
+// messages, which do not count.
 type size struct{ messages, bytes, progress int }
 
 // size returns the size of messages from to to; the first one begins at position begin.

@@ -3,14 +3,14 @@
 //
 // It has these rules:
 //
-//   - HEARTBEAT_ONLY moves the time of the last heartbeat. It is due heartbeat-interval after the last
-//     heartbeat.
+//   - HEARTBEAT_ONLY moves the time of the last heartbeat. It is due heartbeat-interval after the
+//     last heartbeat.
 //   - METADATA_UPDATE brings the figures and is a heartbeat. It is due metadata-interval after the
-//     last one, and at once when a figure has changed by its threshold (absolute, percent, any) since
-//     it was sent last. If immediate-update-on-significant-change is off, it is then due with the next
-//     heartbeat.
-//   - A metadata update comes before a heartbeat and resets the heartbeat's time, so that nothing is
-//     sent twice.
+//     last one, and at once when a figure has changed by its threshold (absolute, percent, any)
+//     since it was sent last. If immediate-update-on-significant-change is off, it is then due with
+//     the next heartbeat.
+//   - A metadata update comes before a heartbeat and resets the heartbeat's time, so that nothing
+//     is sent twice.
 //   - While one is under way, nothing else is due.
 //   - A failed one is due again, with the same content: the store may or may not have it.
 //

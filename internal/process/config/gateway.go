@@ -38,15 +38,15 @@ type Gateway struct {
 	// How many agents the replica takes, 1 to 100000. Further ones are refused, and go to another
 	// replica. Each takes memory and a file descriptor, but no connection to Redis.
 	MaxAgents int `koanf:"max_agents"`
-	// How often each agent is pinged, 1s to 10m. It has to be shorter than the silence after which a
-	// proxy in front cuts a connection.
+	// How often each agent is pinged, 1s to 10m. It has to be shorter than the silence after which
+	// a proxy in front cuts a connection.
 	PingInterval time.Duration `koanf:"ping_interval"`
 }
 
 // Session configures the sessions of clients.
 type Session struct {
-	// How often each client is pinged, 1s to 10m. It has to be shorter than the silence after which a
-	// proxy in front cuts a connection.
+	// How often each client is pinged, 1s to 10m. It has to be shorter than the silence after which
+	// a proxy in front cuts a connection.
 	PingInterval time.Duration `koanf:"ping_interval"`
 }
 

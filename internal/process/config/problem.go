@@ -141,8 +141,8 @@ func (p Problems) sort() {
 	slices.SortStableFunc(p, func(a, b Problem) int { return strings.Compare(a.Path, b.Path) })
 }
 
-// Has reports whether there is a problem with the value at path or within it. A further check would only
-// repeat it.
+// Has reports whether there is a problem with the value at path or within it. A further check would
+// only repeat it.
 func (p *Problems) Has(path string) bool {
 	return slices.ContainsFunc(*p, func(x Problem) bool {
 		rest, ok := strings.CutPrefix(x.Path, path)

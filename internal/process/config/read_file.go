@@ -14,8 +14,8 @@ import (
 // maxFileBytes bounds the files that a configuration names: secrets and certificates.
 const maxFileBytes = 1 << 20
 
-// ReadFile reads up to 1 MiB of a text file that a configuration names, without its byte order mark.
-// The error continues a sentence that begins with the key.
+// ReadFile reads up to 1 MiB of a text file that a configuration names, without its byte order
+// mark. The error continues a sentence that begins with the key.
 func ReadFile(name string) ([]byte, error) {
 	var data []byte
 	f, err := os.Open(name)

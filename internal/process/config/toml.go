@@ -11,8 +11,8 @@ import (
 	"github.com/pelletier/go-toml/v2/unstable"
 )
 
-// parseTOML reads a TOML document. lineOf returns the line of the value at a path, or of the nearest
-// key around it.
+// parseTOML reads a TOML document. lineOf returns the line of the value at a path, or of the
+// nearest key around it.
 func parseTOML(data []byte) (document map[string]any, lineOf func(path string) int, err error) {
 	data = bytes.TrimPrefix(data, []byte("\ufeff"))
 	if err := toml.Unmarshal(data, &document); err != nil {

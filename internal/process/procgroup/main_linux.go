@@ -10,8 +10,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// adopts is true if orphans become children of this process: it is the first process of a container,
-// or was made a subreaper.
+// adopts is true if orphans become children of this process: it is the first process of a
+// container, or was made a subreaper.
 var adopts = os.Getpid() == 1 || isSubreaper()
 
 func isSubreaper() bool {

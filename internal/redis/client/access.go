@@ -253,7 +253,8 @@ func dial(ctx context.Context, addr string, dialer *net.Dialer, conf *tls.Config
 	return conn, err
 }
 
-// explainAccess adds advice to an error that names no key. bySentinel is true if a sentinel refused.
+// explainAccess adds advice to an error that names no key. bySentinel is true if a sentinel
+// refused.
 func explainAccess(err error, opt rueidis.ClientOption, bySentinel bool) error {
 	var authority x509.UnknownAuthorityError
 	var host x509.HostnameError

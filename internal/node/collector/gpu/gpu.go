@@ -36,8 +36,8 @@ type Collector struct {
 	started bool
 }
 
-// library is the used part of NVML. Errors of its functions are of type status, except for a missing
-// function.
+// library is the used part of NVML. Errors of its functions are of type status, except for a
+// missing function.
 type library interface {
 	start() error
 	stop()
