@@ -110,10 +110,11 @@ func TestRegistryRunWithoutRedis(t *testing.T) {
 }
 
 // TestRegistryRunTwice: of two processes with one host and port the second one holds the instance, whatever the first
-// one gets to know and does. When Redis loses its data the second one registers again.
+// one gets to know and does. When Redis loses its data the second one registers again. When the second one ends, the
+// first one does not come back.
 func TestRegistryRunTwice(t *testing.T) {
 	t.Parallel()
-	for name, interval := range map[string]string{"the first knows": "100ms", "the first does not know": "5m"} {
+	for name, interval := range map[string]string{"the first knows": "100ms", "the first does not know": "5m", "the second ends": "1s"} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			redis := redistest.New(t)
@@ -156,10 +157,19 @@ func TestRegistryRunTwice(t *testing.T) {
 			second, secondErr := begin("100ms")
 			await("the second process", func() bool { return epoch() != one && epoch() != "" })
 			two := epoch()
-			if interval == "100ms" {
+			if interval == "1s" {
+				end(second)
+			}
+			if interval != "5m" {
 				await("the first process' word", func() bool { return strings.Contains(firstErr.String(), "not registered any more") })
 			}
 			end(first)
+			if interval == "1s" {
+				if got := epoch(); got != "" {
+					t.Errorf("epoch %q holds the instance, expected none: the first process was superseded", got)
+				}
+				return
+			}
 			if got := epoch(); got != two {
 				t.Errorf("epoch %q holds the instance, expected %q of the second process", got, two)
 			}

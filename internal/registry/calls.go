@@ -78,7 +78,7 @@ type registerItem struct {
 func (c *conn) register(ctx context.Context, service string, flat bool, items []registerItem) ([]answer, error) {
 	return halved(c, items, func(items []registerItem) ([]answer, error) {
 		runner, k := c.of(service)
-		keys := append(k.changing(service), k.checked())
+		keys := append(k.changing(service), k.checked(), k.replaced(service))
 		args := []string{service, random64(), k.change(service), k.metrics(service), flag(flat)}
 		ids := make([]string, len(items))
 		for i, it := range items {

@@ -30,7 +30,8 @@ var (
 // its intervals.
 type HolderError struct {
 	Service, ID string
-	// Epoch, Host and Port describe the holder.
+	// Epoch, Host and Port describe the holder. They are empty if the caller was superseded by one
+	// that is gone.
 	Epoch, Host string
 	Port        int
 	// Silent is the time since the holder's last heartbeat; Interval is how often it should beat.
@@ -42,6 +43,8 @@ type HolderError struct {
 func (e *HolderError) Error() string {
 	address := net.JoinHostPort(e.Host, strconv.Itoa(e.Port))
 	switch {
+	case e.Superseded && e.Host == "":
+		return fmt.Sprintf("superseded: instance %s of %s was taken over by another provider, which has ended", e.ID, e.Service)
 	case e.Superseded:
 		return fmt.Sprintf("superseded: instance %s of %s is held by another provider at %s", e.ID, e.Service, address)
 	case e.Interval == 0:

@@ -21,10 +21,13 @@ func (k keys) instance(service, id string) string {
 func (k keys) record(service string) string    { return k.layout.Key("registry:service", service) }
 func (k keys) changes(service string) string   { return k.layout.Key("registry:changes", service) }
 func (k keys) overrides(service string) string { return k.layout.Key("registry:overrides", service) }
-func (k keys) checked() string                 { return k.layout.Key("registry:checked", "") }
-func (k keys) doubts() string                  { return k.layout.Key("registry:doubts", "") }
-func (k keys) configs() string                 { return k.layout.Key("registry:configs", "") }
-func (k keys) config(name string) string       { return k.layout.Key("registry:config", name) }
+func (k keys) replaced(service string) string {
+	return k.layout.Key("registry:service_replaced", service)
+}
+func (k keys) checked() string           { return k.layout.Key("registry:checked", "") }
+func (k keys) doubts() string            { return k.layout.Key("registry:doubts", "") }
+func (k keys) configs() string           { return k.layout.Key("registry:configs", "") }
+func (k keys) config(name string) string { return k.layout.Key("registry:config", name) }
 func (k keys) configHistory(name string) string {
 	return k.layout.Key("registry:config_history", name)
 }

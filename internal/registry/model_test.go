@@ -57,7 +57,7 @@ func (m *model) step() (what string) {
 	if w.revision == 1 && m.record(m.service)["limit"] == "" {
 		m.do("HSET", m.keys(m.service).record(m.service), "limit", milliseconds(modelLimit), "every", milliseconds(modelEvery))
 	}
-	id, epoch := pick(m, "a", "b", "c", "d", "e", "f"), pick(m, "e1", "e1", "e2", "e3")
+	id, epoch := pick(m, "a", "b", "c", "d", "e", "f"), pick(m, "e1", "e1", "e2", "e3", copyEpoch)
 	var got, want any
 	switch m.rand.IntN(16) {
 	case 0, 1, 2, 3:
@@ -66,7 +66,7 @@ func (m *model) step() (what string) {
 		if epoch == "e3" {
 			host = "10.0.0.3"
 		}
-		replaces, since := pick(m, "", "e1", "e2", "e3"), int64(0)
+		replaces, since := pick(m, "", "e1", "e2", "e3", copyEpoch), int64(0)
 		if i := w.instances[id]; i != nil && m.rand.IntN(2) == 0 {
 			replaces, since = i.epoch, pick(m, int64(0), i.registered+60_000) // the twin's times are a little early
 		}

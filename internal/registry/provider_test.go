@@ -405,6 +405,66 @@ func TestSupersededNeverWrites(t *testing.T) {
 	})
 }
 
+// TestSupersededStaysSo: an instance that does not know yet that it was superseded does not come back when the newer one
+// is gone, however that has ended. A third provider can have the id.
+func TestSupersededStaysSo(t *testing.T) {
+	heartbeat := func(p *Provider) error {
+		if err := p.Heartbeat(bounded(t), svc, "a"); !errors.Is(err, ErrUnknown) && !errors.Is(err, ErrSuperseded) {
+			return err
+		}
+		await(t, "the end of the first", func() bool { return p.Status()[0].Holder != nil })
+		return p.Status()[0].Err
+	}
+	again := func(p *Provider) error {
+		if err := p.Deregister(bounded(t), svc, "a"); err != nil {
+			return err
+		}
+		return p.Register(bounded(t), mine("a"))
+	}
+	onBoth(t, func(t *testing.T, r *rig) {
+		k := r.keys(svc)
+		ends := map[string]func(second *Provider){
+			"deregisters": func(p *Provider) {
+				if err := p.Deregister(bounded(t), svc, "a"); err != nil {
+					t.Error(err)
+				}
+			},
+			"stops": func(p *Provider) {
+				if err := p.Stop(bounded(t)); err != nil {
+					t.Error(err)
+				}
+			},
+			"expires": func(*Provider) {
+				r.do("ZADD", k.heartbeats(svc), "XX", strconv.FormatInt(r.now(svc)-4*MaxHeartbeatInterval.Milliseconds(), 10), "a")
+				if done := r.clean(svc); done.removed != 1 {
+					t.Errorf("%+v, expected one removed", done)
+				}
+			},
+		}
+		seldom := func(o *Options) { o.Heartbeat.HeartbeatInterval = MaxHeartbeatInterval }
+		for end, ended := range ends {
+			for name, call := range map[string]func(*Provider) error{"heartbeat": heartbeat, "deregister, register": again} {
+				t.Run(end+", "+name, func(t *testing.T) {
+					first, second := r.provider(seldom), r.provider(seldom)
+					r.registers(first, mine("a"))
+					r.registers(second, mine("a"))
+					ended(second)
+					r.unchanged("a superseded instance", func() {
+						if err := call(first); !errors.Is(err, ErrSuperseded) {
+							t.Errorf("%v, expected that the first one is superseded", err)
+						}
+					})
+					third := r.provider(seldom)
+					r.registers(third, mine("a"))
+					if err := third.Deregister(bounded(t), svc, "a"); err != nil {
+						t.Error(err)
+					}
+				})
+			}
+		}
+	})
+}
+
 // TestLaterLifeHolds: when Redis loses the instance, also a provider that has not heard yet that it was superseded
 // registers again. The newer one takes its instance back, and stays.
 func TestLaterLifeHolds(t *testing.T) {
@@ -421,7 +481,7 @@ func TestLaterLifeHolds(t *testing.T) {
 				// The second one, elsewhere, waits until the first one was silent for three of its intervals.
 				r.do("ZADD", k.heartbeats(svc), "XX", strconv.FormatInt(r.now(svc)-200_000, 10), "a")
 				r.registers(second, reg(host))
-				r.do("DEL", k.instance(svc, "a"), k.heartbeats(svc), k.record(svc), k.changes(svc))
+				r.do("DEL", k.instance(svc, "a"), k.heartbeats(svc), k.record(svc), k.changes(svc), k.replaced(svc))
 				if err := first.Heartbeat(bounded(t), svc, "a"); !errors.Is(err, ErrUnknown) {
 					t.Fatalf("%v, expected that redis has nothing", err)
 				}

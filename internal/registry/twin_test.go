@@ -13,6 +13,7 @@ type twin struct {
 	instances map[string]*twinInstance
 	overrides map[string]*Override
 	changes   map[string]int64
+	replaced  map[string]bool // id and epoch
 	revision  int64
 	why       string
 
@@ -32,7 +33,7 @@ type twinInstance struct {
 }
 
 func newTwin() *twin {
-	return &twin{instances: make(map[string]*twinInstance), overrides: make(map[string]*Override), changes: make(map[string]int64)}
+	return &twin{instances: make(map[string]*twinInstance), overrides: make(map[string]*Override), changes: make(map[string]int64), replaced: make(map[string]bool)}
 }
 
 func (w *twin) changed(ids ...string) {
@@ -50,6 +51,8 @@ func (w *twin) register(id, epoch, replaces, host, content string, since, interv
 	old := w.instances[id]
 	next := &twinInstance{epoch: epoch, content: content, host: host, interval: interval, beat: w.at, registered: cmp.Or(since, w.at)}
 	switch {
+	case old == nil && w.replaced[id+" "+epoch]:
+		return codeHolder
 	case old == nil:
 		if len(w.instances) == 0 {
 			w.cleaned = w.at
@@ -60,6 +63,7 @@ func (w *twin) register(id, epoch, replaces, host, content string, since, interv
 			return codeHolder
 		}
 		next.registered, next.replaced = max(next.registered, w.at, old.registered+1), old.epoch
+		w.replaced[id+" "+old.epoch] = old.epoch != copyEpoch
 	case old.content == content:
 		old.beat = w.at
 		return codeSame

@@ -3,15 +3,16 @@
 -- Guarantee: an id is taken from another epoch only by a caller that names this epoch. The caller
 -- must also be at the same host and port, or find the holder silent for three of its intervals, or
 -- have registered the id later than the holder. An epoch never takes an id from the one that has
--- replaced it. So a late call of an earlier process changes nothing, even if Redis has lost data
--- meanwhile: the times of registration order the epochs of an id. Unchanged content is a heartbeat
--- and takes no revision. When Redis has no memory left, it accepts only such heartbeats.
+-- replaced it, and does not get the id back when that one is gone: Redis knows for 7 days which
+-- epochs were replaced. So a late call of an earlier process changes nothing, even if Redis has
+-- lost data meanwhile: the times of registration order the epochs of an id. Unchanged content is a
+-- heartbeat and takes no revision. When Redis has no memory left, it accepts only such heartbeats.
 --
 -- KEYS[1] registry:services                       set
 -- KEYS[2] registry:services:<service>:heartbeats  zset    KEYS[3] registry:service:<service>    hash
 -- KEYS[4] registry:changes:<service>              zset    KEYS[5] registry:overrides:<service>  hash
--- KEYS[6] registry:checked                        set
--- KEYS[7..] registry:services:<service>:<id>      hash, one an item
+-- KEYS[6] registry:checked                        set     KEYS[7] registry:service_replaced:<service>  zset
+-- KEYS[8..] registry:services:<service>:<id>      hash, one an item
 -- ARGV[1] service   ARGV[2] stamp, random   ARGV[3] channel of changes   ARGV[4] channel of metrics
 -- ARGV[5] '1' also writes metrics as metadata_<type>_<field>
 -- ARGV[6..] for each item: id; epoch; the epoch that it replaces, '' for none; when it first registered, ms,
@@ -20,11 +21,12 @@
 --   where there is one
 -- Returns for each item {1, revision, registered ms} changed, {2, registered ms} the same content, {5} there is no
 --   memory for the change, but an instance of this epoch has beaten, or
---   {3, epoch, host, port, silent ms, interval ms, registered ms, replaced} another epoch holds the id, as in holder
+--   {3, epoch, host, port, silent ms, interval ms, registered ms, replaced} another epoch holds the id, as in holder, or
+--   held it after the asking one and is gone: its epoch is '' then, and replaced 1
 -- Redis 7.0. Cost: O(items * log(instances)); two commands an item, and about eight that all share.
 local KEYS, ARGV = KEYS, ARGV -- a global is looked up by its name each time
 local services_key, heartbeats_key, record_key, changes_key, overrides_key = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
-local checked_key = KEYS[6]
+local checked_key, replaced_key = KEYS[6], KEYS[7]
 local service, stamp, change_channel, metrics_channel, flat = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5] == '1'
 local call, try = redis.call, redis.pcall
 -- include lib/clock.lua
@@ -33,11 +35,11 @@ local call, try = redis.call, redis.pcall
 -- include lib/figures.lua
 
 local items, ids, checked, from = {}, {}, {}, 6
-for n = 1, #KEYS - 6 do
+for n = 1, #KEYS - 7 do
   local count = tonumber(ARGV[from + 5])
   ids[n] = ARGV[from]
   items[n] = {
-    n = n, id = ids[n], key = KEYS[6 + n], epoch = ARGV[from + 1], replaces = ARGV[from + 2], since = tonumber(ARGV[from + 3]),
+    n = n, id = ids[n], key = KEYS[7 + n], epoch = ARGV[from + 1], replaces = ARGV[from + 2], since = tonumber(ARGV[from + 3]),
     metrics = ARGV[from + 4], first = from + 6, last = from + 5 + count, host = ARGV[from + 7], port = ARGV[from + 9],
     interval = tonumber(ARGV[from + 11]), content = ARGV[from + 13],
   }
@@ -74,6 +76,9 @@ for n, item in ipairs(items) do
       reply[n] = {2, tonumber(old[6]) or 0}
       beats[#beats + 1] = item
     end
+  elseif call('ZSCORE', replaced_key, item.id .. ' ' .. item.epoch) then
+    kind = nil
+    reply[n] = {3, '', '', '', 0, 0, 0, 1}
   end
   item.registered = string.format('%.0f', first)
   if kind then
@@ -104,6 +109,7 @@ if changes > 0 then
     call('HSET', record_key, 'cleaned', at)
   end
   local longest, before = 0, tonumber(call('HGET', record_key, 'longest')) or 0
+  local marks = {}
   for _, kind in ipairs({'registered', 'replaced', 'updated'}) do
     local group = changed[kind]
     if #group > 0 then
@@ -136,7 +142,14 @@ if changes > 0 then
           if item.metrics == '' then item.metrics = old[7] or '' end
         else
           add('registered', item.registered)
-          if kind == 'replaced' then add('replaced', old[1]) end
+          if kind == 'replaced' then
+            add('replaced', old[1])
+            -- Operators share an epoch, and so do copies of version 1: neither is one life.
+            if old[1] ~= 'operator' and old[1] ~= 'v1' then
+              marks[#marks + 1] = at
+              marks[#marks + 1] = item.id .. ' ' .. old[1]
+            end
+          end
         end
         if item.metrics ~= '' then add_figures(fields, item.metrics) end
         if old[1] or old[2] or old.err then call('DEL', item.key) end
@@ -158,6 +171,12 @@ if changes > 0 then
       end
       announce(kind == 'registered' and kind or 'updated', kind, revision, names, entries)
     end
+  end
+  if #marks > 0 then
+    call('ZADD', replaced_key, unpack(marks))
+    local over = call('ZCARD', replaced_key) - 10000
+    if over > 0 then call('ZPOPMIN', replaced_key, over) end
+    call('PEXPIRE', replaced_key, 604800000)
   end
   if longest > before then call('HSET', record_key, 'longest', longest) end
 end
