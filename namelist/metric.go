@@ -25,7 +25,7 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 		failed:  prometheus.NewCounter(prometheus.CounterOpts(metricOpts("failed_calls_total", "Calls that read lists and filters and had no answer."))),
 		unknown: prometheus.NewCounterVec(prometheus.CounterOpts(metricOpts("unknown_total", "Checks that waited for Redis and are unknown.")), []string{"reason"}),
 		bytes:   prometheus.NewGauge(prometheus.GaugeOpts(metricOpts("bytes", "Memory that filters and edits need."))),
-		stale:   prometheus.NewGauge(prometheus.GaugeOpts(metricOpts("stale_lists", "Lists of which nothing was heard for three seconds."))),
+		stale:   prometheus.NewGauge(prometheus.GaugeOpts(metricOpts("stale_lists", "Lists without news for three seconds."))),
 	}
 	if reg != nil {
 		reg.MustRegister(m.asked, m.gaps, m.failed, m.unknown, m.bytes, m.stale)

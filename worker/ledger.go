@@ -25,7 +25,7 @@ type phase uint8
 
 const (
 	waiting   phase = iota // for its spec or for slots
-	running                // the handler has been called
+	running                // the handler was called
 	finishing              // its end is decided and being reported
 )
 

@@ -22,7 +22,7 @@ type explainCmd struct {
 	Service string `arg:"" optional:"" help:"Service of the job."`
 	Job     string `placeholder:"JOB-ID" help:"Why this submitted job waits, or why it ended as it did; without a service and a requirement."`
 	requirementFlags
-	Limit int `default:"20" placeholder:"N" help:"At most so many nodes (default ${default})."`
+	Limit int `default:"20" placeholder:"N" help:"At most this many nodes (default ${default})."`
 }
 
 // Help is shown below the flags.

@@ -51,7 +51,7 @@ type listCmd struct {
 	State  string `enum:",${states}" default:"" placeholder:"STATE" help:"Only jobs in this state, one of ${states}."`
 	Tenant string `placeholder:"TENANT" help:"Only jobs of this tenant (operators)."`
 	Class  string `placeholder:"CLASS" help:"Only jobs of this class, by its id; waiting ones in the order in which they are served."`
-	Limit  int    `default:"50" placeholder:"N" help:"At most so many jobs (default ${default})."`
+	Limit  int    `default:"50" placeholder:"N" help:"At most this many jobs (default ${default})."`
 }
 
 // Run lists jobs.

@@ -22,7 +22,7 @@ type lockCmd struct {
 }
 
 type lockLsCmd struct {
-	Limit int `default:"1000" placeholder:"N" help:"At most so many locks (default ${default})."`
+	Limit int `default:"1000" placeholder:"N" help:"At most this many locks (default ${default})."`
 }
 
 // Run lists locks by their names.
@@ -156,7 +156,7 @@ func (c *lockRmCmd) Run(a *app) error {
 }
 
 type lockLogCmd struct {
-	Limit int `default:"100" placeholder:"N" help:"At most so many entries (default ${default}), at most 1000."`
+	Limit int `default:"100" placeholder:"N" help:"At most this many entries (default ${default}), at most 1000."`
 }
 
 // Run lists what was revoked, the newest first.

@@ -18,7 +18,7 @@ type tokenCmd struct {
 	Pool       []string      `sep:"," placeholder:"PATTERN" help:"Only these pools. Can be repeated."`
 	Label      []string      `sep:"none" placeholder:"NAME=PATTERN" help:"Only these labels with these values. Can be repeated, also for one label."`
 	Capability []string      `sep:"," placeholder:"PATTERN" help:"Only these languages and features. Can be repeated."`
-	Slots      int           `placeholder:"N" help:"At most so many slots."`
+	Slots      int           `placeholder:"N" help:"At most this many slots."`
 }
 
 // Help is shown below the flags.

@@ -19,7 +19,7 @@ type bulkFlags struct {
 	Class     string        `placeholder:"CLASS" help:"With --state: only jobs of this class, by its id."`
 	Tenant    string        `placeholder:"TENANT" help:"With --state: only jobs of this tenant (operators)."`
 	OlderThan time.Duration `least:"0s" placeholder:"DURATION" help:"With --state: only jobs that ended longer ago than this, such as 24h."`
-	Limit     int           `default:"1000" placeholder:"N" help:"With --state: at most so many jobs (default ${default})."`
+	Limit     int           `default:"1000" placeholder:"N" help:"With --state: at most this many jobs (default ${default})."`
 }
 
 func (f *bulkFlags) validate() error {

@@ -51,7 +51,7 @@ const schedulesPath = "/v1/schedules"
 
 type schedulesListCmd struct {
 	ofTenant
-	Limit int `default:"1000" placeholder:"N" help:"At most so many schedules (default ${default})."`
+	Limit int `default:"1000" placeholder:"N" help:"At most this many schedules (default ${default})."`
 }
 
 // Run lists schedules.

@@ -26,7 +26,7 @@ const clearScreen = "\x1b[H\x1b[2J"
 type watchCmd struct {
 	ID       string        `arg:"" optional:"" name:"job-id" help:"Wait for this job and print its result."`
 	Interval time.Duration `default:"1s" least:"100ms" placeholder:"DURATION" help:"Time between refreshes (default ${default})."`
-	Limit    int           `default:"20" placeholder:"N" help:"At most so many jobs (default ${default})."`
+	Limit    int           `default:"20" placeholder:"N" help:"At most this many jobs (default ${default})."`
 }
 
 // Help is shown below the flags.

@@ -27,7 +27,7 @@ const service = "greeter"
 
 func main() {
 	url := flag.String("redis", "redis://127.0.0.1:6379", "URL of Redis")
-	calls := flag.Int("calls", 0, "end after so many answers (consumer); 0 is never")
+	calls := flag.Int("calls", 0, "end after this many answers (consumer); 0 is never")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()

@@ -28,7 +28,7 @@ type Error struct {
 	RetryAfterMS int64          `json:"retry_after_ms,omitempty" doc:"How long to wait before the same request may succeed."`
 	Breakdown    map[string]int `json:"breakdown,omitempty" doc:"For no_matching_node: how many nodes failed each part of the requirement."`
 
-	Errors []freeslot.FieldError `json:"errors,omitempty" doc:"Every offending input, where several are told at once."`
+	Errors []freeslot.FieldError `json:"errors,omitempty" doc:"Every offending input, if there are several."`
 	// CurrentVersion is documented in its tag.
 	CurrentVersion *uint64 `json:"current_version,omitempty" doc:"For conflict: the version that is there now."`
 

@@ -28,7 +28,7 @@ type JobExplanation struct {
 type (
 	explainJobInput struct {
 		ID    string `path:"id" doc:"The job's id."`
-		Limit int    `query:"limit" minimum:"0" maximum:"1000" default:"100" doc:"At most so many nodes are listed."`
+		Limit int    `query:"limit" minimum:"0" maximum:"1000" default:"100" doc:"At most this many nodes are listed."`
 	}
 	explainJobOutput struct{ Body JobExplanation }
 )

@@ -55,7 +55,7 @@ type ExplainRequest struct {
 	Requirement freeslot.Requirement `json:"requirement,omitzero" doc:"The job's requirement."`
 	Slots       int                  `json:"slots,omitempty" minimum:"0" maximum:"65536" doc:"How many slots the job takes; absent means 1."`
 	AffinityKey string               `json:"affinity_key,omitempty" doc:"The job's affinity key."`
-	Limit       *int                 `json:"limit,omitempty" minimum:"0" maximum:"1000" default:"100" doc:"At most so many nodes are listed."`
+	Limit       *int                 `json:"limit,omitempty" minimum:"0" maximum:"1000" default:"100" doc:"At most this many nodes are listed."`
 }
 
 // Explanation lists the nodes to which a job could go, and the reasons against the others.

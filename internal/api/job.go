@@ -50,7 +50,7 @@ type (
 		Tenant string `query:"tenant" maxLength:"64" doc:"Only jobs of this tenant. Clients may only name their own; operators see all without it."`
 		Class  string `query:"class" maxLength:"16" doc:"Only jobs of this class, by its id. Those that wait come in the order in which they are served."`
 		Cursor string `query:"cursor" maxLength:"256" doc:"The cursor of the page before."`
-		Limit  int    `query:"limit" minimum:"1" maximum:"500" default:"100" doc:"At most so many jobs."`
+		Limit  int    `query:"limit" minimum:"1" maximum:"500" default:"100" doc:"At most this many jobs."`
 	}
 	pageOutput struct {
 		Body JobPage

@@ -75,7 +75,7 @@ type NodePage struct {
 type (
 	nodesInput struct {
 		Cursor string `query:"cursor" maxLength:"64" doc:"The cursor of the page before."`
-		Limit  int    `query:"limit" minimum:"1" maximum:"1000" default:"1000" doc:"At most so many nodes."`
+		Limit  int    `query:"limit" minimum:"1" maximum:"1000" default:"1000" doc:"At most this many nodes."`
 		NodeQuery
 	}
 	nodeInput struct {

@@ -178,7 +178,7 @@ var fieldDocs = map[string]map[string]string{
 		"run_at_ms":           "The job does not begin before this time, in milliseconds since 1970; it is scheduled until then. Absent means at once.",
 		"idempotency_key":     "A second job of the tenant with the same key is not created; the answer has the id of the first. At most 128 bytes.",
 		"concurrency_key":     "Of the tenant's jobs with the same key concurrency_limit run at a time; further ones wait, by priority and age. Jobs of one key should ask for the same nodes. At most 128 bytes.",
-		"concurrency_limit":   "How many jobs with the concurrency_key may run at a time, 1 to 65536; that of the job submitted last holds for all. Absent means 1.",
+		"concurrency_limit":   "How many jobs with the concurrency_key may run at a time, 1 to 65536; the job submitted last decides for all. Absent means 1.",
 		"progress_timeout_ms": "How long the handler may tell no progress, in milliseconds, at most 30 days; then the attempt has failed as stalled, and the job is tried again while max_attempts lasts. Absent means no limit.",
 		"on_lease_loss":       "What a node does with the running job when it has not reached Redis for the heartbeat limit; cancel keeps it from running beside its next attempt. Absent means continue.",
 		"traceparent":         "The W3C trace context of the submitter.",
@@ -186,7 +186,7 @@ var fieldDocs = map[string]map[string]string{
 	"Progress": {
 		"attempt": "Which try of the job told it, from 1.",
 		"seq":     "Counts what the attempt told, from 1; numbers are missing where something later took their place.",
-		"at_ms":   "When it was told, by the store's clock, in milliseconds since 1970.",
+		"at_ms":   "When it was reported, by the store's clock, in milliseconds since 1970.",
 		"value":   "Any JSON value of at most 4 KiB.",
 	},
 	"Requirement": {
@@ -196,7 +196,7 @@ var fieldDocs = map[string]map[string]string{
 		"source_language": "A BCP 47 tag of a language that the node must understand.",
 		"target_language": "A BCP 47 tag of a language that the node must produce.",
 		"labels":          "Labels that the node must have, with these very values.",
-		"label_rules":     "Comparisons of the node's labels, all of which must hold.",
+		"label_rules":     "Comparisons of the node's labels. All of them must hold.",
 		"features":        "Features that the node must have.",
 	},
 	"LabelRule": {

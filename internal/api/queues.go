@@ -69,7 +69,7 @@ func (s *Server) registerQueues(api huma.API) {
 	huma.Register(api, huma.Operation{
 		OperationID: "list-queues", Method: http.MethodGet, Path: "/v1/queues", Tags: []string{"jobs"},
 		Summary:     "List what waits",
-		Description: "The classes of which jobs wait: jobs that fit the same nodes. How many nodes fit is what the cache of this replica says. Operators only.",
+		Description: "The classes that have waiting jobs. The jobs of a class fit the same nodes. The cache of this replica says how many nodes fit. Operators only.",
 	}, handleOperator(s, "queues", "see what waits", s.listQueues))
 	huma.Register(api, huma.Operation{
 		OperationID: "drop-job", Method: http.MethodDelete, Path: "/v1/jobs/{id}", Tags: []string{"jobs"},

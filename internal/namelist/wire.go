@@ -29,7 +29,7 @@ type ListMarksRequest struct {
 type ListMarks struct {
 	AtMS    int64           `json:"at_ms" doc:"Redis' time when the marks were read."`
 	History string          `json:"history,omitempty" doc:"Identifies the server's data: with another one all is to be read again. It was asked for, or is absent."`
-	Lists   map[string]Mark `json:"lists" doc:"Those of the request; a list that is not there has revision 0."`
+	Lists   map[string]Mark `json:"lists" doc:"The lists of the request; one that is not there has revision 0."`
 }
 
 // ListDelta is a [Delta] in HTTP.

@@ -19,7 +19,7 @@ func newMetrics(f *Follower, reg prometheus.Registerer) *metrics {
 	}
 	if reg != nil {
 		reg.MustRegister(m.invalid, m.changes, m.errors,
-			gauge("freeslot_config_version", "Version of the configuration of pools in force; 0 when it is that of the replica's own file.",
+			gauge("freeslot_config_version", "Version of the configuration of pools in force; 0 if the replica's own file is in force.",
 				func() float64 { return float64(f.Current().Version) }),
 			gauge("freeslot_config_age_seconds", "Time since the configuration of pools was last compared with Redis.",
 				func() float64 { return f.Health().Age.Seconds() }))

@@ -31,7 +31,7 @@ type PauseResult struct {
 	Version   uint64            `json:"version" doc:"The version of the configuration in which this is so."`
 	Unchanged bool              `json:"unchanged" doc:"Whether it was so before."`
 	Nodes     *int              `json:"nodes,omitempty" doc:"How many nodes are in the pool, or have the service; 0 may be a mistake in the name."`
-	Confirmed bool              `json:"confirmed" doc:"Of a pause: every replica goes by it, and every cell was told. No job begins any more that it concerns."`
+	Confirmed bool              `json:"confirmed" doc:"Of a pause: every replica and every cell follow it. No job that it concerns begins any more."`
 	Behind    []string          `json:"behind,omitempty" doc:"The replicas that did not say in time that they go by it: they are away, or of a release that knows no pauses. By way of these jobs may still begin."`
 	All       *selection.Paused `json:"all_paused" doc:"All that is paused now."`
 }

@@ -28,7 +28,7 @@ type PoolStatus struct {
 
 // PoolList lists every pool.
 type PoolList struct {
-	Version uint64 `json:"version" doc:"The version of the configuration in force at this replica; 0: that of its own file."`
+	Version uint64 `json:"version" doc:"The version of the configuration in force at this replica; 0: its own file has it."`
 	Source  string `json:"source" enum:"redis,file,history" doc:"Where it comes from."`
 	Enabled bool   `json:"enabled" doc:"When false, configured pools have no members and restrict nothing."`
 	Mode    string `json:"mode" enum:"two_level,flat" doc:"two_level: the job's languages give the pools. flat: pools restrict only the jobs that name one."`
@@ -47,7 +47,7 @@ type (
 	poolInput   struct {
 		ID     string `path:"id" doc:"The pool's id."`
 		Cursor string `query:"cursor" maxLength:"64" doc:"The cursor of the page before."`
-		Limit  int    `query:"limit" minimum:"1" maximum:"1000" default:"1000" doc:"At most so many members."`
+		Limit  int    `query:"limit" minimum:"1" maximum:"1000" default:"1000" doc:"At most this many members."`
 	}
 	poolOutput struct{ Body PoolMembers }
 )

@@ -43,23 +43,23 @@ type SchedulePage struct {
 
 type (
 	scheduleInput struct {
-		Name   string `path:"name" doc:"The name of the schedule, of which a tenant has one."`
+		Name   string `path:"name" doc:"The name of the schedule; a tenant has at most one of each name."`
 		Tenant string `query:"tenant" maxLength:"64" doc:"The tenant whose schedule it is, for operators; absent means the caller's."`
 	}
 	putScheduleInput struct {
-		Name    string `path:"name" doc:"The name of the schedule, of which a tenant has one."`
+		Name    string `path:"name" doc:"The name of the schedule; a tenant has at most one of each name."`
 		Tenant  string `query:"tenant" maxLength:"64" doc:"The tenant whose schedule it is, for operators; absent means the caller's."`
 		RawBody []byte
 	}
 	getScheduleInput struct {
-		Name   string `path:"name" doc:"The name of the schedule, of which a tenant has one."`
+		Name   string `path:"name" doc:"The name of the schedule; a tenant has at most one of each name."`
 		Tenant string `query:"tenant" maxLength:"64" doc:"The tenant whose schedule it is, for operators; absent means the caller's."`
 		Runs   int    `query:"runs" minimum:"0" maximum:"100" doc:"How many of the coming runs to tell."`
 	}
 	listSchedulesInput struct {
 		Tenant string `query:"tenant" maxLength:"64" doc:"Only schedules of this tenant. Clients may only name their own; operators see all without it."`
 		Cursor string `query:"cursor" maxLength:"256" doc:"The cursor of the page before."`
-		Limit  int    `query:"limit" minimum:"1" maximum:"100" default:"100" doc:"At most so many schedules; fewer where they are large."`
+		Limit  int    `query:"limit" minimum:"1" maximum:"100" default:"100" doc:"At most this many schedules; fewer where they are large."`
 	}
 	scheduleOutput struct {
 		Status int
@@ -112,7 +112,7 @@ func (r *routes) register() {
 	})
 	huma.Register(r, huma.Operation{
 		OperationID: "resume-schedule", Method: http.MethodPost, Path: schedulePath + "/resume", Tags: tags,
-		Summary: "Have a schedule run again", Description: "From its next run on: those of the pause do not count as missed.",
+		Summary: "Have a schedule run again", Description: "It runs again from its next time on. Runs that fell into the pause do not count as missed.",
 	}, func(ctx context.Context, in *scheduleInput) (*scheduleOutput, error) {
 		return r.one(ctx, in, r.schedules.Resume)
 	})

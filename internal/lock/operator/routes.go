@@ -51,7 +51,7 @@ type Lock struct {
 // Waiter is one place in the queue of a lock.
 type Waiter struct {
 	Holder  string `json:"holder" doc:"Who waits, as holder says."`
-	Process string `json:"process" doc:"A start of a process; those of one process have the same."`
+	Process string `json:"process" doc:"Which start of a process this is; all holders and waiters of one process have the same."`
 	// The tag documents SilentMS for readers of the API.
 	SilentMS int64 `json:"silent_ms" doc:"Milliseconds since its process was heard of; -1 where it was not. Who is silent for longer than the liveness limit is passed over."`
 }
@@ -101,7 +101,7 @@ type AuditLog struct {
 type (
 	listInput struct {
 		Cursor string `query:"cursor" maxLength:"512" doc:"The cursor of the page before."`
-		Limit  int    `query:"limit" minimum:"1" maximum:"1000" default:"100" doc:"About so many locks; more where the store found more at once, fewer where it has many other keys."`
+		Limit  int    `query:"limit" minimum:"1" maximum:"1000" default:"100" doc:"About this many locks; more where the store found more at once, fewer where it has many other keys."`
 	}
 	listOutput struct{ Body LockPage }
 	lockInput  struct {
@@ -114,7 +114,7 @@ type (
 	}
 	revokeOutput struct{ Body RevokeResult }
 	auditInput   struct {
-		Limit int `query:"limit" minimum:"1" maximum:"1000" default:"100" doc:"At most so many entries."`
+		Limit int `query:"limit" minimum:"1" maximum:"1000" default:"100" doc:"At most this many entries."`
 	}
 	auditOutput struct{ Body AuditLog }
 )
@@ -141,7 +141,7 @@ func (r *routes) register() {
 	}, r.list)
 	huma.Register(r, huma.Operation{
 		OperationID: "get-lock", Method: http.MethodGet, Path: locksPath + "/{key}", Tags: tags,
-		Summary: "Show a lock and who waits for it", Description: "Any name is that of a lock, which may be free. Operators only.",
+		Summary: "Show a lock and who waits for it", Description: "Every name names a lock, which may be free. Operators only.",
 	}, r.get)
 	huma.Register(r, huma.Operation{
 		OperationID: "revoke-lock", Method: http.MethodPost, Path: locksPath + "/{key}/revoke", Tags: tags,

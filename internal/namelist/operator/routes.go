@@ -69,7 +69,7 @@ func (r *routes) register() {
 	huma.Register(r, op("sample-version", http.MethodGet, versionPath+"/sample", "Show some entries of a version", "Of random segments."), r.sample)
 	huma.Register(r, op("list-rejects", http.MethodGet, versionPath+"/rejects", "List the lines that an import refused", "The first 10000, for a day. The replica that had the upload answers; others name it."), r.versionRejects)
 	huma.Register(r, op("export-list", http.MethodGet, listPath+"/export", "Export a version of a list", exportText), r.export)
-	huma.Register(r, op("list-uploads", http.MethodGet, listPath+"/uploads", "List the uploads of a list", "Those of the replica that answers."), r.uploads)
+	huma.Register(r, op("list-uploads", http.MethodGet, listPath+"/uploads", "List the uploads of a list", "Lists the uploads of the replica that answers."), r.uploads)
 	huma.Register(r, op("list-upload-rejects", http.MethodGet, uploadPath+"/rejects", "List the lines that an import refused", "The first 10000, as long as the upload is there."), r.uploadRejects)
 	huma.Register(r, op("open-upload", http.MethodPost, listPath+"/uploads", "Begin an upload", "Its parts go to the replica that answers."), r.openUpload)
 	huma.Register(r, op("get-upload", http.MethodGet, uploadPath, "Show an upload", "How far it is, what was refused, and which version it became."), r.upload)

@@ -8,6 +8,6 @@
 // misleads. Failures are counted, and logged when they begin.
 //
 // If the cgroup of the process has a limit of its own, built-in collectors report the figures of
-// the cgroup, otherwise those of the host. In a container with 2 GiB, a memory usage of 0.9 means
+// the cgroup, otherwise the host's. In a container with 2 GiB, a memory usage of 0.9 means
 // 1.8 GiB. docs/nodeagent.md lists all figures with their units.
 package collector

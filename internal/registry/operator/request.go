@@ -91,7 +91,7 @@ type OverrideRequest struct {
 	Draining *bool    `json:"draining,omitempty"`
 	Author   string   `json:"author,omitempty" doc:"Who; the tenant of the token is put before it."`
 	Note     string   `json:"note,omitempty" doc:"Why; at most 256 bytes."`
-	ForMS    *int64   `json:"for_ms,omitempty" doc:"After so many milliseconds, 1 or more, it ends by itself. Absent means never."`
+	ForMS    *int64   `json:"for_ms,omitempty" doc:"After this many milliseconds, 1 or more, it ends by itself. Absent means never."`
 }
 
 // CleanupRequest says how a service is cleaned up.

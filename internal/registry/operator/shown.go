@@ -28,7 +28,7 @@ type RegistryInstance struct {
 	Host         string             `json:"host"`
 	Port         int                `json:"port"`
 	Protocol     string             `json:"protocol"`
-	Healthy      bool               `json:"healthy" doc:"Whether it should get traffic, but for lateness, which each consumer judges by its own timeout."`
+	Healthy      bool               `json:"healthy" doc:"Whether it should get traffic. Each consumer also judges by its own timeout whether the instance is late."`
 	Weight       float64            `json:"weight"`
 	Enabled      bool               `json:"enabled"`
 	Draining     bool               `json:"draining"`

@@ -21,7 +21,7 @@ type Status struct {
 	V1Only  int    `json:"v1_only" doc:"Instances of the first version that have no copy: they do not beat, their record cannot be copied, or a provider of the second version has their id."`
 	Copied  int    `json:"copied" doc:"Instances of the first version with a copy."`
 	V2      int    `json:"v2" doc:"Instances of the second version."`
-	Written int    `json:"written" doc:"Those of them that were written back for old consumers."`
+	Written int    `json:"written" doc:"How many were written back for old consumers."`
 	// The tag documents SilentMS for readers of the API.
 	SilentMS int64 `json:"silent_ms" doc:"How long no provider of the first version has beaten, as far as the bridge has watched; -1 where it has not."`
 }

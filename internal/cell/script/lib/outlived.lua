@@ -1,7 +1,7 @@
 -- outlived: reports whether a key names a job whose record is gone and whose time is over. That is so
 -- if a process without the right to shorten the key, or of a release that does not shorten keys,
 -- ended the job. The id of a job begins with its cell and the time at which it was made (a ULID). A
--- key can name a job of another cell, of which this one knows nothing.
+-- key can name a job of another cell, about which this one knows nothing.
 -- Needs: KEY_STAYS, key, now
 -- Defines: ULID, outlived
 local ULID = '0123456789ABCDEFGHJKMNPQRSTVWXYZ'
