@@ -74,6 +74,7 @@ func TestStartDoesNotWait(t *testing.T) {
 		"one of several": {gatewayErrors{errAway, forbidden}, false},
 		"no gateway":     {fmt.Errorf("%w: %w", &freeslot.Error{Code: freeslot.CodeUnavailable}, errNoGateway), false},
 		"certificate":    {fmt.Errorf("%w: %w", &freeslot.Error{Code: freeslot.CodeUnavailable}, x509.UnknownAuthorityError{}), false},
+		"file":           {fmt.Errorf("folder: %w", syscall.ENOENT), false},
 		"of Redis":       {&redisclient.UnreachableError{Addr: "a:1", Err: x509.UnknownAuthorityError{}}, false},
 		"password":       {&redisclient.UnreachableError{Addr: "a:1", Err: errors.New("WRONGPASS invalid")}, false},
 		"asked for":      {refusedDial, true},

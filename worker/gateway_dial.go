@@ -24,6 +24,7 @@ import (
 	"github.com/freeslot/freeslot"
 	"github.com/freeslot/freeslot/internal/gateway/frame"
 	"github.com/freeslot/freeslot/internal/process/version"
+	redisclient "github.com/freeslot/freeslot/internal/redis/client"
 )
 
 const (
@@ -412,6 +413,9 @@ func (s *gatewayStore) dialError(to *url.URL, resp *http.Response, err error) er
 	switch body.Code {
 	case "":
 		for next := errors.Unwrap(err); next != nil && !errors.Is(err, errNoGateway); next = errors.Unwrap(err) {
+			if redisclient.IsUntrusted(err) && !redisclient.IsUntrusted(next) {
+				break // an alert of TLS alone has no type by which isUnreachable knows it
+			}
 			err = next // leaves out the URL and the library's words
 		}
 		return fmt.Errorf("%w: %w", &freeslot.Error{Code: freeslot.CodeUnavailable, Field: "gateway", Message: where + " cannot be used"}, err)

@@ -57,6 +57,8 @@ func TestGatewayTLS(t *testing.T) {
 			t.Errorf("%+v, %v", rights, err)
 		case want != "" && (err == nil || !strings.Contains(err.Error(), want) || freeslot.CodeOf(err) == freeslot.CodeInternal):
 			t.Errorf("got  %v\nwant %s", err, want)
+		case want != "" && isUnreachable(err):
+			t.Errorf("a start would wait, expected it to fail: %v", err)
 		}
 	}
 }

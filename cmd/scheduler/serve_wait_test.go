@@ -1,0 +1,62 @@
+package main
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/freeslot/freeslot/internal/process/config"
+	"github.com/freeslot/freeslot/internal/redis/redistest"
+	"github.com/freeslot/freeslot/internal/waittest"
+)
+
+func waitingConfig(t *testing.T, redis *redistest.Server) config.Replica {
+	t.Helper()
+	cfg := config.DefaultReplica()
+	cfg.Listen, cfg.Redis.URL, cfg.DrainTimeout = "127.0.0.1:0", redis.URL(), 10*time.Second
+	return cfg
+}
+
+// TestStartDoesNotWait: a start waits only for Redis. What is wrong with this machine ends it.
+func TestStartDoesNotWait(t *testing.T) {
+	t.Parallel()
+	redis := redistest.New(t)
+	dir := t.TempDir()
+	file, missing := filepath.Join(dir, "file"), filepath.Join(dir, "missing")
+	tokens := filepath.Join(dir, "tokens")
+	token := "- {name: a, sha256: " + strings.Repeat("0", 64) + ", nodes: [a]}"
+	for name, content := range map[string]string{file: "x", tokens: token} {
+		if err := os.WriteFile(name, []byte(content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for name, set := range map[string]func(*config.Replica){
+		"lists.dir":      func(c *config.Replica) { c.Lists.Dir = filepath.Join(file, "lists") },
+		"listen":         func(c *config.Replica) { c.Listen = listen(t) },
+		"gateway.listen": func(c *config.Replica) { c.Gateway.Listen, c.Gateway.TokensFile = listen(t), tokens },
+		"password file": func(c *config.Replica) {
+			_, host, _ := strings.Cut(c.Redis.URL, "@")
+			c.Redis.URL, c.Redis.PasswordFile = "redis://"+host, missing
+		},
+		"TLS file": func(c *config.Replica) {
+			c.Redis.URL, c.Redis.TLS.CAFile = "rediss"+c.Redis.URL[len("redis"):], missing
+		},
+	} {
+		cfg := waitingConfig(t, redis)
+		set(&cfg)
+		ctx, stop := context.WithCancel(t.Context())
+		r, err := start(ctx, cfg, zap.NewNop(), false, func() {
+			t.Errorf("%s: the start waits, expected an error", name)
+			stop()
+		})
+		if stop(); err == nil {
+			t.Errorf("%s: the replica started, expected an error", name)
+			_ = r.Stop(waittest.Context(t))
+		}
+	}
+}
