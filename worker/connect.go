@@ -21,24 +21,25 @@ import (
 const attemptTimeout = 15 * time.Second
 
 // connect opens the store and registers the node. While Redis or the gateway cannot be reached it
-// tries again, until ctx ends or the worker is stopped. It returns the last attempt's error.
+// tries again, until ctx ends or the worker is stopped. It returns the last attempt's error. An
+// event is logged in one attempt only.
 func (w *Worker) connect(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	var watching sync.WaitGroup
 	defer watching.Wait()
 	defer cancel()
-	away := logging.NewOutage(w.log, "node.connect_failed", "node.connected")
+	node := zap.String(logging.FieldNode, w.cfg.Node.ID)
 	pauses := retryPauses()
 	for first := true; ; first = false {
 		err := w.connectOnce(ctx)
 		if err == nil {
-			away.Over()
+			w.starts.Over(node)
 			return nil
 		}
 		if w.cfg.ExitUnreachable || ctx.Err() != nil || !isUnreachable(err) {
 			return err
 		}
-		away.Failed(err, zap.String(logging.FieldReason, "the node is not registered yet, and tries again until it is"))
+		w.starts.Failed(err, node, zap.String(logging.FieldReason, "the node is not registered yet, and tries again until it is"))
 		if first {
 			watching.Go(func() {
 				select {

@@ -41,6 +41,7 @@ func TestStartWaits(t *testing.T) {
 		w, f := newFakeWorker(t, func(c *Config) { c.ExitUnreachable, c.Logger = false, zap.New(core) })
 		open, attempts := w.open, 0
 		w.open = func(ctx context.Context) (store, func(context.Context) error, error) {
+			w.cfg.Logger.Warn("an attempt's own") // as an opened store logs
 			if attempts++; attempts <= 100 {
 				return nil, nil, passing[attempts%len(passing)]
 			}
@@ -56,6 +57,12 @@ func TestStartWaits(t *testing.T) {
 		took := time.Since(begun) // virtual
 		if n, most := logs.FilterMessage("node.connect_failed").Len(), int(took/time.Minute)+1; n < 1 || n > most {
 			t.Errorf("%d warnings in %s, expected 1 to %d", n, took, most)
+		}
+		if n := logs.FilterMessage("an attempt's own").Len(); n != 1 {
+			t.Errorf("%d attempts logged the same, expected 1", n)
+		}
+		if w.cfg.Logger.Warn("an attempt's own"); logs.FilterMessage("an attempt's own").Len() != 2 {
+			t.Error("a worker that has started logs less than before")
 		}
 		if err := w.Stop(t.Context()); err != nil {
 			t.Error(err)

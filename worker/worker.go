@@ -102,6 +102,7 @@ type Worker struct {
 	// open is openStore; tests replace it by a fake cell.
 	open       func(context.Context) (store, func(context.Context) error, error)
 	opened     attemptRegisterer // holds the metrics of the store
+	starts     *logging.Attempts // attempts of connect
 	closeStore func(context.Context) error
 	store      store
 	epoch      cell.Epoch
@@ -188,8 +189,11 @@ func New(cfg Config) (*Worker, error) {
 			return nil, fmt.Errorf("register metrics: %w", err)
 		}
 	}
+	starts, quiet := logging.NewAttempts(cfg.Logger, "node.connect_failed", "node.connected")
+	cfg.Logger = quiet
 	w := &Worker{
 		cfg:      cfg,
+		starts:   starts,
 		log:      cfg.Logger.With(zap.String(logging.FieldNode, cfg.Node.ID)),
 		metrics:  m,
 		tracer:   cfg.TracerProvider.Tracer("github.com/freeslot/freeslot/worker"),

@@ -131,27 +131,27 @@ func checkListen(ctx context.Context, addr string) error {
 }
 
 // start starts a replica. While Redis cannot be reached it tries again, unless exitUnreachable is
-// set, and calls waits after the first failure. Nothing listens until the replica serves.
+// set, and calls waits after the first failure. An event is logged in one attempt only. Nothing
+// listens until the replica serves.
 func start(ctx context.Context, cfg config.Replica, logger *zap.Logger, exitUnreachable bool, waits func()) (*replica.Replica, error) {
-	away := logging.NewOutage(logger, "replica.connect_failed", "replica.connected")
 	pauses := backoff.NewExponentialBackOff()
 	pauses.InitialInterval, pauses.MaxInterval = shortestRetry, longestRetry
+	attempts, quiet := logging.NewAttempts(logger, "replica.connect_failed", "replica.connected")
 	for first := true; ; first = false {
-		r := replica.New(cfg, logger, metrics.NewRegistry())
+		r := replica.New(cfg, quiet, metrics.NewRegistry())
 		startCtx, cancel := context.WithTimeout(ctx, startTimeout)
 		err := r.Start(startCtx)
 		cancel()
 		switch {
 		case err == nil:
-			away.Over()
+			attempts.Over()
 			return r, nil
 		case ctx.Err() != nil || exitUnreachable || !redisclient.IsAway(err):
 			return nil, err
 		case first:
 			waits()
-			cfg.Warnings = nil // they were logged
 		}
-		away.Failed(err, zap.String(logging.FieldReason, "the replica does not serve yet, and tries again until it does"))
+		attempts.Failed(err, zap.String(logging.FieldReason, "the replica does not serve yet, and tries again until it does"))
 		select {
 		case <-time.After(pauses.NextBackOff()):
 		case <-ctx.Done():

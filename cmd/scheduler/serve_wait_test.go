@@ -9,9 +9,11 @@ import (
 	"time"
 
 	"go.uber.org/zap"
+	"go.uber.org/zap/zaptest/observer"
 
 	"github.com/freeslot/freeslot/internal/process/config"
 	"github.com/freeslot/freeslot/internal/redis/redistest"
+	"github.com/freeslot/freeslot/internal/replica"
 	"github.com/freeslot/freeslot/internal/waittest"
 )
 
@@ -57,6 +59,62 @@ func TestStartDoesNotWait(t *testing.T) {
 		if stop(); err == nil {
 			t.Errorf("%s: the replica started, expected an error", name)
 			_ = r.Stop(waittest.Context(t))
+		}
+	}
+}
+
+// TestWaitingStartIsQuiet: while Redis answers and cannot serve, the attempts log nothing again.
+func TestWaitingStartIsQuiet(t *testing.T) {
+	t.Parallel()
+	redis := redistest.New(t)
+	client := redis.Client(t)
+	require := func(replicas string) {
+		t.Helper()
+		cmd := client.B().ConfigSet().ParameterValue().ParameterValue("min-replicas-to-write", replicas).Build()
+		if err := client.Do(t.Context(), cmd).Error(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	require("1")
+	cfg := waitingConfig(t, redis)
+	cfg.Warnings = config.Problems{{Path: "a", Message: "b"}}
+	core, logs := observer.New(zap.DebugLevel)
+	var r *replica.Replica
+	started := make(chan error, 1)
+	go func() {
+		var err error
+		r, err = start(t.Context(), cfg, zap.New(core), false, func() {})
+		started <- err
+	}()
+	failures := func() any { return logs.FilterMessage("replica.connect_failed").Len() }
+	waittest.Until(t, "several attempts fail", func() bool { return failures().(int) > 3 }, failures)
+	require("0")
+	if err := waittest.Receive(t, "the start", started, failures); err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := r.Stop(waittest.Context(t)); err != nil {
+			t.Error(err)
+		}
+	}()
+	counts := map[string]int{}
+	for _, e := range logs.All() {
+		if e.Level > zap.DebugLevel {
+			counts[e.Message]++
+		}
+		if e.Message == "replica.started" {
+			break
+		}
+	}
+	// The first attempt that reached Redis says what it found.
+	for event, n := range counts {
+		if n != 1 {
+			t.Errorf("%s was logged %d times, expected once", event, n)
+		}
+	}
+	for _, event := range []string{"config.replaced", "redis.warning", "replica.connect_failed", "replica.started"} {
+		if counts[event] == 0 {
+			t.Errorf("%s was not logged", event)
 		}
 	}
 }
