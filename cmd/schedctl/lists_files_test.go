@@ -62,6 +62,7 @@ func TestListsExportInto(t *testing.T) {
 		t.Errorf("%q, expected the file as before a failed export", data)
 	}
 	l.ctl(t, "lists", "export", "vip", folder).expect(t, exitUsage, "is a folder")
+	l.ctl(t, "lists", "export", "vip", "").expect(t, exitUsage, "the name is empty, expected a file")
 }
 
 // TestListsImportFromAnywhere: standard input, a pipe and a file are read to their ends. What cannot

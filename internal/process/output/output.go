@@ -24,15 +24,19 @@ type File struct {
 	name string   // as the user gave it
 	file *os.File // the file being written
 	out  *bufio.Writer
-	// target is the regular file that file replaces; empty if file is the target itself.
-	target string
+	// target is the file that file replaces if regular is true. Otherwise file is the target itself.
+	target  string
+	regular bool
 }
 
 // Create begins a file. It follows symbolic links, also if their target does not exist yet. A new
 // file has the mode that the umask leaves. An existing file keeps its mode and, if the process may
-// set it, its owner. Create fails for a directory, for a file that may not be written, and for a
-// folder in which no file can be made. It waits for a reader of a named pipe.
+// set it, its owner. Create fails for an empty name, for a directory, for a file that may not be
+// written, and for a folder in which no file can be made. It waits for a reader of a named pipe.
 func Create(name string) (*File, error) {
+	if name == "" {
+		return nil, errors.New("the name is empty, expected a file to write")
+	}
 	info, err := os.Stat(name)
 	switch {
 	case err == nil && info.IsDir():
@@ -69,7 +73,7 @@ func Create(name string) (*File, error) {
 	if createErr != nil {
 		return nil, fmt.Errorf("make a file beside %s, which replaces it once it is whole: %w", name, createErr)
 	}
-	f := &File{name: name, file: file, out: bufio.NewWriterSize(file, 64<<10), target: target}
+	f := &File{name: name, file: file, out: bufio.NewWriterSize(file, 64<<10), target: target, regular: true}
 	if err == nil {
 		keepOwner(file, info)
 		if err := file.Chmod(info.Mode().Perm()); err != nil {
@@ -114,7 +118,7 @@ func follow(name string) (target string, opened bool, err error) {
 }
 
 // Regular reports whether the file is a regular one, which Close puts in its place.
-func (f *File) Regular() bool { return f.target != "" }
+func (f *File) Regular() bool { return f.regular }
 
 func (f *File) Write(p []byte) (int, error) { return f.out.Write(p) }
 

@@ -137,6 +137,7 @@ func TestRefusals(t *testing.T) {
 	t.Parallel()
 	folder := t.TempDir()
 	for name, says := range map[string]string{
+		"":                                  "the name is empty",
 		folder:                              "is a folder",
 		filepath.Join(folder, "new") + "/":  "ends like a folder",
 		filepath.Join(folder, "no", "file"): "no such file",
