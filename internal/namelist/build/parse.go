@@ -143,6 +143,10 @@ func parse(ctx context.Context, upload *Upload, of form.Form, at int64, progress
 		}
 		if p.report.Lines == 1 {
 			line = bytes.TrimPrefix(line, []byte("\ufeff"))
+			if p.parted(upload.Header, line) {
+				p.reject(errParted.Error())
+				continue
+			}
 			if p.report.Header = p.header(upload.Header, line); p.report.Header {
 				continue
 			}
@@ -222,6 +226,7 @@ func (p *parser) reject(why string) {
 var (
 	errQuote   = errors.New("a quoted field has no end, or text behind it")
 	errColumns = errors.New("it has more than the columns id and expiry")
+	errParted  = errors.New("parted by ;, expected ,: if these are ids, import with header no")
 	errExpiry  = errors.New("the expiry is no time of RFC 3339, Unix seconds or Unix ms")
 	errSmall   = fmt.Errorf("the expiry is a number below %d, which is no time: expected RFC 3339, Unix seconds or Unix ms, and no duration", firstSeconds)
 )
@@ -234,14 +239,14 @@ func (p *parser) header(choice HeaderChoice, line []byte) bool {
 	if p.format != CSV {
 		return false
 	}
-	field, rest, more, err := csvField(line)
+	field, rest, more, err := csvField(line, ',')
 	if err != nil || !isName(field, "id") {
 		return false
 	}
 	if !more {
 		return true
 	}
-	field, _, more, err = csvField(rest)
+	field, _, more, err = csvField(rest, ',')
 	return err == nil && !more && isName(field, "expiry")
 }
 
@@ -249,12 +254,28 @@ func isName(field []byte, name string) bool {
 	return strings.EqualFold(strings.TrimSpace(string(field)), name)
 }
 
+// parted reports whether a semicolon parts the columns of a CSV, as Excel writes them in many
+// countries: the first line then has the name of a column before it, or a time of RFC 3339 behind
+// it. Each of the lines would be an id.
+func (p *parser) parted(choice HeaderChoice, line []byte) bool {
+	if p.format != CSV || choice == HeaderNo {
+		return false
+	}
+	name, rest, more, err := csvField(line, ';')
+	if err != nil || !more {
+		return false
+	}
+	second, _, _, _ := csvField(rest, ';')
+	_, err = time.Parse(time.RFC3339, string(second))
+	return err == nil || columnLike(strings.TrimSpace(string(name)))
+}
+
 // headerLike reports whether a line that header does not skip begins like a column's name: with
 // words without digits, where the last word says what a column of ids contains.
 func (p *parser) headerLike(choice HeaderChoice, line []byte) bool {
 	field := line
 	if p.format == CSV {
-		field, _, _, _ = csvField(line)
+		field, _, _, _ = csvField(line, ',')
 	}
 	if id := string(field); choice != HeaderNo && len(id) < maxHeader {
 		return columnLike(id)
@@ -287,14 +308,14 @@ func (p *parser) entry(line []byte) (id string, expires int64, err error) {
 	}
 	field, rest, more := line, []byte(nil), false
 	if p.format == CSV {
-		if field, rest, more, err = csvField(line); err != nil {
+		if field, rest, more, err = csvField(line, ','); err != nil {
 			return "", 0, err
 		}
 	}
 	if id, err = p.form.Clean(string(field)); err != nil || !more {
 		return id, 0, err
 	}
-	if field, _, more, err = csvField(rest); err != nil {
+	if field, _, more, err = csvField(rest, ','); err != nil {
 		return "", 0, err
 	}
 	if more {
@@ -304,10 +325,10 @@ func (p *parser) entry(line []byte) (id string, expires int64, err error) {
 	return id, expires, err
 }
 
-// csvField cuts the first field off a line. more is true if a comma follows.
-func csvField(line []byte) (field, rest []byte, more bool, err error) {
+// csvField cuts the first field off a line of fields parted by mark. more is true if mark follows.
+func csvField(line []byte, mark byte) (field, rest []byte, more bool, err error) {
 	if len(line) == 0 || line[0] != '"' {
-		field, rest, more = bytes.Cut(line, []byte{','})
+		field, rest, more = bytes.Cut(line, []byte{mark})
 		return field, rest, more, nil
 	}
 	for line = line[1:]; ; line = line[1:] {
@@ -319,7 +340,7 @@ func csvField(line []byte) (field, rest []byte, more bool, err error) {
 		switch {
 		case len(line) == 0:
 			return field, nil, false, nil
-		case line[0] == ',':
+		case line[0] == mark:
 			return field, line[1:], true, nil
 		case line[0] != '"':
 			return nil, nil, false, errQuote

@@ -96,6 +96,11 @@ func TestImportsOfNothing(t *testing.T) {
 	if len(rejects.Rejects) != 2 || rejects.Rejects[0].Why != "expired before the import" {
 		t.Errorf("%+v, expected both lines", rejects)
 	}
+	// Columns that a semicolon parts would be one id each.
+	u = r.upload(Upload{List: "vip", Switch: true, By: by}, "id;expiry\na;2030-01-01T00:00:00Z\nb;\n")
+	if u.State != Ready || u.Version.Doubt == "" || len(u.Report.Rejects) != 1 || !strings.Contains(u.Report.Rejects[0].Why, "parted by ;") {
+		t.Errorf("%+v, %+v, expected a doubt about the semicolons", u, u.Report)
+	}
 	// Lines that expired alone are no mistake.
 	u = r.upload(Upload{List: "vip", Mode: Add, By: by}, "c,1000000000\ne\n")
 	if u.State != Ready || u.Version.Rejected != 1 || u.Report.Expired != 1 || u.Version.Doubt != "" {
