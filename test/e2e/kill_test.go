@@ -8,6 +8,7 @@ import (
 
 	"github.com/freeslot/freeslot"
 	"github.com/freeslot/freeslot/client"
+	"github.com/freeslot/freeslot/internal/process/interrupt"
 	"github.com/freeslot/freeslot/internal/waittest"
 )
 
@@ -109,7 +110,10 @@ func testAgentHandsBack(t *testing.T, s *system) {
 	s.startAgent(nodeSpec{id: "node-b", slots: 1}, newService(t, nil))
 	r.awaitNodes(2)
 	a.signal(syscall.SIGTERM)
+	drained := time.Now()
 	eventually(t, func() error { return r.status("node-a", freeslot.StatusDraining) })
+	// Sooner it would count as a copy of the first one.
+	waittest.Until(t, "a moment in which a second signal counts", func() bool { return time.Since(drained) > 2*interrupt.Gap })
 	a.signal(syscall.SIGTERM)
 	if status := checkAttempt(t, ours[0], "node-b", 2); status.Failures != 0 {
 		t.Errorf("the job has %d failures, expected none", status.Failures)
