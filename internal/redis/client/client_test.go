@@ -197,8 +197,11 @@ func TestGoodURL(t *testing.T) {
 		"redis://h":          "[h:6379]",
 		"redis://:7105":      "[localhost:7105]",
 		"redis://[::1]:7105": "[[::1]:7105]",
-		"redis://[::1]/2?db=1&dial_timeout=1s&write_timeout=1s&protocol=3&client_cache=0&max_retries=0&client_name=x": "[[::1]:6379]",
-		"rediss://u:p%23w@h:1?addr=g:2&addr=[::1]:3&skip_verify=true&master_set=m":                                    "[h:1 g:2 [::1]:3]",
+		"redis://[::1]/2?dial_timeout=1s&write_timeout=1s&protocol=3&client_cache=0&max_retries=0&client_name=x": "[[::1]:6379]",
+		"redis://h?db=0&protocol=2&client_cache=1":                                                               "[h:6379]",
+		"rediss://h/0?skip_verify":     "[h:6379]",
+		"rediss://h?skip_verify=false": "[h:6379]",
+		"rediss://u:p%23w@h:1?addr=g:2&addr=[::1]:3&skip_verify=true&master_set=m": "[h:1 g:2 [::1]:3]",
 		"unix:///run/redis.sock?db=1": "[/run/redis.sock]",
 	} {
 		opt, err := Config{URL: raw}.option()
@@ -233,6 +236,21 @@ func TestBadURL(t *testing.T) {
 		"redis://h:1?addr=::1:2":             "addr=::1:2 is not host:port",
 		"redis://h:1?addr=g:2;db=1":          "the query cannot be parsed",
 		"redis://u:secret@h:1/0#x":           "%23",
+		"redis://h?dial_timeout=-1s":         "dial_timeout=-1s, expected a duration above 0",
+		"redis://h?dial_timeout=0s":          "dial_timeout=0s, expected a duration above 0",
+		"redis://h?write_timeout=-1s":        "write_timeout=-1s, expected a duration above 0",
+		"redis://h/-1":                       "invalid database number -1, expected 0 or more",
+		"redis://h?db=-3":                    "invalid database number -3, expected 0 or more",
+		"redis://h/1?db=2":                   "the database is in the path and in db=2, expected one of them",
+		"redis://h/1?db=1":                   "the database is in the path and in db=1, expected one of them",
+		"redis://h?protocol=9":               "protocol=9, expected 2 or 3",
+		"redis://h?protocol=":                "protocol=, expected 2 or 3",
+		"redis://h?client_cache=no":          "client_cache=no, expected 0 or 1",
+		"redis://h?max_retries=x":            "max_retries=x, expected 0",
+		"redis://h?max_retries=3":            "max_retries=3, expected 0",
+		"redis://h?skip_verify=maybe":        "skip_verify=maybe, expected true or false",
+		"rediss://h?skip_verify=maybe":       "invalid skip verify",
+		"redis://h?master_set=":              "master_set= has no name",
 	} {
 		t.Run(raw, func(t *testing.T) {
 			t.Parallel()

@@ -19,6 +19,14 @@ var queryKeys = []string{
 	"write_timeout",
 }
 
+// queryValues are the values that the keys with a few of them may have. rueidis ignores any other.
+var queryValues = map[string][]string{
+	"client_cache": {"0", "1"},
+	"max_retries":  {"0"},
+	"protocol":     {"2", "3"},
+	"skip_verify":  {"true", "false", "1", "0", ""},
+}
+
 // CheckURL parses a URL like a connection, but does not connect. The error contains no secret.
 func CheckURL(raw string) error {
 	_, err := parseURL(raw)
@@ -55,23 +63,48 @@ func parseURL(raw string) (rueidis.ClientOption, error) {
 	if err != nil {
 		return opt, errors.New("the query cannot be parsed, write ?key=value&key=value")
 	}
-	for _, key := range slices.Sorted(maps.Keys(query)) {
-		if !slices.Contains(queryKeys, key) {
-			return opt, fmt.Errorf("unknown query key %s, there are only %s", key, strings.Join(queryKeys, ", "))
-		}
-		if key != "addr" && len(query[key]) > 1 {
-			return opt, fmt.Errorf("the query key %s is there %d times", key, len(query[key]))
-		}
+	if err := checkQuery(query); err != nil {
+		return opt, err
 	}
-	for _, addr := range query["addr"] {
-		if _, port, err := net.SplitHostPort(addr); err != nil || !isPort(port) {
-			return opt, fmt.Errorf("addr=%s is not host:port, with brackets around an IPv6 address", addr)
-		}
+	switch {
+	case query.Has("db") && u.Scheme != "unix" && u.Path != "":
+		return opt, fmt.Errorf("the database is in the path and in db=%s, expected one of them", query.Get("db"))
+	case opt.SelectDB < 0:
+		return opt, fmt.Errorf("invalid database number %d, expected 0 or more", opt.SelectDB)
+	case query.Has("dial_timeout") && opt.Dialer.Timeout <= 0:
+		return opt, fmt.Errorf("dial_timeout=%s, expected a duration above 0", query.Get("dial_timeout"))
+	case query.Has("write_timeout") && opt.ConnWriteTimeout <= 0:
+		return opt, fmt.Errorf("write_timeout=%s, expected a duration above 0", query.Get("write_timeout"))
 	}
 	if port := u.Port(); port != "" && !isPort(port) {
 		return opt, fmt.Errorf("invalid port %s, it must be 1 to 65535", port)
 	}
 	return opt, nil
+}
+
+// checkQuery checks what rueidis does not.
+func checkQuery(query url.Values) error {
+	for _, key := range slices.Sorted(maps.Keys(query)) {
+		if !slices.Contains(queryKeys, key) {
+			return fmt.Errorf("unknown query key %s, there are only %s", key, strings.Join(queryKeys, ", "))
+		}
+		if key != "addr" && len(query[key]) > 1 {
+			return fmt.Errorf("the query key %s is there %d times", key, len(query[key]))
+		}
+		value, values := query.Get(key), queryValues[key]
+		if values != nil && !slices.Contains(values, value) {
+			return fmt.Errorf("%s=%s, expected %s", key, value, strings.Join(values[:min(2, len(values))], " or "))
+		}
+	}
+	if query.Has("master_set") && query.Get("master_set") == "" {
+		return errors.New("master_set= has no name")
+	}
+	for _, addr := range query["addr"] {
+		if _, port, err := net.SplitHostPort(addr); err != nil || !isPort(port) {
+			return fmt.Errorf("addr=%s is not host:port, with brackets around an IPv6 address", addr)
+		}
+	}
+	return nil
 }
 
 // unbracketed finds an IPv6 address without brackets, whose port cannot be distinguished from it,
