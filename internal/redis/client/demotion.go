@@ -5,6 +5,7 @@ import (
 	"crypto/tls"
 	"errors"
 	"maps"
+	"math/rand/v2"
 	"net"
 	"slices"
 	"strings"
@@ -24,8 +25,11 @@ import (
 // process may only read.
 
 const (
-	// lookPause is the shortest time between two looks for a new master.
-	lookPause = time.Second
+	// firstLookPause is the longest time between the first two looks for a new master. Each further
+	// pause is up to twice as long, at most longestLookPause: an address may lead to a replica for
+	// long, and thousands of agents look.
+	firstLookPause   = time.Second
+	longestLookPause = 15 * time.Second
 	// roleInterval is how often a client asks for the role of its server.
 	roleInterval = 5 * time.Second
 )
@@ -46,9 +50,10 @@ func isDemoted(err error) bool {
 // links are the open connections of a process to one server, or to sentinels and their master. The
 // clients of one Topology share them. The zero value is ready for use.
 type links struct {
-	mu     sync.Mutex
-	open   map[*link]struct{} // guarded by mu
-	looked time.Time          // the time at which the last look began; guarded by mu
+	mu    sync.Mutex
+	open  map[*link]struct{} // guarded by mu
+	next  time.Time          // no look begins before it; guarded by mu
+	pause time.Duration      // the last pause without its jitter; guarded by mu
 }
 
 // link is an open connection.
@@ -84,15 +89,30 @@ func (l *links) dialer(next dialFunc) dialFunc {
 	}
 }
 
-// begin returns the connections for a look; ok is false if the last one was a moment ago.
+// begin returns the connections for a look; ok is false if it is too soon after the last one.
 func (l *links) begin() (open []*link, ok bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if now := time.Now(); now.Sub(l.looked) >= lookPause {
-		l.looked = now
-		return slices.Collect(maps.Keys(l.open)), true
+	now := time.Now()
+	if now.Before(l.next) {
+		return nil, false
 	}
-	return nil, false
+	if now.Sub(l.next) > longestLookPause { // no refusal for a while, so this is another demotion
+		l.pause = 0
+	}
+	l.pause = min(max(2*l.pause, firstLookPause), longestLookPause)
+	l.next = now.Add(l.pause/2 + rand.N(l.pause/2))
+	return slices.Collect(maps.Keys(l.open)), true
+}
+
+// found makes the pauses short again, because a look has found a master.
+func (l *links) found() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.pause = 0
+	if soon := time.Now().Add(firstLookPause); soon.Before(l.next) {
+		l.next = soon
+	}
 }
 
 // watched is a client that looks for a new master if its server refuses a call as a replica does.
@@ -216,26 +236,24 @@ func (w *watched) askRoles() {
 	}
 }
 
-// look closes the connections if a new one leads to a master.
+// look closes the connections if a new one leads to a master. A server that keeps its role to
+// itself counts as a master, because there is no other way to find out. The next looks at it come
+// more and more seldom.
 func (w *watched) look(open []*link) {
-	if !leadsToMaster(w.life, w.probe) {
+	client, err := newClient(w.probe) // sentinels lead to a master or nowhere
+	if err != nil {
+		return
+	}
+	defer client.Close()
+	switch role, err := roleOf(w.life, client); {
+	case role == "master":
+		w.links.found()
+	case !IsDenied(err):
 		return
 	}
 	for _, l := range open {
 		_ = l.Close()
 	}
-}
-
-// leadsToMaster asks a new connection for the role of its server. A server that keeps its role to
-// itself counts as a master: there is then no other way to find out.
-func leadsToMaster(ctx context.Context, opt rueidis.ClientOption) bool {
-	client, err := newClient(opt) // sentinels lead to a master or nowhere
-	if err != nil {
-		return false
-	}
-	defer client.Close()
-	role, err := roleOf(ctx, client)
-	return role == "master" || IsDenied(err)
 }
 
 func roleOf(ctx context.Context, client rueidis.Client) (string, error) {

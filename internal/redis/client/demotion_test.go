@@ -3,7 +3,10 @@ package client
 import (
 	"context"
 	"errors"
+	"slices"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/redis/rueidis"
 
@@ -128,6 +131,48 @@ func TestReplicaForGood(t *testing.T) {
 	if n := len(events); n > 0 {
 		t.Errorf("subscribed again %d times", n)
 	}
+}
+
+// TestLooksGrowRare: while the address leads to a replica, looks come more and more seldom, and not at the same times as
+// those of other processes. They are frequent again after a master was found, and after a time without refusals.
+func TestLooksGrowRare(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		// pauses are those between n looks while calls are refused all the time.
+		pauses := func(l *links, n int) (out []time.Duration) {
+			for last := time.Now(); len(out) < n; time.Sleep(time.Millisecond) {
+				if _, ok := l.begin(); ok {
+					out = append(out, time.Since(last))
+					last = time.Now()
+				}
+			}
+			return out
+		}
+		var l, other links
+		got := pauses(&l, 20)
+		if got[0] != 0 {
+			t.Errorf("the first look came after %s, expected it at once", got[0])
+		}
+		limit := firstLookPause
+		for i, pause := range got[1:] {
+			if pause < limit/2 || pause > limit+time.Millisecond {
+				t.Errorf("pause %d is %s, expected %s to %s", i+1, pause, limit/2, limit)
+			}
+			limit = min(2*limit, longestLookPause)
+		}
+		if same := pauses(&other, 20); slices.Equal(got, same) {
+			t.Errorf("two processes look after the same pauses %v", got)
+		}
+		l.found()
+		if after := pauses(&l, 2); after[0] > firstLookPause+time.Millisecond || after[1] > firstLookPause+time.Millisecond {
+			t.Errorf("pauses of %v after a master was found, expected at most %s", after, firstLookPause)
+		}
+		pauses(&l, 10)
+		time.Sleep(time.Hour)
+		if after := pauses(&l, 2); after[0] != 0 || after[1] > firstLookPause+time.Millisecond {
+			t.Errorf("pauses of %v after an hour, expected none and at most %s", after, firstLookPause)
+		}
+	})
 }
 
 func newWatchedOf(t *testing.T, cfg Config) (*watched, error) {
