@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -17,7 +18,9 @@ import (
 	"github.com/freeslot/freeslot/internal/process/config"
 	"github.com/freeslot/freeslot/internal/redis/redistest"
 	"github.com/freeslot/freeslot/internal/redis/redistest/acltest"
+	"github.com/freeslot/freeslot/internal/registry"
 	"github.com/freeslot/freeslot/internal/script"
+	"github.com/freeslot/freeslot/internal/waittest"
 )
 
 func TestMain(m *testing.M) {
@@ -70,6 +73,40 @@ func TestStopTwiceAndNeverStarted(t *testing.T) {
 			t.Error(err)
 		}
 	}
+}
+
+// TestSingleReplicaFollowsVersion1: a replica that is alone from the start copies the instances of
+// the registry's first version.
+func TestSingleReplicaFollowsVersion1(t *testing.T) {
+	t.Parallel()
+	redis, cfg := redistest.Shared(t), configured(t)
+	cfg.Registry.V1.Enabled, cfg.Registry.V1.KeyPrefix = true, cfg.Redis.KeyPrefix+":old"
+	client, old := redis.Client(t), cfg.Registry.V1.KeyPrefix
+	do := func(command, key string, args ...string) {
+		t.Helper()
+		ctx := waittest.Context(t)
+		if err := client.Do(ctx, client.B().Arbitrary(command).Keys(key).Args(args...).Build()).Error(); err != nil {
+			t.Fatal(command, key, err)
+		}
+	}
+	do("HSET", old+":services:asr:a", "host", "192.168.1.100", "port", "8080", "healthy", "true")
+	do("SADD", old+":service_instances:asr", "a")
+	r := New(cfg, zap.NewNop(), prometheus.NewRegistry())
+	if err := r.Start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := r.Stop(context.Background()); err != nil {
+			t.Error(err)
+		}
+	})
+	store, beats := registry.NewStore(client, cfg.Redis.KeyPrefix, false, zap.NewNop()), 0
+	waittest.Until(t, "the copy of instance a", func() bool {
+		beats++
+		do("ZADD", old+":heartbeat:asr", strconv.Itoa(beats), "a")
+		d, _, err := store.Instance(t.Context(), "asr", "a")
+		return err == nil && d.Origin == registry.OriginV1
+	})
 }
 
 // TestAdvertised: a replica that advertises itself is in the list of replicas, which any of them

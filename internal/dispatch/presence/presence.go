@@ -50,9 +50,9 @@ type Config struct {
 	HeartbeatLimit time.Duration
 	// Interval is the time between two calls; 0 means DefaultInterval. It varies by a tenth.
 	Interval time.Duration
-	// OnChange gets the names of all replicas, this one among them, sorted, whenever they change.
-	// At the start this replica counts as alone. It must not block, and must not change what it
-	// gets. It may be nil.
+	// OnChange gets the names of all replicas, this one among them, sorted: those of the first
+	// answer, even if this replica is alone, and then whenever they change. It must not block, and
+	// must not change what it gets. It may be nil.
 	OnChange func(replicas []string)
 }
 
@@ -66,7 +66,7 @@ type Presence struct {
 	ctx         context.Context
 	cancel      context.CancelFunc
 	done        chan struct{}
-	known       []string // used by the loop alone
+	known       []string // nil before the first answer; used by the loop alone
 	// differing is the detail that Ready returns, "" if there is nothing to report.
 	differing atomic.Pointer[string]
 }
@@ -79,7 +79,7 @@ func New(cfg Config, backend Backend, log *zap.Logger) *Presence {
 	if cfg.OnChange == nil {
 		cfg.OnChange = func([]string) {}
 	}
-	p := &Presence{cfg: cfg, backend: backend, log: log, done: make(chan struct{}), known: []string{cfg.Replica}}
+	p := &Presence{cfg: cfg, backend: backend, log: log, done: make(chan struct{})}
 	p.ctx, p.cancel = context.WithCancel(context.Background())
 	p.differing.Store(new(string))
 	return p

@@ -61,6 +61,22 @@ func TestReplicasLearnOfEachOther(t *testing.T) {
 	expect(t, first, "a")
 }
 
+// TestLearnsThatItIsAlone: the first answer is told although nobody else is there, and told once.
+func TestLearnsThatItIsAlone(t *testing.T) {
+	t.Parallel()
+	b := &backend{answers: make(chan func() ([]Replica, error)), left: make(chan string, 1)}
+	_, changes := begin(t, b, "a", time.Millisecond)
+	say := func(names ...string) { b.answers <- func() ([]Replica, error) { return replicas(names...), nil } }
+	say("a")
+	say("a")
+	say("a", "b")
+	for _, want := range [][]string{{"a"}, {"a", "b"}} {
+		if got := waittest.Receive(t, fmt.Sprintf("a change to %v", want), changes); !slices.Equal(got, want) {
+			t.Errorf("changed to %v, expected %v", got, want)
+		}
+	}
+}
+
 // backend answers what it is told to.
 type backend struct {
 	answers chan func() ([]Replica, error)

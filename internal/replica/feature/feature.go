@@ -59,8 +59,8 @@ type Part struct {
 	Routes     []api.Routes
 	// Checks lists conditions of readiness.
 	Checks []api.Check
-	// SetReplicas gets the names of all replicas, this one among them, whenever they change. It may
-	// be nil. It must not block, and must not change what it gets.
+	// SetReplicas gets the names of all replicas, this one among them, at the start and whenever
+	// they change. It may be nil. It must not block, and must not change what it gets.
 	SetReplicas func(names []string)
 }
 
