@@ -16,6 +16,7 @@ import (
 
 	"github.com/freeslot/freeslot"
 	lists "github.com/freeslot/freeslot/internal/namelist"
+	"github.com/freeslot/freeslot/internal/process/output"
 )
 
 // ErrClosed is returned by calls after Close.
@@ -58,7 +59,7 @@ func Open(cfg Config) (*Client, error) {
 		return nil, err
 	}
 	if cfg.SnapshotDir != "" {
-		if err := tryFolder(cfg.SnapshotDir); err != nil {
+		if err := output.TryFolder(cfg.SnapshotDir); err != nil {
 			return nil, freeslot.Invalid("snapshot_dir", "is %q, expected a folder in which files can be made: %v", cfg.SnapshotDir, err)
 		}
 	}

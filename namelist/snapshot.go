@@ -47,20 +47,6 @@ func newSnapshots(dir, prefix string, log *zap.Logger) *snapshots {
 	return &snapshots{dir: dir, prefix: prefix, log: log, pending: make(map[string]*picture), written: make(map[string]*picture)}
 }
 
-// tryFolder makes the folder, and tries to make a file in it. Otherwise a folder that cannot be
-// written would only be noticed when a process must start without Redis, and has nothing to start
-// from.
-func tryFolder(dir string) error {
-	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return err
-	}
-	f, err := os.CreateTemp(dir, ".namelist-*")
-	if err != nil {
-		return err
-	}
-	return errors.Join(f.Close(), os.Remove(f.Name()))
-}
-
 // changed takes a new picture.
 func (s *snapshots) changed(list string, p *picture) {
 	s.mu.Lock()

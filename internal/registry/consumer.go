@@ -12,6 +12,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/freeslot/freeslot"
+	"github.com/freeslot/freeslot/internal/process/output"
 )
 
 // Consumer follows services and keeps their lists of instances. It is safe for concurrent use.
@@ -88,7 +89,7 @@ func NewConsumer(opts ConsumerOptions) (*Consumer, error) {
 // Start connects to Redis. ctx bounds only the start. After an error Start can be called again.
 // With a folder of snapshots it succeeds even if Redis does not answer within two seconds: the
 // consumer then goes on trying. Without a folder that is an error. It also fails if Redis refuses,
-// and with ErrClosed after Stop.
+// with invalid_argument if no file can be made in the folder, and with ErrClosed after Stop.
 func (c *Consumer) Start(ctx context.Context) error {
 	c.start.Lock()
 	defer c.start.Unlock()
@@ -97,6 +98,11 @@ func (c *Consumer) Start(ctx context.Context) error {
 		return ErrClosed
 	case c.started.Load():
 		return errors.New("registry: consumer was started before")
+	}
+	if c.disk != nil {
+		if err := output.TryFolder(c.disk.dir); err != nil {
+			return freeslot.Invalid("snapshot_dir", "is %q, expected a folder in which files can be made: %v", c.disk.dir, err)
+		}
 	}
 	if err := c.redis.begin(ctx, c.disk != nil); err != nil {
 		return fmt.Errorf("start consumer: %w", err)

@@ -41,7 +41,8 @@ type ConsumerOptions struct {
 	// are those sent with the last change.
 	Figures bool
 	// SnapshotDir is a folder for the last lists, from which a process can start while Redis is
-	// away. Empty means none. Several processes may share one.
+	// away. Empty means none. Several processes may share one. Start makes it, and fails if no file
+	// can be made in it.
 	SnapshotDir string
 	// Logger may be nil. Registerer may be nil; two consumers on one registerer panic.
 	Logger     *zap.Logger

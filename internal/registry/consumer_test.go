@@ -3,6 +3,8 @@ package registry
 import (
 	"context"
 	"errors"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -173,6 +175,28 @@ func TestConsumerListsGiveUp(t *testing.T) {
 	}
 	if _, ok := c.services.Load("orders"); ok {
 		t.Error("the service is followed")
+	}
+}
+
+// A folder in which nothing can be written is refused at the start, not found out when Redis is away.
+func TestConsumerSnapshotDirThatCannotBeWritten(t *testing.T) {
+	t.Parallel()
+	redis := redistest.Shared(t)
+	file := filepath.Join(t.TempDir(), "file")
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, dir := range []string{file, filepath.Join(file, "below"), "/proc/snapshots"} {
+		n, err := NewNaming(NamingOptions{Options: Options{RedisURL: redis.URL(), KeyPrefix: redis.Prefix(t)}, SnapshotDir: dir})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if e, ok := errors.AsType[*freeslot.Error](n.Start(bounded(t))); !ok || e.Field != "snapshot_dir" || !strings.Contains(e.Message, dir) {
+			t.Errorf("%v, expected an error that names snapshot_dir and %s", e, dir)
+		}
+		if err := n.Stop(bounded(t)); err != nil {
+			t.Error(err)
+		}
 	}
 }
 
