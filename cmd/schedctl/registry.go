@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/freeslot/freeslot/internal/registry"
 	"github.com/freeslot/freeslot/internal/registry/operator"
 )
 
@@ -378,9 +379,24 @@ func (c *registrySetCmd) Run(a *app) error {
 	if c.Limit != nil || c.Every != nil {
 		return usage("--limit and --every are for a service, expected no instance beside them")
 	}
+	if err := checkWeight(c.Weight, "--no-enabled"); err != nil {
+		return err
+	}
 	one := oneInstance{c.oneService, c.ID}
 	request := operator.OverrideRequest{Weight: c.Weight, Enabled: c.Enabled, Draining: c.Draining, Author: c.Author, Note: c.Note, ForMS: wholeMS(c.For)}
 	return one.change(a, http.MethodPut, "/override", request, "is set")
+}
+
+// setEnabled is the command that takes an instance out of the traffic.
+const setEnabled = "schedctl registry set SERVICE ID --no-enabled"
+
+// checkWeight refuses a weight, and names the command or flag for no traffic at all.
+func checkWeight(weight *float64, forNone string) error {
+	why := registry.CheckWeight(weight)
+	if why == "" {
+		return nil
+	}
+	return usage("--weight %s", strings.Replace(why, "set enabled to false", "use "+forNone, 1))
 }
 
 // wholeMS rounds away from 0, so that a time below 1 ms does not become 0, which has another
@@ -437,6 +453,9 @@ type registryPutCmd struct {
 
 // Run registers a persistent instance.
 func (c *registryPutCmd) Run(a *app) error {
+	if err := checkWeight(&c.Weight, setEnabled); err != nil {
+		return err
+	}
 	request := operator.InstanceRequest{ID: c.ID, Host: c.Host, Port: c.Port, Protocol: c.Protocol, Weight: &c.Weight, Metadata: c.Label}
 	var changed operator.Changed
 	if err := a.call(http.MethodPost, c.path()+"/instances", nil, request, &changed); err != nil {

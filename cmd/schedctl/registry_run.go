@@ -6,11 +6,13 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"slices"
 	"strings"
 	"time"
 
 	"github.com/freeslot/freeslot"
 	"github.com/freeslot/freeslot/internal/registry"
+	"github.com/freeslot/freeslot/internal/registry/centre"
 	"github.com/freeslot/freeslot/registry/config"
 )
 
@@ -73,6 +75,9 @@ func (c *registryRunCmd) Run(a *app) error {
 	if len(c.RedisURL) == 0 {
 		return usage("--redis-url is missing")
 	}
+	if err := checkWeight(&c.Weight, setEnabled); err != nil {
+		return err
+	}
 	path, err := exec.LookPath(c.Command[0])
 	if err != nil {
 		return exitError{exitNotFound, err}
@@ -91,6 +96,12 @@ func (c *registryRunCmd) Run(a *app) error {
 		defer cancel()
 		_ = p.Stop(ctx) // an instance that Redis did not hear about expires
 	}()
+	if err := p.Register(a.ctx, c.registration()); freeslot.CodeOf(err) == freeslot.CodeInvalidArgument { // before the provider's start it only validates
+		return usageError{err}
+	}
+	if kind := c.Check; kind != "" && !strings.HasPrefix(kind, "/") && !slices.Contains(centre.Kinds, kind) {
+		a.warn("--check %s is none of %s; for a path write --check /%s", kind, strings.Join(centre.Kinds, ", "), kind)
+	}
 	cmd := exec.Command(path, c.Command[1:]...)
 	cmd.Args[0] = c.Command[0]
 	cmd.Env, cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Environ(), a.in, file(a.out), a.err

@@ -55,23 +55,41 @@ func TestRegistryRun(t *testing.T) {
 	})
 }
 
-// TestRegistryRunRefused: what cannot be registered does not run on.
+// TestRegistryRunRefused: a command that cannot be registered does not start.
 func TestRegistryRunRefused(t *testing.T) {
 	t.Parallel()
 	redis, bad := redistest.Shared(t), t.TempDir()+"/options.yaml"
 	must(t, os.WriteFile(bad, []byte("registry: {heartbeats: {}, timeout: 1ms}"), 0o600))
 	useless := t.TempDir() + "/useless.yaml"
 	must(t, os.WriteFile(useless, []byte("registry: {stop-pause: 1s, timeout: 1m, snapshot-dir: /var/lib/x}"), 0o600))
+	started := t.TempDir() + "/started"
 	for flags, want := range map[string]string{
-		"--port 80 --weight 0": "for none, set enabled to false", "--port 80 --interval 0s": "--interval is 0s", "--port 80 --interval=-1s": "--interval is -1s",
+		"--port 80 --weight 0": "--weight is 0, expected more than 0 and at most 10000; for none, use schedctl registry set SERVICE ID --no-enabled", "--port 80 --interval 0s": "--interval is 0s", "--port 80 --interval=-1s": "--interval is -1s",
 		"--port 80 --interval 1ms": "interval is 1ms", "--port 80 --drain=-1s": "--drain is -1s", "--port 80 --config " + useless: "use --drain",
-		"--port 80 --host schön": `has 'ö'`, "--port 80 --id schön": `has 'ö'`,
+		"--port 80 --host schön": `has 'ö'`, "--port 80 --id schön": `has 'ö'`, "--port 80 --id a/b --host 10.0.0.7:80": "host",
 		"--port 70000": "port", "--port 80 --check ldap:x": "check", "--port 80 --config " + bad: "registry.heartbeats is not a key",
 	} {
 		args := append([]string{"registry", "run", "shop", "--redis-url", redis.AdminURL(), "--key-prefix", redis.Prefix(t)}, strings.Fields(flags)...)
-		got := command(t, "", append(args, "--", "sh", "-c", forever)...)
+		got := command(t, "", append(args, "--", "touch", started)...)
 		if got.code != exitUsage || !strings.Contains(got.err, want) {
 			t.Errorf("%s: %+v, expected a complaint about %s", flags, got, want)
+		}
+	}
+	if _, err := os.Stat(started); err == nil {
+		t.Error("a refused command was started")
+	}
+}
+
+// TestRegistryRunCheck: a kind of check that schedulers do not have by themselves gets a warning.
+func TestRegistryRunCheck(t *testing.T) {
+	t.Parallel()
+	redis := redistest.Shared(t)
+	for check, want := range map[string]string{
+		"healthz": "schedctl: --check healthz is none of http, https, tcp, grpc, websocket; for a path write --check /healthz\n", "/healthz": "", "tcp": "",
+	} {
+		got := command(t, "", "registry", "run", "shop", "--redis-url", redis.AdminURL(), "--key-prefix", redis.Prefix(t), "--port", "80", "--check", check, "--", "true")
+		if got.code != exitOK || got.err != want {
+			t.Errorf("--check %s: %+v, expected code 0 and on standard error %q", check, got, want)
 		}
 	}
 }

@@ -50,8 +50,8 @@ func TestRegistry(t *testing.T) {
 	if err := json.Unmarshal([]byte(got.out), &services); err != nil || len(services) != 2 || services[1].LimitMS != 40000 || services[1].EveryMS != 2000 {
 		t.Error(got.out, err)
 	}
-	l.ctl(t, "registry", "put", "db", "--host", "10.0.0.8", "--port", "5432", "--weight=0").expect(t, exitFailure, "invalid_argument", "weight is 0, expected more than 0 and at most 10000; for none, set enabled to false")
-	l.ctl(t, "registry", "set", "db", "10.0.0.7:5432", "--weight=0").expect(t, exitFailure, "weight is 0, expected more than 0 and at most 10000; for none, set enabled to false")
+	l.ctl(t, "registry", "put", "db", "--host", "10.0.0.8", "--port", "5432", "--weight=0").expect(t, exitUsage, "--weight is 0, expected more than 0 and at most 10000; for none, use schedctl registry set SERVICE ID --no-enabled")
+	l.ctl(t, "registry", "set", "db", "10.0.0.7:5432", "--weight=0").expect(t, exitUsage, "--weight is 0, expected more than 0 and at most 10000; for none, use --no-enabled")
 	l.ctl(t, "registry", "set", "shop", "b", "--draining", "--for=-1h").expect(t, exitUsage, "--for is -1h")
 	l.ctl(t, "registry", "set", "shop", "b", "--draining", "--for=0s").expect(t, exitUsage, "--for is 0s")
 	l.ctl(t, "registry", "set", "shop", "--limit=500us").expect(t, exitFailure, "limit_ms is 1, expected 0, or 10000")

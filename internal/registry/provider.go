@@ -162,7 +162,7 @@ func (p *Provider) Running() bool {
 // Register takes an instance into the provider's care, or changes its description, and waits for
 // the first try. After an error the provider goes on trying until Deregister, and the error says
 // why Redis does not have the instance yet. After invalid_argument, ErrNotStarted and ErrClosed it
-// does not try.
+// does not try. Before Start a bad registration gets invalid_argument, and any other ErrNotStarted.
 //
 // An instance without a host, or on loopback, gets its host when the route to Redis can be found.
 // If its id comes from the host, its id is "{host}:port" until then. If the host is refused then,
@@ -173,9 +173,6 @@ func (p *Provider) Running() bool {
 // ctx. A superseded instance has ended for good, even after Deregister: only a new Provider, which
 // is another life, can take its id back.
 func (p *Provider) Register(ctx context.Context, reg Registration) error {
-	if err := p.ready(); err != nil {
-		return err
-	}
 	if reg.Interval == 0 {
 		reg.Interval = p.opts.Heartbeat.HeartbeatInterval
 	}
@@ -195,6 +192,9 @@ func (p *Provider) Register(ctx context.Context, reg Registration) error {
 	check.validate(&found)
 	p.checkLabels(check, &found)
 	if err := found.Err(); err != nil {
+		return err
+	}
+	if err := p.ready(); err != nil {
 		return err
 	}
 	if hostID && unplaced {

@@ -154,6 +154,9 @@ func TestProviderNotStarted(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	if err := p.Register(bounded(t), mine("a b")); freeslot.CodeOf(err) != freeslot.CodeInvalidArgument {
+		t.Errorf("a bad id before the start: %v, expected invalid_argument", err)
+	}
 	if err := p.Register(bounded(t), mine("a")); !errors.Is(err, ErrNotStarted) {
 		t.Error(err)
 	}
