@@ -21,6 +21,7 @@ func (k keys) instance(service, id string) string {
 func (k keys) record(service string) string    { return k.layout.Key("registry:service", service) }
 func (k keys) changes(service string) string   { return k.layout.Key("registry:changes", service) }
 func (k keys) overrides(service string) string { return k.layout.Key("registry:overrides", service) }
+
 func (k keys) replaced(service string) string {
 	return k.layout.Key("registry:service_replaced", service)
 }
