@@ -11,6 +11,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/freeslot/freeslot"
+	"github.com/freeslot/freeslot/internal/loopback"
 	"github.com/freeslot/freeslot/internal/wire"
 )
 
@@ -63,6 +64,9 @@ func Dial(ctx context.Context, url string, opts Options) (*Client, error) {
 		opts: opts, urls: urls, log: opts.Logger, tracer: newTracer(opts.TracerProvider),
 		ctx: life, cancel: cancel, ready: make(chan struct{}),
 		connections: map[*connection]struct{}{}, jobs: map[string]*Handle{},
+	}
+	if plain := loopback.Plain(url); plain != "" && opts.Token != "" {
+		c.log.Warn("client.plain", zap.String("url", plain), zap.String("reason", "the token goes there in the clear; use wss://"))
 	}
 	first, err := c.dialAny(ctx)
 	if err != nil {

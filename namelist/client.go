@@ -15,6 +15,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/freeslot/freeslot"
+	"github.com/freeslot/freeslot/internal/loopback"
 	lists "github.com/freeslot/freeslot/internal/namelist"
 	"github.com/freeslot/freeslot/internal/process/output"
 )
@@ -62,6 +63,9 @@ func Open(cfg Config) (*Client, error) {
 		if err := output.TryFolder(cfg.SnapshotDir); err != nil {
 			return nil, freeslot.Invalid("snapshot_dir", "is %q, expected a folder in which files can be made: %v", cfg.SnapshotDir, err)
 		}
+	}
+	if plain := loopback.Plain(cfg.URL); plain != "" && cfg.Token != "" {
+		cfg.Logger.Warn("namelist.plain", zap.String("url", plain), zap.String("reason", "the token goes there in the clear; use https://"))
 	}
 	c := newClient(cfg)
 	c.start(func(ctx context.Context) (source, error) {

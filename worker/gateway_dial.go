@@ -425,6 +425,11 @@ func (s *gatewayStore) dialError(to *url.URL, resp *http.Response, err error) er
 			field = "token_file"
 		}
 		return &freeslot.Error{Code: body.Code, Field: field, Message: field + " is refused by " + where + ": " + body.Message}
+	case freeslot.CodeNotFound:
+		if resp != nil { // the API of a replica has no such path
+			body.Message = "this replica is no gateway; set gateway.tokens_file there, or name its gateway.listen"
+		}
+		fallthrough
 	default:
 		return &freeslot.Error{Code: body.Code, Field: "gateway", Message: where + ": " + body.Message}
 	}

@@ -16,6 +16,7 @@ import (
 	"github.com/freeslot/freeslot"
 	"github.com/freeslot/freeslot/internal/cell"
 	"github.com/freeslot/freeslot/internal/gateway/frame"
+	"github.com/freeslot/freeslot/internal/loopback"
 	"github.com/freeslot/freeslot/internal/process/logging"
 )
 
@@ -100,6 +101,9 @@ func newGatewayStore(cfg Config, epoch cell.Epoch, beat func(), metrics *gateway
 
 // start connects to one of the gateways. It tries each once.
 func (s *gatewayStore) start(ctx context.Context) error {
+	if plain := loopback.Plain(s.cfg.Gateway); plain != "" {
+		s.log.Warn("gateway.plain", zap.String("gateway", plain), zap.String(logging.FieldReason, "the node's token goes there in the clear; use wss://"))
+	}
 	conn, err := s.dialAny(ctx, false)
 	if err != nil {
 		s.transport.CloseIdleConnections()

@@ -466,6 +466,10 @@ func TestGatewayStart(t *testing.T) {
 			"ws://a", nil, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNotFound) },
 			"unavailable: gateway a cannot be used: this is no gateway that speaks freeslot.node.v1: HTTP status 404 Not Found",
 		},
+		"a replica without a gateway": {"ws://a", nil, func(w http.ResponseWriter, _ *http.Request) {
+			w.WriteHeader(http.StatusNotFound)
+			_, _ = io.WriteString(w, `{"code":"not_found","message":"there is nothing at this path; /openapi.json lists what there is"}`)
+		}, "not_found: gateway a: this replica is no gateway; set gateway.tokens_file there, or name its gateway.listen"},
 		"redirects": {
 			"ws://a", nil, func(w http.ResponseWriter, r *http.Request) {
 				http.Redirect(w, r, "http://b/v1/node", http.StatusFound)

@@ -72,6 +72,38 @@ func TestCheckGateway(t *testing.T) {
 	}
 }
 
+// TestPlainGateway: the start and --check warn once of a token that goes over the network in the
+// clear.
+func TestPlainGateway(t *testing.T) {
+	t.Parallel()
+	token := filepath.Join(t.TempDir(), "token")
+	if err := os.WriteFile(token, []byte("fsn_secret\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel() // nothing is dialled
+	for _, scheme := range []string{"ws", "wss"} {
+		for flag, want := range map[string]string{"--exit-unreachable": "gateway.plain", "--check": "nodeagent: the token goes to ws://gateway.example.com:7480 in the clear; use wss://"} {
+			var out, said output
+			args := []string{
+				flag, "--node-id=node-1", "--set=gateway=" + scheme + "://gateway.example.com:7480", "--set=token_file=" + token,
+				"--set=services=[{name: wait, command: {argv: [cat]}}]",
+			}
+			run(args, &environment{ctx: ctx, hurry: ctx, out: &out, err: &said, environ: []string{}})
+			times := 1
+			if scheme == "wss" {
+				times = 0
+			}
+			if n := strings.Count(said.String(), want); n != times {
+				t.Errorf("%s, %s: %q came %d times, expected %d, in\n%s", scheme, flag, want, n, times, said.String())
+			}
+			if strings.Contains(said.String(), "secret") {
+				t.Errorf("the token is in %s", said.String())
+			}
+		}
+	}
+}
+
 // TestGatewayFailures: --check and the start fail with one line, which names the key.
 func TestGatewayFailures(t *testing.T) {
 	t.Parallel()

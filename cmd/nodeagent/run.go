@@ -12,6 +12,7 @@ import (
 
 	"go.uber.org/zap"
 
+	"github.com/freeslot/freeslot/internal/loopback"
 	"github.com/freeslot/freeslot/internal/node/agent"
 	"github.com/freeslot/freeslot/internal/plural"
 	"github.com/freeslot/freeslot/internal/process/config"
@@ -62,6 +63,9 @@ func (c *runCmd) Run(env *environment) error {
 func check(env *environment, cfg *agent.Config) error {
 	if _, err := fmt.Fprintln(env.out, "the configuration is valid"); err != nil || cfg.Gateway == "" {
 		return err
+	}
+	if plain := loopback.Plain(cfg.Gateway); plain != "" {
+		_, _ = fmt.Fprintf(env.err, "nodeagent: the token goes to %s in the clear; use wss://\n", plain)
 	}
 	ctx, cancel := context.WithTimeout(env.ctx, startTimeout)
 	defer cancel()

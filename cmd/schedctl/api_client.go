@@ -35,7 +35,9 @@ type apiClient struct {
 	// others are tried in turn if base cannot be reached.
 	others []*url.URL
 	token  string
-	http   *http.Client
+	// warnPlain is called before the token is sent.
+	warnPlain func()
+	http      *http.Client
 	// timeout is callTimeout, except in tests.
 	timeout time.Duration
 }
@@ -55,7 +57,7 @@ func newAPIClient(servers, token string) (*apiClient, error) {
 		base.Path, base.RawQuery = strings.TrimRight(base.Path, "/"), ""
 		bases = append(bases, base)
 	}
-	return &apiClient{base: bases[0], others: bases[1:], token: token, timeout: callTimeout, http: &http.Client{
+	return &apiClient{base: bases[0], others: bases[1:], token: token, timeout: callTimeout, warnPlain: func() {}, http: &http.Client{
 		Transport: &http.Transport{Proxy: http.ProxyFromEnvironment, DialContext: (&net.Dialer{Timeout: 5 * time.Second}).DialContext},
 		// The token is for this server and no other.
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
@@ -164,6 +166,7 @@ func (c *apiClient) send(ctx context.Context, method, path string, query url.Val
 		req.Header.Set("Content-Type", "application/json")
 	}
 	if c.token != "" {
+		c.warnPlain()
 		req.Header.Set("Authorization", "Bearer "+c.token)
 	}
 	resp, err := c.http.Do(req)

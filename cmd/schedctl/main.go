@@ -17,12 +17,14 @@ import (
 	"os/signal"
 	"regexp"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"syscall"
 	"time"
 
 	"github.com/alecthomas/kong"
 
+	"github.com/freeslot/freeslot/internal/loopback"
 	"github.com/freeslot/freeslot/internal/process/interrupt"
 	"github.com/freeslot/freeslot/internal/process/procgroup"
 )
@@ -310,7 +312,12 @@ func (c *commands) app(env *environment) (*app, error) {
 	if err != nil {
 		return nil, usageError{err}
 	}
-	return &app{environment: env, api: api, json: c.Output == "json", token: token}, nil
+	a := &app{environment: env, api: api, json: c.Output == "json", token: token}
+	// The URLs of WebSockets stand for those of the API.
+	if plain := strings.ReplaceAll(loopback.Plain(api.webSocketURL()), "ws://", "http://"); plain != "" {
+		api.warnPlain = sync.OnceFunc(func() { a.warn("the token goes to %s in the clear; use https://", plain) })
+	}
+	return a, nil
 }
 
 // call sends a request to a replica, with body as JSON unless it is nil, and decodes the answer

@@ -133,6 +133,9 @@ func (a *app) follow(ctx context.Context, id string) error {
 
 // dial connects to the first server that can be reached.
 func (a *app) dial(ctx context.Context) (*client.Client, error) {
+	if a.token != "" {
+		a.api.warnPlain()
+	}
 	connection, err := client.Dial(ctx, a.api.webSocketURL(), client.Options{Token: a.token, Name: "schedctl", Logger: a.connections()})
 	if err == nil {
 		return connection, nil

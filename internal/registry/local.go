@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/freeslot/freeslot"
+	"github.com/freeslot/freeslot/internal/loopback"
 )
 
 // where says how this process and Redis see each other.
@@ -56,7 +57,7 @@ func (c *conn) route(ctx context.Context) (where, error) {
 	if err != nil {
 		return where{}, fmt.Errorf("route to redis at %s: %w", addr, err)
 	}
-	return where{host: local, loopback: isLoopback(remote)}, nil
+	return where{host: local, loopback: loopback.Is(remote)}, nil
 }
 
 // place fills in the host of a registration. It refuses an instance on loopback unless Redis is on
@@ -65,7 +66,7 @@ func (at where) place(r Registration) (Registration, error) {
 	switch {
 	case r.Host == "":
 		r.Host = at.host
-	case isLoopback(r.Host) && !at.loopback:
+	case loopback.Is(r.Host) && !at.loopback:
 		return r, freeslot.Invalid("host", "is %s, which only this machine reaches, and redis is on another one; expected an address for all clients", r.Host)
 	}
 	return r, nil

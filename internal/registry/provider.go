@@ -15,6 +15,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/freeslot/freeslot"
+	"github.com/freeslot/freeslot/internal/loopback"
 	"github.com/freeslot/freeslot/internal/node/collector"
 	"github.com/freeslot/freeslot/internal/node/heartbeat"
 )
@@ -228,7 +229,7 @@ func (p *Provider) Register(ctx context.Context, reg Registration) error {
 // locate returns how this process and Redis see each other, if the host of an instance depends on
 // it.
 func (p *Provider) locate(ctx context.Context, reg Registration) (where, error) {
-	if reg.Host != "" && !isLoopback(reg.Host) {
+	if reg.Host != "" && !loopback.Is(reg.Host) {
 		return where{}, nil
 	}
 	on := p.conn()

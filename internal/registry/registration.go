@@ -173,12 +173,6 @@ func checkHost(host string) string {
 	return ""
 }
 
-// isLoopback reports whether only this machine reaches the host.
-func isLoopback(host string) bool {
-	addr, err := netip.ParseAddr(host)
-	return err == nil && addr.Unmap().IsLoopback() || strings.EqualFold(host, "localhost") || strings.HasSuffix(strings.ToLower(host), ".localhost")
-}
-
 func (c *Check) validate(found *freeslot.FieldErrors) {
 	found.Add(freeslot.ValidateName("check.kind", c.Kind))
 	if len(c.Path) > MaxCheckPathBytes || !utf8.ValidString(c.Path) || strings.ContainsFunc(c.Path, unicode.IsControl) {

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/freeslot/freeslot"
+	"github.com/freeslot/freeslot/internal/loopback"
 )
 
 func TestRegistrationDefaults(t *testing.T) {
@@ -61,7 +62,7 @@ func TestRegistrationValidate(t *testing.T) {
 		}
 	}
 	for _, host := range []string{"127.0.0.1", "127.1.2.3", "::1", "localhost", "::ffff:127.0.0.1"} {
-		if !isLoopback(host) {
+		if !loopback.Is(host) {
 			t.Errorf("%q is not on loopback", host)
 		}
 	}
