@@ -171,7 +171,7 @@ type listsApplyCmd struct {
 	On        string        `placeholder:"NAME" help:"The list server; only a move changes it (default: the scheduler's Redis)."`
 	Expected  int64         `placeholder:"N" help:"How many ids the list is expected to have; shows what they need."`
 	Filter    string        `placeholder:"KIND" help:"fuse, bloom or none, for the next versions (default fuse)."`
-	Expires   time.Duration `placeholder:"TIME" help:"The whole list ends after this time."`
+	Expires   time.Duration `placeholder:"DURATION" help:"How long the whole list lasts from now on, such as 720h (default: for ever)."`
 	OnExpired string        `placeholder:"ANSWER" help:"What an expired list answers: unknown or no (default unknown)."`
 	Whole     bool          `help:"Clients hold all ids; for lists of up to 100000."`
 }

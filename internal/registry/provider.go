@@ -490,7 +490,7 @@ func (s *service) drop(id string, err error) {
 // errLater is returned by calls before Redis was reached.
 var errLater = &freeslot.Error{
 	Code:    freeslot.CodeUnavailable,
-	Message: "redis was not reached since the start, and has the instance when it is",
+	Message: "redis has not answered since the start; the instance is registered when it does",
 }
 
 var errReplaced = errors.New("registry: the instance was registered anew meanwhile")

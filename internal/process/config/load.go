@@ -1,6 +1,7 @@
 package config
 
 import (
+	"fmt"
 	"os"
 	"path"
 	"path/filepath"
@@ -10,6 +11,7 @@ import (
 
 	"github.com/knadh/koanf/providers/confmap"
 	"github.com/knadh/koanf/v2"
+	"github.com/pelletier/go-toml/v2"
 	"go.yaml.in/yaml/v3"
 )
 
@@ -141,6 +143,9 @@ func parseFile(name string, data []byte) (map[string]any, func(path string) int,
 	}
 	var root yaml.Node
 	document, err := parseDocument(data, &root)
+	if err != nil && toml.Unmarshal(data, new(map[string]any)) == nil {
+		err = fmt.Errorf("%w; TOML needs a name that ends in .toml", err)
+	}
 	return document, func(path string) int { return line(&root, path) }, err
 }
 

@@ -251,6 +251,7 @@ func TestLoadBadFiles(t *testing.T) {
 		"quote":     {content: "name: a\n\nhosts: \"a\n", want: `FILE: line 3: found unexpected end of stream`},
 		"tab":       {content: "redis:\n\turl: x\n", want: `FILE: line 2: found character that cannot start any token`},
 		"twice":     {content: "name: a\nname: b\n", want: `FILE: line 2: mapping key "name" already defined at line 1`},
+		"TOML":      {content: "name = 1\n", want: `FILE: is not a mapping, expected lines such as "key: value"; TOML needs a name that ends in .toml`},
 		"list":      {content: "- a\n", want: `FILE: is not a mapping, expected lines such as "key: value"`},
 		"documents": {content: "name: a\n---\nname: b\n", want: `FILE: holds more than one YAML document, expected one`},
 	} {

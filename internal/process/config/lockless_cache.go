@@ -1,6 +1,10 @@
 package config
 
-import "time"
+import (
+	"time"
+
+	"github.com/freeslot/freeslot/internal/plural"
+)
 
 // LocklessCache is the section of the same name in earlier designs of the scheduler. A key of it
 // works like the key that replaced it. A key that has no effect here, or another meaning, adds to
@@ -49,8 +53,8 @@ func (l *LocklessCache) resolve(r *Replica, isSet func(string) bool, p *Problems
 	r.Locked = l.locked()
 	warn := func(key, format string, args ...any) { r.Warnings.Addf(at+key, format, args...) }
 	if l.RedisPoolSize != nil {
-		warn("redis_pool_size", "has no effect: all commands share %d pipelined connections to each server, "+
-			"which redis.connections sets", r.Redis.Connections)
+		warn("redis_pool_size", "has no effect: all commands share %s to each server, "+
+			"which redis.connections sets", plural.Of(r.Redis.Connections, "pipelined connection", "pipelined connections"))
 	}
 	if l.CacheTTLMS != nil {
 		warn("cache_ttl_ms", "has no effect: a node stays in the cache until it falls silent for %s, "+

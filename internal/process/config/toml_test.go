@@ -25,7 +25,7 @@ func TestDesignsOwnFile(t *testing.T) {
 	if diff := cmp.Diff(want, cfg); diff != "" {
 		t.Error("the file has the defaults, expected those:", diff)
 	}
-	const warnings = `lockless_cache.redis_pool_size has no effect: all commands share 1 pipelined connections to each server, which redis.connections sets
+	const warnings = `lockless_cache.redis_pool_size has no effect: all commands share 1 pipelined connection to each server, which redis.connections sets
 lockless_cache.cache_ttl_ms has no effect: a node stays in the cache until it falls silent for 8s, which heartbeat_limit sets
 lockless_cache.pubsub_channels has no effect: the names of channels begin with "scheduler", which redis.key_prefix sets
 lockless_cache.enable_data_sync compares the lock-based picture with the cache once a minute, and copies no nodes: schedctl nodes import does that`
