@@ -194,15 +194,15 @@ func TestRetryDelay(t *testing.T) {
 func TestGoodURL(t *testing.T) {
 	t.Parallel()
 	for raw, want := range map[string]string{
-		"redis://h":          "[h:6379]",
-		"redis://:7105":      "[localhost:7105]",
-		"redis://[::1]:7105": "[[::1]:7105]",
-		"redis://[::1]/2?dial_timeout=1s&write_timeout=1s&protocol=3&client_cache=0&max_retries=0&client_name=x": "[[::1]:6379]",
-		"redis://h?db=0&protocol=2&client_cache=1":                                                               "[h:6379]",
+		"redis://h":                    "[h:6379]",
+		"redis://:7105":                "[localhost:7105]",
+		"redis://[::1]:7105":           "[[::1]:7105]",
 		"rediss://h/0?skip_verify":     "[h:6379]",
 		"rediss://h?skip_verify=false": "[h:6379]",
-		"rediss://u:p%23w@h:1?addr=g:2&addr=[::1]:3&skip_verify=true&master_set=m": "[h:1 g:2 [::1]:3]",
-		"unix:///run/redis.sock?db=1": "[/run/redis.sock]",
+		"unix:///run/redis.sock?db=1":  "[/run/redis.sock]",
+		"redis://[::1]/2?dial_timeout=1s&write_timeout=1s&protocol=3&client_cache=0&max_retries=0&client_name=x": "[[::1]:6379]",
+		"redis://h?db=0&protocol=2&client_cache=1":                                                               "[h:6379]",
+		"rediss://u:p%23w@h:1?addr=g:2&addr=[::1]:3&skip_verify=true&master_set=m":                               "[h:1 g:2 [::1]:3]",
 	} {
 		opt, err := Config{URL: raw}.option()
 		if got := fmt.Sprint(opt.InitAddress); err != nil || got != want || CheckURL(raw) != nil {
