@@ -288,6 +288,7 @@ func TestOperatorRemoves(t *testing.T) {
 	id := strings.TrimSpace(stdout)
 	svc.awaitUse(1)
 	first.stop()
+	s.awaitBeat("n1")
 	a.signal(syscall.SIGKILL)
 	a.wait()
 	close(gate)

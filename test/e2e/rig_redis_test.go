@@ -105,6 +105,16 @@ func (s *system) mentions(node string) []string {
 	return found
 }
 
+// awaitBeat waits for a node's first heartbeat.
+func (s *system) awaitBeat(node string) {
+	s.t.Helper()
+	ctx, client, key := waittest.Context(s.t), s.redis.Client(s.t), s.prefix+":load:"+node
+	waittest.Until(s.t, "a heartbeat of "+node, func() bool {
+		n, err := client.Do(ctx, client.B().Exists().Key(key).Build()).AsInt64()
+		return err == nil && n == 1
+	})
+}
+
 // fallSilent makes the last heartbeat of a node, whose agent has ended, so much older.
 func (s *system) fallSilent(node string, by time.Duration) {
 	s.t.Helper()
