@@ -79,9 +79,12 @@ func TestGatewayEnds(t *testing.T) {
 					want = stays.id
 				}
 				id := fmt.Sprintf("node-%d", i)
-				if via, err := stays.via(id); err != nil || via != want {
-					t.Errorf("%s is connected by %q, expected %q: %v", id, via, want, err)
-				}
+				eventually(t, func() error {
+					if via, err := stays.via(id); err != nil || via != want {
+						return fmt.Errorf("%s is connected by %q, expected %q: %v", id, via, want, err)
+					}
+					return nil
+				})
 			}
 			eventually(t, stays.idle)
 			s.checkNoSlotsInUse()

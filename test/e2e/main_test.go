@@ -7,7 +7,9 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"os/signal"
 	"path/filepath"
+	"syscall"
 	"testing"
 	"time"
 
@@ -25,6 +27,8 @@ var programs string
 const atOnce = "4"
 
 func TestMain(m *testing.M) {
+	// Under nohup the programs under test would ignore SIGHUP, too, and reload nothing.
+	signal.Notify(make(chan os.Signal, 1), syscall.SIGHUP)
 	if err := errors.Join(prepare(), flag.Set("test.parallel", atOnce)); err != nil {
 		fmt.Fprintln(os.Stderr, "e2e:", err)
 		os.Exit(1)
