@@ -42,6 +42,10 @@ func newService(t *testing.T, gate <-chan struct{}) *service {
 }
 
 func (s *service) serve(w http.ResponseWriter, r *http.Request) {
+	if r.Method != http.MethodPost { // meant for another test's program, which had this port before
+		http.NotFound(w, r)
+		return
+	}
 	data, err := io.ReadAll(r.Body)
 	if err != nil {
 		return // the agent has gone
