@@ -81,7 +81,7 @@ func TestGatewayEnds(t *testing.T) {
 				id := fmt.Sprintf("node-%d", i)
 				eventually(t, func() error {
 					if via, err := stays.via(id); err != nil || via != want {
-						return fmt.Errorf("%s is connected by %q, expected %q: %v", id, via, want, err)
+						return fmt.Errorf("%s is connected by %q, expected %q: %s", id, via, want, fmt.Sprint(err))
 					}
 					return nil
 				})
