@@ -131,14 +131,18 @@ func TestGroupIsRefusedOnce(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, redistest.Shared(t))
 	bad := r.agent(node("bad", 16))
-	r.agent(node("good", 16))
+	r.agent(node("good", 64))
 	rep := r.replica("r1", blind)
 	good, _ := rep.cache.Node("good")
-	good.SetUsed(8) // so that the other is tried first
+	good.SetUsed(40) // so that the other is tried first
 	bad.heartbeat(freeslot.StatusDraining)
-	rep.submitAll([]*freeslot.Job{job(), job(), job(), job()})
-	if n := rep.refusals(cell.RefusedDraining); n != 4 {
-		t.Fatalf("%d jobs are refused, expected a group of 4", n)
+	jobs := make([]*freeslot.Job, 20) // so many that the draws for them find both nodes
+	for i := range jobs {
+		jobs[i] = job()
+	}
+	rep.submitAll(jobs)
+	if n := rep.refusals(cell.RefusedDraining); n != 8 {
+		t.Fatalf("%d jobs are refused, expected a group of half of the node's 16 slots", n)
 	}
 	n, _ := rep.cache.Node("bad")
 	n.SetDraining(false)
