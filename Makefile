@@ -32,7 +32,7 @@ BENCH_SIM_ARGS ?=
 BENCH_PEERS_ARGS ?=
 BENCH_GATE_ARGS ?=
 
-DOCKER_MODULE := internal/redis/redistest/docker
+DOCKER_MODULE := internal/testing/redistest/docker
 PEERS := bench/peers/asynq bench/peers/etcd bench/peers/machinery bench/peers/nats bench/peers/river
 E2E := test/e2e
 FAULTS := test/faults
@@ -107,7 +107,7 @@ test-busy: ## race beside four busy loops, to find tests that assert durations (
 # One package after the other: several write the same page.
 .PHONY: reference
 reference: deps-redis ## write docs/reference (configuration keys, flags, metrics) from the code
-	$(GO) test -count=1 -p 1 -run Reference ./internal/process/config ./internal/node/agent ./cmd/nodeagent ./cmd/schedctl ./cmd/scheduler ./internal/lock ./namelist -args -update
+	$(GO) test -count=1 -p 1 -run Reference ./internal/replica/config ./internal/nodeagent ./cmd/nodeagent ./cmd/schedctl ./cmd/scheduler ./internal/lock ./namelist -args -update
 
 # Each line counts as covered whichever package's test runs it. What only e2e, Docker and fault suites run does not.
 .PHONY: cover
@@ -119,7 +119,7 @@ cover: deps-redis ## the coverage of the product by its Go tests (bench and test
 .PHONY: integration
 integration: ## only the packages that test against a real Redis, with the race detector
 	$(GO) test -race -timeout $(TEST_TIMEOUT) $(TEST_ARGS) \
-		$$($(GO) list -f '{{.ImportPath}} {{.TestImports}} {{.XTestImports}}' ./... | awk '/freeslot\/internal\/redis\/redistest[] ]/ { print $$1 }')
+		$$($(GO) list -f '{{.ImportPath}} {{.TestImports}} {{.XTestImports}}' ./... | awk '/freeslot\/internal\/testing\/redistest[] ]/ { print $$1 }')
 
 .PHONY: docker-test
 docker-test: ## the tests against Redis in containers, a fault suite's too; starts dockerd when no engine runs

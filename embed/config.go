@@ -13,8 +13,8 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/freeslot/freeslot"
-	"github.com/freeslot/freeslot/internal/process/config"
 	"github.com/freeslot/freeslot/internal/registry/centre"
+	"github.com/freeslot/freeslot/internal/replica/config"
 )
 
 // Config describes a replica. The zero value describes the replica that `scheduler serve` runs

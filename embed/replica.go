@@ -12,8 +12,8 @@ import (
 
 	"github.com/freeslot/freeslot"
 	"github.com/freeslot/freeslot/internal/dispatch"
-	"github.com/freeslot/freeslot/internal/process/config"
 	"github.com/freeslot/freeslot/internal/replica"
+	"github.com/freeslot/freeslot/internal/replica/config"
 )
 
 // ErrClosed is returned by every call of a replica that has been stopped, and by the Wait of every

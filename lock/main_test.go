@@ -6,9 +6,9 @@ import (
 	"time"
 
 	"github.com/freeslot/freeslot/internal/lock"
-	"github.com/freeslot/freeslot/internal/redis/redistest/acltest"
 	redisserver "github.com/freeslot/freeslot/internal/redis/server"
 	"github.com/freeslot/freeslot/internal/script"
+	"github.com/freeslot/freeslot/internal/testing/redistest/acltest"
 )
 
 // What is tested has the rights in Redis that `schedctl acl --role lock` gives.

@@ -9,10 +9,10 @@ import (
 	"github.com/redis/rueidis"
 
 	lists "github.com/freeslot/freeslot/internal/namelist"
-	segments "github.com/freeslot/freeslot/internal/namelist/build"
+	segments "github.com/freeslot/freeslot/internal/namelist/version"
 	"github.com/freeslot/freeslot/internal/redis/acl"
-	"github.com/freeslot/freeslot/internal/redis/redistest"
 	"github.com/freeslot/freeslot/internal/script"
+	"github.com/freeslot/freeslot/internal/testing/redistest"
 )
 
 // allow makes a user for readers of lists, and returns its name and the URL to connect as it.

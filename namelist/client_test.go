@@ -8,7 +8,7 @@ import (
 
 	lists "github.com/freeslot/freeslot/internal/namelist"
 	"github.com/freeslot/freeslot/internal/namelist/filter"
-	"github.com/freeslot/freeslot/internal/redis/redistest"
+	"github.com/freeslot/freeslot/internal/testing/redistest"
 )
 
 // One list from nothing over draft, version, edits and switch to its end; all ids are asked at each

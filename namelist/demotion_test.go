@@ -6,8 +6,8 @@ import (
 	"go.uber.org/zap"
 
 	lists "github.com/freeslot/freeslot/internal/namelist"
-	"github.com/freeslot/freeslot/internal/redis/redistest"
-	"github.com/freeslot/freeslot/internal/waittest"
+	"github.com/freeslot/freeslot/internal/testing/redistest"
+	"github.com/freeslot/freeslot/internal/testing/waittest"
 )
 
 // TestDemotion: master and replica change their roles behind one address while connections stay

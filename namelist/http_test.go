@@ -19,9 +19,9 @@ import (
 
 	"github.com/freeslot/freeslot"
 	lists "github.com/freeslot/freeslot/internal/namelist"
-	listbuild "github.com/freeslot/freeslot/internal/namelist/build"
-	"github.com/freeslot/freeslot/internal/redis/redistest"
-	"github.com/freeslot/freeslot/internal/waittest"
+	listbuild "github.com/freeslot/freeslot/internal/namelist/version"
+	"github.com/freeslot/freeslot/internal/testing/redistest"
+	"github.com/freeslot/freeslot/internal/testing/waittest"
 )
 
 // before has a replica behind a handler, which decides by the path whether the replica is reached.

@@ -4,9 +4,9 @@ import (
 	"testing"
 
 	lists "github.com/freeslot/freeslot/internal/namelist"
-	segments "github.com/freeslot/freeslot/internal/namelist/build"
-	"github.com/freeslot/freeslot/internal/redis/redistest/acltest"
+	segments "github.com/freeslot/freeslot/internal/namelist/version"
 	"github.com/freeslot/freeslot/internal/script"
+	"github.com/freeslot/freeslot/internal/testing/redistest/acltest"
 )
 
 // Clients have the rights in Redis that `schedctl acl --role list-reader` gives.

@@ -10,8 +10,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
 	lists "github.com/freeslot/freeslot/internal/namelist"
-	"github.com/freeslot/freeslot/internal/process/config/reference"
-	"github.com/freeslot/freeslot/internal/redis/redistest"
+	"github.com/freeslot/freeslot/internal/testing/redistest"
+	"github.com/freeslot/freeslot/internal/testing/reference"
 )
 
 // TestMetricsReference: the values of a loaded list. The reference has all names.

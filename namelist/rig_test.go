@@ -14,14 +14,14 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/freeslot/freeslot/internal/api"
-	"github.com/freeslot/freeslot/internal/api/apitest"
 	lists "github.com/freeslot/freeslot/internal/namelist"
-	listbuild "github.com/freeslot/freeslot/internal/namelist/build"
 	"github.com/freeslot/freeslot/internal/namelist/filter"
 	"github.com/freeslot/freeslot/internal/namelist/form"
 	"github.com/freeslot/freeslot/internal/namelist/reader"
-	"github.com/freeslot/freeslot/internal/redis/redistest"
-	"github.com/freeslot/freeslot/internal/waittest"
+	listbuild "github.com/freeslot/freeslot/internal/namelist/version"
+	"github.com/freeslot/freeslot/internal/testing/apitest"
+	"github.com/freeslot/freeslot/internal/testing/redistest"
+	"github.com/freeslot/freeslot/internal/testing/waittest"
 )
 
 func bounded(t testing.TB) context.Context {

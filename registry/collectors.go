@@ -1,8 +1,8 @@
 package registry
 
 import (
+	"github.com/freeslot/freeslot/internal/heartbeat"
 	"github.com/freeslot/freeslot/internal/node/collector"
-	"github.com/freeslot/freeslot/internal/node/heartbeat"
 )
 
 type (

@@ -6,8 +6,8 @@ import (
 	"slices"
 	"time"
 
+	"github.com/freeslot/freeslot/internal/heartbeat"
 	"github.com/freeslot/freeslot/internal/node/collector"
-	"github.com/freeslot/freeslot/internal/node/heartbeat"
 )
 
 // Collectors of figures; see [Worker.Collect].

@@ -4,8 +4,8 @@ import (
 	"testing"
 
 	"github.com/freeslot/freeslot/internal/cell"
-	"github.com/freeslot/freeslot/internal/redis/redistest/acltest"
 	"github.com/freeslot/freeslot/internal/script"
+	"github.com/freeslot/freeslot/internal/testing/redistest/acltest"
 )
 
 // The workers under test have the rights of an agent in Redis.

@@ -10,7 +10,7 @@ import (
 	"github.com/freeslot/freeslot/bench/result"
 	"github.com/freeslot/freeslot/bench/tool"
 	"github.com/freeslot/freeslot/internal/namelist/filter"
-	"github.com/freeslot/freeslot/internal/namelist/operator"
+	"github.com/freeslot/freeslot/internal/namelist/server"
 )
 
 const (
@@ -127,7 +127,7 @@ func runReshard(ctx context.Context, b *tool.Bench, d *bed) (err error) {
 func (d *bed) expand(ctx context.Context) (rate float64, err error) {
 	ctx, cancel := context.WithTimeout(ctx, expandLimit)
 	defer cancel()
-	var started operator.ListStarted
+	var started server.ListStarted
 	if err := d.operate(ctx, d.replicas[0], &started, "expand", bigList); err != nil {
 		return 0, err
 	}

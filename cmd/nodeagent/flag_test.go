@@ -10,10 +10,10 @@ import (
 	"go.opentelemetry.io/otel/trace/noop"
 	"go.uber.org/zap"
 
-	"github.com/freeslot/freeslot/internal/node/agent"
-	"github.com/freeslot/freeslot/internal/process/config"
-	"github.com/freeslot/freeslot/internal/process/config/reference"
+	"github.com/freeslot/freeslot/internal/nodeagent"
 	"github.com/freeslot/freeslot/internal/process/metrics"
+	"github.com/freeslot/freeslot/internal/replica/config"
+	"github.com/freeslot/freeslot/internal/testing/reference"
 )
 
 func TestParse(t *testing.T) {
@@ -85,13 +85,13 @@ func TestMetricsReference(t *testing.T) {
 		t.Fatal(err)
 	}
 	reg := metrics.NewRegistry()
-	a, err := agent.New(cfg, zap.NewNop(), reg, noop.NewTracerProvider())
+	a, err := nodeagent.New(cfg, zap.NewNop(), reg, noop.NewTracerProvider())
 	if err != nil {
 		t.Fatal(err)
 	}
 	// Metrics have the node as a label, so that two agents can share a registry.
-	cfg.Node.ID, cfg.Redis, cfg.Gateway, cfg.TokenFile = "node-2", agent.Redis{}, "ws://127.0.0.1:1", "token"
-	if _, err := agent.New(cfg, zap.NewNop(), reg, noop.NewTracerProvider()); err != nil {
+	cfg.Node.ID, cfg.Redis, cfg.Gateway, cfg.TokenFile = "node-2", nodeagent.Redis{}, "ws://127.0.0.1:1", "token"
+	if _, err := nodeagent.New(cfg, zap.NewNop(), reg, noop.NewTracerProvider()); err != nil {
 		t.Fatal(err)
 	}
 	// The start registers some of them.

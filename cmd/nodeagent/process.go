@@ -7,7 +7,7 @@ import (
 
 	"go.uber.org/zap"
 
-	"github.com/freeslot/freeslot/internal/node/agent"
+	"github.com/freeslot/freeslot/internal/nodeagent"
 	"github.com/freeslot/freeslot/internal/process/logging"
 	"github.com/freeslot/freeslot/internal/process/metrics"
 	"github.com/freeslot/freeslot/internal/process/tracing"
@@ -16,16 +16,16 @@ import (
 
 // process is one agent with everything it needs, ready to be started once.
 type process struct {
-	cfg     agent.Config
+	cfg     nodeagent.Config
 	log     *zap.Logger
 	tracing *tracing.Tracing
-	agent   *agent.Agent
+	agent   *nodeagent.Agent
 	// start is agent.Start, except in tests.
 	start func(context.Context) error
 }
 
 // newProcess builds everything and starts nothing.
-func newProcess(cfg agent.Config, log *zap.Logger) (*process, error) {
+func newProcess(cfg nodeagent.Config, log *zap.Logger) (*process, error) {
 	t, err := tracing.Open(context.Background(), tracing.Config{
 		Endpoint: cfg.Tracing.OTLPEndpoint, SampleRatio: cfg.Tracing.SampleRatio,
 		Service: "freeslot-nodeagent", Version: version.String(), Instance: cfg.Node.ID,
@@ -33,7 +33,7 @@ func newProcess(cfg agent.Config, log *zap.Logger) (*process, error) {
 	if err != nil {
 		return nil, err
 	}
-	a, err := agent.New(cfg, log, metrics.NewRegistry(), t.Provider())
+	a, err := nodeagent.New(cfg, log, metrics.NewRegistry(), t.Provider())
 	if err != nil {
 		return nil, errors.Join(err, t.Close(context.Background()))
 	}

@@ -13,12 +13,12 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/freeslot/freeslot/internal/loopback"
-	"github.com/freeslot/freeslot/internal/node/agent"
+	"github.com/freeslot/freeslot/internal/nodeagent"
 	"github.com/freeslot/freeslot/internal/plural"
-	"github.com/freeslot/freeslot/internal/process/config"
 	"github.com/freeslot/freeslot/internal/process/logging"
 	"github.com/freeslot/freeslot/internal/process/systemd"
 	"github.com/freeslot/freeslot/internal/process/version"
+	"github.com/freeslot/freeslot/internal/replica/config"
 )
 
 // startTimeout bounds a start that does not wait for Redis or the gateway, up to the registration
@@ -48,8 +48,8 @@ func (c *runCmd) Run(env *environment) error {
 	if err != nil {
 		return configError{err}
 	}
-	err = serve(env, cfg, logging.WithHints(logger, cfg.Denied), func(ctx context.Context, a *agent.Agent) {
-		_ = a.Reload(ctx, func() (agent.Config, error) { return c.load(env.environ) }, func(name string) {
+	err = serve(env, cfg, logging.WithHints(logger, cfg.Denied), func(ctx context.Context, a *nodeagent.Agent) {
+		_ = a.Reload(ctx, func() (nodeagent.Config, error) { return c.load(env.environ) }, func(name string) {
 			_ = level.UnmarshalText([]byte(name)) // valid
 		}) // the agent has logged its error
 	})
@@ -60,7 +60,7 @@ func (c *runCmd) Run(env *environment) error {
 }
 
 // check prints that the configuration is valid and, if there is a gateway, what the token may do.
-func check(env *environment, cfg *agent.Config) error {
+func check(env *environment, cfg *nodeagent.Config) error {
 	if _, err := fmt.Fprintln(env.out, "the configuration is valid"); err != nil || cfg.Gateway == "" {
 		return err
 	}
@@ -90,18 +90,18 @@ func newLogger(cfg config.Log, w io.Writer) (*zap.Logger, *zap.AtomicLevel, erro
 	return logger.WithOptions(zap.IncreaseLevel(level)), &level, nil
 }
 
-func (c *runCmd) load(environ []string) (agent.Config, error) {
-	cfg, err := agent.Load(config.Options{File: c.Config, Environ: environ, Flags: slices.Concat(c.Flags, c.Set)})
+func (c *runCmd) load(environ []string) (nodeagent.Config, error) {
+	cfg, err := nodeagent.Load(config.Options{File: c.Config, Environ: environ, Flags: slices.Concat(c.Flags, c.Set)})
 	cfg.ExitUnreachable = c.ExitUnreachable
 	switch {
 	case err == nil:
 		return cfg, nil
 	case config.Unreadable(err):
-		return agent.Config{}, err
+		return nodeagent.Config{}, err
 	case c.Config == "":
 		hintConfig(err)
 	}
-	return agent.Config{}, configError{err}
+	return nodeagent.Config{}, configError{err}
 }
 
 // hintConfig adds a hint to the problem that no service is configured.
@@ -119,7 +119,7 @@ func hintConfig(err error) {
 
 // serve runs one agent until env's context ends or the agent does. It calls reload after each
 // SIGHUP.
-func serve(env *environment, cfg agent.Config, logger *zap.Logger, reload func(context.Context, *agent.Agent)) error {
+func serve(env *environment, cfg nodeagent.Config, logger *zap.Logger, reload func(context.Context, *nodeagent.Agent)) error {
 	p, err := newProcess(cfg, logger)
 	if err != nil {
 		return err
@@ -133,7 +133,7 @@ func serve(env *environment, cfg agent.Config, logger *zap.Logger, reload func(c
 }
 
 // serve runs a process that has been built. startCtx bounds the start.
-func (p *process) serve(startCtx context.Context, env *environment, reload func(context.Context, *agent.Agent)) error {
+func (p *process) serve(startCtx context.Context, env *environment, reload func(context.Context, *nodeagent.Agent)) error {
 	cfg, logger := p.cfg, p.log
 	notify := systemd.New(env.environ)
 	logFailed := func(err error) {

@@ -9,7 +9,7 @@ import (
 	"testing"
 
 	"github.com/freeslot/freeslot"
-	"github.com/freeslot/freeslot/internal/redis/redistest/golden"
+	"github.com/freeslot/freeslot/internal/testing/redistest/golden"
 )
 
 // TestPrintExplanation prints the answer in the API's own golden file.

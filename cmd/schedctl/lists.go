@@ -11,7 +11,7 @@ import (
 	"github.com/freeslot/freeslot"
 	"github.com/freeslot/freeslot/internal/namelist"
 	"github.com/freeslot/freeslot/internal/namelist/manage"
-	"github.com/freeslot/freeslot/internal/namelist/operator"
+	"github.com/freeslot/freeslot/internal/namelist/server"
 	"github.com/freeslot/freeslot/internal/plural"
 )
 
@@ -67,15 +67,15 @@ type whyFlags struct {
 	Note   string `help:"Why."`
 }
 
-func (w whyFlags) by() operator.ByWhom { return operator.ByWhom{Author: w.Author, Note: w.Note} }
+func (w whyFlags) by() server.ByWhom { return server.ByWhom{Author: w.Author, Note: w.Note} }
 
 type listsLsCmd struct{}
 
 // Run lists lists by their names.
 func (c *listsLsCmd) Run(a *app) error {
-	all := []operator.NameList{}
+	all := []server.NameList{}
 	for query := (url.Values{"limit": {"1000"}}); ; {
-		var page operator.NameListPage
+		var page server.NameListPage
 		if err := a.call(http.MethodGet, listsPath, query, nil, &page); err != nil {
 			return err
 		}
@@ -108,7 +108,7 @@ func endText(ms int64) string {
 	return clock(ms)
 }
 
-func operationText(op *operator.ListOperation) string {
+func operationText(op *server.ListOperation) string {
 	if op == nil {
 		return "-"
 	}
@@ -123,18 +123,18 @@ type listsShowCmd struct{ oneList }
 
 // Run shows a list and its versions.
 func (c *listsShowCmd) Run(a *app) error {
-	var l operator.NameList
+	var l server.NameList
 	if err := a.call(http.MethodGet, c.path(), nil, nil, &l); err != nil {
 		return err
 	}
-	var v operator.ListVersions
+	var v server.ListVersions
 	if err := a.call(http.MethodGet, c.path()+"/versions", nil, nil, &v); err != nil {
 		return err
 	}
 	if a.json {
 		return a.printJSON(struct {
-			operator.NameList
-			operator.ListVersions
+			server.NameList
+			server.ListVersions
 		}{l, v})
 	}
 	err := table(a.out, [][]string{
@@ -178,11 +178,11 @@ type listsApplyCmd struct {
 
 // Run applies a list.
 func (c *listsApplyCmd) Run(a *app) error {
-	body := operator.ListSpec{
+	body := server.ListSpec{
 		Form: c.Form, Server: c.On, ExpectedIDs: c.Expected, Filter: c.Filter, ExpiresMS: expiry(c.Expires),
 		OnExpired: c.OnExpired, Whole: c.Whole,
 	}
-	var l operator.NameList
+	var l server.NameList
 	if err := a.call(http.MethodPut, c.path(), nil, body, &l); err != nil {
 		return err
 	}
@@ -213,8 +213,8 @@ type switchFlags struct {
 
 // Run switches, and waits until it is done.
 func (c *listsSwitchCmd) Run(a *app) error {
-	var out operator.ListStarted
-	body := operator.ListSwitchRequest{Version: c.Version, Serving: c.Serving, Now: c.Now, ByWhom: c.by()}
+	var out server.ListStarted
+	body := server.ListSwitchRequest{Version: c.Version, Serving: c.Serving, Now: c.Now, ByWhom: c.by()}
 	if err := a.call(http.MethodPost, c.path()+"/switch", nil, body, &out); err != nil {
 		return err
 	}
@@ -239,7 +239,7 @@ func (c *listsSwitchCmd) Run(a *app) error {
 // awaitClients waits until every live client serves the version.
 func (c *listsSwitchCmd) awaitClients(a *app) error {
 	for deadline := time.Now().Add(c.WaitFor); ; {
-		var out operator.ListClients
+		var out server.ListClients
 		if err := a.call(http.MethodGet, c.path()+"/clients", nil, nil, &out); err != nil {
 			return err
 		}
@@ -278,9 +278,9 @@ func (a *app) rest(d time.Duration) error {
 }
 
 // awaitList waits until an operation is over.
-func (a *app) awaitList(path, operation string) (l operator.NameList, err error) {
+func (a *app) awaitList(path, operation string) (l server.NameList, err error) {
 	for {
-		l = operator.NameList{}
+		l = server.NameList{}
 		if err := a.call(http.MethodGet, path, nil, nil, &l); err != nil {
 			return l, err
 		}
@@ -313,8 +313,8 @@ type editFlags struct {
 }
 
 func (c *editFlags) send(a *app, remove bool, expiresMS int64) error {
-	body := operator.EntriesRequest{Entries: changes(c.IDs, remove, expiresMS), Urgent: c.Urgent, ByWhom: c.by()}
-	var out operator.ListChanged
+	body := server.EntriesRequest{Entries: changes(c.IDs, remove, expiresMS), Urgent: c.Urgent, ByWhom: c.by()}
+	var out server.ListChanged
 	if err := a.call(http.MethodPost, c.path()+"/entries", nil, body, &out); err != nil {
 		return c.orApply(err)
 	}
@@ -345,7 +345,7 @@ type listsQueryCmd struct {
 // Run asks for ids.
 func (c *listsQueryCmd) Run(a *app) error {
 	var out manage.Answers
-	if err := a.call(http.MethodPost, c.path()+"/query", nil, operator.QueryRequest{IDs: c.IDs}, &out); err != nil {
+	if err := a.call(http.MethodPost, c.path()+"/query", nil, server.QueryRequest{IDs: c.IDs}, &out); err != nil {
 		return err
 	}
 	if err := c.print(a, &out); err != nil {
@@ -405,7 +405,7 @@ type listsClientsCmd struct{ oneList }
 
 // Run lists live clients.
 func (c *listsClientsCmd) Run(a *app) error {
-	var out operator.ListClients
+	var out server.ListClients
 	if err := a.call(http.MethodGet, c.path()+"/clients", nil, nil, &out); err != nil {
 		return err
 	}

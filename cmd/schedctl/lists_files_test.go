@@ -12,7 +12,7 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/freeslot/freeslot/internal/namelist/operator"
+	"github.com/freeslot/freeslot/internal/namelist/server"
 )
 
 // TestListsExportInto: a file keeps its mode, a symbolic link its target, and a device stays one.
@@ -115,7 +115,7 @@ func TestListsImportReport(t *testing.T) {
 		"version 1 of list vip is ready: 2 ids of 4 lines, 0 duplicates, 2 rejected, of which 1 expired before the import",
 		"it does not serve: 1 line was rejected")
 	l.ctl(t, "lists", "rejects", "vip", "1").expect(t, exitOK, "expired before the import")
-	var u operator.ListUpload
+	var u server.ListUpload
 	must(t, json.Unmarshal([]byte(l.ctl(t, "lists", "import", "vip", file, "--header", "yes", "-o", "json").expect(t, exitOK).out), &u))
 	if !u.Report.Header || u.Report.HeaderLike != "" || u.Report.Expired != 1 || u.Version.Count != 1 {
 		t.Errorf("%+v, %+v, expected a header, an expired line, and one id", u.Report, u.Version)

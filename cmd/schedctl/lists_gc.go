@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/freeslot/freeslot/internal/namelist/manage"
-	"github.com/freeslot/freeslot/internal/namelist/operator"
+	"github.com/freeslot/freeslot/internal/namelist/server"
 	"github.com/freeslot/freeslot/internal/plural"
 )
 
@@ -19,7 +19,7 @@ type listsGCCmd struct {
 // Run looks through the list servers, page by page.
 func (c *listsGCCmd) Run(a *app) error {
 	all := manage.Collected{Builds: []manage.LeftBuild{}}
-	for q := (operator.CollectRequest{Server: c.On, DryRun: c.DryRun}); ; {
+	for q := (server.CollectRequest{Server: c.On, DryRun: c.DryRun}); ; {
 		var page manage.Collected
 		if err := a.callFor(time.Minute, http.MethodPost, "/v1/list-gc", nil, q, &page); err != nil {
 			return err

@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/freeslot/freeslot/internal/api"
-	"github.com/freeslot/freeslot/internal/waittest"
+	"github.com/freeslot/freeslot/internal/testing/waittest"
 	"github.com/freeslot/freeslot/namelist"
 )
 

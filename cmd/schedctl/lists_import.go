@@ -15,9 +15,9 @@ import (
 	"strings"
 
 	"github.com/freeslot/freeslot"
-	"github.com/freeslot/freeslot/internal/namelist/build"
 	"github.com/freeslot/freeslot/internal/namelist/manage"
-	"github.com/freeslot/freeslot/internal/namelist/operator"
+	"github.com/freeslot/freeslot/internal/namelist/server"
+	"github.com/freeslot/freeslot/internal/namelist/version"
 	"github.com/freeslot/freeslot/internal/plural"
 )
 
@@ -74,7 +74,7 @@ func (c *listsImportCmd) Run(a *app) (err error) {
 }
 
 // left adds to the error of an import what goes on without it, and how to follow that.
-func (c *listsImportCmd) left(a *app, u *operator.ListUpload, err error) error {
+func (c *listsImportCmd) left(a *app, u *server.ListUpload, err error) error {
 	resume := fmt.Sprintf("schedctl %slists import %s %s --upload %s", a.flags, quoted(c.List), quoted(c.File), u.ID)
 	hint := ""
 	switch {
@@ -117,8 +117,8 @@ func (a *app) progress(step string, done, total int64) {
 }
 
 // open begins the upload, or finds the one to continue.
-func (c *listsImportCmd) open(a *app) (*operator.ListUpload, error) {
-	var u operator.ListUpload
+func (c *listsImportCmd) open(a *app) (*server.ListUpload, error) {
+	var u server.ListUpload
 	if c.Upload != "" {
 		err := a.call(http.MethodGet, uploadPath(c.Upload), nil, nil, &u)
 		if err == nil && u.List != c.List {
@@ -126,7 +126,7 @@ func (c *listsImportCmd) open(a *app) (*operator.ListUpload, error) {
 		}
 		return &u, err
 	}
-	body := operator.UploadRequest{Format: build.Format(cmp.Or(c.Format, formatOf(c.File))), Mode: manage.Mode(c.Mode), Header: build.HeaderChoice(c.Header), Switch: c.Switch, ByWhom: c.by()}
+	body := server.UploadRequest{Format: version.Format(cmp.Or(c.Format, formatOf(c.File))), Mode: manage.Mode(c.Mode), Header: version.HeaderChoice(c.Header), Switch: c.Switch, ByWhom: c.by()}
 	err := a.call(http.MethodPost, c.path()+"/uploads", nil, body, &u)
 	c.home = u.URL
 	return &u, c.orApply(err)
@@ -209,7 +209,7 @@ func (c *listsImportCmd) input(a *app) (*importInput, error) {
 }
 
 // send sends what the upload does not have yet, up to the end of the input, and ends it.
-func (c *listsImportCmd) send(a *app, in *importInput, u *operator.ListUpload) error {
+func (c *listsImportCmd) send(a *app, in *importInput, u *server.ListUpload) error {
 	buffer := make([]byte, chunk)
 	for end := false; !end; {
 		n, err := io.ReadFull(in, buffer)
@@ -226,7 +226,7 @@ func (c *listsImportCmd) send(a *app, in *importInput, u *operator.ListUpload) e
 		}
 		a.progress("upload", u.Bytes, max(in.size, u.Bytes))
 	}
-	body, err := json.Marshal(operator.CommitUploadRequest{Bytes: u.Bytes})
+	body, err := json.Marshal(server.CommitUploadRequest{Bytes: u.Bytes})
 	return cmp.Or(err, c.ask(a, http.MethodPost, uploadPath(u.ID)+"/commit", nil, body, u))
 }
 
@@ -234,7 +234,7 @@ var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
 // same reads the part of the input that the upload has, which must be the same: the beginning or,
 // once the upload is committed, everything.
-func (c *listsImportCmd) same(in *importInput, u *operator.ListUpload) error {
+func (c *listsImportCmd) same(in *importInput, u *server.ListUpload) error {
 	sum, part := crc32.New(castagnoli), io.Reader(io.LimitReader(in, u.Bytes))
 	if u.State != manage.Open {
 		part = in
@@ -250,7 +250,7 @@ func (c *listsImportCmd) same(in *importInput, u *operator.ListUpload) error {
 }
 
 // report prints what happened to the upload.
-func (c *listsImportCmd) report(a *app, u *operator.ListUpload) error {
+func (c *listsImportCmd) report(a *app, u *server.ListUpload) error {
 	say := a.println
 	if a.json {
 		if err := a.printJSON(u); err != nil {
@@ -263,7 +263,7 @@ func (c *listsImportCmd) report(a *app, u *operator.ListUpload) error {
 		}
 		for i, r := range u.Report.Rejects {
 			if i == 10 {
-				a.warn("and %d more; `schedctl lists rejects %s --upload %s` has the first %d", u.Report.Rejected-10, c.List, u.ID, build.MaxRejects)
+				a.warn("and %d more; `schedctl lists rejects %s --upload %s` has the first %d", u.Report.Rejected-10, c.List, u.ID, version.MaxRejects)
 				break
 			}
 			a.warn("line %d: %s", r.Line, r.Why)
@@ -301,10 +301,10 @@ func (c *listsImportCmd) report(a *app, u *operator.ListUpload) error {
 }
 
 // awaitSwitched waits for the switch that the replica begins by itself.
-func (c *listsImportCmd) awaitSwitched(a *app, u *operator.ListUpload) error {
+func (c *listsImportCmd) awaitSwitched(a *app, u *server.ListUpload) error {
 	version := u.Version.Number
 	for range 250 {
-		var l operator.NameList
+		var l server.NameList
 		if err := a.call(http.MethodGet, c.path(), nil, nil, &l); err != nil {
 			return err
 		}

@@ -23,10 +23,10 @@ import (
 	"go.uber.org/zap"
 	"go.uber.org/zap/zaptest"
 
-	"github.com/freeslot/freeslot/internal/namelist/operator"
-	"github.com/freeslot/freeslot/internal/process/config"
+	"github.com/freeslot/freeslot/internal/namelist/server"
 	"github.com/freeslot/freeslot/internal/replica"
-	"github.com/freeslot/freeslot/internal/waittest"
+	"github.com/freeslot/freeslot/internal/replica/config"
+	"github.com/freeslot/freeslot/internal/testing/waittest"
 )
 
 // before serves what to serves, after hook was called.
@@ -88,7 +88,7 @@ func TestListsImportGoesOn(t *testing.T) {
 	changed := listFile(t, "vip.txt", "y"+text[1:])
 	l.ctl(t, "lists", "import", "vip", changed, "--upload", found[2]).expect(t, exitFailure, "is not the file whose first")
 	l.ctl(t, "lists", "import", "other", file, "--upload", found[2]).expect(t, exitUsage, "is of list vip")
-	var u operator.ListUpload
+	var u server.ListUpload
 	must(t, json.Unmarshal([]byte(l.ctl(t, "lists", "uploads", "show", found[2], "-o", "json").expect(t, exitOK).out), &u))
 	if u.Bytes < chunk {
 		t.Errorf("the upload has %d bytes, expected those of the first chunk", u.Bytes)

@@ -5,7 +5,7 @@ import (
 	"net/http"
 	"net/url"
 
-	"github.com/freeslot/freeslot/internal/namelist/operator"
+	"github.com/freeslot/freeslot/internal/namelist/server"
 )
 
 // startFlags are the flags of commands that begin an operation and do not wait for its end.
@@ -15,7 +15,7 @@ type startFlags struct {
 }
 
 func (c *startFlags) start(a *app, what string, body any) error {
-	var out operator.ListStarted
+	var out server.ListStarted
 	if err := a.call(http.MethodPost, c.path()+"/"+what, nil, body, &out); err != nil {
 		return err
 	}
@@ -29,7 +29,7 @@ type listsExpandCmd struct{ startFlags }
 
 // Run expands a list.
 func (c *listsExpandCmd) Run(a *app) error {
-	return c.start(a, "expand", operator.WhyRequest{ByWhom: c.by()})
+	return c.start(a, "expand", server.WhyRequest{ByWhom: c.by()})
 }
 
 type listsMoveCmd struct {
@@ -39,14 +39,14 @@ type listsMoveCmd struct {
 
 // Run moves a list.
 func (c *listsMoveCmd) Run(a *app) error {
-	return c.start(a, "move", operator.MoveRequest{Server: c.To, ByWhom: c.by()})
+	return c.start(a, "move", server.MoveRequest{Server: c.To, ByWhom: c.by()})
 }
 
 type listsFreezeCmd struct{ startFlags }
 
 // Run freezes a list.
 func (c *listsFreezeCmd) Run(a *app) error {
-	return a.done(a.call(http.MethodPost, c.path()+"/freeze", nil, operator.WhyRequest{ByWhom: c.by()}, nil), "list %s is frozen", c.List)
+	return a.done(a.call(http.MethodPost, c.path()+"/freeze", nil, server.WhyRequest{ByWhom: c.by()}, nil), "list %s is frozen", c.List)
 }
 
 type listsUnfreezeCmd struct{ oneList }
@@ -60,14 +60,14 @@ type listsCancelCmd struct{ startFlags }
 
 // Run cancels the running operation.
 func (c *listsCancelCmd) Run(a *app) error {
-	var l operator.NameList
+	var l server.NameList
 	if err := a.call(http.MethodGet, c.path(), nil, nil, &l); err != nil {
 		return err
 	}
 	if l.Operation == nil {
 		return fmt.Errorf("nothing runs on list %s", c.List)
 	}
-	body := operator.CancelRequest{Operation: l.Operation.ID, ByWhom: c.by()}
+	body := server.CancelRequest{Operation: l.Operation.ID, ByWhom: c.by()}
 	return a.done(a.call(http.MethodPost, c.path()+"/cancel", nil, body, nil), "%s of list %s is cancelled", l.Operation.Kind, c.List)
 }
 
@@ -86,7 +86,7 @@ func (c *listsRmCmd) Run(a *app) error {
 	if c.Note != "" {
 		query.Set("note", c.Note)
 	}
-	var out operator.ListDeleted
+	var out server.ListDeleted
 	if err := a.call(http.MethodDelete, c.path(), query, nil, &out); err != nil {
 		return err
 	}

@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/freeslot/freeslot/internal/namelist"
-	"github.com/freeslot/freeslot/internal/namelist/operator"
+	"github.com/freeslot/freeslot/internal/namelist/server"
 	"github.com/freeslot/freeslot/internal/plural"
 )
 
@@ -24,8 +24,8 @@ type sessionBeginCmd struct{ startFlags }
 
 // Run begins a session.
 func (c *sessionBeginCmd) Run(a *app) error {
-	var out operator.EditSession
-	if err := a.call(http.MethodPost, c.path()+"/sessions", nil, operator.WhyRequest{ByWhom: c.by()}, &out); err != nil {
+	var out server.EditSession
+	if err := a.call(http.MethodPost, c.path()+"/sessions", nil, server.WhyRequest{ByWhom: c.by()}, &out); err != nil {
 		return c.orApply(err)
 	}
 	if a.json {
@@ -49,8 +49,8 @@ type stageFlags struct {
 }
 
 func (c *stageFlags) stage(a *app, remove bool, expiresMS int64) error {
-	var out operator.EditSession
-	if err := a.call(http.MethodPost, c.path(), nil, operator.StageRequest{Entries: changes(c.IDs, remove, expiresMS)}, &out); err != nil {
+	var out server.EditSession
+	if err := a.call(http.MethodPost, c.path(), nil, server.StageRequest{Entries: changes(c.IDs, remove, expiresMS)}, &out); err != nil {
 		return err
 	}
 	if a.json {
@@ -94,8 +94,8 @@ type sessionCommitCmd struct {
 
 // Run commits a session.
 func (c *sessionCommitCmd) Run(a *app) error {
-	var out operator.ListChanged
-	if err := a.call(http.MethodPost, c.path()+"/commit", nil, operator.WhyRequest{ByWhom: c.by()}, &out); err != nil {
+	var out server.ListChanged
+	if err := a.call(http.MethodPost, c.path()+"/commit", nil, server.WhyRequest{ByWhom: c.by()}, &out); err != nil {
 		return err
 	}
 	if a.json {
@@ -121,7 +121,7 @@ type uploadsLsCmd struct{ oneList }
 
 // Run lists uploads.
 func (c *uploadsLsCmd) Run(a *app) error {
-	var out operator.ListUploads
+	var out server.ListUploads
 	if err := a.call(http.MethodGet, c.path()+"/uploads", nil, nil, &out); err != nil {
 		return err
 	}
@@ -152,7 +152,7 @@ type uploadsShowCmd struct{ oneUpload }
 
 // Run shows an upload.
 func (c *uploadsShowCmd) Run(a *app) error {
-	var out operator.ListUpload
+	var out server.ListUpload
 	if err := a.call(http.MethodGet, uploadPath(c.Upload), nil, nil, &out); err != nil {
 		return err
 	}
@@ -200,7 +200,7 @@ type listsRollbackCmd struct {
 
 // Run switches to an older version.
 func (c *listsRollbackCmd) Run(a *app) error {
-	var l operator.NameList
+	var l server.NameList
 	if err := a.call(http.MethodGet, c.path(), nil, nil, &l); err != nil {
 		return err
 	}
@@ -209,7 +209,7 @@ func (c *listsRollbackCmd) Run(a *app) error {
 	}
 	version := c.Version
 	if version == 0 {
-		var all operator.ListVersions
+		var all server.ListVersions
 		if err := a.call(http.MethodGet, c.path()+"/versions", nil, nil, &all); err != nil {
 			return err
 		}

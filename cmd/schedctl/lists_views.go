@@ -16,9 +16,9 @@ import (
 	"strings"
 
 	"github.com/freeslot/freeslot/internal/namelist"
-	"github.com/freeslot/freeslot/internal/namelist/build"
 	"github.com/freeslot/freeslot/internal/namelist/manage"
-	"github.com/freeslot/freeslot/internal/namelist/operator"
+	"github.com/freeslot/freeslot/internal/namelist/server"
+	"github.com/freeslot/freeslot/internal/namelist/version"
 	"github.com/freeslot/freeslot/internal/plural"
 	"github.com/freeslot/freeslot/internal/process/output"
 )
@@ -102,21 +102,21 @@ func (c *listsExportCmd) write(a *app, out io.Writer) (of exported, err error) {
 	if err != nil {
 		return of, explain(err)
 	}
-	of.SHA256 = trailer.Get(operator.ExportSHA256)
+	of.SHA256 = trailer.Get(server.ExportSHA256)
 	for _, number := range []struct {
 		text string
 		into *int64
 	}{
-		{header.Get(operator.ExportVersion), &of.Version},
-		{header.Get(operator.ExportRevision), &of.Revision},
-		{header.Get(operator.ExportAt), &of.AtMS},
-		{trailer.Get(operator.ExportCount), &of.Count},
+		{header.Get(server.ExportVersion), &of.Version},
+		{header.Get(server.ExportRevision), &of.Revision},
+		{header.Get(server.ExportAt), &of.AtMS},
+		{trailer.Get(server.ExportCount), &of.Count},
 	} {
 		if *number.into, err = strconv.ParseInt(number.text, 10, 64); err != nil {
 			return of, errors.New("the export does not say what it is, or was cut")
 		}
 	}
-	want := of.Count + int64(strings.Count(build.Header(build.Format(format)), "\n"))
+	want := of.Count + int64(strings.Count(version.Header(version.Format(format)), "\n"))
 	if is := hex.EncodeToString(sum.Sum(nil)); lines.n != want || is != of.SHA256 {
 		return of, fmt.Errorf("the export has %s and sum %s, expected %d and %s", plural.Of(lines.n, "line", "lines"), is, want, of.SHA256)
 	}
@@ -126,9 +126,9 @@ func (c *listsExportCmd) write(a *app, out io.Writer) (of exported, err error) {
 // formatOf returns the format of a file by its name.
 func formatOf(name string) string {
 	if strings.HasSuffix(strings.TrimSuffix(name, ".gz"), ".txt") {
-		return string(build.TXT)
+		return string(version.TXT)
 	}
-	return string(build.CSV)
+	return string(version.CSV)
 }
 
 type lineCounter struct{ n int64 }
@@ -211,7 +211,7 @@ type listsSampleCmd struct {
 
 // Run shows some of a version.
 func (c *listsSampleCmd) Run(a *app) error {
-	var out operator.ListSample
+	var out server.ListSample
 	if err := a.call(http.MethodGet, c.version(c.Version)+"/sample", url.Values{"count": {strconv.Itoa(c.Count)}}, nil, &out); err != nil {
 		return err
 	}
@@ -244,7 +244,7 @@ func (c *listsRejectsCmd) Run(a *app) error {
 	case c.Upload != "":
 		path = uploadPath(c.Upload) + "/rejects"
 	}
-	all := manage.Rejects{Rejects: []build.Reject{}}
+	all := manage.Rejects{Rejects: []version.Reject{}}
 	for query := (url.Values{"limit": {"10000"}}); ; {
 		var page manage.Rejects
 		if err := a.call(http.MethodGet, path, query, nil, &page); err != nil {

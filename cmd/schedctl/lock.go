@@ -8,7 +8,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/freeslot/freeslot/internal/lock/operator"
+	"github.com/freeslot/freeslot/internal/lock/server"
 )
 
 const locksPath = "/v1/locks"
@@ -30,10 +30,10 @@ func (c *lockLsCmd) Run(a *app) error {
 	if c.Limit < 1 {
 		return usage("--limit is %d, expected at least 1", c.Limit)
 	}
-	query, all, seen := url.Values{}, []operator.Lock{}, make(map[string]bool)
+	query, all, seen := url.Values{}, []server.Lock{}, make(map[string]bool)
 	for len(all) < c.Limit {
 		query.Set("limit", strconv.Itoa(min(c.Limit-len(all), 1000)))
-		var page operator.LockPage
+		var page server.LockPage
 		if err := a.call(http.MethodGet, locksPath, query, nil, &page); err != nil {
 			return err
 		}
@@ -60,7 +60,7 @@ func (c *lockLsCmd) Run(a *app) error {
 	return table(a.out, rows)
 }
 
-func leftText(l *operator.Lock) string {
+func leftText(l *server.Lock) string {
 	switch {
 	case !l.Held:
 		return "-"
@@ -70,7 +70,7 @@ func leftText(l *operator.Lock) string {
 	return (time.Duration(l.LeftMS) * time.Millisecond).String()
 }
 
-func lockState(l *operator.Lock) string {
+func lockState(l *server.Lock) string {
 	switch {
 	case l.Problem != "":
 		return l.Problem
@@ -101,7 +101,7 @@ type lockShowCmd struct{ oneLock }
 
 // Run shows one lock.
 func (c *lockShowCmd) Run(a *app) error {
-	var l operator.Lock
+	var l server.Lock
 	if err := a.call(http.MethodGet, c.path(), nil, nil, &l); err != nil {
 		return err
 	}
@@ -144,8 +144,8 @@ free when its lease is over. --now is for a lock that must be free at once, and 
 
 // Run revokes a lock.
 func (c *lockRmCmd) Run(a *app) error {
-	request := operator.RevokeRequest{Reason: c.Reason, Author: c.Author, Token: c.Token, Now: c.Now}
-	var result operator.RevokeResult
+	request := server.RevokeRequest{Reason: c.Reason, Author: c.Author, Token: c.Token, Now: c.Now}
+	var result server.RevokeResult
 	if err := a.call(http.MethodPost, c.path()+"/revoke", nil, request, &result); err != nil {
 		return err
 	}
@@ -161,7 +161,7 @@ type lockLogCmd struct {
 
 // Run lists what was revoked, the newest first.
 func (c *lockLogCmd) Run(a *app) error {
-	var log operator.AuditLog
+	var log server.AuditLog
 	if err := a.call(http.MethodGet, "/v1/lock-audit", url.Values{"limit": {strconv.Itoa(c.Limit)}}, nil, &log); err != nil {
 		return err
 	}

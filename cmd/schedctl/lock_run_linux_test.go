@@ -4,7 +4,7 @@ import (
 	"io"
 	"testing"
 
-	"github.com/freeslot/freeslot/internal/redis/redistest"
+	"github.com/freeslot/freeslot/internal/testing/redistest"
 )
 
 // TestLockRunKilled: the command ends with schedctl, and the lock when its lease is over.

@@ -9,7 +9,7 @@ import (
 	"testing"
 
 	"github.com/freeslot/freeslot/internal/lock"
-	"github.com/freeslot/freeslot/internal/lock/operator"
+	"github.com/freeslot/freeslot/internal/lock/server"
 )
 
 // TestLocks: what operators see of locks, and do about them.
@@ -29,7 +29,7 @@ func TestLocks(t *testing.T) {
 		tokens = append(tokens, fmt.Sprint(held.Token()))
 	}
 	l.ctl(t, "lock", "ls").expect(t, exitOK, "LOCK", "tenant/7 ä", "host-1", tokens[0], tokens[1], "held")
-	var some []operator.Lock
+	var some []server.Lock
 	got := l.ctl(t, "lock", "ls", "--limit", "1", "-o", "json").expect(t, exitOK)
 	if err := json.Unmarshal([]byte(got.out), &some); err != nil || len(some) != 1 {
 		t.Error(got.out, err)
@@ -54,7 +54,7 @@ func TestLocks(t *testing.T) {
 // TestLeftText: a lease without an end is told in words.
 func TestLeftText(t *testing.T) {
 	t.Parallel()
-	for want, l := range map[string]operator.Lock{
+	for want, l := range map[string]server.Lock{
 		"-": {}, "29.7s": {Held: true, LeftMS: 29_700}, "no end": {Held: true, LeftMS: -1},
 	} {
 		if got := leftText(&l); got != want {

@@ -8,7 +8,7 @@ import (
 	"testing"
 
 	"github.com/freeslot/freeslot/internal/api"
-	"github.com/freeslot/freeslot/internal/waittest"
+	"github.com/freeslot/freeslot/internal/testing/waittest"
 )
 
 // TestDrain: a drained node gets no job until undrain.

@@ -20,7 +20,7 @@ import (
 	"github.com/freeslot/freeslot/cmd/schedctl/importer"
 	"github.com/freeslot/freeslot/internal/cell"
 	"github.com/freeslot/freeslot/internal/lock"
-	"github.com/freeslot/freeslot/internal/redis/redistest"
+	"github.com/freeslot/freeslot/internal/testing/redistest"
 )
 
 // seedNode is a node in the format of an earlier design of the scheduler.

@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"github.com/freeslot/freeslot/internal/registry"
-	"github.com/freeslot/freeslot/internal/registry/operator"
+	"github.com/freeslot/freeslot/internal/registry/server"
 )
 
 const registryPath = "/admin/registry"
@@ -62,9 +62,9 @@ func (c *registryServicesCmd) Run(a *app) error {
 	if c.Nodes {
 		return c.ofNodes(a)
 	}
-	all := []operator.RegistryService{}
+	all := []server.RegistryService{}
 	for query := (url.Values{"limit": {"1000"}}); ; {
-		var page operator.ServicePage
+		var page server.ServicePage
 		if err := a.call(http.MethodGet, registryPath+"/services", query, nil, &page); err != nil {
 			return err
 		}
@@ -88,7 +88,7 @@ func (c *registryServicesCmd) Run(a *app) error {
 func msText(ms int64) string { return (time.Duration(ms) * time.Millisecond).String() }
 
 func (c *registryServicesCmd) ofNodes(a *app) error {
-	var list operator.NodeServiceList
+	var list server.NodeServiceList
 	if err := a.call(http.MethodGet, registryPath+"/node-services", nil, nil, &list); err != nil {
 		return err
 	}
@@ -112,9 +112,9 @@ type registryInstancesCmd struct {
 
 // Run lists instances by their ids.
 func (c *registryInstancesCmd) Run(a *app) error {
-	all, seen := []operator.RegistryInstance{}, make(map[string]bool)
+	all, seen := []server.RegistryInstance{}, make(map[string]bool)
 	for query := (url.Values{"label": c.Label, "metric": c.Metric}); ; {
-		var page operator.InstancePage
+		var page server.InstancePage
 		if err := a.call(http.MethodGet, c.path()+"/instances", query, nil, &page); err != nil {
 			return err
 		}
@@ -147,11 +147,11 @@ func (c *registryInstancesCmd) Run(a *app) error {
 	return table(a.out, rows)
 }
 
-func address(in *operator.RegistryInstance) string {
+func address(in *server.RegistryInstance) string {
 	return net.JoinHostPort(in.Host, strconv.Itoa(in.Port))
 }
 
-func instanceState(in *operator.RegistryInstance) string {
+func instanceState(in *server.RegistryInstance) string {
 	state := "well"
 	switch {
 	case !in.Enabled:
@@ -179,7 +179,7 @@ func (c *registryShowCmd) Run(a *app) error {
 	if c.ID != "" {
 		return c.instance(a)
 	}
-	var s operator.ServiceDetail
+	var s server.ServiceDetail
 	if err := a.call(http.MethodGet, c.path(), nil, nil, &s); err != nil {
 		return err
 	}
@@ -208,7 +208,7 @@ func (c *registryShowCmd) Run(a *app) error {
 	return table(a.out, rows)
 }
 
-func spread(d operator.Distribution, unit string) string {
+func spread(d server.Distribution, unit string) string {
 	if d.Count == 0 {
 		return "-"
 	}
@@ -217,7 +217,7 @@ func spread(d operator.Distribution, unit string) string {
 
 func (c *registryShowCmd) instance(a *app) error {
 	one := oneInstance{c.oneService, c.ID}
-	var in operator.RegistryInstance
+	var in server.RegistryInstance
 	if err := a.call(http.MethodGet, one.path(), nil, nil, &in); err != nil {
 		return err
 	}
@@ -259,7 +259,7 @@ func (c *registryHealthCmd) Run(a *app) error {
 	if c.Service != "" {
 		return c.one(a)
 	}
-	var h operator.RegistryHealth
+	var h server.RegistryHealth
 	if err := a.call(http.MethodGet, registryPath+"/health", nil, nil, &h); err != nil {
 		return err
 	}
@@ -283,7 +283,7 @@ func wellText(n int) string {
 }
 
 func (c *registryHealthCmd) one(a *app) error {
-	var h operator.ServiceHealth
+	var h server.ServiceHealth
 	if err := a.call(http.MethodGet, (&oneService{c.Service}).path()+"/health", nil, nil, &h); err != nil {
 		return err
 	}
@@ -318,7 +318,7 @@ const watchWait = 30 * time.Second
 func (c *registryWatchCmd) Run(a *app) error {
 	query, last := url.Values{}, ""
 	for a.ctx.Err() == nil {
-		var d operator.Discovery
+		var d server.Discovery
 		err := a.api.call(a.ctx, http.MethodGet, "/v1/discover/"+escaped(c.Service), query, nil, watchWait, &d)
 		switch {
 		case a.ctx.Err() != nil:
@@ -370,7 +370,7 @@ func (c *registrySetCmd) Run(a *app) error {
 		if c.Limit == nil && c.Every == nil {
 			return usage("--limit or --every is missing, expected one of them for a service")
 		}
-		request := operator.CleanupRequest{LimitMS: wholeMS(c.Limit), EveryMS: wholeMS(c.Every)}
+		request := server.CleanupRequest{LimitMS: wholeMS(c.Limit), EveryMS: wholeMS(c.Every)}
 		if err := a.call(http.MethodPut, c.path()+"/cleanup", nil, request, new(struct{})); err != nil {
 			return err
 		}
@@ -383,7 +383,7 @@ func (c *registrySetCmd) Run(a *app) error {
 		return err
 	}
 	one := oneInstance{c.oneService, c.ID}
-	request := operator.OverrideRequest{Weight: c.Weight, Enabled: c.Enabled, Draining: c.Draining, Author: c.Author, Note: c.Note, ForMS: wholeMS(c.For)}
+	request := server.OverrideRequest{Weight: c.Weight, Enabled: c.Enabled, Draining: c.Draining, Author: c.Author, Note: c.Note, ForMS: wholeMS(c.For)}
 	return one.change(a, http.MethodPut, "/override", request, "is set")
 }
 
@@ -417,7 +417,7 @@ func wholeMS(d *time.Duration) *int64 {
 
 // change changes an instance, and prints the outcome.
 func (c *oneInstance) change(a *app, method, below string, request any, done string) error {
-	var changed operator.Changed
+	var changed server.Changed
 	if err := a.call(method, c.path()+below, nil, request, &changed); err != nil {
 		return err
 	}
@@ -456,8 +456,8 @@ func (c *registryPutCmd) Run(a *app) error {
 	if err := checkWeight(&c.Weight, setEnabled); err != nil {
 		return err
 	}
-	request := operator.InstanceRequest{ID: c.ID, Host: c.Host, Port: c.Port, Protocol: c.Protocol, Weight: &c.Weight, Metadata: c.Label}
-	var changed operator.Changed
+	request := server.InstanceRequest{ID: c.ID, Host: c.Host, Port: c.Port, Protocol: c.Protocol, Weight: &c.Weight, Metadata: c.Label}
+	var changed server.Changed
 	if err := a.call(http.MethodPost, c.path()+"/instances", nil, request, &changed); err != nil {
 		return err
 	}

@@ -9,7 +9,7 @@ import (
 	"strconv"
 
 	"github.com/freeslot/freeslot"
-	"github.com/freeslot/freeslot/internal/registry/operator"
+	"github.com/freeslot/freeslot/internal/registry/server"
 )
 
 const documentsPath = registryPath + "/config"
@@ -38,7 +38,7 @@ func (c *oneDocument) seen(a *app, given *int64) (int64, error) {
 	if given != nil {
 		return *given, nil
 	}
-	var d operator.ConfigDocument
+	var d server.ConfigDocument
 	err := a.call(http.MethodGet, c.path(), nil, nil, &d)
 	if freeslot.CodeOf(err) == freeslot.CodeNotFound {
 		return 0, nil
@@ -48,7 +48,7 @@ func (c *oneDocument) seen(a *app, given *int64) (int64, error) {
 
 // made prints which version a change has made.
 func (c *oneDocument) made(a *app, method, below string, request any) error {
-	var changed operator.ConfigDocumentChanged
+	var changed server.ConfigDocumentChanged
 	if err := a.call(method, c.path()+below, nil, request, &changed); err != nil {
 		return err
 	}
@@ -62,9 +62,9 @@ type documentLsCmd struct{}
 
 // Run lists documents by their names.
 func (documentLsCmd) Run(a *app) error {
-	all := []operator.ConfigDocumentHead{}
+	all := []server.ConfigDocumentHead{}
 	for query := (url.Values{"limit": {"1000"}}); ; {
-		var page operator.ConfigDocumentPage
+		var page server.ConfigDocumentPage
 		if err := a.call(http.MethodGet, documentsPath, query, nil, &page); err != nil {
 			return err
 		}
@@ -91,7 +91,7 @@ type documentGetCmd struct {
 
 // Run prints the content as it is, or everything that is known as JSON.
 func (c *documentGetCmd) Run(a *app) error {
-	var d operator.ConfigDocument
+	var d server.ConfigDocument
 	if err := a.call(http.MethodGet, c.path(), versionQuery("version", c.Version), nil, &d); err != nil {
 		return err
 	}
@@ -134,14 +134,14 @@ func (c *documentSetCmd) Run(a *app) error {
 		return err
 	}
 	text := string(content)
-	return c.made(a, http.MethodPut, "", operator.ConfigDocumentUpdate{Version: &seen, Content: &text, Author: c.Author, Note: c.Note})
+	return c.made(a, http.MethodPut, "", server.ConfigDocumentUpdate{Version: &seen, Content: &text, Author: c.Author, Note: c.Note})
 }
 
 type documentHistoryCmd struct{ oneDocument }
 
 // Run lists versions.
 func (c *documentHistoryCmd) Run(a *app) error {
-	var history operator.ConfigDocumentHistory
+	var history server.ConfigDocumentHistory
 	if err := a.call(http.MethodGet, c.path()+"/history", nil, nil, &history); err != nil {
 		return err
 	}
@@ -171,7 +171,7 @@ func (c *documentDiffCmd) Run(a *app) error {
 	if c.To != 0 {
 		query.Set("to", strconv.FormatInt(c.To, 10))
 	}
-	var diff operator.ConfigDocumentDiff
+	var diff server.ConfigDocumentDiff
 	if err := a.call(http.MethodGet, c.path()+"/diff", query, nil, &diff); err != nil {
 		return err
 	}
@@ -197,7 +197,7 @@ func (c *documentRollbackCmd) Run(a *app) error {
 	if err != nil {
 		return err
 	}
-	return c.made(a, http.MethodPost, "/rollback", operator.ConfigDocumentRollback{Version: &seen, Restore: c.Restore, Author: c.Author, Note: c.Note})
+	return c.made(a, http.MethodPost, "/rollback", server.ConfigDocumentRollback{Version: &seen, Restore: c.Restore, Author: c.Author, Note: c.Note})
 }
 
 type documentRmCmd struct {
@@ -224,13 +224,13 @@ type documentWatchCmd struct{ oneDocument }
 func (c *documentWatchCmd) Run(a *app) error {
 	query, last := url.Values{}, int64(-1)
 	for a.ctx.Err() == nil {
-		var d operator.ConfigDocument
+		var d server.ConfigDocument
 		err := a.api.call(a.ctx, http.MethodGet, "/v1/documents/"+escaped(c.Name), query, nil, watchWait, &d)
 		switch {
 		case a.ctx.Err() != nil:
 			return nil // Ctrl-C is the usual end
 		case freeslot.CodeOf(err) == freeslot.CodeNotFound:
-			d = operator.ConfigDocument{Name: c.Name}
+			d = server.ConfigDocument{Name: c.Name}
 		case err != nil:
 			return explain(err)
 		}

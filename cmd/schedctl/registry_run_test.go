@@ -16,8 +16,8 @@ import (
 
 	"github.com/freeslot/freeslot/internal/process/interrupt"
 	"github.com/freeslot/freeslot/internal/process/procgroup"
-	"github.com/freeslot/freeslot/internal/redis/redistest"
 	"github.com/freeslot/freeslot/internal/registry"
+	"github.com/freeslot/freeslot/internal/testing/redistest"
 )
 
 // TestRegistryRun: the command is registered while it runs, and schedctl ends with its exit code.

@@ -7,8 +7,8 @@ import (
 	"testing"
 
 	"github.com/freeslot/freeslot/internal/registry"
-	"github.com/freeslot/freeslot/internal/registry/operator"
-	"github.com/freeslot/freeslot/internal/waittest"
+	"github.com/freeslot/freeslot/internal/registry/server"
+	"github.com/freeslot/freeslot/internal/testing/waittest"
 )
 
 // TestRegistry: what operators see of services, and do about them.
@@ -45,7 +45,7 @@ func TestRegistry(t *testing.T) {
 	l.ctl(t, "registry", "set", "shop").expect(t, exitUsage, "--limit")
 	l.ctl(t, "registry", "set", "shop", "b", "--limit", "8s").expect(t, exitUsage, "--limit")
 	l.ctl(t, "registry", "set", "shop", "b").expect(t, exitFailure, "sets nothing")
-	var services []operator.RegistryService
+	var services []server.RegistryService
 	got := l.ctl(t, "registry", "services", "-o", "json").expect(t, exitOK)
 	if err := json.Unmarshal([]byte(got.out), &services); err != nil || len(services) != 2 || services[1].LimitMS != 40000 || services[1].EveryMS != 2000 {
 		t.Error(got.out, err)

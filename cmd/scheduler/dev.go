@@ -8,10 +8,10 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/freeslot/freeslot/cmd/scheduler/dev"
-	"github.com/freeslot/freeslot/internal/process/config"
 	"github.com/freeslot/freeslot/internal/process/logging"
 	"github.com/freeslot/freeslot/internal/process/metrics"
 	"github.com/freeslot/freeslot/internal/replica"
+	"github.com/freeslot/freeslot/internal/replica/config"
 )
 
 type devCmd struct {

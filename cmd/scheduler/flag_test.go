@@ -5,7 +5,7 @@ import (
 
 	"github.com/alecthomas/kong"
 
-	"github.com/freeslot/freeslot/internal/process/config/reference"
+	"github.com/freeslot/freeslot/internal/testing/reference"
 )
 
 func TestFlagReference(t *testing.T) {

@@ -5,8 +5,8 @@ import (
 	"net/http"
 	"testing"
 
-	"github.com/freeslot/freeslot/internal/process/config"
-	"github.com/freeslot/freeslot/internal/waittest"
+	"github.com/freeslot/freeslot/internal/replica/config"
+	"github.com/freeslot/freeslot/internal/testing/waittest"
 )
 
 // TestTenantLimits: the limits of one tenant do not affect the others.

@@ -7,10 +7,10 @@ import (
 	"go.uber.org/zap"
 	"go.uber.org/zap/zaptest"
 
-	"github.com/freeslot/freeslot/internal/process/config"
 	"github.com/freeslot/freeslot/internal/process/metrics"
 	"github.com/freeslot/freeslot/internal/replica"
-	"github.com/freeslot/freeslot/internal/waittest"
+	"github.com/freeslot/freeslot/internal/replica/config"
+	"github.com/freeslot/freeslot/internal/testing/waittest"
 )
 
 // TestPauseOfAllReplicas: after the answer to a pause at one replica, jobs wait at the other one

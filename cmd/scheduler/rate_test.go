@@ -6,8 +6,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/freeslot/freeslot/internal/process/config"
-	"github.com/freeslot/freeslot/internal/waittest"
+	"github.com/freeslot/freeslot/internal/replica/config"
+	"github.com/freeslot/freeslot/internal/testing/waittest"
 )
 
 // TestSubmitRate: beyond its rate a tenant gets refusals with the time to come again. Other

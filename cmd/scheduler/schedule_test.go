@@ -4,7 +4,7 @@ import (
 	"net/http"
 	"testing"
 
-	"github.com/freeslot/freeslot/internal/waittest"
+	"github.com/freeslot/freeslot/internal/testing/waittest"
 )
 
 // TestSchedulesRun: a complete replica runs schedules again and again.

@@ -4,7 +4,7 @@ import (
 	"net/http"
 	"testing"
 
-	"github.com/freeslot/freeslot/internal/process/config"
+	"github.com/freeslot/freeslot/internal/replica/config"
 )
 
 // TestWaitingIsConfigured: the limit and the weights reach the code that uses them.

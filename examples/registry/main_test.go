@@ -8,8 +8,8 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/freeslot/freeslot/internal/redis/redistest"
-	"github.com/freeslot/freeslot/internal/waittest"
+	"github.com/freeslot/freeslot/internal/testing/redistest"
+	"github.com/freeslot/freeslot/internal/testing/waittest"
 )
 
 // asProgram is set for a process of this test binary that runs the example.

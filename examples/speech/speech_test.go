@@ -11,7 +11,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/freeslot/freeslot/internal/waittest"
+	"github.com/freeslot/freeslot/internal/testing/waittest"
 )
 
 // row is a row of the table.

@@ -14,8 +14,8 @@ import (
 	"time"
 
 	"github.com/freeslot/freeslot/internal/api"
-	"github.com/freeslot/freeslot/internal/api/apitest"
-	"github.com/freeslot/freeslot/internal/waittest"
+	"github.com/freeslot/freeslot/internal/testing/apitest"
+	"github.com/freeslot/freeslot/internal/testing/waittest"
 )
 
 // TestBodyThatNeverComes: the answer does not wait for the body, unless the body decides about it,

@@ -8,8 +8,8 @@ import (
 
 	"github.com/freeslot/freeslot"
 	"github.com/freeslot/freeslot/internal/api"
-	"github.com/freeslot/freeslot/internal/api/apitest"
 	"github.com/freeslot/freeslot/internal/selection"
+	"github.com/freeslot/freeslot/internal/testing/apitest"
 )
 
 // TestExplainJob: every state has its reason, and a job that waits also what the nodes say.

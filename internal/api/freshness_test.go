@@ -8,9 +8,9 @@ import (
 	"time"
 
 	"github.com/freeslot/freeslot/internal/api"
-	"github.com/freeslot/freeslot/internal/api/apitest"
 	"github.com/freeslot/freeslot/internal/cache"
 	"github.com/freeslot/freeslot/internal/cell"
+	"github.com/freeslot/freeslot/internal/testing/apitest"
 )
 
 // TestDegraded: while the store does not answer, nodes have their last known state and a mark.

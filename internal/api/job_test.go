@@ -14,8 +14,8 @@ import (
 
 	"github.com/freeslot/freeslot"
 	"github.com/freeslot/freeslot/internal/api"
-	"github.com/freeslot/freeslot/internal/api/apitest"
 	"github.com/freeslot/freeslot/internal/cell"
+	"github.com/freeslot/freeslot/internal/testing/apitest"
 )
 
 const ttsJob = `{"service":"tts","payload":{"text":"hello"},"requirement":{"target_language":"de"},"slots":2}`

@@ -18,11 +18,11 @@ import (
 
 	"github.com/freeslot/freeslot"
 	"github.com/freeslot/freeslot/internal/api"
-	"github.com/freeslot/freeslot/internal/api/apitest"
-	"github.com/freeslot/freeslot/internal/redis/redistest/golden"
+	"github.com/freeslot/freeslot/internal/feature"
 	"github.com/freeslot/freeslot/internal/replica"
-	"github.com/freeslot/freeslot/internal/replica/feature"
 	"github.com/freeslot/freeslot/internal/script"
+	"github.com/freeslot/freeslot/internal/testing/apitest"
+	"github.com/freeslot/freeslot/internal/testing/redistest/golden"
 )
 
 // withFeatures has the routes of all features. No handler of them works.

@@ -7,7 +7,7 @@ import (
 
 	"github.com/freeslot/freeslot"
 	"github.com/freeslot/freeslot/internal/api"
-	"github.com/freeslot/freeslot/internal/api/apitest"
+	"github.com/freeslot/freeslot/internal/testing/apitest"
 )
 
 // TestForeignHosts: a page that made its own name point to 127.0.0.1 sends that name as Host.

@@ -5,7 +5,7 @@ import (
 	"testing"
 
 	"github.com/freeslot/freeslot"
-	"github.com/freeslot/freeslot/internal/redis/redistest"
+	"github.com/freeslot/freeslot/internal/testing/redistest"
 )
 
 // TestRefusalIsNamed: what an operator asks for is unavailable while Redis refuses writes, and the

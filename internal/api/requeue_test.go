@@ -10,8 +10,8 @@ import (
 
 	"github.com/freeslot/freeslot"
 	"github.com/freeslot/freeslot/internal/api"
-	"github.com/freeslot/freeslot/internal/api/apitest"
 	"github.com/freeslot/freeslot/internal/dispatch"
+	"github.com/freeslot/freeslot/internal/testing/apitest"
 )
 
 const newID = "0-01JD5Y8G6W9V0M5T2C3Q4R7X90"

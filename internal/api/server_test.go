@@ -12,8 +12,8 @@ import (
 
 	"github.com/freeslot/freeslot"
 	"github.com/freeslot/freeslot/internal/api"
-	"github.com/freeslot/freeslot/internal/api/apitest"
-	"github.com/freeslot/freeslot/internal/waittest"
+	"github.com/freeslot/freeslot/internal/testing/apitest"
+	"github.com/freeslot/freeslot/internal/testing/waittest"
 )
 
 func stop(t *testing.T, f *apitest.Server) {

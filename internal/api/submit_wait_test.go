@@ -7,7 +7,7 @@ import (
 
 	"github.com/freeslot/freeslot"
 	"github.com/freeslot/freeslot/internal/api"
-	"github.com/freeslot/freeslot/internal/api/apitest"
+	"github.com/freeslot/freeslot/internal/testing/apitest"
 )
 
 // ask sends a waiting submit to a running server and returns its answer later.

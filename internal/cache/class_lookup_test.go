@@ -6,7 +6,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/freeslot/freeslot"
-	"github.com/freeslot/freeslot/internal/redis/redistest"
+	"github.com/freeslot/freeslot/internal/testing/redistest"
 )
 
 // With any remembered requirements, a requirement finds the class of its canonical form: also when

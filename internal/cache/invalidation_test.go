@@ -8,7 +8,7 @@ import (
 	"testing"
 
 	"github.com/freeslot/freeslot/internal/cell"
-	"github.com/freeslot/freeslot/internal/redis/redistest"
+	"github.com/freeslot/freeslot/internal/testing/redistest"
 )
 
 // fakeWatch reports what a test wants.

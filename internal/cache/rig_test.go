@@ -23,9 +23,9 @@ import (
 	"github.com/freeslot/freeslot/internal/cell/profile"
 	"github.com/freeslot/freeslot/internal/events"
 	redisclient "github.com/freeslot/freeslot/internal/redis/client"
-	"github.com/freeslot/freeslot/internal/redis/redistest"
 	"github.com/freeslot/freeslot/internal/selection"
-	"github.com/freeslot/freeslot/internal/waittest"
+	"github.com/freeslot/freeslot/internal/testing/redistest"
+	"github.com/freeslot/freeslot/internal/testing/waittest"
 )
 
 // patience bounds a single call.

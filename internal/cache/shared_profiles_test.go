@@ -6,7 +6,7 @@ import (
 	"testing"
 
 	"github.com/freeslot/freeslot"
-	"github.com/freeslot/freeslot/internal/redis/redistest"
+	"github.com/freeslot/freeslot/internal/testing/redistest"
 )
 
 // TestLoadedProfilesShare: nodes that are loaded together, also by different pages,

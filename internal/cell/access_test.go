@@ -6,7 +6,7 @@ import (
 	"testing"
 
 	"github.com/freeslot/freeslot/internal/script"
-	"github.com/freeslot/freeslot/internal/script/scripttest"
+	"github.com/freeslot/freeslot/internal/testing/scripttest"
 )
 
 func TestAccess(t *testing.T) {

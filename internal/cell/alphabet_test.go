@@ -8,7 +8,7 @@ import (
 	"testing"
 
 	"github.com/freeslot/freeslot"
-	"github.com/freeslot/freeslot/internal/redis/redistest/golden"
+	"github.com/freeslot/freeslot/internal/testing/redistest/golden"
 )
 
 // TestAlphabets: a name that could leave its place in a key, a value or an event is

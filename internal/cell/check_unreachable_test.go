@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/freeslot/freeslot/internal/redis/redistest"
+	"github.com/freeslot/freeslot/internal/testing/redistest"
 )
 
 // TestCheckNotServing: one of two servers answers, and cannot serve now. It is down,

@@ -9,7 +9,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/freeslot/freeslot/internal/redis/redistest"
+	"github.com/freeslot/freeslot/internal/testing/redistest"
 )
 
 // BenchmarkEndCost reports what the plain end of one job costs Redis: the time of the scripts by its own

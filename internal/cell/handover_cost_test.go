@@ -4,7 +4,7 @@ import (
 	"strconv"
 	"testing"
 
-	"github.com/freeslot/freeslot/internal/redis/redistest"
+	"github.com/freeslot/freeslot/internal/testing/redistest"
 )
 
 // BenchmarkHandOverCost reports the time that Redis itself takes, by its own accounts, for what a job that waits

@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/freeslot/freeslot"
-	"github.com/freeslot/freeslot/internal/redis/redistest"
+	"github.com/freeslot/freeslot/internal/testing/redistest"
 )
 
 // TestGatesForgotten: a key that no job has any more leaves nothing behind, whether its jobs ran, were

@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/freeslot/freeslot"
-	"github.com/freeslot/freeslot/internal/redis/redistest"
+	"github.com/freeslot/freeslot/internal/testing/redistest"
 )
 
 // TestOutOfMemory: where Redis refuses writes for lack of memory, nothing new begins,

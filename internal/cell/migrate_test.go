@@ -15,10 +15,10 @@ import (
 	"go.uber.org/zap/zaptest"
 
 	"github.com/freeslot/freeslot"
-	"github.com/freeslot/freeslot/internal/redis/redistest"
 	redisserver "github.com/freeslot/freeslot/internal/redis/server"
 	"github.com/freeslot/freeslot/internal/script"
-	"github.com/freeslot/freeslot/internal/waittest"
+	"github.com/freeslot/freeslot/internal/testing/redistest"
+	"github.com/freeslot/freeslot/internal/testing/waittest"
 )
 
 // halfway is a cell whose hash slot is halfway from one master to another.

@@ -14,8 +14,8 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/freeslot/freeslot"
-	"github.com/freeslot/freeslot/internal/redis/redistest"
 	"github.com/freeslot/freeslot/internal/script"
+	"github.com/freeslot/freeslot/internal/testing/redistest"
 )
 
 // withComplete are the scripts with an edit of complete.lua.

@@ -17,7 +17,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/freeslot/freeslot"
-	"github.com/freeslot/freeslot/internal/redis/redistest"
+	"github.com/freeslot/freeslot/internal/testing/redistest"
 )
 
 // TestModel compares random histories with a slow and obvious model: the answer of

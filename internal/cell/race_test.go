@@ -8,7 +8,7 @@ import (
 	"testing"
 
 	"github.com/freeslot/freeslot"
-	"github.com/freeslot/freeslot/internal/redis/redistest"
+	"github.com/freeslot/freeslot/internal/testing/redistest"
 )
 
 // racing runs a suite on both backends with several cells on the same keys, as

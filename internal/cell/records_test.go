@@ -10,8 +10,8 @@ import (
 	"time"
 
 	"github.com/freeslot/freeslot"
-	"github.com/freeslot/freeslot/internal/redis/redistest"
-	"github.com/freeslot/freeslot/internal/redis/redistest/golden"
+	"github.com/freeslot/freeslot/internal/testing/redistest"
+	"github.com/freeslot/freeslot/internal/testing/redistest/golden"
 )
 
 // TestRecords: every key that the scripts write, its type and fields, and what the decoders read of

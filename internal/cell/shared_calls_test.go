@@ -16,8 +16,8 @@ import (
 
 	"github.com/freeslot/freeslot"
 	"github.com/freeslot/freeslot/internal/gateway/frame"
-	"github.com/freeslot/freeslot/internal/redis/redistest"
 	"github.com/freeslot/freeslot/internal/script"
+	"github.com/freeslot/freeslot/internal/testing/redistest"
 )
 
 // TestSharedCallsAreShort: no call that nodes share, nor the largest of one node behind a gateway, has

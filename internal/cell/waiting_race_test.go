@@ -8,7 +8,7 @@ import (
 	"testing"
 
 	"github.com/freeslot/freeslot"
-	"github.com/freeslot/freeslot/internal/waittest"
+	"github.com/freeslot/freeslot/internal/testing/waittest"
 )
 
 // TestRaceOfWaitingJobs: many submit, enqueue, take, complete, fail and hand back at once. No

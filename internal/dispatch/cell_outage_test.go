@@ -9,8 +9,8 @@ import (
 
 	"github.com/freeslot/freeslot"
 	"github.com/freeslot/freeslot/internal/cell"
-	"github.com/freeslot/freeslot/internal/redis/redistest"
-	"github.com/freeslot/freeslot/internal/waittest"
+	"github.com/freeslot/freeslot/internal/testing/redistest"
+	"github.com/freeslot/freeslot/internal/testing/waittest"
 )
 
 // onTwoServers is a rig of two cells, each on a server of its own, and a replica whose jobs move

@@ -3,8 +3,8 @@ package dispatch
 import (
 	"testing"
 
-	"github.com/freeslot/freeslot/internal/redis/redistest"
-	"github.com/freeslot/freeslot/internal/waittest"
+	"github.com/freeslot/freeslot/internal/testing/redistest"
+	"github.com/freeslot/freeslot/internal/testing/waittest"
 )
 
 // An operator deletes what is there for operators: replicas write it again.

@@ -3,7 +3,7 @@ package events
 import (
 	"testing"
 
-	"github.com/freeslot/freeslot/internal/redis/redistest"
+	"github.com/freeslot/freeslot/internal/testing/redistest"
 )
 
 func TestMain(m *testing.M) { redistest.Main(m) }

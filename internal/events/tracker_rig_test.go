@@ -14,7 +14,7 @@ import (
 	"go.uber.org/zap/zaptest"
 
 	redisclient "github.com/freeslot/freeslot/internal/redis/client"
-	"github.com/freeslot/freeslot/internal/redis/redistest"
+	"github.com/freeslot/freeslot/internal/testing/redistest"
 )
 
 const trackedPrefix = "scheduler:nodes:"

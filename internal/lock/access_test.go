@@ -3,7 +3,7 @@ package lock
 import (
 	"testing"
 
-	"github.com/freeslot/freeslot/internal/script/scripttest"
+	"github.com/freeslot/freeslot/internal/testing/scripttest"
 )
 
 // TestAdminAccess: what a replica may do, it does. That a holder may do enough is shown by all

@@ -5,8 +5,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/freeslot/freeslot/internal/redis/redistest"
-	"github.com/freeslot/freeslot/internal/waittest"
+	"github.com/freeslot/freeslot/internal/testing/redistest"
+	"github.com/freeslot/freeslot/internal/testing/waittest"
 )
 
 // TestDemotion: master and replica change their roles behind one address while connections stay

@@ -6,8 +6,8 @@ import (
 	"os"
 	"testing"
 
-	"github.com/freeslot/freeslot/internal/redis/redistest/acltest"
 	"github.com/freeslot/freeslot/internal/script"
+	"github.com/freeslot/freeslot/internal/testing/redistest/acltest"
 )
 
 // TestMain runs the tests with the rights of the role lock.

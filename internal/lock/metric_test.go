@@ -12,10 +12,10 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil"
 	"github.com/redis/rueidis"
 
-	"github.com/freeslot/freeslot/internal/process/config/reference"
-	"github.com/freeslot/freeslot/internal/redis/redistest"
 	"github.com/freeslot/freeslot/internal/script"
-	"github.com/freeslot/freeslot/internal/waittest"
+	"github.com/freeslot/freeslot/internal/testing/redistest"
+	"github.com/freeslot/freeslot/internal/testing/reference"
+	"github.com/freeslot/freeslot/internal/testing/waittest"
 )
 
 // series reads a counter or gauge, or how often a histogram was observed, of freeslot_lock_<name>,

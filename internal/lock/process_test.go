@@ -11,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/freeslot/freeslot/internal/redis/redistest"
+	"github.com/freeslot/freeslot/internal/testing/redistest"
 )
 
 // childEnv has the test binary be a process that holds a lock or waits for it: "hold" or "wait",

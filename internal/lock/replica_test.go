@@ -7,8 +7,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/freeslot/freeslot/internal/redis/redistest"
 	"github.com/freeslot/freeslot/internal/script"
+	"github.com/freeslot/freeslot/internal/testing/redistest"
 )
 
 // TestReplicated: a grant counts, and a renewal moves the end, only when a replica has it; also a

@@ -3,7 +3,7 @@ package lock
 import (
 	"testing"
 
-	"github.com/freeslot/freeslot/internal/script/scripttest"
+	"github.com/freeslot/freeslot/internal/testing/scripttest"
 )
 
 func TestScripts(t *testing.T) {

@@ -4,7 +4,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/freeslot/freeslot/internal/redis/redistest"
+	"github.com/freeslot/freeslot/internal/testing/redistest"
 )
 
 // TestRedisClockJumps: whether Redis' clock jumps forward or back, an operation whose holder is

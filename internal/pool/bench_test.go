@@ -7,8 +7,8 @@ import (
 	"testing"
 
 	"github.com/freeslot/freeslot"
-	"github.com/freeslot/freeslot/internal/redis/redistest"
 	"github.com/freeslot/freeslot/internal/selection"
+	"github.com/freeslot/freeslot/internal/testing/redistest"
 )
 
 // BenchmarkFollow is from before the script to the callback of the last of three

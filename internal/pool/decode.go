@@ -10,7 +10,7 @@ import (
 	"strings"
 
 	"github.com/freeslot/freeslot"
-	"github.com/freeslot/freeslot/internal/process/config"
+	"github.com/freeslot/freeslot/internal/replica/config"
 	"github.com/freeslot/freeslot/internal/selection"
 )
 

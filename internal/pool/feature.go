@@ -5,7 +5,7 @@ import (
 
 	"github.com/freeslot/freeslot"
 	"github.com/freeslot/freeslot/internal/api"
-	"github.com/freeslot/freeslot/internal/replica/feature"
+	"github.com/freeslot/freeslot/internal/feature"
 	"github.com/freeslot/freeslot/internal/selection"
 )
 

@@ -3,9 +3,9 @@ package pool
 import (
 	"testing"
 
-	"github.com/freeslot/freeslot/internal/redis/redistest/acltest"
 	"github.com/freeslot/freeslot/internal/script"
-	"github.com/freeslot/freeslot/internal/script/scripttest"
+	"github.com/freeslot/freeslot/internal/testing/redistest/acltest"
+	"github.com/freeslot/freeslot/internal/testing/scripttest"
 )
 
 func TestMain(m *testing.M) {

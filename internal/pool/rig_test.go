@@ -10,11 +10,11 @@ import (
 	"github.com/redis/rueidis"
 	"go.uber.org/zap/zaptest"
 
-	"github.com/freeslot/freeslot/internal/redis/redistest"
 	"github.com/freeslot/freeslot/internal/script"
-	"github.com/freeslot/freeslot/internal/script/scripttest"
 	"github.com/freeslot/freeslot/internal/selection"
-	"github.com/freeslot/freeslot/internal/waittest"
+	"github.com/freeslot/freeslot/internal/testing/redistest"
+	"github.com/freeslot/freeslot/internal/testing/scripttest"
+	"github.com/freeslot/freeslot/internal/testing/waittest"
 )
 
 // patience bounds a single call.

@@ -17,9 +17,9 @@ import (
 	"github.com/redis/rueidis"
 
 	"github.com/freeslot/freeslot"
-	"github.com/freeslot/freeslot/internal/redis/redistest"
 	"github.com/freeslot/freeslot/internal/script"
-	"github.com/freeslot/freeslot/internal/script/scripttest"
+	"github.com/freeslot/freeslot/internal/testing/redistest"
+	"github.com/freeslot/freeslot/internal/testing/scripttest"
 )
 
 func TestScripts(t *testing.T) {

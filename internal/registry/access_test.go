@@ -3,7 +3,7 @@ package registry
 import (
 	"testing"
 
-	"github.com/freeslot/freeslot/internal/script/scripttest"
+	"github.com/freeslot/freeslot/internal/testing/scripttest"
 )
 
 // TestAccess: what roles may do, they do.

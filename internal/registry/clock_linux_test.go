@@ -6,7 +6,7 @@ import (
 
 	"go.uber.org/zap/zaptest"
 
-	"github.com/freeslot/freeslot/internal/redis/redistest"
+	"github.com/freeslot/freeslot/internal/testing/redistest"
 )
 
 // TestRedisClockJumps: whether Redis' clock jumps forward or back, no instance is removed, and all

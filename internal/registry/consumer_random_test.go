@@ -8,7 +8,7 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/freeslot/freeslot/internal/redis/redistest"
+	"github.com/freeslot/freeslot/internal/testing/redistest"
 )
 
 // TestConsumerRandom: after random calls, broken subscriptions, flushes and restarts of a real

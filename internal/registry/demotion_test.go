@@ -5,7 +5,7 @@ import (
 
 	"go.uber.org/zap/zaptest"
 
-	"github.com/freeslot/freeslot/internal/redis/redistest"
+	"github.com/freeslot/freeslot/internal/testing/redistest"
 )
 
 // TestDemotion: master and replica change their roles behind one address while connections stay

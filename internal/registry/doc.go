@@ -9,7 +9,7 @@
 //     hub has the subscriptions, on one connection to each server.
 //   - A [Naming] is both, on the same connections. A connection may be made after the start.
 //   - A [Store] reads and changes all services, for replicas: package centre cleans up and checks,
-//     package operator has the HTTP routes, package v1 copies from and to the first version.
+//     package server has the HTTP routes, package v1 copies from and to the first version.
 //   - Documents are named texts with versions, which consumers can watch.
 //
 // # What happens on failure

@@ -5,7 +5,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/freeslot/freeslot/internal/redis/redistest"
+	"github.com/freeslot/freeslot/internal/testing/redistest"
 )
 
 // BenchmarkLook is one call for 20 services of 20 instances, and for 256.

@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/freeslot/freeslot"
-	"github.com/freeslot/freeslot/internal/node/heartbeat"
+	"github.com/freeslot/freeslot/internal/heartbeat"
 )
 
 const (

@@ -5,7 +5,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/freeslot/freeslot/internal/node/heartbeat"
+	"github.com/freeslot/freeslot/internal/heartbeat"
 )
 
 // life is a member with a clock of its own.

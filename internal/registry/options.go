@@ -10,8 +10,8 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/freeslot/freeslot"
+	"github.com/freeslot/freeslot/internal/heartbeat"
 	"github.com/freeslot/freeslot/internal/node/collector"
-	"github.com/freeslot/freeslot/internal/node/heartbeat"
 	redisclient "github.com/freeslot/freeslot/internal/redis/client"
 )
 

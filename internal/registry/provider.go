@@ -15,9 +15,9 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/freeslot/freeslot"
+	"github.com/freeslot/freeslot/internal/heartbeat"
 	"github.com/freeslot/freeslot/internal/loopback"
 	"github.com/freeslot/freeslot/internal/node/collector"
-	"github.com/freeslot/freeslot/internal/node/heartbeat"
 )
 
 // Provider keeps instances registered while it runs: it sends their heartbeats and metrics. If

@@ -20,12 +20,12 @@ import (
 	"go.uber.org/zap/zaptest"
 
 	"github.com/freeslot/freeslot"
+	"github.com/freeslot/freeslot/internal/heartbeat"
 	"github.com/freeslot/freeslot/internal/node/collector"
-	"github.com/freeslot/freeslot/internal/node/heartbeat"
 	"github.com/freeslot/freeslot/internal/redis/acl"
-	"github.com/freeslot/freeslot/internal/redis/redistest"
 	"github.com/freeslot/freeslot/internal/script"
-	"github.com/freeslot/freeslot/internal/waittest"
+	"github.com/freeslot/freeslot/internal/testing/redistest"
+	"github.com/freeslot/freeslot/internal/testing/waittest"
 )
 
 const quick = MinHeartbeatInterval

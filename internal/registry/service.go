@@ -11,7 +11,7 @@ import (
 
 	"go.uber.org/zap"
 
-	"github.com/freeslot/freeslot/internal/node/heartbeat"
+	"github.com/freeslot/freeslot/internal/heartbeat"
 )
 
 // registerBytes bounds the content of one call of register, so that it occupies Redis for 5 ms at

@@ -7,8 +7,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/freeslot/freeslot/internal/redis/redistest"
 	"github.com/freeslot/freeslot/internal/script"
+	"github.com/freeslot/freeslot/internal/testing/redistest"
 )
 
 // A tag that cannot be read takes nothing from the others.

@@ -7,10 +7,10 @@ import (
 	"net/url"
 	"strings"
 
-	"github.com/freeslot/freeslot/internal/process/config"
 	"github.com/freeslot/freeslot/internal/process/tracing"
 	"github.com/freeslot/freeslot/internal/process/version"
 	redisclient "github.com/freeslot/freeslot/internal/redis/client"
+	"github.com/freeslot/freeslot/internal/replica/config"
 )
 
 // connections holds what is opened before anything is built, and closed last.

@@ -5,17 +5,17 @@ import (
 
 	"github.com/freeslot/freeslot/internal/cell"
 	"github.com/freeslot/freeslot/internal/dispatch"
-	"github.com/freeslot/freeslot/internal/dispatch/presence"
+	"github.com/freeslot/freeslot/internal/feature"
 	"github.com/freeslot/freeslot/internal/lock"
-	"github.com/freeslot/freeslot/internal/lock/operator"
+	"github.com/freeslot/freeslot/internal/lock/server"
 	"github.com/freeslot/freeslot/internal/namelist"
-	"github.com/freeslot/freeslot/internal/namelist/build"
-	namelistoperator "github.com/freeslot/freeslot/internal/namelist/operator"
+	namelistoperator "github.com/freeslot/freeslot/internal/namelist/server"
+	"github.com/freeslot/freeslot/internal/namelist/version"
 	"github.com/freeslot/freeslot/internal/pool"
+	"github.com/freeslot/freeslot/internal/presence"
 	"github.com/freeslot/freeslot/internal/registry"
-	registryoperator "github.com/freeslot/freeslot/internal/registry/operator"
+	registryoperator "github.com/freeslot/freeslot/internal/registry/server"
 	v1 "github.com/freeslot/freeslot/internal/registry/v1"
-	"github.com/freeslot/freeslot/internal/replica/feature"
 	"github.com/freeslot/freeslot/internal/schedule"
 	"github.com/freeslot/freeslot/internal/script"
 )
@@ -25,7 +25,7 @@ func Features() []feature.Feature {
 	return []feature.Feature{
 		pool.Feature,
 		schedule.Feature,
-		operator.Feature,
+		server.Feature,
 		registryoperator.Feature,
 		v1.Feature,
 		namelistoperator.Feature,
@@ -34,7 +34,7 @@ func Features() []feature.Feature {
 
 // Access returns what all parts of a system need in Redis, by role.
 func Access() []script.Access {
-	all := []script.Access{cell.Access, presence.Access, lock.Access, registry.Access, namelist.Access, build.Access}
+	all := []script.Access{cell.Access, presence.Access, lock.Access, registry.Access, namelist.Access, version.Access}
 	for _, f := range Features() {
 		all = append(all, f.Access)
 	}

@@ -10,11 +10,11 @@ import (
 
 	"github.com/freeslot/freeslot/internal/api"
 	"github.com/freeslot/freeslot/internal/cell"
+	"github.com/freeslot/freeslot/internal/feature"
 	"github.com/freeslot/freeslot/internal/gateway"
-	"github.com/freeslot/freeslot/internal/process/config"
 	"github.com/freeslot/freeslot/internal/process/version"
-	registryoperator "github.com/freeslot/freeslot/internal/registry/operator"
-	"github.com/freeslot/freeslot/internal/replica/feature"
+	registryoperator "github.com/freeslot/freeslot/internal/registry/server"
+	"github.com/freeslot/freeslot/internal/replica/config"
 	"github.com/freeslot/freeslot/internal/script"
 )
 

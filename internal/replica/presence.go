@@ -4,9 +4,9 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/freeslot/freeslot/internal/dispatch"
-	"github.com/freeslot/freeslot/internal/dispatch/presence"
-	"github.com/freeslot/freeslot/internal/process/config"
-	"github.com/freeslot/freeslot/internal/replica/feature"
+	"github.com/freeslot/freeslot/internal/feature"
+	"github.com/freeslot/freeslot/internal/presence"
+	"github.com/freeslot/freeslot/internal/replica/config"
 	"github.com/freeslot/freeslot/internal/selection"
 )
 

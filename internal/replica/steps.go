@@ -5,8 +5,8 @@ import (
 	"slices"
 
 	"github.com/freeslot/freeslot/internal/dispatch"
-	"github.com/freeslot/freeslot/internal/dispatch/presence"
-	"github.com/freeslot/freeslot/internal/replica/feature"
+	"github.com/freeslot/freeslot/internal/feature"
+	"github.com/freeslot/freeslot/internal/presence"
 )
 
 // steps builds a replica and returns its parts in the order in which they start. Stop goes the

@@ -2,7 +2,7 @@ package schedule
 
 import (
 	"github.com/freeslot/freeslot/internal/api"
-	"github.com/freeslot/freeslot/internal/replica/feature"
+	"github.com/freeslot/freeslot/internal/feature"
 )
 
 // Feature makes the runs of schedules, and serves the routes that manage schedules.

@@ -9,7 +9,7 @@ import (
 
 	"github.com/freeslot/freeslot"
 	"github.com/freeslot/freeslot/internal/api"
-	"github.com/freeslot/freeslot/internal/api/apitest"
+	"github.com/freeslot/freeslot/internal/testing/apitest"
 )
 
 // fakeSchedules has one schedule, a of acme, and notes what it is called with.

@@ -4,7 +4,7 @@ import (
 	"os"
 	"testing"
 
-	"github.com/freeslot/freeslot/internal/script/scripttest"
+	"github.com/freeslot/freeslot/internal/testing/scripttest"
 )
 
 // TestScripts: the scripts of this package's own tests keep the rules.

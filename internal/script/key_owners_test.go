@@ -13,7 +13,7 @@ import (
 	"testing"
 
 	"github.com/freeslot/freeslot/internal/script"
-	"github.com/freeslot/freeslot/internal/script/scripttest"
+	"github.com/freeslot/freeslot/internal/testing/scripttest"
 )
 
 // TestOneWriter reads every script and key builder of internal. A family of keys or channels is the

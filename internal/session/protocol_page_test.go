@@ -11,7 +11,7 @@ import (
 
 	"github.com/coder/websocket"
 
-	"github.com/freeslot/freeslot/internal/pagetest"
+	"github.com/freeslot/freeslot/internal/testing/pagetest"
 	"github.com/freeslot/freeslot/internal/wire"
 )
 

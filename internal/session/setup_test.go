@@ -15,8 +15,8 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/freeslot/freeslot/internal/dispatch"
-	"github.com/freeslot/freeslot/internal/pagetest"
-	"github.com/freeslot/freeslot/internal/waittest"
+	"github.com/freeslot/freeslot/internal/testing/pagetest"
+	"github.com/freeslot/freeslot/internal/testing/waittest"
 	"github.com/freeslot/freeslot/internal/wire"
 )
 

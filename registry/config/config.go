@@ -12,10 +12,10 @@ import (
 	"time"
 
 	"github.com/freeslot/freeslot"
+	beat "github.com/freeslot/freeslot/internal/heartbeat"
 	"github.com/freeslot/freeslot/internal/node/collector"
-	beat "github.com/freeslot/freeslot/internal/node/heartbeat"
-	"github.com/freeslot/freeslot/internal/process/config"
 	redisregistry "github.com/freeslot/freeslot/internal/registry"
+	"github.com/freeslot/freeslot/internal/replica/config"
 	"github.com/freeslot/freeslot/registry"
 )
 

@@ -20,7 +20,7 @@ import (
 
 	"github.com/freeslot/freeslot/internal/registry"
 	"github.com/freeslot/freeslot/internal/registry/pick"
-	"github.com/freeslot/freeslot/internal/waittest"
+	"github.com/freeslot/freeslot/internal/testing/waittest"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

@@ -10,8 +10,8 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/freeslot/freeslot/internal/redis/redistest"
-	"github.com/freeslot/freeslot/internal/waittest"
+	"github.com/freeslot/freeslot/internal/testing/redistest"
+	"github.com/freeslot/freeslot/internal/testing/waittest"
 )
 
 // TestDev brings up the whole system for trying out, lets its first batch run, and expects it to

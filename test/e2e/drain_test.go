@@ -12,7 +12,7 @@ import (
 
 	"github.com/freeslot/freeslot"
 	"github.com/freeslot/freeslot/client"
-	"github.com/freeslot/freeslot/internal/waittest"
+	"github.com/freeslot/freeslot/internal/testing/waittest"
 )
 
 // drainLimit is what the replicas of these tests are given to stop, as drain_timeout. Sessions that do

@@ -9,7 +9,7 @@ import (
 	"github.com/freeslot/freeslot"
 	"github.com/freeslot/freeslot/client"
 	"github.com/freeslot/freeslot/internal/process/interrupt"
-	"github.com/freeslot/freeslot/internal/waittest"
+	"github.com/freeslot/freeslot/internal/testing/waittest"
 )
 
 // TestReplicaIsKilled takes a replica away without a word: what it had accepted goes on, and

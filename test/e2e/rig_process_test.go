@@ -13,7 +13,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/freeslot/freeslot/internal/waittest"
+	"github.com/freeslot/freeslot/internal/testing/waittest"
 )
 
 // process is a program under test.

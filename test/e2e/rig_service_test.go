@@ -9,7 +9,7 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/freeslot/freeslot/internal/waittest"
+	"github.com/freeslot/freeslot/internal/testing/waittest"
 )
 
 // payload is what the jobs of these tests carry.

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/freeslot/freeslot/internal/redis/redistest"
+	"github.com/freeslot/freeslot/internal/testing/redistest"
 )
 
 // TestStartFailures starts replicas and agents that cannot work: each prints in one line what is

@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/freeslot/freeslot/internal/redis/redistest/docker"
+	"github.com/freeslot/freeslot/internal/testing/redistest/docker"
 )
 
 // demandEngine is the environment variable that makes it a failure that no Docker engine answers.

@@ -15,8 +15,8 @@ import (
 
 	"github.com/freeslot/freeslot"
 	"github.com/freeslot/freeslot/internal/cell"
-	"github.com/freeslot/freeslot/internal/redis/redistest"
 	redisserver "github.com/freeslot/freeslot/internal/redis/server"
+	"github.com/freeslot/freeslot/internal/testing/redistest"
 )
 
 const (

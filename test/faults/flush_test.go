@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/freeslot/freeslot"
-	"github.com/freeslot/freeslot/internal/redis/redistest"
+	"github.com/freeslot/freeslot/internal/testing/redistest"
 )
 
 // nodesBackLimit is how long after a loss of all data the nodes may be away: an agent finds out by

@@ -9,7 +9,7 @@ require (
 	github.com/anishathalye/porcupine v1.3.1
 	github.com/coder/websocket v1.8.15
 	github.com/freeslot/freeslot v0.0.0
-	github.com/freeslot/freeslot/internal/redis/redistest/docker v0.0.0
+	github.com/freeslot/freeslot/internal/testing/redistest/docker v0.0.0
 	github.com/prometheus/client_golang v1.25.0
 	github.com/redis/rueidis v1.0.79
 	github.com/rs/zerolog v1.28.0
@@ -94,4 +94,4 @@ require (
 
 replace github.com/freeslot/freeslot => ../..
 
-replace github.com/freeslot/freeslot/internal/redis/redistest/docker => ../../internal/redis/redistest/docker
+replace github.com/freeslot/freeslot/internal/testing/redistest/docker => ../../internal/testing/redistest/docker

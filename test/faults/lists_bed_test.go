@@ -23,8 +23,8 @@ import (
 	"go.uber.org/zap"
 
 	lists "github.com/freeslot/freeslot/internal/namelist"
-	"github.com/freeslot/freeslot/internal/redis/redistest"
 	redisserver "github.com/freeslot/freeslot/internal/redis/server"
+	"github.com/freeslot/freeslot/internal/testing/redistest"
 	"github.com/freeslot/freeslot/namelist"
 )
 

@@ -19,7 +19,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/freeslot/freeslot/internal/lock"
-	"github.com/freeslot/freeslot/internal/redis/redistest"
+	"github.com/freeslot/freeslot/internal/testing/redistest"
 )
 
 // Actions on the locks themselves, with the target locksTarget. Redis keeps its data at Revoke

@@ -12,7 +12,7 @@ import (
 
 	"github.com/freeslot/freeslot"
 	"github.com/freeslot/freeslot/client"
-	"github.com/freeslot/freeslot/internal/process/config"
+	"github.com/freeslot/freeslot/internal/replica/config"
 )
 
 const (

@@ -12,7 +12,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/freeslot/freeslot/internal/redis/redistest"
+	"github.com/freeslot/freeslot/internal/testing/redistest"
 )
 
 // TestRefusedWrites has Redis answer reads and refuse writes for longer than the heartbeat limit,

@@ -6,9 +6,9 @@ import (
 	"strconv"
 	"testing"
 
-	"github.com/freeslot/freeslot/internal/redis/redistest"
 	"github.com/freeslot/freeslot/internal/registry"
 	redisscript "github.com/freeslot/freeslot/internal/script"
+	"github.com/freeslot/freeslot/internal/testing/redistest"
 )
 
 // TestRegistrySentinelFailover kills the master that sentinels watch, and has it lose registrations:

@@ -8,8 +8,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/freeslot/freeslot/internal/redis/redistest"
 	"github.com/freeslot/freeslot/internal/registry"
+	"github.com/freeslot/freeslot/internal/testing/redistest"
 )
 
 // guardLimit bounds one step of TestRegistryGuard: the guard lasts for two limits, and begins and

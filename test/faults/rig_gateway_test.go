@@ -14,7 +14,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/freeslot/freeslot/internal/redis/redistest"
+	"github.com/freeslot/freeslot/internal/testing/redistest"
 )
 
 // tokensFile is what the replicas of a fleet read.

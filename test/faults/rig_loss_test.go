@@ -5,7 +5,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/freeslot/freeslot/internal/redis/redistest"
+	"github.com/freeslot/freeslot/internal/testing/redistest"
 )
 
 // Actions on what Redis has. It keeps its data at none of them.

@@ -13,9 +13,9 @@ import (
 
 	"github.com/freeslot/freeslot"
 	"github.com/freeslot/freeslot/internal/cell"
-	"github.com/freeslot/freeslot/internal/redis/redistest"
-	"github.com/freeslot/freeslot/internal/redis/redistest/acltest"
 	"github.com/freeslot/freeslot/internal/script"
+	"github.com/freeslot/freeslot/internal/testing/redistest"
+	"github.com/freeslot/freeslot/internal/testing/redistest/acltest"
 )
 
 func TestMain(m *testing.M) { acltest.Main(m, script.RoleOperator, cell.Access) }

@@ -11,7 +11,7 @@ import (
 	"testing"
 
 	"github.com/freeslot/freeslot"
-	"github.com/freeslot/freeslot/internal/pagetest"
+	"github.com/freeslot/freeslot/internal/testing/pagetest"
 )
 
 const (

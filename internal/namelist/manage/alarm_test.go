@@ -13,8 +13,8 @@ import (
 
 	"github.com/freeslot/freeslot"
 	"github.com/freeslot/freeslot/internal/namelist"
-	"github.com/freeslot/freeslot/internal/namelist/build"
-	"github.com/freeslot/freeslot/internal/redis/redistest"
+	"github.com/freeslot/freeslot/internal/namelist/version"
+	"github.com/freeslot/freeslot/internal/testing/redistest"
 )
 
 // observed is a replica instead of the rig's, which is started by hand, and what it logs.
@@ -33,7 +33,7 @@ func (r *rig) edited(list string) {
 	r.t.Helper()
 	_, err := r.control.Create(r.ctx, list, namelist.Spec{})
 	r.check(err)
-	r.upload(Upload{List: list, Format: build.TXT, Switch: true, By: by}, lines(0, 100))
+	r.upload(Upload{List: list, Format: version.TXT, Switch: true, By: by}, lines(0, 100))
 	r.serves(list, 1)
 	for i := range namelist.CompactFrom / namelist.EditEntries {
 		changes := make([]namelist.Change, namelist.EditEntries)
@@ -101,7 +101,7 @@ func TestDailyVerify(t *testing.T) {
 	r := newRig(t, redistest.Shared(t))
 	_, err := r.control.Create(r.ctx, "vip", namelist.Spec{})
 	r.check(err)
-	r.upload(Upload{List: "vip", Format: build.TXT, Switch: true, By: by}, lines(0, 1000))
+	r.upload(Upload{List: "vip", Format: version.TXT, Switch: true, By: by}, lines(0, 1000))
 	r.serves("vip", 1)
 	revision := r.head("vip").Revision
 	logs := r.observed()
@@ -110,7 +110,7 @@ func TestDailyVerify(t *testing.T) {
 			t.Errorf("begin to verify: %v, %v", mine, err)
 		}
 	}
-	if err := r.damage(r.ctx, "vip", 9, &build.DamageError{Why: "it was dropped"}); freeslot.CodeOf(err) != freeslot.CodeNotFound || logs.Len() > 0 {
+	if err := r.damage(r.ctx, "vip", 9, &version.DamageError{Why: "it was dropped"}); freeslot.CodeOf(err) != freeslot.CodeNotFound || logs.Len() > 0 {
 		t.Errorf("damage of a version that has gone: %v, told %v", err, logs.All())
 	}
 	r.verifyEvery = time.Millisecond

@@ -8,8 +8,8 @@ import (
 	"time"
 
 	"github.com/freeslot/freeslot/internal/namelist"
-	"github.com/freeslot/freeslot/internal/namelist/build"
-	"github.com/freeslot/freeslot/internal/redis/redistest"
+	"github.com/freeslot/freeslot/internal/namelist/version"
+	"github.com/freeslot/freeslot/internal/testing/redistest"
 )
 
 // held is a pace that stops the first call until goOn is closed.
@@ -35,16 +35,16 @@ func TestBudgetOfConcurrentBuilds(t *testing.T) {
 	t.Parallel()
 	pace, writing, goOn := held()
 	r := newRig(t, redistest.Shared(t), func(r *rig) {
-		r.put(namelist.Server{Name: "small", MaxBytes: 25_000}, build.SegmentsConfig{Pace: pace})
+		r.put(namelist.Server{Name: "small", MaxBytes: 25_000}, version.SegmentsConfig{Pace: pace})
 	})
 	for _, list := range []string{"first", "later"} {
 		_, err := r.control.Create(r.ctx, list, namelist.Spec{Server: "small"})
 		r.check(err)
 	}
 	other := r.replica("r2", t.TempDir())
-	first := r.begin(r.Manager, Upload{List: "first", Format: build.TXT, By: by}, lines(0, 1000)) // about 16,000 bytes
+	first := r.begin(r.Manager, Upload{List: "first", Format: version.TXT, By: by}, lines(0, 1000)) // about 16,000 bytes
 	<-writing
-	later := r.begin(other, Upload{List: "later", Format: build.TXT, By: by}, lines(0, 1000))
+	later := r.begin(other, Upload{List: "later", Format: version.TXT, By: by}, lines(0, 1000))
 	r.until("the second build has ended", func() bool {
 		u, err := other.Upload(later.ID)
 		r.check(err)
@@ -60,11 +60,11 @@ func TestBudgetOfConcurrentBuilds(t *testing.T) {
 	}
 	// What the first one reserved is over; what it has is not.
 	r.rests("later")
-	if u := r.upload(Upload{List: "later", Format: build.TXT, By: by}, lines(0, 1000)); u.State != Failed || strings.Contains(u.Why, "reserved") {
+	if u := r.upload(Upload{List: "later", Format: version.TXT, By: by}, lines(0, 1000)); u.State != Failed || strings.Contains(u.Why, "reserved") {
 		t.Errorf("a third build is %s: %s", u.State, u.Why)
 	}
 	r.rests("later")
-	if u := r.upload(Upload{List: "later", Format: build.TXT, By: by}, lines(0, 100)); u.State != Ready {
+	if u := r.upload(Upload{List: "later", Format: version.TXT, By: by}, lines(0, 100)); u.State != Ready {
 		t.Errorf("a small build is %s: %s", u.State, u.Why)
 	}
 }

@@ -11,20 +11,20 @@ import (
 
 	"github.com/freeslot/freeslot"
 	"github.com/freeslot/freeslot/internal/namelist"
-	"github.com/freeslot/freeslot/internal/namelist/build"
+	"github.com/freeslot/freeslot/internal/namelist/version"
 	"github.com/freeslot/freeslot/internal/plural"
 )
 
 // importing builds the version of an upload.
 func (m *Manager) importing(ctx context.Context, u Upload) error {
 	h, err := m.control.Head(ctx, u.List)
-	var result *build.Result
+	var result *version.Result
 	var v *namelist.Version
 	if err == nil {
-		change := func(p *build.Plan) {
-			p.Upload, p.Remove = &build.Upload{ID: u.ID, Open: m.open(u.ID), Bytes: u.Bytes, Format: u.Format, Header: u.Header}, u.Mode == Remove
+		change := func(p *version.Plan) {
+			p.Upload, p.Remove = &version.Upload{ID: u.ID, Open: m.open(u.ID), Bytes: u.Bytes, Format: u.Format, Header: u.Header}, u.Mode == Remove
 		}
-		result, v, err = m.build(ctx, &h, *u.Op, h.Server, u.Mode != Replace, u.By, func(p build.Progress) { m.progress(u.ID, p) }, change)
+		result, v, err = m.build(ctx, &h, *u.Op, h.Server, u.Mode != Replace, u.By, func(p version.Progress) { m.progress(u.ID, p) }, change)
 	}
 	if m.ctx.Err() != nil {
 		return err // the next process with this folder continues it
@@ -51,7 +51,7 @@ func (m *Manager) publish(list string, number int64, by namelist.By, failed func
 	}
 }
 
-func (m *Manager) progress(id string, p build.Progress) {
+func (m *Manager) progress(id string, p version.Progress) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if u := m.uploads[id]; u != nil {
@@ -62,8 +62,8 @@ func (m *Manager) progress(id string, p build.Progress) {
 // build makes the version of an operation, on the server to. If based is true, its base is the
 // serving version with the edits since then.
 func (m *Manager) build(ctx context.Context, h *namelist.Head, op namelist.Operation, to string, based bool, by namelist.By,
-	progress func(build.Progress), change func(*build.Plan),
-) (*build.Result, *namelist.Version, error) {
+	progress func(version.Progress), change func(*version.Plan),
+) (*version.Result, *namelist.Version, error) {
 	if h.Op.ID != op.ID { // a lease that lapsed before this process began
 		return nil, nil, conflict("operation %s of list %s is over", op.ID, h.Name)
 	}
@@ -75,7 +75,7 @@ func (m *Manager) build(ctx context.Context, h *namelist.Head, op namelist.Opera
 		m.writes(op, h.Op.Reservation)
 	}
 	// The operation's id is also the build's, so it tells what to remove when the operation ends.
-	plan := &build.Plan{List: h.Name, Number: op.Number, Build: op.ID, Form: h.Form, Seed: h.Seed, Filter: h.Filter, DropBefore: h.At}
+	plan := &version.Plan{List: h.Name, Number: op.Number, Build: op.ID, Form: h.Form, Seed: h.Seed, Filter: h.Filter, DropBefore: h.At}
 	if plan.Budget, err = m.budget(ctx, h.Name, op, to); err != nil {
 		return nil, nil, err
 	}
@@ -92,10 +92,10 @@ func (m *Manager) build(ctx context.Context, h *namelist.Head, op namelist.Opera
 	}
 	change(plan)
 	dir := m.buildFolder(op)
-	b := &build.Builder{Dir: dir, To: server, Progress: progress}
+	b := &version.Builder{Dir: dir, To: server, Progress: progress}
 	result, err := b.Build(ctx, plan)
 	if err = m.named(err); err != nil {
-		var damage *build.DamageError
+		var damage *version.DamageError
 		if errors.As(err, &damage) && plan.Base != nil && damage.Number == plan.Base.Number {
 			err = errors.Join(err, m.damage(ctx, h.Name, plan.Base.Number, damage))
 		}
@@ -178,7 +178,7 @@ func (m *Manager) editsSince(ctx context.Context, h *namelist.Head, v *namelist.
 }
 
 // budget returns what the lists of a server may use, and how a build reserves its part.
-func (m *Manager) budget(ctx context.Context, list string, op namelist.Operation, server string) (b build.Budget, err error) {
+func (m *Manager) budget(ctx context.Context, list string, op namelist.Operation, server string) (b version.Budget, err error) {
 	servers, err := m.control.Servers(ctx)
 	if err != nil {
 		return b, err
@@ -265,7 +265,7 @@ func (m *Manager) Rebuild(ctx context.Context, list string, kind namelist.OpKind
 		if err != nil {
 			return err
 		}
-		_, v, err := m.build(ctx, &h, op, to, true, by, nil, func(*build.Plan) {})
+		_, v, err := m.build(ctx, &h, op, to, true, by, nil, func(*version.Plan) {})
 		if err == nil && kind != namelist.OpCompact {
 			m.publish(list, v.Number, by, func(error) {})
 			return nil
@@ -288,7 +288,7 @@ func (m *Manager) ImportEdits(ctx context.Context, list string, by namelist.By) 
 		if err != nil {
 			return err
 		}
-		_, v, err := m.build(ctx, &h, op, h.Server, true, by, nil, func(*build.Plan) {})
+		_, v, err := m.build(ctx, &h, op, h.Server, true, by, nil, func(*version.Plan) {})
 		if err == nil && v.Doubt == "" {
 			m.publish(list, v.Number, by, func(error) {})
 		}

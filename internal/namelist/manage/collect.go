@@ -13,7 +13,7 @@ import (
 
 	"github.com/freeslot/freeslot"
 	"github.com/freeslot/freeslot/internal/namelist"
-	"github.com/freeslot/freeslot/internal/namelist/build"
+	"github.com/freeslot/freeslot/internal/namelist/version"
 )
 
 const (
@@ -124,7 +124,7 @@ func (m *Manager) collectKeys(ctx context.Context, name, cursor string, dry bool
 	}
 	out.Looked += int64(len(keys))
 	fresh := make(map[string]bool)
-	var left []build.Key
+	var left []version.Key
 	for _, k := range keys {
 		if named[k.List].Numbers[k.Version] {
 			continue

@@ -10,10 +10,10 @@ import (
 
 	"github.com/freeslot/freeslot"
 	"github.com/freeslot/freeslot/internal/namelist"
-	"github.com/freeslot/freeslot/internal/namelist/build"
 	"github.com/freeslot/freeslot/internal/namelist/filter"
 	"github.com/freeslot/freeslot/internal/namelist/form"
-	"github.com/freeslot/freeslot/internal/redis/redistest"
+	"github.com/freeslot/freeslot/internal/namelist/version"
+	"github.com/freeslot/freeslot/internal/testing/redistest"
 )
 
 // leave writes a version that no record names, as a replica does that is killed later. It returns
@@ -22,9 +22,9 @@ func (r *rig) leave(server, list string, number int64) int64 {
 	r.t.Helper()
 	var random [16]byte
 	_, _ = rand.Read(random[:])
-	b := build.Builder{Dir: r.t.TempDir() + "/spool", To: r.servers[server]}
+	b := version.Builder{Dir: r.t.TempDir() + "/spool", To: r.servers[server]}
 	id := hex.EncodeToString(random[:])
-	got, err := b.Build(r.ctx, &build.Plan{List: list, Number: number, Build: id, Form: form.Exact, Filter: filter.Fuse, Edits: edits(2000)})
+	got, err := b.Build(r.ctx, &version.Plan{List: list, Number: number, Build: id, Form: form.Exact, Filter: filter.Fuse, Edits: edits(2000)})
 	r.check(err)
 	return int64(got.Version.Segments) + 1
 }
@@ -69,7 +69,7 @@ func TestCollect(t *testing.T) {
 	redistest.Backends(t, func(t *testing.T, redis *redistest.Target) {
 		t.Parallel()
 		pace, writing, goOn := held()
-		r := newRig(t, redis, func(r *rig) { r.put(namelist.Server{Name: "slow"}, build.SegmentsConfig{Pace: pace}) })
+		r := newRig(t, redis, func(r *rig) { r.put(namelist.Server{Name: "slow"}, version.SegmentsConfig{Pace: pace}) })
 		for list, server := range map[string]string{"vip": "", "running": "slow", "gone": ""} {
 			_, err := r.control.Create(r.ctx, list, namelist.Spec{Server: server})
 			r.check(err)
@@ -78,14 +78,14 @@ func TestCollect(t *testing.T) {
 			_, err = r.control.Cancel(r.ctx, list, op.ID)
 			r.check(err)
 		}
-		r.upload(Upload{List: "vip", Format: build.TXT, Switch: true, By: by}, lines(0, 1000))
+		r.upload(Upload{List: "vip", Format: version.TXT, Switch: true, By: by}, lines(0, 1000))
 		r.serves("vip", 2)
 		left := r.leave("", "vip", 1) + r.leave("second", "running", 1) + r.leave("second", "gone", 1)
 		foreign := r.leave("", "vip", 99) + r.leave("", "never", 1)
 		_, err := r.control.Delete(r.ctx, "gone", namelist.AnyVersion, false, by)
 		r.check(err)
 		r.until("the list is gone", func() bool { _, err := r.control.Head(r.ctx, "gone"); return err != nil })
-		u := r.begin(r.Manager, Upload{List: "running", Format: build.TXT, By: by}, lines(0, 1000))
+		u := r.begin(r.Manager, Upload{List: "running", Format: version.TXT, By: by}, lines(0, 1000))
 		<-writing
 
 		all := int64(len(r.dataKeys()))
@@ -125,7 +125,7 @@ func TestCollectLostVersions(t *testing.T) {
 	r := newRig(t, redistest.Shared(t))
 	_, err := r.control.Create(r.ctx, "vip", namelist.Spec{})
 	r.check(err)
-	r.upload(Upload{List: "vip", Format: build.TXT, Switch: true, By: by}, lines(0, 1000))
+	r.upload(Upload{List: "vip", Format: version.TXT, Switch: true, By: by}, lines(0, 1000))
 	r.serves("vip", 1)
 	client := r.redis.Client(t)
 	keys, err := client.Do(r.ctx, client.B().Keys().Pattern(r.prefix+"*lists:versions:vip").Build()).AsStrSlice()
@@ -161,7 +161,7 @@ func TestCollectBesideBuilds(t *testing.T) {
 		collected <- nil
 	}()
 	for n := range int64(10) {
-		r.upload(Upload{List: "vip", Format: build.TXT, Switch: true, By: by}, lines(0, 2000))
+		r.upload(Upload{List: "vip", Format: version.TXT, Switch: true, By: by}, lines(0, 2000))
 		r.serves("vip", n+1)
 	}
 	stop()

@@ -9,7 +9,7 @@ import (
 
 	"github.com/freeslot/freeslot"
 	"github.com/freeslot/freeslot/internal/namelist"
-	"github.com/freeslot/freeslot/internal/namelist/build"
+	"github.com/freeslot/freeslot/internal/namelist/version"
 )
 
 // Bounds of a diff and of a sample.
@@ -93,7 +93,7 @@ func (m *Manager) Diff(ctx context.Context, list string, number, with int64, exa
 	return d.ListDiff, d.merge(entries, before, v.AtMS)
 }
 
-func (m *Manager) ordered(ctx context.Context, h *namelist.Head, v *namelist.Version) (iter.Seq2[build.Hashed, error], error) {
+func (m *Manager) ordered(ctx context.Context, h *namelist.Head, v *namelist.Version) (iter.Seq2[version.Hashed, error], error) {
 	server, err := m.cfg.Server(ctx, v.Server)
 	if err != nil {
 		return nil, err
@@ -110,7 +110,7 @@ type differ struct {
 }
 
 // merge goes through both versions, which are in the same order. at is when the version was ready.
-func (d *differ) merge(entries, before iter.Seq2[build.Hashed, error], at int64) error {
+func (d *differ) merge(entries, before iter.Seq2[version.Hashed, error], at int64) error {
 	nextNew, stopNew := iter.Pull2(entries)
 	defer stopNew()
 	nextOld, stopOld := iter.Pull2(before)

@@ -13,8 +13,8 @@ import (
 
 	"github.com/freeslot/freeslot"
 	"github.com/freeslot/freeslot/internal/namelist"
-	"github.com/freeslot/freeslot/internal/namelist/build"
-	"github.com/freeslot/freeslot/internal/redis/redistest"
+	"github.com/freeslot/freeslot/internal/namelist/version"
+	"github.com/freeslot/freeslot/internal/testing/redistest"
 )
 
 // "Less than half" and "more than twice" are exact, also of odd numbers.
@@ -143,7 +143,7 @@ func TestQueryAnswersTheOthers(t *testing.T) {
 	if !strings.Contains(a.Found[0].Why, "has no seal") || a.Found[1] != (Found{ID: "edited", Member: true, Edited: true}) {
 		t.Errorf("%+v, expected no answer for a, and that of the edit", a.Found)
 	}
-	if _, err := r.Count(r.ctx, "vip"); !errors.As(err, new(*build.DamageError)) {
+	if _, err := r.Count(r.ctx, "vip"); !errors.As(err, new(*version.DamageError)) {
 		t.Errorf("count: %v, expected the damage", err)
 	}
 }

@@ -14,7 +14,7 @@ import (
 
 	"github.com/freeslot/freeslot"
 	"github.com/freeslot/freeslot/internal/namelist"
-	"github.com/freeslot/freeslot/internal/namelist/build"
+	"github.com/freeslot/freeslot/internal/namelist/version"
 )
 
 const (
@@ -28,7 +28,7 @@ const (
 type ExportRequest struct {
 	// Version is a number; 0 means the serving version.
 	Version int64
-	Format  build.Format // empty means CSV
+	Format  version.Format // empty means CSV
 	// Bare leaves out the list's edits: the export has what was built, even what has expired since.
 	Bare bool
 }
@@ -79,8 +79,8 @@ func (m *Manager) reading(ctx context.Context) (context.Context, func(), error) 
 func (m *Manager) export(ctx context.Context, list string, q ExportRequest, x *export) error {
 	switch q.Format {
 	case "":
-		x.format = build.CSV
-	case build.CSV, build.TXT:
+		x.format = version.CSV
+	case version.CSV, version.TXT:
 	default:
 		return freeslot.Invalid("format", "is %q, expected csv or txt", q.Format)
 	}
@@ -104,7 +104,7 @@ func (m *Manager) export(ctx context.Context, list string, q ExportRequest, x *e
 		return err
 	}
 	out := bufio.NewWriterSize(x, exportBuffer)
-	if _, err := out.WriteString(build.Header(x.format)); err != nil {
+	if _, err := out.WriteString(version.Header(x.format)); err != nil {
 		return err
 	}
 	err = server.Read(ctx, list, v, func(_ uint32, id string, expires int64) error { return x.base(out, id, expires) })
@@ -158,7 +158,7 @@ func (m *Manager) versionOf(ctx context.Context, h *namelist.Head, field string,
 type export struct {
 	Exported
 
-	format build.Format
+	format version.Format
 	edits  map[string]namelist.Change // not met yet
 	begin  func(Exported) io.Writer
 	out    io.Writer
@@ -191,7 +191,7 @@ func (x *export) line(out io.Writer, id string, expires int64) error {
 		return nil
 	}
 	x.Count++
-	x.buffer = build.AppendLine(x.buffer[:0], x.format, id, expires)
+	x.buffer = version.AppendLine(x.buffer[:0], x.format, id, expires)
 	_, err := out.Write(x.buffer)
 	return err
 }

@@ -16,8 +16,8 @@ import (
 
 	"github.com/freeslot/freeslot"
 	"github.com/freeslot/freeslot/internal/namelist"
-	"github.com/freeslot/freeslot/internal/namelist/build"
-	"github.com/freeslot/freeslot/internal/redis/redistest"
+	"github.com/freeslot/freeslot/internal/namelist/version"
+	"github.com/freeslot/freeslot/internal/testing/redistest"
 )
 
 const (
@@ -65,9 +65,9 @@ func drawEntries(t *rapid.T) map[string]int64 {
 
 func (b *book) imports(t *rapid.T, mode Mode) {
 	entries := drawEntries(t)
-	text := []byte(build.Header(build.CSV))
+	text := []byte(version.Header(version.CSV))
 	for id, expires := range entries {
-		text = build.AppendLine(text, build.CSV, id, expires)
+		text = version.AppendLine(text, version.CSV, id, expires)
 	}
 	if mode != Remove {
 		entries = current(entries) // the others are refused
@@ -153,21 +153,21 @@ func TestExportAndDiff(t *testing.T) {
 	})
 }
 
-func (b *book) exports(t *rapid.T, q ExportRequest, version, revision int64, want map[string]int64) {
+func (b *book) exports(t *rapid.T, q ExportRequest, number, revision int64, want map[string]int64) {
 	t.Helper()
 	var out bytes.Buffer
 	got, err := b.Export(b.ctx, b.list, q, func(x Exported) io.Writer {
-		if x.Version != version || x.Revision != revision {
-			t.Errorf("%+v: %+v, expected version %d, revision %d", q, x, version, revision)
+		if x.Version != number || x.Revision != revision {
+			t.Errorf("%+v: %+v, expected version %d, revision %d", q, x, number, revision)
 		}
 		return &out
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	lines := []string{strings.TrimSuffix(build.Header(build.CSV), "\n")}
+	lines := []string{strings.TrimSuffix(version.Header(version.CSV), "\n")}
 	for id, expires := range want {
-		lines = append(lines, strings.TrimSuffix(string(build.AppendLine(nil, build.CSV, id, expires)), "\n"))
+		lines = append(lines, strings.TrimSuffix(string(version.AppendLine(nil, version.CSV, id, expires)), "\n"))
 	}
 	is := strings.Split(strings.TrimSuffix(out.String(), "\n"), "\n")
 	slices.Sort(is[1:])
@@ -247,12 +247,12 @@ func TestExportEnds(t *testing.T) {
 	r := newRig(t, redistest.Shared(t))
 	_, err := r.control.Create(r.ctx, "vip", namelist.Spec{})
 	r.check(err)
-	r.upload(Upload{List: "vip", Format: build.TXT, Switch: true, By: by}, lines(0, 30_000))
+	r.upload(Upload{List: "vip", Format: version.TXT, Switch: true, By: by}, lines(0, 30_000))
 	r.serves("vip", 1)
 	_, err = r.control.Freeze(r.ctx, "vip", by)
 	r.check(err)
 	exported := func() (begun bool, text string, err error) {
-		return r.exportTo("vip", ExportRequest{Format: build.TXT})
+		return r.exportTo("vip", ExportRequest{Format: version.TXT})
 	}
 	_, text, err := exported()
 	if got := strings.Count(text, "\n"); err != nil || got != 30_000 {
@@ -271,7 +271,7 @@ func TestExportEnds(t *testing.T) {
 	key := func(segment uint32) string { return namelist.SegmentKey(r.prefix, "vip", 1, segment) }
 	client := r.redis.Client(t)
 	r.check(client.Do(r.ctx, client.B().Hset().Key(key(v.Segments-1)).FieldValue().FieldValue("", "another 80").Build()).Error())
-	damage := func(err error) bool { return errors.As(err, new(*build.DamageError)) }
+	damage := func(err error) bool { return errors.As(err, new(*version.DamageError)) }
 	if begun, text, err := exported(); !damage(err) || !begun || strings.Count(text, "\n") >= 30_000 {
 		t.Errorf("a foreign last segment: begun %v, %v", begun, err)
 	}
@@ -312,7 +312,7 @@ func TestRejects(t *testing.T) {
 	if _, err := r.Rejects(open.ID, 0, 10); freeslot.CodeOf(err) != freeslot.CodeConflict {
 		t.Errorf("of an open upload: %v", err)
 	}
-	u := r.upload(Upload{List: "vip", Format: build.TXT, By: by}, "a\n"+strings.Repeat("\n", build.MaxRejects+5)+"b\n")
+	u := r.upload(Upload{List: "vip", Format: version.TXT, By: by}, "a\n"+strings.Repeat("\n", version.MaxRejects+5)+"b\n")
 	var lines []int64
 	for after, pages := int64(0), 0; ; pages++ {
 		page, err := r.RejectsOf(r.ctx, "vip", 1, after, 3000)
@@ -320,7 +320,7 @@ func TestRejects(t *testing.T) {
 		for _, reject := range page.Rejects {
 			lines = append(lines, reject.Line)
 		}
-		if page.Rejected != build.MaxRejects+5 {
+		if page.Rejected != version.MaxRejects+5 {
 			t.Fatalf("%d are rejected", page.Rejected)
 		}
 		if after = page.After; after == 0 {
@@ -330,7 +330,7 @@ func TestRejects(t *testing.T) {
 			break
 		}
 	}
-	if len(lines) != build.MaxRejects || lines[0] != 2 || lines[len(lines)-1] != build.MaxRejects+1 {
+	if len(lines) != version.MaxRejects || lines[0] != 2 || lines[len(lines)-1] != version.MaxRejects+1 {
 		t.Errorf("%d lines, from %d to %d", len(lines), lines[0], lines[len(lines)-1])
 	}
 	if _, err := r.RejectsOf(r.ctx, "vip", 2, 0, 10); freeslot.CodeOf(err) != freeslot.CodeNotFound {

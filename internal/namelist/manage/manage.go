@@ -24,7 +24,7 @@ import (
 
 	"github.com/freeslot/freeslot"
 	"github.com/freeslot/freeslot/internal/namelist"
-	"github.com/freeslot/freeslot/internal/namelist/build"
+	"github.com/freeslot/freeslot/internal/namelist/version"
 	"github.com/freeslot/freeslot/internal/process/logging"
 )
 
@@ -51,7 +51,7 @@ type Config struct {
 	Pause time.Duration
 	// Server opens a list server by its name; the empty name is the control server. It returns a
 	// *NoServerError for a name that is not configured.
-	Server func(ctx context.Context, name string) (*build.Segments, error)
+	Server func(ctx context.Context, name string) (*version.Segments, error)
 	// Servers holds the list servers to announce again if the control server has lost them.
 	Servers []namelist.Server
 	// Metrics may be nil. A second manager on one registerer panics.

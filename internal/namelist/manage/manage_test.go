@@ -14,9 +14,9 @@ import (
 
 	"github.com/freeslot/freeslot"
 	"github.com/freeslot/freeslot/internal/namelist"
-	"github.com/freeslot/freeslot/internal/namelist/build"
-	"github.com/freeslot/freeslot/internal/redis/redistest"
-	"github.com/freeslot/freeslot/internal/waittest"
+	"github.com/freeslot/freeslot/internal/namelist/version"
+	"github.com/freeslot/freeslot/internal/testing/redistest"
+	"github.com/freeslot/freeslot/internal/testing/waittest"
 )
 
 // rig is the manager of one replica on a Redis.
@@ -27,7 +27,7 @@ type rig struct {
 	control *namelist.Control
 	redis   *redistest.Target
 	prefix  string
-	servers map[string]*build.Segments
+	servers map[string]*version.Segments
 }
 
 // newRig starts one replica; before may change the rig until then.
@@ -36,14 +36,14 @@ func newRig(t *testing.T, redis *redistest.Target, before ...func(r *rig)) *rig 
 	ctx := waittest.Context(t)
 	log := zaptest.NewLogger(t)
 	prefix := redis.Prefix(t)
-	r := &rig{t: t, ctx: ctx, redis: redis, prefix: prefix, servers: make(map[string]*build.Segments)}
+	r := &rig{t: t, ctx: ctx, redis: redis, prefix: prefix, servers: make(map[string]*version.Segments)}
 	r.control = namelist.NewControl(redis.RoleClient(t), prefix, redis.IsCluster(), log, nil)
 	for _, name := range []string{"", "second"} {
 		p := prefix
 		if name != "" {
 			p += name
 		}
-		r.servers[name] = build.NewSegments(build.SegmentsConfig{Prefix: p, Cluster: redis.IsCluster()}, redis.RoleClient(t), log, nil)
+		r.servers[name] = version.NewSegments(version.SegmentsConfig{Prefix: p, Cluster: redis.IsCluster()}, redis.RoleClient(t), log, nil)
 	}
 	r.check(r.control.PutServer(ctx, namelist.Server{Name: "second"}))
 	for _, f := range before {
@@ -54,10 +54,10 @@ func newRig(t *testing.T, redis *redistest.Target, before ...func(r *rig)) *rig 
 }
 
 // put makes one more list server known.
-func (r *rig) put(s namelist.Server, cfg build.SegmentsConfig) {
+func (r *rig) put(s namelist.Server, cfg version.SegmentsConfig) {
 	r.t.Helper()
 	cfg.Prefix, cfg.Cluster = r.prefix+s.Name, r.redis.IsCluster()
-	r.servers[s.Name] = build.NewSegments(cfg, r.redis.RoleClient(r.t), zaptest.NewLogger(r.t), nil)
+	r.servers[s.Name] = version.NewSegments(cfg, r.redis.RoleClient(r.t), zaptest.NewLogger(r.t), nil)
 	r.check(r.control.PutServer(r.ctx, s))
 }
 
@@ -70,7 +70,7 @@ func (r *rig) replica(self, dir string) *Manager {
 	return m
 }
 
-func (r *rig) server(_ context.Context, name string) (*build.Segments, error) {
+func (r *rig) server(_ context.Context, name string) (*version.Segments, error) {
 	if s := r.servers[name]; s != nil {
 		return s, nil
 	}
@@ -200,7 +200,7 @@ func TestLife(t *testing.T) {
 		r := newRig(t, redis)
 		_, err := r.control.Create(r.ctx, "vip", namelist.Spec{Expected: 1000})
 		r.check(err)
-		u := r.upload(Upload{List: "vip", Format: build.TXT, Switch: true, By: by}, lines(0, 1000))
+		u := r.upload(Upload{List: "vip", Format: version.TXT, Switch: true, By: by}, lines(0, 1000))
 		if u.State != Ready || u.Version.Count != 1000 || u.Version.Doubt != "" {
 			t.Fatalf("upload: %+v", u)
 		}
@@ -220,7 +220,7 @@ func TestLife(t *testing.T) {
 		r.counts("vip", 1000)
 
 		// An import that adds keeps the edits; the version has them.
-		u = r.upload(Upload{List: "vip", Format: build.TXT, Mode: Add, By: by}, "guest-2\nguest-3\nbad\x01\n")
+		u = r.upload(Upload{List: "vip", Format: version.TXT, Mode: Add, By: by}, "guest-2\nguest-3\nbad\x01\n")
 		if u.Version == nil || u.Version.Count != 1002 || u.Version.Rejected != 1 || u.Version.Doubt == "" {
 			t.Fatalf("upload: %+v, %+v", u, u.Version)
 		}
@@ -301,7 +301,7 @@ func TestUnpublished(t *testing.T) {
 	r := newRig(t, redistest.Shared(t))
 	_, err := r.control.Create(r.ctx, "vip", namelist.Spec{})
 	r.check(err)
-	u := r.upload(Upload{List: "vip", Format: build.TXT, By: by}, lines(0, 1000))
+	u := r.upload(Upload{List: "vip", Format: version.TXT, By: by}, lines(0, 1000))
 	why := func(want string) {
 		t.Helper()
 		r.until("the upload says: "+want, func() bool {
@@ -374,7 +374,7 @@ func TestBuildGoesOn(t *testing.T) {
 	dir := t.TempDir()
 	m := New(Config{Self: "killed", URL: "http://killed", Dir: dir, Server: r.server}, r.control, zaptest.NewLogger(t))
 	r.check(m.Start(r.ctx))
-	u, err := m.OpenUpload(r.ctx, Upload{List: "vip", Format: build.TXT, Switch: true, By: by})
+	u, err := m.OpenUpload(r.ctx, Upload{List: "vip", Format: version.TXT, Switch: true, By: by})
 	r.check(err)
 	data := []byte(lines(0, 5000))
 	_, err = m.Chunk(u.ID, 0, data, crc32.Checksum(data, crc32.MakeTable(crc32.Castagnoli)))
@@ -401,7 +401,7 @@ func TestRemovesNothingInUse(t *testing.T) {
 	r := newRig(t, redistest.Shared(t))
 	_, err := r.control.Create(r.ctx, "vip", namelist.Spec{})
 	r.check(err)
-	r.upload(Upload{List: "vip", Format: build.TXT, Switch: true, By: by}, lines(0, 100))
+	r.upload(Upload{List: "vip", Format: version.TXT, Switch: true, By: by}, lines(0, 100))
 	r.serves("vip", 1)
 	_, err = r.control.Delete(r.ctx, "vip", namelist.AnyVersion, true, by)
 	r.check(err)
@@ -412,7 +412,7 @@ func TestRemovesNothingInUse(t *testing.T) {
 	})
 	_, err = r.control.Create(r.ctx, "vip", namelist.Spec{})
 	r.check(err)
-	r.upload(Upload{List: "vip", Format: build.TXT, Switch: true, By: by}, lines(0, 100))
+	r.upload(Upload{List: "vip", Format: version.TXT, Switch: true, By: by}, lines(0, 100))
 	r.serves("vip", 2)
 	if old.State == namelist.Deleting {
 		r.check(r.tend(&old))

@@ -11,8 +11,8 @@ import (
 	"go.uber.org/zap/zaptest"
 
 	"github.com/freeslot/freeslot/internal/namelist"
-	"github.com/freeslot/freeslot/internal/namelist/build"
-	"github.com/freeslot/freeslot/internal/redis/redistest"
+	"github.com/freeslot/freeslot/internal/namelist/version"
+	"github.com/freeslot/freeslot/internal/testing/redistest"
 )
 
 // series are the values of all series by name and labels; of a histogram it is the count.
@@ -51,7 +51,7 @@ func TestMetrics(t *testing.T) {
 	_, err = r.control.Create(r.ctx, "draft", namelist.Spec{Settings: namelist.Settings{Expires: time.Now().Add(48 * time.Hour)}})
 	r.check(err)
 	content := lines(0, 100)
-	r.upload(Upload{List: "vip", Format: build.TXT, Switch: true, By: by}, content)
+	r.upload(Upload{List: "vip", Format: version.TXT, Switch: true, By: by}, content)
 	r.serves("vip", 1)
 	_, err = r.control.Edit(r.ctx, "vip", namelist.EditRequest{Changes: []namelist.Change{{Entry: namelist.Entry{ID: "a"}}, {Entry: namelist.Entry{ID: "b"}}}, By: by})
 	r.check(err)

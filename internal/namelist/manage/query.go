@@ -7,8 +7,8 @@ import (
 
 	"github.com/freeslot/freeslot"
 	"github.com/freeslot/freeslot/internal/namelist"
-	"github.com/freeslot/freeslot/internal/namelist/build"
 	"github.com/freeslot/freeslot/internal/namelist/form"
+	"github.com/freeslot/freeslot/internal/namelist/version"
 )
 
 // MaxQuery is the largest number of ids in a query.
@@ -120,7 +120,7 @@ func (m *Manager) inVersion(ctx context.Context, h *namelist.Head, found []Found
 			ids[j] = found[i].ID
 		}
 		got, err := server.Lookup(ctx, h.Name, h.Serving, segment, ids)
-		if damage, ok := errors.AsType[*build.DamageError](err); ok && parts {
+		if damage, ok := errors.AsType[*version.DamageError](err); ok && parts {
 			for _, i := range at {
 				found[i].Why = damage.Error()
 			}

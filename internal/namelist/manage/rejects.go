@@ -6,14 +6,14 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/freeslot/freeslot/internal/namelist/build"
+	"github.com/freeslot/freeslot/internal/namelist/version"
 )
 
 // Rejects is a page of the lines that an import refused.
 type Rejects struct {
-	Rejected int64          `json:"rejected" doc:"All that were refused; the first 10000 are kept."`
-	Rejects  []build.Reject `json:"rejects" doc:"In the order of their lines."`
-	After    int64          `json:"after,omitzero" doc:"Continues the listing; absent at its end."`
+	Rejected int64            `json:"rejected" doc:"All that were refused; the first 10000 are kept."`
+	Rejects  []version.Reject `json:"rejects" doc:"In the order of their lines."`
+	After    int64            `json:"after,omitzero" doc:"Continues the listing; absent at its end."`
 }
 
 // Rejects returns up to limit refused lines of an upload after line after. Errors: *ElsewhereError;
@@ -27,12 +27,12 @@ func (m *Manager) Rejects(upload string, after int64, limit int) (Rejects, error
 		return Rejects{}, conflict("upload %s is %s, and has no report", upload, u.State)
 	}
 	all := u.Report.Rejects
-	from, found := slices.BinarySearchFunc(all, after, func(r build.Reject, line int64) int { return cmp.Compare(r.Line, line) })
+	from, found := slices.BinarySearchFunc(all, after, func(r version.Reject, line int64) int { return cmp.Compare(r.Line, line) })
 	if found {
 		from++
 	}
 	end := min(from+limit, len(all))
-	out := Rejects{Rejected: u.Report.Rejected, Rejects: append([]build.Reject{}, all[from:end]...)}
+	out := Rejects{Rejected: u.Report.Rejected, Rejects: append([]version.Reject{}, all[from:end]...)}
 	if end < len(all) {
 		out.After = all[end-1].Line
 	}
@@ -49,7 +49,7 @@ func (m *Manager) RejectsOf(ctx context.Context, list string, number, after int6
 	case err != nil:
 		return Rejects{}, err
 	case v.Upload == "":
-		return Rejects{Rejects: []build.Reject{}}, nil
+		return Rejects{Rejects: []version.Reject{}}, nil
 	}
 	return m.Rejects(v.Upload, after, limit)
 }

@@ -7,8 +7,8 @@ import (
 
 	"github.com/freeslot/freeslot"
 	"github.com/freeslot/freeslot/internal/namelist"
-	"github.com/freeslot/freeslot/internal/namelist/build"
-	"github.com/freeslot/freeslot/internal/redis/redistest"
+	"github.com/freeslot/freeslot/internal/namelist/version"
+	"github.com/freeslot/freeslot/internal/testing/redistest"
 )
 
 // Uploads are bounded in number and bytes, and leave room on the disk.
@@ -27,7 +27,7 @@ func TestUploadsAreBounded(t *testing.T) {
 		return r.Chunk(u.ID, offset, []byte(text), crc32.Checksum([]byte(text), castagnoli))
 	}
 	r.quota = quota{open: 2, bytes: 10}
-	u, err := r.OpenUpload(r.ctx, Upload{List: "vip", Format: build.TXT, By: by})
+	u, err := r.OpenUpload(r.ctx, Upload{List: "vip", Format: version.TXT, By: by})
 	r.check(err)
 	other, err := r.OpenUpload(r.ctx, Upload{List: "vip", By: by})
 	r.check(err)

@@ -6,18 +6,18 @@ import (
 
 	"github.com/freeslot/freeslot"
 	"github.com/freeslot/freeslot/internal/namelist"
-	"github.com/freeslot/freeslot/internal/namelist/build"
-	"github.com/freeslot/freeslot/internal/redis/redistest"
+	"github.com/freeslot/freeslot/internal/namelist/version"
+	"github.com/freeslot/freeslot/internal/testing/redistest"
 )
 
 // What a cancelled build wrote is removed by its names, without a look through all keys.
 func TestCancelledBuild(t *testing.T) {
 	t.Parallel()
 	pace, writing, goOn := held()
-	r := newRig(t, redistest.New(t).Target, func(r *rig) { r.put(namelist.Server{Name: "slow"}, build.SegmentsConfig{Pace: pace}) })
+	r := newRig(t, redistest.New(t).Target, func(r *rig) { r.put(namelist.Server{Name: "slow"}, version.SegmentsConfig{Pace: pace}) })
 	_, err := r.control.Create(r.ctx, "vip", namelist.Spec{Server: "slow"})
 	r.check(err)
-	u := r.begin(r.Manager, Upload{List: "vip", Format: build.TXT, By: by}, lines(0, 1000))
+	u := r.begin(r.Manager, Upload{List: "vip", Format: version.TXT, By: by}, lines(0, 1000))
 	<-writing
 	if len(r.dataKeys()) == 0 {
 		t.Fatal("nothing was written")
@@ -42,7 +42,7 @@ func TestDeleteWithoutServer(t *testing.T) {
 	r := newRig(t, redistest.Shared(t))
 	_, err := r.control.Create(r.ctx, "vip", namelist.Spec{Server: "second"})
 	r.check(err)
-	r.upload(Upload{List: "vip", Format: build.TXT, Switch: true, By: by}, lines(0, 1000))
+	r.upload(Upload{List: "vip", Format: version.TXT, Switch: true, By: by}, lines(0, 1000))
 	r.serves("vip", 1)
 	r.check(r.Stop(r.ctx))
 	delete(r.servers, "second")
@@ -75,7 +75,7 @@ func TestDeleteWithoutServer(t *testing.T) {
 	// Made again it goes on behind the number of before.
 	_, err = r.control.Create(r.ctx, "vip", namelist.Spec{})
 	r.check(err)
-	if u := r.upload(Upload{List: "vip", Format: build.TXT, By: by}, lines(0, 10)); u.Version == nil || u.Version.Number != 2 {
+	if u := r.upload(Upload{List: "vip", Format: version.TXT, By: by}, lines(0, 10)); u.Version == nil || u.Version.Number != 2 {
 		t.Errorf("upload: %+v", u)
 	}
 }

@@ -9,7 +9,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/freeslot/freeslot/internal/namelist"
-	"github.com/freeslot/freeslot/internal/namelist/build"
+	"github.com/freeslot/freeslot/internal/namelist/version"
 )
 
 // SwitchRequest is a switch, or a rollback: the same step, to an older version.
@@ -61,7 +61,7 @@ func (m *Manager) whole(ctx context.Context, list string, v *namelist.Version) e
 		return err
 	}
 	err = server.Sealed(ctx, list, v)
-	var damage *build.DamageError
+	var damage *version.DamageError
 	if errors.As(err, &damage) {
 		err = errors.Join(err, m.damage(ctx, list, v.Number, damage))
 	}
@@ -70,7 +70,7 @@ func (m *Manager) whole(ctx context.Context, list string, v *namelist.Version) e
 
 // damage marks a version that is not as it was built. If the version has gone meanwhile, that is no
 // damage: its keys were removed.
-func (m *Manager) damage(ctx context.Context, list string, number int64, damage *build.DamageError) error {
+func (m *Manager) damage(ctx context.Context, list string, number int64, damage *version.DamageError) error {
 	if _, err := m.control.Damage(ctx, list, number, damage.Why); err != nil {
 		return err
 	}

@@ -24,7 +24,7 @@ import (
 
 	"github.com/freeslot/freeslot"
 	"github.com/freeslot/freeslot/internal/namelist"
-	"github.com/freeslot/freeslot/internal/namelist/build"
+	"github.com/freeslot/freeslot/internal/namelist/version"
 )
 
 const (
@@ -61,12 +61,12 @@ const (
 
 // Upload is a file that a replica receives and makes a version from.
 type Upload struct {
-	ID     string       `json:"id"`
-	List   string       `json:"list"`
-	Format build.Format `json:"format"`
-	Mode   Mode         `json:"mode"`
+	ID     string         `json:"id"`
+	List   string         `json:"list"`
+	Format version.Format `json:"format"`
+	Mode   Mode           `json:"mode"`
 	// Header says whether the first line is a header; empty means build.HeaderAuto.
-	Header build.HeaderChoice `json:"header,omitzero"`
+	Header version.HeaderChoice `json:"header,omitzero"`
 	// Switch is true to publish the version if nothing speaks against it.
 	Switch bool        `json:"switch,omitzero"`
 	By     namelist.By `json:"by"`
@@ -79,17 +79,17 @@ type Upload struct {
 	Op *namelist.Operation `json:"op,omitzero"`
 	// Version, Report and Why are set once the upload has ended.
 	Version *namelist.Version `json:"version,omitzero"`
-	Report  *build.Report     `json:"report,omitzero"`
+	Report  *version.Report   `json:"report,omitzero"`
 	Why     string            `json:"why,omitzero"`
 	// The tag documents Unpublished for readers of the API.
 	Unpublished string `json:"unpublished,omitzero" doc:"Why the list did not switch to the version, though that was asked."`
 
-	progress build.Progress // of the build
-	writing  *sync.Mutex    // held while a chunk is written
+	progress version.Progress // of the build
+	writing  *sync.Mutex      // held while a chunk is written
 }
 
 // Progress returns how far the build is.
-func (u *Upload) Progress() build.Progress { return u.progress }
+func (u *Upload) Progress() version.Progress { return u.progress }
 
 // ElsewhereError says that an upload is on another replica.
 type ElsewhereError struct{ URL string }
@@ -112,10 +112,10 @@ func (m *Manager) OpenUpload(ctx context.Context, u Upload) (Upload, error) {
 	if u.Mode = cmp.Or(u.Mode, Replace); !slices.Contains([]Mode{Replace, Add, Remove}, u.Mode) {
 		found.Addf("mode", "is %q, expected replace, add or remove", u.Mode)
 	}
-	if u.Format = cmp.Or(u.Format, build.CSV); u.Format != build.CSV && u.Format != build.TXT {
+	if u.Format = cmp.Or(u.Format, version.CSV); u.Format != version.CSV && u.Format != version.TXT {
 		found.Addf("format", "is %q, expected csv or txt", u.Format)
 	}
-	if u.Header = cmp.Or(u.Header, build.HeaderAuto); !slices.Contains([]build.HeaderChoice{build.HeaderAuto, build.HeaderYes, build.HeaderNo}, u.Header) {
+	if u.Header = cmp.Or(u.Header, version.HeaderAuto); !slices.Contains([]version.HeaderChoice{version.HeaderAuto, version.HeaderYes, version.HeaderNo}, u.Header) {
 		found.Addf("header", "is %q, expected auto, yes or no", u.Header)
 	}
 	if err := found.Err(); err != nil {
@@ -359,7 +359,7 @@ func (m *Manager) DropUpload(ctx context.Context, id string) error {
 }
 
 // endUpload records the end of an upload's build.
-func (m *Manager) endUpload(u Upload, result *build.Result, v *namelist.Version, failed error) {
+func (m *Manager) endUpload(u Upload, result *version.Result, v *namelist.Version, failed error) {
 	if result != nil {
 		u.Report = &result.Report
 	}

@@ -8,7 +8,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/freeslot/freeslot/internal/namelist"
-	"github.com/freeslot/freeslot/internal/namelist/build"
+	"github.com/freeslot/freeslot/internal/namelist/version"
 )
 
 const (
@@ -22,10 +22,10 @@ const (
 
 // Verify reads a version back: seals, digest, filter. It marks a damaged version.
 func (m *Manager) Verify(ctx context.Context, list string, number int64) (namelist.Version, error) {
-	return m.verify(ctx, list, number, func(s *build.Segments) *build.Segments { return s })
+	return m.verify(ctx, list, number, func(s *version.Segments) *version.Segments { return s })
 }
 
-func (m *Manager) verify(ctx context.Context, list string, number int64, paced func(*build.Segments) *build.Segments) (namelist.Version, error) {
+func (m *Manager) verify(ctx context.Context, list string, number int64, paced func(*version.Segments) *version.Segments) (namelist.Version, error) {
 	v, err := m.control.Version(ctx, list, number)
 	if err != nil {
 		return v, err
@@ -35,7 +35,7 @@ func (m *Manager) verify(ctx context.Context, list string, number int64, paced f
 		return v, err
 	}
 	err = paced(server).Verify(ctx, list, &v, func(uint32) {})
-	if damage, ok := errors.AsType[*build.DamageError](err); ok {
+	if damage, ok := errors.AsType[*version.DamageError](err); ok {
 		v.Damaged = damage.Why
 		err = m.damage(ctx, list, number, damage)
 	}
@@ -75,6 +75,6 @@ func (m *Manager) verifyServing(h *namelist.Head) error {
 	if err != nil || !mine {
 		return err
 	}
-	_, err = m.verify(ctx, h.Name, h.Serving.Number, (*build.Segments).Resting)
+	_, err = m.verify(ctx, h.Name, h.Serving.Number, (*version.Segments).Resting)
 	return err
 }

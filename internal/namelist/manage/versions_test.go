@@ -9,18 +9,18 @@ import (
 	"go.uber.org/zap/zaptest"
 
 	"github.com/freeslot/freeslot/internal/namelist"
-	"github.com/freeslot/freeslot/internal/namelist/build"
-	"github.com/freeslot/freeslot/internal/redis/redistest"
+	"github.com/freeslot/freeslot/internal/namelist/version"
+	"github.com/freeslot/freeslot/internal/testing/redistest"
 )
 
 // Old versions stay while a client serves them, for a day at most, and two stay in any case.
 func TestOldVersions(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, redistest.Shared(t))
-	serve := func(list string, version int64) {
+	serve := func(list string, number int64) {
 		t.Helper()
-		r.upload(Upload{List: list, Format: build.TXT, Switch: true, By: by}, lines(0, 100))
-		r.serves(list, version)
+		r.upload(Upload{List: list, Format: version.TXT, Switch: true, By: by}, lines(0, 100))
+		r.serves(list, number)
 	}
 	for _, list := range []string{"vip", "bad"} {
 		_, err := r.control.Create(r.ctx, list, namelist.Spec{})
@@ -68,7 +68,7 @@ func TestOldVersionsOfLateCompaction(t *testing.T) {
 	r.edited("vip") // version 1 is damaged
 	r.observed()
 	for range 3 {
-		r.upload(Upload{List: "vip", Format: build.TXT, By: by}, lines(0, 100))
+		r.upload(Upload{List: "vip", Format: version.TXT, By: by}, lines(0, 100))
 	}
 	h := r.head("vip")
 	r.check(r.tend(&h))
@@ -87,10 +87,10 @@ func TestWaitingVersionsStay(t *testing.T) {
 	_, err := r.control.Create(r.ctx, "vip", namelist.Spec{})
 	r.check(err)
 	r.observed()
-	r.upload(Upload{List: "vip", Format: build.TXT, Switch: true, By: by}, lines(0, 100))
+	r.upload(Upload{List: "vip", Format: version.TXT, Switch: true, By: by}, lines(0, 100))
 	r.serves("vip", 1)
 	for range 2 {
-		r.upload(Upload{List: "vip", Format: build.TXT, By: by}, lines(0, 100)+"bad\x01\n")
+		r.upload(Upload{List: "vip", Format: version.TXT, By: by}, lines(0, 100)+"bad\x01\n")
 	}
 	_, err = r.control.Accept(r.ctx, "vip", 3)
 	r.check(err)

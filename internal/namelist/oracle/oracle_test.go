@@ -16,13 +16,13 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/freeslot/freeslot/internal/api"
-	"github.com/freeslot/freeslot/internal/api/apitest"
 	lists "github.com/freeslot/freeslot/internal/namelist"
-	"github.com/freeslot/freeslot/internal/namelist/build"
 	"github.com/freeslot/freeslot/internal/namelist/manage"
 	"github.com/freeslot/freeslot/internal/namelist/reader"
-	"github.com/freeslot/freeslot/internal/redis/redistest"
-	"github.com/freeslot/freeslot/internal/waittest"
+	"github.com/freeslot/freeslot/internal/namelist/version"
+	"github.com/freeslot/freeslot/internal/testing/apitest"
+	"github.com/freeslot/freeslot/internal/testing/redistest"
+	"github.com/freeslot/freeslot/internal/testing/waittest"
 	"github.com/freeslot/freeslot/namelist"
 )
 
@@ -37,8 +37,8 @@ var by = lists.By{Author: "oracle", Note: "test"}
 
 func name(id int) string { return fmt.Sprintf("user-%d", id) }
 
-// version is what a version must have.
-type version struct {
+// content is what a version must have.
+type content struct {
 	base int64
 	has  []bool
 }
@@ -57,7 +57,7 @@ type answer struct {
 
 // oracle knows what a list has at each version and revision.
 type oracle struct {
-	versions map[int64]version
+	versions map[int64]content
 
 	mu    sync.Mutex
 	edits map[int][]edit // guarded by mu; by id
@@ -78,7 +78,7 @@ func (o *oracle) sort() {
 	}
 }
 
-func (o *oracle) has(v version, id int, revision int64) bool {
+func (o *oracle) has(v content, id int, revision int64) bool {
 	has, newest := v.has[id], v.base
 	for _, e := range o.edits[id] {
 		if e.revision > newest && e.revision <= revision {
@@ -90,7 +90,7 @@ func (o *oracle) has(v version, id int, revision int64) bool {
 
 // built notes a version made of another one with its edits, and of a file.
 func (o *oracle) built(number, base, from int64, mode manage.Mode, file []int) {
-	v := version{base: base, has: make([]bool, all)}
+	v := content{base: base, has: make([]bool, all)}
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if mode != manage.Replace {
@@ -156,7 +156,7 @@ func (r *rig) imports(from int64, mode manage.Mode, file []int) int64 {
 		text.WriteString(name(id) + "\n")
 	}
 	data := []byte(text.String())
-	u, err := r.OpenUpload(r.ctx, manage.Upload{List: list, Format: build.TXT, Mode: mode, Switch: true, By: by})
+	u, err := r.OpenUpload(r.ctx, manage.Upload{List: list, Format: version.TXT, Mode: mode, Switch: true, By: by})
 	r.check(err)
 	_, err = r.Chunk(u.ID, 0, data, crc32.Checksum(data, crc32.MakeTable(crc32.Castagnoli)))
 	r.check(err)
@@ -205,11 +205,11 @@ func changes(random *rand.Rand) (of map[int]bool, out []lists.Change) {
 }
 
 // replica is the URL of one that serves clients by HTTP.
-func (r *rig) replica(subscriptions rueidis.Client, segments *build.Segments) string {
+func (r *rig) replica(subscriptions rueidis.Client, segments *version.Segments) string {
 	r.t.Helper()
 	from := reader.New(reader.Config{
 		Subscriptions: subscriptions, Log: zap.NewNop(),
-		Server: func(context.Context, string) (*build.Segments, error) { return segments, nil },
+		Server: func(context.Context, string) (*version.Segments, error) { return segments, nil },
 	}, r.control)
 	r.check(from.Start(r.ctx))
 	server := httptest.NewServer(apitest.New(r.t, api.Config{}, func(d *api.Deps) {
@@ -231,12 +231,12 @@ func TestOracle(t *testing.T) {
 	t.Logf("seed %d", seed)
 	prefix, client := redis.Prefix(t), redis.Client(t)
 	control := lists.NewControl(client, prefix, redis.IsCluster(), zap.NewNop(), nil)
-	segments := build.NewSegments(build.SegmentsConfig{Prefix: prefix, Cluster: redis.IsCluster()}, client, zap.NewNop(), nil)
-	r := &rig{t: t, ctx: ctx, control: control, random: rand.New(rand.NewPCG(seed, 1)), oracle: &oracle{versions: make(map[int64]version), edits: make(map[int][]edit)}}
+	segments := version.NewSegments(version.SegmentsConfig{Prefix: prefix, Cluster: redis.IsCluster()}, client, zap.NewNop(), nil)
+	r := &rig{t: t, ctx: ctx, control: control, random: rand.New(rand.NewPCG(seed, 1)), oracle: &oracle{versions: make(map[int64]content), edits: make(map[int][]edit)}}
 	r.check(control.PutServer(ctx, lists.Server{Name: "second", Addresses: []string{redis.URL()}}))
 	r.Manager = manage.New(manage.Config{
 		Self: "r1", URL: "http://r1:7480", Dir: t.TempDir(), Pause: 50 * time.Millisecond,
-		Server: func(context.Context, string) (*build.Segments, error) { return segments, nil },
+		Server: func(context.Context, string) (*version.Segments, error) { return segments, nil },
 	}, control, zap.NewNop())
 	r.check(r.Start(ctx))
 	t.Cleanup(func() { r.check(r.Stop(context.Background())) })

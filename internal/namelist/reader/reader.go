@@ -15,8 +15,8 @@ import (
 	"github.com/freeslot/freeslot"
 	"github.com/freeslot/freeslot/internal/api"
 	"github.com/freeslot/freeslot/internal/namelist"
-	"github.com/freeslot/freeslot/internal/namelist/build"
 	"github.com/freeslot/freeslot/internal/namelist/form"
+	"github.com/freeslot/freeslot/internal/namelist/version"
 )
 
 const (
@@ -35,7 +35,7 @@ type Config struct {
 	// closes it.
 	Subscriptions rueidis.Client
 	// Server opens a list server by its name; the empty name is the control server.
-	Server func(ctx context.Context, name string) (*build.Segments, error)
+	Server func(ctx context.Context, name string) (*version.Segments, error)
 	Log    *zap.Logger
 }
 
@@ -197,7 +197,7 @@ func (r *Reader) hold(ctx huma.Context, next func(huma.Context)) {
 
 // load calls do with a build and its server, while only a few others load. Its request must come
 // through hold.
-func load[T any](ctx context.Context, r *Reader, id buildID, do func(ctx context.Context, k *known, server *build.Segments) (T, error)) (out T, err error) {
+func load[T any](ctx context.Context, r *Reader, id buildID, do func(ctx context.Context, k *known, server *version.Segments) (T, error)) (out T, err error) {
 	k, err := r.build(ctx, id, false)
 	if err != nil {
 		return out, err

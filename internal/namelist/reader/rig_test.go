@@ -10,19 +10,19 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/freeslot/freeslot/internal/api"
-	"github.com/freeslot/freeslot/internal/api/apitest"
 	"github.com/freeslot/freeslot/internal/namelist"
-	"github.com/freeslot/freeslot/internal/namelist/build"
 	"github.com/freeslot/freeslot/internal/namelist/filter"
 	"github.com/freeslot/freeslot/internal/namelist/form"
-	"github.com/freeslot/freeslot/internal/redis/redistest"
-	"github.com/freeslot/freeslot/internal/redis/redistest/acltest"
+	"github.com/freeslot/freeslot/internal/namelist/version"
 	"github.com/freeslot/freeslot/internal/script"
-	"github.com/freeslot/freeslot/internal/waittest"
+	"github.com/freeslot/freeslot/internal/testing/apitest"
+	"github.com/freeslot/freeslot/internal/testing/redistest"
+	"github.com/freeslot/freeslot/internal/testing/redistest/acltest"
+	"github.com/freeslot/freeslot/internal/testing/waittest"
 )
 
 // TestMain runs the tests with the rights of a replica.
-func TestMain(m *testing.M) { acltest.Main(m, script.RoleReplica, namelist.Access, build.Access) }
+func TestMain(m *testing.M) { acltest.Main(m, script.RoleReplica, namelist.Access, version.Access) }
 
 func bounded(t testing.TB) context.Context {
 	t.Helper()
@@ -53,10 +53,10 @@ func newBlindRig(t *testing.T, redis *redistest.Target) *rig {
 	t.Helper()
 	prefix, log := redis.Prefix(t), zap.NewNop()
 	control := namelist.NewControl(redis.RoleClient(t), prefix, redis.IsCluster(), log, nil)
-	segments := build.NewSegments(build.SegmentsConfig{Prefix: prefix, Cluster: redis.IsCluster()}, redis.RoleClient(t), log, nil)
+	segments := version.NewSegments(version.SegmentsConfig{Prefix: prefix, Cluster: redis.IsCluster()}, redis.RoleClient(t), log, nil)
 	r := &rig{t: t, prefix: prefix, client: redis.Client(t), Reader: New(Config{
 		Subscriptions: redis.RoleClient(t), Log: log,
-		Server: func(context.Context, string) (*build.Segments, error) { return segments, nil },
+		Server: func(context.Context, string) (*version.Segments, error) { return segments, nil },
 	}, control)}
 	r.Server = apitest.New(t, api.Config{}, apitest.WithTokens, func(d *api.Deps) { d.Routes, d.Logger = []api.Routes{r.Routes}, log })
 	return r

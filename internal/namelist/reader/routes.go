@@ -12,7 +12,7 @@ import (
 	"github.com/freeslot/freeslot"
 	"github.com/freeslot/freeslot/internal/api"
 	"github.com/freeslot/freeslot/internal/namelist"
-	"github.com/freeslot/freeslot/internal/namelist/build"
+	"github.com/freeslot/freeslot/internal/namelist/version"
 )
 
 const (
@@ -171,7 +171,7 @@ func (r *routes) block(ctx context.Context, in *blockInput) (*blockOutput, error
 		return out, nil
 	}
 	id := buildID{list: in.List, number: in.Version, build: in.Build}
-	wire, err := load(ctx, r.Reader, id, func(ctx context.Context, k *known, server *build.Segments) ([]byte, error) {
+	wire, err := load(ctx, r.Reader, id, func(ctx context.Context, k *known, server *version.Segments) ([]byte, error) {
 		return server.Block(ctx, in.List, &k.version, in.Index)
 	})
 	if err == nil && wire == nil {
@@ -186,7 +186,7 @@ func (r *routes) block(ctx context.Context, in *blockInput) (*blockOutput, error
 
 func (r *routes) ids(ctx context.Context, in *OfBuild) (*output[namelist.ListIDs], error) {
 	id := buildID{list: in.List, number: in.Version, build: in.Build}
-	ids, err := load(ctx, r.Reader, id, func(ctx context.Context, k *known, server *build.Segments) (map[string]int64, error) {
+	ids, err := load(ctx, r.Reader, id, func(ctx context.Context, k *known, server *version.Segments) (map[string]int64, error) {
 		if k.version.Count > namelist.MaxWhole {
 			return nil, freeslot.Invalid("version", "has %d ids, expected at most %d", k.version.Count, namelist.MaxWhole)
 		}

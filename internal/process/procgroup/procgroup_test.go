@@ -9,7 +9,7 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/freeslot/freeslot/internal/waittest"
+	"github.com/freeslot/freeslot/internal/testing/waittest"
 )
 
 // TestGroup: what a command leaves behind ends with its group, and only then the group has gone.

@@ -8,7 +8,7 @@ import (
 
 	"github.com/redis/rueidis"
 
-	"github.com/freeslot/freeslot/internal/redis/redistest"
+	"github.com/freeslot/freeslot/internal/testing/redistest"
 )
 
 // A tracker is one connection. It gets notices of the prefix's keys in every database, and no

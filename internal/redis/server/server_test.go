@@ -18,7 +18,7 @@ import (
 
 	"go.uber.org/zap/zaptest"
 
-	"github.com/freeslot/freeslot/internal/waittest"
+	"github.com/freeslot/freeslot/internal/testing/waittest"
 )
 
 func deadline(t *testing.T) context.Context {

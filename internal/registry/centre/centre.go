@@ -12,7 +12,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"go.uber.org/zap"
 
-	"github.com/freeslot/freeslot/internal/node/check"
+	"github.com/freeslot/freeslot/internal/healthcheck"
 	"github.com/freeslot/freeslot/internal/process/logging"
 	"github.com/freeslot/freeslot/internal/registry"
 	"github.com/freeslot/freeslot/internal/selection"
@@ -59,7 +59,7 @@ var Kinds = []string{"http", "https", "tcp", "grpc", "websocket"}
 
 // Probe is a kind of check written in Go. It checks once, at the instance's address, and opens
 // connections only by dial.
-type Probe func(ctx context.Context, dial check.Dial, address, path string) error
+type Probe func(ctx context.Context, dial healthcheck.Dial, address, path string) error
 
 // Centre cleans up services and checks instances from outside. Its methods are safe for concurrent
 // use.
@@ -70,8 +70,8 @@ type Centre struct {
 	// failures logs failed rounds, by what they do.
 	failures *logging.Repeated
 	metrics  *metrics
-	group    *check.Group
-	dial     check.Dial
+	group    *healthcheck.Group
+	dial     healthcheck.Dial
 	began    time.Time
 
 	start, stop sync.Once
@@ -111,7 +111,7 @@ func New(cfg Config, s store, log *zap.Logger, reg prometheus.Registerer) *Centr
 	}
 	c.ctx, c.cancel = context.WithCancel(context.Background())
 	// Without a registerer a group cannot fail.
-	c.group, _ = check.NewGroup(check.Options{Report: c.report, Log: zap.NewNop()})
+	c.group, _ = healthcheck.NewGroup(healthcheck.Options{Report: c.report, Log: zap.NewNop()})
 	c.metrics = newMetrics(reg, c)
 	return c
 }

@@ -21,7 +21,7 @@ import (
 	"go.uber.org/zap/zapcore"
 	"go.uber.org/zap/zaptest/observer"
 
-	"github.com/freeslot/freeslot/internal/node/check"
+	"github.com/freeslot/freeslot/internal/healthcheck"
 	"github.com/freeslot/freeslot/internal/registry"
 )
 
@@ -191,7 +191,7 @@ func (r *replica) stop1(t *testing.T) {
 	}
 }
 
-func (r *replica) probe(_ context.Context, _ check.Dial, address, _ string) error {
+func (r *replica) probe(_ context.Context, _ healthcheck.Dial, address, _ string) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.checked[address]++
@@ -490,7 +490,7 @@ func TestNetworks(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		return check.Once(t.Context(), cfg, c.dial)
+		return healthcheck.Once(t.Context(), cfg, c.dial)
 	}
 	for _, host := range []string{"127.0.0.1", "localhost", "::ffff:127.0.0.1"} {
 		for _, kind := range []string{"http", "https", "tcp", "grpc", "websocket"} {

@@ -10,7 +10,7 @@ import (
 
 	"go.uber.org/zap"
 
-	"github.com/freeslot/freeslot/internal/node/check"
+	"github.com/freeslot/freeslot/internal/healthcheck"
 	"github.com/freeslot/freeslot/internal/registry"
 )
 
@@ -135,7 +135,7 @@ func (c *Centre) begin(t registry.Target) {
 		}
 		return
 	}
-	c.group.Start(t.Name(), &check.Config{
+	c.group.Start(t.Name(), &healthcheck.Config{
 		Func: func(ctx context.Context) error {
 			err := c.once(ctx, cfg, &mine.refused)
 			mine.fails.Store(err != nil)
@@ -146,9 +146,9 @@ func (c *Centre) begin(t registry.Target) {
 }
 
 // once makes one check. It sets refused to whether the address was not allowed.
-func (c *Centre) once(ctx context.Context, cfg *check.Config, refused *atomic.Bool) error {
+func (c *Centre) once(ctx context.Context, cfg *healthcheck.Config, refused *atomic.Bool) error {
 	var now atomic.Bool // refused keeps the last check's result while this one runs
-	err := check.Once(ctx, cfg, func(ctx context.Context, network, address string) (net.Conn, error) {
+	err := healthcheck.Once(ctx, cfg, func(ctx context.Context, network, address string) (net.Conn, error) {
 		conn, err := c.dial(ctx, network, address)
 		if errors.Is(err, errNotAllowed) {
 			now.Store(true)

@@ -11,7 +11,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/freeslot/freeslot/internal/node/check"
+	"github.com/freeslot/freeslot/internal/healthcheck"
 	"github.com/freeslot/freeslot/internal/registry"
 )
 
@@ -23,7 +23,7 @@ var errNoNetworks = errors.New("registry.checks.networks is empty")
 
 // dialer refuses addresses outside of networks. It looks at the address that is dialled, after
 // names are resolved, so that no name leads elsewhere.
-func dialer(networks []netip.Prefix) check.Dial {
+func dialer(networks []netip.Prefix) healthcheck.Dial {
 	d := &net.Dialer{Control: func(_, address string, _ syscall.RawConn) error {
 		to, err := netip.ParseAddrPort(address)
 		if err != nil {
@@ -41,7 +41,7 @@ func dialer(networks []netip.Prefix) check.Dial {
 }
 
 // configOf returns the check of a target: at its own host and port, without redirects.
-func (c *Centre) configOf(t *registry.Target) (*check.Config, error) {
+func (c *Centre) configOf(t *registry.Target) (*healthcheck.Config, error) {
 	if len(c.cfg.Networks) == 0 {
 		return nil, errNoNetworks // do not even resolve names
 	}
@@ -53,19 +53,19 @@ func (c *Centre) configOf(t *registry.Target) (*check.Config, error) {
 		}
 		return u.String()
 	}
-	cfg := &check.Config{Interval: time.Duration(t.Check.Interval), Timeout: time.Duration(t.Check.Timeout), Rise: t.Check.Rise, Fall: t.Check.Fall}
+	cfg := &healthcheck.Config{Interval: time.Duration(t.Check.Interval), Timeout: time.Duration(t.Check.Timeout), Rise: t.Check.Rise, Fall: t.Check.Fall}
 	switch t.Check.Kind {
 	case "http":
-		cfg.HTTP = &check.HTTP{URL: at("http")}
+		cfg.HTTP = &healthcheck.HTTP{URL: at("http")}
 	case "https":
 		// Instances are addressed by IP, and few certificates name an IP. A check sends no secret.
-		cfg.HTTP = &check.HTTP{URL: at("https"), TLS: &check.TLS{InsecureSkipVerify: true}}
+		cfg.HTTP = &healthcheck.HTTP{URL: at("https"), TLS: &healthcheck.TLS{InsecureSkipVerify: true}}
 	case "tcp":
-		cfg.TCP = &check.TCP{Address: address}
+		cfg.TCP = &healthcheck.TCP{Address: address}
 	case "grpc":
-		cfg.GRPC = &check.GRPC{Address: address, Service: t.Check.Path}
+		cfg.GRPC = &healthcheck.GRPC{Address: address, Service: t.Check.Path}
 	case "websocket":
-		cfg.WebSocket = &check.WebSocket{URL: at("ws")}
+		cfg.WebSocket = &healthcheck.WebSocket{URL: at("ws")}
 	default:
 		probe := c.cfg.Probes[t.Check.Kind]
 		if probe == nil {

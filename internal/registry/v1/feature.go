@@ -7,8 +7,8 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 
 	"github.com/freeslot/freeslot/internal/api"
+	"github.com/freeslot/freeslot/internal/feature"
 	"github.com/freeslot/freeslot/internal/registry"
-	"github.com/freeslot/freeslot/internal/replica/feature"
 )
 
 // Path is where operators see the migration.

@@ -1,0 +1,28 @@
+// Package server lets operators see and revoke locks over the HTTP API of a replica. Locks work
+// without replicas: applications and `schedctl lock run` talk to Redis alone.
+package server
+
+import (
+	"context"
+
+	"github.com/freeslot/freeslot/internal/api"
+	"github.com/freeslot/freeslot/internal/feature"
+	"github.com/freeslot/freeslot/internal/lock"
+)
+
+// locks lists the methods of *lock.Admin that the routes call.
+type locks interface {
+	List(ctx context.Context, cursor string, limit int) ([]lock.State, string, error)
+	Get(ctx context.Context, key string, waiters int) (lock.State, error)
+	Revoke(ctx context.Context, r lock.Revocation) (token int64, err error)
+	Audit(ctx context.Context, limit int) ([]lock.Audited, error)
+}
+
+// Feature adds the operators' routes for locks to a replica. It starts nothing.
+var Feature = feature.Feature{Access: lock.AdminAccess, New: newPart}
+
+func newPart(env *feature.Env) feature.Part {
+	cluster := env.Runners[0].Layout().Sharded
+	admin := lock.NewAdmin(env.Commands(0), env.Config.Locks.KeyPrefix, cluster, env.Log.Named("lock"))
+	return feature.Part{Step: feature.Step{Name: "locks"}, Routes: []api.Routes{routesOf(admin)}}
+}

@@ -1,0 +1,140 @@
+package presence
+
+import (
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/freeslot/freeslot/internal/script"
+	"github.com/freeslot/freeslot/internal/testing/redistest"
+	"github.com/freeslot/freeslot/internal/testing/scripttest"
+	"github.com/freeslot/freeslot/internal/testing/waittest"
+)
+
+func TestScripts(t *testing.T) {
+	t.Parallel()
+	scripttest.Check(t, sources)
+}
+
+func TestAccess(t *testing.T) {
+	t.Parallel()
+	scripttest.CheckAccess(t, Access)
+}
+
+func TestKeyNames(t *testing.T) {
+	t.Parallel()
+	scripttest.CheckKeys(t, keysOf)
+}
+
+func TestRecords(t *testing.T) {
+	t.Parallel()
+	r := scripttest.NewRig(t, redistest.Shared(t), func(c *script.Config) { c.Layout = script.Layouts(c.Layout.Prefix, 3, false)[2] })
+	s := NewStore(r.Runner)
+	if _, err := s.Present(t.Context(), Replica{"r1", 8 * time.Second}, time.Minute); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Follow(t.Context(), "r1", 7, "g"); err != nil {
+		t.Fatal(err)
+	}
+	r.CheckRecords(t)
+}
+
+func TestPresence(t *testing.T) {
+	scripttest.Backends(t, func(t *testing.T, r *scripttest.Rig) {
+		s := NewStore(r.Runner)
+		present := func(replica string, limit time.Duration, want ...string) {
+			t.Helper()
+			got, err := s.Present(t.Context(), Replica{Name: replica}, limit)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(replicas(want...), got); diff != "" {
+				t.Error(diff)
+			}
+		}
+		leave := func(replica string) {
+			t.Helper()
+			if err := s.Leave(t.Context(), replica, time.Minute); err != nil {
+				t.Fatal(err)
+			}
+		}
+		present("b", time.Minute, "b")
+		present("a", time.Minute, "a", "b")
+		present("a", time.Minute, "a", "b")
+		leave("b")
+		leave("b")
+		present("a", time.Minute, "a")
+		leave("a")
+		if r.Exists(s.keys.replicas) || r.Exists(s.keys.limits) {
+			t.Error("a key is left of replicas that left")
+		}
+	})
+}
+
+// TestPresenceEnds: a silent replica is dropped, and when all are silent the key goes too.
+func TestPresenceEnds(t *testing.T) {
+	t.Parallel()
+	r := scripttest.NewRig(t, redistest.Shared(t))
+	s := NewStore(r.Runner)
+	if _, err := s.Present(t.Context(), Replica{"dead", time.Second}, time.Minute); err != nil {
+		t.Fatal(err)
+	}
+	const limit = 50 * time.Millisecond // by Redis' clock
+	waittest.Until(t, "the silent replica to be dropped", func() bool {
+		got, err := s.Present(t.Context(), Replica{"alive", 2 * time.Second}, limit)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return len(got) == 1 && got[0] == (Replica{"alive", 2 * time.Second})
+	})
+	if n := r.Int("HLEN", s.keys.limits); n != 1 {
+		t.Errorf("%d heartbeat limits of one replica", n)
+	}
+	if ttl := r.Int("PTTL", s.keys.replicas); ttl > limit.Milliseconds() || ttl == -1 {
+		t.Errorf("the key lives for %d ms more", ttl)
+	}
+}
+
+func TestFollow(t *testing.T) {
+	scripttest.Backends(t, func(t *testing.T, r *scripttest.Rig) {
+		s := NewStore(r.Runner)
+		for _, name := range []string{"b", "a", "c"} {
+			if _, err := s.Present(t.Context(), Replica{Name: name}, time.Minute); err != nil {
+				t.Fatal(err)
+			}
+		}
+		behind := func(version uint64, generation string, want ...string) {
+			t.Helper()
+			if got, err := s.Behind(t.Context(), version, generation); err != nil || !slices.Equal(got, want) {
+				t.Errorf("%v are behind %d of %s, expected %v, %v", got, version, generation, want, err)
+			}
+		}
+		follow := func(name string, version uint64, generation string) {
+			t.Helper()
+			if err := s.Follow(t.Context(), name, version, generation); err != nil {
+				t.Fatal(err)
+			}
+		}
+		behind(1, "g", "a", "b", "c")
+		follow("a", 2, "g")
+		follow("c", 0, "")
+		follow("gone", 1, "g")
+		behind(2, "g", "b", "c")
+		behind(3, "g", "a", "b", "c")
+		behind(1, "h", "a", "b", "c")
+		follow("b", 10, "g")
+		follow("c", 2, "g")
+		behind(2, "g")
+		// A replica that has not repeated it for long is forgotten with the next call.
+		r.Do("HSET", s.keys.followed, "gone", "1 g 1", "odd", "?")
+		follow("a", 2, "g")
+		if left := r.Hash(s.keys.followed); len(left) != 3 {
+			t.Errorf("%v", left)
+		}
+		r.Do("SET", s.keys.followed, "x")
+		follow("a", 2, "g")
+		behind(2, "g", "b", "c")
+	})
+}
