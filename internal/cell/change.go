@@ -14,6 +14,7 @@ import (
 
 	"github.com/freeslot/freeslot"
 	"github.com/freeslot/freeslot/internal/cell/profile"
+	"github.com/freeslot/freeslot/internal/script"
 )
 
 // NodeState is a node as Redis has it.
@@ -73,17 +74,14 @@ func (c *Cell) Changes(ctx context.Context, since Revision, limit int) (out Chan
 	defer wrap(&err, "changes since %d", since)
 	keys := []string{c.layout.Version(), c.layout.Revisions()}
 	args := append([]string{strconv.FormatUint(since, 10), strconv.Itoa(max(limit, 1))}, profileFieldNames...)
-	reply, err := c.runner.Call(ctx, c.scripts["changes"], keys, args).ToArray()
-	if err != nil {
-		return Changes{}, err
+	r := script.ReadReply(c.runner.Call(ctx, c.scripts["changes"], keys, args))
+	out = Changes{Generation: r.Text(), GenerationAtMS: r.Number(), Revision: Revision(r.Number()), NowMS: r.Number()}
+	floor := Revision(r.Number())
+	out.Incomplete, out.More, out.Next = since > 0 && since < floor, r.Number() == 1, out.Revision
+	if r.Err != nil {
+		return Changes{}, r.Err
 	}
-	var floor Revision
-	var more int
-	if err = readReply(reply, &out.Generation, &out.GenerationAtMS, &out.Revision, &out.NowMS, &floor, &more); err != nil {
-		return Changes{}, err
-	}
-	out.Incomplete, out.More, out.Next = since > 0 && since < floor, more == 1, out.Revision
-	if out.Nodes, err = c.decodeNodes(reply[6:], out.More); err != nil {
+	if out.Nodes, err = c.decodeNodes(r.Values, out.More); err != nil {
 		return Changes{}, err
 	}
 	if out.More {
@@ -99,14 +97,12 @@ func (c *Cell) Nodes(ctx context.Context, ids []string) (out Changes, err error)
 	defer wrap(&err, "read %d nodes", len(ids))
 	keys := []string{c.layout.Version(), c.layout.Revisions()}
 	args := slices.Concat([]string{strconv.Itoa(len(ids))}, ids, profileFieldNames)
-	reply, err := c.runner.Call(ctx, c.scripts["nodes"], keys, args).ToArray()
-	if err != nil {
-		return Changes{}, err
+	r := script.ReadReply(c.runner.Call(ctx, c.scripts["nodes"], keys, args))
+	out.NowMS, out.Revision = r.Number(), Revision(r.Number())
+	if r.Err != nil {
+		return Changes{}, r.Err
 	}
-	if err = readReply(reply, &out.NowMS, &out.Revision); err != nil {
-		return Changes{}, err
-	}
-	out.Nodes, err = c.decodeNodes(reply[2:], false)
+	out.Nodes, err = c.decodeNodes(r.Values, false)
 	return out, err
 }
 
@@ -147,13 +143,10 @@ func (c *Cell) decodeNodes(reply []rueidis.RedisMessage, more bool) ([]NodeState
 	defer c.reader.unlock(more)
 	nodes := make([]NodeState, len(reply))
 	for i := range reply {
-		values, err := reply[i].ToArray()
-		if err != nil {
-			return nil, err
-		}
-		text, err := texts(values)
-		if err != nil {
-			return nil, err
+		r := script.ReadReply(&reply[i])
+		text := r.Texts()
+		if r.Err != nil {
+			return nil, r.Err
 		}
 		node := &nodes[i]
 		if err := decodeNode(decoder, node, text); err != nil {

@@ -42,39 +42,6 @@ func readParts(text string, into ...any) error {
 	return nil
 }
 
-// readReply reads the first values of a script's reply, each into a *string, *bool ("1" is true),
-// *int, *int64 or *uint64. A number may come as text.
-func readReply(reply []rueidis.RedisMessage, into ...any) error {
-	if len(reply) < len(into) {
-		return fmt.Errorf("reply has %d values, expected %d or more", len(reply), len(into))
-	}
-	for i := range into {
-		var err error
-		switch to := into[i].(type) {
-		case *string:
-			*to, err = reply[i].ToString()
-		case *bool:
-			var text string
-			text, err = reply[i].ToString()
-			*to = text == "1"
-		case *int:
-			var n int64
-			n, err = reply[i].AsInt64()
-			*to = int(n)
-		case *int64:
-			*to, err = reply[i].AsInt64()
-		case *uint64:
-			*to, err = reply[i].AsUint64()
-		default:
-			panic(fmt.Sprintf("cell: value of type %T", to))
-		}
-		if err != nil {
-			return fmt.Errorf("value %d of %d: %w", i+1, len(reply), err)
-		}
-	}
-	return nil
-}
-
 // readClasses reads classes, given as id and definition in turn.
 func readClasses(text []string) ([]Class, error) {
 	if len(text)%2 != 0 {

@@ -3,6 +3,8 @@ package cell
 import (
 	"context"
 	"strconv"
+
+	"github.com/freeslot/freeslot/internal/script"
 )
 
 // Due says what Cell.Due did.
@@ -22,16 +24,12 @@ func (c *Cell) Due(ctx context.Context, limit int) (d Due, err error) {
 	defer wrap(&err, "handle due jobs")
 	l := c.layout
 	keys := []string{l.Due(), l.Finished(), l.Waiting(), l.WaitingVersion()}
-	reply, err := c.runner.Call(ctx, c.scripts["due"], keys, []string{strconv.Itoa(max(limit, 1))}).ToArray()
-	if err != nil {
-		return Due{}, err
+	r := script.ReadReply(c.runner.Call(ctx, c.scripts["due"], keys, []string{strconv.Itoa(max(limit, 1))}))
+	d = Due{Expired: int(r.Number()), More: r.Text() == "1"}
+	classes := r.Texts()
+	if r.Err != nil {
+		return Due{}, r.Err
 	}
-	if err = readReply(reply, &d.Expired, &d.More); err != nil {
-		return Due{}, err
-	}
-	classes, err := texts(reply[2:])
-	if err == nil {
-		d.Classes, err = readClasses(classes)
-	}
+	d.Classes, err = readClasses(classes)
 	return d, err
 }

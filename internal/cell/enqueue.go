@@ -10,6 +10,7 @@ import (
 	"github.com/redis/rueidis"
 
 	"github.com/freeslot/freeslot"
+	"github.com/freeslot/freeslot/internal/script"
 )
 
 // MaxWeight is the largest weight of a tenant.
@@ -41,24 +42,17 @@ func (c *Cell) queueFull() *freeslot.Error {
 func (c *Cell) enqueue(ctx context.Context, subs []encodedSubmission) (out []Placement, err error) {
 	defer wrap(&err, "enqueue %d jobs", len(subs))
 	keys, args := c.enqueueCall(subs)
-	reply, err := c.runner.CallReplicated(ctx, c.scripts["enqueue"], keys, args).ToArray()
-	if err != nil {
-		return nil, err
+	r := script.ReadReply(c.runner.CallReplicated(ctx, c.scripts["enqueue"], keys, args))
+	now := r.Number()
+	if r.Err == nil && len(r.Values) != len(subs) {
+		r.Err = fmt.Errorf("%d answers, expected %d", len(r.Values), len(subs))
 	}
-	if len(reply) != 1+len(subs) {
-		return nil, fmt.Errorf("%d values, expected %d", len(reply), 1+len(subs))
-	}
-	var now int64
-	if err = readReply(reply, &now); err != nil {
-		return nil, err
+	if r.Err != nil {
+		return nil, r.Err
 	}
 	out = make([]Placement, len(subs))
 	for i := range out {
-		answer, err := reply[i+1].ToArray()
-		if err == nil {
-			err = decodeEnqueued(&out[i], now, answer)
-		}
-		if err != nil {
+		if out[i], err = decodeEnqueued(script.ReadReply(&r.Values[i]), now); err != nil {
 			return nil, fmt.Errorf("job %s: %w", subs[i].JobID, err)
 		}
 	}
@@ -105,30 +99,25 @@ func (c *Cell) enqueueCall(subs []encodedSubmission) (keys, args []string) {
 }
 
 // decodeEnqueued reads the answer for one item.
-func decodeEnqueued(p *Placement, now int64, answer []rueidis.RedisMessage) error {
-	var code int
-	if err := readReply(answer, &code); err != nil {
-		return err
-	}
-	values := answer[1:]
-	switch code {
+func decodeEnqueued(r script.Reply, now int64) (p Placement, err error) {
+	switch code := r.Number(); code {
 	case 1:
-		*p = Placement{Assigned: true, AssignedAtMS: now}
-		return readReply(values, &p.Node, &p.Used, &p.Attempt)
+		p = Placement{
+			Assigned: true, AssignedAtMS: now, Node: r.Text(), Used: int(r.Number()), Attempt: int(r.Number()),
+		}
 	case 2:
-		*p = Placement{Assigned: true, Repeated: true, Used: -1}
-		return readReply(values, &p.Node, &p.Attempt, &p.AssignedAtMS)
+		p = repeated(&r)
 	case 4:
-		*p = Placement{Waiting: true, SubmittedAtMS: now, Used: -1}
-		return readReply(values, &p.Position)
+		p = Placement{Waiting: true, SubmittedAtMS: now, Used: -1, Position: int(r.Number())}
 	case 5: // neither assigned nor waiting: the queue is full
 	case 6, 7:
-		p.Differs = code == 7
-		return readReply(values, &p.Owner)
+		p = Placement{Differs: code == 7, Owner: r.Text()}
 	case 8:
 		p.Crowded = true
 	default:
-		return fmt.Errorf("unknown answer %d of %d values", code, len(answer))
+		if r.Err == nil {
+			r.Err = fmt.Errorf("unknown code %d", code)
+		}
 	}
-	return nil
+	return p, r.Err
 }

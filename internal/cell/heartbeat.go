@@ -12,6 +12,7 @@ import (
 	"github.com/redis/rueidis"
 
 	"github.com/freeslot/freeslot"
+	"github.com/freeslot/freeslot/internal/script"
 )
 
 // codeUnknownNode is what heartbeat.lua returns for a node that is not registered.
@@ -180,18 +181,16 @@ func heartbeatError(reply rueidis.RedisMessage) error {
 }
 
 func decodeHeartbeatLists(reply rueidis.RedisMessage) (out HeartbeatReply, err error) {
-	values, err := reply.ToArray()
-	if err == nil {
-		err = readReply(values, &out.Revision, &out.Used)
+	r := script.ReadReply(&reply)
+	out.Revision, out.Used = Revision(r.Number()), int(r.Number())
+	if r.Err == nil && len(r.Values) != 3 {
+		r.Err = errors.New("expected three lists")
 	}
-	if err == nil && len(values) != 5 {
-		err = errors.New("expected three lists")
-	}
-	if err != nil {
-		return out, err
+	if r.Err != nil {
+		return out, r.Err
 	}
 	for i, list := range []*[]Attempt{&out.Start, &out.Stop, &out.Cancel} {
-		held, err := values[2+i].AsStrSlice()
+		held, err := r.Values[i].AsStrSlice()
 		if err != nil {
 			return out, err
 		}

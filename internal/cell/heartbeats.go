@@ -134,20 +134,17 @@ func (c *Cell) heartbeats(ctx context.Context, beats []LinkedHeartbeat, call cal
 		args = append(args, hb.Node, hb.Epoch, string(hb.status()), link, hb.Read, string(hb.Resources), strconv.Itoa(len(hb.Running)))
 		args = hb.appendRunning(args)
 	}
-	answers, err := call(ctx, c.scripts["heartbeats"], keys, args).ToArray()
-	var at int64
-	if err == nil {
-		err = readReply(answers, &at)
+	r := script.ReadReply(call(ctx, c.scripts["heartbeats"], keys, args))
+	at := r.Number()
+	if r.Err == nil && len(r.Values) != len(beats) {
+		r.Err = fmt.Errorf("%d answers, expected %d", len(r.Values), len(beats))
 	}
-	if err == nil && len(answers) != len(beats)+1 {
-		err = fmt.Errorf("%d answers, expected %d", len(answers)-1, len(beats))
-	}
-	if err != nil {
-		return nil, err
+	if r.Err != nil {
+		return nil, r.Err
 	}
 	results := make([]HeartbeatResult, len(beats))
 	for i := range results {
-		results[i].HeartbeatReply, results[i].Err = decodeHeartbeat(answers[i+1])
+		results[i].HeartbeatReply, results[i].Err = decodeHeartbeat(r.Values[i])
 		results[i].AtMS = at
 	}
 	return results, nil

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/freeslot/freeslot"
+	"github.com/freeslot/freeslot/internal/script"
 )
 
 var (
@@ -58,21 +59,16 @@ func (c *Cell) Link(ctx context.Context, node string) (out NodeLink, err error) 
 		return NodeLink{}, err
 	}
 	defer wrap(&err, "connection of node %s", node)
-	reply, err := c.runner.Call(ctx, c.scripts["link"], []string{c.layout.Node(node), c.layout.Load(node)}, nil).ToArray()
-	var now int64
-	var registered, load string
-	if err == nil {
-		err = readReply(reply, &now, &out.Epoch, &registered, &load)
-	}
-	if err != nil || out.Epoch == "" {
-		return NodeLink{}, err
+	r := script.ReadReply(c.runner.Call(ctx, c.scripts["link"], []string{c.layout.Node(node), c.layout.Load(node)}, nil))
+	now, epoch, registered, load := r.Number(), r.Text(), r.Text(), r.Text()
+	if r.Err != nil || epoch == "" {
+		return NodeLink{}, r.Err
 	}
 	heard, link := parseLoad(load)
 	if load == "" {
 		heard, _ = parseLoad(registered)
 	}
-	out.Link, out.Alive = link, now-heard <= c.cfg.HeartbeatLimit.Milliseconds()
-	return out, nil
+	return NodeLink{Epoch: epoch, Link: link, Alive: now-heard <= c.cfg.HeartbeatLimit.Milliseconds()}, nil
 }
 
 // Links reads how nodes are connected. It leaves out nodes whose cell does not answer, and nodes

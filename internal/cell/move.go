@@ -12,6 +12,7 @@ import (
 	"github.com/redis/rueidis"
 
 	"github.com/freeslot/freeslot"
+	"github.com/freeslot/freeslot/internal/script"
 )
 
 // stateMoved is the state of a record that only points to another cell. No client sees it.
@@ -119,16 +120,14 @@ func decodeMove(text string) (cell, hop int, err error) {
 // BeginMoves starts to move the first waiting jobs of a class. It skips the first from jobs of the
 // queue and looks at the next limit jobs. Jobs that cannot move stay. Errors: from Redis; some jobs
 // may move then.
-func (c *Cell) BeginMoves(ctx context.Context, class string, to Target, from, limit int) (begun Begun, err error) {
-	defer wrap(&err, "begin moves")
+func (c *Cell) BeginMoves(ctx context.Context, class string, to Target, from, limit int) (Begun, error) {
 	l := c.layout
 	keys := []string{l.Waiting(), l.WaitingVersion(), l.Due(), l.Moves()}
 	args := []string{class, strconv.Itoa(to.Cell), strconv.Itoa(to.Slots), strconv.Itoa(from), strconv.Itoa(max(limit, 1))}
-	reply, err := c.runner.Call(ctx, c.scripts["move"], keys, args).ToArray()
-	if err == nil {
-		err = readReply(reply, &begun.Jobs, &begun.Stayed, &begun.More)
-	}
-	return begun, err
+	r := script.ReadReply(c.runner.Call(ctx, c.scripts["move"], keys, args))
+	begun := Begun{Jobs: int(r.Number()), Stayed: int(r.Number()), More: r.Text() == "1"}
+	wrap(&r.Err, "begin moves")
+	return begun, r.Err
 }
 
 // moves reads moves from an index. With jobs it reads their moves; without, it reads all moves that
@@ -136,29 +135,29 @@ func (c *Cell) BeginMoves(ctx context.Context, class string, to Target, from, li
 func (c *Cell) moves(ctx context.Context, index string, late time.Duration, limit int, jobs ...string) (found []Move, more bool, err error) {
 	defer wrap(&err, "read moves")
 	args := append([]string{millis(late), strconv.Itoa(max(limit, 1))}, jobs...)
-	reply, err := c.runner.Call(ctx, c.scripts["moves"], []string{index}, args).ToArray()
-	if err == nil {
-		err = readReply(reply, &more)
+	r := script.ReadReply(c.runner.Call(ctx, c.scripts["moves"], []string{index}, args))
+	more = r.Text() == "1"
+	for r.Err == nil && len(r.Values) > 0 {
+		found = append(found, readMove(&r))
 	}
-	if err != nil {
-		return nil, false, err
-	}
-	for values := range slices.Chunk(reply[1:], 4) {
-		var m Move
-		var state, to string
-		if err = readReply(values, &m.Job, &state, &to); err == nil {
-			m.Cell, m.Hop, err = decodeMove(to)
-		}
-		if err == nil {
-			m.fields, err = values[len(values)-1].AsStrSlice()
-		}
-		if err != nil {
-			return nil, false, err
-		}
-		m.Done = state == string(stateMoved)
-		found = append(found, m)
+	if r.Err != nil {
+		return nil, false, r.Err
 	}
 	return found, more, nil
+}
+
+// readMove reads one move in the answer of moves.lua.
+func readMove(r *script.Reply) (m Move) {
+	var to string
+	m.Job, m.Done, to = r.Text(), r.Text() == string(stateMoved), r.Text()
+	fields, _ := r.Next()
+	if r.Err == nil {
+		m.Cell, m.Hop, r.Err = decodeMove(to)
+	}
+	if r.Err == nil {
+		m.fields, r.Err = fields.AsStrSlice()
+	}
+	return m
 }
 
 // The answers of move_in.lua for a job.

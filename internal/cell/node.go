@@ -13,6 +13,7 @@ import (
 	"github.com/redis/rueidis"
 
 	"github.com/freeslot/freeslot"
+	"github.com/freeslot/freeslot/internal/script"
 )
 
 // Revision is a cell's counter: every announced change of a node takes the next number.
@@ -96,7 +97,7 @@ func (c *Cell) Import(ctx context.Context, node freeslot.Node, seen NodeState) (
 
 // register calls register.lua or import.lua. head holds the first arguments of either. known is
 // what the script compares with Redis before it changes anything.
-func (c *Cell) register(ctx context.Context, script string, node freeslot.Node, head []string, known ...string) (r Registration, err error) {
+func (c *Cell) register(ctx context.Context, name string, node freeslot.Node, head []string, known ...string) (r Registration, err error) {
 	if err := node.Validate("node"); err != nil {
 		return Registration{}, err
 	}
@@ -111,7 +112,7 @@ func (c *Cell) register(ctx context.Context, script string, node freeslot.Node, 
 		keys = append(keys, l.PoolMembers(pool))
 	}
 	profile := []string{mustJSON(node), strconv.Itoa(node.MaxConcurrency), mustJSON(orEmpty(pools))}
-	revision, lost, err := c.changeNode(ctx, script, keys, slices.Concat(head, profile, known, profileArgs(node)))
+	revision, lost, err := c.changeNode(ctx, name, keys, slices.Concat(head, profile, known, profileArgs(node)))
 	if err != nil {
 		return Registration{}, fmt.Errorf("register node %s: %w", node.ID, err)
 	}
@@ -179,14 +180,12 @@ func (c *Cell) leaveArgs(node string, epoch Epoch) []string {
 
 // changeNode calls a script that returns a revision or a code, followed by the jobs that the node
 // lost.
-func (c *Cell) changeNode(ctx context.Context, script string, keys, args []string) (revision int64, lost []string, err error) {
-	reply, err := c.runner.Call(ctx, c.scripts[script], keys, args).ToArray()
-	if err == nil {
-		err = readReply(reply, &revision)
-	}
+func (c *Cell) changeNode(ctx context.Context, name string, keys, args []string) (revision int64, lost []string, err error) {
+	r := script.ReadReply(c.runner.Call(ctx, c.scripts[name], keys, args))
+	revision = r.Number()
 	switch {
-	case err != nil:
-		return 0, nil, err
+	case r.Err != nil:
+		return 0, nil, r.Err
 	case revision == codeSuperseded:
 		return 0, nil, ErrSuperseded
 	case revision == codeStaleConnection:
@@ -194,20 +193,8 @@ func (c *Cell) changeNode(ctx context.Context, script string, keys, args []strin
 	case revision == codeNodeInUse:
 		return 0, nil, ErrNodeInUse
 	}
-	lost, err = texts(reply[1:])
-	return revision, lost, err
-}
-
-// texts returns values as texts; nil if there are none.
-func texts(values []rueidis.RedisMessage) (out []string, err error) {
-	for i := range values {
-		text, err := values[i].ToString()
-		if err != nil {
-			return nil, err
-		}
-		out = append(out, text)
-	}
-	return out, nil
+	lost = r.Texts()
+	return revision, lost, r.Err
 }
 
 // Drain stops the node from getting jobs until Undrain, even if its agent restarts. Running jobs go

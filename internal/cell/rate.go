@@ -5,6 +5,7 @@ import (
 	"strconv"
 
 	"github.com/freeslot/freeslot"
+	"github.com/freeslot/freeslot/internal/script"
 )
 
 // The bounds of a Rate.
@@ -38,15 +39,10 @@ func (c *Cell) TakePermits(ctx context.Context, tenant string, rate Rate, most i
 		return Permits{}, err
 	}
 	args := []string{strconv.FormatFloat(rate.PerSecond, 'f', -1, 64), strconv.Itoa(max(rate.Burst, 1)), strconv.Itoa(max(most, 1))}
-	reply, err := c.runner.Call(ctx, c.scripts["rate"], []string{c.layout.Rate(tenant)}, args).ToArray()
-	var p Permits
-	var thousandths int
-	if err == nil {
-		err = readReply(reply, &p.Taken, &thousandths)
-	}
-	wrap(&err, "take permits of tenant %s", tenant)
-	p.Left = float64(thousandths) / 1000
-	return p, err
+	r := script.ReadReply(c.runner.Call(ctx, c.scripts["rate"], []string{c.layout.Rate(tenant)}, args))
+	p := Permits{Taken: int(r.Number()), Left: float64(r.Number()) / 1000}
+	wrap(&r.Err, "take permits of tenant %s", tenant)
+	return p, r.Err
 }
 
 // OfTenant returns the cell that keeps a tenant's values for all cells.

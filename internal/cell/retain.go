@@ -10,6 +10,7 @@ import (
 	"github.com/redis/rueidis"
 
 	"github.com/freeslot/freeslot"
+	"github.com/freeslot/freeslot/internal/script"
 )
 
 // retainPage is the most records that one call of Retain counts, and the most that it drops. Such a
@@ -39,14 +40,12 @@ func (c *Cell) Retain(ctx context.Context) (Retained, error) {
 	return c.retain(ctx, retainPage)
 }
 
-func (c *Cell) retain(ctx context.Context, page int) (r Retained, err error) {
-	defer wrap(&err, "retain records")
+func (c *Cell) retain(ctx context.Context, page int) (Retained, error) {
 	args := []string{strconv.FormatInt(c.cfg.RetentionBytes, 10), strconv.Itoa(page)}
-	reply, err := c.runner.Call(ctx, c.scripts["retain"], []string{c.layout.Finished(), c.layout.Kept()}, args).ToArray()
-	if err == nil {
-		err = readReply(reply, &r.Bytes, &r.Dropped, &r.More)
-	}
-	return r, err
+	r := script.ReadReply(c.runner.Call(ctx, c.scripts["retain"], []string{c.layout.Finished(), c.layout.Kept()}, args))
+	done := Retained{Bytes: r.Number(), Dropped: int(r.Number()), More: r.Text() == "1"}
+	wrap(&r.Err, "retain records")
+	return done, r.Err
 }
 
 // Drop forgets a job that has ended before its retention is over. It returns what was known of the

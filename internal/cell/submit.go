@@ -198,21 +198,18 @@ func (c *Cell) submit(ctx context.Context, subs []encodedSubmission) (out []Plac
 		call.add(&subs[i])
 	}
 	keys, args := call.encode(c.cfg)
-	reply, err := c.runner.CallReplicated(ctx, c.scripts["submit"], keys, args).ToArray()
-	if err != nil {
-		return nil, err
+	r := script.ReadReply(c.runner.CallReplicated(ctx, c.scripts["submit"], keys, args))
+	now := r.Number()
+	if r.Err == nil && len(r.Values) != 2*len(subs) {
+		r.Err = fmt.Errorf("%d values, expected %d", len(r.Values), 2*len(subs))
 	}
-	if len(reply) != 1+2*len(subs) {
-		return nil, fmt.Errorf("%d values, expected %d", len(reply), 1+2*len(subs))
-	}
-	var now int64
-	if err = readReply(reply, &now); err != nil {
-		return nil, err
+	if r.Err != nil {
+		return nil, r.Err
 	}
 	out = make([]Placement, len(subs))
 	for i := range out {
-		if err = call.decode(&out[i], now, reply[1+2*i:3+2*i]); err != nil {
-			return nil, fmt.Errorf("job %s: %w", subs[i].JobID, err)
+		if out[i] = call.decode(&r, now); r.Err != nil {
+			return nil, fmt.Errorf("job %s: %w", subs[i].JobID, r.Err)
 		}
 	}
 	return out, nil
@@ -286,83 +283,71 @@ func (sc *submitCall) encode(cfg Config) (keys, args []string) {
 }
 
 // decode reads the two values of one item.
-func (sc *submitCall) decode(p *Placement, now int64, values []rueidis.RedisMessage) error {
-	var node int
-	if err := readReply(values, &node); err != nil {
-		return err
+func (sc *submitCall) decode(r *script.Reply, now int64) Placement {
+	if node := r.Number(); node != 0 {
+		return sc.assigned(r, node, now)
 	}
-	if node == 0 {
-		more, err := values[1].ToArray()
-		if err != nil {
-			return err
-		}
-		return sc.decodeRare(p, now, more)
+	values, ok := r.Next()
+	if !ok {
+		return Placement{}
 	}
-	return sc.assigned(p, node, now, values[1:])
+	more := script.ReadReply(&values)
+	p := sc.decodeRare(&more, now)
+	r.Err = more.Err
+	return p
 }
 
 // assigned reads the slots in use on the node.
-func (sc *submitCall) assigned(p *Placement, node int, now int64, values []rueidis.RedisMessage) (err error) {
-	*p = Placement{Assigned: true, Attempt: 1, AssignedAtMS: now}
-	if p.Node, err = sc.node(node); err != nil {
-		return err
-	}
-	return readReply(values, &p.Used)
+func (sc *submitCall) assigned(r *script.Reply, node, now int64) Placement {
+	return Placement{Assigned: true, Attempt: 1, AssignedAtMS: now, Node: sc.node(r, node), Used: int(r.Number())}
 }
 
 // decodeRare reads the answer for a job that its first candidate did not get.
-func (sc *submitCall) decodeRare(p *Placement, now int64, reply []rueidis.RedisMessage) error {
-	var code, node int
-	err := readReply(reply, &code)
-	if err != nil {
-		return err
-	}
-	switch code {
+func (sc *submitCall) decodeRare(r *script.Reply, now int64) (p Placement) {
+	switch code := r.Number(); code {
 	case 0:
-		p.Refusals, err = sc.decodeRefusals(reply[1:])
+		p.Refusals = sc.decodeRefusals(r)
 	case 1:
-		if err = readReply(reply, &code, &node); err == nil {
-			err = sc.assigned(p, node, now, reply[2:])
-		}
-		if err == nil {
-			p.Refusals, err = sc.decodeRefusals(reply[3:])
-		}
+		p = sc.assigned(r, r.Number(), now)
+		p.Refusals = sc.decodeRefusals(r)
 	case 2:
-		*p = Placement{Assigned: true, Repeated: true, Used: -1}
-		err = readReply(reply[1:], &p.Node, &p.Attempt, &p.AssignedAtMS)
+		p = repeated(r)
 	case 3:
-		*p = Placement{Behind: true}
+		p.Behind = true
 	case 4:
-		*p = Placement{Waiting: true, Repeated: true, Used: -1}
-		err = readReply(reply[1:], &p.Position)
+		p = Placement{Waiting: true, Repeated: true, Used: -1, Position: int(r.Number())}
 	default:
-		err = fmt.Errorf("unknown code %d", code)
+		r.Err = fmt.Errorf("unknown code %d", code)
 	}
-	return err
+	return p
 }
 
-func (sc *submitCall) decodeRefusals(reply []rueidis.RedisMessage) (refusals []Refusal, err error) {
-	for values := range slices.Chunk(reply, 4) {
-		var r Refusal
-		var node int
-		var letter string
-		if err = readReply(values, &node, &letter, &r.Used, &r.MaxConcurrency); err != nil {
-			return nil, err
-		}
-		if r.Node, err = sc.node(node); err != nil {
-			return nil, err
-		}
-		if r.Reason = refusalReasons[letter]; r.Reason == "" {
-			return nil, fmt.Errorf("unknown refusal %q", letter)
-		}
-		refusals = append(refusals, r)
+// repeated reads where a job runs that an earlier call with its id placed.
+func repeated(r *script.Reply) Placement {
+	return Placement{
+		Assigned: true, Repeated: true, Used: -1, Node: r.Text(), Attempt: int(r.Number()), AssignedAtMS: r.Number(),
 	}
-	return refusals, nil
 }
 
-func (sc *submitCall) node(index int) (string, error) {
-	if index < 1 || index > len(sc.nodes) {
-		return "", fmt.Errorf("node %d of %d", index, len(sc.nodes))
+func (sc *submitCall) decodeRefusals(r *script.Reply) (refusals []Refusal) {
+	for r.Err == nil && len(r.Values) > 0 {
+		node, letter := sc.node(r, r.Number()), r.Text()
+		reason := refusalReasons[letter]
+		if r.Err == nil && reason == "" {
+			r.Err = fmt.Errorf("unknown refusal %q", letter)
+		}
+		refusals = append(refusals, Refusal{Node: node, Reason: reason, Used: int(r.Number()), MaxConcurrency: int(r.Number())})
 	}
-	return sc.nodes[index-1], nil
+	return refusals
+}
+
+// node returns the node with an index in the answer.
+func (sc *submitCall) node(r *script.Reply, index int64) string {
+	if r.Err == nil && (index < 1 || index > int64(len(sc.nodes))) {
+		r.Err = fmt.Errorf("node %d of %d", index, len(sc.nodes))
+	}
+	if r.Err != nil {
+		return ""
+	}
+	return sc.nodes[index-1]
 }

@@ -7,6 +7,7 @@ import (
 	"github.com/redis/rueidis"
 
 	"github.com/freeslot/freeslot"
+	"github.com/freeslot/freeslot/internal/script"
 )
 
 // MaxTake is the most classes that one Take uses.
@@ -47,14 +48,11 @@ func (c *Cell) TakeAs(ctx context.Context, node string, epoch Epoch, classes []s
 	}
 	args := append([]string{l.NodeEvents(), millis(c.cfg.HeartbeatLimit), node, epoch, strconv.FormatUint(config, 10)},
 		classes[:min(len(classes), MaxTake)]...)
-	reply, err := c.runner.Call(ctx, c.scripts["take"], keys, args).ToArray()
-	if err != nil {
-		return Taken{}, err
-	}
-	var why string
-	err = readReply(reply, &t.Jobs, &t.Used, &t.MaxConcurrency, &why)
+	r := script.ReadReply(c.runner.Call(ctx, c.scripts["take"], keys, args))
+	t = Taken{Jobs: int(r.Number()), Used: int(r.Number()), MaxConcurrency: int(r.Number())}
+	why := r.Text()
 	t.Refusal, t.Superseded = refusalReasons[why], why == "e"
-	return t, err
+	return t, r.Err
 }
 
 // ConfigSeen is ConfigTold for a version without a generation.

@@ -195,7 +195,7 @@ func (c *Control) stepOnce(ctx context.Context, saw *Head, ch *change) (code int
 	list := saw.Name
 	args := []string{list, c.k.change(list), random128(), ch.mode, saw.raw, number(int64(len(ch.watched))), number(int64(len(ch.fields)))}
 	args = slices.Concat(args, ch.watched, ch.fields, ch.versions)
-	r := reply(c.runner.Call(ctx, scripts["step"], c.k.all(list), args))
+	r := script.ReadReply(c.runner.Call(ctx, scripts["step"], c.k.all(list), args))
 	code = r.Number()
 	at := redisTime(&r)
 	h = readHead(&r, list, at)

@@ -15,6 +15,7 @@ import (
 	"github.com/freeslot/freeslot"
 	"github.com/freeslot/freeslot/internal/namelist/filter"
 	"github.com/freeslot/freeslot/internal/namelist/form"
+	"github.com/freeslot/freeslot/internal/script"
 	"github.com/freeslot/freeslot/internal/testing/redistest"
 )
 
@@ -207,7 +208,7 @@ func TestStep(t *testing.T) {
 		args := []string{"vip", r.k.change("vip"), "id", "", h.raw, "0", "2", "state", "frozen"}
 		for _, want := range []int64{codeDone, codeRepeat} {
 			before := r.keysOf("vip")
-			a := reply(r.runner.Call(ctx, scripts["step"], r.k.all("vip"), args))
+			a := script.ReadReply(r.runner.Call(ctx, scripts["step"], r.k.all("vip"), args))
 			if code := a.Number(); code != want || a.Err != nil || want == codeRepeat && r.keysOf("vip") != before {
 				t.Errorf("code %d, %v", code, a.Err)
 			}

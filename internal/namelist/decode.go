@@ -9,8 +9,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/redis/rueidis"
-
 	"github.com/freeslot/freeslot/internal/namelist/filter"
 	"github.com/freeslot/freeslot/internal/namelist/form"
 	"github.com/freeslot/freeslot/internal/script"
@@ -196,7 +194,7 @@ func readHead(r *script.Reply, list string, at time.Time) (h Head) {
 	if !ok {
 		return h
 	}
-	inner := reply(&v)
+	inner := script.ReadReply(&v)
 	flat, ok := inner.Next()
 	var record []string
 	if ok {
@@ -208,15 +206,6 @@ func readHead(r *script.Reply, list string, at time.Time) (h Head) {
 		h.At = at
 	}
 	return h
-}
-
-// reply starts reading an answer of a script, or an array in one.
-func reply(of interface {
-	ToArray() ([]rueidis.RedisMessage, error)
-},
-) script.Reply {
-	values, err := of.ToArray()
-	return script.Reply{Values: values, Err: err}
 }
 
 // redisTime reads a time of Redis' clock, in ms.

@@ -10,6 +10,7 @@ import (
 
 	"github.com/freeslot/freeslot"
 	"github.com/freeslot/freeslot/internal/namelist/form"
+	"github.com/freeslot/freeslot/internal/script"
 )
 
 // Limits of edits.
@@ -124,7 +125,7 @@ func (c *Control) edit(ctx context.Context, e *editCall) (revision int64, err er
 		e.list, c.k.change(e.list), e.id, e.birth, "," + strings.Join(e.states, ",") + ",", e.session,
 		number(e.limit), number(c.limits.log), number(e.n), e.entries, string(by),
 	}, e.fields...)
-	r := reply(c.runner.Call(ctx, scripts["edit"], c.k.changing(e.list), args))
+	r := script.ReadReply(c.runner.Call(ctx, scripts["edit"], c.k.changing(e.list), args))
 	code, at := r.Number(), redisTime(&r)
 	what := "an edit"
 	if e.by.Urgent {
@@ -190,7 +191,7 @@ func (c *Control) Stage(ctx context.Context, list, session string, changes []Cha
 		}
 		args = append(args, change.ID, string(text))
 	}
-	r := reply(c.runner.Call(ctx, scripts["stage"], []string{c.k.record(list), c.k.versions(list), c.k.staged(list)}, args))
+	r := script.ReadReply(c.runner.Call(ctx, scripts["stage"], []string{c.k.record(list), c.k.versions(list), c.k.staged(list)}, args))
 	code, at := r.Number(), redisTime(&r)
 	switch {
 	case r.Err != nil:

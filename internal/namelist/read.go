@@ -48,7 +48,7 @@ func (c *Control) Delta(ctx context.Context, list string, after int64, history b
 // delta runs delta.lua.
 func (c *Control) delta(ctx context.Context, list string, after int64, history bool) (d Delta, err error) {
 	args := []string{number(after), number(deltaPage), flag(history)}
-	r := reply(c.runner.Read(ctx, scripts["delta"], []string{c.k.record(list), c.k.versions(list), c.k.edits(list)}, args))
+	r := script.ReadReply(c.runner.Read(ctx, scripts["delta"], []string{c.k.record(list), c.k.versions(list), c.k.edits(list)}, args))
 	if d = readDelta(&r, list); r.Err != nil {
 		return Delta{}, fault("read", list, r.Err)
 	}
@@ -65,7 +65,7 @@ func readDelta(r *script.Reply, list string) (d Delta) {
 	}
 	for r.Err == nil && len(r.Values) > 0 {
 		v, _ := r.Next()
-		inner := reply(&v)
+		inner := script.ReadReply(&v)
 		e := Edit{Revision: inner.Number()}
 		text := inner.Text()
 		if r.Err = inner.Err; r.Err == nil {
@@ -112,7 +112,7 @@ type Mark struct {
 // Look returns the marks of up to LookLists lists, in their order. history identifies the server's
 // data; it is empty if it was not asked for.
 func (c *Control) Look(ctx context.Context, lists []string, askHistory bool) (marks []Mark, history string, at time.Time, err error) {
-	r := reply(c.runner.Read(ctx, scripts["look"], []string{c.k.index()}, append([]string{flag(askHistory)}, lists...)))
+	r := script.ReadReply(c.runner.Read(ctx, scripts["look"], []string{c.k.index()}, append([]string{flag(askHistory)}, lists...)))
 	at, history = redisTime(&r), r.Text()
 	marks = make([]Mark, len(lists))
 	for i := range marks {
@@ -172,7 +172,7 @@ type Client struct {
 
 // Clients returns the clients that have reported within Live, by their ids. at is Redis' time.
 func (c *Control) Clients(ctx context.Context, list string) (live []Client, at time.Time, err error) {
-	r := reply(c.runner.Call(ctx, scripts["clients"], []string{c.k.clients(list)}, nil))
+	r := script.ReadReply(c.runner.Call(ctx, scripts["clients"], []string{c.k.clients(list)}, nil))
 	at = redisTime(&r)
 	for r.Err == nil && len(r.Values) > 0 {
 		one := Client{ID: r.Text(), At: redisTime(&r)}

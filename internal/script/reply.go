@@ -14,11 +14,20 @@ type Reply struct {
 	Err    error
 }
 
+// ReadReply starts to read an answer, or an array in one.
+func ReadReply(answer interface {
+	ToArray() ([]rueidis.RedisMessage, error)
+},
+) Reply {
+	values, err := answer.ToArray()
+	return Reply{Values: values, Err: err}
+}
+
 // Next returns the next value. ok is false after an error, and at the end, which counts as an
 // error.
 func (r *Reply) Next() (v rueidis.RedisMessage, ok bool) {
 	if r.Err == nil && len(r.Values) == 0 {
-		r.Err = errors.New("it is too short")
+		r.Err = errors.New("the answer is too short")
 	}
 	if r.Err != nil {
 		return v, false
@@ -41,4 +50,12 @@ func (r *Reply) Text() (s string) {
 		s, r.Err = v.ToString()
 	}
 	return s
+}
+
+// Texts returns the values that are left, which must be texts; nil if there are none.
+func (r *Reply) Texts() (texts []string) {
+	for len(r.Values) > 0 && r.Err == nil {
+		texts = append(texts, r.Text())
+	}
+	return texts
 }
