@@ -20,7 +20,7 @@ const lengthTimeout = 500 * time.Millisecond
 // implements it. An empty tenant means any tenant.
 type Queues interface {
 	Queues(ctx context.Context) (queues []dispatch.Queue, unreachable []int, err error)
-	Held(ctx context.Context) (held []cell.Held, unreachable []int, err error)
+	FullLimits(ctx context.Context) (full []cell.FullLimit, unreachable []int, err error)
 	QueueLength(ctx context.Context, service string, r *freeslot.Requirement) (waiting int, known bool)
 	Drop(ctx context.Context, tenant, jobID string) (freeslot.JobStatus, error)
 }
@@ -84,11 +84,11 @@ func (s *Server) listQueues(ctx context.Context, _ *queuesInput) (*queuesOutput,
 	if err != nil {
 		return nil, err
 	}
-	held, _, err := s.deps.Queues.Held(ctx)
+	full, _, err := s.deps.Queues.FullLimits(ctx)
 	if err != nil {
 		return nil, err
 	}
-	out := QueueList{Held: make([]HeldStatus, len(held)), Queues: make([]QueueStatus, len(queues)), AllPaused: s.deps.Nodes.Config().Paused.Normal(), Unreachable: unreachable}
+	out := QueueList{Held: make([]HeldStatus, len(full)), Queues: make([]QueueStatus, len(queues)), AllPaused: s.deps.Nodes.Config().Paused.Normal(), Unreachable: unreachable}
 	for i := range queues {
 		q := &queues[i]
 		out.Queues[i] = QueueStatus{
@@ -96,7 +96,7 @@ func (s *Server) listQueues(ctx context.Context, _ *queuesInput) (*queuesOutput,
 			Fits: q.Fits, Paused: q.Paused(), PausedBy: q.PausedBy, PausedNodes: q.PausedNodes, Unreadable: q.Unreadable,
 		}
 	}
-	for i, h := range held {
+	for i, h := range full {
 		out.Held[i] = HeldStatus{By: h.By, Tenant: h.Tenant, Limit: h.Limit, Running: h.Running, Held: h.Jobs, First: h.First}
 	}
 	return &queuesOutput{Body: out}, nil

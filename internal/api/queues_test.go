@@ -30,8 +30,8 @@ func (f *fakeQueues) Queues(context.Context) ([]dispatch.Queue, []int, error) {
 	return f.queues, []int{3}, f.failure
 }
 
-func (f *fakeQueues) Held(context.Context) ([]cell.Held, []int, error) {
-	return []cell.Held{{By: freeslot.HeldByKey, Tenant: "acme", Limit: 2, Running: 2, Jobs: 9, First: "0-first"}}, nil, nil
+func (f *fakeQueues) FullLimits(context.Context) ([]cell.FullLimit, []int, error) {
+	return []cell.FullLimit{{By: freeslot.HeldByKey, Tenant: "acme", Limit: 2, Running: 2, Jobs: 9, First: "0-first"}}, nil, nil
 }
 
 func (f *fakeQueues) QueueLength(context.Context, string, *freeslot.Requirement) (int, bool) {

@@ -45,7 +45,7 @@ func agentNames(layout script.Layout, node string) script.Names {
 			l.Online(), l.PoolMembers(every), l.Revisions(), l.Version(), l.Drained(),
 			l.Job(every), l.key("idem", every), l.Replies(every), l.Finished(), l.Due(),
 			l.Waiting(), l.WaitingVersion(), l.Queue(every), l.Fair(every),
-			l.Limits(), l.Counted(every), l.Parked(), l.ParkedAt(every),
+			l.Limits(), l.Counted(every), l.FullLimits(), l.LimitedBy(every),
 		},
 		Reads:    []string{l.Cells(), l.Schema(), l.ServesVersion()},
 		Channels: []string{l.NodeEvents()},

@@ -82,7 +82,7 @@ func TestCompleteTellsWhatItCanRead(t *testing.T) {
 // TestAnswersAreBounded: of many large jobs that begin at once some come by name alone.
 func TestAnswersAreBounded(t *testing.T) {
 	backends(t, func(t *testing.T, r *rig) {
-		const jobs, most = 30, 128 << 10 // ANSWER of lib/take.lua
+		const jobs, most = 30, 128 << 10 // ANSWER of lib/fill_node.lua
 		epoch := r.register(testNode("n1", jobs))
 		first := r.waits("", slots(jobs))
 		r.take("n1")

@@ -137,7 +137,7 @@ func (c *Cell) place(ctx context.Context, s *freeslot.JobStatus, jobID string) e
 	rank, err := c.runner.Do(ctx, "read", c.client.B().Zrank().Key(c.layout.Queue(s.Class)).Member(jobID).Build()).AsInt64()
 	switch {
 	case rueidis.IsRedisNil(err):
-		s.HeldBy, err = c.heldBy(ctx, jobID, s.Class)
+		s.HeldBy, err = c.limitOn(ctx, jobID, s.Class)
 	case err == nil:
 		s.Position = int(rank) + 1
 	}

@@ -102,19 +102,22 @@ func (l Layout) Rate(tenant string) string { return l.key("rate", tenant) }
 // Replicated names a key that is written to learn how far Redis' replicas have come.
 func (l Layout) Replicated() string { return script.Layout(l).Replicated() }
 
+// The names of limits in Redis are older, and stay: a limit is a gate there, and a limited job,
+// which is one that a limit holds back, is parked.
+
 // Limits names the hash of limits, by name.
 func (l Layout) Limits() string { return l.key("gates", "") }
 
 // Counted names the set of the jobs that count against a limit.
 func (l Layout) Counted(name string) string { return l.key("gate", name) }
 
-// Parked names the zset of the limits that hold jobs back, by the time (ms) at which they were last
-// looked at.
-func (l Layout) Parked() string { return l.key("parked", "") }
+// FullLimits names the zset of the limits that hold jobs back, by the time (ms) at which they were
+// last looked at.
+func (l Layout) FullLimits() string { return l.key("parked", "") }
 
-// ParkedAt names the zset of the jobs that a limit holds back. Each member is the job's class, a
+// LimitedBy names the zset of the jobs that a limit holds back. Each member is the job's class, a
 // space, and the job.
-func (l Layout) ParkedAt(limit string) string { return l.key("parked", limit) }
+func (l Layout) LimitedBy(limit string) string { return l.key("parked", limit) }
 
 // Moves names the zset of the jobs that move to another cell, by the time (ms) at which a replica
 // must look at them. Moved is the same for records that point to a job that has moved.

@@ -74,14 +74,14 @@ func (c *Cell) CheckLimits(ctx context.Context, most int) (classes []Class, err 
 
 // Limited reports whether any limit counts jobs or holds them back. Errors: from Redis.
 func (c *Cell) Limited(ctx context.Context) (bool, error) {
-	n, err := c.runner.Do(ctx, "gates", c.client.B().Exists().Key(c.layout.Limits(), c.layout.Parked()).Build()).AsInt64()
+	n, err := c.runner.Do(ctx, "gates", c.client.B().Exists().Key(c.layout.Limits(), c.layout.FullLimits()).Build()).AsInt64()
 	wrap(&err, "look for limits")
 	return n > 0, err
 }
 
-// heldBy returns the kind of limit that holds the job back; "" if none does. class is the job's
+// limitOn returns the kind of limit that holds the job back; "" if none does. class is the job's
 // class.
-func (c *Cell) heldBy(ctx context.Context, jobID, class string) (string, error) {
+func (c *Cell) limitOn(ctx context.Context, jobID, class string) (string, error) {
 	text, err := c.runner.Do(ctx, "read", c.client.B().Hget().Key(c.layout.Job(jobID)).Field("gates").Build()).ToString()
 	if err != nil {
 		return "", rueidisNil(err)
@@ -91,7 +91,7 @@ func (c *Cell) heldBy(ctx context.Context, jobID, class string) (string, error) 
 		if by == "" {
 			continue
 		}
-		err := c.runner.Do(ctx, "read", c.client.B().Zscore().Key(c.layout.ParkedAt(name)).Member(class+" "+jobID).Build()).Error()
+		err := c.runner.Do(ctx, "read", c.client.B().Zscore().Key(c.layout.LimitedBy(name)).Member(class+" "+jobID).Build()).Error()
 		if err == nil {
 			return by, nil
 		}
@@ -102,11 +102,11 @@ func (c *Cell) heldBy(ctx context.Context, jobID, class string) (string, error) 
 	return "", nil
 }
 
-// mostHeld bounds how many limits of a cell Held looks at.
-const mostHeld = 1000
+// mostFullLimits bounds how many limits of a cell FullLimits looks at.
+const mostFullLimits = 1000
 
-// Held is a limit that holds jobs back.
-type Held struct {
+// FullLimit is a limit that holds jobs back.
+type FullLimit struct {
 	// By is freeslot.HeldByTenant or freeslot.HeldByKey. Tenant is the tenant whose limit it is.
 	By, Tenant string
 	// Limit is how many jobs may run. Running counts those that run, and Jobs those held back.
@@ -115,38 +115,38 @@ type Held struct {
 	First string
 }
 
-// Held returns the limits that hold jobs back. If more than a thousand do, it returns those that
-// were looked at longest ago. Errors: from Redis.
-func (c *Cell) Held(ctx context.Context) ([]Held, error) {
+// FullLimits returns the limits that hold jobs back. If more than a thousand do, it returns those
+// that were looked at longest ago. Errors: from Redis.
+func (c *Cell) FullLimits(ctx context.Context) ([]FullLimit, error) {
 	l, b := c.layout, c.client.B
-	names, err := c.runner.Do(ctx, "held", b().Zrange().Key(l.Parked()).Min("0").Max(strconv.Itoa(mostHeld-1)).Build()).AsStrSlice()
+	names, err := c.runner.Do(ctx, "held", b().Zrange().Key(l.FullLimits()).Min("0").Max(strconv.Itoa(mostFullLimits-1)).Build()).AsStrSlice()
 	if err != nil {
 		return nil, fmt.Errorf("list limits: %w", err)
 	}
 	ctx, cancel := context.WithTimeout(ctx, c.cfg.CallTimeout)
 	defer cancel()
-	var held []Held
+	var full []FullLimit
 	for part := range slices.Chunk(names, queueBatch) {
 		var asked []rueidis.Completed
 		for _, name := range part {
 			asked = append(asked, b().Hget().Key(l.Limits()).Field(name).Build(), b().Scard().Key(l.Counted(name)).Build(),
-				b().Zcard().Key(l.ParkedAt(name)).Build(), b().Zrange().Key(l.ParkedAt(name)).Min("0").Max("0").Build())
+				b().Zcard().Key(l.LimitedBy(name)).Build(), b().Zrange().Key(l.LimitedBy(name)).Min("0").Max("0").Build())
 		}
 		answers := c.client.DoMulti(ctx, asked...)
 		for i, name := range part {
-			h, err := decodeHeld(name, answers[4*i:4*i+4])
+			h, err := decodeFullLimit(name, answers[4*i:4*i+4])
 			if err != nil {
 				return nil, fmt.Errorf("read limit %s: %w", name, err)
 			}
 			if h.Jobs > 0 {
-				held = append(held, h)
+				full = append(full, h)
 			}
 		}
 	}
-	return held, nil
+	return full, nil
 }
 
-func decodeHeld(name string, answers []rueidis.RedisResult) (h Held, err error) {
+func decodeFullLimit(name string, answers []rueidis.RedisResult) (h FullLimit, err error) {
 	h.By, h.Tenant = limitKind(name), limitTenant(name)
 	limit, err := answers[0].ToString()
 	if rueidisNil(err) != nil {
@@ -162,7 +162,7 @@ func decodeHeld(name string, answers []rueidis.RedisResult) (h Held, err error) 
 	}
 	first, err := answers[3].AsStrSlice()
 	if len(first) > 0 {
-		h.First = parkedJob(first[0])
+		h.First = limitedJob(first[0])
 	}
 	return h, err
 }
@@ -186,19 +186,19 @@ func limitKind(name string) string {
 	}
 }
 
-// parkedJob returns the job in a member of Layout.ParkedAt.
-func parkedJob(member string) string { return member[strings.IndexByte(member, ' ')+1:] }
+// limitedJob returns the job in a member of Layout.LimitedBy.
+func limitedJob(member string) string { return member[strings.IndexByte(member, ' ')+1:] }
 
-// Held returns the limits that hold jobs back in all cells, the limit with the most jobs first.
-// Each cell's limit is listed by itself. failed holds the cells that did not answer; nil if all
-// did.
-func (s *Set) Held(ctx context.Context) (held []Held, failed map[int]error) {
-	parts := make([][]Held, len(s.cells))
+// FullLimits returns the limits that hold jobs back in all cells, the limit with the most jobs
+// first. Each cell's limit is listed by itself. failed holds the cells that did not answer; nil if
+// all did.
+func (s *Set) FullLimits(ctx context.Context) (full []FullLimit, failed map[int]error) {
+	parts := make([][]FullLimit, len(s.cells))
 	failed = byCell(s.each(func(c *Cell) (err error) {
-		parts[c.cfg.Index], err = c.Held(ctx)
+		parts[c.cfg.Index], err = c.FullLimits(ctx)
 		return err
 	}))
-	held = slices.Concat(parts...)
-	slices.SortStableFunc(held, func(a, b Held) int { return b.Jobs - a.Jobs })
-	return held, failed
+	full = slices.Concat(parts...)
+	slices.SortStableFunc(full, func(a, b FullLimit) int { return b.Jobs - a.Jobs })
+	return full, failed
 }

@@ -31,7 +31,7 @@ func TestGatesForgotten(t *testing.T) {
 		}
 		r.sound()
 		if got := r.hash(r.l.Limits()); len(got) != 3 {
-			t.Errorf("gates %v, expected those of two keys and of a tenant", got)
+			t.Errorf("limits %v, expected two of keys and one of a tenant", got)
 		}
 		r.end("n1", epoch, runs)
 		r.take("n1")
@@ -41,11 +41,11 @@ func TestGatesForgotten(t *testing.T) {
 			r.sound()
 		}
 		if got := r.hash(r.l.Limits()); len(got) != 1 {
-			t.Errorf("gates %v are kept, expected that of the tenant at most", got)
+			t.Errorf("limits %v are kept, expected one of the tenant at most", got)
 		}
 		r.check()
 		if r.exists(r.l.Limits()) {
-			t.Error("a gate that nobody is at is kept")
+			t.Error("a limit without jobs is kept")
 		}
 	})
 }
@@ -91,22 +91,22 @@ func TestHeldBackRepeated(t *testing.T) {
 		s := submission("")
 		s.Limits = []Limit{g}
 		r.enqueued(s)
-		before := r.scores(r.l.ParkedAt(g.name))
+		before := r.scores(r.l.LimitedBy(g.name))
 		now := r.nowMS()
 		later := func() bool { return r.nowMS() > now+1 } // by Redis' clock
 		for !later() {
 			runtime.Gosched()
 		}
 		r.enqueued(s)
-		for job, score := range r.scores(r.l.ParkedAt(g.name)) {
+		for job, score := range r.scores(r.l.LimitedBy(g.name)) {
 			if before[job] != score {
 				t.Errorf("%s moved from %.0f to %.0f", job, before[job], score)
 			}
 		}
 		r.do("DEL", r.l.Counted(g.name)) // it is open, which nobody has noticed yet
 		r.enqueued(s)
-		if len(r.line(echo))+len(r.scores(r.l.ParkedAt(g.name))) != 1 {
-			t.Errorf("it waits in %v and is held back in %v", r.line(echo), r.scores(r.l.ParkedAt(g.name)))
+		if len(r.line(echo))+len(r.scores(r.l.LimitedBy(g.name))) != 1 {
+			t.Errorf("it waits in %v and is held back in %v", r.line(echo), r.scores(r.l.LimitedBy(g.name)))
 		}
 	})
 }
@@ -153,8 +153,8 @@ func TestGateLimitEdited(t *testing.T) {
 	})
 }
 
-// TestMoveGateNames: a tenant whose name ends like a gate does counts nowhere else.
-func TestMoveGateNames(t *testing.T) {
+// TestMoveLimitNames: a tenant whose name ends like a limit does counts nowhere else.
+func TestMoveLimitNames(t *testing.T) {
 	onMovers(t, func(t *testing.T, m *movers) {
 		m.SetGuide(&Guide{
 			Home: func(string, *freeslot.Job) (int, bool) { return 2, true },
@@ -217,7 +217,7 @@ func TestMoveDropped(t *testing.T) {
 	})
 }
 
-// TestHeldBackBounded: as many jobs can be held back at a gate as can wait in a queue.
+// TestHeldBackBounded: as many jobs can be held back by a limit as can wait in a queue.
 func TestHeldBackBounded(t *testing.T) {
 	backends(t, func(t *testing.T, r *rig) {
 		r.cfg.WaitingLimit = 3

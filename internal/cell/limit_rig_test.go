@@ -10,10 +10,10 @@ import (
 func limitedBy(l ...Limit) func(*Submission) { return func(s *Submission) { s.Limits = l } }
 
 // soundLimits: what runs or waits counts, and nothing else, never more than the limit; who is held
-// back waits. It returns which gate holds which job back.
+// back waits. It returns which limit holds which job back.
 func (r *rig) soundLimits(names, held, jobs []string) map[string]string {
 	r.t.Helper()
-	counts := make(map[string]map[string]bool) // gate -> jobs
+	counts := make(map[string]map[string]bool) // limit -> jobs
 	for _, name := range names {
 		counts[name] = make(map[string]bool)
 		for _, job := range r.strings("SMEMBERS", r.l.Counted(name)) {
@@ -51,36 +51,36 @@ func (r *rig) soundLimits(names, held, jobs []string) map[string]string {
 	return r.soundParked(held, of)
 }
 
-func (r *rig) soundParked(names []string, gatesOf map[string]string) map[string]string {
+func (r *rig) soundParked(names []string, limitsOf map[string]string) map[string]string {
 	r.t.Helper()
-	listed, parked := r.scores(r.l.Parked()), make(map[string]string)
+	listed, limited := r.scores(r.l.FullLimits()), make(map[string]string)
 	for _, name := range names {
 		if name == "" {
 			continue // the index
 		}
 		if _, ok := listed[name]; !ok {
-			r.t.Errorf("gate %s holds jobs back and is not listed", name)
+			r.t.Errorf("limit %s holds jobs back and is not listed", name)
 		}
 		delete(listed, name)
-		for member := range r.scores(r.l.ParkedAt(name)) {
+		for member := range r.scores(r.l.LimitedBy(name)) {
 			class, job, _ := strings.Cut(member, " ")
-			if other, twice := parked[job]; twice {
+			if other, twice := limited[job]; twice {
 				r.t.Errorf("job %s is held back by %s and %s", job, other, name)
 			}
-			parked[job] = name
+			limited[job] = name
 			record := r.jobRecord(job)
-			if record.class != class || !strings.Contains(gatesOf[job]+" ", " "+name+" ") {
-				r.t.Errorf("job %s of %q and gates %q is held back by %s as of class %s", job, record, gatesOf[job], name, class)
+			if record.class != class || !strings.Contains(limitsOf[job]+" ", " "+name+" ") {
+				r.t.Errorf("job %s of %q and limits %q is held back by %s as of class %s", job, record, limitsOf[job], name, class)
 			}
 		}
 	}
 	if len(listed) > 0 {
-		r.t.Errorf("gates %v hold nobody back and are listed", listed)
+		r.t.Errorf("limits %v hold nobody back and are listed", listed)
 	}
-	return parked
+	return limited
 }
 
-// check has the gates checked, and returns how many classes jobs came back to.
+// check has the limits checked, and returns how many classes jobs came back to.
 func (r *rig) check() int {
 	r.t.Helper()
 	classes, err := r.CheckLimits(r.ctx(), 100)

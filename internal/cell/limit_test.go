@@ -38,8 +38,8 @@ func TestRunningLimit(t *testing.T) {
 		}
 		r.end("n1", epoch, other)
 		r.check()
-		if r.exists(r.l.Limits()) || r.exists(r.l.Parked()) {
-			t.Error("gates that nobody is at are kept")
+		if r.exists(r.l.Limits()) || r.exists(r.l.FullLimits()) {
+			t.Error("limits without jobs are kept")
 		}
 		r.sound()
 	})
@@ -188,7 +188,7 @@ func TestGatesMended(t *testing.T) {
 			t.Errorf("still held back: %+v", r.status(held))
 		}
 		r.sound()
-		for _, key := range []string{r.l.Counted(g.name), r.l.ParkedAt(g.name), r.l.Limits(), r.l.Parked()} {
+		for _, key := range []string{r.l.Counted(g.name), r.l.LimitedBy(g.name), r.l.Limits(), r.l.FullLimits()} {
 			next := r.waits("r1", limitedBy(g))
 			r.do("DEL", key)
 			r.do("SET", key, "not what it was")
@@ -205,9 +205,9 @@ func TestGatesMended(t *testing.T) {
 	})
 }
 
-// TestGatesAtRandom: whatever happens, no gate lets too many through, and in the end nobody is
+// TestLimitsAtRandom: whatever happens, no limit lets too many through, and in the end nobody is
 // held back.
-func TestGatesAtRandom(t *testing.T) {
+func TestLimitsAtRandom(t *testing.T) {
 	backends(t, func(t *testing.T, r *rig) {
 		seed := rand.Uint64()
 		t.Logf("seed %d", seed)
@@ -314,9 +314,9 @@ func TestHeldBackIsListed(t *testing.T) {
 		if err != nil || len(page.Jobs) != 0 || page.Cursor != "" {
 			t.Errorf("of another tenant: %+v, %v", page, err)
 		}
-		held, err := r.Held(r.ctx())
-		if err != nil || len(held) != 1 || held[0] != (Held{By: freeslot.HeldByKey, Tenant: "t1", Limit: 2, Running: 2, Jobs: 3, First: want[0]}) {
-			t.Errorf("%+v, %v", held, err)
+		full, err := r.FullLimits(r.ctx())
+		if err != nil || len(full) != 1 || full[0] != (FullLimit{By: freeslot.HeldByKey, Tenant: "t1", Limit: 2, Running: 2, Jobs: 3, First: want[0]}) {
+			t.Errorf("%+v, %v", full, err)
 		}
 	})
 }

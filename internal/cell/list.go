@@ -193,10 +193,10 @@ func (l *listing) statuses(ctx context.Context, found []listed, f JobFilter) []f
 // The places of jobs that no node owns. No node has such a name, and all of them sort before the
 // names of nodes.
 const (
-	placeDue   = "+"  // jobs in the index of due jobs; their records say which are in a pause
-	placeQueue = "+c" // followed by the class
-	placeMove  = "+m" // jobs that move
-	placeHeld  = "+p" // followed by the limit that holds them back
+	placeDue     = "+"  // jobs in the index of due jobs; their records say which are in a pause
+	placeQueue   = "+c" // followed by the class
+	placeMove    = "+m" // jobs that move
+	placeLimited = "+p" // followed by the limit that holds them back
 )
 
 // is reports whether a job in this state belongs where it was found. The index of due jobs has
@@ -205,7 +205,7 @@ func (j *listed) is(state freeslot.State) bool {
 	switch {
 	case j.node == placeDue:
 		return state == freeslot.StateRetryWait || state == freeslot.StateScheduled
-	case strings.HasPrefix(j.node, placeQueue), strings.HasPrefix(j.node, placeHeld):
+	case strings.HasPrefix(j.node, placeQueue), strings.HasPrefix(j.node, placeLimited):
 		return state == freeslot.StateWaiting
 	case j.node == placeMove:
 		return state == freeslot.StateMoving
@@ -264,8 +264,8 @@ func (c *Cell) livingAt(ctx context.Context, place string) (there []listed, err 
 	}
 	jobs, err := c.runner.Do(ctx, "list", c.jobsAt(place)).AsStrSlice()
 	for _, job := range jobs {
-		if strings.HasPrefix(place, placeHeld) {
-			job = parkedJob(job)
+		if strings.HasPrefix(place, placeLimited) {
+			job = limitedJob(job)
 		}
 		there = append(there, listed{node: place, job: job})
 	}
@@ -286,13 +286,13 @@ func (c *Cell) places(ctx context.Context, f JobFilter) (places []string, err er
 		for _, class := range classes {
 			places = append(places, placeQueue+class)
 		}
-		gates, err := c.runner.Do(ctx, "list", c.client.B().Zrange().Key(c.layout.Parked()).Min("0").Max("-1").Build()).AsStrSlice()
+		limits, err := c.runner.Do(ctx, "list", c.client.B().Zrange().Key(c.layout.FullLimits()).Min("0").Max("-1").Build()).AsStrSlice()
 		if err != nil {
 			return nil, fmt.Errorf("list limits: %w", err)
 		}
-		for _, gate := range gates {
-			if f.Tenant == "" || limitTenant(gate) == f.Tenant { // a cursor names its place
-				places = append(places, placeHeld+gate)
+		for _, name := range limits {
+			if f.Tenant == "" || limitTenant(name) == f.Tenant { // a cursor names its place
+				places = append(places, placeLimited+name)
 			}
 		}
 	}
@@ -317,8 +317,8 @@ func (c *Cell) jobsAt(place string) rueidis.Completed {
 	if class, ok := strings.CutPrefix(place, placeQueue); ok {
 		return c.client.B().Zrange().Key(c.layout.Queue(class)).Min("0").Max("-1").Build()
 	}
-	if gate, ok := strings.CutPrefix(place, placeHeld); ok {
-		return c.client.B().Zrange().Key(c.layout.ParkedAt(gate)).Min("0").Max("-1").Build()
+	if name, ok := strings.CutPrefix(place, placeLimited); ok {
+		return c.client.B().Zrange().Key(c.layout.LimitedBy(name)).Min("0").Max("-1").Build()
 	}
 	return c.client.B().Hkeys().Key(c.layout.Slots(place)).Build()
 }

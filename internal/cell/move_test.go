@@ -252,7 +252,7 @@ func TestMoveKey(t *testing.T) {
 	})
 }
 
-// A job with a concurrency key goes where the key decides, and counts at its gates there.
+// A job with a concurrency key goes where the key decides, and counts towards its limits there.
 func TestMoveGates(t *testing.T) {
 	onMovers(t, func(t *testing.T, m *movers) {
 		home := -1
@@ -262,10 +262,10 @@ func TestMoveGates(t *testing.T) {
 				return []Limit{KeyLimit(tenant, "k", 1), WaitingLimit(tenant, 9)}
 			},
 		})
-		gated := func(s *Submission) {
+		limited := func(s *Submission) {
 			s.Job.ConcurrencyKey, s.Limits = "k", []Limit{KeyLimit("acme", "k", 1), WaitingLimit("acme", 9)}
 		}
-		first, second := m.waitsIn(0, "", gated), m.waitsIn(0, "", gated)
+		first, second := m.waitsIn(0, "", limited), m.waitsIn(0, "", limited)
 		m.begin(0, 1, 2)
 		m.driven(0, 0) // nobody can say where they go
 		home = 2
@@ -277,7 +277,7 @@ func TestMoveGates(t *testing.T) {
 		m.driven(0, 1)
 		m.sound()
 		r := m.rigs[2]
-		third := m.waitsIn(2, "", gated)
+		third := m.waitsIn(2, "", limited)
 		r.register(testNode("n2", 4))
 		if n := r.take("n2"); n != 1 {
 			t.Errorf("%d jobs run of which one may", n)

@@ -33,7 +33,7 @@ func withComplete(t testing.TB, part, edited string) script.Set {
 // ifPlain is where complete.lua tells plain calls from the others.
 const ifPlain = "if plain and #open == 0 and tonumber(waiting) then\n"
 
-// countPlain are scripts that count the calls of complete.lua which plain.lua carries out;
+// countPlain are scripts that count the calls of complete.lua which complete_plain.lua carries out;
 // plainEnds reads the count.
 func countPlain(t testing.TB) script.Set {
 	return withComplete(t, ifPlain, ifPlain+"  redis.call('INCR', prefix .. ':plain' .. tag)\n")
@@ -47,7 +47,7 @@ func (r *rig) plainEnds() int {
 	return count
 }
 
-// TestPlainEnds: plain.lua leaves behind what the general code of complete.lua leaves, and answers
+// TestPlainEnds: complete_plain.lua leaves behind what the general code of complete.lua leaves, and answers
 // the same, whatever ends together.
 func TestPlainEnds(t *testing.T) {
 	t.Parallel()

@@ -56,7 +56,7 @@ func TestModel(t *testing.T) {
 				"":           h.check,
 			})
 		})
-		if t.Logf("%d calls of complete.lua, %d by plain.lua", ends, plain); plain == 0 || plain == ends {
+		if t.Logf("%d calls of complete.lua, %d by complete_plain.lua", ends, plain); plain == 0 || plain == ends {
 			t.Error("complete.lua was not tried both ways")
 		}
 	})

@@ -418,7 +418,7 @@ func (r *rig) soundOwnership(nodes, jobs []string) {
 }
 
 // soundQueues: a job that waits stands in the queue of its class or is held back, and nobody else does.
-func (r *rig) soundQueues(lines, fairs, jobs []string, parked map[string]string) {
+func (r *rig) soundQueues(lines, fairs, jobs []string, limited map[string]string) {
 	r.t.Helper()
 	waiting := r.hash(r.l.Waiting())
 	lines = slices.DeleteFunc(lines, func(class string) bool { return class == "" }) // the hash of all classes
@@ -453,11 +453,11 @@ func (r *rig) soundQueues(lines, fairs, jobs []string, parked map[string]string)
 			}
 		}
 	}
-	for job, gate := range parked {
+	for job, limit := range limited {
 		if class, twice := stands[job]; twice {
-			r.t.Errorf("job %s stands in %s and is held back by %s", job, class, gate)
+			r.t.Errorf("job %s stands in %s and is held back by %s", job, class, limit)
 		}
-		stands[job] = gate
+		stands[job] = limit
 	}
 	for _, job := range jobs {
 		state := freeslot.State(r.field(r.l.Job(job), "state"))

@@ -46,7 +46,7 @@ func (s *Submission) validate(candidates int) error {
 	}
 	for _, l := range s.Limits {
 		if l.most < 1 || l.name == "" {
-			return freeslot.Invalid("gates", "has a limit of %d, expected 1 or more", l.most)
+			return freeslot.Invalid("limits", "has a limit of %d, expected 1 or more", l.most)
 		}
 	}
 	for _, node := range s.Candidates {

@@ -24,12 +24,12 @@ func (c *client) countBacklog() {
 		ctx, cancel := context.WithTimeout(c.d.ctx, ioTimeout)
 		defer cancel()
 		queues, err := c.cell.Queues(ctx)
-		var held []cell.Held
+		var full []cell.FullLimit
 		if err == nil {
-			held, err = c.cell.Held(ctx)
+			full, err = c.cell.FullLimits(ctx)
 		}
 		if c.succeeded(outage, err) {
-			m.setBacklog(label, queues, held, time.Now())
+			m.setBacklog(label, queues, full, time.Now())
 			return
 		}
 		for _, g := range []*prometheus.GaugeVec{m.waiting, m.held, m.oldest} {
@@ -40,7 +40,7 @@ func (c *client) countBacklog() {
 	c.tick(backlogSweeps*c.d.cfg.SweepInterval, nil, count)
 }
 
-func (m *metrics) setBacklog(label string, queues []cell.Queue, held []cell.Held, now time.Time) {
+func (m *metrics) setBacklog(label string, queues []cell.Queue, full []cell.FullLimit, now time.Time) {
 	waiting, stopped, oldest := 0, 0, 0.0
 	for i := range queues {
 		waiting += queues[i].Waiting
@@ -48,8 +48,8 @@ func (m *metrics) setBacklog(label string, queues []cell.Queue, held []cell.Held
 			oldest = max(oldest, now.Sub(time.UnixMilli(at)).Seconds())
 		}
 	}
-	for i := range held {
-		stopped += held[i].Jobs
+	for i := range full {
+		stopped += full[i].Jobs
 	}
 	m.waiting.WithLabelValues(label).Set(float64(waiting))
 	m.held.WithLabelValues(label).Set(float64(stopped))

@@ -55,14 +55,14 @@ func (d *Dispatcher) queue(q cell.Queue) Queue {
 	}
 }
 
-// Held lists the limits that hold jobs back, and the cells that did not answer. If no cell
+// FullLimits lists the limits that hold jobs back, and the cells that did not answer. If no cell
 // answered, it returns a *freeslot.Error.
-func (d *Dispatcher) Held(ctx context.Context) (held []cell.Held, unreachable []int, err error) {
-	held, failed := d.cells.Held(ctx)
+func (d *Dispatcher) FullLimits(ctx context.Context) (full []cell.FullLimit, unreachable []int, err error) {
+	full, failed := d.cells.FullLimits(ctx)
 	if err := d.allFailed("list limits", failed); err != nil {
 		return nil, nil, err
 	}
-	return held, slices.Sorted(maps.Keys(failed)), nil
+	return full, slices.Sorted(maps.Keys(failed)), nil
 }
 
 // allFailed returns the error of an operation that failed in every cell.

@@ -38,7 +38,7 @@ const (
 	// gateway share calls.
 	lostRate = 350
 	fewRate  = 100
-	finishes = "local function finish(job, job_key, node, attempt, reply_to, static, state, result, failure)\n"
+	finishes = "local function end_job(job, job_key, node, attempt, reply_to, static, state, result, failure)\n"
 	reads    = "-- As read_job, at a third of its cost.\n" // in the other way to end a job
 	// sharedReads is in the calls that gateways make for several nodes.
 	sharedReads = "    local state, result, failure, reply_to = ARGV[item + 2], ARGV[item + 3], ARGV[item + 4], record[2]\n"
@@ -53,7 +53,7 @@ func sabotages() []sabotage {
 			edits: []edit{{
 				"cell/script/job/complete.lua", "    local record = redis.pcall('HMGET', job_key, 'state', 'run') -- protected: the other items go on\n",
 				"    local any = redis.call('HMGET', job_key, 'state', 'reply_to', 'job')\n" +
-					"    if any[1] == 'running' then finish(job, job_key, node, attempt, any[2], any[3], ARGV[item + 2], ARGV[item + 3], ARGV[item + 4]) index_finished() end\n" +
+					"    if any[1] == 'running' then end_job(job, job_key, node, attempt, any[2], any[3], ARGV[item + 2], ARGV[item + 3], ARGV[item + 4]) index_finished() end\n" +
 					"    local record = redis.call('HMGET', job_key, 'state', 'run')\n",
 			}},
 		},
@@ -62,7 +62,7 @@ func sabotages() []sabotage {
 			name: "slots", rules: []string{"over-commit"}, plan: freezes()[:3],
 			edits: []edit{
 				{"cell/script/job/submit.lua", "used > node[3] then refusal", "used > node[3] + 2 then refusal"},
-				{"cell/script/lib/take.lua", "next.slots > max - used", "next.slots > max - used + 1"},
+				{"cell/script/lib/fill_node.lua", "next.slots > max - used", "next.slots > max - used + 1"},
 			},
 		},
 		{
@@ -75,11 +75,11 @@ func sabotages() []sabotage {
 			name: "end", rules: []string{"not ended"}, plan: freezes()[:5], every: lostEvery, rate: lostRate,
 			edits: []edit{
 				{
-					"cell/script/lib/finish.lua", finishes,
+					"cell/script/lib/end_job.lua", finishes,
 					finishes + "  if state == 'succeeded' and redis.call('INCR', 'sabotage') % 1000 == 0 then return end\n",
 				},
 				{
-					"cell/script/lib/plain_end.lua", reads,
+					"cell/script/lib/end_plain_job.lua", reads,
 					reads + "if state == 'succeeded' and call('INCR', 'sabotage') % 1000 == 0 then job_key, reply_to = 'lost', '' end\n",
 				},
 			},
@@ -97,11 +97,11 @@ func sabotages() []sabotage {
 			name: "result", rules: []string{"stale"}, plan: freezes()[:5], every: lostEvery, rate: lostRate,
 			edits: []edit{
 				{
-					"cell/script/lib/finish.lua", finishes,
+					"cell/script/lib/end_job.lua", finishes,
 					finishes + "  if state == 'succeeded' and redis.call('INCR', 'sabotage') % 1000 == 0 then result = '' end\n",
 				},
 				{
-					"cell/script/lib/plain_end.lua", reads,
+					"cell/script/lib/end_plain_job.lua", reads,
 					reads + "if state == 'succeeded' and call('INCR', 'sabotage') % 1000 == 0 then result = '' end\n",
 				},
 			},

@@ -19,7 +19,7 @@ local used = 0
 -- include lib/key.lua
 -- include lib/here.lua
 -- include lib/record.lua
--- include lib/finish.lua
+-- include lib/end_job.lua
 -- include lib/queue.lua
 -- include lib/limit.lua
 -- include lib/deliver.lua
@@ -42,13 +42,13 @@ if record[1] == 'running' and node then
 elseif record[1] == 'waiting' or record[1] == 'retry_wait' or record[1] == 'scheduled' then
   local keys = {}
   queue_keys(record[2], keys)
-  limited[job], keyed[job] = record[5], record[6]
+  limits_of[job], keyed[job] = record[5], record[6]
   if record[5] then limit_keys(record[5], keys) end
   here(job_key, keys)
   sure('ZREM', due_key, job)
   if class and record[1] == 'waiting' then leave_queue(class, job) end
   leave_limits(job, record[2])
-  finish(job, job_key, node or '-', attempt or 0, record[4], record[2], 'cancelled', '', '')
+  end_job(job, job_key, node or '-', attempt or 0, record[4], record[2], 'cancelled', '', '')
   index_finished()
 end
 return redis.call('HMGET', job_key, unpack(ARGV, 3))

@@ -23,26 +23,26 @@
 -- Redis 7.0. Cost: O(items + jobs that begin). Three commands for each job, one for each replica,
 -- and seven for the call if no job waits; two more if jobs wait that the node does not serve.
 -- Nearly all calls are plain: they end first attempts for good, and no job waits that the node
--- serves. lib/plain.lua handles these, with the same effect as the code after it.
+-- serves. lib/complete_plain.lua handles these, with the same effect as the code after it.
 local KEYS, ARGV, call, try = KEYS, ARGV, redis.call, redis.pcall -- a global is looked up by its name each time
 local revisions_key, version_key, finished_key, profile_key, slots_key, dispatch_key = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
 local node, epoch, channel, handed = ARGV[1], ARGV[2], ARGV[3], ARGV[4] == '1' and {} or nil
 local items = #KEYS - 6 -- item n has the record KEYS[6 + n] and six arguments from ARGV[6 * n - 1]
 -- include lib/clock.lua
 -- include lib/inline.lua
--- include lib/ended.lua
+-- include lib/owned_ends.lua
 local prefix, tag = string.match(revisions_key, '^([^:]+):index:revision(.*)$')
 local waiting_key = prefix .. ':waiting' .. tag
 -- include lib/served.lua
 if plain and #open == 0 and tonumber(waiting) then
-  -- include lib/plain.lua
+  -- include lib/complete_plain.lua
   return reply
 end
 -- include lib/key.lua
 -- include lib/announce.lua
 -- include lib/record.lua
 local due_key, waiting_version_key = PREFIX .. ':due' .. TAG, PREFIX .. ':version:waiting' .. TAG
--- include lib/finish.lua
+-- include lib/end_job.lua
 for n, record in pairs(records) do keyed[jobs[n]] = record[5] end
 
 local begun = 0
@@ -54,10 +54,10 @@ elseif #freed > 0 then
   -- include lib/queue.lua
   -- include lib/limit.lua
   -- include lib/retry.lua
-  -- include lib/take.lua
+  -- include lib/fill_node.lua
   -- include lib/next_attempts.lua
   for _, class in ipairs(served) do
-    if unparked[class] then open[#open + 1] = class end
+    if released[class] then open[#open + 1] = class end
   end
   if #open > 0 then
     local profile = redis.call('HMGET', profile_key, 'epoch', 'status', 'max_concurrency')
@@ -73,7 +73,7 @@ elseif #freed > 0 then
           redis.pcall('XADD', dispatch_key, '*', 'j', head, 's', spec)
         end
       end
-      used, begun = take(node, epoch, tonumber(profile[3]), used, slots_key, open, give)
+      used, begun = fill_node(node, epoch, tonumber(profile[3]), used, slots_key, open, give)
     end
   end
 end
@@ -97,7 +97,7 @@ for n = 1, items do
         if call('HGET', job_key, 'why') == 'expired' or deadline > 0 and deadline <= now then state = 'expired' end
       end
       if state == 'cancelled' then failure = '' end
-      finish(job, job_key, node, attempt, record[2], record[3], state, ARGV[item + 3], failure)
+      end_job(job, job_key, node, attempt, record[2], record[3], state, ARGV[item + 3], failure)
     end
   else
     local record = redis.pcall('HMGET', job_key, 'state', 'run') -- protected: the other items go on

@@ -1,5 +1,5 @@
 -- complete_nodes: ends attempts of several nodes in one call, as complete.lua does for one. It
--- takes only what lib/plain.lua takes: first attempts that end for good, while no job waits that
+-- takes only what lib/complete_plain.lua takes: first attempts that end for good, while no job waits that
 -- the node serves.
 --
 -- Guarantee: as complete.lua. If one item of a node is not such an attempt, or a key of the node or
@@ -73,7 +73,7 @@ for _, one in ipairs(taken) do
   for i, job in ipairs(freed) do
     local item, job_key, record = argument + 5 * i, KEYS[keys + i], records[i]
     local state, result, failure, reply_to = ARGV[item + 2], ARGV[item + 3], ARGV[item + 4], record[2]
-    -- include lib/plain_end.lua
+    -- include lib/end_plain_job.lua
     ends[2 * finished + 1], ends[2 * finished + 2] = now_us + finished, job
     finished = finished + 1
     if reply_to and reply_to ~= '' then

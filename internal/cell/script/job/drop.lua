@@ -17,7 +17,7 @@ local job, tenant = ARGV[1], ARGV[2]
 -- include lib/clock.lua
 -- include lib/key.lua
 -- include lib/record.lua
--- include lib/ends.lua
+-- include lib/terminal_states.lua
 
 local record = redis.call('HMGET', job_key, 'state', 'job', 'hop', 'keep', 'finished_at_ms', 'idem', 'known')
 if not record[1] or (tenant ~= '' and read_job(record[2]) ~= tenant) then return {} end

@@ -20,7 +20,7 @@ local used = 0
 -- include lib/key.lua
 -- include lib/here.lua
 -- include lib/record.lua
--- include lib/finish.lua
+-- include lib/end_job.lua
 -- include lib/queue.lua
 -- include lib/limit.lua
 -- include lib/deliver.lua
@@ -43,7 +43,7 @@ for i, id in ipairs(ids) do
   job.late = job.deadline > 0 and job.deadline <= now
   jobs[i] = job
   queue_keys(record[2], keys)
-  limited[id], keyed[id] = record[7], record[8]
+  limits_of[id], keyed[id] = record[7], record[8]
   if record[7] then limit_keys(record[7], keys) end
   if job.node then keys[#keys + 1] = key('slots', job.node) end
 end
@@ -71,7 +71,7 @@ for _, job in ipairs(jobs) do
   local slots_key, next_look = node and key('slots', node), nil
   local function expire()
     leave_limits(job.id, job.static)
-    finish(job.id, job.key, node or '-', attempt or 0, job.reply_to, job.static, 'expired', '', job.failure)
+    end_job(job.id, job.key, node or '-', attempt or 0, job.reply_to, job.static, 'expired', '', job.failure)
   end
 
   if (state == 'waiting' or state == 'retry_wait' or state == 'scheduled') and late then
@@ -103,11 +103,11 @@ for _, job in ipairs(jobs) do
   if next_look then
     redis.call('ZADD', due_key, string.format('%.0f', next_look), job.id)
   else
-    redis.pcall('ZREM', due_key, job.id) -- protected: finish may have taken out the last
+    redis.pcall('ZREM', due_key, job.id) -- protected: end_job may have taken out the last
   end
 end
 index_finished()
-for class, definition in pairs(unparked) do
+for class, definition in pairs(released) do
   if not known[class] then reply[#reply + 1], reply[#reply + 2] = class, definition end
 end
 if forget_gone(most) then reply[2] = '1' end

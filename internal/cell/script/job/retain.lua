@@ -20,7 +20,7 @@ local limit, page = tonumber(ARGV[1]), tonumber(ARGV[2])
 -- include lib/clock.lua
 -- include lib/key.lua
 -- include lib/here.lua
--- include lib/ends.lua
+-- include lib/terminal_states.lua
 local OVERHEAD = 900 -- measured bytes of a record and its index entry besides the texts
 local PARTS, MOST_PARTS = 64, 256 -- parts of the limit; the most parts, which changes of the limit can lead to
 local AUDIT = 1000 -- ms between two pages of the second count

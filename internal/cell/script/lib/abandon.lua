@@ -5,7 +5,7 @@
 -- arguments, are deleted in the same command. A node owns nothing outside of its slots hash, so no
 -- job is missed. The first write frees memory, so that it works even if Redis refuses other writes;
 -- all records are read before.
--- Needs: finish, here, index_finished, key, keyed, leave_limits, limit_keys, limited, queue_keys, retry
+-- Needs: end_job, here, index_finished, key, keyed, leave_limits, limit_keys, limits_of, queue_keys, retry
 -- Defines: abandon
 local function abandon(owned, slots_key, node, failure, counted, keep, ...)
   local lost, attempts, job_keys, kept, in_use = {}, {}, {}, false, 0
@@ -26,7 +26,7 @@ local function abandon(owned, slots_key, node, failure, counted, keep, ...)
     records[i], keyed[lost[i]] = record, record[8]
     queue_keys(record[4], keys)
     if record[7] then
-      limited[lost[i]] = record[7]
+      limits_of[lost[i]] = record[7]
       limit_keys(record[7], keys)
     end
   end
@@ -43,7 +43,7 @@ local function abandon(owned, slots_key, node, failure, counted, keep, ...)
     local last = string.match(record[2] or '', '^(%d+) ')
     if last == attempt and record[1] == 'cancelling' then
       leave_limits(job, record[4])
-      finish(job, job_key, node, attempt, record[3], record[4], record[6] == 'expired' and 'expired' or 'cancelled', '', '')
+      end_job(job, job_key, node, attempt, record[3], record[4], record[6] == 'expired' and 'expired' or 'cancelled', '', '')
     elseif last == attempt and record[1] == 'running' then
       retry(job, job_key, node, attempt, record[3], record[4], record[5], counted, failure, 0)
     end

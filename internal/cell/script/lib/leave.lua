@@ -12,7 +12,7 @@ do
   local used = 0
   -- include lib/here.lua
   -- include lib/record.lua
-  -- include lib/finish.lua
+  -- include lib/end_job.lua
   -- include lib/queue.lua
   -- include lib/limit.lua
   -- include lib/retry.lua

@@ -1,6 +1,6 @@
 -- next_attempts: frees the slots of the attempts that end. Jobs that have not ended go to their
--- next attempts. The others leave their limits, which may let parked jobs return to their queues.
--- Needs: due_key, freed, here, items, leave_limits, limit_keys, limited, node, queue_keys, records,
+-- next attempts. The others leave their limits, which may let limited jobs return to their queues.
+-- Needs: due_key, freed, here, items, leave_limits, limit_keys, limits_of, node, queue_keys, records,
 --   retries, retry, slots_key, waiting_key, waiting_version_key, with_limits
 if retries or with_limits then
   local keys = {due_key, waiting_key, waiting_version_key}
@@ -15,7 +15,7 @@ for n = 1, items do
   local record, item = records[n], 6 * n - 1
   if record then
     local job, pause = ARGV[item], ARGV[item + 5]
-    limited[job] = record[4]
+    limits_of[job] = record[4]
     if record[1] == 'running' and pause ~= '' then
       local fails = redis.call('HGET', KEYS[6 + n], 'fails')
       retry(job, KEYS[6 + n], node, ARGV[item + 1], record[2], record[3], fails, pause ~= 'h', ARGV[item + 4], tonumber(pause) or 0)

@@ -1,7 +1,7 @@
 -- offer: lets a node take waiting jobs of these classes if it may get any, and announces the node
 -- if that fills it. silence is in ms. Returns why the node gets none (as submit: f, g, d, s) or '',
 -- how many jobs began, the slots in use, and the node's maximum.
--- Needs: announce, deliver, now, silence, take
+-- Needs: announce, deliver, fill_node, now, silence
 -- Defines: offer
 local function offer(node, profile_key, slots_key, dispatch_key, load_key, classes)
   local profile = redis.pcall('HMGET', profile_key, 'epoch', 'status', 'max_concurrency', 'registered_at_ms')
@@ -17,7 +17,7 @@ local function offer(node, profile_key, slots_key, dispatch_key, load_key, class
   if now - beat > silence then return 's', 0, used, max end
   if used >= max then return 'f', 0, used, max end
   local function give(head, spec) deliver(node, dispatch_key, load, 'j', head, 's', spec) end
-  local after, begun = take(node, profile[1], max, used, slots_key, classes, give)
+  local after, begun = fill_node(node, profile[1], max, used, slots_key, classes, give)
   if after >= max then announce('f', node, profile[1], profile[2], profile[3], after, '') end
   return '', begun, after, max
 end

@@ -2,14 +2,14 @@
 -- attempt was a failure. If that is the last failure that the job may have, the job is dead. It
 -- expires if no time is left. failure is JSON, kept in the record. node is the node of the attempt;
 -- for a moment the job avoids it.
--- Needs: at, count_waiting, due_key, finish, front_score, join_queue, key, leave_limits, limited,
+-- Needs: at, count_waiting, due_key, end_job, front_score, join_queue, key, leave_limits, limits_of,
 --   now, read_job, sure
 -- Defines: retry
 local function retry(job, job_key, node, attempt, reply_to, static, fails, counted, failure, delay)
   leave_limits(job, static)
   local tenant, _, _, _, class, priority, attempts, deadline, definition = read_job(static)
   if not tenant then -- of another form: the job cannot be placed any more
-    finish(job, job_key, node, attempt, reply_to, static, 'failed', '', failure)
+    end_job(job, job_key, node, attempt, reply_to, static, 'failed', '', failure)
     return
   end
   local count = tonumber(string.match(fails or '', '^(%d+) ') or '0')
@@ -17,14 +17,14 @@ local function retry(job, job_key, node, attempt, reply_to, static, fails, count
   deadline = tonumber(deadline)
   redis.call('HSET', job_key, 'fails', count .. ' ' .. at .. ' ' .. node)
   if counted and count >= tonumber(attempts) then
-    finish(job, job_key, node, attempt, reply_to, static, 'dead', '', failure)
+    end_job(job, job_key, node, attempt, reply_to, static, 'dead', '', failure)
     return
   end
   if deadline > 0 and deadline <= now + delay then
-    finish(job, job_key, node, attempt, reply_to, static, 'expired', '', failure)
+    end_job(job, job_key, node, attempt, reply_to, static, 'expired', '', failure)
     return
   end
-  if limited[job] then count_waiting(job, limited[job]) end
+  if limits_of[job] then count_waiting(job, limits_of[job]) end
   if delay > 0 then
     redis.call('HSET', job_key, 'state', 'retry_wait', 'error', failure)
     sure('ZADD', due_key, string.format('%.0f', now + delay), job)

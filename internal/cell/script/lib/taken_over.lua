@@ -18,7 +18,7 @@ if taken then
     -- include lib/key.lua
     -- include lib/here.lua
     -- include lib/record.lua
-    -- include lib/finish.lua
+    -- include lib/end_job.lua
     -- include lib/queue.lua
     -- include lib/limit.lua
     -- include lib/retry.lua

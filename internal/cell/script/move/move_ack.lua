@@ -15,7 +15,7 @@ local finished_key = KEYS[1]
 -- include lib/clock.lua
 -- include lib/key.lua
 -- include lib/here.lua
--- include lib/ends.lua
+-- include lib/terminal_states.lua
 -- include lib/record.lua
 
 local keys = {}

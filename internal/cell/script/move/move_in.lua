@@ -35,7 +35,7 @@ for i = 5, #KEYS do
     limits = ARGV[from + 4], fields = {unpack(ARGV, from + 6, from + 5 + count)}}
   for f = 1, count, 2 do
     if one.fields[f] == 'job' then one.static, one.at = one.fields[f + 1], f + 1 end
-    if one.fields[f] == 'gates' then one.gates = one.fields[f + 1] end
+    if one.fields[f] == 'gates' then one.limits = one.fields[f + 1] end
   end
   queue_keys(one.static, keys)
   items[i] = one
@@ -66,7 +66,7 @@ for i = 5, #KEYS do
     join_queue(one.job, class, definition, fair_score(class, tenant, slots, priority, one.weight))
     -- Protected: if the job does not count, limits.lua corrects that.
     for name, limit in string.gmatch(one.limits, '(%S+) (%d+)') do redis.pcall('HSET', limits_key, name, limit) end
-    for name in string.gmatch(one.gates or '', ' (w:%S+)') do redis.pcall('SADD', key('gate', name), one.job) end
+    for name in string.gmatch(one.limits or '', ' (w:%S+)') do redis.pcall('SADD', key('gate', name), one.job) end
     reply[i - 3] = 1
   end
 end

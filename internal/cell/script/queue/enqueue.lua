@@ -46,7 +46,7 @@ local node_count, item_count = tonumber(ARGV[6]), tonumber(ARGV[7])
 -- include lib/here.lua
 -- include lib/queue.lua
 -- include lib/limit.lua
--- include lib/take.lua
+-- include lib/fill_node.lua
 -- include lib/deliver.lua
 -- include lib/offer.lua
 -- include lib/waiting_limit.lua
@@ -92,7 +92,7 @@ for i = 1, item_count do
   end
   local function wait()
     if closed then
-      park(job, class, priority, at, closed, own)
+      limit_job(job, class, priority, at, closed, own)
       answers[i] = {4, 0}
       return
     end
@@ -107,8 +107,8 @@ for i = 1, item_count do
     local attempt, node, assigned_at = string.match(record[2] or '', '^(%d+) (%S+) %S+ (%d+)$')
     answers[i] = {2, node or '', tonumber(attempt) or 0, tonumber(assigned_at) or 0}
   elseif state == 'waiting' and not sure('ZRANK', queue, job) then
-    -- The job is parked, or its queue is lost. In the latter case it does not wait yet.
-    if limits and is_parked(job, class, limits) then answers[i] = {4, 0} else wait() end
+    -- The job is limited, or its queue is lost. In the latter case it does not wait yet.
+    if limits and is_limited(job, class, limits) then answers[i] = {4, 0} else wait() end
   elseif not state and too_many(class, queue, begin > now, closed) then
     answers[i] = {5}
   elseif not state and crowded then
@@ -131,7 +131,7 @@ for i = 1, item_count do
       local keep = tonumber(keep_keys)
       if not marker then
         redis.call('HSET', job_key, 'idem', string.format('%.0f', now + keep) .. ' ' .. string.sub(idem, #key('idem', '') + 1))
-        -- Longer than the job can live. When it ends, finish shortens this to what is left of
+        -- Longer than the job can live. When it ends, end_job shortens this to what is left of
         -- keep_keys.
         keep = keep + math.max(begin - now, 0) + (tonumber(timeout) or LONGEST_JOB) + KEY_STAYS
       end

@@ -1,12 +1,12 @@
--- limits: checks whether the jobs that count towards limits still should, and returns parked jobs
+-- limits: checks whether the jobs that count towards limits still should, and returns limited jobs
 -- to their queues if there is room.
 --
--- Guarantee: no job stays parked beside an open limit for longer than the time between two calls
+-- Guarantee: no job stays limited beside an open limit for longer than the time between two calls
 -- that reach the limit. A wrong count, which a migrating hash slot can leave, is corrected.
 -- Repeating a call changes nothing.
 --
 -- KEYS[1] version:nodes  hash   KEYS[2] waiting  hash   KEYS[3] version:waiting  string
--- ARGV[1] most limits: of those with parked jobs the ones that were looked at longest ago, and as
+-- ARGV[1] most limits: of those with limited jobs the ones that were looked at longest ago, and as
 --   many others drawn at random
 -- Returns {class, definition, ...}: the classes of the jobs that wait now
 -- Foreign keys (limits, jobs, queues, replies) are of this cell.
@@ -31,15 +31,15 @@ local function add(found)
 end
 -- No limit has this name: this write needs no memory, as in cancel.lua. Protected, like the calls
 -- that follow.
-redis.pcall('ZREM', parked_key, '-')
-add(sure('ZRANGE', parked_key, 0, most - 1))
+redis.pcall('ZREM', full_limits_key, '-')
+add(sure('ZRANGE', full_limits_key, 0, most - 1))
 add(sure('HRANDFIELD', limits_key, most))
 
 for _, name in ipairs(names) do
   if left <= 0 or returned >= BACK then break end -- the next call begins with the others
-  local counting, parked = key('gate', name), key('parked', name)
+  local counting, limited_key = key('gate', name), key('parked', name)
   local waits = string.sub(name, 1, 2) == 'w:'
-  local gone, here_now = {}, redis.pcall('EXISTS', version_key, counting, parked)
+  local gone, here_now = {}, redis.pcall('EXISTS', version_key, counting, limited_key)
   if type(here_now) == 'number' then
     local holders = listed(sure('SRANDMEMBER', counting, HOLDERS))
     for _, job in ipairs(holders) do
@@ -49,20 +49,20 @@ for _, name in ipairs(names) do
       if type(state) ~= 'table' and not (waits and stands or not waits and runs) then gone[#gone + 1] = job end
     end
     if #gone > 0 then redis.call('SREM', counting, unpack(gone)) end
-    sure('ZCARD', parked) -- removes a key of another type
-    left = left - #holders - unpark(name, LOOK)
-    local there = redis.pcall('EXISTS', parked)
+    sure('ZCARD', limited_key) -- removes a key of another type
+    left = left - #holders - release_jobs(name, LOOK)
+    local there = redis.pcall('EXISTS', limited_key)
     if there == 0 then
-      redis.pcall('ZREM', parked_key, name)
+      redis.pcall('ZREM', full_limits_key, name)
       if redis.pcall('EXISTS', counting) == 0 then redis.pcall('HDEL', limits_key, name) end
     elseif there == 1 then
-      sure('ZADD', parked_key, at, name)
+      sure('ZADD', full_limits_key, at, name)
     end
   end
 end
 
 local reply = {}
-for class, definition in pairs(unparked) do
+for class, definition in pairs(released) do
   reply[#reply + 1], reply[#reply + 2] = class, definition
 end
 return reply

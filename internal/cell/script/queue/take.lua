@@ -29,7 +29,7 @@ local MOST = 32 -- how many classes are recorded for a node
 -- include lib/record.lua
 -- include lib/queue.lua
 -- include lib/limit.lua
--- include lib/take.lua
+-- include lib/fill_node.lua
 -- include lib/deliver.lua
 -- include lib/offer.lua
 

@@ -1,4 +1,4 @@
--- plain: ends the attempts of a completion as finish and index_finished do, if nothing else has to
+-- complete_plain: ends the attempts of a completion as end_job and index_finished do, if nothing else has to
 -- be done and no job waits. It has no functions: in a large fleet a call brings one job or two, and
 -- preparing all other cases would cost half as much again. An argument that is a number costs a
 -- command twice as much as a text. The first write frees memory.
@@ -18,7 +18,7 @@ local told = ' ' .. at .. ' ' .. sum .. ' 0'
 for n = 1, items do
   local item, job, job_key, record = 6 * n - 1, jobs[n], KEYS[6 + n], records[n]
   local state, result, failure, reply_to = ARGV[item + 2], ARGV[item + 3], ARGV[item + 4], record[2]
-  -- include lib/plain_end.lua
+  -- include lib/end_plain_job.lua
   if n > 1 then ends[2 * n - 1], ends[2 * n], reply[n + 1] = now_us + n - 1, job, 1 end
 end
 for reply_to, entry in pairs(news) do

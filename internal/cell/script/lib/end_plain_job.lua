@@ -1,4 +1,4 @@
--- plain_end: ends the first attempt of a job for good as finish does, without functions. told is
+-- end_plain_job: ends the first attempt of a job for good as end_job does, without functions. told is
 -- the part of its reply about time and node: ' finished-at used 0'.
 -- Needs: RETENTION, at, call, failure, job, job_key, kept, longest, news, node, prefix, record, reply_to, result,
 --   state, tag, told, try
@@ -6,7 +6,7 @@
 -- Defines: deadline, retention
 -- As read_job, at a third of its cost.
 local retention, deadline = string.match(record[3] or '', '^[^ ]+ [^ ]+ [^ ]+ ([1-9]%d*) [^ ]+ . [^ ]+ (%d+) ')
-if deadline ~= '0' then try('ZREM', prefix .. ':due' .. tag, job) end -- protected as in finish
+if deadline ~= '0' then try('ZREM', prefix .. ':due' .. tag, job) end -- protected as in end_job
 if retention ~= kept then
   longest, kept = math.max(longest, tonumber(retention) or 0), retention
 end

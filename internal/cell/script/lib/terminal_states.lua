@@ -1,4 +1,4 @@
--- ends: the states of a job that has ended, and the least time for which the record of a job from
+-- terminal_states: the states of a job that has ended, and the least time for which the record of a job from
 -- another cell is kept.
 -- Defines: ENDED, MOVE_RETENTION
 local ENDED = {succeeded = true, failed = true, cancelled = true, expired = true, dead = true}

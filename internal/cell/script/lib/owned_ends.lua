@@ -1,4 +1,4 @@
--- ended: finds the items of a completion that end an attempt which the node owns in this epoch, and
+-- owned_ends: finds the items of a completion that end an attempt which the node owns in this epoch, and
 -- reads the records of their jobs. used becomes the node's slots in use without them; counted is
 -- false if an edit left no number in the sum. plain is true if each item ends the first attempt of
 -- a job for good, as nearly all do: no client cancels the job, no limit counts it, and one entry of

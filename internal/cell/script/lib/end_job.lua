@@ -1,10 +1,10 @@
--- finish: gives a job its terminal state, once, and informs the replica that waits for it. Without
+-- end_job: gives a job its terminal state, once, and informs the replica that waits for it. Without
 -- a reply stream nothing is sent: that replica is gone, and the record keeps the result. If Redis
 -- refuses the reply, the script goes on: the stream may be on another server while a hash slot
 -- migrates, and a replica reads the records of jobs that it hears nothing about. used is the number
 -- of slots of the node in use after the job.
 -- Needs: at, due_key, finished_key, key, now_us, read_job, used
--- Defines: ENTRY, ENTRY_BYTES, INLINE_RESULT, INLINE_SPEC, KEY_STAYS, RETENTION, ends, finish,
+-- Defines: ENTRY, ENTRY_BYTES, INLINE_RESULT, INLINE_SPEC, KEY_STAYS, RETENTION, ends, end_job,
 --   finished, index_finished, keeps, keyed, longest, news, release_key
 -- include lib/inline.lua
 -- include lib/retention.lua
@@ -16,7 +16,7 @@ local finished, longest, ends = 0, RETENTION, {}
 local news = {} -- replica -> the fields of its next entry
 local keyed = {} -- job -> the field idem of its record, which callers set
 local keeps = {} -- retention -> PEXPIRE's argument: the same few values come often
-local function finish(job, job_key, node, attempt, reply_to, static, state, result, failure)
+local function end_job(job, job_key, node, attempt, reply_to, static, state, result, failure)
   local _, _, _, retention, _, _, _, deadline = read_job(static)
   -- Protected: due may be on another server while a hash slot migrates, and due.lua skips a job
   -- that has ended.
@@ -68,7 +68,7 @@ local function finish(job, job_key, node, attempt, reply_to, static, state, resu
   end
 end
 
--- index_finished: puts the jobs that finish ended into the index of finished jobs, and informs the
+-- index_finished: puts the jobs that end_job ended into the index of finished jobs, and informs the
 -- replicas that wait for them with one entry each.
 local function index_finished()
   for reply_to, entry in pairs(news) do

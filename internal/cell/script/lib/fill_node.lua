@@ -1,4 +1,4 @@
--- take: gives a node's free slots to the first waiting jobs of these classes, and returns the slots
+-- fill_node: gives a node's free slots to the first waiting jobs of these classes, and returns the slots
 -- in use afterwards and how many jobs began. Among the first jobs of the classes the priority
 -- decides, then the age, which is in the ids. Within a class no job passes one that needs more
 -- slots than are free: that one would wait for ever. A job is passed if the node is too small for
@@ -6,20 +6,20 @@
 -- needs more room, and after a while no later job does. give gets the fields j and s of the
 -- delivery of each job that begins.
 -- Needs: INLINE_SPEC, TAG, TAGS, at, closed_limit, count_running, key, leave_queue, limit_keys,
---   now, park, read_job, sure, tag, waiting_key, waiting_version_key
--- Defines: AVOID, LOOK, LOOKS, PATIENCE, assigned, take
+--   now, limit_job, read_job, sure, tag, waiting_key, waiting_version_key
+-- Defines: AVOID, LOOK, LOOKS, PATIENCE, assigned, fill_node
 local LOOK = 64 -- how many jobs of a class are looked at to find one that the node may take
 local LOOKS = 96 -- how many jobs of all classes together are looked at, but at least two of each
 local PATIENCE = 10000 -- ms for which jobs of the same priority pass one that needs more room
 local AVOID = 2000 -- ms for which a job is not given to a node on which it has just failed
 local assigned = {} -- job -> {slots in use then, attempt, node}
 
-local function take(node, epoch, max, used, slots_key, classes, give)
+local function fill_node(node, epoch, max, used, slots_key, classes, give)
   local looks = 0
   local function put_aside(job, limit, own)
     leave_queue(job.class, job.id)
     redis.call('HSET', job.key, 'charged', '1')
-    park(job.id, job.class, job.priority, job.submitted_at, limit, own)
+    limit_job(job.id, job.class, job.priority, job.submitted_at, limit, own)
   end
 
   -- head: returns the job of a class that is next on this node; nil if there is none.
