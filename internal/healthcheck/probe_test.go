@@ -406,7 +406,7 @@ func TestWebSocketOverTLS(t *testing.T) {
 func TestKinds(t *testing.T) {
 	t.Parallel()
 	for want, cfg := range map[string]Config{"http": {HTTP: &HTTP{}}, "tcp": {TCP: &TCP{}}, "grpc": {GRPC: &GRPC{}}, "websocket": {WebSocket: &WebSocket{}}} {
-		if got := strings.Join(cfg.kinds(), " "); got != want || !strings.HasPrefix(strings.ToLower(fmt.Sprintf("%T", newProbe(&cfg, new(net.Dialer).DialContext))), "check."+want) {
+		if got := strings.Join(cfg.kinds(), " "); got != want || !strings.HasPrefix(strings.ToLower(fmt.Sprintf("%T", newProbe(&cfg, new(net.Dialer).DialContext))), "healthcheck."+want) {
 			t.Errorf("%s, %T, expected %s", got, newProbe(&cfg, new(net.Dialer).DialContext), want)
 		}
 	}
