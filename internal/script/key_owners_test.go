@@ -48,7 +48,7 @@ func TestOneWriter(t *testing.T) {
 			}
 		}
 	}
-	for folder, family := range map[string]string{"cell": "jobs", "pool": "config:phase3", "schedule": "cron", "dispatch/presence": "replicas", "script": "replicated"} {
+	for folder, family := range map[string]string{"cell": "jobs", "pool": "config:phase3", "schedule": "cron", "presence": "replicas", "script": "replicated"} {
 		if owner[family] != folder {
 			t.Errorf("%s owns %q, expected %s: does this test still read the key builders?", owner[family], family, folder)
 		}
