@@ -18,6 +18,7 @@ import (
 	"github.com/freeslot/freeslot"
 	"github.com/freeslot/freeslot/internal/cell"
 	"github.com/freeslot/freeslot/internal/script"
+	"github.com/freeslot/freeslot/internal/wire"
 )
 
 // Error is the body of every refusal.
@@ -51,20 +52,6 @@ func (e *Error) GetHeaders() http.Header {
 		h.Set("WWW-Authenticate", `Bearer realm="freeslot"`)
 	}
 	return h
-}
-
-// statuses holds the HTTP status of each code except internal.
-var statuses = map[freeslot.Code]int{
-	freeslot.CodeInvalidArgument:  http.StatusBadRequest,
-	freeslot.CodePayloadTooLarge:  http.StatusRequestEntityTooLarge,
-	freeslot.CodeNoMatchingNode:   http.StatusUnprocessableEntity,
-	freeslot.CodeOverloaded:       http.StatusTooManyRequests,
-	freeslot.CodeRateLimited:      http.StatusTooManyRequests,
-	freeslot.CodeUnavailable:      http.StatusServiceUnavailable,
-	freeslot.CodeUnauthenticated:  http.StatusUnauthorized,
-	freeslot.CodePermissionDenied: http.StatusForbidden,
-	freeslot.CodeNotFound:         http.StatusNotFound,
-	freeslot.CodeConflict:         http.StatusConflict,
 }
 
 // frameworkCodes holds, by status, the codes of refusals by the framework and the router.
@@ -115,7 +102,7 @@ func internalError() *freeslot.Error {
 func body(e *freeslot.Error) *Error {
 	return &Error{
 		Code: e.Code, Message: e.Message, Field: e.Field, RetryAfterMS: e.RetryAfter.Milliseconds(), Breakdown: e.Breakdown,
-		Errors: e.Errors, status: cmp.Or(statuses[e.Code], http.StatusInternalServerError),
+		Errors: e.Errors, status: wire.HTTPStatus(e.Code),
 	}
 }
 

@@ -3,6 +3,9 @@ package gateway
 import (
 	"fmt"
 	"time"
+
+	"github.com/freeslot/freeslot/internal/gateway/frame"
+	"github.com/freeslot/freeslot/internal/socket"
 )
 
 // Bounds in addition to those that package frame tells agents.
@@ -23,6 +26,12 @@ const (
 	// may wait behind that much: half a second at 1 Mbit/s.
 	jobBytes  = 32 << 10
 	bareBytes = 64 << 10
+	// unsentBytes is how much the kernel accepts before it can send it. The answer to a heartbeat
+	// would wait behind more.
+	unsentBytes = 16 << 10
+	// arrayBytes is about the largest frame of several messages: large enough to spare calls, small
+	// enough that an agent soon has the first message. That may be the answer to a heartbeat.
+	arrayBytes = 16 << 10
 
 	helloTimeout = 5 * time.Second
 	pingTimeout  = 10 * time.Second
@@ -73,4 +82,15 @@ func (c *Config) validate() error {
 // does not answer.
 func (c *Config) beatTimeout() time.Duration {
 	return min(max(c.HeartbeatLimit/beatParts, shortestBeat), callTimeout)
+}
+
+func socketConfig(m *metrics) socket.Config {
+	return socket.Config{
+		Protocol: frame.Protocol, MaxFrameBytes: frame.MaxFrameBytes,
+		QueueMessages: queueMessages, QueueBytes: queueBytes, UnsentBytes: unsentBytes,
+		PingTimeout: pingTimeout, WriteTimeout: writeTimeout, CloseTimeout: closeTimeout,
+		Slow:   socket.Order{Code: frame.CloseSlow, Text: "the agent does not read fast enough", Label: closedSlow},
+		Closed: closedByAgent, Lost: closedLost,
+		FramesIn: m.framesIn, FramesOut: m.framesOut, BytesIn: m.bytesIn, BytesOut: m.bytesOut,
+	}
 }

@@ -33,8 +33,8 @@ func TestSlowAgent(t *testing.T) {
 				}
 				begin := time.Now()
 				<-session.done // nobody reads: the close frame is not taken either
-				if by := session.out.ended(); by.code != frame.CloseSlow || session.out.queue != nil {
-					t.Errorf("ended by %+v, %d messages are kept", by, len(session.out.queue))
+				if by := session.conn.Ended(); by.Code != frame.CloseSlow || by.Flush {
+					t.Errorf("ended by %+v, expected slow, and that the queue is dropped", by)
 				}
 				if took := time.Since(begin); took > closeTimeout {
 					t.Errorf("the end took %s", took)
@@ -70,7 +70,7 @@ func TestStuckWrite(t *testing.T) {
 		begin := time.Now()
 		session.send(&frame.Answer{Type: frame.TypeSync, Reason: strings.Repeat("x", 64<<10)})
 		<-session.done
-		if by, took := session.out.ended(), time.Since(begin); by.label != closedSlow || took != writeTimeout {
+		if by, took := session.conn.Ended(), time.Since(begin); by.Label != closedSlow || took != writeTimeout {
 			t.Errorf("ended by %+v after %s", by, took)
 		}
 	})
@@ -345,8 +345,8 @@ func TestStopCuts(t *testing.T) {
 			t.Errorf("stop: %v", err)
 		}
 		synctest.Wait()
-		if err := s.Stop(t.Context()); err != nil || len(s.open) > 0 {
-			t.Errorf("%d sessions are open, error %v", len(s.open), err)
+		if err := s.Stop(t.Context()); err != nil || s.open.Len() > 0 {
+			t.Errorf("%d sessions are open, error %v", s.open.Len(), err)
 		}
 	})
 }

@@ -10,7 +10,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/coder/websocket"
 	"github.com/oklog/ulid/v2"
 	"github.com/prometheus/client_golang/prometheus"
 	"go.uber.org/zap"
@@ -18,6 +17,7 @@ import (
 	"github.com/freeslot/freeslot"
 	"github.com/freeslot/freeslot/internal/gateway/frame"
 	"github.com/freeslot/freeslot/internal/process/logging"
+	"github.com/freeslot/freeslot/internal/socket"
 )
 
 // Handler serves agents. It is safe for concurrent use.
@@ -32,25 +32,23 @@ type Handler struct {
 	calls     context.Context
 	stopCalls context.CancelFunc
 
-	mu sync.Mutex // guards the fields that follow; taken before an outbox's
-	// serving counts the HTTP requests under way, and the sessions. idle is closed once Stop was
-	// called and there are none.
-	serving int
-	idle    chan struct{}
+	socket socket.Config
+	// open counts the HTTP requests under way and the sessions, and knows the sessions.
+	open *socket.Group[*session]
+
+	mu sync.Mutex // guards the fields that follow; taken before a connection's
 	// pending counts the connections whose agents have not said hello; agents counts the others.
 	pending, agents int
 	// bulking counts the requests of bulk.go under way; bulks counts them by node, for nodes that
 	// have any.
 	bulking int
 	bulks   map[string]int
-	// open holds all sessions; live holds those with a welcome, by id.
-	open map[*session]struct{}
+	// live holds the sessions with a welcome, by id.
 	live map[string]*session
 	// hubs holds a hub for each cell that has, or had, sessions; nil once they are stopped.
-	hubs map[Cell]*hub
-	// draining is true if no new sessions begin, stopping if no new requests do either.
-	draining, stopping bool
-	keeping            bool // keepAlive is running
+	hubs     map[Cell]*hub
+	draining bool // no new sessions begin
+	keeping  bool // keepAlive is running
 
 	running sync.WaitGroup // waits for the hubs, keepAlive and its pings
 }
@@ -62,21 +60,22 @@ func New(cfg Config, log *zap.Logger, reg prometheus.Registerer) (*Handler, erro
 		return nil, fmt.Errorf("gateway: %w", err)
 	}
 	calls, stopCalls := context.WithCancel(context.Background())
+	m := newMetrics(reg, cfg.Tokens)
 	return &Handler{
-		cfg: cfg, log: log, metrics: newMetrics(reg, cfg.Tokens), unanswered: logging.NewRepeated(log, "gateway.unanswered"),
-		calls: calls, stopCalls: stopCalls, bulks: map[string]int{}, idle: make(chan struct{}),
-		open: map[*session]struct{}{}, live: map[string]*session{}, hubs: map[Cell]*hub{},
+		cfg: cfg, log: log, metrics: m, unanswered: logging.NewRepeated(log, "gateway.unanswered"),
+		calls: calls, stopCalls: stopCalls, socket: socketConfig(m), open: socket.NewGroup[*session](),
+		bulks: map[string]int{}, live: map[string]*session{}, hubs: map[Cell]*hub{},
 	}, nil
 }
 
 // ServeHTTP serves frame.Path, frame.CompletePath and frame.SpecPath, and answers 404 elsewhere. A
 // refused request gets an HTTP status and a JSON error body. Stop waits for the sessions of agents.
 func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	if err := h.enter(); err != nil {
-		h.refuse(w, r, "", err)
+	if _, ok := h.open.Enter(); !ok {
+		h.refuse(w, r, "", stoppingError())
 		return
 	}
-	defer h.leave()
+	defer h.open.Leave()
 	switch r.URL.Path {
 	case frame.Path:
 		h.serveAgent(w, r)
@@ -99,26 +98,21 @@ func (h *Handler) serveAgent(w http.ResponseWriter, r *http.Request) {
 		h.refuse(w, r, token.Name, err)
 		return
 	}
-	hijacked := &hijackWriter{ResponseWriter: w}
-	conn, acceptErr := websocket.Accept(hijacked, r, &websocket.AcceptOptions{
-		Subprotocols: []string{frame.Protocol},
-		// check has refused all origins, and answers in JSON.
-		InsecureSkipVerify: true,
-	})
+	conn, acceptErr := socket.Accept(w, r, &h.socket)
 	if acceptErr != nil {
-		// Accept has answered.
 		greeted()
 		h.metrics.refused.WithLabelValues(string(freeslot.CodeInvalidArgument)).Inc()
 		h.log.Debug("gateway.handshake_failed", zap.Error(acceptErr), zap.String(logging.FieldAddress, r.RemoteAddr))
 		return
 	}
-	s := newSession(h, conn, hijacked.conn)
+	s := newSession(h, conn)
 	s.id, s.secret, s.token, s.address, s.greeted = ulid.Make().String(), secret, token, r.RemoteAddr, greeted
-	h.register(s)
+	h.open.EnterAgain()
+	h.open.Add(s)
 	// On another goroutine, so that the session keeps neither the request nor the stack that served
 	// it.
 	go func() {
-		defer h.leave()
+		defer h.open.Leave()
 		defer greeted()
 		s.run()
 	}()
@@ -142,20 +136,7 @@ func (h *Handler) Drain(ctx context.Context) error {
 		wait(ctx, time.Until(begin.Add(time.Duration(i)*pause)))
 		s.send(&frame.Answer{Type: frame.TypeGoaway, Reason: "the replica is stopping"})
 	}
-	cut := 0
-	for _, s := range all {
-		select {
-		case <-s.done:
-			continue
-		default:
-		}
-		select {
-		case <-s.done:
-		case <-ctx.Done():
-			s.end(stoppingOrder(closedDrained))
-			cut++
-		}
-	}
+	cut := socket.Await(ctx, all, socket.Stopping(closedDrained))
 	if cut > 0 {
 		return fmt.Errorf("drain agents: %d did not leave in time: %w", cut, ctx.Err())
 	}
@@ -167,55 +148,13 @@ func (h *Handler) Drain(ctx context.Context) error {
 func (h *Handler) Stop(ctx context.Context) error {
 	h.mu.Lock()
 	h.draining = true
-	if !h.stopping {
-		h.stopping = true
-		if h.serving == 0 {
-			close(h.idle)
-		}
-	}
 	h.mu.Unlock()
-	for _, s := range h.snapshot() {
-		s.end(stoppingOrder(closedStopped))
-	}
-	var err error
-	select {
-	case <-h.idle:
-	case <-ctx.Done():
-		err = fmt.Errorf("stop gateway: %w", ctx.Err())
-	}
-	h.stopCalls()
+	err := h.open.Stop(ctx, socket.Stopping(closedStopped), h.stopCalls)
 	if err != nil {
-		for _, s := range h.snapshot() {
-			s.cut()
-		}
+		err = fmt.Errorf("stop gateway: %w", err)
 	}
 	h.stopHubs(ctx)
 	return err
-}
-
-func (h *Handler) snapshot() []*session {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return slices.Collect(maps.Keys(h.open))
-}
-
-func (h *Handler) enter() *freeslot.Error {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if h.stopping {
-		return stoppingError()
-	}
-	h.serving++
-	return nil
-}
-
-func (h *Handler) leave() {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.serving--
-	if h.stopping && h.serving == 0 {
-		close(h.idle)
-	}
 }
 
 func (h *Handler) takePending() *freeslot.Error {
@@ -238,19 +177,6 @@ func (h *Handler) leavePending() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.pending--
-}
-
-// register counts s and makes it visible to Stop, which may already have been called and have
-// missed s.
-func (h *Handler) register(s *session) {
-	h.mu.Lock()
-	h.open[s] = struct{}{}
-	h.serving++
-	stopping := h.stopping
-	h.mu.Unlock()
-	if stopping {
-		s.end(stoppingOrder(closedStopped))
-	}
 }
 
 // admit takes one of the places for agents, which unregister gives back.
@@ -284,7 +210,7 @@ func (h *Handler) replace(s *session, hello *frame.Request) {
 		}
 		former.admitted = false
 		h.agents--
-		former.end(order{code: frame.CloseReplaced, text: "a newer connection of the agent takes its place", label: closedReplaced, flush: true})
+		former.End(socket.Order{Code: frame.CloseReplaced, Text: "a newer connection of the agent takes its place", Label: closedReplaced, Flush: true})
 	}
 }
 
@@ -306,9 +232,9 @@ func (h *Handler) begin(s *session, welcome *frame.Answer) *freeslot.Error {
 }
 
 func (h *Handler) unregister(s *session) {
+	h.open.Remove(s)
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	delete(h.open, s)
 	delete(h.live, s.id)
 	if s.admitted {
 		h.agents--

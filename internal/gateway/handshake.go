@@ -1,13 +1,9 @@
 package gateway
 
 import (
-	"bufio"
 	"context"
 	"fmt"
-	"net"
 	"net/http"
-	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -18,6 +14,7 @@ import (
 	"github.com/freeslot/freeslot/internal/cell"
 	"github.com/freeslot/freeslot/internal/gateway/frame"
 	"github.com/freeslot/freeslot/internal/process/logging"
+	"github.com/freeslot/freeslot/internal/socket"
 	"github.com/freeslot/freeslot/internal/wire"
 )
 
@@ -25,31 +22,26 @@ import (
 // avoid a storm, short enough for a rolling restart.
 const refusedRetryAfter = time.Second
 
-// statuses holds the HTTP status of each code except internal.
-var statuses = map[freeslot.Code]int{
-	freeslot.CodeInvalidArgument:  http.StatusBadRequest,
-	freeslot.CodePayloadTooLarge:  http.StatusRequestEntityTooLarge,
-	freeslot.CodeUnauthenticated:  http.StatusUnauthorized,
-	freeslot.CodePermissionDenied: http.StatusForbidden,
-	freeslot.CodeNotFound:         http.StatusNotFound,
-	freeslot.CodeOverloaded:       http.StatusServiceUnavailable,
-	freeslot.CodeUnavailable:      http.StatusServiceUnavailable,
-	frame.CodeSuperseded:          http.StatusConflict,
-	frame.CodeUnknownNode:         http.StatusConflict,
-	frame.CodeNodeInUse:           http.StatusConflict,
-	frame.CodeStaleConnection:     http.StatusConflict,
+// status returns the HTTP status of an error code.
+func status(code freeslot.Code) int {
+	switch code {
+	case frame.CodeSuperseded, frame.CodeUnknownNode, frame.CodeNodeInUse, frame.CodeStaleConnection:
+		return http.StatusConflict
+	default:
+		return wire.HandshakeStatus(code)
+	}
 }
 
 // check makes the decisions that do not depend on the hello.
 func (h *Handler) check(r *http.Request) (secret string, token Token, _ *freeslot.Error) {
-	if !strings.EqualFold(r.Header.Get("Upgrade"), "websocket") {
+	if !socket.IsUpgrade(r) {
 		return "", token, &freeslot.Error{Code: freeslot.CodeInvalidArgument, Field: "Upgrade", Message: "this is a WebSocket endpoint for agents, expected an upgrade to websocket"}
 	}
 	if r.Header.Get("Origin") != "" {
 		return "", token, &freeslot.Error{Code: freeslot.CodePermissionDenied, Field: "Origin", Message: "pages of browsers may not connect: this endpoint is for agents"}
 	}
 	secret, token, err := h.authenticate(r)
-	if err == nil && !offersProtocol(r) {
+	if err == nil && !socket.Offers(r, frame.Protocol) {
 		err = &freeslot.Error{Code: freeslot.CodeInvalidArgument, Field: "Sec-WebSocket-Protocol", Message: "this endpoint speaks " + frame.Protocol + ", which the agent did not offer"}
 	}
 	return secret, token, err
@@ -69,11 +61,6 @@ func (h *Handler) authenticate(r *http.Request) (secret string, token Token, _ *
 	}
 }
 
-func offersProtocol(r *http.Request) bool {
-	names := strings.Split(strings.Join(r.Header.Values("Sec-WebSocket-Protocol"), ","), ",")
-	return slices.ContainsFunc(names, func(name string) bool { return strings.TrimSpace(name) == frame.Protocol })
-}
-
 func stoppingError() *freeslot.Error {
 	return &freeslot.Error{Code: freeslot.CodeUnavailable, RetryAfter: refusedRetryAfter, Message: "the replica is stopping"}
 }
@@ -81,24 +68,7 @@ func stoppingError() *freeslot.Error {
 // refuse answers an HTTP request with the status that fits the error's code.
 func (h *Handler) refuse(w http.ResponseWriter, r *http.Request, token string, err *freeslot.Error) {
 	h.noteRefusal(token, r.Header.Get(frame.NodeHeader), r.RemoteAddr, err)
-	header := w.Header()
-	header.Set("Content-Type", "application/json")
-	status, ok := statuses[err.Code]
-	switch {
-	case !ok:
-		status = http.StatusInternalServerError
-	case err.Code == freeslot.CodeUnauthenticated:
-		header.Set("WWW-Authenticate", `Bearer realm="freeslot"`)
-	case err.Field == "Upgrade":
-		status = http.StatusUpgradeRequired
-		header.Set("Upgrade", "websocket")
-		header.Set("Connection", "Upgrade")
-	}
-	if err.RetryAfter > 0 {
-		header.Set("Retry-After", strconv.Itoa(int((err.RetryAfter+time.Second-1)/time.Second)))
-	}
-	w.WriteHeader(status)
-	_, _ = w.Write(append(wire.AppendErrorBody(nil, err), '\n')) // the agent may be gone
+	socket.Refuse(w, status(err.Code), err)
 }
 
 func (h *Handler) noteRefusal(token, node, address string, err *freeslot.Error) {
@@ -116,34 +86,9 @@ func (h *Handler) logRefusal(token, node, address string, err *freeslot.Error) {
 	)
 }
 
-// Sizes of a connection's buffers. net/http's have 4 KiB each, and most frames are small.
-const (
-	readBytes  = 1 << 10
-	writeBytes = 2 << 10
-)
-
-// hijackWriter keeps the connection that the upgrade takes over. The WebSocket library can end it
-// only after a close handshake of up to ten seconds.
-type hijackWriter struct {
-	http.ResponseWriter
-	conn net.Conn
-}
-
-// Hijack implements http.Hijacker.
-func (w *hijackWriter) Hijack() (net.Conn, *bufio.ReadWriter, error) {
-	conn, rw, err := http.NewResponseController(w.ResponseWriter).Hijack()
-	w.conn = conn
-	// If the agent has sent something before it has an answer, the connection keeps the large
-	// reader.
-	if err == nil && rw.Reader.Buffered() == 0 {
-		rw = bufio.NewReadWriter(bufio.NewReaderSize(conn, readBytes), bufio.NewWriterSize(conn, writeBytes))
-	}
-	return conn, rw, err
-}
-
 // hello begins the session, or answers an agent that only asks. It returns the order to end the
 // session, or nil if the session goes on.
-func (s *session) hello(req *frame.Request) *order {
+func (s *session) hello(req *frame.Request) *socket.Order {
 	h := s.handler
 	s.late.Stop()
 	defer s.greeted()
@@ -166,7 +111,7 @@ func (s *session) hello(req *frame.Request) *order {
 	defer cancel()
 	if !req.Check {
 		if s.hub = h.hub(s.cell); s.hub == nil {
-			by := stoppingOrder(closedRefused)
+			by := socket.Stopping(closedRefused)
 			return s.refuse(req.Node, stoppingError(), &by)
 		}
 		select {
@@ -184,10 +129,10 @@ func (s *session) hello(req *frame.Request) *order {
 	if req.Check {
 		welcome.Session = ""
 		s.send(welcome)
-		return &order{code: websocket.StatusNormalClosure, text: "the check is over", label: closedCheck, flush: true}
+		return &socket.Order{Code: websocket.StatusNormalClosure, Text: "the check is over", Label: closedCheck, Flush: true}
 	}
 	if err := h.begin(s, welcome); err != nil {
-		by := stoppingOrder(closedRefused)
+		by := socket.Stopping(closedRefused)
 		return s.refuse(req.Node, err, &by)
 	}
 	kind := "first"
@@ -201,8 +146,8 @@ func (s *session) hello(req *frame.Request) *order {
 }
 
 // refuse sends an error that ends the session, and returns by.
-func (s *session) refuse(node string, err *freeslot.Error, by *order) *order {
-	by.label = closedRefused
+func (s *session) refuse(node string, err *freeslot.Error, by *socket.Order) *socket.Order {
+	by.Label = closedRefused
 	s.handler.noteRefusal(s.token.Name, node, s.address, err)
 	s.sendError(0, err)
 	return by

@@ -129,8 +129,8 @@ func TestHelloWhileRedisIsAway(t *testing.T) {
 		p.expect(`{"type":"error","code":"unavailable","message":"…"}`)
 		p.ends(websocket.StatusTryAgainLater)
 		synctest.Wait()
-		if s.agents != 0 || len(s.open) != 0 || len(s.live) != 0 {
-			t.Errorf("%d agents, %d and %d sessions are left", s.agents, len(s.open), len(s.live))
+		if s.agents != 0 || s.open.Len() != 0 || len(s.live) != 0 {
+			t.Errorf("%d agents, %d and %d sessions are left", s.agents, s.open.Len(), len(s.live))
 		}
 	})
 }

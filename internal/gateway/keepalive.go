@@ -1,12 +1,12 @@
 package gateway
 
 import (
-	"context"
 	"fmt"
 	"time"
 
 	"github.com/freeslot/freeslot"
 	"github.com/freeslot/freeslot/internal/gateway/frame"
+	"github.com/freeslot/freeslot/internal/socket"
 )
 
 // pingShares is the number of parts in which the sessions are pinged, one part after the other.
@@ -51,7 +51,7 @@ func (s *session) checkRights() {
 	}
 	err := &freeslot.Error{Code: freeslot.CodePermissionDenied, Message: fmt.Sprintf("token %s was removed, has expired, or is no longer for node %s", s.token.Name, s.node)}
 	s.sendError(0, err)
-	s.end(*rightsOrder(err.Message))
+	s.End(*rightsOrder(err.Message))
 }
 
 // ping pings one share of the sessions.
@@ -64,23 +64,13 @@ func (h *Handler) ping(share int) {
 		}
 		h.running.Go(func() {
 			defer s.pinging.Store(false)
-			if !s.alive() {
-				s.end(order{code: frame.CloseSilent, text: "the agent does not answer pings", label: closedSilent})
+			roundTrip, alive := s.conn.Alive(h.calls)
+			if roundTrip > 0 {
+				s.roundTrip.Store(int64(roundTrip))
+			}
+			if !alive {
+				s.End(socket.Order{Code: frame.CloseSilent, Text: "the agent does not answer pings", Label: closedSilent})
 			}
 		})
 	}
-}
-
-// alive pings the agent, and reports whether it lives. An agent that does not answer in time may
-// still be alive. It may be busy sending; then bytes arrive. Or it reads slowly; then the writer
-// decides. A ping that fails for another reason met a closed connection.
-func (s *session) alive() bool {
-	before, begin := s.received.Load(), time.Now()
-	ctx, cancel := context.WithTimeout(s.handler.calls, pingTimeout)
-	defer cancel()
-	err := s.conn.Ping(ctx)
-	if err == nil {
-		s.roundTrip.Store(int64(time.Since(begin)))
-	}
-	return err == nil || ctx.Err() == nil || s.received.Load() != before || s.writing.Load()
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"runtime"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -14,6 +15,7 @@ import (
 	"github.com/freeslot/freeslot/internal/cell"
 	"github.com/freeslot/freeslot/internal/gateway/frame"
 	"github.com/freeslot/freeslot/internal/process/logging"
+	"github.com/freeslot/freeslot/internal/socket"
 )
 
 // TestOrder: whatever the interleaving of entries, reads, heartbeats and a full line, nothing is
@@ -35,9 +37,7 @@ func orderOf(t *testing.T, seed uint64) {
 	f := &timedCell{fakeCell: newFakeCell(), written: make(chan struct{}, 1), end: make(chan struct{}), last: entries}
 	life, end := context.WithCancel(t.Context())
 	h := &Handler{cfg: Config{HeartbeatLimit: time.Hour}, metrics: newMetrics(nil, nil), log: zap.NewNop(), unanswered: logging.NewRepeated(zap.NewNop(), ""), calls: life, hubs: map[Cell]*hub{}}
-	s := &session{handler: h, id: "s", cell: f, node: "n", epoch: "e", turn: make(chan struct{}, 1), limit: time.NewTimer(time.Hour)}
-	s.limit.Stop()
-	s.out.filled.L = &s.out.mu
+	s := &session{handler: h, id: "s", cell: f, node: "n", epoch: "e", turn: make(chan struct{}, 1), conn: socket.NewDetached(new(socketConfig(h.metrics)))}
 	s.hub = h.hub(f)
 	<-s.hub.tried
 	h.mu.Lock()
@@ -45,6 +45,7 @@ func orderOf(t *testing.T, seed uint64) {
 	h.mu.Unlock()
 
 	var both sync.WaitGroup
+	var sent [][]byte
 	both.Go(func() { // Redis takes in jobs
 		random := rand.New(rand.NewPCG(seed, 1))
 		for range entries {
@@ -70,15 +71,13 @@ func orderOf(t *testing.T, seed uint64) {
 	})
 	both.Go(func() { // the line is full at times
 		random := rand.New(rand.NewPCG(seed, 3))
+		full := []byte(`{"type":"sync","reason":"` + strings.Repeat("x", jobBytes) + `"}`)
 		for range random.IntN(40) {
-			s.out.mu.Lock()
-			s.out.messages++
-			s.out.bytes += jobBytes
-			s.out.mu.Unlock()
+			s.conn.PutBelow(full, queueBytes)
 			for range random.IntN(20) {
 				runtime.Gosched()
 			}
-			s.out.written(1, jobBytes)
+			sent = append(sent, s.conn.Take()...)
 			if random.IntN(4) > 0 {
 				s.deliverHeld()
 			}
@@ -91,7 +90,10 @@ func orderOf(t *testing.T, seed uint64) {
 	s.deliverHeld()
 
 	beat, last, delivered := 0, 0, map[int]bool{}
-	for _, text := range s.out.queue {
+	for _, text := range append(sent, s.conn.Take()...) {
+		if len(text) > jobBytes {
+			continue // it only filled the line
+		}
 		err := frame.DecodeAnswers(text, func(a *frame.Answer) error {
 			if a.Type == frame.TypeBeat {
 				beat = a.Start[0].N

@@ -13,6 +13,7 @@ import (
 	"github.com/freeslot/freeslot/internal/gateway/frame"
 	"github.com/freeslot/freeslot/internal/process/logging"
 	"github.com/freeslot/freeslot/internal/script"
+	"github.com/freeslot/freeslot/internal/socket"
 )
 
 // busyRetryAfter is the pause for an agent with too many requests under way: about the time that
@@ -34,7 +35,7 @@ var handlers = map[frame.Type]func(*session, *frame.Request) (*frame.Answer, err
 
 // start starts a goroutine for a request. It returns the order to end the session, or nil if the
 // session goes on.
-func (s *session) start(req *frame.Request) *order {
+func (s *session) start(req *frame.Request) *socket.Order {
 	if req.Type == frame.TypeHello {
 		return s.defect(freeslot.Invalid("type", "is hello, which was said before"))
 	}
@@ -140,11 +141,11 @@ func (s *session) carryOut(req *frame.Request) (*frame.Answer, error) {
 func (s *session) endBy(err *freeslot.Error) {
 	switch err.Code {
 	case frame.CodeSuperseded:
-		s.end(order{code: frame.CloseSuperseded, text: err.Message, label: closedSuperseded, flush: true})
+		s.End(socket.Order{Code: frame.CloseSuperseded, Text: err.Message, Label: closedSuperseded, Flush: true})
 	case frame.CodeStaleConnection:
-		s.end(order{code: frame.CloseReplaced, text: err.Message, label: closedReplaced, flush: true})
+		s.End(socket.Order{Code: frame.CloseReplaced, Text: err.Message, Label: closedReplaced, Flush: true})
 	case freeslot.CodeUnauthenticated:
-		s.end(*rightsOrder(err.Message))
+		s.End(*rightsOrder(err.Message))
 	}
 }
 

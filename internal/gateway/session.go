@@ -3,7 +3,6 @@ package gateway
 import (
 	"context"
 	"math/rand/v2"
-	"net"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -15,6 +14,7 @@ import (
 	"github.com/freeslot/freeslot/internal/cell"
 	"github.com/freeslot/freeslot/internal/gateway/frame"
 	"github.com/freeslot/freeslot/internal/process/logging"
+	"github.com/freeslot/freeslot/internal/socket"
 )
 
 // session is one agent's connection.
@@ -25,8 +25,7 @@ type session struct {
 	// line at the hello.
 	secret  string
 	token   Token
-	conn    *websocket.Conn
-	net     net.Conn // the connection under conn, to cut it
+	conn    *socket.Conn
 	address string
 	opened  time.Time
 
@@ -44,15 +43,8 @@ type session struct {
 	// epoch fences are then refused.
 	foreign atomic.Bool
 
-	out outbox
-	// received counts bytes, for the keep-alive. While writing is true, a busy agent may send none.
-	received  atomic.Int64
-	writing   atomic.Bool
 	roundTrip atomic.Int64 // nanoseconds; the time of the last answered ping
 
-	// limit cuts a session that takes too long to end. It exists from the start, stopped, so that
-	// end needs no lock.
-	limit *time.Timer
 	// life is cancelled when the session ends.
 	life    context.Context
 	endLife context.CancelFunc
@@ -67,7 +59,7 @@ type session struct {
 	// turn is held by the heartbeat under way.
 	turn chan struct{}
 
-	mu sync.Mutex // guards the fields that follow; taken before out's
+	mu sync.Mutex // guards the fields that follow; taken before conn's
 	// freed is signalled for the reader when a heartbeat ends.
 	freed sync.Cond
 	// requesting counts the requests under way except heartbeats, and beats the heartbeats. bytes
@@ -84,33 +76,27 @@ type session struct {
 	owed bool
 }
 
-func newSession(h *Handler, conn *websocket.Conn, nc net.Conn) *session {
+func newSession(h *Handler, conn *socket.Conn) *session {
 	s := &session{
-		handler: h, conn: conn, net: nc, opened: time.Now(),
+		handler: h, conn: conn, opened: time.Now(),
 		done: make(chan struct{}), turn: make(chan struct{}, 1), share: rand.N(pingShares),
 	}
 	s.life, s.endLife = context.WithCancel(h.calls)
 	s.freed.L = &s.mu
-	s.out.filled.L = &s.out.mu
-	s.limit = time.AfterFunc(time.Hour, s.cut)
-	s.limit.Stop()
 	s.late = time.AfterFunc(helloTimeout, func() {
 		s.sendError(0, &freeslot.Error{Code: freeslot.CodeInvalidArgument, Message: "no hello within " + helloTimeout.String()})
-		s.end(*defectOrder("no hello in time"))
+		s.End(*defectOrder("no hello in time"))
 	})
-	boundUnsent(nc)
-	conn.SetReadLimit(-1) // readFrame bounds frames, and tells the agent before it hangs up
 	return s
 }
 
 // run serves the session until it ends.
 func (s *session) run() {
-	s.writer.Go(s.writeLoop)
-	s.end(s.readLoop())
+	s.writer.Go(func() { s.conn.Write(arrayBytes, func(socket.Sent) { s.deliverHeld() }) })
+	s.End(s.readLoop())
 	s.requests.Wait()
 	s.writer.Wait()
-	_ = s.conn.CloseNow()
-	s.limit.Stop()
+	s.conn.Close()
 	s.late.Stop()
 	s.report()
 	s.handler.unregister(s)
@@ -118,11 +104,11 @@ func (s *session) run() {
 }
 
 func (s *session) report() {
-	by := s.out.ended()
-	s.handler.metrics.closed.WithLabelValues(by.label).Inc()
+	by := s.conn.Ended()
+	s.handler.metrics.closed.WithLabelValues(by.Label).Inc()
 	s.handler.log.Info("gateway.closed", append(s.fields(),
-		zap.String(logging.FieldReason, by.label),
-		zap.Int("code", int(by.code)),
+		zap.String(logging.FieldReason, by.Label),
+		zap.Int("code", int(by.Code)),
 		zap.Duration("duration", time.Since(s.opened)),
 	)...)
 }
@@ -151,7 +137,7 @@ func (s *session) send(answer *frame.Answer) {
 		return
 	}
 	if len(answer.Begun) > 0 {
-		if len(text) <= bareBytes && s.out.put(text, bareBytes) {
+		if len(text) <= bareBytes && s.conn.PutBelow(text, bareBytes) {
 			return
 		}
 		for i := range answer.Begun {
@@ -161,7 +147,7 @@ func (s *session) send(answer *frame.Answer) {
 			return
 		}
 	}
-	if !s.out.put(text, queueBytes) {
+	if !s.conn.PutBelow(text, queueBytes) {
 		s.endSlow()
 	}
 }
@@ -169,7 +155,7 @@ func (s *session) send(answer *frame.Answer) {
 // sendSome queues a message unless much already waits. Then it returns false.
 func (s *session) sendSome(answer *frame.Answer) bool {
 	text, ok := s.encode(answer)
-	return !ok || s.out.put(text, jobBytes)
+	return !ok || s.conn.PutBelow(text, jobBytes)
 }
 
 // encode returns false if it cannot encode the answer, and sends an error if a request waits for
@@ -192,18 +178,30 @@ func (s *session) sendError(id uint64, err *freeslot.Error) {
 	})
 }
 
-// end gives the order to end the session, unless one was given before. It never blocks, and may be
+// End gives the order to end the session, unless one was given before. It never blocks, and may be
 // called with mu held.
-func (s *session) end(by order) {
-	if s.out.end(by) {
+func (s *session) End(by socket.Order) {
+	if s.conn.End(by) {
 		s.endLife()
-		s.limit.Reset(closeTimeout)
 	}
 }
 
-func (s *session) endSlow() {
-	s.end(order{code: frame.CloseSlow, text: "the agent does not read fast enough", label: closedSlow})
+func (s *session) endSlow() { s.End(s.handler.socket.Slow) }
+
+// Cut implements socket.Session.
+func (s *session) Cut() { s.conn.Cut() }
+
+// Done implements socket.Session.
+func (s *session) Done() <-chan struct{} { return s.done }
+
+func defectOrder(text string) *socket.Order {
+	return &socket.Order{Code: frame.CloseDefect, Text: text, Label: closedDefect, Flush: true}
 }
 
-// cut ends the connection by force. Everything else follows from that.
-func (s *session) cut() { _ = s.net.Close() }
+func rightsOrder(text string) *socket.Order {
+	return &socket.Order{Code: frame.CloseRights, Text: text, Label: closedRights, Flush: true}
+}
+
+func awayOrder(text string) *socket.Order {
+	return &socket.Order{Code: websocket.StatusTryAgainLater, Text: text, Flush: true}
+}

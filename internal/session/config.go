@@ -8,6 +8,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/freeslot/freeslot"
+	"github.com/freeslot/freeslot/internal/socket"
 	"github.com/freeslot/freeslot/internal/wire"
 )
 
@@ -29,6 +30,11 @@ const (
 
 	// envelopeBytes is room for a submit without its payload.
 	envelopeBytes = 64 << 10
+	// unsentBytes is how much the kernel accepts before it can send it, and arrayBytes about the
+	// largest frame of several messages: large enough to spare calls, small enough that a client
+	// soon has the first message.
+	unsentBytes = 256 << 10
+	arrayBytes  = 256 << 10
 	// messagesPerJob is the number of messages that one submitted job makes: accepted, assigned and
 	// result. A job with retries makes more, spread over the time of its attempts.
 	messagesPerJob = 3
@@ -153,4 +159,15 @@ func (c Config) Validate() error {
 
 func (c Config) limits() wire.Limits {
 	return wire.Limits{MaxPayloadBytes: c.MaxPayloadBytes, MaxBatch: c.MaxBatch, MaxFrameBytes: c.MaxFrameBytes}
+}
+
+func (c Config) socket(m *metrics) socket.Config {
+	return socket.Config{
+		Protocol: wire.Protocol, MaxFrameBytes: c.MaxFrameBytes,
+		QueueMessages: c.QueueMessages, QueueBytes: c.QueueBytes, UnsentBytes: unsentBytes,
+		PingTimeout: c.PingTimeout, WriteTimeout: c.WriteTimeout, CloseTimeout: c.CloseTimeout,
+		Slow:   socket.Order{Code: wire.CloseSlowClient, Text: "the client does not read fast enough", Label: closedSlow},
+		Closed: closedByClient, Lost: closedLost,
+		FramesIn: m.framesIn, FramesOut: m.framesOut, BytesIn: m.bytesIn, BytesOut: m.bytesOut,
+	}
 }

@@ -35,7 +35,7 @@ func flood(t *testing.T, d *fakeDispatcher, id string) int {
 		s.jobs[keyOf(id)] = nil
 		s.mu.Unlock()
 		s.Result(freeslot.JobStatus{ID: id, State: freeslot.StateSucceeded, Result: result})
-		if s.out.ended() != nil {
+		if s.conn.Ended() != nil {
 			return n
 		}
 	}
@@ -88,70 +88,15 @@ func TestStuckWriteIsCut(t *testing.T) {
 	s.expectClosed(closedSlow)
 }
 
-// TestQueueOverflowsByMessages: many small messages count too.
-func TestQueueOverflowsByMessages(t *testing.T) {
-	t.Parallel()
-	o := &outbox{}
-	o.init(3, 1<<20)
-	for i := range 4 {
-		if got := o.put(func(dst []byte) []byte { return append(dst, '0') }); got != (i < 3) {
-			t.Errorf("message %d: put returned %v", i, got)
-		}
-	}
-}
-
 // expectClosed waits until no session is left and checks the count of endings.
 func (s *server) expectClosed(reason string) {
 	s.t.Helper()
-	for _, open := range s.snapshot() {
+	for _, open := range s.sessions.All() {
 		waitFor(s.t, open.done, "the session to end")
 	}
 	if got := s.metric("freeslot_session_closed_total", reason); got != 1 {
 		s.t.Errorf("%v sessions closed as %s, want 1", got, reason)
 	}
-}
-
-// TestLargeMessagePassesAnEmptyQueue, and no other queue.
-func TestLargeMessagePassesAnEmptyQueue(t *testing.T) {
-	t.Parallel()
-	o := &outbox{}
-	o.init(100, 10)
-	large := func(dst []byte) []byte { return append(dst, "01234567890123456789"...) }
-	if !o.put(large) {
-		t.Error("a large message alone overflows the queue")
-	}
-	if o.put(func(dst []byte) []byte { return append(dst, '0') }) {
-		t.Error("a message behind a large one does not overflow the queue")
-	}
-}
-
-// TestReaderPausesWhileTheQueueIsCrowded: requests wait while the client does not read its
-// messages.
-func TestReaderPausesWhileTheQueueIsCrowded(t *testing.T) {
-	t.Parallel()
-	o := &outbox{}
-	o.init(4, 1<<20)
-	put := func() { o.put(func(dst []byte) []byte { return append(dst, '0') }) }
-	for range 3 {
-		put()
-	}
-	paused, result := make(chan struct{}), make(chan bool)
-	wait := func() { result <- o.waitRoom(0, func() { paused <- struct{}{} }) }
-	go wait()
-	waitFor(t, paused, "the pause")
-	taken, _ := o.take(chunk{})
-	o.written(1, 2)
-	if !waitFor(t, result, "room") {
-		t.Error("waitRoom reports that the session ends")
-	}
-	put()
-	go wait()
-	waitFor(t, paused, "the pause")
-	o.end(order{label: closedStopped})
-	if waitFor(t, result, "the end") {
-		t.Error("waitRoom reports that the session goes on")
-	}
-	_ = taken
 }
 
 // raw is a client that completes the handshake and then does nothing by itself.
@@ -192,20 +137,20 @@ func TestSilentClientIsCut(t *testing.T) {
 // pong.
 func TestPausedReaderIsNotSilence(t *testing.T) {
 	t.Parallel()
-	s := serve(t, Config{}, newFakeDispatcher())
+	s := serve(t, Config{PingTimeout: time.Millisecond}, newFakeDispatcher())
 	_, reader := s.raw()
 	if _, err := reader.Peek(1); err != nil { // the welcome: the session is there
 		t.Fatal(err)
 	}
-	for _, open := range s.snapshot() {
-		if open.alive(time.Millisecond) {
+	for _, open := range s.sessions.All() {
+		if _, alive := open.conn.Alive(context.Background()); alive {
 			t.Error("a client that does not answer counts as alive")
 		}
-		open.paused.Store(true)
-		if !open.alive(time.Millisecond) {
+		open.conn.Pause()
+		if _, alive := open.conn.Alive(context.Background()); !alive {
 			t.Error("a client that is held back counts as silent")
 		}
-		open.cut()
+		open.Cut()
 	}
 }
 

@@ -1,17 +1,15 @@
 package session
 
 import (
-	"bufio"
 	"fmt"
-	"net"
 	"net/http"
 	"net/url"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
 	"github.com/freeslot/freeslot"
+	"github.com/freeslot/freeslot/internal/socket"
 	"github.com/freeslot/freeslot/internal/wire"
 )
 
@@ -27,7 +25,7 @@ type principal struct {
 
 // check makes the decisions about a request that do not depend on other sessions.
 func (h *Handler) check(r *http.Request) (who principal, batch bool, _ *freeslot.Error) {
-	if !strings.EqualFold(r.Header.Get("Upgrade"), "websocket") {
+	if !socket.IsUpgrade(r) {
 		return who, false, &freeslot.Error{Code: freeslot.CodeInvalidArgument, Field: "Upgrade", Message: "this is a WebSocket endpoint, expected an upgrade to websocket"}
 	}
 	if origin := r.Header.Get("Origin"); origin != "" && !h.allows(origin, r.Host) {
@@ -60,11 +58,7 @@ func (h *Handler) allows(origin, host string) bool {
 // offersProtocol reports whether a client would understand our messages. It returns false if the
 // client names subprotocols without ours. A client that names none is assumed to speak ours.
 func offersProtocol(r *http.Request) bool {
-	offered := r.Header.Values("Sec-WebSocket-Protocol")
-	names := strings.Split(strings.Join(offered, ","), ",")
-	return len(offered) == 0 || slices.ContainsFunc(names, func(name string) bool {
-		return strings.EqualFold(strings.TrimSpace(name), wire.Protocol)
-	})
+	return len(r.Header.Values("Sec-WebSocket-Protocol")) == 0 || socket.Offers(r, wire.Protocol)
 }
 
 func stoppingError(consequence string) *freeslot.Error {
@@ -74,42 +68,5 @@ func stoppingError(consequence string) *freeslot.Error {
 // refuse answers with the HTTP status that fits the error's code.
 func (h *Handler) refuse(w http.ResponseWriter, err *freeslot.Error) {
 	h.metrics.refused.WithLabelValues(string(err.Code)).Inc()
-	header := w.Header()
-	header.Set("Content-Type", "application/json")
-	status := http.StatusInternalServerError
-	switch err.Code {
-	case freeslot.CodeInvalidArgument:
-		status = http.StatusBadRequest
-		if err.Field == "Upgrade" {
-			status = http.StatusUpgradeRequired
-			header.Set("Upgrade", "websocket")
-			header.Set("Connection", "Upgrade")
-		}
-	case freeslot.CodeUnauthenticated:
-		status = http.StatusUnauthorized
-		header.Set("WWW-Authenticate", `Bearer realm="freeslot"`)
-	case freeslot.CodePermissionDenied:
-		status = http.StatusForbidden
-	case freeslot.CodeOverloaded, freeslot.CodeRateLimited, freeslot.CodeUnavailable:
-		status = http.StatusServiceUnavailable
-	}
-	if err.RetryAfter > 0 {
-		header.Set("Retry-After", strconv.Itoa(int((err.RetryAfter+time.Second-1)/time.Second)))
-	}
-	w.WriteHeader(status)
-	_, _ = w.Write(append(wire.AppendErrorBody(nil, err), '\n')) // the client may be gone
-}
-
-// hijackWriter keeps the connection that the upgrade takes over. The WebSocket library can end it
-// only after a close handshake of up to ten seconds.
-type hijackWriter struct {
-	http.ResponseWriter
-	conn net.Conn
-}
-
-// Hijack implements http.Hijacker.
-func (w *hijackWriter) Hijack() (net.Conn, *bufio.ReadWriter, error) {
-	conn, rw, err := http.NewResponseController(w.ResponseWriter).Hijack()
-	w.conn = conn
-	return conn, rw, err
+	socket.Refuse(w, wire.HandshakeStatus(err.Code), err)
 }

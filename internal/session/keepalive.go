@@ -5,6 +5,7 @@ import (
 	"math/rand/v2"
 	"time"
 
+	"github.com/freeslot/freeslot/internal/socket"
 	"github.com/freeslot/freeslot/internal/wire"
 )
 
@@ -22,23 +23,10 @@ func (s *session) keepAlive() {
 			return
 		case <-timer.C:
 		}
-		if !s.alive(cfg.PingTimeout) {
-			s.end(order{code: wire.CloseSilentClient, text: "the client does not answer pings", label: closedSilent})
+		if _, alive := s.conn.Alive(context.Background()); !alive {
+			s.End(socket.Order{Code: wire.CloseSilentClient, Text: "the client does not answer pings", Label: closedSilent})
 			return
 		}
 		timer.Reset(cfg.PingInterval)
 	}
-}
-
-// alive pings the client, and reports whether it lives. A client that does not answer in time may
-// still be alive. It may be busy sending; then bytes arrive. This replica may hold it back. Or it
-// reads slowly; then the writer decides. A ping that fails for another reason met a closed
-// connection.
-func (s *session) alive(timeout time.Duration) bool {
-	before := s.received.Load()
-	ctx, cancel := context.WithTimeout(context.Background(), timeout)
-	defer cancel()
-	err := s.conn.Ping(ctx)
-	return err == nil || ctx.Err() == nil ||
-		s.received.Load() != before || s.paused.Load() || s.writing.Load()
 }

@@ -6,6 +6,7 @@ import (
 
 	"github.com/freeslot/freeslot"
 	"github.com/freeslot/freeslot/internal/dispatch"
+	"github.com/freeslot/freeslot/internal/socket"
 )
 
 // TestAttachByTheIDOfAnotherCell: a node knows a moved job by another id. A client that attaches by
@@ -44,11 +45,10 @@ func TestAttachByTheIDOfAnotherCell(t *testing.T) {
 // TestProgressOfAnEarlierAttempt: it does not come after a later attempt has begun.
 func TestProgressOfAnEarlierAttempt(t *testing.T) {
 	t.Parallel()
-	s := &session{handler: &Handler{metrics: newMetrics(nil)}, jobs: map[string]*attachment{"job": nil}}
-	s.out.init(10, 10_000)
+	s := &session{handler: &Handler{metrics: newMetrics(nil)}, jobs: map[string]*attachment{"job": nil}, conn: socket.NewDetached(&socket.Config{QueueMessages: 10, QueueBytes: 10_000})}
 	s.Progress("0-job", progressOf(1, "1"))
 	s.Assigned(dispatch.Assignment{JobID: "0-job", Node: "node-2", Attempt: 2, AssignedAtMS: 9})
-	if got := drainOutbox(t, &s.out); len(got) != 1 || !strings.Contains(got[0], `"assigned"`) {
-		t.Errorf("sent %v", got)
+	if got := s.conn.Take(); len(got) != 1 || !strings.Contains(string(got[0]), `"assigned"`) {
+		t.Errorf("sent %q, expected assigned alone", got)
 	}
 }

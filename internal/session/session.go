@@ -2,16 +2,14 @@ package session
 
 import (
 	"context"
-	"net"
 	"sync"
-	"sync/atomic"
 	"time"
 
-	"github.com/coder/websocket"
 	"go.uber.org/zap"
 
 	"github.com/freeslot/freeslot"
 	"github.com/freeslot/freeslot/internal/process/logging"
+	"github.com/freeslot/freeslot/internal/socket"
 	"github.com/freeslot/freeslot/internal/wire"
 )
 
@@ -20,20 +18,11 @@ type session struct {
 	handler   *Handler
 	id        string
 	principal principal
-	conn      *websocket.Conn
-	net       net.Conn // the connection under conn, to cut it
+	conn      *socket.Conn
 	batch     bool
 	opened    time.Time
 
-	out outbox
-	// received counts bytes, for the keep-alive. paused and writing are reasons that none arrive.
-	received        atomic.Int64
-	paused, writing atomic.Bool
-	frame           []byte // the reader's buffer
-
-	// grace ends a drained session. limit ends one that takes too long to end. Both exist from the
-	// start, stopped, so that end needs no lock.
-	grace, limit *time.Timer
+	grace *time.Timer // ends a drained session
 
 	// life is the context of the session's attaches, including those that submits make for their
 	// keys. endLife ends it when the client must go elsewhere.
@@ -64,18 +53,15 @@ type session struct {
 	draining, leaving bool
 }
 
-func newSession(h *Handler, id string, p principal, conn *websocket.Conn, nc net.Conn, batch bool) *session {
+func newSession(h *Handler, id string, p principal, conn *socket.Conn, batch bool) *session {
 	s := &session{
-		handler: h, id: id, principal: p, conn: conn, net: nc, batch: batch, opened: time.Now(),
+		handler: h, id: id, principal: p, conn: conn, batch: batch, opened: time.Now(),
 		turns: make(chan struct{}, maxTurns),
 		jobs:  map[string]*attachment{}, quit: make(chan struct{}), done: make(chan struct{}),
 	}
 	s.life, s.endLife = context.WithCancel(h.calls)
 	s.freed.L = &s.mu
-	s.out.init(h.cfg.QueueMessages, h.cfg.QueueBytes)
-	s.limit = stoppedTimer(s.cut)
-	s.grace = stoppedTimer(func() { s.end(stoppingOrder(closedDrained)) })
-	conn.SetReadLimit(-1) // readFrame bounds frames, and tells the client before it hangs up
+	s.grace = socket.StoppedTimer(func() { s.End(socket.Stopping(closedDrained)) })
 	s.send(func(dst []byte) []byte {
 		return wire.AppendWelcome(dst, &wire.Welcome{
 			Protocol: wire.Protocol, SessionID: id, Replica: h.cfg.Replica, Version: h.cfg.Version,
@@ -85,26 +71,19 @@ func newSession(h *Handler, id string, p principal, conn *websocket.Conn, nc net
 	return s
 }
 
-func stoppedTimer(f func()) *time.Timer {
-	t := time.AfterFunc(time.Hour, f)
-	t.Stop()
-	return t
-}
-
 // run serves the session until it ends.
 func (s *session) run() {
 	s.tasks.Go(s.writeLoop)
 	s.tasks.Go(s.keepAlive)
-	s.end(s.readLoop())
+	s.End(s.readLoop())
 	s.requests.Wait()
 	s.handler.dispatcher.Forget(s) // after the last submit
 	close(s.quit)
 	s.tasks.Wait()
-	_ = s.conn.CloseNow()
-	s.limit.Stop()
+	s.conn.Close()
 	s.grace.Stop()
 	s.report()
-	s.handler.unregister(s)
+	s.handler.sessions.Remove(s)
 	close(s.done)
 }
 
@@ -112,13 +91,13 @@ func (s *session) report() {
 	s.mu.Lock()
 	left := len(s.jobs)
 	s.mu.Unlock()
-	by := s.out.ended()
-	s.handler.metrics.closed.WithLabelValues(by.label).Inc()
+	by := s.conn.Ended()
+	s.handler.metrics.closed.WithLabelValues(by.Label).Inc()
 	s.handler.log.Info("session.closed",
 		zap.String(logging.FieldSession, s.id),
 		zap.String(logging.FieldTenant, s.principal.tenant),
-		zap.String(logging.FieldReason, by.label),
-		zap.Int("code", int(by.code)),
+		zap.String(logging.FieldReason, by.Label),
+		zap.Int("code", int(by.Code)),
 		zap.Int("jobs_left", left),
 		zap.Duration("duration", time.Since(s.opened)),
 	)
@@ -126,7 +105,7 @@ func (s *session) report() {
 
 // send queues a message. It never blocks.
 func (s *session) send(encode func(dst []byte) []byte) {
-	if !s.out.put(encode) {
+	if !s.conn.Put(encode) {
 		s.endSlow()
 	}
 }
@@ -135,21 +114,34 @@ func (s *session) sendError(id string, index int, jobID string, err *freeslot.Er
 	s.send(func(dst []byte) []byte { return wire.AppendError(dst, id, index, jobID, err) })
 }
 
-// end gives the order to end the session, unless one was given before. It never blocks, and may be
+// End gives the order to end the session, unless one was given before. It never blocks, and may be
 // called with mu held.
-func (s *session) end(by order) {
-	if s.out.end(by) {
+func (s *session) End(by socket.Order) {
+	if s.conn.End(by) {
 		s.endLife()
-		s.limit.Reset(s.handler.cfg.CloseTimeout)
 	}
 }
 
-func (s *session) endSlow() {
-	s.end(order{code: wire.CloseSlowClient, text: "the client does not read fast enough", label: closedSlow})
-}
+func (s *session) endSlow() { s.End(s.handler.socket.Slow) }
 
-// cut ends the connection by force. Everything else follows from that.
-func (s *session) cut() { _ = s.net.Close() }
+// Cut implements socket.Session.
+func (s *session) Cut() { s.conn.Cut() }
+
+// Done implements socket.Session.
+func (s *session) Done() <-chan struct{} { return s.done }
+
+// writeLoop sends queued messages, and at the end carries out the order.
+func (s *session) writeLoop() {
+	arrays := 0
+	if s.batch {
+		arrays = arrayBytes
+	}
+	m := s.handler.metrics
+	s.conn.Write(arrays, func(sent socket.Sent) {
+		m.messagesOut.Add(float64(sent.Messages))
+		m.progressSent.Add(float64(sent.Latest))
+	})
+}
 
 // drain asks the client to go away. It ends the session once the session has no jobs left and the
 // client has had time to leave by itself.

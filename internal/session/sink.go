@@ -5,6 +5,7 @@ import (
 
 	"github.com/freeslot/freeslot"
 	"github.com/freeslot/freeslot/internal/dispatch"
+	"github.com/freeslot/freeslot/internal/socket"
 	"github.com/freeslot/freeslot/internal/wire"
 )
 
@@ -79,7 +80,7 @@ func (s *session) Detached(jobID string) {
 // The callers of sendAssigned, sendProgress, sendResult and sendDetached hold mu.
 func (s *session) sendAssigned(a dispatch.Assignment) {
 	if a.Attempt > 1 { // progress of an earlier attempt is no longer of use
-		s.out.dropProgress(a.JobID)
+		s.conn.DropLatest(a.JobID)
 	}
 	s.send(func(dst []byte) []byte {
 		return wire.AppendAssigned(dst, a.JobID, a.Node, a.Attempt, a.AssignedAtMS)
@@ -87,23 +88,23 @@ func (s *session) sendAssigned(a dispatch.Assignment) {
 }
 
 func (s *session) sendProgress(jobID string, p *freeslot.Progress) {
-	switch s.out.putProgress(jobID, wire.AppendProgress(nil, jobID, p)) {
-	case progressReplaced:
+	switch s.conn.PutLatest(jobID, wire.AppendProgress(nil, jobID, p)) {
+	case socket.Replaced:
 		s.handler.metrics.progressReplaced.Inc()
-	case progressDropped:
+	case socket.Dropped:
 		s.handler.metrics.progressDropped.Inc()
-	case progressQueued:
+	case socket.Queued:
 	}
 }
 
 func (s *session) sendResult(status *freeslot.JobStatus) {
 	delete(s.jobs, keyOf(status.ID))
-	s.out.dropProgress(status.ID)
+	s.conn.DropLatest(status.ID)
 	s.send(func(dst []byte) []byte { return wire.AppendResult(dst, status) })
 }
 
 func (s *session) sendDetached(jobID string) {
 	delete(s.jobs, keyOf(jobID))
-	s.out.dropProgress(jobID)
+	s.conn.DropLatest(jobID)
 	s.send(func(dst []byte) []byte { return wire.AppendDetached(dst, jobID) })
 }

@@ -19,7 +19,7 @@ const (
 // The dispatcher bounds its calls itself.
 func (s *session) takeTurn() bool {
 	s.turns <- struct{}{}
-	return s.out.waitRoom(0, func() {})
+	return s.conn.WaitRoom(0)
 }
 
 func (s *session) giveTurn() { <-s.turns }
@@ -32,6 +32,6 @@ func (s *session) giveTurn() { <-s.turns }
 func (s *session) replyStatus(status *freeslot.JobStatus, send func()) {
 	s.replying.Lock()
 	defer s.replying.Unlock()
-	s.out.waitRoom(statusBytes+len(status.Result), func() {})
+	s.conn.WaitRoom(statusBytes + len(status.Result))
 	send()
 }

@@ -1,9 +1,9 @@
 //go:build !linux
 
-package gateway
+package socket
 
 import "net"
 
 // boundUnsent does nothing: on this system the kernel may accept data that a slow line carries only
 // later.
-func boundUnsent(net.Conn) {}
+func boundUnsent(net.Conn, int) {}

@@ -1,0 +1,40 @@
+package wire
+
+import (
+	"net/http"
+
+	"github.com/freeslot/freeslot"
+)
+
+// statuses holds, for each code, the status of an answer over HTTP, and of a request that gets no
+// WebSocket. A handshake is refused with 503 for lack of room, because another replica may have it.
+var statuses = map[freeslot.Code]struct{ answer, handshake int }{
+	freeslot.CodeInvalidArgument:  {http.StatusBadRequest, http.StatusBadRequest},
+	freeslot.CodePayloadTooLarge:  {http.StatusRequestEntityTooLarge, http.StatusRequestEntityTooLarge},
+	freeslot.CodeNoMatchingNode:   {http.StatusUnprocessableEntity, http.StatusUnprocessableEntity},
+	freeslot.CodeOverloaded:       {http.StatusTooManyRequests, http.StatusServiceUnavailable},
+	freeslot.CodeRateLimited:      {http.StatusTooManyRequests, http.StatusServiceUnavailable},
+	freeslot.CodeUnavailable:      {http.StatusServiceUnavailable, http.StatusServiceUnavailable},
+	freeslot.CodeUnauthenticated:  {http.StatusUnauthorized, http.StatusUnauthorized},
+	freeslot.CodePermissionDenied: {http.StatusForbidden, http.StatusForbidden},
+	freeslot.CodeNotFound:         {http.StatusNotFound, http.StatusNotFound},
+	freeslot.CodeConflict:         {http.StatusConflict, http.StatusConflict},
+	freeslot.CodeInternal:         {http.StatusInternalServerError, http.StatusInternalServerError},
+}
+
+// HTTPStatus returns the status of an answer with an error code; 500 for a code that it does not
+// know.
+func HTTPStatus(code freeslot.Code) int {
+	if s, ok := statuses[code]; ok {
+		return s.answer
+	}
+	return http.StatusInternalServerError
+}
+
+// HandshakeStatus is HTTPStatus for a request that asked for a WebSocket.
+func HandshakeStatus(code freeslot.Code) int {
+	if s, ok := statuses[code]; ok {
+		return s.handshake
+	}
+	return http.StatusInternalServerError
+}
