@@ -13,7 +13,7 @@ func Is(host string) bool {
 	return err == nil && addr.Unmap().IsLoopback() || strings.EqualFold(host, "localhost") || strings.HasSuffix(strings.ToLower(host), ".localhost")
 }
 
-// Plain returns those of the URLs, separated by commas, to which a token would go over the network
+// Plain returns the URLs, separated by commas, to which a token would go over the network
 // in the clear, with commas between; "" if there is none. Of each it returns scheme and host only.
 func Plain(urls string) string {
 	var plain []string

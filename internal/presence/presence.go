@@ -50,7 +50,7 @@ type Config struct {
 	HeartbeatLimit time.Duration
 	// Interval is the time between two calls; 0 means DefaultInterval. It varies by a tenth.
 	Interval time.Duration
-	// OnChange gets the names of all replicas, this one among them, sorted: those of the first
+	// OnChange gets the names of all replicas, this one among them, sorted: the names of the first
 	// answer, even if this replica is alone, and then whenever they change. It must not block, and
 	// must not change what it gets. It may be nil.
 	OnChange func(replicas []string)

@@ -61,7 +61,7 @@ func Accept(w http.ResponseWriter, r *http.Request, cfg *Config) (*Conn, error) 
 		return nil, err
 	}
 	boundUnsent(hijacked.conn, cfg.UnsentBytes)
-	ws.SetReadLimit(-1) // Read bounds frames, and the peer is told before the end
+	ws.SetReadLimit(-1) // Read has the limit, and tells the peer
 	return newConn(cfg, ws, hijacked.conn), nil
 }
 

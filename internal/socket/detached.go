@@ -2,7 +2,7 @@ package socket
 
 import "bytes"
 
-// NewDetached returns a connection without a peer, for tests of what is sent: Take stands for its
+// NewDetached returns a connection without a peer, for tests of messages. Take stands for its
 // writer. Only Put, PutBelow, PutLatest, DropLatest, WaitRoom and Take may be called.
 func NewDetached(cfg *Config) *Conn {
 	c := &Conn{cfg: cfg}

@@ -7,6 +7,6 @@
 //
 // # What happens on failure
 //
-// A peer that reads too slowly, is silent, or sends too much is told why, and is disconnected.
+// A peer that reads too slowly, is silent, or sends too much gets the reason and is disconnected.
 // [Config] bounds the memory that one peer can take.
 package socket
