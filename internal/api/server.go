@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"net/http"
 	"strings"
 	"sync"
@@ -20,6 +19,7 @@ import (
 
 	"github.com/freeslot/freeslot"
 	"github.com/freeslot/freeslot/internal/linger"
+	"github.com/freeslot/freeslot/internal/listener"
 	"github.com/freeslot/freeslot/internal/process/logging"
 )
 
@@ -124,16 +124,11 @@ type Server struct {
 	bodyLimits map[string]bodyLimit // for the paths with a limit of their own
 	handler    http.Handler
 	openapi    huma.API
-	http       *http.Server
+
+	*listener.Server // the listener and what it serves
 
 	drain    sync.Once
 	draining chan struct{} // closed by Drain
-
-	mu       sync.Mutex // guards listener, started
-	listener net.Listener
-	started  bool
-	done     chan struct{} // closed when Serve has returned
-	err      error         // why it ended; set before done is closed
 }
 
 // New makes a server. It does no I/O.
@@ -149,17 +144,18 @@ func New(cfg Config, deps Deps) *Server {
 	s := &Server{
 		cfg: cfg, deps: deps, log: deps.Logger, sampled: logging.Sampled(deps.Logger),
 		tracer: deps.TracerProvider.Tracer("freeslot/api"), metrics: newMetrics(deps.Registerer),
-		waits: make(chan struct{}, cfg.MaxWaits), bodyLimits: make(map[string]bodyLimit), draining: make(chan struct{}), done: make(chan struct{}),
+		waits: make(chan struct{}, cfg.MaxWaits), bodyLimits: make(map[string]bodyLimit),
+		draining: make(chan struct{}),
 	}
 	s.handler = s.routes()
-	s.http = &http.Server{
+	s.Server = listener.New("listen on", cfg.Listen, &http.Server{
 		Handler:           s.handler,
 		ReadHeaderTimeout: readHeaderTimeout,
 		WriteTimeout:      writeTimeout,
 		IdleTimeout:       idleTimeout,
 		MaxHeaderBytes:    maxHeaderBytes,
 		ErrorLog:          zap.NewStdLog(deps.Logger.Named("http")),
-	}
+	}, nil)
 	return s
 }
 
@@ -214,61 +210,6 @@ func beside(next, sessions http.Handler) http.Handler {
 // server.
 func (s *Server) Handler() http.Handler { return s.handler }
 
-// Start listens, and serves until Stop. The error names the address.
-func (s *Server) Start(ctx context.Context) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.started {
-		return errors.New("server was started before")
-	}
-	var lc net.ListenConfig
-	listener, err := lc.Listen(ctx, "tcp", s.cfg.Listen)
-	if err != nil {
-		return fmt.Errorf("listen on %s: %w", s.cfg.Listen, cause(err))
-	}
-	s.listener, s.started = listener, true
-	go func() {
-		defer close(s.done)
-		if err := s.http.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
-			s.err = fmt.Errorf("serve %s: %w", s.cfg.Listen, err)
-		}
-	}()
-	return nil
-}
-
-// cause drops "listen tcp 127.0.0.1:7480: bind:" before the cause.
-func cause(err error) error {
-	var e *net.OpError
-	if errors.As(err, &e) {
-		return e.Err
-	}
-	return err
-}
-
-// Addr returns the address on which the server listens; empty before Start.
-func (s *Server) Addr() string {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.listener == nil {
-		return ""
-	}
-	return s.listener.Addr().String()
-}
-
-// Done returns a channel that is closed when a started server no longer serves. Err then returns
-// the reason, nil after Stop.
-func (s *Server) Done() <-chan struct{} { return s.done }
-
-// Err returns nil until Done is closed.
-func (s *Server) Err() error {
-	select {
-	case <-s.done:
-		return s.err
-	default:
-		return nil
-	}
-}
-
 // Drain turns readiness red, answers the submits that wait, and refuses new ones. It returns at
 // once. Further calls do nothing.
 func (s *Server) Drain() { s.drain.Do(func() { close(s.draining) }) }
@@ -282,24 +223,13 @@ func (s *Server) isDraining() bool {
 	}
 }
 
-// Stop drains, closes the listener and waits for requests under way. When ctx ends it cuts them off
-// and returns an error. It does not wait for WebSocket sessions, which belong to their handler.
-// Stop tolerates a server that was never started, and a second call.
+// Stop drains, and stops the listener as [listener.Server.Stop] does.
 func (s *Server) Stop(ctx context.Context) error {
 	s.Drain()
-	s.mu.Lock()
-	started := s.started
-	s.started = true // too late to start now
-	s.mu.Unlock()
-	err := s.http.Shutdown(ctx)
-	if err != nil {
-		_ = s.http.Close()
-		err = fmt.Errorf("stop server: %w", err)
+	if err := s.Server.Stop(ctx); err != nil {
+		return fmt.Errorf("stop server: %w", err)
 	}
-	if started {
-		<-s.done
-	}
-	return err
+	return nil
 }
 
 // recovered turns a panic into an internal error, and logs the stack. An answer that had begun is

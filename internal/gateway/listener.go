@@ -5,7 +5,6 @@ import (
 	"context"
 	"crypto/tls"
 	"crypto/x509"
-	"errors"
 	"fmt"
 	"net"
 	"net/http"
@@ -16,6 +15,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/freeslot/freeslot/internal/linger"
+	"github.com/freeslot/freeslot/internal/listener"
 )
 
 const (
@@ -41,103 +41,30 @@ type ListenerConfig struct {
 
 // Listener serves a handler to agents. It is safe for concurrent use.
 type Listener struct {
-	cfg  ListenerConfig
-	log  *zap.Logger
-	http *http.Server
+	*listener.Server
 
-	mu       sync.Mutex // guards the fields that follow
-	silent   map[net.Conn]struct{}
-	listener net.Listener
-	started  bool
-	done     chan struct{} // closed when Serve has returned
-	err      error         // why it ended; set before done is closed
+	mu     sync.Mutex // guards silent
+	silent map[net.Conn]struct{}
 }
 
 // NewListener makes a listener. It does no I/O.
 func NewListener(cfg ListenerConfig, h http.Handler, log *zap.Logger) *Listener {
-	l := &Listener{cfg: cfg, log: log, silent: make(map[net.Conn]struct{}), done: make(chan struct{})}
-	l.http = &http.Server{
+	l := &Listener{silent: make(map[net.Conn]struct{})}
+	l.Server = listener.New("gateway.listen", cfg.Listen, &http.Server{
 		Handler: linger.Handler(h), ReadHeaderTimeout: readHeaderTimeout, WriteTimeout: listenerWrite, IdleTimeout: listenerIdle,
 		MaxHeaderBytes: maxHeaderBytes, ErrorLog: zap.NewStdLog(log.Named("http")), ConnState: l.count,
 		// Sessions are WebSockets, which HTTP/2 does not carry.
 		TLSNextProto: make(map[string]func(*http.Server, *tls.Conn, http.Handler)),
-	}
+	}, func() (*tls.Config, error) { return cfg.tls(log) })
 	return l
 }
 
-// Start listens, and serves until Stop. The error names the address or the file.
-func (l *Listener) Start(ctx context.Context) error {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.started {
-		return errors.New("listener was started before")
-	}
-	secure, err := l.cfg.tls(l.log)
-	if err != nil {
-		return err
-	}
-	var lc net.ListenConfig
-	listener, err := lc.Listen(ctx, "tcp", l.cfg.Listen)
-	if err != nil {
-		if op, ok := errors.AsType[*net.OpError](err); ok {
-			err = op.Err
-		}
-		return fmt.Errorf("gateway.listen %s: %w", l.cfg.Listen, err)
-	}
-	l.listener, l.started = listener, true
-	if secure != nil {
-		listener = tls.NewListener(listener, secure)
-	}
-	go func() {
-		defer close(l.done)
-		if err := l.http.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
-			l.err = fmt.Errorf("serve %s: %w", l.cfg.Listen, err)
-		}
-	}()
-	return nil
-}
-
-// Addr returns the address on which it listens; empty before Start.
-func (l *Listener) Addr() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.listener == nil {
-		return ""
-	}
-	return l.listener.Addr().String()
-}
-
-// Done returns a channel that is closed when a started listener no longer serves. Err then returns
-// the reason, nil after Stop.
-func (l *Listener) Done() <-chan struct{} { return l.done }
-
-// Err returns nil until Done is closed.
-func (l *Listener) Err() error {
-	select {
-	case <-l.done:
-		return l.err
-	default:
-		return nil
-	}
-}
-
-// Stop closes the listener and waits for requests under way. When ctx ends it cuts them off and
-// returns an error. It does not wait for sessions, which belong to the handler. It tolerates a
-// listener that was never started, and a second call.
+// Stop is [listener.Server.Stop] with an error that names the gateway.
 func (l *Listener) Stop(ctx context.Context) error {
-	l.mu.Lock()
-	started := l.listener != nil
-	l.started = true // too late to start now
-	l.mu.Unlock()
-	err := l.http.Shutdown(ctx)
-	if err != nil {
-		_ = l.http.Close()
-		err = fmt.Errorf("stop gateway's listener: %w", err)
+	if err := l.Server.Stop(ctx); err != nil {
+		return fmt.Errorf("stop gateway's listener: %w", err)
 	}
-	if started {
-		<-l.done
-	}
-	return err
+	return nil
 }
 
 // count closes connections beyond maxSilent that have sent nothing: strangers must not use up the

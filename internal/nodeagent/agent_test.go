@@ -212,7 +212,7 @@ func TestAgentMonitor(t *testing.T) {
 	f := startFleet(t, Service{Name: "echo", Command: &Command{Argv: []string{"cat"}}})
 	f.end(f.submit(freeslot.Job{Service: "echo"}))
 	get := func(path string) string {
-		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+f.agent.metricsServer.addr.String()+path, http.NoBody)
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+f.agent.metricsServer.Addr()+path, http.NoBody)
 		if err != nil {
 			t.Fatal(err)
 		}
