@@ -42,6 +42,7 @@ Run a replica (any number, all on the same Redis):
 type commands struct {
 	Serve   serveCmd   `cmd:"" help:"Run a replica."`
 	Dev     devCmd     `cmd:"" help:"Run Redis, a replica and a few nodes on this machine, for trying it out."`
+	Graph   graphCmd   `cmd:"" help:"Print how the parts of a replica are wired, as a graph for Graphviz; it connects to nothing."`
 	Version versionCmd `cmd:"" help:"Print the version, as --version does."`
 }
 

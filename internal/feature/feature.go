@@ -1,7 +1,7 @@
 // Package feature says what a feature of a replica consists of, and what a replica gives to it.
 //
 // A feature is a folder of its own: keys, scripts, Go functions, routes, metrics and its needs in
-// Redis. It exports one Feature, which is in the list of internal/replica.
+// Redis. It exports one Module, which is in the list of internal/replica.
 package feature
 
 import (
@@ -20,13 +20,18 @@ import (
 	"github.com/freeslot/freeslot/internal/script"
 )
 
-// Feature is what a feature's folder exports.
-type Feature struct {
+// Module is what a feature's folder exports.
+type Module struct {
+	// Name names the feature in the wiring of a replica.
+	Name string
 	// Access states what the feature needs in Redis, by role.
 	Access script.Access
 	// Schedulers is true for a feature that needs routes and a disk, so that an embedded replica
 	// leaves it out.
 	Schedulers bool
+	// BeforeJobs is true for a feature that must work before the dispatcher places jobs. Other
+	// features start after the dispatcher.
+	BeforeJobs bool
 	// New makes the feature's part of a replica. It does no I/O.
 	New func(env *Env) Part
 }
@@ -53,21 +58,18 @@ type Env struct {
 // Part is a feature in one replica.
 type Part struct {
 	Step
-	// BeforeJobs is true for a part that must work before the dispatcher places jobs. Other parts
-	// start after the dispatcher.
-	BeforeJobs bool
-	Routes     []api.Routes
+	Routes []api.Routes
 	// Checks lists conditions of readiness.
 	Checks []api.Check
 	// SetReplicas gets the names of all replicas, this one among them, at the start and whenever
 	// they change. It may be nil. It must not block, and must not change what it gets.
 	SetReplicas func(names []string)
+
+	place int // among the modules of the replica
 }
 
-// Step is a part of a replica that starts and stops. Start and Stop may be nil.
+// Step is how a part of a replica starts and stops. Start and Stop may be nil.
 type Step struct {
-	// Name names the part, for readers of the code.
-	Name string
 	// Start returns once the part works. Its context bounds only the start.
 	Start func(ctx context.Context) error
 	// Stop waits until the part does nothing any more, or its context ends.

@@ -15,8 +15,6 @@ import (
 	"github.com/freeslot/freeslot/internal/cell"
 	"github.com/freeslot/freeslot/internal/dispatch"
 	"github.com/freeslot/freeslot/internal/events"
-	"github.com/freeslot/freeslot/internal/feature"
-	"github.com/freeslot/freeslot/internal/presence"
 	redisclient "github.com/freeslot/freeslot/internal/redis/client"
 	"github.com/freeslot/freeslot/internal/replica/config"
 	"github.com/freeslot/freeslot/internal/script"
@@ -33,8 +31,6 @@ type fleet struct {
 	// cache keeps current.
 	nodes    dispatch.Nodes
 	verifier *locked.Verifier // nil unless configured
-	// presence is set by newPresence, which is called before checks.
-	presence *presence.Presence
 }
 
 func newFleet(cfg config.Replica, conn *connections, log *zap.Logger, reg prometheus.Registerer) (*fleet, error) {
@@ -123,14 +119,6 @@ func (f *fleet) check(ctx context.Context) error {
 		late.checked.Store(down[i] == nil)
 	}
 	return nil
-}
-
-// verify compares the lock-based picture with the cache, if that is configured.
-func (f *fleet) verify() feature.Step {
-	if f.verifier == nil {
-		return feature.Step{Name: "verifier"}
-	}
-	return feature.Step{Name: "verifier", Start: f.verifier.Start, Stop: f.verifier.Stop}
 }
 
 // lateCell keeps a cell whose server is down at the start out of the cache until the cell has been

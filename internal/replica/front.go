@@ -13,6 +13,7 @@ import (
 	"github.com/freeslot/freeslot/internal/api"
 	"github.com/freeslot/freeslot/internal/dispatch"
 	"github.com/freeslot/freeslot/internal/feature"
+	"github.com/freeslot/freeslot/internal/presence"
 	"github.com/freeslot/freeslot/internal/process/version"
 	"github.com/freeslot/freeslot/internal/replica/config"
 	"github.com/freeslot/freeslot/internal/session"
@@ -27,14 +28,16 @@ type front struct {
 	log      *zap.Logger
 }
 
-func newFront(cfg config.Replica, f *fleet, d *dispatch.Dispatcher, parts []feature.Part, door *door, conn *connections, log *zap.Logger, reg prometheus.Registerer, served prometheus.Gatherer) (*front, error) {
+func newFront(cfg config.Replica, f *fleet, d *dispatch.Dispatcher, present *presence.Presence, parts feature.Parts, door *door,
+	conn *connections, log *zap.Logger, reg prometheus.Registerer, served prometheus.Gatherer,
+) (*front, error) {
 	auth := newAuthenticator(cfg)
 	sessions, err := newSessions(cfg, d, auth, conn, log, reg)
 	if err != nil {
 		return nil, err
 	}
-	checks, routes := f.checks(), []api.Routes(nil)
-	for _, p := range parts {
+	checks, routes := f.checks(present), []api.Routes(nil)
+	for _, p := range parts.All() {
 		checks, routes = append(checks, p.Checks...), append(routes, p.Routes...)
 	}
 	deps := api.Deps{

@@ -6,6 +6,7 @@ import (
 	"strconv"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"go.uber.org/fx"
 	"go.uber.org/zap"
 
 	"github.com/freeslot/freeslot/internal/api"
@@ -13,7 +14,7 @@ import (
 	"github.com/freeslot/freeslot/internal/feature"
 	"github.com/freeslot/freeslot/internal/gateway"
 	"github.com/freeslot/freeslot/internal/process/version"
-	registryoperator "github.com/freeslot/freeslot/internal/registry/server"
+	registryserver "github.com/freeslot/freeslot/internal/registry/server"
 	"github.com/freeslot/freeslot/internal/replica/config"
 	"github.com/freeslot/freeslot/internal/script"
 )
@@ -72,7 +73,7 @@ func openTokens(cfg config.Replica, log *zap.Logger) (*gateway.Tokens, error) {
 // CheckFiles returns the errors in a valid configuration that a start would find without asking a
 // server. It reads the files that cfg names.
 func CheckFiles(cfg config.Replica) error {
-	if err := registryoperator.Check(&cfg); err != nil {
+	if err := registryserver.Check(&cfg); err != nil {
 		return err
 	}
 	if cfg.Gateway.TokensFile == "" {
@@ -99,15 +100,14 @@ func newGatewayCells(cfg config.Replica, conn *connections, log *zap.Logger) (*c
 	return cell.NewSet(cells...), nil
 }
 
-// steps start before the front, which uses the handler and the listener.
-func (d *door) steps() []feature.Step {
-	if d == nil {
-		return nil
-	}
-	return []feature.Step{
-		{Name: "gateway cells", Start: d.cells.Start, Stop: d.cells.Stop},
-		{Name: "tokens", Start: d.tokens.Start, Stop: d.tokens.Stop},
-	}
+// gatewayModule starts before the front, which uses the handler and the listener.
+func gatewayModule() fx.Option {
+	return fx.Module("gateway", fx.Provide(newDoor), fx.Invoke(func(hook feature.Hook, d *door) {
+		if d != nil {
+			hook(feature.Step{Start: d.cells.Start, Stop: d.cells.Stop})
+			hook(feature.Step{Start: d.tokens.Start, Stop: d.tokens.Stop})
+		}
+	}))
 }
 
 // checks returns a check that fails once the listener has stopped serving.

@@ -7,11 +7,12 @@ import (
 
 	"github.com/freeslot/freeslot/internal/api"
 	"github.com/freeslot/freeslot/internal/cache"
+	"github.com/freeslot/freeslot/internal/presence"
 )
 
 // checks read what is known; none of them asks Redis. The replica is ready while it serves a part
 // of the fleet. The detail says what the rest lacks.
-func (f *fleet) checks() []api.Check {
+func (f *fleet) checks(present *presence.Presence) []api.Check {
 	return []api.Check{
 		{Name: "cache", Ready: func() (bool, string) {
 			if !f.cache.Health().Synced {
@@ -20,7 +21,7 @@ func (f *fleet) checks() []api.Check {
 			return true, ""
 		}},
 		{Name: "redis", Ready: func() (bool, string) { return redisReady(f.cache.Health()) }},
-		{Name: "heartbeat_limit", Ready: f.presence.Ready},
+		{Name: "heartbeat_limit", Ready: present.Ready},
 	}
 }
 

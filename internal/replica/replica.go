@@ -2,15 +2,12 @@ package replica
 
 import (
 	"context"
-	"errors"
-	"slices"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"go.uber.org/zap"
 
 	"github.com/freeslot/freeslot/internal/api"
 	"github.com/freeslot/freeslot/internal/dispatch"
-	"github.com/freeslot/freeslot/internal/feature"
 	"github.com/freeslot/freeslot/internal/process/logging"
 	"github.com/freeslot/freeslot/internal/process/version"
 	"github.com/freeslot/freeslot/internal/registry/centre"
@@ -28,10 +25,10 @@ type Replica struct {
 	// probes holds further kinds of the registry's checks.
 	probes map[string]centre.Probe
 
-	jobs    *dispatch.Dispatcher
-	server  *api.Server    // nil without listeners
-	door    *door          // nil without a gateway
-	started []feature.Step // in the order in which they started
+	jobs   *dispatch.Dispatcher
+	server *api.Server // nil without listeners
+	door   *door       // nil without a gateway
+	app    *app        // nil unless it is running
 }
 
 // New makes a replica that serves HTTP and WebSocket. It does no I/O. The replica registers its
@@ -56,21 +53,14 @@ func (r *Replica) Start(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	steps, err := r.steps(conn)
-	if err != nil {
-		_ = conn.close(ctx)
+	a := &app{undo: r.cfg.DrainTimeout}
+	if made, err := a.start(ctx, r.wiringLog(), r.modules(conn)); err != nil {
+		if !made {
+			_ = conn.close(ctx)
+		}
 		return err
 	}
-	for _, s := range steps {
-		if s.Start != nil {
-			err = s.Start(ctx)
-		}
-		if err != nil {
-			r.undo(ctx)
-			return err
-		}
-		r.started = append(r.started, s)
-	}
+	r.app = a
 	address := "" // of the listeners; empty without any
 	if r.server != nil {
 		address = r.server.Addr()
@@ -88,30 +78,24 @@ func (r *Replica) Start(ctx context.Context) error {
 	return nil
 }
 
-// undo stops what a failed start has started. It takes its time even if ctx has ended.
-func (r *Replica) undo(ctx context.Context) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), r.cfg.DrainTimeout)
-	defer cancel()
-	_ = r.stop(ctx) // the caller gets the error of the start
+// wiringLog returns nil for an embedded replica: its wiring is of no use to the program's log.
+func (r *Replica) wiringLog() *zap.Logger {
+	if r.served == nil {
+		return nil
+	}
+	return r.log
 }
 
 // Stop drains and stops everything. When ctx ends, it cuts off what is left.
 func (r *Replica) Stop(ctx context.Context) error {
 	r.log.Info("replica.draining", zap.String(logging.FieldReplica, r.cfg.ReplicaID))
-	err := r.stop(ctx)
+	var err error
+	if r.app != nil {
+		err = r.app.stop(ctx)
+		r.app = nil
+	}
 	r.log.Info("replica.stopped", zap.String(logging.FieldReplica, r.cfg.ReplicaID))
 	return err
-}
-
-func (r *Replica) stop(ctx context.Context) error {
-	var errs []error
-	for _, s := range slices.Backward(r.started) {
-		if s.Stop != nil {
-			errs = append(errs, s.Stop(ctx))
-		}
-	}
-	r.started = nil
-	return errors.Join(errs...)
 }
 
 // Jobs returns the dispatcher, which places jobs and delivers their results.

@@ -17,8 +17,8 @@ import (
 	"github.com/freeslot/freeslot/internal/namelist/reader"
 )
 
-// Feature adds name lists to a replica. Its needs in Redis are namelist.Access and build.Access.
-var Feature = feature.Feature{Schedulers: true, New: newPart}
+// Module adds name lists to a replica. Its needs in Redis are namelist.Access and build.Access.
+var Module = feature.Module{Name: "lists", Schedulers: true, New: newPart}
 
 func newPart(env *feature.Env) feature.Part {
 	cfg, log := &env.Config, env.Log.Named("lists")
@@ -57,7 +57,7 @@ func newPart(env *feature.Env) feature.Part {
 		return err
 	}
 	return feature.Part{
-		Step:   feature.Step{Name: "lists", Start: start, Stop: stop},
+		Step:   feature.Step{Start: start, Stop: stop},
 		Routes: []api.Routes{routesOf(control, m, cfg.Advertise), readers.Routes},
 	}
 }

@@ -9,9 +9,12 @@ import (
 	"github.com/freeslot/freeslot/internal/selection"
 )
 
-// Feature adds the configuration of pools to a replica: the replica follows it and serves the
+// Module adds the configuration of pools to a replica: the replica follows it and serves the
 // routes of the configuration, of pools and of pauses.
-var Feature = feature.Feature{Access: access, New: newPart}
+var Module = feature.Module{
+	Name: "pools", Access: access, New: newPart,
+	BeforeJobs: true, // no job may begin by pools that are not in force
+}
 
 // startPatience bounds how long a start waits for the configuration when its server may be down
 // while others serve.
@@ -34,9 +37,8 @@ func newPart(env *feature.Env) feature.Part {
 		return all
 	}
 	return feature.Part{
-		Step:       feature.Step{Name: "pools", Start: pools.Start, Stop: pools.Stop},
-		BeforeJobs: true, // no job may begin by pools that are not in force
-		Routes:     []api.Routes{routes{store: store, pools: pools, nodes: nodes, fence: env.Jobs}.register},
-		Checks:     []api.Check{{Name: "pools", Ready: pools.Ready}},
+		Step:   feature.Step{Start: pools.Start, Stop: pools.Stop},
+		Routes: []api.Routes{routes{store: store, pools: pools, nodes: nodes, fence: env.Jobs}.register},
+		Checks: []api.Check{{Name: "pools", Ready: pools.Ready}},
 	}
 }

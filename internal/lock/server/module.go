@@ -18,11 +18,11 @@ type locks interface {
 	Audit(ctx context.Context, limit int) ([]lock.Audited, error)
 }
 
-// Feature adds the operators' routes for locks to a replica. It starts nothing.
-var Feature = feature.Feature{Access: lock.AdminAccess, New: newPart}
+// Module adds the operators' routes for locks to a replica. It starts nothing.
+var Module = feature.Module{Name: "locks", Access: lock.AdminAccess, New: newPart}
 
 func newPart(env *feature.Env) feature.Part {
 	cluster := env.Runners[0].Layout().Sharded
 	admin := lock.NewAdmin(env.Commands(0), env.Config.Locks.KeyPrefix, cluster, env.Log.Named("lock"))
-	return feature.Part{Step: feature.Step{Name: "locks"}, Routes: []api.Routes{routesOf(admin)}}
+	return feature.Part{Routes: []api.Routes{routesOf(admin)}}
 }

@@ -12,8 +12,8 @@ import (
 	"github.com/freeslot/freeslot/internal/registry/centre"
 )
 
-// Feature adds the registry to a replica. Its needs in Redis are registry.Access.
-var Feature = feature.Feature{New: newPart}
+// Module adds the registry to a replica. Its needs in Redis are registry.Access.
+var Module = feature.Module{Name: "registry", New: newPart}
 
 func newPart(env *feature.Env) feature.Part {
 	cfg, log := &env.Config, env.Log.Named("registry")
@@ -33,7 +33,7 @@ func newPart(env *feature.Env) feature.Part {
 	}
 	stop := func(ctx context.Context) error { return errors.Join(self.stop(ctx), c.Stop(ctx), consumer.Stop(ctx)) }
 	return feature.Part{
-		Step:   feature.Step{Name: "registry", Start: start, Stop: stop},
+		Step:   feature.Step{Start: start, Stop: stop},
 		Routes: []api.Routes{routesOf(store, consumer, env.Nodes.States)}, SetReplicas: c.SetReplicas,
 	}
 }

@@ -14,13 +14,13 @@ import (
 // Path is where operators see the migration.
 const Path = "/admin/registry/v1"
 
-// Feature adds the bridge to a replica.
-var Feature = feature.Feature{Access: Access, New: newPart}
+// Module adds the bridge to a replica.
+var Module = feature.Module{Name: "registry of version 1", Access: Access, New: newPart}
 
 func newPart(env *feature.Env) feature.Part {
 	cfg := &env.Config
 	if !cfg.Registry.V1.Enabled {
-		return feature.Part{Step: feature.Step{Name: "registry of version 1"}, Routes: []api.Routes{routesOf(nil)}}
+		return feature.Part{Routes: []api.Routes{routesOf(nil)}}
 	}
 	log, prefix := env.Log.Named("registry"), registry.Prefix(cfg.Redis.KeyPrefix, cfg.Registry.Namespace)
 	store := registry.NewStore(env.Commands(0), prefix, env.Runners[0].Layout().Sharded, log)
@@ -28,7 +28,7 @@ func newPart(env *feature.Env) feature.Part {
 		Self: cfg.ReplicaID, KeyPrefix: cfg.Registry.V1.KeyPrefix, Prefix: prefix, WriteBack: cfg.Registry.V1.WriteBack,
 	}, env.Commands(0), store, log)
 	return feature.Part{
-		Step:   feature.Step{Name: "registry of version 1", Start: b.Start, Stop: b.Stop},
+		Step:   feature.Step{Start: b.Start, Stop: b.Stop},
 		Routes: []api.Routes{routesOf(b)}, SetReplicas: b.SetReplicas,
 	}
 }

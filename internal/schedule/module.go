@@ -5,14 +5,14 @@ import (
 	"github.com/freeslot/freeslot/internal/feature"
 )
 
-// Feature makes the runs of schedules, and serves the routes that manage schedules.
-var Feature = feature.Feature{Access: access, New: newPart}
+// Module makes the runs of schedules, and serves the routes that manage schedules.
+var Module = feature.Module{Name: "schedules", Access: access, New: newPart}
 
 func newPart(env *feature.Env) feature.Part {
 	cfg := Config{Replica: env.Config.ReplicaID, MaxPayloadBytes: env.Config.Limits.MaxPayloadBytes, MarkerRetention: env.Config.IdempotencyRetention}
 	runner := NewRunner(cfg, env.Runners, env.Cells, env.Jobs, env.Log.Named("schedule"), env.Metrics)
 	return feature.Part{
-		Step:        feature.Step{Name: "schedules", Start: runner.Start, Stop: runner.Stop},
+		Step:        feature.Step{Start: runner.Start, Stop: runner.Stop},
 		Routes:      []api.Routes{routesOf(NewService(env.Runners, cfg.MaxPayloadBytes))},
 		SetReplicas: runner.SetReplicas,
 	}
