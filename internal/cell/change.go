@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
-	"sync"
 
 	"github.com/redis/rueidis"
 	"go.uber.org/zap"
@@ -113,28 +112,6 @@ func (c *Cell) History(ctx context.Context) (string, error) {
 	id, err := c.runner.Call(ctx, c.scripts["identity"], []string{c.layout.Version()}, nil).ToString()
 	wrap(&err, "read server identity")
 	return id, err
-}
-
-// profileReader keeps a decoder from page to page of a load.
-type profileReader struct {
-	mu      sync.Mutex
-	decoder *profile.Decoder // nil before the first page and after the last
-}
-
-// lock returns the decoder. The caller may use it until unlock.
-func (r *profileReader) lock() *profile.Decoder {
-	r.mu.Lock()
-	if r.decoder == nil {
-		r.decoder = profile.NewDecoder()
-	}
-	return r.decoder
-}
-
-func (r *profileReader) unlock(more bool) {
-	if !more {
-		r.decoder = nil
-	}
-	r.mu.Unlock()
 }
 
 // decodeNodes reads the nodes of one page. more is true if another page follows.

@@ -361,3 +361,12 @@ type refusal struct{ message string }
 func (e *refusal) Error() string { return e.message }
 
 func refuse(format string, args ...any) error { return &refusal{fmt.Sprintf(format, args...)} }
+
+// MemoryUse is [Cell.MemoryUse] by cell. failed holds the cells that did not report it.
+func (s *Set) MemoryUse(ctx context.Context) (shares []float64, failed map[int]error) {
+	shares = make([]float64, len(s.cells))
+	return shares, byCell(s.each(func(c *Cell) (err error) {
+		shares[c.cfg.Index], err = c.MemoryUse(ctx)
+		return err
+	}))
+}

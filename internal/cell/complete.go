@@ -2,70 +2,14 @@ package cell
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
 	"strconv"
-	"time"
 
 	"github.com/redis/rueidis"
 	"go.uber.org/zap"
-
-	"github.com/freeslot/freeslot"
 )
-
-// Completion is the end of one attempt.
-type Completion struct {
-	Node    string
-	Epoch   Epoch
-	Attempt Attempt
-	// State is StateSucceeded, StateFailed or StateCancelled.
-	State freeslot.State
-	// Result is any JSON value, for StateSucceeded; nil means null. It must not be changed any
-	// more: a call that the caller gave up can still be sending it.
-	Result json.RawMessage
-	// Error is set for StateFailed.
-	Error *freeslot.JobError
-	// For StateFailed, Next says whether another attempt follows, and RetryDelay after how long.
-	// The job ends all the same if it is being cancelled or has no attempts or time left.
-	Next       Next
-	RetryDelay time.Duration
-	// Begun gets the jobs that begin on the node with this call, if any, before Complete returns.
-	// It must not block. If the answer is lost, so are these jobs; the next heartbeat names them,
-	// as it does for missed entries of the dispatch stream. If Begun is nil, the dispatch stream
-	// delivers the jobs. If several items share a call, the first one with a Begun gets all jobs.
-	Begun func([]Dispatch)
-}
-
-// Next says what follows a failed attempt.
-type Next uint8
-
-const (
-	// Never ends the job as failed.
-	Never Next = iota
-	// Retry counts the failure. If it is the last one that the job may have, the job is dead.
-	Retry
-	// HandBack is for a node that stops. It does not count as a failure of the job.
-	HandBack
-)
-
-// CompletionOutcome says what a Completion did.
-type CompletionOutcome string
-
-// The outcomes of a completion.
-const (
-	// Completed: the outcome is stored, the slot is free, and the result was sent.
-	Completed CompletionOutcome = "completed"
-	// CompletedBefore: this attempt had ended already, by an earlier call or because another agent
-	// took its node over. Nothing changed.
-	CompletedBefore CompletionOutcome = "completed_before"
-	// CompletedStale: the node does not own this attempt. Nothing changed.
-	CompletedStale CompletionOutcome = "stale"
-)
-
-// completionOutcomes are indexed by the codes of complete.lua.
-var completionOutcomes = []CompletionOutcome{CompletedStale, Completed, CompletedBefore}
 
 // Complete ends one attempt. Concurrent callers of one node and epoch share a call. It can be
 // repeated until it returns an outcome. Errors: *freeslot.Error for a completion that cannot be
@@ -77,8 +21,6 @@ func (c *Cell) Complete(ctx context.Context, comp Completion) (CompletionOutcome
 	}
 	return c.completions.DoOne(ctx, comp)
 }
-
-func completionSize(comp Completion) int { return len(comp.Result) + controlOverhead }
 
 // complete makes one script call for a batch of one node and epoch.
 func (c *Cell) complete(ctx context.Context, comps []Completion) (out []CompletionOutcome, err error) {
@@ -147,16 +89,4 @@ func (c *Cell) begun(node string, fields []rueidis.RedisMessage) []Dispatch {
 		out = append(out, d)
 	}
 	return out
-}
-
-// next returns the argument of complete.lua for what follows the attempt.
-func (c *Completion) next() string {
-	switch c.Next {
-	case Retry:
-		return strconv.FormatInt(max(c.RetryDelay.Milliseconds(), 0), 10)
-	case HandBack:
-		return "h"
-	default:
-		return ""
-	}
 }

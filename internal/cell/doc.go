@@ -46,5 +46,14 @@
 // call reports to a replica share one entry of its reply stream. An entry has 64 KiB and up to one
 // job more.
 //
+// Files call downwards, without circles:
+//
+//	retain, set_move, move                      jobs in several cells
+//	check, access, lifecycle                    what needs all calls of a cell
+//	submit, complete, enqueue, take, node, ...  one file for each group of calls
+//	cell, set                                   what calls share
+//	submission, completion, delivery, ...       what callers pass and get
+//	record, limit_name, class, key, ...         forms of keys and values
+//
 // See package script for how scripts run, what happens on NOSCRIPT, and who repeats a call.
 package cell

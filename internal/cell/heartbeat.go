@@ -15,17 +15,8 @@ import (
 	"github.com/freeslot/freeslot/internal/script"
 )
 
-// codeUnknownNode is what heartbeat.lua returns for a node that is not registered.
-const codeUnknownNode = -1
-
 // maxResources bounds the resources in a heartbeat, because every replica gets them each time.
 const maxResources = 16 << 10
-
-// Attempt names one attempt of one job. The ownership check compares attempts.
-type Attempt struct {
-	Job string
-	N   int
-}
 
 // Heartbeat is a heartbeat of an agent.
 type Heartbeat struct {
@@ -216,4 +207,20 @@ func parseAttempt(held string) (Attempt, error) {
 		return Attempt{}, fmt.Errorf("attempt %q: %w", held, err)
 	}
 	return Attempt{Job: job, N: attempt}, nil
+}
+
+// isStreamID accepts only the long form, which Redis itself uses.
+func isStreamID(id string) bool {
+	ms, seq, ok := strings.Cut(id, "-")
+	return ok && isDigits(ms) && isDigits(seq)
+}
+
+func isDigits(s string) bool {
+	const longest = 20 // digits of a 64-bit number
+	for i := range len(s) {
+		if s[i] < '0' || s[i] > '9' {
+			return false
+		}
+	}
+	return s != "" && len(s) <= longest
 }

@@ -21,9 +21,6 @@ const (
 	resourcesTogether = 128 << 10
 )
 
-// codeStaleConnection is what scripts return to a gateway whose agent has a later connection.
-const codeStaleConnection = -3
-
 // LinkedHeartbeat is a heartbeat that a gateway passes on.
 type LinkedHeartbeat struct {
 	Heartbeat

@@ -9,9 +9,6 @@ import (
 	"github.com/freeslot/freeslot"
 )
 
-// NewJobID returns a new job id of this cell.
-func (c *Cell) NewJobID() string { return NewJobID(c.cfg.Index) }
-
 // NewJobID returns a new job id: the cell, then a ULID.
 func NewJobID(cell int) string { return strconv.Itoa(cell) + "-" + ulid.Make().String() }
 

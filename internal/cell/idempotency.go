@@ -2,8 +2,6 @@ package cell
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"time"
 
 	"github.com/redis/rueidis"
@@ -19,12 +17,6 @@ const onceStays = time.Minute
 // the key is part of the name, because the key can be any text.
 func (l Layout) Idempotency(tenant, key string) string {
 	return l.key("idem", tenant+":"+shortHash(key))
-}
-
-// shortHash returns a short name for a text of any form.
-func shortHash(text string) string {
-	sum := sha256.Sum256([]byte(text))
-	return hex.EncodeToString(sum[:16])
 }
 
 // keyName returns the key that names the job of a submission's idempotency key or Once; "" if it

@@ -190,3 +190,30 @@ func notFound(jobID string) *freeslot.Error {
 		Message: "there is no job " + jobID + ", or it ended longer ago than results are kept",
 	}
 }
+
+func (c *Cell) statusReply(jobID string, result rueidis.RedisResult) (freeslot.JobStatus, error) {
+	reply, err := result.ToArray()
+	if err != nil {
+		return freeslot.JobStatus{}, fmt.Errorf("job %s: %w", jobID, err)
+	}
+	if len(reply) == 0 || reply[0].IsNil() {
+		return freeslot.JobStatus{}, notFound(jobID)
+	}
+	text := make([]string, len(reply)) // absent fields are empty
+	for i := range reply {
+		if text[i], err = reply[i].ToString(); err != nil && !rueidis.IsRedisNil(err) {
+			return freeslot.JobStatus{}, fmt.Errorf("record of job %s: %w", jobID, err)
+		}
+	}
+	status, err := decodeStatus(jobID, text)
+	if err != nil {
+		return freeslot.JobStatus{}, &unreadableError{job: jobID, err: err}
+	}
+	if known := text[len(text)-1]; known != "" {
+		// An operator's edit may name a cell that does not exist, or another job.
+		if n, ok := JobCell(known); ok && n < c.cfg.Cells && MovedID(known, c.cfg.Index) == jobID {
+			status.ID = known
+		}
+	}
+	return status, nil
+}

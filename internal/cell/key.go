@@ -4,7 +4,11 @@ import (
 	"fmt"
 
 	"github.com/freeslot/freeslot/internal/script"
+	"github.com/freeslot/freeslot/internal/selection"
 )
+
+// MaxCells is the most cells that a system can have.
+const MaxCells = selection.MaxCells
 
 // DefaultPrefix is the first part of every key and channel, unless another one is configured.
 const DefaultPrefix = "scheduler"

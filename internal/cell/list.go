@@ -466,3 +466,25 @@ func (c *Cell) queueFrom(ctx context.Context, line string, from int64, limit int
 	cmd := c.client.B().Zrange().Key(line).Min(strconv.FormatInt(from, 10)).Max(strconv.FormatInt(from+int64(limit)-1, 10)).Withscores().Build()
 	return c.runner.Do(ctx, "list", cmd).AsZScores()
 }
+
+// JobsByID reads the records of several jobs without their results, at most MaxPage a cell and in
+// no order. It leaves out records that are gone or cannot be read, and ids of cells that do not
+// exist. failed holds the cells that did not answer, so nothing is known of their jobs; nil if all
+// did.
+func (s *Set) JobsByID(ctx context.Context, ids []string) (jobs []freeslot.JobStatus, failed map[int]error) {
+	groups := make([][]string, len(s.cells))
+	for _, id := range ids {
+		if c, ok := s.OfJob(id); ok {
+			groups[c.cfg.Index] = append(groups[c.cfg.Index], id)
+		}
+	}
+	found := make([][]freeslot.JobStatus, len(s.cells))
+	failed = byCell(s.each(func(c *Cell) (err error) {
+		found[c.cfg.Index], err = c.statuses(ctx, groups[c.cfg.Index], JobFilter{})
+		return err
+	}))
+	for _, part := range found {
+		jobs = append(jobs, part...)
+	}
+	return jobs, failed
+}

@@ -221,12 +221,6 @@ func (c *Cell) clocked(result rueidis.RedisResult, n int) ([]int64, error) {
 	return reply[1:], nil
 }
 
-// clockReading is a reading of a cell's clock: at the local time at, or before, it showed ms.
-type clockReading struct {
-	ms int64
-	at time.Time
-}
-
 // clockAt returns the least that the cell's clock can have shown at the local time t; false if it
 // was never read.
 func (c *Cell) clockAt(t time.Time) (ms int64, ok bool) {
@@ -295,4 +289,30 @@ func (c *Cell) routes(ctx context.Context, ids []string) ([]route, error) {
 		}
 	}
 	return out, nil
+}
+
+func (g *Guide) weight(tenant string) int {
+	if g == nil || g.Weight == nil {
+		return 1
+	}
+	return min(max(g.Weight(tenant), 1), MaxWeight)
+}
+
+func (g *Guide) home(m *Move) (cell int, ok bool) {
+	tenant, job, err := m.what()
+	if g == nil || g.Home == nil || err != nil {
+		return 0, false
+	}
+	return g.Home(tenant, job)
+}
+
+func (g *Guide) limits(m *Move) []Limit {
+	if g == nil || g.Limits == nil || m.field("gates") == "" {
+		return nil
+	}
+	tenant, job, err := m.what()
+	if err != nil {
+		return nil
+	}
+	return g.Limits(tenant, job, m.Cell)
 }

@@ -2,38 +2,17 @@ package cell
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
 	"strconv"
 	"time"
 
-	"github.com/oklog/ulid/v2"
 	"github.com/redis/rueidis"
 
 	"github.com/freeslot/freeslot"
 	"github.com/freeslot/freeslot/internal/script"
 )
-
-// Revision is a cell's counter: every announced change of a node takes the next number.
-type Revision = uint64
-
-// Epoch is one incarnation (boot id) of a node's agent.
-type Epoch = string
-
-// ImportEpoch is the epoch of a node that was registered without an agent. It is draining until an
-// agent registers it.
-const ImportEpoch Epoch = "import"
-
-// NewEpoch returns the epoch of a new incarnation of an agent.
-func NewEpoch() Epoch { return ulid.Make().String() }
-
-// codeSuperseded is what node scripts return instead of a revision for a node of another epoch.
-const codeSuperseded = -2
-
-// codeNodeInUse is what scripts return to a gateway if the node lives under another token.
-const codeNodeInUse = -6
 
 // Registration is the answer to Register.
 type Registration struct {
@@ -231,17 +210,6 @@ func (c *Cell) drain(ctx context.Context, node string, status freeslot.Status) e
 	}
 }
 
-func millis(d time.Duration) string { return strconv.FormatInt(d.Milliseconds(), 10) }
-
-// mustJSON encodes a value of our own types, which cannot fail.
-func mustJSON(v any) string {
-	data, err := json.Marshal(v)
-	if err != nil {
-		panic(fmt.Sprintf("cell: encode %T: %v", v, err))
-	}
-	return string(data)
-}
-
 func orEmpty[T any](s []T) []T {
 	if s == nil {
 		return []T{}
@@ -254,4 +222,17 @@ func orEmptyMap[K comparable, V any](m map[K]V) map[K]V {
 		return map[K]V{}
 	}
 	return m
+}
+
+// Drain is [Cell.Drain] in the node's cell.
+func (s *Set) Drain(ctx context.Context, node string) error { return s.OfNode(node).Drain(ctx, node) }
+
+// Undrain is [Cell.Undrain] in the node's cell.
+func (s *Set) Undrain(ctx context.Context, node string) error {
+	return s.OfNode(node).Undrain(ctx, node)
+}
+
+// Remove is [Cell.Deregister] in the node's cell, for a node without an agent.
+func (s *Set) Remove(ctx context.Context, node string, epoch Epoch) (jobs []string, err error) {
+	return s.OfNode(node).Deregister(ctx, node, epoch)
 }

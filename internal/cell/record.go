@@ -6,8 +6,6 @@ import (
 	"slices"
 	"strconv"
 
-	"github.com/redis/rueidis"
-
 	"github.com/freeslot/freeslot"
 )
 
@@ -55,33 +53,6 @@ func parseJobRecord(text string) (r jobRecord, err error) {
 func (r jobRecord) String() string {
 	return fmt.Sprintf("%s %d %d %d %s %d %d %d %s",
 		r.tenant, r.slots, r.submittedMS, r.retentionMS, r.class, r.priority, r.attempts, r.deadlineMS, r.definition)
-}
-
-func (c *Cell) statusReply(jobID string, result rueidis.RedisResult) (freeslot.JobStatus, error) {
-	reply, err := result.ToArray()
-	if err != nil {
-		return freeslot.JobStatus{}, fmt.Errorf("job %s: %w", jobID, err)
-	}
-	if len(reply) == 0 || reply[0].IsNil() {
-		return freeslot.JobStatus{}, notFound(jobID)
-	}
-	text := make([]string, len(reply)) // absent fields are empty
-	for i := range reply {
-		if text[i], err = reply[i].ToString(); err != nil && !rueidis.IsRedisNil(err) {
-			return freeslot.JobStatus{}, fmt.Errorf("record of job %s: %w", jobID, err)
-		}
-	}
-	status, err := decodeStatus(jobID, text)
-	if err != nil {
-		return freeslot.JobStatus{}, &unreadableError{job: jobID, err: err}
-	}
-	if known := text[len(text)-1]; known != "" {
-		// An operator's edit may name a cell that does not exist, or another job.
-		if n, ok := JobCell(known); ok && n < c.cfg.Cells && MovedID(known, c.cfg.Index) == jobID {
-			status.ID = known
-		}
-	}
-	return status, nil
 }
 
 // unreadableError is returned for a record that no release wrote: somebody edited it. A listing

@@ -1,6 +1,7 @@
 package cell
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"strings"
@@ -11,47 +12,6 @@ import (
 
 // maxHops bounds how often one call follows a job from cell to cell.
 const maxHops = 8
-
-// Guide tells the move code what it needs to know about a job. Each field may be nil. The functions
-// must not block.
-type Guide struct {
-	// Weight returns a tenant's share of the slots. Without it every tenant has 1.
-	Weight func(tenant string) int
-	// Home returns the cell of a job with a key that decides on it; false if it has no such key or
-	// the cell is not known yet.
-	Home func(tenant string, job *freeslot.Job) (cell int, ok bool)
-	// Limits returns a job's limits in a cell.
-	Limits func(tenant string, job *freeslot.Job, cell int) []Limit
-}
-
-func (g *Guide) weight(tenant string) int {
-	if g == nil || g.Weight == nil {
-		return 1
-	}
-	return min(max(g.Weight(tenant), 1), MaxWeight)
-}
-
-func (g *Guide) home(m *Move) (cell int, ok bool) {
-	tenant, job, err := m.what()
-	if g == nil || g.Home == nil || err != nil {
-		return 0, false
-	}
-	return g.Home(tenant, job)
-}
-
-func (g *Guide) limits(m *Move) []Limit {
-	if g == nil || g.Limits == nil || m.field("gates") == "" {
-		return nil
-	}
-	tenant, job, err := m.what()
-	if err != nil {
-		return nil
-	}
-	return g.Limits(tenant, job, m.Cell)
-}
-
-// SetGuide sets the guide. It is nil at first, and may be nil.
-func (s *Set) SetGuide(g *Guide) { s.guide.Store(g) }
 
 // Moved says what DriveMoves did.
 type Moved struct {
@@ -469,4 +429,42 @@ func (s *Set) collect(ctx context.Context, at map[string]string, wanted, open []
 		}
 	}
 	return jobs, failed
+}
+
+// Cancel is [Cell.Cancel] in the cell where the job is. After a move that is not the cell in its
+// id.
+func (s *Set) Cancel(ctx context.Context, tenant, jobID string) (freeslot.JobStatus, error) {
+	return s.act(ctx, jobID, func(c *Cell, id string) (freeslot.JobStatus, error) { return c.Cancel(ctx, tenant, id) })
+}
+
+// Attach is [Cell.Attach] in the cell where the job is. After a move that is not the cell in its
+// id.
+func (s *Set) Attach(ctx context.Context, tenant, jobID, replica string) (freeslot.JobStatus, error) {
+	return s.act(ctx, jobID, func(c *Cell, id string) (freeslot.JobStatus, error) { return c.Attach(ctx, tenant, id, replica) })
+}
+
+// Job is [Cell.Job] in the cell where the job is. After a move that is not the cell in its id.
+func (s *Set) Job(ctx context.Context, tenant, jobID string) (freeslot.JobStatus, error) {
+	return s.read(ctx, jobID, func(c *Cell, id string) (freeslot.JobStatus, error) { return c.Job(ctx, tenant, id) })
+}
+
+// Spec is [Cell.Spec] in the cell where the job is. After a move that is not the cell in its id.
+func (s *Set) Spec(ctx context.Context, jobID string) (*freeslot.Job, string, error) {
+	c, err := s.ofJob(jobID)
+	if err != nil {
+		return nil, "", err
+	}
+	job, tenant, err := c.Spec(ctx, jobID)
+	if freeslot.CodeOf(err) != freeslot.CodeNotFound {
+		return job, tenant, err
+	}
+	// The record that a moved job leaves behind has no spec.
+	at, id, failed := s.seek(ctx, c, jobID)
+	if failed != nil || at == nil {
+		return nil, "", cmp.Or(failed, err)
+	}
+	if job, tenant, err = at.Spec(ctx, id); err != nil {
+		err = asked(err, jobID, id)
+	}
+	return job, tenant, err
 }

@@ -6,120 +6,10 @@ import (
 	"slices"
 	"strconv"
 
-	json "github.com/go-json-experiment/json/v1"
 	"github.com/redis/rueidis"
 
-	"github.com/freeslot/freeslot"
-	"github.com/freeslot/freeslot/internal/class"
 	"github.com/freeslot/freeslot/internal/script"
 )
-
-// Submission is one job to place.
-type Submission struct {
-	// JobID is made by NewJobID; a repeated Submission must keep it.
-	JobID  string
-	Tenant string
-	Job    *freeslot.Job
-	// Candidates are tried in order: the first with enough free slots gets the job. There are 1 to
-	// MaxCandidates; for EnqueueAll there may be none.
-	Candidates []string
-	// Class is the job's class.
-	Class Class
-	// ReplyTo is the replica whose reply stream gets the result.
-	ReplyTo string
-
-	// Only EnqueueAll uses the fields that follow.
-
-	// Weight is the tenant's share among tenants whose jobs wait in the same class, 1 to MaxWeight.
-	// 0 means 1.
-	Weight int
-	// Limits bounds how many such jobs run or wait.
-	Limits []Limit
-	// Once, if not empty, makes sure that the job is created once, even if its record is gone by
-	// the time of a repetition. The Placement of a repetition then has JobID as its Owner. Redis
-	// remembers Once for as long as an idempotency key, or until ForgetOnce. The job must have no
-	// idempotency key.
-	Once string
-}
-
-// Class names a group of jobs that fit the same nodes.
-type Class struct {
-	// ID is a hash of the canonical form, 16 hexadecimal digits.
-	ID string
-	// Definition is a ClassDefinition in JSON.
-	Definition string
-}
-
-// ClassDefinition states which nodes fit.
-type ClassDefinition struct {
-	Service     string               `json:"service"`
-	Requirement freeslot.Requirement `json:"requirement,omitzero"`
-}
-
-// ClassOf returns the class of a job whose submitter did not compute it.
-func ClassOf(job *freeslot.Job) Class {
-	return Class{
-		ID:         class.ID(job.Service, &job.Requirement),
-		Definition: mustJSON(ClassDefinition{Service: job.Service, Requirement: job.Requirement}),
-	}
-}
-
-// Placement is the result of a Submission.
-type Placement struct {
-	// Assigned is false if every candidate refused.
-	Assigned bool
-	// Behind is true if jobs of the class wait already. The job must not pass them, so it was not
-	// offered to the candidates. Enqueue it.
-	Behind bool
-	// Waiting is true if the job waits in the queue of its class at Position, counted from 1. A job
-	// for later has Position 0.
-	Waiting  bool
-	Position int
-	// Owner is the job that owns the idempotency key, if the key belongs to another job. The
-	// submitted job was not created. Differs is true if the specs of the two differ.
-	Owner   string
-	Differs bool
-	// Crowded is true if the tenant has as many waiting jobs as its limit allows. This one was not
-	// created.
-	Crowded bool
-	// SubmittedAtMS is the time at which EnqueueAll put the job into the queue.
-	SubmittedAtMS int64
-	// Repeated is true if the record existed already: an earlier call with this id was applied,
-	// although its answer was lost. Node and Attempt are then taken from the record.
-	Repeated     bool
-	Node         string
-	Attempt      int
-	AssignedAtMS int64
-	// Used is the number of slots in use on Node after this call.
-	Used int
-	// Refusals says why the candidates before Node, or all of them, did not get the job.
-	Refusals []Refusal
-}
-
-// RefusalReason says why a candidate did not get a job.
-type RefusalReason string
-
-// The reasons of a refusal.
-const (
-	RefusedFull     RefusalReason = "full"
-	RefusedGone     RefusalReason = "gone"
-	RefusedDraining RefusalReason = "draining"
-	RefusedSilent   RefusalReason = "silent"
-)
-
-// refusalReasons maps the letters that scripts use.
-var refusalReasons = map[string]RefusalReason{
-	"f": RefusedFull, "g": RefusedGone, "d": RefusedDraining, "s": RefusedSilent,
-}
-
-// Refusal carries a candidate's fresh state back to the cache.
-type Refusal struct {
-	Node   string
-	Reason RefusalReason
-	// Used and MaxConcurrency have no meaning for RefusedGone.
-	Used           int
-	MaxConcurrency int
-}
 
 // Submit places one job. Concurrent callers share a call. After *freeslot.Error (the submission
 // cannot be sent), ErrNotSent and ErrStopped nothing was changed. After any other error the job may
@@ -127,12 +17,6 @@ type Refusal struct {
 func (c *Cell) Submit(ctx context.Context, s Submission) (Placement, error) {
 	r := c.SubmitAll(ctx, []Submission{s})[0]
 	return r.Placement, r.Err
-}
-
-// SubmitResult is one result of SubmitAll.
-type SubmitResult struct {
-	Placement Placement
-	Err       error
 }
 
 // SubmitAll is Submit for several jobs at once. The results are in the order of subs. The jobs may
@@ -158,36 +42,6 @@ func (c *Cell) doAll(ctx context.Context, b *script.Batch[encodedSubmission, Pla
 		out[at[i]] = SubmitResult{Placement: o.Out, Err: o.Err}
 	}
 	return out
-}
-
-// encodedSubmission is a validated submission with its spec.
-type encodedSubmission struct {
-	Submission
-	spec []byte
-}
-
-func encodeSubmission(s Submission, candidates int) (encodedSubmission, error) {
-	if err := s.validate(candidates); err != nil {
-		return encodedSubmission{}, err
-	}
-	spec, err := json.Marshal(s.Job) // valid UTF-8, as encoding/json writes it, in less than half the time
-	if err != nil {
-		return encodedSubmission{}, freeslot.Invalid("job", "cannot be encoded: %v", err)
-	}
-	if s.Class.ID == "" {
-		s.Class = ClassOf(s.Job)
-	}
-	return encodedSubmission{Submission: s, spec: spec}, nil
-}
-
-func submissionSize(s encodedSubmission) int { return len(s.spec) + controlOverhead }
-
-// orNone returns n in the form that scripts read: an empty string stands for none, which is 0 here.
-func orNone(n int64) string {
-	if n == 0 {
-		return ""
-	}
-	return strconv.FormatInt(n, 10)
 }
 
 // submit makes one script call for a batch.

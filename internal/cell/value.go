@@ -1,16 +1,19 @@
 package cell
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
 	"fmt"
 	"strconv"
 	"strings"
+	"time"
 
-	"github.com/go-json-experiment/json"
-	"github.com/go-json-experiment/json/jsontext"
 	"github.com/redis/rueidis"
-
-	"github.com/freeslot/freeslot"
 )
+
+// controlOverhead is the number of bytes that an item adds to a call besides its payload.
+const controlOverhead = 128
 
 // readParts splits text at single spaces and reads each part into a *string, *int or *int64. Only
 // the last part may contain spaces.
@@ -42,18 +45,6 @@ func readParts(text string, into ...any) error {
 	return nil
 }
 
-// readClasses reads classes, given as id and definition in turn.
-func readClasses(text []string) ([]Class, error) {
-	if len(text)%2 != 0 {
-		return nil, fmt.Errorf("%d values, expected pairs", len(text))
-	}
-	var classes []Class
-	for i := 0; i < len(text); i += 2 {
-		classes = append(classes, Class{ID: text[i], Definition: text[i+1]})
-	}
-	return classes, nil
-}
-
 // wrap adds the name of the operation to *err, unless it is nil.
 func wrap(err *error, format string, args ...any) {
 	if *err != nil {
@@ -69,12 +60,27 @@ func rueidisNil(err error) error {
 	return err
 }
 
-// decodeSpec reads a job in the form that encodeSubmission writes.
-func decodeSpec(spec []byte) (*freeslot.Job, error) {
-	job := new(freeslot.Job)
-	// encoding/json takes more than twice as long. A payload may repeat names.
-	if err := json.Unmarshal(spec, job, jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true)); err != nil {
-		return nil, fmt.Errorf("spec: %w", err)
+func millis(d time.Duration) string { return strconv.FormatInt(d.Milliseconds(), 10) }
+
+// orNone returns n in the form that scripts read: an empty string stands for none, which is 0 here.
+func orNone(n int64) string {
+	if n == 0 {
+		return ""
 	}
-	return job, nil
+	return strconv.FormatInt(n, 10)
+}
+
+// mustJSON encodes a value of our own types, which cannot fail.
+func mustJSON(v any) string {
+	data, err := json.Marshal(v)
+	if err != nil {
+		panic(fmt.Sprintf("cell: encode %T: %v", v, err))
+	}
+	return string(data)
+}
+
+// shortHash returns a short name for a text of any form.
+func shortHash(text string) string {
+	sum := sha256.Sum256([]byte(text))
+	return hex.EncodeToString(sum[:16])
 }
