@@ -23,7 +23,7 @@ var (
 )
 
 // TestDocsPaths holds the pages about the tree against the tree: each path in backticks exists, and
-// each "`name` in `file`" is in that file. A path that begins with no folder of the root, such as
+// each "`name` in `file`" is in that file, or in a file of that folder. A path that begins with no folder of the root, such as
 // `lib/take.lua`, is the end of a path.
 func TestDocsPaths(t *testing.T) {
 	t.Parallel()
@@ -55,15 +55,49 @@ func TestDocsPaths(t *testing.T) {
 			}
 		}
 		for _, m := range nameIn.FindAllStringSubmatch(text, -1) {
-			name := regexp.MustCompile(`\b` + regexp.QuoteMeta(m[1]) + `\b`)
-			ending := filesEndingIn(files, m[2])
-			if ending != nil && !slices.ContainsFunc(ending, func(file string) bool { return name.MatchString(readPage(t, file)) }) {
+			if !hasName(t, files, m[1], m[2]) {
 				t.Errorf("%s looks for %s in %s, which does not have it", page, m[1], m[2])
 			}
 		}
 	}
 	if found < 100 {
 		t.Errorf("only %d paths were found", found)
+	}
+}
+
+// hasName reports whether a file, or a file of a folder, contains a name or is called so. It does
+// not know what is neither a file nor a folder of the tree, and reports true.
+func hasName(t *testing.T, files []string, name, where string) bool {
+	t.Helper()
+	places := filesEndingIn(files, where)
+	if places == nil {
+		places = filesIn(files, strings.TrimSuffix(where, "/"))
+	}
+	word := regexp.MustCompile(`\b` + regexp.QuoteMeta(name) + `\b`)
+	return places == nil || slices.ContainsFunc(places, func(file string) bool {
+		return filepath.Base(file) == name || word.MatchString(readPage(t, file))
+	})
+}
+
+// TestHasName: a name that a page has wrong is found, in a file and in a folder.
+func TestHasName(t *testing.T) {
+	t.Parallel()
+	files := treeFiles(t)
+	for _, c := range []struct {
+		name, where string
+		want        bool
+	}{
+		{"Reply", "internal/script/reply.go", true},
+		{"Reply", "internal/script", true},
+		{"reply.go", "internal/script", true},
+		{"NoSuchName" + "AtAll", "internal/script/reply.go", false},
+		{"NoSuchName" + "AtAll", "internal/script", false},
+		{"no_such_file.go", "internal/script/", false},
+		{"anything", "nodes:<node>", true},
+	} {
+		if got := hasName(t, files, c.name, c.where); got != c.want {
+			t.Errorf("%s in %s: %t, expected %t", c.name, c.where, got, c.want)
+		}
 	}
 }
 
@@ -111,6 +145,17 @@ func filesEndingIn(files []string, path string) []string {
 	var out []string
 	for _, file := range files {
 		if strings.HasSuffix("/"+file, "/"+path) {
+			out = append(out, file)
+		}
+	}
+	return out
+}
+
+// filesIn are the files directly in the folders whose path ends in path.
+func filesIn(files []string, path string) []string {
+	var out []string
+	for _, file := range files {
+		if strings.HasSuffix("/"+filepath.Dir(file), "/"+path) {
 			out = append(out, file)
 		}
 	}

@@ -64,7 +64,7 @@ func TestReaderOfGivenLists(t *testing.T) {
 		on, err := openRedis(bounded(t), Config{RedisURL: url, KeyPrefix: "strange"}.withDefaults())
 		r.must(err)
 		t.Cleanup(on.close)
-		_, _, _, look := on.look(bounded(t), []string{"vip", "deny"}, false)
+		_, _, _, look := on.poll(bounded(t), []string{"vip", "deny"}, false)
 		advice := fmt.Sprintf("schedctl acl --role list-reader --list vip2 --user %s --key-prefix %s --add", user, r.prefix)
 		for err, advice := range map[error]string{
 			failure: advice, ready: advice,

@@ -64,7 +64,7 @@ func (a *asks) leave() {
 
 // answer asks Redis for ids of one list, and ends their checks by closing done. The deadline is the
 // client's own: a caller that goes away must not end the checks of others.
-func (c *Client) answer(p *picture, list string, all []*ask, done chan struct{}) {
+func (c *Client) answer(p *snapshot, list string, all []*ask, done chan struct{}) {
 	ctx, cancel := context.WithTimeout(c.ctx, c.cfg.Deadline)
 	defer cancel()
 	questions := make([]question, len(all))
@@ -95,12 +95,12 @@ func (c *Client) answer(p *picture, list string, all []*ask, done chan struct{})
 }
 
 // undecided returns an answer that still has neither verdict nor reason.
-func (p *picture) undecided() Answer {
+func (p *snapshot) undecided() Answer {
 	return Answer{Version: p.version.Number, Revision: p.revision, AsOf: p.asOf, Stale: p.stale}
 }
 
 // take waits for an ask, and fills in the answer.
-func (p *picture) take(ctx context.Context, a *Answer, one *ask) {
+func (p *snapshot) take(ctx context.Context, a *Answer, one *ask) {
 	select {
 	case <-one.done:
 	case <-ctx.Done():
@@ -112,6 +112,6 @@ func (p *picture) take(ctx context.Context, a *Answer, one *ask) {
 	}
 }
 
-// slept reports whether a picture may show a version that was replaced long ago, as in a process
+// slept reports whether a snapshot may show a version that was replaced long ago, as in a process
 // that was frozen.
-func (p *picture) slept() bool { return time.Since(p.asOf) > 2*lookEvery }
+func (p *snapshot) slept() bool { return time.Since(p.asOf) > 2*lookEvery }

@@ -60,9 +60,9 @@ func benchList(b *testing.B, kind filter.Kind, edited int) (*List, []string) {
 		e = e.with(7, 1, changes[edited/100:])
 		e = e.with(7, 1, changes[:edited/100])
 	}
-	p := &picture{head: head, version: head.Serving, build: l.build, blocks: l.blocks, edits: e, asOf: time.Now(), replaced: make(chan struct{})}
+	p := &snapshot{head: head, version: head.Serving, build: l.build, blocks: l.blocks, edits: e, asOf: time.Now(), replaced: make(chan struct{})}
 	list := c.List("vip")
-	list.picture.Store(p)
+	list.snapshot.Store(p)
 	return list, ids
 }
 
@@ -82,7 +82,7 @@ func BenchmarkMiss(b *testing.B) {
 	ctx := context.Background()
 	l, _ := benchList(b, filter.Fuse, 0)
 	b.Run("bare", func(b *testing.B) {
-		blocks, hashes := l.picture.Load().blocks, make([]uint64, benchAsks)
+		blocks, hashes := l.snapshot.Load().blocks, make([]uint64, benchAsks)
 		for i, id := range strangers {
 			hashes[i] = form.Sum(7, id)
 		}
@@ -120,7 +120,7 @@ func BenchmarkCached(b *testing.B) {
 	l, ids := benchList(b, filter.Fuse, 0)
 	none, _ := benchList(b, filter.None, 0)
 	for _, l := range []*List{l, none} {
-		p := l.picture.Load()
+		p := l.snapshot.Load()
 		for _, id := range ids[:100_000] {
 			l.client.cache.put(p.build, form.Sum(7, id), id, entry{has: true})
 		}

@@ -187,7 +187,7 @@ func (c *Client) List(name string) *List {
 	if bad {
 		why = ReasonListUnknown
 	}
-	l.picture.Store(&picture{why: why, status: Status{List: name, Reason: why}, replaced: make(chan struct{})})
+	l.snapshot.Store(&snapshot{why: why, status: Status{List: name, Reason: why}, replaced: make(chan struct{})})
 	if known, there := c.lists.LoadOrStore(name, l); there {
 		return known.(*List)
 	}
@@ -216,9 +216,9 @@ func (c *Client) setFailure(err error) {
 	c.err = err
 }
 
-// publish gives out a new picture.
-func (c *Client) publish(l *List, p *picture) {
-	close(l.picture.Swap(p).replaced)
+// publish gives out a new snapshot.
+func (c *Client) publish(l *List, p *snapshot) {
+	close(l.snapshot.Swap(p).replaced)
 	if c.disk != nil && p.why == ReasonNone && !p.stale && p.ready {
 		c.disk.changed(l.name, p)
 	}

@@ -177,7 +177,7 @@ func TestWhole(t *testing.T) {
 		r.must(redistest.Await(func(context.Context) bool {
 			return other.Check(bounded(t), members[2]).Verdict == Yes || other.Check(bounded(t), members[3]).Verdict == Yes
 		}))
-		if other.Status().Stale || other.picture.Load().ready {
+		if other.Status().Stale || other.snapshot.Load().ready {
 			t.Errorf("status: %+v", other.Status())
 		}
 	})

@@ -347,7 +347,7 @@ func (f *fake) set(version int64, build string) {
 }
 
 func (f *fake) follow(string, func(lists.Event)) func() { return func() {} }
-func (f *fake) look(_ context.Context, names []string, _ bool) ([]lists.Mark, string, time.Time, error) {
+func (f *fake) poll(_ context.Context, names []string, _ bool) ([]lists.Mark, string, time.Time, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return []lists.Mark{{Revision: f.head.Revision, Birth: f.head.Birth}}[:len(names)], "1", time.Now(), nil
@@ -445,12 +445,12 @@ func TestSlept(t *testing.T) {
 	}}
 	l := openFake(t, f)
 	want(t, l.Check(bounded(t), "a"), Unknown, SourceNone, ReasonSegment)
-	old := *l.picture.Load()
+	old := *l.snapshot.Load()
 	f.set(2, secondBuild)
 	r := &rig{t: t}
 	r.await(l, "the switch", func(s Status) bool { return s.Version == 2 })
 	old.asOf, old.replaced = old.asOf.Add(-time.Hour), make(chan struct{})
-	l.picture.Store(&old) // as if the process had slept
+	l.snapshot.Store(&old) // as if the process had slept
 	if a := l.Check(bounded(t), "a"); a.Verdict != Yes || a.Version != 2 {
 		t.Errorf("%+v", a)
 	}

@@ -107,7 +107,7 @@ func (f *follower) loop(open func(context.Context) (source, error)) {
 			f.nextLook = min(f.nextLook, f.now())
 		case <-ticker.C:
 		}
-		f.turn(f.now())
+		f.runDue(f.now())
 	}
 }
 
@@ -214,8 +214,8 @@ func (f *follower) take(h heard) {
 	}
 }
 
-// turn does the work that is due.
-func (f *follower) turn(now time.Duration) {
+// runDue does the work that is due.
+func (f *follower) runDue(now time.Duration) {
 	f.used = 0
 	for _, l := range f.lists {
 		f.used += l.follower.view.bytes()
@@ -228,7 +228,7 @@ func (f *follower) turn(now time.Duration) {
 		f.load(l, now)
 		f.restore(l, now)
 		if v.tick(now); v.dirty {
-			f.c.publish(l, v.picture(f.begun, now, f.fits))
+			f.c.publish(l, v.snapshot(f.begun, now, f.fits))
 		}
 		if v.stale {
 			stale++
@@ -382,7 +382,7 @@ func (f *follower) lookAll(now time.Duration) {
 		for _, names := range parts {
 			ctx, cancel := context.WithTimeout(f.c.ctx, callTimeout)
 			sent := f.now()
-			marks, is, at, err := f.source.look(ctx, names, history)
+			marks, is, at, err := f.source.poll(ctx, names, history)
 			cancel()
 			f.post(func(now time.Duration) {
 				if err != nil {
@@ -435,7 +435,7 @@ func (f *follower) report(now time.Duration) {
 
 // reportOf returns what the client has of a list.
 func (f *follower) reportOf(l *List) lists.ClientReport {
-	v, p := l.follower.view, l.picture.Load()
+	v, p := l.follower.view, l.snapshot.Load()
 	r := lists.ClientReport{Birth: v.birth, Revision: p.revision, SDK: sdk}
 	if p.version != nil {
 		r.Serves = p.version.Number

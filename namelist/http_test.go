@@ -211,7 +211,7 @@ func TestSilentConnection(t *testing.T) {
 	look := func() error {
 		ctx, cancel := context.WithTimeout(t.Context(), callTimeout)
 		defer cancel()
-		_, _, _, err := on.look(ctx, []string{"vip"}, false)
+		_, _, _, err := on.poll(ctx, []string{"vip"}, false)
 		return err
 	}
 	if err := look(); err != nil {
@@ -345,7 +345,7 @@ func TestBadAnswers(t *testing.T) {
 	for _, text := range []string{"", "{}", "[]", "<html>", `{"head":{}}`, strings.Repeat(" ", smallAnswer+idAnswer*2+1), strings.Repeat("\x00", blockAnswer+1)} {
 		answer.Store(&text)
 		ctx := bounded(t)
-		if _, _, _, err := on.look(ctx, []string{"vip"}, false); err == nil {
+		if _, _, _, err := on.poll(ctx, []string{"vip"}, false); err == nil {
 			t.Errorf("%.20q is a mark", text)
 		}
 		if d, err := on.delta(ctx, "vip", 0); err == nil && d.Head.Birth != "" {

@@ -13,9 +13,9 @@ const batch = 256
 
 // List answers for one list. It is safe for concurrent use, and valid until its client closes.
 type List struct {
-	name    string
-	client  *Client
-	picture atomic.Pointer[picture]
+	name     string
+	client   *Client
+	snapshot atomic.Pointer[snapshot]
 	// failure is the error of the last call for the list alone, or nil.
 	failure atomic.Pointer[error]
 
@@ -53,8 +53,8 @@ func (l *List) Name() string { return l.name }
 // until the list is there, for at most Config.Deadline, and not beyond ctx. Pass the id in any
 // form; Check brings it into the list's form, such as lower case.
 func (l *List) Check(ctx context.Context, id string) (a Answer) {
-	p := l.picture.Load()
-	if q, open := p.look(&a, l.client.cache, id); open {
+	p := l.snapshot.Load()
+	if q, open := p.lookup(&a, l.client.cache, id); open {
 		return l.remote(ctx, p, id, q)
 	}
 	return a
@@ -62,7 +62,7 @@ func (l *List) Check(ctx context.Context, id string) (a Answer) {
 
 // Peek answers like Check, but without Redis: what memory cannot decide is unknown, as not loaded.
 func (l *List) Peek(id string) (a Answer) {
-	if _, open := l.picture.Load().look(&a, l.client.cache, id); open {
+	if _, open := l.snapshot.Load().lookup(&a, l.client.cache, id); open {
 		a.Reason = ReasonNotLoaded
 	}
 	return a
@@ -70,14 +70,14 @@ func (l *List) Peek(id string) (a Answer) {
 
 // remote asks Redis, once the list is there. A process that was frozen may find that its version
 // has gone. It then reads the head again, and answers from the new version.
-func (l *List) remote(ctx context.Context, p *picture, id string, q question) Answer {
+func (l *List) remote(ctx context.Context, p *snapshot, id string, q question) Answer {
 	ctx, cancel := context.WithTimeout(ctx, l.client.cfg.Deadline)
 	defer cancel()
 	var a Answer
 	open := true
 	if p.why != ReasonNone {
 		if p, open = l.first(ctx, p); open {
-			q, open = p.look(&a, l.client.cache, id)
+			q, open = p.lookup(&a, l.client.cache, id)
 		} else {
 			a.Reason = ReasonOverloaded
 		}
@@ -87,7 +87,7 @@ func (l *List) remote(ctx context.Context, p *picture, id string, q question) An
 	}
 	if (a.Reason == ReasonSegment || a.Reason == ReasonMoved) && p.slept() {
 		now := p
-		for l.client.lookSoon(); now.slept() && ctx.Err() == nil; now = l.picture.Load() {
+		for l.client.lookSoon(); now.slept() && ctx.Err() == nil; now = l.snapshot.Load() {
 			select {
 			case <-now.replaced:
 			case <-ctx.Done():
@@ -95,7 +95,7 @@ func (l *List) remote(ctx context.Context, p *picture, id string, q question) An
 		}
 		if now.build != p.build {
 			var again Answer
-			q, open := now.look(&again, l.client.cache, id)
+			q, open := now.lookup(&again, l.client.cache, id)
 			if a = again; open {
 				a = l.ask(ctx, now, q)
 			}
@@ -107,8 +107,8 @@ func (l *List) remote(ctx context.Context, p *picture, id string, q question) An
 	return a
 }
 
-// first waits for the first picture of a list. ok is false if too many checks wait.
-func (l *List) first(ctx context.Context, p *picture) (now *picture, ok bool) {
+// first waits for the first snapshot of a list. ok is false if too many checks wait.
+func (l *List) first(ctx context.Context, p *snapshot) (now *snapshot, ok bool) {
 	if !l.client.asks.enter() {
 		return p, false
 	}
@@ -116,7 +116,7 @@ func (l *List) first(ctx context.Context, p *picture) (now *picture, ok bool) {
 	for p.why == ReasonNotLoaded {
 		select {
 		case <-p.replaced:
-			p = l.picture.Load()
+			p = l.snapshot.Load()
 		case <-ctx.Done():
 			return p, true
 		case <-l.client.ctx.Done():
@@ -126,7 +126,7 @@ func (l *List) first(ctx context.Context, p *picture) (now *picture, ok bool) {
 	return p, true
 }
 
-func (l *List) ask(ctx context.Context, p *picture, q question) Answer {
+func (l *List) ask(ctx context.Context, p *snapshot, q question) Answer {
 	a := p.undecided()
 	own := &ask{question: q, done: make(chan struct{})}
 	one := l.client.asks.join(p.build, own)
@@ -145,7 +145,7 @@ func (l *List) ask(ctx context.Context, p *picture, q question) Answer {
 // 256 ids in a call. Config.Deadline bounds each call, and the wait for a list that is not there
 // yet.
 func (l *List) CheckAll(ctx context.Context, ids []string) []Answer {
-	p := l.picture.Load()
+	p := l.snapshot.Load()
 	answers := make([]Answer, len(ids))
 	if p.why == ReasonNotLoaded {
 		wait, cancel := context.WithTimeout(ctx, l.client.cfg.Deadline)
@@ -183,7 +183,7 @@ func (l *List) CheckAll(ctx context.Context, ids []string) []Answer {
 		before, now, mine, own = now, nil, nil, nil
 	}
 	for i, id := range ids {
-		q, open := p.look(&answers[i], l.client.cache, id)
+		q, open := p.lookup(&answers[i], l.client.cache, id)
 		if !open || p.why != ReasonNone {
 			continue
 		}
@@ -215,7 +215,7 @@ func (l *List) CheckAll(ctx context.Context, ids []string) []Answer {
 // Config.Deadline. Errors: the end of ctx, with the reason why the list is not ready.
 func (l *List) WaitReady(ctx context.Context) error {
 	for {
-		p := l.picture.Load()
+		p := l.snapshot.Load()
 		if p.why == ReasonNone && p.ready {
 			return nil
 		}
@@ -241,7 +241,7 @@ func (l *List) WaitReady(ctx context.Context) error {
 }
 
 // Status returns the state of the list in this client.
-func (l *List) Status() Status { return l.picture.Load().status }
+func (l *List) Status() Status { return l.snapshot.Load().status }
 
 // OnChange calls call with the current Status, and with each new one; some in between may be left
 // out. If only AsOf and Bytes differ, that is no change. The calls come one after the other from a
@@ -251,7 +251,7 @@ func (l *List) OnChange(call func(Status)) (stop func()) {
 	ctx, stop := context.WithCancel(l.client.ctx)
 	l.client.spawn(func() {
 		for last := (Status{}); ctx.Err() == nil; {
-			p := l.picture.Load()
+			p := l.snapshot.Load()
 			if s := p.status; !s.same(last) {
 				last = s
 				call(s)

@@ -76,21 +76,21 @@ const listSeries = 100
 // listMetrics collects the metrics of each list.
 type listMetrics struct{ c *Client }
 
-// listGauges are read from a list's picture; ok is false if there is no such value.
+// listGauges are read from a list's snapshot; ok is false if there is no such value.
 var listGauges = []struct {
 	desc *prometheus.Desc
-	of   func(p *picture) (value float64, ok bool)
+	of   func(p *snapshot) (value float64, ok bool)
 }{
-	{listDesc("version", "Version that answers; 0 without one."), func(p *picture) (float64, bool) { return float64(p.status.Version), true }},
-	{listDesc("revision", "Revision up to which the list's edits are in answers."), func(p *picture) (float64, bool) { return float64(p.revision), true }},
-	{listDesc("age_seconds", "Time for which changes of the list may not be in answers."), func(p *picture) (float64, bool) {
+	{listDesc("version", "Version that answers; 0 without one."), func(p *snapshot) (float64, bool) { return float64(p.status.Version), true }},
+	{listDesc("revision", "Revision up to which the list's edits are in answers."), func(p *snapshot) (float64, bool) { return float64(p.revision), true }},
+	{listDesc("age_seconds", "Time for which changes of the list may not be in answers."), func(p *snapshot) (float64, bool) {
 		return time.Since(p.asOf).Seconds(), !p.asOf.IsZero()
 	}},
-	{listDesc("blocks", "Blocks of the version's filter."), func(p *picture) (float64, bool) { return float64(p.status.Blocks), true }},
-	{listDesc("blocks_loaded", "Blocks of the version's filter that are in memory."), func(p *picture) (float64, bool) { return float64(p.status.Loaded), true }},
-	{listDesc("edits", "Ids with an edit in memory."), func(p *picture) (float64, bool) { return float64(p.status.Edits), true }},
-	{listDesc("bytes", "Memory that the list needs."), func(p *picture) (float64, bool) { return float64(p.status.Bytes), true }},
-	{listDesc("expires_seconds", "Time until the whole list expires, by Redis' clock; of lists that do."), func(p *picture) (float64, bool) {
+	{listDesc("blocks", "Blocks of the version's filter."), func(p *snapshot) (float64, bool) { return float64(p.status.Blocks), true }},
+	{listDesc("blocks_loaded", "Blocks of the version's filter that are in memory."), func(p *snapshot) (float64, bool) { return float64(p.status.Loaded), true }},
+	{listDesc("edits", "Ids with an edit in memory."), func(p *snapshot) (float64, bool) { return float64(p.status.Edits), true }},
+	{listDesc("bytes", "Memory that the list needs."), func(p *snapshot) (float64, bool) { return float64(p.status.Bytes), true }},
+	{listDesc("expires_seconds", "Time until the whole list expires, by Redis' clock; of lists that do."), func(p *snapshot) (float64, bool) {
 		return float64(p.expires-p.clock.ms()) / 1000, p.expires != 0
 	}},
 }
@@ -109,7 +109,7 @@ func (m listMetrics) Collect(out chan<- prometheus.Metric) {
 	names := m.c.names()
 	for _, name := range names[:min(listSeries, len(names))] {
 		l, _ := m.c.lists.Load(name)
-		p := l.(*List).picture.Load()
+		p := l.(*List).snapshot.Load()
 		for _, g := range listGauges {
 			if value, ok := g.of(p); ok {
 				out <- prometheus.MustNewConstMetric(g.desc, prometheus.GaugeValue, value, name)

@@ -13,7 +13,7 @@ type source interface {
 	// heard may block. An event with a zero Revision means that events may have been lost.
 	follow(list string, heard func(lists.Event)) (stop func())
 	// look returns the mark of each list, and Redis' time.
-	look(ctx context.Context, names []string, history bool) (marks []lists.Mark, is string, at time.Time, err error)
+	poll(ctx context.Context, names []string, history bool) (marks []lists.Mark, is string, at time.Time, err error)
 	// delta returns the head of a list, and a page of its edits after a revision.
 	delta(ctx context.Context, list string, after int64) (lists.Delta, error)
 	// block returns the wire form of a block of a version's filter.

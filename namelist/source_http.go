@@ -186,7 +186,7 @@ func buildPath(list string, v *lists.Version, what string) string {
 	return fmt.Sprintf("%s/versions/%d/%s?build=%s", listPath(list), v.Number, what, url.QueryEscape(v.Build))
 }
 
-func (s *httpSource) look(ctx context.Context, names []string, history bool) ([]lists.Mark, string, time.Time, error) {
+func (s *httpSource) poll(ctx context.Context, names []string, history bool) ([]lists.Mark, string, time.Time, error) {
 	known := make(map[string]lists.Mark, len(names))
 	for _, name := range names {
 		known[name] = lists.Mark{}

@@ -96,7 +96,7 @@ func (s *redisSource) follow(list string, heard func(lists.Event)) (stop func())
 	return s.control.Follow(s.subscriptions.For(0), list, s.cfg.Logger, heard)
 }
 
-func (s *redisSource) look(ctx context.Context, names []string, history bool) ([]lists.Mark, string, time.Time, error) {
+func (s *redisSource) poll(ctx context.Context, names []string, history bool) ([]lists.Mark, string, time.Time, error) {
 	marks, is, at, err := s.control.Look(ctx, names, history)
 	return marks, is, at, s.advise(err, names...)
 }

@@ -27,7 +27,7 @@ const (
 
 // view is what a client knows of one list: a state machine without clock and I/O. Its owner calls
 // it from one goroutine with now, the time since a fixed moment. The owner carries out what want
-// and wantBlock ask for, and publishes what picture makes.
+// and wantBlock ask for, and publishes what snapshot makes.
 //
 //	fetching --last page--> following --a hole; another birth or history; a revision that goes back--> fetching
 //
@@ -62,12 +62,12 @@ type view struct {
 	redisAt time.Duration
 
 	shown shown
-	stale bool // true if the last picture was
-	dirty bool // true if a picture is due
+	stale bool // true if the last snapshot was
+	dirty bool // true if a snapshot is due
 	gaps  int  // for metrics
 }
 
-// shown is what pictures show.
+// shown is what snapshots show.
 type shown struct {
 	why      Reason
 	head     *lists.Head

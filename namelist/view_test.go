@@ -116,7 +116,7 @@ func (s *twin) saved() *twin {
 
 var universe = []string{"a", "b", "c", "d", "e"}
 
-// shows are the ids that a view's picture has, by its edits and the version's own ids.
+// shows are the ids that a view's snapshot has, by its edits and the version's own ids.
 func shows(v *view, of *twinVersion) map[string]bool {
 	out := make(map[string]bool)
 	for _, id := range universe {

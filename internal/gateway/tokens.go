@@ -81,7 +81,7 @@ func (t *Tokens) run(ctx context.Context, done chan<- struct{}) {
 		case <-ctx.Done():
 			return
 		case <-tick.C:
-			t.look(time.Now())
+			t.poll(time.Now())
 		}
 	}
 }
@@ -129,9 +129,9 @@ func (t *Tokens) Changed() <-chan struct{} {
 // Len returns the number of lines.
 func (t *Tokens) Len() int { return len(*t.lines.Load()) }
 
-// look takes over the lines that the file has now. If they cannot be used, it keeps the old ones: a
+// poll takes over the lines that the file has now. If they cannot be used, it keeps the old ones: a
 // slip of the pen must not end all sessions.
-func (t *Tokens) look(now time.Time) {
+func (t *Tokens) poll(now time.Time) {
 	data, err := readTokens(t.file)
 	switch {
 	case err != nil:

@@ -509,7 +509,7 @@ func TestLookPages(t *testing.T) {
 			r.do("ZADD", key, strconv.FormatInt(now, 10), "fresh", "+inf", "persistent")
 		}
 		for _, it := range items { // on a cluster they have different tags
-			found, err := r.conn.look(bounded(t), false, []lookItem{it})
+			found, err := r.conn.poll(bounded(t), false, []lookItem{it})
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -298,7 +298,7 @@ func (c *Consumer) HealthyInstances(ctx context.Context, service string, options
 	if on == nil {
 		return nil, fmt.Errorf("look at service %s: %w", service, errNotConnected)
 	}
-	found, err := on.look(ctx, false, []lookItem{{service: service, timeout: *o.timeout}})
+	found, err := on.poll(ctx, false, []lookItem{{service: service, timeout: *o.timeout}})
 	if err != nil {
 		return nil, fmt.Errorf("look at service %s: %w", service, err)
 	}

@@ -124,7 +124,7 @@ func (f *follower) loop() {
 			f.use(f.c.redis.on.Load())
 		case <-timer.C:
 		}
-		timer.Reset(f.turn(f.now()))
+		timer.Reset(f.runDue(f.now()))
 	}
 }
 
@@ -276,8 +276,8 @@ func (f *follower) build(s *followed, now time.Duration) {
 	}
 }
 
-// turn does the work that is due and returns the time until the next.
-func (f *follower) turn(now time.Duration) time.Duration {
+// runDue does the work that is due and returns the time until the next.
+func (f *follower) runDue(now time.Duration) time.Duration {
 	for s := range f.dirty {
 		if now >= s.nextBuild() {
 			f.build(s, now)

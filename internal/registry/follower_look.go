@@ -127,7 +127,7 @@ func (f *follower) lookAt(tag *tagLooks, services []*followed, history bool, end
 	f.c.loops.Go(func() {
 		for _, p := range parts {
 			ctx, cancel := context.WithTimeout(f.c.ctx, min(callTimeout, f.look))
-			found, err := f.conn.look(ctx, history, p.items)
+			found, err := f.conn.poll(ctx, history, p.items)
 			cancel()
 			f.post(func(now time.Duration) { f.lookedAt(tag, p.services, p.asked, found, err, now) })
 		}

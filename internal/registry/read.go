@@ -99,8 +99,8 @@ func readLook(values []rueidis.RedisMessage, services int) ([]looked, error) {
 	return out, nil
 }
 
-// look looks at up to 256 services of one tag, and repeats that until it has all late ids.
-func (c *conn) look(ctx context.Context, history bool, items []lookItem) ([]looked, error) {
+// poll reads up to 256 services of one tag, and repeats that until it has all late ids.
+func (c *conn) poll(ctx context.Context, history bool, items []lookItem) ([]looked, error) {
 	out, err := c.lookOnce(ctx, history, items)
 	if err != nil {
 		return nil, err

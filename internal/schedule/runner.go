@@ -152,7 +152,7 @@ func (r *Runner) loop(c *cellStore) {
 		case <-r.ctx.Done():
 			return
 		}
-		pause, err := r.look(c)
+		pause, err := r.poll(c)
 		switch {
 		case err == nil:
 			failing.Over()
@@ -163,8 +163,8 @@ func (r *Runner) loop(c *cellStore) {
 	}
 }
 
-// look makes the runs that are due, and returns the time until the next look.
-func (r *Runner) look(c *cellStore) (pause time.Duration, err error) {
+// poll makes the runs that are due, and returns the time until the next poll.
+func (r *Runner) poll(c *cellStore) (pause time.Duration, err error) {
 	pause = r.cfg.Interval*7/8 + rand.N(r.cfg.Interval/4+1)
 	ctx, cancel := context.WithTimeout(r.ctx, callTimeout)
 	defer cancel()

@@ -347,7 +347,7 @@ func TestLook(t *testing.T) {
 	}
 	look := func() time.Duration {
 		t.Helper()
-		pause, err := r.look(g.store[0])
+		pause, err := r.poll(g.store[0])
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -401,7 +401,7 @@ func TestEdited(t *testing.T) {
 	if err := g.client.Do(t.Context(), g.client.B().Zadd().Key(c.keys.due).ScoreMember().ScoreMember(1, "acme/none").Build()).Error(); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := r.look(c); err != nil {
+	if _, err := r.poll(c); err != nil {
 		t.Error(err)
 	}
 	if g.get("ok").Runs != 1 || len(f.made) != 1 {

@@ -27,7 +27,7 @@ func listSabotages() []listSabotage {
 	return []listSabotage{
 		{
 			name: "edits are not asked", topology: listsSeveral, length: listSabotageLength, rule: "answer",
-			edits: []edit{{"../namelist/picture.go", "p.version.Base); edited {", "p.version.Base); edited && id == \"\" {"}},
+			edits: []edit{{"../namelist/snapshot.go", "p.version.Base); edited {", "p.version.Base); edited && id == \"\" {"}},
 		},
 		{
 			name: "the seal is not read", topology: listsSeveral, faults: []string{FaultFlushServer}, length: listSabotageLength, rule: "answer",
@@ -36,7 +36,7 @@ func listSabotages() []listSabotage {
 		{
 			name: "the filter is of another version", topology: listsSeveral, length: listSabotageLength, rule: "answer",
 			edits: []edit{{
-				"../namelist/picture.go", "s.edits, l.blocks, l.keys, l.whole\n",
+				"../namelist/snapshot.go", "s.edits, l.blocks, l.keys, l.whole\n",
 				"s.edits, l.blocks, l.keys, l.whole\n		if old := first[v.list]; old == nil {\n			if l.have == len(l.blocks) {\n				first[v.list] = l.blocks\n			}\n		} else if len(old) == len(l.blocks) {\n			p.blocks = old\n		}\n",
 			}, {"../namelist/loaded.go", "// loaded is what", "var first = map[string][]*filter.Block{}\n\n// loaded is what"}},
 		},

@@ -284,11 +284,11 @@ func (m *Manager) sweep(list string, op namelist.Operation) {
 	if r.Blocks > 0 {
 		v.BlockBits, v.FilterBytes = uint8(bits.Len32(r.Blocks)-1), 1
 	}
-	m.remember(list, v)
+	m.removeLater(list, v)
 }
 
-// remember queues a version's keys for removal.
-func (m *Manager) remember(list string, v namelist.Version) {
+// removeLater queues a version's keys for removal.
+func (m *Manager) removeLater(list string, v namelist.Version) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.ended = append(m.ended, endedBuild{list: list, version: v})

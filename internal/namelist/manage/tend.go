@@ -247,7 +247,7 @@ func (m *Manager) Delete(ctx context.Context, list string, force bool, by nameli
 		return h, nil, err
 	}
 	for i := range versions {
-		m.remember(list, versions[i])
+		m.removeLater(list, versions[i])
 	}
 	return h, left, nil
 }
@@ -310,7 +310,7 @@ func (m *Manager) dropVersions(ctx context.Context, h *namelist.Head) error {
 		if _, err := m.control.DropVersion(ctx, h.Name, v.Number); err != nil {
 			return err
 		}
-		m.remember(h.Name, *v)
+		m.removeLater(h.Name, *v)
 	}
 	return nil
 }

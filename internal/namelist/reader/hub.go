@@ -31,7 +31,7 @@ var (
 
 // hub wakes requests that wait for changes of lists.
 type hub struct {
-	look   func(ctx context.Context, names []string, history bool) ([]namelist.Mark, string, time.Time, error)
+	poll   func(ctx context.Context, names []string, history bool) ([]namelist.Mark, string, time.Time, error)
 	follow func(list string, heard func(namelist.Event)) (stop func())
 
 	mu      sync.Mutex
@@ -104,7 +104,7 @@ func (h *hub) await(ctx context.Context, known map[string]namelist.Mark, history
 func (h *hub) marks(ctx context.Context, names []string, history bool) (out namelist.ListMarks, err error) {
 	ctx, cancel := context.WithTimeout(ctx, api.CallTimeout)
 	defer cancel()
-	marks, is, at, err := h.look(ctx, names, history)
+	marks, is, at, err := h.poll(ctx, names, history)
 	if err != nil {
 		return out, err
 	}

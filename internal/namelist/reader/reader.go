@@ -71,7 +71,7 @@ func New(cfg Config, control *namelist.Control) *Reader {
 	return &Reader{
 		cfg: cfg, control: control, loads: make(chan struct{}, loadsAtOnce), builds: make(map[buildID]*known), cancel: func() {},
 		hub: &hub{
-			look: control.Look, lists: make(map[string]*watched),
+			poll: control.Look, lists: make(map[string]*watched),
 			follow: func(list string, heard func(namelist.Event)) (stop func()) {
 				return control.Follow(cfg.Subscriptions, list, cfg.Log, heard)
 			},

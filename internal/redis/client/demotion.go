@@ -213,7 +213,7 @@ func (w *watched) beginLook() {
 		return
 	}
 	if open, ok := w.links.begin(); ok {
-		w.looks.Go(func() { w.look(open) })
+		w.looks.Go(func() { w.poll(open) })
 	}
 }
 
@@ -236,10 +236,10 @@ func (w *watched) askRoles() {
 	}
 }
 
-// look closes the connections if a new one leads to a master. A server that keeps its role to
+// poll closes the connections if a new one leads to a master. A server that keeps its role to
 // itself counts as a master, because there is no other way to find out. The next looks at it come
 // more and more seldom.
-func (w *watched) look(open []*link) {
+func (w *watched) poll(open []*link) {
 	client, err := newClient(w.probe) // sentinels lead to a master or nowhere
 	if err != nil {
 		return

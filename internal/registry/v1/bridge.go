@@ -159,7 +159,7 @@ func (b *Bridge) round(following map[string]*service) {
 			following[name] = &service{name: name, refused: make(map[string]bool)}
 		}
 		ctx, cancel := context.WithTimeout(b.ctx, 5*callTimeout)
-		err := b.look(ctx, following[name])
+		err := b.poll(ctx, following[name])
 		cancel()
 		if err != nil {
 			b.failed("look at "+name, err)

@@ -13,7 +13,7 @@ import (
 	"github.com/freeslot/freeslot/internal/registry"
 )
 
-// service is what a bridge remembers of one service. Only the loop of looks uses it.
+// service is what a bridge remembers of one service. Only the loop of polls uses it.
 type service struct {
 	name string
 	// scores holds what the last look has read, by id; nil before the first look, which copies
@@ -32,9 +32,9 @@ type service struct {
 	loaded   time.Time // local
 }
 
-// look compares both versions of a service once, and mends each. After an error, the next look does
+// poll compares both versions of a service once, and mends each. After an error, the next poll does
 // the rest.
-func (b *Bridge) look(ctx context.Context, s *service) error {
+func (b *Bridge) poll(ctx context.Context, s *service) error {
 	members, err := b.db.members(ctx, s.name)
 	if err != nil {
 		return err

@@ -24,7 +24,7 @@ func FuzzSnapshot(f *testing.F) {
 		f.Fatal(err)
 	}
 	l.put(0, block, 3)
-	p := &picture{head: head, version: head.Serving, edits: noEdits.with(0, 1, []lists.Change{add("a"), drop("b")}), blocks: l.blocks, keys: l.keys}
+	p := &snapshot{head: head, version: head.Serving, edits: noEdits.with(0, 1, []lists.Change{add("a"), drop("b")}), blocks: l.blocks, keys: l.keys}
 	var whole bytes.Buffer
 	if err := encodeSnapshot(&whole, "vip", p); err != nil {
 		f.Fatal(err)
@@ -51,7 +51,7 @@ func FuzzSnapshot(f *testing.F) {
 		}
 		c := newCache(MinMaxBytes)
 		for _, id := range []string{"a", "b", "", "1"} {
-			v.picture(time.Now(), time.Second, all).look(&Answer{}, c, id)
+			v.snapshot(time.Now(), time.Second, all).lookup(&Answer{}, c, id)
 		}
 	})
 }
