@@ -118,6 +118,15 @@ func TestSabotageApplies(t *testing.T) {
 	for _, bug := range gatewayBugs() {
 		overlaid(t, bug.edits, t.TempDir())
 	}
+	for _, c := range lockSabotages() {
+		overlaid(t, c.edits, t.TempDir())
+	}
+	for _, c := range registrySabotages() {
+		overlaid(t, c.edits, t.TempDir())
+	}
+	for _, c := range listSabotages() {
+		overlaid(t, c.edits, t.TempDir())
+	}
 }
 
 // TestSabotage builds the programs with scripts that do not hold what they promise, and expects
