@@ -84,7 +84,9 @@ func newClient(d *Dispatcher, of *cell.Cell) *client {
 
 // run starts the loops of the cell. Stop waits for them.
 func (c *client) run() {
-	loops := []func(){c.readReplies, c.keepReplies, c.sweepQueues, c.handleDue, c.reapNodes, c.retainRecords, c.countBacklog}
+	loops := []func(){
+		c.readReplies, c.keepReplies, c.sweepQueues, c.handleDue, c.reapNodes, newRetention(c).run, c.countBacklog,
+	}
 	if len(c.d.clients) > 1 {
 		loops = append(loops, c.moveJobs)
 	}

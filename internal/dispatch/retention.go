@@ -13,31 +13,40 @@ const (
 	retainCalls = 32
 )
 
-// retainRecords is the loop that keeps the records of the cell's ended jobs within retention_bytes,
-// if it is set. Every replica runs it; Redis counts and drops each record once.
-func (c *client) retainRecords() {
-	if !c.cell.Retains() {
-		return
-	}
-	outage := logging.NewOutage(c.log, "records.retain_failed", "records.retained_again")
-	c.tick(retainInterval, nil, func() {
-		for range retainCalls {
-			if !c.retain(outage) {
-				return
-			}
-		}
-	})
+// retention is the loop that keeps the records of the cell's ended jobs within retention_bytes, if
+// it is set. Every replica runs it; Redis counts and drops each record once.
+type retention struct {
+	*client
+	outage *logging.Outage
 }
 
-// retain returns true if there is more to do.
-func (c *client) retain(outage *logging.Outage) (more bool) {
-	ctx, cancel := context.WithTimeout(c.d.ctx, ioTimeout)
+func newRetention(c *client) *retention {
+	return &retention{client: c, outage: logging.NewOutage(c.log, "records.retain_failed", "records.retained_again")}
+}
+
+func (r *retention) run() {
+	if r.cell.Retains() {
+		r.tick(retainInterval, nil, r.runOnce)
+	}
+}
+
+func (r *retention) runOnce() {
+	for range retainCalls {
+		if !r.dropPage() {
+			return
+		}
+	}
+}
+
+// dropPage returns true if there is more to do.
+func (r *retention) dropPage() (more bool) {
+	ctx, cancel := context.WithTimeout(r.d.ctx, ioTimeout)
 	defer cancel()
-	did, err := c.cell.Retain(ctx)
-	if !c.succeeded(outage, err) {
+	did, err := r.cell.Retain(ctx)
+	if !r.succeeded(r.outage, err) {
 		return false
 	}
-	c.metrics.retained.WithLabelValues().Set(float64(did.Bytes))
-	c.metrics.dropped.Add(float64(did.Dropped))
+	r.metrics.retained.WithLabelValues().Set(float64(did.Bytes))
+	r.metrics.dropped.Add(float64(did.Dropped))
 	return did.More
 }
