@@ -99,7 +99,7 @@ func (c *client) renewReplies() (reopened bool) {
 		}
 	}
 	if err == nil && c.unrecorded {
-		c.record(ctx)
+		c.recordAgain(ctx)
 	}
 	if c.d.ctx.Err() != nil {
 		return false
