@@ -161,7 +161,8 @@ func (c Config) Validate() error {
 		return err
 	}
 	for name, d := range map[string]time.Duration{
-		"heartbeat_limit": c.HeartbeatLimit, "call_timeout": c.CallTimeout, "retention": c.Retention, "key_retention": c.KeyRetention,
+		"heartbeat_limit": c.HeartbeatLimit, "call_timeout": c.CallTimeout, "retention": c.Retention,
+		"key_retention": c.KeyRetention,
 	} {
 		if d < time.Millisecond {
 			return fmt.Errorf("%s is %s, expected at least 1ms", name, d)

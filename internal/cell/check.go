@@ -83,8 +83,8 @@ func (c *Cell) Check(ctx context.Context) (warnings []string, err error) {
 	defer cancel()
 	err = c.runner.Load(ctx)
 	if script.IsRefused(err) {
-		return append(warnings, fmt.Sprintf("redis does not let us load scripts (%v): agents whose user may not either wait for ever; "+
-			"`schedctl acl --role replica` has what this user needs", err)), nil
+		return append(warnings, fmt.Sprintf("redis does not let us load scripts (%v): agents whose user may not either "+
+			"wait for ever; `schedctl acl --role replica` has what this user needs", err)), nil
 	}
 	return warnings, unreachableOr(err)
 }
@@ -155,7 +155,8 @@ func checkNode(ctx context.Context, addr string, node rueidis.Client, cluster bo
 		return nil, &unreachableError{fmt.Errorf("redis at %s does not answer: %w", addr, err)}
 	}
 	if info["cluster_enabled"] == "1" && !cluster {
-		return nil, refuse("redis at %s is a member of a cluster, and is used as a standalone server: name the cluster's nodes in redis.url, and leave redis.urls out", addr)
+		return nil, refuse("redis at %s is a member of a cluster, and is used as a standalone server: name the cluster's "+
+			"nodes in redis.url, and leave redis.urls out", addr)
 	}
 	return checkServer(addr, info)
 }
@@ -170,11 +171,13 @@ func (c *Cell) checkCluster(ctx context.Context) error {
 	}
 	info := infoFields(strings.TrimPrefix(reply, "txt:"))
 	if info["cluster_state"] != "ok" {
-		return refuse("the Redis Cluster is not whole (cluster_state %s, %s of %d hash slots served): mend it, see `redis-cli --cluster check`",
+		return refuse("the Redis Cluster is not whole (cluster_state %s, %s of %d hash slots served): mend it, see "+
+			"`redis-cli --cluster check`",
 			info["cluster_state"], info["cluster_slots_ok"], script.HashSlots)
 	}
 	if n, err := strconv.Atoi(info["cluster_size"]); err != nil || n < minMasters {
-		return refuse("the Redis Cluster has %s masters with hash slots, expected at least %d: fewer cannot agree on a failover; add masters, or use standalone servers",
+		return refuse("the Redis Cluster has %s masters with hash slots, expected at least %d: fewer cannot agree on a "+
+			"failover; add masters, or use standalone servers",
 			info["cluster_size"], minMasters)
 	}
 	return nil
@@ -201,13 +204,16 @@ func (c *Cell) checkCells(ctx context.Context, write bool) error {
 	}
 	switch prefix := c.layout.Prefix; {
 	case found[0] != args[0]:
-		return refuse("redis.cells is %s, and the data under %s was made with %s: the number is fixed by the first start; set redis.cells to %s, or set another redis.key_prefix",
+		return refuse("redis.cells is %s, and the data under %s was made with %s: the number is fixed by the first start; "+
+			"set redis.cells to %s, or set another redis.key_prefix",
 			args[0], prefix, found[0], found[0])
 	case found[1] != args[1]:
-		return refuse("redis.urls names %s servers, and the data under %s was spread over %s: list the same servers, or set another redis.key_prefix",
+		return refuse("redis.urls names %s servers, and the data under %s was spread over %s: list the same servers, or "+
+			"set another redis.key_prefix",
 			args[1], prefix, found[1])
 	case found[2] != args[2]:
-		return refuse("the server at redis.urls[%s] holds the cells of redis.urls[%s], such as cell %s: list the servers in the order in which they were first used",
+		return refuse("the server at redis.urls[%s] holds the cells of redis.urls[%s], such as cell %s: list the servers "+
+			"in the order in which they were first used",
 			args[2], found[2], found[2])
 	}
 	return nil
@@ -256,22 +262,25 @@ func checkServer(addr string, info map[string]string) (warnings []string, err er
 	version, told := info["redis_version"]
 	major, _, _ := strings.Cut(version, ".")
 	if n, err := strconv.Atoi(major); !told {
-		warnings = append(warnings, fmt.Sprintf("redis at %s does not tell its version: make sure that it is 7.0 or later", addr))
+		warnings = append(warnings, fmt.Sprintf("redis at %s does not tell its version: "+
+			"make sure that it is 7.0 or later", addr))
 	} else if err != nil || n < 7 {
 		return nil, refuse("redis at %s is version %q, expected 7.0 or later: upgrade the server", addr, version)
 	}
 	switch policy := info["maxmemory_policy"]; policy {
 	case "noeviction":
 	case "":
-		warnings = append(warnings, fmt.Sprintf("redis at %s does not tell its maxmemory-policy: make sure that it is noeviction", addr))
+		warnings = append(warnings, fmt.Sprintf("redis at %s does not tell its maxmemory-policy: make sure that it is "+
+			"noeviction", addr))
 	default:
-		return nil, refuse("redis at %s has maxmemory-policy %s, which deletes jobs when memory runs short, expected noeviction: "+
-			"run `redis-cli CONFIG SET maxmemory-policy noeviction` and put the same into redis.conf", addr, policy)
+		return nil, refuse("redis at %s has maxmemory-policy %s, which deletes jobs when memory runs short, expected "+
+			"noeviction: run `redis-cli CONFIG SET maxmemory-policy noeviction` and put the same into redis.conf", addr, policy)
 	}
 	switch info["aof_enabled"] {
 	case "1":
 	case "":
-		warnings = append(warnings, fmt.Sprintf("redis at %s does not tell whether it keeps an append-only file: without one a restart loses jobs", addr))
+		warnings = append(warnings, fmt.Sprintf("redis at %s does not tell whether it keeps an append-only file: without "+
+			"one a restart loses jobs", addr))
 	default:
 		warnings = append(warnings, fmt.Sprintf("redis at %s keeps no append-only file: a restart loses jobs; "+
 			"run `redis-cli CONFIG SET appendonly yes` and put the same into redis.conf", addr))
@@ -299,14 +308,18 @@ func (c *Cell) checkSchema(ctx context.Context, write bool) error {
 	case err == nil && found == SchemaVersion:
 		return nil
 	case err == nil && found > SchemaVersion:
-		return refuse("the data under %s was written by a newer release (schema %d, this one knows %d): upgrade this process, or set another redis.key_prefix",
+		return refuse("the data under %s was written by a newer release (schema %d, this one knows %d): upgrade this "+
+			"process, or set another redis.key_prefix",
 			c.layout.Prefix, found, SchemaVersion)
 	case err == nil && found >= 1:
-		return refuse("the data under %s was written by an older release (schema %d, this one writes %d): let that one finish its jobs, then delete the data with "+
-			"`redis-cli --scan --pattern '%s:*' | xargs redis-cli del`, or set another redis.key_prefix", c.layout.Prefix, found, SchemaVersion, c.layout.Prefix)
+		return refuse("the data under %s was written by an older release (schema %d, this one writes %d): let that one "+
+			"finish its jobs, then delete the data with "+
+			"`redis-cli --scan --pattern '%s:*' | xargs redis-cli del`, or set another redis.key_prefix",
+			c.layout.Prefix, found, SchemaVersion, c.layout.Prefix)
 	default:
 		return refuse("%s is %q, expected %d: no release wrote it; delete the data with "+
-			"`redis-cli --scan --pattern '%s:*' | xargs redis-cli del`, or set another redis.key_prefix", key, text, SchemaVersion, c.layout.Prefix)
+			"`redis-cli --scan --pattern '%s:*' | xargs redis-cli del`, or set another redis.key_prefix",
+			key, text, SchemaVersion, c.layout.Prefix)
 	}
 }
 

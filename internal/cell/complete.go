@@ -26,7 +26,8 @@ func (c *Cell) Complete(ctx context.Context, comp Completion) (CompletionOutcome
 func (c *Cell) complete(ctx context.Context, comps []Completion) (out []CompletionOutcome, err error) {
 	l, node := c.layout, comps[0].Node
 	defer wrap(&err, "complete %d jobs of node %s", len(comps), node)
-	keys := append(make([]string, 0, 6+len(comps)), l.Revisions(), l.Version(), l.Finished(), l.Node(node), l.Slots(node), l.Dispatch(node))
+	keys := append(make([]string, 0, 6+len(comps)), l.Revisions(), l.Version(), l.Finished(), l.Node(node), l.Slots(node),
+		l.Dispatch(node))
 	var begun func([]Dispatch)
 	items := make([]string, 0, 6*len(comps))
 	for i := range comps {

@@ -84,7 +84,8 @@ type CompletionResult struct {
 // completions as FitNode allows, and returns the results in their order. A completion that cannot
 // be sent does not affect the others.
 func (c *Cell) CompleteNode(ctx context.Context, comps []Completion) []CompletionResult {
-	results, sent, valid := make([]CompletionResult, len(comps)), make([]Completion, 0, len(comps)), make([]int, 0, len(comps))
+	results := make([]CompletionResult, len(comps))
+	sent, valid := make([]Completion, 0, len(comps)), make([]int, 0, len(comps))
 	for i := range comps {
 		if results[i].Err = comps[i].validate(); results[i].Err == nil {
 			sent, valid = append(sent, comps[i]), append(valid, i)
@@ -121,7 +122,8 @@ func (c *Cell) CompleteNodes(ctx context.Context, comps []Completion) (out []Sha
 				failure = mustJSON(comp.Error)
 			}
 			jobs = append(jobs, l.Job(comp.Attempt.Job))
-			args = append(args, comp.Attempt.Job, strconv.Itoa(comp.Attempt.N), string(comp.State), rueidis.BinaryString(comp.Result), failure)
+			args = append(args, comp.Attempt.Job, strconv.Itoa(comp.Attempt.N), string(comp.State),
+				rueidis.BinaryString(comp.Result), failure)
 		}
 	}
 	out = make([]SharedOutcome, len(comps))

@@ -34,7 +34,8 @@ func (c *Cell) EnqueueAll(ctx context.Context, subs []Submission) []SubmitResult
 func (c *Cell) queueFull() *freeslot.Error {
 	return &freeslot.Error{
 		Code: freeslot.CodeOverloaded, RetryAfter: time.Second,
-		Message: fmt.Sprintf("as many jobs wait as may: %d for the same nodes, 1024 kinds of jobs, or %d for later", c.cfg.WaitingLimit, 10*c.cfg.WaitingLimit),
+		Message: fmt.Sprintf("as many jobs wait as may: %d for the same nodes, 1024 kinds of jobs, or %d for later",
+			c.cfg.WaitingLimit, 10*c.cfg.WaitingLimit),
 	}
 }
 
@@ -92,7 +93,8 @@ func (c *Cell) enqueueCall(subs []encodedSubmission) (keys, args []string) {
 		keys = append(keys, l.Job(subs[i].JobID))
 	}
 	args = []string{
-		l.NodeEvents(), millis(c.cfg.HeartbeatLimit), millis(c.cfg.Retention), strconv.Itoa(c.cfg.WaitingLimit), millis(c.cfg.KeyRetention),
+		l.NodeEvents(), millis(c.cfg.HeartbeatLimit), millis(c.cfg.Retention), strconv.Itoa(c.cfg.WaitingLimit),
+		millis(c.cfg.KeyRetention),
 		strconv.Itoa(len(nodes)), strconv.Itoa(len(subs)),
 	}
 	return append(keys, idems...), slices.Concat(args, nodes, items)

@@ -54,7 +54,8 @@ func (c *Cell) CloseGateway(ctx context.Context, replica string) error {
 	if err := validateReplica(replica); err != nil {
 		return err
 	}
-	if err := c.runner.Do(ctx, "close_gateway", c.client.B().Del().Key(c.layout.Gateway(replica)).Build()).Error(); err != nil {
+	del := c.client.B().Del().Key(c.layout.Gateway(replica)).Build()
+	if err := c.runner.Do(ctx, "close_gateway", del).Error(); err != nil {
 		return fmt.Errorf("close stream of gateway %s: %w", replica, err)
 	}
 	return nil
@@ -63,7 +64,9 @@ func (c *Cell) CloseGateway(ctx context.Context, replica string) error {
 // GatewayDispatches reads the deliveries to all nodes behind the replica's gateway, as Dispatches
 // does for one node. after is an entry's ID, and each entry comes with all its jobs. The texts of
 // one call share memory: clone those that you keep for long.
-func (c *Cell) GatewayDispatches(ctx context.Context, replica, after string, block time.Duration, limit int) ([]GatewayDispatch, error) {
+func (c *Cell) GatewayDispatches(
+	ctx context.Context, replica, after string, block time.Duration, limit int,
+) ([]GatewayDispatch, error) {
 	if err := validateReplica(replica); err != nil {
 		return nil, err
 	}

@@ -61,7 +61,8 @@ func (c *Cell) HeartbeatLinked(ctx context.Context, hb Heartbeat, link Link) (He
 // alone, all at the same time. That happens to most calls while a hash slot migrates, because one
 // key that has moved or does not exist is enough.
 func (c *Cell) HeartbeatsLinked(ctx context.Context, beats []LinkedHeartbeat) []HeartbeatResult {
-	results, sent, valid := make([]HeartbeatResult, len(beats)), make([]LinkedHeartbeat, 0, len(beats)), make([]int, 0, len(beats))
+	results := make([]HeartbeatResult, len(beats))
+	sent, valid := make([]LinkedHeartbeat, 0, len(beats)), make([]int, 0, len(beats))
 	for i := range beats {
 		if results[i].Err = beats[i].check(); results[i].Err == nil {
 			sent, valid = append(sent, beats[i]), append(valid, i)
@@ -128,7 +129,8 @@ func (c *Cell) heartbeats(ctx context.Context, beats []LinkedHeartbeat, call cal
 		if len(hb.Resources) > 0 {
 			keys[len(keys)-1] = l.Metrics(hb.Node)
 		}
-		args = append(args, hb.Node, hb.Epoch, string(hb.status()), link, hb.Read, string(hb.Resources), strconv.Itoa(len(hb.Running)))
+		args = append(args, hb.Node, hb.Epoch, string(hb.status()), link, hb.Read, string(hb.Resources),
+			strconv.Itoa(len(hb.Running)))
 		args = hb.appendRunning(args)
 	}
 	r := script.ReadReply(call(ctx, c.scripts["heartbeats"], keys, args))

@@ -29,7 +29,9 @@ func (c *Cell) Cancel(ctx context.Context, tenant, jobID string) (freeslot.JobSt
 
 // told returns what read reports of a job. It waits until an end cannot be lost any more; otherwise
 // the client could later see another end.
-func (c *Cell) told(ctx context.Context, read func(on *script.Conn) (freeslot.JobStatus, error)) (status freeslot.JobStatus, err error) {
+func (c *Cell) told(
+	ctx context.Context, read func(on *script.Conn) (freeslot.JobStatus, error),
+) (status freeslot.JobStatus, err error) {
 	err = c.runner.OneConnection(func(on *script.Conn) (err error) {
 		if status, err = read(on); err == nil && status.State.Terminal() {
 			err = on.Confirm(ctx)
@@ -48,7 +50,8 @@ func (c *Cell) ReplyTo(ctx context.Context, jobID string) (string, error) {
 	if err := ValidateJobID("job_id", jobID); err != nil {
 		return "", err
 	}
-	replica, err := c.runner.Do(ctx, "reply_to", c.client.B().Hget().Key(c.layout.Job(jobID)).Field("reply_to").Build()).ToString()
+	get := c.client.B().Hget().Key(c.layout.Job(jobID)).Field("reply_to").Build()
+	replica, err := c.runner.Do(ctx, "reply_to", get).ToString()
 	if rueidisNil(err) != nil {
 		return "", fmt.Errorf("read who waits for job %s: %w", jobID, err)
 	}
@@ -134,7 +137,8 @@ func (c *Cell) runAt(ctx context.Context, jobID string, deadline int64) (int64, 
 // place fills in the job's position in the queue of its class, or what holds it back; neither if it
 // has left meanwhile. jobID is the job's id in this cell.
 func (c *Cell) place(ctx context.Context, s *freeslot.JobStatus, jobID string) error {
-	rank, err := c.runner.Do(ctx, "read", c.client.B().Zrank().Key(c.layout.Queue(s.Class)).Member(jobID).Build()).AsInt64()
+	zrank := c.client.B().Zrank().Key(c.layout.Queue(s.Class)).Member(jobID).Build()
+	rank, err := c.runner.Do(ctx, "read", zrank).AsInt64()
 	switch {
 	case rueidis.IsRedisNil(err):
 		s.HeldBy, err = c.limitOn(ctx, jobID, s.Class)

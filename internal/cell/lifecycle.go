@@ -23,7 +23,8 @@ func New(cfg Config, client rueidis.Client, logger *zap.Logger, reg prometheus.R
 		return nil, fmt.Errorf("cell: Redis is a cluster, where the keys of a cell need a hash tag to stay together")
 	}
 	c := &Cell{
-		cfg: cfg, layout: cfg.Layout, client: client, log: logger, unreadable: logging.NewRepeated(logger, "node.unreadable"), scripts: scripts,
+		cfg: cfg, layout: cfg.Layout, client: client, log: logger,
+		unreadable: logging.NewRepeated(logger, "node.unreadable"), scripts: scripts,
 		tombstones: tombstonesKept, stopping: make(chan struct{}), stopped: make(chan struct{}),
 	}
 	c.runner = script.NewRunner(script.Config{
@@ -50,7 +51,8 @@ func (c *Cell) enqueueBatch() script.BatchConfig[encodedSubmission, Placement] {
 
 func (c *Cell) completeBatch() script.BatchConfig[Completion, CompletionOutcome] {
 	return script.BatchConfig[Completion, CompletionOutcome]{
-		Name: "complete", Run: c.complete, Size: completionSize, Items: batchItems, Bytes: batchBytes, Queue: c.cfg.QueueLimit,
+		Name: "complete", Run: c.complete, Size: completionSize, Items: batchItems, Bytes: batchBytes,
+		Queue: c.cfg.QueueLimit,
 		Group: func(a, b Completion) bool { return a.Node == b.Node && a.Epoch == b.Epoch },
 		Calls: batchLoops, Timeout: c.cfg.CallTimeout,
 	}

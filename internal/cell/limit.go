@@ -26,7 +26,8 @@ func (c *Cell) CheckLimits(ctx context.Context, most int) (classes []Class, err 
 
 // Limited reports whether any limit counts jobs or holds them back. Errors: from Redis.
 func (c *Cell) Limited(ctx context.Context) (bool, error) {
-	n, err := c.runner.Do(ctx, "gates", c.client.B().Exists().Key(c.layout.Limits(), c.layout.FullLimits()).Build()).AsInt64()
+	exists := c.client.B().Exists().Key(c.layout.Limits(), c.layout.FullLimits()).Build()
+	n, err := c.runner.Do(ctx, "gates", exists).AsInt64()
 	wrap(&err, "look for limits")
 	return n > 0, err
 }
@@ -43,7 +44,8 @@ func (c *Cell) limitOn(ctx context.Context, jobID, class string) (string, error)
 		if by == "" {
 			continue
 		}
-		err := c.runner.Do(ctx, "read", c.client.B().Zscore().Key(c.layout.LimitedBy(name)).Member(class+" "+jobID).Build()).Error()
+		score := c.client.B().Zscore().Key(c.layout.LimitedBy(name)).Member(class + " " + jobID).Build()
+		err := c.runner.Do(ctx, "read", score).Error()
 		if err == nil {
 			return by, nil
 		}
@@ -71,7 +73,8 @@ type FullLimit struct {
 // that were looked at longest ago. Errors: from Redis.
 func (c *Cell) FullLimits(ctx context.Context) ([]FullLimit, error) {
 	l, b := c.layout, c.client.B
-	names, err := c.runner.Do(ctx, "held", b().Zrange().Key(l.FullLimits()).Min("0").Max(strconv.Itoa(mostFullLimits-1)).Build()).AsStrSlice()
+	first := b().Zrange().Key(l.FullLimits()).Min("0").Max(strconv.Itoa(mostFullLimits - 1)).Build()
+	names, err := c.runner.Do(ctx, "held", first).AsStrSlice()
 	if err != nil {
 		return nil, fmt.Errorf("list limits: %w", err)
 	}

@@ -126,13 +126,16 @@ func (l *Link) encode() (string, error) {
 			return "", err
 		}
 	}
-	for _, part := range []struct{ field, name string }{{"session", l.Session}, {"token", l.Token}, {"replica", l.Replica}} {
+	for _, part := range []struct{ field, name string }{
+		{"session", l.Session}, {"token", l.Token}, {"replica", l.Replica},
+	} {
 		if err := freeslot.ValidateName(part.field, part.name); err != nil {
 			return "", err
 		}
 	}
 	connection, roundTrip := strconv.FormatInt(l.Connection, 10), strconv.FormatInt(max(0, l.RoundTrip.Microseconds()), 10)
-	return strings.Join([]string{connection, l.Stream, l.Session, l.Token, l.Replica, versionName(l.Version), roundTrip}, " "), nil
+	parts := []string{connection, l.Stream, l.Session, l.Token, l.Replica, versionName(l.Version), roundTrip}
+	return strings.Join(parts, " "), nil
 }
 
 // versionName returns a version as part of a link: not empty, and without spaces.
@@ -160,7 +163,8 @@ func parseLoad(load string) (heardMS int64, link Link) {
 	}
 	var of string
 	var microseconds int64
-	err = readParts(load, &of, &link.Connection, &link.Stream, &link.Session, &link.Token, &link.Replica, &link.Version, &microseconds)
+	err = readParts(load, &of, &link.Connection, &link.Stream, &link.Session, &link.Token, &link.Replica, &link.Version,
+		&microseconds)
 	if err != nil || link.Connection < 1 {
 		return int64(heard), Link{}
 	}

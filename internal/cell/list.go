@@ -220,7 +220,9 @@ func once(jobs []freeslot.JobStatus) []freeslot.JobStatus {
 	for i := range jobs {
 		there[jobs[i].ID] = there[jobs[i].ID] || jobs[i].State != freeslot.StateMoving
 	}
-	return slices.DeleteFunc(jobs, func(s freeslot.JobStatus) bool { return s.State == freeslot.StateMoving && there[s.ID] })
+	return slices.DeleteFunc(jobs, func(s freeslot.JobStatus) bool {
+		return s.State == freeslot.StateMoving && there[s.ID]
+	})
 }
 
 // livingPage reads jobs that have not ended, in the order of place and job, after at.
@@ -256,7 +258,8 @@ func (c *Cell) livingPage(ctx context.Context, at position, limit int, f JobFilt
 // livingAt returns the jobs at one place, in no order.
 func (c *Cell) livingAt(ctx context.Context, place string) (there []listed, err error) {
 	if place == placeDue {
-		due, err := c.runner.Do(ctx, "list", c.client.B().Zrange().Key(c.layout.Due()).Min("0").Max("-1").Withscores().Build()).AsZScores()
+		all := c.client.B().Zrange().Key(c.layout.Due()).Min("0").Max("-1").Withscores().Build()
+		due, err := c.runner.Do(ctx, "list", all).AsZScores()
 		for _, z := range due {
 			there = append(there, listed{node: place, job: z.Member, due: int64(z.Score)})
 		}
@@ -286,7 +289,7 @@ func (c *Cell) places(ctx context.Context, f JobFilter) (places []string, err er
 		for _, class := range classes {
 			places = append(places, placeQueue+class)
 		}
-		limits, err := c.runner.Do(ctx, "list", c.client.B().Zrange().Key(c.layout.FullLimits()).Min("0").Max("-1").Build()).AsStrSlice()
+		limits, err := c.runner.Do(ctx, "list", c.all(c.layout.FullLimits())).AsStrSlice()
 		if err != nil {
 			return nil, fmt.Errorf("list limits: %w", err)
 		}
@@ -300,7 +303,7 @@ func (c *Cell) places(ctx context.Context, f JobFilter) (places []string, err er
 		places = append(places, placeMove)
 	}
 	if state == "" || state == freeslot.StateRunning || state == freeslot.StateCancelling {
-		nodes, err := c.runner.Do(ctx, "list", c.client.B().Zrange().Key(c.layout.Revisions()).Min("0").Max("-1").Build()).AsStrSlice()
+		nodes, err := c.runner.Do(ctx, "list", c.all(c.layout.Revisions())).AsStrSlice()
 		if err != nil {
 			return nil, fmt.Errorf("list nodes: %w", err)
 		}
@@ -312,21 +315,27 @@ func (c *Cell) places(ctx context.Context, f JobFilter) (places []string, err er
 
 func (c *Cell) jobsAt(place string) rueidis.Completed {
 	if place == placeMove {
-		return c.client.B().Zrange().Key(c.layout.Moves()).Min("0").Max("-1").Build()
+		return c.all(c.layout.Moves())
 	}
 	if class, ok := strings.CutPrefix(place, placeQueue); ok {
-		return c.client.B().Zrange().Key(c.layout.Queue(class)).Min("0").Max("-1").Build()
+		return c.all(c.layout.Queue(class))
 	}
 	if name, ok := strings.CutPrefix(place, placeLimited); ok {
-		return c.client.B().Zrange().Key(c.layout.LimitedBy(name)).Min("0").Max("-1").Build()
+		return c.all(c.layout.LimitedBy(name))
 	}
 	return c.client.B().Hkeys().Key(c.layout.Slots(place)).Build()
+}
+
+// all returns the command that reads all members of a sorted set, in order.
+func (c *Cell) all(key string) rueidis.Completed {
+	return c.client.B().Zrange().Key(key).Min("0").Max("-1").Build()
 }
 
 // finishedPage reads terminal jobs, newest first, after at.
 func (c *Cell) finishedPage(ctx context.Context, at position, limit int) ([]listed, error) {
 	last, top := at.microsecond(), cmp.Or(at.place, "+inf")
-	cmd := c.client.B().Zrevrangebyscore().Key(c.layout.Finished()).Max(top).Min("-inf").Withscores().Limit(0, int64(limit+tieRoom)).Build()
+	cmd := c.client.B().Zrevrangebyscore().Key(c.layout.Finished()).Max(top).Min("-inf").Withscores().
+		Limit(0, int64(limit+tieRoom)).Build()
 	scores, err := c.runner.Do(ctx, "list", cmd).AsZScores()
 	if err != nil {
 		return nil, fmt.Errorf("list finished jobs: %w", err)
@@ -392,7 +401,8 @@ func (c *Cell) records(ctx context.Context, ids []string, f JobFilter) ([]record
 		if err != nil {
 			return nil, err
 		}
-		if (f.Tenant == "" || s.Tenant == f.Tenant) && (f.State == "" || s.State == f.State) && (f.Class == "" || s.Class == f.Class) {
+		if (f.Tenant == "" || s.Tenant == f.Tenant) && (f.State == "" || s.State == f.State) &&
+			(f.Class == "" || s.Class == f.Class) {
 			jobs = append(jobs, record{id: ids[i], JobStatus: s})
 		}
 	}
@@ -463,7 +473,8 @@ func (c *Cell) queuePage(ctx context.Context, class string, at position, limit i
 }
 
 func (c *Cell) queueFrom(ctx context.Context, line string, from int64, limit int) ([]rueidis.ZScore, error) {
-	cmd := c.client.B().Zrange().Key(line).Min(strconv.FormatInt(from, 10)).Max(strconv.FormatInt(from+int64(limit)-1, 10)).Withscores().Build()
+	first, last := strconv.FormatInt(from, 10), strconv.FormatInt(from+int64(limit)-1, 10)
+	cmd := c.client.B().Zrange().Key(line).Min(first).Max(last).Withscores().Build()
 	return c.runner.Do(ctx, "list", cmd).AsZScores()
 }
 

@@ -132,7 +132,9 @@ func (c *Cell) BeginMoves(ctx context.Context, class string, to Target, from, li
 
 // moves reads moves from an index. With jobs it reads their moves; without, it reads all moves that
 // a replica should have looked at late ago or earlier. more is true if there are more.
-func (c *Cell) moves(ctx context.Context, index string, late time.Duration, limit int, jobs ...string) (found []Move, more bool, err error) {
+func (c *Cell) moves(
+	ctx context.Context, index string, late time.Duration, limit int, jobs ...string,
+) (found []Move, more bool, err error) {
 	defer wrap(&err, "read moves")
 	args := append([]string{millis(late), strconv.Itoa(max(limit, 1))}, jobs...)
 	r := script.ReadReply(c.runner.Call(ctx, c.scripts["moves"], []string{index}, args))
@@ -178,7 +180,8 @@ func (c *Cell) moveIn(ctx context.Context, moves []*Move, till int64, guide *Gui
 		keys = append(keys, l.Job(m.there()))
 		record, _ := parseJobRecord(m.field("job")) // the script refuses another form
 		fields := m.carried()
-		args = append(args, m.there(), cmp.Or(m.field("known"), m.Job), strconv.Itoa(m.Hop), strconv.Itoa(guide.weight(record.tenant)),
+		args = append(args, m.there(), cmp.Or(m.field("known"), m.Job), strconv.Itoa(m.Hop),
+			strconv.Itoa(guide.weight(record.tenant)),
 			limitsArg(guide.limits(m)), strconv.Itoa(len(fields)))
 		args = append(args, fields...)
 	}

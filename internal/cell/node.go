@@ -46,7 +46,9 @@ func (c *Cell) Register(ctx context.Context, node freeslot.Node, epoch Epoch) (R
 // RegisterLinked is Register for a node behind a gateway. It takes over no epoch except replaces.
 // Errors: as Register; ErrSuperseded if the node has another epoch; ErrStaleConnection;
 // ErrNodeInUse.
-func (c *Cell) RegisterLinked(ctx context.Context, node freeslot.Node, epoch Epoch, link Link, replaces Epoch) (Registration, error) {
+func (c *Cell) RegisterLinked(
+	ctx context.Context, node freeslot.Node, epoch Epoch, link Link, replaces Epoch,
+) (Registration, error) {
 	if err := freeslot.ValidateName("epoch", epoch); err != nil {
 		return Registration{}, err
 	}
@@ -71,12 +73,15 @@ func (c *Cell) Import(ctx context.Context, node freeslot.Node, seen NodeState) (
 	if seen.Gone {
 		epoch = ""
 	}
-	return c.register(ctx, "import", node, []string{node.ID, c.layout.NodeEvents()}, epoch, strconv.FormatInt(seen.LastHeartbeatMS, 10))
+	return c.register(ctx, "import", node, []string{node.ID, c.layout.NodeEvents()}, epoch,
+		strconv.FormatInt(seen.LastHeartbeatMS, 10))
 }
 
 // register calls register.lua or import.lua. head holds the first arguments of either. known is
 // what the script compares with Redis before it changes anything.
-func (c *Cell) register(ctx context.Context, name string, node freeslot.Node, head []string, known ...string) (r Registration, err error) {
+func (c *Cell) register(
+	ctx context.Context, name string, node freeslot.Node, head []string, known ...string,
+) (r Registration, err error) {
 	if err := node.Validate("node"); err != nil {
 		return Registration{}, err
 	}
@@ -128,7 +133,8 @@ func (c *Cell) Reap(ctx context.Context, node string, epoch Epoch) (Reaped, erro
 	if err := validateAgent(node, epoch); err != nil {
 		return Reaped{}, err
 	}
-	revision, jobs, err := c.changeNode(ctx, "reap", c.leaveKeys(node), append(c.leaveArgs(node, epoch), millis(c.cfg.HeartbeatLimit)))
+	revision, jobs, err := c.changeNode(ctx, "reap", c.leaveKeys(node),
+		append(c.leaveArgs(node, epoch), millis(c.cfg.HeartbeatLimit)))
 	if err != nil && !errors.Is(err, ErrSuperseded) {
 		return Reaped{}, fmt.Errorf("reap node %s: %w", node, err)
 	}
@@ -139,7 +145,8 @@ func (c *Cell) Reap(ctx context.Context, node string, epoch Epoch) (Reaped, erro
 // and the health of nodes. A call looks at up to most nodes, and up to most members of all sets
 // together, drawn at random. Errors: from Redis.
 func (c *Cell) Mend(ctx context.Context, most int) error {
-	err := c.runner.Call(ctx, c.scripts["mend"], []string{c.layout.Revisions(), c.layout.Online()}, []string{strconv.Itoa(most)}).Error()
+	keys := []string{c.layout.Revisions(), c.layout.Online()}
+	err := c.runner.Call(ctx, c.scripts["mend"], keys, []string{strconv.Itoa(most)}).Error()
 	wrap(&err, "mend the sets of nodes")
 	return err
 }
@@ -159,7 +166,9 @@ func (c *Cell) leaveArgs(node string, epoch Epoch) []string {
 
 // changeNode calls a script that returns a revision or a code, followed by the jobs that the node
 // lost.
-func (c *Cell) changeNode(ctx context.Context, name string, keys, args []string) (revision int64, lost []string, err error) {
+func (c *Cell) changeNode(
+	ctx context.Context, name string, keys, args []string,
+) (revision int64, lost []string, err error) {
 	r := script.ReadReply(c.runner.Call(ctx, c.scripts[name], keys, args))
 	revision = r.Number()
 	switch {
@@ -199,7 +208,8 @@ func (c *Cell) drain(ctx context.Context, node string, status freeslot.Status) e
 		n, err := r.AsInt64()
 		return err == nil && n == 0
 	}
-	found, err := c.runner.CallConfirmed(ctx, c.scripts["drain"], keys, []string{node, l.NodeEvents(), string(status)}, isZero).AsInt64()
+	args := []string{node, l.NodeEvents(), string(status)}
+	found, err := c.runner.CallConfirmed(ctx, c.scripts["drain"], keys, args, isZero).AsInt64()
 	switch {
 	case err != nil:
 		return fmt.Errorf("drain node %s: %w", node, err)

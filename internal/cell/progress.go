@@ -40,7 +40,9 @@ const (
 // at most one for each attempt. It can be repeated: a report changes nothing once it or a later one
 // was stored. Errors: *freeslot.Error for reports that cannot be sent, or from Redis; the reports
 // may have been stored then.
-func (c *Cell) Progress(ctx context.Context, node string, epoch Epoch, reports []ProgressReport) ([]ProgressOutcome, error) {
+func (c *Cell) Progress(
+	ctx context.Context, node string, epoch Epoch, reports []ProgressReport,
+) ([]ProgressOutcome, error) {
 	if err := validateReports(node, epoch, reports); err != nil {
 		return nil, err
 	}
@@ -50,7 +52,8 @@ func (c *Cell) Progress(ctx context.Context, node string, epoch Epoch, reports [
 	for i := range reports {
 		r := &reports[i]
 		keys = append(keys, l.Job(r.Attempt.Job))
-		args = append(args, r.Attempt.Job, strconv.Itoa(r.Attempt.N), strconv.FormatInt(r.Seq, 10), rueidis.BinaryString(r.Value))
+		args = append(args, r.Attempt.Job, strconv.Itoa(r.Attempt.N), strconv.FormatInt(r.Seq, 10),
+			rueidis.BinaryString(r.Value))
 	}
 	reply, err := c.runner.Call(ctx, c.scripts["progress"], keys, args).AsIntSlice()
 	if err != nil {
@@ -83,7 +86,8 @@ func validateReports(node string, epoch Epoch, reports []ProgressReport) error {
 		}
 		switch {
 		case r.Attempt.N < 1 || r.Seq < 1:
-			return freeslot.Invalid("reports", "has number %d of attempt %d of job %s, expected them from 1", r.Seq, r.Attempt.N, r.Attempt.Job)
+			return freeslot.Invalid("reports", "has number %d of attempt %d of job %s, expected them from 1", r.Seq,
+				r.Attempt.N, r.Attempt.Job)
 		case len(r.Value) > freeslot.MaxProgressBytes:
 			return freeslot.Invalid("value", "has %d bytes, expected at most %d", len(r.Value), freeslot.MaxProgressBytes)
 		case len(r.Value) == 0:

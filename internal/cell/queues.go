@@ -100,7 +100,8 @@ func (c *Cell) queues(ctx context.Context, classes []Class) ([]Queue, error) {
 	var asked []rueidis.Completed
 	for _, class := range classes {
 		b, line := c.client.B, c.layout.Queue(class.ID)
-		asked = append(asked, b().Zcard().Key(line).Build().Pin(), b().Zrange().Key(line).Min("0").Max("0").Withscores().Build().Pin(),
+		asked = append(asked, b().Zcard().Key(line).Build().Pin(),
+			b().Zrange().Key(line).Min("0").Max("0").Withscores().Build().Pin(),
 			b().Zrange().Key(line).Min("-1").Max("-1").Withscores().Build().Pin())
 	}
 	answers := c.client.DoMulti(ctx, asked...)
@@ -118,7 +119,8 @@ func (c *Cell) queues(ctx context.Context, classes []Class) ([]Queue, error) {
 		queues = append(queues, q)
 		for _, level := range levels {
 			from, to := level*levelSize, (level+1)*levelSize
-			look := c.client.B().Zrangebyscore().Key(c.layout.Queue(class.ID)).Min(strconv.FormatInt(from, 10)).Max("("+strconv.FormatInt(to, 10)).
+			look := c.client.B().Zrangebyscore().Key(c.layout.Queue(class.ID)).
+				Min(strconv.FormatInt(from, 10)).Max("("+strconv.FormatInt(to, 10)).
 				Limit(0, queueLook).Build().Pin()
 			looks, of = append(looks, look), append(of, len(queues)-1)
 		}
@@ -160,7 +162,8 @@ func decodeQueue(class Class, answers []rueidis.RedisResult) (q Queue, levels []
 		ends[i] = jobs[0]
 	}
 	q = Queue{Class: class, Waiting: int(count), First: ends[0].Member}
-	level := func(score float64) int64 { return int64(math.Floor(min(max(score/levelSize, 0), 9))) } // an operator may have set any score
+	// an operator may have set any score
+	level := func(score float64) int64 { return int64(math.Floor(min(max(score/levelSize, 0), 9))) }
 	for l := level(ends[0].Score); l <= level(ends[1].Score); l++ {
 		levels = append(levels, l)
 	}

@@ -38,7 +38,8 @@ func (c *Cell) TakePermits(ctx context.Context, tenant string, rate Rate, most i
 	if err := freeslot.ValidateName("tenant", tenant); err != nil {
 		return Permits{}, err
 	}
-	args := []string{strconv.FormatFloat(rate.PerSecond, 'f', -1, 64), strconv.Itoa(max(rate.Burst, 1)), strconv.Itoa(max(most, 1))}
+	perSecond := strconv.FormatFloat(rate.PerSecond, 'f', -1, 64)
+	args := []string{perSecond, strconv.Itoa(max(rate.Burst, 1)), strconv.Itoa(max(most, 1))}
 	r := script.ReadReply(c.runner.Call(ctx, c.scripts["rate"], []string{c.layout.Rate(tenant)}, args))
 	p := Permits{Taken: int(r.Number()), Left: float64(r.Number()) / 1000}
 	wrap(&r.Err, "take permits of tenant %s", tenant)

@@ -45,7 +45,8 @@ type jobRecord struct {
 
 // parseJobRecord reads the field job.
 func parseJobRecord(text string) (r jobRecord, err error) {
-	err = readParts(text, &r.tenant, &r.slots, &r.submittedMS, &r.retentionMS, &r.class, &r.priority, &r.attempts, &r.deadlineMS, &r.definition)
+	err = readParts(text, &r.tenant, &r.slots, &r.submittedMS, &r.retentionMS, &r.class, &r.priority, &r.attempts,
+		&r.deadlineMS, &r.definition)
 	return r, err
 }
 
@@ -120,7 +121,8 @@ func decodeJob(s *freeslot.JobStatus, text string) error {
 	if err != nil {
 		return err
 	}
-	s.Tenant, s.Slots, s.SubmittedAtMS, s.Class, s.Priority, s.DeadlineMS = r.tenant, r.slots, r.submittedMS, r.class, r.priority, r.deadlineMS
+	s.Tenant, s.Slots, s.SubmittedAtMS = r.tenant, r.slots, r.submittedMS
+	s.Class, s.Priority, s.DeadlineMS = r.class, r.priority, r.deadlineMS
 	var definition struct {
 		Service string `json:"service"`
 	}

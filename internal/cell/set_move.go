@@ -151,7 +151,9 @@ func later(moves []*Move, after time.Duration) []moveNote {
 }
 
 // bring creates jobs in their new cell, and then makes the old cell's records point to it.
-func (s *Set) bring(ctx context.Context, from, target *Cell, moves []*Move, begin time.Time) (here []*Move, came int, err error) {
+func (s *Set) bring(
+	ctx context.Context, from, target *Cell, moves []*Move, begin time.Time,
+) (here []*Move, came int, err error) {
 	if len(moves) == 0 {
 		return nil, 0, nil
 	}
@@ -235,7 +237,9 @@ func (s *Set) lookAfter(ctx context.Context, from, target *Cell, moves []*Move) 
 }
 
 // act does something with a job where it is now. It first completes a move that is under way.
-func (s *Set) act(ctx context.Context, jobID string, do func(c *Cell, id string) (freeslot.JobStatus, error)) (freeslot.JobStatus, error) {
+func (s *Set) act(
+	ctx context.Context, jobID string, do func(c *Cell, id string) (freeslot.JobStatus, error),
+) (freeslot.JobStatus, error) {
 	c, err := s.ofJob(jobID)
 	if err != nil {
 		return freeslot.JobStatus{}, err
@@ -312,7 +316,9 @@ func (s *Set) seek(ctx context.Context, c *Cell, id string) (*Cell, string, erro
 }
 
 // read reads a job where it is now, without changing anything.
-func (s *Set) read(ctx context.Context, jobID string, do func(c *Cell, id string) (freeslot.JobStatus, error)) (freeslot.JobStatus, error) {
+func (s *Set) read(
+	ctx context.Context, jobID string, do func(c *Cell, id string) (freeslot.JobStatus, error),
+) (freeslot.JobStatus, error) {
 	first, err := s.ofJob(jobID)
 	if err != nil {
 		return freeslot.JobStatus{}, err
@@ -401,7 +407,9 @@ func (s *Set) allRoutes(ctx context.Context, groups [][]string) (found [][]route
 }
 
 // collect reads the records that were found. open are jobs that kept moving.
-func (s *Set) collect(ctx context.Context, at map[string]string, wanted, open [][]string, failed map[string]bool) ([]freeslot.JobStatus, map[string]bool) {
+func (s *Set) collect(
+	ctx context.Context, at map[string]string, wanted, open [][]string, failed map[string]bool,
+) ([]freeslot.JobStatus, map[string]bool) {
 	var jobs []freeslot.JobStatus
 	for _, group := range open {
 		for _, now := range group {
@@ -440,7 +448,9 @@ func (s *Set) Cancel(ctx context.Context, tenant, jobID string) (freeslot.JobSta
 // Attach is [Cell.Attach] in the cell where the job is. After a move that is not the cell in its
 // id.
 func (s *Set) Attach(ctx context.Context, tenant, jobID, replica string) (freeslot.JobStatus, error) {
-	return s.act(ctx, jobID, func(c *Cell, id string) (freeslot.JobStatus, error) { return c.Attach(ctx, tenant, id, replica) })
+	return s.act(ctx, jobID, func(c *Cell, id string) (freeslot.JobStatus, error) {
+		return c.Attach(ctx, tenant, id, replica)
+	})
 }
 
 // Job is [Cell.Job] in the cell where the job is. After a move that is not the cell in its id.

@@ -160,7 +160,8 @@ func (c *Cell) CloseReplies(ctx context.Context, replica string) error {
 	if err := validateReplica(replica); err != nil {
 		return err
 	}
-	if err := c.runner.Do(ctx, "close_replies", c.client.B().Del().Key(c.layout.Replies(replica)).Build()).Error(); err != nil {
+	del := c.client.B().Del().Key(c.layout.Replies(replica)).Build()
+	if err := c.runner.Do(ctx, "close_replies", del).Error(); err != nil {
 		return fmt.Errorf("close replies to %s: %w", replica, err)
 	}
 	return nil
@@ -168,7 +169,8 @@ func (c *Cell) CloseReplies(ctx context.Context, replica string) error {
 
 // openStream makes a replica's stream, which keepStream keeps alive.
 func (c *Cell) openStream(ctx context.Context, operation, key string) error {
-	return c.runner.Do(ctx, operation, c.client.B().Xadd().Key(key).Id("*").FieldValue().FieldValue("open", "1").Build()).Error()
+	add := c.client.B().Xadd().Key(key).Id("*").FieldValue().FieldValue("open", "1").Build()
+	return c.runner.Do(ctx, operation, add).Error()
 }
 
 // keepStream renews the TTL of a replica's stream and drops entries before trimTo ("" drops none).
@@ -185,11 +187,15 @@ func (c *Cell) keepStream(ctx context.Context, operation, key, trimTo string) (t
 	return n > 0, err
 }
 
-func (c *Cell) read(ctx context.Context, key, after string, block time.Duration, limit int) ([]rueidis.XRangeSlice, error) {
+func (c *Cell) read(
+	ctx context.Context, key, after string, block time.Duration, limit int,
+) ([]rueidis.XRangeSlice, error) {
 	return c.readOn(ctx, c.client, key, after, block, limit)
 }
 
-func (c *Cell) readOn(ctx context.Context, on rueidis.Client, key, after string, block time.Duration, limit int) ([]rueidis.XRangeSlice, error) {
+func (c *Cell) readOn(
+	ctx context.Context, on rueidis.Client, key, after string, block time.Duration, limit int,
+) ([]rueidis.XRangeSlice, error) {
 	if after == "" {
 		after = "0"
 	}

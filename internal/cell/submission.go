@@ -130,7 +130,8 @@ func submissionSize(s encodedSubmission) int { return len(s.spec) + controlOverh
 // candidates is the least number of candidates that the call needs.
 func (s *Submission) validate(candidates int) error {
 	if len(s.Candidates) < candidates || len(s.Candidates) > MaxCandidates {
-		return freeslot.Invalid("candidates", "has %d entries, expected %d to %d", len(s.Candidates), candidates, MaxCandidates)
+		return freeslot.Invalid("candidates", "has %d entries, expected %d to %d", len(s.Candidates), candidates,
+			MaxCandidates)
 	}
 	if err := ValidateJobID("job_id", s.JobID); err != nil {
 		return err
@@ -178,6 +179,7 @@ func (s *Submission) crowded() *freeslot.Error {
 	}
 	return &freeslot.Error{
 		Code: freeslot.CodeOverloaded, RetryAfter: time.Second,
-		Message: fmt.Sprintf("as many jobs of tenant %s wait as may: %d in this cell, its share of max_waiting", s.Tenant, share),
+		Message: fmt.Sprintf("as many jobs of tenant %s wait as may: %d in this cell, its share of max_waiting", s.Tenant,
+			share),
 	}
 }

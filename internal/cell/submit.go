@@ -27,7 +27,9 @@ func (c *Cell) SubmitAll(ctx context.Context, subs []Submission) []SubmitResult 
 
 // doAll calls b for submissions, each with at least this many candidates. A submission that
 // cannot be sent does not take part in the call.
-func (c *Cell) doAll(ctx context.Context, b *script.Batch[encodedSubmission, Placement], subs []Submission, candidates int) []SubmitResult {
+func (c *Cell) doAll(
+	ctx context.Context, b *script.Batch[encodedSubmission, Placement], subs []Submission, candidates int,
+) []SubmitResult {
 	out := make([]SubmitResult, len(subs))
 	sent, at := make([]encodedSubmission, 0, len(subs)), make([]int, 0, len(subs))
 	for i := range subs {
@@ -131,7 +133,8 @@ func (sc *submitCall) encode(cfg Config) (keys, args []string) {
 		keys = append(keys, l.Node(node), l.Slots(node), l.Dispatch(node), l.Load(node))
 	}
 	args = []string{
-		l.NodeEvents(), millis(cfg.HeartbeatLimit), millis(cfg.Retention), strconv.Itoa(len(sc.nodes)), strconv.Itoa(len(sc.kinds)),
+		l.NodeEvents(), millis(cfg.HeartbeatLimit), millis(cfg.Retention), strconv.Itoa(len(sc.nodes)),
+		strconv.Itoa(len(sc.kinds)),
 	}
 	return slices.Concat(keys, sc.jobs, sc.queues), slices.Concat(args, sc.common, sc.items)
 }
@@ -190,7 +193,9 @@ func (sc *submitCall) decodeRefusals(r *script.Reply) (refusals []Refusal) {
 		if r.Err == nil && reason == "" {
 			r.Err = fmt.Errorf("unknown refusal %q", letter)
 		}
-		refusals = append(refusals, Refusal{Node: node, Reason: reason, Used: int(r.Number()), MaxConcurrency: int(r.Number())})
+		refusals = append(refusals, Refusal{
+			Node: node, Reason: reason, Used: int(r.Number()), MaxConcurrency: int(r.Number()),
+		})
 	}
 	return refusals
 }

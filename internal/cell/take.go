@@ -36,7 +36,9 @@ func (c *Cell) Take(ctx context.Context, node string, classes []string, config u
 
 // TakeAs is Take for a node of this epoch. A node of another epoch gets nothing. "" stands for any
 // epoch.
-func (c *Cell) TakeAs(ctx context.Context, node string, epoch Epoch, classes []string, config uint64) (t Taken, err error) {
+func (c *Cell) TakeAs(
+	ctx context.Context, node string, epoch Epoch, classes []string, config uint64,
+) (t Taken, err error) {
 	if err := freeslot.ValidateName("node_id", node); err != nil {
 		return Taken{}, err
 	}
@@ -68,7 +70,8 @@ func (c *Cell) ConfigSeen(ctx context.Context, version uint64) error {
 func (c *Cell) ConfigTold(ctx context.Context, version uint64, generation string) (counts bool, err error) {
 	defer wrap(&err, "record version of the configuration")
 	keys := []string{c.layout.ServesVersion(), c.layout.ServesGeneration()}
-	n, err := c.runner.Call(ctx, c.scripts["serves"], keys, []string{strconv.FormatUint(version, 10), generation}).AsInt64()
+	args := []string{strconv.FormatUint(version, 10), generation}
+	n, err := c.runner.Call(ctx, c.scripts["serves"], keys, args).AsInt64()
 	return n == 1, err
 }
 
