@@ -34,7 +34,9 @@ func undecoded(path string, err error) error {
 	}
 	wrong, ok := errors.AsType[*json.UnmarshalTypeError](err)
 	if !ok {
-		return &Error{Code: CodeInvalidArgument, Field: path, Message: path + ": " + strings.TrimPrefix(err.Error(), "json: ")}
+		return &Error{
+			Code: CodeInvalidArgument, Field: path, Message: path + ": " + strings.TrimPrefix(err.Error(), "json: "),
+		}
 	}
 	if wrong.Field != "" {
 		path = wrong.Field

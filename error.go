@@ -136,7 +136,10 @@ func (f FieldErrors) Err() error {
 		}
 		seen[bad.Field] = true
 	}
-	e := &Error{Code: CodeInvalidArgument, Field: f[0].Field, Message: f[0].Message, Errors: distinct[:min(len(distinct), MaxFieldErrors)]}
+	e := &Error{
+		Code: CodeInvalidArgument, Field: f[0].Field, Message: f[0].Message,
+		Errors: distinct[:min(len(distinct), MaxFieldErrors)],
+	}
 	if len(distinct) > 1 {
 		e.Message += fmt.Sprintf(" (and %d more)", len(distinct)-1)
 	}

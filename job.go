@@ -106,9 +106,13 @@ func (j *Job) Validate(path string) error {
 	if j.Slots < 0 || j.Slots > MaxSlots {
 		return Invalid(path+".slots", "is %d, expected 1 to %d (0 or absent means 1)", j.Slots, MaxSlots)
 	}
-	for _, key := range []struct{ field, text string }{{".affinity_key", j.AffinityKey}, {".idempotency_key", j.IdempotencyKey}, {".concurrency_key", j.ConcurrencyKey}} {
+	for _, key := range []struct{ field, text string }{
+		{".affinity_key", j.AffinityKey}, {".idempotency_key", j.IdempotencyKey}, {".concurrency_key", j.ConcurrencyKey},
+	} {
 		if !utf8.ValidString(key.text) || len(key.text) > MaxAffinityKeyLength || strings.ContainsFunc(key.text, isControl) {
-			return Invalid(path+key.field, "is not a key, expected at most %d bytes of UTF-8 without control characters", MaxAffinityKeyLength)
+			return Invalid(
+				path+key.field, "is not a key, expected at most %d bytes of UTF-8 without control characters", MaxAffinityKeyLength,
+			)
 		}
 	}
 	if err := ValidateJSON(path+".payload", j.Payload); err != nil {
@@ -121,17 +125,27 @@ func (j *Job) Validate(path string) error {
 	case j.Priority < 0 || j.Priority > MaxPriority:
 		return Invalid(path+".priority", "is %d, expected 0 to %d", j.Priority, MaxPriority)
 	case j.MaxAttempts < 0 || j.MaxAttempts > MaxMaxAttempts:
-		return Invalid(path+".max_attempts", "is %d, expected 1 to %d (0 or absent means %d)", j.MaxAttempts, MaxMaxAttempts, DefaultMaxAttempts)
+		return Invalid(
+			path+".max_attempts", "is %d, expected 1 to %d (0 or absent means %d)", j.MaxAttempts, MaxMaxAttempts,
+			DefaultMaxAttempts,
+		)
 	case j.ConcurrencyLimit < 0 || j.ConcurrencyLimit > MaxConcurrencyLimit:
-		return Invalid(path+".concurrency_limit", "is %d, expected 1 to %d (0 or absent means 1)", j.ConcurrencyLimit, MaxConcurrencyLimit)
+		return Invalid(
+			path+".concurrency_limit", "is %d, expected 1 to %d (0 or absent means 1)", j.ConcurrencyLimit, MaxConcurrencyLimit,
+		)
 	case j.ConcurrencyLimit != 0 && j.ConcurrencyKey == "":
-		return Invalid(path+".concurrency_limit", "is %d without a concurrency_key, expected both or neither", j.ConcurrencyLimit)
+		return Invalid(
+			path+".concurrency_limit", "is %d without a concurrency_key, expected both or neither", j.ConcurrencyLimit,
+		)
 	case j.RunAtMS < 0 || j.RunAtMS > maxTimeMS:
 		return Invalid(path+".run_at_ms", "is %d, expected milliseconds since the Unix epoch", j.RunAtMS)
 	case j.TimeoutMS < 0 || j.TimeoutMS > MaxTimeoutMS:
 		return Invalid(path+".timeout_ms", "is %d, expected 1 to %d (0 or absent means no limit)", j.TimeoutMS, MaxTimeoutMS)
 	case j.ProgressTimeoutMS < 0 || j.ProgressTimeoutMS > MaxTimeoutMS:
-		return Invalid(path+".progress_timeout_ms", "is %d, expected 1 to %d (0 or absent means no limit)", j.ProgressTimeoutMS, MaxTimeoutMS)
+		return Invalid(
+			path+".progress_timeout_ms", "is %d, expected 1 to %d (0 or absent means no limit)", j.ProgressTimeoutMS,
+			MaxTimeoutMS,
+		)
 	case j.OnLeaseLoss != "" && j.OnLeaseLoss != LeaseLossContinue && j.OnLeaseLoss != LeaseLossCancel:
 		return Invalid(path+".on_lease_loss", "is %.40q, expected continue or cancel", string(j.OnLeaseLoss))
 	}

@@ -130,7 +130,9 @@ func (r *LabelRule) Validate(path string) error {
 
 func (r *LabelRule) validateValue(field, value string) error {
 	if !validLabelValue(value) {
-		return Invalid(field, "is not a label value, expected at most %d bytes without control characters", MaxLabelValueLength)
+		return Invalid(
+			field, "is not a label value, expected at most %d bytes without control characters", MaxLabelValueLength,
+		)
 	}
 	if r.Operator == LabelIn || r.Operator == LabelNotIn {
 		return nil
@@ -142,5 +144,7 @@ func (r *LabelRule) validateValue(field, value string) error {
 }
 
 func validateLabelRules(field string, rules []LabelRule) error {
-	return validateEach(field, len(rules), MaxLabelRules, func(i int) error { return rules[i].Validate(element(field, i)) })
+	return validateEach(
+		field, len(rules), MaxLabelRules, func(i int) error { return rules[i].Validate(element(field, i)) },
+	)
 }

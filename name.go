@@ -62,11 +62,13 @@ func ValidateClassID(field, id string) error {
 // everyone who can list nodes sees the endpoint. The error is an [*Error] with code
 // [CodeInvalidArgument] that names field, and does not quote the endpoint.
 func ValidateEndpoint(field, endpoint string) error {
-	if len(endpoint) <= MaxEndpointLength && !strings.ContainsFunc(endpoint, func(r rune) bool { return r <= ' ' || r > '~' || r == '@' }) {
+	if len(endpoint) <= MaxEndpointLength &&
+		!strings.ContainsFunc(endpoint, func(r rune) bool { return r <= ' ' || r > '~' || r == '@' }) {
 		if u, err := url.Parse(endpoint); err == nil && u.Scheme != "" && u.Host != "" {
 			return nil
 		}
-		if host, port, err := net.SplitHostPort(endpoint); err == nil && host != "" && port != "" && !strings.ContainsAny(endpoint, "/?#") {
+		if host, port, err := net.SplitHostPort(endpoint); err == nil && host != "" && port != "" &&
+			!strings.ContainsAny(endpoint, "/?#") {
 			return nil
 		}
 	}
@@ -106,7 +108,9 @@ func validateLabels(field string, labels map[string]string) error {
 			return err
 		}
 		if !validLabelValue(labels[name]) {
-			return Invalid(field+"."+name, "is not a label value, expected at most %d bytes without control characters", MaxLabelValueLength)
+			return Invalid(
+				field+"."+name, "is not a label value, expected at most %d bytes without control characters", MaxLabelValueLength,
+			)
 		}
 		return nil
 	})
@@ -130,7 +134,8 @@ func ValidateJSON(field string, raw json.RawMessage) error {
 	if nestsDeeper(raw, maxJSONDepth) {
 		return Invalid(field, "nests deeper than %d levels of arrays and objects", maxJSONDepth)
 	}
-	if len(raw) == 0 || utf8.Valid(raw) && jsontext.Value(raw).IsValid(jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true)) {
+	if len(raw) == 0 || utf8.Valid(raw) &&
+		jsontext.Value(raw).IsValid(jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true)) {
 		return nil
 	}
 	return Invalid(field, "is not valid JSON in UTF-8")

@@ -80,7 +80,8 @@ func (n *Node) Validate(path string) error {
 }
 
 func (s *Service) validate(path string) error {
-	if err := cmp.Or(ValidateName(path, s.Name), validateOptional(path+".version", s.Version)); err != nil || s.Endpoint == "" {
+	if err := cmp.Or(ValidateName(path, s.Name), validateOptional(path+".version", s.Version)); err != nil ||
+		s.Endpoint == "" {
 		return err
 	}
 	return ValidateEndpoint(path+".endpoint", s.Endpoint)

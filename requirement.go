@@ -64,12 +64,18 @@ func (r *Requirement) validate(path string) error {
 	return cmp.Or(
 		validateOptional(path+".pool", r.Pool),
 		validateOptional(path+".preferred_pool", r.PreferredPool),
-		validateEach(services, len(r.Services), MaxServices, func(i int) error { return ValidateService(element(services, i), r.Services[i]) }),
+		validateEach(
+			services, len(r.Services), MaxServices,
+			func(i int) error { return ValidateService(element(services, i), r.Services[i]) },
+		),
 		validateLanguage(path+".source_language", r.SourceLanguage),
 		validateLanguage(path+".target_language", r.TargetLanguage),
 		validateLabels(path+".labels", r.Labels),
 		validateLabelRules(path+".label_rules", r.LabelRules),
-		validateEach(features, len(r.Features), MaxFeatures, func(i int) error { return ValidateName(element(features, i), r.Features[i]) }),
+		validateEach(
+			features, len(r.Features), MaxFeatures,
+			func(i int) error { return ValidateName(element(features, i), r.Features[i]) },
+		),
 	)
 }
 
@@ -87,7 +93,9 @@ func validateLanguage(field, tag string) error {
 
 func validateTag(field, tag string) error {
 	if len(tag) > MaxNameLength {
-		return Invalid(field, "is longer than %d characters, expected a BCP 47 language tag such as de or zh-Hant-TW", MaxNameLength)
+		return Invalid(
+			field, "is longer than %d characters, expected a BCP 47 language tag such as de or zh-Hant-TW", MaxNameLength,
+		)
 	}
 	if _, err := language.Parse(tag); err != nil {
 		return Invalid(field, "is %q, expected a BCP 47 language tag such as de or zh-Hant-TW", tag)

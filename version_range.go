@@ -35,7 +35,9 @@ func ParseVersionRange(s string) (VersionRange, error) {
 			return VersionRange{constraints}, nil
 		}
 	}
-	return VersionRange{}, Invalid("range", "is %q, expected %s, at most %d bytes long", s, rangeRule, MaxVersionRangeLength)
+	return VersionRange{}, Invalid(
+		"range", "is %q, expected %s, at most %d bytes long", s, rangeRule, MaxVersionRangeLength,
+	)
 }
 
 // Contains reports whether a service of this version is in the range. A version may leave out its
@@ -74,7 +76,9 @@ func ValidateService(field, entry string) error {
 		return nil
 	}
 	if _, err := ParseVersionRange(versions); err != nil {
-		return Invalid(field, "is %q, expected after the @ %s, at most %d bytes long", entry, rangeRule, MaxVersionRangeLength)
+		return Invalid(
+			field, "is %q, expected after the @ %s, at most %d bytes long", entry, rangeRule, MaxVersionRangeLength,
+		)
 	}
 	return nil
 }

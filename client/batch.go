@@ -100,7 +100,8 @@ func frameBytes(job *freeslot.Job) int {
 		rule  = 48  // names and punctuation of a label rule, and its operator
 	)
 	r := &job.Requirement
-	n := names + len(job.Service) + len(job.Payload) + 2*(len(job.AffinityKey)+len(job.IdempotencyKey)+len(job.ConcurrencyKey))
+	n := names + len(job.Service) + len(job.Payload) + 2*(len(job.AffinityKey)+len(job.IdempotencyKey)+
+		len(job.ConcurrencyKey))
 	n += len(r.Pool) + len(r.PreferredPool) + len(r.SourceLanguage) + len(r.TargetLanguage)
 	for _, s := range r.Services {
 		n += 2*len(s) + 3

@@ -66,7 +66,9 @@ func Dial(ctx context.Context, url string, opts Options) (*Client, error) {
 		connections: map[*connection]struct{}{}, jobs: map[string]*Handle{},
 	}
 	if plain := loopback.Plain(url); plain != "" && opts.Token != "" {
-		c.log.Warn("client.plain", zap.String("url", plain), zap.String("reason", "the token goes there in the clear; use wss://"))
+		c.log.Warn(
+			"client.plain", zap.String("url", plain), zap.String("reason", "the token goes there in the clear; use wss://"),
+		)
 	}
 	first, err := c.dialAny(ctx)
 	if err != nil {

@@ -31,7 +31,9 @@ type Handle struct {
 
 // newHandle makes a handle. The caller holds client.mu.
 func newHandle(conn *connection, id string, position int, span jobSpan) *Handle {
-	return &Handle{id: id, client: conn.client, position: position, span: span, job: handle.New(&conn.client.mu), conn: conn}
+	return &Handle{
+		id: id, client: conn.client, position: position, span: span, job: handle.New(&conn.client.mu), conn: conn,
+	}
 }
 
 // ID returns the job's id.

@@ -59,7 +59,9 @@ func (js *jobs) await(ctx context.Context, attach <-chan struct{}) error {
 	case <-attach:
 		return nil
 	case <-ctx.Done():
-		return gaveUp(ctx, &freeslot.Error{Code: freeslot.CodeUnavailable, Message: "gave up waiting for another attach to the job"})
+		return gaveUp(
+			ctx, &freeslot.Error{Code: freeslot.CodeUnavailable, Message: "gave up waiting for another attach to the job"},
+		)
 	}
 }
 

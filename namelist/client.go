@@ -61,11 +61,15 @@ func Open(cfg Config) (*Client, error) {
 	}
 	if cfg.SnapshotDir != "" {
 		if err := output.TryFolder(cfg.SnapshotDir); err != nil {
-			return nil, freeslot.Invalid("snapshot_dir", "is %q, expected a folder in which files can be made: %v", cfg.SnapshotDir, err)
+			return nil, freeslot.Invalid(
+				"snapshot_dir", "is %q, expected a folder in which files can be made: %v", cfg.SnapshotDir, err,
+			)
 		}
 	}
 	if plain := loopback.Plain(cfg.URL); plain != "" && cfg.Token != "" {
-		cfg.Logger.Warn("namelist.plain", zap.String("url", plain), zap.String("reason", "the token goes there in the clear; use https://"))
+		cfg.Logger.Warn(
+			"namelist.plain", zap.String("url", plain), zap.String("reason", "the token goes there in the clear; use https://"),
+		)
 	}
 	c := newClient(cfg)
 	c.start(func(ctx context.Context) (source, error) {
@@ -81,8 +85,9 @@ func newClient(cfg Config) *Client {
 	var random [6]byte
 	_, _ = rand.Read(random[:]) // it never fails
 	c := &Client{
-		cfg: cfg, id: cfg.ClientName + "-" + hex.EncodeToString(random[:]), log: cfg.Logger, metrics: newMetrics(cfg.Registerer),
-		cache: newCache(cfg.MaxBytes / 4), asks: asks{pending: make(map[askKey]*ask)},
+		cfg: cfg, id: cfg.ClientName + "-" + hex.EncodeToString(random[:]), log: cfg.Logger,
+		metrics: newMetrics(cfg.Registerer),
+		cache:   newCache(cfg.MaxBytes / 4), asks: asks{pending: make(map[askKey]*ask)},
 		added: make(chan struct{}, 1), look: make(chan struct{}, 1),
 	}
 	if cfg.Registerer != nil {

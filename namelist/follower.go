@@ -325,7 +325,9 @@ func (f *follower) load(l *List, now time.Duration) {
 	}
 }
 
-func loadBlock(ctx context.Context, from source, list string, v *lists.Version, index uint32) (*filter.Block, uint32, error) {
+func loadBlock(
+	ctx context.Context, from source, list string, v *lists.Version, index uint32,
+) (*filter.Block, uint32, error) {
 	wire, err := from.block(ctx, list, v, index)
 	if err != nil {
 		return nil, 0, err

@@ -20,12 +20,21 @@ type metrics struct {
 
 func newMetrics(reg prometheus.Registerer) *metrics {
 	m := &metrics{
-		asked:   prometheus.NewCounter(prometheus.CounterOpts(metricOpts("asked_total", "Ids that Redis was asked for."))),
-		gaps:    prometheus.NewCounter(prometheus.CounterOpts(metricOpts("gaps_total", "Events that did not follow the one before, so that changes were fetched."))),
-		failed:  prometheus.NewCounter(prometheus.CounterOpts(metricOpts("failed_calls_total", "Calls that read lists and filters and had no answer."))),
-		unknown: prometheus.NewCounterVec(prometheus.CounterOpts(metricOpts("unknown_total", "Checks that waited for Redis and are unknown.")), []string{"reason"}),
-		bytes:   prometheus.NewGauge(prometheus.GaugeOpts(metricOpts("bytes", "Memory that filters and edits need."))),
-		stale:   prometheus.NewGauge(prometheus.GaugeOpts(metricOpts("stale_lists", "Lists without news for three seconds."))),
+		asked: prometheus.NewCounter(prometheus.CounterOpts(metricOpts("asked_total", "Ids that Redis was asked for."))),
+		gaps: prometheus.NewCounter(
+			prometheus.CounterOpts(metricOpts(
+				"gaps_total", "Events that did not follow the one before, so that changes were fetched.",
+			)),
+		),
+		failed: prometheus.NewCounter(
+			prometheus.CounterOpts(metricOpts("failed_calls_total", "Calls that read lists and filters and had no answer.")),
+		),
+		unknown: prometheus.NewCounterVec(
+			prometheus.CounterOpts(metricOpts("unknown_total", "Checks that waited for Redis and are unknown.")),
+			[]string{"reason"},
+		),
+		bytes: prometheus.NewGauge(prometheus.GaugeOpts(metricOpts("bytes", "Memory that filters and edits need."))),
+		stale: prometheus.NewGauge(prometheus.GaugeOpts(metricOpts("stale_lists", "Lists without news for three seconds."))),
 	}
 	if reg != nil {
 		reg.MustRegister(m.asked, m.gaps, m.failed, m.unknown, m.bytes, m.stale)
@@ -44,11 +53,13 @@ func (c *Client) register(reg prometheus.Registerer) {
 	}
 	reg.MustRegister(listMetrics{c},
 		gauge("lists", "Lists that are followed.", func() float64 { return float64(len(c.names())) }),
-		gauge("asks_in_flight", "Ids that Redis is being asked for, and checks that wait for their list; from 1,024 on further checks are unknown.", func() float64 {
-			c.asks.mu.Lock()
-			defer c.asks.mu.Unlock()
-			return float64(len(c.asks.pending) + c.asks.waiting)
-		}),
+		gauge("asks_in_flight",
+			"Ids that Redis is being asked for, and checks that wait for their list; from 1,024 on further checks are unknown.",
+			func() float64 {
+				c.asks.mu.Lock()
+				defer c.asks.mu.Unlock()
+				return float64(len(c.asks.pending) + c.asks.waiting)
+			}),
 		gauge("cache_bytes", "Memory that cached answers of Redis need.", func() float64 {
 			c.cache.mu.Lock()
 			defer c.cache.mu.Unlock()
@@ -81,18 +92,38 @@ var listGauges = []struct {
 	desc *prometheus.Desc
 	of   func(p *snapshot) (value float64, ok bool)
 }{
-	{listDesc("version", "Version that answers; 0 without one."), func(p *snapshot) (float64, bool) { return float64(p.status.Version), true }},
-	{listDesc("revision", "Revision up to which the list's edits are in answers."), func(p *snapshot) (float64, bool) { return float64(p.revision), true }},
-	{listDesc("age_seconds", "Time for which changes of the list may not be in answers."), func(p *snapshot) (float64, bool) {
-		return time.Since(p.asOf).Seconds(), !p.asOf.IsZero()
-	}},
-	{listDesc("blocks", "Blocks of the version's filter."), func(p *snapshot) (float64, bool) { return float64(p.status.Blocks), true }},
-	{listDesc("blocks_loaded", "Blocks of the version's filter that are in memory."), func(p *snapshot) (float64, bool) { return float64(p.status.Loaded), true }},
-	{listDesc("edits", "Ids with an edit in memory."), func(p *snapshot) (float64, bool) { return float64(p.status.Edits), true }},
-	{listDesc("bytes", "Memory that the list needs."), func(p *snapshot) (float64, bool) { return float64(p.status.Bytes), true }},
-	{listDesc("expires_seconds", "Time until the whole list expires, by Redis' clock; of lists that do."), func(p *snapshot) (float64, bool) {
-		return float64(p.expires-p.clock.ms()) / 1000, p.expires != 0
-	}},
+	{
+		listDesc("version", "Version that answers; 0 without one."),
+		func(p *snapshot) (float64, bool) { return float64(p.status.Version), true },
+	},
+	{
+		listDesc("revision", "Revision up to which the list's edits are in answers."),
+		func(p *snapshot) (float64, bool) { return float64(p.revision), true },
+	},
+	{listDesc("age_seconds", "Time for which changes of the list may not be in answers."),
+		func(p *snapshot) (float64, bool) {
+			return time.Since(p.asOf).Seconds(), !p.asOf.IsZero()
+		}},
+	{
+		listDesc("blocks", "Blocks of the version's filter."),
+		func(p *snapshot) (float64, bool) { return float64(p.status.Blocks), true },
+	},
+	{
+		listDesc("blocks_loaded", "Blocks of the version's filter that are in memory."),
+		func(p *snapshot) (float64, bool) { return float64(p.status.Loaded), true },
+	},
+	{
+		listDesc("edits", "Ids with an edit in memory."),
+		func(p *snapshot) (float64, bool) { return float64(p.status.Edits), true },
+	},
+	{
+		listDesc("bytes", "Memory that the list needs."),
+		func(p *snapshot) (float64, bool) { return float64(p.status.Bytes), true },
+	},
+	{listDesc("expires_seconds", "Time until the whole list expires, by Redis' clock; of lists that do."),
+		func(p *snapshot) (float64, bool) {
+			return float64(p.expires-p.clock.ms()) / 1000, p.expires != 0
+		}},
 }
 
 func listDesc(name, help string) *prometheus.Desc {

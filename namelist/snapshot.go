@@ -57,12 +57,15 @@ func (v *view) snapshot(begun time.Time, now time.Duration, fits func(bytes int6
 		p.status.Next, p.status.Prepared = v.next.version.Number, v.prepared(v.next, fits)
 	}
 	if l := s.version; l != nil {
-		p.head, p.version, p.build, p.edits, p.blocks, p.keys, p.whole = s.head, l.version, l.build, s.edits, l.blocks, l.keys, l.whole
+		p.head, p.version, p.build, p.edits = s.head, l.version, l.build, s.edits
+		p.blocks, p.keys, p.whole = l.blocks, l.keys, l.whole
 		p.ready = l.complete(fits)
 		if !s.head.Expires.IsZero() {
 			p.expires = s.head.Expires.UnixMilli()
 		}
-		p.status.Version, p.status.Blocks, p.status.Loaded, p.status.Edits = l.version.Number, len(l.blocks), l.have, s.edits.len()
+		p.status.Version, p.status.Blocks, p.status.Loaded, p.status.Edits = l.version.Number, len(
+			l.blocks,
+		), l.have, s.edits.len()
 	}
 	return p
 }

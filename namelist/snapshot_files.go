@@ -44,7 +44,9 @@ type snapshots struct {
 }
 
 func newSnapshots(dir, prefix string, log *zap.Logger) *snapshots {
-	return &snapshots{dir: dir, prefix: prefix, log: log, pending: make(map[string]*snapshot), written: make(map[string]*snapshot)}
+	return &snapshots{
+		dir: dir, prefix: prefix, log: log, pending: make(map[string]*snapshot), written: make(map[string]*snapshot),
+	}
 }
 
 // changed takes a new snapshot.
@@ -69,7 +71,8 @@ func (s *snapshots) loop(ctx context.Context) {
 		s.pending = make(map[string]*snapshot)
 		s.mu.Unlock()
 		for list, p := range pending {
-			if was := s.written[list]; was != nil && was.build == p.build && was.revision == p.revision && was.status.Loaded == p.status.Loaded {
+			if was := s.written[list]; was != nil && was.build == p.build && was.revision == p.revision &&
+				was.status.Loaded == p.status.Loaded {
 				continue
 			}
 			err := s.write(list, p)
@@ -165,7 +168,10 @@ type savedBlock struct {
 }
 
 func encodeSnapshot(to io.Writer, list string, p *snapshot) error {
-	s := saved{List: list, Head: p.head, Revision: p.revision, AsOf: p.asOf, AheadMS: p.clock.redisMS - p.clock.at.UnixMilli(), Whole: p.whole}
+	s := saved{
+		List: list, Head: p.head, Revision: p.revision, AsOf: p.asOf, AheadMS: p.clock.redisMS - p.clock.at.UnixMilli(),
+		Whole: p.whole,
+	}
 	for id, c := range p.edits.all() {
 		s.Edits = append(s.Edits, savedEdit{id, c.revision, c.expires})
 	}

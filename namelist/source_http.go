@@ -123,7 +123,8 @@ func (s *httpSource) call(ctx context.Context, path string, body any, most int64
 	for range s.bases {
 		at := s.base.Load()
 		got, err = s.callOnce(ctx, s.bases[int(at)%len(s.bases)]+path, body, most)
-		if code := freeslot.CodeOf(err); code != freeslot.CodeInternal && code != freeslot.CodeUnavailable || ctx.Err() != nil {
+		if code := freeslot.CodeOf(err); code != freeslot.CodeInternal && code != freeslot.CodeUnavailable ||
+			ctx.Err() != nil {
 			break
 		}
 		s.base.CompareAndSwap(at, at+1)
@@ -339,7 +340,10 @@ func (s *httpSource) pollOnce(p *poll) (more bool, err error) {
 	p.again = again
 	p.mu.Unlock()
 	begin := time.Now()
-	got, err := s.call(ending, "/v1/list-marks", lists.ListMarksRequest{Lists: known, WaitMS: pollWait.Milliseconds(), History: true}, smallAnswer)
+	got, err := s.call(
+		ending, "/v1/list-marks", lists.ListMarksRequest{Lists: known, WaitMS: pollWait.Milliseconds(), History: true},
+		smallAnswer,
+	)
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.again = nil

@@ -50,7 +50,9 @@ const rereadEvery = time.Second
 
 // openRedis connects to the control server.
 func openRedis(ctx context.Context, cfg Config) (source, error) {
-	topology, err := redisclient.Inspect(ctx, redisclient.Config{URL: cfg.RedisURL, Name: cfg.ClientName, Access: cfg.Access.redis()})
+	topology, err := redisclient.Inspect(
+		ctx, redisclient.Config{URL: cfg.RedisURL, Name: cfg.ClientName, Access: cfg.Access.redis()},
+	)
 	if err != nil {
 		return nil, fmt.Errorf("connect to redis: %w", err)
 	}
@@ -258,7 +260,9 @@ func (s *redisSource) dialOnce(ctx context.Context, name string, on *listServer)
 		if err != nil || at == on.at {
 			return err
 		}
-		topology, err := redisclient.Inspect(ctx, redisclient.Config{URL: at, Name: s.cfg.ClientName, Access: s.cfg.Access.redis()})
+		topology, err := redisclient.Inspect(
+			ctx, redisclient.Config{URL: at, Name: s.cfg.ClientName, Access: s.cfg.Access.redis()},
+		)
 		if err != nil {
 			return err
 		}

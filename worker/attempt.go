@@ -236,7 +236,9 @@ func (w *Worker) call(a *attempt, fn HandlerFunc) {
 // handle runs the handler; fn is nil for a service without one.
 func (w *Worker) handle(ctx context.Context, job *Job, fn HandlerFunc) (r returned) {
 	if fn == nil {
-		r.err = &freeslot.JobError{Code: freeslot.JobErrorNoHandler, Message: "node " + w.cfg.Node.ID + " runs no service " + job.Service}
+		r.err = &freeslot.JobError{
+			Code: freeslot.JobErrorNoHandler, Message: "node " + w.cfg.Node.ID + " runs no service " + job.Service,
+		}
 		return r
 	}
 	var result any
@@ -262,7 +264,9 @@ func (w *Worker) encode(result any) (json.RawMessage, *freeslot.JobError) {
 	if !ok {
 		var err error
 		if raw, err = json.Marshal(result); err != nil {
-			return nil, &freeslot.JobError{Code: freeslot.JobErrorHandler, Message: bounded("the handler's result cannot be encoded: " + err.Error())}
+			return nil, &freeslot.JobError{
+				Code: freeslot.JobErrorHandler, Message: bounded("the handler's result cannot be encoded: " + err.Error()),
+			}
 		}
 	}
 	if len(raw) > w.cfg.MaxResultBytes {
@@ -279,7 +283,8 @@ func (w *Worker) encode(result any) (json.RawMessage, *freeslot.JobError) {
 
 // jobError keeps a handler's own code, if it is a valid name.
 func jobError(err error) *freeslot.JobError {
-	if chosen, ok := errors.AsType[*freeslot.JobError](err); ok && chosen != nil && freeslot.ValidateName("code", chosen.Code) == nil {
+	if chosen, ok := errors.AsType[*freeslot.JobError](err); ok && chosen != nil &&
+		freeslot.ValidateName("code", chosen.Code) == nil {
 		return &freeslot.JobError{Code: chosen.Code, Message: bounded(chosen.Message)}
 	}
 	return &freeslot.JobError{Code: freeslot.JobErrorHandler, Message: bounded(err.Error())}

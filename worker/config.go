@@ -198,7 +198,10 @@ func (c Config) Validate() error {
 		refuse("heartbeat_interval", "is %s, expected at least %s", c.HeartbeatInterval, MinHeartbeatInterval)
 	}
 	if c.MetadataInterval < c.HeartbeatInterval {
-		refuse("metadata_interval", "is %s, expected at least the heartbeat_interval of %s", c.MetadataInterval, c.HeartbeatInterval)
+		refuse(
+			"metadata_interval", "is %s, expected at least the heartbeat_interval of %s", c.MetadataInterval,
+			c.HeartbeatInterval,
+		)
 	}
 	for _, name := range slices.Sorted(maps.Keys(c.Thresholds)) {
 		if err := c.Thresholds[name].Validate(); err != nil {
@@ -209,7 +212,9 @@ func (c Config) Validate() error {
 		bad = append(bad, err)
 	}
 	if c.HeartbeatLimit < c.HeartbeatInterval {
-		refuse("heartbeat_limit", "is %s, expected at least the heartbeat_interval of %s", c.HeartbeatLimit, c.HeartbeatInterval)
+		refuse(
+			"heartbeat_limit", "is %s, expected at least the heartbeat_interval of %s", c.HeartbeatLimit, c.HeartbeatInterval,
+		)
 	}
 	if c.ProgressInterval < MinProgressInterval {
 		refuse("progress_interval", "is %s, expected at least %s", c.ProgressInterval, MinProgressInterval)

@@ -39,7 +39,9 @@ func (w *Worker) connect(ctx context.Context) error {
 		if w.cfg.ExitUnreachable || ctx.Err() != nil || !isUnreachable(err) {
 			return err
 		}
-		w.starts.Failed(err, node, zap.String(logging.FieldReason, "the node is not registered yet, and tries again until it is"))
+		w.starts.Failed(
+			err, node, zap.String(logging.FieldReason, "the node is not registered yet, and tries again until it is"),
+		)
 		if first {
 			watching.Go(func() {
 				select {

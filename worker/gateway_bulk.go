@@ -23,7 +23,9 @@ const (
 // post sends a request that is too large for the connection beside it, so that no heartbeat waits
 // behind it. It ends with the connection, whose session it belongs to. It returns the errors of
 // roundTrip.
-func (s *gatewayStore) post(ctx context.Context, conn *gatewayConnection, path string, req *frame.Request) (*frame.Answer, error) {
+func (s *gatewayStore) post(
+	ctx context.Context, conn *gatewayConnection, path string, req *frame.Request,
+) (*frame.Answer, error) {
 	if err := conn.enter(ctx, s.bulk); err != nil {
 		return nil, err
 	}

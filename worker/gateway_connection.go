@@ -108,13 +108,16 @@ type gatewayCall struct {
 }
 
 // newGatewayConnection makes a connection for a socket whose welcome took that long.
-func newGatewayConnection(s *gatewayStore, socket *websocket.Conn, to *url.URL, token string, welcome *frame.Welcome, took time.Duration) *gatewayConnection {
+func newGatewayConnection(
+	s *gatewayStore, socket *websocket.Conn, to *url.URL, token string, welcome *frame.Welcome, took time.Duration,
+) *gatewayConnection {
 	leaving := make(chan struct{})
 	c := &gatewayConnection{
 		store: s, socket: socket, url: to, token: token, number: s.dials, welcome: *welcome,
 		places: make(chan struct{}, max(welcome.MaxRequests-sparePlaces, 1)),
 		specs:  newSlots(1), specsAtOnce: 1, room: newSlots(reportBytes),
-		filled: make(chan struct{}, 1), goaway: make(chan struct{}, 1), doubted: make(chan struct{}, 1), ended: make(chan struct{}),
+		filled: make(chan struct{}, 1), goaway: make(chan struct{}, 1), doubted: make(chan struct{}, 1),
+		ended:   make(chan struct{}),
 		leaving: leaving, leave: sync.OnceFunc(func() { close(leaving) }), pending: map[uint64]*gatewayCall{},
 	}
 	c.least = min(took, c.part())

@@ -44,7 +44,9 @@ func gatewayAddrs(gateway string) (addrs []*url.URL, err error) {
 		u, err := url.Parse(strings.TrimSpace(one))
 		switch {
 		case err != nil || u.Scheme != "ws" && u.Scheme != "wss" || u.Hostname() == "":
-			return nil, freeslot.Invalid("gateway", "has an entry that is no address, expected wss://host[:port], several with commas between")
+			return nil, freeslot.Invalid(
+				"gateway", "has an entry that is no address, expected wss://host[:port], several with commas between",
+			)
 		case u.User != nil || strings.Trim(u.Path, "/") != "" || u.RawQuery != "" || u.Fragment != "":
 			return nil, freeslot.Invalid("gateway", "has more than a host and a port, expected wss://%s", u.Host)
 		}
@@ -135,7 +137,9 @@ func gatewayTransport(t GatewayTLS) (*http.Transport, error) {
 		certificate := func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
 			pair, err := tls.LoadX509KeyPair(t.CertFile, t.KeyFile)
 			if err != nil {
-				return nil, freeslot.Invalid("gateway_tls.cert_file", "and gateway_tls.key_file are no certificate with its key in PEM: %v", err)
+				return nil, freeslot.Invalid(
+					"gateway_tls.cert_file", "and gateway_tls.key_file are no certificate with its key in PEM: %v", err,
+				)
 			}
 			return &pair, nil
 		}
@@ -176,7 +180,9 @@ func (s *gatewayStore) connect(ctx context.Context, conn *gatewayConnection) {
 
 // replace connects to another gateway than the former, if there is one. It returns nil if no more
 // connections are wanted.
-func (s *gatewayStore) replace(ctx context.Context, former *gatewayConnection, pauses *backoff.ExponentialBackOff) *gatewayConnection {
+func (s *gatewayStore) replace(
+	ctx context.Context, former *gatewayConnection, pauses *backoff.ExponentialBackOff,
+) *gatewayConnection {
 	fatal, why := s.whyEnded(former, pauses)
 	if fatal {
 		return nil
@@ -229,7 +235,9 @@ func (s *gatewayStore) whyEnded(former *gatewayConnection, pauses *backoff.Expon
 }
 
 func (c *gatewayConnection) fields() []zap.Field {
-	return []zap.Field{zap.String("gateway", c.url.Host), zap.String("replica", c.welcome.Replica), zap.String("session", c.welcome.Session)}
+	return []zap.Field{
+		zap.String("gateway", c.url.Host), zap.String("replica", c.welcome.Replica), zap.String("session", c.welcome.Session),
+	}
 }
 
 // redialPause returns the pause before the next dial after the failure why; why is nil if there was
@@ -252,7 +260,8 @@ func isRefusal(err error) bool {
 // isDefect reports whether one side does not speak the protocol, so that there is no hurry.
 func isDefect(err error) bool {
 	switch websocket.CloseStatus(err) {
-	case frame.CloseDefect, websocket.StatusUnsupportedData, websocket.StatusInvalidFramePayloadData, websocket.StatusMessageTooBig:
+	case frame.CloseDefect, websocket.StatusUnsupportedData, websocket.StatusInvalidFramePayloadData,
+		websocket.StatusMessageTooBig:
 		return true
 	}
 	return errors.Is(err, errNoGateway)
@@ -260,7 +269,8 @@ func isDefect(err error) bool {
 
 // isPassing reports whether a proxy answers with this HTTP status while it reaches no gateway.
 func isPassing(status int) bool {
-	return status >= http.StatusInternalServerError || status == http.StatusRequestTimeout || status == http.StatusTooManyRequests
+	return status >= http.StatusInternalServerError || status == http.StatusRequestTimeout ||
+		status == http.StatusTooManyRequests
 }
 
 // errNoGateway is wrapped if an address answers, but not as a gateway of this protocol.
@@ -354,7 +364,9 @@ func (s *gatewayStore) tryDial(ctx context.Context, to *url.URL, check bool) (*g
 
 // client follows no redirects: the token is for the configured hosts alone.
 func (s *gatewayStore) client() *http.Client {
-	return &http.Client{Transport: s.transport, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+	return &http.Client{
+		Transport: s.transport, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+	}
 }
 
 func (s *gatewayStore) hello(ctx context.Context, socket *websocket.Conn, check bool) (*frame.Welcome, error) {
@@ -362,7 +374,8 @@ func (s *gatewayStore) hello(ctx context.Context, socket *websocket.Conn, check 
 		return nil, errNoGateway
 	}
 	message, err := frame.Append(nil, &frame.Request{
-		Type: frame.TypeHello, Node: s.cfg.Node.ID, Epoch: s.epoch, Connection: s.dials, Version: version.String(), Check: check,
+		Type: frame.TypeHello, Node: s.cfg.Node.ID, Epoch: s.epoch, Connection: s.dials, Version: version.String(),
+		Check: check,
 	})
 	if err != nil {
 		return nil, err
@@ -418,13 +431,17 @@ func (s *gatewayStore) dialError(to *url.URL, resp *http.Response, err error) er
 			}
 			err = next // leaves out the URL and the library's words
 		}
-		return fmt.Errorf("%w: %w", &freeslot.Error{Code: freeslot.CodeUnavailable, Field: "gateway", Message: where + " cannot be used"}, err)
+		return fmt.Errorf(
+			"%w: %w", &freeslot.Error{Code: freeslot.CodeUnavailable, Field: "gateway", Message: where + " cannot be used"}, err,
+		)
 	case freeslot.CodeUnauthenticated, freeslot.CodePermissionDenied:
 		field := "token"
 		if s.cfg.TokenFile != "" {
 			field = "token_file"
 		}
-		return &freeslot.Error{Code: body.Code, Field: field, Message: field + " is refused by " + where + ": " + body.Message}
+		return &freeslot.Error{
+			Code: body.Code, Field: field, Message: field + " is refused by " + where + ": " + body.Message,
+		}
 	case freeslot.CodeNotFound:
 		if resp != nil { // the API of a replica has no such path
 			body.Message = "this replica is no gateway; set gateway.tokens_file there, or name its gateway.listen"

@@ -102,7 +102,10 @@ func (w *Worker) heartbeats(ctx context.Context) {
 // beat sends one heartbeat, which d has begun, and applies the reply. asked is true if something
 // waits for the reply. A node that Redis does not know registers again; the heartbeat after that
 // finds out what the node still owns.
-func (w *Worker) beat(ctx context.Context, d *heartbeat.Decider, decision heartbeat.Decision, asked bool, figures collector.Snapshot, taken map[string]time.Time) error {
+func (w *Worker) beat(
+	ctx context.Context, d *heartbeat.Decider, decision heartbeat.Decision, asked bool, figures collector.Snapshot,
+	taken map[string]time.Time,
+) error {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	names, number := w.ledger.beat()
@@ -209,7 +212,9 @@ func (w *Worker) apply(reply cell.HeartbeatReply) {
 // reregister brings back a node that was reaped, or whose Redis lost its data. The figures are due
 // again. The epoch stays, because it names this process.
 func (w *Worker) reregister(ctx context.Context, d *heartbeat.Decider) error {
-	w.log.Warn("node.forgotten", zap.String(logging.FieldReason, "Redis does not know the node any more; it registers again"))
+	w.log.Warn(
+		"node.forgotten", zap.String(logging.FieldReason, "Redis does not know the node any more; it registers again"),
+	)
 	w.registered = 0
 	if err := w.register(ctx); err != nil {
 		w.metrics.heartbeatFailures.Inc()

@@ -96,8 +96,12 @@ func newMetrics(reg prometheus.Registerer) (*metrics, error) {
 			"Handlers that run, those that ignore a cancelled context included."))),
 		handlerSeconds: prometheus.NewHistogramVec(histogram("handler_seconds", "How long handlers ran.",
 			prometheus.ExponentialBuckets(0.0005, 2.5, 15)), []string{"service"}), // 0.5 ms to 3 min
-		heartbeats:        counters("heartbeats_total", "Answered heartbeats, by kind: alone, or with the figures of the node.", "kind"),
-		heartbeatSeconds:  prometheus.NewHistogram(histogram("heartbeat_seconds", "How long answered heartbeats took.", script.LatencyBuckets)),
+		heartbeats: counters(
+			"heartbeats_total", "Answered heartbeats, by kind: alone, or with the figures of the node.", "kind",
+		),
+		heartbeatSeconds: prometheus.NewHistogram(histogram(
+			"heartbeat_seconds", "How long answered heartbeats took.", script.LatencyBuckets,
+		)),
 		heartbeatFailures: counter("heartbeat_failures_total", "Heartbeats and repeated registrations without an answer."),
 		readFailures:      counter("dispatch_read_failures_total", "Reads of the dispatch stream that failed."),
 		completionRetries: counter("completion_retries_total", "Completions that had to be repeated."),
@@ -111,7 +115,10 @@ func (m *metrics) countProgress(outcome string) { m.progress.WithLabelValues(out
 // ended counts one attempt, and logs it at debug.
 func (w *Worker) ended(a *attempt, outcome string) {
 	w.metrics.jobs.WithLabelValues(w.serviceLabel(a.service()), outcome).Inc()
-	w.log.Debug("job.ended", zap.String(logging.FieldJob, a.id.Job), zap.Int("attempt", a.id.N), zap.String("service", a.service()), zap.String("outcome", outcome))
+	w.log.Debug(
+		"job.ended", zap.String(logging.FieldJob, a.id.Job), zap.Int("attempt", a.id.N), zap.String("service", a.service()),
+		zap.String("outcome", outcome),
+	)
 }
 
 // serviceLabel bounds the label values: services come from outside. A removed service keeps its

@@ -81,7 +81,9 @@ func hasService(n freeslot.Node, service string) bool {
 
 // set replaces node and handlers. Services that stay keep their health; new ones are healthy unless
 // unhealthy names them. known is closed once Redis has the change.
-func (p *profile) set(node freeslot.Node, handlers map[string]HandlerFunc, unhealthy ...string) (known <-chan struct{}) {
+func (p *profile) set(
+	node freeslot.Node, handlers map[string]HandlerFunc, unhealthy ...string,
+) (known <-chan struct{}) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for _, service := range unhealthy {
@@ -119,7 +121,9 @@ func (p *profile) current() (freeslot.Node, uint64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	node := p.node
-	node.Services = slices.DeleteFunc(slices.Clone(node.Services), func(s freeslot.Service) bool { return p.unhealthy[s.Name] })
+	node.Services = slices.DeleteFunc(
+		slices.Clone(node.Services), func(s freeslot.Service) bool { return p.unhealthy[s.Name] },
+	)
 	return node, p.number
 }
 
@@ -188,7 +192,9 @@ func (w *Worker) handler(service string) (fn HandlerFunc, left bool) {
 //
 // The maps and slices of the arguments are copied. Reconfigure may be called concurrently. During
 // Start it waits for the registration too.
-func (w *Worker) Reconfigure(ctx context.Context, node freeslot.Node, handlers map[string]HandlerFunc, unhealthy ...string) error {
+func (w *Worker) Reconfigure(
+	ctx context.Context, node freeslot.Node, handlers map[string]HandlerFunc, unhealthy ...string,
+) error {
 	node, err := w.checkProfile(node, handlers, unhealthy)
 	if err != nil {
 		return err
@@ -206,7 +212,9 @@ func (w *Worker) Reconfigure(ctx context.Context, node freeslot.Node, handlers m
 	if state == idle {
 		return nil
 	}
-	w.log.Info("node.reconfigured", zap.Int("services", len(node.Services)), zap.Int("max_concurrency", node.MaxConcurrency))
+	w.log.Info(
+		"node.reconfigured", zap.Int("services", len(node.Services)), zap.Int("max_concurrency", node.MaxConcurrency),
+	)
 	w.requestBeat()
 	select {
 	case <-known:
@@ -221,9 +229,13 @@ func (w *Worker) Reconfigure(ctx context.Context, node freeslot.Node, handlers m
 }
 
 // checkProfile returns the whole profile of a Reconfigure.
-func (w *Worker) checkProfile(node freeslot.Node, handlers map[string]HandlerFunc, unhealthy []string) (freeslot.Node, error) {
+func (w *Worker) checkProfile(
+	node freeslot.Node, handlers map[string]HandlerFunc, unhealthy []string,
+) (freeslot.Node, error) {
 	if node.ID != w.cfg.Node.ID {
-		return node, freeslot.Invalid("node.node_id", "is %q, expected %q: the id of a running node cannot change", node.ID, w.cfg.Node.ID)
+		return node, freeslot.Invalid(
+			"node.node_id", "is %q, expected %q: the id of a running node cannot change", node.ID, w.cfg.Node.ID,
+		)
 	}
 	node = cloneNode(node)
 	for _, service := range slices.Sorted(maps.Keys(handlers)) {

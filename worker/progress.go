@@ -113,7 +113,9 @@ func (p *progress) quiet(t *attemptProgress) time.Duration {
 
 // ready returns the reports that can be sent now, and the time until there is another one; 0 is
 // never.
-func (p *progress) ready(now time.Time) (attempts []*attemptProgress, reports []cell.ProgressReport, next time.Duration) {
+func (p *progress) ready(
+	now time.Time,
+) (attempts []*attemptProgress, reports []cell.ProgressReport, next time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for t := range p.unsent {

@@ -42,7 +42,9 @@ func (w *Worker) report(comp *cell.Completion, a *attempt) {
 			return
 		case refusedForGood(err) && comp.State == freeslot.StateSucceeded:
 			comp.State, comp.Result = freeslot.StateFailed, nil
-			comp.Error = &freeslot.JobError{Code: freeslot.JobErrorHandler, Message: bounded("the result was refused: " + err.Error())}
+			comp.Error = &freeslot.JobError{
+				Code: freeslot.JobErrorHandler, Message: bounded("the result was refused: " + err.Error()),
+			}
 		}
 		w.metrics.completionRetries.Inc()
 		if try == quietTries {

@@ -68,7 +68,10 @@ func (w *Worker) leave() error {
 		case err != nil:
 			errs = append(errs, fmt.Errorf("deregister node %s: %w", w.cfg.Node.ID, err))
 		case len(lost) > 0:
-			w.log.Warn("node.jobs_handed_back", zap.Strings("job_ids", lost), zap.String(logging.FieldReason, "the node stopped before it could report how they ended"))
+			w.log.Warn(
+				"node.jobs_handed_back", zap.Strings("job_ids", lost),
+				zap.String(logging.FieldReason, "the node stopped before it could report how they ended"),
+			)
 		}
 	}
 	closeCtx, cancelClose := context.WithTimeout(context.Background(), callTimeout)

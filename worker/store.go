@@ -21,7 +21,9 @@ type store interface {
 	Heartbeat(ctx context.Context, hb cell.Heartbeat) (cell.HeartbeatReply, error)
 	Deregister(ctx context.Context, node string, epoch cell.Epoch) ([]string, error)
 	Complete(ctx context.Context, comp cell.Completion) (cell.CompletionOutcome, error)
-	Progress(ctx context.Context, node string, epoch cell.Epoch, reports []cell.ProgressReport) ([]cell.ProgressOutcome, error)
+	Progress(
+		ctx context.Context, node string, epoch cell.Epoch, reports []cell.ProgressReport,
+	) ([]cell.ProgressOutcome, error)
 	Dispatches(ctx context.Context, node, after string, block time.Duration, limit int) ([]cell.Dispatch, error)
 	Served(ctx context.Context) (bool, error)
 	// Spec has a deadline of its own.

@@ -92,8 +92,9 @@ func newGatewayStore(cfg Config, epoch cell.Epoch, beat func(), metrics *gateway
 		return nil, err
 	}
 	return &gatewayStore{
-		cfg: cfg, log: cfg.Logger.With(zap.String(logging.FieldNode, cfg.Node.ID)), epoch: epoch, beat: beat, metrics: metrics,
-		addrs: addrs, transport: transport, bulk: make(chan struct{}, bulkAtOnce),
+		cfg: cfg, log: cfg.Logger.With(zap.String(logging.FieldNode, cfg.Node.ID)), epoch: epoch, beat: beat,
+		metrics: metrics,
+		addrs:   addrs, transport: transport, bulk: make(chan struct{}, bulkAtOnce),
 		arrival: make(chan struct{}, 1), settled: make(chan struct{}, 1), changed: make(chan struct{}),
 		queueLimit: queueSpare, dialTimeout: firstDialTimeout, rests: map[*url.URL]time.Time{},
 	}, nil
@@ -102,7 +103,10 @@ func newGatewayStore(cfg Config, epoch cell.Epoch, beat func(), metrics *gateway
 // start connects to one of the gateways. It tries each once.
 func (s *gatewayStore) start(ctx context.Context) error {
 	if plain := loopback.Plain(s.cfg.Gateway); plain != "" {
-		s.log.Warn("gateway.plain", zap.String("gateway", plain), zap.String(logging.FieldReason, "the node's token goes there in the clear; use wss://"))
+		s.log.Warn(
+			"gateway.plain", zap.String("gateway", plain),
+			zap.String(logging.FieldReason, "the node's token goes there in the clear; use wss://"),
+		)
 	}
 	conn, err := s.dialAny(ctx, false)
 	if err != nil {
@@ -112,7 +116,8 @@ func (s *gatewayStore) start(ctx context.Context) error {
 	s.log.Info("gateway.connected", conn.fields()...)
 	if limit := conn.limit(); 2*s.cfg.HeartbeatInterval > limit {
 		s.log.Warn("gateway.heartbeat_interval_long", zap.Duration("heartbeat_interval", s.cfg.HeartbeatInterval),
-			zap.Duration("heartbeat_limit", limit), zap.String(logging.FieldReason, "one late heartbeat can cost the node its jobs"))
+			zap.Duration("heartbeat_limit", limit),
+			zap.String(logging.FieldReason, "one late heartbeat can cost the node its jobs"))
 	}
 	loops, end := context.WithCancel(context.Background())
 	s.endLoops = end
@@ -249,7 +254,8 @@ func (s *gatewayStore) Register(ctx context.Context, node freeslot.Node, _ cell.
 // Heartbeat makes the node look for another gateway if it is refused or not answered in time.
 func (s *gatewayStore) Heartbeat(ctx context.Context, hb cell.Heartbeat) (cell.HeartbeatReply, error) {
 	req := frame.Request{
-		Type: frame.TypeHeartbeat, Status: hb.Status, Running: frameAttempts(hb.Running), Resources: hb.Resources, Now: hb.Now,
+		Type: frame.TypeHeartbeat, Status: hb.Status, Running: frameAttempts(hb.Running), Resources: hb.Resources,
+		Now: hb.Now,
 	}
 	s.mu.Lock()
 	s.lastBeat = req
@@ -272,7 +278,9 @@ func (s *gatewayStore) Heartbeat(ctx context.Context, hb cell.Heartbeat) (cell.H
 		}
 	}
 	a := &call.answer
-	return cell.HeartbeatReply{Start: cellAttempts(a.Start), Stop: cellAttempts(a.Stop), Cancel: cellAttempts(a.Cancel)}, nil
+	return cell.HeartbeatReply{
+		Start: cellAttempts(a.Start), Stop: cellAttempts(a.Stop), Cancel: cellAttempts(a.Cancel),
+	}, nil
 }
 
 // Deregister takes the node out.
@@ -325,7 +333,9 @@ func (s *gatewayStore) complete(ctx context.Context, req *frame.Request) (*frame
 }
 
 // Progress splits nothing: a frame has room for the largest reports.
-func (s *gatewayStore) Progress(ctx context.Context, _ string, _ cell.Epoch, reports []cell.ProgressReport) ([]cell.ProgressOutcome, error) {
+func (s *gatewayStore) Progress(
+	ctx context.Context, _ string, _ cell.Epoch, reports []cell.ProgressReport,
+) ([]cell.ProgressOutcome, error) {
 	req := &frame.Request{Type: frame.TypeProgress, Reports: make([]frame.Report, len(reports))}
 	for i := range reports {
 		r := &reports[i]
@@ -350,13 +360,16 @@ func (s *gatewayStore) Progress(ctx context.Context, _ string, _ cell.Epoch, rep
 }
 
 var progressOutcomes = map[string]cell.ProgressOutcome{
-	frame.OutcomeTaken: cell.ProgressTaken, frame.OutcomeCancel: cell.ProgressCancel, frame.OutcomeStale: cell.ProgressStale,
+	frame.OutcomeTaken: cell.ProgressTaken, frame.OutcomeCancel: cell.ProgressCancel,
+	frame.OutcomeStale: cell.ProgressStale,
 }
 
 // Dispatches returns deliveries from the gateway. Their ids are of this process alone, and after is
 // ignored: nothing is returned twice. A call also means that the worker has taken in what the call
 // before returned.
-func (s *gatewayStore) Dispatches(ctx context.Context, _, _ string, block time.Duration, limit int) ([]cell.Dispatch, error) {
+func (s *gatewayStore) Dispatches(
+	ctx context.Context, _, _ string, block time.Duration, limit int,
+) ([]cell.Dispatch, error) {
 	timeout := time.NewTimer(block)
 	defer timeout.Stop()
 	for {

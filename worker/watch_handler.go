@@ -56,7 +56,10 @@ func (w *Worker) stopQuiet(a *attempt, reports *attemptProgress, done <-chan str
 		case <-time.After(left):
 		}
 	}
-	w.log.Warn("job.stalled", zap.String(logging.FieldJob, a.id.Job), zap.Int("attempt", a.id.N), zap.Duration("progress_timeout", limit))
+	w.log.Warn(
+		"job.stalled", zap.String(logging.FieldJob, a.id.Job), zap.Int("attempt", a.id.N),
+		zap.Duration("progress_timeout", limit),
+	)
 	w.ledger.stop(a, ErrStalled)
 }
 
@@ -124,8 +127,10 @@ func (w *Worker) failStopped(comp *cell.Completion, a *attempt, r returned) {
 	}
 	if errors.Is(r.cause, ErrStalled) {
 		failure = &freeslot.JobError{
-			Code:    freeslot.JobErrorStalled,
-			Message: fmt.Sprintf("the handler reported no progress for %s", time.Duration(a.job.ProgressTimeoutMS)*time.Millisecond),
+			Code: freeslot.JobErrorStalled,
+			Message: fmt.Sprintf(
+				"the handler reported no progress for %s", time.Duration(a.job.ProgressTimeoutMS)*time.Millisecond,
+			),
 		}
 	}
 	switch {

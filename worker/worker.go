@@ -320,7 +320,10 @@ func (w *Worker) register(ctx context.Context) error {
 	w.registered = node.MaxConcurrency
 	w.profile.reached(number)
 	if len(reg.Lost) > 0 {
-		w.log.Warn("node.jobs_lost", zap.Strings("job_ids", reg.Lost), zap.String(logging.FieldReason, "the node's earlier process left them unfinished"))
+		w.log.Warn(
+			"node.jobs_lost", zap.Strings("job_ids", reg.Lost),
+			zap.String(logging.FieldReason, "the node's earlier process left them unfinished"),
+		)
 	}
 	return nil
 }
@@ -330,7 +333,8 @@ func (w *Worker) register(ctx context.Context) error {
 // has answered, or lacks the script, it has not carried it out: unregister would then only wait for
 // the scripts once more.
 func (w *Worker) unregister(cause error) error {
-	if errors.As(cause, new(*rueidis.RedisError)) || errors.As(cause, new(*freeslot.Error)) || errors.Is(cause, cell.ErrNotSent) {
+	if errors.As(cause, new(*rueidis.RedisError)) || errors.As(cause, new(*freeslot.Error)) ||
+		errors.Is(cause, cell.ErrNotSent) {
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), callTimeout)

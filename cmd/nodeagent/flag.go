@@ -17,7 +17,12 @@ import (
 func (c *runCmd) flags() *flag.FlagSet {
 	set := flag.NewFlagSet("nodeagent", flag.ContinueOnError)
 	set.SetOutput(io.Discard)
-	set.Func("config", "YAML `FILE`, or TOML if it ends in .toml; docs/reference/nodeagent-config.md has every key, deploy/nodeagent.example.yaml is one ($FREESLOT_CONFIG).", c.setConfig)
+	set.Func(
+		"config",
+		"YAML `FILE`, or TOML if it ends in .toml; docs/reference/nodeagent-config.md has every key, "+
+			"deploy/nodeagent.example.yaml is one ($FREESLOT_CONFIG).",
+		c.setConfig,
+	)
 	set.Func("c", "Short for --config=`FILE`.", c.setConfig)
 	for _, f := range []struct{ name, path, usage string }{
 		{"redis-url", "redis.url", "`URL` of Redis (redis.url). Default: redis://127.0.0.1:6379."},
@@ -42,8 +47,15 @@ func (c *runCmd) flags() *flag.FlagSet {
 		c.Set = append(c.Set, config.Flag{Name: "--set " + path, Path: path, Value: value})
 		return nil
 	})
-	set.BoolVar(&c.Check, "check", false, "Check the configuration and exit. With a gateway, also ask it what the node's token may do.")
-	set.BoolVar(&c.ExitUnreachable, "exit-unreachable", false, "End with code 1 when Redis or the gateway cannot be reached at the start. By default the agent waits and tries again.")
+	set.BoolVar(
+		&c.Check, "check", false,
+		"Check the configuration and exit. With a gateway, also ask it what the node's token may do.",
+	)
+	set.BoolVar(
+		&c.ExitUnreachable, "exit-unreachable", false,
+		"End with code 1 when Redis or the gateway cannot be reached at the start. "+
+			"By default the agent waits and tries again.",
+	)
 	set.BoolVar(&c.Version, "version", false, "Print the version and exit, as nodeagent version does.")
 	return set
 }

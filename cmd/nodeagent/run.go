@@ -119,7 +119,9 @@ func hintConfig(err error) {
 
 // serve runs one agent until env's context ends or the agent does. It calls reload after each
 // SIGHUP.
-func serve(env *environment, cfg nodeagent.Config, logger *zap.Logger, reload func(context.Context, *nodeagent.Agent)) error {
+func serve(
+	env *environment, cfg nodeagent.Config, logger *zap.Logger, reload func(context.Context, *nodeagent.Agent),
+) error {
 	p, err := newProcess(cfg, logger)
 	if err != nil {
 		return err
@@ -133,7 +135,9 @@ func serve(env *environment, cfg nodeagent.Config, logger *zap.Logger, reload fu
 }
 
 // serve runs a process that has been built. startCtx bounds the start.
-func (p *process) serve(startCtx context.Context, env *environment, reload func(context.Context, *nodeagent.Agent)) error {
+func (p *process) serve(
+	startCtx context.Context, env *environment, reload func(context.Context, *nodeagent.Agent),
+) error {
 	cfg, logger := p.cfg, p.log
 	notify := systemd.New(env.environ)
 	logFailed := func(err error) {

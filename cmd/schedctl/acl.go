@@ -194,7 +194,9 @@ func (c *aclCmd) apply(ctx context.Context, a *app, topology *redisclient.Topolo
 			return err
 		}
 		for _, name := range at.NoPassword {
-			if err := a.println("%s: %s has no password, so nobody can connect as it yet: set one with --password-file", at.Addr, name); err != nil {
+			if err := a.println(
+				"%s: %s has no password, so nobody can connect as it yet: set one with --password-file", at.Addr, name,
+			); err != nil {
 				return err
 			}
 		}

@@ -52,16 +52,21 @@ func newAPIClient(servers, token string) (*apiClient, error) {
 		}
 		base, err := url.Parse(server)
 		if err != nil || base.Scheme != "http" && base.Scheme != "https" || base.Host == "" {
-			return nil, fmt.Errorf("--server is %q, expected a URL such as http://127.0.0.1:7480, or several with commas between", server)
+			return nil, fmt.Errorf(
+				"--server is %q, expected a URL such as http://127.0.0.1:7480, or several with commas between", server,
+			)
 		}
 		base.Path, base.RawQuery = strings.TrimRight(base.Path, "/"), ""
 		bases = append(bases, base)
 	}
-	return &apiClient{base: bases[0], others: bases[1:], token: token, timeout: callTimeout, warnPlain: func() {}, http: &http.Client{
-		Transport: &http.Transport{Proxy: http.ProxyFromEnvironment, DialContext: (&net.Dialer{Timeout: 5 * time.Second}).DialContext},
-		// The token is for this server and no other.
-		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
-	}}, nil
+	return &apiClient{base: bases[0], others: bases[1:], token: token, timeout: callTimeout, warnPlain: func() {},
+		http: &http.Client{
+			Transport: &http.Transport{
+				Proxy: http.ProxyFromEnvironment, DialContext: (&net.Dialer{Timeout: 5 * time.Second}).DialContext,
+			},
+			// The token is for this server and no other.
+			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+		}}, nil
 }
 
 // webSocketURL returns the same servers in the form for package client.
@@ -81,7 +86,9 @@ func (c *apiClient) close() { c.http.CloseIdleConnections() }
 // call decodes the answer into out. Refusals are *freeslot.Error. wait is added to callTimeout.
 // With three servers or more a call can take half of callTimeout for each. Names in path must be
 // escaped.
-func (c *apiClient) call(ctx context.Context, method, path string, query url.Values, content []byte, wait time.Duration, out any) error {
+func (c *apiClient) call(
+	ctx context.Context, method, path string, query url.Values, content []byte, wait time.Duration, out any,
+) error {
 	ctx, cancel := context.WithTimeout(ctx, max(c.timeout, time.Duration(1+len(c.others))*c.timeout/2)+wait)
 	defer cancel()
 	var tried error
@@ -106,7 +113,9 @@ func (c *apiClient) call(ctx context.Context, method, path string, query url.Val
 
 // askFor does what ask does, within a share of the remaining time if other servers can be asked,
 // too.
-func (c *apiClient) askFor(ctx context.Context, others int, method, path string, query url.Values, content []byte, wait time.Duration, out any) error {
+func (c *apiClient) askFor(
+	ctx context.Context, others int, method, path string, query url.Values, content []byte, wait time.Duration, out any,
+) error {
 	limit := c.timeout + wait
 	if deadline, ok := ctx.Deadline(); ok && others > 0 && method == http.MethodGet && wait == 0 {
 		limit = time.Until(deadline) / time.Duration(others+1)
@@ -150,7 +159,9 @@ func (c *apiClient) ask(ctx context.Context, method, path string, query url.Valu
 }
 
 // send sends a request to one replica. The caller closes the body of the answer.
-func (c *apiClient) send(ctx context.Context, method, path string, query url.Values, content []byte) (*http.Response, error) {
+func (c *apiClient) send(
+	ctx context.Context, method, path string, query url.Values, content []byte,
+) (*http.Response, error) {
 	u := *c.base
 	u.RawPath = u.EscapedPath() + path
 	var err error
@@ -177,7 +188,9 @@ func (c *apiClient) send(ctx context.Context, method, path string, query url.Val
 }
 
 // stream copies a long answer to out. It gives up if nothing comes for timeout.
-func (c *apiClient) stream(ctx context.Context, path string, query url.Values, out io.Writer) (header, trailer http.Header, err error) {
+func (c *apiClient) stream(
+	ctx context.Context, path string, query url.Values, out io.Writer,
+) (header, trailer http.Header, err error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	idle := time.AfterFunc(c.timeout, func() { cancel(errSilent) })
@@ -209,7 +222,9 @@ func (c *apiClient) stream(ctx context.Context, path string, query url.Values, o
 		case errors.Is(err, io.EOF):
 			return resp.Header, resp.Trailer, nil
 		case err != nil:
-			return nil, nil, fmt.Errorf("the answer was cut, and the replica's log says why: %w", cmp.Or(context.Cause(ctx), err))
+			return nil, nil, fmt.Errorf(
+				"the answer was cut, and the replica's log says why: %w", cmp.Or(context.Cause(ctx), err),
+			)
 		}
 	}
 }
@@ -243,7 +258,9 @@ type unreachableError struct {
 }
 
 func (e *unreachableError) Error() string {
-	return fmt.Sprintf("cannot reach the scheduler at %s: %v (set --server or FREESLOT_SERVER if it is elsewhere)", e.base, e.reason)
+	return fmt.Sprintf(
+		"cannot reach the scheduler at %s: %v (set --server or FREESLOT_SERVER if it is elsewhere)", e.base, e.reason,
+	)
 }
 
 func (e *unreachableError) Unwrap() error { return e.reason }
@@ -259,8 +276,11 @@ func (c *apiClient) refusal(resp *http.Response, data []byte) error {
 	if json.Unmarshal(data, &e) != nil || e.Code == "" {
 		return fmt.Errorf("%s does not answer like a scheduler: HTTP %s", c.base, resp.Status)
 	}
-	if e.Code == freeslot.CodeNotFound && c.base.Path != "" && strings.HasPrefix(e.Message, "there is nothing at this path") {
-		return fmt.Errorf("%s is not where a scheduler's paths begin: leave %s out of --server (or FREESLOT_SERVER)", c.base, c.base.Path)
+	if e.Code == freeslot.CodeNotFound && c.base.Path != "" &&
+		strings.HasPrefix(e.Message, "there is nothing at this path") {
+		return fmt.Errorf(
+			"%s is not where a scheduler's paths begin: leave %s out of --server (or FREESLOT_SERVER)", c.base, c.base.Path,
+		)
 	}
 	return &freeslot.Error{
 		Code: e.Code, Message: e.Message, Field: e.Field, Breakdown: e.Breakdown, Errors: e.Errors,

@@ -146,7 +146,9 @@ func (c *configApplyCmd) Run(a *app) error {
 	if c.Version != nil {
 		version = c.Version
 	}
-	return a.changeConfig(configChange{content: content, version: version, dryRun: c.DryRun, note: c.Note, author: c.Author})
+	return a.changeConfig(configChange{
+		content: content, version: version, dryRun: c.DryRun, note: c.Note, author: c.Author,
+	})
 }
 
 type configDiffCmd struct {
@@ -267,7 +269,9 @@ func (a *app) readConfig(file string) (content json.RawMessage, version *uint64,
 	}
 	var top yaml.Node
 	if yaml.Unmarshal(data, &top) == nil && len(top.Content) == 1 && top.Content[0].Kind == yaml.SequenceNode {
-		return nil, nil, usage("%s is a list, expected a mapping as \"schedctl config show\" prints it: pools are under \"pools:\"", name)
+		return nil, nil, usage(
+			"%s is a list, expected a mapping as \"schedctl config show\" prints it: pools are under \"pools:\"", name,
+		)
 	}
 	document, err := config.ParseYAML(data)
 	if err != nil {

@@ -37,7 +37,11 @@ func checkDashes(parser *kong.Kong, args []string) error {
 				}
 				words = append(words, quoted(word))
 			}
-			return usage("%s is behind the command to run: write -- before a command that has flags, and flags of schedctl before that, as in\n  %s", arg, strings.Join(words, " "))
+			return usage(
+				"%s is behind the command to run: write -- before a command that has flags, and flags of schedctl before that, "+
+					"as in\n  %s",
+				arg, strings.Join(words, " "),
+			)
 		case takesNext(node, arg):
 			i++
 		}

@@ -149,7 +149,8 @@ func (e *explanation) answer() string {
 		if e.Degraded {
 			return "A submit now would be answered unavailable: Redis does not answer."
 		}
-		return "A submit now would be answered unavailable: no node fits, but nodes that are new, fell silent or were forgotten by Redis may be there soon."
+		return "A submit now would be answered unavailable: no node fits, but nodes that are new, fell silent or were " +
+			"forgotten by Redis may be there soon."
 	default:
 		return "A submit now would be answered " + string(e.Outcome) + "."
 	}
@@ -174,7 +175,9 @@ func (a *app) printExplained(e *explanation) error {
 			if n.Reason != "" {
 				verdict = string(n.Reason) + ": " + n.Detail
 			}
-			rows = append(rows, []string{n.Node, tier, fmt.Sprintf("%d/%d", n.Used+n.Pending, n.Max), shorten(verdict, maxDetail)})
+			rows = append(
+				rows, []string{n.Node, tier, fmt.Sprintf("%d/%d", n.Used+n.Pending, n.Max), shorten(verdict, maxDetail)},
+			)
 		}
 		_, _ = fmt.Fprintln(a.out)
 		if err := table(a.out, rows); err != nil {

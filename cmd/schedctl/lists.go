@@ -55,7 +55,8 @@ func (c *oneList) path() string { return listsPath + "/" + escaped(c.List) }
 
 // orApply adds advice to the answer that there is no such list: how to make one.
 func (c *oneList) orApply(err error) error {
-	if e, ok := errors.AsType[*freeslot.Error](err); ok && e.Code == freeslot.CodeNotFound && strings.HasSuffix(e.Message, "there is no list "+c.List) {
+	if e, ok := errors.AsType[*freeslot.Error](err); ok && e.Code == freeslot.CodeNotFound &&
+		strings.HasSuffix(e.Message, "there is no list "+c.List) {
 		return fmt.Errorf("%w\n  `schedctl lists apply %s` creates it", err, c.List)
 	}
 	return err
@@ -95,7 +96,13 @@ func (c *listsLsCmd) Run(a *app) error {
 		if l.Serving != nil {
 			version, count = fmt.Sprint(l.Serving.Number), fmt.Sprint(l.Serving.Count)
 		}
-		rows = append(rows, []string{l.Name, string(l.State), version, count, fmt.Sprint(l.Edits), fmt.Sprint(l.Revision), endText(l.ExpiresMS), operationText(l.Operation)})
+		rows = append(
+			rows,
+			[]string{
+				l.Name, string(l.State), version, count, fmt.Sprint(l.Edits), fmt.Sprint(l.Revision), endText(l.ExpiresMS),
+				operationText(l.Operation),
+			},
+		)
 	}
 	return table(a.out, rows)
 }
@@ -139,7 +146,10 @@ func (c *listsShowCmd) Run(a *app) error {
 	}
 	err := table(a.out, [][]string{
 		{"LIST", "STATE", "REVISION", "EDITS", "FORM", "FILTER", "SERVER", "EXPIRES", "OPERATION"},
-		{l.Name, string(l.State), fmt.Sprint(l.Revision), fmt.Sprint(l.Edits), l.Form, l.Filter, dash(l.Server), endText(l.ExpiresMS), operationText(l.Operation)},
+		{
+			l.Name, string(l.State), fmt.Sprint(l.Revision), fmt.Sprint(l.Edits), l.Form, l.Filter, dash(l.Server),
+			endText(l.ExpiresMS), operationText(l.Operation),
+		},
 	})
 	if err != nil || len(v.Versions) == 0 {
 		return err
@@ -160,7 +170,13 @@ func (c *listsShowCmd) Run(a *app) error {
 		case v.Doubt != "":
 			note = "accept it first: " + v.Doubt
 		}
-		rows = append(rows, []string{fmt.Sprint(v.Number), serves, fmt.Sprint(v.Count), fmt.Sprint(v.Bytes), fmt.Sprint(v.Segments), dash(v.Server), clock(v.AtMS), dash(v.Author), dash(note)})
+		rows = append(
+			rows,
+			[]string{
+				fmt.Sprint(v.Number), serves, fmt.Sprint(v.Count), fmt.Sprint(v.Bytes), fmt.Sprint(v.Segments), dash(v.Server),
+				clock(v.AtMS), dash(v.Author), dash(note),
+			},
+		)
 	}
 	return table(a.out, rows)
 }
@@ -191,7 +207,10 @@ func (c *listsApplyCmd) Run(a *app) error {
 	}
 	text := fmt.Sprintf("list %s is %s, revision %d", l.Name, l.State, l.Revision)
 	if l.Planned != nil {
-		text += fmt.Sprintf("; %s about %d bytes in %s", plural.Of(l.ExpectedIDs, "id needs", "ids need"), l.Planned.Bytes, plural.Of(l.Planned.Segments, "segment", "segments"))
+		text += fmt.Sprintf(
+			"; %s about %d bytes in %s", plural.Of(l.ExpectedIDs, "id needs", "ids need"), l.Planned.Bytes,
+			plural.Of(l.Planned.Segments, "segment", "segments"),
+		)
 	}
 	return a.println("%s", text)
 }
@@ -223,7 +242,10 @@ func (c *listsSwitchCmd) Run(a *app) error {
 		return err
 	}
 	if l.Serving == nil || l.Serving.Number != c.Version {
-		return fmt.Errorf("list %s did not switch to version %d: `schedctl lists show %s` and the replica's log say why", c.List, c.Version, c.List)
+		return fmt.Errorf(
+			"list %s did not switch to version %d: `schedctl lists show %s` and the replica's log say why", c.List, c.Version,
+			c.List,
+		)
 	}
 	if c.Wait {
 		if err := c.awaitClients(a); err != nil {
@@ -253,7 +275,10 @@ func (c *listsSwitchCmd) awaitClients(a *app) error {
 			return nil
 		}
 		if !time.Now().Before(deadline) {
-			return fmt.Errorf("%s from version %d yet: %s", plural.Of(len(behind), "client does not answer", "clients do not answer"), c.Version, list(behind))
+			return fmt.Errorf(
+				"%s from version %d yet: %s", plural.Of(len(behind), "client does not answer", "clients do not answer"), c.Version,
+				list(behind),
+			)
 		}
 		if err := a.pause(); err != nil {
 			return err
@@ -398,7 +423,10 @@ func (c *listsCountCmd) Run(a *app) error {
 	if a.json {
 		return a.printJSON(out)
 	}
-	return a.println("%s at version %d, revision %d; expired ones count until the next version is built", plural.Of(out.Count, "id", "ids"), out.Version, out.Revision)
+	return a.println(
+		"%s at version %d, revision %d; expired ones count until the next version is built",
+		plural.Of(out.Count, "id", "ids"), out.Version, out.Revision,
+	)
 }
 
 type listsClientsCmd struct{ oneList }
@@ -414,7 +442,13 @@ func (c *listsClientsCmd) Run(a *app) error {
 	}
 	rows := [][]string{{"CLIENT", "SDK", "SERVES", "LOADED", "REVISION", "REPORTED"}}
 	for _, client := range out.Clients {
-		rows = append(rows, []string{client.ID, dash(client.SDK), fmt.Sprint(client.Serves), fmt.Sprint(client.Loaded), fmt.Sprint(client.Revision), ago(client.AtMS)})
+		rows = append(
+			rows,
+			[]string{
+				client.ID, dash(client.SDK), fmt.Sprint(client.Serves), fmt.Sprint(client.Loaded), fmt.Sprint(client.Revision),
+				ago(client.AtMS),
+			},
+		)
 	}
 	return table(a.out, rows)
 }

@@ -53,7 +53,11 @@ func (c *listsGCCmd) print(a *app, all *manage.Collected) error {
 		}
 	}
 	if all.Foreign > 0 {
-		a.warn("%s: the control server has no record of their list or version. Another control server may own them, or this one has lost its data", plural.Of(all.Foreign, "key stays", "keys stay"))
+		a.warn(
+			"%s: the control server has no record of their list or version. Another control server may own them, or this one "+
+				"has lost its data",
+			plural.Of(all.Foreign, "key stays", "keys stay"),
+		)
 	}
 	return a.println("%s of lists, %d removed", plural.Of(all.Looked, "key", "keys"), all.Removed)
 }
@@ -61,7 +65,9 @@ func (c *listsGCCmd) print(a *app, all *manage.Collected) error {
 // addBuilds adds the builds of one more page. A build can be on two pages.
 func addBuilds(all, page []manage.LeftBuild) []manage.LeftBuild {
 	for _, b := range page {
-		i := slices.IndexFunc(all, func(have manage.LeftBuild) bool { return have.Server == b.Server && have.Build == b.Build })
+		i := slices.IndexFunc(
+			all, func(have manage.LeftBuild) bool { return have.Server == b.Server && have.Build == b.Build },
+		)
 		if i < 0 {
 			all = append(all, b)
 		} else {

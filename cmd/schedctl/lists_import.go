@@ -83,9 +83,14 @@ func (c *listsImportCmd) left(a *app, u *server.ListUpload, err error) error {
 	case u.State == manage.Open:
 		hint = "for a day this goes on: " + resume
 	case u.State == manage.Building && u.Switch:
-		hint = fmt.Sprintf("the replica goes on with the build, and will switch; `schedctl lists cancel %s` ends it, and this waits for it: %s", c.List, resume)
+		hint = fmt.Sprintf(
+			"the replica goes on with the build, and will switch; `schedctl lists cancel %s` ends it, and this waits for it: %s",
+			c.List, resume,
+		)
 	case u.State == manage.Building:
-		hint = fmt.Sprintf("the replica goes on with the build; `schedctl lists cancel %s` ends it, and this waits for it: %s", c.List, resume)
+		hint = fmt.Sprintf(
+			"the replica goes on with the build; `schedctl lists cancel %s` ends it, and this waits for it: %s", c.List, resume,
+		)
 	case u.State == manage.Ready && u.Switch && a.ctx.Err() != nil:
 		hint = fmt.Sprintf("the replica goes on with the switch; `schedctl lists cancel %s` ends it", c.List)
 	default:
@@ -111,7 +116,9 @@ func (a *app) progress(step string, done, total int64) {
 	if step != "" {
 		done = min(done, total)
 		n := int(barWidth * done / total)
-		line = fmt.Sprintf("%-7s [%s%s] %3d %%", step, strings.Repeat("#", n), strings.Repeat(" ", barWidth-n), 100*done/total)
+		line = fmt.Sprintf(
+			"%-7s [%s%s] %3d %%", step, strings.Repeat("#", n), strings.Repeat(" ", barWidth-n), 100*done/total,
+		)
 	}
 	_, _ = fmt.Fprint(a.err, "\r\x1b[K"+line)
 }
@@ -126,7 +133,10 @@ func (c *listsImportCmd) open(a *app) (*server.ListUpload, error) {
 		}
 		return &u, err
 	}
-	body := server.UploadRequest{Format: version.Format(cmp.Or(c.Format, formatOf(c.File))), Mode: manage.Mode(c.Mode), Header: version.HeaderChoice(c.Header), Switch: c.Switch, ByWhom: c.by()}
+	body := server.UploadRequest{
+		Format: version.Format(cmp.Or(c.Format, formatOf(c.File))), Mode: manage.Mode(c.Mode),
+		Header: version.HeaderChoice(c.Header), Switch: c.Switch, ByWhom: c.by(),
+	}
 	err := a.call(http.MethodPost, c.path()+"/uploads", nil, body, &u)
 	c.home = u.URL
 	return &u, c.orApply(err)
@@ -153,13 +163,18 @@ func (c *listsImportCmd) ask(a *app, method, path string, query url.Values, cont
 // replica that opened it. --upload does not tell which replica to trust with the token.
 func (c *listsImportCmd) askOnce(a *app, method, path string, query url.Values, content []byte, out any) error {
 	err := a.api.call(a.ctx, method, path, query, content, 0, out)
-	if e, ok := errors.AsType[*freeslot.Error](err); ok && e.Code == freeslot.CodeNotFound && e.Field == "upload" && c.home != "" {
+	if e, ok := errors.AsType[*freeslot.Error](err); ok && e.Code == freeslot.CodeNotFound && e.Field == "upload" &&
+		c.home != "" {
 		home, parsed := newAPIClient(c.home, a.token)
 		if parsed != nil {
 			return parsed
 		}
 		if a.api.base.Scheme == "https" && home.base.Scheme != "https" {
-			return fmt.Errorf("the upload is on the replica at %s, which has no https as %s does, so neither token nor file goes there: set advertise of that replica to https, or name it in --server", c.home, a.api.base)
+			return fmt.Errorf(
+				"the upload is on the replica at %s, which has no https as %s does, so neither token nor file goes there: set "+
+					"advertise of that replica to https, or name it in --server",
+				c.home, a.api.base,
+			)
 		}
 		a.api.close()
 		a.api, c.home = home, ""
@@ -244,7 +259,9 @@ func (c *listsImportCmd) same(in *importInput, u *server.ListUpload) error {
 		return fmt.Errorf("read %s: %w", c.File, err)
 	}
 	if n != u.Bytes || sum.Sum32() != u.Sum {
-		return fmt.Errorf("%s is not the file whose first %d bytes upload %s has: import it without --upload", c.File, u.Bytes, u.ID)
+		return fmt.Errorf(
+			"%s is not the file whose first %d bytes upload %s has: import it without --upload", c.File, u.Bytes, u.ID,
+		)
 	}
 	return nil
 }
@@ -259,11 +276,17 @@ func (c *listsImportCmd) report(a *app, u *server.ListUpload) error {
 		say = func(string, ...any) error { return nil }
 	} else if u.Report != nil {
 		if u.Report.HeaderLike != "" {
-			a.warn("line 1 looks like a header and was read as an id: %s; --header yes leaves it out", shorten(clean(u.Report.HeaderLike), maxCell))
+			a.warn(
+				"line 1 looks like a header and was read as an id: %s; --header yes leaves it out",
+				shorten(clean(u.Report.HeaderLike), maxCell),
+			)
 		}
 		for i, r := range u.Report.Rejects {
 			if i == 10 {
-				a.warn("and %d more; `schedctl lists rejects %s --upload %s` has the first %d", u.Report.Rejected-10, c.List, u.ID, version.MaxRejects)
+				a.warn(
+					"and %d more; `schedctl lists rejects %s --upload %s` has the first %d", u.Report.Rejected-10, c.List, u.ID,
+					version.MaxRejects,
+				)
 				break
 			}
 			a.warn("line %d: %s", r.Line, r.Why)
@@ -278,13 +301,17 @@ func (c *listsImportCmd) report(a *app, u *server.ListUpload) error {
 		rejected += fmt.Sprintf(", of which %d expired before the import", u.Report.Expired)
 	}
 	if err := say("version %d of list %s is ready: %s of %s, %s, %s", n, c.List, plural.Of(u.Version.Count, "id", "ids"),
-		plural.Of(u.Report.Lines, "line", "lines"), plural.Of(u.Report.Duplicates, "duplicate", "duplicates"), rejected); err != nil {
+		plural.Of(u.Report.Lines, "line", "lines"), plural.Of(u.Report.Duplicates, "duplicate", "duplicates"),
+		rejected); err != nil {
 		return err
 	}
 	idle := ""
 	switch {
 	case u.Version.Doubt != "":
-		idle = fmt.Sprintf("it does not serve: %s; `schedctl lists accept %s %d`, then `schedctl lists switch %s %d`", u.Version.Doubt, c.List, n, c.List, n)
+		idle = fmt.Sprintf(
+			"it does not serve: %s; `schedctl lists accept %s %d`, then `schedctl lists switch %s %d`", u.Version.Doubt, c.List,
+			n, c.List, n,
+		)
 	case !u.Switch:
 		idle = fmt.Sprintf("it does not serve yet: `schedctl lists switch %s %d`", c.List, n)
 	}
@@ -318,11 +345,17 @@ func (c *listsImportCmd) awaitSwitched(a *app, u *server.ListUpload) error {
 			return err
 		}
 		if u.Unpublished != "" {
-			return fmt.Errorf("list %s did not switch to version %d: %s; `schedctl lists switch %s %d` tries again", c.List, version, u.Unpublished, c.List, version)
+			return fmt.Errorf(
+				"list %s did not switch to version %d: %s; `schedctl lists switch %s %d` tries again", c.List, version,
+				u.Unpublished, c.List, version,
+			)
 		}
 		if err := a.pause(); err != nil {
 			return err
 		}
 	}
-	return fmt.Errorf("list %s did not switch to version %d: `schedctl lists show %s` and the replica's log say why", c.List, version, c.List)
+	return fmt.Errorf(
+		"list %s did not switch to version %d: `schedctl lists show %s` and the replica's log say why", c.List, version,
+		c.List,
+	)
 }

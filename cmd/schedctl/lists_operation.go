@@ -22,7 +22,9 @@ func (c *startFlags) start(a *app, what string, body any) error {
 	if a.json {
 		return a.printJSON(out)
 	}
-	return a.println("%s of list %s began: version %d, operation %s", what, c.List, out.Operation.Version, out.Operation.ID)
+	return a.println(
+		"%s of list %s began: version %d, operation %s", what, c.List, out.Operation.Version, out.Operation.ID,
+	)
 }
 
 type listsExpandCmd struct{ startFlags }
@@ -46,7 +48,9 @@ type listsFreezeCmd struct{ startFlags }
 
 // Run freezes a list.
 func (c *listsFreezeCmd) Run(a *app) error {
-	return a.done(a.call(http.MethodPost, c.path()+"/freeze", nil, server.WhyRequest{ByWhom: c.by()}, nil), "list %s is frozen", c.List)
+	return a.done(
+		a.call(http.MethodPost, c.path()+"/freeze", nil, server.WhyRequest{ByWhom: c.by()}, nil), "list %s is frozen", c.List,
+	)
 }
 
 type listsUnfreezeCmd struct{ oneList }
@@ -68,7 +72,9 @@ func (c *listsCancelCmd) Run(a *app) error {
 		return fmt.Errorf("nothing runs on list %s", c.List)
 	}
 	body := server.CancelRequest{Operation: l.Operation.ID, ByWhom: c.by()}
-	return a.done(a.call(http.MethodPost, c.path()+"/cancel", nil, body, nil), "%s of list %s is cancelled", l.Operation.Kind, c.List)
+	return a.done(
+		a.call(http.MethodPost, c.path()+"/cancel", nil, body, nil), "%s of list %s is cancelled", l.Operation.Kind, c.List,
+	)
 }
 
 type listsRmCmd struct {

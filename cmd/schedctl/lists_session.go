@@ -31,7 +31,9 @@ func (c *sessionBeginCmd) Run(a *app) error {
 	if a.json {
 		return a.printJSON(out)
 	}
-	return a.println("session %s of list %s began; it ends at %s without another command", out.ID, c.List, clock(out.UntilMS))
+	return a.println(
+		"session %s of list %s began; it ends at %s without another command", out.ID, c.List, clock(out.UntilMS),
+	)
 }
 
 // oneSession names a session.
@@ -50,13 +52,18 @@ type stageFlags struct {
 
 func (c *stageFlags) stage(a *app, remove bool, expiresMS int64) error {
 	var out server.EditSession
-	if err := a.call(http.MethodPost, c.path(), nil, server.StageRequest{Entries: changes(c.IDs, remove, expiresMS)}, &out); err != nil {
+	if err := a.call(
+		http.MethodPost, c.path(), nil, server.StageRequest{Entries: changes(c.IDs, remove, expiresMS)}, &out,
+	); err != nil {
 		return err
 	}
 	if a.json {
 		return a.printJSON(out)
 	}
-	return a.println("%s staged; the session ends at %s without another command", plural.Of(out.Staged, "id is", "ids are"), clock(out.UntilMS))
+	return a.println(
+		"%s staged; the session ends at %s without another command", plural.Of(out.Staged, "id is", "ids are"),
+		clock(out.UntilMS),
+	)
 }
 
 func changes(ids []string, remove bool, expiresMS int64) (out []namelist.Change) {
@@ -108,7 +115,9 @@ type sessionCancelCmd struct{ oneSession }
 
 // Run cancels a session.
 func (c *sessionCancelCmd) Run(a *app) error {
-	return a.done(a.call(http.MethodDelete, c.path(), nil, nil, nil), "session %s of list %s is cancelled", c.Session, c.List)
+	return a.done(
+		a.call(http.MethodDelete, c.path(), nil, nil, nil), "session %s of list %s is cancelled", c.Session, c.List,
+	)
 }
 
 type listsUploadsCmd struct {
@@ -138,7 +147,13 @@ func (c *uploadsLsCmd) Run(a *app) error {
 		if u.Report != nil {
 			rejected = strconv.FormatInt(u.Report.Rejected, 10)
 		}
-		rows = append(rows, []string{u.ID, string(u.State), string(u.Mode), fmt.Sprint(u.Bytes), version, rejected, ago(u.Touched.UnixMilli()), dash(cmp.Or(u.Why, u.Unpublished))})
+		rows = append(
+			rows,
+			[]string{
+				u.ID, string(u.State), string(u.Mode), fmt.Sprint(u.Bytes), version, rejected, ago(u.Touched.UnixMilli()),
+				dash(cmp.Or(u.Why, u.Unpublished)),
+			},
+		)
 	}
 	return table(a.out, rows)
 }
@@ -177,10 +192,17 @@ func (c *uploadsShowCmd) Run(a *app) error {
 		rows = append(rows, []string{"progress", fmt.Sprintf("%s, %d of %d", p.Step, p.Done, p.Total)})
 	}
 	if v := out.Version; v != nil {
-		rows = append(rows, []string{"version", strconv.FormatInt(v.Number, 10)}, []string{"ids", strconv.FormatInt(v.Count, 10)}, []string{"doubt", dash(v.Doubt)})
+		rows = append(
+			rows, []string{"version", strconv.FormatInt(v.Number, 10)}, []string{"ids", strconv.FormatInt(v.Count, 10)},
+			[]string{"doubt", dash(v.Doubt)},
+		)
 	}
 	if r := out.Report; r != nil {
-		rows = append(rows, []string{"lines", strconv.FormatInt(r.Lines, 10)}, []string{"duplicates", strconv.FormatInt(r.Duplicates, 10)}, []string{"rejected", strconv.FormatInt(r.Rejected, 10)}, []string{"expired", strconv.FormatInt(r.Expired, 10)}, []string{"header", strconv.FormatBool(r.Header)})
+		rows = append(
+			rows, []string{"lines", strconv.FormatInt(r.Lines, 10)}, []string{"duplicates", strconv.FormatInt(r.Duplicates, 10)},
+			[]string{"rejected", strconv.FormatInt(r.Rejected, 10)}, []string{"expired", strconv.FormatInt(r.Expired, 10)},
+			[]string{"header", strconv.FormatBool(r.Header)},
+		)
 	}
 	return table(a.out, rows)
 }
@@ -220,7 +242,10 @@ func (c *listsRollbackCmd) Run(a *app) error {
 			}
 		}
 		if version == 0 {
-			return fmt.Errorf("list %s has no version before %d that has served and can again; to take another one, name it", c.List, l.Serving.Number)
+			return fmt.Errorf(
+				"list %s has no version before %d that has served and can again; to take another one, name it", c.List,
+				l.Serving.Number,
+			)
 		}
 	}
 	if version >= l.Serving.Number {

@@ -118,7 +118,9 @@ func (c *listsExportCmd) write(a *app, out io.Writer) (of exported, err error) {
 	}
 	want := of.Count + int64(strings.Count(version.Header(version.Format(format)), "\n"))
 	if is := hex.EncodeToString(sum.Sum(nil)); lines.n != want || is != of.SHA256 {
-		return of, fmt.Errorf("the export has %s and sum %s, expected %d and %s", plural.Of(lines.n, "line", "lines"), is, want, of.SHA256)
+		return of, fmt.Errorf(
+			"the export has %s and sum %s, expected %d and %s", plural.Of(lines.n, "line", "lines"), is, want, of.SHA256,
+		)
 	}
 	return of, nil
 }
@@ -212,7 +214,9 @@ type listsSampleCmd struct {
 // Run shows some of a version.
 func (c *listsSampleCmd) Run(a *app) error {
 	var out server.ListSample
-	if err := a.call(http.MethodGet, c.version(c.Version)+"/sample", url.Values{"count": {strconv.Itoa(c.Count)}}, nil, &out); err != nil {
+	if err := a.call(
+		http.MethodGet, c.version(c.Version)+"/sample", url.Values{"count": {strconv.Itoa(c.Count)}}, nil, &out,
+	); err != nil {
 		return err
 	}
 	if a.json {

@@ -55,7 +55,10 @@ func (c *lockLsCmd) Run(a *app) error {
 	rows := [][]string{{"LOCK", "HOLDER", "SINCE", "LEFT", "WAITING", "TOKEN", "STATE"}}
 	for i := range all {
 		l := &all[i]
-		rows = append(rows, []string{l.Key, dash(l.Holder), clock(l.SinceMS), leftText(l), fmt.Sprint(l.Waiting), dash(l.Token), lockState(l)})
+		rows = append(
+			rows,
+			[]string{l.Key, dash(l.Holder), clock(l.SinceMS), leftText(l), fmt.Sprint(l.Waiting), dash(l.Token), lockState(l)},
+		)
 	}
 	return table(a.out, rows)
 }
@@ -162,7 +165,9 @@ type lockLogCmd struct {
 // Run lists what was revoked, the newest first.
 func (c *lockLogCmd) Run(a *app) error {
 	var log server.AuditLog
-	if err := a.call(http.MethodGet, "/v1/lock-audit", url.Values{"limit": {strconv.Itoa(c.Limit)}}, nil, &log); err != nil {
+	if err := a.call(
+		http.MethodGet, "/v1/lock-audit", url.Values{"limit": {strconv.Itoa(c.Limit)}}, nil, &log,
+	); err != nil {
 		return err
 	}
 	if a.json {
@@ -170,7 +175,13 @@ func (c *lockLogCmd) Run(a *app) error {
 	}
 	rows := [][]string{{"WHEN", "LOCK", "HOLDER", "TOKEN", "BY", "HOW", "REASON"}}
 	for _, e := range log.Entries {
-		rows = append(rows, []string{clock(e.AtMS), e.Key, e.Holder, e.Token, e.Operator, map[bool]string{true: "at once", false: "asked"}[e.Now], e.Reason})
+		rows = append(
+			rows,
+			[]string{
+				clock(e.AtMS), e.Key, e.Holder, e.Token, e.Operator, map[bool]string{true: "at once", false: "asked"}[e.Now],
+				e.Reason,
+			},
+		)
 	}
 	return table(a.out, rows)
 }

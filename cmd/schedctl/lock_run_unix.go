@@ -60,14 +60,19 @@ func runHeld(ctx context.Context, cmd *exec.Cmd, held *lock.Held, grace time.Dur
 	_ = cmd.Wait()                           // ProcessState tells how it ended
 	if !procgroup.AwaitGone(group, goneLimit) {
 		// Without an unlock the lock runs out.
-		return exitError{exitFailure, errors.New("processes of the command do not end although they were killed; the lock is free when its lease is over")}
+		return exitError{
+			exitFailure,
+			errors.New("processes of the command do not end although they were killed; the lock is free when its lease is over"),
+		}
 	}
 	return giveBack(held, exitCode(cmd.ProcessState), lost, stderr)
 }
 
 // guardHeld passes signals on to the group until its leader has ended, and ends the group if the
 // lock ends. lost is the reason.
-func guardHeld(held *lock.Held, group int, grace time.Duration, signals <-chan os.Signal, ended <-chan struct{}) (lost error) {
+func guardHeld(
+	held *lock.Held, group int, grace time.Duration, signals <-chan os.Signal, ended <-chan struct{},
+) (lost error) {
 	left := held.Left()
 	end := wallClock().Add(left)
 	// A lock that was handed over exists for less than a second, until the first renewal, which

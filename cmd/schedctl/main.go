@@ -124,7 +124,10 @@ func usage(format string, args ...any) error { return usageError{fmt.Errorf(form
 
 func main() {
 	interrupt.SurvivePipes()
-	env := &environment{ctx: interrupted(), in: os.Stdin, out: stdout{os.Stdout}, err: os.Stderr, terminal: isTerminal(os.Stdout), errTerminal: isTerminal(os.Stderr)}
+	env := &environment{
+		ctx: interrupted(), in: os.Stdin, out: stdout{os.Stdout}, err: os.Stderr, terminal: isTerminal(os.Stdout),
+		errTerminal: isTerminal(os.Stderr),
+	}
 	os.Exit(procgroup.Main(func() int { return run(os.Args[1:], env) }))
 }
 
@@ -209,7 +212,9 @@ func run(args []string, env *environment) (code int) {
 		// A flag that is not given has the empty value.
 		text := strings.Replace(err.Error(), `must be one of "",`, "must be one of ", 1)
 		text = badDuration.ReplaceAllString(text, `expected a duration such as 30s or 5m, got $1`)
-		_, _ = fmt.Fprintf(env.err, "schedctl: %s%s\nRun \"schedctl --help\" for usage.\n", text, hintDashes(parser.Model, args))
+		_, _ = fmt.Fprintf(
+			env.err, "schedctl: %s%s\nRun \"schedctl --help\" for usage.\n", text, hintDashes(parser.Model, args),
+		)
 		return exitUsage
 	}
 	a, err := cmds.app(env)

@@ -52,7 +52,8 @@ func (nodesCmd) Help() string {
 func (c *nodesCmd) query() url.Values {
 	query := url.Values{}
 	for name, values := range map[string][]string{
-		"status": {c.Status}, "pool": {c.Pool}, "service": c.Service, "feature": c.Feature, "label_rule": c.LabelRule, "figure": c.Figure,
+		"status": {c.Status}, "pool": {c.Pool}, "service": c.Service, "feature": c.Feature, "label_rule": c.LabelRule,
+		"figure": c.Figure,
 	} {
 		for _, value := range values {
 			if value != "" {
@@ -104,7 +105,9 @@ func (c *nodesCmd) one(a *app) error {
 	a.warnDegraded(n)
 	rows := nodeRows([]api.NodeStatus{n})
 	details := make([][]string, 0, len(rows[0])+6)
-	for i, name := range []string{"node", "status", "slots", "services", "understands", "produces", "pools", "labels", "heartbeat", "via"} {
+	for i, name := range []string{
+		"node", "status", "slots", "services", "understands", "produces", "pools", "labels", "heartbeat", "via",
+	} {
 		details = append(details, []string{name, rows[1][i]})
 	}
 	if len(n.Services) > 0 {
@@ -118,7 +121,10 @@ func (c *nodesCmd) one(a *app) error {
 		if c.RoundTripMS > 0 {
 			roundTrip = fmt.Sprintf("%.3g ms", c.RoundTripMS)
 		}
-		details = append(details, []string{"round trip", dash(roundTrip)}, []string{"agent", dash(clean(c.Version))}, []string{"token", clean(c.Token)})
+		details = append(
+			details, []string{"round trip", dash(roundTrip)}, []string{"agent", dash(clean(c.Version))},
+			[]string{"token", clean(c.Token)},
+		)
 	}
 	details = append(details,
 		[]string{"registered", clock(n.RegisteredAtMS)},
@@ -169,7 +175,9 @@ func describe(services []freeslot.Service) string {
 }
 
 func nodeRows(nodes []api.NodeStatus) [][]string {
-	rows := [][]string{{"NODE", "STATUS", "SLOTS", "SERVICES", "UNDERSTANDS", "PRODUCES", "POOLS", "LABELS", "HEARTBEAT", "VIA"}}
+	rows := [][]string{{
+		"NODE", "STATUS", "SLOTS", "SERVICES", "UNDERSTANDS", "PRODUCES", "POOLS", "LABELS", "HEARTBEAT", "VIA",
+	}}
 	for _, n := range nodes {
 		services := make([]string, len(n.Services))
 		for i, s := range n.Services {
@@ -177,7 +185,8 @@ func nodeRows(nodes []api.NodeStatus) [][]string {
 		}
 		rows = append(rows, []string{
 			n.ID, shownStatus(&n), fmt.Sprintf("%d/%d", n.Used, n.MaxConcurrency),
-			list(services), list(n.Languages.ASR), list(n.Languages.TTS), list(memberships(&n)), labels(n.Labels), clock(n.LastHeartbeatMS), via(&n),
+			list(services), list(n.Languages.ASR), list(n.Languages.TTS), list(memberships(&n)), labels(n.Labels),
+			clock(n.LastHeartbeatMS), via(&n),
 		})
 	}
 	return rows
@@ -221,6 +230,9 @@ func (a *app) warnDegraded(nodes ...api.NodeStatus) {
 		}
 	}
 	if count > 0 {
-		a.warn("degraded: Redis does not answer; what is shown of %d of %s is up to %s old", count, plural.Of(len(nodes), "node", "nodes"), age(oldest))
+		a.warn(
+			"degraded: Redis does not answer; what is shown of %d of %s is up to %s old", count,
+			plural.Of(len(nodes), "node", "nodes"), age(oldest),
+		)
 	}
 }

@@ -60,14 +60,20 @@ func (c *importCmd) Run(a *app) error {
 	results, err := importer.Run(ctx, cells, entries, importer.Options{
 		DryRun: c.DryRun, Force: c.Force, HeartbeatLimit: c.HeartbeatLimit,
 		Waits: func(nodes int) {
-			_, _ = fmt.Fprintf(a.err, "%s silent: waiting %s, so that they are heard if it was Redis that was away\n", plural.Of(nodes, "node has an agent that is", "nodes have agents that are"), c.HeartbeatLimit)
+			_, _ = fmt.Fprintf(
+				a.err, "%s silent: waiting %s, so that they are heard if it was Redis that was away\n",
+				plural.Of(nodes, "node has an agent that is", "nodes have agents that are"), c.HeartbeatLimit,
+			)
 		},
 	})
 	if cause := context.Cause(ctx); err != nil && cause != nil {
 		err = cause // the lock was lost, for example
 	}
 	if err != nil {
-		return fmt.Errorf("%w (%s copied before; run it again)", c.named(err), plural.Of(importer.Count(results)[importer.Copied], "node was", "nodes were"))
+		return fmt.Errorf(
+			"%w (%s copied before; run it again)", c.named(err),
+			plural.Of(importer.Count(results)[importer.Copied], "node was", "nodes were"),
+		)
 	}
 	if err := a.printImport(results); err != nil {
 		return err

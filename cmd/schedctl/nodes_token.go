@@ -54,7 +54,8 @@ func (c *tokenCmd) Run(a *app) error {
 
 func (c *tokenCmd) token() (*gateway.Token, error) {
 	token := &gateway.Token{
-		Name: c.Name, Nodes: append([]string{c.ID}, c.Node...), Services: c.Service, Pools: c.Pool, Capabilities: c.Capability, Slots: c.Slots,
+		Name: c.Name, Nodes: append([]string{c.ID}, c.Node...), Services: c.Service, Pools: c.Pool,
+		Capabilities: c.Capability, Slots: c.Slots,
 	}
 	if c.Name == "" {
 		token.Name = c.ID

@@ -78,7 +78,9 @@ func ago(ms int64) string {
 func dash(s string) string { return cmp.Or(s, "-") }
 
 func jobRows(jobs []freeslot.JobStatus) [][]string {
-	rows := [][]string{{"JOB", "SERVICE", "CLASS", "STATE", "NODE", "ATTEMPT", "FAILURES", "TENANT", "SUBMITTED", "TOOK", "RESULT"}}
+	rows := [][]string{{
+		"JOB", "SERVICE", "CLASS", "STATE", "NODE", "ATTEMPT", "FAILURES", "TENANT", "SUBMITTED", "TOOK", "RESULT",
+	}}
 	for _, j := range jobs {
 		took := "-"
 		if j.FinishedAtMS > 0 {

@@ -39,7 +39,10 @@ func (c *resumeCmd) Run(a *app) error { return c.change(a, "resume") }
 func (c *pauseFlags) change(a *app, action string) error {
 	plural := map[string]string{"pool": "pools", "service": "services", "class": "classes"}[c.Kind]
 	var result pool.PauseResult
-	if err := a.call(http.MethodPost, "/v1/"+plural+"/"+url.PathEscape(c.Name)+"/"+action, nil, pool.PauseRequest{Note: c.Note, Author: c.Author}, &result); err != nil {
+	if err := a.call(
+		http.MethodPost, "/v1/"+plural+"/"+url.PathEscape(c.Name)+"/"+action, nil,
+		pool.PauseRequest{Note: c.Note, Author: c.Author}, &result,
+	); err != nil {
 		return err
 	}
 	if a.json {
@@ -54,7 +57,9 @@ func (c *pauseFlags) change(a *app, action string) error {
 		a.warn("no node is known that %s %s %s", is, c.Kind, clean(c.Name))
 	}
 	if action == "pause" && !result.Confirmed {
-		return fmt.Errorf("it is not known that all replicas go by it, so jobs may still begin: %s", clean(behindText(result.Behind)))
+		return fmt.Errorf(
+			"it is not known that all replicas go by it, so jobs may still begin: %s", clean(behindText(result.Behind)),
+		)
 	}
 	return nil
 }
@@ -62,7 +67,9 @@ func (c *pauseFlags) change(a *app, action string) error {
 func pauseText(r *pool.PauseResult) string {
 	is := map[bool]string{true: "paused", false: "not paused"}[r.Paused]
 	if r.Unchanged && !r.Paused {
-		return fmt.Sprintf("%s %s was not paused, so nothing is resumed; the configuration is at version %d", r.Kind, r.Name, r.Version)
+		return fmt.Sprintf(
+			"%s %s was not paused, so nothing is resumed; the configuration is at version %d", r.Kind, r.Name, r.Version,
+		)
 	}
 	if r.Unchanged {
 		return fmt.Sprintf("%s %s is %s, as it was before; the configuration is at version %d", r.Kind, r.Name, is, r.Version)

@@ -30,7 +30,8 @@ func (queuesCmd) Run(a *app) error {
 	rows := [][]string{{"CLASS", "SERVICE", "WAITING", "OLDEST", "FITS", "PAUSED", "REQUIREMENT"}}
 	for _, q := range list.Queues {
 		rows = append(rows, []string{
-			q.Class, dash(q.Service), fmt.Sprint(q.Waiting), ago(q.OldestMS), fmt.Sprint(q.Fits), pausedText(&q), shorten(requirementText(&q), maxDetail),
+			q.Class, dash(q.Service), fmt.Sprint(q.Waiting), ago(q.OldestMS), fmt.Sprint(q.Fits), pausedText(&q),
+			shorten(requirementText(&q), maxDetail),
 		})
 	}
 	if err := table(a.out, rows); err != nil {
@@ -39,7 +40,9 @@ func (queuesCmd) Run(a *app) error {
 	if len(list.Held) > 0 {
 		rows := [][]string{{"HELD BY", "TENANT", "LIMIT", "RUNNING", "HELD", "NEXT"}}
 		for _, h := range list.Held {
-			rows = append(rows, []string{h.By, h.Tenant, fmt.Sprint(h.Limit), fmt.Sprint(h.Running), fmt.Sprint(h.Held), h.First})
+			rows = append(
+				rows, []string{h.By, h.Tenant, fmt.Sprint(h.Limit), fmt.Sprint(h.Running), fmt.Sprint(h.Held), h.First},
+			)
 		}
 		_, _ = fmt.Fprintln(a.out)
 		if err := table(a.out, rows); err != nil {

@@ -26,7 +26,9 @@ func (f *redisFlags) config() redisclient.Config {
 		Access: redisclient.Access{
 			Username: f.RedisUsername, PasswordFile: f.RedisPasswordFile,
 			SentinelUsername: f.RedisSentinelUsername, SentinelPasswordFile: f.RedisSentinelPasswordFile,
-			TLS: redisclient.TLS{CAFile: f.RedisCAFile, CertFile: f.RedisCertFile, KeyFile: f.RedisKeyFile, ServerName: f.RedisServerName},
+			TLS: redisclient.TLS{
+				CAFile: f.RedisCAFile, CertFile: f.RedisCertFile, KeyFile: f.RedisKeyFile, ServerName: f.RedisServerName,
+			},
 		},
 	}
 }

@@ -80,7 +80,13 @@ func (c *registryServicesCmd) Run(a *app) error {
 	rows := [][]string{{"SERVICE", "INSTANCES", "SILENT", "REVISION", "LIMIT", "EVERY", "NOTE"}}
 	for i := range all {
 		s := &all[i]
-		rows = append(rows, []string{s.Name, fmt.Sprint(s.Instances), fmt.Sprint(s.Late), fmt.Sprint(s.Revision), msText(s.LimitMS), msText(s.EveryMS), dash(s.Guard)})
+		rows = append(
+			rows,
+			[]string{
+				s.Name, fmt.Sprint(s.Instances), fmt.Sprint(s.Late), fmt.Sprint(s.Revision), msText(s.LimitMS), msText(s.EveryMS),
+				dash(s.Guard),
+			},
+		)
 	}
 	return table(a.out, rows)
 }
@@ -98,7 +104,10 @@ func (c *registryServicesCmd) ofNodes(a *app) error {
 	rows := [][]string{{"SERVICE", "NODE", "STATUS", "VERSION", "ENDPOINT", "SLOTS"}}
 	for _, s := range list.Services {
 		for _, n := range s.Nodes {
-			rows = append(rows, []string{s.Name, n.Node, n.Status, dash(n.Version), dash(n.Endpoint), fmt.Sprintf("%d of %d", n.Used, n.Slots)})
+			rows = append(
+				rows,
+				[]string{s.Name, n.Node, n.Status, dash(n.Version), dash(n.Endpoint), fmt.Sprintf("%d of %d", n.Used, n.Slots)},
+			)
 		}
 	}
 	return table(a.out, rows)
@@ -141,7 +150,8 @@ func (c *registryInstancesCmd) Run(a *app) error {
 			silent = msText(in.DelayMS)
 		}
 		rows = append(rows, []string{
-			in.ID, address(in), in.Protocol, instanceState(in), strconv.FormatFloat(in.Weight, 'g', -1, 64), silent, clock(in.RegisteredMS),
+			in.ID, address(in), in.Protocol, instanceState(in), strconv.FormatFloat(in.Weight, 'g', -1, 64), silent,
+			clock(in.RegisteredMS),
 		})
 	}
 	return table(a.out, rows)
@@ -190,7 +200,13 @@ func (c *registryShowCmd) Run(a *app) error {
 	rows := [][]string{
 		{"service", s.Name},
 		{"revision", fmt.Sprint(s.Revision)},
-		{"instances", fmt.Sprintf("%d: %d healthy, %d late, %d failing, %d draining, %d disabled", st.Instances, st.Healthy, st.Late, st.Failing, st.Draining, st.Disabled)},
+		{
+			"instances",
+			fmt.Sprintf(
+				"%d: %d healthy, %d late, %d failing, %d draining, %d disabled", st.Instances, st.Healthy, st.Late, st.Failing,
+				st.Draining, st.Disabled,
+			),
+		},
 		{"empty", dash(s.Why)},
 		{"guard", dash(s.Guard)},
 		{"removed after", msText(s.LimitMS)},
@@ -269,7 +285,10 @@ func (c *registryHealthCmd) Run(a *app) error {
 	rows := [][]string{{"SERVICE", "INSTANCES", "SILENT", "FAILING", "NOTE"}}
 	for i := range h.Services {
 		s := &h.Services[i].Service
-		rows = append(rows, []string{s.Name, fmt.Sprint(s.Instances), fmt.Sprint(s.Late), fmt.Sprint(h.Services[i].Failing), dash(s.Guard)})
+		rows = append(
+			rows,
+			[]string{s.Name, fmt.Sprint(s.Instances), fmt.Sprint(s.Late), fmt.Sprint(h.Services[i].Failing), dash(s.Guard)},
+		)
 	}
 	rows = append(rows, []string{wellText(h.Healthy), "", "", "", ""})
 	return table(a.out, rows)
@@ -383,7 +402,9 @@ func (c *registrySetCmd) Run(a *app) error {
 		return err
 	}
 	one := oneInstance{c.oneService, c.ID}
-	request := server.OverrideRequest{Weight: c.Weight, Enabled: c.Enabled, Draining: c.Draining, Author: c.Author, Note: c.Note, ForMS: wholeMS(c.For)}
+	request := server.OverrideRequest{
+		Weight: c.Weight, Enabled: c.Enabled, Draining: c.Draining, Author: c.Author, Note: c.Note, ForMS: wholeMS(c.For),
+	}
 	return one.change(a, http.MethodPut, "/override", request, "is set")
 }
 
@@ -456,7 +477,9 @@ func (c *registryPutCmd) Run(a *app) error {
 	if err := checkWeight(&c.Weight, setEnabled); err != nil {
 		return err
 	}
-	request := server.InstanceRequest{ID: c.ID, Host: c.Host, Port: c.Port, Protocol: c.Protocol, Weight: &c.Weight, Metadata: c.Label}
+	request := server.InstanceRequest{
+		ID: c.ID, Host: c.Host, Port: c.Port, Protocol: c.Protocol, Weight: &c.Weight, Metadata: c.Label,
+	}
 	var changed server.Changed
 	if err := a.call(http.MethodPost, c.path()+"/instances", nil, request, &changed); err != nil {
 		return err

@@ -134,7 +134,9 @@ func (c *documentSetCmd) Run(a *app) error {
 		return err
 	}
 	text := string(content)
-	return c.made(a, http.MethodPut, "", server.ConfigDocumentUpdate{Version: &seen, Content: &text, Author: c.Author, Note: c.Note})
+	return c.made(
+		a, http.MethodPut, "", server.ConfigDocumentUpdate{Version: &seen, Content: &text, Author: c.Author, Note: c.Note},
+	)
 }
 
 type documentHistoryCmd struct{ oneDocument }
@@ -154,7 +156,10 @@ func (c *documentHistoryCmd) Run(a *app) error {
 		if v.Restores > 0 {
 			restores = fmt.Sprint(v.Restores)
 		}
-		rows = append(rows, []string{fmt.Sprint(v.Version), clock(v.AtMS), dash(v.Author), fmt.Sprint(v.Bytes), dash(restores), dash(v.Note)})
+		rows = append(
+			rows,
+			[]string{fmt.Sprint(v.Version), clock(v.AtMS), dash(v.Author), fmt.Sprint(v.Bytes), dash(restores), dash(v.Note)},
+		)
 	}
 	return table(a.out, rows)
 }
@@ -197,7 +202,10 @@ func (c *documentRollbackCmd) Run(a *app) error {
 	if err != nil {
 		return err
 	}
-	return c.made(a, http.MethodPost, "/rollback", server.ConfigDocumentRollback{Version: &seen, Restore: c.Restore, Author: c.Author, Note: c.Note})
+	return c.made(
+		a, http.MethodPost, "/rollback",
+		server.ConfigDocumentRollback{Version: &seen, Restore: c.Restore, Author: c.Author, Note: c.Note},
+	)
 }
 
 type documentRmCmd struct {
@@ -211,7 +219,9 @@ func (c *documentRmCmd) Run(a *app) error {
 	if err != nil {
 		return err
 	}
-	if err := a.call(http.MethodDelete, c.path(), url.Values{"version": {strconv.FormatInt(max(seen, 1), 10)}}, nil, nil); err != nil {
+	if err := a.call(
+		http.MethodDelete, c.path(), url.Values{"version": {strconv.FormatInt(max(seen, 1), 10)}}, nil, nil,
+	); err != nil {
 		return err
 	}
 	return a.println("%s is deleted", c.Name)
@@ -234,7 +244,9 @@ func (c *documentWatchCmd) Run(a *app) error {
 		case err != nil:
 			return explain(err)
 		}
-		query = url.Values{"version": {strconv.FormatInt(d.Version, 10)}, "wait_ms": {strconv.FormatInt(watchWait.Milliseconds(), 10)}}
+		query = url.Values{
+			"version": {strconv.FormatInt(d.Version, 10)}, "wait_ms": {strconv.FormatInt(watchWait.Milliseconds(), 10)},
+		}
 		if d.Version == last {
 			continue
 		}

@@ -24,7 +24,10 @@ func (c *registryMigrateCmd) Run(a *app) error {
 		if a.json {
 			return a.printJSON(done)
 		}
-		_, err := fmt.Fprintf(a.out, "The keys of %s are removed. Set registry.v1.enabled to false now.\n", plural.Of(done.Services, "service", "services"))
+		_, err := fmt.Fprintf(
+			a.out, "The keys of %s are removed. Set registry.v1.enabled to false now.\n",
+			plural.Of(done.Services, "service", "services"),
+		)
 		return err
 	}
 	var m v1.Migration
@@ -40,7 +43,12 @@ func (c *registryMigrateCmd) Run(a *app) error {
 		if s.SilentMS >= 0 {
 			silent = msText(s.SilentMS)
 		}
-		rows = append(rows, []string{s.Service, strconv.Itoa(s.V1Only), strconv.Itoa(s.Copied), strconv.Itoa(s.V2), strconv.Itoa(s.Written), silent})
+		rows = append(
+			rows,
+			[]string{
+				s.Service, strconv.Itoa(s.V1Only), strconv.Itoa(s.Copied), strconv.Itoa(s.V2), strconv.Itoa(s.Written), silent,
+			},
+		)
 	}
 	return table(a.out, rows)
 }

@@ -59,7 +59,8 @@ of several.`
 // registration returns the instance that the flags describe.
 func (c *registryRunCmd) registration() registry.Registration {
 	r := registry.Registration{
-		Service: c.Service, ID: c.ID, Host: c.Host, Port: c.Port, Protocol: c.Protocol, Weight: &c.Weight, Interval: c.Interval, Metadata: c.Label,
+		Service: c.Service, ID: c.ID, Host: c.Host, Port: c.Port, Protocol: c.Protocol, Weight: &c.Weight,
+		Interval: c.Interval, Metadata: c.Label,
 	}
 	switch {
 	case strings.HasPrefix(c.Check, "/"):
@@ -96,7 +97,8 @@ func (c *registryRunCmd) Run(a *app) error {
 		defer cancel()
 		_ = p.Stop(ctx) // an instance that Redis did not hear about expires
 	}()
-	if err := p.Register(a.ctx, c.registration()); freeslot.CodeOf(err) == freeslot.CodeInvalidArgument { // before the provider's start it only validates
+	err = p.Register(a.ctx, c.registration()) // before the provider's start it only validates
+	if freeslot.CodeOf(err) == freeslot.CodeInvalidArgument {
 		return usageError{err}
 	}
 	if kind := c.Check; kind != "" && !strings.HasPrefix(kind, "/") && !slices.Contains(centre.Kinds, kind) {

@@ -56,7 +56,10 @@ type startError struct{ error }
 // guardRegistered registers the instance, and passes signals on to the group until its leader has
 // ended. An instance that cannot be registered at all ends the group. The provider's log has the
 // other failures to register.
-func guardRegistered(a *app, p *registry.Provider, r registry.Registration, group int, drain time.Duration, signals <-chan os.Signal, ended <-chan struct{}) (refused error) {
+func guardRegistered(
+	a *app, p *registry.Provider, r registry.Registration, group int, drain time.Duration, signals <-chan os.Signal,
+	ended <-chan struct{},
+) (refused error) {
 	say := func(r registry.Registration) error {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(a.ctx), registryCall)
 		defer cancel()

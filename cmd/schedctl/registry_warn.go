@@ -17,12 +17,13 @@ var warned = map[string]string{
 	"registry.redis_lost":           "Redis does not answer; the command runs",
 	"registry.call_failed":          "Redis did not take a call, which is repeated; the command runs",
 	"registry.conflict":             "not registered yet, because another provider has the id; the command runs",
-	"registry.superseded":           "not registered any more, because another provider has taken the id over; the command runs",
-	"registry.host_refused":         "not registered",
-	"registry.cleanup_failed":       "silent instances of the service are not removed now",
-	"collector.failed":              "figures cannot be collected",
-	"collector.fields_dropped":      "some figures cannot be sent",
-	"collector.left_out":            "figures are left out, because they are too long together",
+	"registry.superseded": "not registered any more, because another provider has taken the id over; the " +
+		"command runs",
+	"registry.host_refused":    "not registered",
+	"registry.cleanup_failed":  "silent instances of the service are not removed now",
+	"collector.failed":         "figures cannot be collected",
+	"collector.fields_dropped": "some figures cannot be sent",
+	"collector.left_out":       "figures are left out, because they are too long together",
 }
 
 // warnings returns a log whose warnings are lines on standard error.

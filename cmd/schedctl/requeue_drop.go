@@ -168,7 +168,9 @@ func (c *requeueCmd) Run(a *app) error {
 
 // requeue returns the new job even if the old one could not be dropped.
 func (a *app) requeue(id string, drop bool) (status freeslot.JobStatus, err error) {
-	if err = a.api.call(a.ctx, http.MethodPost, "/v1/jobs/"+url.PathEscape(id)+"/requeue", nil, nil, 0, &status); err != nil || !drop {
+	if err = a.api.call(
+		a.ctx, http.MethodPost, "/v1/jobs/"+url.PathEscape(id)+"/requeue", nil, nil, 0, &status,
+	); err != nil || !drop {
 		return status, err
 	}
 	if err = a.drop(id); err != nil {

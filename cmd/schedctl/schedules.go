@@ -74,7 +74,9 @@ func (c *schedulesListCmd) Run(a *app) error {
 	if a.json {
 		return a.printJSON(all)
 	}
-	rows := [][]string{{"SCHEDULE", "TENANT", "WHEN", "ZONE", "SERVICE", "NEXT RUN", "LAST RUN", "RUNS", "FAILED", "MISSED", "ERROR"}}
+	rows := [][]string{{
+		"SCHEDULE", "TENANT", "WHEN", "ZONE", "SERVICE", "NEXT RUN", "LAST RUN", "RUNS", "FAILED", "MISSED", "ERROR",
+	}}
 	for _, s := range all {
 		rows = append(rows, []string{
 			s.Name, s.Tenant, s.Cron, s.TimeZone, s.Job.Service, nextRun(&s), clock(s.LastRunMS),

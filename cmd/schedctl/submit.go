@@ -136,7 +136,8 @@ func (c *submitCmd) job(a *app) (*freeslot.Job, error) {
 	case c.At != "":
 		job.RunAtMS = at.UnixMilli()
 	}
-	job.TimeoutMS, job.ProgressTimeoutMS, job.OnLeaseLoss = c.Timeout.Milliseconds(), c.ProgressTimeout.Milliseconds(), c.OnLeaseLoss
+	job.TimeoutMS, job.ProgressTimeoutMS = c.Timeout.Milliseconds(), c.ProgressTimeout.Milliseconds()
+	job.OnLeaseLoss = c.OnLeaseLoss
 	if c.Progress && !c.Wait {
 		return nil, usage("--progress is set, expected it beside --wait")
 	}
@@ -155,7 +156,11 @@ func (c *submitCmd) at() (at time.Time, err error) {
 		return at, nil
 	}
 	if at, err = time.Parse(time.RFC3339, c.At); err != nil {
-		return at, usage("--at is %q, expected a date and time with a time zone such as 2026-12-31T23:00:00Z or 2026-12-31T23:00:00+01:00; --in 24h is in a day", c.At)
+		return at, usage(
+			"--at is %q, expected a date and time with a time zone such as 2026-12-31T23:00:00Z or "+
+				"2026-12-31T23:00:00+01:00; --in 24h is in a day",
+			c.At,
+		)
 	}
 	return at, nil
 }
@@ -173,7 +178,9 @@ func (c *submitCmd) payload(a *app) (json.RawMessage, error) {
 	}
 	data = bytes.TrimSpace(bytes.TrimPrefix(data, []byte("\ufeff")))
 	if len(data) > 0 && !json.Valid(data) {
-		return nil, usage(`%s is not JSON; a text is written in double quotes, which the shell takes away unless quoted: '"hello"'`, from)
+		return nil, usage(
+			`%s is not JSON; a text is written in double quotes, which the shell takes away unless quoted: '"hello"'`, from,
+		)
 	}
 	return data, nil
 }

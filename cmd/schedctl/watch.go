@@ -136,7 +136,9 @@ func (a *app) dial(ctx context.Context) (*client.Client, error) {
 	if a.token != "" {
 		a.api.warnPlain()
 	}
-	connection, err := client.Dial(ctx, a.api.webSocketURL(), client.Options{Token: a.token, Name: "schedctl", Logger: a.connections()})
+	connection, err := client.Dial(
+		ctx, a.api.webSocketURL(), client.Options{Token: a.token, Name: "schedctl", Logger: a.connections()},
+	)
 	if err == nil {
 		return connection, nil
 	}
@@ -179,7 +181,9 @@ func (e goesOn) Unwrap() error { return e.err }
 func (a *app) connections() *zap.Logger {
 	var failed atomic.Int64 // attempts in a row; each server is tried once in a round
 	all := int64(1 + len(a.api.others))
-	core := zapcore.NewCore(zapcore.NewJSONEncoder(zapcore.EncoderConfig{}), zapcore.AddSync(io.Discard), zapcore.InfoLevel)
+	core := zapcore.NewCore(
+		zapcore.NewJSONEncoder(zapcore.EncoderConfig{}), zapcore.AddSync(io.Discard), zapcore.InfoLevel,
+	)
 	return zap.New(core, zap.Hooks(func(e zapcore.Entry) error {
 		switch {
 		case e.Message == "client.connect_failed" && failed.Add(1) == all:

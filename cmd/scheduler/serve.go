@@ -133,7 +133,9 @@ func checkListen(ctx context.Context, addr string) error {
 // start starts a replica. While Redis cannot be reached it tries again, unless exitUnreachable is
 // set, and calls waits after the first failure. An event is logged in one attempt only. Nothing
 // listens until the replica serves.
-func start(ctx context.Context, cfg config.Replica, logger *zap.Logger, exitUnreachable bool, waits func()) (*replica.Replica, error) {
+func start(
+	ctx context.Context, cfg config.Replica, logger *zap.Logger, exitUnreachable bool, waits func(),
+) (*replica.Replica, error) {
 	pauses := backoff.NewExponentialBackOff()
 	pauses.InitialInterval, pauses.MaxInterval = shortestRetry, longestRetry
 	attempts, quiet := logging.NewAttempts(logger, "replica.connect_failed", "replica.connected")

@@ -38,7 +38,11 @@ func handler(pace time.Duration) http.HandlerFunc {
 		}
 		var job struct{ Steps int }
 		if err := json.NewDecoder(r.Body).Decode(&job); err != nil || job.Steps < 1 {
-			_ = say(map[string]any{"error": map[string]any{"code": "bad_steps", "message": "expected steps above 0", "retryable": false}})
+			_ = say(
+				map[string]any{"error": map[string]any{
+					"code": "bad_steps", "message": "expected steps above 0", "retryable": false,
+				}},
+			)
 			return
 		}
 		ticker := time.NewTicker(pace)

@@ -88,7 +88,8 @@ func (o *outcome) run(ctx context.Context, c runner) error {
 	begin := time.Now()
 	h, err := c.Submit(ctx, job)
 	// The system is new, so it waits for further nodes before it says that none fits.
-	for refusal := new(freeslot.Error); errors.As(err, &refusal) && refusal.Code == freeslot.CodeUnavailable; h, err = c.Submit(ctx, job) {
+	for refusal := new(freeslot.Error); errors.As(err, &refusal) &&
+		refusal.Code == freeslot.CodeUnavailable; h, err = c.Submit(ctx, job) {
 		select {
 		case <-time.After(refusal.RetryAfter):
 		case <-ctx.Done():

@@ -11,11 +11,14 @@ import (
 // writeTable prints one row a line of the input.
 func writeTable(w io.Writer, outcomes []outcome) error {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(t, "LINE\tLANGUAGE\tJOB\tNODE\tATTEMPT\tPOSITION\tASSIGNED AFTER\tRESULT AFTER\tSTATE\tWAV BYTES\tSECONDS\tNOTE")
+	fmt.Fprintln(
+		t, "LINE\tLANGUAGE\tJOB\tNODE\tATTEMPT\tPOSITION\tASSIGNED AFTER\tRESULT AFTER\tSTATE\tWAV BYTES\tSECONDS\tNOTE",
+	)
 	for i := range outcomes {
 		o := &outcomes[i]
 		fmt.Fprintf(t, "%d\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n",
-			o.phrase.line, orDash(o.phrase.language), orDash(o.status.ID), orDash(o.status.Node), count(o.status.Attempt), count(o.position),
+			o.phrase.line, orDash(o.phrase.language), orDash(o.status.ID), orDash(o.status.Node), count(o.status.Attempt),
+			count(o.position),
 			milliseconds(o.assigned), milliseconds(o.ended), o.state(), count(o.bytes), seconds(o.seconds), o.note())
 	}
 	return t.Flush()

@@ -92,7 +92,9 @@ func (a *Authenticator) principal(r *http.Request) (Principal, *freeslot.Error) 
 		}
 	}
 	if found < 0 {
-		return Principal{}, &freeslot.Error{Code: freeslot.CodeUnauthenticated, Message: "the token is not one that this replica knows"}
+		return Principal{}, &freeslot.Error{
+			Code: freeslot.CodeUnauthenticated, Message: "the token is not one that this replica knows",
+		}
 	}
 	return a.tokens[found].principal, nil
 }

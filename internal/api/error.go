@@ -83,9 +83,16 @@ func coded(err error) *freeslot.Error {
 	case errors.As(err, &e):
 		return e
 	case errors.Is(err, cell.ErrNotReplicated):
-		return &freeslot.Error{Code: freeslot.CodeUnavailable, Message: "it is done, but not confirmed: too few of Redis' replicas have it yet. Repeat the request: the answer comes once they have it", RetryAfter: time.Second}
+		return &freeslot.Error{
+			Code: freeslot.CodeUnavailable,
+			Message: "it is done, but not confirmed: too few of Redis' replicas have it yet. Repeat the request: the " +
+				"answer comes once they have it",
+			RetryAfter: time.Second,
+		}
 	case refusal != "":
-		return &freeslot.Error{Code: freeslot.CodeUnavailable, Message: "Redis refuses it: " + refusal, RetryAfter: time.Second}
+		return &freeslot.Error{
+			Code: freeslot.CodeUnavailable, Message: "Redis refuses it: " + refusal, RetryAfter: time.Second,
+		}
 	case redisError, errors.As(err, &netError), errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled),
 		errors.Is(err, rueidis.ErrClosing), errors.Is(err, cell.ErrStopped):
 		return &freeslot.Error{Code: freeslot.CodeUnavailable, Message: "the store did not answer", RetryAfter: time.Second}

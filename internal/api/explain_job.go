@@ -146,7 +146,9 @@ func whyItEnded(s *freeslot.JobStatus, job *freeslot.Job) string {
 }
 
 func whyItExpired(s *freeslot.JobStatus, job *freeslot.Job) string {
-	text := fmt.Sprintf("its deadline was %s, %s after its submission", instant(s.DeadlineMS), span(s.SubmittedAtMS, s.DeadlineMS))
+	text := fmt.Sprintf(
+		"its deadline was %s, %s after its submission", instant(s.DeadlineMS), span(s.SubmittedAtMS, s.DeadlineMS),
+	)
 	if s.FinishedAtMS < s.DeadlineMS {
 		text += ", too early for another attempt"
 	}
@@ -160,7 +162,10 @@ func whyItExpired(s *freeslot.JobStatus, job *freeslot.Job) string {
 }
 
 func failures(s *freeslot.JobStatus, job *freeslot.Job) string {
-	return fmt.Sprintf("%d of at most %d attempts failed, the last one with %s", s.Failures, cmp.Or(job.MaxAttempts, freeslot.DefaultMaxAttempts), jobError(s))
+	return fmt.Sprintf(
+		"%d of at most %d attempts failed, the last one with %s", s.Failures,
+		cmp.Or(job.MaxAttempts, freeslot.DefaultMaxAttempts), jobError(s),
+	)
 }
 
 func jobError(s *freeslot.JobStatus) string {

@@ -92,8 +92,10 @@ func (s *Server) registerExplain(api huma.API) {
 	huma.Register(api, huma.Operation{
 		OperationID: "explain-job", Method: http.MethodPost, Path: explainPath, Tags: []string{"nodes"},
 		Summary: "Explain where a job could go",
-		Description: "Nothing is submitted. The answer counts all nodes and lists those that the job could go to, by tier, then those that fit and cannot take it now, " +
-			"then the others, with the first thing that speaks against each. It is what the cache of this replica says. Operators only.",
+		Description: "Nothing is submitted. The answer counts all nodes and lists those that the job could go to, by " +
+			"tier, then those that fit and cannot take it now, " +
+			"then the others, with the first thing that speaks against each. It is what the cache of this replica says. " +
+			"Operators only.",
 	}, handleOperator(s, "explain", seeNodes, s.explain))
 }
 
@@ -109,8 +111,9 @@ func (s *Server) explain(ctx context.Context, in *explainInput) (*explainOutput,
 func (s *Server) placement(ctx context.Context, job *freeslot.Job, limit int) Explanation {
 	nodes, cfg := s.deps.Nodes.AllNodes(), s.deps.Nodes.Config()
 	q := selection.Query{
-		Want: dispatch.DefaultCandidates, Slots: job.SlotCount(), Now: s.deps.Nodes.Now(), SilenceLimit: s.deps.Nodes.SilenceLimit(),
-		AffinityKey: job.AffinityKey, Skip: s.deps.Nodes.Skip(),
+		Want: dispatch.DefaultCandidates, Slots: job.SlotCount(), Now: s.deps.Nodes.Now(),
+		SilenceLimit: s.deps.Nodes.SilenceLimit(),
+		AffinityKey:  job.AffinityKey, Skip: s.deps.Nodes.Skip(),
 	}
 	out := Explanation{
 		Explanation: selection.Explain(nodes, cfg, job.Service, &job.Requirement, &q),

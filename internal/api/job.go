@@ -22,7 +22,10 @@ import (
 // Jobs is what the server needs from the dispatcher; *dispatch.Dispatcher implements it. An empty
 // tenant means any tenant.
 type Jobs interface {
-	Submit(ctx context.Context, reqs []dispatch.Request, sink dispatch.Sink, accepted func(i int, a dispatch.Accepted, err error))
+	Submit(
+		ctx context.Context, reqs []dispatch.Request, sink dispatch.Sink,
+		accepted func(i int, a dispatch.Accepted, err error),
+	)
 	Forget(sink dispatch.Sink)
 	Cancel(ctx context.Context, tenant, jobID string) (freeslot.JobStatus, error)
 	Job(ctx context.Context, tenant, jobID string) (freeslot.JobStatus, error)
@@ -74,8 +77,10 @@ func (s *Server) registerJobs(api huma.API) {
 	huma.Register(api, huma.Operation{
 		OperationID: "submit-job", Method: http.MethodPost, Path: "/v1/jobs", Tags: []string{"jobs"},
 		Summary: "Submit a job",
-		Description: "Places the job on a node, or has it wait for one that fits; position is then its place. With wait_ms the answer is 200 and the terminal status " +
-			"if the job ends in time, else 202 and what is known so far. The body is read as JSON whatever its Content-Type says. Unknown fields, fields given twice and null (but as a payload) are refused.",
+		Description: "Places the job on a node, or has it wait for one that fits; position is then its place. With " +
+			"wait_ms the answer is 200 and the terminal status " +
+			"if the job ends in time, else 202 and what is known so far. The body is read as JSON whatever its Content-Type " +
+			"says. Unknown fields, fields given twice and null (but as a payload) are refused.",
 		DefaultStatus: http.StatusAccepted,
 	}, handle(s, "submit", s.submit))
 	huma.Register(api, huma.Operation{
@@ -88,7 +93,9 @@ func (s *Server) registerJobs(api huma.API) {
 	}, handle(s, "list", s.listJobs))
 	huma.Register(api, huma.Operation{
 		OperationID: "cancel-job", Method: http.MethodPost, Path: "/v1/jobs/{id}/cancel", Tags: []string{"jobs"},
-		Summary: "Cancel a job", Description: "Asks the node to stop the job; the answer is its status then, mostly cancelling. A job that waits is cancelled at once. One that has ended is only read.",
+		Summary: "Cancel a job",
+		Description: "Asks the node to stop the job; the answer is its status then, mostly cancelling. A job that waits " +
+			"is cancelled at once. One that has ended is only read.",
 	}, s.aboutJob("cancel", s.deps.Jobs.Cancel))
 	if s.deps.Specs != nil {
 		s.registerRequeue(api)
@@ -123,7 +130,9 @@ func (s *Server) refuseDraining() error {
 	if !s.isDraining() {
 		return nil
 	}
-	return &freeslot.Error{Code: freeslot.CodeUnavailable, Message: "the replica is stopping, submit to another", RetryAfter: time.Second}
+	return &freeslot.Error{
+		Code: freeslot.CodeUnavailable, Message: "the replica is stopping, submit to another", RetryAfter: time.Second,
+	}
 }
 
 // span begins the span of a submit under the job's trace context. The job then carries the span's
@@ -158,10 +167,14 @@ func (s *Server) decodeJob(data []byte) (*freeslot.Job, error) {
 }
 
 // send submits one job. sink may be nil.
-func (s *Server) send(ctx context.Context, req dispatch.Request, sink dispatch.Sink) (accepted dispatch.Accepted, err error) {
+func (s *Server) send(
+	ctx context.Context, req dispatch.Request, sink dispatch.Sink,
+) (accepted dispatch.Accepted, err error) {
 	ctx, cancel := context.WithTimeout(ctx, CallTimeout)
 	defer cancel()
-	s.deps.Jobs.Submit(ctx, []dispatch.Request{req}, sink, func(_ int, a dispatch.Accepted, e error) { accepted, err = a, e })
+	s.deps.Jobs.Submit(
+		ctx, []dispatch.Request{req}, sink, func(_ int, a dispatch.Accepted, e error) { accepted, err = a, e },
+	)
 	return accepted, err
 }
 
@@ -188,7 +201,8 @@ func (s *Server) soFar(ctx context.Context, tenant string, a dispatch.Accepted, 
 	if err != nil {
 		s.log.Debug("http.status_unknown", zap.String("job_id", a.JobID), zap.Error(err))
 		status = freeslot.JobStatus{
-			ID: a.JobID, Tenant: tenant, Service: job.Service, State: freeslot.StateRunning, Slots: job.SlotCount(), Priority: job.Priority,
+			ID: a.JobID, Tenant: tenant, Service: job.Service, State: freeslot.StateRunning, Slots: job.SlotCount(),
+			Priority: job.Priority,
 		}
 		if a.Position > 0 {
 			status.State, status.Position = freeslot.StateWaiting, a.Position
@@ -206,7 +220,9 @@ func answer(status freeslot.JobStatus) *JobAnswer {
 }
 
 // aboutJob makes a handler of a call about one job.
-func (s *Server) aboutJob(operation string, call func(ctx context.Context, tenant, jobID string) (freeslot.JobStatus, error)) func(context.Context, *jobInput) (*JobAnswer, error) {
+func (s *Server) aboutJob(
+	operation string, call func(ctx context.Context, tenant, jobID string) (freeslot.JobStatus, error),
+) func(context.Context, *jobInput) (*JobAnswer, error) {
 	return handle(s, operation, func(ctx context.Context, in *jobInput) (*JobAnswer, error) {
 		if err := cell.ValidateJobID("id", in.ID); err != nil {
 			return nil, err

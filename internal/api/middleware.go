@@ -38,7 +38,9 @@ func (s *Server) register(mux *http.ServeMux) huma.API {
 
 // handle makes a handler of f. If f fails, it refuses the request and logs the error under this
 // operation.
-func handle[I, O any](s *Server, operation string, f func(context.Context, *I) (*O, error)) func(context.Context, *I) (*O, error) {
+func handle[I, O any](
+	s *Server, operation string, f func(context.Context, *I) (*O, error),
+) func(context.Context, *I) (*O, error) {
 	return func(ctx context.Context, in *I) (*O, error) {
 		out, err := f(ctx, in)
 		if err != nil {
@@ -50,7 +52,9 @@ func handle[I, O any](s *Server, operation string, f func(context.Context, *I) (
 
 // handleOperator does what handle does, for operators only. doing names what only operators may do:
 // "see the nodes". It bounds f by CallTimeout.
-func handleOperator[I, O any](s *Server, operation, doing string, f func(context.Context, *I) (*O, error)) func(context.Context, *I) (*O, error) {
+func handleOperator[I, O any](
+	s *Server, operation, doing string, f func(context.Context, *I) (*O, error),
+) func(context.Context, *I) (*O, error) {
 	return handle(s, operation, func(ctx context.Context, in *I) (*O, error) {
 		if err := OperatorsOnly(ctx, doing); err != nil {
 			return nil, err
@@ -109,7 +113,9 @@ func (s *Server) readBody(ctx huma.Context, next func(huma.Context)) {
 		writeError(w, body(limit.refusal))
 		return
 	case err != nil:
-		writeError(w, body(&freeslot.Error{Code: freeslot.CodeInvalidArgument, Message: "the body of the request could not be read"}))
+		writeError(
+			w, body(&freeslot.Error{Code: freeslot.CodeInvalidArgument, Message: "the body of the request could not be read"}),
+		)
 		return
 	}
 	_ = http.NewResponseController(w).SetReadDeadline(time.Time{})
@@ -133,7 +139,8 @@ func (s *Server) limitOf(r *http.Request) bodyLimit {
 	limit := int64(s.cfg.MaxPayloadBytes + bodyOverhead)
 	return bodyLimit{limit, &freeslot.Error{
 		Code: freeslot.CodePayloadTooLarge, Field: "job",
-		Message: "job is larger than " + bytesText(limit) + ", its payload may have " + bytesText(int64(s.cfg.MaxPayloadBytes)),
+		Message: "job is larger than " + bytesText(limit) + ", its payload may have " +
+			bytesText(int64(s.cfg.MaxPayloadBytes)),
 	}}
 }
 
@@ -155,7 +162,12 @@ func strictRoutes(mux *http.ServeMux) http.Handler {
 			})
 			return
 		}
-		writeError(w, body(&freeslot.Error{Code: freeslot.CodeNotFound, Message: "there is nothing at this path; /openapi.json lists what there is"}))
+		writeError(
+			w,
+			body(&freeslot.Error{
+				Code: freeslot.CodeNotFound, Message: "there is nothing at this path; /openapi.json lists what there is",
+			}),
+		)
 	})
 }
 

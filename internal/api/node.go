@@ -168,7 +168,8 @@ func (s *Server) connections(ctx context.Context, nodes ...*cell.NodeState) map[
 	connections := make(map[string]*NodeConnection)
 	for id, link := range s.deps.Links.Links(ctx, ids) {
 		connections[id] = &NodeConnection{
-			Replica: link.Replica, RoundTripMS: float64(link.RoundTrip.Microseconds()) / 1000, Version: link.Version, Token: link.Token,
+			Replica: link.Replica, RoundTripMS: float64(link.RoundTrip.Microseconds()) / 1000, Version: link.Version,
+			Token: link.Token,
 		}
 	}
 	return connections
@@ -199,7 +200,8 @@ func shownStatus(n *cell.NodeState) freeslot.Status { return cmp.Or(n.Status, fr
 func (s *Server) nodeStatus(n *cell.NodeState) NodeStatus {
 	status := NodeStatus{
 		Node: n.Node, Status: shownStatus(n), Epoch: n.Epoch, Used: n.Used, Version: n.Revision,
-		RegisteredAtMS: n.RegisteredAtMS, LastHeartbeatMS: n.LastHeartbeatMS, Resources: n.Resources, MemberOf: s.deps.Nodes.Config().Members(&n.Node),
+		RegisteredAtMS: n.RegisteredAtMS, LastHeartbeatMS: n.LastHeartbeatMS, Resources: n.Resources,
+		MemberOf: s.deps.Nodes.Config().Members(&n.Node),
 	}
 	if status.Services == nil {
 		status.Services = []freeslot.Service{}

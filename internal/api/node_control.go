@@ -36,8 +36,9 @@ type (
 func (s *Server) registerNodeControl(api huma.API) {
 	huma.Register(api, huma.Operation{
 		OperationID: "drain-node", Method: http.MethodPost, Path: "/v1/nodes/{id}/drain", Tags: []string{"nodes"},
-		Summary:     "Give a node no more jobs",
-		Description: "What runs there goes on. It lasts until the node is undrained, also over a stop and start of its agent. Operators only.",
+		Summary: "Give a node no more jobs",
+		Description: "What runs there goes on. It lasts until the node is undrained, also over a stop and start of its " +
+			"agent. Operators only.",
 	}, s.changeNode("drained", s.deps.Control.Drain))
 	huma.Register(api, huma.Operation{
 		OperationID: "undrain-node", Method: http.MethodPost, Path: "/v1/nodes/{id}/undrain", Tags: []string{"nodes"},
@@ -45,12 +46,15 @@ func (s *Server) registerNodeControl(api huma.API) {
 	}, s.changeNode("online", s.deps.Control.Undrain))
 	huma.Register(api, huma.Operation{
 		OperationID: "remove-node", Method: http.MethodDelete, Path: "/v1/nodes/{id}", Tags: []string{"nodes"},
-		Summary:     "Forget a node that has no agent",
-		Description: "One that is silent, or was imported and no agent has come: jobs that it still has go to their next attempts. An agent that comes back registers it again. Operators only.",
+		Summary: "Forget a node that has no agent",
+		Description: "One that is silent, or was imported and no agent has come: jobs that it still has go to their next " +
+			"attempts. An agent that comes back registers it again. Operators only.",
 	}, handleOperator(s, "node", seeNodes, s.removeNode))
 }
 
-func (s *Server) changeNode(status string, change func(context.Context, string) error) func(context.Context, *nodeChangeInput) (*nodeChangeOutput, error) {
+func (s *Server) changeNode(
+	status string, change func(context.Context, string) error,
+) func(context.Context, *nodeChangeInput) (*nodeChangeOutput, error) {
 	return handleOperator(s, "node", seeNodes, func(ctx context.Context, in *nodeChangeInput) (*nodeChangeOutput, error) {
 		if err := freeslot.ValidateName("id", in.ID); err != nil {
 			return nil, err

@@ -29,7 +29,10 @@ func apiConfig(version string) huma.Config {
 			Tags:    []*huma.Tag{{Name: "jobs"}, {Name: "nodes"}},
 			Components: &huma.Components{
 				SecuritySchemes: map[string]*huma.SecurityScheme{
-					"token": {Type: "http", Scheme: "bearer", Description: "A token of the replica's configuration. Without any configured, none is needed."},
+					"token": {
+						Type: "http", Scheme: "bearer",
+						Description: "A token of the replica's configuration. Without any configured, none is needed.",
+					},
 				},
 			},
 			Security: []map[string][]string{{"token": {}}, {}},
@@ -60,21 +63,31 @@ func finish(doc *huma.OpenAPI) {
 	}
 	if requeue := doc.Paths["/v1/jobs/{id}/requeue"]; requeue != nil {
 		requeue.Post.Responses["202"].Description = "The new job; it had not ended when this was written."
-		requeue.Post.Responses["200"] = &huma.Response{Description: "The new job, which has ended already.", Content: requeue.Post.Responses["202"].Content}
+		requeue.Post.Responses["200"] = &huma.Response{
+			Description: "The new job, which has ended already.", Content: requeue.Post.Responses["202"].Content,
+		}
 	}
 	jobs.Post.Responses["202"].Description = "Accepted; the job had not ended when this was written."
-	jobs.Post.Responses["200"] = &huma.Response{Description: "The job has ended.", Content: jobs.Post.Responses["202"].Content}
+	jobs.Post.Responses["200"] = &huma.Response{
+		Description: "The job has ended.", Content: jobs.Post.Responses["202"].Content,
+	}
 
 	doc.Paths[explainPath].Post.RequestBody = &huma.RequestBody{
 		Required: true,
-		Content:  map[string]*huma.MediaType{"application/json": {Schema: schemas.Schema(reflect.TypeFor[ExplainRequest](), true, "ExplainRequest")}},
+		Content: map[string]*huma.MediaType{
+			"application/json": {Schema: schemas.Schema(reflect.TypeFor[ExplainRequest](), true, "ExplainRequest")},
+		},
 	}
 
 	components := schemas.Map()
 	components["JobStatus"].Properties["state"].Enum = anys(freeslot.States())
-	components["Job"].Properties["on_lease_loss"].Enum = anys([]freeslot.OnLeaseLoss{freeslot.LeaseLossContinue, freeslot.LeaseLossCancel})
+	components["Job"].Properties["on_lease_loss"].Enum = anys([]freeslot.OnLeaseLoss{
+		freeslot.LeaseLossContinue, freeslot.LeaseLossCancel,
+	})
 	components["LabelRule"].Properties["operator"].Enum = anys(freeslot.LabelOperators())
-	components["NodeStatus"].Properties["status"].Enum = anys([]freeslot.Status{freeslot.StatusOnline, freeslot.StatusDraining})
+	components["NodeStatus"].Properties["status"].Enum = anys([]freeslot.Status{
+		freeslot.StatusOnline, freeslot.StatusDraining,
+	})
 	components["Error"].Properties["code"].Enum = anys(codes)
 	components["NodeExplanation"].Properties["reason"].Enum = anys(selection.Reasons())
 	for schema, fields := range fieldDocs {
@@ -94,7 +107,9 @@ func finishHealth(doc *huma.OpenAPI) {
 	} {
 		doc.Paths[path] = &huma.PathItem{Get: plainOperation(path[1:], summary, "application/json")}
 	}
-	doc.Paths["/readyz"].Get.Responses["200"].Content["application/json"].Schema = schemas.Schema(reflect.TypeFor[Readiness](), true, "Readiness")
+	doc.Paths["/readyz"].Get.Responses["200"].Content["application/json"].Schema = schemas.Schema(
+		reflect.TypeFor[Readiness](), true, "Readiness",
+	)
 	doc.Paths["/readyz"].Get.Responses["503"] = &huma.Response{
 		Description: "Not now; the checks say why.", Content: doc.Paths["/readyz"].Get.Responses["200"].Content,
 	}
@@ -130,8 +145,10 @@ func serveDocument(mux *http.ServeMux, doc *huma.OpenAPI) {
 
 // codes lists every code of the protocol.
 var codes = []freeslot.Code{
-	freeslot.CodeInvalidArgument, freeslot.CodePayloadTooLarge, freeslot.CodeNoMatchingNode, freeslot.CodeOverloaded, freeslot.CodeRateLimited, freeslot.CodeUnavailable,
-	freeslot.CodeUnauthenticated, freeslot.CodePermissionDenied, freeslot.CodeNotFound, freeslot.CodeConflict, freeslot.CodeInternal,
+	freeslot.CodeInvalidArgument, freeslot.CodePayloadTooLarge, freeslot.CodeNoMatchingNode, freeslot.CodeOverloaded,
+	freeslot.CodeRateLimited, freeslot.CodeUnavailable,
+	freeslot.CodeUnauthenticated, freeslot.CodePermissionDenied, freeslot.CodeNotFound, freeslot.CodeConflict,
+	freeslot.CodeInternal,
 }
 
 // fieldDocs holds the descriptions of package freeslot's types, by schema and field. An unknown
@@ -167,21 +184,30 @@ var fieldDocs = map[string]map[string]string{
 		"max_concurrency": "All slots of the node.",
 	},
 	"Job": {
-		"service":             "Names the handler that runs the job; the node must have it installed.",
-		"payload":             "Any JSON value, handed to the handler as it is.",
-		"requirement":         "What the node must offer besides the service.",
-		"affinity_key":        "Jobs with the same key go to the same node while that has room. At most 128 bytes.",
-		"slots":               "How much of a node's capacity the job takes; absent means 1.",
-		"priority":            "Of jobs that wait for the same nodes the ones with a higher priority come first. 0, the lowest, to 9; absent means 0.",
-		"max_attempts":        "How often the job may fail before it is dead: the loss of its node counts, and so does an error that the handler calls retryable. 1 to 100; absent means 3.",
-		"timeout_ms":          "How long the job may take from its submission to its end, in milliseconds, at most 30 days; then it expires. Absent means no limit.",
-		"run_at_ms":           "The job does not begin before this time, in milliseconds since 1970; it is scheduled until then. Absent means at once.",
-		"idempotency_key":     "A second job of the tenant with the same key is not created; the answer has the id of the first. At most 128 bytes.",
-		"concurrency_key":     "Of the tenant's jobs with the same key concurrency_limit run at a time; further ones wait, by priority and age. Jobs of one key should ask for the same nodes. At most 128 bytes.",
-		"concurrency_limit":   "How many jobs with the concurrency_key may run at a time, 1 to 65536; the job submitted last decides for all. Absent means 1.",
-		"progress_timeout_ms": "How long the handler may tell no progress, in milliseconds, at most 30 days; then the attempt has failed as stalled, and the job is tried again while max_attempts lasts. Absent means no limit.",
-		"on_lease_loss":       "What a node does with the running job when it has not reached Redis for the heartbeat limit; cancel keeps it from running beside its next attempt. Absent means continue.",
-		"traceparent":         "The W3C trace context of the submitter.",
+		"service":      "Names the handler that runs the job; the node must have it installed.",
+		"payload":      "Any JSON value, handed to the handler as it is.",
+		"requirement":  "What the node must offer besides the service.",
+		"affinity_key": "Jobs with the same key go to the same node while that has room. At most 128 bytes.",
+		"slots":        "How much of a node's capacity the job takes; absent means 1.",
+		"priority": "Of jobs that wait for the same nodes the ones with a higher priority come first. 0, the " +
+			"lowest, to 9; absent means 0.",
+		"max_attempts": "How often the job may fail before it is dead: the loss of its node counts, and so does an " +
+			"error that the handler calls retryable. 1 to 100; absent means 3.",
+		"timeout_ms": "How long the job may take from its submission to its end, in milliseconds, at most 30 " +
+			"days; then it expires. Absent means no limit.",
+		"run_at_ms": "The job does not begin before this time, in milliseconds since 1970; it is scheduled " +
+			"until then. Absent means at once.",
+		"idempotency_key": "A second job of the tenant with the same key is not created; the answer has the id of the " +
+			"first. At most 128 bytes.",
+		"concurrency_key": "Of the tenant's jobs with the same key concurrency_limit run at a time; further ones " +
+			"wait, by priority and age. Jobs of one key should ask for the same nodes. At most 128 bytes.",
+		"concurrency_limit": "How many jobs with the concurrency_key may run at a time, 1 to 65536; the job submitted " +
+			"last decides for all. Absent means 1.",
+		"progress_timeout_ms": "How long the handler may tell no progress, in milliseconds, at most 30 days; then the " +
+			"attempt has failed as stalled, and the job is tried again while max_attempts lasts. Absent means no limit.",
+		"on_lease_loss": "What a node does with the running job when it has not reached Redis for the heartbeat limit; " +
+			"cancel keeps it from running beside its next attempt. Absent means continue.",
+		"traceparent": "The W3C trace context of the submitter.",
 	},
 	"Progress": {
 		"attempt": "Which try of the job told it, from 1.",
@@ -190,9 +216,10 @@ var fieldDocs = map[string]map[string]string{
 		"value":   "Any JSON value of at most 4 KiB.",
 	},
 	"Requirement": {
-		"pool":            "Only nodes of this pool.",
-		"preferred_pool":  "Fitting nodes of this pool come first, the other fitting nodes after them.",
-		"services":        "Further services that the node must have installed, each optionally with a range of versions: asr@>=1.2 <2.",
+		"pool":           "Only nodes of this pool.",
+		"preferred_pool": "Fitting nodes of this pool come first, the other fitting nodes after them.",
+		"services": "Further services that the node must have installed, each optionally with a range of versions: " +
+			"asr@>=1.2 <2.",
 		"source_language": "A BCP 47 tag of a language that the node must understand.",
 		"target_language": "A BCP 47 tag of a language that the node must produce.",
 		"labels":          "Labels that the node must have, with these very values.",
@@ -205,18 +232,22 @@ var fieldDocs = map[string]map[string]string{
 		"values":   "1 to 64 for in and not_in, none for exists and not_exists, one decimal number for the others.",
 	},
 	"JobStatus": {
-		"node":            "Where the job runs or ran last; empty before its first attempt, and while it waits for the next.",
-		"class":           "The id of the job's class: jobs with the same requirement.",
-		"attempt":         "Which try that is, from 1; 0 before the first.",
-		"result":          "What the handler returned; only in state succeeded.",
-		"error":           "What failed last: in the states failed and dead, and in retry_wait and expired where an attempt had failed.",
-		"progress":        "What a handler of the job told last; absent where none has, and in listings.",
-		"failures":        "How many attempts failed; absent means none.",
-		"priority":        "As submitted; absent means 0.",
-		"deadline_ms":     "When the job expires, by the store's clock, in milliseconds since 1970; absent means never.",
-		"run_at_ms":       "When a job that is scheduled or in retry_wait begins to wait for a slot, by the store's clock, in milliseconds since 1970; absent otherwise.",
-		"position":        "The job's place among those that wait for the same nodes, from 1, when it was looked up; absent when it does not wait, and in listings.",
-		"held_by":         "What keeps the job waiting although slots may be free: max_running of its tenant, its concurrency_key, or a pause of its service, class or pool. Absent where nothing does, and in listings.",
+		"node":    "Where the job runs or ran last; empty before its first attempt, and while it waits for the next.",
+		"class":   "The id of the job's class: jobs with the same requirement.",
+		"attempt": "Which try that is, from 1; 0 before the first.",
+		"result":  "What the handler returned; only in state succeeded.",
+		"error": "What failed last: in the states failed and dead, and in retry_wait and expired where an " +
+			"attempt had failed.",
+		"progress":    "What a handler of the job told last; absent where none has, and in listings.",
+		"failures":    "How many attempts failed; absent means none.",
+		"priority":    "As submitted; absent means 0.",
+		"deadline_ms": "When the job expires, by the store's clock, in milliseconds since 1970; absent means never.",
+		"run_at_ms": "When a job that is scheduled or in retry_wait begins to wait for a slot, by the store's " +
+			"clock, in milliseconds since 1970; absent otherwise.",
+		"position": "The job's place among those that wait for the same nodes, from 1, when it was looked up; " +
+			"absent when it does not wait, and in listings.",
+		"held_by": "What keeps the job waiting although slots may be free: max_running of its tenant, its " +
+			"concurrency_key, or a pause of its service, class or pool. Absent where nothing does, and in listings.",
 		"submitted_at_ms": "The store's clock, in milliseconds since 1970.",
 		"assigned_at_ms":  "When the last attempt began, by the store's clock, in milliseconds since 1970; 0 means not yet.",
 		"finished_at_ms":  "The store's clock, in milliseconds since 1970; absent means not yet.",

@@ -44,8 +44,9 @@ func (g *guard) wrap(next http.Handler) http.Handler {
 func (g *guard) check(r *http.Request) *freeslot.Error {
 	if g.loopbackOnly && !loopback((&url.URL{Host: r.Host}).Hostname()) {
 		return &freeslot.Error{
-			Code:    freeslot.CodePermissionDenied,
-			Message: "without tokens only requests to this machine by a name of its own (localhost, 127.0.0.1, [::1]) are served",
+			Code: freeslot.CodePermissionDenied,
+			Message: "without tokens only requests to this machine by a name of its own " +
+				"(localhost, 127.0.0.1, [::1]) are served",
 		}
 	}
 	origins := r.Header["Origin"]

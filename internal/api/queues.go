@@ -68,13 +68,15 @@ type (
 func (s *Server) registerQueues(api huma.API) {
 	huma.Register(api, huma.Operation{
 		OperationID: "list-queues", Method: http.MethodGet, Path: "/v1/queues", Tags: []string{"jobs"},
-		Summary:     "List what waits",
-		Description: "The classes that have waiting jobs. The jobs of a class fit the same nodes. The cache of this replica says how many nodes fit. Operators only.",
+		Summary: "List what waits",
+		Description: "The classes that have waiting jobs. The jobs of a class fit the same nodes. The cache of this " +
+			"replica says how many nodes fit. Operators only.",
 	}, handleOperator(s, "queues", "see what waits", s.listQueues))
 	huma.Register(api, huma.Operation{
 		OperationID: "drop-job", Method: http.MethodDelete, Path: "/v1/jobs/{id}", Tags: []string{"jobs"},
 		Summary: "Forget a job that has ended",
-		Description: "Before its retention ends; the answer is what was known of it, without its result. One that has not ended is refused with conflict. " +
+		Description: "Before its retention ends; the answer is what was known of it, without its result. One that has not " +
+			"ended is refused with conflict. " +
 			"Asking again is answered with not_found, as are jobs of other tenants to clients.",
 	}, s.aboutJob("drop", s.deps.Queues.Drop))
 }
@@ -88,12 +90,16 @@ func (s *Server) listQueues(ctx context.Context, _ *queuesInput) (*queuesOutput,
 	if err != nil {
 		return nil, err
 	}
-	out := QueueList{Held: make([]HeldStatus, len(full)), Queues: make([]QueueStatus, len(queues)), AllPaused: s.deps.Nodes.Config().Paused.Normal(), Unreachable: unreachable}
+	out := QueueList{
+		Held: make([]HeldStatus, len(full)), Queues: make([]QueueStatus, len(queues)),
+		AllPaused: s.deps.Nodes.Config().Paused.Normal(), Unreachable: unreachable,
+	}
 	for i := range queues {
 		q := &queues[i]
 		out.Queues[i] = QueueStatus{
-			Class: q.ID, Service: q.Service, Requirement: q.Requirement, Waiting: q.Waiting, OldestMS: q.OldestMS, First: q.First,
-			Fits: q.Fits, Paused: q.Paused(), PausedBy: q.PausedBy, PausedNodes: q.PausedNodes, Unreadable: q.Unreadable,
+			Class: q.ID, Service: q.Service, Requirement: q.Requirement, Waiting: q.Waiting, OldestMS: q.OldestMS,
+			First: q.First,
+			Fits:  q.Fits, Paused: q.Paused(), PausedBy: q.PausedBy, PausedNodes: q.PausedNodes, Unreadable: q.Unreadable,
 		}
 	}
 	for i, h := range full {

@@ -26,8 +26,10 @@ func (s *Server) registerRequeue(api huma.API) {
 	huma.Register(api, huma.Operation{
 		OperationID: "requeue-job", Method: http.MethodPost, Path: "/v1/jobs/{id}/requeue", Tags: []string{"jobs"},
 		Summary: "Submit a job again that did not succeed",
-		Description: "Makes a new job, of the same tenant, out of what a dead, failed or expired one was submitted as; the answer is its status, with an id of its own. " +
-			"The old job stays as it is until its retention ends. Asking twice makes two jobs. A job that an operator submits again does not count for the tenant's submit_rate.",
+		Description: "Makes a new job, of the same tenant, out of what a dead, failed or expired one was submitted as; " +
+			"the answer is its status, with an id of its own. " +
+			"The old job stays as it is until its retention ends. Asking twice makes two jobs. A job that an operator " +
+			"submits again does not count for the tenant's submit_rate.",
 		DefaultStatus: http.StatusAccepted,
 	}, handle(s, "requeue", s.requeue))
 }
@@ -39,7 +41,9 @@ func (s *Server) requeue(ctx context.Context, in *requeueInput) (*JobAnswer, err
 	}
 	job.RunAtMS, job.IdempotencyKey = 0, "" // the key belongs to the old job
 	job.TraceParent = cmp.Or(in.TraceParent, job.TraceParent)
-	return s.submitNow(ctx, "freeslot.http.requeue", dispatch.Request{Tenant: tenant, Job: job, Unlimited: Caller(ctx).Operator})
+	return s.submitNow(
+		ctx, "freeslot.http.requeue", dispatch.Request{Tenant: tenant, Job: job, Unlimited: Caller(ctx).Operator},
+	)
 }
 
 // ended returns the job as it was submitted, if the caller may see it and it did not succeed.
@@ -57,6 +61,8 @@ func (s *Server) ended(ctx context.Context, id string) (job *freeslot.Job, tenan
 	case freeslot.StateDead, freeslot.StateFailed, freeslot.StateExpired:
 		return s.deps.Specs.Spec(ctx, id)
 	default:
-		return nil, "", freeslot.Invalid("id", "is that of a job that is %s, expected one that is dead, failed or expired", status.State)
+		return nil, "", freeslot.Invalid(
+			"id", "is that of a job that is %s, expected one that is dead, failed or expired", status.State,
+		)
 	}
 }

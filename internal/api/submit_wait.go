@@ -43,7 +43,9 @@ func (w *waiter) Detached(string) {
 
 // submitAndWait answers with the result. It answers with the status so far if the time is over,
 // another session took the result, or the replica stops. If the client goes away, the job goes on.
-func (s *Server) submitAndWait(ctx context.Context, tenant string, job *freeslot.Job, wait time.Duration) (*JobAnswer, error) {
+func (s *Server) submitAndWait(
+	ctx context.Context, tenant string, job *freeslot.Job, wait time.Duration,
+) (*JobAnswer, error) {
 	select {
 	case s.waits <- struct{}{}:
 		s.metrics.waits.Inc()

@@ -49,7 +49,9 @@ func Decode(message string) (Event, error) {
 	if len(kind) != 1 || kindNames[Kind(kind[0])] == "" {
 		return Event{}, fmt.Errorf("event has kind %q", kind)
 	}
-	e := Event{Kind: Kind(kind[0]), Node: field[fieldNode], Epoch: field[fieldEpoch], Status: status(field[fieldStatus]), Body: rest}
+	e := Event{
+		Kind: Kind(kind[0]), Node: field[fieldNode], Epoch: field[fieldEpoch], Status: status(field[fieldStatus]), Body: rest,
+	}
 	if e.Node == "" {
 		return Event{}, fmt.Errorf("event names no node")
 	}

@@ -131,7 +131,9 @@ func (s *Subscriber) receive() (subscribed bool, err error) {
 // receiveFrom receives messages and resubscribes after a broken connection. It ends with ctx, on
 // errors that do not concern the connection, and when the server unsubscribes. It calls
 // onSubscribed after each confirmation.
-func (s *Subscriber) receiveFrom(ctx context.Context, c rueidis.Client, subscribe rueidis.Completed, onSubscribed func()) (subscribed bool, err error) {
+func (s *Subscriber) receiveFrom(
+	ctx context.Context, c rueidis.Client, subscribe rueidis.Completed, onSubscribed func(),
+) (subscribed bool, err error) {
 	var confirmed atomic.Bool
 	ctx = rueidis.WithOnSubscriptionHook(ctx, func(sub rueidis.PubSubSubscription) {
 		if sub.Kind == "subscribe" || sub.Kind == "ssubscribe" {

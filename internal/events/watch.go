@@ -54,7 +54,8 @@ func (w *Watch) Take() (nodes []string, all bool) {
 // will.
 func (w *Watch) Connected() bool {
 	connections := *w.connections.Load()
-	return len(connections) > 0 && !slices.ContainsFunc(connections, func(c *connection) bool { return !c.connected.Load() })
+	return len(connections) > 0 &&
+		!slices.ContainsFunc(connections, func(c *connection) bool { return !c.connected.Load() })
 }
 
 // Supported returns false while a server that may have the cell's keys cannot track, such as the

@@ -52,7 +52,9 @@ func Parse(field, text string) (c Comparison, err error) {
 	isNumber := number.Holds(map[string]string{name: value})
 	switch {
 	case operator != "==" && operator != "!=" && !isNumber:
-		return c, freeslot.Invalid(field, "compares by %s with %q, expected a decimal number; texts are compared by == and !=", operator, value)
+		return c, freeslot.Invalid(
+			field, "compares by %s with %q, expected a decimal number; texts are compared by == and !=", operator, value,
+		)
 	case operator == "<":
 		c.Rules = []freeslot.LabelRule{rule(freeslot.LabelLess)}
 	case operator == "<=":

@@ -115,7 +115,10 @@ func (h *Handler) bulkEpoch(ctx context.Context, node, session string, token *To
 		return "", h.asError("bulk", node, err)
 	}
 	if !token.Names(node) {
-		return "", &freeslot.Error{Code: freeslot.CodePermissionDenied, Field: frame.NodeHeader, Message: fmt.Sprintf("token %s is not for node %s", token.Name, node)}
+		return "", &freeslot.Error{
+			Code: freeslot.CodePermissionDenied, Field: frame.NodeHeader,
+			Message: fmt.Sprintf("token %s is not for node %s", token.Name, node),
+		}
 	}
 	if epoch, holder, ok := h.held(node, session); ok && holder.Name == token.Name {
 		return epoch, nil
@@ -130,7 +133,8 @@ func (h *Handler) bulkEpoch(ctx context.Context, node, session string, token *To
 		// The agent has another session by now, or its session has not had a heartbeat yet.
 		return "", &freeslot.Error{
 			Code: frame.CodeStaleConnection, Field: frame.SessionHeader,
-			Message: "the node has no such session of this token, or not yet: repeat the request with the session of the last welcome",
+			Message: "the node has no such session of this token, or not yet: repeat the request with the session of the " +
+				"last welcome",
 		}
 	}
 	return known.Epoch, nil
@@ -144,10 +148,14 @@ func readBulk(w http.ResponseWriter, r *http.Request) (*frame.Request, *freeslot
 		data, err = io.ReadAll(http.MaxBytesReader(w, r.Body, maxBulkBytes))
 	}
 	if _, tooLarge := errors.AsType[*http.MaxBytesError](err); tooLarge || r.ContentLength > maxBulkBytes {
-		return nil, &freeslot.Error{Code: freeslot.CodePayloadTooLarge, Message: fmt.Sprintf("the body is larger than %d bytes", maxBulkBytes)}
+		return nil, &freeslot.Error{
+			Code: freeslot.CodePayloadTooLarge, Message: fmt.Sprintf("the body is larger than %d bytes", maxBulkBytes),
+		}
 	}
 	if err != nil {
-		return nil, &freeslot.Error{Code: freeslot.CodeUnavailable, Message: "the body of the request could not be read in time"}
+		return nil, &freeslot.Error{
+			Code: freeslot.CodeUnavailable, Message: "the body of the request could not be read in time",
+		}
 	}
 	// The deadline would end the request while Redis is asked.
 	_ = http.NewResponseController(w).SetReadDeadline(time.Time{})
@@ -173,7 +181,9 @@ func readBulk(w http.ResponseWriter, r *http.Request) (*frame.Request, *freeslot
 	return req, nil
 }
 
-func (h *Handler) answerBulk(r *http.Request, node string, epoch cell.Epoch, req *frame.Request) (*frame.Answer, *freeslot.Error) {
+func (h *Handler) answerBulk(
+	r *http.Request, node string, epoch cell.Epoch, req *frame.Request,
+) (*frame.Answer, *freeslot.Error) {
 	c := h.cfg.Cells(node)
 	var answer *frame.Answer
 	var err error

@@ -82,7 +82,10 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case frame.CompletePath, frame.SpecPath:
 		h.serveBulk(w, r)
 	default:
-		h.refuse(w, r, "", &freeslot.Error{Code: freeslot.CodeNotFound, Message: fmt.Sprintf("there is nothing at %.80q", r.URL.Path)})
+		h.refuse(
+			w, r, "",
+			&freeslot.Error{Code: freeslot.CodeNotFound, Message: fmt.Sprintf("there is nothing at %.80q", r.URL.Path)},
+		)
 	}
 }
 
@@ -210,7 +213,10 @@ func (h *Handler) replace(s *session, hello *frame.Request) {
 		}
 		former.admitted = false
 		h.agents--
-		former.End(socket.Order{Code: frame.CloseReplaced, Text: "a newer connection of the agent takes its place", Label: closedReplaced, Flush: true})
+		former.End(socket.Order{
+			Code: frame.CloseReplaced, Text: "a newer connection of the agent takes its place", Label: closedReplaced,
+			Flush: true,
+		})
 	}
 }
 

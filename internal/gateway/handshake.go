@@ -35,14 +35,23 @@ func status(code freeslot.Code) int {
 // check makes the decisions that do not depend on the hello.
 func (h *Handler) check(r *http.Request) (secret string, token Token, _ *freeslot.Error) {
 	if !socket.IsUpgrade(r) {
-		return "", token, &freeslot.Error{Code: freeslot.CodeInvalidArgument, Field: "Upgrade", Message: "this is a WebSocket endpoint for agents, expected an upgrade to websocket"}
+		return "", token, &freeslot.Error{
+			Code: freeslot.CodeInvalidArgument, Field: "Upgrade",
+			Message: "this is a WebSocket endpoint for agents, expected an upgrade to websocket",
+		}
 	}
 	if r.Header.Get("Origin") != "" {
-		return "", token, &freeslot.Error{Code: freeslot.CodePermissionDenied, Field: "Origin", Message: "pages of browsers may not connect: this endpoint is for agents"}
+		return "", token, &freeslot.Error{
+			Code: freeslot.CodePermissionDenied, Field: "Origin",
+			Message: "pages of browsers may not connect: this endpoint is for agents",
+		}
 	}
 	secret, token, err := h.authenticate(r)
 	if err == nil && !socket.Offers(r, frame.Protocol) {
-		err = &freeslot.Error{Code: freeslot.CodeInvalidArgument, Field: "Sec-WebSocket-Protocol", Message: "this endpoint speaks " + frame.Protocol + ", which the agent did not offer"}
+		err = &freeslot.Error{
+			Code: freeslot.CodeInvalidArgument, Field: "Sec-WebSocket-Protocol",
+			Message: "this endpoint speaks " + frame.Protocol + ", which the agent did not offer",
+		}
 	}
 	return secret, token, err
 }
@@ -62,7 +71,9 @@ func (h *Handler) authenticate(r *http.Request) (secret string, token Token, _ *
 }
 
 func stoppingError() *freeslot.Error {
-	return &freeslot.Error{Code: freeslot.CodeUnavailable, RetryAfter: refusedRetryAfter, Message: "the replica is stopping"}
+	return &freeslot.Error{
+		Code: freeslot.CodeUnavailable, RetryAfter: refusedRetryAfter, Message: "the replica is stopping",
+	}
 }
 
 // refuse answers an HTTP request with the status that fits the error's code.
@@ -96,7 +107,10 @@ func (s *session) hello(req *frame.Request) *socket.Order {
 		return s.refuse(req.Node, err, defectOrder(err.Message))
 	}
 	if !s.token.Names(req.Node) {
-		err := &freeslot.Error{Code: freeslot.CodePermissionDenied, Field: "node", Message: fmt.Sprintf("token %s is not for node %s", s.token.Name, req.Node)}
+		err := &freeslot.Error{
+			Code: freeslot.CodePermissionDenied, Field: "node",
+			Message: fmt.Sprintf("token %s is not for node %s", s.token.Name, req.Node),
+		}
 		return s.refuse(req.Node, err, rightsOrder(err.Message))
 	}
 	if !req.Check {
@@ -140,7 +154,9 @@ func (s *session) hello(req *frame.Request) *socket.Order {
 		kind = "reconnect"
 	}
 	h.metrics.connects.WithLabelValues(kind).Inc()
-	h.log.Info("gateway.opened", append(s.fields(), zap.Int64("connection", s.connection), zap.String("version", s.version))...)
+	h.log.Info(
+		"gateway.opened", append(s.fields(), zap.Int64("connection", s.connection), zap.String("version", s.version))...,
+	)
 	s.checkRights() // the token's line may have gone before the keep-alive knew the session
 	return nil
 }
@@ -166,7 +182,9 @@ func checkHello(req *frame.Request) *freeslot.Error {
 	case req.Epoch == cell.ImportEpoch:
 		return freeslot.Invalid("epoch", "is %q, which is for nodes without an agent", req.Epoch)
 	case req.Connection < 1:
-		return freeslot.Invalid("connection", "is %d, expected the number of the connection in this epoch, from 1", req.Connection)
+		return freeslot.Invalid(
+			"connection", "is %d, expected the number of the connection in this epoch, from 1", req.Connection,
+		)
 	case len(req.Version) > maxVersion:
 		return freeslot.Invalid("version", "has %d bytes, expected at most %d", len(req.Version), maxVersion)
 	}
@@ -177,7 +195,8 @@ func (s *session) welcome(known *cell.NodeLink) *frame.Welcome {
 	cfg := &s.handler.cfg
 	w := &frame.Welcome{
 		Protocol: frame.Protocol, Session: s.id, Replica: cfg.Replica, Version: cfg.Version,
-		HeartbeatLimitMS: cfg.HeartbeatLimit.Milliseconds(), MaxFrameBytes: frame.MaxFrameBytes, InlineBytes: frame.InlineBytes,
+		HeartbeatLimitMS: cfg.HeartbeatLimit.Milliseconds(), MaxFrameBytes: frame.MaxFrameBytes,
+		InlineBytes: frame.InlineBytes,
 		MaxRequests: frame.MaxRequests, MaxSlots: frame.MaxSlots, MaxAttempts: frame.MaxAttempts,
 		Allows: s.token.Allows(),
 	}

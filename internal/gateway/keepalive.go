@@ -49,7 +49,10 @@ func (s *session) checkRights() {
 	if s.handler.cfg.Tokens.Holds(s.token.Digest, s.node) {
 		return
 	}
-	err := &freeslot.Error{Code: freeslot.CodePermissionDenied, Message: fmt.Sprintf("token %s was removed, has expired, or is no longer for node %s", s.token.Name, s.node)}
+	err := &freeslot.Error{
+		Code:    freeslot.CodePermissionDenied,
+		Message: fmt.Sprintf("token %s was removed, has expired, or is no longer for node %s", s.token.Name, s.node),
+	}
 	s.sendError(0, err)
 	s.End(*rightsOrder(err.Message))
 }

@@ -51,7 +51,8 @@ type Listener struct {
 func NewListener(cfg ListenerConfig, h http.Handler, log *zap.Logger) *Listener {
 	l := &Listener{silent: make(map[net.Conn]struct{})}
 	l.Server = listener.New("gateway.listen", cfg.Listen, &http.Server{
-		Handler: linger.Handler(h), ReadHeaderTimeout: readHeaderTimeout, WriteTimeout: listenerWrite, IdleTimeout: listenerIdle,
+		Handler: linger.Handler(h), ReadHeaderTimeout: readHeaderTimeout, WriteTimeout: listenerWrite,
+		IdleTimeout:    listenerIdle,
 		MaxHeaderBytes: maxHeaderBytes, ErrorLog: zap.NewStdLog(log.Named("http")), ConnState: l.count,
 		// Sessions are WebSockets, which HTTP/2 does not carry.
 		TLSNextProto: make(map[string]func(*http.Server, *tls.Conn, http.Handler)),

@@ -40,7 +40,9 @@ func (s *session) start(req *frame.Request) *socket.Order {
 		return s.defect(freeslot.Invalid("type", "is hello, which was said before"))
 	}
 	if handlers[req.Type] == nil {
-		return s.defect(freeslot.Invalid("type", "is %.40q, expected register, heartbeat, complete, progress, spec or deregister", req.Type))
+		return s.defect(freeslot.Invalid(
+			"type", "is %.40q, expected register, heartbeat, complete, progress, spec or deregister", req.Type,
+		))
 	}
 	if req.ID == 0 {
 		return s.defect(freeslot.Invalid("id", "is 0 or missing, expected a number from 1"))
@@ -57,7 +59,10 @@ func (s *session) start(req *frame.Request) *socket.Order {
 		s.handler.metrics.requests.WithLabelValues(string(req.Type), string(freeslot.CodeOverloaded)).Inc()
 		s.sendError(req.ID, &freeslot.Error{
 			Code: freeslot.CodeOverloaded, RetryAfter: busyRetryAfter,
-			Message: fmt.Sprintf("the session has %d requests of %d bytes under way, the limits are %d and %d", n, s.bytes, frame.MaxRequests, maxRequestBytes),
+			Message: fmt.Sprintf(
+				"the session has %d requests of %d bytes under way, the limits are %d and %d", n, s.bytes, frame.MaxRequests,
+				maxRequestBytes,
+			),
 		})
 		return nil
 	} else {
@@ -128,7 +133,10 @@ func (s *session) carryOut(req *frame.Request) (*frame.Answer, error) {
 	if !proves && s.foreign.Load() {
 		// The agent may be the right one, with a token of another name. It must not take this for
 		// an end.
-		return nil, &freeslot.Error{Code: freeslot.CodeUnavailable, Message: cell.ErrNodeInUse.Error() + ": repeat the request when a heartbeat was answered"}
+		return nil, &freeslot.Error{
+			Code:    freeslot.CodeUnavailable,
+			Message: cell.ErrNodeInUse.Error() + ": repeat the request when a heartbeat was answered",
+		}
 	}
 	answer, err := handlers[req.Type](s, req)
 	if inUse := errors.Is(err, cell.ErrNodeInUse); proves && (err == nil || inUse) {
@@ -164,7 +172,9 @@ func (h *Handler) asError(call, node string, err error) *freeslot.Error {
 	case errors.Is(err, cell.ErrSuperseded):
 		return &freeslot.Error{Code: frame.CodeSuperseded, Message: cell.ErrSuperseded.Error()}
 	case errors.Is(err, cell.ErrUnknownNode):
-		return &freeslot.Error{Code: frame.CodeUnknownNode, Message: "the node is not registered, or was silent for too long: register it"}
+		return &freeslot.Error{
+			Code: frame.CodeUnknownNode, Message: "the node is not registered, or was silent for too long: register it",
+		}
 	case errors.Is(err, cell.ErrNodeInUse):
 		return &freeslot.Error{Code: frame.CodeNodeInUse, Message: cell.ErrNodeInUse.Error()}
 	case errors.Is(err, cell.ErrStaleConnection):
@@ -174,7 +184,9 @@ func (h *Handler) asError(call, node string, err error) *freeslot.Error {
 	if _, refusal := script.Refusal(err); refusal != "" {
 		return &freeslot.Error{Code: freeslot.CodeUnavailable, Message: "Redis refuses it: " + refusal}
 	}
-	return &freeslot.Error{Code: freeslot.CodeUnavailable, Message: "the store did not answer; it may have been carried out"}
+	return &freeslot.Error{
+		Code: freeslot.CodeUnavailable, Message: "the store did not answer; it may have been carried out",
+	}
 }
 
 func (h *Handler) noteUnanswered(call, node string, err error) {
@@ -188,7 +200,9 @@ func (s *session) register(req *frame.Request) (*frame.Answer, error) {
 	// The line may have changed since the hello.
 	token, ok := s.handler.cfg.Tokens.Find(s.secret)
 	if !ok {
-		return nil, &freeslot.Error{Code: freeslot.CodeUnauthenticated, Message: fmt.Sprintf("token %s was removed or has expired", s.token.Name)}
+		return nil, &freeslot.Error{
+			Code: freeslot.CodeUnauthenticated, Message: fmt.Sprintf("token %s was removed or has expired", s.token.Name),
+		}
 	}
 	profile := *req.Profile
 	profile.ID = s.node // whatever the agent says
@@ -236,14 +250,18 @@ func (s *session) heartbeat(req *frame.Request) (*frame.Answer, error) {
 	case <-ctx.Done():
 		return nil, fmt.Errorf("heartbeat of node %s: another one is under way: %w", s.node, ctx.Err())
 	}
-	hb := cell.Heartbeat{Node: s.node, Epoch: s.epoch, Status: req.Status, Resources: resources, Running: attempts[cell.Attempt](req.Running), Now: req.Now}
+	hb := cell.Heartbeat{
+		Node: s.node, Epoch: s.epoch, Status: req.Status, Resources: resources, Running: attempts[cell.Attempt](req.Running),
+		Now: req.Now,
+	}
 	reply, err := s.shareBeat(ctx, hb)
 	if err != nil {
 		return nil, err
 	}
 	s.answerBeat(&frame.Answer{
 		Type: frame.TypeBeat, ID: req.ID,
-		Start: attempts[frame.Attempt](reply.Start), Stop: attempts[frame.Attempt](reply.Stop), Cancel: attempts[frame.Attempt](reply.Cancel),
+		Start: attempts[frame.Attempt](reply.Start), Stop: attempts[frame.Attempt](reply.Stop),
+		Cancel: attempts[frame.Attempt](reply.Cancel),
 	}, reply.AtMS)
 	return nil, nil
 }
@@ -261,14 +279,18 @@ func (s *session) complete(req *frame.Request) (*frame.Answer, error) {
 	if len(req.Result) > frame.InlineBytes {
 		return nil, &freeslot.Error{
 			Code: freeslot.CodePayloadTooLarge, Field: "result",
-			Message: fmt.Sprintf("result has %d bytes, expected at most %d in a frame: send it by HTTP", len(req.Result), frame.InlineBytes),
+			Message: fmt.Sprintf(
+				"result has %d bytes, expected at most %d in a frame: send it by HTTP", len(req.Result), frame.InlineBytes,
+			),
 		}
 	}
 	return s.handler.complete(s.node, s.epoch, req, s.finish)
 }
 
 // complete ends an attempt of a node by means of end, for a frame or for HTTP.
-func (h *Handler) complete(node string, epoch cell.Epoch, req *frame.Request, end func(cell.Completion) (cell.CompletionOutcome, error)) (*frame.Answer, error) {
+func (h *Handler) complete(
+	node string, epoch cell.Epoch, req *frame.Request, end func(cell.Completion) (cell.CompletionOutcome, error),
+) (*frame.Answer, error) {
 	comp, err := completion(node, epoch, req)
 	if err != nil {
 		return nil, err
@@ -311,7 +333,9 @@ func completion(node string, epoch cell.Epoch, req *frame.Request) (cell.Complet
 		return comp, freeslot.Invalid("next", "is %.40q, expected retry, hand_back or nothing", req.Next)
 	}
 	if req.RetryDelayMS < 0 || req.RetryDelayMS > maxRetryDelay.Milliseconds() {
-		return comp, freeslot.Invalid("retry_delay_ms", "is %d, expected 0 to %d", req.RetryDelayMS, maxRetryDelay.Milliseconds())
+		return comp, freeslot.Invalid(
+			"retry_delay_ms", "is %d, expected 0 to %d", req.RetryDelayMS, maxRetryDelay.Milliseconds(),
+		)
 	}
 	comp.RetryDelay = time.Duration(req.RetryDelayMS) * time.Millisecond
 	return comp, nil
@@ -358,7 +382,9 @@ func (s *session) spec(req *frame.Request) (*frame.Answer, error) {
 }
 
 // spec reads the spec of one of the node's jobs, for a frame or for HTTP.
-func (h *Handler) spec(ctx context.Context, c Cell, node string, epoch cell.Epoch, jobID string) (*frame.Answer, error) {
+func (h *Handler) spec(
+	ctx context.Context, c Cell, node string, epoch cell.Epoch, jobID string,
+) (*frame.Answer, error) {
 	job, tenant, err := c.OwnedSpec(ctx, node, epoch, jobID)
 	if freeslot.CodeOf(err) == freeslot.CodeNotFound {
 		h.metrics.stale.WithLabelValues(string(frame.TypeSpec)).Inc()

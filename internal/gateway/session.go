@@ -84,7 +84,9 @@ func newSession(h *Handler, conn *socket.Conn) *session {
 	s.life, s.endLife = context.WithCancel(h.calls)
 	s.freed.L = &s.mu
 	s.late = time.AfterFunc(helloTimeout, func() {
-		s.sendError(0, &freeslot.Error{Code: freeslot.CodeInvalidArgument, Message: "no hello within " + helloTimeout.String()})
+		s.sendError(
+			0, &freeslot.Error{Code: freeslot.CodeInvalidArgument, Message: "no hello within " + helloTimeout.String()},
+		)
 		s.End(*defectOrder("no hello in time"))
 	})
 	return s
@@ -163,9 +165,13 @@ func (s *session) sendSome(answer *frame.Answer) bool {
 func (s *session) encode(answer *frame.Answer) ([]byte, bool) {
 	text, err := frame.Append(nil, answer)
 	if err != nil {
-		s.handler.log.Error("gateway.not_encoded", append(s.fields(), zap.String("type", string(answer.Type)), zap.Error(err))...)
+		s.handler.log.Error(
+			"gateway.not_encoded", append(s.fields(), zap.String("type", string(answer.Type)), zap.Error(err))...,
+		)
 		if answer.ID > 0 {
-			s.sendError(answer.ID, &freeslot.Error{Code: freeslot.CodeInternal, Message: "internal error, see the replica's log"})
+			s.sendError(
+				answer.ID, &freeslot.Error{Code: freeslot.CodeInternal, Message: "internal error, see the replica's log"},
+			)
 		}
 	}
 	return text, err == nil

@@ -48,7 +48,9 @@ func (t *Token) Check(profile *freeslot.Node) *freeslot.Error {
 		return err
 	}
 	if most := t.slots(); profile.MaxConcurrency > most {
-		return t.denied("profile.max_concurrency", "is %d, and the token %s allows at most %d", profile.MaxConcurrency, t.Name, most)
+		return t.denied(
+			"profile.max_concurrency", "is %d, and the token %s allows at most %d", profile.MaxConcurrency, t.Name, most,
+		)
 	}
 	return nil
 }
@@ -68,10 +70,15 @@ func (t *Token) checkCapabilities(profile *freeslot.Node) *freeslot.Error {
 	for _, stage := range []struct {
 		field string
 		tags  []string
-	}{{"asr_languages", profile.Languages.ASR}, {"tts_languages", profile.Languages.TTS}, {"semantic_languages", profile.Languages.Semantic}} {
+	}{
+		{"asr_languages", profile.Languages.ASR}, {"tts_languages", profile.Languages.TTS},
+		{"semantic_languages", profile.Languages.Semantic},
+	} {
 		for _, tag := range stage.tags {
 			// Language tags are compared without regard to case.
-			if slices.ContainsFunc(t.Capabilities, func(p string) bool { return matches(strings.ToLower(p), strings.ToLower(tag)) }) {
+			if slices.ContainsFunc(
+				t.Capabilities, func(p string) bool { return matches(strings.ToLower(p), strings.ToLower(tag)) },
+			) {
 				continue
 			}
 			if err := t.allowed("profile.capabilities."+stage.field, tag, t.Capabilities); err != nil {
@@ -97,7 +104,10 @@ func (t *Token) checkLabels(labels map[string]string) *freeslot.Error {
 	for _, label := range slices.Sorted(maps.Keys(labels)) {
 		values, ok := t.Labels[label]
 		if !ok {
-			return t.denied("profile.labels", "has %q, and the token %s allows %s", label, t.Name, strings.Join(slices.Sorted(maps.Keys(t.Labels)), ", "))
+			return t.denied(
+				"profile.labels", "has %q, and the token %s allows %s", label, t.Name,
+				strings.Join(slices.Sorted(maps.Keys(t.Labels)), ", "),
+			)
 		}
 		if err := t.allowed("profile.labels."+label, labels[label], values); err != nil {
 			return err
@@ -114,13 +124,16 @@ func (t *Token) allowed(field, value string, patterns []string) *freeslot.Error 
 }
 
 func (t *Token) denied(field, format string, args ...any) *freeslot.Error {
-	return &freeslot.Error{Code: freeslot.CodePermissionDenied, Field: field, Message: field + " " + fmt.Sprintf(format, args...)}
+	return &freeslot.Error{
+		Code: freeslot.CodePermissionDenied, Field: field, Message: field + " " + fmt.Sprintf(format, args...),
+	}
 }
 
 // Allows returns what a welcome says about the token.
 func (t *Token) Allows() frame.Allows {
 	allows := frame.Allows{
-		Token: t.Name, Nodes: t.Nodes, Services: t.Services, Pools: t.Pools, Labels: t.Labels, Capabilities: t.Capabilities, Slots: t.Slots,
+		Token: t.Name, Nodes: t.Nodes, Services: t.Services, Pools: t.Pools, Labels: t.Labels, Capabilities: t.Capabilities,
+		Slots: t.Slots,
 	}
 	if !t.Expires.IsZero() {
 		allows.Expires = t.Expires.UTC().Format(time.RFC3339)

@@ -145,14 +145,17 @@ func parseToken(entry *yaml.Node) (*Token, error) {
 // token converts and checks the line. The error begins with the field.
 func (l *tokenLine) token() (*Token, error) {
 	t := &Token{
-		Name: l.Name, Nodes: l.Nodes, Services: l.Services, Pools: l.Pools, Capabilities: l.Capabilities, Labels: l.Labels, Slots: l.Slots,
+		Name: l.Name, Nodes: l.Nodes, Services: l.Services, Pools: l.Pools, Capabilities: l.Capabilities, Labels: l.Labels,
+		Slots: l.Slots,
 	}
 	if err := freeslot.ValidateName("name", l.Name); err != nil {
 		return nil, plainCoded(err)
 	}
 	digest, err := hex.DecodeString(l.SHA256)
 	if err != nil || len(digest) != sha256.Size {
-		return nil, fmt.Errorf("sha256 is %d characters long, expected the SHA-256 of the token, 64 of 0-9 a-f", len(l.SHA256))
+		return nil, fmt.Errorf(
+			"sha256 is %d characters long, expected the SHA-256 of the token, 64 of 0-9 a-f", len(l.SHA256),
+		)
 	}
 	t.Digest = [sha256.Size]byte(digest)
 	if len(l.Nodes) == 0 {
@@ -186,7 +189,9 @@ func (l *tokenLine) checkLabels() error {
 		if len(l.Labels[label]) == 0 {
 			return fmt.Errorf("labels.%s has no values, expected values, or patterns such as eu-*", label)
 		}
-		if err := checkPatterns("labels."+label, l.Labels[label], func(value string) bool { return len(value) <= freeslot.MaxLabelValueLength }); err != nil {
+		if err := checkPatterns(
+			"labels."+label, l.Labels[label], func(value string) bool { return len(value) <= freeslot.MaxLabelValueLength },
+		); err != nil {
 			return err
 		}
 	}

@@ -208,4 +208,6 @@ func validateAddress(at, address string, p *config.Problems) {
 }
 
 // handshakeHeaders lists the headers that a WebSocket handshake sends itself.
-var handshakeHeaders = []string{"Connection", "Upgrade", "Sec-Websocket-Version", "Sec-Websocket-Key", "Sec-Websocket-Extensions"}
+var handshakeHeaders = []string{
+	"Connection", "Upgrade", "Sec-Websocket-Version", "Sec-Websocket-Key", "Sec-Websocket-Extensions",
+}

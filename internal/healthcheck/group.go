@@ -63,8 +63,10 @@ func (g *Group) Start(service string, cfg *Config, healthy bool) {
 	ctx, cancel := context.WithCancel(context.Background())
 	l := &loop{
 		service: service, cfg: cfg, probe: g.probe(cfg), state: state,
-		report: g.opts.Report, log: g.opts.Log.With(zap.String("service", service), zap.String("check", strings.Join(cfg.kinds(), " "))), metrics: g.metrics,
-		cancel: cancel, done: make(chan struct{}),
+		report:  g.opts.Report,
+		log:     g.opts.Log.With(zap.String("service", service), zap.String("check", strings.Join(cfg.kinds(), " "))),
+		metrics: g.metrics,
+		cancel:  cancel, done: make(chan struct{}),
 	}
 	g.metrics.begin(service, healthy)
 	g.loops[service] = l

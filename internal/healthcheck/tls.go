@@ -50,7 +50,9 @@ func (t *TLS) Validate(at string, p *config.Problems) {
 	}
 	for _, other := range []struct{ name, value string }{{"ca_file", t.CAFile}, {"server_name", t.ServerName}} {
 		if t.InsecureSkipVerify && other.value != "" {
-			p.Addf(at+".insecure_skip_verify", "is set beside %s, which it would make meaningless, expected one of them", other.name)
+			p.Addf(
+				at+".insecure_skip_verify", "is set beside %s, which it would make meaningless, expected one of them", other.name,
+			)
 		}
 	}
 }

@@ -33,7 +33,9 @@ func (w webSocketProbe) run(ctx context.Context) error {
 		return raw, err
 	})
 	h := header(w.cfg.Headers)
-	conn, resp, err := websocket.Dial(ctx, w.cfg.URL, &websocket.DialOptions{HTTPClient: client, HTTPHeader: h, Host: h.Get("Host")})
+	conn, resp, err := websocket.Dial(
+		ctx, w.cfg.URL, &websocket.DialOptions{HTTPClient: client, HTTPHeader: h, Host: h.Get("Host")},
+	)
 	switch {
 	case err != nil && resp != nil && resp.StatusCode != http.StatusSwitchingProtocols:
 		return fmt.Errorf("the status is %d, expected 101", resp.StatusCode)

@@ -21,6 +21,7 @@ var Access = script.Access{Scripts: scripts, Roles: map[script.Role]script.Needs
 var AdminAccess = script.Access{
 	Scripts: script.Set{"state": scripts["state"], "revoke": scripts["revoke"]},
 	Roles: map[script.Role]script.Needs{script.RoleReplica: {Commands: []string{
-		"del", "exists", "hget", "hmget", "hset", "info", "pexpire", "pttl", "scan", "time", "xadd", "xrevrange", "zcard", "zrange", "zscore",
+		"del", "exists", "hget", "hmget", "hset", "info", "pexpire", "pttl", "scan", "time", "xadd", "xrevrange", "zcard",
+		"zrange", "zscore",
 	}}},
 }

@@ -76,7 +76,9 @@ type grant struct {
 }
 
 func newAcquisition(g *group, cfg Config, number uint64, holder string) *acquisition {
-	return &acquisition{cfg: cfg, group: g, number: number, holder: holder, grants: make(chan grant, 1), promoted: make(chan struct{}, 1)}
+	return &acquisition{
+		cfg: cfg, group: g, number: number, holder: holder, grants: make(chan grant, 1), promoted: make(chan struct{}, 1),
+	}
 }
 
 // id returns the name by which Redis identifies it.

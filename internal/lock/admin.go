@@ -90,7 +90,9 @@ func (a *Admin) Get(ctx context.Context, key string, waiters int) (State, error)
 // state runs state.lua.
 func (a *Admin) state(ctx context.Context, key string, waiters int) (State, error) {
 	g := a.group(key)
-	values, err := a.runner.Call(ctx, scripts["state"], []string{g.held(key), g.queue(key), g.alive()}, []string{strconv.Itoa(max(1, waiters))}).ToArray()
+	values, err := a.runner.Call(
+		ctx, scripts["state"], []string{g.held(key), g.queue(key), g.alive()}, []string{strconv.Itoa(max(1, waiters))},
+	).ToArray()
 	if err != nil {
 		return State{}, fmt.Errorf("state of lock %q: %w", key, err)
 	}
@@ -210,11 +212,15 @@ func parseCursor(cursor string) (at string, position uint64, err error) {
 var globs = strings.NewReplacer(`\`, `\\`, `*`, `\*`, `?`, `\?`, `[`, `\[`)
 
 // scan adds the names of the locks that one SCAN finds.
-func (a *Admin) scan(ctx context.Context, node rueidis.Client, position uint64, found map[string]bool) (next uint64, err error) {
+func (a *Admin) scan(
+	ctx context.Context, node rueidis.Client, position uint64, found map[string]bool,
+) (next uint64, err error) {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	start := a.prefix + ":held:"
-	entry, err := node.Do(ctx, node.B().Scan().Cursor(position).Match(globs.Replace(start)+"*").Count(scanCount).Build()).AsScanEntry()
+	entry, err := node.Do(
+		ctx, node.B().Scan().Cursor(position).Match(globs.Replace(start)+"*").Count(scanCount).Build(),
+	).AsScanEntry()
 	if err != nil {
 		return 0, err
 	}
@@ -270,7 +276,9 @@ func (a *Admin) Revoke(ctx context.Context, r Revocation) (token int64, err erro
 	if r.Now {
 		now = "1"
 	}
-	values, err := a.runner.Call(ctx, scripts["revoke"], []string{g.held(r.Key), g.audit()}, []string{r.Key, seen, r.Operator, r.Reason, now}).ToArray()
+	values, err := a.runner.Call(
+		ctx, scripts["revoke"], []string{g.held(r.Key), g.audit()}, []string{r.Key, seen, r.Operator, r.Reason, now},
+	).ToArray()
 	if err != nil {
 		return 0, fmt.Errorf("revoke lock %q: %w", r.Key, err)
 	}

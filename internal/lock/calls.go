@@ -68,7 +68,9 @@ func (g *group) acquire(ctx context.Context, items []acquireItem) ([]acquired, e
 		if it.a.cfg.Fair {
 			how = "f" + how
 		}
-		args = append(args, it.a.cfg.Key, strconv.FormatUint(it.a.number, 10), milliseconds(it.a.cfg.Lease), it.a.holder, how, it.place)
+		args = append(
+			args, it.a.cfg.Key, strconv.FormatUint(it.a.number, 10), milliseconds(it.a.cfg.Lease), it.a.holder, how, it.place,
+		)
 	}
 	sent, replies, err := g.call(ctx, scripts["acquire"], keys, args, len(items), g.m.opts.Replicas > 0)
 	if err != nil {
@@ -245,7 +247,9 @@ func (g *group) renewOnce(ctx context.Context, items []*acquisition, look bool) 
 }
 
 // call runs acquire or release. Their answers begin with the counter of tokens.
-func (g *group) call(ctx context.Context, s *script.Script, keys, args []string, items int, replicated bool) (sent time.Duration, replies [][]rueidis.RedisMessage, err error) {
+func (g *group) call(
+	ctx context.Context, s *script.Script, keys, args []string, items int, replicated bool,
+) (sent time.Duration, replies [][]rueidis.RedisMessage, err error) {
 	sent = uptime()
 	values, err := g.run(ctx, s, keys, args, replicated)
 	if err == nil && len(values) != 1+items {
@@ -272,7 +276,9 @@ func (g *group) call(ctx context.Context, s *script.Script, keys, args []string,
 const badKey = "BADKEY "
 
 // run calls a script. With replicated it also waits for Redis' replicas.
-func (g *group) run(ctx context.Context, s *script.Script, keys, args []string, replicated bool) ([]rueidis.RedisMessage, error) {
+func (g *group) run(
+	ctx context.Context, s *script.Script, keys, args []string, replicated bool,
+) ([]rueidis.RedisMessage, error) {
 	call := g.runner.Call
 	if replicated {
 		call = g.runner.CallReplicated

@@ -43,7 +43,8 @@ func checkServer(addr, info string) error {
 		return fmt.Errorf("redis at %s is version %q, expected 7.0 or later: upgrade the server", addr, version)
 	}
 	if policy := fields["maxmemory_policy"]; policy != "" && policy != "noeviction" {
-		return fmt.Errorf("redis at %s has maxmemory-policy %s, which deletes held locks when memory runs short, expected noeviction: "+
+		return fmt.Errorf("redis at %s has maxmemory-policy %s, which deletes held locks when memory runs short, expected "+
+			"noeviction: "+
 			"run `redis-cli CONFIG SET maxmemory-policy noeviction` and put the same into redis.conf", addr, policy)
 	}
 	return nil

@@ -61,7 +61,10 @@ func (e *HeldError) Error() string {
 	if e.Holder == "" {
 		return fmt.Sprintf("lock %q not acquired: others wait for it", e.Key)
 	}
-	return fmt.Sprintf("lock %q not acquired: held by %s since %s, lease ends in %s", e.Key, e.Holder, e.Since.UTC().Format(time.RFC3339), e.Left.Round(time.Millisecond))
+	return fmt.Sprintf(
+		"lock %q not acquired: held by %s since %s, lease ends in %s", e.Key, e.Holder, e.Since.UTC().Format(time.RFC3339),
+		e.Left.Round(time.Millisecond),
+	)
 }
 
 func (e *HeldError) Unwrap() error { return ErrNotAcquired }

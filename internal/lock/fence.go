@@ -49,8 +49,12 @@ func (f *Fence) Source() string { return f.text }
 
 // Run runs the script on client. On a cluster, the fence and keys must share a hash tag. Errors:
 // ErrStale, or Redis' error. A call without an answer may have been carried out.
-func (f *Fence) Run(ctx context.Context, client rueidis.Client, fence string, token int64, keys, args []string) (rueidis.RedisMessage, error) {
-	result, err := f.lua.Exec(ctx, client, append([]string{fence}, keys...), append([]string{strconv.FormatInt(token, 10)}, args...)).ToMessage()
+func (f *Fence) Run(
+	ctx context.Context, client rueidis.Client, fence string, token int64, keys, args []string,
+) (rueidis.RedisMessage, error) {
+	result, err := f.lua.Exec(
+		ctx, client, append([]string{fence}, keys...), append([]string{strconv.FormatInt(token, 10)}, args...),
+	).ToMessage()
 	if answer, ok := rueidis.IsRedisErr(err); ok && !answer.IsNil() && strings.HasPrefix(answer.Error(), staleReply) {
 		return result, fmt.Errorf("%w: %s", ErrStale, strings.TrimPrefix(answer.Error(), staleReply))
 	}

@@ -63,7 +63,8 @@ type answer struct {
 func newGroup(m *Manager, runner *script.Runner) *group {
 	g := &group{
 		m: m, keys: keys{layout: runner.Layout()}, runner: runner, process: m.process,
-		beating: make(chan struct{}, 1), poke: make(chan struct{}, 1), sooner: make(chan struct{}, 1), ready: make(chan struct{}), waiters: make(map[uint64]*acquisition),
+		beating: make(chan struct{}, 1), poke: make(chan struct{}, 1), sooner: make(chan struct{}, 1),
+		ready: make(chan struct{}), waiters: make(map[uint64]*acquisition),
 		debts: debts{open: make(map[*acquisition]*debt), more: make(chan struct{}, 1)},
 	}
 	g.acquires = script.NewBatch(runner, script.BatchConfig[acquireItem, acquired]{

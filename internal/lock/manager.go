@@ -87,7 +87,9 @@ func (m *Manager) Start(ctx context.Context) (err error) {
 	case m.begun.Load():
 		return errors.New("lock manager was started before")
 	}
-	topology, err := redisclient.Inspect(ctx, redisclient.Config{URL: m.opts.RedisURL, Access: m.opts.Access, Name: "freeslot-lock"})
+	topology, err := redisclient.Inspect(
+		ctx, redisclient.Config{URL: m.opts.RedisURL, Access: m.opts.Access, Name: "freeslot-lock"},
+	)
 	if err != nil {
 		return fmt.Errorf("start lock manager: %w", err)
 	}

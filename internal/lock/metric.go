@@ -23,7 +23,9 @@ type metrics struct {
 
 func newMetrics(reg prometheus.Registerer) *metrics {
 	counter := func(name, help string, labels ...string) *prometheus.CounterVec {
-		return prometheus.NewCounterVec(prometheus.CounterOpts{Namespace: "freeslot", Subsystem: "lock", Name: name, Help: help}, labels)
+		return prometheus.NewCounterVec(
+			prometheus.CounterOpts{Namespace: "freeslot", Subsystem: "lock", Name: name, Help: help}, labels,
+		)
 	}
 	histogram := func(name, help string) prometheus.Histogram {
 		return prometheus.NewHistogram(prometheus.HistogramOpts{
@@ -35,22 +37,40 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 		return prometheus.NewGauge(prometheus.GaugeOpts{Namespace: "freeslot", Subsystem: "lock", Name: name, Help: help})
 	}
 	m := &metrics{
-		acquires:   counter("acquires_total", "Attempts to take a lock, by outcome: acquired, busy, failed.", "outcome"),
-		waits:      histogram("wait_seconds", "Time until a lock was taken."),
-		holds:      histogram("hold_seconds", "Time for which a lock was held."),
-		ends:       counter("ends_total", "Holds that ended, by cause.", "cause"),
-		renewals:   counter("renewals_total", "Renewals of leases, by outcome: confirmed, lost (the lock was gone, taken, revoked, or over before the answer), unanswered (no answer, or an error).", "outcome"),
-		checks:     counter("checks_total", "Checks of the watchdog, by check and outcome: ok, failed, unanswered (of state, when Redis was not reached).", "check", "outcome"),
-		recoveries: counter("recoveries_total", "Recoveries of the watchdog that have ended, by action and outcome: ok, failed. A release is ok when Redis has the lock back.", "action", "outcome"),
-		alarms:     gauge("alarms", "Locks whose checks have failed often enough for an alarm."),
+		acquires: counter("acquires_total", "Attempts to take a lock, by outcome: acquired, busy, failed.", "outcome"),
+		waits:    histogram("wait_seconds", "Time until a lock was taken."),
+		holds:    histogram("hold_seconds", "Time for which a lock was held."),
+		ends:     counter("ends_total", "Holds that ended, by cause.", "cause"),
+		renewals: counter(
+			"renewals_total",
+			"Renewals of leases, by outcome: confirmed, lost (the lock was gone, taken, revoked, or over before the answer), "+
+				"unanswered (no answer, or an error).",
+			"outcome",
+		),
+		checks: counter(
+			"checks_total",
+			"Checks of the watchdog, by check and outcome: ok, failed, unanswered (of state, when Redis was not reached).",
+			"check", "outcome",
+		),
+		recoveries: counter(
+			"recoveries_total",
+			"Recoveries of the watchdog that have ended, by action and outcome: ok, failed. A release is ok when Redis has "+
+				"the lock back.",
+			"action", "outcome",
+		),
+		alarms: gauge("alarms", "Locks whose checks have failed often enough for an alarm."),
 		connected: prometheus.NewGaugeVec(prometheus.GaugeOpts{
-			Namespace: "freeslot", Subsystem: "lock", Name: "connected", Help: "1 while the connection works, by connection (commands, wakes) and, on a cluster, by group of locks (its hash tag); of groups that were used.",
+			Namespace: "freeslot", Subsystem: "lock", Name: "connected",
+			Help: "1 while the connection works, by connection (commands, wakes) and, on a cluster, by group of locks (its " +
+				"hash tag); of groups that were used.",
 		}, []string{"connection", "group"}),
 		held:  gauge("held", "Locks that this process holds."),
 		queue: gauge("waiting", "Acquisitions of this process that wait."),
 	}
 	if reg != nil {
-		reg.MustRegister(m.acquires, m.waits, m.holds, m.ends, m.renewals, m.checks, m.recoveries, m.alarms, m.connected, m.held, m.queue)
+		reg.MustRegister(
+			m.acquires, m.waits, m.holds, m.ends, m.renewals, m.checks, m.recoveries, m.alarms, m.connected, m.held, m.queue,
+		)
 	}
 	return m
 }

@@ -93,7 +93,8 @@ func (r *renewals) take(now time.Duration) (due []*acquisition, wait time.Durati
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.turns.Add(1)
-	for len(r.due) > 0 && (r.due[0].at <= now || len(due) > 0 && r.due[0].at <= now+renewTogether && r.due[0].a.claimed.Load()) {
+	for len(r.due) > 0 && (r.due[0].at <= now || len(due) > 0 && r.due[0].at <= now+renewTogether &&
+		r.due[0].a.claimed.Load()) {
 		t := heap.Pop(&r.due).(*renewalTask)
 		delete(r.index, t.a)
 		due = append(due, t.a)
@@ -219,9 +220,14 @@ func (m *Manager) tellLong(a *acquisition, age time.Duration) {
 	if a.cfg.MaxHold > 0 || age < longLeases*a.cfg.Lease || a.long.Swap(true) {
 		return
 	}
-	m.log.Warn("lock.held_long", zap.String("lock", a.cfg.Key), zap.Int64("token", a.token), zap.String("holder", a.holder),
+	m.log.Warn("lock.held_long", zap.String("lock", a.cfg.Key), zap.Int64("token", a.token),
+		zap.String("holder", a.holder),
 		zap.Duration("held_for", age), zap.String("acquired_at", a.origin.String()),
-		zap.String("reason", "it is renewed as long as this process lives, also if its holder has ended without Unlock or hangs; Config.MaxHold bounds a hold"))
+		zap.String(
+			"reason",
+			"it is renewed as long as this process lives, also if its holder has ended without Unlock or hangs; "+
+				"Config.MaxHold bounds a hold",
+		))
 }
 
 // loss returns why Redis' answer ends a hold.

@@ -108,12 +108,14 @@ func (g *group) releaseOnce(ctx context.Context, it releaseItem) (released, erro
 
 // inDoubt reports whether Redis may have carried out a call with that error, or may do it yet.
 func inDoubt(err error) bool {
-	return err != nil && !errors.Is(err, script.ErrNotSent) && !errors.Is(err, ErrClosed) && !errors.As(err, new(*rueidis.RedisError)) && !final(err)
+	return err != nil && !errors.Is(err, script.ErrNotSent) && !errors.Is(err, ErrClosed) &&
+		!errors.As(err, new(*rueidis.RedisError)) && !final(err)
 }
 
 // final reports whether repeating a call with that error is useless.
 func final(err error) bool {
-	return errors.Is(err, ErrQueueFull) || errors.Is(err, ErrClosed) || errors.As(err, new(*KeyError)) || script.IsRefused(err)
+	return errors.Is(err, ErrQueueFull) || errors.Is(err, ErrClosed) || errors.As(err, new(*KeyError)) ||
+		script.IsRefused(err)
 }
 
 // debts holds the releases that a group still owes to Redis, after their callers have gone. A

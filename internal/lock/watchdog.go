@@ -175,7 +175,9 @@ func (m *Manager) checkItems(ctx context.Context, g *group, items []*acquisition
 		now := uptime()
 		// A hold that ended with its caller's context is no longer renewed.
 		if late := now - time.Duration(a.renewed.Load()); a.ctx.Err() == nil && late > a.cfg.Lease/2+a.cfg.Renewal {
-			failed[CheckRenewal] = fmt.Errorf("renewals are not confirmed: the last confirmed one was sent %s ago", late.Round(time.Millisecond))
+			failed[CheckRenewal] = fmt.Errorf(
+				"renewals are not confirmed: the last confirmed one was sent %s ago", late.Round(time.Millisecond),
+			)
 		}
 		if silent := now - time.Duration(a.lastBeat.Load()); a.cfg.BeatTimeout > 0 && silent > a.cfg.BeatTimeout {
 			failed[CheckHolder] = fmt.Errorf("%w: silent for %s", ErrStalled, silent.Round(time.Millisecond))
@@ -261,7 +263,10 @@ func (m *Manager) tally(a *acquisition, failed map[string]error) {
 	m.alarms.mu.Unlock()
 	if !raised {
 		m.metrics.alarms.Inc()
-		m.tell(Alarm{Key: a.cfg.Key, Check: strings.Join(checks, ","), Token: a.token, Err: errors.Join(slices.Collect(maps.Values(failed))...)})
+		m.tell(Alarm{
+			Key: a.cfg.Key, Check: strings.Join(checks, ","), Token: a.token,
+			Err: errors.Join(slices.Collect(maps.Values(failed))...),
+		})
 	}
 }
 
@@ -293,7 +298,10 @@ func (m *Manager) endAlarms() {
 }
 
 func (m *Manager) tell(alarm Alarm) {
-	m.log.Warn("lock.alarm", zap.String("lock", alarm.Key), zap.String("check", alarm.Check), zap.Bool("over", alarm.Over), zap.Error(alarm.Err))
+	m.log.Warn(
+		"lock.alarm", zap.String("lock", alarm.Key), zap.String("check", alarm.Check), zap.Bool("over", alarm.Over),
+		zap.Error(alarm.Err),
+	)
 	if m.opts.OnAlarm != nil {
 		m.opts.OnAlarm(alarm)
 	}

@@ -10,7 +10,8 @@ import (
 // Is reports whether only this machine reaches the host, a name or an IP address.
 func Is(host string) bool {
 	addr, err := netip.ParseAddr(host)
-	return err == nil && addr.Unmap().IsLoopback() || strings.EqualFold(host, "localhost") || strings.HasSuffix(strings.ToLower(host), ".localhost")
+	return err == nil && addr.Unmap().IsLoopback() || strings.EqualFold(host, "localhost") ||
+		strings.HasSuffix(strings.ToLower(host), ".localhost")
 }
 
 // Plain returns the URLs, separated by commas, to which a token would go over the network

@@ -59,7 +59,9 @@ type limits struct{ edits, urgent, log int64 }
 
 // NewControl makes a control on a ready client of the control server, which the caller keeps and
 // closes. It does no I/O. reg may be nil; a second control on the same registerer panics.
-func NewControl(client rueidis.Client, prefix string, cluster bool, log *zap.Logger, reg prometheus.Registerer) *Control {
+func NewControl(
+	client rueidis.Client, prefix string, cluster bool, log *zap.Logger, reg prometheus.Registerer,
+) *Control {
 	layout := ControlLayout(prefix, cluster)
 	return &Control{
 		runner: script.NewRunner(script.Config{Layout: layout, CallTimeout: callTimeout}, client, log, reg),
@@ -133,7 +135,9 @@ func (h *Head) conflict(what string) *freeslot.Error {
 	if !h.Op.Since.IsZero() {
 		is += " since " + h.Op.Since.UTC().Format(time.RFC3339)
 	}
-	return &freeslot.Error{Code: freeslot.CodeConflict, Message: fmt.Sprintf("%s is refused: list %s %s", what, h.Name, is)}
+	return &freeslot.Error{
+		Code: freeslot.CodeConflict, Message: fmt.Sprintf("%s is refused: list %s %s", what, h.Name, is),
+	}
 }
 
 // serving returns the number of the version that answers; 0 means none.
@@ -150,7 +154,10 @@ const AnyVersion = -1
 
 func (h *Head) saw(serving int64) error {
 	if is := h.serving(); serving != AnyVersion && serving != is {
-		return &freeslot.Error{Code: freeslot.CodeConflict, Field: "serving", Message: fmt.Sprintf("list %s serves version %d, and not %d any more", h.Name, is, serving)}
+		return &freeslot.Error{
+			Code: freeslot.CodeConflict, Field: "serving",
+			Message: fmt.Sprintf("list %s serves version %d, and not %d any more", h.Name, is, serving),
+		}
 	}
 	return nil
 }
@@ -193,7 +200,9 @@ func (c *Control) step(ctx context.Context, what, list string, decide func(h *He
 // stepOnce runs step.lua.
 func (c *Control) stepOnce(ctx context.Context, saw *Head, ch *change) (code int64, h Head, err error) {
 	list := saw.Name
-	args := []string{list, c.k.change(list), random128(), ch.mode, saw.raw, number(int64(len(ch.watched))), number(int64(len(ch.fields)))}
+	args := []string{
+		list, c.k.change(list), random128(), ch.mode, saw.raw, number(int64(len(ch.watched))), number(int64(len(ch.fields))),
+	}
 	args = slices.Concat(args, ch.watched, ch.fields, ch.versions)
 	r := script.ReadReply(c.runner.Call(ctx, scripts["step"], c.k.all(list), args))
 	code = r.Number()
@@ -237,7 +246,8 @@ func (c *Control) Create(ctx context.Context, list string, s Spec) (Head, error)
 			return nil, &freeslot.Error{Code: freeslot.CodeConflict, Message: "there is a list " + list + " already"}
 		}
 		fields := []string{
-			"birth", random128(), "form", string(s.Form), "seed", random128()[:16], "server", s.Server, "expected", number(s.Expected),
+			"birth", random128(), "form", string(s.Form), "seed", random128()[:16], "server", s.Server, "expected",
+			number(s.Expected),
 			"state", string(Draft), "serving", "0", "next", "0", "number", number(h.Number), "edited", "0", "floor", "0",
 		}
 		return &change{mode: "fresh", fields: append(fields, s.fields()...)}, nil
@@ -291,13 +301,16 @@ func (c *Control) Delete(ctx context.Context, list string, serving int64, force 
 		}
 		if len(live) > 0 {
 			return Head{}, &freeslot.Error{Code: freeslot.CodeConflict, Message: fmt.Sprintf(
-				"delete is refused: list %s is used by %d live clients, the first is %s; force deletes it all the same", list, len(live), live[0].ID)}
+				"delete is refused: list %s is used by %d live clients, the first is %s; force deletes it all the same", list,
+				len(live), live[0].ID)}
 		}
 	}
 	return c.stop(ctx, "delete", list, serving, by, Deleting, func(r rule) bool { return r.remove })
 }
 
-func (c *Control) stop(ctx context.Context, what, list string, serving int64, by By, state State, allowed func(rule) bool) (Head, error) {
+func (c *Control) stop(
+	ctx context.Context, what, list string, serving int64, by By, state State, allowed func(rule) bool,
+) (Head, error) {
 	var found freeslot.FieldErrors
 	if by.validate(&found); len(found) > 0 {
 		return Head{}, found.Err()
@@ -323,7 +336,9 @@ func (c *Control) FinishDelete(ctx context.Context, list string) error {
 		case h.State != Deleting:
 			return nil, h.conflict("the end of a delete")
 		}
-		return &change{mode: "fresh", fields: []string{"birth", h.Birth, "state", string(Deleted), "number", number(h.Number)}}, nil
+		return &change{
+			mode: "fresh", fields: []string{"birth", h.Birth, "state", string(Deleted), "number", number(h.Number)},
+		}, nil
 	})
 	return err
 }
@@ -346,7 +361,9 @@ func (c *Control) PutServer(ctx context.Context, s Server) error {
 	if err != nil {
 		return err
 	}
-	if err := c.runner.Do(ctx, "lists_servers", c.runner.B().Hset().Key(c.k.servers()).FieldValue().FieldValue(s.Name, string(text)).Build()).Error(); err != nil {
+	if err := c.runner.Do(
+		ctx, "lists_servers", c.runner.B().Hset().Key(c.k.servers()).FieldValue().FieldValue(s.Name, string(text)).Build(),
+	).Error(); err != nil {
 		return fmt.Errorf("write list server %s: %w", s.Name, noMemory(err))
 	}
 	return nil

@@ -144,7 +144,8 @@ func (c *Control) edit(ctx context.Context, e *editCall) (revision int64, err er
 	case code == codeFull:
 		if n := r.Number(); r.Err == nil {
 			return 0, &freeslot.Error{Code: freeslot.CodeOverloaded, Message: fmt.Sprintf(
-				"%s of %d entries is refused: list %s has %d since its version was built, of at most %d; wait for the compaction", what, e.n, e.list, n, e.limit)}
+				"%s of %d entries is refused: list %s has %d since its version was built, of at most %d; wait for the compaction",
+				what, e.n, e.list, n, e.limit)}
 		}
 	default:
 		r.Err = fmt.Errorf("code %d of redis is unknown", code)
@@ -160,7 +161,9 @@ func (e *editCall) refused(h *Head, what string) error {
 	case e.session != "":
 		return h.conflict("commit of edit session " + e.session)
 	case e.birth != "" && e.birth != h.Birth:
-		return &freeslot.Error{Code: freeslot.CodeConflict, Field: "birth", Message: "list " + h.Name + " was deleted and made again"}
+		return &freeslot.Error{
+			Code: freeslot.CodeConflict, Field: "birth", Message: "list " + h.Name + " was deleted and made again",
+		}
 	}
 	err := h.conflict(what)
 	if h.State == Draft {
@@ -172,7 +175,9 @@ func (e *editCall) refused(h *Head, what string) error {
 // Stage stores entries for the edit session of this operation, and renews its lease. A later entry
 // of an id replaces the earlier one. It returns the number of staged entries, and the end of the
 // lease. Without changes it only renews the lease.
-func (c *Control) Stage(ctx context.Context, list, session string, changes []Change) (staged int64, lease time.Time, err error) {
+func (c *Control) Stage(
+	ctx context.Context, list, session string, changes []Change,
+) (staged int64, lease time.Time, err error) {
 	before, err := c.Head(ctx, list)
 	if err != nil {
 		return 0, lease, err
@@ -191,7 +196,9 @@ func (c *Control) Stage(ctx context.Context, list, session string, changes []Cha
 		}
 		args = append(args, change.ID, string(text))
 	}
-	r := script.ReadReply(c.runner.Call(ctx, scripts["stage"], []string{c.k.record(list), c.k.versions(list), c.k.staged(list)}, args))
+	r := script.ReadReply(c.runner.Call(
+		ctx, scripts["stage"], []string{c.k.record(list), c.k.versions(list), c.k.staged(list)}, args,
+	))
 	code, at := r.Number(), redisTime(&r)
 	switch {
 	case r.Err != nil:

@@ -90,7 +90,9 @@ func DataKeys(prefix, list string) string {
 // that an ACL pattern for one list matches no other. The error names field.
 func ValidateName(field, name string) error {
 	if freeslot.ValidateName(field, name) != nil || strings.Contains(name, "_") {
-		return freeslot.Invalid(field, "is %.64q, expected 1 to 64 characters of A-Z a-z 0-9 . -, beginning with a letter or digit", name)
+		return freeslot.Invalid(
+			field, "is %.64q, expected 1 to 64 characters of A-Z a-z 0-9 . -, beginning with a letter or digit", name,
+		)
 	}
 	return nil
 }

@@ -47,7 +47,8 @@ type Begin struct {
 func idle(state State) []string {
 	return []string{
 		"state", string(state), "next", "0", "op", "", "op_kind", "", "op_number", "0", "op_base", "0", "op_edited", "0",
-		"former", "", "holder", "", "why", "", "since", "0", "lease", "0", "op_server", "", "op_bytes", "0", "op_segments", "0", "op_blocks", "0",
+		"former", "", "holder", "", "why", "", "since", "0", "lease", "0", "op_server", "", "op_bytes", "0", "op_segments",
+		"0", "op_blocks", "0",
 	}
 }
 
@@ -83,8 +84,10 @@ func (c *Control) Begin(ctx context.Context, list string, b Begin) (Operation, e
 			build = h.Number + 1
 			ch.fields = append(ch.fields, "number", number(build))
 		}
-		ch.fields = append(ch.fields, "op", id, "op_kind", string(b.Kind), "op_number", number(build), "op_base", number(h.Revision),
-			"op_edited", number(h.Edited), "former", string(h.State), "holder", b.Holder, "why", b.why(), "@since", "0", "@lease", milliseconds(b.Kind.lease()))
+		ch.fields = append(ch.fields, "op", id, "op_kind", string(b.Kind), "op_number", number(build), "op_base",
+			number(h.Revision),
+			"op_edited", number(h.Edited), "former", string(h.State), "holder", b.Holder, "why", b.why(), "@since", "0",
+			"@lease", milliseconds(b.Kind.lease()))
 		return ch, nil
 	})
 	return h.Op, err
@@ -92,7 +95,9 @@ func (c *Control) Begin(ctx context.Context, list string, b Begin) (Operation, e
 
 // held makes a step for the holder of an operation. It is refused once another replica has taken
 // the operation, or the operation is over.
-func (c *Control) held(ctx context.Context, what, list string, op Operation, decide func(h *Head) (*change, error)) (Head, error) {
+func (c *Control) held(
+	ctx context.Context, what, list string, op Operation, decide func(h *Head) (*change, error),
+) (Head, error) {
 	return c.step(ctx, what, list, func(h *Head) (*change, error) {
 		switch {
 		case !h.exists():
@@ -117,7 +122,8 @@ func (c *Control) Renew(ctx context.Context, list string, op Operation) (Operati
 func (c *Control) Reserve(ctx context.Context, list string, op Operation, r Reservation) error {
 	_, err := c.held(ctx, "the reservation", list, op, func(*Head) (*change, error) {
 		return &change{mode: "quiet", fields: []string{
-			"op_server", r.Server, "op_bytes", number(r.Bytes), "op_segments", number(int64(r.Segments)), "op_blocks", number(int64(r.Blocks)),
+			"op_server", r.Server, "op_bytes", number(r.Bytes), "op_segments", number(int64(r.Segments)), "op_blocks",
+			number(int64(r.Blocks)),
 		}}, nil
 	})
 	return err

@@ -48,7 +48,9 @@ func (c *Control) Delta(ctx context.Context, list string, after int64, history b
 // delta runs delta.lua.
 func (c *Control) delta(ctx context.Context, list string, after int64, history bool) (d Delta, err error) {
 	args := []string{number(after), number(deltaPage), flag(history)}
-	r := script.ReadReply(c.runner.Read(ctx, scripts["delta"], []string{c.k.record(list), c.k.versions(list), c.k.edits(list)}, args))
+	r := script.ReadReply(c.runner.Read(
+		ctx, scripts["delta"], []string{c.k.record(list), c.k.versions(list), c.k.edits(list)}, args,
+	))
 	if d = readDelta(&r, list); r.Err != nil {
 		return Delta{}, fault("read", list, r.Err)
 	}
@@ -111,8 +113,12 @@ type Mark struct {
 
 // Look returns the marks of up to LookLists lists, in their order. history identifies the server's
 // data; it is empty if it was not asked for.
-func (c *Control) Look(ctx context.Context, lists []string, askHistory bool) (marks []Mark, history string, at time.Time, err error) {
-	r := script.ReadReply(c.runner.Read(ctx, scripts["look"], []string{c.k.index()}, append([]string{flag(askHistory)}, lists...)))
+func (c *Control) Look(
+	ctx context.Context, lists []string, askHistory bool,
+) (marks []Mark, history string, at time.Time, err error) {
+	r := script.ReadReply(c.runner.Read(
+		ctx, scripts["look"], []string{c.k.index()}, append([]string{flag(askHistory)}, lists...),
+	))
 	at, history = redisTime(&r), r.Text()
 	marks = make([]Mark, len(lists))
 	for i := range marks {

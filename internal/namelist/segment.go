@@ -33,7 +33,9 @@ type ListFound struct {
 
 // Ask reads ids in the list's form from their segments of a version, on the version's list server.
 // hashes[i] is the hash of ids[i].
-func Ask(ctx context.Context, server rueidis.Client, prefix, list string, v *Version, ids []string, hashes []uint64) []ListFound {
+func Ask(
+	ctx context.Context, server rueidis.Client, prefix, list string, v *Version, ids []string, hashes []uint64,
+) []ListFound {
 	out, cmds := make([]ListFound, len(ids)), make(rueidis.Commands, len(ids))
 	key := SegmentKeys(prefix, list, v.Number)
 	for i, id := range ids {

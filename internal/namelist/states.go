@@ -32,9 +32,17 @@ var rules = []rule{
 		edits: true, urgent: true, set: true, freeze: true, remove: true,
 	},
 	{state: Editing, serves: "as before", entered: []OpKind{OpEdit}, urgent: true, set: true, note: "commit or cancel"},
-	{state: Importing, serves: "as before", entered: []OpKind{OpImport}, urgent: true, set: true, note: "finish or cancel"},
-	{state: Expanding, serves: "yes", entered: []OpKind{OpExpand, OpMove}, urgent: true, set: true, note: "finish or cancel"},
-	{state: Switching, serves: "as before", entered: []OpKind{OpSwitch}, urgent: true, set: true, note: "cancel before the pointer has moved"},
+	{
+		state: Importing, serves: "as before", entered: []OpKind{OpImport}, urgent: true, set: true, note: "finish or cancel",
+	},
+	{
+		state: Expanding, serves: "yes", entered: []OpKind{OpExpand, OpMove}, urgent: true, set: true,
+		note: "finish or cancel",
+	},
+	{
+		state: Switching, serves: "as before", entered: []OpKind{OpSwitch}, urgent: true, set: true,
+		note: "cancel before the pointer has moved",
+	},
 	{state: Frozen, serves: "yes", unfreeze: true, remove: true},
 	{state: Deleting, serves: "no: unknown", note: "nothing"},
 }
@@ -90,7 +98,10 @@ func StateTable() string {
 				also = append(also, a.what)
 			}
 		}
-		b.WriteString("| `" + string(r.state) + "` | " + kinds(r.entered) + " | " + r.serves + " | " + kinds(r.begins) + " | " + strings.Join(also, ", ") + " |\n")
+		b.WriteString(
+			"| `" + string(r.state) + "` | " + kinds(r.entered) + " | " + r.serves + " | " + kinds(r.begins) + " | " +
+				strings.Join(also, ", ") + " |\n",
+		)
 	}
 	return b.String()
 }

@@ -16,7 +16,9 @@ import (
 // put returns a change that stores the version of the list's operation.
 func (h *Head) put(v Version) (*change, error) {
 	if v.Number != h.Op.Number || h.Op.Kind == OpSwitch || h.Op.Kind == OpEdit {
-		return &change{}, freeslot.Invalid("number", "is %d, which is not what operation %s (%s) builds", v.Number, h.Op.ID, h.Op.Kind)
+		return &change{}, freeslot.Invalid(
+			"number", "is %d, which is not what operation %s (%s) builds", v.Number, h.Op.ID, h.Op.Kind,
+		)
 	}
 	v.Base, v.Edited, v.AtMS = h.Op.Base, h.Op.Edited, h.At.UnixMilli()
 	text, err := json.Marshal(v)
@@ -36,7 +38,9 @@ func (h *Head) Target(v *Version) error {
 	default:
 		return nil
 	}
-	return &freeslot.Error{Code: freeslot.CodeConflict, Message: fmt.Sprintf("version %d of list %s cannot serve: %s", v.Number, h.Name, why)}
+	return &freeslot.Error{
+		Code: freeslot.CodeConflict, Message: fmt.Sprintf("version %d of list %s cannot serve: %s", v.Number, h.Name, why),
+	}
 }
 
 // watch checks that a list can switch to a version, and makes the change fail if that version
@@ -68,9 +72,13 @@ func (c *Control) stopped(ctx context.Context, list string, n int64, at time.Tim
 }
 
 func (c *Control) version(ctx context.Context, list string, n int64) (v *Version, text string, err error) {
-	text, err = c.runner.Do(ctx, "lists_version", c.runner.B().Hget().Key(c.k.versions(list)).Field(number(n)).Build()).ToString()
+	text, err = c.runner.Do(
+		ctx, "lists_version", c.runner.B().Hget().Key(c.k.versions(list)).Field(number(n)).Build(),
+	).ToString()
 	if rueidis.IsRedisNil(err) {
-		return nil, "", &freeslot.Error{Code: freeslot.CodeNotFound, Message: fmt.Sprintf("list %s has no version %d", list, n)}
+		return nil, "", &freeslot.Error{
+			Code: freeslot.CodeNotFound, Message: fmt.Sprintf("list %s has no version %d", list, n),
+		}
 	}
 	if err == nil {
 		v, err = decodeVersion(text)
@@ -153,14 +161,18 @@ func (h *Head) VerifyDue(v *Version, every time.Duration) bool {
 func (c *Control) DropVersion(ctx context.Context, list string, n int64) (Head, error) {
 	return c.amend(ctx, "drop", "", list, n, func(h *Head, _ *Version) (*Version, error) {
 		if n == h.serving() || n == h.Op.Number || h.Next != nil && n == h.Next.Number {
-			return nil, &freeslot.Error{Code: freeslot.CodeConflict, Message: fmt.Sprintf("version %d of list %s is in use", n, list)}
+			return nil, &freeslot.Error{
+				Code: freeslot.CodeConflict, Message: fmt.Sprintf("version %d of list %s is in use", n, list),
+			}
 		}
 		return nil, nil //nolint:nilnil // it goes
 	})
 }
 
 // amend rewrites one version, in any state; nil removes it.
-func (c *Control) amend(ctx context.Context, what, mode, list string, n int64, decide func(*Head, *Version) (*Version, error)) (Head, error) {
+func (c *Control) amend(
+	ctx context.Context, what, mode, list string, n int64, decide func(*Head, *Version) (*Version, error),
+) (Head, error) {
 	return c.step(ctx, what, list, func(h *Head) (*change, error) {
 		if !h.exists() {
 			return nil, notFound(list)

@@ -87,7 +87,9 @@ type ListReports struct {
 
 // Wire returns the delta as HTTP readers get it: without what only operators may see.
 func (d *Delta) Wire() ListDelta {
-	h, out := &d.Head, ListDelta{AtMS: d.Head.At.UnixMilli(), History: d.History, More: d.More, Edits: make([]ListEdit, len(d.Edits))}
+	h, out := &d.Head, ListDelta{
+		AtMS: d.Head.At.UnixMilli(), History: d.History, More: d.More, Edits: make([]ListEdit, len(d.Edits)),
+	}
 	for i, e := range d.Edits {
 		out.Edits[i] = ListEdit{e.Revision, e.Changes}
 	}

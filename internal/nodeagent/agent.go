@@ -47,20 +47,24 @@ func New(cfg Config, log *zap.Logger, reg *prometheus.Registry, tracers trace.Tr
 	settings.HeartbeatInterval, settings.HeartbeatLimit = cfg.HeartbeatInterval, cfg.HeartbeatLimit
 	settings.ExitUnreachable = cfg.ExitUnreachable
 	settings.StopTimeout, settings.InterruptGrace = cfg.StopTimeout, cfg.interruptGrace()
-	settings.MaxResultBytes, settings.Logger, settings.Registerer, settings.TracerProvider = cfg.MaxResultBytes, log, reg, tracers
+	settings.MaxResultBytes, settings.Logger = cfg.MaxResultBytes, log
+	settings.Registerer, settings.TracerProvider = reg, tracers
 	w, err := cfg.newWorker(settings)
 	if err != nil {
 		return nil, err
 	}
 	a := &Agent{
-		worker: w, limits: newContainment(log), log: log.With(zap.String(logging.FieldNode, cfg.Node.ID)), grace: cfg.interruptGrace(),
-		cfg: cfg, services: make(map[string]*service, len(cfg.Services)),
+		worker: w, limits: newContainment(log), log: log.With(zap.String(logging.FieldNode, cfg.Node.ID)),
+		grace: cfg.interruptGrace(),
+		cfg:   cfg, services: make(map[string]*service, len(cfg.Services)),
 	}
 	own := prometheus.WrapRegistererWith(prometheus.Labels{"node": cfg.Node.ID}, reg)
 	if a.metrics, err = newMetrics(own); err != nil {
 		return nil, err
 	}
-	if a.checks, err = healthcheck.NewGroup(healthcheck.Options{Report: a.healthChanged, Log: a.log, Registerer: own}); err != nil {
+	if a.checks, err = healthcheck.NewGroup(healthcheck.Options{
+		Report: a.healthChanged, Log: a.log, Registerer: own,
+	}); err != nil {
 		return nil, err
 	}
 	if a.announcer, err = newAnnouncer(&cfg, a.log); err != nil {

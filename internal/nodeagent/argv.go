@@ -34,7 +34,8 @@ var jobFields = map[string]func(*worker.Job) string{
 	"target_language": func(j *worker.Job) string { return j.Requirement.TargetLanguage },
 }
 
-const placeholderNames = "attempt, job_id, payload, payload.FIELD, pool, service, slots, source_language, target_language or tenant"
+const placeholderNames = "attempt, job_id, payload, payload.FIELD, pool, service, slots, source_language, " +
+	"target_language or tenant"
 
 var payloadPath = regexp.MustCompile(`^payload(\.[A-Za-z0-9_-]{1,64})*$`)
 
@@ -112,11 +113,15 @@ func parseArgument(text string) ([]string, error) {
 		}
 		name, rest, closed := strings.Cut(after, closeMark)
 		if !closed {
-			return nil, fmt.Errorf("has %s without %s, expected a placeholder, or $%s for the characters themselves", openMark, closeMark, openMark)
+			return nil, fmt.Errorf(
+				"has %s without %s, expected a placeholder, or $%s for the characters themselves", openMark, closeMark, openMark,
+			)
 		}
 		name = strings.TrimSpace(name)
 		if _, known := jobFields[name]; !known && !payloadPath.MatchString(name) {
-			return nil, fmt.Errorf("has ${{%s}}, expected %s, or $%s for the characters themselves", name, placeholderNames, openMark)
+			return nil, fmt.Errorf(
+				"has ${{%s}}, expected %s, or $%s for the characters themselves", name, placeholderNames, openMark,
+			)
 		}
 		parts, literal, text = append(parts, literal+before, name), "", rest
 	}
@@ -184,7 +189,9 @@ func (a *argument) expand(job *worker.Job, payload any) (string, error) {
 	}
 	text := b.String()
 	if a.parts[0] == "" && strings.HasPrefix(text, "-") && !a.operand {
-		return "", jobError(CodeBadPayload, fmt.Sprintf("%s begins with \"-\", which the command would take for an option", a.parts[1]))
+		return "", jobError(
+			CodeBadPayload, fmt.Sprintf("%s begins with \"-\", which the command would take for an option", a.parts[1]),
+		)
 	}
 	return text, nil
 }
@@ -217,7 +224,9 @@ func fieldOf(name string, job *worker.Job, payload any) (string, error) {
 	case missing:
 		return "", jobError(CodeBadPayload, "the job has no "+name+", which the command needs")
 	case len(value) > maxFieldBytes:
-		return "", jobError(CodeBadPayload, fmt.Sprintf("%s has more than %d bytes, the most that an argument can take", name, maxFieldBytes))
+		return "", jobError(
+			CodeBadPayload, fmt.Sprintf("%s has more than %d bytes, the most that an argument can take", name, maxFieldBytes),
+		)
 	case strings.ContainsRune(value, 0):
 		return "", jobError(CodeBadPayload, name+" has a zero byte, which no argument can have")
 	}

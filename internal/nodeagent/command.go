@@ -103,7 +103,12 @@ func (c *commandExecutor) run(ctx context.Context, job *worker.Job) (any, error)
 	case done.terminated:
 		return nil, context.Cause(ctx)
 	case done.err != nil && group != nil && group.OutOfMemory():
-		return nil, jobError(CodeOutOfMemory, done.withStderr(fmt.Sprintf("the command needed more than its limit of %d bytes of memory", c.cfg.Limits.MemoryBytes)))
+		return nil, jobError(
+			CodeOutOfMemory,
+			done.withStderr(fmt.Sprintf(
+				"the command needed more than its limit of %d bytes of memory", c.cfg.Limits.MemoryBytes,
+			)),
+		)
 	case done.err != nil:
 		return nil, done.failure()
 	}
@@ -129,13 +134,17 @@ type execution struct {
 
 // execute runs cmd, in group unless that is nil, and waits until it has ended. It calls started
 // when the command runs. The error is the reason that the command did not run.
-func (c *commandExecutor) execute(ctx context.Context, cmd *exec.Cmd, group *cgroup.Group, started func()) (execution, error) {
+func (c *commandExecutor) execute(
+	ctx context.Context, cmd *exec.Cmd, group *cgroup.Group, started func(),
+) (execution, error) {
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
 	if ctx.Err() != nil {
 		return execution{}, context.Cause(ctx)
 	}
-	done := execution{stdout: &capped{limit: c.limit, exceeded: func() { stop(errTooLarge) }}, stderr: &tail{limit: stderrBytes}}
+	done := execution{
+		stdout: &capped{limit: c.limit, exceeded: func() { stop(errTooLarge) }}, stderr: &tail{limit: stderrBytes},
+	}
 	cmd.Stdout, cmd.Stderr, cmd.SysProcAttr = done.stdout, done.stderr, procgroup.Attr()
 	if group != nil {
 		group.Attach(cmd.SysProcAttr)
@@ -175,7 +184,9 @@ func (c *commandExecutor) result(data []byte) (any, error) {
 //
 // await signals the process group only between Start and Wait. All that time its leader exists, if
 // only as a zombie, so no other group can have its id.
-func (c *commandExecutor) await(ctx context.Context, cmd *exec.Cmd, limited *cgroup.Group) (terminated bool, err error) {
+func (c *commandExecutor) await(
+	ctx context.Context, cmd *exec.Cmd, limited *cgroup.Group,
+) (terminated bool, err error) {
 	group := cmd.Process.Pid
 	ended := make(chan struct{})
 	var terminator sync.WaitGroup
@@ -214,7 +225,10 @@ func (c *commandExecutor) terminate(ctx context.Context, group int, limited *cgr
 	select {
 	case <-ended:
 	case <-time.After(killDoubt):
-		c.log.Error("command.not_killed", zap.Int("pid", group), zap.String("program", c.path), zap.String(logging.FieldReason, "it lives on after SIGKILL: another user's, or stuck in the kernel"))
+		c.log.Error(
+			"command.not_killed", zap.Int("pid", group), zap.String("program", c.path),
+			zap.String(logging.FieldReason, "it lives on after SIGKILL: another user's, or stuck in the kernel"),
+		)
 	}
 	return true
 }
@@ -242,9 +256,16 @@ func (e *execution) failure() error {
 	}
 	if status, ok := exit.Sys().(syscall.WaitStatus); ok && status.Signaled() {
 		// Most often the kernel, because it is short of memory: another node may have more.
-		return worker.Retryable(jobError(CodeSignalled, e.withStderr("the command was ended by signal "+strconv.Itoa(int(status.Signal()))+" ("+status.Signal().String()+")")))
+		return worker.Retryable(jobError(
+			CodeSignalled,
+			e.withStderr(
+				"the command was ended by signal "+strconv.Itoa(int(status.Signal()))+" ("+status.Signal().String()+")",
+			),
+		))
 	}
-	failure := jobError("exit_"+strconv.Itoa(exit.ExitCode()), e.withStderr("the command exited with "+strconv.Itoa(exit.ExitCode())))
+	failure := jobError(
+		"exit_"+strconv.Itoa(exit.ExitCode()), e.withStderr("the command exited with "+strconv.Itoa(exit.ExitCode())),
+	)
 	if exit.ExitCode() == exitTempFail {
 		return worker.Retryable(failure)
 	}

@@ -494,7 +494,8 @@ func (r *Redis) Denied(err error, node string) string {
 	access := r.access()
 	url := config.FirstURL(r.URL, r.URLs)
 	if other, ok := strings.CutPrefix(access.User(url), "agent-"); ok && other != node && redisclient.IsDenied(err) {
-		return fmt.Sprintf("Redis' user is agent-%s and the node is %s: if that is the user of a node %s, look at node.id and redis.username; if it is one of several nodes, %q prints what it may lack",
+		return fmt.Sprintf("Redis' user is agent-%s and the node is %s: if that is the user of a node %s, look at node.id "+
+			"and redis.username; if it is one of several nodes, %q prints what it may lack",
 			other, node, other, config.ACLCommand("agent", "agent-"+other, r.KeyPrefix, r.Cells)+" --add")
 	}
 	return access.Denied(err, url, func(user string) string {

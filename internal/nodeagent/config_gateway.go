@@ -52,7 +52,11 @@ func (c *Config) validateGateway(p *config.Problems) {
 		u, err := url.Parse(strings.TrimSpace(address))
 		if err != nil || (u.Scheme != "wss" && u.Scheme != "ws") || u.Hostname() == "" ||
 			u.User != nil || strings.Trim(u.Path, "/") != "" || u.RawQuery != "" || u.Fragment != "" {
-			p.Addf("gateway", "is not the address of a gateway, expected one such as wss://scheduler.example.com:7480, or several with commas between")
+			p.Addf(
+				"gateway",
+				"is not the address of a gateway, expected one such as wss://scheduler.example.com:7480, "+
+					"or several with commas between",
+			)
 			break
 		}
 		secure = secure && u.Scheme == "wss"
@@ -66,7 +70,8 @@ func (c *Config) validateGateway(p *config.Problems) {
 		c.validateToken(p)
 	}
 	(&healthcheck.TLS{
-		CAFile: c.GatewayTLS.CAFile, CertFile: c.GatewayTLS.CertFile, KeyFile: c.GatewayTLS.KeyFile, ServerName: c.GatewayTLS.ServerName,
+		CAFile: c.GatewayTLS.CAFile, CertFile: c.GatewayTLS.CertFile, KeyFile: c.GatewayTLS.KeyFile,
+		ServerName: c.GatewayTLS.ServerName,
 	}).Validate("gateway_tls", p)
 }
 
@@ -85,10 +90,13 @@ func (c *Config) validateToken(p *config.Problems) {
 // worker returns the settings of the way to the schedulers' state: a gateway or Redis.
 func (c *Config) worker() worker.Config {
 	if c.Gateway != "" {
-		return worker.Config{Gateway: c.Gateway, TokenFile: c.TokenFile, GatewayTLS: worker.GatewayTLS(c.GatewayTLS), Node: c.profile()}
+		return worker.Config{
+			Gateway: c.Gateway, TokenFile: c.TokenFile, GatewayTLS: worker.GatewayTLS(c.GatewayTLS), Node: c.profile(),
+		}
 	}
 	return worker.Config{
-		RedisURL: c.Redis.URL, RedisURLs: c.Redis.URLs, RedisAccess: c.Redis.workerAccess(), Cells: c.Redis.Cells, KeyPrefix: c.Redis.KeyPrefix, Node: c.profile(),
+		RedisURL: c.Redis.URL, RedisURLs: c.Redis.URLs, RedisAccess: c.Redis.workerAccess(), Cells: c.Redis.Cells,
+		KeyPrefix: c.Redis.KeyPrefix, Node: c.profile(),
 	}
 }
 

@@ -32,7 +32,9 @@ func (c *Command) validateLimits(at string, p *config.Problems) {
 		p.Addf(at, "is empty, expected memory_bytes, cpus or pids")
 	default:
 		if l.MemoryBytes != 0 && (l.MemoryBytes < cgroup.MinMemoryBytes || l.MemoryBytes > cgroup.MaxMemoryBytes) {
-			p.Addf(at+".memory_bytes", "is %d, expected %d to %d", l.MemoryBytes, cgroup.MinMemoryBytes, int64(cgroup.MaxMemoryBytes))
+			p.Addf(
+				at+".memory_bytes", "is %d, expected %d to %d", l.MemoryBytes, cgroup.MinMemoryBytes, int64(cgroup.MaxMemoryBytes),
+			)
 		}
 		// Negated, so that it refuses NaN too.
 		if usable := l.CPUs >= cgroup.MinCPUs && l.CPUs <= cgroup.MaxCPUs; l.CPUs != 0 && !usable && !p.Has(at+".cpus") {

@@ -24,7 +24,9 @@ const (
 // costHigh is the default cost of commands, because each run starts a process.
 const costHigh = "high"
 
-var costs = map[string]collector.Cost{"low": collector.CostLow, "medium": collector.CostMedium, costHigh: collector.CostHigh}
+var costs = map[string]collector.Cost{
+	"low": collector.CostLow, "medium": collector.CostMedium, costHigh: collector.CostHigh,
+}
 
 // latency is the round trip of the last answered heartbeat; see collector.NewRedisLatency.
 type latency = func() (time.Duration, bool)
@@ -157,7 +159,8 @@ func (m *Metrics) validateTimes(p *config.Problems) {
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(m.Timeouts)) {
-		if at := "metrics.timeouts." + name; !p.Has(at) && known("metrics.timeouts", name) && !p.Has("metrics.intervals."+name) {
+		if at := "metrics.timeouts." + name; !p.Has(at) && known("metrics.timeouts", name) &&
+			!p.Has("metrics.intervals."+name) {
 			p.DurationBetween(at, m.Timeouts[name], minMetricsTimeout, m.interval(name))
 		}
 	}
@@ -219,7 +222,9 @@ func (m *Metrics) known() []collector.Collector {
 func (m *Metrics) Collectors(last latency) ([]collector.Entry, error) {
 	var entries []collector.Entry
 	for _, name := range m.Enabled {
-		entries = append(entries, collector.Entry{Collector: builtIn[name](m, last), Interval: m.Intervals[name], Timeout: m.Timeouts[name]})
+		entries = append(
+			entries, collector.Entry{Collector: builtIn[name](m, last), Interval: m.Intervals[name], Timeout: m.Timeouts[name]},
+		)
 	}
 	for i := range m.Commands {
 		cfg := &m.Commands[i]

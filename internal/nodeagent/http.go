@@ -131,7 +131,9 @@ func (e *httpExecutor) failure(ctx context.Context, err error) error {
 	case errors.Is(cause, errTimeout):
 		return jobError(CodeTimeout, fmt.Sprintf("the service took longer than %s", e.cfg.Timeout))
 	case errors.Is(cause, errIdle):
-		return worker.Retryable(jobError(CodeIdleTimeout, fmt.Sprintf("the service's stream brought nothing for %s", e.cfg.IdleTimeout)))
+		return worker.Retryable(jobError(
+			CodeIdleTimeout, fmt.Sprintf("the service's stream brought nothing for %s", e.cfg.IdleTimeout),
+		))
 	case cause != nil:
 		return cause
 	}

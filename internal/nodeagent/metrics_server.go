@@ -49,7 +49,9 @@ func newMetricsServer(address string, reg prometheus.Gatherer, ended <-chan stru
 	server := &http.Server{
 		Handler: mux, ReadTimeout: readTimeout, WriteTimeout: 2 * readTimeout, MaxHeaderBytes: 16 << 10,
 	}
-	return &metricsServer{Server: listener.New("listen on metrics_listen", address, server, nil), log: log, registered: registered}
+	return &metricsServer{
+		Server: listener.New("listen on metrics_listen", address, server, nil), log: log, registered: registered,
+	}
 }
 
 func (m *metricsServer) start(ctx context.Context) error {

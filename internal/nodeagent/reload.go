@@ -96,7 +96,8 @@ func (a *Agent) unfit(changed []string, next *Config) config.Problems {
 		one := Config{Services: []Service{s}}
 		if one.interruptGrace() > a.grace {
 			problems.Addf(fmt.Sprintf("services[%d].command.kill_grace", i),
-				"is %s, which is longer than the agent waits when it stops: that was set at its start, and needs a restart of the agent", config.FormatDuration(s.Command.KillGrace))
+				"is %s, which is longer than the agent waits when it stops: that was set at its start, "+
+					"and needs a restart of the agent", config.FormatDuration(s.Command.KillGrace))
 		}
 	}
 	return problems
@@ -170,7 +171,11 @@ func (a *Agent) reconfigure(ctx context.Context, next *Config, services map[stri
 	defer cancel()
 	err := a.worker.Reconfigure(ctx, next.profile(), handlers, a.unknown(next)...)
 	if err != nil && ctx.Err() != nil {
-		a.log.Warn("config.not_told", zap.String(logging.FieldReason, "the schedulers do not have the new profile yet; it is sent until they have"), zap.Error(err))
+		a.log.Warn(
+			"config.not_told",
+			zap.String(logging.FieldReason, "the schedulers do not have the new profile yet; it is sent until they have"),
+			zap.Error(err),
+		)
 		return nil
 	}
 	return err

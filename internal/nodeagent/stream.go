@@ -39,7 +39,9 @@ func (t *progressReporter) report(value []byte) {
 
 func (t *progressReporter) refuse(err error) {
 	if !t.refused {
-		t.log.Warn("progress.refused", zap.String(logging.FieldJob, t.job.ID), zap.String("service", t.job.Service), zap.Error(err))
+		t.log.Warn(
+			"progress.refused", zap.String(logging.FieldJob, t.job.ID), zap.String("service", t.job.Service), zap.Error(err),
+		)
 	}
 	t.refused = true
 }
@@ -51,7 +53,10 @@ func (e *httpExecutor) stream(ctx context.Context, events eventReader, job *work
 		ev, err := events.next()
 		switch {
 		case errors.Is(err, errLineTooLong):
-			return nil, jobError(freeslot.JobErrorResultTooLarge, fmt.Sprintf("an event of the stream has more than %d bytes", e.limit+eventOverhead))
+			return nil, jobError(
+				freeslot.JobErrorResultTooLarge,
+				fmt.Sprintf("an event of the stream has more than %d bytes", e.limit+eventOverhead),
+			)
 		case errors.Is(err, errNotAnEvent):
 			return nil, jobError(CodeBadOutput, "a line of the stream is "+err.Error())
 		case errors.Is(err, io.EOF):
@@ -81,7 +86,8 @@ func streamError(data []byte) error {
 		Retryable bool   `json:"retryable"`
 	}
 	if json.Unmarshal(data, &failure) != nil || freeslot.ValidateName("code", failure.Code) != nil {
-		return jobError(CodeBadOutput, `the stream's error is not {"code": …, "message": …, "retryable": …}: `+excerpt(data))
+		const message = `the stream's error is not {"code": …, "message": …, "retryable": …}: `
+		return jobError(CodeBadOutput, message+excerpt(data))
 	}
 	err := jobError(failure.Code, failure.Message)
 	if failure.Retryable {

@@ -89,8 +89,10 @@ func interpretDocument(state *stored) (*selection.Config, error) {
 
 // news reports whether a reading differs from the one before.
 func (m *memory) news(read *stored) bool {
-	return !m.seen || m.last.version != read.version || m.last.generation != read.generation || m.last.server != read.server ||
-		m.last.kind != read.kind || m.last.pausedKind != read.pausedKind || !bytes.Equal(m.last.paused, read.paused) || m.last.length != read.length || !bytes.Equal(m.last.content, read.content)
+	return !m.seen || m.last.version != read.version || m.last.generation != read.generation ||
+		m.last.server != read.server ||
+		m.last.kind != read.kind || m.last.pausedKind != read.pausedKind || !bytes.Equal(m.last.paused, read.paused) ||
+		m.last.length != read.length || !bytes.Equal(m.last.content, read.content)
 }
 
 // accept takes over a reading, and reports whether it brought another configuration into force.
@@ -102,7 +104,9 @@ func (m *memory) accept(read *stored, file *selection.Config) (changed bool) {
 	}
 	cfg, paused, problem := interpret(read)
 	if problem == nil && read.version < m.highest {
-		problem = fmt.Errorf("the version in Redis went back from %d to %d: somebody changed its counter", m.highest, read.version)
+		problem = fmt.Errorf(
+			"the version in Redis went back from %d to %d: somebody changed its counter", m.highest, read.version,
+		)
 	}
 	if m.Problem = problem; problem != nil {
 		return false

@@ -73,7 +73,8 @@ func (s *Store) put(ctx context.Context, e edit) (Outcome, error) {
 	k := &s.keys
 	keys := []string{k.document, k.version, k.pairsVersion, k.pairs, k.history, k.paused}
 	args := []string{
-		strconv.FormatUint(e.seen, 10), newGeneration(), string(e.content), e.entry.remark(), k.channel, strconv.Itoa(historyKept), string(e.paused),
+		strconv.FormatUint(e.seen, 10), newGeneration(), string(e.content), e.entry.remark(), k.channel,
+		strconv.Itoa(historyKept), string(e.paused),
 	}
 	for _, pair := range slices.Sorted(maps.Keys(e.pairs)) {
 		args = append(args, pair, e.pairs[pair])
@@ -88,7 +89,10 @@ func (s *Store) putPaused(ctx context.Context, e edit) (Outcome, error) {
 	}
 	k := &s.keys
 	keys := []string{k.document, k.version, k.history, k.paused}
-	args := []string{strconv.FormatUint(e.seen, 10), newGeneration(), string(e.paused), e.entry.remark(), k.channel, strconv.Itoa(historyKept)}
+	args := []string{
+		strconv.FormatUint(e.seen, 10), newGeneration(), string(e.paused), e.entry.remark(), k.channel,
+		strconv.Itoa(historyKept),
+	}
 	return s.change(ctx, "config_pause", keys, args, e.seen)
 }
 
@@ -176,7 +180,9 @@ func (e *edit) validateRemarks() error {
 // validateRemark refuses control characters, which could be commands to a terminal.
 func validateRemark(field, text string, longest int) error {
 	if len(text) > longest || !utf8.ValidString(text) || strings.ContainsFunc(text, unicode.IsControl) {
-		return freeslot.Invalid(field, "is not a remark, expected at most %d bytes of UTF-8 without control characters", longest)
+		return freeslot.Invalid(
+			field, "is not a remark, expected at most %d bytes of UTF-8 without control characters", longest,
+		)
 	}
 	return nil
 }

@@ -91,7 +91,8 @@ func New(cfg Config, store *Store, subscriber rueidis.Client, log *zap.Logger, r
 	ctx, cancel := context.WithCancel(context.Background())
 	f := &Follower{
 		cfg: cfg, store: store, log: log, origin: time.Now(),
-		syncs: make(chan chan error), withFile: make(chan struct{}), stopping: make(chan struct{}), done: make(chan struct{}), ctx: ctx, cancel: cancel,
+		syncs: make(chan chan error), withFile: make(chan struct{}), stopping: make(chan struct{}), done: make(chan struct{}),
+		ctx: ctx, cancel: cancel,
 	}
 	f.state.Store(&State{})
 	f.comparedAt.Store(never)

@@ -88,9 +88,15 @@ func (s *Store) entry(ctx context.Context, version uint64) (ConfigEntry, []byte,
 		return ConfigEntry{}, nil, fmt.Errorf("version %d of the configuration: %w", version, err)
 	}
 	if found[0].IsNil() {
-		message := fmt.Sprintf("version %d is not in the history of the configuration, which keeps the last %d", version, historyKept)
+		message := fmt.Sprintf(
+			"version %d is not in the history of the configuration, which keeps the last %d", version, historyKept,
+		)
 		if !found[1].IsNil() {
-			message = fmt.Sprintf("version %d of the configuration changed what is paused and nothing else, while there was no configuration in Redis", version)
+			message = fmt.Sprintf(
+				"version %d of the configuration changed what is paused and nothing else, "+
+					"while there was no configuration in Redis",
+				version,
+			)
 		}
 		return ConfigEntry{}, nil, &freeslot.Error{Code: freeslot.CodeNotFound, Field: "version", Message: message}
 	}

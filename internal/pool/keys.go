@@ -25,8 +25,9 @@ type keys struct {
 
 func keysOf(l script.Layout) keys {
 	return keys{
-		document: l.Key("config:phase3", ""), paused: l.Key("config:paused", ""), version: l.Key("version:config", ""), history: l.Key("config:history", ""),
-		pairs: l.Key("index:lang_pairs", ""), pairsVersion: l.Key("version:index", ""),
+		document: l.Key("config:phase3", ""), paused: l.Key("config:paused", ""), version: l.Key("version:config", ""),
+		history: l.Key("config:history", ""),
+		pairs:   l.Key("index:lang_pairs", ""), pairsVersion: l.Key("version:index", ""),
 		channel: l.Prefix + ":events:config_update",
 	}
 }

@@ -132,7 +132,9 @@ func (f *Follower) tell(before *State) {
 	now := &f.memory.State
 	if now.Problem != nil {
 		f.metrics.invalid.Inc()
-		fields := []zap.Field{zap.Error(now.Problem), zap.Uint64("version_in_force", now.Version), zap.String("source", string(now.Source))}
+		fields := []zap.Field{
+			zap.Error(now.Problem), zap.Uint64("version_in_force", now.Version), zap.String("source", string(now.Source)),
+		}
 		var e *freeslot.Error
 		if errors.As(now.Problem, &e) && len(e.Errors) > 1 {
 			fields = append(fields, zap.Any("problems", e.Errors))
@@ -142,7 +144,9 @@ func (f *Follower) tell(before *State) {
 	if now.Config == before.Config && now.Version == before.Version && now.Source == before.Source {
 		return
 	}
-	fields := []zap.Field{zap.Uint64("version", now.Version), zap.String("source", string(now.Source)), zap.Int("pools", len(now.Config.Pools))}
+	fields := []zap.Field{
+		zap.Uint64("version", now.Version), zap.String("source", string(now.Source)), zap.Int("pools", len(now.Config.Pools)),
+	}
 	switch {
 	case now.Source == SourceFile && before.Source != "" && before.Source != SourceFile:
 		f.log.Warn("config.gone", fields...) // File is in force again

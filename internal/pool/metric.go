@@ -13,13 +13,19 @@ func newMetrics(f *Follower, reg prometheus.Registerer) *metrics {
 		return prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help}, value)
 	}
 	m := &metrics{
-		invalid: counter("freeslot_config_invalid_total", "Configurations of pools found in Redis that are not valid, and were not put in force."),
+		invalid: counter(
+			"freeslot_config_invalid_total",
+			"Configurations of pools found in Redis that are not valid, and were not put in force.",
+		),
 		changes: counter("freeslot_config_changes_total", "Configurations of pools put in force, the first one included."),
-		errors:  counter("freeslot_config_read_errors_total", "Comparisons of the configuration of pools with Redis that failed."),
+		errors: counter(
+			"freeslot_config_read_errors_total", "Comparisons of the configuration of pools with Redis that failed.",
+		),
 	}
 	if reg != nil {
 		reg.MustRegister(m.invalid, m.changes, m.errors,
-			gauge("freeslot_config_version", "Version of the configuration of pools in force; 0 if the replica's own file is in force.",
+			gauge("freeslot_config_version",
+				"Version of the configuration of pools in force; 0 if the replica's own file is in force.",
 				func() float64 { return float64(f.Current().Version) }),
 			gauge("freeslot_config_age_seconds", "Time since the configuration of pools was last compared with Redis.",
 				func() float64 { return f.Health().Age.Seconds() }))

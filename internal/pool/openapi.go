@@ -12,12 +12,16 @@ import (
 // name panics in document, and so in every test.
 var configDocs = map[string]map[string]string{
 	"Config": {
-		"enabled":              "When false, configured pools have no members and restrict nothing. Without it: whether there are pools.",
-		"mode":                 "two_level: the job's languages give the pools, the pools give the nodes. flat: pools restrict only the jobs that name one.",
-		"policy":               "least_loaded: the less loaded of the sampled nodes. binpack: the most loaded one that has room.",
-		"affinity_load_factor": "How many times as loaded as the average a node may be and still get jobs for their affinity key.",
-		"pools":                "In order of preference.",
-		"paused":               "What no new job begins by, whatever enabled says. A change without it leaves what is paused as it is; an empty one ends all pauses.",
+		"enabled": "When false, configured pools have no members and restrict nothing. Without it: whether " +
+			"there are pools.",
+		"mode": "two_level: the job's languages give the pools, the pools give the nodes. flat: pools " +
+			"restrict only the jobs that name one.",
+		"policy": "least_loaded: the less loaded of the sampled nodes. binpack: the most loaded one that has room.",
+		"affinity_load_factor": "How many times as loaded as the average a node may be and still get jobs for their " +
+			"affinity key.",
+		"pools": "In order of preference.",
+		"paused": "What no new job begins by, whatever enabled says. A change without it leaves what is paused as it is; " +
+			"an empty one ends all pauses.",
 	},
 	"Paused": {
 		"pools":    "A node takes no jobs by way of these.",
@@ -25,11 +29,13 @@ var configDocs = map[string]map[string]string{
 		"classes":  "Nor do jobs of these, by their ids.",
 	},
 	"Pool": {
-		"members":          "Ids of nodes that are in the pool whatever its rule says.",
-		"source_languages": "BCP 47 tags. The node must understand one of these; jobs in these languages are restricted to the pools that cover them.",
+		"members": "Ids of nodes that are in the pool whatever its rule says.",
+		"source_languages": "BCP 47 tags. The node must understand one of these; jobs in these languages are restricted " +
+			"to the pools that cover them.",
 		"target_languages": "BCP 47 tags. The node must produce one of these; as above.",
-		"services":         "The node must have all of these installed, each optionally in a range of versions: asr@>=1.2 <2.",
-		"labels":           "The node must have all of these labels with these very values.",
+		"services": "The node must have all of these installed, each optionally in a range of versions: " +
+			"asr@>=1.2 <2.",
+		"labels": "The node must have all of these labels with these very values.",
 	},
 }
 
@@ -43,14 +49,17 @@ func (r *routes) document(doc *huma.OpenAPI) {
 		doc.Paths[configPath+"/rollback"].Post: reflect.TypeFor[ConfigRollback](),
 	} {
 		op.RequestBody = &huma.RequestBody{
-			Required: true, Content: map[string]*huma.MediaType{"application/json": {Schema: schemas.Schema(typ, true, typ.Name())}},
+			Required: true,
+			Content:  map[string]*huma.MediaType{"application/json": {Schema: schemas.Schema(typ, true, typ.Name())}},
 		}
 	}
 	components := schemas.Map()
 	// It is raw JSON in Go, so that one answer names everything that is wrong with it.
 	components["ConfigUpdate"].Properties["config"] = schemas.Schema(reflect.TypeFor[selection.Config](), true, "Config")
 	components["Config"].Properties["mode"].Enum = []any{string(selection.ModeTwoLevel), string(selection.ModeFlat)}
-	components["Config"].Properties["policy"].Enum = []any{string(selection.PolicyLeastLoaded), string(selection.PolicyBinpack)}
+	components["Config"].Properties["policy"].Enum = []any{
+		string(selection.PolicyLeastLoaded), string(selection.PolicyBinpack),
+	}
 	for schema, fields := range configDocs {
 		for field, text := range fields {
 			components[schema].Properties[field].Description = text

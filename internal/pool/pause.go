@@ -15,18 +15,24 @@ const pauseTries = 16
 // Change. action is a remark for the history, such as "pause service asr". The rest of the
 // configuration stays as it is: without a document the replicas' own files stay in force. Errors:
 // as Apply.
-func (s *Store) Pause(ctx context.Context, seen uint64, paused *selection.Paused, action, author, note string) (Outcome, error) {
+func (s *Store) Pause(
+	ctx context.Context, seen uint64, paused *selection.Paused, action, author, note string,
+) (Outcome, error) {
 	if err := validate(&selection.Config{Paused: paused}).Err(); err != nil {
 		return Outcome{}, err
 	}
-	return s.putPaused(ctx, edit{seen: seen, paused: []byte(paused.Text()), entry: ConfigEntry{Action: action, Author: author, Note: note}})
+	return s.putPaused(
+		ctx, edit{seen: seen, paused: []byte(paused.Text()), entry: ConfigEntry{Action: action, Author: author, Note: note}},
+	)
 }
 
 // ChangePaused lets edit change what is paused, and returns what is paused afterwards. If another
 // change came first, it calls edit again with what is paused then, so no change is lost. If the
 // configuration in Redis is not valid, the error is a *freeslot.Error with code conflict, because
 // no change beside it would come into force. Other errors: as Pause and Read.
-func (s *Store) ChangePaused(ctx context.Context, edit func(*selection.Paused), action, author, note string) (Outcome, *selection.Paused, error) {
+func (s *Store) ChangePaused(
+	ctx context.Context, edit func(*selection.Paused), action, author, note string,
+) (Outcome, *selection.Paused, error) {
 	for try := 0; ; try++ {
 		doc, err := s.Read(ctx)
 		if err != nil {
@@ -35,7 +41,8 @@ func (s *Store) ChangePaused(ctx context.Context, edit func(*selection.Paused), 
 		if doc.Problem != nil {
 			return Outcome{}, nil, &freeslot.Error{
 				Code: freeslot.CodeConflict, Field: root,
-				Message: "the configuration in Redis is not valid, so that no change of it comes into force: " + doc.Problem.Error(),
+				Message: "the configuration in Redis is not valid, so that no change of it comes into force: " +
+					doc.Problem.Error(),
 			}
 		}
 		paused := doc.Paused.Normal()

@@ -21,7 +21,9 @@ type store interface {
 	Apply(ctx context.Context, c Change) (Outcome, error)
 	Versions(ctx context.Context) ([]ConfigEntry, error)
 	At(ctx context.Context, version uint64) (ConfigEntry, *selection.Config, error)
-	ChangePaused(ctx context.Context, edit func(*selection.Paused), action, author, note string) (Outcome, *selection.Paused, error)
+	ChangePaused(
+		ctx context.Context, edit func(*selection.Paused), action, author, note string,
+	) (Outcome, *selection.Paused, error)
 }
 
 // follower lists what the routes call of *Follower.
@@ -136,12 +138,14 @@ func (r *routes) registerConfig() {
 	r.LimitBody(configPath, "config", maxBytes)
 	huma.Register(r, huma.Operation{
 		OperationID: "get-config", Method: http.MethodGet, Path: configPath, Tags: []string{"config"},
-		Summary: "Read the configuration of pools", Description: "From the store, with its version and who made it. Operators only.",
+		Summary:     "Read the configuration of pools",
+		Description: "From the store, with its version and who made it. Operators only.",
 	}, r.getConfig)
 	huma.Register(r, huma.Operation{
 		OperationID: "put-config", Method: http.MethodPut, Path: configPath, Tags: []string{"config"},
 		Summary: "Change the configuration of pools",
-		Description: "Replaces it as a whole, on every replica within milliseconds. A bad one is refused whole, with every bad field in errors. " +
+		Description: "Replaces it as a whole, on every replica within milliseconds. A bad one is refused whole, with " +
+			"every bad field in errors. " +
 			"What is in force already makes no new version. Operators only.",
 	}, r.putConfig)
 	huma.Register(r, huma.Operation{
@@ -149,12 +153,14 @@ func (r *routes) registerConfig() {
 		Summary: "List the versions of the configuration", Description: "Without their contents. Operators only.",
 	}, r.listConfigVersions)
 	huma.Register(r, huma.Operation{
-		OperationID: "get-config-version", Method: http.MethodGet, Path: configPath + "/history/{version}", Tags: []string{"config"},
+		OperationID: "get-config-version", Method: http.MethodGet, Path: configPath + "/history/{version}",
+		Tags:    []string{"config"},
 		Summary: "Read a version of the configuration", Description: "Operators only.",
 	}, r.getConfigVersion)
 	huma.Register(r, huma.Operation{
 		OperationID: "rollback-config", Method: http.MethodPost, Path: configPath + "/rollback", Tags: []string{"config"},
-		Summary: "Go back to a version of the configuration", Description: "Puts the content of an earlier version in force as a new one. Operators only.",
+		Summary:     "Go back to a version of the configuration",
+		Description: "Puts the content of an earlier version in force as a new one. Operators only.",
 	}, r.rollbackConfig)
 }
 
@@ -253,7 +259,9 @@ func author(ctx context.Context, name string) string {
 
 func (r *routes) changeConfig(ctx context.Context, seen *uint64, dryRun bool, change Change) (*resultOutput, error) {
 	if seen == nil && !dryRun {
-		return nil, r.Refuse("config", freeslot.Invalid("version", "is missing, expected the one that the change was made from"))
+		return nil, r.Refuse(
+			"config", freeslot.Invalid("version", "is missing, expected the one that the change was made from"),
+		)
 	}
 	doc, err := r.readConfig(ctx)
 	if err != nil {

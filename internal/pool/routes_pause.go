@@ -47,7 +47,8 @@ type pausable struct {
 var pausables = []pausable{
 	{
 		"pool", "pools", func(p *selection.Paused) *[]string { return &p.Pools }, freeslot.ValidateName,
-		"No new job begins on its nodes by way of it: a node that is in another pool as well, which the job may use too and which is not paused, still takes it. " +
+		"No new job begins on its nodes by way of it: a node that is in another pool as well, which the job may use too " +
+			"and which is not paused, still takes it. " +
 			"A job that may go to any node counts as one that may use all pools.",
 	},
 	{
@@ -74,7 +75,8 @@ func (r *routes) registerPauses() {
 		huma.Register(r, huma.Operation{
 			OperationID: "pause-" + p.kind, Method: http.MethodPost, Path: path + "pause", Tags: []string{"config"},
 			Summary: "Pause a " + p.kind,
-			Description: p.what + " What runs goes on; jobs that come are accepted and wait. It is a change of the configuration, with a version of its own. " +
+			Description: p.what + " What runs goes on; jobs that come are accepted and wait. It is a change of the " +
+				"configuration, with a version of its own. " +
 				"The answer comes when all replicas go by it, or after 3 seconds. Operators only.",
 		}, func(ctx context.Context, in *pauseInput) (*pauseOutput, error) { return r.pause(ctx, &p, in, true) })
 		huma.Register(r, huma.Operation{
@@ -100,13 +102,17 @@ func (r *routes) pause(ctx context.Context, p *pausable, in *pauseInput, paused 
 	action := map[bool]string{true: "pause ", false: "resume "}[paused] + p.kind + " " + in.Name
 	callCtx, cancel := context.WithTimeout(ctx, api.CallTimeout)
 	defer cancel()
-	outcome, all, err := r.store.ChangePaused(callCtx, func(now *selection.Paused) { set(p.list(now), in.Name, paused) }, action, author(ctx, request.Author), request.Note)
+	outcome, all, err := r.store.ChangePaused(
+		callCtx, func(now *selection.Paused) { set(p.list(now), in.Name, paused) }, action, author(ctx, request.Author),
+		request.Note,
+	)
 	if err != nil {
 		return nil, r.Refuse("pause", err)
 	}
 	_ = r.pools.Sync(callCtx) // if it fails, the follower hears of the change
 	out := PauseResult{
-		Kind: p.kind, Name: in.Name, Paused: paused, Version: outcome.Version, Unchanged: outcome.Unchanged, All: all, Nodes: r.concerned(p.kind, in.Name),
+		Kind: p.kind, Name: in.Name, Paused: paused, Version: outcome.Version, Unchanged: outcome.Unchanged, All: all,
+		Nodes: r.concerned(p.kind, in.Name),
 	}
 	if paused {
 		// The change is stored either way. If Redis does not tell which replicas use it, it is not

@@ -55,7 +55,8 @@ type (
 func (r *routes) registerPools() {
 	huma.Register(r, huma.Operation{
 		OperationID: "list-pools", Method: http.MethodGet, Path: "/v1/pools", Tags: []string{"config"},
-		Summary: "List pools", Description: "By the configuration in force at this replica and the nodes in its cache. Operators only.",
+		Summary:     "List pools",
+		Description: "By the configuration in force at this replica and the nodes in its cache. Operators only.",
 	}, r.listPools)
 	huma.Register(r, huma.Operation{
 		OperationID: "get-pool", Method: http.MethodGet, Path: "/v1/pools/{id}", Tags: []string{"config"},
@@ -69,7 +70,10 @@ func (r *routes) listPools(ctx context.Context, _ *configInput) (*poolsOutput, e
 	}
 	now := r.pools.Current()
 	cfg := now.Config.WithDefaults()
-	out := PoolList{Version: now.Version, Source: string(now.Source), Enabled: cfg.Enabled, Mode: string(cfg.Mode), Pools: r.poolStatuses(now.Config)}
+	out := PoolList{
+		Version: now.Version, Source: string(now.Source), Enabled: cfg.Enabled, Mode: string(cfg.Mode),
+		Pools: r.poolStatuses(now.Config),
+	}
 	for i := range out.Pools {
 		out.Pools[i].Nodes = out.Pools[i].Nodes[:min(firstMembers, out.Pools[i].Size)]
 	}
@@ -86,7 +90,10 @@ func (r *routes) getPool(ctx context.Context, in *poolInput) (*poolOutput, error
 	pools := r.poolStatuses(r.pools.Current().Config)
 	i := slices.IndexFunc(pools, func(p PoolStatus) bool { return p.ID == in.ID })
 	if i < 0 {
-		return nil, r.Refuse("pool", &freeslot.Error{Code: freeslot.CodeNotFound, Message: "there is no pool " + in.ID + ", and no node names one"})
+		return nil, r.Refuse(
+			"pool",
+			&freeslot.Error{Code: freeslot.CodeNotFound, Message: "there is no pool " + in.ID + ", and no node names one"},
+		)
 	}
 	out := PoolMembers{PoolStatus: pools[i]}
 	out.Nodes = slices.DeleteFunc(out.Nodes, func(id string) bool { return id <= in.Cursor })

@@ -36,7 +36,10 @@ type stored struct {
 
 // stored reads what is in Redis. A value that an operator broke is not an error.
 func (s *Store) stored(ctx context.Context) (stored, error) {
-	reply, err := s.runner.Call(ctx, scripts["config_read"], []string{s.keys.document, s.keys.version, s.keys.paused}, []string{strconv.Itoa(maxBytes)}).ToArray()
+	reply, err := s.runner.Call(
+		ctx, scripts["config_read"], []string{s.keys.document, s.keys.version, s.keys.paused},
+		[]string{strconv.Itoa(maxBytes)},
+	).ToArray()
 	if err == nil {
 		var out stored
 		if out, err = decodeStored(reply); err == nil {
@@ -60,7 +63,9 @@ func decodeStored(reply []rueidis.RedisMessage) (out stored, err error) {
 	}
 	out.version, out.length = uint64(version), int(length)
 	var content, paused string
-	for i, target := range map[int]*string{1: &out.generation, 2: &out.server, 3: &out.kind, 5: &content, 6: &out.pausedKind, 7: &paused} {
+	for i, target := range map[int]*string{
+		1: &out.generation, 2: &out.server, 3: &out.kind, 5: &content, 6: &out.pausedKind, 7: &paused,
+	} {
 		if *target, err = reply[i].ToString(); err != nil {
 			return stored{}, err
 		}

@@ -13,5 +13,8 @@ type keys struct {
 }
 
 func keysOf(l script.Layout) keys {
-	return keys{replicas: l.Key("replicas", ""), limits: l.Key("replicas:heartbeat_limit", ""), followed: l.Key("version:followed", "")}
+	return keys{
+		replicas: l.Key("replicas", ""), limits: l.Key("replicas:heartbeat_limit", ""),
+		followed: l.Key("version:followed", ""),
+	}
 }

@@ -97,7 +97,8 @@ func (p *Presence) Join(ctx context.Context) error {
 		_ = p.Stop(ctx) // a failure is in the log
 		return &freeslot.Error{
 			Code: freeslot.CodeConflict, Field: "heartbeat_limit",
-			Message: strings.TrimPrefix(detail, degraded) + ": set heartbeat_limit and heartbeat_interval as there, or stop those replicas first",
+			Message: strings.TrimPrefix(detail, degraded) +
+				": set heartbeat_limit and heartbeat_interval as there, or stop those replicas first",
 		}
 	}
 	p.Start()
@@ -183,14 +184,18 @@ func (p *Presence) compare(all []Replica) {
 	}
 	detail := ""
 	if len(others) > 0 {
-		detail = degraded + "heartbeat_limit is " + p.cfg.HeartbeatLimit.String() + " here and " + strings.Join(others, ", ") +
+		detail = degraded + "heartbeat_limit is " + p.cfg.HeartbeatLimit.String() + " here and " +
+			strings.Join(others, ", ") +
 			"; the shortest one decides when a silent node loses its jobs"
 	}
 	if detail != *p.differing.Load() {
 		if detail == "" {
 			p.log.Info("presence.heartbeat_limits_agree")
 		} else {
-			p.log.Warn("presence.heartbeat_limits_differ", zap.Duration("heartbeat_limit", p.cfg.HeartbeatLimit), zap.Strings("others", others))
+			p.log.Warn(
+				"presence.heartbeat_limits_differ", zap.Duration("heartbeat_limit", p.cfg.HeartbeatLimit),
+				zap.Strings("others", others),
+			)
 		}
 		p.differing.Store(&detail)
 	}

@@ -77,7 +77,9 @@ func (s *Store) Follow(ctx context.Context, replica string, version uint64, gene
 // Behind returns the running replicas that have not recorded that they follow this version of this
 // generation, or a newer one, sorted.
 func (s *Store) Behind(ctx context.Context, version uint64, generation string) ([]string, error) {
-	there, err := s.runner.Do(ctx, "follow", s.runner.B().Zrange().Key(s.keys.replicas).Min("0").Max("-1").Build()).AsStrSlice()
+	there, err := s.runner.Do(
+		ctx, "follow", s.runner.B().Zrange().Key(s.keys.replicas).Min("0").Max("-1").Build(),
+	).AsStrSlice()
 	if err != nil {
 		return nil, fmt.Errorf("which replicas are there: %w", err)
 	}

@@ -18,8 +18,10 @@ var Access = script.Access{Scripts: scripts, Roles: map[script.Role]script.Needs
 	},
 	script.RoleReplica: {
 		Commands: []string{
-			"del", "exists", "hdel", "hexists", "hget", "hgetall", "hincrby", "hkeys", "hlen", "hmget", "hset", "hstrlen", "info", "persist",
-			"pexpire", "sadd", "srem", "sscan", "ssubscribe", "subscribe", "sunsubscribe", "time", "unsubscribe", "zadd", "zcard",
+			"del", "exists", "hdel", "hexists", "hget", "hgetall", "hincrby", "hkeys", "hlen", "hmget", "hset", "hstrlen",
+			"info", "persist",
+			"pexpire", "sadd", "srem", "sscan", "ssubscribe", "subscribe", "sunsubscribe", "time", "unsubscribe", "zadd",
+			"zcard",
 			"zcount", "zmscore", "zpopmin", "zrange", "zrangebyscore", "zrem", "zrevrangebyscore", "zscan", "zscore",
 		},
 		Publishes: true,
@@ -33,7 +35,9 @@ func names(l script.Layout, _ string) script.Names {
 			l.Prefix + ":registry:service*", l.Prefix + ":registry:changes*", l.Prefix + ":registry:overrides*",
 			l.Prefix + ":registry:checked*", l.Prefix + ":registry:doubts*",
 		},
-		Reads:    []string{l.Prefix + ":registry:config*"},
-		Channels: []string{l.Prefix + ":service_change:*", l.Prefix + ":service_metrics:*", l.Prefix + ":registry:config_change:*"},
+		Reads: []string{l.Prefix + ":registry:config*"},
+		Channels: []string{
+			l.Prefix + ":service_change:*", l.Prefix + ":service_metrics:*", l.Prefix + ":registry:config_change:*",
+		},
 	}
 }

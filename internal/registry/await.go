@@ -84,7 +84,9 @@ func (c *Consumer) held(ctx context.Context, service string, call func(*List)) (
 // once; a followed list answers sooner. cursor is "0" at first; next is "0" at the end. A page can
 // be empty before the end, and two pages can have the same instance. Lateness is not judged.
 // Errors: an *freeslot.Error for a bad name or cursor; ErrNotStarted; an error of Redis or ctx.
-func (c *Consumer) Query(ctx context.Context, service string, filter *Filter, cursor string) (found []*Instance, next string, err error) {
+func (c *Consumer) Query(
+	ctx context.Context, service string, filter *Filter, cursor string,
+) (found []*Instance, next string, err error) {
 	on := c.redis.on.Load()
 	if on == nil {
 		return nil, "", ErrNotStarted

@@ -84,10 +84,14 @@ func (c *conn) register(ctx context.Context, service string, flat bool, items []
 		for i, it := range items {
 			ids[i] = it.id
 			keys = append(keys, k.instance(service, it.id))
-			args = append(args, it.id, it.epoch, it.replaces, strconv.FormatInt(it.since, 10), it.metrics, strconv.Itoa(len(it.fields)))
+			args = append(
+				args, it.id, it.epoch, it.replaces, strconv.FormatInt(it.since, 10), it.metrics, strconv.Itoa(len(it.fields)),
+			)
 			args = append(args, it.fields...)
 		}
-		return answers(service, ids, runner.Call(ctx, scripts["register"], keys, args), codeDone, codeSame, codeHolder, codeFull)
+		return answers(
+			service, ids, runner.Call(ctx, scripts["register"], keys, args), codeDone, codeSame, codeHolder, codeFull,
+		)
 	})
 }
 
@@ -106,7 +110,9 @@ func (c *conn) heartbeat(ctx context.Context, service string, flat bool, items [
 			keys = append(keys, k.instance(service, it.id))
 			args = append(args, it.id, it.epoch, it.content, it.metrics)
 		}
-		return answers(service, ids, runner.Call(ctx, scripts["heartbeat"], keys, args), codeDone, codeDiffer, codeHolder, codeGone)
+		return answers(
+			service, ids, runner.Call(ctx, scripts["heartbeat"], keys, args), codeDone, codeDiffer, codeHolder, codeGone,
+		)
 	})
 }
 

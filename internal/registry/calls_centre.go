@@ -40,7 +40,10 @@ func (c *conn) cleanup(ctx context.Context, service string) (out cleaned, err er
 		return out, fmt.Errorf("clean up service %s: %w", service, c.explain(err, script.RoleRegistry))
 	}
 	r := script.Reply{Values: values}
-	out = cleaned{removed: int(r.Number()), more: r.Number() == 1, guard: guardText(r.Text()), every: time.Duration(r.Number()) * time.Millisecond}
+	out = cleaned{
+		removed: int(r.Number()), more: r.Number() == 1, guard: guardText(r.Text()),
+		every: time.Duration(r.Number()) * time.Millisecond,
+	}
 	if r.Err != nil {
 		return cleaned{}, fmt.Errorf("clean up service %s: answer of redis: %w", service, r.Err)
 	}
@@ -85,7 +88,9 @@ func (c *conn) verdict(ctx context.Context, service, id, epoch string, passing b
 
 // override runs override.lua. nil takes the override back. Redis sets its times: if lasts is more
 // than 0, it ends by itself after lasts. Answers: codeDone with the revision, codeGone, codeFull.
-func (c *conn) override(ctx context.Context, service, id string, o *Override, lasts time.Duration) (a answer, err error) {
+func (c *conn) override(
+	ctx context.Context, service, id string, o *Override, lasts time.Duration,
+) (a answer, err error) {
 	runner, k := c.of(service)
 	text := ""
 	if o != nil {

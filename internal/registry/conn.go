@@ -39,13 +39,17 @@ func newConn(prefix string, commands rueidis.Client, cluster bool, log *zap.Logg
 		if i > 0 {
 			reg = nil // the first runner's metrics stand for all
 		}
-		c.runners = append(c.runners, script.NewRunner(script.Config{Layout: layout, CallTimeout: callTimeout}, commands, log, reg))
+		c.runners = append(
+			c.runners, script.NewRunner(script.Config{Layout: layout, CallTimeout: callTimeout}, commands, log, reg),
+		)
 	}
 	return c
 }
 
 // dial connects to Redis. closeAll closes the connections.
-func dial(ctx context.Context, cfg redisclient.Config, prefix string, log *zap.Logger, reg prometheus.Registerer) (c *conn, closeAll func(), err error) {
+func dial(
+	ctx context.Context, cfg redisclient.Config, prefix string, log *zap.Logger, reg prometheus.Registerer,
+) (c *conn, closeAll func(), err error) {
 	topology, err := redisclient.Inspect(ctx, cfg)
 	if err != nil {
 		return nil, nil, fmt.Errorf("connect to redis: %w", err)

@@ -75,8 +75,11 @@ func NewConsumer(opts ConsumerOptions) (*Consumer, error) {
 	}
 	c := &Consumer{
 		opts: opts, log: opts.Logger, metrics: newConsumerMetrics(opts.Registerer),
-		redis: newConnection(dialer(opts.RedisURL, opts.Access, Prefix(opts.KeyPrefix, opts.Namespace), opts.Logger, opts.Registerer), opts.Logger),
-		poke:  make(chan struct{}, 1), notify: make(chan struct{}, 1), changed: make(map[*followed]struct{}),
+		redis: newConnection(
+			dialer(opts.RedisURL, opts.Access, Prefix(opts.KeyPrefix, opts.Namespace), opts.Logger, opts.Registerer),
+			opts.Logger,
+		),
+		poke: make(chan struct{}, 1), notify: make(chan struct{}, 1), changed: make(map[*followed]struct{}),
 	}
 	if opts.SnapshotDir != "" {
 		c.disk = newSnapshots(opts.SnapshotDir, Prefix(opts.KeyPrefix, opts.Namespace), opts.Logger)

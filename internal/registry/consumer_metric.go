@@ -10,11 +10,15 @@ type consumerMetrics struct {
 
 func newConsumerMetrics(reg prometheus.Registerer) *consumerMetrics {
 	counter := func(name, help string) prometheus.Counter {
-		return prometheus.NewCounter(prometheus.CounterOpts{Namespace: "freeslot", Subsystem: "registry_consumer", Name: name, Help: help})
+		return prometheus.NewCounter(prometheus.CounterOpts{
+			Namespace: "freeslot", Subsystem: "registry_consumer", Name: name, Help: help,
+		})
 	}
 	m := &consumerMetrics{
-		gaps:   counter("gaps_total", "Events that did not follow the one before, so that changes were fetched."),
-		lost:   counter("overflows_total", "Times that more messages came than were taken, so that all services were compared."),
+		gaps: counter("gaps_total", "Events that did not follow the one before, so that changes were fetched."),
+		lost: counter(
+			"overflows_total", "Times that more messages came than were taken, so that all services were compared.",
+		),
 		failed: counter("failed_looks_total", "Looks that Redis did not answer."),
 		lists:  counter("lists_total", "Lists that were given out."),
 		services: prometheus.NewGauge(prometheus.GaugeOpts{

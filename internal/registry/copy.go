@@ -29,7 +29,9 @@ func (s *Store) PutCopies(ctx context.Context, service string, copies []Copy) er
 		items := make([]registerItem, len(page))
 		for i := range page {
 			fields, _ := page[i].fields()
-			items[i] = registerItem{id: page[i].ID, epoch: copyEpoch, metrics: string(page[i].Metrics), fields: append(fields, "origin", OriginV1)}
+			items[i] = registerItem{
+				id: page[i].ID, epoch: copyEpoch, metrics: string(page[i].Metrics), fields: append(fields, "origin", OriginV1),
+			}
 		}
 		got, err := s.c.register(ctx, service, false, items)
 		if err != nil {
@@ -62,7 +64,9 @@ func (s *Store) RemoveCopies(ctx context.Context, service string, ids []string) 
 // Revision returns the revision of a service, 0 if it has no record.
 func (s *Store) Revision(ctx context.Context, service string) (int64, error) {
 	runner, k := s.c.of(service)
-	n, err := runner.Do(ctx, "registry_revision", runner.B().Hget().Key(k.record(service)).Field("revision").Build()).AsInt64()
+	n, err := runner.Do(
+		ctx, "registry_revision", runner.B().Hget().Key(k.record(service)).Field("revision").Build(),
+	).AsInt64()
 	if err != nil && !rueidis.IsRedisNil(err) {
 		return 0, fmt.Errorf("revision of service %s: %w", service, err)
 	}

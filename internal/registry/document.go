@@ -91,7 +91,9 @@ var documentFields = []string{"version", "at", "author", "note", "restores", "co
 // document reads the newest version. Version is 0 if there is none.
 func (c *conn) document(ctx context.Context, name string) (d Document, err error) {
 	runner, k := c.of(name)
-	values, err := runner.Do(ctx, "registry_config", runner.B().Hmget().Key(k.config(name)).Field(documentFields...).Build()).ToArray()
+	values, err := runner.Do(
+		ctx, "registry_config", runner.B().Hmget().Key(k.config(name)).Field(documentFields...).Build(),
+	).ToArray()
 	if err != nil {
 		return d, fmt.Errorf("read document %s: %w", name, c.explain(err, script.RoleRegistry))
 	}
@@ -111,7 +113,9 @@ func (c *conn) document(ctx context.Context, name string) (d Document, err error
 // documentStamp returns what identifies a version, without the content: 0 if there is no document.
 func (c *conn) documentStamp(ctx context.Context, name string) (version int64, at time.Time, err error) {
 	runner, k := c.of(name)
-	values, err := runner.Do(ctx, "registry_config_version", runner.B().Hmget().Key(k.config(name)).Field("version", "at").Build()).ToArray()
+	values, err := runner.Do(
+		ctx, "registry_config_version", runner.B().Hmget().Key(k.config(name)).Field("version", "at").Build(),
+	).ToArray()
 	if err != nil {
 		return 0, at, fmt.Errorf("version of document %s: %w", name, c.explain(err, script.RoleRegistry))
 	}
@@ -174,7 +178,8 @@ func documentAnswer(what, name string, seen int64, values []int64, err error) (v
 			is = "does not exist"
 		}
 		return version, &freeslot.Error{
-			Code: freeslot.CodeConflict, Field: "version", Message: fmt.Sprintf("document %s %s, the change was made from version %d", name, is, seen),
+			Code: freeslot.CodeConflict, Field: "version",
+			Message: fmt.Sprintf("document %s %s, the change was made from version %d", name, is, seen),
 		}
 	default:
 		return 0, fmt.Errorf("%s document %s: code %d of redis is unknown", what, name, values[0])
@@ -226,7 +231,9 @@ func (s *Store) Document(ctx context.Context, name string, version int64) (d Doc
 	}
 	runner, k := s.c.of(name)
 	field := strconv.FormatInt(version, 10)
-	values, err := runner.Do(ctx, "registry_config_history", runner.B().Hmget().Key(k.configHistory(name)).Field(field, field+metaSuffix).Build()).ToArray()
+	values, err := runner.Do(
+		ctx, "registry_config_history", runner.B().Hmget().Key(k.configHistory(name)).Field(field, field+metaSuffix).Build(),
+	).ToArray()
 	if err != nil {
 		return d, fmt.Errorf("version %d of document %s: %w", version, name, err)
 	}
@@ -234,7 +241,10 @@ func (s *Store) Document(ctx context.Context, name string, version int64) (d Doc
 	if err != nil {
 		return d, &freeslot.Error{
 			Code: freeslot.CodeNotFound, Field: "version",
-			Message: fmt.Sprintf("document %s has no version %d, or none any more: the last %d are kept, and at most %d bytes", name, version, documentKept, documentBytes),
+			Message: fmt.Sprintf(
+				"document %s has no version %d, or none any more: the last %d are kept, and at most %d bytes", name, version,
+				documentKept, documentBytes,
+			),
 		}
 	}
 	meta, _ := values[1].ToString()
@@ -247,7 +257,9 @@ func (s *Store) DocumentHistory(ctx context.Context, name string) (out []Documen
 		return nil, err
 	}
 	runner, k := s.c.of(name)
-	fields, err := runner.Do(ctx, "registry_config_history", runner.B().Hkeys().Key(k.configHistory(name)).Build()).AsStrSlice()
+	fields, err := runner.Do(
+		ctx, "registry_config_history", runner.B().Hkeys().Key(k.configHistory(name)).Build(),
+	).AsStrSlice()
 	if err != nil {
 		return nil, fmt.Errorf("history of document %s: %w", name, err)
 	}
@@ -255,7 +267,9 @@ func (s *Store) DocumentHistory(ctx context.Context, name string) (out []Documen
 	if len(fields) == 0 {
 		return nil, noDocument(name)
 	}
-	metas, err := runner.Do(ctx, "registry_config_history", runner.B().Hmget().Key(k.configHistory(name)).Field(fields...).Build()).ToArray()
+	metas, err := runner.Do(
+		ctx, "registry_config_history", runner.B().Hmget().Key(k.configHistory(name)).Field(fields...).Build(),
+	).ToArray()
 	if err != nil {
 		return nil, fmt.Errorf("history of document %s: %w", name, err)
 	}
@@ -277,19 +291,25 @@ func decodeVersion(version int64, meta string) DocumentVersion {
 		Bytes    int    `json:"bytes"`
 	}
 	_ = json.Unmarshal([]byte(meta), &m) // what an operator broke is left out
-	return DocumentVersion{Version: version, Author: m.Author, Note: m.Note, At: time.UnixMilli(m.AtMS), Restores: m.Restores, Bytes: m.Bytes}
+	return DocumentVersion{
+		Version: version, Author: m.Author, Note: m.Note, At: time.UnixMilli(m.AtMS), Restores: m.Restores, Bytes: m.Bytes,
+	}
 }
 
 // PutDocument writes a new version. seen is the version that it was made from, 0 for a new
 // document. If the content is the newest already, no new version is made. Errors: a *freeslot.Error
 // (invalid_argument, conflict with the current version, overloaded), or an error of Redis.
-func (s *Store) PutDocument(ctx context.Context, name string, seen int64, content, author, note string) (version int64, err error) {
+func (s *Store) PutDocument(
+	ctx context.Context, name string, seen int64, content, author, note string,
+) (version int64, err error) {
 	return s.c.putDocument(ctx, documentPut{name: name, seen: seen, content: content, author: author, note: note})
 }
 
 // RollbackDocument writes the content of an old version as the newest one. It fails as PutDocument
 // does, and with not_found.
-func (s *Store) RollbackDocument(ctx context.Context, name string, seen, restore int64, author, note string) (version int64, err error) {
+func (s *Store) RollbackDocument(
+	ctx context.Context, name string, seen, restore int64, author, note string,
+) (version int64, err error) {
 	if restore < 1 {
 		return 0, freeslot.Invalid("restore", "is %d, expected a version of the history", restore)
 	}
@@ -297,7 +317,9 @@ func (s *Store) RollbackDocument(ctx context.Context, name string, seen, restore
 	if err != nil {
 		return 0, err
 	}
-	return s.c.putDocument(ctx, documentPut{name: name, seen: seen, content: old.Content, author: author, note: note, restores: restore})
+	return s.c.putDocument(
+		ctx, documentPut{name: name, seen: seen, content: old.Content, author: author, note: note, restores: restore},
+	)
 }
 
 // DeleteDocument removes a document with its history. It fails as PutDocument does, and with

@@ -26,7 +26,9 @@ func (c *Consumer) Document(ctx context.Context, name string) (Document, error) 
 // needs the rights of a replica: the role registry does not suffice. Errors: a *freeslot.Error
 // (invalid_argument, conflict with the current version, overloaded); ErrNotStarted; or an error of
 // Redis.
-func (c *Consumer) PutDocument(ctx context.Context, name string, seen int64, content, author, note string) (version int64, err error) {
+func (c *Consumer) PutDocument(
+	ctx context.Context, name string, seen int64, content, author, note string,
+) (version int64, err error) {
 	s, err := c.store()
 	if err != nil {
 		return 0, err
@@ -220,7 +222,8 @@ func (d *documents) loop(ctx context.Context, w *watched) {
 		}
 		if err := w.compare(ctx, d.c.redis.on.Load()); err != nil {
 			if ctx.Err() == nil {
-				d.c.log.Debug("registry.document_unread", zap.String("document", w.name), zap.Error(err)) // the consumer tells of an outage
+				// The consumer tells of an outage.
+				d.c.log.Debug("registry.document_unread", zap.String("document", w.name), zap.Error(err))
 			}
 			timer.Reset(wait/2 + rand.N(wait))
 			wait = min(2*wait, every)

@@ -44,13 +44,19 @@ func (e *HolderError) Error() string {
 	address := net.JoinHostPort(e.Host, strconv.Itoa(e.Port))
 	switch {
 	case e.Superseded && e.Host == "":
-		return fmt.Sprintf("superseded: instance %s of %s was taken over by another provider, which has ended", e.ID, e.Service)
+		return fmt.Sprintf(
+			"superseded: instance %s of %s was taken over by another provider, which has ended", e.ID, e.Service,
+		)
 	case e.Superseded:
 		return fmt.Sprintf("superseded: instance %s of %s is held by another provider at %s", e.ID, e.Service, address)
 	case e.Interval == 0:
-		return fmt.Sprintf("conflict: instance %s of %s is held by %s, which sends no heartbeats; it must be removed first", e.ID, e.Service, address)
+		return fmt.Sprintf(
+			"conflict: instance %s of %s is held by %s, which sends no heartbeats; it must be removed first", e.ID, e.Service,
+			address,
+		)
 	}
-	return fmt.Sprintf("conflict: instance %s of %s is held by %s, last heard of %s ago; it can be taken over once that is silent for %s",
+	return fmt.Sprintf("conflict: instance %s of %s is held by %s, last heard of %s ago; it can be taken over once "+
+		"that is silent for %s",
 		e.ID, e.Service, address, e.Silent, 3*e.Interval)
 }
 

@@ -81,7 +81,8 @@ func newFollower(c *Consumer) *follower {
 	return &follower{
 		c: c, begun: time.Now(), results: make(chan func(time.Duration), fetchesAtOnce), look: c.opts.lookInterval(),
 		outage:   logging.NewOutage(c.log, "registry.redis_lost", "registry.redis_back"),
-		services: make(map[string]*followed), channels: make(map[string]*followed), later: make(map[*followed]struct{}), dirty: make(map[*followed]struct{}),
+		services: make(map[string]*followed), channels: make(map[string]*followed), later: make(map[*followed]struct{}),
+		dirty: make(map[*followed]struct{}),
 		again: make(map[*followed]struct{}),
 	}
 }

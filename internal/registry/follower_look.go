@@ -135,7 +135,9 @@ func (f *follower) lookAt(tag *tagLooks, services []*followed, history bool, end
 	})
 }
 
-func (f *follower) lookedAt(tag *tagLooks, services []*followed, asked []asked, found []looked, err error, now time.Duration) {
+func (f *follower) lookedAt(
+	tag *tagLooks, services []*followed, asked []asked, found []looked, err error, now time.Duration,
+) {
 	if err != nil {
 		if f.c.ctx.Err() == nil {
 			f.c.metrics.failed.Inc()

@@ -79,8 +79,10 @@ type link struct {
 
 func newHub(ctx context.Context, on *conn, log *zap.Logger) *hub {
 	return &hub{
-		client: on.commands, cluster: on.cluster, explain: on.explain, log: log, ctx: ctx, masters: events.ClusterMasters(on.commands),
-		messages: make(chan hubMessage, hubQueue), lost: make(chan struct{}, 1), fresh: make(chan struct{}, 1), moved: make(chan struct{}, 1),
+		client: on.commands, cluster: on.cluster, explain: on.explain, log: log, ctx: ctx,
+		masters:  events.ClusterMasters(on.commands),
+		messages: make(chan hubMessage, hubQueue), lost: make(chan struct{}, 1), fresh: make(chan struct{}, 1),
+		moved:    make(chan struct{}, 1),
 		channels: make(map[string]*hubChannel), links: make(map[string]*link), subscribed: make(map[string]struct{}),
 	}
 }
@@ -164,7 +166,9 @@ func (h *hub) linkTo(addr string) *link {
 		return l
 	}
 	ctx, cancel := context.WithCancel(h.ctx)
-	l := &link{h: h, addr: addr, poke: make(chan struct{}, 1), end: cancel, add: make(map[string]int), drop: make(map[string]int)}
+	l := &link{
+		h: h, addr: addr, poke: make(chan struct{}, 1), end: cancel, add: make(map[string]int), drop: make(map[string]int),
+	}
 	h.links[addr] = l
 	h.loops.Go(func() {
 		defer cancel()
@@ -256,7 +260,9 @@ func (l *link) run(ctx context.Context) {
 			return
 		}
 		if first || time.Since(begun) > lastReconnect {
-			l.h.log.Warn("registry.subscription_ended", zap.String("addr", l.addr), zap.Error(l.h.explain(err, script.RoleRegistry)))
+			l.h.log.Warn(
+				"registry.subscription_ended", zap.String("addr", l.addr), zap.Error(l.h.explain(err, script.RoleRegistry)),
+			)
 			wait.Reset()
 		}
 		signal(l.h.moved)

@@ -67,7 +67,10 @@ func (at where) place(r Registration) (Registration, error) {
 	case r.Host == "":
 		r.Host = at.host
 	case loopback.Is(r.Host) && !at.loopback:
-		return r, freeslot.Invalid("host", "is %s, which only this machine reaches, and redis is on another one; expected an address for all clients", r.Host)
+		return r, freeslot.Invalid(
+			"host", "is %s, which only this machine reaches, and redis is on another one; expected an address for all clients",
+			r.Host,
+		)
 	}
 	return r, nil
 }

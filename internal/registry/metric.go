@@ -15,7 +15,8 @@ func newProviderMetrics(reg prometheus.Registerer, status func() []InstanceStatu
 	m := &providerMetrics{
 		sends: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Namespace: "freeslot", Subsystem: "registry", Name: "provider_sends_total",
-			Help: "Heartbeats, registrations and ends of instances, by mode and outcome: ok, same, content_differs, unknown, holder, overloaded, failed.",
+			Help: "Heartbeats, registrations and ends of instances, by mode and outcome: ok, same, content_differs, unknown, " +
+				"holder, overloaded, failed.",
 		}, []string{"mode", "outcome"}),
 		removed: prometheus.NewCounter(prometheus.CounterOpts{
 			Namespace: "freeslot", Subsystem: "registry", Name: "provider_removed_total",

@@ -25,7 +25,8 @@ type NamingOptions struct {
 func NewNaming(opts NamingOptions) (*Naming, error) {
 	consumer, err := NewConsumer(ConsumerOptions{
 		RedisURL: opts.RedisURL, Access: opts.Access, KeyPrefix: opts.KeyPrefix, Namespace: opts.Namespace,
-		Timeout: opts.Timeout, Figures: opts.Figures, SnapshotDir: opts.SnapshotDir, Logger: opts.Logger, Registerer: opts.Registerer,
+		Timeout: opts.Timeout, Figures: opts.Figures, SnapshotDir: opts.SnapshotDir, Logger: opts.Logger,
+		Registerer: opts.Registerer,
 	})
 	if err != nil {
 		return nil, err

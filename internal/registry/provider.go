@@ -76,7 +76,9 @@ func newProvider(opts Options, shared *connection) (*Provider, error) {
 		services: make(map[string]*service),
 	}
 	if shared == nil {
-		p.redis = newConnection(dialer(opts.RedisURL, opts.Access, Prefix(opts.KeyPrefix, opts.Namespace), opts.Logger, nil), opts.Logger)
+		p.redis = newConnection(
+			dialer(opts.RedisURL, opts.Access, Prefix(opts.KeyPrefix, opts.Namespace), opts.Logger, nil), opts.Logger,
+		)
 	}
 	p.current.Store(&ownMetrics{})
 	p.metrics = newProviderMetrics(opts.Registerer, p.Status)
@@ -247,7 +249,9 @@ func (p *Provider) checkLabels(reg Registration, found *freeslot.FieldErrors) {
 	for _, c := range p.opts.Collectors {
 		for _, key := range slices.Sorted(maps.Keys(reg.Metadata)) {
 			if strings.HasPrefix(key, c.Collector.Type()+"_") {
-				found.Addf(fmt.Sprintf("metadata[%q]", key), "is where flat metrics of %s go, expected another key", c.Collector.Type())
+				found.Addf(
+					fmt.Sprintf("metadata[%q]", key), "is where flat metrics of %s go, expected another key", c.Collector.Type(),
+				)
 			}
 		}
 	}

@@ -208,7 +208,8 @@ func (r Registration) fields() (fields []string, content string) {
 	}
 	fields = []string{
 		"host", r.Host, "port", strconv.Itoa(r.Port), "interval", interval, "content", "",
-		"protocol", r.Protocol, "healthy", strconv.FormatBool(!r.Unhealthy), "weight", strconv.FormatFloat(*r.Weight, 'g', -1, 64),
+		"protocol", r.Protocol, "healthy", strconv.FormatBool(!r.Unhealthy), "weight",
+		strconv.FormatFloat(*r.Weight, 'g', -1, 64),
 		"enabled", strconv.FormatBool(!r.Disabled), "draining", strconv.FormatBool(r.Draining), "kind", kind,
 	}
 	if r.Check != nil {

@@ -230,7 +230,9 @@ func (s *service) register(ctx context.Context, members []*member, metrics strin
 	s.mu.Lock()
 	items := make([]registerItem, len(members))
 	for i, m := range members {
-		items[i] = registerItem{id: m.reg.ID, epoch: s.p.epoch, replaces: m.replaces, since: m.registeredAt, metrics: metrics, fields: m.fields}
+		items[i] = registerItem{
+			id: m.reg.ID, epoch: s.p.epoch, replaces: m.replaces, since: m.registeredAt, metrics: metrics, fields: m.fields,
+		}
 	}
 	s.mu.Unlock()
 	return s.p.conn().register(ctx, s.name, s.p.opts.FlatMetrics, items)

@@ -45,7 +45,9 @@ func (s *Store) Services(ctx context.Context) ([]string, error) {
 
 // ofTags joins what read finds in each tag; tags are read side by side. A tag that fails adds
 // nothing, and is in the UnreadError.
-func ofTags[T any](ctx context.Context, runners []*script.Runner, read func(context.Context, *script.Runner) ([]T, error)) (out []T, err error) {
+func ofTags[T any](
+	ctx context.Context, runners []*script.Runner, read func(context.Context, *script.Runner) ([]T, error),
+) (out []T, err error) {
 	found, failed := make([][]T, len(runners)), make([]error, len(runners))
 	var tags sync.WaitGroup
 	for i, runner := range runners {
@@ -106,7 +108,9 @@ func (s *Store) Summary(ctx context.Context, service string) (out Summary, err e
 		return out, err
 	}
 	runner, k := s.c.of(service)
-	values, err := runner.Do(ctx, "registry_record", runner.B().Hmget().Key(k.record(service)).Field("limit", "every").Build()).AsStrSlice()
+	values, err := runner.Do(
+		ctx, "registry_record", runner.B().Hmget().Key(k.record(service)).Field("limit", "every").Build(),
+	).AsStrSlice()
 	if err != nil {
 		return out, fmt.Errorf("record of service %s: %w", service, err)
 	}
@@ -117,7 +121,9 @@ func (s *Store) Summary(ctx context.Context, service string) (out Summary, err e
 	}
 	out.Limit = max(out.Limit, 3*found[0].head.Longest) // as in cleanup.lua
 	out.Every = min(cmp.Or(msDuration(values[1]), DefaultCleanupEvery), out.Limit/4)
-	out.Revision, out.Why, out.Guard, out.Late = found[0].head.Revision, found[0].head.Why, found[0].head.Guard, int64(found[0].count)
+	out.Revision, out.Why, out.Guard, out.Late = found[0].head.Revision, found[0].head.Why, found[0].head.Guard, int64(
+		found[0].count,
+	)
 	if found[0].head.Revision == 0 {
 		out.Why = WhyNeverRegistered
 	}
@@ -127,12 +133,16 @@ func (s *Store) Summary(ctx context.Context, service string) (out Summary, err e
 
 // Instances returns a page of a service: up to about 200 instances in no order, and the cursor of
 // the next page, "0" at the end. An instance can be in two pages. now is Redis' time.
-func (s *Store) Instances(ctx context.Context, service, cursor string) (out []Detail, next string, now time.Time, err error) {
+func (s *Store) Instances(
+	ctx context.Context, service, cursor string,
+) (out []Detail, next string, now time.Time, err error) {
 	return s.Query(ctx, service, nil, cursor)
 }
 
 // Query works like Instances, but returns only instances that a filter selects; nil means all.
-func (s *Store) Query(ctx context.Context, service string, filter *Filter, cursor string) (out []Detail, next string, now time.Time, err error) {
+func (s *Store) Query(
+	ctx context.Context, service string, filter *Filter, cursor string,
+) (out []Detail, next string, now time.Time, err error) {
 	if err := freeslot.ValidateName("service", service); err != nil {
 		return nil, "", now, err
 	}
@@ -180,7 +190,9 @@ func (s *Store) Instance(ctx context.Context, service, id string) (out Detail, n
 	for name, value := range found {
 		fields = append(fields, name, value)
 	}
-	override, err := runner.Do(ctx, "registry_override", runner.B().Hget().Key(k.overrides(service)).Field(id).Build()).ToString()
+	override, err := runner.Do(
+		ctx, "registry_override", runner.B().Hget().Key(k.overrides(service)).Field(id).Build(),
+	).ToString()
 	if err != nil && !rueidis.IsRedisNil(err) {
 		return out, now, fmt.Errorf("override of %s of %s: %w", id, service, err)
 	}
@@ -226,16 +238,23 @@ func notFound(service, id string) error {
 
 // SetOverride sets an operator's override. If lasts is more than 0, it ends by itself after lasts.
 // nil takes it back.
-func (s *Store) SetOverride(ctx context.Context, service, id string, o *Override, lasts time.Duration) (revision int64, err error) {
+func (s *Store) SetOverride(
+	ctx context.Context, service, id string, o *Override, lasts time.Duration,
+) (revision int64, err error) {
 	if err := checkName(service, id); err != nil {
 		return 0, err
 	}
 	got, err := s.c.override(ctx, service, id, o, lasts)
 	if err == nil && got.code == codeGone && o == nil {
-		return 0, &freeslot.Error{Code: freeslot.CodeNotFound, Message: fmt.Sprintf("nothing is set for instance %s of service %s", id, service)}
+		return 0, &freeslot.Error{
+			Code: freeslot.CodeNotFound, Message: fmt.Sprintf("nothing is set for instance %s of service %s", id, service),
+		}
 	}
 	if err == nil && got.code == codeFull {
-		return 0, &freeslot.Error{Code: freeslot.CodeOverloaded, Message: fmt.Sprintf("service %s has overrides for 1000 instances; reset some of them first", service)}
+		return 0, &freeslot.Error{
+			Code:    freeslot.CodeOverloaded,
+			Message: fmt.Sprintf("service %s has overrides for 1000 instances; reset some of them first", service),
+		}
 	}
 	return changed(got, service, id, err)
 }
@@ -263,7 +282,9 @@ func (s *Store) SetCleanup(ctx context.Context, service string, limit, every *ti
 		return err
 	}
 	if found.Revision == 0 {
-		return &freeslot.Error{Code: freeslot.CodeNotFound, Message: "no instance of service " + service + " was registered yet"}
+		return &freeslot.Error{
+			Code: freeslot.CodeNotFound, Message: "no instance of service " + service + " was registered yet",
+		}
 	}
 	runner, k := s.c.of(service)
 	set := runner.B().Hset().Key(k.record(service)).FieldValue()
@@ -353,7 +374,9 @@ func (s *Store) checked(ctx context.Context, k keys, names []string) (found []Ta
 	cmds := make(rueidis.Commands, len(names))
 	for i, name := range names {
 		service, id, _ := strings.Cut(name, ":")
-		cmds[i] = s.c.commands.B().Hmget().Key(k.instance(service, id)).Field("epoch", "host", "port", "check", "checked", "checked_why", "kind").Build()
+		cmds[i] = s.c.commands.B().Hmget().Key(k.instance(service, id)).Field(
+			"epoch", "host", "port", "check", "checked", "checked_why", "kind",
+		).Build()
 	}
 	for i, result := range s.c.commands.DoMulti(ctx, cmds...) {
 		v, err := result.AsStrSlice()

@@ -99,7 +99,8 @@ func (v *view) loadPage(number uint64, p *page, now time.Duration) {
 func (v *view) takePage(e *entry) {
 	h := v.instances[e.ID]
 	_, unconfirmed := v.unconfirmed[e.ID]
-	if h == nil || unconfirmed || v.lost || v.disk || v.loadHead.Birth != v.head.Birth || h.in.Revision != e.Revision || h.in.Metrics != nil {
+	if h == nil || unconfirmed || v.lost || v.disk || v.loadHead.Birth != v.head.Birth || h.in.Revision != e.Revision ||
+		h.in.Metrics != nil {
 		v.take(e)
 		return
 	}

@@ -17,7 +17,10 @@ func (v *view) build() (l *List, changed bool) {
 		v.all = v.merge()
 		clear(v.changed)
 	}
-	l = &List{Service: v.service, Revision: v.head.Revision, Instances: v.all, Timeout: v.timeout(), head: v.head, healthy: new(onceList)}
+	l = &List{
+		Service: v.service, Revision: v.head.Revision, Instances: v.all, Timeout: v.timeout(), head: v.head,
+		healthy: new(onceList),
+	}
 	l.State, l.Why = v.state()
 	v.shown = l
 	return l, true
@@ -32,7 +35,9 @@ func (v *view) merge() []*Instance {
 	slices.Sort(ids)
 	out, rest := make([]*Instance, 0, len(v.instances)), v.all
 	for _, id := range ids {
-		at, there := slices.BinarySearchFunc(rest, id, func(in *Instance, id string) int { return strings.Compare(in.ID, id) })
+		at, there := slices.BinarySearchFunc(
+			rest, id, func(in *Instance, id string) int { return strings.Compare(in.ID, id) },
+		)
 		out = append(out, rest[:at]...)
 		if rest = rest[at:]; there {
 			rest = rest[1:]
@@ -54,7 +59,9 @@ func (v *view) state() (State, string) {
 	case v.silent:
 		return StateStale, "redis is silent"
 	case len(v.unconfirmed) > 0:
-		return StateRebuilding, fmt.Sprintf("redis has lost data: %d of %d instances have not registered again", len(v.unconfirmed), len(v.instances))
+		return StateRebuilding, fmt.Sprintf(
+			"redis has lost data: %d of %d instances have not registered again", len(v.unconfirmed), len(v.instances),
+		)
 	case v.lost:
 		return StateRebuilding, "redis has lost data"
 	case v.head.Guard != "":

@@ -11,12 +11,20 @@ import (
 	"github.com/freeslot/freeslot/internal/script"
 )
 
-func newDispatcher(cfg config.Replica, f *fleet, log *zap.Logger, reg prometheus.Registerer) (*dispatch.Dispatcher, error) {
+func newDispatcher(
+	cfg config.Replica, f *fleet, log *zap.Logger, reg prometheus.Registerer,
+) (*dispatch.Dispatcher, error) {
 	grace := cfg.MoveGrace
 	if grace == 0 {
 		grace = -1 // never
 	}
-	return dispatch.New(dispatch.Config{Replica: cfg.ReplicaID, Weight: cfg.TenantWeight, MoveGrace: grace, Limits: tenantLimits(cfg), Rates: submitRates(cfg)}, f.cells, f.nodes, log.Named("dispatch"), reg)
+	return dispatch.New(
+		dispatch.Config{
+			Replica: cfg.ReplicaID, Weight: cfg.TenantWeight, MoveGrace: grace, Limits: tenantLimits(cfg),
+			Rates: submitRates(cfg),
+		},
+		f.cells, f.nodes, log.Named("dispatch"), reg,
+	)
 }
 
 // tenantLimits returns a function that is called for every job.

@@ -41,9 +41,12 @@ func newFleet(cfg config.Replica, conn *connections, log *zap.Logger, reg promet
 	for i, layout := range layouts {
 		c, err := cell.New(cell.Config{
 			Layout: layout, Index: i, Cells: len(layouts), Servers: conn.topology.Servers,
-			HeartbeatLimit: cfg.HeartbeatLimit, Retention: cfg.Retention, RetentionBytes: int64(cfg.RetentionBytes / len(layouts)), QueueLimit: cfg.Limits.SubmitQueue, WaitingLimit: cfg.WaitingLimit, KeyRetention: cfg.IdempotencyRetention,
+			HeartbeatLimit: cfg.HeartbeatLimit, Retention: cfg.Retention,
+			RetentionBytes: int64(cfg.RetentionBytes / len(layouts)), QueueLimit: cfg.Limits.SubmitQueue,
+			WaitingLimit: cfg.WaitingLimit, KeyRetention: cfg.IdempotencyRetention,
 			Acknowledge: acknowledge(cfg), Scripts: script.Keep,
-		}, conn.commands.For(i), log.Named("cell"), prometheus.WrapRegistererWith(prometheus.Labels{"cell": strconv.Itoa(i)}, reg))
+		}, conn.commands.For(i), log.Named("cell"),
+			prometheus.WrapRegistererWith(prometheus.Labels{"cell": strconv.Itoa(i)}, reg))
 		if err != nil {
 			return nil, err
 		}
@@ -80,12 +83,16 @@ func (f *fleet) open(cfg config.Replica, feeds []cache.Feed, log *zap.Logger, re
 	}
 }
 
-func newTracker(cfg config.Replica, conn *connections, layouts []cell.Layout, log *zap.Logger, reg prometheus.Registerer) *events.Tracker {
+func newTracker(
+	cfg config.Replica, conn *connections, layouts []cell.Layout, log *zap.Logger, reg prometheus.Registerer,
+) *events.Tracker {
 	prefix := cfg.Redis.KeyPrefix + ":nodes:"
 	tracked := events.TrackerConfig{Prefix: prefix, Cells: make([]events.TrackedCell, len(layouts))}
 	for i, l := range layouts {
 		slot, _ := l.Slot()
-		tracked.Cells[i] = events.TrackedCell{Index: i, Tag: l.Tag, Slot: uint16(slot), Server: strconv.Itoa(conn.topology.Server(i))}
+		tracked.Cells[i] = events.TrackedCell{
+			Index: i, Tag: l.Tag, Slot: uint16(slot), Server: strconv.Itoa(conn.topology.Server(i)),
+		}
 	}
 	tracked.Open = func(server string, on func([]rueidis.RedisMessage)) (rueidis.Client, error) {
 		if conn.topology.Cluster {

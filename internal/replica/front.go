@@ -28,7 +28,8 @@ type front struct {
 	log      *zap.Logger
 }
 
-func newFront(cfg config.Replica, f *fleet, d *dispatch.Dispatcher, present *presence.Presence, parts feature.Parts, door *door,
+func newFront(cfg config.Replica, f *fleet, d *dispatch.Dispatcher, present *presence.Presence, parts feature.Parts,
+	door *door,
 	conn *connections, log *zap.Logger, reg prometheus.Registerer, served prometheus.Gatherer,
 ) (*front, error) {
 	auth := newAuthenticator(cfg)
@@ -42,7 +43,11 @@ func newFront(cfg config.Replica, f *fleet, d *dispatch.Dispatcher, present *pre
 	}
 	deps := api.Deps{
 		Jobs: d, Specs: f.cells, Queues: d, Control: f.cells, Nodes: f.cache, Links: f.cells, Auth: auth, Sessions: sessions,
-		Routes: routes, Checks: slices.Concat(checks, []api.Check{{Name: "writes", Ready: d.Writable}, {Name: "record", Ready: d.Recorded}}, durability(cfg, d), door.checks()),
+		Routes: routes,
+		Checks: slices.Concat(
+			checks, []api.Check{{Name: "writes", Ready: d.Writable}, {Name: "record", Ready: d.Recorded}}, durability(cfg, d),
+			door.checks(),
+		),
 		Gatherer: served, Registerer: reg, TracerProvider: conn.tracing.Provider(), Logger: log.Named("api"),
 	}
 	if door != nil && door.listener == nil {
@@ -50,7 +55,8 @@ func newFront(cfg config.Replica, f *fleet, d *dispatch.Dispatcher, present *pre
 	}
 	server := api.New(api.Config{
 		Listen: cfg.Listen, Replica: cfg.ReplicaID, Version: version.String(),
-		MaxPayloadBytes: cfg.Limits.MaxPayloadBytes, MaxWaits: cfg.Limits.MaxWaits, AllowedOrigins: cfg.AllowedOrigins, LinkTimeout: cfg.Cache.VersionCheckTimeout,
+		MaxPayloadBytes: cfg.Limits.MaxPayloadBytes, MaxWaits: cfg.Limits.MaxWaits, AllowedOrigins: cfg.AllowedOrigins,
+		LinkTimeout: cfg.Cache.VersionCheckTimeout,
 	}, deps)
 	return &front{server: server, sessions: sessions, door: door, log: log}, nil
 }
@@ -63,7 +69,10 @@ func newAuthenticator(cfg config.Replica) *api.Authenticator {
 	return api.NewAuthenticator(credentials, config.DefaultTenant)
 }
 
-func newSessions(cfg config.Replica, d *dispatch.Dispatcher, auth *api.Authenticator, conn *connections, log *zap.Logger, reg prometheus.Registerer) (*session.Handler, error) {
+func newSessions(
+	cfg config.Replica, d *dispatch.Dispatcher, auth *api.Authenticator, conn *connections, log *zap.Logger,
+	reg prometheus.Registerer,
+) (*session.Handler, error) {
 	return session.New(session.Config{
 		Replica: cfg.ReplicaID, Version: version.String(),
 		MaxPayloadBytes: cfg.Limits.MaxPayloadBytes, MaxBatch: cfg.Limits.MaxBatch,
@@ -71,7 +80,8 @@ func newSessions(cfg config.Replica, d *dispatch.Dispatcher, auth *api.Authentic
 		PingInterval:  cfg.Session.PingInterval,
 		QueueMessages: cfg.Limits.SessionQueue, QueueBytes: cfg.Limits.SessionQueueBytes,
 		// Both times are parts of the drain, which has to end in time.
-		CloseTimeout: min(session.DefaultCloseTimeout, cfg.DrainTimeout/4), DrainGrace: min(session.DefaultDrainGrace, cfg.DrainTimeout/4),
+		CloseTimeout:   min(session.DefaultCloseTimeout, cfg.DrainTimeout/4),
+		DrainGrace:     min(session.DefaultDrainGrace, cfg.DrainTimeout/4),
 		AllowedOrigins: cfg.AllowedOrigins, TracerProvider: conn.tracing.Provider(),
 	}, d, auth, log.Named("session"), reg)
 }

@@ -43,7 +43,8 @@ func newDoor(cfg config.Replica, conn *connections, log *zap.Logger, reg prometh
 		return nil, err
 	}
 	d.handler, err = gateway.New(gateway.Config{
-		Replica: cfg.ReplicaID, Version: version.String(), HeartbeatLimit: cfg.HeartbeatLimit, MaxAgents: cfg.Gateway.MaxAgents,
+		Replica: cfg.ReplicaID, Version: version.String(), HeartbeatLimit: cfg.HeartbeatLimit,
+		MaxAgents:    cfg.Gateway.MaxAgents,
 		PingInterval: cfg.Gateway.PingInterval,
 		Cells:        func(node string) gateway.Cell { return cells.OfNode(node) }, Tokens: d.tokens,
 	}, log, reg)
@@ -52,7 +53,8 @@ func newDoor(cfg config.Replica, conn *connections, log *zap.Logger, reg prometh
 	}
 	if cfg.Gateway.Listen != "" {
 		d.listener = gateway.NewListener(gateway.ListenerConfig{
-			Listen: cfg.Gateway.Listen, CertFile: cfg.Gateway.TLS.CertFile, KeyFile: cfg.Gateway.TLS.KeyFile, ClientCAFile: cfg.Gateway.TLS.ClientCAFile,
+			Listen: cfg.Gateway.Listen, CertFile: cfg.Gateway.TLS.CertFile, KeyFile: cfg.Gateway.TLS.KeyFile,
+			ClientCAFile: cfg.Gateway.TLS.ClientCAFile,
 		}, d.handler, log)
 	}
 	return d, nil

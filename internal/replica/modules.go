@@ -27,7 +27,9 @@ func (r *Replica) modules(conn *connections) fx.Option {
 	return fx.Options(
 		fx.Supply(conn, r.cfg, r.log),
 		fx.Provide(func() prometheus.Registerer { return r.reg }),
-		fx.Module("connections", fx.Invoke(func(hook feature.Hook, conn *connections) { hook(feature.Step{Stop: conn.close}) })),
+		fx.Module(
+			"connections", fx.Invoke(func(hook feature.Hook, conn *connections) { hook(feature.Step{Stop: conn.close}) }),
+		),
 		fx.Module("fleet", fx.Provide(newFleet, newEnv(r)), fx.Invoke(func(hook feature.Hook, f *fleet) {
 			hook(feature.Step{Start: f.check})
 			hook(feature.Step{Start: f.cells.Start, Stop: f.cells.Stop})
@@ -53,8 +55,12 @@ func (r *Replica) modules(conn *connections) fx.Option {
 }
 
 // newEnv returns what gives features their environment.
-func newEnv(r *Replica) func(cfg config.Replica, f *fleet, d *dispatch.Dispatcher, conn *connections, log *zap.Logger, reg prometheus.Registerer) *feature.Env {
-	return func(cfg config.Replica, f *fleet, d *dispatch.Dispatcher, conn *connections, log *zap.Logger, reg prometheus.Registerer) *feature.Env {
+func newEnv(r *Replica) func(
+	cfg config.Replica, f *fleet, d *dispatch.Dispatcher, conn *connections, log *zap.Logger, reg prometheus.Registerer,
+) *feature.Env {
+	return func(
+		cfg config.Replica, f *fleet, d *dispatch.Dispatcher, conn *connections, log *zap.Logger, reg prometheus.Registerer,
+	) *feature.Env {
 		return &feature.Env{
 			Config: cfg, Cells: f.cells, Runners: f.cells.Runners(), Subscriber: conn.events.For, Commands: conn.commands.For,
 			Nodes: f.cache, Jobs: d, Log: log, Metrics: reg, Probes: r.probes,

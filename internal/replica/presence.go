@@ -12,15 +12,18 @@ import (
 
 // newPresence makes choices try this replica's share of the fleet first, and makes this replica
 // match free nodes of its share with waiting jobs.
-func newPresence(cfg config.Replica, fleet *fleet, d *dispatch.Dispatcher, parts feature.Parts, log *zap.Logger) *presence.Presence {
+func newPresence(
+	cfg config.Replica, fleet *fleet, d *dispatch.Dispatcher, parts feature.Parts, log *zap.Logger,
+) *presence.Presence {
 	all := parts.All()
-	return presence.New(presence.Config{Replica: cfg.ReplicaID, HeartbeatLimit: cfg.HeartbeatLimit, OnChange: func(replicas []string) {
-		fleet.cache.SetShare(selection.NewShare(cfg.ReplicaID, replicas))
-		d.SetReplicas(replicas)
-		for _, p := range all {
-			if p.SetReplicas != nil {
-				p.SetReplicas(replicas)
+	return presence.New(presence.Config{Replica: cfg.ReplicaID, HeartbeatLimit: cfg.HeartbeatLimit,
+		OnChange: func(replicas []string) {
+			fleet.cache.SetShare(selection.NewShare(cfg.ReplicaID, replicas))
+			d.SetReplicas(replicas)
+			for _, p := range all {
+				if p.SetReplicas != nil {
+					p.SetReplicas(replicas)
+				}
 			}
-		}
-	}}, presence.NewStore(fleet.cells.At(0).Runner()), log.Named("presence"))
+		}}, presence.NewStore(fleet.cells.At(0).Runner()), log.Named("presence"))
 }

@@ -54,13 +54,25 @@ func redisReady(h cache.Health) (ok bool, detail string) {
 	case h.Synced && stale == len(h.Cells):
 		return false, fmt.Sprintf("Redis has not %s for %s%s", answered, h.Age.Round(time.Second/10), refusal)
 	case away > 0:
-		return true, fmt.Sprintf("degraded: %d of %d cells have not %s for up to %s%s", away, len(h.Cells), answered, h.Age.Round(time.Second/10), refusal)
+		return true, fmt.Sprintf(
+			"degraded: %d of %d cells have not %s for up to %s%s", away, len(h.Cells), answered, h.Age.Round(time.Second/10),
+			refusal,
+		)
 	case unsubscribed > 0:
-		return true, fmt.Sprintf("degraded: the events of %d of %d cells are not heard, for a reason that the log has; what changes is seen a second later", unsubscribed, len(h.Cells))
+		return true, fmt.Sprintf(
+			"degraded: the events of %d of %d cells are not heard, for a reason that the log has; what changes is seen a "+
+				"second later",
+			unsubscribed, len(h.Cells),
+		)
 	case unable > 0:
-		return true, fmt.Sprintf("degraded: Redis cannot tell of edits made by hand (client-side caching) in %d of %d cells; such edits are seen within a minute", unable, len(h.Cells))
+		return true, fmt.Sprintf(
+			"degraded: Redis cannot tell of edits made by hand (client-side caching) in %d of %d cells; such edits are seen "+
+				"within a minute",
+			unable, len(h.Cells),
+		)
 	case untracked > 0:
-		return true, fmt.Sprintf("degraded: the connection that tells of edits made by hand in Redis (client-side caching) is away for %d of %d cells; "+
+		return true, fmt.Sprintf("degraded: the connection that tells of edits made by hand in Redis (client-side "+
+			"caching) is away for %d of %d cells; "+
 			"such edits are seen once it is back", untracked, len(h.Cells))
 	default:
 		return true, ""

@@ -39,7 +39,9 @@ func New(cfg config.Replica, log *zap.Logger, reg *prometheus.Registry) *Replica
 
 // NewEmbedded makes a replica without listeners, for a process that submits jobs through Jobs.
 // Otherwise it is like New. probes holds further kinds of the registry's checks.
-func NewEmbedded(cfg config.Replica, probes map[string]centre.Probe, log *zap.Logger, reg prometheus.Registerer) *Replica {
+func NewEmbedded(
+	cfg config.Replica, probes map[string]centre.Probe, log *zap.Logger, reg prometheus.Registerer,
+) *Replica {
 	return &Replica{cfg: cfg, probes: probes, log: log, reg: reg}
 }
 

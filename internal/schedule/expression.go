@@ -54,7 +54,9 @@ func Parse(expression, zone string) (Expression, error) {
 		return Expression{}, err
 	}
 	if len(expression) > MaxExpressionLength {
-		return Expression{}, freeslot.Invalid("cron", "has %d bytes, expected at most %d", len(expression), MaxExpressionLength)
+		return Expression{}, freeslot.Invalid(
+			"cron", "has %d bytes, expected at most %d", len(expression), MaxExpressionLength,
+		)
 	}
 	if text, ok := strings.CutPrefix(expression, everyPrefix); ok {
 		every, err := parseEvery(text)
@@ -67,9 +69,15 @@ func Parse(expression, zone string) (Expression, error) {
 	parsed, err := parser.ParseStandard(sundays(expression))
 	spec, ok := parsed.(*parser.SpecSchedule)
 	if err != nil || !ok {
-		return Expression{}, freeslot.Invalid("cron", `is %q, expected five fields such as "30 4 * * 1-5" (minute, hour, day of month, month, day of week), @daily or @every 10m: %v`, shown(expression), err)
+		return Expression{}, freeslot.Invalid(
+			"cron",
+			`is %q, expected five fields such as "30 4 * * 1-5" (minute, hour, day of month, month, day of week), @daily or @every 10m: %v`,
+			shown(expression), err,
+		)
 	}
-	for name, bits := range map[string]uint64{"minute": spec.Minute, "hour": spec.Hour, "day of month": spec.Dom, "month": spec.Month, "day of week": spec.Dow} {
+	for name, bits := range map[string]uint64{
+		"minute": spec.Minute, "hour": spec.Hour, "day of month": spec.Dom, "month": spec.Month, "day of week": spec.Dow,
+	} {
 		if bits == 0 {
 			return Expression{}, freeslot.Invalid("cron", "is %q, which names no %s", shown(expression), name)
 		}

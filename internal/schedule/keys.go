@@ -13,5 +13,8 @@ type keys struct {
 }
 
 func keysOf(l script.Layout) keys {
-	return keys{definitions: l.Key("cron", ""), states: l.Key("cron:state", ""), index: l.Key("cron:index", ""), due: l.Key("cron:due", "")}
+	return keys{
+		definitions: l.Key("cron", ""), states: l.Key("cron:state", ""), index: l.Key("cron:index", ""),
+		due: l.Key("cron:due", ""),
+	}
 }

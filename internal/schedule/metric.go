@@ -11,10 +11,12 @@ type metrics struct {
 func newMetrics(reg prometheus.Registerer) *metrics {
 	m := &metrics{
 		runs: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "freeslot_schedule_runs_total", Help: "Runs of schedules that this replica ended, by outcome: created, or failed because no job could be created.",
+			Name: "freeslot_schedule_runs_total",
+			Help: "Runs of schedules that this replica ended, by outcome: created, or failed because no job could be created.",
 		}, []string{"outcome"}),
 		missed: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: "freeslot_schedule_missed_runs_total", Help: "Runs of schedules that this replica left out because they were missed.",
+			Name: "freeslot_schedule_missed_runs_total",
+			Help: "Runs of schedules that this replica left out because they were missed.",
 		}),
 		lag: prometheus.NewHistogram(prometheus.HistogramOpts{
 			Name: "freeslot_schedule_lag_seconds", Help: "From the time of a run to the creation of its job.",

@@ -37,7 +37,8 @@ func allProblems(data []byte, first error) error {
 			return
 		}
 		var bad *freeslot.Error
-		if _, err := decodeChange(text); errors.As(err, &bad) && !slices.ContainsFunc(found, func(f freeslot.FieldError) bool { return f.Field == bad.Field }) {
+		if _, err := decodeChange(text); errors.As(err, &bad) &&
+			!slices.ContainsFunc(found, func(f freeslot.FieldError) bool { return f.Field == bad.Field }) {
 			found.Add(bad)
 		}
 	}

@@ -87,7 +87,8 @@ func (r *routes) register() {
 	huma.Register(r, huma.Operation{
 		OperationID: "put-schedule", Method: http.MethodPut, Path: schedulePath, Tags: tags,
 		Summary: "Make or replace a schedule",
-		Description: "201 for a new one, else 200. The same again changes nothing. A bad one is refused with every bad field in errors. Where time or zone change, the next run is the first from now on; " +
+		Description: "201 for a new one, else 200. The same again changes nothing. A bad one is refused with every bad " +
+			"field in errors. Where time or zone change, the next run is the first from now on; " +
 			"a run that is just being made goes on.",
 		DefaultStatus: http.StatusOK,
 	}, r.put)
@@ -100,7 +101,8 @@ func (r *routes) register() {
 	}, r.list)
 	huma.Register(r, huma.Operation{
 		OperationID: "delete-schedule", Method: http.MethodDelete, Path: schedulePath, Tags: tags,
-		Summary: "Delete a schedule", Description: "The answer is what it was. Its jobs go on; a run that is just being made may come to a job.",
+		Summary:     "Delete a schedule",
+		Description: "The answer is what it was. Its jobs go on; a run that is just being made may come to a job.",
 	}, func(ctx context.Context, in *scheduleInput) (*scheduleOutput, error) {
 		return r.one(ctx, in, r.schedules.Delete)
 	})
@@ -112,14 +114,16 @@ func (r *routes) register() {
 	})
 	huma.Register(r, huma.Operation{
 		OperationID: "resume-schedule", Method: http.MethodPost, Path: schedulePath + "/resume", Tags: tags,
-		Summary: "Have a schedule run again", Description: "It runs again from its next time on. Runs that fell into the pause do not count as missed.",
+		Summary:     "Have a schedule run again",
+		Description: "It runs again from its next time on. Runs that fell into the pause do not count as missed.",
 	}, func(ctx context.Context, in *scheduleInput) (*scheduleOutput, error) {
 		return r.one(ctx, in, r.schedules.Resume)
 	})
 	huma.Register(r, huma.Operation{
 		OperationID: "run-schedule", Method: http.MethodPost, Path: schedulePath + "/run", Tags: tags,
-		Summary:       "Submit a schedule's job now",
-		Description:   "Beside its runs, and also while it is paused; the answer is the status of the job. Asking twice makes two jobs.",
+		Summary: "Submit a schedule's job now",
+		Description: "Beside its runs, and also while it is paused; the answer is the status of the job. Asking twice " +
+			"makes two jobs.",
 		DefaultStatus: http.StatusAccepted,
 	}, r.run)
 }
@@ -131,7 +135,8 @@ func scheduleTenant(p api.Principal, tenant string) (string, error) {
 		return p.Tenant, nil
 	case !p.Operator:
 		return "", &freeslot.Error{
-			Code: freeslot.CodePermissionDenied, Field: "tenant", Message: "tenant is another's, whose schedules only operators may manage",
+			Code: freeslot.CodePermissionDenied, Field: "tenant",
+			Message: "tenant is another's, whose schedules only operators may manage",
 		}
 	default:
 		return tenant, freeslot.ValidateName("tenant", tenant)
@@ -140,13 +145,14 @@ func scheduleTenant(p api.Principal, tenant string) (string, error) {
 
 func (r *routes) put(ctx context.Context, in *putScheduleInput) (*scheduleOutput, error) {
 	created := false
-	out, err := r.one(ctx, &scheduleInput{in.Name, in.Tenant}, func(ctx context.Context, tenant, name string) (status Schedule, err error) {
-		change, err := DecodeChange(in.RawBody)
-		if err == nil {
-			status, created, err = r.schedules.Put(ctx, tenant, name, change)
-		}
-		return status, err
-	})
+	out, err := r.one(ctx, &scheduleInput{in.Name, in.Tenant},
+		func(ctx context.Context, tenant, name string) (status Schedule, err error) {
+			change, err := DecodeChange(in.RawBody)
+			if err == nil {
+				status, created, err = r.schedules.Put(ctx, tenant, name, change)
+			}
+			return status, err
+		})
 	if created && err == nil {
 		out.Status = http.StatusCreated
 	}
@@ -154,12 +160,15 @@ func (r *routes) put(ctx context.Context, in *putScheduleInput) (*scheduleOutput
 }
 
 func (r *routes) get(ctx context.Context, in *getScheduleInput) (*scheduleOutput, error) {
-	return r.one(ctx, &scheduleInput{in.Name, in.Tenant}, func(ctx context.Context, tenant, name string) (Schedule, error) {
-		return r.schedules.Get(ctx, tenant, name, in.Runs)
-	})
+	return r.one(ctx, &scheduleInput{in.Name, in.Tenant},
+		func(ctx context.Context, tenant, name string) (Schedule, error) {
+			return r.schedules.Get(ctx, tenant, name, in.Runs)
+		})
 }
 
-func (r *routes) one(ctx context.Context, in *scheduleInput, call func(ctx context.Context, tenant, name string) (Schedule, error)) (*scheduleOutput, error) {
+func (r *routes) one(
+	ctx context.Context, in *scheduleInput, call func(ctx context.Context, tenant, name string) (Schedule, error),
+) (*scheduleOutput, error) {
 	tenant, err := scheduleTenant(api.Caller(ctx), in.Tenant)
 	if err != nil {
 		return nil, r.Refuse("schedule", err)
@@ -216,10 +225,16 @@ func (r *routes) document(doc *huma.OpenAPI) {
 	path := doc.Paths[schedulePath]
 	path.Put.RequestBody = &huma.RequestBody{
 		Required: true,
-		Content:  map[string]*huma.MediaType{"application/json": {Schema: doc.Components.Schemas.Schema(reflect.TypeFor[ScheduleRequest](), true, "ScheduleRequest")}},
+		Content: map[string]*huma.MediaType{
+			"application/json": {Schema: doc.Components.Schemas.Schema(
+				reflect.TypeFor[ScheduleRequest](), true, "ScheduleRequest",
+			)},
+		},
 	}
 	path.Put.Responses["201"] = &huma.Response{Description: "Made.", Content: path.Put.Responses["200"].Content}
 	run := doc.Paths[schedulePath+"/run"].Post
 	run.Responses["202"].Description = "The job; it had not ended when this was written."
-	run.Responses["200"] = &huma.Response{Description: "The job, which has ended already.", Content: run.Responses["202"].Content}
+	run.Responses["200"] = &huma.Response{
+		Description: "The job, which has ended already.", Content: run.Responses["202"].Content,
+	}
 }

@@ -46,7 +46,10 @@ const (
 // Dispatcher lists what a Runner calls of *dispatch.Dispatcher.
 type Dispatcher interface {
 	Home(tenant string, job *freeslot.Job, near int) (int, error)
-	Submit(ctx context.Context, reqs []dispatch.Request, sink dispatch.Sink, accepted func(i int, a dispatch.Accepted, err error))
+	Submit(
+		ctx context.Context, reqs []dispatch.Request, sink dispatch.Sink,
+		accepted func(i int, a dispatch.Accepted, err error),
+	)
 	Job(ctx context.Context, tenant, jobID string) (freeslot.JobStatus, error)
 }
 
@@ -109,10 +112,13 @@ type Runner struct {
 }
 
 // NewRunner makes a runner. It does no I/O. reg may be nil.
-func NewRunner(cfg Config, runners []*script.Runner, markers Markers, jobs Dispatcher, log *zap.Logger, reg prometheus.Registerer) *Runner {
+func NewRunner(
+	cfg Config, runners []*script.Runner, markers Markers, jobs Dispatcher, log *zap.Logger, reg prometheus.Registerer,
+) *Runner {
 	ctx, cancel := context.WithCancel(context.Background())
 	return &Runner{
-		cfg: cfg.WithDefaults(), store: newStore(runners), markers: markers, jobs: jobs, log: log, often: logging.Sampled(log), metrics: newMetrics(reg),
+		cfg: cfg.WithDefaults(), store: newStore(runners), markers: markers, jobs: jobs, log: log,
+		often: logging.Sampled(log), metrics: newMetrics(reg),
 		ctx: ctx, cancel: cancel,
 	}
 }
@@ -307,7 +313,10 @@ func (r *Runner) make(ctx context.Context, run *run) (more bool, err error) {
 		if made, err := r.exists(ctx, run); err != nil || made {
 			return r.ended(ctx, run, err)
 		}
-		return r.failed(ctx, run, fmt.Errorf("it is not known whether the job was created, for which there was no definite answer in %s", limit))
+		return r.failed(
+			ctx, run,
+			fmt.Errorf("it is not known whether the job was created, for which there was no definite answer in %s", limit),
+		)
 	}
 	if err := r.allowed(run.schedule); err != nil {
 		return r.refused(ctx, run, err)
@@ -377,7 +386,9 @@ func (r *Runner) failed(ctx context.Context, run *run, cause error) (more bool, 
 		return false, err
 	}
 	r.metrics.runs.WithLabelValues("failed").Inc()
-	r.log.Warn("schedule.run_not_made", zap.String("schedule", run.record.id), zap.Int64("run_ms", next.LastMS), zap.Error(cause))
+	r.log.Warn(
+		"schedule.run_not_made", zap.String("schedule", run.record.id), zap.Int64("run_ms", next.LastMS), zap.Error(cause),
+	)
 	return true, nil
 }
 
@@ -396,7 +407,8 @@ func (r *Runner) ended(ctx context.Context, run *run, err error) (more bool, _ e
 			break
 		}
 		// A client may have changed the schedule, which leaves the claim as it is.
-		if run, err = r.read(ctx, run.record.id); err != nil || run == nil || run.state.Claim == nil || run.state.Claim.JobID != job {
+		if run, err = r.read(ctx, run.record.id); err != nil || run == nil || run.state.Claim == nil ||
+			run.state.Claim.JobID != job {
 			return true, err
 		}
 	}
@@ -442,7 +454,9 @@ func (r *Runner) read(ctx context.Context, id string) (*run, error) {
 	switch {
 	case run.broken != nil:
 		r.often.Warn("schedule.unreadable", zap.String("schedule", id), zap.Error(run.broken))
-		_, err := c.write(ctx, write{id: id, seen: record.state, state: record.state, dueMS: nowMS + brokenPause.Milliseconds()})
+		_, err := c.write(
+			ctx, write{id: id, seen: record.state, state: record.state, dueMS: nowMS + brokenPause.Milliseconds()},
+		)
 		return nil, err
 	case run.state == nil:
 		_, err := c.write(ctx, write{id: id})

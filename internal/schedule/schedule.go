@@ -106,10 +106,14 @@ func (s *Definition) Validate() error {
 		return freeslot.Invalid("on_missed", "is %q, expected skip, latest or all", s.OnMissed)
 	}
 	if s.GraceMS < 0 || s.GraceMS > MaxGrace.Milliseconds() {
-		return freeslot.Invalid("grace_ms", "is %d, expected 1 to %d (0 or absent means %d)", s.GraceMS, MaxGrace.Milliseconds(), DefaultGrace.Milliseconds())
+		return freeslot.Invalid(
+			"grace_ms", "is %d, expected 1 to %d (0 or absent means %d)", s.GraceMS, MaxGrace.Milliseconds(),
+			DefaultGrace.Milliseconds(),
+		)
 	}
 	for field, set := range map[string]bool{
-		"job.run_at_ms": s.Job.RunAtMS != 0, "job.idempotency_key": s.Job.IdempotencyKey != "", "job.traceparent": s.Job.TraceParent != "",
+		"job.run_at_ms": s.Job.RunAtMS != 0, "job.idempotency_key": s.Job.IdempotencyKey != "",
+		"job.traceparent": s.Job.TraceParent != "",
 	} {
 		if set {
 			return freeslot.Invalid(field, "is set, which is for one job: leave it out of a schedule")

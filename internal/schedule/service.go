@@ -42,7 +42,9 @@ func NewService(runners []*script.Runner, maxPayload int) *Service {
 
 // Put makes a schedule, or replaces the schedule with this name. If nothing differs, the schedule
 // keeps its version. created is true if there was none.
-func (s *Service) Put(ctx context.Context, tenant, name string, change *Change) (status Schedule, created bool, err error) {
+func (s *Service) Put(
+	ctx context.Context, tenant, name string, change *Change,
+) (status Schedule, created bool, err error) {
 	if err = change.Validate(); err == nil {
 		err = wire.CheckPayload("job", &change.Job, s.maxPayload)
 	}
@@ -82,7 +84,8 @@ func (s *Service) Put(ctx context.Context, tenant, name string, change *Change) 
 		}
 		next := f.state.step()
 		next.Version, next.UpdatedMS = next.Version+1, f.nowMS
-		if f.schedule.Cron != change.Cron || f.schedule.TimeZone != change.TimeZone || next.Paused != paused || next.NextMS == 0 {
+		if f.schedule.Cron != change.Cron || f.schedule.TimeZone != change.TimeZone || next.Paused != paused ||
+			next.NextMS == 0 {
 			next.NextMS = e.NextMS(max(f.nowMS, next.LastMS))
 		}
 		next.Paused, f.schedule = paused, &change.Definition
@@ -101,7 +104,9 @@ func checkVersion(want *uint64, st *state) error {
 	}
 	return &freeslot.Error{
 		Code: freeslot.CodeConflict, Field: "version",
-		Message: fmt.Sprintf("version is %d, and the schedule is at %d (0 is none): make the change in what it is now", *want, current),
+		Message: fmt.Sprintf(
+			"version is %d, and the schedule is at %d (0 is none): make the change in what it is now", *want, current,
+		),
 	}
 }
 
@@ -242,7 +247,9 @@ type found struct {
 func (f *found) unreadable() error {
 	return &freeslot.Error{
 		Code: freeslot.CodeConflict, Field: "name",
-		Message: fmt.Sprintf("name is that of a schedule that was edited in Redis and cannot be read: put it anew, or delete it (%v)", f.broken),
+		Message: fmt.Sprintf(
+			"name is that of a schedule that was edited in Redis and cannot be read: put it anew, or delete it (%v)", f.broken,
+		),
 	}
 }
 
@@ -278,7 +285,9 @@ func decodeFound(record record, nowMS int64) *found {
 // change computes a change from what is stored, and writes it. If another change comes first, it
 // computes again. compute returns the next state, or nil for no change, and the definition if that
 // changes.
-func (s *Service) change(ctx context.Context, tenant, name string, compute func(*found) (*state, string, error)) (Schedule, error) {
+func (s *Service) change(
+	ctx context.Context, tenant, name string, compute func(*found) (*state, string, error),
+) (Schedule, error) {
 	for range tries {
 		f, err := s.find(ctx, tenant, name)
 		if err != nil {
@@ -292,7 +301,8 @@ func (s *Service) change(ctx context.Context, tenant, name string, compute func(
 			return scheduleOf(f.record.id, f.schedule, f.state), s.store.of(f.record.id).runner.Confirm(ctx)
 		}
 		made, err := s.store.of(f.record.id).write(ctx, write{
-			id: f.record.id, seen: f.record.state, state: next.encode(), definition: definition, dueMS: next.dueMS(), confirmed: true,
+			id: f.record.id, seen: f.record.state, state: next.encode(), definition: definition, dueMS: next.dueMS(),
+			confirmed: true,
 		})
 		if err != nil {
 			return Schedule{}, err
@@ -309,5 +319,8 @@ func notFound(name string) error {
 }
 
 func busy(name string) error {
-	return &freeslot.Error{Code: freeslot.CodeUnavailable, Message: "schedule " + name + " is changed by others again and again", RetryAfter: time.Second}
+	return &freeslot.Error{
+		Code: freeslot.CodeUnavailable, Message: "schedule " + name + " is changed by others again and again",
+		RetryAfter: time.Second,
+	}
 }

@@ -87,7 +87,8 @@ func decodeState(text string) (*state, error) {
 		return nil, errors.New("state: no steps or no version")
 	}
 	if c := s.Claim; c != nil {
-		if c.RunMS <= 0 || c.RunMS > maxTimeMS || c.SinceMS < 0 || c.SinceMS > maxTimeMS || c.PlacedMS < 0 || c.PlacedMS > maxTimeMS {
+		if c.RunMS <= 0 || c.RunMS > maxTimeMS || c.SinceMS < 0 || c.SinceMS > maxTimeMS || c.PlacedMS < 0 ||
+			c.PlacedMS > maxTimeMS {
 			return nil, errors.New("state: a time of the claim is out of range")
 		}
 		if _, ok := cell.JobCell(c.JobID); c.JobID != "" && !ok {
@@ -179,8 +180,10 @@ type Schedule struct {
 func scheduleOf(id string, d *Definition, st *state) Schedule {
 	tenant, name, _ := splitID(id)
 	out := Schedule{
-		Name: name, Tenant: tenant, Cron: d.Cron, TimeZone: cmp.Or(d.TimeZone, "UTC"), Job: d.Job, OnMissed: d.policy(), GraceMS: d.graceMS(), Paused: st.Paused,
-		Version: st.Version, CreatedAtMS: st.CreatedMS, UpdatedAtMS: st.UpdatedMS, LastRunMS: st.LastMS, LastJobID: st.LastJob,
+		Name: name, Tenant: tenant, Cron: d.Cron, TimeZone: cmp.Or(d.TimeZone, "UTC"), Job: d.Job, OnMissed: d.policy(),
+		GraceMS: d.graceMS(), Paused: st.Paused,
+		Version: st.Version, CreatedAtMS: st.CreatedMS, UpdatedAtMS: st.UpdatedMS, LastRunMS: st.LastMS,
+		LastJobID: st.LastJob,
 		LastError: st.LastError, LastErrorAtMS: st.LastErrorMS, Runs: st.Made, Failed: st.Failed, Missed: st.Missed,
 	}
 	if !st.Paused {

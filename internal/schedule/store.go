@@ -185,7 +185,9 @@ func (c *cellStore) list(ctx context.Context, tenant, after string, limit int) (
 // count returns how many schedules of the tenant the cell has.
 func (c *cellStore) count(ctx context.Context, tenant string) (int, error) {
 	from, to := rangeOf(tenant)
-	n, err := c.runner.Do(ctx, "cron_count", c.runner.B().Zlexcount().Key(c.keys.index).Min(from).Max(to).Build()).AsInt64()
+	n, err := c.runner.Do(
+		ctx, "cron_count", c.runner.B().Zlexcount().Key(c.keys.index).Min(from).Max(to).Build(),
+	).AsInt64()
 	if err != nil {
 		return 0, fmt.Errorf("count schedules: %w", err)
 	}

@@ -412,7 +412,9 @@ func (b *Batch[In, Out]) call(items []*item[In, Out]) error {
 	}
 	b.observe(len(in))
 	// The call serves many callers, so the context of one must not end it. The deadline does.
-	ctx, cancel := context.WithTimeout(context.Background(), b.cfg.Timeout+time.Duration(bytes)*time.Second/slowestConnection)
+	ctx, cancel := context.WithTimeout(
+		context.Background(), b.cfg.Timeout+time.Duration(bytes)*time.Second/slowestConnection,
+	)
 	defer cancel()
 	out, err := b.cfg.Run(ctx, in)
 	for i, it := range live {

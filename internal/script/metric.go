@@ -43,10 +43,12 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 			Name: "freeslot_redis_calls_in_flight", Help: "Calls to Redis under way; they share the pipelined connections.",
 		}),
 		waits: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "freeslot_replication_waits_total", Help: "Waits for Redis' replicas, by outcome: confirmed, short (too few in time) or failed.",
+			Name: "freeslot_replication_waits_total",
+			Help: "Waits for Redis' replicas, by outcome: confirmed, short (too few in time) or failed.",
 		}, []string{"outcome"}),
 		waitTime: prometheus.NewHistogram(prometheus.HistogramOpts{
-			Name: "freeslot_replication_wait_seconds", Help: "Time of the calls that waited for Redis' replicas, the call itself included.",
+			Name:    "freeslot_replication_wait_seconds",
+			Help:    "Time of the calls that waited for Redis' replicas, the call itself included.",
 			Buckets: LatencyBuckets,
 		}),
 		reg: reg,

@@ -120,7 +120,11 @@ func (r *Runner) await(ctx context.Context, on rueidis.Client, s *Script, keys, 
 	begin, pause := time.Now(), shortestPause
 	if r.loading.missing.CompareAndSwap(0, begin.UnixNano()) {
 		r.log.Warn("scripts.missing", zap.Stringer("cell", r.cfg.Layout),
-			zap.String("reason", "Redis was restarted, failed over or flushed, or no scheduler of this release has been there yet; waiting for one to load them"))
+			zap.String(
+				"reason",
+				"Redis was restarted, failed over or flushed, or no scheduler of this release has been there yet; waiting for "+
+					"one to load them",
+			))
 	}
 	for {
 		if r.loading.sends.Load() || !r.loading.refused.Load() && time.Since(begin) >= awaitPatience {
@@ -184,7 +188,9 @@ func (r *Runner) arrived(result rueidis.RedisResult) {
 		return
 	}
 	if since := r.loading.missing.Swap(0); since != 0 {
-		r.log.Info("scripts.back", zap.Stringer("cell", r.cfg.Layout), zap.Duration("waited", time.Since(time.Unix(0, since))))
+		r.log.Info(
+			"scripts.back", zap.Stringer("cell", r.cfg.Layout), zap.Duration("waited", time.Since(time.Unix(0, since))),
+		)
 	}
 }
 
@@ -252,6 +258,9 @@ func (r *Runner) keep(ctx context.Context) {
 	}
 	if r.loading.failing.CompareAndSwap(false, true) {
 		r.log.Warn("scripts.refused", zap.Stringer("cell", r.cfg.Layout), zap.Error(err),
-			zap.String("reason", "agents whose user may not load scripts wait for others to; `schedctl acl --role replica` has what this user needs"))
+			zap.String(
+				"reason",
+				"agents whose user may not load scripts wait for others to; `schedctl acl --role replica` has what this user needs",
+			))
 	}
 }

@@ -114,7 +114,9 @@ func (r *Runner) CallReplicated(ctx context.Context, s *Script, keys, args []str
 // CallConfirmed is Call for a script that may refuse. Unless refused reports that it did, Redis'
 // replicas have the writes of this call, or of an earlier call with the same outcome. Errors: as
 // CallReplicated.
-func (r *Runner) CallConfirmed(ctx context.Context, s *Script, keys, args []string, refused func(rueidis.RedisResult) bool) rueidis.RedisResult {
+func (r *Runner) CallConfirmed(
+	ctx context.Context, s *Script, keys, args []string, refused func(rueidis.RedisResult) bool,
+) rueidis.RedisResult {
 	var result rueidis.RedisResult
 	err := r.OneConnection(func(on *Conn) error {
 		result = on.Call(ctx, s, keys, args)
@@ -219,7 +221,9 @@ func (r *Runner) wait(ctx context.Context) rueidis.Completed {
 		timeout = min(timeout, time.Until(end))
 	}
 	// A timeout of 0 would wait for ever.
-	return r.client.B().Wait().Numreplicas(int64(r.cfg.Acknowledge.Replicas)).Timeout(max(timeout.Milliseconds(), 1)).Build()
+	return r.client.B().Wait().Numreplicas(
+		int64(r.cfg.Acknowledge.Replicas),
+	).Timeout(max(timeout.Milliseconds(), 1)).Build()
 }
 
 // replicated handles the answers to a barrier. It leaves the causes out of the error's chain,

@@ -116,7 +116,9 @@ func (r *Runner) doOn(ctx context.Context, on rueidis.Client, label string, cmd 
 }
 
 // timed makes a call, with the default deadline if ctx has none, and counts it.
-func (r *Runner) timed(ctx context.Context, label string, call func(ctx context.Context) rueidis.RedisResult) rueidis.RedisResult {
+func (r *Runner) timed(
+	ctx context.Context, label string, call func(ctx context.Context) rueidis.RedisResult,
+) rueidis.RedisResult {
 	if _, ok := ctx.Deadline(); !ok {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(ctx, r.cfg.CallTimeout)

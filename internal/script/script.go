@@ -42,7 +42,9 @@ type source struct{ text, sha string }
 
 // New makes a script from its whole text.
 func New(name, text string) *Script {
-	return &Script{name: name, plain: newSource(text), sharded: newSource(strings.ReplaceAll(text, publishCall, "'S"+publishCall[1:]))}
+	return &Script{
+		name: name, plain: newSource(text), sharded: newSource(strings.ReplaceAll(text, publishCall, "'S"+publishCall[1:])),
+	}
 }
 
 func newSource(text string) source {

@@ -30,7 +30,9 @@ func NewClass(nodes []*Node, cfg *Config, service string, r *freeslot.Requiremen
 func (i *Identity) NewClass(share *Share, nodes []*Node, cfg *Config) *Class {
 	prepared := compile(cfg)
 	f := newFilter(prepared, i.service, &i.requirement)
-	c := &Class{binpack: prepared.binpack, factor: prepared.factor, mismatches: make(map[Reason]int), identity: i, filter: f}
+	c := &Class{
+		binpack: prepared.binpack, factor: prepared.factor, mismatches: make(map[Reason]int), identity: i, filter: f,
+	}
 	if cfg != nil {
 		c.config = cfg.Version
 	}

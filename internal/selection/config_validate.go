@@ -37,7 +37,10 @@ func (c *Config) Validate(path string) (found freeslot.FieldErrors) {
 	}
 	// The negation makes NaN fail, too.
 	if f := c.AffinityLoadFactor; f != 0 && !(f >= MinAffinityLoadFactor && f <= MaxAffinityLoadFactor) {
-		found.Addf(path+"affinity_load_factor", "is %v, expected %v to %v (0 or absent means %v)", f, MinAffinityLoadFactor, MaxAffinityLoadFactor, DefaultAffinityLoadFactor)
+		found.Addf(
+			path+"affinity_load_factor", "is %v, expected %v to %v (0 or absent means %v)", f, MinAffinityLoadFactor,
+			MaxAffinityLoadFactor, DefaultAffinityLoadFactor,
+		)
 	}
 	c.Pools.validate(path+"pools", &found)
 	c.Paused.validate(path+"paused", &found)
@@ -100,7 +103,10 @@ func validateLanguages(path string, tags []string, found *freeslot.FieldErrors) 
 	}
 	for i, tag := range tags {
 		if _, err := language.Parse(tag); err != nil || len(tag) > freeslot.MaxNameLength {
-			found.Addf(element(path, i), "is %q, expected a BCP 47 language tag such as de or zh-Hant-TW of at most %d characters", tag, freeslot.MaxNameLength)
+			found.Addf(
+				element(path, i), "is %q, expected a BCP 47 language tag such as de or zh-Hant-TW of at most %d characters", tag,
+				freeslot.MaxNameLength,
+			)
 		}
 	}
 }
@@ -117,7 +123,10 @@ func validateLabels(path string, labels map[string]string, found *freeslot.Field
 		}
 		control := strings.ContainsFunc(labels[name], func(r rune) bool { return r < 0x20 || r == 0x7f })
 		if control || len(labels[name]) > freeslot.MaxLabelValueLength {
-			found.Addf(path+"."+name, "is not a label value, expected at most %d bytes without control characters", freeslot.MaxLabelValueLength)
+			found.Addf(
+				path+"."+name, "is not a label value, expected at most %d bytes without control characters",
+				freeslot.MaxLabelValueLength,
+			)
 		}
 	}
 }

@@ -77,7 +77,8 @@ func Explain(nodes []*Node, cfg *Config, service string, r *freeslot.Requirement
 	f := newFilter(prepared, service, r)
 	e := Explanation{
 		Service: service, Class: readableClass(service, r), Mode: full.Mode, Policy: full.Policy,
-		Total: len(nodes), Tiers: f.explainTiers(), Breakdown: make(map[string]int), Nodes: make([]NodeExplanation, len(nodes)),
+		Total: len(nodes), Tiers: f.explainTiers(), Breakdown: make(map[string]int),
+		Nodes: make([]NodeExplanation, len(nodes)),
 	}
 	for i, n := range nodes {
 		x := f.explain(n, q)

@@ -25,7 +25,9 @@ func (f *filter) mismatch(p *Profile, why Reason) string {
 	case ReasonTargetLanguage:
 		return fmt.Sprintf("produces %s, expected %s", list(p.target.tags), orShorter(f.target))
 	case ReasonLanguagePair:
-		return fmt.Sprintf("translates between %s, expected both %s and %s", list(p.semantic.tags), orShorter(f.source), orShorter(f.target))
+		return fmt.Sprintf(
+			"translates between %s, expected both %s and %s", list(p.semantic.tags), orShorter(f.source), orShorter(f.target),
+		)
 	case ReasonFeatures:
 		return f.featureMismatch(p)
 	default:

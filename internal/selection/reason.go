@@ -53,8 +53,10 @@ const (
 // Reasons lists every reason, in the order in which they are checked.
 func Reasons() []Reason {
 	return []Reason{
-		ReasonService, ReasonServiceVersion, ReasonPool, ReasonSourceLanguage, ReasonTargetLanguage, ReasonLanguagePair, ReasonLabels,
+		ReasonService, ReasonServiceVersion, ReasonPool, ReasonSourceLanguage, ReasonTargetLanguage, ReasonLanguagePair,
+		ReasonLabels,
 		ReasonFeatures,
-		ReasonPaused, ReasonSlots, ReasonUnreachable, ReasonDraining, ReasonSilent, ReasonQuarantined, ReasonFull, ReasonExcluded,
+		ReasonPaused, ReasonSlots, ReasonUnreachable, ReasonDraining, ReasonSilent, ReasonQuarantined, ReasonFull,
+		ReasonExcluded,
 	}
 }

@@ -102,7 +102,8 @@ func (s *session) endAttach(req *wire.Request, status freeslot.JobStatus, err er
 		if a.assigned.Attempt > 0 {
 			s.sendAssigned(a.assigned)
 		}
-		if known := status.Progress; a.progress.Attempt > 0 && a.progress.Attempt >= last && (known == nil || a.progress.After(known)) {
+		if known := status.Progress; a.progress.Attempt > 0 && a.progress.Attempt >= last && (known == nil ||
+			a.progress.After(known)) {
 			s.sendProgress(a.id, &a.progress)
 		}
 	}

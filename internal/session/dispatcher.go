@@ -12,7 +12,10 @@ import (
 // a session waits for the calls under way before it ends. The context of a call ends when the
 // handler is stopped, not when the client leaves: a job that was read is submitted.
 type Dispatcher interface {
-	Submit(ctx context.Context, reqs []dispatch.Request, sink dispatch.Sink, accepted func(i int, a dispatch.Accepted, err error))
+	Submit(
+		ctx context.Context, reqs []dispatch.Request, sink dispatch.Sink,
+		accepted func(i int, a dispatch.Accepted, err error),
+	)
 	Cancel(ctx context.Context, tenant, jobID string) (freeslot.JobStatus, error)
 	Attach(ctx context.Context, tenant, jobID string, sink dispatch.Sink) (freeslot.JobStatus, error)
 	Forget(sink dispatch.Sink)

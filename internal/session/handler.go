@@ -36,7 +36,9 @@ type Handler struct {
 }
 
 // New makes a handler. It does no I/O. reg may be nil.
-func New(cfg Config, d Dispatcher, auth Authenticator, logger *zap.Logger, reg prometheus.Registerer) (*Handler, error) {
+func New(
+	cfg Config, d Dispatcher, auth Authenticator, logger *zap.Logger, reg prometheus.Registerer,
+) (*Handler, error) {
 	cfg = cfg.WithDefaults()
 	if err := cfg.Validate(); err != nil {
 		return nil, fmt.Errorf("session: %w", err)

@@ -26,17 +26,26 @@ type principal struct {
 // check makes the decisions about a request that do not depend on other sessions.
 func (h *Handler) check(r *http.Request) (who principal, batch bool, _ *freeslot.Error) {
 	if !socket.IsUpgrade(r) {
-		return who, false, &freeslot.Error{Code: freeslot.CodeInvalidArgument, Field: "Upgrade", Message: "this is a WebSocket endpoint, expected an upgrade to websocket"}
+		return who, false, &freeslot.Error{
+			Code: freeslot.CodeInvalidArgument, Field: "Upgrade",
+			Message: "this is a WebSocket endpoint, expected an upgrade to websocket",
+		}
 	}
 	if origin := r.Header.Get("Origin"); origin != "" && !h.allows(origin, r.Host) {
-		return who, false, &freeslot.Error{Code: freeslot.CodePermissionDenied, Field: "Origin", Message: fmt.Sprintf("pages of %.80q may not connect; see allowed_origins in the replica's configuration", origin)}
+		return who, false, &freeslot.Error{
+			Code: freeslot.CodePermissionDenied, Field: "Origin",
+			Message: fmt.Sprintf("pages of %.80q may not connect; see allowed_origins in the replica's configuration", origin),
+		}
 	}
 	var err error
 	if who.tenant, who.operator, err = h.auth.Authenticate(r); err != nil {
 		return who, false, wire.AsError(err)
 	}
 	if !offersProtocol(r) {
-		return who, false, &freeslot.Error{Code: freeslot.CodeInvalidArgument, Field: "Sec-WebSocket-Protocol", Message: "this endpoint speaks " + wire.Protocol + ", which the client did not offer"}
+		return who, false, &freeslot.Error{
+			Code: freeslot.CodeInvalidArgument, Field: "Sec-WebSocket-Protocol",
+			Message: "this endpoint speaks " + wire.Protocol + ", which the client did not offer",
+		}
 	}
 	switch frames := r.URL.Query().Get("frames"); frames {
 	case "", "single":
@@ -62,7 +71,9 @@ func offersProtocol(r *http.Request) bool {
 }
 
 func stoppingError(consequence string) *freeslot.Error {
-	return &freeslot.Error{Code: freeslot.CodeUnavailable, RetryAfter: refusedRetryAfter, Message: "the replica is stopping: " + consequence}
+	return &freeslot.Error{
+		Code: freeslot.CodeUnavailable, RetryAfter: refusedRetryAfter, Message: "the replica is stopping: " + consequence,
+	}
 }
 
 // refuse answers with the HTTP status that fits the error's code.

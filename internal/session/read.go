@@ -36,7 +36,10 @@ func (s *session) take(frame []byte) *socket.Order {
 	req, refusal := s.handler.limits.DecodeRequest(frame)
 	switch {
 	case refusal == wire.ErrNotUTF8:
-		return &socket.Order{Code: websocket.StatusInvalidFramePayloadData, Text: "the frame is not valid UTF-8", Label: closedNotUTF8, Flush: true}
+		return &socket.Order{
+			Code: websocket.StatusInvalidFramePayloadData, Text: "the frame is not valid UTF-8", Label: closedNotUTF8,
+			Flush: true,
+		}
 	case refusal != nil:
 		s.handler.metrics.malformed.Inc()
 		s.sendError(req.ID, wire.NoIndex, "", refusal)
@@ -48,7 +51,9 @@ func (s *session) take(frame []byte) *socket.Order {
 
 func (s *session) tooBig() socket.Order {
 	text := fmt.Sprintf("the frame has more than %d bytes", s.handler.limits.MaxFrameBytes)
-	s.sendError("", wire.NoIndex, "", &freeslot.Error{Code: freeslot.CodePayloadTooLarge, Message: text + ", which is the limit"})
+	s.sendError(
+		"", wire.NoIndex, "", &freeslot.Error{Code: freeslot.CodePayloadTooLarge, Message: text + ", which is the limit"},
+	)
 	return socket.Order{Code: websocket.StatusMessageTooBig, Text: text, Label: closedTooBig, Flush: true}
 }
 

@@ -11,7 +11,8 @@ const (
 	latestTurnBytes = 32 << 10
 )
 
-// latestQueue holds the latest message of each key, in the order in which the keys had news. The outbox's mutex guards it. The zero value is empty.
+// latestQueue holds the latest message of each key, in the order in which the keys had news. The
+// outbox's mutex guards it. The zero value is empty.
 type latestQueue struct {
 	byKey map[string]*list.Element
 	order list.List // its elements are *latestMessage

@@ -13,7 +13,9 @@ func ParseLabelRule(field, text string) (freeslot.LabelRule, error) {
 	label, rest, _ := strings.Cut(strings.TrimSpace(text), " ")
 	operator, values, _ := strings.Cut(strings.TrimSpace(rest), " ")
 	if operator == "" {
-		return freeslot.LabelRule{}, freeslot.Invalid(field, "is %q, expected a label, an operator and its values, such as 'gpu in A100,H100'", text)
+		return freeslot.LabelRule{}, freeslot.Invalid(
+			field, "is %q, expected a label, an operator and its values, such as 'gpu in A100,H100'", text,
+		)
 	}
 	rule := freeslot.LabelRule{Label: label, Operator: freeslot.LabelOperator(operator)}
 	if values = strings.TrimSpace(values); values != "" {

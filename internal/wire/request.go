@@ -174,7 +174,8 @@ func (r *request) check() *freeslot.Error {
 }
 
 func validID(id string) bool {
-	return id != "" && len(id) <= MaxIDLength && !strings.ContainsFunc(id, func(r rune) bool { return r < 0x20 || r > 0x7e })
+	return id != "" && len(id) <= MaxIDLength &&
+		!strings.ContainsFunc(id, func(r rune) bool { return r < 0x20 || r > 0x7e })
 }
 
 // findID looks for the id of a refused frame, so that the client knows which request the error is

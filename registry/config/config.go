@@ -234,7 +234,11 @@ func (s *section) collectors(p *config.Problems) (out []registry.Collection) {
 		at, create := fmt.Sprintf("registry.metrics.enabled_metrics[%d]", i), collectors[collectorType(name)]
 		switch {
 		case create == nil:
-			p.Addf(at, "is %q, expected memory, cpu, disk, network, process or application; a program adds others to Options.Collectors", name)
+			p.Addf(
+				at,
+				"is %q, expected memory, cpu, disk, network, process or application; a program adds others to Options.Collectors",
+				name,
+			)
 		case index(name) >= 0:
 			p.Addf(at, "is %q once more", name)
 		default:
@@ -256,9 +260,13 @@ func (s *section) collectors(p *config.Problems) (out []registry.Collection) {
 // validate adds what else is wrong. The URL of Redis may come from elsewhere. given reports whether
 // the document has a key.
 func (s *section) validate(p *config.Problems, given func(path string) bool) {
-	place := registry.Options{RedisURL: cmp.Or(s.Redis.URL, "redis://127.0.0.1"), KeyPrefix: s.Redis.KeyPrefix, Namespace: s.Namespace}
+	place := registry.Options{
+		RedisURL: cmp.Or(s.Redis.URL, "redis://127.0.0.1"), KeyPrefix: s.Redis.KeyPrefix, Namespace: s.Namespace,
+	}
 	if bad, ok := errors.AsType[*freeslot.Error](place.WithDefaults().Validate()); ok {
-		keys := map[string]string{"redis_url": "registry.redis.url", "key_prefix": "registry.redis.key_prefix", "namespace": "registry.namespace"}
+		keys := map[string]string{
+			"redis_url": "registry.redis.url", "key_prefix": "registry.redis.key_prefix", "namespace": "registry.namespace",
+		}
 		for _, e := range bad.Errors {
 			p.Field(keys[e.Field], e)
 		}
@@ -268,7 +276,10 @@ func (s *section) validate(p *config.Problems, given func(path string) bool) {
 			p.DurationBetween("registry."+key, d, low, high)
 		}
 	}
-	between("heartbeat.heartbeat_interval", s.Heartbeat.HeartbeatInterval, redisregistry.MinHeartbeatInterval, redisregistry.MaxHeartbeatInterval)
+	between(
+		"heartbeat.heartbeat_interval", s.Heartbeat.HeartbeatInterval, redisregistry.MinHeartbeatInterval,
+		redisregistry.MaxHeartbeatInterval,
+	)
 	between("heartbeat.metadata_interval", s.Heartbeat.MetadataInterval, redisregistry.MinHeartbeatInterval, 24*time.Hour)
 	between("metrics.collection_timeout", s.Metrics.CollectionTimeout, time.Millisecond, time.Hour)
 	between("timeout", s.Timeout, redisregistry.MinTimeout, redisregistry.MaxTimeout)
@@ -283,7 +294,15 @@ func (s *section) validate(p *config.Problems, given func(path string) bool) {
 			p.Addf("registry."+key, "has no effect here; %s", instead)
 		}
 	}
-	useless("cleanup.interval", "an operator sets it for each service: schedctl registry set SERVICE --every "+config.FormatDuration(s.Cleanup.Interval))
-	useless("cleanup.global_timeout", "an operator sets it for each service: schedctl registry set SERVICE --limit "+config.FormatDuration(s.Cleanup.GlobalTimeout))
+	useless(
+		"cleanup.interval",
+		"an operator sets it for each service: schedctl registry set SERVICE --every "+
+			config.FormatDuration(s.Cleanup.Interval),
+	)
+	useless(
+		"cleanup.global_timeout",
+		"an operator sets it for each service: schedctl registry set SERVICE --limit "+
+			config.FormatDuration(s.Cleanup.GlobalTimeout),
+	)
 	useless("redis.connection_timeout", "leave it out: each call to Redis has 2s")
 }

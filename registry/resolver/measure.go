@@ -14,7 +14,10 @@ import (
 // how long calls of services take. It measures only calls of targets of the form
 // freeslot:///service.
 func Measure(calls *pick.Calls) grpc.UnaryClientInterceptor {
-	return func(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
+	return func(
+		ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoke grpc.UnaryInvoker,
+		opts ...grpc.CallOption,
+	) error {
 		service, found := strings.CutPrefix(cc.CanonicalTarget(), Scheme+":///")
 		if !found {
 			return invoke(ctx, method, req, reply, cc, opts...)

@@ -36,7 +36,9 @@ type builder struct{ from Follower }
 func (builder) Scheme() string { return Scheme }
 
 // Build follows the service of a target.
-func (b builder) Build(target resolver.Target, cc resolver.ClientConn, _ resolver.BuildOptions) (resolver.Resolver, error) {
+func (b builder) Build(
+	target resolver.Target, cc resolver.ClientConn, _ resolver.BuildOptions,
+) (resolver.Resolver, error) {
 	service := target.Endpoint()
 	if err := freeslot.ValidateName("target.service", service); err != nil {
 		return nil, err

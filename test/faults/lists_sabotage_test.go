@@ -36,8 +36,8 @@ func listSabotages() []listSabotage {
 		{
 			name: "the filter is of another version", topology: listsSeveral, length: listSabotageLength, rule: "answer",
 			edits: []edit{{
-				"../namelist/snapshot.go", "s.edits, l.blocks, l.keys, l.whole\n",
-				"s.edits, l.blocks, l.keys, l.whole\n		if old := first[v.list]; old == nil {\n			if l.have == len(l.blocks) {\n				first[v.list] = l.blocks\n			}\n		} else if len(old) == len(l.blocks) {\n			p.blocks = old\n		}\n",
+				"../namelist/snapshot.go", "p.blocks, p.keys, p.whole = l.blocks, l.keys, l.whole\n",
+				"p.blocks, p.keys, p.whole = l.blocks, l.keys, l.whole\n		if old := first[v.list]; old == nil {\n			if l.have == len(l.blocks) {\n				first[v.list] = l.blocks\n			}\n		} else if len(old) == len(l.blocks) {\n			p.blocks = old\n		}\n",
 			}, {"../namelist/loaded.go", "// loaded is what", "var first = map[string][]*filter.Block{}\n\n// loaded is what"}},
 		},
 		{

@@ -90,7 +90,8 @@ func splitNodeList(data []byte) (list []json.RawMessage, err error) {
 // notCopied are fields about the present state of a node, which only its agent knows, and fields
 // that this system sets itself.
 var notCopied = []string{
-	"status", "health", "epoch", "used", "version", "checked", "registered_at_ms", "last_heartbeat_ms", "member_of", "silent", "degraded", "age_ms",
+	"status", "health", "epoch", "used", "version", "checked", "registered_at_ms", "last_heartbeat_ms", "member_of",
+	"silent", "degraded", "age_ms",
 }
 
 // readNode reads one node. A refused node has its id, too, if there is one.

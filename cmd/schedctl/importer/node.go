@@ -67,7 +67,9 @@ func (r *nodeReader) validateAlone(n freeslot.Node) {
 	}
 	var bad *freeslot.Error
 	if err := n.Validate("node"); errors.As(err, &bad) {
-		r.refuse(strings.TrimPrefix(bad.Field, "node."), "%s", strings.TrimPrefix(strings.TrimPrefix(bad.Message, bad.Field), " "))
+		r.refuse(
+			strings.TrimPrefix(bad.Field, "node."), "%s", strings.TrimPrefix(strings.TrimPrefix(bad.Message, bad.Field), " "),
+		)
 	}
 }
 
@@ -132,7 +134,8 @@ func (r *nodeReader) services(raw json.RawMessage) {
 	for i, entry := range list {
 		s, ok := readService(entry)
 		if !ok {
-			r.refuse(fmt.Sprintf("installed_services[%d]", i), "is %s, expected a name, or an object with one of %s, and version as text",
+			r.refuse(fmt.Sprintf("installed_services[%d]", i),
+				"is %s, expected a name, or an object with one of %s, and version as text",
 				excerpt(entry), strings.Join(serviceNames, ", "))
 			continue
 		}

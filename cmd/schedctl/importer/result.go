@@ -86,7 +86,10 @@ func Count(results []Result) map[string]int {
 
 // Summary lists the numbers of nodes by result.
 func Summary(results []Result) string {
-	return fmt.Sprintf("%s: %s", plural.Of(len(results), "node", "nodes"), sayCounts(Count(results), Copied, ToCopy, Same, Left, Differs, Refused))
+	return fmt.Sprintf(
+		"%s: %s", plural.Of(len(results), "node", "nodes"),
+		sayCounts(Count(results), Copied, ToCopy, Same, Left, Differs, Refused),
+	)
 }
 
 // refuse takes over the faults of the node, at least one.

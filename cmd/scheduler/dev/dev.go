@@ -216,7 +216,9 @@ func (s *system) awaitNodes(ctx context.Context) error {
 		select {
 		case <-ticker.C:
 		case <-ctx.Done():
-			return fmt.Errorf("the replica knows %d of %d nodes (last error: %w)", n, len(profiles()), errors.Join(err, ctx.Err()))
+			return fmt.Errorf(
+				"the replica knows %d of %d nodes (last error: %w)", n, len(profiles()), errors.Join(err, ctx.Err()),
+			)
 		}
 	}
 }
@@ -284,7 +286,9 @@ func checkDir(dir string) error {
 func checkListen(addr string) error {
 	l, err := net.Listen("tcp", addr)
 	if err != nil {
-		return fmt.Errorf("cannot listen on %s: %w: stop what listens there, or choose another address with --listen", addr, err)
+		return fmt.Errorf(
+			"cannot listen on %s: %w: stop what listens there, or choose another address with --listen", addr, err,
+		)
 	}
 	return l.Close()
 }

@@ -73,8 +73,14 @@ func firstBatch() []freeslot.Job {
 		{Service: "upper", Payload: text("shout it out")},
 		{Service: "sha256", Payload: text("freeslot")},
 		{Service: "echo", Payload: text("Servus"), Requirement: freeslot.Requirement{TargetLanguage: "de-AT"}},
-		{Service: "echo", Payload: text("hello"), Requirement: freeslot.Requirement{SourceLanguage: "de", TargetLanguage: "en-GB"}},
-		{Service: "echo", Payload: text("on the GPU"), Requirement: freeslot.Requirement{Labels: map[string]string{"gpu": "a100"}}},
+		{
+			Service: "echo", Payload: text("hello"),
+			Requirement: freeslot.Requirement{SourceLanguage: "de", TargetLanguage: "en-GB"},
+		},
+		{
+			Service: "echo", Payload: text("on the GPU"),
+			Requirement: freeslot.Requirement{Labels: map[string]string{"gpu": "a100"}},
+		},
 		{Service: "echo", Payload: text("two slots"), Slots: 2},
 		{Service: "wordcount", Payload: text("one two three")},
 		{Service: "upper", Payload: text("and again")},

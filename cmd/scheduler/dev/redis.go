@@ -32,7 +32,9 @@ func startRedis(ctx context.Context, dir string, port int, embedded bool, log *z
 	if embedded {
 		return startEmbedded(port, "")
 	}
-	server := redisserver.New(redisserver.Config{Dir: filepath.Join(dir, "redis"), Port: port, AppendOnly: true, Logger: log})
+	server := redisserver.New(redisserver.Config{
+		Dir: filepath.Join(dir, "redis"), Port: port, AppendOnly: true, Logger: log,
+	})
 	err := server.Start(ctx)
 	if errors.Is(err, redisserver.ErrNotFound) {
 		return startEmbedded(port, "no redis-server is installed (`make deps` installs one); ")
@@ -54,11 +56,14 @@ func startEmbedded(port int, why string) (*store, error) {
 	m.ClockTTL(true)
 	addr := net.JoinHostPort("127.0.0.1", strconv.Itoa(port))
 	if err := m.StartAddr(addr); err != nil {
-		return nil, fmt.Errorf("embedded redis: %w: stop what listens on %s, or choose another port with --redis-port", err, addr)
+		return nil, fmt.Errorf(
+			"embedded redis: %w: stop what listens on %s, or choose another port with --redis-port", err, addr,
+		)
 	}
 	return &store{
-		url:   "redis://" + m.Addr(),
-		lacks: why + "running on the embedded stand-in: nothing is kept when this process ends, no client-side caching, slow; for trying out only",
-		stop:  func(context.Context) error { m.Close(); return nil },
+		url: "redis://" + m.Addr(),
+		lacks: why + "running on the embedded stand-in: nothing is kept when this process ends, no client-side caching, " +
+			"slow; for trying out only",
+		stop: func(context.Context) error { m.Close(); return nil },
 	}, nil
 }

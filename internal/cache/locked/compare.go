@@ -92,7 +92,8 @@ func profile(n *freeslot.Node) []named {
 			return cmp.Or(cmp.Compare(a.Name, b.Name), cmp.Compare(a.Version, b.Version), cmp.Compare(a.Endpoint, b.Endpoint))
 		}))},
 		{"capabilities", text(freeslot.Languages{
-			ASR: ordered(n.Languages.ASR, cmp.Compare), TTS: ordered(n.Languages.TTS, cmp.Compare), Semantic: ordered(n.Languages.Semantic, cmp.Compare),
+			ASR: ordered(n.Languages.ASR, cmp.Compare), TTS: ordered(n.Languages.TTS, cmp.Compare),
+			Semantic: ordered(n.Languages.Semantic, cmp.Compare),
 		})},
 		{"pool_ids", text(ordered(n.Pools, cmp.Compare))},
 		{"labels", text(orNil(n.Labels))},

@@ -118,7 +118,9 @@ func (s *State) publishNode(id string, changed bool) {
 	s.publish.Lock()
 	defer s.publish.Unlock()
 	last := s.snapshots.load()
-	next := &Snapshot{nodes: maps.Clone(last.nodes), config: last.config, version: last.version + 1, profiles: last.profiles}
+	next := &Snapshot{
+		nodes: maps.Clone(last.nodes), config: last.config, version: last.version + 1, profiles: last.profiles,
+	}
 	if next.nodes == nil {
 		next.nodes = make(map[string]*record)
 	}

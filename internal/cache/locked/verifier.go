@@ -151,7 +151,10 @@ func lasting(all []Difference) []Difference {
 
 func (v *Verifier) report(found []Difference) {
 	for _, d := range found[:min(len(found), logged)] {
-		v.log.Warn("locked.differs", zap.String("node", d.Node), zap.String("field", d.Field), zap.String("cache", d.A), zap.String("locked", d.B))
+		v.log.Warn(
+			"locked.differs", zap.String("node", d.Node), zap.String("field", d.Field), zap.String("cache", d.A),
+			zap.String("locked", d.B),
+		)
 	}
 	if len(found) > logged {
 		v.log.Warn("locked.differs_more", zap.Int("differences", len(found)))

@@ -158,8 +158,9 @@ type Answer struct {
 
 	*Welcome // in a welcome
 
-	Lost     []string `json:"lost,omitempty"`     // jobs, of a registered and a deregistered
-	Outcomes []string `json:"outcomes,omitempty"` // of a progressed: "taken", "cancel", "stale", in the order of the reports
+	Lost []string `json:"lost,omitempty"` // jobs, of a registered and a deregistered
+	// Outcomes of a progressed: "taken", "cancel", "stale", in the order of the reports.
+	Outcomes []string `json:"outcomes,omitempty"`
 
 	// Fields of a beat, as in cell.HeartbeatReply.
 	Start  []Attempt `json:"start,omitempty"`

@@ -141,12 +141,14 @@ func (r *routes) register() {
 	}, r.list)
 	huma.Register(r, huma.Operation{
 		OperationID: "get-lock", Method: http.MethodGet, Path: locksPath + "/{key}", Tags: tags,
-		Summary: "Show a lock and who waits for it", Description: "Every name names a lock, which may be free. Operators only.",
+		Summary:     "Show a lock and who waits for it",
+		Description: "Every name names a lock, which may be free. Operators only.",
 	}, r.get)
 	huma.Register(r, huma.Operation{
 		OperationID: "revoke-lock", Method: http.MethodPost, Path: locksPath + "/{key}/revoke", Tags: tags,
 		Summary: "Take a lock from its holder",
-		Description: "The holder's context ends at its next check or renewal. The lock is free when the holder has given it back, or its lease is over. " +
+		Description: "The holder's context ends at its next check or renewal. The lock is free when the holder has given " +
+			"it back, or its lease is over. " +
 			"Each revocation is in the audit log. Operators only.",
 	}, r.revoke)
 	huma.Register(r, huma.Operation{
@@ -222,9 +224,11 @@ func (r *routes) revoke(ctx context.Context, in *revokeInput) (*revokeOutput, er
 		return nil, r.Refuse("revoke lock", err)
 	}
 	out := RevokeResult{Key: in.Key, Token: strconv.FormatInt(token, 10), Now: revocation.Now}
-	out.Text = "its holder stops at its next check or renewal; the lock is free when the holder has given it back, or its lease is over"
+	out.Text = "its holder stops at its next check or renewal; the lock is free when the holder has given it back, or " +
+		"its lease is over"
 	if out.Now {
-		out.Text = "the lock is free; until its next check the old holder may be at work beside the next one, and only what checks fencing tokens tells them apart"
+		out.Text = "the lock is free; until its next check the old holder may be at work beside the next one, and only " +
+			"what checks fencing tokens tells them apart"
 	}
 	return &revokeOutput{Body: out}, nil
 }
@@ -271,7 +275,8 @@ func (r *routes) audit(ctx context.Context, in *auditInput) (*auditOutput, error
 	out := AuditLog{Entries: make([]AuditEntry, len(found))}
 	for i, e := range found {
 		out.Entries[i] = AuditEntry{
-			AtMS: e.At.UnixMilli(), Key: e.Key, Holder: e.Holder, Token: fmt.Sprint(e.Token), Operator: e.Operator, Reason: e.Reason, Now: e.Now,
+			AtMS: e.At.UnixMilli(), Key: e.Key, Holder: e.Holder, Token: fmt.Sprint(e.Token), Operator: e.Operator,
+			Reason: e.Reason, Now: e.Now,
 		}
 	}
 	return &auditOutput{Body: out}, nil

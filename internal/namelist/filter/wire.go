@@ -113,7 +113,8 @@ func Decode(wire []byte, build string, index uint32) (*Block, error) {
 		return &Block{bloom: bloom.FromWithM(words, uint(count)*64, bloomHashes)}, nil
 	}
 	// Contains relies on these bounds.
-	if bits.OnesCount32(length) != 1 || length > maxSegment || count == 0 || uint64(count)*uint64(length) > math.MaxUint32 ||
+	if bits.OnesCount32(length) != 1 || length > maxSegment || count == 0 ||
+		uint64(count)*uint64(length) > math.MaxUint32 ||
 		uint64(len(payload)) != (uint64(count)+2)*uint64(length) {
 		return nil, errors.New("filter: a block's parameters do not fit its size")
 	}

@@ -22,9 +22,13 @@ func (m *Manager) importing(ctx context.Context, u Upload) error {
 	var v *namelist.Version
 	if err == nil {
 		change := func(p *version.Plan) {
-			p.Upload, p.Remove = &version.Upload{ID: u.ID, Open: m.open(u.ID), Bytes: u.Bytes, Format: u.Format, Header: u.Header}, u.Mode == Remove
+			p.Upload, p.Remove = &version.Upload{
+				ID: u.ID, Open: m.open(u.ID), Bytes: u.Bytes, Format: u.Format, Header: u.Header,
+			}, u.Mode == Remove
 		}
-		result, v, err = m.build(ctx, &h, *u.Op, h.Server, u.Mode != Replace, u.By, func(p version.Progress) { m.progress(u.ID, p) }, change)
+		result, v, err = m.build(
+			ctx, &h, *u.Op, h.Server, u.Mode != Replace, u.By, func(p version.Progress) { m.progress(u.ID, p) }, change,
+		)
 	}
 	if m.ctx.Err() != nil {
 		return err // the next process with this folder continues it
@@ -61,7 +65,8 @@ func (m *Manager) progress(id string, p version.Progress) {
 
 // build makes the version of an operation, on the server to. If based is true, its base is the
 // serving version with the edits since then.
-func (m *Manager) build(ctx context.Context, h *namelist.Head, op namelist.Operation, to string, based bool, by namelist.By,
+func (m *Manager) build(ctx context.Context, h *namelist.Head, op namelist.Operation, to string, based bool,
+	by namelist.By,
 	progress func(version.Progress), change func(*version.Plan),
 ) (*version.Result, *namelist.Version, error) {
 	if h.Op.ID != op.ID { // a lease that lapsed before this process began
@@ -75,7 +80,9 @@ func (m *Manager) build(ctx context.Context, h *namelist.Head, op namelist.Opera
 		m.writes(op, h.Op.Reservation)
 	}
 	// The operation's id is also the build's, so it tells what to remove when the operation ends.
-	plan := &version.Plan{List: h.Name, Number: op.Number, Build: op.ID, Form: h.Form, Seed: h.Seed, Filter: h.Filter, DropBefore: h.At}
+	plan := &version.Plan{
+		List: h.Name, Number: op.Number, Build: op.ID, Form: h.Form, Seed: h.Seed, Filter: h.Filter, DropBefore: h.At,
+	}
 	if plan.Budget, err = m.budget(ctx, h.Name, op, to); err != nil {
 		return nil, nil, err
 	}
@@ -149,7 +156,9 @@ func (m *Manager) edits(ctx context.Context, h *namelist.Head, last int64) (map[
 
 // editsSince returns the edits above the base of a version up to a revision, by id; without a
 // version, all edits up to it.
-func (m *Manager) editsSince(ctx context.Context, h *namelist.Head, v *namelist.Version, last int64) (map[string]namelist.Change, error) {
+func (m *Manager) editsSince(
+	ctx context.Context, h *namelist.Head, v *namelist.Version, last int64,
+) (map[string]namelist.Change, error) {
 	after := int64(0)
 	if v != nil {
 		after = v.Base
@@ -161,7 +170,9 @@ func (m *Manager) editsSince(ctx context.Context, h *namelist.Head, v *namelist.
 			return nil, err
 		}
 		if d.Head.Floor > after && v != nil {
-			return nil, conflict("the log of list %s does not have all edits since version %d was built; import it anew", h.Name, v.Number)
+			return nil, conflict(
+				"the log of list %s does not have all edits since version %d was built; import it anew", h.Name, v.Number,
+			)
 		}
 		more = d.More
 		for _, e := range d.Edits {
@@ -178,7 +189,9 @@ func (m *Manager) editsSince(ctx context.Context, h *namelist.Head, v *namelist.
 }
 
 // budget returns what the lists of a server may use, and how a build reserves its part.
-func (m *Manager) budget(ctx context.Context, list string, op namelist.Operation, server string) (b version.Budget, err error) {
+func (m *Manager) budget(
+	ctx context.Context, list string, op namelist.Operation, server string,
+) (b version.Budget, err error) {
 	servers, err := m.control.Servers(ctx)
 	if err != nil {
 		return b, err
@@ -241,7 +254,9 @@ func (m *Manager) each(ctx context.Context, do func(h *namelist.Head) error) err
 
 // Rebuild builds the content of a list anew and switches to it. That is an expansion, a compaction,
 // or, with a server, a move to that server.
-func (m *Manager) Rebuild(ctx context.Context, list string, kind namelist.OpKind, server string, by namelist.By) (namelist.Operation, error) {
+func (m *Manager) Rebuild(
+	ctx context.Context, list string, kind namelist.OpKind, server string, by namelist.By,
+) (namelist.Operation, error) {
 	h, err := m.control.Head(ctx, list)
 	if err != nil {
 		return namelist.Operation{}, err
@@ -256,7 +271,9 @@ func (m *Manager) Rebuild(ctx context.Context, list string, kind namelist.OpKind
 	if h.Serving == nil {
 		return namelist.Operation{}, conflict("list %s serves no version", list)
 	}
-	op, err := m.control.Begin(ctx, list, namelist.Begin{Kind: kind, Holder: m.cfg.Self, Serving: h.Serving.Number, By: by})
+	op, err := m.control.Begin(
+		ctx, list, namelist.Begin{Kind: kind, Holder: m.cfg.Self, Serving: h.Serving.Number, By: by},
+	)
 	if err != nil {
 		return op, err
 	}

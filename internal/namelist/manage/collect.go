@@ -112,7 +112,9 @@ func (m *Manager) serverNames(ctx context.Context) ([]string, error) {
 // collectKeys continues with one server by one call, and returns its next cursor. named holds the
 // lists that were read: a version once named may be over by now, and is left for the next
 // collection.
-func (m *Manager) collectKeys(ctx context.Context, name, cursor string, dry bool, named map[string]namelist.Named, out *Collected) (string, error) {
+func (m *Manager) collectKeys(
+	ctx context.Context, name, cursor string, dry bool, named map[string]namelist.Named, out *Collected,
+) (string, error) {
 	server, err := m.cfg.Server(ctx, name)
 	if err != nil {
 		return "", err
@@ -148,7 +150,9 @@ func (m *Manager) collectKeys(ctx context.Context, name, cursor string, dry bool
 		return "", err
 	}
 	for of, keys := range builds {
-		out.Builds = append(out.Builds, LeftBuild{Server: name, List: keys[0].List, Version: keys[0].Version, Build: of, Keys: int64(len(keys))})
+		out.Builds = append(
+			out.Builds, LeftBuild{Server: name, List: keys[0].List, Version: keys[0].Version, Build: of, Keys: int64(len(keys))},
+		)
 		if dry {
 			continue
 		}

@@ -93,7 +93,9 @@ func (m *Manager) Diff(ctx context.Context, list string, number, with int64, exa
 	return d.ListDiff, d.merge(entries, before, v.AtMS)
 }
 
-func (m *Manager) ordered(ctx context.Context, h *namelist.Head, v *namelist.Version) (iter.Seq2[version.Hashed, error], error) {
+func (m *Manager) ordered(
+	ctx context.Context, h *namelist.Head, v *namelist.Version,
+) (iter.Seq2[version.Hashed, error], error) {
 	server, err := m.cfg.Server(ctx, v.Server)
 	if err != nil {
 		return nil, err

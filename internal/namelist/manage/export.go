@@ -49,7 +49,9 @@ type Exported struct {
 // begin returns. It calls begin when the first bytes are there: an error before that is a plain
 // refusal, an error after it cuts the export off. Errors: not_found; conflict; overloaded;
 // *build.DamageError; an error of Redis or of the writer.
-func (m *Manager) Export(ctx context.Context, list string, q ExportRequest, begin func(Exported) io.Writer) (Exported, error) {
+func (m *Manager) Export(
+	ctx context.Context, list string, q ExportRequest, begin func(Exported) io.Writer,
+) (Exported, error) {
 	ctx, release, err := m.reading(ctx)
 	if err != nil {
 		return Exported{}, err
@@ -69,7 +71,9 @@ func (m *Manager) reading(ctx context.Context) (context.Context, func(), error) 
 	select {
 	case m.reads <- struct{}{}:
 	default:
-		return nil, nil, overloaded("this replica reads %d versions of lists already; try again, or another replica", maxReads)
+		return nil, nil, overloaded(
+			"this replica reads %d versions of lists already; try again, or another replica", maxReads,
+		)
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	stop := context.AfterFunc(m.ctx, cancel)
@@ -136,7 +140,9 @@ func (m *Manager) readable(ctx context.Context, list string) (*namelist.Head, er
 
 // versionOf returns a version to read, which is not known to be damaged; 0 means the serving
 // version. field names the number in errors.
-func (m *Manager) versionOf(ctx context.Context, h *namelist.Head, field string, number int64) (*namelist.Version, error) {
+func (m *Manager) versionOf(
+	ctx context.Context, h *namelist.Head, field string, number int64,
+) (*namelist.Version, error) {
 	v := h.Serving
 	switch {
 	case number != 0:
@@ -146,7 +152,10 @@ func (m *Manager) versionOf(ctx context.Context, h *namelist.Head, field string,
 		}
 		v = &got
 	case v == nil:
-		return nil, &freeslot.Error{Code: freeslot.CodeConflict, Field: field, Message: fmt.Sprintf("list %s serves no version; %s must name one", h.Name, field)}
+		return nil, &freeslot.Error{
+			Code: freeslot.CodeConflict, Field: field,
+			Message: fmt.Sprintf("list %s serves no version; %s must name one", h.Name, field),
+		}
 	}
 	if v.Damaged != "" {
 		return nil, conflict("version %d of list %s is damaged: %s", v.Number, h.Name, v.Damaged)

@@ -223,7 +223,10 @@ func (m *Manager) work(list string, op namelist.Operation, do func(ctx context.C
 			m.log.Info("list operation interrupted", zap.String("list", list), zap.String("operation", op.ID))
 		case errors.Is(err, errCancelled):
 			result = "lost"
-			m.log.Info("list operation cancelled", zap.String("list", list), zap.String("kind", string(op.Kind)), zap.String("operation", op.ID))
+			m.log.Info(
+				"list operation cancelled", zap.String("list", list), zap.String("kind", string(op.Kind)),
+				zap.String("operation", op.ID),
+			)
 			m.sweep(list, op)
 		case lost != nil:
 			result = "lost"
@@ -265,7 +268,10 @@ func (m *Manager) giveUp(list string, op namelist.Operation, why error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(m.ctx), endTimeout)
 	defer cancel()
 	if _, err := m.control.Cancel(ctx, list, op.ID); err != nil && !isAnswer(err) {
-		m.log.Warn("list operation not cancelled; its lease ends it", zap.String("list", list), zap.NamedError("for", why), zap.Error(err))
+		m.log.Warn(
+			"list operation not cancelled; its lease ends it", zap.String("list", list), zap.NamedError("for", why),
+			zap.Error(err),
+		)
 		return
 	}
 	m.sweep(list, op)

@@ -172,7 +172,9 @@ func (m *Manager) Count(ctx context.Context, list string) (c Counted, err error)
 
 // OpenSession begins an edit session.
 func (m *Manager) OpenSession(ctx context.Context, list string, by namelist.By) (namelist.Operation, error) {
-	return m.control.Begin(ctx, list, namelist.Begin{Kind: namelist.OpEdit, Holder: m.cfg.Self, Serving: namelist.AnyVersion, By: by})
+	return m.control.Begin(
+		ctx, list, namelist.Begin{Kind: namelist.OpEdit, Holder: m.cfg.Self, Serving: namelist.AnyVersion, By: by},
+	)
 }
 
 // CommitSession commits an edit session. If the list has no version, it makes the first one.

@@ -27,7 +27,9 @@ func (m *Manager) Rejects(upload string, after int64, limit int) (Rejects, error
 		return Rejects{}, conflict("upload %s is %s, and has no report", upload, u.State)
 	}
 	all := u.Report.Rejects
-	from, found := slices.BinarySearchFunc(all, after, func(r version.Reject, line int64) int { return cmp.Compare(r.Line, line) })
+	from, found := slices.BinarySearchFunc(
+		all, after, func(r version.Reject, line int64) int { return cmp.Compare(r.Line, line) },
+	)
 	if found {
 		from++
 	}

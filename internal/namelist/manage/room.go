@@ -32,10 +32,16 @@ func (m *Manager) room(uploads int, bytes, disk int64) error {
 	case open > m.quota.open:
 		return overloaded("this replica has %d open uploads; end or delete some, or try another replica", open-uploads)
 	case bytes > m.quota.bytes:
-		return overloaded("the open uploads of this replica would have %d bytes, and may have %d; end or delete some, or try another replica", bytes, m.quota.bytes)
+		return overloaded(
+			"the open uploads of this replica would have %d bytes, and may have %d; end or delete some, or try another replica",
+			bytes, m.quota.bytes,
+		)
 	}
 	if free, known := diskFree(m.cfg.Dir); known && free-disk < m.quota.free {
-		return overloaded("the disk of folder %s (lists.dir) has %d bytes free; uploads and builds need %d, and %d must stay free", m.cfg.Dir, free, disk, m.quota.free)
+		return overloaded(
+			"the disk of folder %s (lists.dir) has %d bytes free; uploads and builds need %d, and %d must stay free", m.cfg.Dir,
+			free, disk, m.quota.free,
+		)
 	}
 	return nil
 }

@@ -28,12 +28,17 @@ func (m *Manager) Switch(ctx context.Context, list string, r SwitchRequest) (nam
 }
 
 // switching works like Switch. It calls failed if a switch that has begun does not end well.
-func (m *Manager) switching(ctx context.Context, list string, r SwitchRequest, failed func(error)) (namelist.Operation, error) {
+func (m *Manager) switching(
+	ctx context.Context, list string, r SwitchRequest, failed func(error),
+) (namelist.Operation, error) {
 	v, err := m.control.Version(ctx, list, r.Number)
 	if err != nil {
 		return namelist.Operation{}, err
 	}
-	op, err := m.control.Begin(ctx, list, namelist.Begin{Kind: namelist.OpSwitch, Number: r.Number, Holder: m.cfg.Self, Serving: r.Serving, By: r.By})
+	op, err := m.control.Begin(
+		ctx, list,
+		namelist.Begin{Kind: namelist.OpSwitch, Number: r.Number, Holder: m.cfg.Self, Serving: r.Serving, By: r.By},
+	)
 	if err != nil {
 		return op, err
 	}
@@ -75,13 +80,18 @@ func (m *Manager) damage(ctx context.Context, list string, number int64, damage 
 		return err
 	}
 	m.metrics.damages.Inc()
-	m.log.Error("version of a list is damaged", zap.String("list", list), zap.Int64("version", number), zap.String("damage", damage.Why))
+	m.log.Error(
+		"version of a list is damaged", zap.String("list", list), zap.Int64("version", number),
+		zap.String("damage", damage.Why),
+	)
 	return nil
 }
 
 // move names the next version, waits until all live clients have it, but at most for wait, and
 // moves the pointer.
-func (m *Manager) move(ctx context.Context, list string, op namelist.Operation, number int64, wait time.Duration, serving int64) error {
+func (m *Manager) move(
+	ctx context.Context, list string, op namelist.Operation, number int64, wait time.Duration, serving int64,
+) error {
 	if _, err := m.control.Prepare(ctx, list, op); err != nil {
 		return err
 	}
@@ -104,7 +114,9 @@ func (m *Manager) awaitPrepared(ctx context.Context, list string, number int64, 
 	defer end.Stop()
 	for {
 		live, _, err := m.control.Clients(ctx, list)
-		if err == nil && !slices.ContainsFunc(live, func(c namelist.Client) bool { return c.Serves != number && !slices.Contains(c.Loaded, number) }) {
+		if err == nil && !slices.ContainsFunc(
+			live, func(c namelist.Client) bool { return c.Serves != number && !slices.Contains(c.Loaded, number) },
+		) {
 			return nil
 		}
 		select {

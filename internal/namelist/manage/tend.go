@@ -131,7 +131,8 @@ const (
 
 // compactable reports whether a list has enough edits to need a new version.
 func compactable(h *namelist.Head) bool {
-	return h.Serving != nil && h.State != namelist.Frozen && h.Op.Kind != namelist.OpCompact && h.Edited-h.Serving.Edited >= namelist.CompactFrom
+	return h.Serving != nil && h.State != namelist.Frozen && h.Op.Kind != namelist.OpCompact &&
+		h.Edited-h.Serving.Edited >= namelist.CompactFrom
 }
 
 // compact begins a compaction, or logs why it cannot. Each pause is twice as long as the last one,
@@ -162,7 +163,9 @@ func (m *Manager) beginCompaction(ctx context.Context, h *namelist.Head, first b
 	case h.Op.ID != "" && first:
 		return nil // it may be over soon
 	case h.Op.ID != "":
-		return conflict("operation %s (%s) of %s runs since %s", h.Op.ID, h.Op.Kind, h.Op.Holder, h.Op.Since.UTC().Format(time.RFC3339))
+		return conflict(
+			"operation %s (%s) of %s runs since %s", h.Op.ID, h.Op.Kind, h.Op.Holder, h.Op.Since.UTC().Format(time.RFC3339),
+		)
 	}
 	_, err := m.Rebuild(ctx, h.Name, namelist.OpCompact, "", namelist.By{Author: "compaction"})
 	if freeslot.CodeOf(err) == freeslot.CodeConflict {
@@ -219,7 +222,9 @@ func (m *Manager) remove(ctx context.Context, h *namelist.Head) error {
 // Delete begins the end of a list. If the list is being deleted already, force forgets the keys
 // that are left, and ends it. left names the versions whose keys stay, because their server is not
 // there.
-func (m *Manager) Delete(ctx context.Context, list string, force bool, by namelist.By) (h namelist.Head, left []string, err error) {
+func (m *Manager) Delete(
+	ctx context.Context, list string, force bool, by namelist.By,
+) (h namelist.Head, left []string, err error) {
 	if h, err = m.control.Head(ctx, list); err != nil {
 		return h, nil, err
 	}
@@ -239,7 +244,10 @@ func (m *Manager) Delete(ctx context.Context, list string, force bool, by nameli
 	switch {
 	case force:
 	case len(left) > 0:
-		return h, nil, conflict("list %s is being deleted, but not all of its keys can be removed (%s); force forgets them", list, strings.Join(left, "; "))
+		return h, nil, conflict(
+			"list %s is being deleted, but not all of its keys can be removed (%s); force forgets them", list,
+			strings.Join(left, "; "),
+		)
 	default:
 		return h, nil, conflict("list %s is being deleted", list)
 	}
@@ -331,7 +339,10 @@ func (m *Manager) removeEnded() {
 		}
 		if err := m.removeBuild(e); err != nil {
 			if m.ctx.Err() == nil {
-				m.log.Warn("keys of an ended build not removed", zap.String("list", e.list), zap.Int64("version", e.version.Number), zap.Error(err))
+				m.log.Warn(
+					"keys of an ended build not removed", zap.String("list", e.list), zap.Int64("version", e.version.Number),
+					zap.Error(err),
+				)
 			}
 			if _, gone := errors.AsType[*NoServerError](err); !gone {
 				stays = append(stays, e)
@@ -372,7 +383,9 @@ func (m *Manager) isVersion(ctx context.Context, e endedBuild) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	if !slices.ContainsFunc(versions, func(v namelist.Version) bool { return v.Number == e.version.Number && v.Build == e.version.Build }) {
+	if !slices.ContainsFunc(
+		versions, func(v namelist.Version) bool { return v.Number == e.version.Number && v.Build == e.version.Build },
+	) {
 		return false, nil
 	}
 	_, err = m.control.DropVersion(ctx, e.list, e.version.Number)

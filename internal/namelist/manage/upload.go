@@ -115,7 +115,9 @@ func (m *Manager) OpenUpload(ctx context.Context, u Upload) (Upload, error) {
 	if u.Format = cmp.Or(u.Format, version.CSV); u.Format != version.CSV && u.Format != version.TXT {
 		found.Addf("format", "is %q, expected csv or txt", u.Format)
 	}
-	if u.Header = cmp.Or(u.Header, version.HeaderAuto); !slices.Contains([]version.HeaderChoice{version.HeaderAuto, version.HeaderYes, version.HeaderNo}, u.Header) {
+	if u.Header = cmp.Or(u.Header, version.HeaderAuto); !slices.Contains(
+		[]version.HeaderChoice{version.HeaderAuto, version.HeaderYes, version.HeaderNo}, u.Header,
+	) {
 		found.Addf("header", "is %q, expected auto, yes or no", u.Header)
 	}
 	if err := found.Err(); err != nil {
@@ -146,7 +148,10 @@ func (m *Manager) named(err error) error {
 	if path == "" || !strings.HasPrefix(path, m.cfg.Dir) {
 		return err
 	}
-	return &freeslot.Error{Code: freeslot.CodeUnavailable, Message: fmt.Sprintf("folder %s of the replica (lists.dir) cannot be used: %v", m.cfg.Dir, err)}
+	return &freeslot.Error{
+		Code:    freeslot.CodeUnavailable,
+		Message: fmt.Sprintf("folder %s of the replica (lists.dir) cannot be used: %v", m.cfg.Dir, err),
+	}
 }
 
 // keep writes what is known of an upload. A reader sees it whole.
@@ -221,10 +226,13 @@ func (m *Manager) Upload(id string) (Upload, error) {
 		return *u, nil
 	}
 	encoded, _, _ := strings.Cut(id, ".")
-	if url, err := base64.RawURLEncoding.DecodeString(encoded); err == nil && string(url) != m.cfg.URL && strings.Contains(string(url), "://") {
+	if url, err := base64.RawURLEncoding.DecodeString(encoded); err == nil && string(url) != m.cfg.URL &&
+		strings.Contains(string(url), "://") {
 		return Upload{}, &ElsewhereError{URL: string(url)}
 	}
-	return Upload{}, &freeslot.Error{Code: freeslot.CodeNotFound, Message: "there is no upload " + id + "; an upload goes a day after its last change"}
+	return Upload{}, &freeslot.Error{
+		Code: freeslot.CodeNotFound, Message: "there is no upload " + id + "; an upload goes a day after its last change",
+	}
 }
 
 // Chunk writes a part of an upload at an offset: where the previous part ended, or again over what
@@ -301,7 +309,10 @@ func (m *Manager) repeats(id string, offset int64, data []byte) error {
 		return fmt.Errorf("read upload: %w", err)
 	}
 	if !bytes.Equal(before, data) {
-		return &freeslot.Error{Code: freeslot.CodeConflict, Field: "body", Message: fmt.Sprintf("body is another than what upload %s has at %d; begin a new upload", id, offset)}
+		return &freeslot.Error{
+			Code: freeslot.CodeConflict, Field: "body",
+			Message: fmt.Sprintf("body is another than what upload %s has at %d; begin a new upload", id, offset),
+		}
 	}
 	return nil
 }
@@ -325,7 +336,9 @@ func (m *Manager) Commit(ctx context.Context, id string, size int64) (Upload, er
 	if err := m.room(0, 0, buildShare*size); err != nil {
 		return u, err
 	}
-	op, err := m.control.Begin(ctx, u.List, namelist.Begin{Kind: namelist.OpImport, Holder: m.cfg.Self, Serving: namelist.AnyVersion, By: u.By})
+	op, err := m.control.Begin(
+		ctx, u.List, namelist.Begin{Kind: namelist.OpImport, Holder: m.cfg.Self, Serving: namelist.AnyVersion, By: u.By},
+	)
 	if err != nil {
 		return u, err
 	}

@@ -25,7 +25,9 @@ func (m *Manager) Verify(ctx context.Context, list string, number int64) (nameli
 	return m.verify(ctx, list, number, func(s *version.Segments) *version.Segments { return s })
 }
 
-func (m *Manager) verify(ctx context.Context, list string, number int64, paced func(*version.Segments) *version.Segments) (namelist.Version, error) {
+func (m *Manager) verify(
+	ctx context.Context, list string, number int64, paced func(*version.Segments) *version.Segments,
+) (namelist.Version, error) {
 	v, err := m.control.Version(ctx, list, number)
 	if err != nil {
 		return v, err
@@ -44,7 +46,8 @@ func (m *Manager) verify(ctx context.Context, list string, number int64, paced f
 
 // verifySoon verifies the serving version if that is due, unless another verification is under way.
 func (m *Manager) verifySoon(h *namelist.Head) {
-	if h.Serving == nil || h.State == namelist.Deleting || h.Serving.Damaged != "" || !h.VerifyDue(h.Serving, m.verifyEvery) {
+	if h.Serving == nil || h.State == namelist.Deleting || h.Serving.Damaged != "" ||
+		!h.VerifyDue(h.Serving, m.verifyEvery) {
 		return
 	}
 	select {

@@ -24,9 +24,12 @@ const (
 
 var (
 	errWaiting = &freeslot.Error{
-		Code: freeslot.CodeOverloaded, RetryAfter: time.Second, Message: "too many requests wait for changes of lists on this replica; ask without wait_ms",
+		Code: freeslot.CodeOverloaded, RetryAfter: time.Second,
+		Message: "too many requests wait for changes of lists on this replica; ask without wait_ms",
 	}
-	errStopping = &freeslot.Error{Code: freeslot.CodeUnavailable, RetryAfter: time.Second, Message: "this replica stops; ask another one"}
+	errStopping = &freeslot.Error{
+		Code: freeslot.CodeUnavailable, RetryAfter: time.Second, Message: "this replica stops; ask another one",
+	}
 )
 
 // hub wakes requests that wait for changes of lists.
@@ -61,7 +64,9 @@ func differs(known, is namelist.Mark) bool {
 
 // await returns the marks of lists, once one of them differs from what the caller knows or the wait
 // is over. done ends the wait, too.
-func (h *hub) await(ctx context.Context, known map[string]namelist.Mark, history bool, wait time.Duration, done <-chan struct{}) (namelist.ListMarks, error) {
+func (h *hub) await(
+	ctx context.Context, known map[string]namelist.Mark, history bool, wait time.Duration, done <-chan struct{},
+) (namelist.ListMarks, error) {
 	w := &waiter{known: known, wake: make(chan struct{}, 1)}
 	if wait > 0 {
 		select {

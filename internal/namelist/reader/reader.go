@@ -69,7 +69,8 @@ type known struct {
 // New makes a reader. It does no I/O.
 func New(cfg Config, control *namelist.Control) *Reader {
 	return &Reader{
-		cfg: cfg, control: control, loads: make(chan struct{}, loadsAtOnce), builds: make(map[buildID]*known), cancel: func() {},
+		cfg: cfg, control: control, loads: make(chan struct{}, loadsAtOnce), builds: make(map[buildID]*known),
+		cancel: func() {},
 		hub: &hub{
 			poll: control.Look, lists: make(map[string]*watched),
 			follow: func(list string, heard func(namelist.Event)) (stop func()) {
@@ -167,7 +168,8 @@ func (r *Reader) check(ctx context.Context, id buildID, ids []string) ([]namelis
 		missing = missing || f.Why == namelist.WhySegment
 	}
 	if missing { // lost, or the version has gone
-		if _, err := r.build(ctx, id, true); freeslot.CodeOf(err) == freeslot.CodeConflict || freeslot.CodeOf(err) == freeslot.CodeNotFound {
+		if _, err := r.build(ctx, id, true); freeslot.CodeOf(err) == freeslot.CodeConflict ||
+			freeslot.CodeOf(err) == freeslot.CodeNotFound {
 			return nil, errMoved(id)
 		}
 	}
@@ -197,7 +199,10 @@ func (r *Reader) hold(ctx huma.Context, next func(huma.Context)) {
 
 // load calls do with a build and its server, while only a few others load. Its request must come
 // through hold.
-func load[T any](ctx context.Context, r *Reader, id buildID, do func(ctx context.Context, k *known, server *version.Segments) (T, error)) (out T, err error) {
+func load[T any](
+	ctx context.Context, r *Reader, id buildID,
+	do func(ctx context.Context, k *known, server *version.Segments) (T, error),
+) (out T, err error) {
 	k, err := r.build(ctx, id, false)
 	if err != nil {
 		return out, err

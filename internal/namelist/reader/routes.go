@@ -77,7 +77,10 @@ func (r *Reader) Routes(router *api.Router) {
 	router.LimitBody(marksPath, "lists", maxMarks)
 	router.LimitBody(reportsPath, "lists", maxReports)
 	op := func(id, method, path, summary, text string) huma.Operation {
-		return huma.Operation{OperationID: id, Method: method, Path: path, Tags: []string{"lists"}, Summary: summary, Description: text + " For any valid token."}
+		return huma.Operation{
+			OperationID: id, Method: method, Path: path, Tags: []string{"lists"}, Summary: summary,
+			Description: text + " For any valid token.",
+		}
 	}
 	huma.Register(to, op("list-marks", http.MethodPost, marksPath, "Compare many lists", "What they are at; with wait_ms, once one differs from what the caller knows."), to.marks)
 	huma.Register(to, op("list-changes", http.MethodGet, listPath+"/changes", "Read the head of a list and its edits", "Those after a revision, a page at a time."), to.changes)
@@ -95,10 +98,14 @@ func (r *Reader) Routes(router *api.Router) {
 		reportsPath: reflect.TypeFor[namelist.ListReports](),
 	} {
 		schema := doc.Components.Schemas.Schema(t, true, t.Name())
-		doc.Paths[path].Post.RequestBody = &huma.RequestBody{Required: true, Content: map[string]*huma.MediaType{"application/json": {Schema: schema}}}
+		doc.Paths[path].Post.RequestBody = &huma.RequestBody{
+			Required: true, Content: map[string]*huma.MediaType{"application/json": {Schema: schema}},
+		}
 	}
 	block := doc.Paths[versionPath+"/blocks/{index}"].Get
-	block.Responses["200"].Content = map[string]*huma.MediaType{"application/octet-stream": {Schema: &huma.Schema{Type: huma.TypeString, Format: "binary"}}}
+	block.Responses["200"].Content = map[string]*huma.MediaType{
+		"application/octet-stream": {Schema: &huma.Schema{Type: huma.TypeString, Format: "binary"}},
+	}
 	block.Responses["304"] = &huma.Response{Description: "The caller has it."}
 }
 
@@ -165,7 +172,9 @@ func (r *routes) delta(ctx context.Context, in *changesInput) (namelist.Delta, e
 }
 
 func (r *routes) block(ctx context.Context, in *blockInput) (*blockOutput, error) {
-	out := &blockOutput{Status: http.StatusOK, ETag: fmt.Sprintf(`"%s-%d"`, in.Build, in.Index), ContentType: "application/octet-stream"}
+	out := &blockOutput{
+		Status: http.StatusOK, ETag: fmt.Sprintf(`"%s-%d"`, in.Build, in.Index), ContentType: "application/octet-stream",
+	}
 	if in.Known == out.ETag { // a build never changes
 		out.Status = http.StatusNotModified
 		return out, nil
@@ -175,7 +184,10 @@ func (r *routes) block(ctx context.Context, in *blockInput) (*blockOutput, error
 		return server.Block(ctx, in.List, &k.version, in.Index)
 	})
 	if err == nil && wire == nil {
-		err = &freeslot.Error{Code: freeslot.CodeNotFound, Message: fmt.Sprintf("version %d of list %s has no block %d", in.Version, in.List, in.Index)}
+		err = &freeslot.Error{
+			Code:    freeslot.CodeNotFound,
+			Message: fmt.Sprintf("version %d of list %s has no block %d", in.Version, in.List, in.Index),
+		}
 	}
 	if err != nil {
 		return nil, r.Refuse("block of the list", err)
@@ -186,12 +198,13 @@ func (r *routes) block(ctx context.Context, in *blockInput) (*blockOutput, error
 
 func (r *routes) ids(ctx context.Context, in *OfBuild) (*output[namelist.ListIDs], error) {
 	id := buildID{list: in.List, number: in.Version, build: in.Build}
-	ids, err := load(ctx, r.Reader, id, func(ctx context.Context, k *known, server *version.Segments) (map[string]int64, error) {
-		if k.version.Count > namelist.MaxWhole {
-			return nil, freeslot.Invalid("version", "has %d ids, expected at most %d", k.version.Count, namelist.MaxWhole)
-		}
-		return server.Whole(ctx, in.List, &k.version)
-	})
+	ids, err := load(ctx, r.Reader, id,
+		func(ctx context.Context, k *known, server *version.Segments) (map[string]int64, error) {
+			if k.version.Count > namelist.MaxWhole {
+				return nil, freeslot.Invalid("version", "has %d ids, expected at most %d", k.version.Count, namelist.MaxWhole)
+			}
+			return server.Whole(ctx, in.List, &k.version)
+		})
 	return answer(r, "ids of the list", namelist.ListIDs{IDs: ids}, err)
 }
 
@@ -219,7 +232,8 @@ func (r *routes) report(ctx context.Context, in *bodyInput) (*output[struct{}], 
 	}
 	for name, report := range q.Lists {
 		if err == nil && (len(report.Loaded) > maxLoaded || len(report.SDK) > maxText || len(report.Birth) > maxText) {
-			err = freeslot.Invalid("lists."+name, "has %d loaded versions, and sdk or birth of %d or %d bytes, expected at most %d, %d and %d",
+			err = freeslot.Invalid("lists."+name,
+				"has %d loaded versions, and sdk or birth of %d or %d bytes, expected at most %d, %d and %d",
 				len(report.Loaded), len(report.SDK), len(report.Birth), maxLoaded, maxText, maxText)
 		}
 	}

@@ -28,9 +28,16 @@ func newPart(env *feature.Env) feature.Part {
 	dir := cmp.Or(cfg.Lists.Dir, filepath.Join(os.TempDir(), "freeslot-lists-"+cfg.ReplicaID))
 	var known []namelist.Server
 	for name, server := range cfg.Lists.Servers {
-		known = append(known, namelist.Server{Name: name, Addresses: []string{address(server.URL)}, MaxBytes: server.MaxBytes})
+		known = append(
+			known, namelist.Server{Name: name, Addresses: []string{address(server.URL)}, MaxBytes: server.MaxBytes},
+		)
 	}
-	m := manage.New(manage.Config{Self: cfg.ReplicaID, URL: cfg.Advertise, Dir: dir, Server: s.open, Servers: known, Metrics: env.Metrics}, control, log)
+	m := manage.New(
+		manage.Config{
+			Self: cfg.ReplicaID, URL: cfg.Advertise, Dir: dir, Server: s.open, Servers: known, Metrics: env.Metrics,
+		},
+		control, log,
+	)
 	readers := reader.New(reader.Config{Subscriptions: env.Subscriber(0), Server: s.open, Log: log}, control)
 	start := func(ctx context.Context) error {
 		for _, server := range known {

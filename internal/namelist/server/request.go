@@ -248,7 +248,9 @@ type QueryRequest struct {
 }
 
 func operationOf(op *namelist.Operation) ListOperation {
-	return ListOperation{ID: op.ID, Kind: op.Kind, Version: op.Number, Replica: op.Holder, Why: op.Why, SinceMS: ms(op.Since)}
+	return ListOperation{
+		ID: op.ID, Kind: op.Kind, Version: op.Number, Replica: op.Holder, Why: op.Why, SinceMS: ms(op.Since),
+	}
 }
 
 func listOf(h *namelist.Head) NameList {

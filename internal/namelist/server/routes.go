@@ -52,7 +52,10 @@ func routesOf(c *namelist.Control, m *manage.Manager, url string) api.Routes {
 
 func (r *routes) register() {
 	op := func(id, method, path, summary, text string) huma.Operation {
-		return huma.Operation{OperationID: id, Method: method, Path: path, Tags: []string{"lists"}, Summary: summary, Description: text + " Operators only."}
+		return huma.Operation{
+			OperationID: id, Method: method, Path: path, Tags: []string{"lists"}, Summary: summary,
+			Description: text + " Operators only.",
+		}
 	}
 	slow := func(o huma.Operation) huma.Operation {
 		o.Middlewares = long(manage.VerifyTimeout)
@@ -99,13 +102,18 @@ func (r *routes) document(doc *huma.OpenAPI) {
 	doc.Tags = append(doc.Tags, &huma.Tag{Name: "lists"})
 	body := func(op *huma.Operation, t reflect.Type) {
 		schema := doc.Components.Schemas.Schema(t, true, t.Name())
-		op.RequestBody = &huma.RequestBody{Required: true, Content: map[string]*huma.MediaType{"application/json": {Schema: schema}}}
+		op.RequestBody = &huma.RequestBody{
+			Required: true, Content: map[string]*huma.MediaType{"application/json": {Schema: schema}},
+		}
 	}
 	body(doc.Paths[listPath].Put, reflect.TypeFor[ListSpec]())
 	for path, t := range map[string]reflect.Type{
-		"/uploads": reflect.TypeFor[UploadRequest](), "/switch": reflect.TypeFor[ListSwitchRequest](), "/expand": reflect.TypeFor[WhyRequest](),
-		"/move": reflect.TypeFor[MoveRequest](), "/freeze": reflect.TypeFor[WhyRequest](), "/cancel": reflect.TypeFor[CancelRequest](),
-		"/entries": reflect.TypeFor[EntriesRequest](), "/sessions": reflect.TypeFor[WhyRequest](), "/query": reflect.TypeFor[QueryRequest](),
+		"/uploads": reflect.TypeFor[UploadRequest](), "/switch": reflect.TypeFor[ListSwitchRequest](),
+		"/expand": reflect.TypeFor[WhyRequest](),
+		"/move":   reflect.TypeFor[MoveRequest](), "/freeze": reflect.TypeFor[WhyRequest](),
+		"/cancel":  reflect.TypeFor[CancelRequest](),
+		"/entries": reflect.TypeFor[EntriesRequest](), "/sessions": reflect.TypeFor[WhyRequest](),
+		"/query": reflect.TypeFor[QueryRequest](),
 	} {
 		body(doc.Paths[listPath+path].Post, t)
 	}
@@ -117,11 +125,15 @@ func (r *routes) document(doc *huma.OpenAPI) {
 }
 
 // handle handles an operator's request.
-func handle[In, Out any](ctx context.Context, r *routes, what string, in *In, do func(context.Context, *In) (Out, error)) (*output[Out], error) {
+func handle[In, Out any](
+	ctx context.Context, r *routes, what string, in *In, do func(context.Context, *In) (Out, error),
+) (*output[Out], error) {
 	return handleFor(ctx, r, api.CallTimeout, what, in, do)
 }
 
-func handleFor[In, Out any](ctx context.Context, r *routes, limit time.Duration, what string, in *In, do func(context.Context, *In) (Out, error)) (*output[Out], error) {
+func handleFor[In, Out any](
+	ctx context.Context, r *routes, limit time.Duration, what string, in *In, do func(context.Context, *In) (Out, error),
+) (*output[Out], error) {
 	err := api.OperatorsOnly(ctx, "see and change lists")
 	if err == nil {
 		ctx, cancel := context.WithTimeout(ctx, limit)
@@ -209,7 +221,9 @@ func (r *routes) apply(ctx context.Context, in *bodyInput) (*output[NameList], e
 // smaller.
 func isTime(field string, ms int64) error {
 	if ms < version.FirstMS {
-		return freeslot.Invalid(field, "is %d, expected 0 for never, or a time in milliseconds since 1970, which has 12 digits or more", ms)
+		return freeslot.Invalid(
+			field, "is %d, expected 0 for never, or a time in milliseconds since 1970, which has 12 digits or more", ms,
+		)
 	}
 	return nil
 }
@@ -266,9 +280,10 @@ func (r *routes) accept(ctx context.Context, in *OfVersion) (*output[ListChanged
 }
 
 func (r *routes) verify(ctx context.Context, in *OfVersion) (*output[namelist.Version], error) {
-	return handleFor(ctx, r, manage.VerifyTimeout, "verify the version", in, func(ctx context.Context, in *OfVersion) (namelist.Version, error) {
-		return r.manager.Verify(ctx, in.List, in.Version)
-	})
+	return handleFor(ctx, r, manage.VerifyTimeout, "verify the version", in,
+		func(ctx context.Context, in *OfVersion) (namelist.Version, error) {
+			return r.manager.Verify(ctx, in.List, in.Version)
+		})
 }
 
 func (r *routes) uploadOf(u *manage.Upload) ListUpload {
@@ -290,7 +305,9 @@ func (r *routes) openUpload(ctx context.Context, in *bodyInput) (*output[ListUpl
 		if err := freeslot.DecodeStrict("upload", in.RawBody, &q); err != nil {
 			return out, err
 		}
-		u, err := r.manager.OpenUpload(ctx, manage.Upload{List: in.List, Format: q.Format, Mode: q.Mode, Header: q.Header, Switch: q.Switch, By: q.by(ctx)})
+		u, err := r.manager.OpenUpload(
+			ctx, manage.Upload{List: in.List, Format: q.Format, Mode: q.Mode, Header: q.Header, Switch: q.Switch, By: q.by(ctx)},
+		)
 		return r.uploadOf(&u), err
 	})
 }
@@ -314,14 +331,15 @@ func (r *routes) chunk(ctx context.Context, in *chunkInput) (*output[ListUpload]
 }
 
 func (r *routes) commitUpload(ctx context.Context, in *uploadBodyInput) (*output[ListUpload], error) {
-	return handle(ctx, r, "commit the upload", in, func(ctx context.Context, in *uploadBodyInput) (out ListUpload, err error) {
-		var q CommitUploadRequest
-		if err := freeslot.DecodeStrict("commit", in.RawBody, &q); err != nil {
-			return out, err
-		}
-		u, err := r.manager.Commit(ctx, in.Upload, q.Bytes)
-		return r.uploadOf(&u), err
-	})
+	return handle(ctx, r, "commit the upload", in,
+		func(ctx context.Context, in *uploadBodyInput) (out ListUpload, err error) {
+			var q CommitUploadRequest
+			if err := freeslot.DecodeStrict("commit", in.RawBody, &q); err != nil {
+				return out, err
+			}
+			u, err := r.manager.Commit(ctx, in.Upload, q.Bytes)
+			return r.uploadOf(&u), err
+		})
 }
 
 func (r *routes) dropUpload(ctx context.Context, in *OfUpload) (*output[struct{}], error) {
@@ -348,7 +366,9 @@ func (r *routes) doSwitch(ctx context.Context, in *bodyInput) (*output[ListStart
 		if q.Serving != nil {
 			saw = *q.Serving
 		}
-		return started(r.manager.Switch(ctx, in.List, manage.SwitchRequest{Number: q.Version, Serving: saw, Now: q.Now, By: q.by(ctx)}))
+		return started(r.manager.Switch(
+			ctx, in.List, manage.SwitchRequest{Number: q.Version, Serving: saw, Now: q.Now, By: q.by(ctx)},
+		))
 	})
 }
 
@@ -391,14 +411,15 @@ func (r *routes) unfreeze(ctx context.Context, in *OfList) (*output[ListChanged]
 }
 
 func (r *routes) cancel(ctx context.Context, in *bodyInput) (*output[ListChanged], error) {
-	return handle(ctx, r, "cancel the operation", in, func(ctx context.Context, in *bodyInput) (out ListChanged, err error) {
-		var q CancelRequest
-		if err := freeslot.DecodeStrict("cancel", in.RawBody, &q); err != nil {
-			return out, err
-		}
-		h, err := r.control.Cancel(ctx, in.List, q.Operation)
-		return ListChanged{h.Revision}, err
-	})
+	return handle(ctx, r, "cancel the operation", in,
+		func(ctx context.Context, in *bodyInput) (out ListChanged, err error) {
+			var q CancelRequest
+			if err := freeslot.DecodeStrict("cancel", in.RawBody, &q); err != nil {
+				return out, err
+			}
+			h, err := r.control.Cancel(ctx, in.List, q.Operation)
+			return ListChanged{h.Revision}, err
+		})
 }
 
 func (r *routes) edit(ctx context.Context, in *bodyInput) (*output[ListChanged], error) {
@@ -410,45 +431,50 @@ func (r *routes) edit(ctx context.Context, in *bodyInput) (*output[ListChanged],
 		if err := areTimes(q.Entries); err != nil {
 			return out, err
 		}
-		out.Revision, err = r.control.Edit(ctx, in.List, namelist.EditRequest{ID: q.ID, Changes: q.Entries, Urgent: q.Urgent, By: q.by(ctx)})
+		out.Revision, err = r.control.Edit(
+			ctx, in.List, namelist.EditRequest{ID: q.ID, Changes: q.Entries, Urgent: q.Urgent, By: q.by(ctx)},
+		)
 		return out, err
 	})
 }
 
 func (r *routes) openSession(ctx context.Context, in *bodyInput) (*output[EditSession], error) {
-	return handle(ctx, r, "begin the edit session", in, func(ctx context.Context, in *bodyInput) (out EditSession, err error) {
-		var q WhyRequest
-		if err := freeslot.DecodeStrict("session", in.RawBody, &q); err != nil {
-			return out, err
-		}
-		op, err := r.manager.OpenSession(ctx, in.List, q.by(ctx))
-		return EditSession{ID: op.ID, UntilMS: ms(op.Lease)}, err
-	})
+	return handle(ctx, r, "begin the edit session", in,
+		func(ctx context.Context, in *bodyInput) (out EditSession, err error) {
+			var q WhyRequest
+			if err := freeslot.DecodeStrict("session", in.RawBody, &q); err != nil {
+				return out, err
+			}
+			op, err := r.manager.OpenSession(ctx, in.List, q.by(ctx))
+			return EditSession{ID: op.ID, UntilMS: ms(op.Lease)}, err
+		})
 }
 
 func (r *routes) stage(ctx context.Context, in *sessionBodyInput) (*output[EditSession], error) {
-	return handle(ctx, r, "stage entries", in, func(ctx context.Context, in *sessionBodyInput) (out EditSession, err error) {
-		var q StageRequest
-		if err := freeslot.DecodeStrict("stage", in.RawBody, &q); err != nil {
-			return out, err
-		}
-		if err := areTimes(q.Entries); err != nil {
-			return out, err
-		}
-		staged, until, err := r.control.Stage(ctx, in.List, in.Session, q.Entries)
-		return EditSession{ID: in.Session, Staged: staged, UntilMS: ms(until)}, err
-	})
+	return handle(ctx, r, "stage entries", in,
+		func(ctx context.Context, in *sessionBodyInput) (out EditSession, err error) {
+			var q StageRequest
+			if err := freeslot.DecodeStrict("stage", in.RawBody, &q); err != nil {
+				return out, err
+			}
+			if err := areTimes(q.Entries); err != nil {
+				return out, err
+			}
+			staged, until, err := r.control.Stage(ctx, in.List, in.Session, q.Entries)
+			return EditSession{ID: in.Session, Staged: staged, UntilMS: ms(until)}, err
+		})
 }
 
 func (r *routes) commitSession(ctx context.Context, in *sessionBodyInput) (*output[ListChanged], error) {
-	return handle(ctx, r, "commit the edit session", in, func(ctx context.Context, in *sessionBodyInput) (out ListChanged, err error) {
-		var q WhyRequest
-		if err := freeslot.DecodeStrict("commit", in.RawBody, &q); err != nil {
+	return handle(ctx, r, "commit the edit session", in,
+		func(ctx context.Context, in *sessionBodyInput) (out ListChanged, err error) {
+			var q WhyRequest
+			if err := freeslot.DecodeStrict("commit", in.RawBody, &q); err != nil {
+				return out, err
+			}
+			out.Revision, err = r.manager.CommitSession(ctx, in.List, in.Session, q.by(ctx))
 			return out, err
-		}
-		out.Revision, err = r.manager.CommitSession(ctx, in.List, in.Session, q.by(ctx))
-		return out, err
-	})
+		})
 }
 
 func (r *routes) cancelSession(ctx context.Context, in *OfSession) (*output[ListChanged], error) {
@@ -469,9 +495,10 @@ func (r *routes) query(ctx context.Context, in *bodyInput) (*output[manage.Answe
 }
 
 func (r *routes) count(ctx context.Context, in *OfList) (*output[manage.Counted], error) {
-	return handleFor(ctx, r, manage.VerifyTimeout, "count the list", in, func(ctx context.Context, in *OfList) (manage.Counted, error) {
-		return r.manager.Count(ctx, in.List)
-	})
+	return handleFor(ctx, r, manage.VerifyTimeout, "count the list", in,
+		func(ctx context.Context, in *OfList) (manage.Counted, error) {
+			return r.manager.Count(ctx, in.List)
+		})
 }
 
 func (r *routes) clients(ctx context.Context, in *OfList) (*output[ListClients], error) {
@@ -479,18 +506,21 @@ func (r *routes) clients(ctx context.Context, in *OfList) (*output[ListClients],
 		live, _, err := r.control.Clients(ctx, in.List)
 		out.Clients = make([]ListClient, len(live))
 		for i, c := range live {
-			out.Clients[i] = ListClient{ID: c.ID, SDK: c.SDK, Serves: c.Serves, Loaded: c.Loaded, Revision: c.Revision, AtMS: ms(c.At)}
+			out.Clients[i] = ListClient{
+				ID: c.ID, SDK: c.SDK, Serves: c.Serves, Loaded: c.Loaded, Revision: c.Revision, AtMS: ms(c.At),
+			}
 		}
 		return out, err
 	})
 }
 
 func (r *routes) collect(ctx context.Context, in *struct{ RawBody []byte }) (*output[manage.Collected], error) {
-	return handleFor(ctx, r, collectTimeout, "look for keys of lists", in, func(ctx context.Context, in *struct{ RawBody []byte }) (out manage.Collected, err error) {
-		var q CollectRequest
-		if err := freeslot.DecodeStrict("gc", in.RawBody, &q); err != nil {
-			return out, err
-		}
-		return r.manager.Collect(ctx, manage.CollectRequest{Server: q.Server, DryRun: q.DryRun, After: q.After})
-	})
+	return handleFor(ctx, r, collectTimeout, "look for keys of lists", in,
+		func(ctx context.Context, in *struct{ RawBody []byte }) (out manage.Collected, err error) {
+			var q CollectRequest
+			if err := freeslot.DecodeStrict("gc", in.RawBody, &q); err != nil {
+				return out, err
+			}
+			return r.manager.Collect(ctx, manage.CollectRequest{Server: q.Server, DryRun: q.DryRun, After: q.After})
+		})
 }

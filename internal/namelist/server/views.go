@@ -31,15 +31,19 @@ const (
 	ExportSHA256   = "X-Freeslot-Sha256"
 )
 
-const exportText = "What the list answers, in the order of a random hash. The headers X-Freeslot-List-Version, X-Freeslot-List-Revision and " +
-	"X-Freeslot-At-Ms (Redis' time) say of when it is; without edits the last two are 0. The trailers X-Freeslot-Count and X-Freeslot-Sha256 are of all lines: " +
+const exportText = "What the list answers, in the order of a random hash. The headers X-Freeslot-List-Version, " +
+	"X-Freeslot-List-Revision and " +
+	"X-Freeslot-At-Ms (Redis' time) say of when it is; without edits the last two are 0. The trailers X-Freeslot-Count " +
+	"and X-Freeslot-Sha256 are of all lines: " +
 	"an answer without them was cut, and is not whole."
 
 // documentExport adds the answer, which the handler writes itself.
 func documentExport(op *huma.Operation) {
 	text := &huma.Schema{Type: huma.TypeString}
 	op.Responses = map[string]*huma.Response{
-		"200":     {Description: "OK", Content: map[string]*huma.MediaType{"text/csv": {Schema: text}, "text/plain": {Schema: text}}},
+		"200": {
+			Description: "OK", Content: map[string]*huma.MediaType{"text/csv": {Schema: text}, "text/plain": {Schema: text}},
+		},
 		"default": op.Responses["default"],
 	}
 }
@@ -115,7 +119,9 @@ func (r *routes) export(ctx context.Context, in *exportInput) (*huma.StreamRespo
 			case <-ctx.Done():
 			}
 		})
-		got, err := r.manager.Export(ctx, in.List, manage.ExportRequest{Version: in.Version, Format: version.Format(in.Format), Bare: !in.Edits}, x.begin)
+		got, err := r.manager.Export(
+			ctx, in.List, manage.ExportRequest{Version: in.Version, Format: version.Format(in.Format), Bare: !in.Edits}, x.begin,
+		)
 		switch {
 		case err == nil:
 			hctx.SetHeader(ExportCount, strconv.FormatInt(got.Count, 10))
@@ -178,28 +184,32 @@ func (x *exportAnswer) Write(p []byte) (int, error) {
 }
 
 func (r *routes) diff(ctx context.Context, in *diffInput) (*output[manage.ListDiff], error) {
-	return handleFor(ctx, r, manage.VerifyTimeout, "compare versions", in, func(ctx context.Context, in *diffInput) (manage.ListDiff, error) {
-		return r.manager.Diff(ctx, in.List, in.Version, in.With, in.Examples)
-	})
+	return handleFor(ctx, r, manage.VerifyTimeout, "compare versions", in,
+		func(ctx context.Context, in *diffInput) (manage.ListDiff, error) {
+			return r.manager.Diff(ctx, in.List, in.Version, in.With, in.Examples)
+		})
 }
 
 func (r *routes) sample(ctx context.Context, in *sampleInput) (*output[ListSample], error) {
-	return handle(ctx, r, "sample the version", in, func(ctx context.Context, in *sampleInput) (out ListSample, err error) {
-		out.Entries, err = r.manager.Sample(ctx, in.List, in.Version, in.Count)
-		return out, err
-	})
+	return handle(ctx, r, "sample the version", in,
+		func(ctx context.Context, in *sampleInput) (out ListSample, err error) {
+			out.Entries, err = r.manager.Sample(ctx, in.List, in.Version, in.Count)
+			return out, err
+		})
 }
 
 func (r *routes) uploadRejects(ctx context.Context, in *uploadRejectsInput) (*output[manage.Rejects], error) {
-	return handle(ctx, r, "show rejected lines", in, func(_ context.Context, in *uploadRejectsInput) (manage.Rejects, error) {
-		return r.manager.Rejects(in.Upload, in.After, in.Limit)
-	})
+	return handle(ctx, r, "show rejected lines", in,
+		func(_ context.Context, in *uploadRejectsInput) (manage.Rejects, error) {
+			return r.manager.Rejects(in.Upload, in.After, in.Limit)
+		})
 }
 
 func (r *routes) versionRejects(ctx context.Context, in *versionRejectsInput) (*output[manage.Rejects], error) {
-	return handle(ctx, r, "show rejected lines", in, func(ctx context.Context, in *versionRejectsInput) (manage.Rejects, error) {
-		return r.manager.RejectsOf(ctx, in.List, in.Version, in.After, in.Limit)
-	})
+	return handle(ctx, r, "show rejected lines", in,
+		func(ctx context.Context, in *versionRejectsInput) (manage.Rejects, error) {
+			return r.manager.RejectsOf(ctx, in.List, in.Version, in.After, in.Limit)
+		})
 }
 
 func (r *routes) uploads(ctx context.Context, in *OfList) (*output[ListUploads], error) {

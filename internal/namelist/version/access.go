@@ -16,7 +16,8 @@ var scripts = script.MustLoad(files)
 var Access = script.Access{Scripts: scripts, Roles: map[script.Role]script.Needs{
 	script.RoleReplica: {
 		Commands: []string{
-			"del", "get", "getrange", "hget", "hgetall", "hlen", "hmget", "hset", "info", "memory|usage", "object|encoding", "scan", "set", "type", "unlink",
+			"del", "get", "getrange", "hget", "hgetall", "hlen", "hmget", "hset", "info", "memory|usage", "object|encoding",
+			"scan", "set", "type", "unlink",
 		},
 	},
 	script.RoleListReader: {

@@ -39,7 +39,9 @@ func (e *BudgetError) Error() string {
 	if e.Reserved > 0 {
 		reserved = fmt.Sprintf(", and %d are reserved by builds that run, which this one may have made fail, too", e.Reserved)
 	}
-	return fmt.Sprintf("the version needs %d bytes, and %d are used%s, of %d that %s allows", e.Bytes, e.Used, reserved, e.Limit, e.What)
+	return fmt.Sprintf(
+		"the version needs %d bytes, and %d are used%s, of %d that %s allows", e.Bytes, e.Used, reserved, e.Limit, e.What,
+	)
 }
 
 // budget refuses a build that does not fit. It reserves first, and checks afterwards: of two
@@ -127,7 +129,9 @@ func segmentsOf(count int64, most int) uint32 {
 
 // measure examines some segments: their encoding, if none has a long id, and their size. bytes is
 // an estimate for all segments.
-func (s *Segments) measure(ctx context.Context, list string, v *namelist.Version, compact bool) (bytes int64, err error) {
+func (s *Segments) measure(
+	ctx context.Context, list string, v *namelist.Version, compact bool,
+) (bytes int64, err error) {
 	n := min(v.Segments, sampled)
 	for i := range n {
 		key := s.segmentKey(list, v, uint32(uint64(i)*uint64(v.Segments)/uint64(n)))
@@ -141,7 +145,8 @@ func (s *Segments) measure(ctx context.Context, list string, v *namelist.Version
 			return 0, fmt.Errorf("ask for the encoding of segment %s: %w", key, err)
 		}
 		if compact && encoding == "hashtable" {
-			return 0, fmt.Errorf("segment %s is a hashtable, which needs four times the memory: hash-max-listpack-entries of the list server must be at least %d, "+
+			return 0, fmt.Errorf("segment %s is a hashtable, which needs four times the memory: hash-max-listpack-entries of "+
+				"the list server must be at least %d, "+
 				"and hash-max-listpack-value 64", key, s.cfg.Entries)
 		}
 	}

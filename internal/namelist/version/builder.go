@@ -185,7 +185,9 @@ func (r *run) base(ctx context.Context) error {
 		}
 	}
 	for id, change := range r.Edits {
-		if err := edits.add(form.Sum(r.Seed, id), record{id: id, expires: change.ExpiresMS, remove: change.Remove}); err != nil {
+		if err := edits.add(
+			form.Sum(r.Seed, id), record{id: id, expires: change.ExpiresMS, remove: change.Remove},
+		); err != nil {
 			return err
 		}
 	}

@@ -59,7 +59,9 @@ func (s *Segments) Keys(ctx context.Context, cursor string) (keys []Key, next st
 	addr = cmp.Or(addr, addrs[0])
 	at, err := strconv.ParseUint(cmp.Or(text, "0"), 10, 64)
 	if nodes[addr] == nil || err != nil {
-		return nil, "", freeslot.Invalid("after", "has the cursor %q, and the nodes of the list server are %q: begin anew", cursor, addrs)
+		return nil, "", freeslot.Invalid(
+			"after", "has the cursor %q, and the nodes of the list server are %q: begin anew", cursor, addrs,
+		)
 	}
 	err = s.paced(ctx, func() error {
 		ctx, cancel := context.WithTimeout(ctx, callTimeout)
@@ -71,7 +73,9 @@ func (s *Segments) Keys(ctx context.Context, cursor string) (keys []Key, next st
 				return err
 			}
 		}
-		got, err := node.Do(ctx, node.B().Scan().Cursor(at).Match(namelist.DataPattern(s.cfg.Prefix)).Count(scanKeys).Build()).AsScanEntry()
+		got, err := node.Do(
+			ctx, node.B().Scan().Cursor(at).Match(namelist.DataPattern(s.cfg.Prefix)).Count(scanKeys).Build(),
+		).AsScanEntry()
 		if err != nil {
 			return fmt.Errorf("look through %s: %w", addr, err)
 		}

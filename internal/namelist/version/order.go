@@ -29,7 +29,9 @@ var errEnough = errors.New("no more is wanted")
 // Ordered goes through a version in the order of hashes, so that versions with different segments
 // can be compared in one pass. It keeps one segment in memory. An error is the last thing that it
 // yields; errors are as in [Segments.Read]. Without an error it has yielded all entries.
-func (s *Segments) Ordered(ctx context.Context, list string, v *namelist.Version, seed uint64) iter.Seq2[Hashed, error] {
+func (s *Segments) Ordered(
+	ctx context.Context, list string, v *namelist.Version, seed uint64,
+) iter.Seq2[Hashed, error] {
 	return func(yield func(Hashed, error) bool) {
 		var segment []Hashed
 		of := uint32(0)

@@ -93,7 +93,9 @@ type Report struct {
 type TooLargeError struct{ Limit int64 }
 
 func (e *TooLargeError) Error() string {
-	return fmt.Sprintf("the upload expands to more than %d bytes, which is %d times its size; upload it without gzip", e.Limit, maxRatio)
+	return fmt.Sprintf(
+		"the upload expands to more than %d bytes, which is %d times its size; upload it without gzip", e.Limit, maxRatio,
+	)
 }
 
 var gzipMagic = []byte{0x1f, 0x8b}
@@ -110,7 +112,10 @@ func (r *Report) Entries() int64 {
 // parse calls add for each entry of an upload, and sometimes progress with the number of bytes
 // read. It refuses entries that have expired at the time at, in Unix ms; 0 refuses none. Errors:
 // from reading, from add, or *TooLargeError.
-func parse(ctx context.Context, upload *Upload, of form.Form, at int64, progress func(read int64), add func(id string, expires int64) error) (*Report, error) {
+func parse(
+	ctx context.Context, upload *Upload, of form.Form, at int64, progress func(read int64),
+	add func(id string, expires int64) error,
+) (*Report, error) {
 	file, err := upload.Open()
 	if err != nil {
 		return nil, err
@@ -228,7 +233,10 @@ var (
 	errColumns = errors.New("it has more than the columns id and expiry")
 	errParted  = errors.New("parted by ;, expected ,: if these are ids, import with header no")
 	errExpiry  = errors.New("the expiry is no time of RFC 3339, Unix seconds or Unix ms")
-	errSmall   = fmt.Errorf("the expiry is a number below %d, which is no time: expected RFC 3339, Unix seconds or Unix ms, and no duration", firstSeconds)
+	errSmall   = fmt.Errorf(
+		"the expiry is a number below %d, which is no time: expected RFC 3339, Unix seconds or Unix ms, and no duration",
+		firstSeconds,
+	)
 )
 
 // header reports whether the first line is skipped.
@@ -284,7 +292,9 @@ func (p *parser) headerLike(choice HeaderChoice, line []byte) bool {
 }
 
 func columnLike(id string) bool {
-	words := strings.FieldsFunc(camel.ReplaceAllString(id, "$1 $2"), func(r rune) bool { return strings.ContainsRune("_-. ", r) })
+	words := strings.FieldsFunc(
+		camel.ReplaceAllString(id, "$1 $2"), func(r rune) bool { return strings.ContainsRune("_-. ", r) },
+	)
 	for _, w := range words {
 		if strings.ContainsFunc(w, func(r rune) bool { return !unicode.IsLetter(r) }) {
 			return false
@@ -297,8 +307,10 @@ func columnLike(id string) bool {
 var camel = regexp.MustCompile(`(\p{Ll})(\p{Lu})`)
 
 var columnNames = []string{
-	"account", "accounts", "address", "code", "customer", "customers", "device", "devices", "email", "emails", "entry", "id", "identifier",
-	"ids", "imei", "ip", "ips", "key", "keys", "mail", "member", "members", "msisdn", "name", "names", "number", "numbers", "phone", "subject",
+	"account", "accounts", "address", "code", "customer", "customers", "device", "devices", "email", "emails", "entry",
+	"id", "identifier",
+	"ids", "imei", "ip", "ips", "key", "keys", "mail", "member", "members", "msisdn", "name", "names", "number", "numbers",
+	"phone", "subject",
 	"token", "tokens", "uid", "userid", "username", "user", "users", "uuid", "value", "values",
 }
 

@@ -16,7 +16,9 @@ import (
 // segments read before. It checks each seal and its count, and at the end the version's count and
 // digest. Until it returns nil, what it yielded may be incomplete. Errors: *DamageError, or an
 // error of yield or Redis.
-func (s *Segments) Read(ctx context.Context, list string, v *namelist.Version, yield func(done uint32, id string, expires int64) error) error {
+func (s *Segments) Read(
+	ctx context.Context, list string, v *namelist.Version, yield func(done uint32, id string, expires int64) error,
+) error {
 	ctx, cancel := context.WithCancel(ctx)
 	pages := make(chan page)
 	var reader sync.WaitGroup
@@ -52,7 +54,9 @@ func (s *Segments) Read(ctx context.Context, list string, v *namelist.Version, y
 	case ctx.Err() != nil:
 		return ctx.Err()
 	case digest.Count() != v.Count || digest.String() != v.Digest:
-		return &DamageError{List: list, Number: v.Number, Why: fmt.Sprintf("its digest is %s, expected %s", &digest, v.Digest)}
+		return &DamageError{
+			List: list, Number: v.Number, Why: fmt.Sprintf("its digest is %s, expected %s", &digest, v.Digest),
+		}
 	}
 	return nil
 }

@@ -29,12 +29,16 @@ func (s *Segments) Sealed(ctx context.Context, list string, v *namelist.Version)
 		}
 	}
 	if total != v.Count {
-		return &DamageError{List: list, Number: v.Number, Why: fmt.Sprintf("its segments have %d entries, expected %d", total, v.Count)}
+		return &DamageError{
+			List: list, Number: v.Number, Why: fmt.Sprintf("its segments have %d entries, expected %d", total, v.Count),
+		}
 	}
 	return nil
 }
 
-func (s *Segments) seals(ctx context.Context, list string, v *namelist.Version, first, n uint32) (total int64, err error) {
+func (s *Segments) seals(
+	ctx context.Context, list string, v *namelist.Version, first, n uint32,
+) (total int64, err error) {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	cmds := make(rueidis.Commands, 0, 2*n)

@@ -137,7 +137,9 @@ func (s *Segments) write(ctx context.Context, build string, b *batch) error {
 }
 
 func (s *Segments) writeCall(ctx context.Context, build string, keys []string, args [][]string) error {
-	has, err := s.runner.Call(ctx, scripts["segments"], keys, slices.Concat(append([][]string{{build}}, args...)...)).AsIntSlice()
+	has, err := s.runner.Call(
+		ctx, scripts["segments"], keys, slices.Concat(append([][]string{{build}}, args...)...),
+	).AsIntSlice()
 	if err != nil {
 		return fmt.Errorf("write segments from %s on: %w", keys[0], err)
 	}
@@ -152,7 +154,9 @@ func (s *Segments) writeCall(ctx context.Context, build string, keys []string, a
 func (s *Segments) writeBlock(ctx context.Context, list string, v *namelist.Version, block uint32, wire []byte) error {
 	key := s.blockKey(list, v, block)
 	return s.paced(ctx, func() error {
-		if err := s.runner.Do(ctx, "lists_block", s.runner.B().Set().Key(key).Value(rueidis.BinaryString(wire)).Build()).Error(); err != nil {
+		if err := s.runner.Do(
+			ctx, "lists_block", s.runner.B().Set().Key(key).Value(rueidis.BinaryString(wire)).Build(),
+		).Error(); err != nil {
 			return fmt.Errorf("write block %s: %w", key, err)
 		}
 		return nil
@@ -171,7 +175,9 @@ func (s *Segments) Block(ctx context.Context, list string, v *namelist.Version, 
 // Lookup reads ids of one segment: found[i] is an expiry in ms, 0 for never, or -1 if the segment
 // does not have the id. Errors: *DamageError if the segment does not belong to this build, or an
 // error of Redis.
-func (s *Segments) Lookup(ctx context.Context, list string, v *namelist.Version, segment uint32, ids []string) (found []int64, err error) {
+func (s *Segments) Lookup(
+	ctx context.Context, list string, v *namelist.Version, segment uint32, ids []string,
+) (found []int64, err error) {
 	cmd := s.runner.B().Hmget().Key(s.segmentKey(list, v, segment)).Field("").Field(ids...).Build()
 	values, err := s.runner.Do(ctx, "lists_lookup", cmd).ToArray()
 	if err != nil {
@@ -196,7 +202,9 @@ func (s *Segments) Lookup(ctx context.Context, list string, v *namelist.Version,
 }
 
 // Ask runs [namelist.Ask] on this server. Readers wait for it, so it is not paced.
-func (s *Segments) Ask(ctx context.Context, list string, v *namelist.Version, ids []string, hashes []uint64) []namelist.ListFound {
+func (s *Segments) Ask(
+	ctx context.Context, list string, v *namelist.Version, ids []string, hashes []uint64,
+) []namelist.ListFound {
 	return namelist.Ask(ctx, s.client, s.cfg.Prefix, list, v, ids, hashes)
 }
 

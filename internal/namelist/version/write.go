@@ -27,7 +27,8 @@ func (r *run) write(ctx context.Context) error {
 	if r.journal.Version == nil {
 		segments, bytes := r.to.segmented(total)
 		v := &namelist.Version{
-			Number: r.Number, Build: r.Build, Segments: segments, Count: total.Count, Filter: r.Filter, Rejected: r.report.Rejected,
+			Number: r.Number, Build: r.Build, Segments: segments, Count: total.Count, Filter: r.Filter,
+			Rejected: r.report.Rejected,
 		}
 		for r.Filter != filter.None && total.Count>>v.BlockBits > blockKeys {
 			v.BlockBits++
@@ -47,7 +48,9 @@ func (r *run) write(ctx context.Context) error {
 	if r.journal.Verified {
 		return nil
 	}
-	w := &writer{run: r, ctx: ctx, v: r.journal.Version, calls: newFlight(r.to.atOnce()), next: &batch{}, args: []string{""}}
+	w := &writer{
+		run: r, ctx: ctx, v: r.journal.Version, calls: newFlight(r.to.atOnce()), next: &batch{}, args: []string{""},
+	}
 	for p := range r.journal.Partitions {
 		err := readRecords(partitionFile(r.dir, familySorted, p), w.add)
 		if err = cmp.Or(err, w.checkpoint()); err != nil {

@@ -25,7 +25,8 @@ func ParseMounts(mountinfo string) []Mount {
 			continue
 		}
 		mounts = append(mounts, Mount{
-			Root: unescape(head[3]), Point: unescape(head[4]), v2: kind[0] == "cgroup2", controllers: strings.Split(kind[2], ","),
+			Root: unescape(head[3]), Point: unescape(head[4]), v2: kind[0] == "cgroup2",
+			controllers: strings.Split(kind[2], ","),
 		})
 	}
 	return mounts

@@ -34,7 +34,10 @@ type cpuReading struct {
 
 // NewCPU returns a collector for this machine.
 func NewCPU() *CPU {
-	return &CPU{builtIn: builtIn{"cpu", CostLow, []string{"usage", "cores", "load1", "host_usage"}}, cores: runtime.NumCPU(), usage: -1, hostUsage: -1}
+	return &CPU{
+		builtIn: builtIn{"cpu", CostLow, []string{"usage", "cores", "load1", "host_usage"}}, cores: runtime.NumCPU(),
+		usage: -1, hostUsage: -1,
+	}
 }
 
 // Collect reads the counters and compares them with the last ones.

@@ -27,7 +27,12 @@ func NewDisk(paths ...string) *Disk {
 	if len(paths) == 0 {
 		paths = []string{"/"}
 	}
-	return &Disk{builtIn: builtIn{"disk", CostMedium, []string{"usage", "free_bytes", "path", "pathN_usage", "pathN_free_bytes", "pathN_name"}}, paths: slices.Clone(paths[:min(len(paths), MaxDiskPaths)])}
+	return &Disk{
+		builtIn: builtIn{
+			"disk", CostMedium, []string{"usage", "free_bytes", "path", "pathN_usage", "pathN_free_bytes", "pathN_name"},
+		},
+		paths: slices.Clone(paths[:min(len(paths), MaxDiskPaths)]),
+	}
 }
 
 // Collect asks the file systems. For one that does not answer, it returns an error together with

@@ -15,7 +15,9 @@ type Memory struct {
 
 // NewMemory returns a collector for this machine.
 func NewMemory() *Memory {
-	return &Memory{builtIn: builtIn{"memory", CostLow, []string{"usage", "total_bytes", "used_bytes", "available_bytes", "host_usage"}}}
+	return &Memory{builtIn: builtIn{
+		"memory", CostLow, []string{"usage", "total_bytes", "used_bytes", "available_bytes", "host_usage"},
+	}}
 }
 
 // Collect reads the present figures.

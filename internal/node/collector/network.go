@@ -27,7 +27,13 @@ type Network struct {
 // NewNetwork returns a collector for the named interfaces. None means all except the loopback; a
 // byte that a bridge forwards then counts on each of its interfaces.
 func NewNetwork(interfaces ...string) *Network {
-	return &Network{builtIn: builtIn{"network", CostLow, []string{"rx_bytes_per_second", "tx_bytes_per_second", "errors_per_second", "established_connections"}}, interfaces: slices.Clone(interfaces)}
+	return &Network{
+		builtIn: builtIn{
+			"network", CostLow,
+			[]string{"rx_bytes_per_second", "tx_bytes_per_second", "errors_per_second", "established_connections"},
+		},
+		interfaces: slices.Clone(interfaces),
+	}
 }
 
 // Collect reads the counters and compares them with the last ones. For a chosen interface that does

@@ -35,7 +35,11 @@ func Parse(data []byte) (Metrics, error) {
 	figures := make(Metrics, len(fields))
 	for _, name := range slices.Sorted(maps.Keys(fields)) {
 		if !validField(name) {
-			return nil, fmt.Errorf("the object has the field %q, expected a lower-case letter, then up to %d lower-case letters, digits and underscores", cut(name, maxFieldBytes), maxFieldBytes-1)
+			return nil, fmt.Errorf(
+				"the object has the field %q, expected a lower-case letter, then up to %d lower-case letters, digits and "+
+					"underscores",
+				cut(name, maxFieldBytes), maxFieldBytes-1,
+			)
 		}
 		v, err := parsed(fields[name])
 		if err != nil {

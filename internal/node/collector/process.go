@@ -33,7 +33,12 @@ type processReading struct {
 
 // NewProcess returns a collector for this process.
 func NewProcess() *Process {
-	return &Process{builtIn: builtIn{"process", CostLow, []string{"goroutines", "heap_bytes", "cpu_usage", "rss_bytes", "open_fds", "uptime_seconds"}}, cores: runtime.NumCPU(), usage: -1}
+	return &Process{
+		builtIn: builtIn{
+			"process", CostLow, []string{"goroutines", "heap_bytes", "cpu_usage", "rss_bytes", "open_fds", "uptime_seconds"},
+		},
+		cores: runtime.NumCPU(), usage: -1,
+	}
 }
 
 // Collect returns the present figures. Figures that the system does not have are absent.

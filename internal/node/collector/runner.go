@@ -142,7 +142,9 @@ func (e Entry) validate(i int, seen map[string]bool) error {
 		return freeslot.Invalid(at+".interval", "is %s, expected %s to %s", e.Interval, MinInterval, MaxInterval)
 	}
 	if interval := e.withDefaults().Interval; e.Timeout < 0 || e.Timeout > interval {
-		return freeslot.Invalid(at+".timeout", "is %s, expected more than 0s and at most the interval, %s", e.Timeout, interval)
+		return freeslot.Invalid(
+			at+".timeout", "is %s, expected more than 0s and at most the interval, %s", e.Timeout, interval,
+		)
 	}
 	return nil
 }
@@ -344,7 +346,10 @@ func (r *Runner) collected(e *entry, res result) {
 func (r *Runner) failed(e *entry, outcome string, err error) {
 	r.metrics.collections.WithLabelValues(e.name, outcome).Inc()
 	if !e.failing {
-		r.log.Warn("collector.failed", zap.String("type", e.name), zap.String("outcome", outcome), zap.String(logging.FieldReason, cut(err.Error(), maxReasonBytes)))
+		r.log.Warn(
+			"collector.failed", zap.String("type", e.name), zap.String("outcome", outcome),
+			zap.String(logging.FieldReason, cut(err.Error(), maxReasonBytes)),
+		)
 	}
 	e.failing = true
 }

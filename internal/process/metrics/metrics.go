@@ -13,7 +13,8 @@ func NewRegistry() *prometheus.Registry {
 	reg := prometheus.NewRegistry()
 	reg.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	reg.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-		Name: "freeslot_build_info", Help: "Always 1; the version is in the label.", ConstLabels: prometheus.Labels{"version": version.String()},
+		Name: "freeslot_build_info", Help: "Always 1; the version is in the label.",
+		ConstLabels: prometheus.Labels{"version": version.String()},
 	}, func() float64 { return 1 }))
 	return reg
 }

@@ -10,8 +10,10 @@ import (
 
 // base holds what the connections of a role need, whatever its features do.
 var base = map[script.Role][]string{
-	script.RoleAgent:    slices.Concat(connecting, []string{"info"}),
-	script.RoleReplica:  slices.Concat(connecting, loading, reading, confirming, hearing, []string{"client|tracking", "exists"}),
+	script.RoleAgent: slices.Concat(connecting, []string{"info"}),
+	script.RoleReplica: slices.Concat(
+		connecting, loading, reading, confirming, hearing, []string{"client|tracking", "exists"},
+	),
 	script.RoleOperator: slices.Concat(connecting, loading, confirming, hearing), // the role also takes locks
 	script.RoleLock:     slices.Concat(connecting, loading, confirming, hearing),
 	script.RoleRegistry: slices.Concat(connecting, loading, hearing),
@@ -99,7 +101,9 @@ func (r *Rights) add(role script.Role, of string, l script.Layout, f script.Acce
 	}
 	if needs.Names != nil {
 		names := needs.Names(l, of)
-		r.Keys, r.Reads, r.Channels = append(r.Keys, names.Keys...), append(r.Reads, names.Reads...), append(r.Channels, names.Channels...)
+		r.Keys, r.Reads, r.Channels = append(r.Keys, names.Keys...), append(r.Reads, names.Reads...), append(
+			r.Channels, names.Channels...,
+		)
 	}
 }
 

@@ -61,7 +61,9 @@ func (a Access) Check(urls ...string) (found freeslot.FieldErrors) {
 	if a.SentinelUsername != "" && a.SentinelPasswordFile == "" {
 		found.Addf("redis.sentinel_username", "is set without sentinel_password_file, expected both")
 	}
-	for _, of := range [][2]string{{"redis.password_file", a.PasswordFile}, {"redis.sentinel_password_file", a.SentinelPasswordFile}} {
+	for _, of := range [][2]string{
+		{"redis.password_file", a.PasswordFile}, {"redis.sentinel_password_file", a.SentinelPasswordFile},
+	} {
 		if of[1] == "" {
 			continue
 		}
@@ -145,7 +147,9 @@ func (t TLS) certificate() (*tls.Certificate, error) {
 	}
 	pair, err := tls.LoadX509KeyPair(t.CertFile, t.KeyFile)
 	if err != nil {
-		return nil, freeslot.Invalid("redis.tls.cert_file", "and redis.tls.key_file are no certificate with its key in PEM: %v", err)
+		return nil, freeslot.Invalid(
+			"redis.tls.cert_file", "and redis.tls.key_file are no certificate with its key in PEM: %v", err,
+		)
 	}
 	return &pair, nil
 }
@@ -271,10 +275,13 @@ func explainAccess(err error, opt rueidis.ClientOption, bySentinel bool) error {
 		hint = "the server's certificate, or one that signed it, has expired or is not valid yet: renew it, or set the clock"
 	case errors.As(err, &record):
 		hint = "what answers there does not speak TLS: use redis:// in place of rediss://"
-	case strings.Contains(text, "remote error: tls: certificate required"), strings.Contains(text, "remote error: tls: handshake failure"):
+	case strings.Contains(
+		text, "remote error: tls: certificate required",
+	), strings.Contains(text, "remote error: tls: handshake failure"):
 		hint = "the server asks for a certificate of ours: set redis.tls.cert_file and redis.tls.key_file"
 	case strings.Contains(text, "remote error: tls:"):
-		hint = "the server does not take our certificate, redis.tls.cert_file: it has expired, or is signed by none that the server trusts"
+		hint = "the server does not take our certificate, redis.tls.cert_file: it has expired, or is signed by none that " +
+			"the server trusts"
 	case opt.TLSConfig != nil && errors.Is(err, context.DeadlineExceeded):
 		hint = "if the server is up it does not speak TLS: use redis:// in place of rediss://"
 	case closed && opt.TLSConfig == nil:
@@ -284,7 +291,9 @@ func explainAccess(err error, opt rueidis.ClientOption, bySentinel bool) error {
 	case closed:
 		hint = "the server may not take our certificate, redis.tls.cert_file"
 	case opt.Sentinel.MasterSet != "" && strings.HasPrefix(text, "No such master with that name"):
-		hint = fmt.Sprintf("master_set=%s in the URL is not the name of a master that the sentinels watch", opt.Sentinel.MasterSet)
+		hint = fmt.Sprintf(
+			"master_set=%s in the URL is not the name of a master that the sentinels watch", opt.Sentinel.MasterSet,
+		)
 	case bySentinel && (strings.HasPrefix(text, "WRONGPASS") || strings.HasPrefix(text, "NOAUTH")):
 		hint = "that is the answer of a sentinel: look at redis.sentinel_username and redis.sentinel_password_file"
 	case opt.AuthCredentialsFn != nil && (strings.HasPrefix(text, "WRONGPASS") || strings.HasPrefix(text, "NOAUTH")):

@@ -14,7 +14,9 @@ import (
 )
 
 // awayCodes are answers of a server that starts, or that does not know its master yet.
-var awayCodes = []string{"LOADING", "MASTERDOWN", "CLUSTERDOWN", "TRYAGAIN", "BUSY", "READONLY", "MISCONF", "NOREPLICAS"}
+var awayCodes = []string{
+	"LOADING", "MASTERDOWN", "CLUSTERDOWN", "TRYAGAIN", "BUSY", "READONLY", "MISCONF", "NOREPLICAS",
+}
 
 // IsAway reports whether an error may pass by itself: no server answers, or the server cannot serve
 // yet. It returns false for an answer that only another configuration changes, such as WRONGPASS.

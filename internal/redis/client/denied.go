@@ -32,5 +32,7 @@ func (a Access) Denied(err error, rawURL string, command func(user string) strin
 	if user == "" || user == "default" {
 		return fmt.Sprintf("Redis' user is default; %q prints the rules of one that may", command(""))
 	}
-	return fmt.Sprintf("Redis' user is %s; %q prints what it may lack (with --cluster on a cluster)", user, command(user)+" --add")
+	return fmt.Sprintf(
+		"Redis' user is %s; %q prints what it may lack (with --cluster on a cluster)", user, command(user)+" --add",
+	)
 }

@@ -76,7 +76,10 @@ func newTopology(c Config, servers int) *Topology {
 
 func (t *Topology) checkDatabase(opt rueidis.ClientOption) error {
 	if t.Cluster && opt.SelectDB != 0 {
-		return fmt.Errorf("redis url names database %d, and a cluster has only database 0: leave it out, and set another key prefix instead", opt.SelectDB)
+		return fmt.Errorf(
+			"redis url names database %d, and a cluster has only database 0: leave it out, and set another key prefix instead",
+			opt.SelectDB,
+		)
 	}
 	return nil
 }

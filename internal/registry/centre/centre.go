@@ -106,8 +106,10 @@ func New(cfg Config, s store, log *zap.Logger, reg prometheus.Registerer) *Centr
 		cfg.Scan = DefaultScan
 	}
 	c := &Centre{
-		cfg: cfg, store: s, log: log, failures: logging.NewRepeated(log, "registry.centre_failed"), dial: dialer(cfg.Networks), alone: true,
-		wake: make(chan struct{}, 1), targets: make(map[string]*target), confirming: make(map[string]bool), refused: make(map[string]bool), began: time.Now(),
+		cfg: cfg, store: s, log: log, failures: logging.NewRepeated(log, "registry.centre_failed"),
+		dial: dialer(cfg.Networks), alone: true,
+		wake: make(chan struct{}, 1), targets: make(map[string]*target), confirming: make(map[string]bool),
+		refused: make(map[string]bool), began: time.Now(),
 	}
 	c.ctx, c.cancel = context.WithCancel(context.Background())
 	// Without a registerer a group cannot fail.

@@ -86,7 +86,9 @@ func (c *Centre) cleanOne(ctx context.Context, service string) (every time.Durat
 		}
 		c.metrics.removed.Add(float64(got.Removed))
 		if got.Removed > 0 || got.Guard != "" {
-			c.log.Info("registry.cleanup", zap.String("service", service), zap.Int("removed", got.Removed), zap.String("guard", got.Guard))
+			c.log.Info(
+				"registry.cleanup", zap.String("service", service), zap.Int("removed", got.Removed), zap.String("guard", got.Guard),
+			)
 		}
 		more, every = got.More, got.Every
 	}

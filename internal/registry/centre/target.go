@@ -53,7 +53,10 @@ func (c *Centre) configOf(t *registry.Target) (*healthcheck.Config, error) {
 		}
 		return u.String()
 	}
-	cfg := &healthcheck.Config{Interval: time.Duration(t.Check.Interval), Timeout: time.Duration(t.Check.Timeout), Rise: t.Check.Rise, Fall: t.Check.Fall}
+	cfg := &healthcheck.Config{
+		Interval: time.Duration(t.Check.Interval), Timeout: time.Duration(t.Check.Timeout), Rise: t.Check.Rise,
+		Fall: t.Check.Fall,
+	}
 	switch t.Check.Kind {
 	case "http":
 		cfg.HTTP = &healthcheck.HTTP{URL: at("http")}

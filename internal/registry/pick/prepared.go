@@ -124,7 +124,9 @@ func (w *walk) find(instance *registry.Instance) *state {
 
 // has reports whether the list has a usable instance with this state.
 func (l *prepared) has(s *state) bool {
-	at, ok := slices.BinarySearchFunc(l.all.members, s.id, func(m member, id string) int { return strings.Compare(m.instance.ID, id) })
+	at, ok := slices.BinarySearchFunc(
+		l.all.members, s.id, func(m member, id string) int { return strings.Compare(m.instance.ID, id) },
+	)
 	return ok && l.all.members[at].state == s
 }
 
@@ -133,7 +135,9 @@ func (p *Picker) complete(g, last *group) {
 	if len(g.members) == 0 || p.cfg.Policy == Random || p.cfg.Policy == RoundRobin {
 		return
 	}
-	if slices.EqualFunc(g.members, last.members, func(a, b member) bool { return a.state == b.state && a.weight == b.weight }) {
+	if slices.EqualFunc(
+		g.members, last.members, func(a, b member) bool { return a.state == b.state && a.weight == b.weight },
+	) {
 		g.weight, g.table, g.ring = last.weight, last.table, last.ring
 		return
 	}

@@ -42,7 +42,9 @@ type waiters struct {
 // follow runs the consumer's Await. When the last waiting request for a service has its answer, and
 // the service never existed, or Redis has not shown it yet, the service is no longer followed:
 // names that callers make up must not fill the memory.
-func (r *routes) follow(ctx context.Context, service string, wanted func(*registry.List) bool) (list *registry.List, err error) {
+func (r *routes) follow(
+	ctx context.Context, service string, wanted func(*registry.List) bool,
+) (list *registry.List, err error) {
 	w := &r.waiters
 	w.mu.Lock()
 	w.counts[service]++

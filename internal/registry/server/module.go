@@ -22,7 +22,10 @@ func newPart(env *feature.Env) feature.Part {
 	options := consumerOptions(cfg)
 	options.Logger, options.Registerer = log, env.Metrics
 	consumer, invalid := registry.NewConsumer(options)
-	c := centre.New(centre.Config{Self: cfg.ReplicaID, Networks: cfg.Registry.Checks.Prefixes(), Probes: env.Probes}, store, log, env.Metrics)
+	c := centre.New(
+		centre.Config{Self: cfg.ReplicaID, Networks: cfg.Registry.Checks.Prefixes(), Probes: env.Probes}, store, log,
+		env.Metrics,
+	)
 	self := newSelf(env, store)
 	start := func(ctx context.Context) error {
 		if invalid != nil {

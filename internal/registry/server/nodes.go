@@ -46,7 +46,8 @@ type NodeServiceList struct {
 func (r *routes) registerNodes() {
 	huma.Register(r, huma.Operation{
 		OperationID: "list-node-services", Method: http.MethodGet, Path: nodeServicesPath, Tags: []string{"registry"},
-		Summary: "List the services that nodes offer", Description: "From this replica's picture of the fleet, without a call to the store. Operators only.",
+		Summary:     "List the services that nodes offer",
+		Description: "From this replica's picture of the fleet, without a call to the store. Operators only.",
 	}, r.nodeServices)
 }
 

@@ -50,9 +50,13 @@ type store interface {
 	List(ctx context.Context, after string, limit int) (names []string, err error)
 	Summary(ctx context.Context, service string) (registry.Summary, error)
 	Targets(ctx context.Context) ([]registry.Target, error)
-	Query(ctx context.Context, service string, filter *registry.Filter, cursor string) (page []registry.Detail, next string, now time.Time, err error)
+	Query(
+		ctx context.Context, service string, filter *registry.Filter, cursor string,
+	) (page []registry.Detail, next string, now time.Time, err error)
 	Instance(ctx context.Context, service, id string) (d registry.Detail, now time.Time, err error)
-	SetOverride(ctx context.Context, service, id string, o *registry.Override, lasts time.Duration) (revision int64, err error)
+	SetOverride(
+		ctx context.Context, service, id string, o *registry.Override, lasts time.Duration,
+	) (revision int64, err error)
 	SetCleanup(ctx context.Context, service string, limit, every *time.Duration) error
 	PutPersistent(ctx context.Context, r registry.Registration) (revision int64, err error)
 	Remove(ctx context.Context, service, id string) (revision int64, err error)
@@ -89,7 +93,8 @@ func (r *routes) register() {
 	huma.Register(r, op("get-registry-health", http.MethodGet, adminPath+"/health", "Show which services are not well", "Those with silent instances, failed checks, a guard, or no instance. Operators only."), r.health)
 	huma.Register(r, op("get-service-health", http.MethodGet, servicePath+"/health", "Show which instances are not well, and why", "Operators only."), r.serviceHealth)
 	huma.Register(r, op("override-instance", http.MethodPut, overridePath, "Set weight, enabled or draining of an instance",
-		"It stays until it is taken back or ends, also while the instance restarts. A second one replaces the first. Operators only."), r.putOverride)
+		"It stays until it is taken back or ends, also while the instance restarts. A second one replaces the first. "+
+			"Operators only."), r.putOverride)
 	huma.Register(r, op("reset-instance", http.MethodDelete, overridePath, "Take back an operator's word", "Operators only."), r.deleteOverride)
 	huma.Register(r, op("set-cleanup", http.MethodPut, servicePath+"/cleanup", "Set when silent instances are removed", "Operators only."), r.putCleanup)
 	huma.Register(r, op("register-persistent", http.MethodPost, listPath, "Register a persistent instance", "It sends no heartbeats and stays until it is deleted. Operators only."), r.postInstance)
@@ -108,7 +113,9 @@ func operators(ctx context.Context) (context.Context, context.CancelFunc, error)
 }
 
 // handle handles an operator's request.
-func handle[In, Out any](ctx context.Context, r *routes, what string, in *In, do func(context.Context, *In) (Out, error)) (*output[Out], error) {
+func handle[In, Out any](
+	ctx context.Context, r *routes, what string, in *In, do func(context.Context, *In) (Out, error),
+) (*output[Out], error) {
 	ctx, cancel, err := operators(ctx)
 	defer cancel()
 	if err == nil {
@@ -178,51 +185,53 @@ func (r *routes) getService(ctx context.Context, in *InService) (*output[Service
 }
 
 func (r *routes) serviceHealth(ctx context.Context, in *InService) (*output[ServiceHealth], error) {
-	return handle(ctx, r, "health of the service", in, func(ctx context.Context, in *InService) (out ServiceHealth, err error) {
-		s, err := r.store.Summary(ctx, in.Service)
-		if err != nil {
-			return out, err
-		}
-		found, err := r.looked(ctx, in.Service)
-		return ServiceHealth{Service: shownService(&s), Statistics: &found}, err
-	})
-}
-
-func (r *routes) health(ctx context.Context, in *struct{}) (*output[RegistryHealth], error) {
-	return handle(ctx, r, "health of the registry", in, func(ctx context.Context, _ *struct{}) (out RegistryHealth, err error) {
-		out.Services = []ServiceHealth{}
-		targets, err := r.store.Targets(ctx)
-		if err != nil {
-			return out, err
-		}
-		failing := make(map[string]int)
-		for i := range targets {
-			if targets[i].Failing != "" {
-				failing[targets[i].Service]++
-			}
-		}
-		const page = 1000
-		for after, more := "", true; more; {
-			names, err := r.store.List(ctx, after, page)
+	return handle(ctx, r, "health of the service", in,
+		func(ctx context.Context, in *InService) (out ServiceHealth, err error) {
+			s, err := r.store.Summary(ctx, in.Service)
 			if err != nil {
 				return out, err
 			}
-			for _, name := range names {
-				after = name
-				s, err := r.store.Summary(ctx, name)
-				switch {
-				case err != nil:
-					return out, err
-				case s.Late == 0 && failing[name] == 0 && s.Guard == "" && s.Instances > 0:
-					out.Healthy++
-				case len(out.Services) < page:
-					out.Services = append(out.Services, ServiceHealth{Service: shownService(&s), Failing: failing[name]})
+			found, err := r.looked(ctx, in.Service)
+			return ServiceHealth{Service: shownService(&s), Statistics: &found}, err
+		})
+}
+
+func (r *routes) health(ctx context.Context, in *struct{}) (*output[RegistryHealth], error) {
+	return handle(ctx, r, "health of the registry", in,
+		func(ctx context.Context, _ *struct{}) (out RegistryHealth, err error) {
+			out.Services = []ServiceHealth{}
+			targets, err := r.store.Targets(ctx)
+			if err != nil {
+				return out, err
+			}
+			failing := make(map[string]int)
+			for i := range targets {
+				if targets[i].Failing != "" {
+					failing[targets[i].Service]++
 				}
 			}
-			more = len(names) == page
-		}
-		return out, nil
-	})
+			const page = 1000
+			for after, more := "", true; more; {
+				names, err := r.store.List(ctx, after, page)
+				if err != nil {
+					return out, err
+				}
+				for _, name := range names {
+					after = name
+					s, err := r.store.Summary(ctx, name)
+					switch {
+					case err != nil:
+						return out, err
+					case s.Late == 0 && failing[name] == 0 && s.Guard == "" && s.Instances > 0:
+						out.Healthy++
+					case len(out.Services) < page:
+						out.Services = append(out.Services, ServiceHealth{Service: shownService(&s), Failing: failing[name]})
+					}
+				}
+				more = len(names) == page
+			}
+			return out, nil
+		})
 }
 
 func (r *routes) listInstances(ctx context.Context, in *listInput) (*output[InstancePage], error) {
@@ -285,13 +294,14 @@ func (r *routes) getInstance(ctx context.Context, in *OfInstance) (*output[Regis
 }
 
 func (r *routes) getMetrics(ctx context.Context, in *OfInstance) (*output[json.RawMessage], error) {
-	return handle(ctx, r, "figures of the instance", in, func(ctx context.Context, in *OfInstance) (json.RawMessage, error) {
-		d, _, err := r.store.Instance(ctx, in.Service, in.ID)
-		if len(d.Metrics) == 0 {
-			return json.RawMessage("{}"), err
-		}
-		return d.Metrics, err
-	})
+	return handle(ctx, r, "figures of the instance", in,
+		func(ctx context.Context, in *OfInstance) (json.RawMessage, error) {
+			d, _, err := r.store.Instance(ctx, in.Service, in.ID)
+			if len(d.Metrics) == 0 {
+				return json.RawMessage("{}"), err
+			}
+			return d.Metrics, err
+		})
 }
 
 func (r *routes) discover(ctx context.Context, in *discoverInput) (*output[Discovery], error) {
@@ -329,7 +339,9 @@ func (r *routes) document(doc *huma.OpenAPI) {
 	doc.Tags = append(doc.Tags, &huma.Tag{Name: "registry"})
 	body := func(op *huma.Operation, t reflect.Type, name string) {
 		schema := doc.Components.Schemas.Schema(t, true, name)
-		op.RequestBody = &huma.RequestBody{Required: true, Content: map[string]*huma.MediaType{"application/json": {Schema: schema}}}
+		op.RequestBody = &huma.RequestBody{
+			Required: true, Content: map[string]*huma.MediaType{"application/json": {Schema: schema}},
+		}
 	}
 	body(doc.Paths[overridePath].Put, reflect.TypeFor[OverrideRequest](), "OverrideRequest")
 	body(doc.Paths[servicePath+"/cleanup"].Put, reflect.TypeFor[CleanupRequest](), "CleanupRequest")

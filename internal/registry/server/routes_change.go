@@ -47,9 +47,14 @@ func (q *OverrideRequest) override(ctx context.Context) (*registry.Override, err
 	line("author", q.Author)
 	line("note", q.Note)
 	if q.ForMS != nil && (*q.ForMS <= 0 || *q.ForMS > maxOverride.Milliseconds()) {
-		found.Addf("for_ms", "is %d, expected 1 to %d, or none for an override that does not end by itself", *q.ForMS, maxOverride.Milliseconds())
+		found.Addf(
+			"for_ms", "is %d, expected 1 to %d, or none for an override that does not end by itself", *q.ForMS,
+			maxOverride.Milliseconds(),
+		)
 	}
-	return &registry.Override{Weight: q.Weight, Enabled: q.Enabled, Draining: q.Draining, Author: authorOf(ctx, q.Author), Note: q.Note}, found.Err()
+	return &registry.Override{
+		Weight: q.Weight, Enabled: q.Enabled, Draining: q.Draining, Author: authorOf(ctx, q.Author), Note: q.Note,
+	}, found.Err()
 }
 
 func (r *routes) deleteOverride(ctx context.Context, in *OfInstance) (*output[Changed], error) {
@@ -60,44 +65,46 @@ func (r *routes) deleteOverride(ctx context.Context, in *OfInstance) (*output[Ch
 }
 
 func (r *routes) putCleanup(ctx context.Context, in *serviceBodyInput) (*output[struct{}], error) {
-	return handle(ctx, r, "set the cleanup", in, func(ctx context.Context, in *serviceBodyInput) (out struct{}, err error) {
-		var q CleanupRequest
-		if err := freeslot.DecodeStrict("cleanup", in.RawBody, &q); err != nil {
-			return out, err
-		}
-		var found freeslot.FieldErrors
-		bounded := func(field string, ms *int64, least int64) *time.Duration {
-			if ms == nil {
-				return nil
+	return handle(ctx, r, "set the cleanup", in,
+		func(ctx context.Context, in *serviceBodyInput) (out struct{}, err error) {
+			var q CleanupRequest
+			if err := freeslot.DecodeStrict("cleanup", in.RawBody, &q); err != nil {
+				return out, err
 			}
-			if *ms != 0 && (*ms < least || *ms > 86_400_000) {
-				found.Addf(field, "is %d, expected 0, or %d to 86400000", *ms, least)
+			var found freeslot.FieldErrors
+			bounded := func(field string, ms *int64, least int64) *time.Duration {
+				if ms == nil {
+					return nil
+				}
+				if *ms != 0 && (*ms < least || *ms > 86_400_000) {
+					found.Addf(field, "is %d, expected 0, or %d to 86400000", *ms, least)
+				}
+				return new(time.Duration(*ms) * time.Millisecond)
 			}
-			return new(time.Duration(*ms) * time.Millisecond)
-		}
-		limit, every := bounded("limit_ms", q.LimitMS, minLimit.Milliseconds()), bounded("every_ms", q.EveryMS, 100)
-		if limit == nil && every == nil {
-			found.Addf("cleanup", "sets nothing, expected limit_ms or every_ms")
-		}
-		if err := found.Err(); err != nil {
-			return out, err
-		}
-		return out, r.store.SetCleanup(ctx, in.Service, limit, every)
-	})
+			limit, every := bounded("limit_ms", q.LimitMS, minLimit.Milliseconds()), bounded("every_ms", q.EveryMS, 100)
+			if limit == nil && every == nil {
+				found.Addf("cleanup", "sets nothing, expected limit_ms or every_ms")
+			}
+			if err := found.Err(); err != nil {
+				return out, err
+			}
+			return out, r.store.SetCleanup(ctx, in.Service, limit, every)
+		})
 }
 
 func (r *routes) postInstance(ctx context.Context, in *serviceBodyInput) (*output[Changed], error) {
-	return handle(ctx, r, "register the instance", in, func(ctx context.Context, in *serviceBodyInput) (out Changed, err error) {
-		var q InstanceRequest
-		if err := freeslot.DecodeStrict("instance", in.RawBody, &q); err != nil {
+	return handle(ctx, r, "register the instance", in,
+		func(ctx context.Context, in *serviceBodyInput) (out Changed, err error) {
+			var q InstanceRequest
+			if err := freeslot.DecodeStrict("instance", in.RawBody, &q); err != nil {
+				return out, err
+			}
+			out.Revision, err = r.store.PutPersistent(ctx, registry.Registration{
+				Service: in.Service, ID: q.ID, Host: q.Host, Port: q.Port, Protocol: q.Protocol, Weight: q.Weight,
+				Persistent: true, Check: q.Check, Metadata: q.Metadata,
+			})
 			return out, err
-		}
-		out.Revision, err = r.store.PutPersistent(ctx, registry.Registration{
-			Service: in.Service, ID: q.ID, Host: q.Host, Port: q.Port, Protocol: q.Protocol, Weight: q.Weight,
-			Persistent: true, Check: q.Check, Metadata: q.Metadata,
 		})
-		return out, err
-	})
 }
 
 func (r *routes) deleteInstance(ctx context.Context, in *OfInstance) (*output[Changed], error) {

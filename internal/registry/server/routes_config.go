@@ -134,7 +134,9 @@ type ConfigDocumentChanged struct {
 func (r *routes) registerConfigs() {
 	r.LimitBody(configsPath+"/", "content", maxConfigBody)
 	op := func(id, method, path, summary, text string) huma.Operation {
-		return huma.Operation{OperationID: id, Method: method, Path: path, Tags: []string{"registry"}, Summary: summary, Description: text}
+		return huma.Operation{
+			OperationID: id, Method: method, Path: path, Tags: []string{"registry"}, Summary: summary, Description: text,
+		}
 	}
 	huma.Register(r, op("list-config-documents", http.MethodGet, configsPath, "List configuration documents", "In the order of their names. Operators only."), r.listDocuments)
 	huma.Register(r, op("get-config-document", http.MethodGet, configPath, "Read a configuration document", "Operators only."), r.getDocument)
@@ -151,7 +153,9 @@ func (r *routes) registerConfigs() {
 }
 
 func shownVersion(v *registry.DocumentVersion) ConfigDocumentVersion {
-	return ConfigDocumentVersion{Version: v.Version, Author: v.Author, Note: v.Note, AtMS: v.At.UnixMilli(), Restores: v.Restores, Bytes: v.Bytes}
+	return ConfigDocumentVersion{
+		Version: v.Version, Author: v.Author, Note: v.Note, AtMS: v.At.UnixMilli(), Restores: v.Restores, Bytes: v.Bytes,
+	}
 }
 
 func shownDocument(d *registry.Document) ConfigDocument {
@@ -159,19 +163,22 @@ func shownDocument(d *registry.Document) ConfigDocument {
 }
 
 func (r *routes) listDocuments(ctx context.Context, in *pageInput) (*output[ConfigDocumentPage], error) {
-	return handle(ctx, r, "list documents", in, func(ctx context.Context, in *pageInput) (page ConfigDocumentPage, err error) {
-		found, err := r.store.Documents(ctx, in.After, in.Limit)
-		page.Documents = []ConfigDocumentHead{}
-		for i := range found {
-			if d := &found[i]; d.Version > 0 { // else it was removed meanwhile
-				page.Documents = append(page.Documents, ConfigDocumentHead{Name: d.Name, Version: d.Version, AtMS: d.At.UnixMilli()})
+	return handle(ctx, r, "list documents", in,
+		func(ctx context.Context, in *pageInput) (page ConfigDocumentPage, err error) {
+			found, err := r.store.Documents(ctx, in.After, in.Limit)
+			page.Documents = []ConfigDocumentHead{}
+			for i := range found {
+				if d := &found[i]; d.Version > 0 { // else it was removed meanwhile
+					page.Documents = append(
+						page.Documents, ConfigDocumentHead{Name: d.Name, Version: d.Version, AtMS: d.At.UnixMilli()},
+					)
+				}
 			}
-		}
-		if len(found) == in.Limit {
-			page.After = found[in.Limit-1].Name
-		}
-		return page, err
-	})
+			if len(found) == in.Limit {
+				page.After = found[in.Limit-1].Name
+			}
+			return page, err
+		})
 }
 
 func (r *routes) getDocument(ctx context.Context, in *documentInput) (*output[ConfigDocument], error) {
@@ -182,38 +189,40 @@ func (r *routes) getDocument(ctx context.Context, in *documentInput) (*output[Co
 }
 
 func (r *routes) documentHistory(ctx context.Context, in *OfDocument) (*output[ConfigDocumentHistory], error) {
-	return handle(ctx, r, "history of the document", in, func(ctx context.Context, in *OfDocument) (out ConfigDocumentHistory, err error) {
-		found, err := r.store.DocumentHistory(ctx, in.Name)
-		for i := range found {
-			out.Versions = append(out.Versions, shownVersion(&found[i]))
-		}
-		return out, err
-	})
+	return handle(ctx, r, "history of the document", in,
+		func(ctx context.Context, in *OfDocument) (out ConfigDocumentHistory, err error) {
+			found, err := r.store.DocumentHistory(ctx, in.Name)
+			for i := range found {
+				out.Versions = append(out.Versions, shownVersion(&found[i]))
+			}
+			return out, err
+		})
 }
 
 func (r *routes) documentDiff(ctx context.Context, in *documentDiffInput) (*output[ConfigDocumentDiff], error) {
-	return handle(ctx, r, "difference of the document", in, func(ctx context.Context, in *documentDiffInput) (out ConfigDocumentDiff, err error) {
-		to, err := r.store.Document(ctx, in.Name, in.To)
-		if err != nil {
-			return out, err
-		}
-		out.From, out.To = in.From, to.Version
-		if in.From == 0 {
-			out.From = to.Version - 1
-		}
-		var from registry.Document
-		if out.From > 0 {
-			from, err = r.store.Document(ctx, in.Name, out.From)
-		}
-		if in.From == 0 && freeslot.CodeOf(err) == freeslot.CodeNotFound {
-			out.From, err = 0, nil // there was nothing before the first version
-		}
-		if err != nil {
-			return out, err
-		}
-		out.Diff = diffText(from.Content, to.Content)
-		return out, nil
-	})
+	return handle(ctx, r, "difference of the document", in,
+		func(ctx context.Context, in *documentDiffInput) (out ConfigDocumentDiff, err error) {
+			to, err := r.store.Document(ctx, in.Name, in.To)
+			if err != nil {
+				return out, err
+			}
+			out.From, out.To = in.From, to.Version
+			if in.From == 0 {
+				out.From = to.Version - 1
+			}
+			var from registry.Document
+			if out.From > 0 {
+				from, err = r.store.Document(ctx, in.Name, out.From)
+			}
+			if in.From == 0 && freeslot.CodeOf(err) == freeslot.CodeNotFound {
+				out.From, err = 0, nil // there was nothing before the first version
+			}
+			if err != nil {
+				return out, err
+			}
+			out.Diff = diffText(from.Content, to.Content)
+			return out, nil
+		})
 }
 
 // authorOf returns who changes something: the tenant, and the author that the caller named.
@@ -225,44 +234,47 @@ func authorOf(ctx context.Context, author string) string {
 }
 
 func (r *routes) putDocument(ctx context.Context, in *documentBodyInput) (*output[ConfigDocumentChanged], error) {
-	return handle(ctx, r, "write the document", in, func(ctx context.Context, in *documentBodyInput) (out ConfigDocumentChanged, err error) {
-		var q ConfigDocumentUpdate
-		if err := freeslot.DecodeStrict("document", in.RawBody, &q); err != nil {
+	return handle(ctx, r, "write the document", in,
+		func(ctx context.Context, in *documentBodyInput) (out ConfigDocumentChanged, err error) {
+			var q ConfigDocumentUpdate
+			if err := freeslot.DecodeStrict("document", in.RawBody, &q); err != nil {
+				return out, err
+			}
+			var found freeslot.FieldErrors
+			if q.Version == nil {
+				found.Addf("version", "is absent, expected the version that the change was made from, 0 for a new document")
+			}
+			if q.Content == nil {
+				found.Addf("content", "is absent")
+			}
+			if err := found.Err(); err != nil {
+				return out, err
+			}
+			out.Version, err = r.store.PutDocument(ctx, in.Name, *q.Version, *q.Content, authorOf(ctx, q.Author), q.Note)
 			return out, err
-		}
-		var found freeslot.FieldErrors
-		if q.Version == nil {
-			found.Addf("version", "is absent, expected the version that the change was made from, 0 for a new document")
-		}
-		if q.Content == nil {
-			found.Addf("content", "is absent")
-		}
-		if err := found.Err(); err != nil {
-			return out, err
-		}
-		out.Version, err = r.store.PutDocument(ctx, in.Name, *q.Version, *q.Content, authorOf(ctx, q.Author), q.Note)
-		return out, err
-	})
+		})
 }
 
 func (r *routes) rollbackDocument(ctx context.Context, in *documentBodyInput) (*output[ConfigDocumentChanged], error) {
-	return handle(ctx, r, "roll the document back", in, func(ctx context.Context, in *documentBodyInput) (out ConfigDocumentChanged, err error) {
-		var q ConfigDocumentRollback
-		if err := freeslot.DecodeStrict("rollback", in.RawBody, &q); err != nil {
+	return handle(ctx, r, "roll the document back", in,
+		func(ctx context.Context, in *documentBodyInput) (out ConfigDocumentChanged, err error) {
+			var q ConfigDocumentRollback
+			if err := freeslot.DecodeStrict("rollback", in.RawBody, &q); err != nil {
+				return out, err
+			}
+			if q.Version == nil {
+				return out, freeslot.Invalid("version", "is absent, expected the current version")
+			}
+			out.Version, err = r.store.RollbackDocument(ctx, in.Name, *q.Version, q.Restore, authorOf(ctx, q.Author), q.Note)
 			return out, err
-		}
-		if q.Version == nil {
-			return out, freeslot.Invalid("version", "is absent, expected the current version")
-		}
-		out.Version, err = r.store.RollbackDocument(ctx, in.Name, *q.Version, q.Restore, authorOf(ctx, q.Author), q.Note)
-		return out, err
-	})
+		})
 }
 
 func (r *routes) deleteDocument(ctx context.Context, in *documentDeleteInput) (*output[struct{}], error) {
-	return handle(ctx, r, "delete the document", in, func(ctx context.Context, in *documentDeleteInput) (out struct{}, err error) {
-		return out, r.store.DeleteDocument(ctx, in.Name, in.Version)
-	})
+	return handle(ctx, r, "delete the document", in,
+		func(ctx context.Context, in *documentDeleteInput) (out struct{}, err error) {
+			return out, r.store.DeleteDocument(ctx, in.Name, in.Version)
+		})
 }
 
 func (r *routes) readDocument(ctx context.Context, in *documentWaitInput) (*output[ConfigDocument], error) {

@@ -74,7 +74,9 @@ func Check(cfg *config.Replica) error {
 	err := consumerOptions(cfg).WithDefaults().Validate()
 	if host, port, bad := cfg.Advertised(); err == nil && bad == nil && cfg.Advertise != "" {
 		if err = registrationOf(cfg, host, port).WithDefaults().Validate(); err != nil {
-			err = fmt.Errorf("advertise is %q, which is no address of an instance of service %s: %w", cfg.Advertise, replicaService, err)
+			err = fmt.Errorf(
+				"advertise is %q, which is no address of an instance of service %s: %w", cfg.Advertise, replicaService, err,
+			)
 		}
 	}
 	return err

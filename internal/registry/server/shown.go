@@ -79,7 +79,8 @@ func shownService(s *registry.Summary) RegistryService {
 
 func shownInstance(d *registry.Detail, now time.Time) RegistryInstance {
 	out := RegistryInstance{
-		Service: d.Service, ID: d.ID, Host: d.Host, Port: d.Port, Protocol: d.Protocol, Healthy: d.Healthy(), Weight: d.Weight,
+		Service: d.Service, ID: d.ID, Host: d.Host, Port: d.Port, Protocol: d.Protocol, Healthy: d.Healthy(),
+		Weight:  d.Weight,
 		Enabled: !d.Disabled, Draining: d.Draining, Unhealthy: d.Unhealthy, Failing: d.Failing, Persistent: d.Persistent,
 		IntervalMS: d.Interval.Milliseconds(), RegisteredMS: d.RegisteredAt.UnixMilli(), Revision: d.Revision, Epoch: d.Epoch,
 		Origin: d.Origin, Metadata: d.Metadata, Check: d.Check, Override: d.Override, Metrics: d.Metrics,
@@ -91,9 +92,15 @@ func shownInstance(d *registry.Detail, now time.Time) RegistryInstance {
 }
 
 func discovery(l *registry.List) Discovery {
-	out := Discovery{Service: l.Service, State: string(l.State), Why: l.Why, Revision: l.Revision, Version: versionOf(l), LastResort: l.Last, Instances: []Discovered{}}
+	out := Discovery{
+		Service: l.Service, State: string(l.State), Why: l.Why, Revision: l.Revision, Version: versionOf(l),
+		LastResort: l.Last, Instances: []Discovered{},
+	}
 	for _, i := range l.Instances {
-		out.Instances = append(out.Instances, Discovered{ID: i.ID, Host: i.Host, Port: i.Port, Protocol: i.Protocol, Weight: i.Weight, Metadata: i.Metadata})
+		out.Instances = append(
+			out.Instances,
+			Discovered{ID: i.ID, Host: i.Host, Port: i.Port, Protocol: i.Protocol, Weight: i.Weight, Metadata: i.Metadata},
+		)
 	}
 	return out
 }

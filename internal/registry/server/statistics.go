@@ -131,5 +131,7 @@ func distribution(values []float64) Distribution {
 	}
 	// The least value that p of all values do not exceed.
 	percentile := func(p float64) float64 { return values[int(math.Ceil(p*float64(n)))-1] }
-	return Distribution{Count: n, Min: values[0], Mean: sum / float64(n), P50: percentile(0.5), P95: percentile(0.95), Max: values[n-1]}
+	return Distribution{
+		Count: n, Min: values[0], Mean: sum / float64(n), P50: percentile(0.5), P95: percentile(0.95), Max: values[n-1],
+	}
 }

@@ -78,7 +78,9 @@ func (b *Bridge) load(ctx context.Context, s *service) (fresh bool, err error) {
 }
 
 // instances returns the second version's instances by id. now is Redis' time.
-func instances(ctx context.Context, from store, name string) (out map[string]*registry.Detail, now time.Time, err error) {
+func instances(
+	ctx context.Context, from store, name string,
+) (out map[string]*registry.Detail, now time.Time, err error) {
 	out = make(map[string]*registry.Detail)
 	for cursor, more := "0", true; more; more = cursor != "0" {
 		var page []registry.Detail

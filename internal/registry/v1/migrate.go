@@ -81,7 +81,10 @@ func (b *Bridge) known() ([]string, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.found == nil {
-		return nil, &freeslot.Error{Code: freeslot.CodeUnavailable, Message: "this replica still searches for services of the first version; try again soon"}
+		return nil, &freeslot.Error{
+			Code:    freeslot.CodeUnavailable,
+			Message: "this replica still searches for services of the first version; try again soon",
+		}
 	}
 	return slices.Clone(b.found), nil
 }
@@ -104,7 +107,10 @@ func (b *Bridge) Finish(ctx context.Context) (services int, err error) {
 		}
 	}
 	if len(beat) > 0 {
-		return 0, conflict(fmt.Sprintf("providers of the first version have beaten in the last %s, or were not watched for so long: %s", 3*b.cfg.Interval, strings.Join(beat, ", ")))
+		return 0, conflict(fmt.Sprintf(
+			"providers of the first version have beaten in the last %s, or were not watched for so long: %s", 3*b.cfg.Interval,
+			strings.Join(beat, ", "),
+		))
 	}
 	for i := range all {
 		if err := b.finish(ctx, all[i].Service); err != nil {

@@ -50,7 +50,9 @@ type output[T any] struct{ Body T }
 func routesOf(b *Bridge) api.Routes {
 	return func(r *api.Router) {
 		op := func(id, method, path, summary, text string) huma.Operation {
-			return huma.Operation{OperationID: id, Method: method, Path: path, Tags: []string{"registry"}, Summary: summary, Description: text}
+			return huma.Operation{
+				OperationID: id, Method: method, Path: path, Tags: []string{"registry"}, Summary: summary, Description: text,
+			}
 		}
 		huma.Register(r, op("get-migration", http.MethodGet, Path, "Show how far the migration from version 1 is", "Operators only."),
 			func(ctx context.Context, _ *struct{}) (*output[Migration], error) {
@@ -61,7 +63,8 @@ func routesOf(b *Bridge) api.Routes {
 				})
 			})
 		huma.Register(r, op("finish-migration", http.MethodPost, Path+"/finish", "Finish the migration from version 1",
-			"Removes the copies and the keys of version 1. Refused while its providers beat, or instances are written back. Operators only."),
+			"Removes the copies and the keys of version 1. Refused while its providers beat, or instances are written back. "+
+				"Operators only."),
 			func(ctx context.Context, _ *struct{}) (*output[Finished], error) {
 				return handle(ctx, r, b, "finish the migration", func(ctx context.Context) (out Finished, err error) {
 					out.Services, err = b.Finish(ctx)
@@ -71,7 +74,9 @@ func routesOf(b *Bridge) api.Routes {
 	}
 }
 
-func handle[Out any](ctx context.Context, r *api.Router, b *Bridge, what string, do func(context.Context) (Out, error)) (*output[Out], error) {
+func handle[Out any](
+	ctx context.Context, r *api.Router, b *Bridge, what string, do func(context.Context) (Out, error),
+) (*output[Out], error) {
 	err := api.OperatorsOnly(ctx, "see and change the registry")
 	if err == nil && b == nil {
 		err = conflict("registry.v1.enabled is off")

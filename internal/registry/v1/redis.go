@@ -92,7 +92,9 @@ func glob(text string) string {
 func (d *db) members(ctx context.Context, service string) (out map[string]string, err error) {
 	out = make(map[string]string)
 	for cursor := uint64(0); ; {
-		page, err := d.client.Do(ctx, d.client.B().Sscan().Key(d.keys.members(service)).Cursor(cursor).Count(pageSize).Build()).AsScanEntry()
+		page, err := d.client.Do(
+			ctx, d.client.B().Sscan().Key(d.keys.members(service)).Cursor(cursor).Count(pageSize).Build(),
+		).AsScanEntry()
 		if err != nil {
 			return nil, fmt.Errorf("first version's instances of %s: %w", service, err)
 		}
@@ -104,7 +106,9 @@ func (d *db) members(ctx context.Context, service string) (out map[string]string
 		}
 	}
 	for cursor := uint64(0); len(out) > 0; {
-		page, err := d.client.Do(ctx, d.client.B().Zscan().Key(d.keys.scores(service)).Cursor(cursor).Count(pageSize).Build()).AsScanEntry()
+		page, err := d.client.Do(
+			ctx, d.client.B().Zscan().Key(d.keys.scores(service)).Cursor(cursor).Count(pageSize).Build(),
+		).AsScanEntry()
 		if err != nil {
 			return nil, fmt.Errorf("first version's heartbeats of %s: %w", service, err)
 		}
@@ -196,7 +200,9 @@ func (d *db) announce(ctx context.Context, service, kind string, ids []string, a
 	if len(ids) == 0 {
 		return nil
 	}
-	text, err := json.Marshal(map[string]any{"serviceName": service, "changeType": kind, "instances": ids, "timestamp": at.UnixMilli()})
+	text, err := json.Marshal(map[string]any{
+		"serviceName": service, "changeType": kind, "instances": ids, "timestamp": at.UnixMilli(),
+	})
 	if err != nil {
 		return err
 	}
@@ -218,5 +224,10 @@ func (d *db) watch(ctx context.Context, service string) error {
 	if err != nil {
 		return err
 	}
-	return d.client.Do(ctx, d.client.B().Hset().Key(d.keys.watched()).FieldValue().FieldValue(service, strconv.FormatInt(now.UnixMilli(), 10)).Build()).Error()
+	return d.client.Do(
+		ctx,
+		d.client.B().Hset().Key(d.keys.watched()).FieldValue().FieldValue(
+			service, strconv.FormatInt(now.UnixMilli(), 10),
+		).Build(),
+	).Error()
 }

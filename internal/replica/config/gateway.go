@@ -75,7 +75,9 @@ func (g *Gateway) validate(main string, p *Problems) {
 		listen = g.Listen
 		p.Listen("gateway.listen", listen, "127.0.0.1:7481 or :7481")
 		if _, port, err := net.SplitHostPort(listen); listen == main && err == nil && port != "0" {
-			p.Addf("gateway.listen", "is %q like listen, expected another address, or none: agents come in at listen then", listen)
+			p.Addf(
+				"gateway.listen", "is %q like listen, expected another address, or none: agents come in at listen then", listen,
+			)
 		}
 	}
 	if !g.On() {

@@ -44,8 +44,14 @@ func (l *LocklessCache) resolve(r *Replica, isSet func(string) bool, p *Problems
 	follow(at+"redis_url", l.RedisURL, "redis.url", &r.Redis.URL, isSet, p)
 	follow(at+"enable_pubsub_invalidation", l.EnablePubSubInvalidation, "cache.pubsub", &r.Cache.PubSub, isSet, p)
 	follow(at+"batch_refresh_size", l.BatchRefreshSize, "cache.batch_refresh_size", &r.Cache.BatchRefreshSize, isSet, p)
-	follow(at+"version_check_timeout_ms", milliseconds(l.VersionCheckTimeoutMS), "cache.version_check_timeout", &r.Cache.VersionCheckTimeout, isSet, p)
-	follow(at+"batch_refresh_interval_ms", milliseconds(l.BatchRefreshIntervalMS), "cache.batch_refresh_interval", &r.Cache.BatchRefreshInterval, isSet, p)
+	follow(
+		at+"version_check_timeout_ms", milliseconds(l.VersionCheckTimeoutMS), "cache.version_check_timeout",
+		&r.Cache.VersionCheckTimeout, isSet, p,
+	)
+	follow(
+		at+"batch_refresh_interval_ms", milliseconds(l.BatchRefreshIntervalMS), "cache.batch_refresh_interval",
+		&r.Cache.BatchRefreshInterval, isSet, p,
+	)
 
 	if l.RedisURL != nil && len(r.Redis.URLs) > 0 {
 		p.Addf(at+"redis_url", "is set beside redis.urls, expected one of them")

@@ -131,7 +131,8 @@ var headerName = regexp.MustCompile("^[A-Za-z0-9!#$%&'*+.^_`|~-]+$")
 // reserved.
 func (p *Problems) Headers(path string, headers map[string]string, reserved ...string) {
 	for name, value := range headers {
-		if !headerName.MatchString(name) || strings.ContainsAny(value, "\r\n\x00") || slices.Contains(reserved, http.CanonicalHeaderKey(name)) {
+		if !headerName.MatchString(name) || strings.ContainsAny(value, "\r\n\x00") ||
+			slices.Contains(reserved, http.CanonicalHeaderKey(name)) {
 			p.Addf(path, "has %q, which cannot be sent as a header", name)
 		}
 	}

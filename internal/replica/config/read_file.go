@@ -44,12 +44,15 @@ func Unreadable(err error) bool {
 	if !ok || len(problems) == 0 {
 		return false
 	}
-	if slices.ContainsFunc(problems, func(p Problem) bool { return p.Path == "" && strings.HasPrefix(p.Message, "cannot read ") }) {
+	if slices.ContainsFunc(
+		problems, func(p Problem) bool { return p.Path == "" && strings.HasPrefix(p.Message, "cannot read ") },
+	) {
 		return true
 	}
 	// Only the message distinguishes such a problem from others of the same key, such as a file
 	// without a certificate. An empty file may be about to be written.
 	return !slices.ContainsFunc(problems, func(p Problem) bool {
-		return !strings.HasSuffix(p.Path, "_file") || !strings.Contains(p.Message, "cannot be read: ") && !strings.Contains(p.Message, ", which is empty")
+		return !strings.HasSuffix(p.Path, "_file") || !strings.Contains(p.Message, "cannot be read: ") &&
+			!strings.Contains(p.Message, ", which is empty")
 	})
 }

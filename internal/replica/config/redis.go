@@ -40,7 +40,10 @@ func ValidateRedis(rawURL string, urls []string, cells int, p *Problems) {
 	}
 	p.Between("redis.cells", cells, 1, selection.MaxCells)
 	if len(urls) > cells && !p.Has("redis.cells") {
-		p.Addf("redis.urls", "has %d entries, expected at most redis.cells (%d): a server without a cell would have nothing to do", len(urls), cells)
+		p.Addf(
+			"redis.urls", "has %d entries, expected at most redis.cells (%d): a server without a cell would have nothing to do",
+			len(urls), cells,
+		)
 	}
 }
 

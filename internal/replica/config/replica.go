@@ -344,10 +344,12 @@ type Tracing struct {
 // DefaultReplica returns the default configuration of a replica. ReplicaID differs in each call.
 func DefaultReplica() Replica {
 	return Replica{
-		Listen:               DefaultListen,
-		ReplicaID:            newReplicaID(),
-		Redis:                Redis{URL: "redis://127.0.0.1:6379", Cells: 1, KeyPrefix: defaultKeyPrefix, Connections: 1},
-		Cache:                Cache{BatchRefreshSize: 100, BatchRefreshInterval: time.Second, VersionCheckTimeout: 50 * time.Millisecond, PubSub: true},
+		Listen:    DefaultListen,
+		ReplicaID: newReplicaID(),
+		Redis:     Redis{URL: "redis://127.0.0.1:6379", Cells: 1, KeyPrefix: defaultKeyPrefix, Connections: 1},
+		Cache: Cache{
+			BatchRefreshSize: 100, BatchRefreshInterval: time.Second, VersionCheckTimeout: 50 * time.Millisecond, PubSub: true,
+		},
 		HeartbeatInterval:    3 * time.Second,
 		HeartbeatLimit:       8 * time.Second,
 		Retention:            time.Hour,
@@ -358,9 +360,11 @@ func DefaultReplica() Replica {
 		AcknowledgeReplicas:  1,
 		AcknowledgeTimeout:   time.Second,
 		Locks:                Locks{KeyPrefix: "lock"},
-		Registry:             Registry{Checks: RegistryChecks{Networks: []string{"10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "fc00::/7"}}},
-		Gateway:              Gateway{MaxAgents: DefaultMaxAgents, PingInterval: defaultPingInterval},
-		Session:              Session{PingInterval: defaultPingInterval},
+		Registry: Registry{
+			Checks: RegistryChecks{Networks: []string{"10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "fc00::/7"}},
+		},
+		Gateway: Gateway{MaxAgents: DefaultMaxAgents, PingInterval: defaultPingInterval},
+		Session: Session{PingInterval: defaultPingInterval},
 		Limits: Limits{
 			MaxPayloadBytes:          freeslot.DefaultMaxPayloadBytes,
 			MaxBatch:                 1000,

@@ -156,7 +156,9 @@ func (r *Replica) validateListen(p *Problems) {
 		return
 	}
 	if len(r.Tokens) == 0 && !p.Has("tokens") && !Loopback(host) {
-		p.Addf("listen", "is %q, reachable from other machines, which needs tokens: set tokens, or listen on 127.0.0.1", r.Listen)
+		p.Addf(
+			"listen", "is %q, reachable from other machines, which needs tokens: set tokens, or listen on 127.0.0.1", r.Listen,
+		)
 	}
 }
 
@@ -185,13 +187,18 @@ func (r *Replica) validateTimes(p *Problems) {
 	p.DurationBetween("heartbeat_interval", r.HeartbeatInterval, 100*time.Millisecond, 10*time.Minute)
 	p.DurationBetween("heartbeat_limit", r.HeartbeatLimit, 200*time.Millisecond, time.Hour)
 	if r.HeartbeatLimit < 2*r.HeartbeatInterval && !p.Has("heartbeat_limit") && !p.Has("heartbeat_interval") {
-		p.Addf("heartbeat_limit", "is %s, expected at least twice heartbeat_interval (%s): one late heartbeat would cost a healthy node its jobs",
+		p.Addf("heartbeat_limit",
+			"is %s, expected at least twice heartbeat_interval (%s): one late heartbeat would cost a healthy node its jobs",
 			FormatDuration(r.HeartbeatLimit), FormatDuration(r.HeartbeatInterval))
 	}
 	p.DurationBetween("retention", r.Retention, time.Second, 30*24*time.Hour)
-	if least := minRetentionBytes * max(r.Redis.Cells, 1); r.RetentionBytes != 0 && !p.Has("retention_bytes") && !p.Has("redis.cells") &&
+	if least := minRetentionBytes * max(r.Redis.Cells, 1); r.RetentionBytes != 0 && !p.Has("retention_bytes") &&
+		!p.Has("redis.cells") &&
 		(r.RetentionBytes < least || r.RetentionBytes > maxRetentionBytes) {
-		p.Addf("retention_bytes", "is %d, expected 0 for no limit, or %d (1 MiB for each of the %d cells) to %d", r.RetentionBytes, least, max(r.Redis.Cells, 1), maxRetentionBytes)
+		p.Addf(
+			"retention_bytes", "is %d, expected 0 for no limit, or %d (1 MiB for each of the %d cells) to %d", r.RetentionBytes,
+			least, max(r.Redis.Cells, 1), maxRetentionBytes,
+		)
 	}
 	p.DurationBetween("idempotency_retention", r.IdempotencyRetention, time.Second, 30*24*time.Hour)
 	if r.MoveGrace != 0 && (r.MoveGrace < time.Second || r.MoveGrace > time.Hour) {
@@ -213,15 +220,18 @@ func (l *Limits) validate(p *Problems) {
 		return
 	}
 	if need := messagesPerJob * l.MaxBatch; l.SessionQueue < need {
-		p.Addf("limits.session_queue", "is %d, expected at least %d: %d messages for each job of a batch of limits.max_batch (%d)",
+		p.Addf("limits.session_queue",
+			"is %d, expected at least %d: %d messages for each job of a batch of limits.max_batch (%d)",
 			l.SessionQueue, need, messagesPerJob, l.MaxBatch)
 	}
 	if l.SessionQueueBytes < 2*l.MaxPayloadBytes {
-		p.Addf("limits.session_queue_bytes", "is %d, expected at least twice limits.max_payload_bytes (%d): one large result would cut its client off",
+		p.Addf("limits.session_queue_bytes",
+			"is %d, expected at least twice limits.max_payload_bytes (%d): one large result would cut its client off",
 			l.SessionQueueBytes, l.MaxPayloadBytes)
 	}
 	if l.MaxBatch > l.MaxOutstandingPerSession {
-		p.Addf("limits.max_batch", "is %d, expected at most limits.max_outstanding_per_session (%d): no session could ever submit a full batch",
+		p.Addf("limits.max_batch",
+			"is %d, expected at most limits.max_outstanding_per_session (%d): no session could ever submit a full batch",
 			l.MaxBatch, l.MaxOutstandingPerSession)
 	}
 }
@@ -231,7 +241,10 @@ func (r *Replica) validateTokens(p *Problems) {
 	for i, t := range r.Tokens {
 		at := element("tokens", i)
 		if t.Token != "" && !usableToken(t.Token) {
-			p.Addf(at+".token", "cannot be sent in a header, expected at most %d letters, digits and punctuation, without spaces", maxTokenLength)
+			p.Addf(
+				at+".token", "cannot be sent in a header, expected at most %d letters, digits and punctuation, without spaces",
+				maxTokenLength,
+			)
 		}
 		if first, ok := seen[t.Token]; ok && t.Token != "" {
 			p.Addf(at+".token", "is the same as that of tokens[%d], expected each token once", first)

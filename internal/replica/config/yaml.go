@@ -91,7 +91,9 @@ func yamlError(err error) error {
 
 // offByOne matches the messages of the library's parser. Unlike the scanner, it counts lines from
 // 0.
-var offByOne = regexp.MustCompile(`^line (\d+): (did not find expected (?:node content|key|'-' indicator|',' or '[\]}]'|<document start>))$`)
+var offByOne = regexp.MustCompile(
+	`^line (\d+): (did not find expected (?:node content|key|'-' indicator|',' or '[\]}]'|<document start>))$`,
+)
 
 func nextLine(s string) string {
 	m := offByOne.FindStringSubmatch(s)

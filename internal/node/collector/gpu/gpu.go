@@ -90,7 +90,9 @@ func (*Collector) Type() string { return "gpu" }
 // Fields implements collector.Lister.
 func (*Collector) Fields() []string {
 	fields := []string{"count"}
-	for _, f := range []string{"name", "utilization", "memory_usage", "memory_used_bytes", "memory_total_bytes", "temperature_celsius"} {
+	for _, f := range []string{
+		"name", "utilization", "memory_usage", "memory_used_bytes", "memory_total_bytes", "temperature_celsius",
+	} {
 		fields = append(fields, f, "gpuN_"+f)
 	}
 	return fields
