@@ -100,10 +100,12 @@ var listGauges = []struct {
 		listDesc("revision", "Revision up to which the list's edits are in answers."),
 		func(p *snapshot) (float64, bool) { return float64(p.revision), true },
 	},
-	{listDesc("age_seconds", "Time for which changes of the list may not be in answers."),
+	{
+		listDesc("age_seconds", "Time for which changes of the list may not be in answers."),
 		func(p *snapshot) (float64, bool) {
 			return time.Since(p.asOf).Seconds(), !p.asOf.IsZero()
-		}},
+		},
+	},
 	{
 		listDesc("blocks", "Blocks of the version's filter."),
 		func(p *snapshot) (float64, bool) { return float64(p.status.Blocks), true },
@@ -120,10 +122,12 @@ var listGauges = []struct {
 		listDesc("bytes", "Memory that the list needs."),
 		func(p *snapshot) (float64, bool) { return float64(p.status.Bytes), true },
 	},
-	{listDesc("expires_seconds", "Time until the whole list expires, by Redis' clock; of lists that do."),
+	{
+		listDesc("expires_seconds", "Time until the whole list expires, by Redis' clock; of lists that do."),
 		func(p *snapshot) (float64, bool) {
 			return float64(p.expires-p.clock.ms()) / 1000, p.expires != 0
-		}},
+		},
+	},
 }
 
 func listDesc(name, help string) *prometheus.Desc {

@@ -59,14 +59,16 @@ func newAPIClient(servers, token string) (*apiClient, error) {
 		base.Path, base.RawQuery = strings.TrimRight(base.Path, "/"), ""
 		bases = append(bases, base)
 	}
-	return &apiClient{base: bases[0], others: bases[1:], token: token, timeout: callTimeout, warnPlain: func() {},
+	return &apiClient{
+		base: bases[0], others: bases[1:], token: token, timeout: callTimeout, warnPlain: func() {},
 		http: &http.Client{
 			Transport: &http.Transport{
 				Proxy: http.ProxyFromEnvironment, DialContext: (&net.Dialer{Timeout: 5 * time.Second}).DialContext,
 			},
 			// The token is for this server and no other.
 			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
-		}}, nil
+		},
+	}, nil
 }
 
 // webSocketURL returns the same servers in the form for package client.

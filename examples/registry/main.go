@@ -52,10 +52,12 @@ func provide(ctx context.Context, url string) error {
 	if err != nil {
 		return err
 	}
-	server := &http.Server{ReadHeaderTimeout: time.Second,
+	server := &http.Server{
+		ReadHeaderTimeout: time.Second,
 		Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 			_, _ = fmt.Fprintf(w, "hello from process %d\n", os.Getpid())
-		})}
+		}),
+	}
 	var serving sync.WaitGroup
 	serving.Go(func() { _ = server.Serve(listener) })
 	defer serving.Wait()

@@ -31,7 +31,8 @@ func (d *Dispatcher) chooseAlike(jobs []*placement) {
 		}
 		alike := room[:0]
 		for _, p := range jobs[i:] {
-			if len(alike) < len(room) && p.ungrouped && p.class == first.class && p.request.Job.SlotCount() == first.request.Job.SlotCount() {
+			if len(alike) < len(room) && p.ungrouped && p.class == first.class &&
+				p.request.Job.SlotCount() == first.request.Job.SlotCount() {
 				p.ungrouped = false
 				alike = append(alike, p)
 			}

@@ -64,7 +64,12 @@ func (d *Dispatcher) noCellError(p *placement, cells *classCells) error {
 		return coded("submit", p.refusedWith)
 	}
 	if refusing, reason := d.refusing(); refusing > 0 {
-		return unavailable("the nodes that can run service %s are in a part of Redis that refuses writes: %s", p.request.Job.Service, reason)
+		return unavailable(
+			"the nodes that can run service %s are in a part of Redis that refuses writes: %s", p.request.Job.Service, reason,
+		)
 	}
-	return unavailable("the nodes that can run service %s are in a part of Redis that does not answer or takes no writes", p.request.Job.Service)
+	return unavailable(
+		"the nodes that can run service %s are in a part of Redis that does not answer or takes no writes",
+		p.request.Job.Service,
+	)
 }

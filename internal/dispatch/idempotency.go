@@ -35,7 +35,9 @@ func (s *submit) answerOwned(jobs []*placement, results []cell.SubmitResult) {
 		case p.request.Run != nil && placed.Owner == p.id: // it was made before, and its record is gone already
 			s.decide(p, cell.Placement{Owner: p.id}, nil)
 		case placed.Differs:
-			s.decide(p, cell.Placement{}, keyConflict(placed.Owner, "which differs from this one, expected the same job or another key"))
+			s.decide(
+				p, cell.Placement{}, keyConflict(placed.Owner, "which differs from this one, expected the same job or another key"),
+			)
 		default:
 			o := &keyOwner{p: p, id: placed.Owner}
 			if p.waiter != nil {
@@ -52,7 +54,9 @@ func (s *submit) answerOwned(jobs []*placement, results []cell.SubmitResult) {
 		case freeslot.CodeOf(o.err) == freeslot.CodeNotFound: // its record can be gone before the key is
 			o.err = keyConflict(o.id, "which ended longer ago than results are kept")
 		case o.err == nil && o.sink != nil && hasLeft(o.sink):
-			o.err = unavailable("the session is ending, and job.idempotency_key was used for job %s: submit it again, or attach, elsewhere", o.id)
+			o.err = unavailable(
+				"the session is ending, and job.idempotency_key was used for job %s: submit it again, or attach, elsewhere", o.id,
+			)
 		}
 		if o.err != nil {
 			s.decide(o.p, cell.Placement{}, o.err)

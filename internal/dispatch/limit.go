@@ -50,7 +50,8 @@ func (d *Dispatcher) limitShare(limit, index int) int {
 // enqueueing script decides about keys, the time and the limit of the tenant.
 func (d *Dispatcher) mustEnqueue(r *Request) bool {
 	job := r.Job
-	return r.Run != nil || job.IdempotencyKey != "" || job.RunAtMS != 0 || job.ConcurrencyKey != "" || d.cfg.Limits(r.Tenant).Running > 0
+	return r.Run != nil || job.IdempotencyKey != "" || job.RunAtMS != 0 || job.ConcurrencyKey != "" ||
+		d.cfg.Limits(r.Tenant).Running > 0
 }
 
 const (

@@ -75,7 +75,9 @@ func (d *Dispatcher) allFailed(what string, failed map[int]error) error {
 
 // QueueLength returns how many jobs of "service with requirement r" wait. r must be valid. known is
 // false if a cell did not answer.
-func (d *Dispatcher) QueueLength(ctx context.Context, service string, r *freeslot.Requirement) (waiting int, known bool) {
+func (d *Dispatcher) QueueLength(
+	ctx context.Context, service string, r *freeslot.Requirement,
+) (waiting int, known bool) {
 	waiting, failed := d.cells.QueueLength(ctx, class.ID(service, r))
 	return waiting, len(failed) == 0
 }

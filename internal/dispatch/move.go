@@ -77,7 +77,8 @@ func (c *client) beginMoves(first bool) {
 	if !first {
 		grace += moveLate // the replica that goes first may be gone
 	}
-	if now-m.ranAt > int64(10*moveInterval) || c.d.nodes.Stale() || c.contact.lasts(now, c.contactGap()) < c.d.cfg.MoveGrace {
+	if now-m.ranAt > int64(10*moveInterval) || c.d.nodes.Stale() ||
+		c.contact.lasts(now, c.contactGap()) < c.d.cfg.MoveGrace {
 		m.since = nil
 	}
 	m.ranAt = now

@@ -76,7 +76,9 @@ func codedFailure(what string, err error) *freeslot.Error {
 	case errors.As(err, &known):
 		return known
 	case isOutOfMemory(err):
-		return &freeslot.Error{Code: freeslot.CodeOverloaded, RetryAfter: time.Second, Message: what + ": Redis is out of memory"}
+		return &freeslot.Error{
+			Code: freeslot.CodeOverloaded, RetryAfter: time.Second, Message: what + ": Redis is out of memory",
+		}
 	case errors.Is(err, cell.ErrNotReplicated):
 		return unavailable("%s: too few of Redis' replicas have confirmed it in time", what)
 	case errors.Is(err, cell.ErrStopped):

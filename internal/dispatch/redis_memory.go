@@ -34,6 +34,7 @@ func (c *client) setOutOfMemory(out bool, why zap.Field) {
 func outOfMemoryError() *freeslot.Error {
 	return &freeslot.Error{
 		Code: freeslot.CodeOverloaded, RetryAfter: time.Second,
-		Message: "Redis is almost out of memory, at 80 % of its maxmemory or more: no new jobs until results have expired or the limit is raised",
+		Message: "Redis is almost out of memory, at 80 % of its maxmemory or more: no new jobs until results have expired " +
+			"or the limit is raised",
 	}
 }

@@ -25,7 +25,10 @@ func (c *client) watchReplicas() {
 		return // renewReplies logs a failing cell
 	}
 	if c.d.lackReplicas.set(c.cell.Index(), have < need) {
-		c.log.Warn("redis.replicas", zap.Int("online", have), zap.Int("acknowledge_replicas", need), zap.Bool("submits_refused", have < need))
+		c.log.Warn(
+			"redis.replicas", zap.Int("online", have), zap.Int("acknowledge_replicas", need),
+			zap.Bool("submits_refused", have < need),
+		)
 	}
 }
 
@@ -36,11 +39,13 @@ func (d *Dispatcher) Replicated() (ok bool, detail string) {
 	if lacking == 0 {
 		return true, ""
 	}
-	return lacking != d.allCells, fmt.Sprintf("Redis has fewer than acknowledge_replicas (%d) replicas that keep up with it, for %d of %d cells: no jobs are accepted there",
+	return lacking != d.allCells, fmt.Sprintf("Redis has fewer than acknowledge_replicas (%d) replicas that keep up "+
+		"with it, for %d of %d cells: no jobs are accepted there",
 		d.cells.At(0).AcknowledgeReplicas(), bits.OnesCount64(uint64(lacking)), len(d.clients))
 }
 
 func (d *Dispatcher) tooFewReplicasError() *freeslot.Error {
-	return unavailable("acknowledge is replicated, and Redis has fewer than acknowledge_replicas (%d) replicas that keep up with it: no new jobs until it has",
+	return unavailable("acknowledge is replicated, and Redis has fewer than acknowledge_replicas (%d) replicas that "+
+		"keep up with it: no new jobs until it has",
 		d.cells.At(0).AcknowledgeReplicas())
 }

@@ -35,7 +35,9 @@ type Request struct {
 // each index, before any news of that job reaches sink. The error is a *freeslot.Error. Submit
 // returns when all jobs are decided: within the submit timeout, plus the time that cells give the
 // calls then under way. If sink is nil, only the record keeps the result.
-func (d *Dispatcher) Submit(ctx context.Context, reqs []Request, sink Sink, accepted func(i int, a Accepted, err error)) {
+func (d *Dispatcher) Submit(
+	ctx context.Context, reqs []Request, sink Sink, accepted func(i int, a Accepted, err error),
+) {
 	d.submits.Add(1)
 	defer d.submits.Add(-1)
 	ctx, cancel := context.WithTimeout(ctx, d.cfg.SubmitTimeout)

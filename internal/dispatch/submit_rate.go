@@ -75,7 +75,9 @@ func (b *bucket) admit(ctx context.Context, n int) (got int, err error) {
 	if b.waiting >= rateWaiters {
 		return got, &freeslot.Error{
 			Code: freeslot.CodeOverloaded, RetryAfter: retryAfter(),
-			Message: fmt.Sprintf("%d submits of tenant %s wait to learn whether its submit_rate allows them", rateWaiters, b.tenant),
+			Message: fmt.Sprintf(
+				"%d submits of tenant %s wait to learn whether its submit_rate allows them", rateWaiters, b.tenant,
+			),
 		}
 	}
 	b.waiting++
@@ -169,7 +171,8 @@ func (b *bucket) await(ctx context.Context) {
 func (b *bucket) limited(after time.Duration) *freeslot.Error {
 	return &freeslot.Error{
 		Code: freeslot.CodeRateLimited, RetryAfter: (after + time.Millisecond).Truncate(time.Millisecond),
-		Message: "tenant " + b.tenant + " may submit " + strconv.FormatFloat(b.rate.PerSecond, 'f', -1, 64) + " jobs a second, " +
+		Message: "tenant " + b.tenant + " may submit " + strconv.FormatFloat(b.rate.PerSecond, 'f', -1, 64) +
+			" jobs a second, " +
 			strconv.Itoa(b.rate.Burst) + " at once after a pause; this is one too many",
 	}
 }

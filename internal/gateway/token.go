@@ -71,7 +71,8 @@ func (t *Token) checkCapabilities(profile *freeslot.Node) *freeslot.Error {
 		field string
 		tags  []string
 	}{
-		{"asr_languages", profile.Languages.ASR}, {"tts_languages", profile.Languages.TTS},
+		{"asr_languages", profile.Languages.ASR},
+		{"tts_languages", profile.Languages.TTS},
 		{"semantic_languages", profile.Languages.Semantic},
 	} {
 		for _, tag := range stage.tags {

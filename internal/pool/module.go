@@ -21,11 +21,13 @@ var Module = feature.Module{
 const startPatience = 2 * time.Second
 
 func newPart(env *feature.Env) feature.Part {
-	cfg := Config{File: env.Config.Selection(), NoEvents: !env.Config.Cache.PubSub,
+	cfg := Config{
+		File: env.Config.Selection(), NoEvents: !env.Config.Cache.PubSub,
 		OnChange: func(next *selection.Config) {
 			env.Nodes.SetConfig(next)
 			env.Jobs.ConfigChanged()
-		}}
+		},
+	}
 	if env.Config.Redis.Cells > 1 {
 		cfg.StartPatience = startPatience
 	}

@@ -16,7 +16,8 @@ func newPresence(
 	cfg config.Replica, fleet *fleet, d *dispatch.Dispatcher, parts feature.Parts, log *zap.Logger,
 ) *presence.Presence {
 	all := parts.All()
-	return presence.New(presence.Config{Replica: cfg.ReplicaID, HeartbeatLimit: cfg.HeartbeatLimit,
+	return presence.New(presence.Config{
+		Replica: cfg.ReplicaID, HeartbeatLimit: cfg.HeartbeatLimit,
 		OnChange: func(replicas []string) {
 			fleet.cache.SetShare(selection.NewShare(cfg.ReplicaID, replicas))
 			d.SetReplicas(replicas)
@@ -25,5 +26,6 @@ func newPresence(
 					p.SetReplicas(replicas)
 				}
 			}
-		}}, presence.NewStore(fleet.cells.At(0).Runner()), log.Named("presence"))
+		},
+	}, presence.NewStore(fleet.cells.At(0).Runner()), log.Named("presence"))
 }

@@ -54,8 +54,8 @@ func (o *old) do(args ...string) rueidis.RedisResult {
 	return r
 }
 
-// register has one HSET for each field, as the seed has. The clock of the provider is wrong by a
-// day.
+// register has one HSET for each field, as the first version has. The clock of the provider is
+// wrong by a day.
 func (o *old) register(id, port string) {
 	o.t.Helper()
 	key := o.prefix + ":services:" + asr + ":" + id

@@ -52,7 +52,9 @@ type Submission struct {
 }
 
 // Submit implements api.Jobs.
-func (f *Jobs) Submit(_ context.Context, reqs []dispatch.Request, sink dispatch.Sink, accepted func(int, dispatch.Accepted, error)) {
+func (f *Jobs) Submit(
+	_ context.Context, reqs []dispatch.Request, sink dispatch.Sink, accepted func(int, dispatch.Accepted, error),
+) {
 	s := Submission{Tenant: reqs[0].Tenant, Job: *reqs[0].Job}
 	f.mu.Lock()
 	f.Submitted = append(f.Submitted, s)
@@ -116,7 +118,10 @@ func (f *Jobs) Jobs(_ context.Context, filter cell.JobFilter, cursor string, lim
 
 // Running returns the status of a running job.
 func Running() freeslot.JobStatus {
-	return freeslot.JobStatus{ID: JobID, Tenant: "default", Service: "tts", State: freeslot.StateRunning, Node: "node-1", Attempt: 1, Slots: 1, SubmittedAtMS: 1, AssignedAtMS: 2}
+	return freeslot.JobStatus{
+		ID: JobID, Tenant: "default", Service: "tts", State: freeslot.StateRunning, Node: "node-1", Attempt: 1, Slots: 1,
+		SubmittedAtMS: 1, AssignedAtMS: 2,
+	}
 }
 
 // Succeeded returns the status of a job that has succeeded.
@@ -221,7 +226,9 @@ func New(t testing.TB, cfg api.Config, adapt ...func(*api.Deps)) *Server {
 // WithTokens adds three callers: acme and other are clients, root is an operator.
 func WithTokens(d *api.Deps) {
 	d.Auth = api.NewAuthenticator([]api.Credential{
-		{Token: "acme-token", Tenant: "acme"}, {Token: "other-token", Tenant: "other"}, {Token: "root-token", Tenant: "ops", Operator: true},
+		{Token: "acme-token", Tenant: "acme"},
+		{Token: "other-token", Tenant: "other"},
+		{Token: "root-token", Tenant: "ops", Operator: true},
 	}, "default")
 }
 

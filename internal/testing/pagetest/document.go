@@ -113,7 +113,8 @@ func Constants(t *testing.T, path, prefix string) []string {
 		for _, spec := range general.Specs {
 			value, _ := spec.(*ast.ValueSpec)
 			for i, name := range value.Names {
-				if literal, ok := value.Values[i].(*ast.BasicLit); ok && literal.Kind == token.STRING && strings.HasPrefix(name.Name, prefix) {
+				if literal, ok := value.Values[i].(*ast.BasicLit); ok && literal.Kind == token.STRING &&
+					strings.HasPrefix(name.Name, prefix) {
 					text, err := strconv.Unquote(literal.Value)
 					if err != nil {
 						t.Fatal(err)

@@ -29,7 +29,9 @@ func Ask(ctx context.Context, addr string, command ...string) rueidis.RedisResul
 }
 
 func connect(ctx context.Context, addr string) (rueidis.Client, error) {
-	option := rueidis.ClientOption{InitAddress: []string{addr}, DisableCache: true, DisableRetry: true, ForceSingleClient: true}
+	option := rueidis.ClientOption{
+		InitAddress: []string{addr}, DisableCache: true, DisableRetry: true, ForceSingleClient: true,
+	}
 	if end, limited := ctx.Deadline(); limited {
 		limit := max(time.Until(end), time.Millisecond) // 0 means the default
 		option.ConnWriteTimeout, option.Dialer = limit, net.Dialer{Timeout: limit}

@@ -36,13 +36,17 @@ func NewWithClock(tb testing.TB, options ...Option) (s *Server, set func(ahead t
 	}
 	set(0)
 	server := "${" + BinaryEnv + ":-$(command -v redis-server || command -v valkey-server)}"
-	script := fmt.Sprintf("#!/bin/sh\nFREESLOT_CLOCK='%s' LD_PRELOAD='%s' exec \"%s\" \"$@\"\n", at("clock"), at("clock.so"), server)
+	script := fmt.Sprintf(
+		"#!/bin/sh\nFREESLOT_CLOCK='%s' LD_PRELOAD='%s' exec \"%s\" \"$@\"\n", at("clock"), at("clock.so"), server,
+	)
 	for name, content := range map[string][]byte{"clock.c": clockSource, "server": []byte(script)} {
 		if err := os.WriteFile(at(name), content, 0o700); err != nil { //nolint:gosec // the script is run
 			tb.Fatal(err)
 		}
 	}
-	if out, err := exec.Command("cc", "-shared", "-fPIC", "-o", at("clock.so"), at("clock.c")).CombinedOutput(); err != nil {
+	if out, err := exec.Command(
+		"cc", "-shared", "-fPIC", "-o", at("clock.so"), at("clock.c"),
+	).CombinedOutput(); err != nil {
 		tb.Fatalf("cc: %v\n%s", err, out)
 	}
 	return New(tb, append(options, func(c *redisserver.Config) { c.Binary = at("server") })...), set

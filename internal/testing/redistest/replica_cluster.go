@@ -130,7 +130,9 @@ func (c *ReplicaCluster) Failover(slot uint16) *redisserver.Server {
 
 // BeginMigration begins to move a slot to another master, moves only the named keys, and returns
 // the master that has the slot until MigrateSlot ends the migration.
-func (c *ReplicaCluster) BeginMigration(slot uint16, to *redisserver.Server, keys ...string) (from *redisserver.Server) {
+func (c *ReplicaCluster) BeginMigration(
+	slot uint16, to *redisserver.Server, keys ...string,
+) (from *redisserver.Server) {
 	c.tb.Helper()
 	from, number := c.Owner(slot), strconv.Itoa(int(slot))
 	c.run(to, "CLUSTER", "SETSLOT", number, "IMPORTING", c.id(from))

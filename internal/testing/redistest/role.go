@@ -131,7 +131,13 @@ func checkDenied(proc *redisserver.Server) error {
 			return s
 		}
 		if text("username") == role.Name && text("reason") != "auth" {
-			denied = append(denied, fmt.Errorf("redis has denied %s %s %s (%s; %s)", role.Name, text("reason"), text("object"), text("context"), commandOf.FindString(text("client-info"))))
+			denied = append(
+				denied,
+				fmt.Errorf(
+					"redis has denied %s %s %s (%s; %s)", role.Name, text("reason"), text("object"), text("context"),
+					commandOf.FindString(text("client-info")),
+				),
+			)
 		}
 	}
 	return errors.Join(denied...)

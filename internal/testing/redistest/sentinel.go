@@ -17,7 +17,8 @@ const (
 	masterSet = "main"
 	sentinels = 3
 	// With sentinelConfig a master counts as dead after a second of silence.
-	sentinelConfig = "sentinel monitor %[1]s 127.0.0.1 %[2]d 2\nsentinel down-after-milliseconds %[1]s 1000\nsentinel failover-timeout %[1]s 5000\n"
+	sentinelConfig = "sentinel monitor %[1]s 127.0.0.1 %[2]d 2\nsentinel down-after-milliseconds %[1]s 1000\nsentinel " +
+		"failover-timeout %[1]s 5000\n"
 )
 
 // Sentinels is one test's own master with one replica and three sentinels, which promote the
@@ -76,7 +77,8 @@ func (s *Sentinels) URL() string {
 // knowsAll reports whether a sentinel knows the replica and the other sentinels.
 func (s *Sentinels) knowsAll(ctx context.Context, proc *redisserver.Server) bool {
 	facts, err := Ask(ctx, proc.Addr(), "SENTINEL", "MASTER", masterSet).AsStrMap()
-	return err == nil && facts["num-slaves"] == "1" && facts["num-other-sentinels"] == strconv.Itoa(sentinels-1) && facts["flags"] == "master"
+	return err == nil && facts["num-slaves"] == "1" && facts["num-other-sentinels"] == strconv.Itoa(sentinels-1) &&
+		facts["flags"] == "master"
 }
 
 func (s *Sentinels) await(what string, cond func(context.Context) bool) {

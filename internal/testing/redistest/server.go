@@ -107,7 +107,8 @@ func stopServer(proc *redisserver.Server) error {
 // explain adds the command that a developer of this repository has to run.
 func explain(err error) string {
 	if errors.Is(err, redisserver.ErrNotFound) {
-		return "these tests need a redis-server; install it with `make deps`, or name one in " + BinaryEnv + ": " + err.Error()
+		return "these tests need a redis-server; install it with `make deps`, or name one in " + BinaryEnv + ": " +
+			err.Error()
 	}
 	return "start redis-server: " + err.Error()
 }

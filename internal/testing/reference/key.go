@@ -61,7 +61,10 @@ func appendKeys(keys []Key, path string, v reflect.Value) []Key {
 		if name == "" || name == "-" {
 			continue
 		}
-		key := Key{Path: strings.TrimPrefix(path+"."+name, "."), Type: typeName(value.Type()), Default: defaultText(value), field: field, owner: v.Type()}
+		key := Key{
+			Path: strings.TrimPrefix(path+"."+name, "."), Type: typeName(value.Type()), Default: defaultText(value),
+			field: field, owner: v.Type(),
+		}
 		keys = append(keys, key)
 		value = pointee(value)
 		switch {
@@ -148,7 +151,9 @@ func Table(t *testing.T, defaults any) string {
 		if meaning == "" {
 			t.Errorf("the field %s.%s, key %s, has no comment", k.owner, k.field.Name, k.Path)
 		}
-		rows = append(rows, []string{code(k.Path), k.Type, code(k.Default), code(k.Env()), page.ReplaceAllString(meaning, "[$1](../$1)")})
+		rows = append(
+			rows, []string{code(k.Path), k.Type, code(k.Default), code(k.Env()), page.ReplaceAllString(meaning, "[$1](../$1)")},
+		)
 	}
 	return table([]string{"key", "type", "default", "variable", "meaning"}, rows)
 }

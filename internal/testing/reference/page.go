@@ -49,7 +49,9 @@ func root(t *testing.T) string {
 // table renders rows in Markdown.
 func table(head []string, rows [][]string) string {
 	var b strings.Builder
-	for _, row := range append([][]string{head, strings.Split(strings.Repeat("--- ", len(head)), " ")[:len(head)]}, rows...) {
+	for _, row := range append(
+		[][]string{head, strings.Split(strings.Repeat("--- ", len(head)), " ")[:len(head)]}, rows...,
+	) {
 		for _, cell := range row {
 			b.WriteString("| " + strings.ReplaceAll(cell, "|", `\|`) + " ")
 		}

@@ -113,7 +113,9 @@ func checkNames(t testing.TB, role script.Role, name, text string, needs script.
 
 var (
 	keysPart   = regexp.MustCompile(`(?ms)^-- KEYS\[.*?^-- (?:ARGV|Returns)`)
-	keyPattern = regexp.MustCompile(`\b([a-z]+(?:[:_-][a-z_]+)*)(?::<[a-z]+>\S*)?\s+(?:string|hash|set|zset|stream|list)\b`)
+	keyPattern = regexp.MustCompile(
+		`\b([a-z]+(?:[:_-][a-z_]+)*)(?::<[a-z]+>\S*)?\s+(?:string|hash|set|zset|stream|list)\b`,
+	)
 	keyCall    = regexp.MustCompile(`\bkey\('([^']+)'`)
 	keyPrefix  = regexp.MustCompile(`PREFIX \.\. ':([^':]+(?::[a-z_-]+)*)'`)
 	foreign    = regexp.MustCompile(`(?m)^-- (?:Reads|Writes): (.*)$`)
@@ -145,7 +147,9 @@ func Families(text string) (touched, others map[string]bool) {
 func BuiltCommands(t testing.TB, folder string) map[string]bool {
 	t.Helper()
 	renamed := map[string]string{
-		"clusterslots": "cluster|slots", "clusterinfo": "cluster|info", "evalro": "eval_ro", "evalsharo": "evalsha_ro", "memoryusage": "memory|usage", "objectencoding": "object|encoding", "scriptexists": "script|exists", "scriptload": "script|load",
+		"clusterslots": "cluster|slots", "clusterinfo": "cluster|info", "evalro": "eval_ro", "evalsharo": "evalsha_ro",
+		"memoryusage": "memory|usage", "objectencoding": "object|encoding", "scriptexists": "script|exists",
+		"scriptload": "script|load",
 	}
 	files, err := filepath.Glob(filepath.Join(folder, "*.go"))
 	if err != nil || len(files) == 0 {

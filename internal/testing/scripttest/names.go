@@ -13,7 +13,8 @@ import (
 // globals lists the names that Redis gives to scripts.
 var globals = []string{
 	"redis", "KEYS", "ARGV", "cjson", "cmsgpack", "bit", "struct", "string", "table", "math",
-	"assert", "error", "ipairs", "next", "pairs", "pcall", "rawget", "rawset", "select", "setmetatable", "tonumber", "tostring", "type", "unpack",
+	"assert", "error", "ipairs", "next", "pairs", "pcall", "rawget", "rawset", "select", "setmetatable", "tonumber",
+	"tostring", "type", "unpack",
 }
 
 // names holds the names in one text, sorted.

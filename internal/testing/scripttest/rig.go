@@ -41,7 +41,10 @@ func NewRig(t testing.TB, redis *redistest.Target, change ...func(*script.Config
 	for _, f := range change {
 		f(&cfg)
 	}
-	return &Rig{Runner: script.NewRunner(cfg, redis.RoleClient(t), zaptest.NewLogger(t), nil), Redis: redis, t: t, client: redis.Client(t)}
+	return &Rig{
+		Runner: script.NewRunner(cfg, redis.RoleClient(t), zaptest.NewLogger(t), nil), Redis: redis, t: t,
+		client: redis.Client(t),
+	}
 }
 
 // Backends runs a suite in parallel on the single server and on the cluster, each time with a rig

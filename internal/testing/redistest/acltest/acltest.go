@@ -16,7 +16,10 @@ import (
 // Main is redistest.MainAs for a role with the rights of these features, under any key prefix, for
 // any node, in any cell.
 func Main(m *testing.M, role script.Role, features ...script.Access) {
-	rights, err := acl.Of(role, script.AnyNode, []script.Layout{{Prefix: "*"}, {Prefix: "*", Tag: "*"}, {Prefix: "*", Tag: "*", Sharded: true}}, features...)
+	rights, err := acl.Of(
+		role, script.AnyNode, []script.Layout{{Prefix: "*"}, {Prefix: "*", Tag: "*"}, {Prefix: "*", Tag: "*", Sharded: true}},
+		features...,
+	)
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)

@@ -15,7 +15,9 @@ import (
 
 var (
 	// A description shows its parts only as text.
-	described = regexp.MustCompile(`^Desc\{fqName: "(freeslot_\w+)", help: ("(?:[^"\\]|\\.)*"), .*constLabels: \{(.*)\}, variableLabels: \{(.*)\}\}$`)
+	described = regexp.MustCompile(
+		`^Desc\{fqName: "(freeslot_\w+)", help: ("(?:[^"\\]|\\.)*"), .*constLabels: \{(.*)\}, variableLabels: \{(.*)\}\}$`,
+	)
 	labelName = regexp.MustCompile(`(\w+)="[^"]*"`)
 )
 
