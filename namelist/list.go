@@ -145,18 +145,13 @@ func (l *List) ask(ctx context.Context, p *snapshot, q question) Answer {
 // 256 ids in a call. Config.Deadline bounds each call, and the wait for a list that is not there
 // yet.
 func (l *List) CheckAll(ctx context.Context, ids []string) []Answer {
-	p := l.snapshot.Load()
 	answers := make([]Answer, len(ids))
-	if p.why == ReasonNotLoaded {
-		wait, cancel := context.WithTimeout(ctx, l.client.cfg.Deadline)
-		defer cancel()
-		var ok bool
-		if p, ok = l.first(wait, p); !ok {
-			for i := range answers {
-				answers[i].Reason = ReasonOverloaded
-			}
-			return answers
+	p, ok := l.loaded(ctx)
+	if !ok {
+		for i := range answers {
+			answers[i].Reason = ReasonOverloaded
 		}
+		return answers
 	}
 	type waiting struct {
 		at  int
@@ -208,6 +203,18 @@ func (l *List) CheckAll(ctx context.Context, ids []string) []Answer {
 	send()
 	take(before)
 	return answers
+}
+
+// loaded waits, within Config.Deadline, for a list that is not there yet. It returns false if too
+// many wait for it.
+func (l *List) loaded(ctx context.Context) (*snapshot, bool) {
+	p := l.snapshot.Load()
+	if p.why != ReasonNotLoaded {
+		return p, true
+	}
+	ctx, cancel := context.WithTimeout(ctx, l.client.cfg.Deadline)
+	defer cancel()
+	return l.first(ctx, p)
 }
 
 // WaitReady waits until the list answers, and all of its filter that fits is in memory. Without it,

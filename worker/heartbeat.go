@@ -28,16 +28,7 @@ const (
 // only its own growing pauses, because the requests for heartbeats then have the same cause.
 func (w *Worker) heartbeats(ctx context.Context) {
 	asked := false // applies to the heartbeat under way
-	d := heartbeat.New(heartbeat.Policy{
-		HeartbeatInterval: w.cfg.HeartbeatInterval, MetadataInterval: w.cfg.MetadataInterval, MetadataGap: changeGap,
-		Thresholds: w.cfg.Thresholds, DisableImmediate: w.cfg.DisableImmediateUpdate,
-		Jitter: func(interval time.Duration) time.Duration {
-			if asked { // perhaps all nodes of a gateway were asked at once: they must not stay in step
-				return jitter(interval)
-			}
-			return shorten(interval)
-		},
-	})
+	d := w.decider(&asked)
 	timer := time.NewTimer(jitter(w.cfg.HeartbeatInterval))
 	defer timer.Stop()
 	pauses := retryPauses()
@@ -99,6 +90,21 @@ func (w *Worker) heartbeats(ctx context.Context) {
 	}
 }
 
+// decider returns what decides when heartbeats are sent. asked is true while somebody has asked for
+// the heartbeat under way.
+func (w *Worker) decider(asked *bool) *heartbeat.Decider {
+	return heartbeat.New(heartbeat.Policy{
+		HeartbeatInterval: w.cfg.HeartbeatInterval, MetadataInterval: w.cfg.MetadataInterval, MetadataGap: changeGap,
+		Thresholds: w.cfg.Thresholds, DisableImmediate: w.cfg.DisableImmediateUpdate,
+		Jitter: func(interval time.Duration) time.Duration {
+			if *asked { // perhaps all nodes of a gateway were asked at once: they must not stay in step
+				return jitter(interval)
+			}
+			return shorten(interval)
+		},
+	})
+}
+
 // beat sends one heartbeat, which d has begun, and applies the reply. asked is true if something
 // waits for the reply. A node that Redis does not know registers again; the heartbeat after that
 // finds out what the node still owns.
@@ -150,10 +156,7 @@ func (w *Worker) beat(
 		return err
 	}
 	d.Succeeded()
-	took := time.Since(begun)
-	w.latency.Store(int64(max(took, 1)))
-	w.metrics.heartbeatSeconds.Observe(took.Seconds())
-	w.metrics.heartbeats.WithLabelValues(decision.String()).Inc()
+	w.measured(time.Since(begun), decision)
 	w.trimmed = read
 	w.renew(begun)
 	w.apply(reply)
@@ -167,6 +170,13 @@ func (w *Worker) beat(
 		return w.register(ctx)
 	}
 	return nil
+}
+
+// measured records how long an answered heartbeat took.
+func (w *Worker) measured(took time.Duration, decision heartbeat.Decision) {
+	w.latency.Store(int64(max(took, 1)))
+	w.metrics.heartbeatSeconds.Observe(took.Seconds())
+	w.metrics.heartbeats.WithLabelValues(decision.String()).Inc()
 }
 
 // lookForSchedulers warns once if no scheduler will ever see the node, and names the most likely

@@ -93,15 +93,7 @@ func (m *Manager) await(ctx context.Context, a *acquisition, wait bool) (grant, 
 		return grant{token: got.token, until: a.confirmed(got.sent), claimed: true}, err
 	}
 	if !a.cfg.Fair && !a.local.join(a) {
-		// Another acquisition of this process has the lock or contends for it.
-		got, done, err := m.sleep(ctx, a, 0)
-		switch {
-		case errors.Is(err, ErrNotAcquired):
-			err = a.local.heldError(a.cfg.Key)
-		case err != nil && ctx.Err() != nil:
-			err = errors.Join(err, a.local.heldError(a.cfg.Key))
-		}
-		if done || err != nil {
+		if got, done, err := m.awaitLocal(ctx, a); done || err != nil {
 			return got, err
 		}
 	}
@@ -147,6 +139,18 @@ func (m *Manager) await(ctx context.Context, a *acquisition, wait bool) (grant, 
 			return grant{}, errors.Join(err, last)
 		}
 	}
+}
+
+// awaitLocal waits while another acquisition of this process has the lock or contends for it.
+func (m *Manager) awaitLocal(ctx context.Context, a *acquisition) (got grant, done bool, err error) {
+	got, done, err = m.sleep(ctx, a, 0)
+	switch {
+	case errors.Is(err, ErrNotAcquired):
+		err = a.local.heldError(a.cfg.Key)
+	case err != nil && ctx.Err() != nil:
+		err = errors.Join(err, a.local.heldError(a.cfg.Key))
+	}
+	return got, done, err
 }
 
 // subscribeLimit is how long a waiter waits for the subscription to be confirmed. Without one, its

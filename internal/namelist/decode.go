@@ -62,6 +62,8 @@ func DecodeEvent(list, message string) (Event, error) {
 // DecodeHead makes a head from the fields of a record, in which name and value alternate, and the
 // JSON of its versions, empty for none. It ignores unknown fields. Without fields it returns the
 // zero Head with a name, which means that there is no such list.
+//
+//nolint:funlen // one flat switch over the fields
 func DecodeHead(list string, record []string, serving, next string) (Head, error) {
 	h := Head{Name: list, raw: rawOf(record)}
 	if len(record)%2 != 0 {

@@ -124,6 +124,8 @@ func readEntry(v rueidis.RedisMessage) (e entry, err error) {
 
 // instanceOf returns the instance that an entry describes. It accepts whatever the hash has: what
 // cannot be read gets its default, so that one bad record hides no other.
+//
+//nolint:funlen // one flat switch over the fields
 func instanceOf(service string, e *entry) *Instance {
 	in := &Instance{Registration: Registration{Service: service, ID: e.ID}, Weight: 1, Revision: e.Revision}
 	failing, why := false, ""

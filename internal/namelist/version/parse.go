@@ -122,14 +122,9 @@ func parse(
 	}
 	defer file.Close()
 	counted := &limited{in: file, left: math.MaxInt64}
-	in := bufio.NewReaderSize(counted, bufferBytes)
-	if head, _ := in.Peek(len(gzipMagic)); bytes.Equal(head, gzipMagic) {
-		expanded, err := gzip.NewReader(in)
-		if err != nil {
-			return nil, err
-		}
-		limit := max(upload.Bytes*maxRatio, minExpanded)
-		in = bufio.NewReaderSize(&limited{in: expanded, left: limit, limit: limit}, bufferBytes)
+	in, err := expand(counted, upload.Bytes)
+	if err != nil {
+		return nil, err
 	}
 	p := &parser{in: in, format: upload.Format, form: of, report: &Report{}}
 	for {
@@ -174,6 +169,20 @@ func parse(
 			}
 		}
 	}
+}
+
+// expand reads an upload of this many bytes, also if it is compressed.
+func expand(from io.Reader, size int64) (*bufio.Reader, error) {
+	in := bufio.NewReaderSize(from, bufferBytes)
+	if head, _ := in.Peek(len(gzipMagic)); !bytes.Equal(head, gzipMagic) {
+		return in, nil
+	}
+	expanded, err := gzip.NewReader(in)
+	if err != nil {
+		return nil, err
+	}
+	limit := max(size*maxRatio, minExpanded)
+	return bufio.NewReaderSize(&limited{in: expanded, left: limit, limit: limit}, bufferBytes), nil
 }
 
 // limited ends with an error; io.LimitReader would hide that there is more.
