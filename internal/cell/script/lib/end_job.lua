@@ -8,7 +8,7 @@
 --   finished, index_finished, keeps, keyed, longest, news, release_key
 -- include lib/inline.lua
 -- include lib/retention.lua
--- include lib/idem.lua
+-- include lib/release_key.lua
 local ENTRY = 400 -- an entry of a reply stream with this many fields is written
 local finished, longest, ends = 0, RETENTION, {}
 -- If a script fails before index_finished, replicas do not get the ends. They find them later in

@@ -17,7 +17,7 @@
 local moves_key, moved_key = KEYS[1], KEYS[2]
 -- include lib/clock.lua
 -- include lib/key.lua
--- include lib/idem.lua
+-- include lib/release_key.lua
 -- include lib/sure.lua
 
 -- The fields that stay in a record that points to another cell.

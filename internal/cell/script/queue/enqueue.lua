@@ -39,7 +39,7 @@ local node_count, item_count = tonumber(ARGV[6]), tonumber(ARGV[7])
 -- include lib/clock.lua
 -- include lib/key.lua
 -- include lib/announce.lua
--- include lib/idem.lua
+-- include lib/release_key.lua
 -- include lib/outlived.lua
 -- include lib/inline.lua
 -- include lib/record.lua
