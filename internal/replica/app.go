@@ -39,6 +39,9 @@ func (a *app) start(ctx context.Context, log *zap.Logger, modules fx.Option) (ma
 		return false, dig.RootCause(err)
 	}
 	if err := a.fx.Start(context.WithoutCancel(ctx)); err != nil {
+		if a.failed == nil {
+			return true, err
+		}
 		a.undone()
 		return true, a.failed // without the errors of the undoing
 	}

@@ -36,6 +36,16 @@ func configured(t *testing.T) config.Replica {
 	return cfg
 }
 
+// start starts a replica with a context that ends right after the start, which must not end a loop.
+func start(t *testing.T, r *Replica) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	if err := r.Start(ctx); err != nil {
+		t.Fatal(err)
+	}
+}
+
 // TestFailedStart: what was started before the failure is stopped, also where the time is over.
 func TestFailedStart(t *testing.T) {
 	t.Parallel()
@@ -92,9 +102,7 @@ func TestSingleReplicaFollowsVersion1(t *testing.T) {
 	do("HSET", old+":services:asr:a", "host", "192.168.1.100", "port", "8080", "healthy", "true")
 	do("SADD", old+":service_instances:asr", "a")
 	r := New(cfg, zap.NewNop(), prometheus.NewRegistry())
-	if err := r.Start(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	start(t, r)
 	t.Cleanup(func() {
 		if err := r.Stop(context.Background()); err != nil {
 			t.Error(err)
@@ -119,9 +127,7 @@ func TestAdvertised(t *testing.T) {
 		own := cfg
 		own.ReplicaID, own.Advertise = id, advertise
 		r := New(own, zap.NewNop(), prometheus.NewRegistry())
-		if err := r.Start(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		start(t, r)
 		t.Cleanup(func() {
 			if err := r.Stop(context.Background()); err != nil {
 				t.Error(err)
@@ -135,18 +141,16 @@ func TestAdvertised(t *testing.T) {
 	sees := func(want string) {
 		t.Helper()
 		got := ""
-		for end := time.Now().Add(20 * time.Second); time.Now().Before(end); {
+		waittest.Until(t, "the replicas "+want, func() bool {
 			resp, err := http.Get("http://" + first.Addr() + "/v1/replicas")
 			if err != nil {
 				t.Fatal(err)
 			}
 			body, err := io.ReadAll(resp.Body)
 			_ = resp.Body.Close()
-			if got = strings.TrimSpace(string(body)); err == nil && got == want {
-				return
-			}
-		}
-		t.Errorf("the replicas are %s, expected %s", got, want)
+			got = strings.TrimSpace(string(body))
+			return err == nil && got == want
+		}, func() any { return got })
 	}
 	sees(`{"replicas":[{"id":"r1","url":"http://127.0.0.1:7481"},{"id":"r2","url":"http://127.0.0.1:7482"}]}`)
 	if err := second.Stop(t.Context()); err != nil {
