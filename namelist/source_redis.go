@@ -201,7 +201,7 @@ func (s *redisSource) server(ctx context.Context, name string) (rueidis.Client, 
 
 // lost checks in the background whether a list server that did not answer has new addresses.
 func (s *redisSource) lost(name string, err error) {
-	if _, answered := rueidis.IsRedisErr(err); err == nil || answered {
+	if _, refused := rueidis.IsRedisErr(err); err == nil || refused || rueidis.IsRedisNil(err) {
 		return
 	}
 	s.mu.Lock()

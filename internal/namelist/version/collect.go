@@ -120,7 +120,8 @@ func (s *Segments) Builds(ctx context.Context, keys []Key) (builds map[string][]
 		}
 		for i, answer := range s.client.DoMulti(ctx, cmds...) {
 			text, err := answer.ToString()
-			if _, answered := rueidis.IsRedisErr(err); err != nil && !answered {
+			_, refused := rueidis.IsRedisErr(err)
+			if err != nil && !refused && !rueidis.IsRedisNil(err) { // nil: the key was removed meanwhile
 				return fmt.Errorf("read the build of %s: %w", keys[i].name, err)
 			}
 			if keys[i].block {
