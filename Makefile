@@ -88,13 +88,14 @@ vet: ## go vet, in each Go module of the product (lint-peers: of the others)
 
 # The longest packages first, so that both processors have work until the end. Tests wait most of the time, so four of a
 # package run at once. Benchmarks apart: for them go runs one package after the other, and the race detector would only
-# make them slower. lint runs vet. The workers' tests run once more with a gateway between worker and Redis.
+# make them slower. lint runs vet. The workers' tests run once more with a gateway between worker and Redis;
+# -count=1, because Go does not see that they read the environment, and would repeat the result of the first run.
 .PHONY: race
 race: ## all Go tests, unit and integration, with the race detector, but those of bench; each benchmark once
 	packages="$$($(GO) list ./...)"; \
 	$(GO) test -race -vet=off -timeout $(TEST_TIMEOUT) -parallel 4 $(TEST_ARGS) ./internal/cell ./internal/dispatch ./worker \
 		$$(grep -v -e '/internal/cell$$' -e '/internal/dispatch$$' -e '/worker$$' <<<"$$packages")
-	FREESLOT_TEST_STORE=gateway $(GO) test -race -vet=off -timeout $(TEST_TIMEOUT) -parallel 4 $(TEST_ARGS) ./worker
+	FREESLOT_TEST_STORE=gateway $(GO) test -race -vet=off -count=1 -timeout $(TEST_TIMEOUT) -parallel 4 $(TEST_ARGS) ./worker
 	$(GO) test -C bench -vet=off -timeout $(TEST_TIMEOUT) $(TEST_ARGS) ./...
 	@mkdir -p .dev
 	packages="$$(grep -rl --exclude-dir=.dev --include='*_test.go' '^func Benchmark' . | xargs dirname | sort -u)"; \
