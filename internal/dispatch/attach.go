@@ -17,7 +17,7 @@ func (d *Dispatcher) Attach(ctx context.Context, tenant, jobID string, sink Sink
 	}
 	jobID = known.ID // another id if the job has moved
 	// The waiter exists before the script runs, because the result can be faster than its reply.
-	c, _ := d.clientOf(jobID) // its record was read from there
+	c, _ := d.ofJob(jobID) // its record was read from there
 	w, err := c.join(jobID)
 	if err != nil {
 		return freeslot.JobStatus{}, err
@@ -35,22 +35,8 @@ func (d *Dispatcher) Attach(ctx context.Context, tenant, jobID string, sink Sink
 	return status, nil
 }
 
-// Forget drops everything that sink awaits. Call it after the sink's session has ended, when no
-// Submit or Attach of it is under way. The jobs go on; a client that wants their results attaches.
-// Cost: O(outstanding).
-func (d *Dispatcher) Forget(sink Sink) {
-	for _, c := range d.clients {
-		c.outstanding.Range(func(id string, w *waiter) bool {
-			if w.forget(sink) {
-				c.drop(id, w)
-			}
-			return true
-		})
-	}
-}
-
 // join returns the job's waiter with an attach under way.
-func (c *client) join(jobID string) (*waiter, error) {
+func (c *cellClient) join(jobID string) (*waiter, error) {
 	w, ok := c.claim(jobID, &waiter{attaching: 1, attaches: 1, checkedAt: c.d.nodes.Now()}, (*waiter).beginAttach)
 	if !ok {
 		return nil, unavailable("attach: the job is just being accepted")
@@ -60,42 +46,16 @@ func (c *client) join(jobID string) (*waiter, error) {
 
 // adopt gives the job's result to sink without an attach, once this cell learns of it. An earlier
 // sink gets Detached. It returns false while a submit of the job is under way.
-func (c *client) adopt(known *freeslot.JobStatus, sink Sink) bool {
+func (c *cellClient) adopt(known *freeslot.JobStatus, sink Sink) bool {
 	_, ok := c.claim(known.ID, &waiter{sink: sink, open: true, known: *known, checkedAt: c.d.nodes.Now()},
 		func(w *waiter) (ok, done bool) { return w.adopt(known, sink) })
 	return ok
 }
 
-// claim stores fresh as the job's waiter, or calls take for the waiter that exists.
-func (c *client) claim(jobID string, fresh *waiter, take func(*waiter) (ok, done bool)) (_ *waiter, ok bool) {
-	for {
-		w, loaded := c.outstanding.LoadOrStore(jobID, fresh)
-		if !loaded {
-			return w, true
-		}
-		ok, done := take(w)
-		if done {
-			c.drop(jobID, w) // its last user does this too
-		}
-		if ok || !done {
-			return w, ok
-		}
-	}
-}
-
 // awaits reports whether sink awaits the job's result already, by another submit or attach.
 func (d *Dispatcher) awaits(jobID string, sink Sink) (yes bool) {
-	if c, ok := d.clientOf(jobID); ok {
+	if c, ok := d.ofJob(jobID); ok {
 		c.update(jobID, func(w *waiter) { yes = w.open && w.sink == sink })
 	}
 	return yes
-}
-
-// update calls f for the job's waiter, if there is one, and holds its mu meanwhile.
-func (c *client) update(jobID string, f func(*waiter)) {
-	if w, ok := c.outstanding.Load(jobID); ok {
-		w.mu.Lock()
-		defer w.mu.Unlock()
-		f(w)
-	}
 }

@@ -316,7 +316,7 @@ func TestAttachWhileAccepting(t *testing.T) {
 		if _, err := other.Attach(deadline(t), tenant, jobID, second); err != nil {
 			t.Fatal(err)
 		}
-		w, _ := rep.clients[0].outstanding.Load(jobID)
+		w, _ := rep.byCell[0].outstanding.Load(jobID)
 		waittest.Until(t, "the takeover", func() bool {
 			w.mu.Lock()
 			defer w.mu.Unlock()

@@ -1,7 +1,6 @@
 package dispatch
 
 import (
-	"context"
 	"strconv"
 	"time"
 
@@ -15,29 +14,38 @@ import (
 // costs a few commands for each queue.
 const backlogSweeps = 5
 
-// countBacklog keeps the metrics of the cell's waiting jobs up to date. While the cell does not
-// answer, they have no values.
-func (c *client) countBacklog() {
-	outage := logging.NewOutage(c.log, "backlog.count_failed", "backlog.counted_again")
-	m, label := c.d.metrics, strconv.Itoa(c.cell.Index())
-	count := func() {
-		ctx, cancel := context.WithTimeout(c.d.ctx, ioTimeout)
-		defer cancel()
-		queues, err := c.cell.Queues(ctx)
-		var full []cell.FullLimit
-		if err == nil {
-			full, err = c.cell.FullLimits(ctx)
-		}
-		if c.succeeded(outage, err) {
-			m.setBacklog(label, queues, full, time.Now())
-			return
-		}
-		for _, g := range []*prometheus.GaugeVec{m.waiting, m.held, m.oldest} {
-			g.DeleteLabelValues(label)
-		}
+// backlog is the loop that keeps the metrics of the cell's waiting jobs up to date. While the cell
+// does not answer, they have no values.
+type backlog struct {
+	*cellClient
+	outage *logging.Outage
+}
+
+func newBacklog(c *cellClient) *backlog {
+	return &backlog{cellClient: c, outage: logging.NewOutage(c.log, "backlog.count_failed", "backlog.counted_again")}
+}
+
+func (b *backlog) run() {
+	b.runOnce()
+	b.d.tick(backlogSweeps*b.d.cfg.SweepInterval, nil, b.runOnce)
+}
+
+func (b *backlog) runOnce() {
+	ctx, cancel := b.d.timeout()
+	defer cancel()
+	queues, err := b.cell.Queues(ctx)
+	var full []cell.FullLimit
+	if err == nil {
+		full, err = b.cell.FullLimits(ctx)
 	}
-	count()
-	c.tick(backlogSweeps*c.d.cfg.SweepInterval, nil, count)
+	m, label := b.d.metrics, strconv.Itoa(b.cell.Index())
+	if b.succeeded(b.outage, err) {
+		m.setBacklog(label, queues, full, time.Now())
+		return
+	}
+	for _, g := range []*prometheus.GaugeVec{m.waiting, m.held, m.oldest} {
+		g.DeleteLabelValues(label)
+	}
 }
 
 func (m *metrics) setBacklog(label string, queues []cell.Queue, full []cell.FullLimit, now time.Time) {

@@ -124,7 +124,7 @@ func TestRecheckWhileAnotherCellIsAway(t *testing.T) {
 	a.complete(ended, `"done"`)
 	set(moved, "state", "moved", "move", "0 1")
 	pause(t, servers[0])
-	rep.clients[1].recheck([]string{moved, ended})
+	newRechecker(rep.byCell[1]).recheck([]string{moved, ended})
 	sink.want(ended, "assigned result")
 	sink.want(moved, "assigned")
 }

@@ -166,8 +166,8 @@ func TestJobsThatComeAloneShareNodes(t *testing.T) {
 		p := &placement{request: Request{Tenant: tenant, Job: j}}
 		p.class = rep.nodes.Class(j.Service, &j.Requirement)
 		rep.joinGroup(p, now)
-		if err := rep.chooseNode(p); err != nil || !p.taken || len(p.candidates) != 2 {
-			t.Fatalf("%v, %t, %d candidates", err, p.taken, len(p.candidates))
+		if err := rep.chooseNode(p); err != nil || p.taken == nil || len(p.candidates) != 2 {
+			t.Fatalf("error %v, took slots of %v, %d candidates; expected none, those of a node, 2", err, p.taken, len(p.candidates))
 		}
 		placed = append(placed, p)
 		return p.candidates[0].ID()

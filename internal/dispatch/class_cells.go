@@ -18,22 +18,26 @@ type classCells struct {
 	slots []int
 }
 
-// classCellsCache remembers the classCells of some classes until a class is built again. The zero
-// value is empty. It is safe for concurrent use.
-type classCellsCache [256]atomic.Pointer[classCells]
+// classCellsCache remembers the classCells of some classes until a class is built again. It is safe
+// for concurrent use.
+type classCellsCache struct {
+	nodes  Nodes
+	cells  int // how many
+	places [256]atomic.Pointer[classCells]
+}
 
-var classCellsSeed = maphash.MakeSeed()
+var classSeed = maphash.MakeSeed()
 
-func (d *Dispatcher) cellsOf(class *selection.Class) *classCells {
-	place := &d.classCells[maphash.Comparable(classCellsSeed, class)%uint64(len(d.classCells))]
+func (k *classCellsCache) of(class *selection.Class) *classCells {
+	place := &k.places[maphash.Comparable(classSeed, class)%uint64(len(k.places))]
 	if known := place.Load(); known != nil && known.class == class {
 		return known
 	}
-	c := &classCells{class: class, nodes: make([]int, len(d.clients)), slots: make([]int, len(d.clients))}
-	if len(d.clients) == 1 {
+	c := &classCells{class: class, nodes: make([]int, k.cells), slots: make([]int, k.cells)}
+	if k.cells == 1 {
 		c.nodes[0], c.slots[0] = class.Fits(), class.MaxSlots()
 	} else {
-		for _, n := range d.nodes.AllNodes() {
+		for _, n := range k.nodes.AllNodes() {
 			if i := n.Cell(); class.Has(n) {
 				c.nodes[i], c.slots[i] = c.nodes[i]+1, max(c.slots[i], n.Max())
 			}

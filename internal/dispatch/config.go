@@ -80,3 +80,14 @@ func (c Config) Validate() error {
 	}
 	return nil
 }
+
+// Limits bounds the jobs of one tenant. 0 means no limit. Any other limit must be at least the
+// number of cells.
+type Limits struct {
+	// Running (max_running) is how many jobs may run at a time. Further ones are held back.
+	Running int
+	// Waiting (max_waiting) is how many jobs may wait for a slot, after a failure or for a time.
+	// Further ones are refused as overloaded. It is checked when a job gets no slot at once, and
+	// at every submit of a tenant with a Running limit.
+	Waiting int
+}

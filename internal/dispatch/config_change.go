@@ -65,7 +65,7 @@ func (d *Dispatcher) follow(cfg, before *selection.Config) error {
 		if err := d.fence.pass(ctx); err != nil {
 			return err
 		}
-		err := d.eachClient(func(c *client) error {
+		err := d.eachCell(func(c *cellClient) error {
 			err := c.announceConfig(ctx)
 			if err == nil && before != nil {
 				c.wakeSweep() // paused jobs may begin
@@ -81,25 +81,25 @@ func (d *Dispatcher) follow(cfg, before *selection.Config) error {
 
 // announceConfig announces a new configuration to the cell. The cell then forgets which classes the
 // nodes serve by an older one.
-func (c *client) announceConfig(ctx context.Context) error {
-	c.queues.configMu.Lock() // an older configuration must not arrive after a newer one
-	defer c.queues.configMu.Unlock()
+func (c *cellClient) announceConfig(ctx context.Context) error {
+	c.announced.mu.Lock() // an older configuration must not arrive after a newer one
+	defer c.announced.mu.Unlock()
 	cfg := c.d.nodes.Config()
-	if c.queues.config == cfg {
+	if c.announced.config == cfg {
 		return nil
 	}
 	if _, err := c.cell.ConfigTold(ctx, cfg.Version, cfg.Generation); err != nil {
 		return err
 	}
-	c.queues.config = cfg
+	c.announced.config = cfg
 	return nil
 }
 
 // announceAgain announces the configuration to a cell that may have lost it.
-func (c *client) announceAgain(ctx context.Context) error {
-	c.queues.configMu.Lock()
-	c.queues.config = nil
-	c.queues.configMu.Unlock()
+func (c *cellClient) announceAgain(ctx context.Context) error {
+	c.announced.mu.Lock()
+	c.announced.config = nil
+	c.announced.mu.Unlock()
 	return c.announceConfig(ctx)
 }
 
@@ -143,29 +143,4 @@ func (d *Dispatcher) Confirm(ctx context.Context, version uint64, generation str
 func (d *Dispatcher) follows(version uint64, generation string) bool {
 	at := d.followed.Load()
 	return at != nil && at.Generation == generation && at.Version >= version
-}
-
-// refreshClass updates the class of a job that was begun under another configuration.
-func (d *Dispatcher) refreshClass(p *placement) {
-	if p.class != nil && p.class.ConfigVersion() != d.nodes.ConfigVersion() {
-		p.class = d.nodes.Settle(p.request.Job.Service, &p.request.Job.Requirement)
-	}
-}
-
-// prepareRepeat prepares the repetition of a call of unknown outcome. It has the same candidates,
-// since only the script can say whether one of them has the job. If the class was paused
-// meanwhile, the job is enqueued without candidates in case it was not placed.
-func (d *Dispatcher) prepareRepeat(p *placement) {
-	before := p.class
-	d.refreshClass(p)
-	if p.class == before {
-		return
-	}
-	for _, n := range p.candidates {
-		if !p.class.Takes(n) {
-			p.giveBack()
-			p.candidates, p.enqueue = nil, true
-			return
-		}
-	}
 }

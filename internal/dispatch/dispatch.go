@@ -5,8 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -15,55 +13,7 @@ import (
 	"github.com/freeslot/freeslot/internal/cell"
 	"github.com/freeslot/freeslot/internal/presence"
 	"github.com/freeslot/freeslot/internal/process/logging"
-	"github.com/freeslot/freeslot/internal/selection"
 )
-
-// Dispatcher places jobs and delivers their results. It is safe for concurrent use.
-type Dispatcher struct {
-	cfg     Config
-	cells   *cell.Set
-	nodes   Nodes
-	log     *zap.Logger
-	sampled *zap.Logger // log for repeated failures: some lines of each kind are enough
-	metrics *metrics
-	clients []*client // by cell
-
-	allCells selection.CellMask
-	// outOfMemory holds the cells whose Redis has too little memory left for new jobs.
-	outOfMemory cellSet
-	// lackReplicas holds the cells whose Redis has too few replicas to confirm a job.
-	lackReplicas cellSet
-	// misrecorded holds the cells that would refuse a start of this replica.
-	misrecorded cellSet
-	// failing holds the cells whose last submit or renewal failed. Choices do not use it: unlike
-	// Nodes.Skip it can hold every cell.
-	failing cellSet
-	// share holds the nodes that this replica matches first; nil means all nodes.
-	share atomic.Pointer[selection.Share]
-
-	buckets      map[string]*bucket // of the tenants with a submit rate; immutable
-	replicaCount atomic.Int64       // how many replicas run; 0 means unknown
-
-	fence fence
-	// configs gets a token when the configuration has changed.
-	configs chan struct{}
-	// followed is the last configuration that this replica has reported to follow.
-	followed atomic.Pointer[selection.Config]
-	presence *presence.Store
-
-	classCells classCellsCache
-	// submits counts the calls of Submit that are under way.
-	submits    atomic.Int64
-	openGroups openGroups
-
-	start    sync.Once
-	startErr error // set in start
-	started  bool  // set in start: loops run and reply streams are open
-	stop     sync.Once
-	ctx      context.Context
-	cancel   context.CancelFunc
-	loops    sync.WaitGroup
-}
 
 // New makes a dispatcher. It does no I/O. reg may be nil. nodes must not serve another dispatcher.
 func New(cfg Config, cells *cell.Set, nodes Nodes, log *zap.Logger, reg prometheus.Registerer) (*Dispatcher, error) {
@@ -77,35 +27,16 @@ func New(cfg Config, cells *cell.Set, nodes Nodes, log *zap.Logger, reg promethe
 		configs: make(chan struct{}, 1), presence: presence.NewStore(cells.At(0).Runner()),
 		ctx: ctx, cancel: cancel,
 	}
-	d.metrics = newMetrics(d, reg)
+	d.metrics = newMetrics(reg, d.Outstanding)
 	for _, c := range cells.All() {
-		d.clients = append(d.clients, newClient(d, c))
+		d.byCell = append(d.byCell, newCellClient(d, c))
 		d.allCells = d.allCells.With(c.Index())
 	}
 	d.buckets = newBuckets(d, cfg.Rates)
+	d.classCells.nodes, d.classCells.cells = nodes, cells.Len()
 	nodes.OnFree(d.nodeFreed)
 	cells.SetGuide(d.guide())
 	return d, nil
-}
-
-// SetReplicas sets the replicas that run, this one among them, without duplicates. They share the
-// nodes: each goes first to match its part with waiting jobs. Before the first call this replica
-// counts as alone.
-func (d *Dispatcher) SetReplicas(names []string) {
-	d.share.Store(selection.NewShare(d.cfg.Replica, names))
-	d.replicaCount.Store(int64(len(names)))
-}
-
-// Replica returns the name of this replica.
-func (d *Dispatcher) Replica() string { return d.cfg.Replica }
-
-// Outstanding returns the number of jobs whose results are awaited at this replica.
-func (d *Dispatcher) Outstanding() int {
-	n := 0
-	for _, c := range d.clients {
-		n += c.outstanding.Size()
-	}
-	return n
 }
 
 // Start opens a reply stream in each cell and starts the loops. It succeeds if one cell answers;
@@ -117,29 +48,44 @@ func (d *Dispatcher) Start(ctx context.Context) error {
 			return
 		}
 		d.started = true
-		for _, c := range d.clients {
-			c.run()
+		for _, c := range d.byCell {
+			d.run(c)
 		}
 		d.loops.Go(d.followConfig)
 	})
 	return d.startErr
 }
 
+// run starts the loops of a cell. Stop waits for them.
+func (d *Dispatcher) run(c *cellClient) {
+	reader := newReplyReader(c)
+	loops := []interface{ run() }{
+		reader, newReplyKeeper(c, reader), newSweeper(c), newDueJobs(c), newReaper(c), newMover(c),
+		newRetention(c), newBacklog(c),
+	}
+	for range matchers {
+		loops = append(loops, &matcher{c})
+	}
+	for _, loop := range loops {
+		d.loops.Go(loop.run)
+	}
+}
+
 // startGrace is how long a start waits for the other cells after one has answered.
 const startGrace = 2 * time.Second
 
 // open returns nil once one cell has opened its stream and the others had startGrace. The
-// keepReplies loops of late cells open theirs.
+// replyKeepers of late cells open theirs.
 func (d *Dispatcher) open(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	opened := make(chan error, len(d.clients))
-	for _, c := range d.clients {
+	opened := make(chan error, len(d.byCell))
+	for _, c := range d.byCell {
 		go func() { opened <- c.openReplies(ctx) }()
 	}
 	var first, duplicate error
 	some := false
-	for range d.clients {
+	for range d.byCell {
 		err := <-opened
 		switch {
 		case errors.Is(err, ErrReplicaRuns):
@@ -170,20 +116,8 @@ func (d *Dispatcher) Stop(ctx context.Context) error {
 		d.cancel()
 		d.loops.Wait()
 		if d.started {
-			err = d.eachClient(func(c *client) error { return c.closeReplies(ctx) })
+			err = d.eachCell(func(c *cellClient) error { return c.closeReplies(ctx) })
 		}
 	})
 	return err
-}
-
-// eachClient calls f for all cells at the same time, so that a cell that is away does not delay the
-// others.
-func (d *Dispatcher) eachClient(f func(*client) error) error {
-	errs := make([]error, len(d.clients))
-	var all sync.WaitGroup
-	for i, c := range d.clients {
-		all.Go(func() { errs[i] = f(c) })
-	}
-	all.Wait()
-	return errors.Join(errs...)
 }

@@ -1,10 +1,10 @@
 package dispatch
 
 import (
-	"context"
 	"strconv"
 	"time"
 
+	"github.com/freeslot/freeslot/internal/process/logging"
 	"github.com/freeslot/freeslot/internal/script"
 )
 
@@ -14,60 +14,100 @@ const (
 	dueLimit = 256
 	// dueCalls is the most calls that follow each other without a pause.
 	dueCalls = 16
-	// mendTicks is the number of rounds between two checks of the sets for operators. Each checks
+	// limitRounds is the number of rounds for each check of limits, and limitBatch is how many
+	// limits it looks at.
+	limitRounds = 4
+	limitBatch  = 64
+	// mendRounds is the number of rounds between two checks of the sets for operators. Each checks
 	// mendNodes: more would hold up Redis for longer than 1 ms.
-	mendTicks = 20
-	mendNodes = 64
+	mendRounds = 20
+	mendNodes  = 64
 )
 
-// handleDue is the loop for due jobs of the cell: a retry or a scheduled job begins to wait, a job
+// dueJobs is the loop for due jobs of the cell: a retry or a scheduled job begins to wait, a job
 // past its deadline ends. Every replica runs it; Redis handles each job once.
-func (c *client) handleDue() {
-	ticks := 0
+type dueJobs struct {
+	*cellClient
+	rounds          int
+	outage, mending *logging.Outage
+}
+
+func newDueJobs(c *cellClient) *dueJobs {
+	return &dueJobs{
+		cellClient: c,
+		outage:     logging.NewOutage(c.log, "due.failed", "due.handled_again"),
+		mending:    logging.NewOutage(c.log, "sets.mend_failed", "sets.mended_again"),
+	}
+}
+
+func (l *dueJobs) run() {
 	// These calls also prove contact, because each of them writes. A short silence limit needs them
 	// more often.
-	interval := min(dueInterval, c.d.nodes.SilenceLimit()/reapsPerLimit)
-	c.tick(max(interval, time.Millisecond), nil, func() {
-		if ticks++; ticks%limitTicks == 0 {
-			c.checkLimits()
-		}
-		if ticks%mendTicks == 0 && c.d.goesFirst("cell "+strconv.Itoa(c.cell.Index())) {
-			c.mendSets()
-		}
-		for range dueCalls {
-			if !c.due() {
-				return
-			}
-		}
-	})
+	interval := min(dueInterval, l.d.nodes.SilenceLimit()/reapsPerLimit)
+	l.d.tick(max(interval, time.Millisecond), nil, l.runOnce)
 }
 
-// mendSets corrects what operators read of some nodes.
-func (c *client) mendSets() {
-	ctx, cancel := context.WithTimeout(c.d.ctx, ioTimeout)
-	defer cancel()
-	// A missing right does not pass by itself: an outage is not logged with each call.
-	c.succeeded(c.mending, c.cell.Mend(ctx, mendNodes))
+func (l *dueJobs) runOnce() {
+	if l.rounds++; l.rounds%limitRounds == 0 {
+		l.checkLimits()
+	}
+	if l.rounds%mendRounds == 0 && l.d.goesFirst("cell "+strconv.Itoa(l.cell.Index())) {
+		l.mendSets()
+	}
+	for range dueCalls {
+		if !l.handle() {
+			return
+		}
+	}
 }
 
-// due returns true if there is more to do.
-func (c *client) due() (more bool) {
-	ctx, cancel := context.WithTimeout(c.d.ctx, ioTimeout)
+// handle handles one batch. It returns true if there is more to do.
+func (l *dueJobs) handle() (more bool) {
+	ctx, cancel := l.d.timeout()
 	defer cancel()
-	sent := c.d.nodes.Now()
-	did, err := c.cell.Due(ctx, dueLimit)
+	sent := l.d.nodes.Now()
+	did, err := l.cell.Due(ctx, dueLimit)
 	_, refusal := script.Refusal(err)
-	c.refusal.Store(&refusal)
-	if !c.succeeded(c.tending, err) {
-		if c.d.ctx.Err() == nil {
-			c.contact.lost()
+	l.refusal.Store(&refusal)
+	if !l.succeeded(l.outage, err) {
+		if l.d.ctx.Err() == nil {
+			l.contact.lost()
 		}
 		return false
 	}
-	c.contact.made(sent, c.d.nodes.Now(), c.contactGap())
-	c.metrics.expired.Add(float64(did.Expired))
+	l.contact.made(sent, l.d.nodes.Now(), l.contactGap())
+	l.metrics.expired.Add(float64(did.Expired))
 	if len(did.Classes) > 0 {
-		c.wakeSweep()
+		l.wakeSweep()
 	}
 	return did.More
+}
+
+// checkLimits lets jobs continue that are held back although their limit has room. The script that
+// makes room does that, too; this finds what the script could not.
+func (l *dueJobs) checkLimits() {
+	ctx, cancel := l.d.timeout()
+	defer cancel()
+	limited, err := l.cell.Limited(ctx)
+	if err != nil || !limited {
+		return // handle logs a failing cell
+	}
+	classes, err := l.cell.CheckLimits(ctx, limitBatch)
+	if err != nil {
+		if l.d.ctx.Err() == nil {
+			logFailure(l.sampled, "check limits", err)
+		}
+		return
+	}
+	if len(classes) > 0 {
+		l.wakeSweep()
+	}
+}
+
+// mendSets corrects what operators read of some nodes.
+func (l *dueJobs) mendSets() {
+	ctx, cancel := l.d.timeout()
+	defer cancel()
+	// A missing right does not pass by itself: an outage is not logged with each call.
+	l.succeeded(l.mending, l.cell.Mend(ctx, mendNodes))
 }

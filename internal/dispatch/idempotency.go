@@ -123,7 +123,7 @@ func (s *submit) joinOwner(o *keyOwner) {
 		if !sleep(ctx, pause.NextBackOff()) {
 			// A client that hung up, or went elsewhere, does not take the job from another sink.
 			ours := errors.Is(ctx.Err(), context.DeadlineExceeded) && !hasLeft(o.sink)
-			if c, ok := s.d.clientOf(id); !s.d.awaits(id, o.sink) && !(ok && ours && c.adopt(&o.known, o.sink)) {
+			if c, ok := s.d.ofJob(id); !s.d.awaits(id, o.sink) && !(ok && ours && c.adopt(&o.known, o.sink)) {
 				o.sink.Detached(id)
 			}
 			return

@@ -180,7 +180,7 @@ func TestEndBesideLostRecord(t *testing.T) {
 	<-stands // it reads the stream
 	a.complete(id, `"done"`)
 	r.do("DEL", r.layout.Job(id))
-	if !rep.clients[0].recheck([]string{id}) {
+	if !newRechecker(rep.byCell[0]).recheck([]string{id}) {
 		t.Fatal("the recheck failed")
 	}
 	close(goOn)

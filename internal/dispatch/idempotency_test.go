@@ -69,7 +69,7 @@ func TestIdempotencyKey(t *testing.T) {
 		if b, err := y.submitOne(t, traced, nil); err != nil || b.JobID != a.JobID {
 			t.Errorf("traced: %+v, %v", b, err)
 		}
-		if c, _ := x.clientOf(a.JobID); c.cell.Layout().Prefix != "" {
+		if c, _ := x.ofJob(a.JobID); c.cell.Layout().Prefix != "" {
 			r.do("DEL", c.cell.Layout().Job(a.JobID))
 		}
 		if _, err := x.submitOne(t, keyed("k"), third); freeslot.CodeOf(err) != freeslot.CodeConflict {
@@ -210,7 +210,7 @@ func TestAdopt(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, redistest.Shared(t))
 	x := r.replica("x")
-	c, known, sink := x.clients[0], &freeslot.JobStatus{ID: cell.NewJobID(0), Tenant: tenant}, newRecorder(t)
+	c, known, sink := x.byCell[0], &freeslot.JobStatus{ID: cell.NewJobID(0), Tenant: tenant}, newRecorder(t)
 	w, err := c.join(known.ID)
 	if err != nil {
 		t.Fatal(err)

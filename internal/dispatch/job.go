@@ -36,3 +36,14 @@ func (d *Dispatcher) Drop(ctx context.Context, tenant, jobID string) (freeslot.J
 	s, err := d.cells.Drop(ctx, tenant, jobID)
 	return s, d.coded("drop", err)
 }
+
+// classPaused reports whether the class with this id, which has waiting jobs, is paused as a whole.
+// It returns false for a class that this replica does not know yet.
+func (d *Dispatcher) classPaused(class string) bool {
+	for _, c := range d.byCell {
+		if q, known := c.queues.byID.Load(class); known {
+			return d.nodes.Class(q.job.Service, &q.job.Requirement).Paused() != ""
+		}
+	}
+	return false
+}

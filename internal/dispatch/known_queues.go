@@ -3,7 +3,6 @@ package dispatch
 import (
 	"context"
 	"encoding/json"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -41,70 +40,43 @@ type queues struct {
 	// from its revision, so all classes are read.
 	changed atomic.Bool
 	// revision came with the last answer. fullReadAt is the time at which all classes were last
-	// read, by the clock of Nodes.Now. Only sweepQueues uses both.
+	// read, by the clock of Nodes.Now. Only the sweeper uses both.
 	revision   uint64
 	fullReadAt int64
-	// configMu is held while a configuration is announced to the cell. It guards config, the last
-	// configuration that was announced.
-	configMu sync.Mutex
-	config   *selection.Config
 }
 
-// noteWaiting records that jobs of the class wait in the cell.
-func (c *client) noteWaiting(class *selection.Class, job *freeslot.Job) {
-	q, known := c.queues.byID.Load(class.ID())
+// noteWaiting records that jobs of the class wait in the cell. It reports whether the class is new
+// here: a slot may then have become free before the queue was known.
+func (qs *queues) noteWaiting(class *selection.Class, job *freeslot.Job) (fresh bool) {
+	q, known := qs.byID.Load(class.ID())
 	if !known {
 		fresh := &queue{job: freeslot.Job{Service: job.Service, Requirement: job.Requirement.Clone()}}
-		fresh.newsAt.Store(c.queues.reads.Load())
-		q, known = c.queues.byID.LoadOrStore(class.ID(), fresh)
+		fresh.newsAt.Store(qs.reads.Load())
+		q, known = qs.byID.LoadOrStore(class.ID(), fresh)
 	}
-	if reads := c.queues.reads.Load(); q.newsAt.Load() != reads || !known {
+	if reads := qs.reads.Load(); q.newsAt.Load() != reads || !known {
 		q.newsAt.Store(reads)
-		c.queues.changed.Store(true)
+		qs.changed.Store(true)
 	}
 	q.hasWaiting.Store(true)
-	if !known {
-		c.wakeSweep() // a slot may have become free before the queue was known
-	}
+	return !known
 }
 
 // noteServed records that a job of the class got its slot at once: none waited before it.
-func (c *client) noteServed(class *selection.Class) {
-	if q, known := c.queues.byID.Load(class.ID()); known {
+func (qs *queues) noteServed(class *selection.Class) {
+	if q, known := qs.byID.Load(class.ID()); known {
 		q.hasWaiting.Store(false)
 	}
 }
 
-// waitingCells returns the cells in which a job of the class would wait behind others.
-func (d *Dispatcher) waitingCells(class *selection.Class) (cells selection.CellMask) {
-	for i, c := range d.clients {
-		if q, known := c.queues.byID.Load(class.ID()); known && q.hasWaiting.Load() {
-			cells = cells.With(i)
-		}
-	}
-	return cells
-}
-
-// classPaused reports whether the class with this id, which has waiting jobs, is paused as a whole.
-// It returns false for a class that this replica does not know yet.
-func (d *Dispatcher) classPaused(class string) bool {
-	for _, c := range d.clients {
-		if q, known := c.queues.byID.Load(class); known {
-			return d.nodes.Class(q.job.Service, &q.job.Requirement).Paused() != ""
-		}
-	}
-	return false
-}
-
-// readQueues updates the queues from the cell.
-func (c *client) readQueues(ctx context.Context) error {
-	qs := &c.queues
+// read updates the queues from their cell.
+func (qs *queues) read(ctx context.Context, of *cell.Cell, now int64, log *zap.Logger) error {
 	read := qs.reads.Add(1)
-	known, now := qs.revision, c.d.nodes.Now()
+	known := qs.revision
 	if qs.changed.Swap(false) || now-qs.fullReadAt >= int64(fullReadInterval) {
 		known = 0
 	}
-	w, err := c.cell.Waiting(ctx, known)
+	w, err := of.Waiting(ctx, known)
 	if err != nil {
 		qs.changed.Store(true)
 		return err
@@ -116,7 +88,7 @@ func (c *client) readQueues(ctx context.Context) error {
 	listed := make(map[string]bool, len(w.Classes))
 	for _, class := range w.Classes {
 		listed[class.ID] = true
-		c.addQueue(class)
+		qs.add(class, log)
 	}
 	qs.byID.Range(func(id string, q *queue) bool {
 		if !listed[id] && q.newsAt.Load() < read {
@@ -127,19 +99,19 @@ func (c *client) readQueues(ctx context.Context) error {
 	return nil
 }
 
-// addQueue adds a class whose jobs another replica enqueued.
-func (c *client) addQueue(class cell.Class) {
-	if _, known := c.queues.byID.Load(class.ID); known {
+// add adds a class whose jobs another replica enqueued.
+func (qs *queues) add(class cell.Class, log *zap.Logger) {
+	if _, known := qs.byID.Load(class.ID); known {
 		return
 	}
 	job, err := decodeClass(class.Definition)
 	if err != nil {
-		c.sampled.Warn("queue.unreadable", zap.String("class", class.ID), zap.Error(err))
+		log.Warn("queue.unreadable", zap.String("class", class.ID), zap.Error(err))
 		return
 	}
 	q := &queue{job: job}
 	q.hasWaiting.Store(true)
-	c.queues.byID.LoadOrStore(class.ID, q)
+	qs.byID.LoadOrStore(class.ID, q)
 }
 
 // decodeClass returns a job with the service and the requirement of a class.

@@ -1,24 +1,12 @@
 package dispatch
 
 import (
-	"context"
-
+	"github.com/freeslot/freeslot"
 	"github.com/freeslot/freeslot/internal/cell"
 )
 
-// This file divides a tenant's max_running and max_waiting over the cells, and makes sure that jobs
-// held back by a limit continue. The scripts of a cell enforce its share.
-
-// Limits bounds the jobs of one tenant. 0 means no limit. Any other limit must be at least the
-// number of cells.
-type Limits struct {
-	// Running (max_running) is how many jobs may run at a time. Further ones are held back.
-	Running int
-	// Waiting (max_waiting) is how many jobs may wait for a slot, after a failure or for a time.
-	// Further ones are refused as overloaded. It is checked when a job gets no slot at once, and
-	// at every submit of a tenant with a Running limit.
-	Waiting int
-}
+// This file divides a tenant's max_running and max_waiting over the cells. The scripts of a cell
+// enforce its share.
 
 // limitsOf returns the limits of a job in a cell. Each cell has its share of a tenant's limits. The
 // limit of a concurrency key is not divided, because all jobs of the key go to one cell.
@@ -38,7 +26,7 @@ func (d *Dispatcher) limitsOf(r *Request, index int) (all []cell.Limit) {
 
 // limitShare divides a limit over the cells so that the shares add up to it.
 func (d *Dispatcher) limitShare(limit, index int) int {
-	cells := len(d.clients)
+	cells := len(d.byCell)
 	share := limit / cells
 	if index < limit%cells {
 		share++
@@ -54,30 +42,19 @@ func (d *Dispatcher) mustEnqueue(r *Request) bool {
 		d.cfg.Limits(r.Tenant).Running > 0
 }
 
-const (
-	// limitTicks is the number of rounds of due jobs for each check of limits.
-	limitTicks = 4
-	// limitBatch is how many limits one check looks at.
-	limitBatch = 64
-)
-
-// checkLimits lets jobs continue that are held back although their limit has room. The script that
-// makes room does that, too; this finds what the script could not.
-func (c *client) checkLimits() {
-	ctx, cancel := context.WithTimeout(c.d.ctx, ioTimeout)
-	defer cancel()
-	limited, err := c.cell.Limited(ctx)
-	if err != nil || !limited {
-		return // due logs a failing cell
-	}
-	classes, err := c.cell.CheckLimits(ctx, limitBatch)
-	if err != nil {
-		if c.d.ctx.Err() == nil {
-			logFailure(c.sampled, "check limits", err)
-		}
-		return
-	}
-	if len(classes) > 0 {
-		c.wakeSweep()
+// guide returns what cells need to know about moving jobs.
+func (d *Dispatcher) guide() *cell.Guide {
+	return &cell.Guide{
+		Weight: d.cfg.Weight,
+		Home: func(tenant string, job *freeslot.Job) (int, bool) {
+			key, ok := cellKey(job)
+			if !ok {
+				return 0, false
+			}
+			return d.classCells.of(d.nodes.Class(job.Service, &job.Requirement)).keyCell(tenant, key, job)
+		},
+		Limits: func(tenant string, job *freeslot.Job, cell int) []cell.Limit {
+			return d.limitsOf(&Request{Tenant: tenant, Job: job}, cell)
+		},
 	}
 }

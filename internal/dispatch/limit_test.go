@@ -72,7 +72,7 @@ func TestConcurrencyKey(t *testing.T) {
 // The shares of the cells add up to the limit of a tenant.
 func TestLimitShares(t *testing.T) {
 	for _, cells := range []int{1, 3, 64} {
-		d := &Dispatcher{clients: make([]*client, cells)}
+		d := &Dispatcher{byCell: make([]*cellClient, cells)}
 		for _, limit := range []int{64, 65, 100, 1000} {
 			sum := 0
 			for i := range cells {

@@ -68,8 +68,8 @@ func TestWaitingJobsGetSlots(t *testing.T) {
 		}
 		// No job waits any more: a job is submitted as ever.
 		waittest.Until(t, "no job waits", func() bool {
-			_ = rep.clients[0].sweep()
-			return rep.clients[0].queues.byID.Size() == 0
+			_ = newSweeper(rep.byCell[0]).sweep()
+			return rep.byCell[0].queues.byID.Size() == 0
 		})
 		rep.mustWait(job(), 0, sink)
 	})
@@ -112,16 +112,16 @@ func TestSweepFindsFreeNodes(t *testing.T) {
 			a.attempt(first, 1) // no replica hears of it
 			n, _ := rep.cache.Node("n1")
 			n.SetUsed(used)
-			c := rep.clients[0]
-			if c.sweep() {
+			c := rep.byCell[0]
+			if newSweeper(c).sweep() {
 				t.Error("there are more nodes")
 			}
-			o := receive(t, "the node", c.match.free)
-			c.match.queued.Clear()
+			o := receive(t, "the node", c.free.offers)
+			c.free.queued.Clear()
 			if o != (offered{node: "n1", probe: used == 1}) {
 				t.Errorf("%+v is offered", o)
 			}
-			c.take(o)
+			(&matcher{c}).take(o)
 			if s, err := rep.Job(deadline(t), tenant, id); err != nil || s.State != freeslot.StateRunning {
 				t.Errorf("%+v, %v", s, err)
 			}
@@ -136,13 +136,13 @@ func TestSweepFindsFreeNodes(t *testing.T) {
 // for other classes. These are found all the same, and so are classes whose revision was lost.
 func TestClassesUnderAKnownRevision(t *testing.T) {
 	t.Parallel()
-	for name, forget := range map[string]func(r *rig, c *client, key string){
-		"again": func(r *rig, c *client, key string) {
+	for name, forget := range map[string]func(r *rig, c *cellClient, key string){
+		"again": func(r *rig, c *cellClient, key string) {
 			r.do("DEL", key)
 			r.do("INCRBY", key, strconv.FormatUint(c.queues.revision, 10))
 			c.queues.fullReadAt = c.d.nodes.Now() - int64(fullReadInterval)
 		},
-		"lost": func(r *rig, _ *client, key string) { r.do("DEL", key) },
+		"lost": func(r *rig, _ *cellClient, key string) { r.do("DEL", key) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -154,12 +154,13 @@ func TestClassesUnderAKnownRevision(t *testing.T) {
 			start(t, y.cache)
 			x.mustWait(job(), 0, nil)
 			x.mustWait(job(), 1, nil)
-			c := y.clients[0]
-			_ = c.sweep()
+			c := y.byCell[0]
+			sweeper := newSweeper(c)
+			_ = sweeper.sweep()
 			x.mustWait(&freeslot.Job{Service: "other"}, 1, nil)
 			for range 2 {
 				forget(r, c, c.cell.Layout().WaitingVersion())
-				_ = c.sweep()
+				_ = sweeper.sweep()
 			}
 			if size := c.queues.byID.Size(); size != 2 {
 				t.Errorf("%d classes are known, expected 2", size)
@@ -192,35 +193,35 @@ func TestFreeNodeOfAnotherReplica(t *testing.T) {
 	r.agent(node("n1", 1))
 	rep := r.unstarted("r1")
 	start(t, rep.cache)
-	c := rep.clients[0]
+	c := rep.byCell[0]
 	n, _ := rep.cache.Node("n1")
 	rep.nodeFreed(n)
-	if len(c.match.free) != 0 {
+	if len(c.free.offers) != 0 {
 		t.Error("a node is to be matched although no job waits")
 	}
 	c.queues.byID.Store(rep.echo(), &queue{job: freeslot.Job{Service: "echo"}})
 	rep.nodeFreed(n)
 	rep.nodeFreed(n)
-	if len(c.match.free) != 1 {
-		t.Errorf("%d nodes are to be matched", len(c.match.free))
+	if len(c.free.offers) != 1 {
+		t.Errorf("%d nodes are to be matched", len(c.free.offers))
 	}
-	<-c.match.free
-	c.match.queued.Clear()
+	<-c.free.offers
+	c.free.queued.Clear()
 	for i := 0; rep.goesFirst("n1"); i++ {
 		rep.SetReplicas([]string{"r1", fmt.Sprintf("r2-%d", i)})
 	}
 	rep.nodeFreed(n)
-	if len(c.match.free) != 0 {
+	if len(c.free.offers) != 0 {
 		t.Error("a node is to be matched that is another replica's")
 	}
 	// The queue of nodes is bounded. The sweep finds the rest.
-	for i := range matchQueue + 10 {
+	for i := range freeNodesMost + 10 {
 		other := node("n1", 1)
 		other.ID = fmt.Sprintf("other-%d", i)
-		c.offer(selection.NewNode(selection.Compile(&other), 0), false)
+		c.free.offer(selection.NewNode(selection.Compile(&other), 0), false)
 	}
-	if len(c.match.free) != matchQueue || c.match.queued.Size() != matchQueue {
-		t.Errorf("%d nodes are to be matched, %d are known to be", len(c.match.free), c.match.queued.Size())
+	if len(c.free.offers) != freeNodesMost || c.free.queued.Size() != freeNodesMost {
+		t.Errorf("%d nodes are to be matched, %d are known to be", len(c.free.offers), c.free.queued.Size())
 	}
 }
 
@@ -333,20 +334,21 @@ func TestAssignmentIsLost(t *testing.T) {
 	first := rep.mustWait(job(), 0, nil)
 	sink := newRecorder(t)
 	id := rep.mustWait(job(), 1, sink)
-	c := rep.clients[0]
-	c.recheckOlder(0)
+	c := rep.byCell[0]
+	records := newRechecker(c)
+	records.recheckOlder(0)
 	sink.want(id, "")
 	a.attempt(first, 1)
-	if err := c.readQueues(deadline(t)); err != nil {
+	if err := c.queues.read(deadline(t), c.cell, rep.cache.Now(), c.log); err != nil {
 		t.Fatal(err)
 	}
 	n, _ := rep.cache.Node("n1")
 	n.SetUsed(0)
-	c.take(offered{node: "n1"})
-	c.recheckOlder(0)
+	(&matcher{c}).take(offered{node: "n1"})
+	records.recheckOlder(0)
 	sink.want(id, "assigned")
 	a.attempt(id, 1)
-	c.recheckOlder(0)
+	records.recheckOlder(0)
 	sink.want(id, "assigned result")
 }
 
@@ -443,7 +445,7 @@ func TestWaitsForDrainingNodes(t *testing.T) {
 	waittest.Until(t, "the drain", func() bool { n, _ := rep.cache.Node(there.node.ID); return n.Draining() })
 	sink := newRecorder(t)
 	id := rep.mustWait(job(), 1, sink)
-	if cellOf(t, id) != 1 {
+	if ofJob(t, id) != 1 {
 		t.Errorf("job %s waits where no node could run it", id)
 	}
 	there.heartbeat(freeslot.StatusOnline)
@@ -461,7 +463,8 @@ func TestConfigIsAnnounced(t *testing.T) {
 	a := r.agent(node("n1", 1))
 	rep := r.unstarted("r1", func(c *replicaConfig) { c.cache = cache.Config{Selection: versioned(7)} })
 	start(t, rep.cache)
-	c := rep.clients[0]
+	c := rep.byCell[0]
+	sweeper, matcher := newSweeper(c), &matcher{c}
 	announced := func() string {
 		t.Helper()
 		s, err := r.client.Do(deadline(t), r.client.B().Get().Key(r.layout.ServesVersion()).Build()).ToString()
@@ -470,7 +473,7 @@ func TestConfigIsAnnounced(t *testing.T) {
 		}
 		return s
 	}
-	_ = c.sweep()
+	_ = sweeper.sweep()
 	if got := announced(); got != "7" {
 		t.Errorf("announced %s", got)
 	}
@@ -478,13 +481,13 @@ func TestConfigIsAnnounced(t *testing.T) {
 	rep.mustWait(job(), 1, nil)
 	rep.cache.SetConfig(versioned(8))
 	n, _ := rep.cache.Node("n1")
-	if got := c.classesFor(n, 7); len(got) != 0 {
+	if got := matcher.classesFor(n, 7); len(got) != 0 {
 		t.Errorf("a node serves %v by a configuration that is not in use", got)
 	}
-	if got := c.classesFor(n, 8); len(got) != 1 {
+	if got := matcher.classesFor(n, 8); len(got) != 1 {
 		t.Errorf("a node serves %v", got)
 	}
-	_ = c.sweep()
+	_ = sweeper.sweep()
 	if got := announced(); got != "8" {
 		t.Errorf("announced %s", got)
 	}
@@ -509,12 +512,12 @@ func TestEnqueuedBehindWaitingJobs(t *testing.T) {
 			t.Fatalf("%+v, %v", p, err)
 		}
 		p.giveBack()
-		return p.enqueue
+		return p.enqueues()
 	}
 	if !enqueued() {
 		t.Error("a job is offered to a node before those that wait")
 	}
-	rep.clients[0].noteServed(rep.cache.Class("echo", new(freeslot.Requirement)))
+	rep.byCell[0].queues.noteServed(rep.cache.Class("echo", new(freeslot.Requirement)))
 	if enqueued() {
 		t.Error("a job is enqueued although no job waits")
 	}
@@ -531,13 +534,13 @@ func TestResultOfAnUnknownAttempt(t *testing.T) {
 	first := rep.mustWait(job(), 0, nil)
 	sink := newRecorder(t)
 	id := rep.mustWait(job(), 1, sink)
-	c := rep.clients[0]
+	c := rep.byCell[0]
 	a.attempt(first, 1)
 	n, _ := rep.cache.Node("n1")
 	n.SetUsed(0)
-	c.take(offered{node: "n1"})
+	(&matcher{c}).take(offered{node: "n1"})
 	a.attempt(id, 1)
-	c.deliver(&cell.Reply{Status: freeslot.JobStatus{ID: id, Node: "n1", Attempt: 1, State: freeslot.StateSucceeded, Result: json.RawMessage(`"done"`)}})
+	newReplyReader(c).deliver(&cell.Reply{Status: freeslot.JobStatus{ID: id, Node: "n1", Attempt: 1, State: freeslot.StateSucceeded, Result: json.RawMessage(`"done"`)}})
 	if b := sink.begun(id, 1); b.Node != "n1" || b.AssignedAtMS == 0 {
 		t.Errorf("%+v", b)
 	}

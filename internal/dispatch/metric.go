@@ -20,8 +20,9 @@ type metrics struct {
 	selection, assign                   prometheus.Histogram
 }
 
-// newMetrics registers with reg, which may be nil.
-func newMetrics(d *Dispatcher, reg prometheus.Registerer) *metrics {
+// newMetrics registers with reg, which may be nil. outstanding returns the number of jobs whose
+// results are awaited.
+func newMetrics(reg prometheus.Registerer, outstanding func() int) *metrics {
 	auto := promauto.With(reg)
 	counters := func(name, help string, labels ...string) *prometheus.CounterVec {
 		return auto.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, labels)
@@ -31,7 +32,7 @@ func newMetrics(d *Dispatcher, reg prometheus.Registerer) *metrics {
 	}
 	auto.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "freeslot_outstanding_jobs", Help: "Jobs whose results clients of this replica wait for.",
-	}, func() float64 { return float64(d.Outstanding()) })
+	}, func() float64 { return float64(outstanding()) })
 	return &metrics{
 		submits: counters("freeslot_submits_total",
 			"Jobs submitted, by outcome: accepted or the error code.", "outcome"),

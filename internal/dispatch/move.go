@@ -6,8 +6,8 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/freeslot/freeslot"
 	"github.com/freeslot/freeslot/internal/cell"
+	"github.com/freeslot/freeslot/internal/process/logging"
 	"github.com/freeslot/freeslot/internal/selection"
 )
 
@@ -27,8 +27,10 @@ const (
 	moveTimeout = 10 * time.Second
 )
 
-// mover is the state of the moveJobs loop.
+// mover is the loop that moves waiting jobs to other cells once no node of this cell fits them.
 type mover struct {
+	*cellClient
+	outage *logging.Outage
 	// since holds the time since which a class has been stranded, by the clock of Nodes.Now.
 	since map[string]int64
 	// fitting holds the classes that were not stranded. That stays true as long as the class is the
@@ -42,53 +44,46 @@ type mover struct {
 	ranAt int64
 }
 
-// guide returns what cells need to know about moving jobs.
-func (d *Dispatcher) guide() *cell.Guide {
-	return &cell.Guide{
-		Weight: d.cfg.Weight,
-		Home: func(tenant string, job *freeslot.Job) (int, bool) {
-			key, ok := cellKey(job)
-			if !ok {
-				return 0, false
-			}
-			return d.cellsOf(d.nodes.Class(job.Service, &job.Requirement)).keyCell(tenant, key, job)
-		},
-		Limits: func(tenant string, job *freeslot.Job, cell int) []cell.Limit {
-			return d.limitsOf(&Request{Tenant: tenant, Job: job}, cell)
-		},
+func newMover(c *cellClient) *mover {
+	return &mover{
+		cellClient: c, outage: logging.NewOutage(c.log, "jobs.move_failed", "jobs.move_again"),
+		skipped: make(map[string]int),
 	}
 }
 
-// moveJobs is the loop that moves waiting jobs to other cells once no node of this cell fits them.
-func (c *client) moveJobs() {
-	c.tick(moveInterval, nil, func() {
-		first := c.d.goesFirst("cell " + strconv.Itoa(c.cell.Index()))
-		if c.d.cfg.MoveGrace >= 0 {
-			c.beginMoves(first)
-		}
-		c.driveMoves(first)
-	})
+func (m *mover) run() {
+	if len(m.d.byCell) > 1 {
+		m.d.tick(moveInterval, nil, m.runOnce)
+	}
+}
+
+func (m *mover) runOnce() {
+	first := m.d.goesFirst("cell " + strconv.Itoa(m.cell.Index()))
+	if m.d.cfg.MoveGrace >= 0 {
+		m.beginMoves(first)
+	}
+	m.driveMoves(first)
 }
 
 // beginMoves starts to move jobs of classes that have been stranded for the grace.
-func (c *client) beginMoves(first bool) {
-	m, now := &c.mover, c.d.nodes.Now()
-	grace := c.d.cfg.MoveGrace
+func (m *mover) beginMoves(first bool) {
+	now := m.d.nodes.Now()
+	grace := m.d.cfg.MoveGrace
 	if !first {
 		grace += moveLate // the replica that goes first may be gone
 	}
-	if now-m.ranAt > int64(10*moveInterval) || c.d.nodes.Stale() ||
-		c.contact.lasts(now, c.contactGap()) < c.d.cfg.MoveGrace {
+	if now-m.ranAt > int64(10*moveInterval) || m.d.nodes.Stale() ||
+		m.contact.lasts(now, m.contactGap()) < m.d.cfg.MoveGrace {
 		m.since = nil
 	}
 	m.ranAt = now
 	since, fitting := make(map[string]int64), make(map[string]*selection.Class)
 	left := moveBatch
-	c.queues.byID.Range(func(id string, q *queue) bool {
-		class := c.d.nodes.Class(q.job.Service, &q.job.Requirement)
+	m.queues.byID.Range(func(id string, q *queue) bool {
+		class := m.d.nodes.Class(q.job.Service, &q.job.Requirement)
 		// Without m.fitting, many classes would look at all nodes in each round: cellsOf remembers
 		// only some classes.
-		if m.fitting[id] == class || !c.stranded(q, class) {
+		if m.fitting[id] == class || !m.stranded(q, class) {
 			fitting[id] = class
 			return true
 		}
@@ -98,7 +93,7 @@ func (c *client) beginMoves(first bool) {
 		}
 		since[id] = at
 		if now-at >= int64(grace) && left > 0 {
-			left -= c.beginMove(id, q, left)
+			left -= m.beginMove(id, q, left)
 		}
 		return true
 	})
@@ -111,9 +106,9 @@ func (c *client) beginMoves(first bool) {
 }
 
 // stranded reports whether no node of this cell fits the class, but a node of another cell does.
-func (c *client) stranded(q *queue, class *selection.Class) bool {
-	cells := c.d.cellsOf(class)
-	if cells.nodes[c.cell.Index()] > 0 {
+func (m *mover) stranded(q *queue, class *selection.Class) bool {
+	cells := m.d.classCells.of(class)
+	if cells.nodes[m.cell.Index()] > 0 {
 		return false
 	}
 	for i := range cells.nodes {
@@ -125,26 +120,22 @@ func (c *client) stranded(q *queue, class *selection.Class) bool {
 }
 
 // beginMove starts to move jobs of one class, and returns how many jobs it looked at.
-func (c *client) beginMove(id string, q *queue, limit int) int {
-	class := c.d.nodes.Settle(q.job.Service, &q.job.Requirement)
-	if !c.stranded(q, class) {
+func (m *mover) beginMove(id string, q *queue, limit int) int {
+	class := m.d.nodes.Settle(q.job.Service, &q.job.Requirement)
+	if !m.stranded(q, class) {
 		return 0
 	}
-	cells := c.d.cellsOf(class)
-	to, ok := cells.draw(&q.job, c.d.nodes.Skip()|c.d.outOfMemory.load()|c.d.failing.load())
+	cells := m.d.classCells.of(class)
+	to, ok := cells.draw(&q.job, m.d.nodes.Skip()|m.d.outOfMemory.load()|m.d.failing.load())
 	if !ok {
 		return 0 // no such cell answers now
 	}
-	ctx, cancel := context.WithTimeout(c.d.ctx, ioTimeout)
+	ctx, cancel := m.d.timeout()
 	defer cancel()
-	m := &c.mover
-	begun, err := c.cell.BeginMoves(ctx, id, cell.Target{Cell: to, Slots: cells.slots[to]}, m.skipped[id], limit)
+	begun, err := m.cell.BeginMoves(ctx, id, cell.Target{Cell: to, Slots: cells.slots[to]}, m.skipped[id], limit)
 	if err != nil {
-		logFailure(c.sampled, "begin moves", err)
+		logFailure(m.sampled, "begin moves", err)
 		return 0
-	}
-	if m.skipped == nil {
-		m.skipped = make(map[string]int)
 	}
 	if m.skipped[id] += begun.Stayed; !begun.More {
 		delete(m.skipped, id)
@@ -156,8 +147,7 @@ func (c *client) beginMove(id string, q *queue, limit int) int {
 }
 
 // driveMoves brings moving jobs to their new cells.
-func (c *client) driveMoves(first bool) {
-	m := &c.mover
+func (m *mover) driveMoves(first bool) {
 	if m.restRounds > 0 {
 		m.restRounds--
 		return
@@ -167,14 +157,14 @@ func (c *client) driveMoves(first bool) {
 		late = 0
 	}
 	for range moveCalls {
-		ctx, cancel := context.WithTimeout(c.d.ctx, moveTimeout)
-		done, err := c.d.cells.DriveMoves(ctx, c.cell, late, moveBatch)
+		ctx, cancel := context.WithTimeout(m.d.ctx, moveTimeout)
+		done, err := m.d.cells.DriveMoves(ctx, m.cell, late, moveBatch)
 		cancel()
-		c.metrics.moved.Add(float64(done.Jobs))
+		m.metrics.moved.Add(float64(done.Jobs))
 		for _, i := range done.Cells {
-			c.d.clients[i].wakeSweep()
+			m.d.byCell[i].wakeSweep()
 		}
-		if !c.succeeded(c.moving, err) {
+		if !m.succeeded(m.outage, err) {
 			return
 		}
 		if !done.More {

@@ -37,18 +37,19 @@ func TestMovesLookAtNodesOnce(t *testing.T) {
 		c.nodes = func(n *cache.Cache) Nodes { return counted{n, &looks} }
 	})
 	start(t, rep.cache) // without the loops of the dispatcher: this test calls them
-	c := rep.clients[0]
+	c := rep.byCell[0]
 	for i := range classes {
 		j := freeslot.Job{Service: "echo", Requirement: freeslot.Requirement{LabelRules: []freeslot.LabelRule{{Label: "region", Operator: freeslot.LabelNotIn, Values: []string{fmt.Sprint("r", i)}}}}}
 		c.queues.byID.Store(class.ID(j.Service, &j.Requirement), &queue{job: j})
 	}
-	c.beginMoves(true)
+	mover := newMover(c)
+	mover.beginMoves(true)
 	first := looks.Load()
 	if first == 0 {
 		t.Fatal("the nodes were not looked at")
 	}
 	for range 3 {
-		c.beginMoves(true)
+		mover.beginMoves(true)
 	}
 	if more := looks.Load() - first; more > 0 {
 		t.Errorf("%d more looks at all nodes after %d for %d classes", more, first, classes)

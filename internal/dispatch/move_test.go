@@ -139,7 +139,7 @@ func TestJobsMove(t *testing.T) {
 			t.Errorf("%v are listed, want each of %v once", got, ids)
 		}
 		waittest.Until(t, "the earlier one gets Detached", func() bool { return first.kinds(ids[1]) == "assigned detached" })
-		count := testutil.ToFloat64(x.clients[0].metrics.moved) + testutil.ToFloat64(y.clients[0].metrics.moved)
+		count := testutil.ToFloat64(x.byCell[0].metrics.moved) + testutil.ToFloat64(y.byCell[0].metrics.moved)
 		if count != 5 {
 			t.Errorf("%v moves are counted", count)
 		}
@@ -176,8 +176,8 @@ func TestMovedAndFirstCellEmpty(t *testing.T) {
 	}
 	// As for a job whose end in the stream was missed.
 	late, found := newRecorder(t), map[string]bool{}
-	x.clients[0].adopt(&freeslot.JobStatus{ID: running, Tenant: tenant}, late)
-	x.clients[0].deliverFromOtherCells([]string{running}, found)
+	x.byCell[0].adopt(&freeslot.JobStatus{ID: running, Tenant: tenant}, late)
+	x.byCell[0].deliverFromOtherCells([]string{running}, found)
 	if s := late.result(running); s.State != freeslot.StateSucceeded || string(s.Result) != `1` || !found[running] {
 		t.Errorf("%+v %v", s, found)
 	}
@@ -199,15 +199,15 @@ func TestMovedPatience(t *testing.T) {
 	r := newCells(t, 2, redistest.Shared(t), server.Target)
 	x := r.replica("x")
 	id := cell.NewJobID(0)
-	x.clients[0].adopt(&freeslot.JobStatus{ID: id, Tenant: tenant}, newRecorder(t))
-	w, _ := x.clients[0].outstanding.Load(id)
+	x.byCell[0].adopt(&freeslot.JobStatus{ID: id, Tenant: tenant}, newRecorder(t))
+	w, _ := x.byCell[0].outstanding.Load(id)
 	look := func(missing time.Duration) bool {
 		w.mu.Lock()
 		w.missingAt = x.nodes.Now() - int64(missing)
 		w.checkedAt = x.nodes.Now() // the replica's own recheck would end it meanwhile
 		w.mu.Unlock()
 		found := map[string]bool{}
-		x.clients[0].deliverFromOtherCells([]string{id}, found)
+		x.byCell[0].deliverFromOtherCells([]string{id}, found)
 		return found[id]
 	}
 	if look(time.Second) {

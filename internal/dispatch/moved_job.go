@@ -1,7 +1,6 @@
 package dispatch
 
 import (
-	"context"
 	"time"
 
 	"go.uber.org/zap"
@@ -13,14 +12,14 @@ import (
 // awaitedAt returns the client at which the reply's job is outstanding. A job that has moved has
 // another id in this cell, with the same second part. The reply then gets the id that is known
 // there.
-func (c *client) awaitedAt(r *cell.Reply) *client {
-	if len(c.d.clients) == 1 || r.Status.ID == "" {
+func (c *cellClient) awaitedAt(r *cell.Reply) *cellClient {
+	if len(c.d.byCell) == 1 || r.Status.ID == "" {
 		return c
 	}
 	if _, here := c.outstanding.Load(r.Status.ID); here {
 		return c
 	}
-	for i, other := range c.d.clients {
+	for i, other := range c.d.byCell {
 		if other == c || other.outstanding.Size() == 0 {
 			continue
 		}
@@ -48,11 +47,11 @@ func splitMoved(jobs []freeslot.JobStatus) (here, moved []freeslot.JobStatus) {
 
 // readElsewhere continues in other cells with outstanding jobs whose records name another cell.
 // unknown holds the jobs for which no record could be read.
-func (c *client) readElsewhere(moved []freeslot.JobStatus) (found []freeslot.JobStatus, unknown map[string]bool) {
+func (c *cellClient) readElsewhere(moved []freeslot.JobStatus) (found []freeslot.JobStatus, unknown map[string]bool) {
 	if len(moved) == 0 {
 		return nil, nil
 	}
-	ctx, cancel := context.WithTimeout(c.d.ctx, ioTimeout)
+	ctx, cancel := c.d.timeout()
 	defer cancel()
 	ids := make([]string, len(moved))
 	for i := range moved {
@@ -68,12 +67,12 @@ const movedPatience = 30 * time.Second
 // deliverFromOtherCells delivers what other cells know of jobs whose records are gone here, and
 // marks these jobs as found. This cell may have lost the note that a job moved. The job itself is
 // lost only if its new cell lost it.
-func (c *client) deliverFromOtherCells(gone []string, found map[string]bool) {
-	if len(gone) == 0 || len(c.d.clients) == 1 {
+func (c *cellClient) deliverFromOtherCells(gone []string, found map[string]bool) {
+	if len(gone) == 0 || len(c.d.byCell) == 1 {
 		return
 	}
-	jobs := make([][]freeslot.JobStatus, len(c.d.clients))
-	failed := c.d.eachClient(func(other *client) (err error) {
+	jobs := make([][]freeslot.JobStatus, len(c.d.byCell))
+	failed := c.d.eachCell(func(other *cellClient) (err error) {
 		if other != c {
 			jobs[other.cell.Index()], err = other.readMoved(gone)
 		}
@@ -85,7 +84,7 @@ func (c *client) deliverFromOtherCells(gone []string, found map[string]bool) {
 			unsure[id] = true
 		}
 	}
-	for i, other := range c.d.clients {
+	for i, other := range c.d.byCell {
 		for _, s := range jobs[i] {
 			id := cell.MovedID(s.ID, c.cell.Index())
 			if cell.OnTheMove(s.State) {
@@ -105,8 +104,8 @@ func (c *client) deliverFromOtherCells(gone []string, found map[string]bool) {
 }
 
 // readMoved reads this cell's records of jobs that belong to another cell.
-func (c *client) readMoved(ids []string) ([]freeslot.JobStatus, error) {
-	ctx, cancel := context.WithTimeout(c.d.ctx, ioTimeout)
+func (c *cellClient) readMoved(ids []string) ([]freeslot.JobStatus, error) {
+	ctx, cancel := c.d.timeout()
 	defer cancel()
 	there := make([]string, len(ids))
 	for i, id := range ids {
@@ -120,11 +119,11 @@ func (c *client) readMoved(ids []string) ([]freeslot.JobStatus, error) {
 }
 
 // deliverMoved delivers this cell's record of a job that is outstanding at home, under id.
-func (c *client) deliverMoved(id string, s *freeslot.JobStatus, home *client) {
+func (c *cellClient) deliverMoved(id string, s *freeslot.JobStatus, home *cellClient) {
 	home.recordFound(id)
 	switch {
 	case s.State.Terminal():
-		ctx, cancel := context.WithTimeout(c.d.ctx, ioTimeout)
+		ctx, cancel := c.d.timeout()
 		defer cancel()
 		whole, err := c.cell.Job(ctx, "", cell.MovedID(id, c.cell.Index()))
 		if err == nil && whole.State.Terminal() { // otherwise the next recheck delivers it

@@ -21,22 +21,23 @@ func TestOutageIsLoggedOnce(t *testing.T) {
 	core, logs := observer.New(zap.InfoLevel)
 	server := redistest.New(t)
 	rep := newRig(t, server.Target).unstarted("r1", func(c *replicaConfig) { c.log = zap.New(core) })
-	c := rep.clients[0]
+	c := rep.byCell[0]
 	if err := c.openReplies(deadline(t)); err != nil {
 		t.Fatal(err)
 	}
+	keeper, due := newReplyKeeper(c, newReplyReader(c)), newDueJobs(c)
 	server.Kill()
 	for range 5 {
-		c.renewReplies()
-		c.mendSets()
+		keeper.renew()
+		due.mendSets()
 	}
 	for range 20 {
 		logFailure(c.sampled, "submit", errAway)
 		_ = rep.coded("read job", errAway)
 	}
 	server.Restart()
-	waittest.Until(t, "the stream", c.renewReplies)
-	waittest.Until(t, "the sets", func() bool { c.mendSets(); return logs.FilterMessage("sets.mended_again").Len() > 0 })
+	waittest.Until(t, "the stream", keeper.renew)
+	waittest.Until(t, "the sets", func() bool { due.mendSets(); return logs.FilterMessage("sets.mended_again").Len() > 0 })
 	for event, want := range map[string]int{"sets.mend_failed": 1, "replies.keep_failed": 1, "redis.call_failed": 6, "replies.kept_again": 1, "replies.reopened": 1} {
 		if found := logs.FilterMessage(event).All(); len(found) != want {
 			t.Errorf("%d lines of %s, expected %d: %v", len(found), event, want, found)

@@ -52,11 +52,11 @@ func (rep *replica) confirmed(version uint64) {
 
 // swept returns when the loop has swept the queues once more. It takes the second token after the
 // sweep under way, the third after one that began later.
-func (c *client) swept(t *testing.T) {
+func (c *cellClient) swept(t *testing.T) {
 	t.Helper()
 	for range 3 {
 		select {
-		case c.match.wake <- struct{}{}:
+		case c.sweeps <- struct{}{}:
 		case <-deadline(t).Done():
 			t.Fatal("no sweep")
 		}
@@ -87,7 +87,7 @@ func TestPauseAndResume(t *testing.T) {
 		// The hand-over of the slot that becomes free stops too.
 		a.attempt(before, 1)
 		_ = sink.result(before)
-		rep.clients[0].swept(t)
+		rep.byCell[0].swept(t)
 		for _, id := range []string{first, second, keyed} {
 			if s, err := rep.Job(deadline(t), tenant, id); err != nil || s.State != freeslot.StateWaiting {
 				t.Errorf("%+v, %v", s, err)
@@ -506,13 +506,15 @@ func TestPauseBetweenCalls(t *testing.T) {
 				if err := rep.chooseNode(p); err != nil || len(p.candidates) != 1 {
 					t.Fatalf("%+v, %v", p, err)
 				}
-				rep.assignID(p)
+				p.assignID()
 				if !repeat {
 					p.giveBack()
 				}
 				rep.goBy(paused(1, "echo"))
-				p.repeat = repeat
-				if err := rep.chooseNode(p); err != nil || len(p.candidates) != 0 || !p.enqueue || p.to == nil {
+				if repeat {
+					p.outcomeUnknown(errAway)
+				}
+				if err := rep.chooseNode(p); err != nil || len(p.candidates) != 0 || !p.enqueues() || p.to == nil {
 					t.Errorf("%+v, %v", p, err)
 				}
 				rep.settled()

@@ -1,7 +1,6 @@
 package dispatch
 
 import (
-	"context"
 	"math/rand/v2"
 	"time"
 
@@ -9,20 +8,22 @@ import (
 
 	"github.com/freeslot/freeslot/internal/cache"
 	"github.com/freeslot/freeslot/internal/cell"
+	"github.com/freeslot/freeslot/internal/process/logging"
 )
 
 const (
 	reapsPerLimit   = 16
 	reapMaxInterval = time.Second
-	// contactLeastGap is more than the delay of calls and of the clock of Nodes.Now.
-	contactLeastGap = 100 * time.Millisecond
 	// reapMost is the most nodes that one round takes out.
 	reapMost = 256
 )
 
-// reaper is the state of the reapNodes loop.
+// reaper is the loop that suggests silent nodes of the cell for reaping. Their jobs go to their
+// next attempts. Every replica runs it; Redis decides by its own clock, once for each node.
 type reaper struct {
-	pause reapPause
+	*cellClient
+	outage *logging.Outage
+	pause  reapPause
 	// ranAt is the time at which a round last went ahead, because contact had lasted long enough.
 	// blind is true while no round does.
 	ranAt int64
@@ -32,53 +33,48 @@ type reaper struct {
 	alive map[string]int64
 }
 
-// reapNodes is the loop that suggests silent nodes of the cell for reaping. Their jobs go to their
-// next attempts. Every replica runs it; Redis decides by its own clock, once for each node.
-func (c *client) reapNodes() {
-	interval := min(c.d.nodes.SilenceLimit()/reapsPerLimit, reapMaxInterval)
-	c.tick(max(interval, time.Millisecond), nil, c.reap)
+func newReaper(c *cellClient) *reaper {
+	return &reaper{cellClient: c, outage: logging.NewOutage(c.log, "nodes.reap_failed", "nodes.reaped_again")}
 }
 
-// reap runs one round.
-func (c *client) reap() {
-	limit := c.d.nodes.SilenceLimit()
-	now := c.d.nodes.Now()
+func (r *reaper) run() {
+	interval := min(r.d.nodes.SilenceLimit()/reapsPerLimit, reapMaxInterval)
+	r.d.tick(max(interval, time.Millisecond), nil, r.runOnce)
+}
+
+func (r *reaper) runOnce() {
+	limit := r.d.nodes.SilenceLimit()
+	now := r.d.nodes.Now()
 	// While Redis was away no node could prove that it lives. After contact for one limit all
 	// could.
-	if c.contact.lasts(now, c.contactGap()) < limit {
-		c.reaper.blind = true
+	if r.contact.lasts(now, r.contactGap()) < limit {
+		r.blind = true
 		// Two limits are almost one without contact, and one with it. After more than that, earlier
 		// findings mean nothing.
-		if now-c.reaper.ranAt >= 2*int64(limit) {
-			c.forgetPause()
+		if now-r.ranAt >= 2*int64(limit) {
+			r.forgetPause()
 		}
 		return
 	}
-	c.reaper.resume(now)
-	all := c.d.nodes.Silent(limit)
+	r.resume(now)
+	all := r.d.nodes.Silent(limit)
 	silent := make([]cache.SilentNode, 0, len(all))
 	for _, n := range all {
-		if n.Cell == c.cell.Index() {
+		if n.Cell == r.cell.Index() {
 			silent = append(silent, n)
 		}
 	}
-	if c.pauseReaping(now, limit, len(silent), len(all)) {
+	if r.pauseReaping(now, limit, len(silent), len(all)) {
 		return
 	}
-	silent = c.reaper.suspects(silent, now, limit)
+	silent = r.suspects(silent, now, limit)
 	// Replicas that begin together must not use the same order.
 	rand.Shuffle(len(silent), func(i, j int) { silent[i], silent[j] = silent[j], silent[i] })
 	for _, n := range silent[:min(len(silent), reapMost)] {
-		if !c.reapNode(n) {
+		if !r.reapNode(n) {
 			return
 		}
 	}
-}
-
-// contactGap returns the longest outage that does not restart the contact timer. A node may have
-// been silent for half a limit before it, and needs the rest to be heard again.
-func (c *client) contactGap() time.Duration {
-	return max(c.d.nodes.SilenceLimit()/4, contactLeastGap)
 }
 
 // resume shifts a pause by the time in which no round went ahead. If each failed call ended or
@@ -108,21 +104,21 @@ func (r *reaper) suspects(silent []cache.SilentNode, now int64, limit time.Durat
 }
 
 // reapNode suggests one node for reaping. It returns false if the cell did not answer.
-func (c *client) reapNode(n cache.SilentNode) bool {
-	ctx, cancel := context.WithTimeout(c.d.ctx, ioTimeout)
+func (r *reaper) reapNode(n cache.SilentNode) bool {
+	ctx, cancel := r.d.timeout()
 	defer cancel()
-	reaped, err := c.cell.Reap(ctx, n.ID, n.Epoch)
-	if !c.succeeded(c.reaping, err) {
+	reaped, err := r.cell.Reap(ctx, n.ID, n.Epoch)
+	if !r.succeeded(r.outage, err) {
 		return false
 	}
 	if !reaped.Gone {
-		c.reaper.alive[n.ID] = c.d.nodes.Now()
+		r.alive[n.ID] = r.d.nodes.Now()
 		return true
 	}
-	c.metrics.reaped.Inc()
-	c.log.Warn("node.reaped", zap.String("node", n.ID), zap.Int("jobs", len(reaped.Jobs)))
+	r.metrics.reaped.Inc()
+	r.log.Warn("node.reaped", zap.String("node", n.ID), zap.Int("jobs", len(reaped.Jobs)))
 	if len(reaped.Jobs) > 0 {
-		c.wakeSweep()
+		r.wakeSweep()
 	}
 	return true
 }
@@ -150,11 +146,11 @@ type reapPause struct {
 
 // pauseReaping reports whether silent nodes are left alone. It counts them in the cell and in the
 // fleet, because cells can be small.
-func (c *client) pauseReaping(now int64, limit time.Duration, here, everywhere int) bool {
-	p := &c.reaper.pause
+func (r *reaper) pauseReaping(now int64, limit time.Duration, here, everywhere int) bool {
+	p := &r.pause
 	many := false
 	if here > 0 {
-		inFleet, inCell := c.countAgents()
+		inFleet, inCell := r.countAgents()
 		many = tooMany(everywhere, inFleet) || tooMany(here, inCell)
 	}
 	if many {
@@ -172,40 +168,40 @@ func (c *client) pauseReaping(now int64, limit time.Duration, here, everywhere i
 		p.since = now // a later wave has another cause
 	case !many:
 		if p.on && !p.expired {
-			c.metrics.reapingPaused.Set(0)
-			c.log.Info("nodes.reaping_resumed", zap.Int("silent", here))
+			r.metrics.reapingPaused.Set(0)
+			r.log.Info("nodes.reaping_resumed", zap.Int("silent", here))
 		}
 		p.on, p.expired = false, false
 	case !p.on:
 		p.on, p.expired, p.since = true, false, now
-		c.metrics.reapingPaused.Set(1)
-		c.log.Warn("nodes.reaping_paused", zap.Int("silent", here), zap.Duration("at_most", pauseMostLimits*limit))
+		r.metrics.reapingPaused.Set(1)
+		r.log.Warn("nodes.reaping_paused", zap.Int("silent", here), zap.Duration("at_most", pauseMostLimits*limit))
 	case !p.expired && (now-p.since >= int64(pauseLimits*limit) || !inTime):
 		p.expired = true
-		c.metrics.reapingPaused.Set(0)
-		c.log.Warn("nodes.reaping_resumed", zap.Int("silent", here))
+		r.metrics.reapingPaused.Set(0)
+		r.log.Warn("nodes.reaping_resumed", zap.Int("silent", here))
 	}
 	return p.on && !p.expired
 }
 
 // countAgents counts the nodes that have an agent, in the fleet and in the cell. Imported nodes
 // never had one.
-func (c *client) countAgents() (inFleet, inCell int) {
-	for _, node := range c.d.nodes.AllNodes() {
-		if c.d.nodes.Epoch(node.ID()) == cell.ImportEpoch {
+func (r *reaper) countAgents() (inFleet, inCell int) {
+	for _, node := range r.d.nodes.AllNodes() {
+		if r.d.nodes.Epoch(node.ID()) == cell.ImportEpoch {
 			continue
 		}
 		inFleet++
-		if node.Cell() == c.cell.Index() {
+		if node.Cell() == r.cell.Index() {
 			inCell++
 		}
 	}
 	return inFleet, inCell
 }
 
-func (c *client) forgetPause() {
-	c.metrics.reapingPaused.Set(0)
-	c.reaper.pause.on, c.reaper.pause.expired = false, false
+func (r *reaper) forgetPause() {
+	r.metrics.reapingPaused.Set(0)
+	r.pause.on, r.pause.expired = false, false
 }
 
 func tooMany(silent, nodes int) bool {

@@ -153,7 +153,7 @@ func TestSelfPreservation(t *testing.T) {
 		}
 	}
 	const limit = time.Second
-	c := rep.clients[0]
+	reaper := newReaper(rep.byCell[0])
 	gauge := func() float64 { return testutil.ToFloat64(rep.metrics.reapingPaused.WithLabelValues("0")) }
 	for i, tt := range []struct {
 		here, there      int // nodes
@@ -198,7 +198,7 @@ func TestSelfPreservation(t *testing.T) {
 	} {
 		fleet(tt.here, tt.there)
 		counted.imported = tt.imported
-		if got := c.pauseReaping(int64(tt.at), limit, tt.silent, tt.all); got != tt.spares {
+		if got := reaper.pauseReaping(int64(tt.at), limit, tt.silent, tt.all); got != tt.spares {
 			t.Errorf("%d: the pause is %v", i, got)
 		}
 		if got := gauge() == 1; got != tt.isPaused {
@@ -273,7 +273,8 @@ func TestSpareOverOutages(t *testing.T) {
 			rep := newRig(t, redistest.Shared(t)).unstarted("r1", func(c *replicaConfig) {
 				c.nodes = func(c *cache.Cache) Nodes { fleet.Cache = c; return fleet }
 			})
-			c := rep.clients[0]
+			c := rep.byCell[0]
+			reaper := newReaper(c)
 			var reaped []time.Duration
 			var counted bool
 			for ; fleet.now < 68*time.Second; fleet.now += round {
@@ -283,11 +284,11 @@ func TestSpareOverOutages(t *testing.T) {
 				} else {
 					c.contact.made(int64(fleet.now), int64(fleet.now), c.contactGap())
 				}
-				c.reaper.alive = nil
-				c.reap()
+				reaper.alive = nil
+				reaper.runOnce()
 				// Redis knows none of the nodes, which is noted for those that it was asked to take
 				// out.
-				if len(c.reaper.alive) > 0 && !counted {
+				if len(reaper.alive) > 0 && !counted {
 					counted = true
 					reaped = append(reaped, fleet.now)
 				}
@@ -336,15 +337,16 @@ func TestContact(t *testing.T) {
 	r.agent(node("n1", 1))
 	rep := r.unstarted("r1", mortal(time.Millisecond))
 	start(t, rep.cache)
-	c := rep.clients[0]
+	c := rep.byCell[0]
+	reaper, due := newReaper(c), newDueJobs(c)
 	waittest.Until(t, "the node is silent", func() bool { return len(rep.cache.Silent(time.Millisecond)) == 1 })
-	c.reap()
+	reaper.runOnce()
 	if n := testutil.ToFloat64(c.metrics.reaped); n != 0 {
 		t.Errorf("%v nodes were reaped without any contact", n)
 	}
 	waittest.Until(t, "the node is reaped", func() bool {
-		_ = c.due()
-		c.reap()
+		_ = due.handle()
+		reaper.runOnce()
 		return testutil.ToFloat64(c.metrics.reaped) == 1
 	})
 }
@@ -363,7 +365,8 @@ func TestShortOutage(t *testing.T) {
 			rep := newRig(t, redistest.Shared(t)).unstarted("r1", func(c *replicaConfig) {
 				c.nodes = func(c *cache.Cache) Nodes { fleet.Cache = c; return fleet }
 			})
-			c := rep.clients[0]
+			c := rep.byCell[0]
+			reaper := newReaper(c)
 			// A heartbeat that Redis does not take is late by an interval once Redis is back.
 			end := begin + limit - interval - step
 			heard, due, sent := time.Duration(0), interval, time.Duration(0)
@@ -384,8 +387,8 @@ func TestShortOutage(t *testing.T) {
 				if fleet.now-heard > limit {
 					fleet.silent = []cache.SilentNode{{ID: "n1", Epoch: "e"}}
 				}
-				c.reap()
-				if len(c.reaper.alive) > 0 {
+				reaper.runOnce()
+				if len(reaper.alive) > 0 {
 					t.Fatalf("outage at %s, waits %t: Redis was asked to take the node out at %s", begin, waits, fleet.now)
 				}
 			}

@@ -48,12 +48,6 @@ func isAway(err error) bool {
 	return !isInvalid(err) && !isOutOfMemory(err) && !errors.Is(err, cell.ErrStopped)
 }
 
-// coded is the function coded. It also logs what the client does not learn.
-func (d *Dispatcher) coded(what string, err error) error {
-	logFailure(d.sampled, what, err)
-	return coded(what, err)
-}
-
 func logFailure(log *zap.Logger, what string, err error) {
 	if err != nil && !isInvalid(err) && !errors.Is(err, context.Canceled) && !errors.Is(err, cell.ErrStopped) {
 		log.Warn("redis.call_failed", zap.String("operation", what), zap.Error(err))

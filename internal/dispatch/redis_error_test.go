@@ -94,7 +94,7 @@ func TestNoteFailures(t *testing.T) {
 			t.Parallel()
 			spied := new(spy)
 			rep := newRig(t, redistest.Shared(t)).unstarted("r1", spied.on)
-			f := &call{client: rep.clients[0]}
+			f := &call{at: rep.byCell[0]}
 			for _, err := range tt.errs {
 				f.results = append(f.results, cell.SubmitResult{Err: err})
 			}

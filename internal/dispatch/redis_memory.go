@@ -1,7 +1,6 @@
 package dispatch
 
 import (
-	"context"
 	"time"
 
 	"go.uber.org/zap"
@@ -13,19 +12,19 @@ import (
 // results of running jobs.
 const memoryLimit = 0.8
 
-// watchMemory is called by keepReplies, once a second. If Redis does not answer, the last known
+// watchMemory is called by the replyKeeper, once a second. If Redis does not answer, the last known
 // state stays.
-func (c *client) watchMemory() {
-	ctx, cancel := context.WithTimeout(c.d.ctx, ioTimeout)
+func (c *cellClient) watchMemory() {
+	ctx, cancel := c.d.timeout()
 	defer cancel()
 	use, err := c.cell.MemoryUse(ctx)
 	if err != nil {
-		return // renewReplies logs a failing cell
+		return // renew logs a failing cell
 	}
 	c.setOutOfMemory(use >= memoryLimit, zap.Float64("use", use))
 }
 
-func (c *client) setOutOfMemory(out bool, why zap.Field) {
+func (c *cellClient) setOutOfMemory(out bool, why zap.Field) {
 	if c.d.outOfMemory.set(c.cell.Index(), out) {
 		c.log.Warn("redis.memory", why, zap.Bool("submits_refused", out))
 	}

@@ -1,7 +1,6 @@
 package dispatch
 
 import (
-	"context"
 	"fmt"
 	"math/bits"
 
@@ -10,19 +9,19 @@ import (
 	"github.com/freeslot/freeslot"
 )
 
-// watchReplicas is called by keepReplies, at its start and once a second. If jobs count as accepted
+// watchReplicas is called by the replyKeeper, at its start and once a second. If jobs count as accepted
 // only once replicas of Redis have them, and there are too few replicas, no job is sent. A job that
 // is sent all the same fails by itself.
-func (c *client) watchReplicas() {
+func (c *cellClient) watchReplicas() {
 	need := c.cell.AcknowledgeReplicas()
 	if need == 0 {
 		return
 	}
-	ctx, cancel := context.WithTimeout(c.d.ctx, ioTimeout)
+	ctx, cancel := c.d.timeout()
 	defer cancel()
 	have, err := c.cell.ReplicasOnline(ctx)
 	if err != nil {
-		return // renewReplies logs a failing cell
+		return // renew logs a failing cell
 	}
 	if c.d.lackReplicas.set(c.cell.Index(), have < need) {
 		c.log.Warn(
@@ -41,7 +40,7 @@ func (d *Dispatcher) Replicated() (ok bool, detail string) {
 	}
 	return lacking != d.allCells, fmt.Sprintf("Redis has fewer than acknowledge_replicas (%d) replicas that keep up "+
 		"with it, for %d of %d cells: no jobs are accepted there",
-		d.cells.At(0).AcknowledgeReplicas(), bits.OnesCount64(uint64(lacking)), len(d.clients))
+		d.cells.At(0).AcknowledgeReplicas(), bits.OnesCount64(uint64(lacking)), len(d.byCell))
 }
 
 func (d *Dispatcher) tooFewReplicasError() *freeslot.Error {

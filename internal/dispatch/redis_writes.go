@@ -8,7 +8,7 @@ import (
 
 // refusing returns how many cells have a Redis that refuses writes, and why the first of them does.
 func (d *Dispatcher) refusing() (cells int, reason string) {
-	for _, c := range d.clients {
+	for _, c := range d.byCell {
 		if refusal := *c.refusal.Load(); refusal != "" {
 			cells, reason = cells+1, cmp.Or(reason, refusal)
 		}
@@ -21,7 +21,7 @@ func (d *Dispatcher) refusing() (cells int, reason string) {
 func (d *Dispatcher) Writable() (ok bool, detail string) {
 	refusing, reason := d.refusing()
 	full := bits.OnesCount64(uint64(d.outOfMemory.load()))
-	switch all := len(d.clients); {
+	switch all := len(d.byCell); {
 	case refusing == all:
 		return false, "Redis refuses writes: " + reason
 	case refusing > 0:

@@ -46,11 +46,12 @@ func TestRefusedWritesAreNoContact(t *testing.T) {
 					c.nodes = func(c *cache.Cache) Nodes { fleet.Cache = c; return fleet }
 				})
 				start(t, rep.cache)
-				c := rep.clients[0]
+				c := rep.byCell[0]
+				due, reaper := newDueJobs(c), newReaper(c)
 				suggested := 0
 				for end := fleet.now + limit; fleet.now <= end; fleet.now += round {
-					c.due()
-					c.reap()
+					due.handle()
+					reaper.runOnce()
 				}
 				if ok, detail := rep.Writable(); !ok || detail != "" {
 					t.Errorf("before: writable is %t, %q", ok, detail)
@@ -58,9 +59,9 @@ func TestRefusedWritesAreNoContact(t *testing.T) {
 
 				undo := refuse(t, r, server)
 				for end := fleet.now + 2*limit; fleet.now < end; fleet.now += round {
-					c.due()
-					c.reap()
-					suggested += len(c.reaper.alive)
+					due.handle()
+					reaper.runOnce()
+					suggested += len(reaper.alive)
 				}
 				if ok, detail := rep.Writable(); ok || !strings.Contains(detail, code) {
 					t.Errorf("meanwhile: writable is %t, %q; expected the reason %s", ok, detail, code)
@@ -75,9 +76,9 @@ func TestRefusedWritesAreNoContact(t *testing.T) {
 					fleet.silent = append(fleet.silent, cache.SilentNode{ID: n.ID(), Epoch: "e"})
 				}
 				for end := fleet.now + limit; fleet.now < end; fleet.now += round {
-					waittest.Until(t, "a write", func() bool { c.due(); return *c.refusal.Load() == "" })
-					c.reap()
-					suggested += len(c.reaper.alive)
+					waittest.Until(t, "a write", func() bool { due.handle(); return *c.refusal.Load() == "" })
+					reaper.runOnce()
+					suggested += len(reaper.alive)
 				}
 				if suggested > 0 {
 					t.Errorf("%d times a node was suggested before heartbeats were written for a limit", suggested)
@@ -86,12 +87,12 @@ func TestRefusedWritesAreNoContact(t *testing.T) {
 					t.Errorf("after: writable is %t, %q", ok, detail)
 				}
 				// The pause of a fleet that is silent as a whole ends, too.
-				for end := fleet.now + 5*limit; fleet.now < end && len(c.reaper.alive) == 0; fleet.now += round {
-					c.due()
-					c.reap()
+				for end := fleet.now + 5*limit; fleet.now < end && len(reaper.alive) == 0; fleet.now += round {
+					due.handle()
+					reaper.runOnce()
 				}
-				if len(c.reaper.alive) != nodes {
-					t.Errorf("then %d of %d silent nodes are suggested", len(c.reaper.alive), nodes)
+				if len(reaper.alive) != nodes {
+					t.Errorf("then %d of %d silent nodes are suggested", len(reaper.alive), nodes)
 				}
 			})
 		}
@@ -109,11 +110,11 @@ func TestWritable(t *testing.T) {
 		}
 	}
 	said(true, "")
-	rep.clients[1].setOutOfMemory(true, zap.Skip())
+	rep.byCell[1].setOutOfMemory(true, zap.Skip())
 	said(true, "degraded: Redis is almost out of memory (OOM) for 1 of 2 cells: submits are refused there as overloaded, all else goes on")
 	reason := "MISCONF (x)"
-	rep.clients[1].refusal.Store(&reason)
+	rep.byCell[1].refusal.Store(&reason)
 	said(true, "degraded: Redis refuses writes for 1 of 2 cells: MISCONF (x)")
-	rep.clients[0].refusal.Store(&reason)
+	rep.byCell[0].refusal.Store(&reason)
 	said(false, "Redis refuses writes: MISCONF (x)")
 }

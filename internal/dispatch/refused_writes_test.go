@@ -83,12 +83,12 @@ func TestOneServerRefusesWrites(t *testing.T) {
 			spied := new(spy)
 			rep := r.replica("r1", quick, spied.on)
 			sink := newRecorder(t)
-			waittest.Until(t, "jobs in both cells", func() bool { return cellOf(t, rep.mustPlace(job(), sink)) == 1 })
+			waittest.Until(t, "jobs in both cells", func() bool { return ofJob(t, rep.mustPlace(job(), sink)) == 1 })
 
 			run(t, r.clients[1], how[0])
 			begin := time.Now()
 			for range 100 {
-				if id := rep.mustPlace(job(), sink); cellOf(t, id) != 0 {
+				if id := rep.mustPlace(job(), sink); ofJob(t, id) != 0 {
 					t.Errorf("job %s was placed where writes are refused", id)
 				}
 			}
@@ -178,7 +178,7 @@ func TestUnknownOutcomeStaysInItsCell(t *testing.T) {
 			if n := p.cuts.Load(); n != 1 {
 				t.Fatalf("cut %d times", n)
 			}
-			if err != nil || cellOf(t, id) != 0 {
+			if err != nil || ofJob(t, id) != 0 {
 				t.Errorf("job %q: %v", id, err)
 			}
 			if s, err := rep.Job(deadline(t), tenant, id); err != nil || (s.State == freeslot.StateWaiting) == room {

@@ -241,6 +241,7 @@ func TestJobBeingPlacedIsNotLost(t *testing.T) {
 	a := r.agent(node("n1", 8))
 	rep := r.unstarted("r1", quick)
 	start(t, rep.cache)
+	records := newRechecker(rep.byCell[0])
 	sink := newRecorder(t)
 	var id string
 	rep.Submit(deadline(t), []Request{{Tenant: tenant, Job: job()}}, sink, func(_ int, a Accepted, err error) {
@@ -250,13 +251,13 @@ func TestJobBeingPlacedIsNotLost(t *testing.T) {
 		}
 		id = jobID
 		r.do("HSET", r.layout.Job("elsewhere"), "x", "1")
-		rep.clients[0].recheckOlder(0)
-		rep.clients[0].recheckOlder(time.Nanosecond)
+		records.recheckOlder(0)
+		records.recheckOlder(time.Nanosecond)
 		sink.want(jobID, "")
 	})
 	sink.want(id, "assigned")
 	a.complete(id, `1`)
-	rep.clients[0].recheckOlder(0)
+	records.recheckOlder(0)
 	sink.want(id, "assigned result")
 }
 
@@ -267,17 +268,18 @@ func TestRecheckIsFair(t *testing.T) {
 	r := newRig(t, redistest.Shared(t))
 	rep := r.unstarted("r1")
 	start(t, rep.cache)
+	records := newRechecker(rep.byCell[0])
 	waiters := make([]*waiter, jobs)
 	last := ""
 	for i := range waiters {
 		id := cell.NewJobID(0)
 		waiters[i] = &waiter{sink: newRecorder(t), open: true, checkedAt: int64(i % 7)}
-		rep.clients[0].outstanding.Store(id, waiters[i])
+		rep.byCell[0].outstanding.Store(id, waiters[i])
 		r.do("HSET", r.layout.Job(id), "state", "running", "job", tenant+` 1 0 1000 0123456789abcdef 0 3 0 {"service":"tts"}`, "run", "1 n1 e1 0")
 		last = id
 	}
 	for range 3 {
-		rep.clients[0].recheckOlder(time.Nanosecond)
+		records.recheckOlder(time.Nanosecond)
 	}
 	for i, w := range waiters {
 		if w.checkedAt < 7 {
@@ -289,7 +291,7 @@ func TestRecheckIsFair(t *testing.T) {
 	}
 	// Age 0 means all of them at once.
 	before := rep.cache.Now()
-	rep.clients[0].recheckOlder(0)
+	records.recheckOlder(0)
 	for i, w := range waiters {
 		if w.checkedAt < before {
 			t.Fatalf("job %d was not read again", i)
@@ -297,7 +299,7 @@ func TestRecheckIsFair(t *testing.T) {
 	}
 	r.do("DEL", r.layout.Job(last))
 	waittest.Until(t, "the one that is gone gets its error", func() bool {
-		rep.clients[0].recheckOlder(0)
+		records.recheckOlder(0)
 		return rep.Outstanding() == jobs-1
 	})
 }
@@ -308,13 +310,14 @@ func TestRecheckOfAJobThatWaitsAgain(t *testing.T) {
 	r := newRig(t, redistest.Shared(t))
 	rep := r.unstarted("r1")
 	start(t, rep.cache)
+	records := newRechecker(rep.byCell[0])
 	sink := newRecorder(t)
 	waits, runs := cell.NewJobID(0), cell.NewJobID(0)
 	for id, state := range map[string]string{waits: "waiting", runs: "running"} {
-		rep.clients[0].outstanding.Store(id, &waiter{sink: sink, open: true})
+		rep.byCell[0].outstanding.Store(id, &waiter{sink: sink, open: true})
 		r.do("HSET", r.layout.Job(id), "state", state, "job", tenant+` 1 0 1000 0123456789abcdef 0 3 0 {"service":"tts"}`, "run", "1 n1 e1 7")
 	}
-	rep.clients[0].recheckOlder(0)
+	records.recheckOlder(0)
 	sink.want(waits, "")
 	sink.want(runs, "assigned")
 }
@@ -330,14 +333,15 @@ func TestRecheckWhileRedisIsAway(t *testing.T) {
 		c.cell = func(cc *cell.Config) { cc.CallTimeout = 200 * time.Millisecond }
 	})
 	start(t, rep.cache)
+	records := newRechecker(rep.byCell[0])
 	for range jobs {
-		rep.clients[0].outstanding.Store(cell.NewJobID(0), &waiter{sink: newRecorder(t), open: true})
+		rep.byCell[0].outstanding.Store(cell.NewJobID(0), &waiter{sink: newRecorder(t), open: true})
 	}
 	redis.Pause()
 	for want := cell.MaxPage / 2; want > 1; want /= 2 {
-		rep.clients[0].recheckOlder(0)
-		if rep.clients[0].page != want {
-			t.Errorf("page is %d, want %d", rep.clients[0].page, want)
+		records.recheckOlder(0)
+		if records.page != want {
+			t.Errorf("page is %d, want %d", records.page, want)
 		}
 	}
 	if rep.Outstanding() != jobs {
@@ -345,11 +349,11 @@ func TestRecheckWhileRedisIsAway(t *testing.T) {
 	}
 	redis.Resume()
 	waittest.Until(t, "all are read", func() bool {
-		rep.clients[0].recheckOlder(0)
+		records.recheckOlder(0)
 		return rep.Outstanding() == 0 // they were never there
 	})
-	if rep.clients[0].page != cell.MaxPage {
-		t.Errorf("page is %d", rep.clients[0].page)
+	if records.page != cell.MaxPage {
+		t.Errorf("page is %d", records.page)
 	}
 }
 

@@ -3,6 +3,7 @@ package dispatch
 import (
 	"cmp"
 	"sync"
+	"time"
 
 	"github.com/freeslot/freeslot"
 	"github.com/freeslot/freeslot/internal/cell"
@@ -276,4 +277,9 @@ func (w *waiter) sendDetached(jobID string) {
 	sink := w.sink
 	w.sink = nil
 	sink.Detached(jobID)
+}
+
+// recheckSoon makes the next recheck read the record. The caller holds mu.
+func (w *waiter) recheckSoon(now int64) {
+	w.checkedAt = now - int64(time.Hour) // among the oldest
 }

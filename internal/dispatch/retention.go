@@ -1,7 +1,6 @@
 package dispatch
 
 import (
-	"context"
 	"time"
 
 	"github.com/freeslot/freeslot/internal/process/logging"
@@ -16,17 +15,17 @@ const (
 // retention is the loop that keeps the records of the cell's ended jobs within retention_bytes, if
 // it is set. Every replica runs it; Redis counts and drops each record once.
 type retention struct {
-	*client
+	*cellClient
 	outage *logging.Outage
 }
 
-func newRetention(c *client) *retention {
-	return &retention{client: c, outage: logging.NewOutage(c.log, "records.retain_failed", "records.retained_again")}
+func newRetention(c *cellClient) *retention {
+	return &retention{cellClient: c, outage: logging.NewOutage(c.log, "records.retain_failed", "records.retained_again")}
 }
 
 func (r *retention) run() {
 	if r.cell.Retains() {
-		r.tick(retainInterval, nil, r.runOnce)
+		r.d.tick(retainInterval, nil, r.runOnce)
 	}
 }
 
@@ -40,7 +39,7 @@ func (r *retention) runOnce() {
 
 // dropPage returns true if there is more to do.
 func (r *retention) dropPage() (more bool) {
-	ctx, cancel := context.WithTimeout(r.d.ctx, ioTimeout)
+	ctx, cancel := r.d.timeout()
 	defer cancel()
 	did, err := r.cell.Retain(ctx)
 	if !r.succeeded(r.outage, err) {

@@ -42,10 +42,10 @@ func TestRetention(t *testing.T) {
 			}
 		}
 		dropped := func() float64 {
-			return testutil.ToFloat64(x.clients[0].metrics.dropped) + testutil.ToFloat64(y.clients[0].metrics.dropped)
+			return testutil.ToFloat64(x.byCell[0].metrics.dropped) + testutil.ToFloat64(y.byCell[0].metrics.dropped)
 		}
 		kept := func(rep *replica) float64 {
-			return testutil.ToFloat64(rep.clients[0].metrics.retained.WithLabelValues())
+			return testutil.ToFloat64(rep.byCell[0].metrics.retained.WithLabelValues())
 		}
 		waittest.Until(t, "within the limit", func() bool {
 			return dropped() > 20 && kept(x) == kept(y) && kept(x) > limit/2 && kept(x) <= limit

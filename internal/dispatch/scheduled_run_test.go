@@ -39,7 +39,7 @@ func TestHome(t *testing.T) {
 	keyed := job()
 	keyed.ConcurrencyKey = "k"
 	home, err := rep.Home(tenant, keyed, 0)
-	if id, placed := rep.place(keyed, nil); err != nil || placed != nil || cellOf(t, id) != home {
+	if id, placed := rep.place(keyed, nil); err != nil || placed != nil || ofJob(t, id) != home {
 		t.Errorf("%d, %v; a submit goes to %s, %v", home, err, id, placed)
 	}
 	large.Slots = 3

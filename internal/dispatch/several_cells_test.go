@@ -29,7 +29,7 @@ func (r *rig) nodesIn(index, count, slots int) []freeslot.Node {
 }
 
 // cellOf is the cell that a job's id names.
-func cellOf(t testing.TB, id string) int {
+func ofJob(t testing.TB, id string) int {
 	t.Helper()
 	index, ok := cell.JobCell(id)
 	if !ok {
@@ -100,7 +100,7 @@ func TestExactlyOnceOverCells(t *testing.T) {
 					})
 					for id, k := range ids {
 						s := sink.result(id)
-						if string(s.Result) != string(reqs[k].Job.Payload) || cell.NodeCell(s.Node, len(r.layouts)) != cellOf(t, id) {
+						if string(s.Result) != string(reqs[k].Job.Payload) || cell.NodeCell(s.Node, len(r.layouts)) != ofJob(t, id) {
 							t.Errorf("job %s: %+v", id, s)
 						}
 						sink.want(id, "assigned result")
@@ -119,7 +119,7 @@ func TestExactlyOnceOverCells(t *testing.T) {
 			if n != 1 || book.runs[id] != 1 {
 				t.Errorf("job %s was accepted %d times and run %d times", id, n, book.runs[id])
 			}
-			cells[cellOf(t, id)]++
+			cells[ofJob(t, id)]++
 		}
 		if len(book.runs) != len(accepted) || len(cells) != len(r.layouts) {
 			t.Errorf("%d jobs ran, %d were accepted, in the cells %v", len(book.runs), len(accepted), cells)
@@ -153,7 +153,7 @@ func TestJobsOfEveryCell(t *testing.T) {
 		byCell := make(map[int]string)
 		waittest.Until(t, "a job in every cell", func() bool {
 			id := x.mustPlace(job(), first)
-			byCell[cellOf(t, id)] = id
+			byCell[ofJob(t, id)] = id
 			return len(byCell) == len(r.layouts)
 		})
 		for _, id := range byCell {
@@ -208,14 +208,14 @@ func TestCellsByFreeCapacity(t *testing.T) {
 	rep := r.replica("r1")
 	count := make([]int, 2)
 	for range (small + large) / 2 {
-		count[cellOf(t, rep.mustPlace(job(), nil))]++
+		count[ofJob(t, rep.mustPlace(job(), nil))]++
 	}
 	// 20 of 80 are expected; the standard deviation is below 4.
 	if count[0] < 4 || count[0] > 36 {
 		t.Errorf("with %d and %d free slots %v jobs went to the cells", small, large, count)
 	}
 	for range (small + large) / 2 {
-		count[cellOf(t, rep.mustPlace(job(), nil))]++
+		count[ofJob(t, rep.mustPlace(job(), nil))]++
 	}
 	rep.mustWait(job(), 1, nil)
 	if count[0] != small || count[1] != large {
@@ -239,14 +239,14 @@ func TestRefusedInOneCell(t *testing.T) {
 	sink := newRecorder(t)
 	for range 20 {
 		id := rep.mustPlace(job(), sink)
-		if a, _ := sink.of(id)[0].(Assignment); cellOf(t, id) != 1 || a.JobID != id || a.Node != good.node.ID {
+		if a, _ := sink.of(id)[0].(Assignment); ofJob(t, id) != 1 || a.JobID != id || a.Node != good.node.ID {
 			t.Errorf("job %s: %+v", id, a)
 		}
 	}
 	if n := rep.refusals(cell.RefusedDraining); n != 1 {
 		t.Errorf("%d refusals", n)
 	}
-	if a, b := rep.clients[0].outstanding.Size(), rep.clients[1].outstanding.Size(); a != 0 || b != 20 {
+	if a, b := rep.byCell[0].outstanding.Size(), rep.byCell[1].outstanding.Size(); a != 0 || b != 20 {
 		t.Errorf("%d and %d outstanding", a, b)
 	}
 	d := good.next()
@@ -320,7 +320,7 @@ func TestOneServerOfTwo(t *testing.T) {
 			before := make(map[int][]string)
 			waittest.Until(t, "jobs in both cells", func() bool {
 				if id, ok := rep.maybe(job(), sink); ok {
-					before[cellOf(t, id)] = append(before[cellOf(t, id)], id)
+					before[ofJob(t, id)] = append(before[ofJob(t, id)], id)
 				}
 				return len(before[0]) >= 5 && len(before[1]) >= 5
 			})
@@ -345,7 +345,7 @@ func TestOneServerOfTwo(t *testing.T) {
 				} else { // on a busy machine the other server may be late, too
 					_, id, _ = strings.Cut(asError(t, err, freeslot.CodeUnavailable).Message, "all the same, as ")
 				}
-				if id != "" && cellOf(t, id) != 0 {
+				if id != "" && ofJob(t, id) != 0 {
 					t.Errorf("job %s went to a cell that does not answer", id)
 				}
 				return placed == 200
@@ -367,7 +367,7 @@ func TestOneServerOfTwo(t *testing.T) {
 			}
 			waittest.Until(t, "the cell is used again", func() bool {
 				id, ok := rep.maybe(job(), sink)
-				return ok && cellOf(t, id) == 1
+				return ok && ofJob(t, id) == 1
 			})
 			for _, n := range []string{stay.node.ID, leave.node.ID} {
 				waittest.Until(t, "free slots", func() bool { jobs, used := r.owned(n); return len(jobs) == 0 && used == 0 })
@@ -401,7 +401,7 @@ func TestQueuedJobsGoElsewhere(t *testing.T) {
 			rep.Submit(context.Background(), []Request{{Tenant: tenant, Job: job()}}, newRecorder(t), func(_ int, a Accepted, err error) {
 				id := a.JobID
 				switch {
-				case err == nil && cellOf(t, id) != 0:
+				case err == nil && ofJob(t, id) != 0:
 					t.Errorf("job %s was placed in a cell that does not answer", id)
 				case err == nil:
 				case freeslot.CodeOf(err) == freeslot.CodeUnavailable && strings.Contains(err.Error(), "may have been placed"):
@@ -478,7 +478,7 @@ func TestStartWithACellAway(t *testing.T) {
 	start(t, rep.cache)
 	start(t, rep.Dispatcher)
 	sink := newRecorder(t)
-	if id := rep.mustPlace(job(), sink); cellOf(t, id) != 0 {
+	if id := rep.mustPlace(job(), sink); ofJob(t, id) != 0 {
 		t.Errorf("job %s", id)
 	}
 	servers[1].Resume()
@@ -486,7 +486,7 @@ func TestStartWithACellAway(t *testing.T) {
 	waittest.Until(t, "the cell is used", func() bool {
 		var ok bool
 		id, ok = rep.maybe(job(), sink)
-		return ok && cellOf(t, id) == 1
+		return ok && ofJob(t, id) == 1
 	})
 	late.complete(id, `"late"`)
 	if s := sink.result(id); string(s.Result) != `"late"` {
@@ -516,7 +516,7 @@ func TestOneServerOutOfMemory(t *testing.T) {
 	limit("1")
 	// The first submit learns it from Redis, unless watchMemory was faster.
 	for range 10 {
-		if id := rep.mustPlace(job(), nil); cellOf(t, id) != 0 {
+		if id := rep.mustPlace(job(), nil); ofJob(t, id) != 0 {
 			t.Errorf("job %s", id)
 		}
 	}
@@ -525,7 +525,7 @@ func TestOneServerOutOfMemory(t *testing.T) {
 		t.Errorf("%+v", e)
 	}
 	limit("0")
-	waittest.Until(t, "there is memory again", func() bool { return cellOf(t, rep.mustPlace(job(), nil)) == 1 })
+	waittest.Until(t, "there is memory again", func() bool { return ofJob(t, rep.mustPlace(job(), nil)) == 1 })
 	rep.mustPlace(&freeslot.Job{Service: "rare"}, nil)
 }
 
@@ -553,7 +553,7 @@ func TestBatchWithACellThatHangs(t *testing.T) {
 	rep.Submit(ctx, reqs, newRecorder(t), func(_ int, a Accepted, err error) {
 		id := a.JobID
 		switch {
-		case err == nil && (cellOf(t, id) != 0 || open > 0):
+		case err == nil && (ofJob(t, id) != 0 || open > 0):
 			t.Errorf("job %s was decided after one of the cell that hangs", id)
 		case err == nil:
 			if placed++; placed == jobs/2 {

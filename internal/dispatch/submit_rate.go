@@ -3,7 +3,6 @@ package dispatch
 import (
 	"context"
 	"fmt"
-	"slices"
 	"strconv"
 	"sync"
 	"time"
@@ -196,30 +195,6 @@ func (b *bucket) count(n, got int, err error) {
 	}
 }
 
-// newBuckets makes the buckets of tenants with a rate.
-func newBuckets(d *Dispatcher, rates map[string]cell.Rate) map[string]*bucket {
-	start := time.Now()
-	buckets := make(map[string]*bucket, len(rates))
-	for tenant, rate := range rates {
-		home := d.cells.OfTenant(tenant)
-		count := func(outcome string) prometheus.Counter { return d.metrics.rated.WithLabelValues(tenant, outcome) }
-		buckets[tenant] = &bucket{
-			tenant: tenant, rate: rate, now: func() time.Duration { return time.Since(start) },
-			chunk: func() int { return chunk(rate, int(d.replicaCount.Load())) },
-			take: func(ctx context.Context, most int) (cell.Permits, error) {
-				if d.nodes.Skip().Has(home.Index()) {
-					return cell.Permits{}, errCellAway
-				}
-				permits, err := home.TakePermits(ctx, tenant, rate, most)
-				logFailure(d.sampled, "take permits", err)
-				return permits, err
-			},
-			admitted: count("admitted"), refused: count("refused"), failed: count("failed"),
-		}
-	}
-	return buckets
-}
-
 // errCellAway is the error for a call that is not made because the cell does not answer.
 var errCellAway = fmt.Errorf("the cell does not answer: %w", cell.ErrNotSent)
 
@@ -228,35 +203,3 @@ var errCellAway = fmt.Errorf("the cell does not answer: %w", cell.ErrNotSent)
 func chunk(rate cell.Rate, replicas int) int {
 	return min(int(rate.PerSecond*leaseSpan.Seconds()), rate.Burst) / max(replicas, 1)
 }
-
-// admit decides the jobs that their tenants' submit rates do not allow, and returns the others.
-// Within one submit, the first jobs are admitted.
-func (s *submit) admit(jobs []*placement) (admitted []*placement) {
-	if len(s.d.buckets) == 0 {
-		return jobs
-	}
-	for len(jobs) > 0 {
-		first := &jobs[0].request
-		n := slices.IndexFunc(jobs, func(p *placement) bool {
-			return p.request.Tenant != first.Tenant || p.request.rated() != first.rated()
-		})
-		if n < 0 {
-			n = len(jobs)
-		}
-		if b := s.d.buckets[first.Tenant]; b == nil || !first.rated() {
-			admitted = append(admitted, jobs[:n]...)
-		} else {
-			got, err := b.admit(s.ctx, n)
-			admitted = append(admitted, jobs[:got]...)
-			for k, p := range jobs[got:n] {
-				s.decide(p, cell.Placement{}, b.refusal(err, k))
-			}
-		}
-		jobs = jobs[n:]
-	}
-	return admitted
-}
-
-// rated reports whether the tenant's submit rate counts the job. It does not count runs of a
-// schedule, which come when they are due.
-func (r *Request) rated() bool { return !r.Unlimited && r.Run == nil }

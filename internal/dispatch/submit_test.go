@@ -94,7 +94,7 @@ func TestResultFasterThanAcceptance(t *testing.T) {
 			}
 			id = jobID
 			a.complete(jobID, `1`)
-			w, ok := rep.clients[0].outstanding.Load(jobID)
+			w, ok := rep.byCell[0].outstanding.Load(jobID)
 			if !ok {
 				t.Fatal("no sink waits")
 			}
@@ -295,7 +295,7 @@ func TestFullFleetIsNotAskedAgainAtOnce(t *testing.T) {
 	asked := func() int {
 		t.Helper()
 		p := &placement{request: Request{Tenant: tenant, Job: job()}}
-		if err := rep.chooseNode(p); err != nil || !p.enqueue || p.to != rep.clients[0] {
+		if err := rep.chooseNode(p); err != nil || !p.enqueues() || p.to != rep.byCell[0] {
 			t.Fatalf("%+v, %v", p, err)
 		}
 		return len(p.candidates)
@@ -303,7 +303,7 @@ func TestFullFleetIsNotAskedAgainAtOnce(t *testing.T) {
 	if got := asked(); got != 1 {
 		t.Fatalf("%d nodes are asked", got)
 	}
-	class, nodes := rep.echo(), &rep.clients[0].full
+	class, nodes := rep.echo(), &rep.byCell[0].full
 	*nodes = fullNodes{}
 	if future := time.Now().Add(time.Hour); !nodes.ask(class, future) {
 		t.Fatal("no job may ask")
@@ -344,7 +344,7 @@ func TestAnswersToProbes(t *testing.T) {
 	r.agent(fleet[0])
 	rep := r.replica("r1", blind, idle, func(c *replicaConfig) { c.url = p.url() })
 	n, _ := rep.cache.Node(fleet[0].ID)
-	class, nodes := rep.echo(), &rep.clients[1].full
+	class, nodes := rep.echo(), &rep.byCell[1].full
 	free := func(after string) {
 		t.Helper()
 		if !nodes.ask(class, time.Now()) {
@@ -363,7 +363,7 @@ func TestAnswersToProbes(t *testing.T) {
 	free("a probe that failed")
 	waittest.Until(t, "the cell answers", func() bool { return rep.nodes.Skip() == 0 })
 	rep.mustWait(job(), 2, nil)
-	if !nodes.has(class, time.Now().Add(-time.Second)) || rep.clients[0].full.has(class, time.Now().Add(-time.Second)) {
+	if !nodes.has(class, time.Now().Add(-time.Second)) || rep.byCell[0].full.has(class, time.Now().Add(-time.Second)) {
 		t.Error("the nodes do not count as full, or the other cell's do")
 	}
 }
@@ -380,8 +380,8 @@ func TestFreeBesideAJobThatAskedNobody(t *testing.T) {
 	n.SetUsed(1)
 	known := &queue{job: freeslot.Job{Service: "echo"}} // otherwise a new queue wakes the sweep
 	known.hasWaiting.Store(true)
-	rep.clients[0].queues.byID.Store(rep.echo(), known)
-	rep.clients[0].full.answered(probe{rep.echo(), time.Now().Add(time.Hour)}, time.Now().Add(time.Hour), true)
+	rep.byCell[0].queues.byID.Store(rep.echo(), known)
+	rep.byCell[0].full.answered(probe{rep.echo(), time.Now().Add(time.Hour)}, time.Now().Add(time.Hour), true)
 	p.onceSent("mark-", func([]byte) { n.SetUsed(0) })
 	id := rep.mustWait(&freeslot.Job{Service: "echo", Payload: json.RawMessage(`"mark-"`)}, 1, nil)
 	waittest.Until(t, "its slot", func() bool {
@@ -408,7 +408,7 @@ func TestFreeBesideAJobThatAskedOthers(t *testing.T) {
 	}
 	known := &queue{job: freeslot.Job{Service: "echo"}}
 	known.hasWaiting.Store(true)
-	rep.clients[0].queues.byID.Store(rep.echo(), known)
+	rep.byCell[0].queues.byID.Store(rep.echo(), known)
 	freed := make(chan string, 1)
 	p.onceSent("mark-", func(request []byte) {
 		for id, a := range agents {
@@ -441,7 +441,7 @@ func TestSweepAsksSeveral(t *testing.T) {
 	for _, n := range rep.cache.AllNodes() {
 		n.SetUsed(1)
 	}
-	rep.clients[0].full.answered(probe{rep.echo(), time.Now().Add(time.Hour)}, time.Now().Add(time.Hour), true)
+	rep.byCell[0].full.answered(probe{rep.echo(), time.Now().Add(time.Hour)}, time.Now().Add(time.Hour), true)
 	reqs := make([]Request, nodes)
 	for i := range reqs {
 		reqs[i] = Request{Tenant: tenant, Job: job()}
@@ -514,7 +514,7 @@ func TestLargeJobAsksBesideOthers(t *testing.T) {
 	n.SetUsed(2)
 	large := job()
 	large.Slots = 2
-	if !rep.clients[0].full.ask(rep.echo(), time.Now().Add(time.Hour)) {
+	if !rep.byCell[0].full.ask(rep.echo(), time.Now().Add(time.Hour)) {
 		t.Fatal("no job may ask")
 	}
 	for range 2 {

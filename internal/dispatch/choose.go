@@ -1,9 +1,7 @@
 package dispatch
 
 import (
-	"fmt"
 	"math/rand/v2"
-	"slices"
 	"time"
 
 	"github.com/freeslot/freeslot"
@@ -17,7 +15,7 @@ import (
 // error for the client.
 func (d *Dispatcher) chooseNode(p *placement) error {
 	switch {
-	case p.repeat:
+	case p.repeats():
 		d.prepareRepeat(p)
 		return nil // only the script knows whether the job is placed
 	case d.ctx.Err() != nil:
@@ -26,8 +24,7 @@ func (d *Dispatcher) chooseNode(p *placement) error {
 		return outOfMemoryError()
 	case d.lackReplicas.load() == d.allCells:
 		return d.tooFewReplicasError()
-	case p.grouped:
-		p.grouped = false // later rounds choose for the job alone
+	case p.useChoice():
 		return nil
 	}
 	begin := time.Now()
@@ -37,23 +34,50 @@ func (d *Dispatcher) chooseNode(p *placement) error {
 	if p.class == nil && d.mustEnqueue(&p.request) {
 		d.setClass(p)
 	}
-	if !p.enqueue && p.rounds < d.cfg.Rounds && d.pick(p) {
-		p.to = d.clients[p.candidates[0].Cell()]
-		p.taken = p.candidates[0].TryTake(p.request.Job.SlotCount())
+	if !p.enqueues() && p.rounds < d.cfg.Rounds && d.pick(p) {
+		p.to = d.byCell[p.candidates[0].Cell()]
+		p.take(p.candidates[0])
 		return nil
 	}
 	if !couldRun(p.class, p.request.Job) {
 		return d.noNodeError(p)
 	}
 	// Do not repeat a search that failed a moment ago.
-	searched := !p.enqueue && len(p.refused) == 0 && p.query.Skip == d.skip(p)
+	searched := !p.enqueues() && len(p.refused) == 0 && p.query.Skip == d.skip(p)
 	return d.chooseQueue(p, !searched)
+}
+
+// refreshClass updates the class of a job that was begun under another configuration.
+func (d *Dispatcher) refreshClass(p *placement) {
+	if p.class != nil && p.class.ConfigVersion() != d.nodes.ConfigVersion() {
+		p.class = d.nodes.Settle(p.request.Job.Service, &p.request.Job.Requirement)
+	}
+}
+
+// prepareRepeat prepares the repetition of a call of unknown outcome. It has the same candidates,
+// since only the script can say whether one of them has the job. If the class was paused
+// meanwhile, the job is enqueued without candidates in case it was not placed.
+func (d *Dispatcher) prepareRepeat(p *placement) {
+	before := p.class
+	d.refreshClass(p)
+	if p.class == before {
+		return
+	}
+	for _, n := range p.candidates {
+		if !p.class.Takes(n) {
+			p.giveBack()
+			p.candidates = nil
+			p.enqueue()
+			return
+		}
+	}
 }
 
 // setClass sets the class of a job that is enqueued without being offered to nodes first.
 func (d *Dispatcher) setClass(p *placement) {
 	job := p.request.Job
-	p.enqueue, p.class = true, d.nodes.Class(job.Service, &job.Requirement)
+	p.enqueue()
+	p.class = d.nodes.Class(job.Service, &job.Requirement)
 	if !couldRun(p.class, job) {
 		p.class = d.nodes.Settle(job.Service, &job.Requirement)
 	}
@@ -98,7 +122,7 @@ func (d *Dispatcher) probe(p *placement) {
 	if d.draw(p); len(p.candidates) == 0 {
 		return
 	}
-	full, class, now := &d.clients[p.candidates[0].Cell()].full, p.class.ID(), time.Now()
+	full, class, now := &d.byCell[p.candidates[0].Cell()].full, p.class.ID(), time.Now()
 	switch {
 	case p.request.Job.SlotCount() > 1 || p.afterPause: // a call after a pause would keep others waiting for its answer
 		if !full.has(class, now) {
@@ -112,11 +136,6 @@ func (d *Dispatcher) probe(p *placement) {
 	p.candidates = nil
 }
 
-// couldRun reports whether a node of the class would take the job if it were idle.
-func couldRun(class *selection.Class, job *freeslot.Job) bool {
-	return class.Fits() > 0 && job.SlotCount() <= class.MaxSlots()
-}
-
 // probeLimit returns how often nodes that seem full are asked before the job is enqueued, which
 // asks once more. A node announces when it becomes full or free, so that is enough for a job of one
 // slot. It does not announce how many slots are free in between.
@@ -127,55 +146,45 @@ func probeLimit(job *freeslot.Job) int {
 	return DefaultRounds - 1
 }
 
-func (d *Dispatcher) query(p *placement) selection.Query {
-	job := p.request.Job
-	return selection.Query{
-		Want: d.cfg.Candidates, Slots: job.SlotCount(), Now: d.nodes.Now(), SilenceLimit: d.nodes.SilenceLimit(),
-		AffinityKey: job.AffinityKey, Skip: d.skip(p), Exclude: p.refused,
+// chooseQueue picks the cell in whose queue the job will wait, and candidates there. The same call
+// gives free slots of the candidates to the head of the queue, perhaps to this job. So it finds
+// slots at no extra cost that the cache has not heard of, or never will because another replica's
+// jobs ended. If search is true, it also looks for nodes that seem free.
+func (d *Dispatcher) chooseQueue(p *placement, search bool) error {
+	p.enqueue()
+	job, cells, q := p.request.Job, d.classCells.of(p.class), &p.query
+	q.Skip, q.IgnoreFull, q.Want, q.Exclude = d.skip(p), false, d.cfg.Candidates, nil
+	if p.at != nil && cells.takes(p.at.cell.Index(), job, q.Skip) {
+		q.Skip |= selection.Only(p.at.cell.Index())
 	}
-}
-
-// skip returns the cells that the job must not go to. After a call of unknown outcome these are all
-// other cells, where it would be another job.
-func (d *Dispatcher) skip(p *placement) selection.CellMask {
-	if p.failure != nil {
-		return selection.Only(p.client.cell.Index())
+	p.candidates = nil
+	runCell := d.runCell(p)
+	if key, ok := cellKey(job); ok && runCell == nil {
+		index, ok := cells.keyCell(p.request.Tenant, key, job)
+		if !ok || q.Skip.Has(index) {
+			return d.noCellError(p, cells)
+		}
+		q.Skip |= selection.Only(index)
 	}
-	if c := d.runCell(p); c != nil {
-		return selection.Only(c.cell.Index())
+	if job.RunAtMS == 0 {
+		if search {
+			d.draw(p)
+		}
+		if len(p.candidates) == 0 {
+			d.probe(p)
+		}
 	}
-	return d.nodes.Skip() | d.outOfMemory.load() | d.lackReplicas.load() | p.refusedCells
-}
-
-// noNodeError says that no node could ever run the job, that this replica does not know, or that
-// such a node may be back soon.
-func (d *Dispatcher) noNodeError(p *placement) error {
-	job := p.request.Job
-	if refusing, reason := d.refusing(); refusing > 0 {
-		return unavailable("no node is known to fit, but Redis refuses writes, and so heartbeats: %s", reason)
+	switch {
+	case len(p.candidates) > 0:
+		p.to = d.byCell[p.candidates[0].Cell()]
+	case runCell != nil:
+		p.to = runCell
+	default:
+		index, ok := cells.draw(job, q.Skip)
+		if !ok {
+			return d.noCellError(p, cells)
+		}
+		p.to = d.byCell[index]
 	}
-	if d.nodes.Stale() || d.nodes.Skip()|p.refusedCells|d.failing.load() != 0 {
-		return unavailable("no node is known to fit, but this replica has lost touch with Redis")
-	}
-	q := d.query(p)
-	message := fmt.Sprintf("none of %d nodes can run service %s with this requirement", d.nodes.Size(), job.Service)
-	if d.nodes.MayReturn(job) {
-		return unavailable("%s, but nodes that are new, fell silent or were forgotten by Redis may be there soon", message)
-	}
-	// A node may have come back after the search and before the check of absent nodes.
-	if couldRun(d.nodes.Settle(job.Service, &job.Requirement), job) {
-		return unavailable("a node that can run service %s has just come back", job.Service)
-	}
-	if pool := job.Requirement.Pool; pool != "" && !d.hasPool(pool) {
-		message += ": there is no pool " + pool + ", by configuration or by a node that names it"
-	}
-	return &freeslot.Error{Code: freeslot.CodeNoMatchingNode, Message: message, Breakdown: p.class.Breakdown(&q)}
-}
-
-// hasPool reports whether a pool is configured, or named by a node.
-func (d *Dispatcher) hasPool(id string) bool {
-	configured := slices.ContainsFunc(d.nodes.Config().Pools, func(p selection.Pool) bool { return p.ID == id })
-	return configured || slices.ContainsFunc(d.nodes.AllNodes(), func(n *selection.Node) bool {
-		return slices.Contains(n.Profile().Node().Pools, id)
-	})
+	return nil
 }

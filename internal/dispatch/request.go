@@ -1,0 +1,29 @@
+package dispatch
+
+import (
+	"github.com/freeslot/freeslot"
+)
+
+// Request is one job to place. The tenant and the job must be valid.
+type Request struct {
+	Tenant string
+	Job    *freeslot.Job
+	// Unlimited exempts the job from the tenant's submit rate, because an operator submits it
+	// again.
+	Unlimited bool
+	// Run is set for a schedule's job.
+	Run *Run
+}
+
+// Run fixes the job of a schedule's run. The job is enqueued in the cell that its id names, no
+// matter which nodes that cell has by now. So it is the same job no matter which replica submits
+// it.
+type Run struct {
+	JobID string
+	// Once makes sure that the job is created once, see cell.Submission.
+	Once string
+}
+
+// rated reports whether the tenant's submit rate counts the job. It does not count runs of a
+// schedule, which come when they are due.
+func (r *Request) rated() bool { return !r.Unlimited && r.Run == nil }
