@@ -17,6 +17,7 @@ import (
 	"github.com/freeslot/freeslot"
 	"github.com/freeslot/freeslot/client"
 	"github.com/freeslot/freeslot/internal/dispatch"
+	"github.com/freeslot/freeslot/internal/identity"
 	"github.com/freeslot/freeslot/internal/session"
 	"github.com/freeslot/freeslot/internal/testing/waittest"
 )
@@ -177,11 +178,11 @@ func (f *fleet) Forget(sink dispatch.Sink) {
 	}
 }
 
-func (f *fleet) Authenticate(r *http.Request) (tenant string, operator bool, err error) {
+func (f *fleet) Authenticate(r *http.Request) (identity.Principal, error) {
 	if r.Header.Get("Authorization") != "Bearer secret" {
-		return "", false, &freeslot.Error{Code: freeslot.CodeUnauthenticated, Message: "no token"}
+		return identity.Principal{}, &freeslot.Error{Code: freeslot.CodeUnauthenticated, Message: "no token"}
 	}
-	return "acme", false, nil
+	return identity.Principal{Tenant: "acme", Role: identity.Client}, nil
 }
 
 // replica is one server of the fleet.

@@ -132,7 +132,7 @@ func (s *realSystem) startNode(ctx context.Context, redisURL string) error {
 }
 
 func (s *realSystem) listen(d *dispatch.Dispatcher) error {
-	sessions, err := session.New(session.Config{Replica: "replica-1"}, d, api.NewAuthenticator(nil, "default"), zap.NewNop(), nil)
+	sessions, err := session.New(session.Config{Replica: "replica-1"}, d, api.NewAuthenticator(nil, "default", true), zap.NewNop(), nil)
 	if err != nil {
 		return err
 	}

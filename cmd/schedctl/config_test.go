@@ -12,9 +12,10 @@ import (
 	"testing"
 
 	"github.com/freeslot/freeslot"
-	"github.com/freeslot/freeslot/internal/api"
 	"github.com/freeslot/freeslot/internal/cell"
+	"github.com/freeslot/freeslot/internal/identity"
 	"github.com/freeslot/freeslot/internal/pool"
+	"github.com/freeslot/freeslot/internal/replica/config"
 	"github.com/freeslot/freeslot/internal/script"
 	"github.com/freeslot/freeslot/internal/selection"
 	"github.com/freeslot/freeslot/internal/testing/redistest"
@@ -154,14 +155,14 @@ func TestDocsFindTheDocument(t *testing.T) {
 
 func TestConfigRefusals(t *testing.T) {
 	t.Parallel()
-	l := start(t, api.Credential{Token: "acme-token", Tenant: "acme"}, api.Credential{Token: "root-token", Tenant: "ops", Operator: true})
+	l := start(t, config.Token{Token: "acme-token", Tenant: "acme", Role: identity.Client}, config.Token{Token: "root-token", Tenant: "ops", Role: identity.Operator})
 	bad := writeFile(t, "mode: round\npolcy: x\npools:\n  - {id: a b}\n  - {id: c, services: tts, labels: {zone: 7}}\n")
 	root := func(args ...string) result {
 		return l.ctl(t, append([]string{"--token", "root-token", "config"}, args...)...)
 	}
 	root("apply", bad).expect(t, exitFailure, "invalid_argument", "config.mode", "config.polcy", "expected enabled, mode, policy", "config.pools[0].id", "config.pools[1].services", "config.pools[1].labels.zone")
 	root("show").expect(t, exitOK, "version: 0")
-	l.ctl(t, "--token", "acme-token", "config", "show").expect(t, exitFailure, "permission_denied", "configuration of pools")
+	l.ctl(t, "--token", "acme-token", "config", "show").expect(t, exitFailure, "permission_denied", "get-config is for viewer, operator, admin")
 	l.ctl(t, "config", "show").expect(t, exitFailure, "unauthenticated")
 	for content, want := range map[string]string{
 		"":                       "is empty",

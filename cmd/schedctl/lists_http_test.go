@@ -6,7 +6,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/freeslot/freeslot/internal/api"
+	"github.com/freeslot/freeslot/internal/identity"
+	"github.com/freeslot/freeslot/internal/replica/config"
 	"github.com/freeslot/freeslot/internal/testing/waittest"
 	"github.com/freeslot/freeslot/namelist"
 )
@@ -14,10 +15,10 @@ import (
 // A client by HTTP of a whole replica, whose token is not an operator's.
 func TestListByHTTP(t *testing.T) {
 	t.Parallel()
-	l := start(t, api.Credential{Token: "root-token", Tenant: "ops", Operator: true}, api.Credential{Token: "acme-token", Tenant: "acme"})
+	l := start(t, config.Token{Token: "root-token", Tenant: "ops", Role: identity.Operator}, config.Token{Token: "acme-token", Tenant: "acme", Role: identity.Client})
 	file := filepath.Join(t.TempDir(), "vip.txt")
 	must(t, os.WriteFile(file, []byte("user-1\nuser-2\n"), 0o600))
-	l.ctl(t, "lists", "apply", "vip", "--token", "acme-token").expect(t, exitFailure, "only operators may")
+	l.ctl(t, "lists", "apply", "vip", "--token", "acme-token").expect(t, exitFailure, "apply-list is for operator, admin")
 	l.ctl(t, "lists", "apply", "vip", "--expected", "2", "--token", "root-token").expect(t, exitOK)
 	l.ctl(t, "lists", "import", "vip", file, "--switch", "--token", "root-token").expect(t, exitOK, "it serves")
 

@@ -11,7 +11,8 @@ import (
 	"testing"
 
 	"github.com/freeslot/freeslot"
-	"github.com/freeslot/freeslot/internal/api"
+	"github.com/freeslot/freeslot/internal/identity"
+	"github.com/freeslot/freeslot/internal/replica/config"
 )
 
 func TestSubmitAndWait(t *testing.T) {
@@ -133,8 +134,8 @@ func TestWatchAll(t *testing.T) {
 func TestTokens(t *testing.T) {
 	t.Parallel()
 	l := start(t,
-		api.Credential{Token: "acme-token", Tenant: "acme"},
-		api.Credential{Token: "root-token", Tenant: "ops", Operator: true},
+		config.Token{Token: "acme-token", Tenant: "acme", Role: identity.Client},
+		config.Token{Token: "root-token", Tenant: "ops", Role: identity.Operator},
 	)
 	l.ctl(t, "submit", "echo").expect(t, exitFailure, "unauthenticated", "FREESLOT_TOKEN")
 	l.ctl(t, "--token", "acme-token", "submit", "echo", "--wait").expect(t, exitOK, "null")
@@ -251,7 +252,7 @@ func TestInterrupted(t *testing.T) {
 
 // TestEnvironment cannot be parallel: it sets variables of the process.
 func TestEnvironment(t *testing.T) {
-	l := start(t, api.Credential{Token: "root-token", Tenant: "ops", Operator: true})
+	l := start(t, config.Token{Token: "root-token", Tenant: "ops", Role: identity.Operator})
 	t.Setenv("FREESLOT_SERVER", "http://"+l.server.Addr())
 	t.Setenv("FREESLOT_TOKEN", "root-token")
 	command(t, "", "nodes").expect(t, exitOK, "node-1")

@@ -7,7 +7,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/freeslot/freeslot/internal/api"
+	"github.com/freeslot/freeslot/internal/identity"
+	"github.com/freeslot/freeslot/internal/replica/config"
 	"github.com/freeslot/freeslot/internal/testing/waittest"
 )
 
@@ -45,7 +46,7 @@ func (l *live) awaitStatus(t *testing.T, status string) {
 // TestDrainIsForOperators: a client's token cannot change a node.
 func TestDrainIsForOperators(t *testing.T) {
 	t.Parallel()
-	l := start(t, api.Credential{Token: "acme-token", Tenant: "acme"}, api.Credential{Token: "root-token", Tenant: "ops", Operator: true})
+	l := start(t, config.Token{Token: "acme-token", Tenant: "acme", Role: identity.Client}, config.Token{Token: "root-token", Tenant: "ops", Role: identity.Operator})
 	for _, action := range []string{"drain", "undrain", "remove"} {
 		l.ctl(t, "nodes", action, "node-1", "--token", "acme-token").expect(t, exitFailure, "permission_denied")
 	}

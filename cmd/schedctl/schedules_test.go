@@ -6,7 +6,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/freeslot/freeslot/internal/api"
+	"github.com/freeslot/freeslot/internal/identity"
+	"github.com/freeslot/freeslot/internal/replica/config"
 	"github.com/freeslot/freeslot/internal/testing/waittest"
 )
 
@@ -85,7 +86,7 @@ func (l *live) awaitRun(t *testing.T, name string) string {
 // TestSchedulesOfTenants: a client manages its own schedules, an operator those of all tenants.
 func TestSchedulesOfTenants(t *testing.T) {
 	t.Parallel()
-	l := start(t, api.Credential{Token: "acme", Tenant: "acme"}, api.Credential{Token: "other", Tenant: "other"}, api.Credential{Token: "root", Tenant: "ops", Operator: true})
+	l := start(t, config.Token{Token: "acme", Tenant: "acme", Role: identity.Client}, config.Token{Token: "other", Tenant: "other", Role: identity.Client}, config.Token{Token: "root", Tenant: "ops", Role: identity.Operator})
 	as := func(token string, args ...string) result {
 		t.Helper()
 		return command(t, `{"name":"a","cron":"@monthly","job":{"service":"echo"}}`, append([]string{"--server", l.server.Addr(), "--token", token, "schedules"}, args...)...)

@@ -15,7 +15,6 @@ import (
 	"go.uber.org/zap/zaptest"
 
 	"github.com/freeslot/freeslot"
-	"github.com/freeslot/freeslot/internal/api"
 	"github.com/freeslot/freeslot/internal/cell"
 	"github.com/freeslot/freeslot/internal/lock"
 	"github.com/freeslot/freeslot/internal/replica"
@@ -49,7 +48,7 @@ type live struct {
 	started     chan struct{} // gets one for each "block" that began
 }
 
-func start(t *testing.T, credentials ...api.Credential) *live {
+func start(t *testing.T, tokens ...config.Token) *live {
 	t.Helper()
 	redis := redistest.Shared(t)
 	l := &live{url: redis.AdminURL(), prefix: redis.Prefix(t), release: make(chan struct{}), started: make(chan struct{}, 16)}
@@ -62,13 +61,7 @@ func start(t *testing.T, credentials ...api.Credential) *live {
 	cfg.DrainTimeout = 4 * time.Millisecond // of which a quarter is for sessions to go by themselves
 	cfg.Redis.URL, cfg.Redis.KeyPrefix, cfg.Locks.KeyPrefix = l.url, l.prefix, l.prefix
 	cfg.Registry.V1 = config.RegistryV1{Enabled: true, KeyPrefix: l.prefix + ":old"}
-	for _, c := range credentials {
-		role := config.RoleClient
-		if c.Operator {
-			role = config.RoleOperator
-		}
-		cfg.Tokens = append(cfg.Tokens, config.Token{Token: c.Token, Tenant: c.Tenant, Role: role})
-	}
+	cfg.Tokens = tokens
 	l.server = replica.New(cfg, zaptest.NewLogger(t, zaptest.Level(zap.WarnLevel)), prometheus.NewRegistry())
 	w := l.worker(t, l.url, l.prefix)
 	must(t, l.server.Start(t.Context())) // loads the node, which has registered

@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"testing"
 
+	"github.com/freeslot/freeslot/internal/identity"
 	"github.com/freeslot/freeslot/internal/replica/config"
 	"github.com/freeslot/freeslot/internal/testing/waittest"
 )
@@ -14,7 +15,7 @@ func TestTenantLimits(t *testing.T) {
 	t.Parallel()
 	s := startSystem(t, func(cfg *config.Replica) {
 		cfg.Tenants = map[string]config.Tenant{"small": {MaxRunning: 1, MaxWaiting: 2}}
-		cfg.Tokens = []config.Token{{Token: "small", Tenant: "small"}, {Token: "other", Tenant: "other"}, {Token: "root", Tenant: "ops", Role: config.RoleOperator}}
+		cfg.Tokens = []config.Token{{Token: "small", Tenant: "small"}, {Token: "other", Tenant: "other"}, {Token: "root", Tenant: "ops", Role: identity.Operator}}
 	})
 	submit := func(token, job string) (int, map[string]any) {
 		t.Helper()

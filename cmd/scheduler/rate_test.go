@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/freeslot/freeslot/internal/identity"
 	"github.com/freeslot/freeslot/internal/replica/config"
 	"github.com/freeslot/freeslot/internal/testing/waittest"
 )
@@ -16,7 +17,7 @@ func TestSubmitRate(t *testing.T) {
 	t.Parallel()
 	s := startSystem(t, func(cfg *config.Replica) {
 		cfg.Tenants = map[string]config.Tenant{"small": {SubmitRate: 0.01, SubmitBurst: 2}}
-		cfg.Tokens = []config.Token{{Token: "small", Tenant: "small"}, {Token: "other", Tenant: "other"}, {Token: "root", Tenant: "ops", Role: config.RoleOperator}}
+		cfg.Tokens = []config.Token{{Token: "small", Tenant: "small"}, {Token: "other", Tenant: "other"}, {Token: "root", Tenant: "ops", Role: identity.Operator}}
 	})
 	submit := func(token, path, job string) (int, map[string]any) {
 		t.Helper()

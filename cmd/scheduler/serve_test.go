@@ -22,6 +22,7 @@ import (
 	"go.uber.org/zap/zaptest"
 
 	"github.com/freeslot/freeslot"
+	"github.com/freeslot/freeslot/internal/identity"
 	"github.com/freeslot/freeslot/internal/process/interrupt"
 	"github.com/freeslot/freeslot/internal/process/metrics"
 	"github.com/freeslot/freeslot/internal/replica"
@@ -69,7 +70,7 @@ func startSystem(t *testing.T, adapt ...func(*config.Replica)) *system {
 	}
 	s := &system{replica: r, metrics: reg, url: "http://" + r.Addr(), release: make(chan struct{})}
 	for _, token := range cfg.Tokens {
-		if token.Role == config.RoleOperator {
+		if token.Role == identity.Operator {
 			s.operator = token.Token
 		}
 	}
@@ -194,9 +195,9 @@ func TestServeWithTokens(t *testing.T) {
 	t.Parallel()
 	s := startSystem(t, func(c *config.Replica) {
 		c.Tokens = []config.Token{
-			{Token: "acme-token", Tenant: "acme", Role: config.RoleClient},
-			{Token: "other-token", Tenant: "other", Role: config.RoleClient},
-			{Token: "root-token", Tenant: "ops", Role: config.RoleOperator},
+			{Token: "acme-token", Tenant: "acme", Role: identity.Client},
+			{Token: "other-token", Tenant: "other", Role: identity.Client},
+			{Token: "root-token", Tenant: "ops", Role: identity.Operator},
 		}
 	})
 	acme := []string{"Authorization", "Bearer acme-token"}

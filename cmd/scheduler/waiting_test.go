@@ -4,6 +4,7 @@ import (
 	"net/http"
 	"testing"
 
+	"github.com/freeslot/freeslot/internal/identity"
 	"github.com/freeslot/freeslot/internal/replica/config"
 )
 
@@ -15,7 +16,7 @@ func TestWaitingIsConfigured(t *testing.T) {
 		cfg.WaitingLimit = 4
 		cfg.Tenants = map[string]config.Tenant{"heavy": {Weight: &heavy}}
 		cfg.Tokens = []config.Token{
-			{Token: "light", Tenant: "light"}, {Token: "heavy", Tenant: "heavy"}, {Token: "root", Tenant: "ops", Role: config.RoleOperator},
+			{Token: "light", Tenant: "light"}, {Token: "heavy", Tenant: "heavy"}, {Token: "root", Tenant: "ops", Role: identity.Operator},
 		}
 	})
 	const job = `{"service":"block"}`

@@ -5,54 +5,59 @@ import (
 	"crypto/sha256"
 	"crypto/subtle"
 	"net/http"
+	"slices"
 	"strings"
 
 	"github.com/freeslot/freeslot"
+	"github.com/freeslot/freeslot/internal/identity"
 )
 
-// Credential is a token and the caller that it identifies.
-type Credential struct {
-	Token    string
-	Tenant   string
-	Operator bool
-}
-
-// Principal is a caller.
+// Principal is a caller of one route.
 type Principal struct {
-	Tenant string
-	// Operator is true if the caller may see and cancel the jobs of all tenants, and see the nodes.
-	Operator bool
+	identity.Principal
+	// AllTenants is true if the caller may see or change by this route what belongs to any tenant.
+	AllTenants bool
 }
 
-// scope returns the tenant whose jobs p may read and change; empty means any tenant.
-func (p Principal) scope() string {
-	if p.Operator {
+// scope returns the tenant whose jobs p may read or change; empty means any tenant.
+func (p *Principal) scope() string {
+	if p.AllTenants {
 		return ""
 	}
 	return p.Tenant
 }
 
+// Credential is a token and the caller that it identifies.
+type Credential struct {
+	Token string
+	identity.Principal
+}
+
 // Authenticator identifies callers by static bearer tokens. It is immutable and safe for concurrent
 // use.
 type Authenticator struct {
-	open   Principal
+	open   identity.Principal
 	tokens []hashedCredential
 }
 
 type hashedCredential struct {
 	digest    [sha256.Size]byte
-	principal Principal
+	principal identity.Principal
 }
 
 // NewAuthenticator makes an authenticator for the given tokens. Without tokens every caller is an
-// operator of openTenant.
-func NewAuthenticator(credentials []Credential, openTenant string) *Authenticator {
-	a := &Authenticator{open: Principal{Tenant: openTenant, Operator: true}}
+// admin of openTenant. With operatorsAreAdmins so is every operator, unless there is an admin's
+// token.
+func NewAuthenticator(credentials []Credential, openTenant string, operatorsAreAdmins bool) *Authenticator {
+	a := &Authenticator{open: identity.Principal{Tenant: openTenant, Role: identity.Admin}}
+	if slices.ContainsFunc(credentials, func(c Credential) bool { return c.Role == identity.Admin }) {
+		operatorsAreAdmins = false
+	}
 	for _, c := range credentials {
-		a.tokens = append(a.tokens, hashedCredential{
-			digest:    sha256.Sum256([]byte(c.Token)),
-			principal: Principal{Tenant: c.Tenant, Operator: c.Operator},
-		})
+		if c.Role == identity.Operator && operatorsAreAdmins {
+			c.Role = identity.Admin
+		}
+		a.tokens = append(a.tokens, hashedCredential{digest: sha256.Sum256([]byte(c.Token)), principal: c.Principal})
 	}
 	return a
 }
@@ -63,21 +68,13 @@ func (a *Authenticator) Open() bool { return len(a.tokens) == 0 }
 // Authenticate returns the caller that sent r. The token is in the Authorization header. In the
 // handshake of a WebSocket, where browsers cannot set headers, it may be in the query parameter
 // access_token. The error is a *freeslot.Error with code unauthenticated.
-func (a *Authenticator) Authenticate(r *http.Request) (tenant string, operator bool, err error) {
-	p, e := a.principal(r)
-	if e != nil {
-		return "", false, e
-	}
-	return p.Tenant, p.Operator, nil
-}
-
-func (a *Authenticator) principal(r *http.Request) (Principal, *freeslot.Error) {
+func (a *Authenticator) Authenticate(r *http.Request) (identity.Principal, error) {
 	if a.Open() {
 		return a.open, nil
 	}
 	token, ok := bearerToken(r)
 	if !ok {
-		return Principal{}, &freeslot.Error{
+		return identity.Principal{}, &freeslot.Error{
 			Code:    freeslot.CodeUnauthenticated,
 			Message: `no token, expected the header "Authorization: Bearer <token>"`,
 		}
@@ -92,7 +89,7 @@ func (a *Authenticator) principal(r *http.Request) (Principal, *freeslot.Error) 
 		}
 	}
 	if found < 0 {
-		return Principal{}, &freeslot.Error{
+		return identity.Principal{}, &freeslot.Error{
 			Code: freeslot.CodeUnauthenticated, Message: "the token is not one that this replica knows",
 		}
 	}
@@ -116,12 +113,4 @@ type principalKey struct{}
 
 // Caller returns the caller of the request that ctx belongs to. It panics outside of an
 // authenticated route: to continue would skip authorization.
-func Caller(ctx context.Context) Principal { return ctx.Value(principalKey{}).(Principal) }
-
-// OperatorsOnly refuses other callers. doing names what only operators may do: "see the nodes".
-func OperatorsOnly(ctx context.Context, doing string) error {
-	if Caller(ctx).Operator {
-		return nil
-	}
-	return &freeslot.Error{Code: freeslot.CodePermissionDenied, Message: "only operators may " + doing}
-}
+func Caller(ctx context.Context) *Principal { return ctx.Value(principalKey{}).(*Principal) }

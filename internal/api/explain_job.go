@@ -37,15 +37,15 @@ func (s *Server) registerExplainJob(api huma.API) {
 	huma.Register(api, huma.Operation{
 		OperationID: "explain-submitted-job", Method: http.MethodGet, Path: "/v1/jobs/{id}/explain", Tags: []string{"jobs"},
 		Summary:     "Explain why a job waits, or why it ended as it did",
-		Description: "Operators only.",
-	}, handleOperator(s, "explain job", seeNodes, s.explainJob))
+		Description: "For operators, and for tenant-operators about jobs of their tenant.",
+	}, handleBounded(s, "explain job", s.explainJob))
 }
 
 func (s *Server) explainJob(ctx context.Context, in *explainJobInput) (*explainJobOutput, error) {
 	if err := cell.ValidateJobID("id", in.ID); err != nil {
 		return nil, err
 	}
-	status, err := s.deps.Jobs.Job(ctx, "", in.ID)
+	status, err := s.deps.Jobs.Job(ctx, Caller(ctx).scope(), in.ID)
 	if err != nil {
 		return nil, err
 	}

@@ -96,7 +96,7 @@ func (s *Server) registerExplain(api huma.API) {
 			"tier, then those that fit and cannot take it now, " +
 			"then the others, with the first thing that speaks against each. It is what the cache of this replica says. " +
 			"Operators only.",
-	}, handleOperator(s, "explain", seeNodes, s.explain))
+	}, handleBounded(s, "explain", s.explain))
 }
 
 func (s *Server) explain(ctx context.Context, in *explainInput) (*explainOutput, error) {

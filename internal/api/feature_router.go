@@ -13,7 +13,7 @@ import (
 // where the Go types do not suffice.
 type Routes func(r *Router)
 
-// Router registers the routes of a feature. Its handlers also use Caller, OperatorsOnly, Conflict
+// Router registers the routes of a feature. Its handlers also use Caller, Conflict
 // and CallTimeout.
 type Router struct {
 	huma.API

@@ -247,7 +247,7 @@ func (s *Server) listJobs(ctx context.Context, in *listInput) (*pageOutput, erro
 			return nil, err
 		}
 	}
-	if !p.Operator {
+	if !p.AllTenants {
 		if in.Tenant != "" && in.Tenant != p.Tenant {
 			return nil, &freeslot.Error{
 				Code: freeslot.CodePermissionDenied, Field: "tenant", Message: "tenant is another's, which only operators may list",

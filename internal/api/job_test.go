@@ -15,6 +15,7 @@ import (
 	"github.com/freeslot/freeslot"
 	"github.com/freeslot/freeslot/internal/api"
 	"github.com/freeslot/freeslot/internal/cell"
+	"github.com/freeslot/freeslot/internal/identity"
 	"github.com/freeslot/freeslot/internal/testing/apitest"
 )
 
@@ -299,5 +300,45 @@ func TestUnknownRoutes(t *testing.T) {
 	got.Refusal(t, http.StatusMethodNotAllowed, freeslot.CodeInvalidArgument)
 	if got.Header.Get("Allow") != "GET, HEAD" {
 		t.Error(got.Header)
+	}
+}
+
+// TestScopes: a call about a job reaches the jobs of every tenant, or only the caller's.
+func TestScopes(t *testing.T) {
+	t.Parallel()
+	f := apitest.New(t, api.Config{}, func(d *api.Deps) {
+		var tokens []api.Credential
+		for _, role := range identity.Roles {
+			tokens = append(tokens, api.Credential{
+				Token: string(role), Principal: identity.Principal{Tenant: "acme", Role: role},
+			})
+		}
+		d.Auth = api.NewAuthenticator(tokens, "default", true)
+	})
+	var asked string
+	f.Jobs.OnJob = func(tenant, _ string) (freeslot.JobStatus, error) {
+		asked = tenant
+		return apitest.Running(), nil
+	}
+	f.Jobs.OnSpec = func(string) (*freeslot.Job, string, error) { return &freeslot.Job{}, "acme", nil }
+	for _, c := range []struct {
+		method, path string
+		all          []identity.Role
+		own          []identity.Role
+	}{
+		{"GET", "", []identity.Role{identity.Viewer, identity.Operator, identity.Admin}, []identity.Role{identity.Client, identity.TenantOperator}},
+		{"GET", "/explain", []identity.Role{identity.Viewer, identity.Operator, identity.Admin}, []identity.Role{identity.TenantOperator}},
+		{"POST", "/cancel", []identity.Role{identity.Operator, identity.Admin}, []identity.Role{identity.Client, identity.TenantOperator}},
+		{"POST", "/requeue", []identity.Role{identity.Operator, identity.Admin}, []identity.Role{identity.Client, identity.TenantOperator}},
+	} {
+		for want, roles := range map[string][]identity.Role{"": c.all, "acme": c.own} {
+			for _, role := range roles {
+				asked = "nothing"
+				got := f.Do(t, c.method, "/v1/jobs/"+apitest.JobID+c.path, "", "Authorization", "Bearer "+string(role))
+				if asked != want {
+					t.Errorf("%s %s by %s asked for tenant %q, expected %q: %s", c.method, c.path, role, asked, want, got.Text)
+				}
+			}
+		}
 	}
 }

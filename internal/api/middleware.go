@@ -13,6 +13,7 @@ import (
 	"github.com/danielgtaylor/huma/v2/adapters/humago"
 
 	"github.com/freeslot/freeslot"
+	"github.com/freeslot/freeslot/internal/identity"
 )
 
 // register adds the documented operations to mux.
@@ -50,30 +51,31 @@ func handle[I, O any](
 	}
 }
 
-// handleOperator does what handle does, for operators only. doing names what only operators may do:
-// "see the nodes". It bounds f by CallTimeout.
-func handleOperator[I, O any](
-	s *Server, operation, doing string, f func(context.Context, *I) (*O, error),
+// handleBounded does what handle does, and bounds f by CallTimeout.
+func handleBounded[I, O any](
+	s *Server, operation string, f func(context.Context, *I) (*O, error),
 ) func(context.Context, *I) (*O, error) {
 	return handle(s, operation, func(ctx context.Context, in *I) (*O, error) {
-		if err := OperatorsOnly(ctx, doing); err != nil {
-			return nil, err
-		}
 		ctx, cancel := context.WithTimeout(ctx, CallTimeout)
 		defer cancel()
 		return f(ctx, in)
 	})
 }
 
-// authenticate puts the caller into the context of the operation.
+// authenticate refuses callers whose role may not make the call, and puts the others into the
+// context of the operation.
 func (s *Server) authenticate(ctx huma.Context, next func(huma.Context)) {
 	r, w := humago.Unwrap(ctx)
-	p, err := s.deps.Auth.principal(r)
+	who, err := s.deps.Auth.Authenticate(r)
+	grant := identity.None
+	if err == nil {
+		grant, err = who.May(ctx.Operation().OperationID)
+	}
 	if err != nil {
-		writeError(w, body(err))
+		writeError(w, body(coded(err)))
 		return
 	}
-	next(huma.WithValue(ctx, principalKey{}, p))
+	next(huma.WithValue(ctx, principalKey{}, &Principal{Principal: who, AllTenants: grant == identity.All}))
 }
 
 // boundBody comes first. Before net/http answers, it reads the rest of a body. A client that

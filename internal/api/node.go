@@ -90,14 +90,12 @@ func (s *Server) registerNodes(api huma.API) {
 	huma.Register(api, huma.Operation{
 		OperationID: "list-nodes", Method: http.MethodGet, Path: "/v1/nodes", Tags: []string{"nodes"},
 		Summary: "List nodes", Description: "As the cache of this replica has them. Operators only.",
-	}, handleOperator(s, "nodes", seeNodes, s.listNodes))
+	}, handleBounded(s, "nodes", s.listNodes))
 	huma.Register(api, huma.Operation{
 		OperationID: "get-node", Method: http.MethodGet, Path: "/v1/nodes/{id}", Tags: []string{"nodes"},
 		Summary: "Read a node", Description: "Operators only.",
-	}, handleOperator(s, "node", seeNodes, s.getNode))
+	}, handleBounded(s, "node", s.getNode))
 }
-
-const seeNodes = "see and change the nodes" // for OperatorsOnly
 
 func (s *Server) listNodes(ctx context.Context, in *nodesInput) (*nodesOutput, error) {
 	filter, err := in.filter(s.deps.Nodes.Config())

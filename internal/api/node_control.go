@@ -48,14 +48,14 @@ func (s *Server) registerNodeControl(api huma.API) {
 		OperationID: "remove-node", Method: http.MethodDelete, Path: "/v1/nodes/{id}", Tags: []string{"nodes"},
 		Summary: "Forget a node that has no agent",
 		Description: "One that is silent, or was imported and no agent has come: jobs that it still has go to their next " +
-			"attempts. An agent that comes back registers it again. Operators only.",
-	}, handleOperator(s, "node", seeNodes, s.removeNode))
+			"attempts. An agent that comes back registers it again. Admins only.",
+	}, handleBounded(s, "node", s.removeNode))
 }
 
 func (s *Server) changeNode(
 	status string, change func(context.Context, string) error,
 ) func(context.Context, *nodeChangeInput) (*nodeChangeOutput, error) {
-	return handleOperator(s, "node", seeNodes, func(ctx context.Context, in *nodeChangeInput) (*nodeChangeOutput, error) {
+	return handleBounded(s, "node", func(ctx context.Context, in *nodeChangeInput) (*nodeChangeOutput, error) {
 		if err := freeslot.ValidateName("id", in.ID); err != nil {
 			return nil, err
 		}

@@ -7,6 +7,7 @@ import (
 
 	"github.com/freeslot/freeslot"
 	"github.com/freeslot/freeslot/internal/api"
+	"github.com/freeslot/freeslot/internal/identity"
 	"github.com/freeslot/freeslot/internal/testing/apitest"
 )
 
@@ -73,7 +74,10 @@ func TestPreflight(t *testing.T) {
 
 func TestAuthenticate(t *testing.T) {
 	t.Parallel()
-	a := api.NewAuthenticator([]api.Credential{{Token: "acme-token", Tenant: "acme"}, {Token: "root-token", Tenant: "ops", Operator: true}}, "default")
+	a := api.NewAuthenticator([]api.Credential{
+		{Token: "acme-token", Principal: identity.Principal{Tenant: "acme", Role: identity.Client}},
+		{Token: "root-token", Principal: identity.Principal{Tenant: "ops", Role: identity.Operator}},
+	}, "default", false)
 	request := func(target string, header ...string) *http.Request {
 		r := httptest.NewRequest("GET", target, nil)
 		for i := 0; i < len(header); i += 2 {
@@ -82,31 +86,54 @@ func TestAuthenticate(t *testing.T) {
 		return r
 	}
 	for name, c := range map[string]struct {
-		r        *http.Request
-		tenant   string
-		operator bool
+		r      *http.Request
+		tenant string
+		role   identity.Role
 	}{
-		"client":          {request("/", "Authorization", "Bearer acme-token"), "acme", false},
-		"operator":        {request("/", "Authorization", "bearer root-token"), "ops", true},
-		"handshake":       {request("/v1/ws?access_token=acme-token", "Upgrade", "websocket"), "acme", false},
-		"none":            {request("/"), "", false},
-		"query elsewhere": {request("/v1/jobs?access_token=acme-token"), "", false},
-		"unknown":         {request("/", "Authorization", "Bearer acme-tokem"), "", false},
-		"prefix":          {request("/", "Authorization", "Bearer acme"), "", false},
-		"empty":           {request("/", "Authorization", "Bearer "), "", false},
-		"other scheme":    {request("/", "Authorization", "Basic acme-token"), "", false},
-		"header wins":     {request("/v1/ws?access_token=acme-token", "Upgrade", "websocket", "Authorization", "Bearer wrong"), "", false},
+		"client":          {request("/", "Authorization", "Bearer acme-token"), "acme", identity.Client},
+		"operator":        {request("/", "Authorization", "bearer root-token"), "ops", identity.Operator},
+		"handshake":       {request("/v1/ws?access_token=acme-token", "Upgrade", "websocket"), "acme", identity.Client},
+		"none":            {request("/"), "", ""},
+		"query elsewhere": {request("/v1/jobs?access_token=acme-token"), "", ""},
+		"unknown":         {request("/", "Authorization", "Bearer acme-tokem"), "", ""},
+		"prefix":          {request("/", "Authorization", "Bearer acme"), "", ""},
+		"empty":           {request("/", "Authorization", "Bearer "), "", ""},
+		"other scheme":    {request("/", "Authorization", "Basic acme-token"), "", ""},
+		"header wins":     {request("/v1/ws?access_token=acme-token", "Upgrade", "websocket", "Authorization", "Bearer wrong"), "", ""},
 	} {
-		tenant, operator, err := a.Authenticate(c.r)
-		if tenant != c.tenant || operator != c.operator || (err == nil) != (c.tenant != "") {
-			t.Errorf("%s: %q %v %v", name, tenant, operator, err)
+		who, err := a.Authenticate(c.r)
+		if who.Tenant != c.tenant || who.Role != c.role || (err == nil) != (c.tenant != "") {
+			t.Errorf("%s: %+v, %v, expected %s of %q", name, who, err, c.role, c.tenant)
 		}
 		if err != nil && freeslot.CodeOf(err) != freeslot.CodeUnauthenticated {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	tenant, operator, err := api.NewAuthenticator(nil, "default").Authenticate(request("/"))
-	if tenant != "default" || !operator || err != nil {
-		t.Errorf("without tokens: %q %v %v", tenant, operator, err)
+	who, err := api.NewAuthenticator(nil, "default", false).Authenticate(request("/"))
+	if who.Tenant != "default" || who.Role != identity.Admin || err != nil {
+		t.Errorf("without tokens: %+v, %v, expected an admin of default", who, err)
+	}
+}
+
+// TestOperatorsAreAdmins: until there is an admin's token.
+func TestOperatorsAreAdmins(t *testing.T) {
+	t.Parallel()
+	root := api.Credential{Token: "root-token", Principal: identity.Principal{Tenant: "ops", Role: identity.Operator}}
+	admin := api.Credential{Token: "admin-token", Principal: identity.Principal{Tenant: "ops", Role: identity.Admin}}
+	for _, c := range []struct {
+		tokens []api.Credential
+		on     bool
+		role   identity.Role
+	}{
+		{[]api.Credential{root}, true, identity.Admin},
+		{[]api.Credential{root}, false, identity.Operator},
+		{[]api.Credential{root, admin}, true, identity.Operator},
+	} {
+		r := httptest.NewRequest("GET", "/", nil)
+		r.Header.Set("Authorization", "Bearer root-token")
+		who, err := api.NewAuthenticator(c.tokens, "default", c.on).Authenticate(r)
+		if err != nil || who.Role != c.role {
+			t.Errorf("%d tokens, operators_are_admins %v: %+v, %v, expected %s", len(c.tokens), c.on, who, err, c.role)
+		}
 	}
 }

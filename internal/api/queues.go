@@ -71,7 +71,7 @@ func (s *Server) registerQueues(api huma.API) {
 		Summary: "List what waits",
 		Description: "The classes that have waiting jobs. The jobs of a class fit the same nodes. The cache of this " +
 			"replica says how many nodes fit. Operators only.",
-	}, handleOperator(s, "queues", "see what waits", s.listQueues))
+	}, handleBounded(s, "queues", s.listQueues))
 	huma.Register(api, huma.Operation{
 		OperationID: "drop-job", Method: http.MethodDelete, Path: "/v1/jobs/{id}", Tags: []string{"jobs"},
 		Summary: "Forget a job that has ended",

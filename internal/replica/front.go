@@ -13,6 +13,7 @@ import (
 	"github.com/freeslot/freeslot/internal/api"
 	"github.com/freeslot/freeslot/internal/dispatch"
 	"github.com/freeslot/freeslot/internal/feature"
+	"github.com/freeslot/freeslot/internal/identity"
 	"github.com/freeslot/freeslot/internal/presence"
 	"github.com/freeslot/freeslot/internal/process/version"
 	"github.com/freeslot/freeslot/internal/replica/config"
@@ -64,9 +65,11 @@ func newFront(cfg config.Replica, f *fleet, d *dispatch.Dispatcher, present *pre
 func newAuthenticator(cfg config.Replica) *api.Authenticator {
 	credentials := make([]api.Credential, len(cfg.Tokens))
 	for i, t := range cfg.Tokens {
-		credentials[i] = api.Credential{Token: t.Token, Tenant: t.Tenant, Operator: t.Role == config.RoleOperator}
+		credentials[i] = api.Credential{
+			Token: t.Token, Principal: identity.Principal{Tenant: t.Tenant, Role: t.Role},
+		}
 	}
-	return api.NewAuthenticator(credentials, config.DefaultTenant)
+	return api.NewAuthenticator(credentials, config.DefaultTenant, cfg.Auth.OperatorsAreAdmins)
 }
 
 func newSessions(

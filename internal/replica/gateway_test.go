@@ -22,6 +22,7 @@ import (
 
 	"github.com/freeslot/freeslot"
 	"github.com/freeslot/freeslot/internal/gateway/frame"
+	"github.com/freeslot/freeslot/internal/identity"
 	"github.com/freeslot/freeslot/internal/replica/config"
 	"github.com/freeslot/freeslot/internal/testing/redistest"
 	"github.com/freeslot/freeslot/internal/testing/waittest"
@@ -55,7 +56,7 @@ func startGated(t *testing.T, set func(*config.Replica)) *gated {
 	g := &gated{tokens: filepath.Join(t.TempDir(), "tokens.yaml"), cfg: configured(t)}
 	g.writeTokens(t, "gpu-1 nodes: [gpu-1], services: [tts]", "gpu-2 nodes: [gpu-2]")
 	g.cfg.ReplicaID, g.cfg.Gateway.TokensFile, g.cfg.Lists.Dir = "r1", g.tokens, t.TempDir()
-	g.cfg.Tokens = []config.Token{{Token: "client", Tenant: "acme", Role: config.RoleClient}, {Token: "operator", Tenant: "acme", Role: config.RoleOperator}}
+	g.cfg.Tokens = []config.Token{{Token: "client", Tenant: "acme", Role: identity.Client}, {Token: "operator", Tenant: "acme", Role: identity.Operator}}
 	if set != nil {
 		set(&g.cfg)
 	}

@@ -129,11 +129,11 @@ func (r *routes) register() {
 }
 
 // scheduleTenant returns the tenant of the schedule that the caller means.
-func scheduleTenant(p api.Principal, tenant string) (string, error) {
+func scheduleTenant(p *api.Principal, tenant string) (string, error) {
 	switch {
 	case tenant == "" || tenant == p.Tenant:
 		return p.Tenant, nil
-	case !p.Operator:
+	case !p.AllTenants:
 		return "", &freeslot.Error{
 			Code: freeslot.CodePermissionDenied, Field: "tenant",
 			Message: "tenant is another's, whose schedules only operators may manage",
@@ -185,7 +185,7 @@ func (r *routes) one(
 func (r *routes) list(ctx context.Context, in *listSchedulesInput) (*schedulePageOutput, error) {
 	p := api.Caller(ctx)
 	tenant := ""
-	if in.Tenant != "" || !p.Operator {
+	if in.Tenant != "" || !p.AllTenants {
 		var err error
 		if tenant, err = scheduleTenant(p, in.Tenant); err != nil {
 			return nil, r.Refuse("schedules", err)

@@ -44,7 +44,7 @@ func (s *session) attach(req *wire.Request) {
 		s.sendError(req.ID, wire.NoIndex, req.JobID, err)
 		return
 	}
-	status, err := s.handler.dispatcher.Attach(s.life, s.principal.tenant, req.JobID, s)
+	status, err := s.handler.dispatcher.Attach(s.life, s.principal.Tenant, req.JobID, s)
 	if s.life.Err() != nil && freeslot.CodeOf(err) == freeslot.CodeUnavailable {
 		err = attachElsewhere()
 	}

@@ -6,6 +6,7 @@ import (
 
 	"github.com/freeslot/freeslot"
 	"github.com/freeslot/freeslot/internal/dispatch"
+	"github.com/freeslot/freeslot/internal/identity"
 )
 
 // Dispatcher places jobs; *dispatch.Dispatcher implements it. Every call must end in bounded time:
@@ -21,9 +22,8 @@ type Dispatcher interface {
 	Forget(sink dispatch.Sink)
 }
 
-// Authenticator returns the tenant that sent a request, and whether it is an operator. Operators
-// may cancel the jobs of every tenant. The error is a *freeslot.Error with code unauthenticated or
-// permission_denied.
+// Authenticator returns the caller that sent a request. The error is a *freeslot.Error with code
+// unauthenticated.
 type Authenticator interface {
-	Authenticate(r *http.Request) (tenant string, operator bool, err error)
+	Authenticate(r *http.Request) (identity.Principal, error)
 }

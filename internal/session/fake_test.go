@@ -11,6 +11,7 @@ import (
 
 	"github.com/freeslot/freeslot"
 	"github.com/freeslot/freeslot/internal/dispatch"
+	"github.com/freeslot/freeslot/internal/identity"
 )
 
 // fakeDispatcher decides about a job by the name of its service: "echo" or "tts" succeeds with its
@@ -259,13 +260,13 @@ func (d *fakeDispatcher) Forget(sink dispatch.Sink) {
 // an operator of tenant acme.
 type fakeAuth struct{}
 
-func (fakeAuth) Authenticate(r *http.Request) (tenant string, operator bool, err error) {
+func (fakeAuth) Authenticate(r *http.Request) (identity.Principal, error) {
 	switch token := r.Header.Get("Authorization"); token {
 	case "Bearer acme", "Bearer other", "Bearer default":
-		return token[len("Bearer "):], false, nil
+		return identity.Principal{Tenant: token[len("Bearer "):], Role: identity.Client}, nil
 	case "Bearer root":
-		return "acme", true, nil
+		return identity.Principal{Tenant: "acme", Role: identity.Operator}, nil
 	default:
-		return "", false, &freeslot.Error{Code: freeslot.CodeUnauthenticated, Message: "no token"}
+		return identity.Principal{}, &freeslot.Error{Code: freeslot.CodeUnauthenticated, Message: "no token"}
 	}
 }

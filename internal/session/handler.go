@@ -76,8 +76,8 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	s := newSession(h, ulid.Make().String(), who, conn, batch)
 	h.log.Info("session.opened",
 		zap.String(logging.FieldSession, s.id),
-		zap.String(logging.FieldTenant, who.tenant),
-		zap.Bool("operator", who.operator),
+		zap.String(logging.FieldTenant, who.Tenant),
+		zap.String("role", string(who.Role)),
 		zap.Bool("batch", batch),
 		zap.String(logging.FieldAddress, r.RemoteAddr),
 	)

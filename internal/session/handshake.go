@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/freeslot/freeslot"
+	"github.com/freeslot/freeslot/internal/identity"
 	"github.com/freeslot/freeslot/internal/socket"
 	"github.com/freeslot/freeslot/internal/wire"
 )
@@ -17,14 +18,8 @@ import (
 // to avoid a storm, short enough for a rolling restart.
 const refusedRetryAfter = time.Second
 
-// principal identifies a client.
-type principal struct {
-	tenant   string
-	operator bool
-}
-
 // check makes the decisions about a request that do not depend on other sessions.
-func (h *Handler) check(r *http.Request) (who principal, batch bool, _ *freeslot.Error) {
+func (h *Handler) check(r *http.Request) (who identity.Principal, batch bool, _ *freeslot.Error) {
 	if !socket.IsUpgrade(r) {
 		return who, false, &freeslot.Error{
 			Code: freeslot.CodeInvalidArgument, Field: "Upgrade",
@@ -38,7 +33,7 @@ func (h *Handler) check(r *http.Request) (who principal, batch bool, _ *freeslot
 		}
 	}
 	var err error
-	if who.tenant, who.operator, err = h.auth.Authenticate(r); err != nil {
+	if who, err = h.auth.Authenticate(r); err != nil {
 		return who, false, wire.AsError(err)
 	}
 	if !offersProtocol(r) {

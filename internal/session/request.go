@@ -9,6 +9,7 @@ import (
 
 	"github.com/freeslot/freeslot"
 	"github.com/freeslot/freeslot/internal/dispatch"
+	"github.com/freeslot/freeslot/internal/identity"
 	"github.com/freeslot/freeslot/internal/process/logging"
 	"github.com/freeslot/freeslot/internal/wire"
 )
@@ -17,16 +18,40 @@ import (
 // time of a short job.
 const tooManyRetryAfter = 100 * time.Millisecond
 
+// calls holds the names of the frames in the table of rights. The reader answers a ping, which is
+// for everyone.
+var calls = map[wire.RequestType]string{
+	wire.TypeSubmit: identity.FrameSubmit,
+	wire.TypeCancel: identity.FrameCancel,
+	wire.TypeAttach: identity.FrameAttach,
+	wire.TypePing:   identity.FramePing,
+}
+
 // serve carries out one request.
 func (s *session) serve(req *wire.Request) {
+	grant, err := s.principal.May(calls[req.Type])
+	if err != nil {
+		s.refuse(req, wire.AsError(err))
+		return
+	}
 	switch req.Type {
 	case wire.TypeSubmit:
 		s.submit(req)
 	case wire.TypeCancel:
-		s.cancel(req)
+		s.cancel(req, grant)
 	case wire.TypeAttach:
 		s.attach(req)
 	case wire.TypePing: // answered by the reader
+	}
+}
+
+// refuse answers a request that the caller's role may not make: each job of a submit, or the frame.
+func (s *session) refuse(req *wire.Request, err *freeslot.Error) {
+	for i := range req.Jobs {
+		s.sendError(req.ID, req.Index(i), "", err)
+	}
+	if len(req.Jobs) == 0 {
+		s.sendError(req.ID, wire.NoIndex, req.JobID, err)
 	}
 }
 
@@ -76,8 +101,8 @@ func (s *session) dispatch(req *wire.Request, good []int) {
 	requests := make([]dispatch.Request, len(good))
 	spans := make([]trace.Span, len(good))
 	for k, i := range good {
-		requests[k] = dispatch.Request{Tenant: s.principal.tenant, Job: &req.Jobs[i]}
-		spans[k] = s.handler.tracer.start(&req.Jobs[i], s.principal.tenant)
+		requests[k] = dispatch.Request{Tenant: s.principal.Tenant, Job: &req.Jobs[i]}
+		spans[k] = s.handler.tracer.start(&req.Jobs[i], s.principal.Tenant)
 	}
 	s.handler.dispatcher.Submit(s.handler.calls, requests, s, func(k int, a dispatch.Accepted, err error) {
 		s.answerSubmit(req.ID, req.Index(good[k]), a, err)
@@ -111,11 +136,11 @@ func (s *session) answerSubmit(id string, index int, a dispatch.Accepted, err er
 
 // cancel cancels a job. It does so even if the session ends while it waits for its turn, because
 // the request was read.
-func (s *session) cancel(req *wire.Request) {
+func (s *session) cancel(req *wire.Request, grant identity.Grant) {
 	s.takeTurn()
 	defer s.giveTurn()
-	tenant := s.principal.tenant
-	if s.principal.operator {
+	tenant := s.principal.Tenant
+	if grant == identity.All {
 		tenant = ""
 	}
 	status, err := s.handler.dispatcher.Cancel(s.handler.calls, tenant, req.JobID)
@@ -133,7 +158,7 @@ func (s *session) asError(operation, jobID string, err error) *freeslot.Error {
 	if freeslot.CodeOf(err) == freeslot.CodeInternal {
 		s.handler.log.Error("session.request_failed",
 			zap.String(logging.FieldSession, s.id),
-			zap.String(logging.FieldTenant, s.principal.tenant),
+			zap.String(logging.FieldTenant, s.principal.Tenant),
 			zap.String("operation", operation),
 			zap.String(logging.FieldJob, jobID),
 			zap.Error(err),

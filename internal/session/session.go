@@ -8,6 +8,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/freeslot/freeslot"
+	"github.com/freeslot/freeslot/internal/identity"
 	"github.com/freeslot/freeslot/internal/process/logging"
 	"github.com/freeslot/freeslot/internal/socket"
 	"github.com/freeslot/freeslot/internal/wire"
@@ -17,7 +18,7 @@ import (
 type session struct {
 	handler   *Handler
 	id        string
-	principal principal
+	principal identity.Principal
 	conn      *socket.Conn
 	batch     bool
 	opened    time.Time
@@ -53,7 +54,7 @@ type session struct {
 	draining, leaving bool
 }
 
-func newSession(h *Handler, id string, p principal, conn *socket.Conn, batch bool) *session {
+func newSession(h *Handler, id string, p identity.Principal, conn *socket.Conn, batch bool) *session {
 	s := &session{
 		handler: h, id: id, principal: p, conn: conn, batch: batch, opened: time.Now(),
 		turns: make(chan struct{}, maxTurns),
@@ -95,7 +96,7 @@ func (s *session) report() {
 	s.handler.metrics.closed.WithLabelValues(by.Label).Inc()
 	s.handler.log.Info("session.closed",
 		zap.String(logging.FieldSession, s.id),
-		zap.String(logging.FieldTenant, s.principal.tenant),
+		zap.String(logging.FieldTenant, s.principal.Tenant),
 		zap.String(logging.FieldReason, by.Label),
 		zap.Int("code", int(by.Code)),
 		zap.Int("jobs_left", left),

@@ -480,7 +480,7 @@ func TestMigration(t *testing.T) {
 func TestOff(t *testing.T) {
 	t.Parallel()
 	server := apitest.New(t, api.Config{}, apitest.WithTokens, func(d *api.Deps) { d.Routes = []api.Routes{routesOf(nil)} })
-	for token, want := range map[string]string{"root-token": "registry.v1.enabled is off", "acme-token": "see and change the registry"} {
+	for token, want := range map[string]string{"root-token": "registry.v1.enabled is off", "acme-token": "get-migration is for viewer, operator, admin"} {
 		if got := server.Do(t, "GET", Path, "", "Authorization", "Bearer "+token); !strings.Contains(got.Text, want) {
 			t.Error(got.Status, got.Text)
 		}

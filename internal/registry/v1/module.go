@@ -77,17 +77,14 @@ func routesOf(b *Bridge) api.Routes {
 func handle[Out any](
 	ctx context.Context, r *api.Router, b *Bridge, what string, do func(context.Context) (Out, error),
 ) (*output[Out], error) {
-	err := api.OperatorsOnly(ctx, "see and change the registry")
-	if err == nil && b == nil {
-		err = conflict("registry.v1.enabled is off")
+	if b == nil {
+		return nil, r.Refuse(what, conflict("registry.v1.enabled is off"))
 	}
-	if err == nil {
-		ctx, cancel := context.WithTimeout(ctx, api.CallTimeout)
-		defer cancel()
-		var out Out
-		if out, err = do(ctx); err == nil {
-			return &output[Out]{Body: out}, nil
-		}
+	ctx, cancel := context.WithTimeout(ctx, api.CallTimeout)
+	defer cancel()
+	out, err := do(ctx)
+	if err != nil {
+		return nil, r.Refuse(what, err)
 	}
-	return nil, r.Refuse(what, err)
+	return &output[Out]{Body: out}, nil
 }

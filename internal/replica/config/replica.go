@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/freeslot/freeslot"
+	"github.com/freeslot/freeslot/internal/identity"
 	"github.com/freeslot/freeslot/internal/selection"
 )
 
@@ -71,9 +72,11 @@ type Replica struct {
 	AcknowledgeTimeout time.Duration `koanf:"acknowledge_timeout"`
 	// What one replica accepts.
 	Limits Limits `koanf:"limits"`
-	// Who may call. Without any token only loopback is served, and every caller is an operator of
-	// the tenant `default`. docs/security.md has more.
+	// Who may call. Without any token only loopback is served, and every caller is an admin of the
+	// tenant `default`. docs/security.md has more.
 	Tokens []Token `koanf:"tokens"`
+	// How callers are known, and what their roles mean.
+	Auth Auth `koanf:"auth"`
 	// Tenants that differ from the others, by name: `{acme: {weight: 3}}`.
 	Tenants map[string]Tenant `koanf:"tenants"`
 	// WebSocket sessions of clients.
@@ -189,17 +192,6 @@ type Limits struct {
 	SubmitQueue int `koanf:"submit_queue"`
 }
 
-// Role is the set of calls that a token allows.
-type Role string
-
-// The roles.
-const (
-	// RoleClient: submit, and see and cancel the jobs of its own tenant.
-	RoleClient Role = "client"
-	// RoleOperator: also see and cancel the jobs of every tenant, and see the nodes.
-	RoleOperator Role = "operator"
-)
-
 // Token lets a caller in.
 type Token struct {
 	// The secret itself. Set either this or `token_file`.
@@ -209,9 +201,16 @@ type Token struct {
 	TokenFile string `koanf:"token_file"`
 	// The tenant that owns the caller's jobs.
 	Tenant string `koanf:"tenant"`
-	// A `client` submits jobs, and sees and cancels its tenant's. An `operator` also sees and
-	// cancels the jobs of all tenants, sees the nodes, and changes the configuration of pools.
-	Role Role `koanf:"role"`
+	// `viewer`, `client`, `tenant-operator`, `operator` or `admin`. docs/security.md has the table of
+	// what each may do.
+	Role identity.Role `koanf:"role"`
+}
+
+// Auth tells what the roles of callers mean.
+type Auth struct {
+	// Whether an operator may also do what only an admin may. It ends as soon as this replica has
+	// read a token of an admin, and then stays off until a restart.
+	OperatorsAreAdmins bool `koanf:"operators_are_admins"`
 }
 
 // Tenant holds the settings of one tenant.
@@ -363,6 +362,7 @@ func DefaultReplica() Replica {
 		Registry: Registry{
 			Checks: RegistryChecks{Networks: []string{"10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "fc00::/7"}},
 		},
+		Auth:    Auth{OperatorsAreAdmins: true},
 		Gateway: Gateway{MaxAgents: DefaultMaxAgents, PingInterval: defaultPingInterval},
 		Session: Session{PingInterval: defaultPingInterval},
 		Limits: Limits{

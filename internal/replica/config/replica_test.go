@@ -11,6 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/freeslot/freeslot"
+	"github.com/freeslot/freeslot/internal/identity"
 	"github.com/freeslot/freeslot/internal/replica/config"
 	"github.com/freeslot/freeslot/internal/testing/reference"
 )
@@ -108,7 +109,7 @@ func TestReplicaRefuses(t *testing.T) {
 		"token with space":        {"tokens: [{token: 'hid den', tenant: a}]", `tokens[0].token cannot be sent in a header, expected at most 512 letters, digits and punctuation, without spaces`},
 		"token twice":             {"tokens: [{token: hidden, tenant: a}, {token: hidden, tenant: b}]", `tokens[1].token is the same as that of tokens[0], expected each token once`},
 		"tenant missing":          {"tokens: [{token: hidden}]", `tokens[0].tenant is 0 characters long, expected 1 to 64 characters of A-Z a-z 0-9 . _ -, beginning with a letter or digit`},
-		"role":                    {"tokens: [{token: hidden, tenant: a, role: admin}]", `tokens[0].role is "admin", expected client or operator`},
+		"role":                    {"tokens: [{token: hidden, tenant: a, role: king}]", `tokens[0].role is "king", expected viewer, client, tenant-operator, operator or admin`},
 		"origin":                  {"allowed_origins: ['https://a.example.com/']", `allowed_origins[0] is "https://a.example.com/", expected an origin such as https://app.example.com, without a path`},
 		"origin without a scheme": {"allowed_origins: [a.example.com]", `allowed_origins[0] is "a.example.com", expected an origin such as https://app.example.com, without a path`},
 		"pool id":                 {"pools: [{services: [tts]}]", `pools[0].id is 0 characters long, expected 1 to 64 characters of A-Z a-z 0-9 . _ -, beginning with a letter or digit`},
@@ -153,8 +154,8 @@ func TestReplicaTokens(t *testing.T) {
 		t.Fatal(problems)
 	}
 	want := []config.Token{
-		{Token: "abc", Tenant: "a", Role: config.RoleOperator},
-		{Token: "from-file", TokenFile: file, Tenant: "b", Role: config.RoleClient},
+		{Token: "abc", Tenant: "a", Role: identity.Operator},
+		{Token: "from-file", TokenFile: file, Tenant: "b", Role: identity.Client},
 	}
 	if diff := cmp.Diff(want, cfg.Tokens); diff != "" {
 		t.Error(diff)

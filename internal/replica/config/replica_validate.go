@@ -13,6 +13,7 @@ import (
 	"time"
 	"unicode"
 
+	"github.com/freeslot/freeslot/internal/identity"
 	"github.com/freeslot/freeslot/internal/selection"
 )
 
@@ -43,7 +44,7 @@ func (r *Replica) Resolve(isSet func(path string) bool, p *Problems) {
 	for i := range r.Tokens {
 		t := &r.Tokens[i]
 		if t.Role == "" {
-			t.Role = RoleClient
+			t.Role = identity.Client
 		}
 		at := element("tokens", i)
 		switch {
@@ -252,7 +253,7 @@ func (r *Replica) validateTokens(p *Problems) {
 			seen[t.Token] = i
 		}
 		p.Name(at+".tenant", t.Tenant)
-		p.OneOf(at+".role", string(t.Role), string(RoleClient), string(RoleOperator))
+		p.OneOf(at+".role", string(t.Role), identity.RoleNames()...)
 	}
 }
 

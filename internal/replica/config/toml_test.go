@@ -8,6 +8,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/freeslot/freeslot/internal/identity"
 	"github.com/freeslot/freeslot/internal/replica/config"
 )
 
@@ -73,7 +74,7 @@ id = "p"
 		t.Fatal("refused:", problems)
 	}
 	if cfg.HeartbeatLimit != 9*time.Second || cfg.Redis.Cells != 4 || cfg.Cache.PubSub || cfg.Tracing.SampleRatio != 1 ||
-		len(cfg.Tokens) != 2 || cfg.Tokens[1].Role != config.RoleOperator || cfg.TenantWeight("a.b") != 3 || len(cfg.Pools) != 1 {
+		len(cfg.Tokens) != 2 || cfg.Tokens[1].Role != identity.Operator || cfg.TenantWeight("a.b") != 3 || len(cfg.Pools) != 1 {
 		t.Errorf("loaded %+v, expected the values of the file", cfg)
 	}
 }
@@ -93,9 +94,9 @@ func TestTOMLProblems(t *testing.T) {
 		}},
 		"kind":      {"\nwaiting_limit = 'x'\n", []string{`waiting_limit is "x", expected a whole number (from FILE:2)`}},
 		"a date":    {"retention = 2026-01-01\n", []string{`retention is 2026-01-01, expected a duration such as 500ms, 8s or 1h30m (from FILE:1)`}},
-		"in a list": {"[[tokens]]\ntoken = 'a'\ntenant = 'a'\n\n[[tokens]]\ntoken = 'b'\ntenant = 'b'\nrole = 'king'\n", []string{`tokens[1].role is "king", expected client or operator (from FILE:8)`}},
+		"in a list": {"[[tokens]]\ntoken = 'a'\ntenant = 'a'\n\n[[tokens]]\ntoken = 'b'\ntenant = 'b'\nrole = 'king'\n", []string{`tokens[1].role is "king", expected viewer, client, tenant-operator, operator or admin (from FILE:8)`}},
 		"missing":   {"[[tokens]]\ntenant = 'a'\n[[tokens]]\ntenant = 'b'\ntoken = 'x'\n", []string{`tokens[0].token is missing, expected token or token_file (from FILE:1)`}},
-		"inline":    {"tokens = [\n{token = 'a', tenant = 'a', role = 'king'},\n]\n", []string{`tokens[0].role is "king", expected client or operator (from FILE:1)`}},
+		"inline":    {"tokens = [\n{token = 'a', tenant = 'a', role = 'king'},\n]\n", []string{`tokens[0].role is "king", expected viewer, client, tenant-operator, operator or admin (from FILE:1)`}},
 	} {
 		if _, problems := loadTOML(t, c.text); !cmp.Equal(c.want, problems) {
 			t.Errorf("%s: the problems are %q, expected %q", name, problems, c.want)

@@ -21,7 +21,7 @@ func FlagSet(set *flag.FlagSet) string {
 		}
 		rows = append(rows, []string{code(dashes + name), meaning})
 	})
-	return table([]string{"flag", "meaning"}, rows)
+	return RowsTable([]string{"flag", "meaning"}, rows)
 }
 
 // Commands returns a table of the flags of each command.
@@ -29,7 +29,7 @@ func Commands(app *kong.Application) string {
 	head := []string{"flag", "default", "meaning"}
 	var b strings.Builder
 	if rows := flagRows(app.Flags); len(rows) > 0 {
-		b.WriteString("### All commands\n\n" + table(head, rows))
+		b.WriteString("### All commands\n\n" + RowsTable(head, rows))
 	}
 	for _, command := range app.Leaves(true) {
 		b.WriteString("\n### " + app.Name + " " + command.Summary() + "\n\n" + command.Help + "\n")
@@ -41,7 +41,7 @@ func Commands(app *kong.Application) string {
 			rows = append(rows, flagRows(node.Flags)...)
 		}
 		if len(rows) > 0 {
-			b.WriteString("\n" + table(head, rows))
+			b.WriteString("\n" + RowsTable(head, rows))
 		}
 	}
 	return b.String()

@@ -155,7 +155,7 @@ func Table(t *testing.T, defaults any) string {
 			rows, []string{code(k.Path), k.Type, code(k.Default), code(k.Env()), page.ReplaceAllString(meaning, "[$1](../$1)")},
 		)
 	}
-	return table([]string{"key", "type", "default", "variable", "meaning"}, rows)
+	return RowsTable([]string{"key", "type", "default", "variable", "meaning"}, rows)
 }
 
 // comments returns the comments of the fields of a package, each in one line, by type and field.

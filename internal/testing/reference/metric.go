@@ -15,5 +15,5 @@ func Metrics(t *testing.T, registry *prometheus.Registry) string {
 	for _, m := range golden.Described(t, registry) {
 		rows = append(rows, []string{code(m.Name), code(m.Labels), m.Help})
 	}
-	return table([]string{"metric", "labels", "meaning"}, rows)
+	return RowsTable([]string{"metric", "labels", "meaning"}, rows)
 }

@@ -46,8 +46,8 @@ func root(t *testing.T) string {
 	return ""
 }
 
-// table renders rows in Markdown.
-func table(head []string, rows [][]string) string {
+// RowsTable renders rows in Markdown.
+func RowsTable(head []string, rows [][]string) string {
 	var b strings.Builder
 	for _, row := range append(
 		[][]string{head, strings.Split(strings.Repeat("--- ", len(head)), " ")[:len(head)]}, rows...,

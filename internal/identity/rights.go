@@ -1,0 +1,201 @@
+package identity
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/freeslot/freeslot"
+)
+
+// Grant says whose things a caller may see or change by one call.
+type Grant string
+
+// The grants.
+const (
+	None Grant = ""
+	// Own: those of the caller's tenant. A submitted job is always the caller's tenant's.
+	Own Grant = "own"
+	// All: those of all tenants, and those that belong to no tenant.
+	All Grant = "all"
+)
+
+// row holds the grants of the roles, in the order of Roles.
+type row [len(Roles)]Grant
+
+// The kinds of rows: viewer, client, tenant-operator, operator, admin.
+var (
+	submit     = row{None, Own, Own, Own, Own}
+	seeJob     = row{All, Own, Own, All, All}
+	changeJob  = row{None, Own, Own, All, All}
+	operateJob = row{All, None, Own, All, All}
+	see        = row{All, None, None, All, All}
+	change     = row{None, None, None, All, All}
+	administer = row{None, None, None, None, All}
+	read       = row{All, All, All, All, All}
+	report     = row{None, All, All, All, All}
+)
+
+// The frames of a client's WebSocket.
+const (
+	FrameSubmit = "frame submit"
+	FrameAttach = "frame attach"
+	FrameCancel = "frame cancel"
+	FramePing   = "frame ping"
+)
+
+// rights holds the row of each operation of the OpenAPI document, and of each frame.
+var rights = map[string]row{
+	FrameSubmit: submit,
+	FrameAttach: submit, // it takes the job's messages away from another session
+	FrameCancel: changeJob,
+	FramePing:   read,
+
+	"submit-job":            submit,
+	"get-job":               seeJob,
+	"list-jobs":             seeJob,
+	"cancel-job":            changeJob,
+	"requeue-job":           changeJob,
+	"drop-job":              changeJob,
+	"explain-submitted-job": operateJob,
+	"explain-job":           see,
+	"list-queues":           see,
+
+	"list-nodes":   see,
+	"get-node":     see,
+	"drain-node":   change,
+	"undrain-node": change,
+	"remove-node":  administer,
+
+	"list-schedules":  seeJob,
+	"get-schedule":    seeJob,
+	"put-schedule":    changeJob,
+	"delete-schedule": changeJob,
+	"pause-schedule":  changeJob,
+	"resume-schedule": changeJob,
+	"run-schedule":    changeJob,
+
+	"get-config":           see,
+	"list-config-versions": see,
+	"get-config-version":   see,
+	"list-pools":           see,
+	"get-pool":             see,
+	"put-config":           administer,
+	"rollback-config":      administer,
+	"pause-pool":           change,
+	"resume-pool":          change,
+	"pause-service":        change,
+	"resume-service":       change,
+	"pause-class":          change,
+	"resume-class":         change,
+
+	"list-locks":      see,
+	"get-lock":        see,
+	"list-lock-audit": see,
+	"revoke-lock":     administer,
+
+	"list-services":                 see,
+	"get-service":                   see,
+	"list-instances":                see,
+	"get-instance":                  see,
+	"get-instance-metrics":          see,
+	"get-registry-health":           see,
+	"get-service-health":            see,
+	"list-node-services":            see,
+	"get-migration":                 see,
+	"override-instance":             change,
+	"reset-instance":                change,
+	"set-cleanup":                   change,
+	"register-persistent":           change,
+	"remove-instance":               change,
+	"finish-migration":              change,
+	"discover":                      read,
+	"list-replicas":                 read,
+	"list-config-documents":         see,
+	"get-config-document":           see,
+	"list-config-document-versions": see,
+	"diff-config-document":          see,
+	"put-config-document":           change,
+	"rollback-config-document":      change,
+	"delete-config-document":        change,
+	"read-document":                 read,
+
+	"list-lists":          see,
+	"get-list":            see,
+	"list-versions":       see,
+	"diff-version":        see,
+	"sample-version":      see,
+	"list-rejects":        see,
+	"export-list":         see,
+	"list-uploads":        see,
+	"list-upload-rejects": see,
+	"get-upload":          see,
+	"query-list":          see,
+	"count-list":          see,
+	"list-clients":        see,
+	"apply-list":          change,
+	"delete-list":         change,
+	"accept-version":      change,
+	"verify-version":      change,
+	"open-upload":         change,
+	"put-chunk":           change,
+	"commit-upload":       change,
+	"drop-upload":         change,
+	"switch-list":         change,
+	"expand-list":         change,
+	"move-list":           change,
+	"freeze-list":         change,
+	"unfreeze-list":       change,
+	"cancel-operation":    change,
+	"edit-list":           change,
+	"open-session":        change,
+	"stage-entries":       change,
+	"commit-session":      change,
+	"cancel-session":      change,
+	"collect-lists":       change,
+	"list-marks":          read,
+	"list-changes":        read,
+	"get-block":           read,
+	"list-ids":            read,
+	"check-list":          read,
+	"report-lists":        report,
+}
+
+// Calls returns the operations and frames that have a row, sorted.
+func Calls() []string {
+	calls := make([]string, 0, len(rights))
+	for call := range rights {
+		calls = append(calls, call)
+	}
+	slices.Sort(calls)
+	return calls
+}
+
+// GrantOf returns what the role may do by this operation or frame.
+func (r Role) GrantOf(call string) Grant {
+	i := slices.Index(Roles[:], r)
+	if i < 0 {
+		return None
+	}
+	return rights[call][i]
+}
+
+// May returns the caller's grant for an operation or a frame, which is not None, or
+// permission_denied.
+func (p *Principal) May(call string) (Grant, error) {
+	if grant := p.Role.GrantOf(call); grant != None {
+		return grant, nil
+	}
+	var others []string
+	for _, r := range Roles {
+		if r.GrantOf(call) != None {
+			others = append(others, string(r))
+		}
+	}
+	return None, &freeslot.Error{
+		Code: freeslot.CodePermissionDenied,
+		Message: fmt.Sprintf(
+			"the token's role is %s, and %s is for %s", p.Role, call, strings.Join(others, ", "),
+		),
+	}
+}
