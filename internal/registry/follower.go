@@ -244,7 +244,7 @@ func (f *follower) message(s *followed, m hubMessage, now time.Duration) {
 // touched does what a view wants after an input.
 func (f *follower) touched(s *followed, now time.Duration) {
 	v := s.follower.view
-	if at, wants := v.wantAt(); wants && at > now {
+	if at, wants := v.fetch.Due(); wants && at > now {
 		f.later[s] = struct{}{}
 	} else if wants && !s.follower.queued {
 		s.follower.queued = true
@@ -316,7 +316,7 @@ func (f *follower) runDue(now time.Duration) time.Duration {
 func (f *follower) turnLater(now time.Duration) {
 	for s := range f.later {
 		v := s.follower.view
-		if v.phase == phaseWaiting {
+		if v.waiting {
 			f.await(s, now)
 			continue
 		}
@@ -394,7 +394,7 @@ func (f *follower) fetch(s *followed, want fetch) {
 			return
 		case err != nil:
 			f.outage.Failed(err, zap.String("service", s.service))
-			v.failed(want.number, now)
+			v.fetch.Failed(want.number, now)
 		case want.load:
 			v.loadPage(want.number, &p, now)
 		default:

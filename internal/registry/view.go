@@ -2,11 +2,9 @@ package registry
 
 import (
 	"time"
-)
 
-// heldLimit bounds the events that wait for the answer of a fetch. Further ones are dropped, and
-// the changes are then fetched once more.
-const heldLimit = 1024
+	"github.com/freeslot/freeslot/internal/follow"
+)
 
 // viewConfig says how a consumer follows a service.
 type viewConfig struct {
@@ -34,8 +32,9 @@ type view struct {
 	history string // of the server's data; "" while unknown
 	// sure is the service's stamp when it was last compared under that history. Another stamp under
 	// another history proves nothing: the changes since may come from both.
-	sure  string
-	phase phase
+	sure string
+	// waiting is true until the first look.
+	waiting bool
 	// loaded is true when the instances came from Redis, disk when they came from the disk.
 	loaded, disk bool
 	instances    map[string]*held
@@ -46,15 +45,10 @@ type view struct {
 	// emptied says why the list became empty, as far as events or the view itself know it.
 	emptied string
 
-	fetch     fetch // the one that is due or under way
-	pending   bool  // true while it is under way
-	notBefore time.Duration
-	failures  int
-	loads     uint32 // the number of loads begun
-	loadHead  head   // the head of the first page of this load
-	waiting   []*change
-	overflow  bool // waiting was full
-	lookSoon  bool
+	fetch    follow.Fetch[fetch, *change] // idle while the view is waiting or following
+	loads    uint32                       // the number of loads begun
+	loadHead head                         // the head of the first page of this load
+	lookSoon bool
 
 	answered time.Duration // when Redis last answered
 	silent   bool
@@ -83,15 +77,6 @@ type held struct {
 	load uint32
 }
 
-type phase uint8
-
-const (
-	phaseWaiting phase = iota
-	phaseLoading
-	phaseCatching
-	phaseFollowing
-)
-
 // fetch is a page that a view wants: part of a load, or of changes.
 type fetch struct {
 	number uint64
@@ -103,18 +88,21 @@ type fetch struct {
 
 func newView(service string, cfg viewConfig, now time.Duration) *view {
 	return &view{
-		service: service, cfg: cfg, answered: now,
+		service: service, cfg: cfg, waiting: true, answered: now,
 		instances: make(map[string]*held), late: make(map[string]struct{}), unconfirmed: make(map[string]time.Duration),
 		changed: make(map[string]struct{}),
 	}
 }
+
+// following reports whether the view has all changes up to head.Revision.
+func (v *view) following() bool { return !v.waiting && v.fetch.Idle() }
 
 // timeout returns the T that lateness is judged by.
 func (v *view) timeout() time.Duration { return max(v.cfg.timeout, 2*v.head.Longest) }
 
 // restore takes instances from the disk. Call it only on a new view.
 func (v *view) restore(h head, instances []*Instance) {
-	if v.phase != phaseWaiting || v.disk || h.Birth == "" {
+	if !v.waiting || v.disk || h.Birth == "" {
 		return
 	}
 	v.head, v.disk, v.dirty = h, true, true
@@ -130,8 +118,8 @@ func (v *view) event(c *change, now time.Duration) {
 		v.lookSoon = true
 		return
 	}
-	if v.phase != phaseFollowing {
-		v.wait(c)
+	if !v.following() {
+		v.fetch.Hold(c)
 		return
 	}
 	switch {
@@ -140,26 +128,12 @@ func (v *view) event(c *change, now time.Duration) {
 		v.apply(c)
 	case c.Birth != v.head.Birth:
 		v.lose(now)
-		v.wait(c)
 	case c.Revision <= v.head.Revision:
 	case c.Revision == v.head.Revision+1:
 		v.apply(c)
 	default:
 		v.gaps++
 		v.catchUp(now)
-		v.wait(c)
-	}
-}
-
-// wait keeps an event until the fetch under way has its answer. Before the fetch is sent, an event
-// is useless: the answer includes what it says.
-func (v *view) wait(c *change) {
-	switch {
-	case !v.pending:
-	case len(v.waiting) == heldLimit:
-		v.overflow = true
-	default:
-		v.waiting = append(v.waiting, c)
 	}
 }
 
@@ -216,8 +190,8 @@ func (v *view) ask() asked {
 
 // looked takes over the result of a look.
 func (v *view) looked(a asked, l *looked, now time.Duration) {
-	if v.missed && v.failures > 0 { // Redis is back, so the fetch need not wait any longer
-		v.notBefore = min(v.notBefore, now)
+	if v.missed { // Redis is back, so the fetch need not wait any longer
+		v.fetch.Hasten(now)
 	}
 	v.heard(now)
 	v.seen(l.at)
@@ -225,12 +199,12 @@ func (v *view) looked(a asked, l *looked, now time.Duration) {
 	if v.head.Longest != l.head.Longest || v.head.Guard != l.head.Guard {
 		v.head.Longest, v.head.Guard, v.dirty = l.head.Longest, l.head.Guard, true
 	}
-	if v.phase == phaseWaiting {
+	if v.waiting {
 		v.history = l.history
 		v.begin(now)
 		return
 	}
-	if v.phase != phaseFollowing || a.loads != v.loads || a.birth != v.head.Birth {
+	if !v.following() || a.loads != v.loads || a.birth != v.head.Birth {
 		return // it is older than what the view is about to get
 	}
 	equal := l.head.Revision == v.head.Revision && l.head.Stamp == v.head.Stamp && l.head.Birth == v.head.Birth

@@ -2,32 +2,11 @@ package registry
 
 import "time"
 
-// The wait after a failed fetch doubles.
-const (
-	firstFetchRetry = 50 * time.Millisecond
-	lastFetchRetry  = 5 * time.Second
-)
-
 // want returns the page to fetch next, if one is due. The view then waits for loadPage, changesPage
 // or failed with the number of the fetch.
 func (v *view) want(now time.Duration) (f fetch, due bool) {
-	if v.pending || v.phase != phaseLoading && v.phase != phaseCatching || now < v.notBefore {
-		return f, false
-	}
-	v.pending = true
-	v.waiting, v.overflow = nil, false // the answer includes what they say
-	return v.fetch, true
-}
-
-// wantAt returns when want has something; false if it waits for something else.
-func (v *view) wantAt() (at time.Duration, ok bool) {
-	return v.notBefore, !v.pending && (v.phase == phaseLoading || v.phase == phaseCatching)
-}
-
-// next makes a fetch the one that is due. Answers of earlier ones are ignored from now on.
-func (v *view) next(f fetch, at time.Duration) {
-	f.number = v.fetch.number + 1
-	v.fetch, v.pending, v.notBefore = f, false, at
+	f, f.number, due = v.fetch.Take(now)
+	return f, due
 }
 
 // lose begins a load because Redis has lost data. What the load does not bring stays, unconfirmed.
@@ -42,43 +21,24 @@ func (v *view) lose(now time.Duration) {
 
 // begin begins a load.
 func (v *view) begin(at time.Duration) {
-	v.phase, v.sure = phaseLoading, ""
+	v.waiting, v.sure = false, ""
 	v.loads++
-	v.next(fetch{load: true, cursor: "0"}, at)
+	v.fetch.Begin(fetch{load: true, cursor: "0"}, at)
 }
 
 // catchUp fetches the changes since the view's own revision.
 func (v *view) catchUp(at time.Duration) {
-	v.phase = phaseCatching
-	v.next(fetch{since: v.head.Revision, birth: v.head.Birth}, at)
-}
-
-// failed makes a fetch that brought nothing due again.
-func (v *view) failed(number uint64, now time.Duration) {
-	if number != v.fetch.number || !v.pending {
-		return
-	}
-	v.pending = false
-	v.notBefore = now + min(firstFetchRetry<<min(v.failures, 10), lastFetchRetry)
-	v.failures++
-}
-
-// answer reports whether an answer belongs to the fetch under way.
-func (v *view) answer(number uint64, now time.Duration) bool {
-	v.heard(now)
-	if number != v.fetch.number || !v.pending {
-		return false
-	}
-	v.pending, v.failures = false, 0
-	return true
+	v.fetch.Begin(fetch{since: v.head.Revision, birth: v.head.Birth}, at)
 }
 
 // loadPage takes over a page of a load.
 func (v *view) loadPage(number uint64, p *page, now time.Duration) {
-	if !v.answer(number, now) {
+	v.heard(now)
+	f, current := v.fetch.Answered(number)
+	if !current {
 		return
 	}
-	if v.fetch.cursor == "0" {
+	if f.cursor == "0" {
 		v.loadHead = p.head
 	} else if v.loadHead.Birth != p.head.Birth || p.head.Revision < v.loadHead.Revision {
 		v.lost = true // Redis has lost data since the first page
@@ -89,7 +49,7 @@ func (v *view) loadPage(number uint64, p *page, now time.Duration) {
 		v.takePage(&p.entries[i])
 	}
 	if p.cursor != "0" {
-		v.next(fetch{load: true, cursor: p.cursor}, now)
+		v.fetch.Begin(fetch{load: true, cursor: p.cursor}, now)
 		return
 	}
 	v.endLoad(now)
@@ -133,14 +93,14 @@ func (v *view) endLoad(now time.Duration) {
 	if same && lost && before.Revision < since {
 		since = before.Revision // it has the ids that left meanwhile, in the right order
 	}
-	v.phase = phaseCatching
-	v.next(fetch{since: since, birth: v.head.Birth}, now)
+	v.fetch.Begin(fetch{since: since, birth: v.head.Birth}, now)
 }
 
 // changesPage takes over a page of changes.
 func (v *view) changesPage(number uint64, p *page, now time.Duration) {
-	f := v.fetch
-	if !v.answer(number, now) {
+	v.heard(now)
+	f, current := v.fetch.Answered(number)
+	if !current {
 		return
 	}
 	if p.reload {
@@ -160,25 +120,15 @@ func (v *view) changesPage(number uint64, p *page, now time.Duration) {
 	if p.more {
 		f.since = p.entries[len(p.entries)-1].Revision
 		v.head.Revision = max(v.head.Revision, f.since)
-		v.next(f, now)
+		v.fetch.Begin(f, now)
 		return
 	}
 	why := v.head.Why
 	if v.head = p.head; v.head.Why == "" && len(v.instances) == 0 {
 		v.head.Why = why
 	}
-	v.phase, v.loaded, v.disk, v.lost, v.dirty = phaseFollowing, true, false, false, true
-	v.replay(now)
-}
-
-// replay takes over the events that came while the last page was fetched.
-func (v *view) replay(now time.Duration) {
-	waiting, overflow := v.waiting, v.overflow
-	v.waiting, v.overflow = nil, false
-	for _, c := range waiting {
-		v.event(c, now)
-	}
-	if overflow && v.phase == phaseFollowing {
+	v.loaded, v.disk, v.lost, v.dirty = true, false, false, true
+	if v.fetch.Replay(func(c *change) { v.event(c, now) }) {
 		v.catchUp(now)
 	}
 }

@@ -293,7 +293,7 @@ func (j *journey) fetch() {
 	j.answers = append(j.answers, func() {
 		switch {
 		case j.r.IntN(10) == 0:
-			j.v.failed(f.number, j.now)
+			j.v.fetch.Failed(f.number, j.now)
 		case f.load:
 			j.v.loadPage(f.number, &answered, j.now)
 		default:
@@ -515,21 +515,21 @@ func TestViewFetchesAfterOutage(t *testing.T) {
 	v.looked(v.ask(), &looked{}, 0)
 	now := time.Duration(0)
 	for range 10 {
-		now = v.notBefore
+		now, _ = v.fetch.Due()
 		f, due := v.want(now)
 		if !due {
 			t.Fatal("no fetch is due")
 		}
-		v.failed(f.number, now)
+		v.fetch.Failed(f.number, now)
 	}
 	now += time.Second
 	v.looked(v.ask(), &looked{}, now)
-	if at, _ := v.wantAt(); at <= now {
+	if at, _ := v.fetch.Due(); at <= now {
 		t.Errorf("due at %s, expected later than %s: no look has failed", at, now)
 	}
 	v.lookFailed()
 	v.looked(v.ask(), &looked{}, now)
-	if at, due := v.wantAt(); !due || at > now {
+	if at, due := v.fetch.Due(); !due || at > now {
 		t.Errorf("due at %s, expected %s", at, now)
 	}
 }
