@@ -35,6 +35,9 @@ const (
 	// fetchesAtOnce and blocksAtOnce bound the calls of their kind.
 	fetchesAtOnce = 8
 	blocksAtOnce  = 4
+	// The wait after a failed connection or long poll grows.
+	firstRetry = 50 * time.Millisecond
+	lastRetry  = 5 * time.Second
 	// diskPatience is how long a list waits for Redis before it is taken from the disk.
 	diskPatience = 500 * time.Millisecond
 )
@@ -263,7 +266,7 @@ func (f *follower) fetch(l *List, now time.Duration) {
 			l.setFailure(err)
 			if err != nil {
 				f.failed(err)
-				v.failed(want.number, at)
+				v.fetch.Failed(want.number, at)
 				return
 			}
 			f.reached()

@@ -5,6 +5,7 @@ import (
 	"math"
 	"time"
 
+	"github.com/freeslot/freeslot/internal/follow"
 	lists "github.com/freeslot/freeslot/internal/namelist"
 	"github.com/freeslot/freeslot/internal/namelist/filter"
 	"github.com/freeslot/freeslot/internal/namelist/form"
@@ -135,7 +136,7 @@ func (l *loaded) putWhole(ids map[string]int64) {
 func (v *view) notLoaded(l *loaded, index uint32, err error, now time.Duration) {
 	delete(l.asked, index)
 	l.refused = l.refused || errors.Is(err, filter.ErrFormat)
-	l.notBefore = now + retry(l.failures)
+	l.notBefore = now + follow.Retry(l.failures)
 	l.failures++
 	v.dirty = true
 }

@@ -73,7 +73,7 @@ func (v *view) snapshot(begun time.Time, now time.Duration, fits func(bytes int6
 // prepared reports whether a version can be switched to: its edits are there, and all blocks that
 // fit.
 func (v *view) prepared(l *loaded, fits func(bytes int64) bool) bool {
-	return v.following && v.since <= l.version.Base && l.complete(fits)
+	return v.fetch.Idle() && v.since <= l.version.Base && l.complete(fits)
 }
 
 // question is an id that a snapshot cannot decide alone.

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/freeslot/freeslot/internal/follow"
 	lists "github.com/freeslot/freeslot/internal/namelist"
 	"github.com/freeslot/freeslot/internal/namelist/filter"
 	"github.com/freeslot/freeslot/internal/namelist/form"
@@ -13,16 +14,10 @@ import (
 const (
 	// headOnly is a revision that no list reaches: the delta after it has only the head.
 	headOnly = 1 << 53
-	// waitingLimit bounds the events that wait for the answer of a fetch. Further ones are dropped,
-	// and then fetched.
-	waitingLimit = 1024
 	// staleAfter is the silence after which answers are stale.
 	staleAfter = 3 * time.Second
 	// spread is the time over which clients spread loads that many would make at the same moment.
 	spread = time.Second
-	// The wait after a failed fetch or load of a block doubles.
-	firstRetry = 50 * time.Millisecond
-	lastRetry  = 5 * time.Second
 )
 
 // view is what a client knows of one list: a state machine without clock and I/O. Its owner calls
@@ -47,14 +42,8 @@ type view struct {
 	// serving and next are the versions of head, with what is loaded of them.
 	serving, next *loaded
 
-	following bool
-	fetch     fetch
-	pending   bool // true while the fetch is under way
-	notBefore time.Duration
-	failures  int
-	staged    *edits // built from the pages so far
-	waiting   []lists.Event
-	overflow  bool // waiting was full
+	fetch  follow.Fetch[fetch, lists.Event] // idle while the view is following
+	staged *edits                           // built from the pages so far
 
 	// sure is when the list was last known to be at revision.
 	sure    time.Duration
@@ -79,7 +68,7 @@ type shown struct {
 
 // fetch is a page of a delta that a view wants.
 type fetch struct {
-	number int
+	number uint64
 	after  int64
 	// fresh is true if the pages replace the edits; they begin at base.
 	fresh bool
@@ -100,58 +89,36 @@ func (v *view) reload(at time.Duration) { v.fresh(headOnly, at) }
 // fresh fetches all edits above base.
 func (v *view) fresh(base int64, at time.Duration) {
 	v.staged = noEdits
-	v.begin(fetch{after: base, fresh: true, base: base, first: true}, at)
+	v.fetch.Begin(fetch{after: base, fresh: true, base: base, first: true}, at)
 }
 
 // catchUp fetches what came after the view's own revision.
 func (v *view) catchUp(at time.Duration) {
 	v.staged = v.edits
-	v.begin(fetch{after: v.revision, first: true}, at)
+	v.fetch.Begin(fetch{after: v.revision, first: true}, at)
 }
 
-func (v *view) begin(f fetch, at time.Duration) {
-	f.number = v.fetch.number + 1
-	v.fetch, v.pending, v.following, v.notBefore = f, false, false, at
-}
-
-// want returns the page to fetch next, if one is due. delta or failed answers it.
+// want returns the page to fetch next, if one is due. delta or fetch.Failed answers it.
 func (v *view) want(now time.Duration) (f fetch, due bool) {
-	if v.following || v.pending || now < v.notBefore {
-		return f, false
-	}
-	v.pending = true
-	if v.fetch.first {
-		v.waiting, v.overflow = nil, false // the answer includes what they say
-	}
-	return v.fetch, true
+	f, f.number, due = v.fetch.Take(now)
+	return f, due
 }
-
-// failed makes a fetch that brought nothing due again.
-func (v *view) failed(number int, now time.Duration) {
-	if number == v.fetch.number && v.pending {
-		v.pending = false
-		v.notBefore = now + retry(v.failures)
-		v.failures++
-	}
-}
-
-func retry(failures int) time.Duration { return min(firstRetry<<min(failures, 10), lastRetry) }
 
 // delta takes over the page that want asked for, in a request sent at sent.
-func (v *view) delta(number int, d *lists.Delta, sent, now time.Duration) {
-	if number != v.fetch.number || !v.pending {
+func (v *view) delta(number uint64, d *lists.Delta, sent, now time.Duration) {
+	f, current := v.fetch.Answered(number)
+	if !current {
 		return
 	}
-	v.pending, v.failures = false, 0
 	v.clock(d.Head.At, sent)
-	h, f := &d.Head, v.fetch
+	h := &d.Head
 	switch {
 	case h.Birth == "" && v.birth == "":
 		v.history = d.History
 		v.lose(nil, ReasonListUnknown, now)
 		return
 	case h.Birth == "": // a list that has gone leaves a tombstone: this is a fault of the control server
-		v.notBefore = now + time.Second
+		v.fetch.Begin(f, now+time.Second)
 		return
 	case h.State == lists.Deleted || h.State == lists.Deleting:
 		v.history = d.History
@@ -171,13 +138,13 @@ func (v *view) delta(number int, d *lists.Delta, sent, now time.Duration) {
 	}
 	if d.More && len(d.Edits) > 0 {
 		f.after, f.first = d.Edits[len(d.Edits)-1].Revision, false
-		v.begin(f, now)
+		v.fetch.Begin(f, now)
 		return
 	}
 	if f.fresh {
 		v.since = min(f.base, h.Revision)
 	}
-	v.edits, v.staged, v.revision, v.following, v.sure = v.staged, nil, h.Revision, true, sent
+	v.edits, v.staged, v.revision, v.sure = v.staged, nil, h.Revision, sent
 	v.setHead(h, now)
 	v.replay(now)
 }
@@ -191,12 +158,7 @@ func (v *view) forget(now time.Duration) {
 
 // replay takes over the events that came while a fetch was under way.
 func (v *view) replay(now time.Duration) {
-	waiting, overflow := v.waiting, v.overflow
-	v.waiting, v.overflow = nil, false
-	for i := range waiting {
-		v.event(&waiting[i], now)
-	}
-	if overflow && v.following {
+	if v.fetch.Replay(func(e lists.Event) { v.event(&e, now) }) {
 		v.catchUp(now)
 	}
 }
@@ -204,7 +166,7 @@ func (v *view) replay(now time.Duration) {
 // lose records that the list does not exist, or no longer.
 func (v *view) lose(h *lists.Head, why Reason, now time.Duration) {
 	v.head, v.gone, v.serving, v.next = nil, why, nil, nil
-	v.edits, v.staged, v.revision, v.since, v.following, v.sure = noEdits, nil, 0, 0, true, now
+	v.edits, v.staged, v.revision, v.since, v.sure = noEdits, nil, 0, 0, now
 	if h != nil {
 		v.birth, v.revision = h.Birth, h.Revision
 	}
@@ -215,11 +177,8 @@ func (v *view) lose(h *lists.Head, why Reason, now time.Duration) {
 // event takes over a message of the list's channel.
 func (v *view) event(e *lists.Event, now time.Duration) {
 	switch {
-	case !v.following && !v.pending && v.fetch.first: // the fetch to come includes it
-	case !v.following:
-		if v.overflow = v.overflow || len(v.waiting) == waitingLimit; !v.overflow {
-			v.waiting = append(v.waiting, *e)
-		}
+	case !v.fetch.Idle():
+		v.fetch.Hold(*e)
 	case v.head == nil:
 		if e.Birth != v.birth || e.Revision > v.revision {
 			v.birth = ""
@@ -261,14 +220,14 @@ func (v *view) apply(e *lists.Event, now time.Duration) {
 // asked is what a look must know of a view when it is sent.
 type asked struct {
 	revision int64
-	fetches  int
+	fetches  uint64
 }
 
-func (v *view) ask() asked { return asked{revision: v.revision, fetches: v.fetch.number} }
+func (v *view) ask() asked { return asked{revision: v.revision, fetches: v.fetch.Number()} }
 
 // looked takes over the result of a look that was sent at sent.
 func (v *view) looked(a asked, m lists.Mark, history string, at time.Time, sent, now time.Duration) {
-	if !v.following || a.fetches != v.fetch.number {
+	if !v.fetch.Idle() || a.fetches != v.fetch.Number() {
 		return // it is older than what the view is about to get
 	}
 	v.clock(at, sent)
@@ -352,7 +311,7 @@ func (v *view) complete(now time.Duration) {
 	case h.Serving == nil:
 		v.show(shown{why: ReasonDraft, head: h})
 	case h.Serving.Base >= v.since && h.Serving.Base >= h.Floor:
-		if v.following && v.next == nil && h.Serving.Base > v.since {
+		if v.fetch.Idle() && v.next == nil && h.Serving.Base > v.since {
 			v.edits, v.since = v.edits.above(h.Seed, h.Serving.Base), h.Serving.Base
 		}
 		v.show(shown{head: h, version: v.serving, revision: v.revision, edits: v.edits})

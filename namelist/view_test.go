@@ -274,7 +274,7 @@ func TestViewModel(t *testing.T) {
 			"fetch": func(*rapid.T) { fetch() },
 			"fail": func(*rapid.T) {
 				if f, due := v.want(now); due {
-					v.failed(f.number, now)
+					v.fetch.Failed(f.number, now)
 				}
 			},
 			"look": func(*rapid.T) { look() },
@@ -319,7 +319,7 @@ func TestViewModel(t *testing.T) {
 				t.Fatalf("draft: %s", got.why)
 			}
 		case got.why != ReasonNone || got.version.version.Number != s.head.Serving.Number || got.revision != s.head.Revision:
-			t.Fatalf("shows %s, %+v at %d, want version %d at %d (following %t, since %d)", got.why, got.version, got.revision, s.head.Serving.Number, s.head.Revision, v.following, v.since)
+			t.Fatalf("shows %s, %+v at %d, want version %d at %d (following %t, since %d)", got.why, got.version, got.revision, s.head.Serving.Number, s.head.Revision, v.fetch.Idle(), v.since)
 		default:
 			if want := s.content(s.versions[s.head.Serving.Number]); !maps.Equal(shows(v, s.versions[s.head.Serving.Number]), want) {
 				t.Fatalf("shows %v, want %v", shows(v, s.versions[s.head.Serving.Number]), want)
