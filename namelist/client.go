@@ -15,6 +15,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/freeslot/freeslot"
+	"github.com/freeslot/freeslot/internal/follow"
 	"github.com/freeslot/freeslot/internal/loopback"
 	lists "github.com/freeslot/freeslot/internal/namelist"
 	"github.com/freeslot/freeslot/internal/process/output"
@@ -31,8 +32,8 @@ type Client struct {
 	metrics *metrics
 	cache   *cache
 	asks    asks
-	disk    *snapshots             // nil without a folder
-	source  atomic.Pointer[source] // nil until the control server was reached
+	disk    *follow.Disk[*snapshot] // nil without a folder
+	source  atomic.Pointer[source]  // nil until the control server was reached
 
 	ctx     context.Context // ends with Close
 	cancel  context.CancelFunc
@@ -104,7 +105,7 @@ func (c *Client) start(open func(context.Context) (source, error)) {
 	f := newFollower(c)
 	c.loops.Go(func() { f.loop(open) })
 	if c.disk != nil {
-		c.loops.Go(func() { c.disk.loop(c.ctx) })
+		c.loops.Go(func() { c.disk.Run(c.ctx) })
 	}
 }
 
@@ -225,7 +226,7 @@ func (c *Client) setFailure(err error) {
 func (c *Client) publish(l *List, p *snapshot) {
 	close(l.snapshot.Swap(p).replaced)
 	if c.disk != nil && p.why == ReasonNone && !p.stale && p.ready {
-		c.disk.changed(l.name, p)
+		c.disk.Changed(l.name, p)
 	}
 }
 

@@ -358,7 +358,11 @@ func (f *follower) restore(l *List, now time.Duration) {
 	}
 	s.restoring = true
 	f.c.spawn(func() {
-		saved, ok := f.c.disk.read(l.name)
+		var saved *saved
+		ok := f.c.disk.Read(l.name, func(data []byte) (err error) {
+			saved, err = decodeSnapshot(data, l.name)
+			return err
+		})
 		f.post(func(at time.Duration) {
 			if ok {
 				s.view.restore(saved, f.begun, at, f.fits)

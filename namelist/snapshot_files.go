@@ -1,24 +1,18 @@
 package namelist
 
 import (
-	"bufio"
 	"bytes"
-	"context"
 	"crypto/sha256"
 	"encoding/binary"
-	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
-	"os"
-	"path/filepath"
-	"sync"
 	"time"
 
 	"go.uber.org/zap"
 
+	"github.com/freeslot/freeslot/internal/follow"
 	lists "github.com/freeslot/freeslot/internal/namelist"
 	"github.com/freeslot/freeslot/internal/namelist/filter"
 )
@@ -28,113 +22,16 @@ const (
 	saveEvery = 10 * time.Second
 	// snapshotMagic begins a file; its last part is the version.
 	snapshotMagic = "freeslot-namelist-1\n"
-	// snapshotLimit bounds the size of a file that is read.
-	snapshotLimit = 1 << 30
 )
 
-// snapshots keeps what is loaded in a folder, a file for each list, so that a process can start
-// while Redis is away.
-type snapshots struct {
-	dir, prefix string
-	log         *zap.Logger
-
-	mu      sync.Mutex
-	pending map[string]*snapshot // guarded by mu; by list, not written yet
-	written map[string]*snapshot // only loop uses it
-}
-
-func newSnapshots(dir, prefix string, log *zap.Logger) *snapshots {
-	return &snapshots{
-		dir: dir, prefix: prefix, log: log, pending: make(map[string]*snapshot), written: make(map[string]*snapshot),
+// newSnapshots returns the folder in which a client keeps its loaded lists.
+func newSnapshots(dir, prefix string, log *zap.Logger) *follow.Disk[*snapshot] {
+	return &follow.Disk[*snapshot]{
+		Dir: dir, Prefix: prefix, Feature: "namelist", Noun: "list", Every: saveEvery, Log: log, Encode: encodeSnapshot,
+		Same: func(a, b *snapshot) bool {
+			return a.build == b.build && a.revision == b.revision && a.status.Loaded == b.status.Loaded
+		},
 	}
-}
-
-// changed takes a new snapshot.
-func (s *snapshots) changed(list string, p *snapshot) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.pending[list] = p
-}
-
-// loop writes what has changed until ctx ends, and then once more.
-func (s *snapshots) loop(ctx context.Context) {
-	ticker := time.NewTicker(saveEvery)
-	defer ticker.Stop()
-	failed := false
-	for ctx.Err() == nil {
-		select {
-		case <-ticker.C:
-		case <-ctx.Done():
-		}
-		s.mu.Lock()
-		pending := s.pending
-		s.pending = make(map[string]*snapshot)
-		s.mu.Unlock()
-		for list, p := range pending {
-			if was := s.written[list]; was != nil && was.build == p.build && was.revision == p.revision &&
-				was.status.Loaded == p.status.Loaded {
-				continue
-			}
-			err := s.write(list, p)
-			if err != nil && !failed { // the next ones would fail alike
-				s.log.Warn("namelist.snapshot_not_written", zap.String("list", list), zap.Error(err))
-			}
-			if failed = err != nil; !failed {
-				s.written[list] = p
-			}
-		}
-	}
-}
-
-// file returns the name of a list's file. It is made of a hash of prefix and name, since names may
-// differ in ways that a file system ignores.
-func (s *snapshots) file(list string) string {
-	sum := sha256.Sum256([]byte(s.prefix + "\x00" + list))
-	return filepath.Join(s.dir, "namelist-"+hex.EncodeToString(sum[:16])+".snapshot")
-}
-
-// write replaces a list's file in one step.
-func (s *snapshots) write(list string, p *snapshot) error {
-	if err := os.MkdirAll(s.dir, 0o700); err != nil {
-		return err
-	}
-	f, err := os.CreateTemp(s.dir, ".namelist-*") // 0600
-	if err != nil {
-		return err
-	}
-	buffered := bufio.NewWriterSize(f, 1<<16)
-	err = encodeSnapshot(buffered, list, p)
-	if err = errors.Join(err, buffered.Flush(), f.Close()); err == nil {
-		err = os.Rename(f.Name(), s.file(list))
-	}
-	if err != nil {
-		return errors.Join(err, os.Remove(f.Name()))
-	}
-	return nil
-}
-
-// read returns the content of a list's file. A file that cannot be used is logged.
-func (s *snapshots) read(list string) (saved *saved, ok bool) {
-	name := s.file(list)
-	info, err := os.Stat(name)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, false
-	}
-	if err == nil && info.Size() > snapshotLimit {
-		err = fmt.Errorf("it has %d bytes, expected at most %d", info.Size(), snapshotLimit)
-	}
-	var data []byte
-	if err == nil {
-		data, err = os.ReadFile(name)
-	}
-	if err == nil {
-		saved, err = decodeSnapshot(data, list)
-	}
-	if err != nil {
-		s.log.Warn("namelist.snapshot_ignored", zap.String("file", name), zap.String("list", list), zap.Error(err))
-		return nil, false
-	}
-	return saved, true
 }
 
 // saved is the JSON of a file. A file has the magic, the length of the JSON in 4 bytes of little

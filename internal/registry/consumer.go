@@ -12,6 +12,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/freeslot/freeslot"
+	"github.com/freeslot/freeslot/internal/follow"
 	"github.com/freeslot/freeslot/internal/process/output"
 )
 
@@ -21,7 +22,7 @@ type Consumer struct {
 	opts    ConsumerOptions
 	log     *zap.Logger
 	metrics *consumerMetrics
-	disk    *snapshots // nil without a folder
+	disk    *follow.Disk[*List] // nil without a folder
 
 	ctx     context.Context // ends with Stop
 	cancel  context.CancelFunc
@@ -103,8 +104,8 @@ func (c *Consumer) Start(ctx context.Context) error {
 		return errors.New("registry: consumer was started before")
 	}
 	if c.disk != nil {
-		if err := output.TryFolder(c.disk.dir); err != nil {
-			return freeslot.Invalid("snapshot_dir", "is %q, expected a folder in which files can be made: %v", c.disk.dir, err)
+		if err := output.TryFolder(c.disk.Dir); err != nil {
+			return freeslot.Invalid("snapshot_dir", "is %q, expected a folder in which files can be made: %v", c.disk.Dir, err)
 		}
 	}
 	if err := c.redis.begin(ctx, c.disk != nil); err != nil {
@@ -122,7 +123,7 @@ func (c *Consumer) begin() {
 	c.loops.Go(f.loop)
 	c.loops.Go(c.notifyLoop)
 	if c.disk != nil {
-		c.loops.Go(func() { c.disk.loop(c.ctx) })
+		c.loops.Go(func() { c.disk.Run(c.ctx) })
 	}
 }
 
@@ -333,8 +334,8 @@ func (c *Consumer) publish(f *followed, l *List) {
 	if first {
 		close(f.ready)
 	}
-	if c.disk != nil {
-		c.disk.changed(l)
+	if c.disk != nil && l.worthKeeping() {
+		c.disk.Changed(l.Service, l)
 	}
 	c.tell(f)
 }

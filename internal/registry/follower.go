@@ -342,7 +342,12 @@ func (f *follower) await(s *followed, now time.Duration) {
 	}
 	st.restoring = true
 	f.c.loops.Go(func() {
-		h, instances, ok := f.c.disk.read(s.service)
+		var h head
+		var instances []*Instance
+		ok := f.c.disk.Read(s.service, func(data []byte) (err error) {
+			h, instances, err = decodeSnapshot(data, s.service)
+			return err
+		})
 		f.post(func(now time.Duration) {
 			if ok && !st.removed {
 				st.view.restore(h, instances)

@@ -2,19 +2,17 @@ package registry
 
 import (
 	"bytes"
-	"context"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io/fs"
-	"os"
-	"path/filepath"
-	"sync"
+	"io"
 	"time"
 
 	"go.uber.org/zap"
+
+	"github.com/freeslot/freeslot/internal/follow"
 )
 
 const (
@@ -22,111 +20,26 @@ const (
 	snapshotEvery = 3 * time.Second
 	// snapshotMagic begins a file; its last part is the version.
 	snapshotMagic = "freeslot-registry-1"
-	// snapshotLimit bounds the size of a file that is read.
-	snapshotLimit = 1 << 30
 )
 
-// snapshots keeps the last lists in a folder, a file for each service, so that a process can start
-// while Redis is away. They are only a fallback.
-type snapshots struct {
-	dir, prefix string
-	log         *zap.Logger
-
-	mu    sync.Mutex
-	lists map[string]*List // guarded by mu; by service, not written yet
-}
-
-func newSnapshots(dir, prefix string, log *zap.Logger) *snapshots {
-	return &snapshots{dir: dir, prefix: prefix, log: log, lists: make(map[string]*List)}
-}
-
-// changed takes a new list. It ignores lists from the disk, and lists with instances that Redis
-// does not have.
-func (s *snapshots) changed(l *List) {
-	if l.State == StateDisk || l.State == StateRebuilding || l.State == StateStale {
-		return
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.lists[l.Service] = l
-}
-
-// loop writes what has changed until ctx ends, and then once more.
-func (s *snapshots) loop(ctx context.Context) {
-	ticker := time.NewTicker(snapshotEvery)
-	defer ticker.Stop()
-	failed := false
-	for ctx.Err() == nil {
-		select {
-		case <-ticker.C:
-		case <-ctx.Done():
-		}
-		s.mu.Lock()
-		lists := s.lists
-		s.lists = make(map[string]*List)
-		s.mu.Unlock()
-		for _, l := range lists {
-			err := s.write(l)
-			if err != nil && !failed { // the next ones would fail alike
-				s.log.Warn("registry.snapshot_not_written", zap.String("service", l.Service), zap.Error(err))
+// newSnapshots returns the folder of a consumer's last lists.
+func newSnapshots(dir, prefix string, log *zap.Logger) *follow.Disk[*List] {
+	return &follow.Disk[*List]{
+		Dir: dir, Prefix: prefix, Feature: "registry", Noun: "service", Every: snapshotEvery, Log: log,
+		Encode: func(to io.Writer, _ string, l *List) error {
+			data, err := encodeSnapshot(l)
+			if err == nil {
+				_, err = to.Write(data)
 			}
-			failed = err != nil
-		}
+			return err
+		},
 	}
 }
 
-// file returns the name of a service's file. It is made of a hash of prefix and name, since names
-// may differ in ways that a file system ignores.
-func (s *snapshots) file(service string) string {
-	sum := sha256.Sum256([]byte(s.prefix + "\x00" + service))
-	return filepath.Join(s.dir, "registry-"+hex.EncodeToString(sum[:16])+".snapshot")
-}
-
-// write replaces a service's file in one step.
-func (s *snapshots) write(l *List) error {
-	data, err := encodeSnapshot(l)
-	if err != nil {
-		return err
-	}
-	if err := os.MkdirAll(s.dir, 0o700); err != nil {
-		return err
-	}
-	f, err := os.CreateTemp(s.dir, ".registry-*") // 0600
-	if err != nil {
-		return err
-	}
-	_, err = f.Write(data)
-	if err = errors.Join(err, f.Close()); err == nil {
-		err = os.Rename(f.Name(), s.file(l.Service))
-	}
-	if err != nil {
-		return errors.Join(err, os.Remove(f.Name()))
-	}
-	return nil
-}
-
-// read returns the content of a service's file. A file that cannot be used is logged and ignored.
-func (s *snapshots) read(service string) (h head, instances []*Instance, ok bool) {
-	name := s.file(service)
-	info, err := os.Stat(name)
-	if errors.Is(err, fs.ErrNotExist) {
-		return h, nil, false
-	}
-	if err == nil && info.Size() > snapshotLimit {
-		err = fmt.Errorf("it has %d bytes, expected at most %d", info.Size(), snapshotLimit)
-	}
-	var data []byte
-	if err == nil {
-		data, err = os.ReadFile(name)
-	}
-	if err == nil {
-		h, instances, err = decodeSnapshot(data, service)
-	}
-	if err != nil {
-		s.log.Warn("registry.snapshot_ignored", zap.String("file", name), zap.String("service", service), zap.Error(err))
-		return head{}, nil, false
-	}
-	return h, instances, true
+// worthKeeping is false for lists from the disk, and for lists with instances that Redis does not
+// have.
+func (l *List) worthKeeping() bool {
+	return l.State != StateDisk && l.State != StateRebuilding && l.State != StateStale
 }
 
 // snapshot is the JSON of a file. It follows a first line of magic, a space, and the SHA-256 of the
