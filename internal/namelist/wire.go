@@ -170,7 +170,7 @@ func DecodeMarks(text []byte, names []string) (marks []Mark, history string, at 
 	for i, name := range names {
 		m, there := w.Lists[name]
 		if !there || m.Revision < 0 || (m.Revision == 0) != (m.Birth == "") {
-			return nil, "", at, fmt.Errorf("marks of lists: that of list %s is missing, or is %+v", name, m)
+			return nil, "", at, fmt.Errorf("marks of lists: list %s has none, or %+v", name, m)
 		}
 		marks[i] = m
 	}
