@@ -13,6 +13,7 @@ import (
 	"testing"
 
 	"github.com/freeslot/freeslot/internal/namelist/server"
+	"github.com/freeslot/freeslot/internal/process/output"
 )
 
 // TestListsExportInto: a file keeps its mode, a symbolic link its target, and a device stays one.
@@ -131,7 +132,7 @@ func TestProgressIsForTerminals(t *testing.T) {
 	must(t, err)
 	defer null.Close()
 	t.Setenv("TERM", "xterm")
-	if isTerminal(null) {
+	if output.IsTerminal(null) {
 		t.Error("/dev/null counts as a terminal")
 	}
 	var out bytes.Buffer
@@ -144,11 +145,11 @@ func TestProgressIsForTerminals(t *testing.T) {
 	}
 	if ptmx, err := os.OpenFile("/dev/ptmx", os.O_RDWR|syscall.O_NOCTTY, 0); err == nil {
 		defer ptmx.Close()
-		if !isTerminal(ptmx) {
+		if !output.IsTerminal(ptmx) {
 			t.Error("a terminal counts as none")
 		}
 		t.Setenv("TERM", "dumb")
-		if isTerminal(ptmx) {
+		if output.IsTerminal(ptmx) {
 			t.Error("a terminal that knows no escape codes counts as one")
 		}
 	}

@@ -26,6 +26,7 @@ import (
 
 	"github.com/freeslot/freeslot/internal/loopback"
 	"github.com/freeslot/freeslot/internal/process/interrupt"
+	"github.com/freeslot/freeslot/internal/process/output"
 	"github.com/freeslot/freeslot/internal/process/procgroup"
 )
 
@@ -125,8 +126,8 @@ func usage(format string, args ...any) error { return usageError{fmt.Errorf(form
 func main() {
 	interrupt.SurvivePipes()
 	env := &environment{
-		ctx: interrupted(), in: os.Stdin, out: stdout{os.Stdout}, err: os.Stderr, terminal: isTerminal(os.Stdout),
-		errTerminal: isTerminal(os.Stderr),
+		ctx: interrupted(), in: os.Stdin, out: stdout{os.Stdout}, err: os.Stderr, terminal: output.IsTerminal(os.Stdout),
+		errTerminal: output.IsTerminal(os.Stderr),
 	}
 	os.Exit(procgroup.Main(func() int { return run(os.Args[1:], env) }))
 }
@@ -166,12 +167,6 @@ func file(w io.Writer) io.Writer {
 		return s.file
 	}
 	return w
-}
-
-// isTerminal reports whether a file is a terminal that knows escape codes.
-func isTerminal(f *os.File) bool {
-	term := os.Getenv("TERM")
-	return term != "" && term != "dumb" && isDisplay(f)
 }
 
 // run parses and runs one command and returns the exit code.

@@ -15,6 +15,7 @@ import (
 	"github.com/alecthomas/kong"
 
 	"github.com/freeslot/freeslot/internal/process/interrupt"
+	"github.com/freeslot/freeslot/internal/process/output"
 	"github.com/freeslot/freeslot/internal/process/procgroup"
 )
 
@@ -52,6 +53,8 @@ type environment struct {
 	// ctx ends with the first SIGINT, SIGTERM or SIGHUP.
 	ctx      context.Context
 	out, err io.Writer
+	// errTerminal is true if err is a terminal that shows colours.
+	errTerminal bool
 	// environ is the environment in the form of os.Environ.
 	environ []string
 }
@@ -67,7 +70,9 @@ type configError struct{ err error }
 func (e configError) Error() string { return e.err.Error() }
 
 func main() {
-	env := &environment{ctx: interrupted(), out: os.Stdout, err: os.Stderr, environ: os.Environ()}
+	env := &environment{
+		ctx: interrupted(), out: os.Stdout, err: os.Stderr, errTerminal: output.IsTerminal(os.Stderr), environ: os.Environ(),
+	}
 	interrupt.SurvivePipes()
 	os.Exit(procgroup.Main(func() int { return run(os.Args[1:], env) }))
 }

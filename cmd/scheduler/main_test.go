@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"fmt"
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -189,6 +190,29 @@ func TestCheck(t *testing.T) {
 	code, _, err = command(t, "serve", "--check", "--set", "gateway.tokens_file="+tokens)
 	if code != exitConfig || !strings.Contains(err, "gateway.tokens_file "+tokens) || !strings.Contains(err, "sha256") {
 		t.Errorf("%d %s", code, err)
+	}
+}
+
+// TestCheckInsecure: what a later release refuses is valid today, in red. --strict refuses it.
+func TestCheckInsecure(t *testing.T) {
+	t.Parallel()
+	open := []string{"serve", "--check", "--listen", ":7480", "--set", "tokens=[{token: 0123456789abcdef, tenant: a}]"}
+	const line = `listen is ":7480", reachable from other machines without TLS`
+	code, out, err := command(t, open...)
+	if code != exitOK || out != "the configuration is valid\n" || !strings.HasPrefix(err, "insecure: "+line) {
+		t.Errorf("code %d, output %q, errors %q, expected a valid configuration and a line that begins with insecure", code, out, err)
+	}
+	var red buffer
+	run(open, &environment{ctx: t.Context(), out: io.Discard, err: &red, errTerminal: true, environ: []string{}})
+	if !strings.HasPrefix(red.String(), "\x1b[31minsecure: ") {
+		t.Errorf("a terminal gets %q, expected a red line", red.String())
+	}
+	code, out, err = command(t, append(open, "--strict")...)
+	if code != exitConfig || out != "" || !strings.HasPrefix(err, line) {
+		t.Errorf("strict: code %d, output %q, errors %q, expected a refusal", code, out, err)
+	}
+	if code, _, err = command(t, append(open, "--strict", "--set", "behind_proxy=true")...); code != exitOK || err != "" {
+		t.Errorf("behind a proxy: code %d, errors %q, expected none", code, err)
 	}
 }
 

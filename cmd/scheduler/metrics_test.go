@@ -3,6 +3,8 @@ package main
 import (
 	"bufio"
 	"crypto/sha256"
+	"crypto/tls"
+	"crypto/x509"
 	"fmt"
 	"net/http"
 	"os"
@@ -17,6 +19,7 @@ import (
 	"github.com/freeslot/freeslot/internal/cell"
 	"github.com/freeslot/freeslot/internal/gateway/frame"
 	"github.com/freeslot/freeslot/internal/replica/config"
+	"github.com/freeslot/freeslot/internal/testing/certtest"
 	"github.com/freeslot/freeslot/internal/testing/redistest"
 	"github.com/freeslot/freeslot/internal/testing/redistest/golden"
 	"github.com/freeslot/freeslot/internal/testing/reference"
@@ -49,11 +52,14 @@ func (s *system) scrape(t *testing.T) (series int) {
 
 // useGateway connects an agent that asks for the spec of a job it does not have. A second agent is
 // refused.
-func useGateway(t *testing.T, s *system) {
+func useGateway(t *testing.T, s *system, trusted *x509.CertPool) {
 	t.Helper()
 	ctx := waittest.Context(t)
+	transport := &http.Transport{TLSClientConfig: &tls.Config{RootCAs: trusted}}
+	t.Cleanup(transport.CloseIdleConnections)
 	dial := func(token string) (*websocket.Conn, error) {
-		conn, _, err := websocket.Dial(ctx, s.url+frame.Path, &websocket.DialOptions{
+		conn, _, err := websocket.Dial(ctx, "wss://"+s.replica.GatewayAddr()+frame.Path, &websocket.DialOptions{
+			HTTPClient: &http.Client{Transport: transport},
 			HTTPHeader: http.Header{"Authorization": {"Bearer " + token}}, Subprotocols: []string{frame.Protocol},
 		})
 		return conn, err
@@ -87,10 +93,14 @@ func TestMetricsReference(t *testing.T) {
 	if err := os.WriteFile(tokens, fmt.Appendf(nil, "- {name: gpu, sha256: %x, nodes: [gpu-1]}", digest), 0o600); err != nil {
 		t.Fatal(err)
 	}
+	dir, authority := t.TempDir(), certtest.NewAuthority(t)
+	cert, key := filepath.Join(dir, "crt"), filepath.Join(dir, "key")
+	authority.Write(t, cert, key, "gateway")
 	s := startSystem(t, func(cfg *config.Replica) {
+		cfg.Gateway.Listen, cfg.Gateway.TLS = "127.0.0.1:0", config.ListenTLS{CertFile: cert, KeyFile: key}
 		cfg.Locked, cfg.Gateway.TokensFile = config.Locked{Mirror: true, Verify: true}, tokens
 	})
-	useGateway(t, s)
+	useGateway(t, s, authority.Pool())
 	// Labelled metrics appear with their first value.
 	call(t, http.MethodPost, s.url+"/v1/jobs?wait_ms=5000", `{"service":"echo"}`)
 	call(t, http.MethodPost, s.url+"/v1/jobs?wait_ms=5000", `{"service":"nobody-has-it"}`)

@@ -43,6 +43,7 @@ type serveCmd struct {
 	Set             []string `sep:"none" placeholder:"KEY=VALUE" help:"Any other key, such as --set limits.max_batch=500. Can be repeated."`
 	ExitUnreachable bool     `help:"End with code 1 when Redis cannot be reached at the start. By default the replica waits and tries again."`
 	Check           bool     `help:"Check the configuration and exit."`
+	Strict          bool     `help:"Refuse now an insecure configuration that a later release refuses, such as one without TLS."`
 }
 
 // Help is shown below the flags.
@@ -61,15 +62,11 @@ func (c *serveCmd) Run(env *environment) error {
 	if err != nil {
 		return err
 	}
+	if c.Strict && len(cfg.Insecure) > 0 {
+		return configError{cfg.Insecure}
+	}
 	if c.Check {
-		if err := replica.CheckFiles(cfg); err != nil {
-			return configError{err}
-		}
-		for _, w := range cfg.Warnings {
-			fmt.Fprintln(env.err, "warning:", w)
-		}
-		_, err := fmt.Fprintln(env.out, "the configuration is valid")
-		return err
+		return check(env, cfg)
 	}
 	logger, err := logging.New(logging.Config{Level: cfg.Log.Level, Format: cfg.Log.Format}, env.err)
 	if err != nil {
@@ -79,6 +76,25 @@ func (c *serveCmd) Run(env *environment) error {
 	if hint := cfg.Redis.Denied(err); hint != "" {
 		return fmt.Errorf("%w (%s)", err, hint)
 	}
+	return err
+}
+
+// check prints whether the configuration is valid.
+func check(env *environment, cfg config.Replica) error {
+	if err := replica.CheckFiles(cfg); err != nil {
+		return configError{err}
+	}
+	for _, w := range cfg.Warnings {
+		_, _ = fmt.Fprintln(env.err, "warning:", w)
+	}
+	for _, w := range cfg.Insecure {
+		line := fmt.Sprint("insecure: ", w, " (a later release refuses this, --strict refuses it now)")
+		if env.errTerminal {
+			line = "\x1b[31m" + line + "\x1b[m"
+		}
+		_, _ = fmt.Fprintln(env.err, line)
+	}
+	_, err := fmt.Fprintln(env.out, "the configuration is valid")
 	return err
 }
 

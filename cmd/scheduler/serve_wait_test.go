@@ -78,6 +78,7 @@ func TestWaitingStartIsQuiet(t *testing.T) {
 	require("1")
 	cfg := waitingConfig(t, redis)
 	cfg.Warnings = config.Problems{{Path: "a", Message: "b"}}
+	cfg.Insecure = config.Problems{{Path: "listen", Message: "is plain"}}
 	core, logs := observer.New(zap.DebugLevel)
 	var r *replica.Replica
 	started := make(chan error, 1)
@@ -112,7 +113,7 @@ func TestWaitingStartIsQuiet(t *testing.T) {
 			t.Errorf("%s was logged %d times, expected once", event, n)
 		}
 	}
-	for _, event := range []string{"config.replaced", "redis.warning", "replica.connect_failed", "replica.started"} {
+	for _, event := range []string{"config.replaced", "config.insecure", "redis.warning", "replica.connect_failed", "replica.started"} {
 		if counts[event] == 0 {
 			t.Errorf("%s was not logged", event)
 		}

@@ -100,6 +100,8 @@ type Deps struct {
 	// Gateway serves agents at GatewayPath and below. It authenticates them itself, and has its own
 	// limits for bodies. nil leaves out the routes.
 	Gateway http.Handler
+	// TLS holds the certificate of the listener. nil: it speaks plain HTTP.
+	TLS *listener.TLS
 	// Checks are the conditions of readiness, in the order of /readyz.
 	Checks []Check
 	// Gatherer is served at /metrics; nil leaves out the route. Registerer gets the server's own
@@ -155,7 +157,7 @@ func New(cfg Config, deps Deps) *Server {
 		IdleTimeout:       idleTimeout,
 		MaxHeaderBytes:    maxHeaderBytes,
 		ErrorLog:          zap.NewStdLog(deps.Logger.Named("http")),
-	}, nil)
+	}, deps.TLS)
 	return s
 }
 

@@ -1,14 +1,10 @@
 package gateway
 
 import (
-	"bytes"
 	"context"
-	"crypto/tls"
-	"crypto/x509"
 	"fmt"
 	"net"
 	"net/http"
-	"os"
 	"sync"
 	"time"
 
@@ -31,12 +27,8 @@ const (
 type ListenerConfig struct {
 	// Listen is host:port; port 0 takes any free one.
 	Listen string
-	// CertFile and KeyFile (PEM) hold its certificate, and are read again when they have changed.
-	// Without them it speaks plain HTTP.
-	CertFile, KeyFile string
-	// ClientCAFile (PEM) holds the authorities that must have signed the agents' certificates.
-	// Empty: agents need no certificate.
-	ClientCAFile string
+	// TLS holds its certificate. nil, or one without files: it speaks plain HTTP.
+	TLS *listener.TLS
 }
 
 // Listener serves a handler to agents. It is safe for concurrent use.
@@ -54,9 +46,7 @@ func NewListener(cfg ListenerConfig, h http.Handler, log *zap.Logger) *Listener 
 		Handler: linger.Handler(h), ReadHeaderTimeout: readHeaderTimeout, WriteTimeout: listenerWrite,
 		IdleTimeout:    listenerIdle,
 		MaxHeaderBytes: maxHeaderBytes, ErrorLog: zap.NewStdLog(log.Named("http")), ConnState: l.count,
-		// Sessions are WebSockets, which HTTP/2 does not carry.
-		TLSNextProto: make(map[string]func(*http.Server, *tls.Conn, http.Handler)),
-	}, func() (*tls.Config, error) { return cfg.tls(log) })
+	}, cfg.TLS)
 	return l
 }
 
@@ -82,74 +72,4 @@ func (l *Listener) count(conn net.Conn, state http.ConnState) {
 	if full {
 		_ = conn.Close()
 	}
-}
-
-// tls returns nil if there is no certificate.
-func (c *ListenerConfig) tls(log *zap.Logger) (*tls.Config, error) {
-	if c.CertFile == "" {
-		return nil, nil
-	}
-	own := &certificate{certFile: c.CertFile, keyFile: c.KeyFile, log: log}
-	if _, err := own.get(nil); err != nil {
-		return nil, fmt.Errorf("gateway.tls: %w", err)
-	}
-	cfg := &tls.Config{MinVersion: tls.VersionTLS12, GetCertificate: own.get, NextProtos: []string{"http/1.1"}}
-	if c.ClientCAFile == "" {
-		return cfg, nil
-	}
-	data, err := os.ReadFile(c.ClientCAFile)
-	if err != nil {
-		return nil, fmt.Errorf("gateway.tls.client_ca_file: %w", err)
-	}
-	cfg.ClientAuth, cfg.ClientCAs = tls.RequireAndVerifyClientCert, x509.NewCertPool()
-	if !cfg.ClientCAs.AppendCertsFromPEM(bytes.TrimPrefix(data, []byte("\ufeff"))) {
-		return nil, fmt.Errorf("gateway.tls.client_ca_file %s holds no certificate in PEM", c.ClientCAFile)
-	}
-	return cfg, nil
-}
-
-// certificate is read again at a handshake when one of its files has changed.
-type certificate struct {
-	certFile, keyFile string
-	log               *zap.Logger
-
-	mu     sync.Mutex // guards the fields that follow
-	loaded *tls.Certificate
-	stamps [2]fileStamp // of the files when they were read
-}
-
-type fileStamp struct {
-	at   time.Time
-	size int64
-}
-
-// get keeps the certificate that it has if the new files cannot be used: one may have been written
-// before the other.
-func (c *certificate) get(*tls.ClientHelloInfo) (*tls.Certificate, error) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	stamps := [2]fileStamp{stampOf(c.certFile), stampOf(c.keyFile)}
-	if c.loaded != nil && stamps == c.stamps {
-		return c.loaded, nil
-	}
-	cert, err := tls.LoadX509KeyPair(c.certFile, c.keyFile)
-	switch {
-	case err == nil:
-		c.loaded = &cert
-	case c.loaded == nil:
-		return nil, err
-	default:
-		c.log.Error("gateway.certificate_refused", zap.String("file", c.certFile), zap.Error(err))
-	}
-	c.stamps = stamps
-	return c.loaded, nil
-}
-
-// stampOf returns the zero value for a missing file.
-func stampOf(file string) fileStamp {
-	info, err := os.Stat(file)
-	if err != nil {
-		return fileStamp{}
-	}
-	return fileStamp{info.ModTime(), info.Size()}
 }

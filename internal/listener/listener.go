@@ -15,7 +15,7 @@ import (
 type Server struct {
 	setting, address string
 	http             *http.Server
-	tls              func() (*tls.Config, error)
+	tls              *TLS
 
 	mu       sync.Mutex // guards listener, stopped
 	listener net.Listener
@@ -25,9 +25,8 @@ type Server struct {
 }
 
 // New returns a server that does not listen yet. address is host:port; port 0 takes any free one.
-// setting names the address in errors. secure returns the configuration of TLS at the start; a nil
-// function, or a nil configuration, means plain HTTP.
-func New(setting, address string, server *http.Server, secure func() (*tls.Config, error)) *Server {
+// setting names the address in errors. Without secure it speaks plain HTTP.
+func New(setting, address string, server *http.Server, secure *TLS) *Server {
 	return &Server{setting: setting, address: address, http: server, tls: secure, done: make(chan struct{})}
 }
 
@@ -39,12 +38,9 @@ func (s *Server) Start(ctx context.Context) error {
 	if s.stopped || s.listener != nil {
 		return errors.New("server was started before")
 	}
-	var secure *tls.Config
-	if s.tls != nil {
-		var err error
-		if secure, err = s.tls(); err != nil {
-			return err
-		}
+	secure, err := s.tls.Config()
+	if err != nil {
+		return err
 	}
 	var lc net.ListenConfig
 	listener, err := lc.Listen(ctx, "tcp", s.address)

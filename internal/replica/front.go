@@ -14,6 +14,7 @@ import (
 	"github.com/freeslot/freeslot/internal/dispatch"
 	"github.com/freeslot/freeslot/internal/feature"
 	"github.com/freeslot/freeslot/internal/identity"
+	"github.com/freeslot/freeslot/internal/listener"
 	"github.com/freeslot/freeslot/internal/presence"
 	"github.com/freeslot/freeslot/internal/process/version"
 	"github.com/freeslot/freeslot/internal/replica/config"
@@ -49,7 +50,8 @@ func newFront(cfg config.Replica, f *fleet, d *dispatch.Dispatcher, present *pre
 			checks, []api.Check{{Name: "writes", Ready: d.Writable}, {Name: "record", Ready: d.Recorded}}, durability(cfg, d),
 			door.checks(),
 		),
-		Gatherer: served, Registerer: reg, TracerProvider: conn.tracing.Provider(), Logger: log.Named("api"),
+		TLS: newTLS("tls", cfg.TLS, log, reg), Gatherer: served, Registerer: reg,
+		TracerProvider: conn.tracing.Provider(), Logger: log.Named("api"),
 	}
 	if door != nil && door.listener == nil {
 		deps.Gateway = door.handler
@@ -60,6 +62,11 @@ func newFront(cfg config.Replica, f *fleet, d *dispatch.Dispatcher, present *pre
 		LinkTimeout: cfg.Cache.VersionCheckTimeout,
 	}, deps)
 	return &front{server: server, sessions: sessions, door: door, log: log}, nil
+}
+
+func newTLS(setting string, t config.ListenTLS, log *zap.Logger, reg prometheus.Registerer) *listener.TLS {
+	files := listener.Files{Cert: t.CertFile, Key: t.KeyFile, ClientCA: t.ClientCAFile}
+	return listener.NewTLS(setting, files, log, reg)
 }
 
 func newAuthenticator(cfg config.Replica) *api.Authenticator {

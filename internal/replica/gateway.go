@@ -53,8 +53,8 @@ func newDoor(cfg config.Replica, conn *connections, log *zap.Logger, reg prometh
 	}
 	if cfg.Gateway.Listen != "" {
 		d.listener = gateway.NewListener(gateway.ListenerConfig{
-			Listen: cfg.Gateway.Listen, CertFile: cfg.Gateway.TLS.CertFile, KeyFile: cfg.Gateway.TLS.KeyFile,
-			ClientCAFile: cfg.Gateway.TLS.ClientCAFile,
+			Listen: cfg.Gateway.Listen,
+			TLS:    newTLS("gateway.tls", cfg.Gateway.TLS, log, reg),
 		}, d.handler, log)
 	}
 	return d, nil

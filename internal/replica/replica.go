@@ -51,6 +51,9 @@ func (r *Replica) Start(ctx context.Context) error {
 	for _, w := range r.cfg.Warnings {
 		r.log.Warn("config.replaced", zap.String("key", w.Path), zap.String("meaning", w.Message))
 	}
+	for _, w := range r.cfg.Insecure {
+		r.log.Error("config.insecure", zap.String("key", w.Path), zap.String("meaning", w.Message))
+	}
 	conn, err := r.connect(ctx)
 	if err != nil {
 		return err

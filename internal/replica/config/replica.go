@@ -22,9 +22,15 @@ const DefaultTenant = "default"
 
 // Replica is the configuration of one scheduler process.
 type Replica struct {
-	// `host:port` of HTTP and WebSocket. Anything but loopback needs `tokens`. Port 0 takes any
-	// free one.
+	// `host:port` of HTTP and WebSocket. Anything but loopback needs `tokens`, and `tls` or
+	// `behind_proxy`. Port 0 takes any free one.
 	Listen string `koanf:"listen"`
+	// Certificates of that listener. Without them it speaks plain HTTP.
+	TLS ListenTLS `koanf:"tls"`
+	// A proxy in front ends TLS, and other machines reach `listen` only through it. Without `tls`
+	// and without this, a replica that listens beyond loopback logs `config.insecure`; a later
+	// release refuses to start (`--strict` refuses now).
+	BehindProxy bool `koanf:"behind_proxy"`
 	// The name of this process among the replicas. The default is the host's name with a random
 	// suffix. No two replicas may share a name, so leave it unset in a shared file.
 	ReplicaID string `koanf:"replica_id"`
@@ -113,6 +119,8 @@ type Replica struct {
 	Locked Locked
 	// Warnings names the keys of LocklessCache whose effect is not what an earlier design says.
 	Warnings Problems
+	// Insecure names what Validate let pass although a later release refuses it.
+	Insecure Problems
 }
 
 // Selection returns the configuration by which nodes are chosen while there is none in Redis.

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"math/bits"
-	"net"
 	"net/netip"
 	"net/url"
 	"os"
@@ -106,10 +105,13 @@ func (l *Lists) validate(p *Problems) {
 
 // Validate records every value and every combination that cannot be used.
 func (r *Replica) Validate(p *Problems) {
+	r.Insecure = nil
 	r.validateListen(p)
 	p.Name("replica_id", r.ReplicaID)
 	if _, _, err := r.Advertised(); err != nil {
 		p.Addf("advertise", "is %q, expected a URL with a port such as http://10.0.0.5:7480", r.Advertise)
+	} else if r.TLS.CertFile != "" && strings.HasPrefix(r.Advertise, "http:") {
+		p.Addf("advertise", "is %q, and tls is set, expected a URL that begins with https://", r.Advertise)
 	}
 	r.Redis.validate(p)
 	p.Name("locks.key_prefix", r.Locks.KeyPrefix)
@@ -125,7 +127,7 @@ func (r *Replica) Validate(p *Problems) {
 	r.Limits.validate(p)
 	r.validateTokens(p)
 	p.DurationBetween("session.ping_interval", r.Session.PingInterval, minPingInterval, maxPingInterval)
-	r.Gateway.validate(r.Listen, p)
+	r.Gateway.validate(r, p)
 	r.validateTenants(p)
 	for i, origin := range r.AllowedOrigins {
 		validateOrigin(element("allowed_origins", i), origin, p)
@@ -149,24 +151,6 @@ func (r *Replica) Advertised() (host string, port int, err error) {
 		return "", 0, errors.New("no URL of a replica")
 	}
 	return u.Hostname(), port, nil
-}
-
-func (r *Replica) validateListen(p *Problems) {
-	host, ok := p.Listen("listen", r.Listen, "127.0.0.1:7480 or :7480")
-	if !ok {
-		return
-	}
-	if len(r.Tokens) == 0 && !p.Has("tokens") && !Loopback(host) {
-		p.Addf(
-			"listen", "is %q, reachable from other machines, which needs tokens: set tokens, or listen on 127.0.0.1", r.Listen,
-		)
-	}
-}
-
-// Loopback reports whether host, an IP address or "localhost", is this machine only.
-func Loopback(host string) bool {
-	ip := net.ParseIP(strings.Trim(host, "[]"))
-	return host == "localhost" || ip != nil && ip.IsLoopback()
 }
 
 func (c *Redis) validate(p *Problems) {
