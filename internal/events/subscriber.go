@@ -36,6 +36,7 @@ type Subscriber struct {
 	log     *zap.Logger
 
 	handle   func(message string) // instead of messages, unless nil
+	reset    func()               // instead of resets, unless nil
 	messages chan string
 	resets   chan struct{}
 	dropped  atomic.Uint64
@@ -59,10 +60,13 @@ func NewSubscriber(client rueidis.Client, channel string, sharded bool, log *zap
 	}
 }
 
-// Handle makes the subscriber call f with each message, in the order of publication, instead of
-// putting it into Messages. f must not wait or use Redis: it would hold up everything that the
-// connection receives. Call Handle before Start.
-func (s *Subscriber) Handle(f func(message string)) { s.handle = f }
+// Handle makes the subscriber call message with each message, in the order of publication, instead
+// of putting it into Messages. It calls reset, unless that is nil, instead of putting a token into
+// Resets. Neither must wait or use Redis: that would hold up everything that the connection receives.
+// Call Handle before Start.
+func (s *Subscriber) Handle(message func(string), reset func()) {
+	s.handle, s.reset, s.messages = message, reset, nil
+}
 
 // Messages returns the messages in the order of publication.
 func (s *Subscriber) Messages() <-chan string { return s.messages }
@@ -139,7 +143,11 @@ func (s *Subscriber) receiveFrom(
 		if sub.Kind == "subscribe" || sub.Kind == "ssubscribe" {
 			confirmed.Store(true)
 			s.subscribed.Store(true)
-			signal(s.resets)
+			if s.reset != nil {
+				s.reset()
+			} else {
+				signal(s.resets)
+			}
 			onSubscribed()
 		}
 	})

@@ -84,7 +84,7 @@ func (g *group) start() {
 		g.acquires.Start()
 		g.releases.Start()
 		g.wakes = events.NewSubscriber(g.m.events.For(0), g.keys.wake(g.process), g.keys.layout.Sharded, g.m.log)
-		g.wakes.Handle(g.wake)
+		g.wakes.Handle(g.wake, nil)
 		g.m.background(func() { g.loop(g.m.ctx) })
 		g.used.Store(true)
 	})

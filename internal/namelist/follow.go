@@ -2,7 +2,6 @@ package namelist
 
 import (
 	"context"
-	"sync"
 
 	"github.com/redis/rueidis"
 	"go.uber.org/zap"
@@ -23,23 +22,7 @@ func (c *Control) Follow(subscriptions rueidis.Client, list string, log *zap.Log
 			e = Event{}
 		}
 		heard(e)
-	})
-	done := make(chan struct{})
-	var resets sync.WaitGroup
-	resets.Go(func() {
-		for {
-			select {
-			case <-sub.Resets():
-				heard(Event{})
-			case <-done:
-				return
-			}
-		}
-	})
-	_ = sub.Start(context.Background()) // it never fails
-	return func() {
-		_ = sub.Stop(context.Background()) // it never fails
-		close(done)
-		resets.Wait()
-	}
+	}, func() { heard(Event{}) })
+	_ = sub.Start(context.Background())                  // it never fails
+	return func() { _ = sub.Stop(context.Background()) } // it never fails
 }

@@ -13,6 +13,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/freeslot/freeslot/internal/events"
+	"github.com/freeslot/freeslot/internal/follow"
 	"github.com/freeslot/freeslot/internal/selection"
 )
 
@@ -59,21 +60,18 @@ type Follower struct {
 	log     *zap.Logger
 	metrics *metrics
 
-	memory memory // used by the loop alone
+	memory memory // only the poller's functions use it
 	state  atomic.Pointer[State]
 	// comparedAt is the time of the last successful comparison, in nanoseconds since origin; never
 	// before the first.
 	comparedAt atomic.Int64
 	origin     time.Time
 
-	syncs    chan chan error // each with room for its answer
-	withFile chan struct{}   // asks to put File in force if nothing is
-	start    sync.Once
-	stop     sync.Once
-	stopping chan struct{}
-	done     chan struct{}
-	ctx      context.Context
-	cancel   context.CancelFunc
+	poller *follow.Poller
+	start  sync.Once
+	done   chan struct{}   // closed when the poller has ended
+	ctx    context.Context // ends with Stop
+	cancel context.CancelFunc
 }
 
 const never = -1
@@ -89,15 +87,14 @@ func New(cfg Config, store *Store, subscriber rueidis.Client, log *zap.Logger, r
 	}
 	cfg.File = normal(cfg.File)
 	ctx, cancel := context.WithCancel(context.Background())
-	f := &Follower{
-		cfg: cfg, store: store, log: log, origin: time.Now(),
-		syncs: make(chan chan error), withFile: make(chan struct{}), stopping: make(chan struct{}), done: make(chan struct{}),
-		ctx: ctx, cancel: cancel,
-	}
+	f := &Follower{cfg: cfg, store: store, log: log, origin: time.Now(), done: make(chan struct{}), ctx: ctx, cancel: cancel}
+	f.poller = follow.NewPoller(cfg.Interval, cfg.Interval, f.compare)
 	f.state.Store(&State{})
 	f.comparedAt.Store(never)
 	if !cfg.NoEvents {
 		f.sub = events.NewSubscriber(subscriber, store.keys.channel, false, log)
+		// The messages name versions; the reading that follows is at least as new.
+		f.sub.Handle(func(string) { f.poller.Wake() }, f.poller.Wake)
 	}
 	f.metrics = newMetrics(f, reg)
 	return f
@@ -117,7 +114,7 @@ func (f *Follower) Start(ctx context.Context) error {
 		if f.sub != nil {
 			err = f.sub.Start(ctx)
 		}
-		go f.loop()
+		go f.run()
 	})
 	for err == nil {
 		if err = f.Sync(patience); err == nil {
@@ -128,28 +125,25 @@ func (f *Follower) Start(ctx context.Context) error {
 		case <-time.After(startRetry):
 			err = nil
 		case <-patience.Done():
-		case <-f.stopping:
+		case <-f.ctx.Done():
 		}
 	}
-	if patience.Err() != nil && ctx.Err() == nil {
-		select {
-		case f.withFile <- struct{}{}:
-			return nil
-		case <-ctx.Done():
-		case <-f.stopping:
-		}
+	if patience.Err() != nil && ctx.Err() == nil && f.poller.Do(ctx, f.useFile) == nil {
+		return nil
 	}
 	return errors.Join(err, f.Stop(context.WithoutCancel(ctx)))
 }
 
-// Stop ends the loop and waits for it. It may be called twice, and on a follower that was never
+func (f *Follower) run() {
+	defer close(f.done)
+	f.poller.Run(f.ctx)
+}
+
+// Stop ends the poller and waits for it. It may be called twice, and on a follower that was never
 // started.
 func (f *Follower) Stop(ctx context.Context) error {
-	f.start.Do(func() { close(f.done) })
-	f.stop.Do(func() {
-		close(f.stopping)
-		f.cancel()
-	})
+	f.cancel()
+	f.start.Do(f.run) // so that Sync fails
 	var err error
 	select {
 	case <-f.done:
@@ -162,29 +156,9 @@ func (f *Follower) Stop(ctx context.Context) error {
 	return err
 }
 
-// errStopped is returned by Sync of a follower that was stopped.
-var errStopped = errors.New("configuration follower is stopped")
-
 // Sync compares the configuration with Redis now, and returns once the configuration that it found
 // is in force. The error is the one from Redis.
-func (f *Follower) Sync(ctx context.Context) error {
-	answer := make(chan error, 1)
-	select {
-	case f.syncs <- answer:
-	case <-ctx.Done():
-		return fmt.Errorf("compare configuration: %w", ctx.Err())
-	case <-f.stopping:
-		return errStopped
-	}
-	select {
-	case err := <-answer:
-		return err
-	case <-ctx.Done():
-		return fmt.Errorf("compare configuration: %w", ctx.Err())
-	case <-f.stopping:
-		return errStopped
-	}
-}
+func (f *Follower) Sync(ctx context.Context) error { return f.poller.Sync(ctx) }
 
 // Current returns the state in force; its Config is nil until Start has returned.
 func (f *Follower) Current() State { return *f.state.Load() }

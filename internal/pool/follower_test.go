@@ -12,6 +12,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
 	"github.com/freeslot/freeslot"
+	"github.com/freeslot/freeslot/internal/follow"
 	"github.com/freeslot/freeslot/internal/selection"
 	"github.com/freeslot/freeslot/internal/testing/redistest"
 	"github.com/freeslot/freeslot/internal/testing/waittest"
@@ -275,7 +276,7 @@ func TestStartWithoutRedis(t *testing.T) {
 		t.Error("ready without a configuration")
 	}
 	server.Resume()
-	if err := f.Sync(deadline(t)); !errors.Is(err, errStopped) {
+	if err := f.Sync(deadline(t)); !errors.Is(err, follow.ErrStopped) {
 		t.Error(err)
 	}
 }
@@ -310,7 +311,7 @@ func TestStopTwice(t *testing.T) {
 	if err := errors.Join(f.Stop(deadline(t)), f.Stop(deadline(t))); err != nil {
 		t.Error(err)
 	}
-	if err := f.Start(deadline(t)); !errors.Is(err, errStopped) {
+	if err := f.Start(deadline(t)); !errors.Is(err, follow.ErrStopped) {
 		t.Error("a stopped follower starts:", err)
 	}
 	for range 10 {

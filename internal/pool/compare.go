@@ -1,8 +1,8 @@
 package pool
 
 import (
+	"context"
 	"errors"
-	"math/rand/v2"
 	"strings"
 	"time"
 
@@ -12,49 +12,9 @@ import (
 	"github.com/freeslot/freeslot"
 )
 
-func (f *Follower) loop() {
-	defer close(f.done)
-	var messages <-chan string
-	var resets <-chan struct{}
-	if f.sub != nil {
-		messages, resets = f.sub.Messages(), f.sub.Resets()
-	}
-	timer := time.NewTimer(f.pause())
-	defer timer.Stop()
-	for {
-		var answer chan error
-		select {
-		case <-f.stopping:
-			return
-		case answer = <-f.syncs:
-		case <-f.withFile:
-			f.useFile()
-			continue
-		case <-messages:
-			// The messages name versions; the reading that follows is at least as new.
-			for len(messages) > 0 {
-				<-messages
-			}
-		case <-resets:
-		case <-timer.C:
-			timer.Reset(f.pause())
-		}
-		err := f.compare()
-		if answer != nil {
-			answer <- err
-		}
-	}
-}
-
-// pause returns the time until the next comparison. It varies, so that replicas that started
-// together do not ask together.
-func (f *Follower) pause() time.Duration {
-	return f.cfg.Interval - f.cfg.Interval/20 + rand.N(f.cfg.Interval/10+1)
-}
-
 // compare reads the configuration in Redis and takes it over.
-func (f *Follower) compare() error {
-	read, err := f.store.stored(f.ctx)
+func (f *Follower) compare(ctx context.Context) error {
+	read, err := f.store.stored(ctx)
 	if err != nil {
 		f.metrics.errors.Inc()
 		return err
@@ -64,21 +24,16 @@ func (f *Follower) compare() error {
 		before := m.State
 		changed := m.accept(&read, f.cfg.File)
 		if m.Config == nil {
-			if changed, err = f.fallBack(); err != nil {
+			if changed, err = f.fallBack(ctx); err != nil {
 				m.seen = false // so that the next comparison tries again
 				f.metrics.errors.Inc()
 				return err
 			}
 		}
-		f.tell(&before)
-		state := m.State
-		f.state.Store(&state)
 		if changed {
 			f.metrics.changes.Inc()
-			if f.cfg.OnChange != nil {
-				f.cfg.OnChange(state.Config)
-			}
 		}
+		f.publish(&before, changed)
 	}
 	f.comparedAt.Store(int64(time.Since(f.origin)))
 	return nil
@@ -86,8 +41,8 @@ func (f *Follower) compare() error {
 
 // fallBack is used by a replica that finds a broken document when it starts. It takes the newest
 // valid version of the history, or else the replica's own file.
-func (f *Follower) fallBack() (changed bool, err error) {
-	versions, err := f.store.Versions(f.ctx)
+func (f *Follower) fallBack(ctx context.Context) (changed bool, err error) {
+	versions, err := f.store.Versions(ctx)
 	if err != nil {
 		var refused *rueidis.RedisError
 		if !errors.As(err, &refused) || !strings.HasPrefix(refused.Error(), "WRONGTYPE") {
@@ -97,7 +52,7 @@ func (f *Follower) fallBack() (changed bool, err error) {
 		f.log.Warn("config.history_unreadable", zap.Error(err))
 	}
 	for _, v := range versions {
-		entry, content, err := f.store.entry(f.ctx, v.Version)
+		entry, content, err := f.store.entry(ctx, v.Version)
 		if err != nil && freeslot.CodeOf(err) != freeslot.CodeNotFound {
 			return false, err
 		}
@@ -113,16 +68,20 @@ func (f *Follower) fallBack() (changed bool, err error) {
 }
 
 // useFile puts File in force, for a start without Redis.
-func (f *Follower) useFile() {
-	if f.memory.Config != nil {
-		return
+func (f *Follower) useFile(context.Context) error {
+	if f.memory.Config == nil {
+		before := f.memory.State
+		f.publish(&before, f.memory.put(f.cfg.File, 0, "", SourceFile))
 	}
-	before := f.memory.State
-	f.memory.put(f.cfg.File, 0, "", SourceFile)
-	f.tell(&before)
+	return nil
+}
+
+// publish gives out the state that followed before.
+func (f *Follower) publish(before *State, changed bool) {
+	f.tell(before)
 	state := f.memory.State
 	f.state.Store(&state)
-	if f.cfg.OnChange != nil {
+	if changed && f.cfg.OnChange != nil {
 		f.cfg.OnChange(state.Config)
 	}
 }
