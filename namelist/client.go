@@ -201,13 +201,13 @@ func (c *Client) List(name string) *List {
 		c.mu.Lock()
 		defer c.mu.Unlock()
 		c.fresh = append(c.fresh, l)
-		signal(c.added)
+		follow.Wake(c.added)
 	}
 	return l
 }
 
 // lookSoon schedules a look at all lists.
-func (c *Client) lookSoon() { signal(c.look) }
+func (c *Client) lookSoon() { follow.Wake(c.look) }
 
 // failure returns the error of the last call to the control server, or nil.
 func (c *Client) failure() error {
@@ -227,15 +227,6 @@ func (c *Client) publish(l *List, p *snapshot) {
 	close(l.snapshot.Swap(p).replaced)
 	if c.disk != nil && p.why == ReasonNone && !p.stale && p.ready {
 		c.disk.Changed(l.name, p)
-	}
-}
-
-// signal puts a token into a channel that holds one. A token that is there already serves this
-// signal, too.
-func signal(c chan<- struct{}) {
-	select {
-	case c <- struct{}{}:
-	default:
 	}
 }
 

@@ -1,6 +1,10 @@
 package registry
 
-import "context"
+import (
+	"context"
+
+	"github.com/freeslot/freeslot/internal/follow"
+)
 
 // Follow works like Subscribe, but returns a function that ends this listener alone. It fits
 // resolver.Follower and transport.Follower. If the service cannot be followed, call gets an empty
@@ -35,7 +39,7 @@ func (c *Consumer) listen(service string, l *Listener) (f *followed, stop func()
 // AllInstances does.
 func (c *Consumer) Await(ctx context.Context, service string, wanted func(*List) bool) (*List, error) {
 	changed := make(chan struct{}, 1)
-	f, stop, err := c.held(ctx, service, func(*List) { signal(changed) })
+	f, stop, err := c.held(ctx, service, func(*List) { follow.Wake(changed) })
 	if err != nil {
 		return nil, err
 	}

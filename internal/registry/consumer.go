@@ -213,7 +213,7 @@ func (c *Consumer) follow(service string, use func(*followed)) (*followed, error
 	use(f)
 	c.services.Store(service, f)
 	c.added = append(c.added, f)
-	signal(c.poke)
+	follow.Wake(c.poke)
 	return f, nil
 }
 
@@ -224,7 +224,7 @@ func (c *Consumer) release(f *followed) {
 	}
 	close(f.gone)
 	c.removed = append(c.removed, f)
-	signal(c.poke)
+	follow.Wake(c.poke)
 }
 
 // AllInstances returns the list of a service, at once if the consumer follows it. Otherwise it
@@ -346,7 +346,7 @@ func (c *Consumer) tell(f *followed) {
 	defer c.mu.Unlock()
 	if len(f.listeners) > 0 {
 		c.changed[f] = struct{}{}
-		signal(c.notify)
+		follow.Wake(c.notify)
 	}
 }
 

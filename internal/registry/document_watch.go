@@ -2,13 +2,12 @@ package registry
 
 import (
 	"context"
-	"math/rand/v2"
 	"sync"
-	"time"
 
 	"go.uber.org/zap"
 
 	"github.com/freeslot/freeslot"
+	"github.com/freeslot/freeslot/internal/follow"
 )
 
 // Document reads the newest version of a document. Errors: a *freeslot.Error (invalid_argument,
@@ -107,7 +106,7 @@ type documents struct {
 // watched is one document that has watchers.
 type watched struct {
 	name   string
-	poked  chan struct{} // a token: compare with Redis
+	poller *follow.Poller
 	cancel context.CancelFunc
 
 	watchers []*documentWatcher // guarded by documents.mu
@@ -129,14 +128,23 @@ func (d *documents) watch(name string, call func(Document)) (stop func(), err er
 	w := d.watched[name]
 	if w == nil {
 		ctx, cancel := context.WithCancel(d.c.ctx)
-		w = &watched{name: name, poked: make(chan struct{}, 1), cancel: cancel}
+		w = &watched{name: name, cancel: cancel}
+		w.poller = follow.NewPoller(d.c.opts.lookInterval(), firstLookRetry, func(ctx context.Context) error {
+			return d.compare(ctx, w)
+		})
 		d.watched[name] = w
 		d.want(w)
-		d.c.loops.Go(func() { d.loop(ctx, w) })
+		d.c.loops.Go(func() {
+			select {
+			case <-d.c.redis.reached:
+				w.poller.Run(ctx)
+			case <-ctx.Done():
+			}
+		})
 	}
 	one := &documentWatcher{call: call}
 	w.watchers = append(w.watchers, one)
-	signal(w.poked)
+	w.poller.Wake()
 	return func() { d.unwatch(w, one) }, nil
 }
 
@@ -189,7 +197,7 @@ func (d *documents) poke(channel string) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if w := d.byChannel[channel]; w != nil {
-		signal(w.poked)
+		w.poller.Wake()
 	}
 }
 
@@ -197,42 +205,20 @@ func (d *documents) pokeAll() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	for _, w := range d.watched {
-		signal(w.poked)
+		w.poller.Wake()
 	}
 }
 
-// loop keeps a document in step with Redis. Messages can be lost, so it also compares the version
-// at each interval of the consumer's looks.
-func (d *documents) loop(ctx context.Context, w *watched) {
-	select {
-	case <-d.c.redis.reached:
-	case <-ctx.Done():
-		return
-	}
-	every := d.c.opts.lookInterval()
-	wait := firstLookRetry
-	timer := time.NewTimer(0)
-	defer timer.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-w.poked:
-		case <-timer.C:
-		}
-		if err := w.compare(ctx, d.c.redis.on.Load()); err != nil {
-			if ctx.Err() == nil {
-				// The consumer tells of an outage.
-				d.c.log.Debug("registry.document_unread", zap.String("document", w.name), zap.Error(err))
-			}
-			timer.Reset(wait/2 + rand.N(wait))
-			wait = min(2*wait, every)
-			continue
-		}
-		wait = firstLookRetry
-		timer.Reset(every - every/20 + rand.N(every/10+1))
+// compare keeps a document in step with Redis, and tells its watchers.
+func (d *documents) compare(ctx context.Context, w *watched) error {
+	err := w.compare(ctx, d.c.redis.on.Load())
+	switch {
+	case err == nil:
 		d.tell(ctx, w)
+	case ctx.Err() == nil: // the consumer tells of an outage
+		d.c.log.Debug("registry.document_unread", zap.String("document", w.name), zap.Error(err))
 	}
+	return err
 }
 
 // compare reads the document if its version differs from the current one.

@@ -12,6 +12,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/freeslot/freeslot/internal/events"
+	"github.com/freeslot/freeslot/internal/follow"
 	"github.com/freeslot/freeslot/internal/script"
 )
 
@@ -119,7 +120,7 @@ func (h *hub) want(channel string, slot int) {
 			return
 		}
 	}
-	signal(h.moved)
+	follow.Wake(h.moved)
 }
 
 // leave ends a subscription.
@@ -147,7 +148,7 @@ func (c *hubChannel) attach(channel string, l *link) {
 	c.link = l
 	delete(l.drop, channel)
 	l.add[channel] = c.slot
-	signal(l.poke)
+	follow.Wake(l.poke)
 }
 
 // detach takes a channel from its link. The caller holds mu.
@@ -156,7 +157,7 @@ func (c *hubChannel) detach(channel string) {
 		c.link = nil
 		delete(l.add, channel)
 		l.drop[channel] = c.slot
-		signal(l.poke)
+		follow.Wake(l.poke)
 	}
 }
 
@@ -245,7 +246,7 @@ func (h *hub) deliver(m rueidis.PubSubMessage) {
 	select {
 	case h.messages <- hubMessage{channel: m.Channel, text: m.Message}:
 	default:
-		signal(h.lost)
+		follow.Wake(h.lost)
 	}
 }
 
@@ -265,7 +266,7 @@ func (l *link) run(ctx context.Context) {
 			)
 			wait.Reset()
 		}
-		signal(l.h.moved)
+		follow.Wake(l.h.moved)
 		select {
 		case <-time.After(wait.NextBackOff()):
 		case <-ctx.Done():
@@ -326,7 +327,7 @@ func (l *link) onSubscription(s rueidis.PubSubSubscription) {
 	c := l.h.channels[s.Channel]
 	if _, asked := l.drop[s.Channel]; c != nil && c.link == l && !asked {
 		c.link = nil
-		signal(l.h.moved)
+		follow.Wake(l.h.moved)
 	}
 }
 
@@ -373,7 +374,7 @@ func (l *link) confirm(names []string) {
 			l.h.subscribed[name] = struct{}{}
 		}
 	}
-	signal(l.h.fresh)
+	follow.Wake(l.h.fresh)
 }
 
 // chunks splits the channels into commands: each has channels of one slot, and not too many.
@@ -387,13 +388,4 @@ func chunks(channels map[string]int) [][]string {
 		out = slices.AppendSeq(out, slices.Chunk(names, subscribeChunk))
 	}
 	return out
-}
-
-// signal puts a token into a channel that holds one. A token that is there already serves this
-// signal, too.
-func signal(c chan<- struct{}) {
-	select {
-	case c <- struct{}{}:
-	default:
-	}
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/freeslot/freeslot"
 	"github.com/freeslot/freeslot/internal/api"
+	"github.com/freeslot/freeslot/internal/follow"
 	"github.com/freeslot/freeslot/internal/namelist"
 )
 
@@ -159,7 +160,7 @@ func (h *hub) followAll(lists map[string]namelist.Mark) {
 				h.mu.Lock()
 				defer h.mu.Unlock()
 				for w := range on.waiters {
-					signal(w.wake)
+					follow.Wake(w.wake)
 				}
 			})
 		}
@@ -234,17 +235,8 @@ func (h *hub) wake(is map[string]namelist.Mark) {
 		}
 		for w := range on.waiters {
 			if differs(w.known[name], mark) {
-				signal(w.wake)
+				follow.Wake(w.wake)
 			}
 		}
-	}
-}
-
-// signal puts a token into a channel that holds one. A token that is there already serves this
-// signal, too.
-func signal(c chan<- struct{}) {
-	select {
-	case c <- struct{}{}:
-	default:
 	}
 }
