@@ -60,6 +60,9 @@ type Config struct {
 	Token, TokenFile string
 	// GatewayTLS holds certificates for wss://. The zero value trusts the system's.
 	GatewayTLS GatewayTLS
+	// GatewayInsecure is true if Gateway may be ws:// to another machine without a warning, because
+	// something else keeps the way secret, such as a VPN.
+	GatewayInsecure bool
 	// Cells is the schedulers' number of cells. 0 means 1.
 	Cells int
 	// KeyPrefix must be the schedulers' prefix. Empty means "scheduler".

@@ -62,7 +62,7 @@ func (c *Config) checkGateway() (bad []error) {
 		for _, of := range []struct {
 			field string
 			set   bool
-		}{{"token", c.Token != ""}, {"token_file", c.TokenFile != ""}, {"gateway_tls", c.GatewayTLS != GatewayTLS{}}} {
+		}{{"token", c.Token != ""}, {"token_file", c.TokenFile != ""}, {"gateway_tls", c.GatewayTLS != GatewayTLS{}}, {"gateway_insecure", c.GatewayInsecure}} {
 			if of.set {
 				refuse(of.field, "is set without gateway, expected both or none")
 			}

@@ -102,10 +102,10 @@ func newGatewayStore(cfg Config, epoch cell.Epoch, beat func(), metrics *gateway
 
 // start connects to one of the gateways. It tries each once.
 func (s *gatewayStore) start(ctx context.Context) error {
-	if plain := loopback.Plain(s.cfg.Gateway); plain != "" {
+	if plain := loopback.Plain(s.cfg.Gateway); plain != "" && !s.cfg.GatewayInsecure {
 		s.log.Warn(
 			"gateway.plain", zap.String("gateway", plain),
-			zap.String(logging.FieldReason, "the node's token goes there in the clear; use wss://"),
+			zap.String(logging.FieldReason, "the node's token goes there in the clear: use wss://, or gateway_insecure where that way is private"),
 		)
 	}
 	conn, err := s.dialAny(ctx, false)

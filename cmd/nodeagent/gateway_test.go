@@ -73,7 +73,7 @@ func TestCheckGateway(t *testing.T) {
 }
 
 // TestPlainGateway: the start and --check warn once of a token that goes over the network in the
-// clear.
+// clear, unless the configuration says that this is meant.
 func TestPlainGateway(t *testing.T) {
 	t.Parallel()
 	token := filepath.Join(t.TempDir(), "token")
@@ -82,16 +82,19 @@ func TestPlainGateway(t *testing.T) {
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel() // nothing is dialled
-	for _, scheme := range []string{"ws", "wss"} {
+	for _, scheme := range []string{"ws", "wss", "insecure"} {
 		for flag, want := range map[string]string{"--exit-unreachable": "gateway.plain", "--check": "nodeagent: the token goes to ws://gateway.example.com:7480 in the clear; use wss://"} {
 			var out, said output
 			args := []string{
-				flag, "--node-id=node-1", "--set=gateway=" + scheme + "://gateway.example.com:7480", "--set=token_file=" + token,
+				flag, "--node-id=node-1", "--set=gateway=" + strings.ReplaceAll(scheme, "insecure", "ws") + "://gateway.example.com:7480", "--set=token_file=" + token,
 				"--set=services=[{name: wait, command: {argv: [cat]}}]",
+			}
+			if scheme == "insecure" {
+				args = append(args, "--set=gateway_insecure=true")
 			}
 			run(args, &environment{ctx: ctx, hurry: ctx, out: &out, err: &said, environ: []string{}})
 			times := 1
-			if scheme == "wss" {
+			if scheme != "ws" {
 				times = 0
 			}
 			if n := strings.Count(said.String(), want); n != times {

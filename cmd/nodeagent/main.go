@@ -18,6 +18,7 @@ import (
 
 	"github.com/freeslot/freeslot/internal/process/interrupt"
 	"github.com/freeslot/freeslot/internal/process/procgroup"
+	"github.com/freeslot/freeslot/internal/process/terminal"
 	"github.com/freeslot/freeslot/internal/process/version"
 	"github.com/freeslot/freeslot/worker"
 )
@@ -52,6 +53,8 @@ type environment struct {
 	// reload has a value after SIGHUP.
 	reload   <-chan os.Signal
 	out, err io.Writer
+	// errTerminal is true if err is a terminal that shows colours.
+	errTerminal bool
 	// environ is the environment in the form of os.Environ.
 	environ []string
 }
@@ -68,7 +71,9 @@ func main() {
 		// runs at half of the usual 4 MiB.
 		debug.SetGCPercent(50)
 	}
-	env := &environment{out: os.Stdout, err: os.Stderr, environ: os.Environ(), reload: hangups()}
+	env := &environment{
+		out: os.Stdout, err: os.Stderr, errTerminal: terminal.Is(os.Stderr), environ: os.Environ(), reload: hangups(),
+	}
 	env.ctx, env.hurry = interrupted()
 	interrupt.SurvivePipes()
 	os.Exit(procgroup.Main(func() int { return run(os.Args[1:], env) }))

@@ -17,6 +17,7 @@ import (
 	"github.com/freeslot/freeslot/internal/plural"
 	"github.com/freeslot/freeslot/internal/process/logging"
 	"github.com/freeslot/freeslot/internal/process/systemd"
+	"github.com/freeslot/freeslot/internal/process/terminal"
 	"github.com/freeslot/freeslot/internal/process/version"
 	"github.com/freeslot/freeslot/internal/replica/config"
 )
@@ -64,8 +65,9 @@ func check(env *environment, cfg *nodeagent.Config) error {
 	if _, err := fmt.Fprintln(env.out, "the configuration is valid"); err != nil || cfg.Gateway == "" {
 		return err
 	}
-	if plain := loopback.Plain(cfg.Gateway); plain != "" {
-		_, _ = fmt.Fprintf(env.err, "nodeagent: the token goes to %s in the clear; use wss://\n", plain)
+	if plain := loopback.Plain(cfg.Gateway); plain != "" && !cfg.GatewayInsecure {
+		_, _ = fmt.Fprintln(env.err, terminal.Red(env.errTerminal,
+			"nodeagent: the token goes to "+plain+" in the clear; use wss://, or gateway_insecure: true where that way is private"))
 	}
 	ctx, cancel := context.WithTimeout(env.ctx, startTimeout)
 	defer cancel()

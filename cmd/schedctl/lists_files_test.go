@@ -13,7 +13,7 @@ import (
 	"testing"
 
 	"github.com/freeslot/freeslot/internal/namelist/server"
-	"github.com/freeslot/freeslot/internal/process/output"
+	"github.com/freeslot/freeslot/internal/process/terminal"
 )
 
 // TestListsExportInto: a file keeps its mode, a symbolic link its target, and a device stays one.
@@ -132,7 +132,7 @@ func TestProgressIsForTerminals(t *testing.T) {
 	must(t, err)
 	defer null.Close()
 	t.Setenv("TERM", "xterm")
-	if output.IsTerminal(null) {
+	if terminal.Is(null) {
 		t.Error("/dev/null counts as a terminal")
 	}
 	var out bytes.Buffer
@@ -145,11 +145,11 @@ func TestProgressIsForTerminals(t *testing.T) {
 	}
 	if ptmx, err := os.OpenFile("/dev/ptmx", os.O_RDWR|syscall.O_NOCTTY, 0); err == nil {
 		defer ptmx.Close()
-		if !output.IsTerminal(ptmx) {
+		if !terminal.Is(ptmx) {
 			t.Error("a terminal counts as none")
 		}
 		t.Setenv("TERM", "dumb")
-		if output.IsTerminal(ptmx) {
+		if terminal.Is(ptmx) {
 			t.Error("a terminal that knows no escape codes counts as one")
 		}
 	}

@@ -26,8 +26,8 @@ import (
 
 	"github.com/freeslot/freeslot/internal/loopback"
 	"github.com/freeslot/freeslot/internal/process/interrupt"
-	"github.com/freeslot/freeslot/internal/process/output"
 	"github.com/freeslot/freeslot/internal/process/procgroup"
+	"github.com/freeslot/freeslot/internal/process/terminal"
 )
 
 const (
@@ -126,8 +126,8 @@ func usage(format string, args ...any) error { return usageError{fmt.Errorf(form
 func main() {
 	interrupt.SurvivePipes()
 	env := &environment{
-		ctx: interrupted(), in: os.Stdin, out: stdout{os.Stdout}, err: os.Stderr, terminal: output.IsTerminal(os.Stdout),
-		errTerminal: output.IsTerminal(os.Stderr),
+		ctx: interrupted(), in: os.Stdin, out: stdout{os.Stdout}, err: os.Stderr, terminal: terminal.Is(os.Stdout),
+		errTerminal: terminal.Is(os.Stderr),
 	}
 	os.Exit(procgroup.Main(func() int { return run(os.Args[1:], env) }))
 }

@@ -15,8 +15,8 @@ import (
 	"github.com/alecthomas/kong"
 
 	"github.com/freeslot/freeslot/internal/process/interrupt"
-	"github.com/freeslot/freeslot/internal/process/output"
 	"github.com/freeslot/freeslot/internal/process/procgroup"
+	"github.com/freeslot/freeslot/internal/process/terminal"
 )
 
 const (
@@ -71,7 +71,7 @@ func (e configError) Error() string { return e.err.Error() }
 
 func main() {
 	env := &environment{
-		ctx: interrupted(), out: os.Stdout, err: os.Stderr, errTerminal: output.IsTerminal(os.Stderr), environ: os.Environ(),
+		ctx: interrupted(), out: os.Stdout, err: os.Stderr, errTerminal: terminal.Is(os.Stderr), environ: os.Environ(),
 	}
 	interrupt.SurvivePipes()
 	os.Exit(procgroup.Main(func() int { return run(os.Args[1:], env) }))

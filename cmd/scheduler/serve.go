@@ -19,6 +19,7 @@ import (
 	"github.com/freeslot/freeslot/internal/process/logging"
 	"github.com/freeslot/freeslot/internal/process/metrics"
 	"github.com/freeslot/freeslot/internal/process/systemd"
+	"github.com/freeslot/freeslot/internal/process/terminal"
 	redisclient "github.com/freeslot/freeslot/internal/redis/client"
 	"github.com/freeslot/freeslot/internal/replica"
 	"github.com/freeslot/freeslot/internal/replica/config"
@@ -89,10 +90,7 @@ func check(env *environment, cfg config.Replica) error {
 	}
 	for _, w := range cfg.Insecure {
 		line := fmt.Sprint("insecure: ", w, " (a later release refuses this, --strict refuses it now)")
-		if env.errTerminal {
-			line = "\x1b[31m" + line + "\x1b[m"
-		}
-		_, _ = fmt.Fprintln(env.err, line)
+		_, _ = fmt.Fprintln(env.err, terminal.Red(env.errTerminal, line))
 	}
 	_, err := fmt.Fprintln(env.out, "the configuration is valid")
 	return err

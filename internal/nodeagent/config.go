@@ -56,6 +56,9 @@ type Config struct {
 	TokenFile string `koanf:"token_file" env:"-"`
 	// For gateways that begin with `wss://`.
 	GatewayTLS GatewayTLS `koanf:"gateway_tls"`
+	// With `true` nothing warns that `gateway` has `ws://` to another machine: something else, such
+	// as a VPN, keeps the token and the results secret on their way.
+	GatewayInsecure bool `koanf:"gateway_insecure"`
 	// The schedulers' Redis, unless there is a `gateway`.
 	Redis Redis `koanf:"redis"`
 	// Where services with `announce` are registered.

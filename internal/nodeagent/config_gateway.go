@@ -45,6 +45,9 @@ func (c *Config) validateGateway(p *config.Problems) {
 		if c.GatewayTLS != (GatewayTLS{}) {
 			p.Addf("gateway_tls", "is set without gateway, expected both")
 		}
+		if c.GatewayInsecure {
+			p.Addf("gateway_insecure", "is true without gateway, expected both")
+		}
 		return
 	}
 	secure := true
@@ -63,6 +66,9 @@ func (c *Config) validateGateway(p *config.Problems) {
 	}
 	if c.GatewayTLS != (GatewayTLS{}) && !secure && !p.Has("gateway") {
 		p.Addf("gateway_tls", "is set, and gateway has an address that does not begin with wss://, expected none")
+	}
+	if c.GatewayInsecure && secure && !p.Has("gateway") {
+		p.Addf("gateway_insecure", "is true, and gateway has no address that begins with ws://, expected one")
 	}
 	if c.TokenFile == "" {
 		p.Addf("token_file", "is missing beside gateway, expected a file with the node's token")
@@ -91,7 +97,8 @@ func (c *Config) validateToken(p *config.Problems) {
 func (c *Config) worker() worker.Config {
 	if c.Gateway != "" {
 		return worker.Config{
-			Gateway: c.Gateway, TokenFile: c.TokenFile, GatewayTLS: worker.GatewayTLS(c.GatewayTLS), Node: c.profile(),
+			Gateway: c.Gateway, TokenFile: c.TokenFile, GatewayTLS: worker.GatewayTLS(c.GatewayTLS),
+			GatewayInsecure: c.GatewayInsecure, Node: c.profile(),
 		}
 	}
 	return worker.Config{

@@ -59,6 +59,8 @@ func TestGatewayRefused(t *testing.T) {
 	empty, two := tokenFile(t, "\n"), tokenFile(t, "fsn_hidden fsn_y\n")
 	for yaml, want := range map[string][]string{
 		"token_file: /nowhere":                                             {"token_file is set without gateway, expected both"},
+		"gateway_insecure: true":                                           {"gateway_insecure is true without gateway, expected both"},
+		"gateway: wss://a\ngateway_insecure: true" + token:                 {"gateway_insecure is true, and gateway has no address that begins with ws://, expected one"},
 		"gateway_tls: {server_name: a}":                                    {"gateway_tls is set without gateway, expected both"},
 		"gateway: wss://a":                                                 {"token_file is missing beside gateway, expected a file with the node's token"},
 		"gateway: wss://a\ntoken_file: /nowhere":                           {`token_file is "/nowhere", which cannot be read: no such file or directory`},
