@@ -55,6 +55,8 @@ type environment struct {
 	out, err io.Writer
 	// errTerminal is true if err is a terminal that shows colours.
 	errTerminal bool
+	// asRoot is true if the agent runs as root.
+	asRoot bool
 	// environ is the environment in the form of os.Environ.
 	environ []string
 }
@@ -72,7 +74,8 @@ func main() {
 		debug.SetGCPercent(50)
 	}
 	env := &environment{
-		out: os.Stdout, err: os.Stderr, errTerminal: terminal.Is(os.Stderr), environ: os.Environ(), reload: hangups(),
+		out: os.Stdout, err: os.Stderr, errTerminal: terminal.Is(os.Stderr), asRoot: os.Geteuid() == 0,
+		environ: os.Environ(), reload: hangups(),
 	}
 	env.ctx, env.hurry = interrupted()
 	interrupt.SurvivePipes()

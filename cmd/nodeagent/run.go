@@ -62,6 +62,9 @@ func (c *runCmd) Run(env *environment) error {
 
 // check prints that the configuration is valid and, if there is a gateway, what the token may do.
 func check(env *environment, cfg *nodeagent.Config) error {
+	for _, w := range cfg.Insecure(env.asRoot) {
+		_, _ = fmt.Fprintln(env.err, terminal.Red(env.errTerminal, "nodeagent: "+w.String()))
+	}
 	if _, err := fmt.Fprintln(env.out, "the configuration is valid"); err != nil || cfg.Gateway == "" {
 		return err
 	}
@@ -124,6 +127,9 @@ func hintConfig(err error) {
 func serve(
 	env *environment, cfg nodeagent.Config, logger *zap.Logger, reload func(context.Context, *nodeagent.Agent),
 ) error {
+	for _, w := range cfg.Insecure(env.asRoot) {
+		logger.Warn("config.insecure", zap.String("key", w.Path), zap.String("meaning", w.Message))
+	}
 	p, err := newProcess(cfg, logger)
 	if err != nil {
 		return err
