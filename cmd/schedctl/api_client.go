@@ -35,6 +35,9 @@ type apiClient struct {
 	// others are tried in turn if base cannot be reached.
 	others []*url.URL
 	token  string
+	// reason is sent with changes. warnLost is called after one that the audit does not have.
+	reason   string
+	warnLost func()
 	// warnPlain is called before the token is sent.
 	warnPlain func()
 	http      *http.Client
@@ -60,7 +63,7 @@ func newAPIClient(servers, token string) (*apiClient, error) {
 		bases = append(bases, base)
 	}
 	return &apiClient{
-		base: bases[0], others: bases[1:], token: token, timeout: callTimeout, warnPlain: func() {},
+		base: bases[0], others: bases[1:], token: token, timeout: callTimeout, warnPlain: func() {}, warnLost: func() {},
 		http: &http.Client{
 			Transport: &http.Transport{
 				Proxy: http.ProxyFromEnvironment, DialContext: (&net.Dialer{Timeout: 5 * time.Second}).DialContext,
@@ -182,9 +185,15 @@ func (c *apiClient) send(
 		c.warnPlain()
 		req.Header.Set("Authorization", "Bearer "+c.token)
 	}
+	if c.reason != "" && method != http.MethodGet {
+		req.Header.Set(api.ReasonHeader, c.reason)
+	}
 	resp, err := c.http.Do(req)
 	if err != nil {
 		return nil, c.unreachable(err)
+	}
+	if resp.Header.Get(api.AuditHeader) == api.NotRecorded && resp.StatusCode < http.StatusMultipleChoices {
+		c.warnLost()
 	}
 	return resp, nil
 }

@@ -133,7 +133,6 @@ func (c *lockShowCmd) Run(a *app) error {
 
 type lockRmCmd struct {
 	oneLock
-	Reason string `required:"" placeholder:"TEXT" help:"Why, for the holder and the log."`
 	Token  string `name:"if-token" placeholder:"TOKEN" help:"Only if the lock is held with this token, as show has it."`
 	Now    bool   `help:"Delete the lock at once. Until its next check the old holder may be at work beside the next one."`
 	Author string `env:"USER" placeholder:"NAME" help:"Who, for the log (default: the user of this shell)."`
@@ -142,12 +141,15 @@ type lockRmCmd struct {
 // Help is shown below the flags.
 func (lockRmCmd) Help() string {
 	return `The holder stops at its next check (within 5 s with the defaults), and gives the lock back; if it is dead, the lock is
-free when its lease is over. --now is for a lock that must be free at once, and means that two can be at work for a while.`
+free when its lease is over. It needs --reason. --now is for a lock that must be free at once, and means that two can be at work for a while.`
 }
 
 // Run revokes a lock.
 func (c *lockRmCmd) Run(a *app) error {
-	request := server.RevokeRequest{Reason: c.Reason, Author: c.Author, Token: c.Token, Now: c.Now}
+	if a.reason == "" {
+		return usage("--reason is missing, expected why the lock is revoked, for its holder and the log")
+	}
+	request := server.RevokeRequest{Reason: a.reason, Author: c.Author, Token: c.Token, Now: c.Now}
 	var result server.RevokeResult
 	if err := a.call(http.MethodPost, c.path()+"/revoke", nil, request, &result); err != nil {
 		return err

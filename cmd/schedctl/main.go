@@ -24,6 +24,7 @@ import (
 
 	"github.com/alecthomas/kong"
 
+	"github.com/freeslot/freeslot/internal/audit"
 	"github.com/freeslot/freeslot/internal/loopback"
 	"github.com/freeslot/freeslot/internal/process/interrupt"
 	"github.com/freeslot/freeslot/internal/process/procgroup"
@@ -66,6 +67,7 @@ type commands struct {
 	Server    string `default:"http://127.0.0.1:7480" env:"FREESLOT_SERVER" placeholder:"URL" help:"Address of a replica (default ${default}). Several are separated by commas; when one cannot be reached the next is tried."`
 	Token     string `env:"FREESLOT_TOKEN" placeholder:"TOKEN" help:"Token to send."`
 	TokenFile string `env:"FREESLOT_TOKEN_FILE" placeholder:"FILE" help:"File that holds the token."`
+	Reason    string `placeholder:"TEXT" help:"Why you change something, for the audit."`
 	Output    string `short:"o" enum:"table,json" default:"table" placeholder:"FORMAT" help:"table or json."`
 
 	Submit  submitCmd  `cmd:"" help:"Submit a job."`
@@ -89,6 +91,8 @@ type commands struct {
 	Registry registryCmd `cmd:"" help:"Services of the registry: list, show, watch and change them."`
 
 	Lists listsCmd `cmd:"" help:"Name lists: create, import, edit, switch and ask them."`
+
+	Audit auditCmd `cmd:"" help:"Show who changed what."`
 
 	ACL aclCmd `cmd:"" name:"acl" help:"Print or set users of Redis with the rights of agents, schedulers and operators."`
 
@@ -288,9 +292,10 @@ func report(env *environment, err error) int {
 // app has the global flags; Run methods get it.
 type app struct {
 	*environment
-	api   *apiClient
-	json  bool
-	token string
+	api    *apiClient
+	json   bool
+	token  string
+	reason string // of --reason
 	// flags holds the global flags of the command line that a follow-up command needs, too.
 	flags string
 	// awaited is the id of the job that the command waits for.
@@ -308,11 +313,16 @@ func (c *commands) app(env *environment) (*app, error) {
 			return nil, fmt.Errorf("read the token: %s is empty", c.TokenFile)
 		}
 	}
+	if err := audit.CheckReason("--reason", c.Reason); err != nil {
+		return nil, usageError{err}
+	}
 	api, err := newAPIClient(c.Server, token)
 	if err != nil {
 		return nil, usageError{err}
 	}
-	a := &app{environment: env, api: api, json: c.Output == "json", token: token}
+	a := &app{environment: env, api: api, json: c.Output == "json", token: token, reason: c.Reason}
+	api.reason = c.Reason
+	api.warnLost = func() { a.warn("it is done, but Redis could not record it in the audit; the replica's log has it") }
 	// The URLs of WebSockets stand for those of the API.
 	if plain := strings.ReplaceAll(loopback.Plain(api.webSocketURL()), "ws://", "http://"); plain != "" {
 		api.warnPlain = sync.OnceFunc(func() { a.warn("the token goes to %s in the clear; use https://", plain) })

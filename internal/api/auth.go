@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/freeslot/freeslot"
+	"github.com/freeslot/freeslot/internal/audit"
 	"github.com/freeslot/freeslot/internal/identity"
 )
 
@@ -107,6 +108,21 @@ func bearerToken(r *http.Request) (string, bool) {
 		return token, token != ""
 	}
 	return "", false
+}
+
+// Author returns who makes a change, for its history, and gives note to the audit as the reason.
+// That is the name of the caller's token. A token without a name gives its tenant, followed by what
+// the caller says of itself, if it does.
+func Author(ctx context.Context, stated, note string) string {
+	audit.Of(ctx).Because(note)
+	switch p := Caller(ctx); {
+	case p.Name != "":
+		return p.Name
+	case stated != "":
+		return p.Tenant + "/" + stated
+	default:
+		return p.Tenant
+	}
 }
 
 type principalKey struct{}

@@ -13,6 +13,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/freeslot/freeslot"
+	"github.com/freeslot/freeslot/internal/audit"
 	"github.com/freeslot/freeslot/internal/cell"
 	"github.com/freeslot/freeslot/internal/dispatch"
 	"github.com/freeslot/freeslot/internal/process/tracing"
@@ -230,6 +231,7 @@ func (s *Server) aboutJob(
 		ctx, cancel := context.WithTimeout(ctx, CallTimeout)
 		defer cancel()
 		status, err := call(ctx, Caller(ctx).scope(), in.ID)
+		audit.Of(ctx).Note("", string(status.State))
 		return &JobAnswer{Status: http.StatusOK, Body: status}, err
 	})
 }

@@ -19,7 +19,7 @@ import (
 // register adds the documented operations to mux.
 func (s *Server) register(mux *http.ServeMux) huma.API {
 	api := humago.New(mux, apiConfig(s.cfg.Version))
-	api.UseMiddleware(s.authenticate, s.readBody)
+	api.UseMiddleware(s.authenticate, s.readBody, s.audit)
 	s.registerJobs(api)
 	s.registerNodes(api)
 	if s.deps.Control != nil {
@@ -28,6 +28,9 @@ func (s *Server) register(mux *http.ServeMux) huma.API {
 	s.registerExplain(api)
 	if s.deps.Queues != nil {
 		s.registerQueues(api)
+	}
+	if s.deps.Audit != nil {
+		s.registerAudit(api)
 	}
 	finish(api.OpenAPI())
 	for _, register := range s.deps.Routes {

@@ -3,11 +3,13 @@ package api
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/http"
 
 	"github.com/danielgtaylor/huma/v2"
 
 	"github.com/freeslot/freeslot"
+	"github.com/freeslot/freeslot/internal/audit"
 	"github.com/freeslot/freeslot/internal/cell"
 )
 
@@ -59,6 +61,8 @@ func (s *Server) changeNode(
 		if err := freeslot.ValidateName("id", in.ID); err != nil {
 			return nil, err
 		}
+		before, _ := s.deps.Nodes.State(in.ID)
+		audit.Of(ctx).Note(string(before.Status), status)
 		return &nodeChangeOutput{Body: NodeChange{ID: in.ID, Status: status}}, change(ctx, in.ID)
 	})
 }
@@ -76,6 +80,7 @@ func (s *Server) removeNode(ctx context.Context, in *nodeChangeInput) (*nodeChan
 		return nil, alive(in.ID)
 	}
 	jobs, err := s.deps.Control.Remove(ctx, in.ID, state.Epoch)
+	audit.Of(ctx).Note(fmt.Sprintf("epoch %s", state.Epoch), fmt.Sprintf("%d jobs to their next attempts", len(jobs)))
 	if errors.Is(err, cell.ErrSuperseded) { // the node's agent has just come
 		err = alive(in.ID)
 	}

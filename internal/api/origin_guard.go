@@ -31,7 +31,7 @@ func (g *guard) wrap(next http.Handler) http.Handler {
 			h.Add("Vary", "Origin")
 			if r.Method == http.MethodOptions && r.Header.Get("Access-Control-Request-Method") != "" {
 				h.Set("Access-Control-Allow-Methods", "GET, POST, PUT, DELETE")
-				h.Set("Access-Control-Allow-Headers", "Authorization, Content-Type, Idempotency-Key, Traceparent")
+				h.Set("Access-Control-Allow-Headers", "Authorization, Content-Type, Freeslot-Reason, Idempotency-Key, Traceparent")
 				h.Set("Access-Control-Max-Age", "600")
 				w.WriteHeader(http.StatusNoContent)
 				return

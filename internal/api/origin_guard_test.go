@@ -59,7 +59,7 @@ func TestPreflight(t *testing.T) {
 	}
 	got := ask("https://app.example.com")
 	if got.Status != http.StatusNoContent || got.Header.Get("Access-Control-Allow-Origin") != "https://app.example.com" ||
-		got.Header.Get("Access-Control-Allow-Methods") != "GET, POST, PUT, DELETE" || got.Header.Get("Access-Control-Allow-Headers") != "Authorization, Content-Type, Idempotency-Key, Traceparent" {
+		got.Header.Get("Access-Control-Allow-Methods") != "GET, POST, PUT, DELETE" || got.Header.Get("Access-Control-Allow-Headers") != "Authorization, Content-Type, Freeslot-Reason, Idempotency-Key, Traceparent" {
 		t.Error(got.Status, got.Header)
 	}
 	if got := ask("https://evil.example"); got.Status != http.StatusForbidden || got.Header.Get("Access-Control-Allow-Origin") != "" {

@@ -18,6 +18,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/freeslot/freeslot"
+	"github.com/freeslot/freeslot/internal/audit"
 	"github.com/freeslot/freeslot/internal/linger"
 	"github.com/freeslot/freeslot/internal/listener"
 	"github.com/freeslot/freeslot/internal/process/logging"
@@ -102,6 +103,8 @@ type Deps struct {
 	Gateway http.Handler
 	// TLS holds the certificate of the listener. nil: it speaks plain HTTP.
 	TLS *listener.TLS
+	// Audit records changes by operators. nil leaves that and its route out.
+	Audit *audit.Log
 	// Checks are the conditions of readiness, in the order of /readyz.
 	Checks []Check
 	// Gatherer is served at /metrics; nil leaves out the route. Registerer gets the server's own

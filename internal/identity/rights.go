@@ -120,6 +120,8 @@ var rights = map[string]row{
 	"delete-config-document":        change,
 	"read-document":                 read,
 
+	"list-audit": see,
+
 	"list-lists":          see,
 	"get-list":            see,
 	"list-versions":       see,
@@ -159,6 +161,21 @@ var rights = map[string]row{
 	"list-ids":            read,
 	"check-list":          read,
 	"report-lists":        report,
+}
+
+// prepares holds the changes that have no effect before another one, which is audited.
+var prepares = map[string]bool{"put-chunk": true, "stage-entries": true}
+
+// Audited reports whether a call is a change that the audit records: every change but those that a
+// client makes of its own jobs.
+func (p *Principal) Audited(call string) bool {
+	switch rights[call] {
+	case change, administer:
+		return !prepares[call]
+	case changeJob:
+		return p.Role != Client || strings.HasSuffix(call, "-schedule")
+	}
+	return false
 }
 
 // Calls returns the operations and frames that have a row, sorted.

@@ -12,6 +12,7 @@ import (
 
 	"github.com/freeslot/freeslot"
 	"github.com/freeslot/freeslot/internal/api"
+	"github.com/freeslot/freeslot/internal/audit"
 	"github.com/freeslot/freeslot/internal/selection"
 )
 
@@ -215,7 +216,7 @@ func (r *routes) putConfig(ctx context.Context, in *updateInput) (*resultOutput,
 	if err != nil {
 		return nil, r.Refuse("config", err)
 	}
-	change := Change{Config: cfg, Author: author(ctx, update.Author), Note: update.Note}
+	change := Change{Config: cfg, Author: api.Author(ctx, update.Author, update.Note), Note: update.Note}
 	return r.changeConfig(ctx, update.Version, in.DryRun, change)
 }
 
@@ -230,18 +231,10 @@ func (r *routes) rollbackConfig(ctx context.Context, in *updateInput) (*resultOu
 	if err != nil {
 		return nil, r.Refuse("config", err)
 	}
-	change := Change{Config: cfg, Author: author(ctx, update.Author), Note: update.Note, Restores: update.Restore}
-	return r.changeConfig(ctx, update.Version, in.DryRun, change)
-}
-
-// author returns the tenant of the caller's token, followed by the name that the caller gives, if
-// any.
-func author(ctx context.Context, name string) string {
-	tenant := api.Caller(ctx).Tenant
-	if name == "" {
-		return tenant
+	change := Change{
+		Config: cfg, Author: api.Author(ctx, update.Author, update.Note), Note: update.Note, Restores: update.Restore,
 	}
-	return tenant + "/" + name
+	return r.changeConfig(ctx, update.Version, in.DryRun, change)
 }
 
 func (r *routes) changeConfig(ctx context.Context, seen *uint64, dryRun bool, change Change) (*resultOutput, error) {
@@ -269,6 +262,7 @@ func (r *routes) changeConfig(ctx context.Context, seen *uint64, dryRun bool, ch
 	}
 	out.Unchanged = doc.Config != nil && out.Diff.Empty()
 	if dryRun {
+		audit.Of(ctx).Note("", "a dry run: nothing changed")
 		if seen != nil && *seen != doc.Version && !out.Unchanged {
 			return nil, r.conflict(&ConflictError{Seen: *seen, Current: doc.Version}, &doc)
 		}
@@ -286,6 +280,7 @@ func (r *routes) changeConfig(ctx context.Context, seen *uint64, dryRun bool, ch
 		return nil, r.Refuse("config", err)
 	}
 	out.Version, out.Unchanged = outcome.Version, outcome.Unchanged
+	audit.Of(ctx).Note(fmt.Sprint("version ", doc.Version), fmt.Sprint("version ", out.Version))
 	// The next caller of this replica then gets the new configuration. If it cannot be read now,
 	// the follower reads it later.
 	_ = r.pools.Sync(callCtx)

@@ -2,6 +2,7 @@ package pool
 
 import (
 	"context"
+	"fmt"
 	"net/http"
 	"slices"
 	"time"
@@ -10,6 +11,7 @@ import (
 
 	"github.com/freeslot/freeslot"
 	"github.com/freeslot/freeslot/internal/api"
+	"github.com/freeslot/freeslot/internal/audit"
 	"github.com/freeslot/freeslot/internal/selection"
 )
 
@@ -100,12 +102,14 @@ func (r *routes) pause(ctx context.Context, p *pausable, in *pauseInput, paused 
 	callCtx, cancel := context.WithTimeout(ctx, api.CallTimeout)
 	defer cancel()
 	outcome, all, err := r.store.ChangePaused(
-		callCtx, func(now *selection.Paused) { set(p.list(now), in.Name, paused) }, action, author(ctx, request.Author),
+		callCtx, func(now *selection.Paused) { set(p.list(now), in.Name, paused) }, action,
+		api.Author(ctx, request.Author, request.Note),
 		request.Note,
 	)
 	if err != nil {
 		return nil, r.Refuse("pause", err)
 	}
+	audit.Of(ctx).Note("", fmt.Sprintf("%s, version %d", action, outcome.Version))
 	_ = r.pools.Sync(callCtx) // if it fails, the follower hears of the change
 	out := PauseResult{
 		Kind: p.kind, Name: in.Name, Paused: paused, Version: outcome.Version, Unchanged: outcome.Unchanged, All: all,

@@ -64,7 +64,7 @@ func (r *routes) registerPools() {
 	}, r.getPool)
 }
 
-func (r *routes) listPools(ctx context.Context, _ *configInput) (*poolsOutput, error) {
+func (r *routes) listPools(_ context.Context, _ *configInput) (*poolsOutput, error) {
 	now := r.pools.Current()
 	cfg := now.Config.WithDefaults()
 	out := PoolList{
@@ -77,7 +77,7 @@ func (r *routes) listPools(ctx context.Context, _ *configInput) (*poolsOutput, e
 	return &poolsOutput{Body: out}, nil
 }
 
-func (r *routes) getPool(ctx context.Context, in *poolInput) (*poolOutput, error) {
+func (r *routes) getPool(_ context.Context, in *poolInput) (*poolOutput, error) {
 	if err := freeslot.ValidateName("id", in.ID); err != nil {
 		return nil, r.Refuse("pool", err)
 	}

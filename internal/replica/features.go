@@ -3,6 +3,7 @@ package replica
 import (
 	"go.uber.org/fx"
 
+	"github.com/freeslot/freeslot/internal/audit"
 	"github.com/freeslot/freeslot/internal/cell"
 	"github.com/freeslot/freeslot/internal/feature"
 	"github.com/freeslot/freeslot/internal/lock"
@@ -33,7 +34,9 @@ func Features() []feature.Module {
 
 // Access returns what all parts of a system need in Redis, by role.
 func Access() []script.Access {
-	all := []script.Access{cell.Access, presence.Access, lock.Access, registry.Access, namelist.Access, version.Access}
+	all := []script.Access{
+		cell.Access, presence.Access, audit.Access, lock.Access, registry.Access, namelist.Access, version.Access,
+	}
 	for _, f := range Features() {
 		all = append(all, f.Access)
 	}

@@ -11,6 +11,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/freeslot/freeslot/internal/api"
+	"github.com/freeslot/freeslot/internal/audit"
 	"github.com/freeslot/freeslot/internal/dispatch"
 	"github.com/freeslot/freeslot/internal/feature"
 	"github.com/freeslot/freeslot/internal/identity"
@@ -31,11 +32,13 @@ type front struct {
 }
 
 func newFront(cfg config.Replica, f *fleet, d *dispatch.Dispatcher, present *presence.Presence, parts feature.Parts,
-	door *door,
-	conn *connections, log *zap.Logger, reg prometheus.Registerer, served prometheus.Gatherer,
+	door *door, conn *connections, log *zap.Logger, reg prometheus.Registerer, served prometheus.Gatherer,
 ) (*front, error) {
 	auth := newAuthenticator(cfg)
-	sessions, err := newSessions(cfg, d, auth, conn, log, reg)
+	changes := audit.New(audit.Config{
+		Replica: cfg.ReplicaID, Required: cfg.Audit.Required, Entries: cfg.Audit.Entries,
+	}, f.cells.Runners()[0], log.Named("audit"), reg)
+	sessions, err := newSessions(cfg, d, auth, changes, conn, log, reg)
 	if err != nil {
 		return nil, err
 	}
@@ -45,7 +48,7 @@ func newFront(cfg config.Replica, f *fleet, d *dispatch.Dispatcher, present *pre
 	}
 	deps := api.Deps{
 		Jobs: d, Specs: f.cells, Queues: d, Control: f.cells, Nodes: f.cache, Links: f.cells, Auth: auth, Sessions: sessions,
-		Routes: routes,
+		Routes: routes, Audit: changes,
 		Checks: slices.Concat(
 			checks, []api.Check{{Name: "writes", Ready: d.Writable}, {Name: "record", Ready: d.Recorded}}, durability(cfg, d),
 			door.checks(),
@@ -80,7 +83,8 @@ func newAuthenticator(cfg config.Replica) *api.Authenticator {
 }
 
 func newSessions(
-	cfg config.Replica, d *dispatch.Dispatcher, auth *api.Authenticator, conn *connections, log *zap.Logger,
+	cfg config.Replica, d *dispatch.Dispatcher, auth *api.Authenticator, changes *audit.Log, conn *connections,
+	log *zap.Logger,
 	reg prometheus.Registerer,
 ) (*session.Handler, error) {
 	return session.New(session.Config{
@@ -92,7 +96,7 @@ func newSessions(
 		// Both times are parts of the drain, which has to end in time.
 		CloseTimeout:   min(session.DefaultCloseTimeout, cfg.DrainTimeout/4),
 		DrainGrace:     min(session.DefaultDrainGrace, cfg.DrainTimeout/4),
-		AllowedOrigins: cfg.AllowedOrigins, TracerProvider: conn.tracing.Provider(),
+		AllowedOrigins: cfg.AllowedOrigins, Audit: changes, TracerProvider: conn.tracing.Provider(),
 	}, d, auth, log.Named("session"), reg)
 }
 

@@ -8,6 +8,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/freeslot/freeslot"
+	"github.com/freeslot/freeslot/internal/audit"
 	"github.com/freeslot/freeslot/internal/socket"
 	"github.com/freeslot/freeslot/internal/wire"
 )
@@ -93,6 +94,8 @@ type Config struct {
 	// own, whose pages may connect.
 	AllowedOrigins []string
 
+	// Audit records cancels by others than clients; nil leaves that out.
+	Audit *audit.Log
 	// TracerProvider makes a server span of each submitted job; nil makes none.
 	TracerProvider trace.TracerProvider
 }

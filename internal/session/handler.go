@@ -74,6 +74,7 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	s := newSession(h, ulid.Make().String(), who, conn, batch)
+	s.address = r.RemoteAddr
 	h.log.Info("session.opened",
 		zap.String(logging.FieldSession, s.id),
 		zap.String(logging.FieldTenant, who.Tenant),

@@ -1,6 +1,7 @@
 package session
 
 import (
+	"cmp"
 	"fmt"
 	"time"
 
@@ -8,6 +9,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/freeslot/freeslot"
+	"github.com/freeslot/freeslot/internal/audit"
 	"github.com/freeslot/freeslot/internal/dispatch"
 	"github.com/freeslot/freeslot/internal/identity"
 	"github.com/freeslot/freeslot/internal/process/logging"
@@ -143,7 +145,17 @@ func (s *session) cancel(req *wire.Request, grant identity.Grant) {
 	if grant == identity.All {
 		tenant = ""
 	}
-	status, err := s.handler.dispatcher.Cancel(s.handler.calls, tenant, req.JobID)
+	var change *audit.Change
+	var err error
+	if log := s.handler.cfg.Audit; log != nil && s.principal.Audited(identity.FrameCancel) {
+		change, err = log.Begin(s.handler.calls, &s.principal, identity.FrameCancel, req.JobID, s.address, "")
+	}
+	var status freeslot.JobStatus
+	if err == nil {
+		status, err = s.handler.dispatcher.Cancel(s.handler.calls, tenant, req.JobID)
+		change.Note("", string(status.State))
+		change.End(s.handler.calls, cmp.Or(string(freeslot.CodeOf(err)), audit.OutcomeDone))
+	}
 	if err != nil {
 		s.sendError(req.ID, wire.NoIndex, req.JobID, s.asError("cancel", req.JobID, err))
 		return

@@ -19,6 +19,7 @@ type session struct {
 	handler   *Handler
 	id        string
 	principal identity.Principal
+	address   string // of the client, for the audit
 	conn      *socket.Conn
 	batch     bool
 	opened    time.Time

@@ -1,7 +1,9 @@
 package wire
 
 import (
+	"maps"
 	"net/http"
+	"slices"
 
 	"github.com/freeslot/freeslot"
 )
@@ -37,4 +39,18 @@ func HandshakeStatus(code freeslot.Code) int {
 		return s.handshake
 	}
 	return http.StatusInternalServerError
+}
+
+// CodeOf returns the code of an answer over HTTP with this status, or "" for a success. If several
+// codes share the status, it returns the first by name.
+func CodeOf(status int) freeslot.Code {
+	if status < http.StatusBadRequest {
+		return ""
+	}
+	for _, code := range slices.Sorted(maps.Keys(statuses)) {
+		if statuses[code].answer == status {
+			return code
+		}
+	}
+	return freeslot.CodeInternal
 }

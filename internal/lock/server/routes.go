@@ -14,6 +14,7 @@ import (
 
 	"github.com/freeslot/freeslot"
 	"github.com/freeslot/freeslot/internal/api"
+	"github.com/freeslot/freeslot/internal/audit"
 	"github.com/freeslot/freeslot/internal/lock"
 )
 
@@ -205,6 +206,7 @@ func (r *routes) revoke(ctx context.Context, in *revokeInput) (*revokeOutput, er
 	if err != nil {
 		return nil, r.Refuse("revoke lock", err)
 	}
+	audit.Of(ctx).Note(fmt.Sprintf("held with token %d", token), "revoked")
 	out := RevokeResult{Key: in.Key, Token: strconv.FormatInt(token, 10), Now: revocation.Now}
 	out.Text = "its holder stops at its next check or renewal; the lock is free when the holder has given it back, or " +
 		"its lease is over"
@@ -220,7 +222,9 @@ func decodeRevocation(ctx context.Context, in *revokeInput) (lock.Revocation, er
 	if err := freeslot.DecodeStrict("revocation", in.RawBody, &request); err != nil {
 		return lock.Revocation{}, err
 	}
-	out := lock.Revocation{Key: in.Key, Operator: api.Caller(ctx).Tenant, Reason: request.Reason, Now: request.Now}
+	out := lock.Revocation{
+		Key: in.Key, Operator: api.Author(ctx, request.Author, request.Reason), Reason: request.Reason, Now: request.Now,
+	}
 	var found freeslot.FieldErrors
 	if request.Reason == "" {
 		found.Addf("reason", "is missing, expected why the lock is revoked")
@@ -232,9 +236,6 @@ func decodeRevocation(ctx context.Context, in *revokeInput) (lock.Revocation, er
 	}
 	text("reason", request.Reason)
 	text("author", request.Author)
-	if request.Author != "" {
-		out.Operator += "/" + request.Author
-	}
 	if request.Token != "" {
 		var err error
 		if out.Token, err = strconv.ParseInt(request.Token, 10, 64); err != nil || out.Token <= 0 {

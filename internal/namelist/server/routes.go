@@ -143,13 +143,9 @@ func handleFor[In, Out any](
 	return &output[Out]{Body: out}, nil
 }
 
-// by returns who makes the request: the tenant of the token, and the author that the caller named.
+// by returns who makes the request, and why.
 func (w ByWhom) by(ctx context.Context) namelist.By {
-	author := api.Caller(ctx).Tenant
-	if w.Author != "" {
-		author += "/" + w.Author
-	}
-	return namelist.By{Author: author, Note: w.Note}
+	return namelist.By{Author: api.Author(ctx, w.Author, w.Note), Note: w.Note}
 }
 
 func (r *routes) lists(ctx context.Context, in *pageInput) (*output[NameListPage], error) {

@@ -8,6 +8,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/freeslot/freeslot"
+	"github.com/freeslot/freeslot/internal/api"
 	"github.com/freeslot/freeslot/internal/registry"
 )
 
@@ -53,7 +54,7 @@ func (q *OverrideRequest) override(ctx context.Context) (*registry.Override, err
 		)
 	}
 	return &registry.Override{
-		Weight: q.Weight, Enabled: q.Enabled, Draining: q.Draining, Author: authorOf(ctx, q.Author), Note: q.Note,
+		Weight: q.Weight, Enabled: q.Enabled, Draining: q.Draining, Author: api.Author(ctx, q.Author, q.Note), Note: q.Note,
 	}, found.Err()
 }
 

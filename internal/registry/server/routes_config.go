@@ -225,14 +225,6 @@ func (r *routes) documentDiff(ctx context.Context, in *documentDiffInput) (*outp
 		})
 }
 
-// authorOf returns who changes something: the tenant, and the author that the caller named.
-func authorOf(ctx context.Context, author string) string {
-	if author != "" {
-		author = "/" + author
-	}
-	return api.Caller(ctx).Tenant + author
-}
-
 func (r *routes) putDocument(ctx context.Context, in *documentBodyInput) (*output[ConfigDocumentChanged], error) {
 	return handle(ctx, r, "write the document", in,
 		func(ctx context.Context, in *documentBodyInput) (out ConfigDocumentChanged, err error) {
@@ -250,7 +242,9 @@ func (r *routes) putDocument(ctx context.Context, in *documentBodyInput) (*outpu
 			if err := found.Err(); err != nil {
 				return out, err
 			}
-			out.Version, err = r.store.PutDocument(ctx, in.Name, *q.Version, *q.Content, authorOf(ctx, q.Author), q.Note)
+			out.Version, err = r.store.PutDocument(
+				ctx, in.Name, *q.Version, *q.Content, api.Author(ctx, q.Author, q.Note), q.Note,
+			)
 			return out, err
 		})
 }
@@ -265,7 +259,9 @@ func (r *routes) rollbackDocument(ctx context.Context, in *documentBodyInput) (*
 			if q.Version == nil {
 				return out, freeslot.Invalid("version", "is absent, expected the current version")
 			}
-			out.Version, err = r.store.RollbackDocument(ctx, in.Name, *q.Version, q.Restore, authorOf(ctx, q.Author), q.Note)
+			out.Version, err = r.store.RollbackDocument(
+				ctx, in.Name, *q.Version, q.Restore, api.Author(ctx, q.Author, q.Note), q.Note,
+			)
 			return out, err
 		})
 }

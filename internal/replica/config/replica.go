@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/freeslot/freeslot"
+	"github.com/freeslot/freeslot/internal/audit"
 	"github.com/freeslot/freeslot/internal/identity"
 	"github.com/freeslot/freeslot/internal/selection"
 )
@@ -83,6 +84,8 @@ type Replica struct {
 	Tokens []Token `koanf:"tokens"`
 	// How callers are known, and what their roles mean.
 	Auth Auth `koanf:"auth"`
+	// The record of changes by operators (docs/security.md).
+	Audit Audit `koanf:"audit"`
 	// Tenants that differ from the others, by name: `{acme: {weight: 3}}`.
 	Tenants map[string]Tenant `koanf:"tenants"`
 	// WebSocket sessions of clients.
@@ -198,6 +201,15 @@ type Limits struct {
 	// The largest number of submits that wait for the next call to Redis. Further ones wait for
 	// room until they time out.
 	SubmitQueue int `koanf:"submit_queue"`
+}
+
+// Audit tunes the record of changes.
+type Audit struct {
+	// With `true` a change is refused as `unavailable` if Redis cannot record it. With `false` it is
+	// made, and only the log has it.
+	Required bool `koanf:"required"`
+	// About how many changes are kept, 100 to 1000000. 20000 take about 8 MB in the first cell.
+	Entries int `koanf:"entries"`
 }
 
 // Token lets a caller in.
@@ -371,6 +383,7 @@ func DefaultReplica() Replica {
 			Checks: RegistryChecks{Networks: []string{"10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "fc00::/7"}},
 		},
 		Auth:    Auth{OperatorsAreAdmins: true},
+		Audit:   Audit{Entries: audit.DefaultEntries},
 		Gateway: Gateway{MaxAgents: DefaultMaxAgents, PingInterval: defaultPingInterval},
 		Session: Session{PingInterval: defaultPingInterval},
 		Limits: Limits{

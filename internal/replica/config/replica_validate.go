@@ -189,6 +189,7 @@ func (r *Replica) validateTimes(p *Problems) {
 	if r.MoveGrace != 0 && (r.MoveGrace < time.Second || r.MoveGrace > time.Hour) {
 		p.Addf("move_grace", "is %s, expected 1s to 1h, or 0s to begin no moves", FormatDuration(r.MoveGrace))
 	}
+	p.Between("audit.entries", r.Audit.Entries, 100, 1_000_000)
 	p.DurationBetween("drain_timeout", r.DrainTimeout, 100*time.Millisecond, time.Hour)
 }
 
