@@ -7,13 +7,15 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/freeslot/freeslot"
 	"github.com/freeslot/freeslot/internal/cell"
 )
 
-// admit decides the jobs that their tenants' submit rates do not allow, and returns the others.
-// Within one submit, the first jobs are admitted.
+// admit decides the jobs that their tenants' priorities or submit rates do not allow, and returns
+// the others. Within one submit, the first jobs are admitted.
 func (s *submit) admit(jobs []*placement) (admitted []*placement) {
-	if len(s.d.buckets) == 0 {
+	jobs = s.admitPriorities(jobs)
+	if len(s.d.buckets.named) == 0 && s.d.buckets.rate == nil {
 		return jobs
 	}
 	for len(jobs) > 0 {
@@ -24,7 +26,7 @@ func (s *submit) admit(jobs []*placement) (admitted []*placement) {
 		if n < 0 {
 			n = len(jobs)
 		}
-		if b := s.d.buckets[first.Tenant]; b == nil || !first.rated() {
+		if b := s.d.buckets.of(first.Tenant); b == nil || !first.rated() {
 			admitted = append(admitted, jobs[:n]...)
 		} else {
 			got, err := b.admit(s.ctx, n)
@@ -38,26 +40,34 @@ func (s *submit) admit(jobs []*placement) (admitted []*placement) {
 	return admitted
 }
 
-// newBuckets makes the buckets of tenants with a rate.
-func newBuckets(d *Dispatcher, rates map[string]cell.Rate) map[string]*bucket {
-	start := time.Now()
-	buckets := make(map[string]*bucket, len(rates))
-	for tenant, rate := range rates {
-		home := d.cells.OfTenant(tenant)
-		count := func(outcome string) prometheus.Counter { return d.metrics.rated.WithLabelValues(tenant, outcome) }
-		buckets[tenant] = &bucket{
-			tenant: tenant, rate: rate, now: func() time.Duration { return time.Since(start) },
-			chunk: func() int { return chunk(rate, int(d.replicaCount.Load())) },
-			take: func(ctx context.Context, most int) (cell.Permits, error) {
-				if d.nodes.Skip().Has(home.Index()) {
-					return cell.Permits{}, errCellAway
-				}
-				permits, err := home.TakePermits(ctx, tenant, rate, most)
-				logFailure(d.sampled, "take permits", err)
-				return permits, err
-			},
-			admitted: count("admitted"), refused: count("refused"), failed: count("failed"),
+func (s *submit) admitPriorities(jobs []*placement) (admitted []*placement) {
+	return slices.DeleteFunc(jobs, func(p *placement) bool {
+		r := &p.request
+		priorities := s.d.cfg.Limits(r.Tenant).Priorities
+		if priorities == 0 || r.Job.Priority < priorities || r.Unlimited {
+			return false
 		}
+		s.decide(p, cell.Placement{}, freeslot.Invalid("job.priority",
+			"is %d, expected at most %d, the max_priority of tenant %s", r.Job.Priority, priorities-1, r.Tenant))
+		return true
+	})
+}
+
+// newBucket makes the bucket of a tenant, which label names in metrics.
+func (d *Dispatcher) newBucket(tenant, label string, rate cell.Rate) *bucket {
+	start, home := time.Now(), d.cells.OfTenant(tenant)
+	count := func(outcome string) prometheus.Counter { return d.metrics.rated.WithLabelValues(label, outcome) }
+	return &bucket{
+		tenant: tenant, rate: rate, now: func() time.Duration { return time.Since(start) },
+		chunk: func() int { return chunk(rate, int(d.replicaCount.Load())) },
+		take: func(ctx context.Context, most int) (cell.Permits, error) {
+			if d.nodes.Skip().Has(home.Index()) {
+				return cell.Permits{}, errCellAway
+			}
+			permits, err := home.TakePermits(ctx, tenant, rate, most)
+			logFailure(d.sampled, "take permits", err)
+			return permits, err
+		},
+		admitted: count("admitted"), refused: count("refused"), failed: count("failed"),
 	}
-	return buckets
 }

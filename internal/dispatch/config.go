@@ -46,8 +46,10 @@ type Config struct {
 	// Weight is a tenant's share among tenants that wait for the same nodes, from 1. It must not
 	// block. nil means 1 for all.
 	Weight func(tenant string) int
-	// Rates are the submit rates, by tenant. A tenant without an entry has no rate.
-	Rates map[string]cell.Rate
+	// Rates are the submit rates, by tenant; 0 means none. DefaultRate is the rate of every other
+	// tenant; nil means none.
+	Rates       map[string]cell.Rate
+	DefaultRate *cell.Rate
 	// Limits returns the limits of a tenant. It must not block. nil means no limits.
 	Limits func(tenant string) Limits
 }
@@ -81,8 +83,8 @@ func (c Config) Validate() error {
 	return nil
 }
 
-// Limits bounds the jobs of one tenant. 0 means no limit. Any other limit must be at least the
-// number of cells.
+// Limits bounds the jobs of one tenant. 0 means no limit. Any other limit of a number of jobs must
+// be at least the number of cells.
 type Limits struct {
 	// Running (max_running) is how many jobs may run at a time. Further ones are held back.
 	Running int
@@ -90,4 +92,7 @@ type Limits struct {
 	// Further ones are refused as overloaded. It is checked when a job gets no slot at once, and
 	// at every submit of a tenant with a Running limit.
 	Waiting int
+	// Priorities (max_priority + 1) is how many priorities, from 0, jobs may have. A job of a higher
+	// one is refused as invalid, unless an operator submits it again.
+	Priorities int
 }

@@ -32,7 +32,7 @@ func New(cfg Config, cells *cell.Set, nodes Nodes, log *zap.Logger, reg promethe
 		d.byCell = append(d.byCell, newCellClient(d, c))
 		d.allCells = d.allCells.With(c.Index())
 	}
-	d.buckets = newBuckets(d, cfg.Rates)
+	d.buckets = newBuckets(d.newBucket, cfg.Rates, cfg.DefaultRate)
 	d.classCells.nodes, d.classCells.cells = nodes, cells.Len()
 	nodes.OnFree(d.nodeFreed)
 	cells.SetGuide(d.guide())

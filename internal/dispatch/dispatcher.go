@@ -43,8 +43,8 @@ type Dispatcher struct {
 	// share holds the nodes that this replica matches first; nil means all nodes.
 	share atomic.Pointer[selection.Share]
 
-	buckets      map[string]*bucket // of the tenants with a submit rate; immutable
-	replicaCount atomic.Int64       // how many replicas run; 0 means unknown
+	buckets      *buckets
+	replicaCount atomic.Int64 // how many replicas run; 0 means unknown
 
 	fence fence
 	// configs gets a token when the configuration has changed.

@@ -100,7 +100,7 @@ func TestNoNodeWithEveryCellAway(t *testing.T) {
 			for _, s := range redis {
 				s.Restart()
 			}
-			// There is no other submit: the keepReplies loops learn that the cells are back.
+			// There is no other submit: the replyKeepers learn that the cells are back.
 			waittest.Until(t, "every cell answers", func() bool {
 				_, err := rep.place(unknown, nil)
 				return freeslot.CodeOf(err) == freeslot.CodeNoMatchingNode

@@ -81,7 +81,7 @@ func (m *mover) beginMoves(first bool) {
 	left := moveBatch
 	m.queues.byID.Range(func(id string, q *queue) bool {
 		class := m.d.nodes.Class(q.job.Service, &q.job.Requirement)
-		// Without m.fitting, many classes would look at all nodes in each round: cellsOf remembers
+		// Without m.fitting, many classes would look at all nodes in each round: classCells remembers
 		// only some classes.
 		if m.fitting[id] == class || !m.stranded(q, class) {
 			fitting[id] = class

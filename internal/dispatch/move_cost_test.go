@@ -23,11 +23,11 @@ func (c counted) AllNodes() []*selection.Node {
 	return c.Nodes.AllNodes()
 }
 
-// While nothing changes, the moveJobs loop looks at all nodes once for each class with waiting
+// While nothing changes, the mover looks at all nodes once for each class with waiting
 // jobs, however many classes there are. It runs four times a second.
 func TestMovesLookAtNodesOnce(t *testing.T) {
 	t.Parallel()
-	const classes = 1000 // more than cellsOf remembers
+	const classes = 1000 // more than classCells remembers
 	r := newCells(t, 2, redistest.Shared(t))
 	for i := range 2 {
 		r.agent(r.nodesIn(i, 1, 1)[0])

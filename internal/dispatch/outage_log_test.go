@@ -14,7 +14,7 @@ import (
 
 var errAway = errors.New("connection refused")
 
-// While Redis is away, renewReplies and mendSets log it once. Calls that fail are logged a few
+// While Redis is away, renew and mendSets log it once. Calls that fail are logged a few
 // times: three for the cell's submits, three for everything else.
 func TestOutageIsLoggedOnce(t *testing.T) {
 	t.Parallel()

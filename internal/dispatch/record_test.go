@@ -38,7 +38,7 @@ func TestRecordAfterDataLoss(t *testing.T) {
 		t.Errorf("an agent sees no scheduler: %v", err)
 	}
 
-	// Otherwise keepReplies might record between the two commands.
+	// Otherwise the replyKeeper might record between the two commands.
 	r.do("EVAL", "redis.call('FLUSHALL') return redis.call('HSET', KEYS[1], 'cells', 2, 'servers', 1, 'server', 0)", "1", r.layout.Cells())
 	waittest.Until(t, "readiness turns red", func() bool { ok, detail := rep.Recorded(); return !ok && detail != "" })
 	waittest.Until(t, "the log says why", func() bool { return logs.FilterMessage("record.failed").Len() == 1 })

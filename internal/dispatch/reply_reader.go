@@ -48,7 +48,7 @@ func (l *replyReader) run() {
 	pause := backoff.NewExponentialBackOff()
 	pause.InitialInterval, pause.MaxInterval = 10*time.Millisecond, time.Second
 	for l.d.ctx.Err() == nil {
-		if l.succeeded(l.outage, l.runOnce()) {
+		if l.runOnce() {
 			pause.Reset()
 		} else {
 			sleep(l.d.ctx, pause.NextBackOff())
@@ -56,11 +56,11 @@ func (l *replyReader) run() {
 	}
 }
 
-// runOnce waits for the next replies and delivers them.
-func (l *replyReader) runOnce() error {
+// runOnce waits for the next replies and delivers them. It returns false if they could not be read.
+func (l *replyReader) runOnce() bool {
 	replies, err := l.replies()
-	if err != nil {
-		return err
+	if !l.succeeded(l.outage, err) {
+		return false
 	}
 	for i := range replies {
 		l.deliver(&replies[i])
@@ -69,7 +69,7 @@ func (l *replyReader) runOnce() error {
 		last := replies[n-1].ID // a copy: a pointer into replies would keep their results
 		l.lastRead.Store(&last)
 	}
-	return nil
+	return true
 }
 
 // replies waits for the next replies, until stopReading.

@@ -8,8 +8,8 @@ import (
 type Request struct {
 	Tenant string
 	Job    *freeslot.Job
-	// Unlimited exempts the job from the tenant's submit rate, because an operator submits it
-	// again.
+	// Unlimited exempts the job from the tenant's submit rate and priorities, because an operator
+	// submits it again.
 	Unlimited bool
 	// Run is set for a schedule's job.
 	Run *Run
@@ -24,6 +24,5 @@ type Run struct {
 	Once string
 }
 
-// rated reports whether the tenant's submit rate counts the job. It does not count runs of a
-// schedule, which come when they are due.
-func (r *Request) rated() bool { return !r.Unlimited && r.Run == nil }
+// rated reports whether the tenant's submit rate counts the job.
+func (r *Request) rated() bool { return !r.Unlimited }

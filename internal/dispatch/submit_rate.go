@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/puzpuzpuz/xsync/v3"
 
 	"github.com/freeslot/freeslot"
 	"github.com/freeslot/freeslot/internal/cell"
@@ -202,4 +203,40 @@ var errCellAway = fmt.Errorf("the cell does not answer: %w", cell.ErrNotSent)
 // 0 replicas count as 1.
 func chunk(rate cell.Rate, replicas int) int {
 	return min(int(rate.PerSecond*leaseSpan.Seconds()), rate.Burst) / max(replicas, 1)
+}
+
+// buckets holds the buckets of the tenants with a submit rate. It is safe for concurrent use.
+type buckets struct {
+	named map[string]*bucket // by tenant, nil for one without a rate; immutable
+	// others holds the buckets of tenants that have the default rate, made when they submit first.
+	// Tenants come from tokens, so there are not many.
+	others *xsync.MapOf[string, *bucket]
+	rate   *cell.Rate // nil: these have no rate
+	make   func(tenant, label string, rate cell.Rate) *bucket
+}
+
+// othersLabel is the tenant in metrics of all that have the default rate.
+const othersLabel = "other"
+
+func newBuckets(
+	newBucket func(tenant, label string, rate cell.Rate) *bucket, rates map[string]cell.Rate, others *cell.Rate,
+) *buckets {
+	all := &buckets{
+		named: make(map[string]*bucket, len(rates)), others: xsync.NewMapOf[string, *bucket](), rate: others, make: newBucket,
+	}
+	for tenant, rate := range rates {
+		if all.named[tenant] = nil; rate.PerSecond > 0 {
+			all.named[tenant] = newBucket(tenant, tenant, rate)
+		}
+	}
+	return all
+}
+
+// of returns the bucket of a tenant, or nil if it has no rate.
+func (b *buckets) of(tenant string) *bucket {
+	if own, named := b.named[tenant]; named || b.rate == nil {
+		return own
+	}
+	own, _ := b.others.LoadOrCompute(tenant, func() *bucket { return b.make(tenant, othersLabel, *b.rate) })
+	return own
 }

@@ -21,7 +21,7 @@ func newDispatcher(
 	return dispatch.New(
 		dispatch.Config{
 			Replica: cfg.ReplicaID, Weight: cfg.TenantWeight, MoveGrace: grace, Limits: tenantLimits(cfg),
-			Rates: submitRates(cfg),
+			Rates: submitRates(cfg), DefaultRate: rateOf(cfg.TenantDefaults),
 		},
 		f.cells, f.nodes, log.Named("dispatch"), reg,
 	)
@@ -29,16 +29,23 @@ func newDispatcher(
 
 // tenantLimits returns a function that is called for every job.
 func tenantLimits(cfg config.Replica) func(string) dispatch.Limits {
-	all := make(map[string]dispatch.Limits)
-	for name, t := range cfg.Tenants {
-		if t.MaxRunning > 0 || t.MaxWaiting > 0 {
-			all[name] = dispatch.Limits{Running: t.MaxRunning, Waiting: t.MaxWaiting}
+	limitsOf := func(t config.Tenant) dispatch.Limits {
+		limits := dispatch.Limits{Running: t.MaxRunning, Waiting: t.MaxWaiting}
+		if t.MaxPriority != nil {
+			limits.Priorities = *t.MaxPriority + 1
 		}
+		return limits
 	}
-	if len(all) == 0 {
-		return nil
+	named, others := make(map[string]dispatch.Limits), limitsOf(cfg.TenantDefaults)
+	for name, t := range cfg.Tenants {
+		named[name] = limitsOf(t)
 	}
-	return func(tenant string) dispatch.Limits { return all[tenant] }
+	return func(tenant string) dispatch.Limits {
+		if own, ok := named[tenant]; ok {
+			return own
+		}
+		return others
+	}
 }
 
 // acknowledge returns how many of Redis' replicas must have a job before it counts as accepted.
@@ -58,13 +65,22 @@ func durability(cfg config.Replica, d *dispatch.Dispatcher) []api.Check {
 	return []api.Check{{Name: "replicas", Ready: d.Replicated}}
 }
 
-// submitRates returns the rates of the tenants that have one.
+// submitRates returns the rates of the tenants that are configured.
 func submitRates(cfg config.Replica) map[string]cell.Rate {
 	rates := make(map[string]cell.Rate)
 	for name, t := range cfg.Tenants {
-		if perSecond, burst, ok := t.Rate(); ok {
-			rates[name] = cell.Rate{PerSecond: perSecond, Burst: burst}
+		if rates[name] = (cell.Rate{}); rateOf(t) != nil {
+			rates[name] = *rateOf(t)
 		}
 	}
 	return rates
+}
+
+// rateOf returns nil for a tenant without a rate.
+func rateOf(t config.Tenant) *cell.Rate {
+	perSecond, burst, ok := t.Rate()
+	if !ok {
+		return nil
+	}
+	return &cell.Rate{PerSecond: perSecond, Burst: burst}
 }

@@ -1,6 +1,8 @@
 package schedule
 
 import (
+	"cmp"
+
 	"github.com/freeslot/freeslot/internal/api"
 	"github.com/freeslot/freeslot/internal/feature"
 )
@@ -14,9 +16,15 @@ func newPart(env *feature.Env) feature.Part {
 		MarkerRetention: env.Config.IdempotencyRetention,
 	}
 	runner := NewRunner(cfg, env.Runners, env.Cells, env.Jobs, env.Log.Named("schedule"), env.Metrics)
+	bounds := func(tenant string) Bounds {
+		t := env.Config.Tenant(tenant)
+		return Bounds{
+			Schedules: cmp.Or(t.MaxSchedules, DefaultBounds.Schedules), Bytes: cmp.Or(t.MaxScheduleBytes, DefaultBounds.Bytes),
+		}
+	}
 	return feature.Part{
 		Step:        feature.Step{Start: runner.Start, Stop: runner.Stop},
-		Routes:      []api.Routes{routesOf(NewService(env.Runners, cfg.MaxPayloadBytes))},
+		Routes:      []api.Routes{routesOf(NewService(env.Runners, cfg.MaxPayloadBytes, bounds))},
 		SetReplicas: runner.SetReplicas,
 	}
 }

@@ -58,7 +58,7 @@ func TestRepeatedBeforeConfirmed(t *testing.T) {
 			t.Fatal(err)
 		}
 		(&rig{t: t}).runs(cell.NewSet(c))
-		return NewService(cell.NewSet(c).Runners(), 1<<10)
+		return NewService(cell.NewSet(c).Runners(), 1<<10, nil)
 	}
 	patient, hasty := service(patience), service(250*time.Millisecond)
 	for _, name := range []string{"a", "b", "c"} {

@@ -40,13 +40,14 @@ type rig struct {
 	redis  *redistest.Target
 	client rueidis.Client
 	set    *cell.Set
+	bounds Bounds
 }
 
 func newRig(t *testing.T, redis *redistest.Target, cells int) *rig {
 	t.Helper()
-	r := &rig{t: t, redis: redis, client: redis.Client(t)}
+	r := &rig{t: t, redis: redis, client: redis.Client(t), bounds: DefaultBounds}
 	r.set = r.newSet(cell.Layouts(redis.Prefix(t), cells, redis.IsCluster()))
-	r.Service = NewService(r.set.Runners(), 1<<10)
+	r.Service = NewService(r.set.Runners(), 1<<10, func(string) Bounds { return r.bounds })
 	return r
 }
 

@@ -324,7 +324,7 @@ func (r *Runner) make(ctx context.Context, run *run) (more bool, err error) {
 	job := run.schedule.Job
 	var outcome error
 	r.jobs.Submit(ctx, []dispatch.Request{{
-		Tenant: run.tenant, Job: &job, Unlimited: true, Run: &dispatch.Run{JobID: st.Claim.JobID, Once: st.once()},
+		Tenant: run.tenant, Job: &job, Run: &dispatch.Run{JobID: st.Claim.JobID, Once: st.once()},
 	}}, nil, func(_ int, _ dispatch.Accepted, err error) { outcome = err })
 	if outcome != nil {
 		return r.refused(ctx, run, outcome)
@@ -357,7 +357,9 @@ func (r *Runner) refused(ctx context.Context, run *run, cause error) (more bool,
 	if r.ctx.Err() != nil {
 		return false, nil // this replica stops; another one continues
 	}
-	if isTemporary(cause) && run.nowMS-run.state.Claim.SinceMS < run.schedule.graceMS() {
+	// A run that the tenant's submit rate does not allow yet is late, and never lost.
+	limited := freeslot.CodeOf(cause) == freeslot.CodeRateLimited
+	if limited || isTemporary(cause) && run.nowMS-run.state.Claim.SinceMS < run.schedule.graceMS() {
 		next := run.state.step()
 		next.fail(cause, run.nowMS)
 		return false, run.write(ctx, next, run.nowMS+retryPause.Milliseconds())

@@ -453,3 +453,25 @@ func TestLoop(t *testing.T) {
 		t.Errorf("%v %+v", ids, s)
 	}
 }
+
+// A run that the tenant's submit rate does not allow is made once it does, however late that is.
+func TestRunBeyondTheRateIsLate(t *testing.T) {
+	t.Parallel()
+	g := newRig(t, redistest.Shared(t), 1)
+	f := &fake{}
+	r := g.runner("r1", f)
+	g.put("a", change("@every 1h"))
+	run := g.overdue("a", time.Second)
+	f.submit = coded(freeslot.CodeRateLimited)
+	g.handle(r, "a")
+	g.edit("a", func(st *state, nowMS int64) { st.Claim.SinceMS = nowMS - 100*DefaultGrace.Milliseconds() })
+	g.handle(r, "a")
+	if s := g.get("a"); s.Runs != 0 || s.Failed != 0 || !strings.Contains(s.LastError, "rate_limited") {
+		t.Errorf("while the rate is used up: %d runs, %d failed, %q; expected neither, and the reason", s.Runs, s.Failed, s.LastError)
+	}
+	f.submit = nil
+	g.handle(r, "a")
+	if s := g.get("a"); s.Runs != 1 || s.Failed != 0 || s.LastRunMS != run {
+		t.Errorf("after that: %d runs, %d failed, the last at %d; expected one of %d", s.Runs, s.Failed, s.LastRunMS, run)
+	}
+}

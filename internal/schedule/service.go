@@ -12,9 +12,6 @@ import (
 )
 
 const (
-	// MaxSchedules is the most schedules of one tenant. Schedules that are made at the same moment
-	// can pass it.
-	MaxSchedules = 1000
 	// MaxPage is the most schedules of one page.
 	MaxPage = 100
 	// MaxRuns is the most coming runs that Get returns.
@@ -29,15 +26,32 @@ const (
 type Service struct {
 	store      store
 	maxPayload int
+	bounds     func(tenant string) Bounds
 }
 
+// Bounds limits the schedules of one tenant. Schedules that are made at the same moment can pass
+// them.
+type Bounds struct {
+	// Schedules is how many there may be. Bytes bounds the sum of their definitions, which are
+	// mostly payloads.
+	Schedules int
+	Bytes     int64
+}
+
+// DefaultBounds are the bounds of a tenant unless others are configured.
+var DefaultBounds = Bounds{Schedules: 100, Bytes: 16 << 20}
+
 // NewService makes a service on the cells of a system. maxPayload bounds the payloads of templates,
-// in bytes; 0 means freeslot.DefaultMaxPayloadBytes.
-func NewService(runners []*script.Runner, maxPayload int) *Service {
+// in bytes; 0 means freeslot.DefaultMaxPayloadBytes. bounds returns the bounds of a tenant; nil
+// means DefaultBounds.
+func NewService(runners []*script.Runner, maxPayload int, bounds func(tenant string) Bounds) *Service {
 	if maxPayload == 0 {
 		maxPayload = freeslot.DefaultMaxPayloadBytes
 	}
-	return &Service{store: newStore(runners), maxPayload: maxPayload}
+	if bounds == nil {
+		bounds = func(string) Bounds { return DefaultBounds }
+	}
+	return &Service{store: newStore(runners), maxPayload: maxPayload, bounds: bounds}
 }
 
 // Put makes a schedule, or replaces the schedule with this name. If nothing differs, the schedule
@@ -59,19 +73,19 @@ func (s *Service) Put(
 	if err != nil {
 		return Schedule{}, false, err
 	}
-	counted := false
+	roomy := false
 	status, err = s.change(ctx, tenant, name, func(f *found) (*state, string, error) {
 		if err := checkVersion(change.Version, f.state); err != nil {
 			return nil, "", err
 		}
 		paused := change.Pause != nil && *change.Pause
-		if created = f.state == nil; created {
-			if !counted {
-				if err := s.room(ctx, tenant); err != nil {
-					return nil, "", err
-				}
-				counted = true
+		if !roomy && f.record.definition != definition {
+			if err := s.room(ctx, tenant, definition, f.record.definition); err != nil {
+				return nil, "", err
 			}
+			roomy = true
+		}
+		if created = f.state == nil; created {
 			f.schedule = &change.Definition
 			// A schedule that cannot be read is replaced, too.
 			return newState(&e, f.nowMS, paused), definition, nil
@@ -110,16 +124,25 @@ func checkVersion(want *uint64, st *state) error {
 	}
 }
 
-// room returns an error if a tenant has as many schedules as it may have.
-func (s *Service) room(ctx context.Context, tenant string) error {
-	n, err := s.store.count(ctx, tenant)
-	if err == nil && n >= MaxSchedules {
-		err = &freeslot.Error{
-			Code:    freeslot.CodeOverloaded,
-			Message: fmt.Sprintf("tenant %s has %d schedules, expected at most %d: delete one first", tenant, n, MaxSchedules),
-		}
+// room returns an error if a tenant has no room for a schedule with this definition. before is the
+// definition that it replaces; "" for a new schedule.
+func (s *Service) room(ctx context.Context, tenant, definition, before string) error {
+	used, err := s.store.used(ctx, tenant)
+	if err != nil {
+		return err
 	}
-	return err
+	bounds, overloaded := s.bounds(tenant), func(format string, args ...any) error {
+		return &freeslot.Error{Code: freeslot.CodeOverloaded, Message: fmt.Sprintf(format, args...)}
+	}
+	if before == "" && used.Schedules >= bounds.Schedules {
+		return overloaded("tenant %s has %d schedules, expected at most max_schedules, %d: delete one first",
+			tenant, used.Schedules, bounds.Schedules)
+	}
+	if bytes := used.Bytes + int64(len(definition)-len(before)); len(definition) > len(before) && bytes > bounds.Bytes {
+		return overloaded("the schedules of tenant %s would take %d bytes, expected at most max_schedule_bytes, %d",
+			tenant, bytes, bounds.Bytes)
+	}
+	return nil
 }
 
 // Get reads a schedule with this many of its coming runs, at most MaxRuns.

@@ -115,21 +115,38 @@ func TestService(t *testing.T) {
 	})
 }
 
-// TestBound: a tenant has no more than MaxSchedules, and others are not held back by it.
+// A tenant has no more schedules, and no larger ones, than it may have. Others are not held back by
+// it.
 func TestBound(t *testing.T) {
 	t.Parallel()
 	g := newRig(t, redistest.Shared(t), 3)
-	for i := range MaxSchedules {
-		id := idOf(tenant, fmt.Sprint("s", i))
-		if made, err := g.store.of(id).write(t.Context(), write{id: id, state: "x", definition: "x"}); err != nil || !made {
-			t.Fatal(made, err)
+	g.bounds = Bounds{Schedules: 5, Bytes: 2000}
+	put := func(tenant, name string, size int) freeslot.Code {
+		t.Helper()
+		c := change("@daily")
+		c.Job.Payload = json.RawMessage(`"` + strings.Repeat("x", size) + `"`)
+		_, _, err := g.Put(t.Context(), tenant, name, c)
+		return freeslot.CodeOf(err)
+	}
+	for i := range 5 {
+		if code := put(tenant, fmt.Sprint("s", i), 10); code != "" {
+			t.Fatalf("schedule %d is refused as %s, expected room for 5", i, code)
 		}
 	}
-	if _, _, err := g.Put(t.Context(), tenant, "further", change("@daily")); freeslot.CodeOf(err) != freeslot.CodeOverloaded {
-		t.Error(err)
-	}
-	if _, _, err := g.Put(t.Context(), "other", "first", change("@daily")); err != nil {
-		t.Error(err)
+	for _, tt := range []struct {
+		tenant, name string
+		size         int
+		want         freeslot.Code
+	}{
+		{tenant, "further", 10, freeslot.CodeOverloaded},
+		{tenant, "s0", 900, ""}, // it replaces a smaller one
+		{tenant, "s1", 1000, freeslot.CodeOverloaded},
+		{tenant, "s0", 800, ""},
+		{"other", "first", 10, ""},
+	} {
+		if code := put(tt.tenant, tt.name, tt.size); code != tt.want {
+			t.Errorf("%s/%s with %d bytes gets %q, expected %q", tt.tenant, tt.name, tt.size, code, tt.want)
+		}
 	}
 }
 

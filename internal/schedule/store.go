@@ -182,16 +182,19 @@ func (c *cellStore) list(ctx context.Context, tenant, after string, limit int) (
 	return found, nil
 }
 
-// count returns how many schedules of the tenant the cell has.
-func (c *cellStore) count(ctx context.Context, tenant string) (int, error) {
+// used returns what the schedules of the tenant take in the cell.
+func (c *cellStore) used(ctx context.Context, tenant string) (Bounds, error) {
 	from, to := rangeOf(tenant)
-	n, err := c.runner.Do(
-		ctx, "cron_count", c.runner.B().Zlexcount().Key(c.keys.index).Min(from).Max(to).Build(),
-	).AsInt64()
-	if err != nil {
-		return 0, fmt.Errorf("count schedules: %w", err)
+	reply, err := c.runner.Call(
+		ctx, scripts["cron_used"], []string{c.keys.definitions, c.keys.index}, []string{from, to},
+	).AsIntSlice()
+	if err == nil && len(reply) != 2 {
+		err = fmt.Errorf("%d values, expected two", len(reply))
 	}
-	return int(n), nil
+	if err != nil {
+		return Bounds{}, fmt.Errorf("count schedules: %w", err)
+	}
+	return Bounds{Schedules: int(reply[0]), Bytes: reply[1]}, nil
 }
 
 // rangeOf returns the range of all ids of a tenant; "" means all tenants.
@@ -232,18 +235,18 @@ func decodePage(reply []rueidis.RedisMessage) (p page, err error) {
 	return p, nil
 }
 
-// count adds up [cellStore.count] for all cells that answer. It returns an error if no cell does.
-func (s store) count(ctx context.Context, tenant string) (int, error) {
-	counts, errs := each(s, func(c *cellStore) (int, error) { return c.count(ctx, tenant) })
-	total, failed := 0, 0
-	for i := range s {
-		total += counts[i]
+// used adds up [cellStore.used] for all cells that answer. It returns an error if no cell does.
+func (s store) used(ctx context.Context, tenant string) (total Bounds, err error) {
+	parts, errs := each(s, func(c *cellStore) (Bounds, error) { return c.used(ctx, tenant) })
+	failed := 0
+	for i, part := range parts {
+		total.Schedules, total.Bytes = total.Schedules+part.Schedules, total.Bytes+part.Bytes
 		if errs[i] != nil {
 			failed++
 		}
 	}
 	if failed == len(s) {
-		return 0, errs[0]
+		return Bounds{}, errs[0]
 	}
 	return total, nil
 }

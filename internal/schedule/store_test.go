@@ -189,8 +189,8 @@ func TestStoreList(t *testing.T) {
 			if tenant == "" {
 				continue
 			}
-			if n, err := r.count(r.t.Context(), tenant); err != nil || n != len(want) {
-				t.Error(tenant, n, err)
+			if used, err := r.used(r.t.Context(), tenant); err != nil || used.Schedules != len(want) {
+				t.Errorf("tenant %s has %d schedules, %v; expected %d", tenant, used.Schedules, err, len(want))
 			}
 		}
 		// A cursor of a schedule that was deleted, or of another tenant.

@@ -69,8 +69,9 @@ func (r *Replica) validateListen(p *Problems) {
 	}
 	for i, t := range r.Tokens {
 		if n := len(t.Token); n > 0 && n < minTokenLength {
-			r.Insecure.Addf(element("tokens", i)+".token", "can be guessed from other machines, expected %d characters or more, as "+
-				"`openssl rand -hex 32` prints", minTokenLength)
+			r.Insecure.Addf(element("tokens", i)+".token",
+				"can be guessed from other machines, expected %d characters or more, as "+
+					"`openssl rand -hex 32` prints", minTokenLength)
 		}
 	}
 }

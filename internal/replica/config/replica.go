@@ -88,6 +88,9 @@ type Replica struct {
 	Audit Audit `koanf:"audit"`
 	// Tenants that differ from the others, by name: `{acme: {weight: 3}}`.
 	Tenants map[string]Tenant `koanf:"tenants"`
+	// What holds for each tenant that `tenants` does not name, with the same keys. Each such tenant
+	// has limits and a rate of its own.
+	TenantDefaults Tenant `koanf:"tenant_defaults"`
 	// WebSocket sessions of clients.
 	Session Session `koanf:"session"`
 	// Agents that reach Redis through this replica (docs/gateway.md).
@@ -248,13 +251,22 @@ type Tenant struct {
 	MaxWaiting int `koanf:"max_waiting"`
 	// How many jobs a second the tenant may submit, at all replicas together, 0.001 to 1000000.
 	// Further ones are refused as `rate_limited` with `retry_after_ms`. 0 is no limit. A replica
-	// loses what it has taken and not used within a second, up to a tenth of the rate. Neither jobs
-	// that an operator submits again nor runs of schedules count. All replicas should have the
-	// same.
+	// loses what it has taken and not used within a second, up to a tenth of the rate. Jobs
+	// that an operator submits again do not count. All replicas should have the same.
 	SubmitRate float64 `koanf:"submit_rate"`
 	// How many jobs the tenant may submit at once after a pause, 1 to 10000000. 0 is as many as
 	// `submit_rate` allows in a second, and at least 1.
 	SubmitBurst int `koanf:"submit_burst"`
+	// The highest priority of the tenant's jobs, 0 to 9; 9 unless set. A job of a higher one is
+	// refused as `invalid_argument`.
+	MaxPriority *int `koanf:"max_priority"`
+	// How many schedules the tenant has, 1 to 10000; 100 unless set. Further ones are refused as
+	// `overloaded`. Runs of schedules count for `submit_rate`: a run that it does not allow yet is
+	// late, and not lost.
+	MaxSchedules int `koanf:"max_schedules"`
+	// How many bytes the tenant's schedules take together, mostly their payloads, up to 1 GiB;
+	// 16 MiB unless set.
+	MaxScheduleBytes int64 `koanf:"max_schedule_bytes"`
 }
 
 // The values of Replica.Acknowledge.
@@ -265,9 +277,17 @@ const (
 	AcknowledgeReplicated = "replicated"
 )
 
+// Tenant returns what is configured for a tenant. A zero field means the field's default.
+func (r *Replica) Tenant(name string) Tenant {
+	if t, named := r.Tenants[name]; named {
+		return t
+	}
+	return r.TenantDefaults
+}
+
 // TenantWeight returns the weight of a tenant, 1 unless configured otherwise.
 func (r *Replica) TenantWeight(name string) int {
-	if w := r.Tenants[name].Weight; w != nil {
+	if w := r.Tenant(name).Weight; w != nil {
 		return *w
 	}
 	return 1

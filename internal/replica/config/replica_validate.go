@@ -12,6 +12,7 @@ import (
 	"time"
 	"unicode"
 
+	"github.com/freeslot/freeslot"
 	"github.com/freeslot/freeslot/internal/identity"
 	"github.com/freeslot/freeslot/internal/selection"
 )
@@ -246,12 +247,26 @@ func (r *Replica) validateTenants(p *Problems) {
 	for name, t := range r.Tenants {
 		at := join("tenants", name)
 		p.Name(at, name)
-		if t.Weight != nil && !p.Has(join(at, "weight")) {
-			p.Between(join(at, "weight"), *t.Weight, 1, maxWeight)
-		}
-		r.validateLimit(join(at, "max_running"), t.MaxRunning, p)
-		r.validateLimit(join(at, "max_waiting"), t.MaxWaiting, p)
-		t.validateRate(at, p)
+		r.validateTenant(at, &t, p)
+	}
+	r.validateTenant("tenant_defaults", &r.TenantDefaults, p)
+}
+
+func (r *Replica) validateTenant(at string, t *Tenant, p *Problems) {
+	if t.Weight != nil && !p.Has(join(at, "weight")) {
+		p.Between(join(at, "weight"), *t.Weight, 1, maxWeight)
+	}
+	r.validateLimit(join(at, "max_running"), t.MaxRunning, p)
+	r.validateLimit(join(at, "max_waiting"), t.MaxWaiting, p)
+	t.validateRate(at, p)
+	if t.MaxPriority != nil && !p.Has(join(at, "max_priority")) {
+		p.Between(join(at, "max_priority"), *t.MaxPriority, 0, freeslot.MaxPriority)
+	}
+	if t.MaxSchedules != 0 {
+		p.Between(join(at, "max_schedules"), t.MaxSchedules, 1, 10_000)
+	}
+	if t.MaxScheduleBytes < 0 || t.MaxScheduleBytes > 1<<30 {
+		p.Addf(join(at, "max_schedule_bytes"), "is %d, expected up to %d, or 0 for the default", t.MaxScheduleBytes, 1<<30)
 	}
 }
 
