@@ -10,6 +10,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/freeslot/freeslot/internal/cell"
+	"github.com/freeslot/freeslot/internal/follow"
 )
 
 // resync applies the queued events and compares at once. If it returns true, the cache has all
@@ -36,7 +37,7 @@ func (f *follower) compare(why string) bool {
 		}
 		// Soon at first, because perhaps only one connection failed. Then less often, down to once
 		// an interval.
-		f.hasten(min(calm<<min(f.failures, 10), f.cache.cfg.RefreshInterval))
+		f.hasten(follow.Backoff(calm, f.cache.cfg.RefreshInterval, f.failures))
 		f.failures++
 		return false
 	}

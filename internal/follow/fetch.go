@@ -15,9 +15,14 @@ const (
 	lastRetry  = 5 * time.Second
 )
 
-// Retry returns the wait after a failed call that followed this number of failures: 50 ms at first,
-// then twice as long each time, up to 5 s.
-func Retry(failures int) time.Duration { return min(firstRetry<<min(failures, 10), lastRetry) }
+// Backoff returns the wait after a failure that followed this number of failures: first, then twice
+// as long each time, up to last.
+func Backoff(first, last time.Duration, failures int) time.Duration {
+	return min(first<<min(failures, 10), last)
+}
+
+// Retry returns the wait before a page or a part of a log is fetched again.
+func Retry(failures int) time.Duration { return Backoff(firstRetry, lastRetry, failures) }
 
 // Fetch tells the follower of one log which page to fetch next, and holds the log's events
 // meanwhile. P describes a page, E is an event. Fetch is a state machine without clock and I/O: its

@@ -71,7 +71,7 @@ func (p *Poller) Run(ctx context.Context) {
 // not ask together.
 func (p *Poller) pause(failures int) time.Duration {
 	if failures > 0 {
-		wait := min(p.retry<<min(failures-1, 10), p.every)
+		wait := Backoff(p.retry, p.every, failures-1)
 		return wait/2 + rand.N(wait+1)
 	}
 	return p.every - p.every/20 + rand.N(p.every/10+1)

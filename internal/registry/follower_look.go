@@ -8,6 +8,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/freeslot/freeslot/internal/follow"
 	"github.com/freeslot/freeslot/internal/script"
 )
 
@@ -146,7 +147,7 @@ func (f *follower) lookedAt(
 		for _, s := range services {
 			s.follower.view.lookFailed()
 		}
-		tag.next = min(tag.next, now+min(firstLookRetry<<min(tag.failures, 10), f.look))
+		tag.next = min(tag.next, now+follow.Backoff(firstLookRetry, f.look, tag.failures))
 		tag.failures++
 		return
 	}

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/freeslot/freeslot"
+	"github.com/freeslot/freeslot/internal/follow"
 	"github.com/freeslot/freeslot/internal/heartbeat"
 )
 
@@ -212,7 +213,7 @@ func (m *member) succeeded(t task, a answer) {
 func (m *member) failed(now time.Time, err error) {
 	m.decider.Failed()
 	m.err = err
-	pause := min(firstRetry<<min(m.failures, 10), longestRetry, m.reg.Interval)
+	pause := follow.Backoff(firstRetry, min(longestRetry, m.reg.Interval), m.failures)
 	m.failures++
 	m.notBefore = now.Add(pause/2 + rand.N(pause/2+1))
 }
