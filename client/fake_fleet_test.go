@@ -178,6 +178,10 @@ func (f *fleet) Forget(sink dispatch.Sink) {
 	}
 }
 
+func (f *fleet) Changed() <-chan struct{} { return nil }
+
+func (f *fleet) Holds(*identity.Principal) bool { return true }
+
 func (f *fleet) Authenticate(r *http.Request) (identity.Principal, error) {
 	if r.Header.Get("Authorization") != "Bearer secret" {
 		return identity.Principal{}, &freeslot.Error{Code: freeslot.CodeUnauthenticated, Message: "no token"}

@@ -16,11 +16,11 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/freeslot/freeslot"
-	"github.com/freeslot/freeslot/internal/api"
 	"github.com/freeslot/freeslot/internal/cache"
 	"github.com/freeslot/freeslot/internal/cell"
 	"github.com/freeslot/freeslot/internal/dispatch"
 	"github.com/freeslot/freeslot/internal/events"
+	"github.com/freeslot/freeslot/internal/identity"
 	redisclient "github.com/freeslot/freeslot/internal/redis/client"
 	redisserver "github.com/freeslot/freeslot/internal/redis/server"
 	"github.com/freeslot/freeslot/internal/session"
@@ -132,7 +132,7 @@ func (s *realSystem) startNode(ctx context.Context, redisURL string) error {
 }
 
 func (s *realSystem) listen(d *dispatch.Dispatcher) error {
-	sessions, err := session.New(session.Config{Replica: "replica-1"}, d, api.NewAuthenticator(nil, "default", true), zap.NewNop(), nil)
+	sessions, err := session.New(session.Config{Replica: "replica-1"}, d, identity.NewAuthenticator(nil, "default", true), zap.NewNop(), nil)
 	if err != nil {
 		return err
 	}

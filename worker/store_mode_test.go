@@ -47,7 +47,7 @@ func serveGateway(t *testing.T, listener net.Listener, c gateway.Cell, limit tim
 	if err := os.WriteFile(file, []byte(line), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	tokens, err := gateway.OpenTokens(file, zap.NewNop())
+	tokens, err := gateway.OpenTokens(file, zap.NewNop(), nil)
 	if err != nil {
 		t.Fatal(err)
 	}

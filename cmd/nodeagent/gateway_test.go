@@ -33,7 +33,7 @@ func serveGateway(t *testing.T, token gateway.Token) (n *node, args []string) {
 			t.Fatal(err)
 		}
 	}
-	tokens, err := gateway.OpenTokens(tokensFile, zap.NewNop())
+	tokens, err := gateway.OpenTokens(tokensFile, zap.NewNop(), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -141,7 +141,7 @@ func TestGatewayFailures(t *testing.T) {
 
 func TestTokensExampleFile(t *testing.T) {
 	t.Parallel()
-	tokens, err := gateway.OpenTokens("../../deploy/node-tokens.example.yaml", zap.NewNop())
+	tokens, err := gateway.OpenTokens("../../deploy/node-tokens.example.yaml", zap.NewNop(), nil)
 	if err != nil || tokens.Len() != 3 {
 		t.Errorf("%d tokens, expected 3: %v", tokens.Len(), err)
 	}

@@ -92,6 +92,8 @@ type commands struct {
 
 	Lists listsCmd `cmd:"" help:"Name lists: create, import, edit, switch and ask them."`
 
+	Tokens tokensCmd `cmd:"" help:"Tokens of callers: make one, or check the schedulers' file of them."`
+
 	Audit auditCmd `cmd:"" help:"Show who changed what."`
 
 	ACL aclCmd `cmd:"" name:"acl" help:"Print or set users of Redis with the rights of agents, schedulers and operators."`

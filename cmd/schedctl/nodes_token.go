@@ -1,7 +1,6 @@
 package main
 
 import (
-	"fmt"
 	"strings"
 	"time"
 
@@ -41,15 +40,7 @@ func (c *tokenCmd) Run(a *app) error {
 	if err != nil {
 		return usageError{err}
 	}
-	if a.json {
-		return a.printJSON(struct {
-			Token string `json:"token"`
-			Line  string `json:"line"`
-		}{secret, line})
-	}
-	fmt.Fprintf(a.err, "# A line for gateway.tokens_file:\n%s\n", line)
-	fmt.Fprintln(a.out, secret)
-	return nil
+	return a.printToken("gateway.tokens_file", secret, line)
 }
 
 func (c *tokenCmd) token() (*gateway.Token, error) {

@@ -22,7 +22,7 @@ func find(t *testing.T, line, secret string) gateway.Token {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "tokens.yaml")
 	must(t, os.WriteFile(file, []byte(line), 0o600))
-	tokens, err := gateway.OpenTokens(file, zap.NewNop())
+	tokens, err := gateway.OpenTokens(file, zap.NewNop(), nil)
 	must(t, err)
 	token, ok := tokens.Find(secret)
 	if !ok {

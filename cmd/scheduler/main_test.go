@@ -95,7 +95,7 @@ func TestWrongConfiguration(t *testing.T) {
 	}
 	code, _, got := command(t, "serve", "--config", file, "--set", "heartbeat_limit=5s", "--listen", ":7480")
 	want := `heartbeat_limit is 5s, expected at least twice heartbeat_interval (3s): one late heartbeat would cost a healthy node its jobs (from --set heartbeat_limit)
-listen is ":7480", reachable from other machines, which needs tokens: set tokens, or listen on 127.0.0.1 (from --listen)
+listen is ":7480", reachable from other machines, which needs tokens: set tokens or tokens_file, or listen on 127.0.0.1 (from --listen)
 redis.conections is not a key of the configuration, expected url, urls, username, password_file, sentinel_username, sentinel_password_file, tls, cells, key_prefix or connections (from ` + file + `:2)
 `
 	if diff := cmp.Diff(want, got); code != exitConfig || diff != "" {

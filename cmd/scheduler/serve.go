@@ -119,6 +119,7 @@ func (c *serveCmd) load(environ []string) (config.Replica, error) {
 	cfg, err := config.LoadReplica(opts)
 	switch {
 	case err == nil:
+		cfg.ReadTokens = config.TokensReader(cfg.Tokens, opts)
 		return cfg, nil
 	case config.Unreadable(err):
 		return config.Replica{}, err

@@ -4,6 +4,7 @@ import (
 	"github.com/freeslot/freeslot/internal/api"
 	"github.com/freeslot/freeslot/internal/cache"
 	"github.com/freeslot/freeslot/internal/dispatch"
+	"github.com/freeslot/freeslot/internal/identity"
 	"github.com/freeslot/freeslot/internal/session"
 )
 
@@ -11,5 +12,5 @@ import (
 var (
 	_ api.Jobs              = (*dispatch.Dispatcher)(nil)
 	_ api.Nodes             = (*cache.Cache)(nil)
-	_ session.Authenticator = (*api.Authenticator)(nil)
+	_ session.Authenticator = (*identity.Authenticator)(nil)
 )

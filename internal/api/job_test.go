@@ -307,13 +307,13 @@ func TestUnknownRoutes(t *testing.T) {
 func TestScopes(t *testing.T) {
 	t.Parallel()
 	f := apitest.New(t, api.Config{}, func(d *api.Deps) {
-		var tokens []api.Credential
+		var tokens []identity.Credential
 		for _, role := range identity.Roles {
-			tokens = append(tokens, api.Credential{
+			tokens = append(tokens, identity.Credential{
 				Token: string(role), Principal: identity.Principal{Tenant: "acme", Role: role},
 			})
 		}
-		d.Auth = api.NewAuthenticator(tokens, "default", true)
+		d.Auth = identity.NewAuthenticator(tokens, "default", true)
 	})
 	var asked string
 	f.Jobs.OnJob = func(tenant, _ string) (freeslot.JobStatus, error) {

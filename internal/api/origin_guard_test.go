@@ -74,7 +74,7 @@ func TestPreflight(t *testing.T) {
 
 func TestAuthenticate(t *testing.T) {
 	t.Parallel()
-	a := api.NewAuthenticator([]api.Credential{
+	a := identity.NewAuthenticator([]identity.Credential{
 		{Token: "acme-token", Principal: identity.Principal{Tenant: "acme", Role: identity.Client}},
 		{Token: "root-token", Principal: identity.Principal{Tenant: "ops", Role: identity.Operator}},
 	}, "default", false)
@@ -109,7 +109,7 @@ func TestAuthenticate(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	who, err := api.NewAuthenticator(nil, "default", false).Authenticate(request("/"))
+	who, err := identity.NewAuthenticator(nil, "default", false).Authenticate(request("/"))
 	if who.Tenant != "default" || who.Role != identity.Admin || err != nil {
 		t.Errorf("without tokens: %+v, %v, expected an admin of default", who, err)
 	}
@@ -118,20 +118,20 @@ func TestAuthenticate(t *testing.T) {
 // TestOperatorsAreAdmins: until there is an admin's token.
 func TestOperatorsAreAdmins(t *testing.T) {
 	t.Parallel()
-	root := api.Credential{Token: "root-token", Principal: identity.Principal{Tenant: "ops", Role: identity.Operator}}
-	admin := api.Credential{Token: "admin-token", Principal: identity.Principal{Tenant: "ops", Role: identity.Admin}}
+	root := identity.Credential{Token: "root-token", Principal: identity.Principal{Tenant: "ops", Role: identity.Operator}}
+	admin := identity.Credential{Token: "admin-token", Principal: identity.Principal{Tenant: "ops", Role: identity.Admin}}
 	for _, c := range []struct {
-		tokens []api.Credential
+		tokens []identity.Credential
 		on     bool
 		role   identity.Role
 	}{
-		{[]api.Credential{root}, true, identity.Admin},
-		{[]api.Credential{root}, false, identity.Operator},
-		{[]api.Credential{root, admin}, true, identity.Operator},
+		{[]identity.Credential{root}, true, identity.Admin},
+		{[]identity.Credential{root}, false, identity.Operator},
+		{[]identity.Credential{root, admin}, true, identity.Operator},
 	} {
 		r := httptest.NewRequest("GET", "/", nil)
 		r.Header.Set("Authorization", "Bearer root-token")
-		who, err := api.NewAuthenticator(c.tokens, "default", c.on).Authenticate(r)
+		who, err := identity.NewAuthenticator(c.tokens, "default", c.on).Authenticate(r)
 		if err != nil || who.Role != c.role {
 			t.Errorf("%d tokens, operators_are_admins %v: %+v, %v, expected %s", len(c.tokens), c.on, who, err, c.role)
 		}

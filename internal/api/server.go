@@ -19,6 +19,7 @@ import (
 
 	"github.com/freeslot/freeslot"
 	"github.com/freeslot/freeslot/internal/audit"
+	"github.com/freeslot/freeslot/internal/identity"
 	"github.com/freeslot/freeslot/internal/linger"
 	"github.com/freeslot/freeslot/internal/listener"
 	"github.com/freeslot/freeslot/internal/process/logging"
@@ -85,7 +86,7 @@ func (c Config) WithDefaults() Config {
 type Deps struct {
 	Jobs  Jobs
 	Nodes Nodes
-	Auth  *Authenticator
+	Auth  *identity.Authenticator
 	// Specs returns jobs as they were submitted. Without it jobs cannot be requeued.
 	Specs Specs
 	// Queues lists queues and drops ended jobs. nil leaves out these routes.

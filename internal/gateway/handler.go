@@ -61,6 +61,7 @@ func New(cfg Config, log *zap.Logger, reg prometheus.Registerer) (*Handler, erro
 	}
 	calls, stopCalls := context.WithCancel(context.Background())
 	m := newMetrics(reg, cfg.Tokens)
+	cfg.Tokens.Register(reg)
 	return &Handler{
 		cfg: cfg, log: log, metrics: m, unanswered: logging.NewRepeated(log, "gateway.unanswered"),
 		calls: calls, stopCalls: stopCalls, socket: socketConfig(m), open: socket.NewGroup[*session](),

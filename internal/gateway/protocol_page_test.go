@@ -65,7 +65,7 @@ func newPageSystem(t *testing.T) *pageSystem {
 	if err := os.WriteFile(file, []byte(line), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	tokens, err := gateway.OpenTokens(file, zap.NewNop())
+	tokens, err := gateway.OpenTokens(file, zap.NewNop(), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -356,7 +356,7 @@ func TestOperatorsPage(t *testing.T) {
 	if err := os.WriteFile(file, []byte(example), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := gateway.OpenTokens(file, zap.NewNop()); err != nil {
+	if _, err := gateway.OpenTokens(file, zap.NewNop(), nil); err != nil {
 		t.Errorf("%v:\n%s", err, example)
 	}
 }

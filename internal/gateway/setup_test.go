@@ -52,7 +52,7 @@ func serve(t *testing.T, maxAgents int) *server {
 	t.Helper()
 	s := &server{t: t, cell: newFakeCell(), reg: prometheus.NewRegistry(), tokens: filepath.Join(t.TempDir(), "tokens.yaml")}
 	s.writeTokens("{name: gpu, nodes: [gpu-*]}", "{name: two, nodes: [gpu-1], slots: 2}")
-	tokens, err := OpenTokens(s.tokens, zap.NewNop())
+	tokens, err := OpenTokens(s.tokens, zap.NewNop(), nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/freeslot/freeslot"
 	"github.com/freeslot/freeslot/internal/gateway/frame"
+	"github.com/freeslot/freeslot/internal/tokenfile"
 )
 
 // Token is one line of the tokens file. In names and limits, * stands for any text.
@@ -27,7 +28,7 @@ type Token struct {
 }
 
 // Names reports whether the token may be used for this node.
-func (t *Token) Names(node string) bool { return matchesAny(t.Nodes, node) }
+func (t *Token) Names(node string) bool { return tokenfile.MatchesAny(t.Nodes, node) }
 
 // Check holds a profile against the limits. It returns permission_denied with the field, or nil.
 func (t *Token) Check(profile *freeslot.Node) *freeslot.Error {
@@ -78,7 +79,7 @@ func (t *Token) checkCapabilities(profile *freeslot.Node) *freeslot.Error {
 		for _, tag := range stage.tags {
 			// Language tags are compared without regard to case.
 			if slices.ContainsFunc(
-				t.Capabilities, func(p string) bool { return matches(strings.ToLower(p), strings.ToLower(tag)) },
+				t.Capabilities, func(p string) bool { return tokenfile.Matches(strings.ToLower(p), strings.ToLower(tag)) },
 			) {
 				continue
 			}
@@ -118,7 +119,7 @@ func (t *Token) checkLabels(labels map[string]string) *freeslot.Error {
 }
 
 func (t *Token) allowed(field, value string, patterns []string) *freeslot.Error {
-	if patterns == nil || matchesAny(patterns, value) {
+	if patterns == nil || tokenfile.MatchesAny(patterns, value) {
 		return nil
 	}
 	return t.denied(field, "has %q, and the token %s allows %s", value, t.Name, strings.Join(patterns, ", "))
@@ -140,34 +141,4 @@ func (t *Token) Allows() frame.Allows {
 		allows.Expires = t.Expires.UTC().Format(time.RFC3339)
 	}
 	return allows
-}
-
-func (t *Token) expired(now time.Time) bool { return !t.Expires.IsZero() && !now.Before(t.Expires) }
-
-func matchesAny(patterns []string, text string) bool {
-	return slices.ContainsFunc(patterns, func(p string) bool { return matches(p, text) })
-}
-
-// matches reports whether text matches the pattern, in which * is any text.
-func matches(pattern, text string) bool {
-	first, rest, star := strings.Cut(pattern, "*")
-	if !star {
-		return pattern == text
-	}
-	text, ok := strings.CutPrefix(text, first)
-	if !ok {
-		return false
-	}
-	// The leftmost match of a middle part leaves the most text for the parts behind it.
-	for {
-		part, next, more := strings.Cut(rest, "*")
-		if !more {
-			return strings.HasSuffix(text, part)
-		}
-		i := strings.Index(text, part)
-		if i < 0 {
-			return false
-		}
-		text, rest = text[i+len(part):], next
-	}
 }

@@ -36,7 +36,7 @@ func openTokens(t *testing.T, lines ...string) (*gateway.Tokens, error) {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "tokens.yaml")
 	writeTokens(t, file, lines...)
-	return gateway.OpenTokens(file, zap.NewNop())
+	return gateway.OpenTokens(file, zap.NewNop(), nil)
 }
 
 func TestTokenNames(t *testing.T) {
@@ -171,7 +171,7 @@ func TestTokensRefused(t *testing.T) {
 			t.Errorf("file %q: %v", empty, err)
 		}
 	}
-	_, err := gateway.OpenTokens(filepath.Join(t.TempDir(), "none"), zap.NewNop())
+	_, err := gateway.OpenTokens(filepath.Join(t.TempDir(), "none"), zap.NewNop(), nil)
 	if err == nil || !strings.HasSuffix(err.Error(), "none: no such file or directory") {
 		t.Errorf("a file that is not there: %v", err)
 	}
@@ -180,8 +180,9 @@ func TestTokensRefused(t *testing.T) {
 func TestTokenOfAnotherDoor(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "tokens.yaml")
 	writeTokens(t, file, tokenLine("a", "of a client", "nodes: [a]"))
-	_, err := gateway.OpenTokens(file, zap.NewNop(), "x", "of a client")
-	if err == nil || !strings.Contains(err.Error(), "the token a is also one of tokens in the configuration") {
+	client := sha256.Sum256([]byte("of a client"))
+	_, err := gateway.OpenTokens(file, zap.NewNop(), func(digest [sha256.Size]byte) bool { return digest == client })
+	if err == nil || !strings.Contains(err.Error(), "line 1: the token a also opens another door") {
 		t.Fatalf("error is %v", err)
 	}
 }
@@ -224,7 +225,7 @@ func TestTokensChange(t *testing.T) {
 		a, b := tokenLine("a", "sa", "nodes: [a]"), tokenLine("b", "sb", "nodes: [b]")
 		writeTokens(t, file, a)
 		core, logged := observer.New(zap.InfoLevel)
-		tokens, err := gateway.OpenTokens(file, zap.New(core))
+		tokens, err := gateway.OpenTokens(file, zap.New(core), nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -265,20 +266,32 @@ func TestTokensChange(t *testing.T) {
 		known(true, true)
 		changed(true, since)
 
+		ready := func(want string) {
+			t.Helper()
+			if ok, got := tokens.Ready(); !ok || got != want {
+				t.Fatalf("readiness is %v, %q, want true, %q", ok, got, want)
+			}
+		}
+		ready("")
 		since = tokens.Changed()
-		writeTokens(t, file, b, "- {name: a")
-		known(true, true)
+		writeTokens(t, file, b, "- {name: a\n", "- {name: c}")
+		known(false, true) // a is gone, however bad the other lines are
+		changed(true, since)
+		ready("degraded: gateway.tokens_file line 2: did not find expected ',' or '}' (and 1 more)")
+		since = tokens.Changed()
 		if err := os.Remove(file); err != nil {
 			t.Fatal(err)
 		}
-		known(true, true)
+		known(false, true)
 		changed(false, since)
+		ready("degraded: gateway.tokens_file no such file or directory")
 		if n := logged.FilterMessage("gateway.tokens_refused").Len(); n != 2 {
 			t.Errorf("%d lines say that the file cannot be used, want one for the bad and one for the missing", n)
 		}
-		writeTokens(t, file, b)
-		known(false, true)
+		writeTokens(t, file, a, b)
+		known(true, true)
 		changed(true, since)
+		ready("")
 
 		since = tokens.Changed()
 		expires := time.Now().Add(10 * time.Second).UTC().Format(time.RFC3339)
@@ -301,7 +314,7 @@ func TestTokensHalfWritten(t *testing.T) {
 		file := filepath.Join(t.TempDir(), "tokens.yaml")
 		a, b := tokenLine("a", "sa", "nodes: [a]"), tokenLine("b", "sb", "nodes: [b]")
 		writeTokens(t, file, a, b)
-		tokens, err := gateway.OpenTokens(file, zap.NewNop())
+		tokens, err := gateway.OpenTokens(file, zap.NewNop(), nil)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -14,9 +14,9 @@ type Grant string
 // The grants.
 const (
 	None Grant = ""
-	// Own: those of the caller's tenant. A submitted job is always the caller's tenant's.
+	// Own: things of the caller's tenant. A submitted job is always the caller's tenant's.
 	Own Grant = "own"
-	// All: those of all tenants, and those that belong to no tenant.
+	// All: things of all tenants, and things that belong to no tenant.
 	All Grant = "all"
 )
 

@@ -28,13 +28,3 @@ func RoleNames() []string {
 	}
 	return names
 }
-
-// Principal is a caller.
-type Principal struct {
-	// Name names the caller for people: its token's name, or the subject of a signed token. It is
-	// empty for a token without one.
-	Name string
-	// Tenant owns the jobs that the caller submits.
-	Tenant string
-	Role   Role
-}

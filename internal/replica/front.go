@@ -32,9 +32,9 @@ type front struct {
 }
 
 func newFront(cfg config.Replica, f *fleet, d *dispatch.Dispatcher, present *presence.Presence, parts feature.Parts,
-	door *door, conn *connections, log *zap.Logger, reg prometheus.Registerer, served prometheus.Gatherer,
+	door *door, auth *identity.Authenticator,
+	conn *connections, log *zap.Logger, reg prometheus.Registerer, served prometheus.Gatherer,
 ) (*front, error) {
-	auth := newAuthenticator(cfg)
 	changes := audit.New(audit.Config{
 		Replica: cfg.ReplicaID, Required: cfg.Audit.Required, Entries: cfg.Audit.Entries,
 	}, f.cells.Runners()[0], log.Named("audit"), reg)
@@ -50,7 +50,9 @@ func newFront(cfg config.Replica, f *fleet, d *dispatch.Dispatcher, present *pre
 		Jobs: d, Specs: f.cells, Queues: d, Control: f.cells, Nodes: f.cache, Links: f.cells, Auth: auth, Sessions: sessions,
 		Routes: routes, Audit: changes,
 		Checks: slices.Concat(
-			checks, []api.Check{{Name: "writes", Ready: d.Writable}, {Name: "record", Ready: d.Recorded}}, durability(cfg, d),
+			checks, []api.Check{
+				{Name: "writes", Ready: d.Writable}, {Name: "record", Ready: d.Recorded}, {Name: "tokens", Ready: auth.Ready},
+			}, durability(cfg, d),
 			door.checks(),
 		),
 		TLS: newTLS("tls", cfg.TLS, log, reg), Gatherer: served, Registerer: reg,
@@ -72,18 +74,8 @@ func newTLS(setting string, t config.ListenTLS, log *zap.Logger, reg prometheus.
 	return listener.NewTLS(setting, files, log, reg)
 }
 
-func newAuthenticator(cfg config.Replica) *api.Authenticator {
-	credentials := make([]api.Credential, len(cfg.Tokens))
-	for i, t := range cfg.Tokens {
-		credentials[i] = api.Credential{
-			Token: t.Token, Principal: identity.Principal{Tenant: t.Tenant, Role: t.Role},
-		}
-	}
-	return api.NewAuthenticator(credentials, config.DefaultTenant, cfg.Auth.OperatorsAreAdmins)
-}
-
 func newSessions(
-	cfg config.Replica, d *dispatch.Dispatcher, auth *api.Authenticator, changes *audit.Log, conn *connections,
+	cfg config.Replica, d *dispatch.Dispatcher, auth *identity.Authenticator, changes *audit.Log, conn *connections,
 	log *zap.Logger,
 	reg prometheus.Registerer,
 ) (*session.Handler, error) {

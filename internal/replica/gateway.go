@@ -13,6 +13,7 @@ import (
 	"github.com/freeslot/freeslot/internal/cell"
 	"github.com/freeslot/freeslot/internal/feature"
 	"github.com/freeslot/freeslot/internal/gateway"
+	"github.com/freeslot/freeslot/internal/identity"
 	"github.com/freeslot/freeslot/internal/process/version"
 	registryserver "github.com/freeslot/freeslot/internal/registry/server"
 	"github.com/freeslot/freeslot/internal/replica/config"
@@ -29,7 +30,9 @@ type door struct {
 	listener *gateway.Listener // nil if agents connect to the server's port
 }
 
-func newDoor(cfg config.Replica, conn *connections, log *zap.Logger, reg prometheus.Registerer) (*door, error) {
+func newDoor(
+	cfg config.Replica, auth *identity.Authenticator, conn *connections, log *zap.Logger, reg prometheus.Registerer,
+) (*door, error) {
 	if conn.gateway == nil {
 		return nil, nil
 	}
@@ -39,9 +42,10 @@ func newDoor(cfg config.Replica, conn *connections, log *zap.Logger, reg prometh
 		return nil, err
 	}
 	d := &door{cells: cells}
-	if d.tokens, err = openTokens(cfg, log); err != nil {
+	if d.tokens, err = openTokens(cfg, auth, log); err != nil {
 		return nil, err
 	}
+	auth.Elsewhere(d.tokens.Lists)
 	d.handler, err = gateway.New(gateway.Config{
 		Replica: cfg.ReplicaID, Version: version.String(), HeartbeatLimit: cfg.HeartbeatLimit,
 		MaxAgents:    cfg.Gateway.MaxAgents,
@@ -60,12 +64,8 @@ func newDoor(cfg config.Replica, conn *connections, log *zap.Logger, reg prometh
 	return d, nil
 }
 
-func openTokens(cfg config.Replica, log *zap.Logger) (*gateway.Tokens, error) {
-	secrets := make([]string, len(cfg.Tokens))
-	for i, t := range cfg.Tokens {
-		secrets[i] = t.Token
-	}
-	tokens, err := gateway.OpenTokens(cfg.Gateway.TokensFile, log, secrets...)
+func openTokens(cfg config.Replica, auth *identity.Authenticator, log *zap.Logger) (*gateway.Tokens, error) {
+	tokens, err := gateway.OpenTokens(cfg.Gateway.TokensFile, log, auth.Lists)
 	if err != nil {
 		return nil, fmt.Errorf("gateway.tokens_file %w", err)
 	}
@@ -78,10 +78,10 @@ func CheckFiles(cfg config.Replica) error {
 	if err := registryserver.Check(&cfg); err != nil {
 		return err
 	}
-	if cfg.Gateway.TokensFile == "" {
-		return nil
+	auth, err := newAuthenticator(cfg, zap.NewNop())
+	if err == nil && cfg.Gateway.TokensFile != "" {
+		_, err = openTokens(cfg, auth, zap.NewNop())
 	}
-	_, err := openTokens(cfg, zap.NewNop())
 	return err
 }
 
@@ -112,12 +112,17 @@ func gatewayModule() fx.Option {
 	}))
 }
 
-// checks returns a check that fails once the listener has stopped serving.
+// checks returns a check that tells of bad node tokens, and one that fails once the listener has
+// stopped serving.
 func (d *door) checks() []api.Check {
-	if d == nil || d.listener == nil {
+	if d == nil {
 		return nil
 	}
-	return []api.Check{{Name: "gateway", Ready: func() (bool, string) {
+	tokens := api.Check{Name: "node_tokens", Ready: d.tokens.Ready}
+	if d.listener == nil {
+		return []api.Check{tokens}
+	}
+	return []api.Check{tokens, {Name: "gateway", Ready: func() (bool, string) {
 		if err := d.listener.Err(); err != nil {
 			return false, err.Error()
 		}

@@ -303,7 +303,7 @@ func TestDoors(t *testing.T) {
 	// The same secret for two doors.
 	g.cfg.Tokens[0].Token, g.cfg.Redis.KeyPrefix = "gpu-2", redistest.Shared(t).Prefix(t)
 	err = New(g.cfg, zap.NewNop(), prometheus.NewRegistry()).Start(t.Context())
-	if err == nil || !strings.Contains(err.Error(), "gateway.tokens_file "+g.tokens+": the token gpu-2 is also one of tokens in the configuration") {
+	if err == nil || !strings.Contains(err.Error(), "gateway.tokens_file "+g.tokens+": line 3: the token gpu-2 also opens another door") {
 		t.Errorf("start with one token in both files: %v", err)
 	}
 }

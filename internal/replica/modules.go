@@ -75,6 +75,7 @@ func (r *Replica) frontModules() fx.Option {
 	}
 	return fx.Options(
 		fx.Provide(func() prometheus.Gatherer { return r.served }),
+		tokensModule(),
 		gatewayModule(),
 		fx.Module("front", fx.Provide(newFront), fx.Invoke(func(hook feature.Hook, f *front) {
 			r.server, r.door = f.server, f.door

@@ -188,8 +188,7 @@ func TestReference(t *testing.T) {
 	for _, route := range routesOf(t, withRoles(t)) {
 		add(route.method+" "+route.path, route.id)
 	}
-	reference.Check(t, "../security.md", "Calls and roles", `By role, whose things a call may see or change: `+
-		"`own`, those of the caller's tenant; `all`, those of every tenant and those that belong to none. Empty: refused with "+
-		"`permission_denied`. Frames are those of a client's WebSocket.\n\n"+
+	reference.Check(t, "../security.md", "Calls and roles", "What each role may see or change by a call: `own` is what belongs to the caller's tenant, `all` is "+
+		"everything. An empty field means `permission_denied`. Frames are messages of a client's WebSocket.\n\n"+
 		reference.RowsTable(append([]string{"call"}, identity.RoleNames()...), rows))
 }

@@ -67,7 +67,7 @@ func TestProtocolPageNames(t *testing.T) {
 		}
 	}
 	names := slices.Concat(pagetest.Constants(t, "../../error.go", "Code"), pagetest.Constants(t, "../../status.go", "JobError"), []string{
-		"1000", "1001", "1003", "1007", "1009", strconv.Itoa(wire.CloseSlowClient), strconv.Itoa(wire.CloseSilentClient),
+		"1000", "1001", "1003", "1007", "1009", strconv.Itoa(wire.CloseRights), strconv.Itoa(wire.CloseSlowClient), strconv.Itoa(wire.CloseSilentClient),
 	})
 	for _, state := range freeslot.States() {
 		names = append(names, string(state))

@@ -1,6 +1,7 @@
 package session
 
 import (
+	"cmp"
 	"strings"
 
 	"github.com/freeslot/freeslot"
@@ -46,7 +47,9 @@ func (s *session) attach(req *wire.Request) {
 	}
 	status, err := s.handler.dispatcher.Attach(s.life, s.principal.Tenant, req.JobID, s)
 	if s.life.Err() != nil && freeslot.CodeOf(err) == freeslot.CodeUnavailable {
-		err = attachElsewhere()
+		s.mu.Lock()
+		err = s.attachElsewhere()
+		s.mu.Unlock()
 	}
 	s.replyStatus(&status, func() { s.endAttach(req, status, err) })
 }
@@ -57,7 +60,7 @@ func (s *session) beginAttach(jobID string) *freeslot.Error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.draining {
-		return attachElsewhere()
+		return s.attachElsewhere()
 	}
 	a, known := s.jobs[keyOf(jobID)]
 	if !known && len(s.jobs)+s.reserved >= s.handler.cfg.MaxJobs {
@@ -71,7 +74,10 @@ func (s *session) beginAttach(jobID string) *freeslot.Error {
 	return nil
 }
 
-func attachElsewhere() *freeslot.Error { return stoppingError("attach on another replica") }
+// attachElsewhere is the refusal of a session that ends. It is called with mu held.
+func (s *session) attachElsewhere() *freeslot.Error {
+	return endingError(cmp.Or(s.why, stopping), "attach on another replica")
+}
 
 func (s *session) endAttach(req *wire.Request, status freeslot.JobStatus, err error) {
 	s.mu.Lock()

@@ -22,8 +22,12 @@ type Dispatcher interface {
 	Forget(sink dispatch.Sink)
 }
 
-// Authenticator returns the caller that sent a request. The error is a *freeslot.Error with code
-// unauthenticated.
+// Authenticator tells who sent a request; *identity.Authenticator implements it.
 type Authenticator interface {
+	// Authenticate returns the caller. The error is a *freeslot.Error with code unauthenticated.
 	Authenticate(r *http.Request) (identity.Principal, error)
+	// Changed returns a channel that is closed when Holds may return something else.
+	Changed() <-chan struct{}
+	// Holds reports whether the caller is still known, with the same rights.
+	Holds(who *identity.Principal) bool
 }

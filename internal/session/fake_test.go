@@ -260,6 +260,10 @@ func (d *fakeDispatcher) Forget(sink dispatch.Sink) {
 // an operator of tenant acme.
 type fakeAuth struct{}
 
+func (fakeAuth) Changed() <-chan struct{} { return nil }
+
+func (fakeAuth) Holds(*identity.Principal) bool { return true }
+
 func (fakeAuth) Authenticate(r *http.Request) (identity.Principal, error) {
 	switch token := r.Header.Get("Authorization"); token {
 	case "Bearer acme", "Bearer other", "Bearer default":

@@ -84,7 +84,7 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	)
 	h.sessions.Add(s)
 	if h.draining.Load() { // Drain may have missed it
-		s.drain()
+		s.drain(stopping)
 	}
 	s.run()
 }
@@ -97,7 +97,7 @@ func (h *Handler) Drain(ctx context.Context) error {
 	h.draining.Store(true)
 	all := h.sessions.All()
 	for _, s := range all {
-		s.drain()
+		s.drain(stopping)
 	}
 	cut := socket.Await(ctx, all, socket.Stopping(closedDrainLimit))
 	if cut > 0 {
@@ -119,11 +119,11 @@ func (h *Handler) Stop(ctx context.Context) error {
 // enter takes a place for a session.
 func (h *Handler) enter() *freeslot.Error {
 	if h.draining.Load() { // Stop sets it too
-		return stoppingError("no new sessions")
+		return endingError(stopping, "no new sessions")
 	}
 	open, ok := h.sessions.Enter()
 	if !ok {
-		return stoppingError("no new sessions")
+		return endingError(stopping, "no new sessions")
 	}
 	h.metrics.open.Inc()
 	if open > h.cfg.MaxSessions {

@@ -65,9 +65,12 @@ func offersProtocol(r *http.Request) bool {
 	return len(r.Header.Values("Sec-WebSocket-Protocol")) == 0 || socket.Offers(r, wire.Protocol)
 }
 
-func stoppingError(consequence string) *freeslot.Error {
+// stopping is why sessions of a replica that stops end.
+const stopping = "the replica is stopping"
+
+func endingError(why, consequence string) *freeslot.Error {
 	return &freeslot.Error{
-		Code: freeslot.CodeUnavailable, RetryAfter: refusedRetryAfter, Message: "the replica is stopping: " + consequence,
+		Code: freeslot.CodeUnavailable, RetryAfter: refusedRetryAfter, Message: why + ": " + consequence,
 	}
 }
 

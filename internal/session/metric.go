@@ -22,6 +22,7 @@ const (
 	closedLost       = "connection_lost"
 	closedSlow       = "slow_client"
 	closedSilent     = "silent_client"
+	closedRights     = "rights"
 	closedTooBig     = "frame_too_big"
 	closedBinary     = "binary_frame"
 	closedNotUTF8    = "not_utf8"

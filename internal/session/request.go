@@ -81,7 +81,7 @@ func (s *session) reserve(n int) (int, *freeslot.Error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.draining {
-		return 0, stoppingError("the job was not submitted")
+		return 0, endingError(s.why, "the job was not submitted")
 	}
 	// Attached jobs count and are never refused, so there may be too many already.
 	room := max(0, min(n, s.handler.cfg.MaxJobs-len(s.jobs)-s.reserved))

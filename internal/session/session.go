@@ -51,8 +51,9 @@ type session struct {
 	// underWay, underWayBytes and underWayJobs count requests, the bytes of their frames and the
 	// jobs that they submit.
 	underWay, underWayBytes, underWayJobs int
-	// draining is true if no new jobs begin, leaving while grace runs.
+	// draining is true if no new jobs begin, leaving while grace runs. why is the reason.
 	draining, leaving bool
+	why               string
 }
 
 func newSession(h *Handler, id string, p identity.Principal, conn *socket.Conn, batch bool) *session {
@@ -63,7 +64,7 @@ func newSession(h *Handler, id string, p identity.Principal, conn *socket.Conn, 
 	}
 	s.life, s.endLife = context.WithCancel(h.calls)
 	s.freed.L = &s.mu
-	s.grace = socket.StoppedTimer(func() { s.End(socket.Stopping(closedDrained)) })
+	s.grace = socket.StoppedTimer(s.endDrained)
 	s.send(func(dst []byte) []byte {
 		return wire.AppendWelcome(dst, &wire.Welcome{
 			Protocol: wire.Protocol, SessionID: id, Replica: h.cfg.Replica, Version: h.cfg.Version,
@@ -147,18 +148,27 @@ func (s *session) writeLoop() {
 
 // drain asks the client to go away. It ends the session once the session has no jobs left and the
 // client has had time to leave by itself.
-func (s *session) drain() {
+func (s *session) drain(why string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.draining {
 		return
 	}
-	s.draining = true
+	s.draining, s.why = true, why
 	// The client goes elsewhere and attaches there. A later attach of this session would take the
 	// job from it.
 	s.endLife()
-	s.send(func(dst []byte) []byte { return wire.AppendGoaway(dst, "the replica is stopping") })
+	s.send(func(dst []byte) []byte { return wire.AppendGoaway(dst, why) })
 	s.closeIfIdle()
+}
+
+// endDrained ends a drained session that the client has not left.
+func (s *session) endDrained() {
+	by := socket.Stopping(closedDrained)
+	s.mu.Lock()
+	by.Text = s.why
+	s.mu.Unlock()
+	s.End(by)
 }
 
 // closeIfIdle ends an idle session that drains. Call it, with mu held, whenever jobs, reserved or

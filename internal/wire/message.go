@@ -44,6 +44,8 @@ func MessageTypes() []MessageType {
 
 // The protocol's close codes, in addition to RFC 6455's.
 const (
+	// CloseRights: the client's token was removed, has expired, or has other rights now.
+	CloseRights = 4003
 	// CloseSlowClient: the client did not read fast enough.
 	CloseSlowClient = 4008
 	// CloseSilentClient: the client did not answer a ping.

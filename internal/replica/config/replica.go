@@ -23,8 +23,8 @@ const DefaultTenant = "default"
 
 // Replica is the configuration of one scheduler process.
 type Replica struct {
-	// `host:port` of HTTP and WebSocket. Anything but loopback needs `tokens`, and `tls` or
-	// `behind_proxy`. Port 0 takes any free one.
+	// `host:port` of HTTP and WebSocket. Anything but loopback needs `tokens` or
+	// `tokens_file`, and `tls` or `behind_proxy`. Port 0 takes any free one.
 	Listen string `koanf:"listen"`
 	// Certificates of that listener. Without them it speaks plain HTTP.
 	TLS ListenTLS `koanf:"tls"`
@@ -82,6 +82,9 @@ type Replica struct {
 	// Who may call. Without any token only loopback is served, and every caller is an admin of the
 	// tenant `default`. docs/security.md has more.
 	Tokens []Token `koanf:"tokens"`
+	// A file with further tokens, hashed, with names and expiries (docs/security.md). It is read
+	// again when it changes.
+	TokensFile string `koanf:"tokens_file"`
 	// How callers are known, and what their roles mean.
 	Auth Auth `koanf:"auth"`
 	// The record of changes by operators (docs/security.md).
@@ -127,6 +130,8 @@ type Replica struct {
 	Warnings Problems
 	// Insecure names what Validate let pass although a later release refuses it.
 	Insecure Problems
+	// ReadTokens returns Tokens as they are now; nil: only the files that they name are read again.
+	ReadTokens func() ([]Token, error)
 }
 
 // Selection returns the configuration by which nodes are chosen while there is none in Redis.
@@ -219,8 +224,8 @@ type Audit struct {
 type Token struct {
 	// The secret itself. Set either this or `token_file`.
 	Token string `koanf:"token" secret:"true"`
-	// A file that holds the secret; white space around it does not count. It is read only at the
-	// start.
+	// A file that holds the secret; white space around it does not count. It is read again when it
+	// changes.
 	TokenFile string `koanf:"token_file"`
 	// The tenant that owns the caller's jobs.
 	Tenant string `koanf:"tenant"`

@@ -57,9 +57,9 @@ func TestReplicaRefuses(t *testing.T) {
 		yaml string
 		want string
 	}{
-		"public without tokens":   {"listen: 0.0.0.0:7480", `listen is "0.0.0.0:7480", reachable from other machines, which needs tokens: set tokens, or listen on 127.0.0.1`},
-		"any without tokens":      {"listen: ':7480'", `listen is ":7480", reachable from other machines, which needs tokens: set tokens, or listen on 127.0.0.1`},
-		"name without tokens":     {"listen: example.com:7480", `listen is "example.com:7480", reachable from other machines, which needs tokens: set tokens, or listen on 127.0.0.1`},
+		"public without tokens":   {"listen: 0.0.0.0:7480", `listen is "0.0.0.0:7480", reachable from other machines, which needs tokens: set tokens or tokens_file, or listen on 127.0.0.1`},
+		"any without tokens":      {"listen: ':7480'", `listen is ":7480", reachable from other machines, which needs tokens: set tokens or tokens_file, or listen on 127.0.0.1`},
+		"name without tokens":     {"listen: example.com:7480", `listen is "example.com:7480", reachable from other machines, which needs tokens: set tokens or tokens_file, or listen on 127.0.0.1`},
 		"no port":                 {"listen: localhost", `listen is "localhost", expected host:port such as 127.0.0.1:7480 or :7480`},
 		"bad port":                {"listen: 'localhost:http'", `listen has the port "http", expected 0 to 65535 (0 takes any free one)`},
 		"replica id":              {"replica_id: 'a:b'", `replica_id has ':' at position 1, expected 1 to 64 characters of A-Z a-z 0-9 . _ -, beginning with a letter or digit`},

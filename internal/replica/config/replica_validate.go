@@ -224,6 +224,10 @@ func (l *Limits) validate(p *Problems) {
 }
 
 func (r *Replica) validateTokens(p *Problems) {
+	if r.TokensFile != "" {
+		_, err := ReadFile(r.TokensFile)
+		p.Add("tokens_file", err)
+	}
 	seen := make(map[string]int, len(r.Tokens))
 	for i, t := range r.Tokens {
 		at := element("tokens", i)

@@ -211,7 +211,7 @@ func New(t testing.TB, cfg api.Config, adapt ...func(*api.Deps)) *Server {
 	s := &Server{Jobs: &Jobs{Sinks: make(chan dispatch.Sink, 16)}, Nodes: &Nodes{ByID: map[string]cell.NodeState{}}}
 	reg := prometheus.NewRegistry()
 	deps := api.Deps{
-		Jobs: s.Jobs, Specs: s.Jobs, Nodes: s.Nodes, Auth: api.NewAuthenticator(nil, "default", true),
+		Jobs: s.Jobs, Specs: s.Jobs, Nodes: s.Nodes, Auth: identity.NewAuthenticator(nil, "default", true),
 		Gatherer: reg, Registerer: reg, Logger: zaptest.NewLogger(t),
 	}
 	for _, a := range adapt {
@@ -226,7 +226,7 @@ func New(t testing.TB, cfg api.Config, adapt ...func(*api.Deps)) *Server {
 
 // WithTokens adds three callers: acme and other are clients, root is an operator.
 func WithTokens(d *api.Deps) {
-	d.Auth = api.NewAuthenticator([]api.Credential{
+	d.Auth = identity.NewAuthenticator([]identity.Credential{
 		{Token: "acme-token", Principal: identity.Principal{Tenant: "acme", Role: identity.Client}},
 		{Token: "other-token", Principal: identity.Principal{Tenant: "other", Role: identity.Client}},
 		{Token: "root-token", Principal: identity.Principal{Tenant: "ops", Role: identity.Operator}},

@@ -1,0 +1,77 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"time"
+
+	"github.com/freeslot/freeslot/internal/identity"
+	"github.com/freeslot/freeslot/internal/plural"
+)
+
+type tokensCmd struct {
+	New   tokensNewCmd   `cmd:"" help:"Make a token of a caller, and its line for the schedulers' tokens_file."`
+	Check tokensCheckCmd `cmd:"" help:"Show what is wrong with a tokens_file."`
+}
+
+type tokensNewCmd struct {
+	Name    string        `arg:"" help:"Name of the owner. A second token of the same name can replace the first while it is used."`
+	Tenant  string        `required:"" placeholder:"TENANT" help:"The tenant that owns the caller's jobs."`
+	Role    identity.Role `default:"client" placeholder:"ROLE" help:"viewer, client, tenant-operator, operator or admin (default ${default})."`
+	Expires time.Duration `placeholder:"DURATION" help:"How long it is good for, such as 2160h (default: for ever)."`
+}
+
+// Help is shown below the flags.
+func (tokensNewCmd) Help() string {
+	return `The token goes to standard output, for the caller. Its line for tokens_file of the schedulers goes to standard error.
+It has a hash alone: nothing keeps the token. No server is asked.
+
+  schedctl tokens new ci --tenant acme --expires 2160h > token`
+}
+
+// Run makes a token and prints it with its line.
+func (c *tokensNewCmd) Run(a *app) error {
+	p := identity.Principal{Name: c.Name, Tenant: c.Tenant, Role: c.Role}
+	if c.Expires > 0 {
+		p.Expires = time.Now().Add(c.Expires)
+	}
+	secret, line, err := identity.NewToken(p)
+	if err != nil {
+		return usageError{err}
+	}
+	return a.printToken("tokens_file", secret, line)
+}
+
+// printToken prints a new token, and its line for the file of this configuration key.
+func (a *app) printToken(key, secret, line string) error {
+	if a.json {
+		return a.printJSON(struct {
+			Token string `json:"token"`
+			Line  string `json:"line"`
+		}{secret, line})
+	}
+	fmt.Fprintf(a.err, "# A line for %s:\n%s\n", key, line)
+	fmt.Fprintln(a.out, secret)
+	return nil
+}
+
+type tokensCheckCmd struct {
+	File string `arg:"" help:"The file."`
+}
+
+// Run prints all problems of the file, or how many tokens it has.
+func (c *tokensCheckCmd) Run(a *app) error {
+	text, err := os.ReadFile(c.File)
+	if err != nil {
+		return err
+	}
+	tokens, problems := identity.CheckTokens(text)
+	for _, p := range problems {
+		fmt.Fprintf(a.err, "%s: %v\n", c.File, p)
+	}
+	if len(problems) > 0 {
+		return fmt.Errorf("%s has %s", c.File, plural.Of(len(problems), "problem", "problems"))
+	}
+	fmt.Fprintf(a.out, "%s has %s\n", c.File, plural.Of(tokens, "token", "tokens"))
+	return nil
+}

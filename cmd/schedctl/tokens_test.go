@@ -1,0 +1,56 @@
+package main
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/freeslot/freeslot/internal/identity"
+)
+
+// TestCallerTokens: the printed line identifies the caller with the printed token.
+func TestCallerTokens(t *testing.T) {
+	t.Parallel()
+	run := func(args ...string) (code int, out, text string) {
+		var stdout, stderr strings.Builder
+		code = run(args, &environment{ctx: context.Background(), in: strings.NewReader(""), out: &stdout, err: &stderr})
+		return code, stdout.String(), stderr.String()
+	}
+	code, secret, text := run("tokens", "new", "ci", "--tenant", "acme", "--role", "tenant-operator", "--expires", "2160h")
+	if code != exitOK || len(secret) < 40 || !strings.HasPrefix(secret, "fst_") || !strings.HasPrefix(text, "# A line for tokens_file:\n- {name: ci, role: tenant-operator, tenant: acme, sha256: ") {
+		t.Fatalf("exit code %d, %q, %q, expected a token and its line", code, secret, text)
+	}
+	file := filepath.Join(t.TempDir(), "tokens.yaml")
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if code, out, text := run("tokens", "check", file); code != exitOK || out != file+" has 1 token\n" {
+		t.Errorf("exit code %d, %q, %q, expected 1 token", code, out, text)
+	}
+	if count, problems := identity.CheckTokens([]byte(text)); count != 1 || problems != nil {
+		t.Errorf("%q has %d tokens, %v, expected one", text, count, problems)
+	}
+	if err := os.WriteFile(file, []byte(text+"- {name: a}\n- b\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	code, _, text = run("tokens", "check", file)
+	if code != exitFailure || !strings.Contains(text, file+": line 3: role is \"\"") || !strings.Contains(text, file+": line 4: is not a mapping") || !strings.Contains(text, "has 2 problems") {
+		t.Errorf("exit code %d, %q, expected both problems", code, text)
+	}
+	if code, _, text := run("tokens", "new", "ci", "--tenant", "acme", "--role", "king"); code != exitUsage || !strings.Contains(text, `role is "king"`) {
+		t.Errorf("exit code %d, %q, expected the role to be refused", code, text)
+	}
+}
+
+func TestTokensExample(t *testing.T) {
+	t.Parallel()
+	text, err := os.ReadFile("../../deploy/tokens.example.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if count, problems := identity.CheckTokens(text); count != 4 || problems != nil {
+		t.Errorf("the example has %d tokens, %v, expected 4 and no problem", count, problems)
+	}
+}

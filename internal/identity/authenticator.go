@@ -1,0 +1,216 @@
+package identity
+
+import (
+	"context"
+	"crypto/sha256"
+	"fmt"
+	"net/http"
+	"reflect"
+	"strings"
+	"sync/atomic"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"go.uber.org/zap"
+	"go.yaml.in/yaml/v3"
+
+	"github.com/freeslot/freeslot"
+	"github.com/freeslot/freeslot/internal/tokenfile"
+)
+
+// Config lists how callers are known.
+type Config struct {
+	// OpenTenant is the tenant of every caller while no way to be known is configured.
+	OpenTenant string
+	// OperatorsAreAdmins makes admins of operators, until a token of an admin is read.
+	OperatorsAreAdmins bool
+	// Inline returns the tokens of the configuration, as they are now; nil: there are none.
+	Inline func() ([]Credential, error)
+	// TokensFile is the file of tokens; empty: there is none.
+	TokensFile string
+	Log        *zap.Logger
+}
+
+// Authenticator identifies callers by bearer tokens. It is safe for concurrent use.
+type Authenticator struct {
+	openTenant string
+	files      []*tokenfile.File[*Principal]
+	signal     *tokenfile.Signal
+	// operatorsAreAdmins becomes false once a token of an admin was read, and stays so: otherwise a
+	// slip in the admin's line would make every operator one.
+	operatorsAreAdmins atomic.Bool
+	// elsewhere reports whether a token opens another door; nil: none does.
+	elsewhere atomic.Pointer[func(digest [sha256.Size]byte) bool]
+}
+
+// New makes an authenticator, and reads the tokens once. The error begins with the configuration
+// key that is wrong.
+func New(cfg Config) (*Authenticator, error) {
+	a := &Authenticator{openTenant: cfg.OpenTenant, signal: tokenfile.NewSignal()}
+	a.operatorsAreAdmins.Store(cfg.OperatorsAreAdmins)
+	if cfg.Inline != nil {
+		if err := a.read("tokens", inlineText(cfg.Inline), parseInline, cfg.Log); err != nil {
+			return nil, fmt.Errorf("tokens: %w", err)
+		}
+	}
+	if cfg.TokensFile != "" {
+		if err := a.read("tokens_file", tokenfile.OfFile(cfg.TokensFile), parseToken, cfg.Log); err != nil {
+			return nil, fmt.Errorf("tokens_file %s: %w", cfg.TokensFile, err)
+		}
+	}
+	return a, nil
+}
+
+// NewAuthenticator makes an authenticator for tokens that do not change. Without any, every caller
+// is an admin of openTenant.
+func NewAuthenticator(tokens []Credential, openTenant string, operatorsAreAdmins bool) *Authenticator {
+	cfg := Config{OpenTenant: openTenant, OperatorsAreAdmins: operatorsAreAdmins, Log: zap.NewNop()}
+	if len(tokens) > 0 {
+		cfg.Inline = func() ([]Credential, error) { return tokens, nil }
+	}
+	a, err := New(cfg)
+	if err != nil {
+		panic(err) // the caller's tokens are bad
+	}
+	return a
+}
+
+func (a *Authenticator) read(
+	name string, read func() ([]byte, error), parse func(*yaml.Node) (*Principal, tokenfile.Head, error), log *zap.Logger,
+) error {
+	f, err := tokenfile.Open(tokenfile.Config[*Principal]{
+		Read: read, Signal: a.signal, Name: name, Event: "auth", Log: log,
+		Parse: func(item *yaml.Node) (*Principal, tokenfile.Head, error) {
+			p, head, err := parse(item)
+			if err == nil && p.Role == Admin {
+				a.operatorsAreAdmins.Store(false)
+			}
+			return p, head, err
+		},
+		Elsewhere: func(digest [sha256.Size]byte) bool {
+			f := a.elsewhere.Load()
+			return f != nil && (*f)(digest)
+		},
+	})
+	a.files = append(a.files, f)
+	return err
+}
+
+// Elsewhere sets what reports whether a token opens another door. Such a token is refused when it
+// is read.
+func (a *Authenticator) Elsewhere(lists func(digest [sha256.Size]byte) bool) {
+	a.elsewhere.Store(&lists)
+}
+
+// Start begins to look for changes of the tokens, until Stop.
+func (a *Authenticator) Start(ctx context.Context) error {
+	for i, f := range a.files {
+		if err := f.Start(ctx); err != nil {
+			for _, started := range a.files[:i] {
+				_ = started.Stop(ctx)
+			}
+			return err
+		}
+	}
+	return nil
+}
+
+// Stop waits until nothing looks for changes any more.
+func (a *Authenticator) Stop(ctx context.Context) error {
+	for _, f := range a.files {
+		if err := f.Stop(ctx); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Register registers the metrics of the tokens.
+func (a *Authenticator) Register(reg prometheus.Registerer) {
+	for _, f := range a.files {
+		f.Register(reg)
+	}
+}
+
+// Ready is a condition of readiness that always holds. Its detail tells which tokens cannot be used.
+func (a *Authenticator) Ready() (ok bool, detail string) {
+	for _, f := range a.files {
+		if _, detail := f.Ready(); detail != "" {
+			return true, detail
+		}
+	}
+	return true, ""
+}
+
+// Open reports whether every caller is accepted, because no way to be known is configured.
+func (a *Authenticator) Open() bool { return len(a.files) == 0 }
+
+// Lists reports whether there is a token with this digest.
+func (a *Authenticator) Lists(digest [sha256.Size]byte) bool {
+	for _, f := range a.files {
+		if f.Lists(digest) {
+			return true
+		}
+	}
+	return false
+}
+
+// Authenticate returns the caller that sent r. The token is in the Authorization header. In the
+// handshake of a WebSocket, where browsers cannot set headers, it may be in the query parameter
+// access_token. The error is a *freeslot.Error with code unauthenticated.
+func (a *Authenticator) Authenticate(r *http.Request) (Principal, error) {
+	if a.Open() {
+		return Principal{Tenant: a.openTenant, Role: Admin}, nil
+	}
+	token, ok := bearerToken(r)
+	if !ok {
+		return Principal{}, &freeslot.Error{
+			Code:    freeslot.CodeUnauthenticated,
+			Message: `no token, expected the header "Authorization: Bearer <token>"`,
+		}
+	}
+	if p, ok := a.find(sha256.Sum256([]byte(token))); ok {
+		return p, nil
+	}
+	return Principal{}, &freeslot.Error{
+		Code: freeslot.CodeUnauthenticated, Message: "the token is not one that this replica knows",
+	}
+}
+
+func (a *Authenticator) find(digest [sha256.Size]byte) (Principal, bool) {
+	for _, f := range a.files {
+		if found, ok := f.Get(digest); ok {
+			p := *found
+			if p.Role == Operator && a.operatorsAreAdmins.Load() {
+				p.Role = Admin
+			}
+			return p, true
+		}
+	}
+	return Principal{}, false
+}
+
+// Changed returns a channel that is closed when a caller may no longer be known, or be known as
+// another. Get the channel before you ask Holds, or you may miss a change.
+func (a *Authenticator) Changed() <-chan struct{} { return a.signal.Changed() }
+
+// Holds reports whether the caller is still known, with the same rights.
+func (a *Authenticator) Holds(p *Principal) bool {
+	if a.Open() {
+		return true
+	}
+	now, ok := a.find(p.digest)
+	return ok && reflect.DeepEqual(now, *p)
+}
+
+func bearerToken(r *http.Request) (string, bool) {
+	if header := r.Header.Get("Authorization"); header != "" {
+		scheme, token, _ := strings.Cut(header, " ")
+		token = strings.TrimSpace(token)
+		return token, strings.EqualFold(scheme, "Bearer") && token != ""
+	}
+	if strings.EqualFold(r.Header.Get("Upgrade"), "websocket") {
+		token := r.URL.Query().Get("access_token")
+		return token, token != ""
+	}
+	return "", false
+}

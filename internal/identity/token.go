@@ -1,0 +1,116 @@
+package identity
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"go.yaml.in/yaml/v3"
+
+	"github.com/freeslot/freeslot"
+	"github.com/freeslot/freeslot/internal/tokenfile"
+)
+
+// Credential is a token of the configuration, and the caller that it identifies.
+type Credential struct {
+	Token string
+	Principal
+}
+
+// tokenLine is a token in the file.
+type tokenLine struct {
+	Name    string     `yaml:"name"`
+	Role    Role       `yaml:"role"`
+	Tenant  string     `yaml:"tenant"`
+	SHA256  string     `yaml:"sha256"`
+	Expires *time.Time `yaml:"expires,omitempty"`
+}
+
+var tokenKeys = []string{"name", "role", "tenant", "sha256", "expires"}
+
+// NewToken makes a secret for a caller, and its line of the tokens file, without the newline. The
+// error names the first field that a tokens file would refuse.
+func NewToken(p Principal) (secret, line string, err error) {
+	secret, p.digest = tokenfile.NewSecret("fst_")
+	line, err = p.line()
+	return secret, line, err
+}
+
+func (p *Principal) line() (string, error) {
+	l := tokenLine{Name: p.Name, Role: p.Role, Tenant: p.Tenant, SHA256: hex.EncodeToString(p.digest[:])}
+	if !p.Expires.IsZero() {
+		at := p.Expires.UTC().Truncate(time.Second)
+		l.Expires = &at
+	}
+	if _, err := l.principal(); err != nil {
+		return "", err
+	}
+	return tokenfile.Line(l)
+}
+
+// CheckTokens returns the number of tokens in the text of a tokens file, and all that is wrong with
+// it.
+func CheckTokens(text []byte) (tokens int, problems []error) {
+	return tokenfile.Check(text, parseToken)
+}
+
+func parseToken(item *yaml.Node) (*Principal, tokenfile.Head, error) {
+	var line tokenLine
+	if err := tokenfile.Decode(item, tokenKeys, &line); err != nil {
+		return nil, tokenfile.Head{}, err
+	}
+	p, err := line.principal()
+	return p, tokenfile.Head{Name: p.Name, Digest: p.digest, Expires: p.Expires}, err
+}
+
+// parseInline reads a line of inlineText, where the tenant stands for the name.
+func parseInline(item *yaml.Node) (*Principal, tokenfile.Head, error) {
+	p, head, err := parseToken(item)
+	if p != nil {
+		p.Name = ""
+	}
+	return p, head, err
+}
+
+// principal converts and checks the line. The error begins with the field.
+func (l *tokenLine) principal() (*Principal, error) {
+	p := &Principal{Name: l.Name, Tenant: l.Tenant, Role: l.Role}
+	if err := freeslot.ValidateName("name", l.Name); err != nil {
+		return p, tokenfile.PlainCoded(err)
+	}
+	if !slices.Contains(Roles[:], l.Role) {
+		return p, fmt.Errorf("role is %.40q, expected %s", l.Role, strings.Join(RoleNames(), ", "))
+	}
+	if err := freeslot.ValidateName("tenant", l.Tenant); err != nil {
+		return p, tokenfile.PlainCoded(err)
+	}
+	if l.Expires != nil {
+		p.Expires = *l.Expires
+	}
+	var err error
+	p.digest, err = tokenfile.Digest(l.SHA256)
+	return p, err
+}
+
+// inlineText writes the tokens of the configuration as a tokens file, which is then read like one.
+func inlineText(read func() ([]Credential, error)) func() ([]byte, error) {
+	return func() ([]byte, error) {
+		tokens, err := read()
+		if err != nil {
+			return nil, err
+		}
+		var text strings.Builder
+		for _, t := range tokens {
+			t.Name, t.digest = t.Tenant, sha256.Sum256([]byte(t.Token))
+			line, err := t.line()
+			if err != nil {
+				return nil, err
+			}
+			text.WriteString(line + "\n")
+		}
+		return []byte(text.String()), nil
+	}
+}
