@@ -87,7 +87,9 @@ func New(cfg Config, store *Store, subscriber rueidis.Client, log *zap.Logger, r
 	}
 	cfg.File = normal(cfg.File)
 	ctx, cancel := context.WithCancel(context.Background())
-	f := &Follower{cfg: cfg, store: store, log: log, origin: time.Now(), done: make(chan struct{}), ctx: ctx, cancel: cancel}
+	f := &Follower{
+		cfg: cfg, store: store, log: log, origin: time.Now(), done: make(chan struct{}), ctx: ctx, cancel: cancel,
+	}
 	f.poller = follow.NewPoller(cfg.Interval, cfg.Interval, f.compare)
 	f.state.Store(&State{})
 	f.comparedAt.Store(never)
