@@ -5,7 +5,6 @@ import (
 	"crypto/rand"
 	"encoding/hex"
 	"errors"
-	"fmt"
 	"maps"
 	"slices"
 	"sync"
@@ -18,6 +17,7 @@ import (
 	"github.com/freeslot/freeslot/internal/follow"
 	"github.com/freeslot/freeslot/internal/loopback"
 	lists "github.com/freeslot/freeslot/internal/namelist"
+	"github.com/freeslot/freeslot/internal/process/ending"
 	"github.com/freeslot/freeslot/internal/process/output"
 )
 
@@ -117,20 +117,13 @@ func (c *Client) Close(ctx context.Context) (err error) {
 		c.closing.Lock() // nothing begins after this
 		c.cancel()
 		c.closing.Unlock()
-		done := make(chan struct{})
-		go func() {
+		err = ending.Await(ctx, "close client of lists", func() {
 			c.loops.Wait()
 			if on := c.source.Load(); on != nil {
 				c.withdraw(ctx, *on)
 				(*on).close()
 			}
-			close(done)
-		}()
-		select {
-		case <-done:
-		case <-ctx.Done():
-			err = fmt.Errorf("close client of lists: %w", context.Cause(ctx))
-		}
+		})
 	})
 	return err
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/redis/rueidis"
 	"go.uber.org/zap"
 
+	"github.com/freeslot/freeslot/internal/process/ending"
 	redisclient "github.com/freeslot/freeslot/internal/redis/client"
 	"github.com/freeslot/freeslot/internal/script"
 )
@@ -142,16 +143,7 @@ func (m *Manager) Stop(ctx context.Context) error {
 		for _, a := range m.held(func(*acquisition) bool { return true }) {
 			m.lose(a, ErrClosed)
 		}
-		done := make(chan struct{})
-		go func() {
-			m.loops.Wait()
-			close(done)
-		}()
-		select {
-		case <-done:
-		case <-ctx.Done():
-			failed = fmt.Errorf("stop lock manager: %w", context.Cause(ctx))
-		}
+		failed = ending.Await(ctx, "stop lock manager", m.loops.Wait)
 		for _, g := range m.groups {
 			failed = errors.Join(failed, g.stop(ctx))
 			g.forgive()

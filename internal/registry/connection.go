@@ -3,8 +3,6 @@ package registry
 import (
 	"context"
 	"errors"
-	"fmt"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -97,21 +95,6 @@ func (c *connection) keepDialing(ctx context.Context) {
 			case <-ctx.Done():
 			}
 		}
-	}
-}
-
-// waitFor waits for the loops of a provider or consumer that is stopped, until ctx ends.
-func waitFor(ctx context.Context, loops *sync.WaitGroup) error {
-	done := make(chan struct{})
-	go func() {
-		loops.Wait()
-		close(done)
-	}()
-	select {
-	case <-done:
-		return nil
-	case <-ctx.Done():
-		return fmt.Errorf("registry: stop: %w", context.Cause(ctx))
 	}
 }
 

@@ -13,6 +13,7 @@ import (
 
 	"github.com/freeslot/freeslot"
 	"github.com/freeslot/freeslot/internal/follow"
+	"github.com/freeslot/freeslot/internal/process/ending"
 	"github.com/freeslot/freeslot/internal/process/output"
 )
 
@@ -137,7 +138,7 @@ func (c *Consumer) Stop(ctx context.Context) error {
 		c.documents.mu.Unlock()
 		c.start.Lock() // a Start under way ends first
 		defer c.start.Unlock()
-		failed = waitFor(ctx, &c.loops)
+		failed = ending.Await(ctx, "registry: stop", c.loops.Wait)
 		c.redis.close()
 	})
 	return failed

@@ -18,6 +18,7 @@ import (
 	"github.com/freeslot/freeslot/internal/heartbeat"
 	"github.com/freeslot/freeslot/internal/loopback"
 	"github.com/freeslot/freeslot/internal/node/collector"
+	"github.com/freeslot/freeslot/internal/process/ending"
 )
 
 // Provider keeps instances registered while it runs: it sends their heartbeats and metrics. If
@@ -313,7 +314,7 @@ func (p *Provider) Stop(ctx context.Context) (failed error) {
 		p.cancel()
 		p.starting.Lock() // a Start under way ends first
 		defer p.starting.Unlock()
-		failed = errors.Join(failed, waitFor(ctx, &p.loops))
+		failed = errors.Join(failed, ending.Await(ctx, "registry: stop", p.loops.Wait))
 		if !p.shared {
 			p.redis.close()
 		}

@@ -25,6 +25,7 @@ import (
 	"github.com/freeslot/freeslot"
 	"github.com/freeslot/freeslot/internal/namelist"
 	"github.com/freeslot/freeslot/internal/namelist/version"
+	"github.com/freeslot/freeslot/internal/process/ending"
 	"github.com/freeslot/freeslot/internal/process/logging"
 )
 
@@ -152,14 +153,7 @@ func (m *Manager) Stop(ctx context.Context) error {
 		m.mu.Unlock()
 		m.cancel()
 	})
-	done := make(chan struct{})
-	go func() { m.loops.Wait(); close(done) }()
-	select {
-	case <-done:
-		return nil
-	case <-ctx.Done():
-		return fmt.Errorf("stop work on lists: %w", ctx.Err())
-	}
+	return ending.Await(ctx, "stop work on lists", m.loops.Wait)
 }
 
 // errStopped is the cause of work that Stop has ended.

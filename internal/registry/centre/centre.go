@@ -2,7 +2,6 @@ package centre
 
 import (
 	"context"
-	"errors"
 	"math/rand/v2"
 	"net/netip"
 	"slices"
@@ -13,6 +12,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/freeslot/freeslot/internal/healthcheck"
+	"github.com/freeslot/freeslot/internal/process/ending"
 	"github.com/freeslot/freeslot/internal/process/logging"
 	"github.com/freeslot/freeslot/internal/registry"
 	"github.com/freeslot/freeslot/internal/selection"
@@ -132,17 +132,10 @@ func (c *Centre) Stop(ctx context.Context) error {
 	var failed error
 	c.stop.Do(func() {
 		c.cancel()
-		done := make(chan struct{})
-		go func() {
+		failed = ending.Await(ctx, "stop the registry's centre", func() {
 			c.loops.Wait()
 			c.group.Close()
-			close(done)
-		}()
-		select {
-		case <-done:
-		case <-ctx.Done():
-			failed = errors.Join(errors.New("stop the registry's centre"), context.Cause(ctx))
-		}
+		})
 	})
 	return failed
 }

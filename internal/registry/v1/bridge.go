@@ -2,8 +2,6 @@ package v1
 
 import (
 	"context"
-	"errors"
-	"math/rand/v2"
 	"slices"
 	"sync"
 	"time"
@@ -11,6 +9,8 @@ import (
 	"github.com/redis/rueidis"
 	"go.uber.org/zap"
 
+	"github.com/freeslot/freeslot/internal/follow"
+	"github.com/freeslot/freeslot/internal/process/ending"
 	"github.com/freeslot/freeslot/internal/registry"
 	"github.com/freeslot/freeslot/internal/selection"
 )
@@ -97,16 +97,7 @@ func (b *Bridge) Start(context.Context) error {
 func (b *Bridge) Stop(ctx context.Context) (failed error) {
 	b.stop.Do(func() {
 		b.cancel()
-		done := make(chan struct{})
-		go func() {
-			b.loops.Wait()
-			close(done)
-		}()
-		select {
-		case <-done:
-		case <-ctx.Done():
-			failed = errors.Join(errors.New("stop the bridge to the registry's first version"), context.Cause(ctx))
-		}
+		failed = ending.Await(ctx, "stop the bridge to the registry's first version", b.loops.Wait)
 	})
 	return failed
 }
@@ -119,17 +110,12 @@ func (b *Bridge) SetReplicas(names []string) {
 }
 
 func (b *Bridge) loop(every time.Duration, once func()) {
-	timer := time.NewTimer(0)
-	defer timer.Stop()
-	for {
-		select {
-		case <-b.ctx.Done():
-			return
-		case <-timer.C:
-			once()
-			timer.Reset(every*9/10 + rand.N(every/5+1))
-		}
-	}
+	p := follow.NewPoller(every, every, func(context.Context) error {
+		once()
+		return nil
+	})
+	p.Wake() // the first time is now
+	p.Run(b.ctx)
 }
 
 // find searches for services. Every replica does that, so that each knows what a lost replica
