@@ -122,14 +122,11 @@ func (f *fleet) measure(ctx context.Context, b *tool.Bench, wanted int) (err err
 	}
 	defer func() { err = errors.Join(err, s.Stop()) }()
 	for i := range f.replicas {
-		r, err := system.StartScheduler(f.program, s.URL(), i+1)
+		r, err := system.StartScheduler(ctx, f.program, s.URL(), i+1)
 		if err != nil {
 			return err
 		}
 		defer func() { err = errors.Join(err, r.Stop()) }()
-		if err := r.AwaitReady(ctx); err != nil {
-			return err
-		}
 	}
 	begin := time.Now()
 	all := make([]*measure.Child, f.processes)

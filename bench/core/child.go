@@ -42,7 +42,7 @@ func startChild(ctx context.Context, mode string, args ...string) (*measure.Chil
 	}
 	cmd := exec.Command(self, append([]string{mode}, args...)...)
 	cmd.Env = measure.PlainEnv()
-	return measure.StartChild(ctx, mode, cmd, childReady)
+	return measure.StartChild(ctx, mode, cmd)
 }
 
 // serveLines answers each line with JSON until the input ends.

@@ -84,12 +84,12 @@ func (g *gateways) startNext(ctx context.Context) error {
 	if g.certFile != "" {
 		env = append(env, "FREESLOT_GATEWAY__TLS__CERT_FILE="+g.certFile, "FREESLOT_GATEWAY__TLS__KEY_FILE="+g.keyFile)
 	}
-	r, err := system.StartScheduler(g.program, g.redis.URL(), i+1, env...)
+	r, err := system.StartScheduler(ctx, g.program, g.redis.URL(), i+1, env...)
 	if err != nil {
 		return err
 	}
 	g.all = append(g.all, r)
-	return r.AwaitReady(ctx)
+	return nil
 }
 
 // agents are the i-th of so many groups of all agents, with the addresses of all gateways.

@@ -79,7 +79,7 @@ func (g *gateways) measureIdle(ctx context.Context, each, processes int, settle,
 			return m, err
 		}
 	}
-	without, err := system.StartScheduler(g.program, g.redis.URL(), len(g.addrs)+1)
+	without, err := system.StartScheduler(ctx, g.program, g.redis.URL(), len(g.addrs)+1)
 	if err != nil {
 		return m, err
 	}
@@ -87,9 +87,6 @@ func (g *gateways) measureIdle(ctx context.Context, each, processes int, settle,
 		_ = without.Cmd.Process.Kill() // it may have ended
 		<-without.Done
 	}()
-	if err := without.AwaitReady(ctx); err != nil {
-		return m, err
-	}
 	if m.empty, err = highestResident(ctx, settle, without); err != nil {
 		return m, err
 	}

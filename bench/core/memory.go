@@ -63,14 +63,11 @@ func measureMemory(ctx context.Context, b *tool.Bench, program string, nodes, ra
 	if err != nil {
 		return mib, err
 	}
-	p, err := system.StartScheduler(program, s.URL(), 1)
+	p, err := system.StartScheduler(ctx, program, s.URL(), 1)
 	if err != nil {
 		return mib, err
 	}
 	defer func() { err = errors.Join(err, p.Stop()) }()
-	if err := p.AwaitReady(ctx); err != nil {
-		return mib, err
-	}
 	if mib[0], err = p.Resident(); err != nil {
 		return mib, err
 	}

@@ -66,7 +66,7 @@ func newTool() *tool.Tool {
 	for _, aof := range []string{"everysec", system.AOFOff, "always"} {
 		t.Parts = append(t.Parts, tool.Part{
 			Name: aof, About: "append-only file " + aof,
-			Run: func(ctx context.Context, b *tool.Bench) error { return o.run(ctx, b, aof) },
+			Run: func(ctx context.Context, b *tool.Bench) { o.run(ctx, b, aof) },
 		})
 	}
 	return t
@@ -79,7 +79,8 @@ func (o *options) flags(f *flag.FlagSet) {
 	f.IntVar(&o.nodes, "nodes", 4, "nodes, all in one process")
 	f.IntVar(&o.slots, "slots", 1024, "slots of each node")
 	f.IntVar(&o.sessions, "sessions", 4, "WebSocket sessions, spread over the replicas")
-	f.Func("load", "load to measure, repeatable: closed:64 (jobs in flight), closed:1024/64 (64 jobs a frame), open:2000 (jobs a second)\n(default "+defaultLoads+")", func(text string) error {
+	f.Func("load", "load to measure, repeatable: closed:64 (jobs in flight), closed:1024/64 (64 jobs a frame), "+
+		"open:2000 (jobs a second)\n(default "+defaultLoads+")", func(text string) error {
 		s, err := parseLoad(text)
 		o.loads = append(o.loads, s)
 		return err
@@ -133,86 +134,45 @@ func parseLoad(text string) (scenario, error) {
 }
 
 // run measures every load on one freshly started system.
-func (o *options) run(ctx context.Context, b *tool.Bench, aof string) (err error) {
-	programs, err := system.Build(ctx, b.Root, b.Folder)
-	if err != nil {
-		return err
-	}
-	s, err := system.Start(ctx, programs, system.Shape{
-		Program: system.Freeslot, AOF: aof, Schedulers: o.replicas,
+func (o *options) run(ctx context.Context, b *tool.Bench, aof string) {
+	s := b.StartSystem(ctx, system.Shape{
+		AOF: aof, Schedulers: o.replicas,
 		Worker: fmt.Sprintf("-nodes %d -slots %d", o.nodes, o.slots), Load: fmt.Sprintf("-sessions %d", o.sessions),
 	})
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, s.Stop()) }()
-	version, err := measure.RedisVersion(ctx, s.Redis.Client)
-	if err != nil {
-		return err
-	}
-	idle, err := s.Ask(ctx, load.Request{Loop: load.Bare, MeasureMS: idleWindow.Milliseconds()})
-	if err != nil {
-		return err
-	}
-	b.Result.Servers = version + ", append-only file " + aof
+	defer tool.End(s.Stop)
+	idle := tool.Must(s.Ask(ctx, load.Request{Loop: load.Bare, MeasureMS: idleWindow.Milliseconds()}))
 	b.Say("%s, %s of %d slots in one process, %s; payload of %d bytes; the handler does nothing. Windows of %s after %s.",
-		measure.Plural(o.replicas, "replica"), measure.Plural(o.nodes, "node"), o.slots, measure.Plural(o.sessions, "WebSocket session"), load.PayloadBytes, o.duration, o.warmUp)
-	b.Say("Times are as the client sees them. In a closed loop they begin with the submit, in an open loop when the job was due, so a stall counts for every job that falls into it.")
-	b.Say("Bare EVALSHA is the round trip of a script that does nothing, under the load itself; back to back on the idle system it took %s.", idle.Bare.Words())
+		measure.Plural(o.replicas, "replica"), measure.Plural(o.nodes, "node"), o.slots,
+		measure.Plural(o.sessions, "WebSocket session"), load.PayloadBytes, o.duration, o.warmUp)
+	b.Say("Times are as the client sees them. In a closed loop they begin with the submit, in an open loop when the job was " +
+		"due, so a stall counts for every job that falls into it.")
+	b.Say("Bare EVALSHA is the round trip of a script that does nothing, under the load itself; back to back on the idle "+
+		"system it took %s.", idle.Bare.Words())
 	b.Say("Redis' CPU is that of its main thread, divided by the jobs; the time in scripts is the part inside EVALSHA.")
-	t := result.Table{First: "Load", Columns: []result.Column{
-		{Name: "jobs", Unit: result.PerSecond},
-		{Name: "submit to assign", Unit: result.Microseconds},
-		{Name: "submit to result", Unit: result.Microseconds},
-		{Name: "bare EVALSHA beside", Unit: result.Microseconds},
-		{Name: "submitted late", Unit: result.Microseconds},
-		{Name: "Redis' CPU a job", Unit: result.Microseconds},
-		{Name: "in scripts", Unit: result.Microseconds},
-		{Name: "jobs counted"},
-		{Name: "failed"},
-	}}
+	t := result.NewTable("Load", "jobs [/s]", "submit to assign [us]", "submit to result [us]", "bare EVALSHA beside [us]",
+		"submitted late [us]", "Redis' CPU a job [us]", "in scripts [us]", "jobs counted", "failed")
 	for _, sc := range o.loads {
-		row, err := o.measure(ctx, b, s, sc)
+		r := sc.request
+		r.Probe = true
+		r.WarmUpMS, r.MeasureMS = o.warmUp.Milliseconds(), o.duration.Milliseconds()
+		m := tool.Must(system.NewMeter(ctx, s.Redis))
+		f, err := s.Ask(ctx, r)
 		if err != nil {
-			return fmt.Errorf("%s: %w", sc.name, err)
+			tool.Check(fmt.Errorf("%s: %w", sc.name, err))
 		}
-		t.Rows = append(t.Rows, row)
+		used := tool.Must(m.Spent(ctx))
+		cost := used.Cost(f.Ended)
+		b.Failed += f.Failures()
+		b.Progress("%s: %s jobs/s, result %s, failed %v", sc.name, measure.Thousands(f.JobsPerSecond), f.Result.Words(), f.Failed)
+		t.Add(sc.name, result.Figure{f.JobsPerSecond}, quantiles(f.Assign), quantiles(&f.Result), quantiles(f.Bare),
+			quantiles(f.Late), cost.CPUPerJob, cost.ScriptPerJob, f.Jobs, f.Failures())
 	}
 	b.Result.Tables = []result.Table{t}
-	return nil
 }
 
-func (o *options) measure(ctx context.Context, b *tool.Bench, s *system.System, sc scenario) (result.Row, error) {
-	r := sc.request
-	r.Probe = true
-	r.WarmUpMS, r.MeasureMS = o.warmUp.Milliseconds(), o.duration.Milliseconds()
-	before, err := s.RedisStat(ctx)
-	if err != nil {
-		return result.Row{}, err
+func quantiles(t *load.Times) result.Figure {
+	if t == nil {
+		return nil
 	}
-	f, err := s.Ask(ctx, r)
-	if err != nil {
-		return result.Row{}, err
-	}
-	after, err := s.RedisStat(ctx)
-	if err != nil {
-		return result.Row{}, err
-	}
-	b.Failed += f.Failures()
-	cost := after.Cost(before, f.Ended)
-	quantiles := func(t *load.Times) result.Figure {
-		if t == nil {
-			return nil
-		}
-		return result.Quantiles(t.Latency)
-	}
-	b.Progress("%s: %s jobs/s, result %s, failed %v", sc.name, measure.Thousands(f.JobsPerSecond), f.Result.Words(), f.Failed)
-	return result.Row{Name: sc.name, Figures: []result.Figure{
-		{f.JobsPerSecond},
-		quantiles(f.Assign), quantiles(&f.Result), quantiles(f.Bare), quantiles(f.Late),
-		{cost.CPUPerJob},
-		{cost.ScriptPerJob},
-		{float64(f.Jobs)},
-		{float64(f.Failures())},
-	}}, nil
+	return result.Quantiles(t.Latency)
 }

@@ -54,8 +54,8 @@ func TestContract(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if want := `{"loop":"closed","in_flight":8,"batch":4,"warm_up_ms":5,"measure_ms":6}`; string(got) != want || load.Ready != "ready" {
-		t.Errorf("asks by %s for %s, expected %s", load.Ready, got, want)
+	if want := `{"loop":"closed","in_flight":8,"batch":4,"warm_up_ms":5,"measure_ms":6}`; string(got) != want || measure.Ready != "ready" {
+		t.Errorf("asks by %s for %s, expected %s", measure.Ready, got, want)
 	}
 }
 

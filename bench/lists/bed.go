@@ -49,27 +49,15 @@ type bed struct {
 	expanded                    bool      // it has a second version
 }
 
-func openBed(ctx context.Context, b *tool.Bench, s size) (_ *bed, err error) {
-	d := &bed{size: s, folder: b.Folder}
-	defer func() {
-		if err != nil {
-			err = errors.Join(err, d.close())
-		}
-	}()
-	if d.scheduler, err = measure.BuildProgram(ctx, b.Root, b.Folder, "scheduler"); err != nil {
-		return nil, err
+func openBed(ctx context.Context, b *tool.Bench, s size) *bed {
+	d := &bed{size: s, folder: b.Folder, scheduler: b.Program(ctx, "scheduler"), schedctl: b.Program(ctx, "schedctl")}
+	d.control = tool.Must(system.StartRedis(ctx, system.AOFOff))
+	data, err := system.StartRedis(ctx, system.AOFOff)
+	if err != nil {
+		tool.Check(errors.Join(err, d.close()))
 	}
-	if d.schedctl, err = measure.BuildProgram(ctx, b.Root, b.Folder, "schedctl"); err != nil {
-		return nil, err
-	}
-	if d.control, err = system.StartRedis(ctx, system.AOFOff); err != nil {
-		return nil, err
-	}
-	if d.data, err = system.StartRedis(ctx, system.AOFOff); err != nil {
-		return nil, err
-	}
-	d.lists = lists.NewControl(d.control.Client, keyPrefix, false, zap.NewNop(), nil)
-	return d, nil
+	d.data, d.lists = data, lists.NewControl(d.control.Client, keyPrefix, false, zap.NewNop(), nil)
+	return d
 }
 
 func (d *bed) close() (err error) {
@@ -85,40 +73,27 @@ func (d *bed) close() (err error) {
 }
 
 // replica starts another replica.
-func (d *bed) replica(ctx context.Context) (*system.Scheduler, error) {
+func (d *bed) replica(ctx context.Context) *system.Scheduler {
 	i := len(d.replicas) + 1
-	r, err := system.StartScheduler(d.scheduler, d.control.URL(), i,
+	r := tool.Must(system.StartScheduler(ctx, d.scheduler, d.control.URL(), i,
 		"FREESLOT_LISTS__DIR="+filepath.Join(d.folder, "replica-"+strconv.Itoa(i)),
-		"FREESLOT_LISTS__SERVERS={"+dataServer+": {url: '"+d.data.URL()+"'}}")
-	if err != nil {
-		return nil, err
-	}
+		"FREESLOT_LISTS__SERVERS={"+dataServer+": {url: '"+d.data.URL()+"'}}"))
 	d.replicas = append(d.replicas, r)
-	return r, r.AwaitReady(ctx)
+	return r
 }
 
 // used is what both servers use, in bytes.
-func (d *bed) used(ctx context.Context) (sum float64, err error) {
-	for _, redis := range []*system.Redis{d.control, d.data} {
-		bytes, err := usedMemory(ctx, redis)
-		if err != nil {
-			return 0, err
-		}
-		sum += bytes
-	}
-	return sum, nil
+func (d *bed) used(ctx context.Context) float64 {
+	return usedMemory(ctx, d.control) + usedMemory(ctx, d.data)
 }
 
-func usedMemory(ctx context.Context, redis *system.Redis) (float64, error) {
+func usedMemory(ctx context.Context, redis *system.Redis) float64 {
 	ctx, cancel := context.WithTimeout(ctx, stepLimit)
 	defer cancel()
-	text, err := redis.Client.Do(ctx, redis.Client.B().Info().Section("memory").Build()).ToString()
-	if err != nil {
-		return 0, err
-	}
+	text := tool.Must(redis.Client.Do(ctx, redis.Client.B().Info().Section("memory").Build()).ToString())
 	_, rest, _ := strings.Cut(text, "used_memory:")
 	line, _, _ := strings.Cut(rest, "\r\n")
-	return strconv.ParseFloat(line, 64)
+	return tool.Must(strconv.ParseFloat(line, 64))
 }
 
 // imported is a version that was imported, and what that needed.
@@ -136,54 +111,32 @@ type imported struct {
 func (i *imported) above() float64 { return i.highest - i.idle }
 
 // list makes sure that there is the big list, which serves its first version.
-func (d *bed) list(ctx context.Context, b *tool.Bench) error {
+func (d *bed) list(ctx context.Context, b *tool.Bench) {
 	if d.big != nil {
-		return nil
+		return
 	}
-	r, err := d.replica(ctx) // it tells the control server of the list server
-	if err != nil {
-		return err
-	}
-	if err := d.create(ctx, bigList, filter.Fuse); err != nil {
-		return err
-	}
+	r := d.replica(ctx) // it tells the control server of the list server
+	d.create(ctx, bigList, filter.Fuse)
 	b.Progress("importing %s ids", thousands(d.ids))
-	big, err := d.load(ctx, r, bigList, d.ids, true)
-	if err != nil {
-		return err
-	}
-	_, _, err = d.switchTo(ctx, bigList, big.version.Number, 0)
+	big := d.load(ctx, r, bigList, d.ids, true)
+	d.switchTo(ctx, bigList, big.version.Number, 0)
 	d.big = big
-	return err
 }
 
-func (d *bed) create(ctx context.Context, list string, kind filter.Kind) error {
+func (d *bed) create(ctx context.Context, list string, kind filter.Kind) {
 	ctx, cancel := context.WithTimeout(ctx, stepLimit)
 	defer cancel()
-	_, err := d.lists.Create(ctx, list, lists.Spec{Server: dataServer, Settings: lists.Settings{Filter: kind}})
-	return err
+	tool.Must(d.lists.Create(ctx, list, lists.Spec{Server: dataServer, Settings: lists.Settings{Filter: kind}}))
 }
 
 // load imports a file of the first ids as an operator does it, and accepts the version.
-func (d *bed) load(ctx context.Context, r *system.Scheduler, list string, ids int, dirty bool) (*imported, error) {
+func (d *bed) load(ctx context.Context, r *system.Scheduler, list string, ids int, dirty bool) *imported {
 	path := filepath.Join(d.folder, list+".csv")
-	rejected, err := writeFile(path, ids, dirty)
-	if err != nil {
-		return nil, err
-	}
+	rejected := tool.Must(writeFile(path, ids, dirty))
 	defer os.Remove(path) //nolint:errcheck // its folder goes, too
-	out := &imported{}
-	before, err := d.used(ctx)
-	if err != nil {
-		return nil, err
-	}
-	if out.idle, err = r.Resident(); err != nil {
-		return nil, err
-	}
-	server, replica, err := d.cpu(r)
-	if err != nil {
-		return nil, err
-	}
+	out := &imported{idle: tool.Must(r.Resident())}
+	before := d.used(ctx)
+	server, replica := tool.Must(system.NewMeter(ctx, nil, d.data.PID())), tool.Must(system.NewMeter(ctx, nil, r.PID()))
 	watched, stop := context.WithCancel(ctx)
 	highest := make(chan error, 1)
 	go func() {
@@ -193,49 +146,34 @@ func (d *bed) load(ctx context.Context, r *system.Scheduler, list string, ids in
 	}()
 	begin := time.Now()
 	var upload manage.Upload
-	err = d.operate(ctx, r, &upload, "import", list, path)
+	err := d.operate(ctx, r, &upload, "import", list, path)
 	out.took = time.Since(begin)
 	stop()
-	if err := errors.Join(err, <-highest); err != nil {
-		return nil, err
-	}
-	if out.server, out.replica, err = d.cpu(r); err != nil {
-		return nil, err
-	}
-	out.server, out.replica = out.server-server, out.replica-replica
+	tool.Check(errors.Join(err, <-highest))
+	out.server, out.replica = tool.Must(server.Spent(ctx)).Processes, tool.Must(replica.Spent(ctx)).Processes
 	if upload.State != manage.Ready {
-		return nil, fmt.Errorf("import of list %s: it is %s: %s", list, upload.State, upload.Why)
+		tool.Check(fmt.Errorf("import of list %s: it is %s: %s", list, upload.State, upload.Why))
 	}
 	out.version, out.upload = *upload.Version, upload.Op.Since.Sub(begin)
 	if out.version.Count != int64(ids) || upload.Report.Rejected != int64(rejected) {
-		return nil, fmt.Errorf("import of list %s: %d ids, %d rejected, expected %d and %d", list, out.version.Count, upload.Report.Rejected, ids, rejected)
+		tool.Check(fmt.Errorf("import of list %s: %d ids, %d rejected, expected %d and %d",
+			list, out.version.Count, upload.Report.Rejected, ids, rejected))
 	}
-	after, err := d.used(ctx)
-	if err != nil {
-		return nil, err
-	}
-	out.bytes = after - before
+	out.bytes = d.used(ctx) - before
 	if dirty {
 		ctx, cancel := context.WithTimeout(ctx, stepLimit)
 		defer cancel()
-		_, err = d.lists.Accept(ctx, list, out.version.Number)
+		tool.Must(d.lists.Accept(ctx, list, out.version.Number))
 	}
-	return out, err
-}
-
-// cpu is what the list server and a replica have used so far, in seconds.
-func (d *bed) cpu(r *system.Scheduler) (server, replica float64, err error) {
-	if server, err = measure.CPUSeconds(d.data.PID()); err == nil {
-		replica, err = measure.CPUSeconds(r.Cmd.Process.Pid)
-	}
-	return server, replica, err
+	return out
 }
 
 // operate has schedctl do something with lists, and reads what it prints.
 func (d *bed) operate(ctx context.Context, r *system.Scheduler, out any, args ...string) error {
 	ctx, cancel := context.WithTimeout(ctx, importLimit)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, d.schedctl, append([]string{"--server", "http://" + r.Address, "--output", "json", "lists"}, args...)...)
+	args = append([]string{"--server", "http://" + r.Address, "--output", "json", "lists"}, args...)
+	cmd := exec.CommandContext(ctx, d.schedctl, args...)
 	cmd.Env = measure.PlainEnv()
 	var said strings.Builder
 	cmd.Stderr = &said
@@ -244,29 +182,24 @@ func (d *bed) operate(ctx context.Context, r *system.Scheduler, out any, args ..
 		err = json.Unmarshal(text, out)
 	}
 	if err != nil {
-		return fmt.Errorf("schedctl lists %s: %w: %s", args[0], err, strings.TrimSpace(said.String()))
+		return fmt.Errorf("schedctl %q: %w: %s", args, err, strings.TrimSpace(said.String()))
 	}
 	return nil
 }
 
 // switchTo switches once so many clients have loaded the version. It returns when the step was
 // begun that moves the pointer, and the revision of the switch.
-func (d *bed) switchTo(ctx context.Context, list string, number int64, clients int) (at time.Time, revision int64, err error) {
+func (d *bed) switchTo(ctx context.Context, list string, number int64, clients int) (at time.Time, revision int64) {
 	ctx, cancel := context.WithTimeout(ctx, callLimit)
 	defer cancel()
-	op, err := d.lists.Begin(ctx, list, lists.Begin{Kind: lists.OpSwitch, Number: number, Holder: "bench", Serving: lists.AnyVersion, By: by})
-	if err != nil {
-		return at, 0, err
-	}
-	if _, err := d.lists.Prepare(ctx, list, op); err != nil {
-		return at, 0, err
-	}
-	for {
+	op := tool.Must(d.lists.Begin(ctx, list, lists.Begin{
+		Kind: lists.OpSwitch, Number: number, Holder: "bench", Serving: lists.AnyVersion, By: by,
+	}))
+	tool.Must(d.lists.Prepare(ctx, list, op))
+	for prepared := 0; ; {
 		live, _, err := d.lists.Clients(ctx, list)
-		if err != nil {
-			return at, 0, err
-		}
-		prepared := 0
+		tool.Check(err)
+		prepared = 0
 		for _, c := range live {
 			if slices.Contains(c.Loaded, number) {
 				prepared++
@@ -276,18 +209,22 @@ func (d *bed) switchTo(ctx context.Context, list string, number int64, clients i
 			break
 		}
 		if err := measure.SleepUntil(ctx, time.Now().Add(pollEvery)); err != nil {
-			return at, 0, fmt.Errorf("%d of %d clients are prepared: %w", prepared, clients, err)
+			tool.Check(fmt.Errorf("%d of %d clients are prepared: %w", prepared, clients, err))
 		}
 	}
 	at = time.Now()
-	h, err := d.lists.Switch(ctx, list, op, lists.AnyVersion)
-	return at, h.Revision, err
+	return at, tool.Must(d.lists.Switch(ctx, list, op, lists.AnyVersion)).Revision
 }
 
-// anyReplica is for what does not depend on how fresh it is.
-func (d *bed) anyReplica(ctx context.Context) (*system.Scheduler, error) {
-	if len(d.replicas) > 0 {
-		return d.replicas[0], nil
+// twoVersions makes a list with two versions. The first one serves.
+func (d *bed) twoVersions(ctx context.Context, list string, ids int) (numbers []int64) {
+	if d.replicas == nil {
+		d.replica(ctx)
 	}
-	return d.replica(ctx)
+	d.create(ctx, list, filter.Fuse)
+	for range 2 {
+		numbers = append(numbers, d.load(ctx, d.replicas[0], list, ids, false).version.Number)
+	}
+	d.switchTo(ctx, list, numbers[0], 0)
+	return numbers
 }

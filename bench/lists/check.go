@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"runtime"
 	"slices"
-	"time"
 
 	"github.com/RoaringBitmap/roaring/v2/roaring64"
 
@@ -57,13 +56,11 @@ func (l *loop) each() float64 { return max(measure.Median(l.ns)-measure.Median(l
 // allocations counts the allocations of a pass for each id. It rounds down, as package testing
 // does: the client itself allocates now and then.
 func (l *loop) allocations() float64 {
-	var before, after runtime.MemStats
-	runtime.ReadMemStats(&before)
-	for i := range l.n {
-		l.do(i)
-	}
-	runtime.ReadMemStats(&after)
-	return float64((after.Mallocs - before.Mallocs) / uint64(l.n))
+	return float64(measure.Allocations(func() {
+		for i := range l.n {
+			l.do(i)
+		}
+	}) / uint64(l.n))
 }
 
 // idleLoop only reads the ids.
@@ -85,49 +82,36 @@ func inTurns(rounds int, loops ...*loop) {
 // asked are the ids that are asked in memory.
 type asked struct{ members, strangers []string }
 
-func runCheck(ctx context.Context, b *tool.Bench, d *bed) (err error) {
-	if err := d.list(ctx, b); err != nil {
-		return err
-	}
+func runCheck(ctx context.Context, b *tool.Bench, d *bed) {
+	d.list(ctx, b)
 	strange := tool.Sized(b, strangers, d.ids/10)
-	b.Say("One goroutine asks for %s ids, each once in a pass, in random order: the median of %d passes, in turns, by the processor time of its thread, without that of a loop which only reads the ids. A miss is `Check` of a stranger that the filter knows; the bare filter is asked with the hash known. A hit is `Check` of a member whose answer the cache has: up to %s members.", thousands(strange), turns*d.rounds, thousands(cachedIDs))
-	b.Say("The map is a map[string]struct{}. roaring64 is a bitmap of the ids' 64-bit hashes, filled in their order, since another takes it hours; equal hashes would be wrong answers. Their bytes are what the live heap grows by. Ours are of the filter; members are asked in Redis, or come from the cache.")
-	head, err := d.head(ctx)
-	if err != nil {
-		return err
-	}
+	b.Say("One goroutine asks for %s ids, each once in a pass, in random order: the median of %d passes, in turns, by the "+
+		"processor time of its thread, without that of a loop which only reads the ids. A miss is `Check` of a stranger that "+
+		"the filter knows; the bare filter is asked with the hash known. A hit is `Check` of a member whose answer the cache "+
+		"has: up to %s members.", thousands(strange), turns*d.rounds, thousands(cachedIDs))
+	b.Say("The map is a map[string]struct{}. roaring64 is a bitmap of the ids' 64-bit hashes, filled in their order, since " +
+		"another takes it hours; equal hashes would be wrong answers. Their bytes are what the live heap grows by. Ours are of " +
+		"the filter; members are asked in Redis, or come from the cache.")
+	headCtx, cancel := context.WithTimeout(ctx, stepLimit)
+	head := tool.Must(d.lists.Head(headCtx, bigList))
+	cancel()
 	ids := asked{members: idsOf(shuffled(0, min(d.ids, membersAsk))), strangers: idsOf(shuffled(d.ids, strange))}
-	t := result.Table{First: "In memory", Columns: []result.Column{
-		{Name: "bytes a member", Unit: result.Bytes}, {Name: "a member", Unit: result.Nanoseconds}, {Name: "a stranger", Unit: result.Nanoseconds}, {Name: "wrong answers"},
-	}}
-	t.Rows = append(t.Rows, mapRow(d, &ids), roaringRow(d, head.Seed, &ids))
+	t := result.NewTable("In memory", "bytes a member [B]", "a member [ns]", "a stranger [ns]", "wrong answers")
+	addMap(&t, d, &ids)
+	addRoaring(&t, d, head.Seed, &ids)
 	b.Progress("the map and the bitmap are asked")
-	share, err := bloomShareOf(d, head, ids.strangers)
-	if err != nil {
-		return err
-	}
-	row, order, err := d.checkOurs(ctx, b, head, ids.strangers)
-	if err != nil {
-		return err
-	}
+	share := bloomShareOf(d, &head, ids.strangers)
+	order := d.checkOurs(ctx, b, &t, &head, ids.strangers)
 	b.Target("false positives of filter bloom", result.Percent, result.AtMost, 1.05, share)
-	t.Rows = append([]result.Row{row}, t.Rows...)
+	t.Rows = append(t.Rows[2:], t.Rows[:2]...) // ours first
 	b.Result.Tables = []result.Table{t, order}
-	return nil
 }
 
-func (d *bed) head(ctx context.Context) (*lists.Head, error) {
-	ctx, cancel := context.WithTimeout(ctx, stepLimit)
-	defer cancel()
-	h, err := d.lists.Head(ctx, bigList)
-	return &h, err
-}
-
-// peerRow fills a peer, and asks it for all members and the strangers, and then in turns.
-func peerRow(d *bed, name string, ids *asked, fill func() (has func(id string) bool)) result.Row {
-	before := liveHeap()
+// addPeer fills a peer, and asks it for all members and the strangers, and then in turns.
+func addPeer(t *result.Table, d *bed, name string, ids *asked, fill func() (has func(id string) bool)) {
+	before := measure.LiveHeap()
 	has := fill()
-	bytes := (liveHeap() - before) / float64(d.ids)
+	bytes := (measure.LiveHeap() - before) / float64(d.ids)
 	wrong := 0
 	for i := range d.ids {
 		if !has(idOf(i)) {
@@ -148,11 +132,11 @@ func peerRow(d *bed, name string, ids *asked, fill func() (has func(id string) b
 	}
 	member, stranger := count(ids.members), count(ids.strangers)
 	inTurns(d.rounds, member, stranger, member.idle, stranger.idle)
-	return result.Row{Name: name, Figures: result.Figures(measure.FourFigures(bytes), measure.FourFigures(member.each()), measure.FourFigures(stranger.each()), float64(wrong))}
+	t.Add(name, bytes, member.each(), stranger.each(), wrong)
 }
 
-func mapRow(d *bed, ids *asked) result.Row {
-	return peerRow(d, "Go map", ids, func() func(string) bool {
+func addMap(t *result.Table, d *bed, ids *asked) {
+	addPeer(t, d, "Go map", ids, func() func(string) bool {
 		m := make(map[string]struct{}, d.ids)
 		for i := range d.ids {
 			m[idOf(i)] = struct{}{}
@@ -161,8 +145,8 @@ func mapRow(d *bed, ids *asked) result.Row {
 	})
 }
 
-func roaringRow(d *bed, seed uint64, ids *asked) result.Row {
-	return peerRow(d, "roaring64 over hashes", ids, func() func(string) bool {
+func addRoaring(t *result.Table, d *bed, seed uint64, ids *asked) {
+	addPeer(t, d, "roaring64 over hashes", ids, func() func(string) bool {
 		bitmap := roaring64.New()
 		bitmap.AddMany(hashesOf(d.ids, seed))
 		return func(id string) bool { return bitmap.Contains(form.Sum(seed, id)) }
@@ -181,7 +165,7 @@ func hashesOf(ids int, seed uint64) []uint64 {
 
 // bloomShareOf is how many of a hundred strangers a Bloom filter of the members lets pass, built in
 // blocks as an import does it.
-func bloomShareOf(d *bed, head *lists.Head, strangers []string) (percent float64, err error) {
+func bloomShareOf(d *bed, head *lists.Head, strangers []string) (percent float64) {
 	hashes, bits := hashesOf(d.ids, head.Seed), head.Serving.BlockBits
 	asked := make([]uint64, len(strangers))
 	for i, id := range strangers {
@@ -194,10 +178,7 @@ func bloomShareOf(d *bed, head *lists.Head, strangers []string) (percent float64
 		if i := slices.IndexFunc(hashes[done:], func(h uint64) bool { return form.Block(h, bits) != index }); i >= 0 {
 			n = i
 		}
-		block, err := builder.Build(filter.Bloom, hashes[done:done+n])
-		if err != nil {
-			return 0, err
-		}
+		block := tool.Must(builder.Build(filter.Bloom, hashes[done:done+n]))
 		done += n
 		for _, h := range asked {
 			if form.Block(h, bits) == index && block.Contains(h) {
@@ -205,32 +186,28 @@ func bloomShareOf(d *bed, head *lists.Head, strangers []string) (percent float64
 			}
 		}
 	}
-	return 100 * float64(passed) / float64(len(asked)), nil
+	return 100 * float64(passed) / float64(len(asked))
 }
 
 // blocks are the filter of the version that serves.
-func (d *bed) blocks(ctx context.Context, v *lists.Version) ([]*filter.Block, error) {
+func (d *bed) blocks(ctx context.Context, v *lists.Version) []*filter.Block {
 	out := make([]*filter.Block, 1<<v.BlockBits)
 	for i := range out {
 		ctx, cancel := context.WithTimeout(ctx, stepLimit)
-		wire, err := d.data.Client.Do(ctx, d.data.Client.B().Get().Key(lists.BlockKey(keyPrefix, bigList, v.Number, uint32(i))).Build()).AsBytes()
+		get := d.data.Client.B().Get().Key(lists.BlockKey(keyPrefix, bigList, v.Number, uint32(i))).Build()
+		wire := tool.Must(d.data.Client.Do(ctx, get).AsBytes())
 		cancel()
-		if err != nil {
-			return nil, err
-		}
-		if out[i], err = filter.Decode(wire, v.Build, uint32(i)); err != nil {
-			return nil, err
-		}
+		out[i] = tool.Must(filter.Decode(wire, v.Build, uint32(i)))
 	}
-	return out, nil
+	return out
 }
 
-func (d *bed) checkOurs(ctx context.Context, b *tool.Bench, head *lists.Head, strangers []string) (row result.Row, order result.Table, err error) {
-	client, list, err := d.loaded(ctx, bigList)
-	if err != nil {
-		return row, order, err
-	}
-	defer func() { err = errors.Join(err, closeClient(client)) }()
+// checkOurs adds our row, and returns what the other order of filter and cache would cost.
+func (d *bed) checkOurs(
+	ctx context.Context, b *tool.Bench, t *result.Table, head *lists.Head, strangers []string,
+) (order result.Table) {
+	list, stop := d.loaded(ctx, bigList)
+	defer tool.End(stop)
 	var known []string
 	for _, id := range strangers {
 		if list.Peek(id).Verdict == namelist.No {
@@ -238,20 +215,6 @@ func (d *bed) checkOurs(ctx context.Context, b *tool.Bench, head *lists.Head, st
 		}
 	}
 	passed := 100 * float64(len(strangers)-len(known)) / float64(len(strangers))
-	blocks, err := d.blocks(ctx, head.Serving)
-	if err != nil {
-		return row, order, err
-	}
-	hashes, bits := make([]uint64, len(known)), head.Serving.BlockBits
-	for i, id := range known {
-		hashes[i] = form.Sum(head.Seed, id)
-	}
-	idle := idleLoop(known)
-	bare := &loop{n: len(known), idle: &loop{n: len(known), do: func(i int) { sink += int(hashes[i]) }}, do: func(i int) {
-		if h := hashes[i]; blocks[form.Block(h, bits)].Contains(h) {
-			sink++
-		}
-	}}
 	unexpected := 0
 	checks := func(l *namelist.List, ids []string, want namelist.Verdict, idle *loop) *loop {
 		return &loop{n: len(ids), idle: idle, do: func(i int) {
@@ -260,15 +223,12 @@ func (d *bed) checkOurs(ctx context.Context, b *tool.Bench, head *lists.Head, st
 			}
 		}}
 	}
-	kept := cacheSome(ctx, list, d.ids)
-	hitIdle := idleLoop(kept)
+	idle, kept := idleLoop(known), cacheSome(ctx, list, d.ids)
+	bare, hitIdle := d.bareFilter(ctx, head, known), idleLoop(kept)
 	miss, hit := checks(list, known, namelist.No, idle), checks(list, kept, namelist.Yes, hitIdle)
 
-	plainClient, plain, err := d.plain(ctx)
-	if err != nil {
-		return row, order, err
-	}
-	defer func() { err = errors.Join(err, closeClient(plainClient)) }()
+	plain, stopPlain := d.plain(ctx)
+	defer tool.End(stopPlain)
 	plainKept := cacheSome(ctx, plain, min(d.ids, plainIDs))
 	plainIdle := idleLoop(plainKept)
 	plainHit := checks(plain, plainKept, namelist.Yes, plainIdle)
@@ -284,31 +244,47 @@ func (d *bed) checkOurs(ctx context.Context, b *tool.Bench, head *lists.Head, st
 	inTurns(d.rounds, idle, bare, bare.idle, miss, hit, hitIdle, plainHit, plainIdle, plainMiss, hashed)
 	missed, found := miss.allocations(), hit.allocations()
 
-	if err := d.edit(ctx, list, d.ids+len(strangers)); err != nil {
-		return row, order, err
-	}
+	d.edit(ctx, list, d.ids+len(strangers))
 	edited := checks(list, known, namelist.No, idle)
 	inTurns(d.rounds, idle, edited)
 	if unexpected > 0 {
-		return row, order, fmt.Errorf("%d answers of Check were not as expected", unexpected)
+		tool.Check(fmt.Errorf("%d answers of Check were not as expected", unexpected))
 	}
-	b.Target("miss, by Check", result.Nanoseconds, result.AtMost, max(40, measure.FourFigures(2.5*bare.each())), miss.each())
-	note(b, fmt.Sprintf("the bare filter takes %.1f ns", bare.each()))
-	b.Target("miss with 10,000 edits, by Check", result.Nanoseconds, result.AtMost, 60, edited.each())
+	ns, limit := result.Nanoseconds, max(40, measure.FourFigures(2.5*bare.each()))
+	b.Target("miss, by Check", ns, result.AtMost, limit, miss.each())
+	b.Note("the bare filter takes %.1f ns", bare.each())
+	b.Target("miss with 10,000 edits, by Check", ns, result.AtMost, 60, edited.each())
 	b.Target("miss: allocations", result.Number, result.Exactly, 0, max(missed, edited.allocations()))
-	b.Target("hit in the local cache, by Check", result.Nanoseconds, result.AtMost, 150, hit.each())
+	b.Target("hit in the local cache, by Check", ns, result.AtMost, 150, hit.each())
 	b.Target("hit: allocations", result.Number, result.Exactly, 0, found)
 	b.Target("false positives of filter fuse", result.Percent, result.AtMost, 0.45, passed)
-	first := miss.each() + max(plainMiss.each()-hashed.each(), 0)
-	b.Say("Cache before filter: a hit costs what it costs in a list of %s ids without a filter. A miss also pays for a `Peek` of an unknown id, without form and hash. %s", thousands(min(d.ids, plainIDs)), cheaper(hit.each(), miss.each(), plainHit.each(), first))
-	order = result.Table{First: "Order", Columns: []result.Column{{Name: "a hit", Unit: result.Nanoseconds}, {Name: "a miss", Unit: result.Nanoseconds}}, Rows: []result.Row{
-		{Name: "filter before cache, as it is", Figures: result.Figures(measure.FourFigures(hit.each()), measure.FourFigures(miss.each()))},
-		{Name: "cache before filter", Figures: result.Figures(measure.FourFigures(plainHit.each()), measure.FourFigures(first))},
+	t.Add("freeslot", float64(head.Serving.FilterBytes)/float64(d.ids), hit.each(), miss.each(), nil)
+	return d.otherOrder(b, hit, miss, plainHit, max(plainMiss.each()-hashed.each(), 0))
+}
+
+// bareFilter asks the filter with the hash known.
+func (d *bed) bareFilter(ctx context.Context, head *lists.Head, ids []string) *loop {
+	blocks, hashes, bits := d.blocks(ctx, head.Serving), make([]uint64, len(ids)), head.Serving.BlockBits
+	for i, id := range ids {
+		hashes[i] = form.Sum(head.Seed, id)
+	}
+	return &loop{n: len(ids), idle: &loop{n: len(ids), do: func(i int) { sink += int(hashes[i]) }}, do: func(i int) {
+		if h := hashes[i]; blocks[form.Block(h, bits)].Contains(h) {
+			sink++
+		}
 	}}
-	row = result.Row{Name: "freeslot", Figures: []result.Figure{
-		{measure.FourFigures(float64(head.Serving.FilterBytes) / float64(d.ids))}, {measure.FourFigures(hit.each())}, {measure.FourFigures(miss.each())}, nil,
-	}}
-	return row, order, nil
+}
+
+// otherOrder adds to a miss what the cache takes to know nothing.
+func (d *bed) otherOrder(b *tool.Bench, hit, miss, plainHit *loop, unknown float64) result.Table {
+	first := miss.each() + unknown
+	b.Say("Cache before filter: a hit costs what it costs in a list of %s ids without a filter. A miss also pays for a `Peek` "+
+		"of an unknown id, without form and hash. %s",
+		thousands(min(d.ids, plainIDs)), cheaper(hit.each(), miss.each(), plainHit.each(), first))
+	order := result.NewTable("Order", "a hit [ns]", "a miss [ns]")
+	order.Add("filter before cache, as it is", hit.each(), miss.each())
+	order.Add("cache before filter", plainHit.each(), first)
+	return order
 }
 
 // cheaper says which order takes less, by the share of hits.
@@ -325,33 +301,23 @@ func cheaper(hit, miss, firstHit, firstMiss float64) string {
 	return fmt.Sprintf("It is cheaper only where more than %.0f %% of the checks hit the cache.", 100*lost/(saved+lost))
 }
 
-// loaded is a client that has loaded a list.
-func (d *bed) loaded(ctx context.Context, name string) (*namelist.Client, *namelist.List, error) {
+// loaded is a list that a client has loaded, and how to close the client.
+func (d *bed) loaded(ctx context.Context, name string) (*namelist.List, func() error) {
 	ctx, cancel := context.WithTimeout(ctx, seenLimit)
 	defer cancel()
-	c, err := openClient(d.control.URL())
-	if err != nil {
-		return nil, nil, err
-	}
+	c, stop := openClient(d.control.URL())
 	l := c.List(name)
 	if err := l.WaitReady(ctx); err != nil {
-		return nil, nil, errors.Join(err, closeClient(c))
+		tool.Check(errors.Join(err, stop()))
 	}
-	return c, l, nil
+	return l, stop
 }
 
 // plain makes a list without filter.
-func (d *bed) plain(ctx context.Context) (*namelist.Client, *namelist.List, error) {
-	if err := d.create(ctx, plainList, filter.None); err != nil {
-		return nil, nil, err
-	}
-	i, err := d.load(ctx, d.replicas[0], plainList, min(d.ids, plainIDs), false)
-	if err != nil {
-		return nil, nil, err
-	}
-	if _, _, err := d.switchTo(ctx, plainList, i.version.Number, 0); err != nil {
-		return nil, nil, err
-	}
+func (d *bed) plain(ctx context.Context) (*namelist.List, func() error) {
+	d.create(ctx, plainList, filter.None)
+	i := d.load(ctx, d.replicas[0], plainList, min(d.ids, plainIDs), false)
+	d.switchTo(ctx, plainList, i.version.Number, 0)
 	return d.loaded(ctx, plainList)
 }
 
@@ -370,7 +336,7 @@ func cacheSome(ctx context.Context, l *namelist.List, ids int) (kept []string) {
 }
 
 // edit adds strangers from the number first on, and waits until a client has them.
-func (d *bed) edit(ctx context.Context, l *namelist.List, first int) error {
+func (d *bed) edit(ctx context.Context, l *namelist.List, first int) {
 	ctx, cancel := context.WithTimeout(ctx, callLimit)
 	defer cancel()
 	var revision int64
@@ -379,15 +345,9 @@ func (d *bed) edit(ctx context.Context, l *namelist.List, first int) error {
 		for i := range lists.EditEntries {
 			changes = append(changes, lists.Change{Entry: lists.Entry{ID: idOf(first + n + i)}})
 		}
-		var err error
-		if revision, err = d.lists.Edit(ctx, bigList, lists.EditRequest{Changes: changes, By: by}); err != nil {
-			return err
-		}
+		revision = tool.Must(d.lists.Edit(ctx, bigList, lists.EditRequest{Changes: changes, By: by}))
 	}
 	for l.Status().Revision < revision {
-		if err := measure.SleepUntil(ctx, time.Now().Add(pollEvery)); err != nil {
-			return err
-		}
+		tool.Sleep(ctx, pollEvery)
 	}
-	return nil
 }

@@ -1,25 +1,20 @@
 package main
 
 import (
-	"bufio"
 	"context"
-	"encoding/json"
-	"errors"
 	"fmt"
 	"math/rand/v2"
-	"os"
-	"os/exec"
 	"runtime"
 	"sync"
 	"time"
 
 	"github.com/freeslot/freeslot/bench/measure"
+	"github.com/freeslot/freeslot/bench/tool"
 	"github.com/freeslot/freeslot/namelist"
 )
 
 const (
-	childMode  = "child"
-	childReady = "ready"
+	clientsMode = "clients"
 	// seenLimit is how long clients may take to follow.
 	seenLimit = 20 * time.Second
 	// askAtOnce bounds how many ids of the load one call has.
@@ -27,190 +22,111 @@ const (
 	mb        = 1e6
 )
 
+var modes = map[string]tool.Mode{clientsMode: runClients}
+
+// opened is how many clients a child has.
+type opened struct {
+	URL     string
+	Clients int
+}
+
 // request is one thing for a child to do:
 //
-//	open    opens Clients clients, of no list yet
-//	follow  has all of them follow List, and answers with the live heap when they have loaded it
+//	follow  has all clients follow List, and answers with the live heap when they have loaded it
 //	seen    answers with the time when the last client had Version (0: any) and Revision
 //	load    begins to ask the first client for the first IDs ids, at random, Rate a second
 //	peak    begins to read the live heap, again and again
 //	stop    ends load or peak, and answers with what it found
 type request struct {
-	Do       string `json:"do"`
-	URL      string `json:"url,omitempty"`
-	Clients  int    `json:"clients,omitempty"`
-	List     string `json:"list,omitempty"`
-	Version  int64  `json:"version,omitempty"`
-	Revision int64  `json:"revision,omitempty"`
-	IDs      int    `json:"ids,omitempty"`
-	Rate     int    `json:"rate,omitempty"`
+	Do, List          string
+	Version, Revision int64
+	IDs, Rate         int
 }
 
 type answer struct {
-	Error string `json:"error,omitempty"`
 	// AtNS is a moment by the machine's clock.
-	AtNS int64 `json:"at_ns,omitempty"`
+	AtNS int64
 	// Heap is the live heap in bytes; of peak the highest.
-	Heap float64 `json:"heap,omitempty"`
+	Heap float64
 	// Rate is how many checks a second were made; Unknown and Wrong are how many of them were.
-	Rate    float64 `json:"rate,omitempty"`
-	Unknown int64   `json:"unknown,omitempty"`
-	Wrong   int64   `json:"wrong,omitempty"`
+	Rate           float64
+	Unknown, Wrong int64
 }
 
-// startChild starts a process with so many clients.
-func startChild(ctx context.Context, d *bed, clients int) (*measure.Child, error) {
-	self, err := os.Executable()
-	if err != nil {
-		return nil, err
-	}
-	cmd := exec.Command(self, childMode)
-	cmd.Env = measure.PlainEnv()
-	start, cancel := context.WithTimeout(ctx, measure.StartLimit)
-	defer cancel()
-	c, err := measure.StartChild(start, "clients", cmd, childReady)
-	if err != nil {
-		return nil, err
-	}
-	if _, err := ask(ctx, c, request{Do: "open", URL: d.control.URL(), Clients: clients}); err != nil {
-		return nil, errors.Join(err, c.End())
-	}
-	return c, nil
+// startClients starts a process with clients.
+func startClients(ctx context.Context, d *bed, clients int) *measure.Child {
+	return tool.StartChild(ctx, "clients", clientsMode, opened{d.control.URL(), clients})
 }
 
 // ask has a child do something.
-func ask(ctx context.Context, c *measure.Child, r request) (a answer, err error) {
-	ctx, cancel := context.WithTimeout(ctx, callLimit)
-	defer cancel()
-	line, err := json.Marshal(r)
-	if err != nil {
-		return a, err
-	}
-	text, err := c.Ask(ctx, string(line))
-	if err == nil {
-		err = json.Unmarshal([]byte(text), &a)
-	}
-	if err == nil && a.Error != "" {
-		err = fmt.Errorf("%s: %s: %s", c.Name, r.Do, a.Error)
-	}
-	return a, err
+func ask(ctx context.Context, c *measure.Child, r request) answer {
+	return tool.Ask[answer](ctx, c, 0, r)
 }
 
 // process is a child.
 type process struct {
 	clients  []*namelist.Client
 	watchers []*watcher
-	work     *work // that stop ends
+	end      context.CancelFunc // of what stop ends
+	done     chan answer
 }
 
-// work goes on in the background.
-type work struct {
-	end  context.CancelFunc
-	done chan answer
-}
-
-// childMain serves requests until standard input ends.
-func childMain() int {
+func runClients(_ context.Context, arg []byte, serve func(func([]byte) any)) {
+	o := tool.Decode[opened](arg)
 	var p process
-	fmt.Println(childReady)
-	for lines := bufio.NewScanner(os.Stdin); lines.Scan(); {
-		var r request
-		err := json.Unmarshal(lines.Bytes(), &r)
-		var a answer
-		if err == nil {
-			a, err = p.do(r)
-		}
-		if err != nil {
-			a.Error = err.Error()
-		}
-		if err := json.NewEncoder(os.Stdout).Encode(a); err != nil {
-			break // the parent has gone
-		}
+	for range o.Clients {
+		c, stop := openClient(o.URL)
+		defer tool.End(stop)
+		p.clients = append(p.clients, c)
 	}
-	if err := p.close(); err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		return 1
+	serve(func(text []byte) any { return p.do(tool.Decode[request](text)) })
+}
+
+// openClient returns a client and how to close it.
+func openClient(url string) (*namelist.Client, func() error) {
+	c := tool.Must(namelist.Open(namelist.Config{RedisURL: url, Deadline: stepLimit}))
+	return c, func() error {
+		ctx, cancel := context.WithTimeout(context.Background(), stepLimit)
+		defer cancel()
+		return c.Close(ctx)
 	}
-	return 0
 }
 
-func (p *process) close() (err error) {
-	for _, c := range p.clients {
-		err = errors.Join(err, closeClient(c))
-	}
-	return err
-}
-
-func openClient(url string) (*namelist.Client, error) {
-	return namelist.Open(namelist.Config{RedisURL: url, Deadline: stepLimit})
-}
-
-func closeClient(c *namelist.Client) error {
-	ctx, cancel := context.WithTimeout(context.Background(), stepLimit)
-	defer cancel()
-	return c.Close(ctx)
-}
-
-func (p *process) do(r request) (a answer, err error) {
+func (p *process) do(r request) (a answer) {
 	ctx, cancel := context.WithTimeout(context.Background(), seenLimit)
 	defer cancel()
 	switch r.Do {
-	case "open":
-		for range r.Clients {
-			c, err := openClient(r.URL)
-			if err != nil {
-				return a, err
-			}
-			p.clients = append(p.clients, c)
-		}
-		return a, nil
 	case "follow":
 		p.watchers = nil // of the list before
 		for _, c := range p.clients {
 			p.watchers = append(p.watchers, watch(c.List(r.List)))
 		}
 		for _, w := range p.watchers {
-			if err := w.list.WaitReady(ctx); err != nil {
-				return a, err
-			}
+			tool.Check(w.list.WaitReady(ctx))
 		}
-		return answer{Heap: liveHeap()}, nil
+		a.Heap = measure.LiveHeap()
 	case "seen":
 		for _, w := range p.watchers {
-			at, err := w.seen(ctx, r.Version, r.Revision)
-			if err != nil {
-				return a, err
-			}
-			a.AtNS = max(a.AtNS, at)
+			a.AtNS = max(a.AtNS, w.seen(ctx, r.Version, r.Revision))
 		}
-		return a, nil
 	case "load":
 		list := p.watchers[0].list
 		p.begin(func(ctx context.Context) answer { return load(ctx, list, r.IDs, r.Rate) })
-		return a, nil
 	case "peak":
 		p.begin(peak)
-		return a, nil
 	case "stop":
-		p.work.end()
-		return <-p.work.done, nil
+		p.end()
+		return <-p.done
+	default:
+		tool.Check(fmt.Errorf("%q is not a request", r.Do))
 	}
-	return a, fmt.Errorf("%q is not a request", r.Do)
+	return a
 }
 
 func (p *process) begin(do func(context.Context) answer) {
 	ctx, end := context.WithCancel(context.Background())
-	p.work = &work{end: end, done: make(chan answer, 1)}
-	go func() { p.work.done <- do(ctx) }()
-}
-
-// liveHeap is in bytes, after a collection.
-func liveHeap() float64 {
-	runtime.GC()
-	runtime.GC()
-	var m runtime.MemStats
-	runtime.ReadMemStats(&m)
-	return float64(m.HeapAlloc)
+	p.end, p.done = end, make(chan answer, 1)
+	go func() { p.done <- do(ctx) }()
 }
 
 func peak(ctx context.Context) (a answer) {
@@ -286,21 +202,21 @@ func watch(l *namelist.List) *watcher {
 
 // seen waits for the first answer of the version at the revision, or after it. Answers before it
 // are forgotten.
-func (w *watcher) seen(ctx context.Context, version, revision int64) (at int64, err error) {
+func (w *watcher) seen(ctx context.Context, version, revision int64) (at int64) {
 	for {
 		w.mu.Lock()
 		for i, s := range w.answers {
 			if s.revision >= revision && (version == 0 || s.version == version) {
 				w.answers = append(w.answers[:0], w.answers[i:]...)
 				w.mu.Unlock()
-				return s.at, nil
+				return s.at
 			}
 		}
 		w.mu.Unlock()
 		select {
 		case <-w.more:
 		case <-ctx.Done():
-			return 0, fmt.Errorf("version %d at revision %d was not seen: %+v", version, revision, w.list.Status())
+			tool.Check(fmt.Errorf("version %d at revision %d was not seen: %+v", version, revision, w.list.Status()))
 		}
 	}
 }

@@ -17,7 +17,7 @@ import (
 	"flag"
 	"os"
 
-	"github.com/freeslot/freeslot/bench/measure"
+	"github.com/freeslot/freeslot/bench/system"
 	"github.com/freeslot/freeslot/bench/tool"
 )
 
@@ -25,9 +25,6 @@ import (
 const promised = 10_000_000
 
 func main() {
-	if len(os.Args) > 1 && os.Args[1] == childMode {
-		os.Exit(childMain())
-	}
 	t, stop := newTool()
 	code := t.Main()
 	if err := stop(); err != nil {
@@ -47,23 +44,18 @@ type size struct {
 func newTool() (t *tool.Tool, stop func() error) {
 	var s size
 	var shared *bed
-	part := func(name, about string, run func(context.Context, *tool.Bench, *bed) error) tool.Part {
-		return tool.Part{Name: name, About: about, Run: func(ctx context.Context, b *tool.Bench) (err error) {
+	part := func(name, about string, run func(context.Context, *tool.Bench, *bed)) tool.Part {
+		return tool.Part{Name: name, About: about, Run: func(ctx context.Context, b *tool.Bench) {
 			if shared == nil {
-				size := tool.Sized(b, s, size{ids: 20_000, rounds: 2, switches: 2, edits: 10, huge: true})
-				if shared, err = openBed(ctx, b, size); err != nil {
-					return err
-				}
+				short := size{ids: 20_000, rounds: 2, switches: 2, edits: 10, huge: true}
+				shared = openBed(ctx, b, tool.Sized(b, s, short))
 			}
-			if b.Result.Servers, err = measure.RedisVersion(ctx, shared.data.Client); err != nil {
-				return err
-			}
-			b.Result.Servers += ", append-only file off"
-			return run(ctx, b, shared)
+			b.NoteServer(ctx, shared.data, system.AOFOff)
+			run(ctx, b, shared)
 		}}
 	}
 	t = &tool.Tool{
-		Name: "lists", Folder: "lists", About: "Measures name lists beside what else could hold their ids.",
+		Name: "lists", Folder: "lists", About: "Measures name lists beside what else could hold their ids.", Modes: modes,
 		Parts: []tool.Part{
 			part("import", "from a file to a version, and what that needs", runImport),
 			part("reshard", "the same ids in other segments under 20,000 checks/s", runReshard),
@@ -96,6 +88,3 @@ func newTool() (t *tool.Tool, stop func() error) {
 		return shared.close()
 	}
 }
-
-// note explains the last target.
-func note(b *tool.Bench, text string) { b.Result.Targets[len(b.Result.Targets)-1].Note = text }

@@ -2,20 +2,18 @@ package main
 
 import (
 	"bytes"
-	"os"
 	"path/filepath"
 	"testing"
 
 	"go.uber.org/goleak"
 
 	"github.com/freeslot/freeslot/bench/result"
+	"github.com/freeslot/freeslot/bench/tool"
 )
 
 // TestMain is a process of clients when the program under test starts itself again.
 func TestMain(m *testing.M) {
-	if len(os.Args) > 1 && os.Args[1] == childMode {
-		os.Exit(childMain())
-	}
+	tool.RunMode(modes)
 	goleak.VerifyTestMain(m)
 }
 
@@ -24,21 +22,21 @@ func TestRun(t *testing.T) {
 	dir := t.TempDir()
 	out, markdown := filepath.Join(dir, "lists.json"), filepath.Join(dir, "RESULTS.md")
 	var stdout, stderr bytes.Buffer
-	tool, stop := newTool()
+	lists, stop := newTool()
 	defer func() {
 		if err := stop(); err != nil {
 			t.Error(err)
 		}
 	}()
-	if code := tool.Run(t.Context(), []string{"-short", "-out", out, "-markdown", markdown}, &stdout, &stderr); code != 0 {
+	if code := lists.Run(t.Context(), []string{"-short", "-out", out, "-markdown", markdown}, &stdout, &stderr); code != 0 {
 		t.Fatalf("exit status %d: %s", code, &stderr)
 	}
 	f, err := result.Load(out)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(f.Parts) != len(tool.Parts) {
-		t.Fatalf("%d parts, expected %d", len(f.Parts), len(tool.Parts))
+	if len(f.Parts) != len(lists.Parts) {
+		t.Fatalf("%d parts, expected %d", len(f.Parts), len(lists.Parts))
 	}
 	for i := range f.Parts {
 		p := &f.Parts[i]

@@ -9,6 +9,8 @@ import (
 	"io"
 	"os"
 	"time"
+
+	"github.com/freeslot/freeslot/bench/measure"
 )
 
 // Submitter is a peer's way to submit jobs. It is safe for concurrent use.
@@ -68,7 +70,7 @@ func runUntilEOF(start func(context.Context, []string) (func() error, error), ar
 	if err != nil {
 		return err
 	}
-	fmt.Fprintln(out, Ready)
+	fmt.Fprintln(out, measure.Ready)
 	_, err = io.Copy(io.Discard, in)
 	return errors.Join(err, stop())
 }
@@ -78,7 +80,7 @@ func runLoad(open func(context.Context, []string) (Submitter, error), args []str
 	if err != nil {
 		return err
 	}
-	fmt.Fprintln(out, Ready)
+	fmt.Fprintln(out, measure.Ready)
 	lines := bufio.NewScanner(in)
 	answer := json.NewEncoder(out)
 	for lines.Scan() {

@@ -18,9 +18,6 @@ import (
 // PayloadBytes is the size of each job's payload: a JSON string.
 const PayloadBytes = 256
 
-// Ready is the line that a process prints once it can be used.
-const Ready = "ready"
-
 // The loops.
 const (
 	// Closed keeps a fixed number of jobs in flight.

@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"go.uber.org/goleak"
+
+	"github.com/freeslot/freeslot/bench/measure"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -207,7 +209,7 @@ func TestLoadRole(t *testing.T) {
 		t.Fatal(err)
 	}
 	lines := strings.Split(strings.TrimSpace(out.String()), "\n")
-	if len(lines) != 3 || lines[0] != Ready {
+	if len(lines) != 3 || lines[0] != measure.Ready {
 		t.Fatalf("said %q", lines)
 	}
 	var first, second Figures

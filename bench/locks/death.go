@@ -2,8 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
-	"sync"
 	"syscall"
 	"time"
 
@@ -17,12 +15,13 @@ import (
 // standTime is how long a waiter is given to stand in the queue before the next one comes.
 const standTime = 50 * time.Millisecond
 
-func runDeath(ctx context.Context, b *tool.Bench, redis *system.Redis, l length) error {
-	b.Say("Two processes wait for a fair lock, one after the other. The first is killed (kill -9) or stopped (SIGSTOP), and the holder unlocks at once: the time until the second has the lock, the longest of %d rounds.", l.rounds)
-	t := result.Table{First: "The next holder's delay", Columns: []result.Column{{Name: "p50", Unit: result.Milliseconds}, {Name: "p99", Unit: result.Milliseconds}, {Name: "longest", Unit: result.Milliseconds}, {Name: "times"}}}
+func runDeath(ctx context.Context, b *tool.Bench, redis *system.Redis, l tool.Length) {
+	b.Say("Two processes wait for a fair lock, one after the other. The first is killed (kill -9) or stopped "+
+		"(SIGSTOP), and the holder unlocks at once: the time until the second has the lock, the longest of %d rounds.", l.Rounds)
+	t := result.NewTable("The next holder's delay", "p50 [ms]", "p99 [ms]", "longest [ms]", "times")
 	add := func(name string, delays []float64) {
-		at := func(q float64) float64 { return measure.FourFigures(measure.Quantile(delays, q)) }
-		t.Rows = append(t.Rows, result.Row{Name: name, Figures: result.Figures(at(0.5), at(0.99), at(1), float64(len(delays)))})
+		at := func(q float64) float64 { return measure.Quantile(delays, q) }
+		t.Add(name, at(0.5), at(0.99), at(1), len(delays))
 	}
 	liveness := float64(lock.DefaultLiveness.Milliseconds())
 	for _, c := range []struct {
@@ -31,114 +30,67 @@ func runDeath(ctx context.Context, b *tool.Bench, redis *system.Redis, l length)
 		limit  float64
 	}{{"killed", syscall.SIGKILL, 50}, {"stopped", syscall.SIGSTOP, liveness + 50}} {
 		var delays []float64
-		for range l.rounds {
-			d, err := passedOver(ctx, redis, c.signal)
-			if err != nil {
-				return err
-			}
-			delays = append(delays, us(d)/1000)
+		for range l.Rounds {
+			delays = append(delays, us(passedOver(ctx, redis, c.signal))/1000)
 		}
-		add("waiter in front "+c.name, delays)
-		b.Target("waiter in front "+c.name+": delay of the next", result.Milliseconds, result.AtMost, c.limit, measure.Quantile(delays, 1))
+		name := "waiter in front " + c.name
+		add(name, delays)
+		b.Target(name+": delay of the next", result.Milliseconds, result.AtMost, c.limit, measure.Quantile(delays, 1))
 	}
 	keys, validity := tool.Sized(b, 100, 20), tool.Sized(b, 0, lock.MinLease)
-	b.Say("A process takes %d locks, 20 ms apart, another one waits for all of them, and the first is killed: from the end of each lease in Redis (PEXPIRETIME) until the other one has the lock.", keys)
-	delays, err := deadHolder(ctx, redis, keys, validity)
-	if err != nil {
-		return err
-	}
+	b.Say("A process takes %d locks, 20 ms apart, another one waits for all of them, and the first is killed: "+
+		"from the end of each lease in Redis (PEXPIRETIME) until the other one has the lock.", keys)
+	delays := deadHolder(ctx, redis, keys, validity)
 	add("holder killed, after its lease", delays)
-	b.Target("holder killed: p99 of the next holder's delay after the lease", result.Milliseconds, result.AtMost, 30, measure.Quantile(delays, 0.99))
+	b.Target("holder killed: p99 of the next holder's delay after the lease", result.Milliseconds, result.AtMost, 30,
+		measure.Quantile(delays, 0.99))
 	b.Result.Tables = []result.Table{t}
-	return nil
 }
 
 // passedOver is how long a waiter waits from the release on, where the one in front got that
 // signal.
-func passedOver(ctx context.Context, redis *system.Redis, signal syscall.Signal) (took time.Duration, err error) {
+func passedOver(ctx context.Context, redis *system.Redis, signal syscall.Signal) time.Duration {
 	s := setting{Library: ours, Fair: true}
-	own, err := open(ctx, s, redis.Addr())
-	if err != nil {
-		return 0, err
-	}
-	defer func() { err = errors.Join(err, own.close()) }()
-	children, err := startChildren(ctx, 2, spec{Addr: redis.Addr(), Setting: s})
-	if err != nil {
-		return 0, err
-	}
-	defer func() { err = errors.Join(err, end(children[1:])) }()
-	front := children[0].Cmd.Process
-	defer func() { // whether it was stopped or not
-		_ = front.Kill()
-		_ = children[0].End()
-	}()
-	h, err := lockNow(ctx, own, keyName(0))
-	if err != nil {
-		return 0, err
-	}
-	for _, c := range children {
-		if _, err := ask(ctx, c, request{Do: "wait", Workers: 1}); err != nil {
-			return 0, err
-		}
+	own := tool.Must(open(ctx, s, redis.Addr()))
+	defer tool.End(own.close)
+	front, next := startChildren(ctx, 1, spec{Addr: redis.Addr(), Setting: s}), startChildren(ctx, 1, spec{Addr: redis.Addr(), Setting: s})
+	defer tool.End(next.End)
+	defer tool.End(front.Kill) // whether it was stopped or not
+	h := lockNow(ctx, own, keyName(0))
+	for _, c := range append(*front, *next...) {
+		ask(ctx, c, request{Do: "wait", Workers: 1})
 		time.Sleep(standTime)
 	}
-	if err := front.Signal(signal); err != nil {
-		return 0, err
-	}
+	first := (*front)[0]
+	tool.Check(first.Cmd.Process.Signal(signal))
 	if signal == syscall.SIGKILL {
-		<-children[0].Done
+		<-first.Done
 	}
 	begin := time.Now()
-	if err := h.unlock(); err != nil {
-		return 0, err
-	}
-	a, err := ask(ctx, children[1], request{Do: "got"})
-	if err != nil {
-		return 0, err
-	}
-	return time.Unix(0, a.AtNS[0]).Sub(begin), nil
+	tool.Check(h.unlock())
+	return time.Unix(0, ask(ctx, (*next)[0], request{Do: "got"}).AtNS[0]).Sub(begin)
 }
 
 // deadHolder returns delays in ms.
-func deadHolder(ctx context.Context, redis *system.Redis, keys int, validity time.Duration) (delays []float64, err error) {
+func deadHolder(ctx context.Context, redis *system.Redis, keys int, validity time.Duration) []float64 {
 	ctx, cancel := context.WithTimeout(ctx, lock.DefaultLease+callLimit)
 	defer cancel()
 	s := setting{Library: ours, Validity: validity}
-	own, err := open(ctx, s, redis.Addr())
-	if err != nil {
-		return nil, err
+	own := tool.Must(open(ctx, s, redis.Addr()))
+	defer tool.End(own.close)
+	holder := startChildren(ctx, 1, spec{Addr: redis.Addr(), Setting: s})
+	defer tool.End(holder.Kill)
+	ask(ctx, (*holder)[0], request{Do: "hold", Keys: keys, Pause: 20 * time.Millisecond})
+	(*holder)[0].Kill()
+	delays, expires := make([]float64, keys), make([]int64, keys)
+	for i := range expires {
+		command := redis.Client.B().Pexpiretime().Key("lock:held:" + keyName(i)).Build()
+		expires[i] = tool.Must(redis.Client.Do(ctx, command).AsInt64())
 	}
-	defer func() { err = errors.Join(err, own.close()) }()
-	children, err := startChildren(ctx, 1, spec{Addr: redis.Addr(), Setting: s})
-	if err != nil {
-		return nil, err
-	}
-	defer func() { _ = children[0].End() }() // it is killed
-	if _, err := ask(ctx, children[0], request{Do: "hold", Keys: keys, Pause: 20 * time.Millisecond}); err != nil {
-		return nil, errors.Join(err, children[0].Cmd.Process.Kill())
-	}
-	err = children[0].Cmd.Process.Kill()
-	<-children[0].Done
-	if err != nil {
-		return nil, err
-	}
-	delays = make([]float64, keys)
-	errs := make([]error, keys)
-	var all sync.WaitGroup
-	for i := range keys {
-		expires, err := redis.Client.Do(ctx, redis.Client.B().Pexpiretime().Key("lock:held:"+keyName(i)).Build()).AsInt64()
-		if err != nil {
-			return nil, err
-		}
-		all.Go(func() {
-			h, err := lockNow(ctx, own, keyName(i))
-			delays[i] = us(time.Since(time.UnixMilli(expires))) / 1000
-			if err == nil {
-				err = h.unlock()
-			}
-			errs[i] = err
-		})
-	}
-	all.Wait()
-	return delays, errors.Join(errs...)
+	tool.Together(keys, keys, func(i int) {
+		h := lockNow(ctx, own, keyName(i))
+		delays[i] = us(time.Since(time.UnixMilli(expires[i]))) / 1000
+		tool.Check(h.unlock())
+	})
+	return delays
 }

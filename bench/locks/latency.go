@@ -2,10 +2,8 @@ package main
 
 import (
 	"context"
-	"errors"
 	"math/rand/v2"
 	"slices"
-	"sync"
 	"time"
 
 	"github.com/redis/rueidis"
@@ -25,175 +23,127 @@ var libraries = append([]setting{{Library: ours}}, best()...)
 
 func us(d time.Duration) float64 { return float64(d.Nanoseconds()) / 1000 }
 
-// medians collects p50 of each round.
-type medians struct{ now, rounds []float64 }
-
-func (m *medians) add(d time.Duration) { m.now = append(m.now, us(d)) }
-
-func (m *medians) endRound() {
-	m.rounds = append(m.rounds, measure.Median(m.now))
-	m.now = nil
+// timed is a step of a turn; rounds has its p50 of each round.
+type timed struct {
+	run         func(ctx context.Context)
+	now, rounds []float64
 }
 
-func (m *medians) p50() float64 { return measure.Median(m.rounds) }
+func (t *timed) add(d time.Duration) { t.now = append(t.now, us(d)) }
 
-func runAlone(ctx context.Context, b *tool.Bench, redis *system.Redis, l length) (err error) {
-	b.Say("One goroutine runs a bare EVALSHA of `return 1`, by a client with the options of ours, the same by one that pipelines as ours does once it was used by two goroutines at once, and then lock and unlock of each library, for %s; p50 of each of %d rounds, and the median of these. %s.", l.window, l.rounds, versions())
-	lockers, closeAll, err := openAll(ctx, redis.Addr(), libraries)
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, closeAll()) }()
-	client, err := redisclient.Commands(redisclient.Config{URL: redis.URL()})
-	if err != nil {
-		return err
-	}
-	defer client.Close()
+func (t *timed) endRound() {
+	t.rounds, t.now = append(t.rounds, measure.Median(t.now)), nil
+}
+
+func (t *timed) p50() float64 { return measure.Median(t.rounds) }
+
+func runAlone(ctx context.Context, b *tool.Bench, redis *system.Redis, l tool.Length) {
+	b.Say("One goroutine runs a bare EVALSHA of `return 1`, by a client with the options of ours, the same by one that "+
+		"pipelines as ours does once it was used by two goroutines at once, and then lock and unlock of each library, "+
+		"for %s; p50 of each of %d rounds, and the median of these. %s.", l.Window, l.Rounds, versions())
+	lockers, closeAll := openAll(ctx, redis.Addr(), libraries)
+	defer tool.End(closeAll)
 	script := rueidis.NewLuaScript("return 1")
-	mutexes := make([]mutex, len(lockers))
-	for i, l := range lockers {
-		if mutexes[i], err = l.mutex("alone:" + libraries[i].Library); err != nil {
-			return err
-		}
+	bare := func() (*timed, func()) {
+		client := tool.Must(redisclient.Commands(redisclient.Config{URL: redis.URL()}))
+		return &timed{run: func(ctx context.Context) {
+			tool.Check(script.Exec(ctx, client, []string{"bare"}, nil).Error())
+		}}, client.Close
 	}
+	plain, closePlain := bare()
+	defer closePlain()
 	// A client of rueidis that several goroutines have used at once pipelines from then on, as ours
 	// does.
-	shared, err := redisclient.Commands(redisclient.Config{URL: redis.URL()})
-	if err != nil {
-		return err
+	pipelined, closePipelined := bare()
+	defer closePipelined()
+	tool.Together(8, 800, func(int) { pipelined.run(ctx) })
+	steps := []*timed{plain, pipelined}
+	for i, l := range lockers {
+		m := tool.Must(l.mutex("alone:" + libraries[i].Library))
+		var h hold
+		steps = append(steps,
+			&timed{run: func(ctx context.Context) { h = tool.Must(m(ctx)) }},
+			&timed{run: func(context.Context) { tool.Check(h.unlock()) }})
 	}
-	defer shared.Close()
-	var all sync.WaitGroup
-	for range 8 {
-		all.Go(func() {
-			for range 100 {
-				_ = script.Exec(ctx, shared, []string{"bare"}, nil).Error() // the measured calls would fail, too
-			}
-		})
-	}
-	all.Wait()
-	var bare, pipelined medians
-	locks, unlocks := make([]medians, len(lockers)), make([]medians, len(lockers))
-	for range l.rounds {
-		round, cancel := context.WithTimeout(ctx, l.window+callLimit)
+	for range l.Rounds {
+		round, cancel := context.WithTimeout(ctx, l.Window+callLimit)
 		defer cancel()
-		for begin := time.Now(); time.Since(begin) < l.window; {
-			call := time.Now()
-			failed := script.Exec(round, client, []string{"bare"}, nil).Error()
-			between := time.Now()
-			if err := errors.Join(failed, script.Exec(round, shared, []string{"bare"}, nil).Error()); err != nil {
-				return err
-			}
-			bare.add(between.Sub(call))
-			pipelined.add(time.Since(between))
-			for i, lock := range mutexes {
+		for begin := time.Now(); time.Since(begin) < l.Window; {
+			for _, s := range steps {
 				call := time.Now()
-				h, err := lock(round)
-				if err != nil {
-					return err
-				}
-				locked := time.Now()
-				if err := h.unlock(); err != nil {
-					return err
-				}
-				locks[i].add(locked.Sub(call))
-				unlocks[i].add(time.Since(locked))
+				s.run(round)
+				s.add(time.Since(call))
 			}
 		}
-		bare.endRound()
-		pipelined.endRound()
-		for i := range locks {
-			locks[i].endRound()
-			unlocks[i].endRound()
+		for _, s := range steps {
+			s.endRound()
 		}
 	}
-	t := result.Table{First: "p50 of", Columns: []result.Column{{Name: "lock", Unit: result.Microseconds}, {Name: "unlock", Unit: result.Microseconds}}}
+	t := result.NewTable("p50 of", "lock [us]", "unlock [us]")
 	for i, s := range libraries {
-		t.Rows = append(t.Rows, result.Row{Name: s.String(), Figures: result.Figures(measure.FourFigures(locks[i].p50()), measure.FourFigures(unlocks[i].p50()))})
+		t.Add(s.String(), steps[2+2*i].p50(), steps[3+2*i].p50())
 	}
-	t.Rows = append(t.Rows,
-		result.Row{Name: "a bare EVALSHA", Figures: result.Figures(measure.FourFigures(bare.p50()))},
-		result.Row{Name: "a bare EVALSHA, pipelined", Figures: result.Figures(measure.FourFigures(pipelined.p50()))})
+	t.Add("a bare EVALSHA", plain.p50())
+	t.Add("a bare EVALSHA, pipelined", pipelined.p50())
 	b.Result.Tables = []result.Table{t}
-	b.Target("one at a time: p50 of lock / a bare EVALSHA", result.Times, result.AtMost, 1.2, locks[0].p50()/bare.p50())
-	note(b, "%.2fx one of a client that pipelines", locks[0].p50()/pipelined.p50())
-	b.Target("one at a time: p50 of unlock / a bare EVALSHA", result.Times, result.AtMost, 1.2, unlocks[0].p50()/bare.p50())
-	note(b, "%.2fx one of a client that pipelines", unlocks[0].p50()/pipelined.p50())
-	return nil
+	for i, name := range []string{"lock", "unlock"} {
+		own := steps[2+i].p50()
+		b.Target("one at a time: p50 of "+name+" / a bare EVALSHA", result.Times, result.AtMost, 1.2, own/plain.p50())
+		b.Note("%.2fx one of a client that pipelines", own/pipelined.p50())
+	}
 }
 
-func runNext(ctx context.Context, b *tool.Bench, redis *system.Redis, l length) (err error) {
-	turns := max(int(l.window/(20*time.Millisecond)), 3)
-	b.Say("This process holds the lock and another one has waited for it for %s to twice of that: from the call of unlock to the return of lock, beside the same from a PUBLISH to the message in a process that only subscribes. %d turns in each of %d rounds, p50 of each round, and the median of these. %s.", queueTime, turns, l.rounds, versions())
-	lockers, closeAll, err := openAll(ctx, redis.Addr(), libraries)
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, closeAll()) }()
+func runNext(ctx context.Context, b *tool.Bench, redis *system.Redis, l tool.Length) {
+	turns := max(int(l.Window/(20*time.Millisecond)), 3)
+	b.Say("This process holds the lock and another one has waited for it for %s to twice of that: from the call of "+
+		"unlock to the return of lock, beside the same from a PUBLISH to the message in a process that only subscribes. "+
+		"%d turns in each of %d rounds, p50 of each round, and the median of these. %s.", queueTime, turns, l.Rounds, versions())
+	lockers, closeAll := openAll(ctx, redis.Addr(), libraries)
+	defer tool.End(closeAll)
 	kinds := append(slices.Clone(libraries), setting{})
-	waits := make([]medians, len(kinds))
-	var children []*measure.Child
-	defer func() { err = errors.Join(err, end(children)) }()
+	waits := make([]timed, len(kinds))
+	var children tool.Children
+	defer tool.End(children.End)
 	for _, s := range kinds {
-		more, err := startChildren(ctx, 1, spec{Addr: redis.Addr(), Setting: s})
-		if err != nil {
-			return err
-		}
-		children = append(children, more...)
+		children = append(children, *startChildren(ctx, 1, spec{Addr: redis.Addr(), Setting: s})...)
 	}
 	publish := func() error {
 		ctx, cancel := context.WithTimeout(ctx, measure.CallTimeout)
 		defer cancel()
 		return redis.Client.Do(ctx, redis.Client.B().Publish().Channel(bareChannel).Message("m").Build()).Error()
 	}
-	for range l.rounds {
+	for range l.Rounds {
 		for range turns {
 			for i, c := range children {
 				leave := publish
 				if i < len(lockers) {
-					h, err := lockNow(ctx, lockers[i], keyName(0))
-					if err != nil {
-						return err
-					}
-					if _, err := ask(ctx, c, request{Do: "wait", Workers: 1}); err != nil {
-						return err
-					}
-					leave = h.unlock
+					leave = lockNow(ctx, lockers[i], keyName(0)).unlock
+					ask(ctx, c, request{Do: "wait", Workers: 1})
 				}
 				time.Sleep(queueTime + rand.N(queueTime)) // so that those who poll are met at any point
 				begin := time.Now()
-				if err := leave(); err != nil {
-					return err
-				}
-				a, err := ask(ctx, c, request{Do: "got"})
-				if err != nil {
-					return err
-				}
-				waits[i].add(time.Unix(0, a.AtNS[0]).Sub(begin))
+				tool.Check(leave())
+				waits[i].add(time.Unix(0, ask(ctx, c, request{Do: "got"}).AtNS[0]).Sub(begin))
 			}
 		}
 		for i := range waits {
 			waits[i].endRound()
 		}
 	}
-	t := result.Table{First: "From unlock to the next holder", Columns: []result.Column{{Name: "p50", Unit: result.Microseconds}, {Name: "least and most of the rounds", Unit: result.Microseconds}}}
+	t := result.NewTable("From unlock to the next holder", "p50 [us]", "least and most of the rounds [us]")
 	for i, s := range kinds {
-		name, least, most := s.String(), measure.Quantile(waits[i].rounds, 0), measure.Quantile(waits[i].rounds, 1)
+		name := s.String()
 		if name == "" {
 			name = "bare PUBLISH to message"
 		}
-		t.Rows = append(t.Rows, result.Row{Name: name, Figures: []result.Figure{{measure.FourFigures(waits[i].p50())}, {measure.FourFigures(least), measure.FourFigures(most)}}})
+		t.Add(name, waits[i].p50(), extremes(waits[i].rounds, measure.FourFigures))
 	}
 	b.Result.Tables = []result.Table{t}
-	b.Target("unlock to the next holder in another process: p50 / bare publish to receive", result.Times, result.AtMost, 1.5, waits[0].p50()/waits[len(lockers)].p50())
-	return nil
+	b.Target("unlock to the next holder in another process: p50 / bare publish to receive", result.Times, result.AtMost, 1.5,
+		waits[0].p50()/waits[len(lockers)].p50())
 }
 
-// lockNow takes a lock that should soon be free. ctx bounds the hold, too.
-func lockNow(ctx context.Context, l locker, key string) (hold, error) {
-	m, err := l.mutex(key)
-	if err != nil {
-		return hold{}, err
-	}
-	return m(ctx)
+// extremes are the least and the most of the rounds.
+func extremes(rounds []float64, round func(float64) float64) result.Figure {
+	return result.Figure{round(measure.Quantile(rounds, 0)), round(measure.Quantile(rounds, 1))}
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/redis/rueidis"
 	"github.com/redis/rueidis/rueidislock"
 
+	"github.com/freeslot/freeslot/bench/tool"
 	"github.com/freeslot/freeslot/lock"
 )
 
@@ -34,22 +35,22 @@ const (
 
 // setting is a library, and the options that differ from its defaults.
 type setting struct {
-	Library string `json:"library"`
+	Library string
 	// Validity is the lease; 0 is the default of the library or peerValidity.
-	Validity time.Duration `json:"validity,omitempty"`
+	Validity time.Duration
 	// Fair is for ours.
-	Fair bool `json:"fair,omitempty"`
+	Fair bool
 	// Retry is how often those ask that poll: redislock, redsync, and rueidislock without tracking.
 	// With tracking it is how long rueidislock's acquire may take.
-	Retry time.Duration `json:"retry,omitempty"`
+	Retry time.Duration
 	// Tracking is of rueidislock: "on", "noloop" or "off".
-	Tracking string `json:"tracking,omitempty"`
+	Tracking string
 	// Pool is the connections of redislock and redsync; 0 is the default of go-redis.
-	Pool int `json:"pool,omitempty"`
+	Pool int
 	// Extend has redislock and redsync keep the lock, as their users must; see keep. Bounded gives
 	// each extension the time that is left of the validity.
-	Extend  bool `json:"extend,omitempty"`
-	Bounded bool `json:"bounded,omitempty"`
+	Extend  bool
+	Bounded bool
 }
 
 // swept are the settings of the peers that are tried.
@@ -283,7 +284,7 @@ func versions() string {
 }
 
 // openAll opens a locker for each setting. The caller closes them by the function.
-func openAll(ctx context.Context, addr string, settings []setting) (lockers []locker, closeAll func() error, err error) {
+func openAll(ctx context.Context, addr string, settings []setting) (lockers []locker, closeAll func() error) {
 	closeAll = func() error {
 		var failed error
 		for _, l := range lockers {
@@ -294,9 +295,9 @@ func openAll(ctx context.Context, addr string, settings []setting) (lockers []lo
 	for _, s := range settings {
 		l, err := open(ctx, s, addr)
 		if err != nil {
-			return nil, nil, errors.Join(fmt.Errorf("open %s: %w", s, err), closeAll())
+			tool.Check(errors.Join(fmt.Errorf("open %s: %w", s, err), closeAll()))
 		}
 		lockers = append(lockers, l)
 	}
-	return lockers, closeAll, nil
+	return lockers, closeAll
 }

@@ -11,48 +11,29 @@ package main
 
 import (
 	"context"
-	"errors"
 	"flag"
 	"os"
 	"time"
 
-	"github.com/freeslot/freeslot/bench/measure"
 	"github.com/freeslot/freeslot/bench/system"
 	"github.com/freeslot/freeslot/bench/tool"
 )
 
-func main() {
-	if len(os.Args) > 1 && os.Args[1] == childMode {
-		os.Exit(childMain(os.Args[2:]))
-	}
-	os.Exit(newTool().Main())
-}
+func main() { os.Exit(newTool().Main()) }
 
-// length is how long everything is measured.
-type length struct {
-	rounds int
-	window time.Duration
-}
+var modes = map[string]tool.Mode{childMode: runChild}
 
 func newTool() *tool.Tool {
-	var l length
-	part := func(name, about string, run func(context.Context, *tool.Bench, *system.Redis, length) error) tool.Part {
-		return tool.Part{Name: name, About: about, Run: func(ctx context.Context, b *tool.Bench) (err error) {
-			redis, err := system.StartRedis(ctx, system.AOFOff)
-			if err != nil {
-				return err
-			}
-			defer func() { err = errors.Join(err, redis.Stop()) }()
-			version, err := measure.RedisVersion(ctx, redis.Client)
-			if err != nil {
-				return err
-			}
-			b.Result.Servers = version + ", append-only file off"
-			return run(ctx, b, redis, tool.Sized(b, l, length{rounds: 1, window: 100 * time.Millisecond}))
+	l := tool.Length{Rounds: 10, Window: time.Second}
+	part := func(name, about string, run func(context.Context, *tool.Bench, *system.Redis, tool.Length)) tool.Part {
+		return tool.Part{Name: name, About: about, Run: func(ctx context.Context, b *tool.Bench) {
+			redis := b.StartRedis(ctx)
+			defer tool.End(redis.Stop)
+			run(ctx, b, redis, tool.Sized(b, l, tool.Length{Rounds: 1, Window: 100 * time.Millisecond}))
 		}}
 	}
 	return &tool.Tool{
-		Name: "locks", Folder: "locks", About: "Measures the lock beside its peers.",
+		Name: "locks", Folder: "locks", About: "Measures the lock beside its peers.", Modes: modes,
 		Parts: []tool.Part{
 			part("keys", "64 workers with a key each", runKeys),
 			part("alone", "lock and unlock one at a time, beside a bare EVALSHA", runAlone),
@@ -62,15 +43,6 @@ func newTool() *tool.Tool {
 			part("idle", "what held locks and waiters cost while nothing happens", runIdle),
 			part("partition", "two holders with live contexts in a silent partition", runPartition),
 		},
-		Flags: func(f *flag.FlagSet) {
-			f.IntVar(&l.rounds, "rounds", 10, "how many rounds to measure; a figure is the median of them")
-			f.DurationVar(&l.window, "window", time.Second, "how long each library is measured in a round")
-		},
-		Check: func() error {
-			if l.rounds < 1 || l.window < 10*time.Millisecond {
-				return errors.New("-rounds must be 1 or more, and -window 10ms or more")
-			}
-			return nil
-		},
+		Flags: func(f *flag.FlagSet) { l.Flags(f, "library") }, Check: l.Check,
 	}
 }

@@ -4,36 +4,25 @@ import (
 	"bufio"
 	"context"
 	"errors"
-	"net"
 	"strconv"
 	"strings"
 	"time"
 
 	"github.com/freeslot/freeslot/bench/system"
+	"github.com/freeslot/freeslot/bench/tool"
 )
 
 // monitorRest is how long MONITOR is read after the load has ended.
 const monitorRest = 200 * time.Millisecond
 
 // outOfOrder counts the grants of a window of the fair lock, and those that passed an older ticket.
-func outOfOrder(ctx context.Context, redis *system.Redis, s shape, l length) (grants, passed int, err error) {
-	e := &entrant{setting: setting{Library: ours, Fair: true}}
-	if e.children, err = startChildren(ctx, s.processes, spec{Addr: redis.Addr(), Setting: e.setting}); err != nil {
-		return 0, 0, err
-	}
-	defer func() { err = errors.Join(err, end(e.children)) }()
+func outOfOrder(ctx context.Context, redis *system.Redis, s shape, l tool.Length) (grants, passed int) {
+	e := newEntrant(ctx, redis, s, setting{Library: ours, Fair: true})
+	defer tool.End(e.End)
 	// A waiter without a subscription may be passed: by the end of this round all have one.
-	if err := e.round(ctx, redis, s, length{window: l.window / 5}); err != nil {
-		return 0, 0, err
-	}
-	conn, err := net.Dial("tcp", redis.Addr())
-	if err != nil {
-		return 0, 0, err
-	}
+	e.round(ctx, redis, s, tool.Length{Window: l.Window / 5})
+	conn := tool.Must(redis.Monitor())
 	defer conn.Close()
-	if _, err := conn.Write([]byte("MONITOR\r\n")); err != nil {
-		return 0, 0, err
-	}
 	read := make(chan struct{})
 	var q queue
 	go func() {
@@ -42,13 +31,14 @@ func outOfOrder(ctx context.Context, redis *system.Redis, s shape, l length) (gr
 			q.see(lines.Text())
 		}
 	}()
-	err = e.round(ctx, redis, s, l)
+	err := tool.Try(func() { e.round(ctx, redis, s, l) })
 	err = errors.Join(err, conn.SetReadDeadline(time.Now().Add(monitorRest)))
 	<-read
 	if err == nil && q.grants == 0 {
 		err = errors.New("MONITOR showed no grant")
 	}
-	return q.grants, q.passed, err
+	tool.Check(err)
+	return q.grants, q.passed
 }
 
 // queue is the order of one lock, by the commands that Redis ran.
@@ -65,8 +55,7 @@ func (q *queue) see(line string) {
 	if q.places == nil {
 		q.places = make(map[string]float64)
 	}
-	_, command, _ := strings.Cut(line, ` "`)
-	words := strings.Split(strings.TrimSuffix(command, `"`), `" "`)
+	words, _ := system.MonitorWords(line)
 	switch {
 	case len(words) < 3:
 	case words[0] == "ZADD" && strings.HasPrefix(words[1], "lock:queue") && len(words) == 4:

@@ -3,6 +3,7 @@ package measure
 import (
 	"bufio"
 	"context"
+	"encoding/json"
 	"fmt"
 	"io"
 	"os"
@@ -10,8 +11,12 @@ import (
 	"strings"
 )
 
-// longestLine bounds what a child answers on one line.
-const longestLine = 64 << 20
+const (
+	// Ready is the line that a child prints once it can be used.
+	Ready = "ready"
+	// longestLine bounds what a child answers on one line.
+	longestLine = 64 << 20
+)
 
 // Child is a process that is spoken to line by line over its standard input and output. It ends
 // when its input does.
@@ -21,8 +26,8 @@ type Child struct {
 	lines chan string // closed when its output ends
 }
 
-// StartChild starts cmd and waits for the line ready. When that does not come the child is ended.
-func StartChild(ctx context.Context, name string, cmd *exec.Cmd, ready string) (*Child, error) {
+// StartChild starts cmd and waits for the line Ready. When that does not come the child is ended.
+func StartChild(ctx context.Context, name string, cmd *exec.Cmd) (*Child, error) {
 	in, err := cmd.StdinPipe()
 	if err != nil {
 		return nil, err
@@ -49,8 +54,8 @@ func StartChild(ctx context.Context, name string, cmd *exec.Cmd, ready string) (
 		}
 	}()
 	line, err := c.line(ctx)
-	if err == nil && line != ready {
-		err = fmt.Errorf("%s printed %q, expected %q", name, line, ready)
+	if err == nil && line != Ready {
+		err = fmt.Errorf("%s printed %q, expected %q", name, line, Ready)
 	}
 	if err != nil {
 		_ = c.Cmd.Process.Kill()
@@ -101,5 +106,47 @@ func (c *Child) End() error {
 	return c.Wait()
 }
 
-// PID is the process' id.
-func (c *Child) PID() int { return c.Cmd.Process.Pid }
+// Query has a child that runs Serve answer a request; both are JSON.
+func Query[A any](ctx context.Context, c *Child, request any) (answer A, err error) {
+	line, err := json.Marshal(request)
+	if err != nil {
+		return answer, err
+	}
+	text, err := c.Ask(ctx, string(line))
+	if err != nil {
+		return answer, err
+	}
+	r := reply{Answer: &answer}
+	if err := json.Unmarshal([]byte(text), &r); err != nil {
+		return answer, fmt.Errorf("%s answered %q: %w", c.Name, text, err)
+	}
+	if r.Error != "" {
+		return answer, fmt.Errorf("%s: %s: %s", c.Name, line, r.Error)
+	}
+	return answer, nil
+}
+
+// reply is a line of Serve.
+type reply struct {
+	Answer any    `json:"answer"`
+	Error  string `json:"error,omitempty"`
+}
+
+// Serve is the child's side: it says that it is ready, then has each line of in answered until in
+// ends. So a parent that was killed leaves none behind.
+func Serve(in io.Reader, out io.Writer, answer func(request []byte) (any, error)) error {
+	fmt.Fprintln(out, Ready)
+	lines := bufio.NewScanner(in)
+	lines.Buffer(nil, longestLine)
+	for lines.Scan() {
+		a, err := answer(lines.Bytes())
+		r := reply{Answer: a}
+		if err != nil {
+			r.Error = err.Error()
+		}
+		if err := json.NewEncoder(out).Encode(r); err != nil {
+			return err
+		}
+	}
+	return lines.Err()
+}

@@ -11,7 +11,7 @@ import (
 
 func TestChild(t *testing.T) {
 	t.Parallel()
-	c, err := StartChild(t.Context(), "cat", exec.Command("sh", "-c", "echo ready; exec cat"), "ready")
+	c, err := StartChild(t.Context(), "cat", exec.Command("sh", "-c", "echo ready; exec cat"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -30,18 +30,18 @@ func TestChild(t *testing.T) {
 
 func TestChildFails(t *testing.T) {
 	t.Parallel()
-	if _, err := StartChild(t.Context(), "liar", exec.Command("sh", "-c", "echo never; exec cat"), "ready"); err == nil || !strings.Contains(err.Error(), `"never"`) {
+	if _, err := StartChild(t.Context(), "liar", exec.Command("sh", "-c", "echo never; exec cat")); err == nil || !strings.Contains(err.Error(), `"never"`) {
 		t.Errorf("got %v", err)
 	}
-	if _, err := StartChild(t.Context(), "short", exec.Command("sh", "-c", "echo sorry >&2; exit 3"), "ready"); err == nil {
+	if _, err := StartChild(t.Context(), "short", exec.Command("sh", "-c", "echo sorry >&2; exit 3")); err == nil {
 		t.Error("a child that ended was taken for ready")
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
-	if _, err := StartChild(ctx, "mute", exec.Command("cat"), "ready"); err == nil || !strings.Contains(err.Error(), "does not answer") {
+	if _, err := StartChild(ctx, "mute", exec.Command("cat")); err == nil || !strings.Contains(err.Error(), "does not answer") {
 		t.Errorf("got %v", err)
 	}
-	c, err := StartChild(t.Context(), "once", exec.Command("sh", "-c", "echo ready; read line; exit 4"), "ready")
+	c, err := StartChild(t.Context(), "once", exec.Command("sh", "-c", "echo ready; read line; exit 4"))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -22,7 +22,7 @@ func TestChildEndsWithKilledParent(t *testing.T) {
 	}
 	cmd := exec.Command(self)
 	cmd.Env, cmd.ExtraFiles = append(os.Environ(), orphanEnv+"=1"), []*os.File{write}
-	parent, err := StartChild(t.Context(), "parent", cmd, "started")
+	parent, err := StartChild(t.Context(), "parent", cmd)
 	_ = write.Close()
 	if err != nil {
 		t.Fatal(err)

@@ -26,6 +26,6 @@ func orphan() {
 	if _, err := StartProcess("child", cmd); err != nil {
 		panic(err)
 	}
-	fmt.Println("started")
+	fmt.Println(Ready)
 	select {}
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"runtime"
 	"strconv"
 	"strings"
 	"time"
@@ -38,4 +39,22 @@ func (p *Process) HighestResident(ctx context.Context, every time.Duration) (flo
 			return highest, nil
 		}
 	}
+}
+
+// LiveHeap is this process' in bytes, after a collection.
+func LiveHeap() float64 {
+	runtime.GC()
+	runtime.GC()
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return float64(m.HeapAlloc)
+}
+
+// Allocations counts those of all goroutines meanwhile.
+func Allocations(do func()) uint64 {
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	do()
+	runtime.ReadMemStats(&after)
+	return after.Mallocs - before.Mallocs
 }

@@ -72,6 +72,15 @@ func (p *Process) Exited() error {
 	return fmt.Errorf("%s ended: %w: %s", p.Name, cmp.Or(p.err, errEnded), p.out.tail())
 }
 
+// PID is the process' id.
+func (p *Process) PID() int { return p.Cmd.Process.Pid }
+
+// Kill ends the process at once and waits until it has ended.
+func (p *Process) Kill() {
+	_ = p.Cmd.Process.Kill() // it may have ended
+	<-p.Done
+}
+
 // Stop asks the process to end and waits until it has; after StopGrace it is killed.
 func (p *Process) Stop() error {
 	_ = p.Cmd.Process.Signal(syscall.SIGTERM) // it may have ended by itself
@@ -90,8 +99,7 @@ func (p *Process) Wait() error {
 		return nil
 	case <-grace.C:
 	}
-	_ = p.Cmd.Process.Kill()
-	<-p.Done
+	p.Kill()
 	return fmt.Errorf("%s did not stop within %s and was killed: %s", p.Name, StopGrace, p.out.tail())
 }
 

@@ -2,6 +2,8 @@ package measure
 
 import (
 	"context"
+	"errors"
+	"sync"
 	"time"
 )
 
@@ -19,4 +21,19 @@ func SleepUntil(ctx context.Context, at time.Time) error {
 	case <-ctx.Done():
 		return ctx.Err()
 	}
+}
+
+// InParallel calls do for 0 to count-1, from as many goroutines as callers, and returns all errors.
+func InParallel(callers, count int, do func(i int) error) error {
+	errs := make([]error, callers)
+	var all sync.WaitGroup
+	for c := range callers {
+		all.Go(func() {
+			for i := c; i < count; i += callers {
+				errs[c] = errors.Join(errs[c], do(i))
+			}
+		})
+	}
+	all.Wait()
+	return errors.Join(errs...)
 }

@@ -3,6 +3,7 @@ package measure
 import (
 	"math"
 	"slices"
+	"time"
 )
 
 // Quantile is the q-th (0 to 1) of values; NaN without any.
@@ -32,3 +33,6 @@ func FourFigures(f float64) float64 {
 	scale := min(math.Pow(10, 3-math.Floor(math.Log10(math.Abs(f)))), 1e6)
 	return math.Round(f*scale) / scale
 }
+
+// Milliseconds is a duration to the microsecond.
+func Milliseconds(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }

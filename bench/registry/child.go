@@ -2,15 +2,9 @@ package main
 
 import (
 	"context"
-	"encoding/json"
-	"errors"
-	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strconv"
-	"strings"
-	"sync"
 	"time"
 
 	"github.com/freeslot/freeslot/bench/measure"
@@ -29,43 +23,24 @@ const (
 )
 
 const (
-	childMode   = "child"
+	entrantMode = "entrant"
 	answerLimit = time.Minute
 )
 
-// childMain is the process of a registry on Redis: its name, the address, and the number of
-// clients; or one that holds instances.
-func childMain(args []string) int {
-	ctx := context.Background()
-	if args[0] == provideMode {
-		if err := provide(ctx, args[1]); err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			return 1
-		}
-		return 0
-	}
-	count, err := strconv.Atoi(args[2])
-	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		return 2
-	}
-	return entrant.Main(ctx, count, func(ctx context.Context) (entrant.Registry, error) {
-		if args[0] == freeslot {
-			return openOurs(ctx, args[1])
-		}
-		return openOnRedis(ctx, args[1], args[0] == v1)
-	})
+// process has clients of a registry on Redis.
+type process struct {
+	Name, Addr string
+	Clients    int
 }
 
-// startSelf starts this program again.
-func startSelf(ctx context.Context, name string, args ...string) (*measure.Child, error) {
-	self, err := os.Executable()
-	if err != nil {
-		return nil, err
-	}
-	cmd := exec.Command(self, append([]string{childMode}, args...)...)
-	cmd.Env = measure.PlainEnv()
-	return measure.StartChild(ctx, name, cmd, entrant.Ready)
+func runEntrant(ctx context.Context, arg []byte, _ func(func([]byte) any)) {
+	p := tool.Decode[process](arg)
+	tool.Check(entrant.Serve(ctx, p.Clients, func(ctx context.Context) (entrant.Registry, error) {
+		if p.Name == freeslot {
+			return openOurs(ctx, p.Addr)
+		}
+		return openOnRedis(ctx, p.Addr, p.Name == v1)
+	}))
 }
 
 // servers are the servers of a part: Redis, and etcd unless it is missing.
@@ -77,30 +52,29 @@ type servers struct {
 }
 
 // startEtcd builds and starts etcd. Where that fails the report says so and the part goes on.
-func (s *servers) startEtcd(ctx context.Context, b *tool.Bench, wanted bool) error {
+func (s *servers) startEtcd(ctx context.Context, b *tool.Bench, wanted bool) {
 	if !wanted {
 		b.Say("etcd was left out by a flag.")
-		return nil
+		return
 	}
-	programs := &system.Programs{Commands: make(map[string][]string)}
-	if err := programs.BuildPeer(ctx, etcd, b.Root, b.Folder); err != nil {
+	s.programs = &system.Programs{Commands: make(map[string][]string)}
+	if err := s.programs.BuildPeer(ctx, etcd, b.Root, b.Folder); err != nil {
 		b.Say("etcd is missing: %v.", err)
 		b.Progress("etcd is missing: %v", err)
-		return nil
+		return
 	}
-	folder, err := os.MkdirTemp(b.Folder, etcd)
-	if err != nil {
-		return err
-	}
-	start, cancel := context.WithTimeout(ctx, 2*measure.StartLimit)
+	folder := tool.Must(os.MkdirTemp(b.Folder, etcd))
+	s.etcd = s.peer(ctx, etcd, "server", filepath.Join(folder, "data"))
+	start, cancel := context.WithTimeout(ctx, answerLimit)
 	defer cancel()
-	s.programs = programs
-	if s.etcd, err = measure.StartChild(start, etcd, programs.Command(etcd, "server", filepath.Join(folder, "data")), entrant.Ready); err != nil {
-		return err
-	}
-	s.addr, err = s.etcd.Ask(start, "address")
+	s.addr = tool.Must(s.etcd.Ask(start, "address"))
 	b.Say("etcd %s without fsync, a process of its own, one member.", system.PeerVersion(ctx, b.Root, etcd))
-	return err
+}
+
+func (s *servers) peer(ctx context.Context, name string, args ...string) *measure.Child {
+	ctx, cancel := context.WithTimeout(ctx, answerLimit)
+	defer cancel()
+	return tool.Must(measure.StartChild(ctx, name, s.programs.Command(etcd, args...)))
 }
 
 func (s *servers) stop() error {
@@ -111,66 +85,30 @@ func (s *servers) stop() error {
 }
 
 // start starts a process with clients of a registry.
-func (s *servers) start(ctx context.Context, name string, clients int) (*measure.Child, error) {
-	ctx, cancel := context.WithTimeout(ctx, answerLimit)
-	defer cancel()
+func (s *servers) start(ctx context.Context, name string, clients int) *measure.Child {
 	if role := map[string]string{etcd: "client", etcdOnce: "once"}[name]; role != "" {
-		return measure.StartChild(ctx, name, s.programs.Command(etcd, role, s.addr, strconv.Itoa(clients)), entrant.Ready)
+		return s.peer(ctx, name, role, s.addr, strconv.Itoa(clients))
 	}
-	return startSelf(ctx, name, name, s.redis.Addr(), strconv.Itoa(clients))
+	return tool.StartChild(ctx, name, entrantMode, process{name, s.redis.Addr(), clients})
 }
 
-// cpu is what the server of a registry has used so far, in seconds of all its threads.
-func (s *servers) cpu(name string) (float64, error) {
+// meter reads what the server of a registry has used, in seconds of all its threads.
+func (s *servers) meter(ctx context.Context, name string) *system.Meter {
+	pid := s.redis.PID()
 	if name == etcd || name == etcdOnce {
-		return measure.CPUSeconds(s.etcd.PID())
+		pid = s.etcd.PID()
 	}
-	return measure.CPUSeconds(s.redis.PID())
+	return tool.Must(system.NewMeter(ctx, nil, pid))
 }
 
 // flush empties Redis.
-func flush(ctx context.Context, redis *system.Redis) error {
+func flush(ctx context.Context, redis *system.Redis) {
 	ctx, cancel := context.WithTimeout(ctx, answerLimit)
 	defer cancel()
-	return redis.Client.Do(ctx, redis.Client.B().Flushall().Build()).Error()
+	tool.Check(redis.Client.Do(ctx, redis.Client.B().Flushall().Build()).Error())
 }
 
 // ask has a child do something.
-func ask(ctx context.Context, c *measure.Child, r entrant.Request) (a entrant.Answer, err error) {
-	ctx, cancel := context.WithTimeout(ctx, r.Window+answerLimit)
-	defer cancel()
-	line, err := json.Marshal(r)
-	if err != nil {
-		return a, err
-	}
-	text, err := c.Ask(ctx, string(line))
-	if err != nil {
-		return a, err
-	}
-	if err := json.Unmarshal([]byte(text), &a); err != nil {
-		return a, err
-	}
-	if a.Error != "" {
-		first, _, _ := strings.Cut(a.Error, "\n")
-		return a, fmt.Errorf("%s: %s: %s", c.Name, r.Do, first)
-	}
-	return a, nil
-}
-
-// askAll asks all at the same time.
-func askAll(ctx context.Context, children []*measure.Child, r entrant.Request) ([]entrant.Answer, error) {
-	answers, errs := make([]entrant.Answer, len(children)), make([]error, len(children))
-	var all sync.WaitGroup
-	for i, c := range children {
-		all.Go(func() { answers[i], errs[i] = ask(ctx, c, r) })
-	}
-	all.Wait()
-	return answers, errors.Join(errs...)
-}
-
-func end(children []*measure.Child) (failed error) {
-	for _, c := range children {
-		failed = errors.Join(failed, c.End())
-	}
-	return failed
+func ask(ctx context.Context, c *measure.Child, r entrant.Request) entrant.Answer {
+	return tool.Ask[entrant.Answer](ctx, c, r.Window, r)
 }

@@ -10,7 +10,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"flag"
 	"os"
 	"time"
@@ -20,43 +19,30 @@ import (
 	"github.com/freeslot/freeslot/bench/tool"
 )
 
-func main() {
-	if len(os.Args) > 1 && os.Args[1] == childMode {
-		os.Exit(childMain(os.Args[2:]))
-	}
-	os.Exit(newTool().Main())
-}
+func main() { os.Exit(newTool().Main()) }
+
+var modes = map[string]tool.Mode{entrantMode: runEntrant, provideMode: provide}
 
 // length is how long everything is measured.
 type length struct {
-	rounds int
-	window time.Duration
-	etcd   bool
+	tool.Length
+	etcd bool
 }
 
 func newTool() *tool.Tool {
-	var l length
-	part := func(name, about string, run func(context.Context, *tool.Bench, *system.Redis, length) error) tool.Part {
-		return tool.Part{Name: name, About: about, Run: func(ctx context.Context, b *tool.Bench) (err error) {
+	l := length{Length: tool.Length{Rounds: 5, Window: 2 * time.Second}}
+	part := func(name, about string, run func(context.Context, *tool.Bench, *system.Redis, length)) tool.Part {
+		return tool.Part{Name: name, About: about, Run: func(ctx context.Context, b *tool.Bench) {
 			// Each of 5,000 consumers has two connections, and so has Redis.
-			if _, err := measure.RaiseFiles(3 * files); err != nil {
-				return err
-			}
-			redis, err := system.StartRedis(ctx, system.AOFOff)
-			if err != nil {
-				return err
-			}
-			defer func() { err = errors.Join(err, redis.Stop()) }()
-			version, err := measure.RedisVersion(ctx, redis.Client)
-			if err != nil {
-				return err
-			}
-			b.Result.Servers = version + ", append-only file off"
-			return run(ctx, b, redis, tool.Sized(b, l, length{rounds: 1, window: 200 * time.Millisecond, etcd: l.etcd}))
+			tool.Must(measure.RaiseFiles(3 * files))
+			redis := b.StartRedis(ctx)
+			defer tool.End(redis.Stop)
+			short := length{tool.Length{Rounds: 1, Window: 200 * time.Millisecond}, l.etcd}
+			run(ctx, b, redis, tool.Sized(b, l, short))
 		}}
 	}
 	return &tool.Tool{
-		Name: "registry", Folder: "registry", About: "Measures the registry of services beside its peers.",
+		Name: "registry", Folder: "registry", About: "Measures the registry of services beside its peers.", Modes: modes,
 		Parts: []tool.Part{
 			part("write", "registrations and heartbeats for each second of the server's processor", runWrite),
 			part("push", "from a change to 100 subscribers in 4 processes", runPush),
@@ -67,18 +53,9 @@ func newTool() *tool.Tool {
 			part("idle", "5,000 consumers at rest, and the memory of one with 100,000 instances", runIdle),
 		},
 		Flags: func(f *flag.FlagSet) {
-			f.IntVar(&l.rounds, "rounds", 5, "how many rounds to measure; a figure is the median of them")
-			f.DurationVar(&l.window, "window", 2*time.Second, "how long each registry is measured in a round")
+			l.Flags(f, "registry")
 			f.BoolVar(&l.etcd, "etcd", true, "build etcd and measure it, too")
 		},
-		Check: func() error {
-			if l.rounds < 1 || l.window < 10*time.Millisecond {
-				return errors.New("-rounds must be 1 or more, and -window 10ms or more")
-			}
-			return nil
-		},
+		Check: l.Check,
 	}
 }
-
-// note explains the last target.
-func note(b *tool.Bench, text string) { b.Result.Targets[len(b.Result.Targets)-1].Note = text }

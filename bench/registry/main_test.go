@@ -2,20 +2,18 @@ package main
 
 import (
 	"bytes"
-	"os"
 	"path/filepath"
 	"testing"
 
 	"go.uber.org/goleak"
 
 	"github.com/freeslot/freeslot/bench/result"
+	"github.com/freeslot/freeslot/bench/tool"
 )
 
 // TestMain is a process of a load when the program under test starts itself again.
 func TestMain(m *testing.M) {
-	if len(os.Args) > 1 && os.Args[1] == childMode {
-		os.Exit(childMain(os.Args[2:]))
-	}
+	tool.RunMode(modes)
 	goleak.VerifyTestMain(m)
 }
 
@@ -24,16 +22,16 @@ func TestRun(t *testing.T) {
 	dir := t.TempDir()
 	out, markdown := filepath.Join(dir, "registry.json"), filepath.Join(dir, "RESULTS.md")
 	var stdout, stderr bytes.Buffer
-	tool := newTool()
-	if code := tool.Run(t.Context(), []string{"-short", "-etcd=false", "-out", out, "-markdown", markdown}, &stdout, &stderr); code != 0 {
+	registry := newTool()
+	if code := registry.Run(t.Context(), []string{"-short", "-etcd=false", "-out", out, "-markdown", markdown}, &stdout, &stderr); code != 0 {
 		t.Fatalf("exit status %d: %s", code, &stderr)
 	}
 	f, err := result.Load(out)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(f.Parts) != len(tool.Parts) {
-		t.Fatalf("%d parts, expected %d", len(f.Parts), len(tool.Parts))
+	if len(f.Parts) != len(registry.Parts) {
+		t.Fatalf("%d parts, expected %d", len(f.Parts), len(registry.Parts))
 	}
 	for i := range f.Parts {
 		p := &f.Parts[i]

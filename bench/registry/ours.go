@@ -6,7 +6,9 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/freeslot/freeslot/bench/measure"
 	"github.com/freeslot/freeslot/bench/registry/entrant"
+	"github.com/freeslot/freeslot/bench/tool"
 	"github.com/freeslot/freeslot/internal/registry"
 )
 
@@ -24,6 +26,7 @@ type ours struct {
 	url      string
 	provider *registry.Provider
 	consumer *registry.Consumer
+	stop     func() error // of consumer
 }
 
 func openOurs(ctx context.Context, addr string) (entrant.Registry, error) {
@@ -42,12 +45,20 @@ func startProvider(ctx context.Context, url string) (*registry.Provider, error) 
 	return p, p.Start(ctx)
 }
 
-func startConsumer(ctx context.Context, url string, timeout time.Duration) (*registry.Consumer, error) {
-	c, err := registry.NewConsumer(registry.ConsumerOptions{RedisURL: url, Timeout: timeout})
-	if err != nil {
-		return nil, err
+// startConsumer returns one and how to stop it.
+func startConsumer(ctx context.Context, url string, timeout time.Duration) (*registry.Consumer, func() error) {
+	c := tool.Must(registry.NewConsumer(registry.ConsumerOptions{RedisURL: url, Timeout: timeout}))
+	tool.Check(c.Start(ctx))
+	return c, bounded(c.Stop)
+}
+
+// bounded gives a stop its time.
+func bounded(stop func(context.Context) error) func() error {
+	return func() error {
+		ctx, cancel := context.WithTimeout(context.Background(), stopLimit)
+		defer cancel()
+		return stop(ctx)
 	}
-	return c, c.Start(ctx)
 }
 
 func registration(service, id, payload string) registry.Registration {
@@ -79,52 +90,39 @@ func (o *ours) Change(ctx context.Context, service, id, payload string) error {
 
 // Watch has one listener for each call, on the same consumer.
 func (o *ours) Watch(ctx context.Context, service string, see func(payload string)) error {
-	if o.consumer == nil {
-		c, err := startConsumer(ctx, o.url, 0)
-		if err != nil {
-			return err
+	return tool.Try(func() {
+		if o.consumer == nil {
+			o.consumer, o.stop = startConsumer(ctx, o.url, 0)
 		}
-		o.consumer = c
-	}
-	if _, err := o.consumer.AllInstances(ctx, service); err != nil {
-		return err
-	}
-	var last *registry.Instance
-	_, err := o.consumer.Subscribe(service, func(l *registry.List) {
-		for _, in := range l.Instances {
-			if payload := in.Metadata[payloadLabel]; payload != "" {
-				if in != last {
-					last = in
-					see(payload)
+		tool.Must(o.consumer.AllInstances(ctx, service))
+		var last *registry.Instance
+		tool.Must(o.consumer.Subscribe(service, func(l *registry.List) {
+			for _, in := range l.Instances {
+				if payload := in.Metadata[payloadLabel]; payload != "" {
+					if in != last {
+						last = in
+						see(payload)
+					}
+					return
 				}
-				return
 			}
-		}
+		}))
 	})
-	return err
 }
 
 // Close leaves the instances in Redis: the caller empties it.
 func (o *ours) Close() (err error) {
-	ctx, cancel := context.WithTimeout(context.Background(), stopLimit)
-	defer cancel()
 	if o.consumer != nil {
-		err = o.consumer.Stop(ctx)
+		err = o.stop()
 	}
 	return errors.Join(err, leave(o.provider))
 }
 
 // registerAll registers many instances of a service, which then do not beat by themselves for long.
 func registerAll(ctx context.Context, p *registry.Provider, service string, count int, change func(*registry.Registration)) error {
-	errs := make(chan error, count)
-	for i := range count {
+	return measure.InParallel(count, count, func(i int) error {
 		r := registration(service, fmt.Sprintf("instance-%06d", i), "")
 		change(&r)
-		go func() { errs <- p.Register(ctx, r) }()
-	}
-	var failed error
-	for range count {
-		failed = errors.Join(failed, <-errs)
-	}
-	return failed
+		return p.Register(ctx, r)
+	})
 }

@@ -9,7 +9,7 @@ import (
 
 	"github.com/redis/rueidis"
 
-	"github.com/freeslot/freeslot/bench/registry/entrant"
+	"github.com/freeslot/freeslot/bench/measure"
 	redisclient "github.com/freeslot/freeslot/internal/redis/client"
 )
 
@@ -35,7 +35,7 @@ type onRedis struct {
 	services map[string][]string // guarded by mu; ids
 }
 
-func openOnRedis(ctx context.Context, addr string, v1 bool) (_ entrant.Registry, err error) {
+func openOnRedis(ctx context.Context, addr string, v1 bool) (_ *onRedis, err error) {
 	o := &onRedis{v1: v1, services: make(map[string][]string)}
 	cfg := redisclient.Config{URL: "redis://" + addr}
 	if o.commands, err = redisclient.Commands(cfg); err != nil {
@@ -75,8 +75,9 @@ func (o *onRedis) do(ctx context.Context, commands ...rueidis.Completed) error {
 }
 
 func (o *onRedis) content(service, id, payload string) rueidis.Completed {
-	return o.b().Hset().Key(hashKey(service, id)).FieldValue().FieldValue("host", "10.0.0.1").FieldValue("port", "8080").FieldValue("healthy", "true").
-		FieldValue("metadata", fmt.Sprintf(`{"version":"1.0.0","zone":"a",%q:%q}`, payloadLabel, payload)).FieldValue(payloadLabel, payload).Build()
+	metadata := fmt.Sprintf(`{"version":"1.0.0","zone":"a",%q:%q}`, payloadLabel, payload)
+	return o.b().Hset().Key(hashKey(service, id)).FieldValue().FieldValue("host", "10.0.0.1").FieldValue("port", "8080").
+		FieldValue("healthy", "true").FieldValue("metadata", metadata).FieldValue(payloadLabel, payload).Build()
 }
 
 func (o *onRedis) beat(service string, ids ...string) []rueidis.Completed {
@@ -125,7 +126,8 @@ func (o *onRedis) BeatAll(ctx context.Context) (count int, err error) {
 }
 
 func (o *onRedis) Change(ctx context.Context, service, id, payload string) error {
-	return o.do(ctx, o.content(service, id, payload), o.b().Publish().Channel(changeChannel(service)).Message(id).Build())
+	publish := o.b().Publish().Channel(changeChannel(service)).Message(id).Build()
+	return o.do(ctx, o.content(service, id, payload), publish)
 }
 
 // read is how consumers of v1 read a service: the ids that have beaten, then a hash each.
@@ -146,17 +148,12 @@ func (o *onRedis) read(ctx context.Context, service string) (out []map[string]st
 }
 
 func (o *onRedis) Watch(ctx context.Context, service string, see func(payload string)) error {
-	stands := make(chan struct{})
-	var once sync.Once
-	subscribed := rueidis.WithOnSubscriptionHook(o.ctx, func(rueidis.PubSubSubscription) { once.Do(func() { close(stands) }) })
 	changed := make(chan struct{}, 1)
-	o.loops.Go(func() {
-		_ = o.subscriber.Receive(subscribed, o.subscriber.B().Subscribe().Channel(changeChannel(service)).Build(), func(rueidis.PubSubMessage) {
-			select {
-			case changed <- struct{}{}:
-			default: // the reader will see this change, too
-			}
-		})
+	stands := measure.Subscribe(o.ctx, &o.loops, o.subscriber, changeChannel(service), func() {
+		select {
+		case changed <- struct{}{}:
+		default: // the reader will see this change, too
+		}
 	})
 	o.loops.Go(func() {
 		for {

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"runtime"
 	"strconv"
@@ -27,86 +26,61 @@ const (
 	pickCountdown = time.Second
 )
 
-func runPick(ctx context.Context, b *tool.Bench, redis *system.Redis, l length) error {
-	window := l.window / 4
-	b.Say("One goroutine picks instances of a service and says that the calls went well, for %s, while another process changes %d of the instances %s times a second; the mean by the processor time of its thread, which also prepares the lists, and the median of %d windows. Allocations: of the whole process in %s picks while nothing changes, by pick.", window, pickChanged, measure.Thousands(pickChanges), l.rounds, measure.Thousands(picksAtRest))
-	t := result.Table{First: "Pick", Columns: []result.Column{{Name: "processor time", Unit: result.Nanoseconds}, {Name: "by the clock", Unit: result.Nanoseconds}, {Name: "new lists", Unit: result.PerSecond}, {Name: "allocations"}}}
+func runPick(ctx context.Context, b *tool.Bench, redis *system.Redis, l length) {
+	window := l.Window / 4
+	b.Say("One goroutine picks instances of a service and says that the calls went well, for %s, while another process changes "+
+		"%d of the instances %s times a second; the mean by the processor time of its thread, which also prepares the lists, "+
+		"and the median of %d windows. Allocations: of the whole process in %s picks while nothing changes, by pick.",
+		window, pickChanged, measure.Thousands(pickChanges), l.Rounds, measure.Thousands(picksAtRest))
+	t := result.NewTable("Pick", "processor time [ns]", "by the clock [ns]", "new lists [/s]", "allocations")
 	for _, n := range []int{tool.Sized(b, 1000, 200), tool.Sized(b, 100_000, 1000)} {
-		if err := pickFrom(ctx, b, redis, n, l.rounds, window, &t); err != nil {
-			return err
-		}
+		pickFrom(ctx, b, redis, n, tool.Length{Rounds: l.Rounds, Window: window}, &t)
 	}
 	b.Result.Tables = []result.Table{t}
-	return nil
 }
 
-func pickFrom(ctx context.Context, b *tool.Bench, redis *system.Redis, n, rounds int, window time.Duration, t *result.Table) (err error) {
-	if err := flush(ctx, redis); err != nil {
-		return err
-	}
+func pickFrom(ctx context.Context, b *tool.Bench, redis *system.Redis, n int, l tool.Length, t *result.Table) {
+	flush(ctx, redis)
 	s := servers{redis: redis}
-	changer, err := s.start(ctx, freeslot, 1)
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, changer.End()) }()
+	changer := s.start(ctx, freeslot, 1)
+	defer tool.End(changer.End)
 	r := entrant.Request{Do: "fill", Name: pickService, Workers: 1, Each: pickChanged, Rate: pickChanges}
-	if _, err := ask(ctx, changer, r); err != nil {
-		return err
-	}
+	ask(ctx, changer, r)
 	service := pickService + "-0"
-	others, err := startProvision(ctx, provision{URL: redis.URL(), Service: service, Prefix: "other-", Count: n - pickChanged, Interval: quiet})
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, others.End()) }()
-	consumer, err := startConsumer(ctx, redis.URL(), 0)
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, stopConsumer(consumer)) }()
-	list := func() *registry.List {
-		l, _ := consumer.AllInstances(ctx, service) // there is one from NewPicker on
-		return l
-	}
+	others := startProvision(ctx, provision{
+		URL: redis.URL(), Service: service, Prefix: "other-", Count: n - pickChanged, Interval: quiet,
+	})
+	defer tool.End(others.End)
+	consumer, stop := startConsumer(ctx, redis.URL(), 0)
+	defer tool.End(stop)
 	policies := []registry.Policy{registry.Weighted, registry.RoundRobin, registry.LeastLoaded, registry.ConsistentHash}
 	loops := make([]*picking, len(policies))
 	for i, policy := range policies {
-		picker, err := registry.NewPicker(ctx, consumer, service, registry.PickConfig{Policy: policy})
-		if err != nil {
-			return err
-		}
-		loops[i] = &picking{picker: picker, list: list}
+		picker := tool.Must(registry.NewPicker(ctx, consumer, service, registry.PickConfig{Policy: policy}))
+		loops[i] = &picking{picker: picker, list: func() *registry.List {
+			l, _ := consumer.AllInstances(ctx, service) // there is one from NewPicker on
+			return l
+		}}
 		for k := range pickKeys {
 			loops[i].keys = append(loops[i].keys, "session-"+strconv.Itoa(k))
 		}
-		if err := loops[i].rest(ctx); err != nil {
-			return err
-		}
+		loops[i].rest(ctx)
 	}
-	r.Do, r.Window = "change", time.Duration(rounds*len(loops))*(window+pickWarm)+pickCountdown
+	r.Do, r.Window = "change", time.Duration(l.Rounds*len(loops))*(l.Window+pickWarm)+pickCountdown
 	changed := make(chan error, 1)
-	go func() {
-		_, err := ask(ctx, changer, r)
-		changed <- err
-	}()
+	go func() { changed <- tool.Try(func() { ask(ctx, changer, r) }) }()
 	time.Sleep(pickCountdown / 2)
-	for range rounds {
+	for range l.Rounds {
 		for _, p := range loops {
-			if err := p.run(ctx, pickWarm, false); err != nil {
-				return err
-			}
-			if err := p.run(ctx, window, true); err != nil {
-				return err
-			}
+			p.run(ctx, pickWarm, false)
+			p.run(ctx, l.Window, true)
 		}
 	}
-	if err := <-changed; err != nil {
-		return err
-	}
+	tool.Check(<-changed)
 	for i, p := range loops {
-		cpu, limit, name := measure.Median(p.cpu), 100.0, fmt.Sprintf("%s instances, %s", measure.Thousands(float64(n)), policies[i])
-		t.Rows = append(t.Rows, result.Row{Name: name, Figures: result.Figures(measure.FourFigures(cpu), measure.FourFigures(measure.Median(p.clock)), measure.FourFigures(measure.Median(p.lists)), p.allocations)})
+		cpu, limit := measure.Median(p.cpu), 100.0
+		name := fmt.Sprintf("%s instances, %s", measure.Thousands(float64(n)), policies[i])
+		t.Add(name, cpu, measure.Median(p.clock), measure.Median(p.lists), result.Figure{p.allocations})
 		switch policies[i] {
 		case registry.ConsistentHash:
 			limit = 500
@@ -115,7 +89,6 @@ func pickFrom(ctx context.Context, b *tool.Bench, redis *system.Redis, n, rounds
 		}
 		b.Target("pick from "+name+", under 1,000 changes/s", result.Nanoseconds, result.AtMost, limit, cpu)
 	}
-	return nil
 }
 
 // picking is one policy's loop; figures are of the windows, times in ns a pick.
@@ -127,43 +100,29 @@ type picking struct {
 	allocations       float64
 }
 
-func (p *picking) some(ctx context.Context) error {
+func (p *picking) some(ctx context.Context) {
 	for i := range picksAtOnce {
-		picked, err := p.picker.Pick(ctx, p.keys[i%len(p.keys)])
-		if err != nil {
-			return err
-		}
-		picked.Done(nil)
+		tool.Must(p.picker.Pick(ctx, p.keys[i%len(p.keys)])).Done(nil)
 	}
-	return nil
 }
 
 // rest counts allocations, rounded down as package testing does it: the consumer makes some.
-func (p *picking) rest(ctx context.Context) error {
-	if err := p.some(ctx); err != nil { // it prepares the list
-		return err
-	}
-	var before, after runtime.MemStats
-	runtime.ReadMemStats(&before)
-	for range picksAtRest / picksAtOnce {
-		if err := p.some(ctx); err != nil {
-			return err
+func (p *picking) rest(ctx context.Context) {
+	p.some(ctx) // it prepares the list
+	p.allocations = float64(measure.Allocations(func() {
+		for range picksAtRest / picksAtOnce {
+			p.some(ctx)
 		}
-	}
-	runtime.ReadMemStats(&after)
-	p.allocations = float64((after.Mallocs - before.Mallocs) / picksAtRest)
-	return nil
+	}) / picksAtRest)
 }
 
-func (p *picking) run(ctx context.Context, window time.Duration, count bool) error {
+func (p *picking) run(ctx context.Context, window time.Duration, count bool) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	picks, lists, last := 0, 0, p.list()
 	begin, used := time.Now(), measure.ThreadTime()
 	for time.Since(begin) < window {
-		if err := p.some(ctx); err != nil {
-			return err
-		}
+		p.some(ctx)
 		picks += picksAtOnce
 		if now := p.list(); now != last {
 			last, lists = now, lists+1
@@ -175,5 +134,4 @@ func (p *picking) run(ctx context.Context, window time.Duration, count bool) err
 		p.clock = append(p.clock, float64(took)/float64(picks))
 		p.lists = append(p.lists, float64(lists)/took.Seconds())
 	}
-	return nil
 }

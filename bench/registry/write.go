@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 
 	"github.com/freeslot/freeslot/bench/measure"
@@ -27,14 +26,18 @@ type rates map[string][]float64
 
 func (r rates) median(do string) float64 { return measure.Median(r[do]) }
 
-func runWrite(ctx context.Context, b *tool.Bench, redis *system.Redis, l length) (err error) {
-	b.Say("One process with one client of a registry has %d calls under way, each for a service of its own: registers instances, beats them one by one, and beats %d instances of each service in calls of %d. Operations divided by the processor time of all threads of the server, for %s each; medians of %d rounds, in which the registries take turns.", workers, batch, batch, l.window, l.rounds)
-	b.Say("etcd: a lease for each instance and a key with it; a heartbeat is a keep-alive on a stream that stays open, one under way on each of %d streams, or 64 under way on one stream in place of calls of 64. v1: HSET, SADD and ZADD; ZADD; ZADD of 64. The hash: HSET and EXPIRE; EXPIRE; 64 of it. The two on Redis use the client that ours uses, which pipelines. Theirs are bare commands: they compare no epochs and tell no one.", workers)
+func runWrite(ctx context.Context, b *tool.Bench, redis *system.Redis, l length) {
+	b.Say("One process with one client of a registry has %d calls under way, each for a service of its own: registers "+
+		"instances, beats them one by one, and beats %d instances of each service in calls of %d. Operations divided by the "+
+		"processor time of all threads of the server, for %s each; medians of %d rounds, in which the registries take turns.",
+		workers, batch, batch, l.Window, l.Rounds)
+	b.Say("etcd: a lease for each instance and a key with it; a heartbeat is a keep-alive on a stream that stays open, one "+
+		"under way on each of %d streams, or 64 under way on one stream in place of calls of 64. v1: HSET, SADD and ZADD; "+
+		"ZADD; ZADD of 64. The hash: HSET and EXPIRE; EXPIRE; 64 of it. The two on Redis use the client that ours uses, "+
+		"which pipelines. Theirs are bare commands: they compare no epochs and tell no one.", workers)
 	s := servers{redis: redis}
-	defer func() { err = errors.Join(err, s.stop()) }()
-	if err := s.startEtcd(ctx, b, l.etcd); err != nil {
-		return err
-	}
+	defer tool.End(s.stop)
+	s.startEtcd(ctx, b, l.etcd)
 	names := []string{freeslot, v1, expiring}
 	if s.etcd != nil {
 		names = []string{freeslot, etcd, etcdOnce, v1, expiring}
@@ -43,99 +46,70 @@ func runWrite(ctx context.Context, b *tool.Bench, redis *system.Redis, l length)
 	for _, name := range names {
 		measured[name] = make(rates)
 	}
-	for round := range l.rounds {
-		for i := range names {
-			name := names[(i+round)%len(names)]
-			if err := s.write(ctx, name, round, l, measured[name]); err != nil {
-				return err
-			}
-		}
-		b.Progress("round %d of %d", round+1, l.rounds)
-	}
+	tool.InTurns(b, l.Rounds, names, func(name string, round int) { s.write(ctx, name, round, l, measured[name]) })
 	t := result.Table{Title: "For each second of the server's processor", First: "Registry"}
 	for _, w := range writes {
-		t.Columns = append(t.Columns, result.Column{Name: w.name}, result.Column{Name: "least and most"})
+		t.Columns = append(t.Columns, result.Columns(w.name, "least and most")...)
 	}
 	for _, name := range names {
-		row := result.Row{Name: name}
+		var row []any
 		for _, w := range writes {
 			r := measured[name][w.do]
 			if len(r) == 0 {
-				row.Figures = append(row.Figures, nil, nil)
+				row = append(row, nil, nil)
 				continue
 			}
 			at := func(q float64) float64 { return measure.FourFigures(measure.Quantile(r, q)) }
-			row.Figures = append(row.Figures, result.Figure{measure.FourFigures(measure.Median(r))}, result.Figure{at(0), at(1)})
+			row = append(row, measure.Median(r), result.Figure{at(0), at(1)})
 		}
-		t.Rows = append(t.Rows, row)
+		t.Add(name, row...)
 	}
 	b.Result.Tables = []result.Table{t}
 	b.Say("Published elsewhere, on other machines, and not measured here: Nacos 26,784 registrations/s on three servers of 8 cores.")
-	own, peer := measured[freeslot], measured[etcd]
-	for _, target := range []struct {
-		do    string
-		limit float64
-	}{{"register", 30_000}, {"beat", 100_000}, {"beatall", 250_000}} {
-		b.Target(nameOf(target.do)+", for each CPU-second of Redis", result.Number, result.AtLeast, target.limit, own.median(target.do))
-	}
-	if peer == nil {
-		return nil
-	}
-	for _, target := range []struct {
-		do    string
-		limit float64
-	}{{"register", 5}, {"beat", 4}, {"beatall", 10}} {
-		b.Target(nameOf(target.do)+", for each CPU-second of the server, against etcd", result.Times, result.AtLeast, target.limit, own.median(target.do)/peer.median(target.do))
-		note(b, fmt.Sprintf("etcd %s", measure.Thousands(peer.median(target.do))))
-		if target.do == "beat" {
-			note(b, fmt.Sprintf("etcd %s; %s by KeepAliveOnce", measure.Thousands(peer.median(target.do)), measure.Thousands(measured[etcdOnce].median(target.do))))
-		}
-	}
-	return nil
+	writeTargets(b, measured)
 }
 
-func nameOf(do string) string {
-	for _, w := range writes {
-		if w.do == do {
-			return w.name
-		}
+func writeTargets(b *tool.Bench, measured map[string]rates) {
+	own, peer, once := measured[freeslot], measured[etcd], measured[etcdOnce]
+	targets := []struct {
+		do, name           string
+		limit, againstEtcd float64
+	}{
+		{"register", writes[2].name, 30_000, 5}, {"beat", writes[0].name, 100_000, 4}, {"beatall", writes[1].name, 250_000, 10},
 	}
-	return do
+	for _, t := range targets {
+		b.Target(t.name+", for each CPU-second of Redis", result.Number, result.AtLeast, t.limit, own.median(t.do))
+	}
+	if peer == nil {
+		return
+	}
+	for _, t := range targets {
+		b.Target(t.name+", for each CPU-second of the server, against etcd", result.Times, result.AtLeast, t.againstEtcd,
+			own.median(t.do)/peer.median(t.do))
+		note := "etcd " + measure.Thousands(peer.median(t.do))
+		if t.do == "beat" {
+			note += "; " + measure.Thousands(once.median(t.do)) + " by KeepAliveOnce"
+		}
+		b.Note("%s", note)
+	}
 }
 
 // write is the turn of one registry.
-func (s *servers) write(ctx context.Context, name string, round int, l length, into rates) (err error) {
-	if err := flush(ctx, s.redis); err != nil {
-		return err
-	}
-	c, err := s.start(ctx, name, 1)
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, c.End()) }()
+func (s *servers) write(ctx context.Context, name string, round int, l length, into rates) {
+	flush(ctx, s.redis)
+	c := s.start(ctx, name, 1)
+	defer tool.End(c.End)
 	r := entrant.Request{Do: "fill", Name: fmt.Sprintf("write-%d", round), Workers: workers, Each: batch}
-	if _, err := ask(ctx, c, r); err != nil {
-		return err
-	}
-	r.Window = l.window
+	ask(ctx, c, r)
+	r.Window = l.Window
 	for _, w := range writes {
 		if name == etcdOnce && w.do != "beat" {
 			continue // it is as etcd is
 		}
 		r.Do = w.do
-		before, err := s.cpu(name)
-		if err != nil {
-			return err
-		}
-		a, err := ask(ctx, c, r)
-		if err != nil {
-			return err
-		}
-		after, err := s.cpu(name)
-		if err != nil {
-			return err
-		}
-		into[w.do] = append(into[w.do], float64(a.Count)/max(after-before, 0.01))
+		m := s.meter(ctx, name)
+		a := ask(ctx, c, r)
+		used := tool.Must(m.Spent(ctx))
+		into[w.do] = append(into[w.do], float64(a.Count)/max(used.Processes, 0.01))
 	}
-	return nil
 }

@@ -12,6 +12,7 @@ import (
 	"io/fs"
 	"os"
 	"slices"
+	"strings"
 
 	"github.com/freeslot/freeslot/bench/measure"
 )
@@ -50,6 +51,44 @@ type Table struct {
 	First   string   `json:"first"` // heading of the names
 	Columns []Column `json:"columns"`
 	Rows    []Row    `json:"rows"`
+}
+
+// NewTable makes a table without rows. A column is its name, and its unit in brackets where it has
+// one, such as "p99 [ms]".
+func NewTable(first string, columns ...string) Table {
+	return Table{First: first, Columns: Columns(columns...)}
+}
+
+// Columns reads columns as NewTable does.
+func Columns(columns ...string) []Column {
+	out := make([]Column, len(columns))
+	for i, text := range columns {
+		name, unit, _ := strings.Cut(strings.TrimSuffix(text, "]"), " [")
+		out[i] = Column{Name: name, Unit: Unit(unit)}
+	}
+	return out
+}
+
+// Add adds a row. A float64 is rounded to four figures, whole numbers and a Figure stay as they are,
+// and nil was not measured.
+func (t *Table) Add(name string, values ...any) {
+	row := Row{Name: name, Figures: make([]Figure, len(values))}
+	for i, v := range values {
+		switch v := v.(type) {
+		case nil:
+		case Figure:
+			row.Figures[i] = v
+		case float64:
+			row.Figures[i] = Figure{measure.FourFigures(v)}
+		case int:
+			row.Figures[i] = Figure{float64(v)}
+		case int64:
+			row.Figures[i] = Figure{float64(v)}
+		default:
+			panic(fmt.Sprintf("%s: %T is no figure", name, v))
+		}
+	}
+	t.Rows = append(t.Rows, row)
 }
 
 // Column is the heading and the unit of one figure of each row.

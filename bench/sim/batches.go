@@ -21,7 +21,7 @@ const (
 )
 
 // batches places the jobs of each arrival one by one, and in groups.
-func (o *options) batches(b *tool.Bench) error {
+func (o *options) batches(b *tool.Bench) {
 	b.Say("%d nodes of %d slots. %d jobs arrive at once, or one alone, at random moments (a Poisson process), at a replica at random. They are placed one by one, or in groups.", batchNodes, batchSlots, together)
 	b.Say("Jobs hold their slots for exponential times: 1 ms on average for a handler that does nothing, at 20,000 jobs/s, or 10 ms at the rate that keeps so many slots busy.")
 	b.Say("Wait is from a job's arrival until it has a slot; the time that Redis takes, which groups save, is not in it. Nodes a call are those at which the script looks. Spread is the standard deviation of the nodes' loads.")
@@ -36,35 +36,20 @@ func (o *options) batches(b *tool.Bench) error {
 			}
 		}
 	}
-	outcomes, err := simulateAll(points, o.parallel)
-	if err != nil {
-		return err
-	}
-	t := result.Table{First: "Replicas, load, placement", Columns: []result.Column{
-		{Name: "refused / tried", Unit: result.Percent},
-		{Name: "jobs without a slot at once", Unit: result.Percent},
-		{Name: "wait p50 / p99", Unit: result.Microseconds},
-		{Name: "nodes a call"},
-		{Name: "spread", Unit: result.Percent},
-	}}
-	overCommits, leaks := (&figure{points: points}).fill(outcomes)
-	b.Target("over-commits", result.Number, result.Exactly, 0, overCommits)
-	b.Target("runs that left a slot, a job or a reservation behind", result.Number, result.Exactly, 0, leaks)
+	outcomes := tool.Must(simulateAll(points, o.parallel))
+	(&figure{points: points}).fill(b, outcomes)
+	t := result.NewTable("Replicas, load, placement", "refused / tried [%]", "jobs without a slot at once [%]",
+		"wait p50 / p99 [us]", "nodes a call", "spread [%]")
 	for i, p := range points {
 		out := outcomes[i]
 		wait := func(q float64) float64 {
 			return measure.FourFigures(float64(out.waits[int(q*float64(len(out.waits)-1))]) / 1000)
 		}
-		t.Rows = append(t.Rows, result.Row{Name: p.line, Figures: []result.Figure{
-			{measure.FourFigures(100 * out.conflictRate())},
-			{measure.FourFigures(100 * float64(out.counts.overloaded) / float64(out.counts.arrived))},
-			{wait(0.5), wait(0.99)},
-			{measure.FourFigures(float64(out.counts.met) / float64(out.counts.scripts))},
-			{measure.FourFigures(100 * out.spread)},
-		}})
+		c := &out.counts
+		t.Add(p.line, 100*out.conflictRate(), 100*float64(c.overloaded)/float64(c.arrived), result.Figure{wait(0.5), wait(0.99)},
+			float64(c.met)/float64(c.scripts), 100*out.spread)
 	}
 	b.Result.Tables = []result.Table{t}
-	return nil
 }
 
 // placements are runs of jobs that are placed one by one, and in groups. busy is the share of slots

@@ -46,11 +46,9 @@ import (
 	"flag"
 	"fmt"
 	"os"
-	"path/filepath"
 	"runtime"
 	"slices"
 	"strconv"
-	"sync"
 
 	"github.com/freeslot/freeslot/bench/measure"
 	"github.com/freeslot/freeslot/bench/plot"
@@ -72,8 +70,8 @@ type options struct {
 
 func newTool() *tool.Tool {
 	o := new(options)
-	figure := func(f func(*inputs) figure) func(context.Context, *tool.Bench) error {
-		return func(_ context.Context, b *tool.Bench) error { return o.run(b, f) }
+	figure := func(f func(*inputs) figure) func(context.Context, *tool.Bench) {
+		return func(_ context.Context, b *tool.Bench) { o.run(b, f) }
 	}
 	return &tool.Tool{
 		Name: "sim", Folder: "sim", About: "Simulates replicas and nodes on the real selection code.",
@@ -95,63 +93,34 @@ func newTool() *tool.Tool {
 		Parts: []tool.Part{
 			{Name: "delay", About: "conflicts over the delay of events, up to 100 replicas", Run: figure((*inputs).delay)},
 			{Name: "size", About: "conflicts over the size of the fleet, up to 100,000 nodes", Run: figure((*inputs).size)},
-			{Name: "batches", About: "jobs that come together, placed one by one and in groups", Run: func(_ context.Context, b *tool.Bench) error { return o.batches(b) }},
+			{Name: "batches", About: "jobs that come together, placed one by one and in groups", Run: func(_ context.Context, b *tool.Bench) { o.batches(b) }},
 		},
 	}
 }
 
 // run makes a figure: its simulations, the plot, and a table.
-func (o *options) run(b *tool.Bench, of func(*inputs) figure) error {
-	in := &inputs{seed: o.seed, short: b.Short}
-	var err error
-	if in.requests, err = openRequests(o.trace); err != nil {
-		return err
-	}
-	if in.nodes, err = openNodes(o.nodes); err != nil {
-		return err
-	}
+func (o *options) run(b *tool.Bench, of func(*inputs) figure) {
+	in := &inputs{seed: o.seed, short: b.Short, requests: tool.Must(openRequests(o.trace)), nodes: tool.Must(openNodes(o.nodes))}
 	f := of(in)
-	outcomes, err := simulateAll(f.points, o.parallel)
-	if err != nil {
-		return err
-	}
+	outcomes := tool.Must(simulateAll(f.points, o.parallel))
 	b.Result.Method = append(in.method(), f.method...)
-	overCommits, leaks := f.fill(outcomes)
-	b.Target("over-commits", result.Number, result.Exactly, 0, overCommits)
-	b.Target("runs that left a slot, a job or a reservation behind", result.Number, result.Exactly, 0, leaks)
+	f.fill(b, outcomes)
 	b.Result.Tables = []result.Table{f.table()}
-	svg, err := plot.SVG(&f.plot)
-	if err != nil {
-		return err
-	}
-	file := b.Result.Name + ".svg"
-	b.Result.Plots = []result.Plot{{Title: f.plot.Title, File: file}}
-	return measure.WriteFile(filepath.Join(b.Results, file), svg)
+	b.Draw(b.Result.Name+".svg", &f.plot)
 }
 
-// simulateAll makes all runs, as many at once as parallel. The error is the first point's that
-// failed.
+// simulateAll makes all runs, as many at once as parallel.
 func simulateAll(points []point, parallel int) ([]*outcome, error) {
-	outcomes, errs := make([]*outcome, len(points)), make([]error, len(points))
-	next := make(chan int)
-	var runners sync.WaitGroup
-	for range parallel {
-		runners.Go(func() {
-			for i := range next {
-				outcomes[i], errs[i] = simulate(points[i].cfg)
-			}
-		})
-	}
-	for i := range points {
-		next <- i
-	}
-	close(next)
-	runners.Wait()
-	return outcomes, errors.Join(errs...)
+	outcomes := make([]*outcome, len(points))
+	return outcomes, measure.InParallel(parallel, len(points), func(i int) (err error) {
+		outcomes[i], err = simulate(points[i].cfg)
+		return err
+	})
 }
 
-// fill adds the conflict rates to the plot's lines, and counts what must not be.
-func (f *figure) fill(outcomes []*outcome) (overCommits, leaks float64) {
+// fill adds the conflict rates to the plot's lines, and has the report count what must not be.
+func (f *figure) fill(b *tool.Bench, outcomes []*outcome) {
+	overCommits, leaks := 0.0, 0.0
 	for i, p := range f.points {
 		at := slices.IndexFunc(f.plot.Lines, func(l plot.Line) bool { return l.Name == p.line })
 		if at < 0 {
@@ -165,7 +134,8 @@ func (f *figure) fill(outcomes []*outcome) (overCommits, leaks float64) {
 			leaks++
 		}
 	}
-	return overCommits, leaks
+	b.Target("over-commits", result.Number, result.Exactly, 0, overCommits)
+	b.Target("runs that left a slot, a job or a reservation behind", result.Number, result.Exactly, 0, leaks)
 }
 
 // table shows the lines side by side: all have the same x.
@@ -175,11 +145,11 @@ func (f *figure) table() result.Table {
 		t.Columns = append(t.Columns, result.Column{Name: l.Name, Unit: result.Percent})
 	}
 	for i, p := range f.plot.Lines[0].Points {
-		row := result.Row{Name: strconv.FormatFloat(p.X, 'f', -1, 64)}
+		var row []any
 		for _, l := range f.plot.Lines {
-			row.Figures = append(row.Figures, result.Figure{measure.FourFigures(100 * l.Points[i].Y)})
+			row = append(row, 100*l.Points[i].Y)
 		}
-		t.Rows = append(t.Rows, row)
+		t.Add(strconv.FormatFloat(p.X, 'f', -1, 64), row...)
 	}
 	return t
 }

@@ -3,6 +3,8 @@ package system
 import (
 	"context"
 	"errors"
+	"net"
+	"strings"
 
 	"github.com/redis/rueidis"
 
@@ -51,4 +53,24 @@ func (r *Redis) Stop() error {
 	ctx, cancel := context.WithTimeout(context.Background(), measure.StopGrace)
 	defer cancel()
 	return r.Server.Stop(ctx)
+}
+
+// Monitor has Redis show each command that it runs, a line each. The caller closes the connection.
+func (r *Redis) Monitor() (net.Conn, error) {
+	conn, err := net.Dial("tcp", r.Addr())
+	if err != nil {
+		return nil, err
+	}
+	if _, err := conn.Write([]byte("MONITOR\r\n")); err != nil {
+		return nil, errors.Join(err, conn.Close())
+	}
+	return conn, nil
+}
+
+// MonitorWords reads the command of a line such as
+//
+//	1732466190.1 [0 lua] "ZADD" "lock:alive" "12" "p"
+func MonitorWords(line string) (words []string, byScript bool) {
+	from, command, _ := strings.Cut(line, ` "`)
+	return strings.Split(strings.TrimSuffix(command, `"`), `" "`), strings.HasSuffix(from, "lua]")
 }

@@ -2,6 +2,7 @@ package system
 
 import (
 	"context"
+	"errors"
 	"net"
 	"os/exec"
 	"strconv"
@@ -16,9 +17,9 @@ type Scheduler struct {
 	Address string
 }
 
-// StartScheduler starts the program against Redis as the i-th replica, from 1. env are more of its
-// settings. The caller stops it.
-func StartScheduler(program, redisURL string, i int, env ...string) (*Scheduler, error) {
+// StartScheduler starts the program against Redis as the i-th replica, from 1, and waits until it
+// serves. env are more of its settings. The caller stops it.
+func StartScheduler(ctx context.Context, program, redisURL string, i int, env ...string) (*Scheduler, error) {
 	port, err := redisserver.FreePort()
 	if err != nil {
 		return nil, err
@@ -30,11 +31,11 @@ func StartScheduler(program, redisURL string, i int, env ...string) (*Scheduler,
 		"FREESLOT_LISTEN=" + s.Address, "FREESLOT_REPLICA_ID=bench-" + strconv.Itoa(i),
 		"FREESLOT_REDIS__URL=" + redisURL, "FREESLOT_LOG__LEVEL=warn",
 	}, env...)...)
-	s.Process, err = measure.StartProcess(name, cmd)
-	return s, err
-}
-
-// AwaitReady waits until the replica serves.
-func (s *Scheduler) AwaitReady(ctx context.Context) error {
-	return s.AwaitOK(ctx, "http://"+s.Address+"/readyz")
+	if s.Process, err = measure.StartProcess(name, cmd); err != nil {
+		return nil, err
+	}
+	if err := s.AwaitOK(ctx, "http://"+s.Address+"/readyz"); err != nil {
+		return nil, errors.Join(err, s.Stop())
+	}
+	return s, nil
 }

@@ -100,7 +100,7 @@ func (s *System) startWorkers(ctx context.Context, sh Shape) error {
 	}
 	for i := range max(sh.Processes, 1) {
 		args := append(append([]string{"worker"}, to...), strings.Fields(sh.Worker)...)
-		w, err := measure.StartChild(ctx, fmt.Sprintf("%s worker %d", sh.Program, i+1), s.programs.Command(sh.Program, args...), load.Ready)
+		w, err := measure.StartChild(ctx, fmt.Sprintf("%s worker %d", sh.Program, i+1), s.programs.Command(sh.Program, args...))
 		if err != nil {
 			return err
 		}
@@ -139,7 +139,7 @@ func (s *System) startOwn(ctx context.Context, program string) error {
 		return err
 	}
 	port := strconv.Itoa(number)
-	s.server, err = measure.StartChild(ctx, program+" server", s.programs.Command(program, "server", "-port", port), load.Ready)
+	s.server, err = measure.StartChild(ctx, program+" server", s.programs.Command(program, "server", "-port", port))
 	s.store = []string{"-" + program, program + "://127.0.0.1:" + port}
 	return err
 }
@@ -153,14 +153,11 @@ func (s *System) startSchedulers(ctx context.Context, sh Shape) (err error) {
 		env = []string{"FREESLOT_GATEWAY__TOKENS_FILE=" + s.tokens.File}
 	}
 	for i := range sh.Schedulers {
-		p, err := StartScheduler(s.programs.Scheduler, s.store[1], i+1, env...)
+		p, err := StartScheduler(ctx, s.programs.Scheduler, s.store[1], i+1, env...)
 		if err != nil {
 			return err
 		}
 		s.Schedulers = append(s.Schedulers, p)
-		if err := p.AwaitReady(ctx); err != nil {
-			return err
-		}
 	}
 	return nil
 }
@@ -171,7 +168,7 @@ func (s *System) StartLoad(ctx context.Context, program, flags string) (*measure
 	if len(s.Schedulers) > 0 {
 		args = append(args, "-ws", strings.Join(s.addresses(), ","))
 	}
-	return measure.StartChild(ctx, program+" load", s.programs.Command(program, args...), load.Ready)
+	return measure.StartChild(ctx, program+" load", s.programs.Command(program, args...))
 }
 
 // addresses are where clients and agents reach the replicas.
@@ -226,7 +223,7 @@ func (s *System) CPU() (map[string]float64, error) {
 		add("workers", w.PID())
 	}
 	for _, p := range s.Schedulers {
-		add("replicas", p.Cmd.Process.Pid)
+		add("replicas", p.PID())
 	}
 	if s.Redis != nil {
 		add("redis", s.Redis.PID())

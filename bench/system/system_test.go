@@ -21,7 +21,7 @@ func TestAsk(t *testing.T) {
 		`nothing`:            "invalid character",
 		`{"error":"broken"}`: "broken",
 	} {
-		c, err := measure.StartChild(t.Context(), "generator", exec.Command("sh", "-c", "echo ready; read line; echo '"+answer+"'"), load.Ready)
+		c, err := measure.StartChild(t.Context(), "generator", exec.Command("sh", "-c", "echo ready; read line; echo '"+answer+"'"))
 		if err != nil {
 			t.Fatal(err)
 		}

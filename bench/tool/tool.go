@@ -36,12 +36,15 @@ type Tool struct {
 	Check func() error
 	// Trial reports whether the flags make a run that is no figure to keep; nil: only -short does.
 	Trial func() bool
+	// Modes are what the program does as a child of itself.
+	Modes map[string]Mode
 }
 
 // Part is something that can be measured alone.
 type Part struct {
 	Name, About string
-	Run         func(ctx context.Context, b *Bench) error
+	// Run ends early by Check.
+	Run func(ctx context.Context, b *Bench)
 }
 
 // Bench is what a part gets and what it fills in.
@@ -65,7 +68,13 @@ func (b *Bench) Say(format string, args ...any) {
 // Target adds a promise and what was measured of it.
 func (b *Bench) Target(what string, unit result.Unit, bound result.Bound, limit, measured float64) {
 	measured = measure.FourFigures(measured)
-	b.Result.Targets = append(b.Result.Targets, result.Target{What: what, Unit: unit, Bound: bound, Limit: limit, Measured: &measured})
+	t := result.Target{What: what, Unit: unit, Bound: bound, Limit: limit, Measured: &measured}
+	b.Result.Targets = append(b.Result.Targets, t)
+}
+
+// Note explains the last target.
+func (b *Bench) Note(format string, args ...any) {
+	b.Result.Targets[len(b.Result.Targets)-1].Note = fmt.Sprintf(format, args...)
 }
 
 // Progress prints how far the part is.
@@ -88,6 +97,7 @@ type options struct {
 
 // Main runs the tool for its process and returns the exit status.
 func (t *Tool) Main() int {
+	RunMode(t.Modes)
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	return t.Run(ctx, os.Args[1:], os.Stdout, os.Stderr)
@@ -135,8 +145,10 @@ func (t *Tool) parse(args []string, stderr io.Writer) (options, error) {
 	f.StringVar(&wanted, "parts", "", "parts, separated by commas; empty is all: "+strings.Join(t.names(), " "))
 	f.BoolVar(&o.list, "list", false, "list the parts")
 	f.BoolVar(&o.short, "short", false, "a short run of each, which shows that it works and not how fast it is")
-	f.StringVar(&o.out, "out", "", "results file, in which the parts that run are replaced (default results/"+t.Name+".json; of a short run in ../.dev/bench)")
-	f.StringVar(&o.markdown, "markdown", "", "report file, written from all results files beside -out (default RESULTS.md; of a short run in ../.dev/bench)")
+	f.StringVar(&o.out, "out", "", "results file, in which the parts that run are replaced (default results/"+t.Name+
+		".json; of a short run in ../.dev/bench)")
+	f.StringVar(&o.markdown, "markdown", "", "report file, written from all results files beside -out "+
+		"(default RESULTS.md; of a short run in ../.dev/bench)")
 	if t.Flags != nil {
 		t.Flags(f)
 	}
@@ -215,7 +227,7 @@ func (t *Tool) measure(ctx context.Context, o options, stdout io.Writer) error {
 			Short: o.short, Root: root, Folder: folder, Results: filepath.Dir(o.out), out: stdout,
 			Result: result.Part{Name: p.Name, Machine: machine, Short: o.short, Method: []string{}},
 		}
-		err := p.Run(ctx, b)
+		err := Try(func() { p.Run(ctx, b) })
 		if errors.Is(err, ErrLeftOut) {
 			b.Progress("%v", err)
 			continue

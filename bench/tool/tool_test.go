@@ -28,14 +28,13 @@ func testTool(rate *int) *Tool {
 			return nil
 		},
 		Parts: []Part{
-			{"one", "a part", func(_ context.Context, b *Bench) error {
+			{"one", "a part", func(_ context.Context, b *Bench) {
 				b.Say("Sized %d.", Sized(b, 2, 1))
 				b.Target("rate", result.PerSecond, result.AtLeast, 5, float64(*rate))
-				return nil
 			}},
-			{"two", "another", func(context.Context, *Bench) error { return errors.New("broken") }},
-			{"three", "a third", func(context.Context, *Bench) error { return ErrLeftOut }},
-			{"four", "whose jobs fail", func(_ context.Context, b *Bench) error { b.Failed = 3; return nil }},
+			{"two", "another", func(context.Context, *Bench) { Check(errors.New("broken")) }},
+			{"three", "a third", func(context.Context, *Bench) { Check(ErrLeftOut) }},
+			{"four", "whose jobs fail", func(_ context.Context, b *Bench) { b.Failed = 3 }},
 		},
 	}
 }
@@ -116,4 +115,35 @@ func TestPlainPaths(t *testing.T) {
 	if diff := cmp.Diff([]string{"-trace", "trace.csv", "-nodes=nodes.csv", "-short", "-parts", "peers"}, got); diff != "" {
 		t.Error(diff)
 	}
+}
+
+// TestTry: what was deferred runs, its error comes with the one that ended the work, and a defect is
+// no error.
+func TestTry(t *testing.T) {
+	t.Parallel()
+	broken, stuck := errors.New("broken"), errors.New("stuck")
+	err := Try(func() {
+		defer End(func() error { return stuck })
+		Together(2, 3, func(i int) {
+			if i == 2 {
+				Must(i, broken)
+			}
+		})
+		t.Error("work went on after it had failed")
+	})
+	if !errors.Is(err, broken) || !errors.Is(err, stuck) {
+		t.Errorf("the error is %v, expected both", err)
+	}
+	if err := Try(func() { defer End(func() error { return stuck }) }); !errors.Is(err, stuck) {
+		t.Errorf("the error is %v, expected %v", err, stuck)
+	}
+	defer func() {
+		if got := recover(); got != "defect" {
+			t.Errorf("the panic is %v, expected a defect", got)
+		}
+	}()
+	_ = Try(func() {
+		defer End(func() error { return nil })
+		panic("defect")
+	})
 }

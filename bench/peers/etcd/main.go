@@ -9,6 +9,7 @@ package main
 import (
 	"bufio"
 	"context"
+	"errors"
 	"fmt"
 	"net/url"
 	"os"
@@ -18,29 +19,33 @@ import (
 	"go.etcd.io/etcd/server/v3/embed"
 	"go.uber.org/zap"
 
+	"github.com/freeslot/freeslot/bench/measure"
 	"github.com/freeslot/freeslot/bench/registry/entrant"
 )
 
 const startLimit = 20 * time.Second
 
 func main() {
-	switch args := os.Args[1:]; {
+	if err := run(os.Args[1:]); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+}
+
+func run(args []string) error {
+	switch {
 	case len(args) == 2 && args[0] == "server":
-		if err := serve(args[1]); err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			os.Exit(1)
-		}
+		return serve(args[1])
 	case len(args) == 3 && (args[0] == "client" || args[0] == "once"):
 		count, err := strconv.Atoi(args[2])
 		if err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			os.Exit(2)
+			return err
 		}
-		os.Exit(entrant.Main(context.Background(), count, func(ctx context.Context) (entrant.Registry, error) { return open(ctx, args[1], args[0] == "once") }))
-	default:
-		fmt.Fprintln(os.Stderr, "usage: etcd server FOLDER | etcd client|once ADDRESS COUNT")
-		os.Exit(2)
+		return entrant.Serve(context.Background(), count, func(ctx context.Context) (entrant.Registry, error) {
+			return open(ctx, args[1], args[0] == "once")
+		})
 	}
+	return errors.New("usage: etcd server FOLDER | etcd client|once ADDRESS COUNT")
 }
 
 func serve(folder string) error {
@@ -63,7 +68,7 @@ func serve(folder string) error {
 	case <-time.After(startLimit):
 		return fmt.Errorf("etcd was not ready within %s", startLimit)
 	}
-	fmt.Println(entrant.Ready)
+	fmt.Println(measure.Ready)
 	for lines := bufio.NewScanner(os.Stdin); lines.Scan(); { // each asks for the address
 		fmt.Println(e.Clients[0].Addr())
 	}

@@ -4,8 +4,6 @@ import (
 	"bufio"
 	"context"
 	"errors"
-	"fmt"
-	"io"
 	"net"
 	"net/url"
 	"strconv"
@@ -128,16 +126,11 @@ func (n *leanNode) stop() {
 func (n *leanNode) read() {
 	key, last := n.cell.Layout().Dispatch(n.id), "0"
 	for {
-		args := []string{"XREAD", "COUNT", strconv.Itoa(leanPage), "BLOCK", "0", "STREAMS", key, last}
-		var b strings.Builder
-		fmt.Fprintf(&b, "*%d\r\n", len(args))
-		for _, a := range args {
-			fmt.Fprintf(&b, "$%d\r\n%s\r\n", len(a), a)
-		}
-		if _, err := io.WriteString(n.conn, b.String()); err != nil {
+		read := measure.AppendCommand(nil, "XREAD", "COUNT", strconv.Itoa(leanPage), "BLOCK", "0", "STREAMS", key, last)
+		if _, err := n.conn.Write(read); err != nil {
 			return
 		}
-		reply, err := readReply(n.in)
+		reply, err := measure.ReadReply(n.in)
 		if err != nil {
 			return
 		}
@@ -199,42 +192,4 @@ func entriesOf(reply any) (out []entry) {
 		}
 	}
 	return out
-}
-
-// readReply reads one reply of RESP2: string, int64, error, nil or []any of them.
-func readReply(in *bufio.Reader) (any, error) {
-	line, err := in.ReadString('\n')
-	if err != nil {
-		return nil, err
-	}
-	line = strings.TrimSuffix(line, "\r\n")
-	if line == "" {
-		return nil, errors.New("empty reply")
-	}
-	kind, rest := line[0], line[1:]
-	if kind == '+' || kind == '-' {
-		return rest, nil
-	}
-	count, err := strconv.ParseInt(rest, 10, 64)
-	if err != nil || kind == ':' {
-		return count, err
-	}
-	if count < 0 {
-		return nil, nil
-	}
-	if kind == '$' {
-		text := make([]byte, count+2)
-		_, err := io.ReadFull(in, text)
-		return string(text[:count]), err
-	}
-	if kind != '*' {
-		return nil, fmt.Errorf("reply of kind %q is not known", kind)
-	}
-	list := make([]any, count)
-	for i := range list {
-		if list[i], err = readReply(in); err != nil {
-			return nil, err
-		}
-	}
-	return list, nil
 }

@@ -3,7 +3,6 @@ package main
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -14,6 +13,7 @@ import (
 	"github.com/freeslot/freeslot/bench/measure"
 	"github.com/freeslot/freeslot/bench/result"
 	"github.com/freeslot/freeslot/bench/system"
+	"github.com/freeslot/freeslot/bench/tool"
 )
 
 // crew is what was measured with one fleet: with handlers that end at once, and with busy ones.
@@ -31,46 +31,29 @@ func of(crews []*crew, f fleet) *crew {
 
 // fleet measures what nodes in numbers as users have them cost, beside as many servers or workers
 // of peers.
-func (b *bench) fleet(ctx context.Context) error {
-	fleets, err := parseFleets(b.fleets)
-	if err != nil {
-		return err
-	}
+func (b *bench) fleet(ctx context.Context) {
+	fleets := tool.Must(parseFleets(b.fleets))
 	b.Result.Servers = b.redis + ", append-only file off; NATS JetStream in memory"
 	b.Say("asynq has as many servers and JetStream as many workers as there are nodes, in as many processes (%d, or one a node); up to %d nodes asynq may also have %d servers.", fleetProcesses, fewServers, fewServers)
 	b.Say("Each with the best setting of a sweep; medians of %d interleaved rounds, each freshly started; windows of %s after %s.", b.rounds, b.window, measure.Millis(b.warmUp()))
 	b.Say("What Redis' thread allows is a second divided by its time a job: where cores for all else are enough, it is the limit.")
-	crews, err := b.crews(ctx, slices.DeleteFunc(slices.Clone(fleets), func(f fleet) bool { return f == large }))
-	if err != nil {
-		return err
-	}
+	crews := b.crews(ctx, slices.DeleteFunc(slices.Clone(fleets), func(f fleet) bool { return f == large }))
 	b.Result.Tables = fleetTables(crews)
 	b.fleetTargets(crews)
-	if err := b.loaded(ctx, of(crews, fleetOf100).plain); err != nil {
-		return err
-	}
-	if err := b.large(ctx, slices.Contains(fleets, large)); err != nil {
-		return err
-	}
-	if err := b.beforeAfter(ctx); err != nil {
-		return err
-	}
+	b.loaded(ctx, of(crews, fleetOf100).plain)
+	b.large(ctx, slices.Contains(fleets, large))
+	b.beforeAfter(ctx)
 	b.Result.Tables = append(b.Result.Tables, fleetSweep(crews))
-	return nil
 }
 
 // crews sweeps all, and then measures all of them in turns.
-func (b *bench) crews(ctx context.Context, fleets []fleet) ([]*crew, error) {
+func (b *bench) crews(ctx context.Context, fleets []fleet) []*crew {
 	crews := make([]*crew, len(fleets))
 	var all []*contender
 	for i, f := range fleets {
 		b.Progress("%s", f)
-		plain, err := b.sweepAll(ctx, mode{aof: system.AOFOff}, f.entries())
-		if err != nil {
-			return nil, err
-		}
-		c := &crew{fleet: f, plain: plain}
-		for _, p := range plain {
+		c := &crew{fleet: f, plain: b.sweepAll(ctx, mode{aof: system.AOFOff}, f.entries())}
+		for _, p := range c.plain {
 			if p.name != webSocket && p.name != inProcess {
 				c.busy = append(c.busy, p.withBusyHandlers())
 			}
@@ -78,13 +61,13 @@ func (b *bench) crews(ctx context.Context, fleets []fleet) ([]*crew, error) {
 		crews[i], all = c, slices.Concat(all, c.plain, c.busy)
 	}
 	one := slices.Concat(of(crews, fleetOf2).plain, of(crews, fleetOf100).plain)
-	err := b.inTurns(ctx, all, func(c *contender, _ int) error {
-		return b.saturation(ctx, mode{aof: system.AOFOff, one: slices.Contains(one, c)}, c)
+	b.inTurns(ctx, all, func(c *contender, _ int) {
+		b.saturation(ctx, mode{aof: system.AOFOff, one: slices.Contains(one, c)}, c)
 	})
 	for _, c := range crews {
 		c.plain, c.busy = measured(c.plain), measured(c.busy)
 	}
-	return crews, err
+	return crews
 }
 
 // measured leaves out an entry whose rounds all failed; the report says so.
@@ -103,17 +86,14 @@ func (c *contender) withBusyHandlers() *contender {
 
 // loaded measures latencies at a high share of each one's own saturation. Nodes by gateway get the
 // load of direct ones.
-func (b *bench) loaded(ctx context.Context, all []*contender) error {
-	err := b.inTurns(ctx, all, func(c *contender, r int) error {
+func (b *bench) loaded(ctx context.Context, all []*contender) {
+	b.inTurns(ctx, all, func(c *contender, r int) {
 		full := c
 		if direct := find(all, batches); c.gateway && direct != nil {
 			full = direct
 		}
-		return b.levels(ctx, mode{aof: system.AOFOff}, c, r, full.throughput(), []float64{high})
+		b.levels(ctx, mode{aof: system.AOFOff}, c, r, full.throughput(), []float64{high})
 	})
-	if err != nil {
-		return err
-	}
 	t := result.Table{
 		Title: fmt.Sprintf("%s, at %.0f %% of each one's own saturation, by gateway of direct nodes'", fleetOf100, high*100),
 		First: "Peer", Columns: levelColumns,
@@ -125,7 +105,6 @@ func (b *bench) loaded(ctx context.Context, all []*contender) error {
 		b.Result.Tables = append(b.Result.Tables, t)
 	}
 	b.loadedTarget(all)
-	return nil
 }
 
 // inBatches submits batches as it does where that is not swept.
@@ -137,22 +116,16 @@ func (f fleet) inBatches(processes int) *contender {
 }
 
 // large measures many nodes, with all that real ones do, in an open loop.
-func (b *bench) large(ctx context.Context, wanted bool) error {
+func (b *bench) large(ctx context.Context, wanted bool) {
 	direct := large.inBatches(fleetProcesses)
 	linked := *direct
 	linked.entry = new(direct.behindGateway())
 	all := slices.DeleteFunc([]*contender{direct, &linked}, func(c *contender) bool { return !wanted || !b.wanted(c.name) })
-	if err := b.inTurns(ctx, all, func(c *contender, _ int) error { return b.openLoop(ctx, c) }); err != nil {
-		return err
-	}
+	b.inTurns(ctx, all, func(c *contender, _ int) { b.openLoop(ctx, c) })
 	t := result.Table{
 		Title: fmt.Sprintf("%s, %s jobs/s", large, measure.Thousands(largeRate)), First: "Peer",
-		Columns: slices.Concat(levelColumns, []result.Column{
-			{Name: "Redis busy", Unit: result.Percent},
-			{Name: "Redis' thread, CPU a job", Unit: result.Microseconds},
-			{Name: "replicas", Unit: result.Microseconds},
-			{Name: "workers", Unit: result.Microseconds},
-		}),
+		Columns: slices.Concat(levelColumns, result.Columns("Redis busy [%]", "Redis' thread, CPU a job [us]", "replicas [us]",
+			"workers [us]")),
 	}
 	for _, c := range measured(all) {
 		row, cpu := c.levelRow(0), c.cpuFigures()
@@ -163,91 +136,59 @@ func (b *bench) large(ctx context.Context, wanted bool) error {
 		b.Result.Tables = append(b.Result.Tables, t)
 	}
 	b.largeTargets(direct, &linked)
-	return nil
 }
 
 // openLoop is a round at largeRate.
-func (b *bench) openLoop(ctx context.Context, c *contender) (err error) {
-	s, err := b.start(ctx, mode{aof: system.AOFOff}, c.entry, c.best)
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, s.Stop()) }()
-	if _, err := b.heat(ctx, s, c.best); err != nil {
-		return err
-	}
-	r := load.Request{Loop: load.Open, Rate: largeRate, InFlight: c.best.inFlight, Batch: c.best.batch, WarmUpMS: b.warmUp(), MeasureMS: b.window.Milliseconds()}
-	got, err := b.costs(ctx, s, r)
-	if err != nil {
-		return err
-	}
+func (b *bench) openLoop(ctx context.Context, c *contender) {
+	s := b.start(ctx, mode{aof: system.AOFOff}, c.entry, c.best)
+	defer tool.End(s.Stop)
+	b.heat(ctx, s, c.best)
+	got := b.costs(ctx, s, load.Request{
+		Loop: load.Open, Rate: largeRate, InFlight: c.best.inFlight, Batch: c.best.batch,
+		WarmUpMS: b.warmUp(), MeasureMS: b.window.Milliseconds(),
+	})
 	got.levels = []level{{rate: largeRate, Figures: got.saturation}}
 	c.rounds = append(c.rounds, *got)
 	b.Failed += got.saturation.Failures()
-	b.Progress("%s: assigned %s, Redis %.0f %% busy, %.1f us a job", c.title(), got.saturation.Assign.Words(), 100*got.redisBusy, got.redisUs)
-	return nil
+	b.Progress("%s: assigned %s, Redis %.0f %% busy, %.1f us a job",
+		c.title(), got.saturation.Assign.Words(), 100*got.redisBusy, got.redisUs)
 }
 
 // beforeAfter holds what a job costs Redis against another commit. Its program knows one process
 // alone.
-func (b *bench) beforeAfter(ctx context.Context) error {
+func (b *bench) beforeAfter(ctx context.Context) {
 	if b.before == "" || !b.wanted(batches) {
 		b.beforeTarget("", nil, nil)
-		return nil
+		return
 	}
 	source, version, err := system.Checkout(ctx, b.Root, b.before)
-	if err != nil {
-		return err
-	}
+	tool.Check(err)
 	folder := filepath.Join(b.Folder, version)
-	if err := os.Mkdir(folder, 0o750); err != nil {
-		return err
-	}
-	before, err := system.Build(ctx, source, folder)
-	if err != nil {
-		return err
-	}
-	t := result.Table{Title: "Beside commit " + version + ", nodes in one process", First: "Commit", Columns: []result.Column{
-		{Name: "jobs", Unit: result.PerSecond}, {Name: "Redis' thread, CPU a job", Unit: result.Microseconds},
-	}}
+	tool.Check(os.Mkdir(folder, 0o750))
+	before := tool.Must(system.Build(ctx, source, folder))
+	t := result.NewTable("Commit", "jobs [/s]", "Redis' thread, CPU a job [us]")
+	t.Title = "Beside commit " + version + ", nodes in one process"
 	for _, f := range []fleet{fleetOf2, fleetOf100} {
 		old, this := f.inBatches(1), f.inBatches(1)
 		old.version, old.programs = version, before
 		both := []*contender{old, this}
-		if err := b.inTurns(ctx, both, func(c *contender, _ int) error { return b.saturation(ctx, mode{aof: system.AOFOff}, c) }); err != nil {
-			return err
-		}
+		b.inTurns(ctx, both, func(c *contender, _ int) { b.saturation(ctx, mode{aof: system.AOFOff}, c) })
 		for _, c := range measured(both) {
-			t.Rows = append(t.Rows, result.Row{
-				Name:    fmt.Sprintf("%s: %s", f, cmp.Or(c.version, "this tree")),
-				Figures: []result.Figure{{c.throughput()}, c.redisUs()},
-			})
+			t.Add(fmt.Sprintf("%s: %s", f, cmp.Or(c.version, "this tree")), c.throughput(), c.redisUs())
 		}
 		if f == fleetOf2 {
 			b.beforeTarget(version, old, this)
 		}
 	}
 	b.Result.Tables = append(b.Result.Tables, t)
-	return nil
 }
 
 // fleetTables have throughput and costs, beside the peers of the same fleet.
 func fleetTables(crews []*crew) []result.Table {
-	plain := result.Table{Title: "Jobs that end at once", First: "Fleet and peer", Columns: []result.Column{
-		{Name: "jobs", Unit: result.PerSecond},
-		{Name: "least and most", Unit: result.PerSecond},
-		{Name: "by asynq's", Unit: result.Times},
-		{Name: "by JetStream's", Unit: result.Times},
-		{Name: "Redis' thread, CPU a job", Unit: result.Microseconds},
-		{Name: "Redis' thread allows", Unit: result.PerSecond},
-		{Name: "load, CPU a job", Unit: result.Microseconds},
-		{Name: "replicas", Unit: result.Microseconds},
-		{Name: "workers", Unit: result.Microseconds},
-		{Name: "Redis or NATS", Unit: result.Microseconds},
-		{Name: "Redis busy", Unit: result.Percent},
-		{Name: "one at a time, p50", Unit: result.Microseconds},
-		{Name: "until its start", Unit: result.Microseconds},
-	}}
+	plain := result.NewTable("Fleet and peer", "jobs [/s]", "least and most [/s]", "by asynq's [x]", "by JetStream's [x]",
+		"Redis' thread, CPU a job [us]", "Redis' thread allows [/s]", "load, CPU a job [us]", "replicas [us]", "workers [us]",
+		"Redis or NATS [us]", "Redis busy [%]", "one at a time, p50 [us]", "until its start [us]")
+	plain.Title = "Jobs that end at once"
 	busy := plain
 	busy.Title = fmt.Sprintf("Jobs of %s, exponentially distributed", busyMean)
 	for _, c := range crews {

@@ -96,31 +96,23 @@ func (s *shared) check() error {
 }
 
 // part makes a tool's part of a method. The first one builds the programs of this scheduler.
-func (s *shared) part(run func(*bench, context.Context) error, long, short size) func(context.Context, *tool.Bench) error {
-	return func(ctx context.Context, b *tool.Bench) error {
+func (s *shared) part(run func(*bench, context.Context), long, short size) func(context.Context, *tool.Bench) {
+	return func(ctx context.Context, b *tool.Bench) {
 		n := tool.Sized(b, long, short)
 		part := &bench{b, s, size{cmp.Or(s.given.rounds, n.rounds), cmp.Or(s.given.window, n.window)}}
 		if s.programs == nil {
-			if err := part.build(ctx); err != nil {
-				return err
-			}
+			part.build(ctx)
 		}
-		return run(part, ctx)
+		run(part, ctx)
 	}
 }
 
-func (b *bench) build(ctx context.Context) error {
-	programs, err := system.Build(ctx, b.Root, b.Folder)
-	if err != nil {
-		return err
-	}
+func (b *bench) build(ctx context.Context) {
 	redis, postgres, node, err := system.Versions(ctx)
-	if err != nil {
-		return err
-	}
-	b.programs, b.missing, b.redis = programs, make(map[string]error), redis
+	tool.Check(err)
+	b.missing, b.redis = make(map[string]error), redis
 	b.others = slices.DeleteFunc([]string{postgres, node}, func(v string) bool { return v == "" })
-	return nil
+	b.programs = tool.Must(system.Build(ctx, b.Root, b.Folder))
 }
 
 // buildPeer builds a peer's program, unless an entry before has tried.

@@ -12,6 +12,7 @@ import (
 	"github.com/freeslot/freeslot/bench/load"
 	"github.com/freeslot/freeslot/bench/measure"
 	"github.com/freeslot/freeslot/bench/system"
+	"github.com/freeslot/freeslot/bench/tool"
 )
 
 // awayBy is how much longer a round trip takes in the part "away".
@@ -77,46 +78,32 @@ type level struct {
 	*load.Figures
 }
 
-func (b *bench) plain(ctx context.Context) error {
-	contenders, err := b.compare(ctx, mode{aof: system.AOFOff, one: true})
-	if err != nil {
-		return err
-	}
+func (b *bench) plain(ctx context.Context) {
+	contenders := b.compare(ctx, mode{aof: system.AOFOff, one: true})
 	b.plainTargets(contenders)
-	return b.plots(contenders)
+	b.plots(contenders)
 }
 
-func (b *bench) always(ctx context.Context) error {
-	contenders, err := b.compare(ctx, mode{aof: "always", only: []string{inProcess, asynq}, one: true})
+func (b *bench) always(ctx context.Context) {
+	contenders := b.compare(ctx, mode{aof: "always", only: []string{inProcess, asynq}, one: true})
 	b.against("end to end in process with the append-only file `always`, against asynq", 3, contenders, inProcess)
-	return err
 }
 
-func (b *bench) away(ctx context.Context) error {
-	contenders, err := b.compare(ctx, mode{aof: system.AOFOff, distance: awayBy, only: []string{inProcess, asynq}, one: true})
+func (b *bench) away(ctx context.Context) {
+	m := mode{aof: system.AOFOff, distance: awayBy, only: []string{inProcess, asynq}, one: true}
+	contenders := b.compare(ctx, m)
 	b.awayTarget(contenders)
 	b.against("end to end 1 ms away from Redis, against asynq", 4, contenders, inProcess)
-	return err
 }
 
 // compare measures the entries under the same conditions: a sweep of each, then rounds in which
 // each is started afresh, in another order each time.
-func (b *bench) compare(ctx context.Context, m mode) ([]*contender, error) {
+func (b *bench) compare(ctx context.Context, m mode) (out []*contender) {
 	b.sayMode(m)
-	contenders, err := b.sweepAll(ctx, m, entries())
-	if err != nil {
-		return nil, err
-	}
+	contenders := b.sweepAll(ctx, m, entries())
 	// Levels are shares of the median of all rounds, so all come before the first of them.
-	for _, measured := range []func(c *contender, r int) error{
-		func(c *contender, _ int) error { return b.saturation(ctx, m, c) },
-		func(c *contender, r int) error { return b.levels(ctx, m, c, r, c.throughput(), shares) },
-	} {
-		if err := b.inTurns(ctx, contenders, measured); err != nil {
-			return nil, err
-		}
-	}
-	var out []*contender
+	b.inTurns(ctx, contenders, func(c *contender, _ int) { b.saturation(ctx, m, c) })
+	b.inTurns(ctx, contenders, func(c *contender, r int) { b.levels(ctx, m, c, r, c.throughput(), shares) })
 	for _, c := range contenders {
 		c.rounds = slices.DeleteFunc(c.rounds, func(r round) bool { return len(r.levels) == 0 })
 		if len(c.rounds) > 0 {
@@ -124,23 +111,27 @@ func (b *bench) compare(ctx context.Context, m mode) ([]*contender, error) {
 		}
 	}
 	b.tables(out)
-	return out, nil
+	return out
 }
 
 // inTurns measures all contenders in each round, in another order each time.
-func (b *bench) inTurns(ctx context.Context, contenders []*contender, measured func(c *contender, round int) error) error {
+func (b *bench) inTurns(ctx context.Context, contenders []*contender, measured func(c *contender, round int)) {
 	for r := range b.rounds {
 		for _, i := range rand.Perm(len(contenders)) {
-			err := measured(contenders[i], r)
-			switch {
-			case ctx.Err() != nil:
-				return ctx.Err()
-			case err != nil:
-				b.leftOut(fmt.Sprintf("%s, round %d", contenders[i].title(), r+1), err)
-			}
+			c := contenders[i]
+			b.unlessFailed(ctx, func() string { return fmt.Sprintf("%s, round %d", c.title(), r+1) }, func() { measured(c, r) })
 		}
 	}
-	return nil
+}
+
+// unlessFailed goes on where something could not be measured, and notes it, and reports whether it was.
+func (b *bench) unlessFailed(ctx context.Context, what func() string, measured func()) bool {
+	err := tool.Try(measured)
+	tool.Check(ctx.Err())
+	if err != nil {
+		b.leftOut(what(), err)
+	}
+	return err == nil
 }
 
 // leftOut notes what could not be measured.
@@ -150,32 +141,26 @@ func (b *bench) leftOut(what string, err error) {
 }
 
 // sweepAll finds the best setting of each entry. An entry that cannot be measured is left out.
-func (b *bench) sweepAll(ctx context.Context, m mode, all []entry) (contenders []*contender, _ error) {
+func (b *bench) sweepAll(ctx context.Context, m mode, all []entry) (contenders []*contender) {
 	for i := range all {
 		e := &all[i]
 		if m.only != nil && !slices.Contains(m.only, e.name) || !b.wanted(e.name) {
 			continue
 		}
 		c := &contender{entry: e, version: system.PeerVersion(ctx, b.Root, e.program)}
-		err := b.buildPeer(ctx, e.program)
-		if err == nil {
-			err = b.sweepOne(ctx, m, c)
-		}
-		switch {
-		case ctx.Err() != nil:
-			return nil, ctx.Err()
-		case err != nil:
-			b.leftOut(e.title(), err)
-		default:
+		if b.unlessFailed(ctx, e.title, func() {
+			tool.Check(b.buildPeer(ctx, e.program))
+			b.sweepOne(ctx, m, c)
+		}) {
 			contenders = append(contenders, c)
 		}
 	}
-	return contenders, nil
+	return contenders
 }
 
 // sweepOne measures the throughput of each setting. Settings that differ only in how jobs are
 // submitted share a start.
-func (b *bench) sweepOne(ctx context.Context, m mode, c *contender) error {
+func (b *bench) sweepOne(ctx context.Context, m mode, c *contender) {
 	settings := c.grouped(b.Short)
 	var failures error
 	for i := 0; i < len(settings); {
@@ -183,21 +168,18 @@ func (b *bench) sweepOne(ctx context.Context, m mode, c *contender) error {
 		for i+n < len(settings) && sameProcesses(settings[i], settings[i+n]) {
 			n++
 		}
-		if err := b.sweepGroup(ctx, m, c, settings[i:i+n]); err != nil {
-			if ctx.Err() != nil {
-				return ctx.Err()
-			}
-			failures = errors.Join(failures, err)
-		}
+		err := b.sweepGroup(ctx, m, c, settings[i:i+n])
+		tool.Check(ctx.Err())
+		failures = errors.Join(failures, err)
 		i += n
 	}
 	best := slices.MaxFunc(c.sweep, func(a, z point) int { return cmp.Compare(a.jobsPerSecond, z.jobsPerSecond) })
 	if best.jobsPerSecond == 0 {
-		return failures
+		tool.Check(failures)
 	}
 	c.best = best.setting
-	b.Progress("%s: best of %d settings: %s: %s jobs/s", c.title(), len(settings), best.words(), measure.Thousands(best.jobsPerSecond))
-	return nil
+	b.Progress("%s: best of %d settings: %s: %s jobs/s",
+		c.title(), len(settings), best.words(), measure.Thousands(best.jobsPerSecond))
 }
 
 // grouped is the sweep, in groups that share processes.
@@ -216,155 +198,112 @@ func sameProcesses(a, z setting) bool {
 	return a.worker == z.worker && a.load == z.load && a.processes == z.processes
 }
 
-func (b *bench) sweepGroup(ctx context.Context, m mode, c *contender, settings []setting) (err error) {
+func (b *bench) sweepGroup(ctx context.Context, m mode, c *contender, settings []setting) error {
 	measured := 0
-	defer func() {
-		for _, s := range settings[measured:] {
-			c.sweep = append(c.sweep, point{setting: s, err: err})
+	err := tool.Try(func() {
+		s := b.start(ctx, m, c.entry, settings[0])
+		defer tool.End(s.Stop)
+		b.heat(ctx, s, settings[0])
+		window := max(b.window.Milliseconds()*3/5, 300)
+		for _, setting := range settings {
+			f := tool.Must(s.Ask(ctx, load.Request{
+				Loop: load.Closed, InFlight: setting.inFlight, Batch: setting.batch, WarmUpMS: b.warmUp(), MeasureMS: window,
+			}))
+			c.sweep = append(c.sweep, point{setting: setting, jobsPerSecond: f.JobsPerSecond, resultP50: f.Result.P50})
+			measured++
 		}
-	}()
-	s, err := b.start(ctx, m, c.entry, settings[0])
-	if err != nil {
-		return err
+	})
+	for _, s := range settings[measured:] {
+		c.sweep = append(c.sweep, point{setting: s, err: err})
 	}
-	defer func() { err = errors.Join(err, s.Stop()) }()
-	if _, err := b.heat(ctx, s, settings[0]); err != nil {
-		return err
-	}
-	window := max(b.window.Milliseconds()*3/5, 300)
-	for _, setting := range settings {
-		f, err := s.Ask(ctx, load.Request{Loop: load.Closed, InFlight: setting.inFlight, Batch: setting.batch, WarmUpMS: b.warmUp(), MeasureMS: window})
-		if err != nil {
-			return err
-		}
-		c.sweep = append(c.sweep, point{setting: setting, jobsPerSecond: f.JobsPerSecond, resultP50: f.Result.P50})
-		measured++
-	}
-	return nil
+	return err
 }
 
-func (b *bench) start(ctx context.Context, m mode, e *entry, s setting) (*system.System, error) {
-	return system.Start(ctx, cmp.Or(e.programs, b.programs), system.Shape{
+func (b *bench) start(ctx context.Context, m mode, e *entry, s setting) *system.System {
+	return tool.Must(system.Start(ctx, cmp.Or(e.programs, b.programs), system.Shape{
 		Program: e.program, Store: e.store, AOF: m.aof, Away: m.distance,
 		Schedulers: e.schedulers, Gateway: e.gateway, Worker: s.worker, Processes: s.processes, Load: s.load,
-	})
+	}))
 }
 
 // heat has a fresh system do the load for a whole window that does not count: pools fill, and what
 // is compiled while it runs is compiled.
-func (b *bench) heat(ctx context.Context, s *system.System, setting setting) (load.Request, error) {
-	r := load.Request{Loop: load.Closed, InFlight: setting.inFlight, Batch: setting.batch, MeasureMS: b.window.Milliseconds()}
-	_, err := s.Ask(ctx, r)
-	return r, err
+func (b *bench) heat(ctx context.Context, s *system.System, setting setting) load.Request {
+	r := load.Request{
+		Loop: load.Closed, InFlight: setting.inFlight, Batch: setting.batch, MeasureMS: b.window.Milliseconds(),
+	}
+	tool.Must(s.Ask(ctx, r))
+	return r
 }
 
 // saturation starts a peer afresh and measures it at saturation.
-func (b *bench) saturation(ctx context.Context, m mode, c *contender) (err error) {
-	s, err := b.start(ctx, m, c.entry, c.best)
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, s.Stop()) }()
-	r, err := b.saturate(ctx, s, c.best)
-	if err != nil {
-		return err
-	}
+func (b *bench) saturation(ctx context.Context, m mode, c *contender) {
+	s := b.start(ctx, m, c.entry, c.best)
+	defer tool.End(s.Stop)
+	request := b.heat(ctx, s, c.best)
+	request.WarmUpMS = b.warmUp() // else the first jobs of all callers count and their last do not
+	r := b.costs(ctx, s, request)
 	if m.one {
-		if err := b.oneAtATime(ctx, s, c.yardstick, r); err != nil {
-			return err
-		}
+		b.oneAtATime(ctx, s, c.yardstick, r)
 	}
 	c.rounds = append(c.rounds, *r)
 	b.Failed += r.saturation.Failures()
 	b.Progress("%s: %s jobs/s", c.title(), measure.Thousands(r.saturation.JobsPerSecond))
-	return nil
-}
-
-// saturate measures a closed loop.
-func (b *bench) saturate(ctx context.Context, s *system.System, setting setting) (*round, error) {
-	request, err := b.heat(ctx, s, setting)
-	if err != nil {
-		return nil, err
-	}
-	request.WarmUpMS = b.warmUp() // else the first jobs of all callers count and their last do not
-	return b.costs(ctx, s, request)
 }
 
 // costs does a load, and measures what the processes spend on it.
-func (b *bench) costs(ctx context.Context, s *system.System, request load.Request) (*round, error) {
+func (b *bench) costs(ctx context.Context, s *system.System, request load.Request) *round {
 	cpuBefore, cpuErr := s.CPU()
-	before, err := s.RedisStat(ctx)
-	if err != nil {
-		return nil, err
-	}
-	begin := time.Now()
-	r := &round{cpu: make(map[string]float64)}
-	if r.saturation, err = s.Ask(ctx, request); err != nil {
-		return nil, err
-	}
+	m := tool.Must(system.NewMeter(ctx, s.Redis))
+	r := &round{cpu: make(map[string]float64), saturation: tool.Must(s.Ask(ctx, request))}
 	if r.saturation.Jobs == 0 {
-		return nil, errNoJob
+		tool.Check(errNoJob)
 	}
-	took := time.Since(begin)
-	after, err := s.RedisStat(ctx)
-	if err != nil {
-		return nil, err
-	}
-	r.redisBusy = (after.CPUSeconds - before.CPUSeconds) / took.Seconds()
-	r.redisUs = after.Cost(before, r.saturation.Ended).CPUPerJob
+	used := tool.Must(m.Spent(ctx))
+	r.redisBusy, r.redisUs = used.Redis/used.Seconds, used.Cost(r.saturation.Ended).CPUPerJob
 	cpuAfter, err := s.CPU()
 	if errors.Join(cpuErr, err) != nil {
-		return r, nil // only some operating systems have these figures
+		return r // only some operating systems have these figures
 	}
 	for name := range cpuAfter {
 		r.cpu[name] = (cpuAfter[name] - cpuBefore[name]) * 1e6 / float64(r.saturation.Ended)
 	}
-	return r, nil
+	return r
 }
 
 // oneAtATime measures jobs one at a time, and bare round trips where there is a yardstick.
-func (b *bench) oneAtATime(ctx context.Context, s *system.System, yardstick bool, r *round) (err error) {
+func (b *bench) oneAtATime(ctx context.Context, s *system.System, yardstick bool, r *round) {
 	window := max(b.window.Milliseconds()/3, 300)
 	if yardstick {
-		f, err := s.Ask(ctx, load.Request{Loop: load.Bare, MeasureMS: window})
-		if err != nil {
-			return err
-		}
-		r.bare = f.Bare
+		r.bare = tool.Must(s.Ask(ctx, load.Request{Loop: load.Bare, MeasureMS: window})).Bare
 	}
-	r.one, err = s.Ask(ctx, load.Request{Loop: load.Closed, InFlight: 1, WarmUpMS: 100, MeasureMS: window})
-	return err
+	r.one = tool.Must(s.Ask(ctx, load.Request{Loop: load.Closed, InFlight: 1, WarmUpMS: 100, MeasureMS: window}))
 }
 
 // levels starts a peer afresh and measures it at shares of full, for one of its rounds.
-func (b *bench) levels(ctx context.Context, m mode, c *contender, i int, full float64, shares []float64) (err error) {
+func (b *bench) levels(ctx context.Context, m mode, c *contender, i int, full float64, shares []float64) {
 	if i >= len(c.rounds) {
-		return nil // one failed, which the report has
+		return // one failed, which the report has
 	}
-	s, err := b.start(ctx, m, c.entry, c.best)
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, s.Stop()) }()
-	if _, err := b.heat(ctx, s, c.best); err != nil {
-		return err
-	}
+	s := b.start(ctx, m, c.entry, c.best)
+	defer tool.End(s.Stop)
+	b.heat(ctx, s, c.best)
 	var levels []level
 	for _, share := range shares {
 		rate, batch := full*share, c.best.batch
 		if share <= low {
 			batch = 1
 		}
-		f, err := s.Ask(ctx, load.Request{Loop: load.Open, Rate: rate, InFlight: c.best.inFlight, Batch: batch, WarmUpMS: b.warmUp(), MeasureMS: b.window.Milliseconds()})
+		f, err := s.Ask(ctx, load.Request{
+			Loop: load.Open, Rate: rate, InFlight: c.best.inFlight, Batch: batch,
+			WarmUpMS: b.warmUp(), MeasureMS: b.window.Milliseconds(),
+		})
 		if err != nil {
-			return fmt.Errorf("at %.0f %%: %w", share*100, err)
+			tool.Check(fmt.Errorf("at %.0f %%: %w", share*100, err))
 		}
 		b.Failed += f.Failures()
 		levels = append(levels, level{share, measure.Rounded(rate), f})
+		b.Progress("%s: result at %.0f %%: %s", c.title(), share*100, f.Result.Words())
 	}
 	c.rounds[i].levels = levels
-	for _, l := range levels {
-		b.Progress("%s: result at %.0f %%: %s", c.title(), l.share*100, l.Result.Words())
-	}
-	return nil
 }

@@ -2,17 +2,14 @@ package main
 
 import (
 	"cmp"
-	"path/filepath"
 	"slices"
 
 	"github.com/freeslot/freeslot/bench/load"
-	"github.com/freeslot/freeslot/bench/measure"
 	"github.com/freeslot/freeslot/bench/plot"
-	"github.com/freeslot/freeslot/bench/result"
 )
 
 // plots draws the time to result at half of the saturation, and the throughput by jobs in flight.
-func (b *bench) plots(all []*contender) error {
+func (b *bench) plots(all []*contender) {
 	latency := &plot.Figure{
 		Title: "Submit to result at 50 % of each one's saturation",
 		X:     plot.Axis{Label: "time to result, ms", Log: true}, Y: plot.Axis{Label: "share of jobs", Percent: true},
@@ -29,20 +26,8 @@ func (b *bench) plots(all []*contender) error {
 		}
 		throughput.Lines = append(throughput.Lines, plot.Line{Name: c.name, Points: pointsOf(best)})
 	}
-	if err := b.draw("peers-latency.svg", latency); err != nil {
-		return err
-	}
-	return b.draw("peers-throughput.svg", throughput)
-}
-
-// draw writes a plot beside the results.
-func (b *bench) draw(file string, f *plot.Figure) error {
-	svg, err := plot.SVG(f)
-	if err != nil {
-		return err
-	}
-	b.Result.Plots = append(b.Result.Plots, result.Plot{Title: f.Title, File: file})
-	return measure.WriteFile(filepath.Join(b.Results, file), svg)
+	b.Draw("peers-latency.svg", latency)
+	b.Draw("peers-throughput.svg", throughput)
 }
 
 // curve is the distribution at half of the saturation of the round in the middle, by its time to

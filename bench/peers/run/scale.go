@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"strings"
 
@@ -11,6 +10,7 @@ import (
 	"github.com/freeslot/freeslot/bench/plot"
 	"github.com/freeslot/freeslot/bench/result"
 	"github.com/freeslot/freeslot/bench/system"
+	"github.com/freeslot/freeslot/bench/tool"
 )
 
 const (
@@ -35,7 +35,7 @@ type scalePoint struct {
 }
 
 // scale measures what a job costs as the system grows.
-func (b *bench) scale(ctx context.Context) error {
+func (b *bench) scale(ctx context.Context) {
 	b.Result.Servers = b.redis + ", append-only file off"
 	b.Say("Nodes: in process, nodes of one connection each in one process, no heartbeats, 4,096 slots altogether or one a node. Replicas: processes, WebSocket, 64 jobs a frame, 16 nodes.")
 	b.Say("Alone: one job at a time, so every call is for one job. Saturated: %d jobs in flight. Redis time is that inside EVALSHA and XREAD; medians of three windows.", scaleInFlight)
@@ -46,34 +46,26 @@ func (b *bench) scale(ctx context.Context) error {
 	for replicas := range 4 {
 		points = append(points, &scalePoint{what: "replicas", value: replicas + 1, load: saturated})
 	}
-	t := result.Table{First: "System", Columns: []result.Column{
-		{Name: "Redis time a job", Unit: result.Microseconds},
-		{Name: "CPU of Redis a job", Unit: result.Microseconds},
-		{Name: "jobs", Unit: result.PerSecond},
-		{Name: "submit to assign, p50", Unit: result.Microseconds},
-		{Name: "submit to result, p50 / p99", Unit: result.Microseconds},
-	}}
+	t := result.NewTable("System", "Redis time a job [us]", "CPU of Redis a job [us]", "jobs [/s]", "submit to assign, p50 [us]",
+		"submit to result, p50 / p99 [us]")
 	costs := map[string]map[int]float64{alone: {}, saturated: {}} // by nodes
 	for _, p := range points {
-		if err := b.scaleOne(ctx, p); err != nil {
-			if ctx.Err() != nil {
-				return ctx.Err()
-			}
-			b.leftOut(p.words(), err)
+		if !b.unlessFailed(ctx, p.words, func() { b.scaleOne(ctx, p) }) {
 			continue
 		}
 		if p.what == "nodes" {
 			costs[p.load][p.value] = p.redisUs
 		}
 		b.Progress("%s: %.2f us a job in Redis, %s jobs/s", p.words(), p.redisUs, measure.Thousands(p.jobsPerSecond))
-		t.Rows = append(t.Rows, result.Row{Name: p.words(), Figures: []result.Figure{{p.redisUs}, {p.cpuUs}, {p.jobsPerSecond}, {p.assignP50}, {p.resultP50, p.resultP99}}})
+		t.Add(p.words(), p.redisUs, p.cpuUs, p.jobsPerSecond, p.assignP50, result.Figure{p.resultP50, p.resultP99})
 	}
 	b.Result.Tables = []result.Table{t}
 	if few, many := costs[alone][100], costs[alone][10_000]; few > 0 && many > 0 {
-		b.target("Redis time a job with batches of one, 10,000 nodes / 100", result.Times, result.AtMost, 1.2, result.Figure{measure.FourFigures(many / few)},
+		b.target("Redis time a job with batches of one, 10,000 nodes / 100", result.Times, result.AtMost, 1.2,
+			result.Figure{measure.FourFigures(many / few)},
 			fmt.Sprintf("%.1f and %.1f us; in batches %.1f and %.1f us", many, few, costs[saturated][10_000], costs[saturated][100]))
 	}
-	return b.draw("peers-nodes.svg", &plot.Figure{
+	b.Draw("peers-nodes.svg", &plot.Figure{
 		Title: "Redis time a job by number of nodes",
 		X:     plot.Axis{Label: "nodes", Log: true}, Y: plot.Axis{Label: "microseconds in EVALSHA and XREAD"},
 		Lines: []plot.Line{{Name: alone, Points: pointsOf(costs[alone])}, {Name: saturated, Points: pointsOf(costs[saturated])}},
@@ -90,8 +82,9 @@ func (p *scalePoint) words() string {
 
 // scaleOne takes medians of a few windows. Nodes send no heartbeats, so that jobs alone are
 // counted. Replicas are processes whose clients submit batches: that loads replicas the most.
-func (b *bench) scaleOne(ctx context.Context, p *scalePoint) (err error) {
-	shape := system.Shape{Program: system.Freeslot, AOF: system.AOFOff, Worker: fmt.Sprintf("-nodes %d -slots %d -lean", p.value, max(1, 4096/p.value))}
+func (b *bench) scaleOne(ctx context.Context, p *scalePoint) {
+	shape := system.Shape{Program: system.Freeslot, AOF: system.AOFOff}
+	shape.Worker = fmt.Sprintf("-nodes %d -slots %d -lean", p.value, max(1, 4096/p.value))
 	r := load.Request{Loop: load.Closed, InFlight: scaleInFlight, MeasureMS: b.warmUp()}
 	if p.what == "replicas" {
 		shape.Worker, shape.Load, shape.Schedulers, r.Batch = "-nodes 16", "-sessions 8", p.value, 64
@@ -99,34 +92,21 @@ func (b *bench) scaleOne(ctx context.Context, p *scalePoint) (err error) {
 	if p.load == alone {
 		r.InFlight = 1
 	}
-	s, err := system.Start(ctx, b.programs, shape)
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, s.Stop()) }()
-	if _, err := s.Ask(ctx, r); err != nil {
-		return err
-	}
+	s := tool.Must(system.Start(ctx, b.programs, shape))
+	defer tool.End(s.Stop)
+	tool.Must(s.Ask(ctx, r))
 	r.MeasureMS = max(b.window.Milliseconds()/2, 300)
 	var redis, cpu, rate, assign, p50, p99 []float64
 	for range scaleRounds {
-		before, err := s.RedisStat(ctx)
-		if err != nil {
-			return err
-		}
-		f, err := s.Ask(ctx, r)
-		if err != nil {
-			return err
-		}
-		after, err := s.RedisStat(ctx)
-		if err != nil {
-			return err
-		}
+		m := tool.Must(system.NewMeter(ctx, s.Redis))
+		f := tool.Must(s.Ask(ctx, r))
+		used := tool.Must(m.Spent(ctx))
 		if f.Jobs == 0 {
-			return errNoJob
+			tool.Check(errNoJob)
 		}
-		cost := after.Cost(before, f.Ended)
-		redis, cpu, rate = append(redis, cost.ScriptPerJob+cost.ReadPerJob), append(cpu, cost.CPUPerJob), append(rate, f.JobsPerSecond)
+		cost := used.Cost(f.Ended)
+		redis = append(redis, cost.ScriptPerJob+cost.ReadPerJob)
+		cpu, rate = append(cpu, cost.CPUPerJob), append(rate, f.JobsPerSecond)
 		p50, p99 = append(p50, float64(f.Result.P50)), append(p99, float64(f.Result.P99))
 		if f.Assign != nil {
 			assign = append(assign, float64(f.Assign.P50))
@@ -137,5 +117,4 @@ func (b *bench) scaleOne(ctx context.Context, p *scalePoint) (err error) {
 	} {
 		*into = measure.FourFigures(measure.Median(values))
 	}
-	return nil
 }

@@ -22,30 +22,16 @@ func (b *bench) sayMode(m mode) {
 }
 
 var (
-	levelColumns = []result.Column{
-		{Name: "jobs due", Unit: result.PerSecond},
-		{Name: "submit to assign", Unit: result.Microseconds},
-		{Name: "submit to start", Unit: result.Microseconds},
-		{Name: "submit to result", Unit: result.Microseconds},
-		{Name: "bare EVALSHA beside", Unit: result.Microseconds},
-		{Name: "submitted late", Unit: result.Microseconds},
-		{Name: "failed"},
-	}
-	sweepColumns = []result.Column{{Name: "jobs", Unit: result.PerSecond}, {Name: "submit to result, p50", Unit: result.Microseconds}}
+	levelColumns = result.Columns("jobs due [/s]", "submit to assign [us]", "submit to start [us]", "submit to result [us]",
+		"bare EVALSHA beside [us]", "submitted late [us]", "failed")
+	sweepColumns = result.Columns("jobs [/s]", "submit to result, p50 [us]")
 )
 
 // tables are the throughput, the latency and the sweep of all contenders.
 func (b *bench) tables(all []*contender) {
-	saturation := result.Table{Title: "At saturation", First: "Peer", Columns: []result.Column{
-		{Name: "jobs", Unit: result.PerSecond},
-		{Name: "least and most", Unit: result.PerSecond},
-		{Name: "rounds"},
-		{Name: "load, CPU a job", Unit: result.Microseconds},
-		{Name: "replicas", Unit: result.Microseconds},
-		{Name: "workers", Unit: result.Microseconds},
-		{Name: "Redis or NATS", Unit: result.Microseconds},
-		{Name: "Redis busy", Unit: result.Percent},
-	}}
+	saturation := result.NewTable("Peer", "jobs [/s]", "least and most [/s]", "rounds", "load, CPU a job [us]", "replicas [us]",
+		"workers [us]", "Redis or NATS [us]", "Redis busy [%]")
+	saturation.Title = "At saturation"
 	levels := result.Table{Title: "At shares of the saturation", First: "Peer", Columns: levelColumns}
 	sweep := result.Table{Title: "The sweep", First: "Setting", Columns: sweepColumns}
 	for _, c := range all {

@@ -1,28 +1,21 @@
 // Package entrant is what each registry under test does, and the process that has it done.
 //
-// Such a process prints Ready, then reads a Request a line and answers each with an Answer on one
-// line. It ends when its standard input does.
+// Such a process answers each Request by an Answer, as measure.Serve has it.
 package entrant
 
 import (
-	"bufio"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"strconv"
-	"sync"
 	"time"
 
 	"github.com/HdrHistogram/hdrhistogram-go"
 
 	"github.com/freeslot/freeslot/bench/measure"
 )
-
-// Ready is the line that a process prints first.
-const Ready = "ready"
 
 const (
 	// callLimit bounds a call to a registry.
@@ -69,18 +62,8 @@ type Request struct {
 
 // Answer has what was done or seen, and for seen the times from when a change was due.
 type Answer struct {
-	Error string                 `json:"error,omitempty"`
 	Count int                    `json:"count,omitempty"`
 	Times *hdrhistogram.Snapshot `json:"times,omitempty"`
-}
-
-// Main serves requests with count clients until standard input ends, and returns the exit status.
-func Main(ctx context.Context, count int, open func(context.Context) (Registry, error)) int {
-	if err := serve(ctx, count, open, os.Stdin, os.Stdout); err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		return 1
-	}
-	return 0
 }
 
 type process struct {
@@ -88,7 +71,8 @@ type process struct {
 	trackers []*tracker
 }
 
-func serve(ctx context.Context, count int, open func(context.Context) (Registry, error), in io.Reader, out io.Writer) (err error) {
+// Serve answers requests with count clients until standard input ends.
+func Serve(ctx context.Context, count int, open func(context.Context) (Registry, error)) (err error) {
 	var p process
 	defer func() {
 		for _, c := range p.clients {
@@ -104,21 +88,13 @@ func serve(ctx context.Context, count int, open func(context.Context) (Registry,
 		}
 		p.clients = append(p.clients, c)
 	}
-	fmt.Fprintln(out, Ready)
-	for lines := bufio.NewScanner(in); lines.Scan(); {
+	return measure.Serve(os.Stdin, os.Stdout, func(text []byte) (any, error) {
 		var r Request
-		if err := json.Unmarshal(lines.Bytes(), &r); err != nil {
-			return err
+		if err := json.Unmarshal(text, &r); err != nil {
+			return nil, err
 		}
-		a, err := p.do(ctx, r)
-		if err != nil {
-			a.Error = err.Error()
-		}
-		if err := json.NewEncoder(out).Encode(a); err != nil {
-			return err
-		}
-	}
-	return nil
+		return p.do(ctx, r)
+	})
 }
 
 func (p *process) do(ctx context.Context, r Request) (a Answer, err error) {
@@ -169,23 +145,20 @@ func (r *Request) service(worker int) string { return r.Name + "-" + strconv.Ito
 
 // work has each worker call do with numbers from 0 on, while more says so.
 func (r *Request) work(more func(i int) bool, do func(service string, i int) error) (count int, err error) {
-	counts, errs := make([]int, r.Workers), make([]error, r.Workers)
-	var all sync.WaitGroup
-	for w := range r.Workers {
-		all.Go(func() {
-			for i := 0; more(i); i++ {
-				if errs[w] = do(r.service(w), i); errs[w] != nil {
-					return
-				}
-				counts[w]++
+	counts := make([]int, r.Workers)
+	err = measure.InParallel(r.Workers, r.Workers, func(w int) error {
+		for i := 0; more(i); i++ {
+			if err := do(r.service(w), i); err != nil {
+				return err
 			}
-		})
-	}
-	all.Wait()
+			counts[w]++
+		}
+		return nil
+	})
 	for _, n := range counts {
 		count += n
 	}
-	return count, errors.Join(errs...)
+	return count, err
 }
 
 // change is an open loop: a change that is late counts from when it was due.
