@@ -195,7 +195,7 @@ func (c *aclCmd) apply(ctx context.Context, a *app, topology *redisclient.Topolo
 		}
 		for _, name := range at.NoPassword {
 			if err := a.println(
-				"%s: %s has no password, so nobody can connect as it yet: set one with --password-file", at.Addr, name,
+				"%s: %s has no password, so no client can connect as it yet: set one with --password-file", at.Addr, name,
 			); err != nil {
 				return err
 			}

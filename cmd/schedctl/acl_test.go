@@ -107,7 +107,7 @@ func TestACLApply(t *testing.T) {
 		t.Error(got.out)
 	}
 	command(t, "", "acl", "--role", "agent", "--node", "n1", "--node", "n2", "--apply", "--redis-url", plain.AdminURL()).
-		expect(t, exitOK, "2 users set", "agent-n2 has no password, so nobody can connect as it yet")
+		expect(t, exitOK, "2 users set", "agent-n2 has no password, so no client can connect as it yet")
 	// An agent does not have that right.
 	command(t, "", "acl", "--role", "agent", "--apply", "--redis-url", plain.AdminURL(), "--redis-username", "agent-n1", "--redis-password-file", file).
 		expect(t, exitFailure, "NOPERM")

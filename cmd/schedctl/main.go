@@ -325,7 +325,7 @@ func (c *commands) app(env *environment) (*app, error) {
 	a := &app{environment: env, api: api, json: c.Output == "json", token: token, reason: c.Reason}
 	api.reason = c.Reason
 	api.warnLost = func() { a.warn("it is done, but Redis could not record it in the audit; the replica's log has it") }
-	// The URLs of WebSockets stand for those of the API.
+	// The URLs of WebSockets stand for the URLs of the API.
 	if plain := strings.ReplaceAll(loopback.Plain(api.webSocketURL()), "ws://", "http://"); plain != "" {
 		api.warnPlain = sync.OnceFunc(func() { a.warn("the token goes to %s in the clear; use https://", plain) })
 	}

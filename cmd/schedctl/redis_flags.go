@@ -9,7 +9,7 @@ type redisFlags struct {
 	RedisPasswordFile         string   `env:"FREESLOT_REDIS__PASSWORD_FILE" placeholder:"FILE" help:"File that holds that user's password."`
 	RedisSentinelUsername     string   `env:"FREESLOT_REDIS__SENTINEL_USERNAME" placeholder:"NAME" help:"User of the sentinels."`
 	RedisSentinelPasswordFile string   `env:"FREESLOT_REDIS__SENTINEL_PASSWORD_FILE" placeholder:"FILE" help:"File that holds that user's password."`
-	RedisCAFile               string   `name:"redis-ca-file" env:"FREESLOT_REDIS__TLS__CA_FILE" placeholder:"FILE" help:"Certificates (PEM) that may sign those of the servers of rediss:// URLs, instead of the system's."`
+	RedisCAFile               string   `name:"redis-ca-file" env:"FREESLOT_REDIS__TLS__CA_FILE" placeholder:"FILE" help:"Certificates (PEM) that may sign the certificates of rediss:// servers, instead of the system's."`
 	RedisCertFile             string   `env:"FREESLOT_REDIS__TLS__CERT_FILE" placeholder:"FILE" help:"Our certificate (PEM), for servers that ask for one."`
 	RedisKeyFile              string   `env:"FREESLOT_REDIS__TLS__KEY_FILE" placeholder:"FILE" help:"Its key (PEM)."`
 	RedisServerName           string   `env:"FREESLOT_REDIS__TLS__SERVER_NAME" placeholder:"NAME" help:"Name in the servers' certificates, if it is not the URL's host."`

@@ -18,9 +18,9 @@ var Access = script.Access{Scripts: scripts, Roles: map[script.Role]script.Needs
 		Commands: []string{
 			"cluster|info", "del", "exists", "get", "hdel", "hexists", "hget", "hgetall", "hincrby", "hkeys", "hlen",
 			"hmget", "hrandfield", "hset", "hsetnx", "hstrlen", "incr", "info", "mget", "persist", "pexpire", "pttl",
-			"sadd", "scard", "set", "sismember", "srandmember", "srem", "time", "unlink", "xadd", "xlen", "xread",
+			"sadd", "scard", "set", "sismember", "smembers", "srandmember", "srem", "time", "unlink", "xadd", "xlen", "xread",
 			"xtrim", "zadd", "zcard", "zcount", "zrandmember", "zrange", "zrangebyscore", "zrank", "zrem",
-			"zremrangebyrank", "zrevrangebyscore", "zscore",
+			"zremrangebyrank", "zremrangebyscore", "zrevrangebyscore", "zscore",
 		},
 		Publishes: true,
 	},

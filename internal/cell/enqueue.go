@@ -24,6 +24,8 @@ func (c *Cell) EnqueueAll(ctx context.Context, subs []Submission) []SubmitResult
 	for i := range out {
 		if out[i].Placement.Crowded {
 			out[i].Err = subs[i].crowded()
+		} else if share := out[i].Placement.Share; share != NoShare {
+			out[i].Err = subs[i].overShare(share)
 		} else if p := out[i].Placement; out[i].Err == nil && !p.Assigned && !p.Waiting && p.Owner == "" {
 			out[i].Err = c.queueFull()
 		}
@@ -78,7 +80,7 @@ func (c *Cell) enqueueCall(subs []encodedSubmission) (keys, args []string) {
 		items = append(items, s.JobID, s.Tenant, strconv.Itoa(s.Job.SlotCount()), s.ReplyTo, orNone(s.Job.TimeoutMS),
 			s.Class.ID, strconv.Itoa(s.Job.Priority), strconv.Itoa(s.Job.AttemptLimit()), s.Class.Definition,
 			strconv.Itoa(min(max(s.Weight, 1), MaxWeight)), rueidis.BinaryString(s.spec),
-			orNone(s.Job.RunAtMS), idem, digest, limitsArg(s.Limits))
+			orNone(s.Job.RunAtMS), idem, digest, limitsArg(s.Limits), orNone(int64(s.MaxKinds)))
 		for _, node := range s.Candidates {
 			if index[node] == 0 {
 				nodes = append(nodes, node)
@@ -116,6 +118,10 @@ func decodeEnqueued(r script.Reply, now int64) (p Placement, err error) {
 		p = Placement{Differs: code == 7, Owner: r.Text()}
 	case 8:
 		p.Crowded = true
+	case 9:
+		p.Share = ShareKinds
+	case 10:
+		p.Share = ShareLater
 	default:
 		if r.Err == nil {
 			r.Err = fmt.Errorf("unknown code %d", code)

@@ -266,3 +266,156 @@ func TestFairness(t *testing.T) {
 		r.sound()
 	})
 }
+
+// kind returns a submission of a class of its own.
+func kind(tenant string, n, most int) Submission {
+	s := submission("")
+	s.Tenant, s.MaxKinds = tenant, most
+	s.Job.Service = "kind-" + strconv.Itoa(n)
+	return s
+}
+
+// A tenant makes no more kinds of waiting jobs than it may, and others are not held back. A kind
+// counts for the tenant whose job made its queue, as long as jobs wait there.
+func TestKindsOfATenant(t *testing.T) {
+	backends(t, func(t *testing.T, r *rig) {
+		const most = 3
+		enqueue := func(s Submission) freeslot.Code {
+			t.Helper()
+			return freeslot.CodeOf(r.EnqueueAll(r.ctx(), []Submission{s})[0].Err)
+		}
+		first := kind("acme", 0, most)
+		for i, s := range []Submission{first, kind("acme", 1, most), kind("acme", 2, most)} {
+			if code := enqueue(s); code != "" {
+				t.Fatalf("kind %d is refused as %s, expected room for %d", i, code, most)
+			}
+		}
+		if code := enqueue(kind("acme", 3, most)); code != freeslot.CodeOverloaded {
+			t.Errorf("one kind too many gets %q, expected %s", code, freeslot.CodeOverloaded)
+		}
+		if code := enqueue(kind("acme", 1, most)); code != "" {
+			t.Errorf("another job of a kind gets %q, expected it accepted", code)
+		}
+		for i := range most {
+			if code := enqueue(kind("other", 2+i, most)); code != "" { // one is there already, and is not its own
+				t.Errorf("kind %d of another tenant gets %q, expected it accepted", i, code)
+			}
+		}
+		if code := enqueue(kind("alone", 9, 0)); code != "" {
+			t.Errorf("a tenant without a limit gets %q, expected it accepted", code)
+		}
+		// A queue that ends makes room. The tenant that makes it again has it.
+		if _, err := r.Cancel(r.ctx(), "acme", first.JobID); err != nil {
+			t.Fatal(err)
+		}
+		if code := enqueue(kind("other", 0, most)); code != "" {
+			t.Errorf("the kind that another tenant had gets %q, expected it accepted", code)
+		}
+		if code := enqueue(kind("acme", 6, most)); code != "" {
+			t.Errorf("a kind in place of one that ended gets %q, expected it accepted", code)
+		}
+		if code := enqueue(kind("acme", 7, most)); code != freeslot.CodeOverloaded {
+			t.Errorf("again one too many gets %q, expected %s", code, freeslot.CodeOverloaded)
+		}
+		// One call cannot pass the limit either.
+		batch := make([]Submission, 5)
+		for i := range batch {
+			batch[i] = kind("batch", 20+i, most)
+		}
+		accepted := 0
+		for _, res := range r.EnqueueAll(r.ctx(), batch) {
+			if res.Err == nil {
+				accepted++
+			}
+		}
+		if accepted != most {
+			t.Errorf("%d kinds of one call are accepted, expected %d", accepted, most)
+		}
+		r.sound()
+	})
+}
+
+// A job for later that would be one kind too many waits until there is room.
+func TestKindsOfJobsForLater(t *testing.T) {
+	backends(t, func(t *testing.T, r *rig) {
+		const most = 2
+		soon := r.nowMS() + 3600_000
+		ids := make([]string, 4)
+		for i := range ids {
+			s := kind("acme", i, most)
+			s.Job.RunAtMS = soon
+			if res := r.EnqueueAll(r.ctx(), []Submission{s})[0]; res.Err != nil {
+				t.Fatal(res.Err)
+			}
+			ids[i] = s.JobID
+		}
+		pass := func() { // of the time until the next look
+			t.Helper()
+			for _, id := range ids {
+				r.do("ZADD", r.layout.Due(), "XX", "1", id)
+			}
+			if _, err := r.Due(r.ctx(), 100); err != nil {
+				t.Fatal(err)
+			}
+		}
+		states := func() (waiting, scheduled int) {
+			for _, id := range ids {
+				switch r.status(id).State {
+				case freeslot.StateWaiting:
+					waiting++
+				case freeslot.StateScheduled:
+					scheduled++
+				}
+			}
+			return waiting, scheduled
+		}
+		for range 3 {
+			pass()
+			if waiting, scheduled := states(); waiting != most || scheduled != 4-most {
+				t.Fatalf("%d jobs wait and %d are for later, expected %d and %d", waiting, scheduled, most, 4-most)
+			}
+		}
+		for _, id := range ids {
+			if r.status(id).State == freeslot.StateWaiting {
+				if _, err := r.Cancel(r.ctx(), "acme", id); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		pass()
+		if waiting, _ := states(); waiting != 4-most {
+			t.Errorf("%d jobs wait once there is room, expected %d", waiting, 4-most)
+		}
+	})
+}
+
+// A tenant has at most a quarter of the jobs for later. Jobs that are cancelled make room.
+func TestShareOfJobsForLater(t *testing.T) {
+	backends(t, func(t *testing.T, r *rig) {
+		r.cfg.WaitingLimit = 2 // so 20 jobs for later, 5 of one tenant
+		later := func(tenant string) (string, freeslot.Code) {
+			s := kind(tenant, 0, 64)
+			s.Job.RunAtMS = r.nowMS() + 3600_000
+			return s.JobID, freeslot.CodeOf(r.EnqueueAll(r.ctx(), []Submission{s})[0].Err)
+		}
+		var last string
+		for i := range 5 {
+			id, code := later("acme")
+			if last = id; code != "" {
+				t.Fatalf("job %d is refused as %s, expected room for 5", i, code)
+			}
+		}
+		if _, code := later("acme"); code != freeslot.CodeOverloaded {
+			t.Errorf("one too many gets %q, expected %s", code, freeslot.CodeOverloaded)
+		}
+		if _, code := later("other"); code != "" {
+			t.Errorf("another tenant gets %q, expected it accepted", code)
+		}
+		if _, err := r.Cancel(r.ctx(), "acme", last); err != nil {
+			t.Fatal(err)
+		}
+		if _, code := later("acme"); code != "" {
+			t.Errorf("after a cancel it gets %q, expected it accepted", code)
+		}
+	})
+}

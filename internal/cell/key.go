@@ -88,6 +88,12 @@ func (l Layout) Queue(class string) string { return l.key("waiting", class) }
 // Fair names the hash of a class's virtual time and of its tenants' tags.
 func (l Layout) Fair(class string) string { return l.key("fair", class) }
 
+// Kinds names the set of the classes whose queues a tenant has made. Some of the queues are gone.
+func (l Layout) Kinds(tenant string) string { return l.key("kinds", tenant) }
+
+// Later names the zset of a tenant's jobs for later, by their times (ms). Some times are over.
+func (l Layout) Later(tenant string) string { return l.key("later", tenant) }
+
 // Drained names the set of the nodes that operators have drained.
 func (l Layout) Drained() string { return l.key("drained", "") }
 

@@ -34,6 +34,10 @@ type Submission struct {
 	Weight int
 	// Limits bounds how many such jobs run or wait.
 	Limits []Limit
+	// MaxKinds is how many classes may have waiting jobs because jobs of this tenant came first. A
+	// job that would make one more is refused, and so is a job for later of a tenant that has a
+	// quarter of them. 0 means that there is no other tenant, and neither bound.
+	MaxKinds int
 	// Once, if not empty, makes sure that the job is created once, even if its record is gone by
 	// the time of a repetition. The Placement of a repetition then has JobID as its Owner. Redis
 	// remembers Once for as long as an idempotency key, or until ForgetOnce. The job must have no
@@ -59,6 +63,9 @@ type Placement struct {
 	// Crowded is true if the tenant has as many waiting jobs as its limit allows. This one was not
 	// created.
 	Crowded bool
+	// Share says what the tenant has its share of; NoShare if it is not that. This job was not
+	// created.
+	Share Share
 	// SubmittedAtMS is the time at which EnqueueAll put the job into the queue.
 	SubmittedAtMS int64
 	// Repeated is true if the record existed already: an earlier call with this id was applied,
@@ -72,6 +79,16 @@ type Placement struct {
 	// Refusals says why the candidates before Node, or all of them, did not get the job.
 	Refusals []Refusal
 }
+
+// Share is a part of what waits in a cell that one tenant may take.
+type Share string
+
+// The shares.
+const (
+	NoShare    Share = ""
+	ShareKinds Share = "kinds" // of classes with waiting jobs
+	ShareLater Share = "later" // of jobs for later
+)
 
 // RefusalReason says why a candidate did not get a job.
 type RefusalReason string
@@ -167,6 +184,16 @@ func (s *Submission) validate(candidates int) error {
 		return freeslot.Invalid("class", "is %q, expected 16 hexadecimal digits", id)
 	}
 	return nil
+}
+
+// overShare returns the error for a job whose tenant has its share.
+func (s *Submission) overShare(share Share) *freeslot.Error {
+	message := fmt.Sprintf("tenant %s has a quarter of the jobs for later that this cell keeps", s.Tenant)
+	if share == ShareKinds {
+		message = fmt.Sprintf("jobs of tenant %s wait with %d different requirements or services, its max_kinds",
+			s.Tenant, s.MaxKinds)
+	}
+	return &freeslot.Error{Code: freeslot.CodeOverloaded, RetryAfter: time.Second, Message: message}
 }
 
 // crowded returns the error for a job that its WaitingLimit refuses.

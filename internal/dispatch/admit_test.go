@@ -1,6 +1,7 @@
 package dispatch
 
 import (
+	"fmt"
 	"testing"
 
 	"github.com/freeslot/freeslot"
@@ -69,5 +70,55 @@ func TestDefaultRate(t *testing.T) {
 		if accepted != want {
 			t.Errorf("%d jobs of %s are accepted, expected %d", accepted, name, want)
 		}
+	}
+}
+
+// One tenant submits jobs with a thousand different requirements, so that each waits in a queue of
+// its own. It gets its share of the queues, and every job of another tenant that must wait still
+// does.
+func TestManyKindsOfOneTenant(t *testing.T) {
+	t.Parallel()
+	for _, cells := range []int{1, 4} {
+		t.Run(fmt.Sprint("cells=", cells), func(t *testing.T) {
+			t.Parallel()
+			const most = 64
+			r := newCells(t, cells, redistest.Shared(t))
+			for i := range 2 * cells {
+				r.agent(node(fmt.Sprint("n", i), 1))
+			}
+			rep := r.replica("r1", func(c *replicaConfig) {
+				c.dispatch.Limits = func(string) Limits { return Limits{Kinds: most} }
+			})
+			submit := func(tenant, label string, jobs int) (accepted int) {
+				reqs := make([]Request, jobs)
+				for i := range reqs {
+					j := job()
+					j.Requirement.LabelRules = []freeslot.LabelRule{{
+						Label: "region", Operator: freeslot.LabelNotIn, Values: []string{fmt.Sprint(label, i)},
+					}}
+					reqs[i] = Request{Tenant: tenant, Job: j}
+				}
+				rep.Submit(deadline(t), reqs, nil, func(_ int, _ Accepted, err error) {
+					if err == nil {
+						accepted++
+					} else if code := freeslot.CodeOf(err); code != freeslot.CodeOverloaded {
+						t.Errorf("a job of %s is refused as %s, expected %s", tenant, code, freeslot.CodeOverloaded)
+					}
+				})
+				return accepted
+			}
+			first := submit("attacker", "a", 550)
+			second := submit("attacker", "b", 550)
+			// In its first frame all cells are asked at the same time, and each counts its own.
+			if most := cells*most + 2*cells; first > most || second > most {
+				t.Errorf("%d and %d jobs of the attacker are accepted, expected at most %d", first, second, most)
+			}
+			if again := submit("attacker", "c", 20); again > 0 {
+				t.Errorf("%d further jobs of the attacker are accepted, expected none", again)
+			}
+			if got := submit("victim", "v", 30); got != 30 {
+				t.Errorf("%d of 30 jobs of the victim are accepted, expected all", got)
+			}
+		})
 	}
 }

@@ -1,6 +1,7 @@
 package dispatch
 
 import (
+	"fmt"
 	"math/rand/v2"
 	"time"
 
@@ -186,5 +187,31 @@ func (d *Dispatcher) chooseQueue(p *placement, search bool) error {
 		}
 		p.to = d.byCell[index]
 	}
-	return nil
+	return d.checkKinds(p)
+}
+
+// checkKinds returns an error if the job would make one kind of waiting jobs more than its tenant
+// may make, over all cells. Each cell counts its own.
+func (d *Dispatcher) checkKinds(p *placement) error {
+	limit := d.cfg.Limits(p.request.Tenant).Kinds
+	if limit == 0 || len(d.byCell) == 1 || p.failure != nil {
+		return nil
+	}
+	if _, known := p.to.queues.byID.Load(p.class.ID()); known {
+		return nil
+	}
+	made := 0
+	for _, c := range d.byCell {
+		if c.queues.byID.Size() > 0 {
+			made += c.queues.madeBy(p.request.Tenant)
+		}
+	}
+	if made < limit {
+		return nil
+	}
+	return &freeslot.Error{
+		Code: freeslot.CodeOverloaded, RetryAfter: retryAfter(),
+		Message: fmt.Sprintf("jobs of tenant %s wait with %d different requirements or services, its max_kinds",
+			p.request.Tenant, limit),
+	}
 }

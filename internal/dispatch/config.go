@@ -95,4 +95,9 @@ type Limits struct {
 	// Priorities (max_priority + 1) is how many priorities, from 0, jobs may have. A job of a higher
 	// one is refused as invalid, unless an operator submits it again.
 	Priorities int
+	// Kinds (max_kinds) is how many classes may have waiting jobs because a job of this tenant came
+	// first, over all cells as far as this replica knows, and in each cell in any case. A job that
+	// would make one more is refused as overloaded. A tenant with this limit also has at most a
+	// quarter of the jobs for later of each cell.
+	Kinds int
 }

@@ -11,7 +11,6 @@ import (
 	"github.com/puzpuzpuz/xsync/v3"
 	"go.uber.org/zap"
 
-	"github.com/freeslot/freeslot"
 	"github.com/freeslot/freeslot/internal/cell"
 	"github.com/freeslot/freeslot/internal/presence"
 	"github.com/freeslot/freeslot/internal/process/logging"
@@ -178,9 +177,9 @@ func (d *Dispatcher) coded(what string, err error) error {
 	return coded(what, err)
 }
 
-// noteWaiting records that jobs of the class wait in the cell.
-func (c *cellClient) noteWaiting(class *selection.Class, job *freeslot.Job) {
-	if c.queues.noteWaiting(class, job) {
+// noteWaiting records that the job waits in the cell, or others of its class do.
+func (c *cellClient) noteWaiting(class *selection.Class, r *Request) {
+	if c.queues.noteWaiting(class, r.Job, r.Tenant) {
 		c.wakeSweep()
 	}
 }

@@ -18,6 +18,8 @@ import (
 type queue struct {
 	// job has only the service and the requirement.
 	job freeslot.Job
+	// by is the tenant whose job made the queue, if it came by this replica.
+	by string
 	// hasWaiting is true while the next job of the class would wait behind others. That job is then
 	// enqueued without being offered to nodes first. It is a hint.
 	hasWaiting atomic.Bool
@@ -47,10 +49,10 @@ type queues struct {
 
 // noteWaiting records that jobs of the class wait in the cell. It reports whether the class is new
 // here: a slot may then have become free before the queue was known.
-func (qs *queues) noteWaiting(class *selection.Class, job *freeslot.Job) (fresh bool) {
+func (qs *queues) noteWaiting(class *selection.Class, job *freeslot.Job, tenant string) (fresh bool) {
 	q, known := qs.byID.Load(class.ID())
 	if !known {
-		fresh := &queue{job: freeslot.Job{Service: job.Service, Requirement: job.Requirement.Clone()}}
+		fresh := &queue{by: tenant, job: freeslot.Job{Service: job.Service, Requirement: job.Requirement.Clone()}}
 		fresh.newsAt.Store(qs.reads.Load())
 		q, known = qs.byID.LoadOrStore(class.ID(), fresh)
 	}
@@ -60,6 +62,17 @@ func (qs *queues) noteWaiting(class *selection.Class, job *freeslot.Job) (fresh 
 	}
 	q.hasWaiting.Store(true)
 	return !known
+}
+
+// madeBy returns how many queues jobs of the tenant have made by this replica.
+func (qs *queues) madeBy(tenant string) (n int) {
+	qs.byID.Range(func(_ string, q *queue) bool {
+		if q.by == tenant {
+			n++
+		}
+		return true
+	})
+	return n
 }
 
 // noteServed records that a job of the class got its slot at once: none waited before it.

@@ -43,7 +43,7 @@ func (s *submit) finish(c *call) (ready []*placement) {
 		case r.Placement.Waiting:
 			c.at.metrics.enqueued.Inc()
 			if r.Placement.Position > 0 { // otherwise it is scheduled, or held back by a limit
-				c.at.noteWaiting(p.class, p.request.Job)
+				c.at.noteWaiting(p.class, &p.request)
 				s.offerFreeNode(p, r.Placement.Position)
 			}
 			s.decide(p, r.Placement, nil)
@@ -52,7 +52,7 @@ func (s *submit) finish(c *call) (ready []*placement) {
 		case c.enqueue:
 			s.decide(p, cell.Placement{}, coded("submit", errUndecided))
 		case r.Placement.Behind:
-			c.at.noteWaiting(p.class, p.request.Job)
+			c.at.noteWaiting(p.class, &p.request)
 			p.answered()
 			p.enqueue()
 			ready = append(ready, p)

@@ -1,6 +1,8 @@
 package replica
 
 import (
+	"cmp"
+
 	"github.com/prometheus/client_golang/prometheus"
 	"go.uber.org/zap"
 
@@ -29,8 +31,12 @@ func newDispatcher(
 
 // tenantLimits returns a function that is called for every job.
 func tenantLimits(cfg config.Replica) func(string) dispatch.Limits {
+	several := cfg.SeveralTenants()
 	limitsOf := func(t config.Tenant) dispatch.Limits {
 		limits := dispatch.Limits{Running: t.MaxRunning, Waiting: t.MaxWaiting}
+		if several {
+			limits.Kinds = cmp.Or(t.MaxKinds, config.DefaultMaxKinds)
+		}
 		if t.MaxPriority != nil {
 			limits.Priorities = *t.MaxPriority + 1
 		}

@@ -269,6 +269,12 @@ type Tenant struct {
 	// `overloaded`. Runs of schedules count for `submit_rate`: a run that it does not allow yet is
 	// late, and not lost.
 	MaxSchedules int `koanf:"max_schedules"`
+	// How many different requirements and services may have waiting jobs because a job of the tenant
+	// came first, 1 to 1024; 64 unless set. A job that would make one more is refused as
+	// `overloaded`, and one for later waits. While there is one tenant alone, by tokens and
+	// `tenants`, nothing is refused for this. Where there are several, each also has at most a quarter
+	// of the jobs for later.
+	MaxKinds int `koanf:"max_kinds"`
 	// How many bytes the tenant's schedules take together, mostly their payloads, up to 1 GiB;
 	// 16 MiB unless set.
 	MaxScheduleBytes int64 `koanf:"max_schedule_bytes"`
@@ -289,6 +295,21 @@ func (r *Replica) Tenant(name string) Tenant {
 	}
 	return r.TenantDefaults
 }
+
+// SeveralTenants reports whether more than one tenant may submit jobs.
+func (r *Replica) SeveralTenants() bool {
+	names := make(map[string]bool)
+	for name := range r.Tenants {
+		names[name] = true
+	}
+	for i := range r.Tokens {
+		names[r.Tokens[i].Tenant] = true
+	}
+	return len(names) > 1
+}
+
+// DefaultMaxKinds is how many kinds of waiting jobs a tenant may make unless configured otherwise.
+const DefaultMaxKinds = 64
 
 // TenantWeight returns the weight of a tenant, 1 unless configured otherwise.
 func (r *Replica) TenantWeight(name string) int {

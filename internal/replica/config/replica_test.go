@@ -94,7 +94,7 @@ func TestReplicaRefuses(t *testing.T) {
 		"running less than cells": {"redis: {cells: 4}\ntenants: {acme: {max_running: 3}}", `tenants.acme.max_running is 3, expected 0 for no limit, or at least 4, the number of cells`},
 		"waiting below none":      {"tenants: {acme: {max_waiting: -1}}", `tenants.acme.max_waiting is -1, expected 0 to 10000000`},
 		"tenant name":             {"tenants: {'a b': {weight: 1}}", `tenants.a b has ' ' at position 1, expected 1 to 64 characters of A-Z a-z 0-9 . _ -, beginning with a letter or digit`},
-		"tenant key":              {"tenants: {acme: {wait: 1}}", `tenants.acme.wait is not a key of the configuration, expected weight, max_running, max_waiting, submit_rate, submit_burst, max_priority, max_schedules or max_schedule_bytes`},
+		"tenant key":              {"tenants: {acme: {wait: 1}}", `tenants.acme.wait is not a key of the configuration, expected weight, max_running, max_waiting, submit_rate, submit_burst, max_priority, max_schedules, max_kinds or max_schedule_bytes`},
 		"tenant without a name":   {"tenants: [{weight: 1}]", `tenants is a list, expected names with values such as {a: 1, b: 2}`},
 		"drain":                   {"drain_timeout: 0s", `drain_timeout is 0s, expected 100ms to 1h`},
 		"payload":                 {"limits: {max_payload_bytes: 0}", `limits.max_payload_bytes is 0, expected 1 to 16777216`},

@@ -269,6 +269,9 @@ func (r *Replica) validateTenant(at string, t *Tenant, p *Problems) {
 	if t.MaxSchedules != 0 {
 		p.Between(join(at, "max_schedules"), t.MaxSchedules, 1, 10_000)
 	}
+	if t.MaxKinds != 0 {
+		p.Between(join(at, "max_kinds"), t.MaxKinds, 1, 1024)
+	}
 	if t.MaxScheduleBytes < 0 || t.MaxScheduleBytes > 1<<30 {
 		p.Addf(join(at, "max_schedule_bytes"), "is %d, expected up to %d, or 0 for the default", t.MaxScheduleBytes, 1<<30)
 	}

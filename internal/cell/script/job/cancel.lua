@@ -10,7 +10,8 @@
 -- KEYS[4] waiting  hash      KEYS[5] version:waiting  string
 -- ARGV[1] job   ARGV[2] tenant, '' for any   ARGV[3..] fields of the record to return
 -- Returns the fields' values; {} if there is no such job of this tenant
--- Foreign keys (slots, load, dispatch of the job's node, its gateway, its queue) come from records.
+-- Foreign keys (slots, load, dispatch of the job's node, its gateway, its queue, later:<tenant>)
+-- come from records.
 -- Redis 7.0. Cost: O(1).
 local job_key, due_key, finished_key, waiting_key, waiting_version_key = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local job, tenant = ARGV[1], ARGV[2]
@@ -44,8 +45,10 @@ elseif record[1] == 'waiting' or record[1] == 'retry_wait' or record[1] == 'sche
   queue_keys(record[2], keys)
   limits_of[job], keyed[job] = record[5], record[6]
   if record[5] then limit_keys(record[5], keys) end
+  if owner then keys[#keys + 1] = key('later', owner) end
   here(job_key, keys)
   sure('ZREM', due_key, job)
+  if record[1] == 'scheduled' and owner then sure('ZREM', key('later', owner), job) end
   if class and record[1] == 'waiting' then leave_queue(class, job) end
   leave_limits(job, record[2])
   end_job(job, job_key, node or '-', attempt or 0, record[4], record[2], 'cancelled', '', '')

@@ -3,7 +3,8 @@
 -- the slot is taken back.
 --
 -- Guarantee: a job is changed once; repeating a call finds nothing to do. If Redis refuses writes,
--- it refuses this call even if nothing is due.
+-- it refuses this call even if nothing is due. A job for later that would give its tenant too many
+-- kinds of waiting jobs is looked at again a second later.
 --
 -- KEYS[1] due  zset   KEYS[2] finished  zset   KEYS[3] waiting  hash   KEYS[4] version:waiting  string
 -- ARGV[1] most jobs
@@ -15,6 +16,7 @@
 local due_key, finished_key, waiting_key, waiting_version_key = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local most = tonumber(ARGV[1])
 local GRACE = 30000 -- ms that a node has to stop a job that passed its deadline
+local HELD = 1000 -- ms until the next look at a job for later whose tenant has too many kinds
 local used = 0
 -- include lib/clock.lua
 -- include lib/key.lua
@@ -22,6 +24,7 @@ local used = 0
 -- include lib/record.lua
 -- include lib/end_job.lua
 -- include lib/queue.lua
+-- include lib/kinds.lua
 -- include lib/limit.lua
 -- include lib/deliver.lua
 -- include lib/places.lua
@@ -33,16 +36,17 @@ for i, id in ipairs(ids) do job_keys[i] = key('jobs', id) end
 here(due_key, job_keys)
 for i, id in ipairs(ids) do
   -- Protected: a key of another type is no job, and must not hold up the others.
-  local record = redis.pcall('HMGET', job_keys[i], 'state', 'job', 'run', 'reply_to', 'error', 'why', 'gates', 'idem')
+  local record = redis.pcall('HMGET', job_keys[i], 'state', 'job', 'run', 'reply_to', 'error', 'why', 'gates', 'idem', 'kinds')
   local tenant, slots, _, _, class, priority, _, deadline, definition = read_job(record[2])
   local job = {
     id = id, key = job_keys[i], state = record[1], static = record[2], reply_to = record[4], failure = record[5] or '', why = record[6],
-    tenant = tenant, slots = slots, class = class, priority = priority, deadline = tonumber(deadline) or 0, definition = definition,
+    tenant = tenant, slots = slots, class = class, priority = priority, deadline = tonumber(deadline) or 0, definition = definition, kinds = tonumber(record[9]),
   }
   job.attempt, job.node = string.match(record[3] or '', '^(%d+) (%S+) ')
   job.late = job.deadline > 0 and job.deadline <= now
   jobs[i] = job
   queue_keys(record[2], keys)
+  if job.kinds and tenant then keys[#keys + 1] = key('kinds', tenant) end
   limits_of[id], keyed[id] = record[7], record[8]
   if record[7] then limit_keys(record[7], keys) end
   if job.node then keys[#keys + 1] = key('slots', job.node) end
@@ -55,11 +59,13 @@ redis.call('ZREM', due_key, '-')
 -- Jobs that join a queue go first: while a hash slot migrates, a queue that became empty cannot be
 -- written any more.
 for _, job in ipairs(jobs) do
-  if (job.state == 'retry_wait' or job.state == 'scheduled') and job.tenant and not job.late then
+  local limit = job.state == 'scheduled' and job.tenant and not job.late and job.kinds
+  job.held = limit and too_many_kinds(job.tenant, sure('ZCARD', key('waiting', job.class)), limit)
+  if (job.state == 'retry_wait' or job.state == 'scheduled') and job.tenant and not job.late and not job.held then
     redis.call('HSET', job.key, 'state', 'waiting')
     -- The tenant's weight is not known any more for a job for later.
     local score = job.state == 'scheduled' and fair_score(job.class, job.tenant, job.slots, job.priority, 1) or front_score(job.class, job.priority)
-    join_queue(job.id, job.class, job.definition, score)
+    if join_queue(job.id, job.class, job.definition, score) and limit then add_kind(job.tenant, job.class) end
     if not known[job.class] then
       known[job.class], reply[#reply + 1], reply[#reply + 2] = true, job.class, job.definition
     end
@@ -78,6 +84,8 @@ for _, job in ipairs(jobs) do
     if state == 'waiting' then leave_queue(job.class, job.id) end
     expire()
     expired = expired + 1
+  elseif job.held then
+    next_look = now + HELD
   elseif state == 'waiting' and job.deadline > 0 then
     next_look = job.deadline
   elseif (state == 'running' or state == 'cancelling') and late and node and job.why ~= 'expired' then

@@ -54,12 +54,14 @@ local function front_score(class, priority)
 end
 
 -- join_queue: puts a job into the queue of its class. known holds the classes that this call has
--- already added a job to.
+-- already added a job to. It returns true if the job has made the queue.
 local function join_queue(job, class, definition, score, known)
   sure('ZADD', key('waiting', class), string.format('%.0f', score), job)
-  if known and known[class] then return end
-  if sure('HSETNX', waiting_key, class, definition) == 1 then sure('INCR', waiting_version_key) end
+  if known and known[class] then return false end
   if known then known[class] = true end
+  if sure('HSETNX', waiting_key, class, definition) == 0 then return false end
+  sure('INCR', waiting_version_key)
+  return true
 end
 
 -- leave_queue: takes a job out of the queue of its class, and forgets the class with its last job.

@@ -20,8 +20,8 @@
 --   priority, attempts that it may have, definition of the class, weight of the tenant, spec, when
 --   to begin (ms, '' for at once), which idempotency key (from 1, '' for none, negative for a marker
 --   that is kept for ARGV[5] alone), digest of the spec,
---   limits as in lib/limit.lua: name and limit in turn, parted by spaces; its candidates (nodes
---   from 1), ''
+--   limits as in lib/limit.lua: name and limit in turn, parted by spaces; the most kinds of waiting
+--   jobs of the tenant ('' for a tenant that is alone); its candidates (nodes from 1), ''
 -- Returns {now, answer, ...}, an answer an item:
 --   {1, node id, used, attempt}            assigned
 --   {2, node id, attempt, assigned_at_ms}  was there already
@@ -29,6 +29,7 @@
 --   {5}                                    refused, the queue is full
 --   {6, job}, {7, job}                     the key belongs to this job; 7: the digests differ
 --   {8}                                    refused, the tenant's limit of waiting jobs is reached
+--   {9}, {10}                              refused, the tenant has its share of kinds; of jobs for later
 -- Foreign keys (queues, jobs, replies, gateways) are of this cell.
 -- Redis 7.0. Cost: O(items + jobs that begin + nodes * classes). Three commands for a job that
 -- waits, five for each queue and tenant, and two for the call.
@@ -50,6 +51,7 @@ local node_count, item_count = tonumber(ARGV[6]), tonumber(ARGV[7])
 -- include lib/deliver.lua
 -- include lib/offer.lua
 -- include lib/waiting_limit.lua
+-- include lib/kinds.lua
 
 local before_jobs, item = 5 + 4 * node_count, 8 + node_count
 local items, queues, keys = {}, {}, {} -- where items begin; their queues; keys that must be on this server
@@ -58,20 +60,33 @@ for i = 1, item_count do
   items[i], queues[i] = item, key('waiting', class)
   keys[#keys + 1], keys[#keys + 2] = queues[i], key('fair', class)
   if limits ~= '' then limit_keys(limits, keys) end
-  item = item + 15
+  if ARGV[item + 15] ~= '' then
+    keys[#keys + 1], keys[#keys + 2] = key('kinds', ARGV[item + 1]), key('later', ARGV[item + 1])
+  end
+  item = item + 16
   while ARGV[item] ~= '' do item = item + 1 end
   item = item + 1
 end
 if TAG ~= '' then here(version_key, keys) end -- without a tag all keys are on one server, and stay there
 local LONGEST_JOB = 31622400000 -- ms, 366 days: how long a job without a deadline keeps its key
 local answers, wishes, charges, known = {}, {}, {}, {} -- wishes: node -> the classes of the items that name it
+
+-- too_late: reports whether the tenant has a quarter of the jobs for later. later:<tenant> has its
+-- jobs by their times, and some whose times are over.
+local function too_late(tenant)
+  local later, quarter = key('later', tenant), math.floor(most * DUE_PER_CLASS / 4)
+  if sure('ZCARD', later) < quarter then return false end
+  redis.call('ZREMRANGEBYSCORE', later, '-inf', at)
+  return redis.call('ZCARD', later) >= quarter
+end
+
 local written = {} -- limits that this call has written
 -- Nearly always all jobs are new. made holds the jobs that this call created.
 local fresh, made = redis.call('EXISTS', unpack(KEYS, before_jobs + 1, before_jobs + item_count)) == 0, {}
 for i = 1, item_count do
   local job_key, queue = KEYS[before_jobs + i], queues[i]
-  local job, tenant, slots, reply_to, timeout, class, priority, attempts, definition, weight, spec, begin, idem, digest, own_limits =
-    unpack(ARGV, items[i], items[i] + 14)
+  local job, tenant, slots, reply_to, timeout, class, priority, attempts, definition, weight, spec, begin, idem, digest, own_limits,
+    most_kinds = unpack(ARGV, items[i], items[i] + 15)
   local record = (not fresh or made[job]) and redis.call('HMGET', job_key, 'state', 'run') or {}
   local state = record[1]
   begin = tonumber(begin) or 0
@@ -97,7 +112,8 @@ for i = 1, item_count do
       return
     end
     if lengths[class] then lengths[class] = lengths[class] + 1 end
-    join_queue(job, class, definition, fair_score(class, tenant, slots, priority, weight, charges), known)
+    local score = fair_score(class, tenant, slots, priority, weight, charges)
+    if join_queue(job, class, definition, score, known) and most_kinds ~= '' then add_kind(tenant, class) end
   end
   if owner and (owner ~= job or not state) then -- else a repetition could run a forgotten job again
     answers[i] = {digest == owners_digest and 6 or 7, owner}
@@ -113,6 +129,11 @@ for i = 1, item_count do
     answers[i] = {5}
   elseif not state and crowded then
     answers[i] = {8}
+  elseif not state and most_kinds ~= '' and begin > now and too_late(tenant) then
+    answers[i] = {10}
+  elseif not state and most_kinds ~= '' and begin <= now and not closed and
+    too_many_kinds(tenant, lengths[class], tonumber(most_kinds)) then
+    answers[i] = {9}
   elseif not state then
     local later, deadline = begin > now, '0'
     if timeout ~= '' then deadline = string.format('%.0f', math.max(begin, now) + timeout) end
@@ -137,13 +158,17 @@ for i = 1, item_count do
       end
       redis.call('SET', idem, job .. ' ' .. digest, 'PX', string.format('%.0f', keep))
     end
+    if later and most_kinds ~= '' then
+      redis.call('HSET', job_key, 'kinds', most_kinds) -- for due.lua
+      sure('ZADD', key('later', tenant), string.format('%.0f', begin), job)
+    end
     if later then answers[i] = {4, 0} else wait() end
     made[job] = true
   end
   if limits and answers[i] and answers[i][1] ~= 4 then
     for name in string.gmatch(limits, ' (k:%S+)') do forget_limit(name) end -- the job was refused
   end
-  local candidate = items[i] + 15
+  local candidate = items[i] + 16
   while not answers[i] and ARGV[candidate] ~= '' do
     local index = ARGV[candidate]
     local wish = wishes[index] or {classes = {}, known = {}}
