@@ -57,18 +57,21 @@ const description = `Submits jobs to a freeslot scheduler and shows their result
   schedctl lock run nightly --wait 1m -- ./report.sh    a command that runs on one machine at a time
 
 The scheduler is found by --server or FREESLOT_SERVER. Where it asks for a token, set FREESLOT_TOKEN,
-FREESLOT_TOKEN_FILE or --token-file; --token can be seen by other users of the machine.
+FREESLOT_TOKEN_FILE or --token-file, or FREESLOT_TOKEN_COMMAND for a program that prints one, such as for single
+sign-on; --token can be seen by other users of the machine.
 
 Exit codes: 0 done; 1 the job failed, or something went wrong; 2 the command line is wrong.
 "config diff --exit-code" ends as diff does: 0 no differences; 1 differences; 2 the comparison failed.
 "lock run" ends with the code of its command; 69: Redis is away; 75: the lock was not acquired; 76: it was lost.`
 
 type commands struct {
-	Server    string `default:"http://127.0.0.1:7480" env:"FREESLOT_SERVER" placeholder:"URL" help:"Address of a replica (default ${default}). Several are separated by commas; when one cannot be reached the next is tried."`
-	Token     string `env:"FREESLOT_TOKEN" placeholder:"TOKEN" help:"Token to send."`
-	TokenFile string `env:"FREESLOT_TOKEN_FILE" placeholder:"FILE" help:"File that holds the token."`
-	Reason    string `placeholder:"TEXT" help:"Why you change something, for the audit."`
-	Output    string `short:"o" enum:"table,json" default:"table" placeholder:"FORMAT" help:"table or json."`
+	Server       string `default:"http://127.0.0.1:7480" env:"FREESLOT_SERVER" placeholder:"URL" help:"Address of a replica (default ${default}). Several are separated by commas; when one cannot be reached the next is tried."`
+	Token        string `env:"FREESLOT_TOKEN" placeholder:"TOKEN" help:"Token to send."`
+	TokenFile    string `env:"FREESLOT_TOKEN_FILE" placeholder:"FILE" help:"File that holds the token."`
+	Reason       string `placeholder:"TEXT" help:"Why you change something, for the audit."`
+	TokenCommand string `env:"FREESLOT_TOKEN_COMMAND" placeholder:"COMMAND" help:"Command that prints the token, with its arguments; no shell runs it."`
+
+	Output string `short:"o" enum:"table,json" default:"table" placeholder:"FORMAT" help:"table or json."`
 
 	Submit  submitCmd  `cmd:"" help:"Submit a job."`
 	Get     getCmd     `cmd:"" help:"Show a job."`
@@ -224,7 +227,7 @@ func run(args []string, env *environment) (code int) {
 	}
 	if err == nil {
 		for _, p := range ctx.Path {
-			if f := p.Flag; f != nil && (f.Name == "server" || f.Name == "token-file") {
+			if f := p.Flag; f != nil && (f.Name == "server" || f.Name == "token-file" || f.Name == "token-command") {
 				a.flags += fmt.Sprintf("--%s %s ", f.Name, quoted(f.Target.String()))
 			}
 		}
@@ -313,6 +316,12 @@ func (c *commands) app(env *environment) (*app, error) {
 		}
 		if token = strings.TrimSpace(strings.TrimPrefix(string(data), "\ufeff")); token == "" {
 			return nil, fmt.Errorf("read the token: %s is empty", c.TokenFile)
+		}
+	}
+	if token == "" && c.TokenCommand != "" {
+		var err error
+		if token, err = tokenOf(env, c.TokenCommand); err != nil {
+			return nil, err
 		}
 	}
 	if err := audit.CheckReason("--reason", c.Reason); err != nil {

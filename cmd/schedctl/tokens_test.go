@@ -54,3 +54,33 @@ func TestTokensExample(t *testing.T) {
 		t.Errorf("the example has %d tokens, %v, expected 4 and no problem", count, problems)
 	}
 }
+
+// TestTokenCommand: the command's output is the token. A token that is given comes first.
+func TestTokenCommand(t *testing.T) {
+	t.Parallel()
+	script := filepath.Join(t.TempDir(), "sign-in")
+	if err := os.WriteFile(script, []byte("#!/bin/sh\necho token-of-$1\n"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		cmds        commands
+		token, fail string
+	}{
+		{commands{TokenCommand: script + " anna"}, "token-of-anna", ""},
+		{commands{TokenCommand: script + " anna", Token: "given"}, "given", ""},
+		{commands{TokenCommand: "false"}, "", "get a token by false: exit status 1"},
+		{commands{TokenCommand: "true"}, "", "get a token by true: it printed nothing"},
+	} {
+		c.cmds.Server = "http://127.0.0.1:7480"
+		a, err := c.cmds.app(&environment{ctx: t.Context(), in: strings.NewReader(""), err: os.Stderr})
+		if c.fail != "" {
+			if err == nil || err.Error() != c.fail {
+				t.Errorf("command %q: %v, expected %s", c.cmds.TokenCommand, err, c.fail)
+			}
+			continue
+		}
+		if err != nil || a.token != c.token {
+			t.Errorf("command %q: %v, expected the token %s", c.cmds.TokenCommand, err, c.token)
+		}
+	}
+}

@@ -8,6 +8,7 @@ import (
 	"reflect"
 	"strings"
 	"sync/atomic"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"go.uber.org/zap"
@@ -27,13 +28,16 @@ type Config struct {
 	Inline func() ([]Credential, error)
 	// TokensFile is the file of tokens; empty: there is none.
 	TokensFile string
-	Log        *zap.Logger
+	// OIDC describes an issuer of signed tokens; nil: there is none.
+	OIDC *OIDC
+	Log  *zap.Logger
 }
 
 // Authenticator identifies callers by bearer tokens. It is safe for concurrent use.
 type Authenticator struct {
 	openTenant string
 	files      []*tokenfile.File[*Principal]
+	signed     *signed // nil without an issuer
 	signal     *tokenfile.Signal
 	// operatorsAreAdmins becomes false once a token of an admin was read, and stays so: otherwise a
 	// slip in the admin's line would make every operator one.
@@ -55,6 +59,14 @@ func New(cfg Config) (*Authenticator, error) {
 	if cfg.TokensFile != "" {
 		if err := a.read("tokens_file", tokenfile.OfFile(cfg.TokensFile), parseToken, cfg.Log); err != nil {
 			return nil, fmt.Errorf("tokens_file %s: %w", cfg.TokensFile, err)
+		}
+	}
+	if cfg.OIDC != nil {
+		a.signed = newSigned(*cfg.OIDC, cfg.Log)
+		for _, role := range cfg.OIDC.Roles {
+			if role == Admin {
+				a.operatorsAreAdmins.Store(false)
+			}
 		}
 	}
 	return a, nil
@@ -111,11 +123,19 @@ func (a *Authenticator) Start(ctx context.Context) error {
 			return err
 		}
 	}
+	if a.signed != nil {
+		a.signed.keys.start()
+	}
 	return nil
 }
 
 // Stop waits until nothing looks for changes any more.
 func (a *Authenticator) Stop(ctx context.Context) error {
+	if a.signed != nil {
+		if err := a.signed.keys.halt(ctx); err != nil {
+			return err
+		}
+	}
 	for _, f := range a.files {
 		if err := f.Stop(ctx); err != nil {
 			return err
@@ -138,11 +158,16 @@ func (a *Authenticator) Ready() (ok bool, detail string) {
 			return true, detail
 		}
 	}
+	if a.signed != nil {
+		if problem := a.signed.keys.problem.Load(); problem != nil {
+			return true, "degraded: " + *problem
+		}
+	}
 	return true, ""
 }
 
 // Open reports whether every caller is accepted, because no way to be known is configured.
-func (a *Authenticator) Open() bool { return len(a.files) == 0 }
+func (a *Authenticator) Open() bool { return len(a.files) == 0 && a.signed == nil }
 
 // Lists reports whether there is a token with this digest.
 func (a *Authenticator) Lists(digest [sha256.Size]byte) bool {
@@ -156,7 +181,8 @@ func (a *Authenticator) Lists(digest [sha256.Size]byte) bool {
 
 // Authenticate returns the caller that sent r. The token is in the Authorization header. In the
 // handshake of a WebSocket, where browsers cannot set headers, it may be in the query parameter
-// access_token. The error is a *freeslot.Error with code unauthenticated.
+// access_token. The error is a *freeslot.Error with code unauthenticated, or unavailable if a signed
+// token cannot be checked now.
 func (a *Authenticator) Authenticate(r *http.Request) (Principal, error) {
 	if a.Open() {
 		return Principal{Tenant: a.openTenant, Role: Admin}, nil
@@ -168,8 +194,13 @@ func (a *Authenticator) Authenticate(r *http.Request) (Principal, error) {
 			Message: `no token, expected the header "Authorization: Bearer <token>"`,
 		}
 	}
-	if p, ok := a.find(sha256.Sum256([]byte(token))); ok {
+	digest := sha256.Sum256([]byte(token))
+	if p, ok := a.find(digest); ok {
 		return p, nil
+	}
+	if a.signed != nil && strings.Count(token, ".") == 2 {
+		p, err := a.signed.find(r.Context(), token, digest)
+		return a.effective(p), err
 	}
 	return Principal{}, &freeslot.Error{
 		Code: freeslot.CodeUnauthenticated, Message: "the token is not one that this replica knows",
@@ -179,14 +210,18 @@ func (a *Authenticator) Authenticate(r *http.Request) (Principal, error) {
 func (a *Authenticator) find(digest [sha256.Size]byte) (Principal, bool) {
 	for _, f := range a.files {
 		if found, ok := f.Get(digest); ok {
-			p := *found
-			if p.Role == Operator && a.operatorsAreAdmins.Load() {
-				p.Role = Admin
-			}
-			return p, true
+			return a.effective(*found), true
 		}
 	}
 	return Principal{}, false
+}
+
+// effective makes an admin of an operator while operators are admins.
+func (a *Authenticator) effective(p Principal) Principal {
+	if p.Role == Operator && a.operatorsAreAdmins.Load() {
+		p.Role = Admin
+	}
+	return p
 }
 
 // Changed returns a channel that is closed when a caller may no longer be known, or be known as
@@ -197,6 +232,9 @@ func (a *Authenticator) Changed() <-chan struct{} { return a.signal.Changed() }
 func (a *Authenticator) Holds(p *Principal) bool {
 	if a.Open() {
 		return true
+	}
+	if p.signed {
+		return time.Now().Before(p.Expires)
 	}
 	now, ok := a.find(p.digest)
 	return ok && reflect.DeepEqual(now, *p)

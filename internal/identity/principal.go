@@ -17,4 +17,5 @@ type Principal struct {
 	Expires time.Time
 
 	digest [sha256.Size]byte // of the token
+	signed bool              // whether an issuer has signed the token, which then is in no file
 }

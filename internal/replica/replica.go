@@ -77,7 +77,7 @@ func (r *Replica) Start(ctx context.Context) error {
 		zap.Int("cells", r.cfg.Redis.Cells),
 		zap.String("key_prefix", r.cfg.Redis.KeyPrefix),
 		zap.String("version", version.String()),
-		zap.Bool("tokens", len(r.cfg.Tokens) > 0 || r.cfg.TokensFile != ""),
+		zap.Bool("tokens", len(r.cfg.Tokens) > 0 || r.cfg.TokensFile != "" || r.cfg.Auth.OIDC.On()),
 		zap.String("gateway", r.GatewayAddr()),
 	)
 	return nil

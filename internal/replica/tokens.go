@@ -30,6 +30,12 @@ func newAuthenticator(cfg config.Replica, log *zap.Logger) (*identity.Authentica
 			return all, err
 		}
 	}
+	if o := cfg.Auth.OIDC; o.On() {
+		auth.OIDC = &identity.OIDC{
+			Issuer: o.Issuer, Audience: o.Audience, JWKSFile: o.JWKSFile, Algorithms: o.Algorithms, ClockSkew: o.ClockSkew,
+			NameClaim: o.Claims.Name, TenantClaim: o.Claims.Tenant, RoleClaim: o.Claims.Role, Roles: o.Roles,
+		}
+	}
 	return identity.New(auth)
 }
 

@@ -57,7 +57,7 @@ func (r *Replica) validateListen(p *Problems) {
 	if !ok || Loopback(host) {
 		return
 	}
-	if len(r.Tokens) == 0 && r.TokensFile == "" && !p.Has("tokens") {
+	if len(r.Tokens) == 0 && r.TokensFile == "" && !r.Auth.OIDC.On() && !p.Has("tokens") {
 		p.Addf(
 			"listen",
 			"is %q, reachable from other machines, which needs tokens: set tokens or tokens_file, or listen on 127.0.0.1",

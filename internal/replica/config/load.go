@@ -22,7 +22,7 @@ const EnvPrefix = "FREESLOT_"
 // A key whose name fits one of them cannot be set by a variable: agents have one, token_file.
 var foreignEnv = []string{
 	// For the command lines.
-	"FREESLOT_CONFIG", "FREESLOT_SERVER", "FREESLOT_TOKEN", "FREESLOT_TOKEN_FILE",
+	"FREESLOT_CONFIG", "FREESLOT_SERVER", "FREESLOT_TOKEN", "FREESLOT_TOKEN_FILE", "FREESLOT_TOKEN_COMMAND",
 	// For the tests.
 	"FREESLOT_NO_DOCKER", "FREESLOT_TEST_*",
 	// An agent sets these for the commands that it runs, which may be schedctl or an agent.

@@ -239,6 +239,8 @@ type Auth struct {
 	// Whether an operator may also do what only an admin may. It ends as soon as this replica has
 	// read a token of an admin, and then stays off until a restart.
 	OperatorsAreAdmins bool `koanf:"operators_are_admins"`
+	// Tokens that an OpenID provider has signed.
+	OIDC OIDC `koanf:"oidc"`
 }
 
 // Tenant holds the settings of one tenant.
@@ -428,7 +430,7 @@ func DefaultReplica() Replica {
 		Registry: Registry{
 			Checks: RegistryChecks{Networks: []string{"10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "fc00::/7"}},
 		},
-		Auth:    Auth{OperatorsAreAdmins: true},
+		Auth:    Auth{OperatorsAreAdmins: true, OIDC: defaultOIDC()},
 		Audit:   Audit{Entries: audit.DefaultEntries},
 		Gateway: Gateway{MaxAgents: DefaultMaxAgents, PingInterval: defaultPingInterval},
 		Session: Session{PingInterval: defaultPingInterval},

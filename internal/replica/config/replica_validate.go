@@ -127,6 +127,7 @@ func (r *Replica) Validate(p *Problems) {
 	p.DurationBetween("acknowledge_timeout", r.AcknowledgeTimeout, 10*time.Millisecond, 3*time.Second)
 	r.Limits.validate(p)
 	r.validateTokens(p)
+	r.Auth.OIDC.validate(p)
 	p.DurationBetween("session.ping_interval", r.Session.PingInterval, minPingInterval, maxPingInterval)
 	r.Gateway.validate(r, p)
 	r.validateTenants(p)

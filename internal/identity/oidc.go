@@ -1,0 +1,138 @@
+package identity
+
+import (
+	"context"
+	"crypto/sha256"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+	"unicode"
+
+	"github.com/coreos/go-oidc/v3/oidc"
+	"go.uber.org/zap"
+
+	"github.com/freeslot/freeslot"
+)
+
+// maxVerified bounds the signed tokens whose check is remembered.
+const maxVerified = 10_000
+
+// OIDC describes the issuer of signed tokens. All fields but JWKSFile are required.
+type OIDC struct {
+	Issuer, Audience string
+	// JWKSFile holds the issuer's keys; empty: they are asked of the issuer.
+	JWKSFile   string
+	Algorithms []string
+	// ClockSkew is how long a token is good after its end.
+	ClockSkew time.Duration
+	// NameClaim, TenantClaim and RoleClaim name the claims.
+	NameClaim, TenantClaim, RoleClaim string
+	// Roles maps values of the role's claim to roles.
+	Roles map[string]Role
+}
+
+// signed identifies callers by tokens that an issuer has signed.
+type signed struct {
+	cfg      OIDC
+	keys     *keySet
+	verifier *oidc.IDTokenVerifier
+
+	mu       sync.Mutex // guards verified
+	verified map[[sha256.Size]byte]Principal
+}
+
+func newSigned(cfg OIDC, log *zap.Logger) *signed {
+	s := &signed{cfg: cfg, verified: make(map[[sha256.Size]byte]Principal)}
+	s.keys = newKeySet(cfg, log, s.forget)
+	s.verifier = oidc.NewVerifier(cfg.Issuer, s.keys, &oidc.Config{
+		ClientID: cfg.Audience, SupportedSigningAlgs: cfg.Algorithms,
+		Now: func() time.Time { return time.Now().Add(-cfg.ClockSkew) },
+	})
+	return s
+}
+
+// forget makes all tokens be checked again, because the issuer's keys have changed.
+func (s *signed) forget() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	clear(s.verified)
+}
+
+// find returns the caller of a signed token. It checks a token once, and then knows its digest.
+func (s *signed) find(ctx context.Context, token string, digest [sha256.Size]byte) (Principal, error) {
+	s.mu.Lock()
+	p, ok := s.verified[digest]
+	s.mu.Unlock()
+	if ok && time.Now().Before(p.Expires) {
+		return p, nil
+	}
+	p, err := s.verify(ctx, token)
+	switch {
+	case err != nil && s.keys.keys.Load() == nil:
+		return p, &freeslot.Error{
+			Code: freeslot.CodeUnavailable, RetryAfter: time.Second,
+			Message: "the token cannot be checked: the keys of its issuer cannot be read",
+		}
+	case err != nil:
+		return p, &freeslot.Error{Code: freeslot.CodeUnauthenticated, Message: "the token is refused: " + err.Error()}
+	}
+	p.digest, p.signed = digest, true
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.verified) >= maxVerified {
+		clear(s.verified) // costs one check for each token in use
+	}
+	s.verified[digest] = p
+	return p, nil
+}
+
+func (s *signed) verify(ctx context.Context, token string) (p Principal, err error) {
+	checked, err := s.verifier.Verify(ctx, token)
+	if err != nil {
+		return p, err
+	}
+	var claims map[string]any
+	if err := checked.Claims(&claims); err != nil {
+		return p, err
+	}
+	p.Expires = checked.Expiry.Add(s.cfg.ClockSkew)
+	if p.Name, err = textClaim(claims, s.cfg.NameClaim); err != nil {
+		return p, err
+	}
+	if p.Tenant, err = textClaim(claims, s.cfg.TenantClaim); err != nil {
+		return p, err
+	}
+	if err := freeslot.ValidateName("claim "+s.cfg.TenantClaim, p.Tenant); err != nil {
+		return p, err
+	}
+	p.Role = s.role(claims[s.cfg.RoleClaim])
+	if p.Role == "" {
+		return p, fmt.Errorf("claim %s has no value of auth.oidc.roles", s.cfg.RoleClaim)
+	}
+	return p, nil
+}
+
+func textClaim(claims map[string]any, name string) (string, error) {
+	text, _ := claims[name].(string)
+	if text == "" || len(text) > freeslot.MaxLabelValueLength || strings.ContainsFunc(text, unicode.IsControl) {
+		return "", fmt.Errorf("claim %s is no line of at most %d bytes", name, freeslot.MaxLabelValueLength)
+	}
+	return text, nil
+}
+
+// role returns the role of a text, or the one with most rights of a list.
+func (s *signed) role(claim any) (found Role) {
+	values, ok := claim.([]any)
+	if !ok {
+		values = []any{claim}
+	}
+	for _, v := range values {
+		text, _ := v.(string)
+		if role := s.cfg.Roles[text]; slices.Index(Roles[:], role) > slices.Index(Roles[:], found) {
+			found = role
+		}
+	}
+	return found
+}

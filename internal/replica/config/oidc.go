@@ -1,0 +1,98 @@
+package config
+
+import (
+	"maps"
+	"net/url"
+	"slices"
+	"time"
+
+	"github.com/freeslot/freeslot/internal/identity"
+)
+
+// maxClockSkew bounds how long a signed token is good after its end.
+const maxClockSkew = 5 * time.Minute
+
+// oidcAlgorithms are signatures by a key of which this side has only the public part.
+var oidcAlgorithms = []string{
+	"RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA",
+}
+
+// OIDC describes the issuer of signed tokens.
+type OIDC struct {
+	// The URL of the provider, as in its tokens' `iss`: `https://id.example.com`. Unset: no signed
+	// token is accepted.
+	Issuer string `koanf:"issuer"`
+	// What tokens must have in `aud`.
+	Audience string `koanf:"audience"`
+	// A file with the issuer's keys (JWKS), read again every 5 minutes. Unset: they are asked of the
+	// issuer (discovery), then again and for each new key.
+	JWKSFile string `koanf:"jwks_file"`
+	// The signatures that are accepted, of `RS256`, `RS384`, `RS512`, `PS256`, `PS384`, `PS512`,
+	// `ES256`, `ES384`, `ES512` and `EdDSA`.
+	Algorithms []string `koanf:"algorithms"`
+	// How long a token is good after its end, 0s to 5m.
+	ClockSkew time.Duration `koanf:"clock_skew"`
+	// The claims that say who the caller is.
+	Claims OIDCClaims `koanf:"claims"`
+	// Roles by a value of the role's claim: `{freeslot-admins: admin, staff: viewer}`. A token
+	// without such a value is refused. Of several the role with most rights counts.
+	Roles map[string]identity.Role `koanf:"roles"`
+}
+
+// OIDCClaims names claims.
+type OIDCClaims struct {
+	// The caller's name for people and for the audit.
+	Name string `koanf:"name"`
+	// The tenant that owns the caller's jobs.
+	Tenant string `koanf:"tenant"`
+	// A text or a list of texts, which `auth.oidc.roles` maps to roles.
+	Role string `koanf:"role"`
+}
+
+func defaultOIDC() OIDC {
+	return OIDC{
+		Algorithms: []string{"RS256", "ES256"}, ClockSkew: 30 * time.Second,
+		Claims: OIDCClaims{Name: "sub", Tenant: "tenant", Role: "role"},
+	}
+}
+
+// On reports whether signed tokens are accepted.
+func (o *OIDC) On() bool { return o.Issuer != "" }
+
+func (o *OIDC) validate(p *Problems) {
+	if !o.On() {
+		if o.Audience != "" || o.JWKSFile != "" || len(o.Roles) > 0 {
+			p.Addf("auth.oidc.issuer", "is missing, expected the URL of the provider that signs tokens")
+		}
+		return
+	}
+	u, err := url.Parse(o.Issuer)
+	if err != nil || u.Host == "" || u.Scheme != "https" && (u.Scheme != "http" || !Loopback(u.Hostname())) {
+		p.Addf("auth.oidc.issuer", "is %q, expected a URL such as https://id.example.com", o.Issuer)
+	}
+	if o.Audience == "" {
+		p.Addf("auth.oidc.audience", "is missing, expected what the issuer's tokens for this system have in aud")
+	}
+	if o.JWKSFile != "" {
+		_, err := ReadFile(o.JWKSFile)
+		p.Add("auth.oidc.jwks_file", err)
+	}
+	if len(o.Algorithms) == 0 {
+		p.Addf("auth.oidc.algorithms", "is empty, expected signatures such as RS256")
+	}
+	for i, a := range o.Algorithms {
+		p.OneOf(element("auth.oidc.algorithms", i), a, oidcAlgorithms...)
+	}
+	p.DurationBetween("auth.oidc.clock_skew", o.ClockSkew, 0, maxClockSkew)
+	for at, claim := range map[string]string{"name": o.Claims.Name, "tenant": o.Claims.Tenant, "role": o.Claims.Role} {
+		if claim == "" {
+			p.Addf("auth.oidc.claims."+at, "is empty, expected the name of a claim")
+		}
+	}
+	if len(o.Roles) == 0 {
+		p.Addf("auth.oidc.roles", "is empty, expected roles by a value of the claim %s", o.Claims.Role)
+	}
+	for _, value := range slices.Sorted(maps.Keys(o.Roles)) {
+		p.OneOf(join("auth.oidc.roles", value), string(o.Roles[value]), identity.RoleNames()...)
+	}
+}
