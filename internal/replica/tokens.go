@@ -1,6 +1,8 @@
 package replica
 
 import (
+	"cmp"
+
 	"github.com/prometheus/client_golang/prometheus"
 	"go.uber.org/fx"
 	"go.uber.org/zap"
@@ -24,7 +26,7 @@ func newAuthenticator(cfg config.Replica, log *zap.Logger) (*identity.Authentica
 			tokens, err := read()
 			for _, t := range tokens {
 				all = append(all, identity.Credential{
-					Token: t.Token, Principal: identity.Principal{Tenant: t.Tenant, Role: t.Role},
+					Token: t.Token, Principal: identity.Principal{Tenant: t.Tenant, Role: cmp.Or(t.Role, identity.Client)},
 				})
 			}
 			return all, err
