@@ -153,7 +153,7 @@ func TestTokensRefused(t *testing.T) {
 		"label, no values":  {"- {name: a, sha256: " + good + ", nodes: [a], labels: {zone: []}}", "labels.zone has no values"},
 		"bad expires":       {"- {name: a, sha256: " + good + ", nodes: [a], expires: soon}", "line 1: "},
 		"many slots":        {"- {name: a, sha256: " + good + ", nodes: [a], slots: 1025}", "slots is 1025, expected 1 to 1024"},
-		"hash twice":        {"- {name: a, sha256: " + good + ", nodes: [a]}\n- {name: b, sha256: " + good + ", nodes: [a]}", "line 2: sha256 is that of another line"},
+		"hash twice":        {"- {name: a, sha256: " + good + ", nodes: [a]}\n- {name: b, sha256: " + good + ", nodes: [a]}", "line 2: sha256 is also in another line"},
 		"too large":         {strings.Repeat("#", 8<<20+1), "larger than"},
 	} {
 		t.Run(name, func(t *testing.T) {

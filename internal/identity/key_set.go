@@ -150,7 +150,7 @@ func (k *keySet) ask(ctx context.Context) ([]byte, error) {
 	if err := provider.Claims(&known); err != nil {
 		return nil, err
 	}
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, known.Keys, http.NoBody)
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, known.Keys, nil)
 	if err != nil {
 		return nil, err
 	}

@@ -220,7 +220,7 @@ func (f *File[L]) refuse(problems int, err error) {
 	f.cfg.Log.Error(f.cfg.Event+".tokens_refused", zap.String("file", f.cfg.Name), zap.Error(err))
 }
 
-// errUnusable is returned for a file of which nothing is taken.
+// errUnusable is returned if nothing of a file is taken.
 var errUnusable = errors.New("changes nothing")
 
 // take replaces the tokens. The error tells what is wrong with the file; unless it is errUnusable,
@@ -291,7 +291,7 @@ func (f *File[L]) collect(parts []part[L]) (map[[sha256.Size]byte]*token[L], []s
 			switch {
 			case tokens[t.Digest] != nil:
 				slips = append(slips, slip{
-					lineOf(parts[:i], t.place), errors.New("sha256 is that of another line, expected each once"),
+					lineOf(parts[:i], t.place), errors.New("sha256 is also in another line, expected each once"),
 				})
 			case f.cfg.Elsewhere != nil && f.cfg.Elsewhere(t.Digest):
 				slips = append(slips, slip{

@@ -78,7 +78,7 @@ func TestSlips(t *testing.T) {
 	}{
 		{a + "- {name: b\n" + c, []string{"a", "c"}, "line 2: did not find expected ',' or '}'"},
 		{a + "- {name: b, colour: red}\n", []string{"a"}, "line 2: colour is unknown, expected name, sha256, expires"},
-		{"# a comment\n\n" + c + "  # another\n" + a + a, []string{"a", "c"}, "line 6: sha256 is that of another line, expected each once"},
+		{"# a comment\n\n" + c + "  # another\n" + a + a, []string{"a", "c"}, "line 6: sha256 is also in another line, expected each once"},
 		{"- name: b\n  sha256: zz\n-\n  name: d\n" + a, []string{"a"}, "line 1: sha256 is 2 characters"},
 		{"name: b\n" + a + c, []string{"a", "c"}, "line 1: is not a sequence"},
 		{"\t\n" + a + "x: [\n" + c, []string{"c"}, "line 1: found character"},

@@ -12,7 +12,7 @@ import (
 // maxClockSkew bounds how long a signed token is good after its end.
 const maxClockSkew = 5 * time.Minute
 
-// oidcAlgorithms are signatures by a key of which this side has only the public part.
+// oidcAlgorithms lists the signatures that need a private key, which only the issuer has.
 var oidcAlgorithms = []string{
 	"RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA",
 }
