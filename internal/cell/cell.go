@@ -62,6 +62,7 @@ const (
 	batchLoops     = 2 // the most calls of an operation under way at once; 3 measured no better
 	callsOfFew     = 8 // the same for calls with few jobs, see batch
 	tombstonesKept = 1000
+	moveRetention  = 2 * time.Minute // the least retention of a job that has moved
 )
 
 // streamTTL is how long a replica's stream lives after it was last renewed. Tests set it once,

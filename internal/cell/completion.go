@@ -43,6 +43,19 @@ const (
 	HandBack
 )
 
+// Dispatch is what an entry of a node's dispatch stream says about one job.
+type Dispatch struct {
+	// ID is the entry's position in the stream. Several jobs can have the same.
+	ID      string
+	Attempt Attempt
+	// Cancel is true for a control entry: stop this attempt.
+	Cancel bool
+	Tenant string
+	// Job is nil for control entries, and for a job that is too large for the stream. Read the
+	// latter by Spec.
+	Job *freeslot.Job
+}
+
 // CompletionOutcome says what a Completion did.
 type CompletionOutcome string
 

@@ -46,14 +46,15 @@
 // call reports to a replica share one entry of its reply stream. An entry has 64 KiB and up to one
 // job more.
 //
-// Files call downwards, without circles:
+// The first word of a file's name is its room, as the folders of the scripts are. An arrow points to
+// what a room may use:
 //
-//	retain, set_move, move                      jobs in several cells
-//	check, access, lifecycle                    what needs all calls of a cell
-//	submit, complete, enqueue, take, node, ...  one file for each group of calls
-//	cell, set                                   what calls share
-//	submission, completion, delivery, ...       what callers pass and get
-//	record, limit_name, class, key, ...         forms of keys and values
+//	access, check, lifecycle -> all rooms
+//	move -> queue -> job -> base            jobs on the way to another cell; lines and limits; jobs
+//	                node -> base            nodes and their heartbeats
+//	base: all other files                   Cell, Set, what callers pass, forms of keys and values
+//
+// No two files use each other, not even over others. TestRooms checks both.
 //
 // See package script for how scripts run, what happens on NOSCRIPT, and who repeats a call.
 package cell

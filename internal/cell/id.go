@@ -36,3 +36,9 @@ func ValidateJobID(field, id string) error {
 	}
 	return nil
 }
+
+// MovedID returns the id of the job in another cell: its ULID is the same in all cells.
+func MovedID(jobID string, cell int) string {
+	_, rest, _ := strings.Cut(jobID, "-")
+	return strconv.Itoa(cell) + "-" + rest
+}

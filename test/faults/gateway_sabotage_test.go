@@ -50,7 +50,7 @@ func gatewayBugs() []gatewayBug {
 		{
 			// A call for one node drops the ends behind one that cannot be sent.
 			"ends of a node", []edit{{
-				"cell/complete_nodes.go",
+				"cell/job_complete_nodes.go",
 				"if results[i].Err = comps[i].validate(); results[i].Err == nil {\n",
 				"if results[i].Err = comps[i].validate(); results[i].Err != nil {\n			break\n		} else {\n",
 			}},

@@ -2,4 +2,4 @@
 -- another cell is kept.
 -- Defines: ENDED, MOVE_RETENTION
 local ENDED = {succeeded = true, failed = true, cancelled = true, expired = true, dead = true}
-local MOVE_RETENTION = 120000 -- ms, as moveRetention in move.go: longer than moveLife there
+local MOVE_RETENTION = 120000 -- ms, as moveRetention in cell.go: longer than moveLife in move_cell.go

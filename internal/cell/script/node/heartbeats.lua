@@ -11,7 +11,7 @@
 -- KEYS[6] slots:<node>     hash
 -- KEYS[7] metrics:<node>   string: written with resources; without any, one of the others
 -- ARGV[1] channel   ARGV[2] number of nodes, 1 to 32   ARGV[3] heartbeat limit, ms
--- ARGV[4..] for each node: node, epoch, status, link as in link.go, last dispatch entry taken in or
+-- ARGV[4..] for each node: node, epoch, status, link (node_link.go), last dispatch entry taken in or
 --   '', resources or '', number of attempts that the agent holds, and these as 'job:attempt'
 -- Returns {now, answer, ...}: for each node as heartbeat.lua; -3 for a stale connection; -6 if the
 --   node lives under another token or as a direct agent; an error if a key of the node has another

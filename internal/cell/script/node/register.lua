@@ -24,7 +24,7 @@
 -- KEYS[15..] pool:<pool>:members set     one for each pool of the new profile
 -- ARGV[1] node   ARGV[2] epoch   ARGV[3] channel   ARGV[4] profile as JSON, for the event
 -- ARGV[5] max_concurrency   ARGV[6] pool_ids, JSON
--- ARGV[7] link as in link.go, '' for an agent that is connected to Redis itself; behind a link only:
+-- ARGV[7] link as in node_link.go, '' for an agent that is connected to Redis itself; behind a link only:
 --   ARGV[8] epoch that it replaces, '' for none   ARGV[9] heartbeat limit, ms
 -- Then the profile's other fields and their values, JSON
 -- Returns {revision, lost job, ...}; to a gateway {-2}: the node has another epoch than ARGV[8];

@@ -23,10 +23,9 @@ const stateMoved freeslot.State = "moved"
 func OnTheMove(s freeslot.State) bool { return s == freeslot.StateMoving || s == stateMoved }
 
 const (
-	// moveRetention is the least retention of a job that has moved. moveLife is how long a reading
-	// of a moving job may be acted upon. moveRetention must be far longer.
-	moveRetention = 2 * time.Minute
-	moveLife      = 10 * time.Second
+	// moveLife is how long a reading of a moving job may be acted upon. moveRetention must be far
+	// longer.
+	moveLife = 10 * time.Second
 	// moveAgain is the time until the next look at a job whose target does not answer. moveLook is
 	// how often a replica checks whether a record that points to another cell is still needed.
 	moveAgain = 2 * time.Second
@@ -59,12 +58,6 @@ type Move struct {
 	Done bool
 	// fields holds names and values of the record of a job that is on its way.
 	fields []string
-}
-
-// MovedID returns the id of the job in another cell: its ULID is the same in all cells.
-func MovedID(jobID string, cell int) string {
-	_, rest, _ := strings.Cut(jobID, "-")
-	return strconv.Itoa(cell) + "-" + rest
 }
 
 // there returns the job's id in the cell that it goes to.

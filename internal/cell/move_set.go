@@ -478,3 +478,14 @@ func (s *Set) Spec(ctx context.Context, jobID string) (*freeslot.Job, string, er
 	}
 	return job, tenant, err
 }
+
+// Drop is [Cell.Drop] in the cell where the job is. After a move that is not the cell in its id.
+func (s *Set) Drop(ctx context.Context, tenant, jobID string) (freeslot.JobStatus, error) {
+	return s.act(ctx, jobID, func(c *Cell, id string) (freeslot.JobStatus, error) {
+		status, err := c.Drop(ctx, tenant, id)
+		if OnTheMove(status.State) {
+			return status, nil
+		}
+		return status, err
+	})
+}

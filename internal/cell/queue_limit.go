@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
-	"strings"
 
 	"github.com/redis/rueidis"
 )
@@ -30,30 +29,6 @@ func (c *Cell) Limited(ctx context.Context) (bool, error) {
 	n, err := c.runner.Do(ctx, "gates", exists).AsInt64()
 	wrap(&err, "look for limits")
 	return n > 0, err
-}
-
-// limitOn returns the kind of limit that holds the job back; "" if none does. class is the job's
-// class.
-func (c *Cell) limitOn(ctx context.Context, jobID, class string) (string, error) {
-	text, err := c.runner.Do(ctx, "read", c.client.B().Hget().Key(c.layout.Job(jobID)).Field("gates").Build()).ToString()
-	if err != nil {
-		return "", rueidisNil(err)
-	}
-	for _, name := range strings.Fields(text) {
-		by := limitKind(name)
-		if by == "" {
-			continue
-		}
-		score := c.client.B().Zscore().Key(c.layout.LimitedBy(name)).Member(class + " " + jobID).Build()
-		err := c.runner.Do(ctx, "read", score).Error()
-		if err == nil {
-			return by, nil
-		}
-		if rueidisNil(err) != nil {
-			return "", err
-		}
-	}
-	return "", nil
 }
 
 // mostFullLimits bounds how many limits of a cell FullLimits looks at.

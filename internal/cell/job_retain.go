@@ -79,14 +79,3 @@ func (c *Cell) Drop(ctx context.Context, tenant, jobID string) (freeslot.JobStat
 	}
 	return status, nil
 }
-
-// Drop is [Cell.Drop] in the cell where the job is. After a move that is not the cell in its id.
-func (s *Set) Drop(ctx context.Context, tenant, jobID string) (freeslot.JobStatus, error) {
-	return s.act(ctx, jobID, func(c *Cell, id string) (freeslot.JobStatus, error) {
-		status, err := c.Drop(ctx, tenant, id)
-		if OnTheMove(status.State) {
-			return status, nil
-		}
-		return status, err
-	})
-}

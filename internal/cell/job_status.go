@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/redis/rueidis"
@@ -220,4 +221,28 @@ func (c *Cell) statusReply(jobID string, result rueidis.RedisResult) (freeslot.J
 		}
 	}
 	return status, nil
+}
+
+// limitOn returns the kind of limit that holds the job back; "" if none does. class is the job's
+// class.
+func (c *Cell) limitOn(ctx context.Context, jobID, class string) (string, error) {
+	text, err := c.runner.Do(ctx, "read", c.client.B().Hget().Key(c.layout.Job(jobID)).Field("gates").Build()).ToString()
+	if err != nil {
+		return "", rueidisNil(err)
+	}
+	for _, name := range strings.Fields(text) {
+		by := limitKind(name)
+		if by == "" {
+			continue
+		}
+		score := c.client.B().Zscore().Key(c.layout.LimitedBy(name)).Member(class + " " + jobID).Build()
+		err := c.runner.Do(ctx, "read", score).Error()
+		if err == nil {
+			return by, nil
+		}
+		if rueidisNil(err) != nil {
+			return "", err
+		}
+	}
+	return "", nil
 }
