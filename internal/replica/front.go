@@ -82,7 +82,7 @@ func newSessions(
 	return session.New(session.Config{
 		Replica: cfg.ReplicaID, Version: version.String(),
 		MaxPayloadBytes: cfg.Limits.MaxPayloadBytes, MaxBatch: cfg.Limits.MaxBatch,
-		MaxSessions: cfg.Limits.MaxSessions, MaxJobs: cfg.Limits.MaxOutstandingPerSession,
+		MaxSessions: cfg.Limits.MaxSessions, MaxTenantSessions: maxTenantSessions(cfg), MaxJobs: cfg.Limits.MaxOutstandingPerSession,
 		PingInterval:  cfg.Session.PingInterval,
 		QueueMessages: cfg.Limits.SessionQueue, QueueBytes: cfg.Limits.SessionQueueBytes,
 		// Both times are parts of the drain, which has to end in time.
@@ -90,6 +90,14 @@ func newSessions(
 		DrainGrace:     min(session.DefaultDrainGrace, cfg.DrainTimeout/4),
 		AllowedOrigins: cfg.AllowedOrigins, Audit: changes, TracerProvider: conn.tracing.Provider(),
 	}, d, auth, log.Named("session"), reg)
+}
+
+// maxTenantSessions returns the share of one tenant; 0 for a tenant that is alone.
+func maxTenantSessions(cfg config.Replica) int {
+	if !cfg.SeveralTenants() {
+		return 0
+	}
+	return (cfg.Limits.MaxSessions + 1) / 2
 }
 
 // Start opens the ports. It is the last step of a start.

@@ -62,6 +62,8 @@ type Config struct {
 
 	// MaxSessions is the largest number of sessions at a time. Further ones are refused.
 	MaxSessions int
+	// MaxTenantSessions is the largest number of one tenant; 0 means MaxSessions.
+	MaxTenantSessions int
 	// MaxJobs is the largest number of jobs of one session that have no result yet. Further ones
 	// are refused as overloaded.
 	MaxJobs int
@@ -106,6 +108,7 @@ func (c Config) WithDefaults() Config {
 	c.MaxBatch = cmp.Or(c.MaxBatch, DefaultMaxBatch)
 	c.MaxFrameBytes = max(cmp.Or(c.MaxFrameBytes, DefaultMaxFrameBytes), c.MaxPayloadBytes+envelopeBytes)
 	c.MaxSessions = cmp.Or(c.MaxSessions, DefaultMaxSessions)
+	c.MaxTenantSessions = cmp.Or(c.MaxTenantSessions, c.MaxSessions)
 	c.MaxJobs = cmp.Or(c.MaxJobs, DefaultMaxJobs)
 	c.MaxRequests = cmp.Or(c.MaxRequests, DefaultMaxRequests)
 	c.MaxRequestBytes = cmp.Or(c.MaxRequestBytes, DefaultMaxRequestBytes)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net/http"
+	"sync"
 	"sync/atomic"
 
 	"github.com/oklog/ulid/v2"
@@ -33,6 +34,32 @@ type Handler struct {
 
 	socket   socket.Config
 	sessions *socket.Group[*session]
+	tenants  tenantPlaces
+}
+
+// tenantPlaces counts the sessions of each tenant.
+type tenantPlaces struct {
+	mu    sync.Mutex
+	taken map[string]int
+}
+
+// take takes a place of a tenant. It returns false if the tenant has most already.
+func (p *tenantPlaces) take(tenant string, most int) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.taken[tenant] >= most {
+		return false
+	}
+	p.taken[tenant]++
+	return true
+}
+
+func (p *tenantPlaces) giveBack(tenant string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.taken[tenant]--; p.taken[tenant] == 0 {
+		delete(p.taken, tenant)
+	}
 }
 
 // New makes a handler. It does no I/O. reg may be nil.
@@ -48,7 +75,7 @@ func New(
 	return &Handler{
 		cfg: cfg, limits: cfg.limits(), dispatcher: d, auth: auth, log: logger,
 		metrics: m, tracer: newTracer(cfg.TracerProvider), calls: calls, stopCalls: stopCalls,
-		socket: cfg.socket(m), sessions: socket.NewGroup[*session](),
+		socket: cfg.socket(m), sessions: socket.NewGroup[*session](), tenants: tenantPlaces{taken: make(map[string]int)},
 	}, nil
 }
 
@@ -60,13 +87,13 @@ func (h *Handler) Sessions() int { return h.sessions.Len() }
 func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	who, batch, err := h.check(r)
 	if err == nil {
-		err = h.enter()
+		err = h.enter(who.Tenant)
 	}
 	if err != nil {
 		h.refuse(w, err)
 		return
 	}
-	defer h.leave()
+	defer h.leave(who.Tenant)
 	conn, acceptErr := socket.Accept(w, r, &h.socket)
 	if acceptErr != nil {
 		h.metrics.refused.WithLabelValues(string(freeslot.CodeInvalidArgument)).Inc()
@@ -116,18 +143,25 @@ func (h *Handler) Stop(ctx context.Context) error {
 	return nil
 }
 
-// enter takes a place for a session.
-func (h *Handler) enter() *freeslot.Error {
+// enter takes a place for a session of a tenant.
+func (h *Handler) enter(tenant string) *freeslot.Error {
 	if h.draining.Load() { // Stop sets it too
 		return endingError(stopping, "no new sessions")
 	}
+	if !h.tenants.take(tenant, h.cfg.MaxTenantSessions) {
+		return &freeslot.Error{
+			Code: freeslot.CodeOverloaded, RetryAfter: refusedRetryAfter,
+			Message: fmt.Sprintf("tenant %s has %d sessions here, which is its share", tenant, h.cfg.MaxTenantSessions),
+		}
+	}
 	open, ok := h.sessions.Enter()
 	if !ok {
+		h.tenants.giveBack(tenant)
 		return endingError(stopping, "no new sessions")
 	}
 	h.metrics.open.Inc()
 	if open > h.cfg.MaxSessions {
-		h.leave()
+		h.leave(tenant)
 		return &freeslot.Error{
 			Code: freeslot.CodeOverloaded, RetryAfter: refusedRetryAfter,
 			Message: fmt.Sprintf("the replica has %d sessions, which is its limit", h.cfg.MaxSessions),
@@ -136,7 +170,8 @@ func (h *Handler) enter() *freeslot.Error {
 	return nil
 }
 
-func (h *Handler) leave() {
+func (h *Handler) leave(tenant string) {
+	h.tenants.giveBack(tenant)
 	h.metrics.open.Dec()
 	h.sessions.Leave()
 }

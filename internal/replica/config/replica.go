@@ -273,8 +273,8 @@ type Tenant struct {
 	MaxSchedules int `koanf:"max_schedules"`
 	// How many different requirements and services may have waiting jobs because a job of the tenant
 	// came first, 1 to 1024; 64 unless set. A job that would make one more is refused as
-	// `overloaded`, and one for later waits. While there is one tenant alone, by tokens and
-	// `tenants`, nothing is refused for this. Where there are several, each also has at most a quarter
+	// `overloaded`, and one for later waits. While there is one tenant alone, by `tokens`
+	// and `tenants` and without `tokens_file`, nothing is refused for this. Where there are several, each also has at most a quarter
 	// of the jobs for later.
 	MaxKinds int `koanf:"max_kinds"`
 	// How many bytes the tenant's schedules take together, mostly their payloads, up to 1 GiB;
@@ -298,8 +298,12 @@ func (r *Replica) Tenant(name string) Tenant {
 	return r.TenantDefaults
 }
 
-// SeveralTenants reports whether more than one tenant may submit jobs.
+// SeveralTenants reports whether more than one tenant may submit jobs. A file of tokens can name
+// others later.
 func (r *Replica) SeveralTenants() bool {
+	if r.TokensFile != "" {
+		return true
+	}
 	names := make(map[string]bool)
 	for name := range r.Tenants {
 		names[name] = true
