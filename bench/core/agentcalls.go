@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/HdrHistogram/hdrhistogram-go"
-	"go.uber.org/zap"
 
 	"github.com/freeslot/freeslot"
 	"github.com/freeslot/freeslot/bench/load"
@@ -36,50 +35,39 @@ var callsFigures = []byte(`{"cpu":{"usage":0.42,"load":1.7,"cores":8},"memory":{
 
 // runAgentCalls measures how long agents wait for Redis while a replica bears a rate of jobs, and
 // what that costs the replica.
-func runAgentCalls(ctx context.Context, b *tool.Bench) (err error) {
+func runAgentCalls(ctx context.Context, b *tool.Bench) {
 	nodes, agents := tool.Sized(b, 100, 4), tool.Sized(b, 40, 4)
 	window := tool.Sized(b, 2*time.Minute, time.Second)
-	b.Say("%d nodes of 16 slots in one process, one replica (the scheduler program), jobs over WebSocket, a frame each, %d a second in an open loop.", nodes, callsRate)
-	b.Say("Beside them %d agents with a connection of their own make the calls of the package worker: a heartbeat with figures each %s, and in place of each %dth a registration under a new epoch. Times are from call to answer. Windows of %s.",
+	b.Say("%d nodes of 16 slots in one process, one replica (the scheduler program), jobs over WebSocket, a frame each, %d a "+
+		"second in an open loop.", nodes, callsRate)
+	b.Say("Beside them %d agents with a connection of their own make the calls of the package worker: a heartbeat with figures "+
+		"each %s, and in place of each %dth a registration under a new epoch. Times are from call to answer. Windows of %s.",
 		agents, callsBeat, callsRegister, window)
 	b.Say("CPU: user and system time of the replica's process by /proc.")
-	s, err := startSystem(ctx, b, system.Shape{Schedulers: 1, Worker: fmt.Sprintf("-nodes %d -slots 16", nodes), Load: "-sessions 4"})
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, s.Stop()) }()
+	s := startSystem(ctx, b, system.Shape{
+		Schedulers: 1, Worker: fmt.Sprintf("-nodes %d -slots 16", nodes), Load: "-sessions 4",
+	})
+	defer tool.End(s.Stop)
 	callers := make([]*caller, agents)
 	for i := range callers {
-		if callers[i], err = newCaller(ctx, s.Redis.URL(), i); err != nil {
-			return err
-		}
-		defer func() { err = errors.Join(err, callers[i].stop()) }()
+		callers[i] = newCaller(ctx, s.Redis.URL(), i)
+		defer callers[i].stop()
 	}
-	t := result.Table{First: "Load", Columns: []result.Column{
-		{Name: "heartbeat p50", Unit: result.Milliseconds},
-		{Name: "p99", Unit: result.Milliseconds},
-		{Name: "registration p50", Unit: result.Milliseconds},
-		{Name: "p99", Unit: result.Milliseconds},
-		{Name: "replica, of a core", Unit: result.Percent},
-		{Name: "calls that failed"},
-	}}
+	t := result.NewTable("Load", "heartbeat p50 [ms]", "p99 [ms]", "registration p50 [ms]", "p99 [ms]",
+		"replica, of a core [%]", "calls that failed")
 	var c calls
 	for _, rate := range []float64{0, callsRate} {
-		if c, err = measureCalls(ctx, b, s, callers, rate, window); err != nil {
-			return err
-		}
-		t.Rows = append(t.Rows, result.Row{Name: measure.Thousands(rate) + " jobs/s", Figures: result.Figures(
-			c.beat(50), c.beat(99), c.register(50), c.register(99), measure.FourFigures(c.cpu), float64(c.failed))})
+		c = measureCalls(ctx, b, s, callers, rate, window)
+		t.Add(measure.Thousands(rate)+" jobs/s", c.beat(50), c.beat(99), c.register(50), c.register(99), c.cpu, c.failed)
 		b.Failed += c.failed
 	}
 	b.Result.Tables = []result.Table{t}
-	at := fmt.Sprintf(" at %s jobs/s", measure.Thousands(callsRate))
-	b.Target("heartbeat as the agent sees it"+at+": p50", result.Milliseconds, result.AtMost, 1, c.beat(50))
-	b.Target("heartbeat as the agent sees it"+at+": p99", result.Milliseconds, result.AtMost, 5, c.beat(99))
-	b.Target("registration as the agent sees it"+at+": p50", result.Milliseconds, result.AtMost, 2, c.register(50))
-	b.Target("registration as the agent sees it"+at+": p99", result.Milliseconds, result.AtMost, 10, c.register(99))
+	at, ms := fmt.Sprintf(" at %s jobs/s", measure.Thousands(callsRate)), result.Milliseconds
+	b.Target("heartbeat as the agent sees it"+at+": p50", ms, result.AtMost, 1, c.beat(50))
+	b.Target("heartbeat as the agent sees it"+at+": p99", ms, result.AtMost, 5, c.beat(99))
+	b.Target("registration as the agent sees it"+at+": p50", ms, result.AtMost, 2, c.register(50))
+	b.Target("registration as the agent sees it"+at+": p99", ms, result.AtMost, 10, c.register(99))
 	b.Target("a replica"+at+": of a core", result.Percent, result.AtMost, 20, c.cpu)
-	return nil
 }
 
 // calls are what agents and a replica did in a window.
@@ -87,6 +75,10 @@ type calls struct {
 	beats, registrations *hdrhistogram.Histogram
 	failed               int64
 	cpu                  float64 // percent of a core
+}
+
+func newCalls() calls {
+	return calls{beats: measure.NewHistogram(), registrations: measure.NewHistogram()}
 }
 
 func (c *calls) beat(q float64) float64     { return quantileMS(c.beats, q) }
@@ -97,83 +89,59 @@ func quantileMS(h *hdrhistogram.Histogram, q float64) float64 {
 }
 
 // measureCalls has all agents make calls for a window, under a rate of jobs.
-func measureCalls(ctx context.Context, b *tool.Bench, s *system.System, callers []*caller, rate float64, window time.Duration) (c calls, err error) {
-	before, err := s.CPU()
-	if err != nil {
-		return c, err
-	}
-	begin := time.Now()
+func measureCalls(
+	ctx context.Context, b *tool.Bench, s *system.System, callers []*caller, rate float64, window time.Duration,
+) calls {
+	m := tool.Must(system.NewMeter(ctx, nil, s.Schedulers[0].PID()))
 	calling, end := context.WithCancel(ctx)
 	defer end()
 	var agents sync.WaitGroup
 	for i, a := range callers {
+		a.calls = newCalls()
 		agents.Go(func() { a.run(calling, callsBeat*time.Duration(i)/time.Duration(len(callers))) })
 	}
-	if rate > 0 {
-		var f *load.Figures
-		if f, err = s.Ask(ctx, load.Request{Loop: load.Open, Rate: rate, Batch: 1, WarmUpMS: (window / 10).Milliseconds(), MeasureMS: window.Milliseconds()}); err == nil {
-			b.Failed += f.Failures()
+	err := tool.Try(func() {
+		if rate == 0 {
+			tool.Sleep(ctx, window)
+			return
 		}
-	} else {
-		err = measure.SleepUntil(ctx, begin.Add(window))
-	}
-	took := time.Since(begin)
-	after, cpuErr := s.CPU()
+		b.Failed += tool.Must(s.Ask(ctx, load.Request{
+			Loop: load.Open, Rate: rate, Batch: 1, WarmUpMS: (window / 10).Milliseconds(), MeasureMS: window.Milliseconds(),
+		})).Failures()
+	})
+	used, cpuErr := m.Spent(ctx)
 	end()
 	agents.Wait()
-	if err := errors.Join(err, cpuErr); err != nil {
-		return c, err
-	}
-	c = calls{beats: measure.NewHistogram(), registrations: measure.NewHistogram(), cpu: 100 * (after["replicas"] - before["replicas"]) / took.Seconds()}
+	tool.Check(errors.Join(err, cpuErr))
+	c := newCalls()
+	c.cpu = used.OfCore(used.Processes)
 	for _, a := range callers {
 		c.beats.Merge(a.beats)
 		c.registrations.Merge(a.registrations)
 		c.failed += a.failed
-		a.beats.Reset()
-		a.registrations.Reset()
-		a.failed = 0
 	}
-	return c, nil
+	return c
 }
 
 // caller makes the calls of one agent. Its fields are its run's, or of those who wait for that.
 type caller struct {
+	calls
 	cell  *cell.Cell
-	close func()
+	stop  func()
 	node  freeslot.Node
 	epoch cell.Epoch
-
-	beats, registrations *hdrhistogram.Histogram
-	failed               int64
 }
 
 // newCaller registers a node that no job of the load fits.
-func newCaller(ctx context.Context, url string, i int) (*caller, error) {
-	client, err := redisclient.Agent(redisclient.Config{URL: url, Name: fmt.Sprintf("bench-agent-%d", i)})
-	if err != nil {
-		return nil, err
-	}
-	a := &caller{close: client.Close, node: benchNode(i), epoch: cell.NewEpoch(), beats: measure.NewHistogram(), registrations: measure.NewHistogram()}
+func newCaller(ctx context.Context, url string, i int) *caller {
+	client := tool.Must(redisclient.Agent(redisclient.Config{URL: url, Name: fmt.Sprintf("bench-agent-%d", i)}))
+	a := &caller{node: benchNode(i), epoch: cell.NewEpoch()}
 	a.node.ID = fmt.Sprintf("caller-%d", i)
-	if a.cell, err = cell.New(cell.Config{Scripts: script.Await}, client, zap.NewNop(), nil); err == nil {
-		err = a.cell.Start(ctx)
-	}
-	if err == nil {
-		_, err = a.cell.Register(ctx, a.node, a.epoch)
-	}
-	if err != nil {
-		client.Close()
-		return nil, err
-	}
-	return a, nil
-}
-
-func (a *caller) stop() error {
-	ctx, cancel := context.WithTimeout(context.Background(), measure.StopGrace)
-	defer cancel()
-	err := a.cell.Stop(ctx)
-	a.close()
-	return err
+	var stop func()
+	a.cell, stop = newCell(ctx, client, cell.Config{Scripts: script.Await})
+	a.stop = func() { stop(); client.Close() }
+	tool.Must(a.cell.Register(ctx, a.node, a.epoch))
+	return a
 }
 
 // run makes calls until ctx ends, the first one after a pause.
@@ -186,7 +154,9 @@ func (a *caller) run(ctx context.Context, first time.Duration) {
 			h, a.epoch = a.registrations, cell.NewEpoch()
 			_, err = a.cell.Register(ctx, a.node, a.epoch)
 		} else {
-			_, err = a.cell.Heartbeat(ctx, cell.Heartbeat{Node: a.node.ID, Epoch: a.epoch, Status: freeslot.StatusOnline, Resources: callsFigures})
+			_, err = a.cell.Heartbeat(ctx, cell.Heartbeat{
+				Node: a.node.ID, Epoch: a.epoch, Status: freeslot.StatusOnline, Resources: callsFigures,
+			})
 		}
 		switch {
 		case err == nil:

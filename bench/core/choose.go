@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"math/rand/v2"
 	"runtime"
@@ -38,51 +37,53 @@ type choiceLine struct {
 	allocations                         float64
 }
 
-func runChoose(ctx context.Context, b *tool.Bench) error {
+func runChoose(ctx context.Context, b *tool.Bench) {
 	rounds, window := tool.Sized(b, 9, 1), tool.Sized(b, time.Second, 60*time.Millisecond)
 	sizes := tool.Sized(b, []int{1_000, 10_000, 100_000}, []int{1_000, 2_000, 3_000})
-	b.Say("One goroutine chooses from raw requirements, class look-up included, through the interface that the dispatcher uses; of ten, 4 name a pool, 3 a language pair, 3 a pool, a service and a label; %s requirements with strings of their own, %d pools, two_level.",
-		measure.Thousands(requirementCount), benchPools)
-	b.Say("Beside it %s heartbeat events a second pass the cache's own queue and loop (decode and apply), published in steps of %s by another goroutine of this process; the rate really applied is in the table.", measure.Thousands(eventRate), feedStep)
-	b.Say("Timed in blocks of %d choices, the reading of the clock included; a choice is a block / %d. %d windows of %s for each line, in turns; medians over the windows. Allocations are counted without events beside.", blockSize, blockSize, rounds, window)
+	b.Say("One goroutine chooses from raw requirements, class look-up included, through the interface that the dispatcher uses; "+
+		"of ten, 4 name a pool, 3 a language pair, 3 a pool, a service and a label; %s requirements with strings of their own, "+
+		"%d pools, two_level.", measure.Thousands(requirementCount), benchPools)
+	b.Say("Beside it %s heartbeat events a second pass the cache's own queue and loop (decode and apply), published in steps of "+
+		"%s by another goroutine of this process; the rate really applied is in the table.",
+		measure.Thousands(eventRate), feedStep)
+	b.Say("Timed in blocks of %d choices, the reading of the clock included; a choice is a block / %d. %d windows of %s for each "+
+		"line, in turns; medians over the windows. Allocations are counted without events beside.",
+		blockSize, blockSize, rounds, window)
 	if bound(func() {}) {
-		b.Say("The thread that is timed stays on one processor, whose own caches it finds as it left them; everything else may run on any.")
+		b.Say("The thread that is timed stays on one processor, whose own caches it finds as it left them; everything else may " +
+			"run on any.")
 	} else {
 		b.Say("The thread that is timed cannot be bound to a processor here: the operating system moves it.")
 	}
-	requirements, timer := mixedRequirements(), newBlockTimer()
+	requirements, timer := mixedRequirements(), &blockTimer{took: make([]uint32, 0, blocksKept)}
 	caches := make(map[int]*fedCache)
 	var lines []*choiceLine
 	for _, nodes := range sizes {
-		f, err := newFedCache(ctx, nodes)
-		if err != nil {
-			return err
-		}
-		defer f.stop()
+		f := newFedCache(ctx, nodes)
+		defer stopQuietly(f.Stop)
 		caches[nodes] = f
 		newChoices(f, requirements, 1).all() // builds the candidate lists, which is not what is measured
-		lines = append(lines, &choiceLine{name: measure.Thousands(float64(nodes)) + " nodes", nodes: nodes, want: 1, fed: true})
+		lines = append(lines, &choiceLine{name: measure.Thousands(nodes) + " nodes", nodes: nodes, want: 1, fed: true})
 	}
-	main := measure.Thousands(float64(sizes[1]))
+	main := measure.Thousands(sizes[1])
 	lines = append(lines,
 		&choiceLine{name: main + " nodes, no events", nodes: sizes[1], want: 1},
 		&choiceLine{name: main + " nodes, two candidates", nodes: sizes[1], want: 2, fed: true})
 	for range rounds {
 		for _, l := range lines {
-			if err := l.window(ctx, caches[l.nodes], requirements, timer, window); err != nil {
-				return fmt.Errorf("%s: %w", l.name, err)
-			}
+			l.window(ctx, caches[l.nodes], requirements, timer, window)
 		}
 	}
 	for _, l := range lines {
 		l.allocations = newChoices(caches[l.nodes], requirements, l.want).allocations(tool.Sized(b, 20_000, 500))
 	}
 	reportChoices(b, lines)
-	return nil
 }
 
 // window measures one window of choices, with events beside.
-func (l *choiceLine) window(ctx context.Context, f *fedCache, requirements []freeslot.Requirement, timer *blockTimer, window time.Duration) error {
+func (l *choiceLine) window(
+	ctx context.Context, f *fedCache, requirements []freeslot.Requirement, timer *blockTimer, window time.Duration,
+) {
 	c := newChoices(f, requirements, l.want)
 	c.all()
 	var messages []string
@@ -100,35 +101,26 @@ func (l *choiceLine) window(ctx context.Context, f *fedCache, requirements []fre
 	if !bound(run) {
 		run()
 	}
+	tool.Check(<-fed)
+	if c.missed > 0 {
+		tool.Check(fmt.Errorf("%s: %d choices found no node", l.name, c.missed))
+	}
 	l.median = append(l.median, timer.at(0.5)/blockSize)
 	l.p99 = append(l.p99, timer.at(0.99)/blockSize)
 	l.p999 = append(l.p999, timer.at(0.999)/1000)
 	l.longest = append(l.longest, timer.at(1)/1000)
-	if c.missed > 0 {
-		return errors.Join(<-fed, fmt.Errorf("%d choices found no node", c.missed))
-	}
-	return <-fed
 }
 
 func reportChoices(b *tool.Bench, lines []*choiceLine) {
-	t := result.Table{First: "What", Columns: []result.Column{
-		{Name: "median a choice", Unit: result.Nanoseconds},
-		{Name: "p99 a choice", Unit: result.Nanoseconds},
-		{Name: "p99.9 of a block", Unit: result.Microseconds},
-		{Name: "longest block", Unit: result.Microseconds},
-		{Name: "events applied", Unit: result.PerSecond},
-		{Name: "allocations a choice"},
-	}}
+	t := result.NewTable("What", "median a choice [ns]", "p99 a choice [ns]", "p99.9 of a block [us]", "longest block [us]",
+		"events applied [/s]", "allocations a choice")
 	for _, l := range lines {
-		row := result.Row{Name: l.name}
-		for _, values := range [][]float64{l.median, l.p99, l.p999, l.longest, l.applied} {
-			row.Figures = append(row.Figures, result.Figure{measure.FourFigures(measure.Median(values))})
+		var applied any
+		if l.fed {
+			applied = measure.Median(l.applied)
 		}
-		if !l.fed {
-			row.Figures[4] = nil
-		}
-		row.Figures = append(row.Figures, result.Figure{measure.FourFigures(l.allocations)})
-		t.Rows = append(t.Rows, row)
+		t.Add(l.name, measure.Median(l.median), measure.Median(l.p99), measure.Median(l.p999), measure.Median(l.longest), applied,
+			l.allocations)
 	}
 	b.Result.Tables = []result.Table{t}
 	small, main, large := lines[0], lines[1], lines[2]
@@ -136,7 +128,8 @@ func reportChoices(b *tool.Bench, lines []*choiceLine) {
 	b.Target(at+"median", result.Nanoseconds, result.AtMost, 150, measure.Median(main.median))
 	b.Target(at+"allocations", result.Number, result.AtMost, 0, main.allocations)
 	b.Target(at+"p99.9 of a block of 16", result.Microseconds, result.AtMost, 20, measure.Median(main.p999))
-	b.Target(fmt.Sprintf("choose, %s / %s", large.name, small.name), result.Times, result.AtMost, 4, measure.Median(large.median)/measure.Median(small.median))
+	b.Target(fmt.Sprintf("choose, %s / %s", large.name, small.name), result.Times, result.AtMost, 4,
+		measure.Median(large.median)/measure.Median(small.median))
 }
 
 // mixedRequirements are what clients ask for, shuffled: of ten, four name a pool, three a language
@@ -156,7 +149,8 @@ func mixedRequirements() []freeslot.Requirement {
 			out[i] = freeslot.Requirement{SourceLanguage: own(source), TargetLanguage: own(target)}
 		default:
 			zone := fmt.Sprintf("eu-%d", random.IntN(3))
-			out[i] = freeslot.Requirement{Pool: own(poolID(pool)), Services: []string{own("asr")}, Labels: map[string]string{own("zone"): zone}}
+			labels := map[string]string{own("zone"): zone}
+			out[i] = freeslot.Requirement{Pool: own(poolID(pool)), Services: []string{own("asr")}, Labels: labels}
 		}
 	}
 	random.Shuffle(len(out), func(i, j int) { out[i], out[j] = out[j], out[i] })
@@ -165,8 +159,6 @@ func mixedRequirements() []freeslot.Requirement {
 
 // blockTimer collects how long blocks took, in nanoseconds.
 type blockTimer struct{ took []uint32 }
-
-func newBlockTimer() *blockTimer { return &blockTimer{took: make([]uint32, 0, blocksKept)} }
 
 // run times block after block until the window is over.
 func (t *blockTimer) run(window time.Duration, block func()) {
@@ -188,7 +180,9 @@ func (t *blockTimer) at(q float64) float64 {
 
 // chooser is what a dispatcher asks of a picture of the fleet, by an interface as it does.
 type chooser interface {
-	Choose(dst []*selection.Node, service string, r *freeslot.Requirement, q *selection.Query, rnd *selection.Source) []*selection.Node
+	Choose(
+		dst []*selection.Node, service string, r *freeslot.Requirement, q *selection.Query, rnd *selection.Source,
+	) []*selection.Node
 	Now() int64
 	SilenceLimit() time.Duration
 }
@@ -232,11 +226,10 @@ func (c *choices) all() {
 // allocations is the number of allocations of one choice while nothing else runs.
 func (c *choices) allocations(blocks int) float64 {
 	c.block()
-	var before, after runtime.MemStats
-	runtime.ReadMemStats(&before)
-	for range blocks {
-		c.block()
-	}
-	runtime.ReadMemStats(&after)
-	return float64(after.Mallocs-before.Mallocs) / float64(blocks*blockSize)
+	allocations := measure.Allocations(func() {
+		for range blocks {
+			c.block()
+		}
+	})
+	return float64(allocations) / float64(blocks*blockSize)
 }

@@ -57,11 +57,8 @@ func TestRun(t *testing.T) {
 
 func newTestCache(t *testing.T, nodes int) *fedCache {
 	t.Helper()
-	f, err := newFedCache(t.Context(), nodes)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(f.stop)
+	f := newFedCache(t.Context(), nodes)
+	t.Cleanup(func() { stopQuietly(f.Stop) })
 	return f
 }
 

@@ -10,6 +10,7 @@ import (
 
 	"github.com/freeslot/freeslot"
 	"github.com/freeslot/freeslot/bench/measure"
+	"github.com/freeslot/freeslot/bench/tool"
 	"github.com/freeslot/freeslot/internal/cache"
 	"github.com/freeslot/freeslot/internal/cell"
 	"github.com/freeslot/freeslot/internal/events"
@@ -88,12 +89,14 @@ type fedCache struct {
 }
 
 // Choose implements chooser.
-func (f *fedCache) Choose(dst []*selection.Node, service string, r *freeslot.Requirement, q *selection.Query, rnd *selection.Source) []*selection.Node {
+func (f *fedCache) Choose(
+	dst []*selection.Node, service string, r *freeslot.Requirement, q *selection.Query, rnd *selection.Source,
+) []*selection.Node {
 	return f.Class(service, r).Choose(dst, q, rnd)
 }
 
-// newFedCache makes and starts a cache of a fleet, each node heard of just now; stop stops it.
-func newFedCache(ctx context.Context, nodes int) (*fedCache, error) {
+// newFedCache makes and starts a cache of a fleet, each node heard of just now. The caller stops it.
+func newFedCache(ctx context.Context, nodes int) *fedCache {
 	now := time.Now().UnixMilli()
 	states := make([]cell.NodeState, nodes)
 	for i := range states {
@@ -109,20 +112,13 @@ func newFedCache(ctx context.Context, nodes int) (*fedCache, error) {
 	}
 	config := &selection.Config{Enabled: true, Mode: selection.ModeTwoLevel, Pools: pools}
 	client := &feedClient{receiver: make(chan func(rueidis.PubSubMessage), 1)}
-	f := &fedCache{nodes: nodes, next: cell.Revision(nodes + 1), subscriber: events.NewSubscriber(client, "bench", false, zap.NewNop())}
+	f := &fedCache{nodes: nodes, next: cell.Revision(nodes + 1)}
+	f.subscriber = events.NewSubscriber(client, "bench", false, zap.NewNop())
 	f.Cache = cache.New(cache.Config{Selection: config, RefreshSize: 1000, RefreshInterval: time.Hour},
 		[]cache.Feed{{Source: &memorySource{states}, Events: f.subscriber}}, zap.NewNop(), nil)
-	if err := f.Start(ctx); err != nil {
-		return nil, err
-	}
+	tool.Check(f.Start(ctx))
 	f.deliver = <-client.receiver
-	return f, nil
-}
-
-func (f *fedCache) stop() {
-	ctx, cancel := context.WithTimeout(context.Background(), measure.StopGrace)
-	defer cancel()
-	_ = f.Stop(ctx) // nothing is under way
+	return f
 }
 
 // heartbeats makes the next n events: heartbeats of one node after the other, in an order without a

@@ -51,39 +51,42 @@ func benchNode(i int) freeslot.Node {
 	}
 }
 
-// startRedis starts a server without an append-only file and notes its version.
-func startRedis(ctx context.Context, b *tool.Bench, args ...string) (*system.Redis, error) {
-	s, err := system.StartRedis(ctx, system.AOFOff, args...)
-	if err != nil {
-		return nil, err
-	}
-	version, err := measure.RedisVersion(ctx, s.Client)
-	b.Result.Servers = version + ", append-only file off"
-	return s, err
+// startSystem starts this scheduler's processes on a Redis without an append-only file.
+func startSystem(ctx context.Context, b *tool.Bench, shape system.Shape) *system.System {
+	shape.AOF = system.AOFOff
+	return b.StartSystem(ctx, shape)
 }
 
-// newCell makes a started cell on client. Nodes of a benchmark send no heartbeats unless these are
-// measured, so they may be silent for long.
-func newCell(ctx context.Context, client rueidis.Client) (*cell.Cell, error) {
-	c, err := cell.New(cell.Config{HeartbeatLimit: time.Hour, CallTimeout: measure.CallTimeout}, client, zap.NewNop(), nil)
-	if err != nil {
-		return nil, err
-	}
-	return c, c.Start(ctx)
+// silentCell is of nodes that send no heartbeats unless these are measured, and may be silent for
+// long.
+var silentCell = cell.Config{HeartbeatLimit: time.Hour, CallTimeout: measure.CallTimeout}
+
+// newCell makes a started cell on client, and returns how to stop it.
+func newCell(ctx context.Context, client rueidis.Client, cfg cell.Config) (c *cell.Cell, stop func()) {
+	c = tool.Must(cell.New(cfg, client, zap.NewNop(), nil))
+	tool.Check(c.Start(ctx))
+	return c, func() { stopQuietly(c.Stop) }
 }
 
-func stopCell(c *cell.Cell) {
+// stopQuietly stops what has nothing under way.
+func stopQuietly(stop func(context.Context) error) {
 	ctx, cancel := context.WithTimeout(context.Background(), measure.StopGrace)
 	defer cancel()
-	_ = c.Stop(ctx) // nothing is under way
+	_ = stop(ctx)
 }
 
 // registerFleet registers n nodes and returns their epochs.
-func registerFleet(ctx context.Context, c *cell.Cell, n int) ([]cell.Epoch, error) {
+func registerFleet(ctx context.Context, c *cell.Cell, n int) []cell.Epoch {
 	epochs := make([]cell.Epoch, n)
-	return epochs, inParallel(registerCallers, n, func(i int) error {
+	tool.Together(registerCallers, n, func(i int) {
 		epochs[i] = cell.NewEpoch()
-		_, err := c.Register(ctx, benchNode(i), epochs[i])
-		return err
+		tool.Must(c.Register(ctx, benchNode(i), epochs[i]))
 	})
+	return epochs
+}
+
+// onlineNodes is how many nodes Redis has.
+func onlineNodes(ctx context.Context, redis *system.Redis) int64 {
+	key := cell.Layout{Prefix: cell.DefaultPrefix}.Online()
+	return tool.Must(redis.Client.Do(ctx, redis.Client.B().Scard().Key(key).Build()).AsInt64())
 }

@@ -1,32 +1,37 @@
 package main
 
 import (
-	"bufio"
 	"context"
-	"encoding/json"
-	"errors"
 	"fmt"
-	"io"
+	"slices"
 	"strings"
 	"sync"
 	"time"
 
 	"github.com/freeslot/freeslot/bench/measure"
+	"github.com/freeslot/freeslot/bench/tool"
 	"github.com/freeslot/freeslot/worker"
 )
 
 const (
 	agentsMode = "core-agents"
 	// beatPoll is how often an agent's last heartbeat is looked at: more often than it sends any.
-	beatPoll = 5 * time.Millisecond
+	beatPoll     = 5 * time.Millisecond
+	fleetStart   = 5 * time.Minute
+	fleetCallers = 16
+	// fleetTries is how often an agent is started: as a service manager would, while thousands of
+	// others start.
+	fleetTries = 5
 )
 
-// agents reach Redis through gateways, in one process.
+// agents are those of one process.
 type agents struct {
-	Gateways, Token, CAFile string
+	// Redis is its URL; Gateways are in place of it, separated by commas.
+	Redis, Gateways, Token, CAFile string
 	// First is the number of the first agent.
 	First, Count, Slots int
-	// Interval is the time between heartbeats, 0 for the default.
+	// Interval is the time between heartbeats, 0 for the default. Those of the first agent are watched
+	// where it is given.
 	Interval time.Duration
 	// A handler ends after Takes with a result of so many bytes.
 	Takes       time.Duration
@@ -48,81 +53,84 @@ type agentsRun struct {
 	beats beats
 }
 
-func startAgents(ctx context.Context, mode string, a *agents) (*measure.Child, error) {
-	text, err := json.Marshal(a)
+// startAgents starts so many processes of agents, all at the same time.
+func startAgents(ctx context.Context, mode string, processes int, a agents) tool.Children {
+	all := make(tool.Children, processes)
+	err := tool.Try(func() {
+		tool.Together(processes, processes, func(i int) {
+			group := a
+			group.First = i * a.Count
+			all[i] = tool.StartChild(ctx, mode, mode, group)
+		})
+	})
 	if err != nil {
-		return nil, err
+		all = slices.DeleteFunc(all, func(c *measure.Child) bool { return c == nil })
+		_ = all.Kill()
+		tool.Check(err)
 	}
-	return startChild(ctx, mode, string(text))
+	return all
 }
 
-// endAgents kills agents, since thousands would take long to stop in order.
-func endAgents(all ...*measure.Child) {
-	for _, c := range all {
-		if c != nil {
-			_ = c.Cmd.Process.Kill()
-			_ = c.End() // it was killed
+// noneEnded asks all processes of agents.
+func noneEnded(ctx context.Context, all tool.Children) {
+	for _, ended := range tool.AskAll[int](ctx, all, 0, "ended") {
+		if ended > 0 {
+			tool.Check(fmt.Errorf("%d agents have ended", ended))
 		}
 	}
 }
 
 // runAgents answers "ended": how many agents have; "begun": the jobs whose handlers began; and
 // "beats".
-func runAgents(ctx context.Context, args []string, in *bufio.Reader, out io.Writer) error {
-	var a agents
-	if len(args) != 1 {
-		return errors.New("expected agents as JSON")
-	}
-	if err := json.Unmarshal([]byte(args[0]), &a); err != nil {
-		return err
-	}
-	if _, err := measure.RaiseFiles(fleetFiles); err != nil {
-		return err
-	}
-	run := new(agentsRun)
+func runAgents(ctx context.Context, arg []byte, serve func(func([]byte) any)) {
+	a, run := tool.Decode[agents](arg), new(agentsRun)
+	tool.Must(measure.RaiseFiles(fleetFiles))
 	starting, cancel := context.WithTimeout(ctx, fleetStart)
 	defer cancel()
 	workers := make([]*worker.Worker, a.Count)
-	err := inParallel(fleetCallers, a.Count, func(i int) (err error) {
+	tool.Check(measure.InParallel(fleetCallers, a.Count, func(i int) (err error) {
 		for try := 0; workers[i] == nil && try < fleetTries; try++ {
 			workers[i], err = a.start(starting, a.First+i, run)
 		}
 		return err
+	}))
+	defer tool.End(func() error {
+		ctx, cancel := context.WithTimeout(context.Background(), measure.StopGrace)
+		defer cancel()
+		return measure.InParallel(fleetCallers, a.Count, func(i int) error { return workers[i].Stop(ctx) })
 	})
-	if err != nil {
-		return err
-	}
-	watching, end := context.WithCancel(ctx)
 	var watch sync.WaitGroup
-	watch.Go(func() { run.watch(watching, workers[0]) })
-	fmt.Fprintln(out, childReady)
-	err = serveLines(in, out, map[string]func() any{
-		"ended": func() any { return countEnded(workers) },
-		"begun": func() any {
-			run.mu.Lock()
-			defer run.mu.Unlock()
-			return append([]string{}, run.begun...)
-		},
-		"beats": func() any {
-			run.mu.Lock()
-			defer run.mu.Unlock()
+	defer watch.Wait()
+	watching, end := context.WithCancel(ctx)
+	defer end()
+	if a.Interval > 0 {
+		watch.Go(func() { run.watch(watching, workers[0]) })
+	}
+	serve(func(request []byte) any {
+		run.mu.Lock()
+		defer run.mu.Unlock()
+		switch question := tool.Decode[string](request); question {
+		case "ended":
+			return countEnded(workers)
+		case "begun":
+			return slices.Clone(run.begun)
+		case "beats":
 			taken := run.beats
 			run.beats = beats{}
 			return taken
-		},
+		default:
+			tool.Check(fmt.Errorf("question %q is not known", question))
+			return nil
+		}
 	})
-	end()
-	watch.Wait()
-	stopCtx, cancelStop := context.WithTimeout(context.Background(), measure.StopGrace)
-	defer cancelStop()
-	return errors.Join(err, inParallel(fleetCallers, a.Count, func(i int) error { return workers[i].Stop(stopCtx) }))
 }
 
 func (a *agents) start(ctx context.Context, number int, run *agentsRun) (*worker.Worker, error) {
 	node := benchNode(number)
 	node.MaxConcurrency = a.Slots
 	w, err := worker.New(worker.Config{
-		Gateway: a.Gateways, Token: a.Token, GatewayTLS: worker.GatewayTLS{CAFile: a.CAFile}, Node: node, HeartbeatInterval: a.Interval,
+		RedisURL: a.Redis, Gateway: a.Gateways, Token: a.Token, GatewayTLS: worker.GatewayTLS{CAFile: a.CAFile},
+		Node: node, HeartbeatInterval: a.Interval,
 	})
 	if err != nil {
 		return nil, err

@@ -1,14 +1,11 @@
 package main
 
 import (
-	"bufio"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"math/rand/v2"
 	"net/http"
 	"os"
@@ -21,6 +18,7 @@ import (
 
 	"github.com/freeslot/freeslot"
 	"github.com/freeslot/freeslot/bench/measure"
+	"github.com/freeslot/freeslot/bench/tool"
 	"github.com/freeslot/freeslot/internal/cell"
 	"github.com/freeslot/freeslot/internal/gateway/frame"
 	"github.com/freeslot/freeslot/worker"
@@ -55,47 +53,36 @@ type lights struct {
 }
 
 // runLights answers "ended" and "failed": how many agents and heartbeats have.
-func runLights(ctx context.Context, args []string, in *bufio.Reader, out io.Writer) error {
-	var a agents
-	if len(args) != 1 {
-		return errors.New("expected agents as JSON")
-	}
-	if err := json.Unmarshal([]byte(args[0]), &a); err != nil {
-		return err
-	}
-	if _, err := measure.RaiseFiles(fleetFiles); err != nil {
-		return err
-	}
-	options, err := a.dialOptions()
-	if err != nil {
-		return err
-	}
+func runLights(ctx context.Context, arg []byte, serve func(func([]byte) any)) {
+	a := tool.Decode[agents](arg)
+	tool.Must(measure.RaiseFiles(fleetFiles))
+	options := tool.Must(a.dialOptions())
 	var all lights
 	life, end := context.WithCancel(ctx)
+	defer all.loops.Wait()
+	defer end()
 	starting, cancel := context.WithTimeout(ctx, fleetStart)
 	defer cancel()
-	err = inParallel(lightCallers, a.Count, func(i int) (err error) {
+	tool.Check(measure.InParallel(lightCallers, a.Count, func(i int) (err error) {
 		var l *light
 		epoch := cell.NewEpoch()
 		for try := int64(1); l == nil && try <= fleetTries; try++ {
-			hello := frame.Request{Type: frame.TypeHello, Node: benchNodeID(a.First + i), Epoch: epoch, Connection: try, Version: "bench"}
+			hello := frame.Request{
+				Type: frame.TypeHello, Node: benchNodeID(a.First + i), Epoch: epoch, Connection: try, Version: "bench",
+			}
 			l, err = a.startLight(starting, life, options, a.First+i, &hello, &all)
 		}
 		if l != nil {
 			all.loops.Go(func() { l.run(life, &all) })
 		}
 		return err
+	}))
+	serve(func(request []byte) any {
+		if tool.Decode[string](request) == "failed" {
+			return all.failed.Load()
+		}
+		return all.ended.Load()
 	})
-	if err == nil {
-		fmt.Fprintln(out, childReady)
-		err = serveLines(in, out, map[string]func() any{
-			"ended":  func() any { return all.ended.Load() },
-			"failed": func() any { return all.failed.Load() },
-		})
-	}
-	end()
-	all.loops.Wait()
-	return err
 }
 
 func (a *agents) dialOptions() (*websocket.DialOptions, error) {
@@ -115,7 +102,9 @@ func (a *agents) dialOptions() (*websocket.DialOptions, error) {
 }
 
 // startLight connects to one of the gateways at random, and registers the node.
-func (a *agents) startLight(ctx, life context.Context, options *websocket.DialOptions, number int, hello *frame.Request, all *lights) (_ *light, err error) {
+func (a *agents) startLight(
+	ctx, life context.Context, options *websocket.DialOptions, number int, hello *frame.Request, all *lights,
+) (_ *light, err error) {
 	ctx, cancel := context.WithTimeout(ctx, lightTimeout)
 	defer cancel()
 	gateways := strings.Split(a.Gateways, ",")

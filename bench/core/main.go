@@ -12,38 +12,29 @@
 package main
 
 import (
-	"context"
 	"os"
 
 	"github.com/freeslot/freeslot/bench/tool"
 )
 
-func main() {
-	if len(os.Args) > 1 {
-		if child, ok := children[os.Args[1]]; ok {
-			os.Exit(runChild(child, os.Args[2:]))
-		}
-	}
-	os.Exit(newTool().Main())
-}
+func main() { os.Exit(newTool().Main()) }
+
+var modes = map[string]tool.Mode{observerMode: observe, agentsMode: runAgents, lightMode: runLights}
 
 func newTool() *tool.Tool {
-	part := func(name, about string, run func(context.Context, *tool.Bench) error) tool.Part {
-		return tool.Part{Name: name, About: about, Run: func(ctx context.Context, b *tool.Bench) { tool.Check(run(ctx, b)) }}
-	}
 	return &tool.Tool{
-		Name: "core", Folder: "core", About: "Measures what is promised of choices, the cache, queues and agents.",
+		Name: "core", Folder: "core", About: "Measures what is promised of choices, the cache, queues and agents.", Modes: modes,
 		Parts: []tool.Part{
-			part("choose", "choices from raw requirements while heartbeat events are applied", runChoose),
-			part("staleness", "from a script's commit to the change seen in another process", runStaleness),
-			part("memory", "resident memory of a replica with its nodes cached", runMemory),
-			part("conflicts", "reservations that four replicas refuse each other", runConflicts),
-			part("utilisation", "slots kept busy while jobs wait", runUtilisation),
-			part("fairness", "the wait of a tenant beside another's flood", runFairness),
-			part("agentidle", "what an agent with nothing to do takes", runAgentIdle),
-			part("agentcalls", "what an agent waits for at 1,000 jobs/s, and a replica's processor time", runAgentCalls),
-			part("agentfleet", "what many agents with nothing to do cost Redis", runAgentFleet),
-			part("gateway", "agents through gateways: at rest, when a gateway dies, on a slow line", runGateway),
+			{Name: "choose", About: "choices from raw requirements while heartbeat events are applied", Run: runChoose},
+			{Name: "staleness", About: "from a script's commit to the change seen in another process", Run: runStaleness},
+			{Name: "memory", About: "resident memory of a replica with its nodes cached", Run: runMemory},
+			{Name: "conflicts", About: "reservations that four replicas refuse each other", Run: runConflicts},
+			{Name: "utilisation", About: "slots kept busy while jobs wait", Run: runUtilisation},
+			{Name: "fairness", About: "the wait of a tenant beside another's flood", Run: runFairness},
+			{Name: "agentidle", About: "what an agent with nothing to do takes", Run: runAgentIdle},
+			{Name: "agentcalls", About: "what an agent waits for at 1,000 jobs/s, and a replica's processor time", Run: runAgentCalls},
+			{Name: "agentfleet", About: "what many agents with nothing to do cost Redis", Run: runAgentFleet},
+			{Name: "gateway", About: "agents through gateways: at rest, when a gateway dies, on a slow line", Run: runGateway},
 		},
 	}
 }

@@ -1,18 +1,15 @@
 package main
 
 import (
-	"os"
 	"testing"
 
 	"go.uber.org/goleak"
+
+	"github.com/freeslot/freeslot/bench/tool"
 )
 
 // TestMain is a part of a scenario when the program under test starts itself again.
 func TestMain(m *testing.M) {
-	if len(os.Args) > 1 {
-		if child, ok := children[os.Args[1]]; ok {
-			os.Exit(runChild(child, os.Args[2:]))
-		}
-	}
+	tool.RunMode(modes)
 	goleak.VerifyTestMain(m)
 }

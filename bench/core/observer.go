@@ -1,11 +1,7 @@
 package main
 
 import (
-	"bufio"
 	"context"
-	"errors"
-	"fmt"
-	"io"
 	"strings"
 	"sync"
 	"time"
@@ -15,6 +11,7 @@ import (
 
 	"github.com/freeslot/freeslot"
 	"github.com/freeslot/freeslot/bench/measure"
+	"github.com/freeslot/freeslot/bench/tool"
 	"github.com/freeslot/freeslot/internal/cache"
 	"github.com/freeslot/freeslot/internal/cell"
 	"github.com/freeslot/freeslot/internal/events"
@@ -74,52 +71,35 @@ func (r *recorder) take() []sight {
 	return taken
 }
 
+// observed is what an observer looks at: nodes whose ids begin with Prefix.
+type observed struct{ URL, Prefix string }
+
 // observe is what a replica knows the fleet by: one cell, the connections, the cache. It answers
-// "sights" with what was seen since the last time.
-func observe(ctx context.Context, args []string, in *bufio.Reader, out io.Writer) (err error) {
-	if len(args) != 2 {
-		return errors.New("expected the URL of Redis and a prefix of node ids")
-	}
+// with what was seen since the last time.
+func observe(ctx context.Context, arg []byte, serve func(func([]byte) any)) {
+	o := tool.Decode[observed](arg)
 	ctx, cancel := context.WithTimeout(ctx, measure.StartLimit)
 	defer cancel()
-	cfg := redisclient.Config{URL: args[0], Name: observerMode}
-	commands, err := redisclient.Commands(cfg)
-	if err != nil {
-		return err
-	}
+	cfg := redisclient.Config{URL: o.URL, Name: observerMode}
+	commands := tool.Must(redisclient.Commands(cfg))
 	defer commands.Close()
-	subscriber, err := redisclient.Subscriber(cfg)
-	if err != nil {
-		return err
-	}
+	subscriber := tool.Must(redisclient.Subscriber(cfg))
 	defer subscriber.Close()
-	c, err := cell.New(cell.Config{}, commands, zap.NewNop(), nil)
-	if err != nil {
-		return err
-	}
-	if err := c.Start(ctx); err != nil {
-		return err
-	}
-	defer stopCell(c)
+	c, stop := newCell(ctx, commands, cell.Config{})
+	defer stop()
 	tracker := events.NewTracker(events.TrackerConfig{
 		Prefix: trackedPrefix, Cells: []events.TrackedCell{{}},
 		Open: func(server string, onInvalidations func([]rueidis.RedisMessage)) (rueidis.Client, error) {
 			return redisclient.Tracker(cfg, server, trackedPrefix, onInvalidations)
 		},
 	}, zap.NewNop(), nil)
-	if err := tracker.Start(ctx); err != nil {
-		return err
-	}
-	seen := &recorder{prefix: args[1]}
+	tool.Check(tracker.Start(ctx))
+	defer stopQuietly(tracker.Stop)
+	seen := &recorder{prefix: o.Prefix}
 	known := cache.New(cache.Config{Mirror: seen}, []cache.Feed{{
 		Source: c, Events: events.NewSubscriber(subscriber, c.Layout().NodeEvents(), false, zap.NewNop()), Watch: tracker.Watch(0),
 	}}, zap.NewNop(), nil)
-	if err := known.Start(ctx); err != nil {
-		return err
-	}
-	fmt.Fprintln(out, childReady)
-	err = serveLines(in, out, map[string]func() any{"sights": func() any { return seen.take() }})
-	stopCtx, cancelStop := context.WithTimeout(context.Background(), measure.StopGrace)
-	defer cancelStop()
-	return errors.Join(err, known.Stop(stopCtx), tracker.Stop(stopCtx))
+	tool.Check(known.Start(ctx))
+	defer stopQuietly(known.Stop)
+	serve(func([]byte) any { return seen.take() })
 }

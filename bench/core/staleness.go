@@ -50,68 +50,42 @@ type change struct {
 	atNS int64 // by Redis' clock, right after the script
 }
 
-func runStaleness(ctx context.Context, b *tool.Bench) (err error) {
-	s, err := startRedis(ctx, b)
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, s.Stop()) }()
+func runStaleness(ctx context.Context, b *tool.Bench) {
+	s := b.StartRedis(ctx)
+	defer tool.End(s.Stop)
 	stamped := &stampedClient{Client: s.Client}
-	c, err := newCell(ctx, stamped)
-	if err != nil {
-		return err
-	}
-	defer stopCell(c)
+	c, stop := newCell(ctx, stamped, silentCell)
+	defer stop()
 	w := &changer{cell: c, stamped: stamped, marks: make([]string, staleNodes)}
-	if err := w.register(ctx); err != nil {
-		return err
-	}
-	o, err := startChild(ctx, observerMode, s.URL(), stalePrefix)
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, o.End()) }()
+	w.register(ctx)
+	o := tool.StartChild(ctx, observerMode, observerMode, observed{s.URL(), stalePrefix})
+	defer tool.End(o.End)
 	span := tool.Sized(b, 30*time.Second, 500*time.Millisecond)
-	b.Say("A replica in another process, with its own connections: subscriber, tracker, commands. One change every %s for %s on %d nodes with one slot each: a heartbeat, a job that fills a node, its completion.", staleInterval, span, staleNodes)
-	b.Say("From Redis' clock right after the script (TIME, sent together with it) to the moment at which the cache has applied the change; both are this machine's clock, to a microsecond. Where a comparison with Redis brought a later state first, that is when the change was seen.")
-	if _, err := query[[]sight](ctx, o, "sights"); err != nil {
-		return err
-	}
-	made, err := w.run(ctx, time.Now().Add(span))
-	if err != nil {
-		return err
-	}
-	if err := measure.SleepUntil(ctx, time.Now().Add(staleSettle)); err != nil {
-		return err
-	}
-	sights, err := query[[]sight](ctx, o, "sights")
-	if err != nil {
-		return err
-	}
-	all, unseen := match(made, sights)
-	t := result.Table{First: "Change", Columns: []result.Column{
-		{Name: "changes"},
-		{Name: "p50", Unit: result.Microseconds},
-		{Name: "p90", Unit: result.Microseconds},
-		{Name: "p99", Unit: result.Microseconds},
-		{Name: "p99.9", Unit: result.Microseconds},
-		{Name: "max", Unit: result.Microseconds},
-	}}
-	whole := measure.NewHistogram()
+	b.Say("A replica in another process, with its own connections: subscriber, tracker, commands. One change every %s for %s on "+
+		"%d nodes with one slot each: a heartbeat, a job that fills a node, its completion.", staleInterval, span, staleNodes)
+	b.Say("From Redis' clock right after the script (TIME, sent together with it) to the moment at which the cache has applied " +
+		"the change; both are this machine's clock, to a microsecond. Where a comparison with Redis brought a later state " +
+		"first, that is when the change was seen.")
+	tool.Ask[[]sight](ctx, o, 0, nil)
+	made := tool.Must(w.run(ctx, time.Now().Add(span)))
+	tool.Sleep(ctx, staleSettle)
+	all, unseen := match(made, tool.Ask[[]sight](ctx, o, 0, nil))
+	t := result.NewTable("Change", "changes", "p50 [us]", "p90 [us]", "p99 [us]", "p99.9 [us]", "max [us]")
 	add := func(name string, h *hdrhistogram.Histogram) {
-		at := func(q float64) float64 { return float64(h.ValueAtQuantile(q)) }
-		t.Rows = append(t.Rows, result.Row{Name: name, Figures: result.Figures(float64(h.TotalCount()), at(50), at(90), at(99), at(99.9), float64(h.Max()))})
+		at := h.ValueAtQuantile
+		t.Add(name, h.TotalCount(), at(50), at(90), at(99), at(99.9), h.Max())
 	}
+	whole := measure.NewHistogram()
 	for kind, h := range all {
 		whole.Merge(h)
 		add(changeNames[kind], h)
 	}
 	add("all", whole)
 	b.Result.Tables = []result.Table{t}
-	b.Target("staleness, commit to the change seen in another process: p50", result.Microseconds, result.AtMost, 200, float64(whole.ValueAtQuantile(50)))
-	b.Target("staleness, commit to the change seen in another process: p99", result.Milliseconds, result.AtMost, 2, float64(whole.ValueAtQuantile(99))/1000)
+	what, p50, p99 := "staleness, commit to the change seen in another process: ", quantileMS(whole, 50), quantileMS(whole, 99)
+	b.Target(what+"p50", result.Microseconds, result.AtMost, 200, 1000*p50)
+	b.Target(what+"p99", result.Milliseconds, result.AtMost, 2, p99)
 	b.Target("staleness: changes that were not seen", result.Number, result.Exactly, 0, float64(unseen))
-	return nil
 }
 
 // stampedClient has Redis report the time right after each script: sent together, the two run one
@@ -145,15 +119,13 @@ type changer struct {
 	next    int
 }
 
-func (w *changer) register(ctx context.Context) error {
+func (w *changer) register(ctx context.Context) {
 	for i := range w.marks {
 		w.epochs = append(w.epochs, cell.NewEpoch())
-		n := freeslot.Node{ID: stalePrefix + strconv.Itoa(i), MaxConcurrency: 1, Services: []freeslot.Service{{Name: benchService}}}
-		if _, err := w.cell.Register(ctx, n, w.epochs[i]); err != nil {
-			return err
-		}
+		n := freeslot.Node{ID: stalePrefix + strconv.Itoa(i), MaxConcurrency: 1}
+		n.Services = []freeslot.Service{{Name: benchService}}
+		tool.Must(w.cell.Register(ctx, n, w.epochs[i]))
 	}
-	return nil
 }
 
 // run makes one change every staleInterval until the end, node after node.
@@ -193,12 +165,16 @@ func (w *changer) change(ctx context.Context, i, kind int, id string) (change, e
 	case changeFull:
 		ch.used = 1
 		var p cell.Placement
-		p, err = w.cell.Submit(ctx, cell.Submission{JobID: id, Tenant: "bench", Job: &freeslot.Job{Service: benchService}, Candidates: []string{node}})
+		p, err = w.cell.Submit(ctx, cell.Submission{
+			JobID: id, Tenant: "bench", Job: &freeslot.Job{Service: benchService}, Candidates: []string{node},
+		})
 		if err == nil && !p.Assigned {
 			err = fmt.Errorf("refused: %v", p.Refusals)
 		}
 	case changeFree:
-		_, err = w.cell.Complete(ctx, cell.Completion{Node: node, Epoch: epoch, Attempt: cell.Attempt{Job: id, N: 1}, State: freeslot.StateSucceeded})
+		_, err = w.cell.Complete(ctx, cell.Completion{
+			Node: node, Epoch: epoch, Attempt: cell.Attempt{Job: id, N: 1}, State: freeslot.StateSucceeded,
+		})
 	}
 	ch.mark, ch.atNS = w.marks[i], w.stamped.atNS.Load()
 	if err == nil && ch.atNS == 0 {

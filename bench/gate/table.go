@@ -74,7 +74,7 @@ func (t *table) String() string {
 		r := &t.rows[i]
 		format := func(f float64) string { return fmt.Sprintf("%.1f", f) }
 		if i == jobsAt {
-			format = measure.Thousands
+			format = measure.Thousands[float64]
 		}
 		pairs := r.pairs()
 		fmt.Fprintf(&b, "  %-24s%10s%10s%8.3f   %.3f  %.3f  %.3f\n", r.name, format(measure.Median(r.base)), format(measure.Median(r.this)), r.ratio(),

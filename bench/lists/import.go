@@ -18,7 +18,7 @@ const (
 	hugeTimes     = 10
 )
 
-func thousands(n int) string { return measure.Thousands(float64(n)) }
+func thousands(n int) string { return measure.Thousands(n) }
 
 func runImport(ctx context.Context, b *tool.Bench, d *bed) {
 	b.Say("`schedctl lists import` sends a file of %s ids of %d random hex characters, and a line that is refused after each "+

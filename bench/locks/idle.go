@@ -16,7 +16,7 @@ func runIdle(ctx context.Context, b *tool.Bench, redis *system.Redis, l tool.Len
 	// Renewals come every 10 s, and the watchdog every 5 s.
 	window := tool.Sized(b, 30*l.Window, 3*l.Window)
 	b.Say("One process holds %s locks; then %d managers, all in one process, wait for one key with %d waiters each. "+
-		"Processor time of Redis' main thread and of the process for %s.", measure.Thousands(float64(held)), managers, waiters, window)
+		"Processor time of Redis' main thread and of the process for %s.", measure.Thousands(held), managers, waiters, window)
 	t := result.NewTable("Idle", "Redis, of a core [%]", "the measured process [%]", "a manager's share [%]", "scripts [/s]")
 	wait, many := request{Do: "wait", Workers: waiters}, fmt.Sprintf("waiters of %d managers", managers)
 	for _, c := range []struct {
@@ -24,7 +24,7 @@ func runIdle(ctx context.Context, b *tool.Bench, redis *system.Redis, l tool.Len
 		spec spec
 		ask  request
 	}{
-		{measure.Thousands(float64(held)) + " held locks", spec{Lockers: 1}, request{Do: "hold", Keys: held}},
+		{measure.Thousands(held) + " held locks", spec{Lockers: 1}, request{Do: "hold", Keys: held}},
 		{fmt.Sprintf("%d %s", managers*waiters, many), spec{Lockers: managers}, wait},
 		{fmt.Sprintf("%d fair %s", managers*waiters, many), spec{Setting: setting{Fair: true}, Lockers: managers}, wait},
 	} {

@@ -145,5 +145,5 @@ func runOne(ctx context.Context, b *tool.Bench, redis *system.Redis, l tool.Leng
 	b.Note("%s/s", measure.Thousands(have))
 	grants, passed := outOfOrder(ctx, redis, s, l)
 	b.Target("one key, fair: grants out of order", result.Number, result.Exactly, 0, float64(passed))
-	b.Note("of %s", measure.Thousands(float64(grants)))
+	b.Note("of %s", measure.Thousands(grants))
 }

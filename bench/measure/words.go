@@ -31,8 +31,8 @@ func Plural(n int, noun string) string {
 }
 
 // Thousands writes 12345.6 as 12,346.
-func Thousands(f float64) string {
-	digits := fmt.Sprintf("%.0f", f)
+func Thousands[N int | float64](n N) string {
+	digits := fmt.Sprintf("%.0f", float64(n))
 	for i := len(digits) - 3; i > 0; i -= 3 {
 		digits = digits[:i] + "," + digits[i:]
 	}

@@ -27,7 +27,7 @@ func runExpire(ctx context.Context, b *tool.Bench, redis *system.Redis, l length
 	b.Say("A process with %s instances of a service is killed, and the centre of a replica cleans up each eighth of a limit "+
 		"of %s: the guard holds for two limits, then all are due. A consumer follows the service. From the kill until the "+
 		"consumer's list is empty, by SLOWLOG: the longest command of %d rounds. Its time is by the clock, so it has what "+
-		"other processes took of the core.", measure.Thousands(float64(n)), limit, rounds)
+		"other processes took of the core.", measure.Thousands(n), limit, rounds)
 	t := result.NewTable("Expiry at once", "longest command [ms]", "commands over 1 ms", "kill to empty [ms]")
 	longest := 0.0
 	for round := range rounds {

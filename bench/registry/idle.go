@@ -41,19 +41,19 @@ func runIdle(ctx context.Context, b *tool.Bench, redis *system.Redis, l length) 
 	b.Say("%s consumers follow %d of %s services each, with T %s, and nothing changes: processor time of Redis for %s. "+
 		"They are simulated, since so many do not fit into the memory of a test machine: each has two connections, one with "+
 		"its subscriptions, and one on which it sends, each %s, jittered, the call of a real consumer, as MONITOR has shown "+
-		"it. %d instances of each service beat each 10 s.", measure.Thousands(float64(consumers)), followedEach,
-		measure.Thousands(float64(services)), idleTimeout, window, lookEvery, idleInstances)
+		"it. %d instances of each service beat each 10 s.", measure.Thousands(consumers), followedEach,
+		measure.Thousands(services), idleTimeout, window, lookEvery, idleInstances)
 	t := result.NewTable("At rest", "Redis, of a core [%]", "looks [/s]")
 	share, looks := idle(ctx, redis, consumers, services, window)
-	name := fmt.Sprintf("%s consumers x %d services", measure.Thousands(float64(consumers)), followedEach)
+	name := fmt.Sprintf("%s consumers x %d services", measure.Thousands(consumers), followedEach)
 	t.Add(name, share, looks)
 	b.Target(name+" at rest: Redis, of a core", result.Percent, result.AtMost, 15, share)
 
 	n := tool.Sized(b, 100_000, 2000)
 	b.Say("A consumer follows a service of %s instances with three labels: what the live heap of its process grows by.",
-		measure.Thousands(float64(n)))
+		measure.Thousands(n))
 	heap, memory := heapOf(ctx, redis, n), result.NewTable("Memory", "live heap [MiB]")
-	memory.Add("a consumer of "+measure.Thousands(float64(n))+" instances", heap)
+	memory.Add("a consumer of "+measure.Thousands(n)+" instances", heap)
 	b.Result.Tables = []result.Table{t, memory}
 	b.Target("100,000 instances in a consumer: live heap", result.MiB, result.AtMost, 150, heap)
 }

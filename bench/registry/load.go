@@ -20,7 +20,7 @@ func runLoad(ctx context.Context, b *tool.Bench, redis *system.Redis, l length) 
 	b.Say("A client that is connected has its first list of a service of %s instances; medians of %d rounds, in turns. "+
 		"v1 reads the zset and then each hash, one after the other, or all hashes in one pipeline, which its seed does not "+
 		"do. Round trips are calls of EVALSHA, EVAL and SUBSCRIBE, and of ZRANGEBYSCORE and HGETALL, by Redis' own count; "+
-		"a pipeline is one.", measure.Thousands(float64(n)), l.Rounds)
+		"a pipeline is one.", measure.Thousands(n), l.Rounds)
 	others := startProvision(ctx, provision{URL: redis.URL(), Service: loadService, Count: n, Interval: quiet})
 	defer tool.End(others.End)
 	old := tool.Must(openOnRedis(ctx, redis.Addr(), true))

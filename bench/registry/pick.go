@@ -79,7 +79,7 @@ func pickFrom(ctx context.Context, b *tool.Bench, redis *system.Redis, n int, l 
 	tool.Check(<-changed)
 	for i, p := range loops {
 		cpu, limit := measure.Median(p.cpu), 100.0
-		name := fmt.Sprintf("%s instances, %s", measure.Thousands(float64(n)), policies[i])
+		name := fmt.Sprintf("%s instances, %s", measure.Thousands(n), policies[i])
 		t.Add(name, cpu, measure.Median(p.clock), measure.Median(p.lists), result.Figure{p.allocations})
 		switch policies[i] {
 		case registry.ConsistentHash:

@@ -3,7 +3,6 @@ package tool
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -78,11 +77,8 @@ func (c *Children) Start(ctx context.Context, name, mode string, arg any) {
 }
 
 // End closes the input of each and waits for it.
-func (c *Children) End() (err error) {
-	for _, one := range *c {
-		err = errors.Join(err, one.End())
-	}
-	return err
+func (c *Children) End() error {
+	return measure.InParallel(len(*c), len(*c), func(i int) error { return (*c)[i].End() })
 }
 
 // Kill ends all at once, since thousands of agents would take long to stop in order.

@@ -73,7 +73,7 @@ func (b *bench) scale(ctx context.Context) {
 }
 
 func (p *scalePoint) words() string {
-	text := measure.Thousands(float64(p.value)) + " " + p.what
+	text := measure.Thousands(p.value) + " " + p.what
 	if p.value == 1 {
 		text = strings.TrimSuffix(text, "s")
 	}
