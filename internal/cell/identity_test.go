@@ -44,7 +44,7 @@ func TestNodes(t *testing.T) {
 			t.Errorf("%+v, %+v", n3, nobody)
 		}
 		if none, err := r.Nodes(r.ctx(), nil); err != nil || len(none.Nodes) != 0 {
-			t.Errorf("%+v, %v", none, err)
+			t.Errorf("%+v, %v, expected 0 nodes", none, err)
 		}
 	})
 }

@@ -167,7 +167,7 @@ func TestCompleteLargeResult(t *testing.T) {
 			comp := succeed("n1", epoch, job)
 			comp.Result = json.RawMessage(`"` + strings.Repeat("x", size-2) + `"`)
 			if out, err := r.Complete(r.ctx(), comp); err != nil || out != Completed {
-				t.Fatalf("%v, %v", out, err)
+				t.Fatalf("%v, %v, expected %v", out, err, Completed)
 			}
 			replies, err := r.Replies(r.ctx(), "r1", "", 0, 10)
 			if err != nil {
@@ -392,7 +392,7 @@ func TestCompleteExpiredKeepsItsError(t *testing.T) {
 		failed.State, failed.Result, failed.Next = freeslot.StateFailed, nil, Retry
 		failed.Error = &freeslot.JobError{Code: freeslot.JobErrorHandler, Message: "no model"}
 		if out, err := r.Complete(r.ctx(), failed); err != nil || out != Completed {
-			t.Fatalf("%v, %v", out, err)
+			t.Fatalf("%v, %v, expected %v", out, err, Completed)
 		}
 		if s := r.status(job); s.State != freeslot.StateExpired || s.Error == nil || s.Error.Message != "no model" {
 			t.Errorf("%+v, error %+v", s, s.Error)

@@ -457,7 +457,7 @@ func TestRetainList(t *testing.T) {
 		}
 		page, err := r.Jobs(r.ctx(), JobFilter{State: freeslot.StateSucceeded}, "", 5)
 		if err != nil || len(page.Jobs) != 5 {
-			t.Fatalf("%+v, %v", page, err)
+			t.Fatalf("%+v, %v, expected 5 jobs", page, err)
 		}
 		r.retain(r.Cell, 20)
 		var seen []string

@@ -48,7 +48,7 @@ func TestRetry(t *testing.T) {
 		}
 		r.unchanged("the same failure again", func() {
 			if out, err := r.Complete(r.ctx(), failed); err != nil || out != CompletedBefore {
-				t.Errorf("%v, %v", out, err)
+				t.Errorf("%v, %v, expected %v", out, err, CompletedBefore)
 			}
 			if d := r.due(10); d.Expired != 0 || len(d.Classes) != 0 || d.More {
 				t.Errorf("before its time: %+v", d)
@@ -201,7 +201,7 @@ func TestCancelWaiting(t *testing.T) {
 			}
 			r.unchanged("cancel again", func() {
 				if s, err := r.Cancel(r.ctx(), "acme", job); err != nil || s.State != freeslot.StateCancelled {
-					t.Errorf("%+v, %v", s, err)
+					t.Errorf("%+v, %v, expected state %s", s, err, freeslot.StateCancelled)
 				}
 			}, nil)
 			told := r.told("r1")
@@ -225,7 +225,7 @@ func TestAttachWhileWaiting(t *testing.T) {
 		epoch := r.register(testNode("n1", 1))
 		job := r.waits("r1")
 		if s, err := r.Attach(r.ctx(), "acme", job, "r2"); err != nil || s.State != freeslot.StateWaiting || s.Attempt != 0 || s.Node != "" {
-			t.Errorf("%+v, %v", s, err)
+			t.Errorf("%+v, %v, expected state %s, attempt 0, no node", s, err, freeslot.StateWaiting)
 		}
 		r.take("n1")
 		r.end("n1", epoch, job)

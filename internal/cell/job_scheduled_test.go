@@ -34,7 +34,7 @@ func TestScheduled(t *testing.T) {
 			t.Errorf("%+v, %v", page, err)
 		}
 		if d, err := r.Due(r.ctx(), 10); err != nil || len(d.Classes) != 0 || d.Expired != 0 {
-			t.Errorf("%+v, %v", d, err)
+			t.Errorf("%+v, %v, expected 0 classes, 0 expired", d, err)
 		}
 		r.sound()
 		// As a reader sees it whose job comes to its queue between the two reads.
@@ -45,7 +45,7 @@ func TestScheduled(t *testing.T) {
 		r.do("ZADD", r.l.Due(), strconv.FormatInt(r.nowMS()-1, 10), s.JobID)
 		d, err := r.Due(r.ctx(), 10)
 		if err != nil || len(d.Classes) != 1 {
-			t.Fatalf("%+v, %v", d, err)
+			t.Fatalf("%+v, %v, expected 1 class", d, err)
 		}
 		if got := r.status(s.JobID); got.State != freeslot.StateWaiting || got.Position != 1 || got.RunAtMS != 0 {
 			t.Errorf("%+v", got)
@@ -57,7 +57,7 @@ func TestScheduled(t *testing.T) {
 			t.Errorf("tags %v", tags)
 		}
 		if taken, err := r.Take(r.ctx(), "n1", []string{d.Classes[0].ID}, 0); err != nil || taken.Jobs != 1 {
-			t.Errorf("%+v, %v", taken, err)
+			t.Errorf("%+v, %v, expected 1 job", taken, err)
 		}
 		r.end("n1", epoch, s.JobID)
 		r.sound()
@@ -70,7 +70,7 @@ func TestScheduledCancel(t *testing.T) {
 		s := r.later()
 		r.enqueued(s)
 		if got, err := r.Cancel(r.ctx(), "", s.JobID); err != nil || got.State != freeslot.StateCancelled {
-			t.Errorf("%+v, %v", got, err)
+			t.Errorf("%+v, %v, expected state %s", got, err, freeslot.StateCancelled)
 		}
 		if r.exists(r.l.Due()) {
 			t.Error("it is due all the same")

@@ -36,7 +36,7 @@ func TestCancel(t *testing.T) {
 		r.unchanged("a second cancel, also by an operator", func() {
 			for _, tenant := range []string{"acme", ""} {
 				if s, err := r.Cancel(r.ctx(), tenant, job); err != nil || s.State != freeslot.StateCancelling {
-					t.Errorf("%+v, %v", s, err)
+					t.Errorf("%+v, %v, expected state %s", s, err, freeslot.StateCancelling)
 				}
 			}
 		}, nil)
@@ -62,7 +62,7 @@ func TestCancelWithoutStream(t *testing.T) {
 		job := r.place("", 1, "n1")
 		r.do("DEL", r.l.Dispatch("n1"))
 		if s, err := r.Cancel(r.ctx(), "", job); err != nil || s.State != freeslot.StateCancelling {
-			t.Fatalf("%+v, %v", s, err)
+			t.Fatalf("%+v, %v, expected state %s", s, err, freeslot.StateCancelling)
 		}
 		ds, err := r.Dispatches(r.ctx(), "n1", "", 0, 10)
 		if err != nil || len(ds) != 1 || !ds[0].Cancel || ds[0].Attempt.Job != job {
@@ -102,11 +102,11 @@ func TestAttach(t *testing.T) {
 			_, err = r.Attach(r.ctx(), "acme", NewJobID(0), "r2")
 			wantErr(t, err, freeslot.CodeNotFound)
 			if s, err := r.Attach(r.ctx(), "acme", job, "r1"); err != nil || s.State != freeslot.StateRunning {
-				t.Errorf("%+v, %v", s, err)
+				t.Errorf("%+v, %v, expected state %s", s, err, freeslot.StateRunning)
 			}
 		}, r.attachesOf(job))
 		if s, err := r.Attach(r.ctx(), "", job, "r2"); err != nil || s.State != freeslot.StateRunning || s.ID != job {
-			t.Fatalf("%+v, %v", s, err)
+			t.Fatalf("%+v, %v, expected state %s, id %v", s, err, freeslot.StateRunning, job)
 		}
 		r.unchanged("a second attach", func() {
 			if _, err := r.Attach(r.ctx(), "", job, "r2"); err != nil {
@@ -131,7 +131,7 @@ func TestAttach(t *testing.T) {
 			t.Fatal(err)
 		}
 		if s, err := r.Attach(r.ctx(), "", job, "r1"); err != nil || s.State != freeslot.StateCancelling {
-			t.Fatalf("%+v, %v", s, err)
+			t.Fatalf("%+v, %v, expected state %s", s, err, freeslot.StateCancelling)
 		}
 		if r.exists(r.l.Replies("gone")) {
 			t.Error("a stream was made for a replica that is gone")
@@ -165,7 +165,7 @@ func TestAttachFireAndForget(t *testing.T) {
 		}
 		r.end("n1", epoch, job)
 		if rs, err := r.Replies(r.ctx(), "r1", "", 0, 10); err != nil || len(rs) != 2 {
-			t.Errorf("%+v, %v", rs, err)
+			t.Errorf("%+v, %v, expected 2 entries", rs, err)
 		}
 	})
 }
@@ -197,7 +197,7 @@ func TestReads(t *testing.T) {
 				t.Errorf("%+v, %v", got, err)
 			}
 			if got, err := r.JobsByID(r.ctx(), nil); err != nil || len(got) != 0 {
-				t.Errorf("%+v, %v", got, err)
+				t.Errorf("%+v, %v, expected 0 entries", got, err)
 			}
 			for node, want := range map[string]Revision{"n1": r.revision(), "n2": 0} {
 				if rev, err := r.NodeRevision(r.ctx(), node); err != nil || rev != want {

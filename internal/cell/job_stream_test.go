@@ -154,7 +154,7 @@ func TestReplyStream(t *testing.T) {
 			t.Errorf("trimmed to %v", left)
 		}
 		if rs, err := r.Replies(r.ctx(), "r1", rs[2].ID, 0, 10); err != nil || len(rs) != 1 {
-			t.Errorf("%+v, %v", rs, err)
+			t.Errorf("%+v, %v, expected 1 entry", rs, err)
 		}
 		// Opening again keeps what is there.
 		if err := r.OpenReplies(r.ctx(), "r1"); err != nil || len(r.stream(r.l.Replies("r1"))) != 3 {
@@ -182,7 +182,7 @@ func TestRepliesPassUnreadable(t *testing.T) {
 		r.end("n1", epoch, job)
 		rs, err := r.Replies(r.ctx(), "r1", "", 0, 10)
 		if err != nil || len(rs) != 4 {
-			t.Fatalf("%+v, %v", rs, err)
+			t.Fatalf("%+v, %v, expected 4 entries", rs, err)
 		}
 		for i, reply := range rs {
 			if i < 3 && reply.Status.ID != "" || reply.ID == "" {
@@ -244,7 +244,7 @@ func TestSeveralJobsAnEntry(t *testing.T) {
 		}
 		found, err := r.Dispatches(r.ctx(), "n1", "", 0, 10)
 		if err != nil || len(found) != 4 {
-			t.Fatalf("%+v, %v", found, err)
+			t.Fatalf("%+v, %v, expected 4 entries", found, err)
 		}
 		for i, d := range found {
 			want := subs[i]
@@ -272,7 +272,7 @@ func TestSeveralJobsAnEntry(t *testing.T) {
 		}
 		replies, err := r.Replies(r.ctx(), "r1", "", 0, 10)
 		if err != nil || len(replies) != 5 {
-			t.Fatalf("%+v, %v", replies, err)
+			t.Fatalf("%+v, %v, expected 5 entries", replies, err)
 		}
 		for i, reply := range replies[1:] {
 			want := r.status(subs[i].JobID)

@@ -349,7 +349,7 @@ func TestSubmitLargeSpec(t *testing.T) {
 		large.Job.Payload = json.RawMessage(`"` + strings.Repeat("x", inlineSpec) + `"`)
 		for _, s := range []Submission{small, large} {
 			if p, err := r.Submit(r.ctx(), s); err != nil || !p.Assigned {
-				t.Fatalf("%+v, %v", p, err)
+				t.Fatalf("%+v, %v, expected assigned", p, err)
 			}
 			job, tenant, err := r.Spec(r.ctx(), s.JobID)
 			if err != nil || tenant != "acme" || !cmp.Equal(job, s.Job) {

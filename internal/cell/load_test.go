@@ -89,7 +89,7 @@ func TestFiguresLast(t *testing.T) {
 			t.Helper()
 			ch, err := r.Changes(r.ctx(), 0, 10)
 			if err != nil || len(ch.Nodes) != 1 {
-				t.Fatalf("%+v, %v", ch, err)
+				t.Fatalf("%+v, %v, expected 1 node", ch, err)
 			}
 			return ch.Nodes[0]
 		}

@@ -101,7 +101,7 @@ func TestMoveOrder(t *testing.T) {
 		first := m.waitsIn(0, "", priority(9))
 		got, err := m.At(0).BeginMoves(m.ctx(), echo, Target{Cell: 2, Slots: 2}, 0, 100)
 		if err != nil || got != (Begun{Jobs: 4, Stayed: 2}) {
-			t.Fatalf("%+v, %v", got, err)
+			t.Fatalf("%+v, %v, expected %+v", got, err, Begun{Jobs: 4, Stayed: 2})
 		}
 		m.driven(0, 4)
 		m.sound()
@@ -153,7 +153,7 @@ func TestMoveBack(t *testing.T) {
 		}
 		s, err := m.Cancel(m.ctx(), "", id)
 		if err != nil || s.State != freeslot.StateCancelled || s.ID != id {
-			t.Errorf("%+v, %v", s, err)
+			t.Errorf("%+v, %v, expected state %s, id %v", s, err, freeslot.StateCancelled, id)
 		}
 		m.later()
 		for range 2 {
@@ -178,14 +178,14 @@ func TestMoveHelped(t *testing.T) {
 		m.begin(0, 1, 1)
 		s, err := m.Attach(m.ctx(), "acme", id, "r2")
 		if err != nil || s.State != freeslot.StateWaiting || s.ID != id {
-			t.Fatalf("%+v, %v", s, err)
+			t.Fatalf("%+v, %v, expected state %s, id %v", s, err, freeslot.StateWaiting, id)
 		}
 		if at := m.rigs[1].field(m.rigs[1].l.Job(MovedID(id, 1)), "reply_to"); at != "r2" {
 			t.Errorf("its result goes to %q", at)
 		}
 		m.begin(1, 2, 1)
 		if s, err = m.Cancel(m.ctx(), "acme", id); err != nil || s.State != freeslot.StateCancelled {
-			t.Fatalf("%+v, %v", s, err)
+			t.Fatalf("%+v, %v, expected state %s", s, err, freeslot.StateCancelled)
 		}
 		if told := m.rigs[2].told("r2"); len(told) != 1 || told[0].Status.State != freeslot.StateCancelled {
 			t.Errorf("told %+v", told)
@@ -270,7 +270,7 @@ func TestMoveGates(t *testing.T) {
 		m.driven(0, 0) // nobody can say where they go
 		home = 2
 		if s, err := m.Cancel(m.ctx(), "", second); err != nil || s.State != freeslot.StateCancelled {
-			t.Fatalf("%+v, %v", s, err)
+			t.Fatalf("%+v, %v, expected state %s", s, err, freeslot.StateCancelled)
 		}
 		m.later()
 		m.driven(0, 0)

@@ -24,7 +24,7 @@ func TestDrain(t *testing.T) {
 			t.Helper()
 			ch, err := r.Changes(r.ctx(), 0, 10)
 			if err != nil || len(ch.Nodes) != 1 {
-				t.Fatalf("%+v, %v", ch, err)
+				t.Fatalf("%+v, %v, expected 1 node", ch, err)
 			}
 			if got := ch.Nodes[0].Status; got != want {
 				t.Errorf("%s: %s, expected %s", when, got, want)

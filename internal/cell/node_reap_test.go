@@ -123,13 +123,13 @@ func TestReap(t *testing.T) {
 		r.sound()
 		// The agent lives after all: its attempt is nobody's.
 		if out, err := r.Complete(r.ctx(), succeed("n1", epoch, job)); err != nil || out != CompletedBefore {
-			t.Errorf("%v, %v", out, err)
+			t.Errorf("%v, %v, expected %v", out, err, CompletedBefore)
 		}
 		if n := r.take("n2"); n != 1 {
 			t.Fatalf("%d began", n)
 		}
 		if out, err := r.Complete(r.ctx(), succeed("n1", epoch, job)); err != nil || out != CompletedStale {
-			t.Errorf("%v, %v", out, err)
+			t.Errorf("%v, %v, expected %v", out, err, CompletedStale)
 		}
 		comp := succeed("n2", second, job)
 		comp.Attempt.N = 2

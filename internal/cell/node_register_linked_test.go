@@ -128,7 +128,7 @@ func TestLateRegister(t *testing.T) {
 		// A direct agent takes over as ever, and leaves no link.
 		direct := r.register(node)
 		if got, err := r.Link(r.ctx(), "n1"); err != nil || got != (NodeLink{Epoch: direct, Alive: true}) {
-			t.Errorf("%+v, %v", got, err)
+			t.Errorf("%+v, %v, expected %+v", got, err, NodeLink{Epoch: direct, Alive: true})
 		}
 		r.cancelWaiting()
 		r.sound()

@@ -35,7 +35,7 @@ func (r *rig) resources(node string) string {
 	}
 	one, err := r.Nodes(r.ctx(), []string{node})
 	if err != nil || len(one.Nodes) != 1 {
-		r.t.Fatalf("%+v, %v", one, err)
+		r.t.Fatalf("%+v, %v, expected 1 node", one, err)
 	}
 	for _, n := range all.Nodes {
 		if n.Node.ID == node && !n.Gone {
@@ -143,7 +143,7 @@ func TestResourcesGo(t *testing.T) {
 			"reaped": func(epoch Epoch) {
 				r.heard("n1", 1e12)
 				if gone, err := r.Reap(r.ctx(), "n1", epoch); err != nil || !gone.Gone {
-					t.Fatalf("%+v, %v", gone, err)
+					t.Fatalf("%+v, %v, expected gone", gone, err)
 				}
 			},
 			"taken over": func(Epoch) { r.register(testNode("n1", 4)) },

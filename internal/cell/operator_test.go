@@ -182,7 +182,7 @@ func TestReapBesideAnEdit(t *testing.T) {
 		r.register(testNode("n2", 9)) // after a crash
 		r.silence("n1")
 		if got, err := r.Reap(r.ctx(), "n1", epoch); err != nil || !got.Gone || len(got.Jobs) != 2 {
-			t.Fatalf("%+v, %v", got, err)
+			t.Fatalf("%+v, %v, expected gone, 2 jobs", got, err)
 		}
 		if s := r.status(other); s.State != freeslot.StateWaiting || s.Failures != 1 {
 			t.Errorf("%+v", s)

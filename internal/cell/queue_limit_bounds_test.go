@@ -206,7 +206,7 @@ func TestMoveDropped(t *testing.T) {
 		at := m.rigs[1]
 		at.do("HSET", at.l.Job(MovedID(id, 1)), "finished_at_ms", "1") // long ago
 		if s, err := m.Drop(m.ctx(), "", id); err != nil || s.State != freeslot.StateSucceeded || s.ID != id {
-			t.Errorf("%+v, %v", s, err)
+			t.Errorf("%+v, %v, expected state %s, id %v", s, err, freeslot.StateSucceeded, id)
 		}
 		if s, err := m.Job(m.ctx(), "", id); freeslot.CodeOf(err) != freeslot.CodeNotFound {
 			t.Errorf("%+v, %v", s, err)
