@@ -178,7 +178,16 @@ func (s *Server) routes() http.Handler {
 	}
 	inner := s.metrics.wrap(s.recovered(strictRoutes(mux)))
 	guard := &guard{loopbackOnly: s.deps.Auth.Open(), origins: s.cfg.AllowedOrigins}
-	return linger.Handler(s.withGateway(s.boundBody(guard.wrap(beside(inner, s.deps.Sessions)))))
+	return linger.Handler(noStore(s.withGateway(s.boundBody(guard.wrap(beside(inner, s.deps.Sessions))))))
+}
+
+// noStore keeps caches of browsers and proxies from holding what one caller may see.
+func noStore(next http.Handler) http.Handler {
+	value := []string{"no-store"}
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header()["Cache-Control"] = value
+		next.ServeHTTP(w, r)
+	})
 }
 
 // withGateway comes before two other layers. One is the guard, which admits only this machine's

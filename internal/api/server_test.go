@@ -134,6 +134,19 @@ func TestMetrics(t *testing.T) {
 	}
 }
 
+// TestNoStore: no cache keeps an answer, nor a refusal.
+func TestNoStore(t *testing.T) {
+	t.Parallel()
+	f := apitest.New(t, api.Config{}, apitest.WithTokens)
+	for path, token := range map[string]string{
+		"/v1/jobs/" + apitest.JobID: "acme-token", "/v1/jobs": "", "/v1/nowhere": "root-token", "/readyz": "",
+	} {
+		if got := f.Do(t, "GET", path, "", "Authorization", "Bearer "+token).Header["Cache-Control"]; len(got) != 1 || got[0] != "no-store" {
+			t.Errorf("%s has Cache-Control %q, expected no-store", path, got)
+		}
+	}
+}
+
 // TestReadDeadlineIsLifted: a deadline that stayed would end a waiting request.
 func TestReadDeadlineIsLifted(t *testing.T) {
 	t.Parallel()
