@@ -24,6 +24,11 @@ type CheckResult struct {
 	Detail string `json:"detail,omitempty"`
 }
 
+func (s *Server) health(mux *http.ServeMux) {
+	mux.HandleFunc("GET /healthz", s.healthz)
+	mux.HandleFunc("GET /readyz", s.readyz)
+}
+
 // healthz reports that the process serves requests. It checks nothing else: a restart of a replica
 // repairs neither Redis nor the network.
 func (s *Server) healthz(w http.ResponseWriter, _ *http.Request) {

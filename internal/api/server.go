@@ -12,7 +12,6 @@ import (
 
 	"github.com/danielgtaylor/huma/v2"
 	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/client_golang/prometheus/promhttp"
 	"go.opentelemetry.io/otel/trace"
 	"go.opentelemetry.io/otel/trace/noop"
 	"go.uber.org/zap"
@@ -49,7 +48,6 @@ const (
 	writeTimeout      = MaxWait + 15*time.Second
 	idleTimeout       = 2 * time.Minute
 	maxHeaderBytes    = 32 << 10
-	maxScrapes        = 4
 )
 
 // Config configures a server. The zero value of each field means its default, unless it says
@@ -69,6 +67,11 @@ type Config struct {
 	BodyTimeout time.Duration
 	// LinkTimeout bounds how long a reading of nodes asks how they are connected; 0 means 50 ms.
 	LinkTimeout time.Duration
+	// MetricsListen is host:port of a plain listener for /metrics, /healthz and /readyz. With it
+	// /metrics is not at Listen.
+	MetricsListen string
+	// MetricsAuth is true if /metrics is only for callers whose role may see it.
+	MetricsAuth bool
 	// AllowedOrigins are the web origins in addition to the server's own.
 	AllowedOrigins []string
 }
@@ -131,7 +134,8 @@ type Server struct {
 	handler    http.Handler
 	openapi    huma.API
 
-	*listener.Server // the listener and what it serves
+	*listener.Server                  // the listener and what it serves
+	monitor          *listener.Server // for monitoring alone; nil unless configured
 
 	drain    sync.Once
 	draining chan struct{} // closed by Drain
@@ -162,6 +166,7 @@ func New(cfg Config, deps Deps) *Server {
 		MaxHeaderBytes:    maxHeaderBytes,
 		ErrorLog:          zap.NewStdLog(deps.Logger.Named("http")),
 	}, deps.TLS)
+	s.monitor = s.newMonitor()
 	return s
 }
 
@@ -169,12 +174,9 @@ func (s *Server) routes() http.Handler {
 	mux := http.NewServeMux()
 	s.openapi = s.register(mux)
 	serveDocument(mux, s.openapi.OpenAPI())
-	mux.HandleFunc("GET /healthz", s.healthz)
-	mux.HandleFunc("GET /readyz", s.readyz)
-	if s.deps.Gatherer != nil {
-		mux.Handle("GET /metrics", promhttp.HandlerFor(s.deps.Gatherer, promhttp.HandlerOpts{
-			MaxRequestsInFlight: maxScrapes, Timeout: CallTimeout, ErrorLog: zap.NewStdLog(s.log.Named("metrics")),
-		}))
+	s.health(mux)
+	if s.deps.Gatherer != nil && s.cfg.MetricsListen == "" {
+		mux.Handle("GET /metrics", s.scrape())
 	}
 	inner := s.metrics.wrap(s.recovered(strictRoutes(mux)))
 	guard := &guard{loopbackOnly: s.deps.Auth.Open(), origins: s.cfg.AllowedOrigins}
@@ -241,7 +243,7 @@ func (s *Server) isDraining() bool {
 // Stop drains, and stops the listener as [listener.Server.Stop] does.
 func (s *Server) Stop(ctx context.Context) error {
 	s.Drain()
-	if err := s.Server.Stop(ctx); err != nil {
+	if err := s.stopListeners(ctx); err != nil {
 		return fmt.Errorf("stop server: %w", err)
 	}
 	return nil

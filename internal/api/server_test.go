@@ -134,6 +134,46 @@ func TestMetrics(t *testing.T) {
 	}
 }
 
+// TestMetricsAuth: where metrics ask for a token, clients have none that opens them.
+func TestMetricsAuth(t *testing.T) {
+	t.Parallel()
+	f := apitest.New(t, api.Config{MetricsAuth: true}, apitest.WithTokens)
+	f.Do(t, "GET", "/metrics", "").Refusal(t, http.StatusUnauthorized, freeslot.CodeUnauthenticated)
+	f.Do(t, "GET", "/metrics", "", "Authorization", "Bearer acme-token").Refusal(t, http.StatusForbidden, freeslot.CodePermissionDenied)
+	if got := f.Do(t, "GET", "/metrics", "", "Authorization", "Bearer root-token"); !strings.Contains(got.Text, "freeslot_http_waits 0") {
+		t.Errorf("an operator gets %d %s, expected metrics", got.Status, got.Text)
+	}
+}
+
+// TestMetricsListen: an address of their own has the metrics and the probes, and nothing else, until
+// the server has stopped. The main address has no metrics then.
+func TestMetricsListen(t *testing.T) {
+	t.Parallel()
+	f := apitest.New(t, api.Config{Listen: "127.0.0.1:0", MetricsListen: "127.0.0.1:0"}, apitest.WithTokens)
+	main := start(t, f)
+	monitor := "http://" + f.MetricsAddr()
+	for url, want := range map[string]int{
+		monitor + "/metrics": http.StatusOK, monitor + "/healthz": http.StatusOK, monitor + "/readyz": http.StatusOK,
+		monitor + "/v1/jobs": http.StatusNotFound, main + "/metrics": http.StatusNotFound, main + "/readyz": http.StatusOK,
+	} {
+		req := newRequest(t, "GET", url, "")
+		req.Close = true
+		resp, err := http.DefaultTransport.RoundTrip(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		resp.Body.Close()
+		if resp.StatusCode != want {
+			t.Errorf("%s answers %d, expected %d", url, resp.StatusCode, want)
+		}
+	}
+	stop(t, f)
+	if resp, err := http.DefaultTransport.RoundTrip(newRequest(t, "GET", monitor+"/healthz", "")); err == nil {
+		resp.Body.Close()
+		t.Error("monitoring answers after Stop")
+	}
+}
+
 // TestNoStore: no cache keeps an answer, nor a refusal.
 func TestNoStore(t *testing.T) {
 	t.Parallel()

@@ -44,8 +44,13 @@ const (
 	FramePing   = "frame ping"
 )
 
+// Metrics is the scrape of /metrics, where that asks for a token.
+const Metrics = "metrics"
+
 // rights holds the row of each operation of the OpenAPI document, and of each frame.
 var rights = map[string]row{
+	Metrics: see,
+
 	FrameSubmit: submit,
 	FrameAttach: submit, // it takes the job's messages away from another session
 	FrameCancel: changeJob,

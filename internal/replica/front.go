@@ -64,6 +64,7 @@ func newFront(cfg config.Replica, f *fleet, d *dispatch.Dispatcher, present *pre
 	server := api.New(api.Config{
 		Listen: cfg.Listen, Replica: cfg.ReplicaID, Version: version.String(),
 		MaxPayloadBytes: cfg.Limits.MaxPayloadBytes, MaxWaits: cfg.Limits.MaxWaits, AllowedOrigins: cfg.AllowedOrigins,
+		MetricsListen: cfg.MetricsListen, MetricsAuth: cfg.Auth.Metrics,
 		LinkTimeout: cfg.Cache.VersionCheckTimeout,
 	}, deps)
 	return &front{server: server, sessions: sessions, door: door, log: log}, nil

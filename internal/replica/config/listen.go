@@ -51,8 +51,25 @@ func (t *ListenTLS) validate(at string, p *Problems) {
 	}
 }
 
+func (r *Replica) validateMetricsListen(p *Problems) {
+	if r.MetricsListen == "" {
+		return
+	}
+	p.Listen("metrics_listen", r.MetricsListen, "127.0.0.1:7491")
+	_, port, err := net.SplitHostPort(r.MetricsListen)
+	for key, other := range map[string]string{"listen": r.Listen, "gateway.listen": r.Gateway.Listen} {
+		if other == r.MetricsListen && err == nil && port != "0" {
+			p.Addf("metrics_listen", "is %q like %s, expected another address, or none: /metrics is at listen then", other, key)
+		}
+	}
+	if r.Auth.Metrics {
+		p.Addf("auth.metrics", "is true beside metrics_listen, which has no TLS for tokens, expected one of them")
+	}
+}
+
 func (r *Replica) validateListen(p *Problems) {
 	r.TLS.validate("tls", p)
+	r.validateMetricsListen(p)
 	host, ok := p.Listen("listen", r.Listen, "127.0.0.1:7480 or :7480")
 	if !ok || Loopback(host) {
 		return

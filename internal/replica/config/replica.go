@@ -32,6 +32,9 @@ type Replica struct {
 	// and without this, a replica that listens beyond loopback logs `config.insecure`; a later
 	// release refuses to start (`--strict` refuses now).
 	BehindProxy bool `koanf:"behind_proxy"`
+	// `host:port` of a listener for monitoring alone: `/metrics`, `/healthz` and `/readyz` in plain
+	// HTTP, without a token. Unset: `/metrics` is at `listen`.
+	MetricsListen string `koanf:"metrics_listen"`
 	// The name of this process among the replicas. The default is the host's name with a random
 	// suffix. No two replicas may share a name, so leave it unset in a shared file.
 	ReplicaID string `koanf:"replica_id"`
@@ -241,6 +244,9 @@ type Auth struct {
 	OperatorsAreAdmins bool `koanf:"operators_are_admins"`
 	// Tokens that an OpenID provider has signed.
 	OIDC OIDC `koanf:"oidc"`
+	// Whether `/metrics` asks for a token, of a role that sees all tenants: `viewer`, `operator` or
+	// `admin`.
+	Metrics bool `koanf:"metrics"`
 }
 
 // Tenant holds the settings of one tenant.
