@@ -46,7 +46,7 @@ func TestValidateName(t *testing.T) {
 	t.Parallel()
 	for _, name := range []string{"a", "9", "node-1", "A.b_c-d", strings.Repeat("x", 64)} {
 		if err := freeslot.ValidateName("node", name); err != nil {
-			t.Errorf("%q: %v", name, err)
+			t.Errorf("%q: %v; want no error", name, err)
 		}
 	}
 	for _, name := range []string{"", "-a", ".a", "_a", "a:b", "a{b}", "a b", "a\n", "ä", "a/b", strings.Repeat("x", 65), "\xff"} {
@@ -107,7 +107,7 @@ func TestPayloadValidate(t *testing.T) {
 	} {
 		job := freeslot.Job{Service: "a", Payload: json.RawMessage(text)}
 		if err := job.Validate("job"); err != nil {
-			t.Errorf("%.40q: %v", text, err)
+			t.Errorf("%.40q: %v; want no error", text, err)
 		}
 	}
 	for _, text := range []string{
@@ -184,10 +184,10 @@ func TestEndpoint(t *testing.T) {
 	} {
 		err := freeslot.ValidateEndpoint("x", endpoint)
 		if (err == nil) != ok {
-			t.Errorf("%q: %v", endpoint, err)
+			t.Errorf("%q: %v; want (err == nil) == %v", endpoint, err, ok)
 		}
 		if err != nil && (field(t, err) != "x" || strings.Contains(err.Error(), "hidden")) {
-			t.Errorf("%q: %v", endpoint, err)
+			t.Errorf(`%q: %v; want not both err != nil and (field(t, err) != "x" || strings.Contains(err.Error(), "hidden"))`, endpoint, err)
 		}
 	}
 }
@@ -201,7 +201,7 @@ func TestDecodeStrict(t *testing.T) {
 	} {
 		var job freeslot.Job
 		if err := freeslot.DecodeStrict("job", []byte(in), &job); (err == nil) != ok {
-			t.Errorf("%q: %v", in, err)
+			t.Errorf("%q: %v; want (err == nil) == %v", in, err, ok)
 		}
 	}
 }
@@ -229,7 +229,7 @@ func TestDecodeStrictErrors(t *testing.T) {
 		var e *freeslot.Error
 		err := freeslot.DecodeStrict("what", []byte(in), &v)
 		if !errors.As(err, &e) || e.Code != freeslot.CodeInvalidArgument || e.Field != want[0] || e.Message != want[1] {
-			t.Errorf("%s: %v", in, err)
+			t.Errorf("%s: %v; want errors.As(err, &e), e.Code == freeslot.CodeInvalidArgument, e.Field == want[0], e.Message == want[1]", in, err)
 		}
 	}
 }

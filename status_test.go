@@ -16,7 +16,7 @@ func TestSupervisionIsValidated(t *testing.T) {
 		{Service: "a", ProgressTimeoutMS: freeslot.MaxTimeoutMS, OnLeaseLoss: freeslot.LeaseLossContinue},
 	} {
 		if err := good.Validate("job"); err != nil {
-			t.Errorf("%+v: %v", good, err)
+			t.Errorf("%+v: %v; want no error", good, err)
 		}
 	}
 	for field, bad := range map[string][]freeslot.Job{

@@ -25,7 +25,7 @@ func TestVersionRange(t *testing.T) {
 	} {
 		r, err := freeslot.ParseVersionRange(tc.versions)
 		if err != nil {
-			t.Errorf("%q: %v", tc.versions, err)
+			t.Errorf("%q: %v; want no error", tc.versions, err)
 			continue
 		}
 		for _, version := range strings.Fields(tc.in) {

@@ -76,7 +76,7 @@ func TestRefusals(t *testing.T) {
 	} {
 		h, err := c.Submit(tt.ctx, tt.job)
 		if h != nil || freeslot.CodeOf(err) != tt.code || !strings.Contains(err.Error(), tt.text) {
-			t.Errorf("%s: %v, %v", name, h, err)
+			t.Errorf("%s: %v, %v; want h == nil, freeslot.CodeOf(err) == %v, strings.Contains(err.Error(), tt.text)", name, h, err, tt.code)
 		}
 	}
 	if _, err := c.Cancel(deadline(t), "0-none"); freeslot.CodeOf(err) != freeslot.CodeNotFound {
@@ -235,7 +235,7 @@ func TestDialErrors(t *testing.T) {
 	} {
 		_, err := client.Dial(deadline(t), tt.url, tt.opts)
 		if freeslot.CodeOf(err) != tt.code || !strings.Contains(err.Error(), tt.text) || strings.Contains(err.Error(), "hidden") {
-			t.Errorf("%q: %v", tt.url, err)
+			t.Errorf(`%q: %v; want freeslot.CodeOf(err) == %v, strings.Contains(err.Error(), tt.text), not strings.Contains(err.Error(), "hidden")`, tt.url, err, tt.code)
 		}
 	}
 	// The first URL is dead, the second alive.

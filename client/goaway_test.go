@@ -62,6 +62,6 @@ func TestAcceptedByLeavingReplica(t *testing.T) {
 	}
 	close(told)
 	if s, err := h.Wait(deadline(t)); err != nil || s.State != freeslot.StateSucceeded {
-		t.Errorf("%+v, %v", s, err)
+		t.Errorf("%+v, %v; want no error, s.State == freeslot.StateSucceeded", s, err)
 	}
 }

@@ -130,6 +130,6 @@ func TestProgressForReal(t *testing.T) {
 		t.Fatal(err)
 	}
 	if s := wait(t, h); s.State != freeslot.StateCancelled {
-		t.Errorf("%+v", s)
+		t.Errorf("%+v; want s.State == freeslot.StateCancelled", s)
 	}
 }

@@ -310,7 +310,7 @@ func TestNoReplica(t *testing.T) {
 	for _, frame := range []string{`{"type":"hello"}`, `[]`, `<html>`, `{"type":"welcome","protocol":"freeslot.v2"}`} {
 		_, err := client.Dial(deadline(t), scripted(t, frame).url, client.Options{})
 		if freeslot.CodeOf(err) != freeslot.CodeUnavailable {
-			t.Errorf("%s: %v", frame, err)
+			t.Errorf("%s: %v; want freeslot.CodeOf(err) == freeslot.CodeUnavailable", frame, err)
 		}
 	}
 }

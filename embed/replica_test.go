@@ -48,7 +48,7 @@ func TestInvalidConfig(t *testing.T) {
 		_, err := embed.New(cfg)
 		bad, ok := errors.AsType[*freeslot.Error](err)
 		if !ok || bad.Code != freeslot.CodeInvalidArgument || bad.Field != want || !strings.HasPrefix(bad.Message, want+" ") || !strings.Contains(bad.Message, "expected") && want != "redis_access.ca_file" {
-			t.Errorf("%s: %v", want, err)
+			t.Errorf(`%s: %v; want ok, bad.Code == freeslot.CodeInvalidArgument, bad.Field == %v, strings.HasPrefix(bad.Message, want+" "), not both !strings.Contains(bad.Message, "expected") and want != "redis_access.ca_file"`, want, err, want)
 		}
 	}
 }
@@ -111,7 +111,7 @@ func TestNoTemporaryFolder(t *testing.T) {
 	f := newFleet(t, 1)
 	t.Setenv("TMPDIR", filepath.Join(os.DevNull, "nowhere"))
 	if s := wait(t, submit(t, f.start(nil), freeslot.Job{Service: "reverse", Payload: json.RawMessage(`"ab"`)})); string(s.Result) != `"ba"` {
-		t.Errorf("%+v", s)
+		t.Errorf("%+v; want string(s.Result) == `\"ba\"`", s)
 	}
 }
 
@@ -174,7 +174,7 @@ func TestStopDrains(t *testing.T) {
 	}
 	f.release()
 	if s := wait(t, h); s.State != freeslot.StateSucceeded {
-		t.Errorf("%+v", s)
+		t.Errorf("%+v; want s.State == freeslot.StateSucceeded", s)
 	}
 	if err := <-stopped; err != nil {
 		t.Error(err)
@@ -206,13 +206,13 @@ func TestTakenOver(t *testing.T) {
 	} else {
 		defer func() {
 			if s := wait(t, again); s.State != freeslot.StateSucceeded || s.Attempt != 1 {
-				t.Errorf("%+v", s)
+				t.Errorf("%+v; want s.State == freeslot.StateSucceeded, s.Attempt == 1", s)
 			}
 		}()
 	}
 	f.release()
 	if s := wait(t, attached); s.State != freeslot.StateSucceeded || s.Attempt != 1 || string(s.Result) != `"released"` {
-		t.Errorf("%+v", s)
+		t.Errorf("%+v; want s.State == freeslot.StateSucceeded, s.Attempt == 1, string(s.Result) == `\"released\"`", s)
 	}
 	if err := redistest.Await(func(context.Context) bool {
 		resp, err := http.Get("http://" + scheduler + "/v1/jobs/" + byHTTP.ID())
@@ -240,11 +240,11 @@ func TestDetached(t *testing.T) {
 	_, err = h.Wait(deadline(t))
 	expectCode(t, err, freeslot.CodeUnavailable)
 	if a := attached.Assignment(); a.Node != "node-1" || a.Attempt != 1 {
-		t.Errorf("%+v", a)
+		t.Errorf(`%+v; want a.Node == "node-1", a.Attempt == 1`, a)
 	}
 	f.release()
 	if s := wait(t, attached); s.State != freeslot.StateSucceeded {
-		t.Errorf("%+v", s)
+		t.Errorf("%+v; want s.State == freeslot.StateSucceeded", s)
 	}
 }
 
@@ -299,7 +299,7 @@ func TestManyAttaches(t *testing.T) {
 	expectCode(t, err, freeslot.CodeUnavailable)
 	f.release()
 	if s := wait(t, back); s.State != freeslot.StateSucceeded {
-		t.Errorf("%+v", s)
+		t.Errorf("%+v; want s.State == freeslot.StateSucceeded", s)
 	}
 }
 
@@ -319,7 +319,7 @@ func TestFullReplica(t *testing.T) {
 		t.Fatal(err)
 	}
 	if s := wait(t, h); s.State != freeslot.StateDead || s.Error == nil || s.Error.Code != freeslot.JobErrorNodeLost {
-		t.Errorf("%+v", s)
+		t.Errorf("%+v; want s.State == freeslot.StateDead, s.Error != nil, s.Error.Code == freeslot.JobErrorNodeLost", s)
 	}
 
 	scheduler := f.scheduler()
@@ -349,7 +349,7 @@ func TestFullReplica(t *testing.T) {
 	}
 	post("/v1/services/reverse/resume")
 	if s := wait(t, waits); string(s.Result) != `"ba"` {
-		t.Errorf("%+v", s)
+		t.Errorf("%+v; want string(s.Result) == `\"ba\"`", s)
 	}
 }
 

@@ -71,7 +71,7 @@ func TestAsClient(t *testing.T) {
 func use[H handle](t *testing.T, s submitter[H]) {
 	status, err := s.Run(deadline(t), freeslot.Job{Service: "reverse", Payload: json.RawMessage(`"stressed"`)})
 	if err != nil || status.State != freeslot.StateSucceeded || string(status.Result) != `"desserts"` || status.Tenant != "default" || status.Service != "reverse" {
-		t.Errorf("%+v, %v", status, err)
+		t.Errorf("%+v, %v; want no error, status.State == freeslot.StateSucceeded, string(status.Result) == `\"desserts\"`, status.Tenant == \"default\", status.Service == \"reverse\"", status, err)
 	}
 	_, err = s.Submit(deadline(t), freeslot.Job{Service: "reverse", Priority: 100})
 	if bad, ok := errors.AsType[*freeslot.Error](err); !ok || bad.Code != freeslot.CodeInvalidArgument || bad.Field != "job.priority" {
@@ -114,7 +114,7 @@ func use[H handle](t *testing.T, s submitter[H]) {
 	for range 3 {
 		waits.Go(func() {
 			if s, err := h.Wait(deadline(t)); err != nil || s.State != freeslot.StateCancelled || s.ID != h.ID() {
-				t.Errorf("%+v, %v", s, err)
+				t.Errorf("%+v, %v; want no error, s.State == freeslot.StateCancelled, s.ID == h.ID()", s, err)
 			}
 		})
 	}
@@ -128,7 +128,7 @@ func use[H handle](t *testing.T, s submitter[H]) {
 		t.Fatalf("an attach to an ended job gave %v, %v", attached, err)
 	}
 	if s, err := attached.Wait(deadline(t)); err != nil || s.State != freeslot.StateCancelled || attached.ID() != h.ID() {
-		t.Errorf("%+v, %v", s, err)
+		t.Errorf("%+v, %v; want no error, s.State == freeslot.StateCancelled, attached.ID() == h.ID()", s, err)
 	}
 	_, err = s.Attach(deadline(t), "0-01JD5Y8G6W9V0M5T2C3Q4R7X8Z")
 	expectCode(t, err, freeslot.CodeNotFound)
@@ -231,7 +231,7 @@ func TestTenants(t *testing.T) {
 	f.release()
 	for tenant, h := range map[string]*embed.Handle{"a": ha, "b": hb} {
 		if s := wait(t, h); s.Tenant != tenant || s.State != freeslot.StateSucceeded {
-			t.Errorf("%+v", s)
+			t.Errorf("%+v; want s.Tenant == %v, s.State == freeslot.StateSucceeded", s, tenant)
 		}
 	}
 }

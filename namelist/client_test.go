@@ -57,7 +57,7 @@ func TestLife(t *testing.T) {
 		r.await(l, "the switch", func(s Status) bool { return s.Version == v2.Number && s.Next == 0 })
 		want(t, l.Check(ctx, "b1"), Yes, SourceRedis, ReasonNone)
 		if a := l.Check(ctx, "a1"); a.Verdict != No { // by the filter, which lets one of 256 pass
-			t.Errorf("%+v", a)
+			t.Errorf("%+v; want a.Verdict == No", a)
 		}
 		r.awaitReport("vip", v2.Number, v2.Number)
 
@@ -142,7 +142,7 @@ func testExpiry(t *testing.T, r *rig) {
 		for id, verdict := range map[string]Verdict{"old": No, "old-edit": No, "new": Yes, "new-edit": Yes} {
 			a := l.Check(ctx, id)
 			if a.Verdict != verdict || verdict == Yes && a.ExpiresAt.UnixMilli() != after {
-				t.Errorf("%s: %+v", id, a)
+				t.Errorf("%s: %+v; want a.Verdict == %v, not both verdict == Yes and a.ExpiresAt.UnixMilli() != after", id, a, verdict)
 			}
 		}
 	}

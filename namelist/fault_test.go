@@ -424,7 +424,7 @@ func TestOverload(t *testing.T) {
 	close(answers)
 	for a := range answers {
 		if a.Verdict != No {
-			t.Fatalf("%+v", a)
+			t.Fatalf("%+v; want a.Verdict == No", a)
 		}
 	}
 	// A check that missed the cache just before the answer came asks once more.
@@ -452,7 +452,7 @@ func TestSlept(t *testing.T) {
 	old.asOf, old.replaced = old.asOf.Add(-time.Hour), make(chan struct{})
 	l.snapshot.Store(&old) // as if the process had slept
 	if a := l.Check(bounded(t), "a"); a.Verdict != Yes || a.Version != 2 {
-		t.Errorf("%+v", a)
+		t.Errorf("%+v; want a.Verdict == Yes, a.Version == 2", a)
 	}
 }
 

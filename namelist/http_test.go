@@ -305,7 +305,7 @@ func TestPollOfLoss(t *testing.T) {
 	}
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, q *http.Request) {
 		if text, err := io.ReadAll(q.Body); err != nil || !strings.Contains(string(text), `"history":true`) {
-			t.Errorf("%s: %v", text, err)
+			t.Errorf("%s: %v; want no error, strings.Contains(string(text), `\"history\":true`)", text, err)
 		}
 		select {
 		case m := <-marks:

@@ -45,7 +45,7 @@ func TestRole(t *testing.T) {
 		}
 		await(func(l *registry.List) bool { return l.State == registry.StateLive && len(l.Instances) == 1 })
 		if l, err := n.HealthyInstances(ctx, "orders", registry.WithTimeout(time.Minute)); err != nil || len(l.Instances) != 1 {
-			t.Errorf("%+v, %v", l, err)
+			t.Errorf("%+v, %v; want no error, len(l.Instances) == 1", l, err)
 		}
 		if err := n.Deregister(ctx, "orders", "a"); err != nil {
 			t.Fatal(err)

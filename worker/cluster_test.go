@@ -70,7 +70,7 @@ func TestClusterJobEndToEnd(t *testing.T) {
 	r := newClusterReplica(t, redis.Target, prefix, clusterCells)
 	for range 20 {
 		if s := r.end(r.submit(freeslot.Job{Service: "echo", Payload: []byte(`1`)})); s.State != freeslot.StateSucceeded {
-			t.Fatalf("%+v", s)
+			t.Fatalf("%+v; want s.State == freeslot.StateSucceeded", s)
 		}
 	}
 	slot, _ := r.cell.Layout().Slot()
@@ -129,7 +129,7 @@ func TestClusterMasterDies(t *testing.T) {
 	job := func() {
 		t.Helper()
 		if s := r.end(r.submit(freeslot.Job{Service: "echo", Payload: []byte(`1`)})); s.State != freeslot.StateSucceeded {
-			t.Fatalf("%+v", s)
+			t.Fatalf("%+v; want s.State == freeslot.StateSucceeded", s)
 		}
 	}
 	job()
@@ -150,7 +150,7 @@ func TestCellsOnOneServer(t *testing.T) {
 	startRedisWorker(t, redis, prefix, handle("echo", echo), clusterConfig(prefix))
 	r := newClusterReplica(t, redis, prefix, clusterCells)
 	if s := r.end(r.submit(freeslot.Job{Service: "echo"})); s.State != freeslot.StateSucceeded {
-		t.Fatalf("%+v", s)
+		t.Fatalf("%+v; want s.State == freeslot.StateSucceeded", s)
 	}
 }
 
@@ -169,7 +169,7 @@ func TestCellsOnSeveralServers(t *testing.T) {
 	})
 	r := newClusterReplica(t, own.Target, prefix, 2)
 	if s := r.end(r.submit(freeslot.Job{Service: "echo"})); s.State != freeslot.StateSucceeded {
-		t.Fatalf("%+v", s)
+		t.Fatalf("%+v; want s.State == freeslot.StateSucceeded", s)
 	}
 }
 

@@ -31,7 +31,7 @@ func TestConfigDefaults(t *testing.T) {
 		t.Fatal(err)
 	}
 	if c.KeyPrefix != "scheduler" || c.HeartbeatInterval != 3*time.Second || c.MetadataInterval != time.Minute || len(c.Thresholds) != 2 || len(c.Collectors) != 2 || c.MaxResultBytes != 1<<20 || c.Logger == nil || c.TracerProvider == nil {
-		t.Fatalf("%+v", c)
+		t.Fatalf(`%+v; want c.KeyPrefix == "scheduler", c.HeartbeatInterval == 3*time.Second, c.MetadataInterval == time.Minute, len(c.Thresholds) == 2, len(c.Collectors) == 2, c.MaxResultBytes == 1<<20, c.Logger != nil, c.TracerProvider != nil`, c)
 	}
 }
 

@@ -43,7 +43,7 @@ func TestHandedOver(t *testing.T) {
 		})
 		f.assign(1, freeslot.Job{Service: "s"})
 		if comp := f.end(t, id(3)); comp.State != freeslot.StateSucceeded {
-			t.Errorf("%+v", comp)
+			t.Errorf("%+v; want comp.State == freeslot.StateSucceeded", comp)
 		}
 	}, handle("s", func(context.Context, *Job) (any, error) { began = append(began, time.Since(begin)); return nil, nil }))
 	if len(began) != 3 || began[2] != 0 {
@@ -100,7 +100,7 @@ func TestHandedOverByAnAnswerThatIsLost(t *testing.T) {
 				f.with(func() { f.next = []cell.Dispatch{{Attempt: id(2), Job: &freeslot.Job{Service: "s"}}} })
 				f.assign(1, freeslot.Job{Service: "s"})
 				if comp := f.end(t, id(2)); comp.State != freeslot.StateSucceeded {
-					t.Errorf("%+v", comp)
+					t.Errorf("%+v; want comp.State == freeslot.StateSucceeded", comp)
 				}
 				if took := time.Since(begin); took > 10*time.Second {
 					t.Errorf("ended after %s", took)
@@ -179,7 +179,7 @@ func TestGrantedJobsHaveRoom(t *testing.T) {
 		close(release)
 		for _, id := range last {
 			if comp := f.end(t, id); comp.State != freeslot.StateSucceeded {
-				t.Errorf("%+v", comp)
+				t.Errorf("%+v; want comp.State == freeslot.StateSucceeded", comp)
 			}
 		}
 		f.with(func() {

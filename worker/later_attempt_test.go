@@ -173,7 +173,7 @@ func TestLaterAttemptBesideOneThatRuns(t *testing.T) {
 		synctest.Wait()
 		second := f.assignAgain(next(first), job)
 		if comp := f.end(t, second); string(comp.Result) != "2" {
-			t.Fatalf("%+v", comp)
+			t.Fatalf(`%+v; want string(comp.Result) == "2"`, comp)
 		}
 		third := f.assignAgain(next(second), freeslot.Job{Service: "wait"})
 		f.with(func() { f.beats = nil })
@@ -221,7 +221,7 @@ func TestLaterAttemptBesideOneThatIsReported(t *testing.T) {
 		})
 		f.with(func() { lossy = false })
 		if comp := f.end(t, second); comp.State != freeslot.StateSucceeded {
-			t.Fatalf("%+v", comp)
+			t.Fatalf("%+v; want comp.State == freeslot.StateSucceeded", comp)
 		}
 		f.await(t, "a heartbeat that names none", func() bool { return len(f.beats[len(f.beats)-1].Running) == 0 })
 		synctest.Wait()
@@ -251,7 +251,7 @@ func TestLateCancelOfAnEarlierAttempt(t *testing.T) {
 		synctest.Wait()
 		close(release)
 		if comp := f.end(t, second); comp.State != freeslot.StateSucceeded {
-			t.Fatalf("%+v", comp)
+			t.Fatalf("%+v; want comp.State == freeslot.StateSucceeded", comp)
 		}
 	}, handle("s", func(ctx context.Context, job *Job) (any, error) {
 		if job.Attempt == 1 {
@@ -287,7 +287,7 @@ func TestGivenUpForDeadWhileCutOff(t *testing.T) {
 		f.await(t, "the registration", func() bool { return f.registered == 2 && f.epoch == epoch })
 		back := f.assignAgain(next(runs), freeslot.Job{Service: "echo"})
 		if comp := f.end(t, back); comp.State != freeslot.StateSucceeded {
-			t.Fatalf("%+v", comp)
+			t.Fatalf("%+v; want comp.State == freeslot.StateSucceeded", comp)
 		}
 		for range 2 {
 			if cause := <-causes; !errors.Is(cause, ErrNotOwned) {

@@ -62,7 +62,7 @@ func TestReconfigure(t *testing.T) {
 		}
 		for service, want := range map[string]string{"b": `"new b"`, "c": `"c"`} {
 			if comp := f.end(t, f.assign(len(service+want), freeslot.Job{Service: service})); string(comp.Result) != want {
-				t.Errorf("%s: %+v", service, comp)
+				t.Errorf("%s: %+v; want string(comp.Result) == %v", service, comp, want)
 			}
 		}
 	}, handle("a", says("a")), handle("b", says("old b")))
@@ -91,7 +91,7 @@ func TestReconfigureChangesNothingOnAnError(t *testing.T) {
 			t.Errorf("registered %d times", f.registered-registered)
 		}
 		if comp := f.end(t, f.assign(1, freeslot.Job{Service: "a"})); string(comp.Result) != `"a"` {
-			t.Errorf("%+v", comp)
+			t.Errorf("%+v; want string(comp.Result) == `\"a\"`", comp)
 		}
 	}, handle("a", says("a")))
 }
@@ -155,7 +155,7 @@ func TestReconfigureWhileRedisIsAway(t *testing.T) {
 			t.Errorf("registered %d times", f.registered-registered)
 		}
 		if comp := f.end(t, f.assign(1, freeslot.Job{Service: "a"})); string(comp.Result) != `"newest"` {
-			t.Errorf("%+v", comp)
+			t.Errorf("%+v; want string(comp.Result) == `\"newest\"`", comp)
 		}
 	}, handle("a", says("old")))
 }
@@ -192,7 +192,7 @@ func TestRunningJobsKeepTheirHandler(t *testing.T) {
 			}
 		}
 		if comp := f.end(t, f.assign(3, freeslot.Job{Service: "stays"})); string(comp.Result) != `"new"` {
-			t.Errorf("%+v", comp)
+			t.Errorf("%+v; want string(comp.Result) == `\"new\"`", comp)
 		}
 	}, func(w *Worker) {
 		old := func(context.Context, *Job) (any, error) { <-release; return "old", nil }
@@ -299,7 +299,7 @@ func TestMaxConcurrencyUpAndDown(t *testing.T) {
 		f.await(t, "the ends", func() bool { return len(f.ended) == 24 })
 		for id, comp := range f.ended {
 			if comp.State != freeslot.StateSucceeded {
-				t.Errorf("%v: %+v", id, comp)
+				t.Errorf("%v: %+v; want comp.State == freeslot.StateSucceeded", id, comp)
 			}
 		}
 	}, func(w *Worker) {
@@ -369,7 +369,7 @@ func TestSetHealthy(t *testing.T) {
 		set("a", true)
 		f.fleetSays(t, 3, "a", "b", "c")
 		if comp := f.end(t, f.assign(1, freeslot.Job{Service: "a"})); comp.State != freeslot.StateSucceeded {
-			t.Errorf("%+v", comp)
+			t.Errorf("%+v; want comp.State == freeslot.StateSucceeded", comp)
 		}
 	}, handle("a", echo), handle("b", echo))
 }

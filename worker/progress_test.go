@@ -36,7 +36,7 @@ func TestProgressIsLimited(t *testing.T) {
 	bubble(t, func(t *testing.T, w *Worker, f *fakeCell) {
 		comp := f.end(t, f.assign(1, freeslot.Job{Service: "s"}))
 		if comp.State != freeslot.StateSucceeded {
-			t.Fatalf("%+v", comp)
+			t.Fatalf("%+v; want comp.State == freeslot.StateSucceeded", comp)
 		}
 		synctest.Wait()
 		// Reported every 35 ms from 0 on, sent every 100 ms: the numbers 1 (0 ms), 3 (70), 6 (175),
@@ -165,7 +165,7 @@ func TestProgressTellsOfCancelAndLoss(t *testing.T) {
 			t.Errorf("cause %v", cause)
 		}
 		if comp := f.end(t, cancelled); comp.State != freeslot.StateCancelled {
-			t.Errorf("%+v", comp)
+			t.Errorf("%+v; want comp.State == freeslot.StateCancelled", comp)
 		}
 		if n := w.progressCount(progressStale); n != 1 {
 			t.Errorf("%v stale", n)
@@ -177,7 +177,7 @@ func TestProgressRefusesValues(t *testing.T) {
 	var job Job
 	for _, good := range []any{nil, 1, "x", map[string]int{"done": 7}, json.RawMessage(`{"a": 1}`), strings.Repeat("x", freeslot.MaxProgressBytes-2)} {
 		if err := job.Progress(good); err != nil {
-			t.Errorf("%.20v: %v", good, err)
+			t.Errorf("%.20v: %v; want no error", good, err)
 		}
 	}
 	for _, bad := range []any{

@@ -86,7 +86,7 @@ func TestRedisReconfigureUnderLoad(t *testing.T) {
 		id := r.submit(freeslot.Job{Service: "s"})
 		jobs = append(jobs, id)
 		if s := r.end(id); s.State != freeslot.StateSucceeded || s.Failures != 0 {
-			t.Fatalf("%+v", s)
+			t.Fatalf("%+v; want s.State == freeslot.StateSucceeded, s.Failures == 0", s)
 		}
 	}
 	for _, id := range jobs {
@@ -138,7 +138,7 @@ func TestRedisServiceLeavesWhileAJobArrives(t *testing.T) {
 	id := r.submit(freeslot.Job{Service: "s"})
 	s := r.end(id)
 	if s.State != freeslot.StateSucceeded || s.Failures != 0 || s.Node != "node-2" || string(s.Result) != `"node-2"` {
-		t.Errorf("%+v", s)
+		t.Errorf("%+v; want s.State == freeslot.StateSucceeded, s.Failures == 0, s.Node == \"node-2\", string(s.Result) == `\"node-2\"`", s)
 	}
 }
 

@@ -161,7 +161,7 @@ func TestRedisReapedWhileCutOff(t *testing.T) {
 		t.Errorf("cause %v", cause)
 	}
 	if s := r.await(r.submit(freeslot.Job{Service: "echo"})); s.State != freeslot.StateSucceeded || s.Node != "node-1" {
-		t.Errorf("%+v", s)
+		t.Errorf(`%+v; want s.State == freeslot.StateSucceeded, s.Node == "node-1"`, s)
 	}
 	if s := r.await(ends); string(s.Result) != "2" {
 		t.Errorf("%+v, expected the late result to be dropped", s)

@@ -219,7 +219,7 @@ func TestRedisJobEndToEnd(t *testing.T) {
 
 	small := r.end(r.submit(freeslot.Job{Service: "echo", Payload: json.RawMessage(`{"a":1}`)}))
 	if small.State != freeslot.StateSucceeded || string(small.Result) != `{"a":1}` || small.Node != "node-1" {
-		t.Fatalf("%+v", small)
+		t.Fatalf("%+v; want small.State == freeslot.StateSucceeded, string(small.Result) == `{\"a\":1}`, small.Node == \"node-1\"", small)
 	}
 	payload, _ := json.Marshal(strings.Repeat("x", 100<<10)) // not carried by the stream
 	if large := r.end(r.submit(freeslot.Job{Service: "echo", Payload: payload})); string(large.Result) != string(payload) {
@@ -227,7 +227,7 @@ func TestRedisJobEndToEnd(t *testing.T) {
 	}
 	failed := r.end(r.submit(freeslot.Job{Service: "fail"}))
 	if failed.State != freeslot.StateFailed || failed.Error.Code != freeslot.JobErrorHandler || failed.Error.Message != "no luck" {
-		t.Fatalf("%+v", failed)
+		t.Fatalf(`%+v; want failed.State == freeslot.StateFailed, failed.Error.Code == freeslot.JobErrorHandler, failed.Error.Message == "no luck"`, failed)
 	}
 	if err := w.Stop(context.Background()); err != nil {
 		t.Fatal(err)
@@ -251,10 +251,10 @@ func TestRedisCancel(t *testing.T) {
 	job := r.submit(freeslot.Job{Service: "s"})
 	<-begun
 	if status, err := r.cell.Cancel(t.Context(), "", job); err != nil || status.State != freeslot.StateCancelling {
-		t.Fatalf("%+v, %v", status, err)
+		t.Fatalf("%+v, %v; want no error, status.State == freeslot.StateCancelling", status, err)
 	}
 	if status := r.end(job); status.State != freeslot.StateCancelled {
-		t.Fatalf("%+v", status)
+		t.Fatalf("%+v; want status.State == freeslot.StateCancelled", status)
 	}
 	// The cancel may reach the agent before, with or after the job.
 	for range 50 {
@@ -263,7 +263,7 @@ func TestRedisCancel(t *testing.T) {
 			t.Fatal(err)
 		}
 		if status := r.end(job); status.State != freeslot.StateCancelled {
-			t.Fatalf("%+v", status)
+			t.Fatalf("%+v; want status.State == freeslot.StateCancelled", status)
 		}
 		select {
 		case <-begun:
@@ -293,7 +293,7 @@ func TestRedisSuperseded(t *testing.T) {
 		t.Fatalf("%+v, expected a second attempt", status)
 	}
 	if status := r.end(r.submit(freeslot.Job{Service: "s"})); status.State != freeslot.StateSucceeded {
-		t.Fatalf("%+v", status)
+		t.Fatalf("%+v; want status.State == freeslot.StateSucceeded", status)
 	}
 }
 
@@ -326,7 +326,7 @@ func TestRedisUnknownNodeRegistersAgain(t *testing.T) {
 		t.Fatalf("%+v, expected a second attempt on the same node", status)
 	}
 	if status := r.end(r.submit(freeslot.Job{Service: "s"})); status.State != freeslot.StateSucceeded {
-		t.Fatalf("%+v", status)
+		t.Fatalf("%+v; want status.State == freeslot.StateSucceeded", status)
 	}
 }
 
@@ -376,10 +376,10 @@ func TestRedisCrashAndRestart(t *testing.T) {
 	close(release)
 	redis.Restart()
 	if status := r.end(job); status.State != freeslot.StateSucceeded || string(status.Result) != `"kept"` {
-		t.Fatalf("%+v", status)
+		t.Fatalf("%+v; want status.State == freeslot.StateSucceeded, string(status.Result) == `\"kept\"`", status)
 	}
 	if status := r.end(r.submit(freeslot.Job{Service: "echo"})); status.State != freeslot.StateSucceeded {
-		t.Fatalf("%+v", status)
+		t.Fatalf("%+v; want status.State == freeslot.StateSucceeded", status)
 	}
 }
 
@@ -407,7 +407,7 @@ func TestRedisLosesItsData(t *testing.T) {
 	}
 	r.last = ""
 	if status := r.end(r.submit(freeslot.Job{Service: "echo"})); status.State != freeslot.StateSucceeded {
-		t.Fatalf("%+v", status)
+		t.Fatalf("%+v; want status.State == freeslot.StateSucceeded", status)
 	}
 }
 
@@ -422,7 +422,7 @@ func TestRedisHangs(t *testing.T) {
 	redis.Resume()
 	logs.wait(t, "heartbeat.recovered")
 	if status := r.end(r.submit(freeslot.Job{Service: "echo"})); status.State != freeslot.StateSucceeded {
-		t.Fatalf("%+v", status)
+		t.Fatalf("%+v; want status.State == freeslot.StateSucceeded", status)
 	}
 }
 
@@ -471,7 +471,7 @@ func TestRedisStress(t *testing.T) {
 		// A job that arrived last may have met the stop, and waits; no job can be lost.
 		status, err := r.cell.Job(t.Context(), "", job)
 		if err != nil || status.State != freeslot.StateSucceeded && (status.State != freeslot.StateWaiting || status.Failures != 0) {
-			t.Errorf("%+v, %v", status, err)
+			t.Errorf("%+v, %v; want no error, not both status.State != freeslot.StateSucceeded and (status.State != freeslot.StateWaiting || status.Failures != 0)", status, err)
 		}
 	}
 	if doubled.Load() != 0 {

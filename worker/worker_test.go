@@ -188,7 +188,7 @@ func TestLargeJobIsReadFromItsRecord(t *testing.T) {
 			f.add(cell.Dispatch{Attempt: id(1)})
 		})
 		if comp := f.end(t, id(1)); string(comp.Result) != `"large"` {
-			t.Fatalf("%+v", comp)
+			t.Fatalf("%+v; want string(comp.Result) == `\"large\"`", comp)
 		}
 	}, handle("s", echo))
 }
@@ -523,7 +523,7 @@ func TestRefusedResultFailsTheJob(t *testing.T) {
 		f.assign(1, freeslot.Job{Service: "s"})
 		f.await(t, "a second completion", func() bool { return f.completes == 2 })
 		if comp := f.end(t, id(1)); comp.State != freeslot.StateFailed || !strings.Contains(comp.Error.Message, "too much") {
-			t.Fatalf("%+v", comp)
+			t.Fatalf(`%+v; want comp.State == freeslot.StateFailed, strings.Contains(comp.Error.Message, "too much")`, comp)
 		}
 	}, handle("s", echo))
 }
@@ -738,7 +738,7 @@ freeslot_worker_jobs_running{node="node-1"} 0
 			t.Fatal(err)
 		}
 		if problems, err := testutil.GatherAndLint(reg); err != nil || len(problems) > 0 {
-			t.Fatalf("%v %v", problems, err)
+			t.Fatalf("%v %v; want no error, len(problems) <= 0", problems, err)
 		}
 	}, handle("s", echo))
 	if _, err := New(Config{RedisURL: "redis://x", Node: freeslot.Node{ID: "node-1", MaxConcurrency: 1}, Registerer: reg}); err == nil {

@@ -32,7 +32,7 @@ func TestMeasure(t *testing.T) {
 	} {
 		got, err := s.measure(t.Context(), mode, options{window: 300 * time.Millisecond, nodes: 2, slots: 64})
 		if err != nil {
-			t.Fatalf("%s: %v", mode, err)
+			t.Fatalf("%s: %v; want no error", mode, err)
 		}
 		var names []string
 		for _, f := range got {

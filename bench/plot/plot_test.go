@@ -55,7 +55,7 @@ func TestSVGOfLittle(t *testing.T) {
 			f.X.Log, f.Y.Log = log, log
 			f.Lines = []Line{{Name: "one", Points: points}}
 			if _, err := SVG(f); err != nil {
-				t.Errorf("%v: %v", points, err)
+				t.Errorf("%v: %v; want no error", points, err)
 			}
 		}
 	}

@@ -110,7 +110,7 @@ func TestRun(t *testing.T) {
 			for _, plot := range p.Plots {
 				svg, err := os.ReadFile(filepath.Join(dir, plot.File))
 				if err != nil || !bytes.Contains(svg, []byte("<svg")) {
-					t.Errorf("%s: %v", plot.File, err)
+					t.Errorf(`%s: %v; want no error, bytes.Contains(svg, []byte("<svg"))`, plot.File, err)
 				}
 			}
 		}
@@ -123,11 +123,11 @@ func TestRun(t *testing.T) {
 	}
 	for i, p := range one.Parts {
 		if diff := cmp.Diff(p.Tables, three.Parts[i].Tables); diff != "" {
-			t.Errorf("%s: %s", p.Name, diff)
+			t.Errorf(`%s: %s; want diff == ""`, p.Name, diff)
 		}
 		for k := range p.Targets {
 			if !p.Targets[k].Met() {
-				t.Errorf("%s: %s: %v", p.Name, p.Targets[k].What, *p.Targets[k].Measured)
+				t.Errorf("%s: %s: %v; want p.Targets[k].Met()", p.Name, p.Targets[k].What, *p.Targets[k].Measured)
 			}
 		}
 		if len(p.Tables[0].Rows) < 2 || len(p.Tables[0].Columns) < 2 {
@@ -136,12 +136,12 @@ func TestRun(t *testing.T) {
 	}
 	for want, args := range map[string][]string{"both are needed": {"-trace", requests}, "at least 1": {"-trace", requests, "-nodes", nodes, "-parallel", "0"}} {
 		if _, said := call(2, args...); !strings.Contains(said, want) {
-			t.Errorf("%q: %s", args, said)
+			t.Errorf("%q: %s; want strings.Contains(said, want)", args, said)
 		}
 	}
 	for want, args := range map[string][]string{"no such file": {"-trace", requests + "x", "-nodes", nodes}, "line 1": {"-trace", nodes, "-nodes", nodes}} {
 		if _, said := call(1, args...); !strings.Contains(said, want) {
-			t.Errorf("%q: %s", args, said)
+			t.Errorf("%q: %s; want strings.Contains(said, want)", args, said)
 		}
 	}
 }

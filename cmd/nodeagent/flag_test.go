@@ -50,7 +50,7 @@ func TestParse(t *testing.T) {
 	var c runCmd
 	environ := []string{"OTHER=1", "FREESLOT_CONFIG=/env.yaml"}
 	if err := c.parse(nil, environ); err != nil || c.Config != "/env.yaml" {
-		t.Errorf("%+v, %v", c, err)
+		t.Errorf(`%+v, %v; want no error, c.Config == "/env.yaml"`, c, err)
 	}
 	if err := c.parse([]string{"--config=/flag.yaml"}, environ); err != nil || c.Config != "/flag.yaml" {
 		t.Errorf("%+v, %v: the flag wins", c, err)

@@ -71,11 +71,11 @@ func command(t *testing.T, args ...string) (code int, stdout, stderr string) {
 func TestHelpAndVersion(t *testing.T) {
 	t.Parallel()
 	if code, out, _ := command(t, "--help"); code != exitOK || !strings.Contains(out, "stop_timeout") || !strings.Contains(out, "--max-concurrency") {
-		t.Errorf("%d %s", code, out)
+		t.Errorf(`%d %s; want code == %v, strings.Contains(out, "stop_timeout"), strings.Contains(out, "--max-concurrency")`, code, out, exitOK)
 	}
 	for _, arg := range []string{"--version", "version"} {
 		if code, out, _ := command(t, arg); code != exitOK || !strings.HasPrefix(out, "nodeagent dev") {
-			t.Errorf("%s: %d %s", arg, code, out)
+			t.Errorf(`%s: %d %s; want code == %v, strings.HasPrefix(out, "nodeagent dev")`, arg, code, out, exitOK)
 		}
 	}
 }
@@ -147,7 +147,7 @@ func TestCheck(t *testing.T) {
 	t.Parallel()
 	code, out, err := command(t, append(strings.Fields(example), "--check")...)
 	if code != exitOK || out != "the configuration is valid\n" {
-		t.Errorf("%d %s %s", code, out, err)
+		t.Errorf(`%d %s %s; want code == %v, out == "the configuration is valid\n"`, code, out, err, exitOK)
 	}
 }
 
@@ -340,7 +340,7 @@ func (n *node) submit() string {
 	n.t.Helper()
 	s := cell.Submission{JobID: cell.NewJobID(0), Tenant: "acme", Job: &freeslot.Job{Service: "wait"}, Candidates: []string{"node-1"}, ReplyTo: "replica-1"}
 	if p, err := n.cell.Submit(n.t.Context(), s); err != nil || !p.Assigned {
-		n.t.Fatalf("%+v, %v", p, err)
+		n.t.Fatalf("%+v, %v; want no error, p.Assigned", p, err)
 	}
 	return s.JobID
 }
@@ -381,7 +381,7 @@ func (n *node) labels() map[string]string {
 	n.t.Helper()
 	changes, err := n.cell.Changes(n.t.Context(), 0, 10)
 	if err != nil || len(changes.Nodes) != 1 || changes.Nodes[0].Node.ID != "node-1" {
-		n.t.Fatalf("%+v, %v", changes.Nodes, err)
+		n.t.Fatalf(`%+v, %v; want no error, len(changes.Nodes) == 1, changes.Nodes[0].Node.ID == "node-1"`, changes.Nodes, err)
 	}
 	return changes.Nodes[0].Node.Labels
 }
@@ -438,7 +438,7 @@ func TestFirstSignalDrains(t *testing.T) {
 		t.Fatal(err)
 	}
 	if s := n.end(job); s.State != freeslot.StateSucceeded {
-		t.Errorf("%+v", s)
+		t.Errorf("%+v; want s.State == freeslot.StateSucceeded", s)
 	}
 	if code := n.exit(); code != exitOK {
 		t.Errorf("exit code %d", code)

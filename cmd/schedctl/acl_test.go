@@ -53,7 +53,7 @@ func TestACLPrints(t *testing.T) {
 		}
 	}
 	if err := json.Unmarshal([]byte(got.out), &said); err != nil || len(said.Users) != 1 || said.Users[0].Name != "operator" || said.Users[0].Rules[1] != "+@read" {
-		t.Errorf("%v: %s", err, got.out)
+		t.Errorf(`%v: %s; want no error, len(said.Users) == 1, said.Users[0].Name == "operator", said.Users[0].Rules[1] == "+@read"`, err, got.out)
 	}
 	for _, wrong := range []struct{ args, want string }{
 		{"--role god", "--role"},

@@ -245,6 +245,6 @@ func TestConfigFileRoundTrip(t *testing.T) {
 	got, err := pool.Decode(content)
 	must(t, err)
 	if string(pool.Encode(got)) != want || seen == nil || *seen != version {
-		t.Errorf("%s\n%s", pool.Encode(got), want)
+		t.Errorf("%s\n%s; want string(pool.Encode(got)) == %v, seen != nil, *seen == %v", pool.Encode(got), want, want, version)
 	}
 }

@@ -25,7 +25,7 @@ func TestFlagsBehindTheCommand(t *testing.T) {
 	} {
 		got := command(t, "", strings.Fields(line)...).expect(t, exitUsage, "write -- before", "\n  "+instead+"\n")
 		if strings.Contains(got.err, "unknown flag") || got.out != "" {
-			t.Errorf("%s: %+v", line, got)
+			t.Errorf(`%s: %+v; want not strings.Contains(got.err, "unknown flag"), got.out == ""`, line, got)
 		}
 	}
 	// All of these come as far as Redis.

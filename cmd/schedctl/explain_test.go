@@ -41,7 +41,7 @@ func TestExplain(t *testing.T) {
 	got := l.ctl(t, "explain", "echo", "--affinity-key", "k", "--prefer-pool", "eu", "-o", "json").expect(t, exitOK)
 	var e explanation
 	if err := json.Unmarshal([]byte(got.out), &e); err != nil || e.Total != 1 || len(e.Tiers) != 2 || len(e.Candidates) != 1 || e.Nodes[0].Node != "node-1" {
-		t.Errorf("%v %s", err, got.out)
+		t.Errorf(`%v %s; want no error, e.Total == 1, len(e.Tiers) == 2, len(e.Candidates) == 1, e.Nodes[0].Node == "node-1"`, err, got.out)
 	}
 	for _, args := range [][]string{
 		{"explain"}, {"explain", "no such name"}, {"explain", "echo", "--label-rule", "gpu"}, {"explain", "echo", "--slots", "-1"},

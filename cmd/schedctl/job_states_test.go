@@ -34,7 +34,7 @@ func TestJobsThatWait(t *testing.T) {
 	got := l.ctl(t, "get", first, "-o", "json").expect(t, exitOK)
 	var status freeslot.JobStatus
 	if err := json.Unmarshal([]byte(got.out), &status); err != nil || status.Priority != 9 || status.DeadlineMS-status.SubmittedAtMS != 3_600_000 || status.Attempt != 0 {
-		t.Errorf("%v %s", err, got.out)
+		t.Errorf("%v %s; want no error, status.Priority == 9, status.DeadlineMS-status.SubmittedAtMS == 3_600_000, status.Attempt == 0", err, got.out)
 	}
 	got = l.ctl(t, "list", "--state", "waiting").expect(t, exitOK, first, last, "waiting")
 	if strings.Contains(got.out, holder) {
@@ -126,7 +126,7 @@ func TestWaitGoesOn(t *testing.T) {
 	}
 	interrupt()
 	if got := soon(t, code, "the end"); got != exitFailure || !strings.Contains(stderr.String(), "interrupted; job ") {
-		t.Errorf("%d %s", got, stderr.String())
+		t.Errorf(`%d %s; want got == %v, strings.Contains(stderr.String(), "interrupted; job ")`, got, stderr.String(), exitFailure)
 	}
 
 	first, second = door(t, l.server.Addr()), door(t, l.server.Addr())
@@ -137,7 +137,7 @@ func TestWaitGoesOn(t *testing.T) {
 	soon(t, first.opened, "a connection")
 	first.close()
 	if got := soon(t, code, "the result"); got != exitOK || !strings.Contains(stdout.String(), "released") {
-		t.Errorf("%d %s %s", got, stdout.String(), stderr.String())
+		t.Errorf(`%d %s %s; want got == %v, strings.Contains(stdout.String(), "released")`, got, stdout.String(), stderr.String(), exitOK)
 	}
 }
 

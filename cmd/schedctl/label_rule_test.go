@@ -18,7 +18,7 @@ func TestLabelRule(t *testing.T) {
 	} {
 		var got labelRule
 		if err := got.UnmarshalText([]byte(text)); err != nil {
-			t.Errorf("%q: %v", text, err)
+			t.Errorf("%q: %v; want no error", text, err)
 		}
 		if diff := cmp.Diff(want, freeslot.LabelRule(got)); diff != "" {
 			t.Errorf("%q (-want +got):\n%s", text, diff)

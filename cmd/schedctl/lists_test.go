@@ -86,7 +86,7 @@ func TestListsViews(t *testing.T) {
 	var diff manage.ListDiff
 	must(t, json.Unmarshal([]byte(ctl("diff", "vip", "1", "2", "-o", "json").expect(t, exitOK).out), &diff))
 	if diff.Added.Count != 1 || diff.Added.Examples[0].ID != "d,e" || diff.Dropped.Count != 0 {
-		t.Errorf("%+v", diff)
+		t.Errorf(`%+v; want diff.Added.Count == 1, diff.Added.Examples[0].ID == "d,e", diff.Dropped.Count == 0`, diff)
 	}
 	ctl("diff", "vip", "1").expect(t, exitFailure, "with is version 1 itself")
 	ctl("diff", "vip", "9").expect(t, exitFailure, "list vip has no version 9")

@@ -14,10 +14,10 @@ func TestLockRunKilled(t *testing.T) {
 	cmd, lines := l.process(`trap "" TERM; echo started; ` + forever)
 	must(t, cmd.Process.Kill())
 	if rest, err := io.ReadAll(lines); err != nil || len(rest) > 0 { // until no process has the output open
-		t.Errorf("%q %v", rest, err)
+		t.Errorf("%q %v; want no error, len(rest) <= 0", rest, err)
 	}
 	_ = cmd.Wait()
 	if s := l.state(); s.Token == 0 || s.Left <= 0 {
-		t.Errorf("%+v", s)
+		t.Errorf("%+v; want s.Token != 0, s.Left > 0", s)
 	}
 }

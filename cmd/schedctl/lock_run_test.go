@@ -108,10 +108,10 @@ func TestLockRun(t *testing.T) {
 		var key string
 		var token, next int64
 		if _, err := fmt.Sscan(first.out, &key, &token); err != nil || key != "k" || first.err != "" {
-			t.Errorf("%+v %v", first, err)
+			t.Errorf(`%+v %v; want no error, key == "k", first.err == ""`, first, err)
 		}
 		if s := l.state(); s.Token != 0 {
-			t.Errorf("%+v", s)
+			t.Errorf("%+v; want s.Token == 0", s)
 		}
 		second := l.run("--fair --wait 1h --lease 1h", "sh", "-c", "echo $FREESLOT_LOCK_TOKEN").expect(t, exitOK)
 		if _, err := fmt.Sscan(second.out, &next); err != nil || next <= token {
@@ -157,7 +157,7 @@ func TestLockRunAtLeast(t *testing.T) {
 	l.run("--at-least 1h", "true").expect(t, exitOK)
 	l.run("--at-least 1h", "true").expect(t, exitNotAcquired)
 	if s := l.state(); !s.Released || s.Left < 50*time.Minute || s.Left > time.Hour {
-		t.Errorf("%+v", s)
+		t.Errorf("%+v; want s.Released, s.Left >= 50*time.Minute, s.Left <= time.Hour", s)
 	}
 }
 
@@ -309,6 +309,6 @@ func TestLockRunSignals(t *testing.T) {
 		t.Error(err)
 	}
 	if s := l.state(); s.Token != 0 {
-		t.Errorf("%+v", s)
+		t.Errorf("%+v; want s.Token == 0", s)
 	}
 }

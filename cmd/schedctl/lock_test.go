@@ -70,7 +70,7 @@ func TestLockPath(t *testing.T) {
 		path := (&oneLock{Key: key}).path()
 		u, err := url.Parse("http://h" + path)
 		if err != nil || u.Path != locksPath+"/"+key || strings.Count(u.EscapedPath(), "/") != 3 {
-			t.Errorf("%q: %q %v", key, path, err)
+			t.Errorf(`%q: %q %v; want no error, u.Path == locksPath+"/"+key, strings.Count(u.EscapedPath(), "/") == 3`, key, path, err)
 		}
 	}
 }

@@ -33,11 +33,11 @@ func TestSubmitAndWait(t *testing.T) {
 		"--source", "en", "--target", "de-AT", "--label", "gpu=a100", "--label", "zone=eu", "--also-service", "fail", "--slots", "2").expect(t, exitOK)
 	var status freeslot.JobStatus
 	if err := json.Unmarshal([]byte(got.out), &status); err != nil || status.State != freeslot.StateSucceeded || status.Slots != 2 {
-		t.Errorf("%v %s", err, got.out)
+		t.Errorf("%v %s; want no error, status.State == freeslot.StateSucceeded, status.Slots == 2", err, got.out)
 	}
 	failed := l.ctl(t, "submit", "fail", "--wait").expect(t, exitFailure, "failed on node node-1: handler_error: no")
 	if failed.out != "" || strings.Contains(failed.err, "\x1b") {
-		t.Errorf("%q %q", failed.out, failed.err)
+		t.Errorf(`%q %q; want failed.out == "", not strings.Contains(failed.err, "\x1b")`, failed.out, failed.err)
 	}
 	l.ctl(t, "submit", "fail", "--wait", "-o", "json").expect(t, exitFailure, `"state": "failed"`, `"code": "handler_error"`)
 }
@@ -81,7 +81,7 @@ func TestWatchResult(t *testing.T) {
 	go func() { done <- l.ctl(t, "watch", id) }()
 	close(l.release)
 	if got := soon(t, done, "watch to end").expect(t, exitOK); got.out != "\"released\"\n" {
-		t.Errorf("%q", got.out)
+		t.Errorf(`%q; want got.out == "\"released\"\n"`, got.out)
 	}
 	l.ctl(t, "watch", id, "-o", "json").expect(t, exitOK, `"state": "succeeded"`)
 	l.ctl(t, "watch", "0-01JD5Y8G6W9V0M5T2C3Q4R7X8Z").expect(t, exitFailure, "not_found")
@@ -99,7 +99,7 @@ func TestNodes(t *testing.T) {
 	l.ctl(t, "nodes", "--status", "online", "--service", "echo", "--label-rule", "gpu in a100,h100", "--max-age", "1h").expect(t, exitOK, "node-1")
 	for _, flags := range [][]string{{"--status", "drained"}, {"--pool", "eu"}, {"--service", "echo@1"}, {"--feature", "x"}, {"--label-rule", "gpu not_exists"}, {"--figure", "a.b == 1"}} {
 		if r := l.ctl(t, append([]string{"nodes"}, flags...)...); r.code != exitOK || strings.Contains(r.out, "node-1") {
-			t.Errorf("%s: %+v", flags, r)
+			t.Errorf(`%s: %+v; want r.code == %v, not strings.Contains(r.out, "node-1")`, flags, r, exitOK)
 		}
 	}
 	l.ctl(t, "nodes", "--figure", "cpu").expect(t, exitFailure, "figure[0] is", "expected a comparison")
@@ -125,7 +125,7 @@ func TestWatchAll(t *testing.T) {
 		}
 		out := stdout.String()
 		if !strings.Contains(out, "node-1") || strings.HasPrefix(out, clearScreen) != (format == "table") {
-			t.Errorf("%q", out)
+			t.Errorf(`%q; want strings.Contains(out, "node-1"), strings.HasPrefix(out, clearScreen) == (format == "table")`, out)
 		}
 	}
 	l.ctl(t, "watch", "--interval", "1ms").expect(t, exitUsage)
@@ -245,7 +245,7 @@ func TestInterrupted(t *testing.T) {
 	soon(t, l.started, "the job to run")
 	interrupt()
 	if got := soon(t, code, "the end"); got != exitFailure || !strings.Contains(stderr.String(), "interrupted") {
-		t.Errorf("%d %s", got, stderr.String())
+		t.Errorf(`%d %s; want got == %v, strings.Contains(stderr.String(), "interrupted")`, got, stderr.String(), exitFailure)
 	}
 	close(l.release)
 }

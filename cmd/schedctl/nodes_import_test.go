@@ -63,7 +63,7 @@ func (im *importing) results(t *testing.T, code int, list string, flags ...strin
 		Counts map[string]int
 	}
 	if err := json.Unmarshal([]byte(got.out), &answer); err != nil {
-		t.Fatalf("%v: %s%s", err, got.out, got.err)
+		t.Fatalf("%v: %s%s; want no error", err, got.out, got.err)
 	}
 	sum := 0
 	for _, r := range answer.Nodes {
@@ -114,7 +114,7 @@ func TestImport(t *testing.T) {
 	command(t, "", args...).expect(t, exitOK, "2 nodes: 2 copied")
 	got := im.state(t, "node-12345")
 	if got.Epoch != cell.ImportEpoch || got.Status != freeslot.StatusDraining || got.Node.MaxConcurrency != 10 || !slices.Equal(got.Node.Pools, []string{"1", "2"}) {
-		t.Errorf("%+v", got)
+		t.Errorf(`%+v; want got.Epoch == cell.ImportEpoch, got.Status == freeslot.StatusDraining, got.Node.MaxConcurrency == 10, slices.Equal(got.Node.Pools, []string{"1", "2"})`, got)
 	}
 	// A second time, and once more after a change of the list.
 	before := got.Revision
@@ -178,7 +178,7 @@ func TestImportLeavesAgentsAlone(t *testing.T) {
 		JobID: im.cell.NewJobID(), Tenant: "t", Job: &freeslot.Job{Service: "tts"}, Candidates: []string{"busy"},
 	}})
 	if got[0].Err != nil || !got[0].Placement.Assigned {
-		t.Fatalf("%+v", got)
+		t.Fatalf("%+v; want no error, got[0].Placement.Assigned", got)
 	}
 	must(t, im.cell.Stop(t.Context()))
 	// The last heartbeats of two seem to be old, and that of one will be new for an hour.
@@ -190,7 +190,7 @@ func TestImportLeavesAgentsAlone(t *testing.T) {
 	lines, all := im.results(t, exitOK, list, "--heartbeat-limit", "2s")
 	expectSame(t, []string{"alive left", "busy left", "gone copied", "same same"}, lines)
 	if all[0].Reason != "its agent is alive" || all[1].Reason != "1 slots of it are in use" || all[0].Differences[0].Field != "max_concurrency" {
-		t.Errorf("%+v", all)
+		t.Errorf(`%+v; want all[0].Reason == "its agent is alive", all[1].Reason == "1 slots of it are in use", all[0].Differences[0].Field == "max_concurrency"`, all)
 	}
 	for id, want := range map[string]cell.Epoch{"alive": epoch, "busy": epoch, "gone": cell.ImportEpoch, "same": epoch} {
 		if s := im.state(t, id); s.Epoch != want {
@@ -212,7 +212,7 @@ func TestImportRefuses(t *testing.T) {
 	lines, all := im.results(t, exitFailure, list)
 	expectSame(t, []string{"a b refused", "n1 copied", "n2 copied"}, lines)
 	if all[0].Field != "resources.max_concurrency" || len(all[0].Errors) != 2 || all[0].Errors[1].Field != "node_id" || !slices.Equal(all[2].Ignored, []string{"region"}) {
-		t.Errorf("%+v", all)
+		t.Errorf(`%+v; want all[0].Field == "resources.max_concurrency", len(all[0].Errors) == 2, all[0].Errors[1].Field == "node_id", slices.Equal(all[2].Ignored, []string{"region"})`, all)
 	}
 	im.run(t, list).expect(t, exitFailure, "resources.max_concurrency is missing or 0", "not read: region", "3 nodes: 2 same, 1 refused",
 		"1 of 3 nodes is not in Redis as the list has it: 1 refused")

@@ -86,7 +86,7 @@ func TestNodeRowsVia(t *testing.T) {
 	rows := nodeRows([]api.NodeStatus{{}, {Connection: &api.NodeConnection{Replica: "r-1"}}})
 	last := len(rows[0]) - 1
 	if rows[0][last] != "VIA" || rows[1][last] != "-" || rows[2][last] != "r-1" {
-		t.Errorf("%s", rows)
+		t.Errorf(`%s; want rows[0][last] == "VIA", rows[1][last] == "-", rows[2][last] == "r-1"`, rows)
 	}
 }
 

@@ -29,7 +29,7 @@ func TestPause(t *testing.T) {
 		var queues api.QueueList
 		must(t, json.Unmarshal([]byte(l.ctl(t, "queues", "-o", "json").expect(t, exitOK).out), &queues))
 		if len(queues.Queues) != 1 || !queues.Queues[0].Paused || queues.Queues[0].Waiting != 1 || queues.Queues[0].Fits != 1 || queues.Queues[0].First != id {
-			t.Errorf("%+v", queues)
+			t.Errorf("%+v; want len(queues.Queues) == 1, queues.Queues[0].Paused, queues.Queues[0].Waiting == 1, queues.Queues[0].Fits == 1, queues.Queues[0].First == %v", queues, id)
 		}
 		done := make(chan result, 1)
 		go func() { done <- l.ctl(t, "watch", id) }()
@@ -101,7 +101,7 @@ func TestDropAndRequeueMany(t *testing.T) {
 	var all []bulkResult
 	must(t, json.Unmarshal([]byte(l.ctl(t, "drop", "--state", "failed", "-o", "json").expect(t, exitOK).out), &all))
 	if len(all) != 1 || all[0].ID != id {
-		t.Errorf("%+v", all)
+		t.Errorf("%+v; want len(all) == 1, all[0].ID == %v", all, id)
 	}
 	blocked := strings.TrimSpace(l.ctl(t, "submit", "block").expect(t, exitOK).out)
 	soon(t, l.started, "the job to run")

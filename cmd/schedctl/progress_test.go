@@ -49,7 +49,7 @@ func TestWatchShowsProgress(t *testing.T) {
 	got := l.follows(t, "watch", id, "-o", "json").expect(t, exitOK)
 	var told freeslot.Progress
 	if err := json.Unmarshal([]byte(got.err), &told); err != nil || told.Attempt != 1 || string(told.Value) != `"seven"` {
-		t.Errorf("%v: %q", err, got.err)
+		t.Errorf("%v: %q; want no error, told.Attempt == 1, string(told.Value) == `\"seven\"`", err, got.err)
 	}
 	l.ctl(t, "get", id).expect(t, exitOK, "progress", `"seven"`, "told")
 }

@@ -21,7 +21,7 @@ func TestRegistryConfig(t *testing.T) {
 	config("set", "limits", writeFile(t, "a: 3\n"), "--seen", "1").expect(t, exitFailure, "conflict", "at version 2")
 	config("ls").expect(t, exitOK, "limits", "2")
 	if got := config("get", "limits").expect(t, exitOK); got.out != "a: 2\n" {
-		t.Errorf("%q", got.out)
+		t.Errorf(`%q; want got.out == "a: 2\n"`, got.out)
 	}
 	config("get", "limits", "--version", "1").expect(t, exitOK, "a: 1")
 	config("history", "limits").expect(t, exitOK, "VERSION", "/ann", "first")

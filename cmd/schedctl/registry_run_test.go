@@ -43,7 +43,7 @@ func TestRegistryRun(t *testing.T) {
 			return err == nil
 		}))
 		if d.Interval != 700*time.Millisecond || d.Protocol != "HTTP" || d.Metadata["zone"] != "a" || d.Check == nil || d.Check.Kind != "http" || d.Check.Path != "/healthz" {
-			t.Errorf("%+v", d)
+			t.Errorf(`%+v; want d.Interval == 700*time.Millisecond, d.Protocol == "HTTP", d.Metadata["zone"] == "a", d.Check != nil, d.Check.Kind == "http", d.Check.Path == "/healthz"`, d)
 		}
 		must(t, os.WriteFile(marker, nil, 0o600))
 		if got := <-done; got.code != 3 || got.err != "" {

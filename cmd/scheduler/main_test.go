@@ -61,11 +61,11 @@ func TestHelp(t *testing.T) {
 	t.Parallel()
 	code, out, _ := command(t, "--help")
 	if code != exitOK || !strings.Contains(out, "scheduler serve --config") {
-		t.Errorf("%d %s", code, out)
+		t.Errorf(`%d %s; want code == %v, strings.Contains(out, "scheduler serve --config")`, code, out, exitOK)
 	}
 	code, out, _ = command(t, "serve", "--help")
 	if code != exitOK || !strings.Contains(out, "drain_timeout") || !strings.Contains(out, "FREESLOT_REDIS__URL") {
-		t.Errorf("%d %s", code, out)
+		t.Errorf(`%d %s; want code == %v, strings.Contains(out, "drain_timeout"), strings.Contains(out, "FREESLOT_REDIS__URL")`, code, out, exitOK)
 	}
 }
 
@@ -73,7 +73,7 @@ func TestVersion(t *testing.T) {
 	t.Parallel()
 	for _, arg := range []string{"--version", "version"} {
 		if code, out, _ := command(t, arg); code != exitOK || !strings.HasPrefix(out, "scheduler dev") {
-			t.Errorf("%s: %d %s", arg, code, out)
+			t.Errorf(`%s: %d %s; want code == %v, strings.HasPrefix(out, "scheduler dev")`, arg, code, out, exitOK)
 		}
 	}
 }
@@ -177,11 +177,11 @@ func TestCheck(t *testing.T) {
 	t.Parallel()
 	code, out, err := command(t, "serve", "--check", "--config", "../../deploy/scheduler.example.yaml")
 	if code != exitOK || out != "the configuration is valid\n" {
-		t.Errorf("%d %s %s", code, out, err)
+		t.Errorf(`%d %s %s; want code == %v, out == "the configuration is valid\n"`, code, out, err, exitOK)
 	}
 	code, _, err = command(t, "serve", "--check", "--redis-url", "redis://127.0.0.1:1/notadb")
 	if code != exitConfig || !strings.Contains(err, `redis.url is not a Redis URL: invalid database number: "notadb"`) || !strings.Contains(err, "(from --redis-url)") {
-		t.Errorf("%d %s", code, err)
+		t.Errorf("%d %s; want code == %v, strings.Contains(err, `redis.url is not a Redis URL: invalid database number: \"notadb\"`), strings.Contains(err, \"(from --redis-url)\")", code, err, exitConfig)
 	}
 	tokens := filepath.Join(t.TempDir(), "tokens.yaml")
 	if err := os.WriteFile(tokens, []byte("- {name: gpu-1, sha256: xx, nodes: [gpu-1]}\n"), 0o600); err != nil {
@@ -189,7 +189,7 @@ func TestCheck(t *testing.T) {
 	}
 	code, _, err = command(t, "serve", "--check", "--set", "gateway.tokens_file="+tokens)
 	if code != exitConfig || !strings.Contains(err, "gateway.tokens_file "+tokens) || !strings.Contains(err, "sha256") {
-		t.Errorf("%d %s", code, err)
+		t.Errorf(`%d %s; want code == %v, strings.Contains(err, "gateway.tokens_file "+tokens), strings.Contains(err, "sha256")`, code, err, exitConfig)
 	}
 }
 

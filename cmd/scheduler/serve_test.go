@@ -152,7 +152,7 @@ func call(t *testing.T, method, url, content string, header ...string) (int, map
 	}
 	var body map[string]any
 	if err := json.Unmarshal(data, &body); err != nil {
-		t.Fatalf("%s %s: %s", method, url, data)
+		t.Fatalf("%s %s: %s; want no error", method, url, data)
 	}
 	return resp.StatusCode, body
 }
@@ -162,7 +162,7 @@ func TestServeJobs(t *testing.T) {
 	s := startSystem(t)
 	status, body := s.call(t, "POST", "/v1/jobs?wait_ms=10000", `{"service":"echo","payload":{"n":1}}`)
 	if status != http.StatusOK || body["state"] != "succeeded" || fmt.Sprint(body["result"]) != "map[n:1]" || body["node"] != "node-1" {
-		t.Fatalf("%d %v", status, body)
+		t.Fatalf(`%d %v; want status == http.StatusOK, body["state"] == "succeeded", fmt.Sprint(body["result"]) == "map[n:1]", body["node"] == "node-1"`, status, body)
 	}
 	status, again := s.call(t, "GET", "/v1/jobs/"+body["job_id"].(string), "")
 	if status != http.StatusOK || fmt.Sprint(again) != fmt.Sprint(body) {
@@ -170,24 +170,24 @@ func TestServeJobs(t *testing.T) {
 	}
 	status, body = s.call(t, "POST", "/v1/jobs", `{"service":"block"}`)
 	if status != http.StatusAccepted || body["state"] != "running" {
-		t.Fatalf("%d %v", status, body)
+		t.Fatalf(`%d %v; want status == http.StatusAccepted, body["state"] == "running"`, status, body)
 	}
 	status, page := s.call(t, "GET", "/v1/jobs?state=running", "")
 	if jobs, _ := page["jobs"].([]any); status != http.StatusOK || len(jobs) != 1 {
-		t.Errorf("%d %v", status, page)
+		t.Errorf("%d %v; want status == http.StatusOK, len(jobs) == 1", status, page)
 	}
 	status, body = s.call(t, "POST", "/v1/jobs/"+body["job_id"].(string)+"/cancel", "")
 	if status != http.StatusOK || body["state"] != "cancelling" && body["state"] != "cancelled" {
-		t.Errorf("%d %v", status, body)
+		t.Errorf(`%d %v; want status == http.StatusOK, not both body["state"] != "cancelling" and body["state"] != "cancelled"`, status, body)
 	}
 	if status, body = s.call(t, "POST", "/v1/jobs", `{"service":"unknown"}`); status != http.StatusUnprocessableEntity || body["code"] != "no_matching_node" {
-		t.Errorf("%d %v", status, body)
+		t.Errorf(`%d %v; want status == http.StatusUnprocessableEntity, body["code"] == "no_matching_node"`, status, body)
 	}
 	if status, body = s.call(t, "POST", "/v1/jobs", `{"service":"echo","slots":5}`); status != http.StatusUnprocessableEntity {
-		t.Errorf("%d %v", status, body)
+		t.Errorf("%d %v; want status == http.StatusUnprocessableEntity", status, body)
 	}
 	if status, body = s.call(t, "GET", "/readyz", ""); status != http.StatusOK {
-		t.Errorf("%d %v", status, body)
+		t.Errorf("%d %v; want status == http.StatusOK", status, body)
 	}
 }
 
@@ -203,13 +203,13 @@ func TestServeWithTokens(t *testing.T) {
 	acme := []string{"Authorization", "Bearer acme-token"}
 	status, body := s.call(t, "POST", "/v1/jobs?wait_ms=10000", `{"service":"echo"}`, acme...)
 	if status != http.StatusOK || body["tenant"] != "acme" {
-		t.Fatalf("%d %v", status, body)
+		t.Fatalf(`%d %v; want status == http.StatusOK, body["tenant"] == "acme"`, status, body)
 	}
 	if status, body := s.call(t, "GET", "/v1/jobs/"+body["job_id"].(string), "", "Authorization", "Bearer other-token"); status != http.StatusNotFound {
 		t.Errorf("another tenant sees the job: %d %v", status, body)
 	}
 	if status, body := s.call(t, "POST", "/v1/jobs", `{"service":"echo"}`); status != http.StatusUnauthorized {
-		t.Errorf("%d %v", status, body)
+		t.Errorf("%d %v; want status == http.StatusUnauthorized", status, body)
 	}
 }
 
@@ -242,7 +242,7 @@ func TestReadinessFollowsRedis(t *testing.T) {
 		t.Error(body)
 	}
 	if status, body := s.call(t, "GET", "/healthz", ""); status != http.StatusOK {
-		t.Errorf("%d %v", status, body)
+		t.Errorf("%d %v; want status == http.StatusOK", status, body)
 	}
 	redis.Resume()
 	becomes(http.StatusOK)

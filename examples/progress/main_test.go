@@ -17,7 +17,7 @@ func TestHandler(t *testing.T) {
 		got := httptest.NewRecorder()
 		handler(time.Millisecond)(got, httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/", strings.NewReader(payload)))
 		if got.Body.String() != want || got.Header().Get("Content-Type") != "application/x-ndjson" {
-			t.Errorf("%s: %s", payload, got.Body)
+			t.Errorf(`%s: %s; want got.Body.String() == %v, got.Header().Get("Content-Type") == "application/x-ndjson"`, payload, got.Body, want)
 		}
 	}
 }

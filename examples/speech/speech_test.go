@@ -69,7 +69,7 @@ func sox(t *testing.T, name string, args ...string) string {
 		t.Fatalf("%s is not installed; install it with: make deps-speech", name)
 	}
 	if err != nil {
-		t.Fatalf("%s %v: %v: %s", name, args, err, out)
+		t.Fatalf("%s %v: %v: %s; want no error", name, args, err, out)
 	}
 	return string(out)
 }

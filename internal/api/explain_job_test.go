@@ -65,7 +65,7 @@ func TestExplainJob(t *testing.T) {
 		placement, _ := got.Body["placement"].(map[string]any)
 		listed, _ := placement["nodes"].([]any)
 		if waits := strings.Contains(want, nodes); waits != (placement != nil) || waits != (len(listed) == 1) {
-			t.Errorf("%s: %s", s.State, got.Text)
+			t.Errorf("%s: %s; want waits == (placement != nil), waits == (len(listed) == 1)", s.State, got.Text)
 		}
 	}
 	f.Do(t, "GET", "/v1/jobs/no-id/explain", "").Refusal(t, http.StatusBadRequest, freeslot.CodeInvalidArgument)

@@ -285,7 +285,7 @@ func TestList(t *testing.T) {
 		got := f.Do(t, "GET", "/v1/jobs"+target, "")
 		got.Refusal(t, http.StatusBadRequest, freeslot.CodeInvalidArgument)
 		if got.Body["field"] != field {
-			t.Errorf("%s: %s", target, got.Text)
+			t.Errorf(`%s: %s; want got.Body["field"] == %v`, target, got.Text, field)
 		}
 	}
 }

@@ -78,7 +78,7 @@ func TestNodeControl(t *testing.T) {
 		control.calls, control.jobs = nil, c.jobs
 		got := f.Do(t, c.method, "/v1/nodes/"+c.path, "")
 		if got.Status != http.StatusOK || strings.TrimSpace(got.Text) != c.answer {
-			t.Errorf("%s %s: %d %s", c.method, c.path, got.Status, got.Text)
+			t.Errorf("%s %s: %d %s; want got.Status == http.StatusOK, strings.TrimSpace(got.Text) == %v", c.method, c.path, got.Status, got.Text, c.answer)
 		}
 		if s := fmt.Sprint(control.calls); s != "["+c.call+"]" {
 			t.Errorf("%s %s: called %s", c.method, c.path, s)
@@ -130,7 +130,7 @@ func TestWithoutNodeControl(t *testing.T) {
 	add(f.Nodes, node("silent"), f.Nodes.SilenceLimit()+1)
 	for _, c := range changes {
 		if got := f.Do(t, c.method, "/v1/nodes/silent"+c.action, ""); got.Status != http.StatusNotFound && got.Status != http.StatusMethodNotAllowed {
-			t.Errorf("%s %s: %d %s", c.method, c.action, got.Status, got.Text)
+			t.Errorf("%s %s: %d %s; want not both got.Status != http.StatusNotFound and got.Status != http.StatusMethodNotAllowed", c.method, c.action, got.Status, got.Text)
 		}
 	}
 }

@@ -58,7 +58,7 @@ func TestNode(t *testing.T) {
 	got := f.Do(t, "GET", "/v1/nodes/node-1", "")
 	want := `{"node_id":"node-1","max_concurrency":4,"installed_services":[{"name":"tts"}],"capabilities":{},"status":"online","epoch":"e1","used":1,"version":7,"registered_at_ms":10,"last_heartbeat_ms":20,"resources":{"cpu":0.5}}`
 	if got.Status != http.StatusOK || strings.TrimSpace(got.Text) != want {
-		t.Errorf("%d %s", got.Status, got.Text)
+		t.Errorf("%d %s; want got.Status == http.StatusOK, strings.TrimSpace(got.Text) == %v", got.Status, got.Text, want)
 	}
 	f.Do(t, "GET", "/v1/nodes/node-2", "").Refusal(t, http.StatusNotFound, freeslot.CodeNotFound)
 	f.Do(t, "GET", "/v1/nodes/node%3A2", "").Refusal(t, http.StatusBadRequest, freeslot.CodeInvalidArgument)
@@ -219,7 +219,7 @@ func TestNodeFilters(t *testing.T) {
 		got := f.Do(t, "GET", "/v1/nodes?"+query, "")
 		got.Refusal(t, http.StatusBadRequest, freeslot.CodeInvalidArgument)
 		if got.Body["field"] != field {
-			t.Errorf("%s: %s", query, got.Text)
+			t.Errorf(`%s: %s; want got.Body["field"] == %v`, query, got.Text, field)
 		}
 	}
 }

@@ -82,7 +82,7 @@ func TestQueuesPermissions(t *testing.T) {
 		t.Error(got.Status, got.Text)
 	}
 	if len(q.dropped) != 2 || q.dropped[0] != "acme "+apitest.JobID || q.dropped[1] != " "+apitest.JobID {
-		t.Errorf("%q", q.dropped)
+		t.Errorf(`%q; want len(q.dropped) == 2, q.dropped[0] == "acme "+apitest.JobID, q.dropped[1] == " "+apitest.JobID`, q.dropped)
 	}
 	f.Do(t, "DELETE", "/v1/jobs/x", "", "Authorization", "Bearer root-token").Refusal(t, http.StatusBadRequest, freeslot.CodeInvalidArgument)
 }

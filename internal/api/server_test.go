@@ -104,13 +104,13 @@ func TestReadiness(t *testing.T) {
 	detail = "no answer for 3s"
 	got := f.Do(t, "GET", "/readyz", "")
 	if want := `{"ready":false,"checks":[{"name":"serving","ok":true},{"name":"redis","ok":false,"detail":"no answer for 3s"}]}`; got.Status != http.StatusServiceUnavailable || strings.TrimSpace(got.Text) != want {
-		t.Errorf("%d %s", got.Status, got.Text)
+		t.Errorf("%d %s; want got.Status == http.StatusServiceUnavailable, strings.TrimSpace(got.Text) == %v", got.Status, got.Text, want)
 	}
 	detail = ""
 	f.Drain()
 	got = f.Do(t, "GET", "/readyz", "")
 	if got.Status != http.StatusServiceUnavailable || !strings.Contains(got.Text, "stopping") {
-		t.Errorf("%d %s", got.Status, got.Text)
+		t.Errorf(`%d %s; want got.Status == http.StatusServiceUnavailable, strings.Contains(got.Text, "stopping")`, got.Status, got.Text)
 	}
 	if got := f.Do(t, "GET", "/healthz", ""); got.Status != http.StatusOK || got.Body["replica"] != "r1" {
 		t.Error("a draining replica is alive:", got.Text)

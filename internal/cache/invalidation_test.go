@@ -201,7 +201,7 @@ func TestUnwatchedCellIsReadAnew(t *testing.T) {
 		t.Fatal("no first load")
 	}
 	if h := r.Health().Cells[0]; !h.Untracked || !h.Untrackable {
-		t.Errorf("%+v", h)
+		t.Errorf("%+v; want h.Untracked, h.Untrackable", h)
 	}
 	r.do("DEL", r.cell.Layout().Node("a"))
 	look := func() bool {

@@ -34,9 +34,9 @@ func TestOutageIsLoggedOnce(t *testing.T) {
 		t.Fatalf("%d failures are logged as %v", failed.Load(), logs.All())
 	}
 	if f := lost[0].ContextMap(); lost[0].Level != zap.WarnLevel || f["cell"] != int64(0) || f["error"] != "no answer" {
-		t.Errorf("%+v", lost[0])
+		t.Errorf(`%+v; want lost[0].Level == zap.WarnLevel, f["cell"] == int64(0), f["error"] == "no answer"`, lost[0])
 	}
 	if f := back[0].ContextMap(); back[0].Level != zap.InfoLevel || f["away"].(time.Duration) <= 0 {
-		t.Errorf("%+v", back[0])
+		t.Errorf(`%+v; want back[0].Level == zap.InfoLevel, f["away"].(time.Duration) > 0`, back[0])
 	}
 }

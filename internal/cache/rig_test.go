@@ -227,7 +227,7 @@ func (r *rig) subscribers() int64 {
 	for _, addr := range r.redis.Addrs() {
 		reply, err := redistest.Ask(deadline(r.t), addr, "PUBSUB", "NUMSUB", r.cell.Layout().NodeEvents()).ToArray()
 		if err != nil || len(reply) != 2 {
-			r.t.Fatalf("PUBSUB NUMSUB: %v, %v", reply, err)
+			r.t.Fatalf("PUBSUB NUMSUB: %v, %v; want no error, len(reply) == 2", reply, err)
 		}
 		n, err := reply[1].AsInt64()
 		if err != nil {
@@ -254,7 +254,7 @@ func (r *rig) do(args ...string) rueidis.RedisResult {
 	}
 	result := r.client.Do(deadline(r.t), cmd.Build())
 	if err := result.Error(); err != nil && !rueidis.IsRedisNil(err) {
-		r.t.Fatalf("%q: %v", args, err)
+		r.t.Fatalf("%q: %v; want not both err != nil and !rueidis.IsRedisNil(err)", args, err)
 	}
 	return result
 }

@@ -42,7 +42,7 @@ func TestLoadedProfilesShare(t *testing.T) {
 	}
 	first, last := profileOf(0), profileOf(nodes-1)
 	if !slices.Equal(last.Pools, []string{"a", "b"}) || last.Labels["zone"] != "eu-1" {
-		t.Errorf("%+v", last)
+		t.Errorf(`%+v; want slices.Equal(last.Pools, []string{"a", "b"}), last.Labels["zone"] == "eu-1"`, last)
 	}
 	if &first.Pools[0] != &last.Pools[0] || &first.Services[0] != &last.Services[0] || &first.Languages.ASR[0] != &last.Languages.ASR[0] {
 		t.Error("the first node and the last do not share their lists")

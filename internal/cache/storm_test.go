@@ -117,7 +117,7 @@ func (s *storm) do(args ...string) {
 		cmd = cmd.Args(args[1:]...)
 	}
 	if err := s.admin.Do(deadline(s.t), cmd.Build()).Error(); err != nil && !rueidis.IsRedisNil(err) {
-		s.t.Fatalf("%q: %v", args, err)
+		s.t.Fatalf("%q: %v; want not both err != nil and !rueidis.IsRedisNil(err)", args, err)
 	}
 }
 
@@ -505,7 +505,7 @@ func TestLostWrites(t *testing.T) {
 	s.register(testNode("n002", 2))
 	s.converges()
 	if got, _ := s.cache.State("n000"); got.Node.MaxConcurrency != 7 {
-		t.Fatalf("%+v", got)
+		t.Fatalf("%+v; want got.Node.MaxConcurrency == 7", got)
 	}
 	delete(s.epochs, "n002") // it never comes back
 	s.failover()

@@ -21,7 +21,7 @@ func TestClassID(t *testing.T) {
 			t.Fatalf("%s for %s with %+v and %s for %s with %+v: one class is %t", idA, forA, a, idB, forB, b, same)
 		}
 		if len(idA) != freeslot.ClassIDLength || freeslot.ValidateName("class", idA) != nil {
-			t.Fatalf("%q", idA)
+			t.Fatalf(`%q; want len(idA) == freeslot.ClassIDLength, freeslot.ValidateName("class", idA) == nil`, idA)
 		}
 	})
 }

@@ -34,13 +34,13 @@ func TestAttach(t *testing.T) {
 				id := rep.mustPlace(&freeslot.Job{Service: "echo", Slots: 3}, first)
 				s, err := other.Attach(deadline(t), tenant, id, second)
 				if err != nil || s.State != freeslot.StateRunning || s.Node != "n1" || s.Slots != 3 || s.AssignedAtMS == 0 {
-					t.Fatalf("%+v, %v", s, err)
+					t.Fatalf(`%+v, %v; want no error, s.State == freeslot.StateRunning, s.Node == "n1", s.Slots == 3, s.AssignedAtMS != 0`, s, err)
 				}
 				waittest.Until(t, "the first gets Detached", func() bool { return first.kinds(id) == "assigned detached" })
 				a.complete(id, `"done"`)
 				got := second.result(id)
 				if string(got.Result) != `"done"` || got.Tenant != tenant || got.Slots != 3 || got.AssignedAtMS != s.AssignedAtMS {
-					t.Errorf("%+v", got)
+					t.Errorf("%+v; want string(got.Result) == `\"done\"`, got.Tenant == %v, got.Slots == 3, got.AssignedAtMS == %v", got, tenant, s.AssignedAtMS)
 				}
 				second.want(id, "result")
 				first.want(id, "assigned detached")
@@ -111,12 +111,12 @@ func TestAttachTakenBack(t *testing.T) {
 				waittest.Until(t, "the client gets Detached", func() bool { return sink.kinds(id) == "assigned detached" })
 				sink = newRecorder(t)
 				if s, err := rep.Attach(deadline(t), tenant, id, sink); err != nil || s.State != freeslot.StateRunning {
-					t.Fatalf("%+v, %v", s, err)
+					t.Fatalf("%+v, %v; want no error, s.State == freeslot.StateRunning", s, err)
 				}
 			}
 			a.complete(id, `"done"`)
 			if s := sink.result(id); string(s.Result) != `"done"` {
-				t.Errorf("%+v", s)
+				t.Errorf("%+v; want string(s.Result) == `\"done\"`", s)
 			}
 			sink.want(id, "result")
 		})
@@ -158,7 +158,7 @@ func TestLateAttach(t *testing.T) {
 	}
 	x.Forget(late)
 	if s, err := y.Attach(deadline(t), tenant, id, now); err != nil || s.State != freeslot.StateRunning {
-		t.Fatalf("%+v, %v", s, err)
+		t.Fatalf("%+v, %v; want no error, s.State == freeslot.StateRunning", s, err)
 	}
 	close(release)
 	if _, err := x.Job(deadline(t), tenant, id); err != nil { // on the same connection, behind it
@@ -179,7 +179,7 @@ func TestAttachToEndedJob(t *testing.T) {
 	sink := newRecorder(t)
 	s, err := rep.Attach(deadline(t), tenant, id, sink)
 	if err != nil || s.State != freeslot.StateSucceeded || string(s.Result) != `"done"` {
-		t.Errorf("%+v, %v", s, err)
+		t.Errorf("%+v, %v; want no error, s.State == freeslot.StateSucceeded, string(s.Result) == `\"done\"`", s, err)
 	}
 	sink.want(id, "")
 	if n := rep.Outstanding(); n != 0 {
@@ -200,7 +200,7 @@ func TestAttachToEndedJobWhoseReplyIsLost(t *testing.T) {
 	a.complete(id, `"done"`)
 	s, err := rep.Attach(deadline(t), tenant, id, second)
 	if err != nil || s.State != freeslot.StateSucceeded {
-		t.Errorf("%+v, %v", s, err)
+		t.Errorf("%+v, %v; want no error, s.State == freeslot.StateSucceeded", s, err)
 	}
 	second.want(id, "")
 	first.want(id, "assigned result")
@@ -284,14 +284,14 @@ func TestAttachBySameSink(t *testing.T) {
 	id := rep.mustPlace(job(), sink)
 	for range 3 {
 		if s, err := rep.Attach(deadline(t), tenant, id, sink); err != nil || s.State != freeslot.StateRunning {
-			t.Fatalf("%+v, %v", s, err)
+			t.Fatalf("%+v, %v; want no error, s.State == freeslot.StateRunning", s, err)
 		}
 	}
 	a.complete(id, `1`)
 	sink.result(id)
 	sink.want(id, "assigned result")
 	if s, err := rep.Attach(deadline(t), tenant, id, sink); err != nil || s.State != freeslot.StateSucceeded {
-		t.Errorf("%+v, %v", s, err)
+		t.Errorf("%+v, %v; want no error, s.State == freeslot.StateSucceeded", s, err)
 	}
 	sink.want(id, "assigned result")
 }
@@ -399,7 +399,7 @@ func TestAttachToAnEditedRecord(t *testing.T) {
 	r.do("HSET", r.layout.Job(id), "known", cell.MovedID(id, cell.MaxCells-1))
 	sink := newRecorder(t)
 	if s, err := rep.Attach(deadline(t), tenant, id, sink); err != nil || s.ID != id {
-		t.Fatalf("%+v, %v", s, err)
+		t.Fatalf("%+v, %v; want no error, s.ID == %v", s, err, id)
 	}
 	a.complete(id, `"done"`)
 	sink.result(id)

@@ -210,6 +210,6 @@ func (r *rig) reap(a *agent) {
 	r.t.Helper()
 	r.do("HSET", r.layout.Node(a.node.ID), "registered_at_ms", "1")
 	if reaped, err := a.cell.Reap(deadline(r.t), a.node.ID, a.epoch); err != nil || !reaped.Gone {
-		r.t.Fatalf("%+v, %v", reaped, err)
+		r.t.Fatalf("%+v, %v; want no error, reaped.Gone", reaped, err)
 	}
 }

@@ -95,7 +95,7 @@ func TestNoNodeWithEveryCellAway(t *testing.T) {
 			}
 			_, err := rep.place(unknown, nil)
 			if e := asError(t, err, freeslot.CodeUnavailable); e.RetryAfter <= 0 {
-				t.Errorf("%+v", e)
+				t.Errorf("%+v; want e.RetryAfter > 0", e)
 			}
 			for _, s := range redis {
 				s.Restart()

@@ -73,7 +73,7 @@ func TestKeyAfterLostAnswer(t *testing.T) {
 	sink.result(again.JobID)
 	for _, what := range sink.of(again.JobID) {
 		if _, is := what.(gone); is {
-			t.Errorf("%q", sink.kinds(again.JobID))
+			t.Errorf("%q; want not is", sink.kinds(again.JobID))
 		}
 	}
 }
@@ -128,7 +128,7 @@ func keyWithoutAttach(t *testing.T, same bool) {
 	}
 	for _, sink := range waiting {
 		if s := sink.result(got.JobID); string(s.Result) != `1` {
-			t.Errorf("%+v", s)
+			t.Errorf("%+v; want string(s.Result) == `1`", s)
 		}
 	}
 }
@@ -156,13 +156,13 @@ func TestKeyOfCancelledSubmit(t *testing.T) {
 	ctx, cancel := context.WithCancel(deadline(t))
 	second.Submit(ctx, []Request{{Tenant: tenant, Job: keyed("")}}, sink, func(_ int, b Accepted, err error) {
 		if err != nil || b.JobID != got.JobID {
-			t.Errorf("%+v, %v", b, err)
+			t.Errorf("%+v, %v; want no error, b.JobID == %v", b, err, got.JobID)
 		}
 		cancel()
 	})
 	a.complete(got.JobID, `1`)
 	if s := sink.result(got.JobID); string(s.Result) != `1` {
-		t.Errorf("%+v", s)
+		t.Errorf("%+v; want string(s.Result) == `1`", s)
 	}
 }
 

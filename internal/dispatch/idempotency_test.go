@@ -54,7 +54,7 @@ func TestIdempotencyKey(t *testing.T) {
 		agents[at].attempt(a.JobID, 1)
 		got := second.result(a.JobID)
 		if got.State != freeslot.StateSucceeded {
-			t.Errorf("%+v", got)
+			t.Errorf("%+v; want got.State == freeslot.StateSucceeded", got)
 		}
 		if b, err := x.submitOne(t, keyed("k"), third); err != nil || b.JobID != a.JobID || third.result(a.JobID).State != freeslot.StateSucceeded {
 			t.Errorf("after its end: %+v, %v", b, err)
@@ -118,23 +118,23 @@ func TestJobForLater(t *testing.T) {
 		runAt := time.Now().Add(400 * time.Millisecond).UnixMilli()
 		accepted, err := rep.submitOne(t, &freeslot.Job{Service: "echo", RunAtMS: runAt}, sink)
 		if err != nil || accepted.Position != 0 {
-			t.Fatalf("%+v, %v", accepted, err)
+			t.Fatalf("%+v, %v; want no error, accepted.Position == 0", accepted, err)
 		}
 		if s, err := rep.Job(deadline(t), tenant, accepted.JobID); err != nil || s.State != freeslot.StateScheduled {
-			t.Errorf("%+v, %v", s, err)
+			t.Errorf("%+v, %v; want no error, s.State == freeslot.StateScheduled", s, err)
 		}
 		never, err := rep.submitOne(t, &freeslot.Job{Service: "echo", RunAtMS: runAt + 3_600_000}, sink)
 		if err != nil {
 			t.Fatal(err)
 		}
 		if s, err := rep.Attach(deadline(t), tenant, never.JobID, sink); err != nil || s.State != freeslot.StateScheduled || s.RunAtMS != runAt+3_600_000 {
-			t.Errorf("%+v, %v", s, err)
+			t.Errorf("%+v, %v; want no error, s.State == freeslot.StateScheduled, s.RunAtMS == runAt+3_600_000", s, err)
 		}
 		if s, err := rep.Cancel(deadline(t), tenant, never.JobID); err != nil || s.State != freeslot.StateCancelled {
-			t.Errorf("%+v, %v", s, err)
+			t.Errorf("%+v, %v; want no error, s.State == freeslot.StateCancelled", s, err)
 		}
 		if got := sink.result(never.JobID); got.State != freeslot.StateCancelled {
-			t.Errorf("%+v", got)
+			t.Errorf("%+v; want got.State == freeslot.StateCancelled", got)
 		}
 		if b := sink.begun(accepted.JobID, 1); b.AssignedAtMS < runAt {
 			t.Errorf("began at %d, %d ms early", b.AssignedAtMS, runAt-b.AssignedAtMS)
@@ -242,7 +242,7 @@ func TestJoinCancelled(t *testing.T) {
 	second.want(id, "detached")
 	a.complete(id, `1`)
 	if s := first.result(id); s.State != freeslot.StateSucceeded {
-		t.Errorf("%+v", s)
+		t.Errorf("%+v; want s.State == freeslot.StateSucceeded", s)
 	}
 }
 

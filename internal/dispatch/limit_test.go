@@ -60,7 +60,7 @@ func TestConcurrencyKey(t *testing.T) {
 		}
 		for _, id := range ids {
 			if got := rec.result(id); got.State != freeslot.StateSucceeded {
-				t.Errorf("%+v", got)
+				t.Errorf("%+v; want got.State == freeslot.StateSucceeded", got)
 			}
 		}
 		if most > 2 {

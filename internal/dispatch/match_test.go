@@ -45,11 +45,11 @@ func TestWaitingJobsGetSlots(t *testing.T) {
 		}
 		sink.want(ids[1], "")
 		if s, err := rep.Job(deadline(t), tenant, ids[2]); err != nil || s.State != freeslot.StateWaiting || s.Position != 2 {
-			t.Errorf("%+v, %v", s, err)
+			t.Errorf("%+v, %v; want no error, s.State == freeslot.StateWaiting, s.Position == 2", s, err)
 		}
 		for _, id := range ids {
 			if b := sink.begun(id, 1); b.Node != "n1" || b.AssignedAtMS == 0 {
-				t.Errorf("%+v", b)
+				t.Errorf(`%+v; want b.Node == "n1", b.AssignedAtMS != 0`, b)
 			}
 			if d := a.next(); d.Attempt != (cell.Attempt{Job: id, N: 1}) {
 				t.Errorf("dispatched %+v, expected job %s", d, id)
@@ -123,7 +123,7 @@ func TestSweepFindsFreeNodes(t *testing.T) {
 			}
 			(&matcher{c}).take(o)
 			if s, err := rep.Job(deadline(t), tenant, id); err != nil || s.State != freeslot.StateRunning {
-				t.Errorf("%+v, %v", s, err)
+				t.Errorf("%+v, %v; want no error, s.State == freeslot.StateRunning", s, err)
 			}
 			if got := testutil.ToFloat64(c.metrics.matched); got != 1 {
 				t.Errorf("%v attempts matched", got)
@@ -235,14 +235,14 @@ func TestCancelWhileWaiting(t *testing.T) {
 	first := rep.mustWait(job(), 0, sink)
 	second, third := rep.mustWait(job(), 1, sink), rep.mustWait(job(), 2, sink)
 	if s, err := rep.Cancel(deadline(t), tenant, second); err != nil || s.State != freeslot.StateCancelled {
-		t.Errorf("%+v, %v", s, err)
+		t.Errorf("%+v, %v; want no error, s.State == freeslot.StateCancelled", s, err)
 	}
 	if s := sink.result(second); s.State != freeslot.StateCancelled || s.Tenant != tenant || s.Node != "" || s.SubmittedAtMS == 0 {
-		t.Errorf("%+v", s)
+		t.Errorf(`%+v; want s.State == freeslot.StateCancelled, s.Tenant == %v, s.Node == "", s.SubmittedAtMS != 0`, s, tenant)
 	}
 	sink.want(second, "result")
 	if s, err := rep.Job(deadline(t), tenant, third); err != nil || s.Position != 1 {
-		t.Errorf("%+v, %v", s, err)
+		t.Errorf("%+v, %v; want no error, s.Position == 1", s, err)
 	}
 	n, _ := rep.cache.Node("n1")
 	if used, _ := n.Load(); used != 1 {
@@ -262,7 +262,7 @@ func TestExpiresWhileWaiting(t *testing.T) {
 	sink := newRecorder(t)
 	id := rep.mustWait(&freeslot.Job{Service: "echo", TimeoutMS: 1}, 1, sink)
 	if s := sink.result(id); s.State != freeslot.StateExpired {
-		t.Errorf("%+v", s)
+		t.Errorf("%+v; want s.State == freeslot.StateExpired", s)
 	}
 	sink.want(id, "result")
 	waittest.Until(t, "it is counted", func() bool { // the reply stream is faster
@@ -313,13 +313,13 @@ func TestStopWithJobsWaiting(t *testing.T) {
 	other := newRecorder(t)
 	s, err := y.Attach(deadline(t), tenant, id, other)
 	if err != nil || s.State != freeslot.StateWaiting {
-		t.Fatalf("%+v, %v", s, err)
+		t.Fatalf("%+v, %v; want no error, s.State == freeslot.StateWaiting", s, err)
 	}
 	a.attempt(first, 1)
 	other.begun(id, 1)
 	a.attempt(id, 1)
 	if s := other.result(id); s.State != freeslot.StateSucceeded || s.Tenant != tenant || s.AssignedAtMS == 0 {
-		t.Errorf("%+v", s)
+		t.Errorf("%+v; want s.State == freeslot.StateSucceeded, s.Tenant == %v, s.AssignedAtMS != 0", s, tenant)
 	}
 	other.want(id, "assigned result")
 }
@@ -420,13 +420,13 @@ func TestCellsOfAClass(t *testing.T) {
 	}
 	// 1000 of 4000 are expected; the standard deviation is below 28.
 	if count[1] != 0 || count[2] < 830 || count[2] > 1170 {
-		t.Errorf("%v", count)
+		t.Errorf("%v; want count[1] == 0, count[2] >= 830, count[2] <= 1170", count)
 	}
 	if home, ok := c.draw(&freeslot.Job{Slots: 2}, 0); !ok || home != 2 {
-		t.Errorf("%d, %v", home, ok)
+		t.Errorf("%d, %v; want ok, home == 2", home, ok)
 	}
 	if home, ok := c.draw(job(), selection.CellMask(0).With(0)); !ok || home != 2 {
-		t.Errorf("%d, %v", home, ok)
+		t.Errorf("%d, %v; want ok, home == 2", home, ok)
 	}
 	if _, ok := c.draw(&freeslot.Job{Slots: 5}, 0); ok {
 		t.Error("a job waits for a node that there is not")
@@ -509,7 +509,7 @@ func TestEnqueuedBehindWaitingJobs(t *testing.T) {
 		t.Helper()
 		p := &placement{request: Request{Tenant: tenant, Job: job()}}
 		if err := rep.chooseNode(p); err != nil || len(p.candidates) != 1 {
-			t.Fatalf("%+v, %v", p, err)
+			t.Fatalf("%+v, %v; want no error, len(p.candidates) == 1", p, err)
 		}
 		p.giveBack()
 		return p.enqueues()
@@ -542,10 +542,10 @@ func TestResultOfAnUnknownAttempt(t *testing.T) {
 	a.attempt(id, 1)
 	newReplyReader(c).deliver(&cell.Reply{Status: freeslot.JobStatus{ID: id, Node: "n1", Attempt: 1, State: freeslot.StateSucceeded, Result: json.RawMessage(`"done"`)}})
 	if b := sink.begun(id, 1); b.Node != "n1" || b.AssignedAtMS == 0 {
-		t.Errorf("%+v", b)
+		t.Errorf(`%+v; want b.Node == "n1", b.AssignedAtMS != 0`, b)
 	}
 	if s := sink.result(id); s.SubmittedAtMS == 0 || s.AssignedAtMS == 0 || s.FinishedAtMS == 0 {
-		t.Errorf("%+v", s)
+		t.Errorf("%+v; want s.SubmittedAtMS != 0, s.AssignedAtMS != 0, s.FinishedAtMS != 0", s)
 	}
 	rep.loops.Wait()
 	sink.want(id, "assigned result")

@@ -105,10 +105,10 @@ func TestJobsMove(t *testing.T) {
 		// Another session attaches to a job by the id that it knows, and one job is cancelled by
 		// it.
 		if s, err := x.Attach(deadline(t), tenant, ids[1], second); err != nil || s.ID != ids[1] || s.State != freeslot.StateRunning {
-			t.Errorf("%+v, %v", s, err)
+			t.Errorf("%+v, %v; want no error, s.ID == ids[1], s.State == freeslot.StateRunning", s, err)
 		}
 		if s, err := y.Cancel(deadline(t), tenant, ids[3]); err != nil || s.State != freeslot.StateCancelling || s.ID != ids[3] {
-			t.Errorf("%+v, %v", s, err)
+			t.Errorf("%+v, %v; want no error, s.State == freeslot.StateCancelling, s.ID == ids[3]", s, err)
 		}
 		if a, err := y.submit(keyed(), nil); err != nil || a.JobID != ids[5] {
 			t.Errorf("the key names %+v, %v; want %s", a, err, ids[5])
@@ -131,7 +131,7 @@ func TestJobsMove(t *testing.T) {
 			}
 			for _, rep := range []*replica{x, y} {
 				if s, err := rep.Job(deadline(t), tenant, id); err != nil || s.ID != id || s.State != want {
-					t.Errorf("%+v, %v", s, err)
+					t.Errorf("%+v, %v; want no error, s.ID == %v, s.State == %v", s, err, id, want)
 				}
 			}
 		}
@@ -167,19 +167,19 @@ func TestMovedAndFirstCellEmpty(t *testing.T) {
 	}
 	drop(t, r, 1, cell.MovedID(lost, 1))
 	if s := sink.result(lost); s.Error == nil || s.Error.Code != freeslot.JobErrorLost {
-		t.Errorf("%+v", s)
+		t.Errorf("%+v; want s.Error != nil, s.Error.Code == freeslot.JobErrorLost", s)
 	}
 	sink.want(running, "assigned")
 	fresh.complete(cell.MovedID(running, 1), `1`)
 	if s := sink.result(running); s.State != freeslot.StateSucceeded {
-		t.Errorf("%+v %+v", s, s.Error)
+		t.Errorf("%+v %+v; want s.State == freeslot.StateSucceeded", s, s.Error)
 	}
 	// As for a job whose end in the stream was missed.
 	late, found := newRecorder(t), map[string]bool{}
 	x.byCell[0].adopt(&freeslot.JobStatus{ID: running, Tenant: tenant}, late)
 	x.byCell[0].deliverFromOtherCells([]string{running}, found)
 	if s := late.result(running); s.State != freeslot.StateSucceeded || string(s.Result) != `1` || !found[running] {
-		t.Errorf("%+v %v", s, found)
+		t.Errorf("%+v %v; want s.State == freeslot.StateSucceeded, string(s.Result) == `1`, found[running]", s, found)
 	}
 }
 

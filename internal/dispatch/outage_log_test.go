@@ -44,7 +44,7 @@ func TestOutageIsLoggedOnce(t *testing.T) {
 		}
 	}
 	if back := logs.FilterMessage("replies.kept_again").All(); len(back) == 1 && back[0].ContextMap()["away"].(time.Duration) <= 0 {
-		t.Errorf("%+v", back[0])
+		t.Errorf(`%+v; want not both len(back) == 1 and back[0].ContextMap()["away"].(time.Duration) <= 0`, back[0])
 	}
 }
 
@@ -67,7 +67,7 @@ func TestReadEndsWithItsServer(t *testing.T) {
 	server.Resume()
 	a.complete(id, `"done"`)
 	if got := sink.result(id); string(got.Result) != `"done"` {
-		t.Errorf("%+v", got)
+		t.Errorf("%+v; want string(got.Result) == `\"done\"`", got)
 	}
 }
 

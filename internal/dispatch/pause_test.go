@@ -90,13 +90,13 @@ func TestPauseAndResume(t *testing.T) {
 		rep.byCell[0].swept(t)
 		for _, id := range []string{first, second, keyed} {
 			if s, err := rep.Job(deadline(t), tenant, id); err != nil || s.State != freeslot.StateWaiting {
-				t.Errorf("%+v, %v", s, err)
+				t.Errorf("%+v, %v; want no error, s.State == freeslot.StateWaiting", s, err)
 			}
 		}
 		queues, _, err := rep.Queues(deadline(t))
 		if err != nil || len(queues) != 1 || queues[0].Waiting != 3 || !queues[0].Paused() || queues[0].PausedBy != "service echo" ||
 			queues[0].Fits != 1 || queues[0].First != first || queues[0].OldestMS == 0 || queues[0].Service != "echo" {
-			t.Errorf("%+v, %v", queues, err)
+			t.Errorf(`%+v, %v; want no error, len(queues) == 1, queues[0].Waiting == 3, queues[0].Paused(), queues[0].PausedBy == "service echo", queues[0].Fits == 1, queues[0].First == %v, queues[0].OldestMS != 0, queues[0].Service == "echo"`, queues, err, first)
 		}
 		rep.goBy(&selection.Config{Version: 2, Generation: "g"})
 		for _, id := range []string{first, second} {
@@ -488,7 +488,7 @@ func TestConfirmWaitsForCallsUnderWay(t *testing.T) {
 	close(gate)
 	rep.confirmed(1)
 	if s, err := rep.Job(deadline(t), tenant, receive(t, "the answer", placed)); err != nil || s.State != freeslot.StateRunning {
-		t.Errorf("%+v, %v", s, err)
+		t.Errorf("%+v, %v; want no error, s.State == freeslot.StateRunning", s, err)
 	}
 }
 
@@ -504,7 +504,7 @@ func TestPauseBetweenCalls(t *testing.T) {
 				rep := r.replica("r1", idle)
 				p := &placement{request: Request{Tenant: tenant, Job: request}}
 				if err := rep.chooseNode(p); err != nil || len(p.candidates) != 1 {
-					t.Fatalf("%+v, %v", p, err)
+					t.Fatalf("%+v, %v; want no error, len(p.candidates) == 1", p, err)
 				}
 				p.assignID()
 				if !repeat {
@@ -515,7 +515,7 @@ func TestPauseBetweenCalls(t *testing.T) {
 					p.outcomeUnknown(errAway)
 				}
 				if err := rep.chooseNode(p); err != nil || len(p.candidates) != 0 || !p.enqueues() || p.to == nil {
-					t.Errorf("%+v, %v", p, err)
+					t.Errorf("%+v, %v; want no error, len(p.candidates) == 0, p.enqueues(), p.to != nil", p, err)
 				}
 				rep.settled()
 			})

@@ -41,7 +41,7 @@ func TestProgress(t *testing.T) {
 		other, second := r.replica("r2"), newRecorder(t)
 		status, err := other.Attach(deadline(t), "", id, second)
 		if err != nil || status.Progress == nil || string(status.Progress.Value) != `"one"` {
-			t.Fatalf("%+v, %v", status.Progress, err)
+			t.Fatalf("%+v, %v; want no error, status.Progress != nil, string(status.Progress.Value) == `\"one\"`", status.Progress, err)
 		}
 		report(2, "2")
 		waittest.Until(t, "progress at the other replica", func() bool { return heard(second, 2) })

@@ -75,12 +75,12 @@ func TestNodeIsKilled(t *testing.T) {
 		}
 		agents[second.Node].attempt(id, 2)
 		if s := sink.result(id); s.State != freeslot.StateSucceeded || s.Attempt != 2 || s.Node != second.Node {
-			t.Errorf("%+v", s)
+			t.Errorf("%+v; want s.State == freeslot.StateSucceeded, s.Attempt == 2, s.Node == %v", s, second.Node)
 		}
 		sink.want(id, "assigned assigned result")
 		s, err := rep.Job(deadline(t), tenant, id)
 		if err != nil || s.Failures != 1 {
-			t.Errorf("%+v, %v", s, err)
+			t.Errorf("%+v, %v; want no error, s.Failures == 1", s, err)
 		}
 		waittest.Until(t, "the reaped node is counted", func() bool {
 			return testutil.ToFloat64(rep.metrics.reaped.WithLabelValues("0")) == 1

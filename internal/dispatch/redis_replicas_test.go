@@ -69,11 +69,11 @@ func TestReplicaAway(t *testing.T) {
 
 	redis.Replicas[0].Resume()
 	if got := sink.result(before); string(got.Result) != `"reported late"` {
-		t.Errorf("%+v", got)
+		t.Errorf("%+v; want string(got.Result) == `\"reported late\"`", got)
 	}
 	waittest.Until(t, "jobs are accepted again", func() bool { _, err := rep.place(job(), nil); return err == nil })
 	if ok, detail := rep.Replicated(); !ok || detail != "" {
-		t.Errorf("%t, %s", ok, detail)
+		t.Errorf(`%t, %s; want ok, detail == ""`, ok, detail)
 	}
 }
 

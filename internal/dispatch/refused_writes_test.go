@@ -63,7 +63,7 @@ func run(t *testing.T, client rueidis.Client, commands [][]string) {
 	t.Helper()
 	for _, args := range commands {
 		if err := client.Do(deadline(t), client.B().Arbitrary(args...).Build()).Error(); err != nil {
-			t.Fatalf("%v: %v", args, err)
+			t.Fatalf("%v: %v; want no error", args, err)
 		}
 	}
 }
@@ -100,7 +100,7 @@ func TestOneServerRefusesWrites(t *testing.T) {
 			settled := spied.settled.Load()
 			_, err := rep.place(&freeslot.Job{Service: "rare"}, sink)
 			if e := asError(t, err, freeslot.CodeUnavailable); e.RetryAfter <= 0 || strings.Contains(e.Message, "may have been placed") {
-				t.Errorf("%+v", e)
+				t.Errorf(`%+v; want e.RetryAfter > 0, not strings.Contains(e.Message, "may have been placed")`, e)
 			}
 			if n := spied.settled.Load() - settled; n > 2 {
 				t.Errorf("it was searched %d times although it is known", n)
@@ -134,7 +134,7 @@ func TestOnlyServerRefusesWrites(t *testing.T) {
 				refused := spied.refused.Load()
 				_, err := rep.place(job(), newRecorder(t))
 				if e := asError(t, err, freeslot.CodeUnavailable); e.RetryAfter <= 0 || strings.Contains(e.Message, "may have been placed") {
-					t.Errorf("%+v", e)
+					t.Errorf(`%+v; want e.RetryAfter > 0, not strings.Contains(e.Message, "may have been placed")`, e)
 				}
 				if n := spied.refused.Load() - refused; n > 1 {
 					t.Errorf("it was sent %d times", n)
@@ -182,7 +182,7 @@ func TestUnknownOutcomeStaysInItsCell(t *testing.T) {
 				t.Errorf("job %q: %v", id, err)
 			}
 			if s, err := rep.Job(deadline(t), tenant, id); err != nil || (s.State == freeslot.StateWaiting) == room {
-				t.Errorf("%+v, %v", s, err)
+				t.Errorf("%+v, %v; want no error, (s.State == freeslot.StateWaiting) != %v", s, err, room)
 			}
 			if jobs, _ := r.owned(elsewhere.node.ID); len(jobs) != 0 {
 				t.Errorf("the other cell has %v", jobs)

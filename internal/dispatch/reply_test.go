@@ -25,7 +25,7 @@ func (r *rig) do(args ...string) int64 {
 	r.t.Helper()
 	n, err := r.client.Do(deadline(r.t), r.client.B().Arbitrary(args[0]).Keys(args[1]).Args(args[2:]...).Build()).AsInt64()
 	if err != nil {
-		r.t.Fatalf("%q: %v", args, err)
+		r.t.Fatalf("%q: %v; want no error", args, err)
 	}
 	return n
 }
@@ -46,31 +46,31 @@ func TestOutcomes(t *testing.T) {
 		failed := rep.mustPlace(job(), sink)
 		a.end(cell.Completion{Attempt: cell.Attempt{Job: failed, N: 1}, State: freeslot.StateFailed, Error: failure})
 		if s := sink.result(failed); s.State != freeslot.StateFailed || s.Error == nil || *s.Error != *failure || s.Result != nil {
-			t.Errorf("%+v", s)
+			t.Errorf("%+v; want s.State == freeslot.StateFailed, s.Error != nil, *s.Error == *failure, s.Result == nil", s)
 		}
 		none := rep.mustPlace(job(), sink)
 		a.end(cell.Completion{Attempt: cell.Attempt{Job: none, N: 1}, State: freeslot.StateSucceeded})
 		if s := sink.result(none); string(s.Result) != "null" || s.Error != nil {
-			t.Errorf("%+v", s)
+			t.Errorf(`%+v; want string(s.Result) == "null", s.Error == nil`, s)
 		}
 		lost := rep.mustPlace(&freeslot.Job{Service: "echo", MaxAttempts: 1}, sink)
 		a.epoch = cell.NewEpoch()
 		a.register()
 		if s := sink.result(lost); s.State != freeslot.StateDead || s.Error.Code != freeslot.JobErrorNodeLost {
-			t.Errorf("%+v", s)
+			t.Errorf("%+v; want s.State == freeslot.StateDead, s.Error.Code == freeslot.JobErrorNodeLost", s)
 		}
 		interrupted := rep.mustPlace(job(), sink)
 		if _, err := r.cell.Deregister(deadline(t), "n1", a.epoch); err != nil {
 			t.Fatal(err)
 		}
 		if s, err := rep.Job(deadline(t), tenant, interrupted); err != nil || s.State != freeslot.StateWaiting || s.Failures != 0 {
-			t.Errorf("%+v, %v", s, err)
+			t.Errorf("%+v, %v; want no error, s.State == freeslot.StateWaiting, s.Failures == 0", s, err)
 		}
 		if s, err := rep.Cancel(deadline(t), tenant, interrupted); err != nil || s.State != freeslot.StateCancelled {
-			t.Errorf("%+v, %v", s, err)
+			t.Errorf("%+v, %v; want no error, s.State == freeslot.StateCancelled", s, err)
 		}
 		if s := sink.result(interrupted); s.State != freeslot.StateCancelled {
-			t.Errorf("%+v", s)
+			t.Errorf("%+v; want s.State == freeslot.StateCancelled", s)
 		}
 		for _, id := range []string{failed, none, lost, interrupted} {
 			sink.want(id, "assigned result")
@@ -93,7 +93,7 @@ func TestCancel(t *testing.T) {
 		for _, who := range []string{tenant, ""} { // again, by an operator
 			s, err := rep.Cancel(deadline(t), who, id)
 			if err != nil || s.State != freeslot.StateCancelling || s.ID != id {
-				t.Errorf("%+v, %v", s, err)
+				t.Errorf("%+v, %v; want no error, s.State == freeslot.StateCancelling, s.ID == %v", s, err, id)
 			}
 		}
 		if d := a.next(); !d.Cancel || d.Attempt.Job != id {
@@ -101,7 +101,7 @@ func TestCancel(t *testing.T) {
 		}
 		a.end(cell.Completion{Attempt: cell.Attempt{Job: id, N: 1}, State: freeslot.StateCancelled})
 		if s := sink.result(id); s.State != freeslot.StateCancelled {
-			t.Errorf("%+v", s)
+			t.Errorf("%+v; want s.State == freeslot.StateCancelled", s)
 		}
 		sink.want(id, "assigned result")
 		s, err := rep.Cancel(deadline(t), tenant, id)
@@ -161,14 +161,14 @@ func TestReplyStreamIsGone(t *testing.T) {
 		r.do("DEL", r.layout.Replies("r1"))
 		a.complete(during, `"during"`)
 		if s := sink.result(during); string(s.Result) != `"during"` {
-			t.Errorf("%+v", s)
+			t.Errorf("%+v; want string(s.Result) == `\"during\"`", s)
 		}
 		if r.do("EXISTS", r.layout.Replies("r1")) != 1 {
 			t.Error("the stream was not opened again")
 		}
 		a.complete(after, `"after"`)
 		if s := sink.result(after); string(s.Result) != `"after"` {
-			t.Errorf("%+v", s)
+			t.Errorf("%+v; want string(s.Result) == `\"after\"`", s)
 		}
 		sink.want(during, "assigned result")
 		sink.want(after, "assigned result")
@@ -207,7 +207,7 @@ func TestReplyIsLost(t *testing.T) {
 	}
 	close(hold)
 	if s := sink.result(id); string(s.Result) != `"found"` || s.Tenant != tenant {
-		t.Errorf("%+v", s)
+		t.Errorf("%+v; want string(s.Result) == `\"found\"`, s.Tenant == %v", s, tenant)
 	}
 	sink.want(id, "assigned result")
 	stopper.want(block, "assigned result")
@@ -226,7 +226,7 @@ func TestRecordIsGone(t *testing.T) {
 		r.do("DEL", r.layout.Job(id))
 		s := sink.result(id)
 		if s.State != freeslot.StateFailed || s.Error == nil || s.Error.Code != freeslot.JobErrorLost || s.Tenant != tenant || s.Service != "echo" {
-			t.Errorf("%+v", s)
+			t.Errorf(`%+v; want s.State == freeslot.StateFailed, s.Error != nil, s.Error.Code == freeslot.JobErrorLost, s.Tenant == %v, s.Service == "echo"`, s, tenant)
 		}
 		sink.want(id, "assigned result")
 		waittest.Until(t, "nothing outstanding", func() bool { return rep.Outstanding() == 0 })
@@ -418,7 +418,7 @@ func TestForget(t *testing.T) {
 	left.want(gone2, "assigned")
 	stays.want(kept, "assigned result")
 	if s, err := rep.Job(deadline(t), tenant, gone1); err != nil || s.State != freeslot.StateSucceeded {
-		t.Errorf("%+v, %v", s, err)
+		t.Errorf("%+v, %v; want no error, s.State == freeslot.StateSucceeded", s, err)
 	}
 }
 
@@ -455,14 +455,14 @@ func TestStop(t *testing.T) {
 		}
 		_, err := rep.place(job(), sink)
 		if e := asError(t, err, freeslot.CodeUnavailable); !strings.Contains(e.Message, "stopping") || e.RetryAfter <= 0 {
-			t.Errorf("%+v", e)
+			t.Errorf(`%+v; want strings.Contains(e.Message, "stopping"), e.RetryAfter > 0`, e)
 		}
 		if jobs, _ := r.owned("n1"); len(jobs) != 1 {
 			t.Errorf("n1 owns %v", jobs)
 		}
 		later := newRecorder(t)
 		if s, err := other.Attach(deadline(t), tenant, id, later); err != nil || s.State != freeslot.StateRunning {
-			t.Errorf("%+v, %v", s, err)
+			t.Errorf("%+v, %v; want no error, s.State == freeslot.StateRunning", s, err)
 		}
 		a.complete(id, `1`)
 		later.result(id)
@@ -572,7 +572,7 @@ func TestFailuresAreLogged(t *testing.T) {
 	acl("-@scripting")
 	_, err = rep.place(job(), newRecorder(t))
 	if e := asError(t, err, freeslot.CodeUnavailable); !strings.HasSuffix(e.Message, "Redis refuses it: NOPERM (its user lacks a right)") {
-		t.Errorf("%+v", e)
+		t.Errorf(`%+v; want strings.HasSuffix(e.Message, "Redis refuses it: NOPERM (its user lacks a right)")`, e)
 	}
 	found := logs.FilterMessage("redis.call_failed").All()
 	if len(found) == 0 || !strings.Contains(fmt.Sprint(found[0].ContextMap()["error"]), "NOPERM") {
@@ -591,7 +591,7 @@ func TestReplicaIDIsTaken(t *testing.T) {
 		second := r.unstarted("same")
 		start(t, second.cache)
 		if err := second.Dispatcher.Start(deadline(t)); !errors.Is(err, ErrReplicaRuns) || !strings.Contains(err.Error(), "replica_id is same") {
-			t.Errorf("%v", err)
+			t.Errorf(`%v; want errors.Is(err, ErrReplicaRuns), strings.Contains(err.Error(), "replica_id is same")`, err)
 		}
 		// The first one goes on undisturbed.
 		a := r.agent(node("n1", 1))

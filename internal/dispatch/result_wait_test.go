@@ -223,6 +223,6 @@ func TestWaiterCompletesTheStatus(t *testing.T) {
 	w.result(freeslot.JobStatus{ID: "j", State: freeslot.StateSucceeded, Node: "n", Attempt: 1, FinishedAtMS: 18})
 	s := sink.result("j")
 	if s.Tenant != "acme" || s.Service != "echo" || s.Slots != 3 || s.SubmittedAtMS != 17 || s.AssignedAtMS != 17 || s.FinishedAtMS != 18 {
-		t.Errorf("%+v", s)
+		t.Errorf(`%+v; want s.Tenant == "acme", s.Service == "echo", s.Slots == 3, s.SubmittedAtMS == 17, s.AssignedAtMS == 17, s.FinishedAtMS == 18`, s)
 	}
 }

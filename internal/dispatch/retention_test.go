@@ -38,7 +38,7 @@ func TestRetention(t *testing.T) {
 			id := y.mustPlace(j, sink)
 			a.attempt(id, 1)
 			if s := sink.result(id); s.State != freeslot.StateSucceeded {
-				t.Fatalf("%+v", s)
+				t.Fatalf("%+v; want s.State == freeslot.StateSucceeded", s)
 			}
 		}
 		dropped := func() float64 {

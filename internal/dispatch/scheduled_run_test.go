@@ -29,12 +29,12 @@ func TestHome(t *testing.T) {
 		}
 	}
 	if home, err := rep.Home(tenant, job(), 2); err != nil || home == 2 {
-		t.Errorf("%d, %v", home, err)
+		t.Errorf("%d, %v; want no error, home != 2", home, err)
 	}
 	large := job()
 	large.Slots = 2
 	if home, err := rep.Home(tenant, large, 0); err != nil || home != 1 {
-		t.Errorf("%d, %v", home, err)
+		t.Errorf("%d, %v; want no error, home == 1", home, err)
 	}
 	keyed := job()
 	keyed.ConcurrencyKey = "k"
@@ -59,7 +59,7 @@ func TestRunsJob(t *testing.T) {
 		run := Run{JobID: cell.NewJobID(index), Once: "1"}
 		for _, rep := range []*replica{x, y, x} {
 			if a, err := rep.run(job(), run); err != nil || a.JobID != run.JobID {
-				t.Fatalf("%+v, %v", a, err)
+				t.Fatalf("%+v, %v; want no error, a.JobID == %v", a, err, run.JobID)
 			}
 		}
 		s, err := x.Job(deadline(t), tenant, run.JobID)
@@ -73,7 +73,7 @@ func TestRunsJob(t *testing.T) {
 	}
 	r.do("DEL", r.layout.Job(run.JobID))
 	if a, err := y.run(job(), run); err != nil || a.JobID != run.JobID {
-		t.Errorf("%+v, %v", a, err)
+		t.Errorf("%+v, %v; want no error, a.JobID == %v", a, err, run.JobID)
 	}
 	if n := r.do("EXISTS", r.layout.Job(run.JobID)); n != 0 {
 		t.Error("it was created a second time")

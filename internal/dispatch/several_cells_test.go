@@ -159,17 +159,17 @@ func TestJobsOfEveryCell(t *testing.T) {
 		for _, id := range byCell {
 			s, err := y.Job(deadline(t), tenant, id)
 			if err != nil || s.State != freeslot.StateRunning {
-				t.Fatalf("%+v, %v", s, err)
+				t.Fatalf("%+v, %v; want no error, s.State == freeslot.StateRunning", s, err)
 			}
 			if s, err = y.Cancel(deadline(t), tenant, id); err != nil || s.State != freeslot.StateCancelling {
-				t.Errorf("%+v, %v", s, err)
+				t.Errorf("%+v, %v; want no error, s.State == freeslot.StateCancelling", s, err)
 			}
 			if s, err = y.Attach(deadline(t), tenant, id, second); err != nil || s.ID != id {
-				t.Errorf("%+v, %v", s, err)
+				t.Errorf("%+v, %v; want no error, s.ID == %v", s, err, id)
 			}
 			agents[s.Node].complete(id, `"end"`)
 			if s := second.result(id); string(s.Result) != `"end"` {
-				t.Errorf("%+v", s)
+				t.Errorf("%+v; want string(s.Result) == `\"end\"`", s)
 			}
 			waittest.Until(t, "the first gets Detached", func() bool { return first.kinds(id) == "assigned detached" })
 		}
@@ -332,7 +332,7 @@ func TestOneServerOfTwo(t *testing.T) {
 					continue
 				}
 				if e := asError(t, err, freeslot.CodeUnavailable); !strings.Contains(e.Message, "may have been placed") {
-					t.Errorf("%v", err)
+					t.Errorf(`%v; want strings.Contains(e.Message, "may have been placed")`, err)
 				}
 				open++
 			}
@@ -361,7 +361,7 @@ func TestOneServerOfTwo(t *testing.T) {
 			leave.persist()
 			for _, id := range before[1] {
 				if s := sink.result(id); s.State != freeslot.StateSucceeded {
-					t.Errorf("%+v", s)
+					t.Errorf("%+v; want s.State == freeslot.StateSucceeded", s)
 				}
 				sink.want(id, "assigned result")
 			}
@@ -447,12 +447,12 @@ func TestNoNodeWithACellAway(t *testing.T) {
 	waittest.Until(t, "the cell is left out", func() bool { return rep.cache.Skip() != 0 })
 	_, err := rep.place(unknown, nil)
 	if e := asError(t, err, freeslot.CodeUnavailable); e.RetryAfter <= 0 {
-		t.Errorf("%+v", e)
+		t.Errorf("%+v; want e.RetryAfter > 0", e)
 	}
 	settled := spied.settled.Load()
 	_, err = rep.place(rare, nil)
 	if e := asError(t, err, freeslot.CodeUnavailable); e.RetryAfter <= 0 || strings.Contains(e.Message, "may have been") {
-		t.Errorf("%+v", e)
+		t.Errorf(`%+v; want e.RetryAfter > 0, not strings.Contains(e.Message, "may have been")`, e)
 	}
 	if n := spied.settled.Load() - settled; n > 2 {
 		t.Errorf("it was searched %d times although it is known", n)
@@ -490,7 +490,7 @@ func TestStartWithACellAway(t *testing.T) {
 	})
 	late.complete(id, `"late"`)
 	if s := sink.result(id); string(s.Result) != `"late"` {
-		t.Errorf("%+v", s)
+		t.Errorf("%+v; want string(s.Result) == `\"late\"`", s)
 	}
 }
 
@@ -522,7 +522,7 @@ func TestOneServerOutOfMemory(t *testing.T) {
 	}
 	_, err := rep.place(&freeslot.Job{Service: "rare"}, nil)
 	if e := asError(t, err, freeslot.CodeOverloaded); !strings.Contains(e.Message, "memory") {
-		t.Errorf("%+v", e)
+		t.Errorf(`%+v; want strings.Contains(e.Message, "memory")`, e)
 	}
 	limit("0")
 	waittest.Until(t, "there is memory again", func() bool { return ofJob(t, rep.mustPlace(job(), nil)) == 1 })

@@ -221,7 +221,7 @@ func TestRefusalsMendTheCache(t *testing.T) {
 		cell.RefusedFull: func(r *rig, a *agent) {
 			s := cell.Submission{JobID: cell.NewJobID(0), Tenant: tenant, Job: &freeslot.Job{Service: "echo", Slots: 9}, Candidates: []string{a.node.ID}}
 			if p, err := r.cell.Submit(deadline(r.t), s); err != nil || !p.Assigned {
-				r.t.Fatalf("%+v, %v", p, err)
+				r.t.Fatalf("%+v, %v; want no error, p.Assigned", p, err)
 			}
 		},
 		cell.RefusedDraining: func(_ *rig, a *agent) { a.heartbeat(freeslot.StatusDraining) },
@@ -296,7 +296,7 @@ func TestFullFleetIsNotAskedAgainAtOnce(t *testing.T) {
 		t.Helper()
 		p := &placement{request: Request{Tenant: tenant, Job: job()}}
 		if err := rep.chooseNode(p); err != nil || !p.enqueues() || p.to != rep.byCell[0] {
-			t.Fatalf("%+v, %v", p, err)
+			t.Fatalf("%+v, %v; want no error, p.enqueues(), p.to == rep.byCell[0]", p, err)
 		}
 		return len(p.candidates)
 	}
@@ -448,7 +448,7 @@ func TestSweepAsksSeveral(t *testing.T) {
 	}
 	rep.Submit(deadline(t), reqs, newRecorder(t), func(_ int, a Accepted, err error) {
 		if err != nil || a.Position == 0 {
-			t.Errorf("%+v, %v", a, err)
+			t.Errorf("%+v, %v; want no error, a.Position != 0", a, err)
 		}
 	})
 	waittest.Until(t, "all jobs", func() bool {
@@ -520,7 +520,7 @@ func TestLargeJobAsksBesideOthers(t *testing.T) {
 	for range 2 {
 		p := &placement{request: Request{Tenant: tenant, Job: large}}
 		if err := rep.chooseNode(p); err != nil || len(p.candidates) != 1 {
-			t.Fatalf("%+v, %v", p, err)
+			t.Fatalf("%+v, %v; want no error, len(p.candidates) == 1", p, err)
 		}
 	}
 }
@@ -752,7 +752,7 @@ func TestRedisHangs(t *testing.T) {
 			}
 		})
 		if e.Code != freeslot.CodeUnavailable || e.RetryAfter <= 0 {
-			t.Errorf("%+v", e)
+			t.Errorf("%+v; want e.Code == freeslot.CodeUnavailable, e.RetryAfter > 0", e)
 		}
 		if !strings.Contains(e.Message, "may have been placed") {
 			return e
@@ -780,7 +780,7 @@ func TestNotSent(t *testing.T) {
 	cancel()
 	rep.Submit(ctx, []Request{{Tenant: tenant, Job: job()}}, newRecorder(t), func(_ int, _ Accepted, err error) {
 		if e := asError(t, err, freeslot.CodeUnavailable); strings.Contains(e.Message, "may have been") {
-			t.Errorf("%+v", e)
+			t.Errorf(`%+v; want not strings.Contains(e.Message, "may have been")`, e)
 		}
 	})
 	if jobs, _ := r.owned("n1"); len(jobs) != 0 || rep.Outstanding() != 0 {
@@ -790,7 +790,7 @@ func TestNotSent(t *testing.T) {
 	stop(t, rep.set)
 	_, err := rep.place(job(), newRecorder(t))
 	if e := asError(t, err, freeslot.CodeUnavailable); !strings.Contains(e.Message, "stopping") || strings.Contains(e.Message, "may have been") {
-		t.Errorf("%+v", e)
+		t.Errorf(`%+v; want strings.Contains(e.Message, "stopping"), not strings.Contains(e.Message, "may have been")`, e)
 	}
 	if rep.Outstanding() != 0 {
 		t.Errorf("%d outstanding", rep.Outstanding())
@@ -816,7 +816,7 @@ func TestHangingCallersLeave(t *testing.T) {
 				rep.Submit(deadline(t), []Request{{Tenant: tenant, Job: job()}}, newRecorder(t), func(_ int, _ Accepted, err error) {
 					var e *freeslot.Error
 					if !errors.As(err, &e) || e.Code != freeslot.CodeUnavailable {
-						t.Errorf("%v", err)
+						t.Errorf("%v; want errors.As(err, &e), e.Code == freeslot.CodeUnavailable", err)
 					} else if strings.Contains(e.Message, "may have been") {
 						sent.Add(1)
 					} else {
@@ -856,7 +856,7 @@ func TestStaleCacheSaysNothingOfFitting(t *testing.T) {
 	waittest.Until(t, "a stale cache", func() bool { return rep.cache.Health().Stale })
 	_, err := rep.place(unknown, nil)
 	if e := asError(t, err, freeslot.CodeUnavailable); e.RetryAfter <= 0 {
-		t.Errorf("%+v", e)
+		t.Errorf("%+v; want e.RetryAfter > 0", e)
 	}
 }
 
@@ -879,7 +879,7 @@ func TestOutOfMemory(t *testing.T) {
 	do("CONFIG", "SET", "maxmemory", "1")
 	_, err := rep.place(job(), sink)
 	if e := asError(t, err, freeslot.CodeOverloaded); e.RetryAfter <= 0 || !strings.Contains(e.Message, "out of memory") || strings.Contains(e.Message, "may have been") {
-		t.Errorf("%+v", e)
+		t.Errorf(`%+v; want e.RetryAfter > 0, strings.Contains(e.Message, "out of memory"), not strings.Contains(e.Message, "may have been")`, e)
 	}
 	if jobs, _ := r.owned("n1"); len(jobs) != 1 || rep.Outstanding() != 1 {
 		t.Errorf("owned %v, %d outstanding", jobs, rep.Outstanding())
@@ -918,11 +918,11 @@ func TestAlmostOutOfMemory(t *testing.T) {
 	waittest.Until(t, "watchMemory sees it", func() bool { return rep.outOfMemory.load() != 0 })
 	_, err := rep.place(job(), sink)
 	if e := asError(t, err, freeslot.CodeOverloaded); e.RetryAfter <= 0 || !strings.Contains(e.Message, "80 %") {
-		t.Errorf("%+v", e)
+		t.Errorf(`%+v; want e.RetryAfter > 0, strings.Contains(e.Message, "80 %%")`, e)
 	}
 	a.complete(id, `1`)
 	if s := sink.result(id); s.State != freeslot.StateSucceeded {
-		t.Errorf("%+v", s)
+		t.Errorf("%+v; want s.State == freeslot.StateSucceeded", s)
 	}
 	limit(0.1)
 	waittest.Until(t, "submits are taken again", func() bool { _, err := rep.place(job(), sink); return err == nil })
@@ -999,7 +999,7 @@ func TestFireAndForget(t *testing.T) {
 	}
 	a.complete(id, `1`)
 	if s, err := rep.Job(deadline(t), tenant, id); err != nil || s.State != freeslot.StateSucceeded {
-		t.Errorf("%+v, %v", s, err)
+		t.Errorf("%+v, %v; want no error, s.State == freeslot.StateSucceeded", s, err)
 	}
 	n, err := r.client.Do(deadline(t), r.client.B().Xlen().Key(r.layout.Replies("r1")).Build()).AsInt64()
 	if err != nil || n != 1 { // the entry that opened the stream
@@ -1015,7 +1015,7 @@ func TestConfig(t *testing.T) {
 		"candidates": {Replica: "r1", Candidates: cell.MaxCandidates + 1},
 	} {
 		if d, err := New(cfg, nil, nil, nil, nil); err == nil {
-			t.Errorf("%s: %+v", name, d.cfg)
+			t.Errorf("%s: %+v; want an error", name, d.cfg)
 		}
 	}
 	got := Config{Replica: "r1"}.WithDefaults()
@@ -1055,7 +1055,7 @@ func TestCoded(t *testing.T) {
 			err := coded("submit", tt.err)
 			e := asError(t, err, tt.code)
 			if !strings.Contains(e.Message, tt.text) || (tt.code.Temporary() && e.RetryAfter <= 0) {
-				t.Errorf("%+v", e)
+				t.Errorf("%+v; want strings.Contains(e.Message, tt.text), not both tt.code.Temporary() and e.RetryAfter <= 0", e)
 			}
 		})
 	}

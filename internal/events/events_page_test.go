@@ -30,7 +30,7 @@ func TestEventsPage(t *testing.T) {
 			}
 			e, err := Decode(line)
 			if err != nil {
-				t.Errorf("%q: %v", line, err)
+				t.Errorf("%q: %v; want no error", line, err)
 				continue
 			}
 			if canonical := string(e.Append(nil)); canonical != line {

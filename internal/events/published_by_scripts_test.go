@@ -47,7 +47,7 @@ func TestScriptsPublishThis(t *testing.T) {
 			message := receive(t, sub.Messages())
 			got, err := Decode(message)
 			if err != nil {
-				t.Fatalf("%q: %v", message, err)
+				t.Fatalf("%q: %v; want no error", message, err)
 			}
 			if canonical := string(got.Append(nil)); canonical != message {
 				t.Errorf("the script sent %q, Append makes %q", message, canonical)

@@ -73,7 +73,7 @@ func do(t *testing.T, c rueidis.Client, args ...string) rueidis.RedisResult {
 	defer cancel()
 	r := c.Do(ctx, c.B().Arbitrary(args[0]).Args(args[1:]...).Build())
 	if err := r.NonRedisError(); err != nil {
-		t.Fatalf("%q: %v", args, err)
+		t.Fatalf("%q: %v; want no error", args, err)
 	}
 	return r
 }

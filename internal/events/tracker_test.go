@@ -80,7 +80,7 @@ func TestTrackerHears(t *testing.T) {
 		{"HSET", trackedPrefix + "last", "v", "1"},
 	} {
 		if err := do(t, admin, args...).Error(); err != nil {
-			t.Fatalf("%q: %v", args, err)
+			t.Fatalf("%q: %v; want no error", args, err)
 		}
 	}
 	got := takeUntil(t, w, "last")

@@ -141,7 +141,7 @@ func TestWatchConnected(t *testing.T) {
 		a.connected.Store(tt.a)
 		b.connected.Store(tt.b)
 		if got := w.Connected(); got != (tt.a && tt.b) {
-			t.Errorf("%+v: %v", tt, got)
+			t.Errorf("%+v: %v; want got == (tt.a && tt.b)", tt, got)
 		}
 	}
 }

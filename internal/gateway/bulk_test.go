@@ -172,7 +172,7 @@ func TestBulkBounds(t *testing.T) {
 			t.Helper()
 			resp := s.post(frame.SpecPath, "gpu", node, sessions[node], strings.NewReader(`{"type":"spec","job_id":"j"}`))
 			if message := expectRefusal(t, resp, http.StatusServiceUnavailable, "overloaded", ""); !strings.HasSuffix(message, whose) {
-				t.Errorf("%s: %s", node, message)
+				t.Errorf("%s: %s; want strings.HasSuffix(message, whose)", node, message)
 			}
 		}
 		last := fmt.Sprint("gpu-", maxBulk/nodeBulk)

@@ -41,7 +41,7 @@ func TestGather(t *testing.T) {
 			all.Go(func() {
 				out, err := g.do(ctx, n, false)
 				if (want == nil) != (err == nil) || want == nil && out != fmt.Sprint(n) {
-					t.Errorf("%d: %q, %v", n, out, err)
+					t.Errorf("%d: %q, %v; want (want == nil) == (err == nil), not both want == nil and out != fmt.Sprint(n)", n, out, err)
 				}
 			})
 			synctest.Wait()
@@ -95,7 +95,7 @@ func TestGatherWaits(t *testing.T) {
 				})
 				begin := time.Now()
 				if out, err := g.do(t.Context(), 1, false); err != nil || out != "1" {
-					t.Errorf("%q, %v", out, err)
+					t.Errorf(`%q, %v; want no error, out == "1"`, out, err)
 				}
 				if took := time.Since(begin); took != c.after+time.Second || len((*calls)[0]) != c.items {
 					t.Errorf("a call of %d began after %s, expected %d after %s", len((*calls)[0]), took-time.Second, c.items, c.after)
@@ -129,7 +129,7 @@ func TestGatherFullCalls(t *testing.T) {
 		for n := range 12 {
 			all.Go(func() {
 				if out, err := g.do(t.Context(), n, true); err != nil || out != n {
-					t.Errorf("%d: %d, %v", n, out, err)
+					t.Errorf("%d: %d, %v; want no error, out == %v", n, out, err, n)
 				}
 			})
 			synctest.Wait()
@@ -167,7 +167,7 @@ func TestGatherLeaderLeaves(t *testing.T) {
 					defer cancel()
 				}
 				if out, err := g.do(ctx, n, false); n%2 == 0 && (err != nil || out != n) || err == nil && out != n {
-					t.Errorf("%d: %d, %v", n, out, err)
+					t.Errorf("%d: %d, %v; want not both n%%2 == 0 and (err != nil || out != n), not both err == nil and out != n", n, out, err)
 				}
 			})
 		}
@@ -189,7 +189,7 @@ func TestGatherOfMany(t *testing.T) {
 		for n := range 10 * mostTogether {
 			all.Go(func() {
 				if out, err := g.do(t.Context(), n, false); err != nil || out != fmt.Sprint(n) {
-					t.Errorf("%d: %q, %v", n, out, err)
+					t.Errorf("%d: %q, %v; want no error, out == fmt.Sprint(n)", n, out, err)
 				}
 			})
 			if n == 0 {

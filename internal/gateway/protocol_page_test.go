@@ -99,17 +99,17 @@ func (s *pageSystem) act(text string) {
 		name, spec, _ := strings.Cut(rest, " ")
 		job := new(freeslot.Job)
 		if err := json.Unmarshal([]byte(spec), job); err != nil {
-			s.t.Fatalf("%s: %v", text, err)
+			s.t.Fatalf("%s: %v; want no error", text, err)
 		}
 		id := cell.NewJobID(0)
 		s.vars[name], s.vars[name+":1"] = id, id+":1"
 		sub := cell.Submission{JobID: id, Tenant: "default", Job: job, Candidates: []string{pageNode}, Class: cell.ClassOf(job), ReplyTo: "replica-1"}
 		if out := s.cell.EnqueueAll(ctx, []cell.Submission{sub}); out[0].Err != nil {
-			s.t.Fatalf("%s: %v", text, out[0].Err)
+			s.t.Fatalf("%s: %v; want no error", text, out[0].Err)
 		}
 		// As replicas do, so that the node's completions hand their slots over.
 		if _, err := s.cell.Take(ctx, pageNode, []string{sub.Class.ID}, pageConfig); err != nil {
-			s.t.Fatalf("%s: %v", text, err)
+			s.t.Fatalf("%s: %v; want no error", text, err)
 		}
 		// A heartbeat of the same millisecond may come before or behind. Redis has this clock.
 		written := time.Now().UnixMilli()
@@ -119,7 +119,7 @@ func (s *pageSystem) act(text string) {
 	case "cancel":
 		id, _ := s.vars[rest].(string)
 		if _, err := s.cell.Cancel(ctx, "default", id); err != nil {
-			s.t.Fatalf("%s: %v", text, err)
+			s.t.Fatalf("%s: %v; want no error", text, err)
 		}
 	case "drain":
 		s.drained = make(chan error, 1)
@@ -357,6 +357,6 @@ func TestOperatorsPage(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := gateway.OpenTokens(file, zap.NewNop(), nil); err != nil {
-		t.Errorf("%v:\n%s", err, example)
+		t.Errorf("%v:\n%s; want no error", err, example)
 	}
 }

@@ -206,7 +206,7 @@ func TestTokenLine(t *testing.T) {
 		}
 		tokens, err := openTokens(t, line)
 		if err != nil {
-			t.Fatalf("%s: %v", line, err)
+			t.Fatalf("%s: %v; want no error", line, err)
 		}
 		got, ok := tokens.Find(secret)
 		if diff := cmp.Diff(want, got); !ok || diff != "" {

@@ -172,7 +172,7 @@ func TestPace(t *testing.T) {
 			t.Errorf("%d checks, jitter %v, %d at a time", len(b.fake.times), differ, b.fake.most)
 		}
 		if got := b.log.All(); len(got) != 1 || got[0].ContextMap()["reason"] != "no answer within 2s" {
-			t.Errorf("%+v", got)
+			t.Errorf(`%+v; want len(got) == 1, got[0].ContextMap()["reason"] == "no answer within 2s"`, got)
 		}
 	})
 }

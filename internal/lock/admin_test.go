@@ -60,10 +60,10 @@ func TestList(t *testing.T) {
 			for _, s := range page {
 				if got = append(got, s.Key); s.Key == "foreign" {
 					if !strings.Contains(s.Problem, "layout 2") {
-						t.Errorf("%+v", s)
+						t.Errorf(`%+v; want strings.Contains(s.Problem, "layout 2")`, s)
 					}
 				} else if s.Holder != m.opts.Holder || s.Token == 0 || s.Left <= 0 || s.Left > DefaultLease || time.Since(s.Since).Abs() > time.Minute || s.Waiting != 0 {
-					t.Errorf("%+v", s)
+					t.Errorf("%+v; want s.Holder == %v, s.Token != 0, s.Left > 0, s.Left <= DefaultLease, time.Since(s.Since).Abs() <= time.Minute, s.Waiting == 0", s, m.opts.Holder)
 				}
 			}
 			if pages++; next == "" {
@@ -77,7 +77,7 @@ func TestList(t *testing.T) {
 		}
 		for _, bad := range []string{"x", "1", "-1@a", "1@"} {
 			if _, _, err := admin.List(ctx, bad, 5); codeOf(err) != freeslot.CodeInvalidArgument {
-				t.Errorf("%q: %v", bad, err)
+				t.Errorf("%q: %v; want codeOf(err) == freeslot.CodeInvalidArgument", bad, err)
 			}
 		}
 		if page, next, err := admin.List(ctx, "7@gone:1", 5); err != nil || len(page) > 0 || next != "" { // behind all others
@@ -94,7 +94,7 @@ func TestStateOfQueue(t *testing.T) {
 		ctx, prefix := bounded(t), redis.Prefix(t)
 		admin, cfg := newAdmin(t, redis, prefix), Config{Key: "k", Fair: true}
 		if s, err := admin.Get(ctx, "k", 10); err != nil || s.Holder != "" || s.Token != 0 || s.Waiting != 0 {
-			t.Fatalf("%+v %v", s, err)
+			t.Fatalf(`%+v %v; want no error, s.Holder == "", s.Token == 0, s.Waiting == 0`, s, err)
 		}
 		held, err := get(t, newManager(t, redis, prefix, func(o *Options) { o.Holder = "first" }), cfg).Lock(ctx)
 		if err != nil {
@@ -118,7 +118,7 @@ func TestStateOfQueue(t *testing.T) {
 			t.Errorf("%+v %v", s, err)
 		}
 		if s, err := admin.Get(ctx, "k", 1); err != nil || len(s.Waiters) != 1 || s.Waiting != 2 {
-			t.Errorf("%+v %v", s, err)
+			t.Errorf("%+v %v; want no error, len(s.Waiters) == 1, s.Waiting == 2", s, err)
 		}
 		if err := held.Unlock(ctx); err != nil {
 			t.Error(err)
@@ -193,7 +193,7 @@ func TestRevoke(t *testing.T) {
 				if now {
 					want = nil // gone, or taken by the next one
 				} else if s, err := admin.Get(ctx, "k", 0); err != nil || s.Revoked != "deploy" || s.Token != held.Token() {
-					t.Errorf("%+v %v", s, err)
+					t.Errorf(`%+v %v; want no error, s.Revoked == "deploy", s.Token == held.Token()`, s, err)
 				}
 				if err := held.Unlock(ctx); !errors.Is(err, ErrLost) || want != nil && !errors.Is(err, want) {
 					t.Error(err)
@@ -211,7 +211,7 @@ func TestRevoke(t *testing.T) {
 					t.Fatal(entries, err)
 				}
 				if e := entries[0]; e.Key != "k" || e.Token != held.Token() || e.Operator != "ops/ann" || e.Reason != "deploy" || e.Now != now || time.Since(e.At).Abs() > time.Minute {
-					t.Errorf("%+v", e)
+					t.Errorf(`%+v; want e.Key == "k", e.Token == held.Token(), e.Operator == "ops/ann", e.Reason == "deploy", e.Now == %v, time.Since(e.At).Abs() <= time.Minute`, e, now)
 				}
 			})
 		}
@@ -237,7 +237,7 @@ func TestAuditOrder(t *testing.T) {
 		}
 		entries, err := admin.Audit(ctx, 3)
 		if err != nil || len(entries) != 3 || !slices.IsSortedFunc(entries, func(x, y Audited) int { return y.At.Compare(x.At) }) {
-			t.Errorf("%+v %v", entries, err)
+			t.Errorf("%+v %v; want no error, len(entries) == 3, slices.IsSortedFunc(entries, func(x, y Audited) int { return y.At.Compare(x.At) })", entries, err)
 		}
 	})
 }

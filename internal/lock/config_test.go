@@ -20,10 +20,10 @@ func TestConfig(t *testing.T) {
 		Recovery: RecoverCancel, AlertThreshold: 3, Margin: 300 * time.Millisecond,
 	}
 	if got != want {
-		t.Errorf("%+v", got)
+		t.Errorf("%+v; want got == %v", got, want)
 	}
 	if c := (Config{Key: "k", Lease: MinLease}).WithDefaults(); c.Margin != MinMargin || c.Validate() != nil {
-		t.Errorf("%+v: %v", c, c.Validate())
+		t.Errorf("%+v: %v; want c.Margin == MinMargin, c.Validate() == nil", c, c.Validate())
 	}
 	for field, bad := range map[string][]Config{
 		"Key":            {{}, {Key: strings.Repeat("k", 513)}, {Key: "\xff"}, {Key: "a\nb"}, {Key: "\x7f"}, {Key: "\u0085"}},
@@ -54,7 +54,7 @@ func TestOptions(t *testing.T) {
 	const url = "redis://localhost:6379"
 	o := Options{RedisURL: url}.WithDefaults()
 	if err := o.Validate(); err != nil || o.KeyPrefix != "lock" || o.Liveness != time.Second || !strings.Contains(o.Holder, ":") || o.ReplicationTimeout != time.Second {
-		t.Errorf("%+v: %v", o, err)
+		t.Errorf(`%+v: %v; want no error, o.KeyPrefix == "lock", o.Liveness == time.Second, strings.Contains(o.Holder, ":"), o.ReplicationTimeout == time.Second`, o, err)
 	}
 	for field, bad := range map[string][]Options{
 		"RedisURL":           {{RedisURL: "x"}, {RedisURL: "http://localhost"}},
@@ -105,7 +105,7 @@ func FuzzKey(f *testing.F) {
 			bad = bad || c < 0x20 || c >= 0x7f && c < 0xa0
 		}
 		if (err != nil) != bad {
-			t.Fatalf("%q: %v", key, err)
+			t.Fatalf("%q: %v; want (err != nil) == %v", key, err, bad)
 		}
 		if bad {
 			return
@@ -120,7 +120,7 @@ func FuzzKey(f *testing.F) {
 			}
 		}
 		if n, token, ok := parseWake("7 12345 " + key); !ok || n != 7 || token != 12345 {
-			t.Errorf("%q: %d, %d, %v", key, n, token, ok)
+			t.Errorf("%q: %d, %d, %v; want ok, n == 7, token == 12345", key, n, token, ok)
 		}
 	})
 }

@@ -24,16 +24,16 @@ func TestFence(t *testing.T) {
 			got, err := f.Run(ctx, client, tag+":fence", step.token, []string{tag + ":body"}, []string{step.value})
 			if !step.ok {
 				if !errors.Is(err, ErrStale) || !strings.Contains(err.Error(), "is lower than") {
-					t.Errorf("%d: %v", step.token, err)
+					t.Errorf(`%d: %v; want errors.Is(err, ErrStale), strings.Contains(err.Error(), "is lower than")`, step.token, err)
 				}
 				if now, err := client.Do(ctx, client.B().Get().Key(tag+":body").Build()).ToString(); err != nil || now == step.value {
-					t.Errorf("%d: %q %v", step.token, now, err)
+					t.Errorf("%d: %q %v; want no error, now != %v", step.token, now, err, step.value)
 				}
 				continue
 			}
 			parts, errParts := got.ToArray()
 			if err != nil || errParts != nil || len(parts) != 3 {
-				t.Fatalf("%d: %v %v", step.token, err, errParts)
+				t.Fatalf("%d: %v %v; want no error, errParts == nil, len(parts) == 3", step.token, err, errParts)
 			}
 			keys, _ := parts[0].AsInt64()
 			args, _ := parts[1].AsInt64()

@@ -68,7 +68,7 @@ func TestReentry(t *testing.T) {
 	})
 	for what, ctx := range map[string]context.Context{"stranger": WithoutOwner(derived), "no owner": ctx} {
 		if h, err := l.TryLock(ctx, 0); !errors.Is(err, ErrNotAcquired) {
-			t.Errorf("%s: %v, %v", what, h, err)
+			t.Errorf("%s: %v, %v; want errors.Is(err, ErrNotAcquired)", what, h, err)
 		}
 	}
 	if h, err := get(t, other, cfg).TryLock(derived, 0); !errors.Is(err, ErrNotAcquired) { // another manager's

@@ -144,7 +144,7 @@ func TestSlotMigration(t *testing.T) {
 	}
 	for i, got := range looked {
 		if got.code != codeDone {
-			t.Errorf("%s: %+v", names[i], got)
+			t.Errorf("%s: %+v; want got.code == %v", names[i], got, codeDone)
 		}
 	}
 	free := "c"

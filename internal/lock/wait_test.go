@@ -261,7 +261,7 @@ func TestHeldByAnother(t *testing.T) {
 		var busy *HeldError
 		if !errors.As(err, &busy) || busy.Holder != "x:1" || busy.Key != "k" ||
 			time.Since(busy.Since) > time.Hour || busy.Left <= 0 || busy.Left > time.Hour {
-			t.Errorf("%s: %v", what, err)
+			t.Errorf(`%s: %v; want errors.As(err, &busy), busy.Holder == "x:1", busy.Key == "k", time.Since(busy.Since) <= time.Hour, busy.Left > 0, busy.Left <= time.Hour`, what, err)
 		}
 	}
 	tries(t, "the deadline, and who has it", func(wait time.Duration) error {

@@ -38,12 +38,12 @@ func TestKeys(t *testing.T) {
 	}
 	for key, isBlock := range map[string]bool{SegmentKey("p:ns", "vip", 3, 41): false, BlockKey("p:ns", "vip", 3, 0): true} {
 		if list, version, block, ok := ParseDataKey("p:ns", key); list != "vip" || version != 3 || block != isBlock || !ok {
-			t.Errorf("%s: %s, %d, %v, %v", key, list, version, block, ok)
+			t.Errorf(`%s: %s, %d, %v, %v; want list == "vip", version == 3, block == %v, ok`, key, list, version, block, ok, isBlock)
 		}
 	}
 	for name, ok := range map[string]bool{"vip": true, "a.b-c": true, "": false, "a_b": false, "-a": false, "ä": false} {
 		if err := ValidateName("list", name); (err == nil) != ok {
-			t.Errorf("%q: %v", name, err)
+			t.Errorf("%q: %v; want (err == nil) == %v", name, err, ok)
 		}
 	}
 }
@@ -129,7 +129,7 @@ func TestHead(t *testing.T) {
 			t.Fatal(err)
 		}
 		if got := ok[[]Server](t)(r.Servers(ctx)); len(got) != 1 || got[0].Addresses[0] != "redis://far:1" {
-			t.Errorf("%+v", got)
+			t.Errorf(`%+v; want len(got) == 1, got[0].Addresses[0] == "redis://far:1"`, got)
 		}
 		spec := Spec{
 			Form: form.Lower, Server: "far", Expected: 7,
@@ -202,7 +202,7 @@ func TestStep(t *testing.T) {
 		})
 		once("as seen", codeDone, change{fields: []string{"filter", "none"}, watched: []string{number(n), text}}, &h)
 		if again := ok[Head](t)(r.Head(ctx, "vip")); again.Revision != h.Revision+1 || again.Filter != filter.None {
-			t.Errorf("%+v", again)
+			t.Errorf("%+v; want again.Revision == h.Revision+1, again.Filter == filter.None", again)
 		}
 		// The same call again, as after an answer that was lost.
 		args := []string{"vip", r.k.change("vip"), "id", "", h.raw, "0", "2", "state", "frozen"}
@@ -264,7 +264,7 @@ func TestNumbers(t *testing.T) {
 		is(t, "delete of another version", err, freeslot.CodeConflict)
 		is(t, "the end of no delete", r.FinishDelete(ctx, "vip"), freeslot.CodeConflict)
 		if h := ok[Head](t)(r.Delete(ctx, "vip", 1, true, ada)); h.State != Deleting || h.Serving == nil {
-			t.Errorf("%+v", h)
+			t.Errorf("%+v; want h.State == Deleting, h.Serving != nil", h)
 		}
 		if err := r.FinishDelete(ctx, "vip"); err != nil {
 			t.Fatal(err)
@@ -306,7 +306,7 @@ func TestTakeOver(t *testing.T) {
 		is(t, "take of a renewed operation", err, freeslot.CodeConflict)
 		r.pass("vip", 2*time.Second)
 		if h := ok[Head](t)(r.Head(ctx, "vip")); !h.Lapsed() {
-			t.Errorf("%+v", h.Op)
+			t.Errorf("%+v; want h.Lapsed()", h.Op)
 		}
 		taken := make(chan error, 10)
 		for i := range cap(taken) {
@@ -331,7 +331,7 @@ func TestTakeOver(t *testing.T) {
 		_, err = r.Done(ctx, "vip", h.Op, Version{Number: 99})
 		is(t, "another number", err, freeslot.CodeInvalidArgument)
 		if h := ok[Head](t)(r.Done(ctx, "vip", h.Op, Version{Number: op.Number})); h.State != Active || h.serving() != 1 || h.Op.ID != "" {
-			t.Errorf("%+v", h)
+			t.Errorf(`%+v; want h.State == Active, h.serving() == 1, h.Op.ID == ""`, h)
 		}
 	})
 }
@@ -352,19 +352,19 @@ func TestTargets(t *testing.T) {
 		is(t, "another version seen", err, freeslot.CodeConflict)
 		op := r.begin("vip", OpSwitch, 2)
 		if h := ok[Head](t)(r.Prepare(ctx, "vip", op)); h.State != Switching || h.Next.Number != 2 || h.serving() != 1 {
-			t.Errorf("%+v", h)
+			t.Errorf("%+v; want h.State == Switching, h.Next.Number == 2, h.serving() == 1", h)
 		}
 		ok[Head](t)(r.Damage(ctx, "vip", 2, "segment 3"))
 		_, err = r.Switch(ctx, "vip", op, 1)
 		is(t, "a damaged version", err, freeslot.CodeConflict)
 		if h := ok[Head](t)(r.Cancel(ctx, "vip", op.ID)); h.State != Active || h.Next != nil || h.serving() != 1 {
-			t.Errorf("%+v", h)
+			t.Errorf("%+v; want h.State == Active, h.Next == nil, h.serving() == 1", h)
 		}
 		_, err = r.DropVersion(ctx, "vip", 1)
 		is(t, "drop of the serving version", err, freeslot.CodeConflict)
 		ok[Head](t)(r.DropVersion(ctx, "vip", 2))
 		if v := ok[[]Version](t)(r.Versions(ctx, "vip")); len(v) != 1 || v[0].Number != 1 {
-			t.Errorf("%+v", v)
+			t.Errorf("%+v; want len(v) == 1, v[0].Number == 1", v)
 		}
 	})
 }
@@ -383,7 +383,7 @@ func TestCompaction(t *testing.T) {
 		ok[Head](t)(r.Prepare(ctx, "vip", op))
 		h := ok[Head](t)(r.Switch(ctx, "vip", op, 1))
 		if h.State != Active || h.serving() != 2 || h.Next != nil || h.Edited-h.Serving.Edited != 1 {
-			t.Errorf("%+v", h)
+			t.Errorf("%+v; want h.State == Active, h.serving() == 2, h.Next == nil, h.Edited-h.Serving.Edited == 1", h)
 		}
 		op = r.begin("vip", OpCompact, 0)
 		r.begin("vip", OpEdit, 0)
@@ -406,7 +406,7 @@ func TestFull(t *testing.T) {
 		is(t, "an edit", err, freeslot.CodeOverloaded)
 	})
 	if h := ok[Head](t)(r.Cancel(ctx, "vip", op.ID)); h.State != Active {
-		t.Errorf("%+v", h)
+		t.Errorf("%+v; want h.State == Active", h)
 	}
 	ok[Head](t)(r.Delete(ctx, "vip", 1, true, ada))
 	if err := r.FinishDelete(ctx, "vip"); err != nil {

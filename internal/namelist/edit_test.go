@@ -76,7 +76,7 @@ func TestEditForm(t *testing.T) {
 		r.serve("vip", r.build("vip", OpImport))
 		r.edit("vip", add(" Ada ")...)
 		if got := r.log("vip", 0)[0].Changes[0].ID; got != "ada" {
-			t.Errorf("%q", got)
+			t.Errorf(`%q; want got == "ada"`, got)
 		}
 		_, err := r.Edit(bounded(t), "vip", EditRequest{Changes: add("eve", "EVE")})
 		is(t, "an id twice", err, freeslot.CodeInvalidArgument)
@@ -103,7 +103,7 @@ func TestEditLimits(t *testing.T) {
 		ok[Head](t)(r.Done(ctx, "vip", op, Version{Number: op.Number}))
 		h := r.serve("vip", op.Number)
 		if h.Floor != 0 || h.Edited != 12 || h.Serving.Edited != 12 {
-			t.Errorf("%+v", h)
+			t.Errorf("%+v; want h.Floor == 0, h.Edited == 12, h.Serving.Edited == 12", h)
 		}
 		var last int64
 		for range 9 {
@@ -129,7 +129,7 @@ func TestSession(t *testing.T) {
 		r.active("vip")
 		op := r.begin("vip", OpEdit, 0)
 		if op.Number != 0 || op.Lease.Sub(op.Since) != SessionLease {
-			t.Errorf("%+v", op)
+			t.Errorf("%+v; want op.Number == 0, op.Lease.Sub(op.Since) == SessionLease", op)
 		}
 		stage := func(changes ...Change) int64 {
 			t.Helper()
@@ -165,7 +165,7 @@ func TestSession(t *testing.T) {
 		})
 		log := r.log("vip", 0)
 		if h := ok[Head](t)(r.Head(ctx, "vip")); h.State != Active || h.Op.ID != "" || h.Edited != 3 || len(log) != 1 {
-			t.Errorf("%+v, %+v", h, log)
+			t.Errorf(`%+v, %+v; want h.State == Active, h.Op.ID == "", h.Edited == 3, len(log) == 1`, h, log)
 		}
 		if diff := cmp.Diff(want, sorted(log[0].Changes)); diff != "" {
 			t.Error(diff)
@@ -181,7 +181,7 @@ func TestSession(t *testing.T) {
 		stage(add("d")...)
 		ok[Head](t)(r.Cancel(ctx, "vip", op.ID))
 		if got := ok[[]Change](t)(r.Staged(ctx, "vip")); len(got) > 0 {
-			t.Errorf("%+v", got)
+			t.Errorf("%+v; want len(got) <= 0", got)
 		}
 
 		op = r.begin("vip", OpEdit, 0)
@@ -215,7 +215,7 @@ func TestSessionLimit(t *testing.T) {
 		_, err = r.Commit(ctx, "vip", op.ID, ada)
 		is(t, "a commit of too many", err, freeslot.CodeOverloaded)
 		if h := ok[Head](t)(r.Cancel(ctx, "vip", op.ID)); h.State != Draft || h.Edited != 5 {
-			t.Errorf("%+v", h)
+			t.Errorf("%+v; want h.State == Draft, h.Edited == 5", h)
 		}
 	})
 }
@@ -266,7 +266,7 @@ func TestDelta(t *testing.T) {
 		ctx := bounded(t)
 		d := ok[Delta](t)(r.Delta(ctx, "vip", 0, true))
 		if d.Head.Birth != "" || d.Head.Revision != 0 || d.Head.At.IsZero() || len(strings.Fields(d.History)) != 2 {
-			t.Errorf("%+v", d)
+			t.Errorf(`%+v; want d.Head.Birth == "", d.Head.Revision == 0, not d.Head.At.IsZero(), len(strings.Fields(d.History)) == 2`, d)
 		}
 		h := r.active("vip")
 		want := []int{1000, 1000, 1000, 1000, 999, 1000, 3}
@@ -355,7 +355,7 @@ func TestEvents(t *testing.T) {
 			t.Error(diff)
 		}
 		if e := receive(t, events); e.Head == nil || e.Head.State != Deleted || len(events) > 0 {
-			t.Errorf("%+v", e)
+			t.Errorf("%+v; want e.Head != nil, e.Head.State == Deleted, len(events) <= 0", e)
 		}
 	})
 }
@@ -403,7 +403,7 @@ func TestClients(t *testing.T) {
 			}
 			for _, c := range live {
 				if list == "vip" && (cmp.Diff(report, c.ClientReport) != "" || at.Sub(c.At) > Live) {
-					t.Errorf("%+v", c)
+					t.Errorf(`%+v; want not both list == "vip" and (cmp.Diff(report, c.ClientReport) != "" || at.Sub(c.At) > Live)`, c)
 				}
 				out = append(out, c.ID)
 			}
@@ -490,7 +490,7 @@ func FuzzEvent(f *testing.F) {
 	f.Fuzz(func(t *testing.T, message string) {
 		e, err := DecodeEvent("vip", message)
 		if err == nil && (e.Revision < 1 || e.Birth == "" || e.Head != nil && e.Head.Name != "vip") {
-			t.Errorf("%+v", e)
+			t.Errorf(`%+v; want not both err == nil and (e.Revision < 1 || e.Birth == "" || e.Head != nil && e.Head.Name != "vip")`, e)
 		}
 	})
 }
@@ -503,7 +503,7 @@ func FuzzHead(f *testing.F) {
 		fields := strings.Split(record, " ")
 		h, err := DecodeHead("vip", fields, serving, next)
 		if err == nil && (h.Revision < 0 || h.Number < 0 || (h.Serving == nil) != (serving == "")) {
-			t.Errorf("%+v", h)
+			t.Errorf(`%+v; want not both err == nil and (h.Revision < 0 || h.Number < 0 || (h.Serving == nil) != (serving == ""))`, h)
 		}
 		also, err2 := DecodeHead("vip", append([]string{"later", "x"}, fields...), serving, next)
 		if (err == nil) != (err2 == nil) || err == nil && !cmp.Equal(h, also, cmp.AllowUnexported(Head{})) {

@@ -91,7 +91,7 @@ func (f *fleet) submit(job freeslot.Job) string {
 	f.t.Helper()
 	s := cell.Submission{JobID: f.cell.NewJobID(), Tenant: "acme", Job: &job, Candidates: []string{"node-1"}, ReplyTo: "replica-1"}
 	if p, err := f.cell.Submit(f.t.Context(), s); err != nil || !p.Assigned {
-		f.t.Fatalf("%+v, %v", p, err)
+		f.t.Fatalf("%+v, %v; want no error, p.Assigned", p, err)
 	}
 	return s.JobID
 }
@@ -122,7 +122,7 @@ func TestAgentInItsCell(t *testing.T) {
 		t.Parallel()
 		f := startFleetOn(t, redis, 4, Service{Name: "cat", Command: &Command{Argv: []string{"cat"}}})
 		if s := f.end(f.submit(freeslot.Job{Service: "cat", Payload: json.RawMessage(`{"a":1}`)})); string(s.Result) != `{"a":1}` {
-			t.Errorf("%+v", s)
+			t.Errorf("%+v; want string(s.Result) == `{\"a\":1}`", s)
 		}
 	})
 }
@@ -142,25 +142,25 @@ func TestAgentRunsJobs(t *testing.T) {
 		Service{Name: "wait", Command: &Command{Argv: []string{"sleep", "1000"}}},
 	)
 	if s := f.end(f.submit(freeslot.Job{Service: "echo", Payload: json.RawMessage(`{"a":1}`)})); string(s.Result) != `{"a":1}` {
-		t.Errorf("%+v", s)
+		t.Errorf("%+v; want string(s.Result) == `{\"a\":1}`", s)
 	}
 	speak := freeslot.Job{Service: "speak", Payload: json.RawMessage(`{"text":"ja"}`), Requirement: freeslot.Requirement{TargetLanguage: "de"}}
 	if s := f.end(f.submit(speak)); string(s.Result) != `"ZGU6amE="` { // de:ja
-		t.Errorf("%+v", s)
+		t.Errorf("%+v; want string(s.Result) == `\"ZGU6amE=\"`", s)
 	}
 	if s := f.end(f.submit(freeslot.Job{Service: "fail"})); s.State != freeslot.StateFailed || s.Error.Code != "exit_2" || s.Error.Message != "the command exited with 2: no voice" {
-		t.Errorf("%+v", s)
+		t.Errorf(`%+v; want s.State == freeslot.StateFailed, s.Error.Code == "exit_2", s.Error.Message == "the command exited with 2: no voice"`, s)
 	}
 	job := f.submit(freeslot.Job{Service: "wait"})
 	if _, err := f.cell.Cancel(t.Context(), "", job); err != nil {
 		t.Fatal(err)
 	}
 	if s := f.end(job); s.State != freeslot.StateCancelled {
-		t.Errorf("%+v", s)
+		t.Errorf("%+v; want s.State == freeslot.StateCancelled", s)
 	}
 	changes, err := f.cell.Changes(t.Context(), 0, 10)
 	if err != nil || len(changes.Nodes) != 1 || len(changes.Nodes[0].Node.Services) != 4 || changes.Nodes[0].Node.Services[0].Version != "1.0" {
-		t.Errorf("%+v, %v", changes.Nodes, err)
+		t.Errorf(`%+v, %v; want no error, len(changes.Nodes) == 1, len(changes.Nodes[0].Node.Services) == 4, changes.Nodes[0].Node.Services[0].Version == "1.0"`, changes.Nodes, err)
 	}
 }
 

@@ -117,11 +117,11 @@ func TestAnnounce(t *testing.T) {
 	in := until("asr", one((*registry.Instance).Healthy)).Instances[0]
 	labels := map[string]string{"zone": "b", "node": "node-1", "version": "2.1", "url": "https://10.0.0.7/run"}
 	if in.ID != "node-1" || in.Host != "10.0.0.7" || in.Port != 443 || in.Protocol != "HTTPS" || !maps.Equal(in.Metadata, labels) {
-		t.Errorf("%+v", in)
+		t.Errorf(`%+v; want in.ID == "node-1", in.Host == "10.0.0.7", in.Port == 443, in.Protocol == "HTTPS", maps.Equal(in.Metadata, labels)`, in)
 	}
 	in = until("tts", one((*registry.Instance).Healthy)).Instances[0]
 	if in.Host != "fd00::1" || in.Port != 9000 || in.Protocol != registry.DefaultProtocol {
-		t.Errorf("%+v", in)
+		t.Errorf(`%+v; want in.Host == "fd00::1", in.Port == 9000, in.Protocol == registry.DefaultProtocol`, in)
 	}
 	until("quiet", func(l *registry.List) bool { return l.Why == registry.WhyNeverRegistered })
 
@@ -178,7 +178,7 @@ func TestAnnounceRefuses(t *testing.T) {
 		yaml := "services: [{name: a, announce: true, command: {argv: [cat]}, " + test.service + "}]\nregistry: {namespace: '" + test.namespace + "'}"
 		_, err := load(t, yaml, "FREESLOT_NODE__ID="+test.node)
 		if test.want == "" && err != nil || test.want != "" && (err == nil || !strings.HasPrefix(err.Error(), test.want) || strings.Contains(err.Error(), "\n")) {
-			t.Errorf("%+v: %v", test, err)
+			t.Errorf(`%+v: %v; want not both test.want == "" and err != nil, not both test.want != "" and (err == nil || !strings.HasPrefix(err.Error(), test.want) || strings.Contains(err.Error(), "\n"))`, test, err)
 		}
 	}
 }

@@ -57,21 +57,21 @@ func TestArgvExpands(t *testing.T) {
 	}
 	got, err := expand(t, argvJob(payload), "-a", "--", "${{payload.dash}}", "x${{payload.dash}}")
 	if diff := cmp.Diff([]string{"-a", "--", "-rf", "x-rf"}, got); err != nil || diff != "" {
-		t.Errorf("%v %s", err, diff)
+		t.Errorf(`%v %s; want no error, diff == ""`, err, diff)
 	}
 	// The "--" of kubectl exec or sudo ends their options, but not those of the program after it.
 	_, err = expand(t, argvJob(payload), "exec", "pod", "--", "tool", "${{payload.dash}}")
 	wantCode(t, err, CodeBadPayload, `payload.dash begins with "-"`)
 	got, err = expand(t, argvJob(payload), "exec", "pod", "--", "tool", "--", "${{job_id}}", "${{payload.dash}}")
 	if err != nil || got[6] != "-rf" {
-		t.Errorf("%q %v", got, err)
+		t.Errorf(`%q %v; want no error, got[6] == "-rf"`, got, err)
 	}
 	parsed, _ := parseArgv([]string{"sh", "-c", "tool", "--", "fixed", "${{payload.dash}}"})
 	if got, err := parsed.expand(argvJob(payload)); err != nil || got[4] != "-rf" {
 		t.Errorf("behind a shell's text all are its own: %q %v", got, err)
 	}
 	if got, err := expand(t, argvJob(`"the whole"`), "${{payload}}"); err != nil || got[0] != "the whole" {
-		t.Errorf("%q %v", got, err)
+		t.Errorf(`%q %v; want no error, got[0] == "the whole"`, got, err)
 	}
 	if got, err := expand(t, argvJob(`not JSON`), "{}", "${{attempt}}"); err != nil || got[1] != "2" {
 		t.Errorf("a payload that no argument needs: %q %v", got, err)
@@ -133,11 +133,11 @@ func TestArgvRefusesConfigurations(t *testing.T) {
 	} {
 		_, err := load(t, fmt.Sprintf(service, argv), "FREESLOT_NODE__ID=n1")
 		if err == nil || !strings.HasPrefix(err.Error(), "services[0].command."+want) && !strings.Contains(err.Error(), "cannot be run") {
-			t.Errorf("%s: %v", argv, err)
+			t.Errorf(`%s: %v; want an error, not both !strings.HasPrefix(err.Error(), "services[0].command."+want) and !strings.Contains(err.Error(), "cannot be run")`, argv, err)
 		}
 	}
 	if _, problems := parseArgv([]string{"${{payload.program}}"}); problems[0] == nil || !strings.Contains(problems[0].Error(), "expected a program that no job can choose") {
-		t.Errorf("%v", problems)
+		t.Errorf(`%v; want problems[0] != nil, strings.Contains(problems[0].Error(), "expected a program that no job can choose")`, problems)
 	}
 	for _, fine := range []string{
 		`[sh, "-c", "echo $1 $${{x}}", "--", "${{payload.text}}"]`, `[awk, "-c", "{print $1}"]`, `[cat, "--", "-${{payload.text}}"]`,
@@ -145,7 +145,7 @@ func TestArgvRefusesConfigurations(t *testing.T) {
 		`[env, "A=b", sh, script.sh, "-x", "${{payload.text}}"]`, `[python3, "-u", "--", script.py, "--text=${{payload.text}}"]`, `[sh, "-c", "cat $1", name, "${{payload.text}}"]`,
 	} {
 		if _, err := load(t, fmt.Sprintf(service, fine), "FREESLOT_NODE__ID=n1"); err != nil {
-			t.Errorf("%s: %v", fine, err)
+			t.Errorf("%s: %v; want no error", fine, err)
 		}
 	}
 }
@@ -156,7 +156,7 @@ func TestPlaceholderNames(t *testing.T) {
 	slices.Sort(names)
 	last := len(names) - 1
 	if got := strings.Join(names[:last], ", ") + " or " + names[last]; got != placeholderNames {
-		t.Errorf("%s", got)
+		t.Errorf("%s; want got == %v", got, placeholderNames)
 	}
 }
 
@@ -176,7 +176,7 @@ func TestArgvInjection(t *testing.T) {
 		value = strings.ToValidUTF8(value, "\ufffd") // as JSON has it
 		want := []string{"-a", value, "--o=" + value, "z", "--", value}
 		if refused != (err != nil) || err == nil && cmp.Diff(want, got) != "" {
-			r.Fatalf("%q, %v", got, err)
+			r.Fatalf(`%q, %v; want refused == (err != nil), not both err == nil and cmp.Diff(want, got) != ""`, got, err)
 		}
 	})
 }
@@ -190,7 +190,7 @@ func TestCommandArgv(t *testing.T) {
 	})
 	result, err := e.run(t.Context(), argvJob(`{"text":"-n \"a\" $(id)\nb"}`))
 	if err != nil || text(t, result) != text(t, "3\n-n \"a\" $(id)\nb\n<-n \"a\" $(id)\nb>\n{literal}\n") {
-		t.Errorf("%v %v", result, err)
+		t.Errorf(`%v %v; want no error, text(t, result) == text(t, "3\n-n \"a\" $(id)\nb\n<-n \"a\" $(id)\nb>\n{literal}\n")`, result, err)
 	}
 	_, err = e.run(t.Context(), argvJob(`{}`))
 	wantCode(t, err, CodeBadPayload, "payload.text")

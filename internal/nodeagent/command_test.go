@@ -299,7 +299,7 @@ func TestCommandLeavesNothingBehind(t *testing.T) {
 	defer pipe.Close()
 	(&family{pipe: pipe, lines: bufio.NewReader(pipe)}).ended(t)
 	if got := <-ended; got.err != nil || text(t, got.result) != `"done"` {
-		t.Errorf("%v %v", got.result, got.err)
+		t.Errorf("%v %v; want no error, text(t, got.result) == `\"done\"`", got.result, got.err)
 	}
 }
 
@@ -341,7 +341,7 @@ func TestTail(t *testing.T) {
 	whole := &tail{limit: 4}
 	_, _ = whole.Write([]byte("a\xff\n"))
 	if got := whole.String(); got != "a\uFFFD" {
-		t.Errorf("%q", got)
+		t.Errorf(`%q; want got == "a\uFFFD"`, got)
 	}
 }
 

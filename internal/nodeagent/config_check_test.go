@@ -48,11 +48,11 @@ func TestCheckDefaults(t *testing.T) {
 	} {
 		got, err := loadCheck(t, yaml)
 		if err != nil {
-			t.Errorf("%s: %v", yaml, err)
+			t.Errorf("%s: %v; want no error", yaml, err)
 			continue
 		}
 		if diff := cmp.Diff(&want, got); diff != "" {
-			t.Errorf("%s: %s", yaml, diff)
+			t.Errorf(`%s: %s; want diff == ""`, yaml, diff)
 		}
 	}
 }

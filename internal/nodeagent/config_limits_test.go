@@ -41,6 +41,6 @@ func TestLimitsConfiguration(t *testing.T) {
 		t.Fatal(err)
 	}
 	if diff := cmp.Diff(&Limits{MemoryBytes: 1 << 20, CPUs: 0.5, PIDs: 7}, cfg.Services[0].Command.Limits); diff != "" || !cfg.Services[0].Command.LimitsRequired || cfg.Services[1].HTTP.IdleTimeout != 5*time.Second {
-		t.Errorf("%s %+v", diff, cfg.Services)
+		t.Errorf(`%s %+v; want diff == "", cfg.Services[0].Command.LimitsRequired, cfg.Services[1].HTTP.IdleTimeout == 5*time.Second`, diff, cfg.Services)
 	}
 }

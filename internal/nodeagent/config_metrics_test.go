@@ -31,7 +31,7 @@ func TestMetricsDefaults(t *testing.T) {
 		t.Error(diff)
 	}
 	if cfg, err := load(t, someService+"metrics: {enabled: []}", "FREESLOT_NODE__ID=n1"); err != nil || len(cfg.Metrics.Enabled) != 0 {
-		t.Errorf("%v, %v", cfg.Metrics.Enabled, err)
+		t.Errorf("%v, %v; want no error, len(cfg.Metrics.Enabled) == 0", cfg.Metrics.Enabled, err)
 	}
 }
 

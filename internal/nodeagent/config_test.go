@@ -31,7 +31,7 @@ func TestExampleFile(t *testing.T) {
 		t.Fatal(err)
 	}
 	if len(cfg.Services) != 4 || cfg.Node.ID != "node-1" || cfg.Node.Languages.TTS[0] != "de" {
-		t.Fatalf("%+v", cfg)
+		t.Fatalf(`%+v; want len(cfg.Services) == 4, cfg.Node.ID == "node-1", cfg.Node.Languages.TTS[0] == "de"`, cfg)
 	}
 	// Keys that the file leaves out or shows as defaults have their defaults.
 	want := DefaultConfig()
@@ -71,7 +71,7 @@ func TestServiceDefaults(t *testing.T) {
 		t.Fatal(diff)
 	}
 	if cfg.Node.ID != "n1" || cfg.Node.MaxConcurrency != 1 {
-		t.Fatalf("%+v", cfg.Node)
+		t.Fatalf(`%+v; want cfg.Node.ID == "n1", cfg.Node.MaxConcurrency == 1`, cfg.Node)
 	}
 	if cfg, err := load(t, "services: [{name: b, command: {argv: [cat], pass_env: []}}]"); err != nil || len(cfg.Services[0].Command.PassEnv) != 0 {
 		t.Fatalf("an empty pass_env passes %v: %v", cfg.Services[0].Command.PassEnv, err)

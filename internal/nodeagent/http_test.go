@@ -97,10 +97,10 @@ func TestHTTPRequest(t *testing.T) {
 	defer span.End()
 	result, err := e.run(ctx, testJob())
 	if err != nil || text(t, result) != `{"ok":true}` {
-		t.Fatalf("%v %v", result, err)
+		t.Fatalf("%v %v; want no error, text(t, result) == `{\"ok\":true}`", result, err)
 	}
 	if got.Method != http.MethodPost || got.URL.String() != "/run?x=1" || string(body) != `{"text":"hello"}` {
-		t.Errorf("%s %s %s", got.Method, got.URL, body)
+		t.Errorf("%s %s %s; want got.Method == http.MethodPost, got.URL.String() == \"/run?x=1\", string(body) == `{\"text\":\"hello\"}`", got.Method, got.URL, body)
 	}
 	for name, want := range map[string]string{
 		"Content-Type": "application/json", "Authorization": "Bearer abc",
@@ -279,6 +279,6 @@ func TestHTTPNoPayloadIsNull(t *testing.T) {
 	t.Parallel()
 	e := serve(t, func(w http.ResponseWriter, r *http.Request) { _, _ = io.Copy(w, r.Body) })
 	if result, err := e.run(t.Context(), &worker.Job{}); err != nil || text(t, result) != `"null"` {
-		t.Errorf("%v %v", result, err)
+		t.Errorf("%v %v; want no error, text(t, result) == `\"null\"`", result, err)
 	}
 }

@@ -62,7 +62,7 @@ func TestCommandMemoryLimit(t *testing.T) {
 		t.Parallel()
 		result, err := contained(t, "head -c 1000000 /dev/zero | tail | wc -c", limits).run(t.Context(), testJob())
 		if err != nil || text(t, result) != "1000000" {
-			t.Errorf("%v %v", result, err)
+			t.Errorf(`%v %v; want no error, text(t, result) == "1000000"`, result, err)
 		}
 	})
 	t.Run("killed otherwise", func(t *testing.T) {
@@ -105,7 +105,7 @@ func TestCommandDaemonEndsWithItsGroup(t *testing.T) {
 	release(t, path+".go")
 	f.ended(t)
 	if got := <-ended; got.err != nil || text(t, got.result) != "1" {
-		t.Errorf("%v %v", got.result, got.err)
+		t.Errorf(`%v %v; want no error, text(t, got.result) == "1"`, got.result, got.err)
 	}
 }
 
@@ -115,7 +115,7 @@ func TestCommandIsInItsGroupAtOnce(t *testing.T) {
 	e := contained(t, "cat /proc/self/cgroup", Limits{PIDs: 100})
 	result, err := e.run(t.Context(), testJob())
 	if err != nil || !strings.Contains(text(t, result), testJob().ID+"-2.1") {
-		t.Errorf("%v %v", result, err)
+		t.Errorf(`%v %v; want no error, strings.Contains(text(t, result), testJob().ID+"-2.1")`, result, err)
 	}
 	if err := (*e.groups.Load()).Close(); err != nil {
 		t.Error(err)
@@ -138,7 +138,7 @@ func TestLimitsThatCannotBeHad(t *testing.T) {
 			t.Fatal(err)
 		}
 		if result, err := e.run(t.Context(), testJob()); err != nil || text(t, result) != "1" {
-			t.Errorf("%v %v", result, err)
+			t.Errorf(`%v %v; want no error, text(t, result) == "1"`, result, err)
 		}
 	}
 	if opened != 2 || logs.Len() != 2 || logs.All()[0].Message != "limits.unavailable" {
@@ -182,7 +182,7 @@ func TestLimitsLeaveTimeToEnd(t *testing.T) {
 	cfg := DefaultConfig()
 	cfg.Services = []Service{{Name: "a", Command: &Command{KillGrace: time.Minute, Limits: &Limits{}}}}
 	if got := cfg.interruptGrace(); got < time.Minute+pipeDelay+cgroup.EndLimit || got < worker.DefaultInterruptGrace {
-		t.Errorf("%s", got)
+		t.Errorf("%s; want got >= time.Minute+pipeDelay+cgroup.EndLimit, got >= worker.DefaultInterruptGrace", got)
 	}
 }
 

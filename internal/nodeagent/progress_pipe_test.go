@@ -41,7 +41,7 @@ func TestCommandProgressHoldsNobodyUp(t *testing.T) {
 			e.log = zap.New(core)
 			result, err := e.run(t.Context(), testJob())
 			if err != nil || text(t, result) != "1" {
-				t.Errorf("%v %v", result, err)
+				t.Errorf(`%v %v; want no error, text(t, result) == "1"`, result, err)
 			}
 			got := ""
 			for _, entry := range logs.All() {
@@ -60,7 +60,7 @@ func TestCommandProgressEndsWithTheCommand(t *testing.T) {
 	path := fifo(t)
 	e := command(t, `exec 4<>"$FIFO"; setsid sh -c 'read x <&4; echo 1 >&3' </dev/null >/dev/null 2>&1 & echo 1`, func(c *Command) { c.Env = map[string]string{"FIFO": path} })
 	if result, err := e.run(t.Context(), testJob()); err != nil || text(t, result) != "1" {
-		t.Errorf("%v %v", result, err)
+		t.Errorf(`%v %v; want no error, text(t, result) == "1"`, result, err)
 	}
 	release(t, path)
 }

@@ -63,7 +63,7 @@ func TestAgentTellsProgress(t *testing.T) {
 		job := f.submit(freeslot.Job{Service: service})
 		s := f.until(job, func(s freeslot.JobStatus) bool { return s.Progress != nil })
 		if string(s.Progress.Value) != `{"step":1}` || s.State != freeslot.StateRunning {
-			t.Errorf("%s: %+v, %s", service, s, s.Progress.Value)
+			t.Errorf("%s: %+v, %s; want string(s.Progress.Value) == `{\"step\":1}`, s.State == freeslot.StateRunning", service, s, s.Progress.Value)
 		}
 		if service == "command" {
 			if err := os.WriteFile(path, []byte("go\n"), 0o600); err != nil {
@@ -73,7 +73,7 @@ func TestAgentTellsProgress(t *testing.T) {
 			release <- struct{}{}
 		}
 		if s := f.until(job, ended); string(s.Result) != `"done"` {
-			t.Errorf("%s: %+v", service, s)
+			t.Errorf("%s: %+v; want string(s.Result) == `\"done\"`", service, s)
 		}
 	}
 }
@@ -89,10 +89,10 @@ func TestAgentProgressTimeout(t *testing.T) {
 	lively := f.submit(freeslot.Job{Service: "lively", ProgressTimeoutMS: 1000, MaxAttempts: 1})
 	hung := f.submit(freeslot.Job{Service: "hung", ProgressTimeoutMS: 500, MaxAttempts: 1})
 	if s := f.until(hung, ended); s.State != freeslot.StateDead || s.Error == nil || s.Error.Code != freeslot.JobErrorStalled {
-		t.Errorf("%+v", s)
+		t.Errorf("%+v; want s.State == freeslot.StateDead, s.Error != nil, s.Error.Code == freeslot.JobErrorStalled", s)
 	}
 	if s := f.until(lively, ended); s.State != freeslot.StateSucceeded {
-		t.Errorf("%+v %+v", s, s.Error)
+		t.Errorf("%+v %+v; want s.State == freeslot.StateSucceeded", s, s.Error)
 	}
 }
 
@@ -108,10 +108,10 @@ func TestAgentOutlivesAPanic(t *testing.T) {
 	f.agent.services["bug"].http.client.Transport = panicking{} // before the first job
 	for range 2 {
 		if s := f.end(f.submit(freeslot.Job{Service: "bug"})); s.State != freeslot.StateFailed || s.Error.Code != freeslot.JobErrorPanic || !strings.Contains(s.Error.Message, "a bug in an executor") {
-			t.Errorf("%+v", s)
+			t.Errorf(`%+v; want s.State == freeslot.StateFailed, s.Error.Code == freeslot.JobErrorPanic, strings.Contains(s.Error.Message, "a bug in an executor")`, s)
 		}
 	}
 	if s := f.end(f.submit(freeslot.Job{Service: "cat", Payload: json.RawMessage(`1`)})); string(s.Result) != `1` {
-		t.Errorf("%+v", s)
+		t.Errorf("%+v; want string(s.Result) == `1`", s)
 	}
 }

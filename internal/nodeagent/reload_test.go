@@ -75,7 +75,7 @@ func (f *fleet) profile() freeslot.Node {
 	f.t.Helper()
 	changes, err := f.cell.Changes(f.t.Context(), 0, 10)
 	if err != nil || len(changes.Nodes) != 1 {
-		f.t.Fatalf("%+v, %v", changes.Nodes, err)
+		f.t.Fatalf("%+v, %v; want no error, len(changes.Nodes) == 1", changes.Nodes, err)
 	}
 	return changes.Nodes[0].Node
 }
@@ -151,7 +151,7 @@ func TestReload(t *testing.T) {
 		t.Errorf("-want +got\n%s", diff)
 	}
 	if s := f.end(f.submit(freeslot.Job{Service: "new"})); strings.TrimSpace(string(s.Result)) != "1" {
-		t.Errorf("%+v", s)
+		t.Errorf(`%+v; want strings.TrimSpace(string(s.Result)) == "1"`, s)
 	}
 	if err := f.reload(); err != nil {
 		t.Error(err)
@@ -228,7 +228,7 @@ func TestReloadRefused(t *testing.T) {
 		var got []string
 		for _, e := range log.FilterMessage("config.refused").All() {
 			if e.Level != zapcore.ErrorLevel {
-				t.Errorf("%s: %v", name, e)
+				t.Errorf("%s: %v; want e.Level == zapcore.ErrorLevel", name, e)
 			}
 			got = append(got, fmt.Sprint(e.ContextMap()["key"], ": ", e.ContextMap()["reason"]))
 		}
@@ -243,7 +243,7 @@ func TestReloadRefused(t *testing.T) {
 		t.Errorf("a refused configuration changed the profile: %s", diff)
 	}
 	if s := f.end(f.submit(freeslot.Job{Service: "echo", Payload: json.RawMessage("7")})); string(s.Result) != "7" {
-		t.Errorf("%+v", s)
+		t.Errorf(`%+v; want string(s.Result) == "7"`, s)
 	}
 	f.reloads(reloadMetrics(0, 0, 4, 0))
 	log.TakeAll()
@@ -251,7 +251,7 @@ func TestReloadRefused(t *testing.T) {
 		t.Error(err)
 	}
 	if lines := log.FilterMessage("config.reloaded").All(); len(lines) != 1 || fmt.Sprint(lines[0].ContextMap()["changed"]) != "[node.labels log.level]" {
-		t.Errorf("%+v", lines)
+		t.Errorf(`%+v; want len(lines) == 1, fmt.Sprint(lines[0].ContextMap()["changed"]) == "[node.labels log.level]"`, lines)
 	}
 	if f.level != "debug" {
 		t.Errorf("the level is %q", f.level)
@@ -334,11 +334,11 @@ func TestReloadReplacesExecutors(t *testing.T) {
 		t.Fatal(err)
 	}
 	if s := f.end(f.submit(freeslot.Job{Service: "a"})); string(s.Result) != `"second"` {
-		t.Errorf("%+v", s)
+		t.Errorf("%+v; want string(s.Result) == `\"second\"`", s)
 	}
 	close(first.gate)
 	if s := f.end(running); string(s.Result) != `"first"` || s.Attempt != 1 {
-		t.Errorf("%+v", s)
+		t.Errorf("%+v; want string(s.Result) == `\"first\"`, s.Attempt == 1", s)
 	}
 	closed := make(chan struct{})
 	go func() { defer close(closed); first.idle.Wait() }()
@@ -399,7 +399,7 @@ func TestCheckedService(t *testing.T) {
 	s.set(false)
 	f.offered("a")
 	if st := f.end(f.submit(freeslot.Job{Service: "a", Requirement: freeslot.Requirement{Pool: "p2"}})); st.State != freeslot.StateSucceeded {
-		t.Errorf("%+v", st)
+		t.Errorf("%+v; want st.State == freeslot.StateSucceeded", st)
 	}
 	s.set(true)
 	f.offered()

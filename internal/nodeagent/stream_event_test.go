@@ -82,7 +82,7 @@ func TestEvents(t *testing.T) {
 					t.Errorf("%s: error %v, expected %v", way, err, test.err)
 				}
 				if diff := cmp.Diff(test.want, got); diff != "" {
-					t.Errorf("%s: %s", way, diff)
+					t.Errorf(`%s: %s; want diff == ""`, way, diff)
 				}
 			}
 		})
@@ -178,7 +178,7 @@ func FuzzEvents(f *testing.F) {
 					t.Errorf("%s %s: error %v, expected %v", kind, way, err, wantErr)
 				}
 				if diff := cmp.Diff(want, got); diff != "" {
-					t.Errorf("%s %s: %s", kind, way, diff)
+					t.Errorf(`%s %s: %s; want diff == ""`, kind, way, diff)
 				}
 			}
 		}
@@ -202,7 +202,7 @@ func TestLinesGoOnAfterALongOne(t *testing.T) {
 			}
 		}
 		if got != "a;!;b;!;;c;" {
-			t.Errorf("%s: %q", way, got)
+			t.Errorf(`%s: %q; want got == "a;!;b;!;;c;"`, way, got)
 		}
 		if heard != 5 {
 			t.Errorf("%s: %d lines", way, heard)

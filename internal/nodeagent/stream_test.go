@@ -108,7 +108,7 @@ func TestRefusedProgressIsLogged(t *testing.T) {
 		t.Fatal(err)
 	}
 	if logs.Len() != 1 || logs.All()[0].Message != "progress.refused" || logs.All()[0].ContextMap()["job_id"] != testJob().ID {
-		t.Errorf("%v", logs.All())
+		t.Errorf(`%v; want logs.Len() == 1, logs.All()[0].Message == "progress.refused", logs.All()[0].ContextMap()["job_id"] == testJob().ID`, logs.All())
 	}
 }
 

@@ -104,7 +104,7 @@ func TestDecode(t *testing.T) {
 		t.Fatal(err)
 	}
 	if cfg.Mode != selection.ModeTwoLevel || cfg.Policy != selection.PolicyLeastLoaded || cfg.Pools[0].Labels["zone"] != "<eu>" {
-		t.Errorf("%+v", cfg)
+		t.Errorf(`%+v; want cfg.Mode == selection.ModeTwoLevel, cfg.Policy == selection.PolicyLeastLoaded, cfg.Pools[0].Labels["zone"] == "<eu>"`, cfg)
 	}
 	again, err := Decode(Encode(cfg))
 	if d := cmp.Diff(text(cfg), text(again)); d != "" || err != nil {
@@ -117,7 +117,7 @@ func TestDecode(t *testing.T) {
 	for _, doc := range []string{"{}", `{"enabled":false}`, `{"enabled":false,"pools":null,"mode":"two_level"}`} {
 		cfg, err := Decode([]byte(doc))
 		if err != nil || text(cfg) != text(&selection.Config{}) || !strings.Contains(text(cfg), `"pools":[]`) {
-			t.Errorf("%s: %s %v", doc, text(cfg), err)
+			t.Errorf("%s: %s %v; want no error, text(cfg) == text(&selection.Config{}), strings.Contains(text(cfg), `\"pools\":[]`)", doc, text(cfg), err)
 		}
 	}
 }
@@ -187,7 +187,7 @@ func FuzzDecode(f *testing.F) {
 		cfg, err := Decode(data)
 		if err != nil {
 			if len(fields(err)) == 0 || strings.HasPrefix(fields(err)[0], "message") {
-				t.Errorf("%q: %v", data, err)
+				t.Errorf(`%q: %v; want len(fields(err)) != 0, not strings.HasPrefix(fields(err)[0], "message")`, data, err)
 			}
 			return
 		}

@@ -38,7 +38,7 @@ func TestCompareConfigs(t *testing.T) {
 	}
 	same := Compare(before, &selection.Config{Enabled: true, Mode: selection.ModeTwoLevel, Pools: before.Pools}, nodes)
 	if !same.Empty() {
-		t.Errorf("%+v", same)
+		t.Errorf("%+v; want same.Empty()", same)
 	}
 	var many []freeslot.Node
 	for i := range 3 * MaxDiffNodes {
@@ -46,7 +46,7 @@ func TestCompareConfigs(t *testing.T) {
 	}
 	m := Compare(&selection.Config{}, before, many).Members
 	if len(m) != 1 || m[0].Join != 3*MaxDiffNodes || len(m[0].Joining) != MaxDiffNodes || m[0].Joining[0] != "n000" {
-		t.Errorf("%+v", m)
+		t.Errorf(`%+v; want len(m) == 1, m[0].Join == 3*MaxDiffNodes, len(m[0].Joining) == MaxDiffNodes, m[0].Joining[0] == "n000"`, m)
 	}
 }
 
@@ -80,7 +80,7 @@ func TestCompareTwin(t *testing.T) {
 		before, after := config(), config()
 		d := Compare(before, after, nodes)
 		if d.Empty() != (text(before) == text(after)) {
-			t.Fatalf("%s\n%s\n%+v", text(before), text(after), d)
+			t.Fatalf("%s\n%s\n%+v; want d.Empty() == (text(before) == text(after))", text(before), text(after), d)
 		}
 		for _, n := range nodes {
 			was := before.Members(&n)

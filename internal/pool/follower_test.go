@@ -50,7 +50,7 @@ func TestFollow(t *testing.T) {
 			t.Error(got)
 		}
 		if got := f.Current(); got.Version != 0 || got.Source != SourceFile || got.Problem != nil || text(got.Config) != text(pools("file")) {
-			t.Errorf("%+v", got)
+			t.Errorf(`%+v; want got.Version == 0, got.Source == SourceFile, got.Problem == nil, text(got.Config) == text(pools("file"))`, got)
 		}
 		for i := range 5 {
 			cfg := pools(fmt.Sprint("p", i))
@@ -59,7 +59,7 @@ func TestFollow(t *testing.T) {
 				t.Error(got)
 			}
 			if got := f.Current(); got.Version != out.Version || got.Source != SourceRedis {
-				t.Errorf("%+v", got)
+				t.Errorf("%+v; want got.Version == %v, got.Source == SourceRedis", got, out.Version)
 			}
 		}
 		if v := f.metric(t, "freeslot_config_version"); v != 5 {
@@ -111,7 +111,7 @@ func TestBrokenDocument(t *testing.T) {
 			for range 2 { // it counts once
 				got := f.sync(t)
 				if got.Problem == nil || text(got.Config) != text(pools("a")) || got.Version != 1 {
-					t.Errorf("%d: %+v", i, got)
+					t.Errorf(`%d: %+v; want got.Problem != nil, text(got.Config) == text(pools("a")), got.Version == 1`, i, got)
 				}
 			}
 			if v := f.metric(t, "freeslot_config_invalid_total"); int(v) != i+1 {
@@ -119,16 +119,16 @@ func TestBrokenDocument(t *testing.T) {
 			}
 			ok, detail := f.Ready()
 			if !ok || !strings.Contains(detail, "version 1 of the configuration stays in force") {
-				t.Errorf("%d: %v %s", i, ok, detail)
+				t.Errorf(`%d: %v %s; want ok, strings.Contains(detail, "version 1 of the configuration stays in force")`, i, ok, detail)
 			}
 			doc, err := r.store.Read(deadline(t))
 			if err != nil || doc.Problem == nil || doc.Config != nil || doc.Version != 1 || !doc.Edited || doc.Entry == nil || doc.Entry.Author != "test" {
-				t.Errorf("%d: %+v %v", i, doc, err)
+				t.Errorf(`%d: %+v %v; want no error, doc.Problem != nil, doc.Config == nil, doc.Version == 1, doc.Edited, doc.Entry != nil, doc.Entry.Author == "test"`, i, doc, err)
 			}
 		}
 		r.apply(1, pools("b"))
 		if got := f.sync(t); got.Problem != nil || text(got.Config) != text(pools("b")) || got.Version != 2 {
-			t.Errorf("%+v", got)
+			t.Errorf(`%+v; want got.Problem == nil, text(got.Config) == text(pools("b")), got.Version == 2`, got)
 		}
 	})
 }
@@ -140,27 +140,27 @@ func TestStartOnBroken(t *testing.T) {
 		cfg := Config{Interval: neverCompare, File: pools("file")}
 		r.Do("SET", r.keys.document, "{")
 		if got := r.follow(cfg).Current(); got.Source != SourceFile || text(got.Config) != text(pools("file")) || got.Problem == nil {
-			t.Errorf("%+v", got)
+			t.Errorf(`%+v; want got.Source == SourceFile, text(got.Config) == text(pools("file")), got.Problem != nil`, got)
 		}
 		r.apply(0, pools("a"))
 		r.apply(1, pools("b"))
 		r.Do("SET", r.keys.document, "{")
 		if got := r.follow(cfg).Current(); got.Source != SourceHistory || got.Version != 2 || text(got.Config) != text(pools("b")) || got.Problem == nil {
-			t.Errorf("%+v", got)
+			t.Errorf(`%+v; want got.Source == SourceHistory, got.Version == 2, text(got.Config) == text(pools("b")), got.Problem != nil`, got)
 		}
 		r.Do("HSET", r.keys.history, "2", "{")
 		f := r.follow(cfg)
 		if got := f.Current(); got.Source != SourceHistory || got.Version != 1 || text(got.Config) != text(pools("a")) {
-			t.Errorf("%+v", got)
+			t.Errorf(`%+v; want got.Source == SourceHistory, got.Version == 1, text(got.Config) == text(pools("a"))`, got)
 		}
 		r.Do("DEL", r.keys.history)
 		r.Do("SADD", r.keys.history, "x")
 		if got := r.follow(cfg).Current(); got.Source != SourceFile {
-			t.Errorf("%+v", got)
+			t.Errorf("%+v; want got.Source == SourceFile", got)
 		}
 		r.apply(2, pools("c"))
 		if got := f.sync(t); got.Source != SourceRedis || got.Version != 3 || got.Problem != nil {
-			t.Errorf("%+v", got)
+			t.Errorf("%+v; want got.Source == SourceRedis, got.Version == 3, got.Problem == nil", got)
 		}
 	})
 }
@@ -181,7 +181,7 @@ func TestRollback(t *testing.T) {
 			t.Errorf("%+v %v", doc, err)
 		}
 		if out, err = r.store.Rollback(ctx, 3, 1, "alice", ""); err != nil || !out.Unchanged || out.Version != 3 {
-			t.Errorf("%+v %v", out, err)
+			t.Errorf("%+v %v; want no error, out.Unchanged, out.Version == 3", out, err)
 		}
 		_, err = r.store.Rollback(ctx, 3, 9, "alice", "")
 		if freeslot.CodeOf(err) != freeslot.CodeNotFound {
@@ -200,7 +200,7 @@ func TestRollback(t *testing.T) {
 		}
 		r.Do("SET", r.keys.document, `{"enabled":true,"pools":[{"id":"edited"}],"version":3}`)
 		if doc, err := r.store.Read(ctx); err != nil || !doc.Edited || text(doc.Config) != text(pools("edited")) {
-			t.Errorf("%+v %v", doc, err)
+			t.Errorf(`%+v %v; want no error, doc.Edited, text(doc.Config) == text(pools("edited"))`, doc, err)
 		}
 	})
 }
@@ -226,7 +226,7 @@ func TestOutage(t *testing.T) {
 		return ok && strings.Contains(detail, "Redis has not answered") && strings.Contains(detail, "version 1 of the configuration stays in force")
 	})
 	if h := f.Health(); !h.Stale || text(h.Config) != text(pools("a")) {
-		t.Errorf("%+v", h)
+		t.Errorf(`%+v; want h.Stale, text(h.Config) == text(pools("a"))`, h)
 	}
 	if f.metric(t, "freeslot_config_read_errors_total") == 0 {
 		t.Error("no error was counted")

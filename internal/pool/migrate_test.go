@@ -57,7 +57,7 @@ func TestMigration(t *testing.T) {
 				})
 			}
 			if state := r.stored(); state.version != 2 || !maps.Equal(r.Hash(r.keys.pairs), editTo(1, "b").pairs) {
-				t.Errorf("%+v", state)
+				t.Errorf(`%+v; want state.version == 2, maps.Equal(r.Hash(r.keys.pairs), editTo(1, "b").pairs)`, state)
 			}
 		})
 	}

@@ -17,25 +17,25 @@ func TestPauseWithoutDocument(t *testing.T) {
 		f := r.follow(Config{Interval: neverCompare, File: pools("file")})
 		out, paused, err := r.store.ChangePaused(ctx, func(p *selection.Paused) { p.Services = append(p.Services, "tts") }, "pause service tts", "alice", "it is broken")
 		if err != nil || out.Version != 1 || paused.Text() != `{"services":["tts"]}` {
-			t.Fatalf("%+v %v %v", out, paused, err)
+			t.Fatalf("%+v %v %v; want no error, out.Version == 1, paused.Text() == `{\"services\":[\"tts\"]}`", out, paused, err)
 		}
 		got := f.sync(t)
 		if got.Source != SourceFile || got.Version != 1 || text(got.Config) != text(pools("file")) || !got.Config.Paused.Equal(paused) || got.Config.Generation == "" {
-			t.Errorf("%+v %+v", got, got.Config)
+			t.Errorf(`%+v %+v; want got.Source == SourceFile, got.Version == 1, text(got.Config) == text(pools("file")), got.Config.Paused.Equal(paused), got.Config.Generation != ""`, got, got.Config)
 		}
 		versions, err := r.store.Versions(ctx)
 		if err != nil || len(versions) != 1 || versions[0].Action != "pause service tts" || versions[0].Author != "alice" || versions[0].Note != "it is broken" {
-			t.Errorf("%+v %v", versions, err)
+			t.Errorf(`%+v %v; want no error, len(versions) == 1, versions[0].Action == "pause service tts", versions[0].Author == "alice", versions[0].Note == "it is broken"`, versions, err)
 		}
 		_, err = r.store.Rollback(ctx, 1, 1, "", "")
 		if freeslot.CodeOf(err) != freeslot.CodeNotFound || !strings.Contains(err.Error(), "changed what is paused") {
 			t.Error(err)
 		}
 		if out, _, err = r.store.ChangePaused(ctx, func(p *selection.Paused) { p.Services = nil }, "", "alice", ""); err != nil || out.Version != 2 {
-			t.Fatalf("%+v %v", out, err)
+			t.Fatalf("%+v %v; want no error, out.Version == 2", out, err)
 		}
 		if got := f.sync(t); got.Source != SourceFile || got.Version != 0 || got.Config.Pauses() {
-			t.Errorf("%+v", got)
+			t.Errorf("%+v; want got.Source == SourceFile, got.Version == 0, not got.Config.Pauses()", got)
 		}
 	})
 }
@@ -49,7 +49,7 @@ func TestPauseBesideDocument(t *testing.T) {
 		f := r.follow(Config{Interval: neverCompare})
 		r.apply(0, pools("a"))
 		if out, err := r.store.Pause(ctx, 1, &selection.Paused{Pools: []string{"a"}}, "", "", ""); err != nil || out.Version != 2 {
-			t.Fatalf("%+v %v", out, err)
+			t.Fatalf("%+v %v; want no error, out.Version == 2", out, err)
 		}
 		state, err := r.store.stored(ctx)
 		if want := strings.TrimSuffix(text(pools("a")), "}") + `,"version":2}`; err != nil || string(state.content) != want {
@@ -61,30 +61,30 @@ func TestPauseBesideDocument(t *testing.T) {
 		}
 		r.applyAsBefore(3, pools("b"))
 		if got := f.sync(t); got.Version != 3 || text(got.Config) != text(pools("b")) || got.Config.Paused.Text() != `{"pools":["a"]}` {
-			t.Errorf("%+v", got)
+			t.Errorf("%+v; want got.Version == 3, text(got.Config) == text(pools(\"b\")), got.Config.Paused.Text() == `{\"pools\":[\"a\"]}`", got)
 		}
 		// Nothing is known of what was paused in a version of such a release, so it stays.
 		if out, err := r.store.Rollback(ctx, 3, 3, "", ""); err != nil || !out.Unchanged {
-			t.Errorf("%+v %v", out, err)
+			t.Errorf("%+v %v; want no error, out.Unchanged", out, err)
 		}
 		if out, err := r.store.Rollback(ctx, 3, 1, "", ""); err != nil || out.Version != 4 {
-			t.Errorf("%+v %v", out, err)
+			t.Errorf("%+v %v; want no error, out.Version == 4", out, err)
 		}
 		if got := f.sync(t); got.Config.Pauses() || text(got.Config) != text(pools("a")) {
-			t.Errorf("%+v", got)
+			t.Errorf(`%+v; want not got.Config.Pauses(), text(got.Config) == text(pools("a"))`, got)
 		}
 		with := pools("a")
 		with.Paused = &selection.Paused{Classes: []string{"0123456789abcdef"}}
 		r.apply(4, with)
 		r.apply(5, pools("c"))
 		if got := f.sync(t); got.Config.Paused.Text() != `{"classes":["0123456789abcdef"]}` {
-			t.Errorf("%+v", got)
+			t.Errorf("%+v; want got.Config.Paused.Text() == `{\"classes\":[\"0123456789abcdef\"]}`", got)
 		}
 		with = pools("c")
 		with.Paused = &selection.Paused{}
 		r.apply(6, with)
 		if got := f.sync(t); got.Config.Pauses() {
-			t.Errorf("%+v", got)
+			t.Errorf("%+v; want not got.Config.Pauses()", got)
 		}
 	})
 }
@@ -111,7 +111,7 @@ func TestPauseTogether(t *testing.T) {
 		})
 		doc, err := r.store.Read(deadline(t))
 		if err != nil || doc.Version != 1+operators || len(doc.Paused.Pools) != operators {
-			t.Errorf("%+v %v", doc, err)
+			t.Errorf("%+v %v; want no error, doc.Version == 1+operators, len(doc.Paused.Pools) == %v", doc, err, operators)
 		}
 	})
 }
@@ -134,27 +134,27 @@ func TestPauseEdited(t *testing.T) {
 			r.Do("SET", r.keys.paused, broken)
 			got := f.sync(t)
 			if got.Problem == nil || got.Version != 2+uint64(i) || got.Config.Paused.Text() != `{"pools":["a"]}` {
-				t.Errorf("%q: %+v", broken, got)
+				t.Errorf("%q: %+v; want got.Problem != nil, got.Version == 2+uint64(i), got.Config.Paused.Text() == `{\"pools\":[\"a\"]}`", broken, got)
 			}
 			if _, _, err := r.store.ChangePaused(ctx, func(*selection.Paused) {}, "", "", ""); freeslot.CodeOf(err) != freeslot.CodeConflict {
-				t.Errorf("%q: %v", broken, err)
+				t.Errorf("%q: %v; want freeslot.CodeOf(err) == freeslot.CodeConflict", broken, err)
 			}
 			// A replica that starts now goes by the newest version of the history.
 			if got := r.follow(Config{Interval: neverCompare}).Current(); got.Source != SourceHistory || got.Config.Paused.Text() != `{"pools":["a"]}` {
-				t.Errorf("%q: %+v", broken, got)
+				t.Errorf("%q: %+v; want got.Source == SourceHistory, got.Config.Paused.Text() == `{\"pools\":[\"a\"]}`", broken, got)
 			}
 			pause(2 + uint64(i))
 			if got := f.sync(t); got.Problem != nil || got.Version != 3+uint64(i) {
-				t.Errorf("%q: %+v", broken, got)
+				t.Errorf("%q: %+v; want got.Problem == nil, got.Version == 3+uint64(i)", broken, got)
 			}
 		}
 		r.Do("DEL", r.keys.paused)
 		if got := f.sync(t); got.Problem != nil || got.Config.Pauses() {
-			t.Errorf("%+v", got)
+			t.Errorf("%+v; want got.Problem == nil, not got.Config.Pauses()", got)
 		}
 		r.Do("SADD", r.keys.paused, "x")
 		if got := f.sync(t); got.Problem == nil {
-			t.Errorf("%+v", got)
+			t.Errorf("%+v; want got.Problem != nil", got)
 		}
 	})
 }

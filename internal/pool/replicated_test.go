@@ -56,6 +56,6 @@ func TestChangeIsReplicated(t *testing.T) {
 	redis.Promote(redis.Replicas[0])
 	after := open(redis.Replicas[0].Target, patience).stored()
 	if after.version != 2 || string(after.paused) != `{"pools":["a"]}` {
-		t.Errorf("%+v", after)
+		t.Errorf("%+v; want after.version == 2, string(after.paused) == `{\"pools\":[\"a\"]}`", after)
 	}
 }

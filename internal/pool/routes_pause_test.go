@@ -72,10 +72,10 @@ func TestPause(t *testing.T) {
 		t.Error(diff)
 	}
 	if got := post("/v1/classes/"+classID+"/pause", ""); got.Nodes != nil || got.Version != 3 || !slices.Equal(got.All.Classes, []string{classID}) {
-		t.Errorf("%+v", got)
+		t.Errorf("%+v; want got.Nodes == nil, got.Version == 3, slices.Equal(got.All.Classes, []string{classID})", got)
 	}
 	if got := post("/v1/services/tts/pause", ""); !got.Unchanged || got.Version != 3 {
-		t.Errorf("%+v", got)
+		t.Errorf("%+v; want got.Unchanged, got.Version == 3", got)
 	}
 	if got := post("/v1/services/tts/resume", ""); got.Paused || got.Confirmed || got.Version != 4 || len(got.All.Services) != 0 {
 		t.Errorf("%+v", got)
@@ -97,6 +97,6 @@ func TestPauseForOperatorsOnly(t *testing.T) {
 		f.Do(t, "POST", path, "", "Authorization", "Bearer acme-token").Refusal(t, http.StatusForbidden, freeslot.CodePermissionDenied)
 	}
 	if len(f.store.remarks) != 0 {
-		t.Errorf("%q", f.store.remarks)
+		t.Errorf("%q; want len(f.store.remarks) == 0", f.store.remarks)
 	}
 }

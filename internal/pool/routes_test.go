@@ -142,7 +142,7 @@ func TestConfigLife(t *testing.T) {
 	f.zoned(50)
 	got := f.Do(t, "GET", "/v1/config", "")
 	if got.Status != http.StatusOK || field(got.Body, "version") != "0" || field(got.Body, "source") != "file" || field(got.Body, "config", "enabled") != "false" {
-		t.Errorf("%d %s", got.Status, got.Text)
+		t.Errorf(`%d %s; want got.Status == http.StatusOK, field(got.Body, "version") == "0", field(got.Body, "source") == "file", field(got.Body, "config", "enabled") == "false"`, got.Status, got.Text)
 	}
 	got = f.Do(t, "PUT", "/v1/config?dry_run=true", configUpdate(0, "eu"))
 	members := apitest.At(got.Body, "diff", "members").([]any)
@@ -155,15 +155,15 @@ func TestConfigLife(t *testing.T) {
 	}
 	got = f.Do(t, "PUT", "/v1/config", configUpdate(0, "eu"))
 	if got.Status != http.StatusOK || field(got.Body, "version") != "1" || field(got.Body, "unchanged") != "false" || f.store.syncs != 2 {
-		t.Errorf("%d %s", got.Status, got.Text)
+		t.Errorf(`%d %s; want got.Status == http.StatusOK, field(got.Body, "version") == "1", field(got.Body, "unchanged") == "false", f.store.syncs == 2`, got.Status, got.Text)
 	}
 	got = f.Do(t, "PUT", "/v1/config", configUpdate(0, "eu"))
 	if got.Status != http.StatusOK || field(got.Body, "version") != "1" || field(got.Body, "unchanged") != "true" {
-		t.Errorf("%d %s", got.Status, got.Text)
+		t.Errorf(`%d %s; want got.Status == http.StatusOK, field(got.Body, "version") == "1", field(got.Body, "unchanged") == "true"`, got.Status, got.Text)
 	}
 	got = f.Do(t, "PUT", "/v1/config", configUpdate(1, "us"))
 	if got.Status != http.StatusOK || field(got.Body, "version") != "2" || field(got.Body, "diff", "removed") != "[pool-eu]" {
-		t.Errorf("%d %s", got.Status, got.Text)
+		t.Errorf(`%d %s; want got.Status == http.StatusOK, field(got.Body, "version") == "2", field(got.Body, "diff", "removed") == "[pool-eu]"`, got.Status, got.Text)
 	}
 	got = f.Do(t, "GET", "/v1/config", "")
 	for path, want := range map[string]string{"version": "2", "source": "redis", "author": "default/alice", "note": "for [us]", "at_ms": "2000"} {
@@ -176,11 +176,11 @@ func TestConfigLife(t *testing.T) {
 	}
 	got = f.Do(t, "POST", "/v1/config/rollback?dry_run=true", `{"restore":1}`)
 	if got.Status != http.StatusOK || field(got.Body, "diff", "added") != "[pool-eu]" || f.store.version() != 2 {
-		t.Errorf("%d %s", got.Status, got.Text)
+		t.Errorf(`%d %s; want got.Status == http.StatusOK, field(got.Body, "diff", "added") == "[pool-eu]", f.store.version() == 2`, got.Status, got.Text)
 	}
 	got = f.Do(t, "POST", "/v1/config/rollback", `{"version":2,"restore":1,"note":"back"}`)
 	if got.Status != http.StatusOK || field(got.Body, "version") != "3" {
-		t.Errorf("%d %s", got.Status, got.Text)
+		t.Errorf(`%d %s; want got.Status == http.StatusOK, field(got.Body, "version") == "3"`, got.Status, got.Text)
 	}
 	got = f.Do(t, "GET", "/v1/config/history", "")
 	versions := apitest.At(got.Body, "versions").([]any)
@@ -189,7 +189,7 @@ func TestConfigLife(t *testing.T) {
 	}
 	got = f.Do(t, "GET", "/v1/config/history/2", "")
 	if got.Status != http.StatusOK || field(got.Body, "version") != "2" || !strings.Contains(got.Text, "pool-us") {
-		t.Errorf("%d %s", got.Status, got.Text)
+		t.Errorf(`%d %s; want got.Status == http.StatusOK, field(got.Body, "version") == "2", strings.Contains(got.Text, "pool-us")`, got.Status, got.Text)
 	}
 	f.Do(t, "GET", "/v1/config/history/9", "").Refusal(t, http.StatusNotFound, freeslot.CodeNotFound)
 	f.Do(t, "POST", "/v1/config/rollback", `{"version":3,"restore":9}`).Refusal(t, http.StatusNotFound, freeslot.CodeNotFound)
@@ -237,7 +237,7 @@ func TestConfigRefused(t *testing.T) {
 		got := f.Do(t, "PUT", "/v1/config", content)
 		got.Refusal(t, http.StatusBadRequest, freeslot.CodeInvalidArgument)
 		if got.Body["field"] != want {
-			t.Errorf("%s: %s", content, got.Text)
+			t.Errorf(`%s: %s; want got.Body["field"] == %v`, content, got.Text, want)
 		}
 	}
 	f.Do(t, "PUT", "/v1/config?dry_run=maybe", configUpdate(0, "eu")).Refusal(t, http.StatusBadRequest, freeslot.CodeInvalidArgument)

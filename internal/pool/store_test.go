@@ -89,7 +89,7 @@ func TestStoreApply(t *testing.T) {
 		}
 		first := r.putNew(editTo(0, "a"))
 		if first.Version != 1 {
-			t.Errorf("%+v", first)
+			t.Errorf("%+v; want first.Version == 1", first)
 		}
 		second := r.putNew(editTo(1, "b"))
 		if second.Version != 2 || second.Generation != first.Generation {
@@ -98,7 +98,7 @@ func TestStoreApply(t *testing.T) {
 		got := r.stored()
 		want := `{"enabled":true,"pools":[{"id":"b"}],"version":2}`
 		if string(got.content) != want || got.length != len(want) || got.version != 2 || got.generation != first.Generation || got.kind != "string" {
-			t.Errorf("%+v %s", got, got.content)
+			t.Errorf(`%+v %s; want string(got.content) == %v, got.length == len(want), got.version == 2, got.generation == %v, got.kind == "string"`, got, got.content, want, first.Generation)
 		}
 		if d := cmp.Diff(map[string]string{"zh:en": "b", "en:zh": "b,other"}, r.Hash(r.keys.pairs)); d != "" {
 			t.Error(d)
@@ -145,7 +145,7 @@ func TestStoreUnchanged(t *testing.T) {
 			r.Unchanged("the same content", func() {
 				out, err := r.store.put(r.t.Context(), again)
 				if err != nil || !out.Unchanged || out.Version != 1 || out.Generation != first.Generation {
-					t.Errorf("%+v, %v", out, err)
+					t.Errorf("%+v, %v; want no error, out.Unchanged, out.Version == 1, out.Generation == %v", out, err, first.Generation)
 				}
 			})
 		}
@@ -313,7 +313,7 @@ func TestStoreBroken(t *testing.T) {
 			before := r.stored()
 			damage[name]()
 			if got := r.stored(); got.version != 0 || got.generation != "" || !bytes.Equal(got.content, before.content) {
-				t.Errorf("%s: %+v", name, got)
+				t.Errorf(`%s: %+v; want got.version == 0, got.generation == "", bytes.Equal(got.content, before.content)`, name, got)
 			}
 			out := r.putNew(editTo(0, fmt.Sprintf("b%d", i)))
 			if version++; out.Version != version || out.Generation == before.generation {
@@ -348,7 +348,7 @@ func TestStoreBroken(t *testing.T) {
 			t.Errorf("%d of %d versions, %v", len(entries), version, err)
 		}
 		if entry, content, err := r.store.entry(r.t.Context(), 3); err != nil || entry != (ConfigEntry{Version: 3}) || len(content) == 0 {
-			t.Errorf("%+v %s %v", entry, content, err)
+			t.Errorf("%+v %s %v; want no error, entry == (ConfigEntry{Version: 3}), len(content) != 0", entry, content, err)
 		}
 		r.Do("DEL", r.keys.history)
 		r.Do("SADD", r.keys.history, "x")
@@ -360,7 +360,7 @@ func TestStoreBroken(t *testing.T) {
 			t.Errorf("without counter and history: %+v", out)
 		}
 		if entries, err := r.store.Versions(r.t.Context()); err != nil || len(entries) != 1 {
-			t.Errorf("%+v %v", entries, err)
+			t.Errorf("%+v %v; want no error, len(entries) == 1", entries, err)
 		}
 	})
 }
@@ -408,7 +408,7 @@ func TestStoreRefused(t *testing.T) {
 		_, err := (&Store{}).put(t.Context(), c)
 		var e *freeslot.Error
 		if !errors.As(err, &e) || e.Code != freeslot.CodeInvalidArgument || e.Field != strings.TrimSpace(field) {
-			t.Errorf("%s: %v", field, err)
+			t.Errorf("%s: %v; want errors.As(err, &e), e.Code == freeslot.CodeInvalidArgument, e.Field == strings.TrimSpace(field)", field, err)
 		}
 	}
 }
@@ -431,7 +431,7 @@ func TestStoreOutOfMemory(t *testing.T) {
 	large := editTo(1, "b")
 	r.Unchanged("an apply without memory", func() {
 		if out, err := r.store.put(r.t.Context(), large); err == nil || !strings.Contains(err.Error(), "OOM") {
-			t.Errorf("%+v, %v", out, err)
+			t.Errorf(`%+v, %v; want an error, strings.Contains(err.Error(), "OOM")`, out, err)
 		}
 	})
 	if out, err := r.store.put(r.t.Context(), editTo(0, "a")); err != nil || !out.Unchanged {

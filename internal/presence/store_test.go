@@ -131,7 +131,7 @@ func TestFollow(t *testing.T) {
 		r.Do("HSET", s.keys.followed, "gone", "1 g 1", "odd", "?")
 		follow("a", 2, "g")
 		if left := r.Hash(s.keys.followed); len(left) != 3 {
-			t.Errorf("%v", left)
+			t.Errorf("%v; want len(left) == 3", left)
 		}
 		r.Do("SET", s.keys.followed, "x")
 		follow("a", 2, "g")

@@ -22,12 +22,12 @@ func TestRegister(t *testing.T) {
 		first := registration(svc, "a", func(x *Registration) { x.Metadata = map[string]string{"zone": "z1", "old": "1"} })
 		got := r.put(svc, codeDone, item("e1", "", first))[0]
 		if got.revision != 1 || got.registered == 0 {
-			t.Errorf("%+v", got)
+			t.Errorf("%+v; want got.revision == 1, got.registered != 0", got)
 		}
 		e := receive(t, heard)
 		if e.ServiceName != svc || e.ChangeType != "registered" || e.Reason != "registered" || !slices.Equal(e.Instances, []string{"a"}) ||
 			e.Revision != 1 || e.Birth != e.Stamp || len(e.Stamp) != 16 || len(e.Entries) != 1 || e.Entries[0].ID != "a" {
-			t.Errorf("%+v", e)
+			t.Errorf(`%+v; want e.ServiceName == %v, e.ChangeType == "registered", e.Reason == "registered", slices.Equal(e.Instances, []string{"a"}), e.Revision == 1, e.Birth == %v, len(e.Stamp) == 16, len(e.Entries) == 1, e.Entries[0].ID == "a"`, e, svc, e.Stamp)
 		}
 		// An event has what HGETALL has.
 		if diff := cmp.Diff(r.instance(svc, "a"), pairs(e.Entries[0].Fields)); diff != "" {
@@ -40,7 +40,7 @@ func TestRegister(t *testing.T) {
 		at := r.beats(svc)["a"]
 		r.pass(svc, 5*time.Second)
 		if again := r.put(svc, codeSame, item("e1", "", first))[0]; again.registered != got.registered-5000 {
-			t.Errorf("%+v", again)
+			t.Errorf("%+v; want again.registered == got.registered-5000", again)
 		}
 		if now := r.beats(svc)["a"]; now < at || r.record(svc)["revision"] != "1" {
 			t.Errorf("score %d after %d, %v", now, at, r.record(svc))
@@ -50,12 +50,12 @@ func TestRegister(t *testing.T) {
 			t.Fatal(code, err)
 		}
 		if e := receive(t, heard); e.Reason != "checked" || e.ChangeType != "updated" || e.Revision != 2 {
-			t.Errorf("%+v", e)
+			t.Errorf(`%+v; want e.Reason == "checked", e.ChangeType == "updated", e.Revision == 2`, e)
 		}
 		second := first
 		second.Metadata, second.Weight = map[string]string{"zone": "z2"}, new(2.0)
 		if got := r.put(svc, codeDone, item("e1", "", second))[0]; got.revision != 3 {
-			t.Errorf("%+v", got)
+			t.Errorf("%+v; want got.revision == 3", got)
 		}
 		e = receive(t, heard)
 		h := r.instance(svc, "a")
@@ -64,12 +64,12 @@ func TestRegister(t *testing.T) {
 		}
 		if _, ok := h["metadata_old"]; ok || h["metadata_zone"] != "z2" || h["weight"] != "2" || h["checked"] != "failing" || h["checked_why"] != "refused" ||
 			h["failing_since"] == "" || h["revision"] != "3" {
-			t.Errorf("%v", h)
+			t.Errorf(`%v; want not ok, h["metadata_zone"] == "z2", h["weight"] == "2", h["checked"] == "failing", h["checked_why"] == "refused", h["failing_since"] != "", h["revision"] == "3"`, h)
 		}
 		// One revision for all of one kind.
 		answers := r.put(svc, codeDone, item("e1", "", registration(svc, "b")), item("e1", "", registration(svc, "c")))
 		if e := receive(t, heard); answers[0].revision != 4 || answers[1].revision != 4 || !slices.Equal(e.Instances, []string{"b", "c"}) || len(e.Entries) != 2 {
-			t.Errorf("%+v, %+v", answers, e)
+			t.Errorf(`%+v, %+v; want answers[0].revision == 4, answers[1].revision == 4, slices.Equal(e.Instances, []string{"b", "c"}), len(e.Entries) == 2`, answers, e)
 		}
 		if diff := cmp.Diff(map[string]int64{"a": 3, "b": 4, "c": 4}, r.scores(r.keys(svc).changes(svc))); diff != "" {
 			t.Error(diff)
@@ -135,7 +135,7 @@ func TestRegisterHolder(t *testing.T) {
 				got = r.put(svc, codeHolder, item(epoch, replaces, registration(svc, "a", change...)))[0]
 			})
 			if h := got.holder; h.Epoch != "e1" || h.Host != "10.0.0.1" || h.Port != 8080 || h.Interval != interval || got.registered == 0 {
-				t.Errorf("%+v", h)
+				t.Errorf(`%+v; want h.Epoch == "e1", h.Host == "10.0.0.1", h.Port == 8080, h.Interval == %v, got.registered != 0`, h, interval)
 			}
 			return got.holder.Silent
 		}
@@ -151,7 +151,7 @@ func TestRegisterHolder(t *testing.T) {
 		heard := r.hear(r.keys(svc).change(svc))
 		r.put(svc, codeDone, item("e2", "e1", registration(svc, "a", elsewhere)))
 		if e := receive(t, heard); e.ChangeType != "updated" || e.Reason != "replaced" {
-			t.Errorf("%+v", e)
+			t.Errorf(`%+v; want e.ChangeType == "updated", e.Reason == "replaced"`, e)
 		}
 		// From the same address at once.
 		r.put(svc, codeDone, item("e3", "e2", registration(svc, "a", elsewhere)))
@@ -162,7 +162,7 @@ func TestRegisterHolder(t *testing.T) {
 				t.Error(got)
 			}
 			if got := r.remove(svc, reasonDeregistered, deregisterItem{"a", "e2"}); got[0].code != codeHolder || got[0].holder.Epoch != "e3" {
-				t.Errorf("%+v", got)
+				t.Errorf(`%+v; want got[0].code == %v, got[0].holder.Epoch == "e3"`, got, codeHolder)
 			}
 			if code, err := r.verdict(bounded(t), svc, "a", "e2", false, "x"); code != codeHolder || err != nil {
 				t.Error(code, err)
@@ -197,10 +197,10 @@ func TestHeartbeat(t *testing.T) {
 			t.Errorf("%v, before %v", after, before)
 		}
 		if h := r.instance(svc, "a"); h["heartbeat"] != strconv.FormatInt(after["a"], 10) || h["lastMetadataUpdate"] != h["heartbeat"] || h["metrics"] != `{"cpu":{"usage":0.5}}` {
-			t.Errorf("%v", h)
+			t.Errorf("%v; want h[\"heartbeat\"] == strconv.FormatInt(after[\"a\"], 10), h[\"lastMetadataUpdate\"] == h[\"heartbeat\"], h[\"metrics\"] == `{\"cpu\":{\"usage\":0.5}}`", h)
 		}
 		if e := receive(t, figures); e.ID != "a" || string(e.Metrics) != `{"cpu":{"usage":0.5}}` || e.Timestamp != after["a"] {
-			t.Errorf("%+v", e)
+			t.Errorf("%+v; want e.ID == \"a\", string(e.Metrics) == `{\"cpu\":{\"usage\":0.5}}`, e.Timestamp == after[\"a\"]", e)
 		}
 		if len(r.instance(svc, "none")) > 0 || r.record(svc)["revision"] != "1" {
 			t.Error("a heartbeat has registered something, or taken a revision")
@@ -222,7 +222,7 @@ func TestHeartbeat(t *testing.T) {
 		}
 		r.put(svc, codeDone, item("e1", "", a))
 		if h := r.instance(svc, "a"); h["epoch"] != "e1" {
-			t.Errorf("%v", h)
+			t.Errorf(`%v; want h["epoch"] == "e1"`, h)
 		}
 	})
 }
@@ -264,15 +264,15 @@ func TestDeregister(t *testing.T) {
 		heard := r.hear(r.keys(svc).change(svc))
 		got := r.remove(svc, reasonDeregistered, deregisterItem{"a", "e1"}, deregisterItem{"none", "e1"}, deregisterItem{"b", "e2"})
 		if codes(got) != "1 4 3" || got[0].revision != 4 {
-			t.Errorf("%+v", got)
+			t.Errorf(`%+v; want codes(got) == "1 4 3", got[0].revision == 4`, got)
 		}
 		e := receive(t, heard)
 		if e.ChangeType != "removed" || e.Reason != "deregistered" || !slices.Equal(e.Instances, []string{"a"}) || len(e.Entries) != 1 || len(e.Entries[0].Fields) != 0 {
-			t.Errorf("%+v", e)
+			t.Errorf(`%+v; want e.ChangeType == "removed", e.Reason == "deregistered", slices.Equal(e.Instances, []string{"a"}), len(e.Entries) == 1, len(e.Entries[0].Fields) == 0`, e)
 		}
 		r.unchanged("a repetition", func() { r.remove(svc, reasonDeregistered, deregisterItem{"a", "e1"}) })
 		if h := r.record(svc); h["why"] != "" || !r.listed(svc) {
-			t.Errorf("%v", h)
+			t.Errorf(`%v; want h["why"] == "", r.listed(svc)`, h)
 		}
 		// The last one: the record stays for a week and says why.
 		r.remove(svc, reasonOperator, deregisterItem{"b", ""}, deregisterItem{"c", ""})
@@ -292,11 +292,11 @@ func TestDeregister(t *testing.T) {
 		}
 		r.put(svc, codeDone, item("e1", "", registration(svc, "a")))
 		if h := r.record(svc); h["why"] != "" || h["revision"] != "6" || ttl(k.record(svc)) != -1 || ttl(k.changes(svc)) != -1 || !r.listed(svc) {
-			t.Errorf("%v", h)
+			t.Errorf(`%v; want h["why"] == "", h["revision"] == "6", ttl(k.record(svc)) == -1, ttl(k.changes(svc)) == -1, r.listed(svc)`, h)
 		}
 		r.remove(svc, reasonDeregistered, deregisterItem{"a", "e1"})
 		if h := r.record(svc); h["why"] != WhyDeregistered {
-			t.Errorf("%v", h)
+			t.Errorf(`%v; want h["why"] == WhyDeregistered`, h)
 		}
 	})
 }
@@ -352,7 +352,7 @@ func TestOverride(t *testing.T) {
 			t.Helper()
 			a, err := r.override(bounded(t), svc, id, o, lasts)
 			if err != nil || a.code != code {
-				t.Fatalf("%+v, %v", a, err)
+				t.Fatalf("%+v, %v; want no error, a.code == %v", a, err, code)
 			}
 			return a.revision
 		}
@@ -372,25 +372,25 @@ func TestOverride(t *testing.T) {
 			t.Errorf("%+v", o)
 		}
 		if e := receive(t, heard); e.Reason != "override" || e.Entries[0].Override == "" || e.Revision != 2 {
-			t.Errorf("%+v", e)
+			t.Errorf(`%+v; want e.Reason == "override", e.Entries[0].Override != "", e.Revision == 2`, e)
 		}
 		// It outlives its instance, and is there when that comes back.
 		r.remove(svc, reasonDeregistered, deregisterItem{"a", "e1"})
 		if o := stored(); o.GoneMS == 0 {
-			t.Errorf("%+v", o)
+			t.Errorf("%+v; want o.GoneMS != 0", o)
 		}
 		want("a", set, 0, codeDone) // it can be changed meanwhile
 		if o := stored(); o.GoneMS == 0 || o.UntilMS != 0 {
-			t.Errorf("%+v", o)
+			t.Errorf("%+v; want o.GoneMS != 0, o.UntilMS == 0", o)
 		}
 		receive(t, heard)
 		r.put(svc, codeDone, item("e2", "", registration(svc, "a")))
 		if e := receive(t, heard); parseOverride(t, e.Entries[0].Override).GoneMS != 0 || stored().GoneMS != 0 {
-			t.Errorf("%+v", e)
+			t.Errorf("%+v; want parseOverride(t, e.Entries[0].Override).GoneMS == 0, stored().GoneMS == 0", e)
 		}
 		want("a", nil, 0, codeDone)
 		if e := receive(t, heard); e.Reason != "override" || e.Entries[0].Override != "" {
-			t.Errorf("%+v", e)
+			t.Errorf(`%+v; want e.Reason == "override", e.Entries[0].Override == ""`, e)
 		}
 		want("a", nil, 0, codeGone)
 		// It ends by itself.
@@ -400,7 +400,7 @@ func TestOverride(t *testing.T) {
 		r.put(svc, codeSame, item("e2", "", registration(svc, "a")), item("e1", "", registration(svc, "b")))
 		r.clean(svc)
 		if e := receive(t, heard); e.Reason != "override" || len(r.hash(r.keys(svc).overrides(svc))) != 0 {
-			t.Errorf("%+v", e)
+			t.Errorf(`%+v; want e.Reason == "override", len(r.hash(r.keys(svc).overrides(svc))) == 0`, e)
 		}
 		// And a week after its instance is gone.
 		want("a", set, 0, codeDone)

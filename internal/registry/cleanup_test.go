@@ -42,7 +42,7 @@ func TestCleanup(t *testing.T) {
 		heard := r.hear(r.keys(svc).change(svc))
 		r.pass(svc, 40*time.Second)
 		if got := r.clean(svc); got.removed != 0 || r.record(svc)["longest"] != "30000" {
-			t.Errorf("%+v, %v", got, r.record(svc))
+			t.Errorf(`%+v, %v; want got.removed == 0, r.record(svc)["longest"] == "30000"`, got, r.record(svc))
 		}
 		// The first one in an interval is let through.
 		r.pass(svc, 85*time.Second)
@@ -50,7 +50,7 @@ func TestCleanup(t *testing.T) {
 		r.do("HSET", r.keys(svc).record(svc), "cleaned", strconv.FormatInt(r.now(svc)-10_000, 10))
 		r.unchanged("a cleanup too soon", func() {
 			if got, err := r.cleanup(bounded(t), svc); got.removed != 0 || err != nil {
-				t.Errorf("%+v, %v", got, err)
+				t.Errorf("%+v, %v; want got.removed == 0, no error", got, err)
 			}
 		})
 		// i0 to i2 and slow are 4 of 12: too many at once. One of them comes back.
@@ -61,10 +61,10 @@ func TestCleanup(t *testing.T) {
 		e := receive(t, heard)
 		slices.Sort(e.Instances)
 		if e.ChangeType != "removed" || e.Reason != "expired" || !slices.Equal(e.Instances, []string{"i0", "i1", "slow"}) {
-			t.Errorf("%+v", e)
+			t.Errorf(`%+v; want e.ChangeType == "removed", e.Reason == "expired", slices.Equal(e.Instances, []string{"i0", "i1", "slow"})`, e)
 		}
 		if r.record(svc)["longest"] != "10000" {
-			t.Errorf("%v", r.record(svc))
+			t.Errorf(`%v; want r.record(svc)["longest"] == "10000"`, r.record(svc))
 		}
 		if len(r.instance(svc, "i0")) != 0 || len(r.instance(svc, "i2")) == 0 || r.beats(svc)["p"] != -1 {
 			t.Error("the wrong ones are gone")
@@ -83,17 +83,17 @@ func TestCleanup(t *testing.T) {
 		for range 3 {
 			r.pass(svc, 35*time.Second)
 			if got := r.clean(svc); got.removed != 0 {
-				t.Errorf("%+v", got)
+				t.Errorf("%+v; want got.removed == 0", got)
 			}
 			again()
 			r.alive(svc, 2, 10)
 		}
 		r.pass(svc, 20*time.Second)
 		if got := r.clean(svc); got.removed != 1 {
-			t.Errorf("%+v", got)
+			t.Errorf("%+v; want got.removed == 1", got)
 		}
 		if e := receive(t, heard); e.Reason != "checks_failed" || !slices.Equal(e.Instances, []string{"p"}) {
-			t.Errorf("%+v", e)
+			t.Errorf(`%+v; want e.Reason == "checks_failed", slices.Equal(e.Instances, []string{"p"})`, e)
 		}
 		// The settings of a service go before the defaults.
 		r.do("HSET", r.keys(svc).record(svc), "limit", "40000", "every", "60000")
@@ -101,7 +101,7 @@ func TestCleanup(t *testing.T) {
 		r.alive(svc, 3, 10)
 		r.do("HSET", r.keys(svc).record(svc), "cleaned", strconv.FormatInt(r.now(svc)-10_001, 10))
 		if got, err := r.cleanup(bounded(t), svc); got.removed != 1 || err != nil {
-			t.Errorf("%+v, %v, %v", got, err, r.record(svc))
+			t.Errorf("%+v, %v, %v; want got.removed == 1, no error", got, err, r.record(svc))
 		}
 	})
 }
@@ -231,7 +231,7 @@ func TestCleanupMany(t *testing.T) {
 			}
 		}
 		if h := r.record(svc); h["why"] != WhyExpired || h["revision"] != strconv.Itoa(8+3) || r.listed(svc) {
-			t.Errorf("%v", h)
+			t.Errorf(`%v; want h["why"] == WhyExpired, h["revision"] == strconv.Itoa(8+3), not r.listed(svc)`, h)
 		}
 		// cleanupAll does so by itself.
 		r.fill(svc, 450)
@@ -266,7 +266,7 @@ func TestCleanupOverrides(t *testing.T) {
 			}
 		}
 		if got := r.hash(r.keys(svc).overrides(svc)); len(got) != 0 {
-			t.Errorf("%v", got)
+			t.Errorf("%v; want len(got) == 0", got)
 		}
 	})
 }
@@ -282,7 +282,7 @@ func TestCleanupGrace(t *testing.T) {
 				cleanup := func(want int) {
 					t.Helper()
 					if got, err := r.cleanup(bounded(t), svc); got.removed != want || got.guard != "" || err != nil {
-						t.Errorf("%+v, %v; %v", got, err, r.record(svc))
+						t.Errorf(`%+v, %v; %v; want got.removed == %v, got.guard == "", no error`, got, err, r.record(svc), want)
 					}
 				}
 				cleanup(0)
@@ -316,18 +316,18 @@ func TestGuard(t *testing.T) {
 		wantGuard(step(186*time.Second, 4), "4 of 10")
 		// Two limits after its beginning, what it covered goes.
 		if got := step(93*time.Second, 4); got.removed != 4 || got.guard != "" || len(r.beats(svc)) != 6 {
-			t.Errorf("%+v; %v", got, r.record(svc))
+			t.Errorf(`%+v; %v; want got.removed == 4, got.guard == "", len(r.beats(svc)) == 6`, got, r.record(svc))
 		}
 		// The rest falls silent: another guard, since these were not covered.
 		wantGuard(step(93*time.Second, n), "")
 		wantGuard(step(62*time.Second, n), "6 of 6")
 		// They come back, and the guard is over at once.
 		if got := step(31*time.Second, 4); got.guard != "" || got.removed != 0 || len(r.beats(svc)) != 6 {
-			t.Errorf("%+v; %v", got, r.record(svc))
+			t.Errorf(`%+v; %v; want got.guard == "", got.removed == 0, len(r.beats(svc)) == 6`, got, r.record(svc))
 		}
 		wantGuard(step(124*time.Second, n), "6 of 6")
 		if got := step(310*time.Second, n); got.removed != 6 || r.record(svc)["why"] != WhyExpired {
-			t.Errorf("%+v; %v", got, r.record(svc))
+			t.Errorf(`%+v; %v; want got.removed == 6, r.record(svc)["why"] == WhyExpired`, got, r.record(svc))
 		}
 	})
 }
@@ -361,7 +361,7 @@ func TestGuardShortened(t *testing.T) {
 						r.beat(svc, beatItem{id: "slow", epoch: "e1"})
 					}
 					if got := r.clean(svc); got.removed != 0 {
-						t.Fatalf("%+v", got)
+						t.Fatalf("%+v; want got.removed == 0", got)
 					} else if got.guard != "" {
 						break
 					}
@@ -374,7 +374,7 @@ func TestGuardShortened(t *testing.T) {
 				for range 3 { // longest becomes shorter by the first one
 					r.alive(svc, 5, 10)
 					if got := r.clean(svc); got.removed != 0 || !strings.HasPrefix(got.guard, "5 of 1") {
-						t.Errorf("%+v; %v", got, r.record(svc))
+						t.Errorf(`%+v; %v; want got.removed == 0, strings.HasPrefix(got.guard, "5 of 1")`, got, r.record(svc))
 					}
 				}
 				h := r.record(svc)
@@ -395,10 +395,10 @@ func TestGuardAgain(t *testing.T) {
 		wantGuard(step(217*time.Second, 4), "4 of 10")
 		wantGuard(step(124*time.Second, 9), "4 of 10")
 		if got := step(31*time.Second, 9); got.removed != 4 || !strings.HasPrefix(got.guard, "5 of 10") {
-			t.Errorf("%+v; %v", got, r.record(svc))
+			t.Errorf(`%+v; %v; want got.removed == 4, strings.HasPrefix(got.guard, "5 of 10")`, got, r.record(svc))
 		}
 		if got := step(279*time.Second, 9); got.removed != 5 || got.guard != "" {
-			t.Errorf("%+v; %v", got, r.record(svc))
+			t.Errorf(`%+v; %v; want got.removed == 5, got.guard == ""`, got, r.record(svc))
 		}
 	})
 }
@@ -438,7 +438,7 @@ func TestGuardWave(t *testing.T) {
 			r.do("ZADD", r.keys(svc).heartbeats(svc), strconv.FormatInt(r.now(svc)-121_000+int64(i)*5000, 10), fmt.Sprintf("i%d", i))
 		}
 		if got := r.clean(svc); got.removed != 0 || got.guard == "" {
-			t.Errorf("%+v", got)
+			t.Errorf(`%+v; want got.removed == 0, got.guard != ""`, got)
 		}
 	})
 }
@@ -453,10 +453,10 @@ func TestGuardNot(t *testing.T) {
 		}
 		r.alive(svc, 3, 10)
 		if got := r.clean(svc); got.removed != 3 || got.guard != "" {
-			t.Errorf("%+v", got)
+			t.Errorf(`%+v; want got.removed == 3, got.guard == ""`, got)
 		}
 		if got := r.clean("single"); got.removed != 1 || got.guard != "" {
-			t.Errorf("%+v", got)
+			t.Errorf(`%+v; want got.removed == 1, got.guard == ""`, got)
 		}
 	})
 }

@@ -73,7 +73,7 @@ func TestDocument(t *testing.T) {
 		}
 		d, err := s.Document(ctx, "limits", 0)
 		if err != nil || d.Content != "a" || d.Version != 3 || d.Restores != 1 || d.Author != "bob" || d.Note != "back" || d.At.IsZero() || d.Bytes != 1 {
-			t.Fatalf("%+v, %v", d, err)
+			t.Fatalf(`%+v, %v; want no error, d.Content == "a", d.Version == 3, d.Restores == 1, d.Author == "bob", d.Note == "back", not d.At.IsZero(), d.Bytes == 1`, d, err)
 		}
 		old, err := s.Document(ctx, "limits", 3)
 		if err != nil || old != d {
@@ -183,7 +183,7 @@ func TestDocumentMemory(t *testing.T) {
 	_, err := r.store().PutDocument(bounded(t), "a", 1, "two", "", "")
 	refused(t, err, freeslot.CodeOverloaded, "memory")
 	if d, err := r.store().Document(bounded(t), "a", 0); err != nil || d.Content != "one" || d.Version != 1 {
-		t.Fatalf("%+v, %v", d, err)
+		t.Fatalf(`%+v, %v; want no error, d.Content == "one", d.Version == 1`, d, err)
 	}
 	if err := r.store().DeleteDocument(bounded(t), "a", 1); err != nil {
 		t.Fatal(err) // that frees memory

@@ -95,7 +95,7 @@ func TestMemberRetries(t *testing.T) {
 	l.pass(time.Minute)
 	l.step(taskRegister, answer{code: codeSame, registered: 1000}, nil)
 	if s := l.status(); s.Err != nil || s.LastBeat != l.now {
-		t.Errorf("%+v", s)
+		t.Errorf("%+v; want no error, s.LastBeat == %v", s, l.now)
 	}
 	// Redis has forgotten it.
 	l.pass(10 * time.Second)
@@ -116,7 +116,7 @@ func TestMemberRetries(t *testing.T) {
 		l.pass(5 * time.Second)
 	}
 	if s := l.status(); !s.Registered || !errors.Is(s.Err, errFull) {
-		t.Errorf("%+v", s)
+		t.Errorf("%+v; want s.Registered, errors.Is(s.Err, errFull)", s)
 	}
 }
 
@@ -170,7 +170,7 @@ func TestMemberHolders(t *testing.T) {
 	l.pass(10 * time.Second)
 	l.step(taskBeat, other("e8", "10.0.0.1", time.Hour, 900), nil)
 	if l.superseded() || l.replaces != "e8" {
-		t.Errorf("%+v", l.status())
+		t.Errorf(`%+v; want not l.superseded(), l.replaces == "e8"`, l.status())
 	}
 	l.step(taskRegister, answer{code: codeDone, registered: 3000}, nil)
 }

@@ -151,7 +151,7 @@ func (m *model) step() (what string) {
 		w.pass(d)
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
-		m.t.Errorf("%s: %s", what, diff)
+		m.t.Errorf(`%s: %s; want diff == ""`, what, diff)
 	}
 	return what
 }

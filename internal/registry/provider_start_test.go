@@ -39,7 +39,7 @@ func TestProviderWithoutRedis(t *testing.T) {
 	later("heartbeat", p.Heartbeat(bounded(t), svc, "b"))
 	all, err := p.HeartbeatAll(bounded(t))
 	if err != nil || len(all) != 5 {
-		t.Fatalf("%v, %v", all, err)
+		t.Fatalf("%v, %v; want no error, len(all) == 5", all, err)
 	}
 	later("heartbeat of all", all[0].Err)
 	for _, s := range p.Status() {
@@ -151,11 +151,11 @@ func TestProviderHostRefusedLater(t *testing.T) {
 			t.Error(err)
 		}
 		if logged.FilterMessage("registry.host_refused").Len() != 1 || len(r.instance(svc, "a")) > 0 {
-			t.Errorf("%v, %v", logged.All(), r.instance(svc, "a"))
+			t.Errorf(`%v, %v; want logged.FilterMessage("registry.host_refused").Len() == 1, len(r.instance(svc, "a")) <= 0`, logged.All(), r.instance(svc, "a"))
 		}
 		r.registers(p, mine("a"))
 		if s := p.Status(); len(s) != 1 || !s[0].Registered || s[0].Err != nil {
-			t.Errorf("%+v", s)
+			t.Errorf("%+v; want len(s) == 1, s[0].Registered, no error", s)
 		}
 		if err := p.Stop(bounded(t)); err != nil {
 			t.Error(err)

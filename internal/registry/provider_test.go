@@ -96,7 +96,7 @@ func TestProvider(t *testing.T) {
 		r.beaten("b")
 		status := p.Status()
 		if len(status) != 3 || !status[0].Registered || status[0].ID != "a" || status[0].LastBeat.IsZero() || status[0].Err != nil {
-			t.Errorf("%+v", status)
+			t.Errorf(`%+v; want len(status) == 3, status[0].Registered, status[0].ID == "a", not status[0].LastBeat.IsZero(), no error`, status)
 		}
 		if err := p.Heartbeat(bounded(t), svc, "a"); err != nil {
 			t.Error(err)
@@ -108,18 +108,18 @@ func TestProvider(t *testing.T) {
 		changed.Weight = new(2.0)
 		r.registers(p, changed)
 		if e := receive(t, heard); e.Reason != "updated" || r.instance(svc, "a")["weight"] != "2" {
-			t.Errorf("%+v", e)
+			t.Errorf(`%+v; want e.Reason == "updated", r.instance(svc, "a")["weight"] == "2"`, e)
 		}
 		changed.Interval = 2 * quick
 		r.registers(p, changed)
 		if e := receive(t, heard); e.Reason != "updated" || r.instance(svc, "a")["interval"] != "200" {
-			t.Errorf("%+v", e)
+			t.Errorf(`%+v; want e.Reason == "updated", r.instance(svc, "a")["interval"] == "200"`, e)
 		}
 		if err := p.Deregister(bounded(t), svc, "b"); err != nil {
 			t.Error(err)
 		}
 		if e := receive(t, heard); e.Reason != "deregistered" || len(p.Status()) != 2 {
-			t.Errorf("%+v", e)
+			t.Errorf(`%+v; want e.Reason == "deregistered", len(p.Status()) == 2`, e)
 		}
 		if err := p.Deregister(bounded(t), svc, "b"); !errors.Is(err, ErrUnknown) {
 			t.Error(err)
@@ -129,13 +129,13 @@ func TestProvider(t *testing.T) {
 			t.Error(err)
 		}
 		if e := receive(t, heard); e.Reason != "updated" || pairs(e.Entries[0].Fields)["draining"] != "true" {
-			t.Errorf("%+v", e)
+			t.Errorf(`%+v; want e.Reason == "updated", pairs(e.Entries[0].Fields)["draining"] == "true"`, e)
 		}
 		if e := receive(t, heard); e.Reason != "deregistered" || !slices.Equal(e.Instances, []string{"a"}) {
-			t.Errorf("%+v", e)
+			t.Errorf(`%+v; want e.Reason == "deregistered", slices.Equal(e.Instances, []string{"a"})`, e)
 		}
 		if beats := r.beats(svc); len(beats) != 1 || beats["p"] != -1 || p.Running() {
-			t.Errorf("%v", beats)
+			t.Errorf(`%v; want len(beats) == 1, beats["p"] == -1, not p.Running()`, beats)
 		}
 		for _, err := range []error{p.Register(bounded(t), mine("c")), p.Heartbeat(bounded(t), svc, "a"), p.Deregister(bounded(t), svc, "a"), p.Start(bounded(t))} {
 			if !errors.Is(err, ErrClosed) {
@@ -185,7 +185,7 @@ func TestProviderHost(t *testing.T) {
 		p := r.provider()
 		r.registers(p, Registration{Service: svc, Port: 8080})
 		if h := r.instance(svc, "127.0.0.1:8080"); h["host"] != "127.0.0.1" {
-			t.Errorf("%v, %+v", h, p.Status())
+			t.Errorf(`%v, %+v; want h["host"] == "127.0.0.1"`, h, p.Status())
 		}
 		err := p.Register(bounded(t), Registration{Service: "a:b", Port: -1})
 		var found *freeslot.Error
@@ -229,7 +229,7 @@ func TestProviderHostLater(t *testing.T) {
 			t.Error("registered without a host")
 		}
 		if s := p.Status(); len(s) != 1 || s[0].ID != "{host}:8080" || s[0].Err == nil {
-			t.Errorf("%+v", s)
+			t.Errorf(`%+v; want len(s) == 1, s[0].ID == "{host}:8080", an error`, s)
 		}
 		client.found.Store(true)
 		await(t, "the instance", func() bool { return r.instance(svc, "127.0.0.1:8080")["host"] == "127.0.0.1" })
@@ -316,7 +316,7 @@ func TestProviderSuperseded(t *testing.T) {
 		heard := r.hear(r.keys(svc).change(svc))
 		r.registers(second, mine("a"))
 		if e := receive(t, heard); e.Reason != "replaced" {
-			t.Errorf("%+v", e)
+			t.Errorf(`%+v; want e.Reason == "replaced"`, e)
 		}
 		await(t, "the end of the first", func() bool { return first.Status()[0].Holder != nil })
 		s := first.Status()[0]
@@ -336,7 +336,7 @@ func TestProviderSuperseded(t *testing.T) {
 			t.Error(err)
 		}
 		if h := r.instance(svc, "a"); h["epoch"] != second.epoch || r.record(svc)["revision"] != "2" {
-			t.Errorf("%v", h)
+			t.Errorf(`%v; want h["epoch"] == %v, r.record(svc)["revision"] == "2"`, h, second.epoch)
 		}
 	})
 }
@@ -585,15 +585,15 @@ func TestHeartbeatAll(t *testing.T) {
 			switch g.ID {
 			case "i07":
 				if !errors.Is(g.Err, ErrUnknown) {
-					t.Errorf("%+v", g)
+					t.Errorf("%+v; want errors.Is(g.Err, ErrUnknown)", g)
 				}
 			case "i08":
 				if !errors.Is(g.Err, ErrSuperseded) {
-					t.Errorf("%+v", g)
+					t.Errorf("%+v; want errors.Is(g.Err, ErrSuperseded)", g)
 				}
 			default:
 				if g.Err != nil {
-					t.Errorf("%+v", g)
+					t.Errorf("%+v; want no error", g)
 				}
 			}
 		}
@@ -637,10 +637,10 @@ func TestProviderMetrics(t *testing.T) {
 		await(t, "the change to be collected", func() bool { return strings.Contains(p.figures().json, "14") })
 		c.value.Store(15)
 		if e := receive(t, heard); e.ID != "a" || string(e.Metrics) != `{"app":{"threads":15}}` {
-			t.Errorf("%+v", e)
+			t.Errorf("%+v; want e.ID == \"a\", string(e.Metrics) == `{\"app\":{\"threads\":15}}`", e)
 		}
 		if h := r.instance(svc, "a"); h["metadata_app_threads"] != "15" || h["revision"] != "1" {
-			t.Errorf("%v", h)
+			t.Errorf(`%v; want h["metadata_app_threads"] == "15", h["revision"] == "1"`, h)
 		}
 		await(t, "the count", func() bool { return testutil.ToFloat64(p.metrics.sends.WithLabelValues("metrics_update", "ok")) >= 1 })
 	})
@@ -739,7 +739,7 @@ func TestOutOfMemory(t *testing.T) {
 		t.Error(err)
 	}
 	if h := r.instance(svc, "a"); h["weight"] != "1" || len(r.instance(svc, "new")) > 0 {
-		t.Errorf("%v", h)
+		t.Errorf(`%v; want h["weight"] == "1", len(r.instance(svc, "new")) <= 0`, h)
 	}
 	for range 3 { // also while its change is refused
 		r.beaten("a")
@@ -749,7 +749,7 @@ func TestOutOfMemory(t *testing.T) {
 	reg.Interval = quick
 	got := r.put(svc, codeSame, item(p.epoch, "", reg.WithDefaults()))[0]
 	if got.registered == 0 {
-		t.Errorf("%+v", got)
+		t.Errorf("%+v; want got.registered != 0", got)
 	}
 	if err := p.Deregister(bounded(t), svc, "b"); err != nil {
 		t.Error(err)
@@ -759,7 +759,7 @@ func TestOutOfMemory(t *testing.T) {
 	r.do("HSET", r.keys(svc).record(svc), "cleaned", strconv.FormatInt(r.now(svc)-31_000, 10))
 	r.do("CONFIG", "SET", "maxmemory", "1")
 	if done, err := r.cleanup(bounded(t), svc); done.removed != 1 || err != nil {
-		t.Errorf("%+v, %v", done, err)
+		t.Errorf("%+v, %v; want done.removed == 1, no error", done, err)
 	}
 	r.do("CONFIG", "SET", "maxmemory", "0")
 	await(t, "what was refused", func() bool { return r.instance(svc, "a")["weight"] == "3" && r.beats(svc)["new"] > 0 })

@@ -19,7 +19,7 @@ func TestRegistrationDefaults(t *testing.T) {
 	r := Registration{Service: "s", Host: "::1", Port: 80, Check: &Check{Kind: "tcp", Interval: Milliseconds(time.Second)}}.WithDefaults()
 	if r.ID != "[::1]:80" || r.Protocol != "TCP" || *r.Weight != 1 || r.Interval != 10*time.Second || time.Duration(r.Check.Timeout) != time.Second ||
 		r.Check.Rise != 2 || r.Check.Fall != 3 {
-		t.Errorf("%+v, %+v", r, r.Check)
+		t.Errorf(`%+v, %+v; want r.ID == "[::1]:80", r.Protocol == "TCP", *r.Weight == 1, r.Interval == 10*time.Second, time.Duration(r.Check.Timeout) == time.Second, r.Check.Rise == 2, r.Check.Fall == 3`, r, r.Check)
 	}
 	if err := r.Validate(); err != nil {
 		t.Error(err)

@@ -60,7 +60,7 @@ func (r *rig) do(args ...string) rueidis.RedisMessage {
 	}
 	m, err := r.client.Do(bounded(r.t), cmd.Build()).ToMessage()
 	if err != nil && !rueidis.IsRedisNil(err) {
-		r.t.Fatalf("%v: %v", args, err)
+		r.t.Fatalf("%v: %v; want not both err != nil and !rueidis.IsRedisNil(err)", args, err)
 	}
 	return m
 }
@@ -229,7 +229,7 @@ func (r *rig) hear(channel string) <-chan event {
 		err := r.client.Receive(ctx, subscribe, func(m rueidis.PubSubMessage) {
 			var e event
 			if err := json.Unmarshal([]byte(m.Message), &e); err != nil {
-				r.t.Errorf("%s: %v", m.Message, err)
+				r.t.Errorf("%s: %v; want no error", m.Message, err)
 			}
 			out <- e
 		})
@@ -359,7 +359,7 @@ func parseOverride(t testing.TB, text string) *Override {
 	t.Helper()
 	var o Override
 	if err := json.Unmarshal([]byte(text), &o); err != nil {
-		t.Fatalf("%q: %v", text, err)
+		t.Fatalf("%q: %v; want no error", text, err)
 	}
 	return &o
 }

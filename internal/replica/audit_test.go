@@ -29,7 +29,7 @@ func audited(t *testing.T, r *Replica) map[string]bool {
 			var page api.AuditPage
 			text := send(t, r, "GET", "/v1/audit?limit=500&cursor="+cursor, identity.Viewer).text
 			if err := json.Unmarshal([]byte(text), &page); err != nil {
-				t.Fatalf("%s: %v", text, err)
+				t.Fatalf("%s: %v; want no error", text, err)
 			}
 			for _, e := range page.Entries {
 				found[e.Call+" by "+e.Role] = true

@@ -145,7 +145,7 @@ func (a *agent) read() *frame.Answer {
 	}
 	var all []*frame.Answer
 	if err := frame.DecodeAnswers(text, func(one *frame.Answer) error { all = append(all, one); return nil }); err != nil || len(all) == 0 {
-		a.t.Fatalf("%s: %v", text, err)
+		a.t.Fatalf("%s: %v; want no error, len(all) != 0", text, err)
 	}
 	for _, more := range all[1:] {
 		a.pushed = append(a.pushed, *more)

@@ -63,7 +63,7 @@ func TestRedisHost(t *testing.T) {
 		"redis://user:secret@host:6379/1": "host:6379", "unix:///run/redis.sock": "/run/redis.sock", "::": "?",
 	} {
 		if got := redisHost(in); got != want {
-			t.Errorf("%s: %s", in, got)
+			t.Errorf("%s: %s; want got == %v", in, got, want)
 		}
 	}
 }

@@ -52,10 +52,10 @@ func TestDueAfterAges(t *testing.T) {
 	const half = 30_000
 	e := parsed(t, "@every 1s", "")
 	if got := due(&e, &Definition{}, begin, now); got.runMS != now || got.missed != 20*365*24*3600 {
-		t.Errorf("%+v", got)
+		t.Errorf("%+v; want got.runMS == %v, got.missed == 20*365*24*3600", got, now)
 	}
 	e = parsed(t, "* * * * *", "")
 	if got := due(&e, &Definition{}, begin, now+half); got.runMS != now || got.missed < maxWalk {
-		t.Errorf("%+v", got)
+		t.Errorf("%+v; want got.runMS == %v, got.missed >= %v", got, now, maxWalk)
 	}
 }

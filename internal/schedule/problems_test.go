@@ -18,7 +18,7 @@ func TestProblemsOfNoObject(t *testing.T) {
 		}
 		var e *freeslot.Error
 		if err := allProblems([]byte(text), first); !errors.As(err, &e) || len(e.Errors) != 0 {
-			t.Errorf("%q: %v", text, err)
+			t.Errorf("%q: %v; want errors.As(err, &e), len(e.Errors) == 0", text, err)
 		}
 	}
 }

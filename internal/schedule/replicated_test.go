@@ -39,7 +39,7 @@ func TestConfirmedIsReplicated(t *testing.T) {
 	redis.Promote(redis.Replicas[0])
 	after := open(redis.Replicas[0].Target, patience)
 	if record, _, err := after.read(t.Context(), "acme/a"); err != nil || record.state != "s" {
-		t.Errorf("%+v, %v", record, err)
+		t.Errorf(`%+v, %v; want no error, record.state == "s"`, record, err)
 	}
 }
 
@@ -87,6 +87,6 @@ func TestRepeatedBeforeConfirmed(t *testing.T) {
 		t.Errorf("deleted twice: %v", err)
 	}
 	if s, err := patient.Pause(t.Context(), tenant, "c"); err != nil || !s.Paused {
-		t.Errorf("%+v, %v", s, err)
+		t.Errorf("%+v, %v; want no error, s.Paused", s, err)
 	}
 }

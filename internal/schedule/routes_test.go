@@ -149,7 +149,7 @@ func TestRunSchedule(t *testing.T) {
 			t.Error(got.Status, got.Text)
 		}
 		if s := f.Jobs.Submitted[len(f.Jobs.Submitted)-1]; s.Tenant != "acme" || s.Job.Service != "tts" {
-			t.Errorf("%+v", s)
+			t.Errorf(`%+v; want s.Tenant == "acme", s.Job.Service == "tts"`, s)
 		}
 	}
 	f.Do(t, "POST", "/v1/schedules/b/run", "", "Authorization", "Bearer acme-token").Refusal(t, http.StatusNotFound, freeslot.CodeNotFound)

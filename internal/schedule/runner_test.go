@@ -37,7 +37,7 @@ func TestRun(t *testing.T) {
 		r := g.replica("r1")
 		s := g.put("a", change("@every 1h"))
 		if s.NextRunMS != s.CreatedAtMS+3600_000 || s.Version != 1 {
-			t.Errorf("%+v", s)
+			t.Errorf("%+v; want s.NextRunMS == s.CreatedAtMS+3600_000, s.Version == 1", s)
 		}
 		g.handle(r, "a")
 		if ids := g.jobs(); len(ids) != 0 {
@@ -48,7 +48,7 @@ func TestRun(t *testing.T) {
 		s = g.get("a")
 		ids := g.jobs()
 		if len(ids) != 1 || s.LastJobID != ids[0] || runTime(ids[0]) != run || s.LastRunMS != run || s.NextRunMS != run+3600_000 || s.Runs != 1 || s.Missed != 0 {
-			t.Fatalf("%v %+v", ids, s)
+			t.Fatalf("%v %+v; want len(ids) == 1, s.LastJobID == ids[0], runTime(ids[0]) == %v, s.LastRunMS == %v, s.NextRunMS == run+3600_000, s.Runs == 1, s.Missed == 0", ids, s, run, run)
 		}
 		st, _ := g.state("a")
 		home, _ := cell.JobCell(ids[0])
@@ -157,7 +157,7 @@ func TestRefused(t *testing.T) {
 		run := g.overdue("a", time.Second)
 		g.handle(r, "a")
 		if s := g.get("a"); s.Failed != 1 || s.Runs != 0 || s.LastError != "invalid_argument: as told" || s.LastErrorAtMS == 0 || s.LastRunMS != run || s.NextRunMS <= run || s.LastJobID != "" {
-			t.Errorf("%+v", s)
+			t.Errorf(`%+v; want s.Failed == 1, s.Runs == 0, s.LastError == "invalid_argument: as told", s.LastErrorAtMS != 0, s.LastRunMS == %v, s.NextRunMS > %v, s.LastJobID == ""`, s, run, run)
 		}
 		*f = fake{}
 		g.overdue("a", time.Second)
@@ -235,7 +235,7 @@ func TestRefused(t *testing.T) {
 		r := NewRunner(Config{Replica: "r1", MaxPayloadBytes: 100}, g.set.Runners(), g.set, f, r.log, nil)
 		g.handle(r, "e")
 		if s := g.get("e"); len(f.made) != 0 || s.Failed != 1 || !strings.Contains(s.LastError, "payload_too_large: job.payload has 502 bytes") {
-			t.Errorf("%+v", s)
+			t.Errorf(`%+v; want len(f.made) == 0, s.Failed == 1, strings.Contains(s.LastError, "payload_too_large: job.payload has 502 bytes")`, s)
 		}
 	})
 }
@@ -267,7 +267,7 @@ func TestTwoReplicas(t *testing.T) {
 			g.handle(replicas[0], fmt.Sprint("s", i))
 			s := g.get(fmt.Sprint("s", i))
 			if s.Runs < 3*rounds || s.Failed != 0 || s.Missed != 0 {
-				t.Errorf("%+v", s)
+				t.Errorf("%+v; want s.Runs >= 3*rounds, s.Failed == 0, s.Missed == 0", s)
 			}
 			runs += s.Runs
 		}
@@ -365,11 +365,11 @@ func TestLook(t *testing.T) {
 	}
 	g.overdue(mine, time.Millisecond)
 	if look(); len(f.made) != 1 || g.get(mine).Runs != 1 || g.get(other).Runs != 0 {
-		t.Errorf("%+v", f.made)
+		t.Errorf("%+v; want len(f.made) == 1, g.get(mine).Runs == 1, g.get(other).Runs == 0", f.made)
 	}
 	g.overdue(other, r.cfg.TakeOver)
 	if look(); len(f.made) != 2 || g.get(other).Runs != 1 {
-		t.Errorf("%+v", f.made)
+		t.Errorf("%+v; want len(f.made) == 2, g.get(other).Runs == 1", f.made)
 	}
 }
 
@@ -405,13 +405,13 @@ func TestEdited(t *testing.T) {
 		t.Error(err)
 	}
 	if g.get("ok").Runs != 1 || len(f.made) != 1 {
-		t.Errorf("%+v", f.made)
+		t.Errorf(`%+v; want g.get("ok").Runs == 1, len(f.made) == 1`, f.made)
 	}
 	if due, now, err := c.due(t.Context(), 0, 10); err != nil || len(due) != 0 {
 		t.Error("still due:", due, now, err)
 	}
 	if s := g.get("lost"); s.NextRunMS == 0 || s.Version != 1 {
-		t.Errorf("%+v", s)
+		t.Errorf("%+v; want s.NextRunMS != 0, s.Version == 1", s)
 	}
 	if page, err := g.List(t.Context(), "", "", 10); err != nil || len(page.Schedules) != 2 {
 		t.Error(page, err)
@@ -424,7 +424,7 @@ func TestEdited(t *testing.T) {
 			t.Error(err)
 		}
 		if s := g.put(name, change("@every 2h")); s.NextRunMS == 0 {
-			t.Errorf("%+v", s)
+			t.Errorf("%+v; want s.NextRunMS != 0", s)
 		}
 		hset(c.keys.states, "acme/"+name, "{")
 		if _, err := g.Delete(t.Context(), tenant, name); err != nil {
@@ -450,7 +450,7 @@ func TestLoop(t *testing.T) {
 	s := g.get("a")
 	ids := g.jobs()
 	if s.Missed != 0 || s.Failed != 0 || len(ids) < 2 || runTime(ids[1])-runTime(ids[0]) != 1000 {
-		t.Errorf("%v %+v", ids, s)
+		t.Errorf("%v %+v; want s.Missed == 0, s.Failed == 0, len(ids) >= 2, runTime(ids[1])-runTime(ids[0]) == 1000", ids, s)
 	}
 }
 

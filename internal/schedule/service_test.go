@@ -30,7 +30,7 @@ func TestService(t *testing.T) {
 		wrong(err, freeslot.CodeConflict, "version")
 		s, created, err := g.Put(ctx, tenant, "a", change("30 2 * * *", func(c *Change) { c.Version, c.TimeZone = &zero, "Europe/Berlin" }))
 		if err != nil || !created || s.Version != 1 || s.OnMissed != Latest || s.GraceMS != 60_000 || s.NextRunMS <= s.CreatedAtMS || s.Tenant != tenant || s.Name != "a" {
-			t.Fatalf("%+v, %v, %v", s, created, err)
+			t.Fatalf(`%+v, %v, %v; want no error, created, s.Version == 1, s.OnMissed == Latest, s.GraceMS == 60_000, s.NextRunMS > %v, s.Tenant == %v, s.Name == "a"`, s, created, err, s.CreatedAtMS, tenant)
 		}
 		if got := g.get("a"); cmp.Diff(s, got) != "" {
 			t.Error(cmp.Diff(s, got))
@@ -45,34 +45,34 @@ func TestService(t *testing.T) {
 		next := g.overdue("a", time.Second)
 		s, _, err = g.Put(ctx, tenant, "a", change("30 2 * * *", func(c *Change) { c.TimeZone, c.Version, c.Job.Priority = "Europe/Berlin", &one, 3 }))
 		if err != nil || s.Version != 2 || s.Job.Priority != 3 || s.NextRunMS != next {
-			t.Errorf("%+v, %v", s, err)
+			t.Errorf("%+v, %v; want no error, s.Version == 2, s.Job.Priority == 3, s.NextRunMS == %v", s, err, next)
 		}
 		if s = g.put("a", change("@every 1h")); s.NextRunMS != s.UpdatedAtMS+3600_000 || s.Version != 3 {
-			t.Errorf("%+v", s)
+			t.Errorf("%+v; want s.NextRunMS == s.UpdatedAtMS+3600_000, s.Version == 3", s)
 		}
 		// A pause stays over a Put that does not speak of it.
 		if s, err = g.Pause(ctx, tenant, "a"); err != nil || !s.Paused || s.NextRunMS != 0 || s.Version != 4 {
-			t.Errorf("%+v, %v", s, err)
+			t.Errorf("%+v, %v; want no error, s.Paused, s.NextRunMS == 0, s.Version == 4", s, err)
 		}
 		if s, err = g.Pause(ctx, tenant, "a"); err != nil || s.Version != 4 {
-			t.Errorf("%+v, %v", s, err)
+			t.Errorf("%+v, %v; want no error, s.Version == 4", s, err)
 		}
 		if due, _, err := g.store.of("acme/a").due(ctx, 48*time.Hour, 1); err != nil || len(due) != 0 {
 			t.Error(due, err)
 		}
 		if s = g.put("a", change("@every 2h")); !s.Paused {
-			t.Errorf("%+v", s)
+			t.Errorf("%+v; want s.Paused", s)
 		}
 		s, err = g.Get(ctx, tenant, "a", 3)
 		if err != nil || len(s.NextRunsMS) != 3 || s.NextRunsMS[2]-s.NextRunsMS[0] != 4*3600_000 {
-			t.Errorf("%+v, %v", s, err)
+			t.Errorf("%+v, %v; want no error, len(s.NextRunsMS) == 3, s.NextRunsMS[2]-s.NextRunsMS[0] == 4*3600_000", s, err)
 		}
 		if s, err = g.Resume(ctx, tenant, "a"); err != nil || s.Paused || s.NextRunMS < s.UpdatedAtMS+2*3600_000 {
 			t.Errorf("%+v, %v", s, err)
 		}
 		off := true
 		if s = g.put("a", change("@every 2h", func(c *Change) { c.Pause = &off })); !s.Paused {
-			t.Errorf("%+v", s)
+			t.Errorf("%+v; want s.Paused", s)
 		}
 		for _, f := range []func() error{
 			func() error { _, err := g.Get(ctx, "other", "a", 0); return err },
@@ -108,7 +108,7 @@ func TestService(t *testing.T) {
 			t.Error(names)
 		}
 		if s, err = g.Delete(ctx, tenant, "a"); err != nil || s.Name != "a" || s.Cron != "@every 2h" {
-			t.Errorf("%+v, %v", s, err)
+			t.Errorf(`%+v, %v; want no error, s.Name == "a", s.Cron == "@every 2h"`, s, err)
 		}
 		_, err = g.Delete(ctx, tenant, "a")
 		wrong(err, freeslot.CodeNotFound, "name")
@@ -190,24 +190,24 @@ func TestDecodeChangeNamesAll(t *testing.T) {
 		_, err := DecodeChange([]byte(text))
 		var e *freeslot.Error
 		if !errors.As(err, &e) {
-			t.Fatalf("%s: %v", text, err)
+			t.Fatalf("%s: %v; want errors.As(err, &e)", text, err)
 		}
 		var got []string
 		for _, f := range e.Errors {
 			got = append(got, f.Field)
 			if !strings.HasPrefix(f.Message, f.Field) {
-				t.Errorf("%s: %s", f.Field, f.Message)
+				t.Errorf("%s: %s; want strings.HasPrefix(f.Message, f.Field)", f.Field, f.Message)
 			}
 		}
 		more := fmt.Sprintf(" (and %d more)", len(fields)-1)
 		if d := cmp.Diff(fields, got); d != "" || e.Field != fields[0] || !strings.HasSuffix(e.Message, more) {
-			t.Errorf("%s: %s\n%s", text, d, e.Message)
+			t.Errorf("%s: %s\n%s; want d == \"\", e.Field == fields[0], strings.HasSuffix(e.Message, more)", text, d, e.Message)
 		}
 	}
 	_, err := DecodeChange([]byte(`{"cron":"@dail","job":{"service":"echo"}}`))
 	var e *freeslot.Error
 	if !errors.As(err, &e) || len(e.Errors) != 0 {
-		t.Errorf("%+v", e)
+		t.Errorf("%+v; want errors.As(err, &e), len(e.Errors) == 0", e)
 	}
 }
 
@@ -221,7 +221,7 @@ func TestDecodeChangeNamesNotTooMany(t *testing.T) {
 	_, err := DecodeChange([]byte("{" + text.String() + `"cron":"@daily"}`))
 	var e *freeslot.Error
 	if !errors.As(err, &e) || len(e.Errors) != freeslot.MaxFieldErrors {
-		t.Errorf("%v", err)
+		t.Errorf("%v; want errors.As(err, &e), len(e.Errors) == freeslot.MaxFieldErrors", err)
 	}
 }
 

@@ -75,7 +75,7 @@ func (r *storeRig) sound() {
 func (r *storeRig) writes(want bool, c write) {
 	r.t.Helper()
 	if made, err := r.write(r.t.Context(), c); err != nil || made != want {
-		r.t.Errorf("%+v: %v, %v", c, made, err)
+		r.t.Errorf("%+v: %v, %v; want no error, made == %v", c, made, err, want)
 	}
 	r.sound()
 }

@@ -265,7 +265,7 @@ func TestBatchAlone(t *testing.T) {
 		}
 	}
 	if second.out != "3" || !errors.Is(gone.err, ErrNotSent) || errors.Is(refused.err, ErrNotSent) {
-		t.Errorf("%q, %v, %v", second.out, gone.err, refused.err)
+		t.Errorf(`%q, %v, %v; want second.out == "3", errors.Is(gone.err, ErrNotSent), not errors.Is(refused.err, ErrNotSent)`, second.out, gone.err, refused.err)
 	}
 }
 
@@ -612,7 +612,7 @@ func TestBatchYieldsOfSeveralLoops(t *testing.T) {
 		receive(t, b.stopped)
 		for i, it := range items {
 			if _, err := outcome(it, b.stopped); !errors.Is(err, broken) {
-				t.Errorf("%d: %v", i, err)
+				t.Errorf("%d: %v; want errors.Is(err, broken)", i, err)
 			}
 		}
 	}

@@ -25,7 +25,7 @@ func TestTagsPinned(t *testing.T) {
 	t.Parallel()
 	for n, want := range pinnedTags {
 		if got := strings.Join(Tags(n), " "); got != want {
-			t.Errorf("%d: %q,", n, got)
+			t.Errorf("%d: %q,; want got == %v", n, got, want)
 		}
 	}
 }
@@ -39,7 +39,7 @@ func TestTagsAreEvenlySpaced(t *testing.T) {
 				t.Errorf("cell %d of %d: tag %q, slot %d, want %d", i, n, l.Tag, slot, want)
 			}
 			if freeslot.ValidateName("tag", l.Tag) != nil || !l.Sharded {
-				t.Errorf("%+v", l)
+				t.Errorf(`%+v; want freeslot.ValidateName("tag", l.Tag) == nil, l.Sharded`, l)
 			}
 		}
 	}

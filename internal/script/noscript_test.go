@@ -103,7 +103,7 @@ func TestSend(t *testing.T) {
 		r := newRig(t, redis)
 		for want := range int64(3) {
 			if n, err := appends(r.ctx(), r.Runner, r.key, "x"); err != nil || n != want+1 {
-				t.Errorf("%d, %v", n, err)
+				t.Errorf("%d, %v; want no error, n == want+1", n, err)
 			}
 		}
 	})
@@ -374,6 +374,6 @@ func TestSharded(t *testing.T) {
 	const text = "redis.call('PUBLISH', channel, 'x')\nredis.call('PUBLISH', other_channel, 'x')\n"
 	says := New("says", text)
 	if got := says.Text(true); got != strings.Replace(text, "PUBLISH", "SPUBLISH", 1) || says.Text(false) != text {
-		t.Errorf("%q", got)
+		t.Errorf(`%q; want got == strings.Replace(text, "PUBLISH", "SPUBLISH", 1), says.Text(false) == %v`, got, text)
 	}
 }

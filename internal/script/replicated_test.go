@@ -38,7 +38,7 @@ func TestReplicated(t *testing.T) {
 	}
 	for what, f := range ways {
 		if err := f(patient); err != nil {
-			t.Errorf("%s: %v", what, err)
+			t.Errorf("%s: %v; want no error", what, err)
 		}
 	}
 	if n, err := patient.ReplicasOnline(t.Context()); err != nil || n != 1 {
@@ -61,7 +61,7 @@ func TestReplicated(t *testing.T) {
 	redis.Replicas[0].Resume()
 	for what, f := range ways {
 		if err := f(patient); err != nil {
-			t.Errorf("%s: %v", what, err)
+			t.Errorf("%s: %v; want no error", what, err)
 		}
 	}
 }
@@ -89,7 +89,7 @@ func TestReplicatedMoved(t *testing.T) {
 	}
 	call()
 	if got := r.values(); len(got) != 2 {
-		t.Errorf("%q", got)
+		t.Errorf("%q; want len(got) == 2", got)
 	}
 }
 
@@ -101,7 +101,7 @@ func TestReplicationTimeout(t *testing.T) {
 	defer cancel()
 	cmd := r.wait(ctx)
 	if args := cmd.Commands(); len(args) != 3 || args[1] != "1" || len(args[2]) > 3 {
-		t.Errorf("%q", args)
+		t.Errorf(`%q; want len(args) == 3, args[1] == "1", len(args[2]) <= 3`, args)
 	}
 	if err := (Acknowledge{Replicas: 17}).Validate(); err == nil {
 		t.Error("17 replicas")
@@ -127,7 +127,7 @@ func TestReplicaOnline(t *testing.T) {
 		"slavex:state=online,lag=0": false,
 	} {
 		if got := replicaOnline(line); got != online {
-			t.Errorf("%q: %t", line, got)
+			t.Errorf("%q: %t; want got == %v", line, got, online)
 		}
 	}
 }

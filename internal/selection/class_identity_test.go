@@ -23,7 +23,7 @@ func TestDefinition(t *testing.T) {
 		}
 		var read definition
 		if err := freeslot.DecodeStrict("definition", []byte(c.Definition()), &read); err != nil {
-			t.Fatalf("%s: %v", c.Definition(), err)
+			t.Fatalf("%s: %v; want no error", c.Definition(), err)
 		}
 		again := NewClass(nodes, cfg, read.Service, &read.Requirement)
 		if again.ID() != c.ID() || again.Definition() != c.Definition() {

@@ -118,12 +118,12 @@ func TestAsyncAPISchemas(t *testing.T) {
 	} {
 		var value map[string]any
 		if err := json.Unmarshal(frame, &value); err != nil {
-			t.Fatalf("%s: %v", frame, err)
+			t.Fatalf("%s: %v; want no error", frame, err)
 		}
 		name, _ := value["type"].(string)
 		schema := d.Payload(name)
 		if err := d.Validate(schema, value); err != nil {
-			t.Errorf("%s: %v", frame, err)
+			t.Errorf("%s: %v; want no error", frame, err)
 		}
 		d.Note(seen, name, schema, value)
 	}

@@ -195,7 +195,7 @@ func TestDetachedBeforeAttach(t *testing.T) {
 			}
 			h.before = func(ctx context.Context, tenant, jobID string) {
 				if s, err := at.Attach(ctx, tenant, jobID, other); err != nil || s.State != freeslot.StateRunning {
-					t.Errorf("%+v, %v", s, err)
+					t.Errorf("%+v, %v; want no error, s.State == freeslot.StateRunning", s, err)
 				}
 				if at == second {
 					waittest.Until(t, "the first replica has given it up", func() bool { return first.Outstanding() == 0 })

@@ -341,7 +341,7 @@ func TestHandshake(t *testing.T) {
 	} {
 		p, _, err := s.dial(d)
 		if err != nil {
-			t.Errorf("%+v: %v", d, err)
+			t.Errorf("%+v: %v; want no error", d, err)
 			continue
 		}
 		want := ""

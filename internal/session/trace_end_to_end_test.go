@@ -56,7 +56,7 @@ func TestOneTraceForReal(t *testing.T) {
 	callerCtx, caller := ofClient.Tracer("test").Start(ctx, "the caller")
 	status, err := c.Run(callerCtx, freeslot.Job{Service: "traced", Payload: json.RawMessage(`1`)})
 	if err != nil || status.State != freeslot.StateSucceeded {
-		t.Fatalf("%+v, %v", status, err)
+		t.Fatalf("%+v, %v; want no error, status.State == freeslot.StateSucceeded", status, err)
 	}
 	caller.End()
 	// The worker ends its span after it has reported the job: wait for that.

@@ -143,7 +143,7 @@ func TestLatestIsBounded(t *testing.T) {
 	message := make([]byte, latestBytes/4)
 	for i := range 4 {
 		if out := o.putLatest(fmt.Sprint(i), message); out != Queued {
-			t.Fatalf("%d: %v", i, out)
+			t.Fatalf("%d: %v; want out == Queued", i, out)
 		}
 	}
 	if o.putLatest("4", []byte("x")) != Dropped || o.putLatest("0", append(message, 'x')) != Dropped || o.putLatest("0", message) != Replaced {

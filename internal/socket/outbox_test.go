@@ -31,7 +31,7 @@ func TestChunkArrays(t *testing.T) {
 			if frame[0] != '[' {
 				list = []json.RawMessage{append([]byte(nil), frame...)}
 			} else if err := json.Unmarshal(frame, &list); err != nil {
-				t.Fatalf("%s: %v", frame, err)
+				t.Fatalf("%s: %v; want no error", frame, err)
 			}
 			if len(list) != size.messages {
 				t.Fatalf("%s counts as %d messages", frame, size.messages)

@@ -55,7 +55,7 @@ func goldenText(t *testing.T, line string) string {
 	if line[0] == '"' {
 		text, err := strconv.Unquote(line)
 		if err != nil {
-			t.Fatalf("%s: %v", line, err)
+			t.Fatalf("%s: %v; want no error", line, err)
 		}
 		return text
 	}

@@ -47,7 +47,7 @@ func FuzzDecodeJob(f *testing.F) {
 		job, refused := DecodeJob(data)
 		part, limit, refusedPart := DecodeExplain(data)
 		if refusedPart == nil && limit == nil && (refused != nil || !cmp.Equal(job, part)) {
-			t.Fatalf("%+v %+v %v", job, part, refused)
+			t.Fatalf("%+v %+v %v; want not both refusedPart == nil && limit == nil and (refused != nil || !cmp.Equal(job, part))", job, part, refused)
 		}
 		if refused != nil {
 			if refused.Field == "" || refused.Message == "" {
@@ -66,7 +66,7 @@ func FuzzDecodeJob(f *testing.F) {
 		a, _ := json.Marshal(job)
 		b, _ := json.Marshal(want)
 		if string(a) != string(b) {
-			t.Fatalf("%s\n%s", a, b)
+			t.Fatalf("%s\n%s; want string(a) == string(b)", a, b)
 		}
 	})
 }

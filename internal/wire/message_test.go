@@ -57,7 +57,7 @@ func TestStoredResultThatIsNotUTF8(t *testing.T) {
 	stored := string(s.Result)
 	for name, frame := range map[string][]byte{"result": AppendResult(nil, s), "status": AppendStatus(nil, "r1", s)} {
 		if !utf8.Valid(frame) || !json.Valid(frame) {
-			t.Errorf("%s: %q", name, frame)
+			t.Errorf("%s: %q; want utf8.Valid(frame), json.Valid(frame)", name, frame)
 		}
 		err := DecodeMessages(frame, func(m *Message) {
 			if got, want := string(m.Job.Result), "{\"a\ufffd\":\"b\ufffdü\"}"; got != want {
@@ -65,7 +65,7 @@ func TestStoredResultThatIsNotUTF8(t *testing.T) {
 			}
 		})
 		if err != nil {
-			t.Errorf("%s: %v", name, err)
+			t.Errorf("%s: %v; want no error", name, err)
 		}
 	}
 	if string(s.Result) != stored {
@@ -98,7 +98,7 @@ func TestStatusTwin(t *testing.T) {
 		}
 		frame := AppendResult(nil, &s)
 		if err := json.Unmarshal(frame, &got); err != nil {
-			t.Fatalf("%s: %v", frame, err)
+			t.Fatalf("%s: %v; want no error", frame, err)
 		}
 		if diff := cmp.Diff(map[string]any{"type": "result", "job": want}, got); diff != "" {
 			t.Fatalf("(-encoding/json +encoder)\n%s", diff)
@@ -148,7 +148,7 @@ func TestMessageRoundTrip(t *testing.T) {
 		}
 		var got []Message
 		if err := DecodeMessages(frame, func(m *Message) { got = append(got, *m) }); err != nil {
-			t.Fatalf("%s: %v", frame, err)
+			t.Fatalf("%s: %v; want no error", frame, err)
 		}
 		if diff := cmp.Diff(want, got, cmpopts.EquateEmpty()); diff != "" {
 			t.Fatalf("%s: (-want +got)\n%s", frame, diff)

@@ -67,7 +67,7 @@ func TestDecodeRequest(t *testing.T) {
 	for _, tt := range tests {
 		got, err := limits.DecodeRequest([]byte(tt.frame))
 		if err != nil {
-			t.Errorf("%s: %v", tt.frame, err)
+			t.Errorf("%s: %v; want no error", tt.frame, err)
 			continue
 		}
 		if diff := cmp.Diff(tt.want, got); diff != "" {
@@ -97,7 +97,7 @@ func TestCheckJob(t *testing.T) {
 		} {
 			r, err := limits.DecodeRequest([]byte(frame))
 			if err != nil {
-				t.Errorf("%s: %v", frame, err)
+				t.Errorf("%s: %v; want no error", frame, err)
 				continue
 			}
 			err = limits.CheckJob(&r, len(r.Jobs)-1)
@@ -147,7 +147,7 @@ func checkTwin(t interface{ Fatalf(string, ...any) }, l Limits, frame []byte) {
 	}
 	if w.JobID != nil {
 		if err := json.Unmarshal(w.JobID, &want.JobID); err != nil {
-			t.Fatalf("%q: %v", frame, err)
+			t.Fatalf("%q: %v; want no error", frame, err)
 		}
 	}
 	if diff := cmp.Diff(want, got, cmpopts.EquateEmpty()); diff != "" {
@@ -203,7 +203,7 @@ func TestRequestRoundTrip(t *testing.T) {
 		frame := encodeRequest(want)
 		got, err := Limits{MaxPayloadBytes: 1 << 20, MaxBatch: 10}.DecodeRequest(frame)
 		if err != nil {
-			t.Fatalf("%s: %v", frame, err)
+			t.Fatalf("%s: %v; want no error", frame, err)
 		}
 		if diff := cmp.Diff(want, got, cmpopts.EquateEmpty()); diff != "" {
 			t.Fatalf("%s: (-want +got)\n%s", frame, diff)

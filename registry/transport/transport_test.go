@@ -176,7 +176,7 @@ func TestRepeats(t *testing.T) {
 		for i := range 40 {
 			resp, err := client.Post(fmt.Sprintf("http://asr/%d", i), "text/plain", strings.NewReader("hello"))
 			if err != nil {
-				t.Fatalf("%s: %v", policy, err)
+				t.Fatalf("%s: %v; want no error", policy, err)
 			}
 			if got := read(t, resp); !strings.HasPrefix(got, "a ") || !strings.HasSuffix(got, "hello") {
 				t.Fatalf("%s: got %q", policy, got)

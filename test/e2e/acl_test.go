@@ -74,7 +74,7 @@ func TestAgentOfItsOwnUser(t *testing.T) {
 		t.Fatal(err)
 	}
 	if st, err := job.Wait(ctx); err != nil || st.State != freeslot.StateCancelled {
-		t.Errorf("%+v, %v", st, err)
+		t.Errorf("%+v, %v; want no error, st.State == freeslot.StateCancelled", st, err)
 	}
 	a.reload(config(5))
 	eventually(t, func() error {

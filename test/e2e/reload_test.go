@@ -191,7 +191,7 @@ func TestServiceIsDown(t *testing.T) {
 	c := dial(ctx, t, r)
 	job := freeslot.Job{Service: testService, MaxAttempts: 10}
 	if st, err := c.Run(ctx, job); err != nil || st.State != freeslot.StateSucceeded {
-		t.Fatalf("%+v, %v", st, err)
+		t.Fatalf("%+v, %v; want no error, st.State == freeslot.StateSucceeded", st, err)
 	}
 
 	down.Store(true)
@@ -214,6 +214,6 @@ func TestServiceIsDown(t *testing.T) {
 	})
 	down.Store(false)
 	if st, err := h.Wait(ctx); err != nil || st.State != freeslot.StateSucceeded || st.Attempt < 2 {
-		t.Errorf("%+v, %v", st, err)
+		t.Errorf("%+v, %v; want no error, st.State == freeslot.StateSucceeded, st.Attempt >= 2", st, err)
 	}
 }

@@ -109,7 +109,7 @@ func (f *fleet) text(command ...string) string {
 	defer cancel()
 	text, err := redis.Do(ctx, redis.B().Arbitrary(command...).Build()).ToString()
 	if err != nil && !rueidis.IsRedisNil(err) {
-		f.t.Fatalf("%v: %v", command, err)
+		f.t.Fatalf("%v: %v; want not both err != nil and !rueidis.IsRedisNil(err)", command, err)
 	}
 	return text
 }
@@ -120,7 +120,7 @@ func tryForeignNode(t *testing.T, f *fleet) (found []Violation) {
 	register := a.registration(1)
 	register.Profile.ID = "foreign"
 	if answer := a.call(register); answer.Type != frame.TypeRegistered {
-		t.Fatalf("%+v", answer)
+		t.Fatalf("%+v; want answer.Type == frame.TypeRegistered", answer)
 	}
 	if epoch := f.text("HGET", f.layout("own").Node("own"), "epoch"); epoch != rawEpoch {
 		found = append(found, Violation{"foreign node", fmt.Sprintf("the session's node has the epoch %q", epoch)})

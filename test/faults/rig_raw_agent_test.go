@@ -65,7 +65,7 @@ func (a *rawAgent) write(message any) {
 	ctx, cancel := context.WithTimeout(a.t.Context(), rawLimit)
 	defer cancel()
 	if err := a.socket.Write(ctx, websocket.MessageText, text); err != nil {
-		a.t.Fatalf("%s: %v", a.node, err)
+		a.t.Fatalf("%s: %v; want no error", a.node, err)
 	}
 }
 
@@ -86,7 +86,7 @@ func (a *rawAgent) read() {
 		})
 	}
 	if err != nil {
-		a.t.Fatalf("%s: %v", a.node, err)
+		a.t.Fatalf("%s: %v; want no error", a.node, err)
 	}
 }
 
@@ -129,7 +129,7 @@ func (a *rawAgent) call(request frame.Request) frame.Answer {
 func (a *rawAgent) fence() {
 	a.t.Helper()
 	if answer := a.answer(a.send(frame.Request{Type: frame.TypeComplete})); answer.Code != freeslot.CodeInvalidArgument {
-		a.t.Fatalf("%s: %+v", a.node, answer)
+		a.t.Fatalf("%s: %+v; want answer.Code == freeslot.CodeInvalidArgument", a.node, answer)
 	}
 }
 

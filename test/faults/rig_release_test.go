@@ -43,7 +43,7 @@ func buildRelease(t *testing.T) string {
 	defer os.RemoveAll(work)
 	source, programs := filepath.Join(work, "source"), filepath.Join(work, "bin")
 	if err := unpack(archive, source); err != nil {
-		t.Fatalf("%s: %v", previousRelease, err)
+		t.Fatalf("%s: %v; want no error", previousRelease, err)
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), buildLimit)
 	defer cancel()

@@ -31,7 +31,7 @@ func TestReadNodeList(t *testing.T) {
 	for _, list := range []string{"[" + seedNode + "]", `{"nodes": [` + seedNode + `]}`, ` {"cursor": "", "nodes": [` + seedNode + `]} `} {
 		entries, err := Read(strings.NewReader(list))
 		if err != nil || len(entries) != 1 || entries[0].refusals != nil || entries[0].unknown != nil {
-			t.Fatalf("%v %+v", err, entries)
+			t.Fatalf("%v %+v; want no error, len(entries) == 1, entries[0].refusals == nil, entries[0].unknown == nil", err, entries)
 		}
 		if diff := cmp.Diff(want, entries[0].node); diff != "" {
 			t.Error(diff)
@@ -42,7 +42,7 @@ func TestReadNodeList(t *testing.T) {
 	must(t, err)
 	entries, err := Read(strings.NewReader(string(own)))
 	if err != nil || entries[0].refusals != nil || entries[0].unknown != nil {
-		t.Fatalf("%v %+v", err, entries)
+		t.Fatalf("%v %+v; want no error, entries[0].refusals == nil, entries[0].unknown == nil", err, entries)
 	}
 	if diff := cmp.Diff(want, entries[0].node); diff != "" {
 		t.Error(diff)
@@ -110,7 +110,7 @@ func TestReadNodeRefuses(t *testing.T) {
 	} {
 		entries, err := Read(strings.NewReader("[" + content + "]"))
 		if err != nil || len(entries) != 1 || entries[0].refusals == nil {
-			t.Errorf("%s: %v %+v", content, err, entries)
+			t.Errorf("%s: %v %+v; want no error, len(entries) == 1, entries[0].refusals != nil", content, err, entries)
 			continue
 		}
 		var result Result
@@ -122,7 +122,7 @@ func TestReadNodeRefuses(t *testing.T) {
 	entries, err := Read(strings.NewReader(`[{` + rest + `"labels": 1}, {` + rest + `"labels": {}}, {` + rest + `"labels": {}}]`))
 	must(t, err)
 	if entries[1].refusals != nil || len(entries[2].refusals) != 1 || entries[2].refusals[0].reason != "is that of nodes[1] too, expected each id once" {
-		t.Errorf("%+v", entries)
+		t.Errorf(`%+v; want entries[1].refusals == nil, len(entries[2].refusals) == 1, entries[2].refusals[0].reason == "is that of nodes[1] too, expected each id once"`, entries)
 	}
 }
 
@@ -179,12 +179,12 @@ func FuzzReadNodeList(f *testing.F) {
 			}
 			again, err := Read(strings.NewReader(string(own)))
 			if err != nil || again[0].refusals != nil {
-				t.Fatalf("%s: %v %+v", own, err, again)
+				t.Fatalf("%s: %v %+v; want no error, again[0].refusals == nil", own, err, again)
 			}
 			same := found{}
 			same.Node = again[0].node
 			if d := same.differences(&e); d != nil {
-				t.Fatalf("%s: %v", own, d)
+				t.Fatalf("%s: %v; want d == nil", own, d)
 			}
 		}
 	})

@@ -87,10 +87,10 @@ func TestAdapter(t *testing.T) {
 		t.Errorf("a full fleet gives %v", err)
 	}
 	if s, err := d.Cancel(ctx, "t", waiting); err != nil || s.State != freeslot.StateCancelled {
-		t.Errorf("%+v, %v", s, err)
+		t.Errorf("%+v, %v; want no error, s.State == freeslot.StateCancelled", s, err)
 	}
 	if s := <-sink; s.ID != waiting {
-		t.Errorf("%+v", s)
+		t.Errorf("%+v; want s.ID == %v", s, waiting)
 	}
 	if _, err := submit(&freeslot.Job{Service: "ocr"}); !errors.As(err, &refusal) || refusal.Code != freeslot.CodeNoMatchingNode || refusal.Breakdown["service"] != 1 {
 		t.Errorf("a fleet that cannot gives %v", err)
@@ -102,7 +102,7 @@ func TestAdapter(t *testing.T) {
 	select {
 	case status := <-sink:
 		if status.ID != id || status.State != freeslot.StateSucceeded {
-			t.Errorf("%+v", status)
+			t.Errorf("%+v; want status.ID == %v, status.State == freeslot.StateSucceeded", status, id)
 		}
 	case <-ctx.Done():
 		t.Fatal("no result")

@@ -57,7 +57,7 @@ func TestCompare(t *testing.T) {
 			continue
 		}
 		if len(got) != 1 || got[0].Field != field || got[0].A == got[0].B || !strings.Contains(got[0].String(), "node n1: "+field+" is ") {
-			t.Errorf("%s: %v", field, got)
+			t.Errorf(`%s: %v; want len(got) == 1, got[0].Field == %v, got[0].A != got[0].B, strings.Contains(got[0].String(), "node n1: "+field+" is ")`, field, got, field)
 		}
 	}
 }

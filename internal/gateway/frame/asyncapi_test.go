@@ -142,7 +142,7 @@ func TestAsyncAPISchemas(t *testing.T) {
 			name += suffix
 		}
 		if err := d.Validate(d.Payload(name), value); err != nil {
-			t.Errorf("%s: %v", text, err)
+			t.Errorf("%s: %v; want no error", text, err)
 		}
 		d.Note(seen, name, d.Payload(name), value)
 		for field := range value {

@@ -74,7 +74,7 @@ func (b *book) imports(t *rapid.T, mode Mode) {
 	}
 	u := b.upload(Upload{List: b.list, Mode: mode, By: by}, string(text))
 	if u.State != Ready {
-		t.Fatalf("%+v", u)
+		t.Fatalf("%+v; want u.State == Ready", u)
 	}
 	n := u.Version.Number
 	// What a build gets has no base, which is of the operation.
@@ -225,7 +225,7 @@ func (b *book) differs(t *rapid.T, n, other int64) {
 			is[kind] = append(is[kind], text)
 		}
 		if of.Count != int64(len(of.Examples)) {
-			t.Fatalf("%s: %+v", kind, of)
+			t.Fatalf("%s: %+v; want of.Count == int64(len(of.Examples))", kind, of)
 		}
 	}
 	for _, c := range got.Dropped.Examples {

@@ -61,7 +61,7 @@ func TestUploadsAreBounded(t *testing.T) {
 	_, err = r.Commit(r.ctx, u.ID, 8)
 	r.check(err)
 	if u = r.ended(u.ID); u.State != Ready || u.Version.Count != 3 {
-		t.Errorf("%+v", u)
+		t.Errorf("%+v; want u.State == Ready, u.Version.Count == 3", u)
 	}
 	r.quota.open = 0
 	_, err = r.OpenUpload(r.ctx, Upload{List: "vip", By: by})

@@ -158,7 +158,7 @@ func TestWait(t *testing.T) {
 		second := r.edit("vip", "b")
 		for range 2 {
 			if got := <-answers; got.Status != 200 || !strings.Contains(got.Text, fmt.Sprintf(`"revision":%d`, second)) {
-				t.Errorf("%d %s", got.Status, got.Text)
+				t.Errorf("%d %s; want got.Status == 200, strings.Contains(got.Text, fmt.Sprintf(`\"revision\":%%d`, second))", got.Status, got.Text)
 			}
 		}
 
@@ -167,7 +167,7 @@ func TestWait(t *testing.T) {
 		wait("POST", "/v1/list-marks", fmt.Sprintf(`{"wait_ms":20000,"lists":{"vip":{"revision":%d}}}`, second))
 		r.Drain()
 		if got := <-answers; got.Status != 200 {
-			t.Errorf("%d %s", got.Status, got.Text)
+			t.Errorf("%d %s; want got.Status == 200", got.Status, got.Text)
 		}
 		r.ask("GET", fmt.Sprintf("/v1/lists/vip/changes?after=%d&wait_ms=20000", second), "", http.StatusServiceUnavailable)
 	})
@@ -191,7 +191,7 @@ func TestWaitForDeleted(t *testing.T) {
 	r.must(redistest.Await(func(context.Context) bool { return r.waitingFor("vip") == 1 }))
 	r.create("vip")
 	if got := <-answer; got.Status != 200 || !strings.Contains(got.Text, `"state":"draft"`) {
-		t.Errorf("%d %s", got.Status, got.Text)
+		t.Errorf("%d %s; want got.Status == 200, strings.Contains(got.Text, `\"state\":\"draft\"`)", got.Status, got.Text)
 	}
 }
 
@@ -214,7 +214,7 @@ func TestSecondWitness(t *testing.T) {
 	r.create("new")
 	for range 2 {
 		if got := <-answers; got.Status != 200 {
-			t.Errorf("%d %s", got.Status, got.Text)
+			t.Errorf("%d %s; want got.Status == 200", got.Status, got.Text)
 		}
 	}
 }

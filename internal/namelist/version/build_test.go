@@ -169,7 +169,7 @@ func TestBuildSameID(t *testing.T) {
 	got := r.build(r.plan(upload(strings.Repeat("a\nb,500000000\n", squeezeAt) + "a,700000000\n")))
 	r.check(&got.Version, map[string]int64{"a": 700_000_000_000, "b": 500_000_000_000})
 	if got.Report.Lines != 2*squeezeAt+1 || got.Report.Duplicates != 2*squeezeAt-1 {
-		t.Errorf("%+v", got.Report)
+		t.Errorf("%+v; want got.Report.Lines == 2*squeezeAt+1, got.Report.Duplicates == 2*squeezeAt-1", got.Report)
 	}
 }
 
@@ -350,7 +350,7 @@ func TestVerifyBlocks(t *testing.T) {
 		harm()
 		var damaged *DamageError
 		if err := r.Verify(bounded(t), "vip", &v, func(uint32) {}); !errors.As(err, &damaged) {
-			t.Errorf("%s: %v", name, err)
+			t.Errorf("%s: %v; want errors.As(err, &damaged)", name, err)
 		}
 	}
 }
@@ -363,7 +363,7 @@ func TestLookupRefuses(t *testing.T) {
 		for name, v := range map[string]*namelist.Version{"another build": &other, "no segment": {Number: 77, Build: v.Build}} {
 			var damaged *DamageError
 			if found, err := r.Lookup(bounded(t), "vip", v, 0, []string{"a"}); !errors.As(err, &damaged) {
-				t.Errorf("%s: %v, %v", name, found, err)
+				t.Errorf("%s: %v, %v; want errors.As(err, &damaged)", name, found, err)
 			}
 		}
 	})
@@ -432,7 +432,7 @@ func TestBudget(t *testing.T) {
 		var refused *BudgetError
 		_, err := r.builder().Build(bounded(t), r.plan(upload(file(ids)), budget(c.budget)))
 		if !errors.As(err, &refused) || refused.What != c.what || refused.Used+refused.Reserved+refused.Bytes <= refused.Limit {
-			t.Errorf("%s: %v", name, err)
+			t.Errorf("%s: %v; want errors.As(err, &refused), refused.What == %v, refused.Used+refused.Reserved+refused.Bytes > %v", name, err, c.what, refused.Limit)
 		} else if estimated, per := refused.Bytes, float64(v.Bytes)/float64(v.Count); float64(estimated) < per*float64(len(ids)) || float64(estimated) > 1.4*per*float64(len(ids)) {
 			t.Errorf("%s: estimated %d for %d ids, measured %.1f an id", name, estimated, len(ids), per)
 		}

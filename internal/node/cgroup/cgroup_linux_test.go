@@ -405,7 +405,7 @@ func TestMover(t *testing.T) {
 	}
 	again, err := openV2(filepath.Join(dir, leafName)) // as after a restart within the unit
 	if err != nil || filepath.Dir(again.homes[0].dir) != dir {
-		t.Errorf("%+v, %v", again, err)
+		t.Errorf("%+v, %v; want no error, filepath.Dir(again.homes[0].dir) == %v", again, err, dir)
 	}
 	closed(t, again)
 	closed(t, m)
@@ -424,7 +424,7 @@ func TestMovesIntoALeaf(t *testing.T) {
 	g.Attach(cmd.SysProcAttr)
 	out, err := cmd.CombinedOutput()
 	if err != nil || !strings.Contains(string(out), "--- PASS: TestMover") {
-		t.Errorf("%v\n%s", err, out)
+		t.Errorf("%v\n%s; want no error, strings.Contains(string(out), \"--- PASS: TestMover\")", err, out)
 	}
 	if err := g.Remove(); err != nil {
 		t.Error(err)
@@ -529,7 +529,7 @@ func TestOutOfMemoryV2(t *testing.T) {
 			t.Fatal(err)
 		}
 		if got := (&Group{v2: true, memory: dir}).OutOfMemory(); got != want {
-			t.Errorf("%q: %v", events, got)
+			t.Errorf("%q: %v; want got == %v", events, got, want)
 		}
 	}
 }
@@ -553,7 +553,7 @@ func TestOutOfMemoryV1(t *testing.T) {
 			}
 		}
 		if got := (&Group{memory: dir}).OutOfMemory(); got != test.want {
-			t.Errorf("%s: %v", name, got)
+			t.Errorf("%s: %v; want got == %v", name, got, test.want)
 		}
 	}
 }

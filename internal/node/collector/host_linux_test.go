@@ -46,7 +46,7 @@ func TestMemoryIsThatOfTheCgroupWhereItIsLimited(t *testing.T) {
 		m.group.root = root
 		got, err := m.Collect(ctx)
 		if err != nil {
-			t.Errorf("%s: %v", name, err)
+			t.Errorf("%s: %v; want no error", name, err)
 		}
 		if diff := cmp.Diff(want, got); diff != "" {
 			t.Errorf("%s (- expected, + got):\n%s", name, diff)
@@ -241,11 +241,11 @@ func TestThisMachine(t *testing.T) {
 			t.Errorf("%s is not available", name)
 		}
 		if _, err := c.collector.Collect(t.Context()); err != nil {
-			t.Errorf("%s: %v", name, err)
+			t.Errorf("%s: %v; want no error", name, err)
 		}
 		got, err := c.collector.Collect(t.Context())
 		if err != nil {
-			t.Errorf("%s: %v", name, err)
+			t.Errorf("%s: %v; want no error", name, err)
 		}
 		for _, field := range c.fields {
 			if _, ok := got[field]; !ok {

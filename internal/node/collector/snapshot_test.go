@@ -58,7 +58,7 @@ func decoded(t *rapid.T, raw []byte) map[string]map[string]any {
 	dec := json.NewDecoder(strings.NewReader(string(raw)))
 	var v map[string]map[string]any
 	if err := dec.Decode(&v); err != nil {
-		t.Fatalf("%s: %v", raw, err)
+		t.Fatalf("%s: %v; want no error", raw, err)
 	}
 	return v
 }

@@ -29,7 +29,7 @@ func TestWithHints(t *testing.T) {
 	}
 	for i, want := range []any{"mend it", nil, nil} {
 		if got := all[i].ContextMap(); got["hint"] != want || got["node"] != "n1" {
-			t.Errorf("%s: %v", all[i].Message, got)
+			t.Errorf(`%s: %v; want got["hint"] == %v, got["node"] == "n1"`, all[i].Message, got, want)
 		}
 	}
 }

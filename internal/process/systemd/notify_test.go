@@ -172,7 +172,7 @@ func TestUnits(t *testing.T) {
 			}
 		}
 		if err != nil {
-			t.Errorf("%s: %v\n%s", unit, err, out)
+			t.Errorf("%s: %v\n%s; want no error", unit, err, out)
 		}
 	}
 }

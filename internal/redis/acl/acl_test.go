@@ -141,7 +141,7 @@ func TestApplyEverywhere(t *testing.T) {
 	}
 	layouts := script.Layouts("scheduler", 3, true)
 	if done := apply(t, redistest.Cluster(t).URL(), user(t, script.RoleAgent, script.AnyNode, layouts...)); len(done) != 3 {
-		t.Errorf("%+v", done)
+		t.Errorf("%+v; want len(done) == 3", done)
 	}
 }
 
@@ -187,7 +187,7 @@ func TestAdd(t *testing.T) {
 	for _, password := range []string{"secret", "next"} { // both, until one of them is set alone
 		c, err := redisclient.Agent(redisclient.Config{URL: strings.Replace(redis.URL(), "redis://", "redis://agent:"+password+"@", 1)})
 		if err != nil {
-			t.Errorf("%s: %v", password, err)
+			t.Errorf("%s: %v; want no error", password, err)
 			continue
 		}
 		c.Close()

@@ -228,7 +228,7 @@ func TestSentinelPassword(t *testing.T) {
 		}
 		got, err := opt.AuthCredentialsFn(rueidis.AuthCredentialsContext{Address: conn.RemoteAddr()})
 		if err != nil || got != test.want {
-			t.Errorf("%+v, %v", got, err)
+			t.Errorf("%+v, %v; want no error, got == %v", got, err, test.want)
 		}
 		_ = conn.Close()
 	}

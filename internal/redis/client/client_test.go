@@ -94,7 +94,7 @@ func TestConnections(t *testing.T) {
 	}
 	for _, n := range []int{-1, 3, 6, 16, 1024} {
 		if c, err := Commands(Config{URL: redis.URL(), Connections: n}); err == nil || !strings.Contains(err.Error(), "expected 1, 2, 4 or 8") {
-			t.Errorf("%d: %v, %v", n, c, err)
+			t.Errorf(`%d: %v, %v; want an error, strings.Contains(err.Error(), "expected 1, 2, 4 or 8")`, n, c, err)
 		}
 	}
 }

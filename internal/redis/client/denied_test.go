@@ -18,12 +18,12 @@ func TestDenied(t *testing.T) {
 		{"", "\x00", `default; "acl " prints the rules of one that may`},
 	} {
 		if got := (Access{Username: test.username}).Denied(err, test.url, command); got != "Redis' user is "+test.want {
-			t.Errorf("%+v: %s", test, got)
+			t.Errorf(`%+v: %s; want got == "Redis' user is "+test.want`, test, got)
 		}
 	}
 	for _, err := range []error{nil, errors.New("WRONGPASS")} {
 		if got := (Access{}).Denied(err, "redis://h", command); got != "" {
-			t.Errorf("%v: %s", err, got)
+			t.Errorf(`%v: %s; want got == ""`, err, got)
 		}
 	}
 }

@@ -55,7 +55,7 @@ func TestInspect(t *testing.T) {
 		"wrong number of clients": {Config{URL: single.URL(), Connections: 3}, "expected 1, 2, 4 or 8"},
 	} {
 		if _, err := Inspect(t.Context(), c.cfg); err == nil || !strings.Contains(err.Error(), c.want) {
-			t.Errorf("%s: %v", name, err)
+			t.Errorf("%s: %v; want an error, strings.Contains(err.Error(), c.want)", name, err)
 		}
 	}
 }
@@ -82,7 +82,7 @@ func TestServerOfCell(t *testing.T) {
 		}
 	}
 	if c := topology.Config(1); c.URL != "redis://b" || c.URLs != nil || c.Name != "n" {
-		t.Errorf("%+v", c)
+		t.Errorf(`%+v; want c.URL == "redis://b", c.URLs == nil, c.Name == "n"`, c)
 	}
 }
 
@@ -100,7 +100,7 @@ func TestOpenCluster(t *testing.T) {
 		for _, key := range []string{"{a}", "{b}", "{c}", "{d}"} {
 			c := clients.For(0)
 			if err := c.Do(deadline(t), c.B().Exists().Key(redis.Prefix(t)+key).Build()).Error(); err != nil {
-				t.Errorf("%s: %v", key, err)
+				t.Errorf("%s: %v; want no error", key, err)
 			}
 		}
 		clients.Close()

@@ -81,6 +81,6 @@ func common(a, b []string) int {
 func TestDiffLarge(t *testing.T) {
 	t.Parallel()
 	if got := diffText(strings.Repeat("a\n", 500_000), strings.Repeat("b\n", 500_000)); !strings.HasPrefix(got, "@@ -1,500000 +1,500000 @@\n-a\n") {
-		t.Fatalf("%.60q", got)
+		t.Fatalf(`%.60q; want strings.HasPrefix(got, "@@ -1,500000 +1,500000 @@\n-a\n")`, got)
 	}
 }

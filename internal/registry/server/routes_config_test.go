@@ -74,7 +74,7 @@ func TestReadDocument(t *testing.T) {
 		b.ask(t, "PUT", configs+"/history", `{"version":0,"content":"a"}`, `{"version":1}`)
 		for _, target := range []string{path, path + "?wait_ms=60000", path + "?version=1&wait_ms=1"} {
 			if got := b.Do(t, "GET", target, "", acme...); got.Status != http.StatusOK || !strings.Contains(got.Text, `"version":1`) {
-				t.Errorf("%s: %d %s", target, got.Status, got.Text)
+				t.Errorf("%s: %d %s; want got.Status == http.StatusOK, strings.Contains(got.Text, `\"version\":1`)", target, got.Status, got.Text)
 			}
 		}
 		answers := make(chan string, 1)
@@ -107,7 +107,7 @@ func TestConfigDocumentRefused(t *testing.T) {
 		{"DELETE", configs + "/a", "", "version"},
 	} {
 		if got := b.Do(t, c.method, c.target, c.content, root...); got.Status != http.StatusBadRequest || !strings.Contains(got.Text, c.field) {
-			t.Errorf("%s %s %s: %d %s", c.method, c.target, c.content, got.Status, got.Text)
+			t.Errorf("%s %s %s: %d %s; want got.Status == http.StatusBadRequest, strings.Contains(got.Text, c.field)", c.method, c.target, c.content, got.Status, got.Text)
 		}
 	}
 	for _, c := range [][2]string{

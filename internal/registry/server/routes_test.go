@@ -94,7 +94,7 @@ func (b *bed) ask(t *testing.T, method, target, content string, want ...string) 
 	t.Helper()
 	got := b.Do(t, method, target, content, root...)
 	if got.Status != http.StatusOK {
-		t.Fatalf("%s %s: %d %s", method, target, got.Status, got.Text)
+		t.Fatalf("%s %s: %d %s; want got.Status == http.StatusOK", method, target, got.Status, got.Text)
 	}
 	for _, w := range want {
 		if !strings.Contains(got.Text, w) {

@@ -49,7 +49,7 @@ func (o *old) do(args ...string) rueidis.RedisResult {
 	ctx := waittest.Context(o.t)
 	r := o.client.Do(ctx, o.client.B().Arbitrary(args[0]).Keys(args[1]).Args(args[2:]...).Build())
 	if err := r.Error(); err != nil && !rueidis.IsRedisNil(err) {
-		o.t.Fatalf("%v: %v", args, err)
+		o.t.Fatalf("%v: %v; want not both err != nil and !rueidis.IsRedisNil(err)", args, err)
 	}
 	return r
 }
@@ -328,7 +328,7 @@ func TestWriteBack(t *testing.T) {
 		before := r.score("n")
 		r.await("its score moves", func() bool { return r.score("n") != before })
 		if d, _, err := r.store.Instance(t.Context(), asr, "n"); err != nil || d.Origin != "" {
-			t.Errorf("%+v, %v", d, err)
+			t.Errorf(`%+v, %v; want no error, d.Origin == ""`, d, err)
 		}
 		// Its replica dies, the instance goes, and another replica removes what is left.
 		r.end(first)

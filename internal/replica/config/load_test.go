@@ -234,7 +234,7 @@ func TestSecretsAreNotShown(t *testing.T) {
 	} {
 		_, err := config.LoadReplica(config.Options{Environ: []string{"FREESLOT_" + variable}})
 		if err == nil || strings.Contains(err.Error(), "hidden") {
-			t.Errorf("%s: %v", variable, err)
+			t.Errorf(`%s: %v; want an error, not strings.Contains(err.Error(), "hidden")`, variable, err)
 		}
 	}
 }

@@ -235,10 +235,10 @@ func TestRedisURLs(t *testing.T) {
 	t.Parallel()
 	r, problems := loadYAML(t, "redis: {urls: ['redis://a', 'redis://b'], cells: 4}")
 	if problems != nil || r.Redis.URL != "" || len(r.Redis.URLs) != 2 || r.Redis.Cells != 4 {
-		t.Errorf("%+v, %q", r.Redis, problems)
+		t.Errorf(`%+v, %q; want problems == nil, r.Redis.URL == "", len(r.Redis.URLs) == 2, r.Redis.Cells == 4`, r.Redis, problems)
 	}
 	if r := config.DefaultReplica(); r.Redis.Cells != 1 || r.Redis.URL == "" {
-		t.Errorf("%+v", r.Redis)
+		t.Errorf(`%+v; want r.Redis.Cells == 1, r.Redis.URL != ""`, r.Redis)
 	}
 }
 

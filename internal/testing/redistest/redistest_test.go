@@ -30,7 +30,7 @@ func deadline(t *testing.T, d time.Duration) context.Context {
 func mustSet(t *testing.T, c rueidis.Client, key, value string) {
 	t.Helper()
 	if err := c.Do(deadline(t, startLimit), c.B().Set().Key(key).Value(value).Build()).Error(); err != nil {
-		t.Fatalf("SET %s: %v", key, err)
+		t.Fatalf("SET %s: %v; want no error", key, err)
 	}
 }
 
@@ -118,7 +118,7 @@ func TestClusterOK(t *testing.T) {
 		c := At("node", false, addr).Client(t)
 		info, err := c.Do(deadline(t, startLimit), c.B().ClusterInfo().Build()).ToString()
 		if err != nil || !formed(info) {
-			t.Errorf("%s: %v\n%s", addr, err, info)
+			t.Errorf("%s: %v\n%s; want no error, formed(info)", addr, err, info)
 		}
 	}
 }
@@ -131,7 +131,7 @@ func TestClusterScripts(t *testing.T) {
 	for _, tag := range []string{"{a}", "{b}", "{c}", "{d}"} {
 		keys := []string{prefix + tag + "k", prefix + tag + "n"}
 		if n, err := script.Exec(deadline(t, startLimit), c, keys, []string{"v"}).ToInt64(); err != nil || n != 1 {
-			t.Errorf("%s: %d, %v", tag, n, err)
+			t.Errorf("%s: %d, %v; want no error, n == 1", tag, n, err)
 		}
 	}
 }
@@ -204,6 +204,6 @@ func TestMissingServer(t *testing.T) {
 	cmd.Env = append(os.Environ(), missingEnv+"=1", BinaryEnv+"=/no/such/redis-server")
 	out, err := cmd.CombinedOutput()
 	if err == nil || !strings.Contains(string(out), "--- FAIL") || !strings.Contains(string(out), "make deps") {
-		t.Errorf("%v\n%s", err, out)
+		t.Errorf("%v\n%s; want an error, strings.Contains(string(out), \"--- FAIL\"), strings.Contains(string(out), \"make deps\")", err, out)
 	}
 }

@@ -43,7 +43,7 @@ func TestReplicaCluster(t *testing.T) {
 	node := At("node", false, second.Addr()).Client(t)
 	answers := node.DoMulti(deadline(t, startLimit), node.B().Set().Key(other).Value("value").Build(), node.B().Wait().Numreplicas(1).Timeout(10000).Build())
 	if n, err := answers[1].AsInt64(); answers[0].Error() != nil || err != nil || n < 1 {
-		t.Fatalf("%v; WAIT: %d, %v", answers[0].Error(), n, err)
+		t.Fatalf("%v; WAIT: %d, %v; want answers[0].Error() == nil, no error, n >= 1", answers[0].Error(), n, err)
 	}
 	if err := second.Kill(); err != nil {
 		t.Fatal(err)
@@ -54,6 +54,6 @@ func TestReplicaCluster(t *testing.T) {
 	mustGet(t, c, other, "value")
 	info, err := Ask(deadline(t, startLimit), first.Addr(), "CLUSTER", "INFO").ToString()
 	if err != nil || !strings.Contains(info, "cluster_size:4") {
-		t.Errorf("%v\n%s", err, info)
+		t.Errorf("%v\n%s; want no error, strings.Contains(info, \"cluster_size:4\")", err, info)
 	}
 }

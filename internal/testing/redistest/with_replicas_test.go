@@ -9,7 +9,7 @@ func TestWithReplicas(t *testing.T) {
 	set := func(n string) { // WAIT is about the writes of its own connection
 		answers := c.DoMulti(deadline(t, startLimit), c.B().Set().Key("key").Value(n).Build(), c.B().Wait().Numreplicas(1).Timeout(10000).Build())
 		if have, err := answers[1].AsInt64(); answers[0].Error() != nil || err != nil || have != 1 {
-			t.Fatalf("%v; WAIT: %d, %v", answers[0].Error(), have, err)
+			t.Fatalf("%v; WAIT: %d, %v; want answers[0].Error() == nil, no error, have == 1", answers[0].Error(), have, err)
 		}
 	}
 	set("value")

@@ -105,7 +105,7 @@ func TestCommands(t *testing.T) {
 	t.Parallel()
 	const text = "-- redis.call('KEYS')\nredis.call('GET', k)\npcall(redis.call, 'SET', k)\nredis.pcall(last and 'LPOP' or 'RPOP', k)\nsure('DEL', k)\n"
 	if got := slices.Sorted(maps.Keys(commands(text))); !slices.Equal(got, []string{"del", "get", "lpop", "rpop", "set"}) {
-		t.Errorf("%q", got)
+		t.Errorf(`%q; want slices.Equal(got, []string{"del", "get", "lpop", "rpop", "set"})`, got)
 	}
 }
 

@@ -28,7 +28,7 @@ func set(c rueidis.Client, key, value string, limit time.Duration) error {
 func mustSet(t *testing.T, c rueidis.Client, key, value string) {
 	t.Helper()
 	if err := set(c, key, value, long); err != nil {
-		t.Fatalf("SET %s: %v", key, err)
+		t.Fatalf("SET %s: %v; want no error", key, err)
 	}
 }
 
