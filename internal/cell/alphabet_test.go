@@ -101,7 +101,7 @@ func TestAlphabets(t *testing.T) {
 						continue
 					}
 					if err := c.call(s); freeslot.CodeOf(err) != freeslot.CodeInvalidArgument {
-						t.Errorf("%s %q: %v", name, s, err)
+						t.Errorf("%s %q: %v; want freeslot.CodeOf(err) == freeslot.CodeInvalidArgument", name, s, err)
 					}
 				}
 			}, nil)
@@ -145,7 +145,7 @@ func TestJobIDs(t *testing.T) {
 	} {
 		err := ValidateJobID("the_field", id)
 		if freeslot.CodeOf(err) != freeslot.CodeInvalidArgument || !strings.Contains(fmt.Sprint(err), "the_field") {
-			t.Errorf("%q: %v", id, err)
+			t.Errorf(`%q: %v; want freeslot.CodeOf(err) == freeslot.CodeInvalidArgument, strings.Contains(fmt.Sprint(err), "the_field")`, id, err)
 		}
 	}
 	if err := freeslot.ValidateName("epoch", NewEpoch()); err != nil {

@@ -316,6 +316,6 @@ func TestSubmitUnanswered(t *testing.T) {
 	}
 	status, err := r.Job(ctx, "", s.JobID)
 	if err != nil || !status.State.Terminal() {
-		t.Errorf("%+v, %v", status, err)
+		t.Errorf("%+v, %v; want no error, status.State.Terminal()", status, err)
 	}
 }

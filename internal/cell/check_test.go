@@ -169,7 +169,7 @@ func TestConfig(t *testing.T) {
 		c := Config{}.WithDefaults()
 		change(&c)
 		if err := c.Validate(); err == nil || !strings.Contains(err.Error(), name) {
-			t.Errorf("%s: %v", name, err)
+			t.Errorf("%s: %v; want an error, strings.Contains(err.Error(), name)", name, err)
 		}
 	}
 }

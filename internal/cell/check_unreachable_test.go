@@ -57,7 +57,7 @@ func run(t *testing.T, redis *redistest.Target, commands ...[]string) {
 	client := redis.Client(t)
 	for _, args := range commands {
 		if err := client.Do(t.Context(), client.B().Arbitrary(args...).Build()).Error(); err != nil {
-			t.Fatalf("%q: %v", args, err)
+			t.Fatalf("%q: %v; want no error", args, err)
 		}
 	}
 }

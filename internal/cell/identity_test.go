@@ -30,18 +30,18 @@ func TestNodes(t *testing.T) {
 			}
 		}, nil)
 		if got.Revision != r.revision() || got.NowMS == 0 || len(got.Nodes) != 4 {
-			t.Fatalf("%+v", got)
+			t.Fatalf("%+v; want got.Revision == r.revision(), got.NowMS != 0, len(got.Nodes) == 4", got)
 		}
 		slices.SortFunc(got.Nodes, func(a, b NodeState) int { return strings.Compare(a.Node.ID, b.Node.ID) })
 		n1, n2, n3, nobody := got.Nodes[0], got.Nodes[1], got.Nodes[2], got.Nodes[3]
 		if n1.Node.ID != "n1" || n1.Epoch != epoch || string(n1.Resources) != `{"a":1}` || n1.Revision != Revision(r.scores(r.l.Revisions())["n1"]) {
-			t.Errorf("%+v", n1)
+			t.Errorf("%+v; want n1.Node.ID == \"n1\", n1.Epoch == %v, string(n1.Resources) == `{\"a\":1}`, n1.Revision == Revision(r.scores(r.l.Revisions())[\"n1\"])", n1, epoch)
 		}
 		if n2.Node.MaxConcurrency != 7 || n2.Used != 2 || n2.Gone {
 			t.Errorf("%+v", n2)
 		}
 		if !n3.Gone || n3.Node.ID != "n3" || !nobody.Gone || nobody.Revision != 0 {
-			t.Errorf("%+v, %+v", n3, nobody)
+			t.Errorf(`%+v, %+v; want n3.Gone, n3.Node.ID == "n3", nobody.Gone, nobody.Revision == 0`, n3, nobody)
 		}
 		if none, err := r.Nodes(r.ctx(), nil); err != nil || len(none.Nodes) != 0 {
 			t.Errorf("%+v, %v, expected 0 nodes", none, err)

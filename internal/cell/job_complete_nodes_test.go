@@ -247,7 +247,7 @@ func completeTwoAttempts(t *testing.T, lateLast bool) {
 			r.unchanged(name, func() {
 				out, err := r.CompleteNodes(r.ctx(), comps)
 				if must(t, err); !slices.Equal(out, []SharedOutcome{SharedAlone, SharedAlone}) {
-					t.Errorf("%s: %v", name, out)
+					t.Errorf("%s: %v; want slices.Equal(out, []SharedOutcome{SharedAlone, SharedAlone})", name, out)
 				}
 			}, nil)
 		}
@@ -263,7 +263,7 @@ func completeTwoAttempts(t *testing.T, lateLast bool) {
 			t.Error(out)
 		}
 		if s := r.status(job); s.State != freeslot.StateSucceeded || string(s.Result) != `{"ok":true}` || s.Attempt != 2 {
-			t.Errorf("%+v", s)
+			t.Errorf("%+v; want s.State == freeslot.StateSucceeded, string(s.Result) == `{\"ok\":true}`, s.Attempt == 2", s)
 		}
 		r.sound()
 	})
@@ -328,7 +328,7 @@ func TestCompleteNodesAfterAnError(t *testing.T) {
 			broken["complete_nodes"] = script.New("complete_nodes", text[:cut]+"error('planted')\n"+text[cut:])
 			r.scripts = broken
 			if out, err := r.CompleteNodes(r.ctx(), comps); err != nil || !slices.Equal(out, []SharedOutcome{SharedUnknown, SharedUnknown}) {
-				t.Errorf("%v, %v", out, err)
+				t.Errorf("%v, %v; want no error, slices.Equal(out, []SharedOutcome{SharedUnknown, SharedUnknown})", out, err)
 			}
 			r.scripts = scripts
 			want := []string{"completed", "completed"}
@@ -364,7 +364,7 @@ func TestBadEnds(t *testing.T) {
 		}
 		results := r.CompleteNode(r.ctx(), ends()[:2])
 		if wantErr(t, results[0].Err, freeslot.CodeInvalidArgument); results[1].Outcome != Completed {
-			t.Errorf("%+v", results[1])
+			t.Errorf("%+v; want results[1].Outcome == Completed", results[1])
 		}
 		wantErr(t, r.CompleteNode(r.ctx(), ends()[:1])[0].Err, freeslot.CodeInvalidArgument)
 	})

@@ -42,7 +42,7 @@ func TestComplete(t *testing.T) {
 			before := r.nowMS()
 			c.end.Node, c.end.Epoch, c.end.Attempt = "n1", epoch, Attempt{job, 1}
 			if out, err := r.Complete(r.ctx(), c.end); err != nil || out != Completed {
-				t.Fatalf("%s: %v, %v", c.name, out, err)
+				t.Fatalf("%s: %v, %v; want no error, out == Completed", c.name, out, err)
 			}
 			s := r.status(job)
 			if s.FinishedAtMS < before || s.FinishedAtMS > r.nowMS() {
@@ -216,7 +216,7 @@ func TestCompleteRefused(t *testing.T) {
 			r.unchanged(name, func() {
 				out, err := r.Complete(r.ctx(), comp)
 				if out != "" {
-					t.Errorf("%s: %v", name, out)
+					t.Errorf(`%s: %v; want out == ""`, name, out)
 				}
 				wantErr(t, err, freeslot.CodeInvalidArgument)
 			}, nil)

@@ -36,10 +36,10 @@ func TestDeadline(t *testing.T) {
 		}
 		r.sound()
 		if s := r.status(waiting); s.State != freeslot.StateExpired || s.Error != nil || s.Attempt != 0 {
-			t.Errorf("%+v", s)
+			t.Errorf("%+v; want s.State == freeslot.StateExpired, s.Error == nil, s.Attempt == 0", s)
 		}
 		if s := r.status(kept); s.State != freeslot.StateWaiting || s.Position != 1 {
-			t.Errorf("%+v", s)
+			t.Errorf("%+v; want s.State == freeslot.StateWaiting, s.Position == 1", s)
 		}
 		hb, err := r.Heartbeat(r.ctx(), Heartbeat{Node: "n1", Epoch: epoch})
 		if err != nil || len(hb.Cancel) != 3 {
@@ -65,13 +65,13 @@ func TestDeadline(t *testing.T) {
 		r.end("n1", epoch, succeeds)
 		for job, want := range map[string]freeslot.State{confirms: freeslot.StateExpired, succeeds: freeslot.StateSucceeded, hangs: freeslot.StateCancelling} {
 			if s := r.status(job); s.State != want {
-				t.Errorf("%s: %+v", want, s)
+				t.Errorf("%s: %+v; want s.State == %v", want, s, want)
 			}
 		}
 		r.pass(hangs)
 		r.due(10)
 		if s := r.status(hangs); s.State != freeslot.StateExpired {
-			t.Errorf("%+v", s)
+			t.Errorf("%+v; want s.State == freeslot.StateExpired", s)
 		}
 		if out, err := r.Complete(r.ctx(), succeed("n1", epoch, hangs)); err != nil || out != CompletedBefore {
 			t.Errorf("after the end: %v, %v", out, err)
@@ -107,7 +107,7 @@ func TestDueLater(t *testing.T) {
 		r.complete1(failed)
 		r.pass(job)
 		if d := r.due(10); !cmp.Equal(d, Due{Classes: []Class{ClassOf(testJob())}}) {
-			t.Errorf("%+v", d)
+			t.Errorf("%+v; want cmp.Equal(d, Due{Classes: []Class{ClassOf(testJob())}})", d)
 		}
 		r.sound() // due at the deadline again
 		// What an operator wrote there is taken out.
@@ -130,7 +130,7 @@ func TestDeadlineOfCancelled(t *testing.T) {
 			r.pass(job)
 			r.due(10)
 			if s := r.status(job); s.State != want {
-				t.Errorf("%d: %+v", i, s)
+				t.Errorf("%d: %+v; want s.State == %v", i, s, want)
 			}
 			r.sound()
 		}

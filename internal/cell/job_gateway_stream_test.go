@@ -90,7 +90,7 @@ func TestUnreadableOfGateways(t *testing.T) {
 		for range want {
 			ds, err := r.GatewayDispatches(r.ctx(), "g1", after, 0, 3)
 			if err != nil || len(ds) == 0 {
-				t.Fatalf("%+v, %v", ds, err)
+				t.Fatalf("%+v, %v; want no error, len(ds) != 0", ds, err)
 			}
 			for _, d := range ds {
 				got, after = append(got, d.Attempt.Job), d.ID
@@ -170,7 +170,7 @@ func TestDeliverByGateway(t *testing.T) {
 				d := found[len(found)-1]
 				spec := d.Job != nil
 				if d.Attempt != (Attempt{job, 1}) || d.Cancel != c.cancel || d.Node != "n1" || d.Session != "s1" {
-					t.Errorf("%+v", d)
+					t.Errorf(`%+v; want d.Attempt == (Attempt{job, 1}), d.Cancel == %v, d.Node == "n1", d.Session == "s1"`, d, c.cancel)
 				}
 				if !c.cancel && (d.Tenant != "acme" || spec == c.bare) {
 					t.Errorf("tenant %q, spec %v", d.Tenant, d.Job)
@@ -198,7 +198,7 @@ func TestDeliverByGateway(t *testing.T) {
 				job = c.deliver(r)
 				ds, err := r.Dispatches(r.ctx(), "n1", "", 0, 10)
 				if n := len(ds); err != nil || n == 0 || ds[n-1].Attempt != (Attempt{job, 1}) || len(r.gateway("g1")) > len(found) {
-					t.Errorf("%+v, %v", ds, err)
+					t.Errorf(`%+v, %v; want no error, n != 0, ds[n-1].Attempt == (Attempt{job, 1}), len(r.gateway("g1")) <= len(found)`, ds, err)
 				}
 			})
 		})
@@ -304,7 +304,7 @@ func TestFormerDeliveries(t *testing.T) {
 			return hb
 		}
 		if hb := beat(Attempt{job, 1}); len(hb.Start) > 0 || !r.exists(r.l.Dispatch("n1")) {
-			t.Errorf("%+v", hb)
+			t.Errorf(`%+v; want len(hb.Start) <= 0, r.exists(r.l.Dispatch("n1"))`, hb)
 		}
 		if hb := beat(); len(hb.Start) != 1 || r.exists(r.l.Dispatch("n1")) {
 			t.Errorf("%+v, and the stream is there: %v", hb, r.exists(r.l.Dispatch("n1")))

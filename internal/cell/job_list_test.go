@@ -247,7 +247,7 @@ func TestCursorOfAnotherTenant(t *testing.T) {
 		first, second := r.place("", 1, "n1"), r.place("", 1, "n1")
 		own, err := r.Jobs(r.ctx(), JobFilter{Tenant: "acme"}, "", 2)
 		if err != nil || own.Cursor == "" {
-			t.Fatalf("%+v, %v", own, err)
+			t.Fatalf(`%+v, %v; want no error, own.Cursor != ""`, own, err)
 		}
 		for _, reader := range []string{"other", ""} {
 			_, err := r.Jobs(r.ctx(), JobFilter{Tenant: reader}, own.Cursor, 10)
@@ -263,7 +263,7 @@ func TestCursorOfAnotherTenant(t *testing.T) {
 		for _, at := range []position{{place: "n1"}, {finished: true}, {}} {
 			page, err := r.Jobs(r.ctx(), JobFilter{Tenant: "other"}, at.cursor("other"), 10)
 			if err != nil || slices.ContainsFunc(page.Jobs, func(s freeslot.JobStatus) bool { return s.Tenant != "other" }) {
-				t.Errorf("%+v: %+v, %v", at, page, err)
+				t.Errorf(`%+v: %+v, %v; want no error, not slices.ContainsFunc(page.Jobs, func(s freeslot.JobStatus) bool { return s.Tenant != "other" })`, at, page, err)
 			}
 		}
 	})
@@ -297,7 +297,7 @@ func TestJobsBadCursor(t *testing.T) {
 		}
 		for _, at := range []position{{}, {place: "zzz"}, {place: "é:{}", job: "*"}, {finished: true}, {finished: true, place: "9007199254740993", job: "a"}} {
 			if _, err := r.Jobs(r.ctx(), JobFilter{}, at.cursor(""), 10); err != nil {
-				t.Errorf("%+v: %v", at, err)
+				t.Errorf("%+v: %v; want no error", at, err)
 			}
 		}
 		for _, place := range []string{"x", "-1", "1.5", "NaN", " 1"} {

@@ -13,7 +13,7 @@ func TestOnce(t *testing.T) {
 		s := submission("", "n1")
 		s.JobID, s.Once = r.NewJobID(), "cron x 1"
 		if got := r.enqueued(s)[0]; !got.Assigned || got.Owner != "" {
-			t.Fatalf("%+v", got)
+			t.Fatalf(`%+v; want got.Assigned, got.Owner == ""`, got)
 		}
 		if got := r.enqueued(s)[0]; !got.Assigned || !got.Repeated {
 			t.Errorf("while it runs: %+v", got)
@@ -44,7 +44,7 @@ func TestOnce(t *testing.T) {
 		s.Job = &freeslot.Job{Service: "echo", IdempotencyKey: s.Once}
 		s.JobID, s.Once = r.NewJobID(), ""
 		if got := r.enqueued(s)[0]; got.Owner != "" {
-			t.Errorf("%+v", got)
+			t.Errorf(`%+v; want got.Owner == ""`, got)
 		}
 	})
 }

@@ -200,12 +200,12 @@ func TestProgressRefused(t *testing.T) {
 		"value":   {"n1", "e", []ProgressReport{told(job, 1, 1, `"`+strings.Repeat("x", freeslot.MaxProgressBytes)+`"`)}},
 	} {
 		if _, err := r.Progress(r.ctx(), c.node, c.epoch, c.reports); freeslot.CodeOf(err) != freeslot.CodeInvalidArgument {
-			t.Errorf("%s: %v", field, err)
+			t.Errorf("%s: %v; want freeslot.CodeOf(err) == freeslot.CodeInvalidArgument", field, err)
 		}
 	}
 	for _, bad := range []ProgressReport{told(job, 0, 1, "1"), told(job, 1, 0, "1"), told(job, 1, 1, "{"), told(job, 1, 1, "\"\xff\""), told(job, 1, 1, "")} {
 		if _, err := r.Progress(r.ctx(), "n1", "e", []ProgressReport{bad}); freeslot.CodeOf(err) != freeslot.CodeInvalidArgument {
-			t.Errorf("%+v: %v", bad, err)
+			t.Errorf("%+v: %v; want freeslot.CodeOf(err) == freeslot.CodeInvalidArgument", bad, err)
 		}
 	}
 	if _, err := r.Progress(r.ctx(), "n1", "e", nil); freeslot.CodeOf(err) != freeslot.CodeInvalidArgument {

@@ -89,7 +89,7 @@ func TestRepeat(t *testing.T) {
 			{"close replies", func() error { return r.CloseReplies(r.ctx(), "r1") }, nil, 0},
 		} {
 			if err := c.call(); err != nil {
-				t.Fatalf("%s: %v", c.name, err)
+				t.Fatalf("%s: %v; want no error", c.name, err)
 			}
 			r.sound()
 			hear.drain()
@@ -105,7 +105,7 @@ func TestRepeat(t *testing.T) {
 			}
 		}
 		if s := r.status(submitted.JobID); s.State != freeslot.StateWaiting {
-			t.Errorf("%+v", s)
+			t.Errorf("%+v; want s.State == freeslot.StateWaiting", s)
 		}
 	})
 }

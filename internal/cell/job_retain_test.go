@@ -415,7 +415,7 @@ func (r *rig) infoAfter(section, before string) string {
 	text, err := m.ToString()
 	_, rest, ok := strings.Cut(text, before)
 	if err != nil || !ok {
-		r.t.Fatalf("INFO %s: %q, %v", section, text, err)
+		r.t.Fatalf("INFO %s: %q, %v; want no error, ok", section, text, err)
 	}
 	return rest
 }

@@ -32,7 +32,7 @@ func TestRetry(t *testing.T) {
 		}
 		status := r.status(s.JobID)
 		if status.State != freeslot.StateRetryWait || status.Failures != 1 || status.Attempt != 1 || !cmp.Equal(status.Error, failed.Error) {
-			t.Errorf("%+v", status)
+			t.Errorf("%+v; want status.State == freeslot.StateRetryWait, status.Failures == 1, status.Attempt == 1, cmp.Equal(status.Error, failed.Error)", status)
 		}
 		if got := r.status(s.JobID).RunAtMS; got == 0 || got != int64(r.scores(r.l.Due())[s.JobID]) {
 			t.Errorf("goes on at %d", got)
@@ -41,7 +41,7 @@ func TestRetry(t *testing.T) {
 			t.Errorf("node %q", status.Node)
 		}
 		if page, err := r.Jobs(r.ctx(), JobFilter{State: freeslot.StateRetryWait}, "", 10); err != nil || len(page.Jobs) != 1 || page.Jobs[0].RunAtMS != int64(r.scores(r.l.Due())[s.JobID]) {
-			t.Errorf("%+v, %v", page, err)
+			t.Errorf("%+v, %v; want no error, len(page.Jobs) == 1, page.Jobs[0].RunAtMS == int64(r.scores(r.l.Due())[s.JobID])", page, err)
 		}
 		if _, sum := r.slots("n1"); sum != 0 {
 			t.Errorf("%d slots in use", sum)
@@ -71,11 +71,11 @@ func TestRetry(t *testing.T) {
 			t.Errorf("the first attempt again: %v, %v", out, err)
 		}
 		if status := r.status(s.JobID); status.State != freeslot.StateRunning || status.Attempt != 2 || status.Node != "n2" || status.Error != nil {
-			t.Errorf("%+v", status)
+			t.Errorf(`%+v; want status.State == freeslot.StateRunning, status.Attempt == 2, status.Node == "n2", status.Error == nil`, status)
 		}
 		r.complete1(r.fails("n2", other, s.JobID, Retry))
 		if status := r.status(s.JobID); status.State != freeslot.StateDead || status.Failures != 2 || !cmp.Equal(status.Error, failed.Error) {
-			t.Errorf("%+v", status)
+			t.Errorf("%+v; want status.State == freeslot.StateDead, status.Failures == 2, cmp.Equal(status.Error, failed.Error)", status)
 		}
 		var states []string
 		for _, reply := range r.told("r1") {
@@ -112,7 +112,7 @@ func TestAvoid(t *testing.T) {
 		r.forgive(job)
 		r.end("n1", epoch, next)
 		if s := r.status(job); s.State != freeslot.StateRunning || s.Attempt != 2 || s.Node != "n1" {
-			t.Errorf("%+v", s)
+			t.Errorf(`%+v; want s.State == freeslot.StateRunning, s.Attempt == 2, s.Node == "n1"`, s)
 		}
 		r.sound()
 	})
@@ -128,7 +128,7 @@ func TestHandBack(t *testing.T) {
 			r.take("n1")
 			r.complete1(r.fails("n1", epoch, job, HandBack))
 			if s := r.status(job); s.State != freeslot.StateWaiting || s.Failures != 0 || s.Attempt != n || s.Node != "" {
-				t.Errorf("%+v", s)
+				t.Errorf(`%+v; want s.State == freeslot.StateWaiting, s.Failures == 0, s.Attempt == %v, s.Node == ""`, s, n)
 			}
 			r.sound()
 		}
@@ -136,7 +136,7 @@ func TestHandBack(t *testing.T) {
 		r.take("n1")
 		r.complete1(r.fails("n1", epoch, job, Retry))
 		if s := r.status(job); s.State != freeslot.StateDead || s.Failures != 1 || s.Attempt != 4 {
-			t.Errorf("%+v", s)
+			t.Errorf("%+v; want s.State == freeslot.StateDead, s.Failures == 1, s.Attempt == 4", s)
 		}
 		r.sound()
 	})
@@ -153,7 +153,7 @@ func TestAgainEnds(t *testing.T) {
 			}
 			r.complete1(r.fails("n1", epoch, cancelled, again))
 			if s := r.status(cancelled); s.State != freeslot.StateCancelled || s.Error != nil {
-				t.Errorf("%+v", s)
+				t.Errorf("%+v; want s.State == freeslot.StateCancelled, s.Error == nil", s)
 			}
 			late := r.waits("", timeout(60_000))
 			r.take("n1")
@@ -164,7 +164,7 @@ func TestAgainEnds(t *testing.T) {
 			failed.RetryDelay = time.Hour // beyond the deadline
 			r.complete1(failed)
 			if s := r.status(late); s.State != freeslot.StateExpired || !cmp.Equal(s.Error, failed.Error) {
-				t.Errorf("%+v", s)
+				t.Errorf("%+v; want s.State == freeslot.StateExpired, cmp.Equal(s.Error, failed.Error)", s)
 			}
 			r.sound()
 		}
@@ -197,7 +197,7 @@ func TestCancelWaiting(t *testing.T) {
 			}, nil)
 			s, err := r.Cancel(r.ctx(), "acme", job)
 			if err != nil || s.State != freeslot.StateCancelled || s.FinishedAtMS == 0 || s.Attempt != 1-i {
-				t.Errorf("%+v, %v", s, err)
+				t.Errorf("%+v, %v; want no error, s.State == freeslot.StateCancelled, s.FinishedAtMS != 0, s.Attempt == 1-i", s, err)
 			}
 			r.unchanged("cancel again", func() {
 				if s, err := r.Cancel(r.ctx(), "acme", job); err != nil || s.State != freeslot.StateCancelled {
@@ -212,7 +212,7 @@ func TestCancelWaiting(t *testing.T) {
 			r.sound()
 		}
 		if s := r.status(kept); s.Position != 1 {
-			t.Errorf("%+v", s)
+			t.Errorf("%+v; want s.Position == 1", s)
 		}
 	})
 }

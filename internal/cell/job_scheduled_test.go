@@ -28,10 +28,10 @@ func TestScheduled(t *testing.T) {
 			}
 		}
 		if got := r.status(s.JobID); got.State != freeslot.StateScheduled || got.DeadlineMS != s.Job.RunAtMS+5_000 || got.RunAtMS != s.Job.RunAtMS {
-			t.Errorf("%+v", got)
+			t.Errorf("%+v; want got.State == freeslot.StateScheduled, got.DeadlineMS == s.Job.RunAtMS+5_000, got.RunAtMS == %v", got, s.Job.RunAtMS)
 		}
 		if page, err := r.Jobs(r.ctx(), JobFilter{}, "", 10); err != nil || len(page.Jobs) != 1 || page.Jobs[0].RunAtMS != s.Job.RunAtMS {
-			t.Errorf("%+v, %v", page, err)
+			t.Errorf("%+v, %v; want no error, len(page.Jobs) == 1, page.Jobs[0].RunAtMS == %v", page, err, s.Job.RunAtMS)
 		}
 		if d, err := r.Due(r.ctx(), 10); err != nil || len(d.Classes) != 0 || d.Expired != 0 {
 			t.Errorf("%+v, %v, expected 0 classes, 0 expired", d, err)
@@ -48,7 +48,7 @@ func TestScheduled(t *testing.T) {
 			t.Fatalf("%+v, %v, expected 1 class", d, err)
 		}
 		if got := r.status(s.JobID); got.State != freeslot.StateWaiting || got.Position != 1 || got.RunAtMS != 0 {
-			t.Errorf("%+v", got)
+			t.Errorf("%+v; want got.State == freeslot.StateWaiting, got.Position == 1, got.RunAtMS == 0", got)
 		}
 		if page, err := r.Jobs(r.ctx(), JobFilter{}, "", 10); err != nil || len(page.Jobs) != 1 || page.Jobs[0].RunAtMS != 0 {
 			t.Errorf("which is due for its deadline alone: %+v, %v", page, err)

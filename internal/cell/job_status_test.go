@@ -21,7 +21,7 @@ func TestCancel(t *testing.T) {
 		}, nil)
 		s, err := r.Cancel(r.ctx(), "acme", job)
 		if err != nil || s.State != freeslot.StateCancelling || s.ID != job || s.Node != "n1" || s.FinishedAtMS != 0 {
-			t.Fatalf("%+v, %v", s, err)
+			t.Fatalf(`%+v, %v; want no error, s.State == freeslot.StateCancelling, s.ID == %v, s.Node == "n1", s.FinishedAtMS == 0`, s, err, job)
 		}
 		if held, sum := r.slots("n1"); sum != 2 || held[job] != (owned{attempt: 1, slots: 2, epoch: epoch, cancelled: true}) {
 			t.Errorf("slots %v, sum %d", held, sum)
@@ -44,7 +44,7 @@ func TestCancel(t *testing.T) {
 		r.end("n1", epoch, job)
 		r.unchanged("cancel of a finished job", func() {
 			if s, err := r.Cancel(r.ctx(), "acme", job); err != nil || s.State != freeslot.StateSucceeded || string(s.Result) != `{"ok":true}` {
-				t.Errorf("%+v, %v", s, err)
+				t.Errorf("%+v, %v; want no error, s.State == freeslot.StateSucceeded, string(s.Result) == `{\"ok\":true}`", s, err)
 			}
 		}, nil)
 		if heard := hear.drain(); len(heard) != 1 { // slot_free
@@ -66,7 +66,7 @@ func TestCancelWithoutStream(t *testing.T) {
 		}
 		ds, err := r.Dispatches(r.ctx(), "n1", "", 0, 10)
 		if err != nil || len(ds) != 1 || !ds[0].Cancel || ds[0].Attempt.Job != job {
-			t.Errorf("%+v, %v", ds, err)
+			t.Errorf("%+v, %v; want no error, len(ds) == 1, ds[0].Cancel, ds[0].Attempt.Job == %v", ds, err, job)
 		}
 		if hb, err := r.Heartbeat(r.ctx(), Heartbeat{Node: "n1", Epoch: epoch}); err != nil || len(hb.Cancel) != 1 {
 			t.Errorf("heartbeat %+v, %v", hb, err)
@@ -145,7 +145,7 @@ func TestAttach(t *testing.T) {
 		}
 		r.unchanged("attach to a finished job", func() {
 			if s, err := r.Attach(r.ctx(), "acme", job, "r2"); err != nil || s.State != freeslot.StateSucceeded || string(s.Result) != `{"ok":true}` {
-				t.Errorf("%+v, %v", s, err)
+				t.Errorf("%+v, %v; want no error, s.State == freeslot.StateSucceeded, string(s.Result) == `{\"ok\":true}`", s, err)
 			}
 		}, nil)
 		r.sound()
@@ -190,11 +190,11 @@ func TestReads(t *testing.T) {
 			want := testJob()
 			want.Slots = 1
 			if err != nil || tenant != "acme" || !cmp.Equal(spec, want) {
-				t.Errorf("%+v, %q, %v", spec, tenant, err)
+				t.Errorf(`%+v, %q, %v; want no error, tenant == "acme", cmp.Equal(spec, want)`, spec, tenant, err)
 			}
 			got, err := r.JobsByID(r.ctx(), []string{NewJobID(0), job, NewJobID(0)})
 			if err != nil || len(got) != 1 || got[0].ID != job {
-				t.Errorf("%+v, %v", got, err)
+				t.Errorf("%+v, %v; want no error, len(got) == 1, got[0].ID == %v", got, err, job)
 			}
 			if got, err := r.JobsByID(r.ctx(), nil); err != nil || len(got) != 0 {
 				t.Errorf("%+v, %v, expected 0 entries", got, err)

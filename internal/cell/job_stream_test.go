@@ -104,7 +104,7 @@ func TestDispatchesSkipUnreadable(t *testing.T) {
 		for range 2 {
 			ds, err := r.Dispatches(r.ctx(), "n1", after, 0, 3)
 			if err != nil || len(ds) == 0 {
-				t.Fatalf("%+v, %v", ds, err)
+				t.Fatalf("%+v, %v; want no error, len(ds) != 0", ds, err)
 			}
 			for _, d := range ds {
 				got, after = append(got, d.Attempt.Job), d.ID
@@ -143,7 +143,7 @@ func TestReplyStream(t *testing.T) {
 		}
 		rs, err := r.Replies(r.ctx(), "r1", "", 0, 10)
 		if err != nil || len(rs) != 4 || rs[0].Status.ID != "" || rs[1].Status.ID == "" {
-			t.Fatalf("%+v, %v", rs, err)
+			t.Fatalf(`%+v, %v; want no error, len(rs) == 4, rs[0].Status.ID == "", rs[1].Status.ID != ""`, rs, err)
 		}
 		r.do("PERSIST", r.l.Replies("r1"))
 		if err := r.KeepReplies(r.ctx(), "r1", rs[2].ID); err != nil {
@@ -158,7 +158,7 @@ func TestReplyStream(t *testing.T) {
 		}
 		// Opening again keeps what is there.
 		if err := r.OpenReplies(r.ctx(), "r1"); err != nil || len(r.stream(r.l.Replies("r1"))) != 3 {
-			t.Errorf("%v, %v", err, r.stream(r.l.Replies("r1")))
+			t.Errorf(`%v, %v; want no error, len(r.stream(r.l.Replies("r1"))) == 3`, err, r.stream(r.l.Replies("r1")))
 		}
 		for range 2 {
 			if err := r.CloseReplies(r.ctx(), "r1"); err != nil || r.exists(r.l.Replies("r1")) {
@@ -190,7 +190,7 @@ func TestRepliesPassUnreadable(t *testing.T) {
 			}
 		}
 		if rs[3].Status.ID != job || rs[3].Status.State != freeslot.StateSucceeded {
-			t.Errorf("%+v", rs[3])
+			t.Errorf("%+v; want rs[3].Status.ID == %v, rs[3].Status.State == freeslot.StateSucceeded", rs[3], job)
 		}
 	})
 }
@@ -265,7 +265,7 @@ func TestSeveralJobsAnEntry(t *testing.T) {
 			ends = append(ends, end)
 		}
 		if out, err := r.complete(r.ctx(), ends); err != nil || slices.ContainsFunc(out, func(o CompletionOutcome) bool { return o != Completed }) {
-			t.Fatalf("%v, %v", out, err)
+			t.Fatalf("%v, %v; want no error, not slices.ContainsFunc(out, func(o CompletionOutcome) bool { return o != Completed })", out, err)
 		}
 		if got := len(r.stream(r.l.Replies("r1"))); got != 2 {
 			t.Errorf("%d reply entries, want 2: the first says that the stream is open", got)

@@ -260,7 +260,7 @@ func TestSubmitMalformed(t *testing.T) {
 			}
 			r.unchanged(name, func() {
 				if err := r.runner.Call(r.ctx(), r.scripts["submit"], keys, args).Error(); err == nil || !strings.Contains(err.Error(), "item 2") {
-					t.Errorf("%s: %v", name, err)
+					t.Errorf(`%s: %v; want an error, strings.Contains(err.Error(), "item 2")`, name, err)
 				}
 			}, nil)
 		}
@@ -324,13 +324,13 @@ func TestSubmitKinds(t *testing.T) {
 			}
 			status, err := r.Job(r.ctx(), "", s.JobID)
 			if err != nil || status.Tenant != s.Tenant || status.Service != s.Job.Service || status.Slots != s.Job.SlotCount() {
-				t.Errorf("%+v, %v", status, err)
+				t.Errorf("%+v, %v; want no error, status.Tenant == %v, status.Service == %v, status.Slots == s.Job.SlotCount()", status, err, s.Tenant, s.Job.Service)
 			}
 			if got := r.field(r.l.Job(s.JobID), "reply_to"); got != s.ReplyTo {
 				t.Errorf("reply_to %q, expected %q", got, s.ReplyTo)
 			}
 			if d := dispatched[i]; d.Attempt.Job != s.JobID || d.Tenant != s.Tenant || !cmp.Equal(d.Job, s.Job) {
-				t.Errorf("%+v", d)
+				t.Errorf("%+v; want d.Attempt.Job == %v, d.Tenant == %v, cmp.Equal(d.Job, s.Job)", d, s.JobID, s.Tenant)
 			}
 			if _, ok := held[s.JobID]; !ok {
 				t.Errorf("%s is not held", s.JobID)
@@ -381,7 +381,7 @@ func TestSubmitBadItem(t *testing.T) {
 			for i, g := range got {
 				if i == 1 {
 					if freeslot.CodeOf(g.Err) != freeslot.CodeInvalidArgument || r.exists(r.l.Job(subs[i].JobID)) {
-						t.Errorf("%s: %+v", name, g)
+						t.Errorf("%s: %+v; want freeslot.CodeOf(g.Err) == freeslot.CodeInvalidArgument, not r.exists(r.l.Job(subs[i].JobID))", name, g)
 					}
 				} else if g.Err != nil || !g.Placement.Assigned {
 					t.Errorf("%s: neighbour %+v", name, g)

@@ -24,13 +24,13 @@ func TestJobCell(t *testing.T) {
 		want := rapid.IntRange(0, MaxCells-1).Draw(t, "cell")
 		id := NewJobID(want)
 		if got, ok := JobCell(id); !ok || got != want {
-			t.Errorf("%s: %d, %v", id, got, ok)
+			t.Errorf("%s: %d, %v; want ok, got == %v", id, got, ok, want)
 		}
 	})
 	ulid := NewJobID(0)[2:]
 	for _, id := range []string{"", "-", ulid, "64-" + ulid, "256-" + ulid, "00-" + ulid, "01-" + ulid, "+1-" + ulid, "-1-" + ulid, "1 -" + ulid, "1-" + ulid + "x", "1-" + ulid[1:]} {
 		if got, ok := JobCell(id); ok {
-			t.Errorf("%q: %d", id, got)
+			t.Errorf("%q: %d; want not ok", id, got)
 		}
 	}
 }

@@ -168,17 +168,17 @@ func TestEditedLoad(t *testing.T) {
 				subs := []Submission{submission("", "n1"), submission("", "other"), submission("", "n1", "other"), submission("", "other", "n1")}
 				got, err := r.Cell.submit(r.ctx(), encoded(t, subs...))
 				if err != nil || !got[1].Assigned || !got[2].Assigned || !got[3].Assigned {
-					t.Fatalf("%s: %+v, %v", name, got, err)
+					t.Fatalf("%s: %+v, %v; want no error, got[1].Assigned, got[2].Assigned, got[3].Assigned", name, got, err)
 				}
 				if timed := strings.HasPrefix(name, "time"); got[0].Assigned != timed || !timed && got[0].Refusals[0].Reason != RefusedSilent {
-					t.Errorf("%s: %+v", name, got[0])
+					t.Errorf("%s: %+v; want got[0].Assigned == %v, not both !timed and got[0].Refusals[0].Reason != RefusedSilent", name, got[0], timed)
 				}
 				ch, err := r.Changes(r.ctx(), 0, 10)
 				if err != nil || len(ch.Nodes) != 2 || ch.Nodes[1].Broken != nil {
 					t.Errorf("%s: changes: %+v, %v", name, ch, err)
 				}
 				if err := mend(node, epoch); err != nil {
-					t.Errorf("%s: %s: %v", name, call, err)
+					t.Errorf("%s: %s: %v; want no error", name, call, err)
 				}
 				if got := r.refused("n1"); got != "" {
 					t.Errorf("%s: after %s: refused %q", name, call, got)
@@ -199,7 +199,7 @@ func TestEditedLoadOfALaterCandidate(t *testing.T) {
 		r.do("HSET", r.l.Load("odd"), "a", "b")
 		p, err := r.Submit(r.ctx(), submission("", "full", "odd", "other"))
 		if err != nil || p.Node != "other" || len(p.Refusals) != 2 || p.Refusals[1].Reason != RefusedSilent {
-			t.Errorf("%+v, %v", p, err)
+			t.Errorf(`%+v, %v; want no error, p.Node == "other", len(p.Refusals) == 2, p.Refusals[1].Reason == RefusedSilent`, p, err)
 		}
 	})
 }

@@ -26,7 +26,7 @@ func TestOutOfMemory(t *testing.T) {
 	left, lost := r.place("r1", 1, "n2"), r.place("r1", 1, "n3")
 	read := r.lastDispatch("n1")
 	if page, err := r.Jobs(r.ctx(), JobFilter{}, "", 1); err != nil || page.Cursor == "" {
-		t.Fatalf("%+v, %v", page, err)
+		t.Fatalf(`%+v, %v; want no error, page.Cursor != ""`, page, err)
 	}
 
 	use := func() float64 {

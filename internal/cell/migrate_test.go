@@ -151,7 +151,7 @@ func (h *halfway) state() map[string]string {
 			answers := node.DoMulti(h.ctx(), node.B().Asking().Build(), node.B().Dump().Key(key).Build())
 			text, err := answers[1].ToString()
 			if err != nil {
-				h.t.Fatalf("%s: %v", key, err)
+				h.t.Fatalf("%s: %v; want no error", key, err)
 			}
 			value := []byte(text[:len(text)-dumpFooter])
 			slices.Sort(value)
@@ -238,7 +238,7 @@ func TestMigration(t *testing.T) {
 			verify: func(h *halfway) {
 				for _, job := range []string{h.first, h.second} {
 					if s := h.status(job); s.State != freeslot.StateMoving {
-						h.t.Errorf("%+v", s)
+						h.t.Errorf("%+v; want s.State == freeslot.StateMoving", s)
 					}
 				}
 			},
@@ -255,7 +255,7 @@ func TestMigration(t *testing.T) {
 			},
 			verify: func(h *halfway) {
 				if s := h.status(h.coming.there()); s.State != freeslot.StateWaiting || s.ID != h.coming.Job || len(h.line(echo)) != 3 {
-					h.t.Errorf("%+v, %v", s, h.line(echo))
+					h.t.Errorf("%+v, %v; want s.State == freeslot.StateWaiting, s.ID == %v, len(h.line(echo)) == 3", s, h.line(echo), h.coming.Job)
 				}
 			},
 		},
@@ -274,7 +274,7 @@ func TestMigration(t *testing.T) {
 			},
 			verify: func(h *halfway) {
 				if record := h.hash(h.l.Job(h.coming.there())); record["keep"] != "" || record["hop"] != "1" {
-					h.t.Errorf("%v", record)
+					h.t.Errorf(`%v; want record["keep"] == "", record["hop"] == "1"`, record)
 				}
 			},
 		},
@@ -419,7 +419,7 @@ func TestMigration(t *testing.T) {
 			},
 			verify: func(h *halfway) {
 				if s := h.status(h.first); s.State != freeslot.StateCancelled {
-					h.t.Errorf("%+v", s)
+					h.t.Errorf("%+v; want s.State == freeslot.StateCancelled", s)
 				}
 			},
 		},
@@ -442,7 +442,7 @@ func TestMigration(t *testing.T) {
 			verify: func(h *halfway) {
 				ended(h, freeslot.StateRunning, freeslot.StateWaiting)
 				if s := h.status(h.first); s.State != freeslot.StateExpired {
-					h.t.Errorf("%+v", s)
+					h.t.Errorf("%+v; want s.State == freeslot.StateExpired", s)
 				}
 			},
 		},
@@ -487,7 +487,7 @@ func TestMigration(t *testing.T) {
 			},
 			verify: func(h *halfway) {
 				if s := h.status(h.second); s.State != freeslot.StateWaiting && s.State != freeslot.StateRunning {
-					h.t.Errorf("%+v", s)
+					h.t.Errorf("%+v; want not both s.State != freeslot.StateWaiting and s.State != freeslot.StateRunning", s)
 				}
 			},
 		},

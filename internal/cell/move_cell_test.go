@@ -26,14 +26,14 @@ func TestMove(t *testing.T) {
 		a.complete1(a.fails("n", epoch, id, Retry))
 		before := m.job(id)
 		if before.State != freeslot.StateWaiting || before.Failures != 1 || before.Error != nil {
-			t.Fatalf("%+v", before)
+			t.Fatalf("%+v; want before.State == freeslot.StateWaiting, before.Failures == 1, before.Error == nil", before)
 		}
 		m.sound()
 
 		m.begin(0, 1, 1)
 		m.sound()
 		if s := m.job(id); s.State != freeslot.StateMoving || s.ID != id || s.DeadlineMS != before.DeadlineMS {
-			t.Errorf("%+v", s)
+			t.Errorf("%+v; want s.State == freeslot.StateMoving, s.ID == %v, s.DeadlineMS == %v", s, id, before.DeadlineMS)
 		}
 		if got := m.listed(freeslot.StateMoving); !slices.Equal(got, []string{id}) {
 			t.Errorf("listed: %v", got)
@@ -45,7 +45,7 @@ func TestMove(t *testing.T) {
 			t.Error(diff)
 		}
 		if s := m.job(MovedID(id, 1)); s.ID != id {
-			t.Errorf("%+v", s)
+			t.Errorf("%+v; want s.ID == %v", s, id)
 		}
 		job, tenant, err := m.Spec(m.ctx(), id)
 		if err != nil || tenant != "acme" || job.Service != "echo" {
@@ -59,13 +59,13 @@ func TestMove(t *testing.T) {
 		}
 		record := b.hash(b.l.Job(MovedID(id, 1)))
 		if record["keep"] != "" || record["hop"] != "1" || record["known"] != id || record["reply_to"] != "r1" {
-			t.Errorf("%v", record)
+			t.Errorf(`%v; want record["keep"] == "", record["hop"] == "1", record["known"] == %v, record["reply_to"] == "r1"`, record, id)
 		}
 		m.driven(0, 0)
 		m.runsIn(1, id)
 		m.sound()
 		if s = m.job(id); s.State != freeslot.StateSucceeded || s.Attempt != 2 || s.Failures != 1 || s.ID != id {
-			t.Errorf("%+v", s)
+			t.Errorf("%+v; want s.State == freeslot.StateSucceeded, s.Attempt == 2, s.Failures == 1, s.ID == %v", s, id)
 		}
 		told := b.told("r1")
 		if n := len(told); n != 2 || told[0].Status.ID != MovedID(id, 1) || told[1].Status.State != freeslot.StateSucceeded {
@@ -109,10 +109,10 @@ func TestMoveOrder(t *testing.T) {
 			t.Errorf("%v, want %v before %v", line, first, want)
 		}
 		if s := m.job(large); s.State != freeslot.StateWaiting {
-			t.Errorf("%+v", s)
+			t.Errorf("%+v; want s.State == freeslot.StateWaiting", s)
 		}
 		if d := m.rigs[0].due(10); d.Expired != 1 {
-			t.Errorf("%+v", d)
+			t.Errorf("%+v; want d.Expired == 1", d)
 		}
 		m.sound()
 	})
@@ -212,7 +212,7 @@ func TestMoveHeld(t *testing.T) {
 		}
 		// It has ended, whatever the record says that it came from.
 		if s := m.job(id); s.State != freeslot.StateSucceeded || s.ID != id {
-			t.Errorf("%+v", s)
+			t.Errorf("%+v; want s.State == freeslot.StateSucceeded, s.ID == %v", s, id)
 		}
 		if got := m.listed(""); !slices.Contains(got, id) {
 			t.Errorf("listed: %v", got)
@@ -246,7 +246,7 @@ func TestMoveKey(t *testing.T) {
 		}
 		again.Job.Payload = json.RawMessage(`"other"`)
 		if p := m.rigs[2].enqueued(again)[0]; p.Owner != id || !p.Differs {
-			t.Errorf("%+v", p)
+			t.Errorf("%+v; want p.Owner == %v, p.Differs", p, id)
 		}
 		m.sound()
 	})
@@ -283,7 +283,7 @@ func TestMoveGates(t *testing.T) {
 			t.Errorf("%d jobs run of which one may", n)
 		}
 		if s := m.job(first); s.State != freeslot.StateRunning {
-			t.Errorf("%+v, %+v", s, m.job(third))
+			t.Errorf("%+v, %+v; want s.State == freeslot.StateRunning", s, m.job(third))
 		}
 		m.sound()
 	})
@@ -303,7 +303,7 @@ func TestMoveWithServersAway(t *testing.T) {
 	refused := func(what string, err error) {
 		t.Helper()
 		if err == nil || freeslot.CodeOf(err) == freeslot.CodeNotFound {
-			t.Errorf("%s: %v", what, err)
+			t.Errorf("%s: %v; want an error, freeslot.CodeOf(err) != freeslot.CodeNotFound", what, err)
 		}
 	}
 	// away does something while a server does not answer.
@@ -324,7 +324,7 @@ func TestMoveWithServersAway(t *testing.T) {
 		_, err = m.Attach(m.ctx(), "", id, "r1")
 		refused("attach", err)
 		if found, failed := m.Elsewhere(m.ctx(), []string{id}); len(found) != 0 || !failed[id] {
-			t.Errorf("%+v, %v", found, failed)
+			t.Errorf("%+v, %v; want len(found) == 0, failed[id]", found, failed)
 		}
 	}
 	drive := func() error {
@@ -356,6 +356,6 @@ func TestMoveWithServersAway(t *testing.T) {
 	away(1, func() { ask(id) })
 	m.sound()
 	if s := m.job(id); s.State != freeslot.StateSucceeded || s.Attempt != 1 {
-		t.Errorf("%+v", s)
+		t.Errorf("%+v; want s.State == freeslot.StateSucceeded, s.Attempt == 1", s)
 	}
 }

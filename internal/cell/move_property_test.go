@@ -216,7 +216,7 @@ func (h *moveHistory) expire(rt *rapid.T) {
 		}
 		r.pass(here)
 		if d := r.due(10); d.Expired != 1 {
-			rt.Fatalf("%+v", d)
+			rt.Fatalf("%+v; want d.Expired == 1", d)
 		}
 		j.state = freeslot.StateExpired
 	}

@@ -167,7 +167,7 @@ func (r *rig) strictMoves() {
 	r.waits("r1", func(s *Submission) { s.Limits = []Limit{WaitingLimit("acme", 9)} })
 	begun, err := r.BeginMoves(r.ctx(), echo, Target{Cell: 9, Slots: 1}, 0, 10)
 	if err != nil || begun.Jobs < 2 {
-		r.t.Fatalf("%+v, %v", begun, err)
+		r.t.Fatalf("%+v, %v; want no error, begun.Jobs >= 2", begun, err)
 	}
 	found, _, err := r.moves(r.ctx(), r.l.Moves(), 0, 10)
 	if err != nil || len(found) < 2 {

@@ -119,7 +119,7 @@ func TestChangesPages(t *testing.T) {
 			t.Fatal(err)
 		}
 		if ch, err = r.Changes(r.ctx(), ch.Next, 100); err != nil || len(ch.Nodes) != nodes-3+1 || ch.Nodes[len(ch.Nodes)-1].Node.ID != moved {
-			t.Errorf("%+v, %v", ch, err)
+			t.Errorf("%+v, %v; want no error, len(ch.Nodes) == nodes-3+1, ch.Nodes[len(ch.Nodes)-1].Node.ID == %v", ch, err, moved)
 		}
 	})
 }
@@ -160,11 +160,11 @@ func TestChangesBrokenProfile(t *testing.T) {
 			switch id := n.Node.ID; id {
 			case "good", "resources":
 				if n.Broken != nil || n.Resources != nil {
-					t.Errorf("%+v", n)
+					t.Errorf("%+v; want n.Broken == nil, n.Resources == nil", n)
 				}
 			case "removed":
 				if !n.Gone {
-					t.Errorf("%+v", n)
+					t.Errorf("%+v; want n.Gone", n)
 				}
 			default:
 				if n.Broken == nil || n.Gone {
@@ -200,7 +200,7 @@ func TestChangesInvalidProfile(t *testing.T) {
 			for _, n := range ch.Nodes {
 				seen++
 				if whole := strings.HasPrefix(n.Node.ID, "whole-"); whole != (n.Broken == nil) {
-					t.Errorf("%s: %v", n.Node.ID, n.Broken)
+					t.Errorf("%s: %v; want whole == (n.Broken == nil)", n.Node.ID, n.Broken)
 				}
 			}
 			if !ch.More {

@@ -100,7 +100,7 @@ func TestDrainOfNodeThatLeft(t *testing.T) {
 			t.Helper()
 			r.unchanged(what, func() {
 				if err := f(); err != nil {
-					t.Errorf("%s: %v", what, err)
+					t.Errorf("%s: %v; want no error", what, err)
 				}
 			}, nil)
 		}

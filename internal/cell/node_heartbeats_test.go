@@ -143,7 +143,7 @@ func TestHeartbeatLinked(t *testing.T) {
 		before := r.nowMS()
 		got, err := r.HeartbeatLinked(r.ctx(), Heartbeat{Node: "n1", Epoch: epoch, Resources: []byte(`{"at_ms":0,"cpu":1}`)}, link)
 		if err != nil || got.AtMS < before || got.AtMS > r.nowMS() || len(got.Start) != 1 || got.Used != 1 || got.Revision != r.revision() {
-			t.Errorf("%+v, %v", got, err)
+			t.Errorf("%+v, %v; want no error, got.AtMS >= %v, got.AtMS <= r.nowMS(), len(got.Start) == 1, got.Used == 1, got.Revision == r.revision()", got, err, before)
 		}
 		if want := fmt.Sprint(got.AtMS, " ", mustEncode(t, link)); r.text(r.l.Load("n1")) != want {
 			t.Errorf("load is %q, expected %q", r.text(r.l.Load("n1")), want)
@@ -280,10 +280,10 @@ func TestHeartbeatsWithBadKeys(t *testing.T) {
 		for i, result := range results {
 			refused := i >= 1 && i <= 3
 			if refused != (result.Err != nil) || refused != strings.Contains(fmt.Sprint(result.Err), "WRONGTYPE") {
-				t.Errorf("%s: %+v, %v", beats[i].Node, result.HeartbeatReply, result.Err)
+				t.Errorf(`%s: %+v, %v; want refused == (result.Err != nil), refused == strings.Contains(fmt.Sprint(result.Err), "WRONGTYPE")`, beats[i].Node, result.HeartbeatReply, result.Err)
 			}
 			if !refused && len(result.Start) != 1 {
-				t.Errorf("%s: %+v", beats[i].Node, result.HeartbeatReply)
+				t.Errorf("%s: %+v; want not both !refused and len(result.Start) != 1", beats[i].Node, result.HeartbeatReply)
 			}
 		}
 		if link, err := r.Link(r.ctx(), "load"); err != nil || !link.Alive || link.Link.Connection != 1 {

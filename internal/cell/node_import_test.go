@@ -52,7 +52,7 @@ func TestImportHeard(t *testing.T) {
 		beat(now)
 		page, err := r.Nodes(r.ctx(), []string{"n1"})
 		if err != nil || page.Nodes[0].LastHeartbeatMS != now {
-			t.Fatalf("%v %+v", err, page.Nodes)
+			t.Fatalf("%v %+v; want no error, page.Nodes[0].LastHeartbeatMS == %v", err, page.Nodes, now)
 		}
 		seen := page.Nodes[0]
 		beat(now + 1)

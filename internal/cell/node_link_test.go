@@ -53,7 +53,7 @@ func TestLinkText(t *testing.T) {
 	odd := testLink(1, "t")
 	odd.Version, odd.RoundTrip = "1.2+ü \n"+strings.Repeat("x", 200), -time.Second
 	if _, got := parseLoad("1700000000123 " + mustEncode(t, odd)); !strings.HasPrefix(got.Version, "1.2__") || got.RoundTrip != 0 {
-		t.Errorf("%+v", got)
+		t.Errorf(`%+v; want strings.HasPrefix(got.Version, "1.2__"), got.RoundTrip == 0`, got)
 	}
 }
 

@@ -51,7 +51,7 @@ func TestMend(t *testing.T) {
 			wrong()
 			mend := func() {
 				if err := r.Mend(r.ctx(), few); err != nil {
-					t.Fatalf("%s: %v", what, err)
+					t.Fatalf("%s: %v; want no error", what, err)
 				}
 			}
 			for range 500 {

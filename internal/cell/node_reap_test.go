@@ -37,7 +37,7 @@ func TestManyEndsAtOnce(t *testing.T) {
 		}
 		for _, reply := range told[1:] {
 			if reply.Status.State != freeslot.StateDead || reply.Status.Error == nil || reply.Status.Failures != 1 {
-				t.Fatalf("%+v", reply)
+				t.Fatalf("%+v; want reply.Status.State == freeslot.StateDead, reply.Status.Error != nil, reply.Status.Failures == 1", reply)
 			}
 		}
 		if entries := len(r.stream(r.l.Replies("r1"))) - 1; entries < jobs/100 || entries > jobs/20 {
@@ -96,7 +96,7 @@ func TestReap(t *testing.T) {
 		got, err := r.Reap(r.ctx(), "n1", epoch)
 		slices.Sort(got.Jobs)
 		if want := slices.Sorted(slices.Values([]string{job, cancelled, last.JobID})); err != nil || !got.Gone || !slices.Equal(got.Jobs, want) {
-			t.Fatalf("%+v, %v", got, err)
+			t.Fatalf("%+v, %v; want no error, got.Gone, slices.Equal(got.Jobs, want)", got, err)
 		}
 		untouched("again", "n1", epoch)
 		if heard := hear.drain(); len(heard) != 1 || heard[0].Kind != events.Offline || heard[0].Node != "n1" || heard[0].Epoch != epoch || heard[0].Body != events.Reaped {
@@ -112,13 +112,13 @@ func TestReap(t *testing.T) {
 		}
 		lost := &freeslot.JobError{Code: freeslot.JobErrorNodeLost, Message: "the node fell silent"}
 		if s := r.status(job); s.State != freeslot.StateWaiting || s.Failures != 1 || s.Attempt != 1 {
-			t.Errorf("%+v", s)
+			t.Errorf("%+v; want s.State == freeslot.StateWaiting, s.Failures == 1, s.Attempt == 1", s)
 		}
 		if s := r.status(last.JobID); s.State != freeslot.StateDead || !cmp.Equal(s.Error, lost) {
-			t.Errorf("%+v", s)
+			t.Errorf("%+v; want s.State == freeslot.StateDead, cmp.Equal(s.Error, lost)", s)
 		}
 		if s := r.status(cancelled); s.State != freeslot.StateCancelled {
-			t.Errorf("%+v", s)
+			t.Errorf("%+v; want s.State == freeslot.StateCancelled", s)
 		}
 		r.sound()
 		// The agent lives after all: its attempt is nobody's.

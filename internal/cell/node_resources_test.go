@@ -80,7 +80,7 @@ func TestSignOfLifeAlone(t *testing.T) {
 				revision := r.revision()
 				reply, err := r.Heartbeat(r.ctx(), hb)
 				if err != nil || reply.Revision != revision+1 {
-					t.Fatalf("%s: %+v, %v", name, reply, err)
+					t.Fatalf("%s: %+v, %v; want no error, reply.Revision == revision+1", name, reply, err)
 				}
 				at, kept := r.load("n1")
 				if got := body(); got != "" || kept != said || at < before || r.resources("n1") != said {
@@ -118,7 +118,7 @@ func TestResourcesWithEverything(t *testing.T) {
 			}
 			reply, err := r.Heartbeat(r.ctx(), hb)
 			if err != nil || reply.Used != 1 || (len(reply.Start) == 0) != (i&1 != 0) || len(reply.Stop) != 0 {
-				t.Errorf("%d: %+v, %v", i, reply, err)
+				t.Errorf("%d: %+v, %v; want no error, reply.Used == 1, (len(reply.Start) == 0) == (i&1 != 0), len(reply.Stop) == 0", i, reply, err)
 			}
 			if got := r.resources("n1"); got != string(hb.Resources) {
 				t.Errorf("%d: read %s", i, got)

@@ -86,7 +86,7 @@ func TestKeysOfAnotherType(t *testing.T) {
 		}
 		for _, refusal := range got[0].Refusals {
 			if refusal.Reason != RefusedGone {
-				t.Errorf("%+v", refusal)
+				t.Errorf("%+v; want refusal.Reason == RefusedGone", refusal)
 			}
 		}
 	})
@@ -139,14 +139,14 @@ func TestEndsAreToldBesideAnEdit(t *testing.T) {
 			succeed("n1", epoch, first), succeed("n1", epoch, edited), succeed("n1", epoch, running), succeed("n1", epoch, last),
 		})
 		if err != nil || !slices.Equal(got, []CompletionOutcome{Completed, CompletedStale, Completed, Completed}) {
-			t.Fatalf("%v, %v", got, err)
+			t.Fatalf("%v, %v; want no error, slices.Equal(got, []CompletionOutcome{Completed, CompletedStale, Completed, Completed})", got, err)
 		}
 		if used := r.field(r.l.Slots("n1"), "sum"); used != "0" {
 			t.Errorf("%s slots are in use", used)
 		}
 		told, err := r.Replies(r.ctx(), "r1", "", 0, 9)
 		if err != nil || len(told) != 4 || told[2].Status.ID != first || told[3].Status.ID != last {
-			t.Errorf("%+v, %v", told, err)
+			t.Errorf("%+v, %v; want no error, len(told) == 4, told[2].Status.ID == %v, told[3].Status.ID == %v", told, err, first, last)
 		}
 
 		lost := submission("r1", "n1")
@@ -160,10 +160,10 @@ func TestEndsAreToldBesideAnEdit(t *testing.T) {
 		r.do("DEL", r.l.Slots("n1"))
 		r.do("SET", r.l.Slots("n1"), "x")
 		if d := r.due(10); d.Expired != 2 {
-			t.Errorf("%+v", d)
+			t.Errorf("%+v; want d.Expired == 2", d)
 		}
 		if told, err = r.Replies(r.ctx(), "r1", told[len(told)-1].ID, 0, 9); err != nil || len(told) != 1 || told[0].Status.ID != waits {
-			t.Errorf("%+v, %v", told, err)
+			t.Errorf("%+v, %v; want no error, len(told) == 1, told[0].Status.ID == %v", told, err, waits)
 		}
 	})
 }
@@ -185,7 +185,7 @@ func TestReapBesideAnEdit(t *testing.T) {
 			t.Fatalf("%+v, %v, expected gone, 2 jobs", got, err)
 		}
 		if s := r.status(other); s.State != freeslot.StateWaiting || s.Failures != 1 {
-			t.Errorf("%+v", s)
+			t.Errorf("%+v; want s.State == freeslot.StateWaiting, s.Failures == 1", s)
 		}
 	})
 }
@@ -210,7 +210,7 @@ func TestEditedSlots(t *testing.T) {
 			r.do(append([]string{edit.command[0], r.l.Slots("n1")}, edit.command[1:]...)...)
 			hb, err := r.Heartbeat(r.ctx(), Heartbeat{Node: "n1", Epoch: epoch, Running: []Attempt{{a, 1}, {b, 1}}})
 			if err != nil || hb.Used != edit.used || len(hb.Start)+len(hb.Stop)+len(hb.Cancel) != 0 {
-				t.Errorf("%s: %+v, %v", name, hb, err)
+				t.Errorf("%s: %+v, %v; want no error, hb.Used == %v, len(hb.Start)+len(hb.Stop)+len(hb.Cancel) == 0", name, hb, err, edit.used)
 			}
 			if got := r.field(r.l.Slots("n1"), "sum"); got != "3" {
 				t.Errorf("%s: sum is %s", name, got)
@@ -223,7 +223,7 @@ func TestEditedSlots(t *testing.T) {
 		r.do("HDEL", r.l.Slots("n1"), b, "x", "0-x")
 		hb, err := r.Heartbeat(r.ctx(), Heartbeat{Node: "n1", Epoch: epoch, Running: []Attempt{{a, 1}, {b, 1}}})
 		if err != nil || hb.Used != 1 || !slices.Equal(hb.Stop, []Attempt{{b, 1}}) {
-			t.Errorf("%+v, %v", hb, err)
+			t.Errorf("%+v, %v; want no error, hb.Used == 1, slices.Equal(hb.Stop, []Attempt{{b, 1}})", hb, err)
 		}
 		// An empty node without a sum is left alone.
 		r.end("n1", epoch, a)
@@ -459,7 +459,7 @@ func TestQueueDeleted(t *testing.T) {
 		r.enqueued(s)
 		r.do("DEL", r.l.Queue(echo), r.l.Fair(echo), r.l.Waiting())
 		if p := r.enqueued(s)[0]; !p.Waiting || p.Position != 1 {
-			t.Errorf("%+v", p)
+			t.Errorf("%+v; want p.Waiting, p.Position == 1", p)
 		}
 		r.sound()
 	})
@@ -478,7 +478,7 @@ func TestDueOfAnotherType(t *testing.T) {
 		r.do("ZADD", r.l.Due(), "1", "0-x")
 		r.due(10)
 		if s := r.status(job); s.State != freeslot.StateWaiting {
-			t.Errorf("%+v", s)
+			t.Errorf("%+v; want s.State == freeslot.StateWaiting", s)
 		}
 		if r.exists(r.l.Due()) {
 			t.Errorf("still due: %v", r.scores(r.l.Due()))

@@ -85,7 +85,7 @@ func TestKilled(t *testing.T) {
 	}
 	for job := range ended {
 		if s := r.status(job); s.State != freeslot.StateSucceeded {
-			t.Fatalf("%+v", s)
+			t.Fatalf("%+v; want s.State == freeslot.StateSucceeded", s)
 		}
 	}
 	// The agent goes on as if nothing had happened.

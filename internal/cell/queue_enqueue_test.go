@@ -176,7 +176,7 @@ func TestEnqueueAsksNodes(t *testing.T) {
 			"draining": RefusedDraining, "silent": RefusedSilent, "full": RefusedFull, "none": RefusedGone, "edited": RefusedFull,
 		} {
 			if got, err := r.Take(r.ctx(), node, []string{echo}, 1); err != nil || got.Jobs != 0 || got.Refusal != why {
-				t.Errorf("%s: %+v, %v", node, got, err)
+				t.Errorf("%s: %+v, %v; want no error, got.Jobs == 0, got.Refusal == %v", node, got, err, why)
 			}
 		}
 		r.do("HSET", r.l.Slots("edited"), "sum", "0")
@@ -197,7 +197,7 @@ func TestSubmitBehind(t *testing.T) {
 		free.Job.Service = "tts"
 		got, err := r.Cell.submit(r.ctx(), encoded(t, behind, free))
 		if err != nil || !cmp.Equal(got[0], Placement{Behind: true}) || !got[1].Assigned {
-			t.Fatalf("%+v, %v", got, err)
+			t.Fatalf("%+v, %v; want no error, cmp.Equal(got[0], Placement{Behind: true}), got[1].Assigned", got, err)
 		}
 		if r.exists(r.l.Job(behind.JobID)) {
 			t.Error("a job that must wait is there")

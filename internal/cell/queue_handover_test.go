@@ -29,15 +29,15 @@ func TestCompleteTellsWhatBegan(t *testing.T) {
 		}
 		out, err := r.Cell.complete(r.ctx(), []Completion{succeed("n1", epoch, first[0]), told(first[1])})
 		if err != nil || !slices.Equal(out, []CompletionOutcome{Completed, Completed}) {
-			t.Fatalf("%v, %v", out, err)
+			t.Fatalf("%v, %v; want no error, slices.Equal(out, []CompletionOutcome{Completed, Completed})", out, err)
 		}
 		r.sound()
 		if len(begun) != 2 || begun[0].Attempt != (Attempt{Job: next[0], N: 1}) || begun[0].Tenant != "a" || begun[0].Job == nil ||
 			begun[1].Attempt != (Attempt{Job: next[1], N: 1}) || begun[1].Job != nil {
-			t.Fatalf("%+v", begun)
+			t.Fatalf(`%+v; want len(begun) == 2, begun[0].Attempt == (Attempt{Job: next[0], N: 1}), begun[0].Tenant == "a", begun[0].Job != nil, begun[1].Attempt == (Attempt{Job: next[1], N: 1}), begun[1].Job == nil`, begun)
 		}
 		if begun[0].Job.Service != testJob().Service || string(begun[0].Job.Payload) != string(testJob().Payload) {
-			t.Errorf("%+v", begun[0].Job)
+			t.Errorf("%+v; want begun[0].Job.Service == testJob().Service, string(begun[0].Job.Payload) == string(testJob().Payload)", begun[0].Job)
 		}
 		if now := r.int("XLEN", r.l.Dispatch("n1")); now != delivered {
 			t.Errorf("%d entries of the stream, %d before", now, delivered)
@@ -74,7 +74,7 @@ func TestCompleteTellsWhatItCanRead(t *testing.T) {
 		}
 		reply, err := r.Heartbeat(r.ctx(), Heartbeat{Node: "n1", Epoch: epoch})
 		if err != nil || !slices.Equal(reply.Start, []Attempt{{Job: broken, N: 1}}) {
-			t.Errorf("%+v, %v", reply, err)
+			t.Errorf("%+v, %v; want no error, slices.Equal(reply.Start, []Attempt{{Job: broken, N: 1}})", reply, err)
 		}
 	})
 }

@@ -24,7 +24,7 @@ func TestGatesForgotten(t *testing.T) {
 		refused := submission("")
 		limited("d")(&refused)
 		if res := r.EnqueueAll(r.ctx(), []Submission{refused})[0]; freeslot.CodeOf(res.Err) != freeslot.CodeOverloaded {
-			t.Fatalf("%+v", res)
+			t.Fatalf("%+v; want freeslot.CodeOf(res.Err) == freeslot.CodeOverloaded", res)
 		}
 		if _, err := r.Cancel(r.ctx(), "", cancelled); err != nil {
 			t.Fatal(err)
@@ -146,7 +146,7 @@ func TestGateLimitEdited(t *testing.T) {
 			r.check()
 			r.take("n1")
 			if s := r.status(held); s.State != freeslot.StateRunning {
-				t.Fatalf("%q: %+v", text, s)
+				t.Fatalf("%q: %+v; want s.State == freeslot.StateRunning", text, s)
 			}
 			r.end("n1", epoch, held)
 		}
@@ -201,7 +201,7 @@ func TestMoveDropped(t *testing.T) {
 			t.Errorf("somebody may be about to bring it: %+v, %v", s, err)
 		}
 		if s := m.job(id); s.State != freeslot.StateSucceeded {
-			t.Errorf("%+v", s)
+			t.Errorf("%+v; want s.State == freeslot.StateSucceeded", s)
 		}
 		at := m.rigs[1]
 		at.do("HSET", at.l.Job(MovedID(id, 1)), "finished_at_ms", "1") // long ago
@@ -209,7 +209,7 @@ func TestMoveDropped(t *testing.T) {
 			t.Errorf("%+v, %v, expected state %s, id %v", s, err, freeslot.StateSucceeded, id)
 		}
 		if s, err := m.Job(m.ctx(), "", id); freeslot.CodeOf(err) != freeslot.CodeNotFound {
-			t.Errorf("%+v, %v", s, err)
+			t.Errorf("%+v, %v; want freeslot.CodeOf(err) == freeslot.CodeNotFound", s, err)
 		}
 		m.later()
 		m.driven(0, 0)

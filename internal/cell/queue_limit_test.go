@@ -197,7 +197,7 @@ func TestGatesMended(t *testing.T) {
 			r.check()
 			must(t, second(r.Cancel(r.ctx(), "", next)))
 			if s := r.status(next); s.State == freeslot.StateWaiting {
-				t.Errorf("%s: %+v", key, s)
+				t.Errorf("%s: %+v; want s.State != freeslot.StateWaiting", key, s)
 			}
 			r.register(testNode("n1", 4))
 			r.check()
@@ -316,7 +316,7 @@ func TestHeldBackIsListed(t *testing.T) {
 		}
 		full, err := r.FullLimits(r.ctx())
 		if err != nil || len(full) != 1 || full[0] != (FullLimit{By: freeslot.HeldByKey, Tenant: "t1", Limit: 2, Running: 2, Jobs: 3, First: want[0]}) {
-			t.Errorf("%+v, %v", full, err)
+			t.Errorf(`%+v, %v; want no error, len(full) == 1, full[0] == (FullLimit{By: freeslot.HeldByKey, Tenant: "t1", Limit: 2, Running: 2, Jobs: 3, First: want[0]})`, full, err)
 		}
 	})
 }

@@ -31,7 +31,7 @@ func TestJobsOfAClass(t *testing.T) {
 		}
 		for state, want := range map[freeslot.State]string{freeslot.StateRunning: runs, freeslot.StateSucceeded: ended} {
 			if got, _ := r.all(JobFilter{Class: echo, State: state}, 1); !slices.Equal(got, []string{want}) {
-				t.Errorf("%s: %v", state, got)
+				t.Errorf("%s: %v; want slices.Equal(got, []string{want})", state, got)
 			}
 		}
 		if got, _ := r.all(JobFilter{Class: ClassOf(&freeslot.Job{Service: "other"}).ID}, 1); !slices.Equal(got, []string{other}) {
@@ -48,7 +48,7 @@ func TestJobsOfAClass(t *testing.T) {
 		}
 		page, err = r.Jobs(r.ctx(), JobFilter{Class: echo}, page.Cursor, 3)
 		if err != nil || len(page.Jobs) != 3 || page.Jobs[0].ID != line[3] || page.Jobs[1].ID != line[4] || page.Jobs[2].ID != line[6] {
-			t.Errorf("%+v, %v", page, err)
+			t.Errorf("%+v, %v; want no error, len(page.Jobs) == 3, page.Jobs[0].ID == line[3], page.Jobs[1].ID == line[4], page.Jobs[2].ID == line[6]", page, err)
 		}
 		if _, err := r.Jobs(r.ctx(), JobFilter{}, page.Cursor, 3); freeslot.CodeOf(err) != freeslot.CodeInvalidArgument {
 			t.Error(err)
@@ -94,7 +94,7 @@ func TestQueues(t *testing.T) {
 			t.Errorf("%+v, the oldest is %s", q, oldest)
 		}
 		if q := qs[1]; q.Waiting != 1 || q.First != other {
-			t.Errorf("%+v", q)
+			t.Errorf("%+v; want q.Waiting == 1, q.First == %v", q, other)
 		}
 		if n, err := r.QueueLength(r.ctx(), echo); err != nil || n != 4 {
 			t.Error(n, err)
@@ -119,7 +119,7 @@ func TestDrop(t *testing.T) {
 		r.unchanged("what is refused", func() {
 			for _, id := range []string{runs, waits} {
 				if _, err := r.Drop(r.ctx(), "", id); freeslot.CodeOf(err) != freeslot.CodeConflict {
-					t.Errorf("%s: %v", id, err)
+					t.Errorf("%s: %v; want freeslot.CodeOf(err) == freeslot.CodeConflict", id, err)
 				}
 			}
 			if _, err := r.Drop(r.ctx(), "somebody", ended); freeslot.CodeOf(err) != freeslot.CodeNotFound {
@@ -128,7 +128,7 @@ func TestDrop(t *testing.T) {
 		}, nil)
 		s, err := r.Drop(r.ctx(), "acme", ended)
 		if err != nil || s.ID != ended || s.State != freeslot.StateSucceeded || s.Class != echo {
-			t.Errorf("%+v, %v", s, err)
+			t.Errorf("%+v, %v; want no error, s.ID == %v, s.State == freeslot.StateSucceeded, s.Class == %v", s, err, ended, echo)
 		}
 		if _, err := r.Drop(r.ctx(), "acme", ended); freeslot.CodeOf(err) != freeslot.CodeNotFound {
 			t.Error(err)

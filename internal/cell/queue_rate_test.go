@@ -36,13 +36,13 @@ func TestBucket(t *testing.T) {
 	backends(t, func(t *testing.T, r *rig) {
 		slow := Rate{PerSecond: 0.001, Burst: 10} // what comes during the test is far less than a permit
 		if p := r.permits(slow, 4); p.Taken != 4 || p.Left < 6 || p.Left > 6.5 {
-			t.Errorf("%+v", p)
+			t.Errorf("%+v; want p.Taken == 4, p.Left >= 6, p.Left <= 6.5", p)
 		}
 		if p := r.permits(slow, 100); p.Taken != 6 || p.Left >= 1 {
-			t.Errorf("%+v", p)
+			t.Errorf("%+v; want p.Taken == 6, p.Left < 1", p)
 		}
 		if p := r.permits(slow, 1); p.Taken != 0 || p.Left >= 1 {
-			t.Errorf("%+v", p)
+			t.Errorf("%+v; want p.Taken == 0, p.Left < 1", p)
 		}
 		key := r.l.Rate("acme")
 		// Until it is full again, and no longer.
@@ -72,7 +72,7 @@ func TestBucket(t *testing.T) {
 		for _, odd := range []string{"", "x", "nan 5", "5", "-1.0 5", "1e3 7"} {
 			r.do("SET", key, odd)
 			if p := r.permits(slow, 100); p.Taken != 10 {
-				t.Errorf("%q: %+v", odd, p)
+				t.Errorf("%q: %+v; want p.Taken == 10", odd, p)
 			}
 		}
 		r.do("DEL", key)
@@ -82,7 +82,7 @@ func TestBucket(t *testing.T) {
 		}
 		huge := Rate{PerSecond: MinRate, Burst: MaxBurst}
 		if p := r.permits(huge, MaxBurst); p.Taken > MaxBurst || p.Left < 0 {
-			t.Errorf("%+v", p)
+			t.Errorf("%+v; want p.Taken <= MaxBurst, p.Left >= 0", p)
 		}
 		r.permits(Rate{PerSecond: MaxRate, Burst: 1}, 1)
 	})

@@ -102,7 +102,7 @@ func TestHandOver(t *testing.T) {
 			r.end("n1", epoch, first)
 			told := r.told("r1")[before:]
 			if s := r.status(second); (s.State == freeslot.StateRunning) != c.want {
-				t.Errorf("%s: %+v", name, s)
+				t.Errorf("%s: %+v; want (s.State == freeslot.StateRunning) == %v", name, s, c.want)
 			}
 			if _, sum := r.slots("n1"); c.want != (sum == 1) {
 				t.Errorf("%s: %d slots in use", name, sum)

@@ -92,7 +92,7 @@ func recordedJobs(m *movers) []string {
 		if len(nodes) == 0 || len(s.Limits) > 0 || s.Job.IdempotencyKey != "" {
 			r.enqueued(s)
 		} else if p, err := r.Submit(ctx, s); err != nil || !p.Assigned {
-			r.t.Fatalf("%s: %+v, %v", name, p, err)
+			r.t.Fatalf("%s: %+v, %v; want no error, p.Assigned", name, p, err)
 		}
 		names = append(names, s.JobID[2:], name)
 		return s.JobID

@@ -103,10 +103,10 @@ func TestSubmitWithoutReplica(t *testing.T) {
 	}
 	redis.Replicas[0].Resume()
 	if p, err := r.Submit(r.ctx(), s); err != nil || !p.Assigned || !p.Repeated {
-		t.Errorf("%+v, %v", p, err)
+		t.Errorf("%+v, %v; want no error, p.Assigned, p.Repeated", p, err)
 	}
 	if out := r.EnqueueAll(r.ctx(), []Submission{waits})[0]; out.Err != nil || !out.Placement.Waiting {
-		t.Errorf("%+v", out)
+		t.Errorf("%+v; want no error, out.Placement.Waiting", out)
 	}
 	r.sound()
 }
@@ -124,7 +124,7 @@ func TestEndIsToldOnceReplicated(t *testing.T) {
 	r.end("n1", epoch, first)
 	told, err := r.Replies(r.ctx(), "replica-1", "", 0, 10)
 	if err != nil || len(told) != 2 || told[1].Status.ID != first {
-		t.Fatalf("%+v, %v", told, err)
+		t.Fatalf("%+v, %v; want no error, len(told) == 2, told[1].Status.ID == %v", told, err, first)
 	}
 	at := told[1].ID
 
@@ -144,7 +144,7 @@ func TestEndIsToldOnceReplicated(t *testing.T) {
 		"replies": func(r *rig) error {
 			told, err := r.Replies(r.ctx(), "replica-1", at, 0, 10)
 			if err == nil && (len(told) != 1 || told[0].Status.State != freeslot.StateSucceeded) {
-				t.Errorf("%+v", told)
+				t.Errorf("%+v; want not both err == nil and (len(told) != 1 || told[0].Status.State != freeslot.StateSucceeded)", told)
 			}
 			return err
 		},
@@ -158,7 +158,7 @@ func TestEndIsToldOnceReplicated(t *testing.T) {
 	redis.Replicas[0].Resume()
 	for what, f := range ways {
 		if err := f(r); err != nil {
-			t.Errorf("%s: %v", what, err)
+			t.Errorf("%s: %v; want no error", what, err)
 		}
 	}
 }
@@ -180,7 +180,7 @@ func TestOperatorsWordIsReplicated(t *testing.T) {
 	redis.Replicas[0].Resume()
 	for what, f := range ways {
 		if err := f(r); err != nil {
-			t.Errorf("%s: %v", what, err)
+			t.Errorf("%s: %v; want no error", what, err)
 		}
 	}
 	after := r.promoted(redis)
@@ -208,7 +208,7 @@ func TestDrainIsConfirmedAfterLeave(t *testing.T) {
 		r.notReplicated(what+" again", f(hasty))
 		redis.Replicas[0].Resume()
 		if err := f(r); err != nil {
-			t.Errorf("%s: %v", what, err)
+			t.Errorf("%s: %v; want no error", what, err)
 		}
 	}
 }
@@ -238,7 +238,7 @@ func TestLostEndWasNotTold(t *testing.T) {
 	r.end("n1", epoch, job)
 	opened, err := hasty.Replies(r.ctx(), "replica-1", "", 0, 10)
 	if err != nil || len(opened) != 1 || opened[0].Status.ID != "" {
-		t.Fatalf("%+v, %v", opened, err)
+		t.Fatalf(`%+v, %v; want no error, len(opened) == 1, opened[0].Status.ID == ""`, opened, err)
 	}
 	_, err = hasty.Replies(r.ctx(), "replica-1", opened[0].ID, 0, 10)
 	r.notReplicated("replies", err)

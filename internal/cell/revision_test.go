@@ -254,7 +254,7 @@ func (m *mix) step(t *testing.T, c *Cell) (what string) {
 		_, err = c.Attach(t.Context(), "", m.job().id, "r1")
 	}
 	if err != nil && !errors.Is(err, ErrSuperseded) && !errors.Is(err, ErrUnknownNode) && !strings.Contains(err.Error(), "not_found") {
-		t.Errorf("%s: %v", what, err)
+		t.Errorf(`%s: %v; want not both err != nil && !errors.Is(err, ErrSuperseded) && !errors.Is(err, ErrUnknownNode) and !strings.Contains(err.Error(), "not_found")`, what, err)
 	}
 	return what
 }
@@ -307,7 +307,7 @@ func TestLargeNumbers(t *testing.T) {
 		}
 		r.end("n1", epoch, job)
 		if s := r.status(job); s.FinishedAtMS < 1_600_000_000_000 || s.Slots != freeslot.MaxSlots {
-			t.Errorf("%+v", s)
+			t.Errorf("%+v; want s.FinishedAtMS >= 1_600_000_000_000, s.Slots == freeslot.MaxSlots", s)
 		}
 		r.sound()
 	})

@@ -70,7 +70,7 @@ func (r *rig) do(args ...string) rueidis.RedisMessage {
 	r.t.Helper()
 	m, err := r.try(args...)
 	if err != nil && !rueidis.IsRedisNil(err) {
-		r.t.Fatalf("%s: %v", strings.Join(args, " "), err)
+		r.t.Fatalf("%s: %v; want not both err != nil and !rueidis.IsRedisNil(err)", strings.Join(args, " "), err)
 	}
 	return m
 }
@@ -91,7 +91,7 @@ func (r *rig) hash(key string) map[string]string {
 	m := r.do("HGETALL", key)
 	out, err := m.AsStrMap()
 	if err != nil {
-		r.t.Fatalf("HGETALL %s: %v", key, err)
+		r.t.Fatalf("HGETALL %s: %v; want no error", key, err)
 	}
 	return out
 }
@@ -104,7 +104,7 @@ func (r *rig) field(key, field string) string {
 	}
 	s, err := m.ToString()
 	if err != nil {
-		r.t.Fatalf("HGET %s %s: %v", key, field, err)
+		r.t.Fatalf("HGET %s %s: %v; want no error", key, field, err)
 	}
 	return s
 }
@@ -114,7 +114,7 @@ func (r *rig) int(args ...string) int64 {
 	m := r.do(args...)
 	n, err := m.AsInt64()
 	if err != nil {
-		r.t.Fatalf("%s: %v", strings.Join(args, " "), err)
+		r.t.Fatalf("%s: %v; want no error", strings.Join(args, " "), err)
 	}
 	return n
 }
@@ -127,7 +127,7 @@ func (r *rig) strings(args ...string) []string {
 	}
 	out, err := m.AsStrSlice()
 	if err != nil {
-		r.t.Fatalf("%s: %v", strings.Join(args, " "), err)
+		r.t.Fatalf("%s: %v; want no error", strings.Join(args, " "), err)
 	}
 	return out
 }
@@ -141,7 +141,7 @@ func (r *rig) scores(key string) map[string]float64 {
 	m := r.do("ZRANGE", key, "0", "-1", "WITHSCORES")
 	found, err := m.AsZScores()
 	if err != nil {
-		r.t.Fatalf("ZRANGE %s: %v", key, err)
+		r.t.Fatalf("ZRANGE %s: %v; want no error", key, err)
 	}
 	out := make(map[string]float64, len(found))
 	for _, z := range found {
@@ -155,7 +155,7 @@ func (r *rig) stream(key string) []rueidis.XRangeSlice {
 	m := r.do("XRANGE", key, "-", "+")
 	out, err := m.AsXRangeSlices()
 	if err != nil {
-		r.t.Fatalf("XRANGE %s: %v", key, err)
+		r.t.Fatalf("XRANGE %s: %v; want no error", key, err)
 	}
 	return out
 }
@@ -212,7 +212,7 @@ func (r *rig) keys() []string {
 		for cursor, done := uint64(0), false; !done; done = cursor == 0 {
 			e, err := node.Do(ctx, node.B().Scan().Cursor(cursor).Match(r.l.Prefix+":*").Count(10_000).Build()).AsScanEntry()
 			if err != nil {
-				r.t.Fatalf("SCAN: %v", err)
+				r.t.Fatalf("SCAN: %v; want no error", err)
 			}
 			keys, cursor = append(keys, e.Elements...), e.Cursor
 		}

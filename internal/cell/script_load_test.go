@@ -151,6 +151,6 @@ func TestScriptsRefused(t *testing.T) {
 	}
 	warnings, err := c.Check(t.Context())
 	if err != nil || !slices.ContainsFunc(warnings, func(w string) bool { return strings.Contains(w, "schedctl acl --role replica") }) {
-		t.Errorf("%q, %v", warnings, err)
+		t.Errorf(`%q, %v; want no error, slices.ContainsFunc(warnings, func(w string) bool { return strings.Contains(w, "schedctl acl --role replica") })`, warnings, err)
 	}
 }

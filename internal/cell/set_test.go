@@ -227,11 +227,11 @@ func TestListingOrder(t *testing.T) {
 	parts := map[*Cell][]listed{cells[0]: {{job: "b"}, {job: "d"}}, cells[1]: {{job: "a"}, {job: "e"}}, cells[2]: nil}
 	got := l.merge(3, order, func(c *Cell) ([]listed, error) { return slices.Clone(parts[c]), nil })
 	if want := []listed{{cell: 1, job: "a"}, {job: "b"}, {job: "d"}}; !slices.Equal(got, want) {
-		t.Errorf("%+v", got)
+		t.Errorf("%+v; want slices.Equal(got, want)", got)
 	}
 	l.failed[1] = errors.New("down")
 	got = l.merge(9, order, func(c *Cell) ([]listed, error) { return slices.Clone(parts[c]), nil })
 	if want := []listed{{job: "b"}, {job: "d"}}; !slices.Equal(got, want) {
-		t.Errorf("%+v", got)
+		t.Errorf("%+v; want slices.Equal(got, want)", got)
 	}
 }

@@ -156,7 +156,7 @@ func TestEndsOutOfMemory(t *testing.T) {
 		t.Error(out)
 	}
 	if s := r.status(comps[1].Attempt.Job); s.State != freeslot.StateSucceeded {
-		t.Errorf("%+v", s)
+		t.Errorf("%+v; want s.State == freeslot.StateSucceeded", s)
 	}
 	r.sound()
 }
@@ -179,14 +179,14 @@ func TestHeartbeatsAlone(t *testing.T) {
 				if i%2 > 0 {
 					wantErr(t, result.Err, freeslot.CodeInvalidArgument)
 				} else if must(t, result.Err); result.AtMS < before {
-					t.Errorf("%+v", result)
+					t.Errorf("%+v; want result.AtMS >= %v", result, before)
 				}
 			}
 		}
 		r.scripts = withHeartbeats("error('planted')\n")
 		for i, result := range r.HeartbeatsLinked(r.ctx(), beats) {
 			if result.Err == nil || strings.Contains(result.Err.Error(), "planted") == (i%2 > 0) {
-				t.Errorf("%s: %v", beats[i].Node, result.Err)
+				t.Errorf(`%s: %v; want an error, strings.Contains(result.Err.Error(), "planted") != (i%%2 > 0)`, beats[i].Node, result.Err)
 			}
 		}
 		r.scripts = scripts
@@ -240,7 +240,7 @@ func TestHeartbeatsAloneAtOnce(t *testing.T) {
 	c.scripts = withHeartbeats("if ARGV[2] ~= '1' then error('planted') end\n")
 	for i, result := range c.HeartbeatsLinked(t.Context(), beats) {
 		if result.Err != nil {
-			t.Errorf("%s: %v", beats[i].Node, result.Err)
+			t.Errorf("%s: %v; want no error", beats[i].Node, result.Err)
 		}
 	}
 }
