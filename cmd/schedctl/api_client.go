@@ -56,7 +56,8 @@ func newAPIClient(servers, token string) (*apiClient, error) {
 		base, err := url.Parse(server)
 		if err != nil || base.Scheme != "http" && base.Scheme != "https" || base.Host == "" {
 			return nil, fmt.Errorf(
-				"--server is %q, expected a URL such as http://127.0.0.1:7480, or several with commas between", server,
+				"--server is %q, expected a URL such as http://127.0.0.1:7480, or several with commas between",
+				withoutUser(server),
 			)
 		}
 		base.Path, base.RawQuery = strings.TrimRight(base.Path, "/"), ""
@@ -72,6 +73,14 @@ func newAPIClient(servers, token string) (*apiClient, error) {
 			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 		},
 	}, nil
+}
+
+// withoutUser returns a text that is no URL without what may be a user and a password.
+func withoutUser(server string) string {
+	if i := strings.LastIndexByte(server, '@'); i >= 0 {
+		return "xxxxx" + server[i:]
+	}
+	return server
 }
 
 // webSocketURL returns the same servers in the form for package client.
@@ -158,7 +167,7 @@ func (c *apiClient) ask(ctx context.Context, method, path string, query url.Valu
 		return nil
 	}
 	if err := json.Unmarshal(data, out); err != nil {
-		return fmt.Errorf("%s does not answer like a scheduler: %w", c.base, err)
+		return fmt.Errorf("%s does not answer like a scheduler: %w", c.base.Redacted(), err)
 	}
 	return nil
 }
@@ -259,7 +268,7 @@ func (c *apiClient) unreachable(err error) error {
 	case ok:
 		reason = dialed{opError}
 	}
-	return &unreachableError{base: c.base.String(), reason: reason}
+	return &unreachableError{base: c.base.Redacted(), reason: reason}
 }
 
 // unreachableError is returned for a replica that gave no answer.
@@ -285,12 +294,12 @@ func (d dialed) Unwrap() error { return d.OpError }
 func (c *apiClient) refusal(resp *http.Response, data []byte) error {
 	var e api.Error
 	if json.Unmarshal(data, &e) != nil || e.Code == "" {
-		return fmt.Errorf("%s does not answer like a scheduler: HTTP %s", c.base, resp.Status)
+		return fmt.Errorf("%s does not answer like a scheduler: HTTP %s", c.base.Redacted(), resp.Status)
 	}
 	if e.Code == freeslot.CodeNotFound && c.base.Path != "" &&
 		strings.HasPrefix(e.Message, "there is nothing at this path") {
 		return fmt.Errorf(
-			"%s is not where a scheduler's paths begin: leave %s out of --server (or FREESLOT_SERVER)", c.base, c.base.Path,
+			"%s is not where a scheduler's paths begin: leave %s out of --server (or FREESLOT_SERVER)", c.base.Redacted(), c.base.Path,
 		)
 	}
 	return &freeslot.Error{
