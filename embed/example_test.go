@@ -114,7 +114,7 @@ func ExampleConfig_probes() {
 	server := startGreeter("closed for today")
 	defer server.Close()
 
-	// The default networks have no loopback.
+	// By default no network may be checked.
 	file, err := os.CreateTemp("", "scheduler-*.yaml")
 	if err != nil {
 		log.Fatal(err)

@@ -595,6 +595,27 @@ func TestUnknownKind(t *testing.T) {
 	})
 }
 
+// TestNoNetworks: without networks no check is made. One line for all services says what to set.
+func TestNoNetworks(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		core, logged := observer.New(zap.WarnLevel)
+		m := newMemory(3, "fake")
+		c := New(Config{Self: "a"}, m, zap.New(core), nil)
+		if err := c.Start(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Minute)
+		const want = "registry.checks.networks is empty, so no instance is checked: set the networks of the instances, such as [10.0.0.0/8]"
+		all := logged.FilterMessage("registry.check_refused").All()
+		if len(all) != 1 || all[0].ContextMap()["error"] != want || len(m.said()) != 0 {
+			t.Errorf("logged %v, verdicts %q, expected one line that says what to set, and no verdict", all, m.said())
+		}
+		if err := c.Stop(context.Background()); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
 // TestWithdrawnVerdict: an instance whose check is not made any more does not stay out.
 func TestWithdrawnVerdict(t *testing.T) {
 	for name, networks := range map[string][]netip.Prefix{"none": nil, "others": {netip.MustParsePrefix("192.168.0.0/16")}} {

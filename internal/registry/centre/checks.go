@@ -129,8 +129,12 @@ func (c *Centre) begin(t registry.Target) {
 	c.targets[t.Name()] = mine
 	c.mu.Unlock()
 	if err != nil {
-		if !errors.Is(err, errNoNetworks) && !c.refused[t.Service] {
-			c.refused[t.Service] = true
+		about := t.Service
+		if errors.Is(err, errNoNetworks) {
+			about = "" // one line is enough, for all services
+		}
+		if !c.refused[about] {
+			c.refused[about] = true
 			c.log.Warn("registry.check_refused", zap.String("instance", t.Name()), zap.Error(err))
 		}
 		return

@@ -19,7 +19,8 @@ import (
 var errNotAllowed = errors.New("address is not in registry.checks.networks")
 
 // errNoNetworks is the failure if no checks are made at all.
-var errNoNetworks = errors.New("registry.checks.networks is empty")
+var errNoNetworks = errors.New("registry.checks.networks is empty, so no instance is checked: " +
+	"set the networks of the instances, such as [10.0.0.0/8]")
 
 // dialer refuses addresses outside of networks. It looks at the address that is dialled, after
 // names are resolved, so that no name leads elsewhere.

@@ -395,7 +395,8 @@ type RegistryV1 struct {
 
 // RegistryChecks bounds where checks may connect.
 type RegistryChecks struct {
-	// Addresses that may be checked, such as `10.0.0.0/8`, after the resolution of names. Empty: no
+	// Addresses that may be checked, such as `10.0.0.0/8`, after the resolution of names. Name the
+	// networks of your instances: everyone who may register can have replicas connect there. Empty: no
 	// checks are made.
 	Networks []string `koanf:"networks"`
 }
@@ -437,13 +438,10 @@ func DefaultReplica() Replica {
 		AcknowledgeReplicas:  1,
 		AcknowledgeTimeout:   time.Second,
 		Locks:                Locks{KeyPrefix: "lock"},
-		Registry: Registry{
-			Checks: RegistryChecks{Networks: []string{"10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "fc00::/7"}},
-		},
-		Auth:    Auth{OperatorsAreAdmins: true, OIDC: defaultOIDC()},
-		Audit:   Audit{Entries: audit.DefaultEntries},
-		Gateway: Gateway{MaxAgents: DefaultMaxAgents, PingInterval: defaultPingInterval},
-		Session: Session{PingInterval: defaultPingInterval},
+		Auth:                 Auth{OperatorsAreAdmins: true, OIDC: defaultOIDC()},
+		Audit:                Audit{Entries: audit.DefaultEntries},
+		Gateway:              Gateway{MaxAgents: DefaultMaxAgents, PingInterval: defaultPingInterval},
+		Session:              Session{PingInterval: defaultPingInterval},
 		Limits: Limits{
 			MaxPayloadBytes:          freeslot.DefaultMaxPayloadBytes,
 			MaxBatch:                 1000,
