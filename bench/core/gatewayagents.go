@@ -97,7 +97,7 @@ func runAgents(ctx context.Context, arg []byte, serve func(func([]byte) any)) {
 	defer tool.End(func() error {
 		ctx, cancel := context.WithTimeout(context.Background(), measure.StopGrace)
 		defer cancel()
-		return measure.InParallel(fleetCallers, a.Count, func(i int) error { return workers[i].Stop(ctx) })
+		return measure.InParallel(a.Count, a.Count, func(i int) error { return workers[i].Stop(ctx) })
 	})
 	var watch sync.WaitGroup
 	defer watch.Wait()

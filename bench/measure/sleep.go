@@ -23,14 +23,15 @@ func SleepUntil(ctx context.Context, at time.Time) error {
 	}
 }
 
-// InParallel calls do for 0 to count-1, from as many goroutines as callers, and returns all errors.
+// InParallel calls do for 0 to count-1, from as many goroutines as callers, and returns all errors. A
+// caller ends with its first one.
 func InParallel(callers, count int, do func(i int) error) error {
 	errs := make([]error, callers)
 	var all sync.WaitGroup
 	for c := range callers {
 		all.Go(func() {
-			for i := c; i < count; i += callers {
-				errs[c] = errors.Join(errs[c], do(i))
+			for i := c; i < count && errs[c] == nil; i += callers {
+				errs[c] = do(i)
 			}
 		})
 	}

@@ -72,22 +72,15 @@ func startLean(ctx context.Context, redisURL string, count, slots int) (func() e
 		shared.Close()
 		return nil
 	}
-	errs := make([]error, leanDials)
-	var callers sync.WaitGroup
-	for c := range leanDials {
-		callers.Go(func() {
-			for i := c; i < count && errs[c] == nil; i += leanDials {
-				n := &leanNode{id: nodeID(i), epoch: cell.NewEpoch()}
-				nodes[i] = n
-				if n.cell, errs[c] = cell.New(cell.Config{HeartbeatLimit: leanLimit}, shared, zap.NewNop(), nil); errs[c] != nil {
-					return
-				}
-				errs[c] = n.start(ctx, u.Host, slots)
-			}
-		})
-	}
-	callers.Wait()
-	if err := errors.Join(errs...); err != nil {
+	err = measure.InParallel(leanDials, count, func(i int) (err error) {
+		n := &leanNode{id: nodeID(i), epoch: cell.NewEpoch()}
+		nodes[i] = n
+		if n.cell, err = cell.New(cell.Config{HeartbeatLimit: leanLimit}, shared, zap.NewNop(), nil); err != nil {
+			return err
+		}
+		return n.start(ctx, u.Host, slots)
+	})
+	if err != nil {
 		return nil, errors.Join(err, stop())
 	}
 	for _, n := range nodes {
@@ -102,7 +95,8 @@ func (n *leanNode) start(ctx context.Context, addr string, slots int) (err error
 	if err := n.cell.Start(ctx); err != nil {
 		return err
 	}
-	if _, err := n.cell.Register(ctx, freeslot.Node{ID: n.id, MaxConcurrency: slots, Services: []freeslot.Service{{Name: benchService}}}, n.epoch); err != nil {
+	profile := freeslot.Node{ID: n.id, MaxConcurrency: slots, Services: []freeslot.Service{{Name: benchService}}}
+	if _, err := n.cell.Register(ctx, profile, n.epoch); err != nil {
 		return err
 	}
 	var d net.Dialer
@@ -157,7 +151,9 @@ func (n *leanNode) complete(at cell.Attempt, stamp string) {
 	ctx, cancel := context.WithTimeout(context.Background(), measure.StopGrace)
 	defer cancel()
 	// What fails here is a job that does not end, which the submitter reports.
-	_, _ = n.cell.Complete(ctx, cell.Completion{Node: n.id, Epoch: n.epoch, Attempt: at, State: freeslot.StateSucceeded, Result: []byte(`"` + stamp + `"`)})
+	_, _ = n.cell.Complete(ctx, cell.Completion{
+		Node: n.id, Epoch: n.epoch, Attempt: at, State: freeslot.StateSucceeded, Result: []byte(`"` + stamp + `"`),
+	})
 }
 
 // entry is one of a dispatch stream, with its fields j.

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"os"
 	"strconv"
-	"sync"
 	"time"
 
 	"github.com/freeslot/freeslot"
@@ -46,18 +45,12 @@ func startFleet(ctx context.Context, to worker.Config, nodes, slots int, handle 
 	ctx, cancel := context.WithTimeout(ctx, measure.StartLimit)
 	defer cancel()
 	fleet := make([]*worker.Worker, nodes)
-	errs := make([]error, startCallers)
-	var callers sync.WaitGroup
-	for c := range startCallers {
-		callers.Go(func() {
-			for i := c; i < len(fleet) && errs[c] == nil; i += startCallers {
-				fleet[i], errs[c] = startNode(ctx, to, freeslot.Node{ID: nodeID(i), MaxConcurrency: slots}, handle)
-			}
-		})
-	}
-	callers.Wait()
+	err := measure.InParallel(startCallers, nodes, func(i int) (err error) {
+		fleet[i], err = startNode(ctx, to, freeslot.Node{ID: nodeID(i), MaxConcurrency: slots}, handle)
+		return err
+	})
 	stop := func() error { return stopFleet(fleet) }
-	if err := errors.Join(errs...); err != nil {
+	if err != nil {
 		return nil, errors.Join(err, stop())
 	}
 	return stop, nil
@@ -98,13 +91,10 @@ func handler(mean time.Duration) worker.HandlerFunc {
 func stopFleet(fleet []*worker.Worker) error {
 	ctx, cancel := context.WithTimeout(context.Background(), measure.StopGrace)
 	defer cancel()
-	errs := make([]error, len(fleet))
-	var stops sync.WaitGroup
-	for i, w := range fleet {
-		if w != nil {
-			stops.Go(func() { errs[i] = w.Stop(ctx) })
+	return measure.InParallel(len(fleet), len(fleet), func(i int) error {
+		if fleet[i] == nil {
+			return nil
 		}
-	}
-	stops.Wait()
-	return errors.Join(errs...)
+		return fleet[i].Stop(ctx)
+	})
 }
