@@ -93,7 +93,7 @@ type Watch interface {
 	Supported() bool
 }
 
-// Cache is the lock-free picture of all nodes of all cells. All methods are safe for concurrent
+// Cache is the lock-free copy of all nodes of all cells. All methods are safe for concurrent
 // use.
 type Cache struct {
 	cfg       Config

@@ -1,4 +1,4 @@
-// Package cache is a replica's lock-free picture of all nodes: their profiles and live figures, and
+// Package cache is a replica's lock-free copy of all nodes: their profiles and live figures, and
 // the candidates of each class of jobs.
 //
 // # How it stays true
@@ -17,7 +17,7 @@
 //
 // # Guarantees
 //
-//   - The picture is a hint. The script that reserves a slot checks again, so an old figure costs a
+//   - The copy is a hint. The script that reserves a slot checks again, so an old figure costs a
 //     refusal, never a slot that is used twice.
 //   - It corrects itself: after a missed or unreadable event within two refresh intervals at the
 //     latest. Writes without a script take up to a minute if the server cannot report them.

@@ -6,7 +6,7 @@ import (
 	"github.com/freeslot/freeslot/internal/selection"
 )
 
-// Mirror is another picture of the fleet, which the cache keeps current. Several goroutines call
+// Mirror is another copy of the fleet, which the cache keeps current. Several goroutines call
 // the methods; for one node it is always the same goroutine.
 type Mirror interface {
 	// Put gets the whole state of a node that is new or whose profile changed.

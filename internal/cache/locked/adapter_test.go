@@ -79,7 +79,7 @@ func TestAdapter(t *testing.T) {
 		t.Fatal(err)
 	}
 	if node, _ := state.Node("n1"); func() int { used, _ := node.Load(); return used }() != 1 {
-		t.Error("the placement did not reach the picture that is chosen from")
+		t.Error("the placement did not reach the copy that is chosen from")
 	}
 	var refusal *freeslot.Error
 	waiting, err := submit(&freeslot.Job{Service: "tts"})

@@ -26,7 +26,7 @@ func benchNode(i int) *cell.NodeState {
 	return &cell.NodeState{Node: n, Epoch: "01JD5Y8G6W9V0M5T2C3Q4R7X8Z", Status: freeslot.StatusOnline, Used: 1}
 }
 
-// benchFleet is a picture of a fleet whose nodes have all been seen. It is made once for all
+// benchFleet is a copy of a fleet whose nodes have all been seen. It is made once for all
 // benchmarks, with its lists: a list takes a match for each node. It gets one snapshot, because Put
 // would copy the whole map for each node.
 func benchFleet(nodes int) *State {

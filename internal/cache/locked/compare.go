@@ -11,10 +11,10 @@ import (
 	"github.com/freeslot/freeslot/internal/cell"
 )
 
-// Difference is one difference between two pictures of the fleet.
+// Difference is one difference between two copies of the fleet.
 type Difference struct {
 	Node string `json:"node_id"`
-	// Field is named as in JSON. It is "node" if only one of the pictures has the node.
+	// Field is named as in JSON. It is "node" if only one of the copies has the node.
 	Field string `json:"field"`
 	// A and B are the values, as JSON or text; "absent" if there is no such node.
 	A string `json:"a"`
@@ -33,7 +33,7 @@ const (
 	valueThere  = "known"
 )
 
-// Compare returns the differences between two pictures, ordered by node. It ignores versions and
+// Compare returns the differences between two copies, ordered by node. It ignores versions and
 // heartbeat times, because a [State] does not get them. It ignores the order of a list if that has
 // no meaning. An empty list equals an absent one.
 func Compare(a, b []cell.NodeState) []Difference {

@@ -77,7 +77,7 @@ func TestCompareSameMeaning(t *testing.T) {
 	}
 }
 
-// drifting agrees with the other picture from the given reading on.
+// drifting agrees with the other copy from the given reading on.
 type drifting struct {
 	later       *State
 	reads, from int
@@ -118,7 +118,7 @@ func TestVerify(t *testing.T) {
 	if len(got) != 21 || logs.FilterMessage("locked.differs").Len() != logged || logs.FilterMessage("locked.differs_more").Len() != 1 {
 		t.Errorf("%d differences, %d lines", len(got), logs.Len())
 	}
-	want := "# HELP freeslot_locked_comparisons_total Comparisons of the lock-based picture of the fleet with the cache.\n# TYPE freeslot_locked_comparisons_total counter\nfreeslot_locked_comparisons_total 2\n" +
+	want := "# HELP freeslot_locked_comparisons_total Comparisons of the lock-based copy of the fleet with the cache.\n# TYPE freeslot_locked_comparisons_total counter\nfreeslot_locked_comparisons_total 2\n" +
 		"# HELP freeslot_locked_differences Differences that the last comparison found.\n# TYPE freeslot_locked_differences gauge\nfreeslot_locked_differences 21\n"
 	if err := testutil.GatherAndCompare(reg, strings.NewReader(want)); err != nil {
 		t.Error(err)
@@ -130,7 +130,7 @@ func TestVerify(t *testing.T) {
 	}
 }
 
-// TestVerifyLooksAgain: a change that the second picture gets a moment later is no
+// TestVerifyLooksAgain: a change that the second copy gets a moment later is no
 // difference.
 func TestVerifyLooksAgain(t *testing.T) {
 	t.Parallel()

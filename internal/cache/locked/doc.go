@@ -1,11 +1,11 @@
-// Package locked is the lock-based picture of the fleet: the baseline of benchmarks, and the
+// Package locked is the lock-based copy of the fleet: the baseline of benchmarks, and the
 // fallback of a replica. It has nothing to do with locks that clients take, and package cache does
 // not use it. Replicas normally choose from the lock-free cache (package cache).
 //
-//	State     the picture: every heartbeat copies the map of nodes under locks
+//	State     the copy: every heartbeat copies the map of nodes under locks
 //	Adapter   lets a dispatcher choose from a State (lockless_cache.enabled: false)
 //	Verifier  compares a State with the cache and reports differences (enable_data_sync)
-//	Compare   compares two pictures; the importer of schedctl uses it too
+//	Compare   compares two copies; the importer of schedctl uses it too
 //
 // # State
 //

@@ -76,7 +76,7 @@ func (s *source) NodeRevision(context.Context, string) (cell.Revision, error) { 
 func (s *source) History(context.Context) (string, error)                     { return "h", nil }
 func (s *source) HeartbeatLimit() time.Duration                               { return time.Minute }
 
-// TestMirror: after any history in Redis, the picture that mirrors the cache shows what the cache
+// TestMirror: after any history in Redis, the copy that mirrors the cache shows what the cache
 // shows, and can choose what the cache and the twin can choose.
 func TestMirror(t *testing.T) { //nolint:paralleltest // shares generators
 	rapid.Check(t, func(t *rapid.T) {

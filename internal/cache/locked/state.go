@@ -18,7 +18,7 @@ type Config struct {
 	Selection *selection.Config
 }
 
-// State is the lock-based picture of the fleet; see the package comment. It is safe for concurrent
+// State is the lock-based copy of the fleet; see the package comment. It is safe for concurrent
 // use, but the changes of one node must come one after the other.
 type State struct {
 	cells int

@@ -229,7 +229,7 @@ func genRequirement(t *rapid.T) *freeslot.Requirement {
 	return &freeslot.Requirement{Pool: orNone(genPool, "pool"), SourceLanguage: orNone(genTag, "source"), Labels: genLabels.Draw(t, "wanted")}
 }
 
-// TestSuite: after every step of a random history, the picture shows what the twin shows, and can
+// TestSuite: after every step of a random history, the copy shows what the twin shows, and can
 // choose what the twin can choose.
 func TestSuite(t *testing.T) { //nolint:paralleltest // shares generators
 	rapid.Check(t, func(t *rapid.T) {
@@ -241,7 +241,7 @@ func TestSuite(t *testing.T) { //nolint:paralleltest // shares generators
 			w.apply(c)
 			apply(n, c)
 			if diff := gocmp.Diff(w.states(), n.States()); diff != "" {
-				t.Fatalf("-twin +picture\n%s", diff)
+				t.Fatalf("-twin +copy\n%s", diff)
 			}
 			for _, s := range w.states() {
 				if got, ok := n.State(s.Node.ID); !ok || gocmp.Diff(s, got) != "" {
@@ -253,7 +253,7 @@ func TestSuite(t *testing.T) { //nolint:paralleltest // shares generators
 				q := selection.Query{Now: now, SilenceLimit: limit, Slots: a.slots}
 				want := w.choosable(a.service, a.requirement, q)
 				if got := choosable(n, a.service, a.requirement, q); !slices.Equal(got, want) {
-					t.Fatalf("the picture can choose %q, the twin %q", got, want)
+					t.Fatalf("the copy can choose %q, the twin %q", got, want)
 				}
 			}
 		}

@@ -20,7 +20,7 @@ const DefaultVerifyInterval = time.Minute
 
 const (
 	// rereads is how often a node that differs is read again, and rereadAfter the pause before each
-	// time: the two pictures are not read at one instant, and a change reaches one of them first.
+	// time: the two copies are not read at one instant, and a change reaches one of them first.
 	rereads     = 3
 	rereadAfter = 20 * time.Millisecond
 	// logged bounds the differences of one comparison that are logged one by one.
@@ -33,7 +33,7 @@ type Picture interface {
 	State(id string) (cell.NodeState, bool)
 }
 
-// Verifier compares two pictures of the fleet at every interval. It reports differences in the log
+// Verifier compares two copies of the fleet at every interval. It reports differences in the log
 // and in metrics, and corrects nothing.
 type Verifier struct {
 	a, b     Picture
@@ -58,7 +58,7 @@ func NewVerifier(a, b Picture, interval time.Duration, log *zap.Logger, reg prom
 	ctx, cancel := context.WithCancel(context.Background())
 	v := &Verifier{a: a, b: b, interval: interval, log: log, ctx: ctx, cancel: cancel, done: make(chan struct{})}
 	v.comparisons = prometheus.NewCounter(prometheus.CounterOpts{
-		Name: "freeslot_locked_comparisons_total", Help: "Comparisons of the lock-based picture of the fleet with the cache.",
+		Name: "freeslot_locked_comparisons_total", Help: "Comparisons of the lock-based copy of the fleet with the cache.",
 	})
 	if reg != nil {
 		reg.MustRegister(v.comparisons, prometheus.NewGaugeFunc(prometheus.GaugeOpts{
@@ -105,7 +105,7 @@ func (v *Verifier) loop() {
 
 // Verify compares once and returns the differences that remain after their nodes were read again.
 // It ignores the slots in use: until the node's next heartbeat, answers to reservations correct
-// them only in the picture that jobs are chosen from. It returns nil if ctx ends meanwhile.
+// them only in the copy that jobs are chosen from. It returns nil if ctx ends meanwhile.
 func (v *Verifier) Verify(ctx context.Context) []Difference {
 	found := lasting(Compare(v.a.States(), v.b.States()))
 	for range rereads {
@@ -144,7 +144,7 @@ func read(p Picture, id string) *cell.NodeState {
 	return nil
 }
 
-// lasting leaves out the slots in use, which the two pictures learn from different sources.
+// lasting leaves out the slots in use, which the two copies learn from different sources.
 func lasting(all []Difference) []Difference {
 	return slices.DeleteFunc(all, func(d Difference) bool { return d.Field == fieldUsed })
 }
