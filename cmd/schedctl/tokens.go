@@ -19,6 +19,10 @@ type tokensNewCmd struct {
 	Tenant  string        `required:"" placeholder:"TENANT" help:"The tenant that owns the caller's jobs."`
 	Role    identity.Role `default:"client" placeholder:"ROLE" help:"viewer, client, tenant-operator, operator or admin (default ${default})."`
 	Expires time.Duration `placeholder:"DURATION" help:"How long it is good for, such as 2160h (default: for ever)."`
+
+	List     []string `sep:"," placeholder:"PATTERN" help:"Name lists that it may read, such as 'vip-*'; none unless given. Can be repeated, as the next ones."`
+	Service  []string `sep:"," placeholder:"PATTERN" help:"Services that it may discover; none unless given. Jobs are not restricted."`
+	Document []string `sep:"," placeholder:"PATTERN" help:"Configuration documents that it may read; none unless given."`
 }
 
 // Help is shown below the flags.
@@ -26,12 +30,18 @@ func (tokensNewCmd) Help() string {
 	return `The token goes to standard output, for the caller. Its line for tokens_file of the schedulers goes to standard error.
 It has a hash alone: nothing keeps the token. No server is asked.
 
-  schedctl tokens new ci --tenant acme --expires 2160h > token`
+  schedctl tokens new ci --tenant acme --expires 2160h --list 'vip-*' > token`
 }
 
 // Run makes a token and prints it with its line.
 func (c *tokensNewCmd) Run(a *app) error {
 	p := identity.Principal{Name: c.Name, Tenant: c.Tenant, Role: c.Role}
+	p.Scopes = identity.Scopes{Lists: c.List, Services: c.Service, Documents: c.Document}
+	if c.Role.Scoped() { // what is not given is closed
+		p.Scopes.Lists = append([]string{}, c.List...)
+		p.Scopes.Services = append([]string{}, c.Service...)
+		p.Scopes.Documents = append([]string{}, c.Document...)
+	}
 	if c.Expires > 0 {
 		p.Expires = time.Now().Add(c.Expires)
 	}

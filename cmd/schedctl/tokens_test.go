@@ -18,9 +18,15 @@ func TestCallerTokens(t *testing.T) {
 		code = run(args, &environment{ctx: context.Background(), in: strings.NewReader(""), out: &stdout, err: &stderr})
 		return code, stdout.String(), stderr.String()
 	}
-	code, secret, text := run("tokens", "new", "ci", "--tenant", "acme", "--role", "tenant-operator", "--expires", "2160h")
+	code, secret, text := run("tokens", "new", "ci", "--tenant", "acme", "--role", "tenant-operator", "--expires", "2160h", "--list", "vip-*,deny")
 	if code != exitOK || len(secret) < 40 || !strings.HasPrefix(secret, "fst_") || !strings.HasPrefix(text, "# A line for tokens_file:\n- {name: ci, role: tenant-operator, tenant: acme, sha256: ") {
 		t.Fatalf("exit code %d, %q, %q, expected a token and its line", code, secret, text)
+	}
+	if want := "lists: [vip-*, deny], services: [], documents: []}\n"; !strings.HasSuffix(text, want) {
+		t.Errorf("%q does not end with %q: what is not given is closed", text, want)
+	}
+	if _, _, text := run("tokens", "new", "root", "--tenant", "ops", "--role", "operator"); strings.Contains(text, "lists") {
+		t.Errorf("%q has scopes, expected none for an operator", text)
 	}
 	file := filepath.Join(t.TempDir(), "tokens.yaml")
 	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {

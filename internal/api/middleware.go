@@ -65,14 +65,19 @@ func handleBounded[I, O any](
 	})
 }
 
-// authenticate refuses callers whose role may not make the call, and puts the others into the
-// context of the operation.
+// authenticate refuses callers whose role or scope does not allow the call, and puts the others into
+// the context of the operation.
 func (s *Server) authenticate(ctx huma.Context, next func(huma.Context)) {
 	r, w := humago.Unwrap(ctx)
 	who, err := s.deps.Auth.Authenticate(r)
 	grant := identity.None
 	if err == nil {
-		grant, err = who.May(ctx.Operation().OperationID)
+		call := ctx.Operation().OperationID
+		if grant, err = who.May(call); err == nil {
+			if scope, part := identity.ScopeOf(call); scope != "" {
+				err = who.Reaches(scope, ctx.Param(part))
+			}
+		}
 	}
 	if err != nil {
 		writeError(w, body(coded(err)))

@@ -200,6 +200,9 @@ func TestTokensRefused(t *testing.T) {
 		strings.Replace(good, "sha256: ", "sha256: fst_secret", 1):             "line 1: sha256 is 74 characters long",
 		strings.Replace(good, "name: a", "name: a, expires: soon", 1):          "line 1: parsing time",
 		strings.Replace(good, "name: a", "name: a, nodes: [gpu]", 1):           "line 1: nodes is unknown, expected name, role",
+		strings.Replace(good, "name: a", "name: a, lists: ", 1):                "line 1: lists has no value",
+		strings.Replace(good, "name: a", "name: a, lists: ['a b']", 1):         "line 1: lists has \"a b\"",
+		strings.Replace(good, "role: client", "role: viewer, services: []", 1): "line 1: services is set for the role viewer",
 		good + strings.Replace(good, "name: a", "name: b", 1):                  "line 2: sha256 is also in another line",
 		strings.Replace(good, "role: client", "role: client, role: viewer", 1): "already defined",
 	} {

@@ -19,7 +19,7 @@ import (
 // maxVerified bounds the signed tokens whose check is remembered.
 const maxVerified = 10_000
 
-// OIDC describes the issuer of signed tokens. All fields but JWKSFile are required.
+// OIDC describes the issuer of signed tokens. All fields but JWKSFile and ScopesClaim are required.
 type OIDC struct {
 	Issuer, Audience string
 	// JWKSFile holds the issuer's keys; empty: they are asked of the issuer.
@@ -29,6 +29,8 @@ type OIDC struct {
 	ClockSkew time.Duration
 	// NameClaim, TenantClaim and RoleClaim name the claims.
 	NameClaim, TenantClaim, RoleClaim string
+	// ScopesClaim names the claim of scopes; empty: tokens have none.
+	ScopesClaim string
 	// Roles maps values of the role's claim to roles.
 	Roles map[string]Role
 }
@@ -111,6 +113,9 @@ func (s *signed) verify(ctx context.Context, token string) (p Principal, err err
 	if p.Role == "" {
 		return p, fmt.Errorf("claim %s has no value of auth.oidc.roles", s.cfg.RoleClaim)
 	}
+	if s.cfg.ScopesClaim != "" && p.Role.Scoped() {
+		p.Scopes = scopesOf(texts(claims[s.cfg.ScopesClaim]))
+	}
 	return p, nil
 }
 
@@ -124,15 +129,44 @@ func textClaim(claims map[string]any, name string) (string, error) {
 
 // role returns the role of a text, or the one with most rights of a list.
 func (s *signed) role(claim any) (found Role) {
-	values, ok := claim.([]any)
-	if !ok {
-		values = []any{claim}
+	values := texts(claim)
+	if text, ok := claim.(string); ok {
+		values = []string{text} // it may have spaces
 	}
-	for _, v := range values {
-		text, _ := v.(string)
+	for _, text := range values {
 		if role := s.cfg.Roles[text]; slices.Index(Roles[:], role) > slices.Index(Roles[:], found) {
 			found = role
 		}
 	}
 	return found
+}
+
+// texts returns the texts of a list, or the words of a text.
+func texts(claim any) (all []string) {
+	if text, ok := claim.(string); ok {
+		return strings.Fields(text)
+	}
+	values, _ := claim.([]any)
+	for _, v := range values {
+		if text, ok := v.(string); ok {
+			all = append(all, text)
+		}
+	}
+	return all
+}
+
+// scopesOf returns the scopes of texts such as lists:vip-*. Other texts, such as openid, say nothing.
+func scopesOf(texts []string) Scopes {
+	s := Scopes{Lists: []string{}, Services: []string{}, Documents: []string{}}
+	for _, text := range texts {
+		switch scope, pattern, _ := strings.Cut(text, ":"); Scope(scope) {
+		case Lists:
+			s.Lists = append(s.Lists, pattern)
+		case Services:
+			s.Services = append(s.Services, pattern)
+		case Documents:
+			s.Documents = append(s.Documents, pattern)
+		}
+	}
+	return s
 }

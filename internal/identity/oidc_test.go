@@ -11,6 +11,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"reflect"
 	"strings"
 	"testing"
 	"time"
@@ -171,6 +172,35 @@ func TestSignIn(t *testing.T) {
 	several := p.signIn(map[string]any{"tenant": "acme", "role": []string{"devs", "ops", "unknown"}})
 	if got, err := authenticate(a, several); err != nil || got.Role != identity.Operator {
 		t.Errorf("several roles are %+v, %v, expected an operator", got, err)
+	}
+}
+
+func TestSignedScopes(t *testing.T) {
+	t.Parallel()
+	p := provide(t, "127.0.0.1:0")
+	cfg := p.config()
+	open := newAuthenticator(t, cfg)
+	scoped := *cfg
+	scoped.ScopesClaim = "scope"
+	a := newAuthenticator(t, &scoped)
+	closed := identity.Scopes{Lists: []string{}, Services: []string{}, Documents: []string{}}
+	some := identity.Scopes{Lists: []string{"vip-*", "deny"}, Services: []string{}, Documents: []string{"app"}}
+	for _, c := range []struct {
+		a     *identity.Authenticator
+		role  string
+		claim any
+		want  identity.Scopes
+	}{
+		{open, "devs", "lists:vip-*", identity.Scopes{}},
+		{a, "devs", nil, closed},
+		{a, "devs", "openid lists:vip-* lists:deny documents:app", some},
+		{a, "devs", []string{"lists:vip-*", "lists:deny", "documents:app", "profile"}, some},
+		{a, "ops", "lists:vip-*", identity.Scopes{}},
+	} {
+		who, err := authenticate(c.a, p.sign(func(claims jwt.MapClaims) { claims["role"], claims["scope"] = c.role, c.claim }))
+		if err != nil || !reflect.DeepEqual(who.Scopes, c.want) {
+			t.Errorf("%s with %v has the scopes %+v, %v, expected %+v", c.role, c.claim, who.Scopes, err, c.want)
+		}
 	}
 }
 

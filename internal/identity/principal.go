@@ -13,6 +13,7 @@ type Principal struct {
 	// Tenant owns the jobs that the caller submits.
 	Tenant string
 	Role   Role
+	Scopes Scopes
 	// Expires is when the caller is no longer known; zero: never.
 	Expires time.Time
 

@@ -27,9 +27,16 @@ type tokenLine struct {
 	Tenant  string     `yaml:"tenant"`
 	SHA256  string     `yaml:"sha256"`
 	Expires *time.Time `yaml:"expires,omitempty"`
+	// The scopes. An empty list is not the same as none.
+	Lists     *[]string `yaml:"lists,omitempty,flow"`
+	Services  *[]string `yaml:"services,omitempty,flow"`
+	Documents *[]string `yaml:"documents,omitempty,flow"`
 }
 
-var tokenKeys = []string{"name", "role", "tenant", "sha256", "expires"}
+var (
+	tokenKeys = []string{"name", "role", "tenant", "sha256", "expires", "lists", "services", "documents"}
+	scopeKeys = tokenKeys[len(tokenKeys)-3:]
+)
 
 // NewToken makes a secret for a caller, and its line of the tokens file, without the newline. The
 // error names the first field that a tokens file would refuse.
@@ -45,6 +52,7 @@ func (p *Principal) line() (string, error) {
 		at := p.Expires.UTC().Truncate(time.Second)
 		l.Expires = &at
 	}
+	l.Lists, l.Services, l.Documents = written(p.Scopes.Lists), written(p.Scopes.Services), written(p.Scopes.Documents)
 	if _, err := l.principal(); err != nil {
 		return "", err
 	}
@@ -59,7 +67,7 @@ func CheckTokens(text []byte) (tokens int, problems []error) {
 
 func parseToken(item *yaml.Node) (*Principal, tokenfile.Head, error) {
 	var line tokenLine
-	if err := tokenfile.Decode(item, tokenKeys, &line); err != nil {
+	if err := tokenfile.Decode(item, tokenKeys, &line, scopeKeys...); err != nil {
 		return nil, tokenfile.Head{}, err
 	}
 	p, err := line.principal()
@@ -90,9 +98,29 @@ func (l *tokenLine) principal() (*Principal, error) {
 	if l.Expires != nil {
 		p.Expires = *l.Expires
 	}
+	p.Scopes = Scopes{unwritten(l.Lists), unwritten(l.Services), unwritten(l.Documents)}
+	if err := p.Scopes.check(l.Role); err != nil {
+		return p, err
+	}
 	var err error
 	p.digest, err = tokenfile.Digest(l.SHA256)
 	return p, err
+}
+
+// written returns the form of patterns in a line, where nil is left out and an empty list is not.
+func written(patterns []string) *[]string {
+	if patterns == nil {
+		return nil
+	}
+	return &patterns
+}
+
+// unwritten is the reverse of written.
+func unwritten(patterns *[]string) []string {
+	if patterns == nil {
+		return nil
+	}
+	return *patterns
 }
 
 // inlineText writes the tokens of the configuration as a tokens file, which is then read like one.

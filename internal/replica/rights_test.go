@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -73,14 +75,20 @@ type answered struct {
 	text   string
 }
 
+// send uses a role's name as the secret.
 func send(t *testing.T, r *Replica, method, path string, role identity.Role) answered {
 	t.Helper()
-	req, err := http.NewRequestWithContext(waittest.Context(t), method, "http://"+r.Addr()+path, strings.NewReader("{}"))
+	return sendBody(t, r, method, path, "{}", string(role))
+}
+
+func sendBody(t *testing.T, r *Replica, method, path, body, secret string) answered {
+	t.Helper()
+	req, err := http.NewRequestWithContext(waittest.Context(t), method, "http://"+r.Addr()+path, strings.NewReader(body))
 	if err != nil {
 		t.Fatal(err)
 	}
-	if role != "" {
-		req.Header.Set("Authorization", "Bearer "+string(role))
+	if secret != "" {
+		req.Header.Set("Authorization", "Bearer "+secret)
 	}
 	resp, err := http.DefaultClient.Do(req)
 	if err != nil {
@@ -192,4 +200,65 @@ func TestReference(t *testing.T) {
 	reference.Check(t, "../security.md", "Calls and roles", "What each role may see or change by a call: `own` is what belongs to the caller's tenant, `all` is "+
 		"everything. An empty field means `permission_denied`. Frames are messages of a client's WebSocket.\n\n"+
 		reference.RowsTable(append([]string{"call"}, identity.RoleNames()...), rows))
+}
+
+// TestScopes: a token with scopes reads the lists, services and documents that they name, and no
+// others. A token without scopes reads all.
+func TestScopes(t *testing.T) {
+	t.Parallel()
+	cfg := configured(t)
+	file := filepath.Join(t.TempDir(), "tokens.yaml")
+	var lines strings.Builder
+	secrets := map[string]string{}
+	for name, scopes := range map[string]identity.Scopes{
+		"some":   {Lists: []string{"vip-*"}, Services: []string{"vip-*"}, Documents: []string{"vip-*"}},
+		"closed": {Lists: []string{}, Services: []string{}, Documents: []string{}},
+		"all":    {},
+	} {
+		secret, line, err := identity.NewToken(identity.Principal{Name: name, Tenant: "acme", Role: identity.Client, Scopes: scopes})
+		if err != nil {
+			t.Fatal(err)
+		}
+		secrets[name] = secret
+		lines.WriteString(line + "\n")
+	}
+	if err := os.WriteFile(file, []byte(lines.String()), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	cfg.TokensFile = file
+	r := New(cfg, zap.NewNop(), prometheus.NewRegistry())
+	start(t, r)
+	t.Cleanup(func() {
+		if err := r.Stop(context.Background()); err != nil {
+			t.Error(err)
+		}
+	})
+	called := 0
+	check := func(method, path, body string, reached map[string]bool) {
+		t.Helper()
+		called++
+		for name, want := range reached {
+			got := sendBody(t, r, method, path, body, secrets[name])
+			if refused := got.status == http.StatusForbidden; refused == want || got.status == http.StatusUnauthorized {
+				t.Errorf("%s %s %s by the token %s: %d %s, expected reached: %v", method, path, body, name, got.status, got.text, want)
+			}
+		}
+	}
+	vip := map[string]bool{"some": true, "closed": false, "all": true}
+	other := map[string]bool{"some": false, "closed": false, "all": true}
+	for _, route := range routesOf(t, r) {
+		if scope, part := identity.ScopeOf(route.id); scope != "" {
+			for name, reached := range map[string]map[string]bool{"vip-1": vip, "deny": other} {
+				path := strings.NewReplacer("{"+part+"}", name, "{version}", "1", "{index}", "1").Replace(route.path)
+				check(route.method, path, "{}", reached)
+			}
+		}
+	}
+	if called != 12 {
+		t.Errorf("%d calls were made, expected two for each of 6 routes with a scope", called)
+	}
+	for _, path := range []string{"/v1/list-marks", "/v1/list-reports"} {
+		check("POST", path, `{"lists":{"vip-1":{}}}`, vip)
+		check("POST", path, `{"lists":{"vip-1":{},"deny":{}}}`, other)
+	}
 }

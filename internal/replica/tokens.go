@@ -35,7 +35,8 @@ func newAuthenticator(cfg config.Replica, log *zap.Logger) (*identity.Authentica
 	if o := cfg.Auth.OIDC; o.On() {
 		auth.OIDC = &identity.OIDC{
 			Issuer: o.Issuer, Audience: o.Audience, JWKSFile: o.JWKSFile, Algorithms: o.Algorithms, ClockSkew: o.ClockSkew,
-			NameClaim: o.Claims.Name, TenantClaim: o.Claims.Tenant, RoleClaim: o.Claims.Role, Roles: o.Roles,
+			NameClaim: o.Claims.Name, TenantClaim: o.Claims.Tenant, RoleClaim: o.Claims.Role,
+			ScopesClaim: o.Claims.Scopes, Roles: o.Roles,
 		}
 	}
 	return identity.New(auth)

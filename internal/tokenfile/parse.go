@@ -147,8 +147,9 @@ func yamlSlip(err error) slip {
 }
 
 // Decode decodes an item into line, and refuses keys that are not known or have no value. A limit
-// without a value would allow all, which its author hardly meant.
-func Decode(entry *yaml.Node, keys []string, line any) error {
+// without a value would allow all, which its author hardly meant. The keys of closed can have an
+// empty list, which allows nothing.
+func Decode(entry *yaml.Node, keys []string, line any, closed ...string) error {
 	if entry.Kind != yaml.MappingNode {
 		return fmt.Errorf("is not a mapping, expected {%s: ...}", strings.Join(keys[:3], ": ..., "))
 	}
@@ -157,7 +158,9 @@ func Decode(entry *yaml.Node, keys []string, line any) error {
 		if !slices.Contains(keys, key) {
 			return fmt.Errorf("%s is unknown, expected %s", key, strings.Join(keys, ", "))
 		}
-		if value := entry.Content[i+1]; value.Tag == "!!null" || value.Kind != yaml.ScalarNode && len(value.Content) == 0 {
+		value := entry.Content[i+1]
+		empty := value.Kind != yaml.ScalarNode && len(value.Content) == 0 && !slices.Contains(closed, key)
+		if value.Tag == "!!null" || empty {
 			return fmt.Errorf("%s has no value, expected one, or no %s", key, key)
 		}
 	}

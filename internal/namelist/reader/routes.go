@@ -11,6 +11,7 @@ import (
 
 	"github.com/freeslot/freeslot"
 	"github.com/freeslot/freeslot/internal/api"
+	"github.com/freeslot/freeslot/internal/identity"
 	"github.com/freeslot/freeslot/internal/namelist"
 	"github.com/freeslot/freeslot/internal/namelist/version"
 )
@@ -117,13 +118,17 @@ func answer[T any](r *routes, what string, out T, err error) (*output[T], error)
 	return &output[T]{Body: out}, nil
 }
 
-// named checks names of lists, which are the keys of the field lists of a body.
-func named[T any](lists map[string]T, most int) error {
+// named checks names of lists, which are the keys of the field lists of a body. The caller's scope
+// must have them.
+func named[T any](ctx context.Context, lists map[string]T, most int) error {
 	if len(lists) == 0 || len(lists) > most {
 		return freeslot.Invalid("lists", "are %d, expected 1 to %d", len(lists), most)
 	}
 	for name := range lists {
 		if err := namelist.ValidateName(fmt.Sprintf("lists[%.80q]", name), name); err != nil {
+			return err
+		}
+		if err := api.Caller(ctx).Reaches(identity.Lists, name); err != nil {
 			return err
 		}
 	}
@@ -136,7 +141,7 @@ func (r *routes) marks(ctx context.Context, in *bodyInput) (*output[namelist.Lis
 	err := freeslot.DecodeStrict("marks", in.RawBody, &q)
 	wait := time.Duration(q.WaitMS) * time.Millisecond
 	if err == nil {
-		err = named(q.Lists, namelist.LookLists)
+		err = named(ctx, q.Lists, namelist.LookLists)
 	}
 	if err == nil && (wait < 0 || wait > namelist.MaxWait) {
 		err = freeslot.Invalid("wait_ms", "is %d, expected 0 to %d", q.WaitMS, namelist.MaxWait.Milliseconds())
@@ -228,7 +233,7 @@ func (r *routes) report(ctx context.Context, in *bodyInput) (*output[struct{}], 
 	var q namelist.ListReports
 	err := freeslot.DecodeStrict("report", in.RawBody, &q)
 	if err == nil {
-		err = named(q.Lists, namelist.ReportLists)
+		err = named(ctx, q.Lists, namelist.ReportLists)
 	}
 	for name, report := range q.Lists {
 		if err == nil && (len(report.Loaded) > maxLoaded || len(report.SDK) > maxText || len(report.Birth) > maxText) {

@@ -47,6 +47,9 @@ type OIDCClaims struct {
 	Tenant string `koanf:"tenant"`
 	// A text or a list of texts, which `auth.oidc.roles` maps to roles.
 	Role string `koanf:"role"`
+	// Scopes of clients, as a list or a text with spaces: `lists:vip-*`, `services:tts`,
+	// `documents:app`. What a token does not name is closed to it. Unset: clients have no scopes.
+	Scopes string `koanf:"scopes"`
 }
 
 func defaultOIDC() OIDC {
