@@ -55,7 +55,7 @@ func (k *keySet) VerifySignature(ctx context.Context, token string) ([]byte, err
 	for i, a := range k.cfg.Algorithms {
 		algorithms[i] = jose.SignatureAlgorithm(a)
 	}
-	signature, err := jose.ParseSigned(token, algorithms)
+	signature, err := jose.ParseSignedCompact(token, algorithms)
 	if err != nil {
 		return nil, err
 	}
