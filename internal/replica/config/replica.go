@@ -280,7 +280,7 @@ type Tenant struct {
 	// How many different requirements and services may have waiting jobs because a job of the tenant
 	// came first, 1 to 1024; 64 unless set. A job that would make one more is refused as
 	// `overloaded`, and one for later waits. While there is one tenant alone, by `tokens`
-	// and `tenants` and without `tokens_file`, nothing is refused for this. Where there are several, each also has at most a quarter
+	// and `tenants` and without `tokens_file` and `auth.oidc`, nothing is refused for this. Where there are several, each also has at most a quarter
 	// of the jobs for later.
 	MaxKinds int `koanf:"max_kinds"`
 	// How many bytes the tenant's schedules take together, mostly their payloads, up to 1 GiB;
@@ -304,10 +304,10 @@ func (r *Replica) Tenant(name string) Tenant {
 	return r.TenantDefaults
 }
 
-// SeveralTenants reports whether more than one tenant may submit jobs. A file of tokens can name
-// others later.
+// SeveralTenants reports whether more than one tenant may submit jobs. A file of tokens
+// can name others later, and so can an issuer.
 func (r *Replica) SeveralTenants() bool {
-	if r.TokensFile != "" {
+	if r.TokensFile != "" || r.Auth.OIDC.On() {
 		return true
 	}
 	names := make(map[string]bool)
