@@ -21,7 +21,7 @@ import (
 const aclTimeout = time.Minute
 
 type aclCmd struct {
-	Role         string   `required:"" enum:"agent,replica,operator,lock,registry,list-reader" placeholder:"ROLE" help:"agent, replica (a scheduler), operator (schedctl nodes import, and reading), lock (package lock, schedctl lock run), registry (package registry) or list-reader (package namelist)."`
+	Role         string   `required:"" enum:"agent,replica,operator,importer,lock,registry,list-reader" placeholder:"ROLE" help:"agent, replica (a scheduler), operator (reading), importer (schedctl nodes import), lock (package lock, schedctl lock run), registry (package registry) or list-reader (package namelist)."`
 	Node         []string `placeholder:"NODE" help:"For agents: a user for this node alone, agent-NODE; can be repeated. Without, one user for all agents."`
 	User         string   `placeholder:"NAME" help:"Name of the user (default: the role's, or agent-NODE)."`
 	PasswordFile string   `placeholder:"FILE" help:"File that holds the user's password; only its hash is printed. Without, passwords stay as they are."`
@@ -119,7 +119,7 @@ func (c *aclCmd) users() ([]acl.User, error) {
 	switch script.Role(c.Role) {
 	case script.RoleLock:
 		layouts = []script.Layout{locks}
-	case script.RoleReplica, script.RoleOperator: // they show locks, and import nodes under one
+	case script.RoleReplica, script.RoleOperator, script.RoleImporter: // they show locks, or import nodes under one
 		layouts = append(layouts, locks)
 	case script.RoleRegistry:
 		layouts = []script.Layout{{Prefix: registry.Prefix(c.KeyPrefix, c.Namespace), Sharded: c.Cluster}}

@@ -36,7 +36,7 @@ func TestMain(m *testing.M) {
 		main()
 		return
 	}
-	acltest.Main(m, script.RoleOperator, cell.Access, lock.Access)
+	acltest.Main(m, script.RoleImporter, cell.Access, lock.Access)
 }
 
 // live is a replica on a real Redis with one node: "echo" returns its payload,

@@ -24,7 +24,7 @@ var Access = script.Access{Scripts: scripts, Roles: map[script.Role]script.Needs
 		},
 		Publishes: true,
 	},
-	script.RoleOperator: {
+	script.RoleImporter: {
 		Scripts: []string{"cells", "nodes", "import", "changes", "identity", "memory"},
 		Commands: []string{
 			"cluster|info", "del", "exists", "get", "hdel", "hget", "hgetall", "hincrby", "hmget", "hset", "hsetnx",

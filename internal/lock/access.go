@@ -11,10 +11,10 @@ var holding = script.Needs{
 	Publishes: true,
 }
 
-// Access lists what a process that takes locks needs in Redis. Operators need it, too, because they
+// Access lists what a process that takes locks needs in Redis. Importers need it, too, because they
 // import nodes under a lock.
 var Access = script.Access{Scripts: scripts, Roles: map[script.Role]script.Needs{
-	script.RoleLock: holding, script.RoleOperator: holding,
+	script.RoleLock: holding, script.RoleImporter: holding,
 }}
 
 // AdminAccess lists what an Admin, which runs in a replica, needs in Redis.

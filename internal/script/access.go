@@ -9,8 +9,10 @@ const (
 	RoleAgent Role = "agent"
 	// RoleReplica is a scheduler. It loads and calls all scripts, on all keys under the prefix.
 	RoleReplica Role = "replica"
-	// RoleOperator imports nodes, and reads what is stored, under the prefix.
+	// RoleOperator reads what is stored under the prefix.
 	RoleOperator Role = "operator"
+	// RoleImporter imports nodes under the prefix.
+	RoleImporter Role = "importer"
 	// RoleLock takes locks, under the prefix of locks.
 	RoleLock Role = "lock"
 	// RoleRegistry registers instances of services and follows services, under the prefix.
@@ -21,7 +23,7 @@ const (
 )
 
 // Roles lists all roles.
-var Roles = []Role{RoleAgent, RoleReplica, RoleOperator, RoleLock, RoleRegistry, RoleListReader}
+var Roles = []Role{RoleAgent, RoleReplica, RoleOperator, RoleImporter, RoleLock, RoleRegistry, RoleListReader}
 
 // AnyNode stands for every node in place of an agent's node, and for every list in place of a
 // reader's list.

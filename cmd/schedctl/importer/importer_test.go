@@ -18,7 +18,7 @@ import (
 	"github.com/freeslot/freeslot/internal/testing/redistest/acltest"
 )
 
-func TestMain(m *testing.M) { acltest.Main(m, script.RoleOperator, cell.Access) }
+func TestMain(m *testing.M) { acltest.Main(m, script.RoleImporter, cell.Access) }
 
 // importing is a Redis as the target of an import.
 type importing struct {

@@ -59,7 +59,7 @@ func TestAgentOfOneNode(t *testing.T) {
 	t.Parallel()
 	redis := redistest.New(t)
 	l := script.Layout{Prefix: "scheduler"}
-	apply(t, redis.URL(), user(t, script.RoleAgent, "gpu-1", l), user(t, script.RoleReplica, script.AnyNode, l), user(t, script.RoleOperator, script.AnyNode, l))
+	apply(t, redis.URL(), user(t, script.RoleAgent, "gpu-1", l), user(t, script.RoleReplica, script.AnyNode, l), user(t, script.RoleOperator, script.AnyNode, l), user(t, script.RoleImporter, script.AnyNode, l))
 	open := func(role script.Role, scripts script.Missing) *cell.Cell {
 		c, err := cell.New(cell.Config{Layout: cell.Layout(l), CallTimeout: time.Minute, Scripts: scripts}, as(t, redis.Target, string(role)), zap.NewNop(), nil)
 		if err != nil {
@@ -67,7 +67,7 @@ func TestAgentOfOneNode(t *testing.T) {
 		}
 		return c
 	}
-	replica, agent, operator := open(script.RoleReplica, script.Keep), open(script.RoleAgent, script.Await), open(script.RoleOperator, script.Send)
+	replica, agent, importer := open(script.RoleReplica, script.Keep), open(script.RoleAgent, script.Await), open(script.RoleImporter, script.Send)
 	if _, err := replica.Check(deadline(t)); err != nil {
 		t.Fatal(err)
 	}
@@ -75,7 +75,7 @@ func TestAgentOfOneNode(t *testing.T) {
 	if _, err := agent.Register(deadline(t), node("gpu-1"), cell.NewEpoch()); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := operator.Register(deadline(t), node("imported"), cell.ImportEpoch); err != nil {
+	if _, err := importer.Register(deadline(t), node("imported"), cell.ImportEpoch); err != nil {
 		t.Fatal(err)
 	}
 	for _, id := range []string{"gpu-2", "gpu-10"} {
@@ -106,6 +106,9 @@ func TestAgentOfOneNode(t *testing.T) {
 		{own, false, "FLUSHALL"},
 		{own, true, "PUBLISH scheduler:events:node_update x"},
 		{own, false, "PUBLISH scheduler:events:config_update x"},
+		{all, false, "HSET scheduler:nodes:gpu-1 note direct"},
+		{all, false, "EVAL return 0"},
+		{all, false, "PUBLISH scheduler:events:node_update x"},
 		{all, true, "ZRANGE scheduler:index:heartbeats 0 -1"},
 		{all, true, "SCAN 0"},
 		{all, false, "KEYS *"},

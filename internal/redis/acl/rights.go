@@ -14,7 +14,8 @@ var base = map[script.Role][]string{
 	script.RoleReplica: slices.Concat(
 		connecting, loading, reading, confirming, hearing, []string{"client|tracking", "exists"},
 	),
-	script.RoleOperator: slices.Concat(connecting, loading, confirming, hearing), // the role also takes locks
+	script.RoleOperator: connecting,
+	script.RoleImporter: slices.Concat(connecting, loading, confirming, hearing), // the role also takes locks
 	script.RoleLock:     slices.Concat(connecting, loading, confirming, hearing),
 	script.RoleRegistry: slices.Concat(connecting, loading, hearing),
 
@@ -62,6 +63,8 @@ func Of(role script.Role, of string, layouts []script.Layout, features ...script
 		}
 		switch role {
 		case script.RoleAgent, script.RoleRegistry, script.RoleListReader: // the features name theirs
+		case script.RoleOperator:
+			r.Reads = append(r.Reads, l.Prefix+":*")
 		default:
 			r.Keys, r.Channels = append(r.Keys, l.Prefix+":*"), append(r.Channels, l.Prefix+":*")
 		}
