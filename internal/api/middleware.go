@@ -11,9 +11,12 @@ import (
 
 	"github.com/danielgtaylor/huma/v2"
 	"github.com/danielgtaylor/huma/v2/adapters/humago"
+	"go.uber.org/zap"
 
 	"github.com/freeslot/freeslot"
 	"github.com/freeslot/freeslot/internal/identity"
+	"github.com/freeslot/freeslot/internal/listener"
+	"github.com/freeslot/freeslot/internal/process/logging"
 )
 
 // register adds the documented operations to mux.
@@ -70,6 +73,10 @@ func handleBounded[I, O any](
 func (s *Server) authenticate(ctx huma.Context, next func(huma.Context)) {
 	r, w := humago.Unwrap(ctx)
 	who, err := s.deps.Auth.Authenticate(r)
+	listener.Tried(r, err == nil)
+	if err != nil {
+		s.sampled.Warn("http.unauthenticated", zap.String(logging.FieldAddress, r.RemoteAddr), zap.Error(err))
+	}
 	grant := identity.None
 	if err == nil {
 		call := ctx.Operation().OperationID

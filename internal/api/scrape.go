@@ -28,6 +28,7 @@ func (s *Server) scrape() http.Handler {
 	}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		who, err := s.deps.Auth.Authenticate(r)
+		listener.Tried(r, err == nil)
 		if err == nil {
 			_, err = who.May(identity.Metrics)
 		}
@@ -52,7 +53,7 @@ func (s *Server) newMonitor() *listener.Server {
 	return listener.New("metrics_listen", s.cfg.MetricsListen, &http.Server{
 		Handler: s.recovered(mux), ReadTimeout: readHeaderTimeout, WriteTimeout: scrapeTimeout,
 		MaxHeaderBytes: maxHeaderBytes, ErrorLog: zap.NewStdLog(s.log.Named("http")),
-	}, nil)
+	}, nil, listener.Limits{})
 }
 
 // Start listens on the address of monitoring, if it has one of its own, and on that of callers.

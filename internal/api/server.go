@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"net/netip"
 	"strings"
 	"sync"
 	"time"
@@ -48,7 +49,21 @@ const (
 	writeTimeout      = MaxWait + 15*time.Second
 	idleTimeout       = 2 * time.Minute
 	maxHeaderBytes    = 32 << 10
+
+	// mostStrangers and strangersOfAddress bound the connections without a valid token, and
+	// strangerIdle how long one may wait for its next request.
+	mostStrangers      = 8192
+	strangersOfAddress = 64
+	strangerIdle       = 10 * time.Second
 )
+
+// maxStrangers leaves half of the process's files to callers with a token, and to Redis.
+func maxStrangers() int {
+	if files := listener.MaxFiles(); files > 0 {
+		return min(mostStrangers, files/2)
+	}
+	return mostStrangers
+}
 
 // Config configures a server. The zero value of each field means its default, unless it says
 // otherwise.
@@ -74,6 +89,10 @@ type Config struct {
 	MetricsAuth bool
 	// AllowedOrigins are the web origins in addition to the server's own.
 	AllowedOrigins []string
+	// Proxies name the senders of what they pass on.
+	Proxies []netip.Prefix
+	// BoundLoopback bounds connections of the loopback like others, for tests.
+	BoundLoopback bool
 }
 
 // WithDefaults returns c with zero fields replaced.
@@ -165,7 +184,10 @@ func New(cfg Config, deps Deps) *Server {
 		IdleTimeout:       idleTimeout,
 		MaxHeaderBytes:    maxHeaderBytes,
 		ErrorLog:          zap.NewStdLog(deps.Logger.Named("http")),
-	}, deps.TLS)
+	}, deps.TLS, listener.Limits{
+		Strangers: maxStrangers(), PerAddress: strangersOfAddress, Idle: strangerIdle, Proxies: cfg.Proxies,
+		BoundLoopback: cfg.BoundLoopback,
+	})
 	s.monitor = s.newMonitor()
 	return s
 }

@@ -25,6 +25,7 @@ type Handler struct {
 	cfg     Config
 	log     *zap.Logger
 	metrics *metrics
+	sampled *zap.Logger // for refusals, of which strangers can cause any number
 	// unanswered logs that cells did not answer.
 	unanswered *logging.Repeated
 
@@ -63,7 +64,7 @@ func New(cfg Config, log *zap.Logger, reg prometheus.Registerer) (*Handler, erro
 	m := newMetrics(reg, cfg.Tokens)
 	cfg.Tokens.Register(reg)
 	return &Handler{
-		cfg: cfg, log: log, metrics: m, unanswered: logging.NewRepeated(log, "gateway.unanswered"),
+		cfg: cfg, log: log, sampled: logging.Sampled(log), metrics: m, unanswered: logging.NewRepeated(log, "gateway.unanswered"),
 		calls: calls, stopCalls: stopCalls, socket: socketConfig(m), open: socket.NewGroup[*session](),
 		bulks: map[string]int{}, live: map[string]*session{}, hubs: map[Cell]*hub{},
 	}, nil
@@ -91,17 +92,15 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 }
 
 func (h *Handler) serveAgent(w http.ResponseWriter, r *http.Request) {
-	if err := h.takePending(); err != nil {
-		h.refuse(w, r, "", err)
-		return
-	}
-	greeted := sync.OnceFunc(h.leavePending)
 	secret, token, err := h.check(r)
+	if err == nil {
+		err = h.takePending() // strangers, whose refusals may wait, take no place
+	}
 	if err != nil {
-		greeted()
 		h.refuse(w, r, token.Name, err)
 		return
 	}
+	greeted := sync.OnceFunc(h.leavePending)
 	conn, acceptErr := socket.Accept(w, r, &h.socket)
 	if acceptErr != nil {
 		greeted()

@@ -13,6 +13,7 @@ import (
 	"github.com/freeslot/freeslot"
 	"github.com/freeslot/freeslot/internal/cell"
 	"github.com/freeslot/freeslot/internal/gateway/frame"
+	"github.com/freeslot/freeslot/internal/listener"
 	"github.com/freeslot/freeslot/internal/process/logging"
 	"github.com/freeslot/freeslot/internal/socket"
 	"github.com/freeslot/freeslot/internal/wire"
@@ -61,9 +62,11 @@ func (h *Handler) authenticate(r *http.Request) (secret string, token Token, _ *
 	scheme, secret, _ := strings.Cut(r.Header.Get("Authorization"), " ")
 	if strings.EqualFold(scheme, "Bearer") {
 		if token, ok := h.cfg.Tokens.Find(strings.TrimSpace(secret)); ok {
+			listener.Prove(r.Context())
 			return strings.TrimSpace(secret), token, nil
 		}
 	}
+	listener.Fail(r)
 	return "", Token{}, &freeslot.Error{
 		Code: freeslot.CodeUnauthenticated, Field: "Authorization",
 		Message: "expected Bearer and a token that is in the gateway's tokens file and has not expired",
@@ -88,7 +91,7 @@ func (h *Handler) noteRefusal(token, node, address string, err *freeslot.Error) 
 }
 
 func (h *Handler) logRefusal(token, node, address string, err *freeslot.Error) {
-	h.log.Warn("gateway.refused",
+	h.sampled.Warn("gateway.refused",
 		zap.String("token", token),
 		zap.String(logging.FieldNode, strings.ToValidUTF8(node[:min(len(node), freeslot.MaxNameLength)], "")),
 		zap.String(logging.FieldAddress, address),

@@ -16,6 +16,7 @@ type Server struct {
 	setting, address string
 	http             *http.Server
 	tls              *TLS
+	strangers        *strangers
 
 	mu       sync.Mutex // guards listener, stopped
 	listener net.Listener
@@ -25,9 +26,21 @@ type Server struct {
 }
 
 // New returns a server that does not listen yet. address is host:port; port 0 takes any free one.
-// setting names the address in errors. Without secure it speaks plain HTTP.
-func New(setting, address string, server *http.Server, secure *TLS) *Server {
-	return &Server{setting: setting, address: address, http: server, tls: secure, done: make(chan struct{})}
+// setting names the address in errors. Without secure it speaks plain HTTP. limits bounds the
+// connections whose requests were not given to Prove.
+func New(setting, address string, server *http.Server, secure *TLS, limits Limits) *Server {
+	s := &Server{
+		setting: setting, address: address, http: server, tls: secure, strangers: newStrangers(limits),
+		done: make(chan struct{}),
+	}
+	server.Handler, server.ConnState = s.strangers.byName(server.Handler), s.strangers.count
+	server.ConnContext = func(ctx context.Context, c net.Conn) context.Context {
+		if own := connOf(c); own != nil {
+			return context.WithValue(ctx, connKey{}, own)
+		}
+		return ctx
+	}
+	return s
 }
 
 // Start listens, and serves until Stop. A server can be started once, and not after Stop. The
@@ -52,6 +65,7 @@ func (s *Server) Start(ctx context.Context) error {
 		return fmt.Errorf("%s %s: %w", s.setting, s.address, err)
 	}
 	s.listener = listener
+	listener = s.strangers.listen(listener)
 	if secure != nil {
 		listener = tls.NewListener(listener, secure)
 	}

@@ -34,7 +34,7 @@ func get(t *testing.T, s *Server) (string, error) {
 func TestServer(t *testing.T) {
 	t.Parallel()
 	handler := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "hello") })
-	s := New("listen on", "127.0.0.1:0", &http.Server{Handler: handler}, nil)
+	s := New("listen on", "127.0.0.1:0", &http.Server{Handler: handler}, nil, Limits{})
 	ctx := waittest.Context(t)
 	if addr := s.Addr(); addr != "" {
 		t.Errorf("before the start it listens on %q, expected nothing", addr)
@@ -66,7 +66,7 @@ func TestServer(t *testing.T) {
 // later.
 func TestStopBeforeStart(t *testing.T) {
 	t.Parallel()
-	s := New("listen on", "127.0.0.1:0", &http.Server{}, nil)
+	s := New("listen on", "127.0.0.1:0", &http.Server{}, nil, Limits{})
 	ctx := waittest.Context(t)
 	for range 2 {
 		if err := s.Stop(ctx); err != nil {
@@ -87,7 +87,7 @@ func TestStartFails(t *testing.T) {
 	}
 	defer taken.Close()
 	address := taken.Addr().String()
-	err = New("gateway.listen", address, &http.Server{}, nil).Start(ctx)
+	err = New("gateway.listen", address, &http.Server{}, nil, Limits{}).Start(ctx)
 	if want := "gateway.listen " + address + ": bind: address already in use"; err == nil || err.Error() != want {
 		t.Errorf("error %v, expected %s", err, want)
 	}
@@ -96,7 +96,7 @@ func TestStartFails(t *testing.T) {
 // TestServeFails: a listener that breaks ends the server with a reason.
 func TestServeFails(t *testing.T) {
 	t.Parallel()
-	s := New("listen on", "127.0.0.1:0", &http.Server{}, nil)
+	s := New("listen on", "127.0.0.1:0", &http.Server{}, nil, Limits{})
 	if err := s.Start(waittest.Context(t)); err != nil {
 		t.Fatal(err)
 	}
@@ -114,7 +114,7 @@ func TestStopCutsRequests(t *testing.T) {
 	s := New("listen on", "127.0.0.1:0", &http.Server{Handler: http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 		close(begun)
 		<-r.Context().Done()
-	})}, nil)
+	})}, nil, Limits{})
 	if err := s.Start(waittest.Context(t)); err != nil {
 		t.Fatal(err)
 	}

@@ -41,7 +41,7 @@ func startSecured(t *testing.T, callers *certtest.Authority) *secured {
 	core, logged := observer.New(zap.InfoLevel)
 	s.logged = logged
 	handler := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { _, _ = io.WriteString(w, r.Proto) })
-	s.Server = New("listen on", "127.0.0.1:0", &http.Server{Handler: handler}, NewTLS("tls", files, zap.New(core), s.reg))
+	s.Server = New("listen on", "127.0.0.1:0", &http.Server{Handler: handler}, NewTLS("tls", files, zap.New(core), s.reg), Limits{})
 	if err := s.Start(waittest.Context(t)); err != nil {
 		t.Fatal(err)
 	}
@@ -180,7 +180,7 @@ func TestTLSRefuses(t *testing.T) {
 		"tls.client_ca_file " + key + " holds no certificate in PEM": {Cert: crt, Key: key, ClientCA: key},
 		"tls.client_ca_file: open none: no such file or directory":   {Cert: crt, Key: key, ClientCA: "none"},
 	} {
-		s := New("listen on", "127.0.0.1:0", &http.Server{}, NewTLS("tls", files, zap.NewNop(), nil))
+		s := New("listen on", "127.0.0.1:0", &http.Server{}, NewTLS("tls", files, zap.NewNop(), nil), Limits{})
 		if err := s.Start(waittest.Context(t)); err == nil || err.Error() != want {
 			t.Errorf("start: %v, expected %s", err, want)
 		}

@@ -50,7 +50,7 @@ func newMetricsServer(address string, reg prometheus.Gatherer, ended <-chan stru
 		Handler: mux, ReadTimeout: readTimeout, WriteTimeout: 2 * readTimeout, MaxHeaderBytes: 16 << 10,
 	}
 	return &metricsServer{
-		Server: listener.New("listen on metrics_listen", address, server, nil), log: log, registered: registered,
+		Server: listener.New("listen on metrics_listen", address, server, nil, listener.Limits{}), log: log, registered: registered,
 	}
 }
 

@@ -65,7 +65,7 @@ func newFront(cfg config.Replica, f *fleet, d *dispatch.Dispatcher, present *pre
 		Listen: cfg.Listen, Replica: cfg.ReplicaID, Version: version.String(),
 		MaxPayloadBytes: cfg.Limits.MaxPayloadBytes, MaxWaits: cfg.Limits.MaxWaits, AllowedOrigins: cfg.AllowedOrigins,
 		MetricsListen: cfg.MetricsListen, MetricsAuth: cfg.Auth.Metrics,
-		LinkTimeout: cfg.Cache.VersionCheckTimeout,
+		LinkTimeout: cfg.Cache.VersionCheckTimeout, Proxies: cfg.Proxies(),
 	}, deps)
 	return &front{server: server, sessions: sessions, door: door, log: log}, nil
 }

@@ -57,8 +57,8 @@ func newDoor(
 	}
 	if cfg.Gateway.Listen != "" {
 		d.listener = gateway.NewListener(gateway.ListenerConfig{
-			Listen: cfg.Gateway.Listen,
-			TLS:    newTLS("gateway.tls", cfg.Gateway.TLS, log, reg),
+			Listen: cfg.Gateway.Listen, Proxies: cfg.Proxies(),
+			TLS: newTLS("gateway.tls", cfg.Gateway.TLS, log, reg),
 		}, d.handler, log)
 	}
 	return d, nil

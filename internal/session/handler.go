@@ -24,6 +24,7 @@ type Handler struct {
 	dispatcher Dispatcher
 	auth       Authenticator
 	log        *zap.Logger
+	sampled    *zap.Logger // for refusals, of which strangers can cause any number
 	metrics    *metrics
 	tracer     tracer
 
@@ -73,7 +74,7 @@ func New(
 	calls, stopCalls := context.WithCancel(context.Background())
 	m := newMetrics(reg)
 	return &Handler{
-		cfg: cfg, limits: cfg.limits(), dispatcher: d, auth: auth, log: logger,
+		cfg: cfg, limits: cfg.limits(), dispatcher: d, auth: auth, log: logger, sampled: logging.Sampled(logger),
 		metrics: m, tracer: newTracer(cfg.TracerProvider), calls: calls, stopCalls: stopCalls,
 		socket: cfg.socket(m), sessions: socket.NewGroup[*session](), tenants: tenantPlaces{taken: make(map[string]int)},
 	}, nil

@@ -8,8 +8,12 @@ import (
 	"strings"
 	"time"
 
+	"go.uber.org/zap"
+
 	"github.com/freeslot/freeslot"
 	"github.com/freeslot/freeslot/internal/identity"
+	"github.com/freeslot/freeslot/internal/listener"
+	"github.com/freeslot/freeslot/internal/process/logging"
 	"github.com/freeslot/freeslot/internal/socket"
 	"github.com/freeslot/freeslot/internal/wire"
 )
@@ -33,7 +37,10 @@ func (h *Handler) check(r *http.Request) (who identity.Principal, batch bool, _ 
 		}
 	}
 	var err error
-	if who, err = h.auth.Authenticate(r); err != nil {
+	who, err = h.auth.Authenticate(r)
+	listener.Tried(r, err == nil)
+	if err != nil {
+		h.sampled.Warn("session.unauthenticated", zap.String(logging.FieldAddress, r.RemoteAddr), zap.Error(err))
 		return who, false, wire.AsError(err)
 	}
 	if !offersProtocol(r) {

@@ -4,6 +4,7 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"net"
+	"net/netip"
 	"strings"
 )
 
@@ -93,6 +94,26 @@ func (r *Replica) validateListen(p *Problems) {
 					"`openssl rand -hex 32` prints", minTokenLength)
 		}
 	}
+}
+
+// Proxies returns the networks of TrustedProxies.
+func (r *Replica) Proxies() []netip.Prefix {
+	var all []netip.Prefix
+	for _, text := range r.TrustedProxies {
+		if n, err := network(text); err == nil {
+			all = append(all, n)
+		}
+	}
+	return all
+}
+
+// network parses an address or a network.
+func network(text string) (netip.Prefix, error) {
+	if addr, err := netip.ParseAddr(text); err == nil {
+		return addr.Prefix(addr.BitLen())
+	}
+	n, err := netip.ParsePrefix(text)
+	return n.Masked(), err
 }
 
 // Loopback reports whether host, an IP address or "localhost", is this machine only.

@@ -35,6 +35,10 @@ type Replica struct {
 	// `host:port` of a listener for monitoring alone: `/metrics`, `/healthz` and `/readyz` in plain
 	// HTTP, without a token. Unset: `/metrics` is at `listen`.
 	MetricsListen string `koanf:"metrics_listen"`
+	// Addresses and networks (`10.0.0.0/8`) of proxies whose `X-Forwarded-For`, or PROXY protocol,
+	// names the sender, at `listen` and `gateway.listen`. The bounds by address then hold for the
+	// sender. Name only proxies that set one of the two themselves.
+	TrustedProxies []string `koanf:"trusted_proxies"`
 	// The name of this process among the replicas. The default is the host's name with a random
 	// suffix. No two replicas may share a name, so leave it unset in a shared file.
 	ReplicaID string `koanf:"replica_id"`

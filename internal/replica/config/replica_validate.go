@@ -130,6 +130,11 @@ func (r *Replica) Validate(p *Problems) {
 	r.Auth.OIDC.validate(p)
 	p.DurationBetween("session.ping_interval", r.Session.PingInterval, minPingInterval, maxPingInterval)
 	r.Gateway.validate(r, p)
+	for i, text := range r.TrustedProxies {
+		if _, err := network(text); err != nil {
+			p.Addf(element("trusted_proxies", i), "is %.64q, expected an address or a network, such as 10.0.0.0/8", text)
+		}
+	}
 	r.validateTenants(p)
 	for i, origin := range r.AllowedOrigins {
 		validateOrigin(element("allowed_origins", i), origin, p)

@@ -1,0 +1,209 @@
+package listener
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/netip"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/freeslot/freeslot/internal/testing/waittest"
+)
+
+// serveStrangers answers with the sender's address. The token "good" is valid.
+func serveStrangers(t *testing.T, limits Limits) *Server {
+	t.Helper()
+	s := New("listen on", "127.0.0.1:0", &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Header.Get("Authorization") == "Bearer good" {
+			Prove(r.Context())
+		}
+		_, _ = io.WriteString(w, r.RemoteAddr)
+	})}, nil, limits)
+	if err := s.Start(waittest.Context(t)); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		over, cancel := context.WithCancel(context.Background())
+		cancel()
+		_ = s.Stop(over) // it cuts the silent connections
+	})
+	return s
+}
+
+// dialFrom connects from an address of the loopback.
+func dialFrom(t *testing.T, s *Server, from string) net.Conn {
+	t.Helper()
+	dialer := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(from)}}
+	c, err := dialer.DialContext(waittest.Context(t), "tcp", s.Addr())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = c.Close() })
+	if err := c.SetDeadline(time.Now().Add(waittest.Limit)); err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+// ask sends a request with a header and returns the body of the answer.
+func ask(c net.Conn, header string) (string, error) {
+	if _, err := io.WriteString(c, "GET / HTTP/1.1\r\nHost: a\r\n"+header+"\r\n"); err != nil {
+		return "", err
+	}
+	answer, err := http.ReadResponse(bufio.NewReader(c), nil)
+	if err != nil {
+		return "", err
+	}
+	defer answer.Body.Close()
+	body, err := io.ReadAll(answer.Body)
+	return string(body), err
+}
+
+// closed fails unless the server closes c.
+func closed(t *testing.T, what string, c net.Conn) {
+	t.Helper()
+	if _, err := c.Read(make([]byte, 1)); err == nil || isTimeout(err) {
+		t.Errorf("%s: read gives %v, expected that the server closes the connection", what, err)
+	}
+}
+
+func isTimeout(err error) bool {
+	timeout, ok := err.(net.Error)
+	return ok && timeout.Timeout()
+}
+
+const good = "Authorization: Bearer good\r\n"
+
+// TestSilentStrangers is the trial of 250 silent connections a second: every victim is served while
+// strangers from many addresses, and from its own, go on connecting.
+func TestSilentStrangers(t *testing.T) {
+	t.Parallel()
+	for name, limits := range map[string]Limits{
+		"many addresses": {Strangers: 32, BoundLoopback: true},
+		"one address":    {Strangers: 1000, PerAddress: 8, BoundLoopback: true},
+		"loopback":       {Strangers: 32, PerAddress: 8},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := serveStrangers(t, limits)
+			spread := 1 // each stranger has an address of its own
+			if limits.PerAddress > 0 {
+				spread = 0
+			}
+			first, served := dialFrom(t, s, "127.0.0.2"), 0
+			known := dialFrom(t, s, "127.0.0.2")
+			if _, err := ask(known, good); err != nil {
+				t.Fatalf("a first call with a token: %v, expected an answer", err)
+			}
+			for victim := range 60 {
+				for i := range 4 {
+					dialFrom(t, s, fmt.Sprintf("127.0.0.%d", 2+i*spread))
+				}
+				if _, err := ask(dialFrom(t, s, "127.0.0.100"), good); err == nil {
+					served++
+				} else {
+					t.Logf("victim %d: %v", victim, err)
+				}
+			}
+			if served != 60 {
+				t.Errorf("%d of 60 victims were served, expected all", served)
+			}
+			closed(t, "the oldest silent connection", first)
+			if _, err := ask(known, ""); err != nil {
+				t.Errorf("a connection that has shown a token: %v, expected that it stays open", err)
+			}
+		})
+	}
+}
+
+// TestProxies: senders are named by trusted proxies alone.
+func TestProxies(t *testing.T) {
+	t.Parallel()
+	s := serveStrangers(t, Limits{
+		PerAddress: 2, BoundLoopback: true, Proxies: []netip.Prefix{netip.MustParsePrefix("127.0.0.9/32")},
+	})
+	const forwarded = "X-Forwarded-For: 1.1.1.1, 203.0.113.7, 127.0.0.9\r\n"
+	if got, err := ask(dialFrom(t, s, "127.0.0.9"), forwarded); got != "203.0.113.7:0" || err != nil {
+		t.Errorf("by X-Forwarded-For of a proxy the sender is %q, %v, expected 203.0.113.7:0", got, err)
+	}
+	stranger := dialFrom(t, s, "127.0.0.8")
+	if got, err := ask(stranger, forwarded); got != stranger.LocalAddr().String() || err != nil {
+		t.Errorf("by X-Forwarded-For of a stranger the sender is %q, %v, expected %s", got, err, stranger.LocalAddr())
+	}
+	behind := func() net.Conn {
+		c := dialFrom(t, s, "127.0.0.9")
+		if _, err := io.WriteString(c, "PROXY TCP4 203.0.113.8 127.0.0.1 4711 80\r\n"); err != nil {
+			t.Fatal(err)
+		}
+		return c
+	}
+	var three []net.Conn
+	for range 3 {
+		c := behind()
+		if got, err := ask(c, ""); got != "203.0.113.8:4711" || err != nil {
+			t.Errorf("by the PROXY protocol the sender is %q, %v, expected 203.0.113.8:4711", got, err)
+		}
+		three = append(three, c)
+	}
+	closed(t, "the first of three connections of one sender behind a proxy", three[0])
+	for range 3 {
+		if _, err := ask(dialFrom(t, s, "127.0.0.9"), ""); err != nil {
+			t.Errorf("a proxy's own connection: %v, expected that it has no bound", err)
+		}
+	}
+}
+
+func TestNetworks(t *testing.T) {
+	t.Parallel()
+	limits := Limits{Proxies: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}}
+	for addr, want := range map[string]string{
+		"192.0.2.1": "192.0.2.1/32", "2001:db8:1:2:3::4": "2001:db8:1:2::/64", "127.0.0.1": "invalid Prefix",
+		"::1": "invalid Prefix", "10.1.2.3": "invalid Prefix",
+	} {
+		if got := limits.bounded(netip.MustParseAddr(addr)).String(); got != want {
+			t.Errorf("%s counts for %s, expected %s", addr, got, want)
+		}
+	}
+}
+
+// TestFailures: an address that goes on failing waits, and a good token does not.
+func TestFailures(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := newStrangers(Limits{})
+		r, err := http.NewRequestWithContext(
+			context.WithValue(t.Context(), connKey{}, &conn{strangers: s}), http.MethodGet, "http://a", http.NoBody,
+		)
+		if err != nil {
+			t.Fatal(err)
+		}
+		took := func(from string) time.Duration {
+			r.RemoteAddr = from
+			begin := time.Now()
+			Fail(r)
+			return time.Since(begin)
+		}
+		for i := range freeFailures {
+			if d := took("192.0.2.1:1"); d != 0 {
+				t.Errorf("failure %d waits %s in the bubble, expected none", i, d)
+			}
+		}
+		if d := took("192.0.2.1:2"); d != failureDelay {
+			t.Errorf("a further failure waits %s in the bubble, expected %s", d, failureDelay)
+		}
+		if d := took("192.0.2.2:1"); d != 0 {
+			t.Errorf("another address waits %s in the bubble, expected none", d)
+		}
+		if d := took("127.0.0.1:1"); d != 0 {
+			t.Errorf("the loopback waits %s in the bubble, expected none", d)
+		}
+		if s.failures.delayed != 0 {
+			t.Errorf("%d answers still wait, expected none", s.failures.delayed)
+		}
+	})
+}
