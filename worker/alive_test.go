@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/freeslot/freeslot/internal/cell"
+	"github.com/freeslot/freeslot/internal/retry"
 )
 
 // hanging is a cell whose heartbeats can hang and then ignore even their context.
@@ -47,7 +48,7 @@ func TestAlive(t *testing.T) {
 		close(h.hangs)
 		time.Sleep(turnMargin)
 		expect(true, "before its time is up")
-		time.Sleep(2*DefaultHeartbeatInterval + longestRetry)
+		time.Sleep(2*DefaultHeartbeatInterval + retry.Longest)
 		expect(false, "while the loop is stuck")
 		close(h.goOn)
 		time.Sleep(2 * minBeatGap)

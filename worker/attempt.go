@@ -20,6 +20,7 @@ import (
 	"github.com/freeslot/freeslot"
 	"github.com/freeslot/freeslot/internal/cell"
 	"github.com/freeslot/freeslot/internal/process/logging"
+	"github.com/freeslot/freeslot/internal/retry"
 )
 
 // maxErrorBytes bounds the message of a failed job: it is kept in Redis.
@@ -42,13 +43,13 @@ type returned struct {
 // and on to its end. watch ends an attempt whose handler does not return.
 func (w *Worker) attempt(a *attempt) {
 	growStack()
-	if !w.readSpec(a) || w.slots.acquire(a.ctx, a.job.SlotCount()) != nil {
+	if !w.readSpec(a) || w.slots.Acquire(a.ctx, a.job.SlotCount()) != nil {
 		w.end(a, w.unbegun(a))
 		return
 	}
 	fn, left := w.handler(a.job.Service)
 	if a.moot = left; left || !w.ledger.begin(a) {
-		w.slots.release(a.job.SlotCount())
+		w.slots.Release(a.job.SlotCount())
 		w.end(a, w.unbegun(a))
 		return
 	}
@@ -85,7 +86,7 @@ func (w *Worker) end(a *attempt, comp *cell.Completion) {
 // readSpec reads the job of an attempt that came without it. It tries until it succeeds or the
 // attempt is cancelled.
 func (w *Worker) readSpec(a *attempt) bool {
-	for pauses := retryPauses(); a.job == nil; {
+	for pauses := retry.Pauses(); a.job == nil; {
 		job, tenant, err := w.store.Spec(a.ctx, a.id.Job)
 		switch {
 		case err == nil:
@@ -96,7 +97,7 @@ func (w *Worker) readSpec(a *attempt) bool {
 			w.log.Warn("job.record_missing", zap.String(logging.FieldJob, a.id.Job), zap.Error(err))
 			w.ledger.disown(a.id)
 			return false
-		case !pause(a.ctx, pauses.NextBackOff()):
+		case !retry.Wait(a.ctx, pauses.NextBackOff()):
 			return false
 		}
 	}
@@ -211,7 +212,7 @@ func (w *Worker) call(a *attempt, fn HandlerFunc) {
 		w.metrics.handlerSeconds.WithLabelValues(w.serviceLabel(job.Service)).Observe(time.Since(begun).Seconds())
 		w.metrics.running.Dec()
 		w.handling.Add(-1)
-		w.slots.release(job.Slots)
+		w.slots.Release(job.Slots)
 		stopWatching()
 		if !a.left.CompareAndSwap(false, true) {
 			w.withhold(-job.Slots)

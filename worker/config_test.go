@@ -94,3 +94,16 @@ func TestGatewayConfig(t *testing.T) {
 		}
 	}
 }
+
+// TestGatewayRightsText: the rights as one line for people.
+func TestGatewayRightsText(t *testing.T) {
+	r := GatewayRights{
+		Token: "gpu-7", Nodes: []string{"gpu-7", "gpu-8*"}, Services: []string{"tts"}, Pools: []string{"eu"}, Capabilities: []string{"de"},
+		Labels: map[string][]string{"zone": {"eu-1", "eu-2"}}, Slots: 16, Expires: "2027-01-01T00:00:00Z", InUse: true,
+	}
+	const want = "token gpu-7 may be node gpu-7, gpu-8*; services tts; pools eu; capabilities de; label zone eu-1, eu-2; at most 16 slots; " +
+		"until 2027-01-01T00:00:00Z; but the node lives under another token or without a gateway"
+	if got := r.String(); got != want {
+		t.Errorf("got  %s\nwant %s", got, want)
+	}
+}

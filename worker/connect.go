@@ -12,8 +12,10 @@ import (
 
 	"github.com/freeslot/freeslot"
 	"github.com/freeslot/freeslot/internal/cell"
+	gatewayclient "github.com/freeslot/freeslot/internal/gateway/client"
 	"github.com/freeslot/freeslot/internal/process/logging"
 	redisclient "github.com/freeslot/freeslot/internal/redis/client"
+	"github.com/freeslot/freeslot/internal/retry"
 	"github.com/freeslot/freeslot/internal/script"
 )
 
@@ -29,7 +31,7 @@ func (w *Worker) connect(ctx context.Context) error {
 	defer watching.Wait()
 	defer cancel()
 	node := zap.String(logging.FieldNode, w.cfg.Node.ID)
-	pauses := retryPauses()
+	pauses := retry.Pauses()
 	for first := true; ; first = false {
 		err := w.connectOnce(ctx)
 		if err == nil {
@@ -51,7 +53,7 @@ func (w *Worker) connect(ctx context.Context) error {
 				}
 			})
 		}
-		if !pause(ctx, pauses.NextBackOff()) {
+		if !retry.Wait(ctx, pauses.NextBackOff()) {
 			return err
 		}
 	}
@@ -108,12 +110,12 @@ func (r *attemptRegisterer) undo() {
 // isUnreachable reports whether an error may pass by itself: there is no answer, or the answer of a
 // server that cannot serve yet.
 func isUnreachable(err error) bool {
-	if several, ok := errors.AsType[gatewayErrors](err); ok {
-		return !slices.ContainsFunc(several, isRefusal) && slices.ContainsFunc(several, isUnreachable)
+	if several, ok := errors.AsType[gatewayclient.Errors](err); ok {
+		return !slices.ContainsFunc(several, gatewayclient.IsRefusal) && slices.ContainsFunc(several, isUnreachable)
 	}
 	if refusal, ok := errors.AsType[*freeslot.Error](err); ok {
 		passing := refusal.Code == freeslot.CodeUnavailable || refusal.Code == freeslot.CodeOverloaded
-		return passing && !errors.Is(err, errNoGateway) && !redisclient.IsUntrusted(err)
+		return passing && !errors.Is(err, gatewayclient.ErrNoGateway) && !redisclient.IsUntrusted(err)
 	}
 	return redisclient.IsAway(err) || errors.Is(err, script.ErrMissing)
 }

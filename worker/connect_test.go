@@ -17,6 +17,7 @@ import (
 	"go.uber.org/zap/zaptest/observer"
 
 	"github.com/freeslot/freeslot"
+	gatewayclient "github.com/freeslot/freeslot/internal/gateway/client"
 	redisclient "github.com/freeslot/freeslot/internal/redis/client"
 	"github.com/freeslot/freeslot/internal/script"
 	"github.com/freeslot/freeslot/internal/testing/redistest"
@@ -34,7 +35,7 @@ func TestStartWaits(t *testing.T) {
 	passing := []error{
 		refusedDial, errAway, &redisclient.UnreachableError{Addr: "a:1", Err: io.EOF}, &net.DNSError{Err: "no such host", Name: "redis"},
 		&freeslot.Error{Code: freeslot.CodeOverloaded}, fmt.Errorf("start: %w", script.ErrMissing), context.DeadlineExceeded,
-		gatewayErrors{errAway, fmt.Errorf("%w: %w", errAway, errNoGateway)},
+		gatewayclient.Errors{errAway, fmt.Errorf("%w: %w", errAway, gatewayclient.ErrNoGateway)},
 	}
 	synctest.Test(t, func(t *testing.T) {
 		core, logs := observer.New(zap.WarnLevel)
@@ -78,8 +79,8 @@ func TestStartDoesNotWait(t *testing.T) {
 		exit bool
 	}{
 		"token":          {forbidden, false},
-		"one of several": {gatewayErrors{errAway, forbidden}, false},
-		"no gateway":     {fmt.Errorf("%w: %w", &freeslot.Error{Code: freeslot.CodeUnavailable}, errNoGateway), false},
+		"one of several": {gatewayclient.Errors{errAway, forbidden}, false},
+		"no gateway":     {fmt.Errorf("%w: %w", &freeslot.Error{Code: freeslot.CodeUnavailable}, gatewayclient.ErrNoGateway), false},
 		"certificate":    {fmt.Errorf("%w: %w", &freeslot.Error{Code: freeslot.CodeUnavailable}, x509.UnknownAuthorityError{}), false},
 		"file":           {fmt.Errorf("folder: %w", syscall.ENOENT), false},
 		"of Redis":       {&redisclient.UnreachableError{Addr: "a:1", Err: x509.UnknownAuthorityError{}}, false},

@@ -10,6 +10,7 @@ import (
 
 	"github.com/freeslot/freeslot"
 	"github.com/freeslot/freeslot/internal/cell"
+	"github.com/freeslot/freeslot/internal/retry"
 )
 
 const (
@@ -29,7 +30,7 @@ var errReadAgain = errors.New("worker: read again")
 // dispatches reads the node's dispatch stream. The position in it only moves forward, and belongs
 // to this process. Heartbeats deliver whatever the process misses.
 func (w *Worker) dispatches(ctx context.Context) {
-	pauses := retryPauses()
+	pauses := retry.Pauses()
 	failing := false
 	for ctx.Err() == nil {
 		err := w.readOnce(ctx)
@@ -49,7 +50,7 @@ func (w *Worker) dispatches(ctx context.Context) {
 			failing = true
 			w.doubt()
 			w.requestBeat()
-			if !pause(ctx, pauses.NextBackOff()) {
+			if !retry.Wait(ctx, pauses.NextBackOff()) {
 				return
 			}
 		}

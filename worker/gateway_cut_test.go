@@ -10,6 +10,7 @@ import (
 
 	"github.com/freeslot/freeslot"
 	"github.com/freeslot/freeslot/internal/cell"
+	"github.com/freeslot/freeslot/internal/testing/gatewaytest"
 )
 
 // TestGatewayConnectionsFailAtRandom: connections are cut or freeze at any moment, answers of Redis
@@ -24,7 +25,7 @@ func failAtRandom(t *testing.T, round uint64) {
 	const assigned, handed = 40, 40
 	r := rand.New(rand.NewPCG(round, 3))
 	some := func(below int) time.Duration { return time.Duration(r.IntN(below)) * time.Millisecond }
-	var p pipes
+	var p gatewaytest.Network
 	w, f, _ := newReplicatedWorker(t, &p)
 	var mu sync.Mutex // guards runs and takes
 	runs, takes := map[cell.Attempt]int{}, rand.New(rand.NewPCG(round, 4))
@@ -54,7 +55,7 @@ func failAtRandom(t *testing.T, round uint64) {
 		f.assign(n, freeslot.Job{Service: "s"})
 		time.Sleep(some(300)) // in virtual time
 		if r.IntN(4) == 0 {
-			p.fail(r.IntN(3) == 0)
+			p.Fail(r.IntN(3) == 0)
 		}
 	}
 	for n := range assigned + handed {

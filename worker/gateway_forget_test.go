@@ -9,10 +9,11 @@ import (
 
 	"github.com/freeslot/freeslot"
 	"github.com/freeslot/freeslot/internal/gateway/frame"
+	"github.com/freeslot/freeslot/internal/testing/gatewaytest"
 )
 
 // newScriptedWorker is a worker of node-1 behind scripted gateways.
-func newScriptedWorker(t *testing.T, p *pipes, gateway string, setup ...func(*Worker)) *Worker {
+func newScriptedWorker(t *testing.T, p *gatewaytest.Network, gateway string, setup ...func(*Worker)) *Worker {
 	t.Helper()
 	w, err := New(Config{
 		Gateway: gateway, Token: "secret", Node: freeslot.Node{ID: "node-1", MaxConcurrency: 4}, Collectors: []Collection{},
@@ -34,45 +35,45 @@ func newScriptedWorker(t *testing.T, p *pipes, gateway string, setup ...func(*Wo
 func TestGatewayDuplicateAroundForget(t *testing.T) {
 	const rounds = 1000
 	synctest.Test(t, func(t *testing.T) {
-		var p pipes
-		g := serveScripted(t, &p, "a")
+		var p gatewaytest.Network
+		g := gatewaytest.Serve(t, &p, "a")
 		var runs atomic.Int64
 		w := newScriptedWorker(t, &p, "ws://a", handle("s", func(context.Context, *Job) (any, error) { runs.Add(1); return nil, nil }))
-		started := async(func() error { return w.Start(t.Context()) })
-		peer := g.session()
-		peer.send(&frame.Answer{Type: frame.TypeRegistered, ID: peer.next(frame.TypeRegister).ID})
+		started := gatewaytest.Async(func() error { return w.Start(t.Context()) })
+		peer := g.Session()
+		peer.Send(&frame.Answer{Type: frame.TypeRegistered, ID: peer.Next(frame.TypeRegister).ID})
 		if err := <-started; err != nil {
 			t.Fatal(err)
 		}
 		beat := func(before []*frame.Answer, start ...frame.Attempt) {
 			w.requestBeat()
-			answer := &frame.Answer{Type: frame.TypeBeat, ID: peer.next(frame.TypeHeartbeat).ID, Start: start}
-			peer.send(append(before, answer)...)
+			answer := &frame.Answer{Type: frame.TypeBeat, ID: peer.Next(frame.TypeHeartbeat).ID, Start: start}
+			peer.Send(append(before, answer)...)
 		}
 		beat(nil)
 		job := &freeslot.Job{Service: "s"}
 		for n := 1; n <= rounds && !t.Failed(); n++ {
-			beat(nil, framed(n))
-			peer.send(&frame.Answer{Type: frame.TypeSpec, ID: peer.next(frame.TypeSpec).ID, Tenant: "default", Job: job})
-			peer.send(&frame.Answer{Type: frame.TypeCompleted, ID: peer.next(frame.TypeComplete).ID, Outcome: "completed"})
+			beat(nil, frame.Attempt(id(n)))
+			peer.Send(&frame.Answer{Type: frame.TypeSpec, ID: peer.Next(frame.TypeSpec).ID, Tenant: "default", Job: job})
+			peer.Send(&frame.Answer{Type: frame.TypeCompleted, ID: peer.Next(frame.TypeComplete).ID, Outcome: "completed"})
 			synctest.Wait()
 			for range 2 { // the second read starts behind the end of the attempt
-				peer.send(&frame.Answer{Type: frame.TypeCancel, Attempts: []frame.Attempt{framed(0)}})
+				peer.Send(&frame.Answer{Type: frame.TypeCancel, Attempts: []frame.Attempt{frame.Attempt(id(0))}})
 				synctest.Wait()
 			}
-			beat([]*frame.Answer{{Type: frame.TypeJobs, Jobs: []frame.Delivery{{Attempt: framed(n), Tenant: "default", Job: job}}}})
+			beat([]*frame.Answer{{Type: frame.TypeJobs, Jobs: []frame.Delivery{{Attempt: frame.Attempt(id(n)), Tenant: "default", Job: job}}}})
 			synctest.Wait()
 			if got := runs.Load(); got != int64(n) {
 				t.Errorf("after round %d there were %d runs", n, got)
 			}
 		}
-		stopped := async(func() error { return w.Stop(context.Background()) })
-		for req := range peer.requests {
+		stopped := gatewaytest.Async(func() error { return w.Stop(context.Background()) })
+		for req := range peer.Requests {
 			switch req.Type {
 			case frame.TypeHeartbeat:
-				peer.send(&frame.Answer{Type: frame.TypeBeat, ID: req.ID})
+				peer.Send(&frame.Answer{Type: frame.TypeBeat, ID: req.ID})
 			case frame.TypeDeregister:
-				peer.send(&frame.Answer{Type: frame.TypeDeregistered, ID: req.ID})
+				peer.Send(&frame.Answer{Type: frame.TypeDeregistered, ID: req.ID})
 			default:
 				t.Errorf("%+v", req)
 			}

@@ -2,7 +2,6 @@ package worker
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"math/rand/v2"
 	"sync"
@@ -11,11 +10,9 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/coder/websocket"
-
 	"github.com/freeslot/freeslot"
 	"github.com/freeslot/freeslot/internal/cell"
-	"github.com/freeslot/freeslot/internal/gateway/frame"
+	"github.com/freeslot/freeslot/internal/testing/gatewaytest"
 )
 
 const moveLimit = cell.DefaultHeartbeatLimit
@@ -66,7 +63,7 @@ func away(context.Context) error { return errRedisAway }
 
 // moving is a worker that heartbeats at half of the limit, with the gateways of replicas a and b.
 type moving struct {
-	pipes
+	gatewaytest.Network
 	*fakeCell
 	t     *testing.T
 	w     *Worker
@@ -118,7 +115,7 @@ func newMoving(t *testing.T) *moving {
 	linked := &linkedCell{fakeCell: m.fakeCell}
 	for _, host := range []string{"a", "b"} {
 		m.cells[host] = &gatedCell{linkedCell: linked}
-		serveGateway(t, m.listen(host), m.cells[host], moveLimit)
+		serveGateway(t, m.Listen(host), m.cells[host], moveLimit)
 	}
 	var err error
 	m.w, err = New(Config{
@@ -128,7 +125,7 @@ func newMoving(t *testing.T) *moving {
 	if err != nil {
 		t.Fatal(err)
 	}
-	openThrough(m.w, m.fakeCell, &m.pipes)
+	openThrough(m.w, m.fakeCell, &m.Network)
 	m.onHeartbeat = func(int) error {
 		m.record.Lock()
 		defer m.record.Unlock()
@@ -167,25 +164,10 @@ func (m *moving) connected(moved bool, dials int64) {
 	}
 }
 
-func (m *moving) dials() int {
-	m.pipes.mu.Lock()
-	defer m.pipes.mu.Unlock()
-	return m.dialled
-}
-
-// TestMoveFromKilledGateway: the connection ends.
-func TestMoveFromKilledGateway(t *testing.T) {
-	move(t, func(m *moving) {
-		m.kill(m.from)
-		m.lives()
-		m.connected(true, 2)
-	})
-}
-
 // TestMoveFromCutGateway: nothing comes through, and no connection ends.
 func TestMoveFromCutGateway(t *testing.T) {
 	move(t, func(m *moving) {
-		m.cut(m.from)
+		m.Cut(m.from)
 		m.lives()
 		m.connected(true, 2)
 	})
@@ -194,11 +176,11 @@ func TestMoveFromCutGateway(t *testing.T) {
 // TestMoveFromFrozenGateway: what the gateway does when it thaws is void. The node had left it.
 func TestMoveFromFrozenGateway(t *testing.T) {
 	move(t, func(m *moving) {
-		m.cut(m.from)
+		m.Cut(m.from)
 		moved := m.moved()
 		time.Sleep(rand.N(moveLimit)) // in virtual time
 		beats := m.beatsBy(moved)
-		m.arrive(m.from)
+		m.Arrive(m.from)
 		synctest.Wait()
 		if got := m.beatsBy(moved); got != beats {
 			m.t.Errorf("%d heartbeats of the former gateway are taken", got-beats)
@@ -239,15 +221,15 @@ func (m *moving) beatsBy(number int64) int {
 // it lives by whichever gateway answers.
 func TestMoveFromSlowGateway(t *testing.T) {
 	move(t, func(m *moving) {
-		for _, c := range m.at(m.from) {
-			c.delay.Store(int64(moveLimit / moveParts / 4))
+		for _, c := range m.At(m.from) {
+			c.Delay.Store(int64(moveLimit / 8 / 4))
 		}
 		m.lives()
 		m.connected(false, 1)
 	})
 	move(t, func(m *moving) {
-		for _, c := range m.at(m.from) {
-			c.delay.Store(int64(3 * moveLimit / moveParts))
+		for _, c := range m.At(m.from) {
+			c.Delay.Store(int64(3 * moveLimit / 8))
 		}
 		m.lives()
 		m.connected(true, 2)
@@ -290,9 +272,9 @@ func TestOutageMovesNoNode(t *testing.T) {
 					c.gate.Store(&gate)
 				}
 				m.assign(4, freeslot.Job{Service: "short"}) // its report waits
-				before := m.dials()
+				before := m.Dialled()
 				time.Sleep(outage - rand.N(moveLimit)) // in virtual time
-				if tried := m.dials() - before; tried < 2 || tried > 4+int(outage/moveLimit) {
+				if tried := m.Dialled() - before; tried < 2 || tried > 4+int(outage/moveLimit) {
 					m.t.Errorf("%d dials while Redis was away", tried)
 				}
 				m.connected(false, 1)
@@ -305,133 +287,13 @@ func TestOutageMovesNoNode(t *testing.T) {
 				m.silence, m.heard = 0, time.Now()
 				delete(m.runs, id(4).Job)
 				m.record.Unlock()
-				before = m.dials()
+				before = m.Dialled()
 				m.lives()
-				if more := m.dials() - before; more > 1 { // one may have been about to
+				if more := m.Dialled() - before; more > 1 { // one may have been about to
 					m.t.Errorf("%d dials after Redis was back", more)
 				}
 				m.connected(false, 1)
 			})
 		})
 	}
-}
-
-// TestMoveKeepsWhatComesFirst: the candidate gets the heartbeat that was not answered. The answer
-// makes it current before anything behind it is read, and what the former one sends is void.
-func TestMoveKeepsWhatComesFirst(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s, from, to := startBetween(t)
-		begin := time.Now()
-		done := s.heartbeat(t)
-		first := from.session()
-		first.next(frame.TypeHeartbeat)
-		second := to.session()
-		if took := time.Since(begin); took < time.Second || took > 2*time.Second {
-			t.Errorf("a candidate after %s", took)
-		}
-		again := second.next(frame.TypeHeartbeat)
-		first.send(&frame.Answer{Type: frame.TypeJobs, Jobs: []frame.Delivery{{Attempt: framed(1)}}})
-		synctest.Wait()
-		second.send(&frame.Answer{Type: frame.TypeBeat, ID: again.ID}, &frame.Answer{Type: frame.TypeJobs, Jobs: []frame.Delivery{{Attempt: framed(2)}}})
-		second.send(&frame.Answer{Type: frame.TypeBeat, ID: second.next(frame.TypeHeartbeat).ID}) // of the call
-		synctest.Wait()
-		first.send(&frame.Answer{Type: frame.TypeJobs, Jobs: []frame.Delivery{{Attempt: framed(3)}}})
-		synctest.Wait()
-		found, err := s.Dispatches(t.Context(), "", "", time.Second, 9)
-		if err != nil || len(found) != 2 || found[0].Attempt != id(1) || found[1].Attempt != id(2) {
-			t.Errorf("%+v, %v", found, err)
-		}
-		_, _ = s.Dispatches(t.Context(), "", "", time.Second, 9)
-		if err := <-done; err != nil {
-			t.Error(err)
-		}
-		if code := first.end(); code != websocket.StatusNormalClosure {
-			t.Error(code)
-		}
-	})
-}
-
-// TestMoveNot: the node stays if its own gateway answers before the candidate has a heartbeat, or if
-// the candidate cannot reach Redis either.
-func TestMoveNot(t *testing.T) {
-	refused := func(id uint64) *frame.Answer {
-		return &frame.Answer{Type: frame.TypeError, ID: id, Code: freeslot.CodeUnavailable}
-	}
-	t.Run("own answers", func(t *testing.T) {
-		synctest.Test(t, func(t *testing.T) {
-			s, from, to := startBetween(t)
-			done := s.heartbeat(t)
-			first := from.session()
-			first.send(refused(first.next(frame.TypeHeartbeat).ID))
-			if err := <-done; err == nil {
-				t.Error("a refused heartbeat is answered")
-			}
-			second := to.session()
-			first.send(&frame.Answer{Type: frame.TypeBeat, ID: first.next(frame.TypeHeartbeat).ID})
-			if code := second.end(); code != websocket.StatusNormalClosure {
-				t.Error(code)
-			}
-			<-s.beats // the answer may have named jobs
-			if s.current.url.Host != from.host {
-				t.Error("the node has moved")
-			}
-		})
-	})
-	t.Run("two unavailable", func(t *testing.T) {
-		synctest.Test(t, func(t *testing.T) {
-			s, from, to := startBetween(t)
-			done := s.heartbeat(t)
-			first := from.session()
-			first.send(refused(first.next(frame.TypeHeartbeat).ID))
-			if err := <-done; err == nil {
-				t.Error("a refused heartbeat is answered")
-			}
-			second := to.session()
-			first.send(refused(first.next(frame.TypeHeartbeat).ID))
-			second.send(refused(second.next(frame.TypeHeartbeat).ID))
-			second.end()
-			if s.current.url.Host != from.host {
-				t.Error("the node has moved")
-			}
-		})
-	})
-}
-
-// TestMoveForgotten: a node that was reaped while its gateway was silent moves too, and a node that
-// another process has learns it from the candidate.
-func TestMoveForgotten(t *testing.T) {
-	for code, want := range map[freeslot.Code]error{frame.CodeUnknownNode: cell.ErrUnknownNode, frame.CodeSuperseded: cell.ErrSuperseded} {
-		t.Run(string(code), func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				s, from, to := startBetween(t)
-				done := s.heartbeat(t)
-				from.session().next(frame.TypeHeartbeat)
-				second := to.session()
-				second.send(&frame.Answer{Type: frame.TypeError, ID: second.next(frame.TypeHeartbeat).ID, Code: code})
-				if code == frame.CodeUnknownNode {
-					second.send(&frame.Answer{Type: frame.TypeError, ID: second.next(frame.TypeHeartbeat).ID, Code: code})
-				}
-				err := <-done
-				if code == frame.CodeSuperseded { // the call waits for the gateway that is silent
-					err = <-s.heartbeat(t)
-				}
-				if !errors.Is(err, want) {
-					t.Error(err)
-				}
-			})
-		})
-	}
-}
-
-// startBetween starts a store between two gateways, of which from has the session.
-func startBetween(t *testing.T) (s *scriptedStore, from, to *scriptedGateway) {
-	t.Helper()
-	var p pipes
-	from, to = serveScripted(t, &p, "a"), serveScripted(t, &p, "b")
-	s = startScriptedStore(t, &p, Config{Gateway: "ws://a,ws://b"})
-	synctest.Wait()
-	if len(to.sessions) > 0 {
-		from, to = to, from
-	}
-	return s, from, to
 }

@@ -7,18 +7,22 @@ import (
 	"testing/synctest"
 	"time"
 
+	"go.uber.org/zap"
+
 	"github.com/freeslot/freeslot"
 	"github.com/freeslot/freeslot/internal/cell"
 	"github.com/freeslot/freeslot/internal/gateway"
+	gatewayclient "github.com/freeslot/freeslot/internal/gateway/client"
+	"github.com/freeslot/freeslot/internal/testing/gatewaytest"
 )
 
 // newReplicatedWorker makes a worker that has the gateways of two replicas, a and b.
-func newReplicatedWorker(t *testing.T, p *pipes) (*Worker, *fakeCell, map[string]*gateway.Handler) {
+func newReplicatedWorker(t *testing.T, p *gatewaytest.Network) (*Worker, *fakeCell, map[string]*gateway.Handler) {
 	t.Helper()
 	f, gateways := newFakeCell(), map[string]*gateway.Handler{}
 	linked := &linkedCell{fakeCell: f}
 	for _, host := range []string{"a", "b"} {
-		gateways[host] = serveGateway(t, p.listen(host), linked, cell.DefaultHeartbeatLimit)
+		gateways[host] = serveGateway(t, p.Listen(host), linked, cell.DefaultHeartbeatLimit)
 	}
 	w, err := New(Config{
 		Gateway: "ws://a,ws://b", Token: testToken, Node: freeslot.Node{ID: "node-1", MaxConcurrency: 4}, Collectors: []Collection{},
@@ -34,7 +38,7 @@ func newReplicatedWorker(t *testing.T, p *pipes) (*Worker, *fakeCell, map[string
 func betweenGateways(t *testing.T, fn func(t *testing.T, w *Worker, f *fakeCell, gateways map[string]*gateway.Handler), setup ...func(*Worker)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		var p pipes
+		var p gatewaytest.Network
 		w, f, gateways := newReplicatedWorker(t, &p)
 		for _, s := range setup {
 			s(w)
@@ -53,10 +57,7 @@ func betweenGateways(t *testing.T, fn func(t *testing.T, w *Worker, f *fakeCell,
 
 // through is the host of the gateway by which the worker is connected, and how often it has dialled.
 func through(w *Worker) (host string, dials int64) {
-	s := w.store.(*gatewayStore)
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.current.url.Host, s.current.number
+	return w.store.(*gatewayclient.Store).Current()
 }
 
 // TestGatewayDrains: a replica that stops sends its agents to another one. The running job goes on,
@@ -102,13 +103,26 @@ func TestGatewayWorkerSuperseded(t *testing.T) {
 // TestGatewayRights: the check says what the token may do, and registers nothing.
 func TestGatewayRights(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var p pipes
+		var p gatewaytest.Network
 		f := newFakeCell()
-		serveGateway(t, p.listen("a"), &linkedCell{fakeCell: f}, 6*time.Second)
-		s := newScriptedStore(t, &p, Config{Gateway: "ws://a", Token: testToken})
-		rights, err := s.check(t.Context())
-		if err != nil || rights.String() != "token test may be node *" || rights.HeartbeatLimit != 6*time.Second || rights.Replica != "replica-1" {
-			t.Errorf("%+v, %v", rights, err)
+		serveGateway(t, p.Listen("a"), &linkedCell{fakeCell: f}, 6*time.Second)
+		cfg := (&Config{Gateway: "ws://a", Token: testToken, Node: freeslot.Node{ID: "node-1"}}).gateway()
+		cfg.Dial, cfg.Epoch = p.Dial, cell.NewEpoch()
+		m, err := gatewayclient.NewMetrics(nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		s, err := gatewayclient.New(cfg, zap.NewNop(), m)
+		if err != nil {
+			t.Fatal(err)
+		}
+		welcome, err := s.Check(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		rights := rightsOf(welcome)
+		if rights.String() != "token test may be node *" || rights.HeartbeatLimit != 6*time.Second || rights.Replica != "replica-1" {
+			t.Errorf("rights %+v, expected those of the test's token, and the gateway's limit and replica", rights)
 		}
 		if f.registered != 0 || len(f.beats) != 0 {
 			t.Error("the check has done more than to ask")

@@ -11,16 +11,16 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/freeslot/freeslot"
+	"github.com/freeslot/freeslot/internal/testing/gatewaytest"
 )
 
 // TestGatewayTLS: the store trusts its own CA alone, checks the name, and shows its certificate. It says
 // which file is bad.
 func TestGatewayTLS(t *testing.T) {
 	t.Parallel()
-	g := &scriptedGateway{t: t, host: "a", limit: 8 * time.Second, sessions: make(chan *scriptedSession, 16)}
+	g := gatewaytest.New(t, "a")
 	server := httptest.NewUnstartedServer(g)
 	server.TLS = &tls.Config{ClientAuth: tls.RequireAnyClientCert, MinVersion: tls.VersionTLS12}
 	server.Config.ErrorLog = log.New(io.Discard, "", 0)

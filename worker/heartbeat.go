@@ -13,6 +13,7 @@ import (
 	"github.com/freeslot/freeslot/internal/heartbeat"
 	"github.com/freeslot/freeslot/internal/node/collector"
 	"github.com/freeslot/freeslot/internal/process/logging"
+	"github.com/freeslot/freeslot/internal/retry"
 )
 
 const (
@@ -31,7 +32,7 @@ func (w *Worker) heartbeats(ctx context.Context) {
 	d := w.decider(&asked)
 	timer := time.NewTimer(jitter(w.cfg.HeartbeatInterval))
 	defer timer.Stop()
-	pauses := retryPauses()
+	pauses := retry.Pauses()
 	failing, begun := false, false
 	defer w.turned.Store(nil)
 	for {
@@ -83,7 +84,7 @@ func (w *Worker) heartbeats(ctx context.Context) {
 			pauses.Reset()
 			w.readAgain()
 		}
-		if !pause(ctx, minBeatGap) {
+		if !retry.Wait(ctx, minBeatGap) {
 			return
 		}
 		timer.Reset(d.Next(time.Now(), metrics)) // the interval counts from the beginning of the beat

@@ -14,6 +14,7 @@ import (
 
 	"github.com/freeslot/freeslot"
 	"github.com/freeslot/freeslot/internal/cell"
+	"github.com/freeslot/freeslot/internal/retry"
 	"github.com/freeslot/freeslot/internal/testing/redistest"
 	"github.com/freeslot/freeslot/internal/testing/waittest"
 )
@@ -70,7 +71,7 @@ func (s *watched) Heartbeat(ctx context.Context, hb cell.Heartbeat) (cell.Heartb
 		default:
 		}
 	}()
-	if takes > 0 && !pause(ctx, takes) {
+	if takes > 0 && !retry.Wait(ctx, takes) {
 		return cell.HeartbeatReply{}, ctx.Err()
 	}
 	return s.store.Heartbeat(ctx, hb)

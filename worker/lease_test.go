@@ -72,7 +72,7 @@ func TestLeaseLossOfAJobGivenAway(t *testing.T) {
 				t.Error("the job was ended although it is not the node's any more")
 			}
 		})
-		if n := w.slots.inUse(); n != 0 {
+		if n := w.slots.InUse(); n != 0 {
 			t.Errorf("%d slots in use", n)
 		}
 	}, handle("s", untilCancelled))

@@ -5,6 +5,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/freeslot/freeslot/internal/cell"
+	gatewayclient "github.com/freeslot/freeslot/internal/gateway/client"
 	"github.com/freeslot/freeslot/internal/process/logging"
 	processmetrics "github.com/freeslot/freeslot/internal/process/metrics"
 	"github.com/freeslot/freeslot/internal/script"
@@ -44,35 +45,7 @@ type metrics struct {
 	heartbeatFailures prometheus.Counter
 	readFailures      prometheus.Counter
 	completionRetries prometheus.Counter
-	gateway           *gatewayMetrics // nil without a gateway
-}
-
-// Outcomes of connects to gateways, the label of freeslot_worker_gateway_connects_total.
-const (
-	connectDone = "connected"
-	// connectRefused: a gateway answered, and did not want the node.
-	connectRefused = "refused"
-	// connectFailed: no gateway answered.
-	connectFailed = "failed"
-)
-
-type gatewayMetrics struct {
-	connects  *prometheus.CounterVec
-	connected prometheus.Gauge
-}
-
-// newGatewayMetrics registers the metrics with reg, which may be nil.
-func newGatewayMetrics(reg prometheus.Registerer) (*gatewayMetrics, error) {
-	opts := func(name, help string) prometheus.Opts {
-		return prometheus.Opts{Namespace: "freeslot", Subsystem: "worker", Name: name, Help: help}
-	}
-	m := &gatewayMetrics{
-		connects: prometheus.NewCounterVec(prometheus.CounterOpts(opts("gateway_connects_total",
-			"Connects to gateways, by outcome.")), []string{"outcome"}),
-		connected: prometheus.NewGauge(prometheus.GaugeOpts(opts("gateway_connected",
-			"Whether the node is connected to a gateway."))),
-	}
-	return m, processmetrics.Register(reg, m.connects, m.connected)
+	gateway           *gatewayclient.Metrics // nil without a gateway
 }
 
 // newMetrics registers the metrics with reg, which may be nil.

@@ -206,7 +206,7 @@ func (w *Worker) Reconfigure(
 		return ErrStopped
 	}
 	known := w.profile.set(node, maps.Clone(handlers), unhealthy...)
-	w.slots.resize(node.MaxConcurrency)
+	w.slots.Resize(node.MaxConcurrency)
 	w.ledger.resize(node.MaxConcurrency)
 	w.mu.Unlock()
 	if state == idle {

@@ -247,7 +247,7 @@ func TestJobsOfAServiceThatLeft(t *testing.T) {
 				if early {
 					t.Error("handed back while Redis could give the job to this node again")
 				}
-				if n := w.slots.inUse(); n != 0 {
+				if n := w.slots.InUse(); n != 0 {
 					t.Errorf("%d slots in use", n)
 				}
 			}, handle("s", echo), handle("other", func(context.Context, *Job) (any, error) { <-hold; return nil, nil }))

@@ -12,6 +12,7 @@ import (
 
 	"github.com/freeslot/freeslot"
 	"github.com/freeslot/freeslot/internal/cell"
+	"github.com/freeslot/freeslot/internal/retry"
 )
 
 // Progress reports how far the job is: any value, as json.Marshal makes it, of at most
@@ -150,7 +151,7 @@ func (p *progress) sent(attempts []*attemptProgress, reports []cell.ProgressRepo
 func (w *Worker) progresses(ctx context.Context) {
 	timer := time.NewTimer(time.Hour)
 	defer timer.Stop()
-	pauses := retryPauses()
+	pauses := retry.Pauses()
 	failing := false
 	for {
 		wake := w.progress.wake

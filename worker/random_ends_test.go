@@ -74,9 +74,9 @@ func endAtRandom(t *testing.T, round uint64) {
 	_ = w.Stop(ctx) // its error is about handlers that still run, if there are any
 	time.Sleep(time.Second)
 	synctest.Wait()
-	if w.handling.Load() != 0 || w.slots.inUse() != 0 || w.withheld.Load() != 0 || len(w.ledger.held) != 0 || len(w.ledger.reporting) != 0 {
+	if w.handling.Load() != 0 || w.slots.InUse() != 0 || w.withheld.Load() != 0 || len(w.ledger.held) != 0 || len(w.ledger.reporting) != 0 {
 		t.Errorf("round %d: %d handlers run, %d slots are in use, %d withheld, %d attempts held, %d reports under way",
-			round, w.handling.Load(), w.slots.inUse(), w.withheld.Load(), len(w.ledger.held), len(w.ledger.reporting))
+			round, w.handling.Load(), w.slots.InUse(), w.withheld.Load(), len(w.ledger.held), len(w.ledger.reporting))
 	}
 	for a, n := range h.runs {
 		if n != 1 {

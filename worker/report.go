@@ -8,6 +8,7 @@ import (
 	"github.com/freeslot/freeslot"
 	"github.com/freeslot/freeslot/internal/cell"
 	"github.com/freeslot/freeslot/internal/process/logging"
+	"github.com/freeslot/freeslot/internal/retry"
 )
 
 // quietTries is the number of tries of a report before that is logged. An outage of some seconds is
@@ -17,7 +18,7 @@ const quietTries = 10
 // report tells Redis how the attempt ended. It repeats that until Redis acknowledges or refuses the
 // report, or the worker's life ends. Repeating is harmless: the first report wins.
 func (w *Worker) report(comp *cell.Completion, a *attempt) {
-	pauses := retryPauses()
+	pauses := retry.Pauses()
 	for try := 1; ; try++ {
 		outcome, err := w.complete(*comp)
 		switch {
@@ -52,7 +53,7 @@ func (w *Worker) report(comp *cell.Completion, a *attempt) {
 		}
 		w.log.Debug("job.report_retried", zap.String(logging.FieldJob, comp.Attempt.Job), zap.Error(err))
 		w.requestBeat()
-		if !pause(w.life, pauses.NextBackOff()) {
+		if !retry.Wait(w.life, pauses.NextBackOff()) {
 			w.log.Warn("job.report_abandoned", zap.String(logging.FieldJob, comp.Attempt.Job), zap.Error(err))
 			w.ended(a, outcomeDropped)
 			return

@@ -79,7 +79,7 @@ func TestStalledHandlerThatDoesNotReturn(t *testing.T) {
 		if took := time.Since(begun); took != time.Second+stopGrace {
 			t.Errorf("given up after %s", took)
 		}
-		if n := w.slots.inUse(); n != 1 {
+		if n := w.slots.InUse(); n != 1 {
 			t.Errorf("%d slots in use", n)
 		}
 		comp := f.end(t, f.assign(2, freeslot.Job{Service: "quick"}))
@@ -92,7 +92,7 @@ func TestStalledHandlerThatDoesNotReturn(t *testing.T) {
 		if comp := f.end(t, later); comp.State != freeslot.StateSucceeded {
 			t.Errorf("%+v once the handler has returned", comp)
 		}
-		if n := w.slots.inUse(); n != 0 {
+		if n := w.slots.InUse(); n != 0 {
 			t.Errorf("%d slots in use", n)
 		}
 	}, func(*Worker) { release = make(chan struct{}) }, handle("stuck", func(context.Context, *Job) (any, error) { <-release; return "late", nil }), handle("quick", returns(1, nil)))
@@ -139,8 +139,8 @@ func TestStuckHandlersOfLostAttemptsAreNotOffered(t *testing.T) {
 		}
 		close(release)
 		f.await(t, "all slots", func() bool { return f.size == 3 })
-		if _, ok := f.ended[lost]; ok || w.slots.inUse() != 0 {
-			t.Errorf("reported: %t, %d slots in use", ok, w.slots.inUse())
+		if _, ok := f.ended[lost]; ok || w.slots.InUse() != 0 {
+			t.Errorf("reported: %t, %d slots in use", ok, w.slots.InUse())
 		}
 	}, func(*Worker) { release = make(chan struct{}) }, handle("stuck", func(context.Context, *Job) (any, error) { <-release; return "late", nil }), handle("quick", returns(1, nil)))
 }
@@ -166,8 +166,8 @@ func TestStuckHandlersOfCancelledAttemptsAreNotOffered(t *testing.T) {
 		}
 		close(release)
 		f.await(t, "all slots", func() bool { return f.size == 3 })
-		if _, ok := f.ended[lost]; ok || w.slots.inUse() != 0 {
-			t.Errorf("reported: %t, %d slots in use", ok, w.slots.inUse())
+		if _, ok := f.ended[lost]; ok || w.slots.InUse() != 0 {
+			t.Errorf("reported: %t, %d slots in use", ok, w.slots.InUse())
 		}
 	}, func(*Worker) { release = make(chan struct{}) }, handle("stuck", func(context.Context, *Job) (any, error) { <-release; return "late", nil }), handle("quick", returns(1, nil)))
 }

@@ -8,13 +8,14 @@ import (
 
 	"github.com/freeslot/freeslot"
 	"github.com/freeslot/freeslot/internal/cell"
+	gatewayclient "github.com/freeslot/freeslot/internal/gateway/client"
 )
 
 // specTimeout is longer than callTimeout: a large payload takes long to come, and a call that is
 // cut off begins anew. Heartbeats notice a dead connection.
 const specTimeout = 4 * callTimeout
 
-// store is the part of a cell that a worker uses: redisStore, or *gatewayStore. The worker does not
+// store is the part of a cell that a worker uses: redisStore, or *gatewayclient.Store. The worker does not
 // know which one it has.
 type store interface {
 	Register(ctx context.Context, node freeslot.Node, epoch cell.Epoch) (cell.Registration, error)
@@ -36,9 +37,11 @@ func (w *Worker) openStore(ctx context.Context, reg prometheus.Registerer) (stor
 	if w.cfg.Gateway == "" {
 		return openRedis(ctx, w.cfg, reg)
 	}
-	s, err := newGatewayStore(w.cfg, w.epoch, w.requestBeat, w.metrics.gateway)
+	of := w.cfg.gateway()
+	of.Epoch, of.Beat = w.epoch, w.requestBeat
+	s, err := gatewayclient.New(of, w.cfg.Logger, w.metrics.gateway)
 	if err != nil {
 		return nil, nil, err
 	}
-	return s, s.stop, s.start(ctx)
+	return s, s.Stop, s.Start(ctx)
 }

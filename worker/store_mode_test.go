@@ -18,6 +18,8 @@ import (
 	"github.com/freeslot/freeslot"
 	"github.com/freeslot/freeslot/internal/cell"
 	"github.com/freeslot/freeslot/internal/gateway"
+	gatewayclient "github.com/freeslot/freeslot/internal/gateway/client"
+	"github.com/freeslot/freeslot/internal/testing/gatewaytest"
 	"github.com/freeslot/freeslot/internal/testing/redistest"
 )
 
@@ -76,25 +78,26 @@ func serveGateway(t *testing.T, listener net.Listener, c gateway.Cell, limit tim
 // behindGateway puts a gateway between a fake worker and its cell, in memory.
 func behindGateway(t *testing.T, w *Worker, f *fakeCell) {
 	t.Helper()
-	var p pipes
-	serveGateway(t, p.listen("gateway"), &linkedCell{fakeCell: f}, cell.DefaultHeartbeatLimit)
+	var p gatewaytest.Network
+	serveGateway(t, p.Listen("gateway"), &linkedCell{fakeCell: f}, cell.DefaultHeartbeatLimit)
 	openThrough(w, f, &p)
 }
 
-// openThrough has a worker dial through the pipes.
-func openThrough(w *Worker, f *fakeCell, p *pipes) {
+// openThrough has a worker dial through the gatewaytest.Network.
+func openThrough(w *Worker, f *fakeCell, p *gatewaytest.Network) {
 	w.open = func(ctx context.Context) (store, func(context.Context) error, error) {
-		s, err := newGatewayStore(w.cfg, w.epoch, w.requestBeat, w.metrics.gateway)
+		cfg := w.cfg.gateway()
+		cfg.Epoch, cfg.Beat, cfg.Dial = w.epoch, w.requestBeat, p.Dial
+		s, err := gatewayclient.New(cfg, w.cfg.Logger, w.metrics.gateway)
 		if err != nil {
 			return nil, nil, err
 		}
-		s.transport.DialContext, s.transport.Proxy = p.dial, nil
 		closed := func() { f.with(func() { f.closed = true }) }
-		if err := s.start(ctx); err != nil {
+		if err := s.Start(ctx); err != nil {
 			closed()
 			return nil, nil, err
 		}
-		return s, func(ctx context.Context) error { closed(); return s.stop(ctx) }, nil
+		return s, func(ctx context.Context) error { closed(); return s.Stop(ctx) }, nil
 	}
 }
 

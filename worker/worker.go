@@ -10,7 +10,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/cenkalti/backoff/v5"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/redis/rueidis"
 	"go.opentelemetry.io/otel/trace"
@@ -18,8 +17,10 @@ import (
 
 	"github.com/freeslot/freeslot"
 	"github.com/freeslot/freeslot/internal/cell"
+	gatewayclient "github.com/freeslot/freeslot/internal/gateway/client"
 	"github.com/freeslot/freeslot/internal/node/collector"
 	"github.com/freeslot/freeslot/internal/process/logging"
+	"github.com/freeslot/freeslot/internal/slot"
 )
 
 // Reasons that end a worker or a handler's context (see context.Cause).
@@ -54,9 +55,6 @@ const (
 	drainingTimeout = time.Second
 	// reportTimeout bounds, while stopping, the reports of interrupted jobs.
 	reportTimeout = 2 * time.Second
-	// shortestRetry and longestRetry bound the pauses between attempts at one call.
-	shortestRetry = 50 * time.Millisecond
-	longestRetry  = 2 * time.Second
 )
 
 // Job is a job as a handler sees it. It belongs to the handler.
@@ -107,7 +105,7 @@ type Worker struct {
 	store      store
 	epoch      cell.Epoch
 	ledger     *ledger
-	slots      *slots
+	slots      *slot.Slots
 	figures    *collector.Runner // set by start
 	progress   *progress
 	// limit is the heartbeat limit; set by start. stopGrace is the constant, except in tests.
@@ -185,7 +183,7 @@ func New(cfg Config) (*Worker, error) {
 		return nil, fmt.Errorf("register metrics: %w", err)
 	}
 	if cfg.Gateway != "" {
-		if m.gateway, err = newGatewayMetrics(reg); err != nil {
+		if m.gateway, err = gatewayclient.NewMetrics(reg); err != nil {
 			return nil, fmt.Errorf("register metrics: %w", err)
 		}
 	}
@@ -199,7 +197,7 @@ func New(cfg Config) (*Worker, error) {
 		tracer:   cfg.TracerProvider.Tracer("github.com/freeslot/freeslot/worker"),
 		profile:  newProfile(cfg.Node),
 		ledger:   newLedger(context.Background(), cfg.Node.MaxConcurrency),
-		slots:    newSlots(cfg.Node.MaxConcurrency),
+		slots:    slot.New(cfg.Node.MaxConcurrency),
 		beatNow:  make(chan struct{}, 1),
 		renewals: make(chan time.Time, 1),
 		progress: newProgress(cfg.ProgressInterval, m),
@@ -456,23 +454,5 @@ func closeOnce(c chan struct{}) {
 	case <-c:
 	default:
 		close(c)
-	}
-}
-
-// retryPauses are exponential with jitter, so that a fleet does not come back in step.
-func retryPauses() *backoff.ExponentialBackOff {
-	b := backoff.NewExponentialBackOff()
-	b.InitialInterval = shortestRetry
-	b.MaxInterval = longestRetry
-	return b
-}
-
-// pause waits for d. It returns false if ctx ended before.
-func pause(ctx context.Context, d time.Duration) bool {
-	select {
-	case <-time.After(d):
-		return true
-	case <-ctx.Done():
-		return false
 	}
 }

@@ -22,6 +22,7 @@ import (
 	"github.com/freeslot/freeslot"
 	"github.com/freeslot/freeslot/internal/cell"
 	"github.com/freeslot/freeslot/internal/node/collector"
+	"github.com/freeslot/freeslot/internal/retry"
 	"github.com/freeslot/freeslot/internal/script"
 )
 
@@ -440,7 +441,7 @@ func TestRedisAwayForLongerThanTheLimit(t *testing.T) {
 		}
 		next := f.assign(3, freeslot.Job{Service: "kept"})
 		f.end(t, next)
-		if d := time.Since(back); d > 2*longestRetry {
+		if d := time.Since(back); d > 2*retry.Longest {
 			t.Fatalf("%s until things went on", d)
 		}
 		if _, ok := f.ended[lost]; ok {

@@ -1,4 +1,4 @@
-package worker
+package client
 
 import (
 	"context"
@@ -18,6 +18,7 @@ import (
 	"github.com/freeslot/freeslot"
 	"github.com/freeslot/freeslot/internal/cell"
 	"github.com/freeslot/freeslot/internal/gateway/frame"
+	"github.com/freeslot/freeslot/internal/testing/gatewaytest"
 )
 
 // slowConn sends 10 Mbit/s, and nothing while busy has a token.
@@ -39,10 +40,10 @@ func (c slowConn) Write(p []byte) (n int, err error) {
 }
 
 // slow makes the store's line slow from the next connect on, and returns what stops it.
-func (s *scriptedStore) slow(p *pipes) (busy chan struct{}) {
+func (s *scriptedStore) slow(p *gatewaytest.Network) (busy chan struct{}) {
 	busy = make(chan struct{}, 1)
 	s.transport.DialContext = func(ctx context.Context, network, addr string) (net.Conn, error) {
-		conn, err := p.dial(ctx, network, addr)
+		conn, err := p.Dial(ctx, network, addr)
 		if err != nil {
 			return nil, err
 		}
@@ -52,21 +53,14 @@ func (s *scriptedStore) slow(p *pipes) (busy chan struct{}) {
 }
 
 // startSlowStore starts a store with a slow line, and returns its session besides.
-func startSlowStore(t *testing.T, p *pipes) (s *scriptedStore, peer *scriptedSession, busy chan struct{}) {
+func startSlowStore(t *testing.T, p *gatewaytest.Network) (s *scriptedStore, peer *gatewaytest.Session, busy chan struct{}) {
 	t.Helper()
-	g := serveScripted(t, p, "a")
+	g := gatewaytest.Serve(t, p, "a")
 	s = newScriptedStore(t, p, Config{Gateway: "ws://a"})
 	busy = s.slow(p)
-	if err := s.start(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), callTimeout)
-		defer cancel()
-		_ = s.stop(ctx)
-	})
-	peer = g.session()
-	peer.socket.SetReadLimit(-1)
+	s.startUntilEnd(t)
+	peer = g.Session()
+	peer.Socket.SetReadLimit(-1)
 	return s, peer, busy
 }
 
@@ -75,17 +69,17 @@ func startSlowStore(t *testing.T, p *pipes) (s *scriptedStore, peer *scriptedSes
 func TestGatewayManyResultsAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const results = 100
-		var p pipes
+		var p gatewaytest.Network
 		s, peer, _ := startSlowStore(t, &p)
 		arrived := map[frame.Attempt]int{}
 		go func() {
-			for q := range peer.requests {
+			for q := range peer.Requests {
 				switch q.Type {
 				case frame.TypeHeartbeat:
-					peer.send(&frame.Answer{Type: frame.TypeBeat, ID: q.ID})
+					peer.Send(&frame.Answer{Type: frame.TypeBeat, ID: q.ID})
 				case frame.TypeComplete:
 					arrived[*q.Attempt]++
-					peer.send(&frame.Answer{Type: frame.TypeCompleted, ID: q.ID, Outcome: "completed"})
+					peer.Send(&frame.Answer{Type: frame.TypeCompleted, ID: q.ID, Outcome: "completed"})
 				}
 			}
 		}()
@@ -118,7 +112,7 @@ func TestGatewayManyResultsAtOnce(t *testing.T) {
 		took := time.Since(begin)
 		close(ended)
 		beats.Wait()
-		if took < callTimeout || took > 6*time.Second {
+		if took < s.cfg.CallTimeout || took > 6*time.Second {
 			t.Errorf("the results took %s", took)
 		}
 		for n := range results {
@@ -132,11 +126,11 @@ func TestGatewayManyResultsAtOnce(t *testing.T) {
 // TestGatewayQueue: a heartbeat comes before what waits, and what was given up is not sent.
 func TestGatewayQueue(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var p pipes
+		var p gatewaytest.Network
 		s, peer, busy := startSlowStore(t, &p)
 		busy <- struct{}{}
 		complete := func(ctx context.Context, n int) <-chan error {
-			done := async(func() error {
+			done := gatewaytest.Async(func() error {
 				_, err := s.Complete(ctx, cell.Completion{Attempt: id(n), State: freeslot.StateSucceeded})
 				return err
 			})
@@ -154,14 +148,14 @@ func TestGatewayQueue(t *testing.T) {
 		<-busy
 		answer := func(n int) {
 			t.Helper()
-			q := peer.next(frame.TypeComplete)
+			q := peer.Next(frame.TypeComplete)
 			if *q.Attempt != framed(n) {
 				t.Errorf("got the report of %v, expected %v", *q.Attempt, framed(n))
 			}
-			peer.send(&frame.Answer{Type: frame.TypeCompleted, ID: q.ID, Outcome: "completed"})
+			peer.Send(&frame.Answer{Type: frame.TypeCompleted, ID: q.ID, Outcome: "completed"})
 		}
 		answer(1)
-		peer.send(&frame.Answer{Type: frame.TypeBeat, ID: peer.next(frame.TypeHeartbeat).ID})
+		peer.Send(&frame.Answer{Type: frame.TypeBeat, ID: peer.Next(frame.TypeHeartbeat).ID})
 		answer(3)
 		for _, done := range []<-chan error{first, beat, third} {
 			if err := <-done; err != nil {
@@ -176,10 +170,10 @@ func TestGatewayQueue(t *testing.T) {
 func TestGatewayManySpecsAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const specs = 100
-		var p pipes
-		g := serveScripted(t, &p, "a")
+		var p gatewaytest.Network
+		g := gatewaytest.Serve(t, &p, "a")
 		s := startScriptedStore(t, &p, Config{Gateway: "ws://a"})
-		peer := g.session()
+		peer := g.Session()
 		var reads sync.WaitGroup
 		for range specs {
 			reads.Go(func() {
@@ -191,11 +185,11 @@ func TestGatewayManySpecsAtOnce(t *testing.T) {
 		most := 0
 		for answered := range specs {
 			synctest.Wait()
-			n := len(peer.requests)
+			n := len(peer.Requests)
 			if most = max(most, n); answered == 0 && n != 1 {
 				t.Errorf("%d requests under way before the first answer", n)
 			}
-			peer.send(&frame.Answer{Type: frame.TypeSpec, ID: peer.next(frame.TypeSpec).ID, Job: &freeslot.Job{Service: "s"}})
+			peer.Send(&frame.Answer{Type: frame.TypeSpec, ID: peer.Next(frame.TypeSpec).ID, Job: &freeslot.Job{Service: "s"}})
 		}
 		reads.Wait()
 		if most != maxSpecs {
@@ -251,12 +245,12 @@ func TestGatewaySpecsOnFarLine(t *testing.T) {
 		t.Run(limit.String(), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				const specs = 256
-				var p pipes
-				g := serveScripted(t, &p, "a")
-				g.limit = limit
+				var p gatewaytest.Network
+				g := gatewaytest.Serve(t, &p, "a")
+				g.Limit = limit
 				s := newScriptedStore(t, &p, Config{Gateway: "ws://a"})
 				s.transport.DialContext = func(ctx context.Context, network, addr string) (net.Conn, error) {
-					conn, err := p.dial(ctx, network, addr)
+					conn, err := p.Dial(ctx, network, addr)
 					if err != nil {
 						return nil, err
 					}
@@ -264,15 +258,15 @@ func TestGatewaySpecsOnFarLine(t *testing.T) {
 					go c.receive()
 					return c, nil
 				}
-				if err := s.start(t.Context()); err != nil {
+				if err := s.Start(t.Context()); err != nil {
 					t.Fatal(err)
 				}
-				defer func() { _ = s.stop(t.Context()) }()
-				peer := g.session()
+				defer func() { _ = s.Stop(t.Context()) }()
+				peer := g.Session()
 				go func() {
 					job := &freeslot.Job{Service: "s", Payload: json.RawMessage(`"` + strings.Repeat("x", 8_000) + `"`)}
-					for q := range peer.requests {
-						peer.send(&frame.Answer{Type: frame.TypeSpec, ID: q.ID, Job: job})
+					for q := range peer.Requests {
+						peer.Send(&frame.Answer{Type: frame.TypeSpec, ID: q.ID, Job: job})
 					}
 				}()
 				begin := time.Now()
@@ -307,28 +301,28 @@ func (c slowReads) Read(p []byte) (int, error) {
 func TestGatewaySpecsOnSlowLine(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const specs = 64
-		var p pipes
-		g := serveScripted(t, &p, "a")
+		var p gatewaytest.Network
+		g := gatewaytest.Serve(t, &p, "a")
 		s := newScriptedStore(t, &p, Config{Gateway: "ws://a"})
 		s.transport.DialContext = func(ctx context.Context, network, addr string) (net.Conn, error) {
-			conn, err := p.dial(ctx, network, addr)
+			conn, err := p.Dial(ctx, network, addr)
 			return slowReads{conn}, err
 		}
-		if err := s.start(t.Context()); err != nil {
+		if err := s.Start(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		defer func() { _ = s.stop(t.Context()) }()
+		defer func() { _ = s.Stop(t.Context()) }()
 		asked := 0
-		peer := g.session()
+		peer := g.Session()
 		go func() {
 			job := &freeslot.Job{Service: "s", Payload: json.RawMessage(`"` + strings.Repeat("x", 60_000) + `"`)}
-			for q := range peer.requests {
+			for q := range peer.Requests {
 				if q.Type == frame.TypeHeartbeat {
-					peer.send(&frame.Answer{Type: frame.TypeBeat, ID: q.ID})
+					peer.Send(&frame.Answer{Type: frame.TypeBeat, ID: q.ID})
 					continue
 				}
 				asked++
-				peer.send(&frame.Answer{Type: frame.TypeSpec, ID: q.ID, Job: job})
+				peer.Send(&frame.Answer{Type: frame.TypeSpec, ID: q.ID, Job: job})
 			}
 		}()
 		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
@@ -363,7 +357,7 @@ func TestGatewaySpecsOnSlowLine(t *testing.T) {
 				waits = false
 			}
 		}
-		if len(g.sessions) > 0 {
+		if len(g.Sessions) > 0 {
 			t.Error("the node has left its gateway")
 		}
 		if asked != specs {
@@ -376,14 +370,14 @@ func TestGatewaySpecsOnSlowLine(t *testing.T) {
 // whose answer does not begin is asked for again soon.
 func TestGatewayLargeSpecOnSlowLine(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var p pipes
-		g := serveScripted(t, &p, "a")
+		var p gatewaytest.Network
+		g := gatewaytest.Serve(t, &p, "a")
 		answer, err := frame.Append(nil, &frame.Answer{Type: frame.TypeSpec, Job: &freeslot.Job{Service: "s", Payload: json.RawMessage(`"` + strings.Repeat("x", 1<<20) + `"`)}})
 		if err != nil {
 			t.Fatal(err)
 		}
 		var silent atomic.Bool
-		g.bulk = func(w http.ResponseWriter, r *http.Request) {
+		g.Bulk = func(w http.ResponseWriter, r *http.Request) {
 			_, _ = io.Copy(io.Discard, r.Body)
 			if silent.Load() {
 				<-r.Context().Done()
@@ -395,10 +389,10 @@ func TestGatewayLargeSpecOnSlowLine(t *testing.T) {
 			}
 		}
 		s := startScriptedStore(t, &p, Config{Gateway: "ws://a"})
-		peer := g.session()
+		peer := g.Session()
 		spec := func() <-chan error {
-			done := async(func() error { _, _, err := s.Spec(t.Context(), "j"); return err })
-			peer.send(&frame.Answer{Type: frame.TypeSpec, ID: peer.next(frame.TypeSpec).ID, Large: true})
+			done := gatewaytest.Async(func() error { _, _, err := s.Spec(t.Context(), "j"); return err })
+			peer.Send(&frame.Answer{Type: frame.TypeSpec, ID: peer.Next(frame.TypeSpec).ID, Large: true})
 			return done
 		}
 		for _, done := range []<-chan error{spec(), spec(), spec()} {

@@ -1,4 +1,4 @@
-package worker
+package client
 
 import (
 	"bytes"
@@ -23,8 +23,8 @@ const (
 // post sends a request that is too large for the connection beside it, so that no heartbeat waits
 // behind it. It ends with the connection, whose session it belongs to. It returns the errors of
 // roundTrip.
-func (s *gatewayStore) post(
-	ctx context.Context, conn *gatewayConnection, path string, req *frame.Request,
+func (s *Store) post(
+	ctx context.Context, conn *connection, path string, req *frame.Request,
 ) (*frame.Answer, error) {
 	if err := conn.enter(ctx, s.bulk); err != nil {
 		return nil, err
@@ -47,7 +47,7 @@ func (s *gatewayStore) post(
 	}
 	r.Header.Set("Authorization", "Bearer "+conn.token)
 	r.Header.Set("Content-Type", "application/json")
-	r.Header.Set(frame.NodeHeader, s.cfg.Node.ID)
+	r.Header.Set(frame.NodeHeader, s.cfg.Node)
 	r.Header.Set(frame.SessionHeader, conn.welcome.Session)
 	resp, err := s.client().Do(r)
 	if err != nil {

@@ -1,4 +1,4 @@
-package worker
+package client
 
 import (
 	"cmp"
@@ -11,6 +11,7 @@ import (
 	"github.com/freeslot/freeslot"
 	"github.com/freeslot/freeslot/internal/cell"
 	"github.com/freeslot/freeslot/internal/gateway/frame"
+	"github.com/freeslot/freeslot/internal/retry"
 )
 
 // moveParts divides the heartbeat limit into the parts that a move may take: the silence before it,
@@ -24,12 +25,12 @@ var (
 )
 
 // part returns an eighth of the gateway's heartbeat limit.
-func (c *gatewayConnection) part() time.Duration { return max(c.limit()/moveParts, minBeatTimeout) }
+func (c *connection) part() time.Duration { return max(c.limit()/moveParts, minBeatTimeout) }
 
 // awaitBeat makes the node look for another gateway if no heartbeat is answered in time. The time
 // begins with the first unanswered heartbeat, because a call may end before. The caller holds
 // store.mu.
-func (c *gatewayConnection) awaitBeat() {
+func (c *connection) awaitBeat() {
 	if c.late != nil {
 		return
 	}
@@ -46,7 +47,7 @@ func (c *gatewayConnection) awaitBeat() {
 }
 
 // endAwaitBeat ends the wait. The caller holds store.mu.
-func (c *gatewayConnection) endAwaitBeat() {
+func (c *connection) endAwaitBeat() {
 	if c.late != nil {
 		c.late.Stop()
 		c.late = nil
@@ -54,7 +55,7 @@ func (c *gatewayConnection) endAwaitBeat() {
 }
 
 // heard takes in the answer to a heartbeat. The caller holds store.mu.
-func (c *gatewayConnection) heard(a *frame.Answer) {
+func (c *connection) heard(a *frame.Answer) {
 	c.endAwaitBeat()
 	if a.Type == frame.TypeError && a.Code == freeslot.CodeUnavailable {
 		c.doubt = errBeatRefused
@@ -70,7 +71,7 @@ func reachesRedis(a *frame.Answer) bool {
 	return a.Type == frame.TypeBeat || a.Type == frame.TypeError && a.Code == frame.CodeUnknownNode
 }
 
-func (s *gatewayStore) doubtOf(conn *gatewayConnection) error {
+func (s *Store) doubtOf(conn *connection) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return conn.doubt
@@ -79,10 +80,10 @@ func (s *gatewayStore) doubtOf(conn *gatewayConnection) error {
 // movePause returns the pause before another gateway is tried. It grows until the node's own
 // gateway has carried out a heartbeat: while Redis is away, a connect of each node at each
 // heartbeat would be a storm.
-func (c *gatewayConnection) movePause() time.Duration {
+func (c *connection) movePause() time.Duration {
 	c.store.mu.Lock()
 	defer c.store.mu.Unlock()
-	calm, longest := c.calm, longestRetry
+	calm, longest := c.calm, retry.Longest
 	if errors.Is(c.doubt, errBeatRefused) {
 		longest = c.limit()
 	}
@@ -95,7 +96,7 @@ func (c *gatewayConnection) movePause() time.Duration {
 // also if its own gateway has answered meanwhile. So an outage of Redis moves no node: no gateway
 // reaches Redis then, and when Redis is back the node's own gateway comes first. tryOther returns
 // the connection that the node has then.
-func (s *gatewayStore) tryOther(ctx context.Context, conn *gatewayConnection) *gatewayConnection {
+func (s *Store) tryOther(ctx context.Context, conn *connection) *connection {
 	select {
 	case <-time.After(conn.movePause()):
 	case <-conn.ended:
@@ -119,7 +120,7 @@ func (s *gatewayStore) tryOther(ctx context.Context, conn *gatewayConnection) *g
 	switch {
 	case err == nil:
 		s.log.Warn("gateway.moved", append(candidate.fields(), zap.String("from", conn.url.Host), zap.Error(why))...)
-		s.beat()
+		s.cfg.Beat()
 		return candidate
 	case s.doubtOf(conn) != nil:
 		s.log.Info("gateway.stays", append(conn.fields(), zap.Error(why), zap.NamedError("other", err))...)
@@ -128,7 +129,7 @@ func (s *gatewayStore) tryOther(ctx context.Context, conn *gatewayConnection) *g
 	return conn
 }
 
-func (s *gatewayStore) dialBeside(ctx context.Context, conn *gatewayConnection) (*gatewayConnection, error) {
+func (s *Store) dialBeside(ctx context.Context, conn *connection) (*connection, error) {
 	ctx, cancel := context.WithTimeout(ctx, conn.part())
 	defer cancel()
 	candidate, err := s.dial(ctx, s.other(conn.url), false)
@@ -142,7 +143,7 @@ func (s *gatewayStore) dialBeside(ctx context.Context, conn *gatewayConnection) 
 // moveTo sends the last heartbeat again, through the candidate. The candidate's reader makes it the
 // current connection when the answer comes. That heartbeat's call may have ended, so the answer is
 // not for the worker. A call that still waits repeats its heartbeat through the new connection.
-func (s *gatewayStore) moveTo(ctx context.Context, candidate, from *gatewayConnection) error {
+func (s *Store) moveTo(ctx context.Context, candidate, from *connection) error {
 	s.mu.Lock()
 	again, why := s.lastBeat, from.doubt
 	s.mu.Unlock()
@@ -155,7 +156,7 @@ func (s *gatewayStore) moveTo(ctx context.Context, candidate, from *gatewayConne
 	s.mu.Lock()
 	if from.doubt == nil {
 		s.mu.Unlock()
-		s.beat() // the answer may have named jobs
+		s.cfg.Beat() // the answer may have named jobs
 		return errBeatAnswered
 	}
 	s.candidate = candidate
@@ -177,7 +178,7 @@ func (s *gatewayStore) moveTo(ctx context.Context, candidate, from *gatewayConne
 
 // switchTo makes conn the current connection. The former one is void from then on. The caller holds
 // mu, and fatal is nil.
-func (s *gatewayStore) switchTo(conn *gatewayConnection) {
+func (s *Store) switchTo(conn *connection) {
 	if former := s.current; former != nil {
 		former.lose()
 		former.leave()

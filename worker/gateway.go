@@ -8,9 +8,10 @@ import (
 	"strings"
 	"time"
 
-	"github.com/coder/websocket"
-
+	"github.com/freeslot/freeslot"
 	"github.com/freeslot/freeslot/internal/cell"
+	gatewayclient "github.com/freeslot/freeslot/internal/gateway/client"
+	"github.com/freeslot/freeslot/internal/gateway/frame"
 )
 
 // GatewayRights tells about a gateway and the rights of the node's token.
@@ -39,31 +40,31 @@ func CheckGateway(ctx context.Context, cfg Config) (GatewayRights, error) {
 	if err := cfg.Validate(); err != nil {
 		return GatewayRights{}, err
 	}
-	m, err := newGatewayMetrics(nil)
+	m, err := gatewayclient.NewMetrics(nil)
 	if err != nil {
 		return GatewayRights{}, err
 	}
-	s, err := newGatewayStore(cfg, cell.NewEpoch(), func() {}, m)
+	of := cfg.gateway()
+	of.Epoch = cell.NewEpoch()
+	s, err := gatewayclient.New(of, cfg.Logger, m)
 	if err != nil {
 		return GatewayRights{}, err
 	}
-	return s.check(ctx)
+	welcome, err := s.Check(ctx)
+	if err != nil {
+		return GatewayRights{}, err
+	}
+	return rightsOf(welcome), nil
 }
 
-func (s *gatewayStore) check(ctx context.Context) (GatewayRights, error) {
-	defer s.transport.CloseIdleConnections()
-	conn, err := s.dialAny(ctx, true)
-	if err != nil {
-		return GatewayRights{}, err
-	}
-	_ = conn.socket.Close(websocket.StatusNormalClosure, "")
-	w := conn.welcome
+func rightsOf(w *frame.Welcome) GatewayRights {
 	return GatewayRights{
-		Replica: w.Replica, Version: w.Version, HeartbeatLimit: conn.limit(), InUse: w.InUse,
-		Token: w.Allows.Token, Nodes: w.Allows.Nodes, Expires: w.Allows.Expires,
+		Replica: w.Replica, Version: w.Version, InUse: w.InUse,
+		HeartbeatLimit: time.Duration(w.HeartbeatLimitMS) * time.Millisecond,
+		Token:          w.Allows.Token, Nodes: w.Allows.Nodes, Expires: w.Allows.Expires,
 		Services: w.Allows.Services, Pools: w.Allows.Pools, Capabilities: w.Allows.Capabilities,
 		Labels: w.Allows.Labels, Slots: w.Allows.Slots,
-	}, nil
+	}
 }
 
 // String returns one line for people.
@@ -90,4 +91,37 @@ func (r GatewayRights) String() string {
 		parts = append(parts, "but the node lives under another token or without a gateway")
 	}
 	return strings.Join(parts, "; ")
+}
+
+// gateway returns the configuration of the gateway's client, except the epoch.
+func (c *Config) gateway() gatewayclient.Config {
+	return gatewayclient.Config{
+		Gateway: c.Gateway, Token: c.Token, TokenFile: c.TokenFile, TLS: gatewayclient.TLS(c.GatewayTLS), Insecure: c.GatewayInsecure,
+		Node: c.Node.ID, Beat: func() {}, HeartbeatInterval: c.HeartbeatInterval,
+		CallTimeout: callTimeout, SpecTimeout: specTimeout,
+	}
+}
+
+// checkGateway refuses what New can already know to be wrong.
+func (c *Config) checkGateway() (bad []error) {
+	refuse := func(field, format string, args ...any) { bad = append(bad, freeslot.Invalid(field, format, args...)) }
+	if c.Gateway == "" {
+		for _, of := range []struct {
+			field string
+			set   bool
+		}{
+			{"token", c.Token != ""}, {"token_file", c.TokenFile != ""}, {"gateway_tls", c.GatewayTLS != GatewayTLS{}},
+			{"gateway_insecure", c.GatewayInsecure},
+		} {
+			if of.set {
+				refuse(of.field, "is set without gateway, expected both or none")
+			}
+		}
+		return bad
+	}
+	if c.RedisURL != "" || len(c.RedisURLs) > 0 {
+		refuse("gateway", "is set beside redis_url, expected one of them")
+	}
+	of := c.gateway()
+	return append(bad, of.Validate()...)
 }

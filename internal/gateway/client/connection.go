@@ -1,4 +1,4 @@
-package worker
+package client
 
 import (
 	"bytes"
@@ -17,18 +17,19 @@ import (
 	"github.com/freeslot/freeslot"
 	"github.com/freeslot/freeslot/internal/cell"
 	"github.com/freeslot/freeslot/internal/gateway/frame"
+	"github.com/freeslot/freeslot/internal/slot"
 )
 
 const (
-	// gatewayReadLimit is the largest frame from a gateway.
-	gatewayReadLimit = 8 << 20
+	// readLimit is the largest frame from a gateway.
+	readLimit = 8 << 20
 	// arrayBytes is about the largest frame of several messages. A heartbeat may have to wait for
 	// one frame.
 	arrayBytes = 16 << 10
 	// reportBytes bounds the complete requests under way: others share the line with them.
 	reportBytes = 256 << 10
-	// gatewayWriteTimeout bounds one write.
-	gatewayWriteTimeout = 10 * time.Second
+	// writeTimeout bounds one write.
+	writeTimeout = 10 * time.Second
 	// goodbyeTimeout bounds the close handshake.
 	goodbyeTimeout = time.Second
 	// sparePlaces is the number of a session's requests that are kept for other types than complete
@@ -44,11 +45,11 @@ const (
 // errConnectionLost is returned by roundTrip when the connection has ended before the answer.
 var errConnectionLost = errors.New("the connection to the gateway was lost")
 
-// gatewayConnection is one connection to one gateway, from its welcome on. start makes its two
+// connection is one connection to one gateway, from its welcome on. start makes its two
 // goroutines: the reader gives answers to their calls, and the writer sends what is queued and
 // closes the socket. Its queue is bounded by the calls under way, and by reportBytes.
-type gatewayConnection struct {
-	store   *gatewayStore
+type connection struct {
+	store   *Store
 	socket  *websocket.Conn
 	url     *url.URL
 	token   string
@@ -60,8 +61,8 @@ type gatewayConnection struct {
 	cut context.CancelCauseFunc
 	// places bounds the complete and spec requests under way, so that there is room for others.
 	places  chan struct{}
-	specs   *slots        // spec requests under way
-	room    *slots        // bytes of complete requests under way, at most reportBytes
+	specs   *slot.Slots   // spec requests under way
+	room    *slot.Slots   // bytes of complete requests under way, at most reportBytes
 	filled  chan struct{} // holds a token if out has grown
 	goaway  chan struct{} // holds a token once the gateway asks the node to leave
 	doubted chan struct{} // holds a token once doubt was set
@@ -74,8 +75,8 @@ type gatewayConnection struct {
 
 	// store.mu guards the fields that follow.
 
-	pending map[uint64]*gatewayCall
-	out     []*gatewayCall // requests that are not written yet
+	pending map[uint64]*pendingCall
+	out     []*pendingCall // requests that are not written yet
 	lost    bool           // nothing more is sent
 	beaten  bool           // a heartbeat has been answered
 	refusal error
@@ -90,10 +91,10 @@ type gatewayConnection struct {
 	least time.Duration
 }
 
-// gatewayCall is a request under way. The writer closes written. The reader, or lose, sets the rest
+// pendingCall is a request under way. The writer closes written. The reader, or lose, sets the rest
 // and then closes done.
-type gatewayCall struct {
-	conn    *gatewayConnection
+type pendingCall struct {
+	conn    *connection
 	id      uint64
 	beat    bool // true for a heartbeat
 	began   time.Time
@@ -107,31 +108,31 @@ type gatewayCall struct {
 	lost    bool
 }
 
-// newGatewayConnection makes a connection for a socket whose welcome took that long.
-func newGatewayConnection(
-	s *gatewayStore, socket *websocket.Conn, to *url.URL, token string, welcome *frame.Welcome, took time.Duration,
-) *gatewayConnection {
+// newConnection makes a connection for a socket whose welcome took that long.
+func newConnection(
+	s *Store, socket *websocket.Conn, to *url.URL, token string, welcome *frame.Welcome, took time.Duration,
+) *connection {
 	leaving := make(chan struct{})
-	c := &gatewayConnection{
+	c := &connection{
 		store: s, socket: socket, url: to, token: token, number: s.dials, welcome: *welcome,
 		places: make(chan struct{}, max(welcome.MaxRequests-sparePlaces, 1)),
-		specs:  newSlots(1), specsAtOnce: 1, room: newSlots(reportBytes),
+		specs:  slot.New(1), specsAtOnce: 1, room: slot.New(reportBytes),
 		filled: make(chan struct{}, 1), goaway: make(chan struct{}, 1), doubted: make(chan struct{}, 1),
 		ended:   make(chan struct{}),
-		leaving: leaving, leave: sync.OnceFunc(func() { close(leaving) }), pending: map[uint64]*gatewayCall{},
+		leaving: leaving, leave: sync.OnceFunc(func() { close(leaving) }), pending: map[uint64]*pendingCall{},
 	}
 	c.least = min(took, c.part())
 	c.ctx, c.cut = context.WithCancelCause(context.Background())
-	socket.SetReadLimit(gatewayReadLimit)
+	socket.SetReadLimit(readLimit)
 	return c
 }
 
 // limit returns the gateway's heartbeat limit.
-func (c *gatewayConnection) limit() time.Duration {
+func (c *connection) limit() time.Duration {
 	return time.Duration(c.welcome.HeartbeatLimitMS) * time.Millisecond
 }
 
-func (c *gatewayConnection) start() {
+func (c *connection) start() {
 	c.store.loops.Go(c.writeLoop)
 	c.store.loops.Go(func() {
 		err := c.readLoop()
@@ -143,7 +144,7 @@ func (c *gatewayConnection) start() {
 }
 
 // end ends the connection. The reader calls it, once.
-func (c *gatewayConnection) end(err error) {
+func (c *connection) end(err error) {
 	s := c.store
 	s.mu.Lock()
 	select {
@@ -162,7 +163,7 @@ func (c *gatewayConnection) end(err error) {
 }
 
 // lose ends the calls under way without an answer. The caller holds store.mu.
-func (c *gatewayConnection) lose() {
+func (c *connection) lose() {
 	c.lost, c.out = true, nil
 	c.endAwaitBeat()
 	for id, call := range c.pending {
@@ -173,22 +174,22 @@ func (c *gatewayConnection) lose() {
 }
 
 // roundTrip sends a request and waits for its answer. On a slow line requests wait long before they
-// are sent. So a complete has callTimeout from the time at which it was written, and a spec has
-// specTimeout from the time at which it may be sent. Errors:
+// are sent. So a complete has CallTimeout from the time at which it was written, and a spec has
+// SpecTimeout from the time at which it may be sent. Errors:
 //
 // - ErrNotSent if ctx ended before the request was sent;
 // - errConnectionLost, or ctx's error, if the request may have been carried out;
 // - otherwise the errors of answerError.
-func (c *gatewayConnection) roundTrip(ctx context.Context, req *frame.Request) (*gatewayCall, error) {
+func (c *connection) roundTrip(ctx context.Context, req *frame.Request) (*pendingCall, error) {
 	if req.Type == frame.TypeSpec {
 		if err := c.makeRoom(ctx, c.specs, 1); err != nil {
 			return nil, err
 		}
-		defer c.specs.release(1)
+		defer c.specs.Release(1)
 		begin := time.Now()
 		defer func() { c.pace(time.Since(begin)) }()
 		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, specTimeout)
+		ctx, cancel = context.WithTimeout(ctx, c.store.cfg.SpecTimeout)
 		defer cancel()
 	}
 	if req.Type == frame.TypeComplete || req.Type == frame.TypeSpec {
@@ -205,7 +206,7 @@ func (c *gatewayConnection) roundTrip(ctx context.Context, req *frame.Request) (
 		if err := c.makeRoom(ctx, c.room, bytes); err != nil {
 			return nil, err
 		}
-		defer c.room.release(bytes)
+		defer c.room.Release(bytes)
 	}
 	call, err := c.send(req)
 	if err != nil {
@@ -218,7 +219,7 @@ func (c *gatewayConnection) roundTrip(ctx context.Context, req *frame.Request) (
 		case <-ctx.Done():
 		}
 		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, callTimeout)
+		ctx, cancel = context.WithTimeout(ctx, c.store.cfg.CallTimeout)
 		defer cancel()
 	}
 	select {
@@ -234,7 +235,7 @@ func (c *gatewayConnection) roundTrip(ctx context.Context, req *frame.Request) (
 }
 
 // enter waits for a place and takes it.
-func (c *gatewayConnection) enter(ctx context.Context, places chan struct{}) error {
+func (c *connection) enter(ctx context.Context, places chan struct{}) error {
 	select {
 	case places <- struct{}{}:
 		return nil
@@ -246,11 +247,11 @@ func (c *gatewayConnection) enter(ctx context.Context, places chan struct{}) err
 }
 
 // makeRoom waits until this much room is left, and takes it.
-func (c *gatewayConnection) makeRoom(ctx context.Context, room *slots, n int) error {
+func (c *connection) makeRoom(ctx context.Context, room *slot.Slots, n int) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	defer context.AfterFunc(c.ctx, cancel)()
-	if err := room.acquire(ctx, n); err != nil {
+	if err := room.Acquire(ctx, n); err != nil {
 		return fmt.Errorf("%w: %w", cell.ErrNotSent, err)
 	}
 	return nil
@@ -259,7 +260,7 @@ func (c *gatewayConnection) makeRoom(ctx context.Context, room *slots, n int) er
 // pace lowers the number of specs under way when one took long, and raises it when one did not.
 // Heartbeats wait behind them, and on a slow line too many specs would all come too late, again and
 // again. On a far line each answer takes long, so only the time beyond the least counts.
-func (c *gatewayConnection) pace(took time.Duration) {
+func (c *connection) pace(took time.Duration) {
 	c.store.mu.Lock()
 	defer c.store.mu.Unlock()
 	if took-c.least > (c.part()-c.least)/4 {
@@ -267,18 +268,18 @@ func (c *gatewayConnection) pace(took time.Duration) {
 	} else {
 		c.specsAtOnce = min(c.specsAtOnce+1, maxSpecs)
 	}
-	c.specs.resize(c.specsAtOnce)
+	c.specs.Resize(c.specsAtOnce)
 }
 
 // send queues a request. Heartbeats come first.
-func (c *gatewayConnection) send(req *frame.Request) (*gatewayCall, error) {
+func (c *connection) send(req *frame.Request) (*pendingCall, error) {
 	numbered := *req // a former connection may still have the request
 	numbered.ID = c.lastID.Add(1)
 	message, err := frame.Append(nil, &numbered)
 	if err != nil {
 		return nil, freeslot.Invalid(string(req.Type), "cannot be encoded: %v", err)
 	}
-	call := &gatewayCall{
+	call := &pendingCall{
 		conn: c, id: numbered.ID, beat: req.Type == frame.TypeHeartbeat, began: time.Now(), message: message,
 		written: make(chan struct{}), done: make(chan struct{}),
 	}
@@ -299,11 +300,11 @@ func (c *gatewayConnection) send(req *frame.Request) (*gatewayCall, error) {
 }
 
 // forget gives a call up: it is no longer sent.
-func (c *gatewayConnection) forget(call *gatewayCall) {
+func (c *connection) forget(call *pendingCall) {
 	c.store.mu.Lock()
 	defer c.store.mu.Unlock()
 	delete(c.pending, call.id)
-	c.out = slices.DeleteFunc(c.out, func(queued *gatewayCall) bool { return queued == call })
+	c.out = slices.DeleteFunc(c.out, func(queued *pendingCall) bool { return queued == call })
 }
 
 // answerError returns the error of an answer. It is a *freeslot.Error only if the gateway has not
@@ -328,7 +329,7 @@ func answerError(a *frame.Answer) error {
 
 // readLoop takes messages until the connection ends. It reads without a deadline: heartbeats find
 // out that a gateway is gone.
-func (c *gatewayConnection) readLoop() error {
+func (c *connection) readLoop() error {
 	for {
 		_, message, err := c.socket.Read(c.ctx)
 		if err != nil {
@@ -341,7 +342,7 @@ func (c *gatewayConnection) readLoop() error {
 }
 
 // receive carries out one message. It ignores unknown types, which are for later releases.
-func (c *gatewayConnection) receive(a *frame.Answer) error {
+func (c *connection) receive(a *frame.Answer) error {
 	s := c.store
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -367,13 +368,13 @@ func (c *gatewayConnection) receive(a *frame.Answer) error {
 			s.push(cell.Dispatch{Attempt: cell.Attempt(id), Cancel: true})
 		}
 	case a.Type == frame.TypeSync:
-		s.beat()
+		s.cfg.Beat()
 	}
 	return nil
 }
 
 // answer ends the call with this id. An answer to a call that was given up is void.
-func (c *gatewayConnection) answer(a *frame.Answer) {
+func (c *connection) answer(a *frame.Answer) {
 	call := c.pending[a.ID]
 	if call == nil {
 		return
@@ -389,7 +390,7 @@ func (c *gatewayConnection) answer(a *frame.Answer) {
 }
 
 // writeLoop sends what is queued, several messages as one array, and finally says goodbye.
-func (c *gatewayConnection) writeLoop() {
+func (c *connection) writeLoop() {
 	for {
 		select {
 		case <-c.filled:
@@ -409,7 +410,7 @@ func (c *gatewayConnection) writeLoop() {
 	}
 }
 
-func (c *gatewayConnection) flush() error {
+func (c *connection) flush() error {
 	for calls := c.take(); len(calls) > 0; calls = c.take() {
 		messages := make([][]byte, len(calls))
 		for i, call := range calls {
@@ -419,7 +420,7 @@ func (c *gatewayConnection) flush() error {
 		if len(messages) > 1 {
 			array = append(append([]byte{'['}, bytes.Join(messages, []byte{','})...), ']')
 		}
-		ctx, cancel := context.WithTimeout(c.ctx, gatewayWriteTimeout)
+		ctx, cancel := context.WithTimeout(c.ctx, writeTimeout)
 		err := c.socket.Write(ctx, websocket.MessageText, array)
 		cancel()
 		if err != nil {
@@ -433,7 +434,7 @@ func (c *gatewayConnection) flush() error {
 }
 
 // take takes the calls of the next frame out of the queue.
-func (c *gatewayConnection) take() []*gatewayCall {
+func (c *connection) take() []*pendingCall {
 	c.store.mu.Lock()
 	defer c.store.mu.Unlock()
 	n, size := 0, 0

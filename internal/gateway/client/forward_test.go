@@ -1,4 +1,4 @@
-package worker
+package client
 
 import (
 	"context"
@@ -19,6 +19,7 @@ import (
 	"github.com/freeslot/freeslot"
 	"github.com/freeslot/freeslot/internal/cell"
 	"github.com/freeslot/freeslot/internal/gateway/frame"
+	"github.com/freeslot/freeslot/internal/testing/gatewaytest"
 )
 
 // proxiedCA is set for the process that runs behind the proxy: the file with the gateway's CA.
@@ -68,9 +69,9 @@ func TestGatewayForwardProxy(t *testing.T) {
 		return
 	}
 	t.Parallel()
-	g := &scriptedGateway{t: t, host: "a", limit: 8 * time.Second, sessions: make(chan *scriptedSession, 16)}
+	g := gatewaytest.New(t, "a")
 	var posted sync.Map
-	g.bulk = func(w http.ResponseWriter, r *http.Request) {
+	g.Bulk = func(w http.ResponseWriter, r *http.Request) {
 		posted.Store(r.URL.Path, true)
 		_, _ = io.Copy(io.Discard, r.Body)
 		answer := &frame.Answer{Type: frame.TypeCompleted, Outcome: string(cell.Completed)}
@@ -99,7 +100,7 @@ func TestGatewayForwardProxy(t *testing.T) {
 	defer cancel()
 	cmd := exec.CommandContext(ctx, os.Args[0], "-test.run=^TestGatewayForwardProxy$")
 	cmd.Env = append(os.Environ(), "HTTPS_PROXY=http://user:pass@"+strings.TrimPrefix(proxy.URL, "http://"), "https_proxy=", "NO_PROXY=", "no_proxy=", proxiedCA+"="+ca)
-	ended := async(func() error {
+	ended := gatewaytest.Async(func() error {
 		out, err := cmd.CombinedOutput()
 		if err != nil {
 			t.Logf("%s", out)
@@ -107,8 +108,8 @@ func TestGatewayForwardProxy(t *testing.T) {
 		return err
 	})
 	select {
-	case peer := <-g.sessions:
-		peer.send(&frame.Answer{Type: frame.TypeSpec, ID: peer.next(frame.TypeSpec).ID, Large: true})
+	case peer := <-g.Sessions:
+		peer.Send(&frame.Answer{Type: frame.TypeSpec, ID: peer.Next(frame.TypeSpec).ID, Large: true})
 		if err := <-ended; err != nil {
 			t.Fatal(err)
 		}
@@ -135,25 +136,11 @@ func TestGatewayForwardProxy(t *testing.T) {
 // useProxied uses a store as one behind a proxy.
 func useProxied(t *testing.T, ca string) {
 	t.Helper()
-	cfg := Config{
-		Gateway: "wss://example.com", Token: "secret", Node: freeslot.Node{ID: "node-1", MaxConcurrency: 1},
-		GatewayTLS: GatewayTLS{CAFile: ca},
-	}.WithDefaults()
-	if err := cfg.Validate(); err != nil {
+	s := newStore(t, Config{Gateway: "wss://example.com", TLS: TLS{CAFile: ca}}, func() {})
+	if err := s.Start(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	m, err := newGatewayMetrics(nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	s, err := newGatewayStore(cfg, "epoch-1", func() {}, m)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := s.start(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = s.stop(t.Context()) }()
+	defer func() { _ = s.Stop(t.Context()) }()
 	if job, _, err := s.Spec(t.Context(), "j"); err != nil || job.Service != "s" {
 		t.Errorf("a large spec: %+v, %v", job, err)
 	}

@@ -1,9 +1,10 @@
-package worker
+package client
 
 import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"net/http"
 	"os"
@@ -19,27 +20,31 @@ import (
 	"github.com/freeslot/freeslot"
 	"github.com/freeslot/freeslot/internal/cell"
 	"github.com/freeslot/freeslot/internal/gateway/frame"
+	"github.com/freeslot/freeslot/internal/testing/gatewaytest"
 )
+
+// id returns attempt 1 of the numbered job.
+func id(n int) cell.Attempt { return cell.Attempt{Job: fmt.Sprintf("job-%d", n), N: 1} }
 
 func framed(n int) frame.Attempt { return frame.Attempt(id(n)) }
 
 // TestGatewayCalls: what each method sends, and what it makes of the answer.
 func TestGatewayCalls(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var p pipes
-		g := serveScripted(t, &p, "a")
-		g.replaces, g.limit = "before", 6*time.Second
+		var p gatewaytest.Network
+		g := gatewaytest.Serve(t, &p, "a")
+		g.Replaces, g.Limit = "before", 6*time.Second
 		s := startScriptedStore(t, &p, Config{Gateway: "ws://a"})
-		peer := g.session()
-		if h := peer.hello; h.Node != "node-1" || h.Epoch != "epoch-1" || h.Connection != 1 || h.Version == "" || h.Check || peer.token != "Bearer secret" {
-			t.Errorf("%+v, %s", h, peer.token)
+		peer := g.Session()
+		if h := peer.Hello; h.Node != "node-1" || h.Epoch != "epoch-1" || h.Connection != 1 || h.Version == "" || h.Check || peer.Token != "Bearer secret" {
+			t.Errorf("%+v, %s", h, peer.Token)
 		}
 		call := func(fn func() error, want frame.Type, answer *frame.Answer) (req *frame.Request, err error) {
 			t.Helper()
-			done := async(fn)
-			req = peer.next(want)
+			done := gatewaytest.Async(fn)
+			req = peer.Next(want)
 			answer.ID = req.ID
-			peer.send(answer)
+			peer.Send(answer)
 			return req, <-done
 		}
 
@@ -140,10 +145,10 @@ func TestGatewayCalls(t *testing.T) {
 // TestGatewayErrors: only what was not carried out is a *freeslot.Error.
 func TestGatewayErrors(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var p pipes
-		g := serveScripted(t, &p, "a")
+		var p gatewaytest.Network
+		g := gatewaytest.Serve(t, &p, "a")
 		s := startScriptedStore(t, &p, Config{Gateway: "ws://a"})
-		peer := g.session()
+		peer := g.Session()
 		for code, want := range map[freeslot.Code]error{
 			frame.CodeSuperseded: cell.ErrSuperseded, frame.CodeUnknownNode: cell.ErrUnknownNode,
 			freeslot.CodeUnavailable: nil, freeslot.CodeInternal: nil, frame.CodeStaleConnection: nil,
@@ -152,7 +157,7 @@ func TestGatewayErrors(t *testing.T) {
 			frame.CodeNodeInUse:          &freeslot.Error{Code: frame.CodeNodeInUse},
 		} {
 			done := s.heartbeat(t)
-			peer.send(&frame.Answer{Type: frame.TypeError, ID: peer.next(frame.TypeHeartbeat).ID, Code: code, Message: "m"})
+			peer.Send(&frame.Answer{Type: frame.TypeError, ID: peer.Next(frame.TypeHeartbeat).ID, Code: code, Message: "m"})
 			err := <-done
 			if want != nil && !errors.Is(err, want) || want == nil && (err == nil || errors.As(err, new(*freeslot.Error))) {
 				t.Errorf("%s: %v", code, err)
@@ -168,20 +173,20 @@ func TestGatewayErrors(t *testing.T) {
 // its own time. The next connection has a higher number.
 func TestGatewayRepeatsHeartbeat(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var p pipes
-		g := serveScripted(t, &p, "a")
+		var p gatewaytest.Network
+		g := gatewaytest.Serve(t, &p, "a")
 		s := startScriptedStore(t, &p, Config{Gateway: "ws://a"})
-		first := g.session()
+		first := g.Session()
 		done := s.heartbeat(t)
-		first.next(frame.TypeHeartbeat)
-		_ = first.socket.CloseNow()
-		second := g.session()
-		req := second.next(frame.TypeHeartbeat)
-		if second.hello.Connection != 2 {
-			t.Errorf("%+v", second.hello)
+		first.Next(frame.TypeHeartbeat)
+		_ = first.Socket.CloseNow()
+		second := g.Session()
+		req := second.Next(frame.TypeHeartbeat)
+		if second.Hello.Connection != 2 {
+			t.Errorf("%+v", second.Hello)
 		}
 		<-s.beats // what was missed meanwhile
-		second.send(&frame.Answer{Type: frame.TypeBeat, ID: req.ID})
+		second.Send(&frame.Answer{Type: frame.TypeBeat, ID: req.ID})
 		if err := <-done; err != nil {
 			t.Error(err)
 		}
@@ -192,12 +197,12 @@ func TestGatewayRepeatsHeartbeat(t *testing.T) {
 // by a former connection. A report whose connection ends is left to the worker.
 func TestGatewayLateAnswer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var p pipes
-		g := serveScripted(t, &p, "a")
+		var p gatewaytest.Network
+		g := gatewaytest.Serve(t, &p, "a")
 		s := startScriptedStore(t, &p, Config{Gateway: "ws://a"})
-		peer := g.session()
+		peer := g.Session()
 		complete := func() <-chan error {
-			return async(func() error {
+			return gatewaytest.Async(func() error {
 				_, err := s.Complete(context.Background(), cell.Completion{
 					Attempt: id(1), State: freeslot.StateSucceeded, Begun: func(d []cell.Dispatch) { t.Errorf("begun %+v", d) },
 				})
@@ -205,21 +210,21 @@ func TestGatewayLateAnswer(t *testing.T) {
 			})
 		}
 		begin, done := time.Now(), complete()
-		late := &frame.Answer{Type: frame.TypeCompleted, ID: peer.next(frame.TypeComplete).ID, Outcome: "completed", Begun: []frame.Delivery{{Attempt: framed(2)}}}
-		if err := <-done; !errors.Is(err, context.DeadlineExceeded) || errors.Is(err, cell.ErrNotSent) || time.Since(begin) != callTimeout {
+		late := &frame.Answer{Type: frame.TypeCompleted, ID: peer.Next(frame.TypeComplete).ID, Outcome: "completed", Begun: []frame.Delivery{{Attempt: framed(2)}}}
+		if err := <-done; !errors.Is(err, context.DeadlineExceeded) || errors.Is(err, cell.ErrNotSent) || time.Since(begin) != s.cfg.CallTimeout {
 			t.Errorf("%v after %s", err, time.Since(begin))
 		}
-		peer.send(late)
+		peer.Send(late)
 		synctest.Wait()
 		done = complete()
-		peer.next(frame.TypeComplete)
-		_ = peer.socket.CloseNow()
+		peer.Next(frame.TypeComplete)
+		_ = peer.Socket.CloseNow()
 		if err := <-done; !errors.Is(err, errConnectionLost) {
 			t.Error(err)
 		}
-		again := g.session()
+		again := g.Session()
 		synctest.Wait()
-		if len(again.requests) != 0 {
+		if len(again.Requests) != 0 {
 			t.Error("the report was repeated")
 		}
 	})
@@ -229,17 +234,17 @@ func TestGatewayLateAnswer(t *testing.T) {
 // that was sent before may have been carried out.
 func TestGatewayAway(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var p pipes
-		g := serveScripted(t, &p, "a")
+		var p gatewaytest.Network
+		g := gatewaytest.Serve(t, &p, "a")
 		s := startScriptedStore(t, &p, Config{Gateway: "ws://a"})
-		peer := g.session()
-		g.refuse = func(w http.ResponseWriter, _ *http.Request) bool {
+		peer := g.Session()
+		g.Refuse = func(w http.ResponseWriter, _ *http.Request) bool {
 			w.WriteHeader(http.StatusServiceUnavailable)
 			return true
 		}
 		done := s.heartbeat(t)
-		peer.next(frame.TypeHeartbeat)
-		_ = peer.socket.CloseNow()
+		peer.Next(frame.TypeHeartbeat)
+		_ = peer.Socket.CloseNow()
 		if err := <-done; err == nil || errors.Is(err, cell.ErrNotSent) {
 			t.Errorf("sent: %v", err)
 		}
@@ -249,18 +254,18 @@ func TestGatewayAway(t *testing.T) {
 	})
 }
 
-// TestGatewayDeliveries: jobs and cancels come in their order, with ids that entriesOf can count, and
+// TestGatewayDeliveries: jobs and cancels come in their order, with ids that the worker can count, and
 // no more at once than asked for. What is beyond the bound is dropped, and a heartbeat is requested.
 func TestGatewayDeliveries(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var p pipes
-		g := serveScripted(t, &p, "a")
+		var p gatewaytest.Network
+		g := gatewaytest.Serve(t, &p, "a")
 		s := startScriptedStore(t, &p, Config{Gateway: "ws://a"})
-		peer := g.session()
-		peer.send(&frame.Answer{Type: frame.TypeJobs, Jobs: []frame.Delivery{{Attempt: framed(1), Tenant: "acme", Job: &freeslot.Job{Service: "s"}}, {Attempt: framed(2)}}},
+		peer := g.Session()
+		peer.Send(&frame.Answer{Type: frame.TypeJobs, Jobs: []frame.Delivery{{Attempt: framed(1), Tenant: "acme", Job: &freeslot.Job{Service: "s"}}, {Attempt: framed(2)}}},
 			&frame.Answer{Type: frame.TypeCancel, Attempts: []frame.Attempt{framed(1)}}, &frame.Answer{Type: "of a later release"})
 		found, err := s.Dispatches(t.Context(), "", "", time.Second, 2)
-		if err != nil || len(found) != 2 || found[0].Attempt != id(1) || found[0].Tenant != "acme" || found[0].Job == nil || found[1].Job != nil || entriesOf(found) != 2 {
+		if err != nil || len(found) != 2 || found[0].Attempt != id(1) || found[0].Tenant != "acme" || found[0].Job == nil || found[1].Job != nil || found[0].ID == found[1].ID {
 			t.Errorf("%+v, %v", found, err)
 		}
 		if found, err = s.Dispatches(t.Context(), "", found[1].ID, time.Second, 2); err != nil || len(found) != 1 || !found[0].Cancel || found[0].Attempt != id(1) {
@@ -271,13 +276,13 @@ func TestGatewayDeliveries(t *testing.T) {
 			t.Errorf("%+v, %v", found, err)
 		}
 		ctx, cancel := context.WithCancelCause(t.Context())
-		cancel(errReadAgain)
+		cancel(errors.New("read again"))
 		if _, err = s.Dispatches(ctx, "", "", time.Second, 2); !errors.Is(err, context.Canceled) {
 			t.Error(err)
 		}
 
 		for range queueSpare {
-			peer.send(&frame.Answer{Type: frame.TypeCancel, Attempts: []frame.Attempt{framed(3)}})
+			peer.Send(&frame.Answer{Type: frame.TypeCancel, Attempts: []frame.Attempt{framed(3)}})
 		}
 		synctest.Wait()
 		select {
@@ -285,13 +290,13 @@ func TestGatewayDeliveries(t *testing.T) {
 			t.Error("a heartbeat was requested before the bound")
 		default:
 		}
-		peer.send(&frame.Answer{Type: frame.TypeCancel, Attempts: []frame.Attempt{framed(4)}})
+		peer.Send(&frame.Answer{Type: frame.TypeCancel, Attempts: []frame.Attempt{framed(4)}})
 		<-s.beats
 		found, err = s.Dispatches(t.Context(), "", "", time.Second, 2*queueSpare)
 		if err != nil || len(found) != queueSpare || found[len(found)-1].Attempt != id(3) {
 			t.Errorf("%d, %v", len(found), err)
 		}
-		peer.send(&frame.Answer{Type: frame.TypeSync})
+		peer.Send(&frame.Answer{Type: frame.TypeSync})
 		<-s.beats
 	})
 }
@@ -299,13 +304,13 @@ func TestGatewayDeliveries(t *testing.T) {
 // TestGatewayBeatWaits: a heartbeat is answered once the deliveries before its answer were taken in.
 func TestGatewayBeatWaits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var p pipes
-		g := serveScripted(t, &p, "a")
+		var p gatewaytest.Network
+		g := gatewaytest.Serve(t, &p, "a")
 		s := startScriptedStore(t, &p, Config{Gateway: "ws://a"})
-		peer := g.session()
+		peer := g.Session()
 		done := s.heartbeat(t)
-		beat := &frame.Answer{Type: frame.TypeBeat, ID: peer.next(frame.TypeHeartbeat).ID}
-		peer.send(&frame.Answer{Type: frame.TypeJobs, Jobs: []frame.Delivery{{Attempt: framed(1)}}}, beat,
+		beat := &frame.Answer{Type: frame.TypeBeat, ID: peer.Next(frame.TypeHeartbeat).ID}
+		peer.Send(&frame.Answer{Type: frame.TypeJobs, Jobs: []frame.Delivery{{Attempt: framed(1)}}}, beat,
 			&frame.Answer{Type: frame.TypeJobs, Jobs: []frame.Delivery{{Attempt: framed(2)}}})
 		read := func() {
 			t.Helper()
@@ -330,12 +335,12 @@ func TestGatewayBeatWaits(t *testing.T) {
 // TestGatewaySuperseded: after close code 4010 every call fails, and nothing dials again.
 func TestGatewaySuperseded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var p pipes
-		g := serveScripted(t, &p, "a")
+		var p gatewaytest.Network
+		g := gatewaytest.Serve(t, &p, "a")
 		s := startScriptedStore(t, &p, Config{Gateway: "ws://a"})
-		peer := g.session()
-		reading := async(func() error { _, err := s.Dispatches(t.Context(), "", "", time.Hour, 1); return err })
-		_ = peer.socket.Close(frame.CloseSuperseded, "")
+		peer := g.Session()
+		reading := gatewaytest.Async(func() error { _, err := s.Dispatches(t.Context(), "", "", time.Hour, 1); return err })
+		_ = peer.Socket.Close(frame.CloseSuperseded, "")
 		if err := <-reading; !errors.Is(err, cell.ErrSuperseded) {
 			t.Error(err)
 		}
@@ -346,7 +351,7 @@ func TestGatewaySuperseded(t *testing.T) {
 			t.Error(err)
 		}
 		s.loops.Wait()
-		if len(g.sessions) != 0 {
+		if len(g.Sessions) != 0 {
 			t.Error("it dialled again")
 		}
 	})
@@ -356,41 +361,41 @@ func TestGatewaySuperseded(t *testing.T) {
 // before it connects. It says goodbye in both cases.
 func TestGatewayGoaway(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var p pipes
-		gateways := []*scriptedGateway{serveScripted(t, &p, "a"), serveScripted(t, &p, "b")}
+		var p gatewaytest.Network
+		gateways := []*gatewaytest.Gateway{gatewaytest.Serve(t, &p, "a"), gatewaytest.Serve(t, &p, "b")}
 		s := startScriptedStore(t, &p, Config{Gateway: "ws://a,ws://b"})
 		synctest.Wait() // until one of them has the session
 		from, to := gateways[0], gateways[1]
-		if len(to.sessions) > 0 {
+		if len(to.Sessions) > 0 {
 			from, to = to, from
 		}
-		first := from.session()
+		first := from.Session()
 		done := s.heartbeat(t)
-		unanswered := first.next(frame.TypeHeartbeat)
-		first.send(&frame.Answer{Type: frame.TypeGoaway})
-		second := to.session()
-		if code := first.end(); code != websocket.StatusNormalClosure {
+		unanswered := first.Next(frame.TypeHeartbeat)
+		first.Send(&frame.Answer{Type: frame.TypeGoaway})
+		second := to.Session()
+		if code := first.End(); code != websocket.StatusNormalClosure {
 			t.Error(code)
 		}
-		if again := second.next(frame.TypeHeartbeat); again.ID == 0 || unanswered.ID == 0 {
+		if again := second.Next(frame.TypeHeartbeat); again.ID == 0 || unanswered.ID == 0 {
 			t.Error("a request without an id")
 		} else {
-			second.send(&frame.Answer{Type: frame.TypeBeat, ID: again.ID})
+			second.Send(&frame.Answer{Type: frame.TypeBeat, ID: again.ID})
 		}
 		if err := <-done; err != nil {
 			t.Error(err)
 		}
 	})
 	synctest.Test(t, func(t *testing.T) {
-		var p pipes
-		g := serveScripted(t, &p, "a")
+		var p gatewaytest.Network
+		g := gatewaytest.Serve(t, &p, "a")
 		startScriptedStore(t, &p, Config{Gateway: "ws://a"})
-		first := g.session()
-		first.send(&frame.Answer{Type: frame.TypeGoaway})
-		if code := first.end(); code != websocket.StatusNormalClosure || len(g.sessions) > 0 {
-			t.Errorf("%v, and %d more sessions", code, len(g.sessions))
+		first := g.Session()
+		first.Send(&frame.Answer{Type: frame.TypeGoaway})
+		if code := first.End(); code != websocket.StatusNormalClosure || len(g.Sessions) > 0 {
+			t.Errorf("%v, and %d more sessions", code, len(g.Sessions))
 		}
-		g.session()
+		g.Session()
 	})
 }
 
@@ -405,15 +410,15 @@ func TestGatewayToken(t *testing.T) {
 			}
 		}
 		write("one\n")
-		var p pipes
-		g := serveScripted(t, &p, "a")
+		var p gatewaytest.Network
+		g := gatewaytest.Serve(t, &p, "a")
 		startScriptedStore(t, &p, Config{Gateway: "ws://a", TokenFile: file})
-		first := g.session()
-		if first.token != "Bearer one" {
-			t.Error(first.token)
+		first := g.Session()
+		if first.Token != "Bearer one" {
+			t.Error(first.Token)
 		}
 		refused := 0
-		g.refuse = func(w http.ResponseWriter, r *http.Request) bool {
+		g.Refuse = func(w http.ResponseWriter, r *http.Request) bool {
 			if r.Header.Get("Authorization") == "Bearer three" {
 				return false
 			}
@@ -426,14 +431,14 @@ func TestGatewayToken(t *testing.T) {
 		}
 		write("two")
 		begin := time.Now()
-		_ = first.socket.Close(frame.CloseRights, "")
-		second := g.session()
-		if took := time.Since(begin); second.token != "Bearer three" || refused != 12 || took < 5*time.Second || took > 2*time.Minute {
-			t.Errorf("%s after %d refusals in %s", second.token, refused, took)
+		_ = first.Socket.Close(frame.CloseRights, "")
+		second := g.Session()
+		if took := time.Since(begin); second.Token != "Bearer three" || refused != 12 || took < 5*time.Second || took > 2*time.Minute {
+			t.Errorf("%s after %d refusals in %s", second.Token, refused, took)
 		}
 		begin = time.Now()
-		_ = second.socket.Close(frame.CloseDefect, "")
-		g.session()
+		_ = second.Socket.Close(frame.CloseDefect, "")
+		g.Session()
 		if took := time.Since(begin); took < defectPause || took > 2*defectPause {
 			t.Errorf("after a defect it was back in %s", took)
 		}
@@ -497,15 +502,15 @@ func TestGatewayStart(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				var p pipes
-				g := serveScripted(t, &p, "a")
-				g.refuse = func(w http.ResponseWriter, r *http.Request) bool { test.refuse(w, r); return true }
+				var p gatewaytest.Network
+				g := gatewaytest.Serve(t, &p, "a")
+				g.Refuse = func(w http.ResponseWriter, r *http.Request) bool { test.refuse(w, r); return true }
 				cfg := Config{Gateway: test.gateway}
 				if test.change != nil {
 					test.change(&cfg)
 				}
 				s := newScriptedStore(t, &p, cfg)
-				if err := s.start(t.Context()); err == nil || err.Error() != test.want {
+				if err := s.Start(t.Context()); err == nil || err.Error() != test.want {
 					t.Errorf("got  %v\nwant %s", err, test.want)
 				}
 			})
@@ -516,11 +521,11 @@ func TestGatewayStart(t *testing.T) {
 // TestGatewayBulk: large results and specs go by HTTP, two at once, and belong to the session.
 func TestGatewayBulk(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var p pipes
-		g := serveScripted(t, &p, "a")
+		var p gatewaytest.Network
+		g := gatewaytest.Serve(t, &p, "a")
 		arrived, release := make(chan string, 16), make(chan struct{})
 		large := json.RawMessage(`"` + strings.Repeat("x", frame.InlineBytes) + `"`)
-		g.bulk = func(w http.ResponseWriter, r *http.Request) {
+		g.Bulk = func(w http.ResponseWriter, r *http.Request) {
 			if r.Method != http.MethodPost || r.Header.Get("Authorization") != "Bearer secret" || r.Header.Get(frame.NodeHeader) != "node-1" || r.Header.Get(frame.SessionHeader) != "a-1" {
 				t.Errorf("%s %v", r.Method, r.Header)
 			}
@@ -549,10 +554,10 @@ func TestGatewayBulk(t *testing.T) {
 			_, _ = w.Write(answer)
 		}
 		s := startScriptedStore(t, &p, Config{Gateway: "ws://a"})
-		peer := g.session()
+		peer := g.Session()
 		begun := make(chan cell.Attempt, 16)
 		complete := func(n int) <-chan error {
-			return async(func() error {
+			return gatewaytest.Async(func() error {
 				_, err := s.Complete(context.Background(), cell.Completion{
 					Attempt: id(n), State: freeslot.StateSucceeded, Result: large, Begun: func(d []cell.Dispatch) { begun <- d[0].Attempt },
 				})
@@ -567,7 +572,7 @@ func TestGatewayBulk(t *testing.T) {
 			t.Error("three requests at once")
 		}
 		beat := s.heartbeat(t) // it does not wait behind them
-		peer.send(&frame.Answer{Type: frame.TypeBeat, ID: peer.next(frame.TypeHeartbeat).ID})
+		peer.Send(&frame.Answer{Type: frame.TypeBeat, ID: peer.Next(frame.TypeHeartbeat).ID})
 		if err := <-beat; err != nil {
 			t.Error(err)
 		}
@@ -583,8 +588,8 @@ func TestGatewayBulk(t *testing.T) {
 			}
 		}
 		spec := func(jobID string) (job *freeslot.Job, err error) {
-			done := async(func() (err error) { job, _, err = s.Spec(t.Context(), jobID); return err })
-			peer.send(&frame.Answer{Type: frame.TypeSpec, ID: peer.next(frame.TypeSpec).ID, Large: true})
+			done := gatewaytest.Async(func() (err error) { job, _, err = s.Spec(t.Context(), jobID); return err })
+			peer.Send(&frame.Answer{Type: frame.TypeSpec, ID: peer.Next(frame.TypeSpec).ID, Large: true})
 			return job, <-done
 		}
 		if job, err := spec("j"); err != nil || string(job.Payload) != string(large) {
@@ -600,7 +605,7 @@ func TestGatewayBulk(t *testing.T) {
 			<-arrived
 		}
 		<-arrived
-		_ = peer.socket.CloseNow()
+		_ = peer.Socket.CloseNow()
 		if err := <-done; err == nil || !errors.Is(err, context.Canceled) {
 			t.Error(err)
 		}
@@ -608,27 +613,18 @@ func TestGatewayBulk(t *testing.T) {
 	})
 }
 
-// TestCheckGateway: the hello asks alone, and the answer says what the token may do.
-func TestCheckGateway(t *testing.T) {
+// TestCheck: the hello asks alone, and the answer says what the token may do.
+func TestCheck(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var p pipes
-		g := serveScripted(t, &p, "a")
+		var p gatewaytest.Network
+		g := gatewaytest.Serve(t, &p, "a")
 		s := newScriptedStore(t, &p, Config{Gateway: "ws://a"})
-		rights, err := s.check(t.Context())
-		if err != nil || rights.Replica != "a" || rights.Token != "t" || rights.HeartbeatLimit != 8*time.Second {
-			t.Errorf("%+v, %v", rights, err)
+		welcome, err := s.Check(t.Context())
+		if err != nil || welcome.Replica != "a" || welcome.Allows.Token != "t" || welcome.HeartbeatLimitMS != 8000 {
+			t.Errorf("welcome %+v, %v, expected replica a, token t and 8000 ms", welcome, err)
 		}
-		if peer := g.session(); !peer.hello.Check || peer.end() != websocket.StatusNormalClosure {
-			t.Errorf("%+v", peer.hello)
+		if peer := g.Session(); !peer.Hello.Check || peer.End() != websocket.StatusNormalClosure {
+			t.Errorf("%+v", peer.Hello)
 		}
 	})
-	r := GatewayRights{
-		Token: "gpu-7", Nodes: []string{"gpu-7", "gpu-8*"}, Services: []string{"tts"}, Pools: []string{"eu"}, Capabilities: []string{"de"},
-		Labels: map[string][]string{"zone": {"eu-1", "eu-2"}}, Slots: 16, Expires: "2027-01-01T00:00:00Z", InUse: true,
-	}
-	const want = "token gpu-7 may be node gpu-7, gpu-8*; services tts; pools eu; capabilities de; label zone eu-1, eu-2; at most 16 slots; " +
-		"until 2027-01-01T00:00:00Z; but the node lives under another token or without a gateway"
-	if got := r.String(); got != want {
-		t.Error(got)
-	}
 }

@@ -1,4 +1,4 @@
-package worker
+package client
 
 import (
 	"io"
@@ -7,12 +7,14 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/freeslot/freeslot/internal/testing/gatewaytest"
 )
 
 // refuseWith makes the gateway answer so many handshakes as a proxy does, and returns how many come.
-func (g *scriptedGateway) refuseWith(status int, times int32) *atomic.Int32 {
+func refuseWith(g *gatewaytest.Gateway, status int, times int32) *atomic.Int32 {
 	var n atomic.Int32
-	g.refuse = func(w http.ResponseWriter, _ *http.Request) bool {
+	g.Refuse = func(w http.ResponseWriter, _ *http.Request) bool {
 		if n.Add(1) > times {
 			return false
 		}
@@ -31,15 +33,15 @@ func TestGatewayBehindProxy(t *testing.T) {
 		http.StatusBadGateway, http.StatusServiceUnavailable, http.StatusGatewayTimeout,
 	} {
 		synctest.Test(t, func(t *testing.T) {
-			var p pipes
-			g := serveScripted(t, &p, "a")
+			var p gatewaytest.Network
+			g := gatewaytest.Serve(t, &p, "a")
 			startScriptedStore(t, &p, Config{Gateway: "ws://a"})
-			g.session()
-			g.refuseWith(status, 3)
+			g.Session()
+			refuseWith(g, status, 3)
 			begin := time.Now()
-			p.fail(false)
-			g.session()
-			if took := time.Since(begin); took > g.limit/4 {
+			p.Fail(false)
+			g.Session()
+			if took := time.Since(begin); took > g.Limit/4 {
 				t.Errorf("after HTTP status %d it was back in %s", status, took)
 			}
 		})
@@ -50,23 +52,23 @@ func TestGatewayBehindProxy(t *testing.T) {
 // others are tried meanwhile.
 func TestGatewayDefectAtOneAddress(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var p pipes
-		bad, good := serveScripted(t, &p, "a"), serveScripted(t, &p, "b")
-		tries := bad.refuseWith(http.StatusNotFound, 1)
+		var p gatewaytest.Network
+		bad, good := gatewaytest.Serve(t, &p, "a"), gatewaytest.Serve(t, &p, "b")
+		tries := refuseWith(bad, http.StatusNotFound, 1)
 		startScriptedStore(t, &p, Config{Gateway: "ws://a,ws://b"})
-		good.session()
-		good.refuseWith(http.StatusBadGateway, 3)
+		good.Session()
+		refuseWith(good, http.StatusBadGateway, 3)
 		begin := time.Now()
-		p.fail(false)
-		good.session()
-		if took := time.Since(begin); took > good.limit/4 {
+		p.Fail(false)
+		good.Session()
+		if took := time.Since(begin); took > good.Limit/4 {
 			t.Errorf("it was back in %s", took)
 		}
 		if n := tries.Load(); n != 1 {
 			t.Errorf("%d dials of the address that is no gateway", n)
 		}
 		time.Sleep(2 * defectPause) // in virtual time
-		p.fail(false)
-		bad.session()
+		p.Fail(false)
+		bad.Session()
 	})
 }

@@ -1,20 +1,13 @@
-package worker
+package client
 
 import (
-	"bytes"
 	"context"
-	"crypto/tls"
-	"crypto/x509"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"net"
 	"net/http"
 	"net/url"
-	"os"
-	"slices"
-	"strings"
 	"time"
 
 	"github.com/cenkalti/backoff/v5"
@@ -25,6 +18,7 @@ import (
 	"github.com/freeslot/freeslot/internal/gateway/frame"
 	"github.com/freeslot/freeslot/internal/process/version"
 	redisclient "github.com/freeslot/freeslot/internal/redis/client"
+	"github.com/freeslot/freeslot/internal/retry"
 )
 
 const (
@@ -38,128 +32,11 @@ const (
 	defectPause        = time.Minute
 )
 
-// gatewayAddrs parses Config.Gateway.
-func gatewayAddrs(gateway string) (addrs []*url.URL, err error) {
-	for one := range strings.SplitSeq(gateway, ",") {
-		u, err := url.Parse(strings.TrimSpace(one))
-		switch {
-		case err != nil || u.Scheme != "ws" && u.Scheme != "wss" || u.Hostname() == "":
-			return nil, freeslot.Invalid(
-				"gateway", "has an entry that is no address, expected wss://host[:port], several with commas between",
-			)
-		case u.User != nil || strings.Trim(u.Path, "/") != "" || u.RawQuery != "" || u.Fragment != "":
-			return nil, freeslot.Invalid("gateway", "has more than a host and a port, expected wss://%s", u.Host)
-		}
-		addrs = append(addrs, &url.URL{Scheme: u.Scheme, Host: u.Host})
-	}
-	return addrs, nil
-}
-
-// checkGateway refuses what New can already know to be wrong. Files are read at each connect.
-func (c *Config) checkGateway() (bad []error) {
-	refuse := func(field, format string, args ...any) { bad = append(bad, freeslot.Invalid(field, format, args...)) }
-	if c.Gateway == "" {
-		for _, of := range []struct {
-			field string
-			set   bool
-		}{{"token", c.Token != ""}, {"token_file", c.TokenFile != ""}, {"gateway_tls", c.GatewayTLS != GatewayTLS{}}, {"gateway_insecure", c.GatewayInsecure}} {
-			if of.set {
-				refuse(of.field, "is set without gateway, expected both or none")
-			}
-		}
-		return bad
-	}
-	addrs, err := gatewayAddrs(c.Gateway)
-	if err != nil {
-		bad = append(bad, err)
-	}
-	if c.RedisURL != "" || len(c.RedisURLs) > 0 {
-		refuse("gateway", "is set beside redis_url, expected one of them")
-	}
-	switch {
-	case c.Token == "" && c.TokenFile == "":
-		refuse("token_file", "is empty, expected the file with the node's token")
-	case c.Token != "" && c.TokenFile != "":
-		refuse("token_file", "is set beside token, expected one of them")
-	case c.Token != "":
-		if err := checkToken("token", c.Token); err != nil {
-			bad = append(bad, err)
-		}
-	}
-	if c.GatewayTLS == (GatewayTLS{}) {
-		return bad
-	}
-	if slices.ContainsFunc(addrs, func(u *url.URL) bool { return u.Scheme != "wss" }) {
-		refuse("gateway_tls", "is set, and gateway has an address that does not begin with wss://, expected none")
-	}
-	if (c.GatewayTLS.CertFile == "") != (c.GatewayTLS.KeyFile == "") {
-		refuse("gateway_tls.cert_file", "and gateway_tls.key_file go together, expected both or none")
-	}
-	return bad
-}
-
-// gatewayToken reads the token.
-func (c *Config) gatewayToken() (string, error) {
-	if c.Token != "" {
-		return c.Token, nil
-	}
-	data, err := os.ReadFile(c.TokenFile)
-	if err != nil {
-		return "", freeslot.Invalid("token_file", "cannot be read: %v", err)
-	}
-	token := strings.TrimSpace(strings.TrimPrefix(string(data), "\ufeff"))
-	return token, checkToken("token_file", token)
-}
-
-func checkToken(field, token string) error {
-	other := func(r rune) bool { return r <= ' ' || r > '~' }
-	if token == "" || strings.ContainsFunc(token, other) {
-		return freeslot.Invalid(field, "has no token, expected one line of letters, digits and punctuation")
-	}
-	return nil
-}
-
-// gatewayTransport reads the certificates that may sign the gateways'. The node's own certificate
-// is read at each connect.
-func gatewayTransport(t GatewayTLS) (*http.Transport, error) {
-	conf := &tls.Config{MinVersion: tls.VersionTLS12, ServerName: t.ServerName}
-	if t.CAFile != "" {
-		data, err := os.ReadFile(t.CAFile)
-		if err != nil {
-			return nil, freeslot.Invalid("gateway_tls.ca_file", "cannot be read: %v", err)
-		}
-		conf.RootCAs = x509.NewCertPool()
-		if !conf.RootCAs.AppendCertsFromPEM(bytes.TrimPrefix(data, []byte("\ufeff"))) {
-			return nil, freeslot.Invalid("gateway_tls.ca_file", "names %s, which has no certificate in PEM", t.CAFile)
-		}
-	}
-	if t.CertFile != "" {
-		certificate := func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
-			pair, err := tls.LoadX509KeyPair(t.CertFile, t.KeyFile)
-			if err != nil {
-				return nil, freeslot.Invalid(
-					"gateway_tls.cert_file", "and gateway_tls.key_file are no certificate with its key in PEM: %v", err,
-				)
-			}
-			return &pair, nil
-		}
-		if _, err := certificate(nil); err != nil {
-			return nil, err
-		}
-		conf.GetClientCertificate = certificate
-	}
-	return &http.Transport{
-		Proxy: http.ProxyFromEnvironment, DialContext: new(net.Dialer).DialContext, TLSClientConfig: conf,
-		TLSNextProto:        map[string]func(string, *tls.Conn) http.RoundTripper{}, // see gatewayStore.transport
-		MaxIdleConnsPerHost: bulkAtOnce, IdleConnTimeout: time.Minute,
-	}, nil
-}
-
 // connect keeps the node connected until ctx ends or the node is superseded. It replaces the
 // connection if it ends or is asked to leave, and looks for another one if Redis does not answer a
 // heartbeat through it.
-func (s *gatewayStore) connect(ctx context.Context, conn *gatewayConnection) {
-	pauses := retryPauses()
+func (s *Store) connect(ctx context.Context, conn *connection) {
+	pauses := retry.Pauses()
 	for conn != nil {
 		select {
 		case <-conn.ended:
@@ -180,9 +57,9 @@ func (s *gatewayStore) connect(ctx context.Context, conn *gatewayConnection) {
 
 // replace connects to another gateway than the former, if there is one. It returns nil if no more
 // connections are wanted.
-func (s *gatewayStore) replace(
-	ctx context.Context, former *gatewayConnection, pauses *backoff.ExponentialBackOff,
-) *gatewayConnection {
+func (s *Store) replace(
+	ctx context.Context, former *connection, pauses *backoff.ExponentialBackOff,
+) *connection {
 	fatal, why := s.whyEnded(former, pauses)
 	if fatal {
 		return nil
@@ -190,7 +67,7 @@ func (s *gatewayStore) replace(
 	to := former.url
 	for tries := 1; ; tries++ {
 		to = s.other(to)
-		if !pause(ctx, max(redialPause(why, pauses), s.rest(to))) {
+		if !retry.Wait(ctx, max(redialPause(why, pauses), s.rest(to))) {
 			return nil
 		}
 		conn, err := s.dial(ctx, to, false)
@@ -216,7 +93,7 @@ func (s *gatewayStore) replace(
 
 // whyEnded returns the reason for the connection's end; nil if it has not ended or the node has
 // left. Pauses are short again after a useful connection.
-func (s *gatewayStore) whyEnded(former *gatewayConnection, pauses *backoff.ExponentialBackOff) (fatal bool, why error) {
+func (s *Store) whyEnded(former *connection, pauses *backoff.ExponentialBackOff) (fatal bool, why error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if former.beaten {
@@ -234,7 +111,7 @@ func (s *gatewayStore) whyEnded(former *gatewayConnection, pauses *backoff.Expon
 	return false, former.err
 }
 
-func (c *gatewayConnection) fields() []zap.Field {
+func (c *connection) fields() []zap.Field {
 	return []zap.Field{
 		zap.String("gateway", c.url.Host), zap.String("replica", c.welcome.Replica), zap.String("session", c.welcome.Session),
 	}
@@ -243,15 +120,15 @@ func (c *gatewayConnection) fields() []zap.Field {
 // redialPause returns the pause before the next dial after the failure why; why is nil if there was
 // none.
 func redialPause(why error, pauses *backoff.ExponentialBackOff) time.Duration {
-	pauses.MaxInterval = longestRetry
-	if isRefusal(why) {
+	pauses.MaxInterval = retry.Longest
+	if IsRefusal(why) {
 		pauses.MaxInterval = longestRightsRetry
 	}
 	return pauses.NextBackOff()
 }
 
-// isRefusal reports whether the gateway refuses the token for this node.
-func isRefusal(err error) bool {
+// IsRefusal reports whether the gateway refuses the token for this node.
+func IsRefusal(err error) bool {
 	code := freeslot.CodeOf(err)
 	return websocket.CloseStatus(err) == frame.CloseRights ||
 		code == freeslot.CodeUnauthenticated || code == freeslot.CodePermissionDenied
@@ -264,7 +141,7 @@ func isDefect(err error) bool {
 		websocket.StatusMessageTooBig:
 		return true
 	}
-	return errors.Is(err, errNoGateway)
+	return errors.Is(err, ErrNoGateway)
 }
 
 // isPassing reports whether a proxy answers with this HTTP status while it reaches no gateway.
@@ -273,20 +150,23 @@ func isPassing(status int) bool {
 		status == http.StatusTooManyRequests
 }
 
-// errNoGateway is wrapped if an address answers, but not as a gateway of this protocol.
-var errNoGateway = errors.New("this is no gateway that speaks " + frame.Protocol)
+// ErrNoGateway is wrapped if an address answers, but not as a gateway of this protocol.
+var ErrNoGateway = errors.New("this is no gateway that speaks " + frame.Protocol)
+
+// jitter spreads what nodes do when something has happened to all of them at the same time.
+func jitter(d time.Duration) time.Duration { return rand.N(d) + 1 }
 
 // restFrom lets the address rest after a defect.
-func (s *gatewayStore) restFrom(u *url.URL) {
+func (s *Store) restFrom(u *url.URL) {
 	s.rests[u] = time.Now().Add(defectPause + jitter(defectPause/4))
 }
 
 // rest returns how long the address still rests, 0 if it may be tried.
-func (s *gatewayStore) rest(u *url.URL) time.Duration { return max(time.Until(s.rests[u]), 0) }
+func (s *Store) rest(u *url.URL) time.Duration { return max(time.Until(s.rests[u]), 0) }
 
 // other returns a random gateway that does not rest, and not this one if there are several. If all
 // rest, it returns the one whose rest ends first.
-func (s *gatewayStore) other(than *url.URL) *url.URL {
+func (s *Store) other(than *url.URL) *url.URL {
 	best := than
 	for _, i := range rand.Perm(len(s.addrs)) {
 		u := s.addrs[i]
@@ -298,8 +178,8 @@ func (s *gatewayStore) other(than *url.URL) *url.URL {
 }
 
 // dialAny tries each gateway once, in random order.
-func (s *gatewayStore) dialAny(ctx context.Context, check bool) (*gatewayConnection, error) {
-	var failed gatewayErrors
+func (s *Store) dialAny(ctx context.Context, check bool) (*connection, error) {
+	var failed Errors
 	for _, i := range rand.Perm(len(s.addrs)) {
 		conn, err := s.dial(ctx, s.addrs[i], check)
 		if err == nil {
@@ -310,15 +190,15 @@ func (s *gatewayStore) dialAny(ctx context.Context, check bool) (*gatewayConnect
 	return nil, failed
 }
 
-// gatewayErrors holds one error for each of several gateways.
-type gatewayErrors []error
+// Errors holds one error for each of several gateways. Start and Check return it.
+type Errors []error
 
-func (e gatewayErrors) Error() string   { return errors.Join(e...).Error() }
-func (e gatewayErrors) Unwrap() []error { return e }
+func (e Errors) Error() string   { return errors.Join(e...).Error() }
+func (e Errors) Unwrap() []error { return e }
 
 // dial connects, says hello and takes the welcome. Errors have a code, and name neither token nor
 // path. With check the hello only asks.
-func (s *gatewayStore) dial(ctx context.Context, to *url.URL, check bool) (*gatewayConnection, error) {
+func (s *Store) dial(ctx context.Context, to *url.URL, check bool) (*connection, error) {
 	conn, err := s.tryDial(ctx, to, check)
 	if isDefect(err) {
 		s.restFrom(to)
@@ -326,7 +206,7 @@ func (s *gatewayStore) dial(ctx context.Context, to *url.URL, check bool) (*gate
 	outcome := connectDone
 	switch {
 	case err == nil:
-	case freeslot.CodeOf(err) == freeslot.CodeUnavailable && !errors.Is(err, errNoGateway):
+	case freeslot.CodeOf(err) == freeslot.CodeUnavailable && !errors.Is(err, ErrNoGateway):
 		outcome = connectFailed
 	default:
 		outcome = connectRefused
@@ -335,8 +215,8 @@ func (s *gatewayStore) dial(ctx context.Context, to *url.URL, check bool) (*gate
 	return conn, err
 }
 
-func (s *gatewayStore) tryDial(ctx context.Context, to *url.URL, check bool) (*gatewayConnection, error) {
-	token, err := s.cfg.gatewayToken()
+func (s *Store) tryDial(ctx context.Context, to *url.URL, check bool) (*connection, error) {
+	token, err := s.cfg.token()
 	if err != nil {
 		return nil, err
 	}
@@ -357,24 +237,24 @@ func (s *gatewayStore) tryDial(ctx context.Context, to *url.URL, check bool) (*g
 		_ = socket.CloseNow()
 		return nil, s.dialError(to, nil, err)
 	}
-	conn := newGatewayConnection(s, socket, to, token, welcome, time.Since(begin))
+	conn := newConnection(s, socket, to, token, welcome, time.Since(begin))
 	s.dialTimeout = max(conn.limit()/4, minDialTimeout)
 	return conn, nil
 }
 
 // client follows no redirects: the token is for the configured hosts alone.
-func (s *gatewayStore) client() *http.Client {
+func (s *Store) client() *http.Client {
 	return &http.Client{
 		Transport: s.transport, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}
 }
 
-func (s *gatewayStore) hello(ctx context.Context, socket *websocket.Conn, check bool) (*frame.Welcome, error) {
+func (s *Store) hello(ctx context.Context, socket *websocket.Conn, check bool) (*frame.Welcome, error) {
 	if socket.Subprotocol() != frame.Protocol {
-		return nil, errNoGateway
+		return nil, ErrNoGateway
 	}
 	message, err := frame.Append(nil, &frame.Request{
-		Type: frame.TypeHello, Node: s.cfg.Node.ID, Epoch: s.epoch, Connection: s.dials, Version: version.String(),
+		Type: frame.TypeHello, Node: s.cfg.Node, Epoch: s.cfg.Epoch, Connection: s.dials, Version: version.String(),
 		Check: check,
 	})
 	if err != nil {
@@ -394,7 +274,7 @@ func (s *gatewayStore) hello(ctx context.Context, socket *websocket.Conn, check 
 		case a.Type == frame.TypeError:
 			return &freeslot.Error{Code: a.Code, Message: a.Message, Field: a.Field}
 		case a.Type != frame.TypeWelcome || a.Welcome == nil || a.Protocol != frame.Protocol || a.HeartbeatLimitMS < 1:
-			return errNoGateway
+			return ErrNoGateway
 		default:
 			welcome = a.Welcome
 		}
@@ -403,7 +283,7 @@ func (s *gatewayStore) hello(ctx context.Context, socket *websocket.Conn, check 
 }
 
 // dialError gives the error of a failed connect a code, and the field to blame.
-func (s *gatewayStore) dialError(to *url.URL, resp *http.Response, err error) error {
+func (s *Store) dialError(to *url.URL, resp *http.Response, err error) error {
 	where := "gateway " + to.Host
 	var body struct {
 		Code    freeslot.Code `json:"code"`
@@ -414,18 +294,18 @@ func (s *gatewayStore) dialError(to *url.URL, resp *http.Response, err error) er
 	case isCoded && coded.Code != freeslot.CodeInvalidArgument:
 		body.Code, body.Message = coded.Code, coded.Message
 	case isCoded: // an error of the hello, or of a welcome that cannot be read
-		err = fmt.Errorf("%w: %s", errNoGateway, coded.Message)
+		err = fmt.Errorf("%w: %s", ErrNoGateway, coded.Message)
 	case resp != nil && resp.StatusCode != http.StatusSwitchingProtocols && resp.Body != nil:
 		if json.NewDecoder(resp.Body).Decode(&body) != nil || body.Code == "" {
 			body.Code, err = "", fmt.Errorf("HTTP status %s", resp.Status)
 			if !isPassing(resp.StatusCode) {
-				err = fmt.Errorf("%w: %w", errNoGateway, err)
+				err = fmt.Errorf("%w: %w", ErrNoGateway, err)
 			}
 		}
 	}
 	switch body.Code {
 	case "":
-		for next := errors.Unwrap(err); next != nil && !errors.Is(err, errNoGateway); next = errors.Unwrap(err) {
+		for next := errors.Unwrap(err); next != nil && !errors.Is(err, ErrNoGateway); next = errors.Unwrap(err) {
 			if redisclient.IsUntrusted(err) && !redisclient.IsUntrusted(next) {
 				break // an alert of TLS alone has no type by which isUnreachable knows it
 			}
