@@ -84,7 +84,7 @@ func TestGatewayDrains(t *testing.T) {
 		}
 		close(release)
 		if comp := f.end(t, running); comp.State != freeslot.StateSucceeded {
-			t.Errorf("%+v", comp)
+			t.Errorf("%+v; want comp.State == freeslot.StateSucceeded", comp)
 		}
 	}, handle("echo", echo), handle("slow", func(context.Context, *Job) (any, error) { close(begun); <-release; return nil, nil }))
 }

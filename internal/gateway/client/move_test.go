@@ -37,7 +37,7 @@ func TestMoveKeepsWhatComesFirst(t *testing.T) {
 		synctest.Wait()
 		found, err := s.Dispatches(t.Context(), "", "", time.Second, 9)
 		if err != nil || len(found) != 2 || found[0].Attempt != id(1) || found[1].Attempt != id(2) {
-			t.Errorf("%+v, %v", found, err)
+			t.Errorf("%+v, %v; want no error, len(found) == 2, found[0].Attempt == id(1), found[1].Attempt == id(2)", found, err)
 		}
 		_, _ = s.Dispatches(t.Context(), "", "", time.Second, 9)
 		if err := <-done; err != nil {

@@ -54,7 +54,7 @@ func TestGatewayCalls(t *testing.T) {
 			return err
 		}, frame.TypeRegister, &frame.Answer{Type: frame.TypeRegistered, Lost: []string{"j"}})
 		if err != nil || req.Replaces != "before" || req.Profile.MaxConcurrency != 3 || reg.HeartbeatLimit != 6*time.Second || len(reg.Lost) != 1 {
-			t.Errorf("%+v, %+v, %v", req, reg, err)
+			t.Errorf(`%+v, %+v, %v; want no error, req.Replaces == "before", req.Profile.MaxConcurrency == 3, reg.HeartbeatLimit == 6*time.Second, len(reg.Lost) == 1`, req, reg, err)
 		}
 		select {
 		case <-s.beats:
@@ -81,7 +81,7 @@ func TestGatewayCalls(t *testing.T) {
 		want := cell.HeartbeatReply{Start: []cell.Attempt{id(2)}, Stop: []cell.Attempt{id(3)}, Cancel: []cell.Attempt{id(4)}}
 		if err != nil || !reflect.DeepEqual(reply, want) || req.Status != freeslot.StatusDraining || !reflect.DeepEqual(req.Running, []frame.Attempt{framed(1)}) ||
 			string(req.Resources) != `{"a":1}` || !req.Now {
-			t.Errorf("%+v, %+v, %v", req, reply, err)
+			t.Errorf("%+v, %+v, %v; want no error, reflect.DeepEqual(reply, want), req.Status == freeslot.StatusDraining, reflect.DeepEqual(req.Running, []frame.Attempt{framed(1)}), string(req.Resources) == `{\"a\":1}`, req.Now", req, reply, err)
 		}
 
 		var begun []cell.Dispatch
@@ -98,7 +98,7 @@ func TestGatewayCalls(t *testing.T) {
 		})
 		if err != nil || outcome != cell.CompletedBefore || *req.Attempt != framed(1) || req.State != freeslot.StateFailed || req.Error.Message != "m" ||
 			req.Next != frame.NextRetry || req.RetryDelayMS != 1000 {
-			t.Errorf("%+v, %s, %v", req, outcome, err)
+			t.Errorf(`%+v, %s, %v; want no error, outcome == cell.CompletedBefore, *req.Attempt == framed(1), req.State == freeslot.StateFailed, req.Error.Message == "m", req.Next == frame.NextRetry, req.RetryDelayMS == 1000`, req, outcome, err)
 		}
 		if len(begun) != 1 || begun[0].Attempt != id(5) || begun[0].Tenant != "acme" || begun[0].Job.Service != "s" || begun[0].ID != "" {
 			t.Errorf("begun %+v", begun)
@@ -108,7 +108,7 @@ func TestGatewayCalls(t *testing.T) {
 			return err
 		}, frame.TypeComplete, &frame.Answer{Type: frame.TypeCompleted, Outcome: "stale"})
 		if err != nil || outcome != cell.CompletedStale || string(req.Result) != `"r"` || req.Next != frame.NextHandBack {
-			t.Errorf("%+v, %s, %v", req, outcome, err)
+			t.Errorf("%+v, %s, %v; want no error, outcome == cell.CompletedStale, string(req.Result) == `\"r\"`, req.Next == frame.NextHandBack", req, outcome, err)
 		}
 
 		var outcomes []cell.ProgressOutcome
@@ -130,14 +130,14 @@ func TestGatewayCalls(t *testing.T) {
 		req, err = call(func() (err error) { job, tenant, err = s.Spec(t.Context(), "j"); return err },
 			frame.TypeSpec, &frame.Answer{Type: frame.TypeSpec, Tenant: "acme", Job: &freeslot.Job{Service: "s"}})
 		if err != nil || req.JobID != "j" || tenant != "acme" || job.Service != "s" {
-			t.Errorf("%+v, %+v, %v", req, job, err)
+			t.Errorf(`%+v, %+v, %v; want no error, req.JobID == "j", tenant == "acme", job.Service == "s"`, req, job, err)
 		}
 
 		var lost []string
 		_, err = call(func() (err error) { lost, err = s.Deregister(t.Context(), "", ""); return err },
 			frame.TypeDeregister, &frame.Answer{Type: frame.TypeDeregistered, Lost: []string{"j"}})
 		if err != nil || len(lost) != 1 {
-			t.Errorf("%v, %v", lost, err)
+			t.Errorf("%v, %v; want no error, len(lost) == 1", lost, err)
 		}
 	})
 }
@@ -160,7 +160,7 @@ func TestGatewayErrors(t *testing.T) {
 			peer.Send(&frame.Answer{Type: frame.TypeError, ID: peer.Next(frame.TypeHeartbeat).ID, Code: code, Message: "m"})
 			err := <-done
 			if want != nil && !errors.Is(err, want) || want == nil && (err == nil || errors.As(err, new(*freeslot.Error))) {
-				t.Errorf("%s: %v", code, err)
+				t.Errorf("%s: %v; want not both want != nil and !errors.Is(err, want), not both want == nil and (err == nil || errors.As(err, new(*freeslot.Error)))", code, err)
 			}
 		}
 		if s.current == nil {
@@ -183,7 +183,7 @@ func TestGatewayRepeatsHeartbeat(t *testing.T) {
 		second := g.Session()
 		req := second.Next(frame.TypeHeartbeat)
 		if second.Hello.Connection != 2 {
-			t.Errorf("%+v", second.Hello)
+			t.Errorf("%+v; want second.Hello.Connection == 2", second.Hello)
 		}
 		<-s.beats // what was missed meanwhile
 		second.Send(&frame.Answer{Type: frame.TypeBeat, ID: req.ID})
@@ -266,14 +266,14 @@ func TestGatewayDeliveries(t *testing.T) {
 			&frame.Answer{Type: frame.TypeCancel, Attempts: []frame.Attempt{framed(1)}}, &frame.Answer{Type: "of a later release"})
 		found, err := s.Dispatches(t.Context(), "", "", time.Second, 2)
 		if err != nil || len(found) != 2 || found[0].Attempt != id(1) || found[0].Tenant != "acme" || found[0].Job == nil || found[1].Job != nil || found[0].ID == found[1].ID {
-			t.Errorf("%+v, %v", found, err)
+			t.Errorf(`%+v, %v; want no error, len(found) == 2, found[0].Attempt == id(1), found[0].Tenant == "acme", found[0].Job != nil, found[1].Job == nil, found[0].ID != found[1].ID`, found, err)
 		}
 		if found, err = s.Dispatches(t.Context(), "", found[1].ID, time.Second, 2); err != nil || len(found) != 1 || !found[0].Cancel || found[0].Attempt != id(1) {
-			t.Errorf("%+v, %v", found, err)
+			t.Errorf("%+v, %v; want no error, len(found) == 1, found[0].Cancel, found[0].Attempt == id(1)", found, err)
 		}
 		begin := time.Now()
 		if found, err = s.Dispatches(t.Context(), "", "", time.Second, 2); err != nil || found != nil || time.Since(begin) != time.Second {
-			t.Errorf("%+v, %v", found, err)
+			t.Errorf("%+v, %v; want no error, found == nil, time.Since(begin) == time.Second", found, err)
 		}
 		ctx, cancel := context.WithCancelCause(t.Context())
 		cancel(errors.New("read again"))
@@ -294,7 +294,7 @@ func TestGatewayDeliveries(t *testing.T) {
 		<-s.beats
 		found, err = s.Dispatches(t.Context(), "", "", time.Second, 2*queueSpare)
 		if err != nil || len(found) != queueSpare || found[len(found)-1].Attempt != id(3) {
-			t.Errorf("%d, %v", len(found), err)
+			t.Errorf("%d, %v; want no error, len(found) == %v, found[len(found)-1].Attempt == id(3)", len(found), err, queueSpare)
 		}
 		peer.Send(&frame.Answer{Type: frame.TypeSync})
 		<-s.beats
@@ -321,7 +321,7 @@ func TestGatewayBeatWaits(t *testing.T) {
 			default:
 			}
 			if found, err := s.Dispatches(t.Context(), "", "", time.Second, 1); err != nil || len(found) != 1 {
-				t.Errorf("%+v, %v", found, err)
+				t.Errorf("%+v, %v; want no error, len(found) == 1", found, err)
 			}
 		}
 		read()
@@ -527,7 +527,7 @@ func TestGatewayBulk(t *testing.T) {
 		large := json.RawMessage(`"` + strings.Repeat("x", frame.InlineBytes) + `"`)
 		g.Bulk = func(w http.ResponseWriter, r *http.Request) {
 			if r.Method != http.MethodPost || r.Header.Get("Authorization") != "Bearer secret" || r.Header.Get(frame.NodeHeader) != "node-1" || r.Header.Get(frame.SessionHeader) != "a-1" {
-				t.Errorf("%s %v", r.Method, r.Header)
+				t.Errorf(`%s %v; want r.Method == http.MethodPost, r.Header.Get("Authorization") == "Bearer secret", r.Header.Get(frame.NodeHeader) == "node-1", r.Header.Get(frame.SessionHeader) == "a-1"`, r.Method, r.Header)
 			}
 			body, _ := io.ReadAll(r.Body)
 			var q frame.Request
@@ -624,7 +624,7 @@ func TestCheck(t *testing.T) {
 			t.Errorf("welcome %+v, %v, expected replica a, token t and 8000 ms", welcome, err)
 		}
 		if peer := g.Session(); !peer.Hello.Check || peer.End() != websocket.StatusNormalClosure {
-			t.Errorf("%+v", peer.Hello)
+			t.Errorf("%+v; want peer.Hello.Check, peer.End() == websocket.StatusNormalClosure", peer.Hello)
 		}
 	})
 }
