@@ -53,7 +53,8 @@ func RetryAfter(err error, d time.Duration) error {
 	return &retryError{err: err, after: min(max(d, 0), MaxRetryAfter), stated: true}
 }
 
-// nextTry decides whether another attempt follows one that ended with err, and after which pause.
+// nextTry decides whether an attempt that ended with err may be followed by another one, and after
+// which pause. Redis then decides by the attempts and the time that are left.
 func nextTry(err error, attempt int) (cell.Next, time.Duration) {
 	e, retryable := errors.AsType[*retryError](err)
 	switch {

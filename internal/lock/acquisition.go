@@ -10,7 +10,7 @@ import (
 // Phases of an acquisition. They only grow.
 const (
 	waiting uint64 = iota // it may be in Redis' queue; no entry
-	held                  // it may be in Redis' queue; no entry
+	held                  // it has the lock; at least one entry
 	ended                 // lost, or given back; entries from before the loss may remain
 	left                  // it gave up waiting
 )

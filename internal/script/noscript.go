@@ -5,7 +5,7 @@ package script
 // A restart, a failover or SCRIPT FLUSH makes Redis lose its scripts. It then answers NOSCRIPT.
 // Nothing has run, so this package handles it, as Config.Missing states:
 //
-//	Send   send the script's text with the call (EVAL)                  schedctl
+//	Send   send the script's text with the call (EVAL)                  schedctl, locks, name lists
 //	Keep   the same, and load all scripts; look for lost ones each second   replicas
 //	Await  repeat EVALSHA until a replica has loaded the script         agents
 //

@@ -30,7 +30,7 @@
 --   {6, job}, {7, job}                     the key belongs to this job; 7: the digests differ
 --   {8}                                    refused, the tenant's limit of waiting jobs is reached
 --   {9}, {10}                              refused, the tenant has its share of kinds; of jobs for later
--- Foreign keys (queues, jobs, replies, gateways) are of this cell.
+-- Foreign keys (queues, limits, kinds, jobs for later, jobs, replies, gateways) are of this cell.
 -- Redis 7.0. Cost: O(items + jobs that begin + nodes * classes). Three commands for a job that
 -- waits, five for each queue and tenant, and two for the call.
 local KEYS, ARGV = KEYS, ARGV -- a global is looked up by its name each time
