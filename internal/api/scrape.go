@@ -56,7 +56,7 @@ func (s *Server) newMonitor() *listener.Server {
 	}, nil, listener.Limits{})
 }
 
-// Start listens on the address of monitoring, if it has one of its own, and on that of callers.
+// Start listens on the address of monitoring, if it has one of its own, and on the address of callers.
 func (s *Server) Start(ctx context.Context) error {
 	if s.monitor == nil {
 		return s.Server.Start(ctx)

@@ -89,7 +89,7 @@ type Config struct {
 	MetricsAuth bool
 	// AllowedOrigins are the web origins in addition to the server's own.
 	AllowedOrigins []string
-	// Proxies name the senders of what they pass on.
+	// Proxies name the senders of the requests that they pass on.
 	Proxies []netip.Prefix
 	// BoundLoopback bounds connections of the loopback like others, for tests.
 	BoundLoopback bool

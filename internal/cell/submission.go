@@ -80,7 +80,7 @@ type Placement struct {
 	Refusals []Refusal
 }
 
-// Share is a part of what waits in a cell that one tenant may take.
+// Share is the part of a cell's waiting jobs that one tenant may take.
 type Share string
 
 // The shares.

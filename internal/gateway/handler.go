@@ -25,7 +25,7 @@ type Handler struct {
 	cfg     Config
 	log     *zap.Logger
 	metrics *metrics
-	sampled *zap.Logger // for refusals, of which strangers can cause any number
+	sampled *zap.Logger // for refusals: strangers can cause any number
 	// unanswered logs that cells did not answer.
 	unanswered *logging.Repeated
 

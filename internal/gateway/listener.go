@@ -30,7 +30,7 @@ type ListenerConfig struct {
 	Listen string
 	// TLS holds its certificate. nil, or one without files: it speaks plain HTTP.
 	TLS *listener.TLS
-	// Proxies name the senders of what they pass on.
+	// Proxies name the senders of the requests that they pass on.
 	Proxies []netip.Prefix
 	// BoundLoopback bounds connections of the loopback like others, for tests.
 	BoundLoopback bool

@@ -59,8 +59,8 @@ type strangers struct {
 	limits   Limits
 	failures failures
 
-	mu sync.Mutex // guards the fields that follow, and those of the connections
-	// all holds every stranger, and of those of one network: at most Strangers together.
+	mu sync.Mutex // guards the fields that follow, and the fields of the connections
+	// all holds every stranger, and of the strangers of one network: at most Strangers together.
 	all line
 	of  map[netip.Prefix]*line
 }

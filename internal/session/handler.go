@@ -24,7 +24,7 @@ type Handler struct {
 	dispatcher Dispatcher
 	auth       Authenticator
 	log        *zap.Logger
-	sampled    *zap.Logger // for refusals, of which strangers can cause any number
+	sampled    *zap.Logger // for refusals: strangers can cause any number
 	metrics    *metrics
 	tracer     tracer
 

@@ -160,7 +160,7 @@ func (g *Gateway) Session() *Session {
 	case s := <-g.Sessions:
 		return s
 	case <-time.After(time.Hour):
-		g.t.Fatalf("nobody connects to %s", g.Host)
+		g.t.Fatalf("no agent connects to %s", g.Host)
 		return nil
 	}
 }
