@@ -96,8 +96,9 @@ func (r GatewayRights) String() string {
 // gateway returns the configuration of the gateway's client, except the epoch.
 func (c *Config) gateway() gatewayclient.Config {
 	return gatewayclient.Config{
-		Gateway: c.Gateway, Token: c.Token, TokenFile: c.TokenFile, TLS: gatewayclient.TLS(c.GatewayTLS), Insecure: c.GatewayInsecure,
-		Node: c.Node.ID, Beat: func() {}, HeartbeatInterval: c.HeartbeatInterval,
+		Gateway: c.Gateway, Token: c.Token, TokenFile: c.TokenFile, TLS: gatewayclient.TLS(c.GatewayTLS),
+		Insecure: c.GatewayInsecure,
+		Node:     c.Node.ID, Beat: func() {}, HeartbeatInterval: c.HeartbeatInterval,
 		CallTimeout: callTimeout, SpecTimeout: specTimeout,
 	}
 }
@@ -110,7 +111,9 @@ func (c *Config) checkGateway() (bad []error) {
 			field string
 			set   bool
 		}{
-			{"token", c.Token != ""}, {"token_file", c.TokenFile != ""}, {"gateway_tls", c.GatewayTLS != GatewayTLS{}},
+			{"token", c.Token != ""},
+			{"token_file", c.TokenFile != ""},
+			{"gateway_tls", c.GatewayTLS != GatewayTLS{}},
 			{"gateway_insecure", c.GatewayInsecure},
 		} {
 			if of.set {

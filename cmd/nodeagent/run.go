@@ -70,7 +70,8 @@ func check(env *environment, cfg *nodeagent.Config) error {
 	}
 	if plain := loopback.Plain(cfg.Gateway); plain != "" && !cfg.GatewayInsecure {
 		_, _ = fmt.Fprintln(env.err, terminal.Red(env.errTerminal,
-			"nodeagent: the token goes to "+plain+" in the clear; use wss://, or gateway_insecure: true where that way is private"))
+			"nodeagent: the token goes to "+plain+
+				" in the clear; use wss://, or gateway_insecure: true where that way is private"))
 	}
 	ctx, cancel := context.WithTimeout(env.ctx, startTimeout)
 	defer cancel()

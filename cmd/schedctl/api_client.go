@@ -299,7 +299,8 @@ func (c *apiClient) refusal(resp *http.Response, data []byte) error {
 	if e.Code == freeslot.CodeNotFound && c.base.Path != "" &&
 		strings.HasPrefix(e.Message, "there is nothing at this path") {
 		return fmt.Errorf(
-			"%s is not where a scheduler's paths begin: leave %s out of --server (or FREESLOT_SERVER)", c.base.Redacted(), c.base.Path,
+			"%s is not where a scheduler's paths begin: leave %s out of --server (or FREESLOT_SERVER)", c.base.Redacted(),
+			c.base.Path,
 		)
 	}
 	return &freeslot.Error{

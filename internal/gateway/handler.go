@@ -64,8 +64,9 @@ func New(cfg Config, log *zap.Logger, reg prometheus.Registerer) (*Handler, erro
 	m := newMetrics(reg, cfg.Tokens)
 	cfg.Tokens.Register(reg)
 	return &Handler{
-		cfg: cfg, log: log, sampled: logging.Sampled(log), metrics: m, unanswered: logging.NewRepeated(log, "gateway.unanswered"),
-		calls: calls, stopCalls: stopCalls, socket: socketConfig(m), open: socket.NewGroup[*session](),
+		cfg: cfg, log: log, sampled: logging.Sampled(log), metrics: m,
+		unanswered: logging.NewRepeated(log, "gateway.unanswered"),
+		calls:      calls, stopCalls: stopCalls, socket: socketConfig(m), open: socket.NewGroup[*session](),
 		bulks: map[string]int{}, live: map[string]*session{}, hubs: map[Cell]*hub{},
 	}, nil
 }

@@ -50,7 +50,8 @@ func newMetricsServer(address string, reg prometheus.Gatherer, ended <-chan stru
 		Handler: mux, ReadTimeout: readTimeout, WriteTimeout: 2 * readTimeout, MaxHeaderBytes: 16 << 10,
 	}
 	return &metricsServer{
-		Server: listener.New("listen on metrics_listen", address, server, nil, listener.Limits{}), log: log, registered: registered,
+		Server: listener.New("listen on metrics_listen", address, server, nil, listener.Limits{}), log: log,
+		registered: registered,
 	}
 }
 

@@ -83,7 +83,8 @@ func newSessions(
 	return session.New(session.Config{
 		Replica: cfg.ReplicaID, Version: version.String(),
 		MaxPayloadBytes: cfg.Limits.MaxPayloadBytes, MaxBatch: cfg.Limits.MaxBatch,
-		MaxSessions: cfg.Limits.MaxSessions, MaxTenantSessions: maxTenantSessions(cfg), MaxJobs: cfg.Limits.MaxOutstandingPerSession,
+		MaxSessions: cfg.Limits.MaxSessions, MaxTenantSessions: maxTenantSessions(cfg),
+		MaxJobs:       cfg.Limits.MaxOutstandingPerSession,
 		PingInterval:  cfg.Session.PingInterval,
 		QueueMessages: cfg.Limits.SessionQueue, QueueBytes: cfg.Limits.SessionQueueBytes,
 		// Both times are parts of the drain, which has to end in time.
