@@ -3,6 +3,7 @@ package docker
 import (
 	"context"
 	"errors"
+	"net"
 	"testing"
 	"time"
 
@@ -46,7 +47,10 @@ func mustGet(t *testing.T, c rueidis.Client, key, want string) {
 // mustTimeOut expects that the command ends at its deadline, without an answer.
 func mustTimeOut(t *testing.T, c rueidis.Client) {
 	t.Helper()
-	if err := set(c, "lost", "value", short); !errors.Is(err, context.DeadlineExceeded) {
+	err := set(c, "lost", "value", short)
+	// A client that has noticed the loss may be in the middle of a dial, which has the same deadline.
+	timeout, ok := errors.AsType[net.Error](err)
+	if !errors.Is(err, context.DeadlineExceeded) && !(ok && timeout.Timeout()) {
 		t.Errorf("got %v, want that the deadline is exceeded", err)
 	}
 }
