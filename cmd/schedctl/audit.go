@@ -27,7 +27,7 @@ type auditCmd struct {
 
 // Help is shown below the flags.
 func (auditCmd) Help() string {
-	return `Every change, except those that a client makes of its own jobs. The newest comes first; with
+	return `Every change, except those that a client makes of its own jobs and schedules. The newest comes first; with
 --follow, last. With -o json each change is one line, for export: schedctl audit -o json --limit 1000000.
 A change is unknown if its replica died before it could record the outcome: it may have been made.`
 }

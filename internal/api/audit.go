@@ -53,7 +53,7 @@ func (s *Server) registerAudit(api huma.API) {
 	huma.Register(api, huma.Operation{
 		OperationID: "list-audit", Method: http.MethodGet, Path: "/v1/audit", Tags: []string{"audit"},
 		Summary: "List who changed what",
-		Description: "Every change, except those that a client makes of its own jobs: about the last " +
+		Description: "Every change, except those that a client makes of its own jobs and schedules: about the last " +
 			"20,000. Operators only.",
 	}, handleBounded(s, "audit", func(ctx context.Context, in *auditInput) (*auditOutput, error) {
 		entries, next, err := s.deps.Audit.Read(ctx, audit.Filter{

@@ -16,6 +16,8 @@ import (
 const (
 	maxScrapes    = 4
 	scrapeTimeout = 10 * time.Second
+	// monitorStrangers bounds the connections to the address of monitoring.
+	monitorStrangers = 256
 )
 
 // scrape serves the metrics.
@@ -53,7 +55,8 @@ func (s *Server) newMonitor() *listener.Server {
 	return listener.New("metrics_listen", s.cfg.MetricsListen, &http.Server{
 		Handler: s.recovered(mux), ReadTimeout: readHeaderTimeout, WriteTimeout: scrapeTimeout,
 		MaxHeaderBytes: maxHeaderBytes, ErrorLog: zap.NewStdLog(s.log.Named("http")),
-	}, nil, listener.Limits{})
+	}, nil,
+		listener.Limits{Strangers: monitorStrangers, PerAddress: strangersOfAddress, BoundLoopback: s.cfg.BoundLoopback})
 }
 
 // Start listens on the address of monitoring, if it has one of its own, and on the address of callers.

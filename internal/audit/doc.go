@@ -1,5 +1,5 @@
 // Package audit records who changed what: every change, except those that a client makes of its own
-// jobs.
+// jobs and schedules.
 //
 //	Begin  writes the entry before the change is made
 //	End    completes it, and writes one line to the log

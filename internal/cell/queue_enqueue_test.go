@@ -419,3 +419,36 @@ func TestShareOfJobsForLater(t *testing.T) {
 		}
 	})
 }
+
+// A tenant parks jobs of many classes behind one concurrency key. When the key's job ends, they do
+// not take all kinds of waiting jobs: another tenant's job still waits.
+func TestKindsOfHeldJobs(t *testing.T) {
+	backends(t, func(t *testing.T, r *rig) {
+		const most, jobs, half = 3, 600, 512
+		epoch, key := r.register(testNode("n1", 8)), KeyLimit("acme", "k", 1)
+		first := r.waits("r1", of("acme", 1), limitedBy(key))
+		r.take("n1")
+		subs := make([]Submission, jobs)
+		for i := range subs {
+			subs[i] = kind("acme", i, most)
+			subs[i].Limits = []Limit{key}
+		}
+		for i, res := range r.EnqueueAll(r.ctx(), subs) {
+			if res.Err != nil {
+				t.Fatalf("job %d, which the limit holds back, is refused: %v", i, res.Err)
+			}
+		}
+		r.end("n1", epoch, first)
+		for range jobs/100 + 1 {
+			if _, err := r.CheckLimits(r.ctx(), 100); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if kinds := r.int("HLEN", r.l.Waiting()); kinds > half {
+			t.Errorf("%d kinds of jobs wait, expected at most %d", kinds, half)
+		}
+		if err := r.EnqueueAll(r.ctx(), []Submission{kind("victim", jobs, most)})[0].Err; err != nil {
+			t.Errorf("another tenant's job is refused: %v; expected it accepted", err)
+		}
+	})
+}

@@ -191,10 +191,12 @@ func (d *Dispatcher) chooseQueue(p *placement, search bool) error {
 }
 
 // checkKinds returns an error if the job would make one kind of waiting jobs more than its tenant
-// may make, over all cells. Each cell counts its own.
+// may make, over all cells. Each cell counts its own. The script decides about a job for later, and
+// about one whose key may belong to an earlier job.
 func (d *Dispatcher) checkKinds(p *placement) error {
 	limit := d.cfg.Limits(p.request.Tenant).Kinds
-	if limit == 0 || len(d.byCell) == 1 || p.failure != nil {
+	if job := p.request.Job; limit == 0 || len(d.byCell) == 1 || p.failure != nil || job.RunAtMS != 0 ||
+		job.IdempotencyKey != "" {
 		return nil
 	}
 	if _, known := p.to.queues.byID.Load(p.class.ID()); known {

@@ -96,7 +96,7 @@ func (k *keySet) refresh(ctx context.Context, pause time.Duration) {
 	if !k.read.IsZero() && time.Since(k.read) < pause {
 		return
 	}
-	k.read = time.Now()
+	defer func() { k.read = time.Now() }() // those that waited for this read make none of their own
 	// A caller that leaves must not spoil the read for the others.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), keysTimeout)
 	defer cancel()

@@ -70,10 +70,11 @@ type line struct{ silent, busy list.List }
 
 func (l *line) len() int { return l.silent.Len() + l.busy.Len() }
 
-// oldest returns a busy one only if none is silent.
+// oldest returns the oldest silent one, unless more are busy. A good caller is busy only until its
+// token is seen, so many that stay busy mean no good.
 func (l *line) oldest() *conn {
 	e := l.silent.Front()
-	if e == nil {
+	if e == nil || l.busy.Len() > l.silent.Len() {
 		e = l.busy.Front()
 	}
 	if e == nil {

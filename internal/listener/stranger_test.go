@@ -208,3 +208,38 @@ func TestFailures(t *testing.T) {
 		}
 	})
 }
+
+type closable struct {
+	net.Conn
+	closed bool
+}
+
+func (c *closable) Close() error { c.closed = true; return nil }
+
+// Strangers that stay busy for long give way to newcomers, whose requests are on their way.
+func TestBusyStrangers(t *testing.T) {
+	t.Parallel()
+	const most, each = 256, 64
+	s := newStrangers(Limits{Strangers: most, PerAddress: each})
+	enter := func(addr string) (*conn, *closable) {
+		inner := &closable{}
+		c := &conn{Conn: inner, strangers: s}
+		s.enter(c, s.limits.bounded(netip.MustParseAddr(addr)))
+		return c, inner
+	}
+	for i := range most {
+		c, _ := enter(fmt.Sprint("10.0.0.", i/each+1))
+		s.count(c, http.StateActive)
+	}
+	lost := 0
+	for range 60 {
+		_, good := enter("10.9.9.9")
+		enter("10.0.0.1") // the attacker connects once more
+		if good.closed {
+			lost++
+		}
+	}
+	if lost > 0 {
+		t.Errorf("%d of 60 good newcomers are closed, expected none", lost)
+	}
+}

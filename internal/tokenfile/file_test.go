@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	"go.uber.org/goleak"
 	"go.uber.org/zap"
 	"go.yaml.in/yaml/v3"
@@ -181,5 +182,37 @@ func BenchmarkReadAndHash(b *testing.B) {
 			b.Fatal(err)
 		}
 		_ = sha256.Sum256(data)
+	}
+}
+
+// Whatever YAML allows in a sequence is read: an item that refers to another one, and an item that
+// begins below its dash.
+func TestItemsOfAnyForm(t *testing.T) {
+	t.Parallel()
+	type line struct {
+		Name  string   `yaml:"name"`
+		Nodes []string `yaml:"nodes"`
+	}
+	parse := func(item *yaml.Node) (l line, _ Head, _ error) {
+		err := Decode(item, []string{"name", "nodes"}, &l)
+		return l, Head{}, err
+	}
+	for name, text := range map[string]string{
+		"anchor":     "- name: a\n  nodes: &n [x, y]\n- name: b\n  nodes: *n\n",
+		"below dash": "-\n  name: a\n  nodes:\n    - x\n    - y\n-\n  name: b\n  nodes: [x, y]\n",
+	} {
+		var got []line
+		for _, p := range split([]byte(text), nil, parse) {
+			for _, s := range p.slips {
+				t.Errorf("%s: line %d: %v, expected no slip", name, s.line, s.err)
+			}
+			for _, tok := range p.tokens {
+				got = append(got, tok.line)
+			}
+		}
+		want := []line{{"a", []string{"x", "y"}}, {"b", []string{"x", "y"}}}
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("%s: -want +got\n%s", name, diff)
+		}
 	}
 }

@@ -59,8 +59,16 @@ func split[L any](data []byte, last []part[L], parse func(*yaml.Node) (L, Head, 
 		all[i] = last[j]
 		all[i].text = texts[i]
 	}
+	slips := false
 	for k := same; k < i; k++ {
 		all[k] = parsePart(texts[k], parse)
+		slips = slips || len(all[k].slips) > 0
+	}
+	// A part that cannot be read alone may refer to another one, by an anchor of YAML.
+	if slips && len(all) > 1 {
+		if whole := parsePart(data, parse); len(whole.slips) == 0 {
+			return []part[L]{whole}
+		}
 	}
 	return all
 }
@@ -86,7 +94,7 @@ func cut(data []byte) (texts [][]byte) {
 	}
 }
 
-var item = regexp.MustCompile(`(?m)^ *- `)
+var item = regexp.MustCompile(`(?m)^ *-(?: |$)`)
 
 // firstItem returns how the first item begins: its indentation and its dash.
 func firstItem(data []byte) []byte { return item.Find(data) }
@@ -159,6 +167,9 @@ func Decode(entry *yaml.Node, keys []string, line any, closed ...string) error {
 			return fmt.Errorf("%s is unknown, expected %s", key, strings.Join(keys, ", "))
 		}
 		value := entry.Content[i+1]
+		if value.Kind == yaml.AliasNode {
+			value = value.Alias
+		}
 		empty := value.Kind != yaml.ScalarNode && len(value.Content) == 0 && !slices.Contains(closed, key)
 		if value.Tag == "!!null" || empty {
 			return fmt.Errorf("%s has no value, expected one, or no %s", key, key)

@@ -98,6 +98,7 @@ local function release_jobs(name, look)
   local limited_key = key('parked', name)
   if redis.pcall('EXISTS', limited_key) == 0 then return 0 end
   local free, begun = room(name, 1), let_in[name] or {}
+  local half = 512 -- of the classes with waiting jobs that there may be
   if free < 1 or returned >= BACK then return 0 end
   let_in[name] = begun
   local members = redis.pcall('ZRANGE', limited_key, 0, look - 1)
@@ -105,7 +106,10 @@ local function release_jobs(name, look)
   for _, member in ipairs(members) do
     if returned >= BACK then break end
     local class, job = string.match(member, '^(%x+) (%S+)$')
-    if free > (begun[class or ''] or 0) then
+    -- The jobs of one concurrency key can be of many classes. Those that come back make at most half
+    -- of the classes that there may be; the others stay held back for now.
+    if free > (begun[class or ''] or 0) and not (class and redis.pcall('HEXISTS', waiting_key, class) == 0
+      and (tonumber(redis.pcall('HLEN', waiting_key)) or 0) >= half) then
       local job_key = key('jobs', job or '')
       local all = redis.pcall('EXISTS', limited_key, job_key, full_limits_key, waiting_key, waiting_version_key, key('waiting', class or ''), key('fair', class or ''))
       if type(all) == 'table' then return #members end
