@@ -7,7 +7,8 @@ var Access = script.Access{Scripts: scripts, Roles: map[script.Role]script.Needs
 	script.RoleAgent: {
 		Scripts: []string{"register", "heartbeat", "deregister", "complete", "progress"},
 		Commands: []string{
-			"del", "exists", "get", "hdel", "hexists", "hget", "hgetall", "hincrby", "hlen", "hmget", "hset", "hsetnx", "incr", "mget",
+			"del", "exists", "get", "hdel", "hexists", "hget", "hgetall", "hincrby", "hlen", "hmget", "hset", "hsetnx", "incr",
+			"mget",
 			"pexpire", "sadd", "scard", "set", "sismember", "srem", "time", "xadd", "xlen", "xread", "xtrim", "zadd",
 			"zcard", "zcount", "zrange", "zrem", "zremrangebyrank", "zscore",
 		},
@@ -27,7 +28,8 @@ var Access = script.Access{Scripts: scripts, Roles: map[script.Role]script.Needs
 	script.RoleImporter: {
 		Scripts: []string{"cells", "nodes", "import", "changes", "identity", "memory"},
 		Commands: []string{
-			"cluster|info", "del", "exists", "get", "hdel", "hexists", "hget", "hgetall", "hincrby", "hlen", "hmget", "hset", "hsetnx",
+			"cluster|info", "del", "exists", "get", "hdel", "hexists", "hget", "hgetall", "hincrby", "hlen", "hmget", "hset",
+			"hsetnx",
 			"incr", "info", "mget", "pexpire", "sadd", "scard", "set", "sismember", "srem", "time", "xadd", "zadd",
 			"zcard", "zcount", "zrange", "zrangebyscore", "zrem", "zremrangebyrank", "zscore",
 		},
