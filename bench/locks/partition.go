@@ -24,8 +24,10 @@ func runPartition(ctx context.Context, b *tool.Bench, redis *system.Redis, l too
 		"no bound but the client's own timeouts, as in the examples of the libraries; or they end with the last confirmed "+
 		"validity, which a careful user adds.", lock.DefaultLease, peerValidity)
 	settings := []setting{
-		{Library: ours}, {Library: rueidisLock, Tracking: "noloop"},
-		{Library: redisLock, Bounded: true}, {Library: redSync, Bounded: true},
+		{Library: ours},
+		{Library: rueidisLock, Tracking: "noloop"},
+		{Library: redisLock, Bounded: true},
+		{Library: redSync, Bounded: true},
 	}
 	if !b.Short { // go-redis gives up after 10 s
 		settings = append(settings, setting{Library: redisLock}, setting{Library: redSync})
