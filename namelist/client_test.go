@@ -142,7 +142,7 @@ func testExpiry(t *testing.T, r *rig) {
 		for id, verdict := range map[string]Verdict{"old": No, "old-edit": No, "new": Yes, "new-edit": Yes} {
 			a := l.Check(ctx, id)
 			if a.Verdict != verdict || verdict == Yes && a.ExpiresAt.UnixMilli() != after {
-				t.Errorf("%s: %+v; want a.Verdict == %v, not both verdict == Yes and a.ExpiresAt.UnixMilli() != after", id, a, verdict)
+				t.Errorf("%s: %+v; want a.Verdict == %v, verdict != Yes or a.ExpiresAt.UnixMilli() == %v", id, a, verdict, after)
 			}
 		}
 	}

@@ -471,7 +471,7 @@ func TestRedisStress(t *testing.T) {
 		// A job that arrived last may have met the stop, and waits; no job can be lost.
 		status, err := r.cell.Job(t.Context(), "", job)
 		if err != nil || status.State != freeslot.StateSucceeded && (status.State != freeslot.StateWaiting || status.Failures != 0) {
-			t.Errorf("%+v, %v; want no error, not both status.State != freeslot.StateSucceeded and (status.State != freeslot.StateWaiting || status.Failures != 0)", status, err)
+			t.Errorf("%+v, %v; want no error, status.State == freeslot.StateSucceeded or (status.State == freeslot.StateWaiting and status.Failures == 0)", status, err)
 		}
 	}
 	if doubled.Load() != 0 {

@@ -111,7 +111,7 @@ func TestShares(t *testing.T) {
 				err = c.call(t.Context(), tt.method, "/v1/jobs/0-a", nil, nil, 0, &status)
 				var refusal *freeslot.Error
 				if errors.As(err, &refusal); (tt.code == "") != (err == nil) || tt.code != "" && (refusal == nil || refusal.Code != tt.code) {
-					t.Errorf(`%+v, %v; want (tt.code == "") == (err == nil), not both tt.code != "" and (refusal == nil || refusal.Code != tt.code)`, status, err)
+					t.Errorf(`%+v, %v; want (tt.code == "") == (err == nil), tt.code == "" or (refusal != nil and refusal.Code == %v)`, status, err, tt.code)
 				}
 				if took := time.Since(begin); took != tt.took || len(fleet.asked) != tt.asked {
 					t.Errorf("%q were asked, in %s", fleet.asked, took)

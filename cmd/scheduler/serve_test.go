@@ -178,7 +178,7 @@ func TestServeJobs(t *testing.T) {
 	}
 	status, body = s.call(t, "POST", "/v1/jobs/"+body["job_id"].(string)+"/cancel", "")
 	if status != http.StatusOK || body["state"] != "cancelling" && body["state"] != "cancelled" {
-		t.Errorf(`%d %v; want status == http.StatusOK, not both body["state"] != "cancelling" and body["state"] != "cancelled"`, status, body)
+		t.Errorf(`%d %v; want status == http.StatusOK, body["state"] == "cancelling" or body["state"] == "cancelled"`, status, body)
 	}
 	if status, body = s.call(t, "POST", "/v1/jobs", `{"service":"unknown"}`); status != http.StatusUnprocessableEntity || body["code"] != "no_matching_node" {
 		t.Errorf(`%d %v; want status == http.StatusUnprocessableEntity, body["code"] == "no_matching_node"`, status, body)

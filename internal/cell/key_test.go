@@ -30,7 +30,7 @@ func TestJobCell(t *testing.T) {
 	ulid := NewJobID(0)[2:]
 	for _, id := range []string{"", "-", ulid, "64-" + ulid, "256-" + ulid, "00-" + ulid, "01-" + ulid, "+1-" + ulid, "-1-" + ulid, "1 -" + ulid, "1-" + ulid + "x", "1-" + ulid[1:]} {
 		if got, ok := JobCell(id); ok {
-			t.Errorf("%q: %d; want not ok", id, got)
+			t.Errorf("%q is taken for an id of cell %d, want it refused", id, got)
 		}
 	}
 }

@@ -171,7 +171,7 @@ func TestEditedLoad(t *testing.T) {
 					t.Fatalf("%s: %+v, %v; want no error, got[1].Assigned, got[2].Assigned, got[3].Assigned", name, got, err)
 				}
 				if timed := strings.HasPrefix(name, "time"); got[0].Assigned != timed || !timed && got[0].Refusals[0].Reason != RefusedSilent {
-					t.Errorf("%s: %+v; want got[0].Assigned == %v, not both !timed and got[0].Refusals[0].Reason != RefusedSilent", name, got[0], timed)
+					t.Errorf("%s: %+v; want got[0].Assigned == %v, timed or got[0].Refusals[0].Reason == RefusedSilent", name, got[0], timed)
 				}
 				ch, err := r.Changes(r.ctx(), 0, 10)
 				if err != nil || len(ch.Nodes) != 2 || ch.Nodes[1].Broken != nil {

@@ -487,7 +487,7 @@ func TestMigration(t *testing.T) {
 			},
 			verify: func(h *halfway) {
 				if s := h.status(h.second); s.State != freeslot.StateWaiting && s.State != freeslot.StateRunning {
-					h.t.Errorf("%+v; want not both s.State != freeslot.StateWaiting and s.State != freeslot.StateRunning", s)
+					h.t.Errorf("%+v; want s.State == freeslot.StateWaiting or s.State == freeslot.StateRunning", s)
 				}
 			},
 		},

@@ -144,7 +144,7 @@ func TestEndIsToldOnceReplicated(t *testing.T) {
 		"replies": func(r *rig) error {
 			told, err := r.Replies(r.ctx(), "replica-1", at, 0, 10)
 			if err == nil && (len(told) != 1 || told[0].Status.State != freeslot.StateSucceeded) {
-				t.Errorf("%+v; want not both err == nil and (len(told) != 1 || told[0].Status.State != freeslot.StateSucceeded)", told)
+				t.Errorf("%+v; want an error or (len(told) == 1 and told[0].Status.State == freeslot.StateSucceeded)", told)
 			}
 			return err
 		},

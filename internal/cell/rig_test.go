@@ -70,7 +70,7 @@ func (r *rig) do(args ...string) rueidis.RedisMessage {
 	r.t.Helper()
 	m, err := r.try(args...)
 	if err != nil && !rueidis.IsRedisNil(err) {
-		r.t.Fatalf("%s: %v; want not both err != nil and !rueidis.IsRedisNil(err)", strings.Join(args, " "), err)
+		r.t.Fatalf("%s: %v; want no error or rueidis.IsRedisNil(err)", strings.Join(args, " "), err)
 	}
 	return m
 }

@@ -73,7 +73,7 @@ func TestKeyAfterLostAnswer(t *testing.T) {
 	sink.result(again.JobID)
 	for _, what := range sink.of(again.JobID) {
 		if _, is := what.(gone); is {
-			t.Errorf("%q; want not is", sink.kinds(again.JobID))
+			t.Errorf("it got %q, want no detached", sink.kinds(again.JobID))
 		}
 	}
 }

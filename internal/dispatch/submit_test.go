@@ -1055,7 +1055,7 @@ func TestCoded(t *testing.T) {
 			err := coded("submit", tt.err)
 			e := asError(t, err, tt.code)
 			if !strings.Contains(e.Message, tt.text) || (tt.code.Temporary() && e.RetryAfter <= 0) {
-				t.Errorf("%+v; want strings.Contains(e.Message, tt.text), not both tt.code.Temporary() and e.RetryAfter <= 0", e)
+				t.Errorf("%+v; want strings.Contains(e.Message, tt.text), not tt.code.Temporary() or e.RetryAfter > 0", e)
 			}
 		})
 	}

@@ -41,7 +41,7 @@ func TestGather(t *testing.T) {
 			all.Go(func() {
 				out, err := g.do(ctx, n, false)
 				if (want == nil) != (err == nil) || want == nil && out != fmt.Sprint(n) {
-					t.Errorf("%d: %q, %v; want (want == nil) == (err == nil), not both want == nil and out != fmt.Sprint(n)", n, out, err)
+					t.Errorf("%d: %q, %v; want (want == nil) == (err == nil), want != nil or out == fmt.Sprint(n)", n, out, err)
 				}
 			})
 			synctest.Wait()
@@ -167,7 +167,7 @@ func TestGatherLeaderLeaves(t *testing.T) {
 					defer cancel()
 				}
 				if out, err := g.do(ctx, n, false); n%2 == 0 && (err != nil || out != n) || err == nil && out != n {
-					t.Errorf("%d: %d, %v; want not both n%%2 == 0 and (err != nil || out != n), not both err == nil and out != n", n, out, err)
+					t.Errorf("%d: %d, %v; want n%%2 != 0 or (no error and out == %v), an error or out == %v", n, out, err, n, n)
 				}
 			})
 		}

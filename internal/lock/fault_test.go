@@ -388,7 +388,7 @@ func TestServersThatAreRefused(t *testing.T) {
 		"redis_version:10.1.0\r\n":                                "",
 	} {
 		if err := checkServer("a:1", info); (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {
-			t.Errorf(`%q: %v; want (err == nil) == (want == ""), not both err != nil and !strings.Contains(err.Error(), want)`, info, err)
+			t.Errorf(`%q: %v; want (err == nil) == (want == ""), no error or strings.Contains(err.Error(), want)`, info, err)
 		}
 	}
 	gone := redistest.New(t)

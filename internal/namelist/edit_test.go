@@ -403,7 +403,7 @@ func TestClients(t *testing.T) {
 			}
 			for _, c := range live {
 				if list == "vip" && (cmp.Diff(report, c.ClientReport) != "" || at.Sub(c.At) > Live) {
-					t.Errorf(`%+v; want not both list == "vip" and (cmp.Diff(report, c.ClientReport) != "" || at.Sub(c.At) > Live)`, c)
+					t.Errorf(`%+v; want list != "vip" or (cmp.Diff(report, c.ClientReport) == "" and at.Sub(c.At) <= Live)`, c)
 				}
 				out = append(out, c.ID)
 			}
@@ -490,7 +490,7 @@ func FuzzEvent(f *testing.F) {
 	f.Fuzz(func(t *testing.T, message string) {
 		e, err := DecodeEvent("vip", message)
 		if err == nil && (e.Revision < 1 || e.Birth == "" || e.Head != nil && e.Head.Name != "vip") {
-			t.Errorf(`%+v; want not both err == nil and (e.Revision < 1 || e.Birth == "" || e.Head != nil && e.Head.Name != "vip")`, e)
+			t.Errorf(`%+v; want an error or (e.Revision >= 1 and e.Birth != "" and (e.Head == nil or e.Head.Name == "vip"))`, e)
 		}
 	})
 }
@@ -503,7 +503,7 @@ func FuzzHead(f *testing.F) {
 		fields := strings.Split(record, " ")
 		h, err := DecodeHead("vip", fields, serving, next)
 		if err == nil && (h.Revision < 0 || h.Number < 0 || (h.Serving == nil) != (serving == "")) {
-			t.Errorf(`%+v; want not both err == nil and (h.Revision < 0 || h.Number < 0 || (h.Serving == nil) != (serving == ""))`, h)
+			t.Errorf(`%+v; want an error or (h.Revision >= 0 and h.Number >= 0 and (h.Serving == nil) == (serving == ""))`, h)
 		}
 		also, err2 := DecodeHead("vip", append([]string{"later", "x"}, fields...), serving, next)
 		if (err == nil) != (err2 == nil) || err == nil && !cmp.Equal(h, also, cmp.AllowUnexported(Head{})) {

@@ -178,7 +178,7 @@ func TestAnnounceRefuses(t *testing.T) {
 		yaml := "services: [{name: a, announce: true, command: {argv: [cat]}, " + test.service + "}]\nregistry: {namespace: '" + test.namespace + "'}"
 		_, err := load(t, yaml, "FREESLOT_NODE__ID="+test.node)
 		if test.want == "" && err != nil || test.want != "" && (err == nil || !strings.HasPrefix(err.Error(), test.want) || strings.Contains(err.Error(), "\n")) {
-			t.Errorf(`%+v: %v; want not both test.want == "" and err != nil, not both test.want != "" and (err == nil || !strings.HasPrefix(err.Error(), test.want) || strings.Contains(err.Error(), "\n"))`, test, err)
+			t.Errorf(`%+v: %v; want test.want != "" or no error, test.want == "" or (an error and strings.HasPrefix(err.Error(), test.want) and not strings.Contains(err.Error(), "\n"))`, test, err)
 		}
 	}
 }

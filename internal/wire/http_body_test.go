@@ -47,7 +47,7 @@ func FuzzDecodeJob(f *testing.F) {
 		job, refused := DecodeJob(data)
 		part, limit, refusedPart := DecodeExplain(data)
 		if refusedPart == nil && limit == nil && (refused != nil || !cmp.Equal(job, part)) {
-			t.Fatalf("%+v %+v %v; want not both refusedPart == nil && limit == nil and (refused != nil || !cmp.Equal(job, part))", job, part, refused)
+			t.Fatalf("%+v %+v %v; want refusedPart != nil or limit != nil or (refused == nil and cmp.Equal(job, part))", job, part, refused)
 		}
 		if refused != nil {
 			if refused.Field == "" || refused.Message == "" {

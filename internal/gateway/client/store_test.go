@@ -160,7 +160,7 @@ func TestGatewayErrors(t *testing.T) {
 			peer.Send(&frame.Answer{Type: frame.TypeError, ID: peer.Next(frame.TypeHeartbeat).ID, Code: code, Message: "m"})
 			err := <-done
 			if want != nil && !errors.Is(err, want) || want == nil && (err == nil || errors.As(err, new(*freeslot.Error))) {
-				t.Errorf("%s: %v; want not both want != nil and !errors.Is(err, want), not both want == nil and (err == nil || errors.As(err, new(*freeslot.Error)))", code, err)
+				t.Errorf("%s: %v; want want == nil or errors.Is(err, want), want != nil or (an error and not errors.As(err, new(*freeslot.Error)))", code, err)
 			}
 		}
 		if s.current == nil {
