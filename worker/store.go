@@ -15,8 +15,8 @@ import (
 // cut off begins anew. Heartbeats notice a dead connection.
 const specTimeout = 4 * callTimeout
 
-// store is the part of a cell that a worker uses: redisStore, or *gatewayclient.Store. The worker does not
-// know which one it has.
+// store is the part of a cell that a worker uses: redisStore, or *gatewayclient.Store. The worker
+// does not know which one it has.
 type store interface {
 	Register(ctx context.Context, node freeslot.Node, epoch cell.Epoch) (cell.Registration, error)
 	Heartbeat(ctx context.Context, hb cell.Heartbeat) (cell.HeartbeatReply, error)

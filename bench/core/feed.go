@@ -95,7 +95,8 @@ func (f *fedCache) Choose(
 	return f.Class(service, r).Choose(dst, q, rnd)
 }
 
-// newFedCache makes and starts a cache of a fleet, each node heard of just now. The caller stops it.
+// newFedCache makes and starts a cache of a fleet, each node heard of just now. The caller stops
+// it.
 func newFedCache(ctx context.Context, nodes int) *fedCache {
 	now := time.Now().UnixMilli()
 	states := make([]cell.NodeState, nodes)

@@ -100,7 +100,8 @@ func (g *gateways) killAndAwait(ctx context.Context, count int) []float64 {
 	return slices.Collect(maps.Values(times))
 }
 
-// moved finds when the last heartbeats were that came by the second replica, by the index of the node.
+// moved finds when the last heartbeats were that came by the second replica, by the index of the
+// node.
 func (g *gateways) moved(ctx context.Context, keys []string) map[int]time.Time {
 	heard := make(map[int]time.Time)
 	loads := tool.Must(g.redis.Client.Do(ctx, g.redis.Client.B().Mget().Key(keys...).Build()).AsStrSlice())

@@ -60,8 +60,8 @@ type rivals struct {
 	err          error
 }
 
-// cutOff has a library's holders cut off, which share a client. It returns the longest and the p50 of
-// overlaps and the p50 of waits in ms.
+// cutOff has a library's holders cut off, which share a client. It returns the longest and the p50
+// of overlaps and the p50 of waits in ms.
 func cutOff(ctx context.Context, addr string, s setting, count int) []float64 {
 	ctx, cancel := context.WithTimeout(ctx, lock.DefaultLease+2*callLimit)
 	defer cancel()

@@ -23,8 +23,8 @@ func SleepUntil(ctx context.Context, at time.Time) error {
 	}
 }
 
-// InParallel calls do for 0 to count-1, from as many goroutines as callers, and returns all errors. A
-// caller ends with its first one.
+// InParallel calls do for 0 to count-1, from as many goroutines as callers, and returns all errors.
+// A caller ends with its first one.
 func InParallel(callers, count int, do func(i int) error) error {
 	errs := make([]error, callers)
 	var all sync.WaitGroup

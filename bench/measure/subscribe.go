@@ -7,8 +7,8 @@ import (
 	"github.com/redis/rueidis"
 )
 
-// Subscribe has deliver called at each message of a channel, in a goroutine of loops, until ctx ends
-// or client is closed. The subscription stands when the channel that it returns is closed.
+// Subscribe has deliver called at each message of a channel, in a goroutine of loops, until ctx
+// ends or client is closed. The subscription stands when the channel that it returns is closed.
 func Subscribe(
 	ctx context.Context, loops *sync.WaitGroup, client rueidis.Client, channel string, deliver func(),
 ) <-chan struct{} {

@@ -69,8 +69,8 @@ func Columns(columns ...string) []Column {
 	return out
 }
 
-// Add adds a row. A float64 is rounded to four figures, whole numbers and a Figure stay as they are,
-// and nil was not measured.
+// Add adds a row. A float64 is rounded to four figures, whole numbers and a Figure stay as they
+// are, and nil was not measured.
 func (t *Table) Add(name string, values ...any) {
 	row := Row{Name: name, Figures: make([]Figure, len(values))}
 	for i, v := range values {

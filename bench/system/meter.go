@@ -18,8 +18,8 @@ type Meter struct {
 
 // Spent is what was used between two readings.
 type Spent struct {
-	// Seconds have passed. Redis and Processes are seconds of processor time, of Redis' main thread and
-	// of all processes in sum.
+	// Seconds have passed. Redis and Processes are seconds of processor time, of Redis' main thread
+	// and of all processes in sum.
 	Seconds, Redis, Processes float64
 	before, after             measure.RedisStat
 }

@@ -13,12 +13,14 @@ import (
 	"github.com/freeslot/freeslot/bench/system"
 )
 
-// Program builds one of the product's programs, unless a part before has done so, and returns its path.
+// Program builds one of the product's programs, unless a part before has done so, and returns its
+// path.
 func (b *Bench) Program(ctx context.Context, name string) string {
 	return Must(measure.BuildProgram(ctx, b.Root, b.Folder, name))
 }
 
-// StartRedis starts a server without an append-only file and notes its version. The caller stops it.
+// StartRedis starts a server without an append-only file and notes its version. The caller stops
+// it.
 func (b *Bench) StartRedis(ctx context.Context, args ...string) *system.Redis {
 	redis := Must(system.StartRedis(ctx, system.AOFOff, args...))
 	b.NoteServer(ctx, redis, system.AOFOff)

@@ -38,8 +38,8 @@ func Try(do func()) (err error) {
 	return nil
 }
 
-// End is deferred itself (defer End(x.Stop)). An error of stop fails the part; it joins the one that
-// the part ends with.
+// End is deferred itself (defer End(x.Stop)). An error of stop fails the part; it joins the one
+// that the part ends with.
 func End(stop func() error) {
 	r := recover()
 	err := stop()

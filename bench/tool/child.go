@@ -12,7 +12,8 @@ import (
 )
 
 const (
-	// childStart is enough for a process of thousands of agents, answerLimit for what it has under way.
+	// childStart is enough for a process of thousands of agents, answerLimit for what it has under
+	// way.
 	childStart  = 5 * time.Minute
 	answerLimit = 3 * time.Minute
 )

@@ -117,8 +117,8 @@ func TestPlainPaths(t *testing.T) {
 	}
 }
 
-// TestTry: what was deferred runs, its error comes with the one that ended the work, and a defect is
-// no error.
+// TestTry: what was deferred runs, its error comes with the one that ended the work, and a defect
+// is no error.
 func TestTry(t *testing.T) {
 	t.Parallel()
 	broken, stuck := errors.New("broken"), errors.New("stuck")

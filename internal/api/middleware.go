@@ -68,8 +68,8 @@ func handleBounded[I, O any](
 	})
 }
 
-// authenticate refuses callers whose role or scope does not allow the call, and puts the others into
-// the context of the operation.
+// authenticate refuses callers whose role or scope does not allow the call, and puts the others
+// into the context of the operation.
 func (s *Server) authenticate(ctx huma.Context, next func(huma.Context)) {
 	r, w := humago.Unwrap(ctx)
 	who, err := s.deps.Auth.Authenticate(r)

@@ -59,7 +59,8 @@ func (s *Server) newMonitor() *listener.Server {
 		listener.Limits{Strangers: monitorStrangers, PerAddress: strangersOfAddress, BoundLoopback: s.cfg.BoundLoopback})
 }
 
-// Start listens on the address of monitoring, if it has one of its own, and on the address of callers.
+// Start listens on the address of monitoring, if it has one of its own, and on the address of
+// callers.
 func (s *Server) Start(ctx context.Context) error {
 	if s.monitor == nil {
 		return s.Server.Start(ctx)
@@ -74,7 +75,8 @@ func (s *Server) Start(ctx context.Context) error {
 	return err
 }
 
-// MetricsAddr returns the address of monitoring; empty unless it has one of its own and was started.
+// MetricsAddr returns the address of monitoring; empty unless it has one of its own and was
+// started.
 func (s *Server) MetricsAddr() string {
 	if s.monitor == nil {
 		return ""

@@ -145,8 +145,8 @@ func TestMetricsAuth(t *testing.T) {
 	}
 }
 
-// TestMetricsListen: an address of their own has the metrics and the probes, and nothing else, until
-// the server has stopped. The main address has no metrics then.
+// TestMetricsListen: an address of their own has the metrics and the probes, and nothing else,
+// until the server has stopped. The main address has no metrics then.
 func TestMetricsListen(t *testing.T) {
 	t.Parallel()
 	f := apitest.New(t, api.Config{Listen: "127.0.0.1:0", MetricsListen: "127.0.0.1:0"}, apitest.WithTokens)

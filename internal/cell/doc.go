@@ -46,8 +46,8 @@
 // call reports to a replica share one entry of its reply stream. An entry has 64 KiB and up to one
 // job more.
 //
-// The first word of a file's name is its room, as the folders of the scripts are. An arrow points to
-// what a room may use:
+// The first word of a file's name is its room, as the folders of the scripts are. An arrow points
+// to what a room may use:
 //
 //	access, check, lifecycle -> all rooms
 //	move -> queue -> job -> base            jobs on the way to another cell; lines and limits; jobs

@@ -80,7 +80,8 @@ func usesOfFiles(t *testing.T) map[string]map[string]string {
 		}
 		files = append(files, file)
 	}
-	// What other packages declare stays unknown, which makes errors but hides no use of the package's own names.
+	// What other packages declare stays unknown, which makes errors but hides no use of the package's
+	// own names.
 	info := &types.Info{Uses: make(map[*ast.Ident]types.Object)}
 	config := types.Config{Importer: noImports{}, Error: func(error) {}}
 	pkg, _ := config.Check("cell", fset, files, info)

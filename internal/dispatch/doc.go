@@ -15,8 +15,8 @@
 //
 // All candidates of one choice are of one cell, and the job gets an id of that cell.
 //
-// A job takes three stages: choose (choose.go), call (call.go) and settle (settle.go). Submit repeats
-// them until every job is decided. A placement is one job on that way.
+// A job takes three stages: choose (choose.go), call (call.go) and settle (settle.go). Submit
+// repeats them until every job is decided. A placement is one job on that way.
 //
 // # Loops
 //

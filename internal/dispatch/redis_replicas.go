@@ -9,9 +9,9 @@ import (
 	"github.com/freeslot/freeslot"
 )
 
-// watchReplicas is called by the replyKeeper, at its start and once a second. If jobs count as accepted
-// only once replicas of Redis have them, and there are too few replicas, no job is sent. A job that
-// is sent all the same fails by itself.
+// watchReplicas is called by the replyKeeper, at its start and once a second. If jobs count as
+// accepted only once replicas of Redis have them, and there are too few replicas, no job is sent. A
+// job that is sent all the same fails by itself.
 func (c *cellClient) watchReplicas() {
 	need := c.cell.AcknowledgeReplicas()
 	if need == 0 {

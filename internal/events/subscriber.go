@@ -62,8 +62,8 @@ func NewSubscriber(client rueidis.Client, channel string, sharded bool, log *zap
 
 // Handle makes the subscriber call message with each message, in the order of publication, instead
 // of putting it into Messages. It calls reset, unless that is nil, instead of putting a token into
-// Resets. Neither must wait or use Redis: that would hold up everything that the connection receives.
-// Call Handle before Start.
+// Resets. Neither must wait or use Redis: that would hold up everything that the connection
+// receives. Call Handle before Start.
 func (s *Subscriber) Handle(message func(string), reset func()) {
 	s.handle, s.reset, s.messages = message, reset, nil
 }

@@ -8,8 +8,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// A copy follows a log of numbers by a Fetch, as slowly and plainly as can be: the number at index i
-// came with revision i+1.
+// A copy follows a log of numbers by a Fetch, as slowly and plainly as can be: the number at index
+// i came with revision i+1.
 type logCopy struct {
 	t     *rapid.T
 	fetch Fetch[int, int] // a page is the revision after which it begins; an event is a revision
@@ -53,8 +53,8 @@ func (c *logCopy) answered(number uint64, numbers []int, more bool) {
 	}
 }
 
-// TestFetchFollows: whatever is lost, late, repeated or fails, the copy is a beginning of the log. In
-// the end it is the log, if the newest event came or a page was begun after it.
+// TestFetchFollows: whatever is lost, late, repeated or fails, the copy is a beginning of the log.
+// In the end it is the log, if the newest event came or a page was begun after it.
 func TestFetchFollows(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {

@@ -38,8 +38,8 @@ func NewPoller(every, retry time.Duration, compare func(context.Context) error) 
 // Wake makes Run compare soon. It does not block.
 func (p *Poller) Wake() { Wake(p.woken) }
 
-// Run compares until ctx ends. Its first comparison comes after an interval, unless it is woken. Call
-// it once.
+// Run compares until ctx ends. Its first comparison comes after an interval, unless it is woken.
+// Call it once.
 func (p *Poller) Run(ctx context.Context) {
 	defer close(p.ended)
 	timer := time.NewTimer(p.pause(0))

@@ -151,7 +151,8 @@ func (a *Authenticator) Register(reg prometheus.Registerer) {
 	}
 }
 
-// Ready is a condition of readiness that always holds. Its detail tells which tokens cannot be used.
+// Ready is a condition of readiness that always holds. Its detail tells which tokens cannot be
+// used.
 func (a *Authenticator) Ready() (ok bool, detail string) {
 	for _, f := range a.files {
 		if _, detail := f.Ready(); detail != "" {
@@ -181,8 +182,8 @@ func (a *Authenticator) Lists(digest [sha256.Size]byte) bool {
 
 // Authenticate returns the caller that sent r. The token is in the Authorization header. In the
 // handshake of a WebSocket, where browsers cannot set headers, it may be in the query parameter
-// access_token. The error is a *freeslot.Error with code unauthenticated, or unavailable if a signed
-// token cannot be checked now.
+// access_token. The error is a *freeslot.Error with code unauthenticated, or unavailable if a
+// signed token cannot be checked now.
 func (a *Authenticator) Authenticate(r *http.Request) (Principal, error) {
 	if a.Open() {
 		return Principal{Tenant: a.openTenant, Role: Admin}, nil

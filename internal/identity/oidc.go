@@ -159,7 +159,8 @@ func texts(claim any) (all []string) {
 	return all
 }
 
-// scopesOf returns the scopes of texts such as lists:vip-*. Other texts, such as openid, say nothing.
+// scopesOf returns the scopes of texts such as lists:vip-*. Other texts, such as openid, say
+// nothing.
 func scopesOf(texts []string) Scopes {
 	s := Scopes{Lists: []string{}, Services: []string{}, Documents: []string{}}
 	for _, text := range texts {

@@ -257,8 +257,8 @@ func TestSignedTokenExpires(t *testing.T) {
 	})
 }
 
-// TestProviderAway: who comes with a known key is let in, and others once the provider is back. Then
-// it has another key.
+// TestProviderAway: who comes with a known key is let in, and others once the provider is back.
+// Then it has another key.
 func TestProviderAway(t *testing.T) {
 	t.Parallel()
 	p := provide(t, "127.0.0.1:0")

@@ -107,7 +107,8 @@ func load(t *testing.T, cert, key string) []tls.Certificate {
 	return []tls.Certificate{pair}
 }
 
-// TestTLSCallers: with an authority for callers, only its certificates are let in; TLS 1.1 never is.
+// TestTLSCallers: with an authority for callers, only its certificates are let in; TLS 1.1 never
+// is.
 func TestTLSCallers(t *testing.T) {
 	t.Parallel()
 	callers := certtest.NewAuthority(t)
@@ -142,8 +143,8 @@ func TestTLSCallers(t *testing.T) {
 	}
 }
 
-// TestTLSChanges: a changed certificate is shown from the next handshake on. One that cannot be used
-// leaves the former in use, and is named once.
+// TestTLSChanges: a changed certificate is shown from the next handshake on. One that cannot be
+// used leaves the former in use, and is named once.
 func TestTLSChanges(t *testing.T) {
 	t.Parallel()
 	s := startSecured(t, nil)

@@ -77,8 +77,8 @@ func TestEveryChangeIsAudited(t *testing.T) {
 	}
 }
 
-// Users of Redis for agents, applications with locks, services and readers of lists can neither read
-// nor write the audit.
+// Users of Redis for agents, applications with locks, services and readers of lists can neither
+// read nor write the audit.
 func TestAuditIsClosed(t *testing.T) {
 	t.Parallel()
 	redis := redistest.Shared(t)

@@ -44,8 +44,8 @@ func TestRemovedTokenEndsSession(t *testing.T) {
 	p.expectClose(wire.CloseRights)
 }
 
-// TestGoawayBeforeExpiry: a session whose token is about to expire is asked to go away, and takes no
-// new jobs.
+// TestGoawayBeforeExpiry: a session whose token is about to expire is asked to go away, and takes
+// no new jobs.
 func TestGoawayBeforeExpiry(t *testing.T) {
 	t.Parallel()
 	p := connectAs(t, &ending{expires: time.Now().Add(warning + 100*time.Millisecond)})

@@ -124,7 +124,8 @@ func (b *bench) inTurns(ctx context.Context, contenders []*contender, measured f
 	}
 }
 
-// unlessFailed goes on where something could not be measured, and notes it, and reports whether it was.
+// unlessFailed goes on where something could not be measured, and notes it, and reports whether it
+// was.
 func (b *bench) unlessFailed(ctx context.Context, what func() string, measured func()) bool {
 	err := tool.Try(measured)
 	tool.Check(ctx.Err())

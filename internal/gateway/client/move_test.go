@@ -49,8 +49,8 @@ func TestMoveKeepsWhatComesFirst(t *testing.T) {
 	})
 }
 
-// TestMoveNot: the node stays if its own gateway answers before the candidate has a heartbeat, or if
-// the candidate cannot reach Redis either.
+// TestMoveNot: the node stays if its own gateway answers before the candidate has a heartbeat, or
+// if the candidate cannot reach Redis either.
 func TestMoveNot(t *testing.T) {
 	refused := func(id uint64) *frame.Answer {
 		return &frame.Answer{Type: frame.TypeError, ID: id, Code: freeslot.CodeUnavailable}

@@ -254,8 +254,9 @@ func TestGatewayAway(t *testing.T) {
 	})
 }
 
-// TestGatewayDeliveries: jobs and cancels come in their order, with ids that the worker can count, and
-// no more at once than asked for. What is beyond the bound is dropped, and a heartbeat is requested.
+// TestGatewayDeliveries: jobs and cancels come in their order, with ids that the worker can count,
+// and no more at once than asked for. What is beyond the bound is dropped, and a heartbeat is
+// requested.
 func TestGatewayDeliveries(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var p gatewaytest.Network

@@ -53,7 +53,8 @@ type Session struct {
 // On reports whether the replica has a gateway.
 func (g *Gateway) On() bool { return g.TokensFile != "" }
 
-// validate checks the section of r. Without a listener of its own the gateway is served at r.Listen.
+// validate checks the section of r. Without a listener of its own the gateway is served at
+// r.Listen.
 func (g *Gateway) validate(r *Replica, p *Problems) {
 	p.Between("gateway.max_agents", g.MaxAgents, 1, maxAgents)
 	p.DurationBetween("gateway.ping_interval", g.PingInterval, minPingInterval, maxPingInterval)

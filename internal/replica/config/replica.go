@@ -282,10 +282,10 @@ type Tenant struct {
 	// late, and not lost.
 	MaxSchedules int `koanf:"max_schedules"`
 	// How many different requirements and services may have waiting jobs because a job of the tenant
-	// came first, 1 to 1024; 64 unless set. A job that would make one more is refused as
-	// `overloaded`, and one for later waits. While there is one tenant alone, by `tokens`
-	// and `tenants` and without `tokens_file` and `auth.oidc`, nothing is refused for this. Where there are several, each also has at most a quarter
-	// of the jobs for later.
+	// came first, 1 to 1024; 64 unless set. A job that would make one more is refused as `overloaded`,
+	// and one for later waits. While there is one tenant alone, by `tokens` and `tenants` and without
+	// `tokens_file` and `auth.oidc`, nothing is refused for this. Where there are several, each also
+	// has at most a quarter of the jobs for later.
 	MaxKinds int `koanf:"max_kinds"`
 	// How many bytes the tenant's schedules take together, mostly their payloads, up to 1 GiB;
 	// 16 MiB unless set.

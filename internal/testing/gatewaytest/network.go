@@ -128,7 +128,8 @@ func (p *Network) Cut(host string) {
 	}
 }
 
-// Arrive brings the host what was sent to it since it was cut, also by connections that were closed.
+// Arrive brings the host what was sent to it since it was cut, also by connections that were
+// closed.
 func (p *Network) Arrive(host string) {
 	for _, c := range p.At(host) {
 		c.mu.Lock()
