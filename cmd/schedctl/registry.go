@@ -23,7 +23,7 @@ type registryCmd struct {
 	Health    registryHealthCmd    `cmd:"" help:"Show services with silent instances, failed checks, a guard, or none at all; of one service, each instance that is not well, and why."`
 	Metrics   registryMetricsCmd   `cmd:"" help:"Show the figures of an instance as JSON."`
 	Watch     registryWatchCmd     `cmd:"" help:"Show the healthy instances of a service, and each change."`
-	Set       registrySetCmd       `cmd:"" help:"Set weight, enabled and draining of an instance, although its provider may say otherwise, in place of what was set before; or when silent instances of a service are removed."`
+	Set       registrySetCmd       `cmd:"" help:"Set weight, enabled and draining of an instance, over its provider and over what was set before; or when silent instances of a service are removed."`
 	Reset     registryResetCmd     `cmd:"" help:"Take back what set has set for an instance."`
 	Put       registryPutCmd       `cmd:"" help:"Register a persistent instance, which sends no heartbeats."`
 	Rm        registryRmCmd        `cmd:"" help:"Remove an instance. One whose provider lives registers again: to keep traffic away use set."`

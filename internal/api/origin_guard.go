@@ -27,7 +27,7 @@ func (g *guard) wrap(next http.Handler) http.Handler {
 		if origin := r.Header.Get("Origin"); slices.Contains(g.origins, origin) {
 			h := w.Header()
 			h.Set("Access-Control-Allow-Origin", origin)
-			h.Set("Access-Control-Expose-Headers", "Retry-After")
+			h.Set("Access-Control-Expose-Headers", "Retry-After, "+AuditHeader)
 			h.Add("Vary", "Origin")
 			if r.Method == http.MethodOptions && r.Header.Get("Access-Control-Request-Method") != "" {
 				h.Set("Access-Control-Allow-Methods", "GET, POST, PUT, DELETE")

@@ -18,8 +18,8 @@ const (
 	listenerWrite     = 75 * time.Second
 	listenerIdle      = 2 * time.Minute
 	maxHeaderBytes    = 32 << 10
-	// maxStrangers bounds the connections without a valid token, and strangersOfAddress those of one
-	// address.
+	// maxStrangers bounds the connections without a valid token, and strangersOfAddress the ones
+	// that come from one address.
 	maxStrangers       = 256
 	strangersOfAddress = 64
 )

@@ -71,7 +71,7 @@ type line struct{ silent, busy list.List }
 func (l *line) len() int { return l.silent.Len() + l.busy.Len() }
 
 // oldest returns the oldest silent one, unless more are busy. A good caller is busy only until its
-// token is seen, so many that stay busy mean no good.
+// token is seen, so many that stay busy are hostile or lost.
 func (l *line) oldest() *conn {
 	e := l.silent.Front()
 	if e == nil || l.busy.Len() > l.silent.Len() {

@@ -42,8 +42,8 @@ type token[L any] struct {
 	place int // the line in its part, from 1
 }
 
-// split cuts a file before each line that begins an item, and parses the parts that differ from
-// those of the last reading. Only a change has to be parsed, which costs far more than the rest.
+// split cuts a file before each line that begins an item, and parses only the parts that differ from
+// the parts of the last reading: to parse costs far more than the rest.
 func split[L any](data []byte, last []part[L], parse func(*yaml.Node) (L, Head, error)) []part[L] {
 	texts := cut(data)
 	all := make([]part[L], len(texts))
