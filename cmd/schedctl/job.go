@@ -1,6 +1,7 @@
 package main
 
 import (
+	"encoding/json"
 	"net/http"
 	"net/url"
 	"strings"
@@ -9,11 +10,21 @@ import (
 )
 
 type getCmd struct {
-	ID string `arg:"" name:"job-id" help:"Job id."`
+	ID   string `arg:"" name:"job-id" help:"Job id."`
+	Spec bool   `help:"Print the job as it was submitted, with its payload, as JSON."`
 }
 
 // Run shows one job. A failed job does not make this command fail.
 func (c *getCmd) Run(a *app) error {
+	if c.Spec {
+		var answer struct {
+			Job json.RawMessage `json:"job"`
+		}
+		if err := a.call(http.MethodGet, "/v1/jobs/"+url.PathEscape(c.ID)+"/spec", nil, nil, &answer); err != nil {
+			return err
+		}
+		return a.printJSON(answer.Job)
+	}
 	status, err := a.api.job(a.ctx, c.ID)
 	if err != nil {
 		return explain(err)

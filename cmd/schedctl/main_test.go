@@ -48,6 +48,7 @@ func TestLifeOfAJob(t *testing.T) {
 	id := strings.TrimSpace(l.ctl(t, "submit", "block").expect(t, exitOK).out)
 	soon(t, l.started, "the job to run")
 	l.ctl(t, "get", id).expect(t, exitOK, "running", "node-1", "block")
+	l.ctl(t, "get", id, "--spec").expect(t, exitOK, `"service": "block"`)
 	l.ctl(t, "list").expect(t, exitOK, id, "JOB")
 	l.ctl(t, "list", "--state", "running", "-o", "json").expect(t, exitOK, `"job_id": "`+id+`"`)
 	if got := l.ctl(t, "list", "--state", "succeeded").expect(t, exitOK); strings.Contains(got.out, id) {

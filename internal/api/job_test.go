@@ -327,6 +327,7 @@ func TestScopes(t *testing.T) {
 		own          []identity.Role
 	}{
 		{"GET", "", []identity.Role{identity.Viewer, identity.Operator, identity.Admin}, []identity.Role{identity.Client, identity.TenantOperator}},
+		{"GET", "/spec", []identity.Role{identity.Viewer, identity.Operator, identity.Admin}, []identity.Role{identity.Client, identity.TenantOperator}},
 		{"GET", "/explain", []identity.Role{identity.Viewer, identity.Operator, identity.Admin}, []identity.Role{identity.TenantOperator}},
 		{"POST", "/cancel", []identity.Role{identity.Operator, identity.Admin}, []identity.Role{identity.Client, identity.TenantOperator}},
 		{"POST", "/requeue", []identity.Role{identity.Operator, identity.Admin}, []identity.Role{identity.Client, identity.TenantOperator}},

@@ -32,6 +32,36 @@ func (s *Server) registerRequeue(api huma.API) {
 			"submits again does not count for the tenant's submit_rate.",
 		DefaultStatus: http.StatusAccepted,
 	}, handle(s, "requeue", s.requeue))
+	huma.Register(api, huma.Operation{
+		OperationID: "get-job-spec", Method: http.MethodGet, Path: "/v1/jobs/{id}/spec", Tags: []string{"jobs"},
+		Summary:     "Read a job as it was submitted",
+		Description: "With its payload, as long as the job's record is kept. Jobs of other tenants are not_found to clients.",
+	}, handle(s, "spec", s.spec))
+}
+
+type specOutput struct {
+	Body struct {
+		Tenant string       `json:"tenant" doc:"The tenant that the job belongs to."`
+		Job    freeslot.Job `json:"job" doc:"The job, in the form in which it can be submitted again."`
+	}
+}
+
+func (s *Server) spec(ctx context.Context, in *jobInput) (*specOutput, error) {
+	if err := cell.ValidateJobID("id", in.ID); err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, CallTimeout)
+	defer cancel()
+	if _, err := s.deps.Jobs.Job(ctx, Caller(ctx).scope(), in.ID); err != nil {
+		return nil, err
+	}
+	job, tenant, err := s.deps.Specs.Spec(ctx, in.ID)
+	if err != nil {
+		return nil, err
+	}
+	out := new(specOutput)
+	out.Body.Tenant, out.Body.Job = tenant, *job
+	return out, nil
 }
 
 func (s *Server) requeue(ctx context.Context, in *requeueInput) (*JobAnswer, error) {

@@ -3,6 +3,7 @@ package api_test
 import (
 	"context"
 	"net/http"
+	"strings"
 	"testing"
 	"time"
 
@@ -122,4 +123,35 @@ func TestEndsOfJobs(t *testing.T) {
 
 func assignment(attempt int) dispatch.Assignment {
 	return dispatch.Assignment{JobID: apitest.JobID, Node: "node-1", Attempt: attempt}
+}
+
+// TestSpec: the answer has the job as it was submitted, and can be submitted again. Where the job
+// is not the caller's, its spec is not read.
+func TestSpec(t *testing.T) {
+	t.Parallel()
+	f := apitest.New(t, api.Config{}, apitest.WithTokens)
+	owner := "acme"
+	f.Jobs.OnJob = func(tenant, id string) (freeslot.JobStatus, error) {
+		if tenant == owner {
+			return freeslot.JobStatus{ID: id, Tenant: tenant}, nil
+		}
+		return freeslot.JobStatus{}, &freeslot.Error{Code: freeslot.CodeNotFound, Message: "there is no job " + id}
+	}
+	f.Jobs.OnSpec = func(string) (*freeslot.Job, string, error) {
+		return &freeslot.Job{Service: "tts", Payload: []byte(`{"n":12345678901234567890}`), Slots: 2}, "acme", nil
+	}
+	got := f.Do(t, "GET", "/v1/jobs/"+newID+"/spec", "", "Authorization", "Bearer acme-token")
+	const want = `"job":{"service":"tts","payload":{"n":12345678901234567890},"slots":2}`
+	if got.Status != http.StatusOK || !strings.Contains(got.Text, want) || got.Body["tenant"] != "acme" {
+		t.Errorf("answer %d %s; want 200, tenant acme and %s", got.Status, got.Text, want)
+	}
+	f.Jobs.OnSpec = func(string) (*freeslot.Job, string, error) {
+		t.Error("the spec of another tenant's job was read")
+		return &freeslot.Job{}, "acme", nil
+	}
+	owner = "beta"
+	f.Do(t, "GET", "/v1/jobs/"+newID+"/spec", "", "Authorization", "Bearer acme-token").
+		Refusal(t, http.StatusNotFound, freeslot.CodeNotFound)
+	f.Do(t, "GET", "/v1/jobs/nonsense/spec", "", "Authorization", "Bearer acme-token").
+		Refusal(t, http.StatusBadRequest, freeslot.CodeInvalidArgument)
 }

@@ -58,6 +58,7 @@ var rights = map[string]row{
 
 	"submit-job":            submit,
 	"get-job":               seeJob,
+	"get-job-spec":          seeJob,
 	"list-jobs":             seeJob,
 	"cancel-job":            changeJob,
 	"requeue-job":           changeJob,
