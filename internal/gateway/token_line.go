@@ -78,8 +78,8 @@ func (l *tokenLine) token() (t Token, err error) {
 	if len(l.Nodes) == 0 {
 		return t, errors.New("nodes is empty, expected the ids of nodes, or patterns such as gpu-*")
 	}
-	if l.Expires != nil {
-		t.Expires = *l.Expires
+	if t.Expires, err = tokenfile.Expiry(l.Expires); err != nil {
+		return t, err
 	}
 	if l.Slots < 0 || l.Slots > frame.MaxSlots {
 		return t, fmt.Errorf("slots is %d, expected 1 to %d, or none for no limit", l.Slots, frame.MaxSlots)

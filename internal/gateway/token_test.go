@@ -152,6 +152,7 @@ func TestTokensRefused(t *testing.T) {
 		"null limit":        {"- {name: a, sha256: " + good + ", nodes: [a], pools: }", "pools has no value"},
 		"label, no values":  {"- {name: a, sha256: " + good + ", nodes: [a], labels: {zone: []}}", "labels.zone has no values"},
 		"bad expires":       {"- {name: a, sha256: " + good + ", nodes: [a], expires: soon}", "line 1: "},
+		"zero expires":      {"- {name: a, sha256: " + good + ", nodes: [a], expires: 0001-01-01}", "expires is 0001-01-01, expected a time"},
 		"many slots":        {"- {name: a, sha256: " + good + ", nodes: [a], slots: 1025}", "slots is 1025, expected 1 to 1024"},
 		"hash twice":        {"- {name: a, sha256: " + good + ", nodes: [a]}\n- {name: b, sha256: " + good + ", nodes: [a]}", "line 2: sha256 is also in another line"},
 		"too large":         {strings.Repeat("#", 8<<20+1), "larger than"},

@@ -24,8 +24,9 @@ type Config struct {
 	OpenTenant string
 	// OperatorsAreAdmins makes admins of operators, until a token of an admin is read.
 	OperatorsAreAdmins bool
-	// Inline returns the tokens of the configuration, as they are now; nil: there are none.
-	Inline func() ([]Credential, error)
+	// Inline returns the tokens of the configuration, as they are now, and the problems that others
+	// have. The error tells why none can be read. nil: the configuration has no tokens.
+	Inline func() (tokens []Credential, problems []error, err error)
 	// TokensFile is the file of tokens; empty: there is none.
 	TokensFile string
 	// OIDC describes an issuer of signed tokens; nil: there is none.
@@ -52,7 +53,7 @@ func New(cfg Config) (*Authenticator, error) {
 	a := &Authenticator{openTenant: cfg.OpenTenant, signal: tokenfile.NewSignal()}
 	a.operatorsAreAdmins.Store(cfg.OperatorsAreAdmins)
 	if cfg.Inline != nil {
-		if err := a.read("tokens", inlineText(cfg.Inline), parseInline, cfg.Log); err != nil {
+		if err := a.read(inlineName, inlineText(cfg.Inline), parseInline, cfg.Log); err != nil {
 			return nil, fmt.Errorf("tokens: %w", err)
 		}
 	}
@@ -62,7 +63,7 @@ func New(cfg Config) (*Authenticator, error) {
 		}
 	}
 	if cfg.OIDC != nil {
-		a.signed = newSigned(*cfg.OIDC, cfg.Log)
+		a.signed = newSigned(*cfg.OIDC, cfg.Log, a.signal.Notify)
 		for _, role := range cfg.OIDC.Roles {
 			if role == Admin {
 				a.operatorsAreAdmins.Store(false)
@@ -77,7 +78,7 @@ func New(cfg Config) (*Authenticator, error) {
 func NewAuthenticator(tokens []Credential, openTenant string, operatorsAreAdmins bool) *Authenticator {
 	cfg := Config{OpenTenant: openTenant, OperatorsAreAdmins: operatorsAreAdmins, Log: zap.NewNop()}
 	if len(tokens) > 0 {
-		cfg.Inline = func() ([]Credential, error) { return tokens, nil }
+		cfg.Inline = func() ([]Credential, []error, error) { return tokens, nil, nil }
 	}
 	a, err := New(cfg)
 	if err != nil {
@@ -90,7 +91,7 @@ func (a *Authenticator) read(
 	name string, read func() ([]byte, error), parse func(*yaml.Node) (*Principal, tokenfile.Head, error), log *zap.Logger,
 ) error {
 	f, err := tokenfile.Open(tokenfile.Config[*Principal]{
-		Read: read, Signal: a.signal, Name: name, Event: "auth", Log: log,
+		Read: read, Signal: a.signal, Name: name, Unnumbered: name == inlineName, Event: "auth", Log: log,
 		Parse: func(item *yaml.Node) (*Principal, tokenfile.Head, error) {
 			p, head, err := parse(item)
 			if err == nil && p.Role == Admin {
@@ -220,7 +221,7 @@ func (a *Authenticator) find(digest [sha256.Size]byte) (Principal, bool) {
 // effective makes an admin of an operator while operators are admins.
 func (a *Authenticator) effective(p Principal) Principal {
 	if p.Role == Operator && a.operatorsAreAdmins.Load() {
-		p.Role = Admin
+		p.Role, p.raised = Admin, true
 	}
 	return p
 }
@@ -234,8 +235,8 @@ func (a *Authenticator) Holds(p *Principal) bool {
 	if a.Open() {
 		return true
 	}
-	if p.signed {
-		return time.Now().Before(p.Expires)
+	if p.key != "" {
+		return time.Now().Before(p.Expires) && a.signed.keys.has(p.key) && (!p.raised || a.operatorsAreAdmins.Load())
 	}
 	now, ok := a.find(p.digest)
 	return ok && reflect.DeepEqual(now, *p)

@@ -1,6 +1,7 @@
 package identity_test
 
 import (
+	"errors"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -161,17 +162,22 @@ func TestAdminOnce(t *testing.T) {
 }
 
 // TestInlineReadAgain: tokens of the configuration are read again like those of the file, and keep
-// working while they cannot be read.
+// working while they cannot be read. A problem is told, and keeps no removed token.
 func TestInlineReadAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var secret atomic.Value // empty: the tokens cannot be read
+		var secret, problem atomic.Value // secret is empty if the tokens cannot be read
 		secret.Store("first-secret")
-		a := started(t, identity.Config{Inline: func() ([]identity.Credential, error) {
+		problem.Store("")
+		a := started(t, identity.Config{Inline: func() (all []identity.Credential, problems []error, err error) {
 			now := secret.Load().(string)
 			if now == "" {
-				return nil, os.ErrNotExist
+				return nil, nil, os.ErrNotExist
 			}
-			return []identity.Credential{{Token: now, Principal: identity.Principal{Tenant: "acme", Role: identity.Client}}}, nil
+			if text := problem.Load().(string); text != "" {
+				problems = append(problems, errors.New(text))
+			}
+			who := identity.Principal{Tenant: "acme", Role: identity.Client}
+			return []identity.Credential{{Token: now, Principal: who}}, problems, nil
 		}})
 		defer a.Stop(t.Context())
 		known(t, a, map[string]bool{"first-secret": true, "second-secret": false})
@@ -179,13 +185,19 @@ func TestInlineReadAgain(t *testing.T) {
 		known(t, a, map[string]bool{"first-secret": false, "second-secret": true})
 		secret.Store("")
 		known(t, a, map[string]bool{"second-secret": true})
-		if _, detail := a.Ready(); detail != "degraded: tokens file does not exist" {
+		if _, detail := a.Ready(); detail != "degraded: tokens: file does not exist" {
 			t.Errorf("readiness says %q, expected the failure", detail)
 		}
 		secret.Store("second-secret")
 		known(t, a, map[string]bool{"second-secret": true})
 		if _, detail := a.Ready(); detail != "" {
 			t.Errorf("readiness says %q, expected nothing", detail)
+		}
+		problem.Store("tokens[1].role is \"king\": {\n- x")
+		secret.Store("third-secret")
+		known(t, a, map[string]bool{"second-secret": false, "third-secret": true})
+		if _, detail := a.Ready(); detail != "degraded: tokens: "+problem.Load().(string) {
+			t.Errorf("readiness says %q; want the problem", detail)
 		}
 	})
 }
@@ -199,6 +211,7 @@ func TestTokensRefused(t *testing.T) {
 		strings.Replace(good, "tenant: acme", "tenant: ''", 1):                 "line 1: tenant is 0 characters",
 		strings.Replace(good, "sha256: ", "sha256: fst_secret", 1):             "line 1: sha256 is 74 characters long",
 		strings.Replace(good, "name: a", "name: a, expires: soon", 1):          "line 1: parsing time",
+		strings.Replace(good, "name: a", "name: a, expires: 0001-01-01", 1):    "line 1: expires is 0001-01-01, expected a time",
 		strings.Replace(good, "name: a", "name: a, nodes: [gpu]", 1):           "line 1: nodes is unknown, expected name, role",
 		strings.Replace(good, "name: a", "name: a, lists: ", 1):                "line 1: lists has no value",
 		strings.Replace(good, "name: a", "name: a, lists: ['a b']", 1):         "line 1: lists has \"a b\"",

@@ -2,6 +2,7 @@ package identity
 
 import (
 	"context"
+	"crypto"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -20,8 +21,9 @@ import (
 
 const (
 	// keysInterval is how often the issuer's keys are read, so that a key which it has withdrawn is
-	// no longer accepted.
-	keysInterval = 5 * time.Minute
+	// no longer accepted. A file of keys costs less to read.
+	keysInterval     = 30 * time.Second
+	keysFileInterval = time.Second
 	// keysPause is the least time between two reads: tokens with invented keys must not make this
 	// replica ask the issuer for each of them.
 	keysPause   = 5 * time.Second
@@ -35,8 +37,8 @@ type keySet struct {
 	cfg     OIDC
 	log     *zap.Logger
 	changed func()
-	keys    atomic.Pointer[jose.JSONWebKeySet] // nil before the first read
-	problem atomic.Pointer[string]             // of the last read; nil: none
+	keys    atomic.Pointer[issuerKeys] // nil before the first read
+	problem atomic.Pointer[string]     // of the last read; nil: none
 
 	mu   sync.Mutex // held while keys are read; guards read
 	read time.Time  // the begin of the last read
@@ -45,11 +47,27 @@ type keySet struct {
 	done chan struct{}
 }
 
+// issuerKeys holds the keys of one read. It does not change.
+type issuerKeys struct {
+	jose.JSONWebKeySet
+	// prints has each key's thumbprint: the same id can come with another key.
+	prints map[string]bool
+}
+
+// signing tells what VerifySignature found out, beside its result.
+type signing struct {
+	key string // the thumbprint of the key that has signed
+	// unread is true if the key may be one that could not be read.
+	unread bool
+}
+
+type signingKey struct{}
+
 func newKeySet(cfg OIDC, log *zap.Logger, changed func()) *keySet {
 	return &keySet{cfg: cfg, log: log, changed: changed, done: make(chan struct{})}
 }
 
-// VerifySignature implements oidc.KeySet.
+// VerifySignature implements oidc.KeySet. The context has a *signing.
 func (k *keySet) VerifySignature(ctx context.Context, token string) ([]byte, error) {
 	algorithms := make([]jose.SignatureAlgorithm, len(k.cfg.Algorithms))
 	for i, a := range k.cfg.Algorithms {
@@ -68,11 +86,14 @@ func (k *keySet) VerifySignature(ctx context.Context, token string) ([]byte, err
 		k.refresh(ctx, keysPause)
 		keys = k.find(id)
 	}
+	found := ctx.Value(signingKey{}).(*signing)
 	for i := range keys {
 		if payload, err := signature.Verify(&keys[i]); err == nil {
+			found.key = thumbprint(&keys[i])
 			return payload, nil
 		}
 	}
+	found.unread = k.problem.Load() != nil && (len(keys) == 0 || id == "")
 	return nil, errors.New("no key of the issuer has signed it")
 }
 
@@ -87,6 +108,21 @@ func (k *keySet) find(id string) []jose.JSONWebKey {
 	default:
 		return set.Key(id)
 	}
+}
+
+// has reports whether a key with this thumbprint is among the issuer's keys.
+func (k *keySet) has(print string) bool {
+	set := k.keys.Load()
+	return set != nil && set.prints[print]
+}
+
+// thumbprint returns an empty text for a key that no signature can be checked with.
+func thumbprint(key *jose.JSONWebKey) string {
+	print, err := key.Thumbprint(crypto.SHA256)
+	if err != nil {
+		return ""
+	}
+	return string(print)
 }
 
 // refresh reads the keys, unless that was done within the last pause.
@@ -111,13 +147,13 @@ func (k *keySet) refresh(ctx context.Context, pause time.Duration) {
 	if k.problem.Swap(nil) != nil || k.keys.Load() == nil {
 		k.log.Info("auth.keys_read", zap.String("issuer", k.cfg.Issuer), zap.Int("keys", len(set.Keys)))
 	}
-	if before := k.keys.Swap(set); before != nil && !reflect.DeepEqual(before, set) {
+	if before := k.keys.Swap(set); before != nil && !reflect.DeepEqual(before.Keys, set.Keys) {
 		k.changed()
 	}
 }
 
 // load reads the keys from the file, or from the issuer.
-func (k *keySet) load(ctx context.Context) (*jose.JSONWebKeySet, error) {
+func (k *keySet) load(ctx context.Context) (*issuerKeys, error) {
 	var text []byte
 	var err error
 	if k.cfg.JWKSFile != "" {
@@ -128,12 +164,15 @@ func (k *keySet) load(ctx context.Context) (*jose.JSONWebKeySet, error) {
 	if err != nil {
 		return nil, err
 	}
-	set := &jose.JSONWebKeySet{}
-	if err := json.Unmarshal(text, set); err != nil {
+	set := &issuerKeys{prints: make(map[string]bool)}
+	if err := json.Unmarshal(text, &set.JSONWebKeySet); err != nil {
 		return nil, err
 	}
 	if len(set.Keys) == 0 {
 		return nil, errors.New("there are none")
+	}
+	for i := range set.Keys {
+		set.prints[thumbprint(&set.Keys[i])] = true
 	}
 	return set, nil
 }
@@ -172,8 +211,12 @@ func (k *keySet) start() {
 	go func() {
 		defer close(k.done)
 		for {
+			k.refresh(ctx, 0)
 			interval := keysInterval
-			if k.refresh(ctx, 0); k.problem.Load() != nil {
+			switch {
+			case k.cfg.JWKSFile != "":
+				interval = keysFileInterval
+			case k.problem.Load() != nil:
 				interval = keysPause
 			}
 			select {

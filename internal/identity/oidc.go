@@ -45,9 +45,13 @@ type signed struct {
 	verified map[[sha256.Size]byte]Principal
 }
 
-func newSigned(cfg OIDC, log *zap.Logger) *signed {
+// newSigned makes a signed that calls changed after a change of the issuer's keys.
+func newSigned(cfg OIDC, log *zap.Logger, changed func()) *signed {
 	s := &signed{cfg: cfg, verified: make(map[[sha256.Size]byte]Principal)}
-	s.keys = newKeySet(cfg, log, s.forget)
+	s.keys = newKeySet(cfg, log, func() {
+		s.forget()
+		changed()
+	})
 	s.verifier = oidc.NewVerifier(cfg.Issuer, s.keys, &oidc.Config{
 		ClientID: cfg.Audience, SupportedSigningAlgs: cfg.Algorithms,
 		Now: func() time.Time { return time.Now().Add(-cfg.ClockSkew) },
@@ -71,9 +75,10 @@ func (s *signed) find(ctx context.Context, token string, digest [sha256.Size]byt
 		return p, nil
 	}
 	keys := s.keys.keys.Load()
-	p, err := s.verify(ctx, token)
+	found := &signing{}
+	p, err := s.verify(context.WithValue(ctx, signingKey{}, found), token)
 	switch {
-	case err != nil && s.keys.keys.Load() == nil:
+	case found.unread:
 		return p, &freeslot.Error{
 			Code: freeslot.CodeUnavailable, RetryAfter: time.Second,
 			Message: "the token cannot be checked: the keys of its issuer cannot be read",
@@ -81,7 +86,7 @@ func (s *signed) find(ctx context.Context, token string, digest [sha256.Size]byt
 	case err != nil:
 		return p, &freeslot.Error{Code: freeslot.CodeUnauthenticated, Message: "the token is refused: " + err.Error()}
 	}
-	p.digest, p.signed = digest, true
+	p.digest, p.key = digest, found.key
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.keys.keys.Load() != keys {

@@ -175,6 +175,33 @@ func TestSignIn(t *testing.T) {
 	}
 }
 
+// TestSignedOperator: a session of an operator who was an admin ends once operators are none.
+func TestSignedOperator(t *testing.T) {
+	t.Parallel()
+	p := provide(t, "127.0.0.1:0")
+	file := filepath.Join(t.TempDir(), "tokens.yaml")
+	write(t, file)
+	a := started(t, identity.Config{OIDC: p.config(), TokensFile: file, OperatorsAreAdmins: true})
+	defer a.Stop(t.Context())
+	signIn := func(role string) identity.Principal {
+		who, err := authenticate(a, p.sign(func(c jwt.MapClaims) { c["role"] = role }))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return who
+	}
+	operator, client := signIn("ops"), signIn("devs")
+	if operator.Role != identity.Admin || !a.Holds(&operator) {
+		t.Errorf("an operator is %s; want an admin that holds", operator.Role)
+	}
+	_, line := token(t, identity.Principal{Name: "root", Tenant: "ops", Role: identity.Admin})
+	write(t, file, line)
+	waittest.Until(t, "the operator to be no admin", func() bool { return !a.Holds(&operator) })
+	if !a.Holds(&client) {
+		t.Error("a client's session ends, too; want that it goes on")
+	}
+}
+
 func TestSignedScopes(t *testing.T) {
 	t.Parallel()
 	p := provide(t, "127.0.0.1:0")
@@ -264,16 +291,28 @@ func TestProviderAway(t *testing.T) {
 	p := provide(t, "127.0.0.1:0")
 	a := newAuthenticator(t, p.config())
 	early := newAuthenticator(t, p.config()) // has not asked for keys
-	if _, err := authenticate(a, p.sign(nil)); err != nil {
+	session, err := authenticate(a, p.sign(nil))
+	if err != nil {
 		t.Fatal(err)
 	}
+	changed := a.Changed()
+	other := provide(t, "127.0.0.1:0")
 	p.stop()
 	fresh := p.sign(func(c jwt.MapClaims) { c["sub"] = "other" })
 	if who, err := authenticate(a, fresh); err != nil || who.Name != "other" {
 		t.Errorf("a known key while the provider is away: %+v, %v, expected other", who, err)
 	}
-	_, err := authenticate(early, fresh)
+	_, err = authenticate(early, fresh)
 	expectCode(t, "no known key while the provider is away", err, freeslot.CodeUnavailable, "keys of its issuer")
+	// A key that is new since the last read may be one that the provider will show.
+	ofOther := other.sign(func(c jwt.MapClaims) { c["iss"] = p.Issuer() })
+	waittest.Until(t, "the keys to be asked for again", func() bool {
+		_, err := authenticate(a, ofOther)
+		return freeslot.CodeOf(err) == freeslot.CodeUnavailable
+	})
+	if !a.Holds(&session) {
+		t.Error("a session ends while the provider is away; want that it goes on")
+	}
 
 	rotated := provide(t, p.address)
 	token := rotated.sign(nil)
@@ -282,6 +321,14 @@ func TestProviderAway(t *testing.T) {
 			_, err := authenticate(one, token)
 			return err == nil
 		})
+	}
+	if a.Holds(&session) {
+		t.Error("a session of a withdrawn key holds; want that it ends")
+	}
+	select {
+	case <-changed:
+	default:
+		t.Error("the withdrawal was not told")
 	}
 	_, err = authenticate(a, fresh)
 	expectCode(t, "a key that the provider has withdrawn", err, freeslot.CodeUnauthenticated, "no key of the issuer")

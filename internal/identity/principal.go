@@ -18,5 +18,8 @@ type Principal struct {
 	Expires time.Time
 
 	digest [sha256.Size]byte // of the token
-	signed bool              // whether an issuer has signed the token, which then is in no file
+	// key is the thumbprint of the key that has signed the token; empty for a token of a file.
+	key string
+	// raised is true for an operator who is an admin while operators are admins.
+	raised bool
 }

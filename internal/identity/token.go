@@ -3,6 +3,7 @@ package identity
 import (
 	"crypto/sha256"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -74,8 +75,18 @@ func parseToken(item *yaml.Node) (*Principal, tokenfile.Head, error) {
 	return p, tokenfile.Head{Name: p.Name, Digest: p.digest, Expires: p.Expires}, err
 }
 
+// inlineName is the configuration's key of tokens.
+const inlineName = "tokens"
+
+// problemKey is the key of a line that stands for a token of the configuration which cannot be
+// used.
+const problemKey = "problem"
+
 // parseInline reads a line of inlineText, where the tenant stands for the name.
 func parseInline(item *yaml.Node) (*Principal, tokenfile.Head, error) {
+	if item.Kind == yaml.MappingNode && item.Content[0].Value == problemKey {
+		return nil, tokenfile.Head{}, errors.New(item.Content[1].Value)
+	}
 	p, head, err := parseToken(item)
 	if p != nil {
 		p.Name = ""
@@ -95,14 +106,14 @@ func (l *tokenLine) principal() (*Principal, error) {
 	if err := freeslot.ValidateName("tenant", l.Tenant); err != nil {
 		return p, tokenfile.PlainCoded(err)
 	}
-	if l.Expires != nil {
-		p.Expires = *l.Expires
+	var err error
+	if p.Expires, err = tokenfile.Expiry(l.Expires); err != nil {
+		return p, err
 	}
 	p.Scopes = Scopes{unwritten(l.Lists), unwritten(l.Services), unwritten(l.Documents)}
 	if err := p.Scopes.check(l.Role); err != nil {
 		return p, err
 	}
-	var err error
 	p.digest, err = tokenfile.Digest(l.SHA256)
 	return p, err
 }
@@ -124,9 +135,9 @@ func unwritten(patterns *[]string) []string {
 }
 
 // inlineText writes the tokens of the configuration as a tokens file, which is then read like one.
-func inlineText(read func() ([]Credential, error)) func() ([]byte, error) {
+func inlineText(read func() ([]Credential, []error, error)) func() ([]byte, error) {
 	return func() ([]byte, error) {
-		tokens, err := read()
+		tokens, problems, err := read()
 		if err != nil {
 			return nil, err
 		}
@@ -134,6 +145,14 @@ func inlineText(read func() ([]Credential, error)) func() ([]byte, error) {
 		for _, t := range tokens {
 			t.Name, t.digest = t.Tenant, sha256.Sum256([]byte(t.Token))
 			line, err := t.line()
+			if err != nil {
+				problems = append(problems, err)
+				continue
+			}
+			text.WriteString(line + "\n")
+		}
+		for _, p := range problems {
+			line, err := tokenfile.Line(map[string]string{problemKey: p.Error()})
 			if err != nil {
 				return nil, err
 			}

@@ -5,6 +5,8 @@ import (
 	"net/netip"
 	"sync"
 	"time"
+
+	"github.com/freeslot/freeslot"
 )
 
 const (
@@ -53,11 +55,13 @@ func Fail(r *http.Request) {
 	f.delayed--
 }
 
-// Tried is Prove if a request's token was valid, and Fail otherwise.
-func Tried(r *http.Request, valid bool) {
-	if valid {
+// Tried is Prove if the check of a request's token returned no error, and Fail if it found the token
+// invalid. A token that could not be checked proves nothing, and is no failure of its sender.
+func Tried(r *http.Request, err error) {
+	switch {
+	case err == nil:
 		Prove(r.Context())
-	} else {
+	case freeslot.CodeOf(err) == freeslot.CodeUnauthenticated:
 		Fail(r)
 	}
 }

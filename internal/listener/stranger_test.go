@@ -13,6 +13,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/freeslot/freeslot"
 	"github.com/freeslot/freeslot/internal/testing/waittest"
 )
 
@@ -202,6 +203,15 @@ func TestFailures(t *testing.T) {
 		}
 		if d := took("127.0.0.1:1"); d != 0 {
 			t.Errorf("the loopback waits %s in the bubble, expected none", d)
+		}
+		r.RemoteAddr = "192.0.2.1:1"
+		begin := time.Now()
+		Tried(r, &freeslot.Error{Code: freeslot.CodeUnavailable})
+		if d := time.Since(begin); d != 0 {
+			t.Errorf("a token that cannot be checked waits %s in the bubble; want none", d)
+		}
+		if Tried(r, &freeslot.Error{Code: freeslot.CodeUnauthenticated}); time.Since(begin) != failureDelay {
+			t.Errorf("an invalid token waits %s in the bubble; want %s", time.Since(begin), failureDelay)
 		}
 		if s.failures.delayed != 0 {
 			t.Errorf("%d answers still wait, expected none", s.failures.delayed)

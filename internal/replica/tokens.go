@@ -2,6 +2,7 @@ package replica
 
 import (
 	"cmp"
+	"errors"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"go.uber.org/fx"
@@ -22,14 +23,17 @@ func newAuthenticator(cfg config.Replica, log *zap.Logger) (*identity.Authentica
 		if read == nil {
 			read = config.TokensReader(cfg.Tokens, config.Options{})
 		}
-		auth.Inline = func() (all []identity.Credential, err error) {
-			tokens, err := read()
+		auth.Inline = func() (all []identity.Credential, problems []error, err error) {
+			tokens, bad, err := read()
+			for _, p := range bad {
+				problems = append(problems, errors.New(p.String()))
+			}
 			for _, t := range tokens {
 				all = append(all, identity.Credential{
 					Token: t.Token, Principal: identity.Principal{Tenant: t.Tenant, Role: cmp.Or(t.Role, identity.Client)},
 				})
 			}
-			return all, err
+			return all, problems, err
 		}
 	}
 	if o := cfg.Auth.OIDC; o.On() {

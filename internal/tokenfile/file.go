@@ -10,6 +10,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"sync"
 	"sync/atomic"
@@ -45,6 +46,8 @@ type Config[L any] struct {
 	Elsewhere func(digest [sha256.Size]byte) bool
 	// Signal tells of changes; nil: the file has one of its own. Files can share one.
 	Signal *Signal
+	// Unnumbered is true if the lines are not the author's, so that problems do not name them.
+	Unnumbered bool
 	// Name is the configuration key of the file, for Ready and the metric. Event begins the names of
 	// log lines: with "gateway" they are gateway.tokens_read and gateway.tokens_refused.
 	Name, Event string
@@ -63,6 +66,7 @@ type File[L any] struct {
 	// The fields from here on belong to poll, which never runs twice at a time.
 	data, seen []byte // what was taken or refused last; what the last look found
 	parts      []part[L]
+	slipped    bool   // whether some tokens of parts were left out
 	unreadable string // why the last look could not read; logged once
 	looked     time.Time
 
@@ -180,7 +184,7 @@ func (f *File[L]) Register(reg prometheus.Registerer) {
 	promauto.With(reg).NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "freeslot_token_file_problems",
 		Help: "Tokens of a file that cannot be used and are left out; 1 if the file cannot be used at all, so that the " +
-			"tokens from before hold.",
+			"tokens from before hold. Of the configuration (tokens) all problems count.",
 		ConstLabels: prometheus.Labels{"file": f.cfg.Name},
 	}, func() float64 { return float64(f.problems.Load()) })
 }
@@ -198,16 +202,17 @@ func (f *File[L]) poll(now time.Time) {
 		f.seen = data
 	case bytes.Equal(data, f.data) && f.unreadable == "":
 		f.seen = f.data // lets data be freed
+		f.collectAgain()
 	default:
 		f.unreadable = ""
 		if err := f.take(data); errors.Is(err, errUnusable) {
 			break
 		}
 		f.cfg.Log.Info(f.cfg.Event+".tokens_read", zap.Int("tokens", f.Len()))
-		f.notify()
+		f.Notify()
 	}
 	if f.expiredSince(f.looked, now) {
-		f.notify()
+		f.Notify()
 	}
 	f.looked = now
 }
@@ -215,6 +220,9 @@ func (f *File[L]) poll(now time.Time) {
 // refuse tells of a problem.
 func (f *File[L]) refuse(problems int, err error) {
 	text := f.cfg.Name + " " + err.Error()
+	if f.cfg.Unnumbered {
+		text = f.cfg.Name + ": " + err.Error()
+	}
 	f.problem.Store(&text)
 	f.problems.Store(int64(problems))
 	f.cfg.Log.Error(f.cfg.Event+".tokens_refused", zap.String("file", f.cfg.Name), zap.Error(err))
@@ -236,23 +244,49 @@ func (f *File[L]) take(data []byte) error {
 		err = tooMany(parts)
 	}
 	if err != nil {
+		f.slipped = false // the parts are older than the problem
 		f.refuse(1, err)
 		return fmt.Errorf("%w, and %w", err, errUnusable)
 	}
 	f.parts = parts
-	tokens, slips := f.collect(parts)
+	return f.use(f.collect(parts))
+}
+
+// collectAgain takes tokens that were refused only because they opened another door. They may have
+// moved here from there.
+func (f *File[L]) collectAgain() {
+	if !f.slipped || f.cfg.Elsewhere == nil {
+		return
+	}
+	if tokens, slips := f.collect(f.parts); !maps.Equal(tokens, *f.tokens.Load()) {
+		_ = f.use(tokens, slips)
+		f.cfg.Log.Info(f.cfg.Event+".tokens_read", zap.Int("tokens", f.Len()))
+		f.Notify()
+	}
+}
+
+// use replaces the tokens. It returns an error that tells of the slips.
+func (f *File[L]) use(tokens map[[sha256.Size]byte]*token[L], slips []slip) error {
 	f.tokens.Store(&tokens)
-	if len(slips) == 0 {
+	f.slipped = len(slips) > 0
+	if !f.slipped {
 		f.problem.Store(nil)
 		f.problems.Store(0)
 		return nil
 	}
-	err = fmt.Errorf("line %d: %w", slips[0].line, slips[0].err)
+	err := f.told(slips[0])
 	if more := len(slips) - 1; more > 0 {
 		err = fmt.Errorf("%w (and %d more)", err, more)
 	}
 	f.refuse(len(slips), err)
 	return err
+}
+
+func (f *File[L]) told(s slip) error {
+	if f.cfg.Unnumbered {
+		return s.err
+	}
+	return fmt.Errorf("line %d: %w", s.line, s.err)
 }
 
 // Check returns the number of tokens in the text of a file, and all that is wrong with it.

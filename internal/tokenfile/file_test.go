@@ -216,3 +216,48 @@ func TestItemsOfAnyForm(t *testing.T) {
 		}
 	}
 }
+
+// TestMovedToken: a token that opens another door is taken once it has left that door, without a
+// change of its own file.
+func TestMovedToken(t *testing.T) {
+	t.Parallel()
+	a, b := lineOfToken("a", "sa"), lineOfToken("b", "sb")
+	there, text := true, a
+	f, err := Open(Config[string]{
+		Read: func() ([]byte, error) { return []byte(text), nil }, Parse: parseName, Name: "tokens_file", Event: "auth",
+		Elsewhere: func(digest [sha256.Size]byte) bool { return there && digest == sha256.Sum256([]byte("sb")) },
+		Log:       zap.NewNop(),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	text = a + b
+	settle(f)
+	if got, _ := f.Ready(); !slices.Equal(names(f), []string{"a"}) || f.problems.Load() != 1 {
+		t.Errorf("the tokens are %v with %d problems, %v; want a alone and a problem", names(f), f.problems.Load(), got)
+	}
+	changed := f.Changed()
+	f.poll(time.Now())
+	select {
+	case <-changed:
+		t.Error("a look that found nothing new was told as a change")
+	default:
+	}
+	there = false
+	f.poll(time.Now())
+	if _, detail := f.Ready(); !slices.Equal(names(f), []string{"a", "b"}) || detail != "" {
+		t.Errorf("the tokens are %v, %q; want a and b and no problem", names(f), detail)
+	}
+	select {
+	case <-changed:
+	default:
+		t.Error("the token that has moved was not told")
+	}
+	// A file that is too large is not forgiven by a look at what it had before.
+	text = strings.Repeat("#", maxBytes+1)
+	settle(f)
+	f.poll(time.Now())
+	if f.problems.Load() != 1 || f.Len() != 2 {
+		t.Errorf("a file that is too large has %d problems and %d tokens; want 1 and 2", f.problems.Load(), f.Len())
+	}
+}

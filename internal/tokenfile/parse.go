@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"go.yaml.in/yaml/v3"
 
@@ -190,6 +191,21 @@ func Digest(text string) ([sha256.Size]byte, error) {
 		)
 	}
 	return [sha256.Size]byte(digest), nil
+}
+
+// Expiry returns the key expires of an item; the zero time, which means never, if at is nil. It
+// refuses a line that has the zero time.
+func Expiry(at *time.Time) (time.Time, error) {
+	if at == nil {
+		return time.Time{}, nil
+	}
+	if at.IsZero() {
+		return time.Time{}, fmt.Errorf(
+			"expires is %s, expected a time such as 2030-01-31, or no expires for a token that does not expire",
+			at.Format(time.DateOnly),
+		)
+	}
+	return *at, nil
 }
 
 // PlainCoded drops the code of an error, which says nothing useful about a file.

@@ -19,7 +19,8 @@ func (s *Signal) Changed() <-chan struct{} {
 	return s.changed
 }
 
-func (s *Signal) notify() {
+// Notify tells of a change.
+func (s *Signal) Notify() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	close(s.changed)

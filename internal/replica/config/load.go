@@ -65,8 +65,16 @@ type Resolver interface {
 
 // Load reads a configuration over defaults. The error is [Problems].
 func Load[T any, P Config[T]](defaults T, opts Options) (T, error) {
-	cfg := defaults
-	var problems Problems
+	cfg, problems := load[T, P](defaults, opts)
+	if len(problems) > 0 {
+		return defaults, problems
+	}
+	return cfg, nil
+}
+
+// load also returns a configuration that has problems.
+func load[T any, P Config[T]](defaults T, opts Options) (cfg T, problems Problems) {
+	cfg = defaults
 	layers := readLayers(opts, &problems)
 	merged := koanf.New(".")
 	for _, l := range layers {
@@ -77,16 +85,13 @@ func Load[T any, P Config[T]](defaults T, opts Options) (T, error) {
 		r.Resolve(func(path string) bool { return layers.find(path) != nil }, &problems)
 	}
 	P(&cfg).Validate(&problems)
-	if len(problems) == 0 {
-		return cfg, nil
-	}
 	for i, p := range problems {
 		if l := layers.find(p.Path); l != nil {
 			problems[i].Source = l.source(p.Path)
 		}
 	}
 	problems.sort()
-	return defaults, slices.Compact(problems)
+	return cfg, slices.Compact(problems)
 }
 
 // layer is one source of values.

@@ -24,8 +24,8 @@ type OIDC struct {
 	Issuer string `koanf:"issuer"`
 	// What tokens must have in `aud`.
 	Audience string `koanf:"audience"`
-	// A file with the issuer's keys (JWKS), read again every 5 minutes. Unset: they are asked of the
-	// issuer (discovery), then again and for each new key.
+	// A file with the issuer's keys (JWKS), read again each second. Unset: they are asked of the
+	// issuer (discovery), again each 30 seconds, and for each new key.
 	JWKSFile string `koanf:"jwks_file"`
 	// The signatures that are accepted, of `RS256`, `RS384`, `RS512`, `PS256`, `PS384`, `PS512`,
 	// `ES256`, `ES384`, `ES512` and `EdDSA`.

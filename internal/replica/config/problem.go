@@ -145,10 +145,22 @@ func (p Problems) sort() {
 // Has reports whether there is a problem with the value at path or within it. A further check would
 // only repeat it.
 func (p *Problems) Has(path string) bool {
-	return slices.ContainsFunc(*p, func(x Problem) bool {
-		rest, ok := strings.CutPrefix(x.Path, path)
-		return ok && (rest == "" || rest[0] == '.' || rest[0] == '[')
-	})
+	return slices.ContainsFunc(*p, func(x Problem) bool { return x.within(path) })
+}
+
+// within returns the problems for which Has is true.
+func (p Problems) within(path string) (found Problems) {
+	for _, x := range p {
+		if x.within(path) {
+			found = append(found, x)
+		}
+	}
+	return found
+}
+
+func (p Problem) within(path string) bool {
+	rest, ok := strings.CutPrefix(p.Path, path)
+	return ok && (rest == "" || rest[0] == '.' || rest[0] == '[')
 }
 
 // FormatDuration is d.String without trailing zero units: "1h", not "1h0m0s".

@@ -137,8 +137,9 @@ type Replica struct {
 	Warnings Problems
 	// Insecure names what Validate let pass although a later release refuses it.
 	Insecure Problems
-	// ReadTokens returns Tokens as they are now; nil: only the files that they name are read again.
-	ReadTokens func() ([]Token, error)
+	// ReadTokens returns Tokens as they are now, as [TokensReader] does; nil: only the files that they
+	// name are read again.
+	ReadTokens func() ([]Token, Problems, error)
 }
 
 // Selection returns the configuration by which nodes are chosen while there is none in Redis.
