@@ -5,6 +5,7 @@
 //   - Control makes, changes and reads lists; states.go says what each state allows.
 //   - Package form says what an id is, and where it is: hash, segment, block.
 //   - Package filter is the prefilter and its wire form.
+//   - Package chain decides by rules over lists.
 //   - Package build makes versions from files and from other versions.
 //   - Package manage does the work of a replica: uploads, builds, switches, compaction, removal of
 //     keys that builds have left, export and diff.
