@@ -353,6 +353,10 @@ func (f *fake) poll(_ context.Context, names []string, _ bool) ([]lists.Mark, st
 	return []lists.Mark{{Revision: f.head.Revision, Birth: f.head.Birth}}[:len(names)], "1", time.Now(), nil
 }
 
+func (*fake) chain(context.Context, string) (lists.ChainRecord, error) {
+	return lists.ChainRecord{}, errors.New("no chains")
+}
+
 func (f *fake) delta(context.Context, string, int64) (lists.Delta, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -22,6 +22,8 @@ type source interface {
 	whole(ctx context.Context, list string, v *lists.Version) (map[string]int64, error)
 	// ask reads ids from their segments of a version, in their order.
 	ask(ctx context.Context, list string, v *lists.Version, questions []question) []found
+	// chain reads a chain. follow and poll know a chain by its mark; see [lists.ChainMark].
+	chain(ctx context.Context, chain string) (lists.ChainRecord, error)
 	// report reports what the client has loaded and serves; a zero report takes one back.
 	report(ctx context.Context, client string, reports map[string]lists.ClientReport) error
 	close()

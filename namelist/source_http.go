@@ -210,6 +210,14 @@ func (s *httpSource) delta(ctx context.Context, list string, after int64) (lists
 	return lists.DecodeDelta(list, got, after)
 }
 
+func (s *httpSource) chain(ctx context.Context, chain string) (lists.ChainRecord, error) {
+	got, err := s.call(ctx, "/v1/chains/"+url.PathEscape(chain), nil, smallAnswer)
+	if err != nil {
+		return lists.ChainRecord{}, err
+	}
+	return lists.DecodeChain(chain, got)
+}
+
 func (s *httpSource) block(ctx context.Context, list string, v *lists.Version, index uint32) ([]byte, error) {
 	return s.call(ctx, buildPath(list, v, fmt.Sprintf("blocks/%d", index)), nil, blockAnswer)
 }

@@ -113,7 +113,8 @@ func (s *redisSource) advise(err error, names ...string) error {
 	advice := s.cfg.Access.redis().Denied(err, s.cfg.RedisURL, func(user string) string {
 		command := "schedctl acl --role list-reader"
 		for _, name := range names[:min(len(names), advisedLists)] {
-			command += " --list " + name
+			chain, _ := lists.ChainOf(name)
+			command += " --list " + chain
 		}
 		if user != "" {
 			command += " --user " + user
@@ -127,6 +128,11 @@ func (s *redisSource) advise(err error, names ...string) error {
 		err = fmt.Errorf("%w: %s", err, advice)
 	}
 	return err
+}
+
+func (s *redisSource) chain(ctx context.Context, chain string) (lists.ChainRecord, error) {
+	c, err := s.control.Chain(ctx, chain)
+	return c, s.advise(err, chain)
 }
 
 func (s *redisSource) report(ctx context.Context, client string, reports map[string]lists.ClientReport) error {

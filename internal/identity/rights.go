@@ -167,6 +167,7 @@ var rights = map[string]row{
 	"list-ids":            read,
 	"check-list":          read,
 	"report-lists":        report,
+	"get-chain":           read,
 }
 
 // prepares holds the changes that have no effect before another one, which is audited.

@@ -11,7 +11,7 @@ import (
 // Scope is a kind of thing that a token can be restricted to some of.
 type Scope string
 
-// The scopes: name lists to read, services of the registry to discover, documents to read.
+// The scopes: name lists and chains to read, services of the registry to discover, documents to read.
 const (
 	Lists     Scope = "lists"
 	Services  Scope = "services"
@@ -32,6 +32,7 @@ var scoped = map[string]struct {
 	"get-block":     {Lists, "list"},
 	"list-ids":      {Lists, "list"},
 	"check-list":    {Lists, "list"},
+	"get-chain":     {Lists, "chain"},
 	"discover":      {Services, "serviceName"},
 	"read-document": {Documents, "name"},
 }

@@ -6,8 +6,8 @@ import "github.com/freeslot/freeslot/internal/script"
 var Access = script.Access{Scripts: scripts, Roles: map[script.Role]script.Needs{
 	script.RoleReplica: {
 		Commands: []string{
-			"hdel", "hexists", "hget", "hgetall", "hkeys", "hlen", "hmget", "hset", "hvals", "info", "pexpire", "time", "unlink",
-			"xadd", "xdel", "xrange", "zadd", "zremrangebyrank", "zscore",
+			"del", "hdel", "hexists", "hget", "hgetall", "hincrby", "hkeys", "hlen", "hmget", "hset", "hstrlen", "hvals", "info",
+			"persist", "pexpire", "time", "unlink", "xadd", "xdel", "xrange", "zadd", "zremrangebyrank", "zscore",
 		},
 		Publishes: true,
 	},
@@ -18,13 +18,16 @@ var Access = script.Access{Scripts: scripts, Roles: map[script.Role]script.Needs
 	},
 }}
 
-// readerNames lets a reader write only reports. A reader sees the names and revisions of all lists.
+// readerNames lets a reader write only reports. The name of a list is also the name of a chain. A reader sees the names and revisions of all lists.
 // On a cluster, package events uses the channel's name as if it were a key.
 func readerNames(l script.Layout, list string) script.Names {
 	k := keys{l}
 	return script.Names{
-		Keys:     []string{k.clients(list)},
-		Reads:    []string{k.index(), k.servers(), k.record(list), k.versions(list), k.edits(list), k.change(list)},
-		Channels: []string{k.change(list)},
+		Keys: []string{k.clients(list)},
+		Reads: []string{
+			k.index(), k.servers(), k.record(list), k.versions(list), k.edits(list), k.change(list),
+			k.chain(list), k.change(ChainMark(list)),
+		},
+		Channels: []string{k.change(list), k.change(ChainMark(list))},
 	}
 }

@@ -93,10 +93,14 @@ func (c *Control) head(ctx context.Context, list string) (Head, error) {
 // Heads returns a page of lists in the order of their names: up to limit, from the first name
 // behind after.
 func (c *Control) Heads(ctx context.Context, after string, limit int) (out []Head, err error) {
-	names, err := c.runner.Do(ctx, "lists_index", c.runner.B().Hkeys().Key(c.k.index()).Build()).AsStrSlice()
+	names, err := c.marked(ctx)
 	if err != nil {
-		return nil, fmt.Errorf("names of lists: %w", err)
+		return nil, err
 	}
+	names = slices.DeleteFunc(names, func(name string) bool {
+		_, chain := ChainOf(name)
+		return chain
+	})
 	slices.Sort(names)
 	from, found := slices.BinarySearch(names, after)
 	if found {
@@ -112,6 +116,15 @@ func (c *Control) Heads(ctx context.Context, after string, limit int) (out []Hea
 		}
 	}
 	return out, nil
+}
+
+// marked returns the names in the index: lists, and marks of chains.
+func (c *Control) marked(ctx context.Context) ([]string, error) {
+	names, err := c.runner.Do(ctx, "lists_index", c.runner.B().Hkeys().Key(c.k.index()).Build()).AsStrSlice()
+	if err != nil {
+		return nil, fmt.Errorf("names of lists: %w", err)
+	}
+	return names, nil
 }
 
 func (h *Head) exists() bool { return h.Birth != "" && h.State != Deleted }
@@ -291,7 +304,8 @@ func (c *Control) Unfreeze(ctx context.Context, list string) (Head, error) {
 }
 
 // Delete begins the end of a list: it answers unknown from now on. serving is the version that the
-// caller saw, or AnyVersion. Delete is refused while a live client uses the list, unless forced.
+// caller saw, or AnyVersion. Delete is refused while a live client uses the list or a chain asks it,
+// unless forced.
 // FinishDelete ends it, once list servers hold nothing of it.
 func (c *Control) Delete(ctx context.Context, list string, serving int64, force bool, by By) (Head, error) {
 	if !force {
@@ -303,6 +317,15 @@ func (c *Control) Delete(ctx context.Context, list string, serving int64, force 
 			return Head{}, &freeslot.Error{Code: freeslot.CodeConflict, Message: fmt.Sprintf(
 				"delete is refused: list %s is used by %d live clients, the first is %s; force deletes it all the same", list,
 				len(live), live[0].ID)}
+		}
+		chains, err := c.askedBy(ctx, list)
+		if err != nil {
+			return Head{}, err
+		}
+		if len(chains) > 0 {
+			return Head{}, &freeslot.Error{Code: freeslot.CodeConflict, Message: fmt.Sprintf(
+				"delete is refused: list %s is asked by chain %s; force deletes it all the same", list,
+				strings.Join(chains, ", "))}
 		}
 	}
 	return c.stop(ctx, "delete", list, serving, by, Deleting, func(r rule) bool { return r.remove })

@@ -21,7 +21,11 @@ func (k keys) edits(list string) string    { return k.layout.Key("lists:edits", 
 func (k keys) staged(list string) string   { return k.layout.Key("lists:staged", list) }
 func (k keys) editIDs(list string) string  { return k.layout.Key("lists:edit_ids", list) }
 func (k keys) clients(list string) string  { return k.layout.Key("lists:clients", list) }
-func (k keys) change(list string) string   { return k.layout.Key("list_change", list) }
+func (k keys) chain(chain string) string   { return k.layout.Key("lists:chain", chain) }
+func (k keys) chainHistory(chain string) string {
+	return k.layout.Key("lists:chain_history", chain)
+}
+func (k keys) change(list string) string { return k.layout.Key("list_change", list) }
 
 // changing returns the keys of a list that edit.lua takes.
 func (k keys) changing(list string) []string {

@@ -20,7 +20,7 @@ const (
 // ListMarksRequest holds what a reader knows of lists.
 type ListMarksRequest struct {
 	// The tags document Lists and the rest for readers of the API.
-	Lists   map[string]Mark `json:"lists" doc:"Up to 1000 lists by their names, with the mark that the caller knows; {} for none."`
+	Lists   map[string]Mark `json:"lists" doc:"Up to 1000 lists by their names, with the mark that the caller knows; {} for none. chain_<chain> is a chain."`
 	WaitMS  int64           `json:"wait_ms,omitempty" doc:"How long to wait, up to 30000, until a mark is another one. Absent means not at all."`
 	History bool            `json:"history,omitempty" doc:"Whether to tell the history."`
 }

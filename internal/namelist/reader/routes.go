@@ -19,6 +19,7 @@ import (
 const (
 	marksPath   = "/v1/list-marks"
 	reportsPath = "/v1/list-reports"
+	chainPath   = "/v1/chains/{chain}"
 	listPath    = "/v1/lists/{list}"
 	checkPath   = listPath + "/check"
 	versionPath = listPath + "/versions/{version}"
@@ -58,6 +59,10 @@ type (
 		ContentType string `header:"Content-Type"`
 		Body        []byte
 	}
+	// OfChain names a chain.
+	OfChain struct {
+		Chain string `path:"chain" doc:"The name of the chain."`
+	}
 	bodyInput  struct{ RawBody []byte }
 	checkInput struct {
 		OfList
@@ -93,6 +98,7 @@ func (r *Reader) Routes(router *api.Router) {
 	huma.Register(to, large(op("list-ids", http.MethodGet, versionPath+"/ids", "Load all ids of a version", "Of one with up to 100000.")), to.ids)
 	huma.Register(to, op("check-list", http.MethodPost, checkPath, "Ask the segments of a version for ids", "Edits are the caller's to ask first."), to.ask)
 	huma.Register(to, op("report-lists", http.MethodPost, reportsPath, "Report what a client has loaded and serves", "Each 5 s, and after each change: switches wait for live clients."), to.report)
+	huma.Register(to, op("get-chain", http.MethodGet, chainPath, "Read a chain", "The version that serves, and its shadow. Its mark in list-marks changes with it."), to.chain)
 	doc := router.OpenAPI()
 	for path, t := range map[string]reflect.Type{
 		marksPath: reflect.TypeFor[namelist.ListMarksRequest](), checkPath: reflect.TypeFor[namelist.ListCheck](),
@@ -118,17 +124,18 @@ func answer[T any](r *routes, what string, out T, err error) (*output[T], error)
 	return &output[T]{Body: out}, nil
 }
 
-// named checks names of lists, which are the keys of the field lists of a body. The caller's scope
-// must have them.
+// named checks names of lists, and marks of chains, which are the keys of the field lists of a body.
+// The caller's scope must have them.
 func named[T any](ctx context.Context, lists map[string]T, most int) error {
 	if len(lists) == 0 || len(lists) > most {
 		return freeslot.Invalid("lists", "are %d, expected 1 to %d", len(lists), most)
 	}
 	for name := range lists {
-		if err := namelist.ValidateName(fmt.Sprintf("lists[%.80q]", name), name); err != nil {
+		if err := namelist.ValidateMark(fmt.Sprintf("lists[%.80q]", name), name); err != nil {
 			return err
 		}
-		if err := api.Caller(ctx).Reaches(identity.Lists, name); err != nil {
+		chain, _ := namelist.ChainOf(name)
+		if err := api.Caller(ctx).Reaches(identity.Lists, chain); err != nil {
 			return err
 		}
 	}
@@ -174,6 +181,13 @@ func (r *routes) delta(ctx context.Context, in *changesInput) (namelist.Delta, e
 	ctx, cancel := context.WithTimeout(ctx, api.CallTimeout)
 	defer cancel()
 	return r.control.Delta(ctx, in.List, in.After, true)
+}
+
+func (r *routes) chain(ctx context.Context, in *OfChain) (*output[namelist.ChainDocument], error) {
+	ctx, cancel := context.WithTimeout(ctx, api.CallTimeout)
+	defer cancel()
+	found, err := r.control.Chain(ctx, in.Chain)
+	return answer(r, "read the chain", found.Wire(), err)
 }
 
 func (r *routes) block(ctx context.Context, in *blockInput) (*blockOutput, error) {

@@ -12,13 +12,12 @@ local record_key, history_key, names_key = KEYS[1], KEYS[2], KEYS[3]
 local name, change_channel, seen = ARGV[1], ARGV[2], tonumber(ARGV[3])
 -- include lib/clock.lua
 -- include lib/publish.lua
+-- include lib/document.lua
 -- include lib/config.lua
-local version, live = config_version()
+local version, live = document_version()
 if not live then return {4} end
 if seen ~= version then return {3, version} end
-redis.call('HDEL', record_key, 'content', 'author', 'note', 'restores', 'at')
-redis.call('PEXPIRE', record_key, 604800000)
-redis.call('DEL', history_key)
+drop_document()
 redis.call('SREM', names_key, name)
 tell_config(version, true)
 return {1, version}

@@ -17,8 +17,9 @@ local name, change_channel, seen, content, author, note = ARGV[1], ARGV[2], tonu
 local restores, kept, room = tonumber(ARGV[7]), tonumber(ARGV[8]), tonumber(ARGV[9])
 -- include lib/clock.lua
 -- include lib/publish.lua
+-- include lib/document.lua
 -- include lib/config.lua
-local version, live, last = config_version()
+local version, live, last = document_version()
 if live and redis.call('HGET', record_key, 'content') == content then
   return {2, version, tonumber(redis.call('HGET', record_key, 'at')) or 0}
 end
@@ -26,20 +27,7 @@ if seen ~= live_version(version, live) then return {3, live_version(version, liv
 
 -- If the record was lost, versions go on behind the history.
 version = math.max(version, last) + 1
-redis.call('HSET', record_key, 'version', string.format('%.0f', version), 'content', content, 'author', author, 'note', note,
-  'at', string.format('%.0f', now), 'restores', string.format('%.0f', restores))
-redis.call('PERSIST', record_key)
+put_document(version, content, author, note, restores, kept, room)
 redis.call('SADD', names_key, name)
-redis.call('HSET', history_key, string.format('%.0f', version), content, string.format('%.0f:meta', version),
-  cjson.encode({author = author, note = note, at_ms = now, restores = restores, bytes = #content}))
-
--- Keep versions from the newest on, while there is room.
-local before, taken, fits = versions(), 0, true
-for i = #before, 1, -1 do
-  local field = string.format('%.0f', before[i])
-  taken = taken + redis.call('HSTRLEN', history_key, field)
-  fits = fits and taken <= room and #before - i < kept
-  if not fits then redis.call('HDEL', history_key, field, field .. ':meta') end
-end
 tell_config(version, false)
 return {1, version, now}

@@ -1,0 +1,22 @@
+-- chain_delete: removes a chain with its history and its shadow. Its version number stays for 7
+-- days, so that a caller that saw the old chain cannot overwrite a new one.
+--
+-- Guarantee: of several callers that saw the same version, one wins. The time is Redis' own.
+--
+-- KEYS[1] lists:chain:<chain>  hash   KEYS[2] lists:chain_history:<chain>  hash   KEYS[3] lists:index  hash
+-- ARGV[1] chain   ARGV[2] channel   ARGV[3] version that the caller saw   ARGV[4] birth, if the record has lost it
+-- Returns {1, version} removed, {3, version} the newest is another one, {4} there is no such chain
+-- Redis 7.0. Cost: O(versions kept).
+local record_key, history_key, index_key = KEYS[1], KEYS[2], KEYS[3]
+local chain, change_channel, seen, birth = ARGV[1], ARGV[2], tonumber(ARGV[3]), ARGV[4]
+-- include lib/clock.lua
+-- include lib/document.lua
+-- include lib/tell.lua
+-- include lib/chain.lua
+local version, live = document_version()
+if not live then return {4} end
+if seen ~= version then return {3, version} end
+drop_document()
+redis.call('HDEL', record_key, 'lists', 'shadow', 'shadow_at', 'shadow_by', 'shadow_lists')
+change_chain(false)
+return {1, version}
