@@ -183,8 +183,30 @@ func (c *aclCmd) print(a *app, users []acl.User) error {
 	return nil
 }
 
+// set sets the users. The audit has an entry of it.
+func (c *aclCmd) set(
+	ctx context.Context, a *app, topology *redisclient.Topology, users []acl.User,
+) (done []acl.Applied, err error) {
+	clients, err := topology.Open(redisclient.Commands)
+	if err != nil {
+		return nil, err
+	}
+	defer clients.Close()
+	names := make([]string, len(users))
+	for i, u := range users {
+		names[i] = u.Name
+	}
+	first := script.Layouts(c.KeyPrefix, c.Cells, c.Cluster)[0]
+	target := "role " + c.Role + ": " + strings.Join(names, ", ")
+	change := a.recordWhereSystemIs(ctx, clients.For(0), first, &c.redisFlags, callApplyACL, target)
+	done, err = acl.Apply(ctx, topology, users)
+	change.Note("", "set on "+plural.Of(len(done), "server", "servers"))
+	change.End(ctx, outcomeOf(err))
+	return done, err
+}
+
 func (c *aclCmd) apply(ctx context.Context, a *app, topology *redisclient.Topology, users []acl.User) error {
-	done, err := acl.Apply(ctx, topology, users)
+	done, err := c.set(ctx, a, topology, users)
 	for _, at := range done {
 		note := "saved in its ACL file"
 		if !at.Saved {

@@ -27,55 +27,122 @@ type auditCmd struct {
 
 // Help is shown below the flags.
 func (auditCmd) Help() string {
-	return `Every change, except those that a client makes of its own jobs and schedules. The newest comes first; with
+	return `Every change, except those that a client makes of its own jobs. The newest comes first; with
 --follow, last. With -o json each change is one line, for export: schedctl audit -o json --limit 1000000.
 A change is unknown if its replica died before it could record the outcome: it may have been made.`
 }
 
-// followInterval is the time between two questions for further changes.
-const followInterval = time.Second
+const (
+	// followInterval is the time between two questions for further changes.
+	followInterval = time.Second
+	// followLimit is how many changes may come between two questions: more than the audit keeps by
+	// default.
+	followLimit = 50_000
+	// longestChange is more than any change takes.
+	longestChange = 10 * time.Minute
+	// overlap is how far back each question goes, because changes that end in one millisecond come
+	// in no order, and Redis' clock may be set back.
+	overlap = 10 * time.Second
+)
 
 // Run lists changes.
 func (c *auditCmd) Run(a *app) error {
 	if c.Limit < 1 {
 		return usage("--limit is %d, expected at least 1", c.Limit)
 	}
-	found, err := c.read(a, c.Limit)
-	if err != nil || !c.Follow {
-		if err == nil {
-			err = c.print(a, found, true)
-		}
+	since := int64(0)
+	if c.Since > 0 {
+		since = time.Now().Add(-c.Since).UnixMilli()
+	}
+	if c.Follow {
+		return c.follow(a, since)
+	}
+	found, err := c.read(a, c.Limit, since, 0)
+	if err != nil {
 		return err
+	}
+	return c.print(a, found, true)
+}
+
+// follow prints the newest changes, and then further ones as they end.
+func (c *auditCmd) follow(a *app, since int64) error {
+	found, err := c.read(a, max(c.Limit, maxPage), since, 0)
+	if err != nil {
+		return err
+	}
+	if err := c.print(a, lastOf(found, c.Limit), true); err != nil {
+		return err
+	}
+	var oldest, newest int64
+	if newest = time.Now().UnixMilli(); len(found) > 0 {
+		oldest, newest = found[len(found)-1].EndedMS, latest(found)
 	}
 	ticker := time.NewTicker(followInterval)
 	defer ticker.Stop()
-	seen, title := map[string]bool{}, true
-	for {
-		fresh := slices.DeleteFunc(found, func(e api.AuditedChange) bool {
-			return seen[e.ID] || e.Outcome == audit.OutcomeUnderWay
-		})
-		slices.Reverse(fresh)
-		for _, e := range fresh {
-			seen[e.ID] = true
-		}
-		if err := c.print(a, fresh, title); err != nil {
-			return err
-		}
-		title = false
+	for seen := idsOf(found); ; {
 		select {
 		case <-ticker.C:
 		case <-a.ctx.Done():
 			return nil // Ctrl-C is the usual end
 		}
-		// A change may last for minutes, so the last ones are read again each time.
-		if found, err = c.read(a, max(c.Limit, maxPage)); err != nil && a.ctx.Err() == nil {
-			a.warn("%v", err) // a replica may restart
+		from := newest - overlap.Milliseconds()
+		found, err := c.read(a, followLimit, max(since, newest-longestChange.Milliseconds()), from)
+		if err != nil {
+			if a.ctx.Err() == nil {
+				a.warn("%v", err) // a replica may restart
+			}
+			continue
+		}
+		fresh := slices.DeleteFunc(slices.Clone(found), func(e api.AuditedChange) bool {
+			return seen[e.ID] || e.EndedMS > 0 && e.EndedMS < oldest
+		})
+		if err := c.print(a, inOrder(fresh), false); err != nil {
+			return err
+		}
+		if len(found) > 0 {
+			seen, newest = idsOf(found), max(newest, latest(found))
 		}
 	}
 }
 
-// read returns up to limit changes, the newest first.
-func (c *auditCmd) read(a *app, limit int) (all []api.AuditedChange, err error) {
+// inOrder returns the changes that have ended, the newest last.
+func inOrder(found []api.AuditedChange) (all []api.AuditedChange) {
+	for _, e := range slices.Backward(found) {
+		if e.Outcome != audit.OutcomeUnderWay {
+			all = append(all, e)
+		}
+	}
+	return all
+}
+
+// lastOf returns the last limit changes that have ended, the newest last.
+func lastOf(found []api.AuditedChange, limit int) []api.AuditedChange {
+	all := inOrder(found)
+	return all[max(0, len(all)-limit):]
+}
+
+// latest returns the time at which the last change ended.
+func latest(found []api.AuditedChange) (ms int64) {
+	for i := range found {
+		ms = max(ms, found[i].EndedMS)
+	}
+	return ms
+}
+
+// idsOf returns the ids of the changes that have ended.
+func idsOf(found []api.AuditedChange) map[string]bool {
+	ids := make(map[string]bool, len(found))
+	for i := range found {
+		if found[i].Outcome != audit.OutcomeUnderWay {
+			ids[found[i].ID] = true
+		}
+	}
+	return ids
+}
+
+// read returns up to limit changes, the newest first, that began at since or later. It may end
+// behind a change that ended before from.
+func (c *auditCmd) read(a *app, limit int, since, from int64) (all []api.AuditedChange, err error) {
 	query := url.Values{}
 	for name, value := range map[string]string{
 		"name": c.Name, "role": c.Role, "tenant": c.Tenant, "call": c.Call, "target": c.Target, "outcome": c.Outcome,
@@ -84,8 +151,8 @@ func (c *auditCmd) read(a *app, limit int) (all []api.AuditedChange, err error) 
 			query.Set(name, value)
 		}
 	}
-	if c.Since > 0 {
-		query.Set("since_ms", strconv.FormatInt(time.Now().Add(-c.Since).UnixMilli(), 10))
+	if since > 0 {
+		query.Set("since_ms", strconv.FormatInt(since, 10))
 	}
 	for len(all) < limit {
 		query.Set("limit", strconv.Itoa(min(limit-len(all), maxPage)))
@@ -94,7 +161,8 @@ func (c *auditCmd) read(a *app, limit int) (all []api.AuditedChange, err error) 
 			return nil, err
 		}
 		all = append(all, page.Entries...)
-		if page.Cursor == "" {
+		if n := len(page.Entries); page.Cursor == "" || n > 0 && page.Entries[n-1].EndedMS > 0 &&
+			page.Entries[n-1].EndedMS < from {
 			break
 		}
 		query.Set("cursor", page.Cursor)

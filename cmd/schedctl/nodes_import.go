@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -57,15 +58,7 @@ func (c *importCmd) Run(a *app) error {
 		return err
 	}
 	defer unlock()
-	results, err := importer.Run(ctx, cells, entries, importer.Options{
-		DryRun: c.DryRun, Force: c.Force, HeartbeatLimit: c.HeartbeatLimit,
-		Waits: func(nodes int) {
-			_, _ = fmt.Fprintf(
-				a.err, "%s silent: waiting %s, so that they are heard if it was Redis that was away\n",
-				plural.Of(nodes, "node has an agent that is", "nodes have agents that are"), c.HeartbeatLimit,
-			)
-		},
-	})
+	results, err := c.copy(ctx, a, cells, entries)
 	if cause := context.Cause(ctx); err != nil && cause != nil {
 		err = cause // the lock was lost, for example
 	}
@@ -79,6 +72,29 @@ func (c *importCmd) Run(a *app) error {
 		return err
 	}
 	return importer.Failure(results, c.DryRun)
+}
+
+// copy imports the nodes. The audit has an entry of it, unless it is a dry run.
+func (c *importCmd) copy(
+	ctx context.Context, a *app, cells *cell.Set, entries []importer.Entry,
+) (results []importer.Result, err error) {
+	if !c.DryRun {
+		nodes := plural.Of(len(entries), "node", "nodes")
+		change := a.record(ctx, cells.Runners()[0], &c.redisFlags, callImportNodes, nodes+" of "+c.File)
+		defer func() {
+			change.Note("", importer.Summary(results))
+			change.End(ctx, outcomeOf(cmp.Or(err, importer.Failure(results, false))))
+		}()
+	}
+	return importer.Run(ctx, cells, entries, importer.Options{
+		DryRun: c.DryRun, Force: c.Force, HeartbeatLimit: c.HeartbeatLimit,
+		Waits: func(nodes int) {
+			_, _ = fmt.Fprintf(
+				a.err, "%s silent: waiting %s, so that they are heard if it was Redis that was away\n",
+				plural.Of(nodes, "node has an agent that is", "nodes have agents that are"), c.HeartbeatLimit,
+			)
+		},
+	})
 }
 
 // lock keeps other imports out until unlock: two imports of different lists would each undo what

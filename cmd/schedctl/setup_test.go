@@ -15,6 +15,7 @@ import (
 	"go.uber.org/zap/zaptest"
 
 	"github.com/freeslot/freeslot"
+	"github.com/freeslot/freeslot/internal/audit"
 	"github.com/freeslot/freeslot/internal/cell"
 	"github.com/freeslot/freeslot/internal/lock"
 	"github.com/freeslot/freeslot/internal/replica"
@@ -29,14 +30,14 @@ import (
 // asSchedctl has the test binary run as schedctl.
 const asSchedctl = "FREESLOT_TEST_SCHEDCTL"
 
-// What connects to Redis by itself has the rights of an operator; what the tests need around it may
+// What connects to Redis by itself has the rights of an importer; what the tests need around it may
 // do anything.
 func TestMain(m *testing.M) {
 	if os.Getenv(asSchedctl) != "" {
 		main()
 		return
 	}
-	acltest.Main(m, script.RoleImporter, cell.Access, lock.Access)
+	acltest.Main(m, script.RoleImporter, cell.Access, lock.Access, audit.Access)
 }
 
 // live is a replica on a real Redis with one node: "echo" returns its payload,
@@ -51,7 +52,9 @@ type live struct {
 func start(t *testing.T, tokens ...config.Token) *live {
 	t.Helper()
 	redis := redistest.Shared(t)
-	l := &live{url: redis.AdminURL(), prefix: redis.Prefix(t), release: make(chan struct{}), started: make(chan struct{}, 16)}
+	l := &live{
+		url: redis.AdminURL(), prefix: redis.Prefix(t), release: make(chan struct{}), started: make(chan struct{}, 16),
+	}
 	redis.Age(t, l.prefix+":version:nodes")
 	cfg := config.DefaultReplica()
 	cfg.Listen, cfg.ReplicaID = "127.0.0.1:0", "r1"

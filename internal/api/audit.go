@@ -40,7 +40,7 @@ type (
 		Name    string `query:"name" maxLength:"256" doc:"The name of the caller's token."`
 		Role    string `query:"role" maxLength:"64" doc:"The caller's role."`
 		Tenant  string `query:"tenant" maxLength:"256" doc:"The caller's tenant."`
-		Call    string `query:"call" maxLength:"128" doc:"The operation, such as drain-node."`
+		Call    string `query:"call" maxLength:"128" doc:"The operation, such as drain-node; of schedctl itself import-nodes and apply-acl."`
 		Target  string `query:"target" maxLength:"512" doc:"A part of what was changed, such as /nodes/gpu-7."`
 		Outcome string `query:"outcome" maxLength:"64" doc:"done, unknown or the code of an error."`
 		Cursor  string `query:"cursor" maxLength:"64" doc:"The cursor of the page before."`
@@ -53,8 +53,8 @@ func (s *Server) registerAudit(api huma.API) {
 	huma.Register(api, huma.Operation{
 		OperationID: "list-audit", Method: http.MethodGet, Path: "/v1/audit", Tags: []string{"audit"},
 		Summary: "List who changed what",
-		Description: "Every change, except those that a client makes of its own jobs and schedules: about the last " +
-			"20,000. Operators only.",
+		Description: "Every change, except those that a client makes of its own jobs: about the last 20,000, and as " +
+			"many of clients and tenant-operators. Operators only.",
 	}, handleBounded(s, "audit", func(ctx context.Context, in *auditInput) (*auditOutput, error) {
 		entries, next, err := s.deps.Audit.Read(ctx, audit.Filter{
 			SinceMS: in.SinceMS, UntilMS: in.UntilMS, Name: in.Name, Role: in.Role, Tenant: in.Tenant,
@@ -90,7 +90,7 @@ func (s *Server) audit(ctx huma.Context, next func(huma.Context)) {
 		writeError(w, body(coded(err)))
 		return
 	}
-	if w.Header().Set(AuditHeader, change.ID()); !change.Recorded {
+	if w.Header().Set(AuditHeader, change.ID()); change.Lost != nil {
 		w.Header().Set(AuditHeader, NotRecorded)
 	}
 	code := freeslot.CodeInternal // if the operation panics

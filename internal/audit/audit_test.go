@@ -3,6 +3,8 @@ package audit
 import (
 	"context"
 	"fmt"
+	"math/rand/v2"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -65,14 +67,14 @@ func TestChange(t *testing.T) {
 		core, lines := observer.New(zap.InfoLevel)
 		l := New(Config{Replica: "r1"}, r.Runner, zap.New(core), nil)
 		c, err := l.Begin(t.Context(), alice, "drain-node", "/v1/nodes/n1/drain", "10.0.0.7", "a new disk")
-		if err != nil || !c.Recorded {
-			t.Fatalf("begin: recorded %t, error %v; expected it recorded", c.Recorded, err)
+		if err != nil || c.Lost != nil {
+			t.Fatalf("begin: lost %v, error %v; expected it recorded", c.Lost, err)
 		}
 		want := Entry{
 			ID: c.ID(), Call: "drain-node", Target: "/v1/nodes/n1/drain", Name: "alice", Role: "operator", Tenant: "acme",
 			Address: "10.0.0.7", Replica: "r1", Reason: "a new disk", Outcome: OutcomeUnderWay,
 		}
-		times := cmpopts.IgnoreFields(Entry{}, "AtMS", "TookMS")
+		times := cmpopts.IgnoreFields(Entry{}, "AtMS", "TookMS", "EndedMS")
 		if diff := cmp.Diff([]Entry{want}, read(t, l, Filter{}, 10), times); diff != "" {
 			t.Errorf("during the change: -want +got\n%s", diff)
 		}
@@ -85,11 +87,12 @@ func TestChange(t *testing.T) {
 		if diff := cmp.Diff([]Entry{want}, read(t, l, Filter{}, 10), times); diff != "" {
 			t.Errorf("after the change: -want +got\n%s", diff)
 		}
-		if r.Exists(l.store.keys.open) {
+		if r.Exists(l.store.keys.operators.open) {
 			t.Error("a change that has ended counts as open")
 		}
 		logged := lines.FilterMessage("audit.change").All()
-		if len(logged) != 1 || logged[0].ContextMap()["reason"] != "a new disk" || logged[0].ContextMap()["after"] != "draining" {
+		if len(logged) != 1 || logged[0].ContextMap()["reason"] != "a new disk" ||
+			logged[0].ContextMap()["after"] != "draining" {
 			t.Errorf("logged %+v, expected one line with the whole entry", logged)
 		}
 	})
@@ -105,7 +108,9 @@ func TestChangesWithoutAnEnd(t *testing.T) {
 	old := time.Now().Add(-2 * oldAfter).UnixMilli()
 	for i := range dead {
 		id := fmt.Sprintf("%026d", i)
-		r.Do("HSET", l.store.keys.open, id, fmt.Sprintf(`%d {"id":%q,"at_ms":%d,"call":"drain-node"}`, old, id, old))
+		r.Do(
+			"HSET", l.store.keys.operators.open, id, fmt.Sprintf(`%d {"id":%q,"at_ms":%d,"call":"drain-node"}`, old, id, old),
+		)
 	}
 	for i, e := range read(t, l, Filter{}, 500) {
 		if e.Outcome != OutcomeUnknown {
@@ -119,7 +124,7 @@ func TestChangesWithoutAnEnd(t *testing.T) {
 		}
 		c.End(t.Context(), "conflict")
 	}
-	if open := r.Int("HLEN", l.store.keys.open); open > 256 {
+	if open := r.Int("HLEN", l.store.keys.operators.open); open > 256 {
 		t.Errorf("%d changes are open, expected at most 256", open)
 	}
 	if got := len(read(t, l, Filter{Outcome: OutcomeUnknown}, 500)); got != dead {
@@ -168,6 +173,88 @@ func TestFilterAndPages(t *testing.T) {
 	}
 }
 
+// Tenants push out tenants' entries, and never an operator's, whether they end or not.
+func TestTenantsAreApart(t *testing.T) {
+	t.Parallel()
+	r := scripttest.NewRig(t, redistest.Shared(t))
+	l := New(Config{Entries: 100}, r.Runner, zap.NewNop(), nil)
+	for range 10 {
+		c, err := l.Begin(t.Context(), alice, "drain-node", "/v1/nodes/n1/drain", "", "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		c.End(t.Context(), OutcomeDone)
+	}
+	for i := range 600 {
+		role := []identity.Role{identity.Client, identity.TenantOperator}[i%2]
+		c, err := l.Begin(
+			t.Context(), &identity.Principal{Tenant: "acme", Role: role}, "put-schedule", "/v1/schedules/s", "", "",
+		)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if i%3 > 0 { // of the others the replica died
+			c.End(t.Context(), OutcomeDone)
+		}
+	}
+	if got := len(read(t, l, Filter{Role: "operator"}, 500)); got != 10 {
+		t.Errorf("%d entries of the operator are left; want all 10", got)
+	}
+	if got := len(read(t, l, Filter{Call: "put-schedule", Outcome: OutcomeDone}, 500)); got < 100 || got > 300 {
+		t.Errorf("%d entries of tenants are left; want about 100", got)
+	}
+	if open := r.Int("HLEN", l.store.keys.operators.open); open != 0 {
+		t.Errorf("%d changes of tenants are open among the operators'; want 0", open)
+	}
+}
+
+// Pages of any size show the entries of both streams once, in the order in which they ended.
+func TestMergedPages(t *testing.T) {
+	t.Parallel()
+	r := scripttest.NewRig(t, redistest.Shared(t))
+	l := New(Config{}, r.Runner, zap.NewNop(), nil)
+	rnd := rand.New(rand.NewPCG(1, 2))
+	var want []string
+	for ms := 1; ms <= 300; ms++ {
+		for seq := range 2 {
+			for _, key := range []string{l.store.keys.tenants.ended, l.store.keys.operators.ended} { // at times both
+				if rnd.IntN(3) == 0 {
+					continue
+				}
+				id := fmt.Sprintf("%s %d-%d", key, ms, seq)
+				r.Do("XADD", key, fmt.Sprintf("%d-%d", ms, seq), "entry", fmt.Sprintf(`{"id":%q,"at_ms":%d}`, id, ms))
+				want = append(want, id)
+			}
+		}
+	}
+	slices.Reverse(want)
+	for _, limit := range []int{1, 2, 7, 500} {
+		var got []string
+		for _, e := range read(t, l, Filter{}, limit) {
+			got = append(got, e.ID)
+		}
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("pages of %d: -want +got\n%s", limit, diff)
+		}
+	}
+}
+
+// A filter by time ends the search where older entries begin.
+func TestSinceEndsTheSearch(t *testing.T) {
+	t.Parallel()
+	r := scripttest.NewRig(t, redistest.Shared(t))
+	l := New(Config{}, r.Runner, zap.NewNop(), nil)
+	now := time.Now()
+	for i, at := range []time.Time{now.Add(-time.Hour), now} {
+		r.Do("XADD", l.store.keys.operators.ended, fmt.Sprint(at.UnixMilli(), "-", i), "entry",
+			fmt.Sprintf(`{"id":"%d","at_ms":%d}`, i, at.UnixMilli()))
+	}
+	page, next, err := l.Read(t.Context(), Filter{SinceMS: now.Add(-time.Minute).UnixMilli()}, "", 10)
+	if err != nil || len(page) != 1 || page[0].ID != "1" || next != "" {
+		t.Errorf("entries %+v, cursor %q, error %v; want entry 1 alone, and no cursor", page, next, err)
+	}
+}
+
 // The stream is capped, and its texts are short.
 func TestBounds(t *testing.T) {
 	t.Parallel()
@@ -201,8 +288,8 @@ func TestRedisAway(t *testing.T) {
 	required := New(Config{Required: true}, r.Runner, zap.NewNop(), nil)
 	server.Kill()
 	c, err := l.Begin(t.Context(), alice, "drain-node", "/v1/nodes/n1/drain", "", "a new disk")
-	if err != nil || c.Recorded {
-		t.Fatalf("begin: recorded %t, error %v; expected neither", c.Recorded, err)
+	if err != nil || c.Lost == nil {
+		t.Fatalf("begin: lost %v, error %v; expected it lost, and no error", c.Lost, err)
 	}
 	c.End(t.Context(), OutcomeDone)
 	logged := lines.FilterMessage("audit.change").All()
@@ -212,7 +299,9 @@ func TestRedisAway(t *testing.T) {
 	if got := testutil.ToFloat64(l.entries.WithLabelValues("lost")); got != 1 {
 		t.Errorf("%v changes count as lost, expected 1", got)
 	}
-	if _, err := required.Begin(t.Context(), alice, "drain-node", "", "", ""); freeslot.CodeOf(err) != freeslot.CodeUnavailable {
+	if _, err := required.Begin(
+		t.Context(), alice, "drain-node", "", "", "",
+	); freeslot.CodeOf(err) != freeslot.CodeUnavailable {
 		t.Errorf("a required audit gives %v, expected unavailable", err)
 	}
 }
@@ -227,6 +316,18 @@ func TestCheckReason(t *testing.T) {
 			t.Errorf("%q gives %v, expected accepted: %t", reason, err, good)
 		}
 	}
+}
+
+func FuzzCursor(f *testing.F) {
+	f.Add("1700000000000-0")
+	f.Add("1700000000000-18446744073709551615-own")
+	f.Add("-own")
+	f.Fuzz(func(t *testing.T, text string) {
+		p, err := decodeCursor(text)
+		if again, errAgain := decodeCursor(p.String()); err == nil && !p.start && (errAgain != nil || again != p) {
+			t.Errorf("%q gives %+v, and %q gives %+v, %v; want the same", text, p, p.String(), again, errAgain)
+		}
+	})
 }
 
 func FuzzDecode(f *testing.F) {

@@ -34,16 +34,19 @@ type Entry struct {
 	// how long it took.
 	AtMS   int64 `json:"at_ms" doc:"When the change began, by the replica's clock, in milliseconds since 1970."`
 	TookMS int64 `json:"took_ms,omitempty" doc:"How long it took, in milliseconds."`
-	// Call is the operation or the frame, as in the table of docs/security.md.
-	Call string `json:"call" doc:"The operation of this document, or the frame of a WebSocket."`
+	// EndedMS is when it ended, by the clock of the first cell's Redis; 0 while it is under way.
+	EndedMS int64 `json:"ended_ms,omitempty" doc:"When it ended, by Redis' clock, in milliseconds since 1970."`
+	// Call is the operation or the frame, as in the table of docs/security.md, or what schedctl did
+	// in Redis itself.
+	Call string `json:"call" doc:"The operation of this document, the frame of a WebSocket, or import-nodes or apply-acl of schedctl."`
 	// Target is what was changed: the path of the request, or a job's id.
 	Target string `json:"target" doc:"What was changed: the path of the request, or a job."`
 	// Name, Role, Tenant and Address say who made the change, by its token, and from where.
-	Name    string `json:"name,omitempty" doc:"The name of the caller's token."`
-	Role    string `json:"role"`
+	Name    string `json:"name,omitempty" doc:"The name of the caller's token; for the role redis, the user of Redis."`
+	Role    string `json:"role" doc:"The caller's role; redis for what schedctl did in Redis itself."`
 	Tenant  string `json:"tenant"`
-	Address string `json:"address,omitempty" doc:"The address that the request came from."`
-	Replica string `json:"replica" doc:"The replica that made the change."`
+	Address string `json:"address,omitempty" doc:"The address that the request came from; for the role redis, user@machine as the caller says."`
+	Replica string `json:"replica" doc:"The replica that made the change, or schedctl."`
 	// Reason is for people; "" if the caller gave none.
 	Reason string `json:"reason,omitempty" doc:"Why, as the caller said in the header Freeslot-Reason."`
 	// Before and After describe the state in short, as far as the call knows them.

@@ -21,11 +21,16 @@ type Config struct {
 	Replica string
 	// Required refuses a change whose begin cannot be recorded.
 	Required bool
-	// Entries is about how many ended changes are kept; 0 means DefaultEntries.
+	// Entries is about how many ended changes are kept, and as many of tenants; 0 means
+	// DefaultEntries.
 	Entries int
 }
 
-// DefaultEntries is the default of Config.Entries. They take about 8 MB.
+// RoleRedis is the role of who made a change in Redis itself, by schedctl. Name is then a user of
+// Redis. Where Redis' password is all that proves who calls, the address is what the caller says.
+const RoleRedis identity.Role = "redis"
+
+// DefaultEntries is the default of Config.Entries. They take about 8 MB, and tenants' as much.
 const DefaultEntries = 20_000
 
 // Log records changes. It is safe for concurrent use.
@@ -57,8 +62,8 @@ type Change struct {
 	log   *Log
 	entry Entry
 	begun time.Time
-	// Recorded is true if Redis has the begin.
-	Recorded bool
+	// Lost is nil if Redis has the begin, otherwise why not.
+	Lost error
 }
 
 // Begin records a change before it is made. call, target and reason are as in Entry; address is
@@ -72,12 +77,10 @@ func (l *Log) Begin(
 		Name: who.Name, Role: string(who.Role), Tenant: who.Tenant, Reason: reason,
 	}}
 	c.entry.AtMS = c.begun.UnixMilli()
-	err := l.store.begin(ctx, &c.entry)
-	c.Recorded = err == nil
-	if err == nil {
+	if c.Lost = l.store.begin(ctx, &c.entry); c.Lost == nil {
 		return c, nil
 	}
-	l.log.Warn("audit.not_recorded", zap.String("change", c.entry.ID), zap.Error(err))
+	l.log.Warn("audit.not_recorded", zap.String("change", c.entry.ID), zap.Error(c.Lost))
 	if !l.cfg.Required {
 		return c, nil
 	}

@@ -10,7 +10,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/freeslot/freeslot"
+	"github.com/freeslot/freeslot/internal/identity"
 	"github.com/freeslot/freeslot/internal/script"
 )
 
@@ -25,7 +25,7 @@ const (
 	// pageEntries is how many entries one call reads, and mostPages is how many calls one read
 	// makes: a filter may match few of them.
 	pageEntries = 500
-	mostPages   = 10
+	mostPages   = 20
 )
 
 // store keeps entries in Redis.
@@ -41,81 +41,66 @@ func newStore(first *script.Runner, kept int) *store {
 }
 
 func (s *store) begin(ctx context.Context, e *Entry) error {
-	text, err := json.Marshal(e)
-	if err != nil {
-		return err
-	}
-	return s.runner.Call(ctx, scripts["begin"], []string{s.keys.open, s.keys.ended}, []string{
-		e.ID, string(text), strconv.FormatInt(oldAfter.Milliseconds(), 10), s.kept,
-	}).Error()
+	return s.write(ctx, scripts["begin"], e, strconv.FormatInt(oldAfter.Milliseconds(), 10))
 }
 
 func (s *store) end(ctx context.Context, e *Entry) error {
+	return s.write(ctx, scripts["end"], e)
+}
+
+func (s *store) write(ctx context.Context, by *script.Script, e *Entry, more ...string) error {
 	text, err := json.Marshal(e)
 	if err != nil {
 		return err
 	}
-	return s.runner.Call(
-		ctx, scripts["end"], []string{s.keys.open, s.keys.ended}, []string{e.ID, string(text), s.kept},
-	).Error()
+	at, args := s.keys.of(identity.Role(e.Role)), []string{e.ID, string(text), s.kept}
+	return s.runner.Call(ctx, by, []string{at.open, at.ended}, append(args, more...)).Error()
 }
 
 func (s *store) read(ctx context.Context, f Filter, cursor string, limit int) (page []Entry, next string, err error) {
-	end := "+"
+	at, err := decodeCursor(cursor)
+	if err != nil {
+		return nil, "", err
+	}
 	if cursor == "" {
 		if page, err = s.open(ctx, f); err != nil {
 			return nil, "", err
 		}
-	} else if end, err = exclusive(cursor); err != nil {
-		return nil, "", err
 	}
-	for range mostPages {
-		entries, err := s.runner.Do(ctx, "audit", s.runner.B().Xrevrange().
-			Key(s.keys.ended).End(end).Start("-").Count(pageEntries).Build()).AsXRange()
-		if err != nil {
+	ended := s.newMerge(at, f.SinceMS)
+	for {
+		e, more, err := ended.next(ctx)
+		switch {
+		case err != nil:
 			return nil, "", err
+		case !more:
+			return page, ended.cursor(), nil
 		}
-		for _, at := range entries {
-			next, end = at.ID, "("+at.ID
-			if e, ok := decode(at.FieldValues["entry"]); ok && f.matches(&e) {
-				page = append(page, e)
-			}
-			if len(page) >= limit {
-				return page, next, nil
-			}
+		if e.ID != "" && f.matches(&e) {
+			page = append(page, e)
 		}
-		if len(entries) < pageEntries {
-			return page, "", nil
+		if len(page) >= limit {
+			return page, ended.cursor(), nil
 		}
 	}
-	return page, next, nil
-}
-
-// exclusive returns the end of a range that begins before the cursor, which is a stream's id.
-func exclusive(cursor string) (string, error) {
-	ms, seq, ok := strings.Cut(cursor, "-")
-	_, errMS := strconv.ParseUint(ms, 10, 64)
-	_, errSeq := strconv.ParseUint(seq, 10, 64)
-	if !ok || errMS != nil || errSeq != nil {
-		return "", freeslot.Invalid("cursor", "is %.40q, expected one of the page before", cursor)
-	}
-	return "(" + cursor, nil
 }
 
 // open returns the changes without an end, the newest first.
 func (s *store) open(ctx context.Context, f Filter) (page []Entry, err error) {
-	all, err := s.runner.Do(ctx, "audit", s.runner.B().Hgetall().Key(s.keys.open).Build()).AsStrMap()
-	if err != nil {
-		return nil, err
-	}
-	for _, value := range all {
-		_, text, _ := strings.Cut(value, " ")
-		e, ok := decode(text)
-		if time.Since(time.UnixMilli(e.AtMS)) < oldAfter {
-			e.Outcome = OutcomeUnderWay
+	for _, half := range []shelf{s.keys.operators, s.keys.tenants} {
+		all, err := s.runner.Do(ctx, "audit", s.runner.B().Hgetall().Key(half.open).Build()).AsStrMap()
+		if err != nil {
+			return nil, err
 		}
-		if ok && f.matches(&e) {
-			page = append(page, e)
+		for _, value := range all {
+			_, text, _ := strings.Cut(value, " ")
+			e, ok := decode(text)
+			if time.Since(time.UnixMilli(e.AtMS)) < oldAfter {
+				e.Outcome = OutcomeUnderWay
+			}
+			if ok && f.matches(&e) {
+				page = append(page, e)
+			}
 		}
 	}
 	slices.SortFunc(page, func(a, b Entry) int { return cmp.Compare(b.ID, a.ID) })

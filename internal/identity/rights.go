@@ -173,14 +173,17 @@ var rights = map[string]row{
 // prepares holds the changes that have no effect before another one, which is audited.
 var prepares = map[string]bool{"put-chunk": true, "stage-entries": true}
 
+// ownJob holds the calls by which a client changes its own jobs. They are as many as its jobs.
+var ownJob = map[string]bool{FrameCancel: true, "cancel-job": true, "requeue-job": true, "drop-job": true}
+
 // Audited reports whether a call is a change that the audit records: every change except those that
-// a client makes of its own jobs and schedules, which could fill the audit.
+// a client makes of its own jobs.
 func (p *Principal) Audited(call string) bool {
 	switch rights[call] {
 	case change, administer:
 		return !prepares[call]
 	case changeJob:
-		return p.Role != Client
+		return p.Role != Client || !ownJob[call]
 	}
 	return false
 }

@@ -107,7 +107,8 @@ func TestAuditIsClosed(t *testing.T) {
 		user := "audit-" + string(role) + layout.Prefix
 		run(append([]string{"ACL", "SETUSER", user, "on", "nopass"}, rights.Rules()...)...)
 		defer run("ACL", "DELUSER", user)
-		for _, key := range []string{layout.Key("audit:changes", ""), layout.Key("audit:open", "")} {
+		for _, family := range []string{"audit:changes", "audit:open", "audit:own", "audit:own-open"} {
+			key := layout.Key(family, "")
 			for _, command := range []string{"XREVRANGE", "XADD", "HSET", "HGETALL"} {
 				args := map[string]string{"XREVRANGE": "+ -", "XADD": "* entry x", "HSET": "change entry"}[command]
 				got := run(append([]string{"ACL", "DRYRUN", user, command, key}, strings.Fields(args)...)...)

@@ -2,8 +2,8 @@
 --
 -- Guarantee: the entry is complete even if the record of its begin was lost.
 --
--- KEYS[1] audit:open  hash: change -> when it began (ms), entry
--- KEYS[2] audit:changes  stream: entry, capped
+-- KEYS[1] audit:open  hash, or audit:own-open  hash: change -> when it began (ms), entry
+-- KEYS[2] audit:changes  stream, or audit:own  stream: entry, capped
 -- ARGV[1] change   ARGV[2] entry, a JSON object   ARGV[3] about how many entries the stream keeps
 -- Returns 1
 -- Redis 7.0. Cost: O(1).

@@ -94,7 +94,7 @@ type Replica struct {
 	TokensFile string `koanf:"tokens_file"`
 	// How callers are known, and what their roles mean.
 	Auth Auth `koanf:"auth"`
-	// The record of changes by operators (docs/security.md).
+	// The record of who changed what (docs/security.md).
 	Audit Audit `koanf:"audit"`
 	// Tenants that differ from the others, by name: `{acme: {weight: 3}}`.
 	Tenants map[string]Tenant `koanf:"tenants"`
@@ -224,7 +224,8 @@ type Audit struct {
 	// With `true` a change is refused as `unavailable` if Redis cannot record it. With `false` it is
 	// made, and only the log has it.
 	Required bool `koanf:"required"`
-	// About how many changes are kept, 100 to 1000000. 20000 take about 8 MB in the first cell.
+	// About how many changes are kept, 100 to 1000000, and as many by clients and tenant-operators.
+	// 20000 take about 8 MB in the first cell.
 	Entries int `koanf:"entries"`
 }
 
