@@ -2,7 +2,8 @@
 // scheduler: nodes, pools, schedules and users of Redis.
 //
 // Exit codes: 0 done, 1 the job failed or something went wrong, 2 the command line is wrong; config
-// diff --exit-code: 0 no differences, 1 differences, 2 anything else; lock run: the command's code,
+// diff --exit-code: 0 no differences, 1 differences, 2 anything else; status: 0 all is well, 1
+// warnings, 2 something is critical or no replica answers; lock run: the command's code,
 // 75 the lock was not acquired, 76 it was lost.
 package main
 
@@ -47,6 +48,7 @@ const description = `Submits jobs to a freeslot scheduler and shows their result
   schedctl get 0-01JD5Y8G6W9V0M5T2C3Q4R7X8Z
   schedctl list --state dead
   schedctl requeue 0-01JD5Y8G6W9V0M5T2C3Q4R7X8Z          submit a job again that did not succeed
+  schedctl status                                       what is wrong now, and what to do next
   schedctl queues                                       what waits, and for what
   schedctl pause service tts                            no new jobs of it begin, until resume
   schedctl nodes
@@ -61,6 +63,7 @@ FREESLOT_TOKEN_FILE or --token-file, or FREESLOT_TOKEN_COMMAND for a program tha
 sign-on; --token can be seen by other users of the machine.
 
 Exit codes: 0 done; 1 the job failed, or something went wrong; 2 the command line is wrong.
+"status" ends with 0: all is well; 1: warnings; 2: something is critical, or no replica answers.
 "config diff --exit-code" ends as diff does: 0 no differences; 1 differences; 2 the comparison failed.
 "lock run" ends with the code of its command; 69: Redis is away; 75: the lock was not acquired; 76: it was lost.`
 
@@ -79,6 +82,7 @@ type commands struct {
 	Cancel  cancelCmd  `cmd:"" help:"Ask for a job to be stopped."`
 	Requeue requeueCmd `cmd:"" help:"Submit jobs again that are dead, failed or expired."`
 	Drop    dropCmd    `cmd:"" help:"Forget jobs that have ended."`
+	Status  statusCmd  `cmd:"" help:"Show what is wrong now, and what to do next."`
 	Queues  queuesCmd  `cmd:"" help:"Show which jobs wait, and for what."`
 	Pause   pauseCmd   `cmd:"" help:"Begin no new jobs of a pool, a service or a class."`
 	Resume  resumeCmd  `cmd:"" help:"End a pause."`

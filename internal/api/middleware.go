@@ -35,6 +35,9 @@ func (s *Server) register(mux *http.ServeMux) huma.API {
 	if s.deps.Audit != nil {
 		s.registerAudit(api)
 	}
+	if s.deps.Findings != nil {
+		s.registerFindings(api)
+	}
 	finish(api.OpenAPI())
 	for _, register := range s.deps.Routes {
 		register(&Router{API: api, server: s})

@@ -18,7 +18,9 @@ import (
 
 	"github.com/freeslot/freeslot"
 	"github.com/freeslot/freeslot/internal/api"
+	"github.com/freeslot/freeslot/internal/audit"
 	"github.com/freeslot/freeslot/internal/feature"
+	"github.com/freeslot/freeslot/internal/finding"
 	"github.com/freeslot/freeslot/internal/replica"
 	"github.com/freeslot/freeslot/internal/script"
 	"github.com/freeslot/freeslot/internal/testing/apitest"
@@ -34,6 +36,8 @@ func withFeatures(d *api.Deps) {
 		Log:        zap.NewNop(),
 		Metrics:    prometheus.NewRegistry(),
 	}
+	d.Findings = finding.New(nil, zap.NewNop())
+	d.Audit = audit.New(audit.Config{}, env.Runners[0], zap.NewNop(), prometheus.NewRegistry())
 	for _, f := range replica.Features() {
 		d.Routes = append(d.Routes, f.New(env).Routes...)
 	}

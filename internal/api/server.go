@@ -128,6 +128,8 @@ type Deps struct {
 	TLS *listener.TLS
 	// Audit records changes by operators. nil leaves that and its route out.
 	Audit *audit.Log
+	// Findings tells what is wrong now. nil leaves out its route.
+	Findings Findings
 	// Checks are the conditions of readiness, in the order of /readyz.
 	Checks []Check
 	// Gatherer is served at /metrics; nil leaves out the route. Registerer gets the server's own

@@ -189,6 +189,7 @@ func (f *follower) remove(id string, away bool) {
 	}
 	if away && !known.node.Draining() {
 		f.cache.away.add(known.node, f.cache.clock.now(), f.cache.SilenceLimit()) // first, so that no reader finds it nowhere
+		f.cache.lost.add(id, time.Now())
 	}
 	f.cache.nodes.Delete(id)
 	f.cache.profiles.Add(1)

@@ -108,6 +108,7 @@ type Cache struct {
 	share   atomic.Pointer[selection.Share]
 	nodes   *xsync.MapOf[string, *entry]
 	away    awayNodes
+	lost    losses
 	classes *xsync.MapOf[string, *classList]
 	// lookups finds the class of a requirement as stated, without making its canonical form.
 	lookups *xsync.MapOf[uint64, *lookup]

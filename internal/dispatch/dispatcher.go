@@ -34,6 +34,8 @@ type Dispatcher struct {
 	outOfMemory cellSet
 	// lackReplicas holds the cells whose Redis has too few replicas to confirm a job.
 	lackReplicas cellSet
+	// reapingPaused holds the cells in which too many nodes are silent at the same time.
+	reapingPaused cellSet
 	// misrecorded holds the cells that would refuse a start of this replica.
 	misrecorded cellSet
 	// failing holds the cells whose last submit or renewal failed. Choices do not use it: unlike

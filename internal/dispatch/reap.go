@@ -181,8 +181,13 @@ func (r *reaper) pauseReaping(now int64, limit time.Duration, here, everywhere i
 		r.metrics.reapingPaused.Set(0)
 		r.log.Warn("nodes.reaping_resumed", zap.Int("silent", here))
 	}
+	r.d.reapingPaused.set(r.cell.Index(), p.on && !p.expired)
 	return p.on && !p.expired
 }
+
+// ReapingPaused reports whether silent nodes keep their jobs for now in some cell, because too many
+// are silent at the same time.
+func (d *Dispatcher) ReapingPaused() bool { return d.reapingPaused.load() != 0 }
 
 // countAgents counts the nodes that have an agent, in the fleet and in the cell. Imported nodes
 // never had one.

@@ -15,6 +15,7 @@ import (
 	"github.com/freeslot/freeslot/internal/cache"
 	"github.com/freeslot/freeslot/internal/cell"
 	"github.com/freeslot/freeslot/internal/dispatch"
+	"github.com/freeslot/freeslot/internal/finding"
 	"github.com/freeslot/freeslot/internal/registry/centre"
 	"github.com/freeslot/freeslot/internal/replica/config"
 	"github.com/freeslot/freeslot/internal/script"
@@ -61,6 +62,8 @@ type Part struct {
 	Routes []api.Routes
 	// Checks lists conditions of readiness.
 	Checks []api.Check
+	// Findings tells what is wrong with what the feature keeps.
+	Findings []finding.Source
 	// SetReplicas gets the names of all replicas, this one among them, at the start and whenever
 	// they change. It may be nil. It must not block, and must not change what it gets.
 	SetReplicas func(names []string)

@@ -126,7 +126,8 @@ var rights = map[string]row{
 	"delete-config-document":        change,
 	"read-document":                 read,
 
-	"list-audit": see,
+	"list-audit":    see,
+	"list-findings": see,
 
 	"list-lists":          see,
 	"get-list":            see,

@@ -73,6 +73,22 @@ func (t *TLS) Config() (*tls.Config, error) {
 	return &tls.Config{MinVersion: tls.VersionTLS12, GetConfigForClient: t.current}, nil
 }
 
+// Setting returns the section of the configuration that names the files.
+func (t *TLS) Setting() string { return t.setting }
+
+// Expiry returns when the certificate in use expires; false without one.
+func (t *TLS) Expiry() (time.Time, bool) {
+	if t == nil {
+		return time.Time{}, false
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.inUse == nil {
+		return time.Time{}, false
+	}
+	return t.inUse.Certificates[0].Leaf.NotAfter, true
+}
+
 // current keeps what is in use if changed files cannot be used: one may have been written before
 // the other.
 func (t *TLS) current(*tls.ClientHelloInfo) (*tls.Config, error) {

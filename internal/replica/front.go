@@ -14,6 +14,7 @@ import (
 	"github.com/freeslot/freeslot/internal/audit"
 	"github.com/freeslot/freeslot/internal/dispatch"
 	"github.com/freeslot/freeslot/internal/feature"
+	"github.com/freeslot/freeslot/internal/finding"
 	"github.com/freeslot/freeslot/internal/identity"
 	"github.com/freeslot/freeslot/internal/listener"
 	"github.com/freeslot/freeslot/internal/presence"
@@ -28,6 +29,7 @@ type front struct {
 	server   *api.Server
 	sessions *session.Handler
 	door     *door
+	findings *finding.Board
 	log      *zap.Logger
 }
 
@@ -46,16 +48,18 @@ func newFront(cfg config.Replica, f *fleet, d *dispatch.Dispatcher, present *pre
 	for _, p := range parts.All() {
 		checks, routes = append(checks, p.Checks...), append(routes, p.Routes...)
 	}
+	checks = slices.Concat(checks, []api.Check{
+		{Name: "writes", Ready: d.Writable}, {Name: "record", Ready: d.Recorded}, {Name: "tokens", Ready: auth.Ready},
+	}, durability(cfg, d), door.checks())
+	own := newTLS("tls", cfg.TLS, log, reg)
+	board := finding.New(
+		sources(cfg, f, d, parts, conn.topology.Servers, checks, own, door.certificate()), log.Named("findings"),
+	)
 	deps := api.Deps{
 		Jobs: d, Specs: f.cells, Queues: d, Control: f.cells, Nodes: f.cache, Links: f.cells, Auth: auth, Sessions: sessions,
 		Routes: routes, Audit: changes,
-		Checks: slices.Concat(
-			checks, []api.Check{
-				{Name: "writes", Ready: d.Writable}, {Name: "record", Ready: d.Recorded}, {Name: "tokens", Ready: auth.Ready},
-			}, durability(cfg, d),
-			door.checks(),
-		),
-		TLS: newTLS("tls", cfg.TLS, log, reg), Gatherer: served, Registerer: reg,
+		Checks: checks, Findings: board,
+		TLS: own, Gatherer: served, Registerer: reg,
 		TracerProvider: conn.tracing.Provider(), Logger: log.Named("api"),
 	}
 	if door != nil && door.listener == nil {
@@ -67,7 +71,7 @@ func newFront(cfg config.Replica, f *fleet, d *dispatch.Dispatcher, present *pre
 		MetricsListen: cfg.MetricsListen, MetricsAuth: cfg.Auth.Metrics,
 		LinkTimeout: cfg.Cache.VersionCheckTimeout, Proxies: cfg.Proxies(),
 	}, deps)
-	return &front{server: server, sessions: sessions, door: door, log: log}, nil
+	return &front{server: server, sessions: sessions, door: door, findings: board, log: log}, nil
 }
 
 func newTLS(setting string, t config.ListenTLS, log *zap.Logger, reg prometheus.Registerer) *listener.TLS {

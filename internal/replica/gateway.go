@@ -14,6 +14,7 @@ import (
 	"github.com/freeslot/freeslot/internal/feature"
 	"github.com/freeslot/freeslot/internal/gateway"
 	"github.com/freeslot/freeslot/internal/identity"
+	"github.com/freeslot/freeslot/internal/listener"
 	"github.com/freeslot/freeslot/internal/process/version"
 	registryserver "github.com/freeslot/freeslot/internal/registry/server"
 	"github.com/freeslot/freeslot/internal/replica/config"
@@ -28,6 +29,7 @@ type door struct {
 	tokens   *gateway.Tokens
 	handler  *gateway.Handler
 	listener *gateway.Listener // nil if agents connect to the server's port
+	tls      *listener.TLS     // of listener
 }
 
 func newDoor(
@@ -56,9 +58,10 @@ func newDoor(
 		return nil, err
 	}
 	if cfg.Gateway.Listen != "" {
+		d.tls = newTLS("gateway.tls", cfg.Gateway.TLS, log, reg)
 		d.listener = gateway.NewListener(gateway.ListenerConfig{
 			Listen: cfg.Gateway.Listen, Proxies: cfg.Proxies(),
-			TLS: newTLS("gateway.tls", cfg.Gateway.TLS, log, reg),
+			TLS: d.tls,
 		}, d.handler, log)
 	}
 	return d, nil
@@ -157,4 +160,12 @@ func (d *door) stopListener(ctx context.Context) error {
 		return nil
 	}
 	return d.listener.Stop(ctx)
+}
+
+// certificate returns what the gateway's own listener shows; nil without one.
+func (d *door) certificate() *listener.TLS {
+	if d == nil {
+		return nil
+	}
+	return d.tls
 }

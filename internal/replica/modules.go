@@ -79,6 +79,7 @@ func (r *Replica) frontModules() fx.Option {
 		gatewayModule(),
 		fx.Module("front", fx.Provide(newFront), fx.Invoke(func(hook feature.Hook, f *front) {
 			r.server, r.door = f.server, f.door
+			hook(feature.Step{Start: f.findings.Start, Stop: f.findings.Stop})
 			hook(feature.Step{Start: f.Start, Stop: f.Stop})
 		})),
 	)

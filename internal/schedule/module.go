@@ -5,6 +5,7 @@ import (
 
 	"github.com/freeslot/freeslot/internal/api"
 	"github.com/freeslot/freeslot/internal/feature"
+	"github.com/freeslot/freeslot/internal/finding"
 )
 
 // Module makes the runs of schedules, and serves the routes that manage schedules.
@@ -22,9 +23,11 @@ func newPart(env *feature.Env) feature.Part {
 			Schedules: cmp.Or(t.MaxSchedules, DefaultBounds.Schedules), Bytes: cmp.Or(t.MaxScheduleBytes, DefaultBounds.Bytes),
 		}
 	}
+	service := NewService(env.Runners, cfg.MaxPayloadBytes, bounds)
 	return feature.Part{
 		Step:        feature.Step{Start: runner.Start, Stop: runner.Stop},
-		Routes:      []api.Routes{routesOf(NewService(env.Runners, cfg.MaxPayloadBytes, bounds))},
+		Routes:      []api.Routes{routesOf(service)},
+		Findings:    []finding.Source{findings(service)},
 		SetReplicas: runner.SetReplicas,
 	}
 }

@@ -96,6 +96,8 @@ type Replica struct {
 	Auth Auth `koanf:"auth"`
 	// The record of who changed what (docs/security.md).
 	Audit Audit `koanf:"audit"`
+	// From when on something is wrong, for `schedctl status` and `GET /v1/findings`.
+	Findings Findings `koanf:"findings"`
 	// Tenants that differ from the others, by name: `{acme: {weight: 3}}`.
 	Tenants map[string]Tenant `koanf:"tenants"`
 	// What holds for each tenant that `tenants` does not name, with the same keys. Each such tenant
@@ -227,6 +229,14 @@ type Audit struct {
 	// About how many changes are kept, 100 to 1000000, and as many by clients and tenant-operators.
 	// 20000 take about 8 MB in the first cell.
 	Entries int `koanf:"entries"`
+}
+
+// Findings holds the thresholds of findings.
+type Findings struct {
+	// How long the oldest job of a queue may have waited, 1s to 720h.
+	OldestWait time.Duration `koanf:"oldest_wait"`
+	// How long before its end a certificate is a finding, 1h to 8760h.
+	Expiry time.Duration `koanf:"expiry"`
 }
 
 // Token lets a caller in.
@@ -446,6 +456,7 @@ func DefaultReplica() Replica {
 		Locks:                Locks{KeyPrefix: "lock"},
 		Auth:                 Auth{OperatorsAreAdmins: true, OIDC: defaultOIDC()},
 		Audit:                Audit{Entries: audit.DefaultEntries},
+		Findings:             Findings{OldestWait: 5 * time.Minute, Expiry: 14 * 24 * time.Hour},
 		Gateway:              Gateway{MaxAgents: DefaultMaxAgents, PingInterval: defaultPingInterval},
 		Session:              Session{PingInterval: defaultPingInterval},
 		Limits: Limits{

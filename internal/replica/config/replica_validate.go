@@ -197,6 +197,8 @@ func (r *Replica) validateTimes(p *Problems) {
 		p.Addf("move_grace", "is %s, expected 1s to 1h, or 0s to begin no moves", FormatDuration(r.MoveGrace))
 	}
 	p.Between("audit.entries", r.Audit.Entries, 100, 1_000_000)
+	p.DurationBetween("findings.oldest_wait", r.Findings.OldestWait, time.Second, 30*24*time.Hour)
+	p.DurationBetween("findings.expiry", r.Findings.Expiry, time.Hour, 365*24*time.Hour)
 	p.DurationBetween("drain_timeout", r.DrainTimeout, 100*time.Millisecond, time.Hour)
 }
 

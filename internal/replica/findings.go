@@ -1,0 +1,217 @@
+package replica
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/freeslot/freeslot/internal/api"
+	"github.com/freeslot/freeslot/internal/cache"
+	"github.com/freeslot/freeslot/internal/cell"
+	"github.com/freeslot/freeslot/internal/dispatch"
+	"github.com/freeslot/freeslot/internal/feature"
+	"github.com/freeslot/freeslot/internal/finding"
+	"github.com/freeslot/freeslot/internal/listener"
+	"github.com/freeslot/freeslot/internal/plural"
+	"github.com/freeslot/freeslot/internal/replica/config"
+)
+
+// flapping is how often a node falls silent within an hour before it is a finding of its own.
+const flapping = 3
+
+// sources returns all sources of findings of a replica.
+func sources(
+	cfg config.Replica, f *fleet, d *dispatch.Dispatcher, parts feature.Parts, servers int, checks []api.Check,
+	served ...*listener.TLS,
+) []finding.Source {
+	all := []finding.Source{
+		{Name: "replica", Memory: true, Look: func(context.Context) ([]finding.Finding, error) {
+			return append(unready(checks), certificates(cfg.Findings.Expiry, served)...), nil
+		}},
+		{Name: "nodes", Memory: true, Look: func(context.Context) ([]finding.Finding, error) {
+			return nodesNow(f.cache, d.ReapingPaused()), nil
+		}},
+		{Name: "queues", Look: func(ctx context.Context) ([]finding.Finding, error) {
+			queues, unreachable, err := d.Queues(ctx)
+			if err == nil && len(unreachable) > 0 {
+				err = fmt.Errorf("cells %v do not answer", unreachable)
+			}
+			return waiting(queues, time.Now().Add(-cfg.Findings.OldestWait)), err
+		}},
+		{Name: "redis", Look: func(ctx context.Context) ([]finding.Finding, error) {
+			return serverSettings(ctx, f.cells, servers)
+		}},
+	}
+	for _, p := range parts.All() {
+		all = append(all, p.Findings...)
+	}
+	return all
+}
+
+// unready turns checks of readiness that fail, or hold only in part, into findings.
+func unready(checks []api.Check) (found []finding.Finding) {
+	for _, c := range checks {
+		ok, detail := c.Ready()
+		if ok && detail == "" {
+			continue
+		}
+		severity := finding.Warning
+		if !ok {
+			severity = finding.Critical
+		}
+		found = append(found, finding.Finding{
+			ID: "replica." + c.Name, Severity: severity, Text: strings.TrimPrefix(detail, "degraded: "),
+			Next: "mend the cause that is named here; the replica's log has more, and /readyz shows when it is over",
+		})
+	}
+	return found
+}
+
+// certificates returns the certificates that are over, or will be within limit.
+func certificates(limit time.Duration, served []*listener.TLS) (found []finding.Finding) {
+	for _, t := range served {
+		expiry, ok := t.Expiry()
+		if !ok || time.Until(expiry) > limit {
+			continue
+		}
+		f := finding.Finding{
+			ID: "certificate." + t.Setting(), Severity: finding.Warning,
+			Text: "the certificate of " + t.Setting() + " expires at " + expiry.UTC().Format(time.RFC3339),
+			Next: "replace its files; the replica reads them at the next connection",
+		}
+		if time.Until(expiry) <= 0 {
+			f.Severity, f.Text = finding.Critical, strings.Replace(f.Text, "expires", "expired", 1)
+		}
+		found = append(found, f)
+	}
+	return found
+}
+
+func nodesNow(nodes *cache.Cache, reapingPaused bool) (found []finding.Finding) {
+	health := nodes.Health()
+	if health.Synced && !health.Stale && health.Nodes == 0 {
+		return []finding.Finding{{
+			ID: "nodes.none", Severity: finding.Critical, Text: "no node is registered, so no job can run",
+			Next: "start an agent: nodeagent, or a program with package worker",
+		}}
+	}
+	if !health.Stale { // otherwise nodes seem silent because the replica hears nothing
+		found = append(found, silent(nodes.Silent(nodes.SilenceLimit()), reapingPaused)...)
+	}
+	return append(found, lost(nodes.Lost())...)
+}
+
+func silent(nodes []cache.SilentNode, reapingPaused bool) []finding.Finding {
+	if len(nodes) == 0 {
+		return nil
+	}
+	f := finding.Finding{
+		ID: "nodes.silent", Severity: finding.Warning,
+		Text: plural.Of(len(nodes), "node is", "nodes are") + " silent and get no jobs",
+		Next: "look at their agents and at the network between them and Redis, or the gateway",
+	}
+	if reapingPaused {
+		f.Severity = finding.Critical
+		f.Text += "; so many at a time that they keep their jobs for now"
+	}
+	for _, n := range nodes[:min(len(nodes), finding.MaxNames)] {
+		f.Names = append(f.Names, n.ID)
+	}
+	return []finding.Finding{f}
+}
+
+// lost returns the nodes that fell silent within the last hour and stayed away, and those that did
+// so again and again.
+func lost(nodes []cache.LostNode) []finding.Finding {
+	away := finding.Finding{
+		ID: "nodes.lost", Severity: finding.Warning,
+		Next: "look at their agents; schedctl nodes NODE shows one that is back",
+	}
+	flaps := finding.Finding{
+		ID: "nodes.flapping", Severity: finding.Warning,
+		Next: "schedctl nodes drain NODE keeps jobs away while you look at its agent's log",
+	}
+	for _, n := range nodes {
+		f := &away
+		switch {
+		case len(n.At) >= flapping:
+			f = &flaps
+		case n.Back:
+			continue
+		}
+		f.Names = append(f.Names, n.ID)
+		if at := n.At[len(n.At)-1].UnixMilli(); f.SinceMS == 0 || at < f.SinceMS {
+			f.SinceMS = at
+		}
+	}
+	away.Text = plural.Of(len(away.Names), "node", "nodes") +
+		" fell silent within the last hour and did not come back"
+	flaps.Text = plural.Of(len(flaps.Names), "node", "nodes") +
+		fmt.Sprintf(" fell silent %d times or more within the last hour", flapping)
+	return slices.DeleteFunc([]finding.Finding{away, flaps}, func(f finding.Finding) bool { return len(f.Names) == 0 })
+}
+
+// waiting returns the queues that nothing serves, and those whose oldest job was submitted before
+// earliest.
+func waiting(queues []dispatch.Queue, earliest time.Time) []finding.Finding {
+	unserved := finding.Finding{
+		ID: "queues.unserved", Severity: finding.Critical,
+		Next: "schedctl explain --job JOB shows what is missing; start a node that offers it, or cancel the jobs",
+	}
+	paused := finding.Finding{
+		ID: "queues.paused", Severity: finding.Warning,
+		Next: "schedctl queues shows what is paused; schedctl resume ends a pause",
+	}
+	late := finding.Finding{
+		ID: "queues.late", Severity: finding.Warning,
+		Next: "schedctl explain --job JOB shows what it waits for; add nodes, or slots to them",
+	}
+	jobs := make(map[*finding.Finding]int)
+	for i := range queues {
+		q, f := &queues[i], &late
+		switch {
+		case q.Paused():
+			f = &paused
+		case q.Fits == 0 && !q.Unreadable:
+			f = &unserved
+		case q.OldestMS >= earliest.UnixMilli():
+			continue
+		}
+		jobs[f] += q.Waiting
+		f.Names = append(f.Names, cmp.Or(q.Service, q.ID)+" (job "+q.First+")")
+		if f.SinceMS == 0 || q.OldestMS < f.SinceMS {
+			f.SinceMS = q.OldestMS
+		}
+	}
+	say := func(f *finding.Finding, why string) {
+		f.Text = plural.Of(jobs[f], "job waits", "jobs wait") + ", and " + why
+	}
+	say(&unserved, "no node fits")
+	say(&paused, "none begins because something is paused")
+	say(&late, "the oldest has waited for "+time.Since(time.UnixMilli(late.SinceMS)).Round(time.Second).String())
+	return slices.DeleteFunc([]finding.Finding{unserved, paused, late}, func(f finding.Finding) bool { return len(f.Names) == 0 })
+}
+
+// serverSettings returns what is wrong with the settings of Redis' servers.
+func serverSettings(ctx context.Context, cells *cell.Set, servers int) (found []finding.Finding, err error) {
+	for i := range min(servers, cells.Len()) {
+		texts, err := cells.At(i).CheckServers(ctx)
+		severity := finding.Warning
+		if cell.IsRefusal(err) {
+			texts, severity, err = []string{err.Error()}, finding.Critical, nil
+		}
+		if err != nil {
+			return nil, err
+		}
+		for j, text := range texts[:min(len(texts), finding.MaxNames)] {
+			found = append(found, finding.Finding{
+				ID: fmt.Sprintf("redis.settings.%d.%d", i, j), Severity: severity, Text: text,
+				Next: "change the setting, in redis.conf too; replicas see that by themselves",
+			})
+		}
+	}
+	return found, nil
+}
