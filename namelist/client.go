@@ -32,8 +32,10 @@ type Client struct {
 	metrics *metrics
 	cache   *cache
 	asks    asks
-	disk    *follow.Disk[*snapshot] // nil without a folder
-	source  atomic.Pointer[source]  // nil until the control server was reached
+	// disk and chainDisk are nil without a folder.
+	disk      *follow.Disk[*snapshot]
+	chainDisk *follow.Disk[*chainState]
+	source    atomic.Pointer[source] // nil until the control server was reached
 
 	ctx     context.Context // ends with Close
 	cancel  context.CancelFunc
@@ -41,14 +43,17 @@ type Client struct {
 	loops   sync.WaitGroup
 	close   sync.Once
 
-	lists sync.Map // name -> *List
+	lists  sync.Map // name -> *List
+	chains sync.Map // name -> *Chain
 
-	// added holds a token when there are new lists, look when all lists are due for a look.
+	// added holds a token when there are new lists or chains, look when all are due for a look.
 	added, look chan struct{}
 
-	mu    sync.Mutex
-	fresh []*List // guarded by mu; the follower does not know them yet
-	err   error   // guarded by mu; the error of the last call to the control server
+	mu sync.Mutex
+	// The follower does not know the fresh lists and chains yet.
+	fresh       []*List  // guarded by mu
+	freshChains []*Chain // guarded by mu
+	err         error    // guarded by mu; the error of the last call to the control server
 }
 
 // Open makes a client, which connects by itself and never gives up. Open waits for nothing. The
@@ -97,6 +102,7 @@ func newClient(cfg Config) *Client {
 	c.ctx, c.cancel = context.WithCancel(context.Background())
 	if cfg.SnapshotDir != "" {
 		c.disk = newSnapshots(cfg.SnapshotDir, cfg.KeyPrefix, cfg.Logger)
+		c.chainDisk = newChainSnapshots(cfg.SnapshotDir, cfg.KeyPrefix, cfg.Logger)
 	}
 	return c
 }
@@ -106,6 +112,7 @@ func (c *Client) start(open func(context.Context) (source, error)) {
 	c.loops.Go(func() { f.loop(open) })
 	if c.disk != nil {
 		c.loops.Go(func() { c.disk.Run(c.ctx) })
+		c.loops.Go(func() { c.chainDisk.Run(c.ctx) })
 	}
 }
 

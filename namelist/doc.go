@@ -9,6 +9,11 @@
 // The first check of a list waits until its head and edits are there, for at most
 // [Config].Deadline. [List.WaitReady] waits longer, and also for the filter.
 //
+// [Client.Chain] decides by rules over lists, attributes, percentages and times:
+//
+//	d := c.Chain("checkout").Evaluate(ctx, namelist.Subject{Key: "user-1"})
+//	if d.Outcome == namelist.OutcomeAllow { … }
+//
 // A process without Redis asks replicas by HTTP: see [Config].URL and Token. What follows about
 // Redis applies to replicas, too.
 //

@@ -54,6 +54,7 @@ type follower struct {
 	results chan func(now time.Duration)
 
 	lists            map[string]*List
+	chains           map[string]*Chain
 	fetching, blocks int
 	used             int64 // bytes of all lists, including what is being loaded
 	budget           int64
@@ -65,9 +66,10 @@ type follower struct {
 	nextReport time.Duration
 }
 
-// heard is an event of a list.
+// heard is an event of a list or of a chain.
 type heard struct {
 	list  *List
+	chain *Chain
 	event lists.Event
 }
 
@@ -84,7 +86,7 @@ func newFollower(c *Client) *follower {
 	return &follower{
 		c: c, begun: time.Now(), outage: logging.NewOutage(c.log, "namelist.redis_lost", "namelist.redis_back"),
 		events: make(chan heard, eventQueue), results: make(chan func(time.Duration)),
-		lists: make(map[string]*List), budget: c.cfg.MaxBytes - c.cache.limit,
+		lists: make(map[string]*List), chains: make(map[string]*Chain), budget: c.cfg.MaxBytes - c.cache.limit,
 	}
 }
 
@@ -119,6 +121,11 @@ func (f *follower) stop() {
 	for _, l := range f.lists {
 		if l.follower.stop != nil {
 			stops.Go(l.follower.stop)
+		}
+	}
+	for _, c := range f.chains {
+		if c.follower.stop != nil {
+			stops.Go(c.follower.stop)
 		}
 	}
 	stops.Wait()
@@ -167,14 +174,20 @@ func (f *follower) use(on source) {
 	for _, l := range f.lists {
 		f.follow(l)
 	}
+	for _, c := range f.chains {
+		f.followChain(c)
+	}
 }
 
-// add takes over the new lists.
+// add takes over the new lists and chains.
 func (f *follower) add() {
 	f.c.mu.Lock()
-	fresh := f.c.fresh
-	f.c.fresh = nil
+	fresh, chains := f.c.fresh, f.c.freshChains
+	f.c.fresh, f.c.freshChains = nil, nil
 	f.c.mu.Unlock()
+	for _, c := range chains {
+		f.addChain(c)
+	}
 	for _, l := range fresh {
 		f.lists[l.name] = l
 		l.follower.since = f.now()
@@ -187,28 +200,35 @@ func (f *follower) add() {
 
 // follow subscribes to a list's events.
 func (f *follower) follow(l *List) {
-	l.follower.stop = f.source.follow(l.name, func(e lists.Event) {
-		if e.Revision == 0 {
-			f.lost.Store(true)
-			f.c.lookSoon()
-			return
+	l.follower.stop = f.source.follow(l.name, f.hear(func(e lists.Event) heard { return heard{list: l, event: e} }))
+}
+
+// hear returns what queues the events of a list or a chain.
+func (f *follower) hear(of func(lists.Event) heard) func(lists.Event) {
+	return func(e lists.Event) {
+		if e.Revision > 0 {
+			select {
+			case f.events <- of(e):
+				return
+			default:
+			}
 		}
-		select {
-		case f.events <- heard{l, e}:
-		default:
-			f.lost.Store(true)
-			f.c.lookSoon()
-		}
-	})
+		f.lost.Store(true)
+		f.c.lookSoon()
+	}
 }
 
 // take takes an event, and those that came with it.
 func (f *follower) take(h heard) {
 	for range eventsAtOnce {
-		v := h.list.follower.view
-		gaps := v.gaps
-		v.event(&h.event, f.now())
-		f.c.metrics.gaps.Add(float64(v.gaps - gaps))
+		if h.chain != nil {
+			h.chain.follower.view.event(&h.event, f.now())
+		} else {
+			v := h.list.follower.view
+			gaps := v.gaps
+			v.event(&h.event, f.now())
+			f.c.metrics.gaps.Add(float64(v.gaps - gaps))
+		}
 		select {
 		case h = <-f.events:
 		default:
@@ -238,6 +258,7 @@ func (f *follower) runDue(now time.Duration) {
 		}
 	}
 	f.c.metrics.stale.Set(float64(stale))
+	f.runChains(now)
 	if f.source != nil {
 		f.lookAll(now)
 		f.report(now)
@@ -263,7 +284,7 @@ func (f *follower) fetch(l *List, now time.Duration) {
 		d, err := f.source.delta(ctx, l.name, want.after)
 		f.post(func(at time.Duration) {
 			f.fetching--
-			l.setFailure(err)
+			setFailure(&l.failure, err)
 			if err != nil {
 				f.failed(err)
 				v.fetch.Failed(want.number, at)
@@ -275,13 +296,13 @@ func (f *follower) fetch(l *List, now time.Duration) {
 	})
 }
 
-// setFailure records how the last call for the list alone ended.
-func (l *List) setFailure(err error) {
+// setFailure records how the last call for a list or a chain alone ended.
+func setFailure(of *atomic.Pointer[error], err error) {
 	if err == nil {
-		l.failure.Store(nil)
+		of.Store(nil)
 		return
 	}
-	l.failure.Store(&err)
+	of.Store(&err)
 }
 
 func (f *follower) reached() {
@@ -313,7 +334,7 @@ func (f *follower) load(l *List, now time.Duration) {
 			}
 			f.post(func(at time.Duration) {
 				f.blocks--
-				l.setFailure(err)
+				setFailure(&l.failure, err)
 				switch {
 				case err != nil:
 					f.c.metrics.failed.Inc()
@@ -371,20 +392,23 @@ func (f *follower) restore(l *List, now time.Duration) {
 	})
 }
 
-// lookAll compares all lists with the control server, if that is due.
+// lookAll compares all lists and chains with the control server, if that is due.
 func (f *follower) lookAll(now time.Duration) {
-	if f.looking || now < f.nextLook || len(f.lists) == 0 {
+	if f.looking || now < f.nextLook || len(f.lists)+len(f.chains) == 0 {
 		return
 	}
 	f.looking = true
 	history := f.lost.Swap(false) || now >= f.nextAsk
 	f.nextLook = now + lookEvery*3/4 + rand.N(lookEvery/4)
 	var parts [][]string
-	before := make(map[string]asked, len(f.lists))
+	before := make(map[string]asked, len(f.lists)+len(f.chains))
 	for name, l := range f.lists {
 		before[name] = l.follower.view.ask()
 	}
-	for part := range slices.Chunk(slices.Collect(maps.Keys(f.lists)), lists.LookLists) {
+	for name, c := range f.chains {
+		before[lists.ChainMark(name)] = asked{fetches: c.follower.view.fetch.Number()}
+	}
+	for part := range slices.Chunk(slices.Collect(maps.Keys(before)), lists.LookLists) {
 		parts = append(parts, part)
 	}
 	f.c.spawn(func() {
@@ -404,7 +428,11 @@ func (f *follower) lookAll(now time.Duration) {
 					f.nextAsk = now + historyEvery
 				}
 				for i, name := range names {
-					f.lists[name].follower.view.looked(before[name], marks[i], is, at, sent, now)
+					if chain, ok := lists.ChainOf(name); ok {
+						f.chains[chain].follower.view.looked(before[name].fetches, marks[i], is, sent, now)
+					} else {
+						f.lists[name].follower.view.looked(before[name], marks[i], is, at, sent, now)
+					}
 				}
 			})
 		}

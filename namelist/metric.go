@@ -3,6 +3,7 @@ package namelist
 import (
 	"maps"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -51,7 +52,7 @@ func (c *Client) register(reg prometheus.Registerer) {
 	gauge := func(name, help string, value func() float64) prometheus.Collector {
 		return prometheus.NewGaugeFunc(prometheus.GaugeOpts(metricOpts(name, help)), value)
 	}
-	reg.MustRegister(listMetrics{c},
+	reg.MustRegister(listMetrics{c}, chainMetrics{c},
 		gauge("lists", "Lists that are followed.", func() float64 { return float64(len(c.names())) }),
 		gauge("asks_in_flight",
 			"Ids that Redis is being asked for, and checks that wait for their list; from 1,024 on further checks are unknown.",
@@ -70,9 +71,11 @@ func (c *Client) register(reg prometheus.Registerer) {
 
 // names returns the names of the followed lists, sorted. It leaves out a name that no list can
 // have: such a name may not be text, and would break the metrics of the whole process.
-func (c *Client) names() []string {
+func (c *Client) names() []string { return sortedNames(&c.lists) }
+
+func sortedNames(of *sync.Map) []string {
 	all := make(map[string]bool)
-	c.lists.Range(func(key, _ any) bool {
+	of.Range(func(key, _ any) bool {
 		if name := key.(string); lists.ValidateName("list", name) == nil {
 			all[name] = true
 		}
@@ -149,6 +152,39 @@ func (m listMetrics) Collect(out chan<- prometheus.Metric) {
 			if value, ok := g.of(p); ok {
 				out <- prometheus.MustNewConstMetric(g.desc, prometheus.GaugeValue, value, name)
 			}
+		}
+	}
+}
+
+// chainMetrics collects the metrics of each chain.
+type chainMetrics struct{ c *Client }
+
+var (
+	chainVersionDesc = prometheus.NewDesc(
+		"freeslot_namelist_chain_version", "Version of the chain that decides; 0 without one.", []string{"chain"}, nil,
+	)
+	chainShadowDesc = prometheus.NewDesc(
+		"freeslot_namelist_chain_shadow_total",
+		"Decisions that were compared with the chain's shadow: same, different, or undecided by memory.",
+		[]string{"chain", "result"}, nil,
+	)
+)
+
+func (m chainMetrics) Describe(out chan<- *prometheus.Desc) {
+	out <- chainVersionDesc
+	out <- chainShadowDesc
+}
+
+func (m chainMetrics) Collect(out chan<- prometheus.Metric) {
+	names := sortedNames(&m.c.chains)
+	for _, name := range names[:min(listSeries, len(names))] {
+		found, _ := m.c.chains.Load(name)
+		c := found.(*Chain)
+		version := float64(c.state.Load().status.Version)
+		out <- prometheus.MustNewConstMetric(chainVersionDesc, prometheus.GaugeValue, version, name)
+		for kind := range c.shadows {
+			count := float64(c.shadows[kind].Load())
+			out <- prometheus.MustNewConstMetric(chainShadowDesc, prometheus.CounterValue, count, name, shadowNames[kind])
 		}
 	}
 }

@@ -125,7 +125,8 @@ func (c *Chain) holds(ctx context.Context, env *Env, s *Subject, r *rule, d *Dec
 		return truth(Bucket(r.salt, text) < r.below)
 	}
 	m := env.Lists.Ask(ctx, r.list, text)
-	d.asked(ListVersion{List: c.lists[r.list], Version: m.Version, Revision: m.Revision})
+	d.Stale = d.Stale || m.Stale
+	d.Asked.add(ListVersion{List: c.lists[r.list], Version: m.Version, Revision: m.Revision})
 	if m.Truth == Unknown {
 		return d.doubt(Doubt{Rule: r.name, List: c.lists[r.list], Why: m.Why})
 	}

@@ -126,7 +126,7 @@ func TestEvaluate(t *testing.T) {
 		d := c.Evaluate(
 			t.Context(), Env{Lists: test.lists, Now: test.now}, Subject{Key: test.key, Attributes: test.attributes},
 		)
-		got := fmt.Sprintf("%s %q by %s: %s; lists %v", d.Result, d.Variant, d.Rule, d.Reason, d.Versions())
+		got := fmt.Sprintf("%s %q by %s: %s; lists %v", d.Result, d.Variant, d.Rule, d.Reason, d.Asked.Versions())
 		if d.Doubt != (Doubt{}) {
 			got += fmt.Sprintf("; %s: %s %s %s", d.Doubt.Rule, d.Doubt.List, d.Doubt.Attribute, d.Doubt.Why)
 		}

@@ -22,10 +22,13 @@ var words = []string{
 // maxLabel is the length limit of names and salts, in bytes.
 const maxLabel = 64
 
-// Compile compiles a document that Parse has returned before. Errors: a document of a later release,
-// which this one does not know.
-func Compile(document []byte) (*Chain, error) {
+// Compile compiles a document that a store has, with the version that the store gave it. Errors: a
+// document of a later release, which this one does not know.
+func Compile(document []byte, version int64) (*Chain, error) {
 	_, c, err := Parse(document, nil)
+	if err == nil {
+		c.version = version
+	}
 	return c, err
 }
 

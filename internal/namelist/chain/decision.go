@@ -3,6 +3,7 @@ package chain
 import (
 	"context"
 	"encoding/json"
+	"slices"
 	"time"
 )
 
@@ -55,6 +56,8 @@ type Membership struct {
 	Truth Truth
 	// Version and Revision say what answered; 0 if nothing did.
 	Version, Revision int64
+	// Stale is true if the list may have changed since.
+	Stale bool
 	// Why says why Truth is Unknown.
 	Why string
 }
@@ -99,14 +102,14 @@ const (
 	ReasonStopped             // a rule was unknown, and says stop
 	// There is no document to decide by.
 	ReasonChainUnknown // the chain does not exist
-	ReasonDeleted      // it was deleted
 	ReasonNotLoaded    // it is not in memory
 	ReasonFormat       // this release does not know its format
 )
 
 func (r Reason) String() string {
-	return name(r, "none", "rule", "unknown matches", "default", "stopped", "chain unknown", "deleted", "not loaded",
-		"format")
+	return name(
+		r, "none", "rule", "unknown matches", "default", "stopped", "chain unknown", "not loaded", "format",
+	)
 }
 
 func name[T ~uint8](i T, names ...string) string {
@@ -127,7 +130,7 @@ type Doubt struct {
 
 // ListVersion names the state of a list that answered.
 type ListVersion struct {
-	List              string `json:"list"`
+	List              string
 	Version, Revision int64
 }
 
@@ -145,39 +148,39 @@ type Decision struct {
 	Reason Reason
 	// Doubt is the first condition on the way that was unknown, also if its rule says skip.
 	Doubt Doubt
+	// Stale is true if a list that was asked may have changed since.
+	Stale bool
 	// Version is the version of the chain; 0 without one.
 	Version int64
+	Asked   Asked
+}
 
+// fewLists is how many states of lists an Asked holds without an allocation.
+const fewLists = 4
+
+// Asked holds the states of the lists that were asked. The zero value is empty.
+type Asked struct {
 	few   [fewLists]ListVersion
 	count int
 	more  []ListVersion
 }
 
-// fewLists is how many lists a decision names without an allocation.
-const fewLists = 4
-
-// Versions returns the version and revision of every list that was asked, in the order of the
-// questions.
-func (d *Decision) Versions() []ListVersion {
-	return append(append([]ListVersion(nil), d.few[:d.count]...), d.more...)
+// Versions returns the states in the order of the questions, each once.
+func (a *Asked) Versions() []ListVersion {
+	return append(append([]ListVersion(nil), a.few[:a.count]...), a.more...)
 }
 
-// asked notes the state of a list.
-func (d *Decision) asked(v ListVersion) {
-	for i := range d.count {
-		if d.few[i] == v {
+func (a *Asked) add(v ListVersion) {
+	for i := range a.count {
+		if a.few[i] == v {
 			return
 		}
 	}
-	if d.count < fewLists {
-		d.few[d.count] = v
-		d.count++
-		return
+	switch {
+	case a.count < fewLists:
+		a.few[a.count] = v
+		a.count++
+	case !slices.Contains(a.more, v):
+		a.more = append(a.more, v)
 	}
-	for i := range d.more {
-		if d.more[i] == v {
-			return
-		}
-	}
-	d.more = append(d.more, v)
 }
