@@ -169,6 +169,14 @@ var rights = map[string]row{
 	"check-list":          read,
 	"report-lists":        report,
 	"get-chain":           read,
+	"list-chains":         see,
+	"list-chain-versions": see,
+	"get-chain-version":   see,
+	"diff-chain":          see,
+	"put-chain":           change,
+	"rollback-chain":      change,
+	"shadow-chain":        change,
+	"delete-chain":        change,
 }
 
 // prepares holds the changes that have no effect before another one, which is audited.

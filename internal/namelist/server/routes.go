@@ -95,17 +95,13 @@ func (r *routes) register() {
 	huma.Register(r, op("list-clients", http.MethodGet, listPath+"/clients", "List the live clients of a list", "Those that have reported within 15 s."), r.clients)
 	huma.Register(r, op("collect-lists", http.MethodPost, collectPath, "Remove keys that no list needs", "Looks through a part of the list servers, for about a second, for what builds have left that are neither a version nor running."), r.collect)
 	r.document(r.OpenAPI())
+	r.registerChains()
 }
 
 // document adds the request bodies, which handlers read themselves.
 func (r *routes) document(doc *huma.OpenAPI) {
 	doc.Tags = append(doc.Tags, &huma.Tag{Name: "lists"})
-	body := func(op *huma.Operation, t reflect.Type) {
-		schema := doc.Components.Schemas.Schema(t, true, t.Name())
-		op.RequestBody = &huma.RequestBody{
-			Required: true, Content: map[string]*huma.MediaType{"application/json": {Schema: schema}},
-		}
-	}
+	body := r.body
 	body(doc.Paths[listPath].Put, reflect.TypeFor[ListSpec]())
 	for path, t := range map[string]reflect.Type{
 		"/uploads": reflect.TypeFor[UploadRequest](), "/switch": reflect.TypeFor[ListSwitchRequest](),
@@ -122,6 +118,14 @@ func (r *routes) document(doc *huma.OpenAPI) {
 	body(doc.Paths[uploadPath+"/commit"].Post, reflect.TypeFor[CommitUploadRequest]())
 	body(doc.Paths[sessionPath].Post, reflect.TypeFor[StageRequest]())
 	body(doc.Paths[sessionPath+"/commit"].Post, reflect.TypeFor[WhyRequest]())
+}
+
+// body documents the body of a request.
+func (r *routes) body(op *huma.Operation, t reflect.Type) {
+	schema := r.OpenAPI().Components.Schemas.Schema(t, true, t.Name())
+	op.RequestBody = &huma.RequestBody{
+		Required: true, Content: map[string]*huma.MediaType{"application/json": {Schema: schema}},
+	}
 }
 
 // handle handles an operator's request.

@@ -22,8 +22,8 @@ end
 
 local function live_version(version, live) return live and version or 0 end
 
--- put_document writes a version, and drops surplus ones: of what is kept, at most that many versions
--- and bytes, and at least one version. Redis refuses the first write when it is out of memory.
+-- put_document writes a version, and drops surplus ones: it keeps at most that many versions and
+-- bytes, and at least one version. Redis refuses the first write when it is out of memory.
 local function put_document(version, content, author, note, restores, kept, room)
   redis.call('HSET', record_key, 'version', string.format('%.0f', version), 'content', content, 'author', author, 'note', note,
     'at', string.format('%.0f', now), 'restores', string.format('%.0f', restores))

@@ -1,0 +1,60 @@
+package main
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+)
+
+// canaryChain is a document for a percentage of users and the list vip.
+func canaryChain(percent int, list string) string {
+	return fmt.Sprintf(`{"name": "canary", "variants": {"new": {"pool": "b"}}, "default": "allow", "rules": [
+		{"name": "testers", "kind": "in", "list": %q, "unknown": "skip", "outcome": "variant: new"},
+		{"name": "share", "kind": "percentage", "percent": %d, "unknown": "skip", "outcome": "variant: new"}]}`, list, percent)
+}
+
+// TestListsChain: a chain from its first version to its end, as an operator sees it.
+func TestListsChain(t *testing.T) {
+	t.Parallel()
+	l := start(t)
+	ctl := func(args ...string) result {
+		t.Helper()
+		return l.ctl(t, append([]string{"lists", "chain"}, args...)...)
+	}
+	file := func(text string) string { return listFile(t, "chain.json", text) }
+
+	ctl("show", "canary").expect(t, exitFailure, "not_found", "there is no chain canary")
+	ctl("apply", "canary", file("{")).expect(t, exitFailure, "chain.json")
+	bad := strings.Replace(canaryChain(101, "none"), `"default": "allow"`, `"default": "next", "extra": 1`, 1)
+	ctl("apply", "canary", file(bad)).expect(t, exitFailure, "invalid_argument", "extra is not a known field",
+		"rules[0].list", "rules[1].percent", "default is next")
+	l.ctl(t, "lists", "apply", "vip").expect(t, exitOK)
+	ctl("apply", "other", file(canaryChain(5, "vip"))).expect(t, exitFailure, `name is "canary", expected other`)
+	ctl("apply", "canary", file(canaryChain(5, "vip")), "--note", "first").expect(t, exitOK, "chain canary serves version 1")
+	ctl("apply", "canary", file(canaryChain(5, "vip"))).expect(t, exitOK, "chain canary serves version 1")
+	ctl("apply", "canary", file(canaryChain(10, "vip")), "--seen", "0").expect(t, exitFailure, "conflict", "is at version 1")
+	ctl("apply", "canary", file(canaryChain(10, "vip"))).expect(t, exitOK, "chain canary serves version 2")
+	ctl("ls").expect(t, exitOK, "CHAIN   VERSION  SHADOW", "canary  2        -")
+	ctl("show", "canary").expect(t, exitOK, `"percent": 10`)
+	ctl("show", "canary", "--version", "1").expect(t, exitOK, `"percent": 5`)
+	ctl("show", "canary", "--shadow").expect(t, exitFailure, "has no shadow")
+	ctl("diff", "canary").expect(t, exitOK, "version 2 against version 1: 1 field differs", "~ rules.share.percent: 5 -> 10")
+	ctl("diff", "canary", "--to", "1").expect(t, exitOK, "version 1 against version 0", `~ default: "" -> "allow"`)
+	ctl("diff", "canary", "--from", "2").expect(t, exitOK, "versions 2 and 2 are equal")
+
+	ctl("shadow", "canary", file(canaryChain(20, "none"))).expect(t, exitFailure, "rules[0].list")
+	ctl("shadow", "canary", file(canaryChain(20, "vip"))).expect(t, exitOK, "chain canary has a shadow beside version 2")
+	ctl("show", "canary", "--shadow").expect(t, exitOK, `"percent": 20`)
+	ctl("ls").expect(t, exitOK, "canary  2        yes")
+	ctl("shadow", "canary").expect(t, exitOK, "chain canary has no shadow beside version 2")
+
+	ctl("rollback", "canary", "9").expect(t, exitFailure, "not_found", "no version 9")
+	ctl("rollback", "canary", "1", "--note", "back").expect(t, exitOK, "chain canary serves version 3")
+	ctl("versions", "canary").expect(t, exitOK, "VERSION", "back", "first")
+	l.ctl(t, "lists", "rm", "vip").expect(t, exitFailure, "conflict", "is asked by chain canary")
+	l.ctl(t, "audit").expect(t, exitOK, "rollback-chain", "rollback, version 3", "put-chain", "shadow-chain")
+	ctl("rm", "canary", "--seen", "1").expect(t, exitFailure, "conflict")
+	ctl("rm", "canary").expect(t, exitOK, "chain canary is deleted")
+	ctl("rm", "canary").expect(t, exitFailure, "not_found")
+	l.ctl(t, "lists", "rm", "vip").expect(t, exitOK)
+}
