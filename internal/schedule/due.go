@@ -1,5 +1,7 @@
 package schedule
 
+import "github.com/freeslot/freeslot/internal/cron"
+
 const (
 	// maxWalk bounds how many runs are counted for a schedule that was not looked at for very long.
 	// Beyond that, only runs of the last walkLast are counted.
@@ -19,10 +21,10 @@ type decision struct {
 }
 
 // due decides about the runs of a schedule from nextMS on. nextMS must be due.
-func due(e *Expression, s *Definition, nextMS, nowMS int64) decision {
+func due(e *cron.Expression, s *Definition, nextMS, nowMS int64) decision {
 	var last [MaxMissed]int64 // the last runs, in a ring
 	count, at := uint64(0), nextMS
-	if every := e.every.Milliseconds(); every > 0 {
+	if every := e.Every().Milliseconds(); every > 0 {
 		if total := (nowMS - at) / every; total > MaxMissed {
 			count = uint64(total - MaxMissed)
 			at += (total - MaxMissed) * every

@@ -6,13 +6,15 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"pgregory.net/rapid"
+
+	"github.com/freeslot/freeslot/internal/cron"
 )
 
 // TestDue against a twin that lists all runs.
 func TestDue(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
-		e, err := Parse(rapid.SampledFrom([]string{"@every 1s", "@every 7s", "*/5 * * * *", "@hourly", "30 2 * * *"}).Draw(t, "cron"), "Europe/Berlin")
+		e, err := cron.Parse(rapid.SampledFrom([]string{"@every 1s", "@every 7s", "*/5 * * * *", "@hourly", "30 2 * * *"}).Draw(t, "cron"), "Europe/Berlin")
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -15,6 +15,7 @@ import (
 
 	"github.com/freeslot/freeslot"
 	"github.com/freeslot/freeslot/internal/cell"
+	"github.com/freeslot/freeslot/internal/cron"
 	"github.com/freeslot/freeslot/internal/dispatch"
 	"github.com/freeslot/freeslot/internal/process/logging"
 	"github.com/freeslot/freeslot/internal/script"
@@ -431,7 +432,7 @@ type run struct {
 	*found
 	cell       *cellStore
 	tenant     string
-	expression Expression
+	expression cron.Expression
 	readAt     time.Time // the time of nowMS by this process' clock
 }
 
@@ -451,7 +452,7 @@ func (r *Runner) read(ctx context.Context, id string) (*run, error) {
 		run.broken = errors.New("its name is " + strconv.Quote(id))
 	}
 	if run.broken == nil && run.state != nil {
-		run.expression, run.broken = Parse(run.schedule.Cron, run.schedule.TimeZone)
+		run.expression, run.broken = cron.Parse(run.schedule.Cron, run.schedule.TimeZone)
 	}
 	switch {
 	case run.broken != nil:
@@ -473,7 +474,7 @@ func (r *Runner) mend(ctx context.Context, c *cellStore, record record, nowMS in
 	if s, err := decodeDefinition(record.definition); err != nil {
 		st.fail(err, nowMS)
 	} else {
-		e, _ := Parse(s.Cron, s.TimeZone) // decodeDefinition has checked it
+		e, _ := cron.Parse(s.Cron, s.TimeZone) // decodeDefinition has checked it
 		st = newState(&e, nowMS, false)
 	}
 	r.log.Warn("schedule.mended", zap.String("schedule", record.id))

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/freeslot/freeslot"
+	"github.com/freeslot/freeslot/internal/cron"
 	"github.com/freeslot/freeslot/internal/wire"
 )
 
@@ -97,7 +98,7 @@ func decodeChange(data []byte) (*Change, error) {
 // Validate checks everything but the payload's size. Errors: *freeslot.Error
 // (invalid_argument).
 func (s *Definition) Validate() error {
-	if _, err := Parse(s.Cron, s.TimeZone); err != nil {
+	if _, err := cron.Parse(s.Cron, s.TimeZone); err != nil {
 		return err
 	}
 	switch s.OnMissed {
@@ -155,7 +156,7 @@ func decodeDefinition(text string) (*Definition, error) {
 	if err := json.Unmarshal([]byte(text), s); err != nil {
 		return nil, fmt.Errorf("schedule: %w", err)
 	}
-	if _, err := Parse(s.Cron, s.TimeZone); err != nil {
+	if _, err := cron.Parse(s.Cron, s.TimeZone); err != nil {
 		return nil, fmt.Errorf("schedule: %w", err)
 	}
 	return s, nil

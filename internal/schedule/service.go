@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/freeslot/freeslot"
+	"github.com/freeslot/freeslot/internal/cron"
 	"github.com/freeslot/freeslot/internal/script"
 	"github.com/freeslot/freeslot/internal/wire"
 )
@@ -65,7 +66,7 @@ func (s *Service) Put(
 	if err != nil {
 		return Schedule{}, false, err
 	}
-	e, err := Parse(change.Cron, change.TimeZone)
+	e, err := cron.Parse(change.Cron, change.TimeZone)
 	if err != nil {
 		return Schedule{}, false, err
 	}
@@ -164,7 +165,7 @@ func (s *Service) Get(ctx context.Context, tenant, name string, runs int) (Sched
 
 // comingRuns returns the next runs. For a paused schedule these are the runs that it would have.
 func comingRuns(f *found, n int) (runs []int64) {
-	e, err := Parse(f.schedule.Cron, f.schedule.TimeZone)
+	e, err := cron.Parse(f.schedule.Cron, f.schedule.TimeZone)
 	if err != nil {
 		return nil // cannot happen: it was validated
 	}
@@ -221,7 +222,7 @@ func (s *Service) pause(ctx context.Context, tenant, name string, paused bool) (
 		case f.state.Paused == paused:
 			return nil, "", nil
 		}
-		e, err := Parse(f.schedule.Cron, f.schedule.TimeZone)
+		e, err := cron.Parse(f.schedule.Cron, f.schedule.TimeZone)
 		if err != nil {
 			return nil, "", err
 		}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/freeslot/freeslot"
 	"github.com/freeslot/freeslot/internal/cell"
+	"github.com/freeslot/freeslot/internal/cron"
 	"github.com/freeslot/freeslot/internal/testing/redistest"
 )
 
@@ -272,13 +273,13 @@ func FuzzStored(f *testing.F) {
 		scheduleOf("acme/a", found.schedule, found.state)
 		comingRuns(found, 3)
 		if st := found.state; st.NextMS > 0 && st.NextMS <= found.nowMS && found.nowMS-st.NextMS < 24*3600_000 {
-			e, _ := Parse(found.schedule.Cron, found.schedule.TimeZone)
+			e, _ := cron.Parse(found.schedule.Cron, found.schedule.TimeZone)
 			if d := due(&e, found.schedule, st.NextMS, found.nowMS); d.runMS == 0 && d.missed == 0 {
 				t.Fatal("neither made nor missed")
 			}
 		}
 		if c := found.state.Claim; c != nil {
-			e, _ := Parse(found.schedule.Cron, found.schedule.TimeZone)
+			e, _ := cron.Parse(found.schedule.Cron, found.schedule.TimeZone)
 			if found.state.over(&e); found.state.Claim != nil || found.state.LastMS < c.RunMS || found.state.NextMS != 0 && found.state.NextMS <= c.RunMS {
 				t.Fatalf("after the run at %d: %+v", c.RunMS, found.state)
 			}

@@ -13,6 +13,7 @@ import (
 
 	"github.com/freeslot/freeslot"
 	"github.com/freeslot/freeslot/internal/cell"
+	"github.com/freeslot/freeslot/internal/cron"
 )
 
 // maxTimeMS is in the year 5138, as in package freeslot.
@@ -128,7 +129,7 @@ func (s *state) fail(err error, nowMS int64) {
 }
 
 // over ends the claim. The next run is the one after it, unless an update has set a later one.
-func (s *state) over(e *Expression) {
+func (s *state) over(e *cron.Expression) {
 	if s.NextMS <= s.Claim.RunMS && s.NextMS != 0 {
 		s.NextMS = e.NextMS(s.Claim.RunMS)
 	}
@@ -193,7 +194,7 @@ func scheduleOf(id string, d *Definition, st *state) Schedule {
 }
 
 // newState returns the state of a schedule that is made now.
-func newState(e *Expression, nowMS int64, paused bool) *state {
+func newState(e *cron.Expression, nowMS int64, paused bool) *state {
 	return &state{
 		UID: newUID(), Steps: 1, Version: 1,
 		CreatedMS: nowMS, UpdatedMS: nowMS, Paused: paused, NextMS: e.NextMS(nowMS),

@@ -1,4 +1,5 @@
-package schedule
+// Package cron reads expressions that say when something runs, and computes its runs.
+package cron
 
 import (
 	"fmt"
@@ -178,6 +179,9 @@ func loadZone(name string) (*time.Location, error) {
 }
 
 func shown(text string) string { return strings.ToValidUTF8(text[:min(len(text), longestShown)], "") }
+
+// Every returns the pause of an @every expression; 0 for any other.
+func (e *Expression) Every() time.Duration { return e.every }
 
 // Next returns the first run after a time. It is on a whole second, except for @every, which counts
 // from after. It is zero if there is no run in the next years.
