@@ -61,3 +61,12 @@ func TestDueAfterAges(t *testing.T) {
 		t.Errorf("%+v; want got.runMS == %v, got.missed >= %v", got, now, maxWalk)
 	}
 }
+
+func parsed(t testing.TB, expression, zone string) cron.Expression {
+	t.Helper()
+	e, err := cron.Parse(expression, zone)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return e
+}
