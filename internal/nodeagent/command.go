@@ -47,6 +47,7 @@ type commandExecutor struct {
 	args     *template
 	limit    int
 	fixedEnv []string
+	as       *account // nil for the agent's user
 	log      *zap.Logger
 	// groups makes the group of each job; nil for a command without limits. contain sets it once:
 	// before the first job, or at a later reload if the limits could not be set before. Jobs may
@@ -61,8 +62,14 @@ func newCommand(cfg Command, limit int, log *zap.Logger) (*commandExecutor, erro
 	if err != nil {
 		return nil, err
 	}
+	as, err := cfg.account()
+	if err != nil {
+		return nil, fmt.Errorf("cannot run, because user %w", err)
+	}
 	args, _ := parseArgv(cfg.Argv) // valid by now
-	return &commandExecutor{cfg: cfg, path: path, args: args, limit: limit, fixedEnv: fixedEnviron(cfg), log: log}, nil
+	return &commandExecutor{
+		cfg: cfg, path: path, args: args, limit: limit, fixedEnv: fixedEnviron(cfg, as), as: as, log: log,
+	}, nil
 }
 
 // run is the handler.
@@ -154,6 +161,9 @@ func (c *commandExecutor) execute(
 	// too.
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
+	if err := c.as.switchTo(cmd.SysProcAttr); err != nil {
+		return execution{}, startFailed(err)
+	}
 	if err := cmd.Start(); err != nil {
 		return execution{}, startFailed(err)
 	}
@@ -205,7 +215,7 @@ func (c *commandExecutor) await(
 const killDoubt = 10 * time.Second
 
 // terminate ends the group when ctx ends, unless its leader has ended before. A command that cannot
-// be killed, such as another user's program, keeps its slot until it ends.
+// be killed, such as one under sudo, keeps its slot until it ends.
 func (c *commandExecutor) terminate(ctx context.Context, group int, limited *cgroup.Group, ended <-chan struct{}) bool {
 	select {
 	case <-ended:

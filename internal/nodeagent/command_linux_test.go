@@ -15,7 +15,9 @@ func TestAgentProcess(t *testing.T) {
 	if path == "" {
 		t.Skip("only run by TestCommandEndsWithTheAgent")
 	}
-	e := command(t, `exec 3>"$FIFO"; echo $$ >&3; exec sleep 1000`, func(c *Command) { c.Env = map[string]string{"FIFO": path} })
+	e := command(t, `exec 3>"$FIFO"; echo $$ >&3; exec sleep 1000`, func(c *Command) {
+		c.Env, c.User = map[string]string{"FIFO": path}, os.Getenv(plainVariable)
+	})
 	_, err := e.run(t.Context(), testJob())
 	t.Fatalf("the command ended by itself: %v", err)
 }
@@ -23,9 +25,14 @@ func TestAgentProcess(t *testing.T) {
 // A command must not outlive a killed agent: its slot is free again once the agent is back.
 func TestCommandEndsWithTheAgent(t *testing.T) {
 	t.Parallel()
-	path := fifo(t)
+	checkEndsWithTheAgent(t, fifo(t), "")
+}
+
+// checkEndsWithTheAgent kills an agent whose command runs as a user; "" for the agent's.
+func checkEndsWithTheAgent(t *testing.T, path, as string) {
+	t.Helper()
 	agent := exec.Command(os.Args[0], "-test.run=^TestAgentProcess$", "-test.timeout=1m")
-	agent.Env = append(os.Environ(), fifoVariable+"="+path)
+	agent.Env = append(os.Environ(), fifoVariable+"="+path, plainVariable+"="+as)
 	if err := agent.Start(); err != nil {
 		t.Fatal(err)
 	}

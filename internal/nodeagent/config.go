@@ -172,6 +172,9 @@ type Command struct {
 	KillGrace time.Duration `koanf:"kill_grace"`
 	// The working directory, an absolute path. Unset: the agent's.
 	Dir string `koanf:"dir"`
+	// The user of this machine that the command runs as, with that user's groups
+	// (docs/nodeagent.md#another-user). Unset: the agent's. Only on Linux.
+	User string `koanf:"user"`
 	// Variables of the agent's environment that the command gets. `[]` passes none.
 	PassEnv []string `koanf:"pass_env"`
 	// Further variables.
@@ -415,6 +418,8 @@ func (c *Command) validate(at string, p *config.Problems) {
 		p.Addf(at+".dir", "is %q, expected an absolute path", c.Dir)
 	}
 	validateArgv(at+".argv", c.Argv, p)
+	_, err := c.account()
+	p.Add(at+".user", err)
 	c.validateLimits(at, p)
 	p.OneOf(at+".input", string(c.Input), string(InputJSON), string(InputText))
 	c.Output.validate(at+".output", p)
@@ -463,6 +468,23 @@ func (c *Command) program() (string, error) {
 		err = file.Err
 	}
 	return "", fmt.Errorf("begins with %q, which cannot be run: %w", c.Argv[0], err)
+}
+
+// account returns the user that the command runs as; nil for the agent's. The error continues a
+// sentence that begins with the key.
+func (c *Command) account() (*account, error) {
+	if c.User == "" {
+		return nil, nil //nolint:nilnil // no other user is no failure
+	}
+	as, err := lookUp(c.User)
+	if err != nil || len(c.Argv) == 0 {
+		return as, err
+	}
+	path, err := c.program()
+	if err != nil {
+		return as, nil //nolint:nilerr // it is a problem of argv
+	}
+	return as, as.check(path, c.Dir)
 }
 
 func (r *Redis) validate(p *config.Problems) {

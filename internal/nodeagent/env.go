@@ -37,13 +37,17 @@ func (c *commandExecutor) environ(ctx context.Context, job *worker.Job) []string
 	return appendPayloadFields(env, job.Payload)
 }
 
-// fixedEnviron returns the part that does not depend on the job.
-func fixedEnviron(cfg Command) []string {
+// fixedEnviron returns the part that does not depend on the job. as is the user that the command
+// runs as, if not the agent's.
+func fixedEnviron(cfg Command, as *account) []string {
 	env := []string{} // nil would mean all of the agent's variables
 	for _, name := range cfg.PassEnv {
 		if value, ok := os.LookupEnv(name); ok {
 			env = append(env, name+"="+value)
 		}
+	}
+	if as != nil {
+		env = append(env, "HOME="+as.home, "USER="+as.name, "LOGNAME="+as.name)
 	}
 	for _, name := range slices.Sorted(maps.Keys(cfg.Env)) {
 		env = append(env, name+"="+cfg.Env[name])

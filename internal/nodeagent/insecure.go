@@ -22,11 +22,22 @@ func (c *Config) Insecure(asRoot bool) config.Problems {
 		}
 	}
 	for i := range c.Services {
-		if asRoot && c.Services[i].Command != nil {
-			found.Addf("services["+strconv.Itoa(i)+"].command", "runs as root, expected an agent that runs as a user of its own")
+		if m := c.Services[i].Command; m != nil && asRoot && m.asRoot() {
+			found.Addf(
+				"services["+strconv.Itoa(i)+"].command", "runs as root, expected user, or an agent that runs as a user of its own",
+			)
 		}
 	}
 	return found
+}
+
+// asRoot reports whether an agent that is root runs the command as root.
+func (c *Command) asRoot() bool {
+	if c.User == "" {
+		return true
+	}
+	as, err := lookUp(c.User)
+	return err == nil && as.root
 }
 
 // everyoneReads reports whether users who neither own the file nor are in its group can read it.

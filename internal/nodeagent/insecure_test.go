@@ -27,7 +27,7 @@ func TestInsecure(t *testing.T) {
 	}
 	shown, group := secret("shown", 0o644), secret("group", 0o640)
 	open := `"` + shown + `", which every user of this machine can read, expected mode 0400`
-	commands := []Service{{HTTP: &HTTP{}}, {Command: &Command{}}}
+	commands := []Service{{HTTP: &HTTP{}}, {Command: &Command{}}, {Command: &Command{User: "nobody"}}}
 	for name, c := range map[string]struct {
 		cfg    Config
 		asRoot bool
@@ -37,7 +37,7 @@ func TestInsecure(t *testing.T) {
 		"a group's file":    {Config{TokenFile: group, Redis: Redis{PasswordFile: filepath.Join(dir, "none")}}, true, nil},
 		"everyone's token":  {Config{TokenFile: shown}, false, config.Problems{{Path: "token_file", Message: "is " + open}}},
 		"everyone's secret": {Config{Redis: Redis{PasswordFile: shown, SentinelPasswordFile: group}}, false, config.Problems{{Path: "redis.password_file", Message: "is " + open}}},
-		"root":              {Config{Services: commands}, true, config.Problems{{Path: "services[1].command", Message: "runs as root, expected an agent that runs as a user of its own"}}},
+		"root":              {Config{Services: commands}, true, config.Problems{{Path: "services[1].command", Message: "runs as root, expected user, or an agent that runs as a user of its own"}}},
 	} {
 		if diff := cmp.Diff(c.want, c.cfg.Insecure(c.asRoot)); diff != "" {
 			t.Errorf("%s (-expected +came):\n%s", name, diff)
