@@ -49,6 +49,8 @@ type httpSource struct {
 	bases  []string
 	base   atomic.Uint32 // index into bases of the replica to ask, modulo their number
 	client *http.Client
+	// refused is true once a replica has refused a report.
+	refused atomic.Bool
 
 	ctx    context.Context // ends with close
 	cancel context.CancelFunc
@@ -280,8 +282,16 @@ func (s *httpSource) check(ctx context.Context, list, server string, q lists.Lis
 }
 
 func (s *httpSource) report(ctx context.Context, client string, reports map[string]lists.ClientReport) error {
-	_, err := s.call(ctx, "/v1/list-reports", lists.ListReports{Client: client, Lists: reports}, smallAnswer)
-	return err
+	got, err := s.call(ctx, "/v1/list-reports", lists.ListReports{Client: client, Lists: reports}, smallAnswer)
+	if err != nil {
+		return err
+	}
+	var said lists.ListReported // a replica of an older release says nothing
+	if json.Unmarshal(got, &said) == nil && len(said.Refused) > 0 && !s.refused.Swap(true) {
+		s.cfg.Logger.Warn("namelist.report_refused", zap.Strings("lists", said.Refused),
+			zap.String("reason", "the tenant has too many clients there; no switch waits for this one"))
+	}
+	return nil
 }
 
 // follow learns of changes by long polls. The client fetches what has changed, so heard gets an

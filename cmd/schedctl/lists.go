@@ -441,12 +441,13 @@ func (c *listsClientsCmd) Run(a *app) error {
 	if a.json {
 		return a.printJSON(out.Clients)
 	}
-	rows := [][]string{{"CLIENT", "SDK", "SERVES", "LOADED", "REVISION", "REPORTED"}}
+	rows := [][]string{{"CLIENT", "OWNER", "SDK", "SERVES", "LOADED", "REVISION", "REPORTED"}}
 	for _, client := range out.Clients {
 		rows = append(
 			rows,
 			[]string{
-				client.ID, dash(client.SDK), fmt.Sprint(client.Serves), fmt.Sprint(client.Loaded), fmt.Sprint(client.Revision),
+				client.ID, client.Owner, dash(client.SDK), fmt.Sprint(client.Serves), fmt.Sprint(client.Loaded),
+				fmt.Sprint(client.Revision),
 				ago(client.AtMS),
 			},
 		)

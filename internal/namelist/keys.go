@@ -21,7 +21,11 @@ func (k keys) edits(list string) string    { return k.layout.Key("lists:edits", 
 func (k keys) staged(list string) string   { return k.layout.Key("lists:staged", list) }
 func (k keys) editIDs(list string) string  { return k.layout.Key("lists:edit_ids", list) }
 func (k keys) clients(list string) string  { return k.layout.Key("lists:clients", list) }
-func (k keys) chain(chain string) string   { return k.layout.Key("lists:chain", chain) }
+func (k keys) readers(list string) string  { return k.layout.Key("lists:readers", list) }
+func (k keys) readerCounts(list string) string {
+	return k.layout.Key("lists:reader_counts", list)
+}
+func (k keys) chain(chain string) string { return k.layout.Key("lists:chain", chain) }
 func (k keys) chainHistory(chain string) string {
 	return k.layout.Key("lists:chain_history", chain)
 }
@@ -33,7 +37,9 @@ func (k keys) changing(list string) []string {
 }
 
 // all returns the keys of a list that step.lua takes.
-func (k keys) all(list string) []string { return append(k.changing(list), k.clients(list)) }
+func (k keys) all(list string) []string {
+	return append(k.changing(list), k.clients(list), k.readers(list), k.readerCounts(list))
+}
 
 // ControlLayout returns the names of the control server's cell.
 func ControlLayout(prefix string, cluster bool) script.Layout {

@@ -4,11 +4,8 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"slices"
-	"strings"
 	"time"
 
-	"github.com/freeslot/freeslot"
 	"github.com/freeslot/freeslot/internal/script"
 )
 
@@ -19,10 +16,6 @@ const (
 	headOnly = 1 << 53
 	// LookLists is the largest number of lists in a look.
 	LookLists = 1000
-	// ReportLists is the largest number of lists in a report.
-	ReportLists = 100
-	// Live is how long a client counts as live after its last report.
-	Live = 15 * time.Second
 )
 
 // Delta holds the head of a list, and its edits after a revision.
@@ -132,65 +125,6 @@ func (c *Control) Look(
 		return nil, "", at, fmt.Errorf("look at lists: %w", r.Err)
 	}
 	return marks, history, at, nil
-}
-
-// ClientReport is a client's report on one list. The zero value takes the client's report back.
-type ClientReport struct {
-	Birth    string `json:"birth"`
-	Revision int64  `json:"revision"`
-	// Serves is the version that it answers from; 0 means none.
-	Serves int64 `json:"serves"`
-	// Loaded lists the versions whose blocks it has, as far as they fit.
-	Loaded []int64 `json:"loaded,omitzero"`
-	// SDK is the client's name and version.
-	SDK string `json:"sdk,omitzero"`
-}
-
-// Report records what a client has loaded and serves, for up to ReportLists lists by their names.
-func (c *Control) Report(ctx context.Context, client string, lists map[string]ClientReport) error {
-	if err := freeslot.ValidateName("client", client); err != nil {
-		return err
-	}
-	var keys []string
-	args := []string{client, c.k.index()}
-	for list, report := range lists {
-		var text []byte
-		if report.Birth != "" {
-			var err error
-			if text, err = json.Marshal(report); err != nil {
-				return err
-			}
-		}
-		keys, args = append(keys, c.k.clients(list)), append(args, list, string(text))
-	}
-	if err := c.runner.Call(ctx, scripts["report"], keys, args).Error(); err != nil {
-		return fmt.Errorf("report of client %s: %w", client, noMemory(err))
-	}
-	return nil
-}
-
-// Client is a live client of a list.
-type Client struct {
-	ID string
-	At time.Time // when it reported, by Redis' clock
-	ClientReport
-}
-
-// Clients returns the clients that have reported within Live, by their ids. at is Redis' time.
-func (c *Control) Clients(ctx context.Context, list string) (live []Client, at time.Time, err error) {
-	r := script.ReadReply(c.runner.Call(ctx, scripts["clients"], []string{c.k.clients(list)}, nil))
-	at = redisTime(&r)
-	for r.Err == nil && len(r.Values) > 0 {
-		one := Client{ID: r.Text(), At: redisTime(&r)}
-		if text := r.Text(); r.Err == nil && json.Unmarshal([]byte(text), &one.ClientReport) == nil {
-			live = append(live, one)
-		}
-	}
-	if r.Err != nil {
-		return nil, at, fault("clients of", list, r.Err)
-	}
-	slices.SortFunc(live, func(a, b Client) int { return strings.Compare(a.ID, b.ID) })
-	return live, at, nil
 }
 
 func flag(b bool) string {

@@ -90,13 +90,15 @@ func (r *rig) pass(list string, d time.Duration) {
 			r.do("HSET", r.k.record(list), field, number(at-d.Milliseconds()))
 		}
 	}
-	for client, text := range r.hash(r.k.clients(list)) {
-		var at int64
-		var rest string
-		if _, err := fmt.Sscanf(text, "%d %s", &at, &rest); err != nil {
-			r.t.Fatal(err)
+	for _, key := range []string{r.k.clients(list), r.k.readers(list)} {
+		for client, text := range r.hash(key) {
+			var at int64
+			var rest string
+			if _, err := fmt.Sscanf(text, "%d %s", &at, &rest); err != nil {
+				r.t.Fatal(err)
+			}
+			r.do("HSET", key, client, fmt.Sprint(at-d.Milliseconds(), " ", rest))
 		}
-		r.do("HSET", r.k.clients(list), client, fmt.Sprint(at-d.Milliseconds(), " ", rest))
 	}
 }
 

@@ -81,8 +81,13 @@ type ListIDs struct {
 
 // ListReports holds what a client has loaded and serves.
 type ListReports struct {
-	Client string                  `json:"client" doc:"The client's name; it must be its own."`
+	Client string                  `json:"client" doc:"The client's name; it must be its own among clients with its token."`
 	Lists  map[string]ClientReport `json:"lists" doc:"Up to 100 lists by their names. A client is live for 15 s after each."`
+}
+
+// ListReported is the answer to a report.
+type ListReported struct {
+	Refused []string `json:"refused,omitempty" doc:"Lists on which the tenant has 1000 other live clients, so that this report does not count."`
 }
 
 // Wire returns the delta as HTTP readers get it: without what only operators may see.

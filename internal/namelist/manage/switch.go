@@ -3,7 +3,6 @@ package manage
 import (
 	"context"
 	"errors"
-	"slices"
 	"time"
 
 	"go.uber.org/zap"
@@ -87,36 +86,61 @@ func (m *Manager) damage(ctx context.Context, list string, number int64, damage 
 	return nil
 }
 
-// move names the next version, waits until all live clients have it, but at most for wait, and
-// moves the pointer.
+// move names the next version, waits for clients to load it, but at most for wait, and moves the
+// pointer.
 func (m *Manager) move(
 	ctx context.Context, list string, op namelist.Operation, number int64, wait time.Duration, serving int64,
 ) error {
-	if _, err := m.control.Prepare(ctx, list, op); err != nil {
+	h, err := m.control.Prepare(ctx, list, op)
+	if err != nil {
 		return err
 	}
 	if wait > 0 {
-		if err := m.awaitPrepared(ctx, list, number, wait); err != nil {
+		if err := m.awaitPrepared(ctx, &h, wait); err != nil {
 			return err
 		}
 	}
-	_, err := m.control.Switch(ctx, list, op, serving)
+	_, err = m.control.Switch(ctx, list, op, serving)
 	return err
 }
 
-// clientsEvery is how often the clients' reports are read; clients report after each load.
-const clientsEvery = 100 * time.Millisecond
+const (
+	// lookEvery is how often the clients that lack the next version are counted; clients report after
+	// each load. A pause is also countRest times as long as the count before it took, which grows
+	// with the clients.
+	lookEvery = 100 * time.Millisecond
+	countRest = 20
+	// relayedPatience, and the time to load a version at loadRate bytes a second, are how long a
+	// switch waits for clients that report through replicas. Anyone with a token can invent such
+	// clients. The answers of a client that was not waited for are right: it asks Redis.
+	relayedPatience = 3 * time.Second
+	loadRate        = 5 << 20
+)
 
-func (m *Manager) awaitPrepared(ctx context.Context, list string, number int64, wait time.Duration) error {
-	ticker := time.NewTicker(clientsEvery)
-	defer ticker.Stop()
+// patience returns how long a switch to a version waits for clients that report through replicas.
+func patience(h *namelist.Head) time.Duration {
+	bytes := int64(0)
+	if h.Next != nil {
+		bytes = h.Next.FilterBytes
+		if h.Whole {
+			bytes += h.Next.Bytes
+		}
+	}
+	return relayedPatience + time.Duration(bytes/loadRate)*time.Second
+}
+
+// prepared reports whether the pointer may move, that long after the version was announced.
+func prepared(n namelist.Lacking, waited, patience time.Duration) bool {
+	return n.Direct == 0 && (n.Relayed == 0 || waited >= patience)
+}
+
+func (m *Manager) awaitPrepared(ctx context.Context, h *namelist.Head, wait time.Duration) error {
 	end := time.NewTimer(wait)
 	defer end.Stop()
-	for {
-		live, _, err := m.control.Clients(ctx, list)
-		if err == nil && !slices.ContainsFunc(
-			live, func(c namelist.Client) bool { return c.Serves != number && !slices.Contains(c.Loaded, number) },
-		) {
+	for begun := time.Now(); ; {
+		look := time.Now()
+		n, err := m.control.Lacking(ctx, h)
+		if err == nil && prepared(n, look.Sub(begun), patience(h)) {
 			return nil
 		}
 		select {
@@ -124,7 +148,7 @@ func (m *Manager) awaitPrepared(ctx context.Context, list string, number int64, 
 			return ctx.Err()
 		case <-end.C:
 			return nil
-		case <-ticker.C:
+		case <-time.After(max(lookEvery, countRest*time.Since(look))):
 		}
 	}
 }

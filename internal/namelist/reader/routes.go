@@ -243,8 +243,9 @@ func (r *routes) ask(ctx context.Context, in *checkInput) (*output[namelist.List
 	return answer(r, "check ids of the list", out, err)
 }
 
-func (r *routes) report(ctx context.Context, in *bodyInput) (*output[struct{}], error) {
+func (r *routes) report(ctx context.Context, in *bodyInput) (*output[namelist.ListReported], error) {
 	var q namelist.ListReports
+	var out namelist.ListReported
 	err := freeslot.DecodeStrict("report", in.RawBody, &q)
 	if err == nil {
 		err = named(ctx, q.Lists, namelist.ReportLists)
@@ -259,7 +260,9 @@ func (r *routes) report(ctx context.Context, in *bodyInput) (*output[struct{}], 
 	if err == nil {
 		ctx, cancel := context.WithTimeout(ctx, api.CallTimeout)
 		defer cancel()
-		err = r.control.Report(ctx, q.Client, q.Lists)
+		caller := api.Caller(ctx)
+		owner := namelist.Owner{Tenant: caller.Tenant, Name: caller.Name}
+		out.Refused, err = r.control.Relay(ctx, owner, q.Client, q.Lists)
 	}
-	return answer(r, "report of a client", struct{}{}, err)
+	return answer(r, "report of a client", out, err)
 }

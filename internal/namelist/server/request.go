@@ -121,6 +121,7 @@ type ListClients struct {
 // ListClient is a live client of a list.
 type ListClient struct {
 	ID       string  `json:"id"`
+	Owner    string  `json:"owner" doc:"The tenant and the name of the token by which it reports, with / between; (redis) for a process that reports to Redis."`
 	SDK      string  `json:"sdk,omitempty"`
 	Serves   int64   `json:"serves" doc:"The version that it answers from; 0 is none."`
 	Loaded   []int64 `json:"loaded,omitempty"`

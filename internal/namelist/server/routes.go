@@ -504,7 +504,7 @@ func (r *routes) clients(ctx context.Context, in *OfList) (*output[ListClients],
 		out.Clients = make([]ListClient, len(live))
 		for i, c := range live {
 			out.Clients[i] = ListClient{
-				ID: c.ID, SDK: c.SDK, Serves: c.Serves, Loaded: c.Loaded, Revision: c.Revision, AtMS: ms(c.At),
+				ID: c.ID, Owner: c.Owner, SDK: c.SDK, Serves: c.Serves, Loaded: c.Loaded, Revision: c.Revision, AtMS: ms(c.At),
 			}
 		}
 		return out, err
