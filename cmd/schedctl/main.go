@@ -99,7 +99,8 @@ type commands struct {
 
 	Lists listsCmd `cmd:"" help:"Name lists: create, import, edit, switch and ask them."`
 
-	Tokens tokensCmd `cmd:"" help:"Tokens of callers: make one, or check the schedulers' file of them."`
+	Tokens tokensCmd `cmd:"" help:"Tokens of callers: make one, check the schedulers' file of them, or list them."`
+	Whoami whoamiCmd `cmd:"" help:"Show who you are for the schedulers, and what you may do."`
 
 	Audit auditCmd `cmd:"" help:"Show who changed what."`
 

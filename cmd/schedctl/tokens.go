@@ -12,6 +12,7 @@ import (
 type tokensCmd struct {
 	New   tokensNewCmd   `cmd:"" help:"Make a token of a caller, and its line for the schedulers' tokens_file."`
 	Check tokensCheckCmd `cmd:"" help:"Show what is wrong with a tokens_file."`
+	LS    tokensListCmd  `cmd:"" name:"ls" help:"List the tokens that a replica knows, callers' and nodes', and what is wrong with them."`
 }
 
 type tokensNewCmd struct {

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/freeslot/freeslot/internal/identity"
+	"github.com/freeslot/freeslot/internal/replica/config"
 )
 
 // TestCallerTokens: the printed line identifies the caller with the printed token.
@@ -47,6 +48,33 @@ func TestCallerTokens(t *testing.T) {
 	}
 	if code, _, text := run("tokens", "new", "ci", "--tenant", "acme", "--role", "king"); code != exitUsage || !strings.Contains(text, `role is "king"`) {
 		t.Errorf("exit code %d, %q, expected the role to be refused", code, text)
+	}
+}
+
+// TestTokensList: an admin lists tokens, and every caller sees who it is.
+func TestTokensList(t *testing.T) {
+	t.Parallel()
+	l := start(
+		t, config.Token{Token: "boss", Tenant: "ops", Role: identity.Admin}, config.Token{Token: "ci", Tenant: "acme", Role: identity.Client},
+	)
+	l.ctl(t, "whoami", "--token", "ci").expect(t, exitOK, "NAME  ROLE    TENANT  FOR  EXPIRES", "-     client  acme    -    -")
+	l.ctl(t, "whoami", "--token", "ci", "-o", "json").expect(t, exitOK, `"role": "client"`)
+	l.ctl(t, "tokens", "ls", "--token", "ci").expect(t, exitFailure, "permission_denied")
+	l.ctl(t, "tokens", "ls", "--token", "boss").expect(t, exitOK, "SEEN", "-     tokens  client  acme    -    -        20", "-     tokens  admin   ops")
+	out := l.ctl(t, "tokens", "ls", "--token", "boss", "-o", "json").expect(t, exitOK).out
+	if strings.Count(out, `"source": "tokens"`) != 2 || strings.Contains(out, "boss") {
+		t.Errorf("the list is %s; want two tokens without secrets", out)
+	}
+}
+
+func TestScopeText(t *testing.T) {
+	t.Parallel()
+	for want, scopes := range map[string]map[string][]string{
+		"": nil, "lists vip-*, deny; services none": {"services": {}, "lists": {"vip-*", "deny"}},
+	} {
+		if got := scopeText(scopes); got != want {
+			t.Errorf("scopes %v are %q; want %q", scopes, got, want)
+		}
 	}
 }
 

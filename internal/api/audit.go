@@ -54,7 +54,7 @@ func (s *Server) registerAudit(api huma.API) {
 		OperationID: "list-audit", Method: http.MethodGet, Path: "/v1/audit", Tags: []string{"audit"},
 		Summary: "List who changed what",
 		Description: "Every change, except those that a client makes of its own jobs: about the last 20,000, and as " +
-			"many of clients and tenant-operators. Operators only.",
+			"many of clients and tenant-operators.",
 	}, handleBounded(s, "audit", func(ctx context.Context, in *auditInput) (*auditOutput, error) {
 		entries, next, err := s.deps.Audit.Read(ctx, audit.Filter{
 			SinceMS: in.SinceMS, UntilMS: in.UntilMS, Name: in.Name, Role: in.Role, Tenant: in.Tenant,

@@ -36,8 +36,7 @@ type (
 func (s *Server) registerExplainJob(api huma.API) {
 	huma.Register(api, huma.Operation{
 		OperationID: "explain-submitted-job", Method: http.MethodGet, Path: "/v1/jobs/{id}/explain", Tags: []string{"jobs"},
-		Summary:     "Explain why a job waits, or why it ended as it did",
-		Description: "For operators, and for tenant-operators about jobs of their tenant.",
+		Summary: "Explain why a job waits, or why it ended as it did",
 	}, handleBounded(s, "explain job", s.explainJob))
 }
 

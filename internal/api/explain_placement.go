@@ -94,8 +94,7 @@ func (s *Server) registerExplain(api huma.API) {
 		Summary: "Explain where a job could go",
 		Description: "Nothing is submitted. The answer counts all nodes and lists those that the job could go to, by " +
 			"tier, then those that fit and cannot take it now, " +
-			"then the others, with the first thing that speaks against each. It is what the cache of this replica says. " +
-			"Operators only.",
+			"then the others, with the first thing that speaks against each. It is what the cache of this replica says.",
 	}, handleBounded(s, "explain", s.explain))
 }
 

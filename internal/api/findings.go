@@ -27,7 +27,7 @@ func (s *Server) registerFindings(api huma.API) {
 		OperationID: "list-findings", Method: http.MethodGet, Path: "/v1/findings", Tags: []string{"findings"},
 		Summary: "List what is wrong now",
 		Description: "What the replica that answers finds wrong with itself, the fleet, the queues, Redis and what it " +
-			"keeps there, as of at most two seconds ago. An empty list and no unknown part: all is well. Operators only.",
+			"keeps there, as of at most two seconds ago. An empty list and no unknown part: all is well.",
 	}, handleBounded(s, "findings", func(context.Context, *findingsInput) (*findingsOutput, error) {
 		return &findingsOutput{Body: FindingReport(s.deps.Findings.Look())}, nil
 	}))

@@ -29,6 +29,7 @@ func (s *Server) register(mux *http.ServeMux) huma.API {
 		s.registerNodeControl(api)
 	}
 	s.registerExplain(api)
+	s.registerTokens(api)
 	if s.deps.Queues != nil {
 		s.registerQueues(api)
 	}

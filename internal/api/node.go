@@ -89,11 +89,11 @@ type (
 func (s *Server) registerNodes(api huma.API) {
 	huma.Register(api, huma.Operation{
 		OperationID: "list-nodes", Method: http.MethodGet, Path: "/v1/nodes", Tags: []string{"nodes"},
-		Summary: "List nodes", Description: "As the cache of this replica has them. Operators only.",
+		Summary: "List nodes", Description: "As the cache of this replica has them.",
 	}, handleBounded(s, "nodes", s.listNodes))
 	huma.Register(api, huma.Operation{
 		OperationID: "get-node", Method: http.MethodGet, Path: "/v1/nodes/{id}", Tags: []string{"nodes"},
-		Summary: "Read a node", Description: "Operators only.",
+		Summary: "Read a node",
 	}, handleBounded(s, "node", s.getNode))
 }
 

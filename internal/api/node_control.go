@@ -40,17 +40,17 @@ func (s *Server) registerNodeControl(api huma.API) {
 		OperationID: "drain-node", Method: http.MethodPost, Path: "/v1/nodes/{id}/drain", Tags: []string{"nodes"},
 		Summary: "Give a node no more jobs",
 		Description: "What runs there goes on. It lasts until the node is undrained, also over a stop and start of its " +
-			"agent. Operators only.",
+			"agent.",
 	}, s.changeNode("drained", s.deps.Control.Drain))
 	huma.Register(api, huma.Operation{
 		OperationID: "undrain-node", Method: http.MethodPost, Path: "/v1/nodes/{id}/undrain", Tags: []string{"nodes"},
-		Summary: "Give a drained node jobs again", Description: "Operators only.",
+		Summary: "Give a drained node jobs again",
 	}, s.changeNode("online", s.deps.Control.Undrain))
 	huma.Register(api, huma.Operation{
 		OperationID: "remove-node", Method: http.MethodDelete, Path: "/v1/nodes/{id}", Tags: []string{"nodes"},
 		Summary: "Forget a node that has no agent",
 		Description: "One that is silent, or was imported and no agent has come: jobs that it still has go to their next " +
-			"attempts. An agent that comes back registers it again. Admins only.",
+			"attempts. An agent that comes back registers it again.",
 	}, handleBounded(s, "node", s.removeNode))
 }
 

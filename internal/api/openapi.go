@@ -5,11 +5,13 @@ import (
 	"encoding/json"
 	"net/http"
 	"reflect"
+	"strings"
 	"sync"
 
 	"github.com/danielgtaylor/huma/v2"
 
 	"github.com/freeslot/freeslot"
+	"github.com/freeslot/freeslot/internal/identity"
 	"github.com/freeslot/freeslot/internal/selection"
 )
 
@@ -27,6 +29,9 @@ func apiConfig(version string) huma.Config {
 			OpenAPI: "3.1.0",
 			Info:    &huma.Info{Title: "freeslot scheduler", Version: version, Description: apiDescription},
 			Tags:    []*huma.Tag{{Name: "jobs"}, {Name: "nodes"}},
+			OnAddOperation: []huma.AddOpFunc{func(_ *huma.OpenAPI, op *huma.Operation) {
+				op.Description = strings.TrimSpace(op.Description + " " + identity.Allowed(op.OperationID))
+			}},
 			Components: &huma.Components{
 				SecuritySchemes: map[string]*huma.SecurityScheme{
 					"token": {

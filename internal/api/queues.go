@@ -70,7 +70,7 @@ func (s *Server) registerQueues(api huma.API) {
 		OperationID: "list-queues", Method: http.MethodGet, Path: "/v1/queues", Tags: []string{"jobs"},
 		Summary: "List what waits",
 		Description: "The classes that have waiting jobs. The jobs of a class fit the same nodes. The cache of this " +
-			"replica says how many nodes fit. Operators only.",
+			"replica says how many nodes fit.",
 	}, handleBounded(s, "queues", s.listQueues))
 	huma.Register(api, huma.Operation{
 		OperationID: "drop-job", Method: http.MethodDelete, Path: "/v1/jobs/{id}", Tags: []string{"jobs"},

@@ -92,7 +92,7 @@ func (s *Server) ended(ctx context.Context, id string) (job *freeslot.Job, tenan
 		return s.deps.Specs.Spec(ctx, id)
 	default:
 		return nil, "", freeslot.Invalid(
-			"id", "is that of a job that is %s, expected one that is dead, failed or expired", status.State,
+			"id", "names a job that is %s, expected one that is dead, failed or expired", status.State,
 		)
 	}
 }

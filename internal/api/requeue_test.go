@@ -68,7 +68,7 @@ func TestRequeue(t *testing.T) {
 		state = other
 		got := requeue("acme-token")
 		got.Refusal(t, http.StatusBadRequest, freeslot.CodeInvalidArgument)
-		if want := "id is that of a job that is " + string(other) + ", expected one that is dead, failed or expired"; got.Body["message"] != want || got.Body["field"] != "id" {
+		if want := "id names a job that is " + string(other) + ", expected one that is dead, failed or expired"; got.Body["message"] != want || got.Body["field"] != "id" {
 			t.Error(got.Text)
 		}
 	}

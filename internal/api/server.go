@@ -109,6 +109,9 @@ type Deps struct {
 	Jobs  Jobs
 	Nodes Nodes
 	Auth  *identity.Authenticator
+	// GatewayTokens returns the tokens of nodes, and the first problems of their file. nil: there are
+	// none.
+	GatewayTokens func() (all []TokenStatus, problems []string)
 	// Specs returns jobs as they were submitted. Without it jobs cannot be requeued.
 	Specs Specs
 	// Queues lists queues and drops ended jobs. nil leaves out these routes.

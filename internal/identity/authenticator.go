@@ -38,7 +38,8 @@ type Config struct {
 type Authenticator struct {
 	openTenant string
 	files      []*tokenfile.File[*Principal]
-	signed     *signed // nil without an issuer
+	sources    []string // the configuration keys of files
+	signed     *signed  // nil without an issuer
 	signal     *tokenfile.Signal
 	// operatorsAreAdmins becomes false once a token of an admin was read, and stays so: otherwise a
 	// slip in the admin's line would make every operator one.
@@ -104,7 +105,7 @@ func (a *Authenticator) read(
 			return f != nil && (*f)(digest)
 		},
 	})
-	a.files = append(a.files, f)
+	a.files, a.sources = append(a.files, f), append(a.sources, name)
 	return err
 }
 
@@ -207,6 +208,37 @@ func (a *Authenticator) Authenticate(r *http.Request) (Principal, error) {
 	return Principal{}, &freeslot.Error{
 		Code: freeslot.CodeUnauthenticated, Message: "the token is not one that this replica knows",
 	}
+}
+
+// Listed is a token that the authenticator knows.
+type Listed struct {
+	Principal
+	// Source is the configuration key of its file, or of the tokens in the configuration.
+	Source string
+	// Seen is the second when a call came with it last, or a session had it; zero: not since the
+	// start.
+	Seen time.Time
+}
+
+// Problem is why some tokens of a source cannot be used.
+type Problem struct{ Source, Text string }
+
+// Tokens returns all tokens except signed ones, in no order, and the first problems of each source.
+func (a *Authenticator) Tokens() (all []Listed, problems []Problem) {
+	for i, f := range a.files {
+		for _, t := range f.All() {
+			all = append(all, Listed{Principal: a.effective(*t.Line), Source: a.sources[i], Seen: t.Seen})
+		}
+		for _, text := range f.Problems() {
+			problems = append(problems, Problem{a.sources[i], text})
+		}
+	}
+	if a.signed != nil {
+		if text := a.signed.keys.problem.Load(); text != nil {
+			problems = append(problems, Problem{"auth.oidc", *text})
+		}
+	}
+	return all, problems
 }
 
 func (a *Authenticator) find(digest [sha256.Size]byte) (Principal, bool) {

@@ -49,6 +49,9 @@ func provide(t *testing.T, address string) *provider {
 	if err != nil {
 		t.Fatal(err)
 	}
+	if _, err := p.Keypair.KeyID(); err != nil { // later calls would race to set it
+		t.Fatal(err)
+	}
 	p.ClientID, p.address = audience, l.Addr().String()
 	if err := p.Start(l, nil); err != nil {
 		t.Fatal(err)

@@ -128,6 +128,8 @@ var rights = map[string]row{
 
 	"list-audit":    see,
 	"list-findings": see,
+	"list-tokens":   administer,
+	"whoami":        read,
 
 	"list-lists":          see,
 	"get-list":            see,
@@ -179,8 +181,9 @@ var rights = map[string]row{
 	"delete-chain":        change,
 }
 
-// prepares holds the changes that have no effect before another one, which is audited.
-var prepares = map[string]bool{"put-chunk": true, "stage-entries": true}
+// unaudited holds calls with the row of a change that change nothing, or have no effect before
+// another one, which is audited.
+var unaudited = map[string]bool{"list-tokens": true, "put-chunk": true, "stage-entries": true}
 
 // ownJob holds the calls by which a client changes its own jobs. They are as many as its jobs.
 var ownJob = map[string]bool{FrameCancel: true, "cancel-job": true, "requeue-job": true, "drop-job": true}
@@ -190,7 +193,7 @@ var ownJob = map[string]bool{FrameCancel: true, "cancel-job": true, "requeue-job
 func (p *Principal) Audited(call string) bool {
 	switch rights[call] {
 	case change, administer:
-		return !prepares[call]
+		return !unaudited[call]
 	case changeJob:
 		return p.Role != Client || !ownJob[call]
 	}
@@ -234,4 +237,32 @@ func (p *Principal) May(call string) (Grant, error) {
 			"the token's role is %s, and %s is for %s", p.Role, call, strings.Join(others, ", "),
 		),
 	}
+}
+
+// Allowed returns a sentence for the documentation of an operation or a frame: which roles may make
+// the call. It is empty for a call without a row.
+func Allowed(call string) string {
+	all, own := rolesWith(call, All), rolesWith(call, Own)
+	switch {
+	case all == "" && own == "":
+		return ""
+	case own == "" && rolesWith(call, None) == "":
+		return "Roles: all."
+	case own == "":
+		return "Roles: " + all + "."
+	case all == "":
+		return "Roles: " + own + ", each for its own tenant."
+	default:
+		return "Roles: " + all + "; " + own + " for their own tenant."
+	}
+}
+
+func rolesWith(call string, grant Grant) string {
+	var found []string
+	for _, r := range Roles {
+		if r.GrantOf(call) == grant {
+			found = append(found, string(r))
+		}
+	}
+	return strings.Join(found, ", ")
 }

@@ -140,28 +140,28 @@ func (r *routes) registerConfig() {
 	huma.Register(r, huma.Operation{
 		OperationID: "get-config", Method: http.MethodGet, Path: configPath, Tags: []string{"config"},
 		Summary:     "Read the configuration of pools",
-		Description: "From the store, with its version and who made it. Operators only.",
+		Description: "From the store, with its version and who made it.",
 	}, r.getConfig)
 	huma.Register(r, huma.Operation{
 		OperationID: "put-config", Method: http.MethodPut, Path: configPath, Tags: []string{"config"},
 		Summary: "Change the configuration of pools",
 		Description: "Replaces it as a whole, on every replica within milliseconds. A bad one is refused whole, with " +
 			"every bad field in errors. " +
-			"What is in force already makes no new version. Admins only.",
+			"What is in force already makes no new version.",
 	}, r.putConfig)
 	huma.Register(r, huma.Operation{
 		OperationID: "list-config-versions", Method: http.MethodGet, Path: configPath + "/history", Tags: []string{"config"},
-		Summary: "List the versions of the configuration", Description: "Without their contents. Operators only.",
+		Summary: "List the versions of the configuration", Description: "Without their contents.",
 	}, r.listConfigVersions)
 	huma.Register(r, huma.Operation{
 		OperationID: "get-config-version", Method: http.MethodGet, Path: configPath + "/history/{version}",
 		Tags:    []string{"config"},
-		Summary: "Read a version of the configuration", Description: "Operators only.",
+		Summary: "Read a version of the configuration",
 	}, r.getConfigVersion)
 	huma.Register(r, huma.Operation{
 		OperationID: "rollback-config", Method: http.MethodPost, Path: configPath + "/rollback", Tags: []string{"config"},
 		Summary:     "Go back to a version of the configuration",
-		Description: "Puts the content of an earlier version in force as a new one. Admins only.",
+		Description: "Puts the content of an earlier version in force as a new one.",
 	}, r.rollbackConfig)
 }
 

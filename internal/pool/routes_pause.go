@@ -79,11 +79,11 @@ func (r *routes) registerPauses() {
 			Summary: "Pause a " + p.kind,
 			Description: p.what + " What runs goes on; jobs that come are accepted and wait. It is a change of the " +
 				"configuration, with a version of its own. " +
-				"The answer comes when all replicas go by it, or after 3 seconds. Operators only.",
+				"The answer comes when all replicas go by it, or after 3 seconds.",
 		}, func(ctx context.Context, in *pauseInput) (*pauseOutput, error) { return r.pause(ctx, &p, in, true) })
 		huma.Register(r, huma.Operation{
 			OperationID: "resume-" + p.kind, Method: http.MethodPost, Path: path + "resume", Tags: []string{"config"},
-			Summary: "End the pause of a " + p.kind, Description: "What waits begins at once. Operators only.",
+			Summary: "End the pause of a " + p.kind, Description: "What waits begins at once.",
 		}, func(ctx context.Context, in *pauseInput) (*pauseOutput, error) { return r.pause(ctx, &p, in, false) })
 	}
 }

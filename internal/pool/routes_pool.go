@@ -56,11 +56,11 @@ func (r *routes) registerPools() {
 	huma.Register(r, huma.Operation{
 		OperationID: "list-pools", Method: http.MethodGet, Path: "/v1/pools", Tags: []string{"config"},
 		Summary:     "List pools",
-		Description: "By the configuration in force at this replica and the nodes in its cache. Operators only.",
+		Description: "By the configuration in force at this replica and the nodes in its cache.",
 	}, r.listPools)
 	huma.Register(r, huma.Operation{
 		OperationID: "get-pool", Method: http.MethodGet, Path: "/v1/pools/{id}", Tags: []string{"config"},
-		Summary: "Read a pool", Description: "With its members, page by page. Operators only.",
+		Summary: "Read a pool", Description: "With its members, page by page.",
 	}, r.getPool)
 }
 

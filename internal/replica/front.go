@@ -62,8 +62,11 @@ func newFront(cfg config.Replica, f *fleet, d *dispatch.Dispatcher, present *pre
 		TLS: own, Gatherer: served, Registerer: reg,
 		TracerProvider: conn.tracing.Provider(), Logger: log.Named("api"),
 	}
-	if door != nil && door.listener == nil {
-		deps.Gateway = door.handler
+	if door != nil {
+		deps.GatewayTokens = door.listTokens
+		if door.listener == nil {
+			deps.Gateway = door.handler
+		}
 	}
 	server := api.New(api.Config{
 		Listen: cfg.Listen, Replica: cfg.ReplicaID, Version: version.String(),

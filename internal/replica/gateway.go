@@ -75,6 +75,17 @@ func openTokens(cfg config.Replica, auth *identity.Authenticator, log *zap.Logge
 	return tokens, nil
 }
 
+// listTokens returns the tokens of nodes, and the first problems of their file.
+func (d *door) listTokens() (all []api.TokenStatus, problems []string) {
+	for _, t := range d.tokens.All() {
+		all = append(all, api.TokenStatus{
+			Source: api.GatewaySource, Name: t.Name, Nodes: t.Line.Nodes, ExpiresMS: api.Millis(t.Expires),
+			LastSeenMS: api.Millis(t.Seen),
+		})
+	}
+	return all, d.tokens.Problems()
+}
+
 // CheckFiles returns the errors in a valid configuration that a start would find without asking a
 // server. It reads the files that cfg names.
 func CheckFiles(cfg config.Replica) error {

@@ -26,6 +26,9 @@ import (
 // single read may find a half-written file, and would end the sessions of the other half.
 const look = 500 * time.Millisecond
 
+// maxTold bounds what Problems returns.
+const maxTold = 100
+
 // Head holds what every token has.
 type Head struct {
 	// Name is the owner. Several tokens may have one name, so that a secret can be changed.
@@ -59,9 +62,10 @@ type File[L any] struct {
 	cfg    Config[L]
 	tokens atomic.Pointer[map[[sha256.Size]byte]*token[L]]
 	// problem is what Ready says; nil if there is nothing to say. problems counts bad items, and
-	// a file that cannot be used.
+	// a file that cannot be used. told has the first of them.
 	problem  atomic.Pointer[string]
 	problems atomic.Int64
+	told     atomic.Pointer[[]string]
 
 	// The fields from here on belong to poll, which never runs twice at a time.
 	data, seen []byte // what was taken or refused last; what the last look found
@@ -157,10 +161,44 @@ func (f *File[L]) Find(secret string) (L, bool) { return f.Get(sha256.Sum256([]b
 // Get returns the token with this digest; false if it is unknown or has expired.
 func (f *File[L]) Get(digest [sha256.Size]byte) (line L, ok bool) {
 	t := (*f.tokens.Load())[digest]
-	if t == nil || t.expired(time.Now()) {
+	now := time.Now()
+	if t == nil || t.expired(now) {
 		return line, false
 	}
+	if second := now.Unix(); t.seen.Load() != second { // callers of one token do not fight for it
+		t.seen.Store(second)
+	}
 	return t.line, true
+}
+
+// Listed is a token as its file has it.
+type Listed[L any] struct {
+	Head
+	Line L
+	// Seen is the second when Get returned it last; zero: not since the file was opened.
+	Seen time.Time
+}
+
+// All returns the tokens of the file, in no order, also expired ones.
+func (f *File[L]) All() []Listed[L] {
+	tokens := *f.tokens.Load()
+	all := make([]Listed[L], 0, len(tokens))
+	for _, t := range tokens {
+		one := Listed[L]{Head: t.Head, Line: t.line}
+		if second := t.seen.Load(); second != 0 {
+			one.Seen = time.Unix(second, 0)
+		}
+		all = append(all, one)
+	}
+	return all
+}
+
+// Problems returns the first 100 things that are wrong with the file.
+func (f *File[L]) Problems() []string {
+	if told := f.told.Load(); told != nil {
+		return *told
+	}
+	return nil
 }
 
 // Lists reports whether there is a token with this digest, even an expired one.
@@ -196,7 +234,7 @@ func (f *File[L]) poll(now time.Time) {
 	case err != nil:
 		if err.Error() != f.unreadable {
 			f.unreadable = err.Error()
-			f.refuse(1, err)
+			f.refuse(err, []string{err.Error()}, 1)
 		}
 	case !bytes.Equal(data, f.seen):
 		f.seen = data
@@ -217,13 +255,14 @@ func (f *File[L]) poll(now time.Time) {
 	f.looked = now
 }
 
-// refuse tells of a problem.
-func (f *File[L]) refuse(problems int, err error) {
+// refuse tells of problems. err sums up what the first of them are.
+func (f *File[L]) refuse(err error, first []string, problems int) {
 	text := f.cfg.Name + " " + err.Error()
 	if f.cfg.Unnumbered {
 		text = f.cfg.Name + ": " + err.Error()
 	}
 	f.problem.Store(&text)
+	f.told.Store(&first)
 	f.problems.Store(int64(problems))
 	f.cfg.Log.Error(f.cfg.Event+".tokens_refused", zap.String("file", f.cfg.Name), zap.Error(err))
 }
@@ -245,7 +284,7 @@ func (f *File[L]) take(data []byte) error {
 	}
 	if err != nil {
 		f.slipped = false // the parts are older than the problem
-		f.refuse(1, err)
+		f.refuse(err, []string{err.Error()}, 1)
 		return fmt.Errorf("%w, and %w", err, errUnusable)
 	}
 	f.parts = parts
@@ -267,22 +306,34 @@ func (f *File[L]) collectAgain() {
 
 // use replaces the tokens. It returns an error that tells of the slips.
 func (f *File[L]) use(tokens map[[sha256.Size]byte]*token[L], slips []slip) error {
+	before := *f.tokens.Load()
+	for digest, t := range tokens {
+		if old := before[digest]; old != nil && old != t {
+			t.seen.Store(old.seen.Load())
+		}
+	}
 	f.tokens.Store(&tokens)
 	f.slipped = len(slips) > 0
 	if !f.slipped {
 		f.problem.Store(nil)
+		f.told.Store(nil)
 		f.problems.Store(0)
 		return nil
 	}
-	err := f.told(slips[0])
+	var first []string
+	for _, s := range slips[:min(len(slips), maxTold)] {
+		first = append(first, f.placed(s).Error())
+	}
+	err := f.placed(slips[0])
 	if more := len(slips) - 1; more > 0 {
 		err = fmt.Errorf("%w (and %d more)", err, more)
 	}
-	f.refuse(len(slips), err)
+	f.refuse(err, first, len(slips))
 	return err
 }
 
-func (f *File[L]) told(s slip) error {
+// placed returns what is wrong with a line, with its number if the author knows it.
+func (f *File[L]) placed(s slip) error {
 	if f.cfg.Unnumbered {
 		return s.err
 	}

@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"go.yaml.in/yaml/v3"
@@ -40,7 +41,8 @@ type slip struct {
 type token[L any] struct {
 	Head
 	line  L
-	place int // the line in its part, from 1
+	place int          // the line in its part, from 1
+	seen  atomic.Int64 // when Get returned it last, in seconds since 1970; 0: never
 }
 
 // split cuts a file before each line that begins an item, and parses only the parts that differ from
@@ -113,7 +115,7 @@ func parsePart[L any](text []byte, parse func(*yaml.Node) (L, Head, error)) (p p
 			p.slips = append(p.slips, slip{entry.Line, err})
 			continue
 		}
-		p.tokens = append(p.tokens, &token[L]{head, line, entry.Line})
+		p.tokens = append(p.tokens, &token[L]{Head: head, line: line, place: entry.Line})
 	}
 	return p
 }

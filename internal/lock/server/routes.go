@@ -138,23 +138,23 @@ func (r *routes) register() {
 	tags := []string{"locks"}
 	huma.Register(r, huma.Operation{
 		OperationID: "list-locks", Method: http.MethodGet, Path: locksPath, Tags: tags,
-		Summary: "List locks that are taken", Description: "It looks at all keys of the store, page by page. Operators only.",
+		Summary: "List locks that are taken", Description: "It looks at all keys of the store, page by page.",
 	}, r.list)
 	huma.Register(r, huma.Operation{
 		OperationID: "get-lock", Method: http.MethodGet, Path: locksPath + "/{key}", Tags: tags,
 		Summary:     "Show a lock and who waits for it",
-		Description: "Every name names a lock, which may be free. Operators only.",
+		Description: "Every name names a lock, which may be free.",
 	}, r.get)
 	huma.Register(r, huma.Operation{
 		OperationID: "revoke-lock", Method: http.MethodPost, Path: locksPath + "/{key}/revoke", Tags: tags,
 		Summary: "Take a lock from its holder",
 		Description: "The holder's context ends at its next check or renewal. The lock is free when the holder has given " +
 			"it back, or its lease is over. " +
-			"Each revocation is in the audit log. Admins only.",
+			"Each revocation is in the audit log.",
 	}, r.revoke)
 	huma.Register(r, huma.Operation{
 		OperationID: "list-lock-audit", Method: http.MethodGet, Path: auditPath, Tags: tags,
-		Summary: "List revocations of locks", Description: "Operators only.",
+		Summary: "List revocations of locks",
 	}, r.audit)
 }
 

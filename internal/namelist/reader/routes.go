@@ -85,7 +85,7 @@ func (r *Reader) Routes(router *api.Router) {
 	op := func(id, method, path, summary, text string) huma.Operation {
 		return huma.Operation{
 			OperationID: id, Method: method, Path: path, Tags: []string{"lists"}, Summary: summary,
-			Description: text + " For any valid token.",
+			Description: text + "",
 		}
 	}
 	huma.Register(to, op("list-marks", http.MethodPost, marksPath, "Compare many lists", "What they are at; with wait_ms, once one differs from what the caller knows."), to.marks)

@@ -54,7 +54,7 @@ func (r *routes) register() {
 	op := func(id, method, path, summary, text string) huma.Operation {
 		return huma.Operation{
 			OperationID: id, Method: method, Path: path, Tags: []string{"lists"}, Summary: summary,
-			Description: text + " Operators only.",
+			Description: text,
 		}
 	}
 	slow := func(o huma.Operation) huma.Operation {

@@ -46,7 +46,7 @@ func (r *routes) registerNodes() {
 	huma.Register(r, huma.Operation{
 		OperationID: "list-node-services", Method: http.MethodGet, Path: nodeServicesPath, Tags: []string{"registry"},
 		Summary:     "List the services that nodes offer",
-		Description: "From this replica's picture of the fleet, without a call to the store. Operators only.",
+		Description: "From this replica's picture of the fleet, without a call to the store.",
 	}, r.nodeServices)
 }
 

@@ -85,22 +85,21 @@ func (r *routes) register() {
 	op := func(id, method, path, summary, text string) huma.Operation {
 		return huma.Operation{OperationID: id, Method: method, Path: path, Tags: tags, Summary: summary, Description: text}
 	}
-	huma.Register(r, op("list-services", http.MethodGet, servicesPath, "List services", "In the order of their names. Operators only."), r.listServices)
-	huma.Register(r, op("get-service", http.MethodGet, servicePath, "Show a service", "Also one that has no instance. Operators only."), r.getService)
-	huma.Register(r, op("list-instances", http.MethodGet, listPath, "List the instances of a service", "All of them, healthy or not. Operators only."), r.listInstances)
-	huma.Register(r, op("get-instance", http.MethodGet, instancePath, "Show an instance", "Operators only."), r.getInstance)
-	huma.Register(r, op("get-instance-metrics", http.MethodGet, instancePath+"/metrics", "Show the figures of an instance", "Operators only."), r.getMetrics)
-	huma.Register(r, op("get-registry-health", http.MethodGet, adminPath+"/health", "Show which services are not well", "Those with silent instances, failed checks, a guard, or no instance. Operators only."), r.health)
-	huma.Register(r, op("get-service-health", http.MethodGet, servicePath+"/health", "Show which instances are not well, and why", "Operators only."), r.serviceHealth)
+	huma.Register(r, op("list-services", http.MethodGet, servicesPath, "List services", "In the order of their names."), r.listServices)
+	huma.Register(r, op("get-service", http.MethodGet, servicePath, "Show a service", "Also one that has no instance."), r.getService)
+	huma.Register(r, op("list-instances", http.MethodGet, listPath, "List the instances of a service", "All of them, healthy or not."), r.listInstances)
+	huma.Register(r, op("get-instance", http.MethodGet, instancePath, "Show an instance", ""), r.getInstance)
+	huma.Register(r, op("get-instance-metrics", http.MethodGet, instancePath+"/metrics", "Show the figures of an instance", ""), r.getMetrics)
+	huma.Register(r, op("get-registry-health", http.MethodGet, adminPath+"/health", "Show which services are not well", "Those with silent instances, failed checks, a guard, or no instance."), r.health)
+	huma.Register(r, op("get-service-health", http.MethodGet, servicePath+"/health", "Show which instances are not well, and why", ""), r.serviceHealth)
 	huma.Register(r, op("override-instance", http.MethodPut, overridePath, "Set weight, enabled or draining of an instance",
-		"It stays until it is taken back or ends, also while the instance restarts. A second one replaces the first. "+
-			"Operators only."), r.putOverride)
-	huma.Register(r, op("reset-instance", http.MethodDelete, overridePath, "Take back an operator's word", "Operators only."), r.deleteOverride)
-	huma.Register(r, op("set-cleanup", http.MethodPut, servicePath+"/cleanup", "Set when silent instances are removed", "Operators only."), r.putCleanup)
-	huma.Register(r, op("register-persistent", http.MethodPost, listPath, "Register a persistent instance", "It sends no heartbeats and stays until it is deleted. Operators only."), r.postInstance)
-	huma.Register(r, op("remove-instance", http.MethodDelete, instancePath, "Remove an instance", "An ephemeral one whose provider lives registers again. Operators only."), r.deleteInstance)
-	huma.Register(r, op("list-replicas", http.MethodGet, replicasPath, "List the replicas", "For any valid token: where else the same can be had."), r.replicas)
-	huma.Register(r, op("discover", http.MethodGet, discoverPath, "Find the healthy instances of a service", "For any valid token, and for programs that have no package of the registry."), r.discover)
+		"It stays until it is taken back or ends, also while the instance restarts. A second one replaces the first."), r.putOverride)
+	huma.Register(r, op("reset-instance", http.MethodDelete, overridePath, "Take back an operator's word", ""), r.deleteOverride)
+	huma.Register(r, op("set-cleanup", http.MethodPut, servicePath+"/cleanup", "Set when silent instances are removed", ""), r.putCleanup)
+	huma.Register(r, op("register-persistent", http.MethodPost, listPath, "Register a persistent instance", "It sends no heartbeats and stays until it is deleted."), r.postInstance)
+	huma.Register(r, op("remove-instance", http.MethodDelete, instancePath, "Remove an instance", "An ephemeral one whose provider lives registers again."), r.deleteInstance)
+	huma.Register(r, op("list-replicas", http.MethodGet, replicasPath, "List the replicas", "Where else the same can be had."), r.replicas)
+	huma.Register(r, op("discover", http.MethodGet, discoverPath, "Find the healthy instances of a service", "For programs that have no package of the registry."), r.discover)
 }
 
 // handle handles a request, and bounds it.

@@ -138,18 +138,16 @@ func (r *routes) registerConfigs() {
 			OperationID: id, Method: method, Path: path, Tags: []string{"registry"}, Summary: summary, Description: text,
 		}
 	}
-	huma.Register(r, op("list-config-documents", http.MethodGet, configsPath, "List configuration documents", "In the order of their names. Operators only."), r.listDocuments)
-	huma.Register(r, op("get-config-document", http.MethodGet, configPath, "Read a configuration document", "Operators only."), r.getDocument)
-	huma.Register(r, op("list-config-document-versions", http.MethodGet, configPath+"/history", "List the versions of a configuration document",
-		"Operators only."), r.documentHistory)
-	huma.Register(r, op("diff-config-document", http.MethodGet, configPath+"/diff", "Compare two versions of a configuration document", "Operators only."), r.documentDiff)
+	huma.Register(r, op("list-config-documents", http.MethodGet, configsPath, "List configuration documents", "In the order of their names."), r.listDocuments)
+	huma.Register(r, op("get-config-document", http.MethodGet, configPath, "Read a configuration document", ""), r.getDocument)
+	huma.Register(r, op("list-config-document-versions", http.MethodGet, configPath+"/history", "List the versions of a configuration document", ""), r.documentHistory)
+	huma.Register(r, op("diff-config-document", http.MethodGet, configPath+"/diff", "Compare two versions of a configuration document", ""), r.documentDiff)
 	huma.Register(r, op("put-config-document", http.MethodPut, configPath, "Write a configuration document",
-		"Content that is the newest already is no new version. Operators only."), r.putDocument)
-	huma.Register(r, op("rollback-config-document", http.MethodPost, configPath+"/rollback", "Write an old version of a configuration document as the newest",
-		"Operators only."), r.rollbackDocument)
-	huma.Register(r, op("delete-config-document", http.MethodDelete, configPath, "Delete a configuration document with its history", "Operators only."), r.deleteDocument)
+		"Content that is the newest already is no new version."), r.putDocument)
+	huma.Register(r, op("rollback-config-document", http.MethodPost, configPath+"/rollback", "Write an old version of a configuration document as the newest", ""), r.rollbackDocument)
+	huma.Register(r, op("delete-config-document", http.MethodDelete, configPath, "Delete a configuration document with its history", ""), r.deleteDocument)
 	huma.Register(r, op("read-document", http.MethodGet, documentPath, "Read a configuration document, or wait for another version",
-		"For any valid token, and for programs that have no package of the registry."), r.readDocument)
+		"For programs that have no package of the registry."), r.readDocument)
 }
 
 func shownVersion(v *registry.DocumentVersion) ConfigDocumentVersion {

@@ -54,7 +54,7 @@ func routesOf(b *Bridge) api.Routes {
 				OperationID: id, Method: method, Path: path, Tags: []string{"registry"}, Summary: summary, Description: text,
 			}
 		}
-		huma.Register(r, op("get-migration", http.MethodGet, Path, "Show how far the migration from version 1 is", "Operators only."),
+		huma.Register(r, op("get-migration", http.MethodGet, Path, "Show how far the migration from version 1 is", ""),
 			func(ctx context.Context, _ *struct{}) (*output[Migration], error) {
 				return handle(ctx, r, b, "migration", func(ctx context.Context) (out Migration, err error) {
 					out.WriteBack = b.cfg.WriteBack
@@ -63,8 +63,7 @@ func routesOf(b *Bridge) api.Routes {
 				})
 			})
 		huma.Register(r, op("finish-migration", http.MethodPost, Path+"/finish", "Finish the migration from version 1",
-			"Removes the copies and the keys of version 1. Refused while its providers beat, or instances are written back. "+
-				"Operators only."),
+			"Removes the copies and the keys of version 1. Refused while its providers beat, or instances are written back."),
 			func(ctx context.Context, _ *struct{}) (*output[Finished], error) {
 				return handle(ctx, r, b, "finish the migration", func(ctx context.Context) (out Finished, err error) {
 					out.Services, err = b.Finish(ctx)

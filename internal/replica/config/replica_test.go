@@ -107,7 +107,7 @@ func TestReplicaRefuses(t *testing.T) {
 		"token file is a folder":  {"tokens: [{token_file: " + dir + ", tenant: a}]", `tokens[0].token_file is "` + dir + `", which cannot be read: is a directory`},
 		"token file empty":        {"tokens: [{token_file: " + empty + ", tenant: a}]", `tokens[0].token_file is "` + empty + `", which is empty, expected a file that holds the token`},
 		"token with space":        {"tokens: [{token: 'hid den', tenant: a}]", `tokens[0].token cannot be sent in a header, expected at most 512 letters, digits and punctuation, without spaces`},
-		"token twice":             {"tokens: [{token: hidden, tenant: a}, {token: hidden, tenant: b}]", `tokens[1].token is the same as that of tokens[0], expected each token once`},
+		"token twice":             {"tokens: [{token: hidden, tenant: a}, {token: hidden, tenant: b}]", `tokens[1].token is also the token of tokens[0], expected each token once`},
 		"tenant missing":          {"tokens: [{token: hidden}]", `tokens[0].tenant is 0 characters long, expected 1 to 64 characters of A-Z a-z 0-9 . _ -, beginning with a letter or digit`},
 		"oidc without issuer":     {"auth: {oidc: {audience: x}}", `auth.oidc.issuer is missing, expected the URL of the provider that signs tokens`},
 		"oidc plain":              {"auth: {oidc: {issuer: 'http://id.example.com', audience: x, roles: {a: client}}}", `auth.oidc.issuer is "http://id.example.com", expected a URL such as https://id.example.com`},

@@ -246,7 +246,7 @@ func (r *Replica) validateTokens(p *Problems) {
 			)
 		}
 		if first, ok := seen[t.Token]; ok && t.Token != "" {
-			p.Addf(at+".token", "is the same as that of tokens[%d], expected each token once", first)
+			p.Addf(at+".token", "is also the token of tokens[%d], expected each token once", first)
 		} else {
 			seen[t.Token] = i
 		}

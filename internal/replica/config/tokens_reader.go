@@ -21,8 +21,8 @@ type tokensReader struct {
 // TokensReader returns a function that reads the tokens of a configuration again, which were read
 // from opts. While the file of the configuration is as before, the function reads only the files
 // that tokens name. It leaves out the tokens that cannot be used, and returns everything that is
-// wrong with the configuration. The error tells why it has no tokens to read at all. The function
-// is for one goroutine.
+// wrong with the configuration. The error is about a configuration whose tokens cannot be read at
+// all. The function is for one goroutine.
 func TokensReader(tokens []Token, opts Options) func() ([]Token, Problems, error) {
 	r := &tokensReader{opts: opts, read: stampOf(opts.File), tokens: slices.Clone(tokens), secrets: map[string]string{}}
 	for _, t := range tokens {
