@@ -113,7 +113,7 @@ func (r *routes) registerChains() {
 	op := func(id, method, path, summary, text string) huma.Operation {
 		return huma.Operation{
 			OperationID: id, Method: method, Path: path, Tags: []string{"chains"}, Summary: summary,
-			Description: text + " Operators only.",
+			Description: text,
 		}
 	}
 	huma.Register(r, op("list-chains", http.MethodGet, chainsPath, "List the chains", "In the order of their names."), r.chains)
