@@ -36,6 +36,7 @@ DOCKER_MODULE := internal/testing/redistest/docker
 PEERS := bench/peers/asynq bench/peers/etcd bench/peers/machinery bench/peers/nats bench/peers/river
 E2E := test/e2e
 FAULTS := test/faults
+OPENFEATURE := namelist/openfeature
 TOOL := $(GO) tool -modfile=$(CURDIR)/tools/go.mod
 
 .PHONY: help
@@ -85,6 +86,7 @@ vet: ## go vet, in each Go module of the product (lint-peers: of the others)
 	cd $(DOCKER_MODULE) && $(GO) vet ./...
 	cd $(E2E) && $(GO) vet ./...
 	cd $(FAULTS) && $(GO) vet ./...
+	cd $(OPENFEATURE) && $(GO) vet ./...
 
 # The longest packages first, so that both processors have work until the end. Tests wait most of the time, so four of a
 # package run at once. Benchmarks apart: for them go runs one package after the other, and the race detector would only
@@ -97,6 +99,7 @@ race: ## all Go tests, unit and integration, with the race detector, but those o
 		$$(grep -v -e '/internal/cell$$' -e '/internal/dispatch$$' -e '/worker$$' <<<"$$packages")
 	FREESLOT_TEST_STORE=gateway $(GO) test -race -vet=off -count=1 -timeout $(TEST_TIMEOUT) -parallel 4 $(TEST_ARGS) ./worker
 	$(GO) test -C bench -vet=off -timeout $(TEST_TIMEOUT) $(TEST_ARGS) ./...
+	$(GO) test -C $(OPENFEATURE) -race -vet=off -timeout $(TEST_TIMEOUT) $(TEST_ARGS) ./...
 	@mkdir -p .dev
 	packages="$$(grep -rl --exclude-dir=.dev --include='*_test.go' '^func Benchmark' . | xargs dirname | sort -u)"; \
 	$(GO) test -timeout $(TEST_TIMEOUT) -vet=off -run '^$$' -bench . -benchtime 1x $$packages >.dev/benchmarks.log || { cat .dev/benchmarks.log >&2; exit 1; }
@@ -251,6 +254,7 @@ lint: ## golangci-lint, in each Go module of the product (the first run builds i
 	cd $(DOCKER_MODULE) && $(TOOL) golangci-lint run ./...
 	cd $(E2E) && $(TOOL) golangci-lint run ./...
 	cd $(FAULTS) && $(TOOL) golangci-lint run ./...
+	cd $(OPENFEATURE) && $(TOOL) golangci-lint run ./...
 
 .PHONY: lint-peers
 lint-peers: ## golangci-lint, in the modules of the peers of the benchmarks
@@ -263,6 +267,7 @@ fmt: ## format the Go code as lint wants it
 	cd $(DOCKER_MODULE) && $(TOOL) golangci-lint fmt ./...
 	cd $(E2E) && $(TOOL) golangci-lint fmt ./...
 	cd $(FAULTS) && $(TOOL) golangci-lint fmt ./...
+	cd $(OPENFEATURE) && $(TOOL) golangci-lint fmt ./...
 	@for peer in $(PEERS); do (cd $$peer && $(TOOL) golangci-lint fmt ./...) || exit 1; done
 
 .PHONY: tidy
@@ -272,6 +277,7 @@ tidy: ## go mod tidy, in each Go module
 	cd $(DOCKER_MODULE) && $(GO) mod tidy
 	cd $(E2E) && $(GO) mod tidy
 	cd $(FAULTS) && $(GO) mod tidy
+	cd $(OPENFEATURE) && $(GO) mod tidy
 	@for peer in $(PEERS); do (cd $$peer && $(GO) mod tidy) || exit 1; done
 	cd tools && $(GO) mod tidy
 

@@ -32,6 +32,8 @@ type ChainStatus struct {
 	Reason ChainReason
 	// Version is the version that decides. Revision changes with every change of the chain.
 	Version, Revision int64
+	// Rules counts the rules of Version.
+	Rules int
 	// Shadow is true if another document is evaluated beside Version.
 	Shadow bool
 	// AsOf is when the chain was last known to be at Revision, by this process' clock. Stale is true
@@ -134,8 +136,9 @@ func (c *Chain) decide(ctx context.Context, state *chainState, asking chain.List
 	}
 	d := state.serving.chain.Evaluate(ctx, chain.Env{Lists: asking}, chain.Subject(s))
 	out = Decision{
-		Outcome: Outcome(d.Result), Variant: d.Variant, Value: d.Value, Rule: d.Rule, Reason: ChainReason(d.Reason),
-		Doubt: Doubt(d.Doubt), Stale: d.Stale || state.status.Stale, Version: d.Version, asked: d.Asked,
+		Outcome: Outcome(d.Result), Variant: d.Variant, Value: d.Value, Rule: d.Rule, Kind: string(d.Kind),
+		Reason: ChainReason(d.Reason),
+		Doubt:  Doubt(d.Doubt), Stale: d.Stale || state.status.Stale, Version: d.Version, asked: d.Asked,
 	}
 	if state.shadow.chain != nil {
 		c.compare(state, &d, s)

@@ -104,7 +104,7 @@ func (v *chainView) stateOf(r *lists.ChainRecord, open func(string) *List) (s ch
 		s.status.Reason = ChainReasonFormat
 		return s
 	}
-	s.record = r
+	s.record, s.status.Rules = r, len(s.serving.chain.RuleNames())
 	s.shadow, s.status.Shadow = rules(r.Shadow, 0, open)
 	return s
 }

@@ -84,10 +84,13 @@ type Decision struct {
 	// none. Decisions share it, so do not change it.
 	Variant string
 	Value   json.RawMessage
-	// Rule is the name of the rule that decided; empty for the default.
+	// Rule is the name of the rule that decided, and Kind its kind: in, expression, percentage or
+	// window. Both are empty for the default.
 	Rule   string
+	Kind   string
 	Reason ChainReason
-	// Doubt names the first rule that was unknown, also if the decision went on behind it.
+	// Doubt is about the rule that decided, if that was unknown, else about the first rule that was
+	// unknown and skipped.
 	Doubt Doubt
 	// Stale is true if no news came for three seconds of the chain, or of a list that was asked.
 	Stale bool

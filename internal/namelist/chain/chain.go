@@ -65,7 +65,8 @@ func (c *Chain) Evaluate(ctx context.Context, env Env, s Subject) (d Decision) {
 	}
 	for i := range c.rules {
 		r := &c.rules[i]
-		is := c.holds(ctx, &env, &s, r, &d)
+		var doubt Doubt
+		is := c.holds(ctx, &env, &s, r, &d, &doubt)
 		if r.negate {
 			is = is.not()
 		}
@@ -74,53 +75,50 @@ func (c *Chain) Evaluate(ctx context.Context, env Env, s Subject) (d Decision) {
 		}
 		reason := ReasonRule
 		if is == Unknown {
+			if d.Doubt.Rule == "" || r.unknown != Skip {
+				d.Doubt = doubt
+			}
 			if r.unknown == Skip {
 				continue
 			}
 			if r.unknown == Stop {
-				d.Rule, d.Index, d.Reason = r.name, i, ReasonStopped
+				d.decide(&outcome{}, r, i, ReasonStopped)
 				return d
 			}
 			is, reason = True, ReasonUnknownMatch
 		}
 		if is == True && r.outcome.result != Undecided {
-			d.decide(&r.outcome, r.name, i, reason)
+			d.decide(&r.outcome, r, i, reason)
 			return d
 		}
 	}
-	d.decide(&c.def, "", len(c.rules), ReasonDefault)
+	d.decide(&c.def, &rule{}, len(c.rules), ReasonDefault)
 	return d
 }
 
-func (d *Decision) decide(o *outcome, rule string, index int, reason Reason) {
+func (d *Decision) decide(o *outcome, by *rule, index int, reason Reason) {
 	d.Result, d.Variant, d.Value = o.result, o.variant, o.value
-	d.Rule, d.Index, d.Reason = rule, index, reason
+	d.Rule, d.Kind, d.Index, d.Reason = by.name, by.kind, index, reason
 }
 
-// doubt notes the first condition that is unknown.
-func (d *Decision) doubt(doubt Doubt) Truth {
-	if d.Doubt.Rule == "" {
-		d.Doubt = doubt
-	}
-	return Unknown
-}
-
-// holds returns the truth of a rule's condition, before it is negated.
-func (c *Chain) holds(ctx context.Context, env *Env, s *Subject, r *rule, d *Decision) Truth {
+// holds returns the truth of a rule's condition, before it is negated. If that is Unknown, it fills
+// in doubt.
+func (c *Chain) holds(ctx context.Context, env *Env, s *Subject, r *rule, d *Decision, doubt *Doubt) Truth {
 	switch r.kind {
 	case Window:
 		return truth(r.window.has(env.Now))
 	case Expression:
 		is, attribute, why := r.expression.holds(s)
 		if is == Unknown {
-			return d.doubt(Doubt{Rule: r.name, Attribute: attribute, Why: why})
+			*doubt = Doubt{Rule: r.name, Attribute: attribute, Why: why}
 		}
 		return is
 	}
 	text, why := r.attribute.text(s)
 	switch {
 	case why != "":
-		return d.doubt(Doubt{Rule: r.name, Attribute: r.attribute.name, Why: why})
+		*doubt = Doubt{Rule: r.name, Attribute: r.attribute.name, Why: why}
+		return Unknown
 	case r.kind == Percentage:
 		return truth(Bucket(r.salt, text) < r.below)
 	}
@@ -128,7 +126,7 @@ func (c *Chain) holds(ctx context.Context, env *Env, s *Subject, r *rule, d *Dec
 	d.Stale = d.Stale || m.Stale
 	d.Asked.add(ListVersion{List: c.lists[r.list], Version: m.Version, Revision: m.Revision})
 	if m.Truth == Unknown {
-		return d.doubt(Doubt{Rule: r.name, List: c.lists[r.list], Why: m.Why})
+		*doubt = Doubt{Rule: r.name, List: c.lists[r.list], Why: m.Why}
 	}
 	return m.Truth
 }

@@ -141,12 +141,14 @@ type Decision struct {
 	// is shared, so do not change it.
 	Variant string
 	Value   json.RawMessage
-	// Rule is the rule that decided; empty for the default. Index is its index; the number of rules
-	// for the default, and -1 without a document.
+	// Rule is the rule that decided, and Kind its kind; both are empty for the default. Index is its
+	// index, the number of rules for the default.
 	Rule   string
+	Kind   Kind
 	Index  int
 	Reason Reason
-	// Doubt is the first condition on the way that was unknown, also if its rule says skip.
+	// Doubt is the condition of the rule that decided, if that was unknown, else the first one that
+	// was unknown and skipped.
 	Doubt Doubt
 	// Stale is true if a list that was asked may have changed since.
 	Stale bool

@@ -11,8 +11,8 @@ import (
 // Change is one difference between two documents. Before is nil for what is added, After for what
 // is removed. Both are JSON.
 type Change struct {
-	// Field is the path of what differs, such as attributes.age, rules.canary.percent, rules
-	// (their order) or default.
+	// Field is the path of the difference: attributes.age, rules.canary.percent, default, or rules
+	// for their order.
 	Field  string          `json:"field"`
 	Before json.RawMessage `json:"before,omitempty"`
 	After  json.RawMessage `json:"after,omitempty"`

@@ -1,5 +1,5 @@
-// Package chain decides what a subject gets: an ordered document of rules, of which the first one
-// that matches decides. It has no I/O and no clock of its own. Lists are asked by an interface.
+// Package chain decides for a subject by an ordered document of rules: the first rule that matches
+// decides. It has no I/O and no clock of its own. Lists are asked by an interface.
 //
 //   - Parse reads a document and names every bad field; Encode writes the canonical form.
 //   - Compile makes a Chain of a document; Evaluate decides for a subject.

@@ -76,8 +76,8 @@ type Rule struct {
 
 	Expression string `json:"expression,omitzero"`
 
-	// Percent is the share of Percentage, 0 to 100 in steps of 0.01. Salt parts its buckets from
-	// those of other rules; empty means the chain's name.
+	// Percent is the share of Percentage, 0 to 100 in steps of 0.01. Rules with another Salt have
+	// other buckets; empty means the chain's name.
 	Percent *float64 `json:"percent,omitempty"`
 	Salt    string   `json:"salt,omitzero"`
 
