@@ -66,6 +66,8 @@ type Access struct {
 	// Username is the user to connect as, unless the URL names one. PasswordFile holds the
 	// password; it is read at each new connection.
 	Username, PasswordFile string
+	// SentinelUsername and SentinelPasswordFile are the same for sentinels.
+	SentinelUsername, SentinelPasswordFile string
 	// CAFile holds the certificates, in PEM, of the authorities that may sign the servers'
 	// certificates; empty means the authorities that the system trusts. CertFile and KeyFile are
 	// this process' own certificate and key, for servers that ask for one. ServerName is the name
@@ -76,6 +78,7 @@ type Access struct {
 func (a Access) redis() redisclient.Access {
 	return redisclient.Access{
 		Username: a.Username, PasswordFile: a.PasswordFile,
+		SentinelUsername: a.SentinelUsername, SentinelPasswordFile: a.SentinelPasswordFile,
 		TLS: redisclient.TLS{CAFile: a.CAFile, CertFile: a.CertFile, KeyFile: a.KeyFile, ServerName: a.ServerName},
 	}
 }

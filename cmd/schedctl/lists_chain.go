@@ -22,6 +22,7 @@ type listsChainCmd struct {
 	Versions chainVersionsCmd `cmd:"" help:"List the versions of a chain."`
 	Diff     chainDiffCmd     `cmd:"" help:"Compare two versions of a chain."`
 	Rollback chainRollbackCmd `cmd:"" help:"Write an old version of a chain as the newest."`
+	Evaluate chainEvaluateCmd `cmd:"" help:"Ask what a chain decides for subjects."`
 	Shadow   chainShadowCmd   `cmd:"" help:"Evaluate a document beside the version that serves. Differences are counted, and decide nothing."`
 	Rm       chainRmCmd       `cmd:"" help:"Delete a chain with its history. It decides unknown from then on."`
 }
@@ -138,7 +139,8 @@ func (c *chainShowCmd) Run(a *app) error {
 
 type chainApplyCmd struct {
 	oneChain
-	File string `arg:"" help:"File with the document, JSON; - reads standard input."`
+	File   string `arg:"" help:"File with the document, JSON; - reads standard input."`
+	DryRun string `placeholder:"SAMPLE" help:"Change nothing, and say how many subjects of this file get another outcome. A line is a key, or JSON with key and attributes."`
 	chainChange
 }
 
@@ -147,6 +149,9 @@ func (c *chainApplyCmd) Run(a *app) error {
 	document, err := a.readDocument(c.File)
 	if err != nil {
 		return err
+	}
+	if c.DryRun != "" {
+		return c.compare(a, document)
 	}
 	seen, err := c.seen(a, c.Seen)
 	if err != nil {

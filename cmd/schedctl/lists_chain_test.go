@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+
+	"github.com/freeslot/freeslot/internal/testing/waittest"
 )
 
 // canaryChain is a document for a percentage of users and the list vip.
@@ -42,6 +44,22 @@ func TestListsChain(t *testing.T) {
 	ctl("diff", "canary", "--to", "1").expect(t, exitOK, "version 1 against version 0", `~ default: "" -> "allow"`)
 	ctl("diff", "canary", "--from", "2").expect(t, exitOK, "versions 2 and 2 are equal")
 
+	l.ctl(t, "lists", "import", "vip", listFile(t, "vip.txt", "tester\n"), "--switch").expect(t, exitOK)
+	waittest.Until(t, "the replica's copy of the list", func() bool {
+		return strings.Contains(ctl("evaluate", "canary", "tester").out, "variant: new")
+	})
+	ctl("evaluate", "canary", "tester", "--attr", "age=18", "--file", listFile(t, "s.txt", "user-1\n{\"key\": \"user-2\"}\n")).
+		expect(t, exitOK, `tester  variant: new  {"pool":"b"}  testers  rule`, "user-1", "user-2")
+	ctl("evaluate", "other", "a").expect(t, exitFailure, "not_found")
+	ctl("evaluate", "canary").expect(t, exitUsage, "name a key or --file")
+	sample := listFile(t, "sample.txt", "tester\n"+ids(1500))
+	ctl("apply", "canary", file(canaryChain(100, "vip")), "--dry-run", sample).expect(t, exitOK,
+		"against version 2 it changes the outcome of 1337 of 1501 subjects", "BEFORE  AFTER         SUBJECTS", "allow   variant: new  1337")
+	ctl("apply", "canary", file(canaryChain(10, "vip")), "--dry-run", sample).expect(t, exitOK, "changes the outcome of 0 of 1501 subjects")
+	ctl("apply", "fresh", file(strings.Replace(canaryChain(0, "vip"), `"canary"`, `"fresh"`, 1)), "--dry-run", sample).
+		expect(t, exitOK, "against no chain", "unknown  allow         1500")
+	ctl("show", "fresh").expect(t, exitFailure, "not_found")
+
 	ctl("shadow", "canary", file(canaryChain(20, "none"))).expect(t, exitFailure, "rules[0].list")
 	ctl("shadow", "canary", file(canaryChain(20, "vip"))).expect(t, exitOK, "chain canary has a shadow beside version 2")
 	ctl("show", "canary", "--shadow").expect(t, exitOK, `"percent": 20`)
@@ -56,5 +74,5 @@ func TestListsChain(t *testing.T) {
 	ctl("rm", "canary", "--seen", "1").expect(t, exitFailure, "conflict")
 	ctl("rm", "canary").expect(t, exitOK, "chain canary is deleted")
 	ctl("rm", "canary").expect(t, exitFailure, "not_found")
-	l.ctl(t, "lists", "rm", "vip").expect(t, exitOK)
+	l.ctl(t, "lists", "rm", "vip", "--force").expect(t, exitOK) // the replica is a client
 }

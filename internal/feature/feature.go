@@ -16,6 +16,7 @@ import (
 	"github.com/freeslot/freeslot/internal/cell"
 	"github.com/freeslot/freeslot/internal/dispatch"
 	"github.com/freeslot/freeslot/internal/finding"
+	"github.com/freeslot/freeslot/internal/namelist/own"
 	"github.com/freeslot/freeslot/internal/registry/centre"
 	"github.com/freeslot/freeslot/internal/replica/config"
 	"github.com/freeslot/freeslot/internal/script"
@@ -49,7 +50,9 @@ type Env struct {
 	Commands func(cell int) rueidis.Client
 	Nodes    *cache.Cache
 	Jobs     *dispatch.Dispatcher
-	Log      *zap.Logger
+	// Lists has the replica's own client of lists.
+	Lists *own.Lists
+	Log   *zap.Logger
 	// Metrics registers the feature's metrics.
 	Metrics prometheus.Registerer
 	// Probes holds further kinds of the registry's checks, by name.

@@ -175,6 +175,8 @@ var rights = map[string]row{
 	"list-chain-versions": see,
 	"get-chain-version":   see,
 	"diff-chain":          see,
+	"compare-chain":       see,
+	"evaluate-chain":      read,
 	"put-chain":           change,
 	"rollback-chain":      change,
 	"shadow-chain":        change,

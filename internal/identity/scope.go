@@ -28,13 +28,14 @@ var scoped = map[string]struct {
 	scope Scope
 	part  string
 }{
-	"list-changes":  {Lists, "list"},
-	"get-block":     {Lists, "list"},
-	"list-ids":      {Lists, "list"},
-	"check-list":    {Lists, "list"},
-	"get-chain":     {Lists, "chain"},
-	"discover":      {Services, "serviceName"},
-	"read-document": {Documents, "name"},
+	"list-changes":   {Lists, "list"},
+	"get-block":      {Lists, "list"},
+	"list-ids":       {Lists, "list"},
+	"check-list":     {Lists, "list"},
+	"get-chain":      {Lists, "chain"},
+	"evaluate-chain": {Lists, "chain"},
+	"discover":       {Services, "serviceName"},
+	"read-document":  {Documents, "name"},
 }
 
 // ScopeOf returns the scope that restricts a call, and the part of its path that has the name. It

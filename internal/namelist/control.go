@@ -309,15 +309,6 @@ func (c *Control) Unfreeze(ctx context.Context, list string) (Head, error) {
 // FinishDelete ends it, once list servers hold nothing of it.
 func (c *Control) Delete(ctx context.Context, list string, serving int64, force bool, by By) (Head, error) {
 	if !force {
-		live, _, err := c.Clients(ctx, list)
-		if err != nil {
-			return Head{}, err
-		}
-		if len(live) > 0 {
-			return Head{}, &freeslot.Error{Code: freeslot.CodeConflict, Message: fmt.Sprintf(
-				"delete is refused: list %s is used by %d live clients, the first is %s; force deletes it all the same", list,
-				len(live), live[0].ID)}
-		}
 		chains, err := c.askedBy(ctx, list)
 		if err != nil {
 			return Head{}, err
@@ -326,6 +317,15 @@ func (c *Control) Delete(ctx context.Context, list string, serving int64, force 
 			return Head{}, &freeslot.Error{Code: freeslot.CodeConflict, Message: fmt.Sprintf(
 				"delete is refused: list %s is asked by chain %s; force deletes it all the same", list,
 				strings.Join(chains, ", "))}
+		}
+		live, _, err := c.Clients(ctx, list)
+		if err != nil {
+			return Head{}, err
+		}
+		if len(live) > 0 {
+			return Head{}, &freeslot.Error{Code: freeslot.CodeConflict, Message: fmt.Sprintf(
+				"delete is refused: list %s is used by %d live clients, the first is %s; force deletes it all the same", list,
+				len(live), live[0].ID)}
 		}
 	}
 	return c.stop(ctx, "delete", list, serving, by, Deleting, func(r rule) bool { return r.remove })

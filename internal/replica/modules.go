@@ -9,6 +9,7 @@ import (
 
 	"github.com/freeslot/freeslot/internal/dispatch"
 	"github.com/freeslot/freeslot/internal/feature"
+	"github.com/freeslot/freeslot/internal/namelist/own"
 	"github.com/freeslot/freeslot/internal/presence"
 	"github.com/freeslot/freeslot/internal/replica/config"
 )
@@ -45,6 +46,9 @@ func (r *Replica) modules(conn *connections) fx.Option {
 		fx.Module("presence", fx.Provide(newPresence), fx.Invoke(func(hook feature.Hook, p *presence.Presence) {
 			hook(feature.Step{Start: r.join(p), Stop: p.Stop})
 		})),
+		fx.Module("own lists", fx.Provide(newLists), fx.Invoke(func(hook feature.Hook, l *own.Lists) {
+			hook(feature.Step{Stop: l.Stop})
+		})),
 		fx.Module("dispatcher", fx.Provide(newDispatcher), fx.Invoke(func(hook feature.Hook, d *dispatch.Dispatcher) {
 			r.jobs = d
 			hook(feature.Step{Start: d.Start, Stop: d.Stop})
@@ -56,16 +60,23 @@ func (r *Replica) modules(conn *connections) fx.Option {
 
 // newEnv returns what gives features their environment.
 func newEnv(r *Replica) func(
-	cfg config.Replica, f *fleet, d *dispatch.Dispatcher, conn *connections, log *zap.Logger, reg prometheus.Registerer,
+	cfg config.Replica, f *fleet, d *dispatch.Dispatcher, l *own.Lists, conn *connections, log *zap.Logger,
+	reg prometheus.Registerer,
 ) *feature.Env {
 	return func(
-		cfg config.Replica, f *fleet, d *dispatch.Dispatcher, conn *connections, log *zap.Logger, reg prometheus.Registerer,
+		cfg config.Replica, f *fleet, d *dispatch.Dispatcher, l *own.Lists, conn *connections, log *zap.Logger,
+		reg prometheus.Registerer,
 	) *feature.Env {
 		return &feature.Env{
 			Config: cfg, Cells: f.cells, Runners: f.cells.Runners(), Subscriber: conn.events.For, Commands: conn.commands.For,
-			Nodes: f.cache, Jobs: d, Log: log, Metrics: reg, Probes: r.probes,
+			Nodes: f.cache, Jobs: d, Lists: l, Log: log, Metrics: reg, Probes: r.probes,
 		}
 	}
+}
+
+// newLists makes the holder of the replica's own client of lists.
+func newLists(cfg config.Replica, log *zap.Logger) *own.Lists {
+	return own.New(cfg, log.Named("own_lists"))
 }
 
 // frontModules returns the listeners; none for a replica without them.

@@ -124,11 +124,17 @@ func (r *routes) registerChains() {
 	huma.Register(r, op("diff-chain", http.MethodGet, chainPath+"/diff", "Compare two versions of a chain", "Field by field."), r.diffChain)
 	huma.Register(r, op("rollback-chain", http.MethodPost, chainPath+"/rollback", "Write an old version of a chain as the newest", "If the lists that it asks still exist."), r.rollbackChain)
 	huma.Register(r, op("shadow-chain", http.MethodPost, chainPath+"/shadow", "Evaluate a document beside the version that serves", "Differences are counted, and decide nothing."), r.shadowChain)
+	huma.Register(r, op("compare-chain", http.MethodPost, chainPath+"/compare", "Say how decisions change with another document", "Of a sample of subjects. Nothing changes."), r.compareChain)
+	evaluate := op("evaluate-chain", http.MethodPost, chainPath+"/evaluate", "Ask what a chain decides", "For up to 1000 subjects.")
+	evaluate.Description = "For up to 1000 subjects, by this replica's copies of the lists. For any valid token."
+	huma.Register(r, evaluate, r.evaluateChain)
 	doc := r.OpenAPI()
 	doc.Tags = append(doc.Tags, &huma.Tag{Name: "chains"})
 	r.body(doc.Paths[chainPath].Put, reflect.TypeFor[ChainUpdate]())
 	r.body(doc.Paths[chainPath+"/rollback"].Post, reflect.TypeFor[ChainRollback]())
 	r.body(doc.Paths[chainPath+"/shadow"].Post, reflect.TypeFor[ChainUpdate]())
+	r.body(doc.Paths[chainPath+"/evaluate"].Post, reflect.TypeFor[EvaluateRequest]())
+	r.body(doc.Paths[chainPath+"/compare"].Post, reflect.TypeFor[CompareRequest]())
 }
 
 func (r *routes) chains(ctx context.Context, in *pageInput) (*output[ChainPage], error) {

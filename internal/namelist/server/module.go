@@ -65,7 +65,7 @@ func newPart(env *feature.Env) feature.Part {
 	}
 	return feature.Part{
 		Step:   feature.Step{Start: start, Stop: stop},
-		Routes: []api.Routes{routesOf(control, m, cfg.Advertise), readers.Routes},
+		Routes: []api.Routes{routesOf(control, m, env.Lists, cfg.Advertise), readers.Routes},
 	}
 }
 

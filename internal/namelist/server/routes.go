@@ -16,6 +16,7 @@ import (
 	"github.com/freeslot/freeslot/internal/namelist/filter"
 	"github.com/freeslot/freeslot/internal/namelist/form"
 	"github.com/freeslot/freeslot/internal/namelist/manage"
+	"github.com/freeslot/freeslot/internal/namelist/own"
 	"github.com/freeslot/freeslot/internal/namelist/version"
 )
 
@@ -39,12 +40,13 @@ type routes struct {
 	*api.Router
 	control *namelist.Control
 	manager *manage.Manager
+	own     *own.Lists
 	url     string
 }
 
-func routesOf(c *namelist.Control, m *manage.Manager, url string) api.Routes {
+func routesOf(c *namelist.Control, m *manage.Manager, own *own.Lists, url string) api.Routes {
 	return func(router *api.Router) {
-		r := &routes{router, c, m, url}
+		r := &routes{router, c, m, own, url}
 		r.LimitBody(uploadsPath, "body", manage.MaxChunk)
 		r.register()
 	}
