@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"maps"
+	"net/http"
 	"net/url"
 	"slices"
 	"sync"
@@ -21,10 +22,11 @@ var ErrClosed = errors.New("client is closed")
 
 // Client submits jobs over one connection, which it renews as needed.
 type Client struct {
-	opts   Options
-	urls   []*url.URL
-	log    *zap.Logger
-	tracer tracer
+	opts      Options
+	urls      []*url.URL
+	transport *http.Transport // nil unless the client made it
+	log       *zap.Logger
+	tracer    tracer
 
 	// ctx is the client's life: Close ends it.
 	ctx    context.Context
@@ -52,16 +54,22 @@ type Client struct {
 // Dial connects to a replica: "ws://127.0.0.1:7480", or with the path /v1/ws. Several URLs are
 // separated by commas; each is tried once in turn. ctx bounds only the call of Dial. The error
 // holds a *freeslot.Error (unauthenticated, permission_denied, overloaded or unavailable), or names
-// what is wrong with url.
+// what is wrong with url or a file of Options.TLS.
 func Dial(ctx context.Context, url string, opts Options) (*Client, error) {
 	urls, err := parseURLs(url)
 	if err != nil {
 		return nil, err
 	}
-	opts = opts.withDefaults()
+	transport, err := opts.transport(urls)
+	if err != nil {
+		return nil, err
+	}
+	if opts = opts.withDefaults(); transport != nil {
+		opts.HTTPClient = &http.Client{Transport: transport}
+	}
 	life, cancel := context.WithCancel(context.Background())
 	c := &Client{
-		opts: opts, urls: urls, log: opts.Logger, tracer: newTracer(opts.TracerProvider),
+		opts: opts, urls: urls, transport: transport, log: opts.Logger, tracer: newTracer(opts.TracerProvider),
 		ctx: life, cancel: cancel, ready: make(chan struct{}),
 		connections: map[*connection]struct{}{}, jobs: map[string]*Handle{},
 	}
@@ -73,6 +81,7 @@ func Dial(ctx context.Context, url string, opts Options) (*Client, error) {
 	first, err := c.dialAny(ctx)
 	if err != nil {
 		cancel()
+		c.closeIdle()
 		return nil, err
 	}
 	c.loops.Go(func() { c.run(first) })
@@ -121,7 +130,15 @@ func (c *Client) Close() error {
 		c.loops.Go(conn.sayGoodbye)
 	}
 	c.loops.Wait()
+	c.closeIdle()
 	return nil
+}
+
+// closeIdle closes connections of handshakes that were refused.
+func (c *Client) closeIdle() {
+	if c.transport != nil {
+		c.transport.CloseIdleConnections()
+	}
 }
 
 // Submit submits a job and returns when it is accepted. An accepted job may still wait for a free

@@ -10,6 +10,9 @@ import (
 
 	"go.opentelemetry.io/otel/trace"
 	"go.uber.org/zap"
+
+	"github.com/freeslot/freeslot"
+	"github.com/freeslot/freeslot/internal/tlsfile"
 )
 
 // Defaults of Options.
@@ -39,7 +42,10 @@ type Options struct {
 	// TracerProvider makes a client span of each job, from submit to result, and the job carries
 	// its context to the node. Nil makes none: jobs keep the TraceParent with which they came.
 	TracerProvider trace.TracerProvider
-	// HTTPClient does the handshakes; nil means http.DefaultClient.
+	// TLS holds certificates for wss://. The zero value trusts the system's.
+	TLS TLS
+	// HTTPClient does the handshakes in place of one that is made of TLS. Nil without TLS means
+	// http.DefaultClient.
 	HTTPClient *http.Client
 
 	// DialTimeout bounds one attempt to connect, including the welcome.
@@ -53,6 +59,35 @@ type Options struct {
 	// MaxMessageBytes is the size of the largest frame that the client reads. It must be larger
 	// than the largest result.
 	MaxMessageBytes int
+}
+
+// TLS tells how replicas prove who they are, and how the client does if they ask.
+type TLS struct {
+	// CAFile holds the certificates (PEM) that may sign the replicas'; empty means the system's.
+	// CertFile and KeyFile hold the client's own certificate, which is read at each connection.
+	// ServerName is the name in the replicas' certificates; empty means the URL's host.
+	CAFile, CertFile, KeyFile, ServerName string
+}
+
+// transport returns what connects to these replicas; nil without TLS. The error is an
+// *freeslot.Error.
+func (o *Options) transport(urls []*url.URL) (*http.Transport, error) {
+	switch {
+	case o.TLS == TLS{}:
+		return nil, nil //nolint:nilnil // see above
+	case o.HTTPClient != nil:
+		return nil, freeslot.Invalid("tls", "is set beside http_client, expected one of them")
+	}
+	for _, u := range urls {
+		if u.Scheme != "wss" && u.Scheme != "https" {
+			return nil, freeslot.Invalid("tls", "is set, and a URL does not begin with wss://, expected ones that do")
+		}
+	}
+	conf, err := tlsfile.Files(o.TLS).Config("tls")
+	if err != nil {
+		return nil, err
+	}
+	return &http.Transport{Proxy: http.ProxyFromEnvironment, TLSClientConfig: conf}, nil
 }
 
 func (o Options) withDefaults() Options {

@@ -150,14 +150,12 @@ func (c Config) validateSource(found *freeslot.FieldErrors) {
 	if err != nil {
 		found.Addf("url", "is not what a client can ask: %s", err)
 	}
-	tls := c.Access.redis().TLS
-	if tls != (redisclient.TLS{}) && err == nil && !secure {
+	files := c.Access.redis().TLS
+	if files != (redisclient.TLS{}) && err == nil && !secure {
 		found.Addf("access", "has certificates, and a URL does not begin with https://, expected ones that do")
 	}
 	if c.Access.Username != "" || c.Access.PasswordFile != "" {
 		found.Addf("access", "has a user of Redis, expected a token with url")
 	}
-	if _, err := tls.Config(); err != nil {
-		found.Addf("access", "cannot be used: %s", err)
-	}
+	*found = append(*found, files.Check("access")...)
 }

@@ -73,7 +73,7 @@ type poll struct {
 }
 
 func openHTTP(cfg Config) (source, error) {
-	conf, err := cfg.Access.redis().TLS.Config()
+	conf, err := cfg.Access.redis().TLS.Config("access")
 	if err != nil {
 		return nil, err
 	}

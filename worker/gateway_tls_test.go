@@ -43,11 +43,11 @@ func TestGatewayTLS(t *testing.T) {
 	for want, change := range map[string]func(*GatewayTLS){
 		"": func(*GatewayTLS) {},
 		"x509: certificate signed by unknown authority": func(c *GatewayTLS) { c.CAFile = "" },
-		"not example.org":                                   func(c *GatewayTLS) { c.ServerName = "example.org" },
-		"tls: certificate required":                         func(c *GatewayTLS) { c.CertFile, c.KeyFile = "", "" },
-		"gateway_tls.ca_file cannot be read: open /nowhere": func(c *GatewayTLS) { c.CAFile = "/nowhere" },
-		"gateway_tls.ca_file names " + keyFile + ", which has no certificate in PEM":                           func(c *GatewayTLS) { c.CAFile = keyFile },
-		"gateway_tls.cert_file and gateway_tls.key_file are no certificate with its key in PEM: open /nowhere": func(c *GatewayTLS) { c.KeyFile = "/nowhere" },
+		"not example.org":           func(c *GatewayTLS) { c.ServerName = "example.org" },
+		"tls: certificate required": func(c *GatewayTLS) { c.CertFile, c.KeyFile = "", "" },
+		"gateway_tls.ca_file cannot be read: /nowhere: no such file":                 func(c *GatewayTLS) { c.CAFile = "/nowhere" },
+		"gateway_tls.ca_file names " + keyFile + ", which has no certificate in PEM": func(c *GatewayTLS) { c.CAFile = keyFile },
+		"gateway_tls.key_file cannot be read: /nowhere: no such file":                func(c *GatewayTLS) { c.KeyFile = "/nowhere" },
 	} {
 		cfg := Config{Gateway: "wss://" + server.Listener.Addr().String(), Token: "secret", Node: freeslot.Node{ID: "node-1", MaxConcurrency: 1}, GatewayTLS: good}
 		change(&cfg.GatewayTLS)

@@ -15,7 +15,9 @@ import (
 	"time"
 
 	"github.com/freeslot/freeslot"
+	"github.com/freeslot/freeslot/client"
 	"github.com/freeslot/freeslot/internal/api"
+	"github.com/freeslot/freeslot/internal/tlsfile"
 )
 
 const (
@@ -47,7 +49,7 @@ type apiClient struct {
 
 // newAPIClient takes http://host:port, https://… or just host:port. Several are separated by
 // commas.
-func newAPIClient(servers, token string) (*apiClient, error) {
+func newAPIClient(servers, token string, files client.TLS) (*apiClient, error) {
 	var bases []*url.URL
 	for server := range strings.SplitSeq(servers, ",") {
 		if server = strings.TrimSpace(server); !strings.Contains(server, "://") {
@@ -60,19 +62,40 @@ func newAPIClient(servers, token string) (*apiClient, error) {
 				withoutUser(server),
 			)
 		}
+		if base.Scheme != "https" && files != (client.TLS{}) {
+			return nil, fmt.Errorf(
+				"--ca-file, --cert-file, --key-file or --server-name is set, and --server is %s, expected https://", base.Host,
+			)
+		}
 		base.Path, base.RawQuery = strings.TrimRight(base.Path, "/"), ""
 		bases = append(bases, base)
+	}
+	conf, err := tlsfile.Files(files).Config("")
+	if err != nil {
+		return nil, byFlag(err)
 	}
 	return &apiClient{
 		base: bases[0], others: bases[1:], token: token, timeout: callTimeout, warnPlain: func() {}, warnLost: func() {},
 		http: &http.Client{
 			Transport: &http.Transport{
 				Proxy: http.ProxyFromEnvironment, DialContext: (&net.Dialer{Timeout: 5 * time.Second}).DialContext,
+				TLSClientConfig: conf,
 			},
 			// The token is for this server and no other.
 			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 		},
 	}, nil
+}
+
+// byFlag returns the error of a file with the name of its flag.
+func byFlag(err error) error {
+	bad, ok := errors.AsType[*freeslot.Error](err)
+	if !ok {
+		return err
+	}
+	flag := func(field string) string { return "--" + strings.ReplaceAll(field, "_", "-") }
+	text := flag(bad.Field) + strings.TrimPrefix(bad.Message, bad.Field)
+	return errors.New(strings.Replace(text, " and key_file ", " and "+flag("key_file")+" ", 1))
 }
 
 // withoutUser returns a text that is no URL without what may be a user and a password.

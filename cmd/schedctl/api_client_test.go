@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/freeslot/freeslot"
+	"github.com/freeslot/freeslot/client"
 )
 
 // hung is a replica that accepts requests and never answers.
@@ -36,7 +37,7 @@ func TestServerThatHangs(t *testing.T) {
 		_, _ = w.Write([]byte(`{"job_id":"0-a","state":"running"}`))
 	}))
 	t.Cleanup(well.Close)
-	c, err := newAPIClient(hung(t)+","+well.URL, "")
+	c, err := newAPIClient(hung(t)+","+well.URL, "", client.TLS{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -100,7 +101,7 @@ func TestShares(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
-				c, err := newAPIClient(tt.servers, "")
+				c, err := newAPIClient(tt.servers, "", client.TLS{})
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -125,7 +126,7 @@ func TestShares(t *testing.T) {
 func TestNoShare(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		c, err := newAPIClient("hangs,well,well.b,well.c", "")
+		c, err := newAPIClient("hangs,well,well.b,well.c", "", client.TLS{})
 		if err != nil {
 			t.Fatal(err)
 		}

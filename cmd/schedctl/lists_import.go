@@ -15,6 +15,7 @@ import (
 	"strings"
 
 	"github.com/freeslot/freeslot"
+	"github.com/freeslot/freeslot/client"
 	"github.com/freeslot/freeslot/internal/namelist/manage"
 	"github.com/freeslot/freeslot/internal/namelist/server"
 	"github.com/freeslot/freeslot/internal/namelist/version"
@@ -165,7 +166,11 @@ func (c *listsImportCmd) askOnce(a *app, method, path string, query url.Values, 
 	err := a.api.call(a.ctx, method, path, query, content, 0, out)
 	if e, ok := errors.AsType[*freeslot.Error](err); ok && e.Code == freeslot.CodeNotFound && e.Field == "upload" &&
 		c.home != "" {
-		home, parsed := newAPIClient(c.home, a.token)
+		files := a.tls
+		if !strings.HasPrefix(c.home, "https://") {
+			files = client.TLS{} // see below
+		}
+		home, parsed := newAPIClient(c.home, a.token, files)
 		if parsed != nil {
 			return parsed
 		}

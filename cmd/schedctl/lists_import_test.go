@@ -23,6 +23,7 @@ import (
 	"go.uber.org/zap"
 	"go.uber.org/zap/zaptest"
 
+	"github.com/freeslot/freeslot/client"
 	"github.com/freeslot/freeslot/internal/namelist/server"
 	"github.com/freeslot/freeslot/internal/replica"
 	"github.com/freeslot/freeslot/internal/replica/config"
@@ -153,10 +154,10 @@ func TestListsImportStaysEncrypted(t *testing.T) {
 		_, _ = w.Write([]byte(`{"code":"not_found","field":"upload","message":"elsewhere"}`))
 	}))
 	t.Cleanup(front.Close)
-	client, err := newAPIClient(front.URL, "secret")
+	api, err := newAPIClient(front.URL, "secret", client.TLS{})
 	must(t, err)
-	client.http = front.Client()
-	a := &app{environment: &environment{ctx: t.Context()}, api: client, token: "secret"}
+	api.http = front.Client()
+	a := &app{environment: &environment{ctx: t.Context()}, api: api, token: "secret"}
 	c := &listsImportCmd{home: plain.URL}
 	if err := c.ask(a, http.MethodGet, uploadPath("u"), nil, nil, nil); err == nil || !strings.Contains(err.Error(), "neither token nor file goes there") {
 		t.Error(err)

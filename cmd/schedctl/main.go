@@ -17,6 +17,7 @@ import (
 	"os"
 	"os/signal"
 	"regexp"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -25,6 +26,7 @@ import (
 
 	"github.com/alecthomas/kong"
 
+	"github.com/freeslot/freeslot/client"
 	"github.com/freeslot/freeslot/internal/audit"
 	"github.com/freeslot/freeslot/internal/loopback"
 	"github.com/freeslot/freeslot/internal/process/interrupt"
@@ -71,6 +73,10 @@ type commands struct {
 	Server       string `default:"http://127.0.0.1:7480" env:"FREESLOT_SERVER" placeholder:"URL" help:"Address of a replica (default ${default}). Several are separated by commas; when one cannot be reached the next is tried."`
 	Token        string `env:"FREESLOT_TOKEN" placeholder:"TOKEN" help:"Token to send."`
 	TokenFile    string `env:"FREESLOT_TOKEN_FILE" placeholder:"FILE" help:"File that holds the token."`
+	CAFile       string `env:"FREESLOT_CA_FILE" placeholder:"FILE" help:"Certificates (PEM) that may sign the certificates of https:// servers, instead of the system's."`
+	CertFile     string `env:"FREESLOT_CERT_FILE" placeholder:"FILE" help:"Our certificate (PEM), for servers that ask for one."`
+	KeyFile      string `env:"FREESLOT_KEY_FILE" placeholder:"FILE" help:"Its key (PEM)."`
+	ServerName   string `env:"FREESLOT_SERVER_NAME" placeholder:"NAME" help:"Name in the servers' certificates, if it is not the URL's host."`
 	Reason       string `placeholder:"TEXT" help:"Why you change something, for the audit."`
 	TokenCommand string `env:"FREESLOT_TOKEN_COMMAND" placeholder:"COMMAND" help:"Command that prints the token, with its arguments; no shell runs it."`
 
@@ -121,6 +127,9 @@ type environment struct {
 	// grace is the grace of lock run, for tests on a busy machine; 0 is mostGrace.
 	grace time.Duration
 }
+
+// repeated names the global flags that a follow-up command needs, too.
+var repeated = []string{"server", "token-file", "token-command", "ca-file", "cert-file", "key-file", "server-name"}
 
 // usageError is a mistake in the command line.
 type usageError struct{ err error }
@@ -232,7 +241,7 @@ func run(args []string, env *environment) (code int) {
 	}
 	if err == nil {
 		for _, p := range ctx.Path {
-			if f := p.Flag; f != nil && (f.Name == "server" || f.Name == "token-file" || f.Name == "token-command") {
+			if f := p.Flag; f != nil && slices.Contains(repeated, f.Name) {
 				a.flags += fmt.Sprintf("--%s %s ", f.Name, quoted(f.Target.String()))
 			}
 		}
@@ -305,6 +314,7 @@ type app struct {
 	api    *apiClient
 	json   bool
 	token  string
+	tls    client.TLS
 	reason string // of --reason
 	// flags holds the global flags of the command line that a follow-up command needs, too.
 	flags string
@@ -332,11 +342,12 @@ func (c *commands) app(env *environment) (*app, error) {
 	if err := audit.CheckReason("--reason", c.Reason); err != nil {
 		return nil, usageError{err}
 	}
-	api, err := newAPIClient(c.Server, token)
+	tls := client.TLS{CAFile: c.CAFile, CertFile: c.CertFile, KeyFile: c.KeyFile, ServerName: c.ServerName}
+	api, err := newAPIClient(c.Server, token, tls)
 	if err != nil {
 		return nil, usageError{err}
 	}
-	a := &app{environment: env, api: api, json: c.Output == "json", token: token, reason: c.Reason}
+	a := &app{environment: env, api: api, json: c.Output == "json", token: token, tls: tls, reason: c.Reason}
 	api.reason = c.Reason
 	api.warnLost = func() { a.warn("it is done, but Redis could not record it in the audit; the replica's log has it") }
 	// The URLs of WebSockets stand for the URLs of the API.

@@ -51,6 +51,11 @@ type live struct {
 
 func start(t *testing.T, tokens ...config.Token) *live {
 	t.Helper()
+	return startWith(t, func(c *config.Replica) { c.Tokens = tokens })
+}
+
+func startWith(t *testing.T, change func(*config.Replica)) *live {
+	t.Helper()
 	redis := redistest.Shared(t)
 	l := &live{
 		url: redis.AdminURL(), prefix: redis.Prefix(t), release: make(chan struct{}), started: make(chan struct{}, 16),
@@ -64,7 +69,7 @@ func start(t *testing.T, tokens ...config.Token) *live {
 	cfg.DrainTimeout = 4 * time.Millisecond // of which a quarter is for sessions to go by themselves
 	cfg.Redis.URL, cfg.Redis.KeyPrefix, cfg.Locks.KeyPrefix = l.url, l.prefix, l.prefix
 	cfg.Registry.V1 = config.RegistryV1{Enabled: true, KeyPrefix: l.prefix + ":old"}
-	cfg.Tokens = tokens
+	change(&cfg)
 	l.server = replica.New(cfg, zaptest.NewLogger(t, zaptest.Level(zap.WarnLevel)), prometheus.NewRegistry())
 	w := l.worker(t, l.url, l.prefix)
 	must(t, l.server.Start(t.Context())) // loads the node, which has registered

@@ -137,7 +137,7 @@ func (a *app) dial(ctx context.Context) (*client.Client, error) {
 		a.api.warnPlain()
 	}
 	connection, err := client.Dial(
-		ctx, a.api.webSocketURL(), client.Options{Token: a.token, Name: "schedctl", Logger: a.connections()},
+		ctx, a.api.webSocketURL(), client.Options{Token: a.token, TLS: a.tls, Name: "schedctl", Logger: a.connections()},
 	)
 	if err == nil {
 		return connection, nil

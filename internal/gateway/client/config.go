@@ -1,10 +1,8 @@
 package client
 
 import (
-	"bytes"
 	"context"
 	"crypto/tls"
-	"crypto/x509"
 	"net"
 	"net/http"
 	"net/url"
@@ -15,6 +13,7 @@ import (
 
 	"github.com/freeslot/freeslot"
 	"github.com/freeslot/freeslot/internal/cell"
+	"github.com/freeslot/freeslot/internal/tlsfile"
 )
 
 // Config describes a node and its gateways. Its fields are named after the worker's configuration
@@ -43,9 +42,7 @@ type Config struct {
 }
 
 // TLS tells how gateways prove who they are, and how the node does if they ask.
-type TLS struct {
-	CAFile, CertFile, KeyFile, ServerName string
-}
+type TLS = tlsfile.Files
 
 // Validate returns an error for each mistake that can be known without reading files. Files are
 // read at each connect.
@@ -122,31 +119,9 @@ func newTransport(c *Config) (*http.Transport, error) {
 	if c.Dial != nil {
 		proxy, dial = nil, c.Dial
 	}
-	conf := &tls.Config{MinVersion: tls.VersionTLS12, ServerName: t.ServerName}
-	if t.CAFile != "" {
-		data, err := os.ReadFile(t.CAFile)
-		if err != nil {
-			return nil, freeslot.Invalid("gateway_tls.ca_file", "cannot be read: %v", err)
-		}
-		conf.RootCAs = x509.NewCertPool()
-		if !conf.RootCAs.AppendCertsFromPEM(bytes.TrimPrefix(data, []byte("\ufeff"))) {
-			return nil, freeslot.Invalid("gateway_tls.ca_file", "names %s, which has no certificate in PEM", t.CAFile)
-		}
-	}
-	if t.CertFile != "" {
-		certificate := func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
-			pair, err := tls.LoadX509KeyPair(t.CertFile, t.KeyFile)
-			if err != nil {
-				return nil, freeslot.Invalid(
-					"gateway_tls.cert_file", "and gateway_tls.key_file are no certificate with its key in PEM: %v", err,
-				)
-			}
-			return &pair, nil
-		}
-		if _, err := certificate(nil); err != nil {
-			return nil, err
-		}
-		conf.GetClientCertificate = certificate
+	conf, err := t.Config("gateway_tls")
+	if err != nil {
+		return nil, err
 	}
 	return &http.Transport{
 		Proxy: proxy, DialContext: dial, TLSClientConfig: conf,

@@ -1,13 +1,11 @@
 package client
 
 import (
-	"bytes"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
 	"fmt"
-	"io/fs"
 	"net"
 	"net/url"
 	"os"
@@ -16,6 +14,7 @@ import (
 	"github.com/redis/rueidis"
 
 	"github.com/freeslot/freeslot"
+	"github.com/freeslot/freeslot/internal/tlsfile"
 )
 
 // Access holds the credentials and certificates of a process and of the servers. The zero value
@@ -32,18 +31,12 @@ type Access struct {
 	TLS                                    TLS
 }
 
-// TLS holds the settings that a rediss:// URL leaves open.
-type TLS struct {
-	// CAFile holds the certificates, in PEM, of the authorities that may sign the servers'. Empty
-	// means the authorities that the system trusts.
-	CAFile string
-	// CertFile and KeyFile are this process' own certificate and its key, in PEM, for servers that
-	// ask for one. They are read at each new connection.
-	CertFile, KeyFile string
-	// ServerName is the name that the servers' certificates must have. Empty means the host of each
-	// connection.
-	ServerName string
-}
+// TLS holds the settings that a rediss:// URL leaves open. The process' own certificate is read at
+// each new connection.
+type TLS = tlsfile.Files
+
+// tlsField is the name of these settings in a configuration.
+const tlsField = "redis.tls"
 
 // Check finds everything that is wrong, also in combination with these URLs. It reads the files and
 // does not connect.
@@ -76,15 +69,7 @@ func (a Access) Check(urls ...string) (found freeslot.FieldErrors) {
 	if !secure {
 		found.Addf("redis.tls", "is set, and the URL does not begin with rediss://, expected one that does")
 	}
-	if (a.TLS.CertFile == "") != (a.TLS.KeyFile == "") {
-		found.Addf("redis.tls.cert_file", "and redis.tls.key_file go together, expected both or none")
-	} else {
-		_, err := a.TLS.certificate()
-		found.Add(err)
-	}
-	_, err := a.TLS.roots()
-	found.Add(err)
-	return found
+	return append(found, a.TLS.Check(tlsField)...)
 }
 
 // inURLs reports what the URLs have. A URL that cannot be parsed is reported elsewhere.
@@ -118,7 +103,7 @@ func uncoded(err error) error {
 func readPassword(field, file string) (string, error) {
 	data, err := os.ReadFile(file)
 	if err != nil {
-		return "", freeslot.Invalid(field, "cannot be read: %s", fileError(err))
+		return "", freeslot.Invalid(field, "cannot be read: %s", tlsfile.Cause(err))
 	}
 	password := strings.TrimRight(strings.TrimPrefix(string(data), "\ufeff"), "\r\n")
 	if password == "" {
@@ -127,56 +112,13 @@ func readPassword(field, file string) (string, error) {
 	return password, nil
 }
 
-// fileError returns a text with the file and the cause.
-func fileError(err error) string {
-	if path, ok := errors.AsType[*fs.PathError](err); ok {
-		return path.Path + ": " + path.Err.Error()
-	}
-	return err.Error()
-}
-
-// certificate returns nil if there is none.
-func (t TLS) certificate() (*tls.Certificate, error) {
-	if t.CertFile == "" || t.KeyFile == "" {
-		return nil, nil //nolint:nilnil // see above
-	}
-	for _, of := range [][2]string{{"redis.tls.cert_file", t.CertFile}, {"redis.tls.key_file", t.KeyFile}} {
-		if _, err := os.ReadFile(of[1]); err != nil {
-			return nil, freeslot.Invalid(of[0], "cannot be read: %s", fileError(err))
-		}
-	}
-	pair, err := tls.LoadX509KeyPair(t.CertFile, t.KeyFile)
-	if err != nil {
-		return nil, freeslot.Invalid(
-			"redis.tls.cert_file", "and redis.tls.key_file are no certificate with its key in PEM: %v", err,
-		)
-	}
-	return &pair, nil
-}
-
-// roots returns nil for the system's authorities.
-func (t TLS) roots() (*x509.CertPool, error) {
-	if t.CAFile == "" {
-		return nil, nil //nolint:nilnil // see above
-	}
-	data, err := os.ReadFile(t.CAFile)
-	if err != nil {
-		return nil, freeslot.Invalid("redis.tls.ca_file", "cannot be read: %s", fileError(err))
-	}
-	pool := x509.NewCertPool()
-	if !pool.AppendCertsFromPEM(bytes.TrimPrefix(data, []byte("\ufeff"))) {
-		return nil, freeslot.Invalid("redis.tls.ca_file", "names %s, which has no certificate in PEM", t.CAFile)
-	}
-	return pool, nil
-}
-
 // apply adds the settings to the URL's.
 func (a Access) apply(opt *rueidis.ClientOption, rawURL string) error {
 	if found := a.Check(rawURL); len(found) > 0 {
 		return errors.New(found[0].Message)
 	}
 	if opt.TLSConfig != nil {
-		if err := a.TLS.apply(opt.TLSConfig); err != nil {
+		if err := applyTLS(a.TLS, opt.TLSConfig); err != nil {
 			return err
 		}
 		opt.Sentinel.TLSConfig = opt.TLSConfig
@@ -204,29 +146,17 @@ func (a Access) apply(opt *rueidis.ClientOption, rawURL string) error {
 	return nil
 }
 
-// Config returns the configuration of connections to other servers than Redis, with the same
-// settings.
-func (t TLS) Config() (*tls.Config, error) {
-	if (t.CertFile == "") != (t.KeyFile == "") {
-		return nil, errors.New("a certificate and its key go together, expected both or none")
-	}
-	if _, err := t.certificate(); err != nil {
-		return nil, uncoded(err)
-	}
-	conf := &tls.Config{MinVersion: tls.VersionTLS12}
-	return conf, t.apply(conf)
-}
-
-func (t TLS) apply(conf *tls.Config) error {
-	var err error
-	if conf.RootCAs, err = t.roots(); err != nil {
+// applyTLS adds the settings to the URL's. A name is for all servers; without one it is the host of
+// each connection, because a cluster and sentinels have several.
+func applyTLS(t TLS, conf *tls.Config) error {
+	own, err := t.Config(tlsField)
+	if err != nil {
 		return uncoded(err)
 	}
-	// Empty means the host of each connection; a cluster and sentinels have several.
-	conf.ServerName = t.ServerName
-	if t.CertFile != "" {
-		conf.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
-			cert, err := t.certificate()
+	conf.RootCAs, conf.ServerName = own.RootCAs, own.ServerName
+	if certificate := own.GetClientCertificate; certificate != nil {
+		conf.GetClientCertificate = func(info *tls.CertificateRequestInfo) (*tls.Certificate, error) {
+			cert, err := certificate(info)
 			return cert, uncoded(err)
 		}
 	}

@@ -23,6 +23,7 @@ const EnvPrefix = "FREESLOT_"
 var foreignEnv = []string{
 	// For the command lines.
 	"FREESLOT_CONFIG", "FREESLOT_SERVER", "FREESLOT_TOKEN", "FREESLOT_TOKEN_FILE", "FREESLOT_TOKEN_COMMAND",
+	"FREESLOT_CA_FILE", "FREESLOT_CERT_FILE", "FREESLOT_KEY_FILE", "FREESLOT_SERVER_NAME",
 	// For the tests.
 	"FREESLOT_NO_DOCKER", "FREESLOT_TEST_*",
 	// An agent sets these for the commands that it runs, which may be schedctl or an agent.
