@@ -69,10 +69,12 @@ func (h *Handler) bulk(w http.ResponseWriter, r *http.Request) (_ *frame.Answer,
 	if err != nil {
 		return nil, by.Name, err
 	}
-	if err := h.takeBulk(node); err != nil {
+	owner := h.use(by.Name)
+	defer h.leave(owner)
+	if err := h.takeBulk(node, owner); err != nil {
 		return nil, by.Name, err
 	}
-	defer h.leaveBulk(node)
+	defer h.leaveBulk(node, owner)
 	req, err := readBulk(w, r)
 	if err != nil {
 		return nil, by.Name, err
@@ -81,15 +83,20 @@ func (h *Handler) bulk(w http.ResponseWriter, r *http.Request) (_ *frame.Answer,
 	return answer, by.Name, err
 }
 
-// takeBulk takes one of the places for requests by HTTP. One node cannot take them all.
-func (h *Handler) takeBulk(node string) *freeslot.Error {
+// takeBulk takes one of the places for requests by HTTP. Neither one node nor one owner can take them
+// all.
+func (h *Handler) takeBulk(node string, o *owner) *freeslot.Error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	most, whose := maxBulk, "the replica"
-	if h.bulks[node] >= nodeBulk {
+	switch {
+	case h.bulks[node] >= nodeBulk:
 		most, whose = nodeBulk, "the node"
-	} else if h.bulking < maxBulk {
+	case o.bulking >= bulkOfOwner:
+		most, whose = bulkOfOwner, "the token "+o.name
+	case h.bulking < maxBulk:
 		h.bulking++
+		o.bulking++
 		h.bulks[node]++
 		return nil
 	}
@@ -99,10 +106,11 @@ func (h *Handler) takeBulk(node string) *freeslot.Error {
 	}
 }
 
-func (h *Handler) leaveBulk(node string) {
+func (h *Handler) leaveBulk(node string, o *owner) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.bulking--
+	o.bulking--
 	if h.bulks[node]--; h.bulks[node] == 0 {
 		delete(h.bulks, node)
 	}

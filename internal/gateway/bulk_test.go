@@ -162,20 +162,38 @@ func TestBulkBounds(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(t *testing.T, s *server) {
 		sessions := map[string]string{}
-		for i := range maxBulk/nodeBulk + 1 {
-			p, node := s.dial("gpu", false), fmt.Sprint("gpu-", i)
-			p.send(fmt.Sprintf(`{"type":"hello","node":"%s","epoch":"e1","connection":1}`, node))
-			p.welcomed()
-			sessions[node] = p.session
+		tokenOf := func(node string) string {
+			switch {
+			case strings.HasPrefix(node, "more-"):
+				return "more"
+			case node == "gpu-1":
+				return "two"
+			}
+			return "gpu"
+		}
+		nodeOf := func(i int) string { // the first half of the places is for the nodes of one token
+			return fmt.Sprint([]string{"gpu-", "more-"}[i/bulkOfOwner], 2+i/nodeBulk)
+		}
+		for i := range maxBulk {
+			if node := nodeOf(i); sessions[node] == "" {
+				sessions[node] = s.connectAs(tokenOf(node), node, 1).session
+			}
+		}
+		for _, node := range []string{"gpu-last", "more-last", "gpu-1"} {
+			sessions[node] = s.connectAs(tokenOf(node), node, 1).session
 		}
 		refused := func(node, whose string) {
 			t.Helper()
-			resp := s.post(frame.SpecPath, "gpu", node, sessions[node], strings.NewReader(`{"type":"spec","job_id":"j"}`))
+			resp := s.post(frame.SpecPath, tokenOf(node), node, sessions[node], strings.NewReader(`{"type":"spec","job_id":"j"}`))
 			if message := expectRefusal(t, resp, http.StatusServiceUnavailable, "overloaded", ""); !strings.HasSuffix(message, whose) {
 				t.Errorf("%s: %s; want strings.HasSuffix(message, whose)", node, message)
 			}
 		}
-		last := fmt.Sprint("gpu-", maxBulk/nodeBulk)
+		passes := func(node string) {
+			t.Helper()
+			resp := s.post(frame.SpecPath, tokenOf(node), node, sessions[node], strings.NewReader(`{"type":"spec","job_id":"j"}`))
+			expectRefusal(t, resp, http.StatusNotFound, "not_found", "job_id")
+		}
 		began := time.Now()
 		ended := make(chan time.Duration, maxBulk)
 		var slow []*io.PipeWriter
@@ -184,13 +202,17 @@ func TestBulkBounds(t *testing.T) {
 			slow = append(slow, pen)
 			if i == nodeBulk {
 				synctest.Wait()
-				refused("gpu-0", "4 large results and specs are under way, which is the limit of the node")
-				resp := s.post(frame.SpecPath, "gpu", last, sessions[last], strings.NewReader(`{"type":"spec","job_id":"j"}`))
-				expectRefusal(t, resp, http.StatusNotFound, "not_found", "job_id")
+				refused("gpu-2", "4 large results and specs are under way, which is the limit of the node")
+				passes("gpu-last")
 			}
-			node := fmt.Sprint("gpu-", i/nodeBulk)
+			if i == bulkOfOwner {
+				synctest.Wait()
+				refused("gpu-last", "32 large results and specs are under way, which is the limit of the token gpu")
+				passes("more-last")
+			}
+			node := nodeOf(i)
 			go func() {
-				resp := s.post(frame.CompletePath, "gpu", node, sessions[node], body)
+				resp := s.post(frame.CompletePath, tokenOf(node), node, sessions[node], body)
 				if resp.StatusCode != http.StatusServiceUnavailable {
 					t.Errorf("a body that does not come: %s", resp.Status)
 				}
@@ -198,7 +220,7 @@ func TestBulkBounds(t *testing.T) {
 			}()
 		}
 		synctest.Wait()
-		refused(last, "64 large results and specs are under way, which is the limit of the replica")
+		refused("gpu-1", "64 large results and specs are under way, which is the limit of the replica")
 		for range maxBulk {
 			if took := <-ended; took < bulkTimeout || took > bulkDeadline(-1)+time.Second {
 				t.Errorf("a body that does not come ends after %s", took)
@@ -208,9 +230,9 @@ func TestBulkBounds(t *testing.T) {
 			_ = pen.Close()
 		}
 		s.cell.link = func() (cell.NodeLink, error) { // the session has ended long ago
-			return cell.NodeLink{Epoch: "e1", Link: cell.Link{Session: sessions["gpu-1"], Token: "gpu"}}, nil
+			return cell.NodeLink{Epoch: "e1", Link: cell.Link{Session: sessions["gpu-2"], Token: "gpu"}}, nil
 		}
-		resp := s.post(frame.SpecPath, "gpu", "gpu-1", sessions["gpu-1"], strings.NewReader(`{"type":"spec","job_id":"j"}`))
+		resp := s.post(frame.SpecPath, "gpu", "gpu-2", sessions["gpu-2"], strings.NewReader(`{"type":"spec","job_id":"j"}`))
 		expectRefusal(t, resp, http.StatusNotFound, "not_found", "job_id")
 	})
 }

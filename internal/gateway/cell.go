@@ -11,6 +11,7 @@ import (
 // Cell is what a gateway needs from a cell; *cell.Cell implements it. It must be comparable.
 type Cell interface {
 	Link(ctx context.Context, node string) (cell.NodeLink, error)
+	Nodes(ctx context.Context, ids []string) (cell.Changes, error)
 	RegisterLinked(
 		ctx context.Context, node freeslot.Node, epoch cell.Epoch, link cell.Link, replaces cell.Epoch,
 	) (cell.Registration, error)

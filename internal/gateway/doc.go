@@ -14,9 +14,16 @@
 // A hub reads the stream to which the cell's scripts write messages for the nodes behind this
 // gateway. It is two goroutines for each cell: one reads, one renews and trims the stream. So the
 // number of connections to Redis does not depend on the number of agents. One more goroutine pings
-// all agents, and ends the sessions whose tokens end.
+// all agents, and ends the sessions whose tokens end or whose nodes do not live.
 //
 // Heartbeats of a session go one after the other. While a few wait, the session reads no further.
+//
+// # Shares
+//
+// The tokens of one name are one owner, and no owner keeps the agents of others out: of each thing
+// that a replica has a bounded number of (connections without a hello, places for agents, large
+// requests, bytes), an owner has a part, or makes room when it has more than others. See owner and
+// line.
 //
 // # Shared calls
 //

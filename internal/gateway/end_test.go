@@ -63,6 +63,7 @@ func TestSlowAgentLearnsWhy(t *testing.T) {
 func TestStuckWrite(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(t *testing.T, s *server) {
+		s.Handler.cfg.HeartbeatLimit = time.Minute
 		p := s.connect()
 		s.mu.Lock()
 		session := s.live[p.session]
@@ -143,8 +144,17 @@ func TestPings(t *testing.T) {
 		p := s.connect()
 		read := make(chan error, 1)
 		go func() {
-			_, _, err := p.conn.Read(context.Background())
-			read <- err
+			for {
+				if _, _, err := p.conn.Read(context.Background()); err != nil {
+					read <- err
+					return
+				}
+			}
+		}()
+		go func() {
+			for n := 1; p.conn.Write(t.Context(), websocket.MessageText, fmt.Appendf(nil, `{"type":"heartbeat","id":%d}`, n)) == nil; n++ {
+				wait(t.Context(), testLimit/4)
+			}
 		}()
 		select {
 		case err := <-read:

@@ -2,12 +2,14 @@ package gateway
 
 import (
 	"cmp"
+	"container/list"
 	"context"
 	"fmt"
 	"maps"
 	"net/http"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/oklog/ulid/v2"
@@ -15,6 +17,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/freeslot/freeslot"
+	"github.com/freeslot/freeslot/internal/cell"
 	"github.com/freeslot/freeslot/internal/gateway/frame"
 	"github.com/freeslot/freeslot/internal/process/logging"
 	"github.com/freeslot/freeslot/internal/socket"
@@ -40,16 +43,23 @@ type Handler struct {
 	mu sync.Mutex // guards the fields that follow; taken before a connection's
 	// pending counts the connections whose agents have not said hello; agents counts the others.
 	pending, agents int
+	line            list.List // of handshakes that wait for a place among the pending
+	// owners holds what has connections or requests, by the name of its tokens.
+	owners map[string]*owner
 	// bulking counts the requests of bulk.go under way; bulks counts them by node, for nodes that
 	// have any.
 	bulking int
 	bulks   map[string]int
-	// live holds the sessions with a welcome, by id.
-	live map[string]*session
+	// live holds the sessions with a welcome, by id. nodes holds the ones that have or had a place
+	// among the agents, by node.
+	live  map[string]*session
+	nodes map[string][]*session
 	// hubs holds a hub for each cell that has, or had, sessions; nil once they are stopped.
 	hubs     map[Cell]*hub
 	draining bool // no new sessions begin
 	keeping  bool // keepAlive is running
+
+	checking atomic.Bool // checkProfiles is running
 
 	running sync.WaitGroup // waits for the hubs, keepAlive and its pings
 }
@@ -67,7 +77,8 @@ func New(cfg Config, log *zap.Logger, reg prometheus.Registerer) (*Handler, erro
 		cfg: cfg, log: log, sampled: logging.Sampled(log), metrics: m,
 		unanswered: logging.NewRepeated(log, "gateway.unanswered"),
 		calls:      calls, stopCalls: stopCalls, socket: socketConfig(m), open: socket.NewGroup[*session](),
-		bulks: map[string]int{}, live: map[string]*session{}, hubs: map[Cell]*hub{},
+		owners: map[string]*owner{}, bulks: map[string]int{},
+		live: map[string]*session{}, nodes: map[string][]*session{}, hubs: map[Cell]*hub{},
 	}, nil
 }
 
@@ -94,29 +105,34 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 func (h *Handler) serveAgent(w http.ResponseWriter, r *http.Request) {
 	secret, token, err := h.check(r)
-	if err == nil {
-		err = h.takePending() // strangers, whose refusals may wait, take no place
-	}
 	if err != nil {
 		h.refuse(w, r, token.Name, err)
 		return
 	}
-	greeted := sync.OnceFunc(h.leavePending)
+	by := h.use(token.Name)
+	if err := h.takePending(r.Context(), by); err != nil { // strangers, whose refusals may wait, take no place
+		h.leave(by)
+		h.refuse(w, r, token.Name, err)
+		return
+	}
+	greeted := sync.OnceFunc(func() { h.leavePending(by) })
 	conn, acceptErr := socket.Accept(w, r, &h.socket)
 	if acceptErr != nil {
 		greeted()
+		h.leave(by)
 		h.metrics.refused.WithLabelValues(string(freeslot.CodeInvalidArgument)).Inc()
 		h.log.Debug("gateway.handshake_failed", zap.Error(acceptErr), zap.String(logging.FieldAddress, r.RemoteAddr))
 		return
 	}
 	s := newSession(h, conn)
-	s.id, s.secret, s.token, s.address, s.greeted = ulid.Make().String(), secret, token, r.RemoteAddr, greeted
+	s.id, s.secret, s.token, s.owner, s.address, s.greeted = ulid.Make().String(), secret, token, by, r.RemoteAddr, greeted
 	h.open.EnterAgain()
 	h.open.Add(s)
 	// On another goroutine, so that the session keeps neither the request nor the stack that served
 	// it.
 	go func() {
 		defer h.open.Leave()
+		defer h.leave(by)
 		defer greeted()
 		s.run()
 	}()
@@ -127,7 +143,7 @@ func (h *Handler) serveAgent(w http.ResponseWriter, r *http.Request) {
 // sessions to close, and the error says how many. Stop waits for their end.
 func (h *Handler) Drain(ctx context.Context) error {
 	h.mu.Lock()
-	h.draining = true
+	h.closeLine()
 	all := slices.Collect(maps.Values(h.live))
 	h.mu.Unlock()
 	pause := drainPause
@@ -151,7 +167,7 @@ func (h *Handler) Drain(ctx context.Context) error {
 // If ctx ends first, it cuts the connections. It tolerates a second call, and a missing Drain.
 func (h *Handler) Stop(ctx context.Context) error {
 	h.mu.Lock()
-	h.draining = true
+	h.closeLine()
 	h.mu.Unlock()
 	err := h.open.Stop(ctx, socket.Stopping(closedStopped), h.stopCalls)
 	if err != nil {
@@ -161,34 +177,32 @@ func (h *Handler) Stop(ctx context.Context) error {
 	return err
 }
 
-func (h *Handler) takePending() *freeslot.Error {
+// admit takes one of the places for agents, which unregister gives back. Of one node it ends the
+// oldest session if there would be too many. In a full replica it ends all former sessions of the
+// node: their connections may have broken in silence, and the keep-alive would find that too late
+// for the node. While there is room they go on, because an agent that moves keeps its session until
+// the next one has answered.
+func (h *Handler) admit(s *session) *freeslot.Error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	switch {
-	case h.draining:
+	if h.draining {
 		return stoppingError()
-	case h.pending >= maxPending:
-		return &freeslot.Error{
-			Code: freeslot.CodeOverloaded, RetryAfter: refusedRetryAfter,
-			Message: fmt.Sprintf("%d agents are about to connect, which is the limit", maxPending),
+	}
+	older, all := h.formers(s)
+	if all >= sessionsOfNode {
+		if len(older) == 0 {
+			return &freeslot.Error{Code: frame.CodeStaleConnection, Message: cell.ErrStaleConnection.Error()}
+		}
+		h.dismiss(older[0], replacedOrder())
+		older = older[1:]
+	}
+	if h.agents >= h.cfg.MaxAgents {
+		for _, former := range older {
+			h.dismiss(former, replacedOrder())
 		}
 	}
-	h.pending++
-	return nil
-}
-
-func (h *Handler) leavePending() {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.pending--
-}
-
-// admit takes one of the places for agents, which unregister gives back.
-func (h *Handler) admit(s *session, hello *frame.Request) *freeslot.Error {
-	h.mu.Lock()
-	defer h.mu.Unlock()
 	if h.agents >= h.cfg.MaxAgents {
-		h.replace(s, hello)
+		h.makeRoom(s.owner)
 	}
 	if h.agents >= h.cfg.MaxAgents {
 		return &freeslot.Error{
@@ -197,28 +211,11 @@ func (h *Handler) admit(s *session, hello *frame.Request) *freeslot.Error {
 		}
 	}
 	h.agents++
+	s.owner.agents++
 	s.admitted = true
+	h.nodes[s.node] = append(h.nodes[s.node], s)
 	h.metrics.agents.Set(float64(h.agents))
 	return nil
-}
-
-// replace ends the former sessions of an agent that connects again, and takes their places. Their
-// connections may have broken in silence, and the keep-alive would find that too late for the node.
-// While there is room the former sessions go on, because an agent that moves keeps its session
-// until the next one has answered. The caller holds mu.
-func (h *Handler) replace(s *session, hello *frame.Request) {
-	for _, former := range h.live {
-		same := former.node == hello.Node && former.token.Name == s.token.Name
-		if !same || !former.admitted || former.epoch == hello.Epoch && former.connection >= hello.Connection {
-			continue
-		}
-		former.admitted = false
-		h.agents--
-		former.End(socket.Order{
-			Code: frame.CloseReplaced, Text: "a newer connection of the agent takes its place", Label: closedReplaced,
-			Flush: true,
-		})
-	}
 }
 
 // begin sends the welcome and makes s visible to Drain and held, unless Drain was called. So no
@@ -243,8 +240,15 @@ func (h *Handler) unregister(s *session) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	delete(h.live, s.id)
+	own := slices.DeleteFunc(h.nodes[s.node], func(other *session) bool { return other == s })
+	if len(own) == 0 {
+		delete(h.nodes, s.node)
+	} else {
+		h.nodes[s.node] = own
+	}
 	if s.admitted {
 		h.agents--
+		s.owner.agents--
 		h.metrics.agents.Set(float64(h.agents))
 	}
 }

@@ -116,12 +116,15 @@ func (s *session) hello(req *frame.Request) *socket.Order {
 		}
 		return s.refuse(req.Node, err, rightsOrder(err.Message))
 	}
-	if !req.Check {
-		if err := h.admit(s, req); err != nil {
-			return s.refuse(req.Node, err, awayOrder(err.Message))
-		}
-	}
 	s.node, s.epoch, s.connection, s.version = req.Node, req.Epoch, req.Connection, req.Version
+	if !req.Check {
+		if err := h.admit(s); err != nil {
+			return s.refuse(req.Node, err, notAdmitted(err))
+		}
+		// From here on the session counts among the agents. A cell that does not answer must not delay
+		// the agents of other cells in the line.
+		s.greeted()
+	}
 	s.cell = h.cfg.Cells(req.Node)
 	s.initEnds()
 	ctx, cancel := context.WithTimeout(s.life, callTimeout)
@@ -148,6 +151,9 @@ func (s *session) hello(req *frame.Request) *socket.Order {
 		s.send(welcome)
 		return &socket.Order{Code: websocket.StatusNormalClosure, Text: "the check is over", Label: closedCheck, Flush: true}
 	}
+	if by := s.checkKnown(ctx, &known); by != nil {
+		return by
+	}
 	if err := h.begin(s, welcome); err != nil {
 		by := socket.Stopping(closedRefused)
 		return s.refuse(req.Node, err, &by)
@@ -170,6 +176,18 @@ func (s *session) refuse(node string, err *freeslot.Error, by *socket.Order) *so
 	s.handler.noteRefusal(s.token.Name, node, s.address, err)
 	s.sendError(0, err)
 	return by
+}
+
+// notAdmitted returns the order for a session that admit has refused.
+func notAdmitted(err *freeslot.Error) *socket.Order {
+	by := *awayOrder(err.Message)
+	switch err.Code {
+	case frame.CodeStaleConnection:
+		by = replacedOrder()
+	case freeslot.CodeUnavailable:
+		by = socket.Stopping(closedRefused)
+	}
+	return &by
 }
 
 func checkHello(req *frame.Request) *freeslot.Error {

@@ -168,25 +168,6 @@ func TestHelloWithMore(t *testing.T) {
 	})
 }
 
-// TestPending: the 257th connection without a hello is refused, and a hello makes room.
-func TestPending(t *testing.T) {
-	t.Parallel()
-	inBubble(t, func(t *testing.T, s *server) {
-		var first *peer
-		for i := range maxPending {
-			if p := s.dial("gpu", false); i == 0 {
-				first = p
-			}
-		}
-		expectRefusal(t, s.handshake(nothing), http.StatusServiceUnavailable, "overloaded", "")
-		first.send(`{"type":"hello","node":"gpu-1","epoch":"e1","connection":1}`)
-		first.welcomed()
-		if resp := s.handshake(nothing); resp.StatusCode != http.StatusSwitchingProtocols {
-			t.Errorf("with room the status is %s", resp.Status)
-		}
-	})
-}
-
 func TestMaxAgents(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

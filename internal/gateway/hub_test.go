@@ -92,7 +92,7 @@ func TestHeldIsBounded(t *testing.T) {
 func TestOtherSessions(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(t *testing.T, s *server) {
-		former, p := s.connect(), s.connect()
+		former, p := s.connectAs("gpu", "gpu-1", 1), s.connectAs("gpu", "gpu-1", 2)
 		for _, one := range []*peer{former, p} {
 			one.send(`{"type":"heartbeat","id":1}`)
 			one.expect(`{"type":"beat","id":1}`)

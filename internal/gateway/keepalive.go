@@ -1,10 +1,8 @@
 package gateway
 
 import (
-	"fmt"
 	"time"
 
-	"github.com/freeslot/freeslot"
 	"github.com/freeslot/freeslot/internal/gateway/frame"
 	"github.com/freeslot/freeslot/internal/socket"
 )
@@ -13,12 +11,17 @@ import (
 // Otherwise all agents of a restarted replica would be pinged at once.
 const pingShares = 20
 
+// idleLooks is the number of looks at a session within HeartbeatLimit.
+const idleLooks = 4
+
 // keepAlive finds agents that are gone without a close, and ends sessions whose tokens end. Its
 // pings also keep connections from looking idle to proxies. One loop serves all sessions: a
 // goroutine for each would take as much memory as everything else that a session keeps on stacks.
 func (h *Handler) keepAlive() {
 	tick := time.NewTicker(h.cfg.PingInterval / pingShares)
 	defer tick.Stop()
+	look := time.NewTicker(max(h.cfg.HeartbeatLimit/idleLooks, time.Millisecond))
+	defer look.Stop()
 	changed := h.cfg.Tokens.Changed()
 	h.checkRights()
 	for share := 0; ; {
@@ -28,6 +31,10 @@ func (h *Handler) keepAlive() {
 		case <-changed:
 			changed = h.cfg.Tokens.Changed()
 			h.checkRights()
+			h.checkProfiles()
+		case <-look.C:
+			h.endIdle()
+			h.checkProfiles()
 		case <-tick.C:
 			h.ping(share)
 			share = (share + 1) % pingShares
@@ -35,26 +42,24 @@ func (h *Handler) keepAlive() {
 	}
 }
 
-// checkRights ends the sessions whose tokens were removed, have expired, or are no longer for their
-// nodes.
-func (h *Handler) checkRights() {
+// endIdle ends the sessions whose agents have neither registered nor sent a heartbeat for
+// HeartbeatLimit: they hold places, and their nodes do not live. Redis being away ends none. It counts
+// looks instead of asking a clock, because a process that was frozen has heard no one meanwhile.
+func (h *Handler) endIdle() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for _, s := range h.live {
-		s.checkRights()
+		s.idle++
+		if s.proved.Swap(false) {
+			s.idle = 0
+		}
+		if s.idle > idleLooks {
+			s.End(socket.Order{
+				Code: frame.CloseSilent, Text: "no register or heartbeat was accepted within " + h.cfg.HeartbeatLimit.String(),
+				Label: closedIdle, Flush: true,
+			})
+		}
 	}
-}
-
-func (s *session) checkRights() {
-	if s.handler.cfg.Tokens.Holds(s.token.Digest, s.node) {
-		return
-	}
-	err := &freeslot.Error{
-		Code:    freeslot.CodePermissionDenied,
-		Message: fmt.Sprintf("token %s was removed, has expired, or is no longer for node %s", s.token.Name, s.node),
-	}
-	s.sendError(0, err)
-	s.End(*rightsOrder(err.Message))
 }
 
 // ping pings one share of the sessions.

@@ -13,6 +13,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/coder/websocket"
 
@@ -40,6 +41,7 @@ func TestMemory(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			s := serve(t, idleAgents)
+			s.Handler.cfg.HeartbeatLimit = time.Hour // idle agents send no heartbeats
 			beats := make(chan struct{}, 2*idleAgents)
 			s.cell.heartbeat = func(context.Context, cell.Heartbeat, cell.Link) (cell.HeartbeatReply, error) {
 				beats <- struct{}{}

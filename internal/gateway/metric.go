@@ -27,6 +27,8 @@ const (
 	closedSilent     = "silent_agent"
 	closedSuperseded = "superseded"
 	closedReplaced   = "replaced"
+	closedCrowded    = "crowded_out"
+	closedIdle       = "idle_agent"
 	closedDrained    = "drain_timeout"
 	closedStopped    = "stopped"
 )

@@ -55,13 +55,14 @@ func (s *session) start(req *frame.Request) *socket.Order {
 			s.freed.Wait()
 		}
 		s.beats++
-	} else if n := s.requesting; n >= frame.MaxRequests || n > 0 && s.bytes+size > maxRequestBytes {
+	} else if n := s.requesting; n >= frame.MaxRequests ||
+		n > 0 && (s.bytes+size > maxRequestBytes || !s.owner.has(size)) {
 		s.handler.metrics.requests.WithLabelValues(string(req.Type), string(freeslot.CodeOverloaded)).Inc()
 		s.sendError(req.ID, &freeslot.Error{
 			Code: freeslot.CodeOverloaded, RetryAfter: busyRetryAfter,
 			Message: fmt.Sprintf(
-				"the session has %d requests of %d bytes under way, the limits are %d and %d", n, s.bytes, frame.MaxRequests,
-				maxRequestBytes,
+				"the session has %d requests of %d bytes under way, the limits are %d and %d, and %d for all sessions of the token",
+				n, s.bytes, frame.MaxRequests, maxRequestBytes, bytesOfOwner,
 			),
 		})
 		return nil
@@ -69,6 +70,7 @@ func (s *session) start(req *frame.Request) *socket.Order {
 		s.requesting++
 	}
 	s.bytes += size
+	s.owner.bytes.Add(int64(size))
 	// This runs even if the session ends meanwhile, because the request was read.
 	s.requests.Go(func() {
 		answer, err := s.carryOut(req)
@@ -83,6 +85,7 @@ func (s *session) free(req *frame.Request, size int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.bytes -= size
+	s.owner.bytes.Add(-int64(size))
 	if req.Type == frame.TypeHeartbeat {
 		s.beats--
 		s.freed.Signal()
@@ -110,9 +113,11 @@ func sizeOf(req *frame.Request) int {
 // answer sends the answer of a request, or its error.
 func (s *session) answer(req *frame.Request, answer *frame.Answer, err error) {
 	outcome := "ok"
+	proved := req.Type == frame.TypeRegister || req.Type == frame.TypeHeartbeat
 	if err != nil {
 		refusal := s.asError(req.Type, err)
 		outcome = string(refusal.Code)
+		proved = proved && refusal.Code == freeslot.CodeUnavailable
 		s.sendError(req.ID, refusal)
 		s.endBy(refusal)
 		if req.Type == frame.TypeRegister && refusal.Code != freeslot.CodeUnavailable {
@@ -121,6 +126,9 @@ func (s *session) answer(req *frame.Request, answer *frame.Answer, err error) {
 	} else if answer != nil {
 		answer.ID = req.ID
 		s.send(answer)
+	}
+	if proved {
+		s.proved.Store(true)
 	}
 	s.handler.metrics.requests.WithLabelValues(string(req.Type), outcome).Inc()
 }
@@ -223,6 +231,7 @@ func (s *session) register(req *frame.Request) (*frame.Answer, error) {
 	if err != nil {
 		return nil, err
 	}
+	s.checked.Store(&token)
 	return &frame.Answer{Type: frame.TypeRegistered, Lost: done.Lost}, nil
 }
 

@@ -25,6 +25,7 @@ type session struct {
 	// line at the hello.
 	secret  string
 	token   Token
+	owner   *owner // of the token
 	conn    *socket.Conn
 	address string
 	opened  time.Time
@@ -42,6 +43,14 @@ type session struct {
 	// foreign is true if the node lives in this epoch under another token. Requests that only the
 	// epoch fences are then refused.
 	foreign atomic.Bool
+
+	// checked is the line that allows the node's profile; nil if none was compared with it yet.
+	checked atomic.Pointer[Token]
+
+	// proved is true if a register or heartbeat was accepted, or Redis did not answer it, since
+	// keepAlive looked last. idle counts the looks since then; the handler's mu guards it.
+	proved atomic.Bool
+	idle   int
 
 	roundTrip atomic.Int64 // nanoseconds; the time of the last answered ping
 

@@ -100,7 +100,7 @@ func TestSession(t *testing.T) {
 		}
 		synctest.Wait()
 		for name, want := range map[string]float64{
-			"agents": 0, "tokens": 2, "connects_total reconnect": 1, "closed_total agent_closed": 1, "stale_total progress": 1,
+			"agents": 0, "tokens": 3, "connects_total reconnect": 1, "closed_total agent_closed": 1, "stale_total progress": 1,
 			"deliveries_total old": 1, "deliveries_total sent": 4, "requests_total ok heartbeat": 1, "frames_total in": 8, "refused_total": 0,
 		} {
 			parts := strings.Fields(name)

@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -39,6 +40,7 @@ type server struct {
 	tokens string // the file
 	client *http.Client
 	pings  atomic.Int64 // that agents got
+	dialed int          // by connect
 }
 
 // inBubble runs a test with a gateway in virtual time.
@@ -51,7 +53,7 @@ func inBubble(t *testing.T, test func(t *testing.T, s *server)) {
 func serve(t *testing.T, maxAgents int) *server {
 	t.Helper()
 	s := &server{t: t, cell: newFakeCell(), reg: prometheus.NewRegistry(), tokens: filepath.Join(t.TempDir(), "tokens.yaml")}
-	s.writeTokens("{name: gpu, nodes: [gpu-*]}", "{name: two, nodes: [gpu-1], slots: 2}")
+	s.writeTokens("{name: gpu, nodes: [gpu-*]}", "{name: two, nodes: [gpu-1], slots: 2}", "{name: more, nodes: [more-*]}")
 	tokens, err := OpenTokens(s.tokens, zap.NewNop(), nil)
 	if err != nil {
 		t.Fatal(err)
@@ -166,8 +168,8 @@ type peer struct {
 	t    *testing.T
 	conn *websocket.Conn
 	// rest are the messages of an array that were not read yet.
-	rest    []json.RawMessage
-	session string
+	rest          []json.RawMessage
+	node, session string
 }
 
 // dial connects without a hello. silent: it answers no ping.
@@ -185,12 +187,26 @@ func (s *server) dial(token string, silent bool) *peer {
 	return &peer{t: s.t, conn: conn}
 }
 
-// connect dials as node gpu-1, and takes the welcome.
+// connect dials as a node of its own, the first time as gpu-1, and takes the welcome.
 func (s *server) connect() *peer {
 	s.t.Helper()
-	p := s.dial("gpu", false)
-	p.send(`{"type":"hello","node":"gpu-1","epoch":"e1","connection":1,"version":"0.4"}`)
+	s.dialed++
+	return s.connectAs("gpu", fmt.Sprint("gpu-", s.dialed), 1)
+}
+
+func (s *server) connectAs(token, node string, connection int) *peer {
+	s.t.Helper()
+	p := s.hello(token, node, "e1", connection)
 	p.welcomed()
+	return p
+}
+
+// hello dials and says hello.
+func (s *server) hello(token, node, epoch string, connection int) *peer {
+	s.t.Helper()
+	p := s.dial(token, false)
+	p.node = node
+	p.send(fmt.Sprintf(`{"type":"hello","node":"%s","epoch":"%s","connection":%d,"version":"0.4"}`, node, epoch, connection))
 	return p
 }
 
@@ -207,7 +223,7 @@ func (p *peer) welcomed() {
 func (p *peer) brought(found ...cell.Dispatch) []cell.GatewayDispatch {
 	out := make([]cell.GatewayDispatch, len(found))
 	for i := range found {
-		out[i] = cell.GatewayDispatch{Dispatch: found[i], Node: "gpu-1", Session: p.session}
+		out[i] = cell.GatewayDispatch{Dispatch: found[i], Node: cmp.Or(p.node, "gpu-1"), Session: p.session}
 	}
 	return out
 }
@@ -290,6 +306,7 @@ func (p *peer) ends(code websocket.StatusCode) {
 // fakeCell answers as a cell that knows nothing. Tests replace its functions before they connect.
 type fakeCell struct {
 	link       func() (cell.NodeLink, error)
+	nodes      func(ids []string) (cell.Changes, error)
 	register   func(freeslot.Node, cell.Epoch, cell.Link, cell.Epoch) (cell.Registration, error)
 	heartbeat  func(context.Context, cell.Heartbeat, cell.Link) (cell.HeartbeatReply, error)
 	spec       func(node, epoch, jobID string) (*freeslot.Job, string, error)
@@ -310,7 +327,8 @@ var _ Cell = (*cell.Cell)(nil)
 
 func newFakeCell() *fakeCell {
 	return &fakeCell{
-		link: func() (cell.NodeLink, error) { return cell.NodeLink{}, nil },
+		link:  func() (cell.NodeLink, error) { return cell.NodeLink{}, nil },
+		nodes: func([]string) (cell.Changes, error) { return cell.Changes{}, nil },
 		register: func(freeslot.Node, cell.Epoch, cell.Link, cell.Epoch) (cell.Registration, error) {
 			return cell.Registration{}, nil
 		},
@@ -336,6 +354,8 @@ func newFakeCell() *fakeCell {
 }
 
 func (f *fakeCell) Link(context.Context, string) (cell.NodeLink, error) { return f.link() }
+
+func (f *fakeCell) Nodes(_ context.Context, ids []string) (cell.Changes, error) { return f.nodes(ids) }
 
 func (f *fakeCell) RegisterLinked(_ context.Context, n freeslot.Node, e cell.Epoch, l cell.Link, replaces cell.Epoch) (cell.Registration, error) {
 	return f.register(n, e, l, replaces)

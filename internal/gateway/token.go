@@ -56,6 +56,19 @@ func (t *Token) Check(profile *freeslot.Node) *freeslot.Error {
 	return nil
 }
 
+// limited reports whether Check can refuse a profile that a session could carry.
+func (t *Token) limited() bool {
+	return t.Services != nil || t.Pools != nil || t.Capabilities != nil || t.Labels != nil || t.Slots != 0
+}
+
+// sameLimits reports whether Check refuses the same by both lines.
+func (t *Token) sameLimits(other *Token) bool {
+	same := func(a, b []string) bool { return (a == nil) == (b == nil) && slices.Equal(a, b) }
+	return t.Slots == other.Slots && same(t.Services, other.Services) && same(t.Pools, other.Pools) &&
+		same(t.Capabilities, other.Capabilities) &&
+		(t.Labels == nil) == (other.Labels == nil) && maps.EqualFunc(t.Labels, other.Labels, same)
+}
+
 // slots returns the token's limit of slots, at most what a session can carry.
 func (t *Token) slots() int {
 	if t.Slots == 0 {

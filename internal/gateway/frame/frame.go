@@ -76,7 +76,7 @@ const (
 	CloseDefect     = 4000 // no message, a message of unknown type, or no hello in time
 	CloseRights     = 4003 // the token was removed, has expired, or is not for this node
 	CloseSlow       = 4008 // the agent read too slowly
-	CloseSilent     = 4009 // the agent did not answer a ping
+	CloseSilent     = 4009 // the agent did not answer a ping, or its node does not live
 	CloseSuperseded = 4010 // another epoch has the node
 	CloseReplaced   = 4011 // a newer connection of this epoch exists
 )
