@@ -42,6 +42,7 @@ type listsCmd struct {
 	Freeze   listsFreezeCmd   `cmd:"" help:"Refuse all changes of a list. It goes on to serve."`
 	Unfreeze listsUnfreezeCmd `cmd:"" help:"Allow changes again."`
 	Cancel   listsCancelCmd   `cmd:"" help:"End what runs on a list. The list is as before."`
+	Source   listsSourceCmd   `cmd:"" help:"Where the ids of lists come from: sources and their runs."`
 	Chain    listsChainCmd    `cmd:"" help:"Decide by rules over lists: chains, their versions and shadows."`
 	GC       listsGCCmd       `cmd:"" name:"gc" help:"Remove keys that killed replicas have left on list servers."`
 	Rm       listsRmCmd       `cmd:"" help:"Delete a list. Clients answer unknown from then on."`

@@ -12,6 +12,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/freeslot/freeslot/internal/api"
+	"github.com/freeslot/freeslot/internal/audit"
 	"github.com/freeslot/freeslot/internal/cache"
 	"github.com/freeslot/freeslot/internal/cell"
 	"github.com/freeslot/freeslot/internal/dispatch"
@@ -48,8 +49,10 @@ type Env struct {
 	Subscriber func(cell int) rueidis.Client
 	// Commands returns the client for commands to a cell's server.
 	Commands func(cell int) rueidis.Client
-	Nodes    *cache.Cache
-	Jobs     *dispatch.Dispatcher
+	// Audit records changes that no caller makes. It may be nil.
+	Audit *audit.Log
+	Nodes *cache.Cache
+	Jobs  *dispatch.Dispatcher
 	// Lists has the replica's own client of lists.
 	Lists *own.Lists
 	Log   *zap.Logger

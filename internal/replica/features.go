@@ -10,6 +10,7 @@ import (
 	lockserver "github.com/freeslot/freeslot/internal/lock/server"
 	"github.com/freeslot/freeslot/internal/namelist"
 	listserver "github.com/freeslot/freeslot/internal/namelist/server"
+	"github.com/freeslot/freeslot/internal/namelist/source"
 	"github.com/freeslot/freeslot/internal/namelist/version"
 	"github.com/freeslot/freeslot/internal/pool"
 	"github.com/freeslot/freeslot/internal/presence"
@@ -35,7 +36,7 @@ func Features() []feature.Module {
 // Access returns what all parts of a system need in Redis, by role.
 func Access() []script.Access {
 	all := []script.Access{
-		cell.Access, presence.Access, audit.Access, lock.Access, registry.Access, namelist.Access, version.Access,
+		cell.Access, presence.Access, audit.Access, lock.Access, registry.Access, namelist.Access, version.Access, source.Access,
 	}
 	for _, f := range Features() {
 		all = append(all, f.Access)

@@ -115,7 +115,7 @@ func silent(nodes []cache.SilentNode, reapingPaused bool) []finding.Finding {
 	}
 	if reapingPaused {
 		f.Severity = finding.Critical
-		f.Text += "; so many at a time that they keep their jobs for now"
+		f.Text += "; too many at once, so they keep their jobs for now"
 	}
 	for _, n := range nodes[:min(len(nodes), finding.MaxNames)] {
 		f.Names = append(f.Names, n.ID)

@@ -35,11 +35,8 @@ type front struct {
 
 func newFront(cfg config.Replica, f *fleet, d *dispatch.Dispatcher, present *presence.Presence, parts feature.Parts,
 	door *door, auth *identity.Authenticator,
-	conn *connections, log *zap.Logger, reg prometheus.Registerer, served prometheus.Gatherer,
+	changes *audit.Log, conn *connections, log *zap.Logger, reg prometheus.Registerer, served prometheus.Gatherer,
 ) (*front, error) {
-	changes := audit.New(audit.Config{
-		Replica: cfg.ReplicaID, Required: cfg.Audit.Required, Entries: cfg.Audit.Entries,
-	}, f.cells.Runners()[0], log.Named("audit"), reg)
 	sessions, err := newSessions(cfg, d, auth, changes, conn, log, reg)
 	if err != nil {
 		return nil, err
@@ -75,6 +72,12 @@ func newFront(cfg config.Replica, f *fleet, d *dispatch.Dispatcher, present *pre
 		LinkTimeout: cfg.Cache.VersionCheckTimeout, Proxies: cfg.Proxies(),
 	}, deps)
 	return &front{server: server, sessions: sessions, door: door, findings: board, log: log}, nil
+}
+
+func newAudit(cfg config.Replica, f *fleet, log *zap.Logger, reg prometheus.Registerer) *audit.Log {
+	return audit.New(audit.Config{
+		Replica: cfg.ReplicaID, Required: cfg.Audit.Required, Entries: cfg.Audit.Entries,
+	}, f.cells.Runners()[0], log.Named("audit"), reg)
 }
 
 func newTLS(setting string, t config.ListenTLS, log *zap.Logger, reg prometheus.Registerer) *listener.TLS {

@@ -7,6 +7,7 @@ import (
 	"go.uber.org/fx"
 	"go.uber.org/zap"
 
+	"github.com/freeslot/freeslot/internal/audit"
 	"github.com/freeslot/freeslot/internal/dispatch"
 	"github.com/freeslot/freeslot/internal/feature"
 	"github.com/freeslot/freeslot/internal/namelist/own"
@@ -31,7 +32,7 @@ func (r *Replica) modules(conn *connections) fx.Option {
 		fx.Module(
 			"connections", fx.Invoke(func(hook feature.Hook, conn *connections) { hook(feature.Step{Stop: conn.close}) }),
 		),
-		fx.Module("fleet", fx.Provide(newFleet, newEnv(r)), fx.Invoke(func(hook feature.Hook, f *fleet) {
+		fx.Module("fleet", fx.Provide(newFleet, newAudit, newEnv(r)), fx.Invoke(func(hook feature.Hook, f *fleet) {
 			hook(feature.Step{Start: f.check})
 			hook(feature.Step{Start: f.cells.Start, Stop: f.cells.Stop})
 			hook(feature.Step{Start: f.tracker.Start, Stop: f.tracker.Stop})
@@ -60,16 +61,17 @@ func (r *Replica) modules(conn *connections) fx.Option {
 
 // newEnv returns what gives features their environment.
 func newEnv(r *Replica) func(
-	cfg config.Replica, f *fleet, d *dispatch.Dispatcher, l *own.Lists, conn *connections, log *zap.Logger,
-	reg prometheus.Registerer,
+	cfg config.Replica, f *fleet, d *dispatch.Dispatcher, l *own.Lists, changes *audit.Log, conn *connections,
+	log *zap.Logger, reg prometheus.Registerer,
 ) *feature.Env {
 	return func(
-		cfg config.Replica, f *fleet, d *dispatch.Dispatcher, l *own.Lists, conn *connections, log *zap.Logger,
+		cfg config.Replica, f *fleet, d *dispatch.Dispatcher, l *own.Lists, changes *audit.Log, conn *connections,
+		log *zap.Logger,
 		reg prometheus.Registerer,
 	) *feature.Env {
 		return &feature.Env{
 			Config: cfg, Cells: f.cells, Runners: f.cells.Runners(), Subscriber: conn.events.For, Commands: conn.commands.For,
-			Nodes: f.cache, Jobs: d, Lists: l, Log: log, Metrics: reg, Probes: r.probes,
+			Audit: changes, Nodes: f.cache, Jobs: d, Lists: l, Log: log, Metrics: reg, Probes: r.probes,
 		}
 	}
 }

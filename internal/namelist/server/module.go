@@ -7,11 +7,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 
 	"github.com/freeslot/freeslot/internal/api"
 	"github.com/freeslot/freeslot/internal/feature"
+	"github.com/freeslot/freeslot/internal/finding"
 	"github.com/freeslot/freeslot/internal/namelist"
 	"github.com/freeslot/freeslot/internal/namelist/manage"
 	"github.com/freeslot/freeslot/internal/namelist/reader"
@@ -38,6 +41,7 @@ func newPart(env *feature.Env) feature.Part {
 		},
 		control, log,
 	)
+	sources, runner := newSources(env, control, m)
 	readers := reader.New(reader.Config{Subscriptions: env.Subscriber(0), Server: s.open, Log: log}, control)
 	start := func(ctx context.Context) error {
 		for _, server := range known {
@@ -53,10 +57,10 @@ func newPart(env *feature.Env) feature.Part {
 		if err := m.Start(ctx); err != nil {
 			return err // it has started nothing, and a step that failed is not stopped
 		}
-		return readers.Start(ctx)
+		return errors.Join(readers.Start(ctx), runner.Start(ctx))
 	}
 	stop := func(ctx context.Context) error {
-		err := errors.Join(readers.Stop(ctx), m.Stop(ctx))
+		err := errors.Join(runner.Stop(ctx), readers.Stop(ctx), m.Stop(ctx))
 		s.close()
 		if _, missing := os.Lstat(dir); cfg.Lists.Dir == "" && missing == nil {
 			err = errors.Join(err, os.RemoveAll(dir))
@@ -64,8 +68,15 @@ func newPart(env *feature.Env) feature.Part {
 		return err
 	}
 	return feature.Part{
-		Step:   feature.Step{Start: start, Stop: stop},
-		Routes: []api.Routes{routesOf(control, m, env.Lists, cfg.Advertise), readers.Routes},
+		Step: feature.Step{Start: start, Stop: stop},
+		Routes: []api.Routes{
+			routesOf(&routes{
+				control: control, manager: m, own: env.Lists, url: cfg.Advertise, sources: sources,
+				sourceNames: slices.Sorted(maps.Keys(cfg.Lists.Sources)),
+			}),
+			readers.Routes,
+		},
+		Findings: []finding.Source{failing(sources)},
 	}
 }
 

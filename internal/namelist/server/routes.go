@@ -17,6 +17,7 @@ import (
 	"github.com/freeslot/freeslot/internal/namelist/form"
 	"github.com/freeslot/freeslot/internal/namelist/manage"
 	"github.com/freeslot/freeslot/internal/namelist/own"
+	"github.com/freeslot/freeslot/internal/namelist/source"
 	"github.com/freeslot/freeslot/internal/namelist/version"
 )
 
@@ -42,11 +43,15 @@ type routes struct {
 	manager *manage.Manager
 	own     *own.Lists
 	url     string
+	sources *source.Store
+	// sourceNames are the sources of this replica, sorted.
+	sourceNames []string
 }
 
-func routesOf(c *namelist.Control, m *manage.Manager, own *own.Lists, url string) api.Routes {
+// routesOf returns the routes; r lacks its router.
+func routesOf(r *routes) api.Routes {
 	return func(router *api.Router) {
-		r := &routes{router, c, m, own, url}
+		r.Router = router
 		r.LimitBody(uploadsPath, "body", manage.MaxChunk)
 		r.register()
 	}
@@ -96,6 +101,7 @@ func (r *routes) register() {
 	huma.Register(r, slow(op("count-list", http.MethodGet, listPath+"/count", "Count the entries of a list", "Of the version, and what edits change in it.")), r.count)
 	huma.Register(r, op("list-clients", http.MethodGet, listPath+"/clients", "List the live clients of a list", "Those that have reported within 15 s."), r.clients)
 	huma.Register(r, op("collect-lists", http.MethodPost, collectPath, "Remove keys that no list needs", "Looks through a part of the list servers, for about a second, for what builds have left that are neither a version nor running."), r.collect)
+	r.registerSources()
 	r.document(r.OpenAPI())
 	r.registerChains()
 }

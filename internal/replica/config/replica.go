@@ -1,6 +1,7 @@
 package config
 
 import (
+	"cmp"
 	"crypto/rand"
 	"encoding/hex"
 	"net/netip"
@@ -385,6 +386,51 @@ type Lists struct {
 	Dir string `koanf:"dir"`
 	// Further servers for the ids, by name. All replicas must have the same.
 	Servers map[string]ListServer `koanf:"servers"`
+	// Where the ids of lists can come from, by name; `schedctl lists source set LIST NAME` gives a list
+	// a source. Replicas without a source do not run it.
+	Sources map[string]ListSource `koanf:"sources"`
+}
+
+// ListSource is where the ids of lists can come from.
+type ListSource struct {
+	// `http` gets a file, `postgres` runs a query, `redis` reads a key of another Redis, `file` reads a
+	// file of this replica.
+	Kind string `koanf:"kind"`
+	// Of `http` the address of the file; of `postgres` the server, such as
+	// `postgres://reader@db:5432/crm?sslmode=verify-full`; of `redis` the server, written like
+	// `redis.url`.
+	URL string `koanf:"url" secret:"true"`
+	// A file that holds the server's password, or for `http` a bearer token. It is read for each run.
+	PasswordFile string `koanf:"password_file"`
+	// Authorities in PEM that may have signed the server's certificate, in place of the system's.
+	CAFile string `koanf:"ca_file"`
+	// Of `postgres`: a statement that reads. Its first column is the id; the second one, if there is
+	// one, is the expiry: a timestamptz, or a number as in imports.
+	Query string `koanf:"query"`
+	// Of `redis`: the key of a set, a hash or a zset. The fields of a hash are its ids.
+	Key string `koanf:"key"`
+	// Of `redis`: whether the values of the hash, or the scores of the zset, are expiries. A score of 0
+	// is never.
+	Expiry bool `koanf:"expiry"`
+	// Of `file`: its absolute path.
+	Path string `koanf:"path"`
+	// Of `http` and `file`: `csv` or `txt`, also compressed by gzip. Empty is `csv`.
+	Format string `koanf:"format"`
+	// How long reading may take, 1s to 24h. 0s is 30m.
+	Timeout time.Duration `koanf:"timeout"`
+	// How many lines are read at most. 0 is 100000000.
+	MaxRows int64 `koanf:"max_rows"`
+	// How many bytes are read at most, up to 64 GiB. 0 is 16 GiB.
+	MaxBytes int64 `koanf:"max_bytes"`
+}
+
+// WithDefaults returns the source with its defaults filled in.
+func (s ListSource) WithDefaults() ListSource {
+	s.Format = cmp.Or(s.Format, "csv")
+	s.Timeout = cmp.Or(s.Timeout, 30*time.Minute)
+	s.MaxRows = cmp.Or(s.MaxRows, 100_000_000)
+	s.MaxBytes = cmp.Or(s.MaxBytes, 16<<30)
+	return s
 }
 
 // ListServer is a server that holds the ids of lists.

@@ -7,6 +7,8 @@ import (
 	"net/netip"
 	"net/url"
 	"os"
+	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -14,6 +16,7 @@ import (
 
 	"github.com/freeslot/freeslot"
 	"github.com/freeslot/freeslot/internal/identity"
+	"github.com/freeslot/freeslot/internal/loopback"
 	"github.com/freeslot/freeslot/internal/selection"
 )
 
@@ -90,6 +93,10 @@ func (l *Lists) validate(p *Problems) {
 	if info, err := os.Stat(l.Dir); l.Dir != "" && err == nil && !info.IsDir() {
 		p.Addf("lists.dir", "is %q, which is no folder", l.Dir)
 	}
+	for name, s := range l.Sources {
+		p.Name(join("lists.sources", name), name)
+		s.validate(join("lists.sources", name), p)
+	}
 	for name, s := range l.Servers {
 		at := join("lists.servers", name)
 		p.Name(at, name)
@@ -101,6 +108,73 @@ func (l *Lists) validate(p *Problems) {
 		if s.MaxBytes < 0 {
 			p.Addf(join(at, "max_bytes"), "is %d, expected 0 for as much as leaves 30 %% of maxmemory, or more", s.MaxBytes)
 		}
+	}
+}
+
+// kindKeys holds the keys of a source that belong to its kind, with whether it needs them.
+var kindKeys = map[string]map[string]bool{
+	"http":     {"url": true, "password_file": false, "ca_file": false, "format": false},
+	"postgres": {"url": true, "password_file": false, "ca_file": false, "query": true},
+	"redis":    {"url": true, "password_file": false, "ca_file": false, "key": true, "expiry": false},
+	"file":     {"path": true, "format": false},
+}
+
+func (s *ListSource) validate(at string, p *Problems) {
+	keys, ok := kindKeys[s.Kind]
+	if !ok {
+		p.OneOf(join(at, "kind"), s.Kind, "http", "postgres", "redis", "file")
+		return
+	}
+	expiry := ""
+	if s.Expiry {
+		expiry = "true"
+	}
+	for name, value := range map[string]string{
+		"url": s.URL, "password_file": s.PasswordFile, "ca_file": s.CAFile, "query": s.Query, "key": s.Key, "expiry": expiry,
+		"path": s.Path, "format": s.Format,
+	} {
+		needed, known := keys[name]
+		switch {
+		case value != "" && !known:
+			p.Addf(join(at, name), "does not belong to a source of kind %s", s.Kind)
+		case value == "" && needed:
+			p.Addf(join(at, name), "is missing for a source of kind %s", s.Kind)
+		}
+	}
+	s.validateAddress(at, p)
+	full := s.WithDefaults()
+	p.OneOf(join(at, "format"), full.Format, "csv", "txt")
+	p.DurationBetween(join(at, "timeout"), full.Timeout, time.Second, 24*time.Hour)
+	if full.MaxRows < 1 {
+		p.Addf(join(at, "max_rows"), "is %d, expected 1 or more, or 0 for 100000000", s.MaxRows)
+	}
+	if full.MaxBytes < 1 || full.MaxBytes > 64<<30 {
+		p.Addf(join(at, "max_bytes"), "is %d, expected 1 to %d (64 GiB), or 0 for 16 GiB", s.MaxBytes, int64(64)<<30)
+	}
+}
+
+func (s *ListSource) validateAddress(at string, p *Problems) {
+	if s.Path != "" && !filepath.IsAbs(s.Path) {
+		p.Addf(join(at, "path"), "is %q, expected an absolute path", s.Path)
+	}
+	if s.URL == "" {
+		return
+	}
+	schemes := map[string][]string{"http": {"http", "https"}, "postgres": {"postgres", "postgresql"}}[s.Kind]
+	if s.Kind == "redis" {
+		validateRedisURL(join(at, "url"), s.URL, p)
+		return
+	}
+	u, err := url.Parse(s.URL)
+	switch {
+	case err != nil || u.Host == "" || !slices.Contains(schemes, u.Scheme):
+		p.Addf(join(at, "url"), "is no address that begins with %s://", schemes[0])
+	case s.Kind == "postgres" && s.CAFile != "" && !strings.HasPrefix(u.Query().Get("sslmode"), "verify-"):
+		p.Addf(join(at, "url"), "has a ca_file and no sslmode=verify-full, so no certificate would be checked")
+	case s.Kind == "http" && u.User != nil:
+		p.Addf(join(at, "url"), "has a user, expected a bearer token in password_file")
+	case s.Kind == "http" && s.PasswordFile != "" && u.Scheme != "https" && !loopback.Is(u.Hostname()):
+		p.Addf(join(at, "url"), "would carry the token of password_file in the clear, expected https")
 	}
 }
 

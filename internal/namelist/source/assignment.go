@@ -1,0 +1,122 @@
+package source
+
+import (
+	"encoding/json"
+	"fmt"
+
+	"github.com/freeslot/freeslot/internal/cron"
+	"github.com/freeslot/freeslot/internal/namelist"
+)
+
+// maxRuns is how many runs an assignment remembers.
+const maxRuns = 20
+
+// Result says how a run ended.
+type Result string
+
+// The results.
+const (
+	// Served: the list serves what the source has.
+	Served Result = "served"
+	// Unchanged: the source has what the list serves.
+	Unchanged Result = "unchanged"
+	// Held: the version is there, and must be accepted before it can serve.
+	Held Result = "held"
+	// Failed: there is no new version.
+	Failed Result = "failed"
+	// Lost: the replica of the run died, or lost Redis.
+	Lost Result = "lost"
+)
+
+// Run is one run of a source for a list.
+type Run struct {
+	// The tags document ID and the rest for readers of the API.
+	ID      string `json:"id"`
+	Replica string `json:"replica"`
+	AtMS    int64  `json:"at_ms" doc:"When it began, by Redis' clock, in milliseconds since 1970."`
+	TookMS  int64  `json:"took_ms,omitempty"`
+	Result  Result `json:"result,omitempty" enum:"served,unchanged,held,failed,lost" doc:"Absent while it runs. served: the list serves what the source has. unchanged: it did before. held: a version must be accepted first. failed: there is no new version. lost: its replica died."`
+	Why     string `json:"why,omitempty" doc:"Of a run that was held or failed."`
+	Rows    int64  `json:"rows,omitempty" doc:"Lines that were read."`
+	Bytes   int64  `json:"bytes,omitempty"`
+	Version int64  `json:"version,omitempty" doc:"The version that it made."`
+	// LeaseMS is when the run counts as lost, by Redis' clock.
+	LeaseMS int64 `json:"-"`
+
+	serving *namelist.Version // of the list when it began
+}
+
+// Assignment says where a list's ids come from.
+type Assignment struct {
+	// The tags document Source and the rest for readers of the API.
+	Source   string `json:"source" doc:"A name below lists.sources of the replicas' configuration."`
+	Cron     string `json:"cron,omitempty" doc:"When it runs, as in schedules. Absent: only when asked."`
+	TimeZone string `json:"time_zone,omitempty" doc:"Of cron; absent means UTC."`
+	Author   string `json:"author,omitempty"`
+	Note     string `json:"note,omitempty"`
+	SetMS    int64  `json:"set_ms" doc:"When that was set."`
+	NextMS   int64  `json:"next_ms,omitempty" doc:"When it runs next; absent where it only runs when asked."`
+	Running  *Run   `json:"running,omitempty"`
+	Runs     []Run  `json:"runs" doc:"The last runs, the newest first, at most 20."`
+
+	birth string // of the list
+	mark  mark
+	raw   string // as Redis has it; "" if there is none
+}
+
+// mark is what the last run that was served found.
+type mark struct {
+	ETag string `json:"etag,omitempty"`
+	Sum  string `json:"sum,omitempty"` // SHA-256 of all lines
+	// Version is the version of the list that was made of that, and Edited the list's Edited then.
+	Version int64 `json:"version,omitempty"`
+}
+
+// stored is the form of an Assignment in Redis.
+type stored struct {
+	Assignment
+
+	Birth string `json:"birth"`
+	Mark  mark   `json:"mark"`
+	Lease int64  `json:"lease,omitempty"`
+}
+
+func (a *Assignment) encode() (string, error) {
+	s := stored{Assignment: *a, Birth: a.birth, Mark: a.mark}
+	if a.Running != nil {
+		s.Lease = a.Running.LeaseMS
+	}
+	text, err := json.Marshal(&s)
+	return string(text), err
+}
+
+func decode(text string) (Assignment, error) {
+	var s stored
+	if err := json.Unmarshal([]byte(text), &s); err != nil {
+		return Assignment{raw: text}, fmt.Errorf("the source of a list is unreadable: %w", err)
+	}
+	a := s.Assignment
+	a.birth, a.mark, a.raw = s.Birth, s.Mark, text
+	if a.Running != nil {
+		a.Running.LeaseMS = s.Lease
+	}
+	return a, nil
+}
+
+// next returns the first run after a time; 0 for none.
+func (a *Assignment) next(afterMS int64) int64 {
+	if a.Cron == "" {
+		return 0
+	}
+	e, err := cron.Parse(a.Cron, a.TimeZone)
+	if err != nil {
+		return 0 // another release wrote it
+	}
+	return e.NextMS(afterMS)
+}
+
+// end moves the run to the history.
+func (a *Assignment) end(run Run) {
+	a.Running = nil
+	a.Runs = append([]Run{run}, a.Runs[:min(len(a.Runs), maxRuns-1)]...)
+}
