@@ -142,7 +142,7 @@ func TestGatewayFailures(t *testing.T) {
 func TestTokensExampleFile(t *testing.T) {
 	t.Parallel()
 	tokens, err := gateway.OpenTokens("../../deploy/node-tokens.example.yaml", zap.NewNop(), nil)
-	if err != nil || tokens.Len() != 3 {
-		t.Errorf("%d tokens, expected 3: %v", tokens.Len(), err)
+	if err != nil || tokens.Len() != 4 {
+		t.Errorf("%d tokens, expected 4: %v", tokens.Len(), err)
 	}
 }

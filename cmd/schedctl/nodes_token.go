@@ -9,15 +9,16 @@ import (
 )
 
 type tokenCmd struct {
-	ID         string        `arg:"" name:"node-id" help:"The node, or a pattern such as 'gpu-*'."`
-	Name       string        `placeholder:"NAME" help:"Name of the owner (default: the node's id). A second token of the same name can replace the first while the node runs."`
-	Node       []string      `sep:"," placeholder:"PATTERN" help:"Further nodes that it may be. Can be repeated."`
-	Expires    time.Duration `placeholder:"DURATION" help:"How long it is good for, such as 2160h (default: for ever)."`
-	Service    []string      `sep:"," placeholder:"PATTERN" help:"Only these services. Can be repeated."`
-	Pool       []string      `sep:"," placeholder:"PATTERN" help:"Only these pools. Can be repeated."`
-	Label      []string      `sep:"none" placeholder:"NAME=PATTERN" help:"Only these labels with these values. Can be repeated, also for one label."`
-	Capability []string      `sep:"," placeholder:"PATTERN" help:"Only these languages and features. Can be repeated."`
-	Slots      int           `placeholder:"N" help:"At most this many slots."`
+	ID          string        `arg:"" name:"node-id" help:"The node, or a pattern such as 'gpu-*'."`
+	Name        string        `placeholder:"NAME" help:"Name of the owner (default: the node's id). A second token of the same name can replace the first while the node runs."`
+	Node        []string      `sep:"," placeholder:"PATTERN" help:"Further nodes that it may be. Can be repeated."`
+	Expires     time.Duration `placeholder:"DURATION" help:"How long it is good for, such as 2160h (default: for ever)."`
+	Certificate string        `placeholder:"NAME" help:"The name in the node's certificate that must come with it (subject or alternative name, or a pattern). The schedulers need client_ca_file."`
+	Service     []string      `sep:"," placeholder:"PATTERN" help:"Only these services. Can be repeated."`
+	Pool        []string      `sep:"," placeholder:"PATTERN" help:"Only these pools. Can be repeated."`
+	Label       []string      `sep:"none" placeholder:"NAME=PATTERN" help:"Only these labels with these values. Can be repeated, also for one label."`
+	Capability  []string      `sep:"," placeholder:"PATTERN" help:"Only these languages and features. Can be repeated."`
+	Slots       int           `placeholder:"N" help:"At most this many slots."`
 }
 
 // Help is shown below the flags.
@@ -46,7 +47,7 @@ func (c *tokenCmd) Run(a *app) error {
 func (c *tokenCmd) token() (*gateway.Token, error) {
 	token := &gateway.Token{
 		Name: c.Name, Nodes: append([]string{c.ID}, c.Node...), Services: c.Service, Pools: c.Pool,
-		Capabilities: c.Capability, Slots: c.Slots,
+		Capabilities: c.Capability, Slots: c.Slots, Certificate: c.Certificate,
 	}
 	if c.Name == "" {
 		token.Name = c.ID

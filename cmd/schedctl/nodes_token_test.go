@@ -43,11 +43,11 @@ func TestNodesToken(t *testing.T) {
 	}
 
 	got = command(t, "", "-o", "json", "nodes", "token", "gpu-*", "--name", "gpus", "--node", "cpu-1,cpu-2", "--expires", "2160h",
-		"--service", "tts", "--service", "asr*", "--pool", "eu", "--label", "zone=eu-1", "--label", "zone=a=b, c", "--capability", "de,en*", "--slots", "16").expect(t, exitOK)
+		"--service", "tts", "--service", "asr*", "--pool", "eu", "--label", "zone=eu-1", "--label", "zone=a=b, c", "--capability", "de,en*", "--slots", "16", "--certificate", "*.nodes.example.com").expect(t, exitOK)
 	var both struct{ Token, Line string }
 	must(t, json.Unmarshal([]byte(got.out), &both))
 	token = find(t, both.Line, both.Token)
-	if !token.Names("gpu-9") || !token.Names("cpu-2") || token.Names("cpu-3") || token.Expires.IsZero() {
+	if !token.Names("gpu-9") || !token.Names("cpu-2") || token.Names("cpu-3") || token.Expires.IsZero() || token.Certificate != "*.nodes.example.com" {
 		t.Errorf("the token is %+v", token)
 	}
 	node := freeslot.Node{ID: "gpu-9", MaxConcurrency: 16, Services: []freeslot.Service{{Name: "asr-1"}}, Labels: map[string]string{"zone": "a=b, c"}}

@@ -42,6 +42,8 @@ func (*tokensListCmd) Run(a *app) error {
 		reach := strings.Join(t.Nodes, ", ")
 		if t.Source != api.GatewaySource {
 			reach = scopeText(t.Scopes)
+		} else if t.Certificate != "" {
+			reach += " with the certificate " + t.Certificate
 		}
 		rows = append(rows, []string{
 			dash(t.Name), t.Source, dash(string(t.Role)), dash(t.Tenant), dash(shorten(reach, maxCell)), clock(t.ExpiresMS),

@@ -21,14 +21,16 @@ const GatewaySource = "gateway.tokens_file"
 
 // TokenStatus is a token, without anything that opens a door.
 type TokenStatus struct {
-	Source     string              `json:"source" enum:"tokens,tokens_file,gateway.tokens_file" doc:"The configuration key that has it."`
-	Name       string              `json:"name,omitempty" doc:"Its owner; absent for a token of the configuration, which has none."`
-	Role       identity.Role       `json:"role,omitempty" doc:"What the caller may do; absent for a node's token."`
-	Tenant     string              `json:"tenant,omitempty" doc:"The tenant that owns the caller's jobs; absent for a node's token."`
-	Scopes     map[string][]string `json:"scopes,omitempty" doc:"Which lists, services and documents the caller may read, as patterns. A kind that is absent is not restricted."`
-	Nodes      []string            `json:"nodes,omitempty" doc:"The nodes that a node's token may be, as patterns."`
-	ExpiresMS  int64               `json:"expires_ms,omitempty" doc:"From then on it is unknown, in milliseconds since 1970; absent means never."`
-	LastSeenMS int64               `json:"last_seen_ms,omitempty" doc:"When a caller last came with it to this replica, in milliseconds since 1970, to the second. A client's session counts while it is open. Absent: not since the replica's start."`
+	Source string              `json:"source" enum:"tokens,tokens_file,gateway.tokens_file" doc:"The configuration key that has it."`
+	Name   string              `json:"name,omitempty" doc:"Its owner; absent for a token of the configuration, which has none."`
+	Role   identity.Role       `json:"role,omitempty" doc:"What the caller may do; absent for a node's token."`
+	Tenant string              `json:"tenant,omitempty" doc:"The tenant that owns the caller's jobs; absent for a node's token."`
+	Scopes map[string][]string `json:"scopes,omitempty" doc:"Which lists, services and documents the caller may read, as patterns. A kind that is absent is not restricted."`
+	Nodes  []string            `json:"nodes,omitempty" doc:"The nodes that a node's token may be, as patterns."`
+	// Certificate is documented in its tag.
+	Certificate string `json:"certificate,omitempty" doc:"The name in the certificate that must come with a node's token; absent: none must."`
+	ExpiresMS   int64  `json:"expires_ms,omitempty" doc:"From then on it is unknown, in milliseconds since 1970; absent means never."`
+	LastSeenMS  int64  `json:"last_seen_ms,omitempty" doc:"When a caller last came with it to this replica, in milliseconds since 1970, to the second. A client's session counts while it is open. Absent: not since the replica's start."`
 }
 
 // TokenProblem is why some tokens cannot be used.

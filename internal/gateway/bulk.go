@@ -58,7 +58,7 @@ func bulkDeadline(bytes int64) time.Duration {
 func (h *Handler) bulk(w http.ResponseWriter, r *http.Request) (_ *frame.Answer, token string, _ *freeslot.Error) {
 	_, by, err := h.authenticate(r)
 	if err != nil {
-		return nil, "", err
+		return nil, by.Name, err
 	}
 	if r.Method != http.MethodPost {
 		w.Header().Set("Allow", http.MethodPost)

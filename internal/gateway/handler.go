@@ -126,6 +126,7 @@ func (h *Handler) serveAgent(w http.ResponseWriter, r *http.Request) {
 	}
 	s := newSession(h, conn)
 	s.id, s.secret, s.token, s.owner, s.address, s.greeted = ulid.Make().String(), secret, token, by, r.RemoteAddr, greeted
+	s.certificate = certificateNames(r.TLS)
 	h.open.EnterAgain()
 	h.open.Add(s)
 	// On another goroutine, so that the session keeps neither the request nor the stack that served

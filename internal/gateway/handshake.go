@@ -62,6 +62,9 @@ func (h *Handler) authenticate(r *http.Request) (secret string, token Token, _ *
 	scheme, secret, _ := strings.Cut(r.Header.Get("Authorization"), " ")
 	if strings.EqualFold(scheme, "Bearer") {
 		if token, ok := h.cfg.Tokens.Find(strings.TrimSpace(secret)); ok {
+			if err := token.admits(certificateNames(r.TLS)); err != nil {
+				return "", token, err // a token without its certificate may be stolen, and proves nothing
+			}
 			listener.Prove(r.Context())
 			return strings.TrimSpace(secret), token, nil
 		}

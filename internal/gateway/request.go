@@ -212,6 +212,9 @@ func (s *session) register(req *frame.Request) (*frame.Answer, error) {
 			Code: freeslot.CodeUnauthenticated, Message: fmt.Sprintf("token %s was removed or has expired", s.token.Name),
 		}
 	}
+	if err := token.admits(s.certificate); err != nil {
+		return nil, err
+	}
 	profile := *req.Profile
 	profile.ID = s.node // whatever the agent says
 	if err := profile.Validate("profile"); err != nil {

@@ -25,12 +25,14 @@ func (h *Handler) checkRights() {
 }
 
 func (s *session) checkRights() {
-	if s.handler.cfg.Tokens.Holds(s.token.Digest, s.node) {
+	if s.handler.cfg.Tokens.Holds(s.token.Digest, s.node, s.certificate) {
 		return
 	}
 	s.endRights(&freeslot.Error{
-		Code:    freeslot.CodePermissionDenied,
-		Message: fmt.Sprintf("token %s was removed, has expired, or is no longer for node %s", s.token.Name, s.node),
+		Code: freeslot.CodePermissionDenied,
+		Message: fmt.Sprintf(
+			"token %s was removed, has expired, or is no longer for node %s and its certificate", s.token.Name, s.node,
+		),
 	})
 }
 

@@ -28,7 +28,9 @@ type session struct {
 	owner   *owner // of the token
 	conn    *socket.Conn
 	address string
-	opened  time.Time
+	// certificate has the names in the agent's certificate; nil without one.
+	certificate []string
+	opened      time.Time
 
 	// greeted returns the place among the pending connections, and late ends a session without a
 	// hello. The fields that follow come from the hello, and do not change after it.

@@ -21,6 +21,9 @@ type Token struct {
 	Digest  [sha256.Size]byte // of the secret
 	Nodes   []string
 	Expires time.Time // zero: never
+	// Certificate is the name, or a pattern of it, in the certificate that must come with the token;
+	// empty: none must.
+	Certificate string
 	// Limits; nil and 0 allow all. Capabilities are languages of every stage, and features.
 	Services, Pools, Capabilities []string
 	Labels                        map[string][]string

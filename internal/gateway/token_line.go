@@ -7,7 +7,9 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"time"
+	"unicode"
 
 	"go.yaml.in/yaml/v3"
 
@@ -25,6 +27,7 @@ type tokenLine struct {
 	SHA256       string              `yaml:"sha256"`
 	Nodes        []string            `yaml:"nodes,flow"`
 	Expires      *time.Time          `yaml:"expires,omitempty"`
+	Certificate  string              `yaml:"certificate,omitempty"`
 	Services     []string            `yaml:"services,omitempty,flow"`
 	Pools        []string            `yaml:"pools,omitempty,flow"`
 	Labels       map[string][]string `yaml:"labels,omitempty,flow"`
@@ -32,7 +35,9 @@ type tokenLine struct {
 	Slots        int                 `yaml:"slots,omitempty"`
 }
 
-var tokenKeys = []string{"name", "sha256", "nodes", "expires", "services", "pools", "labels", "capabilities", "slots"}
+var tokenKeys = []string{
+	"name", "sha256", "nodes", "expires", "certificate", "services", "pools", "labels", "capabilities", "slots",
+}
 
 // NewSecret makes a token's secret, and its digest for the tokens file.
 func NewSecret() (secret string, digest [sha256.Size]byte) { return tokenfile.NewSecret("fsn_") }
@@ -42,7 +47,8 @@ func NewSecret() (secret string, digest [sha256.Size]byte) { return tokenfile.Ne
 func (t *Token) Line() (string, error) {
 	line := tokenLine{
 		Name: t.Name, SHA256: hex.EncodeToString(t.Digest[:]), Nodes: t.Nodes,
-		Services: t.Services, Pools: t.Pools, Labels: t.Labels, Capabilities: t.Capabilities, Slots: t.Slots,
+		Certificate: t.Certificate,
+		Services:    t.Services, Pools: t.Pools, Labels: t.Labels, Capabilities: t.Capabilities, Slots: t.Slots,
 	}
 	if !t.Expires.IsZero() {
 		at := t.Expires.UTC().Truncate(time.Second)
@@ -67,7 +73,7 @@ func parseToken(item *yaml.Node) (Token, tokenfile.Head, error) {
 func (l *tokenLine) token() (t Token, err error) {
 	t = Token{
 		Name: l.Name, Nodes: l.Nodes, Services: l.Services, Pools: l.Pools, Capabilities: l.Capabilities, Labels: l.Labels,
-		Slots: l.Slots,
+		Slots: l.Slots, Certificate: l.Certificate,
 	}
 	if err := freeslot.ValidateName("name", l.Name); err != nil {
 		return t, tokenfile.PlainCoded(err)
@@ -80,6 +86,9 @@ func (l *tokenLine) token() (t Token, err error) {
 	}
 	if t.Expires, err = tokenfile.Expiry(l.Expires); err != nil {
 		return t, err
+	}
+	if len(l.Certificate) > maxCertificateName || strings.ContainsFunc(l.Certificate, unicode.IsControl) {
+		return t, fmt.Errorf("certificate is no line of at most %d bytes, expected a name in a certificate", maxCertificateName)
 	}
 	if l.Slots < 0 || l.Slots > frame.MaxSlots {
 		return t, fmt.Errorf("slots is %d, expected 1 to %d, or none for no limit", l.Slots, frame.MaxSlots)

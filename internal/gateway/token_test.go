@@ -243,7 +243,7 @@ func TestTokensChange(t *testing.T) {
 			if foundA != wantA || foundB != wantB {
 				t.Fatalf("a and b are known: %v, %v; want %v, %v", foundA, foundB, wantA, wantB)
 			}
-			if digest := sha256.Sum256([]byte("sa")); tokens.Holds(digest, "a") != wantA || tokens.Holds(digest, "b") {
+			if digest := sha256.Sum256([]byte("sa")); tokens.Holds(digest, "a", nil) != wantA || tokens.Holds(digest, "b", nil) {
 				t.Fatal("a token does not hold its node, or holds another")
 			}
 		}

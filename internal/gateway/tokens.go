@@ -28,8 +28,9 @@ func OpenTokens(
 	return &Tokens{tokens}, nil
 }
 
-// Holds reports whether the token with this digest is still listed, unexpired, and valid for node.
-func (t *Tokens) Holds(digest [sha256.Size]byte, node string) bool {
+// Holds reports whether the token with this digest is still listed, unexpired, and valid for node
+// with a certificate of these names.
+func (t *Tokens) Holds(digest [sha256.Size]byte, node string, certificate []string) bool {
 	token, ok := t.Get(digest)
-	return ok && token.Names(node)
+	return ok && token.Names(node) && token.admits(certificate) == nil
 }

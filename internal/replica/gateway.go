@@ -79,7 +79,8 @@ func openTokens(cfg config.Replica, auth *identity.Authenticator, log *zap.Logge
 func (d *door) listTokens() (all []api.TokenStatus, problems []string) {
 	for _, t := range d.tokens.All() {
 		all = append(all, api.TokenStatus{
-			Source: api.GatewaySource, Name: t.Name, Nodes: t.Line.Nodes, ExpiresMS: api.Millis(t.Expires),
+			Source: api.GatewaySource, Name: t.Name, Nodes: t.Line.Nodes, Certificate: t.Line.Certificate,
+			ExpiresMS:  api.Millis(t.Expires),
 			LastSeenMS: api.Millis(t.Seen),
 		})
 	}
