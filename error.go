@@ -30,6 +30,8 @@ const (
 	CodeUnauthenticated Code = "unauthenticated"
 	// CodePermissionDenied: the token's role does not allow the call.
 	CodePermissionDenied Code = "permission_denied"
+	// CodeNotAdmitted: a chain that the tenant is configured with does not admit the job.
+	CodeNotAdmitted Code = "not_admitted"
 	// CodeNotFound: there is no such job or node, or it belongs to another tenant.
 	CodeNotFound Code = "not_found"
 	// CodeConflict: the object has changed since the caller read it, its state does not allow the

@@ -79,6 +79,48 @@ type Job struct {
 	ConcurrencyLimit int `json:"concurrency_limit,omitempty"`
 	// TraceParent is the W3C trace context of the submitter; empty if it is not traced.
 	TraceParent string `json:"traceparent,omitempty"`
+	// Admission says what a chain decided about the job; nil if none did. The scheduler sets it. A
+	// job that is submitted with one, because it was read from the scheduler, is decided anew.
+	Admission *Admission `json:"admission,omitempty"`
+}
+
+// Admission is what a chain decided about a job.
+type Admission struct {
+	// Chain and Version name the chain. Version is 0 if the chain was not known.
+	Chain   string `json:"chain"`
+	Version int64  `json:"version"`
+	// Outcome is allow, deny, unknown or variant, Variant the name of the variant.
+	Outcome string `json:"outcome"`
+	Variant string `json:"variant,omitempty"`
+	// Rule is the rule that decided; empty for the default. Reason is in words for people.
+	Rule   string `json:"rule,omitempty"`
+	Reason string `json:"reason"`
+	// Observed is true if the chain only observes: the outcome changed nothing.
+	Observed bool `json:"observed,omitempty"`
+	// Pool and PreferredPool are what the variant set, in place of AskedPool and AskedPreferredPool
+	// of the submission.
+	Pool               string `json:"pool,omitempty"`
+	PreferredPool      string `json:"preferred_pool,omitempty"`
+	AskedPool          string `json:"asked_pool,omitempty"`
+	AskedPreferredPool string `json:"asked_preferred_pool,omitempty"`
+}
+
+// Asked returns the job as it was before a chain decided about it: without Admission, and with the
+// pools that it asked for. It returns j itself if no chain did.
+func (j *Job) Asked() *Job {
+	a := j.Admission
+	if a == nil {
+		return j
+	}
+	out := *j
+	out.Admission = nil
+	if a.Pool != "" && out.Requirement.Pool == a.Pool {
+		out.Requirement.Pool = a.AskedPool
+	}
+	if a.PreferredPool != "" && out.Requirement.PreferredPool == a.PreferredPool {
+		out.Requirement.PreferredPool = a.AskedPreferredPool
+	}
+	return &out
 }
 
 // OnLeaseLoss decides what happens to a running job when its node has been cut off from Redis so

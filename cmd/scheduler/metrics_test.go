@@ -98,6 +98,7 @@ func TestMetricsReference(t *testing.T) {
 	authority.Write(t, cert, key, "gateway")
 	s := startSystem(t, func(cfg *config.Replica) {
 		cfg.Gateway.Listen, cfg.Gateway.TLS = "127.0.0.1:0", config.ListenTLS{CertFile: cert, KeyFile: key}
+		cfg.TenantDefaults.Admission.Chain = "unknown"
 		cfg.Locked, cfg.Gateway.TokensFile = config.Locked{Mirror: true, Verify: true}, tokens
 	})
 	useGateway(t, s, authority.Pool())

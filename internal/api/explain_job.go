@@ -64,7 +64,28 @@ func (s *Server) explainJob(ctx context.Context, in *explainJobInput) (*explainJ
 	default:
 		out.Why = []string{whyItEnded(&status, job)}
 	}
+	if a := job.Admission; a != nil {
+		out.Why = append(out.Why, whatAdmitted(a))
+	}
 	return &explainJobOutput{Body: out}, nil
+}
+
+// whatAdmitted tells what a chain decided about the job.
+func whatAdmitted(a *freeslot.Admission) string {
+	text := fmt.Sprintf("chain %s, version %d, decided %s", a.Chain, a.Version, a.Outcome)
+	if a.Variant != "" {
+		text += " " + a.Variant
+	}
+	text += " " + a.Reason
+	switch {
+	case a.Observed:
+		text += "; it only observes"
+	case a.Pool != "":
+		text += "; that set its pool to " + a.Pool
+	case a.PreferredPool != "":
+		text += "; that set its preferred pool to " + a.PreferredPool
+	}
+	return text
 }
 
 // whyItWaits returns the reasons in the job's own record.

@@ -152,7 +152,8 @@ func serveDocument(mux *http.ServeMux, doc *huma.OpenAPI) {
 var codes = []freeslot.Code{
 	freeslot.CodeInvalidArgument, freeslot.CodePayloadTooLarge, freeslot.CodeNoMatchingNode, freeslot.CodeOverloaded,
 	freeslot.CodeRateLimited, freeslot.CodeUnavailable,
-	freeslot.CodeUnauthenticated, freeslot.CodePermissionDenied, freeslot.CodeNotFound, freeslot.CodeConflict,
+	freeslot.CodeUnauthenticated, freeslot.CodePermissionDenied, freeslot.CodeNotAdmitted, freeslot.CodeNotFound,
+	freeslot.CodeConflict,
 	freeslot.CodeInternal,
 }
 
@@ -213,6 +214,19 @@ var fieldDocs = map[string]map[string]string{
 		"on_lease_loss": "What a node does with the running job when it has not reached Redis for the heartbeat limit; " +
 			"cancel keeps it from running beside its next attempt. Absent means continue.",
 		"traceparent": "The W3C trace context of the submitter.",
+		"admission":   "What a chain decided about the job. The scheduler sets it; a submission's is ignored.",
+	},
+	"Admission": {
+		"chain":                "The chain that decided.",
+		"version":              "Of the chain; 0: it was not known.",
+		"outcome":              "allow, deny, unknown or variant.",
+		"rule":                 "The rule that decided; absent for the default.",
+		"reason":               "What led to the outcome, in words for people.",
+		"observed":             "The chain only observes: the outcome changed nothing.",
+		"pool":                 "The pool that the variant set.",
+		"preferred_pool":       "The preferred pool that the variant set.",
+		"asked_pool":           "The pool that the job asked for before.",
+		"asked_preferred_pool": "The preferred pool that the job asked for before.",
 	},
 	"Progress": {
 		"attempt": "Which try of the job told it, from 1.",

@@ -11,10 +11,10 @@ import (
 	"github.com/freeslot/freeslot/internal/cell"
 )
 
-// admit decides the jobs that their tenants' priorities or submit rates do not allow, and returns
-// the others. Within one submit, the first jobs are admitted.
+// admit decides the jobs that their tenants' priorities, rules or submit rates do not allow, and
+// returns the others. Within one submit, the first jobs are admitted.
 func (s *submit) admit(jobs []*placement) (admitted []*placement) {
-	jobs = s.admitPriorities(jobs)
+	jobs = s.admitByRules(s.admitPriorities(jobs))
 	if len(s.d.buckets.named) == 0 && s.d.buckets.rate == nil {
 		return jobs
 	}
@@ -50,6 +50,19 @@ func (s *submit) admitPriorities(jobs []*placement) (admitted []*placement) {
 		s.decide(p, cell.Placement{}, freeslot.Invalid("job.priority",
 			"is %d, expected at most %d, the max_priority of tenant %s", r.Job.Priority, priorities-1, r.Tenant))
 		return true
+	})
+}
+
+func (s *submit) admitByRules(jobs []*placement) (admitted []*placement) {
+	if s.d.cfg.Admit == nil {
+		return jobs
+	}
+	return slices.DeleteFunc(jobs, func(p *placement) bool {
+		err := s.d.cfg.Admit(&p.request)
+		if err != nil {
+			s.decide(p, cell.Placement{}, err)
+		}
+		return err != nil
 	})
 }
 

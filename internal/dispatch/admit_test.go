@@ -2,6 +2,7 @@ package dispatch
 
 import (
 	"fmt"
+	"slices"
 	"testing"
 
 	"github.com/freeslot/freeslot"
@@ -120,5 +121,54 @@ func TestManyKindsOfOneTenant(t *testing.T) {
 				t.Errorf("%d of 30 jobs of the victim are accepted, expected all", got)
 			}
 		})
+	}
+}
+
+// Rules decide about every job, wherever it comes from, as it was asked for. What they note and set
+// is in the record; the caller's job stays as it is.
+func TestAdmitByRules(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, redistest.Shared(t))
+	r.agent(node("n1", 10))
+	rep := r.replica("r1", func(c *replicaConfig) {
+		c.dispatch.Admit = func(q *Request) error {
+			if q.Job.Admission != nil || q.Job.Requirement.PreferredPool != "" {
+				t.Errorf("%+v; want the job as it was asked for", q.Job)
+			}
+			if q.Job.AffinityKey == "bot" {
+				return &freeslot.Error{Code: freeslot.CodeNotAdmitted, Message: "no bots"}
+			}
+			job := *q.Job
+			job.Admission = &freeslot.Admission{Chain: "canary", Outcome: "variant", PreferredPool: "b"}
+			job.Requirement.PreferredPool = "b"
+			q.Job = &job
+			return nil
+		}
+	})
+	with := func(key string) *freeslot.Job {
+		j := job()
+		j.AffinityKey = key
+		return j
+	}
+	before := with("user") // as a requeue reads it from the scheduler
+	before.Admission = &freeslot.Admission{Chain: "canary", Outcome: "variant", PreferredPool: "old"}
+	before.Requirement.PreferredPool = "old"
+	reqs := []Request{
+		{Tenant: tenant, Job: with("bot")}, {Tenant: tenant, Job: with("user")}, {Tenant: tenant, Job: with("bot"), Unlimited: true},
+		{Tenant: tenant, Job: with("bot"), Run: &Run{JobID: r.cell.NewJobID(), Once: "x"}}, {Tenant: tenant, Job: before},
+	}
+	codes, ids := make([]freeslot.Code, len(reqs)), make([]string, len(reqs))
+	rep.Submit(deadline(t), reqs, nil, func(i int, a Accepted, err error) { codes[i], ids[i] = freeslot.CodeOf(err), a.JobID })
+	if want := []freeslot.Code{freeslot.CodeNotAdmitted, "", freeslot.CodeNotAdmitted, freeslot.CodeNotAdmitted, ""}; !slices.Equal(codes, want) {
+		t.Fatalf("%q; want %q", codes, want)
+	}
+	for _, i := range []int{1, 4} {
+		spec, _, err := r.cell.Spec(deadline(t), ids[i])
+		if err != nil || spec.Requirement.PreferredPool != "b" || spec.Admission == nil || spec.Admission.Chain != "canary" {
+			t.Errorf("job %d: %+v, %v; want what the rules noted and set", i, spec, err)
+		}
+	}
+	if before.Requirement.PreferredPool != "old" || before.Admission.PreferredPool != "old" {
+		t.Errorf("%+v; want the caller's job as it was", before)
 	}
 }

@@ -50,6 +50,9 @@ type Config struct {
 	// tenant; nil means none.
 	Rates       map[string]cell.Rate
 	DefaultRate *cell.Rate
+	// Admit decides about each job before it is placed, also about one that an operator submits
+	// again. It may replace the request's job by a copy. It must not block. nil admits all jobs.
+	Admit func(r *Request) error
 	// Limits returns the limits of a tenant. It must not block. nil means no limits.
 	Limits func(tenant string) Limits
 }

@@ -23,6 +23,7 @@ func (d *Dispatcher) Submit(
 	}
 	jobs := make([]*placement, len(reqs))
 	for i, r := range reqs {
+		r.Job = r.Job.Asked()
 		jobs[i] = &s.all[i]
 		s.all[i] = placement{index: i, request: r}
 		if sink != nil {

@@ -6,6 +6,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"go.uber.org/zap"
 
+	"github.com/freeslot/freeslot/internal/admission"
 	"github.com/freeslot/freeslot/internal/api"
 	"github.com/freeslot/freeslot/internal/cell"
 	"github.com/freeslot/freeslot/internal/dispatch"
@@ -14,15 +15,19 @@ import (
 )
 
 func newDispatcher(
-	cfg config.Replica, f *fleet, log *zap.Logger, reg prometheus.Registerer,
+	cfg config.Replica, f *fleet, gate *admission.Gate, log *zap.Logger, reg prometheus.Registerer,
 ) (*dispatch.Dispatcher, error) {
+	var admit func(*dispatch.Request) error
+	if gate != nil {
+		admit = gate.Admit
+	}
 	grace := cfg.MoveGrace
 	if grace == 0 {
 		grace = -1 // never
 	}
 	return dispatch.New(
 		dispatch.Config{
-			Replica: cfg.ReplicaID, Weight: cfg.TenantWeight, MoveGrace: grace, Limits: tenantLimits(cfg),
+			Replica: cfg.ReplicaID, Weight: cfg.TenantWeight, MoveGrace: grace, Limits: tenantLimits(cfg), Admit: admit,
 			Rates: submitRates(cfg), DefaultRate: rateOf(cfg.TenantDefaults),
 		},
 		f.cells, f.nodes, log.Named("dispatch"), reg,

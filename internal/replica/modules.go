@@ -7,6 +7,7 @@ import (
 	"go.uber.org/fx"
 	"go.uber.org/zap"
 
+	"github.com/freeslot/freeslot/internal/admission"
 	"github.com/freeslot/freeslot/internal/audit"
 	"github.com/freeslot/freeslot/internal/dispatch"
 	"github.com/freeslot/freeslot/internal/feature"
@@ -50,6 +51,11 @@ func (r *Replica) modules(conn *connections) fx.Option {
 		fx.Module("own lists", fx.Provide(newLists), fx.Invoke(func(hook feature.Hook, l *own.Lists) {
 			hook(feature.Step{Stop: l.Stop})
 		})),
+		fx.Module("admission", fx.Provide(newGate), fx.Invoke(func(hook feature.Hook, g *admission.Gate) {
+			if g != nil {
+				hook(feature.Step{Start: g.Start})
+			}
+		})),
 		fx.Module("dispatcher", fx.Provide(newDispatcher), fx.Invoke(func(hook feature.Hook, d *dispatch.Dispatcher) {
 			r.jobs = d
 			hook(feature.Step{Start: d.Start, Stop: d.Stop})
@@ -79,6 +85,11 @@ func newEnv(r *Replica) func(
 // newLists makes the holder of the replica's own client of lists.
 func newLists(cfg config.Replica, log *zap.Logger) *own.Lists {
 	return own.New(cfg, log.Named("own_lists"))
+}
+
+// newGate makes what decides about jobs before they are placed; nil if no tenant is configured so.
+func newGate(cfg config.Replica, l *own.Lists, log *zap.Logger, reg prometheus.Registerer) *admission.Gate {
+	return admission.New(cfg, l, log.Named("admission"), reg)
 }
 
 // frontModules returns the listeners; none for a replica without them.

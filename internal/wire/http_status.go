@@ -19,6 +19,7 @@ var statuses = map[freeslot.Code]struct{ answer, handshake int }{
 	freeslot.CodeUnavailable:      {http.StatusServiceUnavailable, http.StatusServiceUnavailable},
 	freeslot.CodeUnauthenticated:  {http.StatusUnauthorized, http.StatusUnauthorized},
 	freeslot.CodePermissionDenied: {http.StatusForbidden, http.StatusForbidden},
+	freeslot.CodeNotAdmitted:      {http.StatusForbidden, http.StatusForbidden},
 	freeslot.CodeNotFound:         {http.StatusNotFound, http.StatusNotFound},
 	freeslot.CodeConflict:         {http.StatusConflict, http.StatusConflict},
 	freeslot.CodeInternal:         {http.StatusInternalServerError, http.StatusInternalServerError},

@@ -303,7 +303,37 @@ type Tenant struct {
 	// How many bytes the tenant's schedules take together, mostly their payloads, up to 1 GiB;
 	// 16 MiB unless set.
 	MaxScheduleBytes int64 `koanf:"max_schedule_bytes"`
+	// A chain of rules that decides about each job of the tenant before it is placed.
+	Admission Admission `koanf:"admission"`
 }
+
+// Admission says which chain decides about the jobs of a tenant.
+type Admission struct {
+	// The name of the chain; empty is none. The lists that it asks should be held whole (`--whole`),
+	// because a submit does not wait for Redis: for other lists, an id that may be in them is unknown.
+	Chain string `koanf:"chain"`
+	// What a decision does. `observe`, also if nothing is set: it is counted and recorded in the job, and
+	// changes nothing. `enforce`: a job with the outcome `deny` is refused as `not_admitted`, and a variant
+	// whose value has `pool` or `preferred_pool` sets these of the job.
+	Mode string `koanf:"mode"`
+	// What the chain decides about: `tenant`, also if nothing is set; `affinity_key`; or `label:NAME`, the
+	// value of that label in the job's requirement.
+	Subject string `koanf:"subject"`
+	// What `enforce` does with a job whose outcome is unknown, also because the chain does not exist or the
+	// replica has not loaded it: `admit`, also if nothing is set, or `refuse`.
+	Unknown string `koanf:"unknown"`
+}
+
+// The values of Admission.
+const (
+	AdmissionObserve   = "observe"
+	AdmissionEnforce   = "enforce"
+	SubjectTenant      = "tenant"
+	SubjectAffinityKey = "affinity_key"
+	SubjectLabel       = "label:" // a prefix of the name
+	UnknownAdmit       = "admit"
+	UnknownRefuse      = "refuse"
+)
 
 // The values of Replica.Acknowledge.
 const (

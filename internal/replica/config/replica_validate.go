@@ -1,6 +1,7 @@
 package config
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"math/bits"
@@ -354,8 +355,30 @@ func (r *Replica) validateTenant(at string, t *Tenant, p *Problems) {
 	if t.MaxKinds != 0 {
 		p.Between(join(at, "max_kinds"), t.MaxKinds, 1, 1024)
 	}
+	t.Admission.validate(join(at, "admission"), p)
 	if t.MaxScheduleBytes < 0 || t.MaxScheduleBytes > 1<<30 {
 		p.Addf(join(at, "max_schedule_bytes"), "is %d, expected up to %d, or 0 for the default", t.MaxScheduleBytes, 1<<30)
+	}
+}
+
+func (a *Admission) validate(at string, p *Problems) {
+	if a.Chain == "" {
+		for field, value := range map[string]string{"mode": a.Mode, "subject": a.Subject, "unknown": a.Unknown} {
+			if value != "" {
+				p.Addf(join(at, field), "is %q without a chain, expected both or neither", value)
+			}
+		}
+		return
+	}
+	if p.Coded(join(at, "chain"), freeslot.ValidateName(join(at, "chain"), a.Chain)); strings.Contains(a.Chain, "_") {
+		p.Addf(join(at, "chain"), "is %q, expected the name of a chain, which has no _", a.Chain)
+	}
+	p.OneOf(join(at, "mode"), cmp.Or(a.Mode, AdmissionObserve), AdmissionObserve, AdmissionEnforce)
+	p.OneOf(join(at, "unknown"), cmp.Or(a.Unknown, UnknownAdmit), UnknownAdmit, UnknownRefuse)
+	if label, ok := strings.CutPrefix(a.Subject, SubjectLabel); ok {
+		p.Name(join(at, "subject"), label)
+	} else {
+		p.OneOf(join(at, "subject"), cmp.Or(a.Subject, SubjectTenant), SubjectTenant, SubjectAffinityKey, "label:NAME")
 	}
 }
 

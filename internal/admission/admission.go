@@ -1,0 +1,227 @@
+// Package admission lets chains of rules decide about the jobs of tenants, before they are placed:
+// whether a job is admitted, and to which pool it goes. It decides from memory: a submit waits for
+// no I/O, and what memory cannot decide is unknown.
+package admission
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"go.uber.org/zap"
+
+	"github.com/freeslot/freeslot"
+	"github.com/freeslot/freeslot/internal/dispatch"
+	"github.com/freeslot/freeslot/internal/namelist/own"
+	"github.com/freeslot/freeslot/internal/replica/config"
+	"github.com/freeslot/freeslot/namelist"
+)
+
+// patience bounds how long a start waits for the chains.
+const patience = 5 * time.Second
+
+// maxPools bounds the variants that are remembered of one version; a document has at most 64.
+const maxPools = 64
+
+// The outcomes of the metric, beside those of [namelist.Outcome].
+const (
+	outcomeRefused        = "refused"
+	outcomeUnknownRefused = "unknown_refused"
+	outcomeWouldRefuse    = "would_refuse"
+	outcomeNoPool         = "variant_without_pool"
+)
+
+// Gate decides about jobs. It is safe for concurrent use once Start has returned.
+type Gate struct {
+	lists *own.Lists
+	log   *zap.Logger
+	// tenants holds the rules by tenant, nil for a tenant without one. others is for all other
+	// tenants.
+	tenants map[string]*rule
+	others  *rule
+}
+
+// rule is what is configured for some tenants.
+type rule struct {
+	config.Admission
+
+	label string // the label of the jobs' requirements that is the subject; empty for other subjects
+	chain *namelist.Chain
+	pools atomic.Pointer[pools]
+	count func(outcome string) prometheus.Counter
+}
+
+// New makes a gate; nil if no tenant has an admission. It does no I/O.
+func New(cfg config.Replica, lists *own.Lists, log *zap.Logger, reg prometheus.Registerer) *Gate {
+	jobs := prometheus.NewCounterVec(prometheus.CounterOpts{
+		Namespace: "freeslot", Name: "admission_jobs_total",
+		Help: "Jobs about which a chain decided. Admitted: allow, variant, variant_without_pool, unknown, and would_refuse " +
+			"by a chain that only observes. Refused: refused, unknown_refused.",
+	}, []string{"chain", "outcome"})
+	reg.MustRegister(jobs)
+	g := &Gate{lists: lists, log: log, tenants: make(map[string]*rule)}
+	some := false
+	ruleOf := func(a config.Admission) *rule {
+		if a.Chain == "" {
+			return nil
+		}
+		some = true
+		r := &rule{Admission: a, count: func(outcome string) prometheus.Counter { return jobs.WithLabelValues(a.Chain, outcome) }}
+		r.label, _ = strings.CutPrefix(a.Subject, config.SubjectLabel)
+		if r.label == a.Subject {
+			r.label = ""
+		}
+		return r
+	}
+	for name, t := range cfg.Tenants {
+		g.tenants[name] = ruleOf(t.Admission)
+	}
+	if g.others = ruleOf(cfg.TenantDefaults.Admission); !some {
+		return nil
+	}
+	return g
+}
+
+// all returns the rules of all tenants.
+func (g *Gate) all() []*rule {
+	return slices.DeleteFunc(append(slices.Collect(maps.Values(g.tenants)), g.others), func(r *rule) bool { return r == nil })
+}
+
+// Start follows the chains, and waits up to five seconds for them and their lists. Until then jobs
+// are unknown.
+func (g *Gate) Start(ctx context.Context) error {
+	client, err := g.lists.Client()
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	for _, r := range g.all() {
+		r.chain = client.Chain(r.Chain)
+	}
+	for _, r := range g.all() {
+		if err := r.chain.WaitReady(ctx); err != nil {
+			g.log.Warn("admission.chain_not_ready", zap.String("chain", r.Chain), zap.Error(err))
+		}
+	}
+	return nil
+}
+
+// Admit decides about a job. It returns not_admitted, or nil for a job that is admitted; the
+// request then has a copy of the job that says what decided.
+func (g *Gate) Admit(q *dispatch.Request) error {
+	r, named := g.tenants[q.Tenant]
+	if !named {
+		r = g.others
+	}
+	if r == nil {
+		return nil
+	}
+	d := r.chain.Peek(r.subject(q))
+	refuse := d.Outcome == namelist.OutcomeDeny ||
+		d.Outcome == namelist.OutcomeUnknown && r.Unknown == config.UnknownRefuse
+	observe := r.Mode != config.AdmissionEnforce
+	if refuse && !observe {
+		outcome := outcomeRefused
+		if d.Outcome != namelist.OutcomeDeny {
+			outcome = outcomeUnknownRefused
+		}
+		r.count(outcome).Inc()
+		return &freeslot.Error{Code: freeslot.CodeNotAdmitted, Message: fmt.Sprintf(
+			"chain %s, version %d, does not admit the job: the outcome is %s %s", r.Chain, d.Version, d.Outcome, by(&d))}
+	}
+	job := *q.Job
+	job.Admission = &freeslot.Admission{
+		Chain: r.Chain, Version: d.Version, Outcome: d.Outcome.String(), Variant: d.Variant, Rule: d.Rule, Reason: by(&d),
+		Observed: observe,
+	}
+	outcome := d.Outcome.String()
+	switch {
+	case refuse:
+		outcome = outcomeWouldRefuse
+	case d.Outcome == namelist.OutcomeVariant && !observe && !r.poolsOf(&d).put(&job):
+		outcome = outcomeNoPool
+	}
+	r.count(outcome).Inc()
+	q.Job = &job
+	return nil
+}
+
+// by says what led to a decision.
+func by(d *namelist.Decision) string {
+	text := "by " + d.Reason.String()
+	if d.Rule != "" {
+		text += " " + d.Rule
+	}
+	if d.Doubt.Rule != "" {
+		text += fmt.Sprintf(" (rule %s is unknown: %s)", d.Doubt.Rule, d.Doubt.Why)
+	}
+	return text
+}
+
+// subject returns what a chain gets to know of a job.
+func (r *rule) subject(q *dispatch.Request) namelist.Subject {
+	key := q.Tenant
+	switch {
+	case r.label != "":
+		key = q.Job.Requirement.Labels[r.label]
+	case r.Subject == config.SubjectAffinityKey:
+		key = q.Job.AffinityKey
+	}
+	return namelist.Subject{Key: key, Attributes: map[string]any{
+		"tenant": q.Tenant, "service": q.Job.Service, "affinity_key": q.Job.AffinityKey, "priority": q.Job.Priority,
+		"pool": q.Job.Requirement.Pool, "preferred_pool": q.Job.Requirement.PreferredPool,
+	}}
+}
+
+// pools holds what the variants of one version mean.
+type pools struct {
+	version int64
+	by      map[string]pool
+}
+
+// pool is the value of a variant that is for jobs. Other fields of the value are ignored.
+type pool struct {
+	Pool          string `json:"pool"`
+	PreferredPool string `json:"preferred_pool"`
+}
+
+// poolsOf returns what a decision's variant means. A value is decoded once.
+func (r *rule) poolsOf(d *namelist.Decision) pool {
+	known := r.pools.Load()
+	if known != nil && known.version == d.Version {
+		if p, there := known.by[d.Variant]; there {
+			return p
+		}
+	}
+	var p pool
+	if json.Unmarshal(d.Value, &p) != nil ||
+		p.Pool != "" && freeslot.ValidateName("pool", p.Pool) != nil ||
+		p.PreferredPool != "" && freeslot.ValidateName("preferred_pool", p.PreferredPool) != nil {
+		p = pool{}
+	}
+	next := &pools{version: d.Version, by: map[string]pool{d.Variant: p}}
+	if known != nil && known.version == d.Version && len(known.by) < maxPools {
+		maps.Copy(next.by, known.by)
+	}
+	r.pools.Store(next) // of two at once the last stays; the other is decoded again
+	return p
+}
+
+// put sets the pools of a job, and reports whether there are any.
+func (p pool) put(job *freeslot.Job) bool {
+	a, q := job.Admission, &job.Requirement
+	if p.Pool != "" {
+		a.Pool, a.AskedPool, q.Pool = p.Pool, q.Pool, p.Pool
+	}
+	if p.PreferredPool != "" {
+		a.PreferredPool, a.AskedPreferredPool, q.PreferredPool = p.PreferredPool, q.PreferredPool, p.PreferredPool
+	}
+	return p != pool{}
+}
