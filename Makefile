@@ -53,7 +53,7 @@ run: build ## bring up Redis, schedulers and nodes here and watch jobs run (RUN_
 
 # The tag leaves out templates, with which nodeagent is twice as large.
 .PHONY: build
-build: ## build bin/scheduler, bin/nodeagent and bin/schedctl
+build: ## build bin/scheduler, bin/nodeagent and bin/schedctl, and bin/devredis for scheduler dev
 	@mkdir -p bin
 	$(GO) build -tags grpcnotrace -ldflags '$(LDFLAGS)' -o bin/ ./cmd/...
 

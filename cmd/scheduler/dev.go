@@ -18,7 +18,7 @@ type devCmd struct {
 	Listen    string `default:"127.0.0.1:7480" placeholder:"HOST:PORT" help:"Address of HTTP and WebSocket, loopback only; port 0 takes any free one."`
 	RedisPort int    `default:"7481" placeholder:"PORT" help:"Port of the Redis that is started; 0 takes any free one."`
 	Dir       string `default:".dev" type:"path" placeholder:"DIR" help:"Folder of the data."`
-	Embedded  bool   `help:"Use the embedded stand-in for Redis even where redis-server is installed."`
+	Embedded  bool   `help:"Use devredis, a stand-in for Redis that keeps nothing, even where redis-server is installed."`
 	Exit      bool   `help:"End after the first batch; the exit code is 0 only if every job succeeded."`
 	LogLevel  string `default:"warn" placeholder:"LEVEL" help:"debug, info, warn or error."`
 }

@@ -41,7 +41,7 @@ func TestDevEmbedded(t *testing.T) {
 	if code != 0 {
 		t.Fatalf("exit status %d\n%s\n%s", code, stdout, stderr)
 	}
-	if !strings.HasPrefix(stdout, "warning: ") || !strings.Contains(stdout, "embedded stand-in") {
+	if !strings.HasPrefix(stdout, "warning: ") || !strings.Contains(stdout, "stand-in devredis") {
 		t.Errorf("no warning of the stand-in:\n%s", stdout)
 	}
 	checkTable(t, stdout)
@@ -106,6 +106,7 @@ func TestDevUnusable(t *testing.T) {
 	}{
 		"port":       {[]string{"--listen", l.Addr().String()}, "--listen"},
 		"redis port": {[]string{"--redis-port", port}, "--redis-port"},
+		"stand-in":   {[]string{"--embedded", "--redis-port", port}, "--redis-port"},
 		"folder":     {[]string{"--dir", file}, "--dir"},
 	} {
 		t.Run(name, func(t *testing.T) {

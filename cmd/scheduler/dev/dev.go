@@ -50,7 +50,7 @@ type Config struct {
 	Listen string
 	// RedisPort is the port of the Redis that Run starts; 0 takes any free one.
 	RedisPort int
-	// Embedded uses the embedded stand-in even if a redis-server is installed.
+	// Embedded uses the stand-in, a program beside this one, even if a redis-server is installed.
 	Embedded bool
 	// Exit ends the system after the batch.
 	Exit bool

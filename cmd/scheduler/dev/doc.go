@@ -1,5 +1,5 @@
 // Package dev runs a whole freeslot system in one process, to try it out and for smoke tests: a
-// redis-server of its own (or, if none is installed, an embedded stand-in that keeps nothing), one
+// redis-server of its own (or, if none is installed, the stand-in devredis, which keeps nothing), one
 // replica, three nodes with different capabilities, a small list, and a first batch of jobs whose
 // results it prints. The third node is connected by the replica's gateway.
 //
