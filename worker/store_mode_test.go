@@ -79,7 +79,7 @@ func serveGateway(t *testing.T, listener net.Listener, c gateway.Cell, limit tim
 func behindGateway(t *testing.T, w *Worker, f *fakeCell) {
 	t.Helper()
 	var p gatewaytest.Network
-	serveGateway(t, p.Listen("gateway"), &linkedCell{fakeCell: f}, cell.DefaultHeartbeatLimit)
+	serveGateway(t, p.Listen("gateway"), &linkedCell{fakeCell: f}, max(2*w.cfg.HeartbeatInterval, cell.DefaultHeartbeatLimit))
 	openThrough(w, f, &p)
 }
 
@@ -218,6 +218,10 @@ func (l *linkedCell) OpenGateway(context.Context, string) error { return nil }
 func (l *linkedCell) KeepGateway(context.Context, string, string) error { return nil }
 
 func (l *linkedCell) CloseGateway(context.Context, string) error { return nil }
+
+func (l *linkedCell) Nodes(context.Context, []string) (cell.Changes, error) {
+	return cell.Changes{}, nil
+}
 
 func (l *linkedCell) OwnedSpec(ctx context.Context, _ string, _ cell.Epoch, jobID string) (*freeslot.Job, string, error) {
 	return l.Spec(ctx, jobID)
