@@ -59,6 +59,10 @@ func (c *devCmd) replica(redisURL, tokensFile string, logger *zap.Logger) (dev.R
 	}
 	// Everything that is registered here is on this machine.
 	cfg.Registry.Checks.Networks = append(cfg.Registry.Checks.Networks, "127.0.0.0/8")
+	// A chain with this name can send jobs to other nodes: examples/canary.
+	cfg.TenantDefaults.Admission = config.Admission{
+		Chain: "canary", Mode: config.AdmissionEnforce, Subject: config.SubjectAffinityKey,
+	}
 	cfg.Lists.Dir = filepath.Join(c.Dir, "lists")
 	if _, port, err := net.SplitHostPort(c.Listen); err == nil && port != "0" {
 		cfg.Advertise = "http://" + c.Listen

@@ -6,6 +6,7 @@ package admission
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -18,6 +19,7 @@ import (
 
 	"github.com/freeslot/freeslot"
 	"github.com/freeslot/freeslot/internal/dispatch"
+	"github.com/freeslot/freeslot/internal/follow"
 	"github.com/freeslot/freeslot/internal/namelist/own"
 	"github.com/freeslot/freeslot/internal/replica/config"
 	"github.com/freeslot/freeslot/namelist"
@@ -93,8 +95,8 @@ func (g *Gate) all() []*rule {
 	return slices.DeleteFunc(append(slices.Collect(maps.Values(g.tenants)), g.others), func(r *rule) bool { return r == nil })
 }
 
-// Start follows the chains, and waits up to five seconds for them and their lists. Until then jobs
-// are unknown.
+// Start follows the chains, and waits up to five seconds for them and their lists; for a chain that
+// does not exist it does not wait. Until then jobs are unknown.
 func (g *Gate) Start(ctx context.Context) error {
 	client, err := g.lists.Client()
 	if err != nil {
@@ -106,11 +108,35 @@ func (g *Gate) Start(ctx context.Context) error {
 		r.chain = client.Chain(r.Chain)
 	}
 	for _, r := range g.all() {
-		if err := r.chain.WaitReady(ctx); err != nil {
+		switch err := ready(ctx, r.chain); {
+		case errors.Is(err, errUnknown):
+			g.log.Info("admission.chain_unknown", zap.String("chain", r.Chain))
+		case err != nil:
 			g.log.Warn("admission.chain_not_ready", zap.String("chain", r.Chain), zap.Error(err))
 		}
 	}
 	return nil
+}
+
+var errUnknown = errors.New("there is no such chain")
+
+// ready waits until a chain decides, unless it does not exist.
+func ready(ctx context.Context, c *namelist.Chain) error {
+	heard := make(chan struct{}, 1)
+	stop := c.OnChange(func(s namelist.ChainStatus) {
+		if s.Reason != namelist.ChainReasonNotLoaded {
+			follow.Wake(heard)
+		}
+	})
+	defer stop()
+	select {
+	case <-heard:
+	case <-ctx.Done():
+	}
+	if c.Status().Reason == namelist.ChainReasonChainUnknown {
+		return errUnknown
+	}
+	return c.WaitReady(ctx)
 }
 
 // Admit decides about a job. It returns not_admitted, or nil for a job that is admitted; the
