@@ -77,7 +77,7 @@ func handleBounded[I, O any](
 func (s *Server) authenticate(ctx huma.Context, next func(huma.Context)) {
 	r, w := humago.Unwrap(ctx)
 	who, err := s.deps.Auth.Authenticate(r)
-	listener.Tried(r, err)
+	listener.Tried(r, who.Tenant, err)
 	if err != nil {
 		s.sampled.Warn("http.unauthenticated", zap.String(logging.FieldAddress, r.RemoteAddr), zap.Error(err))
 	}

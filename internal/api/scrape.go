@@ -30,7 +30,7 @@ func (s *Server) scrape() http.Handler {
 	}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		who, err := s.deps.Auth.Authenticate(r)
-		listener.Tried(r, err)
+		listener.Tried(r, who.Tenant, err)
 		if err == nil {
 			_, err = who.May(identity.Metrics)
 		}

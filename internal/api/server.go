@@ -50,20 +50,13 @@ const (
 	idleTimeout       = 2 * time.Minute
 	maxHeaderBytes    = 32 << 10
 
-	// mostStrangers and strangersOfAddress bound the connections without a valid token, and
-	// strangerIdle how long one may wait for its next request.
-	mostStrangers      = 8192
+	// mostConnections and strangersOfAddress bound the connections without a valid token, and
+	// strangerIdle how long one may wait for its next request. mostConnections bounds the ones of a
+	// tenant, too.
+	mostConnections    = 8192
 	strangersOfAddress = 64
 	strangerIdle       = 10 * time.Second
 )
-
-// maxStrangers leaves half of the process's files to callers with a token, and to Redis.
-func maxStrangers() int {
-	if files := listener.MaxFiles(); files > 0 {
-		return min(mostStrangers, files/2)
-	}
-	return mostStrangers
-}
 
 // Config configures a server. The zero value of each field means its default, unless it says
 // otherwise.
@@ -182,6 +175,9 @@ func New(cfg Config, deps Deps) *Server {
 		draining: make(chan struct{}),
 	}
 	s.handler = s.routes()
+	// Strangers leave half of the process's files to callers with a token, and to Redis, and the
+	// callers of one tenant to others.
+	share := listener.HalfOfFiles(mostConnections)
 	s.Server = listener.New("listen on", cfg.Listen, &http.Server{
 		Handler:           s.handler,
 		ReadHeaderTimeout: readHeaderTimeout,
@@ -190,7 +186,7 @@ func New(cfg Config, deps Deps) *Server {
 		MaxHeaderBytes:    maxHeaderBytes,
 		ErrorLog:          zap.NewStdLog(deps.Logger.Named("http")),
 	}, deps.TLS, listener.Limits{
-		Strangers: maxStrangers(), PerAddress: strangersOfAddress, Idle: strangerIdle, Proxies: cfg.Proxies,
+		Strangers: share, PerOwner: share, PerAddress: strangersOfAddress, Idle: strangerIdle, Proxies: cfg.Proxies,
 		BoundLoopback: cfg.BoundLoopback,
 	})
 	s.monitor = s.newMonitor()

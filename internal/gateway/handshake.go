@@ -65,7 +65,7 @@ func (h *Handler) authenticate(r *http.Request) (secret string, token Token, _ *
 			if err := token.admits(certificateNames(r.TLS)); err != nil {
 				return "", token, err // a token without its certificate may be stolen, and proves nothing
 			}
-			listener.Prove(r.Context())
+			listener.Prove(r.Context(), "node token "+token.Name) // no tenant has this name
 			return strings.TrimSpace(secret), token, nil
 		}
 	}

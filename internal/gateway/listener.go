@@ -22,6 +22,8 @@ const (
 	// that come from one address.
 	maxStrangers       = 256
 	strangersOfAddress = 64
+	// maxOfOwner bounds the connections with tokens of one name that are not sessions.
+	maxOfOwner = 8192
 )
 
 // ListenerConfig describes a listener for agents alone.
@@ -48,7 +50,8 @@ func NewListener(cfg ListenerConfig, h http.Handler, log *zap.Logger) *Listener 
 		IdleTimeout:    listenerIdle,
 		MaxHeaderBytes: maxHeaderBytes, ErrorLog: zap.NewStdLog(log.Named("http")),
 	}, cfg.TLS, listener.Limits{
-		Strangers: maxStrangers, PerAddress: strangersOfAddress, Proxies: cfg.Proxies, BoundLoopback: cfg.BoundLoopback,
+		Strangers: maxStrangers, PerAddress: strangersOfAddress, PerOwner: listener.HalfOfFiles(maxOfOwner),
+		Proxies: cfg.Proxies, BoundLoopback: cfg.BoundLoopback,
 	})}
 }
 

@@ -43,6 +43,14 @@ func New(setting, address string, server *http.Server, secure *TLS, limits Limit
 	return s
 }
 
+// HalfOfFiles returns half of the files that the process may have open, and at most most.
+func HalfOfFiles(most int) int {
+	if files := MaxFiles(); files > 0 {
+		return min(most, files/2)
+	}
+	return most
+}
+
 // Start listens, and serves until Stop. A server can be started once, and not after Stop. The
 // context bounds only the start.
 func (s *Server) Start(ctx context.Context) error {

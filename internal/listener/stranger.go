@@ -26,6 +26,10 @@ type Limits struct {
 	// Idle is how long a stranger may be silent after an answer, and a shorter http.Server.IdleTimeout
 	// holds for all.
 	Idle time.Duration
+	// PerOwner is how many connections that do not serve a WebSocket the tokens of one owner may have.
+	// A further one closes the oldest that is silent, or the oldest busy one if none is. Proxies are not
+	// bounded.
+	PerOwner int
 	// Proxies are trusted to name the sender, by the PROXY protocol or by X-Forwarded-For.
 	Proxies []netip.Prefix
 	// BoundLoopback makes the loopback an address like others, for tests.
@@ -63,6 +67,8 @@ type strangers struct {
 	// all holds every stranger, and of the strangers of one network: at most Strangers together.
 	all line
 	of  map[netip.Prefix]*line
+	// owners holds the connections that have shown a valid token, at most PerOwner of one owner.
+	owners map[string]*line
 }
 
 // line holds strangers in the order in which they came, or became silent or busy.
@@ -103,11 +109,17 @@ type conn struct {
 	busy     bool
 	network  netip.Prefix
 	all, own *list.Element
+	// owner is empty for a stranger, and for a connection that is not counted.
+	owner string
+	owned *list.Element
+	// hijacked is true for a connection that serves a WebSocket.
+	hijacked bool
 }
 
 func newStrangers(limits Limits) *strangers {
 	return &strangers{
 		limits: limits, failures: failures{recent: make(map[netip.Prefix]*failure)}, of: make(map[netip.Prefix]*line),
+		owners: make(map[string]*line),
 	}
 }
 
@@ -206,23 +218,75 @@ func (s *strangers) leave(c *conn) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.remove(c)
+	s.disown(c)
+}
+
+// own counts a connection for an owner, and closes one that there is no room for.
+func (s *strangers) own(c *conn, owner string) {
+	s.mu.Lock()
+	s.remove(c)
+	if c.owner == owner || c.hijacked || s.limits.PerOwner == 0 {
+		s.mu.Unlock()
+		return
+	}
+	s.disown(c)
+	var surplus *conn
+	if held := s.owners[owner]; held != nil && held.len() >= s.limits.PerOwner {
+		e := held.silent.Front()
+		if e == nil {
+			e = held.busy.Front()
+		}
+		surplus = e.Value.(*conn)
+		s.disown(surplus)
+	}
+	if s.owners[owner] == nil {
+		s.owners[owner] = &line{}
+	}
+	c.owner = owner
+	c.owned = s.owners[owner].part(c.busy).PushBack(c)
+	s.mu.Unlock()
+	if surplus != nil {
+		_ = surplus.Conn.Close()
+	}
+}
+
+// disown takes c out of its owner's line, if it is there. The caller holds mu.
+func (s *strangers) disown(c *conn) {
+	if c.owned == nil {
+		return
+	}
+	own := s.owners[c.owner]
+	own.part(c.busy).Remove(c.owned)
+	if own.len() == 0 {
+		delete(s.owners, c.owner)
+	}
+	c.owner, c.owned = "", nil
 }
 
 // count is http.Server.ConnState.
 func (s *strangers) count(inner net.Conn, state http.ConnState) {
 	c := connOf(inner)
-	if c == nil || state != http.StateActive && state != http.StateIdle {
+	if c == nil || state != http.StateActive && state != http.StateIdle && state != http.StateHijacked {
 		return
 	}
 	c.idle.Store(state == http.StateIdle)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if c.all == nil {
-		return
+	busy := state != http.StateIdle
+	switch {
+	case state == http.StateHijacked: // a WebSocket's handler has bounds of its own
+		c.hijacked = true
+		s.disown(c)
+	case c.all != nil:
+		s.remove(c)
+		c.busy = busy
+		s.add(c)
+	case c.owned != nil:
+		own := s.owners[c.owner]
+		own.part(c.busy).Remove(c.owned)
+		c.busy = busy
+		c.owned = own.part(busy).PushBack(c)
 	}
-	s.remove(c)
-	c.busy = state == http.StateActive
-	s.add(c)
 }
 
 func connOf(c net.Conn) *conn {
@@ -277,11 +341,18 @@ func (c *conn) SyscallConn() (syscall.RawConn, error) {
 type connKey struct{}
 
 // Prove records that the connection of a request's context has shown a valid token: it is no
-// stranger any more.
-func Prove(ctx context.Context) {
-	if c, ok := ctx.Value(connKey{}).(*conn); ok && !c.known.Swap(true) {
-		c.strangers.leave(c)
+// stranger any more, and counts for the token's owner, unless that is empty.
+func Prove(ctx context.Context, owner string) {
+	c, ok := ctx.Value(connKey{}).(*conn)
+	if !ok {
+		return
 	}
+	c.known.Store(true)
+	if !c.proxied && !c.strangers.limits.trusts(addressOf(c.Conn.RemoteAddr())) {
+		c.strangers.own(c, owner)
+		return
+	}
+	c.strangers.leave(c) // its requests have several owners
 }
 
 // addressOf returns the zero value for what is no TCP address.

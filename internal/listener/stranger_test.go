@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -21,8 +22,8 @@ import (
 func serveStrangers(t *testing.T, limits Limits) *Server {
 	t.Helper()
 	s := New("listen on", "127.0.0.1:0", &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.Header.Get("Authorization") == "Bearer good" {
-			Prove(r.Context())
+		if owner, ok := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer good"); ok {
+			Prove(r.Context(), owner)
 		}
 		_, _ = io.WriteString(w, r.RemoteAddr)
 	})}, nil, limits)
@@ -206,11 +207,11 @@ func TestFailures(t *testing.T) {
 		}
 		r.RemoteAddr = "192.0.2.1:1"
 		begin := time.Now()
-		Tried(r, &freeslot.Error{Code: freeslot.CodeUnavailable})
+		Tried(r, "", &freeslot.Error{Code: freeslot.CodeUnavailable})
 		if d := time.Since(begin); d != 0 {
 			t.Errorf("a token that cannot be checked waits %s in the bubble; want none", d)
 		}
-		if Tried(r, &freeslot.Error{Code: freeslot.CodeUnauthenticated}); time.Since(begin) != failureDelay {
+		if Tried(r, "", &freeslot.Error{Code: freeslot.CodeUnauthenticated}); time.Since(begin) != failureDelay {
 			t.Errorf("an invalid token waits %s in the bubble; want %s", time.Since(begin), failureDelay)
 		}
 		if s.failures.delayed != 0 {
@@ -251,5 +252,45 @@ func TestBusyStrangers(t *testing.T) {
 	}
 	if lost > 0 {
 		t.Errorf("%d of 60 good newcomers are closed, expected none", lost)
+	}
+}
+
+// TestIdleOfOwner: idle connections with one token leave room for others, and the newest of the token
+// are served. WebSockets, which have bounds of their own, are not counted.
+func TestIdleOfOwner(t *testing.T) {
+	t.Parallel()
+	s := serveStrangers(t, Limits{PerOwner: 8})
+	var mine []net.Conn
+	for i := range 40 {
+		c := dialFrom(t, s, "127.0.0.1")
+		if _, err := ask(c, "Authorization: Bearer goodmine\r\n"); err != nil {
+			t.Fatalf("connection %d of the token: %v; want an answer", i, err)
+		}
+		mine = append(mine, c)
+	}
+	for _, c := range mine[:32] {
+		closed(t, "an old idle connection", c)
+	}
+	for i, c := range mine[32:] {
+		if _, err := ask(c, "Authorization: Bearer goodmine\r\n"); err != nil {
+			t.Errorf("the newest connection %d: %v; want an answer", i, err)
+		}
+	}
+	other := dialFrom(t, s, "127.0.0.1")
+	for range 2 {
+		if _, err := ask(other, good); err != nil {
+			t.Errorf("another owner: %v; want an answer", err)
+		}
+	}
+	// The connection counts for the owner that it has shown last.
+	if _, err := ask(mine[39], "Authorization: Bearer goodother\r\n"); err != nil {
+		t.Error(err)
+	}
+	s.strangers.mu.Lock()
+	defer s.strangers.mu.Unlock()
+	for owner, want := range map[string]int{"mine": 7, "other": 1} {
+		if held := s.strangers.owners[owner]; held == nil || held.len() != want {
+			t.Errorf("%+v are counted for %q, want %d", held, owner, want)
+		}
 	}
 }

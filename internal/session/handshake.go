@@ -38,7 +38,7 @@ func (h *Handler) check(r *http.Request) (who identity.Principal, batch bool, _ 
 	}
 	var err error
 	who, err = h.auth.Authenticate(r)
-	listener.Tried(r, err)
+	listener.Tried(r, who.Tenant, err)
 	if err != nil {
 		h.sampled.Warn("session.unauthenticated", zap.String(logging.FieldAddress, r.RemoteAddr), zap.Error(err))
 		return who, false, wire.AsError(err)
