@@ -58,8 +58,8 @@ build: ## build bin/scheduler, bin/nodeagent and bin/schedctl, and bin/devredis 
 	$(GO) build -tags grpcnotrace -ldflags '$(LDFLAGS)' -o bin/ ./cmd/...
 
 .PHONY: deps
-deps: ## install what the tests need and is missing: redis, a C compiler, node, docker, espeak-ng, sox
-	@scripts/deps.sh redis cc node docker espeak sox
+deps: ## install what the tests need and is missing: redis, a C compiler, node, docker, espeak-ng, sox, postgres
+	@scripts/deps.sh redis cc node docker espeak sox postgres
 
 .PHONY: deps-redis
 deps-redis:

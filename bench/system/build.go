@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/freeslot/freeslot/bench/measure"
+	"github.com/freeslot/freeslot/internal/testing/postgrestest"
 )
 
 // Freeslot is the program that runs this scheduler's nodes and clients, in bench/peers.
@@ -40,8 +41,8 @@ func (p *Programs) BuildPeer(ctx context.Context, name, root, folder string) err
 	case "bullmq":
 		return p.installNode(ctx, root)
 	case "river":
-		for _, program := range []string{"initdb", "postgres", "psql"} {
-			if _, err := findPostgres(program); err != nil {
+		for _, program := range []string{"initdb", "postgres"} {
+			if _, err := postgrestest.Find(program); err != nil {
 				return err
 			}
 		}
@@ -115,7 +116,7 @@ func PeerVersion(ctx context.Context, root, name string) string {
 // Versions names the servers that systems are made of, as far as they are installed: Redis,
 // PostgreSQL, Node.
 func Versions(ctx context.Context) (redis, postgres, node string, err error) {
-	postgres = postgresVersion(ctx)
+	postgres = postgrestest.Version(ctx)
 	if out, err := exec.CommandContext(ctx, "node", "--version").Output(); err == nil {
 		node = "Node " + strings.TrimSpace(string(out))
 	}

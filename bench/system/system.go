@@ -113,7 +113,7 @@ func (s *System) startStore(ctx context.Context, sh Shape) (err error) {
 	switch sh.Store {
 	case InPostgres:
 		if s.postgres, err = startPostgres(ctx, sh.AOF); err == nil {
-			s.store = []string{"-postgres", s.postgres.url}
+			s.store = []string{"-postgres", s.postgres.cluster.URL()}
 		}
 		return err
 	case Own:
