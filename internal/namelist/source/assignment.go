@@ -61,15 +61,20 @@ type Assignment struct {
 
 	birth string // of the list
 	mark  mark
+	held  mark   // of the last run, if that was held
 	raw   string // as Redis has it; "" if there is none
 }
 
-// mark is what the last run that was served found.
+// mark is what a run found.
 type mark struct {
 	ETag string `json:"etag,omitempty"`
+	// From tells addresses apart: an ETag says nothing about what another address has.
+	From string `json:"from,omitempty"`
 	Sum  string `json:"sum,omitempty"` // SHA-256 of all lines
-	// Version is the version of the list that was made of that, and Edited the list's Edited then.
+	// Version is the version of the list that was made of that.
 	Version int64 `json:"version,omitempty"`
+	// Serving is the version that served when the run began.
+	Serving int64 `json:"serving,omitempty"`
 }
 
 // stored is the form of an Assignment in Redis.
@@ -78,11 +83,12 @@ type stored struct {
 
 	Birth string `json:"birth"`
 	Mark  mark   `json:"mark"`
+	Held  mark   `json:"held,omitzero"`
 	Lease int64  `json:"lease,omitempty"`
 }
 
 func (a *Assignment) encode() (string, error) {
-	s := stored{Assignment: *a, Birth: a.birth, Mark: a.mark}
+	s := stored{Assignment: *a, Birth: a.birth, Mark: a.mark, Held: a.held}
 	if a.Running != nil {
 		s.Lease = a.Running.LeaseMS
 	}
@@ -96,7 +102,7 @@ func decode(text string) (Assignment, error) {
 		return Assignment{raw: text}, fmt.Errorf("the source of a list is unreadable: %w", err)
 	}
 	a := s.Assignment
-	a.birth, a.mark, a.raw = s.Birth, s.Mark, text
+	a.birth, a.mark, a.held, a.raw = s.Birth, s.Mark, s.Held, text
 	if a.Running != nil {
 		a.Running.LeaseMS = s.Lease
 	}

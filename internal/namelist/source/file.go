@@ -16,7 +16,7 @@ func (c *Config) readFile(ctx context.Context, etag string, out io.Writer) (stri
 	if err != nil {
 		return "", err
 	}
-	defer folder.Close()
+	defer func() { _ = folder.Close() }()
 	file, err := folder.Open(filepath.Base(c.Path))
 	if err != nil {
 		return "", err

@@ -12,11 +12,16 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgproto3"
 	"github.com/jackc/pgx/v5/pgtype"
 )
 
-// fetch is how many rows are fetched at a time.
-const fetch = 10_000
+const (
+	// fetch is how many rows are fetched at a time.
+	fetch = 10_000
+	// maxRow is the longest row that is taken into memory, in bytes; an id has 512 at most.
+	maxRow = 1 << 20
+)
 
 // readPostgres reads the rows of a query by a cursor, in a transaction that may only read.
 func (c *Config) readPostgres(ctx context.Context, _ string, out io.Writer) (string, error) {
@@ -38,6 +43,11 @@ func (c *Config) readPostgres(ctx context.Context, _ string, out io.Writer) (str
 		}
 	}
 	cfg.ConnectTimeout = dialTimeout
+	cfg.BuildFrontend = func(r io.Reader, w io.Writer) *pgproto3.Frontend {
+		front := pgproto3.NewFrontend(r, w)
+		front.SetMaxBodyLen(maxRow)
+		return front
+	}
 	conn, err := pgx.ConnectConfig(ctx, cfg)
 	if err != nil {
 		return "", connectError(err)
@@ -47,7 +57,12 @@ func (c *Config) readPostgres(ctx context.Context, _ string, out io.Writer) (str
 		defer cancel()
 		_ = conn.Close(end) // nothing was written
 	}()
-	return "", c.fetchAll(ctx, conn.PgConn(), out)
+	err = c.fetchAll(ctx, conn.PgConn(), out)
+	var long *pgproto3.ExceededMaxBodyLenErr
+	if errors.As(err, &long) {
+		err = fmt.Errorf("query answers a row of more than %d bytes", maxRow)
+	}
+	return "", err
 }
 
 func (c *Config) fetchAll(ctx context.Context, conn *pgconn.PgConn, out io.Writer) error {

@@ -5,6 +5,8 @@ import (
 	"bytes"
 	"compress/gzip"
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
@@ -43,6 +45,12 @@ type Config struct {
 	// Timeout bounds a run without the build. MaxRows and MaxBytes bound what it reads.
 	Timeout           time.Duration
 	MaxRows, MaxBytes int64
+}
+
+// address tells one address from another, without saying it.
+func (c *Config) address() string {
+	sum := sha256.Sum256([]byte(c.Kind + " " + c.URL + " " + c.Path))
+	return hex.EncodeToString(sum[:8])
 }
 
 // errUnchanged is returned by a reader whose source has what the mark says.
@@ -94,10 +102,10 @@ func appendRow(dst, id []byte, expiry string) []byte {
 		dst = append(dst, '"')
 	}
 	for _, b := range id {
-		switch {
-		case b == '\n' || b == '\r':
+		switch b {
+		case '\n', '\r':
 			b = 0
-		case b == '"':
+		case '"':
 			dst = append(dst, '"')
 		}
 		dst = append(dst, b)

@@ -38,34 +38,9 @@ func (c *Config) readRedis(ctx context.Context, _ string, out io.Writer) (string
 }
 
 func (c *Config) scan(ctx context.Context, client rueidis.Client, out io.Writer) error {
-	kind, err := ask(ctx, client, client.B().Type().Key(c.Key).Build()).ToString()
+	kind, size, page, err := c.pages(ctx, client)
 	if err != nil {
 		return err
-	}
-	var page func(cursor uint64) rueidis.Completed
-	var size rueidis.Completed
-	pairs := true
-	switch kind {
-	case "set":
-		pairs = false
-		size = client.B().Scard().Key(c.Key).Build()
-		page = func(cursor uint64) rueidis.Completed {
-			return client.B().Sscan().Key(c.Key).Cursor(cursor).Count(scanCount).Build()
-		}
-	case "hash":
-		size = client.B().Hlen().Key(c.Key).Build()
-		page = func(cursor uint64) rueidis.Completed {
-			return client.B().Hscan().Key(c.Key).Cursor(cursor).Count(scanCount).Build()
-		}
-	case "zset":
-		size = client.B().Zcard().Key(c.Key).Build()
-		page = func(cursor uint64) rueidis.Completed {
-			return client.B().Zscan().Key(c.Key).Cursor(cursor).Count(scanCount).Build()
-		}
-	case "none":
-		return fmt.Errorf("there is no key %s", c.Key)
-	default:
-		return fmt.Errorf("key %s is a %s, expected a set, a hash or a zset", c.Key, kind)
 	}
 	before, err := ask(ctx, client, size.Pin()).AsInt64()
 	if err != nil {
@@ -79,7 +54,7 @@ func (c *Config) scan(ctx context.Context, client rueidis.Client, out io.Writer)
 		}
 		for i := 0; i < len(found.Elements); i++ {
 			id, expiry := found.Elements[i], ""
-			if pairs {
+			if kind != "set" {
 				if i++; i == len(found.Elements) {
 					return fmt.Errorf("the server answered half a pair for key %s", c.Key)
 				}
@@ -99,10 +74,40 @@ func (c *Config) scan(ctx context.Context, client rueidis.Client, out io.Writer)
 	}
 	// A key that is deleted, or a failover, ends a scan early and without an error.
 	after, err := ask(ctx, client, size).AsInt64()
-	if err == nil && count < min(before, after) || after < before/2 {
+	if err == nil && (count < min(before, after) || after < before/2) {
 		err = fmt.Errorf("key %s had %d entries before and %d after, and %d came", c.Key, before, after, count)
 	}
 	return err
+}
+
+// pages returns the type of the key, and the commands for its size and for a page of it.
+func (c *Config) pages(ctx context.Context, client rueidis.Client) (
+	kind string, size rueidis.Completed, page func(cursor uint64) rueidis.Completed, err error,
+) {
+	kind, err = ask(ctx, client, client.B().Type().Key(c.Key).Build()).ToString()
+	switch {
+	case err != nil:
+	case kind == "set":
+		size = client.B().Scard().Key(c.Key).Build()
+		page = func(cursor uint64) rueidis.Completed {
+			return client.B().Sscan().Key(c.Key).Cursor(cursor).Count(scanCount).Build()
+		}
+	case kind == "hash":
+		size = client.B().Hlen().Key(c.Key).Build()
+		page = func(cursor uint64) rueidis.Completed {
+			return client.B().Hscan().Key(c.Key).Cursor(cursor).Count(scanCount).Build()
+		}
+	case kind == "zset":
+		size = client.B().Zcard().Key(c.Key).Build()
+		page = func(cursor uint64) rueidis.Completed {
+			return client.B().Zscan().Key(c.Key).Cursor(cursor).Count(scanCount).Build()
+		}
+	case kind == "none":
+		err = fmt.Errorf("there is no key %s", c.Key)
+	default:
+		err = fmt.Errorf("key %s is a %s, expected a set, a hash or a zset", c.Key, kind)
+	}
+	return kind, size, page, err
 }
 
 // ask makes one call, which has a few seconds.

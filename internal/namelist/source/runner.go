@@ -250,8 +250,11 @@ func (r *Runner) run(list string, a Assignment) {
 			return errLost
 		}
 		a.end(run)
-		if run.Result == Served || run.Result == Unchanged {
-			a.mark = found
+		switch run.Result {
+		case Served, Unchanged:
+			a.mark, a.held = found, mark{}
+		case Held:
+			a.held = found
 		}
 		return nil
 	}); err != nil && r.ctx.Err() == nil {
@@ -270,22 +273,29 @@ func (r *Runner) renew(ctx context.Context, cancel context.CancelCauseFunc, list
 			return
 		case <-ticker.C:
 		}
-		_, err := r.cfg.Store.change(ctx, list, func(a *Assignment, nowMS int64) error {
-			if a.Running == nil || a.Running.ID != run {
-				return errLost
-			}
-			a.Running.LeaseMS = nowMS + lease.Milliseconds()
-			return nil
-		})
+		asked := time.Now()
+		err := r.hold(ctx, list, run)
 		switch {
 		case err == nil:
-			held = time.Now()
+			held = asked
 		case freeslot.CodeOf(err) == freeslot.CodeConflict, freeslot.CodeOf(err) == freeslot.CodeNotFound,
-			time.Since(held) > lease:
+			time.Since(held) > lease/2: // the next look would come when another replica may have begun
 			cancel(fmt.Errorf("the run lost its lease: %w", err))
 			return
 		}
 	}
+}
+
+// hold renews the lease of a run. Errors: errLost, or one of Redis.
+func (r *Runner) hold(ctx context.Context, list, run string) error {
+	_, err := r.cfg.Store.change(ctx, list, func(a *Assignment, nowMS int64) error {
+		if a.Running == nil || a.Running.ID != run {
+			return errLost
+		}
+		a.Running.LeaseMS = nowMS + lease.Milliseconds()
+		return nil
+	})
+	return err
 }
 
 // read reads the source, and has its version built and served. It fills in run, and returns what it
@@ -301,7 +311,7 @@ func (r *Runner) read(ctx context.Context, list string, a *Assignment, c *Config
 	run.serving = h.Serving
 	serves := h.Serving != nil && h.Serving.Number == a.mark.Version && h.Edited == h.Serving.Edited
 	etag := ""
-	if serves {
+	if serves && a.mark.From == c.address() {
 		etag = a.mark.ETag
 	}
 	u, err := r.cfg.Imports.OpenUpload(ctx, importRequest(list, a, c))
@@ -319,6 +329,7 @@ func (r *Runner) read(ctx context.Context, list string, a *Assignment, c *Config
 	defer cancel()
 	read, _ := c.read()
 	found.ETag, err = read(limited, etag, out)
+	found.From, found.Serving = c.address(), serving(&h)
 	if late := context.Cause(limited); late != nil && ctx.Err() == nil {
 		err = late
 	}
@@ -333,15 +344,39 @@ func (r *Runner) read(ctx context.Context, list string, a *Assignment, c *Config
 	if err != nil {
 		return found, err
 	}
-	if serves && found.Sum == a.mark.Sum {
+	switch {
+	case serves && found.Sum == a.mark.Sum:
 		run.Result = Unchanged
-	} else {
+	case r.waits(ctx, &h, a, found.Sum, run):
+	default:
 		keep, err = r.serve(ctx, list, a, u.ID, run)
 	}
 	if found.Version = run.Version; run.Result == Unchanged && run.serving != nil {
 		found.Version = run.serving.Number
 	}
 	return found, err
+}
+
+// serving returns the number of the serving version; 0 if none serves.
+func serving(h *namelist.Head) int64 {
+	if h.Serving == nil {
+		return 0
+	}
+	return h.Serving.Number
+}
+
+// waits reports whether a version of the same lines waits to be accepted. Another one each hour would
+// fill the server, and push out what others left to be accepted.
+func (r *Runner) waits(ctx context.Context, h *namelist.Head, a *Assignment, sum string, run *Run) bool {
+	if a.held.Version == 0 || a.held.Sum != sum {
+		return false
+	}
+	v, err := r.cfg.Control.Version(ctx, h.Name, a.held.Version)
+	if err != nil || v.Doubt == "" || v.Edited != h.Edited || serving(h) != a.held.Serving {
+		return false
+	}
+	run.Result, run.Version, run.Why = Held, v.Number, v.Doubt
+	return true
 }
 
 // serve has the upload built, and the list switched to it. keep is true if somebody must look at the
@@ -368,6 +403,9 @@ func (r *Runner) serve(ctx context.Context, list string, a *Assignment, id strin
 			run.Result, run.Version = Unchanged, 0 // in another order; the version goes as others do that never serve
 			return false, nil
 		}
+	}
+	if err := r.hold(ctx, list, run.ID); err != nil { // the source may have been unset meanwhile
+		return false, err
 	}
 	// A switch by somebody else meanwhile wins: the next run looks again.
 	request := manage.SwitchRequest{Number: run.Version, Serving: serving, By: a.by()}

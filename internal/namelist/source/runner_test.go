@@ -1,8 +1,10 @@
 package source
 
 import (
+	"cmp"
 	"compress/gzip"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -71,7 +73,7 @@ func (g *rig) replica(name string, sources map[string]Config) *Runner {
 	}, g.control, log)
 	g.check(m.Start(g.ctx))
 	for i, s := range sources {
-		s.Timeout, s.MaxRows, s.MaxBytes = time.Minute, 1000, 1<<20
+		s.Timeout, s.MaxRows, s.MaxBytes = cmp.Or(s.Timeout, time.Minute), cmp.Or(s.MaxRows, 1000), 1<<20
 		if s.Format == "" {
 			s.Format = version.CSV
 		}
@@ -97,11 +99,17 @@ func (g *rig) replica(name string, sources map[string]Config) *Runner {
 // run has the source run, and returns how that ended.
 func (g *rig) run() Run {
 	g.t.Helper()
+	return g.ended(g.begin())
+}
+
+// begin has the source run, and returns the runs before.
+func (g *rig) begin() []Run {
+	g.t.Helper()
 	before, err := g.store.Get(g.ctx, list)
 	g.check(err)
 	_, err = g.store.Ask(g.ctx, list)
 	g.check(err)
-	return g.ended(before.Runs)
+	return before.Runs
 }
 
 // ended waits for a run that is not among these.
@@ -214,11 +222,15 @@ func TestHTTP(t *testing.T) {
 			_, _ = io.WriteString(conn, "HTTP/1.0 200 OK\r\n\r\n"+file(100))
 			_ = conn.Close()
 		}, Failed, "neither"},
-		"too many rows": {func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, file(1001)) }, Failed, "max_rows"},
-		"ten times":     {func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, file(1000)) }, Held, "100"},
-		"few":           {func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, file(10)) }, Held, "100"},
-		"nothing":       {func(http.ResponseWriter, *http.Request) {}, Held, "empty"},
-		"dirt":          {func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, file(99)+" x\ty\n") }, Held, "rejected"},
+		"too many rows": {
+			func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, file(1001)) }, Failed, "max_rows",
+		},
+		"ten times": {func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, file(1000)) }, Held, "100"},
+		"few":       {func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, file(10)) }, Held, "100"},
+		"nothing":   {func(http.ResponseWriter, *http.Request) {}, Held, "empty"},
+		"dirt": {
+			func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, file(99)+" x\ty\n") }, Held, "rejected",
+		},
 	} {
 		becomes(bad.answer)
 		run := g.run()
@@ -239,7 +251,8 @@ func TestHTTP(t *testing.T) {
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if first, last := g.audited[0], g.audited[len(g.audited)-1]; first != "crm vip served" || first != last || len(g.audited) != 12 {
+	if first, last := g.audited[0], g.audited[len(g.audited)-1]; first != "crm vip served" || first != last ||
+		len(g.audited) != 12 {
 		t.Errorf("audited %q; want the first, the ten bad ones, and the last", g.audited)
 	}
 }
@@ -361,7 +374,7 @@ func TestStore(t *testing.T) {
 		"time_zone": {Source: "s", Cron: "@daily", TimeZone: "Mars"},
 	} {
 		_, err := g.store.Set(g.ctx, list, a)
-		if e, ok := err.(*freeslot.Error); !ok || e.Field != field {
+		if e, ok := errors.AsType[*freeslot.Error](err); !ok || e.Field != field {
 			t.Errorf("set %+v: %v; want a refusal of %s", a, err, field)
 		}
 	}

@@ -112,7 +112,12 @@ func (s *Store) Set(ctx context.Context, list string, want Assignment) (Assignme
 	}
 	return s.change(ctx, list, func(a *Assignment, nowMS int64) error {
 		if a.raw == "" || a.birth != h.Birth || a.Source != want.Source {
-			a.mark = mark{}
+			a.mark, a.held = mark{}, mark{}
+			if a.Running != nil { // it must neither serve nor record what the source before has
+				run := *a.Running
+				run.Result, run.Why, run.TookMS = Failed, "the list was given another source", nowMS-run.AtMS
+				a.end(run)
+			}
 		}
 		if a.birth != h.Birth {
 			a.Running, a.Runs = nil, []Run{}

@@ -9,6 +9,7 @@ import (
 	"hash/crc32"
 
 	"github.com/freeslot/freeslot/internal/namelist/manage"
+	"github.com/freeslot/freeslot/internal/namelist/version"
 )
 
 // chunk is how many bytes of an upload are written at a time.
@@ -78,5 +79,9 @@ func (u *upload) end() (sum string, err error) {
 // importRequest returns the upload that a run opens.
 func importRequest(list string, a *Assignment, c *Config) manage.Upload {
 	_, format := c.read()
-	return manage.Upload{List: list, Format: format, Mode: manage.Replace, By: a.by()}
+	header := version.HeaderAuto
+	if c.Kind == KindPostgres || c.Kind == KindRedis {
+		header = version.HeaderNo // its first row may be an id such as id or name
+	}
+	return manage.Upload{List: list, Format: format, Mode: manage.Replace, Header: header, By: a.by()}
 }
