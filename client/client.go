@@ -73,7 +73,7 @@ func Dial(ctx context.Context, url string, opts Options) (*Client, error) {
 		ctx: life, cancel: cancel, ready: make(chan struct{}),
 		connections: map[*connection]struct{}{}, jobs: map[string]*Handle{},
 	}
-	if plain := loopback.Plain(url); plain != "" && opts.Token != "" {
+	if plain := loopback.Plain(url); plain != "" && (opts.Token != "" || opts.TokenSource != nil) {
 		c.log.Warn(
 			"client.plain", zap.String("url", plain), zap.String("reason", "the token goes there in the clear; use wss://"),
 		)

@@ -54,12 +54,19 @@ type connection struct {
 // connect connects to one replica and takes its welcome. The connection's goroutines run once start
 // is called.
 func (c *Client) connect(ctx context.Context, index int) (*connection, error) {
+	token := c.opts.Token
+	if c.opts.TokenSource != nil {
+		var err error
+		if token, err = c.opts.TokenSource(ctx); err != nil {
+			return nil, fmt.Errorf("get a token: %w", err)
+		}
+	}
 	ctx, cancel := context.WithTimeout(ctx, c.opts.DialTimeout)
 	defer cancel()
 	u := c.urls[index]
 	header := http.Header{"User-Agent": {c.opts.userAgent()}}
-	if c.opts.Token != "" {
-		header.Set("Authorization", "Bearer "+c.opts.Token)
+	if token != "" {
+		header.Set("Authorization", "Bearer "+token)
 	}
 	socket, resp, err := websocket.Dial(ctx, u.String(), &websocket.DialOptions{
 		HTTPClient: c.opts.HTTPClient, HTTPHeader: header, Subprotocols: []string{wire.Protocol},

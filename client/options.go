@@ -2,6 +2,7 @@ package client
 
 import (
 	"cmp"
+	"context"
 	"fmt"
 	"net/http"
 	"net/url"
@@ -35,6 +36,10 @@ const (
 type Options struct {
 	// Token is sent as bearer token; empty sends none.
 	Token string
+	// TokenSource returns the token of a connection, in place of Token. Each attempt to connect asks
+	// it, so that a client whose token ends comes back with another one. It must be safe for
+	// concurrent use, and bounds its own time; ctx ends with the client.
+	TokenSource func(ctx context.Context) (string, error)
 	// Name is put into the User-Agent, for the logs of proxies.
 	Name string
 	// Logger logs connects and disconnects; nil logs nothing.

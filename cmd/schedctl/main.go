@@ -311,33 +311,44 @@ func report(env *environment, err error) int {
 // app has the global flags; Run methods get it.
 type app struct {
 	*environment
-	api    *apiClient
-	json   bool
-	token  string
-	tls    client.TLS
-	reason string // of --reason
+	api   *apiClient
+	json  bool
+	token string
+	// nextToken returns the token as its flag, file or command says now.
+	nextToken func() (string, error)
+	tls       client.TLS
+	reason    string // of --reason
 	// flags holds the global flags of the command line that a follow-up command needs, too.
 	flags string
 	// awaited is the id of the job that the command waits for.
 	awaited atomic.Pointer[string]
 }
 
-func (c *commands) app(env *environment) (*app, error) {
-	token := c.Token
-	if token == "" && c.TokenFile != "" {
+// token returns the token of the flags or the environment, as it is now.
+func (c *commands) token(env *environment) (string, error) {
+	switch {
+	case c.Token != "":
+		return c.Token, nil
+	case c.TokenFile != "":
 		data, err := os.ReadFile(c.TokenFile)
 		if err != nil {
-			return nil, fmt.Errorf("read the token: %w", err)
+			return "", fmt.Errorf("read the token: %w", err)
 		}
-		if token = strings.TrimSpace(strings.TrimPrefix(string(data), "\ufeff")); token == "" {
-			return nil, fmt.Errorf("read the token: %s is empty", c.TokenFile)
+		token := strings.TrimSpace(strings.TrimPrefix(string(data), "\ufeff"))
+		if token == "" {
+			return "", fmt.Errorf("read the token: %s is empty", c.TokenFile)
 		}
+		return token, nil
+	case c.TokenCommand != "":
+		return tokenOf(env, c.TokenCommand)
 	}
-	if token == "" && c.TokenCommand != "" {
-		var err error
-		if token, err = tokenOf(env, c.TokenCommand); err != nil {
-			return nil, err
-		}
+	return "", nil
+}
+
+func (c *commands) app(env *environment) (*app, error) {
+	token, err := c.token(env)
+	if err != nil {
+		return nil, err
 	}
 	if err := audit.CheckReason("--reason", c.Reason); err != nil {
 		return nil, usageError{err}
@@ -348,6 +359,7 @@ func (c *commands) app(env *environment) (*app, error) {
 		return nil, usageError{err}
 	}
 	a := &app{environment: env, api: api, json: c.Output == "json", token: token, tls: tls, reason: c.Reason}
+	a.nextToken = func() (string, error) { return c.token(env) }
 	api.reason = c.Reason
 	api.warnLost = func() { a.warn("it is done, but Redis could not record it in the audit; the replica's log has it") }
 	// The URLs of WebSockets stand for the URLs of the API.

@@ -131,14 +131,28 @@ func (a *app) follow(ctx context.Context, id string) error {
 	return a.await(ctx, handle, true)
 }
 
+// tokens returns the token of each connection: the first has the one at hand, and later ones have
+// what its file or its command says then.
+func (a *app) tokens() func(context.Context) (string, error) {
+	var begun atomic.Bool
+	return func(context.Context) (string, error) {
+		if !begun.Swap(true) {
+			return a.token, nil
+		}
+		return a.nextToken()
+	}
+}
+
 // dial connects to the first server that can be reached.
 func (a *app) dial(ctx context.Context) (*client.Client, error) {
 	if a.token != "" {
 		a.api.warnPlain()
 	}
-	connection, err := client.Dial(
-		ctx, a.api.webSocketURL(), client.Options{Token: a.token, TLS: a.tls, Name: "schedctl", Logger: a.connections()},
-	)
+	opts := client.Options{TLS: a.tls, Name: "schedctl", Logger: a.connections()}
+	if a.token != "" {
+		opts.TokenSource = a.tokens()
+	}
+	connection, err := client.Dial(ctx, a.api.webSocketURL(), opts)
 	if err == nil {
 		return connection, nil
 	}

@@ -371,6 +371,50 @@ func TestKeysFromFile(t *testing.T) {
 	})
 }
 
+// TestKeyRotation: a further key changes nothing for sessions, and a key that has gone ends its own.
+func TestKeyRotation(t *testing.T) {
+	t.Parallel()
+	p, other := provide(t, "127.0.0.1:0"), provide(t, "127.0.0.1:0")
+	cfg := p.config()
+	cfg.JWKSFile = filepath.Join(t.TempDir(), "jwks.json")
+	keep := func(providers ...*provider) {
+		t.Helper()
+		var all []string
+		for _, one := range providers {
+			keys, err := one.Keypair.JWKS()
+			if err != nil {
+				t.Fatal(err)
+			}
+			var set struct{ Keys []json.RawMessage }
+			if err := json.Unmarshal(keys, &set); err != nil {
+				t.Fatal(err)
+			}
+			all = append(all, string(set.Keys[0]))
+		}
+		write(t, cfg.JWKSFile, `{"keys":[`+strings.Join(all, ",")+`]}`)
+	}
+	keep(p)
+	a := started(t, identity.Config{OIDC: cfg})
+	defer a.Stop(t.Context())
+	session, err := authenticate(a, p.sign(nil))
+	if err != nil {
+		t.Fatal(err)
+	}
+	changed := a.Changed()
+	keep(p, other)
+	waittest.Receive(t, "the second key to be told", changed)
+	second, err := authenticate(a, other.sign(func(c jwt.MapClaims) { c["iss"] = p.Issuer() }))
+	if err != nil || !a.Holds(&session) || !a.Holds(&second) {
+		t.Errorf("with both keys the sessions hold: %v, %v, %v; want that both do", a.Holds(&session), a.Holds(&second), err)
+	}
+	changed = a.Changed()
+	keep(other)
+	waittest.Receive(t, "the end of the first key to be told", changed)
+	if a.Holds(&session) || !a.Holds(&second) {
+		t.Errorf("without the first key the sessions hold: %v, %v; want the second alone", a.Holds(&session), a.Holds(&second))
+	}
+}
+
 // BenchmarkSignedToken is what a request costs that comes with a token which was checked before.
 func BenchmarkSignedToken(b *testing.B) {
 	key, err := rsa.GenerateKey(rand.Reader, 2048)
