@@ -64,7 +64,7 @@ func (a *asks) leave() {
 
 // answer asks Redis for ids of one list, and ends their checks by closing done. The deadline is the
 // client's own: a caller that goes away must not end the checks of others.
-func (c *Client) answer(p *snapshot, list string, all []*ask, done chan struct{}) {
+func (c *Client) answer(p *snapshot, l *List, all []*ask, done chan struct{}) {
 	ctx, cancel := context.WithTimeout(c.ctx, c.cfg.Deadline)
 	defer cancel()
 	questions := make([]question, len(all))
@@ -73,7 +73,9 @@ func (c *Client) answer(p *snapshot, list string, all []*ask, done chan struct{}
 	}
 	var got []found
 	if on := c.source.Load(); on != nil {
-		got = (*on).ask(ctx, list, p.version, questions)
+		begun := time.Now()
+		got = (*on).ask(ctx, l.name, p.version, questions)
+		l.countCall(time.Since(begun))
 	} else {
 		got = make([]found, len(all))
 		for i := range got {
@@ -100,7 +102,7 @@ func (p *snapshot) undecided() Answer {
 }
 
 // take waits for an ask, and fills in the answer.
-func (p *snapshot) take(ctx context.Context, a *Answer, one *ask) {
+func (l *List) take(ctx context.Context, p *snapshot, a *Answer, one *ask) {
 	select {
 	case <-one.done:
 	case <-ctx.Done():
@@ -109,6 +111,7 @@ func (p *snapshot) take(ctx context.Context, a *Answer, one *ask) {
 	}
 	if a.Reason = one.found.why; a.Reason == ReasonNone {
 		p.decide(a, SourceRedis, one.found.entry)
+		l.countPassed(p, one)
 	}
 }
 

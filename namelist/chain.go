@@ -70,6 +70,15 @@ func (r *peeking) Ask(_ context.Context, list int, id string) chain.Membership {
 	return membership(r.lists[list].Peek(id))
 }
 
+// shadowing asks the lists of a ruleset in memory, without counting: the lookups of a shadow are not
+// the caller's.
+type shadowing ruleset
+
+// Ask asks a list; see [chain.Lists].
+func (r *shadowing) Ask(_ context.Context, list int, id string) chain.Membership {
+	return membership(r.lists[list].peek(id))
+}
+
 func membership(a Answer) (m chain.Membership) {
 	m.Version, m.Revision, m.Stale = a.Version, a.Revision, a.Stale
 	switch a.Verdict {
@@ -180,7 +189,7 @@ var shadowNames = [shadowKinds]string{"same", "different", "undecided"}
 // compare counts what the shadow decides beside a decision. A shadow has no calls of its own: an
 // answer for the decision must not wait for it.
 func (c *Chain) compare(state *chainState, d *chain.Decision, s Subject) {
-	shadow := (*peeking)(&state.shadow)
+	shadow := (*shadowing)(&state.shadow)
 	other := shadow.chain.Evaluate(context.Background(), chain.Env{Lists: shadow}, chain.Subject(s))
 	kind := shadowDiffers
 	switch {

@@ -17,6 +17,7 @@ import (
 	"github.com/freeslot/freeslot/internal/follow"
 	"github.com/freeslot/freeslot/internal/loopback"
 	lists "github.com/freeslot/freeslot/internal/namelist"
+	"github.com/freeslot/freeslot/internal/namelist/count"
 	"github.com/freeslot/freeslot/internal/process/ending"
 	"github.com/freeslot/freeslot/internal/process/output"
 )
@@ -26,12 +27,15 @@ var ErrClosed = errors.New("namelist: the client is closed")
 
 // Client follows lists and answers from them. It is safe for concurrent use.
 type Client struct {
-	cfg     Config
-	id      string // names the client in reports
-	log     *zap.Logger
-	metrics *metrics
-	cache   *cache
-	asks    asks
+	cfg Config
+	id  string // names the client in reports
+	// incarnation is another one in each process. Its counters begin at 0, at begun.
+	incarnation string
+	begun       time.Time
+	log         *zap.Logger
+	metrics     *metrics
+	cache       *cache
+	asks        asks
 	// disk and chainDisk are nil without a folder.
 	disk      *follow.Disk[*snapshot]
 	chainDisk *follow.Disk[*chainState]
@@ -90,8 +94,9 @@ func Open(cfg Config) (*Client, error) {
 func newClient(cfg Config) *Client {
 	var random [6]byte
 	_, _ = rand.Read(random[:]) // it never fails
+	incarnation := hex.EncodeToString(random[:])
 	c := &Client{
-		cfg: cfg, id: cfg.ClientName + "-" + hex.EncodeToString(random[:]), log: cfg.Logger,
+		cfg: cfg, id: cfg.ClientName + "-" + incarnation, incarnation: incarnation, begun: time.Now(), log: cfg.Logger,
 		metrics: newMetrics(cfg.Registerer),
 		cache:   newCache(cfg.MaxBytes / 4), asks: asks{pending: make(map[askKey]*ask)},
 		added: make(chan struct{}, 1), look: make(chan struct{}, 1),
@@ -144,7 +149,7 @@ func (c *Client) withdraw(ctx context.Context, on source) {
 	all := make(map[string]lists.ClientReport)
 	c.lists.Range(func(name, l any) bool {
 		if l.(*List).follower.reported.Birth != "" {
-			all[name.(string)] = lists.ClientReport{}
+			all[name.(string)] = c.left(l.(*List))
 		}
 		return true
 	})
@@ -187,7 +192,7 @@ func (c *Client) List(name string) *List {
 	if l, ok := c.lists.Load(name); ok {
 		return l.(*List)
 	}
-	l := &List{name: name, client: c}
+	l := &List{name: name, client: c, counts: count.NewSet(count.Cells)}
 	why := ReasonNotLoaded
 	bad := lists.ValidateName("list", name) != nil
 	if bad {

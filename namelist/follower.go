@@ -473,7 +473,7 @@ func (f *follower) report(now time.Duration) {
 // reportOf returns what the client has of a list.
 func (f *follower) reportOf(l *List) lists.ClientReport {
 	v, p := l.follower.view, l.snapshot.Load()
-	r := lists.ClientReport{Birth: v.birth, Revision: p.revision, SDK: sdk}
+	r := lists.ClientReport{Birth: v.birth, Revision: p.revision, SDK: sdk, Counts: f.c.counted(l)}
 	if p.version != nil {
 		r.Serves = p.version.Number
 		if p.ready {

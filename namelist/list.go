@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"sync/atomic"
 	"time"
+
+	"github.com/freeslot/freeslot/internal/namelist/count"
 )
 
 // batch is the number of ids for which CheckAll asks Redis in one call; two calls are under way at
@@ -18,6 +20,7 @@ type List struct {
 	snapshot atomic.Pointer[snapshot]
 	// failure is the error of the last call for the list alone, or nil.
 	failure atomic.Pointer[error]
+	counts  *count.Set // of count.Cells
 
 	follower followed
 }
@@ -55,13 +58,21 @@ func (l *List) Name() string { return l.name }
 func (l *List) Check(ctx context.Context, id string) (a Answer) {
 	p := l.snapshot.Load()
 	if q, open := p.lookup(&a, l.client.cache, id); open {
-		return l.remote(ctx, p, id, q)
+		a = l.remote(ctx, p, id, q)
 	}
+	l.count(&a)
 	return a
 }
 
 // Peek answers like Check, but without Redis: what memory cannot decide is unknown, as not loaded.
-func (l *List) Peek(id string) (a Answer) {
+func (l *List) Peek(id string) Answer {
+	a := l.peek(id)
+	l.count(&a)
+	return a
+}
+
+// peek works like Peek, but does not count.
+func (l *List) peek(id string) (a Answer) {
 	if _, open := l.snapshot.Load().lookup(&a, l.client.cache, id); open {
 		a.Reason = ReasonNotLoaded
 	}
@@ -133,10 +144,10 @@ func (l *List) ask(ctx context.Context, p *snapshot, q question) Answer {
 	switch {
 	case one == nil:
 		a.Reason = ReasonOverloaded
-	case one == own && !l.client.spawn(func() { l.client.answer(p, l.name, []*ask{own}, own.done) }):
+	case one == own && !l.client.spawn(func() { l.client.answer(p, l, []*ask{own}, own.done) }):
 		a.Reason = ReasonNotLoaded
 	default:
-		p.take(ctx, &a, one)
+		l.take(ctx, p, &a, one)
 	}
 	return a
 }
@@ -146,6 +157,11 @@ func (l *List) ask(ctx context.Context, p *snapshot, q question) Answer {
 // yet.
 func (l *List) CheckAll(ctx context.Context, ids []string) []Answer {
 	answers := make([]Answer, len(ids))
+	defer func() {
+		for i := range answers {
+			l.count(&answers[i])
+		}
+	}()
 	p, ok := l.loaded(ctx)
 	if !ok {
 		for i := range answers {
@@ -163,13 +179,13 @@ func (l *List) CheckAll(ctx context.Context, ids []string) []Answer {
 	done := make(chan struct{})
 	take := func(all []waiting) {
 		for _, w := range all {
-			p.take(ctx, &answers[w.at], w.ask)
+			l.take(ctx, p, &answers[w.at], w.ask)
 		}
 	}
 	send := func() {
 		if len(mine) > 0 {
 			all, ended := mine, done
-			if !l.client.spawn(func() { l.client.answer(p, l.name, all, ended) }) {
+			if !l.client.spawn(func() { l.client.answer(p, l, all, ended) }) {
 				ctx = l.client.ctx // it has ended
 			}
 			done = make(chan struct{})

@@ -9,10 +9,11 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	lists "github.com/freeslot/freeslot/internal/namelist"
+	"github.com/freeslot/freeslot/internal/namelist/count"
 )
 
-// metrics holds a client's metrics. Answers from memory are not counted: a miss takes some 30 ns,
-// and a counter that all callers share would slow them all down. No metric is labelled by id.
+// metrics holds a client's metrics. Answers are counted by the list; see listMetrics. No metric is
+// labelled by id.
 type metrics struct {
 	asked, gaps, failed prometheus.Counter
 	unknown             *prometheus.CounterVec
@@ -133,6 +134,12 @@ var listGauges = []struct {
 	},
 }
 
+// lookups is read from a list's counters. Counters that are 0 have no series.
+var lookups = prometheus.NewDesc(
+	"freeslot_namelist_list_lookups_total",
+	"Lookups of ids by source and answer, such as filter_no, and unknown ones by reason.", []string{"list", "answer"}, nil,
+)
+
 func listDesc(name, help string) *prometheus.Desc {
 	return prometheus.NewDesc("freeslot_namelist_list_"+name, help, []string{"list"}, nil)
 }
@@ -141,6 +148,7 @@ func (m listMetrics) Describe(out chan<- *prometheus.Desc) {
 	for _, g := range listGauges {
 		out <- g.desc
 	}
+	out <- lookups
 }
 
 func (m listMetrics) Collect(out chan<- prometheus.Metric) {
@@ -148,6 +156,11 @@ func (m listMetrics) Collect(out chan<- prometheus.Metric) {
 	for _, name := range names[:min(listSeries, len(names))] {
 		l, _ := m.c.lists.Load(name)
 		p := l.(*List).snapshot.Load()
+		for i, n := range l.(*List).counts.Counts() {
+			if n != 0 && (i < count.FalsePositives || i >= count.Unknowns) {
+				out <- prometheus.MustNewConstMetric(lookups, prometheus.CounterValue, float64(n), name, count.Names[i])
+			}
+		}
 		for _, g := range listGauges {
 			if value, ok := g.of(p); ok {
 				out <- prometheus.MustNewConstMetric(g.desc, prometheus.GaugeValue, value, name)

@@ -36,6 +36,7 @@ type listsCmd struct {
 	Query    listsQueryCmd    `cmd:"" help:"Ask whether ids are in a list."`
 	Count    listsCountCmd    `cmd:"" help:"Count the ids of a list. Expired ones count until the next version is built."`
 	Clients  listsClientsCmd  `cmd:"" help:"List the live clients of a list, and which version each answers from."`
+	Stats    listsStatsCmd    `cmd:"" help:"Show how often a list was asked, by application and over time, and what it answered."`
 	Verify   listsVerifyCmd   `cmd:"" help:"Read a version back from Redis and compare it with its seals and digest."`
 	Expand   listsExpandCmd   `cmd:"" help:"Build a list anew with as many segments as it needs, and switch to that."`
 	Move     listsMoveCmd     `cmd:"" help:"Build a list anew on another server, and switch to that."`

@@ -144,6 +144,7 @@ var rights = map[string]row{
 	"query-list":          see,
 	"count-list":          see,
 	"list-clients":        see,
+	"list-statistics":     see,
 	"apply-list":          change,
 	"delete-list":         change,
 	"accept-version":      change,

@@ -25,7 +25,10 @@ func (k keys) readers(list string) string  { return k.layout.Key("lists:readers"
 func (k keys) readerCounts(list string) string {
 	return k.layout.Key("lists:reader_counts", list)
 }
-func (k keys) chain(chain string) string { return k.layout.Key("lists:chain", chain) }
+func (k keys) turns() string              { return k.layout.Key("lists:stats_turns", "") }
+func (k keys) counted(list string) string { return k.layout.Key("lists:counted", list) }
+func (k keys) history(list string) string { return k.layout.Key("lists:history", list) }
+func (k keys) chain(chain string) string  { return k.layout.Key("lists:chain", chain) }
 func (k keys) chainHistory(chain string) string {
 	return k.layout.Key("lists:chain_history", chain)
 }
@@ -38,7 +41,9 @@ func (k keys) changing(list string) []string {
 
 // all returns the keys of a list that step.lua takes.
 func (k keys) all(list string) []string {
-	return append(k.changing(list), k.clients(list), k.readers(list), k.readerCounts(list))
+	return append(
+		k.changing(list), k.clients(list), k.readers(list), k.readerCounts(list), k.counted(list), k.history(list),
+	)
 }
 
 // ControlLayout returns the names of the control server's cell.

@@ -21,7 +21,8 @@ const (
 	Live = 15 * time.Second
 )
 
-// ClientReport is a client's report on one list. The zero value takes the client's report back.
+// ClientReport is a client's report on one list. Without Birth it takes the client's report back, and
+// leaves only what was counted last.
 type ClientReport struct {
 	Birth    string `json:"birth"`
 	Revision int64  `json:"revision"`
@@ -31,6 +32,8 @@ type ClientReport struct {
 	Loaded []int64 `json:"loaded,omitzero"`
 	// SDK is the client's name and version.
 	SDK string `json:"sdk,omitzero"`
+	// Counts is the text of a [count.Report]; empty from a client that does not count.
+	Counts string `json:"counts,omitzero" doc:"What it has counted since its start: a name that it makes anew at each start, then name=number with spaces between, such as filter_no=9. age_ms is the time since the start."`
 }
 
 // Owner says by which token a client reports through a replica. Reports of different owners never
@@ -79,12 +82,18 @@ func (c *Control) Report(ctx context.Context, client string, lists map[string]Cl
 }
 
 func (r *ClientReport) text() (string, error) {
-	if r.Birth == "" {
+	if r.Birth == "" && r.Counts == "" {
 		return "", nil
 	}
 	text, err := json.Marshal(r)
+	if r.Birth == "" {
+		return leftBy + string(text), err
+	}
 	return string(text), err
 }
+
+// leftBy stands before the last report of a client that has closed.
+const leftBy = "left "
 
 // Relay records a report that came to a replica from a client with this owner's token. It refuses
 // the reports on lists that have [ReportClients] live clients of the owner's tenant without this

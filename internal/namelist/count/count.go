@@ -57,3 +57,11 @@ func (s *Set) Get(cell int) (n uint64) {
 	}
 	return n
 }
+
+// Counts returns all counters of a set of Cells counters.
+func (s *Set) Counts() (c Counts) {
+	for i := range c {
+		c[i] = s.Get(i)
+	}
+	return c
+}

@@ -13,6 +13,7 @@ import (
 	"github.com/freeslot/freeslot/internal/api"
 	"github.com/freeslot/freeslot/internal/identity"
 	"github.com/freeslot/freeslot/internal/namelist"
+	"github.com/freeslot/freeslot/internal/namelist/count"
 	"github.com/freeslot/freeslot/internal/namelist/version"
 )
 
@@ -251,6 +252,11 @@ func (r *routes) report(ctx context.Context, in *bodyInput) (*output[namelist.Li
 		err = named(ctx, q.Lists, namelist.ReportLists)
 	}
 	for name, report := range q.Lists {
+		if err == nil && report.Counts != "" {
+			if _, bad := count.ParseReport(report.Counts); bad != nil {
+				err = freeslot.Invalid("lists."+name+".counts", "%v", bad)
+			}
+		}
 		if err == nil && (len(report.Loaded) > maxLoaded || len(report.SDK) > maxText || len(report.Birth) > maxText) {
 			err = freeslot.Invalid("lists."+name,
 				"has %d loaded versions, and sdk or birth of %d or %d bytes, expected at most %d, %d and %d",

@@ -1,7 +1,8 @@
 -- clients: returns the live clients of a list: those that have reported within the last 15 s. It
 -- removes clients that have been silent for a minute, and reports from the future.
 --
--- Guarantee: liveness is judged by Redis' own clock.
+-- Guarantee: liveness is judged by Redis' own clock. A client that has left is not live, but its last
+-- report stays for the statistics.
 --
 -- KEYS[1] lists:clients:<list>  hash   KEYS[2] lists:readers:<list>  hash   KEYS[3] lists:reader_counts:<list>  hash
 -- Returns {at, client, ms since 1970, report...}, where a client through a replica has its owner and a space before it
@@ -14,10 +15,10 @@ local function live(key, drop)
   local all = redis.call('HGETALL', key)
   for i = 1, #all, 2 do
     local ms, report = string.match(all[i + 1], '^(%d+) (.*)$')
-    local silent = now - (tonumber(ms) or 0)
+    local silent = now - (tonumber(ms or string.match(all[i + 1], '^left (%d+) ')) or 0)
     if silent > 60000 or silent < -60000 then
       drop(all[i])
-    elseif silent < 15000 then
+    elseif ms and silent < 15000 then
       reply[#reply + 1] = all[i]
       reply[#reply + 1] = ms
       reply[#reply + 1] = report

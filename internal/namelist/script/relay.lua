@@ -8,7 +8,8 @@
 -- KEYS[1] lists:index  hash
 -- KEYS[2i] lists:readers:<list>  hash   KEYS[2i+1] lists:reader_counts:<list>  hash
 -- ARGV[1] tenant   ARGV[2] owner and client with a space between   ARGV[3] the most clients of a tenant on a list
--- ARGV[4..] for each list: its name, and the report as JSON; '' takes the client's report back
+-- ARGV[4..] for each list: its name, and the report as JSON; '' takes the client's report back, and 'left ' before it
+--   leaves only what the client has counted
 -- Returns {at, name of each list whose report was refused}
 -- Redis 7.0. Cost: O(lists); for a tenant with too many clients, at most each 5 s, O(clients of the list).
 local index_key, tenant, reader, most = KEYS[1], ARGV[1], ARGV[2], tonumber(ARGV[3])
@@ -19,6 +20,10 @@ for i = 2, #KEYS, 2 do
   local readers_key, counts_key, list, report = KEYS[i], KEYS[i + 1], ARGV[i + 2], ARGV[i + 3]
   if report == '' then
     drop_reader(readers_key, counts_key, reader)
+  elseif string.sub(report, 1, 5) == 'left ' then
+    if redis.call('HEXISTS', readers_key, reader) == 1 then
+      redis.call('HSET', readers_key, reader, 'left ' .. at .. string.sub(report, 5))
+    end
   elseif redis.call('HEXISTS', index_key, list) == 1 then
     if redis.call('HSET', readers_key, reader, at .. ' ' .. report) == 1 and
       redis.call('HINCRBY', counts_key, tenant, 1) > most then

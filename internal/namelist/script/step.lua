@@ -7,6 +7,7 @@
 -- KEYS[1] lists:index  hash   KEYS[2] lists:record:<list>  hash   KEYS[3] lists:versions:<list>  hash
 -- KEYS[4] lists:edits:<list>  stream   KEYS[5] lists:staged:<list>  hash   KEYS[6] lists:edit_ids:<list>  zset
 -- KEYS[7] lists:clients:<list>  hash   KEYS[8] lists:readers:<list>  hash   KEYS[9] lists:reader_counts:<list>  hash
+-- KEYS[10] lists:counted:<list>  hash   KEYS[11] lists:history:<list>  hash
 -- ARGV[1] list   ARGV[2] channel   ARGV[3] random id of this step
 -- ARGV[4] 'quiet': it takes no revision, and nothing is published; 'fresh': all that there was of the list goes; or ''
 -- ARGV[5] what the caller saw: birth, state, op, holder, lease, serving, next and floor, with spaces between

@@ -18,6 +18,7 @@ import (
 	"github.com/freeslot/freeslot/internal/namelist"
 	"github.com/freeslot/freeslot/internal/namelist/manage"
 	"github.com/freeslot/freeslot/internal/namelist/reader"
+	"github.com/freeslot/freeslot/internal/namelist/statistics"
 )
 
 // Module adds name lists to a replica. Its needs in Redis are namelist.Access and build.Access.
@@ -42,6 +43,7 @@ func newPart(env *feature.Env) feature.Part {
 		control, log,
 	)
 	sources, runner := newSources(env, control, m)
+	keeper := statistics.New(control, log, env.Metrics)
 	readers := reader.New(reader.Config{Subscriptions: env.Subscriber(0), Server: s.open, Log: log}, control)
 	start := func(ctx context.Context) error {
 		for _, server := range known {
@@ -57,10 +59,10 @@ func newPart(env *feature.Env) feature.Part {
 		if err := m.Start(ctx); err != nil {
 			return err // it has started nothing, and a step that failed is not stopped
 		}
-		return errors.Join(readers.Start(ctx), runner.Start(ctx))
+		return errors.Join(keeper.Start(ctx), readers.Start(ctx), runner.Start(ctx))
 	}
 	stop := func(ctx context.Context) error {
-		err := errors.Join(runner.Stop(ctx), readers.Stop(ctx), m.Stop(ctx))
+		err := errors.Join(runner.Stop(ctx), readers.Stop(ctx), keeper.Stop(ctx), m.Stop(ctx))
 		s.close()
 		if _, missing := os.Lstat(dir); cfg.Lists.Dir == "" && missing == nil {
 			err = errors.Join(err, os.RemoveAll(dir))
@@ -74,7 +76,7 @@ func newPart(env *feature.Env) feature.Part {
 				control: control, manager: m, own: env.Lists, url: cfg.Advertise, sources: sources,
 				sourceNames: slices.Sorted(maps.Keys(cfg.Lists.Sources)),
 			}),
-			readers.Routes,
+			statisticsOf(keeper), readers.Routes,
 		},
 		Findings: []finding.Source{failing(sources)},
 	}

@@ -12,7 +12,7 @@ end
 local function drop_silent(readers_key, counts_key, ms)
   local all = redis.call('HGETALL', readers_key)
   for i = 1, #all, 2 do
-    local silent = now - (tonumber(string.match(all[i + 1], '^(%d+) ')) or 0)
+    local silent = now - (tonumber(string.match(all[i + 1], '^[left ]*(%d+) ')) or 0)
     if silent > ms or silent < -60000 then drop_reader(readers_key, counts_key, all[i]) end
   end
 end

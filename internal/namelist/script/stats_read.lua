@@ -1,0 +1,11 @@
+-- stats_read: returns what clients have counted of a list, what of it is in the history already, and
+-- the history.
+--
+-- Guarantee: it changes nothing.
+--
+-- KEYS[1] lists:clients:<list>  hash   KEYS[2] lists:readers:<list>  hash
+-- KEYS[3] lists:counted:<list>  hash   KEYS[4] lists:history:<list>  hash
+-- Returns {at, reports of processes with Redis, reports through replicas, counted, history}: flat lists of the hashes
+-- Redis 7.0. Cost: O(clients), and the history's at most 100 KB.
+-- include lib/at.lua
+return {at, redis.call('HGETALL', KEYS[1]), redis.call('HGETALL', KEYS[2]), redis.call('HGETALL', KEYS[3]), redis.call('HGETALL', KEYS[4])}
