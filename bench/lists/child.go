@@ -33,7 +33,9 @@ type opened struct {
 // request is one thing for a child to do:
 //
 //	follow  has all clients follow List, and answers with the live heap when they have loaded it
-//	seen    answers with the time when the last client had Version (0: any) and Revision
+//	chain   has all clients follow the chain List, and waits until it decides
+//	seen    answers with the time when the last client had Version (0: any) and Revision; of a chain
+//	        Revision is its version
 //	load    begins to ask the first client for the first IDs ids, at random, Rate a second
 //	peak    begins to read the live heap, again and again
 //	stop    ends load or peak, and answers with what it found
@@ -105,6 +107,13 @@ func (p *process) do(r request) (a answer) {
 			tool.Check(w.list.WaitReady(ctx))
 		}
 		a.Heap = measure.LiveHeap()
+	case "chain":
+		p.watchers = nil
+		for _, c := range p.clients {
+			one := c.Chain(r.List)
+			p.watchers = append(p.watchers, watchChain(one))
+			tool.Check(one.WaitReady(ctx))
+		}
 	case "seen":
 		for _, w := range p.watchers {
 			a.AtNS = max(a.AtNS, w.seen(ctx, r.Version, r.Revision))
@@ -168,9 +177,10 @@ func load(ctx context.Context, list *namelist.List, ids, rate int) (a answer) {
 	return a
 }
 
-// watcher asks its list again after each change.
+// watcher asks its list or its chain again after each change.
 type watcher struct {
-	list *namelist.List
+	list   *namelist.List // nil of a chain
+	status func() string
 
 	mu      sync.Mutex
 	answers []seen        // guarded by mu
@@ -182,19 +192,36 @@ type seen struct{ version, revision, at int64 }
 
 // watch never ends; its client does.
 func watch(l *namelist.List) *watcher {
-	w := &watcher{list: l, more: make(chan struct{}, 1)}
+	w := &watcher{
+		list: l, more: make(chan struct{}, 1), status: func() string { return fmt.Sprintf("%+v", l.Status()) },
+	}
 	member := idOf(0)
 	l.OnChange(func(namelist.Status) {
 		a := l.Check(context.Background(), member) // the client has a deadline
 		if a.Verdict != namelist.Yes {
 			return
 		}
-		w.mu.Lock()
-		w.answers = append(w.answers, seen{a.Version, a.Revision, time.Now().UnixNano()})
-		w.mu.Unlock()
-		select {
-		case w.more <- struct{}{}:
-		default:
+		w.add(a.Version, a.Revision)
+	})
+	return w
+}
+
+func (w *watcher) add(version, revision int64) {
+	w.mu.Lock()
+	w.answers = append(w.answers, seen{version, revision, time.Now().UnixNano()})
+	w.mu.Unlock()
+	select {
+	case w.more <- struct{}{}:
+	default:
+	}
+}
+
+// watchChain never ends; its client does.
+func watchChain(c *namelist.Chain) *watcher {
+	w := &watcher{more: make(chan struct{}, 1), status: func() string { return fmt.Sprintf("%+v", c.Status()) }}
+	c.OnChange(func(namelist.ChainStatus) {
+		if d := c.Evaluate(context.Background(), namelist.Subject{Key: idOf(0)}); d.Outcome != namelist.OutcomeUnknown {
+			w.add(0, d.Version)
 		}
 	})
 	return w
@@ -216,7 +243,7 @@ func (w *watcher) seen(ctx context.Context, version, revision int64) (at int64) 
 		select {
 		case <-w.more:
 		case <-ctx.Done():
-			tool.Check(fmt.Errorf("version %d at revision %d was not seen: %+v", version, revision, w.list.Status()))
+			tool.Check(fmt.Errorf("version %d at revision %d was not seen: %s", version, revision, w.status()))
 		}
 	}
 }
