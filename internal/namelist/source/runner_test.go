@@ -7,12 +7,14 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -399,4 +401,118 @@ func TestStore(t *testing.T) {
 		g.check(err)
 		return len(lists) == 0
 	})
+}
+
+// TestReplicaStops: while a replica runs a source no other one does; when it stops in the middle,
+// another one runs it once the lease is over, and the list has what that has read.
+func TestReplicaStops(t *testing.T) {
+	t.Parallel()
+	g := newRig(t)
+	var running, most, calls atomic.Int64
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		most.Store(max(most.Load(), running.Add(1)))
+		defer running.Add(-1)
+		_, _ = io.WriteString(w, "a\nb\n")
+		w.(http.Flusher).Flush()
+		if calls.Add(1) == 1 {
+			<-r.Context().Done() // the reader is gone
+			return
+		}
+		_, _ = io.WriteString(w, "c\n")
+	}))
+	defer server.Close()
+	crm := func() map[string]Config { return map[string]Config{"crm": {Kind: KindHTTP, URL: server.URL}} }
+	_, err := g.store.Set(g.ctx, list, Assignment{Source: "crm"})
+	g.check(err)
+	first := g.replica("r1", crm())
+	before := g.begin()
+	waittest.Until(t, "the run to read", func() bool { return running.Load() == 1 })
+	g.replica("r2", crm())
+	g.check(first.Stop(g.ctx))
+	a, err := g.store.Get(g.ctx, list)
+	g.check(err)
+	if a.Running == nil || a.Running.Replica != "r1" || calls.Load() != 1 {
+		t.Fatalf("%+v after %d calls; want the lease of r1, which made one call", a.Running, calls.Load())
+	}
+	_, err = g.store.change(g.ctx, list, func(a *Assignment, nowMS int64) error {
+		a.Running.LeaseMS = nowMS - 1 // as if 30 s had passed
+		return nil
+	})
+	g.check(err)
+	run := g.ended([]Run{{ID: a.Running.ID}})
+	if len(before) > 0 {
+		t.Errorf("runs before: %+v; want none", before)
+	}
+	g.want(run, Served, "")
+	if number, count := g.serves(); run.Replica != "r2" || number != 1 || count != 3 || most.Load() != 1 {
+		t.Errorf("run %+v; version %d with %d ids serves, %d runs at a time; want version 1 of r2 with 3 ids, one at a time",
+			run, number, count, most.Load())
+	}
+}
+
+// TestServerKilled: a server that dies in the middle of an answer changes nothing, and a list whose
+// source is taken away during a run stays as it is.
+func TestServerKilled(t *testing.T) {
+	t.Parallel()
+	g := newRig(t)
+	var rest atomic.Pointer[chan string] // of the answer; nil: it is whole
+	begun := make(chan struct{}, 10)
+	handler := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		_, _ = io.WriteString(w, "a\nb\n")
+		w.(http.Flusher).Flush()
+		if ch := rest.Load(); ch != nil {
+			begun <- struct{}{}
+			select {
+			case text := <-*ch:
+				_, _ = io.WriteString(w, text)
+			case <-r.Context().Done():
+			}
+		}
+	})
+	server := httptest.NewServer(handler)
+	addr := server.Listener.Addr().String()
+	g.replica("r1", map[string]Config{"crm": {Kind: KindHTTP, URL: server.URL + "/ids"}})
+	_, err := g.store.Set(g.ctx, list, Assignment{Source: "crm"})
+	g.check(err)
+	g.want(g.run(), Served, "")
+
+	more := make(chan string)
+	rest.Store(&more)
+	before := g.begin()
+	waittest.Receive(t, "the middle of the answer", begun)
+	server.CloseClientConnections()
+	server.Close()
+	run := g.ended(before)
+	g.want(run, Failed, "EOF")
+	away := g.run()
+	g.want(away, Failed, "refused")
+	if why := run.Why + away.Why; strings.Contains(why, "/ids") {
+		t.Errorf("why: %s; want no address of the file", why)
+	}
+	if number, count := g.serves(); number != 1 || count != 2 {
+		t.Errorf("version %d with %d ids serves; want version 1 with 2", number, count)
+	}
+
+	listener, err := net.Listen("tcp", addr)
+	g.check(err)
+	again := httptest.NewUnstartedServer(handler)
+	_ = again.Listener.Close()
+	again.Listener = listener
+	again.Start()
+	defer again.Close()
+	rest.Store(nil)
+	g.want(g.run(), Unchanged, "")
+	rest.Store(&more)
+	g.begin()
+	waittest.Receive(t, "the middle of the answer", begun)
+	g.check(g.store.Unset(g.ctx, list))
+	more <- "c\n"
+	waittest.Until(t, "the run to end", func() bool {
+		g.mu.Lock()
+		defer g.mu.Unlock()
+		return len(g.audited) > 0 && g.audited[len(g.audited)-1] == "crm vip failed" && len(g.audited) == 3
+	}, func() any { g.mu.Lock(); defer g.mu.Unlock(); return len(g.audited) })
+	if number, count := g.serves(); number != 1 || count != 2 {
+		t.Errorf("version %d with %d ids serves after the source was taken away; want version 1 with 2", number, count)
+	}
 }

@@ -27,8 +27,9 @@ import (
 // limit bounds a start, a stop and a statement. They take milliseconds, but the machine may be busy.
 const limit = 2 * time.Minute
 
-// settings leave out what only matters when the machine fails.
-var settings = []string{"fsync=off", "full_page_writes=off", "synchronous_commit=off", "shared_buffers=32MB"}
+// settings leave out what only matters when the machine fails. Commits reach the kernel, so that they
+// outlive Kill.
+var settings = []string{"fsync=off", "full_page_writes=off", "shared_buffers=32MB"}
 
 // Server is a test's own server. Its methods fail the test, and are for the test's own goroutine.
 type Server struct {
