@@ -188,7 +188,7 @@ type listsApplyCmd struct {
 	oneList
 	Form      string        `placeholder:"FORM" help:"exact, lower or integer; fixed at creation (default exact)."`
 	On        string        `placeholder:"NAME" help:"The list server; only a move changes it (default: the scheduler's Redis)."`
-	Expected  int64         `placeholder:"N" help:"How many ids the list is expected to have; shows what they need."`
+	Expected  int64         `placeholder:"N" help:"How many ids the list is expected to have; reserves what they need."`
 	Filter    string        `placeholder:"KIND" help:"fuse, bloom or none, for the next versions (default fuse)."`
 	Expires   time.Duration `placeholder:"DURATION" help:"How long the whole list lasts from now on, such as 720h (default: for ever)."`
 	OnExpired string        `placeholder:"ANSWER" help:"What an expired list answers: unknown or no (default unknown)."`

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/freeslot/freeslot"
 	"github.com/freeslot/freeslot/internal/namelist"
 	"github.com/freeslot/freeslot/internal/namelist/version"
 	"github.com/freeslot/freeslot/internal/testing/redistest"
@@ -66,5 +67,29 @@ func TestBudgetOfConcurrentBuilds(t *testing.T) {
 	r.rests("later")
 	if u := r.upload(Upload{List: "later", Format: version.TXT, By: by}, lines(0, 100)); u.State != Ready {
 		t.Errorf("a small build is %s: %s", u.State, u.Why)
+	}
+}
+
+// A list that expects ids reserves their bytes: others do not get them.
+func TestExpectedIDsAreReserved(t *testing.T) {
+	t.Parallel()
+	need := planned(1000)
+	r := newRig(t, redistest.Shared(t), func(r *rig) {
+		r.put(namelist.Server{Name: "small", MaxBytes: 2*need + need/2}, version.SegmentsConfig{})
+	})
+	for list, expected := range map[string]int64{"large": 2000, "other": 0} {
+		r.check(r.Reservable(r.ctx, "small", expected))
+		_, err := r.control.Create(r.ctx, list, namelist.Spec{Server: "small", Expected: expected})
+		r.check(err)
+	}
+	if err := r.Reservable(r.ctx, "small", 1000); freeslot.CodeOf(err) != freeslot.CodeOverloaded || !strings.Contains(err.Error(), "reserved") {
+		t.Errorf("a list with 1,000 expected ids: %v; want overloaded, with what is reserved", err)
+	}
+	if u := r.upload(Upload{List: "other", Format: version.TXT, By: by}, lines(0, 1000)); u.State != Failed || !strings.Contains(u.Why, "reserved") {
+		t.Errorf("a build in the reserved bytes is %s: %s; want it to fail", u.State, u.Why)
+	}
+	r.rests("other")
+	if u := r.upload(Upload{List: "large", Format: version.TXT, By: by}, lines(0, 2000)); u.State != Ready {
+		t.Errorf("a build of the list that reserved them is %s: %s; want it ready", u.State, u.Why)
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"time"
 
 	"go.uber.org/zap"
@@ -207,23 +208,67 @@ func (m *Manager) budget(
 		if err := m.control.Reserve(ctx, list, op, need); err != nil {
 			return 0, 0, err
 		}
-		// If a build ends meanwhile, it is counted twice but never left out, because its head is
-		// read before its version.
-		err = m.each(ctx, func(h *namelist.Head) error {
-			if h.Op.Server == server && h.Op.ID != op.ID {
-				others += h.Op.Bytes
-			}
-			versions, err := m.control.Versions(ctx, h.Name)
-			for _, v := range versions {
-				if v.Server == server {
-					lists += v.Bytes
-				}
-			}
-			return err
-		})
+		lists, others, err = m.taken(ctx, server, list, op.ID)
 		return lists, others, err
 	}
 	return b, nil
+}
+
+// taken returns the bytes that versions have on a server, and the bytes that others than this list
+// have reserved there: builds that run, except the one of this operation, and lists that do not have
+// their expected ids yet.
+func (m *Manager) taken(ctx context.Context, server, list, op string) (lists, others int64, err error) {
+	// If a build ends meanwhile, it is counted twice but never left out, because its head is read
+	// before its version.
+	err = m.each(ctx, func(h *namelist.Head) error {
+		has := int64(0)
+		if h.Op.Server == server && h.Op.ID != op {
+			others += h.Op.Bytes
+			has += h.Op.Bytes
+		}
+		versions, err := m.control.Versions(ctx, h.Name)
+		for _, v := range versions {
+			if v.Server == server {
+				lists += v.Bytes
+				has += v.Bytes
+			}
+		}
+		if h.Name != list && h.Server == server && h.State != namelist.Deleting {
+			others += max(0, planned(h.Expected)-has)
+		}
+		return err
+	})
+	return lists, others, err
+}
+
+// planned returns the bytes that a version of that many ids needs.
+func planned(ids int64) int64 {
+	if ids == 0 {
+		return 0
+	}
+	_, bytes := version.Planned(ids, version.PlannedID)
+	return bytes
+}
+
+// Reservable returns overloaded if a list server does not have the bytes of a new list with that many
+// expected ids, besides its lists and everything that is reserved there.
+func (m *Manager) Reservable(ctx context.Context, server string, expected int64) error {
+	servers, err := m.control.Servers(ctx)
+	if err != nil || expected == 0 {
+		return err
+	}
+	i := slices.IndexFunc(servers, func(s namelist.Server) bool { return s.Name == server })
+	if i < 0 || servers[i].MaxBytes == 0 {
+		return nil // builds look at the server's memory
+	}
+	lists, others, err := m.taken(ctx, server, "", "")
+	if need := planned(expected); err == nil && lists+others+need > servers[i].MaxBytes {
+		err = overloaded(
+			"%d expected ids need about %d bytes, and list server %s has %d in use and %d reserved of its max_bytes %d", expected,
+			need, server, lists, others, servers[i].MaxBytes,
+		)
+	}
+	return err
 }
 
 // writes records what a build writes, until that is removed or becomes a version.

@@ -33,8 +33,6 @@ const (
 	collectPath = "/v1/list-gc"
 	// collectTimeout is for a page from slow servers.
 	collectTimeout = 30 * time.Second
-	// plannedBytes is the length of ids that plans assume.
-	plannedBytes = 16
 )
 
 type routes struct {
@@ -203,7 +201,9 @@ func (r *routes) apply(ctx context.Context, in *bodyInput) (*output[NameList], e
 		h, err := r.control.Head(ctx, in.List)
 		switch {
 		case freeslot.CodeOf(err) == freeslot.CodeNotFound:
-			h, err = r.control.Create(ctx, in.List, s)
+			if err = r.manager.Reservable(ctx, s.Server, s.Expected); err == nil {
+				h, err = r.control.Create(ctx, in.List, s)
+			}
 		case err == nil:
 			if err := fixed(&h, &q); err != nil {
 				return out, err
@@ -215,7 +215,7 @@ func (r *routes) apply(ctx context.Context, in *bodyInput) (*output[NameList], e
 		}
 		out = listOf(&h)
 		if h.Expected > 0 {
-			segments, bytes := version.Planned(h.Expected, plannedBytes)
+			segments, bytes := version.Planned(h.Expected, version.PlannedID)
 			out.Planned = &Planned{Segments: segments, Bytes: bytes}
 		}
 		return out, nil

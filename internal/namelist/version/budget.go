@@ -37,7 +37,10 @@ type BudgetError struct {
 func (e *BudgetError) Error() string {
 	reserved := ""
 	if e.Reserved > 0 {
-		reserved = fmt.Sprintf(", and %d are reserved by builds that run, which this one may have made fail, too", e.Reserved)
+		reserved = fmt.Sprintf(
+			", and %d are reserved by lists that expect ids, and by builds that run, which this one may have made fail, too",
+			e.Reserved,
+		)
 	}
 	return fmt.Sprintf(
 		"the version needs %d bytes, and %d are used%s, of %d that %s allows", e.Bytes, e.Used, reserved, e.Limit, e.What,

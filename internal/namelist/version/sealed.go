@@ -68,6 +68,9 @@ func (s *Segments) seals(
 	return total, nil
 }
 
+// PlannedID is the length of ids that plans assume.
+const PlannedID = 16
+
 // Planned returns what a version with that many ids of that length needs, on a server with Redis'
 // defaults.
 func Planned(ids int64, idBytes int) (segments uint32, bytes int64) {
