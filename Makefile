@@ -154,6 +154,10 @@ faults: deps-redis ## break a fleet of real processes under load, check the hist
 faults-lists: deps-redis ## name lists of 10 million ids under faults (SEED=7 DURATION=5m LISTS_MEMBERS=10000000)
 	LISTS_MEMBERS=$(or $(LISTS_MEMBERS),10000000) DURATION=$(or $(DURATION),5m) $(GO) test -C $(FAULTS) -count=1 -v -timeout 0 -parallel 1 -run '^TestListsFaults' $(TEST_ARGS) .
 
+.PHONY: attack
+attack: build deps-redis ## let one tenant, node token or stranger try to take everything, and measure the others (half a minute)
+	$(GO) run ./test/attack -scheduler bin/scheduler
+
 .PHONY: soak
 soak: deps-redis ## a steady load for an hour (DURATION=3m): memory and goroutines must not grow; samples in .dev/soak
 	SOAK=$(or $(DURATION),1h) $(GO) test -C $(FAULTS) -count=1 -v -timeout 0 -run '^TestSoak$$' .
