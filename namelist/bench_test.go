@@ -175,3 +175,70 @@ func BenchmarkEdit(b *testing.B) {
 		})
 	}
 }
+
+// benchChain is a chain over benchList, without Redis.
+func benchChain(b testing.TB, l *List, document string) *Chain {
+	b.Helper()
+	c := l.client.Chain("bench")
+	v := newChainView("bench", 0)
+	_, number, _ := v.fetch.Take(0)
+	v.answered(number, &lists.ChainRecord{
+		Mark: lists.Mark{Birth: "1", Revision: 1}, ChainVersion: lists.ChainVersion{Version: 1}, Document: document,
+	}, func(string) *List { return l }, 0, 0)
+	if v.tick(0); !v.dirty {
+		b.Fatal("the chain is not shown; want it shown")
+	}
+	c.state.Store(v.state(time.Now(), 0))
+	return c
+}
+
+// benchRules are three rules that a stranger passes, and one with an expression.
+const benchRules = `{"name": "bench", "attributes": {"country": "string", "age": "integer"}, "variants": {"new": {"model": "m2"}}, "rules": [
+	{"name": "testers", "kind": "in", "list": "vip", "unknown": "stop", "outcome": "variant: new"},
+	{"name": "canary", "kind": "percentage", "percent": 1, "unknown": "stop", "outcome": "variant: new"},
+	{"name": "season", "kind": "window", "from": "2036-01-01T00:00:00Z", "weekdays": ["mon"], "time_zone": "Europe/Berlin", "outcome": "allow"}%s],
+	"default": "deny"}`
+
+const benchExpression = `, {"name": "minors", "kind": "expression", "expression": "country in [\"DE\", \"FR\"] && age < 18", "unknown": "stop", "outcome": "deny"}`
+
+// BenchmarkChain is of strangers, for whom all rules are evaluated.
+func BenchmarkChain(b *testing.B) {
+	l, _ := benchList(b, filter.Fuse, 0)
+	ctx := context.Background()
+	var strangers []string
+	for _, id := range randomIDs(9, benchAsks) {
+		if l.Peek(id).Verdict == No {
+			strangers = append(strangers, id)
+		}
+	}
+	attributes := map[string]any{"country": "DE", "age": 30}
+	for name, more := range map[string]string{"rules=3": "", "rules=3+expression": benchExpression} {
+		c := benchChain(b, l, fmt.Sprintf(benchRules, more))
+		b.Run(name, func(b *testing.B) {
+			b.ReportAllocs()
+			for i := range b.N {
+				if d := c.Evaluate(ctx, Subject{Key: strangers[i%len(strangers)], Attributes: attributes}); d.Outcome == OutcomeUnknown {
+					b.Fatal(d)
+				}
+			}
+		})
+	}
+}
+
+// A decision from memory allocates nothing, and with an expression at most twice.
+func TestChainAllocates(t *testing.T) {
+	c := newClient(Config{}.withDefaults())
+	l := c.List("vip")
+	head := &lists.Head{Name: "vip", Form: form.Exact, Serving: &lists.Version{Number: 1, Build: firstBuild, Segments: 1}}
+	l.snapshot.Store(&snapshot{head: head, version: head.Serving, edits: noEdits, whole: map[string]int64{"a": 0}, replaced: make(chan struct{})})
+	attributes := map[string]any{"country": "DE", "age": 30}
+	for more, want := range map[string]float64{"": 0, benchExpression: 2} {
+		one := benchChain(t, l, fmt.Sprintf(benchRules, more))
+		got := testing.AllocsPerRun(100, func() {
+			one.Evaluate(context.Background(), Subject{Key: "b", Attributes: attributes})
+		})
+		if got > want {
+			t.Errorf("%.0f allocations a decision; want at most %.0f", got, want)
+		}
+	}
+}
