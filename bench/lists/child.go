@@ -33,9 +33,8 @@ type opened struct {
 // request is one thing for a child to do:
 //
 //	follow  has all clients follow List, and answers with the live heap when they have loaded it
-//	chain   has all clients follow the chain List, and waits until it decides
-//	seen    answers with the time when the last client had Version (0: any) and Revision; of a chain
-//	        Revision is its version
+//	follow-chain  the same with the chain of this name
+//	seen    answers with the time when the last client had Version (0: any) and Revision
 //	load    begins to ask the first client for the first IDs ids, at random, Rate a second
 //	peak    begins to read the live heap, again and again
 //	stop    ends load or peak, and answers with what it found
@@ -107,12 +106,12 @@ func (p *process) do(r request) (a answer) {
 			tool.Check(w.list.WaitReady(ctx))
 		}
 		a.Heap = measure.LiveHeap()
-	case "chain":
+	case "follow-chain":
 		p.watchers = nil
 		for _, c := range p.clients {
-			one := c.Chain(r.List)
-			p.watchers = append(p.watchers, watchChain(one))
-			tool.Check(one.WaitReady(ctx))
+			of := c.Chain(r.List)
+			p.watchers = append(p.watchers, watchChain(of))
+			tool.Check(of.WaitReady(ctx))
 		}
 	case "seen":
 		for _, w := range p.watchers {
@@ -177,10 +176,9 @@ func load(ctx context.Context, list *namelist.List, ids, rate int) (a answer) {
 	return a
 }
 
-// watcher asks its list or its chain again after each change.
+// watcher asks its list, or its chain, again after each change.
 type watcher struct {
-	list   *namelist.List // nil of a chain
-	status func() string
+	list *namelist.List // nil for a chain
 
 	mu      sync.Mutex
 	answers []seen        // guarded by mu
@@ -192,16 +190,25 @@ type seen struct{ version, revision, at int64 }
 
 // watch never ends; its client does.
 func watch(l *namelist.List) *watcher {
-	w := &watcher{
-		list: l, more: make(chan struct{}, 1), status: func() string { return fmt.Sprintf("%+v", l.Status()) },
-	}
+	w := &watcher{list: l, more: make(chan struct{}, 1)}
 	member := idOf(0)
 	l.OnChange(func(namelist.Status) {
 		a := l.Check(context.Background(), member) // the client has a deadline
-		if a.Verdict != namelist.Yes {
-			return
+		if a.Verdict == namelist.Yes {
+			w.add(a.Version, a.Revision)
 		}
-		w.add(a.Version, a.Revision)
+	})
+	return w
+}
+
+// watchChain works like watch. A chain has no revision of edits.
+func watchChain(c *namelist.Chain) *watcher {
+	w := &watcher{more: make(chan struct{}, 1)}
+	subject := namelist.Subject{Key: idOf(segmentIDs)}
+	c.OnChange(func(namelist.ChainStatus) {
+		if d := c.Evaluate(context.Background(), subject); d.Outcome != namelist.OutcomeUnknown {
+			w.add(d.Version, 0)
+		}
 	})
 	return w
 }
@@ -214,17 +221,6 @@ func (w *watcher) add(version, revision int64) {
 	case w.more <- struct{}{}:
 	default:
 	}
-}
-
-// watchChain never ends; its client does.
-func watchChain(c *namelist.Chain) *watcher {
-	w := &watcher{more: make(chan struct{}, 1), status: func() string { return fmt.Sprintf("%+v", c.Status()) }}
-	c.OnChange(func(namelist.ChainStatus) {
-		if d := c.Evaluate(context.Background(), namelist.Subject{Key: idOf(0)}); d.Outcome != namelist.OutcomeUnknown {
-			w.add(0, d.Version)
-		}
-	})
-	return w
 }
 
 // seen waits for the first answer of the version at the revision, or after it. Answers before it
@@ -243,7 +239,7 @@ func (w *watcher) seen(ctx context.Context, version, revision int64) (at int64) 
 		select {
 		case <-w.more:
 		case <-ctx.Done():
-			tool.Check(fmt.Errorf("version %d at revision %d was not seen: %s", version, revision, w.status()))
+			tool.Check(fmt.Errorf("version %d at revision %d was not seen", version, revision))
 		}
 	}
 }

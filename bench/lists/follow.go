@@ -13,7 +13,6 @@ import (
 
 const (
 	followedList    = "followed"
-	followedChain   = "decided"
 	followedIDs     = 100_000
 	followers       = 100
 	followProcesses = 4
@@ -25,9 +24,8 @@ func runFollow(ctx context.Context, b *tool.Bench, d *bed) {
 	b.Say("%d clients in %d processes follow a list of %s ids. It switches between two versions %d times, each once all clients "+
 		"have loaded the next. The time runs from before the call that moves the pointer until the last client's `Check` of a "+
 		"member has answered from the new version. Then it gets %d edits of one entry, %s after each other or more, which are "+
-		"timed in the same way. A client asks when its `OnChange` is called. Then a chain that asks the list gets %d versions, each "+
-		"timed until the last client's `Evaluate` has decided by it.",
-		clients, followProcesses, thousands(ids), d.switches, d.edits, editEvery, d.edits)
+		"timed in the same way. A client asks when its `OnChange` is called.",
+		clients, followProcesses, thousands(ids), d.switches, d.edits, editEvery)
 	versions := d.twoVersions(ctx, followedList, ids)
 	var children tool.Children
 	defer tool.End(children.End)
@@ -47,40 +45,18 @@ func runFollow(ctx context.Context, b *tool.Bench, d *bed) {
 		edits = append(edits, lastOf(ctx, children, at, request{Do: "seen", Revision: revision}))
 		tool.Sleep(ctx, time.Until(at.Add(editEvery)))
 	}
-	d.putChain(ctx, 0)
-	tool.AskAll[answer](ctx, children, 0, request{Do: "chain", List: followedChain})
-	var chains []float64
-	for i := range d.edits {
-		at := time.Now()
-		version := d.putChain(ctx, i+1)
-		chains = append(chains, lastOf(ctx, children, at, request{Do: "seen", Revision: version}))
-		tool.Sleep(ctx, time.Until(at.Add(editEvery)))
-	}
 	t := result.NewTable(fmt.Sprintf("To the last of %d clients", clients), "p50 [ms]", "p99 [ms]", "longest [ms]", "times")
 	for _, row := range []struct {
 		name  string
 		times []float64
 		limit float64
-	}{{"a switch", switches, 50}, {"an edit", edits, 20}, {"a version of a chain", chains, 100}} {
+	}{{"a switch", switches, 50}, {"an edit", edits, 20}} {
 		p99 := measure.Quantile(row.times, 0.99)
 		t.Add(row.name, measure.Median(row.times), p99, measure.Quantile(row.times, 1), len(row.times))
 		what := fmt.Sprintf("%s to the last of %d clients, p99", row.name, clients)
 		b.Target(what, result.Milliseconds, result.AtMost, row.limit, p99)
 	}
 	b.Result.Tables = []result.Table{t}
-}
-
-// putChain writes the version behind seen of the chain, with another percentage each time.
-func (d *bed) putChain(ctx context.Context, seen int) (version int64) {
-	ctx, cancel := context.WithTimeout(ctx, stepLimit)
-	defer cancel()
-	document := fmt.Sprintf(`{"name": %q, "default": "deny", "rules": [
-		{"name": "member", "kind": "in", "list": %q, "unknown": "stop", "outcome": "allow"},
-		{"name": "share", "kind": "percentage", "percent": %d.%02d, "unknown": "skip", "outcome": "allow"}]}`,
-		followedChain, followedList, seen/100%100, seen%100)
-	return tool.Must(d.lists.PutChain(ctx, lists.ChainPut{
-		Chain: followedChain, Seen: int64(seen), Document: document, Lists: []string{followedList}, By: by,
-	}))
 }
 
 func (d *bed) editOne(ctx context.Context, list string, i int) (revision int64) {

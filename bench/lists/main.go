@@ -1,5 +1,6 @@
 // Command lists measures name lists beside what else could hold ten million ids: a hash, a set and
-// a Bloom filter in Redis, and a map and a roaring bitmap in the process.
+// a Bloom filter in Redis, and a map and a roaring bitmap in the process. It measures chains beside
+// flags of OpenFeature and of GrowthBook.
 //
 //	go run -C bench ./lists                  everything, into results/lists.json and RESULTS.md
 //	go run -C bench ./lists -parts ask,check only these, after an import; other figures stay
@@ -64,6 +65,7 @@ func newTool() (t *tool.Tool, stop func() error) {
 			part("cold", "from nothing to an answer and to the filter", runCold),
 			part("check", "checks in memory beside a map and a roaring bitmap", runCheck),
 			part("follow", "from a switch and an edit to the last of 100 clients", runFollow),
+			part("chain", "decisions of chains beside OpenFeature and GrowthBook, and how fast clients get new versions", runChain),
 			part("huge", "an import of ten times the ids (only with -huge)", runHuge),
 		},
 		Flags: func(f *flag.FlagSet) {

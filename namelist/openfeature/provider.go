@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/open-feature/go-sdk/openfeature"
@@ -28,7 +29,7 @@ type Provider struct {
 
 	ctx    context.Context // ends with Shutdown
 	cancel context.CancelFunc
-	watch  sync.Map // name -> struct{}; the chains that are watched
+	flags  sync.Map // name -> *flag; the chains that are watched
 
 	mu     sync.Mutex
 	chains map[string]namelist.ChainStatus // guarded by mu; the last status of each watched chain
@@ -37,6 +38,21 @@ type Provider struct {
 	// stopping is not mu: an evaluation must not wait for an event that no one takes.
 	stopping sync.Mutex
 	stops    []func() // guarded by stopping
+}
+
+// flag is a chain that is watched.
+type flag struct {
+	chain *namelist.Chain
+	// told is the metadata of the last decision. Most decisions have the same, and OpenFeature copies
+	// it for its caller.
+	told atomic.Pointer[told]
+}
+
+// told is the metadata of decisions of one version by one rule, without a doubt. It is immutable.
+type told struct {
+	version  int64
+	rule     string
+	metadata openfeature.FlagMetadata
 }
 
 var (
@@ -92,7 +108,7 @@ func (p *Provider) InitWithContext(ctx context.Context, _ openfeature.Evaluation
 	}
 	p.mu.Unlock()
 	for _, name := range p.named {
-		p.watchChain(name)
+		p.flag(name)
 	}
 	return err
 }
@@ -112,19 +128,24 @@ func (p *Provider) ShutdownWithContext(context.Context) error {
 	return nil
 }
 
-// watchChain follows a chain for the events.
-func (p *Provider) watchChain(name string) {
-	if _, known := p.watch.LoadOrStore(name, struct{}{}); known {
-		return
+// flag returns a chain, and follows it for the events from the first call on.
+func (p *Provider) flag(name string) *flag {
+	if f, known := p.flags.Load(name); known {
+		return f.(*flag)
 	}
-	stop := p.client.Chain(name).OnChange(p.changed)
+	fresh := &flag{chain: p.client.Chain(name)}
+	if f, known := p.flags.LoadOrStore(name, fresh); known {
+		return f.(*flag)
+	}
+	stop := fresh.chain.OnChange(p.changed)
 	p.stopping.Lock()
 	defer p.stopping.Unlock()
 	if p.ctx.Err() != nil {
 		stop()
-		return
+	} else {
+		p.stops = append(p.stops, stop)
 	}
-	p.stops = append(p.stops, stop)
+	return fresh
 }
 
 // changed takes over a status of a chain, and sends the events that it makes. The calls for one
@@ -269,38 +290,46 @@ func decode[T any](value json.RawMessage) (out T, ok bool) {
 
 // evaluate asks a chain. value returns the decision's value, unless it has another type.
 func evaluate[T any](
-	ctx context.Context, p *Provider, flag string, otherwise T, of openfeature.FlattenedContext,
+	ctx context.Context, p *Provider, name string, otherwise T, of openfeature.FlattenedContext,
 	value func(*namelist.Decision) (T, bool),
 ) openfeature.GenericResolutionDetail[T] {
-	p.watchChain(flag)
+	f := p.flag(name)
 	key, _ := of[openfeature.TargetingKey].(string)
-	chain := p.client.Chain(flag)
-	d := chain.Evaluate(ctx, namelist.Subject{Key: key, Attributes: of})
+	d := f.chain.Evaluate(ctx, namelist.Subject{Key: key, Attributes: of})
 	out := openfeature.GenericResolutionDetail[T]{Value: otherwise}
-	out.FlagMetadata = metadata(&d)
+	out.FlagMetadata = f.metadata(&d)
 	if d.Outcome == namelist.OutcomeUnknown {
-		out.Reason, out.ResolutionError = openfeature.ErrorReason, unknown(flag, &d)
+		out.Reason, out.ResolutionError = openfeature.ErrorReason, unknown(name, &d)
 		return out
 	}
 	got, ok := value(&d)
 	if !ok {
 		out.Reason = openfeature.ErrorReason
 		out.ResolutionError = openfeature.NewTypeMismatchResolutionError(
-			fmt.Sprintf("chain %s decides %s %s, which is no %T", flag, d.Outcome, d.Variant, otherwise),
+			fmt.Sprintf("chain %s decides %s %s, which is no %T", name, d.Outcome, d.Variant, otherwise),
 		)
 		return out
 	}
-	out.Value, out.Reason, out.Variant = got, reason(&d, chain), d.Variant
+	out.Value, out.Reason, out.Variant = got, reason(&d, f.chain), d.Variant
 	if d.Outcome != namelist.OutcomeVariant {
 		out.Variant = d.Outcome.String()
 	}
 	return out
 }
 
-func metadata(d *namelist.Decision) openfeature.FlagMetadata {
+// metadata returns a decision's metadata, which the caller must not change.
+func (f *flag) metadata(d *namelist.Decision) openfeature.FlagMetadata {
+	certain := !d.Stale && d.Doubt == (namelist.Doubt{})
+	if was := f.told.Load(); certain && was != nil && was.version == d.Version && was.rule == d.Rule {
+		return was.metadata
+	}
 	out := openfeature.FlagMetadata{"chain_version": d.Version}
 	if d.Rule != "" {
 		out["rule"] = d.Rule
+	}
+	if certain {
+		f.told.Store(&told{version: d.Version, rule: d.Rule, metadata: out})
+		return out
 	}
 	if d.Stale {
 		out["stale"] = true
