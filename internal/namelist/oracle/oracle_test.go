@@ -151,6 +151,15 @@ func (r *rig) serving(number int64) (v lists.Version) {
 // imports builds a version of a file, and switches to it.
 func (r *rig) imports(from int64, mode manage.Mode, file []int) int64 {
 	r.t.Helper()
+	number := r.importsTo(list, mode, file)
+	v := r.serving(number)
+	r.oracle.built(v.Number, v.Base, from, mode, file)
+	return v.Number
+}
+
+// importsTo imports a file into a list, and returns the number of the version.
+func (r *rig) importsTo(list string, mode manage.Mode, file []int) int64 {
+	r.t.Helper()
 	var text strings.Builder
 	for _, id := range file {
 		text.WriteString(name(id) + "\n")
@@ -170,9 +179,7 @@ func (r *rig) imports(from int64, mode manage.Mode, file []int) int64 {
 	if u.Version == nil || u.Version.Doubt != "" {
 		r.t.Fatalf("import: %s, %+v", u.Why, u.Version)
 	}
-	v := r.serving(u.Version.Number)
-	r.oracle.built(v.Number, v.Base, from, mode, file)
-	return v.Number
+	return u.Version.Number
 }
 
 func (r *rig) some(n int) []int {
@@ -205,21 +212,20 @@ func changes(random *rand.Rand) (of map[int]bool, out []lists.Change) {
 }
 
 // replica is the URL of one that serves clients by HTTP.
-func (r *rig) replica(subscriptions rueidis.Client, segments *version.Segments) string {
+func (r *rig) replica(
+	subscriptions rueidis.Client, server func(context.Context, string) (*version.Segments, error),
+) string {
 	r.t.Helper()
-	from := reader.New(reader.Config{
-		Subscriptions: subscriptions, Log: zap.NewNop(),
-		Server: func(context.Context, string) (*version.Segments, error) { return segments, nil },
-	}, r.control)
+	from := reader.New(reader.Config{Subscriptions: subscriptions, Log: zap.NewNop(), Server: server}, r.control)
 	r.check(from.Start(r.ctx))
-	server := httptest.NewServer(apitest.New(r.t, api.Config{}, func(d *api.Deps) {
+	served := httptest.NewServer(apitest.New(r.t, api.Config{}, func(d *api.Deps) {
 		d.Routes, d.Logger = []api.Routes{from.Routes}, zap.NewNop()
 	}).Handler())
 	r.t.Cleanup(func() {
-		server.Close()
+		served.Close()
 		r.check(from.Stop(context.Background()))
 	})
-	return server.URL
+	return served.URL
 }
 
 // Every yes and no of clients is what a map says, whatever is done to the list meanwhile.
@@ -232,11 +238,12 @@ func TestOracle(t *testing.T) {
 	prefix, client := redis.Prefix(t), redis.Client(t)
 	control := lists.NewControl(client, prefix, redis.IsCluster(), zap.NewNop(), nil)
 	segments := version.NewSegments(version.SegmentsConfig{Prefix: prefix, Cluster: redis.IsCluster()}, client, zap.NewNop(), nil)
+	server := func(context.Context, string) (*version.Segments, error) { return segments, nil }
 	r := &rig{t: t, ctx: ctx, control: control, random: rand.New(rand.NewPCG(seed, 1)), oracle: &oracle{versions: make(map[int64]content), edits: make(map[int][]edit)}}
 	r.check(control.PutServer(ctx, lists.Server{Name: "second", Addresses: []string{redis.URL()}}))
 	r.Manager = manage.New(manage.Config{
 		Self: "r1", URL: "http://r1:7480", Dir: t.TempDir(), Pause: 50 * time.Millisecond,
-		Server: func(context.Context, string) (*version.Segments, error) { return segments, nil },
+		Server: server,
 	}, control, zap.NewNop())
 	r.check(r.Start(ctx))
 	t.Cleanup(func() { r.check(r.Stop(context.Background())) })
@@ -258,7 +265,7 @@ func TestOracle(t *testing.T) {
 		case 1:
 			cfg.MaxBytes = namelist.MinMaxBytes
 		case 2:
-			cfg.RedisURL, cfg.URL = "", r.replica(redis.Client(t), segments)
+			cfg.RedisURL, cfg.URL = "", r.replica(redis.Client(t), server)
 		}
 		c, err := namelist.Open(cfg)
 		r.check(err)
