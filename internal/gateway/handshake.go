@@ -161,16 +161,20 @@ func (s *session) hello(req *frame.Request) *socket.Order {
 		by := socket.Stopping(closedRefused)
 		return s.refuse(req.Node, err, &by)
 	}
+	s.reportBegin()
+	s.checkRights() // the token's line may have gone before the keep-alive knew the session
+	return nil
+}
+
+func (s *session) reportBegin() {
 	kind := "first"
 	if s.connection > 1 {
 		kind = "reconnect"
 	}
-	h.metrics.connects.WithLabelValues(kind).Inc()
-	h.log.Info(
+	s.handler.metrics.connects.WithLabelValues(kind).Inc()
+	s.handler.log.Info(
 		"gateway.opened", append(s.fields(), zap.Int64("connection", s.connection), zap.String("version", s.version))...,
 	)
-	s.checkRights() // the token's line may have gone before the keep-alive knew the session
-	return nil
 }
 
 // refuse sends an error that ends the session, and returns by.

@@ -7,8 +7,7 @@ import (
 	"github.com/freeslot/freeslot/internal/socket"
 )
 
-// Bounds of what the tokens of one name may hold of a replica, so that they cannot lock out the
-// agents of others.
+// Bounds for the tokens of one name, so that they cannot lock out the agents of others.
 const (
 	// pendingOfOwner is the number of connections without a hello that each owner may have. It may
 	// have more while less than half of maxPending is taken.

@@ -304,7 +304,9 @@ func TestIdleSession(t *testing.T) {
 						t.Error("the session goes on; want its end")
 					}
 					_ = p.conn.CloseNow()
-					<-ended
+					if err := <-ended; err == nil {
+						t.Error("a read of a closed connection brings no error; want one")
+					}
 				}
 			})
 		})
