@@ -76,7 +76,9 @@ type shadowing ruleset
 
 // Ask asks a list; see [chain.Lists].
 func (r *shadowing) Ask(_ context.Context, list int, id string) chain.Membership {
-	return membership(r.lists[list].peek(id))
+	var a Answer
+	r.lists[list].peek(&a, id)
+	return membership(a)
 }
 
 func membership(a Answer) (m chain.Membership) {

@@ -65,18 +65,17 @@ func (l *List) Check(ctx context.Context, id string) (a Answer) {
 }
 
 // Peek answers like Check, but without Redis: what memory cannot decide is unknown, as not loaded.
-func (l *List) Peek(id string) Answer {
-	a := l.peek(id)
+func (l *List) Peek(id string) (a Answer) {
+	l.peek(&a, id)
 	l.count(&a)
 	return a
 }
 
 // peek works like Peek, but does not count.
-func (l *List) peek(id string) (a Answer) {
-	if _, open := l.snapshot.Load().lookup(&a, l.client.cache, id); open {
+func (l *List) peek(a *Answer, id string) {
+	if _, open := l.snapshot.Load().lookup(a, l.client.cache, id); open {
 		a.Reason = ReasonNotLoaded
 	}
-	return a
 }
 
 // remote asks Redis, once the list is there. A process that was frozen may find that its version
