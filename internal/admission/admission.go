@@ -74,7 +74,9 @@ func New(cfg config.Replica, lists *own.Lists, log *zap.Logger, reg prometheus.R
 			return nil
 		}
 		some = true
-		r := &rule{Admission: a, count: func(outcome string) prometheus.Counter { return jobs.WithLabelValues(a.Chain, outcome) }}
+		r := &rule{
+			Admission: a, count: func(outcome string) prometheus.Counter { return jobs.WithLabelValues(a.Chain, outcome) },
+		}
 		r.label, _ = strings.CutPrefix(a.Subject, config.SubjectLabel)
 		if r.label == a.Subject {
 			r.label = ""
@@ -92,7 +94,9 @@ func New(cfg config.Replica, lists *own.Lists, log *zap.Logger, reg prometheus.R
 
 // all returns the rules of all tenants.
 func (g *Gate) all() []*rule {
-	return slices.DeleteFunc(append(slices.Collect(maps.Values(g.tenants)), g.others), func(r *rule) bool { return r == nil })
+	return slices.DeleteFunc(
+		append(slices.Collect(maps.Values(g.tenants)), g.others), func(r *rule) bool { return r == nil },
+	)
 }
 
 // Start follows the chains, and waits up to five seconds for them and their lists; for a chain that

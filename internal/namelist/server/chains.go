@@ -125,7 +125,9 @@ func (r *routes) registerChains() {
 	huma.Register(r, op("rollback-chain", http.MethodPost, chainPath+"/rollback", "Write an old version of a chain as the newest", "If the lists that it asks still exist."), r.rollbackChain)
 	huma.Register(r, op("shadow-chain", http.MethodPost, chainPath+"/shadow", "Evaluate a document beside the version that serves", "Differences are counted, and decide nothing."), r.shadowChain)
 	huma.Register(r, op("compare-chain", http.MethodPost, chainPath+"/compare", "Say how decisions change with another document", "Of a sample of subjects. Nothing changes."), r.compareChain)
-	evaluate := op("evaluate-chain", http.MethodPost, chainPath+"/evaluate", "Ask what a chain decides", "For up to 1000 subjects.")
+	evaluate := op(
+		"evaluate-chain", http.MethodPost, chainPath+"/evaluate", "Ask what a chain decides", "For up to 1000 subjects.",
+	)
 	evaluate.Description = "For up to 1000 subjects, by this replica's copies of the lists. For any valid token."
 	huma.Register(r, evaluate, r.evaluateChain)
 	doc := r.OpenAPI()

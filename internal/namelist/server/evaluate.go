@@ -103,7 +103,9 @@ func subjects(in []ChainSubject) ([]chain.Subject, error) {
 		for name, text := range s.Attributes {
 			v, err := attribute(text)
 			if err != nil {
-				found.Addf(fmt.Sprintf("subjects[%d].attributes.%.64s", i, name), "is %.64s, expected a text, a number or a boolean", text)
+				found.Addf(
+					fmt.Sprintf("subjects[%d].attributes.%.64s", i, name), "is %.64s, expected a text, a number or a boolean", text,
+				)
 			}
 			out[i].Attributes[name] = v
 		}
