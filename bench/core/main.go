@@ -34,6 +34,7 @@ func newTool() *tool.Tool {
 			{Name: "agentidle", About: "what an agent with nothing to do takes", Run: runAgentIdle},
 			{Name: "agentcalls", About: "what an agent waits for at 1,000 jobs/s, and a replica's processor time", Run: runAgentCalls},
 			{Name: "agentfleet", About: "what many agents with nothing to do cost Redis", Run: runAgentFleet},
+			{Name: "tokens", About: "what a submit costs with each kind of token, with and without quotas", Run: runTokens},
 			{Name: "gateway", About: "agents through gateways: at rest, when a gateway dies, on a slow line", Run: runGateway},
 		},
 	}
