@@ -127,7 +127,7 @@ func TestThreeTruths(t *testing.T) {
 		f := draw(t, rapid.IntRange(0, 3).Draw(t, "depth"))
 		e, err := compileExpression(f.text, types)
 		if err != nil {
-			t.Fatalf("%s: %v", f.text, err)
+			t.Fatalf("%s: %v; want no error", f.text, err)
 		}
 		missing := rapid.IntRange(0, 15).Draw(t, "missing")
 		answers := make(map[bool]bool)
