@@ -68,7 +68,7 @@ func TestListsSource(t *testing.T) {
 	for _, result := range []string{"served", "held", "failed"} {
 		want := `freeslot_list_source_runs_total{result="` + result + `",source="crm"} 1`
 		if !strings.Contains(string(metrics), want) {
-			t.Errorf("the metrics lack %s", want)
+			t.Errorf("metrics of %d bytes; want %s among them", len(metrics), want)
 		}
 	}
 	ctl("unset", "vip").expect(t, exitOK, "list vip has no source any more")

@@ -407,7 +407,7 @@ func TestQueuedJobsGoElsewhere(t *testing.T) {
 				case freeslot.CodeOf(err) == freeslot.CodeUnavailable && strings.Contains(err.Error(), "may have been placed"):
 					sent <- ""
 				default:
-					t.Errorf("%v", err)
+					t.Error(err)
 				}
 			})
 		})

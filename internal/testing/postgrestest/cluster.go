@@ -99,7 +99,7 @@ func credential(folder string) (*syscall.Credential, error) {
 	}
 	u, err := user.Lookup("postgres")
 	if err != nil {
-		u, err = user.Lookup("nobody")
+		u, err = user.LookupId("65534") // without rights anywhere
 	}
 	if err != nil {
 		return nil, err
