@@ -155,12 +155,16 @@ func (l *List) ask(ctx context.Context, p *snapshot, q question) Answer {
 // 256 ids in a call. Config.Deadline bounds each call, and the wait for a list that is not there
 // yet.
 func (l *List) CheckAll(ctx context.Context, ids []string) []Answer {
+	answers := l.checkAll(ctx, ids)
+	for i := range answers {
+		l.count(&answers[i])
+	}
+	return answers
+}
+
+// checkAll works like CheckAll, but does not count.
+func (l *List) checkAll(ctx context.Context, ids []string) []Answer {
 	answers := make([]Answer, len(ids))
-	defer func() {
-		for i := range answers {
-			l.count(&answers[i])
-		}
-	}()
 	p, ok := l.loaded(ctx)
 	if !ok {
 		for i := range answers {
