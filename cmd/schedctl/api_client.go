@@ -186,6 +186,9 @@ func (c *apiClient) ask(ctx context.Context, method, path string, query url.Valu
 	if resp.StatusCode >= http.StatusMultipleChoices {
 		return c.refusal(resp, data)
 	}
+	if err := pendingOf(resp.StatusCode, data); err != nil {
+		return err
+	}
 	if out == nil {
 		return nil
 	}

@@ -18,35 +18,39 @@ import (
 const listsPath = "/v1/lists"
 
 type listsCmd struct {
-	Ls       listsLsCmd       `cmd:"" help:"List the lists."`
-	Show     listsShowCmd     `cmd:"" help:"Show a list: its state, versions, and what runs."`
-	Apply    listsApplyCmd    `cmd:"" help:"Create a list, or change its settings."`
-	Import   listsImportCmd   `cmd:"" help:"Upload a file of ids and build a version of it. With --upload it goes on after an interruption."`
-	Uploads  listsUploadsCmd  `cmd:"" help:"List, show and forget uploads."`
-	Rejects  listsRejectsCmd  `cmd:"" help:"List the lines that an import refused."`
-	Diff     listsDiffCmd     `cmd:"" help:"Compare a version with another one."`
-	Sample   listsSampleCmd   `cmd:"" help:"Show some entries of a version."`
-	Export   listsExportCmd   `cmd:"" help:"Write the ids of a list, as it answers now, to a file."`
-	Switch   listsSwitchCmd   `cmd:"" help:"Switch to a version; to an older one it is a rollback."`
-	Rollback listsRollbackCmd `cmd:"" help:"Switch to an older version."`
-	Accept   listsAcceptCmd   `cmd:"" help:"Accept a version that is in doubt, so that it can be switched to."`
-	Add      listsAddCmd      `cmd:"" help:"Add ids."`
-	Remove   listsRemoveCmd   `cmd:"" help:"Remove ids."`
-	Session  listsSessionCmd  `cmd:"" help:"Stage edits, and commit them at one revision."`
-	Query    listsQueryCmd    `cmd:"" help:"Ask whether ids are in a list."`
-	Count    listsCountCmd    `cmd:"" help:"Count the ids of a list. Expired ones count until the next version is built."`
-	Clients  listsClientsCmd  `cmd:"" help:"List the live clients of a list, and which version each answers from."`
-	Stats    listsStatsCmd    `cmd:"" help:"Show how often a list was asked, by application and over time, and what it answered."`
-	Verify   listsVerifyCmd   `cmd:"" help:"Read a version back from Redis and compare it with its seals and digest."`
-	Expand   listsExpandCmd   `cmd:"" help:"Build a list anew with as many segments as it needs, and switch to that."`
-	Move     listsMoveCmd     `cmd:"" help:"Build a list anew on another server, and switch to that."`
-	Freeze   listsFreezeCmd   `cmd:"" help:"Refuse all changes of a list. It goes on to serve."`
-	Unfreeze listsUnfreezeCmd `cmd:"" help:"Allow changes again."`
-	Cancel   listsCancelCmd   `cmd:"" help:"End what runs on a list. The list is as before."`
-	Source   listsSourceCmd   `cmd:"" help:"Where the ids of lists come from: sources and their runs."`
-	Chain    listsChainCmd    `cmd:"" help:"Decide by rules over lists: chains, their versions and shadows."`
-	GC       listsGCCmd       `cmd:"" name:"gc" help:"Remove keys that killed replicas have left on list servers."`
-	Rm       listsRmCmd       `cmd:"" help:"Delete a list. Clients answer unknown from then on."`
+	Ls           listsLsCmd           `cmd:"" help:"List the lists."`
+	Show         listsShowCmd         `cmd:"" help:"Show a list: its state, versions, and what runs."`
+	Apply        listsApplyCmd        `cmd:"" help:"Create a list, or change its settings."`
+	Import       listsImportCmd       `cmd:"" help:"Upload a file of ids and build a version of it. With --upload it goes on after an interruption."`
+	Uploads      listsUploadsCmd      `cmd:"" help:"List, show and forget uploads."`
+	Rejects      listsRejectsCmd      `cmd:"" help:"List the lines that an import refused."`
+	Diff         listsDiffCmd         `cmd:"" help:"Compare a version with another one."`
+	Sample       listsSampleCmd       `cmd:"" help:"Show some entries of a version."`
+	Export       listsExportCmd       `cmd:"" help:"Write the ids of a list, as it answers now, to a file."`
+	Switch       listsSwitchCmd       `cmd:"" help:"Switch to a version; to an older one it is a rollback."`
+	Rollback     listsRollbackCmd     `cmd:"" help:"Switch to an older version."`
+	Accept       listsAcceptCmd       `cmd:"" help:"Accept a version that is in doubt, so that it can be switched to."`
+	Add          listsAddCmd          `cmd:"" help:"Add ids."`
+	Remove       listsRemoveCmd       `cmd:"" help:"Remove ids."`
+	Session      listsSessionCmd      `cmd:"" help:"Stage edits, and commit them at one revision."`
+	Query        listsQueryCmd        `cmd:"" help:"Ask whether ids are in a list."`
+	Count        listsCountCmd        `cmd:"" help:"Count the ids of a list. Expired ones count until the next version is built."`
+	Clients      listsClientsCmd      `cmd:"" help:"List the live clients of a list, and which version each answers from."`
+	Stats        listsStatsCmd        `cmd:"" help:"Show how often a list was asked, by application and over time, and what it answered."`
+	Verify       listsVerifyCmd       `cmd:"" help:"Read a version back from Redis and compare it with its seals and digest."`
+	Expand       listsExpandCmd       `cmd:"" help:"Build a list anew with as many segments as it needs, and switch to that."`
+	Move         listsMoveCmd         `cmd:"" help:"Build a list anew on another server, and switch to that."`
+	Freeze       listsFreezeCmd       `cmd:"" help:"Refuse all changes of a list. It goes on to serve."`
+	Unfreeze     listsUnfreezeCmd     `cmd:"" help:"Allow changes again."`
+	Cancel       listsCancelCmd       `cmd:"" help:"End what runs on a list. The list is as before."`
+	Source       listsSourceCmd       `cmd:"" help:"Where the ids of lists come from: sources and their runs."`
+	Chain        listsChainCmd        `cmd:"" help:"Decide by rules over lists: chains, their versions and shadows."`
+	Requests     listsRequestsCmd     `cmd:"" help:"List, show and decide changes that wait for approval."`
+	Applications listsApplicationsCmd `cmd:"" help:"List and register applications, which ask and own lists."`
+	Grant        listsGrantCmd        `cmd:"" help:"Say who may do what with a list."`
+	Own          listsOwnCmd          `cmd:"" help:"Make an application the owner of a list."`
+	GC           listsGCCmd           `cmd:"" name:"gc" help:"Remove keys that killed replicas have left on list servers."`
+	Rm           listsRmCmd           `cmd:"" help:"Delete a list. Clients answer unknown from then on."`
 }
 
 // oneList names a list.
@@ -148,10 +152,10 @@ func (c *listsShowCmd) Run(a *app) error {
 		}{l, v})
 	}
 	err := table(a.out, [][]string{
-		{"LIST", "STATE", "REVISION", "EDITS", "FORM", "FILTER", "SERVER", "EXPIRES", "OPERATION"},
+		{"LIST", "STATE", "REVISION", "EDITS", "FORM", "FILTER", "SERVER", "OWNER", "EXPIRES", "OPERATION"},
 		{
 			l.Name, string(l.State), fmt.Sprint(l.Revision), fmt.Sprint(l.Edits), l.Form, l.Filter, dash(l.Server),
-			endText(l.ExpiresMS), operationText(l.Operation),
+			dash(l.Application), endText(l.ExpiresMS), operationText(l.Operation),
 		},
 	})
 	if err != nil || len(v.Versions) == 0 {
@@ -186,20 +190,21 @@ func (c *listsShowCmd) Run(a *app) error {
 
 type listsApplyCmd struct {
 	oneList
-	Form      string        `placeholder:"FORM" help:"exact, lower or integer; fixed at creation (default exact)."`
-	On        string        `placeholder:"NAME" help:"The list server; only a move changes it (default: the scheduler's Redis)."`
-	Expected  int64         `placeholder:"N" help:"How many ids the list is expected to have; reserves what they need."`
-	Filter    string        `placeholder:"KIND" help:"fuse, bloom or none, for the next versions (default fuse)."`
-	Expires   time.Duration `placeholder:"DURATION" help:"How long the whole list lasts from now on, such as 720h (default: for ever)."`
-	OnExpired string        `placeholder:"ANSWER" help:"What an expired list answers: unknown or no (default unknown)."`
-	Whole     bool          `help:"Clients hold all ids; for lists of up to 100000."`
+	Form        string        `placeholder:"FORM" help:"exact, lower or integer; fixed at creation (default exact)."`
+	On          string        `placeholder:"NAME" help:"The list server; only a move changes it (default: the scheduler's Redis)."`
+	Expected    int64         `placeholder:"N" help:"How many ids the list is expected to have; reserves what they need."`
+	Filter      string        `placeholder:"KIND" help:"fuse, bloom or none, for the next versions (default fuse)."`
+	Expires     time.Duration `placeholder:"DURATION" help:"How long the whole list lasts from now on, such as 720h (default: for ever)."`
+	OnExpired   string        `placeholder:"ANSWER" help:"What an expired list answers: unknown or no (default unknown)."`
+	Whole       bool          `help:"Clients hold all ids; for lists of up to 100000."`
+	Application string        `placeholder:"NAME" help:"The registered application that owns a new list."`
 }
 
 // Run applies a list.
 func (c *listsApplyCmd) Run(a *app) error {
 	body := server.ListSpec{
 		Form: c.Form, Server: c.On, ExpectedIDs: c.Expected, Filter: c.Filter, ExpiresMS: expiry(c.Expires),
-		OnExpired: c.OnExpired, Whole: c.Whole,
+		OnExpired: c.OnExpired, Whole: c.Whole, Application: c.Application,
 	}
 	var l server.NameList
 	if err := a.call(http.MethodPut, c.path(), nil, body, &l); err != nil {

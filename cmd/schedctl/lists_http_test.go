@@ -18,7 +18,7 @@ func TestListByHTTP(t *testing.T) {
 	l := start(t, config.Token{Token: "root-token", Tenant: "ops", Role: identity.Operator}, config.Token{Token: "acme-token", Tenant: "acme", Role: identity.Client})
 	file := filepath.Join(t.TempDir(), "vip.txt")
 	must(t, os.WriteFile(file, []byte("user-1\nuser-2\n"), 0o600))
-	l.ctl(t, "lists", "apply", "vip", "--token", "acme-token").expect(t, exitFailure, "apply-list is for operator, admin")
+	l.ctl(t, "lists", "apply", "vip", "--token", "acme-token").expect(t, exitFailure, "apply-list is for tenant-operator, operator, admin")
 	l.ctl(t, "lists", "apply", "vip", "--expected", "2", "--token", "root-token").expect(t, exitOK)
 	l.ctl(t, "lists", "import", "vip", file, "--switch", "--token", "root-token").expect(t, exitOK, "it serves")
 

@@ -34,6 +34,10 @@ var (
 	administer = row{None, None, None, None, All}
 	read       = row{All, All, All, All, All}
 	report     = row{None, All, All, All, All}
+	// Lists that applications of a tenant own, and what they apply for.
+	seeOwn    = row{All, None, Own, All, All}
+	changeOwn = row{None, None, Own, All, All}
+	apply     = row{None, None, Own, None, All}
 )
 
 // The frames of a client's WebSocket.
@@ -131,45 +135,55 @@ var rights = map[string]row{
 	"list-tokens":   administer,
 	"whoami":        read,
 
-	"list-lists":          see,
-	"get-list":            see,
-	"list-versions":       see,
-	"diff-version":        see,
-	"sample-version":      see,
-	"list-rejects":        see,
-	"export-list":         see,
-	"list-uploads":        see,
-	"list-upload-rejects": see,
-	"get-upload":          see,
-	"query-list":          see,
-	"count-list":          see,
-	"list-clients":        see,
+	"list-lists":          seeOwn,
+	"get-list":            seeOwn,
+	"list-versions":       seeOwn,
+	"diff-version":        seeOwn,
+	"sample-version":      seeOwn,
+	"list-rejects":        seeOwn,
+	"export-list":         seeOwn,
+	"list-uploads":        seeOwn,
+	"list-upload-rejects": seeOwn,
+	"get-upload":          seeOwn,
+	"query-list":          seeOwn,
+	"count-list":          seeOwn,
+	"list-clients":        seeOwn,
+	"apply-list":          changeOwn,
+	"delete-list":         changeOwn,
+	"accept-version":      changeOwn,
 	"list-statistics":     see,
-	"apply-list":          change,
-	"delete-list":         change,
-	"accept-version":      change,
 	"verify-version":      change,
-	"open-upload":         change,
-	"put-chunk":           change,
-	"commit-upload":       change,
-	"drop-upload":         change,
-	"switch-list":         change,
+	"open-upload":         changeOwn,
+	"put-chunk":           changeOwn,
+	"commit-upload":       changeOwn,
+	"drop-upload":         changeOwn,
+	"switch-list":         changeOwn,
 	"expand-list":         change,
 	"move-list":           change,
 	"freeze-list":         change,
 	"unfreeze-list":       change,
-	"cancel-operation":    change,
-	"edit-list":           change,
-	"open-session":        change,
-	"stage-entries":       change,
-	"commit-session":      change,
-	"cancel-session":      change,
+	"cancel-operation":    changeOwn,
+	"edit-list":           changeOwn,
+	"open-session":        changeOwn,
+	"stage-entries":       changeOwn,
+	"commit-session":      changeOwn,
+	"cancel-session":      changeOwn,
 	"collect-lists":       change,
 	"list-list-sources":   see,
 	"get-list-source":     see,
 	"set-list-source":     change,
 	"unset-list-source":   change,
 	"run-list-source":     change,
+	"grant-list":          administer,
+	"own-list":            administer,
+	"list-requests":       seeOwn,
+	"get-request":         seeOwn,
+	"approve-request":     administer,
+	"reject-request":      changeOwn, // of others by admins alone
+	"list-applications":   seeOwn,
+	"get-application":     seeOwn,
+	"put-application":     apply,
+	"delete-application":  apply,
 	"list-marks":          read,
 	"list-changes":        read,
 	"get-block":           read,
@@ -200,7 +214,7 @@ var ownJob = map[string]bool{FrameCancel: true, "cancel-job": true, "requeue-job
 // a client makes of its own jobs.
 func (p *Principal) Audited(call string) bool {
 	switch rights[call] {
-	case change, administer:
+	case change, changeOwn, apply, administer:
 		return !unaudited[call]
 	case changeJob:
 		return p.Role != Client || !ownJob[call]

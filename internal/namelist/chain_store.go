@@ -235,9 +235,10 @@ func (c *Control) PutChain(ctx context.Context, p ChainPut) (version int64, err 
 	if err := p.validate(); err != nil {
 		return 0, err
 	}
+	_, decision, _ := c.decision(ctx)
 	args := append([]string{
 		p.Chain, c.k.change(ChainMark(p.Chain)), number(p.Seen), p.Document, p.By.Author, p.By.Note, number(p.Restores),
-		number(ChainVersionsKept), number(chainBytes), random128(),
+		number(ChainVersionsKept), number(chainBytes), random128(), decision,
 	}, p.Lists...)
 	return c.changeChain(ctx, "chain_put", p.Chain, p.Seen, args)
 }
@@ -248,8 +249,9 @@ func (c *Control) ShadowChain(ctx context.Context, p ChainPut) (version int64, e
 	if err := p.validate(); err != nil {
 		return 0, err
 	}
+	_, decision, _ := c.decision(ctx)
 	args := append([]string{
-		p.Chain, c.k.change(ChainMark(p.Chain)), number(p.Seen), p.Document, p.By.why(), random128(),
+		p.Chain, c.k.change(ChainMark(p.Chain)), number(p.Seen), p.Document, p.By.why(), random128(), decision,
 	}, p.Lists...)
 	return c.changeChain(ctx, "chain_shadow", p.Chain, p.Seen, args)
 }
@@ -260,7 +262,8 @@ func (c *Control) DeleteChain(ctx context.Context, chain string, seen int64) err
 	if err := ValidateName("chain", chain); err != nil {
 		return err
 	}
-	args := []string{chain, c.k.change(ChainMark(chain)), number(seen), random128()}
+	_, decision, _ := c.decision(ctx)
+	args := []string{chain, c.k.change(ChainMark(chain)), number(seen), random128(), decision}
 	_, err := c.changeChain(ctx, "chain_delete", chain, seen, args)
 	return err
 }
@@ -269,7 +272,8 @@ func (c *Control) DeleteChain(ctx context.Context, chain string, seen int64) err
 func (c *Control) changeChain(
 	ctx context.Context, what, chain string, seen int64, args []string,
 ) (version int64, err error) {
-	keys := []string{c.k.chain(chain), c.k.chainHistory(chain), c.k.index()}
+	d, _, more := c.decision(ctx)
+	keys := append([]string{c.k.chain(chain), c.k.chainHistory(chain), c.k.index()}, more...)
 	r := script.ReadReply(c.runner.Call(ctx, scripts[what], keys, args))
 	code := r.Number()
 	switch {
@@ -277,6 +281,8 @@ func (c *Control) changeChain(
 		return 0, chainFault("change", chain, noMemory(r.Err))
 	case code == codeGone:
 		return 0, noChain(chain)
+	case code == codeUndecided:
+		return 0, undecided(d.ID, r.Text())
 	case code == codeFull:
 		return 0, freeslot.Invalid("lists", "are asked and do not exist: %s", strings.Join(r.Texts(), ", "))
 	}
@@ -285,6 +291,7 @@ func (c *Control) changeChain(
 	case r.Err != nil:
 		return 0, chainFault("change", chain, r.Err)
 	case code == codeDone || code == codeRepeat:
+		d.carriedOut()
 		return version, nil
 	case code == codeDiffer:
 		is := "does not exist"

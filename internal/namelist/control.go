@@ -213,14 +213,22 @@ func (c *Control) step(ctx context.Context, what, list string, decide func(h *He
 // stepOnce runs step.lua.
 func (c *Control) stepOnce(ctx context.Context, saw *Head, ch *change) (code int64, h Head, err error) {
 	list := saw.Name
+	d, decision, more := c.decision(ctx)
 	args := []string{
 		list, c.k.change(list), random128(), ch.mode, saw.raw, number(int64(len(ch.watched))), number(int64(len(ch.fields))),
+		decision,
 	}
 	args = slices.Concat(args, ch.watched, ch.fields, ch.versions)
-	r := script.ReadReply(c.runner.Call(ctx, scripts["step"], c.k.all(list), args))
+	r := script.ReadReply(c.runner.Call(ctx, scripts["step"], append(c.k.all(list), more...), args))
 	code = r.Number()
+	if code == codeUndecided && r.Err == nil {
+		return code, *saw, undecided(d.ID, r.Text())
+	}
 	at := redisTime(&r)
 	h = readHead(&r, list, at)
+	if r.Err == nil && code != codeDiffer {
+		d.carriedOut()
+	}
 	if r.Err == nil && code != codeDone && code != codeRepeat && code != codeDiffer {
 		r.Err = fmt.Errorf("code %d of redis is unknown", code)
 	}
@@ -238,22 +246,10 @@ func noMemory(err error) error {
 
 // Create makes a list, as a draft.
 func (c *Control) Create(ctx context.Context, list string, s Spec) (Head, error) {
-	s = s.withDefaults()
-	var found freeslot.FieldErrors
-	found.Add(ValidateName("list", list))
-	s.validate(&found)
-	if s.Server != "" && len(found) == 0 {
-		servers, err := c.Servers(ctx)
-		if err != nil {
-			return Head{}, err
-		}
-		if !slices.ContainsFunc(servers, func(x Server) bool { return x.Name == s.Server }) {
-			found.Addf("server", "is %q, which is no list server", s.Server)
-		}
-	}
-	if err := found.Err(); err != nil {
+	if err := c.CheckSpec(ctx, list, s); err != nil {
 		return Head{}, err
 	}
+	s = s.withDefaults()
 	return c.step(ctx, "create", list, func(h *Head) (*change, error) {
 		if h.exists() {
 			return nil, &freeslot.Error{Code: freeslot.CodeConflict, Message: "there is a list " + list + " already"}
@@ -263,8 +259,26 @@ func (c *Control) Create(ctx context.Context, list string, s Spec) (Head, error)
 			number(s.Expected),
 			"state", string(Draft), "serving", "0", "next", "0", "number", number(h.Number), "edited", "0", "floor", "0",
 		}
-		return &change{mode: "fresh", fields: append(fields, s.fields()...)}, nil
+		return &change{mode: "fresh", fields: slices.Concat(fields, s.fields(), s.Owner.fields())}, nil
 	})
+}
+
+// CheckSpec returns the error that Create has with a list that is not there yet.
+func (c *Control) CheckSpec(ctx context.Context, list string, s Spec) error {
+	s = s.withDefaults()
+	var found freeslot.FieldErrors
+	found.Add(ValidateName("list", list))
+	s.validate(&found)
+	if s.Server != "" && len(found) == 0 {
+		servers, err := c.Servers(ctx)
+		if err != nil {
+			return err
+		}
+		if !slices.ContainsFunc(servers, func(x Server) bool { return x.Name == s.Server }) {
+			found.Addf("server", "is %q, which is no list server", s.Server)
+		}
+	}
+	return found.Err()
 }
 
 // Set changes the settings of a list.

@@ -205,10 +205,10 @@ func TestStep(t *testing.T) {
 			t.Errorf("%+v; want again.Revision == h.Revision+1, again.Filter == filter.None", again)
 		}
 		// The same call again, as after an answer that was lost.
-		args := []string{"vip", r.k.change("vip"), "id", "", h.raw, "0", "2", "state", "frozen"}
+		args := []string{"vip", r.k.change("vip"), "id", "", h.raw, "0", "2", "", "state", "frozen"}
 		for _, want := range []int64{codeDone, codeRepeat} {
 			before := r.keysOf("vip")
-			a := script.ReadReply(r.runner.Call(ctx, scripts["step"], r.k.all("vip"), args))
+			a := script.ReadReply(r.runner.Call(ctx, scripts["step"], append(r.k.all("vip"), r.k.requests("")), args))
 			if code := a.Number(); code != want || a.Err != nil || want == codeRepeat && r.keysOf("vip") != before {
 				t.Errorf("code %d, %v", code, a.Err)
 			}

@@ -125,6 +125,14 @@ func DecodeHead(list string, record []string, serving, next string) (Head, error
 			h.Edited = whole()
 		case "floor":
 			h.Floor = whole()
+		case "owner":
+			h.Owner.Application = value
+		case "owner_tenant":
+			h.Owner.Tenant = value
+		case "grants":
+			if err := json.Unmarshal([]byte(value), &h.Grants); err != nil {
+				bad = fmt.Errorf("field grants of the record: %w", err)
+			}
 		case "op":
 			h.Op.ID = value
 		case "op_kind":

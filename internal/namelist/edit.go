@@ -89,17 +89,29 @@ type editCall struct {
 	fields                   []string
 }
 
+// Check returns the error of an edit whose fields are wrong for a list.
+func (e *EditRequest) Check(h *Head) error {
+	_, err := e.check(h)
+	return err
+}
+
+// check returns the changes in the form of the list.
+func (e *EditRequest) check(h *Head) ([]Change, error) {
+	var found freeslot.FieldErrors
+	e.validate(&found)
+	changes := clean(&found, h.Form, e.Changes)
+	return changes, found.Err()
+}
+
 // Edit appends an edit, and returns its revision.
 func (c *Control) Edit(ctx context.Context, list string, e EditRequest) (revision int64, err error) {
 	h, err := c.Head(ctx, list)
 	if err != nil {
 		return 0, err
 	}
-	var found freeslot.FieldErrors
-	e.validate(&found)
-	changes := clean(&found, h.Form, e.Changes)
-	if len(found) > 0 {
-		return 0, found.Err()
+	changes, err := e.check(&h)
+	if err != nil {
+		return 0, err
 	}
 	entries, err := json.Marshal(changes)
 	if err != nil {
@@ -121,11 +133,12 @@ func (c *Control) edit(ctx context.Context, e *editCall) (revision int64, err er
 	if err != nil {
 		return 0, err
 	}
+	d, decision, more := c.decision(ctx)
 	args := append([]string{
 		e.list, c.k.change(e.list), e.id, e.birth, "," + strings.Join(e.states, ",") + ",", e.session,
-		number(e.limit), number(c.limits.log), number(e.n), e.entries, string(by),
+		number(e.limit), number(c.limits.log), number(e.n), e.entries, string(by), decision,
 	}, e.fields...)
-	r := script.ReadReply(c.runner.Call(ctx, scripts["edit"], c.k.changing(e.list), args))
+	r := script.ReadReply(c.runner.Call(ctx, scripts["edit"], append(c.k.changing(e.list), more...), args))
 	code, at := r.Number(), redisTime(&r)
 	what := "an edit"
 	if e.by.Urgent {
@@ -135,6 +148,11 @@ func (c *Control) edit(ctx context.Context, e *editCall) (revision int64, err er
 	case r.Err != nil:
 	case code == codeDone || code == codeRepeat:
 		revision = r.Number()
+		d.carriedOut()
+	case code == codeUndecided:
+		if why := r.Text(); r.Err == nil {
+			return 0, undecided(d.ID, why)
+		}
 	case code == codeDiffer:
 		if h := readHead(&r, e.list, at); r.Err == nil {
 			return 0, e.refused(&h, what)

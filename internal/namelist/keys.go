@@ -28,7 +28,12 @@ func (k keys) readerCounts(list string) string {
 func (k keys) turns() string              { return k.layout.Key("lists:stats_turns", "") }
 func (k keys) counted(list string) string { return k.layout.Key("lists:counted", list) }
 func (k keys) history(list string) string { return k.layout.Key("lists:history", list) }
-func (k keys) chain(chain string) string  { return k.layout.Key("lists:chain", chain) }
+func (k keys) applications() string       { return k.layout.Key("lists:applications", "") }
+func (k keys) requesters() string         { return k.layout.Key("lists:requesters", "") }
+func (k keys) requests(tenant string) string {
+	return k.layout.Key("lists:requests", tenant)
+}
+func (k keys) chain(chain string) string { return k.layout.Key("lists:chain", chain) }
 func (k keys) chainHistory(chain string) string {
 	return k.layout.Key("lists:chain_history", chain)
 }

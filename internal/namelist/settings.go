@@ -31,6 +31,8 @@ type Spec struct {
 	// Expected is the number of ids that the list is expected to have; 0 if not stated.
 	Expected int64
 	Settings
+	// Owner is the application that owns the list.
+	Owner ListOwner
 }
 
 // Settings holds what can change while a list exists.
@@ -48,6 +50,13 @@ type By struct {
 	// Author and Note are lines of up to 256 bytes.
 	Author string `json:"author,omitzero"`
 	Note   string `json:"note,omitzero"`
+}
+
+// Validate returns the error of texts that are no lines of up to 256 bytes.
+func (b By) Validate() error {
+	var found freeslot.FieldErrors
+	b.validate(&found)
+	return found.Err()
 }
 
 func (b By) validate(found *freeslot.FieldErrors) {

@@ -38,10 +38,25 @@ func (m *Manager) importing(ctx context.Context, u Upload) error {
 		err = errCancelled
 	}
 	m.endUpload(u, result, v, err)
-	if err == nil && u.Switch && v.Doubt == "" {
+	if err == nil && u.Switch && v.Doubt == "" && m.permitted(&u, v) {
 		m.publish(u.List, v.Number, u.By, func(err error) { m.unpublished(u.ID, err) })
 	}
 	return err
+}
+
+// permitted reports whether the version of an upload may be switched to at once. If not, the upload
+// says why.
+func (m *Manager) permitted(u *Upload, v *namelist.Version) bool {
+	if m.cfg.Permit == nil {
+		return true
+	}
+	ctx, cancel := context.WithTimeout(m.ctx, endTimeout)
+	defer cancel()
+	err := m.cfg.Permit(ctx, u, v)
+	if err != nil {
+		m.unpublished(u.ID, err)
+	}
+	return err == nil
 }
 
 // publish switches to a version that was just built. If it cannot, it logs why, and calls failed.

@@ -53,11 +53,17 @@ type Config struct {
 	// Server opens a list server by its name; the empty name is the control server. It returns a
 	// *NoServerError for a name that is not configured.
 	Server func(ctx context.Context, name string) (*version.Segments, error)
+	// Permit decides whether the version of an upload may be switched to at once; its error tells why
+	// not. nil permits all.
+	Permit func(ctx context.Context, u *Upload, v *namelist.Version) error
 	// Servers holds the list servers to announce again if the control server has lost them.
 	Servers []namelist.Server
 	// Metrics may be nil. A second manager on one registerer panics.
 	Metrics prometheus.Registerer
 }
+
+// ErrHeld is returned for a switch that waits for approval.
+var ErrHeld = errors.New("it waits for approval")
 
 // NoServerError is returned for a list server that is not configured.
 type NoServerError struct{ Name string }

@@ -70,6 +70,8 @@ type Upload struct {
 	// Switch is true to publish the version if nothing speaks against it.
 	Switch bool        `json:"switch,omitzero"`
 	By     namelist.By `json:"by"`
+	// Tenant is the tenant of who began the upload.
+	Tenant string `json:"tenant,omitzero"`
 	// Bytes counts the bytes received without a hole. Sum is their CRC-32C.
 	Bytes   int64       `json:"bytes"`
 	Sum     uint32      `json:"crc32c" doc:"CRC-32C of the bytes that were received."`

@@ -220,27 +220,41 @@ func (r *routes) documentAt(ctx context.Context, name string, version int64) (*c
 
 // chainChange is a change of a chain that was validated.
 type chainChange struct {
-	what string // put, rollback, shadow or delete
-	put  namelist.ChainPut
+	What string // put, rollback, shadow or delete
+	Put  namelist.ChainPut
 	// before is the chain as it is; without a mark there is none.
 	before namelist.ChainRecord
 }
 
-// changeChain carries out a change of a chain that was validated. Every change of a chain comes
-// here: this is the place to decide whether a caller may make it.
+// changeChain carries out a change of a chain that was validated, or asks for it. Every change of a
+// chain comes here.
 func (r *routes) changeChain(ctx context.Context, c chainChange) (out ChainChanged, err error) {
-	switch c.what {
-	case "shadow":
-		out.Version, err = r.control.ShadowChain(ctx, c.put)
-	case "delete":
-		out.Version, err = c.put.Seen, r.control.DeleteChain(ctx, c.put.Chain, c.put.Seen)
-	default:
-		out.Version, err = r.control.PutChain(ctx, c.put)
+	if r.approvals.policy.Chains && c.What != "shadow" { // a shadow decides nothing
+		if c.Put.Seen != c.before.Version {
+			return out, &freeslot.Error{Code: freeslot.CodeConflict, Field: "version", Message: fmt.Sprintf(
+				"chain %s is at version %d, and the change was made from version %d", c.Put.Chain, c.before.Version, c.Put.Seen)}
+		}
+		by := c.Put.By
+		c.Put.By = namelist.By{}
+		summary := fmt.Sprintf("%s chain %s, which is at version %d", c.What, c.Put.Chain, c.before.Version)
+		return out, r.approvals.propose(
+			ctx, asked(ctx, namelist.ChangeChain, c.Put.Chain, c.before.Mark, by, summary), c)
 	}
-	if err == nil {
-		audit.Of(ctx).Note(fmt.Sprint("version ", c.before.Version), fmt.Sprintf("%s, version %d", c.what, out.Version))
+	if out.Version, err = r.approvals.changeChain(ctx, &c); err == nil {
+		audit.Of(ctx).Note(fmt.Sprint("version ", c.before.Version), fmt.Sprintf("%s, version %d", c.What, out.Version))
 	}
 	return out, err
+}
+
+func (a *approvals) changeChain(ctx context.Context, c *chainChange) (version int64, err error) {
+	switch c.What {
+	case "shadow":
+		return a.control.ShadowChain(ctx, c.Put)
+	case "delete":
+		return c.Put.Seen, a.control.DeleteChain(ctx, c.Put.Chain, c.Put.Seen)
+	default:
+		return a.control.PutChain(ctx, c.Put)
+	}
 }
 
 // validChain checks a document for a chain: its own fields, and the lists that it asks. The error
@@ -284,13 +298,13 @@ func (r *routes) update(ctx context.Context, in *chainBodyInput, what string) (c
 	if err := found.Err(); err != nil {
 		return c, err
 	}
-	c = chainChange{what: what, put: namelist.ChainPut{Chain: in.Chain, Seen: *q.Version, By: q.by(ctx)}}
+	c = chainChange{What: what, Put: namelist.ChainPut{Chain: in.Chain, Seen: *q.Version, By: q.by(ctx)}}
 	if !ends {
 		d, _, err := r.validChain(ctx, in.Chain, q.Document)
 		if err != nil {
 			return c, err
 		}
-		c.put.Document, c.put.Lists = string(chain.Encode(d)), d.Lists()
+		c.Put.Document, c.Put.Lists = string(chain.Encode(d)), d.Lists()
 	}
 	c.before, err = r.before(ctx, in.Chain)
 	return c, err
@@ -349,7 +363,7 @@ func (r *routes) rollbackChain(ctx context.Context, in *chainBodyInput) (*output
 			if err != nil {
 				return out, err
 			}
-			return r.changeChain(ctx, chainChange{what: "rollback", before: before, put: namelist.ChainPut{
+			return r.changeChain(ctx, chainChange{What: "rollback", before: before, Put: namelist.ChainPut{
 				Chain: in.Chain, Seen: *q.Version, Document: string(chain.Encode(d)), Lists: d.Lists(), By: q.by(ctx),
 				Restores: q.Restore,
 			}})
@@ -364,6 +378,6 @@ func (r *routes) deleteChain(ctx context.Context, in *chainDeleteInput) (*output
 			if err != nil {
 				return out, err
 			}
-			return r.changeChain(ctx, chainChange{what: "delete", before: before, put: put})
+			return r.changeChain(ctx, chainChange{What: "delete", before: before, Put: put})
 		})
 }

@@ -36,13 +36,19 @@ func newPart(env *feature.Env) feature.Part {
 			known, namelist.Server{Name: name, Addresses: []string{address(server.URL)}, MaxBytes: server.MaxBytes},
 		)
 	}
+	a := &approvals{control: control, log: log}
+	if len(cfg.Tokens) > 0 || cfg.TokensFile != "" || cfg.Auth.OIDC.On() { // else there is no other admin
+		a.policy = cfg.Lists.Approval
+	}
 	m := manage.New(
 		manage.Config{
 			Self: cfg.ReplicaID, URL: cfg.Advertise, Dir: dir, Server: s.open, Servers: known, Metrics: env.Metrics,
+			Permit: a.permitUpload,
 		},
 		control, log,
 	)
-	sources, runner := newSources(env, control, m)
+	a.manager = m
+	sources, runner := newSources(env, control, permitted{m, a})
 	keeper := statistics.New(control, log, env.Metrics)
 	readers := reader.New(reader.Config{Subscriptions: env.Subscriber(0), Server: s.open, Log: log}, control)
 	start := func(ctx context.Context) error {
@@ -73,7 +79,7 @@ func newPart(env *feature.Env) feature.Part {
 		Step: feature.Step{Start: start, Stop: stop},
 		Routes: []api.Routes{
 			routesOf(&routes{
-				control: control, manager: m, own: env.Lists, url: cfg.Advertise, sources: sources,
+				control: control, manager: m, own: env.Lists, url: cfg.Advertise, approvals: a, sources: sources,
 				sourceNames: slices.Sorted(maps.Keys(cfg.Lists.Sources)),
 			}),
 			statisticsOf(keeper), readers.Routes,

@@ -68,6 +68,8 @@ type ListSpec struct {
 	ExpiresMS   int64  `json:"expires_ms,omitempty" doc:"When the whole list ends, by Redis' clock, in milliseconds since 1970. Absent means never."`
 	OnExpired   string `json:"on_expired,omitempty" doc:"What an expired list answers: unknown or no. Absent means unknown."`
 	Whole       bool   `json:"whole,omitempty" doc:"Whether clients hold all ids; for lists of up to 100000."`
+	// The tag documents Application for readers of the API.
+	Application string `json:"application,omitempty" doc:"The registered application that owns the list; only own-list changes it. A tenant-operator must name one of its tenant."`
 }
 
 // NameList describes a list.
@@ -79,6 +81,8 @@ type NameList struct {
 	Serving  *namelist.Version `json:"serving,omitempty"`
 	Next     *namelist.Version `json:"next,omitempty" doc:"The version that clients load before a switch."`
 	Edits    int64             `json:"edits" doc:"Entries of edits since the serving version; compaction begins at 25000, ordinary edits end at 50000."`
+	// The tag documents Grants for readers of the API.
+	Grants map[string][]namelist.May `json:"grants,omitempty" doc:"What tokens were granted with the list, by their names."`
 	// The tag documents Operation for readers of the API.
 	Operation *ListOperation `json:"operation,omitempty" doc:"What runs."`
 	// Planned is set only in the answer to an apply.
@@ -263,8 +267,9 @@ func listOf(h *namelist.Head) NameList {
 		Name: h.Name, State: h.State, Revision: h.Revision, Serving: h.Serving, Next: h.Next, Edits: h.Edited,
 		ListSpec: ListSpec{
 			Form: string(h.Form), Server: h.Server, ExpectedIDs: h.Expected, Filter: string(h.Filter), ExpiresMS: ms(h.Expires),
-			OnExpired: onExpired, Whole: h.Whole,
+			OnExpired: onExpired, Whole: h.Whole, Application: h.Owner.Application,
 		},
+		Grants: h.Grants,
 	}
 	if h.Serving != nil {
 		l.Edits -= h.Serving.Edited

@@ -2,6 +2,7 @@ package server
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
 	"reflect"
@@ -44,6 +45,8 @@ type routes struct {
 	sources *source.Store
 	// sourceNames are the sources of this replica, sorted.
 	sourceNames []string
+	// approvals decides which changes wait for approval.
+	approvals *approvals
 }
 
 // routesOf returns the routes; r lacks its router.
@@ -59,11 +62,12 @@ func (r *routes) register() {
 	op := func(id, method, path, summary, text string) huma.Operation {
 		return huma.Operation{
 			OperationID: id, Method: method, Path: path, Tags: []string{"lists"}, Summary: summary,
+			Middlewares: huma.Middlewares{r.guard},
 			Description: text,
 		}
 	}
 	slow := func(o huma.Operation) huma.Operation {
-		o.Middlewares = long(manage.VerifyTimeout)
+		o.Middlewares = append(o.Middlewares, long(manage.VerifyTimeout)...)
 		return o
 	}
 	huma.Register(r, op("list-lists", http.MethodGet, listsPath, "List the lists", "In the order of their names."), r.lists)
@@ -102,6 +106,7 @@ func (r *routes) register() {
 	r.registerSources()
 	r.document(r.OpenAPI())
 	r.registerChains()
+	r.registerRequests()
 }
 
 // document adds the request bodies, which handlers read themselves.
@@ -147,6 +152,9 @@ func handleFor[In, Out any](
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	out, err := do(ctx, in)
+	if pending, ok := errors.AsType[*Pending](err); ok {
+		return nil, pending
+	}
 	if err != nil {
 		return nil, r.Refuse(what, answerOf(err))
 	}
@@ -161,9 +169,12 @@ func (w ByWhom) by(ctx context.Context) namelist.By {
 func (r *routes) lists(ctx context.Context, in *pageInput) (*output[NameListPage], error) {
 	return handle(ctx, r, "list lists", in, func(ctx context.Context, in *pageInput) (page NameListPage, err error) {
 		heads, err := r.control.Heads(ctx, in.After, in.Limit)
-		page.Lists = make([]NameList, len(heads))
+		page.Lists = []NameList{}
+		who := api.Caller(ctx)
 		for i := range heads {
-			page.Lists[i] = listOf(&heads[i])
+			if mayCall(&who.Principal, "get-list", &heads[i]) == nil {
+				page.Lists = append(page.Lists, listOf(&heads[i]))
+			}
 		}
 		if len(heads) == in.Limit {
 			page.After = heads[len(heads)-1].Name
@@ -185,30 +196,15 @@ func (r *routes) apply(ctx context.Context, in *bodyInput) (*output[NameList], e
 		if err := freeslot.DecodeStrict("list", in.RawBody, &q); err != nil {
 			return out, err
 		}
-		if q.OnExpired != "" && q.OnExpired != "unknown" && q.OnExpired != "no" {
-			return out, freeslot.Invalid("on_expired", "is %q, expected unknown or no", q.OnExpired)
-		}
-		s := namelist.Spec{
-			Form: form.Form(q.Form), Server: q.Server, Expected: q.ExpectedIDs,
-			Settings: namelist.Settings{Filter: filter.Kind(q.Filter), ExpiredNo: q.OnExpired == "no", Whole: q.Whole},
-		}
-		if q.ExpiresMS != 0 {
-			if err := isTime("expires_ms", q.ExpiresMS); err != nil {
-				return out, err
-			}
-			s.Expires = time.UnixMilli(q.ExpiresMS)
-		}
 		h, err := r.control.Head(ctx, in.List)
 		switch {
 		case freeslot.CodeOf(err) == freeslot.CodeNotFound:
-			if err = r.manager.Reservable(ctx, s.Server, s.Expected); err == nil {
-				h, err = r.control.Create(ctx, in.List, s)
-			}
+			h, err = r.approvals.create(ctx, in.List, &q)
 		case err == nil:
 			if err := fixed(&h, &q); err != nil {
 				return out, err
 			}
-			h, err = r.control.Set(ctx, in.List, s.Settings)
+			h, err = r.approvals.set(ctx, &h, &q)
 		}
 		if err != nil {
 			return out, err
@@ -220,6 +216,24 @@ func (r *routes) apply(ctx context.Context, in *bodyInput) (*output[NameList], e
 		}
 		return out, nil
 	})
+}
+
+// spec returns what the body describes, without its owner.
+func (q *ListSpec) spec() (s namelist.Spec, err error) {
+	if q.OnExpired != "" && q.OnExpired != "unknown" && q.OnExpired != "no" {
+		return s, freeslot.Invalid("on_expired", "is %q, expected unknown or no", q.OnExpired)
+	}
+	s = namelist.Spec{
+		Form: form.Form(q.Form), Server: q.Server, Expected: q.ExpectedIDs,
+		Settings: namelist.Settings{Filter: filter.Kind(q.Filter), ExpiredNo: q.OnExpired == "no", Whole: q.Whole},
+	}
+	if q.ExpiresMS != 0 {
+		if err := isTime("expires_ms", q.ExpiresMS); err != nil {
+			return s, err
+		}
+		s.Expires = time.UnixMilli(q.ExpiresMS)
+	}
+	return s, nil
 }
 
 // isTime refuses a number that cannot be a time in ms: seconds since 1970, and durations, are
@@ -254,6 +268,7 @@ func fixed(h *namelist.Head, q *ListSpec) error {
 	}
 	differ("form", string(h.Form), q.Form)
 	differ("server", h.Server, q.Server)
+	differ("application", h.Owner.Application, q.Application)
 	if q.ExpectedIDs != 0 && q.ExpectedIDs != h.Expected {
 		found.Addf("expected_ids", "is %d, but list %s was created with %d", q.ExpectedIDs, h.Name, h.Expected)
 	}
@@ -262,8 +277,7 @@ func fixed(h *namelist.Head, q *ListSpec) error {
 
 func (r *routes) delete(ctx context.Context, in *deleteInput) (*output[ListDeleted], error) {
 	return handle(ctx, r, "delete the list", in, func(ctx context.Context, in *deleteInput) (ListDeleted, error) {
-		h, left, err := r.manager.Delete(ctx, in.List, in.Force, ByWhom{Note: in.Note}.by(ctx))
-		return ListDeleted{ListChanged{h.Revision}, left}, err
+		return r.approvals.delete(ctx, in.List, deleting{in.Force}, ByWhom{Note: in.Note}.by(ctx))
 	})
 }
 
@@ -310,8 +324,20 @@ func (r *routes) openUpload(ctx context.Context, in *bodyInput) (*output[ListUpl
 		if err := freeslot.DecodeStrict("upload", in.RawBody, &q); err != nil {
 			return out, err
 		}
+		who := api.Caller(ctx)
+		if q.Switch {
+			h, err := r.control.Head(ctx, in.List)
+			if err == nil {
+				err = mayCall(&who.Principal, "switch-list", &h)
+			}
+			if err != nil {
+				return out, err
+			}
+		}
 		u, err := r.manager.OpenUpload(
-			ctx, manage.Upload{List: in.List, Format: q.Format, Mode: q.Mode, Header: q.Header, Switch: q.Switch, By: q.by(ctx)},
+			ctx, manage.Upload{
+				List: in.List, Format: q.Format, Mode: q.Mode, Header: q.Header, Switch: q.Switch, By: q.by(ctx), Tenant: who.Tenant,
+			},
 		)
 		return r.uploadOf(&u), err
 	})
@@ -371,8 +397,8 @@ func (r *routes) doSwitch(ctx context.Context, in *bodyInput) (*output[ListStart
 		if q.Serving != nil {
 			saw = *q.Serving
 		}
-		return started(r.manager.Switch(
-			ctx, in.List, manage.SwitchRequest{Number: q.Version, Serving: saw, Now: q.Now, By: q.by(ctx)},
+		return started(r.approvals.doSwitch(
+			ctx, in.List, api.Caller(ctx).Tenant, manage.SwitchRequest{Number: q.Version, Serving: saw, Now: q.Now, By: q.by(ctx)},
 		))
 	})
 }
@@ -436,9 +462,7 @@ func (r *routes) edit(ctx context.Context, in *bodyInput) (*output[ListChanged],
 		if err := areTimes(q.Entries); err != nil {
 			return out, err
 		}
-		out.Revision, err = r.control.Edit(
-			ctx, in.List, namelist.EditRequest{ID: q.ID, Changes: q.Entries, Urgent: q.Urgent, By: q.by(ctx)},
-		)
+		out.Revision, err = r.approvals.edit(ctx, in.List, &q)
 		return out, err
 	})
 }
@@ -475,6 +499,9 @@ func (r *routes) commitSession(ctx context.Context, in *sessionBodyInput) (*outp
 		func(ctx context.Context, in *sessionBodyInput) (out ListChanged, err error) {
 			var q WhyRequest
 			if err := freeslot.DecodeStrict("commit", in.RawBody, &q); err != nil {
+				return out, err
+			}
+			if err := r.approvals.commit(ctx, in.List); err != nil {
 				return out, err
 			}
 			out.Revision, err = r.manager.CommitSession(ctx, in.List, in.Session, q.by(ctx))

@@ -15,7 +15,6 @@ import (
 	"github.com/freeslot/freeslot/internal/finding"
 	"github.com/freeslot/freeslot/internal/identity"
 	"github.com/freeslot/freeslot/internal/namelist"
-	"github.com/freeslot/freeslot/internal/namelist/manage"
 	"github.com/freeslot/freeslot/internal/namelist/source"
 	"github.com/freeslot/freeslot/internal/namelist/version"
 	"github.com/freeslot/freeslot/internal/plural"
@@ -55,7 +54,7 @@ func (r *routes) registerSources() {
 	op := func(id, method, path, summary, text string) huma.Operation {
 		return huma.Operation{
 			OperationID: id, Method: method, Path: path, Tags: []string{"lists"}, Summary: summary,
-			Description: text,
+			Description: text, Middlewares: huma.Middlewares{r.guard},
 		}
 	}
 	huma.Register(r, op("list-list-sources", http.MethodGet, sourcesPath, "List the sources of lists", "Those in the configuration, and the lists that have one."), r.listSources)
@@ -142,12 +141,12 @@ func sourceConfigs(all map[string]config.ListSource) map[string]source.Config {
 // roleSource is the role of a source that changes a list.
 const roleSource identity.Role = "source"
 
-func newSources(env *feature.Env, control *namelist.Control, m *manage.Manager) (*source.Store, *source.Runner) {
+func newSources(env *feature.Env, control *namelist.Control, imports source.Imports) (*source.Store, *source.Runner) {
 	log := env.Log.Named("lists")
 	store := source.NewStore(control, env.Commands(0), log)
 	cfg := source.RunnerConfig{
 		Replica: env.Config.ReplicaID, Sources: sourceConfigs(env.Config.Lists.Sources), Control: control, Store: store,
-		Imports: m, Metrics: env.Metrics, Log: log,
+		Imports: imports, Metrics: env.Metrics, Log: log,
 	}
 	if env.Audit != nil {
 		cfg.Audit = func(ctx context.Context, name, list string, run *source.Run) {

@@ -409,7 +409,12 @@ func (r *Runner) serve(ctx context.Context, list string, a *Assignment, id strin
 	}
 	// A switch by somebody else meanwhile wins: the next run looks again.
 	request := manage.SwitchRequest{Number: run.Version, Serving: serving, By: a.by()}
-	if _, err := r.cfg.Imports.Switch(ctx, list, request); err != nil {
+	_, err = r.cfg.Imports.Switch(ctx, list, request)
+	if errors.Is(err, manage.ErrHeld) {
+		run.Result, run.Why = Held, err.Error()
+		return true, nil
+	}
+	if err != nil {
 		return false, err
 	}
 	if err := r.switched(ctx, list, run.Version); err != nil {

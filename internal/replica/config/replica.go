@@ -419,6 +419,9 @@ type Lists struct {
 	// Where the ids of lists can come from, by name; `schedctl lists source set LIST NAME` gives a list
 	// a source. Replicas without a source do not run it.
 	Sources map[string]ListSource `koanf:"sources"`
+	// Which changes wait until another admin approves them (docs/namelist.md). It is off while no
+	// tokens are configured. All replicas should have the same.
+	Approval ListApproval `koanf:"approval"`
 }
 
 // ListSource is where the ids of lists can come from.
@@ -461,6 +464,24 @@ func (s ListSource) WithDefaults() ListSource {
 	s.MaxRows = cmp.Or(s.MaxRows, 100_000_000)
 	s.MaxBytes = cmp.Or(s.MaxBytes, 16<<30)
 	return s
+}
+
+// ListApproval tells which changes of lists wait for approval.
+type ListApproval struct {
+	// Whether new lists wait. Lists that tenant-operators apply for always do.
+	Creation bool `koanf:"creation"`
+	// Whether deletions wait.
+	Deletion bool `koanf:"deletion"`
+	// Whether changes of chains wait.
+	Chains bool `koanf:"chains"`
+	// Edits and switches that change more ids than this wait. 0: however many.
+	OverIDs int64 `koanf:"over_ids"`
+	// Edits and switches that change more than this share of the serving version's ids wait, above 0
+	// to 100. 0: however many.
+	OverPercent float64 `koanf:"over_percent"`
+	// Names of deny lists, with `*` for any text: their urgent edits do not wait, and are shown
+	// among the requests.
+	DenyLists []string `koanf:"deny_lists"`
 }
 
 // ListServer is a server that holds the ids of lists.

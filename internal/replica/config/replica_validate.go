@@ -19,6 +19,7 @@ import (
 	"github.com/freeslot/freeslot/internal/identity"
 	"github.com/freeslot/freeslot/internal/loopback"
 	"github.com/freeslot/freeslot/internal/selection"
+	"github.com/freeslot/freeslot/internal/tokenfile"
 )
 
 // The bounds of the configured values.
@@ -93,6 +94,17 @@ func (r *Registry) validate(p *Problems) {
 func (l *Lists) validate(p *Problems) {
 	if info, err := os.Stat(l.Dir); l.Dir != "" && err == nil && !info.IsDir() {
 		p.Addf("lists.dir", "is %q, which is no folder", l.Dir)
+	}
+	if a := &l.Approval; a.OverIDs < 0 {
+		p.Addf("lists.approval.over_ids", "is %d, expected 0 for however many, or more", a.OverIDs)
+	}
+	if a := &l.Approval; !(a.OverPercent >= 0 && a.OverPercent <= 100) {
+		p.Addf("lists.approval.over_percent", "is %v, expected 0 to 100", a.OverPercent)
+	}
+	for i, pattern := range l.Approval.DenyLists {
+		if !tokenfile.NamePattern(pattern) {
+			p.Addf(fmt.Sprintf("lists.approval.deny_lists[%d]", i), "is %q, expected the name of a list, with * for any text", pattern)
+		}
 	}
 	for name, s := range l.Sources {
 		p.Name(join("lists.sources", name), name)
