@@ -111,18 +111,18 @@ func (k *keySet) find(id string) []jose.JSONWebKey {
 }
 
 // has reports whether a key with this thumbprint is among the issuer's keys.
-func (k *keySet) has(print string) bool {
+func (k *keySet) has(key string) bool {
 	set := k.keys.Load()
-	return set != nil && set.prints[print]
+	return set != nil && set.prints[key]
 }
 
 // thumbprint returns an empty text for a key that no signature can be checked with.
 func thumbprint(key *jose.JSONWebKey) string {
-	print, err := key.Thumbprint(crypto.SHA256)
+	sum, err := key.Thumbprint(crypto.SHA256)
 	if err != nil {
 		return ""
 	}
-	return string(print)
+	return string(sum)
 }
 
 // refresh reads the keys, unless that was done within the last pause.

@@ -307,9 +307,15 @@ func (f *File[L]) collectAgain() {
 // use replaces the tokens. It returns an error that tells of the slips.
 func (f *File[L]) use(tokens map[[sha256.Size]byte]*token[L], slips []slip) error {
 	before := *f.tokens.Load()
-	for digest, t := range tokens {
-		if old := before[digest]; old != nil && old != t {
-			t.seen.Store(old.seen.Load())
+	for i := range f.parts {
+		for _, t := range f.parts[i].tokens {
+			if !t.fresh {
+				continue
+			}
+			t.fresh = false
+			if old := before[t.Digest]; old != nil {
+				t.seen.Store(old.seen.Load())
+			}
 		}
 	}
 	f.tokens.Store(&tokens)

@@ -42,6 +42,7 @@ type token[L any] struct {
 	Head
 	line  L
 	place int          // the line in its part, from 1
+	fresh bool         // until it is used for the first time; poll's alone
 	seen  atomic.Int64 // when Get returned it last, in seconds since 1970; 0: never
 }
 
@@ -115,7 +116,7 @@ func parsePart[L any](text []byte, parse func(*yaml.Node) (L, Head, error)) (p p
 			p.slips = append(p.slips, slip{entry.Line, err})
 			continue
 		}
-		p.tokens = append(p.tokens, &token[L]{Head: head, line: line, place: entry.Line})
+		p.tokens = append(p.tokens, &token[L]{Head: head, line: line, place: entry.Line, fresh: true})
 	}
 	return p
 }
