@@ -263,20 +263,24 @@ func (m *Manager) Delete(
 // servedLife is how long a version stays for live clients that still serve it.
 const servedLife = 24 * time.Hour
 
-// kept returns the versions that stay in any case: the serving one; the newest that has served
+// kept returns the versions that stay in any case: the serving one, if there is one; the newest that has served
 // before it and can serve again; two newer ones that have served; and the two newest that never
 // served, which wait for someone. At least two stay. versions begins with the newest.
 func kept(h *namelist.Head, versions []namelist.Version) map[int64]bool {
-	keep := map[int64]bool{h.Serving.Number: true}
+	serving := int64(0)
+	if h.Serving != nil {
+		serving = h.Serving.Number
+	}
+	keep := map[int64]bool{serving: true}
 	back, older, newer, waiting := int64(0), int64(0), 0, 0
 	for i := range versions {
 		v := &versions[i]
 		switch {
-		case v.Number == h.Serving.Number:
+		case v.Number == serving:
 		case v.StoppedMS == 0:
 			waiting++
 			keep[v.Number] = waiting <= keepVersions
-		case v.Number > h.Serving.Number:
+		case v.Number > serving:
 			newer++
 			keep[v.Number] = newer <= keepVersions
 		default:
@@ -295,9 +299,6 @@ func kept(h *namelist.Head, versions []namelist.Version) map[int64]bool {
 
 // dropVersions removes versions that are no longer needed.
 func (m *Manager) dropVersions(ctx context.Context, h *namelist.Head) error {
-	if h.Serving == nil {
-		return nil
-	}
 	versions, err := m.control.Versions(ctx, h.Name)
 	if err != nil || len(versions) <= keepVersions {
 		return err

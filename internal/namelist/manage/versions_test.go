@@ -105,3 +105,27 @@ func TestWaitingVersionsStay(t *testing.T) {
 		t.Errorf("versions %+v are left, want 4, 3, 2, 1", versions)
 	}
 }
+
+// TestVersionsOfDraft: of versions that wait to be accepted, the two newest stay, also before a
+// version serves.
+func TestVersionsOfDraft(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, redistest.Shared(t))
+	_, err := r.control.Create(r.ctx, "vip", namelist.Spec{})
+	r.check(err)
+	r.check(r.Stop(r.ctx)) // it drops versions by itself
+	m := New(Config{Self: "r2", Dir: t.TempDir(), Pause: time.Hour, Server: r.server}, r.control, zaptest.NewLogger(t))
+	r.check(m.Start(r.ctx))
+	t.Cleanup(func() { r.check(m.Stop(context.Background())) })
+	r.Manager = m
+	for range 4 {
+		r.upload(Upload{List: "vip", Format: version.TXT, By: by}, lines(0, 100))
+	}
+	h := r.head("vip")
+	r.check(m.dropVersions(r.ctx, &h))
+	versions, err := r.control.Versions(r.ctx, "vip")
+	r.check(err)
+	if len(versions) != 2 || versions[0].Number != 4 || versions[1].Number != 3 {
+		t.Errorf("versions %+v are left; want 4 and 3", versions)
+	}
+}
