@@ -88,7 +88,7 @@ func (l *tokenLine) token() (t Token, err error) {
 		return t, err
 	}
 	if len(l.Certificate) > maxCertificateName || strings.ContainsFunc(l.Certificate, unicode.IsControl) {
-		return t, fmt.Errorf("certificate is no name in a certificate, expected a line of at most %d bytes", maxCertificateName)
+		return t, fmt.Errorf("certificate is no name, expected a line of at most %d bytes", maxCertificateName)
 	}
 	if l.Slots < 0 || l.Slots > frame.MaxSlots {
 		return t, fmt.Errorf("slots is %d, expected 1 to %d, or none for no limit", l.Slots, frame.MaxSlots)
