@@ -11,6 +11,7 @@ import (
 	"github.com/freeslot/freeslot/internal/follow"
 	lists "github.com/freeslot/freeslot/internal/namelist"
 	"github.com/freeslot/freeslot/internal/namelist/chain"
+	"github.com/freeslot/freeslot/internal/namelist/count"
 )
 
 // Chain decides by the rules of one chain. It is safe for concurrent use, and valid until its
@@ -21,6 +22,7 @@ type Chain struct {
 	state   atomic.Pointer[chainState]
 	failure atomic.Pointer[error] // of the last call for the chain; nil if it succeeded
 	shadows [shadowKinds]atomic.Int64
+	counts  count.Named // of decisions, by rule
 
 	follower chainFollower
 }
@@ -44,10 +46,13 @@ type ChainStatus struct {
 
 // chainState is what readers see of a chain. It is immutable except for replaced.
 type chainState struct {
-	status   ChainStatus
-	serving  ruleset            // the zero value if status has a reason
-	shadow   ruleset            // the zero value without one
-	record   *lists.ChainRecord // nil if status has a reason
+	status  ChainStatus
+	serving ruleset            // the zero value if status has a reason
+	shadow  ruleset            // the zero value without one
+	record  *lists.ChainRecord // nil if status has a reason
+	// counted has a counter for each of counters: the rules of serving, countDefault and countUnknown.
+	counted  *count.Set
+	counters []string
 	replaced chan struct{}
 }
 
@@ -151,11 +156,41 @@ func (c *Chain) decide(ctx context.Context, state *chainState, asking chain.List
 		Reason: ChainReason(d.Reason),
 		Doubt:  Doubt(d.Doubt), Stale: d.Stale || state.status.Stale, Version: d.Version, asked: d.Asked,
 	}
+	state.count(&out)
 	if state.shadow.chain != nil {
 		c.compare(state, &d, s)
 	}
 	return out
 }
+
+// What Counted has besides rules. No rule has such a name.
+const (
+	countDefault = "(default)"
+	countUnknown = "(unknown)"
+)
+
+// count counts a decision by the rule that made it.
+func (s *chainState) count(d *Decision) {
+	if s.counted == nil {
+		return
+	}
+	by := d.Rule
+	switch {
+	case by != "":
+	case d.Outcome == OutcomeUnknown:
+		by = countUnknown
+	default:
+		by = countDefault
+	}
+	if i := slices.Index(s.counters, by); i >= 0 {
+		s.counted.Inc(i)
+	}
+}
+
+// Counted returns how many decisions of this client each rule has made since the client's start. The
+// default's are under "(default)", and those that no rule made and that are unknown under
+// "(unknown)". Rules that made none are absent; beyond 256 names the others are under "other".
+func (c *Chain) Counted() map[string]uint64 { return c.counts.Totals() }
 
 // first waits for the first state of a chain, unless too many checks wait.
 func (c *Chain) first(ctx context.Context, state *chainState) *chainState {

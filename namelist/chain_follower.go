@@ -107,8 +107,14 @@ func (f *follower) restoreChain(c *Chain, now time.Duration) {
 	})
 }
 
-// publishChain gives out a new state.
+// publishChain gives out a new state. Only the follower calls it.
 func (c *Client) publishChain(of *Chain, state *chainState) {
+	if before := of.state.Load(); state.serving.chain == before.serving.chain {
+		state.counted, state.counters = before.counted, before.counters
+	} else if state.serving.chain != nil {
+		state.counters = append(state.serving.chain.RuleNames(), countDefault, countUnknown)
+		state.counted = of.counts.Set(state.counters)
+	}
 	close(of.state.Swap(state).replaced)
 	if c.chainDisk != nil && state.record != nil && !state.status.Stale {
 		c.chainDisk.Changed(of.name, state)

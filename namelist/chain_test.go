@@ -135,6 +135,10 @@ func TestChainLife(t *testing.T) {
 		r.putChain("checkout", 1, chainTwo)
 		r.awaitChain(c, "the second version", func(s ChainStatus) bool { return s.Version == 2 && !s.Shadow })
 		decides(t, "banned", c.Evaluate(ctx, Subject{Key: "b1"}), `deny ""  by banned of 2: rule banned@1`)
+		counted := map[string]uint64{"testers": 6, "abroad": 1, "banned": 1, countDefault: 4}
+		if diff := cmp.Diff(counted, c.Counted()); diff != "" {
+			t.Errorf("decisions by rule: %s", diff)
+		}
 		r.must(r.DeleteChain(ctx, "checkout", 2))
 		r.awaitChain(c, "the end", func(s ChainStatus) bool { return s.Reason == ChainReasonChainUnknown })
 		r.putChain("checkout", 0, chainOne)

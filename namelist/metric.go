@@ -183,7 +183,14 @@ var (
 	)
 )
 
+// chainDecisionsDesc has at most 257 series a chain.
+var chainDecisionsDesc = prometheus.NewDesc(
+	"freeslot_namelist_chain_decisions_total",
+	"Decisions of a chain by the rule that made them; (default) and (unknown) where none did.", []string{"chain", "rule"}, nil,
+)
+
 func (m chainMetrics) Describe(out chan<- *prometheus.Desc) {
+	out <- chainDecisionsDesc
 	out <- chainVersionDesc
 	out <- chainShadowDesc
 }
@@ -195,6 +202,9 @@ func (m chainMetrics) Collect(out chan<- prometheus.Metric) {
 		c := found.(*Chain)
 		version := float64(c.state.Load().status.Version)
 		out <- prometheus.MustNewConstMetric(chainVersionDesc, prometheus.GaugeValue, version, name)
+		for rule, n := range c.Counted() {
+			out <- prometheus.MustNewConstMetric(chainDecisionsDesc, prometheus.CounterValue, float64(n), name, rule)
+		}
 		for kind := range c.shadows {
 			count := float64(c.shadows[kind].Load())
 			out <- prometheus.MustNewConstMetric(chainShadowDesc, prometheus.CounterValue, count, name, shadowNames[kind])
