@@ -178,7 +178,6 @@ func TestDecisionReplicaDies(t *testing.T) {
 
 // TestRequestBounds: a tenant cannot keep others from asking, and closed requests do not pile up.
 func TestRequestBounds(t *testing.T) {
-
 	onBoth(t, func(t *testing.T, r *rig) {
 		ctx := bounded(t)
 		ask := func(tenant, list string) error {
