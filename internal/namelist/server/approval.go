@@ -81,7 +81,8 @@ func (a *approvals) propose(ctx context.Context, r namelist.ChangeRequest, chang
 	}
 	audit.Of(ctx).Note("", "waits for approval: "+r.ID)
 	return &Pending{Code: PendingCode, Request: r, Message: fmt.Sprintf(
-		"nothing was changed yet: request %s (%s) waits until another admin approves it, for 7 days at most", r.ID, r.Summary)}
+		"nothing was changed yet: request %s (%s) waits until another admin approves it, for 7 days at most", r.ID,
+		r.Summary)}
 }
 
 // asked returns a request by the caller for a change of a list in the state of its head.

@@ -217,14 +217,15 @@ func (r *routes) seen(ctx context.Context) (map[string]namelist.Application, err
 }
 
 func (r *routes) applications(ctx context.Context, in *struct{}) (*output[ListApplications], error) {
-	return handle(ctx, r, "list applications", in, func(ctx context.Context, _ *struct{}) (out ListApplications, err error) {
-		all, err := r.seen(ctx)
-		out.Applications = []namelist.Application{}
-		for _, name := range slices.Sorted(maps.Keys(all)) {
-			out.Applications = append(out.Applications, all[name])
-		}
-		return out, err
-	})
+	return handle(ctx, r, "list applications", in,
+		func(ctx context.Context, _ *struct{}) (out ListApplications, err error) {
+			all, err := r.seen(ctx)
+			out.Applications = []namelist.Application{}
+			for _, name := range slices.Sorted(maps.Keys(all)) {
+				out.Applications = append(out.Applications, all[name])
+			}
+			return out, err
+		})
 }
 
 func (r *routes) application(ctx context.Context, in *OfApplication) (*output[namelist.Application], error) {
@@ -247,7 +248,9 @@ func (r *routes) putApplication(ctx context.Context, in *applicationBodyInput) (
 				return out, err
 			}
 			if q.Revision == nil {
-				return out, freeslot.Invalid("revision", "is absent, expected the revision that the change was made from, 0 for a new one")
+				return out, freeslot.Invalid(
+					"revision", "is absent, expected the revision that the change was made from, 0 for a new one",
+				)
 			}
 			return r.approvals.putApplication(ctx, namelist.Application{
 				Name: in.Application, Tenant: q.Tenant, Contact: q.Contact, Tokens: q.Tokens, Revision: *q.Revision,

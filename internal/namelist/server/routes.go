@@ -336,7 +336,8 @@ func (r *routes) openUpload(ctx context.Context, in *bodyInput) (*output[ListUpl
 		}
 		u, err := r.manager.OpenUpload(
 			ctx, manage.Upload{
-				List: in.List, Format: q.Format, Mode: q.Mode, Header: q.Header, Switch: q.Switch, By: q.by(ctx), Tenant: who.Tenant,
+				List: in.List, Format: q.Format, Mode: q.Mode, Header: q.Header, Switch: q.Switch, By: q.by(ctx),
+				Tenant: who.Tenant,
 			},
 		)
 		return r.uploadOf(&u), err
@@ -398,7 +399,8 @@ func (r *routes) doSwitch(ctx context.Context, in *bodyInput) (*output[ListStart
 			saw = *q.Serving
 		}
 		return started(r.approvals.doSwitch(
-			ctx, in.List, api.Caller(ctx).Tenant, manage.SwitchRequest{Number: q.Version, Serving: saw, Now: q.Now, By: q.by(ctx)},
+			ctx, in.List, api.Caller(ctx).Tenant,
+			manage.SwitchRequest{Number: q.Version, Serving: saw, Now: q.Now, By: q.by(ctx)},
 		))
 	})
 }
