@@ -66,8 +66,14 @@ func TestJobValidate(t *testing.T) {
 		change func(*freeslot.Job)
 		field  string
 	}{
-		"nothing":              {func(*freeslot.Job) {}, ""},
-		"largest slots":        {func(j *freeslot.Job) { j.Slots = freeslot.MaxSlots }, ""},
+		"nothing":       {func(*freeslot.Job) {}, ""},
+		"largest slots": {func(j *freeslot.Job) { j.Slots = freeslot.MaxSlots }, ""},
+		"asked pool": {func(j *freeslot.Job) {
+			j.Admission = &freeslot.Admission{Pool: "x", AskedPool: "a b\n*|\x00"}
+		}, "job.admission.asked_pool"},
+		"asked preferred pool": {func(j *freeslot.Job) {
+			j.Admission = &freeslot.Admission{AskedPreferredPool: strings.Repeat("a", 1000)}
+		}, "job.admission.asked_preferred_pool"},
 		"no service":           {func(j *freeslot.Job) { j.Service = "" }, "job.service"},
 		"negative slots":       {func(j *freeslot.Job) { j.Slots = -1 }, "job.slots"},
 		"too many slots":       {func(j *freeslot.Job) { j.Slots = freeslot.MaxSlots + 1 }, "job.slots"},

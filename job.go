@@ -191,7 +191,14 @@ func (j *Job) Validate(path string) error {
 	case j.OnLeaseLoss != "" && j.OnLeaseLoss != LeaseLossContinue && j.OnLeaseLoss != LeaseLossCancel:
 		return Invalid(path+".on_lease_loss", "is %.40q, expected continue or cancel", string(j.OnLeaseLoss))
 	}
-	return j.Requirement.validate(path + ".requirement")
+	if err := j.Requirement.validate(path + ".requirement"); err != nil || j.Admission == nil {
+		return err
+	}
+	// Asked puts them into the requirement.
+	if err := validateOptional(path+".admission.asked_pool", j.Admission.AskedPool); err != nil {
+		return err
+	}
+	return validateOptional(path+".admission.asked_preferred_pool", j.Admission.AskedPreferredPool)
 }
 
 // AttemptLimit returns MaxAttempts with its default applied.
