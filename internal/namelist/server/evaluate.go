@@ -7,8 +7,10 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/freeslot/freeslot"
+	"github.com/freeslot/freeslot/internal/api"
 	"github.com/freeslot/freeslot/internal/namelist"
 	"github.com/freeslot/freeslot/internal/namelist/chain"
 	lists "github.com/freeslot/freeslot/namelist"
@@ -168,6 +170,46 @@ func (r *routes) decide(ctx context.Context, c *chain.Chain, of []chain.Subject)
 	return out, ctx.Err()
 }
 
+const (
+	// maxEvaluations bounds the requests that are evaluated at a time: the client of lists has calls
+	// under way for as many subjects. tenantEvaluations is the share of one tenant.
+	maxEvaluations    = 24
+	tenantEvaluations = 6
+)
+
+// evaluations counts the requests that are evaluated. The zero value is ready to use.
+type evaluations struct {
+	mu  sync.Mutex
+	all int            // guarded by mu
+	by  map[string]int // guarded by mu; by tenant
+}
+
+// enter takes a place for a request, which leave gives back. Without one it returns overloaded:
+// answers for lack of calls would be unknown.
+func (e *evaluations) enter(tenant string) (leave func(), err error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.all >= maxEvaluations || e.by[tenant] >= tenantEvaluations {
+		return nil, &freeslot.Error{
+			Code: freeslot.CodeOverloaded, RetryAfter: 100 * time.Millisecond,
+			Message: fmt.Sprintf("%d evaluations are under way, %d of them for tenant %s", e.all, e.by[tenant], tenant),
+		}
+	}
+	if e.by == nil {
+		e.by = make(map[string]int)
+	}
+	e.all++
+	e.by[tenant]++
+	return func() {
+		e.mu.Lock()
+		defer e.mu.Unlock()
+		e.all--
+		if e.by[tenant]--; e.by[tenant] == 0 {
+			delete(e.by, tenant)
+		}
+	}, nil
+}
+
 // atOnce calls do with 0 to n-1, with some at the same time.
 func atOnce(n int, do func(i int)) {
 	var workers sync.WaitGroup
@@ -210,6 +252,11 @@ func (r *routes) evaluateChain(ctx context.Context, in *chainBodyInput) (*output
 			if err != nil {
 				return out, err
 			}
+			leave, err := r.evaluations.enter(api.Caller(ctx).Tenant)
+			if err != nil {
+				return out, err
+			}
+			defer leave()
 			if _, err := r.control.Chain(ctx, in.Chain); err != nil { // a name that is made up must cost no memory
 				return out, err
 			}

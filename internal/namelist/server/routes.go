@@ -47,6 +47,8 @@ type routes struct {
 	sourceNames []string
 	// approvals decides which changes wait for approval.
 	approvals *approvals
+	// evaluations are those of chains.
+	evaluations evaluations
 }
 
 // routesOf returns the routes; r lacks its router.
