@@ -186,7 +186,8 @@ var (
 // chainDecisionsDesc has at most 257 series a chain.
 var chainDecisionsDesc = prometheus.NewDesc(
 	"freeslot_namelist_chain_decisions_total",
-	"Decisions of a chain by the rule that made them; (default) and (unknown) where none did.", []string{"chain", "rule"}, nil,
+	"Decisions of a chain by the rule that made them; (default) and (unknown) where none did.",
+	[]string{"chain", "rule"}, nil,
 )
 
 func (m chainMetrics) Describe(out chan<- *prometheus.Desc) {

@@ -32,7 +32,8 @@ func (statusCmd) Run(a *app) error {
 	case slices.ContainsFunc(report.Findings, func(f finding.Finding) bool { return f.Severity == finding.Critical }):
 		return exitError{exitTrouble, errors.New("something is critical")}
 	case len(report.Findings) > 0:
-		return exitError{exitFailure, errors.New(plural.Of(len(report.Findings), "thing needs", "things need") + " attention")}
+		need := plural.Of(len(report.Findings), "thing needs", "things need")
+		return exitError{exitFailure, errors.New(need + " attention")}
 	case len(report.Unknown) > 0:
 		return exitError{exitFailure, errors.New("not all parts could say whether they are well")}
 	}

@@ -154,8 +154,11 @@ func TestAdmitByRules(t *testing.T) {
 	before.Admission = &freeslot.Admission{Chain: "canary", Outcome: "variant", PreferredPool: "old"}
 	before.Requirement.PreferredPool = "old"
 	reqs := []Request{
-		{Tenant: tenant, Job: with("bot")}, {Tenant: tenant, Job: with("user")}, {Tenant: tenant, Job: with("bot"), Unlimited: true},
-		{Tenant: tenant, Job: with("bot"), Run: &Run{JobID: r.cell.NewJobID(), Once: "x"}}, {Tenant: tenant, Job: before},
+		{Tenant: tenant, Job: with("bot")},
+		{Tenant: tenant, Job: with("user")},
+		{Tenant: tenant, Job: with("bot"), Unlimited: true},
+		{Tenant: tenant, Job: with("bot"), Run: &Run{JobID: r.cell.NewJobID(), Once: "x"}},
+		{Tenant: tenant, Job: before},
 	}
 	codes, ids := make([]freeslot.Code, len(reqs)), make([]string, len(reqs))
 	rep.Submit(deadline(t), reqs, nil, func(i int, a Accepted, err error) { codes[i], ids[i] = freeslot.CodeOf(err), a.JobID })

@@ -56,6 +56,9 @@ func ControlLayout(prefix string, cluster bool) script.Layout {
 	return script.Layouts(prefix, 1, cluster)[0]
 }
 
+// IndexKey returns the key of the index of lists, for scripts of other packages that read it.
+func IndexKey(layout script.Layout) string { return keys{layout}.index() }
+
 // Channel returns the channel on which changes of a list are published; on a cluster by SPUBLISH.
 func Channel(layout script.Layout, list string) string { return keys{layout}.change(list) }
 

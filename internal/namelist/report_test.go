@@ -122,10 +122,10 @@ func TestReadersOfATenant(t *testing.T) {
 // TestLacking: a switch waits for live clients with the serving version and without the next one.
 func TestLacking(t *testing.T) {
 	onBoth(t, func(t *testing.T, r *rig) {
-		h := r.active("vip")
+		r.active("vip")
 		next := r.build("vip", OpImport)
 		op := r.begin("vip", OpSwitch, next)
-		h = ok[Head](t)(r.Prepare(bounded(t), "vip", op))
+		h := ok[Head](t)(r.Prepare(bounded(t), "vip", op))
 		want := func(what string, direct, relayed int64) {
 			t.Helper()
 			if got := ok[Lacking](t)(r.Lacking(bounded(t), &h)); got != (Lacking{direct, relayed}) {

@@ -36,7 +36,8 @@ func Features() []feature.Module {
 // Access returns what all parts of a system need in Redis, by role.
 func Access() []script.Access {
 	all := []script.Access{
-		cell.Access, presence.Access, audit.Access, lock.Access, registry.Access, namelist.Access, version.Access, source.Access,
+		cell.Access, presence.Access, audit.Access, lock.Access, registry.Access, namelist.Access,
+		version.Access, source.Access,
 	}
 	for _, f := range Features() {
 		all = append(all, f.Access)

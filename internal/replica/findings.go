@@ -192,7 +192,8 @@ func waiting(queues []dispatch.Queue, earliest time.Time) []finding.Finding {
 	say(&unserved, "no node fits")
 	say(&paused, "none begins because something is paused")
 	say(&late, "the oldest has waited for "+time.Since(time.UnixMilli(late.SinceMS)).Round(time.Second).String())
-	return slices.DeleteFunc([]finding.Finding{unserved, paused, late}, func(f finding.Finding) bool { return len(f.Names) == 0 })
+	all := []finding.Finding{unserved, paused, late}
+	return slices.DeleteFunc(all, func(f finding.Finding) bool { return len(f.Names) == 0 })
 }
 
 // serverSettings returns what is wrong with the settings of Redis' servers.

@@ -89,7 +89,7 @@ func (m *Manager) damage(ctx context.Context, list string, number int64, damage 
 // move names the next version, waits for clients to load it, but at most for wait, and moves the
 // pointer.
 func (m *Manager) move(
-	ctx context.Context, list string, op namelist.Operation, number int64, wait time.Duration, serving int64,
+	ctx context.Context, list string, op namelist.Operation, _ int64, wait time.Duration, serving int64,
 ) error {
 	h, err := m.control.Prepare(ctx, list, op)
 	if err != nil {

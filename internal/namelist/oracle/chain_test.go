@@ -97,10 +97,10 @@ const (
 // decide is the slow twin of a chain: away are the rules whose list did not answer.
 func (o *chainOracle) decide(d *chain.Document, a *decision, away map[string]bool) (outcome namelist.Outcome, variant, rule string) {
 	result := func(of chain.Outcome) (namelist.Outcome, string) {
-		switch {
-		case of == chain.Allow:
+		switch of {
+		case chain.Allow:
 			return namelist.OutcomeAllow, ""
-		case of == chain.Deny:
+		case chain.Deny:
 			return namelist.OutcomeDeny, ""
 		default:
 			return namelist.OutcomeVariant, strings.TrimPrefix(string(of), "variant: ")

@@ -239,7 +239,7 @@ func (a *Assignment) look() string {
 func (s *Store) put(
 	ctx context.Context, list, seen, text, look string,
 ) (code, nowMS int64, state string, err error) {
-	keys := []string{s.sources, s.key(list), s.runner.Layout().Key("lists:index", "")}
+	keys := []string{s.sources, s.key(list), namelist.IndexKey(s.runner.Layout())}
 	args := []string{list, seen, text, look, strconv.Itoa(MaxAssigned)}
 	r := script.ReadReply(s.runner.Call(ctx, scripts["put_source"], keys, args))
 	if code, nowMS = r.Number(), r.Number(); code == codeDiffer {

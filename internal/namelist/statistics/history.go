@@ -15,9 +15,9 @@ import (
 )
 
 const (
-	// Minutes and Hours are how long history has counts of each minute and of each hour.
-	Minutes = 24 * time.Hour
-	Hours   = 90 * 24 * time.Hour
+	// MinutesKept and HoursKept are how long history has counts of each minute and of each hour.
+	MinutesKept = 24 * time.Hour
+	HoursKept   = 90 * 24 * time.Hour
 	// MaxBytes bounds the history of a list. MaxApplications bounds the applications with counts of
 	// their own; further ones count under Other.
 	MaxBytes        = 100_000
@@ -39,7 +39,7 @@ type span struct {
 	last        time.Duration
 }
 
-var spans = [...]span{{'h', day, time.Hour, Hours}, {'m', time.Hour, time.Minute, Minutes}}
+var spans = [...]span{{'h', day, time.Hour, HoursKept}, {'m', time.Hour, time.Minute, MinutesKept}}
 
 // History has what was counted of one list, by time and application. It is not safe for concurrent
 // use.
@@ -229,9 +229,16 @@ func (h *History) shrink(now time.Time) {
 		do   func(field string)
 	}
 	for _, step := range []step{
-		{'h', false, h.plain}, {'m', false, h.plain}, {'h', false, h.join}, {'m', false, h.join},
-		{'m', true, h.plain}, {'h', true, h.plain}, {'m', true, h.join}, {'h', true, h.join},
-		{'m', false, h.remove}, {'h', false, h.remove},
+		{'h', false, h.plain},
+		{'m', false, h.plain},
+		{'h', false, h.join},
+		{'m', false, h.join},
+		{'m', true, h.plain},
+		{'h', true, h.plain},
+		{'m', true, h.join},
+		{'h', true, h.join},
+		{'m', false, h.remove},
+		{'h', false, h.remove},
 	} {
 		for _, field := range h.fields(step.kind, now, step.now) {
 			if h.Bytes() <= enough {

@@ -71,11 +71,10 @@ func TestHistoryAgainstTwin(t *testing.T) {
 			now = now.Add(time.Duration(rapid.IntRange(0, 3*60*60).Draw(t, "seconds")) * time.Second)
 			by := make(map[string]count.Counts)
 			for range rapid.IntRange(1, 3).Draw(t, "applications") {
-				by[rapid.SampledFrom([]string{"acme/web", "acme", "other/x", Other}).Draw(t, "name")] =
-					counts(
-						rapid.Uint64Range(0, 1<<40).Draw(t, "hits"), rapid.Uint64Range(0, 300).Draw(t, "misses"),
-						rapid.Uint64Range(0, 1).Draw(t, "unknown"),
-					)
+				by[rapid.SampledFrom([]string{"acme/web", "acme", "other/x", Other}).Draw(t, "name")] = counts(
+					rapid.Uint64Range(0, 1<<40).Draw(t, "hits"), rapid.Uint64Range(0, 300).Draw(t, "misses"),
+					rapid.Uint64Range(0, 1).Draw(t, "unknown"),
+				)
 			}
 			d := Decode(s)
 			d.Add(now, by)
@@ -147,7 +146,7 @@ func TestHistoryIsBounded(t *testing.T) {
 	if got, want := got.Plain(), total.Plain(); got != want {
 		t.Errorf("of 67 days there are %v; want %v", got, want)
 	}
-	minutes := h.Summary(end.Add(-Minutes), time.Minute, "")
+	minutes := h.Summary(end.Add(-MinutesKept), time.Minute, "")
 	if len(minutes.Points) != 4*60 || most < MaxBytes*9/10 {
 		t.Errorf("%d minutes, at most %d bytes; want %d of a full history", len(minutes.Points), most, 4*60)
 	}
@@ -160,8 +159,8 @@ func TestApplicationsAreBounded(t *testing.T) {
 	for i := range MaxApplications + 2 {
 		s.add(t, begin, map[string]count.Counts{fmt.Sprint("a", i): counts(1, 0, 0)})
 	}
-	h := s.add(t, begin.Add(Hours+2*day), map[string]count.Counts{"late": counts(5, 0, 0)})
-	all := h.Summary(begin.Add(Hours), time.Hour, "").Applications
+	h := s.add(t, begin.Add(HoursKept+2*day), map[string]count.Counts{"late": counts(5, 0, 0)})
+	all := h.Summary(begin.Add(HoursKept), time.Hour, "").Applications
 	if c := all["late"]; len(all) != 1 || c[count.RedisYes] != 5 {
 		t.Errorf("applications at the end: %v; want late alone", all)
 	}

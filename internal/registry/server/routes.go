@@ -93,7 +93,8 @@ func (r *routes) register() {
 	huma.Register(r, op("get-registry-health", http.MethodGet, adminPath+"/health", "Show which services are not well", "Those with silent instances, failed checks, a guard, or no instance."), r.health)
 	huma.Register(r, op("get-service-health", http.MethodGet, servicePath+"/health", "Show which instances are not well, and why", ""), r.serviceHealth)
 	huma.Register(r, op("override-instance", http.MethodPut, overridePath, "Set weight, enabled or draining of an instance",
-		"It stays until it is taken back or ends, also while the instance restarts. A second one replaces the first."), r.putOverride)
+		"It stays until it is taken back or ends, also while the instance restarts. A second one replaces the first.",
+	), r.putOverride)
 	huma.Register(r, op("reset-instance", http.MethodDelete, overridePath, "Take back an operator's word", ""), r.deleteOverride)
 	huma.Register(r, op("set-cleanup", http.MethodPut, servicePath+"/cleanup", "Set when silent instances are removed", ""), r.putCleanup)
 	huma.Register(r, op("register-persistent", http.MethodPost, listPath, "Register a persistent instance", "It sends no heartbeats and stays until it is deleted."), r.postInstance)

@@ -103,7 +103,8 @@ func (l *Lists) validate(p *Problems) {
 	}
 	for i, pattern := range l.Approval.DenyLists {
 		if !tokenfile.NamePattern(pattern) {
-			p.Addf(fmt.Sprintf("lists.approval.deny_lists[%d]", i), "is %q, expected the name of a list, with * for any text", pattern)
+			at := fmt.Sprintf("lists.approval.deny_lists[%d]", i)
+			p.Addf(at, "is %q, expected the name of a list, with * for any text", pattern)
 		}
 	}
 	for name, s := range l.Sources {

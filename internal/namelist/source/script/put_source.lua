@@ -8,6 +8,7 @@
 -- ARGV[5] the most lists that have a source
 -- Returns {1, at} done; {3, at, state} the state is another one; {4, at} there is no such list; {5, at} that many
 --   lists have a source
+-- Reads: scheduler:lists:index
 -- Redis 7.0. Cost: O(log(lists)).
 local sources_key, record_key, index_key = KEYS[1], KEYS[2], KEYS[3]
 local list, seen, new, look = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
