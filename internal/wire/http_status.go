@@ -43,10 +43,14 @@ func HandshakeStatus(code freeslot.Code) int {
 }
 
 // CodeOf returns the code of an answer over HTTP with this status, or "" for a success. If several
-// codes share the status, it returns the first by name.
+// codes share the status, it returns the first by name, and permission_denied rather than
+// not_admitted, which only submits get.
 func CodeOf(status int) freeslot.Code {
-	if status < http.StatusBadRequest {
+	switch {
+	case status < http.StatusBadRequest:
 		return ""
+	case status == http.StatusForbidden:
+		return freeslot.CodePermissionDenied
 	}
 	for _, code := range slices.Sorted(maps.Keys(statuses)) {
 		if statuses[code].answer == status {
