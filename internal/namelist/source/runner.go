@@ -397,9 +397,13 @@ func (r *Runner) serve(ctx context.Context, list string, a *Assignment, id strin
 		run.Result, run.Why = Held, u.Version.Doubt
 		return true, nil
 	}
+	built, err := r.cfg.Control.Version(ctx, list, run.Version) // it knows how many edits there were
+	if err != nil {
+		return false, err
+	}
 	serving := int64(0)
 	if v := run.serving; v != nil {
-		if serving = v.Number; v.Digest == u.Version.Digest && u.Version.Edited == v.Edited {
+		if serving = v.Number; v.Digest == built.Digest && v.Edited == built.Edited {
 			run.Result, run.Version = Unchanged, 0 // in another order; the version goes as others do that never serve
 			return false, nil
 		}

@@ -516,3 +516,33 @@ func TestServerKilled(t *testing.T) {
 		t.Errorf("version %d with %d ids serves after the source was taken away; want version 1 with 2", number, count)
 	}
 }
+
+// TestEditsAreReplaced: a run whose lines are the serving version's takes back the edits since that
+// was built, also the first ones that the list ever had, and changes nothing without any.
+func TestEditsAreReplaced(t *testing.T) {
+	t.Parallel()
+	g := newRig(t)
+	path := filepath.Join(t.TempDir(), "ids.csv")
+	g.check(os.WriteFile(path, []byte("a\nb\n"), 0o600))
+	g.replica("r1", map[string]Config{"files": {Kind: KindFile, Path: path}})
+	_, err := g.store.Set(g.ctx, list, Assignment{Source: "files"})
+	g.check(err)
+	g.want(g.run(), Served, "")
+	for range 2 {
+		_, err = g.control.Edit(g.ctx, list, namelist.EditRequest{
+			Changes: []namelist.Change{{Entry: namelist.Entry{ID: "c"}}},
+		})
+		g.check(err)
+		before, _ := g.serves()
+		g.want(g.run(), Served, "")
+		h, err := g.control.Head(g.ctx, list)
+		g.check(err)
+		if h.Serving.Number == before || h.Edited != h.Serving.Edited {
+			t.Errorf("version %d serves with %d edited entries of %d; want a new one without edits", h.Serving.Number, h.Serving.Edited, h.Edited)
+		}
+		g.want(g.run(), Unchanged, "")
+		g.check(os.WriteFile(path, []byte("b\na\n"), 0o600)) // the same ids in another order
+		g.want(g.run(), Unchanged, "")
+		g.check(os.WriteFile(path, []byte("a\nb\n"), 0o600))
+	}
+}
