@@ -218,7 +218,7 @@ func (c *applicationsRmCmd) Run(a *app) error {
 
 type listsGrantCmd struct {
 	oneList
-	To     string   `placeholder:"NAME" help:"Name of the token. Without it the grants are listed."`
+	To     string   `placeholder:"NAME" help:"Name of an operator's token, or tenant and name of a tenant-operator's: acme/olga. Without it the grants are listed."`
 	May    []string `placeholder:"WHAT,…" help:"What it may: edit, query, switch. It replaces an earlier grant."`
 	Revoke bool     `help:"It may nothing any more."`
 }

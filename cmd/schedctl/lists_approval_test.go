@@ -1,6 +1,8 @@
 package main
 
 import (
+	"io"
+	"net/http"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -38,6 +40,20 @@ func newApprovalRig(t *testing.T) *approvalRig {
 func (r *approvalRig) as(who string, args ...string) result {
 	r.t.Helper()
 	return r.ctl(r.t, append(append([]string{"lists"}, args...), "--token", who+"-token")...)
+}
+
+// get returns the answer to a request with a caller's token.
+func (r *approvalRig) get(who, path string) string {
+	r.t.Helper()
+	req, err := http.NewRequestWithContext(r.t.Context(), http.MethodGet, "http://"+r.server.Addr()+path, http.NoBody)
+	must(r.t, err)
+	req.Header.Set("Authorization", "Bearer "+who+"-token")
+	resp, err := http.DefaultClient.Do(req)
+	must(r.t, err)
+	defer resp.Body.Close()
+	text, err := io.ReadAll(resp.Body)
+	must(r.t, err)
+	return string(text)
 }
 
 var pendingID = regexp.MustCompile(`request (\S+\.[0-9a-f]{32})`)
@@ -135,6 +151,9 @@ func TestListsApprovalUrgent(t *testing.T) {
 	id := r.pending(r.as("ada", "chain", "apply", "canary", chain))
 	r.as("ada", "chain", "show", "canary").expect(t, exitFailure, "not_found")
 	r.as("bob", "requests", "approve", id).expect(t, exitOK, "approved: put chain canary")
+	id = r.pending(r.as("ada", "chain", "apply", "canary", chain)) // the document that serves already
+	r.as("bob", "requests", "approve", id).expect(t, exitOK)
+	r.as("bob", "requests", "show", id).expect(t, exitOK, "approved")
 	id = r.pending(r.as("ada", "chain", "apply", "canary", listFile(t, "chain.json", canaryChain(10, "deny.ids"))))
 	r.as("ada", "chain", "shadow", "canary", chain).expect(t, exitOK) // it needs none, and moves the chain on
 	r.as("bob", "requests", "approve", id).expect(t, exitFailure, "conflict")
@@ -182,4 +201,9 @@ func TestListsOfTenant(t *testing.T) {
 	r.as("olga", "query", "vip", "a").expect(t, exitFailure, "permission_denied")
 	r.as("ada", "grant", "vip", "--to", "otto", "--revoke").expect(t, exitOK, "TOKEN  MAY\n")
 	r.as("olga", "query", "vip", "a").expect(t, exitOK, "a   yes")
+
+	// Nor does a page of lists tell of it.
+	if page := r.get("other", "/v1/lists?limit=1"); strings.Contains(page, "free") || strings.Contains(page, "vip") {
+		t.Errorf("a page of another tenant is %s; want no name of a list", page)
+	}
 }

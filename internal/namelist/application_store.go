@@ -142,8 +142,9 @@ var Mays = []May{MayEdit, MayQuery, MaySwitch}
 // ListOwner is the application that owns a list, and its tenant; the zero value means none.
 type ListOwner struct{ Application, Tenant string }
 
-// Grant allows the token of this name something with a list, and replaces an earlier grant; without
-// anything it revokes that.
+// Grant allows the operator's token of this name, or the tenant-operator's of this tenant and name
+// with a "/" between, something with a list, and replaces an earlier grant; without anything it
+// revokes that.
 func (c *Control) Grant(ctx context.Context, list, name string, may []May) (Head, error) {
 	var found freeslot.FieldErrors
 	if line(&found, "name", name); name == "" {

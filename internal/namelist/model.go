@@ -52,7 +52,8 @@ type Head struct {
 	// Edited counts the entries of all edits ever made. Floor is the revision of the newest edit
 	// that the log no longer has.
 	Edited, Floor int64
-	// Owner owns the list. Grants holds what tokens were granted, by their names.
+	// Owner owns the list. Grants holds what tokens were granted, by the names
+	// that [Control.Grant] takes.
 	Owner  ListOwner
 	Grants map[string][]May
 	// Op is the operation that runs; without ID there is none. If the list is frozen or being

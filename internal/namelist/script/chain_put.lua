@@ -27,7 +27,10 @@ local version, live, last = document_version()
 local refused = undecided(live and redis.call('HGET', record_key, 'revision') or 0)
 if refused then return {6, refused} end
 local is = redis.call('HMGET', record_key, 'content', 'shadow')
-if is[1] == content and not is[2] then return {2, version} end
+if is[1] == content and not is[2] then
+  decided()
+  return {2, version}
+end
 if seen ~= live_version(version, live) then return {3, live_version(version, live)} end
 local unknown = unknown_lists(12)
 if #unknown > 0 then return {5, unpack(unknown)} end

@@ -82,7 +82,7 @@ type NameList struct {
 	Next     *namelist.Version `json:"next,omitempty" doc:"The version that clients load before a switch."`
 	Edits    int64             `json:"edits" doc:"Entries of edits since the serving version; compaction begins at 25000, ordinary edits end at 50000."`
 	// The tag documents Grants for readers of the API.
-	Grants map[string][]namelist.May `json:"grants,omitempty" doc:"What tokens were granted with the list, by their names."`
+	Grants map[string][]namelist.May `json:"grants,omitempty" doc:"What tokens were granted with the list, by their names, before which tenant-operators have their tenants."`
 	// The tag documents Operation for readers of the API.
 	Operation *ListOperation `json:"operation,omitempty" doc:"What runs."`
 	// Planned is set only in the answer to an apply.

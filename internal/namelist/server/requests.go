@@ -81,7 +81,7 @@ type ApplicationUpdate struct {
 // GrantRequest grants something with a list.
 type GrantRequest struct {
 	// The tags document To and the rest for readers of the API.
-	To  string         `json:"to" doc:"The name of a token."`
+	To  string         `json:"to" doc:"The name of an operator's token; of a tenant-operator's, with its tenant: acme/olga."`
 	May []namelist.May `json:"may" doc:"edit, query and switch. They replace an earlier grant; none revokes it."`
 }
 
