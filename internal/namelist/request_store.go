@@ -95,10 +95,21 @@ func DigestOf(kind ChangeKind, target string, change []byte, mark Mark) string {
 	return hex.EncodeToString(sum[:])
 }
 
+// SourceTenant has the requests of imports that no caller has begun. No tenant has such a name.
+const SourceTenant = "_sources"
+
+// validTenant checks the tenant of a request.
+func validTenant(name string) error {
+	if name == SourceTenant {
+		return nil
+	}
+	return freeslot.ValidateName("tenant", name)
+}
+
 // tenantOf returns the tenant that an id of a request names.
 func tenantOf(id string) (string, error) {
 	at := strings.LastIndexByte(id, '.')
-	if at < 0 || freeslot.ValidateName("tenant", id[:at]) != nil || len(id)-at != 33 {
+	if at < 0 || validTenant(id[:at]) != nil || len(id)-at != 33 {
 		return "", NoRequest(id)
 	}
 	return id[:at], nil
@@ -251,7 +262,7 @@ func (c *Control) Request(ctx context.Context, id string) (r ChangeRequest, err 
 // invalid_argument; payload_too_large; overloaded if the tenant has MaxOpenRequests.
 func (c *Control) OpenRequest(ctx context.Context, r ChangeRequest) (ChangeRequest, error) {
 	var found freeslot.FieldErrors
-	found.Add(freeslot.ValidateName("tenant", r.Tenant))
+	found.Add(validTenant(r.Tenant))
 	By{Author: r.Author, Note: r.Note}.validate(&found)
 	if err := found.Err(); err != nil {
 		return r, err

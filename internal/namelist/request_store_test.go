@@ -191,6 +191,11 @@ func TestRequestBounds(t *testing.T) {
 		}
 		is(t, "one too many", ask("acme", "more"), freeslot.CodeOverloaded)
 		is(t, "another tenant", ask("other", "more"), "")
+		is(t, "a tenant without such a name", ask("_other", "more"), freeslot.CodeInvalidArgument)
+		is(t, "a source", ask(SourceTenant, "more"), "")
+		if all := ok[[]ChangeRequest](t)(r.Requests(ctx, "sources")); len(all) != 0 {
+			t.Errorf("tenant sources sees %+v; want nothing of the sources", all)
+		}
 		r.create("list-0") // makes the request for it outdated, so that it leaves its place
 		is(t, "instead of an outdated one", ask("acme", "more"), "")
 		for i := range requestsKept + 10 {

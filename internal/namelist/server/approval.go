@@ -26,8 +26,6 @@ const (
 	// diffTimeout bounds the comparison of two versions before a switch. Beyond it, the difference
 	// counts as too large.
 	diffTimeout = 3 * time.Second
-	// sourceTenant stands for the tenant of imports that no caller has begun.
-	sourceTenant = "sources"
 )
 
 // PendingCode is the code of a change that waits for approval.
@@ -276,7 +274,7 @@ func (a *approvals) permit(ctx context.Context, list, tenant string, q *manage.S
 		what = plural.Of(changed, "id", "ids")
 	}
 	r := namelist.ChangeRequest{
-		Kind: namelist.SwitchList, Target: list, Tenant: cmp.Or(tenant, sourceTenant), Author: q.By.Author, Note: q.By.Note,
+		Kind: namelist.SwitchList, Target: list, Tenant: cmp.Or(tenant, namelist.SourceTenant), Author: q.By.Author, Note: q.By.Note,
 		Mark: markOf(&h), Summary: fmt.Sprintf(
 			"switch list %s from version %d to %d (%s), which changes %s", list, serving, v.Number,
 			plural.Of(v.Count, "id", "ids"), what),
