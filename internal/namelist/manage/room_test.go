@@ -1,6 +1,7 @@
 package manage
 
 import (
+	"fmt"
 	"hash/crc32"
 	"strings"
 	"testing"
@@ -66,4 +67,58 @@ func TestUploadsAreBounded(t *testing.T) {
 	r.quota.open = 0
 	_, err = r.OpenUpload(r.ctx, Upload{List: "vip", By: by})
 	overloaded(err, "has 0 open uploads") // the one that has ended does not count
+}
+
+// TestTenantsShareUploads: one tenant takes at most a quarter of a replica's uploads, open uploads and
+// their bytes. Others, and those that are not bound to a tenant, go on.
+func TestTenantsShareUploads(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, redistest.Shared(t))
+	_, err := r.control.Create(r.ctx, "vip", namelist.Spec{})
+	r.check(err)
+	full := func(err error) {
+		t.Helper()
+		if freeslot.CodeOf(err) != freeslot.CodeOverloaded || !strings.Contains(err.Error(), "share of tenant shop") {
+			t.Errorf("%v; want overloaded: the share of tenant shop", err)
+		}
+	}
+	open := func(tenant string, shared bool) (Upload, error) {
+		return r.OpenUpload(r.ctx, Upload{List: "vip", Format: version.TXT, By: by, Tenant: tenant, Shared: shared})
+	}
+	send := func(u Upload, text string) error {
+		_, err := r.Chunk(u.ID, 0, []byte(text), crc32.Checksum([]byte(text), castagnoli))
+		return err
+	}
+	r.quota = quota{open: 8, bytes: 40}
+	first, err := open("shop", true)
+	r.check(err)
+	second, err := open("shop", true)
+	r.check(err)
+	_, err = open("shop", true)
+	full(err)
+	other, err := open("bank", true)
+	r.check(err)
+	_, err = open("shop", false)
+	r.check(err)
+
+	r.check(send(first, "12345\n"))
+	full(send(second, "1234\n"))
+	r.check(send(other, "12345678\n"))
+
+	r.check(r.DropUpload(r.ctx, second.ID))
+	r.mu.Lock()
+	for i := range maxUploads/4 - 1 {
+		id := fmt.Sprint("ended", i)
+		r.uploads[id] = &Upload{ID: id, State: Failed, Tenant: "shop", Shared: true}
+	}
+	r.mu.Unlock()
+	_, err = open("shop", true)
+	full(err)
+	_, err = open("bank", true)
+	r.check(err)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for i := range maxUploads/4 - 1 {
+		delete(r.uploads, fmt.Sprint("ended", i)) // they have no folder
+	}
 }

@@ -72,6 +72,9 @@ type Upload struct {
 	By     namelist.By `json:"by"`
 	// Tenant is the tenant of who began the upload.
 	Tenant string `json:"tenant,omitzero"`
+	// Shared is true if it was begun by a caller who may act for Tenant alone. The tag documents it
+	// for readers of the API.
+	Shared bool `json:"shared,omitzero" doc:"Whether it counts for the share of its tenant."`
 	// Bytes counts the bytes received without a hole. Sum is their CRC-32C.
 	Bytes   int64       `json:"bytes"`
 	Sum     uint32      `json:"crc32c" doc:"CRC-32C of the bytes that were received."`
@@ -129,7 +132,7 @@ func (m *Manager) OpenUpload(ctx context.Context, u Upload) (Upload, error) {
 		return Upload{}, err
 	}
 	u.ID, u.State, u.Touched, u.Bytes, u.writing = m.uploadID(), Open, time.Now(), 0, &sync.Mutex{}
-	if err := m.room(1, 0, 0); err != nil {
+	if err := m.room(&u, 1, 0, 0); err != nil {
 		return Upload{}, err
 	}
 	if err := os.MkdirAll(m.folder(u.ID), 0o700); err != nil { // at first use, this also makes the folder above
@@ -266,7 +269,7 @@ func (m *Manager) Chunk(id string, offset int64, data []byte, sum uint32) (Uploa
 		return u, err
 	}
 	if data = data[known:]; len(data) > 0 {
-		if err := m.room(0, int64(len(data)), int64(len(data))); err != nil {
+		if err := m.room(&u, 0, int64(len(data)), int64(len(data))); err != nil {
 			return u, err
 		}
 		if err := m.append(id, u.Bytes, data); err != nil {
@@ -335,7 +338,7 @@ func (m *Manager) Commit(ctx context.Context, id string, size int64) (Upload, er
 	if u.Bytes != size {
 		return u, freeslot.Invalid("bytes", "is %d, but %d were received", size, u.Bytes)
 	}
-	if err := m.room(0, 0, buildShare*size); err != nil {
+	if err := m.room(&u, 0, 0, buildShare*size); err != nil {
 		return u, err
 	}
 	op, err := m.control.Begin(

@@ -346,7 +346,7 @@ func (r *routes) openUpload(ctx context.Context, in *bodyInput) (*output[ListUpl
 		u, err := r.manager.OpenUpload(
 			ctx, manage.Upload{
 				List: in.List, Format: q.Format, Mode: q.Mode, Header: q.Header, Switch: q.Switch, By: q.by(ctx),
-				Tenant: who.Tenant,
+				Tenant: who.Tenant, Shared: !who.AllTenants,
 			},
 		)
 		return r.uploadOf(&u), err
