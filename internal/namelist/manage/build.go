@@ -38,33 +38,37 @@ func (m *Manager) importing(ctx context.Context, u Upload) error {
 		err = errCancelled
 	}
 	m.endUpload(u, result, v, err)
-	if err == nil && u.Switch && v.Doubt == "" && m.permitted(&u, v) {
-		m.publish(u.List, v.Number, u.By, func(err error) { m.unpublished(u.ID, err) })
+	if err != nil || !u.Switch || v.Doubt != "" {
+		return err
 	}
-	return err
+	if serving, ok := m.permitted(&u, v); ok {
+		m.publish(u.List, v.Number, serving, u.By, func(err error) { m.unpublished(u.ID, err) })
+	}
+	return nil
 }
 
-// permitted reports whether the version of an upload may be switched to at once. If not, the upload
-// says why.
-func (m *Manager) permitted(u *Upload, v *namelist.Version) bool {
+// permitted reports whether the version of an upload may be switched to at once, and from which
+// serving version. If not, the upload says why.
+func (m *Manager) permitted(u *Upload, v *namelist.Version) (serving int64, ok bool) {
 	if m.cfg.Permit == nil {
-		return true
+		return namelist.AnyVersion, true
 	}
 	ctx, cancel := context.WithTimeout(m.ctx, endTimeout)
 	defer cancel()
-	err := m.cfg.Permit(ctx, u, v)
+	serving, err := m.cfg.Permit(ctx, u, v)
 	if err != nil {
 		m.unpublished(u.ID, err)
 	}
-	return err == nil
+	return serving, err == nil
 }
 
-// publish switches to a version that was just built. If it cannot, it logs why, and calls failed.
-func (m *Manager) publish(list string, number int64, by namelist.By, failed func(error)) {
+// publish switches from the version serving, or namelist.AnyVersion, to one that was just built. If
+// it cannot, it logs why, and calls failed.
+func (m *Manager) publish(list string, number, serving int64, by namelist.By, failed func(error)) {
 	// Not under the lease of the build, which is over.
 	ctx, cancel := context.WithTimeout(m.ctx, endTimeout)
 	defer cancel()
-	r := SwitchRequest{Number: number, Serving: namelist.AnyVersion, By: by}
+	r := SwitchRequest{Number: number, Serving: serving, By: by}
 	if _, err := m.switching(ctx, list, r, failed); err != nil {
 		failed(err)
 		m.log.Warn("new version is not published", zap.String("list", list), zap.Int64("version", number), zap.Error(err))
@@ -344,7 +348,7 @@ func (m *Manager) Rebuild(
 		}
 		_, v, err := m.build(ctx, &h, op, to, true, by, nil, func(*version.Plan) {})
 		if err == nil && kind != namelist.OpCompact {
-			m.publish(list, v.Number, by, func(error) {})
+			m.publish(list, v.Number, namelist.AnyVersion, by, func(error) {})
 			return nil
 		}
 		if err != nil {
@@ -367,7 +371,7 @@ func (m *Manager) ImportEdits(ctx context.Context, list string, by namelist.By) 
 		}
 		_, v, err := m.build(ctx, &h, op, h.Server, true, by, nil, func(*version.Plan) {})
 		if err == nil && v.Doubt == "" {
-			m.publish(list, v.Number, by, func(error) {})
+			m.publish(list, v.Number, namelist.AnyVersion, by, func(error) {})
 		}
 		return err
 	})

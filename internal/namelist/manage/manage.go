@@ -54,8 +54,9 @@ type Config struct {
 	// *NoServerError for a name that is not configured.
 	Server func(ctx context.Context, name string) (*version.Segments, error)
 	// Permit decides whether the version of an upload may be switched to at once; its error tells why
-	// not. nil permits all.
-	Permit func(ctx context.Context, u *Upload, v *namelist.Version) error
+	// not. It returns the serving version that it compared with, or namelist.AnyVersion: the switch
+	// is from that one only. nil permits all.
+	Permit func(ctx context.Context, u *Upload, v *namelist.Version) (serving int64, err error)
 	// Servers holds the list servers to announce again if the control server has lost them.
 	Servers []namelist.Server
 	// Metrics may be nil. A second manager on one registerer panics.

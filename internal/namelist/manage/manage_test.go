@@ -311,7 +311,7 @@ func TestUnpublished(t *testing.T) {
 		})
 	}
 	publish := func(number int64) {
-		r.publish("vip", number, by, func(err error) { r.unpublished(u.ID, err) })
+		r.publish("vip", number, namelist.AnyVersion, by, func(err error) { r.unpublished(u.ID, err) })
 	}
 	publish(9)
 	why("list vip has no version 9")
@@ -321,6 +321,32 @@ func TestUnpublished(t *testing.T) {
 	}
 	publish(1)
 	why("is damaged")
+}
+
+// TestPermittedSwitch: the switch of an import is from the version alone with which its size was
+// compared. Another one that serves by then is kept.
+func TestPermittedSwitch(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, redistest.Shared(t))
+	_, err := r.control.Create(r.ctx, "vip", namelist.Spec{})
+	r.check(err)
+	compared := int64(namelist.AnyVersion)
+	r.cfg.Permit = func(context.Context, *Upload, *namelist.Version) (int64, error) { return compared, nil }
+	u := Upload{List: "vip", Format: version.TXT, Switch: true, By: by}
+	r.upload(u, lines(0, 1000))
+	r.serves("vip", 1)
+
+	compared = 0 // as if version 1 began to serve after the comparison
+	second := r.upload(u, lines(0, 900))
+	r.until("the upload says why it is not published", func() bool {
+		now, err := r.Upload(second.ID)
+		r.check(err)
+		return strings.Contains(now.Unpublished, "version")
+	})
+	r.serves("vip", 1)
+	compared = 1
+	r.upload(u, lines(0, 800))
+	r.serves("vip", 3)
 }
 
 // Uploads are bounded and checked, and other replicas say where they are.

@@ -314,9 +314,14 @@ func (p permitted) Switch(ctx context.Context, list string, q manage.SwitchReque
 	return p.approvals.doSwitch(ctx, list, "", q)
 }
 
-// permitUpload decides whether the version of an upload may serve at once.
-func (a *approvals) permitUpload(ctx context.Context, u *manage.Upload, v *namelist.Version) error {
-	return a.permit(ctx, u.List, u.Tenant, &manage.SwitchRequest{Number: v.Number, Serving: namelist.AnyVersion, By: u.By})
+// permitUpload decides whether the version of an upload may serve at once, and instead of which
+// version.
+func (a *approvals) permitUpload(
+	ctx context.Context, u *manage.Upload, v *namelist.Version,
+) (serving int64, err error) {
+	q := manage.SwitchRequest{Number: v.Number, Serving: namelist.AnyVersion, By: u.By}
+	err = a.permit(ctx, u.List, u.Tenant, &q)
+	return q.Serving, err
 }
 
 // specOf returns the description of a list, with the tenant of its owner.
