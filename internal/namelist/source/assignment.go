@@ -44,6 +44,8 @@ type Run struct {
 	LeaseMS int64 `json:"-"`
 
 	serving *namelist.Version // of the list when it began
+	// approval says that it was held because the switch waits for approval.
+	approval string
 }
 
 // Assignment says where a list's ids come from.
@@ -75,6 +77,8 @@ type mark struct {
 	Version int64 `json:"version,omitempty"`
 	// Serving is the version that served when the run began.
 	Serving int64 `json:"serving,omitempty"`
+	// Approval says why the switch waits for approval; "" if something else holds the version.
+	Approval string `json:"approval,omitempty"`
 }
 
 // stored is the form of an Assignment in Redis.

@@ -1,6 +1,7 @@
 package source
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -351,6 +352,7 @@ func (r *Runner) read(ctx context.Context, list string, a *Assignment, c *Config
 	default:
 		keep, err = r.serve(ctx, list, a, u.ID, run)
 	}
+	found.Approval = run.approval
 	if found.Version = run.Version; run.Result == Unchanged && run.serving != nil {
 		found.Version = run.serving.Number
 	}
@@ -365,17 +367,20 @@ func serving(h *namelist.Head) int64 {
 	return h.Serving.Number
 }
 
-// waits reports whether a version of the same lines waits to be accepted. Another one each hour would
-// fill the server, and push out what others left to be accepted.
+// waits reports whether a version of the same lines waits to be accepted, or its switch for approval.
+// Another one each hour would fill the server, push out what others left to be accepted, and change
+// the list under the request, which makes that a conflict.
 func (r *Runner) waits(ctx context.Context, h *namelist.Head, a *Assignment, sum string, run *Run) bool {
 	if a.held.Version == 0 || a.held.Sum != sum {
 		return false
 	}
 	v, err := r.cfg.Control.Version(ctx, h.Name, a.held.Version)
-	if err != nil || v.Doubt == "" || v.Edited != h.Edited || serving(h) != a.held.Serving {
+	why := cmp.Or(v.Doubt, a.held.Approval)
+	if err != nil || why == "" || v.Edited != h.Edited || serving(h) != a.held.Serving {
 		return false
 	}
-	run.Result, run.Version, run.Why = Held, v.Number, v.Doubt
+	run.Result, run.Version, run.Why = Held, v.Number, why
+	run.approval = a.held.Approval
 	return true
 }
 
@@ -415,7 +420,8 @@ func (r *Runner) serve(ctx context.Context, list string, a *Assignment, id strin
 	request := manage.SwitchRequest{Number: run.Version, Serving: serving, By: a.by()}
 	_, err = r.cfg.Imports.Switch(ctx, list, request)
 	if errors.Is(err, manage.ErrHeld) {
-		run.Result, run.Why = Held, err.Error()
+		run.Result, run.Why = Held, err.Error()[:min(len(err.Error()), maxWhy)]
+		run.approval = run.Why
 		return true, nil
 	}
 	if err != nil {

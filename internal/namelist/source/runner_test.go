@@ -37,6 +37,9 @@ type rig struct {
 	store   *Store
 	prefix  string
 
+	// imports, if set, is what runs have instead of the manager.
+	imports func(Imports) Imports
+
 	mu      sync.Mutex
 	audited []string // guarded by mu
 }
@@ -81,8 +84,12 @@ func (g *rig) replica(name string, sources map[string]Config) *Runner {
 		}
 		sources[i] = s
 	}
+	var imports Imports = m
+	if g.imports != nil {
+		imports = g.imports(m)
+	}
 	r := NewRunner(RunnerConfig{
-		Replica: name, Sources: sources, Control: g.control, Store: g.store, Imports: m, Log: log,
+		Replica: name, Sources: sources, Control: g.control, Store: g.store, Imports: imports, Log: log,
 		Every: 20 * time.Millisecond,
 		Audit: func(_ context.Context, source, list string, run *Run) {
 			g.mu.Lock()
@@ -321,6 +328,56 @@ func TestRedisAndFile(t *testing.T) {
 	g.check(os.Symlink(secret, filepath.Join(filepath.Dir(path), "link")))
 	set("outside")
 	g.want(g.run(), Failed, "escapes")
+}
+
+// approved are imports whose switches wait for approval.
+type approved struct {
+	Imports
+
+	asked atomic.Int64
+}
+
+func (a *approved) Switch(context.Context, string, manage.SwitchRequest) (namelist.Operation, error) {
+	return namelist.Operation{}, fmt.Errorf("request %d: %w", a.asked.Add(1), manage.ErrHeld)
+}
+
+// TestWaitsForApproval: while the switch of a run waits for approval, the same lines make no other
+// version and no other request, and leave the list as it is. Other lines do.
+func TestWaitsForApproval(t *testing.T) {
+	t.Parallel()
+	g := newRig(t)
+	a := &approved{}
+	g.imports = func(m Imports) Imports { a.Imports = m; return a }
+	path := filepath.Join(t.TempDir(), "ids.txt")
+	g.check(os.WriteFile(path, []byte("a\nb\n"), 0o600))
+	g.replica("r1", map[string]Config{"file": {Kind: KindFile, Path: path, Format: version.TXT}})
+	_, err := g.store.Set(g.ctx, list, Assignment{Source: "file"})
+	g.check(err)
+	g.want(g.run(), Held, "request 1")
+	before, err := g.control.Head(g.ctx, list)
+	g.check(err)
+	for range 2 {
+		run := g.run()
+		g.want(run, Held, "request 1")
+		if run.Version != 1 {
+			t.Errorf("the run is held with version %d; want 1", run.Version)
+		}
+	}
+	after, err := g.control.Head(g.ctx, list)
+	g.check(err)
+	if n := a.asked.Load(); n != 1 || after.Revision != before.Revision {
+		t.Errorf("%d requests, revision %d; want 1 and %d", n, after.Revision, before.Revision)
+	}
+
+	g.check(os.WriteFile(path, []byte("a\nc\n"), 0o600))
+	g.want(g.run(), Held, "request 2")
+	op, err := a.Imports.Switch(g.ctx, list, manage.SwitchRequest{Number: 2, Serving: 0})
+	g.check(err)
+	waittest.Until(t, "version 2 to serve", func() bool {
+		number, _ := g.serves()
+		return number == op.Number
+	})
+	g.want(g.run(), Unchanged, "")
 }
 
 // TestTakeOver: a run whose replica died is recorded as lost, and made by another one. A replica
