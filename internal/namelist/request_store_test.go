@@ -111,6 +111,32 @@ func TestDecision(t *testing.T) {
 	})
 }
 
+// TestDecisionOfNoChange: a request for what a chain has already is approved too, and is over then.
+func TestDecisionOfNoChange(t *testing.T) {
+	onBoth(t, func(t *testing.T, r *rig) {
+		put := ChainPut{Chain: "checkout", Document: "{}", By: ada}
+		ok[int64](t)(r.PutChain(bounded(t), put))
+		put.Seen = 1
+		change := func(what string, do func(context.Context, ChainPut) (int64, error)) {
+			mark := ok[Mark](t)(r.TargetMark(bounded(t), ChangeChain, put.Chain))
+			q := ok[ChangeRequest](t)(r.OpenRequest(bounded(t), ChangeRequest{
+				Kind: ChangeChain, Target: put.Chain, Tenant: "acme", Author: "ada", State: RequestPending, Mark: mark,
+				Change: []byte(fmt.Sprintf("%q", what)),
+			}))
+			ctx := ok[context.Context](t)(Deciding(bounded(t), &Decision{
+				ID: q.ID, By: "bob", Digest: DigestOf(q.Kind, q.Target, q.Change, mark),
+			}))
+			if v := ok[int64](t)(do(ctx, put)); v != 1 || r.requestState(q.ID) != RequestApproved {
+				t.Errorf("%s: version %d, the request is %s; want 1, approved", what, v, r.requestState(q.ID))
+			}
+		}
+		change("the serving document", r.PutChain)
+		put.Document = `{"v":2}`
+		ok[int64](t)(r.ShadowChain(bounded(t), put))
+		change("the same shadow", r.ShadowChain)
+	})
+}
+
 // TestDecisionRace: of admins who decide at once, one wins, and the change is made once.
 func TestDecisionRace(t *testing.T) {
 	onBoth(t, func(t *testing.T, r *rig) {

@@ -25,7 +25,10 @@ if not live then return {4} end
 local refused = undecided(live and redis.call('HGET', record_key, 'revision') or 0)
 if refused then return {6, refused} end
 if seen ~= version then return {3, version} end
-if (redis.call('HGET', record_key, 'shadow') or '') == shadow then return {2, version} end
+if (redis.call('HGET', record_key, 'shadow') or '') == shadow then
+  decided()
+  return {2, version}
+end
 local unknown = unknown_lists(8)
 if #unknown > 0 then return {5, unpack(unknown)} end
 if shadow == '' then
