@@ -106,7 +106,7 @@ func TestChainStore(t *testing.T) {
 			t.Fatalf("%+v; want no shadow after a new version", now)
 		}
 
-		if heads := ok[[]Head](t)(r.Heads(ctx, "", 10)); len(heads) != 1 || heads[0].Name != "vip" {
+		if heads := ok[[]Head](t)(r.Heads(ctx, "", 10, nil)); len(heads) != 1 || heads[0].Name != "vip" {
 			t.Fatalf("lists %+v; want vip alone", heads)
 		}
 		if chains := ok[[]ChainRecord](t)(r.Chains(ctx, "", 10)); len(chains) != 1 || chains[0].Version != 4 {

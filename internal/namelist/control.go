@@ -90,9 +90,9 @@ func (c *Control) head(ctx context.Context, list string) (Head, error) {
 	return d.Head, err
 }
 
-// Heads returns a page of lists in the order of their names: up to limit, from the first name
-// behind after.
-func (c *Control) Heads(ctx context.Context, after string, limit int) (out []Head, err error) {
+// Heads returns a page of lists in the order of their names: up to limit that keep accepts, from
+// the first name behind after. A nil keep accepts all.
+func (c *Control) Heads(ctx context.Context, after string, limit int, keep func(*Head) bool) (out []Head, err error) {
 	names, err := c.marked(ctx)
 	if err != nil {
 		return nil, err
@@ -106,12 +106,15 @@ func (c *Control) Heads(ctx context.Context, after string, limit int) (out []Hea
 	if found {
 		from++
 	}
-	for _, name := range names[from:min(from+limit, len(names))] {
+	for _, name := range names[from:] {
+		if len(out) == limit {
+			break
+		}
 		h, err := c.head(ctx, name)
 		if err != nil {
 			return nil, err
 		}
-		if h.exists() { // it may be gone by now
+		if h.exists() && (keep == nil || keep(&h)) { // it may be gone by now
 			out = append(out, h)
 		}
 	}

@@ -157,7 +157,7 @@ func TestHead(t *testing.T) {
 		}
 		var names []string
 		for after := ""; ; after = names[len(names)-1] {
-			page := ok[[]Head](t)(r.Heads(ctx, after, 4))
+			page := ok[[]Head](t)(r.Heads(ctx, after, 4, nil))
 			if len(page) == 0 {
 				break
 			}
@@ -167,6 +167,10 @@ func TestHead(t *testing.T) {
 		}
 		if !slices.Equal(names, []string{"vip", "x0", "x1", "x2", "x3", "x4"}) {
 			t.Error(names)
+		}
+		even := func(h *Head) bool { return strings.ContainsAny(h.Name, "024") }
+		if page := ok[[]Head](t)(r.Heads(ctx, "x0", 1, even)); len(page) != 1 || page[0].Name != "x2" {
+			t.Errorf("the page behind x0 is %v; want x2 alone, the first that is kept", page)
 		}
 	})
 }

@@ -300,7 +300,7 @@ func (m *Manager) writes(op namelist.Operation, r namelist.Reservation) {
 // each calls do with each list.
 func (m *Manager) each(ctx context.Context, do func(h *namelist.Head) error) error {
 	for after := ""; ; {
-		heads, err := m.control.Heads(ctx, after, 100)
+		heads, err := m.control.Heads(ctx, after, 100, nil)
 		if err != nil {
 			return err
 		}

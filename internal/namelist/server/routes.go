@@ -170,25 +170,18 @@ func (w ByWhom) by(ctx context.Context) namelist.By {
 
 func (r *routes) lists(ctx context.Context, in *pageInput) (*output[NameListPage], error) {
 	return handle(ctx, r, "list lists", in, func(ctx context.Context, in *pageInput) (page NameListPage, err error) {
-		page.Lists = []NameList{}
 		who := api.Caller(ctx)
-		for after := in.After; ; {
-			heads, err := r.control.Heads(ctx, after, in.Limit)
-			if err != nil || len(heads) == 0 {
-				return page, err
-			}
-			for i := range heads {
-				if mayCall(&who.Principal, "get-list", &heads[i]) != nil {
-					continue
-				}
-				page.Lists = append(page.Lists, listOf(&heads[i]))
-				if len(page.Lists) == in.Limit {
-					page.After = heads[i].Name // one that the caller may see
-					return page, nil
-				}
-			}
-			after = heads[len(heads)-1].Name
+		heads, err := r.control.Heads(ctx, in.After, in.Limit, func(h *namelist.Head) bool {
+			return mayCall(&who.Principal, "get-list", h) == nil
+		})
+		page.Lists = make([]NameList, len(heads))
+		for i := range heads {
+			page.Lists[i] = listOf(&heads[i])
 		}
+		if len(heads) == in.Limit {
+			page.After = heads[len(heads)-1].Name
+		}
+		return page, err
 	})
 }
 
