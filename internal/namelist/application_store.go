@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/freeslot/freeslot"
 	"github.com/freeslot/freeslot/internal/script"
@@ -147,8 +148,10 @@ type ListOwner struct{ Application, Tenant string }
 // revokes that.
 func (c *Control) Grant(ctx context.Context, list, name string, may []May) (Head, error) {
 	var found freeslot.FieldErrors
-	if line(&found, "name", name); name == "" {
-		found.Addf("name", "is empty, expected the name of a token")
+	line(&found, "name", name)
+	tenant, token, slash := strings.Cut(name, "/")
+	if name == "" || slash && (token == "" || freeslot.ValidateName("tenant", tenant) != nil) {
+		found.Addf("name", "is %.64q, expected the name of a token, for a tenant-operator's as tenant/name", name)
 	}
 	for i, m := range may {
 		if !slices.Contains(Mays, m) {

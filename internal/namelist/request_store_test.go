@@ -272,5 +272,11 @@ func TestApplications(t *testing.T) {
 		}
 		_, err := r.Grant(ctx, "vip", "olga", []May{"delete"})
 		is(t, "an unknown grant", err, freeslot.CodeInvalidArgument)
+		_, err = r.Grant(ctx, "vip", "acme/olga", []May{MayQuery})
+		is(t, "a tenant-operator", err, "")
+		for _, to := range []string{"", "/olga", "acme/", "_acme/olga"} {
+			_, err = r.Grant(ctx, "vip", to, []May{MayQuery})
+			is(t, "a grant for "+to, err, freeslot.CodeInvalidArgument)
+		}
 	})
 }

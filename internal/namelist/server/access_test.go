@@ -22,6 +22,7 @@ func TestMayCall(t *testing.T) {
 	}{
 		{"olga", "ops", identity.Operator, ""},
 		{"otto", "acme", identity.Operator, freeslot.CodePermissionDenied},
+		{"acme/otto", "ops", identity.Operator, freeslot.CodePermissionDenied}, // a signed token's name
 		{"olga", "evil", identity.TenantOperator, freeslot.CodeNotFound},
 		{"otto", "evil", identity.TenantOperator, freeslot.CodeNotFound},
 		{"otto", "acme", identity.TenantOperator, ""},
