@@ -68,8 +68,8 @@ func (s *Server) registerTokens(api huma.API) {
 	huma.Register(api, huma.Operation{
 		OperationID: "list-tokens", Method: http.MethodGet, Path: "/v1/tokens", Tags: []string{"tokens"},
 		Summary: "List tokens",
-		Description: "As this replica has read them, without secrets and hashes. Tokens that an issuer has signed are in no " +
-			"list.",
+		Description: "As this replica has read them, without secrets and hashes. Tokens that an issuer has signed are in " +
+			"no list.",
 	}, handle(s, "tokens", s.listTokens))
 	huma.Register(api, huma.Operation{
 		OperationID: "whoami", Method: http.MethodGet, Path: "/v1/whoami", Tags: []string{"tokens"},

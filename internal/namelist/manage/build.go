@@ -283,7 +283,8 @@ func (m *Manager) Reservable(ctx context.Context, server string, expected int64)
 	lists, others, err := m.taken(ctx, server, "", "")
 	if need := planned(expected); err == nil && lists+others+need > servers[i].MaxBytes {
 		err = overloaded(
-			"%d expected ids need about %d bytes, and list server %s has %d in use and %d reserved of its max_bytes %d", expected,
+			"%d expected ids need about %d bytes, and list server %s has %d in use and %d reserved of its max_bytes %d",
+			expected,
 			need, server, lists, others, servers[i].MaxBytes,
 		)
 	}

@@ -274,7 +274,8 @@ func (a *approvals) permit(ctx context.Context, list, tenant string, q *manage.S
 		what = plural.Of(changed, "id", "ids")
 	}
 	r := namelist.ChangeRequest{
-		Kind: namelist.SwitchList, Target: list, Tenant: cmp.Or(tenant, namelist.SourceTenant), Author: q.By.Author, Note: q.By.Note,
+		Kind: namelist.SwitchList, Target: list, Tenant: cmp.Or(tenant, namelist.SourceTenant),
+		Author: q.By.Author, Note: q.By.Note,
 		Mark: markOf(&h), Summary: fmt.Sprintf(
 			"switch list %s from version %d to %d (%s), which changes %s", list, serving, v.Number,
 			plural.Of(v.Count, "id", "ids"), what),

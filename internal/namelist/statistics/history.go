@@ -15,9 +15,10 @@ import (
 )
 
 const (
-	// MinutesKept and HoursKept are how long history has counts of each minute and of each hour.
+	// MinutesKept is how long history has counts of each minute.
 	MinutesKept = 24 * time.Hour
-	HoursKept   = 90 * 24 * time.Hour
+	// HoursKept is how long it has counts of each hour.
+	HoursKept = 90 * 24 * time.Hour
 	// MaxBytes bounds the history of a list. MaxApplications bounds the applications with counts of
 	// their own; further ones count under Other.
 	MaxBytes        = 100_000
