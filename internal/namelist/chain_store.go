@@ -27,7 +27,7 @@ const (
 )
 
 // ChainMark returns the name under which [Control.Look], [Control.Follow] and marks by HTTP know a
-// chain. No list has such a name. An event of a chain has neither Head nor Changes: read the chain.
+// chain. No list has such a name. An event of a chain has no Head and no Changes: read the chain.
 func ChainMark(chain string) string { return chainPrefix + chain }
 
 // ChainOf returns the chain that a mark is for.
