@@ -19,11 +19,12 @@ const (
 	MinutesKept = 24 * time.Hour
 	// HoursKept is how long it has counts of each hour.
 	HoursKept = 90 * 24 * time.Hour
-	// MaxBytes bounds the history of a list. MaxApplications bounds the applications with counts of
-	// their own; further ones count under Other.
-	MaxBytes        = 100_000
+	// MaxBytes bounds the history of a list.
+	MaxBytes = 100_000
+	// MaxApplications bounds the applications with counts of their own.
 	MaxApplications = 64
-	Other           = "other"
+	// Other has the counts of further ones.
+	Other = "other"
 )
 
 const (
