@@ -55,7 +55,7 @@ func runTokens(ctx context.Context, b *tool.Bench) {
 		"%d rounds of %d submits for each line and way, one after another, in turns. Processor time of "+
 		"this process, so of replica, client and worker: medians over the rounds, and the median of each round's ratio to the first.", rounds, block)
 	folder := tool.Must(os.MkdirTemp("", "freeslot-tokens"))
-	defer os.RemoveAll(folder)
+	defer func() { _ = os.RemoveAll(folder) }()
 	cfg, lines := tokensOf(folder)
 	redis := b.StartRedis(ctx)
 	defer tool.End(redis.Stop)
