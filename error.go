@@ -34,7 +34,7 @@ const (
 	CodeNotAdmitted Code = "not_admitted"
 	// CodeNotFound: there is no such job or node, or it belongs to another tenant.
 	CodeNotFound Code = "not_found"
-	// CodeConflict: the object has changed since the caller read it, its state does not allow the
+	// CodeConflict: the object changed after the caller read it, its state does not allow the
 	// change, or the idempotency key belongs to another job.
 	CodeConflict Code = "conflict"
 	// CodeInternal: a defect of the scheduler; the replica's log has the cause.

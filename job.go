@@ -138,6 +138,17 @@ const (
 	LeaseLossCancel OnLeaseLoss = "cancel"
 )
 
+// ValidateKey checks an affinity, idempotency or concurrency key; the empty one is valid. The error
+// is an [*Error] with code [CodeInvalidArgument].
+func ValidateKey(field, key string) error {
+	if utf8.ValidString(key) && len(key) <= MaxAffinityKeyLength && !strings.ContainsFunc(key, isControl) {
+		return nil
+	}
+	return Invalid(
+		field, "is not a key, expected at most %d bytes of UTF-8 without control characters", MaxAffinityKeyLength,
+	)
+}
+
 // Validate checks everything except the payload's size, which is a limit of the replica. path is
 // put before the field names in errors ("job", "jobs[3]"). The error is an [*Error] with code
 // [CodeInvalidArgument].
@@ -151,10 +162,8 @@ func (j *Job) Validate(path string) error {
 	for _, key := range []struct{ field, text string }{
 		{".affinity_key", j.AffinityKey}, {".idempotency_key", j.IdempotencyKey}, {".concurrency_key", j.ConcurrencyKey},
 	} {
-		if !utf8.ValidString(key.text) || len(key.text) > MaxAffinityKeyLength || strings.ContainsFunc(key.text, isControl) {
-			return Invalid(
-				path+key.field, "is not a key, expected at most %d bytes of UTF-8 without control characters", MaxAffinityKeyLength,
-			)
+		if err := ValidateKey(path+key.field, key.text); err != nil {
+			return err
 		}
 	}
 	if err := ValidateJSON(path+".payload", j.Payload); err != nil {

@@ -128,7 +128,52 @@ type JobStatus struct {
 	SubmittedAtMS int64  `json:"submitted_at_ms"`
 	AssignedAtMS  int64  `json:"assigned_at_ms"`
 	FinishedAtMS  int64  `json:"finished_at_ms,omitempty"`
+	// Attempts lists the last MaxPastAttempts attempts that did not end the job well, the oldest
+	// first. It is absent if there are none, in listings, and in results that are sent by
+	// themselves.
+	Attempts []PastAttempt `json:"attempts,omitempty"`
+	// Schedule names the schedule that made the job, or the job that it was submitted again from.
+	Schedule string `json:"schedule,omitempty"`
+	// RequeuedAs is the id of the job as which this one was submitted again, of the last one if
+	// that was done more than once. RequeuedFrom is the id of the job that this one repeats.
+	RequeuedAs   string `json:"requeued_as,omitempty"`
+	RequeuedFrom string `json:"requeued_from,omitempty"`
 }
+
+// MaxPastAttempts is the most attempts that JobStatus.Attempts has.
+const MaxPastAttempts = 20
+
+// PastAttempt is an attempt that did not end its job well. Attempts that a process of an older
+// release ended are missing.
+type PastAttempt struct {
+	// Attempt is the number of the try, from 1.
+	Attempt int    `json:"attempt"`
+	Node    string `json:"node"`
+	// BeganAtMS and EndedAtMS are by Redis' clock. BeganAtMS is 0 if that is not known.
+	BeganAtMS int64      `json:"began_at_ms"`
+	EndedAtMS int64      `json:"ended_at_ms"`
+	Ended     AttemptEnd `json:"ended"`
+	// Code is the code of the error. It is empty if there was none, or if it has other characters
+	// than letters, digits and ._:/-; it is cut after 64 bytes.
+	Code string `json:"code,omitempty"`
+}
+
+// AttemptEnd says how an attempt ended.
+type AttemptEnd string
+
+// The ends of attempts.
+const (
+	// AttemptFailed: the handler returned an error, or its node reported that it could not go on.
+	AttemptFailed AttemptEnd = "failed"
+	// AttemptLost: the node fell silent, or its agent restarted. It counts as a failure.
+	AttemptLost AttemptEnd = "lost"
+	// AttemptHandedBack: the node left or stopped before the handler was done. That is no failure.
+	AttemptHandedBack AttemptEnd = "handed_back"
+	// AttemptCancelled: a client stopped the job.
+	AttemptCancelled AttemptEnd = "cancelled"
+	// AttemptExpired: the deadline passed.
+	AttemptExpired AttemptEnd = "expired"
+)
 
 // MaxProgressBytes is the largest progress value that a handler can report, as JSON.
 const MaxProgressBytes = 4 << 10

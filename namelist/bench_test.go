@@ -188,7 +188,7 @@ func benchChain(b testing.TB, l *List, document string) *Chain {
 	if v.tick(0); !v.dirty {
 		b.Fatal("the chain is not shown; want it shown")
 	}
-	c.state.Store(v.state(time.Now(), 0))
+	c.client.publishChain(c, v.state(time.Now(), 0))
 	return c
 }
 

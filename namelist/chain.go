@@ -21,8 +21,8 @@ type Chain struct {
 	client  *Client
 	state   atomic.Pointer[chainState]
 	failure atomic.Pointer[error] // of the last call for the chain; nil if it succeeded
-	shadows [shadowKinds]atomic.Int64
-	counts  count.Named // of decisions, by rule
+	begun   time.Time
+	counts  count.Rules // since begun
 
 	follower chainFollower
 }
@@ -50,9 +50,8 @@ type chainState struct {
 	serving ruleset            // the zero value if status has a reason
 	shadow  ruleset            // the zero value without one
 	record  *lists.ChainRecord // nil if status has a reason
-	// counted has a counter for each of counters: the rules of serving, countDefault and countUnknown.
+	// counted has the counters of the rules of serving, and then of its default.
 	counted  *count.Set
-	counters []string
 	replaced chan struct{}
 }
 
@@ -75,8 +74,8 @@ func (r *peeking) Ask(_ context.Context, list int, id string) chain.Membership {
 	return membership(r.lists[list].Peek(id))
 }
 
-// shadowing asks the lists of a ruleset in memory, without counting: the lookups of a shadow are not
-// the caller's.
+// shadowing asks the lists of a ruleset in memory, without counting: the lookups of a shadow are
+// not the caller's.
 type shadowing ruleset
 
 // Ask asks a list; see [chain.Lists].
@@ -106,7 +105,7 @@ func (c *Client) Chain(name string) *Chain {
 	if one, ok := c.chains.Load(name); ok {
 		return one.(*Chain)
 	}
-	one := &Chain{name: name, client: c}
+	one := &Chain{name: name, client: c, begun: time.Now()}
 	status := ChainStatus{Chain: name, Reason: ChainReasonNotLoaded}
 	bad := chain.ValidateName("chain", name) != nil
 	if bad {
@@ -156,41 +155,29 @@ func (c *Chain) decide(ctx context.Context, state *chainState, asking chain.List
 		Reason: ChainReason(d.Reason),
 		Doubt:  Doubt(d.Doubt), Stale: d.Stale || state.status.Stale, Version: d.Version, asked: d.Asked,
 	}
-	state.count(&out)
+	row := d.Index * count.RuleCells
+	state.counted.Inc(row + outcomeCells[d.Result])
 	if state.shadow.chain != nil {
-		c.compare(state, &d, s)
+		state.counted.Inc(row + state.compare(&d, s))
 	}
 	return out
 }
 
-// What Counted has besides rules. No rule has such a name.
-const (
-	countDefault = "(default)"
-	countUnknown = "(unknown)"
-)
-
-// count counts a decision by the rule that made it.
-func (s *chainState) count(d *Decision) {
-	if s.counted == nil {
-		return
-	}
-	by := d.Rule
-	switch {
-	case by != "":
-	case d.Outcome == OutcomeUnknown:
-		by = countUnknown
-	default:
-		by = countDefault
-	}
-	if i := slices.Index(s.counters, by); i >= 0 {
-		s.counted.Inc(i)
-	}
+// outcomeCells holds the counter of each result.
+var outcomeCells = [...]int{
+	chain.Undecided: count.Undecided, chain.Allowed: count.Allow, chain.Denied: count.Deny, chain.Varied: count.Variant,
 }
 
-// Counted returns how many decisions of this client each rule has made since the client's start. The
-// default's are under "(default)", and those that no rule made and that are unknown under
-// "(unknown)". Rules that made none are absent; beyond 256 names the others are under "other".
-func (c *Chain) Counted() map[string]uint64 { return c.counts.Totals() }
+// Counted returns how many decisions of this client each rule has made since the client's start.
+// The default's are under "(default)". Rules that made none are absent; beyond 80 rules the others
+// are under "other".
+func (c *Chain) Counted() map[string]uint64 {
+	all := make(map[string]uint64)
+	for rule, counts := range c.counts.Totals() {
+		all[rule] = counts.Decisions()
+	}
+	return all
+}
 
 // first waits for the first state of a chain, unless too many checks wait.
 func (c *Chain) first(ctx context.Context, state *chainState) *chainState {
@@ -213,33 +200,33 @@ func (c *Chain) first(ctx context.Context, state *chainState) *chainState {
 	return state
 }
 
-// What can come of a comparison with a shadow.
-const (
-	shadowSame = iota
-	shadowDiffers
-	shadowUndecided // memory could not decide
-	shadowKinds
-)
-
-var shadowNames = [shadowKinds]string{"same", "different", "undecided"}
-
-// compare counts what the shadow decides beside a decision. A shadow has no calls of its own: an
-// answer for the decision must not wait for it.
-func (c *Chain) compare(state *chainState, d *chain.Decision, s Subject) {
+// compare returns the counter for the shadow's decision beside another one. The shadow calls no
+// one: the caller's answer must not wait for it.
+func (state *chainState) compare(d *chain.Decision, s Subject) int {
 	shadow := (*shadowing)(&state.shadow)
 	other := shadow.chain.Evaluate(context.Background(), chain.Env{Lists: shadow}, chain.Subject(s))
-	kind := shadowDiffers
 	switch {
 	case other.Result == d.Result && other.Variant == d.Variant:
-		kind = shadowSame
+		return count.ShadowSame
 	case other.Doubt.Why == ReasonNotLoaded.String():
-		kind = shadowUndecided
+		return count.ShadowUndecided
+	default:
+		return count.ShadowDifferent
 	}
-	c.shadows[kind].Add(1)
 }
 
 // Status returns the state of the chain in this client.
 func (c *Chain) Status() ChainStatus { return c.state.Load().status }
+
+// Attributes returns the names of the attributes that the serving version declares, sorted, and its
+// number; 0 without one. A subject needs no others. Do not change names.
+func (c *Chain) Attributes() (version int64, names []string) {
+	state := c.state.Load()
+	if state.serving.chain == nil {
+		return 0, nil
+	}
+	return state.status.Version, state.serving.chain.Attributes()
+}
 
 // Lists returns the lists that the chain asks.
 func (c *Chain) Lists() []*List { return slices.Clone(c.state.Load().serving.lists) }

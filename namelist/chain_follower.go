@@ -11,6 +11,7 @@ import (
 	"github.com/freeslot/freeslot"
 	"github.com/freeslot/freeslot/internal/follow"
 	lists "github.com/freeslot/freeslot/internal/namelist"
+	"github.com/freeslot/freeslot/internal/namelist/count"
 )
 
 // chainFollower is what the follower stores with a chain.
@@ -18,6 +19,7 @@ type chainFollower struct {
 	view      *chainView
 	since     time.Duration
 	restoring bool
+	reported  bool
 	stop      func()
 }
 
@@ -82,6 +84,26 @@ func (f *follower) fetchChain(c *Chain, now time.Duration) {
 	})
 }
 
+// chainReportsAtOnce bounds the bytes of a report: a chain can have 16 KiB of counters.
+const chainReportsAtOnce = 8
+
+// chainReports returns what the client has counted of chains, by their marks. fresh is true if one
+// of them was not reported before: what it counts from then on is not lost.
+func (f *follower) chainReports() (all map[string]lists.ClientReport, fresh bool) {
+	all = make(map[string]lists.ClientReport, len(f.chains))
+	for name, c := range f.chains {
+		mark := c.follower.view.mark
+		if mark.Birth == "" {
+			continue
+		}
+		all[lists.ChainMark(name)] = lists.ClientReport{
+			Birth: mark.Birth, Revision: mark.Revision, Serves: c.Status().Version, SDK: sdk, Counts: f.c.countedBy(c),
+		}
+		fresh = fresh || !c.follower.reported
+	}
+	return all, fresh
+}
+
 // restoreChain takes a chain from the disk if Redis did not send it in time.
 func (f *follower) restoreChain(c *Chain, now time.Duration) {
 	s := &c.follower
@@ -110,10 +132,9 @@ func (f *follower) restoreChain(c *Chain, now time.Duration) {
 // publishChain gives out a new state. Only the follower calls it.
 func (c *Client) publishChain(of *Chain, state *chainState) {
 	if before := of.state.Load(); state.serving.chain == before.serving.chain {
-		state.counted, state.counters = before.counted, before.counters
+		state.counted = before.counted
 	} else if state.serving.chain != nil {
-		state.counters = append(state.serving.chain.RuleNames(), countDefault, countUnknown)
-		state.counted = of.counts.Set(state.counters)
+		state.counted = of.counts.Set(append(state.serving.chain.RuleNames(), count.Default))
 	}
 	close(of.state.Swap(state).replaced)
 	if c.chainDisk != nil && state.record != nil && !state.status.Stale {

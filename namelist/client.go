@@ -153,14 +153,24 @@ func (c *Client) withdraw(ctx context.Context, on source) {
 		}
 		return true
 	})
-	if err := c.report(ctx, on, all); err != nil {
+	chains := make(map[string]lists.ClientReport)
+	c.chains.Range(func(name, of any) bool {
+		if of.(*Chain).follower.reported {
+			chains[lists.ChainMark(name.(string))] = lists.ClientReport{Counts: c.countedBy(of.(*Chain))}
+		}
+		return true
+	})
+	err := errors.Join(
+		c.report(ctx, on, all, lists.ReportLists), c.report(ctx, on, chains, chainReportsAtOnce),
+	)
+	if err != nil {
 		c.log.Warn("namelist.reports_left", zap.Error(err))
 	}
 }
 
-// report tells the control server what the client has of lists.
-func (c *Client) report(ctx context.Context, on source, all map[string]lists.ClientReport) error {
-	for names := range slices.Chunk(slices.Collect(maps.Keys(all)), lists.ReportLists) {
+// report tells the control server what the client has of lists or chains, in parts of that many.
+func (c *Client) report(ctx context.Context, on source, all map[string]lists.ClientReport, atOnce int) error {
+	for names := range slices.Chunk(slices.Collect(maps.Keys(all)), atOnce) {
 		part := make(map[string]lists.ClientReport, len(names))
 		for _, name := range names {
 			part[name] = all[name]

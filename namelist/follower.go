@@ -48,6 +48,8 @@ type follower struct {
 	begun  time.Time
 	source source // nil until the control server was reached
 	outage *logging.Outage
+	// counting fails alone if the client has no right to report on chains: that harms statistics.
+	counting *logging.Outage
 
 	events  chan heard
 	lost    atomic.Bool // events were lost: look at all lists, with the history
@@ -85,7 +87,8 @@ type followed struct {
 func newFollower(c *Client) *follower {
 	return &follower{
 		c: c, begun: time.Now(), outage: logging.NewOutage(c.log, "namelist.redis_lost", "namelist.redis_back"),
-		events: make(chan heard, eventQueue), results: make(chan func(time.Duration)),
+		counting: logging.NewOutage(c.log, "namelist.chain_reports_lost", "namelist.chain_reports_back"),
+		events:   make(chan heard, eventQueue), results: make(chan func(time.Duration)),
 		lists: make(map[string]*List), chains: make(map[string]*Chain), budget: c.cfg.MaxBytes - c.cache.limit,
 	}
 }
@@ -440,7 +443,8 @@ func (f *follower) lookAll(now time.Duration) {
 	})
 }
 
-// report reports what is loaded and served, regularly and after changes.
+// report reports what is loaded and served, and what chains have decided, regularly and after
+// changes.
 func (f *follower) report(now time.Duration) {
 	if f.reporting {
 		return
@@ -455,18 +459,31 @@ func (f *follower) report(now time.Duration) {
 		changed = changed || r.Birth != was.Birth || r.Serves != was.Serves || !slices.Equal(r.Loaded, was.Loaded)
 		all[name] = r
 	}
-	if len(all) == 0 || !changed && now < f.nextReport {
+	chains, fresh := f.chainReports()
+	if len(all)+len(chains) == 0 || !changed && !fresh && now < f.nextReport {
 		return
 	}
 	f.reporting, f.nextReport = true, now+reportEvery
 	for name, r := range all {
 		f.lists[name].follower.reported = r
 	}
+	for mark := range chains {
+		name, _ := lists.ChainOf(mark)
+		f.chains[name].follower.reported = true
+	}
 	f.c.spawn(func() {
-		if err := f.c.report(f.c.ctx, f.source, all); err != nil {
+		if err := f.c.report(f.c.ctx, f.source, all, lists.ReportLists); err != nil {
 			f.post(func(time.Duration) { f.failed(err) })
 		}
-		f.post(func(time.Duration) { f.reporting = false })
+		err := f.c.report(f.c.ctx, f.source, chains, chainReportsAtOnce)
+		f.post(func(time.Duration) {
+			f.reporting = false
+			if err == nil {
+				f.counting.Over()
+			} else if f.c.ctx.Err() == nil {
+				f.counting.Failed(err)
+			}
+		})
 	})
 }
 

@@ -183,11 +183,12 @@ var (
 	)
 )
 
-// chainDecisionsDesc has at most 257 series a chain.
+// chainDecisionsDesc has a series for each rule and outcome that was decided; a chain counts at
+// most 80 rules by name.
 var chainDecisionsDesc = prometheus.NewDesc(
 	"freeslot_namelist_chain_decisions_total",
-	"Decisions of a chain by the rule that made them; (default) and (unknown) where none did.",
-	[]string{"chain", "rule"}, nil,
+	"Decisions of a chain by the rule that made them, (default) where none did, and by outcome.",
+	[]string{"chain", "rule", "outcome"}, nil,
 )
 
 func (m chainMetrics) Describe(out chan<- *prometheus.Desc) {
@@ -203,12 +204,19 @@ func (m chainMetrics) Collect(out chan<- prometheus.Metric) {
 		c := found.(*Chain)
 		version := float64(c.state.Load().status.Version)
 		out <- prometheus.MustNewConstMetric(chainVersionDesc, prometheus.GaugeValue, version, name)
-		for rule, n := range c.Counted() {
-			out <- prometheus.MustNewConstMetric(chainDecisionsDesc, prometheus.CounterValue, float64(n), name, rule)
+		var all count.RuleCounts
+		for rule, counts := range c.counts.Totals() {
+			all.Add(&counts)
+			for cell, outcome := range count.OutcomeNames {
+				if n := counts[cell]; n > 0 {
+					out <- prometheus.MustNewConstMetric(
+						chainDecisionsDesc, prometheus.CounterValue, float64(n), name, rule, outcome)
+				}
+			}
 		}
-		for kind := range c.shadows {
-			count := float64(c.shadows[kind].Load())
-			out <- prometheus.MustNewConstMetric(chainShadowDesc, prometheus.CounterValue, count, name, shadowNames[kind])
+		for i, result := range count.ShadowNames {
+			n := float64(all[count.ShadowSame+i])
+			out <- prometheus.MustNewConstMetric(chainShadowDesc, prometheus.CounterValue, n, name, result)
 		}
 	}
 }

@@ -87,3 +87,11 @@ func (c *Client) counted(l *List) string {
 
 // left returns the report of a client that closes: it leaves what was counted last.
 func (c *Client) left(l *List) lists.ClientReport { return lists.ClientReport{Counts: c.counted(l)} }
+
+// countedBy returns what a chain has counted, as the client reports it.
+func (c *Client) countedBy(of *Chain) string {
+	r := count.RuleReport{
+		Incarnation: c.incarnation, AgeMS: time.Since(of.begun).Milliseconds(), Rules: of.counts.Totals(),
+	}
+	return r.String()
+}

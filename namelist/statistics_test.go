@@ -8,11 +8,13 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
 	"go.uber.org/zap"
 
 	lists "github.com/freeslot/freeslot/internal/namelist"
+	"github.com/freeslot/freeslot/internal/namelist/chain"
 	"github.com/freeslot/freeslot/internal/namelist/count"
 	"github.com/freeslot/freeslot/internal/namelist/statistics"
 )
@@ -80,6 +82,63 @@ func TestStatisticsAreTheClients(t *testing.T) {
 		}
 		if len(got.Applications) != 1 || got.Applications[name] != got.Total {
 			t.Errorf("applications %v; want %s alone", got.Applications, name)
+		}
+	})
+}
+
+// The history of a chain has what clients have decided, by rule and outcome, beside what its shadow
+// has decided. It ends with the chain.
+func TestStatisticsOfChains(t *testing.T) {
+	onAll(t, func(t *testing.T, r *rig) {
+		ctx := bounded(t)
+		r.create("vip", lists.Spec{Settings: lists.Settings{Whole: true}})
+		r.publish("vip", entriesOf("ann"))
+		r.putChain("checkout", 0, `{"name":"checkout","attributes":{"age":"integer"},"variants":{"new":null},"rules":[
+			{"name":"testers","kind":"in","list":"vip","unknown":"skip","outcome":"variant: new"},
+			{"name":"minors","kind":"expression","expression":"age < 18","unknown":"stop","outcome":"deny"}],"default":"allow"}`)
+		d, _, err := chain.Parse([]byte(`{"name":"checkout","rules":[],"default":"allow"}`), nil)
+		r.must(err)
+		_, err = r.ShadowChain(ctx, lists.ChainPut{Chain: "checkout", Seen: 1, Document: string(chain.Encode(d)), By: nobody})
+		r.must(err)
+		reg := prometheus.NewRegistry()
+		clients := []*Client{r.open(func(c *Config) { c.Registerer = reg }), r.open()}
+		aged := func(age int) Subject { return Subject{Key: "bob", Attributes: map[string]any{"age": age}} }
+		for _, client := range clients {
+			c := client.Chain("checkout")
+			r.must(c.WaitReady(ctx))
+			r.awaitChain(c, "the shadow", func(s ChainStatus) bool { return s.Shadow })
+			for i := range 10 {
+				c.Evaluate(ctx, Subject{Key: "ann"})
+				c.Peek(aged(30 - 2*i)) // 30 to 12
+			}
+			c.Evaluate(ctx, Subject{Key: "bob"})
+		}
+		k, mark := statistics.New(r.Control, zap.NewNop(), nil), lists.ChainMark("checkout")
+		r.must(k.Add(ctx, mark)) // perhaps in the middle of reports
+		if n := testutil.CollectAndCount(reg, "freeslot_namelist_chain_decisions_total"); n != 4 {
+			t.Errorf("%d series of decisions; want 4, of testers, minors twice and the default", n)
+		}
+		for _, client := range clients {
+			r.must(client.Close(ctx))
+		}
+		r.must(k.Add(ctx, mark))
+		r.must(k.Add(ctx, mark))
+		got, _, err := k.ChainSummary(ctx, "checkout", time.Hour, time.Minute)
+		r.must(err)
+		want := map[string]count.Counts{
+			"testers":     {count.Variant: 20, count.ShadowDifferent: 20},
+			"minors":      {count.Deny: 6, count.Undecided: 2, count.ShadowDifferent: 8},
+			count.Default: {count.Allow: 14, count.ShadowSame: 14},
+		}
+		if diff := cmp.Diff(want, got.Applications); diff != "" {
+			t.Errorf("decisions by rule: %s", diff)
+		}
+		r.must(r.DeleteChain(ctx, "checkout", 1))
+		r.putChain("checkout", 0, `{"name":"checkout","rules":[],"default":"deny"}`)
+		got, _, err = k.ChainSummary(ctx, "checkout", time.Hour, time.Minute)
+		r.must(err)
+		if got.Total != (count.Counts{}) {
+			t.Errorf("a new chain has %v; want no statistics of the one that was deleted", got.Total)
 		}
 	})
 }

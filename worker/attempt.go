@@ -20,6 +20,7 @@ import (
 	"github.com/freeslot/freeslot"
 	"github.com/freeslot/freeslot/internal/cell"
 	"github.com/freeslot/freeslot/internal/process/logging"
+	processmetrics "github.com/freeslot/freeslot/internal/process/metrics"
 	"github.com/freeslot/freeslot/internal/retry"
 )
 
@@ -209,7 +210,10 @@ func (w *Worker) call(a *attempt, fn HandlerFunc) {
 	begun := time.Now()
 	ended := func(r returned) {
 		r.cause = context.Cause(ctx)
-		w.metrics.handlerSeconds.WithLabelValues(w.serviceLabel(job.Service)).Observe(time.Since(begun).Seconds())
+		processmetrics.Observe(
+			w.metrics.handlerSeconds.WithLabelValues(w.serviceLabel(job.Service)), time.Since(begun).Seconds(),
+			a.job.TraceParent,
+		)
 		w.metrics.running.Dec()
 		w.handling.Add(-1)
 		w.slots.Release(job.Slots)

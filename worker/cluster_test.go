@@ -2,7 +2,6 @@ package worker
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"regexp"
 	"strings"
@@ -30,10 +29,13 @@ func newClusterReplica(t *testing.T, redis *redistest.Target, prefix string, cel
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := errors.Join(c.Start(t.Context()), c.OpenReplies(t.Context(), replicaName)); err != nil {
+	if err := c.Start(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = c.Stop(context.Background()) })
+	// The servers of a cluster that has just begun may take longer for a first answer
+	// than a call waits.
+	waittest.Succeeds(t, "replies", func() error { return c.OpenReplies(t.Context(), replicaName) })
 	return &replica{t: t, cell: c}
 }
 

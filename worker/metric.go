@@ -60,7 +60,11 @@ func newMetrics(reg prometheus.Registerer) (*metrics, error) {
 		return prometheus.NewCounterVec(prometheus.CounterOpts(opts(name, help)), labels)
 	}
 	histogram := func(name, help string, buckets []float64) prometheus.HistogramOpts {
-		return prometheus.HistogramOpts{Namespace: "freeslot", Subsystem: "worker", Name: name, Help: help, Buckets: buckets}
+		return prometheus.HistogramOpts{
+			Namespace: "freeslot", Subsystem: "worker", Name: name, Help: help, Buckets: buckets,
+			NativeHistogramBucketFactor:    processmetrics.NativeFactor,
+			NativeHistogramMaxBucketNumber: processmetrics.NativeBuckets,
+		}
 	}
 	m := &metrics{
 		jobs:     counters("jobs_total", "Attempts that ended, by service and outcome.", "service", "outcome"),

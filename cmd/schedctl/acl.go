@@ -21,7 +21,7 @@ import (
 const aclTimeout = time.Minute
 
 type aclCmd struct {
-	Role         string   `required:"" enum:"agent,replica,operator,importer,lock,registry,list-reader" placeholder:"ROLE" help:"agent, replica (a scheduler), operator (reading), importer (schedctl nodes import), lock (package lock, schedctl lock run), registry (package registry) or list-reader (package namelist)."`
+	Role         string   `required:"" enum:"agent,replica,operator,importer,lock,registry,list-reader,doctor" placeholder:"ROLE" help:"agent, replica (a scheduler), operator (reading), importer (schedctl nodes import), lock (package lock, schedctl lock run), registry (package registry), list-reader (package namelist) or doctor (scheduler doctor)."`
 	Node         []string `placeholder:"NODE" help:"For agents: a user for this node alone, agent-NODE; can be repeated. Without, one user for all agents."`
 	User         string   `placeholder:"NAME" help:"Name of the user (default: the role's, or agent-NODE)."`
 	PasswordFile string   `placeholder:"FILE" help:"File that holds the user's password; only its hash is printed. Without, passwords stay as they are."`

@@ -100,6 +100,7 @@ func TestACLRules(t *testing.T) {
 		"--role lock", "--role lock --lock-key-prefix app",
 		"--role registry", "--role registry --cluster --namespace shop",
 		"--role list-reader", "--role list-reader --list vip --list deny --cluster --key-prefix fleet",
+		"--role doctor", "--role doctor --cells 3 --cluster --key-prefix fleet",
 	} {
 		printed := command(t, "", append([]string{"acl"}, strings.Fields(args)...)...).expect(t, exitOK).out
 		rules := strings.ReplaceAll(hash.ReplaceAllString(printed, "|<hash>"), " ", "\n  ")

@@ -2,6 +2,7 @@ package main
 
 import (
 	"encoding/json"
+	"maps"
 	"net/http"
 	"net/url"
 	"slices"
@@ -14,13 +15,13 @@ import (
 )
 
 type auditCmd struct {
-	Since   time.Duration `placeholder:"DURATION" help:"Only changes of this last time, such as 24h."`
+	Since   time.Duration `placeholder:"DURATION" help:"Only changes of this last time, such as 24h or 7d."`
 	Name    string        `placeholder:"NAME" help:"Only changes by the token of this name."`
 	Role    string        `placeholder:"ROLE" help:"Only changes by this role."`
 	Tenant  string        `placeholder:"TENANT" help:"Only changes by tokens of this tenant."`
 	Call    string        `placeholder:"CALL" help:"Only this operation, such as drain-node."`
 	Target  string        `placeholder:"TEXT" help:"Only changes whose path has this in it, such as /nodes/gpu-7."`
-	Outcome string        `placeholder:"OUTCOME" help:"Only this outcome: done, unknown, or the code of an error."`
+	Outcome string        `placeholder:"OUTCOME" help:"Only this outcome: done, dry_run, unknown, or the code of an error."`
 	Limit   int           `default:"100" placeholder:"N" help:"At most this many changes (default ${default})."`
 	Follow  bool          `help:"Go on with the changes to come, until Ctrl-C."`
 }
@@ -99,9 +100,15 @@ func (c *auditCmd) follow(a *app, since int64) error {
 		if err := c.print(a, inOrder(fresh), false); err != nil {
 			return err
 		}
-		if len(found) > 0 {
-			seen, newest = idsOf(found), max(newest, latest(found))
+		if len(found) == 0 {
+			continue
 		}
+		newest = max(newest, latest(found))
+		// A read ends with a page, so the next one can reach further back.
+		if len(seen) > 2*followLimit {
+			seen = map[string]bool{}
+		}
+		maps.Copy(seen, idsOf(found))
 	}
 }
 

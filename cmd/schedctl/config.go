@@ -205,15 +205,18 @@ func (configHistoryCmd) Run(a *app) error {
 }
 
 type configRollbackCmd struct {
-	Version uint64 `arg:"" help:"Version of the history to put in force again."`
-	DryRun  bool   `help:"Change nothing, and show what would change."`
-	Note    string `placeholder:"TEXT" help:"Why, for the history."`
-	Author  string `env:"USER" placeholder:"NAME" help:"Who, for the history (default: the user of this shell)."`
+	Version uint64  `arg:"" help:"Version of the history to put in force again."`
+	DryRun  bool    `help:"Change nothing, and show what would change."`
+	Seen    *uint64 `placeholder:"N" help:"The version that you saw in force; another one is a conflict (default: the current one)."`
+	Note    string  `placeholder:"TEXT" help:"Why, for the history."`
+	Author  string  `env:"USER" placeholder:"NAME" help:"Who, for the history (default: the user of this shell)."`
 }
 
 // Run goes back.
 func (c *configRollbackCmd) Run(a *app) error {
-	return a.changeConfig(configChange{restore: c.Version, dryRun: c.DryRun, note: c.Note, author: c.Author})
+	return a.changeConfig(configChange{
+		restore: c.Version, version: c.Seen, dryRun: c.DryRun, note: c.Note, author: c.Author,
+	})
 }
 
 // configChange is an update, or a rollback if restore is not 0.

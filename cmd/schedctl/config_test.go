@@ -71,7 +71,8 @@ func TestConfigLife(t *testing.T) {
 	}
 
 	l.ctl(t, "config", "rollback", "1", "--dry-run").expect(t, exitOK, "compared with version 2")
-	l.ctl(t, "config", "rollback", "1", "--note", "bob was wrong", "--author", "alice").expect(t, exitOK, "version 3 is in force", "1 node joins pool german")
+	l.ctl(t, "config", "rollback", "1", "--seen", "1").expect(t, exitFailure, "conflict", "version is 1, but the configuration is at 2")
+	l.ctl(t, "config", "rollback", "1", "--seen", "2", "--note", "bob was wrong", "--author", "alice").expect(t, exitOK, "version 3 is in force", "1 node joins pool german")
 	l.ctl(t, "config", "rollback", "9").expect(t, exitFailure, "not_found")
 	history := l.ctl(t, "config", "history").expect(t, exitOK, "bob was wrong", "default/bob")
 	if lines := strings.Split(strings.TrimSpace(history.out), "\n"); len(lines) != 4 || !strings.HasPrefix(lines[1], "3 ") || !strings.Contains(lines[1], "  rollback to 1  bob was wrong") || !strings.Contains(lines[2], "  apply  ") {

@@ -69,3 +69,22 @@ func TestDurationsThatMakeNoSense(t *testing.T) {
 		t.Errorf("%d duration flags were found, expected at least 20", seen)
 	}
 }
+
+// Days are durations, too.
+func TestParseDuration(t *testing.T) {
+	t.Parallel()
+	const day = 24 * time.Hour
+	for text, want := range map[string]time.Duration{
+		"7d": 7 * day, "1d12h": 36 * time.Hour, "90s": 90 * time.Second, "0d": 0, "2160h": 90 * day, "-1h": -time.Hour,
+		"106750d23h": 106750*day + 23*time.Hour,
+	} {
+		if got, err := parseDuration(text); err != nil || got != want {
+			t.Errorf("%s: %s, %v; want %s", text, got, err, want)
+		}
+	}
+	for _, text := range []string{"", "d", "7", "7days", "-1d", "1d-2h", "1.5d", "1h7d", "106751d", "99999999999999999999d", "7d "} {
+		if got, err := parseDuration(text); err == nil || !strings.Contains(err.Error(), "expected a duration") {
+			t.Errorf("%q: %s, %v; want an error that says what was expected", text, got, err)
+		}
+	}
+}

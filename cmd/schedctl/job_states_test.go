@@ -77,12 +77,16 @@ func TestRequeue(t *testing.T) {
 		t.Error("the id is the old one's")
 	}
 	l.ctl(t, "watch", id).expect(t, exitFailure, "failed on node node-1: handler_error")
-	l.ctl(t, "requeue", failed.ID, "-o", "json").expect(t, exitOK, `"slots": 2`)
-	l.ctl(t, "get", failed.ID).expect(t, exitOK, "failed")
+	l.ctl(t, "requeue", failed.ID, "-o", "json").expect(t, exitOK, `"slots": 2`, id) // and no third job
+	l.ctl(t, "get", failed.ID).expect(t, exitOK, "failed", "requeued as", "ATTEMPT", "handler_error")
+	l.ctl(t, "get", id).expect(t, exitOK, "requeued from  "+failed.ID)
 
 	good := strings.TrimSpace(l.ctl(t, "submit", "block").expect(t, exitOK).out)
 	soon(t, l.started, "the job to run")
 	l.ctl(t, "requeue", good).expect(t, exitFailure, "invalid_argument", "expected one that is dead, failed or expired")
+	l.ctl(t, "cancel", good, "--if-state", "waiting").expect(t, exitFailure, "conflict", good+" is running in attempt 1 by now, expected waiting")
+	l.ctl(t, "cancel", good, "--if-attempt", "2").expect(t, exitFailure, "conflict", "expected attempt 2")
+	l.ctl(t, "cancel", good, "--if-attempt", "1", "--if-state", "running").expect(t, exitOK, "cancelling")
 	l.ctl(t, "requeue", "0-01JD5Y8G6W9V0M5T2C3Q4R7X8Z").expect(t, exitFailure, "not_found")
 	close(l.release)
 }

@@ -194,7 +194,7 @@ type listsApplyCmd struct {
 	On          string        `placeholder:"NAME" help:"The list server; only a move changes it (default: the scheduler's Redis)."`
 	Expected    int64         `placeholder:"N" help:"How many ids the list is expected to have; reserves what they need."`
 	Filter      string        `placeholder:"KIND" help:"fuse, bloom or none, for the next versions (default fuse)."`
-	Expires     time.Duration `placeholder:"DURATION" help:"How long the whole list lasts from now on, such as 720h (default: for ever)."`
+	Expires     time.Duration `placeholder:"DURATION" help:"How long the whole list lasts from now on, such as 30d (default: for ever)."`
 	OnExpired   string        `placeholder:"ANSWER" help:"What an expired list answers: unknown or no (default unknown)."`
 	Whole       bool          `help:"Clients hold all ids; for lists of up to 100000."`
 	Application string        `placeholder:"NAME" help:"The registered application that owns a new list."`
@@ -440,9 +440,12 @@ func (c *listsCountCmd) Run(a *app) error {
 type listsClientsCmd struct{ oneList }
 
 // Run lists live clients.
-func (c *listsClientsCmd) Run(a *app) error {
+func (c *listsClientsCmd) Run(a *app) error { return a.printClients(c.path()) }
+
+// printClients prints the clients of what has the path.
+func (a *app) printClients(path string) error {
 	var out server.ListClients
-	if err := a.call(http.MethodGet, c.path()+"/clients", nil, nil, &out); err != nil {
+	if err := a.call(http.MethodGet, path+"/clients", nil, nil, &out); err != nil {
 		return err
 	}
 	if a.json {
@@ -450,14 +453,10 @@ func (c *listsClientsCmd) Run(a *app) error {
 	}
 	rows := [][]string{{"CLIENT", "OWNER", "SDK", "SERVES", "LOADED", "REVISION", "REPORTED"}}
 	for _, client := range out.Clients {
-		rows = append(
-			rows,
-			[]string{
-				client.ID, client.Owner, dash(client.SDK), fmt.Sprint(client.Serves), fmt.Sprint(client.Loaded),
-				fmt.Sprint(client.Revision),
-				ago(client.AtMS),
-			},
-		)
+		rows = append(rows, []string{
+			client.ID, client.Owner, dash(client.SDK), fmt.Sprint(client.Serves), fmt.Sprint(client.Loaded),
+			fmt.Sprint(client.Revision), ago(client.AtMS),
+		})
 	}
 	return table(a.out, rows)
 }

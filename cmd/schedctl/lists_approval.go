@@ -22,9 +22,7 @@ const (
 // pendingError says that nothing was changed yet.
 type pendingError struct{ server.Pending }
 
-func (e *pendingError) Error() string {
-	return fmt.Sprintf("%s; `schedctl lists requests show %s`", e.Message, e.Request.ID)
-}
+func (e *pendingError) Error() string { return e.Message }
 
 // pendingOf returns the error of an answer about a change that waits for approval, or nil.
 func pendingOf(status int, data []byte) error {
@@ -99,11 +97,40 @@ func (c *requestsShowCmd) Run(a *app) error {
 	if err := a.println("digest %s", r.Digest); err != nil || len(r.Change) == 0 {
 		return err
 	}
+	if r.Kind == namelist.ChangeChain {
+		return a.printChainChange(r.Change)
+	}
 	text, err := json.MarshalIndent(r.Change, "", "  ")
 	if err != nil {
 		return err
 	}
 	return a.println("%s", text)
+}
+
+// printChainChange prints what a request does with a chain: what differs from the version that the
+// change was made from, and the document.
+func (a *app) printChainChange(text json.RawMessage) error {
+	var change struct {
+		What string
+		Put  namelist.ChainPut
+	}
+	if err := json.Unmarshal(text, &change); err != nil {
+		return err
+	}
+	put := &change.Put
+	of := oneChain{put.Chain}
+	if err := a.println("%s chain %s, made from version %d", change.What, put.Chain, put.Seen); err != nil {
+		return err
+	}
+	if put.Document == "" {
+		return nil
+	}
+	if put.Seen > 0 {
+		if err := of.printDiff(a, put.Seen, []byte(put.Document)); err != nil {
+			return err
+		}
+	}
+	return a.printJSON(json.RawMessage(put.Document))
 }
 
 type requestsApproveCmd struct {
@@ -245,6 +272,9 @@ func (c *listsGrantCmd) Run(a *app) error {
 			return err
 		}
 	}
+	if c.Revoke && len(l.Grants) == 0 {
+		a.warn("list %s has no grant any more: without an owner it is open to all operators", c.List)
+	}
 	if a.json {
 		return a.printJSON(l)
 	}
@@ -262,11 +292,15 @@ func (c *listsGrantCmd) Run(a *app) error {
 
 type listsOwnCmd struct {
 	oneList
-	Application string `arg:"" optional:"" help:"The application that owns the list; absent: none."`
+	Application string `arg:"" optional:"" help:"The application that owns the list."`
+	None        bool   `help:"The list has no owner any more. Without grants it is then open to all operators."`
 }
 
 // Run changes the owner of a list.
 func (c *listsOwnCmd) Run(a *app) error {
+	if c.None == (c.Application != "") {
+		return usage("expected an application, or --none for no owner")
+	}
 	body := server.OwnRequest{Application: c.Application}
 	return a.done(a.call(http.MethodPut, c.path()+"/owner", nil, body, nil),
 		"list %s belongs to %s", c.List, dash(c.Application))

@@ -9,6 +9,7 @@ import (
 
 	"github.com/freeslot/freeslot"
 	"github.com/freeslot/freeslot/internal/namelist"
+	"github.com/freeslot/freeslot/internal/namelist/chain"
 	"github.com/freeslot/freeslot/internal/namelist/server"
 	"github.com/freeslot/freeslot/internal/plural"
 )
@@ -20,10 +21,12 @@ type listsChainCmd struct {
 	Show     chainShowCmd     `cmd:"" help:"Print the document of a chain."`
 	Apply    chainApplyCmd    `cmd:"" help:"Write a document as the newest version, which serves at once."`
 	Versions chainVersionsCmd `cmd:"" help:"List the versions of a chain."`
+	Clients  chainClientsCmd  `cmd:"" help:"List the live clients of a chain, and which version each decides by."`
 	Diff     chainDiffCmd     `cmd:"" help:"Compare two versions of a chain."`
 	Rollback chainRollbackCmd `cmd:"" help:"Write an old version of a chain as the newest."`
 	Evaluate chainEvaluateCmd `cmd:"" help:"Ask what a chain decides for subjects."`
 	Shadow   chainShadowCmd   `cmd:"" help:"Evaluate a document beside the version that serves. Differences are counted, and decide nothing."`
+	Stats    chainStatsCmd    `cmd:"" help:"Show what a chain has decided, by rule, and what its shadow has decided beside."`
 	Rm       chainRmCmd       `cmd:"" help:"Delete a chain with its history. It decides unknown from then on."`
 }
 
@@ -51,6 +54,36 @@ func (c *oneChain) seen(a *app, given *int64) (*int64, error) {
 	}
 	d, err := c.read(a)
 	return &d.Version, err
+}
+
+// printDiff prints what a document changes in a version, or that the version is not kept any more.
+func (c *oneChain) printDiff(a *app, version int64, document []byte) error {
+	var v server.ChainVersionShown
+	err := a.call(http.MethodGet, fmt.Sprintf("%s/versions/%d", c.path(), version), nil, nil, &v)
+	if freeslot.CodeOf(err) == freeslot.CodeNotFound {
+		return a.println("version %d is not kept any more", version)
+	}
+	if err != nil {
+		return err
+	}
+	before, _, err := chain.Parse(v.Document, nil)
+	if err != nil {
+		return err
+	}
+	after, _, err := chain.Parse(document, nil)
+	if err != nil {
+		return err
+	}
+	return printChanges(a, chain.Diff(before, after))
+}
+
+func printChanges[C fmt.Stringer](a *app, changes []C) error {
+	for _, change := range changes {
+		if err := a.println("%s", change); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // made prints which version a change has made.
@@ -194,6 +227,11 @@ func (c *chainVersionsCmd) Run(a *app) error {
 	return table(a.out, rows)
 }
 
+type chainClientsCmd struct{ oneChain }
+
+// Run lists live clients.
+func (c *chainClientsCmd) Run(a *app) error { return a.printClients(c.path()) }
+
 type chainDiffCmd struct {
 	oneChain
 	From int64 `placeholder:"N" help:"A version (default: the one before the other)."`
@@ -220,12 +258,7 @@ func (c *chainDiffCmd) Run(a *app) error {
 		len(diff.Changes), "field differs", "fields differ")); err != nil {
 		return err
 	}
-	for _, change := range diff.Changes {
-		if err := a.println("%s", change); err != nil {
-			return err
-		}
-	}
-	return nil
+	return printChanges(a, diff.Changes)
 }
 
 type chainRollbackCmd struct {

@@ -124,6 +124,7 @@ func (c *chainApplyCmd) compare(a *app, document json.RawMessage) error {
 			return err
 		}
 		all.Version, all.Subjects, all.Changed = out.Version, all.Subjects+out.Subjects, all.Changed+out.Changed
+		all.Unknown += out.Unknown
 		all.Examples = append(all.Examples, out.Examples...)
 		for _, m := range out.Changes {
 			counts[[2]string{m.Before, m.After}] += m.Subjects
@@ -146,8 +147,14 @@ func (c *chainApplyCmd) printComparison(a *app, all *server.CompareAnswer) error
 	if all.Version == 0 {
 		against = "no chain, which decides unknown"
 	}
-	if err := a.println("the document is valid; against %s it changes the outcome of %d of %s", against, all.Changed,
-		plural.Of(all.Subjects, "subject", "subjects")); err != nil || all.Changed == 0 {
+	err := a.println("the document is valid; against %s it changes the outcome of %d of %s", against, all.Changed,
+		plural.Of(all.Subjects, "subject", "subjects"))
+	if err == nil && all.Unknown > 0 {
+		err = a.println(
+			"%d of them are unknown with it: does the sample have the attributes that the rules need?", all.Unknown,
+		)
+	}
+	if err != nil || all.Changed == 0 {
 		return err
 	}
 	rows := [][]string{{"BEFORE", "AFTER", "SUBJECTS"}}

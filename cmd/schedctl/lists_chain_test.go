@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -48,7 +49,13 @@ func TestListsChain(t *testing.T) {
 	waittest.Until(t, "the replica's copy of the list", func() bool {
 		return strings.Contains(ctl("evaluate", "canary", "tester").out, "variant: new")
 	})
-	ctl("evaluate", "canary", "tester", "--attr", "age=18", "--file", listFile(t, "s.txt", "user-1\n{\"key\": \"user-2\"}\n")).
+	waittest.Until(t, "the replica among the clients", func() bool {
+		return strings.Contains(ctl("clients", "canary").out, "(redis)")
+	})
+	ctl("clients", "none").expect(t, exitFailure, "not_found")
+	ctl("evaluate", "canary", "tester", "--attr", "age=18").expect(t, exitFailure, "invalid_argument",
+		"subjects[0].attributes.age is not declared by the chain, expected none: the chain declares no attributes")
+	ctl("evaluate", "canary", "tester", "--file", listFile(t, "s.txt", "user-1\n{\"key\": \"user-2\"}\n")).
 		expect(t, exitOK, `tester  variant: new  {"pool":"b"}  testers  rule`, "user-1", "user-2")
 	ctl("evaluate", "other", "a").expect(t, exitFailure, "not_found")
 	ctl("evaluate", "canary").expect(t, exitUsage, "name a key or --file")
@@ -64,6 +71,14 @@ func TestListsChain(t *testing.T) {
 	ctl("shadow", "canary", file(canaryChain(20, "vip"))).expect(t, exitOK, "chain canary has a shadow beside version 2")
 	ctl("show", "canary", "--shadow").expect(t, exitOK, `"percent": 20`)
 	ctl("ls").expect(t, exitOK, "canary  2        yes")
+	// The replica decides by both, and counts how they differ: 10 % and 20 % of 1501 subjects.
+	shadows := regexp.MustCompile(`freeslot_namelist_chain_shadow_total\{chain="canary",result="different"\} [1-9]`)
+	waittest.Until(t, "the replica to count what its shadow decides otherwise", func() bool {
+		ctl("evaluate", "canary", "--file", sample).expect(t, exitOK)
+		return shadows.MatchString(l.metrics(t))
+	})
+	ctl("stats", "canary", "--since", "7d").expect(t, exitOK, "RULE", "SHADOW SAME", "all", "decisions, 3h0m0s a column")
+	ctl("stats", "none").expect(t, exitFailure, "there is no chain none")
 	ctl("shadow", "canary").expect(t, exitOK, "chain canary has no shadow beside version 2")
 
 	ctl("rollback", "canary", "9").expect(t, exitFailure, "not_found", "no version 9")

@@ -38,5 +38,5 @@ func TestListByHTTP(t *testing.T) {
 	l.ctl(t, "lists", "stats", "vip", "--token", "root-token").expect(t, exitOK, "APPLICATION", "all", "lookups, 1h0m0s a column")
 	l.ctl(t, "lists", "stats", "none", "--token", "root-token").expect(t, exitFailure, "there is no list none")
 	l.ctl(t, "lists", "stats", "vip", "--since", "9000h", "--token", "root-token").expect(t, exitFailure, "since_ms")
-	l.ctl(t, "lists", "stats", "vip", "--token", "acme-token").expect(t, exitFailure, "list-statistics is for viewer, operator, admin")
+	l.ctl(t, "lists", "stats", "vip", "--token", "acme-token").expect(t, exitFailure, "list-statistics is for viewer, tenant-operator, operator, admin")
 }

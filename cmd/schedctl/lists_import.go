@@ -350,10 +350,11 @@ func (c *listsImportCmd) awaitSwitched(a *app, u *server.ListUpload) error {
 			return err
 		}
 		if u.Unpublished != "" {
-			return fmt.Errorf(
-				"list %s did not switch to version %d: %s; `schedctl lists switch %s %d` tries again", c.List, version,
-				u.Unpublished, c.List, version,
-			)
+			again := fmt.Sprintf("; `schedctl lists switch %s %d` tries again", c.List, version)
+			if strings.HasPrefix(u.Unpublished, server.PendingCode) {
+				again = "" // it would ask for the same approval
+			}
+			return fmt.Errorf("list %s did not switch to version %d: %s%s", c.List, version, u.Unpublished, again)
 		}
 		if err := a.pause(); err != nil {
 			return err

@@ -60,18 +60,25 @@ func TestListsSource(t *testing.T) {
 	serves()
 	l.ctl(t, "audit").expect(t, exitOK, "run-list-source", "source/crm", "version 1, 3 lines", "held", "failed",
 		"set-list-source", "crm @daily")
-	answer, err := http.Get("http://" + l.server.Addr() + "/metrics")
-	must(t, err)
-	defer func() { _ = answer.Body.Close() }()
-	metrics, err := io.ReadAll(answer.Body)
-	must(t, err)
+	metrics := l.metrics(t)
 	for _, result := range []string{"served", "held", "failed"} {
 		want := `freeslot_list_source_runs_total{result="` + result + `",source="crm"} 1`
-		if !strings.Contains(string(metrics), want) {
+		if !strings.Contains(metrics, want) {
 			t.Errorf("metrics of %d bytes; want %s among them", len(metrics), want)
 		}
 	}
 	ctl("unset", "vip").expect(t, exitOK, "list vip has no source any more")
 	ctl("unset", "vip").expect(t, exitFailure, "not_found")
 	ctl("run", "vip").expect(t, exitFailure, "not_found")
+}
+
+// metrics returns what the replica exposes.
+func (l *live) metrics(t *testing.T) string {
+	t.Helper()
+	answer, err := http.Get("http://" + l.server.Addr() + "/metrics")
+	must(t, err)
+	defer func() { _ = answer.Body.Close() }()
+	text, err := io.ReadAll(answer.Body)
+	must(t, err)
+	return string(text)
 }

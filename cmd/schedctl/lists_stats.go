@@ -12,11 +12,24 @@ import (
 	"github.com/freeslot/freeslot/internal/namelist/server"
 )
 
+// statsWindow says which time statistics are of.
+type statsWindow struct {
+	Since time.Duration `placeholder:"DURATION" default:"24h" least:"1m" help:"How far back, such as 7d; up to 90d."`
+	Step  string        `placeholder:"STEP" enum:"minute,hour," default:"" help:"What a column of the line stands for at least: minute or hour (default: minute up to 6h, then hour). Minutes go back a day."`
+}
+
+func (w *statsWindow) query() url.Values {
+	query := url.Values{"since_ms": {fmt.Sprint(w.Since.Milliseconds())}}
+	if w.Step != "" {
+		query.Set("step", w.Step)
+	}
+	return query
+}
+
 type listsStatsCmd struct {
 	oneList
-	Since       time.Duration `placeholder:"DURATION" default:"24h" least:"1m" help:"How far back, up to 2160h (90 days)."`
-	Step        string        `placeholder:"STEP" enum:"minute,hour," default:"" help:"What a column of the line stands for at least: minute or hour (default: minute up to 6h, then hour). Minutes go back a day."`
-	Application string        `placeholder:"NAME" help:"Only this application, such as TENANT/TOKEN."`
+	statsWindow
+	Application string `placeholder:"NAME" help:"Only this application, such as TENANT/TOKEN."`
 }
 
 // sparkWidth is the number of columns of a spark line.
@@ -24,11 +37,9 @@ const sparkWidth = 60
 
 // Run shows how often a list was asked.
 func (c *listsStatsCmd) Run(a *app) error {
-	query := url.Values{"since_ms": {fmt.Sprint(c.Since.Milliseconds())}}
-	for name, value := range map[string]string{"step": c.Step, "application": c.Application} {
-		if value != "" {
-			query.Set(name, value)
-		}
+	query := c.query()
+	if c.Application != "" {
+		query.Set("application", c.Application)
 	}
 	var s server.ListStatistics
 	if err := a.call(http.MethodGet, c.path()+"/statistics", query, nil, &s); err != nil {
@@ -55,7 +66,11 @@ func (c *listsStatsCmd) Run(a *app) error {
 	if err := c.details(a, &s); err != nil {
 		return err
 	}
-	columns, most, width := spark(&s, c.Since)
+	points := make([]sparkPoint, len(s.Points))
+	for i, p := range s.Points {
+		points[i] = sparkPoint{p.AtMS, p.Lookups}
+	}
+	columns, most, width := spark(points, s.AtMS, s.StepMS, c.Since)
 	return a.println("\nlookups, %s a column, at most %d\n%s", width, most, columns)
 }
 
@@ -94,28 +109,50 @@ func (c *listsStatsCmd) details(a *app, s *server.ListStatistics) error {
 	return nil
 }
 
-// spark draws the lookups over the time, the newest at the right. most is the highest column, width
-// the time of one.
-func spark(s *server.ListStatistics, since time.Duration) (columns string, most uint64, width time.Duration) {
-	step := time.Duration(s.StepMS) * time.Millisecond
+// sparkPoint is what was counted from a time on.
+type sparkPoint struct {
+	atMS int64
+	n    uint64
+}
+
+// spark draws points over the time, the newest at the right. most is the highest column, width the
+// time of one.
+func spark(points []sparkPoint, atMS, stepMS int64, since time.Duration) (
+	columns string, most uint64, width time.Duration,
+) {
+	step := time.Duration(stepMS) * time.Millisecond
 	steps := int((since + step - 1) / step)
 	width = step * time.Duration((steps+sparkWidth-1)/sparkWidth)
 	sums := make([]uint64, (steps+int(width/step)-1)/int(width/step))
-	for _, p := range s.Points {
-		back := int(time.Duration(s.AtMS-p.AtMS) * time.Millisecond / width)
+	for _, p := range points {
+		back := int(time.Duration(atMS-p.atMS) * time.Millisecond / width)
 		if i := len(sums) - 1 - back; i >= 0 && back >= 0 {
-			sums[i] += p.Lookups
+			sums[i] += p.n
 			most = max(most, sums[i])
 		}
 	}
-	levels := []rune(" ▁▂▃▄▅▆▇█")
-	var out strings.Builder
-	for _, n := range sums {
-		level := 0
-		if n > 0 {
-			level = 1 + int(float64(n)/float64(most)*float64(len(levels)-2))
+	values := make([]float64, len(sums))
+	for i, n := range sums {
+		if values[i] = float64(n); n == 0 {
+			values[i] = -1 // no lookup is a blank
 		}
-		out.WriteRune(levels[level])
 	}
-	return out.String(), most, width
+	return sparkLine(values, float64(most)), most, width
+}
+
+// sparkLine draws values from 0 to most; a negative one is a blank.
+func sparkLine(values []float64, most float64) string {
+	levels := []rune("▁▂▃▄▅▆▇█")
+	var out strings.Builder
+	for _, v := range values {
+		switch {
+		case v < 0:
+			out.WriteRune(' ')
+		case most <= 0:
+			out.WriteRune(levels[0])
+		default:
+			out.WriteRune(levels[min(int(v/most*float64(len(levels)-1)), len(levels)-1)])
+		}
+	}
+	return out.String()
 }

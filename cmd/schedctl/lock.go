@@ -15,7 +15,7 @@ const locksPath = "/v1/locks"
 
 type lockCmd struct {
 	Run  lockRunCmd  `cmd:"" help:"Run a command while a lock is held. It needs no scheduler."`
-	Ls   lockLsCmd   `cmd:"" help:"List locks that are taken."`
+	Ls   lockLsCmd   `cmd:"" help:"List locks that were held or awaited for a second."`
 	Show lockShowCmd `cmd:"" help:"Show a lock, and who waits for it."`
 	Rm   lockRmCmd   `cmd:"" help:"Take a lock from its holder."`
 	Log  lockLogCmd  `cmd:"" help:"List what rm has done."`
@@ -52,12 +52,15 @@ func (c *lockLsCmd) Run(a *app) error {
 	if a.json {
 		return a.printJSON(all)
 	}
-	rows := [][]string{{"LOCK", "HOLDER", "SINCE", "LEFT", "WAITING", "TOKEN", "STATE"}}
+	rows := [][]string{{"LOCK", "HOLDER", "SINCE", "RENEWED", "LEFT", "WAITING", "TOKEN", "STATE"}}
 	for i := range all {
 		l := &all[i]
 		rows = append(
 			rows,
-			[]string{l.Key, dash(l.Holder), clock(l.SinceMS), leftText(l), fmt.Sprint(l.Waiting), dash(l.Token), lockState(l)},
+			[]string{
+				l.Key, dash(l.Holder), clock(l.SinceMS), clock(l.RenewedMS), leftText(l), fmt.Sprint(l.Waiting), dash(l.Token),
+				lockState(l),
+			},
 		)
 	}
 	return table(a.out, rows)
@@ -116,6 +119,7 @@ func (c *lockShowCmd) Run(a *app) error {
 		{"state", lockState(&l)},
 		{"holder", dash(l.Holder)},
 		{"since", clock(l.SinceMS)},
+		{"renewed", clock(l.RenewedMS)},
 		{"left", leftText(&l)},
 		{"token", dash(l.Token)},
 		{"entries", fmt.Sprint(l.Entries)},

@@ -10,6 +10,7 @@ import (
 
 	"github.com/freeslot/freeslot/internal/lock"
 	"github.com/freeslot/freeslot/internal/lock/server"
+	"github.com/freeslot/freeslot/internal/testing/waittest"
 )
 
 // TestLocks: what operators see of locks, and do about them.
@@ -28,6 +29,10 @@ func TestLocks(t *testing.T) {
 		must(t, err)
 		tokens = append(tokens, fmt.Sprint(held.Token()))
 	}
+	waittest.Until(t, "both locks in the listing", func() bool { // they come after a second
+		out := l.ctl(t, "lock", "ls").out
+		return strings.Contains(out, tokens[0]) && strings.Contains(out, tokens[1])
+	})
 	l.ctl(t, "lock", "ls").expect(t, exitOK, "LOCK", "tenant/7 ä", "host-1", tokens[0], tokens[1], "held")
 	var some []server.Lock
 	got := l.ctl(t, "lock", "ls", "--limit", "1", "-o", "json").expect(t, exitOK)

@@ -16,7 +16,7 @@ import (
 	"net/url"
 	"os"
 	"os/signal"
-	"regexp"
+	"reflect"
 	"slices"
 	"strings"
 	"sync"
@@ -82,20 +82,26 @@ type commands struct {
 
 	Output string `short:"o" enum:"table,json" default:"table" placeholder:"FORMAT" help:"table or json."`
 
-	Submit  submitCmd  `cmd:"" help:"Submit a job."`
-	Get     getCmd     `cmd:"" help:"Show a job."`
-	List    listCmd    `cmd:"" help:"List jobs: those that wait, running ones by node, then ended ones, the newest first."`
-	Cancel  cancelCmd  `cmd:"" help:"Ask for a job to be stopped."`
-	Requeue requeueCmd `cmd:"" help:"Submit jobs again that are dead, failed or expired."`
-	Drop    dropCmd    `cmd:"" help:"Forget jobs that have ended."`
-	Status  statusCmd  `cmd:"" help:"Show what is wrong now, and what to do next."`
-	Queues  queuesCmd  `cmd:"" help:"Show which jobs wait, and for what."`
-	Pause   pauseCmd   `cmd:"" help:"Begin no new jobs of a pool, a service or a class."`
-	Resume  resumeCmd  `cmd:"" help:"End a pause."`
-	Nodes   nodesGroup `cmd:"" help:"List nodes, show, drain or remove one, or import a list of them."`
-	Config  configCmd  `cmd:"" help:"Show and change the configuration of pools."`
-	Explain explainCmd `cmd:"" help:"Show which nodes could run a job, and why the others could not."`
-	Watch   watchCmd   `cmd:"" help:"Follow nodes and jobs under way, or wait for one job's result."`
+	Submit      submitCmd      `cmd:"" help:"Submit a job."`
+	Get         getCmd         `cmd:"" help:"Show a job."`
+	List        listCmd        `cmd:"" help:"List jobs: those that wait, running ones by node, then ended ones, the newest first."`
+	Cancel      cancelCmd      `cmd:"" help:"Ask for a job to be stopped."`
+	Requeue     requeueCmd     `cmd:"" help:"Submit jobs again that are dead, failed or expired."`
+	Drop        dropCmd        `cmd:"" help:"Forget jobs that have ended."`
+	Bulk        bulkCmd        `cmd:"" help:"Submit again, cancel or drop many jobs, drain or undrain many nodes."`
+	DeadLetters deadLettersCmd `cmd:"" help:"Count dead jobs by service, error code, node or tenant."`
+	Status      statusCmd      `cmd:"" help:"Show what is wrong now, and what to do next."`
+	Doctor      doctorCmd      `cmd:"" help:"Check Redis, replicas, certificates and tokens closely, and show what to do."`
+	History     historyCmd     `cmd:"" help:"Show the figures of the system over time."`
+	Queues      queuesCmd      `cmd:"" help:"Show which jobs wait, and for what."`
+	Pause       pauseCmd       `cmd:"" help:"Begin no new jobs of a pool, a service or a class."`
+	Resume      resumeCmd      `cmd:"" help:"End a pause."`
+	Nodes       nodesGroup     `cmd:"" help:"List nodes, show, drain or remove one, or import a list of them."`
+	Config      configCmd      `cmd:"" help:"Show and change the configuration of pools."`
+	Explain     explainCmd     `cmd:"" help:"Show which nodes could run a job, and why the others could not."`
+	Watch       watchCmd       `cmd:"" help:"Follow nodes and jobs under way, or wait for one job's result."`
+	Replicas    replicasCmd    `cmd:"" help:"Show the running replicas."`
+	Tenants     tenantsCmd     `cmd:"" help:"Show tenants, their limits and what they use of them."`
 
 	Schedules schedulesCmd `cmd:"" help:"Jobs that run again and again: list, show, make, pause them."`
 
@@ -213,6 +219,7 @@ func run(args []string, env *environment) (code int) {
 			kong.Name("schedctl"), kong.Description(description), kong.Writers(env.out, env.err),
 			kong.Exit(func(code int) { panic(exit(code)) }), kong.Vars{"states": stateNames()},
 			kong.ConfigureHelp(kong.HelpOptions{Compact: true, WrapUpperBound: 110}),
+			kong.TypeMapper(reflect.TypeFor[time.Duration](), kong.MapperFunc(decodeDuration)),
 		)
 		if err != nil {
 			panic(err) // the commands struct is wrong
@@ -229,7 +236,6 @@ func run(args []string, env *environment) (code int) {
 	if err != nil {
 		// A flag that is not given has the empty value.
 		text := strings.Replace(err.Error(), `must be one of "",`, "must be one of ", 1)
-		text = badDuration.ReplaceAllString(text, `expected a duration such as 30s or 5m, got $1`)
 		_, _ = fmt.Fprintf(
 			env.err, "schedctl: %s%s\nRun \"schedctl --help\" for usage.\n", text, hintDashes(parser.Model, args),
 		)
@@ -254,9 +260,6 @@ func run(args []string, env *environment) (code int) {
 	}
 	return code
 }
-
-// badDuration matches the parser's error for a bad duration.
-var badDuration = regexp.MustCompile(`expected duration but got ("[^"]*"): time: .*`)
 
 // hintDashes finds a long flag with one dash, as other tools write it. The parser reads that as
 // several short flags.

@@ -13,25 +13,32 @@ type drainCmd struct {
 }
 
 // Run keeps new jobs from a node.
-func (c *drainCmd) Run(a *app) error { return changeNode(a, http.MethodPost, c.ID, "/drain") }
+func (c *drainCmd) Run(a *app) error { return changeNode(a, http.MethodPost, c.ID, "/drain", nil) }
 
 type undrainCmd struct {
 	ID string `arg:"" name:"node-id" help:"The node."`
 }
 
 // Run gives a drained node jobs again.
-func (c *undrainCmd) Run(a *app) error { return changeNode(a, http.MethodPost, c.ID, "/undrain") }
+func (c *undrainCmd) Run(a *app) error { return changeNode(a, http.MethodPost, c.ID, "/undrain", nil) }
 
 type removeCmd struct {
-	ID string `arg:"" name:"node-id" help:"The node: one that is silent, or was imported."`
+	ID    string `arg:"" name:"node-id" help:"The node: one that is silent, or was imported."`
+	Epoch string `name:"if-epoch" placeholder:"EPOCH" help:"Only if the node has this epoch, as show has it: one that was registered anew has another."`
 }
 
 // Run forgets a node without an agent.
-func (c *removeCmd) Run(a *app) error { return changeNode(a, http.MethodDelete, c.ID, "") }
+func (c *removeCmd) Run(a *app) error {
+	var query url.Values
+	if c.Epoch != "" {
+		query = url.Values{"epoch": {c.Epoch}}
+	}
+	return changeNode(a, http.MethodDelete, c.ID, "", query)
+}
 
-func changeNode(a *app, method, id, action string) error {
+func changeNode(a *app, method, id, action string, query url.Values) error {
 	var change api.NodeChange
-	if err := a.call(method, "/v1/nodes/"+url.PathEscape(id)+action, nil, nil, &change); err != nil {
+	if err := a.call(method, "/v1/nodes/"+url.PathEscape(id)+action, query, nil, &change); err != nil {
 		return err
 	}
 	if a.json {

@@ -60,7 +60,9 @@ func TestRemove(t *testing.T) {
 		if r.Method != http.MethodDelete {
 			t.Error(r.Method, r.URL)
 		}
-		jobs := map[string]string{"/v1/nodes/n1": `,"jobs":["0-1","0-2"]`}[r.URL.Path]
+		jobs := map[string]string{
+			"/v1/nodes/n1": `,"jobs":["0-1","0-2"]`, "/v1/nodes/n3?epoch=e1": `,"jobs":["0-3"]`,
+		}[r.URL.String()]
 		_, _ = fmt.Fprintf(w, `{"node_id":"%s","status":"removed"%s}`, strings.TrimPrefix(r.URL.Path, "/v1/nodes/"), jobs)
 	}))
 	defer replica.Close()
@@ -71,5 +73,6 @@ func TestRemove(t *testing.T) {
 	if got := remove("n2").expect(t, exitOK); got.out != "n2 is removed\n" {
 		t.Error(got.out)
 	}
+	remove("n3", "--if-epoch", "e1").expect(t, exitOK, "n3 is removed; its jobs go to their next attempts: 0-3\n")
 	remove("n1", "-o", "json").expect(t, exitOK, `"status": "removed"`, `"0-2"`)
 }

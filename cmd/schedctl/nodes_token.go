@@ -12,7 +12,7 @@ type tokenCmd struct {
 	ID          string        `arg:"" name:"node-id" help:"The node, or a pattern such as 'gpu-*'."`
 	Name        string        `placeholder:"NAME" help:"Name of the owner (default: the node's id). A second token of the same name can replace the first while the node runs."`
 	Node        []string      `sep:"," placeholder:"PATTERN" help:"Further nodes that it may be. Can be repeated."`
-	Expires     time.Duration `placeholder:"DURATION" help:"How long it is good for, such as 2160h (default: for ever)."`
+	Expires     time.Duration `placeholder:"DURATION" help:"How long it is good for, such as 90d (default: for ever)."`
 	Certificate string        `placeholder:"NAME" help:"The name in the node's certificate that must come with it (subject or alternative name, or a pattern). The schedulers need client_ca_file."`
 	Service     []string      `sep:"," placeholder:"PATTERN" help:"Only these services. Can be repeated."`
 	Pool        []string      `sep:"," placeholder:"PATTERN" help:"Only these pools. Can be repeated."`
@@ -26,7 +26,7 @@ func (tokenCmd) Help() string {
 	return `The token goes to standard output, for the token_file of the node's agent. The line for gateway.tokens_file of
 the schedulers goes to standard error. It has a hash alone: nothing keeps the token. No server is asked.
 
-  schedctl nodes token gpu-7 --expires 2160h --service tts > token`
+  schedctl nodes token gpu-7 --expires 90d --service tts > token`
 }
 
 // Run makes a token and prints it with its line.

@@ -145,13 +145,39 @@ func (a *app) printJob(j freeslot.JobStatus) error {
 	if p := j.Progress; p != nil {
 		rows = append(rows, []string{"progress", string(p.Value)}, []string{"told", clock(p.AtMS)})
 	}
+	for _, row := range [][]string{
+		{"schedule", j.Schedule}, {"requeued from", j.RequeuedFrom}, {"requeued as", j.RequeuedAs},
+	} {
+		if row[1] != "" {
+			rows = append(rows, row)
+		}
+	}
 	switch {
 	case j.Error != nil:
 		rows = append(rows, []string{"error", j.Error.Error()})
 	case j.Result != nil:
 		rows = append(rows, []string{"result", string(j.Result)})
 	}
-	return table(a.out, rows)
+	if err := table(a.out, rows); err != nil || len(j.Attempts) == 0 {
+		return err
+	}
+	_ = a.println("")
+	return table(a.out, attemptRows(j.Attempts))
+}
+
+// attemptRows lists the attempts that did not end the job well.
+func attemptRows(attempts []freeslot.PastAttempt) [][]string {
+	rows := [][]string{{"ATTEMPT", "NODE", "BEGAN", "TOOK", "ENDED", "CODE"}}
+	for _, p := range attempts {
+		took := "-"
+		if p.BeganAtMS > 0 {
+			took = (time.Duration(p.EndedAtMS-p.BeganAtMS) * time.Millisecond).String()
+		}
+		rows = append(rows, []string{
+			fmt.Sprint(p.Attempt), p.Node, clock(p.BeganAtMS), took, string(p.Ended), dash(p.Code),
+		})
+	}
+	return rows
 }
 
 // printResult prints the result of a job that has ended. A job that did not succeed is an error.

@@ -59,7 +59,7 @@ func TestSupervisionFlags(t *testing.T) {
 	for says, args := range map[string][]string{
 		"--progress-timeout is 1ns": {"--progress-timeout", "1ns"},
 		"job.progress_timeout_ms":   {"--progress-timeout", "1000h"},
-		`--timeout: expected a duration such as 30s or 5m, got "30"` + "\n": {"--timeout", "30"},
+		`--timeout: expected a duration such as 30s, 5m or 7d, got "30"` + "\n": {"--timeout", "30"},
 		"--progress is set": {"--progress"},
 		`must be one of`:    {"--on-lease-loss", "maybe"},
 	} {

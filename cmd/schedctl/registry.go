@@ -379,6 +379,7 @@ type registrySetCmd struct {
 	For      *time.Duration `placeholder:"TIME" help:"After so long it ends by itself (default: never)."`
 	Note     string         `placeholder:"TEXT" help:"Why, for those who see it."`
 	Author   string         `env:"USER" placeholder:"NAME" help:"Who (default: the user of this shell)."`
+	Seen     *int64         `placeholder:"TIME" help:"Only if the override still has this at_ms, as show -o json has it; 0: there was none."`
 	Limit    *time.Duration `least:"0s" placeholder:"TIME" help:"Of a service: remove instances that are silent for so long, 10s or more; 0s is the default, 2m."`
 	Every    *time.Duration `least:"0s" placeholder:"TIME" help:"Of a service: the pause between cleanups; at most a quarter of the limit holds; 0s is the default, 30s."`
 }
@@ -405,7 +406,7 @@ func (c *registrySetCmd) Run(a *app) error {
 	request := server.OverrideRequest{
 		Weight: c.Weight, Enabled: c.Enabled, Draining: c.Draining, Author: c.Author, Note: c.Note, ForMS: wholeMS(c.For),
 	}
-	return one.change(a, http.MethodPut, "/override", request, "is set")
+	return one.change(a, http.MethodPut, "/override", seenOverride(c.Seen), request, "is set")
 }
 
 // setEnabled is the command that takes an instance out of the traffic.
@@ -437,9 +438,9 @@ func wholeMS(d *time.Duration) *int64 {
 }
 
 // change changes an instance, and prints the outcome.
-func (c *oneInstance) change(a *app, method, below string, request any, done string) error {
+func (c *oneInstance) change(a *app, method, below string, query url.Values, request any, done string) error {
 	var changed server.Changed
-	if err := a.call(method, c.path()+below, nil, request, &changed); err != nil {
+	if err := a.call(method, c.path()+below, query, request, &changed); err != nil {
 		return err
 	}
 	if a.json {
@@ -448,18 +449,36 @@ func (c *oneInstance) change(a *app, method, below string, request any, done str
 	return a.println("%s of %s %s with revision %d", c.ID, c.Service, done, changed.Revision)
 }
 
-type registryResetCmd struct{ oneInstance }
+// seenOverride returns the query that names the override that was seen.
+func seenOverride(at *int64) url.Values {
+	if at == nil {
+		return nil
+	}
+	return url.Values{"seen": {strconv.FormatInt(*at, 10)}}
+}
+
+type registryResetCmd struct {
+	oneInstance
+	Seen *int64 `placeholder:"TIME" help:"Only if the override still has this at_ms, as show -o json has it."`
+}
 
 // Run takes back an override.
 func (c *registryResetCmd) Run(a *app) error {
-	return c.change(a, http.MethodDelete, "/override", nil, "is reset")
+	return c.change(a, http.MethodDelete, "/override", seenOverride(c.Seen), nil, "is reset")
 }
 
-type registryRmCmd struct{ oneInstance }
+type registryRmCmd struct {
+	oneInstance
+	Epoch string `name:"if-epoch" placeholder:"EPOCH" help:"Only if the instance has this epoch, as show has it: a restarted one has another."`
+}
 
 // Run removes an instance.
 func (c *registryRmCmd) Run(a *app) error {
-	return c.change(a, http.MethodDelete, "", nil, "is removed")
+	query := url.Values{}
+	if c.Epoch != "" {
+		query.Set("epoch", c.Epoch)
+	}
+	return c.change(a, http.MethodDelete, "", query, nil, "is removed")
 }
 
 type registryPutCmd struct {

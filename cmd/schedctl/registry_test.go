@@ -59,7 +59,8 @@ func TestRegistry(t *testing.T) {
 	l.ctl(t, "registry", "instances", "db6").expect(t, exitOK, " [2001:db8::7]:80 ")
 	l.ctl(t, "registry", "show", "db6", "[2001:db8::7]:80").expect(t, exitOK, "[2001:db8::7]:80")
 	l.ctl(t, "registry", "rm", "db6", "[2001:db8::7]:80").expect(t, exitOK, "is removed")
-	l.ctl(t, "registry", "rm", "db", "10.0.0.7:5432").expect(t, exitOK, "is removed")
+	l.ctl(t, "registry", "rm", "db", "10.0.0.7:5432", "--if-epoch", "gone").expect(t, exitFailure, "conflict")
+	l.ctl(t, "registry", "rm", "db", "10.0.0.7:5432", "--if-epoch", "operator").expect(t, exitOK, "is removed")
 	l.ctl(t, "registry", "show", "db").expect(t, exitOK, "removed")
 }
 

@@ -5,7 +5,6 @@ import (
 	"net/http"
 	"net/url"
 	"strings"
-	"time"
 
 	"github.com/freeslot/freeslot"
 	"github.com/freeslot/freeslot/internal/api"
@@ -14,17 +13,15 @@ import (
 
 // bulkFlags choose jobs that have ended: by id, or by what they have in common.
 type bulkFlags struct {
-	IDs       []string      `arg:"" optional:"" name:"job-id" help:"Job ids."`
-	State     string        `enum:",succeeded,failed,cancelled,expired,dead" default:"" placeholder:"STATE" help:"Instead of ids: jobs that ended in this state."`
-	Class     string        `placeholder:"CLASS" help:"With --state: only jobs of this class, by its id."`
-	Tenant    string        `placeholder:"TENANT" help:"With --state: only jobs of this tenant (operators)."`
-	OlderThan time.Duration `least:"0s" placeholder:"DURATION" help:"With --state: only jobs that ended longer ago than this, such as 24h."`
-	Limit     int           `default:"1000" placeholder:"N" help:"With --state: at most this many jobs (default ${default})."`
+	IDs   []string `arg:"" optional:"" name:"job-id" help:"Job ids."`
+	State string   `enum:",succeeded,failed,cancelled,expired,dead" default:"" placeholder:"STATE" help:"Instead of ids: jobs that ended in this state."`
+	jobFilter
+	Limit int `default:"1000" placeholder:"N" help:"With --state: at most this many jobs (default ${default})."`
 }
 
 func (f *bulkFlags) validate() error {
 	switch {
-	case len(f.IDs) > 0 && (f.State != "" || f.Class != "" || f.Tenant != "" || f.OlderThan != 0):
+	case len(f.IDs) > 0 && (f.State != "" || f.jobFilter != jobFilter{}):
 		return usage("job ids and --state choose jobs in two ways, expected one of them")
 	case len(f.IDs) == 0 && f.State == "":
 		return usage("expected job ids, or --state and what else they have in common")
@@ -39,19 +36,14 @@ func (f *bulkFlags) find(a *app) (ids []string, more bool, err error) {
 	if len(f.IDs) > 0 {
 		return f.IDs, false, nil
 	}
-	query := url.Values{"state": {f.State}, "limit": {fmt.Sprint(maxPage)}}
-	setNonEmpty(query, "class", f.Class)
-	setNonEmpty(query, "tenant", f.Tenant)
-	before := time.Now().Add(-f.OlderThan).UnixMilli()
+	query := f.query(f.State)
+	query.Set("limit", fmt.Sprint(maxPage))
 	for {
 		var page api.JobPage
 		if err := a.call(http.MethodGet, "/v1/jobs", query, nil, &page); err != nil {
 			return nil, false, err
 		}
 		for _, j := range page.Jobs {
-			if f.OlderThan > 0 && j.FinishedAtMS > before {
-				continue
-			}
 			if len(ids) == f.Limit {
 				return ids, true, nil
 			}

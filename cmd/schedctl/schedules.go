@@ -128,6 +128,9 @@ func (a *app) printSchedule(s *schedule.Schedule) error {
 		{"failed", fmt.Sprint(s.Failed)},
 		{"missed", fmt.Sprint(s.Missed)},
 	}
+	if s.LastMissedAtMS != 0 {
+		rows = append(rows, []string{"missed at", clock(s.LastMissedAtMS)})
+	}
 	if s.LastError != "" {
 		rows = append(rows, []string{"error", s.LastError}, []string{"error at", clock(s.LastErrorAtMS)})
 	}
@@ -135,7 +138,8 @@ func (a *app) printSchedule(s *schedule.Schedule) error {
 }
 
 type schedulesApplyCmd struct {
-	File string `short:"f" required:"" placeholder:"FILE" help:"YAML or JSON file; - reads standard input."`
+	File   string `short:"f" required:"" placeholder:"FILE" help:"YAML or JSON file; - reads standard input."`
+	DryRun bool   `help:"Change nothing, and show the next five runs, or what is wrong."`
 	ofTenant
 }
 
@@ -163,12 +167,24 @@ func (c *schedulesApplyCmd) Run(a *app) error {
 	}
 	var applied []schedule.Schedule
 	for _, document := range documents {
-		s, err := a.applySchedule(document, c.query())
+		query := c.query()
+		if c.DryRun {
+			query.Set("dry_run", "true")
+			query.Set("runs", "5")
+		}
+		s, err := a.applySchedule(document, query)
 		if err != nil {
 			return err
 		}
 		applied = append(applied, *s)
-		if !a.json {
+		switch {
+		case a.json:
+		case c.DryRun:
+			_ = a.println("%s would be at version %d, and nothing was changed; its next runs:", s.Name, s.Version)
+			if err := a.printRuns(s); err != nil {
+				return err
+			}
+		default:
 			if err := a.println("%s is at version %d, next run: %s", s.Name, s.Version, nextRun(s)); err != nil {
 				return err
 			}
@@ -191,7 +207,8 @@ func (a *app) applySchedule(document map[string]any, query url.Values) (*schedul
 	document = maps.Clone(document)
 	for _, shown := range []string{
 		"name", "tenant", "created_at_ms", "updated_at_ms", "next_run_ms", "last_run_ms", "last_job_id",
-		"last_error", "last_error_at_ms", "runs", "failed", "missed", "next_runs_ms",
+		"last_error", "last_error_at_ms", "runs", "failed", "missed",
+		"last_missed_at_ms", "next_runs_ms",
 	} {
 		delete(document, shown)
 	}
@@ -234,25 +251,38 @@ func (a *app) readSchedules(file string) ([]map[string]any, error) {
 	return out, nil
 }
 
-type schedulesDeleteCmd struct{ oneSchedule }
+type schedulesDeleteCmd struct {
+	oneSchedule
+	Version uint64 `placeholder:"N" help:"Refuse unless this is the schedule's version."`
+}
 
 // Run deletes a schedule.
-func (c *schedulesDeleteCmd) Run(a *app) error { return c.does(a, http.MethodDelete, "", "deleted") }
+func (c *schedulesDeleteCmd) Run(a *app) error {
+	query := c.query()
+	if c.Version > 0 {
+		query.Set("version", strconv.FormatUint(c.Version, 10))
+	}
+	return c.does(a, http.MethodDelete, "", query, "deleted")
+}
 
 type schedulesPauseCmd struct{ oneSchedule }
 
 // Run pauses a schedule.
-func (c *schedulesPauseCmd) Run(a *app) error { return c.does(a, http.MethodPost, "/pause", "paused") }
+func (c *schedulesPauseCmd) Run(a *app) error {
+	return c.does(a, http.MethodPost, "/pause", c.query(), "paused")
+}
 
 type schedulesResumeCmd struct{ oneSchedule }
 
 // Run ends the pause of a schedule.
-func (c *schedulesResumeCmd) Run(a *app) error { return c.does(a, http.MethodPost, "/resume", "") }
+func (c *schedulesResumeCmd) Run(a *app) error {
+	return c.does(a, http.MethodPost, "/resume", c.query(), "")
+}
 
 // does changes a schedule and prints its new state; "" prints its next run.
-func (c *oneSchedule) does(a *app, method, action, state string) error {
+func (c *oneSchedule) does(a *app, method, action string, query url.Values, state string) error {
 	var s schedule.Schedule
-	if err := c.call(a, method, action, c.query(), &s); err != nil {
+	if err := c.call(a, method, action, query, &s); err != nil {
 		return err
 	}
 	if a.json {
@@ -294,12 +324,17 @@ func (c *schedulesNextCmd) Run(a *app) error {
 	if a.json {
 		return a.printJSON(s.NextRunsMS)
 	}
+	if s.Paused {
+		a.warn("%s is paused; it would run:", s.Name)
+	}
+	return a.printRuns(&s)
+}
+
+// printRuns prints the coming runs in the schedule's time zone.
+func (a *app) printRuns(s *schedule.Schedule) error {
 	zone, err := time.LoadLocation(s.TimeZone)
 	if err != nil {
 		zone = time.UTC
-	}
-	if s.Paused {
-		a.warn("%s is paused; it would run:", s.Name)
 	}
 	for _, at := range s.NextRunsMS {
 		if err := a.println("%s", time.UnixMilli(at).In(zone).Format("2006-01-02 15:04:05 -0700")); err != nil {

@@ -32,6 +32,8 @@ schedules:
     job: {service: echo, payload: "n"}
   - {name: monthly, cron: "@monthly", job: {service: echo}}
 `), 0o600))
+	l.ctl(t, "schedules", "apply", "-f", file, "--dry-run").expect(t, exitOK, "nightly would be at version 1, and nothing was changed", " 04:30:00 +0545\n")
+	l.ctl(t, "schedules", "get", "nightly").expect(t, exitFailure, "not_found")
 	l.ctl(t, "schedules", "apply", "-f", file).expect(t, exitOK, "nightly is at version 1, next run: paused", "monthly is at version 1, next run: 2")
 	l.ctl(t, "schedules", "list").expect(t, exitOK, "monthly", "@monthly", "Asia/Kathmandu", "paused")
 	l.ctl(t, "schedules", "get", "nightly").expect(t, exitOK, "30 4 * * 1-5", "skip", `"payload":"n"`, "1m0s")
@@ -55,6 +57,7 @@ schedules:
 	l.ctl(t, "watch", id).expect(t, exitOK, `{"n":1}`)
 	job := l.awaitRun(t, "beat")
 	l.ctl(t, "watch", job).expect(t, exitOK, `{"n":1}`)
+	l.ctl(t, "schedules", "delete", "beat", "--version", "9").expect(t, exitFailure, "conflict")
 	l.ctl(t, "schedules", "delete", "beat").expect(t, exitOK, "beat is deleted\n")
 	l.ctl(t, "schedules", "get", "beat").expect(t, exitFailure, "not_found", "there is no schedule beat")
 

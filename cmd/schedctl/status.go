@@ -1,13 +1,10 @@
 package main
 
 import (
-	"errors"
 	"net/http"
-	"slices"
 	"strings"
 
 	"github.com/freeslot/freeslot/internal/finding"
-	"github.com/freeslot/freeslot/internal/plural"
 )
 
 type statusCmd struct{}
@@ -28,14 +25,8 @@ func (statusCmd) Run(a *app) error {
 	if err := printFindings(a, &report); err != nil {
 		return err
 	}
-	switch {
-	case slices.ContainsFunc(report.Findings, func(f finding.Finding) bool { return f.Severity == finding.Critical }):
-		return exitError{exitTrouble, errors.New("something is critical")}
-	case len(report.Findings) > 0:
-		need := plural.Of(len(report.Findings), "thing needs", "things need")
-		return exitError{exitFailure, errors.New(need + " attention")}
-	case len(report.Unknown) > 0:
-		return exitError{exitFailure, errors.New("not all parts could say whether they are well")}
+	if code, why := report.Verdict(); code != exitOK {
+		return exitError{code, why}
 	}
 	return nil
 }

@@ -19,7 +19,7 @@ type tokensNewCmd struct {
 	Name    string        `arg:"" help:"Name of the owner. A second token of the same name can replace the first while it is used."`
 	Tenant  string        `required:"" placeholder:"TENANT" help:"The tenant that owns the caller's jobs."`
 	Role    identity.Role `default:"client" placeholder:"ROLE" help:"viewer, client, tenant-operator, operator or admin (default ${default})."`
-	Expires time.Duration `placeholder:"DURATION" help:"How long it is good for, such as 2160h (default: for ever)."`
+	Expires time.Duration `placeholder:"DURATION" help:"How long it is good for, such as 90d (default: for ever)."`
 
 	List     []string `sep:"," placeholder:"PATTERN" help:"Name lists that it may read, such as 'vip-*'; none unless given. Can be repeated, as the next ones."`
 	Service  []string `sep:"," placeholder:"PATTERN" help:"Services that it may discover; none unless given. Jobs are not restricted."`
@@ -31,7 +31,7 @@ func (tokensNewCmd) Help() string {
 	return `The token goes to standard output, for the caller. Its line for tokens_file of the schedulers goes to standard error.
 It has a hash alone: nothing keeps the token. No server is asked.
 
-  schedctl tokens new ci --tenant acme --expires 2160h --list 'vip-*' > token`
+  schedctl tokens new ci --tenant acme --expires 90d --list 'vip-*' > token`
 }
 
 // Run makes a token and prints it with its line.

@@ -19,7 +19,7 @@ func TestCallerTokens(t *testing.T) {
 		code = run(args, &environment{ctx: context.Background(), in: strings.NewReader(""), out: &stdout, err: &stderr})
 		return code, stdout.String(), stderr.String()
 	}
-	code, secret, text := run("tokens", "new", "ci", "--tenant", "acme", "--role", "tenant-operator", "--expires", "2160h", "--list", "vip-*,deny")
+	code, secret, text := run("tokens", "new", "ci", "--tenant", "acme", "--role", "tenant-operator", "--expires", "90d", "--list", "vip-*,deny")
 	if code != exitOK || len(secret) < 40 || !strings.HasPrefix(secret, "fst_") || !strings.HasPrefix(text, "# A line for tokens_file:\n- {name: ci, role: tenant-operator, tenant: acme, sha256: ") {
 		t.Fatalf("exit code %d, %q, %q, expected a token and its line", code, secret, text)
 	}

@@ -1,13 +1,16 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"net"
 	"path/filepath"
 
 	"go.uber.org/zap"
 
+	"github.com/freeslot/freeslot"
 	"github.com/freeslot/freeslot/cmd/scheduler/dev"
+	"github.com/freeslot/freeslot/internal/dispatch"
 	"github.com/freeslot/freeslot/internal/process/logging"
 	"github.com/freeslot/freeslot/internal/process/metrics"
 	"github.com/freeslot/freeslot/internal/replica"
@@ -15,18 +18,20 @@ import (
 )
 
 type devCmd struct {
-	Listen    string `default:"127.0.0.1:7480" placeholder:"HOST:PORT" help:"Address of HTTP and WebSocket, loopback only; port 0 takes any free one."`
-	RedisPort int    `default:"7481" placeholder:"PORT" help:"Port of the Redis that is started; 0 takes any free one."`
-	Dir       string `default:".dev" type:"path" placeholder:"DIR" help:"Folder of the data."`
-	Embedded  bool   `help:"Use devredis, a stand-in for Redis that keeps nothing, even where redis-server is installed."`
-	Exit      bool   `help:"End after the first batch; the exit code is 0 only if every job succeeded."`
-	LogLevel  string `default:"warn" placeholder:"LEVEL" help:"debug, info, warn or error."`
+	Listen    string  `default:"127.0.0.1:7480" placeholder:"HOST:PORT" help:"Address of HTTP and WebSocket, loopback only; port 0 takes any free one."`
+	RedisPort int     `default:"7481" placeholder:"PORT" help:"Port of the Redis that is started; 0 takes any free one."`
+	Dir       string  `default:".dev" type:"path" placeholder:"DIR" help:"Folder of the data."`
+	Embedded  bool    `help:"Use devredis, a stand-in for Redis that keeps nothing, even where redis-server is installed."`
+	Exit      bool    `help:"End after the first batch; the exit code is 0 only if every job succeeded."`
+	Load      float64 `default:"5" placeholder:"N" help:"Jobs a second of tenant demo after the first batch, up to 10, with a schedule, a lock, lookups and a service; 0 turns the load off."`
+	LogLevel  string  `default:"warn" placeholder:"LEVEL" help:"debug, info, warn or error."`
 }
 
 // Help is shown below the flags.
 func (devCmd) Help() string {
 	return `Starts a redis-server with its data under --dir, one replica and three nodes, runs a first
-batch of jobs, prints their results, and serves until Ctrl-C. The third node reaches Redis through the replica alone.`
+batch of jobs, prints their results, and serves until Ctrl-C. The third node reaches Redis through the replica alone.
+A gentle load of the tenant demo goes on meanwhile; --load sets it.`
 }
 
 // Run brings the system up and waits for its end.
@@ -34,12 +39,15 @@ func (c *devCmd) Run(env *environment) error {
 	if c.RedisPort < 0 || c.RedisPort > 65535 {
 		return usageError{fmt.Errorf("--redis-port is %d, expected 0 to 65535", c.RedisPort)}
 	}
+	if !(c.Load >= 0 && c.Load <= dev.MaxLoad) { // neither holds for NaN
+		return usageError{fmt.Errorf("--load is %g, expected 0 to %d jobs a second", c.Load, dev.MaxLoad)}
+	}
 	logger, err := logging.New(logging.Config{Level: c.LogLevel, Format: "console"}, env.err)
 	if err != nil {
 		return usageError{err}
 	}
 	return dev.Run(env.ctx, dev.Config{
-		Dir: c.Dir, Listen: c.Listen, RedisPort: c.RedisPort, Embedded: c.Embedded, Exit: c.Exit,
+		Dir: c.Dir, Listen: c.Listen, RedisPort: c.RedisPort, Embedded: c.Embedded, Exit: c.Exit, Load: c.Load,
 		NewReplica: c.replica,
 		Logger:     logger, Out: env.out,
 	})
@@ -67,5 +75,15 @@ func (c *devCmd) replica(redisURL, tokensFile string, logger *zap.Logger) (dev.R
 	if _, port, err := net.SplitHostPort(c.Listen); err == nil && port != "0" {
 		cfg.Advertise = "http://" + c.Listen
 	}
-	return replica.New(cfg, logger, metrics.NewRegistry()), nil
+	return devReplica{replica.New(cfg, logger, metrics.NewRegistry())}, nil
+}
+
+// devReplica also submits jobs of any tenant, which callers cannot where no tokens are configured.
+type devReplica struct{ *replica.Replica }
+
+func (r devReplica) Submit(ctx context.Context, tenant string, job *freeslot.Job) (err error) {
+	r.Jobs().Submit(ctx, []dispatch.Request{{Tenant: tenant, Job: job}}, nil, func(_ int, _ dispatch.Accepted, e error) {
+		err = e
+	})
+	return err
 }

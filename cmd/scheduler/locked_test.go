@@ -19,7 +19,7 @@ func TestLockedPictureServesJobs(t *testing.T) {
 	if err := os.WriteFile(file, []byte("[lockless_cache]\nenabled = false\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	loaded, err := (&serveCmd{Config: file}).load([]string{})
+	loaded, err := (&serveCmd{configFlags: configFlags{Config: file}}).load([]string{})
 	if err != nil || !loaded.Locked.Enabled {
 		t.Fatalf("loaded %+v and %v, expected the lock-based picture to be chosen from", loaded.Locked, err)
 	}

@@ -43,6 +43,7 @@ Run a replica (any number, all on the same Redis):
 type commands struct {
 	Serve   serveCmd   `cmd:"" help:"Run a replica."`
 	Dev     devCmd     `cmd:"" help:"Run Redis, a replica and a few nodes on this machine, for trying it out."`
+	Doctor  doctorCmd  `cmd:"" help:"Check Redis, replicas, certificates and tokens, and show what to do; no replica has to run."`
 	Graph   graphCmd   `cmd:"" help:"Print how the parts of a replica are wired, as a graph for Graphviz; it connects to nothing."`
 	Version versionCmd `cmd:"" help:"Print the version, as --version does."`
 }
@@ -63,6 +64,14 @@ type environment struct {
 type usageError struct{ err error }
 
 func (e usageError) Error() string { return e.err.Error() }
+
+// exitError ends the command with this code because of err.
+type exitError struct {
+	code int
+	err  error
+}
+
+func (e exitError) Error() string { return e.err.Error() }
 
 // configError is a mistake in the configuration.
 type configError struct{ err error }
@@ -131,6 +140,9 @@ func run(args []string, env *environment) (code int) {
 		return exitConfig
 	default:
 		_, _ = fmt.Fprintf(env.err, "scheduler: %v\n", err)
+		if own, ok := errors.AsType[exitError](err); ok {
+			return own.code
+		}
 		return exitFailure
 	}
 }

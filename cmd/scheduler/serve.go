@@ -34,17 +34,22 @@ const (
 	longestRetry  = 2 * time.Second
 )
 
+// configFlags are the flags of commands that read the configuration of a replica.
+type configFlags struct {
+	Config   string   `short:"c" type:"path" env:"FREESLOT_CONFIG" placeholder:"FILE" help:"YAML file, or TOML if it ends in .toml; docs/reference/scheduler-config.md has every key, deploy/scheduler.example.yaml is one."`
+	RedisURL string   `name:"redis-url" placeholder:"URL" help:"Where Redis is (redis.url). Default: redis://127.0.0.1:6379."`
+	Set      []string `sep:"none" placeholder:"KEY=VALUE" help:"Any other key, such as --set limits.max_batch=500. Can be repeated."`
+}
+
 type serveCmd struct {
-	Config          string   `short:"c" type:"path" env:"FREESLOT_CONFIG" placeholder:"FILE" help:"YAML file, or TOML if it ends in .toml; docs/reference/scheduler-config.md has every key, deploy/scheduler.example.yaml is one."`
-	Listen          string   `placeholder:"HOST:PORT" help:"Address of HTTP and WebSocket (listen). Default: 127.0.0.1:7480."`
-	RedisURL        string   `name:"redis-url" placeholder:"URL" help:"Where Redis is (redis.url). Default: redis://127.0.0.1:6379."`
-	ReplicaID       string   `name:"replica-id" placeholder:"NAME" help:"Name of this replica (replica_id). Default: the host's name with a random suffix."`
-	LogLevel        string   `placeholder:"LEVEL" help:"debug, info, warn or error (log.level)."`
-	LogFormat       string   `placeholder:"FORMAT" help:"json or console (log.format)."`
-	Set             []string `sep:"none" placeholder:"KEY=VALUE" help:"Any other key, such as --set limits.max_batch=500. Can be repeated."`
-	ExitUnreachable bool     `help:"End with code 1 when Redis cannot be reached at the start. By default the replica waits and tries again."`
-	Check           bool     `help:"Check the configuration and exit."`
-	Strict          bool     `help:"Refuse now an insecure configuration that a later release refuses, such as one without TLS."`
+	configFlags
+	Listen          string `placeholder:"HOST:PORT" help:"Address of HTTP and WebSocket (listen). Default: 127.0.0.1:7480."`
+	ReplicaID       string `name:"replica-id" placeholder:"NAME" help:"Name of this replica (replica_id). Default: the host's name with a random suffix."`
+	LogLevel        string `placeholder:"LEVEL" help:"debug, info, warn or error (log.level)."`
+	LogFormat       string `placeholder:"FORMAT" help:"json or console (log.format)."`
+	ExitUnreachable bool   `help:"End with code 1 when Redis cannot be reached at the start. By default the replica waits and tries again."`
+	Check           bool   `help:"Check the configuration and exit."`
+	Strict          bool   `help:"Refuse now an insecure configuration that a later release refuses, such as one without TLS."`
 }
 
 // Help is shown below the flags.
@@ -97,14 +102,18 @@ func check(env *environment, cfg config.Replica) error {
 }
 
 func (c *serveCmd) load(environ []string) (config.Replica, error) {
+	return c.configFlags.load(environ,
+		config.Flag{Name: "--listen", Path: "listen", Value: c.Listen},
+		config.Flag{Name: "--replica-id", Path: "replica_id", Value: c.ReplicaID},
+		config.Flag{Name: "--log-level", Path: "log.level", Value: c.LogLevel},
+		config.Flag{Name: "--log-format", Path: "log.format", Value: c.LogFormat},
+	)
+}
+
+// load reads the configuration, with flags that a command has in addition.
+func (c *configFlags) load(environ []string, more ...config.Flag) (config.Replica, error) {
 	opts := config.Options{File: c.Config, Environ: environ}
-	for _, f := range []config.Flag{
-		{Name: "--listen", Path: "listen", Value: c.Listen},
-		{Name: "--redis-url", Path: "redis.url", Value: c.RedisURL},
-		{Name: "--replica-id", Path: "replica_id", Value: c.ReplicaID},
-		{Name: "--log-level", Path: "log.level", Value: c.LogLevel},
-		{Name: "--log-format", Path: "log.format", Value: c.LogFormat},
-	} {
+	for _, f := range append(more, config.Flag{Name: "--redis-url", Path: "redis.url", Value: c.RedisURL}) {
 		if f.Value != "" {
 			opts.Flags = append(opts.Flags, f)
 		}

@@ -31,7 +31,7 @@ const patience = 5 * time.Second
 // maxPools bounds the variants that are remembered of one version; a document has at most 64.
 const maxPools = 64
 
-// The outcomes of the metric, beside those of [namelist.Outcome].
+// The outcomes of the metric, in addition to the texts of [namelist.Outcome].
 const (
 	outcomeRefused        = "refused"
 	outcomeUnknownRefused = "unknown_refused"
@@ -144,7 +144,7 @@ func ready(ctx context.Context, c *namelist.Chain) error {
 }
 
 // Admit decides about a job. It returns not_admitted, or nil for a job that is admitted; the
-// request then has a copy of the job that says what decided.
+// request then has a copy of the job that says what decided, unless the chain does not exist.
 func (g *Gate) Admit(q *dispatch.Request) error {
 	r, named := g.tenants[q.Tenant]
 	if !named {
@@ -153,7 +153,7 @@ func (g *Gate) Admit(q *dispatch.Request) error {
 	if r == nil {
 		return nil
 	}
-	d := r.chain.Peek(r.subject(q))
+	d := r.decide(q)
 	refuse := d.Outcome == namelist.OutcomeDeny ||
 		d.Outcome == namelist.OutcomeUnknown && r.Unknown == config.UnknownRefuse
 	observe := r.Mode != config.AdmissionEnforce
@@ -179,24 +179,26 @@ func (g *Gate) Admit(q *dispatch.Request) error {
 		outcome = outcomeNoPool
 	}
 	r.count(outcome).Inc()
-	q.Job = &job
+	if d.Reason != namelist.ChainReasonChainUnknown { // else each job would name a chain that no one has made
+		q.Job = &job
+	}
 	return nil
 }
 
 // by says what led to a decision.
 func by(d *namelist.Decision) string {
-	text := "by " + d.Reason.String()
-	if d.Rule != "" {
-		text += " " + d.Rule
+	space := " "
+	if d.Rule == "" {
+		space = ""
 	}
-	if d.Doubt.Rule != "" {
-		text += fmt.Sprintf(" (rule %s is unknown: %s)", d.Doubt.Rule, d.Doubt.Why)
+	if w := &d.Doubt; w.Rule != "" {
+		return "by " + d.Reason.String() + space + d.Rule + " (rule " + w.Rule + " is unknown: " + w.Why + ")"
 	}
-	return text
+	return "by " + d.Reason.String() + space + d.Rule
 }
 
-// subject returns what a chain gets to know of a job.
-func (r *rule) subject(q *dispatch.Request) namelist.Subject {
+// decide asks the chain about a job.
+func (r *rule) decide(q *dispatch.Request) namelist.Decision {
 	key := q.Tenant
 	switch {
 	case r.label != "":
@@ -204,10 +206,42 @@ func (r *rule) subject(q *dispatch.Request) namelist.Subject {
 	case r.Subject == config.SubjectAffinityKey:
 		key = q.Job.AffinityKey
 	}
-	return namelist.Subject{Key: key, Attributes: map[string]any{
-		"tenant": q.Tenant, "service": q.Job.Service, "affinity_key": q.Job.AffinityKey, "priority": q.Job.Priority,
-		"pool": q.Job.Requirement.Pool, "preferred_pool": q.Job.Requirement.PreferredPool,
-	}}
+	for {
+		version, names := r.chain.Attributes()
+		d := r.chain.Peek(namelist.Subject{Key: key, Attributes: attributes(q, names)})
+		if d.Version == version { // else another version declares others
+			return d
+		}
+	}
+}
+
+// attributes returns the attributes of a job that a chain declares. To make others would cost more
+// than the decision.
+func attributes(q *dispatch.Request, declared []string) (all map[string]any) {
+	for _, name := range declared {
+		var v any
+		switch name {
+		case "tenant":
+			v = q.Tenant
+		case "service":
+			v = q.Job.Service
+		case "affinity_key":
+			v = q.Job.AffinityKey
+		case "priority":
+			v = q.Job.Priority
+		case "pool":
+			v = q.Job.Requirement.Pool
+		case "preferred_pool":
+			v = q.Job.Requirement.PreferredPool
+		default:
+			continue
+		}
+		if all == nil {
+			all = make(map[string]any, len(declared))
+		}
+		all[name] = v
+	}
+	return all
 }
 
 // pools holds what the variants of one version mean.

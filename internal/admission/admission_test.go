@@ -29,7 +29,12 @@ const canary = `{"name": "canary", "attributes": {"affinity_key": "string", "pri
 	{"name": "none", "kind": "expression", "expression": "priority == 9", "unknown": "skip", "outcome": "variant: none"},
 	{"name": "draft", "kind": "in", "list": "draft", "unknown": "stop", "outcome": "deny"}]}`
 
-// newGate has the chain, the list as a draft, and these admissions by tenant.
+// plain reads no attributes.
+const plain = `{"name": "plain", "default": "allow", "rules": [
+	{"name": "few", "kind": "percentage", "percent": 1, "unknown": "skip", "outcome": "deny"},
+	{"name": "draft", "kind": "in", "list": "draft", "unknown": "skip", "outcome": "deny"}]}`
+
+// newGate has the chains, the list as a draft, and these admissions by tenant.
 func newGate(t testing.TB, admissions map[string]config.Admission) (*Gate, *prometheus.Registry) {
 	t.Helper()
 	redis, ctx := redistest.Shared(t), waittest.Context(t)
@@ -43,10 +48,13 @@ func newGate(t testing.TB, admissions map[string]config.Admission) (*Gate, *prom
 	if _, err := control.Create(ctx, "draft", lists.Spec{}); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := control.PutChain(ctx, lists.ChainPut{Chain: "canary", Document: canary, Lists: []string{"draft"}}); err != nil {
-		t.Fatal(err)
+	for name, document := range map[string]string{"canary": canary, "plain": plain} {
+		if _, err := control.PutChain(ctx, lists.ChainPut{Chain: name, Document: document, Lists: []string{"draft"}}); err != nil {
+			t.Fatal(err)
+		}
 	}
-	mine, reg := own.New(cfg, zaptest.NewLogger(t)), prometheus.NewRegistry()
+	reg := prometheus.NewRegistry()
+	mine := own.New(cfg, zaptest.NewLogger(t), reg)
 	t.Cleanup(func() {
 		if err := mine.Stop(waittest.Context(t)); err != nil {
 			t.Error(err)
@@ -92,7 +100,7 @@ func TestAdmit(t *testing.T) {
 		{tenant: "observe", key: "bot-1", told: "deny by rule bots"},
 		{tenant: "observe", key: "pilot-1", told: "variant by rule pilots"},
 		{tenant: "label", key: "bot-1", refused: "deny by rule bots"},
-		{tenant: "missing", key: "bot-1", told: "unknown by chain unknown"},
+		{tenant: "missing", key: "bot-1"},
 		{tenant: "bot-tenant", key: "x", refused: "deny by rule bots"},
 	} {
 		job := &freeslot.Job{Service: "asr", Priority: test.priority, AffinityKey: test.key}
@@ -137,17 +145,49 @@ freeslot_admission_jobs_total{chain="canary",outcome="variant_without_pool"} 1
 freeslot_admission_jobs_total{chain="canary",outcome="would_refuse"} 1
 freeslot_admission_jobs_total{chain="missing",outcome="unknown"} 1
 `
-	if err := testutil.GatherAndCompare(reg, strings.NewReader(want)); err != nil {
+	if err := testutil.GatherAndCompare(reg, strings.NewReader(want), "freeslot_admission_jobs_total"); err != nil {
 		t.Error(err)
+	}
+	decided := `# HELP freeslot_namelist_chain_decisions_total Decisions of a chain by the rule that made them, (default) where none did, and by outcome.
+# TYPE freeslot_namelist_chain_decisions_total counter
+freeslot_namelist_chain_decisions_total{chain="canary",outcome="deny",rule="bots"} 4
+freeslot_namelist_chain_decisions_total{chain="canary",outcome="unknown",rule="draft"} 2
+freeslot_namelist_chain_decisions_total{chain="canary",outcome="variant",rule="none"} 1
+freeslot_namelist_chain_decisions_total{chain="canary",outcome="variant",rule="only"} 1
+freeslot_namelist_chain_decisions_total{chain="canary",outcome="variant",rule="pilots"} 2
+`
+	err := testutil.GatherAndCompare(reg, strings.NewReader(decided), "freeslot_namelist_chain_decisions_total")
+	if err != nil {
+		t.Error(err)
+	}
+}
+
+// A job has the attributes that its chain declares, and no others.
+func TestAttributes(t *testing.T) {
+	t.Parallel()
+	job := &freeslot.Job{Service: "asr", AffinityKey: "pilot-1", Priority: 3}
+	job.Requirement.Pool, job.Requirement.PreferredPool = "a", "b"
+	q := dispatch.Request{Tenant: "acme", Job: job}
+	all := map[string]any{
+		"tenant": "acme", "service": "asr", "affinity_key": "pilot-1", "priority": 3, "pool": "a", "preferred_pool": "b",
+	}
+	for name, want := range all {
+		if got := attributes(&q, []string{"unheard", name}); len(got) != 1 || got[name] != want {
+			t.Errorf("attributes of a chain that declares %s are %v; want %v alone", name, got, want)
+		}
+	}
+	if got := attributes(&q, []string{"unheard"}); got != nil {
+		t.Errorf("attributes of a chain that declares none of a job's are %v; want nil, which costs nothing", got)
 	}
 }
 
 func BenchmarkAdmit(b *testing.B) {
 	g, _ := newGate(b, map[string]config.Admission{
-		"acme": {Chain: "canary", Mode: config.AdmissionEnforce, Subject: config.SubjectAffinityKey},
+		"acme":  {Chain: "canary", Mode: config.AdmissionEnforce, Subject: config.SubjectAffinityKey},
+		"plain": {Chain: "plain", Mode: config.AdmissionEnforce, Subject: config.SubjectAffinityKey},
 	})
 	job := &freeslot.Job{Service: "asr", AffinityKey: "pilot-1"}
-	for _, tenant := range []string{"acme", "other"} {
+	for _, tenant := range []string{"acme", "plain", "other"} {
 		b.Run("tenant="+tenant, func(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {

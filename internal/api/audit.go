@@ -41,8 +41,8 @@ type (
 		Role    string `query:"role" maxLength:"64" doc:"The caller's role."`
 		Tenant  string `query:"tenant" maxLength:"256" doc:"The caller's tenant."`
 		Call    string `query:"call" maxLength:"128" doc:"The operation, such as drain-node; of schedctl itself import-nodes and apply-acl."`
-		Target  string `query:"target" maxLength:"512" doc:"A part of what was changed, such as /nodes/gpu-7."`
-		Outcome string `query:"outcome" maxLength:"64" doc:"done, unknown or the code of an error."`
+		Target  string `query:"target" maxLength:"512" doc:"A part of the path of the change, such as /nodes/gpu-7."`
+		Outcome string `query:"outcome" maxLength:"64" doc:"done, dry_run, unknown or the code of an error."`
 		Cursor  string `query:"cursor" maxLength:"64" doc:"The cursor of the page before."`
 		Limit   int    `query:"limit" minimum:"1" maximum:"500" default:"100" doc:"At most this many entries, beside those without an outcome."`
 	}

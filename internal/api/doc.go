@@ -12,7 +12,7 @@
 // # Who may call
 //
 // If tokens are configured, /v1 needs "Authorization: Bearer <token>". Without tokens, only
-// loopback is served, and every caller is an operator. Requests whose Host is not this machine are
+// loopback is served, and every caller is an admin. Requests whose Host is not this machine are
 // then refused: a page in the user's browser that has rebound its own name to 127.0.0.1 sends such
 // requests. In both cases an Origin is refused that is neither the request's own host nor allowed.
 // /healthz, /readyz and the OpenAPI document need no token, because they hold no tenant's data. Nor

@@ -15,6 +15,7 @@ import (
 	"github.com/freeslot/freeslot"
 	"github.com/freeslot/freeslot/internal/cell"
 	"github.com/freeslot/freeslot/internal/plural"
+	"github.com/freeslot/freeslot/internal/process/tracing"
 )
 
 // JobExplanation tells why a job waits, or why it ended as it did.
@@ -22,6 +23,7 @@ type JobExplanation struct {
 	// Job and the rest are documented in their tags.
 	Job       freeslot.JobStatus `json:"job" doc:"The job as it is now."`
 	Why       []string           `json:"why" doc:"Why the job is in its state, in words for people, the nearest cause first."`
+	TraceID   string             `json:"trace_id,omitempty" doc:"The id of the trace that the job belongs to, if it has one."`
 	Placement *Explanation       `json:"placement,omitempty" doc:"For a job that waits: where it could go now, as this replica knows the nodes."`
 }
 
@@ -52,7 +54,7 @@ func (s *Server) explainJob(ctx context.Context, in *explainJobInput) (*explainJ
 	if err != nil {
 		return nil, err
 	}
-	out := JobExplanation{Job: status}
+	out := JobExplanation{Job: *s.shown(ctx, &status), TraceID: tracing.TraceID(job.TraceParent)}
 	switch status.State {
 	case freeslot.StateScheduled, freeslot.StateWaiting, freeslot.StateMoving, freeslot.StateRetryWait:
 		placement := s.placement(ctx, job, in.Limit)

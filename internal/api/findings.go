@@ -18,7 +18,9 @@ type Findings interface {
 type FindingReport finding.Report
 
 type (
-	findingsInput  struct{}
+	findingsInput struct {
+		Doctor bool `query:"doctor" doc:"Whether to check the servers of Redis in detail, too: settings, time of a call, clocks, slow calls, deleted keys, persistence, certificates. The user of the replica may lack rights for a part of it, which is then in unchecked."`
+	}
 	findingsOutput struct{ Body FindingReport }
 )
 
@@ -28,7 +30,11 @@ func (s *Server) registerFindings(api huma.API) {
 		Summary: "List what is wrong now",
 		Description: "What the replica that answers finds wrong with itself, the fleet, the queues, Redis and what it " +
 			"keeps there, as of at most two seconds ago. An empty list and no unknown part: all is well.",
-	}, handleBounded(s, "findings", func(context.Context, *findingsInput) (*findingsOutput, error) {
-		return &findingsOutput{Body: FindingReport(s.deps.Findings.Look())}, nil
+	}, handleBounded(s, "findings", func(_ context.Context, in *findingsInput) (*findingsOutput, error) {
+		report := s.deps.Findings.Look()
+		if in.Doctor && s.deps.Doctor != nil {
+			report = report.And(s.deps.Doctor.Look())
+		}
+		return &findingsOutput{Body: FindingReport(report)}, nil
 	}))
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/freeslot/freeslot/internal/audit"
 	"github.com/freeslot/freeslot/internal/cell"
 	"github.com/freeslot/freeslot/internal/dispatch"
+	"github.com/freeslot/freeslot/internal/identity"
 	"github.com/freeslot/freeslot/internal/process/tracing"
 	"github.com/freeslot/freeslot/internal/wire"
 )
@@ -28,9 +29,11 @@ type Jobs interface {
 		accepted func(i int, a dispatch.Accepted, err error),
 	)
 	Forget(sink dispatch.Sink)
-	Cancel(ctx context.Context, tenant, jobID string) (freeslot.JobStatus, error)
+	CancelIf(ctx context.Context, tenant, jobID string, seen cell.Seen) (freeslot.JobStatus, error)
 	Job(ctx context.Context, tenant, jobID string) (freeslot.JobStatus, error)
 	Jobs(ctx context.Context, f cell.JobFilter, cursor string, limit int) (cell.JobPage, error)
+	JobsByKey(ctx context.Context, f cell.JobFilter, key string) (cell.JobPage, error)
+	DeadLetters(ctx context.Context, f cell.JobFilter, by []cell.DeadKey) (cell.DeadLetters, error)
 }
 
 // DefaultPage and MaxPage bound a page of jobs.
@@ -49,12 +52,24 @@ type (
 	jobInput struct {
 		ID string `path:"id" doc:"The job's id."`
 	}
+	cancelInput struct {
+		ID      string `path:"id" doc:"The job's id."`
+		Attempt int    `query:"attempt" minimum:"0" maximum:"1000000000" doc:"Only if the job is in this attempt, as GET /v1/jobs/{id} has it; otherwise the answer is conflict, and nothing is cancelled. 0 or absent: in any."`
+		State   string `query:"state" enum:"scheduled,waiting,moving,retry_wait,running,cancelling,succeeded,failed,cancelled,expired,dead" doc:"Only if the job is in this state; absent: in any. One that was cancelled meanwhile is no conflict."`
+	}
 	listInput struct {
-		State  string `query:"state" enum:"scheduled,waiting,moving,retry_wait,running,cancelling,succeeded,failed,cancelled,expired,dead" doc:"Only jobs in this state."`
-		Tenant string `query:"tenant" maxLength:"64" doc:"Only jobs of this tenant. Clients may only name their own; operators see all without it."`
-		Class  string `query:"class" maxLength:"16" doc:"Only jobs of this class, by its id. Those that wait come in the order in which they are served."`
-		Cursor string `query:"cursor" maxLength:"256" doc:"The cursor of the page before."`
-		Limit  int    `query:"limit" minimum:"1" maximum:"500" default:"100" doc:"At most this many jobs."`
+		State    string `query:"state" enum:"scheduled,waiting,moving,retry_wait,running,cancelling,succeeded,failed,cancelled,expired,dead" doc:"Only jobs in this state."`
+		Tenant   string `query:"tenant" maxLength:"64" doc:"Only jobs of this tenant. Clients may only name their own; operators see all without it."`
+		Class    string `query:"class" maxLength:"16" doc:"Only jobs of this class, by its id. Those that wait come in the order in which they are served."`
+		Service  string `query:"service" maxLength:"64" doc:"Only jobs of this service."`
+		Node     string `query:"node" maxLength:"64" doc:"Only jobs that run on this node, or ran there last."`
+		Code     string `query:"code" maxLength:"128" doc:"Only jobs whose error has this code. Without a state, only jobs that have ended."`
+		Schedule string `query:"schedule" maxLength:"64" doc:"Only jobs that this schedule made, or that repeat one of them."`
+		Key      string `query:"idempotency_key" maxLength:"128" doc:"Only the job that this idempotency key of the tenant names: the last one that was submitted with it, while its record and the key are kept. With rights for all tenants, name the tenant, too."`
+		FromMS   int64  `query:"ended_from_ms" minimum:"0" maximum:"99999999999999" doc:"Only jobs that ended at this time or later, in milliseconds since 1970 by Redis' clock."`
+		ToMS     int64  `query:"ended_to_ms" minimum:"0" maximum:"99999999999999" doc:"Only jobs that ended before this time."`
+		Cursor   string `query:"cursor" maxLength:"256" doc:"The cursor of the page before."`
+		Limit    int    `query:"limit" minimum:"1" maximum:"500" default:"100" doc:"At most this many jobs."`
 	}
 	pageOutput struct {
 		Body JobPage
@@ -70,8 +85,10 @@ type JobAnswer struct {
 // JobPage is one page of a listing.
 type JobPage struct {
 	Jobs []freeslot.JobStatus `json:"jobs" doc:"Jobs that wait, running ones by node, then ended ones, the newest first. The place of a job that waits is not listed."`
-	// Cursor is documented in its tag.
-	Cursor string `json:"cursor,omitempty" doc:"Continues the listing; absent at its end. A page can be short, even empty, and still have one."`
+	// LookedAt, SinceMS and Cursor are documented in their tags.
+	LookedAt int    `json:"looked_at" doc:"How many jobs were looked at for this page, at most 2000. Those that do not fit are left out."`
+	SinceMS  int64  `json:"since_ms,omitempty" doc:"This page and those before it have every job that fits and ended at this time or later, by Redis' clock: earlier ones were not looked at yet, or are not kept. Absent while only jobs that have not ended were looked at."`
+	Cursor   string `json:"cursor,omitempty" doc:"Continues the listing; absent at its end. A page can be short, even empty, and still have one."`
 }
 
 func (s *Server) registerJobs(api huma.API) {
@@ -90,14 +107,20 @@ func (s *Server) registerJobs(api huma.API) {
 	}, s.aboutJob("get", s.deps.Jobs.Job))
 	huma.Register(api, huma.Operation{
 		OperationID: "list-jobs", Method: http.MethodGet, Path: "/v1/jobs", Tags: []string{"jobs"},
-		Summary: "List jobs", Description: "A job that ends while the listing goes on can be seen twice, never missed.",
+		Summary: "List jobs",
+		Description: "A job that ends while the listing goes on can be seen twice, never missed. A call looks at a bounded " +
+			"number of jobs, so with filters follow the cursor. Ends that are no success are indexed by state: ask for a " +
+			"state, or a " +
+			"code, to look at these alone.",
 	}, handle(s, "list", s.listJobs))
+	s.registerDeadLetters(api)
 	huma.Register(api, huma.Operation{
 		OperationID: "cancel-job", Method: http.MethodPost, Path: "/v1/jobs/{id}/cancel", Tags: []string{"jobs"},
 		Summary: "Cancel a job",
 		Description: "Asks the node to stop the job; the answer is its status then, mostly cancelling. A job that waits " +
-			"is cancelled at once. One that has ended is only read.",
-	}, s.aboutJob("cancel", s.deps.Jobs.Cancel))
+			"is cancelled at once. One that has ended is only read. With attempt or state, a job that has gone on since the " +
+			"caller saw it is left alone.",
+	}, handle(s, "cancel", s.cancel))
 	if s.deps.Specs != nil {
 		s.registerRequeue(api)
 		s.registerExplainJob(api)
@@ -209,15 +232,16 @@ func (s *Server) soFar(ctx context.Context, tenant string, a dispatch.Accepted, 
 			status.State, status.Position = freeslot.StateWaiting, a.Position
 		}
 	}
-	return answer(status)
+	return s.answer(ctx, status)
 }
 
 // answer returns 200 for a terminal status, otherwise 202.
-func answer(status freeslot.JobStatus) *JobAnswer {
+func (s *Server) answer(ctx context.Context, status freeslot.JobStatus) *JobAnswer {
+	code := http.StatusAccepted
 	if status.State.Terminal() {
-		return &JobAnswer{Status: http.StatusOK, Body: status}
+		code = http.StatusOK
 	}
-	return &JobAnswer{Status: http.StatusAccepted, Body: status}
+	return &JobAnswer{Status: code, Body: *s.shown(ctx, &status)}
 }
 
 // aboutJob makes a handler of a call about one job.
@@ -225,45 +249,123 @@ func (s *Server) aboutJob(
 	operation string, call func(ctx context.Context, tenant, jobID string) (freeslot.JobStatus, error),
 ) func(context.Context, *jobInput) (*JobAnswer, error) {
 	return handle(s, operation, func(ctx context.Context, in *jobInput) (*JobAnswer, error) {
-		if err := cell.ValidateJobID("id", in.ID); err != nil {
-			return nil, err
-		}
-		ctx, cancel := context.WithTimeout(ctx, CallTimeout)
-		defer cancel()
-		status, err := call(ctx, Caller(ctx).scope(), in.ID)
-		audit.Of(ctx).Note("", string(status.State))
-		return &JobAnswer{Status: http.StatusOK, Body: status}, err
+		return s.tellOf(ctx, in.ID, call)
 	})
+}
+
+func (s *Server) cancel(ctx context.Context, in *cancelInput) (*JobAnswer, error) {
+	seen := cell.Seen{Attempt: in.Attempt, State: freeslot.State(in.State)}
+	return s.tellOf(ctx, in.ID, func(ctx context.Context, tenant, jobID string) (freeslot.JobStatus, error) {
+		return s.deps.Jobs.CancelIf(ctx, tenant, jobID, seen)
+	})
+}
+
+// tellOf answers with what call returns about a job.
+func (s *Server) tellOf(
+	ctx context.Context, id string, call func(ctx context.Context, tenant, jobID string) (freeslot.JobStatus, error),
+) (*JobAnswer, error) {
+	if err := cell.ValidateJobID("id", id); err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, CallTimeout)
+	defer cancel()
+	status, err := call(ctx, Caller(ctx).scope(), id)
+	audit.Of(ctx).Note("", string(status.State))
+	return &JobAnswer{Status: http.StatusOK, Body: *s.shown(ctx, &status)}, err
+}
+
+// hides reports whether payloads and results are hidden from the caller, who uses the console.
+func (s *Server) hides(ctx context.Context) bool { return s.cfg.HidePayloads && identity.IsKnown(ctx) }
+
+// shown takes out of a status what is hidden from the caller, and returns it.
+func (s *Server) shown(ctx context.Context, status *freeslot.JobStatus) *freeslot.JobStatus {
+	if s.hides(ctx) {
+		status.Result = nil
+	}
+	return status
 }
 
 func (s *Server) listJobs(ctx context.Context, in *listInput) (*pageOutput, error) {
 	p := Caller(ctx)
-	filter := cell.JobFilter{Tenant: in.Tenant, State: freeslot.State(in.State), Class: in.Class}
-	if in.Class != "" {
-		if err := freeslot.ValidateClassID("class", in.Class); err != nil {
-			return nil, err
-		}
+	filter, err := in.filter()
+	if err != nil {
+		return nil, err
 	}
-	if in.Tenant != "" {
-		if err := freeslot.ValidateName("tenant", in.Tenant); err != nil {
-			return nil, err
-		}
-	}
-	if !p.AllTenants {
-		if in.Tenant != "" && in.Tenant != p.Tenant {
-			return nil, &freeslot.Error{
-				Code: freeslot.CodePermissionDenied, Field: "tenant", Message: "tenant is another's, which only operators may list",
-			}
-		}
-		filter.Tenant = p.Tenant
+	if err := ownTenant(p, &filter); err != nil {
+		return nil, err
 	}
 	ctx, cancel := context.WithTimeout(ctx, CallTimeout)
 	defer cancel()
-	page, err := s.deps.Jobs.Jobs(ctx, filter, in.Cursor, in.Limit)
+	page, err := s.pageOfJobs(ctx, in, filter)
 	if page.Jobs == nil {
 		page.Jobs = []freeslot.JobStatus{}
 	}
-	return &pageOutput{Body: JobPage{Jobs: page.Jobs, Cursor: page.Cursor}}, err
+	for i := range page.Jobs {
+		s.shown(ctx, &page.Jobs[i])
+	}
+	return &pageOutput{Body: JobPage{
+		Jobs: page.Jobs, Cursor: page.Cursor, LookedAt: page.LookedAt, SinceMS: page.SinceMS,
+	}}, err
+}
+
+func (s *Server) pageOfJobs(ctx context.Context, in *listInput, f cell.JobFilter) (cell.JobPage, error) {
+	switch {
+	case in.Key == "":
+		return s.deps.Jobs.Jobs(ctx, f, in.Cursor, in.Limit)
+	case f.Tenant == "":
+		return cell.JobPage{}, freeslot.Invalid("tenant", "is missing, expected the tenant whose idempotency_key it is")
+	default:
+		return s.deps.Jobs.JobsByKey(ctx, f, in.Key)
+	}
+}
+
+// ownTenant limits a filter to the tenant of a caller who may not see the others.
+func ownTenant(p *Principal, f *cell.JobFilter) error {
+	if p.AllTenants {
+		return nil
+	}
+	if f.Tenant != "" && f.Tenant != p.Tenant {
+		return &freeslot.Error{
+			Code: freeslot.CodePermissionDenied, Field: "tenant", Message: "tenant is another's, which only operators may list",
+		}
+	}
+	f.Tenant = p.Tenant
+	return nil
+}
+
+// filter returns the filter that the query asks for.
+func (in *listInput) filter() (cell.JobFilter, error) {
+	f := cell.JobFilter{
+		Tenant: in.Tenant, State: freeslot.State(in.State), Class: in.Class, Service: in.Service, Node: in.Node,
+		Code:     in.Code,
+		Schedule: in.Schedule, FromMS: in.FromMS, ToMS: in.ToMS,
+	}
+	if f.Class != "" {
+		if err := freeslot.ValidateClassID("class", f.Class); err != nil {
+			return f, err
+		}
+	}
+	if err := freeslot.ValidateKey("idempotency_key", in.Key); err != nil {
+		return f, err
+	}
+	for _, one := range []struct{ field, value string }{
+		{"tenant", f.Tenant}, {"service", f.Service}, {"node", f.Node}, {"schedule", f.Schedule},
+	} {
+		if one.value != "" {
+			if err := freeslot.ValidateName(one.field, one.value); err != nil {
+				return f, err
+			}
+		}
+	}
+	if f.State != "" && !f.State.Terminal() && (f.FromMS > 0 || f.ToMS > 0) {
+		return f, freeslot.Invalid(
+			"state", "is %s, expected one of an end: the query asks for jobs by when they ended", f.State,
+		)
+	}
+	if f.ToMS > 0 && f.ToMS <= f.FromMS {
+		return f, freeslot.Invalid("ended_to_ms", "is %d, expected a time after ended_from_ms (%d)", f.ToMS, f.FromMS)
+	}
+	return f, nil
 }
 
 // refuse is the only place that logs a failed call. Callers get the code, operators the cause.

@@ -272,16 +272,27 @@ func TestList(t *testing.T) {
 	if !strings.Contains(got.Text, `"result":{"ok":"<&>"}`) || got.Body["cursor"] != "next" {
 		t.Error(got.Text)
 	}
+	want := cell.JobFilter{State: freeslot.StateDead, Service: "tts", Node: "n1", Code: "boom", Schedule: "nightly", FromMS: 1, ToMS: 9}
+	f.Jobs.OnList = func(filter cell.JobFilter, _ string, _ int) (cell.JobPage, error) {
+		if filter != want {
+			t.Errorf("asked for %+v; want %+v", filter, want)
+		}
+		return cell.JobPage{LookedAt: 12, SinceMS: 34}, nil
+	}
+	got = f.Do(t, "GET", "/v1/jobs?state=dead&service=tts&node=n1&code=boom&schedule=nightly&ended_from_ms=1&ended_to_ms=9", "")
+	if strings.TrimSpace(got.Text) != `{"jobs":[],"looked_at":12,"since_ms":34}` {
+		t.Error(got.Text)
+	}
 	f.Jobs.OnList = func(_ cell.JobFilter, _ string, limit int) (cell.JobPage, error) {
 		if limit != api.DefaultPage {
 			t.Errorf("limit is %d, expected the default", limit)
 		}
 		return cell.JobPage{}, nil
 	}
-	if got := f.Do(t, "GET", "/v1/jobs", ""); strings.TrimSpace(got.Text) != `{"jobs":[]}` {
+	if got := f.Do(t, "GET", "/v1/jobs", ""); strings.TrimSpace(got.Text) != `{"jobs":[],"looked_at":0}` {
 		t.Error("an empty page is", got.Text)
 	}
-	for target, field := range map[string]string{"?limit=501": "limit", "?limit=0": "limit", "?state=lost": "state", "?tenant=a:b": "tenant", "?page=2": "page"} {
+	for target, field := range map[string]string{"?limit=501": "limit", "?limit=0": "limit", "?state=lost": "state", "?tenant=a:b": "tenant", "?page=2": "page", "?service=a:b": "service", "?node=a:b": "node", "?schedule=a:b": "schedule", "?state=running&ended_from_ms=1": "state", "?ended_from_ms=2&ended_to_ms=2": "ended_to_ms"} {
 		got := f.Do(t, "GET", "/v1/jobs"+target, "")
 		got.Refusal(t, http.StatusBadRequest, freeslot.CodeInvalidArgument)
 		if got.Body["field"] != field {

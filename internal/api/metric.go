@@ -8,6 +8,8 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promauto"
+
+	processmetrics "github.com/freeslot/freeslot/internal/process/metrics"
 )
 
 // metrics counts requests. Its labels are bounded: routes and statuses, never input of a caller.
@@ -26,7 +28,9 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 		}, []string{"route", "status"}),
 		seconds: auto.NewHistogramVec(prometheus.HistogramOpts{
 			Name: "freeslot_http_request_seconds", Help: "Time to answer an HTTP request, the wait for a result included.",
-			Buckets: []float64{.0005, .001, .0025, .005, .01, .025, .05, .1, .25, 1, 5, 15, 60},
+			Buckets:                        []float64{.0005, .001, .0025, .005, .01, .025, .05, .1, .25, 1, 5, 15, 60},
+			NativeHistogramBucketFactor:    processmetrics.NativeFactor,
+			NativeHistogramMaxBucketNumber: processmetrics.NativeBuckets,
 		}, []string{"route"}),
 		waits: auto.NewGauge(prometheus.GaugeOpts{
 			Name: "freeslot_http_waits", Help: "HTTP submits that wait for their job's result.",

@@ -74,8 +74,9 @@ type NodePage struct {
 
 type (
 	nodesInput struct {
-		Cursor string `query:"cursor" maxLength:"64" doc:"The cursor of the page before."`
-		Limit  int    `query:"limit" minimum:"1" maximum:"1000" default:"1000" doc:"At most this many nodes."`
+		Cursor      string `query:"cursor" maxLength:"64" doc:"The cursor of the page before."`
+		Limit       int    `query:"limit" minimum:"1" maximum:"1000" default:"1000" doc:"At most this many nodes."`
+		Connections bool   `query:"connections" default:"true" doc:"Ask the store by which replicas the nodes' agents reach it. Without that the listing asks no one."`
 		NodeQuery
 	}
 	nodeInput struct {
@@ -112,7 +113,10 @@ func (s *Server) listNodes(ctx context.Context, in *nodesInput) (*nodesOutput, e
 	}
 	page := NodePage{Nodes: []NodeStatus{}, Freshness: fleetFreshness(&health)}
 	nodes, more := nodes[:min(len(nodes), in.Limit)], len(nodes) > in.Limit
-	connections := s.connections(ctx, nodes...)
+	var connections map[string]*NodeConnection
+	if in.Connections {
+		connections = s.connections(ctx, nodes...)
+	}
 	for i, n := range nodes {
 		page.Nodes = append(page.Nodes, s.nodeStatus(n))
 		page.Nodes[i].Connection = connections[n.Node.ID]
@@ -150,6 +154,18 @@ func (s *Server) getNode(ctx context.Context, in *nodeInput) (*nodeOutput, error
 		out.Body.Checked = "timeout"
 	}
 	return out, nil
+}
+
+// Node returns a node as the cache has it, without its connection; false if there is none. It asks
+// no one.
+func (s *Server) Node(id string) (NodeStatus, bool) {
+	state, found := s.deps.Nodes.State(id)
+	if !found {
+		return NodeStatus{}, false
+	}
+	status, health := s.nodeStatus(&state), s.deps.Nodes.Health()
+	status.Silent, status.Freshness = s.silent(&health, id), freshness(&health, id)
+	return status, true
 }
 
 // connections asks the store, because no event tells about connections, and no choice needs them.

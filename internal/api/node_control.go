@@ -32,6 +32,10 @@ type (
 	nodeChangeInput struct {
 		ID string `path:"id" doc:"The node's id."`
 	}
+	removeNodeInput struct {
+		ID    string `path:"id" doc:"The node's id."`
+		Epoch string `query:"epoch" doc:"Only if the node has this epoch, as GET /v1/nodes/{id} has it: one that was registered anew has another."`
+	}
 	nodeChangeOutput struct{ Body NodeChange }
 )
 
@@ -67,13 +71,19 @@ func (s *Server) changeNode(
 	})
 }
 
-func (s *Server) removeNode(ctx context.Context, in *nodeChangeInput) (*nodeChangeOutput, error) {
+func (s *Server) removeNode(ctx context.Context, in *removeNodeInput) (*nodeChangeOutput, error) {
 	if err := freeslot.ValidateName("id", in.ID); err != nil {
 		return nil, err
 	}
 	state, found := s.deps.Nodes.State(in.ID)
 	if !found {
 		return nil, &freeslot.Error{Code: freeslot.CodeNotFound, Field: "id", Message: "there is no node " + in.ID}
+	}
+	if in.Epoch != "" && in.Epoch != string(state.Epoch) {
+		return nil, &freeslot.Error{
+			Code: freeslot.CodeConflict, Field: "epoch",
+			Message: fmt.Sprintf("node %s was registered anew: it has epoch %s, expected %s", in.ID, state.Epoch, in.Epoch),
+		}
 	}
 	health := s.deps.Nodes.Health()
 	if state.Epoch != cell.ImportEpoch && !s.silent(&health, in.ID) {

@@ -73,6 +73,7 @@ func TestNodeControl(t *testing.T) {
 		{method: "POST", path: "alive/drain", call: "drain alive", answer: `{"node_id":"alive","status":"drained"}`},
 		{method: "POST", path: "alive/undrain", call: "undrain alive", answer: `{"node_id":"alive","status":"online"}`},
 		{method: "DELETE", path: "silent", call: "remove silent e1", answer: `{"node_id":"silent","status":"removed","jobs":["` + apitest.JobID + `"]}`, jobs: []string{apitest.JobID}},
+		{method: "DELETE", path: "silent?epoch=e1", call: "remove silent e1", answer: `{"node_id":"silent","status":"removed"}`},
 		{method: "DELETE", path: "imported", call: "remove imported import", answer: `{"node_id":"imported","status":"removed"}`},
 	} {
 		control.calls, control.jobs = nil, c.jobs
@@ -105,6 +106,7 @@ func TestNodeControlRefused(t *testing.T) {
 	if got.Body["field"] != "id" || !strings.Contains(got.Text, "the agent of node alive is alive") {
 		t.Error(got.Text)
 	}
+	f.Do(t, "DELETE", "/v1/nodes/silent?epoch=e0", "", root...).Refusal(t, http.StatusConflict, freeslot.CodeConflict)
 	if len(control.calls) != 0 {
 		t.Error("called all the same:", control.calls)
 	}

@@ -260,6 +260,9 @@ func TestNodeConnections(t *testing.T) {
 	if fmt.Sprint(l.asked) != "[node-1 node-2]" {
 		t.Errorf("the store is asked about %s, which is not the page", l.asked)
 	}
+	if got := shown(f.Do(t, "GET", "/v1/nodes?limit=3&connections=false", "")); fmt.Sprint(got) != "[<nil> <nil> <nil>]" || len(l.asked) != 2 {
+		t.Errorf("a page without connections has %s, and the store is asked about %s; want nothing new", got, l.asked)
+	}
 	if got := f.Do(t, "GET", "/v1/nodes/node-2", ""); fmt.Sprint(got.Body["connection"]) != want {
 		t.Error(got.Text)
 	}

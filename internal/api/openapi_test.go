@@ -21,8 +21,11 @@ import (
 	"github.com/freeslot/freeslot/internal/audit"
 	"github.com/freeslot/freeslot/internal/feature"
 	"github.com/freeslot/freeslot/internal/finding"
+	"github.com/freeslot/freeslot/internal/history"
 	"github.com/freeslot/freeslot/internal/replica"
+	"github.com/freeslot/freeslot/internal/replica/config"
 	"github.com/freeslot/freeslot/internal/script"
+	"github.com/freeslot/freeslot/internal/tenant"
 	"github.com/freeslot/freeslot/internal/testing/apitest"
 	"github.com/freeslot/freeslot/internal/testing/redistest/golden"
 )
@@ -38,6 +41,7 @@ func withFeatures(d *api.Deps) {
 	}
 	d.Findings = finding.New(nil, zap.NewNop())
 	d.Audit = audit.New(audit.Config{}, env.Runners[0], zap.NewNop(), prometheus.NewRegistry())
+	d.Routes = append(d.Routes, history.New().Routes, history.New().StatusRoutes(nil), tenant.NewLister(config.Replica{}, nil, nil).Routes)
 	for _, f := range replica.Features() {
 		d.Routes = append(d.Routes, f.New(env).Routes...)
 	}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/freeslot/freeslot"
 	"github.com/freeslot/freeslot/internal/api"
+	"github.com/freeslot/freeslot/internal/cell"
 	"github.com/freeslot/freeslot/internal/dispatch"
 	"github.com/freeslot/freeslot/internal/testing/apitest"
 )
@@ -18,20 +19,22 @@ import (
 const newID = "0-01JD5Y8G6W9V0M5T2C3Q4R7X90"
 
 // TestRequeue: the new job is the old one as it was submitted, of the same tenant, but for now and
-// without its key.
+// with a key of its own.
 func TestRequeue(t *testing.T) {
 	t.Parallel()
 	spec := freeslot.Job{
 		Service: "tts", Payload: []byte(`{"a":1}`), Slots: 2, Priority: 3, MaxAttempts: 4, TimeoutMS: 5000,
 		TraceParent: "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01",
 	}
-	state := freeslot.StateDead
+	again := spec
+	again.IdempotencyKey = "bulk-" + newID // the same for all who submit it again
+	state, before := freeslot.StateDead, ""
 	f := apitest.New(t, api.Config{}, apitest.WithTokens)
 	f.Jobs.OnJob = func(tenant, id string) (freeslot.JobStatus, error) {
 		if tenant != "" && tenant != "acme" {
 			return freeslot.JobStatus{}, &freeslot.Error{Code: freeslot.CodeNotFound, Message: "there is no job " + id}
 		}
-		return freeslot.JobStatus{ID: id, Tenant: "acme", Service: "tts", State: state, Slots: 2}, nil
+		return freeslot.JobStatus{ID: id, Tenant: "acme", Service: "tts", State: state, Slots: 2, Schedule: "nightly", RequeuedAs: before}, nil
 	}
 	f.Jobs.OnSpec = func(string) (*freeslot.Job, string, error) {
 		job := spec
@@ -49,11 +52,14 @@ func TestRequeue(t *testing.T) {
 			if got.Body["job_id"] != apitest.JobID || got.Status != http.StatusOK && got.Status != http.StatusAccepted {
 				t.Errorf("%s by %s: %d %s", ended, token, got.Status, got.Text)
 			}
-			want := []apitest.Submission{{Tenant: "acme", Job: spec}}
+			want := []apitest.Submission{{Tenant: "acme", Job: again, Origin: cell.Origin{Schedule: "nightly", RequeuedFrom: newID}}}
 			if diff := cmp.Diff(want, f.Jobs.Submitted, cmp.AllowUnexported(apitest.Submission{})); diff != "" {
 				t.Error(diff)
 			}
 		}
+	}
+	if as := f.Jobs.Requeues[newID]; as != apitest.JobID {
+		t.Errorf("the old job was submitted again as %q; want %s", as, apitest.JobID)
 	}
 	const trace = "00-1af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 	requeue("acme-token", "Traceparent", trace)
@@ -61,7 +67,13 @@ func TestRequeue(t *testing.T) {
 		t.Error(got)
 	}
 
-	f.Jobs.Submitted = nil
+	f.Jobs.Submitted, before = nil, apitest.JobID
+	for range 2 {
+		if got := requeue("acme-token"); got.Body["job_id"] != apitest.JobID {
+			t.Errorf("asked again: %d %s; want job %s", got.Status, got.Text, apitest.JobID)
+		}
+	}
+	before = ""
 	requeue("other-token").Refusal(t, http.StatusNotFound, freeslot.CodeNotFound)
 	f.Do(t, "POST", "/v1/jobs/nonsense/requeue", "", "Authorization", "Bearer acme-token").Refusal(t, http.StatusBadRequest, freeslot.CodeInvalidArgument)
 	for _, other := range []freeslot.State{freeslot.StateWaiting, freeslot.StateRetryWait, freeslot.StateRunning, freeslot.StateCancelling, freeslot.StateSucceeded, freeslot.StateCancelled} {
@@ -81,6 +93,25 @@ func TestRequeue(t *testing.T) {
 	if len(f.Jobs.Submitted) != 0 {
 		t.Error("submitted all the same:", f.Jobs.Submitted)
 	}
+}
+
+// TestListByKey: a key is looked up for the caller's tenant. Who sees all tenants names one.
+func TestListByKey(t *testing.T) {
+	t.Parallel()
+	f := apitest.New(t, api.Config{}, apitest.WithTokens)
+	list := func(token, query string) apitest.Response {
+		return f.Do(t, "GET", "/v1/jobs?"+query, "", "Authorization", "Bearer "+token)
+	}
+	for _, got := range []apitest.Response{
+		list("acme-token", "idempotency_key=order+7"), list("root-token", "idempotency_key=order+7&tenant=acme"),
+	} {
+		if want := `"tenant":"acme","service":"order 7"`; got.Status != http.StatusOK || !strings.Contains(got.Text, want) {
+			t.Errorf("answer %d %s; want %s", got.Status, got.Text, want)
+		}
+	}
+	list("root-token", "idempotency_key=order+7").Refusal(t, http.StatusBadRequest, freeslot.CodeInvalidArgument)
+	list("acme-token", "idempotency_key=order+7&tenant=beta").Refusal(t, http.StatusForbidden, freeslot.CodePermissionDenied)
+	list("acme-token", "idempotency_key=%00").Refusal(t, http.StatusBadRequest, freeslot.CodeInvalidArgument)
 }
 
 // TestSubmitThatWaits: the answer has the job's position, even if its record cannot be read.
@@ -125,25 +156,33 @@ func assignment(attempt int) dispatch.Assignment {
 	return dispatch.Assignment{JobID: apitest.JobID, Node: "node-1", Attempt: attempt}
 }
 
-// TestSpec: the answer has the job as it was submitted, and can be submitted again. Where the job
-// is not the caller's, its spec is not read.
+// TestSpec: the answer has the job as it was submitted, and can be submitted again: also a requeued
+// one, without the key that its requeue gave it. Where the job is not the caller's, its spec is not
+// read.
 func TestSpec(t *testing.T) {
 	t.Parallel()
 	f := apitest.New(t, api.Config{}, apitest.WithTokens)
-	owner := "acme"
+	owner, from, key := "acme", "", ""
 	f.Jobs.OnJob = func(tenant, id string) (freeslot.JobStatus, error) {
 		if tenant == owner {
-			return freeslot.JobStatus{ID: id, Tenant: tenant}, nil
+			return freeslot.JobStatus{ID: id, Tenant: tenant, RequeuedFrom: from}, nil
 		}
 		return freeslot.JobStatus{}, &freeslot.Error{Code: freeslot.CodeNotFound, Message: "there is no job " + id}
 	}
 	f.Jobs.OnSpec = func(string) (*freeslot.Job, string, error) {
-		return &freeslot.Job{Service: "tts", Payload: []byte(`{"n":12345678901234567890}`), Slots: 2}, "acme", nil
+		return &freeslot.Job{
+			Service: "tts", Payload: []byte(`{"n":12345678901234567890}`), Slots: 2, IdempotencyKey: key,
+		}, "acme", nil
 	}
-	got := f.Do(t, "GET", "/v1/jobs/"+newID+"/spec", "", "Authorization", "Bearer acme-token")
-	const want = `"job":{"service":"tts","payload":{"n":12345678901234567890},"slots":2}`
-	if got.Status != http.StatusOK || !strings.Contains(got.Text, want) || got.Body["tenant"] != "acme" {
-		t.Errorf("answer %d %s; want 200, tenant acme and %s", got.Status, got.Text, want)
+	const want = `"job":{"service":"tts","payload":{"n":12345678901234567890},"slots":2`
+	for _, of := range []struct{ from, key, shown string }{
+		{"", "", want + "}"}, {"", "k", want + `,"idempotency_key":"k"}`}, {"0-1", "bulk-0-1", want + "}"},
+	} {
+		from, key = of.from, of.key
+		got := f.Do(t, "GET", "/v1/jobs/"+newID+"/spec", "", "Authorization", "Bearer acme-token")
+		if got.Status != http.StatusOK || !strings.Contains(got.Text, of.shown) || got.Body["tenant"] != "acme" {
+			t.Errorf("answer %d %s; want 200, tenant acme and %s", got.Status, got.Text, of.shown)
+		}
 	}
 	f.Jobs.OnSpec = func(string) (*freeslot.Job, string, error) {
 		t.Error("the spec of another tenant's job was read")

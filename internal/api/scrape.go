@@ -23,7 +23,8 @@ const (
 // scrape serves the metrics.
 func (s *Server) scrape() http.Handler {
 	served := promhttp.HandlerFor(s.deps.Gatherer, promhttp.HandlerOpts{
-		MaxRequestsInFlight: maxScrapes, Timeout: CallTimeout, ErrorLog: zap.NewStdLog(s.log.Named("metrics")),
+		EnableOpenMetrics: true, MaxRequestsInFlight: maxScrapes, Timeout: CallTimeout,
+		ErrorLog: zap.NewStdLog(s.log.Named("metrics")),
 	})
 	if !s.cfg.MetricsAuth {
 		return served

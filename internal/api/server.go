@@ -32,6 +32,17 @@ const SessionPath = "/v1/ws"
 // is another.)
 const GatewayPath = "/v1/node"
 
+// RegistryPath is the beginning of the paths by which operators see and change the service
+// registry.
+const RegistryPath = "/admin/registry"
+
+// ConsolePath is the path of the page for operators, and the beginning of its other paths.
+const ConsolePath = "/console"
+
+// BuildHeader names the version of the replica in each answer, if it serves a console: its page may
+// come from another replica.
+const BuildHeader = "Freeslot-Build"
+
 // CallTimeout bounds the store calls of one request, without waits for a result.
 const CallTimeout = 5 * time.Second
 
@@ -84,6 +95,8 @@ type Config struct {
 	AllowedOrigins []string
 	// Proxies name the senders of the requests that they pass on.
 	Proxies []netip.Prefix
+	// HidePayloads hides payloads and results of jobs from callers who use the console.
+	HidePayloads bool
 	// BoundLoopback bounds connections of the loopback like others, for tests.
 	BoundLoopback bool
 }
@@ -120,12 +133,16 @@ type Deps struct {
 	// Gateway serves agents at GatewayPath and below. It authenticates them itself, and has its own
 	// limits for bodies. nil leaves out the routes.
 	Gateway http.Handler
+	// Console serves ConsolePath and below, and knows callers by their cookies. nil leaves it out.
+	Console Console
 	// TLS holds the certificate of the listener. nil: it speaks plain HTTP.
 	TLS *listener.TLS
 	// Audit records changes by operators. nil leaves that and its route out.
 	Audit *audit.Log
 	// Findings tells what is wrong now. nil leaves out its route.
 	Findings Findings
+	// Doctor tells what is wrong with Redis' servers, for callers that ask for it. nil: nothing.
+	Doctor Findings
 	// Checks are the conditions of readiness, in the order of /readyz.
 	Checks []Check
 	// Gatherer is served at /metrics; nil leaves out the route. Registerer gets the server's own
@@ -134,6 +151,14 @@ type Deps struct {
 	Registerer     prometheus.Registerer
 	TracerProvider trace.TracerProvider
 	Logger         *zap.Logger
+}
+
+// Console is the page for operators; *console.Console implements it.
+type Console interface {
+	http.Handler
+	// Recognize makes the caller of the request's cookie the caller of the request, if it has one. The
+	// error is for the answer.
+	Recognize(w http.ResponseWriter, r *http.Request) (*http.Request, *freeslot.Error)
 }
 
 // Server serves a replica over HTTP. It is safe for concurrent use.
@@ -149,6 +174,7 @@ type Server struct {
 
 	bodyLimits map[string]bodyLimit // for the paths with a limit of their own
 	handler    http.Handler
+	inner      http.Handler // the documented routes alone
 	openapi    huma.API
 
 	*listener.Server                  // the listener and what it serves
@@ -201,9 +227,11 @@ func (s *Server) routes() http.Handler {
 	if s.deps.Gatherer != nil && s.cfg.MetricsListen == "" {
 		mux.Handle("GET /metrics", s.scrape())
 	}
-	inner := s.metrics.wrap(s.recovered(strictRoutes(mux)))
+	s.inner = s.recovered(strictRoutes(mux))
+	inner := s.metrics.wrap(s.inner)
 	guard := &guard{loopbackOnly: s.deps.Auth.Open(), origins: s.cfg.AllowedOrigins}
-	return linger.Handler(noStore(s.withGateway(s.boundBody(guard.wrap(beside(inner, s.deps.Sessions))))))
+	beside := compressed(s.withConsole(beside(inner, s.deps.Sessions)))
+	return linger.Handler(noStore(s.withGateway(s.boundBody(guard.wrap(beside)))))
 }
 
 // noStore keeps caches of browsers and proxies from holding what one caller may see.
@@ -244,6 +272,43 @@ func beside(next, sessions http.Handler) http.Handler {
 		}
 		next.ServeHTTP(w, r)
 	})
+}
+
+// withConsole serves the page for operators, and sends browsers there from the root. The address is
+// relative, because a proxy may have put something before it.
+func (s *Server) withConsole(next http.Handler) http.Handler {
+	if s.deps.Console == nil {
+		return next
+	}
+	console, build := s.recovered(s.deps.Console), []string{s.cfg.Version}
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header()[BuildHeader] = build
+		switch {
+		case r.URL.Path == ConsolePath || strings.HasPrefix(r.URL.Path, ConsolePath+"/"):
+			console.ServeHTTP(w, r)
+		case r.URL.Path == "/" && r.Method == http.MethodGet && strings.Contains(r.Header.Get("Accept"), "text/html"):
+			w.Header().Set("Location", strings.TrimPrefix(ConsolePath, "/")+"/")
+			w.WriteHeader(http.StatusSeeOther)
+		case byCookie(r):
+			r, err := s.deps.Console.Recognize(w, r)
+			if err != nil {
+				writeError(w, body(err))
+				return
+			}
+			next.ServeHTTP(w, r)
+		default:
+			next.ServeHTTP(w, r)
+		}
+	})
+}
+
+// byCookie reports whether the console's cookie opens this: the API over HTTP. Pages have no use
+// for the WebSockets of clients and of agents.
+func byCookie(r *http.Request) bool {
+	path := r.URL.Path
+	api := strings.HasPrefix(path, "/v1/") || strings.HasPrefix(path, RegistryPath+"/")
+	return api && path != SessionPath && path != GatewayPath &&
+		!strings.HasPrefix(path, GatewayPath+"/") && r.Header.Get("Cookie") != ""
 }
 
 // Handler returns the handler of everything. It is for tests, and for embedding into another

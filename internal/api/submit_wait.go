@@ -65,7 +65,7 @@ func (s *Server) submitAndWait(
 	defer timer.Stop()
 	select {
 	case status := <-w.result:
-		return answer(status), nil
+		return s.answer(ctx, status), nil
 	case <-w.detached:
 		return s.soFar(ctx, tenant, a, job), nil
 	case <-timer.C:

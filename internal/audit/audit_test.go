@@ -98,6 +98,25 @@ func TestChange(t *testing.T) {
 	})
 }
 
+// A dry run is no change that was made. One that is refused has the code, as any other.
+func TestDryRun(t *testing.T) {
+	t.Parallel()
+	l := New(Config{}, scripttest.NewRig(t, redistest.Shared(t)).Runner, zap.NewNop(), nil)
+	for _, outcome := range []string{OutcomeDone, "conflict"} {
+		c, err := l.Begin(t.Context(), alice, "put-config", "/v1/config", "", "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		c.DryRun()
+		c.End(t.Context(), outcome)
+	}
+	got := read(t, l, Filter{}, 10)
+	if len(got) != 2 || got[0].Outcome != "conflict" || got[1].Outcome != OutcomeDryRun || got[1].After != "nothing changed" {
+		t.Errorf("the audit has %+v; want a conflict, and before it a dry run that changed nothing", got)
+	}
+	(*Change)(nil).DryRun() // it stands for what is not audited
+}
+
 // A replica that dies between the entry and the end leaves an entry without an outcome. Many such
 // entries are moved to the stream, so that they do not pile up.
 func TestChangesWithoutAnEnd(t *testing.T) {

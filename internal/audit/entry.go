@@ -19,6 +19,8 @@ const (
 const (
 	// OutcomeDone means that the change was made.
 	OutcomeDone = "done"
+	// OutcomeDryRun means that the caller asked what the change would do, and nothing was changed.
+	OutcomeDryRun = "dry_run"
 	// OutcomeUnderWay means that the change began a moment ago.
 	OutcomeUnderWay = "under_way"
 	// OutcomeUnknown means that the end of the change was never recorded: its replica died, or
@@ -52,8 +54,8 @@ type Entry struct {
 	// Before and After describe the state in short, as far as the call knows them.
 	Before string `json:"before,omitempty" doc:"What was there before, in short, where the call knows it."`
 	After  string `json:"after,omitempty" doc:"What is there now, in short, where the call knows it."`
-	// Outcome is OutcomeDone, OutcomeUnderWay, OutcomeUnknown, or the code of an error.
-	Outcome string `json:"outcome" doc:"done, under_way, unknown where the replica died meanwhile, or the code of the error."`
+	// Outcome is one of the constants above, or the code of an error.
+	Outcome string `json:"outcome" doc:"done, dry_run where nothing was changed because that was asked for, under_way, unknown where the replica died meanwhile, or the code of the error."`
 }
 
 // Filter selects entries. The zero value selects all.

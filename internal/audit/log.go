@@ -62,6 +62,7 @@ type Change struct {
 	log   *Log
 	entry Entry
 	begun time.Time
+	dry   bool
 	// Lost is nil if Redis has the begin, otherwise why not.
 	Lost error
 }
@@ -114,6 +115,15 @@ func (c *Change) Note(before, after string) {
 	}
 }
 
+// DryRun notes that the caller asked for a dry run. If it ends as done, its outcome is
+// OutcomeDryRun.
+func (c *Change) DryRun() {
+	if c != nil {
+		c.dry = true
+		c.Note("", "nothing changed")
+	}
+}
+
 // Because adds a reason, unless the caller gave one with the request.
 func (c *Change) Because(reason string) {
 	if c != nil && c.entry.Reason == "" {
@@ -126,6 +136,9 @@ func (c *Change) Because(reason string) {
 func (c *Change) End(ctx context.Context, outcome string) {
 	if c == nil {
 		return
+	}
+	if c.dry && outcome == OutcomeDone {
+		outcome = OutcomeDryRun
 	}
 	c.entry.Outcome, c.entry.TookMS = outcome, time.Since(c.begun).Milliseconds()
 	label := "recorded"

@@ -51,19 +51,22 @@ func (e *entry) setStatus(s freeslot.Status) {
 	e.node.SetDraining(s != freeslot.StatusOnline)
 }
 
+func (e *entry) status() freeslot.Status {
+	switch {
+	case e.drained.Load():
+		return freeslot.StatusDrained
+	case e.node.Draining():
+		return freeslot.StatusDraining
+	}
+	return freeslot.StatusOnline
+}
+
 // state returns the entry as one value, for listings.
 func (e *entry) state() cell.NodeState {
 	node, in := e.node, e.incarnation.Load()
 	used, _ := node.Load()
-	status := freeslot.StatusOnline
-	switch {
-	case e.drained.Load():
-		status = freeslot.StatusDrained
-	case node.Draining():
-		status = freeslot.StatusDraining
-	}
 	s := cell.NodeState{
-		Node: *node.Profile().Node(), Epoch: in.epoch, Status: status, Used: used,
+		Node: *node.Profile().Node(), Epoch: in.epoch, Status: e.status(), Used: used,
 		Revision: e.revision.Load(), RegisteredAtMS: in.registeredAtMS, LastHeartbeatMS: e.heartbeatMS.Load(),
 	}
 	// The agent wrote the resources of an event. Invalid JSON would break a listing of the whole

@@ -72,6 +72,7 @@ type follower struct {
 	calmAt   int64
 	failures int // failed comparisons since the last success
 	outage   *logging.Outage
+	outages  outages
 	// gapAt is the revision before the last counted gap.
 	gapAt cell.Revision
 

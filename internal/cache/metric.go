@@ -104,6 +104,11 @@ func registerGauges(c *Cache, reg prometheus.Registerer) {
 			"freeslot_cache_unreachable", "1 when the cell did not answer the last time it was asked.", labels,
 			func() float64 { return yes(f.health().Unreachable) },
 		)
+		reg.MustRegister(prometheus.NewCounterFunc(prometheus.CounterOpts{
+			Name:        "freeslot_redis_outage_seconds_total",
+			Help:        "Time for which a cell did not answer this replica, by its comparisons of nodes.",
+			ConstLabels: labels,
+		}, func() float64 { return f.outages.total(c.clock.now()).Seconds() }))
 		gauge(
 			"freeslot_cache_untracked", "1 while Redis does not report changes made without a script.", labels,
 			func() float64 { return yes(f.health().Untracked) },

@@ -14,6 +14,24 @@ import (
 	"github.com/freeslot/freeslot/internal/testing/redistest"
 )
 
+// TestOutages: the time without an answer adds up, while an outage goes on, too.
+func TestOutages(t *testing.T) {
+	t.Parallel()
+	var o outages
+	second := int64(time.Second)
+	o.end(0)
+	o.begin(0) // the clock may begin at 0
+	o.begin(2 * second)
+	if got := o.total(3 * second); got != 3*time.Second {
+		t.Errorf("an outage since 3 s counts %v; want 3s", got)
+	}
+	o.end(4 * second)
+	o.begin(10 * second)
+	if got := o.total(11 * second); got != 5*time.Second {
+		t.Errorf("outages of 4 s and 1 s count %v; want 5s", got)
+	}
+}
+
 // A cell that is away is one line when it is lost and one when it is back, however
 // many comparisons fail meanwhile.
 func TestOutageIsLoggedOnce(t *testing.T) {
@@ -29,6 +47,10 @@ func TestOutageIsLoggedOnce(t *testing.T) {
 	eventually(t, "ten failures", func() bool { return failed.Load() > 10 })
 	r.source.intercept(nil)
 	r.sync()
+	f, now := r.cache.followers[0], r.cache.clock.now()
+	if total := f.outages.total(now); total <= 0 || f.outages.total(now+int64(time.Hour)) != total {
+		t.Errorf("the outage of a cell that is back counts %v; want some time, and no more an hour later", total)
+	}
 	lost, back := logs.FilterMessage("redis.cell_lost").All(), logs.FilterMessage("redis.cell_back").All()
 	if logs.Len() != 2 || len(lost) != 1 || len(back) != 1 {
 		t.Fatalf("%d failures are logged as %v", failed.Load(), logs.All())

@@ -34,6 +34,7 @@ func (f *follower) compare(why string) bool {
 			f.cache.metrics.resyncErrors.Inc()
 			f.refusal.Store(refusalOf(err))
 			f.outage.Failed(err, zap.String("why", why))
+			f.outages.begin(f.cache.clock.now())
 		}
 		// Soon at first, because perhaps only one connection failed. Then less often, down to once
 		// an interval.
@@ -46,6 +47,7 @@ func (f *follower) compare(why string) bool {
 	f.syncedAt.Store(f.cache.clock.now())
 	f.cache.failing.And(^f.mask())
 	f.outage.Over()
+	f.outages.end(f.cache.clock.now())
 	f.cache.metrics.resyncNodes.Observe(float64(read))
 	if replaced {
 		f.log.Info("cache.replaced", zap.String("why", why), zap.Int("nodes", read),

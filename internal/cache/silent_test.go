@@ -46,6 +46,27 @@ func TestSilent(t *testing.T) {
 	check(time.Minute, SilentNode{"b", "e3", 0})
 }
 
+// TestFreeSlots: a silent node has no slots to give, and a node counts in each of its pools.
+func TestFreeSlots(t *testing.T) {
+	t.Parallel()
+	c := New(Config{}, []Feed{{Source: noSource{}}}, zap.NewNop(), nil)
+	defer c.cancel()
+	c.clock.origin = time.Now().Add(-time.Hour)
+	c.SetConfig(&selection.Config{Enabled: true, Pools: selection.Pools{
+		{ID: "gpu", Members: []string{"a", "b"}}, {ID: "eu", Members: []string{"a"}}, {ID: "empty"},
+	}})
+	for id, ago := range map[string]time.Duration{"a": 0, "b": 0, "c": 0, "silent": 10 * time.Minute} {
+		c.followers[0].put(&cell.NodeState{
+			Node: testNode(id, 4), Epoch: "e", Status: freeslot.StatusOnline,
+			LastHeartbeatMS: (c.clock.now() - int64(ago)) / int64(time.Millisecond),
+		})
+	}
+	all, byPool := c.FreeSlots(time.Minute)
+	if all != 12 || byPool["gpu"] != 8 || byPool["eu"] != 4 || byPool["empty"] != 0 {
+		t.Errorf("%d slots are free, by pool %v; want 12, gpu 8, eu 4", all, byPool)
+	}
+}
+
 // TestConfigVersion: a list has the version of the configuration that it was built with.
 func TestConfigVersion(t *testing.T) {
 	t.Parallel()

@@ -25,6 +25,7 @@ var Access = script.Access{Scripts: scripts, Roles: map[script.Role]script.Needs
 		},
 		Publishes: true,
 	},
+	script.RoleDoctor: {Commands: []string{"cluster|info", "info"}},
 	script.RoleImporter: {
 		Scripts: []string{"cells", "nodes", "import", "changes", "identity", "memory"},
 		Commands: []string{
@@ -46,7 +47,7 @@ func agentNames(layout script.Layout, node string) script.Names {
 		Keys: []string{
 			l.Node(node), l.Load(node), l.Metrics(node), l.Slots(node), l.Dispatch(node), l.Serves(node),
 			l.Online(), l.PoolMembers(every), l.Revisions(), l.Version(), l.Drained(),
-			l.Job(every), l.key("idem", every), l.Replies(every), l.Finished(), l.Due(),
+			l.Job(every), l.key("idem", every), l.Replies(every), l.Finished(), l.EndedInfo(), l.key("ended", every), l.Due(),
 			l.Waiting(), l.WaitingVersion(), l.Queue(every), l.Fair(every),
 			l.Limits(), l.Counted(every), l.FullLimits(), l.LimitedBy(every),
 		},

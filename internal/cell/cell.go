@@ -53,6 +53,8 @@ const (
 	DefaultHeartbeatLimit = 8 * time.Second
 	DefaultCallTimeout    = time.Second
 	DefaultRetention      = time.Hour
+	DefaultDeadRetention  = 72 * time.Hour
+	DefaultDeadLimit      = 10_000
 	DefaultQueueLimit     = 4096
 	DefaultWaitingLimit   = 100_000
 	DefaultKeyRetention   = 24 * time.Hour
@@ -86,9 +88,13 @@ type Config struct {
 	CallTimeout time.Duration
 	// Retention is how long the record of a terminal job is kept.
 	Retention time.Duration
-	// RetentionBytes bounds the bytes that the records of terminal jobs take in this cell. 0 means
-	// no limit.
+	// RetentionBytes bounds the bytes that the records of terminal jobs take in this cell. Dead jobs
+	// take at most half of it. 0 means no limit.
 	RetentionBytes int64
+	// DeadRetention is how long the record of a dead job is kept, if that is longer than Retention.
+	DeadRetention time.Duration
+	// DeadLimit bounds the dead jobs of this cell: the oldest go first.
+	DeadLimit int
 	// QueueLimit bounds the items that wait for the next call of an operation. Further callers wait
 	// for room until their context ends.
 	QueueLimit int
@@ -117,6 +123,12 @@ func (c Config) WithDefaults() Config {
 	}
 	if c.Retention == 0 {
 		c.Retention = DefaultRetention
+	}
+	if c.DeadRetention == 0 {
+		c.DeadRetention = DefaultDeadRetention
+	}
+	if c.DeadLimit == 0 {
+		c.DeadLimit = DefaultDeadLimit
 	}
 	if c.QueueLimit == 0 {
 		c.QueueLimit = DefaultQueueLimit
@@ -152,6 +164,9 @@ func (c Config) Validate() error {
 	if c.RetentionBytes < 0 {
 		return fmt.Errorf("retention_bytes is %d, expected at least 1 (0 means no limit)", c.RetentionBytes)
 	}
+	if c.DeadLimit < 0 {
+		return fmt.Errorf("dead_limit is %d, expected at least 1 (0 means %d)", c.DeadLimit, DefaultDeadLimit)
+	}
 	if c.QueueLimit < 0 {
 		return fmt.Errorf("queue_limit is %d, expected at least 1 (0 means %d)", c.QueueLimit, DefaultQueueLimit)
 	}
@@ -163,7 +178,8 @@ func (c Config) Validate() error {
 	}
 	for name, d := range map[string]time.Duration{
 		"heartbeat_limit": c.HeartbeatLimit, "call_timeout": c.CallTimeout, "retention": c.Retention,
-		"key_retention": c.KeyRetention,
+		"dead_retention": c.DeadRetention,
+		"key_retention":  c.KeyRetention,
 	} {
 		if d < time.Millisecond {
 			return fmt.Errorf("%s is %s, expected at least 1ms", name, d)
@@ -215,6 +231,11 @@ func (c *Cell) AcknowledgeReplicas() int { return c.cfg.Acknowledge.Replicas }
 // ReplicasOnline returns how many replicas keep up with the cell's master, as far as the master
 // knows. Errors: from Redis.
 func (c *Cell) ReplicasOnline(ctx context.Context) (int, error) { return c.runner.ReplicasOnline(ctx) }
+
+// ReplicasBehind is [script.Runner.ReplicasBehind] of the cell's master.
+func (c *Cell) ReplicasBehind(ctx context.Context, limit time.Duration) ([]string, error) {
+	return c.runner.ReplicasBehind(ctx, limit)
+}
 
 // Confirm waits until Redis' replicas have everything that any process wrote to the cell before. It
 // returns at once if no replica has to confirm. Errors: ErrNotReplicated.

@@ -12,6 +12,7 @@ import (
 	"github.com/redis/rueidis"
 	"go.uber.org/zap"
 
+	"github.com/freeslot/freeslot"
 	"github.com/freeslot/freeslot/internal/script"
 )
 
@@ -323,22 +324,76 @@ func (c *Cell) checkSchema(ctx context.Context, write bool) error {
 	}
 }
 
-// MemoryUse returns the share of its maxmemory that the cell's server uses, from 0. It is 0 if
-// there is no limit or the server does not report it.
-func (c *Cell) MemoryUse(ctx context.Context) (float64, error) {
-	reply, err := c.runner.Call(ctx, c.scripts["memory"], []string{c.layout.Version()}, nil).AsStrSlice()
+// ServerLoad is what a cell's server says of itself, and of the cell's jobs.
+type ServerLoad struct {
+	// UsedBytes is the memory in use, LimitBytes is maxmemory; 0 if there is none, or it is not told.
+	UsedBytes, LimitBytes int64
+	// Run identifies the server's run, Role is master or slave; "" if it is not told.
+	Run, Role string
+	// AtUS is the time of the reading in microseconds since 1970, by the server's clock.
+	AtUS int64
+	// Ends is how many of the cell's jobs have ended since the reading before.
+	Ends Ends
+	// Retries counts the attempts that failed or were lost and were followed by another one, since
+	// the cell's data began. It falls if Redis loses data.
+	Retries int64
+}
+
+// Ends counts ended jobs by state, in the order of EndStates.
+type Ends [5]int64
+
+// EndStates returns the states in which a job ends.
+func EndStates() [5]freeslot.State {
+	return [...]freeslot.State{
+		freeslot.StateSucceeded, freeslot.StateDead, freeslot.StateFailed, freeslot.StateCancelled, freeslot.StateExpired,
+	}
+}
+
+// ServerLoad reads the load of the cell's server. since is AtUS of the reading before, 0 for none.
+func (c *Cell) ServerLoad(ctx context.Context, since int64) (load ServerLoad, err error) {
+	keys := []string{c.layout.Version(), c.layout.Finished()}
+	states := EndStates()
+	for _, state := range states[1:] { // those that succeeded have no index
+		keys = append(keys, c.layout.Ended(string(state)))
+	}
+	keys = append(keys, c.layout.EndedInfo())
+	reply, err := c.runner.Call(ctx, c.scripts["memory"], keys, []string{strconv.FormatInt(since, 10)}).ToArray()
+	if err == nil && len(reply) != 6+len(load.Ends) {
+		err = fmt.Errorf("%d values, expected %d", len(reply), 6+len(load.Ends))
+	}
 	if err != nil {
-		return 0, fmt.Errorf("memory of redis: %w", err)
+		return load, fmt.Errorf("load of redis: %w", err)
 	}
-	if len(reply) < 2 {
-		return 0, nil
+	number := func(i int) int64 {
+		text, _ := reply[i].ToString()
+		n, _ := strconv.ParseInt(text, 10, 64) // not told
+		return n
 	}
-	used, usedErr := strconv.ParseFloat(reply[0], 64)
-	limit, limitErr := strconv.ParseFloat(reply[1], 64)
-	if usedErr != nil || limitErr != nil || limit <= 0 {
-		return 0, nil
+	load.UsedBytes, load.LimitBytes, load.AtUS = number(0), number(1), number(3)
+	load.Run, _ = reply[2].ToString()
+	load.Role, _ = reply[4].ToString()
+	load.Retries = number(5)
+	for i := range load.Ends {
+		if load.Ends[i], err = reply[6+i].AsInt64(); err != nil {
+			return load, fmt.Errorf("load of redis: jobs that ended: %w", err)
+		}
 	}
-	return used / limit, nil
+	return load, nil
+}
+
+// MemoryUse returns the share of its maxmemory that the server uses, from 0. It is 0 if there is no
+// limit or the server does not report it.
+func (l *ServerLoad) MemoryUse() float64 {
+	if l.LimitBytes <= 0 {
+		return 0
+	}
+	return float64(l.UsedBytes) / float64(l.LimitBytes)
+}
+
+// MemoryUse returns what ServerLoad.MemoryUse returns for the cell's server.
+func (c *Cell) MemoryUse(ctx context.Context) (float64, error) {
+	load, err := c.ServerLoad(ctx, 0)
+	return load.MemoryUse(), err
 }
 
 // unreachableError says that a server does not serve now. Whether it can be trusted is unknown.

@@ -32,9 +32,12 @@ func FuzzDecodeStatus(f *testing.F) {
 	f.Add("running" + running + "||")
 	f.Add("succeeded" + running + "|1|{\"a\":1}")
 	f.Add("succeeded" + running + "|1|")
-	f.Add("running" + running + "|||1 2 1700000000000 {\"a\": 1}")
-	f.Add("running" + running + "|||1 2 1700000000000 {")
-	f.Add("running" + running + "|||1 x 1700000000000")
+	f.Add("running" + running + "|||||1 2 1700000000000 {\"a\": 1}||")
+	f.Add("running" + running + "|||||1 2 1700000000000 {||")
+	f.Add("running" + running + "|||||1 x 1700000000000||")
+	f.Add("running" + running + "||0-01JD5Y8G6W9V0M5T2C3Q4R7X8Z|nightly 0-01JD5Y8G6W9V0M5T2C3Q4R7X8Y|||1 n1 1 2 failed boom,2 n2 0 3 lost -|")
+	f.Add("running" + running + "|||nightly|||1 n1 1 2 failed|")
+	f.Add("running" + running + "|||- -|||,|")
 	f.Add("succeeded" + running + "|1")
 	f.Add("failed" + running + "{\"code\":\"x\",\"message\":\"y\"}|1|")
 	f.Add("failed" + running + "{|1|")
@@ -57,6 +60,9 @@ func FuzzDecodeStatus(f *testing.F) {
 		}
 		encodable(t, s)
 		whole := len(text) == len(statusFields)
+		if whole && (text[10] == "") != (len(s.Attempts) == 0) || len(s.Attempts) > freeslot.MaxPastAttempts {
+			t.Errorf("%q became attempts %+v", text[10], s.Attempts)
+		}
 		if !whole && len(text) != len(headFields) || s.ID != "0-1" || string(s.State) != text[0] || strconv.Itoa(s.Attempt) == "" {
 			t.Errorf("%q became %+v", text, s)
 		}

@@ -55,6 +55,13 @@ func TestComplete(t *testing.T) {
 			}
 			if c.result == "" {
 				want.Result = nil
+				past := freeslot.PastAttempt{
+					Attempt: 1, Node: "n1", BeganAtMS: s.AssignedAtMS, EndedAtMS: s.FinishedAtMS, Ended: freeslot.AttemptEnd(c.end.State),
+				}
+				if c.err != nil {
+					past.Code = c.err.Code
+				}
+				want.Attempts = []freeslot.PastAttempt{past}
 			}
 			if d := cmp.Diff(want, s); d != "" {
 				t.Errorf("%s (-want +got):\n%s", c.name, d)

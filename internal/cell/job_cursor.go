@@ -17,6 +17,10 @@ type position struct {
 	finished   bool
 	line       bool
 	place, job string
+	// scored is true at a place whose jobs are in a sorted set. Then job is a member of it, with this
+	// score.
+	scored bool
+	score  float64
 }
 
 // microsecond returns the place among finished jobs; infinite at their beginning.
@@ -24,11 +28,11 @@ func (p position) microsecond() float64 {
 	if p.place == "" {
 		return math.Inf(1)
 	}
-	return p.score()
+	return p.number()
 }
 
-// score returns place as a number; openCursor has checked that it is one.
-func (p position) score() float64 {
+// number returns place as a number; openCursor has checked that it is one.
+func (p position) number() float64 {
 	n, _ := strconv.ParseUint(p.place, 10, 64)
 	return float64(n)
 }
@@ -41,14 +45,16 @@ func (p *position) cursor(tenant string) string {
 	if p == nil {
 		return ""
 	}
-	kind := "n"
-	if p.finished {
+	kind, place := "n", p.place
+	switch {
+	case p.finished:
 		kind = "f"
-	}
-	if p.line {
+	case p.line:
 		kind = "l"
+	case p.scored:
+		kind, place = "s", strconv.FormatFloat(p.score, 'f', -1, 64)+" "+p.place
 	}
-	return base64.RawURLEncoding.EncodeToString([]byte(strings.Join([]string{kind, reader(tenant), p.job, p.place}, "~")))
+	return base64.RawURLEncoding.EncodeToString([]byte(strings.Join([]string{kind, reader(tenant), p.job, place}, "~")))
 }
 
 // reader returns a short mark for a tenant; "" stands for a listing of all tenants.
@@ -68,6 +74,14 @@ func openCursor(cursor, tenant string) (position, error) {
 		return position{}, badCursor()
 	}
 	p := position{finished: parts[0] == "f", line: parts[0] == "l", job: parts[2], place: parts[3]}
+	if parts[0] == "s" {
+		score, place, _ := strings.Cut(p.place, " ")
+		p.scored, p.place = true, place
+		if p.score, err = strconv.ParseFloat(score, 64); err != nil || math.IsNaN(p.score) || math.IsInf(p.score, 0) {
+			return position{}, badCursor()
+		}
+		return p, nil
+	}
 	_, err = strconv.ParseUint(p.place, 10, 64)
 	number := err == nil
 	if parts[0] == "n" || p.line && number || p.finished && (number || p.place == "") {

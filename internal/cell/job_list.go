@@ -7,8 +7,10 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"sort"
 	"strconv"
 	"strings"
+	"sync"
 
 	"github.com/redis/rueidis"
 	"go.uber.org/zap"
@@ -19,28 +21,16 @@ import (
 // MaxPage is the most jobs that one call of Jobs returns.
 const MaxPage = 500
 
-// tieRoom is how many terminal jobs may share a microsecond without being lost between pages. A
-// batch gives each of its own jobs a microsecond of its own.
-const tieRoom = 64
+// MaxLook is the most jobs that one call of Jobs looks at.
+const MaxLook = 2000
 
-// JobFilter narrows a listing. Zero fields match everything.
-type JobFilter struct {
-	Tenant string
-	State  freeslot.State
-	// Class is a freeslot.ClassID.
-	Class string
-}
-
-// JobPage is one page of a listing.
-type JobPage struct {
-	Jobs []freeslot.JobStatus
-	// Cursor continues the listing; empty at its end. A short or even empty page can have a Cursor,
-	// because filters are applied to what was read.
-	Cursor string
-	// Unreachable lists the cells that did not answer, whose jobs are not in the page; nil if all
-	// answered.
-	Unreachable []int
-}
+// Bounds of the nodes that a listing asks: in one pipeline, and in each cell for a round. A page
+// has at most maxRounds rounds.
+const (
+	nodeBatch = 100
+	maxNodes  = 2000
+	maxRounds = 10
+)
 
 // Jobs is [Set.Jobs] for this cell alone.
 func (c *Cell) Jobs(ctx context.Context, f JobFilter, cursor string, limit int) (JobPage, error) {
@@ -55,21 +45,24 @@ func (c *Cell) Jobs(ctx context.Context, f JobFilter, cursor string, limit int) 
 //   - running jobs, by node
 //   - terminal jobs, newest first
 //
+// Jobs for later come in the order of their times, jobs that wait in the order of their scores.
+//
 // With a class in f, the waiting jobs of that class come first, in the order in which each cell
 // serves them. Results are left out, because a page of large ones would hold up everything else on
 // the connection; [Set.Job] brings the result.
 //
 // A job whose state changes during the listing can appear twice. It is never missed, unless it goes
-// back to wait. The jobs of a cell that does not answer are missing, and the page names that cell.
-// limit is cut to MaxPage. Errors: *freeslot.Error for a cursor that is not from a listing for this
-// tenant, or from Redis if no cell answered.
+// back to wait, or its node has not been among the owners yet (see SetOwners). The jobs of a cell
+// that does not answer are missing, and the page names that cell. limit is cut to MaxPage. Errors:
+// *freeslot.Error for a cursor that is not from a listing for this tenant, or from Redis if no cell
+// answered.
 func (s *Set) Jobs(ctx context.Context, f JobFilter, cursor string, limit int) (JobPage, error) {
 	limit = min(max(limit, 1), MaxPage)
 	at, err := openCursor(cursor, f.Tenant)
 	if err != nil {
 		return JobPage{}, err
 	}
-	if cursor == "" && f.State.Terminal() {
+	if cursor == "" && f.endedAlone() {
 		at.finished = true
 	}
 	l := &listing{set: s, failed: make(map[int]error)}
@@ -79,28 +72,40 @@ func (s *Set) Jobs(ctx context.Context, f JobFilter, cursor string, limit int) (
 	if cursor == "" && f.Class != "" && (f.State == "" || f.State == freeslot.StateWaiting) {
 		at.line = true
 	}
-	found, next := l.pageOf(ctx, at, limit, f)
-	jobs := l.statuses(ctx, found, f)
+	page, next := l.fill(ctx, at, limit, f)
 	if len(l.failed) == len(s.cells) {
 		return JobPage{}, errors.Join(slices.Collect(maps.Values(l.failed))...)
 	}
-	return JobPage{Jobs: jobs, Cursor: next.cursor(f.Tenant), Unreachable: slices.Sorted(maps.Keys(l.failed))}, nil
+	page.Jobs, page.Cursor = once(page.Jobs), next.cursor(f.Tenant)
+	page.SinceMS = l.since(ctx, next, f)
+	page.Unreachable = slices.Sorted(maps.Keys(l.failed))
+	return page, nil
 }
 
-// listed is a job at its place in the listing. A position is valid in every cell, because all cells
-// share one order of nodes and times.
-type listed struct {
-	cell int
-	node string  // the node that owns the job, or the place of a job without one
-	us   float64 // the time at which a terminal job ended; in a class's queue, the score
-	due  int64   // the time at which a job at placeDue continues, in ms
-	job  string
-}
-
-// listing is the reading of one page. It does not ask a cell again that failed.
-type listing struct {
-	set    *Set
-	failed map[int]error
+// fill looks at jobs after at until limit of them fit, and returns where the listing goes on.
+func (l *listing) fill(ctx context.Context, at position, limit int, f JobFilter) (page JobPage, next *position) {
+	for range maxRounds {
+		n := limit - len(page.Jobs)
+		if f.narrow() {
+			n = MaxPage
+		}
+		var found []listed
+		found, next = l.pageOf(ctx, at, min(n, MaxLook-page.LookedAt), f)
+		page.LookedAt += len(found)
+		fit := l.statuses(ctx, found, f)
+		if room := limit - len(page.Jobs); len(fit) > room {
+			fit = fit[:room]
+			next = found[fit[room-1].at].position()
+		}
+		for i := range fit {
+			page.Jobs = append(page.Jobs, fit[i].JobStatus)
+		}
+		if next == nil || len(page.Jobs) == limit || page.LookedAt >= MaxLook || len(l.failed) == len(l.set.cells) {
+			break
+		}
+		at = *next
+	}
+	return page, next
 }
 
 // page reads the page after at. If the unfinished jobs end within it, terminal jobs follow if the
@@ -108,66 +113,62 @@ type listing struct {
 func (l *listing) page(ctx context.Context, at position, limit int, f JobFilter) (found []listed, next *position) {
 	state := f.State
 	if !at.finished {
-		found = l.merge(limit, func(a, b listed) int {
-			return cmp.Or(cmp.Compare(a.node, b.node), cmp.Compare(a.job, b.job))
-		}, func(c *Cell) ([]listed, error) { return c.livingPage(ctx, at, limit, f) })
-		if len(found) == limit {
-			return found, &position{place: found[limit-1].node, job: found[limit-1].job}
-		}
-		if state != "" && !state.Terminal() {
-			return found, nil
+		if found, next = l.living(ctx, at, limit, f); next != nil || state != "" && !state.Terminal() {
+			return found, next
 		}
 		at = position{finished: true}
 	}
 	rest := limit - len(found)
 	ended := l.merge(rest, func(a, b listed) int {
 		return cmp.Or(cmp.Compare(b.us, a.us), cmp.Compare(b.job, a.job))
-	}, func(c *Cell) ([]listed, error) { return c.finishedPage(ctx, at, rest) })
+	}, func(c *Cell) ([]listed, error) { return c.finishedPage(ctx, at, rest, f) })
 	if len(ended) == rest {
-		last := ended[rest-1]
-		next = &position{finished: true, place: strconv.FormatFloat(last.us, 'f', 0, 64), job: last.job}
+		next = ended[rest-1].position()
 	}
 	return append(found, ended...), next
 }
 
-// merge asks every cell and keeps the first limit jobs in order.
-func (l *listing) merge(limit int, order func(a, b listed) int, read func(c *Cell) ([]listed, error)) []listed {
-	parts := make([][]listed, len(l.set.cells))
-	l.ask(func(i int, c *Cell) (err error) {
-		parts[i], err = read(c)
-		return err
-	})
-	var all []listed
-	for i, part := range parts {
-		for j := range part {
-			part[j].cell = i
+// afterAll sorts after the id of every job.
+const afterAll = "z"
+
+// living reads jobs that have not ended. A cell that asked as many nodes as it may ends the page
+// there for all cells.
+func (l *listing) living(ctx context.Context, at position, limit int, f JobFilter) (found []listed, next *position) {
+	var mu sync.Mutex
+	end := "" // the last place that all cells have read; "" if they read all
+	found = l.merge(limit, func(a, b listed) int {
+		return cmp.Or(
+			cmp.Compare(a.node, b.node), cmp.Compare(a.us, b.us), cmp.Compare(a.member, b.member), cmp.Compare(a.job, b.job),
+		)
+	}, func(c *Cell) ([]listed, error) {
+		found, last, err := c.livingPage(ctx, l.set, at, limit, f)
+		mu.Lock()
+		defer mu.Unlock()
+		if last != "" && (end == "" || last < end) {
+			end = last
 		}
-		all = append(all, part...)
+		return found, err
+	})
+	if end != "" {
+		found = found[:sort.Search(len(found), func(i int) bool { return found[i].node > end })]
 	}
-	slices.SortFunc(all, order)
-	return all[:min(len(all), limit)]
+	if len(found) == limit {
+		return found, found[limit-1].position()
+	}
+	if end != "" {
+		return found, &position{place: end, job: afterAll}
+	}
+	return found, nil
 }
 
-// ask runs f at the same time for every cell that has not failed. i is the cell's index in the set.
-func (l *listing) ask(f func(i int, c *Cell) error) {
-	place := make(map[*Cell]int, len(l.set.cells))
-	for i, c := range l.set.cells {
-		place[c] = i
-	}
-	for i, err := range l.set.each(func(c *Cell) error {
-		if l.failed[place[c]] != nil {
-			return nil
-		}
-		return f(place[c], c)
-	}) {
-		if err != nil {
-			l.failed[i] = err
-		}
-	}
+// fitting is a job that fits the filter: the one at this index of those that were found.
+type fitting struct {
+	at int
+	freeslot.JobStatus
 }
 
 // statuses reads the records, in the order in which the jobs were found.
-func (l *listing) statuses(ctx context.Context, found []listed, f JobFilter) []freeslot.JobStatus {
+func (l *listing) statuses(ctx context.Context, found []listed, f JobFilter) []fitting {
 	ids := make([][]string, len(l.set.cells))
 	for _, j := range found {
 		ids[j.cell] = append(ids[j.cell], j.job)
@@ -177,17 +178,17 @@ func (l *listing) statuses(ctx context.Context, found []listed, f JobFilter) []f
 		parts[i], err = c.records(ctx, ids[i], f)
 		return err
 	})
-	var jobs []freeslot.JobStatus
-	for _, j := range found {
+	var jobs []fitting
+	for i, j := range found {
 		if rest := parts[j.cell]; len(rest) > 0 && rest[0].id == j.job {
 			if j.is(rest[0].State) {
 				rest[0].RunAtMS = j.due
-				jobs = append(jobs, rest[0].JobStatus)
+				jobs = append(jobs, fitting{i, rest[0].JobStatus})
 			}
 			parts[j.cell] = rest[1:]
 		}
 	}
-	return once(jobs)
+	return jobs
 }
 
 // The places of jobs that no node owns. No node has such a name, and all of them sort before the
@@ -225,63 +226,129 @@ func once(jobs []freeslot.JobStatus) []freeslot.JobStatus {
 	})
 }
 
-// livingPage reads jobs that have not ended, in the order of place and job, after at.
-func (c *Cell) livingPage(ctx context.Context, at position, limit int, f JobFilter) ([]listed, error) {
-	places, err := c.places(ctx, f)
+// livingPage reads jobs that have not ended, in the order of place and job, after at; at a place
+// with a sorted set in the set's order. last is the last place that it read; "" if it read all, or
+// found limit jobs.
+func (c *Cell) livingPage(
+	ctx context.Context, set *Set, at position, limit int, f JobFilter,
+) (found []listed, last string, err error) {
+	places, err := c.places(ctx, set, f)
 	if err != nil {
-		return nil, err
+		return nil, "", err
 	}
 	if f.Class != "" { // its queue was listed already
 		places = slices.DeleteFunc(places, func(p string) bool { return strings.HasPrefix(p, placeQueue) })
 	}
 	from, _ := slices.BinarySearch(places, at.place)
-	var found []listed
-	for _, n := range places[from:] {
-		there, err := c.livingAt(ctx, n)
-		if err != nil {
-			return nil, fmt.Errorf("list jobs of %s: %w", n, err)
+	asked := 0
+	for places = places[from:]; len(places) > 0; {
+		if key := c.setAt(places[0]); key != "" {
+			there, err := c.setPage(ctx, key, places[0], at, limit-len(found))
+			if err != nil {
+				return nil, "", fmt.Errorf("list jobs of %s: %w", places[0], err)
+			}
+			if found = append(found, there...); len(found) == limit {
+				return found, "", nil
+			}
+			places = places[1:]
+			continue
 		}
-		slices.SortFunc(there, func(a, b listed) int { return cmp.Compare(a.job, b.job) })
-		for _, j := range there {
-			if j.job == "sum" || n == at.place && j.job <= at.job {
-				continue
+		some := places[:1]
+		if !strings.HasPrefix(places[0], placeDue) { // only nodes follow
+			some = places[:min(len(places), nodeBatch)]
+			asked += len(some)
+		}
+		parts, err := c.livingAt(ctx, some)
+		if err != nil {
+			return nil, "", fmt.Errorf("list jobs of %s: %w", some[0], err)
+		}
+		for _, there := range parts {
+			slices.SortFunc(there, func(a, b listed) int { return cmp.Compare(a.job, b.job) })
+			for _, j := range there {
+				if j.job == "sum" || j.node == at.place && j.job <= at.job {
+					continue
+				}
+				if found = append(found, j); len(found) == limit {
+					return found, "", nil
+				}
 			}
-			found = append(found, j)
-			if len(found) == limit {
-				return found, nil
-			}
+		}
+		if places = places[len(some):]; asked >= maxNodes && len(places) > 0 {
+			return found, some[len(some)-1], nil
 		}
 	}
-	return found, nil
+	return found, "", nil
 }
 
-// livingAt returns the jobs at one place, in no order.
-func (c *Cell) livingAt(ctx context.Context, place string) (there []listed, err error) {
-	if place == placeDue {
-		all := c.client.B().Zrange().Key(c.layout.Due()).Min("0").Max("-1").Withscores().Build()
-		due, err := c.runner.Do(ctx, "list", all).AsZScores()
-		for _, z := range due {
-			there = append(there, listed{node: place, job: z.Member, due: int64(z.Score)})
-		}
-		return there, err
+// livingAt returns the jobs at each of the places, in no order. It asks for them in one pipeline.
+func (c *Cell) livingAt(ctx context.Context, places []string) (parts [][]listed, err error) {
+	ctx, cancel := context.WithTimeout(ctx, c.cfg.CallTimeout)
+	defer cancel()
+	cmds := make([]rueidis.Completed, len(places))
+	for i, place := range places {
+		cmds[i] = c.jobsAt(place).Pin() // as in records
 	}
-	jobs, err := c.runner.Do(ctx, "list", c.jobsAt(place)).AsStrSlice()
-	for _, job := range jobs {
-		if strings.HasPrefix(place, placeLimited) {
-			job = limitedJob(job)
+	for i, result := range c.client.DoMulti(ctx, cmds...) {
+		there, err := readPlace(places[i], result)
+		if err != nil {
+			return nil, err
 		}
+		parts = append(parts, there)
+	}
+	return parts, nil
+}
+
+// readPlace reads the answer to the command that jobsAt returns.
+func readPlace(place string, result rueidis.RedisResult) (there []listed, err error) {
+	jobs, err := result.AsStrSlice()
+	for _, job := range jobs {
 		there = append(there, listed{node: place, job: job})
 	}
 	return there, err
 }
 
+// setAt returns the key of the sorted set of the jobs at a place; empty for another kind of place.
+// These sets can have a million members, so they are read page by page.
+func (c *Cell) setAt(place string) string {
+	if place == placeDue {
+		return c.layout.Due()
+	}
+	if class, ok := strings.CutPrefix(place, placeQueue); ok {
+		return c.layout.Queue(class)
+	}
+	if name, ok := strings.CutPrefix(place, placeLimited); ok {
+		return c.layout.LimitedBy(name)
+	}
+	return ""
+}
+
+// setPage reads jobs of a sorted set after at, in the set's order.
+func (c *Cell) setPage(ctx context.Context, key, place string, at position, limit int) (there []listed, err error) {
+	var after *rueidis.ZScore
+	if at.scored && at.place == place {
+		after = &rueidis.ZScore{Member: at.job, Score: at.score}
+	}
+	members, err := c.membersAfter(ctx, key, after, limit)
+	for _, z := range members {
+		j := listed{node: place, us: z.Score, member: z.Member, job: z.Member}
+		switch {
+		case place == placeDue:
+			j.due = int64(z.Score)
+		case strings.HasPrefix(place, placeLimited):
+			j.job = limitedJob(z.Member)
+		}
+		there = append(there, j)
+	}
+	return there, err
+}
+
 // places returns the places at which the filter's jobs can be before they end, sorted.
-func (c *Cell) places(ctx context.Context, f JobFilter) (places []string, err error) {
+func (c *Cell) places(ctx context.Context, set *Set, f JobFilter) (places []string, err error) {
 	state := f.State
 	if state == "" || state == freeslot.StateRetryWait || state == freeslot.StateScheduled {
 		places = append(places, placeDue)
 	}
-	if state == "" || state == freeslot.StateWaiting {
+	if f.Node == "" && (state == "" || state == freeslot.StateWaiting) {
 		classes, err := c.runner.Do(ctx, "list", c.client.B().Hkeys().Key(c.layout.Waiting()).Build()).AsStrSlice()
 		if err != nil {
 			return nil, fmt.Errorf("list classes: %w", err)
@@ -299,29 +366,38 @@ func (c *Cell) places(ctx context.Context, f JobFilter) (places []string, err er
 			}
 		}
 	}
-	if state == "" || state == freeslot.StateMoving {
+	if f.Node == "" && (state == "" || state == freeslot.StateMoving) {
 		places = append(places, placeMove)
 	}
 	if state == "" || state == freeslot.StateRunning || state == freeslot.StateCancelling {
-		nodes, err := c.runner.Do(ctx, "list", c.all(c.layout.Revisions())).AsStrSlice()
+		nodes, err := c.owners(ctx, set, f)
 		if err != nil {
 			return nil, fmt.Errorf("list nodes: %w", err)
 		}
-		places = append(places, slices.DeleteFunc(nodes, func(n string) bool { return strings.HasPrefix(n, "-") })...)
+		places = append(places, nodes...)
 	}
 	slices.Sort(places)
 	return places, nil
 }
 
+// owners returns the nodes that may own jobs which fit.
+func (c *Cell) owners(ctx context.Context, set *Set, f JobFilter) ([]string, error) {
+	if f.Node != "" {
+		return []string{f.Node}, nil
+	}
+	if owners := set.owners.Load(); owners != nil {
+		if nodes, ok := (*owners)(c.cfg.Index); ok {
+			return nodes, nil
+		}
+	}
+	nodes, err := c.runner.Do(ctx, "list", c.all(c.layout.Revisions())).AsStrSlice()
+	return slices.DeleteFunc(nodes, func(n string) bool { return strings.HasPrefix(n, "-") }), err
+}
+
+// jobsAt returns the command that reads the jobs at a place without a sorted set, and moving jobs.
 func (c *Cell) jobsAt(place string) rueidis.Completed {
 	if place == placeMove {
 		return c.all(c.layout.Moves())
-	}
-	if class, ok := strings.CutPrefix(place, placeQueue); ok {
-		return c.all(c.layout.Queue(class))
-	}
-	if name, ok := strings.CutPrefix(place, placeLimited); ok {
-		return c.all(c.layout.LimitedBy(name))
 	}
 	return c.client.B().Hkeys().Key(c.layout.Slots(place)).Build()
 }
@@ -329,28 +405,6 @@ func (c *Cell) jobsAt(place string) rueidis.Completed {
 // all returns the command that reads all members of a sorted set, in order.
 func (c *Cell) all(key string) rueidis.Completed {
 	return c.client.B().Zrange().Key(key).Min("0").Max("-1").Build()
-}
-
-// finishedPage reads terminal jobs, newest first, after at.
-func (c *Cell) finishedPage(ctx context.Context, at position, limit int) ([]listed, error) {
-	last, top := at.microsecond(), cmp.Or(at.place, "+inf")
-	cmd := c.client.B().Zrevrangebyscore().Key(c.layout.Finished()).Max(top).Min("-inf").Withscores().
-		Limit(0, int64(limit+tieRoom)).Build()
-	scores, err := c.runner.Do(ctx, "list", cmd).AsZScores()
-	if err != nil {
-		return nil, fmt.Errorf("list finished jobs: %w", err)
-	}
-	var found []listed
-	for _, z := range scores {
-		if z.Score == last && z.Member >= at.job && at.job != "" {
-			continue
-		}
-		found = append(found, listed{us: z.Score, job: z.Member})
-		if len(found) == limit {
-			break
-		}
-	}
-	return found, nil
 }
 
 // statuses reads records without their results, and drops those that are gone, unreadable or
@@ -401,8 +455,7 @@ func (c *Cell) records(ctx context.Context, ids []string, f JobFilter) ([]record
 		if err != nil {
 			return nil, err
 		}
-		if (f.Tenant == "" || s.Tenant == f.Tenant) && (f.State == "" || s.State == f.State) &&
-			(f.Class == "" || s.Class == f.Class) {
+		if f.fits(&s) {
 			jobs = append(jobs, record{id: ids[i], JobStatus: s})
 		}
 	}
@@ -431,8 +484,7 @@ func (l *listing) pageOf(ctx context.Context, at position, limit int, f JobFilte
 	}, func(c *Cell) ([]listed, error) { return c.queuePage(ctx, f.Class, at, limit) })
 	switch {
 	case len(found) == limit:
-		last := found[limit-1]
-		return found, &position{line: true, place: strconv.FormatFloat(last.us, 'f', 0, 64), job: last.job}
+		return found, found[limit-1].position()
 	default:
 		others, next := l.page(ctx, position{}, limit-len(found), f)
 		return append(found, others...), next
@@ -441,40 +493,66 @@ func (l *listing) pageOf(ctx context.Context, at position, limit int, f JobFilte
 
 // queuePage reads waiting jobs of a class after at, in the order in which they are served.
 func (c *Cell) queuePage(ctx context.Context, class string, at position, limit int) (found []listed, err error) {
-	line, from := c.layout.Queue(class), int64(0)
-	score := -1.0
+	var after *rueidis.ZScore
 	if at.place != "" {
-		score = at.score()
-		// The job that at names may be gone by now.
-		count := c.client.B().Zcount().Key(line).Min("-inf").Max("(" + at.place).Build()
-		if from, err = c.runner.Do(ctx, "list", count).AsInt64(); err != nil {
-			return nil, fmt.Errorf("list queue of class %s: %w", class, err)
+		after = &rueidis.ZScore{Member: at.job, Score: at.number()}
+	}
+	jobs, err := c.membersAfter(ctx, c.layout.Queue(class), after, limit)
+	if err != nil {
+		return nil, fmt.Errorf("list queue of class %s: %w", class, err)
+	}
+	for _, z := range jobs {
+		found = append(found, listed{node: placeQueue + class, us: z.Score, job: z.Member, line: true})
+	}
+	return found, nil
+}
+
+// membersAfter returns at most limit members of a sorted set, after one that may be gone by now, or
+// from its beginning after nil.
+func (c *Cell) membersAfter(
+	ctx context.Context, key string, after *rueidis.ZScore, limit int,
+) (found []rueidis.ZScore, err error) {
+	if after == nil {
+		return c.members(ctx, key, 0, limit)
+	}
+	rank, err := c.runner.Do(ctx, "list", c.client.B().Zrank().Key(key).Member(after.Member).Build()).AsInt64()
+	if err == nil {
+		// As many may have its score as the set has members. The first tells whether it is still there.
+		found, err = c.members(ctx, key, rank, limit+1)
+		if err == nil && len(found) > 0 && found[0] == *after {
+			return found[1:], nil
 		}
 	}
-	for {
-		jobs, err := c.queueFrom(ctx, line, from, limit)
+	if rueidisNil(err) != nil {
+		return nil, err
+	}
+	before := c.client.B().Zcount().Key(key).Min("-inf").Max("(" + strconv.FormatFloat(after.Score, 'f', -1, 64)).Build()
+	from, err := c.runner.Do(ctx, "list", before).AsInt64()
+	if err != nil {
+		return nil, err
+	}
+	for found = nil; ; from += int64(limit) {
+		some, err := c.members(ctx, key, from, limit)
 		if err != nil {
-			return nil, fmt.Errorf("list queue of class %s: %w", class, err)
+			return nil, err
 		}
-		for _, z := range jobs {
-			if z.Score == score && z.Member <= at.job {
+		for _, z := range some {
+			if z.Score == after.Score && z.Member <= after.Member {
 				continue
 			}
-			found = append(found, listed{node: placeQueue + class, us: z.Score, job: z.Member})
-			if len(found) == limit {
+			if found = append(found, z); len(found) == limit {
 				return found, nil
 			}
 		}
-		if len(jobs) < limit {
+		if len(some) < limit {
 			return found, nil
 		}
-		from += int64(limit)
 	}
 }
 
-func (c *Cell) queueFrom(ctx context.Context, line string, from int64, limit int) ([]rueidis.ZScore, error) {
+func (c *Cell) members(ctx context.Context, key string, from int64, limit int) ([]rueidis.ZScore, error) {
 	first, last := strconv.FormatInt(from, 10), strconv.FormatInt(from+int64(limit)-1, 10)
-	cmd := c.client.B().Zrange().Key(line).Min(first).Max(last).Withscores().Build()
+	cmd := c.client.B().Zrange().Key(key).Min(first).Max(last).Withscores().Build()
 	return c.runner.Do(ctx, "list", cmd).AsZScores()
 }
 

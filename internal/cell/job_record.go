@@ -17,6 +17,9 @@ import (
 //	run:      attempt, node, epoch, assigned at (ms); absent before the first attempt
 //	progress: attempt, number, time of arrival (ms), value (JSON); absent before the first report
 //	fails:    failures, time at which the last attempt ended (ms), its node; absent before that
+//	requeued_as: the id of the job as which this one was submitted again
+//	origin:   an Origin; absent if a client submitted the job
+//	attempts: past attempts, see lib/attempts.lua
 //	known:    the id that clients know the job by; absent if it is the record's id
 //
 // A job that moves or has moved to another cell also has: move, the target cell and the hop of this
@@ -26,10 +29,13 @@ import (
 // The other fields of a record are reply_to (the replica that waits), attaches (how often a replica
 // attached), spec, gates (the job's limits), and why, which is "expired" if a job is being stopped
 // because of its deadline.
-var statusFields = []string{"state", "job", "run", "fails", "error", "finished_at_ms", "result", "progress", "known"}
+var statusFields = []string{
+	"state", "job", "run", "fails", "error", "finished_at_ms", "requeued_as", "origin", "result", "progress", "attempts",
+	"known",
+}
 
-// headFields leaves out the result and the progress, which can be large.
-var headFields = append(slices.Clone(statusFields[:len(statusFields)-3]), "known")
+// headFields leaves out the result, the progress and the attempts, which can be large.
+var headFields = append(slices.Clone(statusFields[:len(statusFields)-4]), "known")
 
 // jobRecord is the field job of a record: the parts that never change. Scripts read and write it
 // through lib/record.lua.
@@ -97,22 +103,34 @@ func decodeStatus(jobID string, text []string) (freeslot.JobStatus, error) {
 			return s, fmt.Errorf("field finished_at_ms: %w", err)
 		}
 	}
+	s.RequeuedAs = text[6]
+	origin, err := parseOrigin(text[7])
+	if err != nil {
+		return s, fmt.Errorf("field origin: %w", err)
+	}
+	s.Schedule, s.RequeuedFrom = origin.Schedule, origin.RequeuedFrom
 	if len(text) == len(headFields) {
 		err := setOutcome(&s, "", text[4])
 		s.Result = nil
 		return s, err
 	}
-	if err := setOutcome(&s, text[6], text[4]); err != nil {
+	if err := setOutcome(&s, text[8], text[4]); err != nil {
 		return s, err
 	}
-	if text[7] == "" {
-		return s, nil
+	return s, decodeCourse(&s, text[9], text[10])
+}
+
+// decodeCourse fills in the progress and the past attempts.
+func decodeCourse(s *freeslot.JobStatus, progress, attempts string) (err error) {
+	if progress != "" {
+		if s.Progress, err = decodeProgress(progress); err != nil {
+			return fmt.Errorf("field progress: %w", err)
+		}
 	}
-	var err error
-	if s.Progress, err = decodeProgress(text[7]); err != nil {
-		return s, fmt.Errorf("field progress: %w", err)
+	if s.Attempts, err = decodeAttempts(attempts); err != nil {
+		return fmt.Errorf("field attempts: %w", err)
 	}
-	return s, nil
+	return nil
 }
 
 // decodeJob fills in the fields that the field job holds.

@@ -30,9 +30,13 @@ type Retained struct {
 // Retains reports whether the records of ended jobs are limited in bytes.
 func (c *Cell) Retains() bool { return c.cfg.RetentionBytes > 0 }
 
+// deadShare is the part of RetentionBytes that dead jobs may take.
+const deadShare = 2
+
 // Retain keeps the records of ended jobs within Config.RetentionBytes: the oldest are dropped
-// first. If that is 0 (no limit), it does nothing. One call does a page of the work. Several
-// replicas may call it at the same time. Errors: from Redis.
+// first, dead jobs among themselves beyond their share. If that is 0 (no limit), it does nothing.
+// One call does a page of the work. Several replicas may call it at the same time. Errors: from
+// Redis.
 func (c *Cell) Retain(ctx context.Context) (Retained, error) {
 	if !c.Retains() {
 		return Retained{}, nil
@@ -41,8 +45,21 @@ func (c *Cell) Retain(ctx context.Context) (Retained, error) {
 }
 
 func (c *Cell) retain(ctx context.Context, page int) (Retained, error) {
-	args := []string{strconv.FormatInt(c.cfg.RetentionBytes, 10), strconv.Itoa(page)}
-	r := script.ReadReply(c.runner.Call(ctx, c.scripts["retain"], []string{c.layout.Finished(), c.layout.Kept()}, args))
+	l, limit := c.layout, c.cfg.RetentionBytes
+	dead, err := c.retainIn(ctx, l.Ended(string(freeslot.StateDead)), l.KeptDead(), max(limit/deadShare, 1), page)
+	if err != nil {
+		return Retained{}, err
+	}
+	rest, err := c.retainIn(ctx, l.Finished(), l.Kept(), max(limit-dead.Bytes, 1), page)
+	return Retained{
+		Bytes: dead.Bytes + rest.Bytes, Dropped: dead.Dropped + rest.Dropped, More: dead.More || rest.More,
+	}, err
+}
+
+// retainIn limits the records of one index.
+func (c *Cell) retainIn(ctx context.Context, index, kept string, limit int64, page int) (Retained, error) {
+	args := []string{strconv.FormatInt(limit, 10), strconv.Itoa(page)}
+	r := script.ReadReply(c.runner.Call(ctx, c.scripts["retain"], []string{index, kept}, args))
 	done := Retained{Bytes: r.Number(), Dropped: int(r.Number()), More: r.Text() == "1"}
 	wrap(&r.Err, "retain records")
 	return done, r.Err

@@ -35,7 +35,7 @@ func (r *rig) recordBytes(job string) (n int64) {
 	if len(record) == 0 {
 		return 0
 	}
-	for _, field := range []string{"job", "spec", "result", "error", "progress"} {
+	for _, field := range []string{"job", "spec", "result", "error", "progress", "attempts"} {
 		n += int64(len(record[field]))
 	}
 	return n + overhead

@@ -238,3 +238,48 @@ func TestAttachWhileWaiting(t *testing.T) {
 		r.sound()
 	})
 }
+
+// TestLoadCountsEnds: the load of a cell tells the ends since a reading by state, and retries.
+func TestLoadCountsEnds(t *testing.T) {
+	backends(t, func(t *testing.T, r *rig) {
+		must(t, r.OpenReplies(r.ctx(), "r1"))
+		epoch := r.register(testNode("n1", 9))
+		submit := func() string {
+			t.Helper()
+			s := submission("r1", "n1")
+			s.Job.MaxAttempts = 2
+			if p, err := r.Submit(r.ctx(), s); err != nil || !p.Assigned {
+				t.Fatal(p, err)
+			}
+			return s.JobID
+		}
+		load := func(since int64) ServerLoad {
+			t.Helper()
+			l, err := r.ServerLoad(r.ctx(), since)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return l
+		}
+		r.complete1(succeed("n1", epoch, submit())) // before the reading
+		before := load(0)
+		if before.Ends != (Ends{}) || before.Retries != 0 || before.Role != "master" {
+			t.Errorf("without a reading before: %+v; want no ends and no retries of a master", before)
+		}
+		jobs := [...]string{submit(), submit(), submit(), submit(), submit()}
+		r.complete1(r.fails("n1", epoch, jobs[0], Never))
+		r.complete1(succeed("n1", epoch, jobs[1]))
+		r.complete1(succeed("n1", epoch, jobs[2]))
+		r.complete1(r.fails("n1", epoch, jobs[3], Retry))
+		r.complete1(r.fails("n1", epoch, jobs[4], Retry))
+		if got := load(before.AtUS); got.Ends != (Ends{2, 0, 1, 0, 0}) || got.Retries != 2 {
+			t.Errorf("ends %v, retries %d; want 2 succeeded, 1 failed, 2 retries", got.Ends, got.Retries)
+		}
+		r.do("SET", r.l.Ended("failed"), "of another type")
+		r.do("DEL", r.l.EndedInfo())
+		if got := load(before.AtUS); got.Ends != (Ends{3, 0, 0, 0, 0}) || got.Retries != 0 {
+			t.Errorf("with a damaged index %v, retries %d; want 3 ends, and none", got.Ends, got.Retries)
+		}
+		r.do("DEL", r.l.Ended("failed"))
+	})
+}

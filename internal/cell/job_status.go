@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strconv"
 	"strings"
 	"time"
 
@@ -13,19 +14,57 @@ import (
 	"github.com/freeslot/freeslot/internal/script"
 )
 
+// Seen is what a caller has seen of a job that it wants to change. The zero value fits every job.
+type Seen struct {
+	// Attempt is 0 for any.
+	Attempt int
+	// State is empty for any. StateMoving means the same as StateWaiting.
+	State freeslot.State
+}
+
 // Cancel ends a waiting job, or asks the node that runs the job to stop it. It returns what is
 // known afterwards. A terminal job is only read. An empty tenant stands for any. Errors:
 // *freeslot.Error (invalid_argument, not_found), or from Redis.
 func (c *Cell) Cancel(ctx context.Context, tenant, jobID string) (freeslot.JobStatus, error) {
+	return c.cancelIf(ctx, tenant, jobID, Seen{})
+}
+
+// cancelIf is Cancel, but leaves a job alone that is in another attempt or state than seen. The
+// caller compares the status.
+func (c *Cell) cancelIf(ctx context.Context, tenant, jobID string, seen Seen) (freeslot.JobStatus, error) {
 	if err := ValidateJobID("job_id", jobID); err != nil {
 		return freeslot.JobStatus{}, err
 	}
+	attempt := ""
+	if seen.Attempt > 0 {
+		attempt = strconv.Itoa(seen.Attempt)
+	}
 	l := c.layout
 	keys := []string{l.Job(jobID), l.Due(), l.Finished(), l.Waiting(), l.WaitingVersion()}
-	args := append([]string{jobID, tenant}, statusFields...)
+	args := append([]string{jobID, tenant, attempt, string(seen.State)}, statusFields...)
 	return c.told(ctx, func(on *script.Conn) (freeslot.JobStatus, error) {
 		return c.statusReply(jobID, on.Call(ctx, c.scripts["cancel"], keys, args))
 	})
+}
+
+// compare returns a conflict if the job is not as it was seen. A job that was cancelled meanwhile
+// is: a repeated call must not fail because the first one succeeded.
+func (seen Seen) compare(s *freeslot.JobStatus) error {
+	field, want := "", ""
+	switch {
+	case seen.Attempt > 0 && seen.Attempt != s.Attempt:
+		field, want = "attempt", fmt.Sprint("attempt ", seen.Attempt)
+	case s.State == freeslot.StateCancelling || s.State == freeslot.StateCancelled:
+		return nil
+	case seen.State != "" && seen.State != s.State:
+		field, want = "state", string(seen.State)
+	default:
+		return nil
+	}
+	return &freeslot.Error{
+		Code: freeslot.CodeConflict, Field: field,
+		Message: fmt.Sprintf("job %s is %s in attempt %d by now, expected %s", s.ID, s.State, s.Attempt, want),
+	}
 }
 
 // told returns what read reports of a job. It waits until an end cannot be lost any more; otherwise

@@ -1,6 +1,8 @@
 package cell
 
 import (
+	"errors"
+	"fmt"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -49,6 +51,43 @@ func TestCancel(t *testing.T) {
 		}, nil)
 		if heard := hear.drain(); len(heard) != 1 { // slot_free
 			t.Errorf("events %+v", heard)
+		}
+		r.sound()
+	})
+}
+
+// TestCancelIf: a job that is in another attempt or state than its caller saw stays as it is.
+func TestCancelIf(t *testing.T) {
+	backends(t, func(t *testing.T, r *rig) {
+		epoch := r.register(testNode("n1", 2))
+		runs, ends := r.place("", 1, "n1"), r.place("", 1, "n1")
+		waits := r.waits("")
+		r.end("n1", epoch, ends)
+		r.take("n1") // the job that waited runs now
+		held := r.waits("")
+		refused := func(job string, seen Seen, field, message string) {
+			t.Helper()
+			r.unchanged(fmt.Sprintf("cancel of a job seen as %+v", seen), func() {
+				_, err := NewSet(r.Cell).CancelIf(r.ctx(), "acme", job, seen)
+				var e *freeslot.Error
+				if !errors.As(err, &e) || e.Code != freeslot.CodeConflict || e.Field != field || e.Message != "job "+job+message {
+					t.Errorf("seen as %+v: %v; want a conflict at %s: job %s%s", seen, err, field, job, message)
+				}
+			}, nil)
+		}
+		refused(waits, Seen{State: freeslot.StateWaiting}, "state", " is running in attempt 1 by now, expected waiting")
+		refused(waits, Seen{Attempt: 2, State: freeslot.StateRunning}, "attempt", " is running in attempt 1 by now, expected attempt 2")
+		refused(ends, Seen{Attempt: 1, State: freeslot.StateRunning}, "state", " is succeeded in attempt 1 by now, expected running")
+		refused(held, Seen{Attempt: 1}, "attempt", " is waiting in attempt 0 by now, expected attempt 1")
+		for range 2 { // the answer to the first call may be lost
+			s, err := NewSet(r.Cell).CancelIf(r.ctx(), "acme", runs, Seen{Attempt: 1, State: freeslot.StateRunning})
+			if err != nil || s.State != freeslot.StateCancelling {
+				t.Errorf("cancel of the running job: %s, %v; want cancelling", s.State, err)
+			}
+			s, err = NewSet(r.Cell).CancelIf(r.ctx(), "acme", held, Seen{State: freeslot.StateMoving})
+			if err != nil || s.State != freeslot.StateCancelled {
+				t.Errorf("cancel of the waiting job: %s, %v; want cancelled", s.State, err)
+			}
 		}
 		r.sound()
 	})

@@ -3,6 +3,7 @@ package cell
 import (
 	"fmt"
 
+	"github.com/freeslot/freeslot"
 	"github.com/freeslot/freeslot/internal/script"
 	"github.com/freeslot/freeslot/internal/selection"
 )
@@ -67,11 +68,20 @@ func (l Layout) Replies(replica string) string { return l.key("replies", replica
 // gateway.
 func (l Layout) Gateway(replica string) string { return l.key("gateway", replica) }
 
-// Finished names the zset of terminal jobs by the time they ended.
+// Finished names the zset of terminal jobs by the time (us) they ended, except dead ones.
 func (l Layout) Finished() string { return l.key("finished", "") }
 
-// Kept names the hash of how many bytes the records of ended jobs take, if that is limited.
+// Ended names the zset of the jobs that ended in a state other than succeeded, by the time (us).
+func (l Layout) Ended(state string) string { return l.key("ended", state) }
+
+// EndedInfo names the hash of when these indexes began, and for how long dead jobs are kept.
+func (l Layout) EndedInfo() string { return l.key("ended", "") }
+
+// Kept names the hash of how many bytes the records of Finished take, if that is limited.
 func (l Layout) Kept() string { return l.key("kept", "") }
+
+// KeptDead is Kept for dead jobs.
+func (l Layout) KeptDead() string { return l.key("kept", string(freeslot.StateDead)) }
 
 // Due names the zset of jobs by the time (ms) at which a replica must look at them.
 func (l Layout) Due() string { return l.key("due", "") }

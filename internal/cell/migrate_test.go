@@ -101,7 +101,7 @@ func newHalfway(t *testing.T, cluster *redistest.ReplicaCluster, tag string) *ha
 	}
 	t.Cleanup(func() { _ = c.Stop(context.Background()) })
 	number, _ := layout.Slot()
-	h := &halfway{rig: &rig{Cell: c, t: t, redis: cluster.Target, raw: client, l: layout}, cluster: cluster, slot: uint16(number)}
+	h := &halfway{rig: &rig{Cell: c, t: t, redis: cluster.Target, raw: client, l: layout, migrates: true}, cluster: cluster, slot: uint16(number)}
 	h.to = cluster.Owner(uint16((number + script.HashSlots/3) % script.HashSlots))
 	for _, addr := range []string{cluster.Owner(h.slot).Addr(), h.to.Addr()} {
 		h.masters = append(h.masters, redistest.At("node", false, addr).Client(t))

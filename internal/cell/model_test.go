@@ -119,9 +119,10 @@ func (m *model) abandon(node string, counted bool, code, message string) (lost [
 	jobs, _ := m.owns(node)
 	for _, j := range jobs {
 		if j.State == freeslot.StateCancelling {
+			j.tried(freeslot.AttemptEnd(m.stopped(j)), "")
 			m.end(j, m.stopped(j), nil, nil)
 		} else {
-			m.again(j, counted, &freeslot.JobError{Code: code, Message: message}, 0)
+			m.again(j, counted, freeslot.AttemptLost, &freeslot.JobError{Code: code, Message: message}, 0)
 		}
 		lost = append(lost, j.ID)
 	}
@@ -139,11 +140,14 @@ func (m *model) stopped(j *modelJob) freeslot.State {
 }
 
 // again sends a job to its next attempt.
-func (m *model) again(j *modelJob, counted bool, failure *freeslot.JobError, delay time.Duration) {
+func (m *model) again(j *modelJob, counted bool, ended freeslot.AttemptEnd, failure *freeslot.JobError, delay time.Duration) {
 	j.failure, j.avoid = failure, true
 	if counted {
 		j.Failures++
+	} else {
+		ended = freeslot.AttemptHandedBack
 	}
+	j.tried(ended, failure.Code)
 	switch {
 	case counted && j.Failures >= j.limit:
 		m.end(j, freeslot.StateDead, nil, failure)
@@ -154,6 +158,12 @@ func (m *model) again(j *modelJob, counted bool, failure *freeslot.JobError, del
 		m.back(j)
 	}
 	m.tell(j, "requeued")
+}
+
+// tried notes that the running attempt did not end the job well.
+func (j *modelJob) tried(ended freeslot.AttemptEnd, code string) {
+	past := append(slices.Clone(j.Attempts), freeslot.PastAttempt{Attempt: j.Attempt, Node: j.node, Ended: ended, Code: code})
+	j.Attempts = past[max(len(past)-freeslot.MaxPastAttempts, 0):]
 }
 
 func (m *model) tell(j *modelJob, what string) {
@@ -363,6 +373,7 @@ func (m *model) due(j *modelJob) (d Due) {
 		m.end(j, freeslot.StateExpired, nil, nil)
 		d.Expired = 1
 	case j.expires: // the node did not confirm
+		j.tried(freeslot.AttemptExpired, "")
 		m.end(j, freeslot.StateExpired, nil, nil)
 	default:
 		j.State, j.expires = freeslot.StateCancelling, true
@@ -522,12 +533,24 @@ func (m *model) complete(comp Completion) CompletionOutcome {
 	_, before := m.owns(j.node)
 	switch {
 	case comp.Next != Never && j.State == freeslot.StateRunning:
-		m.again(j, comp.Next == Retry, comp.Error, comp.RetryDelay)
+		m.again(j, comp.Next == Retry, freeslot.AttemptFailed, comp.Error, comp.RetryDelay)
 	case comp.Next != Never || comp.State == freeslot.StateCancelled:
 		if comp.Error != nil {
 			j.failure = comp.Error // which is told of a job that expires
 		}
+		code := ""
+		if comp.Error != nil && j.expires {
+			code = comp.Error.Code
+		}
+		j.tried(freeslot.AttemptEnd(m.stopped(j)), code)
 		m.end(j, m.stopped(j), nil, nil)
+	case comp.State != freeslot.StateSucceeded:
+		code := ""
+		if comp.Error != nil {
+			code = comp.Error.Code
+		}
+		j.tried(freeslot.AttemptEnd(comp.State), code)
+		m.end(j, comp.State, comp.Result, comp.Error)
 	default:
 		m.end(j, comp.State, comp.Result, comp.Error)
 	}
@@ -550,10 +573,14 @@ func (m *model) find(tenant, job string) (*modelJob, error) {
 	return j, nil
 }
 
-func (m *model) cancel(tenant, job string) (freeslot.JobStatus, error) {
+func (m *model) cancel(tenant, job string, seen Seen) (freeslot.JobStatus, error) {
 	j, err := m.find(tenant, job)
 	if err != nil {
 		return freeslot.JobStatus{}, err
+	}
+	stopped := j.State == freeslot.StateCancelling || j.State == freeslot.StateCancelled
+	if seen.Attempt > 0 && seen.Attempt != j.Attempt || !stopped && seen.State != "" && seen.State != j.State {
+		return j.told(), &freeslot.Error{Code: freeslot.CodeConflict}
 	}
 	switch j.State {
 	case freeslot.StateRunning:
@@ -601,11 +628,13 @@ type view struct {
 	Online    []string
 	Pools     map[string][]string
 	Finished  []string
-	Replies   map[string][]string
-	Gateways  map[string][]string
-	Lines     map[string][]string
-	Virtual   map[string]int
-	Serves    map[string]string
+	// Unsuccessful holds the ends that are no success, by state.
+	Unsuccessful map[freeslot.State]map[string]bool
+	Replies      map[string][]string
+	Gateways     map[string][]string
+	Lines        map[string][]string
+	Virtual      map[string]int
+	Serves       map[string]string
 }
 
 type nodeView struct {
@@ -621,6 +650,9 @@ func (m *model) view() view {
 		Revision: m.revision, Revisions: m.revisions, Nodes: map[string]nodeView{}, Jobs: map[string]freeslot.JobStatus{},
 		Pools: map[string][]string{"p": nil, "q": nil}, Replies: m.replies, Gateways: m.gateways,
 		Lines: map[string][]string{}, Virtual: map[string]int{}, Serves: map[string]string{},
+		Unsuccessful: map[freeslot.State]map[string]bool{
+			freeslot.StateFailed: {}, freeslot.StateCancelled: {}, freeslot.StateExpired: {}, freeslot.StateDead: {},
+		},
 	}
 	for class, l := range m.lines {
 		for _, j := range m.inLine(class) {
@@ -659,8 +691,11 @@ func (m *model) view() view {
 			status.Position = m.position(j)
 		}
 		v.Jobs[id] = status
-		if j.State.Terminal() {
+		if j.State.Terminal() && j.State != freeslot.StateDead {
 			v.Finished = append(v.Finished, id)
+		}
+		if ids := v.Unsuccessful[j.State]; ids != nil {
+			ids[id] = true
 		}
 	}
 	slices.Sort(v.Finished)

@@ -3,6 +3,7 @@ package cell
 import (
 	"encoding/json"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -184,7 +185,11 @@ func TestMoveHelped(t *testing.T) {
 			t.Errorf("its result goes to %q", at)
 		}
 		m.begin(1, 2, 1)
-		if s, err = m.Cancel(m.ctx(), "acme", id); err != nil || s.State != freeslot.StateCancelled {
+		_, err = m.CancelIf(m.ctx(), "acme", id, Seen{State: freeslot.StateRunning})
+		if freeslot.CodeOf(err) != freeslot.CodeConflict || !strings.Contains(err.Error(), id+" is waiting") {
+			t.Errorf("cancel if it runs: %v; want a conflict that names job %s as waiting", err, id)
+		}
+		if s, err = m.CancelIf(m.ctx(), "acme", id, Seen{State: freeslot.StateMoving}); err != nil || s.State != freeslot.StateCancelled {
 			t.Fatalf("%+v, %v, expected state %s", s, err, freeslot.StateCancelled)
 		}
 		if told := m.rigs[2].told("r2"); len(told) != 1 || told[0].Status.State != freeslot.StateCancelled {

@@ -442,7 +442,23 @@ func (s *Set) collect(
 // Cancel is [Cell.Cancel] in the cell where the job is. After a move that is not the cell in its
 // id.
 func (s *Set) Cancel(ctx context.Context, tenant, jobID string) (freeslot.JobStatus, error) {
-	return s.act(ctx, jobID, func(c *Cell, id string) (freeslot.JobStatus, error) { return c.Cancel(ctx, tenant, id) })
+	return s.CancelIf(ctx, tenant, jobID, Seen{})
+}
+
+// CancelIf is Cancel, but leaves a job alone that is in another attempt or state than seen. Errors:
+// also *freeslot.Error (conflict), with the status, if seen does not hold. A job that was cancelled
+// in that attempt is no conflict.
+func (s *Set) CancelIf(ctx context.Context, tenant, jobID string, seen Seen) (freeslot.JobStatus, error) {
+	if seen.State == freeslot.StateMoving {
+		seen.State = freeslot.StateWaiting
+	}
+	status, err := s.act(ctx, jobID, func(c *Cell, id string) (freeslot.JobStatus, error) {
+		return c.cancelIf(ctx, tenant, id, seen)
+	})
+	if err == nil {
+		err = seen.compare(&status)
+	}
+	return status, err
 }
 
 // Attach is [Cell.Attach] in the cell where the job is. After a move that is not the cell in its
@@ -477,6 +493,19 @@ func (s *Set) Spec(ctx context.Context, jobID string) (*freeslot.Job, string, er
 		err = asked(err, jobID, id)
 	}
 	return job, tenant, err
+}
+
+// Requeued is [Cell.Requeued] in the cell where the job is. After a move that is not the cell in
+// its id.
+func (s *Set) Requeued(ctx context.Context, jobID, as string) error {
+	_, err := s.act(ctx, jobID, func(c *Cell, id string) (freeslot.JobStatus, error) {
+		status, err := c.Job(ctx, "", id)
+		if err == nil && status.State.Terminal() {
+			err = c.Requeued(ctx, id, as)
+		}
+		return status, err
+	})
+	return err
 }
 
 // Drop is [Cell.Drop] in the cell where the job is. After a move that is not the cell in its id.

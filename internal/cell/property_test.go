@@ -329,8 +329,12 @@ func (h *history) endAll(rt *rapid.T) {
 
 func (h *history) cancel(rt *rapid.T) {
 	job, tenant := h.drawJob(rt), rapid.SampledFrom([]string{"", "acme", "other"}).Draw(rt, "tenant")
-	want, wantErr := h.model.cancel(tenant, job)
-	got, err := h.r.Cancel(h.r.ctx(), tenant, job)
+	seen := Seen{
+		Attempt: rapid.SampledFrom([]int{0, 0, 0, 1, 2}).Draw(rt, "attempt"),
+		State:   rapid.SampledFrom([]freeslot.State{"", "", "", freeslot.StateWaiting, freeslot.StateRunning}).Draw(rt, "state"),
+	}
+	want, wantErr := h.model.cancel(tenant, job, seen)
+	got, err := NewSet(h.r.Cell).CancelIf(h.r.ctx(), tenant, job, seen)
 	check(rt, "cancel", want, timeless(rt, got), wantErr, err)
 }
 
@@ -350,6 +354,14 @@ func timeless(rt *rapid.T, s freeslot.JobStatus) freeslot.JobStatus {
 	s.SubmittedAtMS, s.AssignedAtMS, s.FinishedAtMS, s.DeadlineMS, s.RunAtMS = 0, 0, 0, min(s.DeadlineMS, 1), 0
 	if s.Progress != nil {
 		s.Progress.AtMS = 0
+	}
+	s.Attempts = slices.Clone(s.Attempts)
+	for i := range s.Attempts {
+		if p := &s.Attempts[i]; p.BeganAtMS == 0 || p.BeganAtMS > p.EndedAtMS {
+			rt.Fatalf("times of attempt %+v", *p)
+		} else {
+			p.BeganAtMS, p.EndedAtMS = 0, 0
+		}
 	}
 	return s
 }
@@ -550,6 +562,7 @@ func (h *history) compare(rt *rapid.T) {
 		Online: r.set(r.l.Online()), Finished: slices.Sorted(maps.Keys(r.scores(r.l.Finished()))),
 		Pools: map[string][]string{"p": r.set(r.l.PoolMembers("p")), "q": r.set(r.l.PoolMembers("q"))},
 	}
+	got.Unsuccessful = r.unsuccessful()
 	h.lines(&got)
 	revisions := make(map[string]Revision)
 	for member, score := range r.scores(r.l.Revisions()) {

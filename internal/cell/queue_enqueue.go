@@ -80,7 +80,8 @@ func (c *Cell) enqueueCall(subs []encodedSubmission) (keys, args []string) {
 		items = append(items, s.JobID, s.Tenant, strconv.Itoa(s.Job.SlotCount()), s.ReplyTo, orNone(s.Job.TimeoutMS),
 			s.Class.ID, strconv.Itoa(s.Job.Priority), strconv.Itoa(s.Job.AttemptLimit()), s.Class.Definition,
 			strconv.Itoa(min(max(s.Weight, 1), MaxWeight)), rueidis.BinaryString(s.spec),
-			orNone(s.Job.RunAtMS), idem, digest, limitsArg(s.Limits), orNone(int64(s.MaxKinds)))
+			orNone(s.Job.RunAtMS), idem, digest, limitsArg(s.Limits), orNone(int64(s.MaxKinds)),
+			s.Origin.String())
 		for _, node := range s.Candidates {
 			if index[node] == 0 {
 				nodes = append(nodes, node)

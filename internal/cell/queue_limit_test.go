@@ -28,6 +28,9 @@ func TestRunningLimit(t *testing.T) {
 		if s := r.status(other); s.State != freeslot.StateRunning {
 			t.Errorf("the other tenant's job is %s", s.State)
 		}
+		if used, err := r.Use(r.ctx(), []string{"beta", "acme"}); err != nil || used[0] != (Use{}) || used[1] != (Use{Running: 2, Held: 3, OldestHeldMS: used[1].OldestHeldMS}) || used[1].OldestHeldMS == 0 {
+			t.Errorf("%+v, %v; want nothing counted for beta, and two running and three held jobs of acme", used, err)
+		}
 		r.sound()
 		for i, job := range jobs {
 			if s := r.status(job); s.State != freeslot.StateRunning {

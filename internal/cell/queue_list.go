@@ -42,15 +42,21 @@ func (c *Cell) Waiting(ctx context.Context, known uint64) (Waiting, error) {
 	if revision == known && known != 0 { // 0, too, if the counter was lost
 		return Waiting{Revision: revision, Same: true}, nil
 	}
-	all, err := c.runner.Do(ctx, "waiting", c.client.B().Hgetall().Key(l.Waiting()).Build()).AsStrMap()
+	classes, err := c.waiting(ctx)
+	return Waiting{Revision: revision, Classes: classes}, err
+}
+
+// waiting reads the classes with waiting jobs.
+func (c *Cell) waiting(ctx context.Context) ([]Class, error) {
+	all, err := c.runner.Do(ctx, "waiting", c.client.B().Hgetall().Key(c.layout.Waiting()).Build()).AsStrMap()
 	if err != nil {
-		return Waiting{}, fmt.Errorf("read waiting classes: %w", err)
+		return nil, fmt.Errorf("read waiting classes: %w", err)
 	}
-	w := Waiting{Revision: revision, Classes: make([]Class, 0, len(all))}
+	classes := make([]Class, 0, len(all))
 	for id, definition := range all {
-		w.Classes = append(w.Classes, Class{ID: id, Definition: definition})
+		classes = append(classes, Class{ID: id, Definition: definition})
 	}
-	return w, nil
+	return classes, nil
 }
 
 // Queue is a class with waiting jobs.
@@ -69,13 +75,13 @@ type Queue struct {
 // Queues reads the classes with waiting jobs, by id. It leaves out classes that became empty
 // meanwhile. Errors: from Redis.
 func (c *Cell) Queues(ctx context.Context) ([]Queue, error) {
-	w, err := c.Waiting(ctx, 0)
+	classes, err := c.waiting(ctx)
 	if err != nil {
 		return nil, err
 	}
-	slices.SortFunc(w.Classes, func(a, b Class) int { return cmp.Compare(a.ID, b.ID) })
+	slices.SortFunc(classes, func(a, b Class) int { return cmp.Compare(a.ID, b.ID) })
 	var queues []Queue
-	for part := range slices.Chunk(w.Classes, queueBatch) {
+	for part := range slices.Chunk(classes, queueBatch) {
 		found, err := c.queues(ctx, part)
 		if err != nil {
 			return nil, fmt.Errorf("read queues: %w", err)

@@ -37,6 +37,9 @@ type rig struct {
 	redis *redistest.Target
 	raw   rueidis.Client
 	l     Layout
+	// migrates: while a hash slot does, ends that are no success may be missing in their index, and
+	// dead jobs are then among the finished ones.
+	migrates bool
 }
 
 func newRig(t *testing.T, redis *redistest.Target, change ...func(*Config)) *rig {
@@ -402,11 +405,19 @@ func (r *rig) soundOwnership(nodes, jobs []string) {
 			}
 		}
 	}
-	finished := r.scores(r.l.Finished())
+	finished, unsuccessful := r.scores(r.l.Finished()), r.unsuccessful()
 	for _, job := range jobs {
 		state := freeslot.State(r.field(r.l.Job(job), "state"))
 		ttl := r.int("PTTL", r.l.Job(job))
 		_, ended := finished[job]
+		if state == freeslot.StateDead && (!ended || !r.migrates) {
+			ended = !ended && unsuccessful[state][job]
+		}
+		for other, ids := range unsuccessful {
+			if ids[job] != (other == state) && !(r.migrates && other == state) {
+				r.t.Errorf("job %s is %s; it is in the index of %s jobs: %v", job, state, other, ids[job])
+			}
+		}
 		if state.Terminal() != ended || state.Terminal() != (ttl > 0) && state != stateMoved {
 			r.t.Errorf("job %s is %s, index of finished jobs %v, TTL %d ms", job, state, ended, ttl)
 		}
@@ -418,6 +429,19 @@ func (r *rig) soundOwnership(nodes, jobs []string) {
 }
 
 // soundQueues: a job that waits stands in the queue of its class or is held back, and nobody else does.
+// unsuccessful reads the indexes of ends that are no success.
+func (r *rig) unsuccessful() map[freeslot.State]map[string]bool {
+	r.t.Helper()
+	all := make(map[freeslot.State]map[string]bool)
+	for _, state := range []freeslot.State{freeslot.StateFailed, freeslot.StateCancelled, freeslot.StateExpired, freeslot.StateDead} {
+		all[state] = make(map[string]bool)
+		for job := range r.scores(r.l.Ended(string(state))) {
+			all[state][job] = true
+		}
+	}
+	return all
+}
+
 func (r *rig) soundQueues(lines, fairs, jobs []string, limited map[string]string) {
 	r.t.Helper()
 	waiting := r.hash(r.l.Waiting())

@@ -15,6 +15,8 @@ import (
 type Set struct {
 	cells []*Cell
 	guide atomic.Pointer[Guide]
+	// owners is as in SetOwners.
+	owners atomic.Pointer[func(cell int) (nodes []string, ok bool)]
 }
 
 // Guide tells the move code what it needs to know about a job. Each field may be nil. The functions
@@ -34,6 +36,11 @@ func NewSet(cells ...*Cell) *Set { return &Set{cells: cells} }
 
 // SetGuide sets the guide. It is nil at first, and may be nil.
 func (s *Set) SetGuide(g *Guide) { s.guide.Store(g) }
+
+// SetOwners sets what returns the nodes of a cell that may own jobs, in any order; false if that is
+// not known. A listing asks these nodes alone. Without it, a listing asks all nodes. It must not
+// block.
+func (s *Set) SetOwners(owners func(cell int) (nodes []string, ok bool)) { s.owners.Store(&owners) }
 
 // Len returns the number of cells.
 func (s *Set) Len() int { return len(s.cells) }

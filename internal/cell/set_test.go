@@ -176,6 +176,8 @@ func TestSetWithOneServerDown(t *testing.T) {
 	up, down := redistest.New(t), redistest.New(t)
 	s := newSet(t, up.Prefix(t), 2, up.Target, down.Target)
 	f := newFleet(t, s, 10)
+	here := rig{Cell: s.At(0), t: t, redis: up.Target, raw: s.At(0).client, l: s.At(0).layout}
+	keyed := here.waits("", func(s *Submission) { s.Job.IdempotencyKey = "here" })
 	s = s.withTimeout(t, 200*time.Millisecond)
 	f.Set = s
 	down.Kill()
@@ -183,12 +185,19 @@ func TestSetWithOneServerDown(t *testing.T) {
 		return slices.DeleteFunc(slices.Clone(ids), func(id string) bool { return cellOf(t, id) != 0 })
 	}
 	got, unreachable := f.list(JobFilter{}, 3)
-	if want := slices.Concat(mine(f.owned), mine(f.ended)); !slices.Equal(got, want) || !slices.Equal(unreachable, []int{1}) {
+	if want := slices.Concat([]string{keyed}, mine(f.owned), mine(f.ended)); !slices.Equal(got, want) || !slices.Equal(unreachable, []int{1}) {
 		t.Errorf("%v, unreachable %v, want %v", got, unreachable, want)
 	}
 	jobs, failed := s.JobsByID(t.Context(), f.owned)
 	if len(jobs) != len(mine(f.owned)) || len(failed) != 1 || failed[1] == nil {
 		t.Errorf("%d jobs, %v", len(jobs), failed)
+	}
+	ours := JobFilter{Tenant: "acme"}
+	if page, err := s.JobsByKey(t.Context(), ours, "here"); err != nil || len(page.Jobs) != 1 || page.Jobs[0].ID != keyed {
+		t.Errorf("by a key of the cell that answers: %+v, %v; want job %s", page.Jobs, err, keyed)
+	}
+	if page, err := s.JobsByKey(t.Context(), ours, "there"); err == nil {
+		t.Errorf("by a key that the other cell may have: %+v; want an error", page)
 	}
 	if shares, failed := s.MemoryUse(t.Context()); len(shares) != 2 || len(failed) != 1 || failed[1] == nil {
 		t.Error(shares, failed)

@@ -38,6 +38,8 @@ type Submission struct {
 	// job that would make one more is refused, and so is a job for later of a tenant that has a
 	// quarter of them. 0 means that there is no other tenant, and neither bound.
 	MaxKinds int
+	// Origin says why the job was submitted if no client did.
+	Origin Origin
 	// Once, if not empty, makes sure that the job is created once, even if its record is gone by
 	// the time of a repetition. The Placement of a repetition then has JobID as its Owner. Redis
 	// remembers Once for as long as an idempotency key, or until ForgetOnce. The job must have no
@@ -160,6 +162,9 @@ func (s *Submission) validate(candidates int) error {
 		if err := freeslot.ValidateName("reply_to", s.ReplyTo); err != nil {
 			return err
 		}
+	}
+	if err := s.Origin.validate(); err != nil {
+		return err
 	}
 	if s.Job == nil {
 		return freeslot.Invalid("job", "is missing")

@@ -6,6 +6,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/freeslot/freeslot"
 	"github.com/freeslot/freeslot/internal/cell"
 	"github.com/freeslot/freeslot/internal/process/logging"
 )
@@ -40,26 +41,101 @@ func (b *backlog) runOnce() {
 	}
 	m, label := b.d.metrics, strconv.Itoa(b.cell.Index())
 	if b.succeeded(b.outage, err) {
-		m.setBacklog(label, queues, full, time.Now())
+		count := countBacklog(queues, full)
+		count.pools = b.byPool(queues)
+		b.cellClient.backlog.Store(&count)
+		m.setBacklog(label, &count, time.Now())
 		return
 	}
+	b.cellClient.backlog.Store(nil)
 	for _, g := range []*prometheus.GaugeVec{m.waiting, m.held, m.oldest} {
 		g.DeleteLabelValues(label)
 	}
 }
 
-func (m *metrics) setBacklog(label string, queues []cell.Queue, full []cell.FullLimit, now time.Time) {
-	waiting, stopped, oldest := 0, 0, 0.0
+// backlogCount counts the jobs of a cell that wait.
+type backlogCount struct {
+	waiting, held int
+	// oldestMS is when the oldest one was submitted, in milliseconds since 1970; 0 if none waits.
+	oldestMS int64
+	pools    map[string]PoolBacklog
+}
+
+func countBacklog(queues []cell.Queue, full []cell.FullLimit) (n backlogCount) {
 	for i := range queues {
-		waiting += queues[i].Waiting
-		if at := queues[i].OldestMS; at > 0 {
-			oldest = max(oldest, now.Sub(time.UnixMilli(at)).Seconds())
+		n.waiting += queues[i].Waiting
+		if at := queues[i].OldestMS; at > 0 && (n.oldestMS == 0 || at < n.oldestMS) {
+			n.oldestMS = at
 		}
 	}
 	for i := range full {
-		stopped += full[i].Jobs
+		n.held += full[i].Jobs
 	}
-	m.waiting.WithLabelValues(label).Set(float64(waiting))
-	m.held.WithLabelValues(label).Set(float64(stopped))
-	m.oldest.WithLabelValues(label).Set(oldest)
+	return n
+}
+
+// PoolBacklog counts the waiting jobs that ask for a pool.
+type PoolBacklog struct {
+	Waiting int
+	// OldestMS is when the oldest one was submitted, in milliseconds since 1970.
+	OldestMS int64
+}
+
+// Plus returns the sum of two counts.
+func (p PoolBacklog) Plus(o PoolBacklog) PoolBacklog {
+	if p.OldestMS == 0 || o.OldestMS != 0 && o.OldestMS < p.OldestMS {
+		p.OldestMS = o.OldestMS
+	}
+	p.Waiting += o.Waiting
+	return p
+}
+
+// byPool divides the waiting jobs by the pool that they ask for; "" if they ask for none.
+func (b *backlog) byPool(queues []cell.Queue) map[string]PoolBacklog {
+	pools := make(map[string]PoolBacklog)
+	for i := range queues {
+		q := &queues[i]
+		job := freeslot.Job{}
+		if known, ok := b.queues.byID.Load(q.ID); ok {
+			job = known.job
+		} else if read, err := decodeClass(q.Definition); err == nil {
+			job = read
+		}
+		pool := job.Requirement.Pool
+		pools[pool] = pools[pool].Plus(PoolBacklog{q.Waiting, q.OldestMS})
+	}
+	return pools
+}
+
+// PoolBacklogs returns the waiting jobs of all cells that answer, by the pool that they ask for; ""
+// for none. It asks no one. It returns nil if no cell answers.
+func (d *Dispatcher) PoolBacklogs() map[string]PoolBacklog {
+	var all map[string]PoolBacklog
+	for _, c := range d.byCell {
+		count := c.backlog.Load()
+		if count == nil {
+			continue
+		}
+		if all == nil {
+			all = make(map[string]PoolBacklog)
+		}
+		for pool, n := range count.pools {
+			all[pool] = all[pool].Plus(n)
+		}
+	}
+	return all
+}
+
+// oldest returns how long the oldest job has waited.
+func (n *backlogCount) oldest(now time.Time) time.Duration {
+	if n.oldestMS == 0 {
+		return 0
+	}
+	return max(now.Sub(time.UnixMilli(n.oldestMS)), 0)
+}
+
+func (m *metrics) setBacklog(label string, n *backlogCount, now time.Time) {
+	m.waiting.WithLabelValues(label).Set(float64(n.waiting))
+	m.held.WithLabelValues(label).Set(float64(n.held))
+	m.oldest.WithLabelValues(label).Set(n.oldest(now).Seconds())
 }

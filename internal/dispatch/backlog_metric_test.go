@@ -39,6 +39,9 @@ func TestBacklog(t *testing.T) {
 	}
 	waittest.Until(t, "x shows what waits", shows(x, 4, 0, true)) // no job of the key runs, so its limit holds none back
 	waittest.Until(t, "y shows the same", shows(y, 4, 0, true))
+	if pools := y.PoolBacklogs(); len(pools) != 1 || pools[""].Waiting != 4 || pools[""].OldestMS == 0 {
+		t.Errorf("by pool %+v waits; want 4 jobs that ask for none", pools)
+	}
 	for _, id := range ids[:3] {
 		a.attempt(id, 1)
 	}

@@ -94,6 +94,7 @@ func (d *Dispatcher) submission(p *placement) cell.Submission {
 		sub.ReplyTo = d.cfg.Replica
 	}
 	if p.enqueues() {
+		sub.Origin = p.request.Origin
 		sub.MaxKinds = d.cfg.Limits(p.request.Tenant).Kinds
 		sub.Limits = d.limitsOf(&p.request, p.at.cell.Index())
 	}

@@ -55,6 +55,9 @@ type Config struct {
 	Admit func(r *Request) error
 	// Limits returns the limits of a tenant. It must not block. nil means no limits.
 	Limits func(tenant string) Limits
+	// Submitted is told of each job that was accepted or refused, also of runs of schedules. It must
+	// not block, and may be called by several goroutines. It may be nil.
+	Submitted func(tenant string, refused bool)
 }
 
 // WithDefaults returns a copy of c with zero fields replaced by their defaults.
@@ -71,6 +74,9 @@ func (c Config) WithDefaults() Config {
 	}
 	if c.Limits == nil {
 		c.Limits = func(string) Limits { return Limits{} }
+	}
+	if c.Submitted == nil {
+		c.Submitted = func(string, bool) {}
 	}
 	return c
 }

@@ -31,7 +31,8 @@ func (s *submit) decide(p *placement, placed cell.Placement, err error) {
 	if err != nil {
 		err = p.clientError(err)
 	}
-	s.d.metrics.submitted(err, placed.Assigned, time.Since(s.begin))
+	s.d.metrics.submitted(&p.request, err, placed.Assigned, time.Since(s.begin))
+	s.d.cfg.Submitted(p.request.Tenant, err != nil)
 	if err != nil {
 		p.abandon()
 		s.accepted(p.index, Accepted{}, err)

@@ -5,6 +5,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -27,7 +29,7 @@ func New(cfg Config, cells *cell.Set, nodes Nodes, log *zap.Logger, reg promethe
 		configs: make(chan struct{}, 1), presence: presence.NewStore(cells.At(0).Runner()),
 		ctx: ctx, cancel: cancel,
 	}
-	d.metrics = newMetrics(reg, d.Outstanding)
+	d.metrics = newMetrics(reg, d.Outstanding, slices.Collect(maps.Keys(cfg.Rates)))
 	for _, c := range cells.All() {
 		d.byCell = append(d.byCell, newCellClient(d, c))
 		d.allCells = d.allCells.With(c.Index())
@@ -36,6 +38,7 @@ func New(cfg Config, cells *cell.Set, nodes Nodes, log *zap.Logger, reg promethe
 	d.classCells.nodes, d.classCells.cells = nodes, cells.Len()
 	nodes.OnFree(d.nodeFreed)
 	cells.SetGuide(d.guide())
+	cells.SetOwners(d.owners)
 	return d, nil
 }
 

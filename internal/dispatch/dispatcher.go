@@ -88,6 +88,17 @@ type cellClient struct {
 	sweeps    chan struct{}
 	announced announcedConfig
 
+	// load is the last reading of the server's load, backlog the last count of the waiting jobs; both
+	// are nil while the cell does not answer. ended counts the jobs that ended since the first
+	// reading, by cell.EndStates, and retried the attempts that were retried. Only the replyKeeper
+	// uses loadAt, the time of the last reading, and retries, the count that it read.
+	load    atomic.Pointer[CellLoad]
+	backlog atomic.Pointer[backlogCount]
+	ended   [5]atomic.Uint64
+	retried atomic.Uint64
+	loadAt  int64
+	retries int64
+
 	contact contact
 	// refusal says why the cell's Redis refused the last call for due jobs, which writes. It is
 	// empty if Redis did not refuse.

@@ -22,14 +22,16 @@ const (
 	// mendNodes: more would hold up Redis for longer than 1 ms.
 	mendRounds = 20
 	mendNodes  = 64
+	// endedRounds is the number of rounds between two looks at the indexes of ended jobs.
+	endedRounds = 4
 )
 
 // dueJobs is the loop for due jobs of the cell: a retry or a scheduled job begins to wait, a job
 // past its deadline ends. Every replica runs it; Redis handles each job once.
 type dueJobs struct {
 	*cellClient
-	rounds          int
-	outage, mending *logging.Outage
+	rounds                   int
+	outage, mending, keeping *logging.Outage
 }
 
 func newDueJobs(c *cellClient) *dueJobs {
@@ -37,6 +39,7 @@ func newDueJobs(c *cellClient) *dueJobs {
 		cellClient: c,
 		outage:     logging.NewOutage(c.log, "due.failed", "due.handled_again"),
 		mending:    logging.NewOutage(c.log, "sets.mend_failed", "sets.mended_again"),
+		keeping:    logging.NewOutage(c.log, "ended.keep_failed", "ended.kept_again"),
 	}
 }
 
@@ -54,8 +57,23 @@ func (l *dueJobs) runOnce() {
 	if l.rounds%mendRounds == 0 && l.d.goesFirst("cell "+strconv.Itoa(l.cell.Index())) {
 		l.mendSets()
 	}
+	if l.rounds%endedRounds == 0 && l.d.goesFirst("ended "+strconv.Itoa(l.cell.Index())) {
+		l.keepEnded()
+	}
 	for range dueCalls {
 		if !l.handle() {
+			return
+		}
+	}
+}
+
+// keepEnded keeps the indexes of jobs that did not succeed, and the number of dead jobs.
+func (l *dueJobs) keepEnded() {
+	for range dueCalls {
+		ctx, cancel := l.d.timeout()
+		did, err := l.cell.KeepEnded(ctx)
+		cancel()
+		if !l.succeeded(l.keeping, err) || !did.More {
 			return
 		}
 	}

@@ -10,7 +10,15 @@ import (
 // Cancel ends a waiting job, and asks the node of a running one to stop it. Tenant "" means any
 // tenant. The error is a *freeslot.Error.
 func (d *Dispatcher) Cancel(ctx context.Context, tenant, jobID string) (freeslot.JobStatus, error) {
-	s, err := d.cells.Cancel(ctx, tenant, jobID)
+	return d.CancelIf(ctx, tenant, jobID, cell.Seen{})
+}
+
+// CancelIf is Cancel, but leaves a job alone that is not as it was seen; see cell.Set.CancelIf.
+// The error is a *freeslot.Error.
+func (d *Dispatcher) CancelIf(
+	ctx context.Context, tenant, jobID string, seen cell.Seen,
+) (freeslot.JobStatus, error) {
+	s, err := d.cells.CancelIf(ctx, tenant, jobID, seen)
 	return s, d.coded("cancel", err)
 }
 
@@ -28,6 +36,33 @@ func (d *Dispatcher) Job(ctx context.Context, tenant, jobID string) (freeslot.Jo
 func (d *Dispatcher) Jobs(ctx context.Context, f cell.JobFilter, cursor string, limit int) (cell.JobPage, error) {
 	page, err := d.cells.Jobs(ctx, f, cursor, limit)
 	return page, d.coded("list jobs", err)
+}
+
+// JobsByKey returns the job that a tenant's idempotency key names; see cell.Set.JobsByKey. The error
+// is a *freeslot.Error.
+func (d *Dispatcher) JobsByKey(ctx context.Context, f cell.JobFilter, key string) (cell.JobPage, error) {
+	page, err := d.cells.JobsByKey(ctx, f, key)
+	return page, d.coded("list jobs", err)
+}
+
+// DeadLetters counts dead jobs; see cell.Set.DeadLetters. The error is a *freeslot.Error.
+func (d *Dispatcher) DeadLetters(ctx context.Context, f cell.JobFilter, by []cell.DeadKey) (cell.DeadLetters, error) {
+	found, err := d.cells.DeadLetters(ctx, f, by)
+	return found, d.coded("count dead jobs", err)
+}
+
+// owners returns the nodes of a cell that may own jobs, as far as the cache knows; false if it may
+// have missed some.
+func (d *Dispatcher) owners(index int) (ids []string, ok bool) {
+	if d.nodes.Size() == 0 || d.nodes.Stale() {
+		return nil, false
+	}
+	for _, n := range d.nodes.AllNodes() {
+		if used, pending := n.Load(); n.Cell() == index && used+pending > 0 {
+			ids = append(ids, n.ID())
+		}
+	}
+	return ids, true
 }
 
 // Drop deletes the record of a job that has ended; see cell.Cell.Drop. The error is a

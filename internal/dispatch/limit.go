@@ -35,11 +35,12 @@ func (d *Dispatcher) limitShare(limit, index int) int {
 }
 
 // mustEnqueue reports whether a job is enqueued without being offered to nodes first: the
-// enqueueing script decides about keys, the time and the limit of the tenant.
+// enqueueing script decides about keys, the time and the limit of the tenant, and writes the
+// origin.
 func (d *Dispatcher) mustEnqueue(r *Request) bool {
 	job := r.Job
 	return r.Run != nil || job.IdempotencyKey != "" || job.RunAtMS != 0 || job.ConcurrencyKey != "" ||
-		d.cfg.Limits(r.Tenant).Running > 0
+		r.Origin != (cell.Origin{}) || d.cfg.Limits(r.Tenant).Running > 0
 }
 
 // guide returns what cells need to know about moving jobs.

@@ -8,7 +8,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
+	dto "github.com/prometheus/client_model/go"
 
 	"github.com/freeslot/freeslot"
 	"github.com/freeslot/freeslot/internal/cache"
@@ -65,6 +67,10 @@ func TestWaitingJobsGetSlots(t *testing.T) {
 		waittest.Until(t, "nothing outstanding", func() bool { return rep.Outstanding() == 0 })
 		if n := testutil.ToFloat64(rep.metrics.enqueued.WithLabelValues("0")); n != 4 {
 			t.Errorf("%v enqueued counted", n)
+		}
+		var starts dto.Metric
+		if err := rep.metrics.others.(prometheus.Histogram).Write(&starts); err != nil || starts.GetHistogram().GetSampleCount() != 5 {
+			t.Errorf("%d starts counted, %v; want 5", starts.GetHistogram().GetSampleCount(), err)
 		}
 		// No job waits any more: a job is submitted as ever.
 		waittest.Until(t, "no job waits", func() bool {
@@ -504,13 +510,18 @@ func TestEnqueuedBehindWaitingJobs(t *testing.T) {
 	rep.mustWait(job(), 0, nil)
 	rep.mustWait(job(), 1, nil)
 	n, _ := rep.cache.Node("n1")
-	n.SetUsed(0)
 	enqueued := func() bool {
 		t.Helper()
-		p := &placement{request: Request{Tenant: tenant, Job: job()}}
-		if err := rep.chooseNode(p); err != nil || len(p.candidates) != 1 {
-			t.Fatalf("%+v, %v; want no error, len(p.candidates) == 1", p, err)
-		}
+		var p *placement
+		// The cache, which reads now and then, may take the slot back before the choice.
+		waittest.Until(t, "the choice of the node", func() bool {
+			n.SetUsed(0)
+			p = &placement{request: Request{Tenant: tenant, Job: job()}}
+			if err := rep.chooseNode(p); err != nil {
+				t.Fatalf("%+v, %v; want no error", p, err)
+			}
+			return len(p.candidates) == 1
+		})
 		p.giveBack()
 		return p.enqueues()
 	}

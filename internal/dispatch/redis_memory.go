@@ -6,22 +6,45 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/freeslot/freeslot"
+	"github.com/freeslot/freeslot/internal/cell"
 )
 
-// memoryLimit is the share of Redis' maxmemory above which submits are refused. The rest is for the
+// MemoryLimit is the share of Redis' maxmemory above which submits are refused. The rest is for the
 // results of running jobs.
-const memoryLimit = 0.8
+const MemoryLimit = 0.8
 
 // watchMemory is called by the replyKeeper, once a second. If Redis does not answer, the last known
-// state stays.
+// state of its memory stays.
 func (c *cellClient) watchMemory() {
 	ctx, cancel := c.d.timeout()
 	defer cancel()
-	use, err := c.cell.MemoryUse(ctx)
+	begin := time.Now()
+	load, err := c.cell.ServerLoad(ctx, c.loadAt)
 	if err != nil {
-		return // renew logs a failing cell
+		c.load.Store(nil)
+		c.loadAt = 0 // what ends meanwhile would seem to end at once
+		return       // renew logs a failing cell
 	}
-	c.setOutOfMemory(use >= memoryLimit, zap.Float64("use", use))
+	c.countEnds(&load)
+	c.load.Store(&CellLoad{ServerLoad: load, Took: time.Since(begin)})
+	use := load.MemoryUse()
+	c.setOutOfMemory(use >= MemoryLimit, zap.Float64("use", use))
+}
+
+// countEnds adds what has ended, and was retried, since the reading before. Nothing counts where
+// that failed: it would seem to happen at once.
+func (c *cellClient) countEnds(load *cell.ServerLoad) {
+	if c.loadAt != 0 {
+		if n := load.Retries - c.retries; n > 0 {
+			c.retried.Add(uint64(n))
+			c.metrics.retries.Add(float64(n))
+		}
+		for i, n := range load.Ends {
+			c.ended[i].Add(uint64(n))
+			c.metrics.ended[i].Add(float64(n))
+		}
+	}
+	c.loadAt, c.retries = load.AtUS, load.Retries
 }
 
 func (c *cellClient) setOutOfMemory(out bool, why zap.Field) {

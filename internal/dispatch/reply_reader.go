@@ -105,6 +105,7 @@ func (l *replyReader) deliver(r *cell.Reply) {
 		l.wakeSweep()
 	case !ok: // forgotten, or a second reply; the record has it
 	case r.Assigned:
+		l.d.metrics.begun(w)
 		w.assigned(assignmentOf(&r.Status))
 	case r.Detached:
 		if attaches, ask := w.contested(); ask {

@@ -2,6 +2,7 @@ package dispatch
 
 import (
 	"github.com/freeslot/freeslot"
+	"github.com/freeslot/freeslot/internal/cell"
 )
 
 // Request is one job to place. The tenant and the job must be valid.
@@ -13,6 +14,9 @@ type Request struct {
 	Unlimited bool
 	// Run is set for a schedule's job.
 	Run *Run
+	// Origin says why the job is submitted if no client does. Such a job is enqueued, because only
+	// that script writes the origin.
+	Origin cell.Origin
 }
 
 // Run fixes the job of a schedule's run. The job is enqueued in the cell that its id names, no

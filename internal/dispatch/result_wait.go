@@ -34,8 +34,12 @@ type waiter struct {
 	// that the sink got (node, number, time).
 	known     freeslot.JobStatus
 	timeoutMS int64 // the job's timeout; 0 means none
-	checkedAt int64 // Nodes.Now when the record was last read
-	missingAt int64 // Nodes.Now when the record was first found missing; 0 while it exists
+	// begin is the time of the submit by this replica, zero for jobs of others and once the start of
+	// the job has been counted. traceParent is the job's.
+	begin       time.Time
+	traceParent string
+	checkedAt   int64 // Nodes.Now when the record was last read
+	missingAt   int64 // Nodes.Now when the record was first found missing; 0 while it exists
 }
 
 // done reports whether the waiter is no longer needed. The caller holds mu.

@@ -17,6 +17,9 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
+// period is a little more than the time for which an answer is fresh.
+const period = fresh + time.Millisecond
+
 // fake is a source whose answer tests set.
 type fake struct {
 	mu     sync.Mutex
@@ -122,6 +125,69 @@ func TestLook(t *testing.T) {
 		began := time.Now()
 		if r := b.Look(); !slices.Equal(r.Unknown, []string{"store"}) || time.Since(began) != lookTimeout {
 			t.Errorf("unknown %v after %v; want the store after %v", r.Unknown, time.Since(began), lookTimeout)
+		}
+	})
+}
+
+// TestTurns: for someone who looks all the time, the sources that ask others take turns, one every
+// two seconds, and none says anything older than promised. What is in memory is asked each time,
+// what is watched only now and then, and what has failed again at once. A look that allows no age
+// asks all.
+func TestTurns(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		const age, others = 15 * time.Second, 7
+		memory, watched := &fake{}, &fake{}
+		sources := []Source{{Name: "memory", Look: memory.Look, Memory: true}, {Name: "watched", Look: watched.Look, Watched: true}}
+		asks := make([]*fake, others)
+		for i := range asks {
+			asks[i] = &fake{}
+			sources = append(sources, Source{Name: string(rune('a' + i)), Look: asks[i].Look})
+		}
+		b := New(sources, zap.NewNop())
+		total := func() (n int) {
+			for _, f := range asks {
+				n += int(f.asked.Load())
+			}
+			return n
+		}
+		if b.LookWithin(age); total() != others {
+			t.Fatalf("the first look asks %d; want all %d", total(), others)
+		}
+		for range 60 {
+			time.Sleep(period)
+			before := total()
+			b.LookWithin(age)
+			b.LookWithin(age)
+			if n := total() - before; n != 1 {
+				t.Fatalf("a look asks %d; want 1", n)
+			}
+			for i := range asks {
+				if old := time.Since(b.parts[2+i].at); old > age {
+					t.Fatalf("source %d has said something %s ago; want at most %s", i, old, age)
+				}
+			}
+		}
+		if n := memory.asked.Load(); n != 61 {
+			t.Errorf("the source in memory was asked %d times; want 61, once a look", n)
+		}
+		if n := watched.asked.Load(); n > 8 {
+			t.Errorf("the watched source was asked %d times by looks in two minutes; want 8, when its answer was too old", n)
+		}
+		asks[3].set(errors.New("away"))
+		for len(b.LookWithin(age).Unknown) == 0 {
+			time.Sleep(period)
+		}
+		failed := asks[3].asked.Load()
+		asks[3].set(nil, Finding{ID: "d"})
+		time.Sleep(period)
+		if r := b.LookWithin(age); len(r.Unknown) != 0 || len(r.Findings) != 1 || asks[3].asked.Load() != failed+1 {
+			t.Errorf("after a failure %+v; want the source asked again at once", r)
+		}
+		before := total()
+		time.Sleep(period)
+		if b.Look(); total() != before+others {
+			t.Errorf("a look that allows no age asks %d; want all %d", total()-before, others)
 		}
 	})
 }

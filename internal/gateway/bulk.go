@@ -83,8 +83,8 @@ func (h *Handler) bulk(w http.ResponseWriter, r *http.Request) (_ *frame.Answer,
 	return answer, by.Name, err
 }
 
-// takeBulk takes one of the places for requests by HTTP. Neither one node nor one owner can take them
-// all.
+// takeBulk takes one of the places for requests by HTTP. Neither one node nor one owner can take
+// them all.
 func (h *Handler) takeBulk(node string, o *owner) *freeslot.Error {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -43,8 +43,9 @@ func (h *Handler) keepAlive() {
 }
 
 // endIdle ends the sessions whose agents have neither registered nor sent a heartbeat for
-// HeartbeatLimit: they hold places, and their nodes do not live. Redis being away ends none. It counts
-// looks instead of asking a clock, because a process that was frozen has heard no one meanwhile.
+// HeartbeatLimit: they hold places, and their nodes do not live. Redis being away ends none. It
+// counts looks instead of asking a clock, because a process that was frozen has heard no one
+// meanwhile.
 func (h *Handler) endIdle() {
 	h.mu.Lock()
 	defer h.mu.Unlock()

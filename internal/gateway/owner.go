@@ -23,7 +23,8 @@ const (
 // owner counts what the tokens of one name hold. It exists while users is not 0.
 type owner struct {
 	name string
-	// The handler's mu guards the following. users counts handshakes, sessions and requests of bulk.go.
+	// The handler's mu guards the following. users counts handshakes, sessions and requests of
+	// bulk.go.
 	users int
 	// pending counts its connections whose agents have not said hello, waiting those in the line
 	// before that, agents its sessions among the handler's agents, and bulking its requests of
@@ -102,8 +103,8 @@ func (h *Handler) dismiss(s *session, by socket.Order) {
 	}
 }
 
-// formers returns the live sessions of the same node and owner that s may replace, the oldest first,
-// and the number of all. The caller holds mu.
+// formers returns the live sessions of the same node and owner that s may replace, the oldest
+// first, and the number of all. The caller holds mu.
 func (h *Handler) formers(s *session) (older []*session, all int) {
 	for _, former := range h.nodes[s.node] {
 		if former.owner != s.owner || !former.admitted || former.conn.Ended() != nil {

@@ -35,8 +35,8 @@ func (s *server) silent(token string, count int) int {
 	return int(in.Load())
 }
 
-// TestSilentHandshakes: connections of one token that say nothing keep no other agent out, nor a fleet
-// with one token whose agents come all at once, and are far away.
+// TestSilentHandshakes: connections of one token that say nothing keep no other agent out, nor a
+// fleet with one token whose agents come all at once, and are far away.
 func TestSilentHandshakes(t *testing.T) {
 	t.Parallel()
 	for name, fleet := range map[string]bool{"agents": false, "fleet": true} {
@@ -96,7 +96,8 @@ func connectFleet(t *testing.T, s *server, agents int) {
 	t.Logf("%d agents were connected after %s, and %d handshakes were refused", agents, time.Since(begin), refused.Load())
 }
 
-// TestLine: handshakes of a fleet wait in order, and only a bounded number of them. Drain ends the line.
+// TestLine: handshakes of a fleet wait in order, and only a bounded number of them. Drain ends the
+// line.
 func TestLine(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(t *testing.T, s *server) {
@@ -165,7 +166,8 @@ func TestSessionsOfNode(t *testing.T) {
 	})
 }
 
-// TestReplacedWithoutReading: sessions that were replaced and whose agent does not read do not collect.
+// TestReplacedWithoutReading: sessions that were replaced and whose agent does not read do not
+// collect.
 func TestReplacedWithoutReading(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(t *testing.T, s *server) {
@@ -251,8 +253,8 @@ func TestBytesOfOwner(t *testing.T) {
 	})
 }
 
-// TestIdleSession: a session whose agent gets neither a register nor a heartbeat accepted ends, and one
-// that lives or cannot reach Redis goes on.
+// TestIdleSession: a session whose agent gets neither a register nor a heartbeat accepted ends, and
+// one that lives or cannot reach Redis goes on.
 func TestIdleSession(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {

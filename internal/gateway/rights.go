@@ -81,7 +81,8 @@ func (h *Handler) checkProfiles() {
 	})
 }
 
-// checkSome compares the profiles of nodes of one cell. It returns false if the cell does not answer.
+// checkSome compares the profiles of nodes of one cell. It returns false if the cell does not
+// answer.
 func (h *Handler) checkSome(c Cell, sessions []*session) bool {
 	nodes := map[string]*cell.NodeState{}
 	for _, s := range sessions {

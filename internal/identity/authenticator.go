@@ -182,13 +182,16 @@ func (a *Authenticator) Lists(digest [sha256.Size]byte) bool {
 	return false
 }
 
-// Authenticate returns the caller that sent r. The token is in the Authorization header. In the
-// handshake of a WebSocket, where browsers cannot set headers, it may be in the query parameter
-// access_token. The error is a *freeslot.Error with code unauthenticated, or unavailable if a
-// signed token cannot be checked now.
+// Authenticate returns the caller that sent r: the one of [As], or the one of the token. The token
+// is in the Authorization header. In the handshake of a WebSocket, where browsers cannot set
+// headers, it may be in the query parameter access_token. The error is a *freeslot.Error with code
+// unauthenticated, or unavailable if a signed token cannot be checked now.
 func (a *Authenticator) Authenticate(r *http.Request) (Principal, error) {
 	if a.Open() {
 		return Principal{Tenant: a.openTenant, Role: Admin}, nil
+	}
+	if who := known(r.Context()); who != nil {
+		return *who, nil
 	}
 	token, ok := bearerToken(r)
 	if !ok {
@@ -197,12 +200,18 @@ func (a *Authenticator) Authenticate(r *http.Request) (Principal, error) {
 			Message: `no token, expected the header "Authorization: Bearer <token>"`,
 		}
 	}
+	return a.Identify(r.Context(), token)
+}
+
+// Identify returns the caller of a token that did not come with the request itself, as Authenticate
+// does for one that has.
+func (a *Authenticator) Identify(ctx context.Context, token string) (Principal, error) {
 	digest := sha256.Sum256([]byte(token))
 	if p, ok := a.find(digest); ok {
 		return p, nil
 	}
 	if a.signed != nil && strings.Count(token, ".") == 2 {
-		p, err := a.signed.find(r.Context(), token, digest)
+		p, err := a.signed.find(ctx, token, digest)
 		return a.effective(p), err
 	}
 	return Principal{}, &freeslot.Error{

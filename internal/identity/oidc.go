@@ -104,6 +104,11 @@ func (s *signed) verify(ctx context.Context, token string) (p Principal, err err
 	if err != nil {
 		return p, err
 	}
+	return s.principal(checked)
+}
+
+// principal returns the caller whom a checked token names.
+func (s *signed) principal(checked *oidc.IDToken) (p Principal, err error) {
 	var claims map[string]any
 	if err := checked.Claims(&claims); err != nil {
 		return p, err

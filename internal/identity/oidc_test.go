@@ -371,7 +371,8 @@ func TestKeysFromFile(t *testing.T) {
 	})
 }
 
-// TestKeyRotation: a further key changes nothing for sessions, and a key that has gone ends its own.
+// TestKeyRotation: a further key changes nothing for sessions, and a key that has gone ends its
+// own.
 func TestKeyRotation(t *testing.T) {
 	t.Parallel()
 	p, other := provide(t, "127.0.0.1:0"), provide(t, "127.0.0.1:0")

@@ -64,12 +64,18 @@ var rights = map[string]row{
 	"get-job":               seeJob,
 	"get-job-spec":          seeJob,
 	"list-jobs":             seeJob,
+	"count-dead-letters":    seeJob,
 	"cancel-job":            changeJob,
 	"requeue-job":           changeJob,
 	"drop-job":              changeJob,
 	"explain-submitted-job": operateJob,
 	"explain-job":           see,
 	"list-queues":           see,
+	"plan-bulk":             changeJob,
+	"start-bulk":            changeJob,
+	"stop-bulk":             changeJob,
+	"list-bulk":             seeJob,
+	"get-bulk":              seeJob,
 
 	"list-nodes":   see,
 	"get-node":     see,
@@ -132,8 +138,12 @@ var rights = map[string]row{
 
 	"list-audit":    see,
 	"list-findings": see,
-	"list-tokens":   administer,
-	"whoami":        read,
+	"get-history":   see,
+
+	"list-replica-statuses": see,
+	"list-tenants":          seeJob,
+	"list-tokens":           administer,
+	"whoami":                read,
 
 	"list-lists":          seeOwn,
 	"get-list":            seeOwn,
@@ -151,7 +161,7 @@ var rights = map[string]row{
 	"apply-list":          changeOwn,
 	"delete-list":         changeOwn,
 	"accept-version":      changeOwn,
-	"list-statistics":     see,
+	"list-statistics":     seeOwn,
 	"verify-version":      change,
 	"open-upload":         changeOwn,
 	"put-chunk":           changeOwn,
@@ -192,8 +202,10 @@ var rights = map[string]row{
 	"report-lists":        report,
 	"get-chain":           read,
 	"list-chains":         see,
+	"chain-statistics":    see,
 	"list-chain-versions": see,
 	"get-chain-version":   see,
+	"list-chain-clients":  see,
 	"diff-chain":          see,
 	"compare-chain":       see,
 	"evaluate-chain":      read,
@@ -205,7 +217,7 @@ var rights = map[string]row{
 
 // unaudited holds calls with the row of a change that change nothing, or have no effect before
 // another one, which is audited.
-var unaudited = map[string]bool{"list-tokens": true, "put-chunk": true, "stage-entries": true}
+var unaudited = map[string]bool{"list-tokens": true, "plan-bulk": true, "put-chunk": true, "stage-entries": true}
 
 // ownJob holds the calls by which a client changes its own jobs. They are as many as its jobs.
 var ownJob = map[string]bool{FrameCancel: true, "cancel-job": true, "requeue-job": true, "drop-job": true}
@@ -217,7 +229,7 @@ func (p *Principal) Audited(call string) bool {
 	case change, changeOwn, apply, administer:
 		return !unaudited[call]
 	case changeJob:
-		return p.Role != Client || !ownJob[call]
+		return !unaudited[call] && (p.Role != Client || !ownJob[call])
 	}
 	return false
 }

@@ -11,7 +11,8 @@ import (
 // Scope is a kind of thing that a token can be restricted to some of.
 type Scope string
 
-// The scopes: name lists and chains to read, services of the registry to discover, documents to read.
+// The scopes: name lists and chains to read, services of the registry to discover, documents to
+// read.
 const (
 	Lists     Scope = "lists"
 	Services  Scope = "services"

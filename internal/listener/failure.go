@@ -55,8 +55,9 @@ func Fail(r *http.Request) {
 	f.delayed--
 }
 
-// Tried is Prove for owner if the check of a request's token returned no error, and Fail if it found
-// the token invalid. A token that could not be checked proves nothing, and is no failure of its sender.
+// Tried is Prove for owner if the check of a request's token returned no error, and Fail if it
+// found the token invalid. A token that could not be checked proves nothing, and is no failure of
+// its sender.
 func Tried(r *http.Request, owner string, err error) {
 	switch {
 	case err == nil:

@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -27,8 +28,8 @@ type Limits struct {
 	// holds for all.
 	Idle time.Duration
 	// PerOwner is how many connections that do not serve a WebSocket the tokens of one owner may have.
-	// A further one closes the oldest that is silent, or the oldest busy one if none is. Proxies are not
-	// bounded.
+	// A further one closes the oldest that is silent, or the oldest busy one if none is. Proxies are
+	// not bounded.
 	PerOwner int
 	// Proxies are trusted to name the sender, by the PROXY protocol or by X-Forwarded-For.
 	Proxies []netip.Prefix
@@ -77,7 +78,7 @@ type line struct{ silent, busy list.List }
 func (l *line) len() int { return l.silent.Len() + l.busy.Len() }
 
 // oldest returns the oldest silent one, unless more are busy. A good caller is busy only until its
-// token is seen, so many that stay busy are hostile or lost.
+// token is seen, so callers that stay busy are hostile or lost.
 func (l *line) oldest() *conn {
 	e := l.silent.Front()
 	if e == nil || l.busy.Len() > l.silent.Len() {
@@ -353,6 +354,20 @@ func Prove(ctx context.Context, owner string) {
 		return
 	}
 	c.strangers.leave(c) // its requests have several owners
+}
+
+// ByHTTPS reports whether the sender of a request spoke HTTPS: to this server, or to a trusted
+// proxy that says so in X-Forwarded-Proto.
+func ByHTTPS(r *http.Request) bool {
+	if r.TLS != nil {
+		return true
+	}
+	c, ok := r.Context().Value(connKey{}).(*conn)
+	if !ok || !c.strangers.limits.trusts(addressOf(c.Conn.RemoteAddr())) {
+		return false
+	}
+	said := r.Header.Values("X-Forwarded-Proto")
+	return len(said) == 1 && strings.EqualFold(said[0], "https")
 }
 
 // addressOf returns the zero value for what is no TCP address.

@@ -25,7 +25,11 @@ func serveStrangers(t *testing.T, limits Limits) *Server {
 		if owner, ok := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer good"); ok {
 			Prove(r.Context(), owner)
 		}
-		_, _ = io.WriteString(w, r.RemoteAddr)
+		sender := r.RemoteAddr
+		if ByHTTPS(r) {
+			sender += " by https"
+		}
+		_, _ = io.WriteString(w, sender)
 	})}, nil, limits)
 	if err := s.Start(waittest.Context(t)); err != nil {
 		t.Fatal(err)
@@ -137,6 +141,18 @@ func TestProxies(t *testing.T) {
 	stranger := dialFrom(t, s, "127.0.0.8")
 	if got, err := ask(stranger, forwarded); got != stranger.LocalAddr().String() || err != nil {
 		t.Errorf("by X-Forwarded-For of a stranger the sender is %q, %v, expected %s", got, err, stranger.LocalAddr())
+	}
+	for header, want := range map[string]string{
+		"X-Forwarded-Proto: https\r\n": " by https", "X-Forwarded-Proto: http\r\n": "",
+		"X-Forwarded-Proto: https\r\nX-Forwarded-Proto: http\r\n": "",
+	} {
+		if got, err := ask(dialFrom(t, s, "127.0.0.9"), forwarded+header); got != "203.0.113.7:0"+want || err != nil {
+			t.Errorf("by %q of a proxy the sender is %q, %v; want 203.0.113.7:0%s", header, got, err, want)
+		}
+		client := dialFrom(t, s, "127.0.0.7")
+		if got, err := ask(client, header); got != client.LocalAddr().String() || err != nil {
+			t.Errorf("by %q of a stranger the sender is %q, %v; want %s", header, got, err, client.LocalAddr())
+		}
 	}
 	behind := func() net.Conn {
 		c := dialFrom(t, s, "127.0.0.9")
@@ -255,8 +271,8 @@ func TestBusyStrangers(t *testing.T) {
 	}
 }
 
-// TestIdleOfOwner: idle connections with one token leave room for others, and the newest of the token
-// are served. WebSockets, which have bounds of their own, are not counted.
+// TestIdleOfOwner: idle connections with one token leave room for others, and the newest of the
+// token are served. WebSockets, which have bounds of their own, are not counted.
 func TestIdleOfOwner(t *testing.T) {
 	t.Parallel()
 	s := serveStrangers(t, Limits{PerOwner: 8})

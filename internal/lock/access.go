@@ -3,7 +3,7 @@ package lock
 import "github.com/freeslot/freeslot/internal/script"
 
 var holding = script.Needs{
-	Scripts: []string{"acquire", "release", "renew"},
+	Scripts: []string{"acquire", "note", "release", "renew"},
 	Commands: []string{
 		"del", "exists", "get", "hmget", "hset", "pexpire", "pttl", "publish", "set", "time",
 		"zadd", "zcard", "zrange", "zrem", "zremrangebyscore", "zscore",
@@ -21,7 +21,7 @@ var Access = script.Access{Scripts: scripts, Roles: map[script.Role]script.Needs
 var AdminAccess = script.Access{
 	Scripts: script.Set{"state": scripts["state"], "revoke": scripts["revoke"]},
 	Roles: map[script.Role]script.Needs{script.RoleReplica: {Commands: []string{
-		"del", "exists", "hget", "hmget", "hset", "info", "pexpire", "pttl", "scan", "time", "xadd", "xrevrange", "zcard",
+		"del", "exists", "hmget", "hset", "info", "pexpire", "pttl", "time", "xadd", "xrevrange", "zcard",
 		"zrange", "zscore",
 	}}},
 }

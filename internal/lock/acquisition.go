@@ -62,6 +62,7 @@ type acquisition struct {
 
 	checkAt  time.Duration // when the watchdog looks at it, by uptime; guarded by Manager.mu
 	failures int           // checks that failed in a row; only the watchdog uses it
+	noteAt   time.Duration // when it is noted for listings, by uptime, 0 before the first look; only the watchdog uses it
 
 	// Only while it waits; one of each is enough. promoted makes it ask Redis itself.
 	grants   chan grant

@@ -4,18 +4,15 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"maps"
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/redis/rueidis"
 	"go.uber.org/zap"
 
 	"github.com/freeslot/freeslot"
-	"github.com/freeslot/freeslot/internal/events"
 	"github.com/freeslot/freeslot/internal/script"
 )
 
@@ -27,8 +24,7 @@ type Admin struct {
 	groups []keys
 	// runner runs the scripts of all groups. From its own layout it uses only whether Redis is a
 	// cluster.
-	runner  *script.Runner
-	masters func(context.Context) ([]events.Master, error) // nil on a single server
+	runner *script.Runner
 }
 
 // NewAdmin makes an Admin on client, which the caller keeps and closes. It does no I/O. An empty
@@ -39,9 +35,6 @@ func NewAdmin(client rueidis.Client, prefix string, cluster bool, log *zap.Logge
 		a.groups = append(a.groups, keys{layout: layout})
 	}
 	a.runner = script.NewRunner(script.Config{Layout: a.groups[0].layout, CallTimeout: callTimeout}, client, log, nil)
-	if cluster {
-		a.masters = events.ClusterMasters(client)
-	}
 	return a
 }
 
@@ -55,6 +48,10 @@ type State struct {
 	Token    int64
 	Since    time.Time     // by Redis' clock
 	Left     time.Duration // until its lease ends without another renewal; negative if the key never expires
+	// Lease is how long it lasts after each renewal, and Renewed the time of the last one by Redis'
+	// clock: at first the time at which it was taken. Renewed is zero while Granted or Released.
+	Lease   time.Duration
+	Renewed time.Time
 	// Entries counts the entries of the holder, as of its last renewal.
 	Entries int64
 	// Granted is true while a waiter that was given the lock has not claimed it yet.
@@ -84,43 +81,69 @@ func (a *Admin) Get(ctx context.Context, key string, waiters int) (State, error)
 	if problem := checkKey(key); problem != "" {
 		return State{}, freeslot.Invalid("key", "%s", problem)
 	}
-	return a.state(ctx, key, waiters)
+	found, err := a.states(ctx, a.group(key), []string{key}, waiters)
+	if err != nil {
+		return State{}, err
+	}
+	return found[0], nil
 }
 
-// state runs state.lua.
-func (a *Admin) state(ctx context.Context, key string, waiters int) (State, error) {
-	g := a.group(key)
-	values, err := a.runner.Call(
-		ctx, scripts["state"], []string{g.held(key), g.queue(key), g.alive()}, []string{strconv.Itoa(max(1, waiters))},
-	).ToArray()
-	if err != nil {
-		return State{}, fmt.Errorf("state of lock %q: %w", key, err)
+// states runs state.lua for locks of one group.
+func (a *Admin) states(ctx context.Context, g keys, names []string, waiters int) ([]State, error) {
+	keys := make([]string, 1, 1+2*len(names))
+	keys[0] = g.alive()
+	for _, name := range names {
+		keys = append(keys, g.held(name), g.queue(name))
 	}
-	r := script.Reply{Values: values}
-	s := State{Key: key}
-	if first, _ := values[0].ToString(); first == "error" {
+	values, err := a.runner.Call(ctx, scripts["state"], keys, []string{strconv.Itoa(max(1, waiters))}).ToArray()
+	if err == nil && len(values) != len(names) {
+		err = fmt.Errorf("%d answers for %d locks", len(values), len(names))
+	}
+	if err != nil {
+		return nil, fmt.Errorf("state of locks: %w", err)
+	}
+	out := make([]State, len(names))
+	for i, name := range names {
+		if out[i], err = parseState(name, values[i], waiters); err != nil {
+			return nil, fmt.Errorf("state of lock %q: answer of Redis: %w", name, err)
+		}
+	}
+	return out, nil
+}
+
+// parseState reads one answer of state.lua.
+func parseState(key string, value rueidis.RedisMessage, waiters int) (s State, err error) {
+	values, err := value.ToArray()
+	r := script.Reply{Values: values, Err: err}
+	s.Key = key
+	if len(values) == 2 {
 		_, s.Problem = r.Text(), r.Text()
 		return s, r.Err
 	}
-	_ = r.Number()
-	acquisition := r.Text()
+	now, acquisition := time.UnixMilli(r.Number()), r.Text()
 	s.Holder, s.Since, s.Left = r.Text(), time.UnixMilli(r.Number()), time.Duration(r.Number())*time.Millisecond
+	s.Lease = time.Duration(r.Number()) * time.Millisecond
 	if token := r.Text(); token != "" {
 		s.Token, err = strconv.ParseInt(token, 10, 64)
 	}
 	s.Entries, s.Granted, s.Revoked, s.Waiting = r.Number(), r.Text() == "1", r.Text(), r.Number()
 	s.Released = acquisition == "-"
+	if s.Token != 0 && !s.Granted && !s.Released && s.Left >= 0 {
+		// Redis' clock counts time left in whole milliseconds, so the difference may be one too early.
+		s.Renewed = later(s.Since, now.Add(s.Left-s.Lease))
+	}
 	for len(r.Values) > 0 && len(s.Waiters) < waiters {
 		ticket, silent := r.Text(), r.Number()
 		s.Waiters = append(s.Waiters, waiter(ticket, silent))
 	}
-	if r.Err != nil {
-		err = r.Err
+	return s, cmp.Or(r.Err, err)
+}
+
+func later(a, b time.Time) time.Time {
+	if a.After(b) {
+		return a
 	}
-	if err != nil {
-		return State{}, fmt.Errorf("state of lock %q: answer of Redis: %w", key, err)
-	}
-	return s, nil
+	return b
 }
 
 // waiter parses a ticket: process:number lease holder.
@@ -131,125 +154,79 @@ func waiter(ticket string, silentMS int64) Waiter {
 	return Waiter{Holder: holder, Process: process, Silent: time.Duration(silentMS) * time.Millisecond}
 }
 
-// Bounds of a page of List. One scan looks at about scanCount keys of Redis. Few of them may be
-// locks.
-const (
-	scanCount = 1000
-	scanTime  = 2 * time.Second
-)
-
-// List returns about limit held locks, in no order, and the cursor of the next page, which is empty
-// at the end. It looks at all keys of each master, so it takes long if Redis has many others. A
-// page can be empty before the end. A lock that is taken or given back meanwhile may be missing,
-// and a lock can be listed twice.
+// List returns about limit locks that are held or awaited, in no order, and the cursor of the next
+// page, which is empty at the end. It reads what managers of this release note of locks that were
+// held or awaited for a second, and then these locks. A page can be empty before the end. A lock
+// that is taken or given back meanwhile may be missing, and a lock can be listed twice.
 func (a *Admin) List(ctx context.Context, cursor string, limit int) (locks []State, next string, err error) {
-	nodes, err := a.nodes(ctx)
-	if err != nil {
-		return nil, "", fmt.Errorf("list locks: %w", err)
-	}
-	at, position, err := parseCursor(cursor)
+	first, after, err := parseCursor(cursor, len(a.groups))
 	if err != nil {
 		return nil, "", err
 	}
-	begin := time.Now()
-	found := make(map[string]bool)
-	addrs := slices.Sorted(maps.Keys(nodes))
-	for len(found) < limit && time.Since(begin) < scanTime {
-		if position == 0 || nodes[at] == nil { // skip a master that has gone: its locks are on another one
-			i, done := slices.BinarySearch(addrs, at)
-			if done {
-				i++
-			}
-			if i == len(addrs) {
-				at = ""
-				break
-			}
-			at, position = addrs[i], 0
-		}
-		if position, err = a.scan(ctx, nodes[at], position, found); err != nil {
-			return nil, "", fmt.Errorf("list locks: %w", err)
-		}
-	}
-	if at != "" {
-		next = strconv.FormatUint(position, 10) + "@" + at // position 0: this master is done
-	}
-	locks, err = a.states(ctx, slices.Sorted(maps.Keys(found)))
-	return locks, next, err
-}
-
-// nodes returns the masters, which have the keys, by address.
-func (a *Admin) nodes(ctx context.Context) (map[string]rueidis.Client, error) {
-	if a.masters == nil {
-		return map[string]rueidis.Client{"-": a.client}, nil
-	}
-	masters, err := a.masters(ctx)
+	listed, err := a.listed(ctx, first, after, limit)
 	if err != nil {
-		return nil, err
+		return nil, "", fmt.Errorf("list locks: %w", err)
 	}
-	known, nodes := a.client.Nodes(), make(map[string]rueidis.Client, len(masters))
-	for _, m := range masters {
-		if nodes[m.Addr] = known[m.Addr]; nodes[m.Addr] == nil {
-			return nil, fmt.Errorf("no connection to redis at %s yet", m.Addr)
+	locks = []State{}
+	for i, entries := range listed {
+		g, names := a.groups[first+i], make([]string, 0, len(entries))
+		for _, e := range entries[:min(len(entries), limit)] {
+			limit--
+			next = strconv.Itoa(first+i) + "@" + strconv.FormatInt(int64(e.Score), 10)
+			if checkKey(e.Member) == "" && a.group(e.Member) == g { // else it is no lock of this layout
+				names = append(names, e.Member)
+			}
+		}
+		for some := range slices.Chunk(names, callItems) {
+			states, err := a.states(ctx, g, some, 0)
+			if err != nil {
+				return nil, "", fmt.Errorf("list locks: %w", err)
+			}
+			locks = append(locks, slices.DeleteFunc(states, func(s State) bool {
+				return s.Token == 0 && s.Waiting == 0 && s.Problem == ""
+			})...)
+		}
+		if limit == 0 {
+			return locks, next, nil
 		}
 	}
-	return nodes, nil
+	return locks, "", nil
 }
 
-// parseCursor parses position@address.
-func parseCursor(cursor string) (at string, position uint64, err error) {
-	if cursor == "" {
-		return "", 0, nil
-	}
-	number, at, ok := strings.Cut(cursor, "@")
-	position, err = strconv.ParseUint(number, 10, 64)
-	if !ok || at == "" || err != nil {
-		return "", 0, freeslot.Invalid("cursor", "is %q, expected one of the page before", cursor)
-	}
-	return at, position, nil
-}
-
-// globs escapes the characters that have a meaning in a pattern of Redis.
-var globs = strings.NewReplacer(`\`, `\\`, `*`, `\*`, `?`, `\?`, `[`, `\[`)
-
-// scan adds the names of the locks that one SCAN finds.
-func (a *Admin) scan(
-	ctx context.Context, node rueidis.Client, position uint64, found map[string]bool,
-) (next uint64, err error) {
+// listed returns the noted locks of the groups from first on, each with the score by which a page
+// can continue.
+func (a *Admin) listed(ctx context.Context, first int, after string, limit int) ([][]rueidis.ZScore, error) {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
-	start := a.prefix + ":held:"
-	entry, err := node.Do(
-		ctx, node.B().Scan().Cursor(position).Match(globs.Replace(start)+"*").Count(scanCount).Build(),
-	).AsScanEntry()
-	if err != nil {
-		return 0, err
+	groups := a.groups[first:]
+	cmds := make(rueidis.Commands, len(groups))
+	for i, g := range groups {
+		from := a.client.B().Zrange().Key(g.listed()).Min(after).Max("+inf").Byscore()
+		cmds[i] = from.Limit(0, int64(limit)).Withscores().Build()
+		after = "-inf"
 	}
-	for _, key := range entry.Elements {
-		name := strings.TrimPrefix(key, start)
-		if a.masters != nil {
-			_, name, _ = strings.Cut(name, "}:")
-		}
-		if checkKey(name) == "" && a.group(name).held(name) == key { // else it does not belong to this layout
-			found[name] = true
-		}
-	}
-	return entry.Cursor, nil
-}
-
-// states returns the locks among names that are held.
-func (a *Admin) states(ctx context.Context, names []string) ([]State, error) {
-	states, errs := make([]State, len(names)), make([]error, len(names))
-	var asked sync.WaitGroup
-	for i, name := range names {
-		asked.Go(func() { states[i], errs[i] = a.state(ctx, name, 0) }) // the client puts these calls into few round trips
-	}
-	asked.Wait()
-	for _, err := range errs {
-		if err != nil {
+	out := make([][]rueidis.ZScore, len(groups))
+	for i, answer := range a.client.DoMulti(ctx, cmds...) {
+		var err error
+		if out[i], err = answer.AsZScores(); err != nil {
 			return nil, err
 		}
 	}
-	return slices.DeleteFunc(states, func(s State) bool { return s.Token == 0 && s.Problem == "" }), nil
+	return out, nil
+}
+
+// parseCursor parses group@score, and returns the least score of the page.
+func parseCursor(cursor string, groups int) (group int, after string, err error) {
+	if cursor == "" {
+		return 0, "-inf", nil
+	}
+	first, score, ok := strings.Cut(cursor, "@")
+	group, err = strconv.Atoi(first)
+	_, notNumber := strconv.ParseUint(score, 10, 64)
+	if !ok || err != nil || notNumber != nil || group < 0 || group >= groups {
+		return 0, "", freeslot.Invalid("cursor", "is %q, expected one of the page before", cursor)
+	}
+	return group, "(" + score, nil
 }
 
 // Revocation says what an operator wants to end, and why.

@@ -1,6 +1,7 @@
 package lock
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"slices"
@@ -12,6 +13,7 @@ import (
 
 	"github.com/freeslot/freeslot"
 	"github.com/freeslot/freeslot/internal/testing/redistest"
+	"github.com/freeslot/freeslot/internal/testing/waittest"
 )
 
 func newAdmin(t *testing.T, redis *redistest.Target, prefix string) *Admin {
@@ -27,12 +29,13 @@ func codeOf(err error) freeslot.Code {
 	return ""
 }
 
-// TestList: every held lock is on some page, and nothing else is, among many other keys of Redis.
+// TestList: every lock that is held for a while is on some page, and so is one that is awaited and
+// one that is no lock any more. A short hold leaves no trace.
 func TestList(t *testing.T) {
 	t.Parallel()
 	redistest.Backends(t, func(t *testing.T, redis *redistest.Target) {
 		t.Parallel()
-		ctx, prefix := bounded(t), redis.Prefix(t)+"[*]" // signs that mean something in patterns
+		ctx, prefix := bounded(t), redis.Prefix(t)
 		m, admin, client := newManager(t, redis, prefix), newAdmin(t, redis, prefix), redis.Client(t)
 		want := make([]string, 30)
 		for i := range want {
@@ -41,49 +44,117 @@ func TestList(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		for i := range 3000 {
-			if err := client.Do(ctx, client.B().Set().Key(fmt.Sprintf("%s:other:%d", prefix, i)).Value("").Build()).Error(); err != nil {
+		for i := range 50 {
+			if err := get(t, m, Config{Key: fmt.Sprint("short ", i)}).Do(ctx, func(context.Context, int64) error { return nil }); err != nil {
 				t.Fatal(err)
 			}
 		}
-		foreign := newAdmin(t, redis, prefix).group("foreign").held("foreign")
-		if err := client.Do(ctx, client.B().Hset().Key(foreign).FieldValue().FieldValue("layout", "2").Build()).Error(); err != nil {
-			t.Fatal(err)
-		}
-		var got []string
-		cursor, pages := "", 0
-		for {
-			page, next, err := admin.List(ctx, cursor, 5)
-			if err != nil {
-				t.Fatal(err)
-			}
-			for _, s := range page {
-				if got = append(got, s.Key); s.Key == "foreign" {
-					if !strings.Contains(s.Problem, "layout 2") {
-						t.Errorf(`%+v; want strings.Contains(s.Problem, "layout 2")`, s)
-					}
-				} else if s.Holder != m.opts.Holder || s.Token == 0 || s.Left <= 0 || s.Left > DefaultLease || time.Since(s.Since).Abs() > time.Minute || s.Waiting != 0 {
-					t.Errorf("%+v; want s.Holder == %v, s.Token != 0, s.Left > 0, s.Left <= DefaultLease, time.Since(s.Since).Abs() <= time.Minute, s.Waiting == 0", s, m.opts.Holder)
+		other, cancel := context.WithCancel(ctx)
+		waits := make(chan error, 1)
+		go func() {
+			_, err := get(t, newManager(t, redis, prefix), Config{Key: want[7]}).Lock(other)
+			waits <- err
+		}()
+		pages := 0
+		read := func() map[string]State {
+			all := make(map[string]State)
+			for cursor := ""; ; pages++ {
+				page, next, err := admin.List(ctx, cursor, 7)
+				if err != nil || len(page) > 7 {
+					t.Fatalf("a page has %d locks, %v; want at most 7", len(page), err)
+				}
+				for _, s := range page {
+					all[s.Key] = s
+				}
+				if cursor = next; next == "" {
+					return all
 				}
 			}
-			if pages++; next == "" {
-				break
+		}
+		var got map[string]State
+		waittest.Until(t, "30 listed locks, one of them awaited", func() bool {
+			got = read()
+			return len(got) == len(want) && got[want[7]].Waiting == 1
+		}, func() any { return got })
+		if pages < 2 {
+			t.Errorf("all is on %d page; want several", pages+1)
+		}
+		for _, key := range want {
+			s := got[key]
+			if s.Holder != m.opts.Holder || s.Token == 0 || s.Left <= 0 || s.Left > DefaultLease || s.Lease != DefaultLease ||
+				s.Renewed.Before(s.Since) || time.Since(s.Since).Abs() > time.Minute {
+				t.Errorf("%+v; want a lock of %s with a lease of %s, renewed since", s, m.opts.Holder, DefaultLease)
 			}
-			cursor = next
 		}
-		slices.Sort(got)
-		if want = append([]string{"foreign"}, want...); !slices.Equal(slices.Compact(got), want) || pages < 2 {
-			t.Errorf("%d pages: %q", pages, got)
+		held := admin.group(want[3]).held(want[3])
+		if err := client.Do(ctx, client.B().Hset().Key(held).FieldValue().FieldValue("layout", "2").Build()).Error(); err != nil {
+			t.Fatal(err)
 		}
-		for _, bad := range []string{"x", "1", "-1@a", "1@"} {
+		if s := read()[want[3]]; !strings.Contains(s.Problem, "layout 2") {
+			t.Errorf("a damaged lock is %+v; want its problem to be told", s)
+		}
+		cancel()
+		if err := <-waits; !errors.Is(err, context.Canceled) {
+			t.Error(err)
+		}
+		for _, bad := range []string{"x", "1", "-1@5", "0@", "64@5", "0@(5"} {
 			if _, _, err := admin.List(ctx, bad, 5); codeOf(err) != freeslot.CodeInvalidArgument {
 				t.Errorf("%q: %v; want codeOf(err) == freeslot.CodeInvalidArgument", bad, err)
 			}
 		}
-		if page, next, err := admin.List(ctx, "7@gone:1", 5); err != nil || len(page) > 0 || next != "" { // behind all others
-			t.Error(page, next, err)
+	})
+}
+
+// TestListKept: a lock that was given back and stays taken for its least time is listed, although
+// its process ends.
+func TestListKept(t *testing.T) {
+	t.Parallel()
+	redistest.Backends(t, func(t *testing.T, redis *redistest.Target) {
+		t.Parallel()
+		ctx, prefix := bounded(t), redis.Prefix(t)
+		m, admin := newManager(t, redis, prefix), newAdmin(t, redis, prefix)
+		held, err := get(t, m, Config{Key: "report", AtLeast: DefaultLease}).Lock(ctx)
+		if err == nil {
+			err = held.Unlock(ctx)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, _, err := admin.List(ctx, "", 5)
+		if err != nil || len(got) != 1 || !got[0].Released || !got[0].Renewed.IsZero() {
+			t.Errorf("%+v, %v; want the lock that was given back", got, err)
 		}
 	})
+}
+
+// TestNotesEnd: entries end by themselves, so that what dead processes held goes, and nothing stays
+// of idle locks.
+func TestNotesEnd(t *testing.T) {
+	t.Parallel()
+	redis := redistest.Shared(t)
+	ctx, prefix := bounded(t), redis.Prefix(t)
+	m, client := newManager(t, redis, prefix), redis.Client(t)
+	g := m.groups[0]
+	note := func(key string) {
+		t.Helper()
+		if err := g.note(ctx, []*acquisition{newAcquisition(g, Config{Key: key}.WithDefaults(), 1, "h")}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	note("new")
+	ttl, err := client.Do(ctx, client.B().Pttl().Key(g.keys.listed()).Build()).AsInt64()
+	if err != nil || ttl <= 0 || ttl > DefaultLease.Milliseconds() {
+		t.Errorf("the list lasts %d ms, %v; want at most a lease", ttl, err)
+	}
+	old := client.B().Zadd().Key(g.keys.listed()).ScoreMember().ScoreMember(float64(time.Now().Add(-time.Hour).UnixMicro()), "old").Build()
+	if err := client.Do(ctx, old).Error(); err != nil {
+		t.Fatal(err)
+	}
+	note("new")
+	all, err := client.Do(ctx, client.B().Zrange().Key(g.keys.listed()).Min("0").Max("-1").Build()).AsStrSlice()
+	if err != nil || len(all) != 1 || all[0] != "new" {
+		t.Errorf("%q are listed, %v; want new alone", all, err)
+	}
 }
 
 // TestStateOfQueue: the waiters are shown in the order in which they get the lock.

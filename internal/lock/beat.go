@@ -88,7 +88,7 @@ func (g *group) beat(ctx context.Context) {
 	slices.SortFunc(all, func(x, y *acquisition) int { return cmp.Compare(x.number, y.number) })
 	for items := range slices.Chunk(all, callItems) {
 		if err := g.beatItems(ctx, items); err != nil {
-			g.logDoubt("beat", err)
+			g.logDoubt("lock.beat_failed", err)
 			return
 		}
 	}

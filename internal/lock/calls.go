@@ -155,11 +155,15 @@ func (g *group) release(ctx context.Context, items []releaseItem) ([]released, e
 		return nil, err
 	}
 	out := make([]released, len(items))
+	var kept []*acquisition
 	for i, reply := range replies {
 		r := script.Reply{Values: reply}
 		got := released{sent: sent}
 		switch code := r.Number(); code {
 		case codeDone:
+			if items[i].keep >= noteAfter {
+				kept = append(kept, items[i].a)
+			}
 			got.had, got.others = true, r.Number()
 			if token := r.Text(); token != "" {
 				got.token, r.Err = strconv.ParseInt(token, 10, 64)
@@ -175,6 +179,9 @@ func (g *group) release(ctx context.Context, items []releaseItem) ([]released, e
 			return nil, fmt.Errorf("release: answer of Redis: %w", r.Err)
 		}
 		out[i] = got
+	}
+	if len(kept) > 0 {
+		g.logDoubt("lock.note_failed", g.note(ctx, kept))
 	}
 	return out, nil
 }

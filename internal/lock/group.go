@@ -43,9 +43,9 @@ type group struct {
 	// beating holds a token while a call of a beat is under way; see awaitBeat.
 	beating chan struct{}
 	// checking is true while the watchdog's calls for holds are under way, probing while it checks
-	// the connections.
-	checking, probing atomic.Bool
-	debts             debts
+	// the connections, noting while it notes locks for listings.
+	checking, probing, noting atomic.Bool
+	debts                     debts
 
 	mu      sync.Mutex
 	waiters map[uint64]*acquisition // guarded by mu; those that wait and may have a ticket in Redis
@@ -172,8 +172,8 @@ func (g *group) hurry() {
 	}
 }
 
-func (g *group) logDoubt(what string, err error) {
+func (g *group) logDoubt(event string, err error) {
 	if err != nil && !errors.Is(err, context.Canceled) {
-		g.m.log.Warn("lock."+what, zap.Error(err))
+		g.m.log.Warn(event, zap.Error(err))
 	}
 }

@@ -11,13 +11,14 @@ const tags = 64
 //	lock:held:<lock>     hash with TTL: who holds it    lock:queue:<lock>   zset of tickets: who waits
 //	lock:alive           zset: processes with waiters   lock:token          the counter of tokens
 //	lock:audit           stream: what operators did     lock:wake:<process> channel: grants for a process
-//	lock:release:<lock>  channel: releases, for outsiders, without the tag
+//	lock:listed          zset: locks to list          lock:release:<lock>  channel: releases, for outsiders, without the tag
 type keys struct{ layout script.Layout }
 
 func (k keys) held(lock string) string    { return k.layout.Key("held", lock) }
 func (k keys) queue(lock string) string   { return k.layout.Key("queue", lock) }
 func (k keys) alive() string              { return k.layout.Key("alive", "") }
 func (k keys) token() string              { return k.layout.Key("token", "") }
+func (k keys) listed() string             { return k.layout.Key("listed", "") }
 func (k keys) audit() string              { return k.layout.Key("audit", "") }
 func (k keys) wake(process string) string { return k.layout.Key("wake", process) }
 

@@ -165,7 +165,7 @@ func (m *Manager) renewItems(ctx context.Context, g *group, items []*acquisition
 	ctx, cancel := context.WithTimeout(ctx, g.runner.ConfirmTimeout())
 	defer cancel()
 	answers, err := g.renew(ctx, items, false)
-	g.logDoubt("renew_failed", err)
+	g.logDoubt("lock.renew_failed", err)
 	for i, a := range items {
 		if err == nil {
 			m.renewedOne(a, answers[i])

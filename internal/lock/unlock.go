@@ -218,7 +218,7 @@ func (g *group) settleOnce(ctx context.Context, due []*debt) bool {
 		return false
 	}
 	out, err := g.release(ctx, items)
-	g.logDoubt("release", err)
+	g.logDoubt("lock.release_failed", err)
 	g.debts.mu.Lock()
 	defer g.debts.mu.Unlock()
 	now := uptime()

@@ -56,6 +56,7 @@ func (m *Manager) watch(ctx context.Context) {
 	defer checks.Wait()
 	turns, still, restarted := int64(0), 0, false
 	probeAt := uptime()
+	notes := noter{m: m}
 	for {
 		select {
 		case <-ctx.Done():
@@ -101,6 +102,7 @@ func (m *Manager) watch(ctx context.Context) {
 				}
 			})
 		}
+		notes.look(ctx, &checks)
 		m.endAlarms()
 	}
 }

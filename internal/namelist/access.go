@@ -18,12 +18,13 @@ var Access = script.Access{Scripts: scripts, Roles: map[script.Role]script.Needs
 	},
 }}
 
-// readerNames lets a reader write only reports. The name of a list is also the name of a chain. A reader sees the names and revisions of all lists.
-// On a cluster, package events uses the channel's name as if it were a key.
+// readerNames lets a reader write only reports. The name of a list is also the name of a chain. A
+// reader sees the names and revisions of all lists. On a cluster, package events uses the channel's
+// name as if it were a key.
 func readerNames(l script.Layout, list string) script.Names {
 	k := keys{l}
 	return script.Names{
-		Keys: []string{k.clients(list)},
+		Keys: []string{k.clients(list), k.clients(ChainMark(list))},
 		Reads: []string{
 			k.index(), k.servers(), k.record(list), k.versions(list), k.edits(list), k.change(list),
 			k.chain(list), k.change(ChainMark(list)),

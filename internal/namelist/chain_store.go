@@ -27,7 +27,7 @@ const (
 )
 
 // ChainMark returns the name under which [Control.Look], [Control.Follow] and marks by HTTP know a
-// chain. No list has such a name. An event of a chain has no Head and no Changes: read the chain.
+// chain. No list has such a name. A chain's event has neither Head nor Changes: ask for the chain.
 func ChainMark(chain string) string { return chainPrefix + chain }
 
 // ChainOf returns the chain that a mark is for.
@@ -256,8 +256,8 @@ func (c *Control) ShadowChain(ctx context.Context, p ChainPut) (version int64, e
 	return c.changeChain(ctx, "chain_shadow", p.Chain, p.Seen, args)
 }
 
-// DeleteChain removes a chain with its history. seen is the version that the caller saw. Errors:
-// invalid_argument, not_found, conflict.
+// DeleteChain removes a chain with its history and statistics. seen is the version that the caller
+// saw. Errors: invalid_argument, not_found, conflict.
 func (c *Control) DeleteChain(ctx context.Context, chain string, seen int64) error {
 	if err := ValidateName("chain", chain); err != nil {
 		return err
@@ -273,7 +273,11 @@ func (c *Control) changeChain(
 	ctx context.Context, what, chain string, seen int64, args []string,
 ) (version int64, err error) {
 	d, _, more := c.decision(ctx)
-	keys := append([]string{c.k.chain(chain), c.k.chainHistory(chain), c.k.index()}, more...)
+	keys := []string{c.k.chain(chain), c.k.chainHistory(chain), c.k.index()}
+	if what == "chain_delete" {
+		keys = append(keys, c.k.counts(ChainMark(chain))...)
+	}
+	keys = append(keys, more...)
 	r := script.ReadReply(c.runner.Call(ctx, scripts[what], keys, args))
 	code := r.Number()
 	switch {

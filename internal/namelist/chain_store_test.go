@@ -32,7 +32,8 @@ func (r *rig) mark(chain string) Mark {
 	return marks[0]
 }
 
-// TestChainStore: versions, conflicts, rollback, shadow and deletion, and what readers hear of each.
+// TestChainStore: versions, conflicts, rollback, shadow and deletion, and what readers hear of
+// each.
 func TestChainStore(t *testing.T) {
 	onBoth(t, func(t *testing.T, r *rig) {
 		ctx := bounded(t)

@@ -185,6 +185,7 @@ type change struct {
 	fields, versions []string
 	// watched holds versions that must not change meanwhile: number and JSON alternate.
 	watched []string
+	quota   *Quota
 }
 
 // tries is how often a step is decided again after the list has changed meanwhile.
@@ -219,13 +220,16 @@ func (c *Control) stepOnce(ctx context.Context, saw *Head, ch *change) (code int
 	d, decision, more := c.decision(ctx)
 	args := []string{
 		list, c.k.change(list), random128(), ch.mode, saw.raw, number(int64(len(ch.watched))), number(int64(len(ch.fields))),
-		decision,
+		decision, ch.quota.ids(), ch.quota.most(),
 	}
 	args = slices.Concat(args, ch.watched, ch.fields, ch.versions)
 	r := script.ReadReply(c.runner.Call(ctx, scripts["step"], append(c.k.all(list), more...), args))
 	code = r.Number()
 	if code == codeUndecided && r.Err == nil {
 		return code, *saw, undecided(d.ID, r.Text())
+	}
+	if code == codeBeyond && r.Err == nil {
+		return code, *saw, &QuotaError{r.Number(), ch.quota.Most}
 	}
 	at := redisTime(&r)
 	h = readHead(&r, list, at)
@@ -321,9 +325,8 @@ func (c *Control) Unfreeze(ctx context.Context, list string) (Head, error) {
 }
 
 // Delete begins the end of a list: it answers unknown from now on. serving is the version that the
-// caller saw, or AnyVersion. Delete is refused while a live client uses the list or a chain asks it,
-// unless forced.
-// FinishDelete ends it, once list servers hold nothing of it.
+// caller saw, or AnyVersion. Delete is refused while a live client uses the list or a chain asks
+// it, unless forced. FinishDelete ends it, once list servers hold nothing of it.
 func (c *Control) Delete(ctx context.Context, list string, serving int64, force bool, by By) (Head, error) {
 	if !force {
 		chains, err := c.askedBy(ctx, list)

@@ -31,14 +31,20 @@ func TestKeys(t *testing.T) {
 			t.Errorf("%s, expected %s", got, want)
 		}
 	}
-	for _, key := range []string{"p:ns:lists:{vip_3}", "p:ns:lists:{vip_0_1}", "p:ns:lists:{_3_1}", "p:lists:{vip_3_1}", "p:ns:lists:{vip_x_1}"} {
+	for _, key := range []string{
+		"p:ns:lists:{vip_3}", "p:ns:lists:{vip_0_1}", "p:ns:lists:{_3_1}", "p:lists:{vip_3_1}", "p:ns:lists:{vip_x_1}",
+	} {
 		if list, version, _, ok := ParseDataKey("p:ns", key); ok {
 			t.Errorf("%s is of version %d of list %s", key, version, list)
 		}
 	}
-	for key, isBlock := range map[string]bool{SegmentKey("p:ns", "vip", 3, 41): false, BlockKey("p:ns", "vip", 3, 0): true} {
+	for key, isBlock := range map[string]bool{
+		SegmentKey("p:ns", "vip", 3, 41): false, BlockKey("p:ns", "vip", 3, 0): true,
+	} {
 		if list, version, block, ok := ParseDataKey("p:ns", key); list != "vip" || version != 3 || block != isBlock || !ok {
-			t.Errorf(`%s: %s, %d, %v, %v; want list == "vip", version == 3, block == %v, ok`, key, list, version, block, ok, isBlock)
+			t.Errorf(
+				`%s: %s, %d, %v, %v; want list == "vip", version == 3, block == %v, ok`, key, list, version, block, ok, isBlock,
+			)
 		}
 	}
 	for name, ok := range map[string]bool{"vip": true, "a.b-c": true, "": false, "a_b": false, "-a": false, "ä": false} {
@@ -90,26 +96,47 @@ func TestBadInput(t *testing.T) {
 		return out
 	}
 	_, err := r.Create(bounded(t), "a_b", Spec{
-		Form: "x", Server: "a b", Expected: MaxExpected + 1, Settings: Settings{Filter: "x", Whole: true, Expires: time.UnixMilli(-1)},
+		Form: "x", Server: "a b", Expected: MaxExpected + 1,
+		Settings: Settings{Filter: "x", Whole: true, Expires: time.UnixMilli(-1)},
 	})
-	if diff := cmp.Diff([]string{"list", "form", "server", "expected_ids", "filter", "whole", "expires"}, fields(err)); diff != "" {
+	if diff := cmp.Diff(
+		[]string{"list", "form", "server", "expected_ids", "filter", "whole", "expires"}, fields(err),
+	); diff != "" {
 		t.Error(diff)
 	}
 	_, err = r.Create(bounded(t), "vip", Spec{Server: "far"})
 	is(t, "an unknown server", err, freeslot.CodeInvalidArgument)
 	r.create("vip")
-	_, err = r.Edit(bounded(t), "vip", EditRequest{ID: strings.Repeat("x", 257), Urgent: true, By: By{Author: "a\n"}, Changes: []Change{
-		{}, {Entry: Entry{ID: "a", ExpiresMS: -1}}, {Entry: Entry{ID: "a"}}, {Entry: Entry{ID: "b", ExpiresMS: 1}, Remove: true},
-	}})
-	want := []string{"author", "id", "urgent", "entries[0].id", "entries[1].expires_ms", "entries[2].id", "entries[3].expires_ms"}
+	_, err = r.Edit(bounded(t), "vip", EditRequest{
+		ID: strings.Repeat("x", 257), Urgent: true, By: By{Author: "a\n"},
+		Changes: []Change{
+			{},
+			{Entry: Entry{ID: "a", ExpiresMS: -1}},
+			{Entry: Entry{ID: "a"}},
+			{Entry: Entry{ID: "b", ExpiresMS: 1}, Remove: true},
+		},
+	})
+	want := []string{
+		"author", "id", "urgent", "entries[0].id", "entries[1].expires_ms", "entries[2].id", "entries[3].expires_ms",
+	}
 	if diff := cmp.Diff(want, fields(err)); diff != "" {
 		t.Error(diff)
 	}
 	for what, call := range map[string]func() error{
-		"too many entries": func() error { _, err := r.Edit(bounded(t), "vip", EditRequest{Changes: many(1001)}); return err },
-		"no holder":        func() error { _, err := r.Begin(bounded(t), "vip", Begin{Kind: OpImport}); return err },
-		"a long note":      func() error { _, err := r.Freeze(bounded(t), "vip", By{Note: strings.Repeat("x", 257)}); return err },
-		"a list's name":    func() error { _, err := r.Head(bounded(t), "a_b"); return err },
+		"too many entries": func() error {
+			_, err := r.Edit(
+				bounded(t), "vip", EditRequest{Changes: many(1001)},
+			)
+			return err
+		},
+		"no holder": func() error { _, err := r.Begin(bounded(t), "vip", Begin{Kind: OpImport}); return err },
+		"a long note": func() error {
+			_, err := r.Freeze(
+				bounded(t), "vip", By{Note: strings.Repeat("x", 257)},
+			)
+			return err
+		},
+		"a list's name": func() error { _, err := r.Head(bounded(t), "a_b"); return err },
 		"whole": func() error {
 			_, err := r.Create(bounded(t), "b", Spec{Expected: MaxWhole + 1, Settings: Settings{Whole: true}})
 			return err
@@ -201,15 +228,21 @@ func TestStep(t *testing.T) {
 				saw.raw = strings.Join(parts, " ")
 				once(field, codeDiffer, change{fields: []string{"filter", "none"}}, &saw)
 			}
-			once("another version", codeDiffer, change{fields: []string{"filter", "none"}, watched: []string{number(n), text + " "}}, &h)
-			once("a missing version", codeDiffer, change{fields: []string{"filter", "none"}, watched: []string{number(n), text, "99", text}}, &h)
+			once(
+				"another version", codeDiffer, change{fields: []string{"filter", "none"}, watched: []string{number(n), text + " "}},
+				&h,
+			)
+			once(
+				"a missing version", codeDiffer,
+				change{fields: []string{"filter", "none"}, watched: []string{number(n), text, "99", text}}, &h,
+			)
 		})
 		once("as seen", codeDone, change{fields: []string{"filter", "none"}, watched: []string{number(n), text}}, &h)
 		if again := ok[Head](t)(r.Head(ctx, "vip")); again.Revision != h.Revision+1 || again.Filter != filter.None {
 			t.Errorf("%+v; want again.Revision == h.Revision+1, again.Filter == filter.None", again)
 		}
 		// The same call again, as after an answer that was lost.
-		args := []string{"vip", r.k.change("vip"), "id", "", h.raw, "0", "2", "", "state", "frozen"}
+		args := []string{"vip", r.k.change("vip"), "id", "", h.raw, "0", "2", "", "0", "", "state", "frozen"}
 		for _, want := range []int64{codeDone, codeRepeat} {
 			before := r.keysOf("vip")
 			a := script.ReadReply(r.runner.Call(ctx, scripts["step"], append(r.k.all("vip"), r.k.requests("")), args))
@@ -276,7 +309,8 @@ func TestNumbers(t *testing.T) {
 		_, err = r.Head(ctx, "vip")
 		is(t, "a deleted list", err, freeslot.CodeNotFound)
 		d := ok[Delta](t)(r.Delta(ctx, "vip", 0, false))
-		if d.Head.State != Deleted || d.Head.Birth != h.Birth || d.Head.Number != 2 || d.Head.Revision <= h.Revision || len(d.Edits) > 0 {
+		if d.Head.State != Deleted || d.Head.Birth != h.Birth || d.Head.Number != 2 || d.Head.Revision <= h.Revision ||
+			len(d.Edits) > 0 {
 			t.Errorf("tombstone: %+v", d)
 		}
 		for _, key := range []string{r.k.versions("vip"), r.k.edits("vip"), r.k.clients("vip")} {
@@ -334,7 +368,8 @@ func TestTakeOver(t *testing.T) {
 		})
 		_, err = r.Done(ctx, "vip", h.Op, Version{Number: 99})
 		is(t, "another number", err, freeslot.CodeInvalidArgument)
-		if h := ok[Head](t)(r.Done(ctx, "vip", h.Op, Version{Number: op.Number})); h.State != Active || h.serving() != 1 || h.Op.ID != "" {
+		if h := ok[Head](t)(r.Done(ctx, "vip", h.Op, Version{Number: op.Number})); h.State != Active || h.serving() != 1 ||
+			h.Op.ID != "" {
 			t.Errorf(`%+v; want h.State == Active, h.serving() == 1, h.Op.ID == ""`, h)
 		}
 	})

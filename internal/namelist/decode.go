@@ -125,6 +125,8 @@ func DecodeHead(list string, record []string, serving, next string) (Head, error
 			h.Edited = whole()
 		case "floor":
 			h.Floor = whole()
+		case "unapproved":
+			h.unapproved = value
 		case "owner":
 			h.Owner.Application = value
 		case "owner_tenant":

@@ -36,6 +36,8 @@ type EditRequest struct {
 	// Urgent is true for an edit that is also accepted while an operation runs, and beyond
 	// MaxEdits.
 	Urgent bool
+	// Quota is nil if the entries need not be counted.
+	Quota *Quota
 	By
 }
 
@@ -87,12 +89,7 @@ type editCall struct {
 	entries                  string
 	by                       editBy
 	fields                   []string
-}
-
-// Check returns the error of an edit whose fields are wrong for a list.
-func (e *EditRequest) Check(h *Head) error {
-	_, err := e.check(h)
-	return err
+	quota                    *Quota
 }
 
 // check returns the changes in the form of the list.
@@ -119,7 +116,7 @@ func (c *Control) Edit(ctx context.Context, list string, e EditRequest) (revisio
 	}
 	call := editCall{
 		list: list, id: e.ID, birth: h.Birth, states: statesFor(func(r rule) bool { return r.edits }), limit: c.limits.edits,
-		n: int64(len(changes)), entries: string(entries), by: editBy{e.Author, e.Note, e.Urgent},
+		n: int64(len(changes)), entries: string(entries), by: editBy{e.Author, e.Note, e.Urgent}, quota: e.Quota,
 	}
 	if e.Urgent {
 		call.states, call.limit = statesFor(func(r rule) bool { return r.urgent }), c.limits.urgent
@@ -136,7 +133,7 @@ func (c *Control) edit(ctx context.Context, e *editCall) (revision int64, err er
 	d, decision, more := c.decision(ctx)
 	args := append([]string{
 		e.list, c.k.change(e.list), e.id, e.birth, "," + strings.Join(e.states, ",") + ",", e.session,
-		number(e.limit), number(c.limits.log), number(e.n), e.entries, string(by), decision,
+		number(e.limit), number(c.limits.log), number(e.n), e.entries, string(by), decision, e.quota.most(),
 	}, e.fields...)
 	r := script.ReadReply(c.runner.Call(ctx, scripts["edit"], append(c.k.changing(e.list), more...), args))
 	code, at := r.Number(), redisTime(&r)
@@ -152,6 +149,10 @@ func (c *Control) edit(ctx context.Context, e *editCall) (revision int64, err er
 	case code == codeUndecided:
 		if why := r.Text(); r.Err == nil {
 			return 0, undecided(d.ID, why)
+		}
+	case code == codeBeyond:
+		if before := r.Number(); r.Err == nil {
+			return 0, &QuotaError{before, e.quota.Most}
 		}
 	case code == codeDiffer:
 		if h := readHead(&r, e.list, at); r.Err == nil {
@@ -242,24 +243,11 @@ func (c *Control) Stage(
 	return staged, lease, nil
 }
 
-// Staged returns the entries of the list's edit session, in no order.
-func (c *Control) Staged(ctx context.Context, list string) ([]Change, error) {
-	all, err := c.runner.Do(ctx, "lists_staged", c.runner.B().Hvals().Key(c.k.staged(list)).Build()).AsStrSlice()
-	if err != nil {
-		return nil, fault("staged entries of", list, err)
-	}
-	out := make([]Change, len(all))
-	for i, text := range all {
-		if err := json.Unmarshal([]byte(text), &out[i]); err != nil {
-			return nil, fault("staged entries of", list, err)
-		}
-	}
-	return out, nil
-}
-
 // Commit makes one edit of everything that a session has staged, and ends the session. It can be
-// repeated.
-func (c *Control) Commit(ctx context.Context, list, session string, by By) (revision int64, err error) {
+// repeated. A nil quota counts nothing.
+func (c *Control) Commit(
+	ctx context.Context, list, session string, quota *Quota, by By,
+) (revision int64, err error) {
 	var found freeslot.FieldErrors
 	if by.validate(&found); len(found) > 0 {
 		return 0, found.Err()
@@ -271,6 +259,6 @@ func (c *Control) Commit(ctx context.Context, list, session string, by By) (revi
 	former := h.Op.Former // another operation does not use it
 	return c.edit(ctx, &editCall{
 		list: list, id: session, session: session, states: []string{string(Editing)}, limit: c.limits.edits,
-		by: editBy{Author: by.Author, Note: by.Note}, fields: idle(former),
+		by: editBy{Author: by.Author, Note: by.Note}, fields: idle(former), quota: quota,
 	})
 }

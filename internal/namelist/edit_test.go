@@ -92,7 +92,9 @@ func TestEditLimits(t *testing.T) {
 		r.edit("vip", many(7)...)
 		_, err := r.Edit(ctx, "vip", EditRequest{Changes: many(4)})
 		is(t, "entries too many", err, freeslot.CodeOverloaded)
-		if !strings.Contains(err.Error(), "an edit of 4 entries is refused: list vip has 7 since its version was built, of at most 10") {
+		if !strings.Contains(
+			err.Error(), "an edit of 4 entries is refused: list vip has 7 since its version was built, of at most 10",
+		) {
 			t.Error(err)
 		}
 		urgent := EditRequest{Changes: many(5), Urgent: true, By: ada}
@@ -157,9 +159,13 @@ func TestSession(t *testing.T) {
 			t.Error(diff)
 		}
 		before := ok[Head](t)(r.Head(ctx, "vip"))
-		revision := ok[int64](t)(r.Commit(ctx, "vip", op.ID, ada))
+		r.unchanged("vip", "a commit of more than were counted", func() {
+			_, err := r.Commit(ctx, "vip", op.ID, &Quota{Most: 2}, ada)
+			is(t, "a commit of three entries, of which two were counted", err, freeslot.CodeConflict)
+		})
+		revision := ok[int64](t)(r.Commit(ctx, "vip", op.ID, &Quota{Most: 3}, ada))
 		r.unchanged("vip", "a repeated commit", func() {
-			if again := ok[int64](t)(r.Commit(ctx, "vip", op.ID, ada)); again != revision || revision != before.Revision+1 {
+			if again := ok[int64](t)(r.Commit(ctx, "vip", op.ID, nil, ada)); again != revision || revision != before.Revision+1 {
 				t.Errorf("revision %d, and %d", revision, again)
 			}
 		})
@@ -173,7 +179,7 @@ func TestSession(t *testing.T) {
 		r.unchanged("vip", "a session that is over", func() {
 			_, _, err := r.Stage(ctx, "vip", op.ID, add("z"))
 			is(t, "stage", err, freeslot.CodeConflict)
-			_, err = r.Commit(ctx, "vip", "other", ada)
+			_, err = r.Commit(ctx, "vip", "other", nil, ada)
 			is(t, "commit", err, freeslot.CodeConflict)
 		})
 
@@ -188,7 +194,7 @@ func TestSession(t *testing.T) {
 		r.pass("vip", SessionLease)
 		_, _, err := r.Stage(ctx, "vip", op.ID, add("d"))
 		is(t, "stage in a lapsed session", err, freeslot.CodeConflict)
-		_, err = r.Commit(ctx, "vip", op.ID, ada)
+		_, err = r.Commit(ctx, "vip", op.ID, nil, ada)
 		is(t, "commit of a lapsed session", err, freeslot.CodeConflict)
 		_, _, err = r.Stage(ctx, "none", op.ID, add("d"))
 		is(t, "stage in no list", err, freeslot.CodeNotFound)
@@ -207,12 +213,12 @@ func TestSessionLimit(t *testing.T) {
 		}
 		_, _, err := r.Stage(ctx, "vip", op.ID, append(many(4), add("x")...))
 		is(t, "an entry too many", err, freeslot.CodeOverloaded)
-		ok[int64](t)(r.Commit(ctx, "vip", op.ID, ada))
+		ok[int64](t)(r.Commit(ctx, "vip", op.ID, nil, ada))
 		op = r.begin("vip", OpEdit, 0)
 		if n, _, err := r.Stage(ctx, "vip", op.ID, many(1)); err != nil || n != 1 {
 			t.Fatal(n, err)
 		}
-		_, err = r.Commit(ctx, "vip", op.ID, ada)
+		_, err = r.Commit(ctx, "vip", op.ID, nil, ada)
 		is(t, "a commit of too many", err, freeslot.CodeOverloaded)
 		if h := ok[Head](t)(r.Cancel(ctx, "vip", op.ID)); h.State != Draft || h.Edited != 5 {
 			t.Errorf("%+v; want h.State == Draft, h.Edited == 5", h)
@@ -266,7 +272,10 @@ func TestDelta(t *testing.T) {
 		ctx := bounded(t)
 		d := ok[Delta](t)(r.Delta(ctx, "vip", 0, true))
 		if d.Head.Birth != "" || d.Head.Revision != 0 || d.Head.At.IsZero() || len(strings.Fields(d.History)) != 2 {
-			t.Errorf(`%+v; want d.Head.Birth == "", d.Head.Revision == 0, not d.Head.At.IsZero(), len(strings.Fields(d.History)) == 2`, d)
+			t.Errorf(
+				`%+v; want d.Head.Birth == "", d.Head.Revision == 0, not d.Head.At.IsZero(), len(strings.Fields(d.History)) == 2`,
+				d,
+			)
 		}
 		h := r.active("vip")
 		want := []int{1000, 1000, 1000, 1000, 999, 1000, 3}
@@ -304,12 +313,12 @@ func TestEvents(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		ok[int64](t)(r.Commit(ctx, "vip", op.ID, ada))
+		ok[int64](t)(r.Commit(ctx, "vip", op.ID, nil, ada))
 		op = r.begin("vip", OpEdit, 0)
 		if _, _, err := r.Stage(ctx, "vip", op.ID, remove("a")); err != nil {
 			t.Fatal(err)
 		}
-		ok[int64](t)(r.Commit(ctx, "vip", op.ID, ada))
+		ok[int64](t)(r.Commit(ctx, "vip", op.ID, nil, ada))
 		op = r.begin("vip", OpImport, 0)
 		ok[Operation](t)(r.Renew(ctx, "vip", op)) // no event
 		ok[Head](t)(r.Done(ctx, "vip", op, Version{Number: op.Number}))
@@ -366,14 +375,16 @@ func TestLook(t *testing.T) {
 		h := r.active("vip")
 		revision := r.edit("vip", add("a")...)
 		marks, history, at, err := r.Look(ctx, []string{"none", "vip"}, true)
-		if diff := cmp.Diff([]Mark{{}, {revision, h.Birth}}, marks); diff != "" || err != nil || at.IsZero() || len(strings.Fields(history)) != 2 {
+		if diff := cmp.Diff([]Mark{{}, {revision, h.Birth}}, marks); diff != "" || err != nil || at.IsZero() ||
+			len(strings.Fields(history)) != 2 {
 			t.Error(diff, history, at, err)
 		}
 		ok[Head](t)(r.Delete(ctx, "vip", AnyVersion, false, ada))
 		if err := r.FinishDelete(ctx, "vip"); err != nil {
 			t.Fatal(err)
 		}
-		if marks, history, _, err := r.Look(ctx, []string{"vip"}, false); err != nil || history != "" || marks[0] != (Mark{}) {
+		if marks, history, _, err := r.Look(ctx, []string{"vip"}, false); err != nil || history != "" ||
+			marks[0] != (Mark{}) {
 			t.Error(marks, history, err)
 		}
 		if marks, _, _, err := r.Look(ctx, nil, false); err != nil || len(marks) != 0 {
@@ -448,7 +459,10 @@ func TestHistoryOfEvents(t *testing.T) {
 	replica := redis.Replicas[0]
 	prefix := redis.Prefix(t)
 	on := func(target *redistest.Target) *rig {
-		return &rig{Control: NewControl(target.Client(t), prefix, false, zaptest.NewLogger(t), nil), t: t, redis: target, client: target.Client(t)}
+		return &rig{
+			Control: NewControl(target.Client(t), prefix, false, zaptest.NewLogger(t), nil), t: t, redis: target,
+			client: target.Client(t),
+		}
 	}
 	history := func(r *rig) string {
 		t.Helper()
@@ -483,7 +497,9 @@ func TestHistoryOfEvents(t *testing.T) {
 
 // FuzzEvent: no message harms a reader, and what Redis writes is read.
 func FuzzEvent(f *testing.F) {
-	f.Add(`{"revision":3,"at":1700000000000,"birth":"b","head":{"record":["birth","b","seed","ff","lease","5","serving","1"],"serving":"{\"number\":1}","next":""}}`)
+	f.Add(
+		`{"revision":3,"at":1700000000000,"birth":"b","head":{"record":["birth","b","seed","ff","lease","5","serving","1"],"serving":"{\"number\":1}","next":""}}`,
+	)
 	f.Add(`{"revision":3,"at":1,"birth":"b","entries":[{"id":"a","expires_ms":5},{"id":"b","remove":true}]}`)
 	f.Add(`{"revision":3,"at":1,"birth":"b","history":"r h","entries":[{"id":"a"}]}`)
 	f.Add(`{"revision":1,"birth":"b","head":{"record":["seed"]}}`)
@@ -524,7 +540,10 @@ func TestDecode(t *testing.T) {
 			t.Errorf("%q is a head", bad)
 		}
 	}
-	for _, bad := range []string{"", "{}", `{"revision":1}`, `{"revision":1,"birth":"b","entries":{}}`, `{"revision":1,"birth":"b","head":{"serving":"x"}}`} {
+	for _, bad := range []string{
+		"", "{}", `{"revision":1}`, `{"revision":1,"birth":"b","entries":{}}`,
+		`{"revision":1,"birth":"b","head":{"serving":"x"}}`,
+	} {
 		if _, err := DecodeEvent("vip", bad); err == nil {
 			t.Errorf("%q is an event", bad)
 		}

@@ -46,9 +46,12 @@ func (k keys) changing(list string) []string {
 
 // all returns the keys of a list that step.lua takes.
 func (k keys) all(list string) []string {
-	return append(
-		k.changing(list), k.clients(list), k.readers(list), k.readerCounts(list), k.counted(list), k.history(list),
-	)
+	return append(k.changing(list), k.counts(list)...)
+}
+
+// counts returns the keys of the reports and the statistics of a list or a chain, by its mark.
+func (k keys) counts(mark string) []string {
+	return []string{k.clients(mark), k.readers(mark), k.readerCounts(mark), k.counted(mark), k.history(mark)}
 }
 
 // ControlLayout returns the names of the control server's cell.

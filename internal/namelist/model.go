@@ -59,6 +59,8 @@ type Head struct {
 	// Op is the operation that runs; without ID there is none. If the list is frozen or being
 	// deleted, Op has its Why and Since.
 	Op Operation
+	// unapproved holds what a Quota counts: hour since 1970 and ids, with ':' between.
+	unapproved string
 	// raw holds the fields that a step compares, as the record had them.
 	raw string
 	// lost is true if the record names versions that do not exist.
@@ -131,7 +133,10 @@ type Version struct {
 	// Damaged says what of it was found missing; empty if nothing. A damaged version is no target
 	// of a switch.
 	Damaged string `json:"damaged,omitzero"`
-	AtMS    int64  `json:"at_ms"` // when it was ready, by Redis' clock
+	// DamagedMS is when that was found first, by Redis' clock; 0 if it is not damaged, or if a
+	// replica of an older release found it.
+	DamagedMS int64 `json:"damaged_ms,omitzero"`
+	AtMS      int64 `json:"at_ms"` // when it was ready, by Redis' clock
 	// VerifiedMS is when a replica last began to read it back unasked, by Redis' clock; 0 means
 	// never.
 	VerifiedMS int64 `json:"verified_ms,omitzero"`

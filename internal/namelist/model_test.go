@@ -30,9 +30,12 @@ func TestHistories(t *testing.T) {
 			m.create(t)
 			m.publish(t)
 			t.Repeat(map[string]func(*rapid.T){
-				"": m.check, "create": m.create, "begin": m.begin, "begin again": m.begin, "hold": m.hold, "hold on": m.hold, "reserve": m.reserve, "put": m.put,
-				"put more": m.put, "publish": m.publish, "switch": m.switches, "switch more": m.switches, "cancel": m.cancel, "take": m.take, "amend": m.amend, "simple": m.simple, "finish": m.finish, "edit": m.edit,
-				"edit more": m.edit, "and more": m.edit, "stage": m.stage, "stage more": m.stage, "commit": m.commit, "pass": m.elapse,
+				"": m.check, "create": m.create, "begin": m.begin, "begin again": m.begin, "hold": m.hold, "hold on": m.hold,
+				"reserve": m.reserve, "put": m.put,
+				"put more": m.put, "publish": m.publish, "switch": m.switches, "switch more": m.switches, "cancel": m.cancel,
+				"take": m.take, "amend": m.amend, "simple": m.simple, "finish": m.finish, "edit": m.edit,
+				"edit more": m.edit, "and more": m.edit, "stage": m.stage, "stage more": m.stage, "commit": m.commit,
+				"pass": m.elapse,
 			})
 		})
 	})
@@ -174,7 +177,9 @@ func (m *model) amend(t *rapid.T) {
 }
 
 func (m *model) simple(t *rapid.T) {
-	what, saw := rapid.SampledFrom([]string{"freeze", "freeze", "unfreeze", "unfreeze", "set", "delete"}).Draw(t, "what"), int64(AnyVersion)
+	what, saw := rapid.SampledFrom([]string{
+		"freeze", "freeze", "unfreeze", "unfreeze", "set", "delete",
+	}).Draw(t, "what"), int64(AnyVersion)
 	var err error
 	switch what {
 	case "freeze":
@@ -228,7 +233,7 @@ func (m *model) stage(t *rapid.T) {
 func (m *model) commit(t *rapid.T) {
 	op := m.op(t)
 	code, revision := m.twin.commit(op.ID)
-	got, err := m.Commit(context.Background(), m.list, op.ID, ada)
+	got, err := m.Commit(context.Background(), m.list, op.ID, nil, ada)
 	m.want(t, "commit", code, err)
 	if err == nil && got != revision {
 		t.Fatalf("commit at %d, expected %d", got, revision)
@@ -236,7 +241,9 @@ func (m *model) commit(t *rapid.T) {
 }
 
 func (m *model) elapse(t *rapid.T) {
-	d := rapid.SampledFrom([]time.Duration{20 * time.Second, 20 * time.Second, 40 * time.Second, 5 * time.Minute}).Draw(t, "time")
+	d := rapid.SampledFrom([]time.Duration{
+		20 * time.Second, 20 * time.Second, 40 * time.Second, 5 * time.Minute,
+	}).Draw(t, "time")
 	if m.pass(m.list, d); m.twin.op != nil {
 		m.twin.op.left -= d
 	}
@@ -269,7 +276,8 @@ func (m *model) check(t *rapid.T) {
 	}
 	h := &d.Head
 	want := seen{
-		State: w.state, Serving: w.serving, Next: w.next, Revision: w.revision, Number: w.number, Edited: int64(w.entries(0)), Floor: w.floor(),
+		State: w.state, Serving: w.serving, Next: w.next, Revision: w.revision, Number: w.number, Edited: int64(w.entries(0)),
+		Floor:    w.floor(),
 		Versions: make(map[int64][3]bool), Staged: w.staged,
 	}
 	got := seen{
@@ -281,7 +289,10 @@ func (m *model) check(t *rapid.T) {
 	}
 	got.Op.Since, got.Op.Lease, got.Op.Why, got.Op.Edited = time.Time{}, time.Time{}, "", 0
 	if w.op != nil {
-		want.Op = Operation{ID: w.op.id, Kind: w.op.kind, Number: w.op.number, Base: w.op.base, Former: w.op.former, Holder: w.op.holder, Reservation: w.op.reserved}
+		want.Op = Operation{
+			ID: w.op.id, Kind: w.op.kind, Number: w.op.number, Base: w.op.base, Former: w.op.former, Holder: w.op.holder,
+			Reservation: w.op.reserved,
+		}
 		want.Lapsed = w.op.left <= 0
 	}
 	versions, err := m.Versions(context.Background(), m.list)

@@ -40,6 +40,8 @@ type Begin struct {
 	Holder string
 	// Serving is the version that the operator saw, or AnyVersion.
 	Serving int64
+	// Quota is nil if the ids need not be counted.
+	Quota *Quota
 	By
 }
 
@@ -71,7 +73,7 @@ func (c *Control) Begin(ctx context.Context, list string, b Begin) (Operation, e
 		if err := h.saw(b.Serving); err != nil {
 			return nil, err
 		}
-		ch := &change{fields: idle(entering(b.Kind, h.State))}
+		ch := &change{fields: idle(entering(b.Kind, h.State)), quota: b.Quota}
 		build := int64(0)
 		switch b.Kind {
 		case OpEdit:

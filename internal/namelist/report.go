@@ -21,8 +21,8 @@ const (
 	Live = 15 * time.Second
 )
 
-// ClientReport is a client's report on one list. Without Birth it takes the client's report back, and
-// leaves only what was counted last.
+// ClientReport is a client's report on one list. Without Birth it takes the client's report back,
+// and leaves only what was counted last.
 type ClientReport struct {
 	Birth    string `json:"birth"`
 	Revision int64  `json:"revision"`
@@ -32,8 +32,9 @@ type ClientReport struct {
 	Loaded []int64 `json:"loaded,omitzero"`
 	// SDK is the client's name and version.
 	SDK string `json:"sdk,omitzero"`
-	// Counts is the text of a [count.Report]; empty from a client that does not count.
-	Counts string `json:"counts,omitzero" doc:"What it has counted since its start: a name that it makes anew at each start, then name=number with spaces between, such as filter_no=9. age_ms is the time since the start."`
+	// Counts is the text of a [count.Report], for a chain of a [count.RuleReport]; empty from a
+	// client that does not count.
+	Counts string `json:"counts,omitzero" doc:"What it has counted since its start: a name that it makes anew at each start, then name=number with spaces between, such as filter_no=9. age_ms is the time since the start. For a chain, rule=n,n,n: decisions allow, deny, variant and unknown, then what a shadow decided: the same, something else, or undecided; (default) is a rule, too, and (age_ms) the time."`
 }
 
 // Owner says by which token a client reports through a replica. Reports of different owners never
@@ -61,7 +62,7 @@ func (o Owner) String() string {
 }
 
 // Report records in the name of a process with Redis what a client has loaded and serves, for up to
-// ReportLists lists by their names.
+// ReportLists lists by their names, or chains by their marks.
 func (c *Control) Report(ctx context.Context, client string, lists map[string]ClientReport) error {
 	if err := freeslot.ValidateName("client", client); err != nil {
 		return err
@@ -123,7 +124,8 @@ func (c *Control) Relay(
 
 // Client is a live client of a list.
 type Client struct {
-	// Owner is tenant/name of the client's token, only the tenant for a token without name, or (redis).
+	// Owner is tenant/name of the client's token, only the tenant for a token without name, or
+	// (redis).
 	Owner string
 	ID    string
 	At    time.Time // when it reported, by Redis' clock

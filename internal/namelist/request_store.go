@@ -122,7 +122,8 @@ func NoRequest(id string) error {
 	}
 }
 
-// TargetMark returns the mark of a list, a chain or an application; the zero value if there is none.
+// TargetMark returns the mark of a list, a chain or an application; the zero value if there is
+// none.
 func (c *Control) TargetMark(ctx context.Context, kind ChangeKind, target string) (Mark, error) {
 	r := []ChangeRequest{{Kind: kind, Target: target}}
 	marks, _, err := c.targets(ctx, r)

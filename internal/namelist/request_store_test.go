@@ -25,7 +25,8 @@ func (r *rig) ask(list string, ids ...string) ChangeRequest {
 	}))
 }
 
-// decide makes the change of a request for an edit, as by approves it, in the state that by has seen.
+// decide makes the change of a request for an edit, as by approves it, in the state that by has
+// seen.
 func (r *rig) decide(q *ChangeRequest, by string) error {
 	r.t.Helper()
 	mark := ok[Mark](r.t)(r.TargetMark(bounded(r.t), q.Kind, q.Target))

@@ -2,6 +2,7 @@ package namelist
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"strconv"
@@ -49,7 +50,9 @@ func onBoth(t *testing.T, test func(t *testing.T, r *rig)) {
 
 func (r *rig) do(args ...string) rueidis.RedisMessage {
 	r.t.Helper()
-	m, err := r.client.Do(bounded(r.t), r.client.B().Arbitrary(args[0]).Keys(args[1]).Args(args[2:]...).Build()).ToMessage()
+	m, err := r.client.Do(
+		bounded(r.t), r.client.B().Arbitrary(args[0]).Keys(args[1]).Args(args[2:]...).Build(),
+	).ToMessage()
 	if err != nil && !rueidis.IsRedisNil(err) {
 		r.t.Fatalf("%v: %v; want no error or rueidis.IsRedisNil(err)", args, err)
 	}
@@ -69,7 +72,10 @@ func (r *rig) hash(key string) map[string]string {
 func (r *rig) keysOf(list string) string {
 	r.t.Helper()
 	edits := r.do("XRANGE", r.k.edits(list), "-", "+")
-	return fmt.Sprint(r.hash(r.k.record(list)), r.hash(r.k.versions(list)), edits.String(), r.hash(r.k.staged(list)), r.hash(r.k.index())[list])
+	return fmt.Sprint(
+		r.hash(r.k.record(list)), r.hash(r.k.versions(list)), edits.String(), r.hash(r.k.staged(list)),
+		r.hash(r.k.index())[list],
+	)
 }
 
 // unchanged wants that f writes nothing.
@@ -130,7 +136,9 @@ func (r *rig) create(list string) Head {
 
 func (r *rig) begin(list string, kind OpKind, target int64) Operation {
 	r.t.Helper()
-	return ok[Operation](r.t)(r.Begin(bounded(r.t), list, Begin{Kind: kind, Number: target, Holder: "r1", Serving: AnyVersion, By: ada}))
+	return ok[Operation](r.t)(r.Begin(
+		bounded(r.t), list, Begin{Kind: kind, Number: target, Holder: "r1", Serving: AnyVersion, By: ada},
+	))
 }
 
 // build puts a version by an operation.
@@ -185,7 +193,9 @@ func (r *rig) edit(list string, changes ...Change) int64 {
 func (r *rig) hear(list string) <-chan Event {
 	r.t.Helper()
 	out, ready := make(chan Event, 10_000), make(chan struct{}, 1)
-	ctx, cancel := context.WithCancel(rueidis.WithOnSubscriptionHook(context.Background(), func(rueidis.PubSubSubscription) { ready <- struct{}{} }))
+	ctx, cancel := context.WithCancel(rueidis.WithOnSubscriptionHook(
+		context.Background(), func(rueidis.PubSubSubscription) { ready <- struct{}{} },
+	))
 	done := make(chan struct{})
 	channel := Channel(r.Layout(), list)
 	subscribe := r.client.B().Subscribe().Channel(channel).Build()
@@ -213,4 +223,19 @@ func (r *rig) hear(list string) <-chan Event {
 func receive[T any](t testing.TB, c <-chan T) T {
 	t.Helper()
 	return waittest.Receive(t, "a value", c)
+}
+
+// Staged returns the entries of the list's edit session, in no order.
+func (c *Control) Staged(ctx context.Context, list string) ([]Change, error) {
+	all, err := c.runner.Do(ctx, "lists_staged", c.runner.B().Hvals().Key(c.k.staged(list)).Build()).AsStrSlice()
+	if err != nil {
+		return nil, fault("staged entries of", list, err)
+	}
+	out := make([]Change, len(all))
+	for i, text := range all {
+		if err := json.Unmarshal([]byte(text), &out[i]); err != nil {
+			return nil, fault("staged entries of", list, err)
+		}
+	}
+	return out, nil
 }

@@ -13,7 +13,7 @@ import (
 	"github.com/freeslot/freeslot/internal/script"
 )
 
-// Counted is what clients have counted of a list, and what is kept of it.
+// Counted is what clients have counted of a list or a chain, and what is kept of it.
 type Counted struct {
 	// At is Redis' time.
 	At      time.Time
@@ -52,8 +52,8 @@ type CountedWrite struct {
 // seqField is the field of the history that another replica's write changes.
 const seqField = "seq"
 
-// CountTurns returns lists whose counts are due to be added up. They are then the caller's for
-// every: no other replica gets them.
+// CountTurns returns lists, and marks of chains, whose counts are due to be added up. They are then
+// the caller's for every: no other replica gets them.
 func (c *Control) CountTurns(ctx context.Context, every time.Duration, most int) ([]string, error) {
 	lists, err := c.runner.Call(
 		ctx, scripts["stats_turn"], []string{c.k.index(), c.k.turns()}, []string{milliseconds(every), number(int64(most))},
@@ -64,9 +64,10 @@ func (c *Control) CountTurns(ctx context.Context, every time.Duration, most int)
 	return lists, nil
 }
 
-// Counted reads what clients have counted of a list, and what is kept of it.
+// Counted reads what clients have counted of a list, or of a chain by its mark, and what is kept of
+// it.
 func (c *Control) Counted(ctx context.Context, list string) (out Counted, err error) {
-	if err := ValidateName("list", list); err != nil {
+	if err := ValidateMark("list", list); err != nil {
 		return out, err
 	}
 	keys := []string{c.k.clients(list), c.k.readers(list), c.k.counted(list), c.k.history(list)}

@@ -133,7 +133,10 @@ func (c *Control) Damage(ctx context.Context, list string, n int64, what string)
 	if line(&found, "damaged", what); len(found) > 0 {
 		return Head{}, found.Err()
 	}
-	return c.amend(ctx, "mark", "", list, n, func(_ *Head, v *Version) (*Version, error) {
+	return c.amend(ctx, "mark", "", list, n, func(h *Head, v *Version) (*Version, error) {
+		if v.Damaged == "" {
+			v.DamagedMS = h.At.UnixMilli()
+		}
 		v.Damaged = what
 		return v, nil
 	})

@@ -31,7 +31,7 @@ type metricsServer struct {
 func newMetricsServer(address string, reg prometheus.Gatherer, ended <-chan struct{}, log *zap.Logger) *metricsServer {
 	registered := make(chan struct{})
 	mux := http.NewServeMux()
-	mux.Handle("GET /metrics", promhttp.HandlerFor(reg, promhttp.HandlerOpts{}))
+	mux.Handle("GET /metrics", promhttp.HandlerFor(reg, promhttp.HandlerOpts{EnableOpenMetrics: true}))
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) {
 		select {
 		case <-ended:

@@ -29,7 +29,7 @@ var powers = []struct {
 // account is a user that commands run as.
 type account struct {
 	name, home string
-	// credential is nil if the agent is that user already.
+	// credential is nil if the agent itself runs as the user.
 	credential *syscall.Credential
 	root       bool
 }

@@ -24,6 +24,7 @@ type Diff struct {
 	// Reordered is true if the pools in both configurations change their order of preference.
 	Reordered bool           `json:"reordered" doc:"Whether the pools that stay change their order of preference."`
 	Members   []MemberChange `json:"members" doc:"Pools that nodes join or leave, by id."`
+	Nodes     int            `json:"nodes" doc:"How many nodes join or leave a pool."`
 }
 
 // FieldChange is a field before and after the change. An absent value means that the field is not
@@ -63,8 +64,8 @@ func Compare(before, after *selection.Config, nodes []freeslot.Node) Diff {
 	delete(now, "pools")
 	d := Diff{
 		Settings: changedFields(old, now), Added: []string{}, Removed: []string{}, Changed: []PoolChange{},
-		Members: memberChanges(before, after, nodes),
 	}
+	d.Members, d.Nodes = memberChanges(before, after, nodes)
 	var staying, stayed []string
 	for i := range before.Pools {
 		id := before.Pools[i].ID
@@ -129,7 +130,8 @@ func changedFields(before, after map[string]json.RawMessage) []FieldChange {
 	return out
 }
 
-func memberChanges(before, after *selection.Config, nodes []freeslot.Node) []MemberChange {
+// memberChanges also returns how many nodes join or leave a pool.
+func memberChanges(before, after *selection.Config, nodes []freeslot.Node) (out []MemberChange, moved int) {
 	changes := make(map[string]*MemberChange)
 	of := func(pool string) *MemberChange {
 		c := changes[pool]
@@ -144,6 +146,9 @@ func memberChanges(before, after *selection.Config, nodes []freeslot.Node) []Mem
 		was, is := before.Members(n), after.Members(n)
 		slices.Sort(was)
 		slices.Sort(is)
+		if !slices.Equal(was, is) {
+			moved++
+		}
 		for _, pool := range without(is, was) {
 			c := of(pool)
 			c.Join, c.Joining = c.Join+1, limited(c.Joining, n.ID)
@@ -153,12 +158,12 @@ func memberChanges(before, after *selection.Config, nodes []freeslot.Node) []Mem
 			c.Leave, c.Leaving = c.Leave+1, limited(c.Leaving, n.ID)
 		}
 	}
-	out := make([]MemberChange, 0, len(changes))
+	out = make([]MemberChange, 0, len(changes))
 	for _, c := range changes {
 		out = append(out, *c)
 	}
 	slices.SortFunc(out, func(a, b MemberChange) int { return cmp.Compare(a.Pool, b.Pool) })
-	return out
+	return out, moved
 }
 
 // without returns the elements of a that b does not have. Both are sorted.

@@ -27,7 +27,7 @@ func TestCompareConfigs(t *testing.T) {
 		Settings: []FieldChange{{"mode", json.RawMessage(`"two_level"`), json.RawMessage(`"flat"`)}},
 		Added:    []string{"d"}, Removed: []string{"b"}, Reordered: true,
 		Changed: []PoolChange{{"a", []FieldChange{{"labels", json.RawMessage(`{"zone":"eu"}`), json.RawMessage(`{"zone":"us"}`)}}}},
-		Members: []MemberChange{
+		Nodes:   4, Members: []MemberChange{
 			{Pool: "a", Join: 2, Joining: []string{"n2", "n3"}, Leave: 1, Leaving: []string{"n1"}},
 			{Pool: "d", Join: 1, Joining: []string{"n4"}, Leaving: []string{}},
 		},
@@ -81,6 +81,15 @@ func TestCompareTwin(t *testing.T) {
 		d := Compare(before, after, nodes)
 		if d.Empty() != (text(before) == text(after)) {
 			t.Fatalf("%s\n%s\n%+v; want d.Empty() == (text(before) == text(after))", text(before), text(after), d)
+		}
+		moved := make(map[string]bool)
+		for _, m := range d.Members {
+			for _, id := range slices.Concat(m.Joining, m.Leaving) {
+				moved[id] = true
+			}
+		}
+		if d.Nodes != len(moved) {
+			t.Fatalf("%d nodes change pool; want %d", d.Nodes, len(moved))
 		}
 		for _, n := range nodes {
 			was := before.Members(&n)

@@ -262,7 +262,7 @@ func (r *routes) changeConfig(ctx context.Context, seen *uint64, dryRun bool, ch
 	}
 	out.Unchanged = doc.Config != nil && out.Diff.Empty()
 	if dryRun {
-		audit.Of(ctx).Note("", "a dry run: nothing changed")
+		audit.Of(ctx).DryRun()
 		if seen != nil && *seen != doc.Version && !out.Unchanged {
 			return nil, r.conflict(&ConflictError{Seen: *seen, Current: doc.Version}, &doc)
 		}

@@ -8,6 +8,10 @@ type keys struct {
 	replicas string
 	// limits is the hash of their heartbeat limits, ms.
 	limits string
+	// figures is the hash of their figures, as package history encodes them.
+	figures string
+	// status is the hash of their statuses, JSON texts.
+	status string
 	// followed is the hash of the configurations that the replicas follow: "version generation ms".
 	followed string
 }
@@ -15,6 +19,7 @@ type keys struct {
 func keysOf(l script.Layout) keys {
 	return keys{
 		replicas: l.Key("replicas", ""), limits: l.Key("replicas:heartbeat_limit", ""),
+		figures: l.Key("replicas:figures", ""), status: l.Key("replicas:status", ""),
 		followed: l.Key("version:followed", ""),
 	}
 }

@@ -40,6 +40,12 @@ type Replica struct {
 	Name string
 	// HeartbeatLimit is its configured limit; 0 means unknown.
 	HeartbeatLimit time.Duration
+	// AtMS is when it last reported itself, in milliseconds since 1970 by Redis' clock.
+	AtMS int64
+	// Figures is what it reports beside, which only the receiver reads; "" for none.
+	Figures string
+	// Status is what it says of itself, only for a call; "" if it is as before.
+	Status string
 }
 
 // Config configures a Presence.
@@ -54,6 +60,14 @@ type Config struct {
 	// answer, even if this replica is alone, and then whenever they change. It must not block, and
 	// must not change what it gets. It may be nil.
 	OnChange func(replicas []string)
+	// Figures returns the figures to report with each call. It must not block. It may be nil.
+	Figures func() string
+	// Status returns what to say of the replica, for Store.Statuses, or "" if it is as before. It must
+	// return a text at least every 30 s. It must not block. It may be nil.
+	Status func() string
+	// OnAnswer gets the answer to each call: when Redis answered, as Replica.AtMS, and all replicas.
+	// It must not block, and must not change what it gets. It may be nil.
+	OnAnswer func(nowMS int64, all []Replica)
 }
 
 // Presence reports a replica until Stop. All methods are safe for concurrent use.
@@ -78,6 +92,15 @@ func New(cfg Config, backend Backend, log *zap.Logger) *Presence {
 	}
 	if cfg.OnChange == nil {
 		cfg.OnChange = func([]string) {}
+	}
+	if cfg.Figures == nil {
+		cfg.Figures = func() string { return "" }
+	}
+	if cfg.Status == nil {
+		cfg.Status = func() string { return "" }
+	}
+	if cfg.OnAnswer == nil {
+		cfg.OnAnswer = func(int64, []Replica) {}
 	}
 	p := &Presence{cfg: cfg, backend: backend, log: log, done: make(chan struct{})}
 	p.ctx, p.cancel = context.WithCancel(context.Background())
@@ -152,15 +175,21 @@ func (p *Presence) loop() {
 func (p *Presence) say() error {
 	ctx, cancel := context.WithTimeout(p.ctx, callTimeout)
 	defer cancel()
-	all, err := p.backend.Present(ctx, Replica{p.cfg.Replica, p.cfg.HeartbeatLimit}, p.limit())
+	own := Replica{
+		Name: p.cfg.Replica, HeartbeatLimit: p.cfg.HeartbeatLimit, Figures: p.cfg.Figures(), Status: p.cfg.Status(),
+	}
+	all, err := p.backend.Present(ctx, own, p.limit())
 	if err != nil {
 		return err
 	}
 	p.compare(all)
 	replicas := make([]string, len(all))
 	for i, r := range all {
-		replicas[i] = r.Name
+		if replicas[i] = r.Name; r.Name == own.Name {
+			own.AtMS = r.AtMS
+		}
 	}
+	p.cfg.OnAnswer(own.AtMS, all)
 	if !slices.Equal(replicas, p.known) {
 		p.known = replicas
 		p.log.Info("presence.changed", zap.Strings("replicas", replicas))

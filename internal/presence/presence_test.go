@@ -122,10 +122,10 @@ func TestHeartbeatLimitsDiffer(t *testing.T) {
 			t.Errorf("readiness is %t and says %q, expected %q", ok, detail, want)
 		}
 	}
-	own, same, old := Replica{"a", 8 * time.Second}, Replica{"b", 8 * time.Second}, Replica{"c", 0}
+	own, same, old := Replica{Name: "a", HeartbeatLimit: 8 * time.Second}, Replica{Name: "b", HeartbeatLimit: 8 * time.Second}, Replica{Name: "c", HeartbeatLimit: 0}
 	said("", own, same, old)
 	said("degraded: heartbeat_limit is 8s here and 3s at d, 20s at e; the shortest one decides when a silent node loses its jobs",
-		own, same, Replica{"d", 3 * time.Second}, Replica{"e", 20 * time.Second})
+		own, same, Replica{Name: "d", HeartbeatLimit: 3 * time.Second}, Replica{Name: "e", HeartbeatLimit: 20 * time.Second})
 	said("", own, same)
 	var lines []string
 	for _, line := range seen.All() {

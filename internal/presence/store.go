@@ -33,8 +33,8 @@ func NewStore(first *script.Runner) *Store {
 	return &Store{runner: first, keys: keysOf(first.Layout())}
 }
 
-// Present records that a replica runs with its heartbeat limit, valid for limit, and returns all
-// running replicas, sorted by name. It may be repeated.
+// Present records that a replica runs with its heartbeat limit and figures, valid for limit, and
+// returns all running replicas, sorted by name. It may be repeated.
 func (s *Store) Present(ctx context.Context, r Replica, limit time.Duration) ([]Replica, error) {
 	return s.present(ctx, r, limit, "1")
 }
@@ -47,17 +47,49 @@ func (s *Store) Leave(ctx context.Context, replica string, limit time.Duration) 
 }
 
 func (s *Store) present(ctx context.Context, r Replica, limit time.Duration, stays string) ([]Replica, error) {
-	args := []string{r.Name, millis(limit), stays, millis(r.HeartbeatLimit)}
-	reply, err := s.runner.Call(ctx, scripts["presence"], []string{s.keys.replicas, s.keys.limits}, args).AsStrSlice()
+	keys := []string{s.keys.replicas, s.keys.limits, s.keys.figures, s.keys.status}
+	args := []string{r.Name, millis(limit), stays, millis(r.HeartbeatLimit), r.Figures, r.Status}
+	reply, err := s.runner.Call(ctx, scripts["presence"], keys, args).AsStrSlice()
 	if err != nil {
 		return nil, fmt.Errorf("presence of replica %s: %w", r.Name, err)
 	}
 	var all []Replica
-	for pair := range slices.Chunk(reply, 2) {
-		ms, _ := strconv.ParseInt(pair[1], 10, 64) // another release may write anything
-		all = append(all, Replica{Name: pair[0], HeartbeatLimit: time.Duration(ms) * time.Millisecond})
+	for of := range slices.Chunk(reply, 4) {
+		ms, _ := strconv.ParseInt(of[1], 10, 64) // another release may write anything
+		at, _ := strconv.ParseInt(of[2], 10, 64)
+		all = append(all, Replica{
+			Name: of[0], HeartbeatLimit: time.Duration(ms) * time.Millisecond, AtMS: at, Figures: of[3],
+		})
 	}
 	slices.SortFunc(all, func(a, b Replica) int { return strings.Compare(a.Name, b.Name) })
+	return all, nil
+}
+
+// Running returns the replicas that run, without their limits and statuses. It is for processes
+// that are no replica: while none runs, those that were killed last may be among them.
+func (s *Store) Running(ctx context.Context) (all []Replica, err error) {
+	read := s.runner.B().Zrange().Key(s.keys.replicas).Min("0").Max("-1").Withscores().Build()
+	told, err := s.runner.Do(ctx, "running", read).AsZScores()
+	if err != nil {
+		return nil, fmt.Errorf("read which replicas run: %w", err)
+	}
+	figures, err := s.runner.Do(ctx, "running", s.runner.B().Hgetall().Key(s.keys.figures).Build()).AsStrMap()
+	if err != nil {
+		return nil, fmt.Errorf("read the figures of replicas: %w", err)
+	}
+	for _, t := range told {
+		all = append(all, Replica{Name: t.Member, AtMS: int64(t.Score), Figures: figures[t.Member]})
+	}
+	slices.SortFunc(all, func(a, b Replica) int { return strings.Compare(a.Name, b.Name) })
+	return all, nil
+}
+
+// Statuses returns what the replicas say of themselves, by name.
+func (s *Store) Statuses(ctx context.Context) (map[string]string, error) {
+	all, err := s.runner.Do(ctx, "statuses", s.runner.B().Hgetall().Key(s.keys.status).Build()).AsStrMap()
+	if err != nil {
+		return nil, fmt.Errorf("read the statuses of replicas: %w", err)
+	}
 	return all, nil
 }
 

@@ -2,10 +2,12 @@ package presence
 
 import (
 	"slices"
+	"strconv"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"github.com/freeslot/freeslot/internal/script"
 	"github.com/freeslot/freeslot/internal/testing/redistest"
@@ -32,7 +34,7 @@ func TestRecords(t *testing.T) {
 	t.Parallel()
 	r := scripttest.NewRig(t, redistest.Shared(t), func(c *script.Config) { c.Layout = script.Layouts(c.Layout.Prefix, 3, false)[2] })
 	s := NewStore(r.Runner)
-	if _, err := s.Present(t.Context(), Replica{"r1", 8 * time.Second}, time.Minute); err != nil {
+	if _, err := s.Present(t.Context(), Replica{Name: "r1", HeartbeatLimit: 8 * time.Second}, time.Minute); err != nil {
 		t.Fatal(err)
 	}
 	if err := s.Follow(t.Context(), "r1", 7, "g"); err != nil {
@@ -50,7 +52,7 @@ func TestPresence(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if diff := cmp.Diff(replicas(want...), got); diff != "" {
+			if diff := cmp.Diff(replicas(want...), got, cmpopts.IgnoreFields(Replica{}, "AtMS")); diff != "" {
 				t.Error(diff)
 			}
 		}
@@ -78,16 +80,16 @@ func TestPresenceEnds(t *testing.T) {
 	t.Parallel()
 	r := scripttest.NewRig(t, redistest.Shared(t))
 	s := NewStore(r.Runner)
-	if _, err := s.Present(t.Context(), Replica{"dead", time.Second}, time.Minute); err != nil {
+	if _, err := s.Present(t.Context(), Replica{Name: "dead", HeartbeatLimit: time.Second}, time.Minute); err != nil {
 		t.Fatal(err)
 	}
 	const limit = 50 * time.Millisecond // by Redis' clock
 	waittest.Until(t, "the silent replica to be dropped", func() bool {
-		got, err := s.Present(t.Context(), Replica{"alive", 2 * time.Second}, limit)
+		got, err := s.Present(t.Context(), Replica{Name: "alive", HeartbeatLimit: 2 * time.Second}, limit)
 		if err != nil {
 			t.Fatal(err)
 		}
-		return len(got) == 1 && got[0] == (Replica{"alive", 2 * time.Second})
+		return len(got) == 1 && got[0].Name == "alive" && got[0].HeartbeatLimit == 2*time.Second
 	})
 	if n := r.Int("HLEN", s.keys.limits); n != 1 {
 		t.Errorf("%d heartbeat limits of one replica", n)
@@ -136,5 +138,48 @@ func TestFollow(t *testing.T) {
 		r.Do("SET", s.keys.followed, "x")
 		follow("a", 2, "g")
 		behind(2, "g", "b", "c")
+	})
+}
+
+// TestFigures: each replica gets the others' figures as they were sent. A replica of an older
+// release, which neither sends figures nor removes those of the dead, is listed without any.
+func TestFigures(t *testing.T) {
+	scripttest.Backends(t, func(t *testing.T, r *scripttest.Rig) {
+		s := NewStore(r.Runner)
+		const binary = "\x01\x00\xff '\r\n"
+		present := func(name, figures string, want ...string) {
+			t.Helper()
+			all, err := s.Present(t.Context(), Replica{Name: name, Figures: figures}, time.Minute)
+			var got []string
+			for _, r := range all {
+				got = append(got, r.Name+"="+r.Figures)
+				if now := r.AtMS; now < 1 {
+					t.Errorf("%s reported at %d ms; want Redis' time", r.Name, now)
+				}
+			}
+			if err != nil || !slices.Equal(got, want) {
+				t.Errorf("%q, %v; want %q", got, err, want)
+			}
+		}
+		if _, err := s.Present(t.Context(), Replica{Name: "b", Status: "well"}, time.Minute); err != nil {
+			t.Fatal(err)
+		}
+		present("b", binary, "b="+binary)
+		if all, err := s.Statuses(t.Context()); err != nil || len(all) != 1 || all["b"] != "well" {
+			t.Errorf("statuses %v, %v; want that b is well", all, err)
+		}
+		r.Do("ZADD", s.keys.replicas, strconv.FormatInt(r.NowMS(), 10), "old")
+		present("a", "x", "a=x", "b="+binary, "old=")
+		r.Do("ZREM", s.keys.replicas, "b") // as an older release removes it
+		present("a", "y", "a=y", "old=")
+		if all, err := s.Statuses(t.Context()); err != nil || len(all) != 0 {
+			t.Errorf("statuses %v, %v; want none of the dead", all, err)
+		}
+		if left := r.Hash(s.keys.figures); len(left) != 1 {
+			t.Errorf("figures of %v are left; want those of a", left)
+		}
+		if ttl := r.Int("PTTL", s.keys.figures); ttl <= 0 {
+			t.Errorf("the figures live for %d ms; want them to expire", ttl)
+		}
 	})
 }

@@ -33,6 +33,7 @@ const (
 	codeHolder = 3 // another epoch has the id
 	codeGone   = 4 // it is not there
 	codeFull   = 5 // no memory, or too many
+	codeOther  = 6 // of override: another one is there than the caller saw
 )
 
 var errFull = &freeslot.Error{

@@ -87,12 +87,16 @@ func (c *conn) verdict(ctx context.Context, service, id, epoch string, passing b
 }
 
 // override runs override.lua. nil takes the override back. Redis sets its times: if lasts is more
-// than 0, it ends by itself after lasts. Answers: codeDone with the revision, codeGone, codeFull.
+// than 0, it ends by itself after lasts. seen is the AtMS of the override that is to be changed, 0
+// for none, nil for any. Answers: codeDone with the revision, codeGone, codeFull, codeOther.
 func (c *conn) override(
-	ctx context.Context, service, id string, o *Override, lasts time.Duration,
+	ctx context.Context, service, id string, o *Override, lasts time.Duration, seen *int64,
 ) (a answer, err error) {
 	runner, k := c.of(service)
-	text := ""
+	text, saw := "", ""
+	if seen != nil {
+		saw = strconv.FormatInt(*seen, 10)
+	}
 	if o != nil {
 		set := *o
 		set.AtMS, set.UntilMS, set.GoneMS = 0, 0, 0
@@ -102,7 +106,7 @@ func (c *conn) override(
 		}
 		text = string(raw)
 	}
-	args := []string{service, random64(), k.change(service), id, text, milliseconds(lasts)}
+	args := []string{service, random64(), k.change(service), id, text, milliseconds(lasts), saw}
 	values, err := runner.Call(ctx, scripts["override"], k.setting(service, id), args).ToArray()
 	r := script.Reply{Values: values, Err: err}
 	a.code = int(r.Number())
@@ -113,7 +117,7 @@ func (c *conn) override(
 		return answer{}, fmt.Errorf("override for instance %s of %s: %w", id, service, r.Err)
 	}
 	switch a.code {
-	case codeDone, codeGone, codeFull:
+	case codeDone, codeGone, codeFull, codeOther:
 		return a, nil
 	default:
 		return answer{}, fmt.Errorf("override for instance %s of %s: code %d of redis is unknown", id, service, a.code)

@@ -350,7 +350,7 @@ func TestOverride(t *testing.T) {
 		set := &Override{Weight: &weight, Enabled: &off, Author: "eve", Note: `half "open" é`}
 		want := func(id string, o *Override, lasts time.Duration, code int) int64 {
 			t.Helper()
-			a, err := r.override(bounded(t), svc, id, o, lasts)
+			a, err := r.override(bounded(t), svc, id, o, lasts, nil)
 			if err != nil || a.code != code {
 				t.Fatalf("%+v, %v; want no error, a.code == %v", a, err, code)
 			}
@@ -426,11 +426,51 @@ func TestOverride(t *testing.T) {
 		}
 		want("c", set, 0, codeDone)
 		want("d", set, 0, codeFull)
-		_, err := (&Store{r.conn}).SetOverride(bounded(t), svc, "d", set, 0)
+		_, err := (&Store{r.conn}).SetOverride(bounded(t), svc, "d", set, 0, nil)
 		if freeslot.CodeOf(err) != freeslot.CodeOverloaded || strings.Contains(err.Error(), "memory") {
 			t.Error(err)
 		}
 		want("x1", set, 0, codeDone)
+	})
+}
+
+// TestOverrideSeen: a change that is meant for one override leaves another one alone. One that has
+// ended by itself is as none.
+func TestOverrideSeen(t *testing.T) {
+	onBoth(t, func(t *testing.T, r *rig) {
+		r.put(svc, codeDone, item("e1", "", registration(svc, "a")))
+		off := false
+		set := &Override{Enabled: &off, Author: "eve"}
+		try := func(o *Override, lasts time.Duration, seen int64, code int) int64 {
+			t.Helper()
+			before := r.hash(r.keys(svc).overrides(svc))["a"]
+			a, err := r.override(bounded(t), svc, "a", o, lasts, &seen)
+			after := r.hash(r.keys(svc).overrides(svc))["a"]
+			if err != nil || a.code != code || code == codeOther && before != after {
+				t.Fatalf("%+v, %v, %q after %q; want code %d", a, err, after, before, code)
+			}
+			if after == "" {
+				return 0
+			}
+			return parseOverride(t, after).AtMS
+		}
+		try(set, 0, 5, codeOther)
+		first := try(set, 0, 0, codeDone)
+		try(set, 0, 0, codeOther)
+		second := try(set, time.Hour, first, codeDone)
+		if second <= first {
+			t.Errorf("the second override is of %d, the first of %d; want a later one", second, first)
+		}
+		try(nil, 0, first, codeOther)
+		r.pass(svc, time.Hour+time.Second)
+		third := try(set, 0, 0, codeDone)
+		try(nil, 0, third, codeDone)
+		try(nil, 0, third, codeOther)
+		seen := third
+		_, err := (&Store{r.conn}).SetOverride(bounded(t), svc, "a", set, 0, &seen)
+		if freeslot.CodeOf(err) != freeslot.CodeConflict {
+			t.Errorf("a change of an override that is gone: %v; want a conflict", err)
+		}
 	})
 }
 

@@ -249,7 +249,7 @@ func TestCleanupOverrides(t *testing.T) {
 	onBoth(t, func(t *testing.T, r *rig) {
 		r.fill(svc, 45)
 		for i := range 45 {
-			if _, err := r.override(bounded(t), svc, fmt.Sprintf("i%d", i), &Override{Author: "eve"}, time.Hour); err != nil {
+			if _, err := r.override(bounded(t), svc, fmt.Sprintf("i%d", i), &Override{Author: "eve"}, time.Hour, nil); err != nil {
 				t.Fatal(err)
 			}
 		}

@@ -124,7 +124,7 @@ func (m *model) step() (what string) {
 	case 9:
 		o, lasts := pick(m, nil, &Override{Author: "eve"}, &Override{Author: "bob"}), pick(m, 0, 95*time.Second)
 		what = fmt.Sprintf("override %s: %v for %s", id, o, lasts)
-		a, err := m.override(bounded(m.t), m.service, id, o, lasts)
+		a, err := m.override(bounded(m.t), m.service, id, o, lasts, nil)
 		if err != nil {
 			m.t.Fatal(err)
 		}

@@ -683,7 +683,7 @@ func TestNoLocalTime(t *testing.T) {
 		}
 		registered := r.instance(svc, "a")["registered"]
 		weight := 0.5
-		_, err1 := shared.override(bounded(t), svc, "a", &Override{Weight: &weight, Author: "eve", AtMS: time.Now().UnixMilli()}, time.Hour)
+		_, err1 := shared.override(bounded(t), svc, "a", &Override{Weight: &weight, Author: "eve", AtMS: time.Now().UnixMilli()}, time.Hour, nil)
 		_, err2 := shared.verdict(bounded(t), svc, "a", p.epoch, false, "refused")
 		_, err3 := shared.cleanupAll(bounded(t), svc)
 		if err := errors.Join(err1, err2, err3, p.Stop(bounded(t))); err != nil {

@@ -102,35 +102,6 @@ func (s *Store) Cleanup(ctx context.Context, service string) (Cleaned, error) {
 	return Cleaned{Removed: got.removed, More: got.more, Guard: got.guard, Every: got.every}, err
 }
 
-// Summary returns what Redis knows of a service, even if that has no instance.
-func (s *Store) Summary(ctx context.Context, service string) (out Summary, err error) {
-	if err := freeslot.ValidateName("service", service); err != nil {
-		return out, err
-	}
-	runner, k := s.c.of(service)
-	values, err := runner.Do(
-		ctx, "registry_record", runner.B().Hmget().Key(k.record(service)).Field("limit", "every").Build(),
-	).AsStrSlice()
-	if err != nil {
-		return out, fmt.Errorf("record of service %s: %w", service, err)
-	}
-	out = Summary{Service: service, Limit: cmp.Or(msDuration(values[0]), DefaultLimit)}
-	found, err := s.c.lookOnce(ctx, false, []lookItem{{service: service, timeout: out.Limit}})
-	if err != nil {
-		return out, err
-	}
-	out.Limit = max(out.Limit, 3*found[0].head.Longest) // as in cleanup.lua
-	out.Every = min(cmp.Or(msDuration(values[1]), DefaultCleanupEvery), out.Limit/4)
-	out.Revision, out.Why, out.Guard, out.Late = found[0].head.Revision, found[0].head.Why, found[0].head.Guard, int64(
-		found[0].count,
-	)
-	if found[0].head.Revision == 0 {
-		out.Why = WhyNeverRegistered
-	}
-	out.Instances, err = runner.Do(ctx, "registry_count", runner.B().Zcard().Key(k.heartbeats(service)).Build()).AsInt64()
-	return out, err
-}
-
 // Instances returns a page of a service: up to about 200 instances in no order, and the cursor of
 // the next page, "0" at the end. An instance can be in two pages. now is Redis' time.
 func (s *Store) Instances(
@@ -237,17 +208,24 @@ func notFound(service, id string) error {
 }
 
 // SetOverride sets an operator's override. If lasts is more than 0, it ends by itself after lasts.
-// nil takes it back.
+// nil takes it back. seen is the AtMS of the override that the caller saw, 0 for none: another one
+// is a conflict. nil stands for any.
 func (s *Store) SetOverride(
-	ctx context.Context, service, id string, o *Override, lasts time.Duration,
+	ctx context.Context, service, id string, o *Override, lasts time.Duration, seen *int64,
 ) (revision int64, err error) {
 	if err := checkName(service, id); err != nil {
 		return 0, err
 	}
-	got, err := s.c.override(ctx, service, id, o, lasts)
+	got, err := s.c.override(ctx, service, id, o, lasts, seen)
 	if err == nil && got.code == codeGone && o == nil {
 		return 0, &freeslot.Error{
 			Code: freeslot.CodeNotFound, Message: fmt.Sprintf("nothing is set for instance %s of service %s", id, service),
+		}
+	}
+	if err == nil && got.code == codeOther {
+		return 0, &freeslot.Error{
+			Code: freeslot.CodeConflict, Field: "seen",
+			Message: fmt.Sprintf("instance %s of service %s has another override by now, or none; read it again", id, service),
 		}
 	}
 	if err == nil && got.code == codeFull {
@@ -326,12 +304,13 @@ func (s *Store) PutPersistent(ctx context.Context, r Registration) (revision int
 // persistentEpoch is the epoch of instances that operators register.
 const persistentEpoch = "operator"
 
-// Remove removes an instance, regardless of who registered it.
-func (s *Store) Remove(ctx context.Context, service, id string) (revision int64, err error) {
+// Remove removes an instance, regardless of who registered it. If epoch is not empty, it must be
+// the instance's own: a *freeslot.Error conflict otherwise.
+func (s *Store) Remove(ctx context.Context, service, id, epoch string) (revision int64, err error) {
 	if err := checkName(service, id); err != nil {
 		return 0, err
 	}
-	got, err := s.c.deregister(ctx, service, reasonOperator, []deregisterItem{{id: id}})
+	got, err := s.c.deregister(ctx, service, reasonOperator, []deregisterItem{{id: id, epoch: epoch}})
 	if err != nil {
 		return 0, err
 	}

@@ -12,10 +12,11 @@ import (
 	"github.com/freeslot/freeslot/internal/dispatch"
 	"github.com/freeslot/freeslot/internal/replica/config"
 	"github.com/freeslot/freeslot/internal/script"
+	"github.com/freeslot/freeslot/internal/tenant"
 )
 
 func newDispatcher(
-	cfg config.Replica, f *fleet, gate *admission.Gate, log *zap.Logger, reg prometheus.Registerer,
+	cfg config.Replica, f *fleet, gate *admission.Gate, meter *tenant.Meter, log *zap.Logger, reg prometheus.Registerer,
 ) (*dispatch.Dispatcher, error) {
 	var admit func(*dispatch.Request) error
 	if gate != nil {
@@ -28,7 +29,7 @@ func newDispatcher(
 	return dispatch.New(
 		dispatch.Config{
 			Replica: cfg.ReplicaID, Weight: cfg.TenantWeight, MoveGrace: grace, Limits: tenantLimits(cfg), Admit: admit,
-			Rates: submitRates(cfg), DefaultRate: rateOf(cfg.TenantDefaults),
+			Rates: submitRates(cfg), DefaultRate: rateOf(cfg.TenantDefaults), Submitted: meter.Count,
 		},
 		f.cells, f.nodes, log.Named("dispatch"), reg,
 	)

@@ -4,8 +4,12 @@ import (
 	"go.uber.org/fx"
 
 	"github.com/freeslot/freeslot/internal/audit"
+	"github.com/freeslot/freeslot/internal/bulk"
 	"github.com/freeslot/freeslot/internal/cell"
+	"github.com/freeslot/freeslot/internal/console"
+	"github.com/freeslot/freeslot/internal/doctor"
 	"github.com/freeslot/freeslot/internal/feature"
+	"github.com/freeslot/freeslot/internal/history"
 	"github.com/freeslot/freeslot/internal/lock"
 	lockserver "github.com/freeslot/freeslot/internal/lock/server"
 	"github.com/freeslot/freeslot/internal/namelist"
@@ -26,6 +30,7 @@ func Features() []feature.Module {
 	return []feature.Module{
 		pool.Module,
 		schedule.Module,
+		bulk.Module,
 		lockserver.Module,
 		registryserver.Module,
 		v1.Module,
@@ -36,8 +41,8 @@ func Features() []feature.Module {
 // Access returns what all parts of a system need in Redis, by role.
 func Access() []script.Access {
 	all := []script.Access{
-		cell.Access, presence.Access, audit.Access, lock.Access, registry.Access, namelist.Access,
-		version.Access, source.Access,
+		cell.Access, presence.Access, history.Access, audit.Access, lock.Access, registry.Access, namelist.Access,
+		version.Access, source.Access, console.Access, doctor.Access,
 	}
 	for _, f := range Features() {
 		all = append(all, f.Access)

@@ -16,15 +16,18 @@ import (
 	"github.com/freeslot/freeslot/internal/finding"
 	"github.com/freeslot/freeslot/internal/listener"
 	"github.com/freeslot/freeslot/internal/plural"
+	redisclient "github.com/freeslot/freeslot/internal/redis/client"
 	"github.com/freeslot/freeslot/internal/replica/config"
 )
 
-// flapping is how often a node falls silent within an hour before it is a finding of its own.
-const flapping = 3
+// deadSample is how many dead jobs a look reads to name the causes. Looks come often while somebody
+// watches, and most often when thousands of jobs have died.
+const deadSample = 200
 
 // sources returns all sources of findings of a replica.
 func sources(
-	cfg config.Replica, f *fleet, d *dispatch.Dispatcher, parts feature.Parts, servers int, checks []api.Check,
+	cfg config.Replica, conn *connections, f *fleet, d *dispatch.Dispatcher, replicas *peers, parts feature.Parts,
+	checks []api.Check, tokens func() []expiring,
 	served ...*listener.TLS,
 ) []finding.Source {
 	all := []finding.Source{
@@ -32,7 +35,16 @@ func sources(
 			return append(unready(checks), certificates(cfg.Findings.Expiry, served)...), nil
 		}},
 		{Name: "nodes", Memory: true, Look: func(context.Context) ([]finding.Finding, error) {
-			return nodesNow(f.cache, d.ReapingPaused()), nil
+			return nodesNow(f.cache, d.ReapingPaused(), cfg.Findings.Flapping), nil
+		}},
+		{Name: "memory", Memory: true, Look: func(context.Context) ([]finding.Finding, error) {
+			return full(redisServers(cfg, conn.topology.Cluster, d.Loads()), cfg.Findings.RedisMemory), nil
+		}},
+		{Name: "replicas", Watched: true, Look: func(ctx context.Context) ([]finding.Finding, error) {
+			return replicas.look(ctx, time.Now())
+		}},
+		{Name: "tokens", Look: func(context.Context) ([]finding.Finding, error) {
+			return runOut(tokens(), time.Now(), cfg.Findings.Expiry), nil
 		}},
 		{Name: "queues", Look: func(ctx context.Context) ([]finding.Finding, error) {
 			queues, unreachable, err := d.Queues(ctx)
@@ -41,8 +53,14 @@ func sources(
 			}
 			return waiting(queues, time.Now().Add(-cfg.Findings.OldestWait)), err
 		}},
+		{Name: "jobs", Look: func(ctx context.Context) ([]finding.Finding, error) {
+			window := cfg.Findings.DeadJobs
+			dead, err := f.cells.NewestDead(ctx, cell.JobFilter{FromMS: time.Now().Add(-window).UnixMilli()},
+				[]cell.DeadKey{cell.DeadByService, cell.DeadByCode}, deadSample)
+			return died(&dead, window), err
+		}},
 		{Name: "redis", Look: func(ctx context.Context) ([]finding.Finding, error) {
-			return serverSettings(ctx, f.cells, servers)
+			return redisNow(ctx, &cfg.Findings, f.cells, conn.topology)
 		}},
 	}
 	for _, p := range parts.All() {
@@ -73,24 +91,30 @@ func unready(checks []api.Check) (found []finding.Finding) {
 // certificates returns the certificates that are over, or will be within limit.
 func certificates(limit time.Duration, served []*listener.TLS) (found []finding.Finding) {
 	for _, t := range served {
-		expiry, ok := t.Expiry()
-		if !ok || time.Until(expiry) > limit {
-			continue
+		if expiry, ok := t.Expiry(); ok {
+			found = append(found, certificate(t.Setting(), expiry, limit)...)
 		}
-		f := finding.Finding{
-			ID: "certificate." + t.Setting(), Severity: finding.Warning,
-			Text: "the certificate of " + t.Setting() + " expires at " + expiry.UTC().Format(time.RFC3339),
-			Next: "replace its files; the replica reads them at the next connection",
-		}
-		if time.Until(expiry) <= 0 {
-			f.Severity, f.Text = finding.Critical, strings.Replace(f.Text, "expires", "expired", 1)
-		}
-		found = append(found, f)
 	}
 	return found
 }
 
-func nodesNow(nodes *cache.Cache, reapingPaused bool) (found []finding.Finding) {
+// certificate returns the finding about a certificate that ends within limit, or has ended.
+func certificate(where string, expiry time.Time, limit time.Duration) []finding.Finding {
+	if time.Until(expiry) > limit {
+		return nil
+	}
+	f := finding.Finding{
+		ID: "certificate." + strings.ReplaceAll(where, " ", "_"), Severity: finding.Warning,
+		Text: "the certificate of " + where + " expires at " + expiry.UTC().Format(time.RFC3339),
+		Next: "replace its files; new ones are read at the next connection",
+	}
+	if time.Until(expiry) <= 0 {
+		f.Severity, f.Text = finding.Critical, strings.Replace(f.Text, "expires", "expired", 1)
+	}
+	return []finding.Finding{f}
+}
+
+func nodesNow(nodes *cache.Cache, reapingPaused bool, flapping int) (found []finding.Finding) {
 	health := nodes.Health()
 	if health.Synced && !health.Stale && health.Nodes == 0 {
 		return []finding.Finding{{
@@ -101,7 +125,32 @@ func nodesNow(nodes *cache.Cache, reapingPaused bool) (found []finding.Finding) 
 	if !health.Stale { // otherwise nodes seem silent because the replica hears nothing
 		found = append(found, silent(nodes.Silent(nodes.SilenceLimit()), reapingPaused)...)
 	}
-	return append(found, lost(nodes.Lost())...)
+	return append(found, lost(nodes.Lost(), flapping)...)
+}
+
+// died returns the finding about jobs that died in the last time, with the most frequent errors.
+func died(dead *cell.DeadLetters, window time.Duration) []finding.Finding {
+	if dead.Total == 0 {
+		return nil
+	}
+	const most = 3
+	causes := make([]string, 0, most)
+	for _, g := range dead.Groups[:min(len(dead.Groups), most)] {
+		causes = append(causes, fmt.Sprintf("%d of %s with %s", g.Jobs, g.Service, cmp.Or(g.Code, "no error")))
+	}
+	last := config.FormatDuration(window)
+	text := plural.Of(dead.Total, "job", "jobs") + " died in the last " + last
+	switch {
+	case len(causes) > 0 && dead.LookedAt < dead.Total:
+		text += fmt.Sprintf("; of the last %d: %s", dead.LookedAt, strings.Join(causes, ", "))
+	case len(causes) > 0:
+		text += ": " + strings.Join(causes, ", ")
+	}
+	return []finding.Finding{{
+		ID: "jobs.dead", Severity: finding.Warning, Text: text,
+		Next: "schedctl dead-letters --since " + last +
+			"; mend the cause, then schedctl requeue --state dead --code CODE --drop",
+	}}
 }
 
 func silent(nodes []cache.SilentNode, reapingPaused bool) []finding.Finding {
@@ -123,9 +172,9 @@ func silent(nodes []cache.SilentNode, reapingPaused bool) []finding.Finding {
 	return []finding.Finding{f}
 }
 
-// lost returns the nodes that fell silent within the last hour and stayed away, and those that did
-// so again and again.
-func lost(nodes []cache.LostNode) []finding.Finding {
+// lost returns the nodes that fell silent within the last hour and stayed away, and the nodes that
+// did so this many times or more.
+func lost(nodes []cache.LostNode, flapping int) []finding.Finding {
 	away := finding.Finding{
 		ID: "nodes.lost", Severity: finding.Warning,
 		Next: "look at their agents; schedctl nodes NODE shows one that is back",
@@ -194,6 +243,22 @@ func waiting(queues []dispatch.Queue, earliest time.Time) []finding.Finding {
 	say(&late, "the oldest has waited for "+time.Since(time.UnixMilli(late.SinceMS)).Round(time.Second).String())
 	all := []finding.Finding{unserved, paused, late}
 	return slices.DeleteFunc(all, func(f finding.Finding) bool { return len(f.Names) == 0 })
+}
+
+// redisNow returns what is wrong with the settings of Redis' servers, and with their replicas.
+func redisNow(
+	ctx context.Context, limits *config.Findings, cells *cell.Set, topology *redisclient.Topology,
+) ([]finding.Finding, error) {
+	found, err := serverSettings(ctx, cells, topology.Servers)
+	if err != nil {
+		return nil, err
+	}
+	masters := topology.Servers
+	if topology.Cluster {
+		masters = cells.Len() // at most; which cells share one is not known
+	}
+	behind, err := lagging(ctx, cells, masters, limits.RedisLag)
+	return append(found, behind...), err
 }
 
 // serverSettings returns what is wrong with the settings of Redis' servers.

@@ -78,10 +78,10 @@ func TestNodesFound(t *testing.T) {
 	}
 	const want = "warning nodes.lost: 1 node fell silent within the last hour and did not come back\n" +
 		"warning nodes.flapping: 1 node fell silent 3 times or more within the last hour"
-	if got := said(lost(nodes)); got != want {
+	if got := said(lost(nodes, 3)); got != want {
 		t.Errorf("findings %q; want %q", got, want)
 	}
-	if got := said(lost(nodes[:1])); got != "" {
+	if got := said(lost(nodes[:1], 3)); got != "" {
 		t.Errorf("findings %q for a node that is back; want none", got)
 	}
 	many := []cache.SilentNode{{ID: "a"}, {ID: "b"}}
@@ -97,9 +97,11 @@ func TestCertificates(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	cert, key := filepath.Join(dir, "cert.pem"), filepath.Join(dir, "key.pem")
-	certtest.NewAuthority(t).Write(t, cert, key, "localhost")
+	authority := certtest.NewAuthority(t)
+	authority.Write(t, cert, key, "localhost")
 	served := listener.NewTLS("tls", listener.Files{Cert: cert, Key: key}, zap.NewNop(), nil)
-	if _, err := served.Config(); err != nil {
+	files, err := served.Config()
+	if err != nil {
 		t.Fatal(err)
 	}
 	expiry, _ := served.Expiry()
@@ -109,5 +111,22 @@ func TestCertificates(t *testing.T) {
 	}
 	if got := said(certificates(left+time.Minute, []*listener.TLS{served})); !strings.HasPrefix(got, "warning certificate.tls: ") {
 		t.Errorf("findings %q; want a warning about tls", got)
+	}
+	authority.WriteFor(t, cert, key, "localhost", -time.Minute)
+	connect := func() {
+		t.Helper()
+		if _, err := files.GetConfigForClient(nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	connect()
+	if got := said(certificates(time.Hour, []*listener.TLS{served})); !strings.HasPrefix(got, "critical certificate.tls: ") ||
+		!strings.Contains(got, " expired at ") {
+		t.Errorf("findings %q after the end; want it critical", got)
+	}
+	authority.WriteFor(t, cert, key, "localhost", 2*time.Hour)
+	connect()
+	if got := said(certificates(time.Hour, []*listener.TLS{served})); got != "" {
+		t.Errorf("findings %q with a new certificate; want none", got)
 	}
 }

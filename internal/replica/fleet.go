@@ -42,9 +42,9 @@ func newFleet(cfg config.Replica, conn *connections, log *zap.Logger, reg promet
 		c, err := cell.New(cell.Config{
 			Layout: layout, Index: i, Cells: len(layouts), Servers: conn.topology.Servers,
 			HeartbeatLimit: cfg.HeartbeatLimit, Retention: cfg.Retention,
-			RetentionBytes: int64(cfg.RetentionBytes / len(layouts)), QueueLimit: cfg.Limits.SubmitQueue,
-			WaitingLimit: cfg.WaitingLimit, KeyRetention: cfg.IdempotencyRetention,
-			Acknowledge: acknowledge(cfg), Scripts: script.Keep,
+			RetentionBytes: int64(cfg.RetentionBytes / len(layouts)), DeadRetention: cfg.DeadRetention,
+			DeadLimit: cfg.DeadLimit, QueueLimit: cfg.Limits.SubmitQueue, WaitingLimit: cfg.WaitingLimit,
+			KeyRetention: cfg.IdempotencyRetention, Acknowledge: acknowledge(cfg), Scripts: script.Keep,
 		}, conn.commands.For(i), log.Named("cell"),
 			prometheus.WrapRegistererWith(prometheus.Labels{"cell": strconv.Itoa(i)}, reg))
 		if err != nil {

@@ -12,15 +12,18 @@ import (
 
 	"github.com/freeslot/freeslot/internal/api"
 	"github.com/freeslot/freeslot/internal/audit"
+	"github.com/freeslot/freeslot/internal/console"
 	"github.com/freeslot/freeslot/internal/dispatch"
 	"github.com/freeslot/freeslot/internal/feature"
 	"github.com/freeslot/freeslot/internal/finding"
+	"github.com/freeslot/freeslot/internal/history"
 	"github.com/freeslot/freeslot/internal/identity"
 	"github.com/freeslot/freeslot/internal/listener"
 	"github.com/freeslot/freeslot/internal/presence"
 	"github.com/freeslot/freeslot/internal/process/version"
 	"github.com/freeslot/freeslot/internal/replica/config"
 	"github.com/freeslot/freeslot/internal/session"
+	"github.com/freeslot/freeslot/internal/tenant"
 )
 
 // front holds what clients see. The port stays open until the sessions have drained, so that a load
@@ -30,33 +33,44 @@ type front struct {
 	sessions *session.Handler
 	door     *door
 	findings *finding.Board
-	log      *zap.Logger
+	console  *console.Console // nil unless it is served
+	// sources is what the console's topics are made from.
+	sources console.Sources
+	log     *zap.Logger
 }
 
 func newFront(cfg config.Replica, f *fleet, d *dispatch.Dispatcher, present *presence.Presence, parts feature.Parts,
-	door *door, auth *identity.Authenticator,
+	past *history.History, self *selfStatus, replicas *presence.Store, door *door, auth *identity.Authenticator,
 	changes *audit.Log, conn *connections, log *zap.Logger, reg prometheus.Registerer, served prometheus.Gatherer,
 ) (*front, error) {
 	sessions, err := newSessions(cfg, d, auth, changes, conn, log, reg)
 	if err != nil {
 		return nil, err
 	}
-	checks, routes := f.checks(present), []api.Routes(nil)
+	checks, routes := f.checks(present), []api.Routes{
+		past.Routes, past.StatusRoutes(replicas.Statuses), tenant.NewLister(cfg, f.cells, replicas.Statuses).Routes,
+	}
 	for _, p := range parts.All() {
 		checks, routes = append(checks, p.Checks...), append(routes, p.Routes...)
 	}
 	checks = slices.Concat(checks, []api.Check{
 		{Name: "writes", Ready: d.Writable}, {Name: "record", Ready: d.Recorded}, {Name: "tokens", Ready: auth.Ready},
 	}, durability(cfg, d), door.checks())
+	self.checks.Store(&checks)
 	own := newTLS("tls", cfg.TLS, log, reg)
-	board := finding.New(
-		sources(cfg, f, d, parts, conn.topology.Servers, checks, own, door.certificate()), log.Named("findings"),
-	)
+	board := finding.New(sources(
+		cfg, conn, f, d, newPeers(cfg.Findings, past, replicas), parts, checks, listed(auth, door), own, door.certificate(),
+	), log.Named("findings"))
+	pages, err := newConsole(cfg, f, auth, changes, log, reg)
+	if err != nil {
+		return nil, err
+	}
 	deps := api.Deps{
 		Jobs: d, Specs: f.cells, Queues: d, Control: f.cells, Nodes: f.cache, Links: f.cells, Auth: auth, Sessions: sessions,
 		Routes: routes, Audit: changes,
 		Checks: checks, Findings: board,
-		TLS: own, Gatherer: served, Registerer: reg,
+		Doctor: finding.New([]finding.Source{serversSource(cfg, conn)}, log.Named("findings")),
+		TLS:    own, Gatherer: served, Registerer: reg,
 		TracerProvider: conn.tracing.Provider(), Logger: log.Named("api"),
 	}
 	if door != nil {
@@ -65,13 +79,20 @@ func newFront(cfg config.Replica, f *fleet, d *dispatch.Dispatcher, present *pre
 			deps.Gateway = door.handler
 		}
 	}
+	if pages != nil {
+		deps.Console = pages
+	}
 	server := api.New(api.Config{
 		Listen: cfg.Listen, Replica: cfg.ReplicaID, Version: version.String(),
 		MaxPayloadBytes: cfg.Limits.MaxPayloadBytes, MaxWaits: cfg.Limits.MaxWaits, AllowedOrigins: cfg.AllowedOrigins,
 		MetricsListen: cfg.MetricsListen, MetricsAuth: cfg.Auth.Metrics,
-		LinkTimeout: cfg.Cache.VersionCheckTimeout, Proxies: cfg.Proxies(),
+		HidePayloads: !cfg.Console.Payloads,
+		LinkTimeout:  cfg.Cache.VersionCheckTimeout, Proxies: cfg.Proxies(),
 	}, deps)
-	return &front{server: server, sessions: sessions, door: door, findings: board, log: log}, nil
+	return &front{
+		server: server, sessions: sessions, door: door, findings: board, console: pages,
+		sources: consoleSources(cfg, f, past, board, server), log: log,
+	}, nil
 }
 
 func newAudit(cfg config.Replica, f *fleet, log *zap.Logger, reg prometheus.Registerer) *audit.Log {
@@ -117,8 +138,12 @@ func (f *front) Start(ctx context.Context) error {
 	if err := f.door.start(ctx); err != nil {
 		return err
 	}
+	if f.console != nil {
+		f.console.Start(f.sources)
+	}
 	err := f.server.Start(ctx)
 	if err != nil {
+		_ = f.stopConsole(ctx)
 		_ = f.door.stopListener(ctx) // the caller gets the error of the start
 		_ = f.door.stop(ctx)
 	}
@@ -145,7 +170,14 @@ func (f *front) Stop(ctx context.Context) error {
 	if err := together(drainCtx, f.sessions.Drain, f.door.drain); err != nil {
 		f.log.Info("sessions.drain_incomplete", zap.Error(err))
 	}
-	return together(ctx, f.sessions.Stop, f.door.stop, f.server.Stop, f.door.stopListener)
+	return together(ctx, f.sessions.Stop, f.stopConsole, f.door.stop, f.server.Stop, f.door.stopListener)
+}
+
+func (f *front) stopConsole(ctx context.Context) error {
+	if f.console == nil {
+		return nil
+	}
+	return f.console.Stop(ctx)
 }
 
 // together runs all at the same time, and returns once all have returned.

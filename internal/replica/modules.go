@@ -11,9 +11,11 @@ import (
 	"github.com/freeslot/freeslot/internal/audit"
 	"github.com/freeslot/freeslot/internal/dispatch"
 	"github.com/freeslot/freeslot/internal/feature"
+	"github.com/freeslot/freeslot/internal/history"
 	"github.com/freeslot/freeslot/internal/namelist/own"
 	"github.com/freeslot/freeslot/internal/presence"
 	"github.com/freeslot/freeslot/internal/replica/config"
+	"github.com/freeslot/freeslot/internal/tenant"
 )
 
 // modules returns the parts of a replica in the order in which they start. Stop goes the other way
@@ -45,9 +47,15 @@ func (r *Replica) modules(conn *connections) fx.Option {
 				hook(feature.Step{Start: f.verifier.Start, Stop: f.verifier.Stop})
 			}
 		})),
-		fx.Module("presence", fx.Provide(newPresence), fx.Invoke(func(hook feature.Hook, p *presence.Presence) {
-			hook(feature.Step{Start: r.join(p), Stop: p.Stop})
+		fx.Module("history", fx.Provide(r.newHistory), fx.Invoke(func(hook feature.Hook, k *history.Keeper) {
+			if k != nil {
+				hook(feature.Step{Start: k.Start, Stop: k.Stop})
+			}
 		})),
+		fx.Module("presence", fx.Provide(newPresence, newPresenceStore, newSelfStatus, tenant.NewMeter),
+			fx.Invoke(func(hook feature.Hook, p *presence.Presence) {
+				hook(feature.Step{Start: r.join(p), Stop: p.Stop})
+			})),
 		fx.Module("own lists", fx.Provide(newLists), fx.Invoke(func(hook feature.Hook, l *own.Lists) {
 			hook(feature.Step{Stop: l.Stop})
 		})),
@@ -83,8 +91,8 @@ func newEnv(r *Replica) func(
 }
 
 // newLists makes the holder of the replica's own client of lists.
-func newLists(cfg config.Replica, log *zap.Logger) *own.Lists {
-	return own.New(cfg, log.Named("own_lists"))
+func newLists(cfg config.Replica, log *zap.Logger, reg prometheus.Registerer) *own.Lists {
+	return own.New(cfg, log.Named("own_lists"), reg)
 }
 
 // newGate makes what decides about jobs before they are placed; nil if no tenant is configured so.

@@ -1,10 +1,12 @@
 package replica
 
 import (
+	"github.com/prometheus/client_golang/prometheus"
 	"go.uber.org/zap"
 
 	"github.com/freeslot/freeslot/internal/dispatch"
 	"github.com/freeslot/freeslot/internal/feature"
+	"github.com/freeslot/freeslot/internal/history"
 	"github.com/freeslot/freeslot/internal/presence"
 	"github.com/freeslot/freeslot/internal/replica/config"
 	"github.com/freeslot/freeslot/internal/selection"
@@ -13,11 +15,15 @@ import (
 // newPresence makes choices try this replica's share of the fleet first, and makes this replica
 // match free nodes of its share with waiting jobs.
 func newPresence(
-	cfg config.Replica, fleet *fleet, d *dispatch.Dispatcher, parts feature.Parts, log *zap.Logger,
+	cfg config.Replica, fleet *fleet, d *dispatch.Dispatcher, parts feature.Parts, past *history.Keeper,
+	self *selfStatus, store *presence.Store, log *zap.Logger, reg prometheus.Registerer,
 ) *presence.Presence {
+	newGauges(fleet, d, reg)
 	all := parts.All()
 	return presence.New(presence.Config{
 		Replica: cfg.ReplicaID, HeartbeatLimit: cfg.HeartbeatLimit,
+		Figures: newSampler(fleet, d, past != nil).figures, OnAnswer: observe(past),
+		Status: func() string { return self.next(past != nil) },
 		OnChange: func(replicas []string) {
 			fleet.cache.SetShare(selection.NewShare(cfg.ReplicaID, replicas))
 			d.SetReplicas(replicas)
@@ -27,5 +33,7 @@ func newPresence(
 				}
 			}
 		},
-	}, presence.NewStore(fleet.cells.At(0).Runner()), log.Named("presence"))
+	}, store, log.Named("presence"))
 }
+
+func newPresenceStore(f *fleet) *presence.Store { return presence.NewStore(f.cells.At(0).Runner()) }

@@ -20,5 +20,6 @@
 // the schedule's grace is over. Then the run has failed. The schedule's status says so, and later
 // runs are not affected.
 //
-// The rest is pure: [cron.Expression] computes times, and [due] decides what to do about missed runs.
+// The rest is pure: [cron.Expression] computes times, and [due] decides what to do about missed
+// runs.
 package schedule

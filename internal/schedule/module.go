@@ -27,7 +27,7 @@ func newPart(env *feature.Env) feature.Part {
 	return feature.Part{
 		Step:        feature.Step{Start: runner.Start, Stop: runner.Stop},
 		Routes:      []api.Routes{routesOf(service)},
-		Findings:    []finding.Source{findings(service)},
+		Findings:    []finding.Source{findings(service, env.Config.Findings.Missed)},
 		SetReplicas: runner.SetReplicas,
 	}
 }

@@ -69,7 +69,7 @@ func TestRepeatedBeforeConfirmed(t *testing.T) {
 	redis.Replicas[0].Pause()
 	version := uint64(1)
 	for what, call := range map[string]func(s *Service) error{
-		"delete": func(s *Service) error { _, err := s.Delete(t.Context(), tenant, "a"); return err },
+		"delete": func(s *Service) error { _, err := s.Delete(t.Context(), tenant, "a", nil); return err },
 		"put": func(s *Service) error {
 			_, _, err := s.Put(t.Context(), tenant, "b", change("1 0 * * *", func(c *Change) { c.Version = &version }))
 			return err
@@ -83,7 +83,7 @@ func TestRepeatedBeforeConfirmed(t *testing.T) {
 		}
 	}
 	redis.Replicas[0].Resume()
-	if _, err := patient.Delete(t.Context(), tenant, "a"); err == nil || errors.Is(err, cell.ErrNotReplicated) {
+	if _, err := patient.Delete(t.Context(), tenant, "a", nil); err == nil || errors.Is(err, cell.ErrNotReplicated) {
 		t.Errorf("deleted twice: %v", err)
 	}
 	if s, err := patient.Pause(t.Context(), tenant, "c"); err != nil || !s.Paused {

@@ -9,14 +9,16 @@ import (
 
 	"github.com/freeslot/freeslot"
 	"github.com/freeslot/freeslot/internal/api"
+	"github.com/freeslot/freeslot/internal/audit"
 )
 
 // schedules lists what the routes call of *Service.
 type schedules interface {
 	Put(ctx context.Context, tenant, name string, change *Change) (status Schedule, created bool, err error)
+	Preview(ctx context.Context, tenant, name string, change *Change, runs int) (Schedule, bool, error)
 	Get(ctx context.Context, tenant, name string, runs int) (Schedule, error)
 	List(ctx context.Context, tenant, cursor string, limit int) (SchedulePage, error)
-	Delete(ctx context.Context, tenant, name string) (Schedule, error)
+	Delete(ctx context.Context, tenant, name string, version *uint64) (Schedule, error)
 	Pause(ctx context.Context, tenant, name string) (Schedule, error)
 	Resume(ctx context.Context, tenant, name string) (Schedule, error)
 }
@@ -39,6 +41,8 @@ type SchedulePage struct {
 	Schedules []Schedule `json:"schedules" doc:"In the order of their tenants and names."`
 	// The tag documents Cursor.
 	Cursor string `json:"cursor,omitempty" doc:"Continues the listing; absent at its end."`
+
+	nowMS int64 // Redis' clock
 }
 
 type (
@@ -49,7 +53,14 @@ type (
 	putScheduleInput struct {
 		Name    string `path:"name" doc:"The name of the schedule; a tenant has at most one of each name."`
 		Tenant  string `query:"tenant" maxLength:"64" doc:"The tenant whose schedule it is, for operators; absent means the caller's."`
+		DryRun  bool   `query:"dry_run" doc:"Change nothing, and answer with the schedule as it would be, or with what is wrong."`
+		Runs    int    `query:"runs" minimum:"0" maximum:"100" doc:"In a dry run, how many of the coming runs to tell."`
 		RawBody []byte
+	}
+	deleteScheduleInput struct {
+		Name    string `path:"name" doc:"The name of the schedule; a tenant has at most one of each name."`
+		Tenant  string `query:"tenant" maxLength:"64" doc:"The tenant whose schedule it is, for operators; absent means the caller's."`
+		Version uint64 `query:"version" doc:"The version of the schedule that is meant; another one is a conflict. Absent deletes any."`
 	}
 	getScheduleInput struct {
 		Name   string `path:"name" doc:"The name of the schedule; a tenant has at most one of each name."`
@@ -103,9 +114,7 @@ func (r *routes) register() {
 		OperationID: "delete-schedule", Method: http.MethodDelete, Path: schedulePath, Tags: tags,
 		Summary:     "Delete a schedule",
 		Description: "The answer is what it was. Its jobs go on; a run that is just being made may come to a job.",
-	}, func(ctx context.Context, in *scheduleInput) (*scheduleOutput, error) {
-		return r.one(ctx, in, r.schedules.Delete)
-	})
+	}, r.delete)
 	huma.Register(r, huma.Operation{
 		OperationID: "pause-schedule", Method: http.MethodPost, Path: schedulePath + "/pause", Tags: tags,
 		Summary: "Keep a schedule from running", Description: "A run that is just being made is made.",
@@ -148,7 +157,12 @@ func (r *routes) put(ctx context.Context, in *putScheduleInput) (*scheduleOutput
 	out, err := r.one(ctx, &scheduleInput{in.Name, in.Tenant},
 		func(ctx context.Context, tenant, name string) (status Schedule, err error) {
 			change, err := DecodeChange(in.RawBody)
-			if err == nil {
+			switch {
+			case err != nil:
+			case in.DryRun:
+				audit.Of(ctx).DryRun()
+				status, _, err = r.schedules.Preview(ctx, tenant, name, change, in.Runs)
+			default:
 				status, created, err = r.schedules.Put(ctx, tenant, name, change)
 			}
 			return status, err
@@ -157,6 +171,17 @@ func (r *routes) put(ctx context.Context, in *putScheduleInput) (*scheduleOutput
 		out.Status = http.StatusCreated
 	}
 	return out, err
+}
+
+func (r *routes) delete(ctx context.Context, in *deleteScheduleInput) (*scheduleOutput, error) {
+	return r.one(ctx, &scheduleInput{in.Name, in.Tenant},
+		func(ctx context.Context, tenant, name string) (Schedule, error) {
+			var version *uint64
+			if in.Version != 0 { // no schedule has version 0
+				version = &in.Version
+			}
+			return r.schedules.Delete(ctx, tenant, name, version)
+		})
 }
 
 func (r *routes) get(ctx context.Context, in *getScheduleInput) (*scheduleOutput, error) {

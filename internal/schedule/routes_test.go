@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 
@@ -47,7 +48,15 @@ func (f *fakeSchedules) Get(ctx context.Context, tenant, name string, runs int) 
 	return s, err
 }
 
-func (f *fakeSchedules) Delete(ctx context.Context, tenant, name string) (Schedule, error) {
+func (f *fakeSchedules) Preview(ctx context.Context, tenant, name string, c *Change, runs int) (Schedule, bool, error) {
+	s, err := f.call(ctx, tenant, name, "preview", c.Cron, runs)
+	return s, true, err
+}
+
+func (f *fakeSchedules) Delete(ctx context.Context, tenant, name string, version *uint64) (Schedule, error) {
+	if version != nil {
+		return f.call(ctx, tenant, name, "delete", *version)
+	}
 	return f.call(ctx, tenant, name, "delete")
 }
 
@@ -114,6 +123,12 @@ func TestSchedules(t *testing.T) {
 	}
 	if got := f.Do(t, "GET", "/v1/schedules/a?runs=2", "", acme...); fmt.Sprint(got.Body["next_runs_ms"]) != "[7 8]" {
 		t.Error(got.Text)
+	}
+	store.calls = nil
+	f.Do(t, "PUT", "/v1/schedules/a?dry_run=true&runs=5", `{"cron":"@daily","job":{"service":"tts"}}`, acme...)
+	f.Do(t, "DELETE", "/v1/schedules/a?version=7", "", acme...)
+	if want := []string{"acme a preview @daily 5", "acme a delete 7"}; !slices.Equal(store.calls, want) {
+		t.Errorf("called %q; want %q", store.calls, want)
 	}
 	f.Do(t, "GET", "/v1/schedules/a?runs=101", "", acme...).Refusal(t, http.StatusBadRequest, freeslot.CodeInvalidArgument)
 	store.err = &freeslot.Error{Code: freeslot.CodeConflict, Field: "version", Message: "version is 1"}

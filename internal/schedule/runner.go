@@ -269,7 +269,14 @@ func (r *Runner) advance(id string) (more bool, err error) {
 	}
 	d := due(&run.expression, run.schedule, run.state.NextMS, run.nowMS)
 	next := run.state.step()
-	next.Missed += d.missed
+	if d.missed > 0 {
+		next.Missed += d.missed
+		// One that a later run replaces within its grace is no trouble, such as each second's when Redis
+		// was away for two.
+		if run.nowMS-run.state.NextMS > run.schedule.graceMS() {
+			next.LastMissedMS = run.nowMS
+		}
+	}
 	if d.runMS == 0 {
 		next.NextMS = d.nextMS
 	} else {
@@ -326,6 +333,7 @@ func (r *Runner) make(ctx context.Context, run *run) (more bool, err error) {
 	var outcome error
 	r.jobs.Submit(ctx, []dispatch.Request{{
 		Tenant: run.tenant, Job: &job, Run: &dispatch.Run{JobID: st.Claim.JobID, Once: st.once()},
+		Origin: cell.Origin{Schedule: run.name},
 	}}, nil, func(_ int, _ dispatch.Accepted, err error) { outcome = err })
 	if outcome != nil {
 		return r.refused(ctx, run, outcome)
@@ -432,6 +440,7 @@ type run struct {
 	*found
 	cell       *cellStore
 	tenant     string
+	name       string
 	expression cron.Expression
 	readAt     time.Time // the time of nowMS by this process' clock
 }
@@ -448,7 +457,7 @@ func (r *Runner) read(ctx context.Context, id string) (*run, error) {
 	}
 	run := &run{found: decodeFound(record, nowMS), cell: c, readAt: time.Now()}
 	var ok bool
-	if run.tenant, _, ok = splitID(id); !ok {
+	if run.tenant, run.name, ok = splitID(id); !ok {
 		run.broken = errors.New("its name is " + strconv.Quote(id))
 	}
 	if run.broken == nil && run.state != nil {

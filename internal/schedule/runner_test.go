@@ -130,6 +130,9 @@ func TestMissed(t *testing.T) {
 		g.handle(r, name)
 		s := g.get(name)
 		jobs := len(g.jobs()) - before
+		if s.LastMissedAtMS < s.CreatedAtMS || s.LastMissedAtMS > s.CreatedAtMS+time.Hour.Milliseconds() {
+			t.Errorf("%q: runs were left out at %d; want a time after %d", policy, s.LastMissedAtMS, s.CreatedAtMS)
+		}
 		if s.Runs != want.runs || s.Missed != want.missed || jobs != int(want.runs) || s.NextRunMS != next+(minutes+1)*60_000 {
 			t.Errorf("%q: %d jobs, %+v", policy, jobs, s)
 		}
@@ -137,7 +140,13 @@ func TestMissed(t *testing.T) {
 			t.Errorf("%q: the last run is %d, expected %d", policy, s.LastRunMS, last)
 		}
 	}
-	if n := testutil.ToFloat64(r.metrics.missed); n != 3*minutes+1+minutes+1-MaxMissed {
+	g.put("often", change("@every 1s"))
+	g.overdue("often", 10*time.Second) // within the grace
+	g.handle(r, "often")
+	if s := g.get("often"); s.Missed != 10 || s.LastMissedAtMS != 0 {
+		t.Errorf("%d runs were left out, the last at %d; want 10 without a time", s.Missed, s.LastMissedAtMS)
+	}
+	if n := testutil.ToFloat64(r.metrics.missed); n != 3*minutes+1+minutes+1-MaxMissed+10 {
 		t.Error(n)
 	}
 }
@@ -303,7 +312,7 @@ func TestChangesRace(t *testing.T) {
 				case 2:
 					_, _, err = g.Put(t.Context(), tenant, "a", change(crons[rand.IntN(len(crons))]))
 				case 3:
-					_, err = g.Delete(t.Context(), tenant, "a")
+					_, err = g.Delete(t.Context(), tenant, "a", nil)
 				}
 				if err != nil {
 					t.Error(err)
@@ -427,7 +436,7 @@ func TestEdited(t *testing.T) {
 			t.Errorf("%+v; want s.NextRunMS != 0", s)
 		}
 		hset(c.keys.states, "acme/"+name, "{")
-		if _, err := g.Delete(t.Context(), tenant, name); err != nil {
+		if _, err := g.Delete(t.Context(), tenant, name, nil); err != nil {
 			t.Error(err)
 		}
 	}

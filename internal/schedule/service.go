@@ -60,22 +60,60 @@ func NewService(runners []*script.Runner, maxPayload int, bounds func(tenant str
 func (s *Service) Put(
 	ctx context.Context, tenant, name string, change *Change,
 ) (status Schedule, created bool, err error) {
+	compute, err := s.put(ctx, tenant, change, &created)
+	if err != nil {
+		return Schedule{}, false, err
+	}
+	status, err = s.change(ctx, tenant, name, compute)
+	return status, created, err
+}
+
+// Preview returns the schedule that Put would make now, with this many of its coming runs, at most
+// MaxRuns, or the error that Put would return. It changes nothing.
+func (s *Service) Preview(
+	ctx context.Context, tenant, name string, change *Change, runs int,
+) (status Schedule, created bool, err error) {
+	compute, err := s.put(ctx, tenant, change, &created)
+	if err != nil {
+		return Schedule{}, false, err
+	}
+	f, err := s.find(ctx, tenant, name)
+	if err != nil {
+		return Schedule{}, false, err
+	}
+	next, _, err := compute(f)
+	if err != nil {
+		return Schedule{}, false, err
+	}
+	if next != nil {
+		f.state = next
+	}
+	status = scheduleOf(f.record.id, f.schedule, f.state)
+	status.NextRunsMS = comingRuns(f, min(runs, MaxRuns))
+	return status, created, nil
+}
+
+// put validates a change, and returns what computes the next state from what is stored. That sets
+// created.
+func (s *Service) put(
+	ctx context.Context, tenant string, change *Change, created *bool,
+) (compute func(*found) (*state, string, error), err error) {
 	if err = change.Validate(); err == nil {
 		err = wire.CheckPayload("job", &change.Job, s.maxPayload)
 	}
 	if err != nil {
-		return Schedule{}, false, err
+		return nil, err
 	}
 	e, err := cron.Parse(change.Cron, change.TimeZone)
 	if err != nil {
-		return Schedule{}, false, err
+		return nil, err
 	}
 	definition, err := change.Definition.encode()
 	if err != nil {
-		return Schedule{}, false, err
+		return nil, err
 	}
 	roomy := false
-	status, err = s.change(ctx, tenant, name, func(f *found) (*state, string, error) {
+	return func(f *found) (*state, string, error) {
 		if err := checkVersion(change.Version, f.state); err != nil {
 			return nil, "", err
 		}
@@ -86,7 +124,7 @@ func (s *Service) Put(
 			}
 			roomy = true
 		}
-		if created = f.state == nil; created {
+		if *created = f.state == nil; *created {
 			f.schedule = &change.Definition
 			// A schedule that cannot be read is replaced, too.
 			return newState(&e, f.nowMS, paused), definition, nil
@@ -105,8 +143,7 @@ func (s *Service) Put(
 		}
 		next.Paused, f.schedule = paused, &change.Definition
 		return next, definition, nil
-	})
-	return status, created, err
+	}, nil
 }
 
 func checkVersion(want *uint64, st *state) error {
@@ -189,7 +226,7 @@ func (s *Service) List(ctx context.Context, tenant, cursor string, limit int) (S
 	if err != nil {
 		return SchedulePage{}, err
 	}
-	page := SchedulePage{Schedules: make([]Schedule, 0, len(found.records))}
+	page := SchedulePage{Schedules: make([]Schedule, 0, len(found.records)), nowMS: found.nowMS}
 	for _, r := range found.records {
 		if f := decodeFound(r, found.nowMS); f.broken == nil && f.state != nil {
 			page.Schedules = append(page.Schedules, scheduleOf(r.id, f.schedule, f.state))
@@ -233,9 +270,9 @@ func (s *Service) pause(ctx context.Context, tenant, name string, paused bool) (
 	})
 }
 
-// Delete drops a schedule, and returns it as it was. A run that is being made may still create its
-// job. Jobs that were created go on.
-func (s *Service) Delete(ctx context.Context, tenant, name string) (Schedule, error) {
+// Delete drops a schedule, and returns it as it was. If version is not nil, it must be the
+// schedule's. A run that is being made may still create its job. Jobs that were created go on.
+func (s *Service) Delete(ctx context.Context, tenant, name string, version *uint64) (Schedule, error) {
 	for range tries {
 		f, err := s.find(ctx, tenant, name)
 		if err != nil {
@@ -244,6 +281,9 @@ func (s *Service) Delete(ctx context.Context, tenant, name string) (Schedule, er
 		c := s.store.of(f.record.id)
 		if f.record.state == "" && f.record.definition == "" {
 			return Schedule{}, cmp.Or(c.runner.Confirm(ctx), notFound(name))
+		}
+		if err := checkVersion(version, f.state); err != nil {
+			return Schedule{}, err
 		}
 		made, err := c.write(ctx, write{id: f.record.id, seen: f.record.state, confirmed: true})
 		if err != nil {

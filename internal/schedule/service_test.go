@@ -77,7 +77,7 @@ func TestService(t *testing.T) {
 		}
 		for _, f := range []func() error{
 			func() error { _, err := g.Get(ctx, "other", "a", 0); return err },
-			func() error { _, err := g.Delete(ctx, "other", "a"); return err },
+			func() error { _, err := g.Delete(ctx, "other", "a", nil); return err },
 			func() error { _, err := g.Pause(ctx, tenant, "b"); return err },
 		} {
 			wrong(f(), freeslot.CodeNotFound, "name")
@@ -108,10 +108,35 @@ func TestService(t *testing.T) {
 		if strings.Join(names, " ") != "a b0 b1 b2 b3 b4" {
 			t.Error(names)
 		}
-		if s, err = g.Delete(ctx, tenant, "a"); err != nil || s.Name != "a" || s.Cron != "@every 2h" {
+		// A preview says what Put would, and changes nothing.
+		was, _ := g.Get(ctx, tenant, "a", 0)
+		seen, stale := was.Version, was.Version-1
+		preview := func(name string, c *Change, version *uint64) (Schedule, bool, error) {
+			c.Version = version
+			return g.Preview(ctx, tenant, name, c, 5)
+		}
+		s, created, err = preview("a", change("@every 3h"), &seen)
+		if err != nil || created || s.Version != seen+1 || s.Cron != "@every 3h" || len(s.NextRunsMS) != 5 || s.NextRunsMS[4]-s.NextRunsMS[0] != 12*3600_000 {
+			t.Errorf("%+v, %t, %v; want the next version with five runs", s, created, err)
+		}
+		if s, created, err = preview("new", change("@hourly"), new(uint64)); err != nil || !created || len(s.NextRunsMS) != 5 {
+			t.Errorf("%+v, %t, %v; want a new schedule with five runs", s, created, err)
+		}
+		_, _, err = preview("a", change("@every 3h"), &stale)
+		wrong(err, freeslot.CodeConflict, "version")
+		_, _, err = preview("a", change("@every 0s"), nil)
+		wrong(err, freeslot.CodeInvalidArgument, "cron")
+		_, err = g.Get(ctx, tenant, "new", 0)
+		wrong(err, freeslot.CodeNotFound, "name")
+		if s, err = g.Get(ctx, tenant, "a", 0); err != nil || !cmp.Equal(s, was) {
+			t.Errorf("%+v, %v after previews; want %+v", s, err, was)
+		}
+		_, err = g.Delete(ctx, tenant, "a", &stale)
+		wrong(err, freeslot.CodeConflict, "version")
+		if s, err = g.Delete(ctx, tenant, "a", &seen); err != nil || s.Name != "a" || s.Cron != "@every 2h" {
 			t.Errorf(`%+v, %v; want no error, s.Name == "a", s.Cron == "@every 2h"`, s, err)
 		}
-		_, err = g.Delete(ctx, tenant, "a")
+		_, err = g.Delete(ctx, tenant, "a", nil)
 		wrong(err, freeslot.CodeNotFound, "name")
 	})
 }

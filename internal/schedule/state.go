@@ -49,6 +49,8 @@ type state struct {
 	Made   uint64 `json:"runs,omitempty"`
 	Failed uint64 `json:"failed,omitempty"`
 	Missed uint64 `json:"missed,omitempty"`
+	// LastMissedMS is the time at which a replica last left out runs.
+	LastMissedMS int64 `json:"last_missed_at_ms,omitempty"`
 }
 
 // claim is a run that is being made.
@@ -76,7 +78,7 @@ func decodeState(text string) (*state, error) {
 	if err := json.Unmarshal([]byte(text), s); err != nil {
 		return nil, fmt.Errorf("state: %w", err)
 	}
-	for _, t := range []int64{s.CreatedMS, s.UpdatedMS, s.NextMS, s.LastMS, s.LastErrorMS} {
+	for _, t := range []int64{s.CreatedMS, s.UpdatedMS, s.NextMS, s.LastMS, s.LastErrorMS, s.LastMissedMS} {
 		if t < 0 || t > maxTimeMS {
 			return nil, errors.New("state: a time is out of range")
 		}
@@ -174,6 +176,8 @@ type Schedule struct {
 	Runs          uint64 `json:"runs" doc:"How many jobs were created."`
 	Failed        uint64 `json:"failed" doc:"How many runs could not be made."`
 	Missed        uint64 `json:"missed" doc:"How many runs were left out because they were missed."`
+	// The tag documents LastMissedAtMS.
+	LastMissedAtMS int64 `json:"last_missed_at_ms,omitempty" doc:"When runs that were late by more than grace_ms were last left out: once a replica came to look at the schedule again."`
 	// The tag documents NextRunsMS.
 	NextRunsMS []int64 `json:"next_runs_ms,omitempty" doc:"The coming runs, where they were asked for; of a paused schedule those that there would be."`
 }
@@ -186,6 +190,7 @@ func scheduleOf(id string, d *Definition, st *state) Schedule {
 		Version: st.Version, CreatedAtMS: st.CreatedMS, UpdatedAtMS: st.UpdatedMS, LastRunMS: st.LastMS,
 		LastJobID: st.LastJob,
 		LastError: st.LastError, LastErrorAtMS: st.LastErrorMS, Runs: st.Made, Failed: st.Failed, Missed: st.Missed,
+		LastMissedAtMS: st.LastMissedMS,
 	}
 	if !st.Paused {
 		out.NextRunMS = st.NextMS

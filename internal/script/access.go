@@ -20,10 +20,14 @@ const (
 	// RoleListReader answers from lists of names (all lists or given ones) and reports what it has
 	// loaded.
 	RoleListReader Role = "list-reader"
+	// RoleDoctor checks the servers (scheduler doctor), and reads which replicas run.
+	RoleDoctor Role = "doctor"
 )
 
 // Roles lists all roles.
-var Roles = []Role{RoleAgent, RoleReplica, RoleOperator, RoleImporter, RoleLock, RoleRegistry, RoleListReader}
+var Roles = []Role{
+	RoleAgent, RoleReplica, RoleOperator, RoleImporter, RoleLock, RoleRegistry, RoleListReader, RoleDoctor,
+}
 
 // AnyNode stands for every node in place of an agent's node, and for every list in place of a
 // reader's list.
@@ -49,7 +53,7 @@ type Needs struct {
 	// by SPUBLISH.
 	Publishes bool
 	// Names returns the names that the scripts and the Go code use, for an agent, a client of the
-	// registry or a reader of lists. It is nil for other roles, which use all names under the
+	// registry, a reader of lists or a doctor. It is nil for other roles, which use all names under the
 	// prefix. of is the id of an agent's node, the name of a reader's list, or AnyNode.
 	Names func(l Layout, of string) Names
 }

@@ -13,6 +13,13 @@ var LatencyBuckets = []float64{
 	1e-3, 2e-3, 5e-3, 10e-3, 25e-3, 50e-3, 100e-3, 250e-3, 500e-3, 1, 5,
 }
 
+// These are the settings of native histograms in internal/process/metrics, too, which this package
+// cannot import.
+const (
+	nativeFactor  = 1.1
+	nativeBuckets = 160
+)
+
 type metrics struct {
 	latency *prometheus.HistogramVec
 	errors  *prometheus.CounterVec
@@ -22,7 +29,9 @@ type metrics struct {
 	// waits counts the waits for Redis' replicas by outcome. waitTime is how long they took.
 	waits    *prometheus.CounterVec
 	waitTime prometheus.Histogram
-	reg      prometheus.Registerer
+	// all has the time of every call. It is not exposed: latency has the same by call.
+	all prometheus.Histogram
+	reg prometheus.Registerer
 }
 
 // newMetrics registers the metrics with reg, which may be nil.
@@ -30,7 +39,7 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 	m := &metrics{
 		latency: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name: "freeslot_redis_call_seconds", Help: "Time of one call to Redis, as this process saw it.",
-			Buckets: LatencyBuckets,
+			Buckets: LatencyBuckets, NativeHistogramBucketFactor: nativeFactor, NativeHistogramMaxBucketNumber: nativeBuckets,
 		}, []string{"call"}),
 		errors: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "freeslot_redis_call_errors_total", Help: "Calls to Redis that ended with an error.",
@@ -51,6 +60,7 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 			Help:    "Time of the calls that waited for Redis' replicas, the call itself included.",
 			Buckets: LatencyBuckets,
 		}),
+		all: prometheus.NewHistogram(prometheus.HistogramOpts{Name: "all", Buckets: LatencyBuckets}),
 		reg: reg,
 	}
 	if reg != nil {
@@ -77,7 +87,9 @@ func (m *metrics) batched(call string) func(items int) {
 }
 
 func (m *metrics) observe(call string, begin time.Time, err error) {
-	m.latency.WithLabelValues(call).Observe(time.Since(begin).Seconds())
+	took := time.Since(begin).Seconds()
+	m.latency.WithLabelValues(call).Observe(took)
+	m.all.Observe(took)
 	if err != nil && !rueidis.IsRedisNil(err) {
 		m.errors.WithLabelValues(call).Inc()
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"strconv"
 	"strings"
 	"time"
@@ -19,9 +20,9 @@ const (
 
 	// replicatedTTL is long, because the key exists only to be written.
 	replicatedTTL = 24 * time.Hour
-	// replicaSilence is the number of seconds after which a silent replica counts as gone. A
-	// replica reports its position to the master every second.
-	replicaSilence = 5
+	// replicaSilence is how long a replica may be silent before it counts as gone. A replica reports
+	// its position to the master every second.
+	replicaSilence = 5 * time.Second
 )
 
 // ErrNotReplicated is returned by calls that wait for Redis' replicas, if too few of them confirmed
@@ -51,23 +52,50 @@ func (a Acknowledge) Validate() error {
 // ReplicasOnline returns how many replicas keep up with the cell's master, as far as the master
 // knows. Errors: from Redis.
 func (r *Runner) ReplicasOnline(ctx context.Context) (int, error) {
-	// In a cluster, ask the master that owns the cell's slot.
-	ask := r.client.B().Info().Section("replication").Build().SetSlot(r.cfg.Layout.Replicated())
-	text, err := r.Do(ctx, "replicas", ask).ToString()
-	if err != nil {
-		return 0, fmt.Errorf("read replicas of redis: %w", err)
-	}
+	text, err := r.replication(ctx)
 	n := 0
 	for line := range strings.Lines(text) {
-		if replicaOnline(strings.TrimSpace(line)) {
+		if replicaOnline(strings.TrimSpace(line), replicaSilence) {
 			n++
 		}
 	}
-	return n, nil
+	return n, err
+}
+
+// ReplicasBehind returns the addresses of the replicas that the cell's master knows, and that have
+// not told it within limit how far they are, or still load its data. Errors: from Redis.
+func (r *Runner) ReplicasBehind(ctx context.Context, limit time.Duration) (behind []string, err error) {
+	text, err := r.replication(ctx)
+	for line := range strings.Lines(text) {
+		line = strings.TrimSpace(line)
+		if at, ok := replicaAddress(line); ok && !replicaOnline(line, limit) {
+			behind = append(behind, at)
+		}
+	}
+	return behind, err
+}
+
+// replication returns what the cell's master says of its replicas. In a cluster it asks the master
+// that owns the cell's slot.
+func (r *Runner) replication(ctx context.Context) (string, error) {
+	ask := r.client.B().Info().Section("replication").Build().SetSlot(r.cfg.Layout.Replicated())
+	text, err := r.Do(ctx, "replicas", ask).ToString()
+	if err != nil {
+		return "", fmt.Errorf("read replicas of redis: %w", err)
+	}
+	return text, nil
+}
+
+// replicaAddress returns the address in such a line as replicaOnline reads; false for others.
+func replicaAddress(line string) (string, bool) {
+	_, values, _ := strings.Cut(line, ":ip=")
+	host, values, there := strings.Cut(values, ",port=")
+	port, _, ended := strings.Cut(values, ",")
+	return net.JoinHostPort(host, port), strings.HasPrefix(line, "slave") && there && ended
 }
 
 // replicaOnline reads a line such as slave0:ip=10.0.0.7,port=6379,state=online,offset=42,lag=1
-func replicaOnline(line string) bool {
+func replicaOnline(line string, limit time.Duration) bool {
 	name, values, ok := strings.Cut(line, ":")
 	number, isReplica := strings.CutPrefix(name, "slave")
 	if _, err := strconv.Atoi(number); !ok || !isReplica || err != nil {
@@ -81,7 +109,7 @@ func replicaOnline(line string) bool {
 			online = value == "online"
 		case "lag":
 			lag, err := strconv.Atoi(value)
-			keepsUp = err == nil && lag <= replicaSilence
+			keepsUp = err == nil && time.Duration(lag)*time.Second <= limit
 		}
 	}
 	return online && keepsUp

@@ -126,8 +126,12 @@ func TestReplicaOnline(t *testing.T) {
 		"":                          false,
 		"slavex:state=online,lag=0": false,
 	} {
-		if got := replicaOnline(line); got != online {
+		if got := replicaOnline(line, replicaSilence); got != online {
 			t.Errorf("%q: %t; want got == %v", line, got, online)
+		}
+		at, isReplica := replicaAddress(line)
+		if want := strings.Contains(line, "ip="); isReplica != want || want && at != "10.0.0.7:6379" {
+			t.Errorf("the address in %q is %q, %v; want 10.0.0.7:6379, %v", line, at, isReplica, want)
 		}
 	}
 }
@@ -136,7 +140,7 @@ func FuzzReplicaOnline(f *testing.F) {
 	f.Add("slave0:ip=10.0.0.7,port=6379,state=online,offset=42,lag=1")
 	f.Add("slave0:state=online,state=wait_bgsave,lag=")
 	f.Fuzz(func(t *testing.T, line string) {
-		if replicaOnline(line) && (!strings.HasPrefix(line, "slave") || !strings.Contains(line, "state=online")) {
+		if replicaOnline(line, replicaSilence) && (!strings.HasPrefix(line, "slave") || !strings.Contains(line, "state=online")) {
 			t.Errorf("%q is taken for a replica that keeps up", line)
 		}
 	})

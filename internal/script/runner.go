@@ -46,6 +46,9 @@ func NewRunner(cfg Config, client rueidis.Client, logger *zap.Logger, reg promet
 // Layout returns the names of the cell's keys.
 func (r *Runner) Layout() Layout { return r.cfg.Layout }
 
+// CallTimes returns a histogram of the time of all calls, with LatencyBuckets. No registry has it.
+func (r *Runner) CallTimes() prometheus.Histogram { return r.metrics.all }
+
 // B returns a builder of plain commands for Do.
 func (r *Runner) B() rueidis.Builder { return r.client.B() }
 

@@ -85,6 +85,17 @@ func (c *Config) Members(n *freeslot.Node) []string {
 	return compile(c).members(Compile(n))
 }
 
+// EachPool calls f with each configured pool that the profile is in, in their order.
+func (c *Config) EachPool(p *Profile, f func(id string)) {
+	of := compile(c)
+	in := of.memberships(p)
+	for _, r := range of.rules {
+		if in.has(r.index) {
+			f(r.id)
+		}
+	}
+}
+
 // LanguagePairs maps "source:target" to the ids of the pools that list both, in their order. Tags
 // are in lower case, with '-'. It is empty unless languages give pools (Enabled and ModeTwoLevel).
 func (c *Config) LanguagePairs() map[string][]string {

@@ -113,3 +113,16 @@ func TestPoolCoverage(t *testing.T) {
 		}
 	}
 }
+
+// TestEachPool: the configured pools of a node are those of Members, without the ones that only the
+// node names.
+func TestEachPool(t *testing.T) {
+	t.Parallel()
+	cfg := &Config{Enabled: true, Pools: Pools{{ID: "a", Members: []string{"n1"}}, {ID: "b", Members: []string{"n2"}}, {ID: "c"}}}
+	node := &freeslot.Node{ID: "n1", Pools: []string{"c", "own"}}
+	var got []string
+	cfg.EachPool(Compile(node), func(id string) { got = append(got, id) })
+	if members := cfg.Members(node); !slices.Equal(got, []string{"a", "c"}) || !slices.Equal(members, []string{"a", "c", "own"}) {
+		t.Errorf("the node is in %q, by Members %q; want a and c, and own as well", got, members)
+	}
+}

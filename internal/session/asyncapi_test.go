@@ -97,6 +97,8 @@ func TestAsyncAPISchemas(t *testing.T) {
 		Result: json.RawMessage("{}"), Error: &freeslot.JobError{Code: "c", Message: "m"},
 		Progress: &freeslot.Progress{Attempt: 1, Seq: 2, AtMS: 3, Value: json.RawMessage("4")},
 		Failures: 1, Priority: 9, DeadlineMS: 4, Position: 3, SubmittedAtMS: 1, AssignedAtMS: 2, FinishedAtMS: 3,
+		Attempts: []freeslot.PastAttempt{{Attempt: 1, Node: "n", BeganAtMS: 1, EndedAtMS: 2, Ended: freeslot.AttemptFailed, Code: "c"}},
+		Schedule: "s", RequeuedAs: "0-2", RequeuedFrom: "0-0",
 	}
 	running := &freeslot.JobStatus{ID: "0-1", State: freeslot.StateRunning}
 	failure := &freeslot.Error{

@@ -156,6 +156,11 @@ func (d *fakeDispatcher) finish(id string, state freeslot.State, result json.Raw
 	}
 	sink, status := job.sink, job.status
 	status.Progress = nil
+	if state == freeslot.StateCancelled && status.Attempt > 0 { // as the record has it, and the result does not
+		job.status.Attempts = []freeslot.PastAttempt{
+			{Attempt: status.Attempt, Node: status.Node, BeganAtMS: 1, EndedAtMS: 2, Ended: freeslot.AttemptCancelled},
+		}
+	}
 	d.mu.Unlock()
 	if sink != nil {
 		sink.Result(status)

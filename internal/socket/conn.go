@@ -116,11 +116,15 @@ func (c *Conn) PutBelow(text []byte, most int) bool {
 }
 
 // PutLatest queues a message in place of an earlier one with the same key. It is sent once the
-// queue is empty, and does not count towards the queue's bounds.
+// queue is empty, and does not count towards the queue's bounds. A message that begins with a
+// control character, which no JSON does, is sent as a binary one, unless messages are joined.
 func (c *Conn) PutLatest(key string, message []byte) Outcome { return c.out.putLatest(key, message) }
 
 // DropLatest drops a message of PutLatest that was not sent yet.
 func (c *Conn) DropLatest(key string) { c.out.dropLatest(key) }
+
+// Waits reports whether a message of PutLatest was not sent yet.
+func (c *Conn) Waits(key string) bool { return c.out.waits(key) }
 
 // WaitRoom waits until the queue is at most half full and has room for size more bytes, or is
 // empty. It returns false if the connection ends.

@@ -96,3 +96,10 @@ func (o *outbox) dropLatest(key string) {
 	defer o.mu.Unlock()
 	o.latest.drop(key)
 }
+
+// waits is Conn.Waits.
+func (o *outbox) waits(key string) bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.latest.byKey[key] != nil
+}

@@ -43,7 +43,11 @@ func (c *Conn) write(queued *chunk, arrayBytes int, late *time.Timer, sent func(
 	defer c.writing.Store(false)
 	for frame, size := range queued.arrays(arrayBytes) {
 		late.Reset(c.cfg.WriteTimeout)
-		err := c.ws.Write(context.Background(), websocket.MessageText, frame)
+		kind := websocket.MessageText
+		if frame[0] < ' ' {
+			kind = websocket.MessageBinary
+		}
+		err := c.ws.Write(context.Background(), kind, frame)
 		late.Stop()
 		if err != nil {
 			return err

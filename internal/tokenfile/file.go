@@ -69,7 +69,7 @@ type File[L any] struct {
 
 	// The fields from here on belong to poll, which never runs twice at a time.
 	data, seen []byte // what was taken or refused last; what the last look found
-	parts      []part[L]
+	parts      []*part[L]
 	slipped    bool   // whether some tokens of parts were left out
 	unreadable string // why the last look could not read; logged once
 	looked     time.Time
@@ -274,12 +274,12 @@ var errUnusable = errors.New("changes nothing")
 // the good tokens have been taken.
 func (f *File[L]) take(data []byte) error {
 	f.data = data
-	var parts []part[L]
+	var parts, fresh []*part[L]
 	var err error
 	if len(data) > maxBytes {
 		err = fmt.Errorf("is larger than %d bytes", maxBytes)
 	} else {
-		parts = split(data, f.parts, f.cfg.Parse)
+		parts, fresh = split(data, f.parts, f.cfg.Parse)
 		err = tooMany(parts)
 	}
 	if err != nil {
@@ -288,6 +288,14 @@ func (f *File[L]) take(data []byte) error {
 		return fmt.Errorf("%w, and %w", err, errUnusable)
 	}
 	f.parts = parts
+	before := *f.tokens.Load()
+	for _, p := range fresh {
+		for _, t := range p.tokens {
+			if old := before[t.Digest]; old != nil {
+				t.seen.Store(old.seen.Load())
+			}
+		}
+	}
 	return f.use(f.collect(parts))
 }
 
@@ -306,18 +314,6 @@ func (f *File[L]) collectAgain() {
 
 // use replaces the tokens. It returns an error that tells of the slips.
 func (f *File[L]) use(tokens map[[sha256.Size]byte]*token[L], slips []slip) error {
-	before := *f.tokens.Load()
-	for i := range f.parts {
-		for _, t := range f.parts[i].tokens {
-			if !t.fresh {
-				continue
-			}
-			t.fresh = false
-			if old := before[t.Digest]; old != nil {
-				t.seen.Store(old.seen.Load())
-			}
-		}
-	}
 	f.tokens.Store(&tokens)
 	f.slipped = len(slips) > 0
 	if !f.slipped {
@@ -352,7 +348,7 @@ func Check[L any](data []byte, parse func(*yaml.Node) (L, Head, error)) (tokens 
 	if len(data) > maxBytes {
 		return 0, []error{fmt.Errorf("is larger than %d bytes", maxBytes)}
 	}
-	parts := split(data, nil, parse)
+	parts, _ := split(data, nil, parse)
 	if err := tooMany(parts); err != nil {
 		problems = append(problems, err)
 	}
@@ -363,7 +359,7 @@ func Check[L any](data []byte, parse func(*yaml.Node) (L, Head, error)) (tokens 
 	return len(good), problems
 }
 
-func tooMany[L any](parts []part[L]) error {
+func tooMany[L any](parts []*part[L]) error {
 	count := 0
 	for i := range parts {
 		count += len(parts[i].tokens)
@@ -375,7 +371,7 @@ func tooMany[L any](parts []part[L]) error {
 }
 
 // collect puts the tokens of all parts together. The slips have the lines of the whole file.
-func (f *File[L]) collect(parts []part[L]) (map[[sha256.Size]byte]*token[L], []slip) {
+func (f *File[L]) collect(parts []*part[L]) (map[[sha256.Size]byte]*token[L], []slip) {
 	tokens, slips := make(map[[sha256.Size]byte]*token[L], len(parts)), []slip(nil)
 	for i := range parts {
 		for _, t := range parts[i].tokens {
@@ -401,7 +397,7 @@ func (f *File[L]) collect(parts []part[L]) (map[[sha256.Size]byte]*token[L], []s
 }
 
 // lineOf returns the line in the file of a line of the part that follows these.
-func lineOf[L any](before []part[L], line int) int {
+func lineOf[L any](before []*part[L], line int) int {
 	for i := range before {
 		line += bytes.Count(before[i].text, []byte{'\n'})
 	}

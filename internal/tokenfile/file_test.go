@@ -119,7 +119,8 @@ func TestReadAgain(t *testing.T) {
 				rt.Fatalf("%q has %d tokens and %d problems, expected %d and %v", *text, f.Len(), f.problems.Load(), count, problems)
 			}
 			fresh := &File[string]{}
-			want, _ := fresh.collect(split([]byte(*text), nil, parseName))
+			parts, _ := split([]byte(*text), nil, parseName)
+			want, _ := fresh.collect(parts)
 			got := *f.tokens.Load()
 			if !maps.EqualFunc(got, want, func(a, b *token[string]) bool { return a.Head == b.Head }) {
 				rt.Fatalf("%q is read as %v, expected %v", *text, got, want)
@@ -202,7 +203,8 @@ func TestItemsOfAnyForm(t *testing.T) {
 		"below dash": "-\n  name: a\n  nodes:\n    - x\n    - y\n-\n  name: b\n  nodes: [x, y]\n",
 	} {
 		var got []line
-		for _, p := range split([]byte(text), nil, parse) {
+		parts, _ := split([]byte(text), nil, parse)
+		for _, p := range parts {
 			for _, s := range p.slips {
 				t.Errorf("%s: line %d: %v, expected no slip", name, s.line, s.err)
 			}

@@ -42,15 +42,17 @@ type token[L any] struct {
 	Head
 	line  L
 	place int          // the line in its part, from 1
-	fresh bool         // until it is used for the first time; poll's alone
 	seen  atomic.Int64 // when Get returned it last, in seconds since 1970; 0: never
 }
 
-// split cuts a file before each line that begins an item, and parses only the parts that differ from
-// the parts of the last reading: to parse costs far more than the rest.
-func split[L any](data []byte, last []part[L], parse func(*yaml.Node) (L, Head, error)) []part[L] {
-	texts := cut(data)
-	all := make([]part[L], len(texts))
+// split cuts a file before each line that begins an item, and parses only the parts that differ
+// from the parts of the last reading, which it returns as fresh: to parse costs far more than the
+// rest.
+func split[L any](
+	data []byte, last []*part[L], parse func(*yaml.Node) (L, Head, error),
+) (all, fresh []*part[L]) {
+	texts := cut(data, len(last))
+	all = make([]*part[L], len(texts))
 	same := 0
 	for same < min(len(texts), len(last)) && bytes.Equal(texts[same], last[same].text) {
 		all[same] = last[same]
@@ -71,19 +73,21 @@ func split[L any](data []byte, last []part[L], parse func(*yaml.Node) (L, Head, 
 	// A part that cannot be read alone may refer to another one, by an anchor of YAML.
 	if slips && len(all) > 1 {
 		if whole := parsePart(data, parse); len(whole.slips) == 0 {
-			return []part[L]{whole}
+			all = []*part[L]{whole}
+			return all, all
 		}
 	}
-	return all
+	return all, all[same:i]
 }
 
 // cut cuts data before each line that begins as the first item does. Deeper items of a line are
-// indented further.
-func cut(data []byte) (texts [][]byte) {
+// indented further. about is how many parts there may be.
+func cut(data []byte, about int) (texts [][]byte) {
 	begin := firstItem(data)
 	if begin == nil {
 		return [][]byte{data}
 	}
+	texts = make([][]byte, 0, about+1)
 	separator := append([]byte{'\n'}, begin...)
 	if !bytes.HasPrefix(data, begin) {
 		at := bytes.Index(data, separator) + 1
@@ -103,8 +107,8 @@ var item = regexp.MustCompile(`(?m)^ *-(?: |$)`)
 // firstItem returns how the first item begins: its indentation and its dash.
 func firstItem(data []byte) []byte { return item.Find(data) }
 
-func parsePart[L any](text []byte, parse func(*yaml.Node) (L, Head, error)) (p part[L]) {
-	p.text = text
+func parsePart[L any](text []byte, parse func(*yaml.Node) (L, Head, error)) *part[L] {
+	p := &part[L]{text: text}
 	entries, bad := entries(text)
 	if bad != nil {
 		p.slips = append(p.slips, *bad)
@@ -116,7 +120,7 @@ func parsePart[L any](text []byte, parse func(*yaml.Node) (L, Head, error)) (p p
 			p.slips = append(p.slips, slip{entry.Line, err})
 			continue
 		}
-		p.tokens = append(p.tokens, &token[L]{Head: head, line: line, place: entry.Line, fresh: true})
+		p.tokens = append(p.tokens, &token[L]{Head: head, line: line, place: entry.Line})
 	}
 	return p
 }

@@ -124,6 +124,9 @@ func (o *object) status(s *freeslot.JobStatus) (ok bool) {
 	o.number("submitted_at_ms", s.SubmittedAtMS)
 	o.number("assigned_at_ms", s.AssignedAtMS)
 	o.numberUnlessZero("finished_at_ms", s.FinishedAtMS)
+	o.textUnlessEmpty("schedule", s.Schedule)
+	o.textUnlessEmpty("requeued_as", s.RequeuedAs)
+	o.textUnlessEmpty("requeued_from", s.RequeuedFrom)
 	o.dst = o.end()
 	return true
 }

@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"strconv"
 	"sync"
 	"sync/atomic"
@@ -43,16 +44,15 @@ type Provider struct {
 // flag is a chain that is watched.
 type flag struct {
 	chain *namelist.Chain
-	// told is the metadata of the last decision. Most decisions have the same, and OpenFeature copies
-	// it for its caller.
+	// told is kept since most decisions have the same metadata, and OpenFeature copies it for its
+	// caller.
 	told atomic.Pointer[told]
 }
 
-// told is the metadata of decisions of one version by one rule, without a doubt. It is immutable.
+// told is the metadata of decisions of one version without a doubt, by rule. It is immutable.
 type told struct {
-	version  int64
-	rule     string
-	metadata openfeature.FlagMetadata
+	version int64
+	byRule  map[string]openfeature.FlagMetadata
 }
 
 var (
@@ -199,7 +199,7 @@ func (p *Provider) send(what openfeature.EventType, details openfeature.Provider
 func (p *Provider) BooleanEvaluation(
 	ctx context.Context, flag string, otherwise bool, of openfeature.FlattenedContext,
 ) openfeature.BoolResolutionDetail {
-	return evaluate(ctx, p, flag, otherwise, of, func(d *namelist.Decision) (bool, bool) {
+	return evaluate(ctx, p, flag, otherwise, of, func(d namelist.Decision) (bool, bool) {
 		if d.Outcome != namelist.OutcomeVariant {
 			return d.Outcome == namelist.OutcomeAllow, true
 		}
@@ -211,7 +211,7 @@ func (p *Provider) BooleanEvaluation(
 func (p *Provider) StringEvaluation(
 	ctx context.Context, flag, otherwise string, of openfeature.FlattenedContext,
 ) openfeature.StringResolutionDetail {
-	return evaluate(ctx, p, flag, otherwise, of, func(d *namelist.Decision) (string, bool) {
+	return evaluate(ctx, p, flag, otherwise, of, func(d namelist.Decision) (string, bool) {
 		if d.Outcome == namelist.OutcomeVariant && d.Value == nil {
 			return d.Variant, true
 		}
@@ -223,7 +223,7 @@ func (p *Provider) StringEvaluation(
 func (p *Provider) FloatEvaluation(
 	ctx context.Context, flag string, otherwise float64, of openfeature.FlattenedContext,
 ) openfeature.FloatResolutionDetail {
-	return evaluate(ctx, p, flag, otherwise, of, func(d *namelist.Decision) (float64, bool) {
+	return evaluate(ctx, p, flag, otherwise, of, func(d namelist.Decision) (float64, bool) {
 		return decode[float64](d.Value)
 	})
 }
@@ -232,7 +232,7 @@ func (p *Provider) FloatEvaluation(
 func (p *Provider) IntEvaluation(
 	ctx context.Context, flag string, otherwise int64, of openfeature.FlattenedContext,
 ) openfeature.IntResolutionDetail {
-	return evaluate(ctx, p, flag, otherwise, of, func(d *namelist.Decision) (int64, bool) {
+	return evaluate(ctx, p, flag, otherwise, of, func(d namelist.Decision) (int64, bool) {
 		if n, ok := decode[int64](d.Value); ok {
 			return n, true
 		}
@@ -246,7 +246,7 @@ func (p *Provider) IntEvaluation(
 func (p *Provider) ObjectEvaluation(
 	ctx context.Context, flag string, otherwise any, of openfeature.FlattenedContext,
 ) openfeature.InterfaceResolutionDetail {
-	return evaluate(ctx, p, flag, otherwise, of, func(d *namelist.Decision) (any, bool) {
+	return evaluate(ctx, p, flag, otherwise, of, func(d namelist.Decision) (any, bool) {
 		dec := json.NewDecoder(bytes.NewReader(d.Value))
 		dec.UseNumber()
 		var object any
@@ -288,10 +288,11 @@ func decode[T any](value json.RawMessage) (out T, ok bool) {
 	return out, value != nil && json.Unmarshal(value, &out) == nil
 }
 
-// evaluate asks a chain. value returns the decision's value, unless it has another type.
+// evaluate asks a chain. value returns the decision's value, unless it has another type. It gets a
+// copy: a pointer would move each decision to the heap.
 func evaluate[T any](
 	ctx context.Context, p *Provider, name string, otherwise T, of openfeature.FlattenedContext,
-	value func(*namelist.Decision) (T, bool),
+	value func(namelist.Decision) (T, bool),
 ) openfeature.GenericResolutionDetail[T] {
 	f := p.flag(name)
 	key, _ := of[openfeature.TargetingKey].(string)
@@ -302,7 +303,7 @@ func evaluate[T any](
 		out.Reason, out.ResolutionError = openfeature.ErrorReason, unknown(name, &d)
 		return out
 	}
-	got, ok := value(&d)
+	got, ok := value(d)
 	if !ok {
 		out.Reason = openfeature.ErrorReason
 		out.ResolutionError = openfeature.NewTypeMismatchResolutionError(
@@ -320,15 +321,21 @@ func evaluate[T any](
 // metadata returns a decision's metadata, which the caller must not change.
 func (f *flag) metadata(d *namelist.Decision) openfeature.FlagMetadata {
 	certain := !d.Stale && d.Doubt == (namelist.Doubt{})
-	if was := f.told.Load(); certain && was != nil && was.version == d.Version && was.rule == d.Rule {
-		return was.metadata
+	was := f.told.Load()
+	if was == nil || was.version != d.Version {
+		was = &told{version: d.Version}
+	}
+	if known := was.byRule[d.Rule]; certain && known != nil {
+		return known
 	}
 	out := openfeature.FlagMetadata{"chain_version": d.Version}
 	if d.Rule != "" {
 		out["rule"] = d.Rule
 	}
 	if certain {
-		f.told.Store(&told{version: d.Version, rule: d.Rule, metadata: out})
+		all := map[string]openfeature.FlagMetadata{d.Rule: out}
+		maps.Copy(all, was.byRule)
+		f.told.Store(&told{version: d.Version, byRule: all}) // what another goroutine adds meanwhile is made again
 		return out
 	}
 	if d.Stale {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"sync"
 	"testing"
 
@@ -78,9 +79,16 @@ var flags = map[string]string{
 		"rules": [{"name": "key", "kind": "expression", "unknown": "skip", "outcome": "variant: hit",
 			"expression": "key == \"5c3d8535-f81a-4478-a6d3-afaa4d51199e\""}],
 		"default": "variant: miss"`,
-	"boolean-targeted-zero-flag": `"attributes": {"email": "string"}, "variants": {"zero": false, "non-zero": true},
-		"rules": [{"name": "email", "kind": "expression", "unknown": "skip", "outcome": "variant: zero", "expression": "email == \"ballmer@macrosoft.com\""}],
-		"default": "variant: zero"`,
+	"boolean-targeted-zero-flag": zeroFor("false", "true"),
+	"string-targeted-zero-flag":  zeroFor(`""`, `"str"`),
+	"integer-targeted-zero-flag": zeroFor("0", "1"),
+	"float-targeted-zero-flag":   zeroFor("0.0", "1.0"),
+	"object-targeted-zero-flag":  zeroFor("{}", `{"a": 1}`),
+	"complex-targeted": `"attributes": {"email": "string", "role": "string", "age": "integer", "customer": "boolean"},
+		"variants": {"internal": "INTERNAL", "external": "EXTERNAL"},
+		"rules": [{"name": "internal", "kind": "expression", "unknown": "skip", "outcome": "variant: internal",
+			"expression": "!customer && email == \"ballmer@macrosoft.com\" && role == \"admin\" && age == 65"}],
+		"default": "variant: external"`,
 
 	"allowed":  `"rules": [], "default": "allow"`,
 	"denied":   `"rules": [{"name": "never", "kind": "percentage", "percent": 0, "unknown": "stop", "outcome": "allow"}], "default": "deny"`,
@@ -91,11 +99,22 @@ var flags = map[string]string{
 	"on-nolst": `"rules": [{"name": "in", "kind": "in", "unknown": "stop", "outcome": "allow"}], "default": "deny"`,
 }
 
+// zeroFor returns a flag that is zero for one email, and by default.
+func zeroFor(zero, other string) string {
+	return fmt.Sprintf(`"attributes": {"email": "string"}, "variants": {"zero": %s, "non-zero": %s},
+		"rules": [{"name": "email", "kind": "expression", "unknown": "skip", "outcome": "variant: zero",
+			"expression": "email == \"ballmer@macrosoft.com\""}], "default": "variant: zero"`, zero, other)
+}
+
 // The scenarios of the OpenFeature specification (open-feature/spec, Apache License 2.0): of
-// assets/gherkin/evaluation.feature all, of evaluation_v2.feature those on values, targeting, missing
-// flags, types, details and variants, and of assets/provider-tck the files evaluation, errors and reason,
-// without disabled flags, which chains do not have. A row is a flag, the type that is asked for,
-// the caller's default, and what must come: value, variant, reason and error code.
+// assets/gherkin/evaluation.feature all, of evaluation_v2.feature and of the files evaluation,
+// errors and reason in assets/provider-tck all that chains can be in. A chain is never disabled, a
+// decision is never taken from a cache of the provider, no state of the provider is fatal, and the
+// metadata of a decision is not the flag's own. TestNotReady has providers that are not ready, and
+// TestEvents the states. Hooks, calls in the background and contexts that stay unchanged are the
+// SDK's own. A row is a flag, the type
+// that is asked for, the caller's default, and what must come: value, variant, reason and error
+// code.
 func TestSpecification(t *testing.T) {
 	r := newRig(t, redistest.Shared(t))
 	for name, document := range flags {
@@ -137,8 +156,8 @@ func TestSpecification(t *testing.T) {
 		{"targeting-key-flag", "fallback", "5c3d8535-f81a-4478-a6d3-afaa4d51199e", nil, `"hit" hit TARGETING_MATCH `},
 		{"targeting-key-flag", "fallback", "f20bd32d-703b-48b6-bc8e-79d53c85134a", nil, `"miss" miss DEFAULT `},
 		{"targeting-key-flag", "fallback", "", nil, `"miss" miss DEFAULT `},
-		{"boolean-targeted-zero-flag", true, "", map[string]any{"email": "ballmer@macrosoft.com"}, `false zero TARGETING_MATCH `},
-		{"boolean-targeted-zero-flag", true, "", map[string]any{"email": "ballmer@none.com"}, `false zero DEFAULT `},
+		{"complex-targeted", "default", "", map[string]any{"email": "ballmer@macrosoft.com", "role": "admin", "age": 65, "customer": false}, `"INTERNAL" internal TARGETING_MATCH `},
+		{"complex-targeted", "default", "", map[string]any{"email": "ballmer@macrosoft.com", "role": "user", "age": 65, "customer": false}, `"EXTERNAL" external DEFAULT `},
 		{"missing-flag", "uh-oh", "", nil, `"uh-oh"  ERROR FLAG_NOT_FOUND`},
 		{"missing-flag", true, "", nil, `true  ERROR FLAG_NOT_FOUND`},
 		{"missing-flag", int64(1), "", nil, `1  ERROR FLAG_NOT_FOUND`},
@@ -179,6 +198,60 @@ func TestSpecification(t *testing.T) {
 			t.Errorf("%s as %T for %q %v: %s; want %s", row.flag, row.def, row.key, row.context, got, row.want)
 		}
 	}
+	for _, row := range []struct {
+		kind string
+		def  any
+		zero string
+	}{
+		{"boolean", true, "false"},
+		{"string", "hi", `""`},
+		{"integer", int64(1), "0"},
+		{"float", 0.1, "0"},
+		{"object", map[string]any{"a": 1}, "{}"},
+	} {
+		for _, of := range []struct {
+			attributes map[string]any
+			reason     string
+		}{
+			{map[string]any{"email": "ballmer@macrosoft.com"}, "TARGETING_MATCH"},
+			{map[string]any{"email": "ballmer@none.com"}, "DEFAULT"},
+			{map[string]any{"email": nil}, "DEFAULT"},
+			{nil, "DEFAULT"},
+		} {
+			flag, want := row.kind+"-targeted-zero-flag", row.zero+" zero "+of.reason+" "
+			if got := ask(r.ctx, client, flag, row.def, openfeature.NewEvaluationContext("", of.attributes)); got != want {
+				t.Errorf("%s for %v: %s; want %s", flag, of.attributes, got, want)
+			}
+		}
+	}
+}
+
+// A provider that has not reached its chains gives the caller's default of each type.
+func TestNotReady(t *testing.T) {
+	t.Parallel()
+	lists, err := namelist.Open(namelist.Config{RedisURL: "redis://127.0.0.1:1"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = lists.Close(context.Background()) }()
+	of := openfeature.FlattenedContext{}
+	p := New(lists, "some-flag")
+	defer p.Shutdown()
+	ctx := waittest.Context(t)
+	boolean, text := p.BooleanEvaluation(ctx, "some-flag", true, of), p.StringEvaluation(ctx, "some-flag", "bye", of)
+	whole, number := p.IntEvaluation(ctx, "some-flag", 13, of), p.FloatEvaluation(ctx, "some-flag", 0.1, of)
+	object := p.ObjectEvaluation(ctx, "some-flag", "uh-oh", of)
+	if !boolean.Value || text.Value != "bye" || whole.Value != 13 || number.Value != 0.1 || object.Value != "uh-oh" {
+		t.Errorf("%v %v %v %v %v; want the defaults", boolean.Value, text.Value, whole.Value, number.Value, object.Value)
+	}
+	for _, d := range []openfeature.ProviderResolutionDetail{
+		boolean.ProviderResolutionDetail, text.ProviderResolutionDetail, whole.ProviderResolutionDetail,
+		number.ProviderResolutionDetail, object.ProviderResolutionDetail,
+	} {
+		if code := d.ResolutionDetail().ErrorCode; d.Reason != openfeature.ErrorReason || code != openfeature.ProviderNotReadyCode {
+			t.Errorf("reason %s, code %s; want ERROR, PROVIDER_NOT_READY", d.Reason, code)
+		}
+	}
 }
 
 // ask evaluates a flag as the type of its default.
@@ -206,8 +279,8 @@ func ask(ctx context.Context, client *openfeature.Client, flag string, def any, 
 	return fmt.Sprintf("%s %s %s %s", text, d.Variant, d.Reason, d.ErrorCode)
 }
 
-// The scenarios of provider-tck/events.feature and lifecycle.feature, and what becomes of a chain that
-// is deleted.
+// The scenarios of provider-tck/events.feature and lifecycle.feature, and what becomes of a chain
+// that is deleted.
 func TestEvents(t *testing.T) {
 	redis := redistest.New(t)
 	r := newRig(t, redis.Target)
@@ -271,4 +344,29 @@ func TestEvents(t *testing.T) {
 
 	r.must(r.control.DeleteChain(r.ctx, "changing-flag", 2))
 	await("PROVIDER_ERROR []", 2, openfeature.ErrorState)
+}
+
+// Metadata names version and rule of each decision, whatever was decided before, and is made once.
+func TestMetadata(t *testing.T) {
+	t.Parallel()
+	var f flag
+	for version := int64(1); version <= 2; version++ {
+		for _, rule := range []string{"testers", "", "canary", "testers", ""} {
+			d := namelist.Decision{Version: version, Rule: rule}
+			want := openfeature.FlagMetadata{"chain_version": version}
+			if rule != "" {
+				want["rule"] = rule
+			}
+			if got := f.metadata(&d); !maps.Equal(got, want) {
+				t.Errorf("version %d, rule %q: metadata %v; want %v", version, rule, got, want)
+			}
+			d.Stale, want["stale"] = true, true
+			if got := f.metadata(&d); !maps.Equal(got, want) {
+				t.Errorf("version %d, rule %q, stale: metadata %v; want %v", version, rule, got, want)
+			}
+		}
+		if got := len(f.told.Load().byRule); got != 3 {
+			t.Errorf("version %d: metadata of %d rules is kept; want 3", version, got)
+		}
+	}
 }

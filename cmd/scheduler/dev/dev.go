@@ -16,6 +16,7 @@ import (
 
 	"go.uber.org/zap"
 
+	"github.com/freeslot/freeslot"
 	"github.com/freeslot/freeslot/client"
 	"github.com/freeslot/freeslot/worker"
 )
@@ -34,6 +35,8 @@ var ErrJobsFailed = errors.New("not every job succeeded")
 type Replica interface {
 	Start(ctx context.Context) error
 	Stop(ctx context.Context) error
+	// Submit places a job of the tenant, for whose result no one waits.
+	Submit(ctx context.Context, tenant string, job *freeslot.Job) error
 	// Addr returns the address on which a started replica listens.
 	Addr() string
 	// Done returns a channel that is closed when a started replica no longer serves; Err then
@@ -54,6 +57,9 @@ type Config struct {
 	Embedded bool
 	// Exit ends the system after the batch.
 	Exit bool
+	// Load is how many jobs of the demo load are submitted a second after the first batch, 0 to
+	// MaxLoad. 0 means none, and none of the load's schedule, lock, lookups and service either.
+	Load float64
 	// NewReplica makes the replica, which admits nodes with the tokens of the file. The replica is
 	// started once Redis runs.
 	NewReplica func(redisURL, tokensFile string, log *zap.Logger) (Replica, error)
@@ -81,8 +87,15 @@ func Run(ctx context.Context, cfg Config) (err error) {
 	}
 	running, stopWatching := s.watch(ctx)
 	defer stopWatching()
+	if !cfg.Exit {
+		s.say("console: http://%s/console/", s.replica.Addr())
+		s.say("")
+	}
 	s.seedList(running)
 	failed, err := s.batch(running)
+	if err == nil && running.Err() == nil {
+		s.startLoad(running)
+	}
 	switch {
 	case ctx.Err() != nil:
 		return nil

@@ -17,6 +17,7 @@ import (
 	"go.uber.org/goleak"
 	"go.uber.org/zap"
 
+	"github.com/freeslot/freeslot"
 	"github.com/freeslot/freeslot/cmd/scheduler/dev"
 )
 
@@ -53,6 +54,8 @@ func (r *brokenReplica) Stop(context.Context) error {
 	r.server.Close()
 	return nil
 }
+
+func (r *brokenReplica) Submit(context.Context, string, *freeslot.Job) error { return errBroken }
 
 func (r *brokenReplica) Addr() string          { return r.server.Listener.Addr().String() }
 func (r *brokenReplica) Done() <-chan struct{} { return r.done }

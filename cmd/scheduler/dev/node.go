@@ -22,16 +22,16 @@ func profiles() []freeslot.Node {
 		{
 			ID: "node-en", MaxConcurrency: 4,
 			Languages: freeslot.Languages{ASR: []string{"en", "de"}, TTS: []string{"en"}},
-			Services:  []freeslot.Service{{Name: "echo"}, {Name: "wordcount"}},
+			Services:  []freeslot.Service{{Name: "echo"}, {Name: "wordcount"}, {Name: loadService}},
 		},
 		{
 			ID: "node-de", MaxConcurrency: 2,
 			Languages: freeslot.Languages{ASR: []string{"en", "de"}, TTS: []string{"de", "fr"}},
-			Services:  []freeslot.Service{{Name: "echo"}, {Name: "upper"}},
+			Services:  []freeslot.Service{{Name: "echo"}, {Name: "upper"}, {Name: loadService}},
 		},
 		{
 			ID: gatewayNode, MaxConcurrency: 1, Labels: map[string]string{"gpu": "a100"},
-			Services: []freeslot.Service{{Name: "echo"}, {Name: "sha256"}},
+			Services: []freeslot.Service{{Name: "echo"}, {Name: "sha256"}, {Name: loadService}},
 		},
 	}
 }
@@ -49,6 +49,7 @@ var handlers = map[string]worker.HandlerFunc{
 		sum := sha256.Sum256([]byte(s))
 		return hex.EncodeToString(sum[:])
 	}),
+	loadService: doWork,
 }
 
 func textHandler(f func(string) any) worker.HandlerFunc {

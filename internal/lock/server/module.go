@@ -7,6 +7,7 @@ import (
 
 	"github.com/freeslot/freeslot/internal/api"
 	"github.com/freeslot/freeslot/internal/feature"
+	"github.com/freeslot/freeslot/internal/finding"
 	"github.com/freeslot/freeslot/internal/lock"
 )
 
@@ -24,5 +25,8 @@ var Module = feature.Module{Name: "locks", Access: lock.AdminAccess, New: newPar
 func newPart(env *feature.Env) feature.Part {
 	cluster := env.Runners[0].Layout().Sharded
 	admin := lock.NewAdmin(env.Commands(0), env.Config.Locks.KeyPrefix, cluster, env.Log.Named("lock"))
-	return feature.Part{Routes: []api.Routes{routesOf(admin)}}
+	return feature.Part{
+		Routes:   []api.Routes{routesOf(admin)},
+		Findings: []finding.Source{unrenewed(admin, env.Config.Findings.LockUnrenewed)},
+	}
 }

@@ -33,18 +33,21 @@ const maxText = 256
 // Lock describes a lock to operators.
 type Lock struct {
 	// The tags document Key and the rest for readers of the API.
-	Key      string   `json:"key"`
-	Held     bool     `json:"held" doc:"Whether it is taken."`
-	Holder   string   `json:"holder,omitempty" doc:"Who has it: by default host:pid of the process."`
-	Token    string   `json:"token,omitempty" doc:"The fencing token of the hold."`
-	SinceMS  int64    `json:"since_ms,omitempty" doc:"The store's clock when it was taken, in milliseconds since 1970."`
-	LeftMS   int64    `json:"left_ms,omitempty" doc:"Milliseconds until its lease ends without another renewal; -1 where the key has no end, which no lock does."`
-	Entries  int64    `json:"entries,omitempty" doc:"How often its holder has entered it, as of the last renewal."`
-	Granted  bool     `json:"granted,omitempty" doc:"Whether it was given to a waiter that has not claimed it yet."`
-	Released bool     `json:"released,omitempty" doc:"Whether its holder has given it back, and it stays taken for the least time that was asked for."`
-	Revoked  string   `json:"revoked,omitempty" doc:"The reason of the operator who revoked it."`
-	Waiting  int64    `json:"waiting" doc:"How many wait in the queue; of a lock that is not fair, one for each process."`
-	Waiters  []Waiter `json:"waiters,omitempty" doc:"The first 1000, in the order in which they get it. Not in listings."`
+	Key     string `json:"key"`
+	Held    bool   `json:"held" doc:"Whether it is taken."`
+	Holder  string `json:"holder,omitempty" doc:"Who has it: by default host:pid of the process."`
+	Token   string `json:"token,omitempty" doc:"The fencing token of the hold."`
+	SinceMS int64  `json:"since_ms,omitempty" doc:"The store's clock when it was taken, in milliseconds since 1970."`
+	LeftMS  int64  `json:"left_ms,omitempty" doc:"Milliseconds until its lease ends without another renewal; -1 where the key has no end, which no lock does."`
+	LeaseMS int64  `json:"lease_ms,omitempty" doc:"How long it lasts after each renewal, in milliseconds."`
+	// The tag documents RenewedMS and the rest for readers of the API.
+	RenewedMS int64    `json:"renewed_ms,omitempty" doc:"The store's clock when it was last renewed, at first when it was taken. Absent while granted or released."`
+	Entries   int64    `json:"entries,omitempty" doc:"How often its holder has entered it, as of the last renewal."`
+	Granted   bool     `json:"granted,omitempty" doc:"Whether it was given to a waiter that has not claimed it yet."`
+	Released  bool     `json:"released,omitempty" doc:"Whether its holder has given it back, and it stays taken for the least time that was asked for."`
+	Revoked   string   `json:"revoked,omitempty" doc:"The reason of the operator who revoked it."`
+	Waiting   int64    `json:"waiting" doc:"How many wait in the queue; of a lock that is not fair, one for each process."`
+	Waiters   []Waiter `json:"waiters,omitempty" doc:"The first 1000, in the order in which they get it. Not in listings."`
 	// The tag documents Problem for readers of the API.
 	Problem string `json:"problem,omitempty" doc:"What is wrong with the key, which then is no lock of this layout."`
 }
@@ -59,7 +62,7 @@ type Waiter struct {
 
 // LockPage is one page of a listing.
 type LockPage struct {
-	Locks []Lock `json:"locks" doc:"Locks that are taken, in no order. While locks come and go one can be missing, or be there twice."`
+	Locks []Lock `json:"locks" doc:"Locks that were held or awaited for a second, in no order. While locks come and go one can be missing, or be there twice."`
 	// The tag documents Cursor for readers of the API.
 	Cursor string `json:"cursor,omitempty" doc:"Continues the listing, also after an empty page; absent at its end."`
 }
@@ -102,7 +105,7 @@ type AuditLog struct {
 type (
 	listInput struct {
 		Cursor string `query:"cursor" maxLength:"512" doc:"The cursor of the page before."`
-		Limit  int    `query:"limit" minimum:"1" maximum:"1000" default:"100" doc:"About this many locks; more where the store found more at once, fewer where it has many other keys."`
+		Limit  int    `query:"limit" minimum:"1" maximum:"1000" default:"100" doc:"At most this many locks; fewer where some are free again."`
 	}
 	listOutput struct{ Body LockPage }
 	lockInput  struct {
@@ -138,7 +141,8 @@ func (r *routes) register() {
 	tags := []string{"locks"}
 	huma.Register(r, huma.Operation{
 		OperationID: "list-locks", Method: http.MethodGet, Path: locksPath, Tags: tags,
-		Summary: "List locks that are taken", Description: "It looks at all keys of the store, page by page.",
+		Summary:     "List locks that are held or awaited",
+		Description: "Shorter holds than a second are left out. It reads a list that the processes keep, and no other keys.",
 	}, r.list)
 	huma.Register(r, huma.Operation{
 		OperationID: "get-lock", Method: http.MethodGet, Path: locksPath + "/{key}", Tags: tags,
@@ -186,7 +190,10 @@ func shown(s *lock.State) Lock {
 	out := Lock{Key: s.Key, Held: s.Token != 0, Waiting: s.Waiting, Problem: s.Problem}
 	if out.Held {
 		out.Holder, out.Token, out.SinceMS = s.Holder, strconv.FormatInt(s.Token, 10), s.Since.UnixMilli()
-		out.LeftMS, out.Entries = s.Left.Milliseconds(), s.Entries
+		out.LeftMS, out.LeaseMS, out.Entries = s.Left.Milliseconds(), s.Lease.Milliseconds(), s.Entries
+		if !s.Renewed.IsZero() {
+			out.RenewedMS = s.Renewed.UnixMilli()
+		}
 		out.Granted, out.Released, out.Revoked = s.Granted, s.Released, s.Revoked
 	}
 	for _, w := range s.Waiters {

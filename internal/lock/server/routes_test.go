@@ -18,6 +18,7 @@ import (
 	"github.com/freeslot/freeslot/internal/testing/apitest"
 	"github.com/freeslot/freeslot/internal/testing/redistest"
 	"github.com/freeslot/freeslot/internal/testing/redistest/acltest"
+	"github.com/freeslot/freeslot/internal/testing/waittest"
 )
 
 // What is tested has the rights of a replica in Redis, and the tests those of the default user.
@@ -40,7 +41,7 @@ func (f *fakeLocks) call(ctx context.Context, parts ...any) error {
 }
 
 var state = lock.State{
-	Key: "a/b", Holder: "h:1", Token: 1_700_000_000_000_001, Since: time.UnixMilli(5), Left: 7 * time.Second, Entries: 2, Revoked: "r", Waiting: 1,
+	Key: "a/b", Holder: "h:1", Token: 1_700_000_000_000_001, Since: time.UnixMilli(5), Left: 7 * time.Second, Lease: 9 * time.Second, Renewed: time.UnixMilli(6), Entries: 2, Revoked: "r", Waiting: 1,
 }
 
 func (f *fakeLocks) List(ctx context.Context, cursor string, limit int) ([]lock.State, string, error) {
@@ -66,7 +67,7 @@ func TestRoutes(t *testing.T) {
 	locks := new(fakeLocks)
 	f := apitest.New(t, api.Config{}, apitest.WithTokens, locks.use)
 	root, acme := []string{"Authorization", "Bearer root-token"}, []string{"Authorization", "Bearer acme-token"}
-	shown := `"key":"a/b","held":true,"holder":"h:1","token":"1700000000000001","since_ms":5,"left_ms":7000,"entries":2,"revoked":"r","waiting":1`
+	shown := `"key":"a/b","held":true,"holder":"h:1","token":"1700000000000001","since_ms":5,"left_ms":7000,"lease_ms":9000,"renewed_ms":6,"entries":2,"revoked":"r","waiting":1`
 	for _, c := range []struct{ method, target, content, call, answer string }{
 		{"GET", "/v1/locks?cursor=x&limit=7", "", "[list x 7]", `{"locks":[{` + shown + `}],"cursor":"next"}`},
 		{"GET", "/v1/locks/a%2Fb", "", "[get a/b 1000]", `{` + shown + `,"waiters":[{"holder":"h:2","process":"p","silent_ms":3}]}`},
@@ -147,10 +148,11 @@ func TestOnRedis(t *testing.T) {
 		f := apitest.New(t, api.Config{}, func(d *api.Deps) { d.Routes = []api.Routes{routesOf(admin)} })
 		token := fmt.Sprint(held.Token())
 		for _, target := range []string{"/v1/locks", "/v1/locks/tenant%2F7%20%7Bx%7D"} {
-			if got := f.Do(t, "GET", target, ""); !strings.Contains(got.Text, `"token":"`+token+`"`) {
-				t.Error(got.Text)
-			}
+			waittest.Until(t, "the lock at "+target, func() bool {
+				return strings.Contains(f.Do(t, "GET", target, "").Text, `"token":"`+token+`"`)
+			})
 		}
+		f.Do(t, "POST", "/v1/locks/tenant%2F7%20%7Bx%7D/revoke", `{"reason":"r","token":"5"}`).Refusal(t, http.StatusConflict, freeslot.CodeConflict)
 		if got := f.Do(t, "POST", "/v1/locks/tenant%2F7%20%7Bx%7D/revoke", `{"reason":"r","now":true,"token":"`+token+`"}`); got.Status != http.StatusOK {
 			t.Error(got.Text)
 		}

@@ -11,9 +11,11 @@ type Chain struct {
 	name    string
 	version int64
 	lists   []string
-	rules   []rule
-	def     outcome
-	windows bool // true if a rule needs the time
+	// attributes are the declared ones, sorted.
+	attributes []string
+	rules      []rule
+	def        outcome
+	windows    bool // true if a rule needs the time
 }
 
 // outcome is what a rule decides.
@@ -47,6 +49,10 @@ func (c *Chain) Version() int64 { return c.version }
 
 // Lists returns the lists that the chain asks. The caller must not change it.
 func (c *Chain) Lists() []string { return c.lists }
+
+// Attributes returns the names of the attributes that the document declares, sorted. The caller
+// must not change it.
+func (c *Chain) Attributes() []string { return c.attributes }
 
 // RuleNames returns the names of the rules, in their order.
 func (c *Chain) RuleNames() []string {

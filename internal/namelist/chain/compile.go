@@ -40,7 +40,10 @@ func (d *Document) compile(exists func(list string) bool, found *freeslot.FieldE
 	}
 	attributes := d.compileAttributes(found)
 	d.compileVariants(found)
-	c := &Chain{name: d.Name, version: d.Version, lists: d.Lists(), rules: make([]rule, len(d.Rules))}
+	c := &Chain{
+		name: d.Name, version: d.Version, lists: d.Lists(), attributes: slices.Sorted(maps.Keys(d.Attributes)),
+		rules: make([]rule, len(d.Rules)),
+	}
 	names := make(map[string]int, len(d.Rules))
 	for i := range d.Rules {
 		r, path := &d.Rules[i], element("rules", i)

@@ -59,8 +59,8 @@ type machine struct {
 
 const whyFailed = "the expression failed"
 
-// holds returns the truth of the expression. If that is Unknown, it also returns the first attribute
-// that is unknown, if any, and why.
+// holds returns the truth of the expression. If that is Unknown, it also returns the first
+// attribute that is unknown, if any, and why.
 func (e *expression) holds(s *Subject) (is Truth, attribute, why string) {
 	m, _ := e.pool.Get().(*machine)
 	if m == nil {

@@ -10,8 +10,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// Over a million keys all buckets are equally likely, and those of two salts have nothing to do with
-// each other: chi-square is within six standard deviations of its mean.
+// Over a million keys all buckets are equally likely, and those of two salts have nothing to do
+// with each other: chi-square is within six standard deviations of its mean.
 func TestBucketsAreEven(t *testing.T) {
 	t.Parallel()
 	const keys = 1_000_000

@@ -1,6 +1,7 @@
 package count
 
 import (
+	"fmt"
 	"maps"
 	"strconv"
 	"sync"
@@ -47,32 +48,81 @@ func TestSetLosesNothing(t *testing.T) {
 	}
 }
 
-// Totals go on when names come and go, and their number is bounded.
-func TestNamed(t *testing.T) {
+// Totals go on when rules come and go, and their number is bounded.
+func TestRules(t *testing.T) {
 	t.Parallel()
-	var n Named
-	if got := n.Totals(); len(got) != 0 {
+	var r Rules
+	if got := r.Totals(); len(got) != 0 {
 		t.Errorf("totals before the first set: %v; want none", got)
 	}
-	first := n.Set([]string{"testers", "rest"})
-	first.Inc(0)
-	second := n.Set([]string{"rest", "few"})
-	first.Inc(1) // by a caller that has the former set still
-	second.Add(0, 2)
-	n.Set([]string{"few"}).Inc(0)
-	want := map[string]uint64{"testers": 1, "rest": 3, "few": 1}
-	if got := n.Totals(); !maps.Equal(got, want) {
+	first := r.Set([]string{"testers", "rest"})
+	first.Inc(Allow)
+	second := r.Set([]string{"rest", "few"})
+	first.Inc(RuleCells + Deny) // by a caller that has the former set still
+	second.Add(Variant, 2)
+	r.Set([]string{"few"}).Inc(ShadowSame)
+	want := map[string]RuleCounts{"testers": {Allow: 1}, "rest": {Deny: 1, Variant: 2}, "few": {ShadowSame: 1}}
+	if got := r.Totals(); !maps.Equal(got, want) {
 		t.Errorf("totals are %v; want %v", got, want)
 	}
-	for i := range 2 * maxNames {
-		n.Set([]string{strconv.Itoa(i)}).Inc(0)
+	for i := range 2 * maxRules {
+		before := r.Totals()
+		r.Set([]string{strconv.Itoa(i)}).Inc(Undecided)
+		for name, c := range r.Totals() {
+			if c.Decisions() < before[name].Decisions() {
+				t.Fatalf("%s has %v after %v; want totals that only grow", name, c, before[name])
+			}
+		}
 	}
-	got, sum := n.Totals(), uint64(0)
-	for _, count := range got {
-		sum += count
+	got, sum := r.Totals(), uint64(0)
+	for _, c := range got {
+		sum += c.Decisions()
 	}
-	if len(got) > maxNames+1 || got[Other] == 0 || sum != 5+2*maxNames {
-		t.Errorf("%d names with %d in all, %d of them other; want at most %d names with %d, some of them other",
-			len(got), sum, got[Other], maxNames+1, 5+2*maxNames)
+	if len(got) > maxRules+1 || got[Other] == (RuleCounts{}) || sum != 4+2*maxRules {
+		t.Errorf("%d rules with %d decisions in all, %v of them other; want at most %d rules with %d, some of them other",
+			len(got), sum, got[Other], maxRules+1, 4+2*maxRules)
 	}
+}
+
+// The largest report fits, and a text is what was reported.
+func TestRuleReport(t *testing.T) {
+	t.Parallel()
+	long := RuleReport{Incarnation: "0123456789ab", AgeMS: 1 << 40, Rules: map[string]RuleCounts{}}
+	for i := range maxRules + 1 {
+		var c RuleCounts
+		for cell := range c {
+			c[cell] = maxCount - uint64(i)
+		}
+		long.Rules[fmt.Sprintf("%064d", i)] = c
+	}
+	if text := long.String(); len(text) > MaxRuleText {
+		t.Errorf("the largest report has %d bytes; want at most %d", len(text), MaxRuleText)
+	}
+	for _, r := range []RuleReport{
+		{Incarnation: "i", Rules: map[string]RuleCounts{}},
+		{Incarnation: "i", AgeMS: 5, Rules: map[string]RuleCounts{"a": {Allow: 1}, Default: {Deny: 2, ShadowSame: 7, ShadowUndecided: 1}}},
+	} {
+		if got, err := ParseRuleReport(r.String()); err != nil || got.Incarnation != r.Incarnation || got.AgeMS != r.AgeMS || !maps.Equal(got.Rules, r.Rules) {
+			t.Errorf("%q is read as %+v, %v; want %+v", r.String(), got, err, r)
+		}
+	}
+}
+
+func FuzzParseRuleReport(f *testing.F) {
+	for _, text := range []string{
+		"", "i", "i (age_ms)=5 a=1,2,3,4,5,6,7,8", "i a=1 a=2", "i a=", "i a=x", "i (default)=1 (other)=2", "i a=1,,2", "i  b=1", "i (age_ms)=9,1",
+		"i a=99999999999999999999",
+	} {
+		f.Add(text)
+	}
+	f.Fuzz(func(t *testing.T, text string) {
+		r, err := ParseRuleReport(text)
+		if err != nil {
+			return
+		}
+		again, err := ParseRuleReport(r.String())
+		if err != nil && len(r.String()) <= MaxRuleText || err == nil && !maps.Equal(again.Rules, r.Rules) {
+			t.Errorf("%q is read as %+v, and that as %+v, %v; want the same", text, r, again, err)
+		}
+	})
 }

@@ -113,8 +113,8 @@ const MaxText = 2048
 // age is the name of Report.AgeMS.
 const age = "age_ms"
 
-// String returns the text that ParseReport reads: the incarnation, then name=number for each counter
-// that is not 0.
+// String returns the text that ParseReport reads: the incarnation, then name=number for each
+// counter that is not 0.
 func (r *Report) String() string {
 	out := append(make([]byte, 0, 256), r.Incarnation...)
 	add := func(name string, n uint64) {

@@ -3,6 +3,7 @@ package manage
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -12,6 +13,7 @@ import (
 	"go.uber.org/zap/zaptest/observer"
 
 	"github.com/freeslot/freeslot"
+	"github.com/freeslot/freeslot/internal/finding"
 	"github.com/freeslot/freeslot/internal/namelist"
 	"github.com/freeslot/freeslot/internal/namelist/version"
 	"github.com/freeslot/freeslot/internal/testing/redistest"
@@ -66,7 +68,7 @@ func TestLateCompaction(t *testing.T) {
 		}
 		var told []observer.LoggedEntry
 		for _, e := range logs.TakeAll() {
-			if e.Message == "compaction of a list is late" {
+			if e.Message == "lists.compaction_late" {
 				told = append(told, e)
 			}
 		}
@@ -95,7 +97,8 @@ func TestLateCompaction(t *testing.T) {
 	tend(false, "makes 4 versions")
 }
 
-// The versions that serve are read once a day, by one replica, and damage is told.
+// The versions that serve are read once a day, by one replica, and damage is told and found, until
+// the list was imported anew.
 func TestDailyVerify(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, redistest.Shared(t))
@@ -124,6 +127,21 @@ func TestDailyVerify(t *testing.T) {
 	r.check(client.Do(r.ctx, client.B().Del().Key(r.dataKeys()[0]).Build()).Error())
 	r.until("the damage is marked", func() bool { return r.head("vip").Serving.Damaged != "" })
 	r.until("the damage is told", func() bool {
-		return logs.FilterMessage("version of a list is damaged").FilterLevelExact(zapcore.ErrorLevel).Len() == 1
+		return logs.FilterMessage("lists.version_damaged").FilterLevelExact(zapcore.ErrorLevel).Len() == 1
 	})
+	var found []finding.Finding
+	look := func() int {
+		found, err = r.Damaged().Look(r.ctx)
+		r.check(err)
+		return len(found)
+	}
+	r.until("the damage is found", func() bool { return look() == 1 })
+	since := r.head("vip").Serving.DamagedMS
+	if f := found[0]; f.ID != "lists.damaged" || f.Severity != finding.Critical || !slices.Equal(f.Names, []string{"vip"}) ||
+		f.SinceMS != since || since == 0 || !strings.HasPrefix(f.Text, "1 list serves a damaged version") {
+		t.Errorf("found %+v; want lists.damaged of vip since %d", f, since)
+	}
+	r.upload(Upload{List: "vip", Format: version.TXT, Switch: true, By: by}, lines(0, 1000))
+	r.serves("vip", 2)
+	r.until("the finding to go", func() bool { return look() == 0 })
 }

@@ -60,7 +60,7 @@ func TestBudgetOfConcurrentBuilds(t *testing.T) {
 		t.Errorf("the first build is %s: %s", first.State, first.Why)
 	}
 	// What the first one reserved is over; what it has is not.
-	r.rests("later")
+	r.rests("later") // the build that failed was not awaited
 	if u := r.upload(Upload{List: "later", Format: version.TXT, By: by}, lines(0, 1000)); u.State != Failed || strings.Contains(u.Why, "reserved") {
 		t.Errorf("a third build is %s: %s", u.State, u.Why)
 	}

@@ -24,7 +24,7 @@ func (m *Manager) importing(ctx context.Context, u Upload) error {
 	if err == nil {
 		change := func(p *version.Plan) {
 			p.Upload, p.Remove = &version.Upload{
-				ID: u.ID, Open: m.open(u.ID), Bytes: u.Bytes, Format: u.Format, Header: u.Header,
+				ID: u.ID, Open: m.open(&u), Bytes: u.Bytes, Format: u.Format, Header: u.Header,
 			}, u.Mode == Remove
 		}
 		result, v, err = m.build(
@@ -41,37 +41,36 @@ func (m *Manager) importing(ctx context.Context, u Upload) error {
 	if err != nil || !u.Switch || v.Doubt != "" {
 		return err
 	}
-	if serving, ok := m.permitted(&u, v); ok {
-		m.publish(u.List, v.Number, serving, u.By, func(err error) { m.unpublished(u.ID, err) })
+	r := SwitchRequest{Number: v.Number, Serving: namelist.AnyVersion, By: u.By}
+	if m.permitted(&u, &r) {
+		m.publish(u.List, r, func(err error) { m.unpublished(u.ID, err) })
 	}
 	return nil
 }
 
-// permitted reports whether the version of an upload may be switched to at once, and from which
-// serving version. If not, the upload says why.
-func (m *Manager) permitted(u *Upload, v *namelist.Version) (serving int64, ok bool) {
+// permitted reports whether the version of an upload may be switched to at once. If not, the upload
+// says why.
+func (m *Manager) permitted(u *Upload, r *SwitchRequest) bool {
 	if m.cfg.Permit == nil {
-		return namelist.AnyVersion, true
+		return true
 	}
 	ctx, cancel := context.WithTimeout(m.ctx, endTimeout)
 	defer cancel()
-	serving, err := m.cfg.Permit(ctx, u, v)
+	err := m.cfg.Permit(ctx, u, r)
 	if err != nil {
 		m.unpublished(u.ID, err)
 	}
-	return serving, err == nil
+	return err == nil
 }
 
-// publish switches from the version serving, or namelist.AnyVersion, to one that was just built. If
-// it cannot, it logs why, and calls failed.
-func (m *Manager) publish(list string, number, serving int64, by namelist.By, failed func(error)) {
+// publish switches to a version that was just built. If it cannot, it logs why, and calls failed.
+func (m *Manager) publish(list string, r SwitchRequest, failed func(error)) {
 	// Not under the lease of the build, which is over.
 	ctx, cancel := context.WithTimeout(m.ctx, endTimeout)
 	defer cancel()
-	r := SwitchRequest{Number: number, Serving: serving, By: by}
 	if _, err := m.switching(ctx, list, r, failed); err != nil {
 		failed(err)
-		m.log.Warn("new version is not published", zap.String("list", list), zap.Int64("version", number), zap.Error(err))
+		m.log.Warn("lists.version_not_published", zap.String("list", list), zap.Int64("version", r.Number), zap.Error(err))
 	}
 }
 
@@ -234,8 +233,8 @@ func (m *Manager) budget(
 }
 
 // taken returns the bytes that versions have on a server, and the bytes that others than this list
-// have reserved there: builds that run, except the one of this operation, and lists that do not have
-// their expected ids yet.
+// have reserved there: builds that run, except the one of this operation, and lists that do not
+// have their expected ids yet.
 func (m *Manager) taken(ctx context.Context, server, list, op string) (lists, others int64, err error) {
 	// If a build ends meanwhile, it is counted twice but never left out, because its head is read
 	// before its version.
@@ -269,8 +268,8 @@ func planned(ids int64) int64 {
 	return bytes
 }
 
-// Reservable returns overloaded if a list server does not have the bytes of a new list with that many
-// expected ids, besides its lists and everything that is reserved there.
+// Reservable returns overloaded if a list server does not have the bytes of a new list with that
+// many expected ids, besides its lists and everything that is reserved there.
 func (m *Manager) Reservable(ctx context.Context, server string, expected int64) error {
 	servers, err := m.control.Servers(ctx)
 	if err != nil || expected == 0 {
@@ -349,13 +348,13 @@ func (m *Manager) Rebuild(
 		}
 		_, v, err := m.build(ctx, &h, op, to, true, by, nil, func(*version.Plan) {})
 		if err == nil && kind != namelist.OpCompact {
-			m.publish(list, v.Number, namelist.AnyVersion, by, func(error) {})
+			m.publish(list, SwitchRequest{Number: v.Number, Serving: namelist.AnyVersion, By: by}, func(error) {})
 			return nil
 		}
 		if err != nil {
 			return err
 		}
-		return m.move(ctx, list, op, v.Number, prepareTimeout, namelist.AnyVersion)
+		return m.move(ctx, list, op, prepareTimeout, namelist.AnyVersion)
 	})
 }
 
@@ -372,7 +371,7 @@ func (m *Manager) ImportEdits(ctx context.Context, list string, by namelist.By) 
 		}
 		_, v, err := m.build(ctx, &h, op, h.Server, true, by, nil, func(*version.Plan) {})
 		if err == nil && v.Doubt == "" {
-			m.publish(list, v.Number, namelist.AnyVersion, by, func(error) {})
+			m.publish(list, SwitchRequest{Number: v.Number, Serving: namelist.AnyVersion, By: by}, func(error) {})
 		}
 		return err
 	})

@@ -189,13 +189,13 @@ func (m *Manager) collectAll() {
 			err = errors.Join(err, errors.New(why))
 		}
 		if err != nil && m.ctx.Err() == nil {
-			m.log.Warn("unneeded keys of lists not looked for", zap.Error(err))
+			m.log.Warn("lists.collect_failed", zap.Error(err))
 		}
 		if q.After = page.Next; page.Next == "" {
 			break
 		}
 	}
 	if removed > 0 || foreign > 0 {
-		m.log.Warn("unneeded keys of lists removed", zap.Int64("keys", removed), zap.Int64("foreign", foreign))
+		m.log.Warn("lists.keys_collected", zap.Int64("keys", removed), zap.Int64("foreign", foreign))
 	}
 }

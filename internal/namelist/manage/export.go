@@ -61,7 +61,7 @@ func (m *Manager) Export(
 	err = m.export(ctx, list, q, x)
 	x.SHA256 = x.sum.Sum(nil)
 	if err != nil && x.out != nil {
-		m.log.Warn("export of a list was cut", zap.String("list", list), zap.Int64("version", x.Version), zap.Error(err))
+		m.log.Warn("lists.export_cut", zap.String("list", list), zap.Int64("version", x.Version), zap.Error(err))
 	}
 	return x.Exported, err
 }

@@ -17,6 +17,7 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -54,9 +55,8 @@ type Config struct {
 	// *NoServerError for a name that is not configured.
 	Server func(ctx context.Context, name string) (*version.Segments, error)
 	// Permit decides whether the version of an upload may be switched to at once; its error tells why
-	// not. It returns the serving version that it compared with, or namelist.AnyVersion: the switch
-	// is from that one only. nil permits all.
-	Permit func(ctx context.Context, u *Upload, v *namelist.Version) (serving int64, err error)
+	// not. It may set Serving to the version that it compared with, and Quota. nil permits all.
+	Permit func(ctx context.Context, u *Upload, r *SwitchRequest) error
 	// Servers holds the list servers to announce again if the control server has lost them.
 	Servers []namelist.Server
 	// Metrics may be nil. A second manager on one registerer panics.
@@ -109,6 +109,9 @@ type Manager struct {
 	compactions map[string]compaction
 	told        map[string]string
 	away        *logging.Outage // of Redis; only tendLoop uses it
+	// served has the serving version of each list that has one, by list, as of the last round over
+	// all lists; nil before the first. No one changes the map.
+	served atomic.Pointer[map[string]*namelist.Version]
 }
 
 // endedBuild is a build whose late writes may still come.
@@ -131,7 +134,7 @@ func New(cfg Config, control *namelist.Control, log *zap.Logger) *Manager {
 		reads: make(chan struct{}, maxReads), quota: defaultQuota, uploads: make(map[string]*Upload),
 		wrote: make(map[string]namelist.Reservation), verifyEvery: verifyEvery, verifies: make(chan namelist.Head),
 		compactions: make(map[string]compaction), told: make(map[string]string),
-		away: logging.NewOutage(log, "lists not looked after", "lists looked after again"),
+		away: logging.NewOutage(log, "lists.tend_failed", "lists.tended_again"),
 	}
 	m.ctx, m.cancel = context.WithCancel(context.Background())
 	return m
@@ -221,21 +224,21 @@ func (m *Manager) work(list string, op namelist.Operation, do func(ctx context.C
 			m.forget(op)
 		case m.ctx.Err() != nil:
 			result = "interrupted"
-			m.log.Info("list operation interrupted", zap.String("list", list), zap.String("operation", op.ID))
+			m.log.Info("lists.operation_interrupted", zap.String("list", list), zap.String("operation", op.ID))
 		case errors.Is(err, errCancelled):
 			result = "lost"
 			m.log.Info(
-				"list operation cancelled", zap.String("list", list), zap.String("kind", string(op.Kind)),
+				"lists.operation_cancelled", zap.String("list", list), zap.String("kind", string(op.Kind)),
 				zap.String("operation", op.ID),
 			)
 			m.sweep(list, op)
 		case lost != nil:
 			result = "lost"
-			m.log.Warn("list operation lost", zap.String("list", list), zap.String("operation", op.ID), zap.Error(lost))
+			m.log.Warn("lists.operation_lost", zap.String("list", list), zap.String("operation", op.ID), zap.Error(lost))
 			m.sweep(list, op)
 		default:
 			result = "failed"
-			m.log.Warn("list operation failed", zap.String("list", list), zap.String("kind", string(op.Kind)), zap.Error(err))
+			m.log.Warn("lists.operation_failed", zap.String("list", list), zap.String("kind", string(op.Kind)), zap.Error(err))
 			m.giveUp(list, op, err)
 		}
 	})
@@ -270,7 +273,7 @@ func (m *Manager) giveUp(list string, op namelist.Operation, why error) {
 	defer cancel()
 	if _, err := m.control.Cancel(ctx, list, op.ID); err != nil && !isAnswer(err) {
 		m.log.Warn(
-			"list operation not cancelled; its lease ends it", zap.String("list", list), zap.NamedError("for", why),
+			"lists.operation_not_cancelled", zap.String("list", list), zap.NamedError("for", why),
 			zap.Error(err),
 		)
 		return
@@ -312,7 +315,7 @@ func (m *Manager) forget(op namelist.Operation) (namelist.Reservation, bool) {
 // clear removes the folder of a build that does not continue.
 func (m *Manager) clear(op namelist.Operation) {
 	if err := os.RemoveAll(m.buildFolder(op)); err != nil {
-		m.log.Warn("folder of a build not removed", zap.String("operation", op.ID), zap.Error(err))
+		m.log.Warn("lists.folder_not_removed", zap.String("operation", op.ID), zap.Error(err))
 	}
 }
 

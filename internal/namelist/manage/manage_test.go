@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"hash/crc32"
+	"os"
 	"strings"
 	"testing"
 	"time"
@@ -43,7 +44,9 @@ func newRig(t *testing.T, redis *redistest.Target, before ...func(r *rig)) *rig 
 		if name != "" {
 			p += name
 		}
-		r.servers[name] = version.NewSegments(version.SegmentsConfig{Prefix: p, Cluster: redis.IsCluster()}, redis.RoleClient(t), log, nil)
+		r.servers[name] = version.NewSegments(
+			version.SegmentsConfig{Prefix: p, Cluster: redis.IsCluster()}, redis.RoleClient(t), log, nil,
+		)
 	}
 	r.check(r.control.PutServer(ctx, namelist.Server{Name: "second"}))
 	for _, f := range before {
@@ -64,7 +67,10 @@ func (r *rig) put(s namelist.Server, cfg version.SegmentsConfig) {
 // replica starts the manager of one more replica.
 func (r *rig) replica(self, dir string) *Manager {
 	r.t.Helper()
-	m := New(Config{Self: self, URL: "http://" + self + ":7480", Dir: dir, Pause: 20 * time.Millisecond, Server: r.server}, r.control, zaptest.NewLogger(r.t))
+	m := New(
+		Config{Self: self, URL: "http://" + self + ":7480", Dir: dir, Pause: 20 * time.Millisecond, Server: r.server},
+		r.control, zaptest.NewLogger(r.t),
+	)
 	r.check(m.Start(r.ctx))
 	r.t.Cleanup(func() { r.check(m.Stop(context.Background())) })
 	return m
@@ -105,6 +111,7 @@ func (r *rig) upload(u Upload, content string) Upload {
 	return r.ended(u.ID)
 }
 
+// ended waits until an upload and its operation, which ends after it, are over.
 func (r *rig) ended(id string) (u Upload) {
 	r.t.Helper()
 	r.until("the upload has ended", func() bool {
@@ -113,6 +120,7 @@ func (r *rig) ended(id string) (u Upload) {
 		r.check(err)
 		return u.State == Ready || u.State == Failed
 	})
+	r.rests(u.List)
 	return u
 }
 
@@ -209,7 +217,10 @@ func TestLife(t *testing.T) {
 
 		edit := func(id string, remove bool) {
 			t.Helper()
-			_, err := r.control.Edit(r.ctx, "vip", namelist.EditRequest{Changes: []namelist.Change{{Entry: namelist.Entry{ID: id}, Remove: remove}}, By: by})
+			_, err := r.control.Edit(
+				r.ctx, "vip",
+				namelist.EditRequest{Changes: []namelist.Change{{Entry: namelist.Entry{ID: id}, Remove: remove}}, By: by},
+			)
 			r.check(err)
 		}
 		edit("user-0", true)
@@ -224,12 +235,16 @@ func TestLife(t *testing.T) {
 		if u.Version == nil || u.Version.Count != 1002 || u.Version.Rejected != 1 || u.Version.Doubt == "" {
 			t.Fatalf("upload: %+v, %+v", u, u.Version)
 		}
-		if _, err := r.Switch(r.ctx, "vip", SwitchRequest{Number: 2, Serving: 1, By: by}); freeslot.CodeOf(err) != freeslot.CodeConflict {
+		if _, err := r.Switch(
+			r.ctx, "vip", SwitchRequest{Number: 2, Serving: 1, By: by},
+		); freeslot.CodeOf(err) != freeslot.CodeConflict {
 			t.Fatalf("switch to a version in doubt: %v", err)
 		}
 		_, err = r.control.Accept(r.ctx, "vip", 2)
 		r.check(err)
-		if _, err := r.Switch(r.ctx, "vip", SwitchRequest{Number: 2, Serving: 7, By: by}); freeslot.CodeOf(err) != freeslot.CodeConflict {
+		if _, err := r.Switch(
+			r.ctx, "vip", SwitchRequest{Number: 2, Serving: 7, By: by},
+		); freeslot.CodeOf(err) != freeslot.CodeConflict {
 			t.Fatalf("switch by one who saw another version: %v", err)
 		}
 		_, err = r.Switch(r.ctx, "vip", SwitchRequest{Number: 2, Serving: 1, By: by})
@@ -287,9 +302,11 @@ func TestSessionOfDraft(t *testing.T) {
 	r.check(err)
 	op, err := r.OpenSession(r.ctx, "deny", by)
 	r.check(err)
-	_, _, err = r.control.Stage(r.ctx, "deny", op.ID, []namelist.Change{{Entry: namelist.Entry{ID: "eve"}}, {Entry: namelist.Entry{ID: "mallory"}}})
+	_, _, err = r.control.Stage(
+		r.ctx, "deny", op.ID, []namelist.Change{{Entry: namelist.Entry{ID: "eve"}}, {Entry: namelist.Entry{ID: "mallory"}}},
+	)
 	r.check(err)
-	_, err = r.CommitSession(r.ctx, "deny", op.ID, by)
+	_, err = r.CommitSession(r.ctx, "deny", op.ID, nil, by)
 	r.check(err)
 	r.serves("deny", 1)
 	r.members("deny", "eve:true", "mallory:true", "bob:false")
@@ -311,7 +328,10 @@ func TestUnpublished(t *testing.T) {
 		})
 	}
 	publish := func(number int64) {
-		r.publish("vip", number, namelist.AnyVersion, by, func(err error) { r.unpublished(u.ID, err) })
+		r.publish(
+			"vip", SwitchRequest{Number: number, Serving: namelist.AnyVersion, By: by},
+			func(err error) { r.unpublished(u.ID, err) },
+		)
 	}
 	publish(9)
 	why("list vip has no version 9")
@@ -331,7 +351,10 @@ func TestPermittedSwitch(t *testing.T) {
 	_, err := r.control.Create(r.ctx, "vip", namelist.Spec{})
 	r.check(err)
 	compared := int64(namelist.AnyVersion)
-	r.cfg.Permit = func(context.Context, *Upload, *namelist.Version) (int64, error) { return compared, nil }
+	r.cfg.Permit = func(_ context.Context, _ *Upload, q *SwitchRequest) error {
+		q.Serving = compared
+		return nil
+	}
 	u := Upload{List: "vip", Format: version.TXT, Switch: true, By: by}
 	r.upload(u, lines(0, 1000))
 	r.serves("vip", 1)
@@ -420,6 +443,37 @@ func TestBuildGoesOn(t *testing.T) {
 	r.members("vip", "user-4999:true", "user-5000:false")
 }
 
+// An upload whose file has lost data, as in a power failure, becomes no version.
+func TestLostData(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, redistest.Shared(t))
+	_, err := r.control.Create(r.ctx, "vip", namelist.Spec{})
+	r.check(err)
+	for what, lose := range map[string]func(file string) error{
+		"its end": func(file string) error { return os.Truncate(file, 40_000) }, "all": os.Remove,
+		"a page": func(file string) error {
+			f, err := os.OpenFile(file, os.O_WRONLY, 0)
+			if err == nil {
+				_, err = f.WriteAt(make([]byte, 4096), 4096)
+				err = errors.Join(err, f.Close())
+			}
+			return err
+		},
+	} {
+		u, err := r.OpenUpload(r.ctx, Upload{List: "vip", Format: version.TXT, Switch: true, By: by})
+		r.check(err)
+		data := []byte(lines(0, 5000))
+		_, err = r.Chunk(u.ID, 0, data, crc32.Checksum(data, castagnoli))
+		r.check(err)
+		r.check(lose(r.data(u.ID)))
+		_, err = r.Commit(r.ctx, u.ID, int64(len(data)))
+		r.check(err)
+		if u = r.ended(u.ID); u.State != Failed || !strings.Contains(u.Why, "lost data") {
+			t.Errorf("an upload that lost %s is %s: %s; want it failed for the lost data", what, u.State, u.Why)
+		}
+	}
+}
+
 // What is known late removes nothing of what serves: an old head of a list that was made again, and
 // a build that lost its lease after it had become the version that serves.
 func TestRemovesNothingInUse(t *testing.T) {
@@ -463,7 +517,10 @@ func TestServersAfterFlush(t *testing.T) {
 	control := namelist.NewControl(redis.Client(t), "flushed", false, zaptest.NewLogger(t), nil)
 	r := &rig{t: t, ctx: t.Context(), control: control, redis: redis.Target}
 	third := namelist.Server{Name: "third", Addresses: []string{"redis://127.0.0.1:1"}}
-	m := New(Config{Self: "r1", Dir: t.TempDir(), Pause: 20 * time.Millisecond, Servers: []namelist.Server{third}}, control, zaptest.NewLogger(t))
+	m := New(
+		Config{Self: "r1", Dir: t.TempDir(), Pause: 20 * time.Millisecond, Servers: []namelist.Server{third}}, control,
+		zaptest.NewLogger(t),
+	)
 	r.check(m.Start(r.ctx))
 	t.Cleanup(func() { r.check(m.Stop(context.Background())) })
 	known := func() bool {

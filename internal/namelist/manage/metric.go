@@ -78,6 +78,7 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 
 // round holds what one round over all lists has seen.
 type round struct {
+	serving                  map[string]*namelist.Version // by list
 	states                   map[namelist.State]int
 	edits, expiring, damaged int64
 }
@@ -90,6 +91,7 @@ func (r *round) saw(h *namelist.Head) {
 	if h.Serving == nil {
 		return
 	}
+	r.serving[h.Name] = h.Serving
 	r.edits = max(r.edits, h.Edited-h.Serving.Edited)
 	if h.Serving.Damaged != "" {
 		r.damaged++

@@ -177,13 +177,16 @@ func (m *Manager) OpenSession(ctx context.Context, list string, by namelist.By) 
 	)
 }
 
-// CommitSession commits an edit session. If the list has no version, it makes the first one.
-func (m *Manager) CommitSession(ctx context.Context, list, session string, by namelist.By) (int64, error) {
+// CommitSession commits an edit session. A nil quota counts nothing. If the
+// list has no version, it makes the first one.
+func (m *Manager) CommitSession(
+	ctx context.Context, list, session string, quota *namelist.Quota, by namelist.By,
+) (int64, error) {
 	h, err := m.control.Head(ctx, list)
 	if err != nil {
 		return 0, err
 	}
-	revision, err := m.control.Commit(ctx, list, session, by)
+	revision, err := m.control.Commit(ctx, list, session, quota, by)
 	if err != nil || h.Serving != nil {
 		return revision, err
 	}

@@ -53,8 +53,8 @@ func (m *Manager) room(u *Upload, uploads int, bytes, disk int64) error {
 	return nil
 }
 
-// taking returns how many uploads would be kept, how many open, and the bytes of the open ones, with
-// this many more.
+// taking returns how many uploads would be kept, how many open, and the bytes of the open ones,
+// with this many more.
 func (m *Manager) taking(uploads int, more int64, of func(*Upload) bool) (kept, open int, bytes int64) {
 	kept, open, bytes = uploads, uploads, more
 	m.mu.Lock()

@@ -5,6 +5,7 @@ import (
 	"hash/crc32"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/freeslot/freeslot"
 	"github.com/freeslot/freeslot/internal/namelist"
@@ -69,8 +70,8 @@ func TestUploadsAreBounded(t *testing.T) {
 	overloaded(err, "has 0 open uploads") // the one that has ended does not count
 }
 
-// TestTenantsShareUploads: one tenant takes at most a quarter of a replica's uploads, open uploads and
-// their bytes. Others, and those that are not bound to a tenant, go on.
+// TestTenantsShareUploads: one tenant takes at most a quarter of a replica's uploads, open uploads
+// and their bytes. Others, and those that are not bound to a tenant, go on.
 func TestTenantsShareUploads(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, redistest.Shared(t))
@@ -109,7 +110,7 @@ func TestTenantsShareUploads(t *testing.T) {
 	r.mu.Lock()
 	for i := range maxUploads/4 - 1 {
 		id := fmt.Sprint("ended", i)
-		r.uploads[id] = &Upload{ID: id, State: Failed, Tenant: "shop", Shared: true}
+		r.uploads[id] = &Upload{ID: id, State: Failed, Tenant: "shop", Shared: true, Touched: time.Now()}
 	}
 	r.mu.Unlock()
 	_, err = open("shop", true)

@@ -61,7 +61,7 @@ func TestDeleteWithoutServer(t *testing.T) {
 	for range 3 {
 		r.tendAll()
 	}
-	if n := logs.FilterMessage("list not looked after").Len(); n != 1 {
+	if n := logs.FilterMessage("lists.not_tended").Len(); n != 1 {
 		t.Errorf("told %d times", n)
 	}
 	_, left, err = r.Delete(r.ctx, "vip", true, by)

@@ -18,7 +18,9 @@ type SwitchRequest struct {
 	Serving int64
 	// Now is true to wait for no client.
 	Now bool
-	By  namelist.By
+	// Quota is nil if the ids need not be counted.
+	Quota *namelist.Quota
+	By    namelist.By
 }
 
 // Switch begins a switch. The switch is over when the list no longer has an operation.
@@ -36,7 +38,9 @@ func (m *Manager) switching(
 	}
 	op, err := m.control.Begin(
 		ctx, list,
-		namelist.Begin{Kind: namelist.OpSwitch, Number: r.Number, Holder: m.cfg.Self, Serving: r.Serving, By: r.By},
+		namelist.Begin{
+			Kind: namelist.OpSwitch, Number: r.Number, Holder: m.cfg.Self, Serving: r.Serving, Quota: r.Quota, By: r.By,
+		},
 	)
 	if err != nil {
 		return op, err
@@ -54,7 +58,7 @@ func (m *Manager) switching(
 		if r.Now {
 			wait = 0
 		}
-		return m.move(ctx, list, op, r.Number, wait, r.Serving)
+		return m.move(ctx, list, op, wait, r.Serving)
 	})
 }
 
@@ -80,7 +84,7 @@ func (m *Manager) damage(ctx context.Context, list string, number int64, damage 
 	}
 	m.metrics.damages.Inc()
 	m.log.Error(
-		"version of a list is damaged", zap.String("list", list), zap.Int64("version", number),
+		"lists.version_damaged", zap.String("list", list), zap.Int64("version", number),
 		zap.String("damage", damage.Why),
 	)
 	return nil
@@ -89,7 +93,7 @@ func (m *Manager) damage(ctx context.Context, list string, number int64, damage 
 // move names the next version, waits for clients to load it, but at most for wait, and moves the
 // pointer.
 func (m *Manager) move(
-	ctx context.Context, list string, op namelist.Operation, _ int64, wait time.Duration, serving int64,
+	ctx context.Context, list string, op namelist.Operation, wait time.Duration, serving int64,
 ) error {
 	h, err := m.control.Prepare(ctx, list, op)
 	if err != nil {

@@ -33,7 +33,7 @@ func (m *Manager) tendLoop() {
 		}
 		m.dropOld()
 		if err := m.announce(); err != nil && m.ctx.Err() == nil {
-			m.log.Warn("list servers not made known", zap.Error(err))
+			m.log.Warn("lists.servers_not_told", zap.Error(err))
 		}
 		m.tendAll()
 	}
@@ -41,7 +41,7 @@ func (m *Manager) tendLoop() {
 
 // tendAll tends each list once. It logs why it cannot, if the reason differs from the last one.
 func (m *Manager) tendAll() {
-	seen := round{states: make(map[namelist.State]int)}
+	seen := round{serving: make(map[string]*namelist.Version), states: make(map[namelist.State]int)}
 	err := m.each(m.ctx, func(h *namelist.Head) error {
 		seen.saw(h)
 		m.verifySoon(h)
@@ -50,13 +50,14 @@ func (m *Manager) tendAll() {
 			delete(m.told, h.Name)
 		case m.ctx.Err() == nil && m.told[h.Name] != err.Error():
 			m.told[h.Name] = err.Error()
-			m.log.Warn("list not looked after", zap.String("list", h.Name), zap.Error(err))
+			m.log.Warn("lists.not_tended", zap.String("list", h.Name), zap.Error(err))
 		}
 		return nil
 	})
 	if err == nil {
 		m.away.Over()
 		m.metrics.round(&seen)
+		m.served.Store(&seen.serving)
 	} else if m.ctx.Err() == nil {
 		m.away.Failed(err)
 	}
@@ -151,7 +152,7 @@ func (m *Manager) compact(ctx context.Context, h *namelist.Head) {
 	m.compactions[h.Name] = c
 	if why := m.beginCompaction(ctx, h, first); why != nil && m.ctx.Err() == nil {
 		m.metrics.compactionsLate.Inc() // work reports a compaction that began and failed
-		m.log.Warn("compaction of a list is late", zap.String("list", h.Name), zap.Int64("edits", h.Edited-h.Serving.Edited),
+		m.log.Warn("lists.compaction_late", zap.String("list", h.Name), zap.Int64("edits", h.Edited-h.Serving.Edited),
 			zap.Duration("next", c.wait), zap.Error(why))
 	}
 }
@@ -187,7 +188,7 @@ func (m *Manager) end(ctx context.Context, h *namelist.Head) error {
 		return err
 	}
 	m.metrics.takenOver.Inc()
-	m.log.Info("list operation of a silent replica ended", zap.String("list", h.Name), zap.String("kind", string(op.Kind)),
+	m.log.Info("lists.operation_taken_over", zap.String("list", h.Name), zap.String("kind", string(op.Kind)),
 		zap.String("replica", h.Op.Holder))
 	if _, err := m.control.Cancel(ctx, h.Name, op.ID); err != nil {
 		return err
@@ -263,9 +264,10 @@ func (m *Manager) Delete(
 // servedLife is how long a version stays for live clients that still serve it.
 const servedLife = 24 * time.Hour
 
-// kept returns the versions that stay in any case: the serving one, if there is one; the newest that has served
-// before it and can serve again; two newer ones that have served; and the two newest that never
-// served, which wait for someone. At least two stay. versions begins with the newest.
+// kept returns the versions that stay in any case: the serving one, if there is one; the newest
+// that has served before it and can serve again; two newer ones that have served; and the two
+// newest that never served, which wait for someone. At least two stay. versions begins with the
+// newest.
 func kept(h *namelist.Head, versions []namelist.Version) map[int64]bool {
 	serving := int64(0)
 	if h.Serving != nil {
@@ -341,7 +343,7 @@ func (m *Manager) removeEnded() {
 		if err := m.removeBuild(e); err != nil {
 			if m.ctx.Err() == nil {
 				m.log.Warn(
-					"keys of an ended build not removed", zap.String("list", e.list), zap.Int64("version", e.version.Number),
+					"lists.keys_not_removed", zap.String("list", e.list), zap.Int64("version", e.version.Number),
 					zap.Error(err),
 				)
 			}

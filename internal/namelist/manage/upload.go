@@ -196,7 +196,7 @@ func (m *Manager) readUploads() error {
 			err = json.Unmarshal(raw, u)
 		}
 		if err != nil || u.ID != f.Name() {
-			m.log.Warn("upload is unreadable", zap.String("folder", f.Name()), zap.Error(err))
+			m.log.Warn("lists.upload_unreadable", zap.String("folder", f.Name()), zap.Error(err))
 			continue
 		}
 		u.writing = &sync.Mutex{}
@@ -207,7 +207,7 @@ func (m *Manager) readUploads() error {
 			goesOn[u.Op.ID] = true
 			// The lease belongs to the earlier process. If it was lost, the first renewal says so.
 			if err := m.work(u.List, *u.Op, func(ctx context.Context) error { return m.importing(ctx, *u) }); err != nil {
-				m.log.Warn("build of an upload does not go on", zap.String("upload", u.ID), zap.Error(err))
+				m.log.Warn("lists.upload_build_failed", zap.String("upload", u.ID), zap.Error(err))
 			}
 		}
 	}
@@ -262,7 +262,7 @@ func (m *Manager) Chunk(id string, offset int64, data []byte, sum uint32) (Uploa
 	case offset+int64(len(data)) > MaxUpload:
 		return u, freeslot.Invalid("offset", "is beyond %d bytes, the largest upload", int64(MaxUpload))
 	case crc32.Checksum(data, castagnoli) != sum:
-		return u, freeslot.Invalid("crc32c", "is not that of the body")
+		return u, freeslot.Invalid("crc32c", "is another than the CRC-32C of the body")
 	}
 	known := min(int64(len(data)), u.Bytes-offset)
 	if err := m.repeats(id, offset, data[:known]); err != nil {
@@ -387,7 +387,7 @@ func (m *Manager) endUpload(u Upload, result *version.Result, v *namelist.Versio
 	}
 	err := m.keep(&u)
 	if err := errors.Join(err, os.Remove(m.data(u.ID))); err != nil && !errors.Is(err, os.ErrNotExist) {
-		m.log.Warn("upload not cleared", zap.String("upload", u.ID), zap.Error(err))
+		m.log.Warn("lists.upload_not_cleared", zap.String("upload", u.ID), zap.Error(err))
 	}
 }
 
@@ -401,19 +401,41 @@ func (m *Manager) unpublished(id string, why error) {
 		u.Unpublished = errStopped.Error()
 	}
 	if err := m.keep(&u); err != nil {
-		m.log.Warn("upload not kept", zap.String("upload", id), zap.Error(err))
+		m.log.Warn("lists.upload_not_kept", zap.String("upload", id), zap.Error(err))
 	}
 }
 
 // open opens the file of an upload.
-func (m *Manager) open(id string) func() (io.ReadCloser, error) {
+func (m *Manager) open(u *Upload) func() (io.ReadCloser, error) {
 	return func() (io.ReadCloser, error) {
-		f, err := os.Open(m.data(id))
+		f, err := os.Open(m.data(u.ID))
 		if errors.Is(err, os.ErrNotExist) {
-			return io.NopCloser(strings.NewReader("")), nil // no chunk was sent
+			return &received{ReadCloser: io.NopCloser(strings.NewReader("")), upload: u}, nil // no chunk was sent
 		}
-		return f, err
+		return &received{ReadCloser: f, upload: u}, err
 	}
+}
+
+// received reads the file of an upload, and fails at its end if it is not what was received: after
+// a power failure the file may have holes, or be gone.
+type received struct {
+	io.ReadCloser
+
+	upload *Upload
+	bytes  int64
+	sum    uint32
+}
+
+func (r *received) Read(p []byte) (int, error) {
+	n, err := r.ReadCloser.Read(p)
+	r.bytes, r.sum = r.bytes+int64(n), crc32.Update(r.sum, castagnoli, p[:n])
+	if errors.Is(err, io.EOF) && (r.bytes != r.upload.Bytes || r.sum != r.upload.Sum) {
+		err = fmt.Errorf(
+			"the file of upload %s has lost data: %d bytes with CRC-32C %x are left of %d with %x; import it anew",
+			r.upload.ID, r.bytes, r.sum, r.upload.Bytes, r.upload.Sum,
+		)
+	}
+	return n, err
 }
 
 // dropOld removes uploads that no one has touched for a day.
@@ -429,7 +451,7 @@ func (m *Manager) dropOld() {
 	m.mu.Unlock()
 	for _, id := range old {
 		if err := os.RemoveAll(m.folder(id)); err != nil {
-			m.log.Warn("old upload not removed", zap.String("upload", id), zap.Error(err))
+			m.log.Warn("lists.upload_not_removed", zap.String("upload", id), zap.Error(err))
 		}
 	}
 }

@@ -64,7 +64,7 @@ func (m *Manager) verifyLoop() {
 			return
 		case h := <-m.verifies:
 			if err := m.verifyServing(&h); err != nil && !isAnswer(err) && m.ctx.Err() == nil {
-				m.log.Warn("version of a list not verified; it is tried again tomorrow", zap.String("list", h.Name),
+				m.log.Warn("lists.version_unverified", zap.String("list", h.Name),
 					zap.Int64("version", h.Serving.Number), zap.Error(err))
 			}
 		}

@@ -187,8 +187,8 @@ func (o *chainOracle) judge(a *decision) (wrong string) {
 	return "want " + strings.Join(want, ", or ")
 }
 
-// Every decision of clients is what a slow twin says, whatever is done to the chain and to its lists
-// meanwhile, and while a server is silent. It is unknown only then.
+// Every decision of clients is what a slow twin says, whatever is done to the chain and to its
+// lists meanwhile, and while a server is silent. It is unknown only then.
 func TestChainOracle(t *testing.T) {
 	t.Parallel()
 	redis, away := redistest.Shared(t), redistest.New(t)

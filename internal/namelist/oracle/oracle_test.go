@@ -237,9 +237,14 @@ func TestOracle(t *testing.T) {
 	t.Logf("seed %d", seed)
 	prefix, client := redis.Prefix(t), redis.Client(t)
 	control := lists.NewControl(client, prefix, redis.IsCluster(), zap.NewNop(), nil)
-	segments := version.NewSegments(version.SegmentsConfig{Prefix: prefix, Cluster: redis.IsCluster()}, client, zap.NewNop(), nil)
+	segments := version.NewSegments(
+		version.SegmentsConfig{Prefix: prefix, Cluster: redis.IsCluster()}, client, zap.NewNop(), nil,
+	)
 	server := func(context.Context, string) (*version.Segments, error) { return segments, nil }
-	r := &rig{t: t, ctx: ctx, control: control, random: rand.New(rand.NewPCG(seed, 1)), oracle: &oracle{versions: make(map[int64]content), edits: make(map[int][]edit)}}
+	r := &rig{
+		t: t, ctx: ctx, control: control, random: rand.New(rand.NewPCG(seed, 1)),
+		oracle: &oracle{versions: make(map[int64]content), edits: make(map[int][]edit)},
+	}
 	r.check(control.PutServer(ctx, lists.Server{Name: "second", Addresses: []string{redis.URL()}}))
 	r.Manager = manage.New(manage.Config{
 		Self: "r1", URL: "http://r1:7480", Dir: t.TempDir(), Pause: 50 * time.Millisecond,
@@ -286,7 +291,9 @@ func TestOracle(t *testing.T) {
 					t.Errorf("client %d does not know %s: %+v", i, name(id), a)
 					return
 				}
-				answers[i] = append(answers[i], answer{uint32(id), uint32(a.Version), uint32(a.Revision), a.Verdict == namelist.Yes})
+				answers[i] = append(
+					answers[i], answer{uint32(id), uint32(a.Version), uint32(a.Revision), a.Verdict == namelist.Yes},
+				)
 			}
 		})
 	}
@@ -339,7 +346,7 @@ func TestOracle(t *testing.T) {
 			of, out := changes(r.random)
 			_, _, err = control.Stage(ctx, list, op.ID, out)
 			r.check(err)
-			revision, err := r.CommitSession(ctx, list, op.ID, by)
+			revision, err := r.CommitSession(ctx, list, op.ID, nil, by)
 			r.check(err)
 			r.oracle.edited(revision, of)
 		}
@@ -364,7 +371,10 @@ func (o *oracle) judge(t *testing.T, answers [][]answer) {
 				continue
 			}
 			if wrong++; wrong <= 5 {
-				t.Errorf("client %d: %s is %v at version %d (known: %v), revision %d; edits %v", i, name(int(a.id)), a.yes, a.version, ok, a.revision, o.edits[int(a.id)])
+				t.Errorf(
+					"client %d: %s is %v at version %d (known: %v), revision %d; edits %v", i, name(int(a.id)), a.yes, a.version, ok,
+					a.revision, o.edits[int(a.id)],
+				)
 			}
 		}
 		t.Logf("client %d: %d answers of %d versions, %d wrong", i, len(of), len(versions), wrong)

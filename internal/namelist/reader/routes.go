@@ -125,8 +125,8 @@ func answer[T any](r *routes, what string, out T, err error) (*output[T], error)
 	return &output[T]{Body: out}, nil
 }
 
-// named checks names of lists, and marks of chains, which are the keys of the field lists of a body.
-// The caller's scope must have them.
+// named checks names of lists, and marks of chains, which are the keys of the field lists of a
+// body. The caller's scope must have them.
 func named[T any](ctx context.Context, lists map[string]T, most int) error {
 	if len(lists) == 0 || len(lists) > most {
 		return freeslot.Invalid("lists", "are %d, expected 1 to %d", len(lists), most)
@@ -253,7 +253,7 @@ func (r *routes) report(ctx context.Context, in *bodyInput) (*output[namelist.Li
 	}
 	for name, report := range q.Lists {
 		if err == nil && report.Counts != "" {
-			if _, bad := count.ParseReport(report.Counts); bad != nil {
+			if bad := counts(name, report.Counts); bad != nil {
 				err = freeslot.Invalid("lists."+name+".counts", "%v", bad)
 			}
 		}
@@ -271,4 +271,14 @@ func (r *routes) report(ctx context.Context, in *bodyInput) (*output[namelist.Li
 		out.Refused, err = r.control.Relay(ctx, owner, q.Client, q.Lists)
 	}
 	return answer(r, "report of a client", out, err)
+}
+
+// counts checks what a client has counted of a list, or of a chain by its mark.
+func counts(mark, text string) (err error) {
+	if _, isChain := namelist.ChainOf(mark); isChain {
+		_, err = count.ParseRuleReport(text)
+	} else {
+		_, err = count.ParseReport(text)
+	}
+	return err
 }

@@ -11,20 +11,23 @@
 -- ARGV[1] list   ARGV[2] channel   ARGV[3] id of the edit, '' for one that is never repeated   ARGV[4] birth of the list, '' for any
 -- ARGV[5] states in which it is allowed, each between commas   ARGV[6] operation id of the session, or ''
 -- ARGV[7] the most entries behind the serving version's base   ARGV[8] the most entries of the log
--- ARGV[9] how many entries   ARGV[10] entries, a JSON array; of a session they are staged
--- ARGV[11] author and note, JSON   ARGV[12] the decision of a request, JSON, or ''   ARGV[13..] with a session: fields to set, name and value in turns
+-- ARGV[9] how many entries, ignored with a session   ARGV[10] entries, a JSON array; of a session they are staged
+-- ARGV[11] author and note, JSON   ARGV[12] the decision of a request, JSON, or ''
+-- ARGV[13] the most ids that may change without approval in 24 hours, -1 for any; '' counts nothing
+-- ARGV[14..] with a session: fields to set, name and value in turns
 -- Returns {1, at, revision} done, {2, at, revision} it was appended before, {3, at, head} the state is another one, or the session is over
 --   {4, at} there is no such list, {5, at, entries} that many entries are already behind the base,
---   {6, at, why} the request cannot be approved
+--   {6, at, why} the request cannot be approved, {7, at, ids} that many were changed without approval before
 -- Redis 7.0. Cost: O(entries added and trimmed).
 local index_key, record_key, versions_key, edits_key, staged_key, ids_key = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
 local list, change_channel, id, birth, states, session = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5], ARGV[6]
-local requests_key, decision = KEYS[7], ARGV[12]
+local requests_key, decision, most = KEYS[7], ARGV[12], tonumber(ARGV[13])
 local limit, log, n, entries, by = tonumber(ARGV[7]), tonumber(ARGV[8]), tonumber(ARGV[9]), ARGV[10], ARGV[11]
 -- include lib/clock.lua
 -- include lib/head.lua
 -- include lib/tell.lua
 -- include lib/decision.lua
+-- include lib/quota.lua
 local is = redis.call('HMGET', record_key, 'birth', 'state', 'op', 'lease', 'serving', 'edited', 'revision', 'trimmed')
 if not is[1] or is[2] == 'deleted' then return {4, at} end
 local done = id ~= '' and redis.call('ZSCORE', ids_key, id)
@@ -43,6 +46,8 @@ if version then base = tonumber(cjson.decode(version).edited) or 0 end
 if edited - base + n > limit then return {5, at, edited - base} end
 local refused = undecided(is[7])
 if refused then return {6, at, refused} end
+local before = beyond(n)
+if before then return {7, at, before} end
 
 local revision = string.format('%.0f', (tonumber(is[7]) or 0) + 1)
 local total = edited + n
@@ -55,7 +60,7 @@ while total - trimmed > log do -- from the oldest on
   trimmed = tonumber(item[2][4])
   set[5], set[6], set[7], set[8] = 'floor', string.match(item[1], '^%d+'), 'trimmed', item[2][4]
 end
-for i = 13, #ARGV do set[#set + 1] = ARGV[i] end
+for i = 14, #ARGV do set[#set + 1] = ARGV[i] end
 redis.call('HSET', record_key, unpack(set))
 if id ~= '' then
   redis.call('ZADD', ids_key, revision, id)
@@ -64,6 +69,7 @@ if id ~= '' then
 end
 redis.call('HSET', index_key, list, revision .. ' ' .. is[1])
 decided()
+spend(n)
 local h
 if session ~= '' then
   redis.call('UNLINK', staged_key)

@@ -1,7 +1,7 @@
 -- stats_write: adds counts to the history of a list, and keeps what was counted of each client. It
 -- removes reports of clients that have left.
 --
--- Guarantee: it writes everything, or nothing if another replica has written since the caller read. So
+-- Guarantee: it writes all, or nothing if another replica has written since the caller read. So
 -- nothing is counted twice. Redis refuses the first write when it is out of memory.
 --
 -- KEYS[1] lists:history:<list>  hash   KEYS[2] lists:counted:<list>  hash   KEYS[3] lists:clients:<list>  hash

@@ -15,27 +15,32 @@
 -- ARGV[6] how many of the following are of versions that must not have changed: number and JSON in turns
 -- ARGV[7] how many are of fields: name and value in turns; the value of '@name' is ms from now
 -- ARGV[8] the decision of a request, JSON, or ''
--- ARGV[9..] such versions, fields, then versions to write: number and JSON in turns, '' to remove it
+-- ARGV[9] how many ids it changes   ARGV[10] the most that may change without approval in 24 hours, -1 for any; '' counts nothing
+-- ARGV[11..] such versions, fields, then versions to write: number and JSON in turns, '' to remove it
 -- Returns {1, at, head} done, {2, at, head} this very step was the newest one, {3, at, head} the list is not as the caller saw it,
---   {6, why} the request cannot be approved
+--   {6, why} the request cannot be approved, {7, ids} that many were changed without approval before
 -- Redis 7.0. Cost: O(fields), and O(edits) with 'fresh'.
 local index_key, record_key, versions_key, edits_key, staged_key, requests_key = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[12]
 local list, change_channel, id, mode, saw, decision = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5], ARGV[8]
-local watched = 8 + tonumber(ARGV[6])
+local ids, most = tonumber(ARGV[9]), tonumber(ARGV[10])
+local watched = 10 + tonumber(ARGV[6])
 local last = watched + tonumber(ARGV[7])
 -- include lib/clock.lua
 -- include lib/head.lua
 -- include lib/tell.lua
 -- include lib/decision.lua
+-- include lib/quota.lua
 local is = redis.call('HMGET', record_key, 'birth', 'state', 'op', 'holder', 'lease', 'serving', 'next', 'floor', 'step', 'revision')
 if is[9] == id then return {2, at, head()} end
 for i = 1, 8 do is[i] = is[i] or '' end
 if table.concat(is, ' ', 1, 8) ~= saw then return {3, at, head()} end
-for i = 9, watched, 2 do
+for i = 11, watched, 2 do
   if redis.call('HGET', versions_key, ARGV[i]) ~= ARGV[i + 1] then return {3, at, head()} end
 end
 local refused = undecided(is[2] ~= '' and is[2] ~= 'deleted' and is[10] or 0)
 if refused then return {6, refused} end
+local before = beyond(ids)
+if before then return {7, before} end
 
 redis.call('HDEL', record_key, '') -- Redis accepts what follows a write that needs no memory
 local revision = string.format('%.0f', (tonumber(is[10]) or 0) + 1)
@@ -53,6 +58,7 @@ for i = last + 1, #ARGV, 2 do
   if ARGV[i + 1] == '' then redis.call('HDEL', versions_key, ARGV[i]) else redis.call('HSET', versions_key, ARGV[i], ARGV[i + 1]) end
 end
 decided()
+spend(ids)
 local h = head()
 if mode == 'quiet' then return {1, at, h} end
 

@@ -45,6 +45,9 @@ func (p *Pending) Error() string { return p.Code + ": " + p.Message }
 // Unwrap returns manage.ErrHeld.
 func (p *Pending) Unwrap() error { return manage.ErrHeld }
 
+// RequestID returns the id of the request, for runs of sources.
+func (p *Pending) RequestID() string { return p.Request.ID }
+
 // GetStatus returns the HTTP status, for the framework.
 func (p *Pending) GetStatus() int { return http.StatusAccepted }
 
@@ -56,12 +59,43 @@ type approvals struct {
 	log     *zap.Logger
 }
 
-// over reports whether a change of this many ids needs approval, in a list that serves of ids. A list
-// that serves none has no share to change.
-func (a *approvals) over(changed, of int64) bool {
-	p := a.policy
-	return p.OverIDs > 0 && changed > p.OverIDs ||
-		p.OverPercent > 0 && of > 0 && float64(changed)*100 > p.OverPercent*float64(of)
+// most returns how many ids of a list that serves this many may change without approval, -1 for any
+// number. A list that serves none has no share to change.
+func (a *approvals) most(serves int64) int64 {
+	most := int64(-1)
+	if a.policy.OverIDs > 0 {
+		most = a.policy.OverIDs
+	}
+	if a.policy.OverPercent > 0 && serves > 0 {
+		share := int64(a.policy.OverPercent * float64(serves) / 100)
+		if most < 0 || share < most {
+			most = share
+		}
+	}
+	return most
+}
+
+// over reports whether a change of this many ids needs approval by itself, in a list that serves
+// this many.
+func (a *approvals) over(changed, serves int64) bool {
+	most := a.most(serves)
+	return most >= 0 && changed > most
+}
+
+// quota returns what counts a change of a list; nil if the policy does not.
+func (a *approvals) quota(changed, serves int64) *namelist.Quota {
+	if most := a.most(serves); most >= 0 {
+		return &namelist.Quota{IDs: changed, Most: most}
+	}
+	return nil
+}
+
+// beside says in the summary of a request what it comes on top of.
+func beside(before int64) string {
+	if before == 0 {
+		return ""
+	}
+	return fmt.Sprintf("; %s changed without approval in the last 24 hours", plural.Of(before, "other was", "others were"))
 }
 
 // sized reports whether the size of a change decides about its approval.
@@ -79,7 +113,8 @@ func (a *approvals) propose(ctx context.Context, r namelist.ChangeRequest, chang
 	}
 	audit.Of(ctx).Note("", "waits for approval: "+r.ID)
 	return &Pending{Code: PendingCode, Request: r, Message: fmt.Sprintf(
-		"nothing was changed yet: request %s (%s) waits until another admin approves it, for 7 days at most", r.ID,
+		"nothing was changed yet: request %[1]s (%[2]s) waits for at most 7 days until another admin approves it: "+
+			"`schedctl lists requests approve %[1]s`; that makes the change, which need not be asked for again", r.ID,
 		r.Summary)}
 }
 
@@ -102,6 +137,14 @@ func servingOf(h *namelist.Head) (number, count int64) {
 		return 0, 0
 	}
 	return h.Serving.Number, h.Serving.Count
+}
+
+// answers returns how many ids a list answers for at most, with its edits.
+func answers(h *namelist.Head) int64 {
+	if h.Serving == nil {
+		return 0
+	}
+	return h.Serving.Count + h.Edited - h.Serving.Edited
 }
 
 // create makes a list, or asks for it.
@@ -137,7 +180,7 @@ func (a *approvals) set(ctx context.Context, h *namelist.Head, q *ListSpec) (nam
 	}
 	_, count := servingOf(h)
 	ends := !s.Expires.Equal(h.Expires) || !s.Expires.IsZero() && s.ExpiredNo != h.ExpiredNo
-	if ends && count > 0 && a.over(count, count) {
+	if ends && a.over(answers(h), count) {
 		summary := fmt.Sprintf("change the end of list %s, of %s", h.Name, plural.Of(count, "id", "ids"))
 		return *h, a.propose(ctx, asked(ctx, namelist.SetList, h.Name, markOf(h), ByWhom{}.by(ctx), summary), q)
 	}
@@ -150,13 +193,13 @@ type deleting struct {
 }
 
 func (a *approvals) delete(ctx context.Context, list string, q deleting, by namelist.By) (ListDeleted, error) {
-	if a.policy.Deletion {
+	if a.policy.Deletion || a.sized() {
 		h, err := a.control.Head(ctx, list)
 		if err != nil {
 			return ListDeleted{}, err
 		}
-		if h.State != namelist.Deleting {
-			_, count := servingOf(&h)
+		_, count := servingOf(&h)
+		if h.State != namelist.Deleting && (a.policy.Deletion || a.over(answers(&h), count)) {
 			summary := fmt.Sprintf("delete list %s, which serves %s", list, plural.Of(count, "id", "ids"))
 			return ListDeleted{}, a.propose(ctx, asked(ctx, namelist.DeleteList, list, markOf(&h), by, summary), q)
 		}
@@ -176,19 +219,24 @@ func (a *approvals) edit(ctx context.Context, list string, q *EntriesRequest) (r
 	if err != nil {
 		return 0, err
 	}
-	changed := int64(len(q.Entries))
-	if _, count := servingOf(&h); !a.over(changed, count) {
-		return a.control.Edit(ctx, list, e)
+	changed, before := int64(len(q.Entries)), h.Unapproved()
+	_, count := servingOf(&h)
+	e.Quota = a.quota(changed, count)
+	free := q.Urgent && tokenfile.MatchesAny(a.policy.DenyLists, list)
+	if free && e.Quota != nil {
+		e.Quota.Most = -1
 	}
-	if err := e.Check(&h); err != nil {
-		return 0, err
+	revision, err = a.control.Edit(ctx, list, e)
+	over, tooMany := errors.AsType[*namelist.QuotaError](err)
+	if tooMany {
+		before = over.Before
 	}
-	summary := fmt.Sprintf("change %s of list %s by an edit", plural.Of(changed, "id", "ids"), list)
+	summary := fmt.Sprintf("change %s of list %s by an edit", plural.Of(changed, "id", "ids"), list) + beside(before)
 	r := asked(ctx, namelist.EditList, list, markOf(&h), e.By, summary)
-	if !q.Urgent || !tokenfile.MatchesAny(a.policy.DenyLists, list) {
+	switch {
+	case tooMany:
 		return 0, a.propose(ctx, r, q)
-	}
-	if revision, err = a.control.Edit(ctx, list, e); err != nil {
+	case err != nil || !free || !a.over(before+changed, count):
 		return revision, err
 	}
 	a.log.Warn("lists.urgent_edit", zap.String("list", list), zap.String("author", r.Author), zap.String("note", r.Note),
@@ -201,25 +249,24 @@ func (a *approvals) edit(ctx context.Context, list string, q *EntriesRequest) (r
 	return revision, nil
 }
 
-// commit refuses the commit of a session that needs approval: its lease is shorter than a decision.
-func (a *approvals) commit(ctx context.Context, list string) error {
-	if !a.sized() {
-		return nil
+// commit commits an edit session. It refuses one that needs approval: its lease is shorter than a
+// decision.
+func (a *approvals) commit(ctx context.Context, list, session string, by namelist.By) (revision int64, err error) {
+	var quota *namelist.Quota
+	if a.sized() {
+		h, err := a.control.Head(ctx, list)
+		if err != nil {
+			return 0, err
+		}
+		_, count := servingOf(&h)
+		quota = a.quota(0, count)
 	}
-	h, err := a.control.Head(ctx, list)
-	if err != nil {
-		return err
+	revision, err = a.manager.CommitSession(ctx, list, session, quota, by)
+	if over, ok := errors.AsType[*namelist.QuotaError](err); ok {
+		return 0, &freeslot.Error{Code: freeslot.CodeConflict, Message: over.Error() +
+			"; sessions end before an approval: import the ids with mode add or remove, and ask for the switch"}
 	}
-	staged, err := a.control.Staged(ctx, list)
-	if err != nil {
-		return err
-	}
-	if _, count := servingOf(&h); a.over(int64(len(staged)), count) {
-		return &freeslot.Error{Code: freeslot.CodeConflict, Message: fmt.Sprintf(
-			"the session has %s, which needs approval, and sessions end before that; import them with mode add or remove, "+
-				"and ask for the switch", plural.Of(len(staged), "entry", "entries"))}
-	}
-	return nil
+	return revision, err
 }
 
 // switching is a switch in a request.
@@ -244,7 +291,8 @@ func (a *approvals) doSwitch(
 }
 
 // permit returns nil if a switch needs no approval, or the error of a request for it. It pins the
-// switch to the serving version with which the size was compared.
+// switch to the serving version with which the size was compared. Switches of sources, which are of
+// no tenant, are not added up: what sources have is not by hand.
 func (a *approvals) permit(ctx context.Context, list, tenant string, q *manage.SwitchRequest) error {
 	if !a.sized() {
 		return nil
@@ -266,8 +314,15 @@ func (a *approvals) permit(ctx context.Context, list, tenant string, q *manage.S
 	}
 	q.Serving = serving
 	changed, known, err := a.difference(ctx, &h, &v)
-	if err != nil || known && !a.over(changed, count) {
+	if err != nil {
 		return err
+	}
+	var before int64
+	if serving > 0 && tenant != namelist.SourceTenant { // the first version changes no answer that was there
+		before, q.Quota = h.Unapproved(), a.quota(changed, count)
+	}
+	if known && !a.over(before+changed, count) {
+		return nil
 	}
 	what := "an unknown number of ids"
 	if known {
@@ -278,7 +333,7 @@ func (a *approvals) permit(ctx context.Context, list, tenant string, q *manage.S
 		Author: q.By.Author, Note: q.By.Note,
 		Mark: markOf(&h), Summary: fmt.Sprintf(
 			"switch list %s from version %d to %d (%s), which changes %s", list, serving, v.Number,
-			plural.Of(v.Count, "id", "ids"), what),
+			plural.Of(v.Count, "id", "ids"), what) + beside(before),
 	}
 	return a.propose(ctx, r, switching{v.Number, v.Build, serving, q.Now})
 }
@@ -312,17 +367,12 @@ type permitted struct {
 
 // Switch begins a switch, or asks for it.
 func (p permitted) Switch(ctx context.Context, list string, q manage.SwitchRequest) (namelist.Operation, error) {
-	return p.approvals.doSwitch(ctx, list, "", q)
+	return p.approvals.doSwitch(ctx, list, namelist.SourceTenant, q)
 }
 
-// permitUpload decides whether the version of an upload may serve at once, and instead of which
-// version.
-func (a *approvals) permitUpload(
-	ctx context.Context, u *manage.Upload, v *namelist.Version,
-) (serving int64, err error) {
-	q := manage.SwitchRequest{Number: v.Number, Serving: namelist.AnyVersion, By: u.By}
-	err = a.permit(ctx, u.List, u.Tenant, &q)
-	return q.Serving, err
+// permitUpload decides whether the version of an upload may serve at once.
+func (a *approvals) permitUpload(ctx context.Context, u *manage.Upload, q *manage.SwitchRequest) error {
+	return a.permit(ctx, u.List, u.Tenant, q)
 }
 
 // specOf returns the description of a list, with the tenant of its owner.
@@ -397,13 +447,16 @@ func (a *approvals) perform(ctx context.Context, r *namelist.ChangeRequest, by n
 		var q EntriesRequest
 		if err = json.Unmarshal(r.Change, &q); err == nil {
 			_, err = a.control.Edit(
-				ctx, r.Target, namelist.EditRequest{Changes: q.Entries, Urgent: q.Urgent, By: by})
+				ctx, r.Target, namelist.EditRequest{
+					Changes: q.Entries, Urgent: q.Urgent, Quota: new(namelist.Quota), By: by,
+				})
 		}
 	case namelist.SwitchList:
 		var q switching
 		if err = json.Unmarshal(r.Change, &q); err == nil {
-			_, err = a.manager.Switch(
-				ctx, r.Target, manage.SwitchRequest{Number: q.Version, Serving: q.Serving, Now: q.Now, By: by})
+			_, err = a.manager.Switch(ctx, r.Target, manage.SwitchRequest{
+				Number: q.Version, Serving: q.Serving, Now: q.Now, Quota: new(namelist.Quota), By: by,
+			})
 		}
 	case namelist.ChangeChain:
 		var c chainChange

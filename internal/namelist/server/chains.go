@@ -110,17 +110,13 @@ type ChainChanged struct {
 
 func (r *routes) registerChains() {
 	r.LimitBody(chainsPath+"/", "document", maxChainBody)
-	op := func(id, method, path, summary, text string) huma.Operation {
-		return huma.Operation{
-			OperationID: id, Method: method, Path: path, Tags: []string{"chains"}, Summary: summary,
-			Description: text,
-		}
-	}
+	op := operation("chains")
 	huma.Register(r, op("list-chains", http.MethodGet, chainsPath, "List the chains", "In the order of their names."), r.chains)
 	huma.Register(r, op("put-chain", http.MethodPut, chainPath, "Write a version of a chain", "It serves at once, and ends a shadow. A document that serves already is no new version."), r.putChain)
 	huma.Register(r, op("delete-chain", http.MethodDelete, chainPath, "Delete a chain with its history", "It decides unknown from then on."), r.deleteChain)
 	huma.Register(r, op("list-chain-versions", http.MethodGet, chainPath+"/versions", "List the versions of a chain", "Those that are kept."), r.chainVersions)
 	huma.Register(r, op("get-chain-version", http.MethodGet, chainPath+"/versions/{version}", "Read a version of a chain", "With its document."), r.chainVersion)
+	huma.Register(r, op("list-chain-clients", http.MethodGet, chainPath+"/clients", "List the live clients of a chain", "Programs and replicas that evaluate it, if they have reported within 15 s."), r.chainClients)
 	huma.Register(r, op("diff-chain", http.MethodGet, chainPath+"/diff", "Compare two versions of a chain", "Field by field."), r.diffChain)
 	huma.Register(r, op("rollback-chain", http.MethodPost, chainPath+"/rollback", "Write an old version of a chain as the newest", "If the lists that it asks still exist."), r.rollbackChain)
 	huma.Register(r, op("shadow-chain", http.MethodPost, chainPath+"/shadow", "Evaluate a document beside the version that serves", "Differences are counted, and decide nothing."), r.shadowChain)
@@ -159,6 +155,17 @@ func (r *routes) chainVersions(ctx context.Context, in *OfChain) (*output[ChainV
 		func(ctx context.Context, in *OfChain) (out ChainVersions, err error) {
 			out.Versions, err = r.control.ChainVersions(ctx, in.Chain)
 			return out, err
+		})
+}
+
+func (r *routes) chainClients(ctx context.Context, in *OfChain) (*output[ListClients], error) {
+	return handle(ctx, r, "list clients of the chain", in,
+		func(ctx context.Context, in *OfChain) (out ListClients, err error) {
+			if _, err := r.control.Chain(ctx, in.Chain); err != nil {
+				return out, err
+			}
+			live, _, err := r.control.Clients(ctx, namelist.ChainMark(in.Chain))
+			return shownClients(live), err
 		})
 }
 

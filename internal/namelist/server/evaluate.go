@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -75,6 +76,7 @@ type CompareAnswer struct {
 	Version  int64          `json:"version" doc:"The version that serves, which was compared with; 0: there is no chain, so all were unknown."`
 	Subjects int            `json:"subjects"`
 	Changed  int            `json:"changed" doc:"How many subjects get another outcome or variant."`
+	Unknown  int            `json:"unknown" doc:"How many are unknown with the document, changed or not: a sample without the attributes that rules need says little."`
 	Changes  []ChainMoved   `json:"changes" doc:"How many get which; the most first."`
 	Examples []ChainExample `json:"examples" doc:"Up to 10 subjects that get another outcome."`
 }
@@ -113,6 +115,38 @@ func subjects(in []ChainSubject) ([]chain.Subject, error) {
 		}
 	}
 	return out, found.Err()
+}
+
+// declared refuses attributes that no document declares: such a subject is a mistake, which would
+// otherwise pass as a missing attribute. The documents are valid, or empty.
+func declared(of []chain.Subject, documents ...string) error {
+	if !slices.ContainsFunc(of, func(s chain.Subject) bool { return len(s.Attributes) > 0 }) {
+		return nil
+	}
+	known := make(map[string]json.RawMessage)
+	for _, text := range documents {
+		d := struct {
+			Attributes *map[string]json.RawMessage `json:"attributes"`
+		}{&known}
+		_ = json.Unmarshal([]byte(text), &d) // it is valid, or empty
+	}
+	expected := "none: the chain declares no attributes"
+	if len(known) > 0 {
+		expected = strings.Join(slices.Sorted(maps.Keys(known)), ", ")
+	}
+	var found freeslot.FieldErrors
+	for i, s := range of {
+		for _, name := range slices.Sorted(maps.Keys(s.Attributes)) {
+			if _, is := known[name]; is {
+				continue
+			}
+			field := fmt.Sprintf("subjects[%d].attributes.%.64s", i, name)
+			if found.Addf(field, "is not declared by the chain, expected %s", expected); len(found) == maxExamples {
+				return found.Err()
+			}
+		}
+	}
+	return found.Err()
 }
 
 // attribute decodes a value: whole numbers stay exact.
@@ -159,11 +193,9 @@ func (a asker) Ask(ctx context.Context, list int, id string) chain.Membership {
 }
 
 // decide evaluates a chain for subjects, some at the same time.
-func (r *routes) decide(ctx context.Context, c *chain.Chain, of []chain.Subject) ([]chain.Decision, error) {
-	client, err := r.own.Client()
-	if err != nil {
-		return nil, err
-	}
+func decide(
+	ctx context.Context, client *lists.Client, c *chain.Chain, of []chain.Subject,
+) ([]chain.Decision, error) {
 	env := chain.Env{Lists: askerOf(client, c.Lists())}
 	out := make([]chain.Decision, len(of))
 	atOnce(len(of), func(i int) { out[i] = c.Evaluate(ctx, env, of[i]) })
@@ -257,7 +289,11 @@ func (r *routes) evaluateChain(ctx context.Context, in *chainBodyInput) (*output
 				return out, err
 			}
 			defer leave()
-			if _, err := r.control.Chain(ctx, in.Chain); err != nil { // a name that is made up must cost no memory
+			serving, err := r.control.Chain(ctx, in.Chain)
+			if err != nil { // a name that is made up must cost no memory
+				return out, err
+			}
+			if err := declared(of, serving.Document); err != nil {
 				return out, err
 			}
 			client, err := r.own.Client()
@@ -285,40 +321,89 @@ func compiled(serving *namelist.ChainRecord) (*chain.Chain, error) {
 
 func (r *routes) compareChain(ctx context.Context, in *chainBodyInput) (*output[CompareAnswer], error) {
 	return handle(ctx, r, "compare the chain", in,
-		func(ctx context.Context, in *chainBodyInput) (out CompareAnswer, err error) {
-			var q CompareRequest
-			if err := freeslot.DecodeStrict("comparison", in.RawBody, &q); err != nil {
-				return out, err
-			}
-			of, err := subjects(q.Subjects)
-			if err != nil {
-				return out, err
-			}
-			if err := namelist.ValidateName("chain", in.Chain); err != nil {
-				return out, err
-			}
-			_, next, err := r.validChain(ctx, in.Chain, q.Document)
-			if err != nil {
-				return out, err
-			}
-			serving, err := r.before(ctx, in.Chain)
-			if err != nil {
-				return out, err
-			}
-			before := make([]chain.Decision, len(of)) // without a chain, all is unknown
-			if out.Version = serving.Version; out.Version > 0 {
-				c, err := compiled(&serving)
-				if err != nil {
-					return out, err
-				}
-				if before, err = r.decide(ctx, c, of); err != nil {
-					return out, err
-				}
-			}
-			after, err := r.decide(ctx, next, of)
-			out.compare(of, before, after)
-			return out, err
+		func(ctx context.Context, in *chainBodyInput) (CompareAnswer, error) {
+			return r.compared(ctx, api.Caller(ctx).Tenant, in)
 		})
+}
+
+// compared takes a place like an evaluation: a comparison makes as many calls, or more.
+func (r *routes) compared(ctx context.Context, tenant string, in *chainBodyInput) (out CompareAnswer, err error) {
+	var q CompareRequest
+	if err := freeslot.DecodeStrict("comparison", in.RawBody, &q); err != nil {
+		return out, err
+	}
+	of, err := subjects(q.Subjects)
+	if err != nil {
+		return out, err
+	}
+	if err := namelist.ValidateName("chain", in.Chain); err != nil {
+		return out, err
+	}
+	leave, err := r.evaluations.enter(tenant)
+	if err != nil {
+		return out, err
+	}
+	defer leave()
+	_, next, err := r.validChain(ctx, in.Chain, q.Document)
+	if err != nil {
+		return out, err
+	}
+	serving, err := r.before(ctx, in.Chain)
+	if err != nil {
+		return out, err
+	}
+	if err := declared(of, string(q.Document), serving.Document); err != nil {
+		return out, err
+	}
+	out.Version = serving.Version
+	before, after, err := r.both(ctx, &serving, next, of)
+	if err == nil {
+		out.compare(of, before, after)
+	}
+	return out, err
+}
+
+// both decides by the version that serves and by another document. It lets their lists go again: a
+// document that anyone may invent must not make the replica follow lists for ever.
+func (r *routes) both(ctx context.Context, serving *namelist.ChainRecord, next *chain.Chain, of []chain.Subject) (
+	before, after []chain.Decision, err error,
+) {
+	asked := next.Lists()
+	var now *chain.Chain
+	if serving.Version > 0 {
+		if now, err = compiled(serving); err != nil {
+			return nil, nil, err
+		}
+		asked = slices.Concat(asked, now.Lists())
+	}
+	client, release, err := r.own.Borrow(asked)
+	if err != nil {
+		return nil, nil, err
+	}
+	defer release()
+	awaitNew(ctx, client, asked)
+	before = make([]chain.Decision, len(of)) // without a chain, all is unknown
+	if now != nil {
+		if before, err = decide(ctx, client, now, of); err != nil {
+			return nil, nil, err
+		}
+	}
+	after, err = decide(ctx, client, next, of)
+	return before, after, err
+}
+
+// newPatience bounds how long a comparison waits for lists that were not followed before.
+const newPatience = time.Second
+
+// awaitNew waits for lists that the client begins to follow. Without them subjects are unknown.
+func awaitNew(ctx context.Context, client *lists.Client, names []string) {
+	ctx, cancel := context.WithTimeout(ctx, newPatience)
+	defer cancel()
+	for _, name := range names {
+		if l := client.List(name); l.Status().Reason == lists.ReasonNotLoaded {
+			_ = l.WaitReady(ctx) // a list that never is ready says by itself why it is unknown
+		}
+	}
 }
 
 // compare counts what differs.
@@ -327,6 +412,9 @@ func (a *CompareAnswer) compare(of []chain.Subject, before, after []chain.Decisi
 	counts := make(map[[2]string]int)
 	for i := range after {
 		was, is := outcomeOf(&before[i]), outcomeOf(&after[i])
+		if is == chain.Undecided.String() {
+			a.Unknown++
+		}
 		if was == is {
 			continue
 		}

@@ -18,6 +18,7 @@ import (
 	"github.com/freeslot/freeslot/internal/namelist"
 	"github.com/freeslot/freeslot/internal/namelist/manage"
 	"github.com/freeslot/freeslot/internal/namelist/reader"
+	"github.com/freeslot/freeslot/internal/namelist/source"
 	"github.com/freeslot/freeslot/internal/namelist/statistics"
 )
 
@@ -75,16 +76,16 @@ func newPart(env *feature.Env) feature.Part {
 		}
 		return err
 	}
+	lists := routes{
+		control: control, manager: m, own: env.Lists, url: cfg.Advertise, approvals: a, sources: sources,
+		sourceNames: slices.Sorted(maps.Keys(cfg.Lists.Sources)),
+	}
 	return feature.Part{
 		Step: feature.Step{Start: start, Stop: stop},
 		Routes: []api.Routes{
-			routesOf(&routes{
-				control: control, manager: m, own: env.Lists, url: cfg.Advertise, approvals: a, sources: sources,
-				sourceNames: slices.Sorted(maps.Keys(cfg.Lists.Sources)),
-			}),
-			statisticsOf(keeper), readers.Routes,
+			routesOf(&lists), statisticsOf(&lists, keeper), readers.Routes,
 		},
-		Findings: []finding.Source{failing(sources)},
+		Findings: []finding.Source{source.Findings(sources, cfg.Findings.SourceLate, m.Serving), m.Damaged()},
 	}
 }
 

@@ -122,7 +122,7 @@ type ListClients struct {
 	Clients []ListClient `json:"clients"`
 }
 
-// ListClient is a live client of a list.
+// ListClient is a live client of a list or a chain.
 type ListClient struct {
 	ID       string  `json:"id"`
 	Owner    string  `json:"owner" doc:"The tenant and the name of the token by which it reports, with / between; (redis) for a process that reports to Redis."`

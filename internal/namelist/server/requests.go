@@ -1,12 +1,14 @@
 package server
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
 	"net/http"
 	"reflect"
 	"slices"
+	"strings"
 
 	"github.com/danielgtaylor/huma/v2"
 
@@ -92,11 +94,7 @@ type OwnRequest struct {
 }
 
 func (r *routes) registerRequests() {
-	op := func(id, method, path, summary, text string) huma.Operation {
-		return huma.Operation{
-			OperationID: id, Method: method, Path: path, Tags: []string{"lists"}, Summary: summary, Description: text,
-		}
-	}
+	op := operation("lists")
 	huma.Register(r, op("list-requests", http.MethodGet, requestsPath, "List changes that wait for approval", "And decided ones."), r.requests)
 	huma.Register(r, op("get-request", http.MethodGet, requestPath, "Show a request", "With its change, until it is decided."), r.request)
 	huma.Register(r, op("approve-request", http.MethodPost, requestPath+"/approve", "Approve a request", "Its change is made in the same step. The author of a request cannot approve it."), r.approveRequest)
@@ -179,6 +177,9 @@ func (r *routes) approveRequest(ctx context.Context, in *requestBodyInput) (*out
 			if q.Digest != one.Digest {
 				return out, freeslot.Invalid("digest", "is %.80q, expected the digest of the request that you have seen", q.Digest)
 			}
+			if err := r.notBehind(ctx, &one, by.Author); err != nil {
+				return out, err
+			}
 			err = r.approvals.approve(ctx, &one, &namelist.Decision{ID: one.ID, By: by.Author, Comment: q.Comment})
 			if err != nil {
 				return out, err
@@ -186,6 +187,28 @@ func (r *routes) approveRequest(ctx context.Context, in *requestBodyInput) (*out
 			audit.Of(ctx).Note(one.Author+" asked", one.Summary)
 			return r.control.Request(ctx, in.Request)
 		})
+}
+
+// notBehind refuses an approval by the caller who gave the list its source, or who asked for the
+// run. The request alone cannot tell: its author is the source.
+func (r *routes) notBehind(ctx context.Context, one *namelist.ChangeRequest, name string) error {
+	if one.Tenant != namelist.SourceTenant {
+		return nil
+	}
+	a, err := r.sources.Get(ctx, one.Target)
+	switch {
+	case freeslot.CodeOf(err) == freeslot.CodeNotFound: // it has no source any more
+		return nil
+	case err != nil:
+		return err
+	case name == a.Author || name == a.AskedBy:
+		return &freeslot.Error{
+			Code: freeslot.CodePermissionDenied,
+			Message: "you gave the source to list " + one.Target +
+				", or asked for its run: another admin decides about what it brings",
+		}
+	}
+	return nil
 }
 
 func (r *routes) rejectRequest(ctx context.Context, in *requestBodyInput) (*output[namelist.ChangeRequest], error) {
@@ -303,6 +326,14 @@ func (r *routes) deleteApplication(ctx context.Context, in *OfApplication) (*out
 	})
 }
 
+func joined(all []namelist.May) string {
+	texts := make([]string, len(all))
+	for i, may := range all {
+		texts[i] = string(may)
+	}
+	return strings.Join(texts, ",")
+}
+
 func (r *routes) grant(ctx context.Context, in *bodyInput) (*output[NameList], error) {
 	return handle(ctx, r, "grant the list", in, func(ctx context.Context, in *bodyInput) (out NameList, err error) {
 		var q GrantRequest
@@ -310,6 +341,9 @@ func (r *routes) grant(ctx context.Context, in *bodyInput) (*output[NameList], e
 			return out, err
 		}
 		h, err := r.control.Grant(ctx, in.List, q.To, q.May)
+		if err == nil {
+			audit.Of(ctx).Note("", q.To+" may "+cmp.Or(joined(q.May), "nothing"))
+		}
 		return listOf(&h), err
 	})
 }
@@ -327,6 +361,7 @@ func (r *routes) setOwner(ctx context.Context, in *bodyInput) (*output[NameList]
 					return out, err
 				}
 			}
+			audit.Of(ctx).Note("", "owner "+cmp.Or(owner.Application, "none"))
 			h, err := r.control.Own(ctx, in.List, owner)
 			return listOf(&h), err
 		})

@@ -13,6 +13,7 @@ import (
 
 	"github.com/freeslot/freeslot"
 	"github.com/freeslot/freeslot/internal/api"
+	"github.com/freeslot/freeslot/internal/audit"
 	"github.com/freeslot/freeslot/internal/namelist"
 	"github.com/freeslot/freeslot/internal/namelist/filter"
 	"github.com/freeslot/freeslot/internal/namelist/form"
@@ -47,8 +48,20 @@ type routes struct {
 	sourceNames []string
 	// approvals decides which changes wait for approval.
 	approvals *approvals
-	// evaluations are those of chains.
+	// evaluations counts the requests that chains are evaluated for.
 	evaluations evaluations
+}
+
+// operation returns a function that describes an operation with this tag and middleware.
+func operation(
+	tag string, middleware ...func(huma.Context, func(huma.Context)),
+) func(id, method, path, summary, text string) huma.Operation {
+	return func(id, method, path, summary, text string) huma.Operation {
+		return huma.Operation{
+			OperationID: id, Method: method, Path: path, Tags: []string{tag}, Summary: summary, Description: text,
+			Middlewares: middleware,
+		}
+	}
 }
 
 // routesOf returns the routes; r lacks its router.
@@ -61,13 +74,7 @@ func routesOf(r *routes) api.Routes {
 }
 
 func (r *routes) register() {
-	op := func(id, method, path, summary, text string) huma.Operation {
-		return huma.Operation{
-			OperationID: id, Method: method, Path: path, Tags: []string{"lists"}, Summary: summary,
-			Middlewares: huma.Middlewares{r.guard},
-			Description: text,
-		}
-	}
+	op := operation("lists", r.guard)
 	slow := func(o huma.Operation) huma.Operation {
 		o.Middlewares = append(o.Middlewares, long(manage.VerifyTimeout)...)
 		return o
@@ -295,6 +302,7 @@ func (r *routes) versions(ctx context.Context, in *OfList) (*output[ListVersions
 
 func (r *routes) accept(ctx context.Context, in *OfVersion) (*output[ListChanged], error) {
 	return handle(ctx, r, "accept the version", in, func(ctx context.Context, in *OfVersion) (ListChanged, error) {
+		audit.Of(ctx).Note("", fmt.Sprintf("version %d may serve", in.Version))
 		h, err := r.control.Accept(ctx, in.List, in.Version)
 		return ListChanged{h.Revision}, err
 	})
@@ -400,6 +408,10 @@ func (r *routes) doSwitch(ctx context.Context, in *bodyInput) (*output[ListStart
 		if q.Serving != nil {
 			saw = *q.Serving
 		}
+		if h, err := r.control.Head(ctx, in.List); err == nil {
+			serving, _ := servingOf(&h)
+			audit.Of(ctx).Note(fmt.Sprintf("version %d", serving), fmt.Sprintf("version %d", q.Version))
+		}
 		return started(r.approvals.doSwitch(
 			ctx, in.List, api.Caller(ctx).Tenant,
 			manage.SwitchRequest{Number: q.Version, Serving: saw, Now: q.Now, By: q.by(ctx)},
@@ -466,9 +478,21 @@ func (r *routes) edit(ctx context.Context, in *bodyInput) (*output[ListChanged],
 		if err := areTimes(q.Entries); err != nil {
 			return out, err
 		}
+		audit.Of(ctx).Note("", edited(q.Entries))
 		out.Revision, err = r.approvals.edit(ctx, in.List, &q)
 		return out, err
 	})
+}
+
+// edited says for the audit what an edit changes, without ids.
+func edited(entries []namelist.Change) string {
+	removed := 0
+	for i := range entries {
+		if entries[i].Remove {
+			removed++
+		}
+	}
+	return fmt.Sprintf("%d added, %d removed", len(entries)-removed, removed)
 }
 
 func (r *routes) openSession(ctx context.Context, in *bodyInput) (*output[EditSession], error) {
@@ -505,10 +529,7 @@ func (r *routes) commitSession(ctx context.Context, in *sessionBodyInput) (*outp
 			if err := freeslot.DecodeStrict("commit", in.RawBody, &q); err != nil {
 				return out, err
 			}
-			if err := r.approvals.commit(ctx, in.List); err != nil {
-				return out, err
-			}
-			out.Revision, err = r.manager.CommitSession(ctx, in.List, in.Session, q.by(ctx))
+			out.Revision, err = r.approvals.commit(ctx, in.List, in.Session, q.by(ctx))
 			return out, err
 		})
 }
@@ -540,14 +561,18 @@ func (r *routes) count(ctx context.Context, in *OfList) (*output[manage.Counted]
 func (r *routes) clients(ctx context.Context, in *OfList) (*output[ListClients], error) {
 	return handle(ctx, r, "list clients", in, func(ctx context.Context, in *OfList) (out ListClients, err error) {
 		live, _, err := r.control.Clients(ctx, in.List)
-		out.Clients = make([]ListClient, len(live))
-		for i, c := range live {
-			out.Clients[i] = ListClient{
-				ID: c.ID, Owner: c.Owner, SDK: c.SDK, Serves: c.Serves, Loaded: c.Loaded, Revision: c.Revision, AtMS: ms(c.At),
-			}
-		}
-		return out, err
+		return shownClients(live), err
 	})
+}
+
+func shownClients(live []namelist.Client) ListClients {
+	out := ListClients{Clients: make([]ListClient, len(live))}
+	for i, c := range live {
+		out.Clients[i] = ListClient{
+			ID: c.ID, Owner: c.Owner, SDK: c.SDK, Serves: c.Serves, Loaded: c.Loaded, Revision: c.Revision, AtMS: ms(c.At),
+		}
+	}
+	return out
 }
 
 func (r *routes) collect(ctx context.Context, in *struct{ RawBody []byte }) (*output[manage.Collected], error) {
@@ -556,6 +581,9 @@ func (r *routes) collect(ctx context.Context, in *struct{ RawBody []byte }) (*ou
 			var q CollectRequest
 			if err := freeslot.DecodeStrict("gc", in.RawBody, &q); err != nil {
 				return out, err
+			}
+			if q.DryRun {
+				audit.Of(ctx).DryRun()
 			}
 			return r.manager.Collect(ctx, manage.CollectRequest{Server: q.Server, DryRun: q.DryRun, After: q.After})
 		})

@@ -72,7 +72,8 @@ func TestSilentServer(t *testing.T) {
 	if err := <-opened; !errors.Is(err, context.Canceled) {
 		t.Errorf("the caller gave up: %v", err)
 	}
-	if _, err := s.open(ctx, "other"); freeslot.CodeOf(err) != freeslot.CodeUnavailable || !strings.Contains(err.Error(), `"other"`) {
+	if _, err := s.open(ctx, "other"); freeslot.CodeOf(err) != freeslot.CodeUnavailable ||
+		!strings.Contains(err.Error(), `"other"`) {
 		t.Errorf("a server that is not configured: %v", err)
 	}
 }

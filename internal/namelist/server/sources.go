@@ -12,12 +12,10 @@ import (
 	"github.com/freeslot/freeslot"
 	"github.com/freeslot/freeslot/internal/audit"
 	"github.com/freeslot/freeslot/internal/feature"
-	"github.com/freeslot/freeslot/internal/finding"
 	"github.com/freeslot/freeslot/internal/identity"
 	"github.com/freeslot/freeslot/internal/namelist"
 	"github.com/freeslot/freeslot/internal/namelist/source"
 	"github.com/freeslot/freeslot/internal/namelist/version"
-	"github.com/freeslot/freeslot/internal/plural"
 	"github.com/freeslot/freeslot/internal/replica/config"
 )
 
@@ -51,12 +49,7 @@ type ListSources struct {
 }
 
 func (r *routes) registerSources() {
-	op := func(id, method, path, summary, text string) huma.Operation {
-		return huma.Operation{
-			OperationID: id, Method: method, Path: path, Tags: []string{"lists"}, Summary: summary,
-			Description: text, Middlewares: huma.Middlewares{r.guard},
-		}
-	}
+	op := operation("lists", r.guard)
 	huma.Register(r, op("list-list-sources", http.MethodGet, sourcesPath, "List the sources of lists", "Those in the configuration, and the lists that have one."), r.listSources)
 	huma.Register(r, op("get-list-source", http.MethodGet, sourcePath, "Show a list's source", "With its last 20 runs."), r.source)
 	huma.Register(r, op("set-list-source", http.MethodPut, sourcePath, "Give a list a source", "It replaces the list's ids in each run, by the rules of an import."), r.setSource)
@@ -119,7 +112,7 @@ func (r *routes) unsetSource(ctx context.Context, in *OfList) (*output[struct{}]
 
 func (r *routes) runSource(ctx context.Context, in *OfList) (*output[ListSource], error) {
 	return handle(ctx, r, "run the source", in, func(ctx context.Context, in *OfList) (ListSource, error) {
-		a, err := r.sources.Ask(ctx, in.List)
+		a, err := r.sources.Ask(ctx, in.List, ByWhom{}.by(ctx).Author)
 		return r.sourceOf(in.List, &a), err
 	})
 }
@@ -164,37 +157,4 @@ func newSources(env *feature.Env, control *namelist.Control, imports source.Impo
 		}
 	}
 	return store, source.NewRunner(cfg)
-}
-
-// failing offers the lists whose last run has no result that serves.
-func failing(store *source.Store) finding.Source {
-	return finding.Source{Name: "list sources", Look: func(ctx context.Context) ([]finding.Finding, error) {
-		lists, all, err := store.All(ctx)
-		if err != nil {
-			return nil, err
-		}
-		f := finding.Finding{
-			ID: "lists.sources", Severity: finding.Warning,
-			Next: "schedctl lists source show LIST shows the last runs; mend the source, or accept the version",
-		}
-		why := ""
-		for i := range lists {
-			if len(all[i].Runs) == 0 {
-				continue
-			}
-			last := &all[i].Runs[0]
-			if last.Result == source.Served || last.Result == source.Unchanged {
-				continue
-			}
-			f.Names = append(f.Names, lists[i])
-			if f.SinceMS == 0 || last.AtMS < f.SinceMS {
-				f.SinceMS, why = last.AtMS, lists[i]+" "+string(last.Result)+": "+last.Why
-			}
-		}
-		if len(f.Names) == 0 {
-			return nil, nil
-		}
-		f.Text = plural.Of(len(f.Names), "list has", "lists have") + " no new version from the source; " + why
-		return []finding.Finding{f}, nil
-	}}
 }

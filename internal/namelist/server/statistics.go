@@ -13,10 +13,25 @@ import (
 	"github.com/freeslot/freeslot/internal/namelist/statistics"
 )
 
+// Window is the time of statistics. It is exported because huma ignores unexported parts of
+// requests.
+type Window struct {
+	SinceMS int64  `query:"since_ms" minimum:"60000" maximum:"7776000000" default:"86400000" doc:"How far back, in milliseconds: up to 90 days."`
+	Step    string `query:"step" enum:"minute,hour" doc:"The time of a point. Absent means minutes up to 6 hours back, else hours. There are minutes for a day."`
+}
+
+// times returns how far back statistics go, and the time of a point.
+func (w Window) times() (since, step time.Duration) {
+	since, step = time.Duration(w.SinceMS)*time.Millisecond, time.Hour
+	if w.Step == "minute" || w.Step == "" && since <= minutesUpTo {
+		step = time.Minute
+	}
+	return since, step
+}
+
 type statisticsInput struct {
 	OfList
-	SinceMS     int64  `query:"since_ms" minimum:"60000" maximum:"7776000000" default:"86400000" doc:"How far back, in milliseconds: up to 90 days."`
-	Step        string `query:"step" enum:"minute,hour" doc:"The time of a point. Absent means minutes up to 6 hours back, else hours. There are minutes for a day."`
+	Window
 	Application string `query:"application" maxLength:"130" doc:"Only this application."`
 }
 
@@ -56,24 +71,35 @@ type ListPoint struct {
 // minutesUpTo is the longest time for which a summary has minutes unless hours were asked for.
 const minutesUpTo = 6 * time.Hour
 
-// statisticsOf returns the route of the statistics.
-func statisticsOf(k *statistics.Keeper) api.Routes {
+// statisticsOf returns the routes of the statistics; all lacks its router.
+func statisticsOf(all *routes, k *statistics.Keeper) api.Routes {
 	return func(router *api.Router) {
-		r := &routes{Router: router}
+		r := &routes{Router: router, control: all.control, manager: all.manager}
 		huma.Register(r, huma.Operation{
 			OperationID: "list-statistics", Method: http.MethodGet, Path: listPath + "/statistics", Tags: []string{"lists"},
 			Summary:     "Show how often a list was asked, and what it answered",
 			Description: "Clients of package namelist count, and so do others that report counts.",
+			Middlewares: []func(huma.Context, func(huma.Context)){r.guard},
 		}, func(ctx context.Context, in *statisticsInput) (*output[ListStatistics], error) {
 			return handle(ctx, r, "show statistics of the list", in, func(
 				ctx context.Context, in *statisticsInput,
 			) (ListStatistics, error) {
-				since, step := time.Duration(in.SinceMS)*time.Millisecond, time.Hour
-				if in.Step == "minute" || in.Step == "" && since <= minutesUpTo {
-					step = time.Minute
-				}
+				since, step := in.times()
 				sum, at, err := k.Summary(ctx, in.List, since, step, in.Application)
 				return statisticsView(&sum, at), err
+			})
+		})
+		huma.Register(r, huma.Operation{
+			OperationID: "chain-statistics", Method: http.MethodGet, Path: chainPath + "/statistics", Tags: []string{"chains"},
+			Summary:     "Show what a chain has decided, by rule",
+			Description: "Clients of package namelist count, and so do replicas.",
+		}, func(ctx context.Context, in *chainStatisticsInput) (*output[ChainStatistics], error) {
+			return handle(ctx, r, "show statistics of the chain", in, func(
+				ctx context.Context, in *chainStatisticsInput,
+			) (ChainStatistics, error) {
+				since, step := in.times()
+				sum, at, err := k.ChainSummary(ctx, in.Chain, since, step)
+				return chainStatisticsView(&sum, at), err
 			})
 		})
 	}

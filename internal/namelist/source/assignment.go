@@ -44,8 +44,9 @@ type Run struct {
 	LeaseMS int64 `json:"-"`
 
 	serving *namelist.Version // of the list when it began
-	// approval says that it was held because the switch waits for approval.
-	approval string
+	// approval says that it was held because the switch waits for approval, by request.
+	approval, request string
+	byHand            bool // somebody asked for it
 }
 
 // Assignment says where a list's ids come from.
@@ -57,6 +58,7 @@ type Assignment struct {
 	Author   string `json:"author,omitempty"`
 	Note     string `json:"note,omitempty"`
 	SetMS    int64  `json:"set_ms" doc:"When that was set."`
+	AskedBy  string `json:"asked_by,omitempty" doc:"Who last asked for a run by hand."`
 	NextMS   int64  `json:"next_ms,omitempty" doc:"When it runs next; absent where it only runs when asked."`
 	Running  *Run   `json:"running,omitempty"`
 	Runs     []Run  `json:"runs" doc:"The last runs, the newest first, at most 20."`
@@ -64,6 +66,7 @@ type Assignment struct {
 	birth string // of the list
 	mark  mark
 	held  mark   // of the last run, if that was held
+	asked bool   // the next run is by hand
 	raw   string // as Redis has it; "" if there is none
 }
 
@@ -79,6 +82,7 @@ type mark struct {
 	Serving int64 `json:"serving,omitempty"`
 	// Approval says why the switch waits for approval; "" if something else holds the version.
 	Approval string `json:"approval,omitempty"`
+	Request  string `json:"request,omitempty"` // for the approval
 }
 
 // stored is the form of an Assignment in Redis.
@@ -89,10 +93,11 @@ type stored struct {
 	Mark  mark   `json:"mark"`
 	Held  mark   `json:"held,omitzero"`
 	Lease int64  `json:"lease,omitempty"`
+	Asked bool   `json:"asked,omitempty"`
 }
 
 func (a *Assignment) encode() (string, error) {
-	s := stored{Assignment: *a, Birth: a.birth, Mark: a.mark, Held: a.held}
+	s := stored{Assignment: *a, Birth: a.birth, Mark: a.mark, Held: a.held, Asked: a.asked}
 	if a.Running != nil {
 		s.Lease = a.Running.LeaseMS
 	}
@@ -106,7 +111,7 @@ func decode(text string) (Assignment, error) {
 		return Assignment{raw: text}, fmt.Errorf("the source of a list is unreadable: %w", err)
 	}
 	a := s.Assignment
-	a.birth, a.mark, a.held, a.raw = s.Birth, s.Mark, s.Held, text
+	a.birth, a.mark, a.held, a.asked, a.raw = s.Birth, s.Mark, s.Held, s.Asked, text
 	if a.Running != nil {
 		a.Running.LeaseMS = s.Lease
 	}
@@ -123,6 +128,15 @@ func (a *Assignment) next(afterMS int64) int64 {
 		return 0 // another release wrote it
 	}
 	return e.NextMS(afterMS)
+}
+
+// dueMS returns when a replica should take the list: when its next run begins, or when the lease of
+// the run that goes on ends. 0 means never.
+func (a *Assignment) dueMS() int64 {
+	if a.Running != nil {
+		return a.Running.LeaseMS
+	}
+	return a.NextMS
 }
 
 // end moves the run to the history.

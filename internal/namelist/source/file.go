@@ -10,7 +10,8 @@ import (
 	"strconv"
 )
 
-// readFile reads a file of the replica. One that changes meanwhile is not taken: half of it may be new.
+// readFile reads a file of the replica. One that changes meanwhile is not taken: half of it may be
+// new.
 func (c *Config) readFile(ctx context.Context, etag string, out io.Writer) (string, error) {
 	folder, err := os.OpenRoot(filepath.Dir(c.Path)) // no symbolic link leads out of it
 	if err != nil {

@@ -25,8 +25,8 @@ const (
 	maxRedirects  = 5
 )
 
-// readHTTP gets a file. It follows redirects on the same host alone, and takes nothing that may be a
-// part of a file or a page for people.
+// readHTTP gets a file. It follows redirects on the same host alone, and takes nothing that may be
+// a part of a file or a page for people.
 func (c *Config) readHTTP(ctx context.Context, etag string, out io.Writer) (string, error) {
 	client, err := c.httpClient()
 	if err != nil {

@@ -57,8 +57,8 @@ func (c *Config) address() string {
 var errUnchanged = errors.New("the source has not changed")
 
 // reader reads all lines of a source into out, in the form of an import. etag is what the last run
-// that was served has returned, empty for none. It returns the new one, empty if the source has none,
-// or errUnchanged if it is the same.
+// that was served has returned, empty for none. It returns the new one, empty if the source has
+// none, or errUnchanged if it is the same.
 type reader func(ctx context.Context, etag string, out io.Writer) (newETag string, err error)
 
 // read returns the reader of a source, and the form of its lines.

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"strings"
 	"sync"
@@ -33,6 +34,9 @@ const (
 	waitEvery = 100 * time.Millisecond
 	// switchTimeout bounds the wait for clients and the switch.
 	switchTimeout = 2 * time.Minute
+	// lookAgain is how long a list whose source this replica does not have is not read again, unless
+	// its assignment changes.
+	lookAgain = time.Minute
 	// maxWhy is the longest reason that is kept, in bytes.
 	maxWhy = 512
 )
@@ -82,6 +86,15 @@ type Runner struct {
 	slots  chan struct{}
 	outage *logging.Outage
 	told   map[string]bool // sources that this replica does not have; only the loop uses it
+	// elsewhere holds the lists that are due and that this replica need not read again for now. At
+	// most MaxAssigned lists are due. Only the loop uses it.
+	elsewhere map[string]passed
+}
+
+// passed is a list that was passed by.
+type passed struct {
+	at    string // when it became due
+	until time.Time
 }
 
 // NewRunner makes a runner. It does no I/O.
@@ -92,7 +105,8 @@ func NewRunner(cfg RunnerConfig) *Runner {
 	auto := promauto.With(cfg.Metrics)
 	r := &Runner{
 		cfg: cfg, log: cfg.Log, slots: make(chan struct{}, maxRunning), told: make(map[string]bool),
-		outage: logging.NewOutage(cfg.Log, "lists.sources_not_looked_at", "lists.sources_looked_at_again"),
+		elsewhere: make(map[string]passed),
+		outage:    logging.NewOutage(cfg.Log, "lists.sources_not_looked_at", "lists.sources_looked_at_again"),
 		runs: auto.NewCounterVec(prometheus.CounterOpts{
 			Name: "freeslot_list_source_runs_total",
 			Help: "Runs of sources of lists, by source and result: served, unchanged, held, failed or lost.",
@@ -148,13 +162,19 @@ func (r *Runner) look() {
 		return
 	}
 	r.outage.Over()
-	for _, list := range lists {
-		a, err := r.cfg.Store.Get(r.ctx, list)
-		if err != nil {
-			continue // it was unset, or the next Set mends it
+	r.forget(lists)
+	for _, due := range lists {
+		list := due.List
+		if p := r.elsewhere[list]; p.at == due.At && time.Now().Before(p.until) {
+			continue
 		}
-		if _, ok := r.cfg.Sources[a.Source]; !ok {
-			if !r.told[a.Source] && len(r.told) < MaxAssigned {
+		a, err := r.cfg.Store.Get(r.ctx, list)
+		if err != nil && a.raw == "" {
+			continue // it was unset, or Redis is away
+		}
+		if _, ok := r.cfg.Sources[a.Source]; !ok || err != nil { // the next Set mends what is unreadable
+			r.elsewhere[list] = passed{due.At, time.Now().Add(lookAgain)}
+			if !ok && a.Source != "" && !r.told[a.Source] && len(r.told) < MaxAssigned {
 				r.told[a.Source] = true
 				r.log.Warn("lists.source_not_here", zap.String("source", a.Source), zap.String("list", list))
 			}
@@ -169,6 +189,18 @@ func (r *Runner) look() {
 			<-r.slots
 		}
 	}
+}
+
+// forget forgets the lists that are not due any more.
+func (r *Runner) forget(due []Due) {
+	if len(r.elsewhere) == 0 {
+		return
+	}
+	still := make(map[string]bool, len(due))
+	for _, d := range due {
+		still[d.List] = true
+	}
+	maps.DeleteFunc(r.elsewhere, func(list string, _ passed) bool { return !still[list] })
 }
 
 // take begins a run, unless another replica has.
@@ -190,7 +222,8 @@ func (r *Runner) take(list string, nowMS int64) bool {
 			before.Result, before.TookMS, lost = Lost, nowMS-before.AtMS, before.Replica
 			a.end(before)
 		}
-		a.Running, a.NextMS = &run, a.next(nowMS)
+		run.byHand = a.asked
+		a.Running, a.NextMS, a.asked = &run, a.next(nowMS), false
 		return nil
 	})
 	switch {
@@ -352,7 +385,7 @@ func (r *Runner) read(ctx context.Context, list string, a *Assignment, c *Config
 	default:
 		keep, err = r.serve(ctx, list, a, u.ID, run)
 	}
-	found.Approval = run.approval
+	found.Approval, found.Request = run.approval, run.request
 	if found.Version = run.Version; run.Result == Unchanged && run.serving != nil {
 		found.Version = run.serving.Number
 	}
@@ -367,9 +400,10 @@ func serving(h *namelist.Head) int64 {
 	return h.Serving.Number
 }
 
-// waits reports whether a version of the same lines waits to be accepted, or its switch for approval.
-// Another one each hour would fill the server, push out what others left to be accepted, and change
-// the list under the request, which makes that a conflict.
+// waits reports whether a version of the same lines waits to be accepted, or its switch for
+// approval. Another one each hour would fill the server, push out what others left to be accepted,
+// and change the list under the request, which makes that a conflict. It also waits after a
+// refusal, until somebody has the source run; after a request that has lapsed, the run asks again.
 func (r *Runner) waits(ctx context.Context, h *namelist.Head, a *Assignment, sum string, run *Run) bool {
 	if a.held.Version == 0 || a.held.Sum != sum {
 		return false
@@ -379,13 +413,35 @@ func (r *Runner) waits(ctx context.Context, h *namelist.Head, a *Assignment, sum
 	if err != nil || why == "" || v.Edited != h.Edited || serving(h) != a.held.Serving {
 		return false
 	}
+	if v.Doubt == "" && a.held.Request != "" {
+		request, err := r.cfg.Control.Request(ctx, a.held.Request)
+		if freeslot.CodeOf(err) == freeslot.CodeNotFound || err == nil && asksAgain(&request, h, run) {
+			return false
+		}
+		if err == nil && request.State != namelist.RequestPending {
+			why = fmt.Sprintf("request %s is %s; `schedctl lists source run %s` asks again", request.ID, request.State, h.Name)
+		}
+	}
 	run.Result, run.Version, run.Why = Held, v.Number, why
-	run.approval = a.held.Approval
+	run.approval, run.request = a.held.Approval, a.held.Request
 	return true
 }
 
-// serve has the upload built, and the list switched to it. keep is true if somebody must look at the
-// upload.
+// asksAgain reports whether a run asks anew for what this request did not bring about.
+func asksAgain(request *namelist.ChangeRequest, h *namelist.Head, run *Run) bool {
+	switch request.State {
+	case namelist.RequestPending:
+		return false
+	case namelist.RequestApproved:
+		return h.Op.ID == "" // else it may be the switch that goes on
+	case namelist.RequestRejected, namelist.RequestWithdrawn:
+		return run.byHand
+	}
+	return true
+}
+
+// serve has the upload built, and the list switched to it. keep is true if somebody must look at
+// the upload.
 func (r *Runner) serve(ctx context.Context, list string, a *Assignment, id string, run *Run) (keep bool, err error) {
 	if _, err := r.cfg.Imports.Commit(ctx, id, run.Bytes); err != nil {
 		return false, err
@@ -422,6 +478,12 @@ func (r *Runner) serve(ctx context.Context, list string, a *Assignment, id strin
 	if errors.Is(err, manage.ErrHeld) {
 		run.Result, run.Why = Held, err.Error()[:min(len(err.Error()), maxWhy)]
 		run.approval = run.Why
+		if p, ok := errors.AsType[interface {
+			error
+			RequestID() string
+		}](err); ok {
+			run.request = p.RequestID()
+		}
 		return true, nil
 	}
 	if err != nil {

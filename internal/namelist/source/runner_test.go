@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"compress/gzip"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -116,7 +117,7 @@ func (g *rig) begin() []Run {
 	g.t.Helper()
 	before, err := g.store.Get(g.ctx, list)
 	g.check(err)
-	_, err = g.store.Ask(g.ctx, list)
+	_, err = g.store.Ask(g.ctx, list, "ann")
 	g.check(err)
 	return before.Runs
 }
@@ -334,31 +335,80 @@ func TestRedisAndFile(t *testing.T) {
 type approved struct {
 	Imports
 
-	asked atomic.Int64
+	control *namelist.Control
+	asked   atomic.Int64
+	newest  atomic.Value // the id of the newest request
 }
 
-func (a *approved) Switch(context.Context, string, manage.SwitchRequest) (namelist.Operation, error) {
-	return namelist.Operation{}, fmt.Errorf("request %d: %w", a.asked.Add(1), manage.ErrHeld)
+// held is the error of a switch that waits.
+type held struct{ id string }
+
+func (h held) Error() string     { return "request " + h.id }
+func (h held) Unwrap() error     { return manage.ErrHeld }
+func (h held) RequestID() string { return h.id }
+
+func (a *approved) Switch(ctx context.Context, list string, q manage.SwitchRequest) (namelist.Operation, error) {
+	mark, err := a.control.TargetMark(ctx, namelist.SwitchList, list)
+	if err != nil {
+		return namelist.Operation{}, err
+	}
+	r, err := a.control.OpenRequest(ctx, namelist.ChangeRequest{
+		Kind: namelist.SwitchList, Target: list, Tenant: namelist.SourceTenant, Author: q.By.Author, Mark: mark,
+		State: namelist.RequestPending, Change: fmt.Appendf(nil, "%d", q.Number),
+	})
+	if err != nil {
+		return namelist.Operation{}, err
+	}
+	a.asked.Add(1)
+	a.newest.Store(r.ID)
+	return namelist.Operation{}, held{r.ID}
+}
+
+// scheduled has the source run as if its time had come.
+func (g *rig) scheduled() Run {
+	g.t.Helper()
+	a, err := g.store.change(g.ctx, list, func(a *Assignment, nowMS int64) error {
+		a.NextMS = nowMS
+		return nil
+	})
+	g.check(err)
+	return g.ended(a.Runs)
+}
+
+// request writes a field of a request into Redis.
+func (g *rig) request(id, field string, value any) {
+	g.t.Helper()
+	client := g.redis.Client(g.t)
+	key := g.control.Layout().Key("lists:requests", namelist.SourceTenant)
+	text, err := client.Do(g.ctx, client.B().Hget().Key(key).Field(id).Build()).ToString()
+	g.check(err)
+	var all map[string]any
+	g.check(json.Unmarshal([]byte(text), &all))
+	all[field] = value
+	changed, err := json.Marshal(all)
+	g.check(err)
+	g.check(client.Do(g.ctx, client.B().Hset().Key(key).FieldValue().FieldValue(id, string(changed)).Build()).Error())
 }
 
 // TestWaitsForApproval: while the switch of a run waits for approval, the same lines make no other
-// version and no other request, and leave the list as it is. Other lines do.
+// version and no other request, and leave the list as it is. Other lines do. A run asks again after
+// a request has lapsed, and after a refusal only by hand.
 func TestWaitsForApproval(t *testing.T) {
 	t.Parallel()
 	g := newRig(t)
-	a := &approved{}
+	a := &approved{control: g.control}
 	g.imports = func(m Imports) Imports { a.Imports = m; return a }
 	path := filepath.Join(t.TempDir(), "ids.txt")
 	g.check(os.WriteFile(path, []byte("a\nb\n"), 0o600))
 	g.replica("r1", map[string]Config{"file": {Kind: KindFile, Path: path, Format: version.TXT}})
 	_, err := g.store.Set(g.ctx, list, Assignment{Source: "file"})
 	g.check(err)
-	g.want(g.run(), Held, "request 1")
+	g.want(g.run(), Held, "request ")
 	before, err := g.control.Head(g.ctx, list)
 	g.check(err)
 	for range 2 {
 		run := g.run()
-		g.want(run, Held, "request 1")
+		g.want(run, Held, a.newest.Load().(string))
 		if run.Version != 1 {
 			t.Errorf("the run is held with version %d; want 1", run.Version)
 		}
@@ -369,11 +419,33 @@ func TestWaitsForApproval(t *testing.T) {
 		t.Errorf("%d requests, revision %d; want 1 and %d", n, after.Revision, before.Revision)
 	}
 
-	g.check(os.WriteFile(path, []byte("a\nc\n"), 0o600))
-	g.want(g.run(), Held, "request 2")
-	op, err := a.Imports.Switch(g.ctx, list, manage.SwitchRequest{Number: 2, Serving: 0})
+	asked := func(what string, want int64) {
+		t.Helper()
+		if n := a.asked.Load(); n != want {
+			t.Errorf("%d requests were made after %s; want %d", n, what, want)
+		}
+	}
+	g.request(a.newest.Load().(string), "until_ms", 1)
+	g.want(g.scheduled(), Held, "request ")
+	asked("one has lapsed", 2)
+	_, err = g.control.CloseRequest(g.ctx, a.newest.Load().(string), namelist.By{Author: "ada"}, true)
 	g.check(err)
-	waittest.Until(t, "version 2 to serve", func() bool {
+	for range 2 {
+		g.want(g.scheduled(), Held, "is rejected; `schedctl lists source run vip` asks again")
+	}
+	asked("a refusal", 2)
+	g.want(g.run(), Held, "request ")
+	asked("a run by hand", 3)
+	g.want(g.scheduled(), Held, a.newest.Load().(string))
+	asked("another run", 3)
+
+	g.check(os.WriteFile(path, []byte("a\nc\n"), 0o600))
+	newest := g.scheduled()
+	g.want(newest, Held, "request ")
+	asked("other lines", 4)
+	op, err := a.Imports.Switch(g.ctx, list, manage.SwitchRequest{Number: newest.Version, Serving: 0})
+	g.check(err)
+	waittest.Until(t, "the newest version to serve", func() bool {
 		number, _ := g.serves()
 		return number == op.Number
 	})
@@ -414,7 +486,7 @@ func TestTakeOver(t *testing.T) {
 		return nil
 	})
 	g.check(err)
-	if _, err := g.store.Ask(g.ctx, list); freeslot.CodeOf(err) != freeslot.CodeConflict {
+	if _, err := g.store.Ask(g.ctx, list, "ann"); freeslot.CodeOf(err) != freeslot.CodeConflict {
 		t.Errorf("asked while it runs: %v; want a conflict", err)
 	}
 	g.check(g.store.Unset(g.ctx, list))
@@ -440,7 +512,7 @@ func TestStore(t *testing.T) {
 	if _, err := g.store.Set(g.ctx, "none", Assignment{Source: "s"}); freeslot.CodeOf(err) != freeslot.CodeNotFound {
 		t.Errorf("set for a list that is not there: %v; want not_found", err)
 	}
-	if _, err := g.store.Ask(g.ctx, list); freeslot.CodeOf(err) != freeslot.CodeNotFound {
+	if _, err := g.store.Ask(g.ctx, list, "ann"); freeslot.CodeOf(err) != freeslot.CodeNotFound {
 		t.Errorf("run of a list without a source: %v; want not_found", err)
 	}
 	_, err := g.store.Set(g.ctx, list, Assignment{Source: "s", Cron: "@every 1s"})

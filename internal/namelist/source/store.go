@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"math"
+	"slices"
 	"strconv"
 	"time"
 
@@ -67,8 +68,8 @@ func (s *Store) Get(ctx context.Context, list string) (Assignment, error) {
 	return decode(text)
 }
 
-// All returns the assignments of all lists, by list, those that are due first. It leaves out what it
-// cannot read.
+// All returns the assignments of all lists, by list, those that are due first. It leaves out what
+// it cannot read.
 func (s *Store) All(ctx context.Context) (lists []string, all []Assignment, err error) {
 	names, err := s.runner.Do(
 		ctx, "list_sources", s.runner.B().Zrange().Key(s.sources).Min("0").Max("-1").Build(),
@@ -143,8 +144,8 @@ func (s *Store) Unset(ctx context.Context, list string) error {
 	return moving(list)
 }
 
-// Ask has a source run for a list now. Errors: conflict if it runs.
-func (s *Store) Ask(ctx context.Context, list string) (Assignment, error) {
+// Ask has a source run for a list now; by is who asks. Errors: conflict if it runs.
+func (s *Store) Ask(ctx context.Context, list, by string) (Assignment, error) {
 	if _, err := s.Get(ctx, list); err != nil {
 		return Assignment{}, err
 	}
@@ -158,21 +159,32 @@ func (s *Store) Ask(ctx context.Context, list string) (Assignment, error) {
 				Message: fmt.Sprintf("source %s runs for list %s already, on replica %s", a.Source, list, a.Running.Replica),
 			}
 		}
-		a.NextMS = nowMS
+		a.NextMS, a.asked, a.AskedBy = nowMS, true, by
 		return nil
 	})
 }
 
+// Due is a list that is to be looked at.
+type Due struct {
+	List string
+	// At holds the time in ms at which it became due, as Redis writes it. Each change of the list's
+	// assignment changes At, except a change within the same millisecond.
+	At string
+}
+
 // Due returns the lists that are to be looked at, and Redis' time in ms.
-func (s *Store) Due(ctx context.Context) (lists []string, nowMS int64, err error) {
+func (s *Store) Due(ctx context.Context) (lists []Due, nowMS int64, err error) {
 	reply, err := s.runner.Call(
 		ctx, scripts["due_sources"], []string{s.sources}, []string{strconv.Itoa(MaxAssigned)},
 	).AsStrSlice()
-	if err != nil || len(reply) == 0 {
+	if err != nil || len(reply)%2 == 0 {
 		return nil, 0, fmt.Errorf("due sources of lists: %w", err)
 	}
+	for pair := range slices.Chunk(reply[1:], 2) {
+		lists = append(lists, Due{pair[0], pair[1]})
+	}
 	nowMS, err = strconv.ParseInt(reply[0], 10, 64)
-	return reply[1:], nowMS, err
+	return lists, nowMS, err
 }
 
 // errLost is returned by a change of a run that no longer holds its list.
@@ -227,11 +239,8 @@ func (s *Store) change(
 
 // look returns when the list is looked at again, in ms.
 func (a *Assignment) look() string {
-	switch {
-	case a.Running != nil:
-		return strconv.FormatInt(a.Running.LeaseMS, 10)
-	case a.NextMS > 0:
-		return strconv.FormatInt(a.NextMS, 10)
+	if at := a.dueMS(); at > 0 {
+		return strconv.FormatInt(at, 10)
 	}
 	return "inf" // it stays in the set, which lists all
 }

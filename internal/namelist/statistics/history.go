@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/freeslot/freeslot/internal/namelist"
 	"github.com/freeslot/freeslot/internal/namelist/count"
 )
 
@@ -43,22 +44,24 @@ type span struct {
 
 var spans = [...]span{{'h', day, time.Hour, HoursKept}, {'m', time.Hour, time.Minute, MinutesKept}}
 
-// History has what was counted of one list, by time and application. It is not safe for concurrent
-// use.
+// History has what was counted of one list, by time and application, or of one chain, by time and
+// rule: rules then stand where applications do. It is not safe for concurrent use.
 //
 // Beyond MaxBytes it forgets detail, from the oldest chunk on: first sources and reasons, then
 // applications, then minutes. How many lookups were hits, misses and unknown is kept to the end.
 type History struct {
+	chain  bool
 	names  []string // of applications, by index; empty for an index that is free
 	chunks map[string]string
 	set    map[string]bool // fields that changed
 	drop   map[string]bool // fields that were removed
 }
 
-// Decode makes a history from the fields of its hash. A field that cannot be read counts as empty:
-// statistics are worth no outage.
-func Decode(fields map[string]string) *History {
+// Decode makes the history of a list or a chain, by its mark, from the fields of its hash. A field
+// that cannot be read counts as empty: statistics are worth no outage.
+func Decode(mark string, fields map[string]string) *History {
 	h := &History{chunks: make(map[string]string), set: make(map[string]bool), drop: make(map[string]bool)}
+	_, h.chain = namelist.ChainOf(mark)
 	for field, text := range fields {
 		if _, _, ok := fieldAt(field); ok {
 			h.chunks[field] = text
@@ -281,9 +284,9 @@ func (h *History) has(field string) byte {
 	return bare
 }
 
-// plain forgets sources and reasons of a chunk.
+// plain forgets sources and reasons of a chunk. A chain has none.
 func (h *History) plain(field string) {
-	if h.has(field) >= plain {
+	if h.chain || h.has(field) >= plain {
 		return
 	}
 	cells := h.chunk(field)
@@ -300,7 +303,9 @@ func (h *History) join(field string) {
 	}
 	joined := make(map[place]count.Counts)
 	for p, c := range h.chunk(field) {
-		p.application, c = other, c.Plain()
+		if p.application = other; !h.chain {
+			c = c.Plain()
+		}
 		sum := joined[p]
 		sum.Add(&c)
 		joined[p] = sum

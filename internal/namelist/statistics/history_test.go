@@ -24,7 +24,7 @@ type stored map[string]string
 
 func (s stored) add(tb testing.TB, at time.Time, by map[string]count.Counts) *History {
 	tb.Helper()
-	h := Decode(s)
+	h := Decode("vip", s)
 	h.Add(at, by)
 	set, drop := h.Changes()
 	maps.Copy(s, set)
@@ -76,7 +76,7 @@ func TestHistoryAgainstTwin(t *testing.T) {
 					rapid.Uint64Range(0, 1).Draw(t, "unknown"),
 				)
 			}
-			d := Decode(s)
+			d := Decode("vip", s)
 			d.Add(now, by)
 			set, drop := d.Changes()
 			maps.Copy(s, set)

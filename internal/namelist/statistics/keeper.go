@@ -19,13 +19,13 @@ import (
 const (
 	// Every is the time between two readings of a list's reports. A report lasts for a minute.
 	Every = 30 * time.Second
-	// lookEvery is how often a replica asks for turns, and turnsAtOnce how many it takes.
+	// lookEvery is how often a replica asks for turns, and turnsAtOnce how many it takes at a time.
 	lookEvery   = 5 * time.Second
 	turnsAtOnce = 200
 	callTimeout = 5 * time.Second
 )
 
-// Keeper keeps the statistics of lists. Its methods are safe for concurrent use.
+// Keeper keeps the statistics of lists and chains. Its methods are safe for concurrent use.
 type Keeper struct {
 	control *namelist.Control
 	outage  *logging.Outage
@@ -64,7 +64,7 @@ func (k *Keeper) loop(ctx context.Context) {
 			return
 		case <-time.After(lookEvery*3/4 + mathrand.N(lookEvery/2)): // replicas take turns
 		}
-		if err := k.round(ctx, Every); err == nil {
+		if err := k.round(ctx, Every, turnsAtOnce); err == nil {
 			k.outage.Over()
 		} else if ctx.Err() == nil {
 			k.outage.Failed(err)
@@ -72,23 +72,28 @@ func (k *Keeper) loop(ctx context.Context) {
 	}
 }
 
-// round adds up the reports of lists that are due.
-func (k *Keeper) round(ctx context.Context, every time.Duration) error {
-	bounded, cancel := context.WithTimeout(ctx, callTimeout)
-	lists, err := k.control.CountTurns(bounded, every, turnsAtOnce)
-	cancel()
-	for _, list := range lists {
-		if err != nil {
+// round adds up the reports of lists that are due, some at a time. Reports of clients that have
+// left last for a minute, so none may wait for a later round.
+func (k *Keeper) round(ctx context.Context, every time.Duration, atOnce int) error {
+	for {
+		bounded, cancel := context.WithTimeout(ctx, callTimeout)
+		lists, err := k.control.CountTurns(bounded, every, atOnce)
+		cancel()
+		for _, list := range lists {
+			if err != nil {
+				return err
+			}
+			if namelist.ValidateMark("list", list) == nil { // an operator can write anything into the index
+				err = k.Add(ctx, list)
+			}
+		}
+		if err != nil || len(lists) < atOnce {
 			return err
 		}
-		if namelist.ValidateName("list", list) == nil { // the index also has chains
-			err = k.Add(ctx, list)
-		}
 	}
-	return err
 }
 
-// Add adds what the clients of a list have counted to its history.
+// Add adds what the clients of a list, or of a chain by its mark, have counted to its history.
 func (k *Keeper) Add(ctx context.Context, list string) error {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
@@ -96,40 +101,61 @@ func (k *Keeper) Add(ctx context.Context, list string) error {
 	if err != nil {
 		return err
 	}
-	by, w := sum(&read)
+	by, w := sum(&read, decoder(list))
 	if len(by)+len(w.Known)+len(w.Forget)+len(w.Left) == 0 {
 		return nil
 	}
 	if len(by) > 0 {
-		h := Decode(read.History)
+		h := Decode(list, read.History)
 		h.Add(read.At, by)
 		w.History, w.Drop = h.Changes()
 	}
 	w.Seq = rand.Text()
 	kept, err := k.control.KeepCounted(ctx, list, &read, w, 2*remember)
-	if kept {
+	if _, isChain := namelist.ChainOf(list); kept && isChain {
+		k.metrics.addRules(by)
+	} else if kept {
 		k.metrics.add(by)
 	}
 	return err // another replica has counted if it is not kept
 }
 
-// Summary sums up the history of a list; see [History.Summary]. at is Redis' time. The last minute is
-// incomplete, because reports are added each half minute.
+// Summary sums up the history of a list; see [History.Summary]. at is Redis' time. The last minute
+// is incomplete, because reports are added each half minute.
 func (k *Keeper) Summary(
 	ctx context.Context, list string, since, step time.Duration, application string,
 ) (out Summary, at time.Time, err error) {
 	if _, err := k.control.Head(ctx, list); err != nil {
 		return out, at, err
 	}
-	read, err := k.control.Counted(ctx, list)
+	return k.summary(ctx, list, since, step, application)
+}
+
+// ChainSummary sums up the history of a chain, with a row for each rule. at is Redis' time. Errors:
+// not_found.
+func (k *Keeper) ChainSummary(
+	ctx context.Context, chain string, since, step time.Duration,
+) (out Summary, at time.Time, err error) {
+	if _, err := k.control.Chain(ctx, chain); err != nil {
+		return out, at, err
+	}
+	return k.summary(ctx, namelist.ChainMark(chain), since, step, "")
+}
+
+func (k *Keeper) summary(
+	ctx context.Context, mark string, since, step time.Duration, row string,
+) (out Summary, at time.Time, err error) {
+	read, err := k.control.Counted(ctx, mark)
 	if err != nil {
 		return out, at, err
 	}
-	return Decode(read.History).Summary(read.At.Add(-since), step, application), read.At, nil
+	return Decode(mark, read.History).Summary(read.At.Add(-since), step, row), read.At, nil
 }
 
-// metrics counts what this replica has added to the history of any list.
+// metrics counts what this replica has added to the history of any list or chain.
 type metrics struct {
+	decisions, shadows *prometheus.CounterVec
+
 	lookups        *prometheus.CounterVec // by result
 	falsePositives prometheus.Counter
 	calls, seconds prometheus.Counter
@@ -152,11 +178,22 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 		),
 		seconds: prometheus.NewCounter(opts("remote_seconds_total", "Time of these calls."+own)),
 	}
+	m.decisions = prometheus.NewCounterVec(
+		opts("chain_decisions_total", "Decisions of all chains by outcome: allow, deny, variant or unknown."+own),
+		[]string{"outcome"},
+	)
+	m.shadows = prometheus.NewCounterVec(
+		opts(
+			"chain_shadow_total", "Decisions that were compared with a shadow: same, different, or undecided by memory."+own,
+		),
+		[]string{"result"},
+	)
 	for _, result := range []string{"hit", "miss", "unknown"} {
 		m.lookups.WithLabelValues(result)
 	}
+	m.addRules(map[string]count.Counts{"": {}})
 	if reg != nil {
-		reg.MustRegister(m.lookups, m.falsePositives, m.calls, m.seconds)
+		reg.MustRegister(m.decisions, m.shadows, m.lookups, m.falsePositives, m.calls, m.seconds)
 	}
 	return m
 }
@@ -170,5 +207,16 @@ func (m *metrics) add(by map[string]count.Counts) {
 		m.falsePositives.Add(float64(c[count.FalsePositives]))
 		m.calls.Add(float64(c.Calls()))
 		m.seconds.Add(float64(c[count.RemoteMicros]) / 1e6)
+	}
+}
+
+func (m *metrics) addRules(by map[string]count.Counts) {
+	for _, c := range by {
+		for cell, outcome := range count.OutcomeNames {
+			m.decisions.WithLabelValues(outcome).Add(float64(c[cell]))
+		}
+		for i, result := range count.ShadowNames {
+			m.shadows.WithLabelValues(result).Add(float64(c[count.ShadowSame+i]))
+		}
 	}
 }

@@ -3,6 +3,8 @@ package statistics
 import (
 	"context"
 	"fmt"
+	"maps"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -95,6 +97,40 @@ func TestCountedOnce(t *testing.T) {
 	})
 }
 
+// A report on a chain counts once, by rule, also when its rules change.
+func TestRulesAreCountedOnce(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, redistest.Shared(t))
+	ctx := waittest.Context(t)
+	_, err := r.PutChain(ctx, namelist.ChainPut{
+		Chain: "vip", Document: `{"name":"vip","rules":[],"default":"allow"}`, By: namelist.By{Author: "test"},
+	})
+	r.must(err)
+	k, other := New(r.Control, zap.NewNop(), nil), New(r.Control, zap.NewNop(), nil)
+	for _, step := range []struct {
+		what, client, text string
+		want               map[string]count.Counts
+	}{
+		{"a report", "c1", "i1 (default)=5 testers=0,0,3", map[string]count.Counts{"(default)": {5}, "testers": {0, 0, 3}}},
+		{"repeated", "c1", "i1 (default)=5 testers=0,0,3", map[string]count.Counts{"(default)": {5}, "testers": {0, 0, 3}}},
+		{"another rule", "c1", "i1 (default)=6 few=1", map[string]count.Counts{"(default)": {6}, "testers": {0, 0, 3}, "few": {1}}},
+		{"another client", "c2", "i2 few=0,1", map[string]count.Counts{"(default)": {6}, "testers": {0, 0, 3}, "few": {1, 1}}},
+		{"an old client that is not known", "c3", "i3 (age_ms)=3600000 few=90", map[string]count.Counts{"(default)": {6}, "testers": {0, 0, 3}, "few": {1, 1}}},
+		{"and later", "c3", "i3 (age_ms)=3600000 few=91,0,0,0,4", map[string]count.Counts{"(default)": {6}, "testers": {0, 0, 3}, "few": {2, 1, 0, 0, 4}}},
+	} {
+		mark := namelist.ChainMark("vip")
+		_, err := r.Relay(ctx, owner, step.client, map[string]namelist.ClientReport{mark: {Birth: "b", Counts: step.text}})
+		r.must(err)
+		r.must(k.round(ctx, 0, 10))
+		r.must(other.Add(ctx, mark))
+		got, _, err := k.ChainSummary(ctx, "vip", time.Hour, time.Minute)
+		r.must(err)
+		if !maps.Equal(got.Applications, step.want) {
+			t.Errorf("%s: %v; want %v", step.what, got.Applications, step.want)
+		}
+	}
+}
+
 // Of replicas that add up the same reports at the same time one succeeds.
 func TestOneReplicaCounts(t *testing.T) {
 	t.Parallel()
@@ -132,7 +168,41 @@ func TestOneReplicaCounts(t *testing.T) {
 	if len(names) != 1 || <-names != "vip" {
 		t.Errorf("vip was given to %d replicas; want to one", len(names)+1)
 	}
-	r.must(New(r.Control, zap.NewNop(), nil).round(waittest.Context(t), 0))
+	r.must(New(r.Control, zap.NewNop(), nil).round(waittest.Context(t), 0, 10))
+}
+
+// Of more lists than are taken at a time, each has its turn, in one round.
+func TestEachListHasItsTurn(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, redistest.Shared(t))
+	ctx := waittest.Context(t)
+	want := []string{"vip"}
+	for i := range 6 {
+		want = append(want, fmt.Sprint("list-", i))
+		_, err := r.Create(ctx, want[i+1], namelist.Spec{})
+		r.must(err)
+	}
+	slices.Sort(want)
+	var had []string
+	for range 4 { // all are due each time
+		lists, err := r.CountTurns(ctx, 0, 2)
+		r.must(err)
+		had = append(had, lists...)
+	}
+	slices.Sort(had)
+	if had = slices.Compact(had); !slices.Equal(had, want) {
+		t.Errorf("in four times two turns came %v; want %v", had, want)
+	}
+
+	other := newRig(t, redistest.Shared(t))
+	for i := range 6 {
+		_, err := other.Create(ctx, fmt.Sprint("list-", i), namelist.Spec{})
+		other.must(err)
+	}
+	other.must(New(other.Control, zap.NewNop(), nil).round(ctx, time.Hour, 2))
+	if left, err := other.CountTurns(ctx, time.Hour, 10); err != nil || len(left) > 0 {
+		t.Errorf("after a round %v are due, %v; want none", left, err)
+	}
 }
 
 // What is kept of readers is bounded in number and time.
@@ -147,14 +217,14 @@ func TestKnownReadersAreForgotten(t *testing.T) {
 	read.Reports = []namelist.CountedReport{
 		{Reader: "b", Owner: "acme", Counts: "i1 redis_yes=5"}, {Reader: "e", Owner: "acme", Counts: "damaged ="},
 	}
-	by, w := sum(&read)
+	by, w := sum(&read, decoder("vip"))
 	if len(by) != 0 || len(w.Known) != 1 || w.Known["b"] != ago(0) || len(w.Forget) != 2 {
 		t.Errorf("counted %v, keeps %v, forgets %v; want nothing, b's time anew, and c and d", by, w.Known, w.Forget)
 	}
 	for i := range manyKnown {
 		read.Known[fmt.Sprint("n", i)] = ago(2 * time.Minute)
 	}
-	if _, w := sum(&read); len(w.Forget) != manyKnown+2 {
+	if _, w := sum(&read, decoder("vip")); len(w.Forget) != manyKnown+2 {
 		t.Errorf("of too many it forgets %d; want %d", len(w.Forget), manyKnown+2)
 	}
 }

@@ -26,33 +26,75 @@ const (
 	maxName = 129
 )
 
-// sum returns what readers have counted since they were last read, by application, and what to keep
-// of it. Seq and History are the caller's.
-func sum(read *namelist.Counted) (by map[string]count.Counts, w namelist.CountedWrite) {
+// report is what a reader has reported, by row: its application for a list, rules for a chain.
+type report struct {
+	incarnation string
+	ageMS       int64
+	rows        map[string]count.Counts
+	text        string // of the report without its age
+}
+
+// decoder returns how reports on a list or a chain, by its mark, are read.
+func decoder(mark string) func(owner, text string) (report, error) {
+	if _, isChain := namelist.ChainOf(mark); !isChain {
+		return func(owner, text string) (report, error) {
+			is, err := count.ParseReport(text)
+			r := report{incarnation: is.Incarnation, ageMS: is.AgeMS}
+			is.AgeMS = 0
+			r.rows, r.text = map[string]count.Counts{application(owner): is.Counts}, is.String()
+			return r, err
+		}
+	}
+	return func(_, text string) (report, error) {
+		is, err := count.ParseRuleReport(text)
+		r := report{incarnation: is.Incarnation, ageMS: is.AgeMS, rows: make(map[string]count.Counts, len(is.Rules))}
+		for rule, c := range is.Rules {
+			var row count.Counts
+			copy(row[:], c[:])
+			r.rows[rule] = row
+		}
+		is.AgeMS = 0
+		r.text = is.String()
+		return r, err
+	}
+}
+
+// sum returns what readers have counted since they were last read, by row, and what to keep of it.
+// Seq and History are the caller's.
+func sum(
+	read *namelist.Counted, decode func(owner, text string) (report, error),
+) (by map[string]count.Counts, w namelist.CountedWrite) {
 	by, w.Known = make(map[string]count.Counts), make(map[string]string)
 	now := read.At.UnixMilli()
 	reports := make(map[string]bool, len(read.Reports))
 	for i := range read.Reports {
-		report := &read.Reports[i]
-		reports[report.Reader] = true
-		if report.Left {
-			w.Left = append(w.Left, *report)
+		from := &read.Reports[i]
+		reports[from.Reader] = true
+		if from.Left {
+			w.Left = append(w.Left, *from)
 		}
-		is, err := count.ParseReport(report.Counts)
+		is, err := decode(from.Owner, from.Counts)
 		if err != nil {
 			continue // replicas refuse such a report; a process with Redis can write anything
 		}
-		was, seen := readKnown(read.Known[report.Reader])
-		grown := growth(&was, &is)
-		if !grown.Zero() {
-			name := application(report.Owner)
+		seen, text := readKnown(read.Known[from.Reader])
+		was, err := decode(from.Owner, text)
+		if err != nil {
+			was, seen = report{}, 0
+		}
+		grew := false
+		for name, counts := range is.rows {
+			grown := growth(&was, &is, was.rows[name], counts)
+			if grown.Zero() {
+				continue
+			}
+			grew = true
 			total := by[name]
 			total.Add(&grown)
 			by[name] = total
 		}
-		if !grown.Zero() || was.Incarnation != is.Incarnation || now-seen > refresh.Milliseconds() {
-			is.AgeMS = 0
-			w.Known[report.Reader] = strconv.FormatInt(now, 10) + " " + is.String()
+		if grew || was.incarnation != is.incarnation || now-seen > refresh.Milliseconds() {
+			w.Known[from.Reader] = strconv.FormatInt(now, 10) + " " + is.text
 		}
 	}
 	last := remember
@@ -60,7 +102,7 @@ func sum(read *namelist.Counted) (by map[string]count.Counts, w namelist.Counted
 		last = time.Minute
 	}
 	for reader, text := range read.Known {
-		if _, seen := readKnown(text); !reports[reader] && now-seen > last.Milliseconds() {
+		if seen, _ := readKnown(text); !reports[reader] && now-seen > last.Milliseconds() {
 			w.Forget = append(w.Forget, reader)
 		}
 	}
@@ -74,29 +116,25 @@ func application(owner string) string {
 	return owner
 }
 
-// readKnown reads what is kept of a reader, and when it was last read, in Unix ms.
-func readKnown(text string) (r count.Report, seen int64) {
-	at, rest, _ := strings.Cut(text, " ")
+// readKnown returns when a reader was last read, in Unix ms, and its report then.
+func readKnown(text string) (seen int64, report string) {
+	at, report, _ := strings.Cut(text, " ")
 	seen, err := strconv.ParseInt(at, 10, 64)
 	if err != nil {
-		return r, 0
+		return 0, ""
 	}
-	r, err = count.ParseReport(rest)
-	if err != nil {
-		return count.Report{}, 0
-	}
-	return r, seen
+	return seen, report
 }
 
-// growth returns the counts of a reader since it was last read.
-func growth(was, is *count.Report) (grown count.Counts) {
-	if was.Incarnation == "" && is.AgeMS > newborn.Milliseconds() {
+// growth returns the counts of a row of a reader since it was last read.
+func growth(was, is *report, before, counts count.Counts) (grown count.Counts) {
+	if was.incarnation == "" && is.ageMS > newborn.Milliseconds() {
 		return grown
 	}
-	grown = is.Counts
-	if was.Incarnation == is.Incarnation {
+	grown = counts
+	if was.incarnation == is.incarnation {
 		for i := range grown {
-			grown[i] -= min(grown[i], was.Counts[i])
+			grown[i] -= min(grown[i], before[i])
 		}
 	}
 	for i := range grown {

@@ -255,6 +255,37 @@ func tear(t *testing.T, dir string, step Step) {
 	}
 }
 
+// A build begins anew after the machine has: a power failure can take what was not yet on the disk,
+// and keep the journal.
+func TestAfterPowerFailure(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, redistest.Shared(t))
+	b := r.builder()
+	ctx, stop := context.WithCancel(bounded(t))
+	b.Progress = func(p Progress) {
+		if p.Step == StepSort {
+			stop()
+		}
+	}
+	p := r.plan(upload("a\nb\n"))
+	if _, err := b.Build(ctx, p); !errors.Is(err, context.Canceled) {
+		t.Fatal(err)
+	}
+	var j journal
+	if found, err := load(b.Dir, journalFile, &j); !found || err != nil {
+		t.Fatalf("%t, %v; want a journal", found, err)
+	}
+	j.Boot, j.Partitions = "another", make([]sorted, len(j.Partitions))
+	if err := errors.Join(j.save(b.Dir), newSpool(b.Dir, familyLines, 0).clear()); err != nil {
+		t.Fatal(err)
+	}
+	got, err := b.Build(bounded(t), p)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.check(&got.Version, map[string]int64{"a": 0, "b": 0})
+}
+
 // Another build begins anew in the folder of one that was not finished.
 func TestAnotherBuild(t *testing.T) {
 	t.Parallel()

@@ -7,12 +7,15 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 
 	"github.com/freeslot/freeslot/internal/namelist"
 )
 
 // journal records what a build has done. It survives the process, not the machine.
 type journal struct {
+	// Boot names the run of the machine. After another start the files may have lost data.
+	Boot   string `json:"boot,omitempty"`
 	List   string `json:"list"`
 	Number int64  `json:"number"`
 	Build  string `json:"build"`
@@ -37,17 +40,23 @@ const (
 	reportFile = "report.json"
 )
 
-// openJournal reads the journal of a build. If the folder has none, or another build's, it empties
-// the folder.
+// bootID returns an id of this run of the machine; empty where the system has none.
+func bootID() string {
+	id, _ := os.ReadFile("/proc/sys/kernel/random/boot_id") // of Linux alone
+	return strings.TrimSpace(string(id))
+}
+
+// openJournal reads the journal of a build. If the folder has none, another build's, or one of
+// before the machine's last start, it empties the folder.
 func openJournal(dir string, plan *Plan) (*journal, error) {
-	j := &journal{}
+	j, boot := &journal{}, bootID()
 	found, err := load(dir, journalFile, j)
 	switch {
 	case err != nil:
 		return nil, err
 	case found && j.Build == plan.Build && (j.List != plan.List || j.Number != plan.Number):
 		return nil, fmt.Errorf("build %s is of version %d of list %s", j.Build, j.Number, j.List)
-	case found && j.Build == plan.Build:
+	case found && j.Build == plan.Build && j.Boot == boot:
 		return j, nil
 	}
 	if err := os.RemoveAll(dir); err != nil {
@@ -56,7 +65,7 @@ func openJournal(dir string, plan *Plan) (*journal, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, err
 	}
-	j = &journal{List: plan.List, Number: plan.Number, Build: plan.Build, Bits: plan.partitionBits()}
+	j = &journal{Boot: boot, List: plan.List, Number: plan.Number, Build: plan.Build, Bits: plan.partitionBits()}
 	j.Partitions = make([]sorted, 1<<j.Bits)
 	return j, j.save(dir)
 }

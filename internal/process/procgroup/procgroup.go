@@ -18,7 +18,7 @@ const gonePoll = time.Millisecond
 
 // Signal sends a signal to a group, which the process id of its leader names.
 func Signal(leader int, signal syscall.Signal) {
-	_ = syscall.Kill(-leader, signal) // the only failure is that no process of it is left
+	_ = syscall.Kill(-leader, signal) // it fails only if no process of it is left
 }
 
 // AwaitGone returns true once no process is left of a group whose leader was waited for, or false

@@ -71,6 +71,15 @@ func Parent(ctx context.Context, traceParent string) context.Context {
 	return propagation.TraceContext{}.Extract(ctx, propagation.MapCarrier{"traceparent": traceParent})
 }
 
+// TraceID returns the id of the trace of a traceparent; "" if it has none.
+func TraceID(traceParent string) string {
+	span := trace.SpanContextFromContext(Parent(context.Background(), traceParent))
+	if !span.HasTraceID() {
+		return ""
+	}
+	return span.TraceID().String()
+}
+
 // TraceParent returns the W3C traceparent of ctx's span; empty if there is none.
 func TraceParent(ctx context.Context) string {
 	carrier := propagation.MapCarrier{}

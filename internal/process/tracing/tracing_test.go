@@ -78,9 +78,16 @@ func TestTraceParent(t *testing.T) {
 	if got := tracing.TraceParent(context.Background()); got != "" {
 		t.Errorf("without a span: %q", got)
 	}
+	const id = "0af7651916cd43dd8448eb211c80319c"
+	if got := tracing.TraceID("00-" + id + "-b7ad6b7169203331-01"); got != id {
+		t.Errorf("the trace is %q; want %s", got, id)
+	}
 	for _, bad := range []string{"", "nonsense", "00-00000000000000000000000000000000-b7ad6b7169203331-01"} {
 		if got := tracing.TraceParent(tracing.Parent(t.Context(), bad)); got != "" {
 			t.Errorf("%q is taken for a trace context: %q", bad, got)
+		}
+		if got := tracing.TraceID(bad); got != "" {
+			t.Errorf("%q has the trace %q; want none", bad, got)
 		}
 	}
 }

@@ -7,9 +7,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
-	"net"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -78,7 +76,7 @@ func Apply(ctx context.Context, t *redisclient.Topology, users []User) ([]Applie
 	var done []Applied
 	var errs []error
 	for server, client := range clients.All() {
-		addrs, err := addresses(ctx, client)
+		addrs, err := redisclient.Servers(ctx, client)
 		if err != nil {
 			errs = append(errs, err)
 		}
@@ -92,51 +90,6 @@ func Apply(ctx context.Context, t *redisclient.Topology, users []User) ([]Applie
 		}
 	}
 	return done, errors.Join(errs...)
-}
-
-// addresses returns all members of a cluster, or a master and its replicas.
-func addresses(ctx context.Context, client rueidis.Client) ([]string, error) {
-	nodes := client.Nodes()
-	var addrs []string
-	for addr := range nodes {
-		addrs = append(addrs, addr)
-	}
-	slices.Sort(addrs)
-	if client.Mode() == rueidis.ClientModeCluster {
-		return addrs, nil
-	}
-	for addr, node := range nodes {
-		ctx, cancel := context.WithTimeout(ctx, callTimeout)
-		defer cancel()
-		said, err := node.Do(ctx, node.B().Role().Build()).ToArray()
-		if err != nil {
-			return addrs, fmt.Errorf("ask redis at %s for its replicas: %w", addr, err)
-		}
-		addrs = append(addrs, replicas(said)...)
-	}
-	return addrs, nil
-}
-
-// replicas reads a master's answer to ROLE.
-func replicas(said []rueidis.RedisMessage) []string {
-	if len(said) < 3 {
-		return nil
-	}
-	list, err := said[2].ToArray()
-	if err != nil {
-		return nil
-	}
-	var addrs []string
-	for _, m := range list {
-		parts, err := m.AsStrSlice()
-		if err != nil || len(parts) < 2 {
-			continue
-		}
-		if _, err := strconv.Atoi(parts[1]); err == nil {
-			addrs = append(addrs, net.JoinHostPort(parts[0], parts[1]))
-		}
-	}
-	return addrs
 }
 
 func applyAt(ctx context.Context, c redisclient.Config, addr string, users []User) (Applied, error) {

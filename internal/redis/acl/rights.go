@@ -20,6 +20,7 @@ var base = map[script.Role][]string{
 	script.RoleRegistry: slices.Concat(connecting, loading, hearing),
 
 	script.RoleListReader: slices.Concat(connecting, loading, reading, hearing, []string{"exists"}),
+	script.RoleDoctor:     connecting,
 }
 
 var (
@@ -62,7 +63,7 @@ func Of(role script.Role, of string, layouts []script.Layout, features ...script
 			r.add(role, of, l, f)
 		}
 		switch role {
-		case script.RoleAgent, script.RoleRegistry, script.RoleListReader: // the features name theirs
+		case script.RoleAgent, script.RoleRegistry, script.RoleListReader, script.RoleDoctor: // the features name theirs
 		case script.RoleOperator:
 			r.Reads = append(r.Reads, l.Prefix+":*")
 		default:

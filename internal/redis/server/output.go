@@ -39,7 +39,7 @@ func (o *output) add(line string) {
 	if line == "" {
 		return
 	}
-	o.logger.Debug("redis-server", zap.String("line", line))
+	o.logger.Debug("redis_server.output", zap.String("line", line))
 	o.lines = append(o.lines, line)
 	o.lines = slices.Delete(o.lines, 0, max(len(o.lines)-keptLines, 0))
 }

@@ -242,7 +242,7 @@ func (s *Server) launchOn(ctx context.Context, binary string, port int) error {
 	s.mu.Lock()
 	s.proc = p
 	s.mu.Unlock()
-	s.cfg.Logger.Info("redis-server started", zap.Int("port", port), zap.Int("pid", p.pid))
+	s.cfg.Logger.Info("redis_server.started", zap.Int("port", port), zap.Int("pid", p.pid))
 	return nil
 }
 
@@ -289,12 +289,12 @@ func (s *Server) terminate(ctx context.Context) error {
 	}
 	select {
 	case <-p.done:
-		s.cfg.Logger.Info("redis-server stopped", zap.Int("pid", p.pid))
+		s.cfg.Logger.Info("redis_server.stopped", zap.Int("pid", p.pid))
 		return nil
 	case <-time.After(s.cfg.StopGrace):
 	case <-ctx.Done():
 	}
-	s.cfg.Logger.Warn("redis-server did not stop in time, killing it", zap.Int("pid", p.pid))
+	s.cfg.Logger.Warn("redis_server.killed", zap.Int("pid", p.pid))
 	if _, err := s.signal(syscall.SIGKILL); err != nil && !errors.Is(err, ErrNotRunning) {
 		return err
 	}

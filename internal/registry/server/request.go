@@ -35,8 +35,21 @@ type (
 		Version string `query:"version" maxLength:"64" doc:"With wait_ms: the version that the caller has. The answer comes once there is another one."`
 		WaitMS  int64  `query:"wait_ms" minimum:"0" maximum:"60000" doc:"How long to wait for another version. Absent means not at all."`
 	}
+	removeInput struct {
+		OfInstance
+		Epoch string `query:"epoch" maxLength:"256" doc:"The epoch that the caller saw, which a restarted instance has no longer. Another one is a conflict. Absent means any."`
+	}
+	// SeenOverride names the override that a change is meant for.
+	SeenOverride struct {
+		Seen string `query:"seen" pattern:"^[0-9]{1,16}$" doc:"at_ms of the override that the caller saw, 0 if none was set. Another one is a conflict. Absent means any."`
+	}
+	resetInput struct {
+		OfInstance
+		SeenOverride
+	}
 	bodyInput struct {
 		OfInstance
+		SeenOverride
 		RawBody []byte
 	}
 	serviceBodyInput struct {

@@ -21,7 +21,7 @@ import (
 
 // The paths come from the registry's second version, except the one for other languages.
 const (
-	adminPath    = "/admin/registry"
+	adminPath    = api.RegistryPath
 	servicesPath = adminPath + "/services"
 	servicePath  = servicesPath + "/{serviceName}"
 	listPath     = servicePath + "/instances"
@@ -49,17 +49,19 @@ type store interface {
 	// List returns a page of names, sorted.
 	List(ctx context.Context, after string, limit int) (names []string, err error)
 	Summary(ctx context.Context, service string) (registry.Summary, error)
+	// Summaries returns what Summary does, for several services by one call.
+	Summaries(ctx context.Context, services []string) ([]registry.Summary, error)
 	Targets(ctx context.Context) ([]registry.Target, error)
 	Query(
 		ctx context.Context, service string, filter *registry.Filter, cursor string,
 	) (page []registry.Detail, next string, now time.Time, err error)
 	Instance(ctx context.Context, service, id string) (d registry.Detail, now time.Time, err error)
 	SetOverride(
-		ctx context.Context, service, id string, o *registry.Override, lasts time.Duration,
+		ctx context.Context, service, id string, o *registry.Override, lasts time.Duration, seen *int64,
 	) (revision int64, err error)
 	SetCleanup(ctx context.Context, service string, limit, every *time.Duration) error
 	PutPersistent(ctx context.Context, r registry.Registration) (revision int64, err error)
-	Remove(ctx context.Context, service, id string) (revision int64, err error)
+	Remove(ctx context.Context, service, id, epoch string) (revision int64, err error)
 }
 
 type routes struct {
@@ -122,18 +124,15 @@ func (r *routes) listServices(ctx context.Context, in *pageInput) (*output[Servi
 		if err != nil {
 			return page, err
 		}
+		found, err := r.store.Summaries(ctx, names)
 		page.Services = []RegistryService{}
-		for _, name := range names {
-			s, err := r.store.Summary(ctx, name)
-			if err != nil {
-				return page, err
-			}
-			page.Services = append(page.Services, shownService(&s))
+		for i := range found {
+			page.Services = append(page.Services, shownService(&found[i]))
 		}
 		if len(names) == in.Limit {
 			page.After = names[len(names)-1]
 		}
-		return page, nil
+		return page, err
 	})
 }
 
@@ -205,12 +204,14 @@ func (r *routes) health(ctx context.Context, in *struct{}) (*output[RegistryHeal
 				if err != nil {
 					return out, err
 				}
-				for _, name := range names {
+				found, err := r.store.Summaries(ctx, names)
+				if err != nil {
+					return out, err
+				}
+				for i, name := range names {
 					after = name
-					s, err := r.store.Summary(ctx, name)
+					s := found[i]
 					switch {
-					case err != nil:
-						return out, err
 					case s.Late == 0 && failing[name] == 0 && s.Guard == "" && s.Instances > 0:
 						out.Healthy++
 					case len(out.Services) < page:

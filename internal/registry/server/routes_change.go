@@ -2,6 +2,7 @@ package server
 
 import (
 	"context"
+	"strconv"
 	"strings"
 	"time"
 	"unicode"
@@ -26,9 +27,18 @@ func (r *routes) putOverride(ctx context.Context, in *bodyInput) (*output[Change
 		if request.ForMS != nil {
 			lasts = time.Duration(*request.ForMS) * time.Millisecond
 		}
-		out.Revision, err = r.store.SetOverride(ctx, in.Service, in.ID, o, lasts)
+		out.Revision, err = r.store.SetOverride(ctx, in.Service, in.ID, o, lasts, in.at())
 		return out, err
 	})
+}
+
+// at returns when the override was set that the caller saw; nil for any.
+func (s *SeenOverride) at() *int64 {
+	at, err := strconv.ParseInt(s.Seen, 10, 64)
+	if err != nil { // it is absent: the pattern lets nothing else in
+		return nil
+	}
+	return &at
 }
 
 // override returns the request in the form that is stored.
@@ -58,9 +68,9 @@ func (q *OverrideRequest) override(ctx context.Context) (*registry.Override, err
 	}, found.Err()
 }
 
-func (r *routes) deleteOverride(ctx context.Context, in *OfInstance) (*output[Changed], error) {
-	return handle(ctx, r, "reset the instance", in, func(ctx context.Context, in *OfInstance) (out Changed, err error) {
-		out.Revision, err = r.store.SetOverride(ctx, in.Service, in.ID, nil, 0)
+func (r *routes) deleteOverride(ctx context.Context, in *resetInput) (*output[Changed], error) {
+	return handle(ctx, r, "reset the instance", in, func(ctx context.Context, in *resetInput) (out Changed, err error) {
+		out.Revision, err = r.store.SetOverride(ctx, in.Service, in.ID, nil, 0, in.at())
 		return out, err
 	})
 }
@@ -108,9 +118,9 @@ func (r *routes) postInstance(ctx context.Context, in *serviceBodyInput) (*outpu
 		})
 }
 
-func (r *routes) deleteInstance(ctx context.Context, in *OfInstance) (*output[Changed], error) {
-	return handle(ctx, r, "remove the instance", in, func(ctx context.Context, in *OfInstance) (out Changed, err error) {
-		out.Revision, err = r.store.Remove(ctx, in.Service, in.ID)
+func (r *routes) deleteInstance(ctx context.Context, in *removeInput) (*output[Changed], error) {
+	return handle(ctx, r, "remove the instance", in, func(ctx context.Context, in *removeInput) (out Changed, err error) {
+		out.Revision, err = r.store.Remove(ctx, in.Service, in.ID, in.Epoch)
 		return out, err
 	})
 }

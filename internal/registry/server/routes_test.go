@@ -152,6 +152,9 @@ func TestOperatorsWord(t *testing.T) {
 		}
 		b.ask(t, "GET", services+"/asr/health", "", `{"id":"a","reason":"drains"}`)
 		b.discovers(t, "b")
+		b.Do(t, "DELETE", services+"/asr/instances/a/override?seen=0", "", root...).Refusal(t, http.StatusConflict, freeslot.CodeConflict)
+		b.Do(t, "PUT", services+"/asr/instances/a/override?seen=1", `{"enabled":false}`, root...).Refusal(t, http.StatusConflict, freeslot.CodeConflict)
+		b.Do(t, "PUT", services+"/asr/instances/a/override?seen=x", `{"enabled":false}`, root...).Refusal(t, http.StatusBadRequest, freeslot.CodeInvalidArgument)
 		b.ask(t, "DELETE", services+"/asr/instances/a/override", "", `"revision":6`)
 		b.discovers(t, "a b")
 		b.Do(t, "PUT", services+"/asr/instances/c/override", `{"enabled":false}`, root...).Refusal(t, http.StatusNotFound, freeslot.CodeNotFound)

@@ -4,6 +4,7 @@ import (
 	"maps"
 	"net/url"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/freeslot/freeslot/internal/identity"
@@ -37,6 +38,14 @@ type OIDC struct {
 	// Roles by a value of the role's claim: `{freeslot-admins: admin, staff: viewer}`. A token
 	// without such a value is refused. Of several the role with most rights counts.
 	Roles map[string]identity.Role `koanf:"roles"`
+	// The name of this system at the provider, as a client by which users of the console sign in there
+	// (authorization code with PKCE). Unset: they sign in with a token alone.
+	ClientID string `koanf:"client_id"`
+	// A file with the secret of that client. Unset: it is a public client, without one.
+	ClientSecretFile string `koanf:"client_secret_file"`
+	// The address to which the provider sends browsers back:
+	// `https://fleet.example.com/console/oidc/callback`.
+	RedirectURL string `koanf:"redirect_url"`
 }
 
 // OIDCClaims names claims.
@@ -64,7 +73,7 @@ func (o *OIDC) On() bool { return o.Issuer != "" }
 
 func (o *OIDC) validate(p *Problems) {
 	if !o.On() {
-		if o.Audience != "" || o.JWKSFile != "" || len(o.Roles) > 0 {
+		if o.Audience != "" || o.JWKSFile != "" || len(o.Roles) > 0 || o.ClientID != "" {
 			p.Addf("auth.oidc.issuer", "is missing, expected the URL of the provider that signs tokens")
 		}
 		return
@@ -80,6 +89,7 @@ func (o *OIDC) validate(p *Problems) {
 		_, err := ReadFile(o.JWKSFile)
 		p.Add("auth.oidc.jwks_file", err)
 	}
+	o.validateClient(p)
 	if len(o.Algorithms) == 0 {
 		p.Addf("auth.oidc.algorithms", "is empty, expected signatures such as RS256")
 	}
@@ -97,5 +107,26 @@ func (o *OIDC) validate(p *Problems) {
 	}
 	for _, value := range slices.Sorted(maps.Keys(o.Roles)) {
 		p.OneOf(join("auth.oidc.roles", value), string(o.Roles[value]), identity.RoleNames()...)
+	}
+}
+
+// callback is the path of the address to which the provider sends browsers back.
+const callback = "/console/oidc/callback"
+
+func (o *OIDC) validateClient(p *Problems) {
+	if o.ClientID == "" {
+		if o.ClientSecretFile != "" || o.RedirectURL != "" {
+			p.Addf("auth.oidc.client_id", "is missing, expected the name of this system at the provider")
+		}
+		return
+	}
+	if o.ClientSecretFile != "" {
+		_, err := ReadFile(o.ClientSecretFile)
+		p.Add("auth.oidc.client_secret_file", err)
+	}
+	u, err := url.Parse(o.RedirectURL)
+	if err != nil || u.Host == "" || !strings.HasSuffix(u.Path, callback) ||
+		u.Scheme != "https" && (u.Scheme != "http" || !Loopback(u.Hostname())) {
+		p.Addf("auth.oidc.redirect_url", "is %q, expected a URL such as https://fleet.example.com%s", o.RedirectURL, callback)
 	}
 }

@@ -65,6 +65,13 @@ type Replica struct {
 	// result that goes before its client has read it is lost. All replicas should have the same;
 	// the smallest value counts.
 	RetentionBytes int `koanf:"retention_bytes"`
+	// How long the record of a dead job can be read, 1s to 720h, so that Monday still shows what died
+	// on Saturday. It is at least `retention`. With `retention_bytes` dead jobs take at most half of
+	// that.
+	DeadRetention time.Duration `koanf:"dead_retention"`
+	// How many dead jobs each cell keeps, 1 to 1000000: beyond that the oldest go first. All replicas
+	// should have the same; the smallest value counts.
+	DeadLimit int `koanf:"dead_limit"`
 	// How long after its submission an idempotency key names its job, 1s to 720h. A key is kept at
 	// least until its job has ended. All replicas should have the same.
 	IdempotencyRetention time.Duration `koanf:"idempotency_retention"`
@@ -99,6 +106,8 @@ type Replica struct {
 	Audit Audit `koanf:"audit"`
 	// From when on something is wrong, for `schedctl status` and `GET /v1/findings`.
 	Findings Findings `koanf:"findings"`
+	// The page for operators at `/console/` (docs/console.md).
+	Console Console `koanf:"console"`
 	// Tenants that differ from the others, by name: `{acme: {weight: 3}}`.
 	Tenants map[string]Tenant `koanf:"tenants"`
 	// What holds for each tenant that `tenants` does not name, with the same keys. Each such tenant
@@ -236,8 +245,29 @@ type Audit struct {
 type Findings struct {
 	// How long the oldest job of a queue may have waited, 1s to 720h.
 	OldestWait time.Duration `koanf:"oldest_wait"`
-	// How long before its end a certificate is a finding, 1h to 8760h.
+	// How long before its end a certificate or a token is a finding, 1h to 8760h.
 	Expiry time.Duration `koanf:"expiry"`
+	// From which share of its maxmemory on a server of Redis is a finding, up to 1; 0 for never. From
+	// 0.8 on submits are refused.
+	RedisMemory float64 `koanf:"redis_memory"`
+	// From which share of its lease on a lock that was not renewed is a finding, more than 0.5 and up
+	// to 1; 0 for never. Holders renew at half of the lease at the latest.
+	LockUnrenewed float64 `koanf:"lock_unrenewed"`
+	// For how long a schedule that left out runs is a finding, 1m to 720h; 0 for never.
+	Missed time.Duration `koanf:"missed"`
+	// For how long a dead job is a finding, 1m to 720h. `dead_retention` says how long it is kept.
+	DeadJobs time.Duration `koanf:"dead_jobs"`
+	// How often a node falls silent within an hour to be a finding of its own, 2 to 10.
+	Flapping int `koanf:"flapping"`
+	// How long a replica may follow an older configuration of pools than another one, 10s to 24h.
+	ConfigBehind time.Duration `koanf:"config_behind"`
+	// How long replicas may run different builds, as they do during an upgrade, 1m to 720h.
+	Upgrade time.Duration `koanf:"upgrade"`
+	// How long a run of a list's source may be due without a replica that begins it, 1m to 720h.
+	SourceLate time.Duration `koanf:"source_late"`
+	// How long a replica of Redis may not have told its master how far it is, 2s to 1h. It does so
+	// each second.
+	RedisLag time.Duration `koanf:"redis_lag"`
 }
 
 // Token lets a caller in.
@@ -312,15 +342,15 @@ type Admission struct {
 	// The name of the chain; empty is none. The lists that it asks should be held whole (`--whole`),
 	// because a submit does not wait for Redis: for other lists, an id that may be in them is unknown.
 	Chain string `koanf:"chain"`
-	// What a decision does. `observe`, also if nothing is set: it is counted and recorded in the job, and
-	// changes nothing. `enforce`: a job with the outcome `deny` is refused as `not_admitted`, and a variant
-	// whose value has `pool` or `preferred_pool` sets these of the job.
+	// What a decision does. `observe`, also if nothing is set: it is counted and recorded in the job,
+	// and changes nothing. `enforce`: a job with the outcome `deny` is refused as `not_admitted`, and
+	// a variant whose value has `pool` or `preferred_pool` sets these of the job.
 	Mode string `koanf:"mode"`
-	// What the chain decides about: `tenant`, also if nothing is set; `affinity_key`; or `label:NAME`, the
-	// value of that label in the job's requirement.
+	// What the chain decides about: `tenant`, also if nothing is set; `affinity_key`; or `label:NAME`,
+	// the value of that label in the job's requirement.
 	Subject string `koanf:"subject"`
-	// What `enforce` does with a job whose outcome is unknown, also because the chain does not exist or the
-	// replica has not loaded it: `admit`, also if nothing is set, or `refuse`.
+	// What `enforce` does with a job whose outcome is unknown, also because the chain does not exist
+	// or the replica has not loaded it: `admit`, also if nothing is set, or `refuse`.
 	Unknown string `koanf:"unknown"`
 }
 
@@ -416,8 +446,8 @@ type Lists struct {
 	Dir string `koanf:"dir"`
 	// Further servers for the ids, by name. All replicas must have the same.
 	Servers map[string]ListServer `koanf:"servers"`
-	// Where the ids of lists can come from, by name; `schedctl lists source set LIST NAME` gives a list
-	// a source. Replicas without a source do not run it.
+	// Where the ids of lists can come from, by name; `schedctl lists source set LIST NAME` gives a
+	// list a source. Replicas without a source do not run it.
 	Sources map[string]ListSource `koanf:"sources"`
 	// Which changes wait until another admin approves them (docs/namelist.md). It is off while no
 	// tokens are configured. All replicas should have the same.
@@ -426,8 +456,8 @@ type Lists struct {
 
 // ListSource is where the ids of lists can come from.
 type ListSource struct {
-	// `http` gets a file, `postgres` runs a query, `redis` reads a key of another Redis, `file` reads a
-	// file of this replica.
+	// `http` gets a file, `postgres` runs a query, `redis` reads a key of another Redis, `file` reads
+	// a file of this replica.
 	Kind string `koanf:"kind"`
 	// Of `http` the address of the file; of `postgres` the server, such as
 	// `postgres://reader@db:5432/crm?sslmode=verify-full`; of `redis` the server, written like
@@ -442,8 +472,8 @@ type ListSource struct {
 	Query string `koanf:"query"`
 	// Of `redis`: the key of a set, a hash or a zset. The fields of a hash are its ids.
 	Key string `koanf:"key"`
-	// Of `redis`: whether the values of the hash, or the scores of the zset, are expiries. A score of 0
-	// is never.
+	// Of `redis`: whether the values of the hash, or the scores of the zset, are expiries. A score of
+	// 0 is never.
 	Expiry bool `koanf:"expiry"`
 	// Of `file`: its absolute path.
 	Path string `koanf:"path"`
@@ -470,14 +500,15 @@ func (s ListSource) WithDefaults() ListSource {
 type ListApproval struct {
 	// Whether new lists wait. Lists that tenant-operators apply for always do.
 	Creation bool `koanf:"creation"`
-	// Whether deletions wait.
+	// Whether deletions wait. Those of lists that serve too many ids for `over_ids` or `over_percent`
+	// wait without it.
 	Deletion bool `koanf:"deletion"`
 	// Whether changes of chains wait.
 	Chains bool `koanf:"chains"`
-	// Edits and switches that change more ids than this wait. 0: however many.
+	// Edits and switches that change more ids than this wait, together with what was changed without
+	// approval in the last 24 hours. 0: however many.
 	OverIDs int64 `koanf:"over_ids"`
-	// Edits and switches that change more than this share of the serving version's ids wait, above 0
-	// to 100. 0: however many.
+	// The same for a share of the serving version's ids, above 0 to 100. 0: however many.
 	OverPercent float64 `koanf:"over_percent"`
 	// Names of deny lists, with `*` for any text: their urgent edits do not wait, and are shown
 	// among the requests.
@@ -544,6 +575,8 @@ func DefaultReplica() Replica {
 		HeartbeatInterval:    3 * time.Second,
 		HeartbeatLimit:       8 * time.Second,
 		Retention:            time.Hour,
+		DeadRetention:        72 * time.Hour,
+		DeadLimit:            10_000,
 		IdempotencyRetention: 24 * time.Hour,
 		WaitingLimit:         100_000,
 		MoveGrace:            10 * time.Second,
@@ -553,9 +586,14 @@ func DefaultReplica() Replica {
 		Locks:                Locks{KeyPrefix: "lock"},
 		Auth:                 Auth{OperatorsAreAdmins: true, OIDC: defaultOIDC()},
 		Audit:                Audit{Entries: audit.DefaultEntries},
-		Findings:             Findings{OldestWait: 5 * time.Minute, Expiry: 14 * 24 * time.Hour},
-		Gateway:              Gateway{MaxAgents: DefaultMaxAgents, PingInterval: defaultPingInterval},
-		Session:              Session{PingInterval: defaultPingInterval},
+		Findings: Findings{
+			OldestWait: 5 * time.Minute, Expiry: 14 * 24 * time.Hour, RedisMemory: 0.7, LockUnrenewed: 0.75,
+			Missed: 24 * time.Hour, DeadJobs: time.Hour, Flapping: 3, ConfigBehind: time.Minute, Upgrade: time.Hour,
+			SourceLate: 5 * time.Minute, RedisLag: 5 * time.Second,
+		},
+		Console: Console{Enabled: true, MaxViewers: 64, Payloads: true},
+		Gateway: Gateway{MaxAgents: DefaultMaxAgents, PingInterval: defaultPingInterval},
+		Session: Session{PingInterval: defaultPingInterval},
 		Limits: Limits{
 			MaxPayloadBytes:          freeslot.DefaultMaxPayloadBytes,
 			MaxBatch:                 1000,

@@ -36,6 +36,7 @@ const (
 	maxReplicas     = 16
 	// Each cell has a share of retention_bytes, which must hold the records of at least a moment.
 	minRetentionBytes = 1 << 20
+	maxDeadLimit      = 1_000_000
 	maxRetentionBytes = 1 << (bits.UintSize - 18) // more than any memory
 	// messagesPerJob is the number of messages that a session sends about one job: accepted,
 	// assigned, result.
@@ -280,14 +281,37 @@ func (r *Replica) validateTimes(p *Problems) {
 			least, max(r.Redis.Cells, 1), maxRetentionBytes,
 		)
 	}
+	p.DurationBetween("dead_retention", r.DeadRetention, time.Second, 30*24*time.Hour)
+	p.Between("dead_limit", r.DeadLimit, 1, maxDeadLimit)
 	p.DurationBetween("idempotency_retention", r.IdempotencyRetention, time.Second, 30*24*time.Hour)
 	if r.MoveGrace != 0 && (r.MoveGrace < time.Second || r.MoveGrace > time.Hour) {
 		p.Addf("move_grace", "is %s, expected 1s to 1h, or 0s to begin no moves", FormatDuration(r.MoveGrace))
 	}
 	p.Between("audit.entries", r.Audit.Entries, 100, 1_000_000)
-	p.DurationBetween("findings.oldest_wait", r.Findings.OldestWait, time.Second, 30*24*time.Hour)
-	p.DurationBetween("findings.expiry", r.Findings.Expiry, time.Hour, 365*24*time.Hour)
+	r.Console.validate(p)
+	r.Findings.validate(p)
 	p.DurationBetween("drain_timeout", r.DrainTimeout, 100*time.Millisecond, time.Hour)
+}
+
+func (f *Findings) validate(p *Problems) {
+	const month = 30 * 24 * time.Hour
+	p.DurationBetween("findings.oldest_wait", f.OldestWait, time.Second, month)
+	p.DurationBetween("findings.expiry", f.Expiry, time.Hour, 365*24*time.Hour)
+	if m := f.RedisMemory; m < 0 || m > 1 {
+		p.Addf("findings.redis_memory", "is %v, expected 0 to 1", m)
+	}
+	if share := f.LockUnrenewed; share != 0 && (share <= 0.5 || share > 1) {
+		p.Addf("findings.lock_unrenewed", "is %v, expected 0, or more than 0.5 and up to 1", share)
+	}
+	if f.Missed != 0 && (f.Missed < time.Minute || f.Missed > month) {
+		p.Addf("findings.missed", "is %s, expected 1m to 720h, or 0s for never", FormatDuration(f.Missed))
+	}
+	p.DurationBetween("findings.dead_jobs", f.DeadJobs, time.Minute, month)
+	p.Between("findings.flapping", f.Flapping, 2, 10)
+	p.DurationBetween("findings.config_behind", f.ConfigBehind, 10*time.Second, 24*time.Hour)
+	p.DurationBetween("findings.upgrade", f.Upgrade, time.Minute, month)
+	p.DurationBetween("findings.source_late", f.SourceLate, time.Minute, month)
+	p.DurationBetween("findings.redis_lag", f.RedisLag, 2*time.Second, time.Hour)
 }
 
 func (l *Limits) validate(p *Problems) {

@@ -33,7 +33,7 @@ const JobID = "0-01JD5Y8G6W9V0M5T2C3Q4R7X8Z"
 
 // Jobs is a dispatcher that answers from its fields. nil fields have a default.
 type Jobs struct {
-	mu        sync.Mutex // guards Submitted and forgotten
+	mu        sync.Mutex // guards Submitted, Requeues and forgotten
 	Submitted []Submission
 	forgotten int
 	// Sinks gets the sink of each waiting submit.
@@ -42,21 +42,25 @@ type Jobs struct {
 	// Position is the position of every accepted job.
 	Position int
 	OnSpec   func(id string) (*freeslot.Job, string, error)
+	// Requeues holds the jobs that were submitted again, as which.
+	Requeues map[string]string
 	OnJob    func(tenant, id string) (freeslot.JobStatus, error)
 	OnList   func(f cell.JobFilter, cursor string, limit int) (cell.JobPage, error)
+	OnDead   func(f cell.JobFilter, by []cell.DeadKey) (cell.DeadLetters, error)
 }
 
 // Submission is a job that was submitted.
 type Submission struct {
 	Tenant string
 	Job    freeslot.Job
+	Origin cell.Origin
 }
 
 // Submit implements api.Jobs.
 func (f *Jobs) Submit(
 	_ context.Context, reqs []dispatch.Request, sink dispatch.Sink, accepted func(int, dispatch.Accepted, error),
 ) {
-	s := Submission{Tenant: reqs[0].Tenant, Job: *reqs[0].Job}
+	s := Submission{Tenant: reqs[0].Tenant, Job: *reqs[0].Job, Origin: reqs[0].Origin}
 	f.mu.Lock()
 	f.Submitted = append(f.Submitted, s)
 	f.mu.Unlock()
@@ -76,6 +80,25 @@ func (f *Jobs) Submit(
 // Spec implements api.Specs.
 func (f *Jobs) Spec(_ context.Context, id string) (*freeslot.Job, string, error) {
 	return f.OnSpec(id)
+}
+
+// Requeued implements api.Specs.
+func (f *Jobs) Requeued(_ context.Context, id, as string) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.Requeues == nil {
+		f.Requeues = make(map[string]string)
+	}
+	f.Requeues[id] = as
+	return nil
+}
+
+// DeadLetters implements api.Jobs.
+func (f *Jobs) DeadLetters(_ context.Context, filter cell.JobFilter, by []cell.DeadKey) (cell.DeadLetters, error) {
+	if f.OnDead != nil {
+		return f.OnDead(filter, by)
+	}
+	return cell.DeadLetters{}, nil
 }
 
 // Forget implements api.Jobs.
@@ -100,8 +123,8 @@ func (f *Jobs) Job(_ context.Context, tenant, id string) (freeslot.JobStatus, er
 	return Running(), nil
 }
 
-// Cancel implements api.Jobs.
-func (f *Jobs) Cancel(ctx context.Context, tenant, id string) (freeslot.JobStatus, error) {
+// CancelIf implements api.Jobs.
+func (f *Jobs) CancelIf(ctx context.Context, tenant, id string, _ cell.Seen) (freeslot.JobStatus, error) {
 	status, err := f.Job(ctx, tenant, id)
 	if err == nil {
 		status.State = freeslot.StateCancelling
@@ -115,6 +138,11 @@ func (f *Jobs) Jobs(_ context.Context, filter cell.JobFilter, cursor string, lim
 		return f.OnList(filter, cursor, limit)
 	}
 	return cell.JobPage{}, nil
+}
+
+// JobsByKey implements api.Jobs.
+func (f *Jobs) JobsByKey(_ context.Context, filter cell.JobFilter, key string) (cell.JobPage, error) {
+	return cell.JobPage{LookedAt: 1, Jobs: []freeslot.JobStatus{{ID: JobID, Tenant: filter.Tenant, Service: key}}}, nil
 }
 
 // Running returns the status of a running job.
@@ -233,7 +261,7 @@ func WithTokens(d *api.Deps) {
 	}, "default", true)
 }
 
-// Response is an answer with its body decoded.
+// Response is an answer with its body decoded. A compressed one has only its text.
 type Response struct {
 	Status int
 	Header http.Header
@@ -260,7 +288,7 @@ func (s *Server) Do(t testing.TB, method, target, content string, header ...stri
 	w := httptest.NewRecorder()
 	s.Handler().ServeHTTP(w, r)
 	out := Response{Status: w.Code, Header: w.Result().Header, Text: w.Body.String()}
-	if strings.HasPrefix(out.Header.Get("Content-Type"), "application/json") {
+	if strings.HasPrefix(out.Header.Get("Content-Type"), "application/json") && out.Header.Get("Content-Encoding") == "" {
 		if err := json.Unmarshal(bytes.TrimSpace(w.Body.Bytes()), &out.Body); err != nil {
 			t.Fatalf("%s %s: %v: %s", method, target, err, w.Body)
 		}

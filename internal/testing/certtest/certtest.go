@@ -43,15 +43,21 @@ func NewAuthority(t *testing.T) *Authority {
 	return &Authority{key, cert}
 }
 
-// Write writes a new certificate and its key, in PEM.
+// Write writes a new certificate and its key, in PEM. It lasts an hour.
 func (a *Authority) Write(t *testing.T, certFile, keyFile, name string) {
+	t.Helper()
+	a.WriteFor(t, certFile, keyFile, name, time.Hour)
+}
+
+// WriteFor is Write for a certificate that lasts so long.
+func (a *Authority) WriteFor(t *testing.T, certFile, keyFile, name string, lasts time.Duration) {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
 		t.Fatal(err)
 	}
 	template := &x509.Certificate{
-		SerialNumber: big.NewInt(2), Subject: pkix.Name{CommonName: name}, NotAfter: time.Now().Add(time.Hour),
+		SerialNumber: big.NewInt(2), Subject: pkix.Name{CommonName: name}, NotAfter: time.Now().Add(lasts),
 		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
 		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth, x509.ExtKeyUsageServerAuth},
 	}

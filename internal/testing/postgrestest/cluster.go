@@ -23,7 +23,8 @@ import (
 var ErrNotFound = errors.New("it is not installed: scripts/deps.sh postgres")
 
 const (
-	// startPoll is how often a server is asked whether it is ready, and askLimit how long an answer may take.
+	// startPoll is how often a server is asked whether it is ready, and askLimit how long an answer
+	// may take.
 	startPoll = 20 * time.Millisecond
 	askLimit  = 5 * time.Second
 )

@@ -4,8 +4,8 @@
 //	postgres.Exec("CREATE TABLE ids (id text)")
 //
 // A start takes a second or two, so a package has one server, in one test with subtests. Where
-// PostgreSQL is not installed the test is skipped, except in continuous integration (CI=true), which
-// installs it.
+// PostgreSQL is not installed the test is skipped, except in continuous integration (CI=true),
+// which installs it.
 package postgrestest
 
 import (
@@ -24,11 +24,12 @@ import (
 	"github.com/freeslot/freeslot/internal/process/procgroup"
 )
 
-// limit bounds a start, a stop and a statement. They take milliseconds, but the machine may be busy.
+// limit bounds a start, a stop and a statement. They take milliseconds, but the machine may be
+// busy.
 const limit = 2 * time.Minute
 
-// settings leave out what only matters when the machine fails. Commits reach the kernel, so that they
-// outlive Kill.
+// settings leave out what only matters when the machine fails. Commits reach the kernel, so that
+// they outlive Kill.
 var settings = []string{"fsync=off", "full_page_writes=off", "shared_buffers=32MB"}
 
 // Server is a test's own server. Its methods fail the test, and are for the test's own goroutine.

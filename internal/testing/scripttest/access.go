@@ -147,7 +147,8 @@ func Families(text string) (touched, others map[string]bool) {
 func BuiltCommands(t testing.TB, folder string) map[string]bool {
 	t.Helper()
 	renamed := map[string]string{
-		"clusterslots": "cluster|slots", "clusterinfo": "cluster|info", "evalro": "eval_ro", "evalsharo": "evalsha_ro",
+		"clusterslots": "cluster|slots", "clusterinfo": "cluster|info", "configget": "config|get",
+		"slowlogget": "slowlog|get", "evalro": "eval_ro", "evalsharo": "evalsha_ro",
 		"memoryusage": "memory|usage", "objectencoding": "object|encoding", "scriptexists": "script|exists",
 		"scriptload": "script|load",
 	}

@@ -43,6 +43,7 @@ end
 -- include lib/record.lua
 local due_key, waiting_version_key = PREFIX .. ':due' .. TAG, PREFIX .. ':version:waiting' .. TAG
 -- include lib/end_job.lua
+-- include lib/attempts.lua
 for n, record in pairs(records) do keyed[jobs[n]] = record[5] end
 
 local begun = 0
@@ -97,6 +98,7 @@ for n = 1, items do
         if call('HGET', job_key, 'why') == 'expired' or deadline > 0 and deadline <= now then state = 'expired' end
       end
       if state == 'cancelled' then failure = '' end
+      if state ~= 'succeeded' then note_attempt(job_key, node, attempt, state, failure) end
       end_job(job, job_key, node, attempt, record[2], record[3], state, ARGV[item + 3], failure)
     end
   else

@@ -63,7 +63,7 @@ end
 if #taken == 0 then return codes end
 
 local news, sizes, ends, turned = {}, {}, {}, {} -- news: replica -> the fields of its entry
-local longest, kept, finished = RETENTION, RETENTION .. '', 0
+local longest, kept, finished, failed = RETENTION, RETENTION .. '', 0, nil -- failed: as in lib/complete_plain.lua
 for _, one in ipairs(taken) do
   local node, _, _, slots_key, freed, records, argument, keys, before, used, profile = unpack(one)
   local sum = used .. ''
@@ -92,6 +92,7 @@ for reply_to, entry in pairs(news) do
   try('XADD', prefix .. ':replies' .. tag .. ':' .. reply_to, 'NOMKSTREAM', '*', unpack(entry))
 end
 call('ZADD', finished_key, unpack(ends))
+if failed then try('ZADD', prefix .. ':ended' .. tag .. ':failed', unpack(failed)) end -- protected as in lib/end_job.lua
 -- include lib/forget_old.lua
 if #turned > 0 then
   -- include lib/announce.lua

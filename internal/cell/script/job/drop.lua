@@ -7,7 +7,7 @@
 --
 -- KEYS[1] jobs:<job>  hash   KEYS[2] finished  zset
 -- ARGV[1] job   ARGV[2] tenant, '' for any   ARGV[3..] fields of the record to return
--- Foreign key (idem) is of this cell.
+-- Foreign keys (idem, ended:<state>) are of this cell.
 -- Returns the fields' values before the call, also of a job that has not ended; {} if there is no
 -- such
 --   job of this tenant; the error UNSETTLED if the job's move is not over
@@ -27,6 +27,7 @@ if record[4] or record[3] and now - (tonumber(record[5]) or 0) < MOVE_RETENTION 
 -- The index goes first: a record without its entry expires by itself, and while a hash slot
 -- migrates a key that was just deleted cannot be read.
 redis.call('ZREM', finished_key, job)
+redis.pcall('ZREM', key('ended', record[1]), job) -- protected: the index may be on another server
 redis.call('DEL', job_key)
 -- Protected: the key may be on another server while a hash slot migrates.
 local idem = record[6] and key('idem', string.match(record[6], ' (%S+)$') or '')

@@ -23,6 +23,7 @@ local used = 0
 -- include lib/here.lua
 -- include lib/record.lua
 -- include lib/end_job.lua
+-- include lib/attempts.lua
 -- include lib/queue.lua
 -- include lib/kinds.lua
 -- include lib/limit.lua
@@ -105,6 +106,7 @@ for _, job in ipairs(jobs) do
       redis.call('HDEL', slots_key, job.id)
       used = math.max((tonumber(string.match(redis.call('HGET', slots_key, 'sum') or '', '^%d+$')) or 0) - held, 0)
       redis.call('HSET', slots_key, 'sum', used)
+      note_attempt(job.key, node, attempt, 'expired', '')
     end
     expire()
   end
@@ -118,6 +120,6 @@ index_finished()
 for class, definition in pairs(released) do
   if not known[class] then reply[#reply + 1], reply[#reply + 2] = class, definition end
 end
-if forget_gone(most) then reply[2] = '1' end
+if forget_gone(finished_key, most) then reply[2] = '1' end
 reply[1] = expired
 return reply

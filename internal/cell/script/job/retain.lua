@@ -8,6 +8,9 @@
 -- one record) is gone. A record that goes out of turn leaves it when its part is counted again, a
 -- page a second. The first write frees memory, so that it works even if Redis refuses other writes.
 --
+-- A second call keeps the dead jobs in the same way: for it, read the index of dead jobs and their
+-- own count instead of these two.
+--
 -- KEYS[1] finished  zset   KEYS[2] kept  hash: to = every job that ended before (us) is counted;
 --   parts by time, b<from, us> = bytes; audit = the part that is counted again, how far (us), bytes
 --   so far, when (ms)
@@ -24,7 +27,7 @@ local limit, page = tonumber(ARGV[1]), tonumber(ARGV[2])
 local OVERHEAD = 900 -- measured bytes of a record and its index entry besides the texts
 local PARTS, MOST_PARTS = 64, 256 -- parts of the limit; the most parts, which changes of the limit can lead to
 local AUDIT = 1000 -- ms between two pages of the second count
-local TEXTS = {'job', 'spec', 'result', 'error', 'progress'}
+local TEXTS = {'job', 'spec', 'result', 'error', 'progress', 'attempts'}
 
 local function whole(n) return string.format('%.0f', n) end
 

@@ -5,7 +5,8 @@
 -- arguments, are deleted in the same command. A node owns nothing outside of its slots hash, so no
 -- job is missed. The first write frees memory, so that it works even if Redis refuses other writes;
 -- all records are read before.
--- Needs: end_job, here, index_finished, key, keyed, leave_limits, limit_keys, limits_of, queue_keys, retry
+-- Needs: end_job, here, index_finished, key, keyed, leave_limits, limit_keys, limits_of, note_attempt,
+--   queue_keys, retry
 -- Defines: abandon
 local function abandon(owned, slots_key, node, failure, counted, keep, ...)
   local lost, attempts, job_keys, kept, in_use = {}, {}, {}, false, 0
@@ -42,10 +43,12 @@ local function abandon(owned, slots_key, node, failure, counted, keep, ...)
     local job_key, attempt, record = job_keys[i], attempts[job], records[i]
     local last = string.match(record[2] or '', '^(%d+) ')
     if last == attempt and record[1] == 'cancelling' then
+      local state = record[6] == 'expired' and 'expired' or 'cancelled'
       leave_limits(job, record[4])
-      end_job(job, job_key, node, attempt, record[3], record[4], record[6] == 'expired' and 'expired' or 'cancelled', '', '')
+      note_attempt(job_key, node, attempt, state, '')
+      end_job(job, job_key, node, attempt, record[3], record[4], state, '', '')
     elseif last == attempt and record[1] == 'running' then
-      retry(job, job_key, node, attempt, record[3], record[4], record[5], counted, failure, 0)
+      retry(job, job_key, node, attempt, record[3], record[4], record[5], counted and 'lost' or 'handed_back', failure, 0)
     end
   end
   index_finished()

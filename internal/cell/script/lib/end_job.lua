@@ -3,9 +3,11 @@
 -- refuses the reply, the script goes on: the stream may be on another server while a hash slot
 -- migrates, and a replica reads the records of jobs that it hears nothing about. used is the number
 -- of slots of the node in use after the job.
--- Needs: at, due_key, finished_key, key, now_us, read_job, used
+-- An end that is no success is in ended:<state>, too. A dead job is there alone, because it is kept
+-- for longer than other jobs: for as long as the field dead_ms of ended says, which replicas write.
+-- Needs: PREFIX, TAG, at, due_key, finished_key, key, now_us, read_job, used
 -- Defines: ENTRY, ENTRY_BYTES, INLINE_RESULT, INLINE_SPEC, KEY_STAYS, RETENTION, ends, end_job,
---   finished, index_finished, keeps, keyed, longest, news, release_key
+--   ended, finished, index_finished, keeps, keyed, longest, news, release_key
 -- include lib/inline.lua
 -- include lib/retention.lua
 -- include lib/release_key.lua
@@ -16,6 +18,7 @@ local finished, longest, ends = 0, RETENTION, {}
 local news = {} -- replica -> the fields of its next entry
 local keyed = {} -- job -> the field idem of its record, which callers set
 local keeps = {} -- retention -> PEXPIRE's argument: the same few values come often
+local ended = {} -- state -> times and jobs, for ends that are no success
 local function end_job(job, job_key, node, attempt, reply_to, static, state, result, failure)
   local _, _, _, retention, _, _, _, deadline = read_job(static)
   -- Protected: due may be on another server while a hash slot migrates, and due.lua skips a job
@@ -35,10 +38,23 @@ local function end_job(job, job_key, node, attempt, reply_to, static, state, res
     redis.call('HSET', job_key, 'state', state, 'finished_at_ms', at, 'error', failure)
     if result ~= '' then redis.call('HSET', job_key, 'result', result) end
   end
+  if state == 'dead' then
+    local ms = redis.pcall('HGET', PREFIX .. ':ended' .. TAG, 'dead_ms') -- protected like the index
+    ms = type(ms) == 'string' and string.find(ms, '^%d+$') and tonumber(ms) or 0
+    keep = string.format('%.0f', math.max(tonumber(keep), ms))
+  end
   redis.call('PEXPIRE', job_key, keep)
   if keyed[job] then release_key(keyed[job]) end
-  local n = #ends
-  ends[n + 1], ends[n + 2] = now_us + finished, job -- as a number, it costs least
+  if state ~= 'succeeded' then
+    local places = ended[state] or {}
+    ended[state] = places
+    local n = #places
+    places[n + 1], places[n + 2] = now_us + finished, job
+  end
+  if state ~= 'dead' then
+    local n = #ends
+    ends[n + 1], ends[n + 2] = now_us + finished, job -- as a number, it costs least
+  end
   finished = finished + 1
   if reply_to and reply_to ~= '' then
     local partial = '0'
@@ -68,13 +84,22 @@ local function end_job(job, job_key, node, attempt, reply_to, static, state, res
   end
 end
 
--- index_finished: puts the jobs that end_job ended into the index of finished jobs, and informs the
--- replicas that wait for them with one entry each.
+-- index_finished: puts the jobs that end_job ended into the indexes of ended jobs, and informs the
+-- replicas that wait for them with one entry each. The index of an end that is no success is
+-- protected: a user of Redis that the release before made has no right to it, and while a hash slot
+-- migrates it may be on another server. A dead job then has its place among the finished jobs.
 local function index_finished()
   for reply_to, entry in pairs(news) do
     redis.pcall('XADD', key('replies', reply_to), 'NOMKSTREAM', '*', unpack(entry))
   end
   if finished == 0 then return end -- how long other replicas keep theirs is not known
+  for state, places in pairs(ended) do
+    for i = 1, #places, 2000 do
+      local some = {unpack(places, i, math.min(i + 1999, #places))}
+      local answer = redis.pcall('ZADD', key('ended', state), unpack(some))
+      if type(answer) == 'table' and state == 'dead' then redis.call('ZADD', finished_key, unpack(some)) end
+    end
+  end
   for i = 1, #ends, 2000 do redis.call('ZADD', finished_key, unpack(ends, i, math.min(i + 1999, #ends))) end
   -- include lib/forget_old.lua
 end

@@ -15,6 +15,7 @@ do
   -- include lib/end_job.lua
   -- include lib/queue.lua
   -- include lib/limit.lua
+  -- include lib/attempts.lua
   -- include lib/retry.lua
   -- include lib/abandon.lua
   -- include lib/pool.lua

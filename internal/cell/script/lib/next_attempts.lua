@@ -17,8 +17,8 @@ for n = 1, items do
     local job, pause = ARGV[item], ARGV[item + 5]
     limits_of[job] = record[4]
     if record[1] == 'running' and pause ~= '' then
-      local fails = redis.call('HGET', KEYS[6 + n], 'fails')
-      retry(job, KEYS[6 + n], node, ARGV[item + 1], record[2], record[3], fails, pause ~= 'h', ARGV[item + 4], tonumber(pause) or 0)
+      local fails, ended = redis.call('HGET', KEYS[6 + n], 'fails'), pause == 'h' and 'handed_back' or 'failed'
+      retry(job, KEYS[6 + n], node, ARGV[item + 1], record[2], record[3], fails, ended, ARGV[item + 4], tonumber(pause) or 0)
       records[n] = false
     else
       leave_limits(job, record[3])

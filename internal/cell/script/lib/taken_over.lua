@@ -21,6 +21,7 @@ if taken then
     -- include lib/end_job.lua
     -- include lib/queue.lua
     -- include lib/limit.lua
+    -- include lib/attempts.lua
     -- include lib/retry.lua
     -- include lib/abandon.lua
     lost, in_use = abandon(owned, slots_key, node, failure, true, epoch, load_key, metrics_key, dispatch_key, serves_key)

@@ -29,7 +29,9 @@ for i, job_key in ipairs(keys) do
     reply[i + 1] = -2
   else
     if here_by == hop and record[3] then
-      local keep = string.format('%.0f', math.max(tonumber(record[3]), MOVE_RETENTION))
+      local dead = record[1] == 'dead' and redis.pcall('HGET', PREFIX .. ':ended' .. TAG, 'dead_ms') -- as in lib/end_job.lua
+      dead = type(dead) == 'string' and string.find(dead, '^%d+$') and tonumber(dead) or 0
+      local keep = string.format('%.0f', math.max(tonumber(record[3]), MOVE_RETENTION, dead))
       local tenant, slots, submitted_at, _, class, priority, attempts, deadline, definition = read_job(record[4])
       redis.call('HDEL', job_key, 'keep')
       if tenant then

@@ -21,7 +21,8 @@
 --   to begin (ms, '' for at once), which idempotency key (from 1, '' for none, negative for a marker
 --   that is kept for ARGV[5] alone), digest of the spec,
 --   limits as in lib/limit.lua: name and limit in turn, parted by spaces; the most kinds of waiting
---   jobs of the tenant ('' for a tenant that is alone); its candidates (nodes from 1), ''
+--   jobs of the tenant ('' for a tenant that is alone); the record's field origin, '' for none; its
+--   candidates (nodes from 1), ''
 -- Returns {now, answer, ...}, an answer an item:
 --   {1, node id, used, attempt}            assigned
 --   {2, node id, attempt, assigned_at_ms}  was there already
@@ -63,7 +64,7 @@ for i = 1, item_count do
   if ARGV[item + 15] ~= '' then
     keys[#keys + 1], keys[#keys + 2] = key('kinds', ARGV[item + 1]), key('later', ARGV[item + 1])
   end
-  item = item + 16
+  item = item + 17
   while ARGV[item] ~= '' do item = item + 1 end
   item = item + 1
 end
@@ -86,7 +87,7 @@ local fresh, made = redis.call('EXISTS', unpack(KEYS, before_jobs + 1, before_jo
 for i = 1, item_count do
   local job_key, queue = KEYS[before_jobs + i], queues[i]
   local job, tenant, slots, reply_to, timeout, class, priority, attempts, definition, weight, spec, begin, idem, digest, own_limits,
-    most_kinds = unpack(ARGV, items[i], items[i] + 15)
+    most_kinds, origin = unpack(ARGV, items[i], items[i] + 16)
   local record = (not fresh or made[job]) and redis.call('HMGET', job_key, 'state', 'run') or {}
   local state = record[1]
   begin = tonumber(begin) or 0
@@ -144,6 +145,7 @@ for i = 1, item_count do
     else
       redis.call('HSET', job_key, 'state', later and 'scheduled' or 'waiting', 'job', static, 'reply_to', reply_to, 'spec', spec)
     end
+    if origin ~= '' then redis.call('HSET', job_key, 'origin', origin) end
     if limits then
       redis.call('HSET', job_key, 'gates', limits)
       count_waiting(job, limits)
@@ -168,7 +170,7 @@ for i = 1, item_count do
   if limits and answers[i] and answers[i][1] ~= 4 then
     for name in string.gmatch(limits, ' (k:%S+)') do forget_limit(name) end -- the job was refused
   end
-  local candidate = items[i] + 16
+  local candidate = items[i] + 17
   while not answers[i] and ARGV[candidate] ~= '' do
     local index = ARGV[candidate]
     local wish = wishes[index] or {classes = {}, known = {}}

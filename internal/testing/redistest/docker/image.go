@@ -1,18 +1,15 @@
 package docker
 
 import (
-	"archive/tar"
 	"bytes"
 	"crypto/sha256"
 	"errors"
 	"fmt"
 	"os"
-	"os/exec"
-	"slices"
-	"strings"
 
 	dc "github.com/ory/dockertest/v3/docker"
 
+	"github.com/freeslot/freeslot/internal/testing/hostimage"
 	"github.com/freeslot/freeslot/internal/testing/redistest"
 )
 
@@ -45,70 +42,12 @@ func image(client *dc.Client) (repository, tag string, err error) {
 	return hostImage, tag, err
 }
 
-// hostTar packs the host's redis-server and the libraries with which it is linked. Equal files give
-// equal bytes.
+// hostTar packs the host's redis-server.
 func hostTar() ([]byte, error) {
 	binary := os.Getenv(redistest.BinaryEnv)
 	if binary == "" {
 		binary = "redis-server"
 	}
-	path, err := exec.LookPath(binary)
-	if err != nil {
-		return nil, fmt.Errorf("%w; install it with `make deps`", err)
-	}
-	libs, err := libraries(path)
-	if err != nil {
-		return nil, err
-	}
-	var buf bytes.Buffer
-	w := tar.NewWriter(&buf)
-	for _, dir := range []string{"data/", "tmp/"} {
-		if err := w.WriteHeader(&tar.Header{Typeflag: tar.TypeDir, Name: dir, Mode: 0o777}); err != nil {
-			return nil, err
-		}
-	}
 	// The name matters: the same program behaves as another tool under another name.
-	if err := addFile(w, path, "usr/bin/redis-server"); err != nil {
-		return nil, err
-	}
-	for _, lib := range libs {
-		if err := addFile(w, lib, strings.TrimPrefix(lib, "/")); err != nil {
-			return nil, err
-		}
-	}
-	return buf.Bytes(), w.Close()
-}
-
-func addFile(w *tar.Writer, path, name string) error {
-	content, err := os.ReadFile(path)
-	if err != nil {
-		return err
-	}
-	if err := w.WriteHeader(&tar.Header{Name: name, Mode: 0o755, Size: int64(len(content))}); err != nil {
-		return err
-	}
-	_, err = w.Write(content)
-	return err
-}
-
-// libraries returns the absolute paths that ldd prints, the dynamic linker's included; none for a
-// static binary.
-func libraries(path string) ([]string, error) {
-	out, err := exec.Command("ldd", path).CombinedOutput()
-	if err != nil {
-		if bytes.Contains(out, []byte("not a dynamic executable")) {
-			return nil, nil
-		}
-		return nil, fmt.Errorf("ldd %s: %w: %s", path, err, bytes.TrimSpace(out))
-	}
-	var libs []string
-	for line := range strings.Lines(string(out)) {
-		for _, field := range strings.Fields(line) {
-			if strings.HasPrefix(field, "/") {
-				libs = append(libs, field)
-			}
-		}
-	}
-	slices.Sort(libs)
-	return slices.Compact(libs), nil
+	return hostimage.Tar(map[string]string{"redis-server": binary})
 }
