@@ -1,5 +1,6 @@
-// Command attack runs a replica with three tenants on the loopback, lets one of them, or a stranger,
-// try to take everything, and measures how the others fare. It ends with 1 if a victim fails.
+// Command attack runs a replica with three tenants on the loopback, lets one of them, or a
+// stranger, try to take everything, and measures how the others fare. It ends with 1 if a victim
+// fails.
 //
 // Each attack is bounded in number and time. docs/security.md tells which bound it meets.
 package main
@@ -30,7 +31,8 @@ const (
 // attack is one way to take from others.
 type attack struct {
 	name string
-	// tries is how often strike is called before the victim begins. It reports whether the try was refused.
+	// tries is how often strike is called before the victim begins. It reports whether the try was
+	// refused.
 	tries  int
 	strike func(ctx context.Context, s *system, n int) (refused bool)
 	victim func(ctx context.Context, s *system, n int) error

@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"errors"
+	"fmt"
 	"net"
 	"os"
 	"path/filepath"
@@ -25,6 +26,9 @@ func TestDev(t *testing.T) {
 			t.Fatalf("exit status %d\n%s\n%s", code, stdout, stderr)
 		}
 		checkTable(t, stdout)
+		if strings.Contains(stdout+stderr, "demo") {
+			t.Errorf("--exit has a demo load; want none:\n%s%s", stdout, stderr)
+		}
 		if strings.Contains(stdout, "warning") {
 			t.Errorf("a warning without a reason:\n%s", stdout)
 		}
@@ -50,7 +54,7 @@ func TestDevEmbedded(t *testing.T) {
 // TestDevCtrlC: everything ends, and the Redis that was started is gone.
 func TestDevCtrlC(t *testing.T) {
 	t.Parallel()
-	p := start(t, nil, "scheduler", "dev", "--listen", "127.0.0.1:0", "--redis-port", "0", "--dir", t.TempDir())
+	p := start(t, nil, "scheduler", "dev", "--listen", "127.0.0.1:0", "--redis-port", "0", "--load", "10", "--dir", t.TempDir())
 	serving := make(map[string]string) // the address by the first word of a line
 	for next := 0; serving["HTTP"] == "" || serving["Redis"] == ""; {
 		line, n, err := p.stdout.line(t, next)
@@ -67,6 +71,10 @@ func TestDevCtrlC(t *testing.T) {
 	if got := strings.Join(strings.Fields(said), " "); got != "ID MEMBER EXPIRES FROM user-1 yes - version 1 nobody no - version 1" {
 		t.Errorf("the list says:\n%s", said)
 	}
+	if want := "console: http://" + listen + "/console/\n"; !strings.HasPrefix(p.stdout.String(), want) {
+		t.Errorf("the output begins with %.80q; want %q", p.stdout.String(), want)
+	}
+	checkLoad(t, "http://"+listen)
 	redis := strings.TrimPrefix(serving["Redis"], "redis://")
 	pid := redisPID(t, redis)
 	if err := syscall.Kill(pid, 0); err != nil {
@@ -115,6 +123,62 @@ func TestDevUnusable(t *testing.T) {
 				t.Errorf("exit status %d, expected one line that names %s\n%s%s", code, c.flag, stdout, stderr)
 			}
 		})
+	}
+}
+
+// checkLoad waits until the demo load has shown all that it has.
+func checkLoad(t *testing.T, server string) {
+	t.Helper()
+	for _, c := range []struct {
+		shows string
+		args  []string
+	}{
+		{" dead ", []string{"list", "--tenant", "demo", "--state", "dead"}},
+		{" succeeded ", []string{"list", "--tenant", "demo"}},
+		{"@every 30s", []string{"schedules", "list"}},
+		{"demo:camera-1", []string{"lock", "ls"}},
+		{"HITS", []string{"lists", "stats", "vip"}},
+		{"traffic.requests_per_second", []string{"registry", "show", "demo-api"}},
+	} {
+		eventually(t, func() error {
+			stdout, stderr, _ := run(t, nil, "schedctl", append([]string{"--server", server}, c.args...)...)
+			if !strings.Contains(stdout, c.shows) {
+				return fmt.Errorf("schedctl %v shows no %q:\n%s%s", c.args, c.shows, stdout, stderr)
+			}
+			return nil
+		})
+	}
+}
+
+// TestDevLoadOff: with --load 0 nothing is done for the demo tenant, and the schedule that an
+// earlier run left is gone.
+func TestDevLoadOff(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	for _, load := range []string{"5", "0"} {
+		p := start(t, nil, "scheduler", "dev", "--listen", "127.0.0.1:0", "--redis-port", "0", "--load", load, "--dir", dir)
+		server := ""
+		for next := 0; server == ""; {
+			line, n, err := p.stdout.line(t, next)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if words := strings.Fields(line); len(words) >= 2 && words[0] == "HTTP" {
+				server = strings.TrimSuffix(words[1], "/v1/jobs")
+			}
+			next = n
+		}
+		stdout, stderr, code := run(t, nil, "schedctl", "--server", server, "schedules", "list")
+		if shown := strings.Contains(stdout, "@every 30s"); code != 0 || shown != (load != "0") {
+			t.Errorf("--load %s: schedctl schedules list ends with %d:\n%s%s; want the schedule only with a load", load, code, stdout, stderr)
+		}
+		p.signal(syscall.SIGINT)
+		if code := p.wait(); code != 0 {
+			t.Errorf("ended with status %d after SIGINT; want 0", code)
+		}
+	}
+	if _, stderr, code := runDev(t, "--load", "11", "--dir", dir); code != 2 || !strings.Contains(stderr, "--load is 11, expected 0 to 10") {
+		t.Errorf("--load 11: exit status %d, %s; want 2 and the range", code, stderr)
 	}
 }
 

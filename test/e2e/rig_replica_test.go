@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -27,6 +28,10 @@ type system struct {
 	// agents' token; see serveNodes.
 	gateway map[string]any
 	token   string
+	// lists is added to the block of name lists. callers is the file with callers' tokens, "" for
+	// none.
+	lists   map[string]any
+	callers string
 	// byGateway connects agents to the replicas, which have been started in this order; see bothWays.
 	byGateway bool
 	replicas  []*replica
@@ -69,9 +74,11 @@ func (s *system) startReplica(id string, env ...string) *replica {
 	s.t.Helper()
 	r := &replica{id: id}
 	file := filepath.Join(s.t.TempDir(), id+".yaml")
-	config := map[string]any{
-		"replica_id": id, "redis": s.redisConfig(),
-		"lists": map[string]any{"dir": s.t.TempDir()}, // else replicas of several tests share one
+	lists := map[string]any{"dir": s.t.TempDir()} // else replicas of several tests share one
+	maps.Copy(lists, s.lists)
+	config := map[string]any{"replica_id": id, "redis": s.redisConfig(), "lists": lists}
+	if s.callers != "" {
+		config["tokens_file"] = s.callers
 	}
 	if s.gateway != nil {
 		config["gateway"] = s.gateway

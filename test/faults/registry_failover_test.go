@@ -72,7 +72,7 @@ func TestRegistrySlotMigration(t *testing.T) {
 
 	// While a slot moves, a call works only if all of its keys exist, and cleanup has the overrides.
 	b.withStore(func(store *registry.Store) error {
-		_, err := store.SetOverride(t.Context(), "web", "p1-0", &registry.Override{Author: "test"}, 0)
+		_, err := store.SetOverride(t.Context(), "web", "p1-0", &registry.Override{Author: "test"}, 0, nil)
 		return err
 	})
 	keys, err := ask(t.Context(), masters[home], "CLUSTER", "GETKEYSINSLOT", strconv.Itoa(number), "100").AsStrSlice()
