@@ -92,8 +92,8 @@ func runTokens(ctx context.Context, b *tool.Bench) {
 		result.Percent, result.AtMost, 2, worst)
 }
 
-// timed returns the microseconds of processor time that this process spends on one call, as the mean
-// of some. The clock would also count whatever else the machine does.
+// timed returns the microseconds of processor time that this process spends on one call, as the
+// mean of some. The clock would also count whatever else the machine does.
 func timed(calls int, f func()) float64 {
 	begin := processTime()
 	for range calls {

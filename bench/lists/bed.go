@@ -47,6 +47,7 @@ type bed struct {
 	replicas                    []*system.Scheduler
 	big                         *imported // nil until it is there
 	expanded                    bool      // it has a second version
+	segmented                   bool      // the segment is there
 }
 
 func openBed(ctx context.Context, b *tool.Bench, s size) *bed {
@@ -72,12 +73,12 @@ func (d *bed) close() (err error) {
 	return err
 }
 
-// replica starts another replica.
-func (d *bed) replica(ctx context.Context) *system.Scheduler {
+// replica starts another replica. env are more of its settings.
+func (d *bed) replica(ctx context.Context, env ...string) *system.Scheduler {
 	i := len(d.replicas) + 1
-	r := tool.Must(system.StartScheduler(ctx, d.scheduler, d.control.URL(), i,
+	r := tool.Must(system.StartScheduler(ctx, d.scheduler, d.control.URL(), i, append(env,
 		"FREESLOT_LISTS__DIR="+filepath.Join(d.folder, "replica-"+strconv.Itoa(i)),
-		"FREESLOT_LISTS__SERVERS={"+dataServer+": {url: '"+d.data.URL()+"'}}"))
+		"FREESLOT_LISTS__SERVERS={"+dataServer+": {url: '"+d.data.URL()+"'}}")...))
 	d.replicas = append(d.replicas, r)
 	return r
 }

@@ -66,8 +66,12 @@ func runChain(ctx context.Context, b *tool.Bench, d *bed) {
 	d.followChain(ctx, b)
 }
 
-// segment makes the list.
+// segment makes the list, unless a part before has done so.
 func (d *bed) segment(ctx context.Context, b *tool.Bench) {
+	if d.segmented {
+		return
+	}
+	d.segmented = true
 	if len(d.replicas) == 0 {
 		d.replica(ctx)
 	}
@@ -108,7 +112,7 @@ func (d *bed) compareChains(
 			}
 		}}
 	}
-	through := func(domain string, p openfeature.FeatureProvider) *loop {
+	asFlag := func(domain string, p openfeature.FeatureProvider) *loop {
 		tool.Check(openfeature.SetNamedProviderWithContextAndWait(ctx, domain, p))
 		client := openfeature.NewClient(domain)
 		return &loop{n: len(ids), idle: idle, do: func(i int) {
@@ -119,7 +123,7 @@ func (d *bed) compareChains(
 	}
 	defer openfeature.Shutdown()
 	one, two := decide(plain), decide(flag)
-	ours, memory := through("ours", provider.New(c, flagName)), through("memory", inMemory())
+	ours, memory := asFlag("ours", provider.New(c, flagName)), asFlag("memory", inMemory())
 	growth := growthBook(ctx, ids[:min(len(ids), growthAsks)], &allowed)
 	inTurns(d.rounds, idle, one, two, ours, memory, growth, growth.idle)
 	if share := float64(allowed) / float64(turns*d.rounds*(4*len(ids)+growth.n)); share > 2*canaryBelow {
@@ -144,6 +148,8 @@ func (d *bed) compareChains(
 	b.Target("3 rules, no expression: allocations", result.Number, result.Exactly, 0, one.allocations())
 	b.Target("3 rules, one expression: allocations", result.Number, result.AtMost, 2, two.allocations())
 	b.Target("beside OpenFeature's in-memory provider", ns, result.AtMost, measure.FourFigures(memory.each()), two.each())
+	through := measure.Median(ratios(ours.ns, memory.ns))
+	b.Target("by our provider of OpenFeature / by its in-memory provider", result.Times, result.AtMost, 1, through)
 	b.Target("beside GrowthBook", ns, result.AtMost, measure.FourFigures(growth.each()), two.each())
 	b.Result.Tables = append(b.Result.Tables, t)
 }

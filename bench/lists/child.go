@@ -22,7 +22,7 @@ const (
 	mb        = 1e6
 )
 
-var modes = map[string]tool.Mode{clientsMode: runClients}
+var modes = map[string]tool.Mode{clientsMode: runClients, reportersMode: runReporters}
 
 // opened is how many clients a child has.
 type opened struct {

@@ -66,6 +66,9 @@ func newTool() (t *tool.Tool, stop func() error) {
 			part("check", "checks in memory beside a map and a roaring bitmap", runCheck),
 			part("follow", "from a switch and an edit to the last of 100 clients", runFollow),
 			part("chain", "decisions of chains beside OpenFeature and GrowthBook, and how fast clients get new versions", runChain),
+			part("source", "from rows of PostgreSQL to a version, beside a file of the same ids", runSource),
+			part("count", "what counting adds to a lookup", runCount),
+			part("statistics", "what statistics cost the replica and Redis", runStatistics),
 			part("huge", "an import of ten times the ids (only with -huge)", runHuge),
 		},
 		Flags: func(f *flag.FlagSet) {

@@ -2,7 +2,6 @@ package measure
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"os"
 	"runtime"
@@ -12,18 +11,23 @@ import (
 )
 
 // Resident is the process' resident memory in MiB, from /proc.
-func (p *Process) Resident() (float64, error) {
+func (p *Process) Resident() (float64, error) { return p.memory("VmRSS:") }
+
+// PeakResident is the most that Resident has been since the process' start, by the kernel's count.
+func (p *Process) PeakResident() (float64, error) { return p.memory("VmHWM:") }
+
+func (p *Process) memory(field string) (mib float64, err error) {
 	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", p.Cmd.Process.Pid))
 	if err != nil {
 		return 0, err
 	}
 	for line := range strings.Lines(string(data)) {
-		if rest, ok := strings.CutPrefix(line, "VmRSS:"); ok {
+		if rest, ok := strings.CutPrefix(line, field); ok {
 			kb, err := strconv.ParseFloat(strings.Fields(rest)[0], 64)
 			return kb / 1024, err
 		}
 	}
-	return 0, errors.New("/proc has no VmRSS")
+	return 0, fmt.Errorf("/proc has no %s", field)
 }
 
 // HighestResident reads the resident memory at this interval until ctx ends, and returns the

@@ -178,6 +178,16 @@ func (t *Target) Met() bool {
 	}
 }
 
+// Missed names the targets that were not reached.
+func (p *Part) Missed() (names []string) {
+	for i := range p.Targets {
+		if !p.Targets[i].Met() {
+			names = append(names, p.Targets[i].What)
+		}
+	}
+	return names
+}
+
 // Put replaces the part of that name, or adds it, and keeps the parts in the order of names; others
 // come last.
 func (f *File) Put(p Part, names []string) {

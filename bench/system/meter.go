@@ -70,5 +70,14 @@ func (s *Spent) Calls(commands ...string) (calls float64) {
 	return calls
 }
 
+// AllRate is how often a second any command was called.
+func (s *Spent) AllRate() float64 {
+	names := make([]string, 0, len(s.after.Commands))
+	for name := range s.after.Commands {
+		names = append(names, name)
+	}
+	return s.Rate(names...)
+}
+
 // Cost is what Redis spent on each of jobs.
 func (s *Spent) Cost(jobs int64) measure.RedisCost { return s.after.Cost(s.before, jobs) }

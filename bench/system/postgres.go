@@ -10,8 +10,8 @@ import (
 	"github.com/freeslot/freeslot/internal/testing/postgrestest"
 )
 
-// postgres is a server in a folder of its own, which goes away with it.
-type postgres struct {
+// Postgres is a server in a folder of its own, which goes away with it.
+type Postgres struct {
 	*measure.Process
 	cluster *postgrestest.Cluster
 }
@@ -23,7 +23,14 @@ var postgresSettings = map[string][]string{
 	"always":   {"fsync=on", "synchronous_commit=on"},
 }
 
-func startPostgres(ctx context.Context, aof string) (*postgres, error) {
+// HasPostgres reports whether PostgreSQL is installed.
+func HasPostgres() bool {
+	_, err := postgrestest.Find("postgres")
+	return err == nil
+}
+
+// StartPostgres starts a server that keeps its data in this way; the caller stops it.
+func StartPostgres(ctx context.Context, aof string) (*Postgres, error) {
 	cluster, err := postgrestest.Create(ctx)
 	if err != nil {
 		return nil, err
@@ -35,7 +42,7 @@ func startPostgres(ctx context.Context, aof string) (*postgres, error) {
 	if err != nil {
 		return nil, errors.Join(err, cluster.Remove())
 	}
-	p := &postgres{cluster: cluster}
+	p := &Postgres{cluster: cluster}
 	if p.Process, err = measure.StartProcess("postgres", cmd); err != nil {
 		return nil, errors.Join(err, cluster.Remove())
 	}
@@ -46,8 +53,14 @@ func startPostgres(ctx context.Context, aof string) (*postgres, error) {
 	return p, nil
 }
 
-// stop ends it by a fast shutdown, which is SIGINT to Postgres.
-func (p *postgres) stop() error {
+// URL is the address of a database, for a user who may do everything.
+func (p *Postgres) URL() string { return p.cluster.URL() }
+
+// Version names the server's release.
+func (p *Postgres) Version(ctx context.Context) string { return postgrestest.Version(ctx) }
+
+// Stop ends it by a fast shutdown, which is SIGINT to Postgres.
+func (p *Postgres) Stop() error {
 	_ = p.Cmd.Process.Signal(syscall.SIGINT)
 	select {
 	case <-p.Done:

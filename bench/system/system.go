@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -37,8 +38,9 @@ type Shape struct {
 	Store   Store
 	// AOF is AOFOff, or the appendfsync of the append-only file.
 	AOF string
-	// Schedulers is how many replicas run as processes of their own.
-	Schedulers int
+	// Schedulers is how many replicas run as processes of their own, with this environment besides.
+	Schedulers  int
+	Environment []string
 	// Gateway has the workers reach the store through these replicas.
 	Gateway bool
 	// Worker and Load are the flags of the two roles. Processes is how many processes run jobs; 0
@@ -55,7 +57,7 @@ type System struct {
 	Workers    []*measure.Child
 	Schedulers []*Scheduler
 	Load       *measure.Child
-	postgres   *postgres      // nil with another store
+	postgres   *Postgres      // nil with another store
 	server     *measure.Child // nil unless the store is Own
 	proxy      *away.Proxy
 	tokens     *Tokens // nil unless replicas are gateways
@@ -112,8 +114,8 @@ func (s *System) startWorkers(ctx context.Context, sh Shape) error {
 func (s *System) startStore(ctx context.Context, sh Shape) (err error) {
 	switch sh.Store {
 	case InPostgres:
-		if s.postgres, err = startPostgres(ctx, sh.AOF); err == nil {
-			s.store = []string{"-postgres", s.postgres.cluster.URL()}
+		if s.postgres, err = StartPostgres(ctx, sh.AOF); err == nil {
+			s.store = []string{"-postgres", s.postgres.URL()}
 		}
 		return err
 	case Own:
@@ -145,12 +147,12 @@ func (s *System) startOwn(ctx context.Context, program string) error {
 }
 
 func (s *System) startSchedulers(ctx context.Context, sh Shape) (err error) {
-	var env []string
+	env := slices.Clone(sh.Environment)
 	if sh.Gateway {
 		if s.tokens, err = WriteTokens(); err != nil {
 			return err
 		}
-		env = []string{"FREESLOT_GATEWAY__TOKENS_FILE=" + s.tokens.File}
+		env = append(env, "FREESLOT_GATEWAY__TOKENS_FILE="+s.tokens.File)
 	}
 	for i := range sh.Schedulers {
 		p, err := StartScheduler(ctx, s.programs.Scheduler, s.store[1], i+1, env...)
@@ -264,7 +266,7 @@ func (s *System) Stop() error {
 		errs = append(errs, s.Redis.Stop())
 	}
 	if s.postgres != nil {
-		errs = append(errs, s.postgres.stop())
+		errs = append(errs, s.postgres.Stop())
 	}
 	if s.server != nil {
 		errs = append(errs, s.server.End())

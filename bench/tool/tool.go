@@ -38,6 +38,9 @@ type Tool struct {
 	Trial func() bool
 	// Modes are what the program does as a child of itself.
 	Modes map[string]Mode
+	// Strict makes targets a budget: the tool fails at its end if a run that is no short one missed
+	// any.
+	Strict bool
 }
 
 // Part is something that can be measured alone.
@@ -219,6 +222,7 @@ func (t *Tool) measure(ctx context.Context, o options, stdout io.Writer) error {
 	}
 	machine := measure.Describe(ctx, t.command()+" "+strings.Join(plainPaths(o.args), " "), root)
 	var failed int64
+	var missed []string
 	for _, p := range o.parts {
 		fmt.Fprintf(stdout, "%s: %s\n", p.Name, p.About)
 		begin := time.Now()
@@ -237,6 +241,9 @@ func (t *Tool) measure(ctx context.Context, o options, stdout io.Writer) error {
 		}
 		b.Result.Seconds = measure.Rounded(time.Since(begin).Seconds())
 		failed += b.Failed
+		if t.Strict && !o.short {
+			missed = append(missed, b.Result.Missed()...)
+		}
 		all.Put(b.Result, t.names())
 		fmt.Fprintln(stdout, b.Result.Words())
 		if err := errors.Join(all.Save(o.out), result.Write(filepath.Dir(o.out), o.markdown)); err != nil {
@@ -246,6 +253,9 @@ func (t *Tool) measure(ctx context.Context, o options, stdout io.Writer) error {
 	fmt.Fprintf(stdout, "wrote %s and %s\n", o.out, o.markdown)
 	if failed > 0 {
 		return fmt.Errorf("%d jobs failed", failed)
+	}
+	if len(missed) > 0 {
+		return fmt.Errorf("%d targets were missed: %s", len(missed), strings.Join(missed, "; "))
 	}
 	return nil
 }

@@ -75,6 +75,12 @@ func TestRun(t *testing.T) {
 	if err := result.Check(dir, markdown); err != nil {
 		t.Error(err)
 	}
+	tool.Strict = true
+	call(0, "-parts", "one")
+	call(0, "-parts", "one", "-rate", "3", "-short")
+	if said := call(1, "-parts", "one", "-rate", "3"); !strings.Contains(said, "1 targets were missed: rate") {
+		t.Errorf("a strict tool that missed a target says %q; want which", said)
+	}
 	if said := call(0, "-list"); !strings.Contains(said, "three        a third") {
 		t.Error(said)
 	}

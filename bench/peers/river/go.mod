@@ -5,7 +5,7 @@ go 1.26.0
 
 require (
 	github.com/freeslot/freeslot/bench v0.0.0
-	github.com/jackc/pgx/v5 v5.12.0
+	github.com/jackc/pgx/v5 v5.13.0
 	github.com/riverqueue/river v0.51.1
 	github.com/riverqueue/river/riverdriver/riverpgxv5 v0.51.1
 )
