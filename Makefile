@@ -35,8 +35,15 @@ BENCH_GATE_ARGS ?=
 DOCKER_MODULE := internal/testing/redistest/docker
 PEERS := bench/peers/asynq bench/peers/etcd bench/peers/machinery bench/peers/nats bench/peers/river
 E2E := test/e2e
+CONSOLE_TEST := test/console
 FAULTS := test/faults
+BOARDS := test/boards
+HELM := test/helm
+RELEASE := tools/release
+COMPOSE_TEST := test/compose
 OPENFEATURE := namelist/openfeature
+# console-check builds beside it, and compares.
+CONSOLE_DIST ?= $(CURDIR)/internal/console/dist
 TOOL := $(GO) tool -modfile=$(CURDIR)/tools/go.mod
 
 .PHONY: help
@@ -57,9 +64,21 @@ build: ## build bin/scheduler, bin/nodeagent and bin/schedctl, and bin/devredis 
 	@mkdir -p bin
 	$(GO) build -tags grpcnotrace -ldflags '$(LDFLAGS)' -o bin/ ./cmd/...
 
+# The commit's time is the time of everything in an image or archive, so that a second run gives the same bytes.
+make_release = $(GO) build -C $(RELEASE) -o $(CURDIR)/.dev/release . && .dev/release -out dist -version '$(VERSION)' \
+	-revision '$(shell git rev-parse HEAD 2>/dev/null)' -time $(or $(shell git log -1 --format=%ct 2>/dev/null),0) -node-base '$(NODE_BASE)'
+
+.PHONY: image
+image: ## images of scheduler, schedctl and nodeagent with SBOMs, into dist/ (NODE_BASE=FILE or NAME: the system below nodeagent)
+	@$(make_release)
+
+.PHONY: release
+release: ## a release into dist/: images, SBOMs, archives of the programs, checksums (NODE_BASE as for image)
+	@$(make_release) -archives
+
 .PHONY: deps
-deps: ## install what the tests need and is missing: redis, a C compiler, node, docker, espeak-ng, sox, postgres
-	@scripts/deps.sh redis cc node docker espeak sox postgres
+deps: ## install what the tests need and is missing: redis, a C compiler, node, docker, espeak-ng, sox, postgres, prometheus, chromium
+	@scripts/deps.sh redis cc node docker espeak sox postgres prometheus chromium
 
 .PHONY: deps-redis
 deps-redis:
@@ -68,6 +87,24 @@ deps-redis:
 .PHONY: deps-speech
 deps-speech: ## install what the speech example needs and is missing: redis, espeak-ng, sox
 	@scripts/deps.sh redis espeak sox
+
+.PHONY: console
+console: ## build the console's page from console/ into internal/console/dist, which is committed (needs npm)
+	@scripts/deps.sh node
+	cd console && npm ci --ignore-scripts --loglevel=error && npm run --silent types && npm run --silent check
+	cd console && $(TOOL) esbuild test/*.test.ts --bundle --platform=node --format=esm --outdir=node_modules/.test --out-extension:.js=.mjs --log-level=warning && \
+		node --test --test-reporter=dot node_modules/.test/
+	@rm -rf $(CONSOLE_DIST) && mkdir -p $(CONSOLE_DIST)
+	cd console && $(TOOL) esbuild console=src/main.tsx console=src/style.css --bundle --minify --format=esm --target=es2023 --jsx=automatic \
+		--jsx-import-source=preact --charset=utf8 --legal-comments=none --log-level=warning --outdir=$(CONSOLE_DIST)
+	@cp console/src/index.html console/src/icon.svg $(CONSOLE_DIST)
+	@cd console/node_modules && for package in preact @preact/signals @preact/signals-core uplot; do \
+		echo "== $$package"; cat $$package/LICENSE; echo; done >$(CONSOLE_DIST)/LICENSES.txt
+
+.PHONY: console-check
+console-check: ## build the console's page anew, and compare it with what is committed
+	@$(MAKE) console CONSOLE_DIST=$(CURDIR)/.dev/console
+	@diff -r internal/console/dist .dev/console || { echo "internal/console/dist is not what console/ makes; run make console, and commit it" >&2; exit 1; }
 
 .PHONY: test
 test: deps ## everything to be sure of a change: race, docker-test, e2e (about 12 minutes on 2 cores; lint is apart)
@@ -85,7 +122,9 @@ vet: ## go vet, in each Go module of the product (lint-peers: of the others)
 	cd bench && $(GO) vet ./...
 	cd $(DOCKER_MODULE) && $(GO) vet ./...
 	cd $(E2E) && $(GO) vet ./...
+	cd $(CONSOLE_TEST) && $(GO) vet ./...
 	cd $(FAULTS) && $(GO) vet ./...
+	cd $(BOARDS) && $(GO) vet ./...
 	cd $(OPENFEATURE) && $(GO) vet ./...
 
 # The longest packages first, so that both processors have work until the end. Tests wait most of the time, so four of a
@@ -100,6 +139,7 @@ race: ## all Go tests, unit and integration, with the race detector, but those o
 	FREESLOT_TEST_STORE=gateway $(GO) test -race -vet=off -count=1 -timeout $(TEST_TIMEOUT) -parallel 4 $(TEST_ARGS) ./worker
 	$(GO) test -C bench -vet=off -timeout $(TEST_TIMEOUT) $(TEST_ARGS) ./...
 	$(GO) test -C $(OPENFEATURE) -race -vet=off -timeout $(TEST_TIMEOUT) $(TEST_ARGS) ./...
+	$(GO) test -C $(BOARDS) -vet=off -timeout $(TEST_TIMEOUT) $(TEST_ARGS) ./...
 	@mkdir -p .dev
 	packages="$$(grep -rl --exclude-dir=.dev --include='*_test.go' '^func Benchmark' . | xargs dirname | sort -u)"; \
 	$(GO) test -timeout $(TEST_TIMEOUT) -vet=off -run '^$$' -bench . -benchtime 1x $$packages >.dev/benchmarks.log || { cat .dev/benchmarks.log >&2; exit 1; }
@@ -110,8 +150,8 @@ test-busy: ## race beside four busy loops, to find tests that assert durations (
 
 # One package after the other: several write the same page.
 .PHONY: reference
-reference: deps-redis ## write docs/reference (configuration keys, flags, metrics) from the code
-	$(GO) test -count=1 -p 1 -run Reference ./internal/replica ./internal/replica/config ./internal/nodeagent ./cmd/nodeagent ./cmd/schedctl ./cmd/scheduler ./internal/lock ./namelist -args -update
+reference: deps-redis ## write docs/reference (configuration keys, flags, metrics, log events) from the code
+	$(GO) test -count=1 -p 1 -run Reference . ./internal/replica ./internal/replica/config ./internal/history ./internal/nodeagent ./cmd/nodeagent ./cmd/schedctl ./cmd/scheduler ./internal/lock ./namelist -args -update
 
 # Each line counts as covered whichever package's test runs it. What only e2e, Docker and fault suites run does not.
 .PHONY: cover
@@ -140,10 +180,26 @@ docker-redis:
 docker-faults:
 	FREESLOT_FAULTS_DOCKER=1 $(GO) test -C $(FAULTS) -count=1 -v -timeout $(TEST_TIMEOUT) -run '^TestContainer$$' .
 
+.PHONY: deploy-test
+deploy-test: boards-test helm-test ## images, deploy/compose with them, alerts, boards and the chart; starts dockerd when no engine runs (not part of CI)
+	@scripts/deps.sh redis docker compose caddy prometheus
+	$(GO) test -C $(RELEASE) -vet=off -timeout $(TEST_TIMEOUT) $(TEST_ARGS) ./...
+	scripts/dockerd.sh run $(GO) test -C $(COMPOSE_TEST) -vet=off -count=1 -v -timeout $(TEST_TIMEOUT) $(TEST_ARGS) .
+
 .PHONY: e2e
 e2e: ## the real programs as processes, also driven by a client from npm
 	@scripts/deps.sh redis node
 	$(GO) test -C $(E2E) -race -count=1 -timeout $(TEST_TIMEOUT) $(TEST_ARGS) ./...
+
+.PHONY: console-test
+console-test: ## the console in headless Chromium; SHORT=1 for half of it, as in CI (what a failed test leaves is in .dev/console-test)
+	@scripts/deps.sh redis node chromium
+	@cd console && npm ci --ignore-scripts --prefer-offline --no-audit --no-fund --loglevel=error
+	$(GO) test -C $(CONSOLE_TEST) -vet=off -count=1 -timeout $(TEST_TIMEOUT) $(if $(SHORT),-short) . $(TEST_ARGS)
+
+.PHONY: console-shots
+console-shots: ## take the pictures of the console for README and docs/console.md anew (three minutes)
+	@$(MAKE) console-test TEST_ARGS='-run "^Test(Shots|FleetLost)$$$$" -args -update'
 
 .PHONY: faults
 faults: deps-redis ## break a fleet of real processes under load, check the history (SEED=7 DURATION=60s SHORT=1)
@@ -153,6 +209,25 @@ faults: deps-redis ## break a fleet of real processes under load, check the hist
 .PHONY: faults-lists
 faults-lists: deps-redis ## name lists of 10 million ids under faults (SEED=7 DURATION=5m LISTS_MEMBERS=10000000)
 	LISTS_MEMBERS=$(or $(LISTS_MEMBERS),10000000) DURATION=$(or $(DURATION),5m) $(GO) test -C $(FAULTS) -count=1 -v -timeout 0 -parallel 1 -run '^TestListsFaults' $(TEST_ARGS) .
+
+.PHONY: boards
+boards: ## write the boards of deploy/grafana from boards.yaml
+	$(GO) test -C $(BOARDS) -count=1 -run '^TestBoards$$' . -args -update
+
+.PHONY: boards-test
+boards-test: ## alerts and boards: each expression against the metrics that exist, each alert on planted series and on a healthy hour
+	@scripts/deps.sh prometheus
+	$(GO) test -C $(BOARDS) -vet=off -count=1 -timeout $(TEST_TIMEOUT) $(TEST_ARGS) ./...
+
+# Six minutes: it waits for the system to settle, and records five.
+# Not a part of test: Helm and Kubernetes are a thousand packages, ten minutes to build on a machine that never did.
+.PHONY: helm-test
+helm-test: deps-redis ## the Helm chart: lint, six sets of values into Kubernetes' types, the programs with their configurations (no cluster)
+	$(GO) test -C $(HELM) -count=1 -timeout $(TEST_TIMEOUT) $(TEST_ARGS) .
+
+.PHONY: boards-record
+boards-record: build deps-redis ## record a healthy system anew, for the test that no alert fires in it
+	$(GO) run -C $(BOARDS) ./record
 
 .PHONY: attack
 attack: build deps-redis ## let one tenant, node token or stranger try to take everything, and measure the others (half a minute)
@@ -166,13 +241,14 @@ soak: deps-redis ## a steady load for an hour (DURATION=3m): memory and goroutin
 BENCH_SHORT := ./internal/selection ./internal/events ./internal/wire ./internal/dispatch
 # The load tools run in the folder bench: name a FILE by its full path. A short run writes into .dev/bench.
 .PHONY: bench
-bench: deps-bench ## everything, short: beside peers, core, locks, registry, lists, micro-benchmarks of the hot paths, into .dev/bench
+bench: deps-bench ## everything, short: beside peers, core, locks, registry, lists, console, micro-benchmarks of the hot paths, into .dev/bench
 	@mkdir -p .dev/bench
 	$(GO) run -C bench ./peers/run -short $(BENCH_PEERS_ARGS)
 	$(GO) run -C bench ./core -short $(BENCH_CORE_ARGS)
 	$(GO) run -C bench ./locks -short $(BENCH_LOCKS_ARGS)
 	$(GO) run -C bench ./registry -short $(BENCH_REGISTRY_ARGS)
 	$(GO) run -C bench ./lists -short $(BENCH_LISTS_ARGS)
+	$(GO) run -C bench ./console -short $(BENCH_CONSOLE_ARGS)
 	@$(MAKE) bench-micro BENCH_ARGS='-benchmem -benchtime 20x' BENCH_PACKAGES='$(BENCH_SHORT)' | tee .dev/bench/micro.txt
 
 .PHONY: bench-full
@@ -184,6 +260,7 @@ bench-full: deps-bench ## everything, long, into bench/RESULTS.md (hours, quiet 
 	$(GO) run -C bench ./locks $(BENCH_LOCKS_ARGS)
 	$(GO) run -C bench ./registry $(BENCH_REGISTRY_ARGS)
 	$(GO) run -C bench ./lists -huge $(BENCH_LISTS_ARGS)
+	$(GO) run -C bench ./console $(BENCH_CONSOLE_ARGS)
 	@$(MAKE) bench-micro BENCH_COUNT=10 | tee .dev/bench/micro.txt
 
 .PHONY: bench-peers
@@ -232,6 +309,11 @@ bench-registry: deps-redis ## the registry beside etcd and patterns on Redis, in
 bench-lists: deps-redis ## lists of 10 million ids beside a hash, a set, Bloom filters and maps, into bench/RESULTS.md (BENCH_LISTS_ARGS='-parts ask,check')
 	$(GO) run -C bench ./lists $(BENCH_LISTS_ARGS)
 
+.PHONY: bench-console
+bench-console: deps-redis ## the console in Chromium and what viewers cost, into bench/RESULTS.md; fails if a target is missed (BENCH_CONSOLE_ARGS='-parts load')
+	@scripts/deps.sh chromium || echo "make bench-console: going on without the parts that need it" >&2
+	$(GO) run -C bench ./console $(BENCH_CONSOLE_ARGS)
+
 .PHONY: bench-sim
 bench-sim: ## simulate large fleets, into bench/RESULTS.md (BENCH_SIM_ARGS='-trace FILE -nodes FILE', both CSV)
 	$(GO) run -C bench ./sim $(BENCH_SIM_ARGS)
@@ -257,8 +339,14 @@ lint: ## golangci-lint, in each Go module of the product (the first run builds i
 	cd bench && $(TOOL) golangci-lint run ./...
 	cd $(DOCKER_MODULE) && $(TOOL) golangci-lint run ./...
 	cd $(E2E) && $(TOOL) golangci-lint run ./...
+	cd $(CONSOLE_TEST) && $(TOOL) golangci-lint run ./...
 	cd $(FAULTS) && $(TOOL) golangci-lint run ./...
+	cd $(BOARDS) && $(TOOL) golangci-lint run ./...
 	cd $(OPENFEATURE) && $(TOOL) golangci-lint run ./...
+
+.PHONY: lint-deploy
+lint-deploy: ## golangci-lint, in the modules of deploy-test and helm-test (not part of CI: their libraries take minutes to build)
+	@for module in $(RELEASE) $(COMPOSE_TEST) $(HELM); do (cd $$module && $(TOOL) golangci-lint run ./...) || exit 1; done
 
 .PHONY: lint-peers
 lint-peers: ## golangci-lint, in the modules of the peers of the benchmarks
@@ -270,7 +358,11 @@ fmt: ## format the Go code as lint wants it
 	cd bench && $(TOOL) golangci-lint fmt ./...
 	cd $(DOCKER_MODULE) && $(TOOL) golangci-lint fmt ./...
 	cd $(E2E) && $(TOOL) golangci-lint fmt ./...
+	cd $(CONSOLE_TEST) && $(TOOL) golangci-lint fmt ./...
 	cd $(FAULTS) && $(TOOL) golangci-lint fmt ./...
+	cd $(BOARDS) && $(TOOL) golangci-lint fmt ./...
+	cd $(RELEASE) && $(TOOL) golangci-lint fmt ./...
+	cd $(COMPOSE_TEST) && $(TOOL) golangci-lint fmt ./...
 	cd $(OPENFEATURE) && $(TOOL) golangci-lint fmt ./...
 	@for peer in $(PEERS); do (cd $$peer && $(TOOL) golangci-lint fmt ./...) || exit 1; done
 
@@ -280,7 +372,12 @@ tidy: ## go mod tidy, in each Go module
 	cd bench && $(GO) mod tidy
 	cd $(DOCKER_MODULE) && $(GO) mod tidy
 	cd $(E2E) && $(GO) mod tidy
+	cd $(CONSOLE_TEST) && $(GO) mod tidy
 	cd $(FAULTS) && $(GO) mod tidy
+	cd $(BOARDS) && $(GO) mod tidy
+	cd $(HELM) && $(GO) mod tidy
+	cd $(RELEASE) && $(GO) mod tidy
+	cd $(COMPOSE_TEST) && $(GO) mod tidy
 	cd $(OPENFEATURE) && $(GO) mod tidy
 	@for peer in $(PEERS); do (cd $$peer && $(GO) mod tidy) || exit 1; done
 	cd tools && $(GO) mod tidy
@@ -292,4 +389,4 @@ demo: build deps-speech ## the speech example (needs espeak-ng and sox, which it
 .PHONY: clean
 clean: ## remove what the other targets made
 	@scripts/dockerd.sh stop
-	rm -rf bin dist .dev $(E2E)/wsclient/node_modules bench/peers/bullmq/node_modules
+	rm -rf bin dist .dev console/node_modules $(E2E)/wsclient/node_modules bench/peers/bullmq/node_modules

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Installs missing tools with which freeslot is built, run and tested, by apt-get.
 #
-#   scripts/deps.sh NAME...      NAME is redis, cc, node, docker, espeak, sox or postgres
+#   scripts/deps.sh NAME...      NAME is redis, cc, node, docker, compose, caddy, espeak, sox, postgres,
+#                                prometheus or chromium
 #
 # It does not touch installed tools. It needs root or sudo. Without either, or without apt-get, it prints what to
 # run and exits 1. It starts no service: the tests start Redis and dockerd themselves.
@@ -52,12 +53,16 @@ missing() {
 		# Newer releases have the command in a package of its own; install sees to older ones.
 		has docker || echo docker-cli
 		;;
+	compose) has docker-compose || echo docker-compose ;;
+	caddy) has caddy || echo caddy ;;
 	espeak) has espeak-ng || echo espeak-ng ;;
 	sox) has sox || echo sox ;;
 	postgres) # its programs lie in a folder for each version, most of them not in PATH
 		has initdb || compgen -G '/usr/lib/postgresql/*/bin/initdb' >/dev/null || echo postgresql
 		;;
-	*) fail "unknown dependency: $1 (redis, cc, node, docker, espeak, sox, postgres)" ;;
+	prometheus) has prometheus && has promtool || echo prometheus ;;
+	chromium) has chromium || echo chromium ;;
+	*) fail "unknown dependency: $1 (redis, cc, node, docker, compose, caddy, espeak, sox, postgres, prometheus, chromium)" ;;
 	esac
 }
 
@@ -137,6 +142,20 @@ install() {
 		;;
 	esac
 	case " ${packages[*]} " in
+	*" prometheus "*)
+		if [ -d /run/systemd/system ] && has systemctl; then
+			as_root systemctl disable --now prometheus.service || true
+		fi
+		;;
+	esac
+	case " ${packages[*]} " in
+	*" caddy "*)
+		if [ -d /run/systemd/system ] && has systemctl; then
+			as_root systemctl disable --now caddy.service || true
+		fi
+		;;
+	esac
+	case " ${packages[*]} " in
 	*" postgresql "*)
 		if [ -d /run/systemd/system ] && has systemctl; then
 			as_root systemctl disable --now postgresql.service || true
@@ -145,7 +164,7 @@ install() {
 	esac
 }
 
-[ $# -gt 0 ] || fail "usage: $0 redis|cc|node|docker|espeak|sox|postgres ..."
+[ $# -gt 0 ] || fail "usage: $0 redis|cc|node|docker|compose|caddy|espeak|sox|postgres|prometheus|chromium ..."
 
 names=("$@")
 packages=()
