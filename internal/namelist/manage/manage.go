@@ -155,7 +155,8 @@ func (m *Manager) Start(context.Context) error {
 }
 
 // Stop ends all work of this replica: other replicas, or the next process with this folder,
-// continue it. It waits until the work has ended, or ctx has.
+// continue it. Switches are given up: their lists are as before, and take other operations at once.
+// It waits until the work has ended, or ctx has.
 func (m *Manager) Stop(ctx context.Context) error {
 	m.stop.Do(func() {
 		m.mu.Lock()
@@ -225,6 +226,9 @@ func (m *Manager) work(list string, op namelist.Operation, do func(ctx context.C
 		case m.ctx.Err() != nil:
 			result = "interrupted"
 			m.log.Info("lists.operation_interrupted", zap.String("list", list), zap.String("operation", op.ID))
+			if op.Kind == namelist.OpSwitch { // no later process continues it
+				m.giveUp(list, op, errStopped)
+			}
 		case errors.Is(err, errCancelled):
 			result = "lost"
 			m.log.Info(

@@ -45,7 +45,7 @@ func (m *Manager) switching(
 	if err != nil {
 		return op, err
 	}
-	return op, m.work(list, op, func(ctx context.Context) (err error) {
+	err = m.work(list, op, func(ctx context.Context) (err error) {
 		defer func() {
 			if err != nil {
 				failed(err)
@@ -60,6 +60,10 @@ func (m *Manager) switching(
 		}
 		return m.move(ctx, list, op, wait, r.Serving)
 	})
+	if errors.Is(err, errStopped) { // it did not begin
+		m.giveUp(list, op, err)
+	}
+	return op, err
 }
 
 // whole checks whether the segments of a version are there, and marks a damaged version.
