@@ -51,7 +51,7 @@ help: ## list the targets
 	@echo "freeslot: make TARGET [VARIABLE=value]"; echo
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 	@echo; echo "  variables: RUN_ARGS, DEMO_ARGS, TEST_ARGS, FUZZTIME, BENCH, BENCH_COUNT, BENCH_ARGS, BENCH_E2E_ARGS, BENCH_CORE_ARGS, BENCH_LOCKS_ARGS, BENCH_LISTS_ARGS, BENCH_SIM_ARGS, BENCH_PEERS_ARGS, BENCH_GATE_ARGS, BASE,"
-	@echo "    SEED, DURATION and SHORT=1 for faults, DURATION for soak"
+	@echo "    SEED, DURATION and SHORT=1 for faults, BASE and SEED for upgrade-test, DURATION for soak"
 
 .PHONY: run
 run: build ## bring up Redis, schedulers and nodes here and watch jobs run (RUN_ARGS=--exit: one batch)
@@ -204,6 +204,14 @@ console-shots: ## take the pictures of the console for README and docs/console.m
 .PHONY: faults
 faults: deps-redis ## break a fleet of real processes under load, check the history (SEED=7 DURATION=60s SHORT=1)
 	$(GO) test -C $(FAULTS) -vet=off -count=1 -v -timeout 25m $(if $(SEED),-run '^Test(Lock|Registry|Lists)?Faults') $(TEST_ARGS) ./...
+
+# The last commit before autoscaling: its programs know neither the keys of pools nor the figures that came with that.
+# Set it to the commit of the last release, once there is a newer one.
+UPGRADE_BASE := 12564520
+
+.PHONY: upgrade-test
+upgrade-test: deps-redis ## replace the programs of a commit by this build's under load, one by one, and go back (BASE=12564520 SEED=7; not part of CI)
+	UPGRADE_BASE='$(or $(BASE),$(UPGRADE_BASE))' $(GO) test -C $(FAULTS) -vet=off -count=1 -v -timeout 25m -run '^TestUpgradeCommit$$' $(TEST_ARGS) .
 
 # About 20 minutes: the importer of a list of this size is killed, too.
 .PHONY: faults-lists

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"hash/fnv"
 	"io"
+	"maps"
 	"math/rand/v2"
 	"net/http"
 	"os"
@@ -81,6 +82,8 @@ type listsRun struct {
 	members  uint32
 	// faults are what breaks, in this order; then it begins anew.
 	faults []string
+	// stays: the lists stay on their server.
+	stays bool
 	// built is the folder of the binaries; empty is the folder of this build.
 	built string
 }
@@ -218,10 +221,13 @@ func (b *listsBed) addListPeer(name string, more []string) {
 		"-lists", strings.Join(follows, ","), "-rate", strconv.Itoa(peerRate),
 	}
 	if slices.Contains(more, byHTTP) {
-		args = append(args, byHTTP, "http://"+b.replicas["r1"]+",http://"+b.replicas["r2"])
+		args = append(args, byHTTP, "http://"+strings.Join(b.addresses(), ",http://"))
+		if b.cfg.varied {
+			args = append(args, "-token", operatorToken)
+		}
 		more = nil
 	} else {
-		args = append(args, "-redis", b.cfg.store.url)
+		args = append(args, "-redis", b.redisURL(name))
 	}
 	for i, arg := range more {
 		if i > 0 && more[i-1] == "-snapshots" {
@@ -265,15 +271,14 @@ func (r listReply) String() string { return r.code + ": " + r.text }
 
 const lost = "lost"
 
-// anyReplica is one that is not killed, if there is one.
+// anyReplica is one that is up, if there is one.
 func (b *listsBed) anyReplica(intN func(int) int) string {
-	names := []string{"r1", "r2"}
-	first := intN(2)
-	p := b.programs[names[first]]
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.cmd == nil {
-		return names[1-first]
+	names := slices.Sorted(maps.Keys(b.replicas))
+	first := intN(len(names))
+	for i := range names {
+		if name := names[(first+i)%len(names)]; b.programs[name].runs() {
+			return name
+		}
 	}
 	return names[first]
 }
@@ -300,6 +305,7 @@ func (b *listsBed) call(replica, method, path string, body, into any) listReply 
 		b.t.Error(err)
 		return listReply{lost, err.Error()}
 	}
+	request.Header.Set("Authorization", "Bearer "+operatorToken)
 	response, err := http.DefaultClient.Do(request)
 	if err != nil {
 		return listReply{lost, err.Error()}

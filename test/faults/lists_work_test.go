@@ -342,6 +342,9 @@ func (w *listWork) step() {
 	case 5, 6:
 		w.rebuild("/expand", map[string]any{})
 	case 7:
+		if w.stays {
+			return
+		}
 		to := otherServer
 		if w.seen().Server == otherServer {
 			to = ""

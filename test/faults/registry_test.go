@@ -216,6 +216,7 @@ type registryBreaker struct {
 	times int
 	twin  *program
 	logs  map[string]string // by program
+	flags []string          // flags of all peers
 
 	mu       sync.Mutex
 	troubles []Trouble // guarded by mu
@@ -226,7 +227,7 @@ func (b *registryBreaker) peer(name string, args ...string) *program {
 	b.t.Helper()
 	b.logs[name] = filepath.Join(b.folder, name+".log")
 	return newProgram(b.t, b.rec, b.folder, name, "registrypeer.started",
-		append([]string{b.path("registrypeer"), "-name", name, "-redis", b.redisURL(name)}, args...)...)
+		append([]string{b.path("registrypeer"), "-name", name, "-redis", b.redisURL(name)}, slices.Concat(b.flags, args)...)...)
 }
 
 func (b *registryBreaker) provider(name, as string, port int) *program {
@@ -299,8 +300,10 @@ func (b *registryBreaker) awaitRest(limit time.Duration) (h *RegistryHistory, un
 		}
 	}
 	over := Clock() - b.begin
-	for _, p := range b.programs {
-		p.kill()
+	for name := range b.logs {
+		if p := b.programs[name]; p != nil { // the twin has ended
+			p.kill()
+		}
 	}
 	h = b.history()
 	h.End = over

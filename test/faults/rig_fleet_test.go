@@ -46,8 +46,12 @@ type fleetConfig struct {
 	varied bool
 	// metrics has the agents serve theirs, as replicas always do.
 	metrics bool
-	// replica are further settings of replicas.
+	// replica are further settings of replicas, and each those of one of them, by its name.
 	replica map[string]any
+	each    func(f *fleet, name string) map[string]any
+	// users has the programs connect as users of Redis, each with the rights of its kind. It is for
+	// a Redis of the fleet's own.
+	users bool
 	// linked are the nodes with a token: replicas are gateways for them. Those that the fleet runs
 	// reach each gateway by a proxy.
 	linked []string
@@ -95,6 +99,9 @@ func newFleet(t *testing.T, rec *Recorder, folder string, cfg fleetConfig) *flee
 			way.Stop()
 		}
 	})
+	if cfg.users {
+		f.setUsers(f.path("schedctl"))
+	}
 	if len(cfg.linked) > 0 {
 		f.writeTokens()
 	}
@@ -123,6 +130,9 @@ func (f *fleet) addReplica(name string) {
 	}
 	if f.cfg.varied {
 		maps.Copy(config, varied(f.cfg.cells))
+	}
+	if f.cfg.each != nil {
+		maps.Copy(config, f.cfg.each(f, name))
 	}
 	if name == "r1" { // the others have a new name at each start
 		config["replica_id"] = name
@@ -203,7 +213,11 @@ func (f *fleet) redisURL(name string) string {
 
 // way makes a proxy to Redis and returns its URL.
 func (f *fleet) way(name string) string {
-	return "redis://" + f.wayTo(name, f.redis.Process().Addr())
+	user := ""
+	if f.cfg.users {
+		user = userRoles[name[0]] + ":" + userPassword + "@"
+	}
+	return "redis://" + user + f.wayTo(name, f.redis.Process().Addr())
 }
 
 // wayTo makes a proxy to an address and returns its own.

@@ -167,7 +167,9 @@ func (l *loader) submitKeyed(all context.Context, task *Task, job *freeslot.Job,
 			l.add(Event{N: task.N, Who: l.name, Job: h.ID(), From: from}, Accepted, nil)
 		case outcome(err) == Unknown && !accepted && !unknown:
 			unknown = true
-			l.add(Event{N: task.N, Who: l.name}, Unknown, func(e *Event) { e.Note = err.Error() })
+			l.add(Event{N: task.N, Who: l.name}, Unknown, func(e *Event) {
+				e.Note, e.Code = err.Error(), string(freeslot.CodeOf(err))
+			})
 		case outcome(err) == Refused && !accepted && !unknown && !again(err):
 			l.answered(all, task, nil, err, from)
 			return

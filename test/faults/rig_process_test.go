@@ -8,6 +8,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -96,11 +97,7 @@ func (p *program) start() {
 // launch starts the process and its keeper.
 func (p *program) launch() {
 	cmd := exec.Command(p.args[0], p.args[1:]...)
-	for _, e := range os.Environ() {
-		if !strings.HasPrefix(e, "FREESLOT_") {
-			cmd.Env = append(cmd.Env, e)
-		}
-	}
+	cmd.Env = ownEnvironment()
 	cmd.Stdout, cmd.Stderr, cmd.WaitDelay = p, p, time.Second
 	cmd.SysProcAttr = childAttr()
 	done := make(chan struct{})
@@ -203,9 +200,21 @@ func (p *program) signal(sig syscall.Signal) {
 	}
 }
 
+// runs reports whether the process is up, and is not to end.
+func (p *program) runs() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.cmd != nil && p.up
+}
+
 // isUp returns a channel that is closed when the process of now is up.
 func (p *program) isUp() <-chan struct{} {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.upCh
+}
+
+// ownEnvironment is the environment of this process without settings of the programs.
+func ownEnvironment() []string {
+	return slices.DeleteFunc(os.Environ(), func(e string) bool { return strings.HasPrefix(e, "FREESLOT_") })
 }

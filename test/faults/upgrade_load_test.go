@@ -2,6 +2,7 @@ package faults
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -22,6 +23,7 @@ func (u *upgrade) submitKeyed(submit, all context.Context, l *loader) {
 	rng := mathrand.New(mathrand.NewPCG(u.seed, 5))
 	for pause(submit, keyedEvery) {
 		task := newTask(rng, int(u.next.Add(1)))
+		task.Tenant = l.tenant
 		limited := chance(rng, 30)
 		if limited {
 			task.TakeMS = min(task.TakeMS, 200) // others wait for it
@@ -53,9 +55,11 @@ func (u *upgrade) submitTwice(all context.Context, l *loader, task *Task, job *f
 	for id := ""; len(accepted) < 2; {
 		for _, addr := range u.addresses() {
 			var answer freeslot.JobStatus
-			status, text, err := call(all, http.MethodPost, "http://"+addr+"/v1/jobs", body, &answer)
+			token := cmp.Or(l.tenant, operatorToken)
+			status, text, err := callAs(all, token, http.MethodPost, "http://"+addr+"/v1/jobs", body, &answer)
 			switch {
 			case err != nil || status >= http.StatusInternalServerError || status == http.StatusTooManyRequests:
+				u.putOff(status, text, err)
 			case status/100 != 2:
 				u.t.Errorf("submission %d with a key was refused: %s", task.N, text)
 				return
@@ -81,9 +85,30 @@ func (u *upgrade) submitTwice(all context.Context, l *loader, task *Task, job *f
 	}
 }
 
-// call makes one request of a replica, decodes an answer that is no error into out, and returns its
-// text.
+// putOff counts a submission by HTTP that is to be sent again.
+func (u *upgrade) putOff(status int, text string, err error) {
+	why := "no connection"
+	if err == nil {
+		var refused struct{ Code string }
+		_ = json.Unmarshal([]byte(text), &refused) // then it has no code
+		why = fmt.Sprintf("%d %s", status, refused.Code)
+	}
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if u.late == nil {
+		u.late = map[string]int{}
+	}
+	u.late[why]++
+}
+
+// call makes one request of a replica as an operator, see callAs.
 func call(ctx context.Context, method, url string, body []byte, out any) (status int, text string, err error) {
+	return callAs(ctx, operatorToken, method, url, body, out)
+}
+
+// callAs makes one request of a replica, decodes an answer that is no error into out, and returns
+// its text.
+func callAs(ctx context.Context, token, method, url string, body []byte, out any) (status int, text string, err error) {
 	ctx, cancel := context.WithTimeout(ctx, lookLimit)
 	defer cancel()
 	req, err := http.NewRequestWithContext(ctx, method, url, bytes.NewReader(body))
@@ -91,7 +116,7 @@ func call(ctx context.Context, method, url string, body []byte, out any) (status
 		return 0, "", err
 	}
 	req.Close = true // replicas come and go
-	req.Header.Set("Authorization", "Bearer "+operatorToken)
+	req.Header.Set("Authorization", "Bearer "+token)
 	resp, err := http.DefaultClient.Do(req)
 	if err != nil {
 		return 0, "", err

@@ -82,6 +82,9 @@ type upgrade struct {
 	open     *register
 	next     atomic.Int64
 	keyed    atomic.Int64 // jobs that two replicas accepted as the same
+
+	mu   sync.Mutex
+	late map[string]int // guarded by mu; submissions by HTTP that were put off, by the reason
 }
 
 // run goes there and back under load, brings everything to rest, and returns all that was seen.

@@ -37,6 +37,7 @@ func main() {
 	cfg := namelist.Config{Deadline: deadline}
 	flag.StringVar(&cfg.RedisURL, "redis", "", "URL of Redis")
 	flag.StringVar(&cfg.URL, "url", "", "of replicas, in place of Redis")
+	flag.StringVar(&cfg.Token, "token", "", "that replicas ask for")
 	flag.StringVar(&cfg.KeyPrefix, "prefix", "", "of keys")
 	flag.StringVar(&cfg.ClientName, "name", "", "of the program")
 	flag.Int64Var(&cfg.MaxBytes, "max-bytes", 0, "of memory; 0 is the default")

@@ -42,6 +42,7 @@ func main() {
 	p := peer{}
 	flag.StringVar(&p.name, "name", "", "of the program")
 	flag.StringVar(&p.url, "redis", "", "URL of Redis")
+	flag.StringVar(&p.prefix, "prefix", registry.DefaultKeyPrefix, "of keys")
 	flag.StringVar(&p.as, "as", "", "begins the ids of the instances; default is the name")
 	provide := flag.String("provide", "", "services of which an instance is provided, with commas between; one can come more than once")
 	follow := flag.String("follow", "", "services that are followed, with commas between")
@@ -71,10 +72,10 @@ func split(list string) []string {
 }
 
 type peer struct {
-	name, life, as, url, snapshots string
-	port                           int
-	interval, timeout, limit       time.Duration
-	clean                          string
+	name, life, as, url, prefix, snapshots string
+	port                                   int
+	interval, timeout, limit               time.Duration
+	clean                                  string
 }
 
 func (p *peer) run(provide, follow []string) error {
@@ -123,7 +124,7 @@ func (p *peer) run(provide, follow []string) error {
 }
 
 func (p *peer) provider() (*registry.Provider, error) {
-	provider, err := registry.NewProvider(registry.Options{RedisURL: p.url, StopPause: stopPause})
+	provider, err := registry.NewProvider(registry.Options{RedisURL: p.url, KeyPrefix: p.prefix, StopPause: stopPause})
 	if err != nil {
 		return nil, err
 	}
@@ -133,7 +134,7 @@ func (p *peer) provider() (*registry.Provider, error) {
 }
 
 func (p *peer) consumer() (*registry.Consumer, error) {
-	consumer, err := registry.NewConsumer(registry.ConsumerOptions{RedisURL: p.url, Timeout: p.timeout, SnapshotDir: p.snapshots})
+	consumer, err := registry.NewConsumer(registry.ConsumerOptions{RedisURL: p.url, KeyPrefix: p.prefix, Timeout: p.timeout, SnapshotDir: p.snapshots})
 	if err != nil {
 		return nil, err
 	}
@@ -154,7 +155,7 @@ func (p *peer) centre() (*registry.Store, *centre.Centre, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	store := registry.NewStore(clients.For(0), registry.DefaultKeyPrefix, topology.Cluster, zap.NewNop())
+	store := registry.NewStore(clients.For(0), p.prefix, topology.Cluster, zap.NewNop())
 	c := centre.New(centre.Config{Self: p.name, Cleanup: cleanupEvery}, store, zap.NewNop(), nil)
 	return store, c, c.Start(context.Background())
 }
