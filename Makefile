@@ -213,6 +213,10 @@ UPGRADE_BASE := 12564520
 upgrade-test: deps-redis ## replace the programs of a commit by this build's under load, one by one, and go back (BASE=12564520 SEED=7; not part of CI)
 	UPGRADE_BASE='$(or $(BASE),$(UPGRADE_BASE))' $(GO) test -C $(FAULTS) -vet=off -count=1 -v -timeout 25m -run '^TestUpgradeCommit$$' $(TEST_ARGS) .
 
+.PHONY: disaster-test
+disaster-test: deps-redis ## backup, restore and what docs/disaster.md promises, also what is too slow for CI
+	FREESLOT_DISASTER=1 $(GO) test -race -vet=off -count=1 -v -timeout $(TEST_TIMEOUT) -run '^Test(Disaster|Backup|Restore)' $(TEST_ARGS) ./cmd/schedctl ./embed
+
 # About 20 minutes: the importer of a list of this size is killed, too.
 .PHONY: faults-lists
 faults-lists: deps-redis ## name lists of 10 million ids under faults (SEED=7 DURATION=5m LISTS_MEMBERS=10000000)

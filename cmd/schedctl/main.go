@@ -116,6 +116,9 @@ type commands struct {
 
 	Audit auditCmd `cmd:"" help:"Show who changed what."`
 
+	Backup  backupCmd  `cmd:"" help:"Write what operators have set up to a file, while the system serves."`
+	Restore restoreCmd `cmd:"" help:"Put a backup into an empty system."`
+
 	ACL aclCmd `cmd:"" name:"acl" help:"Print or set users of Redis with the rights of agents, schedulers and operators."`
 
 	Version versionCmd `cmd:"" help:"Print the version, as --version does."`

@@ -56,7 +56,12 @@ func start(t *testing.T, tokens ...config.Token) *live {
 
 func startWith(t *testing.T, change func(*config.Replica)) *live {
 	t.Helper()
-	redis := redistest.Shared(t)
+	return startOn(t, redistest.Shared(t), change)
+}
+
+// startOn starts a replica and its node on this Redis.
+func startOn(t *testing.T, redis *redistest.Target, change func(*config.Replica)) *live {
+	t.Helper()
 	l := &live{
 		url: redis.AdminURL(), prefix: redis.Prefix(t), release: make(chan struct{}), started: make(chan struct{}, 16),
 	}
