@@ -1,6 +1,10 @@
 package selection
 
-import "github.com/freeslot/freeslot"
+import (
+	"sync"
+
+	"github.com/freeslot/freeslot"
+)
 
 // Class holds the candidates for one class of jobs: the nodes whose profiles fit, by tier, and the
 // reasons why the others do not. It is immutable and safe for concurrent use; the figures inside
@@ -12,11 +16,14 @@ type Class struct {
 	factor     float64
 	mismatches map[Reason]int
 	fits       int
-	paused     int
+	held       []*Node // nodes that fit, and get no jobs of the class because of a pause
 	maxSlots   int
 	identity   *Identity
 	config     uint64
 	filter     *filter // used by Has
+
+	poolOnce sync.Once
+	pool     string // see Pool
 }
 
 // NewClass builds the candidate lists of "service with requirement r". r must be valid. A nil cfg
@@ -48,7 +55,7 @@ func (i *Identity) NewClass(share *Share, nodes []*Node, cfg *Config) *Class {
 		c.maxSlots = max(c.maxSlots, n.Max())
 		tier, halt := f.running(p, tier)
 		if halt != "" {
-			c.paused++
+			c.held = append(c.held, n)
 			c.mismatches[ReasonPaused]++
 			continue
 		}
@@ -87,7 +94,7 @@ func (c *Class) Takes(n *Node) bool {
 }
 
 // PausedNodes returns how many of the fitting nodes get no jobs of the class because of a pause.
-func (c *Class) PausedNodes() int { return c.paused }
+func (c *Class) PausedNodes() int { return len(c.held) }
 
 // Paused names the pause of the class as a whole: "service asr", "class 0123456789abcdef", or "" if
 // there is none. Paused pools pause nodes; see [Class.PausedNodes].

@@ -1,0 +1,62 @@
+package selection
+
+import "slices"
+
+// Pool returns the pool for which the demand of the class counts, so that every job counts once:
+//
+//   - the pool that the class asks for, or prefers
+//   - otherwise, of the pools that cover its languages, or of all pools without such ones, the first
+//     in the configuration that has a fitting node
+//   - otherwise the first pool that covers its languages; "" without one
+//
+// The first call looks at the fitting nodes until one is in the first pool. Later ones cost nothing.
+func (c *Class) Pool() string {
+	c.poolOnce.Do(func() { c.pool = c.findPool() })
+	return c.pool
+}
+
+func (c *Class) findPool() string {
+	f := c.filter
+	switch {
+	case c.identity.requirement.Pool != "":
+		return c.identity.requirement.Pool
+	case f.preferred != nil:
+		return f.preferred.id
+	}
+	rules := f.pools
+	if len(rules) == 0 {
+		rules = f.cfg.rules
+	}
+	if i := c.firstWithNode(rules); i >= 0 {
+		return rules[i].id
+	}
+	if len(f.pools) > 0 {
+		return f.pools[0].id
+	}
+	return ""
+}
+
+// firstWithNode returns the index of the first of the rules, all configured, that has a fitting
+// node, paused or not; -1 if none has.
+func (c *Class) firstWithNode(rules []*rule) int {
+	first := len(rules)
+	look := func(nodes []*Node) {
+		for _, n := range nodes {
+			if first == 0 {
+				return
+			}
+			in := c.filter.cfg.memberships(n.Profile())
+			if i := slices.IndexFunc(rules[:first], func(r *rule) bool { return in.has(r.index) }); i >= 0 {
+				first = i
+			}
+		}
+	}
+	for _, t := range c.tiers {
+		look(t.nodes)
+	}
+	look(c.held)
+	if first == len(rules) {
+		return -1
+	}
+	return first
+}
