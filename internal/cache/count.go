@@ -1,11 +1,13 @@
 package cache
 
 import (
+	"iter"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/freeslot/freeslot/internal/cell"
+	"github.com/freeslot/freeslot/internal/selection"
 )
 
 // NodeCount counts nodes by state, and the slots of those that are not silent.
@@ -52,6 +54,23 @@ func (c *Cache) FreeSlots(limit time.Duration) (all int, byPool map[string]int) 
 		cfg.EachPool(node.Profile(), func(id string) { byPool[id] += free })
 	}
 	return all, byPool
+}
+
+// Present returns the nodes that an agent has registered and that are not silent, as for Silent, in
+// no order. Draining nodes are among them.
+func (c *Cache) Present(limit time.Duration) iter.Seq[*selection.Node] {
+	return func(yield func(*selection.Node) bool) {
+		earliest := c.clock.now() - int64(limit)
+		for _, e := range c.nodes.Range {
+			at, ok := e.node.SeenAt()
+			if !ok || at < earliest || e.incarnation.Load().epoch == cell.ImportEpoch {
+				continue
+			}
+			if !yield(e.node) {
+				return
+			}
+		}
+	}
 }
 
 // EventDelay returns the histogram of the time from a node's change in Redis to its application.

@@ -40,9 +40,13 @@ func (b *backlog) runOnce() {
 		full, err = b.cell.FullLimits(ctx)
 	}
 	m, label := b.d.metrics, strconv.Itoa(b.cell.Index())
+	var due []cell.DueQueue
+	if err == nil {
+		due, err = b.cell.DueBy(ctx, time.Now().Add(DueWithin))
+	}
 	if b.succeeded(b.outage, err) {
 		count := countBacklog(queues, full)
-		count.pools = b.byPool(queues)
+		count.pools, count.kinds = b.byPool(queues), b.byKind(queues, due)
 		b.cellClient.backlog.Store(&count)
 		m.setBacklog(label, &count, time.Now())
 		return
@@ -59,6 +63,7 @@ type backlogCount struct {
 	// oldestMS is when the oldest one was submitted, in milliseconds since 1970; 0 if none waits.
 	oldestMS int64
 	pools    map[string]PoolBacklog
+	kinds    map[Kind]KindBacklog
 }
 
 func countBacklog(queues []cell.Queue, full []cell.FullLimit) (n backlogCount) {
@@ -95,16 +100,21 @@ func (b *backlog) byPool(queues []cell.Queue) map[string]PoolBacklog {
 	pools := make(map[string]PoolBacklog)
 	for i := range queues {
 		q := &queues[i]
-		job := freeslot.Job{}
-		if known, ok := b.queues.byID.Load(q.ID); ok {
-			job = known.job
-		} else if read, err := decodeClass(q.Definition); err == nil {
-			job = read
-		}
+		job, _ := b.jobOf(q.Class)
 		pool := job.Requirement.Pool
 		pools[pool] = pools[pool].Plus(PoolBacklog{q.Waiting, q.OldestMS})
 	}
 	return pools
+}
+
+// jobOf returns a job with the service and the requirement of a class; false if this release cannot
+// read them.
+func (b *backlog) jobOf(of cell.Class) (freeslot.Job, bool) {
+	if known, ok := b.queues.byID.Load(of.ID); ok {
+		return known.job, true
+	}
+	job, err := decodeClass(of.Definition)
+	return job, err == nil
 }
 
 // PoolBacklogs returns the waiting jobs of all cells that answer, by the pool that they ask for; ""

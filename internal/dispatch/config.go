@@ -58,7 +58,16 @@ type Config struct {
 	// Submitted is told of each job that was accepted or refused, also of runs of schedules. It must
 	// not block, and may be called by several goroutines. It may be nil.
 	Submitted func(tenant string, refused bool)
+	// Came gets the kind and the slots of each new job that was accepted, without jobs for later. Ran
+	// gets how long the last attempt of a job ran that succeeded or failed while a client of this
+	// replica awaited it. Neither may block; several goroutines call both. Both may be nil.
+	Came func(k Kind, slots int)
+	Ran  func(k Kind, took time.Duration)
 }
+
+// Kind is how demand is counted: by the pool of the jobs' class (see [selection.Class.Pool]; "" for
+// none) and their service.
+type Kind struct{ Pool, Service string }
 
 // WithDefaults returns a copy of c with zero fields replaced by their defaults.
 func (c Config) WithDefaults() Config {
@@ -77,6 +86,12 @@ func (c Config) WithDefaults() Config {
 	}
 	if c.Submitted == nil {
 		c.Submitted = func(string, bool) {}
+	}
+	if c.Came == nil {
+		c.Came = func(Kind, int) {}
+	}
+	if c.Ran == nil {
+		c.Ran = func(Kind, time.Duration) {}
 	}
 	return c
 }

@@ -38,17 +38,31 @@ func (s *submit) decide(p *placement, placed cell.Placement, err error) {
 		s.accepted(p.index, Accepted{}, err)
 		return
 	}
+	kind := s.d.kindOf(p)
+	if placed.Owner == "" && p.request.Job.RunAtMS == 0 {
+		s.d.cfg.Came(kind, p.request.Job.SlotCount())
+	}
 	accepted := Accepted{JobID: p.id}
 	if placed.Waiting {
 		accepted.Position = placed.Position
 	}
 	s.accepted(p.index, accepted, nil)
 	if w := p.waiter; w != nil {
+		w.kind = kind
 		if w.opened(p.id, placed) {
 			p.at.drop(p.id, w)
 		}
 		p.waiter = nil
 	}
+}
+
+// kindOf returns the kind of an accepted job.
+func (d *Dispatcher) kindOf(p *placement) Kind {
+	k := Kind{Pool: p.request.Job.Requirement.Pool, Service: p.request.Job.Service}
+	if k.Pool == "" && p.class != nil {
+		k.Pool = p.class.Pool()
+	}
+	return k
 }
 
 // cleanUp waits for the calls under way, and gives up the jobs that are undecided.

@@ -38,8 +38,12 @@ type waiter struct {
 	// the job has been counted. traceParent is the job's.
 	begin       time.Time
 	traceParent string
-	checkedAt   int64 // Nodes.Now when the record was last read
-	missingAt   int64 // Nodes.Now when the record was first found missing; 0 while it exists
+	// kind is the job's, and ran gets how long its last attempt ran; nil for jobs of others. kind is
+	// set before opened.
+	kind      Kind
+	ran       func(k Kind, took time.Duration)
+	checkedAt int64 // Nodes.Now when the record was last read
+	missingAt int64 // Nodes.Now when the record was first found missing; 0 while it exists
 }
 
 // done reports whether the waiter is no longer needed. The caller holds mu.
@@ -271,6 +275,10 @@ func (w *waiter) sendResult(s freeslot.JobStatus) {
 		s.Tenant, s.Service, s.Class, s.Slots = w.known.Tenant, w.known.Service, w.known.Class, w.known.Slots
 		s.SubmittedAtMS, s.AssignedAtMS = w.known.SubmittedAtMS, w.known.AssignedAtMS
 		s.Priority, s.DeadlineMS = w.known.Priority, w.known.DeadlineMS
+	}
+	if took := s.FinishedAtMS - s.AssignedAtMS; w.ran != nil && took >= 0 && s.AssignedAtMS > 0 &&
+		(s.State == freeslot.StateSucceeded || s.State == freeslot.StateFailed) {
+		w.ran(w.kind, time.Duration(took)*time.Millisecond)
 	}
 	sink := w.sink
 	w.sink = nil

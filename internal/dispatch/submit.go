@@ -29,7 +29,7 @@ func (d *Dispatcher) Submit(
 		if sink != nil {
 			s.all[i].waiter = &waiter{sink: sink, checkedAt: d.nodes.Now(), known: freeslot.JobStatus{
 				Tenant: r.Tenant, Service: r.Job.Service, Slots: r.Job.SlotCount(), Priority: r.Job.Priority,
-			}, timeoutMS: r.Job.TimeoutMS, traceParent: r.Job.TraceParent}
+			}, timeoutMS: r.Job.TimeoutMS, traceParent: r.Job.TraceParent, ran: d.cfg.Ran}
 			if r.Job.RunAtMS == 0 { // otherwise it waits because it shall
 				s.all[i].waiter.begin = s.begin
 			}
