@@ -19,6 +19,7 @@ import (
 	"github.com/freeslot/freeslot"
 	"github.com/freeslot/freeslot/internal/api"
 	"github.com/freeslot/freeslot/internal/audit"
+	"github.com/freeslot/freeslot/internal/demand"
 	"github.com/freeslot/freeslot/internal/feature"
 	"github.com/freeslot/freeslot/internal/finding"
 	"github.com/freeslot/freeslot/internal/history"
@@ -41,7 +42,8 @@ func withFeatures(d *api.Deps) {
 	}
 	d.Findings = finding.New(nil, zap.NewNop())
 	d.Audit = audit.New(audit.Config{}, env.Runners[0], zap.NewNop(), prometheus.NewRegistry())
-	d.Routes = append(d.Routes, history.New().Routes, history.New().StatusRoutes(nil), tenant.NewLister(config.Replica{}, nil, nil).Routes)
+	d.Routes = append(d.Routes, history.New().Routes, history.New().StatusRoutes(nil), tenant.NewLister(config.Replica{}, nil, nil).Routes,
+		demand.NewWatch(nil, nil, nil, zap.NewNop()).Routes)
 	for _, f := range replica.Features() {
 		d.Routes = append(d.Routes, f.New(env).Routes...)
 	}

@@ -139,6 +139,7 @@ var rights = map[string]row{
 	"list-audit":    see,
 	"list-findings": see,
 	"get-history":   see,
+	"get-demand":    see,
 
 	"list-replica-statuses": see,
 	"list-tenants":          seeJob,

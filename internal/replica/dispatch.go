@@ -9,6 +9,7 @@ import (
 	"github.com/freeslot/freeslot/internal/admission"
 	"github.com/freeslot/freeslot/internal/api"
 	"github.com/freeslot/freeslot/internal/cell"
+	"github.com/freeslot/freeslot/internal/demand"
 	"github.com/freeslot/freeslot/internal/dispatch"
 	"github.com/freeslot/freeslot/internal/replica/config"
 	"github.com/freeslot/freeslot/internal/script"
@@ -16,7 +17,8 @@ import (
 )
 
 func newDispatcher(
-	cfg config.Replica, f *fleet, gate *admission.Gate, meter *tenant.Meter, log *zap.Logger, reg prometheus.Registerer,
+	cfg config.Replica, f *fleet, gate *admission.Gate, meter *tenant.Meter, kinds *demand.Meter, log *zap.Logger,
+	reg prometheus.Registerer,
 ) (*dispatch.Dispatcher, error) {
 	var admit func(*dispatch.Request) error
 	if gate != nil {
@@ -30,6 +32,7 @@ func newDispatcher(
 		dispatch.Config{
 			Replica: cfg.ReplicaID, Weight: cfg.TenantWeight, MoveGrace: grace, Limits: tenantLimits(cfg), Admit: admit,
 			Rates: submitRates(cfg), DefaultRate: rateOf(cfg.TenantDefaults), Submitted: meter.Count,
+			Came: kinds.Came, Ran: kinds.Ran,
 		},
 		f.cells, f.nodes, log.Named("dispatch"), reg,
 	)

@@ -13,6 +13,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/freeslot/freeslot/internal/audit"
+	"github.com/freeslot/freeslot/internal/demand"
 	"github.com/freeslot/freeslot/internal/feature"
 	"github.com/freeslot/freeslot/internal/finding"
 	"github.com/freeslot/freeslot/internal/history"
@@ -39,7 +40,7 @@ func idleSources(t *testing.T, redis *redistest.Server) []finding.Source {
 	if err != nil {
 		t.Fatal(err)
 	}
-	d, err := newDispatcher(cfg, f, nil, tenant.NewMeter(), log, reg)
+	d, err := newDispatcher(cfg, f, nil, tenant.NewMeter(), demand.NewMeter(), log, reg)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/freeslot/freeslot/internal/api"
 	"github.com/freeslot/freeslot/internal/audit"
 	"github.com/freeslot/freeslot/internal/console"
+	"github.com/freeslot/freeslot/internal/demand"
 	"github.com/freeslot/freeslot/internal/dispatch"
 	"github.com/freeslot/freeslot/internal/feature"
 	"github.com/freeslot/freeslot/internal/finding"
@@ -40,7 +41,8 @@ type front struct {
 }
 
 func newFront(cfg config.Replica, f *fleet, d *dispatch.Dispatcher, present *presence.Presence, parts feature.Parts,
-	past *history.History, self *selfStatus, replicas *presence.Store, door *door, auth *identity.Authenticator,
+	past *history.History, needs *demand.Watch, self *selfStatus, replicas *presence.Store, door *door,
+	auth *identity.Authenticator,
 	changes *audit.Log, conn *connections, log *zap.Logger, reg prometheus.Registerer, served prometheus.Gatherer,
 ) (*front, error) {
 	sessions, err := newSessions(cfg, d, auth, changes, conn, log, reg)
@@ -49,6 +51,7 @@ func newFront(cfg config.Replica, f *fleet, d *dispatch.Dispatcher, present *pre
 	}
 	checks, routes := f.checks(present), []api.Routes{
 		past.Routes, past.StatusRoutes(replicas.Statuses), tenant.NewLister(cfg, f.cells, replicas.Statuses).Routes,
+		needs.Routes,
 	}
 	for _, p := range parts.All() {
 		checks, routes = append(checks, p.Checks...), append(routes, p.Routes...)

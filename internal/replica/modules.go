@@ -9,6 +9,7 @@ import (
 
 	"github.com/freeslot/freeslot/internal/admission"
 	"github.com/freeslot/freeslot/internal/audit"
+	"github.com/freeslot/freeslot/internal/demand"
 	"github.com/freeslot/freeslot/internal/dispatch"
 	"github.com/freeslot/freeslot/internal/feature"
 	"github.com/freeslot/freeslot/internal/history"
@@ -52,7 +53,7 @@ func (r *Replica) modules(conn *connections) fx.Option {
 				hook(feature.Step{Start: k.Start, Stop: k.Stop})
 			}
 		})),
-		fx.Module("presence", fx.Provide(newPresence, newPresenceStore, newSelfStatus, tenant.NewMeter),
+		fx.Module("presence", fx.Provide(newPresence, newPresenceStore, newSelfStatus, tenant.NewMeter, demand.NewMeter),
 			fx.Invoke(func(hook feature.Hook, p *presence.Presence) {
 				hook(feature.Step{Start: r.join(p), Stop: p.Stop})
 			})),
@@ -109,6 +110,9 @@ func (r *Replica) frontModules() fx.Option {
 		fx.Provide(func() prometheus.Gatherer { return r.served }),
 		tokensModule(),
 		gatewayModule(),
+		fx.Module("demand", fx.Provide(newDemand), fx.Invoke(func(hook feature.Hook, w *demand.Watch) {
+			hook(feature.Step{Start: w.Start, Stop: w.Stop})
+		})),
 		fx.Module("front", fx.Provide(newFront), fx.Invoke(func(hook feature.Hook, f *front) {
 			r.server, r.door = f.server, f.door
 			hook(feature.Step{Start: f.findings.Start, Stop: f.findings.Stop})

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/freeslot/freeslot/internal/api"
+	"github.com/freeslot/freeslot/internal/demand"
 	"github.com/freeslot/freeslot/internal/dispatch"
 	"github.com/freeslot/freeslot/internal/history"
 	"github.com/freeslot/freeslot/internal/process/version"
@@ -24,6 +25,7 @@ type selfStatus struct {
 	fleet   *fleet
 	jobs    *dispatch.Dispatcher
 	tenants *tenant.Meter
+	kinds   *demand.Meter
 	checks  atomic.Pointer[[]api.Check] // nil until the front is made, and in an embedded replica
 
 	// Presence's loop alone uses these: when the status was last told, and the readiness and the
@@ -35,8 +37,9 @@ type selfStatus struct {
 
 func newSelfStatus(
 	cfg config.Replica, conn *connections, f *fleet, d *dispatch.Dispatcher, m *tenant.Meter,
+	kinds *demand.Meter,
 ) *selfStatus {
-	return &selfStatus{cfg: cfg, cluster: conn.topology.Cluster, fleet: f, jobs: d, tenants: m}
+	return &selfStatus{cfg: cfg, cluster: conn.topology.Cluster, fleet: f, jobs: d, tenants: m, kinds: kinds}
 }
 
 // next returns the status to tell now; "" if there is nothing new. It asks no one.
@@ -68,11 +71,13 @@ func (s *selfStatus) next(keeps bool) string {
 		Build: version.String(), Embedded: !keeps, ConfigVersion: s.fleet.cache.ConfigVersion(), Ready: ready, Failed: failed,
 		Redis: redisServers(s.cfg, s.cluster, loads),
 	}
-	// The route of statuses does not read the tenants, and the list of tenants reads nothing else.
+	// The route of statuses does not read the tenants and the demand. The list of tenants, and package
+	// demand, read nothing else.
 	text, _ := json.Marshal(struct { // it has no value that cannot be encoded
 		history.Status
 		Tenants []tenant.Submits `json:"tenants,omitempty"`
-	}{status, s.tenants.Take()})
+		Demand  []demand.Told    `json:"demand,omitempty"`
+	}{status, s.tenants.Take(), s.kinds.Take()})
 	return string(text)
 }
 
