@@ -52,6 +52,7 @@ const description = `Submits jobs to a freeslot scheduler and shows their result
   schedctl requeue 0-01JD5Y8G6W9V0M5T2C3Q4R7X8Z          submit a job again that did not succeed
   schedctl status                                       what is wrong now, and what to do next
   schedctl queues                                       what waits, and for what
+  schedctl demand                                       how many slots the jobs of each pool need
   schedctl pause service tts                            no new jobs of it begin, until resume
   schedctl nodes
   schedctl nodes drain gpu-7                            no more jobs there, until undrain
@@ -94,6 +95,7 @@ type commands struct {
 	Doctor      doctorCmd      `cmd:"" help:"Check Redis, replicas, certificates and tokens closely, and show what to do."`
 	History     historyCmd     `cmd:"" help:"Show the figures of the system over time."`
 	Queues      queuesCmd      `cmd:"" help:"Show which jobs wait, and for what."`
+	Demand      demandCmd      `cmd:"" help:"Show how many slots jobs need, by pool and service."`
 	Pause       pauseCmd       `cmd:"" help:"Begin no new jobs of a pool, a service or a class."`
 	Resume      resumeCmd      `cmd:"" help:"End a pause."`
 	Nodes       nodesGroup     `cmd:"" help:"List nodes, show, drain or remove one, or import a list of them."`
