@@ -205,7 +205,7 @@ console-shots: ## take the pictures of the console for README and docs/console.m
 faults: deps-redis ## break a fleet of real processes under load, check the history (SEED=7 DURATION=60s SHORT=1)
 	$(GO) test -C $(FAULTS) -vet=off -count=1 -v -timeout 25m $(if $(SEED),-run '^Test(Lock|Registry|Lists)?Faults') $(TEST_ARGS) ./...
 
-# The last commit before autoscaling: its programs know neither the keys of pools nor the figures that came with that.
+# The last commit before the console, backup and autoscaling: its programs know none of their keys, figures and routes.
 # Set it to the commit of the last release, once there is a newer one.
 UPGRADE_BASE := 12564520
 

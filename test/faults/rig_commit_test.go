@@ -11,6 +11,9 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+
+	"github.com/freeslot/freeslot"
+	"github.com/freeslot/freeslot/internal/testing/redistest"
 )
 
 // stamp is the linker's flag for the version that a build tells.
@@ -86,11 +89,16 @@ func (f *fleet) setUsers(schedctl string, flags ...string) {
 	}
 }
 
-// schedctl asks a replica, as an operator.
+// schedctl asks a replica, as an operator, again while the machine is too busy for an answer.
 func (f *fleet) schedctl(program, replica string, args ...string) {
 	f.t.Helper()
 	all := append([]string{"--server", "http://" + f.replicas[replica], "--token", operatorToken}, args...)
-	if out, err := runProgram(f.t.Context(), program, all...); err != nil {
+	var out string
+	var err error
+	if redistest.Await(func(ctx context.Context) bool {
+		out, err = runProgram(ctx, program, all...)
+		return err == nil || !strings.Contains(out, string(freeslot.CodeUnavailable))
+	}) != nil || err != nil {
 		f.t.Errorf("%s %s at %s: %v\n%s", program, strings.Join(args, " "), replica, err, out)
 	}
 }

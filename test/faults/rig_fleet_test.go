@@ -1,6 +1,7 @@
 package faults
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -49,6 +50,8 @@ type fleetConfig struct {
 	// replica are further settings of replicas, and each those of one of them, by its name.
 	replica map[string]any
 	each    func(f *fleet, name string) map[string]any
+	// fsync is Redis' appendfsync; empty is always, for runs in which it is killed.
+	fsync string
 	// users has the programs connect as users of Redis, each with the rights of its kind. It is for
 	// a Redis of the fleet's own.
 	users bool
@@ -92,7 +95,7 @@ func newFleet(t *testing.T, rec *Recorder, folder string, cfg fleetConfig) *flee
 		replicas: map[string]string{}, metrics: map[string]string{}, nodes: map[string]int{}, classes: map[string]string{}, programs: map[string]*program{}, ways: map[string]*toxiproxy.Proxy{},
 	}
 	if cfg.store == nil {
-		f.redis = redistest.New(t, redistest.AppendOnly("always"))
+		f.redis = redistest.New(t, redistest.AppendOnly(cmp.Or(cfg.fsync, "always")))
 	}
 	t.Cleanup(func() {
 		for _, way := range f.ways {
