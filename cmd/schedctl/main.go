@@ -90,7 +90,7 @@ type commands struct {
 	Requeue     requeueCmd     `cmd:"" help:"Submit jobs again that are dead, failed or expired."`
 	Drop        dropCmd        `cmd:"" help:"Forget jobs that have ended."`
 	Bulk        bulkCmd        `cmd:"" help:"Submit again, cancel or drop many jobs, drain or undrain many nodes."`
-	DeadLetters deadLettersCmd `cmd:"" help:"Count dead jobs by service, error code, node or tenant."`
+	DeadLetters deadLettersCmd `cmd:"" name:"dead-letters" help:"Count dead jobs by service, error code, node or tenant."`
 	Status      statusCmd      `cmd:"" help:"Show what is wrong now, and what to do next."`
 	Doctor      doctorCmd      `cmd:"" help:"Check Redis, replicas, certificates and tokens closely, and show what to do."`
 	History     historyCmd     `cmd:"" help:"Show the figures of the system over time."`
@@ -219,25 +219,31 @@ func run(args []string, env *environment) (code int) {
 	if len(args) == 1 && args[0] == "--version" { // not a flag of all commands, because some have a flag of this name
 		args = []string{"version"}
 	}
-	newParser := func(cmds *commands) *kong.Kong {
-		parser, err := kong.New(cmds,
+	newParser := func(cmds *commands, options ...kong.Option) *kong.Kong {
+		parser, err := kong.New(cmds, append(options,
 			kong.Name("schedctl"), kong.Description(description), kong.Writers(env.out, env.err),
 			kong.Exit(func(code int) { panic(exit(code)) }), kong.Vars{"states": stateNames()},
 			kong.ConfigureHelp(kong.HelpOptions{Compact: true, WrapUpperBound: 110}),
 			kong.TypeMapper(reflect.TypeFor[time.Duration](), kong.MapperFunc(decodeDuration)),
-		)
+		)...)
 		if err != nil {
 			panic(err) // the commands struct is wrong
 		}
 		return parser
 	}
+	named := onlyNamed(args...)
 	// A parser is for one line.
-	if err := checkDashes(newParser(&commands{}), args); err != nil {
+	if err := checkDashes(newParser(&commands{}, named), args); err != nil {
 		return report(env, err)
 	}
 	var cmds commands
-	parser := newParser(&cmds)
+	parser := newParser(&cmds, named)
 	ctx, err := parser.Parse(args)
+	if err != nil { // hints are for all commands
+		cmds = commands{}
+		parser = newParser(&cmds)
+		ctx, err = parser.Parse(args)
+	}
 	if err != nil {
 		// A flag that is not given has the empty value.
 		text := strings.Replace(err.Error(), `must be one of "",`, "must be one of ", 1)

@@ -1,0 +1,45 @@
+package main
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/alecthomas/kong"
+)
+
+// TestOnlyNamed: a line that names a command gets a parser of what it names, whichever command it
+// is, and another line one of all commands.
+func TestOnlyNamed(t *testing.T) {
+	t.Parallel()
+	model := func(options ...kong.Option) *kong.Node {
+		k, err := kong.New(&commands{}, append(options, kong.Name("schedctl"), kong.Vars{"states": stateNames()})...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return k.Model.Node
+	}
+	all := model()
+	for _, leaf := range all.Leaves(false) {
+		path := strings.Fields(leaf.Path())
+		node := model(onlyNamed(append([]string{"--reason", "TEXT", "--bogus"}, path...)...))
+		for _, word := range path {
+			var next *kong.Node
+			for _, child := range node.Children {
+				if child.Name == word {
+					next = child
+				} else if !slices.Contains(path, child.Name) {
+					t.Errorf("a line with %q has a parser with %s", path, child.Name)
+				}
+			}
+			if node = next; node == nil {
+				t.Fatalf("a line with %q has a parser without %s", path, word)
+			}
+		}
+	}
+	for _, line := range []string{"", "lits ls", "lists --help", "-h lists"} {
+		if got := model(onlyNamed(strings.Fields(line)...)).Children; len(got) != len(all.Children) {
+			t.Errorf("%q has a parser of %d commands, not of all %d", line, len(got), len(all.Children))
+		}
+	}
+}
