@@ -77,8 +77,8 @@ release: ## a release into dist/: images, SBOMs, archives of the programs, check
 	@$(make_release) -archives
 
 .PHONY: deps
-deps: ## install what the tests need and is missing: redis, a C compiler, node, docker, espeak-ng, sox, postgres, prometheus, chromium
-	@scripts/deps.sh redis cc node docker espeak sox postgres prometheus chromium
+deps: ## install what the tests need and is missing: redis, a C compiler, node, docker, espeak-ng, sox, postgres, chromium
+	@scripts/deps.sh redis cc node docker espeak sox postgres chromium
 
 .PHONY: deps-redis
 deps-redis:
@@ -124,7 +124,6 @@ vet: ## go vet, in each Go module of the product (lint-peers: of the others)
 	cd $(E2E) && $(GO) vet ./...
 	cd $(CONSOLE_TEST) && $(GO) vet ./...
 	cd $(FAULTS) && $(GO) vet ./...
-	cd $(BOARDS) && $(GO) vet ./...
 	cd $(OPENFEATURE) && $(GO) vet ./...
 
 # The longest packages first, so that both processors have work until the end. Tests wait most of the time, so four of a
@@ -136,10 +135,16 @@ race: ## all Go tests, unit and integration, with the race detector, but those o
 	packages="$$($(GO) list ./...)"; \
 	$(GO) test -race -vet=off -timeout $(TEST_TIMEOUT) -parallel 4 $(TEST_ARGS) ./internal/cell ./internal/dispatch ./worker \
 		$$(grep -v -e '/internal/cell$$' -e '/internal/dispatch$$' -e '/worker$$' <<<"$$packages")
+	@$(MAKE) -j2 --output-sync=target race-gateway race-modules
+
+# The workers wait most of the time; the others build most of the time.
+.PHONY: race-gateway race-modules
+race-gateway:
 	FREESLOT_TEST_STORE=gateway $(GO) test -race -vet=off -count=1 -timeout $(TEST_TIMEOUT) -parallel 4 $(TEST_ARGS) ./worker
-	$(GO) test -C bench -vet=off -timeout $(TEST_TIMEOUT) $(TEST_ARGS) ./...
+
+race-modules:
 	$(GO) test -C $(OPENFEATURE) -race -vet=off -timeout $(TEST_TIMEOUT) $(TEST_ARGS) ./...
-	$(GO) test -C $(BOARDS) -vet=off -timeout $(TEST_TIMEOUT) $(TEST_ARGS) ./...
+	$(GO) test -C bench -vet=off -timeout $(TEST_TIMEOUT) $(TEST_ARGS) ./...
 	@mkdir -p .dev
 	packages="$$(grep -rl --exclude-dir=.dev --include='*_test.go' '^func Benchmark' . | xargs dirname | sort -u)"; \
 	$(GO) test -timeout $(TEST_TIMEOUT) -vet=off -run '^$$' -bench . -benchtime 1x $$packages >.dev/benchmarks.log || { cat .dev/benchmarks.log >&2; exit 1; }
@@ -353,12 +358,11 @@ lint: ## golangci-lint, in each Go module of the product (the first run builds i
 	cd $(E2E) && $(TOOL) golangci-lint run ./...
 	cd $(CONSOLE_TEST) && $(TOOL) golangci-lint run ./...
 	cd $(FAULTS) && $(TOOL) golangci-lint run ./...
-	cd $(BOARDS) && $(TOOL) golangci-lint run ./...
 	cd $(OPENFEATURE) && $(TOOL) golangci-lint run ./...
 
 .PHONY: lint-deploy
-lint-deploy: ## golangci-lint, in the modules of deploy-test and helm-test (not part of CI: their libraries take minutes to build)
-	@for module in $(RELEASE) $(COMPOSE_TEST) $(HELM); do (cd $$module && $(TOOL) golangci-lint run ./...) || exit 1; done
+lint-deploy: ## golangci-lint, in the modules of deploy-test (not part of CI: their libraries take minutes to build)
+	@for module in $(BOARDS) $(RELEASE) $(COMPOSE_TEST) $(HELM); do (cd $$module && $(TOOL) golangci-lint run ./...) || exit 1; done
 
 .PHONY: lint-peers
 lint-peers: ## golangci-lint, in the modules of the peers of the benchmarks
