@@ -49,6 +49,7 @@ func (w *Worker) attempt(a *attempt) {
 		return
 	}
 	fn, left := w.handler(a.job.Service)
+	a.begun = time.Now()
 	if a.moot = left; left || !w.ledger.begin(a) {
 		w.slots.Release(a.job.SlotCount())
 		w.end(a, w.unbegun(a))
@@ -128,9 +129,18 @@ func (w *Worker) unbegun(a *attempt) *cell.Completion {
 	case errors.Is(context.Cause(a.ctx), ErrLeaseLost):
 		handBack(comp, "the node was cut off from Redis before the job began")
 	default:
-		handBack(comp, "the node stopped before the job began")
+		handBack(comp, "the node stopped before the job began"+reasonOf(context.Cause(a.ctx)))
 	}
 	return comp
+}
+
+// reasonOf returns the reason of Leave in a cause, after a colon; "" if there is none.
+func reasonOf(cause error) string {
+	reason, ok := strings.CutPrefix(cause.Error(), ErrStopping.Error())
+	if !ok {
+		return ""
+	}
+	return reason
 }
 
 // completionOf decides what the handler's return means for the job; nil means nothing.
@@ -154,7 +164,11 @@ func (w *Worker) completionOf(a *attempt, r returned) *cell.Completion {
 	case asked && r.cause != nil:
 		comp.State = freeslot.StateCancelled
 	case errors.Is(r.cause, ErrStopping):
-		handBack(comp, bounded("the node stopped while the job ran: "+r.err.Error()))
+		reason := reasonOf(r.cause)
+		if errors.Is(r.err, ErrStopping) { // the error has it
+			reason = ""
+		}
+		handBack(comp, bounded("the node stopped while the job ran"+reason+": "+r.err.Error()))
 	default:
 		comp.Error = jobError(r.err)
 		comp.Next, comp.RetryDelay = nextTry(r.err, a.id.N)
@@ -207,11 +221,10 @@ func (w *Worker) call(a *attempt, fn HandlerFunc) {
 	stopWatching := w.watch(a, reports, span)
 	w.handling.Add(1)
 	w.metrics.running.Inc()
-	begun := time.Now()
 	ended := func(r returned) {
 		r.cause = context.Cause(ctx)
 		processmetrics.Observe(
-			w.metrics.handlerSeconds.WithLabelValues(w.serviceLabel(job.Service)), time.Since(begun).Seconds(),
+			w.metrics.handlerSeconds.WithLabelValues(w.serviceLabel(job.Service)), time.Since(a.begun).Seconds(),
 			a.job.TraceParent,
 		)
 		w.metrics.running.Dec()
@@ -296,16 +309,18 @@ func jobError(err error) *freeslot.JobError {
 }
 
 // bounded cuts a message to maxErrorBytes and makes it valid UTF-8.
-func bounded(s string) string {
+func bounded(s string) string { return truncate(s, maxErrorBytes) }
+
+// truncate cuts a text to limit bytes and makes it valid UTF-8.
+func truncate(s string, limit int) string {
 	s = strings.ToValidUTF8(s, "\uFFFD")
-	if len(s) <= maxErrorBytes {
+	if len(s) <= limit {
 		return s
 	}
-	cut := maxErrorBytes
-	for !utf8.RuneStart(s[cut]) {
-		cut--
+	for !utf8.RuneStart(s[limit]) {
+		limit--
 	}
-	return s[:cut] + "…"
+	return s[:limit] + "…"
 }
 
 // startSpan continues the submitter's trace, if the job has one.

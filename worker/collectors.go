@@ -114,7 +114,12 @@ func (w *Worker) resources(figures collector.Snapshot, taken map[string]time.Tim
 	for name, at := range taken {
 		ages[name] = time.Since(at).Milliseconds()
 	}
+	reason := ""
+	if l := w.leaving.Load(); l != nil {
+		reason = l.reason
+	}
 	raw, _ := json.Marshal(collector.Resources{ // never fails: a snapshot has only values of JSON
+		RunMS: w.ledger.ran(time.Now()).Milliseconds(), Leaving: reason,
 		AgesMS: ages, CPUUsage: usage(figures["cpu"]), MemoryUsage: usage(figures["memory"]),
 		CurrentJobs: int(w.handling.Load()), MaxConcurrency: int(w.profile.slots.Load()), Metrics: figures,
 	})

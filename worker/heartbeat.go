@@ -33,7 +33,7 @@ func (w *Worker) heartbeats(ctx context.Context) {
 	timer := time.NewTimer(jitter(w.cfg.HeartbeatInterval))
 	defer timer.Stop()
 	pauses := retry.Pauses()
-	failing, begun := false, false
+	failing, begun, told := false, false, false
 	defer w.turned.Store(nil)
 	for {
 		w.turn()
@@ -52,6 +52,10 @@ func (w *Worker) heartbeats(ctx context.Context) {
 		case <-requests:
 			asked = true
 		case <-changes:
+		}
+		if !told && w.leaving.Load() != nil {
+			told = true
+			d.Forget() // the resources bring the reason
 		}
 		now := time.Now()
 		figures, taken := w.figures.Taken()

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/freeslot/freeslot"
 	"github.com/freeslot/freeslot/internal/cell"
@@ -43,6 +44,9 @@ type attempt struct {
 	handedOver bool
 
 	phase phase
+	// begun is the time just before the handler was called. It belongs to the attempt's goroutine
+	// until phase is running, and never changes after that.
+	begun time.Time
 	// asked is true once a cancel of the job has come.
 	asked bool
 	// disowned is true once Redis has answered that the node does not own the attempt. Heartbeats
@@ -89,8 +93,9 @@ type ledger struct {
 	started, through moment
 	reporting        []uint64
 	// refused is true if the limit turned an attempt away since the last removal.
-	refused  bool
-	draining bool
+	refused bool
+	// stopping is the cause with which a draining worker stops attempts; nil unless it drains.
+	stopping error
 	closed   bool
 	// cutOff is true while Redis has not answered for the heartbeat limit.
 	cutOff bool
@@ -137,8 +142,8 @@ func (l *ledger) offer(id cell.Attempt, job *freeslot.Job, tenant string, handed
 		l.cancels.remove(id)
 		a.cancel(ErrCancelled)
 	}
-	if l.draining {
-		a.cancel(ErrStopping)
+	if l.stopping != nil {
+		a.cancel(l.stopping)
 	}
 	l.held[id] = a
 	return a
@@ -327,28 +332,43 @@ func (l *ledger) forget() {
 	l.cancels.forget(l.through)
 }
 
-// drain cancels the attempts that have not begun, with cause ErrStopping, and every attempt that is
-// offered from now on. The returned channel is closed when nothing is held.
-func (l *ledger) drain() <-chan struct{} {
+// ran returns for how long the running handlers have run, added up.
+func (l *ledger) ran(now time.Time) (sum time.Duration) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.draining = true
+	for _, a := range l.held {
+		if a.phase == running {
+			sum += now.Sub(a.begun)
+		}
+	}
+	return sum
+}
+
+// drain cancels the attempts that have not begun, and every attempt that is offered from now on.
+// The cause, of the first call, is or wraps ErrStopping. The returned channel is closed when
+// nothing is held.
+func (l *ledger) drain(cause error) <-chan struct{} {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.stopping == nil {
+		l.stopping = cause
+	}
 	for _, a := range l.held {
 		if a.phase == waiting {
-			a.cancel(ErrStopping)
+			a.cancel(l.stopping)
 		}
 	}
 	l.checkIdle()
 	return l.idle
 }
 
-// interrupt cancels all held attempts, and returns the ids of their jobs.
+// interrupt cancels all held attempts of a draining worker, and returns the ids of their jobs.
 func (l *ledger) interrupt() []string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	jobs := make([]string, 0, len(l.held))
 	for id, a := range l.held {
-		a.cancel(ErrStopping)
+		a.cancel(l.stopping)
 		jobs = append(jobs, id.Job)
 	}
 	return jobs
@@ -373,11 +393,11 @@ func (l *ledger) close() {
 func (l *ledger) isDraining() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.draining
+	return l.stopping != nil
 }
 
 func (l *ledger) checkIdle() {
-	if l.draining && len(l.held) == 0 {
+	if l.stopping != nil && len(l.held) == 0 {
 		closeOnce(l.idle)
 	}
 }

@@ -208,7 +208,7 @@ func TestLedgerDrains(t *testing.T) {
 	l := newLedger(t.Context(), 4)
 	runs, waits := l.offer(id(1), nil, "", false), l.offer(id(2), nil, "", false)
 	l.begin(runs)
-	idle := l.drain()
+	idle := l.drain(ErrStopping)
 	late := l.offer(id(3), nil, "", false)
 	if runs.ctx.Err() != nil || !errors.Is(context.Cause(waits.ctx), ErrStopping) || !errors.Is(context.Cause(late.ctx), ErrStopping) {
 		t.Fatal("expected the running attempt to go on and the others to be cancelled")

@@ -11,13 +11,55 @@ import (
 	"github.com/freeslot/freeslot/internal/process/logging"
 )
 
+// maxReasonBytes bounds the reason of Leave: heartbeats and the errors of jobs carry it.
+const maxReasonBytes = 512
+
+// leaving holds the arguments of Leave.
+type leaving struct {
+	reason string // "" if nothing but a stop is the reason
+	limit  time.Duration
+}
+
+func (l *leaving) fields() []zap.Field {
+	if l.reason == "" {
+		return nil
+	}
+	return []zap.Field{zap.String(logging.FieldReason, l.reason)}
+}
+
+// cause returns the cause with which attempts are stopped.
+func (l *leaving) cause() error {
+	if l.reason == "" {
+		return ErrStopping
+	}
+	return fmt.Errorf("%w: %s", ErrStopping, l.reason)
+}
+
+// Leave begins what Stop does, for a reason that operators can see, and does not wait for the end:
+// Done tells that. limit takes the place of Config.StopTimeout. The next heartbeat, which comes at
+// once, brings the reason, as "leaving" among the node's resources, and so do the errors of jobs
+// that are handed back. It is cut to 512 bytes.
+//
+// A Stop that comes later gives the running jobs Config.StopTimeout from then on, if that ends
+// sooner. Leave changes nothing after a Stop or another Leave. It may be called concurrently.
+func (w *Worker) Leave(reason string, limit time.Duration) {
+	w.stopOnce.Do(func() {
+		w.leaving.Store(&leaving{reason: truncate(reason, maxReasonBytes), limit: limit})
+		close(w.stop)
+	})
+}
+
 // drain lets running handlers end, then interrupts them, then gives up those that do not return.
 // Each wait ends early when the worker is superseded.
 func (w *Worker) drain() {
-	w.log.Info("node.draining")
-	idle := w.ledger.drain()
+	why := w.leaving.Load()
+	if why == nil {
+		why = &leaving{limit: w.cfg.StopTimeout}
+	}
+	w.log.Info("node.draining", why.fields()...)
+	idle := w.ledger.drain(why.cause())
 	w.requestBeat()
-	if w.await(idle, w.cfg.StopTimeout, w.hurry) {
+	if w.await(idle, why.limit, w.hurry) {
 		return
 	}
 	if jobs := w.ledger.interrupt(); len(jobs) > 0 {
@@ -46,7 +88,7 @@ func (w *Worker) await(idle <-chan struct{}, limit time.Duration, hurry <-chan s
 // executor may have a process to end.
 func (w *Worker) supersede() {
 	w.log.Error("node.superseded", zap.String(logging.FieldReason, "another process has registered this node"))
-	idle := w.ledger.drain() // first, so that nothing begins that is not stopped
+	idle := w.ledger.drain(ErrStopping) // first, so that nothing begins that is not stopped
 	w.ledger.abandon()
 	select {
 	case <-idle:

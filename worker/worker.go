@@ -158,6 +158,8 @@ type Worker struct {
 	stopErr error         // set before done is closed
 
 	stopOnce, hurryOnce sync.Once
+	// leaving is set, before stop is closed, if Leave stops the worker.
+	leaving atomic.Pointer[leaving]
 }
 
 type state uint8
@@ -363,12 +365,18 @@ func (w *Worker) Stop(ctx context.Context) error {
 	}
 	w.mu.Unlock()
 	w.stopOnce.Do(func() { close(w.stop) })
+	var limit <-chan time.Time
+	if w.leaving.Load() != nil {
+		limit = time.After(w.cfg.StopTimeout)
+	}
 	select {
 	case <-w.done:
+		return w.stopErr
 	case <-ctx.Done():
-		w.hurryOnce.Do(func() { close(w.hurry) })
-		<-w.done
+	case <-limit:
 	}
+	w.hurryOnce.Do(func() { close(w.hurry) })
+	<-w.done
 	return w.stopErr
 }
 

@@ -12,7 +12,7 @@ func BenchmarkRoster(b *testing.B) {
 	nodes := make([]Node, 10_000)
 	said := func(percent int) *string {
 		text := fmt.Sprintf(`{"at_ms":1767225603000,"ages_ms":{"cpu":40,"memory":40,"process":12},"cpu_usage":0.%02d,`+
-			`"memory_usage":0.5,"current_jobs":1,"max_concurrency":4,"metrics":{"cpu":{"cores":2,"load1":0.72,"usage":0.31},`+
+			`"memory_usage":0.5,"current_jobs":1,"run_ms":900,"max_concurrency":4,"metrics":{"cpu":{"cores":2,"load1":0.72,"usage":0.31},`+
 			`"memory":{"total_bytes":8589934592,"usage":0.5,"used_bytes":4294967296},"process":{"cpu_usage":0.01,"goroutines":30,`+
 			`"heap_bytes":4000000,"open_fds":20,"rss_bytes":30000000,"uptime_seconds":3600}}}`, percent)
 		return &text

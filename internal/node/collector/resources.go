@@ -9,10 +9,14 @@ type Resources struct {
 	AgesMS map[string]int64 `json:"ages_ms,omitempty"`
 	// CPUUsage and MemoryUsage are between 0 and 1. They are absent until they are known, and
 	// without a collector.
-	CPUUsage       *float64 `json:"cpu_usage,omitempty"`
-	MemoryUsage    *float64 `json:"memory_usage,omitempty"`
-	CurrentJobs    int      `json:"current_jobs"`
-	MaxConcurrency int      `json:"max_concurrency"`
+	CPUUsage    *float64 `json:"cpu_usage,omitempty"`
+	MemoryUsage *float64 `json:"memory_usage,omitempty"`
+	CurrentJobs int      `json:"current_jobs"`
+	// RunMS is the time for which the running jobs have run so far, added up.
+	RunMS          int64 `json:"run_ms"`
+	MaxConcurrency int   `json:"max_concurrency"`
+	// Leaving is the reason for which the node takes no more jobs and will leave, if it has one.
+	Leaving string `json:"leaving,omitempty"`
 	// Metrics holds all figures of the collectors.
 	Metrics Snapshot `json:"metrics,omitempty"`
 }
