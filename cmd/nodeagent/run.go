@@ -123,24 +123,44 @@ func hintConfig(err error) {
 	}
 }
 
-// serve runs one agent until env's context ends or the agent does. It calls reload after each
-// SIGHUP.
+// serve runs an agent until env's context ends or the agent does. It calls reload after each
+// SIGHUP. After an interruption notice it runs another agent, whose start waits until the notice is
+// withdrawn: a process that ended would be started again at once, or never.
 func serve(
 	env *environment, cfg nodeagent.Config, logger *zap.Logger, reload func(context.Context, *nodeagent.Agent),
 ) error {
 	for _, w := range cfg.Insecure(env.asRoot) {
 		logger.Warn("config.insecure", zap.String("key", w.Path), zap.String("meaning", w.Message))
 	}
-	p, err := newProcess(cfg, logger)
-	if err != nil {
-		return err
+	for {
+		p, err := newProcess(cfg, logger)
+		if err != nil {
+			return err
+		}
+		if err := p.serveOnce(env, reload); err != nil || !p.interrupted() || env.ctx.Err() != nil {
+			return err
+		}
+		cfg = p.agent.Config()
 	}
+}
+
+func (p *process) serveOnce(env *environment, reload func(context.Context, *nodeagent.Agent)) error {
 	startCtx, cancel := context.WithCancel(env.ctx)
-	if cfg.ExitUnreachable {
+	if p.cfg.ExitUnreachable {
 		startCtx, cancel = context.WithTimeout(env.ctx, startTimeout)
 	}
 	defer cancel()
 	return p.serve(startCtx, env, reload)
+}
+
+// interrupted reports whether an interruption notice has come.
+func (p *process) interrupted() bool {
+	select {
+	case <-p.agent.Interrupted():
+		return true
+	default:
+		return false
+	}
 }
 
 // serve runs a process that has been built. startCtx bounds the start.
@@ -165,7 +185,11 @@ func (p *process) serve(
 		case <-time.After(startTimeout):
 			// A manager that waits for the agent would kill it, and hold up the services that come
 			// after it.
-			logFailed(errors.Join(notify.Status("waits for Redis or the gateway"), notify.Ready()))
+			reason := "waits for Redis or the gateway"
+			if p.agent.Waits() {
+				reason = "waits until the interruption notice is withdrawn"
+			}
+			logFailed(errors.Join(notify.Status(reason), notify.Ready()))
 		case <-watchCtx.Done():
 			return
 		}
@@ -187,21 +211,35 @@ func (p *process) serve(
 	}
 	logger.Info("agent.started", zap.String(logging.FieldNode, cfg.Node.ID), to,
 		zap.Int("services", len(cfg.Services)), zap.String("version", version.String()))
-	for running := true; running; {
+	p.run(env, reload, notify, logFailed)
+	if !p.interrupted() || env.ctx.Err() != nil { // otherwise the process goes on
+		text := "running jobs end, for up to " + cfg.StopTimeout.String()
+		logFailed(errors.Join(notify.Stopping(), notify.Status(text)))
+	}
+	p.stop(env.hurry)
+	return p.agent.Err()
+}
+
+// run returns when the agent is to stop, or has stopped by itself.
+func (p *process) run(
+	env *environment, reload func(context.Context, *nodeagent.Agent), notify *systemd.Notifier, logFailed func(error),
+) {
+	noticed := p.agent.Interrupted()
+	for {
 		select {
 		case <-env.ctx.Done():
-			running = false
+			return
 		case <-p.agent.Done():
-			running = false
+			return
+		case <-noticed:
+			noticed = nil
+			logFailed(notify.Status("drains after an interruption notice, and waits until that is withdrawn"))
 		case <-env.reload:
 			logFailed(notify.Reloading())
 			reload(env.ctx, p.agent)
-			logFailed(errors.Join(notify.Status(status(cfg.Node.ID, p.agent.Services())), notify.Ready()))
+			logFailed(errors.Join(notify.Status(status(p.cfg.Node.ID, p.agent.Services())), notify.Ready()))
 		}
 	}
-	logFailed(errors.Join(notify.Stopping(), notify.Status("running jobs end, for up to "+cfg.StopTimeout.String())))
-	p.stop(env.hurry)
-	return p.agent.Err()
 }
 
 // status returns the line that systemctl shows for an agent.

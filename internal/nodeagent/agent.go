@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -31,6 +32,16 @@ type Agent struct {
 	limits        *containment
 	log           *zap.Logger
 	metrics       *metrics
+	// lookout is nil unless the agent looks for interruption notices. Start uses it, then the
+	// goroutine of watchNotices, which close ends by endWatch and waits for.
+	lookout  *lookout
+	endWatch context.CancelFunc // nil before the watch begins; guarded by mu
+	watching sync.WaitGroup
+	// interrupted is closed, by noticed, after a notice. waits is true while Start waits for the
+	// end of one.
+	interrupted chan struct{}
+	noticed     sync.Once
+	waits       atomic.Bool
 	// grace is how long the worker waits for handlers that it has interrupted.
 	grace time.Duration
 
@@ -55,8 +66,8 @@ func New(cfg Config, log *zap.Logger, reg *prometheus.Registry, tracers trace.Tr
 	}
 	a := &Agent{
 		worker: w, limits: newContainment(log), log: log.With(zap.String(logging.FieldNode, cfg.Node.ID)),
-		grace: cfg.interruptGrace(),
-		cfg:   cfg, services: make(map[string]*service, len(cfg.Services)),
+		grace: cfg.interruptGrace(), interrupted: make(chan struct{}),
+		cfg: cfg, services: make(map[string]*service, len(cfg.Services)),
 	}
 	own := prometheus.WrapRegistererWith(prometheus.Labels{"node": cfg.Node.ID}, reg)
 	if a.metrics, err = newMetrics(own); err != nil {
@@ -69,6 +80,11 @@ func New(cfg Config, log *zap.Logger, reg *prometheus.Registry, tracers trace.Tr
 	}
 	if a.announcer, err = newAnnouncer(&cfg, a.log); err != nil {
 		return nil, err
+	}
+	if cfg.Interruption.enabled() {
+		if a.lookout, err = newLookout(cfg.Interruption, a.log); err != nil {
+			return nil, err
+		}
 	}
 	for i := range cfg.Services {
 		s, err := newService(&cfg, i, a.log)
@@ -125,6 +141,9 @@ func (a *Agent) start(ctx context.Context) error {
 			return err
 		}
 	}
+	if err := a.awaitNoNotice(ctx); err != nil {
+		return err
+	}
 	for i := range a.cfg.Services {
 		s := &a.cfg.Services[i]
 		if s.Check == nil {
@@ -143,6 +162,11 @@ func (a *Agent) start(ctx context.Context) error {
 		close(a.metricsServer.registered)
 	}
 	a.announcer.set(a.cfg.announced())
+	if a.lookout != nil {
+		var watchCtx context.Context
+		watchCtx, a.endWatch = context.WithCancel(context.Background())
+		a.watching.Go(func() { a.watchNotices(watchCtx) })
+	}
 	return nil
 }
 
@@ -180,6 +204,13 @@ func (a *Agent) close(ctx context.Context) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.closed = true
+	if a.endWatch != nil {
+		a.endWatch()
+	}
+	a.watching.Wait()
+	if a.lookout != nil {
+		a.lookout.close()
+	}
 	for _, s := range a.services {
 		s.retire()
 	}
@@ -188,6 +219,13 @@ func (a *Agent) close(ctx context.Context) error {
 		return err
 	}
 	return errors.Join(err, a.metricsServer.stop(ctx))
+}
+
+// Config returns the configuration in force.
+func (a *Agent) Config() Config {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.cfg
 }
 
 // Services returns the number of the agent's services.

@@ -80,6 +80,9 @@ type Config struct {
 	HeartbeatLimit time.Duration `koanf:"heartbeat_limit"`
 	// How long running jobs may go on after the first signal, up to 24h.
 	StopTimeout time.Duration `koanf:"stop_timeout"`
+	// Where an interruption notice of the machine's owner can be seen, such as that a spot instance
+	// ends (docs/nodeagent.md#interruption-notices). A notice drains the node.
+	Interruption Interruption `koanf:"interruption"`
 	// The largest result, up to 16 MiB. The agent reads no more than this of a response or an
 	// output. A report has 1 s, and the time that it takes at 1 MiB a second, to reach Redis;
 	// heartbeats go over the same connection.
@@ -232,10 +235,13 @@ func DefaultConfig() Config {
 		ImmediateUpdate:   true,
 		ChangeThresholds:  defaultThresholds(),
 		StopTimeout:       worker.DefaultStopTimeout,
-		MaxResultBytes:    worker.DefaultMaxResultBytes,
-		Metrics:           defaultMetricsConfig(),
-		Log:               config.Log{Level: "info", Format: "json"},
-		Tracing:           config.Tracing{SampleRatio: 0.1},
+		Interruption: Interruption{
+			Interval: DefaultInterruptionInterval, StopTimeout: DefaultInterruptionStopTimeout,
+		},
+		MaxResultBytes: worker.DefaultMaxResultBytes,
+		Metrics:        defaultMetricsConfig(),
+		Log:            config.Log{Level: "info", Format: "json"},
+		Tracing:        config.Tracing{SampleRatio: 0.1},
 	}
 }
 
@@ -314,6 +320,7 @@ func (c *Config) Validate(p *config.Problems) {
 		}
 	}
 	p.DurationBetween("stop_timeout", c.StopTimeout, minDuration, maxTimeout)
+	c.Interruption.validate(p)
 	p.Between("max_result_bytes", c.MaxResultBytes, 1, worker.MaxResultBytesLimit)
 	if c.MetricsListen != "" {
 		p.Listen("metrics_listen", c.MetricsListen, "127.0.0.1:7490")
