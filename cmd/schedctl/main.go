@@ -4,7 +4,7 @@
 // Exit codes: 0 done, 1 the job failed or something went wrong, 2 the command line is wrong; config
 // diff --exit-code: 0 no differences, 1 differences, 2 anything else; status: 0 all is well, 1
 // warnings, 2 something is critical or no replica answers; lock run: the command's code,
-// 75 the lock was not acquired, 76 it was lost.
+// 75 the lock was not acquired, 76 it was lost; nodes drain --wait: 75 jobs still run.
 package main
 
 import (
@@ -55,7 +55,7 @@ const description = `Submits jobs to a freeslot scheduler and shows their result
   schedctl demand                                       how many slots the jobs of each pool need
   schedctl pause service tts                            no new jobs of it begin, until resume
   schedctl nodes
-  schedctl nodes drain gpu-7                            no more jobs there, until undrain
+  schedctl nodes drain gpu-7 --wait                     no more jobs there, until undrain; wait for those that run
   schedctl config diff pools.yaml                       what a configuration of pools would change; apply does it
   schedctl schedules apply -f nightly.yaml              a job that runs again and again
   schedctl watch                                        nodes and jobs under way, live
@@ -68,7 +68,8 @@ sign-on; --token can be seen by other users of the machine.
 Exit codes: 0 done; 1 the job failed, or something went wrong; 2 the command line is wrong.
 "status" ends with 0: all is well; 1: warnings; 2: something is critical, or no replica answers.
 "config diff --exit-code" ends as diff does: 0 no differences; 1 differences; 2 the comparison failed.
-"lock run" ends with the code of its command; 69: Redis is away; 75: the lock was not acquired; 76: it was lost.`
+"lock run" ends with the code of its command; 69: Redis is away; 75: the lock was not acquired; 76: it was lost.
+"nodes drain --wait" ends with 75 where jobs still run after --wait-timeout.`
 
 type commands struct {
 	Server       string `default:"http://127.0.0.1:7480" env:"FREESLOT_SERVER" placeholder:"URL" help:"Address of a replica (default ${default}). Several are separated by commas; when one cannot be reached the next is tried."`

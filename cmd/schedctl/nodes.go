@@ -19,8 +19,8 @@ import (
 
 // nodesGroup is the command "nodes". Without a further word it lists them.
 type nodesGroup struct {
-	Show    nodesCmd   `cmd:"" default:"withargs" help:"List nodes, or show one."`
-	Drain   drainCmd   `cmd:"" help:"Give a node no more jobs, until undrain."`
+	Show    nodesCmd   `cmd:"" aliases:"ls" default:"withargs" help:"List nodes, or show one."`
+	Drain   drainCmd   `cmd:"" help:"Give nodes no more jobs, until undrain, and wait for those that run."`
 	Undrain undrainCmd `cmd:"" help:"Give a drained node jobs again."`
 	Remove  removeCmd  `cmd:"" help:"Forget a node that has no agent."`
 	Token   tokenCmd   `cmd:"" help:"Make a token by which a node's agent comes in through a replica."`
@@ -38,6 +38,7 @@ type nodesCmd struct {
 	LabelRule []string      `sep:"none" placeholder:"RULE" help:"Only nodes for whose labels this holds, such as 'gpu in A100,H100' or 'ram_gb ge 64'. Can be repeated."`
 	Figure    []string      `sep:"none" placeholder:"COMPARISON" help:"Only nodes for whose figures this holds, such as 'cpu.usage < 0.5'. Can be repeated."`
 	MaxAge    time.Duration `placeholder:"DURATION" help:"Leave out nodes that were silent for longer."`
+	Order     string        `enum:",id,removal" default:"" placeholder:"ORDER" help:"id, the default, or removal: first the nodes whose removal loses the least work."`
 }
 
 // Help is shown below the flags.
@@ -45,6 +46,7 @@ func (nodesCmd) Help() string {
 	return `Examples:
   schedctl nodes --pool eu --status online --figure "cpu.usage < 0.5"
   schedctl nodes --label-rule "gpu in A100,H100" --max-age 5s
+  schedctl nodes ls --pool gpu --order removal
   schedctl nodes node-1 --checked`
 }
 
@@ -53,7 +55,7 @@ func (c *nodesCmd) query() url.Values {
 	query := url.Values{}
 	for name, values := range map[string][]string{
 		"status": {c.Status}, "pool": {c.Pool}, "service": c.Service, "feature": c.Feature, "label_rule": c.LabelRule,
-		"figure": c.Figure,
+		"figure": c.Figure, "order": {c.Order},
 	} {
 		for _, value := range values {
 			if value != "" {
@@ -103,7 +105,7 @@ func (c *nodesCmd) one(a *app) error {
 		return a.printJSON(n)
 	}
 	a.warnDegraded(n)
-	rows := nodeRows([]api.NodeStatus{n})
+	rows, told := nodeRows([]api.NodeStatus{n}), toldBy(n.Resources)
 	details := make([][]string, 0, len(rows[0])+6)
 	for i, name := range []string{
 		"node", "status", "slots", "services", "understands", "produces", "pools", "labels", "heartbeat", "via",
@@ -131,21 +133,29 @@ func (c *nodesCmd) one(a *app) error {
 		[]string{"epoch", n.Epoch},
 		[]string{"version", fmt.Sprint(n.Version)},
 		[]string{"resources", dash(string(n.Resources))},
-		[]string{"taken", clock(takenAt(n.Resources))},
+		[]string{"taken", clock(told.AtMS)},
 	)
+	if told.Leaving != "" {
+		details = append(details, []string{"leaving", clean(told.Leaving)})
+	}
 	if n.Checked != "" {
 		details = append(details, []string{"checked", n.Checked})
 	}
 	return table(a.out, details)
 }
 
-// takenAt returns the time at which the store took the resources in, 0 if they do not tell it.
-func takenAt(resources json.RawMessage) int64 {
-	var r struct {
-		AtMS int64 `json:"at_ms"`
-	}
-	_ = json.Unmarshal(resources, &r) // an agent of another release may have other fields
-	return r.AtMS
+// agentTold holds what the agent tells in a node's resources. Fields that it does not tell are
+// zero.
+type agentTold struct {
+	// AtMS is the time at which the store took the resources in.
+	AtMS int64 `json:"at_ms"`
+	// Leaving is the reason for which the node leaves.
+	Leaving string `json:"leaving"`
+}
+
+func toldBy(resources json.RawMessage) (told agentTold) {
+	_ = json.Unmarshal(resources, &told) // an agent of another release may have other fields
+	return told
 }
 
 // features returns the names of a node's features.

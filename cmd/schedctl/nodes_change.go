@@ -8,13 +8,6 @@ import (
 	"github.com/freeslot/freeslot/internal/api"
 )
 
-type drainCmd struct {
-	ID string `arg:"" name:"node-id" help:"The node."`
-}
-
-// Run keeps new jobs from a node.
-func (c *drainCmd) Run(a *app) error { return changeNode(a, http.MethodPost, c.ID, "/drain", nil) }
-
 type undrainCmd struct {
 	ID string `arg:"" name:"node-id" help:"The node."`
 }
@@ -37,13 +30,23 @@ func (c *removeCmd) Run(a *app) error {
 }
 
 func changeNode(a *app, method, id, action string, query url.Values) error {
-	var change api.NodeChange
-	if err := a.call(method, "/v1/nodes/"+url.PathEscape(id)+action, query, nil, &change); err != nil {
+	change, err := a.changeNode(method, id, action, query)
+	if err != nil {
 		return err
 	}
 	if a.json {
 		return a.printJSON(change)
 	}
+	return a.printChange(&change)
+}
+
+func (a *app) changeNode(method, id, action string, query url.Values) (change api.NodeChange, err error) {
+	err = a.call(method, "/v1/nodes/"+url.PathEscape(id)+action, query, nil, &change)
+	return change, err
+}
+
+// printChange says for people what was done.
+func (a *app) printChange(change *api.NodeChange) error {
 	text := change.ID + " is " + change.Status
 	if change.Status == "online" { // its agent decides whether it is online
 		text = change.ID + " is not drained any more"

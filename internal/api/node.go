@@ -67,15 +67,16 @@ type NodeConnection struct {
 
 // NodePage is one page of a listing.
 type NodePage struct {
-	Nodes  []NodeStatus `json:"nodes" doc:"In the order of their ids."`
+	Nodes  []NodeStatus `json:"nodes" doc:"In the order that was asked for."`
 	Cursor string       `json:"cursor,omitempty" doc:"Continues the listing; absent at its end."`
 	Freshness
 }
 
 type (
 	nodesInput struct {
-		Cursor      string `query:"cursor" maxLength:"64" doc:"The cursor of the page before."`
+		Cursor      string `query:"cursor" maxLength:"160" doc:"The cursor of the page before."`
 		Limit       int    `query:"limit" minimum:"1" maximum:"1000" default:"1000" doc:"At most this many nodes."`
+		Order       string `query:"order" enum:"id,removal" default:"id" doc:"removal lists first the nodes whose removal loses the least work: those without an agent, then those that get no jobs, then the others; among these by slots in use, then by how long their jobs have run. A node whose place changes meanwhile can be missing or come twice."`
 		Connections bool   `query:"connections" default:"true" doc:"Ask the store by which replicas the nodes' agents reach it. Without that the listing asks no one."`
 		NodeQuery
 	}
@@ -103,16 +104,16 @@ func (s *Server) listNodes(ctx context.Context, in *nodesInput) (*nodesOutput, e
 	if err != nil {
 		return nil, err
 	}
-	health := s.deps.Nodes.Health()
-	states := s.deps.Nodes.States()
-	var nodes []*cell.NodeState // one more than the page has, if the listing goes on
-	for i := 0; i < len(states) && len(nodes) <= in.Limit; i++ {
-		if n := &states[i]; n.Node.ID > in.Cursor && s.takes(filter, &health, n) {
-			nodes = append(nodes, n)
-		}
+	list := s.byID
+	if in.Order == orderRemoval {
+		list = s.byRemoval
 	}
-	page := NodePage{Nodes: []NodeStatus{}, Freshness: fleetFreshness(&health)}
-	nodes, more := nodes[:min(len(nodes), in.Limit)], len(nodes) > in.Limit
+	health := s.deps.Nodes.Health()
+	nodes, next, err := list(in, filter, &health)
+	if err != nil {
+		return nil, err
+	}
+	page := NodePage{Nodes: []NodeStatus{}, Cursor: next, Freshness: fleetFreshness(&health)}
 	var connections map[string]*NodeConnection
 	if in.Connections {
 		connections = s.connections(ctx, nodes...)
@@ -122,9 +123,6 @@ func (s *Server) listNodes(ctx context.Context, in *nodesInput) (*nodesOutput, e
 		page.Nodes[i].Connection = connections[n.Node.ID]
 		page.Nodes[i].Silent = s.silent(&health, n.Node.ID)
 		page.Nodes[i].Freshness = freshness(&health, n.Node.ID)
-	}
-	if more {
-		page.Cursor = nodes[in.Limit-1].Node.ID
 	}
 	return &nodesOutput{Body: page}, nil
 }
