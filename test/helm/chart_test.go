@@ -312,7 +312,7 @@ func TestGPU(t *testing.T) {
 	o := example(t, "gpu", nil)
 	for group, container := range map[string]string{"whisper": "nodeagent", "tts": "server"} {
 		w := o.one("node", group)
-		for _, c := range w.pod.Spec.Containers {
+		for _, c := range slices.Concat(w.pod.Spec.InitContainers, w.pod.Spec.Containers) {
 			gpus := c.Resources.Limits["nvidia.com/gpu"]
 			if want := c.Name == container; gpus.IsZero() == want {
 				t.Errorf("%s: %s has %s GPUs; want them at %s alone", group, c.Name, gpus.String(), container)
@@ -321,6 +321,19 @@ func TestGPU(t *testing.T) {
 		if w.pod.Spec.NodeSelector["nvidia.com/gpu.present"] != "true" || len(w.pod.Spec.Tolerations) != 1 || *w.pod.Spec.RuntimeClassName != "nvidia" {
 			t.Errorf("%s runs where %+v; want Kubernetes nodes with GPUs", group, w.pod.Spec.NodeSelector)
 		}
+	}
+}
+
+// TestServicesOutliveTheirAgent: Kubernetes starts a service beside an agent before the agent, and
+// stops it after the agent, which drains: its jobs need the service until they end.
+func TestServicesOutliveTheirAgent(t *testing.T) {
+	t.Parallel()
+	pod := example(t, "gpu", nil).one("node", "tts").pod.Spec
+	if len(pod.Containers) != 1 || pod.Containers[0].Name != "nodeagent" || pod.Containers[0].Lifecycle != nil {
+		t.Errorf("the containers are %+v; want the agent alone, without a hook", pod.Containers)
+	}
+	if s := pod.InitContainers; len(s) != 1 || s[0].Name != "server" || s[0].RestartPolicy == nil || *s[0].RestartPolicy != core.ContainerRestartPolicyAlways {
+		t.Errorf("the containers before it are %+v; want the server, which goes on", s)
 	}
 }
 
