@@ -70,6 +70,9 @@ const (
 	JobErrorLeaseLost = "lease_lost"
 	// JobErrorLost: the job's record was lost with the store's data; the job may have run.
 	JobErrorLost = "lost"
+	// JobErrorNoMatchingNode: the job expired because no node that fits came within the
+	// max_wait_for_node of its pool.
+	JobErrorNoMatchingNode = string(CodeNoMatchingNode)
 	// JobErrorResultTooLarge: the handler's result is over the node's limit.
 	JobErrorResultTooLarge = "result_too_large"
 )
@@ -105,7 +108,7 @@ type JobStatus struct {
 	// Result is the handler's result; set only in StateSucceeded.
 	Result json.RawMessage `json:"result,omitempty"`
 	// Error is the last failure. It is set in StateFailed and StateDead, and in StateExpired and
-	// StateRetryWait after a failed attempt.
+	// StateRetryWait after a failed attempt. In StateExpired it is also set for lack of a node.
 	Error *JobError `json:"error,omitempty"`
 	// Progress is the last progress that a handler of the job reported. It is absent if there is
 	// none, in listings, and in results that are sent by themselves.
@@ -124,10 +127,16 @@ type JobStatus struct {
 	// HeldBy is the reason that a waiting job does not start, at the time of the look-up.
 	// HeldByTenant and HeldByKey keep the job out of its queue; HeldByPause stops the whole queue.
 	// It is empty if nothing holds the job back, and in listings.
-	HeldBy        string `json:"held_by,omitempty"`
-	SubmittedAtMS int64  `json:"submitted_at_ms"`
-	AssignedAtMS  int64  `json:"assigned_at_ms"`
-	FinishedAtMS  int64  `json:"finished_at_ms,omitempty"`
+	HeldBy string `json:"held_by,omitempty"`
+	// WaitsForPool names the pool whose next node a waiting job needs: no node fits, and the pool's
+	// configuration says that its nodes will. It is empty in listings.
+	WaitsForPool string `json:"waits_for_pool,omitempty"`
+	// NodeByMS is the time at which the job expires if no node fits it then. It is set until the
+	// first attempt begins, for a job that was accepted although no node fitted. 0 is never.
+	NodeByMS      int64 `json:"node_by_ms,omitempty"`
+	SubmittedAtMS int64 `json:"submitted_at_ms"`
+	AssignedAtMS  int64 `json:"assigned_at_ms"`
+	FinishedAtMS  int64 `json:"finished_at_ms,omitempty"`
 	// Attempts lists the last MaxPastAttempts attempts that did not end the job well, the oldest
 	// first. It is absent if there are none, in listings, and in results that are sent by
 	// themselves.

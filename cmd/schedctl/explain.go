@@ -139,7 +139,10 @@ func (e *explanation) answer() string {
 	case freeslot.Code(api.OutcomeAccepted):
 		return "A submit now would be placed: offered to " + strings.Join(e.Candidates, ", then ") + "."
 	case freeslot.Code(api.OutcomeWaits):
-		if e.PausedBy != "" {
+		switch {
+		case len(e.Expected) > 0:
+			return "A submit now would wait for " + api.NodeToStart(e.Expected) + "."
+		case e.PausedBy != "":
 			return "A submit now would wait: " + e.PausedBy + " is paused."
 		}
 		return "A submit now would wait: nodes fit, and none of them can take the job at the moment."

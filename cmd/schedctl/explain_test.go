@@ -86,3 +86,21 @@ func TestHelpUsesItsOwnFlags(t *testing.T) {
 		}
 	}
 }
+
+// TestExplainExpected: a job waits for a node of a pool that has none, once the pool expects it. The
+// replica that runs tells that it knows of that.
+func TestExplainExpected(t *testing.T) {
+	t.Parallel()
+	l := start(t)
+	file := filepath.Join(t.TempDir(), "pools.yaml")
+	must(t, os.WriteFile(file, []byte("pools:\n- id: gpu\n  max_wait_for_node: 1h\n  expects: {services: [tts], slots: 2}\n"), 0o600))
+	l.ctl(t, "submit", "tts").expect(t, exitFailure, "no_matching_node")
+	l.ctl(t, "config", "apply", file).expect(t, exitOK, "version 1 is in force", "+ pool gpu")
+	l.ctl(t, "explain", "tts", "--slots", "2").expect(t, exitOK, "0 of 1 node fit", "A submit now would wait for a node of pool gpu to start.")
+	l.ctl(t, "explain", "tts", "--slots", "3").expect(t, exitOK, "answered no_matching_node")
+	var job freeslot.JobStatus
+	must(t, json.Unmarshal([]byte(l.ctl(t, "submit", "tts", "-o", "json").expect(t, exitOK).out), &job))
+	l.ctl(t, "get", job.ID).expect(t, exitOK, "waiting (position 1, waits for a node of pool gpu to start)")
+	l.ctl(t, "explain", "--job", job.ID).
+		expect(t, exitOK, "it waits for a node of pool gpu to start", "it expires as no_matching_node at ", "it has place 1 in the queue")
+}

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/freeslot/freeslot"
+	"github.com/freeslot/freeslot/internal/api"
 	"github.com/freeslot/freeslot/internal/plural"
 )
 
@@ -106,6 +107,9 @@ func shownState(j freeslot.JobStatus) string {
 	}
 	if j.HeldBy != "" {
 		details = append(details, "held by "+j.HeldBy)
+	}
+	if j.WaitsForPool != "" {
+		details = append(details, "waits for "+api.NodeToStart([]string{j.WaitsForPool}))
 	}
 	if len(details) == 0 {
 		return string(j.State)

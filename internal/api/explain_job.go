@@ -59,7 +59,7 @@ func (s *Server) explainJob(ctx context.Context, in *explainJobInput) (*explainJ
 	case freeslot.StateScheduled, freeslot.StateWaiting, freeslot.StateMoving, freeslot.StateRetryWait:
 		placement := s.placement(ctx, job, in.Limit)
 		out.Placement = &placement
-		out.Why = append(whyItWaits(&status, job), placement.forWaiting()...)
+		out.Why = slices.Concat(placement.forNode(), whyItWaits(&status, job), placement.forWaiting())
 		if status.DeadlineMS > 0 {
 			out.Why = append(out.Why, "it expires at "+instant(status.DeadlineMS))
 		}
@@ -93,6 +93,9 @@ func whatAdmitted(a *freeslot.Admission) string {
 // whyItWaits returns the reasons in the job's own record.
 func whyItWaits(s *freeslot.JobStatus, job *freeslot.Job) (why []string) {
 	add := func(format string, args ...any) { why = append(why, fmt.Sprintf(format, args...)) }
+	if s.NodeByMS > 0 {
+		add("it expires as no_matching_node at %s if no node fits then", instant(s.NodeByMS))
+	}
 	switch {
 	case s.State == freeslot.StateScheduled:
 		add("it is scheduled for %s, and waits for a slot from then on", instant(s.RunAtMS))
@@ -113,6 +116,19 @@ func whyItWaits(s *freeslot.JobStatus, job *freeslot.Job) (why []string) {
 		add("%s; a node gets no job for two seconds that has just failed on it", failures(s, job))
 	}
 	return why
+}
+
+// forNode returns which node the job waits for, if none fits.
+func (e *Explanation) forNode() []string {
+	if len(e.Expected) == 0 {
+		return nil
+	}
+	return []string{"it waits for " + NodeToStart(e.Expected)}
+}
+
+// NodeToStart says in words for which node a job waits that fits none which runs.
+func NodeToStart(pools []string) string {
+	return "a node of pool " + strings.Join(pools, " or ") + " to start"
 }
 
 // forWaiting returns the reasons that lie with the nodes.
@@ -168,6 +184,9 @@ func whyItEnded(s *freeslot.JobStatus, job *freeslot.Job) string {
 }
 
 func whyItExpired(s *freeslot.JobStatus, job *freeslot.Job) string {
+	if s.Error != nil && s.Error.Code == freeslot.JobErrorNoMatchingNode {
+		return fmt.Sprintf("%s, %s after its submission", s.Error, span(s.SubmittedAtMS, s.FinishedAtMS))
+	}
 	text := fmt.Sprintf(
 		"its deadline was %s, %s after its submission", instant(s.DeadlineMS), span(s.SubmittedAtMS, s.DeadlineMS),
 	)

@@ -49,6 +49,7 @@ func TestExplainJob(t *testing.T) {
 		"3 of at most 3 attempts failed, the last one with node_lost: silent":                             {State: "dead", Attempt: 4, Failures: 3, Error: lost},
 		"it was cancelled before its first attempt":                                                       {State: "cancelled"},
 		"it was cancelled; the last attempt was attempt 1 on node n1":                                     {State: "cancelled", Attempt: 1, Node: "n1"},
+		"no_matching_node: no node, 2s after its submission":                                              {State: "expired", SubmittedAtMS: 1000, FinishedAtMS: 3000, Error: &freeslot.JobError{Code: freeslot.JobErrorNoMatchingNode, Message: "no node"}},
 		"its deadline was 1970-01-01T00:00:03.000Z, 2s after its submission; no attempt had begun":        {State: "expired", SubmittedAtMS: 1000, DeadlineMS: 3000, FinishedAtMS: 3001},
 		"its deadline was 1970-01-01T00:00:03.000Z, 2s after its submission, too early for another attempt; 1 of at most 3 attempts failed, the last one with node_lost: silent": {State: "expired", SubmittedAtMS: 1000, DeadlineMS: 3000, FinishedAtMS: 2000, Attempt: 1, Failures: 1, Error: lost},
 	} {
@@ -74,4 +75,32 @@ func TestExplainJob(t *testing.T) {
 		return nil, "", &freeslot.Error{Code: freeslot.CodeNotFound, Message: "gone"}
 	}
 	f.Do(t, "GET", "/v1/jobs/"+apitest.JobID+"/explain", "").Refusal(t, http.StatusNotFound, freeslot.CodeNotFound)
+}
+
+// TestExplainJobForNode: a job that no node fits waits for a node of the pool that expects it.
+func TestExplainJobForNode(t *testing.T) {
+	t.Parallel()
+	f := apitest.New(t, api.Config{})
+	f.Nodes.Rules = selection.Config{Enabled: true}
+	for _, id := range []string{"gpu", "cpu"} {
+		f.Nodes.Rules.Pools = append(f.Nodes.Rules.Pools, selection.Pool{ID: id, Expects: &selection.Expects{Services: []string{"tts"}}})
+	}
+	f.Jobs.OnJob = func(string, string) (freeslot.JobStatus, error) {
+		return freeslot.JobStatus{ID: apitest.JobID, State: freeslot.StateWaiting, Position: 2, WaitsForPool: "gpu", NodeByMS: 9000}, nil
+	}
+	f.Jobs.OnSpec = func(string) (*freeslot.Job, string, error) { return &freeslot.Job{Service: "tts"}, "acme", nil }
+	got := f.Do(t, "GET", "/v1/jobs/"+apitest.JobID+"/explain", "")
+	var why []string
+	for _, line := range got.Body["why"].([]any) {
+		why = append(why, fmt.Sprint(line))
+	}
+	const want = "it waits for a node of pool gpu or cpu to start|" +
+		"it expires as no_matching_node at 1970-01-01T00:00:09.000Z if no node fits then|" +
+		"it has place 2 in the queue of its class, in its cell|0 of 0 nodes fit, and 0 of them could take it now"
+	if strings.Join(why, "|") != want {
+		t.Errorf("got %q, want %q", why, want)
+	}
+	if !strings.Contains(got.Text, `"waits_for_pool":"gpu","node_by_ms":9000`) {
+		t.Errorf("%s; want waits_for_pool and node_by_ms in it", got.Text)
+	}
 }

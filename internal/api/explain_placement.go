@@ -64,7 +64,7 @@ type Explanation struct {
 	// Candidates is documented in its tag.
 	Candidates []string `json:"candidates" doc:"The nodes that would be offered the job if it were submitted now, in this order. The choice is random, asked again it can be another one; and each of several replicas prefers a part of the nodes, which is left out here."`
 	Omitted    int      `json:"omitted" doc:"How many nodes the list leaves out because of its limit."`
-	Outcome    Outcome  `json:"outcome" enum:"accepted,waits,no_matching_node,unavailable" doc:"What would become of a submit now, as far as this replica knows: accepted, and placed at once; waits, for one of the nodes that fit; or the code of the refusal. Where jobs of the same class wait already, one that fits a free node waits behind them."`
+	Outcome    Outcome  `json:"outcome" enum:"accepted,waits,no_matching_node,unavailable" doc:"What would become of a submit now, as far as this replica knows: accepted, and placed at once; waits, for one of the nodes that fit or for a node of an expected pool; or the code of the refusal. Where jobs of the same class wait already, one that fits a free node waits behind them."`
 	// ClassID and the rest are documented in their tags.
 	ClassID  string `json:"class_id" doc:"The id of the class, as listings show it."`
 	Waiting  *int   `json:"waiting,omitempty" doc:"How many jobs of the class wait; absent where the store did not say in time."`
@@ -79,7 +79,8 @@ type Outcome string
 const (
 	// OutcomeAccepted: the job is placed at once.
 	OutcomeAccepted Outcome = "accepted"
-	// OutcomeWaits: the job is accepted and waits for one of the nodes that fit.
+	// OutcomeWaits: the job is accepted and waits for one of the nodes that fit, or for a node of an
+	// expected pool to start.
 	OutcomeWaits Outcome = "waits"
 )
 
@@ -160,6 +161,8 @@ func outcome(e *selection.Explanation, nodes []*selection.Node, away selection.C
 		takers++
 	}
 	switch {
+	case len(e.Expected) > 0:
+		return OutcomeWaits
 	case e.Fits == 0 && away == 0:
 		return Outcome(freeslot.CodeNoMatchingNode)
 	case e.Fits == 0, takers > 0 && reachable == 0:

@@ -110,6 +110,15 @@ func TestExplainOutcome(t *testing.T) {
 	check(f, `{"service":"tts","slots":3}`, "accepted", 2, 2)
 	check(f, `{"service":"tts","slots":99}`, "no_matching_node", 0, 0)
 	check(f, `{"service":"asr"}`, "no_matching_node", 0, 0)
+	e := apitest.New(t, api.Config{})
+	e.Nodes.Live, e.Nodes.Returning = nodes, true
+	e.Nodes.Rules = selection.Config{Enabled: true, Pools: selection.Pools{{ID: "gpu", Expects: &selection.Expects{Services: []string{"asr"}}}}}
+	if got := check(e, `{"service":"asr"}`, "waits", 0, 0); fmt.Sprint(got.Body["expected_pools"]) != "[gpu]" {
+		t.Errorf("expected_pools are %v; want [gpu]", got.Body["expected_pools"])
+	}
+	if got := check(e, job, "accepted", 2, 2); got.Body["expected_pools"] != nil {
+		t.Errorf("expected_pools are %v where a node fits", got.Body["expected_pools"])
+	}
 	f.Nodes.Returning = true
 	check(f, `{"service":"asr"}`, "unavailable", 0, 0)
 	f.Nodes.Returning = false

@@ -256,7 +256,7 @@ var fieldDocs = map[string]map[string]string{
 		"attempt": "Which try that is, from 1; 0 before the first.",
 		"result":  "What the handler returned; only in state succeeded.",
 		"error": "What failed last: in the states failed and dead, and in retry_wait and expired where an " +
-			"attempt had failed.",
+			"attempt had failed; in expired also for lack of a node.",
 		"progress":    "What a handler of the job told last; absent where none has, and in listings.",
 		"failures":    "How many attempts failed; absent means none.",
 		"priority":    "As submitted; absent means 0.",
@@ -267,6 +267,10 @@ var fieldDocs = map[string]map[string]string{
 			"absent when it does not wait, and in listings.",
 		"held_by": "What keeps the job waiting although slots may be free: max_running of its tenant, its " +
 			"concurrency_key, or a pause of its service, class or pool. Absent where nothing does, and in listings.",
+		"waits_for_pool": "The pool whose next node a waiting job needs: no node fits that runs, and the pool expects " +
+			"nodes that will. Absent in listings.",
+		"node_by_ms": "When the job expires as no_matching_node unless a node fits it then, by the store's clock, in " +
+			"milliseconds since 1970; absent for a job that a node fitted when it was accepted, and once it has begun.",
 		"submitted_at_ms": "The store's clock, in milliseconds since 1970.",
 		"assigned_at_ms":  "When the last attempt began, by the store's clock, in milliseconds since 1970; 0 means not yet.",
 		"finished_at_ms":  "The store's clock, in milliseconds since 1970; absent means not yet.",

@@ -60,8 +60,8 @@ func FuzzDecodeStatus(f *testing.F) {
 		}
 		encodable(t, s)
 		whole := len(text) == len(statusFields)
-		if whole && (text[10] == "") != (len(s.Attempts) == 0) || len(s.Attempts) > freeslot.MaxPastAttempts {
-			t.Errorf("%q became attempts %+v", text[10], s.Attempts)
+		if whole && (text[11] == "") != (len(s.Attempts) == 0) || len(s.Attempts) > freeslot.MaxPastAttempts {
+			t.Errorf("%q became attempts %+v", text[11], s.Attempts)
 		}
 		if !whole && len(text) != len(headFields) || s.ID != "0-1" || string(s.State) != text[0] || strconv.Itoa(s.Attempt) == "" {
 			t.Errorf("%q became %+v", text, s)

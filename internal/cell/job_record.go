@@ -20,6 +20,7 @@ import (
 //	requeued_as: the id of the job as which this one was submitted again
 //	origin:   an Origin; absent if a client submitted the job
 //	attempts: past attempts, see lib/attempts.lua
+//	node_by:  by when (ms) a node that fits must be there; absent if one fitted at the submission
 //	known:    the id that clients know the job by; absent if it is the record's id
 //
 // A job that moves or has moved to another cell also has: move, the target cell and the hop of this
@@ -30,8 +31,8 @@ import (
 // attached), spec, gates (the job's limits), and why, which is "expired" if a job is being stopped
 // because of its deadline.
 var statusFields = []string{
-	"state", "job", "run", "fails", "error", "finished_at_ms", "requeued_as", "origin", "result", "progress", "attempts",
-	"known",
+	"state", "job", "run", "fails", "error", "finished_at_ms", "requeued_as", "origin", "node_by", "result", "progress",
+	"attempts", "known",
 }
 
 // headFields leaves out the result, the progress and the attempts, which can be large.
@@ -109,15 +110,27 @@ func decodeStatus(jobID string, text []string) (freeslot.JobStatus, error) {
 		return s, fmt.Errorf("field origin: %w", err)
 	}
 	s.Schedule, s.RequeuedFrom = origin.Schedule, origin.RequeuedFrom
+	if s.NodeByMS, err = decodeNodeBy(&s, text[8]); err != nil {
+		return s, fmt.Errorf("field node_by: %w", err)
+	}
 	if len(text) == len(headFields) {
 		err := setOutcome(&s, "", text[4])
 		s.Result = nil
 		return s, err
 	}
-	if err := setOutcome(&s, text[8], text[4]); err != nil {
+	if err := setOutcome(&s, text[9], text[4]); err != nil {
 		return s, err
 	}
-	return s, decodeCourse(&s, text[9], text[10])
+	return s, decodeCourse(&s, text[10], text[11])
+}
+
+// decodeNodeBy reads the field node_by, which counts until the first attempt begins.
+func decodeNodeBy(s *freeslot.JobStatus, text string) (int64, error) {
+	before := s.State == freeslot.StateWaiting || s.State == freeslot.StateScheduled || s.State == freeslot.StateMoving
+	if text == "" || s.Attempt > 0 || !before {
+		return 0, nil
+	}
+	return strconv.ParseInt(text, 10, 64)
 }
 
 // decodeCourse fills in the progress and the past attempts.

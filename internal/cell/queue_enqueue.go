@@ -81,7 +81,7 @@ func (c *Cell) enqueueCall(subs []encodedSubmission) (keys, args []string) {
 			s.Class.ID, strconv.Itoa(s.Job.Priority), strconv.Itoa(s.Job.AttemptLimit()), s.Class.Definition,
 			strconv.Itoa(min(max(s.Weight, 1), MaxWeight)), rueidis.BinaryString(s.spec),
 			orNone(s.Job.RunAtMS), idem, digest, limitsArg(s.Limits), orNone(int64(s.MaxKinds)),
-			s.Origin.String())
+			s.Origin.String(), orNone(s.NodeWait.Milliseconds()))
 		for _, node := range s.Candidates {
 			if index[node] == 0 {
 				nodes = append(nodes, node)

@@ -118,6 +118,7 @@ func recordedJobs(m *movers) []string {
 	submit("counts", n1, held)
 	submit("held", n1, held)
 	submit("waits", nil, service("tts"), priority(3), of("beta", 2))
+	submit("for-node", nil, service("new"), forNode)
 	_, err = r.Cancel(ctx, "acme", submit("cancelled", nil, service("tts")))
 	ok(err)
 	submit("later", nil, service("tts"), func(s *Submission) { s.Job.RunAtMS = r.nowMS() + time.Hour.Milliseconds() })

@@ -40,6 +40,10 @@ type Submission struct {
 	MaxKinds int
 	// Origin says why the job was submitted if no client did.
 	Origin Origin
+	// NodeWait is how long the job waits for a node that fits, because none is there; it counts from
+	// the submission, or from the time of a job for later. Then Due tells of the job. 0 is for a job
+	// that a node fits.
+	NodeWait time.Duration
 	// Once, if not empty, makes sure that the job is created once, even if its record is gone by
 	// the time of a repetition. The Placement of a repetition then has JobID as its Owner. Redis
 	// remembers Once for as long as an idempotency key, or until ForgetOnce. The job must have no

@@ -97,6 +97,7 @@ func (d *Dispatcher) submission(p *placement) cell.Submission {
 		sub.Origin = p.request.Origin
 		sub.MaxKinds = d.cfg.Limits(p.request.Tenant).Kinds
 		sub.Limits = d.limitsOf(&p.request, p.at.cell.Index())
+		sub.NodeWait = p.nodeWait
 	}
 	if p.request.Run != nil {
 		sub.Once = p.request.Run.Once

@@ -40,8 +40,11 @@ func (d *Dispatcher) chooseNode(p *placement) error {
 		p.take(p.candidates[0])
 		return nil
 	}
+	p.nodeWait = 0
 	if !couldRun(p.class, p.request.Job) {
-		return d.noNodeError(p)
+		if p.nodeWait = d.expectedWait(p.request.Job); p.nodeWait == 0 {
+			return d.noNodeError(p)
+		}
 	}
 	// Do not repeat a search that failed a moment ago.
 	searched := !p.enqueues() && len(p.refused) == 0 && p.query.Skip == d.skip(p)
@@ -154,6 +157,9 @@ func probeLimit(job *freeslot.Job) int {
 func (d *Dispatcher) chooseQueue(p *placement, search bool) error {
 	p.enqueue()
 	job, cells, q := p.request.Job, d.classCells.of(p.class), &p.query
+	if p.nodeWait > 0 {
+		cells = d.anyCell
+	}
 	q.Skip, q.IgnoreFull, q.Want, q.Exclude = d.skip(p), false, d.cfg.Candidates, nil
 	if p.at != nil && cells.takes(p.at.cell.Index(), job, q.Skip) {
 		q.Skip |= selection.Only(p.at.cell.Index())

@@ -6,6 +6,7 @@ import (
 
 	"go.uber.org/zap"
 
+	"github.com/freeslot/freeslot/internal/presence"
 	"github.com/freeslot/freeslot/internal/process/logging"
 	"github.com/freeslot/freeslot/internal/selection"
 )
@@ -143,4 +144,11 @@ func (d *Dispatcher) Confirm(ctx context.Context, version uint64, generation str
 func (d *Dispatcher) follows(version uint64, generation string) bool {
 	at := d.followed.Load()
 	return at != nil && at.Generation == generation && at.Version >= version
+}
+
+// UnawareOfExpects returns the running replicas whose release does not know what pools expect of
+// their nodes. The error is a *freeslot.Error.
+func (d *Dispatcher) UnawareOfExpects(ctx context.Context) ([]string, error) {
+	names, err := d.presence.Lacking(ctx, presence.FeatureExpects)
+	return names, d.coded("read what replicas know", err)
 }

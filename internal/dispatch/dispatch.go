@@ -36,6 +36,7 @@ func New(cfg Config, cells *cell.Set, nodes Nodes, log *zap.Logger, reg promethe
 	}
 	d.buckets = newBuckets(d.newBucket, cfg.Rates, cfg.DefaultRate)
 	d.classCells.nodes, d.classCells.cells = nodes, cells.Len()
+	d.anyCell = anyCell(cells.Len())
 	nodes.OnFree(d.nodeFreed)
 	cells.SetGuide(d.guide())
 	cells.SetOwners(d.owners)

@@ -55,6 +55,7 @@ type Dispatcher struct {
 	presence *presence.Store
 
 	classCells classCellsCache
+	anyCell    *classCells // for jobs that wait for the first node of their class
 	// submits counts the calls of Submit that are under way.
 	submits    atomic.Int64
 	openGroups openGroups
@@ -85,7 +86,11 @@ type cellClient struct {
 	free   freeNodes
 	full   fullNodes
 	// sweeps gets a token when the sweeper must run at once.
-	sweeps    chan struct{}
+	sweeps chan struct{}
+	// moves gets a token when the mover must run at once. unfit is true while jobs wait here that no
+	// node of any cell fits.
+	moves     chan struct{}
+	unfit     atomic.Bool
 	announced announcedConfig
 
 	// load is the last reading of the server's load, backlog the last count of the waiting jobs; both
@@ -119,6 +124,7 @@ func newCellClient(d *Dispatcher, of *cell.Cell) *cellClient {
 		queues:      queues{byID: xsync.NewMapOf[string, *queue]()},
 		free:        newFreeNodes(),
 		sweeps:      make(chan struct{}, 1),
+		moves:       make(chan struct{}, 1),
 	}
 	if d.cells.Len() > 1 {
 		c.log = d.log.With(zap.Int("cell", of.Index()))
@@ -150,6 +156,9 @@ func (d *Dispatcher) goesFirst(node string) bool {
 func (d *Dispatcher) nodeFreed(n *selection.Node) {
 	if c := d.byCell[n.Cell()]; c.queues.byID.Size() > 0 && d.goesFirst(n.ID()) {
 		c.free.offer(n, false)
+	}
+	if len(d.byCell) > 1 {
+		d.wakeMovers(n)
 	}
 }
 
@@ -194,6 +203,9 @@ func (d *Dispatcher) coded(what string, err error) error {
 func (c *cellClient) noteWaiting(class *selection.Class, r *Request) {
 	if c.queues.noteWaiting(class, r.Job, r.Tenant) {
 		c.wakeSweep()
+	}
+	if class.Fits() == 0 {
+		c.unfit.Store(true)
 	}
 }
 

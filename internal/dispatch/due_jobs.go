@@ -4,6 +4,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/freeslot/freeslot/internal/cell"
 	"github.com/freeslot/freeslot/internal/process/logging"
 	"github.com/freeslot/freeslot/internal/script"
 )
@@ -30,7 +31,9 @@ const (
 // past its deadline ends. Every replica runs it; Redis handles each job once.
 type dueJobs struct {
 	*cellClient
-	rounds                   int
+	rounds int
+	// judged says what becomes of the jobs that the last call listed as unplaced.
+	judged                   []cell.Judged
 	outage, mending, keeping *logging.Outage
 }
 
@@ -84,7 +87,8 @@ func (l *dueJobs) handle() (more bool) {
 	ctx, cancel := l.d.timeout()
 	defer cancel()
 	sent := l.d.nodes.Now()
-	did, err := l.cell.Due(ctx, dueLimit)
+	did, err := l.cell.Due(ctx, dueLimit, l.judged...)
+	l.judged = nil // if the call failed, these jobs are listed again
 	_, refusal := script.Refusal(err)
 	l.refusal.Store(&refusal)
 	if !l.succeeded(l.outage, err) {
@@ -98,7 +102,8 @@ func (l *dueJobs) handle() (more bool) {
 	if len(did.Classes) > 0 {
 		l.wakeSweep()
 	}
-	return did.More
+	l.judged = l.judge(did.Unplaced)
+	return did.More || len(l.judged) > 0
 }
 
 // checkLimits lets jobs continue that are held back although their limit has room. The script that

@@ -23,11 +23,13 @@ func (d *Dispatcher) CancelIf(
 }
 
 // Job reads a job's record. HeldBy says why the job waits: a limit, according to the record, or a
-// pause of its class. Tenant "" means any tenant. The error is a *freeslot.Error.
+// pause of its class. WaitsForPool is as the cache knows the nodes. Tenant "" means any tenant. The error is a *freeslot.Error.
 func (d *Dispatcher) Job(ctx context.Context, tenant, jobID string) (freeslot.JobStatus, error) {
 	s, err := d.cells.Job(ctx, tenant, jobID)
-	if err == nil && s.State == freeslot.StateWaiting && s.HeldBy == "" && d.classPaused(s.Class) {
-		s.HeldBy = freeslot.HeldByPause
+	if err == nil && s.State == freeslot.StateWaiting && s.HeldBy == "" {
+		if s.WaitsForPool = d.waitsForPool(&s); d.classPaused(s.Class) {
+			s.HeldBy = freeslot.HeldByPause
+		}
 	}
 	return s, d.coded("read job", err)
 }
@@ -75,10 +77,6 @@ func (d *Dispatcher) Drop(ctx context.Context, tenant, jobID string) (freeslot.J
 // classPaused reports whether the class with this id, which has waiting jobs, is paused as a whole.
 // It returns false for a class that this replica does not know yet.
 func (d *Dispatcher) classPaused(class string) bool {
-	for _, c := range d.byCell {
-		if q, known := c.queues.byID.Load(class); known {
-			return d.nodes.Class(q.job.Service, &q.job.Requirement).Paused() != ""
-		}
-	}
-	return false
+	q := d.knownQueue(class)
+	return q != nil && d.nodes.Class(q.job.Service, &q.job.Requirement).Paused() != ""
 }

@@ -23,6 +23,9 @@ type queue struct {
 	// hasWaiting is true while the next job of the class would wait behind others. That job is then
 	// enqueued without being offered to nodes first. It is a hint.
 	hasWaiting atomic.Bool
+	// unfit is true if no node of any cell fitted when this replica last noted a waiting job, and none
+	// has since.
+	unfit atomic.Bool
 	// newsAt is the value of queues.reads when this replica last heard of waiting jobs.
 	newsAt atomic.Uint64
 }
@@ -61,6 +64,9 @@ func (qs *queues) noteWaiting(class *selection.Class, job *freeslot.Job, tenant 
 		qs.changed.Store(true)
 	}
 	q.hasWaiting.Store(true)
+	if unfit := class.Fits() == 0; q.unfit.Load() != unfit {
+		q.unfit.Store(unfit)
+	}
 	return !known
 }
 

@@ -21,6 +21,8 @@ type Queue struct {
 	// because of a pause. PausedBy names the pause of the whole class; "" means none.
 	Fits, PausedNodes int
 	PausedBy          string
+	// Expected lists the pools whose nodes will fit jobs of one slot, if no node fits.
+	Expected []string
 	// Unreadable is true if this release cannot read the class's definition. The fields above are
 	// then zero.
 	Unreadable bool
@@ -49,10 +51,16 @@ func (d *Dispatcher) queue(q cell.Queue) Queue {
 		return Queue{Queue: q, Unreadable: true}
 	}
 	class := d.nodes.Class(job.Service, &job.Requirement)
-	return Queue{
+	out := Queue{
 		Queue: q, Service: job.Service, Requirement: job.Requirement,
 		Fits: class.Fits(), PausedNodes: class.PausedNodes(), PausedBy: class.Paused(),
 	}
+	if out.Fits == 0 {
+		for _, e := range d.nodes.Config().Expecting(job.Service, &job.Requirement, 1) {
+			out.Expected = append(out.Expected, e.Pool)
+		}
+	}
+	return out
 }
 
 // FullLimits lists the limits that hold jobs back, and the cells that did not answer. If no cell

@@ -65,7 +65,7 @@ func newMetrics(reg prometheus.Registerer, outstanding func() int, tenants []str
 		reaped: counters("freeslot_nodes_reaped_total",
 			"Silent nodes that this replica took out of a cell.", "cell"),
 		expired: counters("freeslot_jobs_expired_total",
-			"Jobs that this replica found past their deadline, by cell.", "cell"),
+			"Jobs that this replica found past their deadline, or for which no node came in time, by cell.", "cell"),
 		moved: counters("freeslot_jobs_moved_total",
 			"Waiting jobs that this replica brought to another cell because theirs had no node left that fits, "+
 				"by the cell that they left.", "cell"),

@@ -13,6 +13,8 @@ import (
 
 const (
 	moveInterval = 250 * time.Millisecond
+	// moveRest is the least time between two rounds: each node that becomes free may wake the mover.
+	moveRest = 100 * time.Millisecond
 	// moveBatch is how many jobs of a cell one round looks at: about 500 a second, so that moving a
 	// whole queue takes little of a cell's time.
 	moveBatch = 128
@@ -53,7 +55,10 @@ func newMover(c *cellClient) *mover {
 
 func (m *mover) run() {
 	if len(m.d.byCell) > 1 {
-		m.d.tick(moveInterval, nil, m.runOnce)
+		m.d.tick(moveInterval-moveRest, m.moves, func() {
+			m.runOnce()
+			sleep(m.d.ctx, moveRest)
+		})
 	}
 }
 
@@ -72,24 +77,35 @@ func (m *mover) beginMoves(first bool) {
 	if !first {
 		grace += moveLate // the replica that goes first may be gone
 	}
-	if now-m.ranAt > int64(10*moveInterval) || m.d.nodes.Stale() ||
-		m.contact.lasts(now, m.contactGap()) < m.d.cfg.MoveGrace {
+	unwatched := now-m.ranAt > int64(10*moveInterval) || m.d.nodes.Stale() ||
+		m.contact.lasts(now, m.contactGap()) < m.d.cfg.MoveGrace
+	if unwatched {
 		m.since = nil
 	}
 	m.ranAt = now
 	since, fitting := make(map[string]int64), make(map[string]*selection.Class)
-	left := moveBatch
+	left, unfit := moveBatch, false
 	m.queues.byID.Range(func(id string, q *queue) bool {
 		class := m.d.nodes.Class(q.job.Service, &q.job.Requirement)
 		// Without m.fitting, many classes would look at all nodes in each round: classCells remembers
 		// only some classes.
-		if m.fitting[id] == class || !m.stranded(q, class) {
+		before := m.fitting[id]
+		if before == class || !m.stranded(q, class) {
 			fitting[id] = class
+			if class.Fits() == 0 {
+				unfit = true
+			} else {
+				q.unfit.Store(false)
+			}
 			return true
 		}
 		at, known := m.since[id]
 		if !known {
 			at = now
+			// The grace is for a node that comes back. Here the first node of the class has come.
+			if !unwatched && (before != nil && before.Fits() == 0 || q.unfit.Load()) {
+				at -= int64(m.d.cfg.MoveGrace)
+			}
 		}
 		since[id] = at
 		if now-at >= int64(grace) && left > 0 {
@@ -98,6 +114,7 @@ func (m *mover) beginMoves(first bool) {
 		return true
 	})
 	m.since, m.fitting = since, fitting
+	m.unfit.Store(unfit)
 	for id := range m.skipped {
 		if _, still := since[id]; !still {
 			delete(m.skipped, id)

@@ -1,6 +1,8 @@
 package dispatch
 
 import (
+	"time"
+
 	"github.com/freeslot/freeslot/internal/cell"
 	"github.com/freeslot/freeslot/internal/selection"
 )
@@ -42,6 +44,8 @@ type placement struct {
 	// the question that the next call asks such nodes.
 	probes int
 	probe  probe
+	// nodeWait is how long the job may wait for a node that fits; 0 if one does.
+	nodeWait time.Duration
 	// refusedCells holds the cells whose Redis refused the job. refusedWith is the last such error.
 	refusedCells selection.CellMask
 	refusedWith  error

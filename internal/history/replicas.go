@@ -17,6 +17,7 @@ type Status struct {
 	// Build and the rest are documented in their tags.
 	Build         string         `json:"build,omitempty" doc:"Its version."`
 	Embedded      bool           `json:"embedded,omitempty" doc:"Whether it runs in another program, without listeners."`
+	Features      []string       `json:"features,omitempty" doc:"What its release knows of the configuration of pools and earlier ones refuse: expects."`
 	ConfigVersion uint64         `json:"config_version" doc:"The version of the configuration of pools that it follows."`
 	Ready         bool           `json:"ready"`
 	Failed        []FailedCheck  `json:"failed,omitempty" doc:"The checks of readiness that fail, or hold only in part."`

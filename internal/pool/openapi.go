@@ -36,6 +36,21 @@ var configDocs = map[string]map[string]string{
 		"services": "The node must have all of these installed, each optionally in a range of versions: " +
 			"asr@>=1.2 <2.",
 		"labels": "The node must have all of these labels with these very values.",
+		"expects": "What the nodes of this pool will offer. Jobs that fit wait for a node that does not run yet; " +
+			"without it they are refused with no_matching_node.",
+		"max_wait_for_node": "How long a job waits for a node that fits because of expects: a duration such as 90s or " +
+			"1h, from 1s to 24h. Absent means 10m.",
+	},
+	"Expects": {
+		"services":  "Services that the node will have, each optionally with its version: asr@1.4.2.",
+		"labels":    "Labels that the node will have.",
+		"languages": "Languages that the node will handle.",
+		"slots":     "Its max_concurrency; absent means 1. A job that takes more does not wait.",
+	},
+	"ExpectedLanguages": {
+		"asr":      "Languages that the node will understand, as BCP 47 tags.",
+		"tts":      "Languages that the node will produce, as BCP 47 tags.",
+		"semantic": "Languages of its translation stage, as BCP 47 tags.",
 	},
 }
 

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"strings"
 	"time"
 
 	"github.com/danielgtaylor/huma/v2"
@@ -33,11 +34,15 @@ type follower interface {
 	Sync(ctx context.Context) error
 }
 
-// Fence tells which version each replica begins jobs by. *dispatch.Dispatcher implements it.
+// Fence tells which version each replica begins jobs by, and what it knows. *dispatch.Dispatcher
+// implements it.
 type Fence interface {
 	// Confirm waits until all replicas use a version or ctx ends, and returns the replicas that do
 	// not.
 	Confirm(ctx context.Context, version uint64, generation string) (behind []string, err error)
+	// UnawareOfExpects returns the running replicas that would refuse a configuration with
+	// selection.Expects.
+	UnawareOfExpects(ctx context.Context) ([]string, error)
 }
 
 // configPath is the path at which the configuration is read and changed.
@@ -261,6 +266,11 @@ func (r *routes) changeConfig(ctx context.Context, seen *uint64, dryRun bool, ch
 		Diff: Compare(before, &after, r.nodes()), Inert: !after.Enabled && len(after.Pools) > 0,
 	}
 	out.Unchanged = doc.Config != nil && out.Diff.Empty()
+	if !out.Unchanged {
+		if err := r.checkExpects(ctx, &after); err != nil {
+			return nil, r.Refuse("config", err)
+		}
+	}
 	if dryRun {
 		audit.Of(ctx).DryRun()
 		if seen != nil && *seen != doc.Version && !out.Unchanged {
@@ -285,6 +295,28 @@ func (r *routes) changeConfig(ctx context.Context, seen *uint64, dryRun bool, ch
 	// the follower reads it later.
 	_ = r.pools.Sync(callCtx)
 	return &resultOutput{Body: out}, nil
+}
+
+// checkExpects refuses expects while a replica runs that does not know them: it would keep another
+// configuration in force than the others, and refuse the jobs that they accept.
+func (r *routes) checkExpects(ctx context.Context, cfg *selection.Config) error {
+	if !cfg.Expects() {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, api.CallTimeout)
+	defer cancel()
+	unaware, err := r.fence.UnawareOfExpects(ctx)
+	if err != nil || len(unaware) == 0 {
+		return err
+	}
+	var bad freeslot.FieldErrors
+	for i := range cfg.Pools {
+		if cfg.Pools[i].Expects != nil {
+			bad.Addf(fmt.Sprintf("%s.pools[%d].expects", root, i),
+				"is not known to the release of replica %s, expected after the upgrade of every replica", strings.Join(unaware, ", "))
+		}
+	}
+	return bad.Err()
 }
 
 // conflict returns an error that names the current version, and its author if doc has that version.

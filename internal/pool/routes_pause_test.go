@@ -22,6 +22,7 @@ type fakePauses struct {
 	remarks []string
 	refusal error
 	behind  []string
+	unaware []string
 }
 
 func (f *fakePauses) ChangePaused(_ context.Context, edit func(*selection.Paused), action, author, note string) (Outcome, *selection.Paused, error) {
@@ -40,6 +41,10 @@ func (f *fakePauses) ChangePaused(_ context.Context, edit func(*selection.Paused
 
 func (f *fakePauses) Confirm(context.Context, uint64, string) ([]string, error) {
 	return f.behind, nil
+}
+
+func (f *fakePauses) UnawareOfExpects(context.Context) ([]string, error) {
+	return f.unaware, f.refusal
 }
 
 const classID = "0123456789abcdef"

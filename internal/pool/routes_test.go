@@ -375,3 +375,41 @@ func TestDocumentDescribesTheConfiguration(t *testing.T) {
 		t.Error(ref)
 	}
 }
+
+// TestExpects: what pools expect of nodes comes back as it was put in force. It is refused while a
+// replica runs that does not know it; anything else is not.
+func TestExpects(t *testing.T) {
+	t.Parallel()
+	f := setup(t)
+	const with = `{"version":0,"config":{"pools":[{"id":"eu"},{"id":"gpu","max_wait_for_node":"5m","expects":` +
+		`{"services":["tts@1.2"],"labels":{"gpu":"a100"},"languages":{"asr":["de"]},"slots":4}}]}}`
+	f.store.unaware = []string{"r-old", "r-older"}
+	for _, path := range []string{"/v1/config", "/v1/config?dry_run=true"} {
+		got := f.Do(t, "PUT", path, with)
+		got.Refusal(t, http.StatusBadRequest, freeslot.CodeInvalidArgument)
+		if want := "config.pools[1].expects is not known to the release of replica r-old, r-older, expected after the upgrade of every replica"; !strings.Contains(got.Text, want) {
+			t.Errorf("%s; want %q in it", got.Text, want)
+		}
+	}
+	if got := f.Do(t, "PUT", "/v1/config", `{"version":0,"config":{"pools":[{"id":"eu"}]}}`); got.Status != http.StatusOK {
+		t.Errorf("%d %s; want status 200", got.Status, got.Text)
+	}
+	f.store.unaware = nil
+	again := strings.Replace(with, `"version":0`, `"version":1`, 1)
+	if got := f.Do(t, "PUT", "/v1/config", again); got.Status != http.StatusOK || field(got.Body, "version") != "2" {
+		t.Errorf("%d %s; want status 200", got.Status, got.Text)
+	}
+	shown, err := json.Marshal(f.Do(t, "GET", "/v1/config", "").Body["config"])
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := f.Do(t, "PUT", "/v1/config", `{"version":2,"config":`+string(shown)+`}`)
+	if got.Status != http.StatusOK || got.Body["unchanged"] != true || !strings.Contains(string(shown), `"expects":{"labels":{"gpu":"a100"},`) {
+		t.Errorf("%d %s; want that %s is in force", got.Status, got.Text, shown)
+	}
+	// What is in force already may be put again whoever runs.
+	f.store.unaware = []string{"r-old"}
+	if got := f.Do(t, "PUT", "/v1/config", `{"version":2,"config":`+string(shown)+`}`); got.Status != http.StatusOK {
+		t.Errorf("%d %s; want status 200", got.Status, got.Text)
+	}
+}

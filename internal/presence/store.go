@@ -3,6 +3,7 @@ package presence
 import (
 	"context"
 	"embed"
+	"encoding/json"
 	"fmt"
 	"slices"
 	"strconv"
@@ -93,6 +94,44 @@ func (s *Store) Statuses(ctx context.Context) (map[string]string, error) {
 	return all, nil
 }
 
+// FeatureExpects is the feature of a release that knows what pools expect of their nodes.
+const FeatureExpects = "expects"
+
+// Features lists what this release knows of the configuration of pools and an earlier one refuses.
+// A replica's status, a JSON object, has them in its field features.
+func Features() []string { return []string{FeatureExpects} }
+
+// Lacking returns the running replicas whose status does not have the feature, sorted.
+func (s *Store) Lacking(ctx context.Context, feature string) (names []string, err error) {
+	there, err := s.names(ctx)
+	if err != nil {
+		return nil, err
+	}
+	statuses, err := s.Statuses(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return slices.DeleteFunc(there, func(replica string) bool {
+		var status struct {
+			Features []string `json:"features"`
+		}
+		// A status of another form does not have the feature either.
+		err := json.Unmarshal([]byte(statuses[replica]), &status)
+		return err == nil && slices.Contains(status.Features, feature)
+	}), nil
+}
+
+// names returns the running replicas, sorted.
+func (s *Store) names(ctx context.Context) ([]string, error) {
+	read := s.runner.B().Zrange().Key(s.keys.replicas).Min("0").Max("-1").Build()
+	names, err := s.runner.Do(ctx, "follow", read).AsStrSlice()
+	if err != nil {
+		return nil, fmt.Errorf("which replicas are there: %w", err)
+	}
+	slices.Sort(names)
+	return names, nil
+}
+
 // Follow records that the replica follows this version of the configuration, and begins nothing by
 // an older one any more. It must be repeated well within ten minutes.
 func (s *Store) Follow(ctx context.Context, replica string, version uint64, generation string) error {
@@ -109,19 +148,15 @@ func (s *Store) Follow(ctx context.Context, replica string, version uint64, gene
 // Behind returns the running replicas that have not recorded that they follow this version of this
 // generation, or a newer one, sorted.
 func (s *Store) Behind(ctx context.Context, version uint64, generation string) ([]string, error) {
-	there, err := s.runner.Do(
-		ctx, "follow", s.runner.B().Zrange().Key(s.keys.replicas).Min("0").Max("-1").Build(),
-	).AsStrSlice()
+	there, err := s.names(ctx)
 	if err != nil {
-		return nil, fmt.Errorf("which replicas are there: %w", err)
+		return nil, err
 	}
 	noted, err := s.runner.Do(ctx, "follow", s.runner.B().Hgetall().Key(s.keys.followed).Build()).AsStrMap()
 	if err != nil {
 		return nil, fmt.Errorf("which versions replicas go by: %w", err)
 	}
-	there = slices.DeleteFunc(there, func(replica string) bool { return follows(noted[replica], version, generation) })
-	slices.Sort(there)
-	return there, nil
+	return slices.DeleteFunc(there, func(replica string) bool { return follows(noted[replica], version, generation) }), nil
 }
 
 func follows(noted string, version uint64, generation string) bool {

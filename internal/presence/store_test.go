@@ -183,3 +183,30 @@ func TestFigures(t *testing.T) {
 		}
 	})
 }
+
+// TestLacking: only a running replica whose status names the feature has it.
+func TestLacking(t *testing.T) {
+	scripttest.Backends(t, func(t *testing.T, r *scripttest.Rig) {
+		s := NewStore(r.Runner)
+		present := func(name, status string, want ...string) {
+			t.Helper()
+			if _, err := s.Present(t.Context(), Replica{Name: name, Status: status}, time.Minute); err != nil {
+				t.Fatal(err)
+			}
+			if got, err := s.Lacking(t.Context(), FeatureExpects); err != nil || !slices.Equal(got, want) {
+				t.Errorf("%v lack it, expected %v, %v", got, want, err)
+			}
+		}
+		present("new", `{"features":["other","expects"]}`)
+		present("old", `{"build":"v1"}`, "old")
+		present("odd", "?", "odd", "old")
+		present("none", "", "none", "odd", "old")
+		present("old", `{"features":["expects"]}`, "none", "odd")
+		for _, name := range []string{"odd", "none"} {
+			if err := s.Leave(t.Context(), name, time.Minute); err != nil {
+				t.Fatal(err)
+			}
+		}
+		present("old", "")
+	})
+}

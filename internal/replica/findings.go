@@ -224,7 +224,7 @@ func waiting(queues []dispatch.Queue, earliest time.Time) []finding.Finding {
 		switch {
 		case q.Paused():
 			f = &paused
-		case q.Fits == 0 && !q.Unreadable:
+		case q.Fits == 0 && !q.Unreadable && len(q.Expected) == 0:
 			f = &unserved
 		case q.OldestMS >= earliest.UnixMilli():
 			continue

@@ -50,7 +50,10 @@ func TestWaiting(t *testing.T) {
 			Service: service, Fits: fits, PausedNodes: paused,
 		}
 	}
+	expected := queue("expected", 9, 0, 0, time.Second)
+	expected.Expected = []string{"gpu"}
 	found := waiting([]dispatch.Queue{
+		expected,
 		queue("none", 3, 0, 0, time.Second), queue("paused", 2, 4, 4, time.Hour), queue("partly", 5, 4, 3, time.Second),
 		queue("late", 1, 2, 0, time.Hour), queue("nothing", 1, 0, 0, time.Minute),
 	}, now.Add(-5*time.Minute))

@@ -10,6 +10,7 @@ import (
 	"github.com/freeslot/freeslot/internal/demand"
 	"github.com/freeslot/freeslot/internal/dispatch"
 	"github.com/freeslot/freeslot/internal/history"
+	"github.com/freeslot/freeslot/internal/presence"
 	"github.com/freeslot/freeslot/internal/process/version"
 	"github.com/freeslot/freeslot/internal/replica/config"
 	"github.com/freeslot/freeslot/internal/tenant"
@@ -68,8 +69,8 @@ func (s *selfStatus) next(keeps bool) string {
 	}
 	s.toldAt, s.failed, s.connected = time.Now(), failed, connected
 	status := history.Status{
-		Build: version.String(), Embedded: !keeps, ConfigVersion: s.fleet.cache.ConfigVersion(), Ready: ready, Failed: failed,
-		Redis: redisServers(s.cfg, s.cluster, loads),
+		Build: version.String(), Embedded: !keeps, Features: presence.Features(), Ready: ready, Failed: failed,
+		ConfigVersion: s.fleet.cache.ConfigVersion(), Redis: redisServers(s.cfg, s.cluster, loads),
 	}
 	// The route of statuses does not read the tenants and the demand. The list of tenants, and package
 	// demand, read nothing else.

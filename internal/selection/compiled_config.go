@@ -15,6 +15,7 @@ type compiled struct {
 	rules    []*rule
 	byID     map[string]*rule
 	paused   pauses
+	expected []expectation
 }
 
 // prepared keeps what compile made for as long as its Config lives. No decision depends on it:
@@ -58,6 +59,9 @@ func newCompiled(cfg *Config) *compiled {
 		r.index = i
 		c.rules = append(c.rules, r)
 		c.byID[r.id] = r
+		if full.Pools[i].Expects != nil {
+			c.expected = append(c.expected, newExpectation(&full.Pools[i]))
+		}
 	}
 	return c
 }

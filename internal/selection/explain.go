@@ -28,6 +28,8 @@ type Explanation struct {
 	// MaxSlots is the largest max_concurrency among the nodes that fit, or would fit with more
 	// slots.
 	MaxSlots int `json:"max_slots"`
+	// Expected lists the pools whose nodes will fit, if no node fits that runs.
+	Expected []string `json:"expected_pools,omitempty" doc:"The pools whose nodes, which do not run yet, will fit; absent where a node fits."`
 	// Tiers are in the order in which they are tried, including tiers without a node.
 	Tiers []TierExplanation `json:"tiers"`
 	// Breakdown counts the nodes that do not qualify, by reason.
@@ -88,6 +90,11 @@ func Explain(nodes []*Node, cfg *Config, service string, r *freeslot.Requirement
 		x.Pools = prepared.members(n.Profile())
 		e.Nodes[i] = x
 		e.count(&x)
+	}
+	if e.Fits == 0 {
+		for _, pool := range cfg.Expecting(service, r, q.need().slots) {
+			e.Expected = append(e.Expected, pool.Pool)
+		}
 	}
 	return e
 }

@@ -7,8 +7,8 @@ import (
 )
 
 // Pool is a named group of nodes: the nodes that name it in their profile, the nodes that it names,
-// and the nodes that satisfy its rule. The rule is everything except ID and Members. A pool without
-// a rule has only explicit members.
+// and the nodes that satisfy its rule. The rule is everything from SourceLanguages to Labels. A pool
+// without a rule has only explicit members.
 type Pool struct {
 	// The name that jobs ask for.
 	ID string `json:"id" koanf:"id"`
@@ -24,6 +24,12 @@ type Pool struct {
 	Services []string `json:"services,omitempty" koanf:"services"`
 	// The node must have all of these labels with these very values.
 	Labels map[string]string `json:"labels,omitempty" koanf:"labels"`
+	// What the nodes of this pool will offer. Jobs that fit wait for a node that does not run yet.
+	// Without it they are refused with `no_matching_node`.
+	Expects *Expects `json:"expects,omitempty" koanf:"expects"`
+	// How long a job waits for a node that fits because of `expects`: a duration such as `90s` or
+	// `1h`, from 1s to 24h. Absent means 10m.
+	MaxWaitForNode string `json:"max_wait_for_node,omitempty" koanf:"max_wait_for_node"`
 }
 
 // Pools is the configuration of all pools. For jobs that state a language, their order is the order

@@ -161,11 +161,11 @@ func indexOrNone(index int) *int {
 	return &index
 }
 
-// sent returns a status in the form for sessions, without the reason that holds the job back: only
-// HTTP has that.
+// sent returns a status in the form for sessions, without the reason that holds the job back, and
+// without the node that it waits for: only HTTP has these.
 func sent(s *freeslot.JobStatus) *freeslot.JobStatus {
 	status := *s
-	status.HeldBy, status.Result = "", validUTF8(s.Result)
+	status.HeldBy, status.WaitsForPool, status.NodeByMS, status.Result = "", "", 0, validUTF8(s.Result)
 	if s.Progress != nil {
 		progress := *s.Progress
 		progress.Value = validUTF8(progress.Value)

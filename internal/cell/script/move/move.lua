@@ -27,7 +27,7 @@ for i, job in ipairs(jobs) do keys[i] = key('jobs', job) end
 here(waiting_key, keys)
 for i, job_key in ipairs(keys) do
   -- Protected: a key of another type is no job.
-  records[i] = redis.pcall('HMGET', job_key, 'state', 'job', 'keep', 'hop', 'gates')
+  records[i] = redis.pcall('HMGET', job_key, 'state', 'job', 'keep', 'hop', 'gates', 'node_by')
 end
 local moved, stayed = 0, 0
 for i, job in ipairs(jobs) do
@@ -42,7 +42,7 @@ for i, job in ipairs(jobs) do
     local to = string.find(record[5] or '', ' k:', 1, true) and '?' or target
     redis.call('HSET', keys[i], 'state', 'moving', 'move', to .. ' ' .. (record[4] or '0'))
     sure('ZADD', moves_key, at, job)
-    if deadline > 0 then sure('ZREM', due_key, job) end
+    if deadline > 0 or record[6] then sure('ZREM', due_key, job) end
     -- Protected: if the job keeps counting, limits.lua corrects that.
     for name in string.gmatch(record[5] or '', '%a:%S+') do redis.pcall('SREM', key('gate', name), job) end
     leave_queue(class, job)

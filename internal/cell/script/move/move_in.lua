@@ -36,6 +36,7 @@ for i = 5, #KEYS do
   for f = 1, count, 2 do
     if one.fields[f] == 'job' then one.static, one.at = one.fields[f + 1], f + 1 end
     if one.fields[f] == 'gates' then one.limits = one.fields[f + 1] end
+    if one.fields[f] == 'node_by' then one.node_by = one.fields[f + 1] end
   end
   queue_keys(one.static, keys)
   items[i] = one
@@ -62,7 +63,8 @@ for i = 5, #KEYS do
       redis.call('PERSIST', job_key)
       sure('ZREM', moved_key, one.job)
     end
-    if deadline ~= '0' then sure('ZADD', due_key, deadline, one.job) end
+    local look = first_look(deadline, one.node_by)
+    if look then sure('ZADD', due_key, look, one.job) end
     join_queue(one.job, class, definition, fair_score(class, tenant, slots, priority, one.weight))
     -- Protected: if the job does not count, limits.lua corrects that.
     for name, limit in string.gmatch(one.limits, '(%S+) (%d+)') do redis.pcall('HSET', limits_key, name, limit) end

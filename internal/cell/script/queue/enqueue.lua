@@ -21,8 +21,8 @@
 --   to begin (ms, '' for at once), which idempotency key (from 1, '' for none, negative for a marker
 --   that is kept for ARGV[5] alone), digest of the spec,
 --   limits as in lib/limit.lua: name and limit in turn, parted by spaces; the most kinds of waiting
---   jobs of the tenant ('' for a tenant that is alone); the record's field origin, '' for none; its
---   candidates (nodes from 1), ''
+--   jobs of the tenant ('' for a tenant that is alone); the record's field origin, '' for none; how
+--   long it waits for a node that fits (ms, '' if one is there); its candidates (nodes from 1), ''
 -- Returns {now, answer, ...}, an answer an item:
 --   {1, node id, used, attempt}            assigned
 --   {2, node id, attempt, assigned_at_ms}  was there already
@@ -64,7 +64,7 @@ for i = 1, item_count do
   if ARGV[item + 15] ~= '' then
     keys[#keys + 1], keys[#keys + 2] = key('kinds', ARGV[item + 1]), key('later', ARGV[item + 1])
   end
-  item = item + 17
+  item = item + 18
   while ARGV[item] ~= '' do item = item + 1 end
   item = item + 1
 end
@@ -87,7 +87,7 @@ local fresh, made = redis.call('EXISTS', unpack(KEYS, before_jobs + 1, before_jo
 for i = 1, item_count do
   local job_key, queue = KEYS[before_jobs + i], queues[i]
   local job, tenant, slots, reply_to, timeout, class, priority, attempts, definition, weight, spec, begin, idem, digest, own_limits,
-    most_kinds, origin = unpack(ARGV, items[i], items[i] + 16)
+    most_kinds, origin, node_wait = unpack(ARGV, items[i], items[i] + 17)
   local record = (not fresh or made[job]) and redis.call('HMGET', job_key, 'state', 'run') or {}
   local state = record[1]
   begin = tonumber(begin) or 0
@@ -138,7 +138,9 @@ for i = 1, item_count do
   elseif not state then
     local later, deadline = begin > now, '0'
     if timeout ~= '' then deadline = string.format('%.0f', math.max(begin, now) + timeout) end
-    if later or deadline ~= '0' then sure('ZADD', due_key, later and string.format('%.0f', begin) or deadline, job) end
+    local node_by = node_wait ~= '' and string.format('%.0f', math.max(begin, now) + node_wait)
+    local look = later and string.format('%.0f', begin) or first_look(deadline, node_by)
+    if look then sure('ZADD', due_key, look, job) end
     local static = write_job(tenant, slots, at, retention, class, priority, attempts, deadline, definition)
     if reply_to == '' then
       redis.call('HSET', job_key, 'state', later and 'scheduled' or 'waiting', 'job', static, 'spec', spec)
@@ -146,6 +148,7 @@ for i = 1, item_count do
       redis.call('HSET', job_key, 'state', later and 'scheduled' or 'waiting', 'job', static, 'reply_to', reply_to, 'spec', spec)
     end
     if origin ~= '' then redis.call('HSET', job_key, 'origin', origin) end
+    if node_by then redis.call('HSET', job_key, 'node_by', node_by) end
     if limits then
       redis.call('HSET', job_key, 'gates', limits)
       count_waiting(job, limits)
@@ -170,7 +173,7 @@ for i = 1, item_count do
   if limits and answers[i] and answers[i][1] ~= 4 then
     for name in string.gmatch(limits, ' (k:%S+)') do forget_limit(name) end -- the job was refused
   end
-  local candidate = items[i] + 17
+  local candidate = items[i] + 18
   while not answers[i] and ARGV[candidate] ~= '' do
     local index = ARGV[candidate]
     local wish = wishes[index] or {classes = {}, known = {}}
