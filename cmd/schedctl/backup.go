@@ -25,7 +25,8 @@ import (
 )
 
 type backupCmd struct {
-	Out string `arg:"" help:"A regular file is replaced once it is whole; compressed where the name ends with .gz; - is standard output."`
+	Out  string `arg:"" help:"A regular file is replaced once it is whole; compressed where the name ends with .gz; - is standard output."`
+	Jobs bool   `help:"Also the jobs that have not ended. A restore submits them anew."`
 }
 
 // Help is shown below the flags.
@@ -39,7 +40,7 @@ restore does.
 
 // Run writes the backup.
 func (c *backupCmd) Run(a *app) error {
-	b := &backup{app: a}
+	b := &backup{app: a, withJobs: c.Jobs}
 	if err := b.begin(); err != nil {
 		return err
 	}
@@ -81,6 +82,8 @@ func (c *backupCmd) file(b *backup) error {
 // backup is a backup under way.
 type backup struct {
 	*app
+
+	withJobs bool
 
 	who  api.Whoami
 	atMS int64
@@ -126,7 +129,7 @@ func (b *backup) write(out io.Writer) (err error) {
 		return err
 	}
 	for _, part := range []func() error{
-		b.tokens, b.pools, b.applications, b.lists, b.chains, b.documents, b.services, b.schedules,
+		b.tokens, b.pools, b.applications, b.lists, b.chains, b.documents, b.services, b.jobs, b.schedules,
 	} {
 		if err := part(); err != nil {
 			return err
@@ -281,6 +284,7 @@ var summaryKinds = []struct{ kind, one, many string }{
 	{kindInstance, "persistent instance", "persistent instances"},
 	{kindOverride, "override", "overrides"},
 	{kindCleanup, "cleanup setting", "cleanup settings"},
+	{kindJob, "job", "jobs"},
 	{kindSchedule, "schedule", "schedules"},
 	{kindToken, "name of a token", "names of tokens"},
 }

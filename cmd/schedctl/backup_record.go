@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"strings"
 
+	"github.com/freeslot/freeslot"
 	"github.com/freeslot/freeslot/internal/namelist"
 	"github.com/freeslot/freeslot/internal/namelist/server"
 	registry "github.com/freeslot/freeslot/internal/registry/server"
@@ -26,6 +27,7 @@ const (
 	kindInstance    = "instance"
 	kindOverride    = "override"
 	kindCleanup     = "cleanup"
+	kindJob         = "job"
 	kindSchedule    = "schedule"
 )
 
@@ -101,6 +103,13 @@ type overrideRecord struct {
 type cleanupRecord struct {
 	Service string                  `json:"service"`
 	Cleanup registry.CleanupRequest `json:"cleanup"`
+}
+
+// jobRecord is a job that had not ended.
+type jobRecord struct {
+	ID     string       `json:"id"`
+	Tenant string       `json:"tenant"`
+	Job    freeslot.Job `json:"job"`
 }
 
 type scheduleRecord struct {

@@ -23,7 +23,11 @@ import (
 // backupTokens has a token of each role that a backup or a restore may meet.
 func backupTokens(c *config.Replica) {
 	for _, role := range []identity.Role{identity.Admin, identity.Viewer, identity.Client} {
-		c.Tokens = append(c.Tokens, config.Token{Token: string(role) + "-token", Tenant: "ops", Role: role})
+		tenant := "ops"
+		if role == identity.Client {
+			tenant = "acme"
+		}
+		c.Tokens = append(c.Tokens, config.Token{Token: string(role) + "-token", Tenant: tenant, Role: role})
 	}
 }
 
@@ -281,4 +285,34 @@ func TestRestoreReports(t *testing.T) {
 	to.admin(t, "restore", file).expect(t, exitFailure, "list vip: invalid_argument", "lists.sources",
 		"token gone of tokens_file is missing here", "1 thing was not restored")
 	to.admin(t, "registry", "config", "get", "limits").expect(t, exitOK, "a: 1")
+}
+
+// TestBackupJobs: jobs that have not ended are submitted anew for their tenants, with
+// their idempotency keys.
+func TestBackupJobs(t *testing.T) {
+	t.Parallel()
+	from, to := startForBackup(t), startForBackup(t)
+	ended := strings.TrimSpace(from.admin(t, "submit", "echo", `{"n":1}`, "--wait", "-o", "json").expect(t, exitOK).out)
+	runs := strings.TrimSpace(from.ctl(t, "submit", "block", `{"n":2}`, "--token", "client-token").expect(t, exitOK).out)
+	soon(t, from.started, "the job that blocks")
+	later := strings.TrimSpace(from.admin(t, "submit", "echo", `{"n":3}`, "--in", "48h", "--idempotency-key", "k").expect(t, exitOK).out)
+	file := filepath.Join(t.TempDir(), "backup")
+	from.admin(t, "backup", file, "--jobs").expect(t, exitOK, ": 2 jobs")
+	close(from.release)
+	to.admin(t, "restore", file).expect(t, exitOK, "job   2")
+	soon(t, to.started, "the job that blocks, in the other system")
+	got := to.admin(t, "list", "-o", "json").expect(t, exitOK).out
+	for _, part := range []string{`"service": "block"`, `"tenant": "acme"`, `"state": "scheduled"`} {
+		if !strings.Contains(got, part) {
+			t.Errorf("no %s among the jobs %s", part, got)
+		}
+	}
+	if strings.Contains(got, `"n":1`) || ended == "" || runs == later {
+		t.Errorf("%s; want only the jobs that had not ended", got)
+	}
+	close(to.release)
+	again := to.admin(t, "list", "--idempotency-key", "k", "--tenant", "ops", "-o", "json").expect(t, exitOK).out
+	if !strings.Contains(again, `"state": "scheduled"`) {
+		t.Errorf("the key of job %s leads to %s; want the job that was restored", later, again)
+	}
 }

@@ -226,7 +226,7 @@ func (r *restore) all() error {
 	handlers := map[string]func(archive.Record) error{
 		kindToken: r.token, kindPools: r.pools, kindApplication: r.application, kindList: r.list,
 		kindChain: r.chain, kindShadow: r.shadow, kindDocument: r.document, kindInstance: r.instance,
-		kindOverride: r.override, kindCleanup: r.cleanup, kindSchedule: r.schedule,
+		kindOverride: r.override, kindCleanup: r.cleanup, kindJob: r.job, kindSchedule: r.schedule,
 	}
 	for {
 		record, err := r.next()

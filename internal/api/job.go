@@ -49,6 +49,10 @@ type (
 		Key         string `header:"Idempotency-Key" doc:"The job's idempotency_key, where the body has none."`
 		RawBody     []byte
 	}
+	restoreInput struct {
+		Tenant  string `query:"tenant" required:"true" maxLength:"64" doc:"The tenant that the job belongs to."`
+		RawBody []byte
+	}
 	jobInput struct {
 		ID string `path:"id" doc:"The job's id."`
 	}
@@ -75,6 +79,9 @@ type (
 		Body JobPage
 	}
 )
+
+// restorePath is the path at which jobs of a backup are submitted.
+const restorePath = "/v1/restored-jobs"
 
 // JobAnswer is an answer with the status of a job.
 type JobAnswer struct {
@@ -113,6 +120,12 @@ func (s *Server) registerJobs(api huma.API) {
 			"state, or a " +
 			"code, to look at these alone.",
 	}, handle(s, "list", s.listJobs))
+	huma.Register(api, huma.Operation{
+		OperationID: "restore-job", Method: http.MethodPost, Path: restorePath, Tags: []string{"jobs"},
+		Summary:       "Submit a job of a backup",
+		Description:   "As POST /v1/jobs, for the tenant that had the job. It does not count for the tenant's submit_rate.",
+		DefaultStatus: http.StatusAccepted,
+	}, handle(s, "restore", s.restore))
 	s.registerDeadLetters(api)
 	huma.Register(api, huma.Operation{
 		OperationID: "cancel-job", Method: http.MethodPost, Path: "/v1/jobs/{id}/cancel", Tags: []string{"jobs"},
@@ -147,6 +160,18 @@ func (s *Server) submit(ctx context.Context, in *submitInput) (*JobAnswer, error
 	ctx, sp := s.span(ctx, span, job)
 	defer sp.End()
 	return s.submitAndWait(ctx, tenant, job, time.Duration(in.WaitMS)*time.Millisecond)
+}
+
+// restore submits a job for the tenant that the caller names.
+func (s *Server) restore(ctx context.Context, in *restoreInput) (*JobAnswer, error) {
+	if err := freeslot.ValidateName("tenant", in.Tenant); err != nil {
+		return nil, err
+	}
+	job, err := s.decodeJob(in.RawBody)
+	if err != nil {
+		return nil, err
+	}
+	return s.submitNow(ctx, "freeslot.http.restore", dispatch.Request{Tenant: in.Tenant, Job: job, Unlimited: true})
 }
 
 // refuseDraining returns the refusal of new jobs once the replica stops, otherwise nil.

@@ -66,6 +66,7 @@ func finish(doc *huma.OpenAPI) {
 		Required: true,
 		Content:  map[string]*huma.MediaType{"application/json": {Schema: jobSchema}},
 	}
+	doc.Paths[restorePath].Post.RequestBody = jobs.Post.RequestBody
 	if requeue := doc.Paths["/v1/jobs/{id}/requeue"]; requeue != nil {
 		requeue.Post.Responses["202"].Description = "The new job; it had not ended when this was written."
 		requeue.Post.Responses["200"] = &huma.Response{

@@ -68,6 +68,7 @@ var rights = map[string]row{
 	"cancel-job":            changeJob,
 	"requeue-job":           changeJob,
 	"drop-job":              changeJob,
+	"restore-job":           administer, // for any tenant
 	"explain-submitted-job": operateJob,
 	"explain-job":           see,
 	"list-queues":           see,
