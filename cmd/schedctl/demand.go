@@ -19,7 +19,7 @@ type demandCmd struct {
 func (demandCmd) Help() string {
 	return `A line for each pool, and below it one for each service with jobs of late. WANTED adds up the slots of the jobs that
 wait or are due within a minute. USED and FREE of a service count the nodes that offer it. RUN is the mean run time.
-Jobs and nodes without a pool come last, as "-".`
+Jobs and nodes without a pool come last, as "-". How many nodes are wanted is told of pools with target_wait.`
 }
 
 // Run shows the demand.
@@ -37,8 +37,11 @@ func (c *demandCmd) Run(a *app) error {
 	for i := range list.Pools {
 		p := &list.Pools[i]
 		nodes := strconv.Itoa(p.Nodes)
+		if p.NodesWanted != nil {
+			nodes += fmt.Sprintf(" of %d wanted", *p.NodesWanted)
+		}
 		if p.Draining > 0 {
-			nodes += fmt.Sprintf(" and %d draining", p.Draining)
+			nodes += fmt.Sprintf(", %d draining", p.Draining)
 		}
 		rows = append(rows, append([]string{dash(p.Pool), "", nodes}, demandCells(&p.Demand)...))
 		for j := range p.Services {

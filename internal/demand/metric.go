@@ -14,7 +14,7 @@ const mostSeries = 200
 // gauges tells Prometheus the last picture.
 type gauges struct {
 	watch                         *Watch
-	nodes, used, run              *prometheus.Desc
+	nodes, proposed, used, run    *prometheus.Desc
 	wanted, oldest, arrivals, ran *prometheus.Desc
 }
 
@@ -27,6 +27,9 @@ func (w *Watch) Collector() prometheus.Collector {
 		watch: w,
 		nodes: desc("freeslot_pool_nodes",
 			"Nodes in a pool that may get jobs, by pool; empty if in no pool. A node in several counts in each.", "pool"),
+		proposed: desc("freeslot_pool_nodes_wanted",
+			"How many nodes would keep waits within the pool's target_wait; absent without one, and while nodes or cells are "+
+				"not known.", "pool"),
 		used: desc("freeslot_pool_used_slots", "Slots in use on these nodes.", "pool"),
 		run: desc("freeslot_pool_run_seconds",
 			"Mean run time of the jobs of a pool over about five minutes; absent while it is not known.", "pool"),
@@ -44,7 +47,7 @@ func (w *Watch) Collector() prometheus.Collector {
 
 // Describe implements prometheus.Collector.
 func (g *gauges) Describe(to chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{g.nodes, g.used, g.run, g.wanted, g.oldest, g.arrivals, g.ran} {
+	for _, d := range []*prometheus.Desc{g.nodes, g.proposed, g.used, g.run, g.wanted, g.oldest, g.arrivals, g.ran} {
 		to <- d
 	}
 }
@@ -61,6 +64,9 @@ func (g *gauges) Collect(to chan<- prometheus.Metric) {
 		if !list.Stale {
 			tell(g.nodes, float64(p.Nodes), p.Pool)
 			tell(g.used, float64(p.UsedSlots), p.Pool)
+		}
+		if p.NodesWanted != nil {
+			tell(g.proposed, float64(*p.NodesWanted), p.Pool)
 		}
 		if p.RunMS != nil {
 			tell(g.run, *p.RunMS/1000, p.Pool)

@@ -40,6 +40,9 @@ type PoolDemand struct {
 	Nodes    int    `json:"nodes" doc:"Nodes in the pool that may get jobs: neither draining nor silent."`
 	Draining int    `json:"draining" doc:"Nodes in the pool that drain."`
 	Slots    int    `json:"slots" doc:"All slots of the nodes that may get jobs."`
+	// TargetWaitMS and NodesWanted are documented in their tags.
+	TargetWaitMS int64 `json:"target_wait_ms,omitempty" doc:"The pool's target_wait; absent without one."`
+	NodesWanted  *int  `json:"nodes_wanted,omitempty" doc:"How many nodes would keep waits within target_wait, never fewer than the used slots need. It rises at once, and falls after five minutes of a smaller need. Absent without target_wait, and while nodes or cells are not known."`
 	Demand
 	Services []ServiceDemand `json:"services" doc:"By service, for those with jobs of late, in the order of their names. A node with several services counts for each."`
 }
@@ -61,9 +64,15 @@ type pools struct {
 type poolRow struct {
 	PoolDemand
 	configured bool
-	services   map[string]*serviceRow
+	// target is the pool's target_wait; 0 for none.
+	target time.Duration
+	// drainingSlots is the slots of the draining nodes.
+	drainingSlots int
+	services      map[string]*serviceRow
 	// waitingSlots is the part of WantedSlots that waits.
 	waitingSlots float64
+	// slotArrivals is the slots of arriving jobs per second.
+	slotArrivals float64
 }
 
 type serviceRow struct {
@@ -76,10 +85,24 @@ func newPools(cfg *selection.Config) *pools {
 	p := &pools{byID: make(map[string]*poolRow)}
 	if cfg.Enabled {
 		for i := range cfg.Pools {
-			p.of(cfg.Pools[i].ID).configured = true
+			row := p.of(cfg.Pools[i].ID)
+			row.configured, row.target = true, cfg.Pools[i].Target()
+			row.TargetWaitMS = row.target.Milliseconds()
 		}
 	}
 	return p
+}
+
+// slotsPerNode returns how many slots one more node of the pool brings.
+func (r *poolRow) slotsPerNode() float64 {
+	switch {
+	case r.Nodes > 0:
+		return max(float64(r.Slots)/float64(r.Nodes), 1)
+	case r.Draining > 0:
+		return max(float64(r.drainingSlots)/float64(r.Draining), 1)
+	default:
+		return 1
+	}
 }
 
 // of returns the row of a pool; nil if there are too many.
@@ -139,6 +162,7 @@ func (p *pools) addNodes(nodes iter.Seq[*selection.Node], cfg *selection.Config)
 func (r *poolRow) addNode(n *selection.Node) {
 	if n.Draining() {
 		r.Draining++
+		r.drainingSlots += n.Max()
 		return
 	}
 	used, _ := n.Load()

@@ -58,7 +58,9 @@ type Watch struct {
 	// The loop alone uses these.
 	rates  map[dispatch.Kind]*rates
 	starts map[string]*starts // by pool
-	at     time.Time          // of the last picture
+	// proposals has what each pool with a target needed.
+	proposals map[string]*proposal
+	at        time.Time // of the last picture
 }
 
 // NewWatch makes a watch. It does no I/O.
@@ -67,6 +69,7 @@ func NewWatch(jobs Jobs, nodes Nodes, statuses Statuses, log *zap.Logger) *Watch
 		jobs: jobs, nodes: nodes, statuses: statuses, done: make(chan struct{}),
 		outage: logging.NewOutage(log, "demand.read_failed", "demand.read_again"),
 		rates:  make(map[dispatch.Kind]*rates), starts: make(map[string]*starts),
+		proposals: make(map[string]*proposal),
 	}
 	w.ctx, w.cancel = context.WithCancel(context.Background())
 	w.current.Store(&DemandList{Pools: []PoolDemand{}, Stale: true})
@@ -162,8 +165,12 @@ func (w *Watch) picture(now time.Time, since time.Duration) *DemandList {
 		}
 	}
 	p.addNodes(w.nodes.Present(w.nodes.SilenceLimit()), cfg)
+	stale := w.nodes.Stale()
 	w.addRuns(p, since)
-	return &DemandList{Pools: p.sorted(), AtMS: now.UnixMilli(), Stale: w.nodes.Stale(), Unreachable: unreachable}
+	if !stale && len(unreachable) == 0 {
+		w.propose(p, now)
+	}
+	return &DemandList{Pools: p.sorted(), AtMS: now.UnixMilli(), Stale: stale, Unreachable: unreachable}
 }
 
 // addRuns sets the mean run time of each pool.
@@ -190,6 +197,31 @@ func (w *Watch) addRuns(p *pools, since time.Duration) {
 		}
 		w.starts[row.Pool] = s
 		s.add(float64(row.UsedSlots), row.waitingSlots, r.arrivals, since)
-		row.RunMS = millis(s.run(r))
+		row.RunMS, row.slotArrivals = millis(s.run(r)), r.arrivals
+	}
+}
+
+// propose sets how many nodes each pool with a target should have.
+func (w *Watch) propose(p *pools, now time.Time) {
+	before := w.proposals
+	w.proposals = make(map[string]*proposal)
+	for _, row := range p.list {
+		if row.target == 0 {
+			continue
+		}
+		all := before[row.Pool]
+		if all == nil {
+			all = newProposal(now, row.Nodes)
+		}
+		w.proposals[row.Pool] = all
+		l := load{
+			used: float64(row.UsedSlots), wanted: float64(row.WantedSlots), arrivals: row.slotArrivals,
+			target: row.target.Seconds(), there: row.Nodes,
+		}
+		if row.RunMS != nil {
+			l.run = *row.RunMS / 1000
+		}
+		wanted := all.add(now, l.nodes(row.slotsPerNode()))
+		row.NodesWanted = &wanted
 	}
 }

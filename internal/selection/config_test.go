@@ -22,9 +22,9 @@ func TestConfigValidate(t *testing.T) {
 	bad := Config{
 		Mode: "three_level", Policy: "random", AffinityLoadFactor: 1,
 		Pools: Pools{
-			{ID: "a b", SourceLanguages: []string{"de", "??", "d e"}, Labels: map[string]string{"z": "\x00", "bad name": "", "a": "ok"}},
-			{ID: "p", Members: []string{"n1", ""}, Services: []string{"asr@>=1.2 <2", "asr@y"}},
-			{ID: "p"},
+			{ID: "a b", SourceLanguages: []string{"de", "??", "d e"}, Labels: map[string]string{"z": "\x00", "bad name": "", "a": "ok"}, TargetWait: "1"},
+			{ID: "p", Members: []string{"n1", ""}, Services: []string{"asr@>=1.2 <2", "asr@y"}, TargetWait: "500ms"},
+			{ID: "p", TargetWait: "30s"},
 		},
 	}
 	const name = "expected 1 to 64 characters of A-Z a-z 0-9 . _ -, beginning with a letter or digit"
@@ -38,8 +38,10 @@ func TestConfigValidate(t *testing.T) {
 		`config.pools[0].source_languages[2] is "d e", ` + tag,
 		`config.pools[0].labels name has ' ' at position 3, ` + name,
 		`config.pools[0].labels.z is not a label value, expected at most 128 bytes without control characters`,
+		`config.pools[0].target_wait is "1", expected a duration of 1s to 24h such as 30s`,
 		`config.pools[1].members[1] is 0 characters long, ` + name,
 		`config.pools[1].services[1] is "asr@y", expected after the @ a range of semantic versions such as >=1.2 <2, ^1.4, ~1.2.3 or 1.x, at most 128 bytes long`,
+		`config.pools[1].target_wait is "500ms", expected a duration of 1s to 24h such as 30s`,
 		`config.pools[2].id is "p", which config.pools[1] has already`,
 	}
 	var got []string

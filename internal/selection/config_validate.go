@@ -95,6 +95,7 @@ func (p *Pool) validate(path string, found *freeslot.FieldErrors) {
 	}
 	validateLabels(path+".labels", p.Labels, found)
 	p.validateExpects(path, found)
+	p.validateTarget(path, found)
 }
 
 func validateLanguages(path string, tags []string, found *freeslot.FieldErrors) {

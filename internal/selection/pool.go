@@ -2,6 +2,7 @@ package selection
 
 import (
 	"slices"
+	"time"
 
 	"github.com/freeslot/freeslot"
 )
@@ -30,6 +31,29 @@ type Pool struct {
 	// How long a job waits for a node that fits because of `expects`: a duration such as `90s` or
 	// `1h`, from 1s to 24h. Absent means 10m.
 	MaxWaitForNode string `json:"max_wait_for_node,omitempty" koanf:"max_wait_for_node"`
+	// The longest that jobs should wait for a slot, such as `30s`, from 1s to 24h. `GET /v1/demand`
+	// then proposes how many nodes the pool should have (docs/autoscaling.md). Absent means no
+	// proposal.
+	TargetWait string `json:"target_wait,omitempty" koanf:"target_wait"`
+}
+
+// Bounds of Pool.TargetWait.
+const (
+	shortestTargetWait = time.Second
+	longestTargetWait  = 24 * time.Hour
+)
+
+// Target returns the TargetWait of a valid pool; 0 if there is none.
+func (p *Pool) Target() time.Duration {
+	target, _ := time.ParseDuration(p.TargetWait)
+	return target
+}
+
+func (p *Pool) validateTarget(path string, found *freeslot.FieldErrors) {
+	target, err := time.ParseDuration(p.TargetWait)
+	if p.TargetWait != "" && (err != nil || target < shortestTargetWait || target > longestTargetWait) {
+		found.Addf(path+".target_wait", "is %q, expected a duration of 1s to 24h such as 30s", p.TargetWait)
+	}
 }
 
 // Pools is the configuration of all pools. For jobs that state a language, their order is the order
