@@ -19,7 +19,7 @@ type demandCmd struct {
 func (demandCmd) Help() string {
 	return `A line for each pool, and below it one for each service with jobs of late. WANTED adds up the slots of the jobs that
 wait or are due within a minute. USED and FREE of a service count the nodes that offer it. RUN is the mean run time.
-Jobs and nodes without a pool come last, as "-". How many nodes are wanted is told of pools with target_wait.`
+Jobs and nodes without a pool come last, as "-". Pools with target_wait also show how many nodes are wanted.`
 }
 
 // Run shows the demand.

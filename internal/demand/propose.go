@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// downAfter is for how long a pool must have needed fewer nodes before fewer are proposed.
+// downAfter is how long a pool must need fewer nodes before fewer are proposed.
 const downAfter = 5 * time.Minute
 
 // load is what a proposal is made from. Times are in seconds.
@@ -54,7 +54,7 @@ type need struct {
 	nodes int
 }
 
-// newProposal begins with the nodes that are there: nothing is known of what they were for.
+// newProposal begins with the nodes that are there: they may have been needed a moment ago.
 func newProposal(now time.Time, present int) *proposal {
 	return &proposal{needs: []need{{now, present}}}
 }

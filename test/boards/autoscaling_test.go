@@ -65,7 +65,7 @@ func decodeExample[T any](t *testing.T, file string) (all []T) {
 			return all
 		}
 		if err != nil {
-			t.Fatalf("%s: %v", file, err)
+			t.Fatalf("%s: %v; want known fields alone", file, err)
 		}
 		all = append(all, one)
 	}
@@ -76,7 +76,7 @@ func proposed(t *testing.T, file, text string, known declared) {
 	t.Helper()
 	q, err := Parse(text)
 	if err != nil {
-		t.Fatalf("%s: %s: %v", file, text, err)
+		t.Fatalf("%s: %s: %v; want an expression", file, text, err)
 	}
 	if missing := known.missing(&q); missing != nil {
 		t.Errorf("%s uses %v, which no process declares", file, missing)
