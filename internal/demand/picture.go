@@ -64,8 +64,10 @@ type pools struct {
 type poolRow struct {
 	PoolDemand
 	configured bool
-	// target is the pool's target_wait; 0 for none.
-	target time.Duration
+	// target is the pool's target_wait; 0 for none. expected is how many slots a new node will have,
+	// 0 if the pool does not say.
+	target   time.Duration
+	expected int
 	// drainingSlots is the slots of the draining nodes.
 	drainingSlots int
 	services      map[string]*serviceRow
@@ -87,6 +89,9 @@ func newPools(cfg *selection.Config) *pools {
 		for i := range cfg.Pools {
 			row := p.of(cfg.Pools[i].ID)
 			row.configured, row.target = true, cfg.Pools[i].Target()
+			if expects := cfg.Pools[i].Expects; expects != nil {
+				row.expected = max(expects.Slots, 1)
+			}
 			row.TargetWaitMS = row.target.Milliseconds()
 		}
 	}
@@ -98,6 +103,8 @@ func (r *poolRow) slotsPerNode() float64 {
 	switch {
 	case r.Nodes > 0:
 		return max(float64(r.Slots)/float64(r.Nodes), 1)
+	case r.expected > 0:
+		return float64(r.expected)
 	case r.Draining > 0:
 		return max(float64(r.drainingSlots)/float64(r.Draining), 1)
 	default:

@@ -25,7 +25,7 @@ func (w *Watch) Routes(r *api.Router) {
 		Summary: "Show how many slots jobs need, by pool and service",
 		Description: "All replicas answer nearly the same, for the whole system. A job counts for the pool that it asks " +
 			"for or prefers; otherwise, of the pools that cover its languages, or of all pools without such ones, for the " +
-			"first that has a fitting node.",
+			"first that has, or expects, a fitting node.",
 	}, func(_ context.Context, in *demandInput) (*demandOutput, error) {
 		list, err := w.of(in.Pool)
 		if err != nil {

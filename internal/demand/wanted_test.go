@@ -68,6 +68,10 @@ func TestNodesWanted(t *testing.T) {
 			}
 			unknown(false)
 		}
+		row := poolRow{expected: 8}
+		if got := row.slotsPerNode(); got != 8 {
+			t.Errorf("a new node of an empty pool has %v slots; want the 8 that the pool expects", got)
+		}
 		s.nodes = nil
 		s.backlogs = map[dispatch.Kind]dispatch.KindBacklog{asr: {Waiting: 2}}
 		if got := wanted(); got != 1 {

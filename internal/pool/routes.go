@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 	"time"
 
@@ -297,10 +298,12 @@ func (r *routes) changeConfig(ctx context.Context, seen *uint64, dryRun bool, ch
 	return &resultOutput{Body: out}, nil
 }
 
-// checkExpects refuses expects while a replica runs that does not know them: it would keep another
-// configuration in force than the others, and refuse the jobs that they accept.
+// checkExpects refuses expects and target_wait while a replica runs that does not know them: it
+// would keep another configuration in force than the others, and refuse the jobs that they accept.
+// One release brought both.
 func (r *routes) checkExpects(ctx context.Context, cfg *selection.Config) error {
-	if !cfg.Expects() {
+	targets := slices.ContainsFunc(cfg.Pools, func(p selection.Pool) bool { return p.TargetWait != "" })
+	if !cfg.Expects() && !targets {
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, api.CallTimeout)
@@ -310,10 +313,16 @@ func (r *routes) checkExpects(ctx context.Context, cfg *selection.Config) error 
 		return err
 	}
 	var bad freeslot.FieldErrors
+	refuse := func(i int, key string) {
+		bad.Addf(fmt.Sprintf("%s.pools[%d].%s", root, i, key),
+			"is not known to the release of replica %s, expected after the upgrade of every replica", strings.Join(unaware, ", "))
+	}
 	for i := range cfg.Pools {
 		if cfg.Pools[i].Expects != nil {
-			bad.Addf(fmt.Sprintf("%s.pools[%d].expects", root, i),
-				"is not known to the release of replica %s, expected after the upgrade of every replica", strings.Join(unaware, ", "))
+			refuse(i, "expects")
+		}
+		if cfg.Pools[i].TargetWait != "" {
+			refuse(i, "target_wait")
 		}
 	}
 	return bad.Err()

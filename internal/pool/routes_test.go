@@ -391,6 +391,11 @@ func TestExpects(t *testing.T) {
 			t.Errorf("%s; want %q in it", got.Text, want)
 		}
 	}
+	target := f.Do(t, "PUT", "/v1/config", `{"version":0,"config":{"pools":[{"id":"eu","target_wait":"30s"}]}}`)
+	target.Refusal(t, http.StatusBadRequest, freeslot.CodeInvalidArgument)
+	if want := "config.pools[0].target_wait is not known to the release of replica r-old"; !strings.Contains(target.Text, want) {
+		t.Errorf("%s; want %q in it", target.Text, want)
+	}
 	if got := f.Do(t, "PUT", "/v1/config", `{"version":0,"config":{"pools":[{"id":"eu"}]}}`); got.Status != http.StatusOK {
 		t.Errorf("%d %s; want status 200", got.Status, got.Text)
 	}

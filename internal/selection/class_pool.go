@@ -7,6 +7,7 @@ import "slices"
 //   - the pool that the class asks for, or prefers
 //   - otherwise, of the pools that cover its languages, or of all pools without such ones, the first
 //     in the configuration that has a fitting node
+//   - otherwise the first that expects a fitting node
 //   - otherwise the first pool that covers its languages; "" without one
 //
 // The first call looks at the fitting nodes until one is in the first pool. Later ones cost nothing.
@@ -30,10 +31,26 @@ func (c *Class) findPool() string {
 	if i := c.firstWithNode(rules); i >= 0 {
 		return rules[i].id
 	}
+	if pool := f.expecting(); pool != "" {
+		return pool
+	}
 	if len(f.pools) > 0 {
 		return f.pools[0].id
 	}
 	return ""
+}
+
+// expecting returns the first pool, in the order in which the class tries pools, that expects a node
+// that will fit; "" without one.
+func (f *filter) expecting() (pool string) {
+	best := f.tierCount()
+	for i := range f.cfg.expected {
+		e := &f.cfg.expected[i]
+		if tier, why := f.match(e.profile); why == "" && tier < best {
+			best, pool = tier, e.pool
+		}
+	}
+	return pool
 }
 
 // firstWithNode returns the index of the first of the rules, all configured, that has a fitting

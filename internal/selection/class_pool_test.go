@@ -14,6 +14,7 @@ func TestClassPool(t *testing.T) {
 		{ID: "german", SourceLanguages: []string{"de"}},
 		{ID: "speech", Services: []string{"asr"}},
 		{ID: "all", Services: []string{"any"}},
+		{ID: "future", Services: []string{"ocr"}, Expects: &Expects{Services: []string{"ocr"}}},
 	}}
 	any, asr := freeslot.Service{Name: "any"}, freeslot.Service{Name: "asr"}
 	nodes := []*Node{
@@ -32,7 +33,9 @@ func TestClassPool(t *testing.T) {
 		{"asr", freeslot.Requirement{Pool: "unknown"}, "unknown"},
 		{"asr", freeslot.Requirement{PreferredPool: "all"}, "all"},
 		{"asr", freeslot.Requirement{SourceLanguage: "de"}, "german"}, // no node, and so no other pool
-		{"ocr", freeslot.Requirement{}, ""},
+		{"ocr", freeslot.Requirement{}, "future"},                     // whose nodes do not run yet
+		{"ocr", freeslot.Requirement{SourceLanguage: "de"}, "german"},
+		{"nlp", freeslot.Requirement{}, ""},
 	} {
 		class := NewClass(nodes, cfg, test.service, &test.requirement)
 		if got := class.Pool(); got != test.want || class.Pool() != test.want {
