@@ -35,6 +35,7 @@ func newTool() *tool.Tool {
 			{Name: "agentcalls", About: "what an agent waits for at 1,000 jobs/s, and a replica's processor time", Run: runAgentCalls},
 			{Name: "agentfleet", About: "what many agents with nothing to do cost Redis", Run: runAgentFleet},
 			{Name: "tokens", About: "what a submit costs with each kind of token, with and without quotas", Run: runTokens},
+			{Name: "demand", About: "what a replica adds to tell how many slots jobs need", Run: runDemand},
 			{Name: "gateway", About: "agents through gateways: at rest, when a gateway dies, on a slow line", Run: runGateway},
 		},
 	}
