@@ -47,6 +47,41 @@ type trigger struct {
 	AuthenticationRef struct{ Name string } `yaml:"authenticationRef"`
 }
 
+// autoscaler has the fields of autoscaling/v2 that the example uses.
+type autoscaler struct {
+	APIVersion string `yaml:"apiVersion"`
+	Kind       string
+	Metadata   struct{ Name string }
+	Spec       struct {
+		ScaleTargetRef struct {
+			APIVersion string `yaml:"apiVersion"`
+			Kind, Name string
+		} `yaml:"scaleTargetRef"`
+		MinReplicas int `yaml:"minReplicas"`
+		MaxReplicas int `yaml:"maxReplicas"`
+		Behavior    struct {
+			ScaleDown struct {
+				Window int `yaml:"stabilizationWindowSeconds"`
+			} `yaml:"scaleDown"`
+		}
+		Metrics []struct {
+			Type     string
+			External struct {
+				Metric struct {
+					Name     string
+					Selector struct {
+						MatchLabels map[string]string `yaml:"matchLabels"`
+					}
+				}
+				Target struct {
+					Type         string
+					AverageValue string `yaml:"averageValue"`
+				}
+			}
+		}
+	}
+}
+
 // triggerKeys are the keys that KEDA's scalers know, as far as the examples use them.
 var triggerKeys = map[string][]string{
 	"prometheus":  {"serverAddress", "query", "threshold", "ignoreNullValues"},
@@ -196,23 +231,14 @@ func TestExternalMetric(t *testing.T) {
 	}
 	filled := strings.NewReplacer("<<.Series>>", rules[0].SeriesQuery, "<<.LabelMatchers>>", `pool="gpu"`)
 	proposed(t, "prometheus-adapter.yaml", filled.Replace(rules[0].MetricsQuery), known)
-	type hpa struct {
-		Spec struct {
-			Metrics []struct {
-				External struct {
-					Metric struct {
-						Name     string
-						Selector struct {
-							MatchLabels map[string]string `yaml:"matchLabels"`
-						}
-					}
-				}
-			}
-		}
+	all := decodeExample[autoscaler](t, "hpa-external.yaml")
+	if len(all) != 1 || all[0].APIVersion != "autoscaling/v2" || all[0].Kind != "HorizontalPodAutoscaler" ||
+		len(all[0].Spec.Metrics) != 1 || all[0].Spec.Metrics[0].Type != "External" {
+		t.Fatalf("%+v; want an autoscaler with an external metric", all)
 	}
-	var h hpa // test/helm decodes it into Kubernetes' own type
-	if err := yaml.Unmarshal([]byte(read(t, examples+"hpa-external.yaml")), &h); err != nil {
-		t.Fatal(err)
+	h := all[0]
+	if target := h.Spec.Metrics[0].External.Target; target.Type != "AverageValue" || target.AverageValue != "1" {
+		t.Errorf("the target is %+v; want an average of 1, so that there are as many nodes as proposed", target)
 	}
 	metric := h.Spec.Metrics[0].External.Metric
 	if metric.Name != rules[0].SeriesQuery {
