@@ -50,8 +50,15 @@ func TestEndedListing(t *testing.T) {
 	t.Parallel()
 	redistest.Backends(t, func(t *testing.T, redis *redistest.Target) {
 		t.Parallel()
+		base := newRig(t, redis)
 		rapid.Check(t, func(rt *rapid.T) {
-			r := newRig(t, redis)
+			cfg := Config{Layout: base.l, CallTimeout: patience, HeartbeatLimit: time.Hour}
+			cfg.Layout.Prefix = redis.Prefix(t)
+			c, err := New(cfg, base.client, zap.NewNop(), nil)
+			if err != nil {
+				rt.Fatal(err)
+			}
+			r := &rig{Cell: c, t: t, redis: redis, raw: base.raw, l: cfg.Layout}
 			names := rapid.SampledFrom([]string{"a", "b"})
 			var all []freeslot.JobStatus
 			for range rapid.IntRange(0, 40).Draw(rt, "jobs") {
