@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -26,9 +27,9 @@ import (
 	"github.com/freeslot/freeslot/internal/testing/apitest"
 )
 
-// system is a fleet with jobs that a test sets. It is read by the loop of a watch, and changed while
-// that waits.
+// system is a fleet with jobs that a test sets.
 type system struct {
+	mu          sync.Mutex // guards told and away, which tests change while a loop runs
 	nodes       []*selection.Node
 	cfg         *selection.Config // replaced, never changed
 	stale       bool
@@ -49,11 +50,20 @@ func (s *system) KindBacklogs() (map[dispatch.Kind]dispatch.KindBacklog, []int) 
 
 // statuses returns the same of two replicas of this release, and of one of another.
 func (s *system) statuses(context.Context) (map[string]string, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	if s.away {
 		return nil, errors.New("away")
 	}
 	text, err := json.Marshal(map[string]any{"demand": s.told, "tenants": 7})
 	return map[string]string{"a": string(text), "b": string(text), "old": "no JSON"}, err
+}
+
+// tell sets what the replicas tell, and whether Redis is away.
+func (s *system) tell(away bool, told []Told) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.away, s.told = away, told
 }
 
 func (s *system) watch() *Watch { return NewWatch(s, s, s.statuses, zap.NewNop()) }
@@ -195,11 +205,11 @@ func TestRates(t *testing.T) {
 			}
 		}
 		check()
-		s.away = true
+		s.tell(true, s.told)
 		time.Sleep(time.Hour)
 		synctest.Wait()
 		check()
-		s.away, s.told = false, nil
+		s.tell(false, nil)
 		time.Sleep(2 * time.Hour)
 		synctest.Wait()
 		if gpu := w.Current().Pools[0]; gpu.Arrivals != 0 || gpu.WantedSlots != 3 || gpu.RunMS != nil {
