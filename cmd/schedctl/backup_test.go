@@ -259,10 +259,15 @@ func TestRestoreGoesOn(t *testing.T) {
 	restore := func(file string) result {
 		return command(t, "", "--server", proxy, "--token", "admin-token", "restore", file)
 	}
-	for left := len(cut); left > 0; left-- {
+	uncut := func() []string {
+		mu.Lock()
+		defer mu.Unlock()
+		return slices.Clone(cut)
+	}
+	for left := len(uncut()); left > 0; left-- {
 		restore(file).expect(t, exitFailure, "the restore is not at its end", "pools", "run it again with the same backup: it goes on")
-		if len(cut) != left-1 {
-			t.Fatalf("%q were not cut off, expected %d of them", cut, left-1)
+		if got := uncut(); len(got) != left-1 {
+			t.Fatalf("%q were not cut off, expected %d of them", got, left-1)
 		}
 		restore(other).expect(t, exitFailure, "a restore of another backup", "nothing was changed")
 	}
@@ -272,7 +277,6 @@ func TestRestoreGoesOn(t *testing.T) {
 }
 
 // TestRestoreReports: what the system refuses is named with the reason, and the rest is restored.
-// Once the reason is gone, the same command ends the restore.
 func TestRestoreReports(t *testing.T) {
 	t.Parallel()
 	from := startForBackup(t, func(c *config.Replica) { c.TokensFile = tokensOf(t, "ci", "gone") })

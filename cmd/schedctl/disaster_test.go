@@ -66,6 +66,9 @@ func (l *live) serves(t *testing.T) {
 // snapshot or an append-only file. docs/disaster.md says what this shows.
 func TestDisasterOldData(t *testing.T) {
 	t.Parallel()
+	if os.Getenv("FREESLOT_DISASTER") != "1" {
+		t.Skip("it takes some twenty seconds: make disaster-test")
+	}
 	for name, options := range map[string][]redistest.Option{"snapshot": nil, "append-only": {redistest.AppendOnly("always")}} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
