@@ -33,7 +33,7 @@ func TestDurationsThatMakeNoSense(t *testing.T) {
 	}
 	seen := 0
 	for _, leaf := range parser.Model.Leaves(false) {
-		words := strings.Fields(leaf.Path())
+		words := wordsOf(leaf)
 		var base []string
 		for _, arg := range leaf.Positional {
 			base = append(base, value(arg))

@@ -8,6 +8,12 @@ import (
 	"github.com/alecthomas/kong"
 )
 
+// wordsOf returns the words of a command. A path of the parser has other names of a word behind it,
+// in brackets.
+func wordsOf(leaf *kong.Node) []string {
+	return slices.DeleteFunc(strings.Fields(leaf.Path()), func(word string) bool { return strings.HasPrefix(word, "(") })
+}
+
 // TestOnlyNamed: a line that names a command gets a parser of what it names, whichever command it
 // is, and another line one of all commands.
 func TestOnlyNamed(t *testing.T) {
@@ -21,7 +27,7 @@ func TestOnlyNamed(t *testing.T) {
 	}
 	all := model()
 	for _, leaf := range all.Leaves(false) {
-		path := strings.Fields(leaf.Path())
+		path := wordsOf(leaf)
 		node := model(onlyNamed(append([]string{"--reason", "TEXT", "--bogus"}, path...)...))
 		for _, word := range path {
 			var next *kong.Node
