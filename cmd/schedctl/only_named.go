@@ -30,7 +30,7 @@ func unnamed(group reflect.Type, line []string) []string {
 		if _, command := field.Tag.Lookup("cmd"); !command {
 			continue
 		}
-		if slices.Contains(line, commandName(field)) {
+		if slices.ContainsFunc(names(field), func(name string) bool { return slices.Contains(line, name) }) {
 			named = true
 			others = append(others, unnamed(field.Type, line)...)
 		} else {
@@ -45,7 +45,8 @@ func unnamed(group reflect.Type, line []string) []string {
 
 var hump = regexp.MustCompile("([a-z])([A-Z])")
 
-// commandName is the name that the parser gives a command.
-func commandName(field reflect.StructField) string {
-	return cmp.Or(field.Tag.Get("name"), strings.ToLower(hump.ReplaceAllString(field.Name, "$1-$2")))
+// names returns the names that the parser gives a command.
+func names(field reflect.StructField) []string {
+	name := cmp.Or(field.Tag.Get("name"), strings.ToLower(hump.ReplaceAllString(field.Name, "$1-$2")))
+	return append(strings.FieldsFunc(field.Tag.Get("aliases"), func(r rune) bool { return r == ',' }), name)
 }

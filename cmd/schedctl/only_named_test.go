@@ -43,9 +43,12 @@ func TestOnlyNamed(t *testing.T) {
 			}
 		}
 	}
-	for _, line := range []string{"", "lits ls", "lists --help", "-h lists"} {
+	for _, line := range []string{"", "lits x", "lists --help", "-h lists"} {
 		if got := model(onlyNamed(strings.Fields(line)...)).Children; len(got) != len(all.Children) {
 			t.Errorf("%q has a parser of %d commands, not of all %d", line, len(got), len(all.Children))
 		}
+	}
+	if nodes := model(onlyNamed("nodes", "ls")).Children[0]; len(nodes.Children) != 1 || nodes.Children[0].Name != "show" {
+		t.Errorf("a line with an alias has a parser of %d commands, not of the one it stands for", len(nodes.Children))
 	}
 }
