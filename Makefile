@@ -108,10 +108,10 @@ console-check: ## build the console's page anew, and compare it with what is com
 
 .PHONY: test
 test: deps ## everything to be sure of a change: race, docker-test, e2e (about 12 minutes on 2 cores; lint is apart)
-	@for part in race docker-test e2e; do \
+	@for part in race "docker-test e2e"; do \
 		begin=$$SECONDS; \
 		echo "== $$part"; \
-		$(MAKE) $$part || { echo "make test: FAILED in $$part; ran:$${ran:-} $$part" >&2; exit 1; }; \
+		$(MAKE) -j2 --output-sync=target $$part || { echo "make test: FAILED in $$part; ran:$${ran:-} $$part" >&2; exit 1; }; \
 		ran="$${ran:-} $$part ($$((SECONDS - begin)) s)"; \
 	done; \
 	echo "make test: passed:$$ran"
@@ -127,11 +127,10 @@ vet: ## go vet, in each Go module of the product (lint-peers: of the others)
 	cd $(OPENFEATURE) && $(GO) vet ./...
 
 # The longest packages first, so that both processors have work until the end. Tests wait most of the time, so four of a
-# package run at once. Benchmarks apart: for them go runs one package after the other, and the race detector would only
-# make them slower. lint runs vet. The workers' tests run once more with a gateway between worker and Redis;
+# package run at once. lint runs vet. The workers' tests run once more with a gateway between worker and Redis;
 # -count=1, because Go does not see that they read the environment, and would repeat the result of the first run.
 .PHONY: race
-race: ## all Go tests, unit and integration, with the race detector, but those of bench; each benchmark once
+race: ## all Go tests, unit and integration, with the race detector, but those of bench
 	packages="$$($(GO) list ./...)"; \
 	$(GO) test -race -vet=off -timeout $(TEST_TIMEOUT) -parallel 4 $(TEST_ARGS) ./internal/cell ./internal/dispatch ./worker \
 		$$(grep -v -e '/internal/cell$$' -e '/internal/dispatch$$' -e '/worker$$' <<<"$$packages")
@@ -145,6 +144,9 @@ race-gateway:
 race-modules:
 	$(GO) test -C $(OPENFEATURE) -race -vet=off -timeout $(TEST_TIMEOUT) $(TEST_ARGS) ./...
 	$(GO) test -C bench -vet=off -timeout $(TEST_TIMEOUT) $(TEST_ARGS) ./...
+
+.PHONY: bench-once
+bench-once: deps-redis ## each benchmark once, to see that it still works (not part of CI)
 	@mkdir -p .dev
 	packages="$$(grep -rl --exclude-dir=.dev --include='*_test.go' '^func Benchmark' . | xargs dirname | sort -u)"; \
 	$(GO) test -timeout $(TEST_TIMEOUT) -vet=off -run '^$$' -bench . -benchtime 1x $$packages >.dev/benchmarks.log || { cat .dev/benchmarks.log >&2; exit 1; }
@@ -349,16 +351,15 @@ fuzz: ## each fuzz target for FUZZTIME
 	done); done
 
 .PHONY: lint
-lint: ## golangci-lint, in each Go module of the product (the first run builds it: about 2 minutes)
+lint: ## golangci-lint, in the Go modules that users get (the first run builds it: about 2 minutes)
 	@found=0; git grep --cached -l -P '^\x7fELF' || found=$$?; \
 	case $$found in 0) echo "programs are not for git" >&2; exit 1 ;; 1) ;; *) echo "git grep failed: are programs in git?" >&2; exit 1 ;; esac
 	$(TOOL) golangci-lint run ./...
-	cd bench && $(TOOL) golangci-lint run ./...
-	cd $(DOCKER_MODULE) && $(TOOL) golangci-lint run ./...
-	cd $(E2E) && $(TOOL) golangci-lint run ./...
-	cd $(CONSOLE_TEST) && $(TOOL) golangci-lint run ./...
-	cd $(FAULTS) && $(TOOL) golangci-lint run ./...
 	cd $(OPENFEATURE) && $(TOOL) golangci-lint run ./...
+
+.PHONY: lint-test
+lint-test: ## golangci-lint, in the modules of benchmarks and of tests of whole programs (not part of CI)
+	@for module in bench $(DOCKER_MODULE) $(E2E) $(CONSOLE_TEST) $(FAULTS); do (cd $$module && $(TOOL) golangci-lint run ./...) || exit 1; done
 
 .PHONY: lint-deploy
 lint-deploy: ## golangci-lint, in the modules of deploy-test (not part of CI: their libraries take minutes to build)

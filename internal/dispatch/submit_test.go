@@ -1027,7 +1027,7 @@ func TestConfig(t *testing.T) {
 	if n := got.Weight("acme"); n != 1 {
 		t.Errorf("a tenant has the weight %d", n)
 	}
-	got.Weight, got.Limits, got.Submitted = nil, nil, nil
+	got.Weight, got.Limits, got.Submitted, got.Came, got.Ran = nil, nil, nil, nil, nil
 	if fmt.Sprint(got) != fmt.Sprint(want) {
 		t.Errorf("got %+v", got)
 	}
