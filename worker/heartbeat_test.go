@@ -312,8 +312,9 @@ func TestFiguresAreToldAgain(t *testing.T) {
 				_, full := s.times()
 				f.mu.Lock()
 				defer f.mu.Unlock()
-				if len(full) != len(before)+1 || f.epoch == "" || f.registered != registered+1 {
-					t.Errorf("sent %d times, registered %d times", len(full)-len(before), f.registered-registered)
+				// After a beat that was asked for, the next figures come at any time up to the interval.
+				if len(full) == len(before) || f.epoch == "" || f.registered != registered+1 {
+					t.Errorf("sent %d times, registered %d times; want at least once, once", len(full)-len(before), f.registered-registered)
 				}
 			})
 		})
