@@ -14,6 +14,7 @@ import (
 	"github.com/chromedp/cdproto/input"
 	"github.com/chromedp/cdproto/runtime"
 	"github.com/chromedp/chromedp"
+	"github.com/chromedp/chromedp/kb"
 
 	"github.com/freeslot/freeslot/internal/testing/waittest"
 )
@@ -124,8 +125,14 @@ func (p *tab) value(role, name string) string {
 // press sends keys, one after the other.
 func (p *tab) press(keys ...string) {
 	p.t.Helper()
-	for _, k := range keys {
-		p.do(chromedp.KeyEvent(k))
+	for _, r := range strings.Join(keys, "") {
+		events := kb.Encode(r)
+		down, up := events[0], events[len(events)-1]
+		if len(events) == 3 { // its text goes with the key: a page that prevents the key then gets no text
+			down.Text, down.UnmodifiedText = events[1].Text, events[1].UnmodifiedText
+		}
+		call(p, input.DispatchKeyEvent, *down)
+		call(p, input.DispatchKeyEvent, *up)
 	}
 }
 
