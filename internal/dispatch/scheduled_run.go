@@ -6,7 +6,8 @@ import (
 )
 
 // Home returns the index of the cell for a job that is submitted later: near if nodes there could
-// run it, otherwise any cell that could. If there is none, it returns the errors of such a Submit.
+// run it, otherwise any cell that could. The first node of a class may come to each cell. If there is
+// no such cell, it returns the errors of such a Submit.
 func (d *Dispatcher) Home(tenant string, job *freeslot.Job, near int) (int, error) {
 	p := &placement{request: Request{Tenant: tenant, Job: job}}
 	if d.ctx.Err() != nil {
@@ -15,7 +16,9 @@ func (d *Dispatcher) Home(tenant string, job *freeslot.Job, near int) (int, erro
 	d.setClass(p)
 	p.query = d.query(p)
 	if !couldRun(p.class, job) {
-		return 0, d.noNodeError(p)
+		if p.nodeWait = d.expectedWait(job); p.nodeWait == 0 {
+			return 0, d.noNodeError(p)
+		}
 	}
 	if _, ok := cellKey(job); !ok {
 		p.at = d.byCell[near]

@@ -46,6 +46,14 @@ func TestHome(t *testing.T) {
 	if _, err := rep.Home(tenant, large, 0); freeslot.CodeOf(err) != freeslot.CodeNoMatchingNode {
 		t.Error(err)
 	}
+	rep.goBy(expecting("1h")) // a node of four slots, in any cell
+	if home, err := rep.Home(tenant, large, 2); err != nil || home != 2 {
+		t.Errorf("%d, %v; want cell 2, to which a node may come", home, err)
+	}
+	large.Slots = 5
+	if _, err := rep.Home(tenant, large, 2); freeslot.CodeOf(err) != freeslot.CodeNoMatchingNode {
+		t.Errorf("%v; want that a job larger than the expected node is refused", err)
+	}
 }
 
 // TestRunsJob: the job of a run is in the cell of its id, and is created once, whichever replica
