@@ -37,23 +37,24 @@ func (l *dueJobs) judge(unplaced []cell.Unplaced) (judged []cell.Judged) {
 	if len(unplaced) == 0 || !l.d.knowsFleet() {
 		return nil
 	}
-	known := make(map[string]bool) // whether a node fits, by class and slots
+	type answer struct{ fits, sure bool }
+	known := make(map[string]answer) // by class and slots
 	for _, u := range unplaced {
 		kind := u.Class.ID + " " + strconv.Itoa(u.Slots)
-		fits, asked := known[kind]
+		a, asked := known[kind]
 		if !asked {
-			var sure bool
-			if fits, sure = l.fits(&u); !sure {
-				continue
-			}
-			known[kind] = fits
+			a.fits, a.sure = l.fits(&u)
+			known[kind] = a
 		}
-		judged = append(judged, cell.Judged{JobID: u.JobID, Fits: fits})
+		if a.sure {
+			judged = append(judged, cell.Judged{JobID: u.JobID, Fits: a.fits})
+		}
 	}
 	return judged
 }
 
-// fits reports whether a node could run the job. It is not sure while such a node may come back.
+// fits reports whether a node could run the job. Without one, it is not sure while such a node may
+// come back.
 func (l *dueJobs) fits(u *cell.Unplaced) (fits, sure bool) {
 	job, err := decodeClass(u.Class.Definition)
 	if err != nil {
@@ -61,10 +62,15 @@ func (l *dueJobs) fits(u *cell.Unplaced) (fits, sure bool) {
 		return false, false
 	}
 	job.Slots = u.Slots
-	if l.d.nodes.MayReturn(&job) {
+	there := func() bool { return couldRun(l.d.nodes.Settle(job.Service, &job.Requirement), &job) }
+	switch {
+	case there():
+		return true, true
+	case l.d.nodes.MayReturn(&job):
 		return false, false
+	default:
+		return there(), true // a node may have come back between the two looks
 	}
-	return couldRun(l.d.nodes.Settle(job.Service, &job.Requirement), &job), true
 }
 
 // knowsFleet reports whether the cache has every node that can take jobs.

@@ -144,6 +144,31 @@ func TestExpectedNodeInAnotherCell(t *testing.T) {
 	})
 }
 
+// A round of the mover that is late, just when the first node of a class has come, does not make the
+// jobs of the class wait for the time that a node has to come back.
+func TestLateRound(t *testing.T) {
+	t.Parallel()
+	r := newCells(t, 2, redistest.Shared(t))
+	rep := r.unstarted("r1", func(c *replicaConfig) { c.dispatch.MoveGrace = time.Hour })
+	start(t, rep.cache)
+	c := rep.byCell[0]
+	now := rep.cache.Now()
+	c.contact.at.Store(&proofs{since: now - int64(2*time.Hour), sent: now + int64(time.Hour)})
+	class := rep.cache.Settle("echo", &freeslot.Requirement{})
+	c.queues.add(cell.ClassOf(job()), c.log) // another replica enqueued them
+	m := newMover(c)
+	m.beginMoves(true)
+	r.agent(r.nodesIn(1, 1, 1)[0])
+	waittest.Until(t, "a node that fits", func() bool { return rep.cache.Settle("echo", &freeslot.Requirement{}).Fits() == 1 })
+	m.ranAt -= int64(time.Minute)
+	m.beginMoves(true)
+	waittest.Until(t, "the moves to begin", func() bool {
+		m.beginMoves(true)
+		at, stranded := m.since[class.ID()]
+		return stranded && now-at > int64(50*time.Minute)
+	})
+}
+
 // The bounds of waiting jobs hold for these jobs, too.
 func TestExpectedNodeBounds(t *testing.T) {
 	t.Parallel()

@@ -36,7 +36,7 @@ type mover struct {
 	// since holds the time since which a class has been stranded, by the clock of Nodes.Now.
 	since map[string]int64
 	// fitting holds the classes that were not stranded. That stays true as long as the class is the
-	// same.
+	// same. While a class is stranded because its first node came elsewhere, it is as before that.
 	fitting map[string]*selection.Class
 	// skipped counts the jobs at the head of each queue that did not move.
 	skipped map[string]int
@@ -102,10 +102,14 @@ func (m *mover) beginMoves(first bool) {
 		at, known := m.since[id]
 		if !known {
 			at = now
-			// The grace is for a node that comes back. Here the first node of the class has come.
-			if !unwatched && (before != nil && before.Fits() == 0 || q.unfit.Load()) {
-				at -= int64(m.d.cfg.MoveGrace)
-			}
+		}
+		came := before != nil && before.Fits() == 0
+		if came {
+			fitting[id] = before // the next round must know it, too, if this one is late
+		}
+		// The grace is for a node that comes back. Here the first node of the class has come.
+		if !unwatched && (came || q.unfit.Load()) {
+			at = min(at, now-int64(m.d.cfg.MoveGrace))
 		}
 		since[id] = at
 		if now-at >= int64(grace) && left > 0 {
