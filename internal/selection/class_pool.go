@@ -4,13 +4,15 @@ import "slices"
 
 // Pool returns the pool for which the demand of the class counts, so that every job counts once:
 //
-//   - the pool that the class asks for, or prefers
+//   - the pool that the class asks for
+//   - otherwise the pool that it prefers, if that has a fitting node or expects one
 //   - otherwise, of the pools that cover its languages, or of all pools without such ones, the first
 //     in the configuration that has a fitting node
 //   - otherwise the first that expects a fitting node
+//   - otherwise the pool that it prefers
 //   - otherwise the first pool that covers its languages; "" without one
 //
-// The first call looks at the fitting nodes until one is in the first pool. Later ones cost nothing.
+// The first call looks at the fitting nodes until one is in the preferred or the first pool. Later ones cost nothing.
 func (c *Class) Pool() string {
 	c.poolOnce.Do(func() { c.pool = c.findPool() })
 	return c.pool
@@ -21,7 +23,7 @@ func (c *Class) findPool() string {
 	switch {
 	case c.identity.requirement.Pool != "":
 		return c.identity.requirement.Pool
-	case f.preferred != nil:
+	case f.preferred != nil && (f.expects(f.preferred.id) || c.hasNodeIn(f.preferred)):
 		return f.preferred.id
 	}
 	rules := f.pools
@@ -34,10 +36,32 @@ func (c *Class) findPool() string {
 	if pool := f.expecting(); pool != "" {
 		return pool
 	}
-	if len(f.pools) > 0 {
+	switch {
+	case f.preferred != nil:
+		return f.preferred.id
+	case len(f.pools) > 0:
 		return f.pools[0].id
+	default:
+		return ""
 	}
-	return ""
+}
+
+// expects reports whether the pool expects a node that will fit.
+func (f *filter) expects(pool string) bool {
+	return slices.ContainsFunc(f.cfg.expected, func(e expectation) bool {
+		if e.pool != pool {
+			return false
+		}
+		_, why := f.match(e.profile)
+		return why == ""
+	})
+}
+
+// hasNodeIn reports whether a fitting node, paused or not, is a member of r.
+func (c *Class) hasNodeIn(r *rule) bool {
+	in := func(n *Node) bool { return r.admits(n.Profile()) }
+	return slices.ContainsFunc(c.tiers, func(t *tier) bool { return slices.ContainsFunc(t.nodes, in) }) ||
+		slices.ContainsFunc(c.held, in)
 }
 
 // expecting returns the first pool, in the order in which the class tries pools, that expects a node

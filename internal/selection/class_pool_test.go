@@ -32,6 +32,12 @@ func TestClassPool(t *testing.T) {
 		{"asr", freeslot.Requirement{Pool: "empty"}, "empty"},
 		{"asr", freeslot.Requirement{Pool: "unknown"}, "unknown"},
 		{"asr", freeslot.Requirement{PreferredPool: "all"}, "all"},
+		{"asr", freeslot.Requirement{PreferredPool: "empty"}, "speech"},
+		{"ocr", freeslot.Requirement{PreferredPool: "future"}, "future"},
+		{"ocr", freeslot.Requirement{PreferredPool: "empty"}, "future"},
+		{"ocr", freeslot.Requirement{PreferredPool: "unknown"}, "future"},
+		{"nlp", freeslot.Requirement{PreferredPool: "empty"}, "empty"}, // there is no better one
+		{"nlp", freeslot.Requirement{PreferredPool: "empty", SourceLanguage: "de"}, "empty"},
 		{"asr", freeslot.Requirement{SourceLanguage: "de"}, "german"}, // no node, and so no other pool
 		{"ocr", freeslot.Requirement{}, "future"},                     // whose nodes do not run yet
 		{"ocr", freeslot.Requirement{SourceLanguage: "de"}, "german"},
